@@ -1,0 +1,107 @@
+package fence
+
+import (
+	"errors"
+	"fmt"
+)
+
+// A refusal is one of these, or a [*StaleError]. After a refusal nothing has changed.
+var (
+	// ErrWrongKey refuses a stamp for another key than the one the resource belongs to.
+	ErrWrongKey = errors.New("the resource belongs to another key")
+	// ErrRepeated refuses a numbered write that is not above the last admitted one of the same grant.
+	ErrRepeated = errors.New("a late or repeated write of the same grant")
+	// ErrCollision refuses a stamp whose token was already seen from another grant: the lease store has lost its memory and
+	// issued a token twice. The first writer wins. Take the lease again with Above set to this token.
+	ErrCollision = errors.New("the same token from two grants: the lease store has lost its memory")
+	// ErrStale is matched by every [*StaleError].
+	ErrStale = errors.New("a newer owner has been admitted")
+)
+
+// Mark is what a guarded resource remembers: the newest stamp it has admitted. The zero Mark has admitted nothing.
+type Mark struct {
+	Key   string `json:"key"`
+	Token Token  `json:"token"`
+	Grant Grant  `json:"grant"`
+	Seq   uint64 `json:"seq"`
+}
+
+// IsZero reports whether the resource has never admitted a stamp.
+func (m Mark) IsZero() bool { return m == Mark{} }
+
+// Admit decides whether a write with this stamp counts. It returns the mark to keep with the write, or a refusal and the unchanged mark.
+// Raising the fence is the same decision without a write.
+func (m Mark) Admit(s Stamp) (Mark, error) {
+	if err := s.Check(); err != nil {
+		return m, err
+	}
+	switch {
+	case m.IsZero():
+		return Mark(s), nil
+	case s.Key != m.Key:
+		return m, &RefusedError{Err: ErrWrongKey, Presented: s, Mark: m}
+	case s.Token > m.Token:
+		return Mark(s), nil
+	case s.Token < m.Token:
+		return m, &StaleError{Presented: s, Newest: m}
+	case m.Grant == "": // rekeyed: the token is a floor, no grant of this key has been seen at it yet
+		return m, &StaleError{Presented: s, Newest: m}
+	case s.Grant != m.Grant:
+		return m, &RefusedError{Err: ErrCollision, Presented: s, Mark: m}
+	case s.Seq == 0: // unnumbered: the numbered writes before it stay protected
+		return m, nil
+	case s.Seq <= m.Seq:
+		return m, &RefusedError{Err: ErrRepeated, Presented: s, Mark: m}
+	}
+	return Mark(s), nil
+}
+
+// Rekey is the mark after an operator has moved the resource to another key. The token stays as a floor: whoever writes next needs a
+// higher one.
+func (m Mark) Rekey(key string) (Mark, error) {
+	if err := CheckKey(key); err != nil {
+		return m, err
+	}
+	return Mark{Key: key, Token: m.Token}, nil
+}
+
+// RefusedError is a refusal for a reason other than age. It unwraps to ErrWrongKey, ErrRepeated or ErrCollision.
+type RefusedError struct {
+	Err       error
+	Presented Stamp
+	Mark      Mark
+}
+
+func (e *RefusedError) Error() string {
+	switch {
+	case errors.Is(e.Err, ErrWrongKey):
+		return fmt.Sprintf("write refused: %v: it belongs to %q, the write is for %q; if it has moved for good, use guard rekey", e.Err, e.Mark.Key, e.Presented.Key)
+	case errors.Is(e.Err, ErrRepeated):
+		return fmt.Sprintf("write refused: %v: sequence %d, newest %d", e.Err, e.Presented.Seq, e.Mark.Seq)
+	}
+	return fmt.Sprintf("write refused: %v: token %d of %q; acquire again above it", e.Err, e.Presented.Token, e.Presented.Key)
+}
+
+func (e *RefusedError) Unwrap() error { return e.Err }
+
+// StaleError refuses a stamp older than the mark: its owner has been replaced and must stop.
+type StaleError struct {
+	Presented Stamp
+	Newest    Mark
+	// PresentedOwner and NewestOwner are set where they are known: the fence itself does not keep owners.
+	PresentedOwner, NewestOwner string
+}
+
+func (e *StaleError) Error() string {
+	by := func(owner string) string {
+		if owner == "" {
+			return ""
+		}
+		return " (" + owner + ")"
+	}
+	return fmt.Sprintf("write refused: stale token %d%s for %q, newest admitted is %d%s; stop this work, it has a newer owner",
+		e.Presented.Token, by(e.PresentedOwner), e.Presented.Key, e.Newest.Token, by(e.NewestOwner))
+}
+
+// Is makes every StaleError match ErrStale.
+func (e *StaleError) Is(target error) bool { return target == ErrStale }

@@ -1,0 +1,125 @@
+package fence
+
+import (
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// Token is the number that orders the owners of one key: a newer grant has a higher token. Valid tokens are 1 to
+// [MaxToken], so that JSON, JavaScript, Lua and SQL bigint carry them exactly.
+type Token int64
+
+// MaxToken is the highest token.
+const MaxToken Token = 1<<53 - 1
+
+// Valid reports whether t is a token that a store can have issued.
+func (t Token) Valid() bool { return t >= 1 && t <= MaxToken }
+
+// Grant is the fingerprint of a grant's secret: 128 bits as 32 lower-case hex digits. It tells two grants apart and is safe to log.
+type Grant string
+
+// Valid reports whether g has the form of a fingerprint.
+func (g Grant) Valid() bool {
+	if len(g) != 32 {
+		return false
+	}
+	for i := range len(g) {
+		if c := g[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return true
+}
+
+// Stamp is what a write carries: for which key, by which grant. It proves nothing by itself and holds no secret.
+type Stamp struct {
+	Key   string
+	Token Token
+	Grant Grant
+	// Seq numbers the writes of one grant, so that a late or repeated write of one's own is refused. Zero means
+	// unnumbered: such writes are admitted in the order in which they arrive.
+	Seq uint64
+}
+
+// stampPrefix names the text form and its version.
+const stampPrefix = "croft1"
+
+// Check reports what is wrong with the stamp, or nil.
+func (s Stamp) Check() error {
+	if err := CheckKey(s.Key); err != nil {
+		return fmt.Errorf("stamp: %w", err)
+	}
+	if !s.Token.Valid() {
+		return fmt.Errorf("stamp: %w token %d: it must be between 1 and %d", ErrInvalid, s.Token, MaxToken)
+	}
+	if !s.Grant.Valid() {
+		return fmt.Errorf("stamp: %w grant %q: it must be 32 lower-case hex digits", ErrInvalid, s.Grant)
+	}
+	return nil
+}
+
+// String is the stamp's text form: one printable ASCII word, "croft1:token:grant:seq:key", with the key percent-encoded.
+// [ParseStamp] reads it back.
+func (s Stamp) String() string {
+	return fmt.Sprintf("%s:%d:%s:%d:%s", stampPrefix, s.Token, s.Grant, s.Seq, EscapeKey(s.Key))
+}
+
+// ParseStamp reads the text form of a stamp. It accepts exactly what String writes, and nothing that only resembles it.
+func ParseStamp(text string) (Stamp, error) {
+	bad := func(why string) (Stamp, error) {
+		return Stamp{}, fmt.Errorf("%w stamp %.80q: %s; pass CROFT_STAMP on unchanged", ErrInvalid, text, why)
+	}
+	parts := strings.Split(text, ":")
+	if len(parts) != 5 || parts[0] != stampPrefix {
+		return bad("it does not have the form croft1:token:grant:seq:key")
+	}
+	token, err := strconv.ParseInt(parts[1], 10, 64)
+	if err != nil {
+		return bad("its token is not a number")
+	}
+	seq, err := strconv.ParseUint(parts[3], 10, 64)
+	if err != nil {
+		return bad("its sequence is not a number")
+	}
+	key, err := UnescapeKey(parts[4])
+	if err != nil {
+		return bad("its key is not percent-encoded as it should be")
+	}
+	s := Stamp{Key: key, Token: Token(token), Grant: Grant(parts[2]), Seq: seq}
+	if err := s.Check(); err != nil {
+		return Stamp{}, err
+	}
+	if s.String() != text {
+		return bad("it is not in the one form that is written")
+	}
+	return s, nil
+}
+
+// EscapeKey writes a key as one printable ASCII word without ":" or white space, for text forms that carry keys.
+func EscapeKey(key string) string {
+	const hex = "0123456789ABCDEF"
+	var b strings.Builder
+	for i := range len(key) {
+		c := key[i]
+		switch {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', strings.IndexByte("-._~/", c) >= 0:
+			b.WriteByte(c)
+		default:
+			b.WriteByte('%')
+			b.WriteByte(hex[c>>4])
+			b.WriteByte(hex[c&15])
+		}
+	}
+	return b.String()
+}
+
+// UnescapeKey reads what EscapeKey wrote.
+func UnescapeKey(text string) (string, error) {
+	key, err := url.PathUnescape(text)
+	if err != nil {
+		return "", fmt.Errorf("%w escaped key: %w", ErrInvalid, err)
+	}
+	return key, nil
+}

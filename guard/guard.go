@@ -1,0 +1,49 @@
+// Package guard is the contract of a guarded resource: a place that decides by itself whose writes still count.
+//
+// Every guard keeps a [fence.Mark] and decides by [fence.Mark.Admit]. The check and the write are one atomic step in the resource. How a write looks depends on
+// the place (a file is replaced, a row is updated in the caller's own transaction), so only what all guards share is here; package guard/guardtest
+// is the suite every guard passes.
+package guard
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"github.com/croft-dev/croft/fence"
+)
+
+// Guard is a resource whose mark can be read and moved. All methods are safe for concurrent use, also from several processes.
+type Guard interface {
+	// Target names the resource as a user would: a path or a URL, without passwords.
+	Target() string
+	// Mark is the newest stamp admitted; the zero Mark if there is none.
+	Mark(ctx context.Context) (fence.Mark, error)
+	// Raise advances the mark to the stamp without writing, so that every older owner is shut out from now on. It returns the mark that then
+	// stands, and a refusal of fence.Mark.Admit if the stamp is not admitted. Raising twice is the same as once.
+	Raise(ctx context.Context, stamp fence.Stamp) (fence.Mark, error)
+	// Rekey moves the resource to another key, by an operator and for a stated reason, both of which it keeps.
+	Rekey(ctx context.Context, key, actor, note string) (fence.Mark, error)
+	// Close lets go of what the guard holds open.
+	Close() error
+}
+
+// Artifact is a guarded resource whose whole content is replaced by each write.
+type Artifact interface {
+	Guard
+	// Write replaces the content with what r yields, if the stamp is admitted when all of it has been read. Readers see the old
+	// content or the new, never a part. A refusal, an error and a broken r change nothing.
+	Write(ctx context.Context, stamp fence.Stamp, r io.Reader) (Receipt, error)
+}
+
+// Receipt tells what a write did.
+type Receipt struct {
+	Mark  fence.Mark
+	Bytes int64
+	// Adopted is set when the write was the first guarded one of content that already existed.
+	Adopted bool
+}
+
+// ErrBusy is matched when a guard could not be entered in time because another process is inside; nothing was changed. Try again, and look at
+// the process the error names if it does not go away.
+var ErrBusy = errors.New("the guard is busy")

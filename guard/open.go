@@ -1,0 +1,23 @@
+package guard
+
+import (
+	"context"
+	"net/url"
+
+	"github.com/croft-dev/croft/internal/registry"
+)
+
+// Opener opens the guard a URL names.
+type Opener = func(ctx context.Context, u *url.URL) (Guard, error)
+
+var guards = registry.New[Guard]("target", "file")
+
+// Register makes a scheme known to Open. Backends call it from init; a scheme registered twice panics. What has no
+// scheme is the path of a file and goes to "file".
+func Register(scheme string, open Opener) { guards.Register(scheme, open) }
+
+// Schemes lists the schemes that Open knows, sorted.
+func Schemes() []string { return guards.Schemes() }
+
+// Open opens the guard that a URL, or the plain path of a file, names.
+func Open(ctx context.Context, target string) (Guard, error) { return guards.Open(ctx, target) }

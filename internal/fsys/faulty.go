@@ -1,0 +1,174 @@
+package fsys
+
+import (
+	"errors"
+	"io/fs"
+)
+
+// ErrCrashed is what every step of a file system gives after its simulated crash.
+var ErrCrashed = errors.New("fsys: simulated crash")
+
+// Step is one step about to be taken: its name ("open", "write", "sync", "link", …) and the path it is taken on (of the
+// target, where there are two).
+type Step struct {
+	Op, Path string
+}
+
+// Faulty is a file system whose steps a test may fail, delay or observe.
+type Faulty struct {
+	FS FS
+	// Before is called before each step; an error fails the step, which then is not taken. It may block, to hold a caller between two steps.
+	Before func(Step) error
+	// After is called after a step was taken; an error is what the caller sees although the step was taken.
+	After func(Step) error
+	// Tear, if set, says how many of a write's bytes reach the file before Before's error: a torn write. Negative: none.
+	Tear func(s Step, n int) int
+}
+
+func (f *Faulty) step(op, path string, do func() error) error {
+	s := Step{op, path}
+	if f.Before != nil {
+		if err := f.Before(s); err != nil {
+			return err
+		}
+	}
+	if err := do(); err != nil {
+		return err
+	}
+	if f.After != nil {
+		return f.After(s)
+	}
+	return nil
+}
+
+// Open opens a file whose own steps are wrapped too.
+func (f *Faulty) Open(path string, flag int, perm fs.FileMode) (file File, err error) {
+	err = f.step("open", path, func() error { file, err = f.FS.Open(path, flag, perm); return err })
+	if err != nil {
+		if file != nil {
+			_ = file.Close()
+		}
+		return nil, err
+	}
+	return &faultyFile{File: file, fs: f, path: path}, nil
+}
+
+// Link is a wrapped step.
+func (f *Faulty) Link(from, to string) error {
+	return f.step("link", to, func() error { return f.FS.Link(from, to) })
+}
+
+// Rename is a wrapped step.
+func (f *Faulty) Rename(from, to string) error {
+	return f.step("rename", to, func() error { return f.FS.Rename(from, to) })
+}
+
+// Remove is a wrapped step.
+func (f *Faulty) Remove(path string) error {
+	return f.step("remove", path, func() error { return f.FS.Remove(path) })
+}
+
+// Mkdir is a wrapped step.
+func (f *Faulty) Mkdir(path string, perm fs.FileMode) error {
+	return f.step("mkdir", path, func() error { return f.FS.Mkdir(path, perm) })
+}
+
+// Chmod is a wrapped step.
+func (f *Faulty) Chmod(path string, mode fs.FileMode) error {
+	return f.step("chmod", path, func() error { return f.FS.Chmod(path, mode) })
+}
+
+// Chown is a wrapped step.
+func (f *Faulty) Chown(path string, uid, gid int) error {
+	return f.step("chown", path, func() error { return f.FS.Chown(path, uid, gid) })
+}
+
+// Stat is a wrapped step.
+func (f *Faulty) Stat(path string) (info fs.FileInfo, err error) {
+	err = f.step("stat", path, func() error { info, err = f.FS.Stat(path); return err })
+	return info, err
+}
+
+// Lstat is a wrapped step.
+func (f *Faulty) Lstat(path string) (info fs.FileInfo, err error) {
+	err = f.step("lstat", path, func() error { info, err = f.FS.Lstat(path); return err })
+	return info, err
+}
+
+// ReadFile is a wrapped step.
+func (f *Faulty) ReadFile(path string) (data []byte, err error) {
+	err = f.step("readfile", path, func() error { data, err = f.FS.ReadFile(path); return err })
+	return data, err
+}
+
+// Names is a wrapped step.
+func (f *Faulty) Names(path string) (names []string, err error) {
+	err = f.step("names", path, func() error { names, err = f.FS.Names(path); return err })
+	return names, err
+}
+
+// SyncDir is a wrapped step.
+func (f *Faulty) SyncDir(path string) error {
+	return f.step("syncdir", path, func() error { return f.FS.SyncDir(path) })
+}
+
+type faultyFile struct {
+	File
+	fs   *Faulty
+	path string
+}
+
+func (f *faultyFile) Write(p []byte) (n int, err error) {
+	err = f.fs.step("write", f.path, func() error { n, err = f.File.Write(p); return err })
+	if err != nil && n == 0 {
+		n = f.torn("write", p, f.File.Write)
+	}
+	return n, err
+}
+
+func (f *faultyFile) WriteAt(p []byte, off int64) (n int, err error) {
+	err = f.fs.step("write", f.path, func() error { n, err = f.File.WriteAt(p, off); return err })
+	if err != nil && n == 0 {
+		n = f.torn("write", p, func(b []byte) (int, error) { return f.File.WriteAt(b, off) })
+	}
+	return n, err
+}
+
+// torn lets the first bytes of a failed write reach the file.
+func (f *faultyFile) torn(op string, p []byte, write func([]byte) (int, error)) int {
+	if f.fs.Tear == nil {
+		return 0
+	}
+	n := min(f.fs.Tear(Step{op, f.path}, len(p)), len(p))
+	if n <= 0 {
+		return 0
+	}
+	n, _ = write(p[:n])
+	return n
+}
+
+func (f *faultyFile) ReadAt(p []byte, off int64) (n int, err error) {
+	err = f.fs.step("read", f.path, func() error { n, err = f.File.ReadAt(p, off); return err })
+	return n, err
+}
+
+func (f *faultyFile) Sync() error {
+	return f.fs.step("sync", f.path, f.File.Sync)
+}
+
+func (f *faultyFile) Stat() (info fs.FileInfo, err error) {
+	err = f.fs.step("fstat", f.path, func() error { info, err = f.File.Stat(); return err })
+	return info, err
+}
+
+func (f *faultyFile) Chmod(mode fs.FileMode) error {
+	return f.fs.step("fchmod", f.path, func() error { return f.File.Chmod(mode) })
+}
+
+func (f *faultyFile) Chown(uid, gid int) error {
+	return f.fs.step("fchown", f.path, func() error { return f.File.Chown(uid, gid) })
+}
+
+func (f *faultyFile) Close() error {
+	return f.fs.step("close", f.path, f.File.Close)
+}

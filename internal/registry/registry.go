@@ -1,0 +1,113 @@
+// Package registry opens things from URLs by their scheme. Stores and guards each have one.
+package registry
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/croft-dev/croft/fence"
+)
+
+// Opener opens the thing a URL names.
+type Opener[T any] func(ctx context.Context, u *url.URL) (T, error)
+
+// Registry maps schemes to openers. It is safe for concurrent use.
+type Registry[T any] struct {
+	kind, plain string
+	mu          sync.RWMutex
+	openers     map[string]Opener[T]
+}
+
+// New makes a registry of a kind of thing; plain is the scheme of what is written without one, as a path.
+func New[T any](kind, plain string) *Registry[T] {
+	return &Registry[T]{kind: kind, plain: plain, openers: map[string]Opener[T]{}}
+}
+
+// Register makes a scheme known. A scheme registered twice panics: two packages would fight over it.
+func (r *Registry[T]) Register(scheme string, open Opener[T]) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, taken := r.openers[scheme]; taken {
+		panic(r.kind + ": scheme " + scheme + " registered twice")
+	}
+	r.openers[scheme] = open
+}
+
+// Schemes lists the known schemes, sorted.
+func (r *Registry[T]) Schemes() []string {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	schemes := make([]string, 0, len(r.openers))
+	for s := range r.openers {
+		schemes = append(schemes, s)
+	}
+	slices.Sort(schemes)
+	return schemes
+}
+
+// Open opens what raw names.
+func (r *Registry[T]) Open(ctx context.Context, raw string) (T, error) {
+	var none T
+	u, err := r.parse(raw)
+	if err != nil {
+		return none, err
+	}
+	r.mu.RLock()
+	open := r.openers[u.Scheme]
+	r.mu.RUnlock()
+	if open == nil {
+		return none, fmt.Errorf("%w %s %q: unknown scheme %q; known are %s", fence.ErrInvalid, r.kind, Redact(raw), u.Scheme, strings.Join(r.Schemes(), ", "))
+	}
+	return open(ctx, u)
+}
+
+func (r *Registry[T]) parse(raw string) (*url.URL, error) {
+	if raw == "" {
+		return nil, fmt.Errorf("%w %s: it is empty; give a path or a URL", fence.ErrInvalid, r.kind)
+	}
+	if strings.ContainsRune(raw, 0) {
+		return nil, fmt.Errorf("%w %s %q: it has a NUL byte", fence.ErrInvalid, r.kind, raw)
+	}
+	if !strings.Contains(raw, "://") {
+		return &url.URL{Scheme: r.plain, Path: raw}, nil
+	}
+	u, err := url.Parse(raw)
+	if err != nil {
+		return nil, fmt.Errorf("%w %s URL %q: it cannot be read", fence.ErrInvalid, r.kind, Redact(raw))
+	}
+	return u, nil
+}
+
+// Redact is a URL fit for people's eyes: its password, and query values whose name speaks of a secret, are replaced. It works on
+// what cannot be parsed, too.
+func Redact(raw string) string {
+	if !strings.Contains(raw, "://") {
+		return raw
+	}
+	u, err := url.Parse(raw)
+	if err != nil {
+		scheme, rest, _ := strings.Cut(raw, "://")
+		if at := strings.LastIndex(rest, "@"); at >= 0 {
+			rest = "xxxxx@" + rest[at+1:]
+		}
+		return scheme + "://" + rest
+	}
+	query, touched := u.Query(), false
+	for name := range query {
+		lower := strings.ToLower(name)
+		for _, word := range []string{"pass", "secret", "token", "key", "credential"} {
+			if strings.Contains(lower, word) {
+				query.Set(name, "xxxxx")
+				touched = true
+			}
+		}
+	}
+	if touched {
+		u.RawQuery = query.Encode()
+	}
+	return u.Redacted()
+}

@@ -1,0 +1,120 @@
+package tenure
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+)
+
+// The two refusals of the law, to match with errors.Is. A store that cannot be reached is neither.
+var (
+	ErrHeld     = errors.New("held by another")
+	ErrNotOwned = errors.New("not owned")
+)
+
+// Why says what a refusal rests on.
+type Why string
+
+// Why a key cannot be had now.
+const (
+	WhyHeld     Why = "held"     // somebody holds it
+	WhyReserved Why = "reserved" // an operator reserved it for another owner
+	WhyHold     Why = "hold"     // the last term succeeded and keeps the key until HoldUntil
+	WhyPeriod   Why = "period"   // the work has been done in this period
+)
+
+// Why a grant is not owned (any more).
+const (
+	WhyReleased   Why = "released"   // its holder gave it back
+	WhyExpired    Why = "expired"    // its deadline passed; nobody else was granted
+	WhySuperseded Why = "superseded" // its deadline passed and another was granted
+	WhyTakenOver  Why = "taken_over" // an operator ended it
+	WhyUnknown    Why = "unknown"    // nothing is remembered of it
+)
+
+// HeldError refuses an Acquire: the key is not to be had before Until, unless it is released earlier.
+type HeldError struct {
+	Record Record
+	Why    Why
+	// Until and Now are on the store's clock.
+	Until, Now time.Time
+}
+
+// Remaining is how long the refusal lasts if nothing happens.
+func (e *HeldError) Remaining() time.Duration { return e.Until.Sub(e.Now) }
+
+func (e *HeldError) Error() string {
+	left := e.Remaining().Round(time.Millisecond)
+	switch e.Why {
+	case WhyReserved:
+		return fmt.Sprintf("%q is reserved for %s for another %s", e.Record.Key, e.Record.Owner, left)
+	case WhyHold:
+		return fmt.Sprintf("%q was done by %s and is on hold for another %s", e.Record.Key, e.Record.Owner, left)
+	case WhyPeriod:
+		return fmt.Sprintf("%q has been done in this period; it is due again in %s", e.Record.Key, left)
+	}
+	return fmt.Sprintf("%q is held by %s (token %d) for another %s unless renewed", e.Record.Key, e.Record.Owner, e.Record.Token, left)
+}
+
+// Is makes every HeldError match ErrHeld.
+func (e *HeldError) Is(target error) bool { return target == ErrHeld }
+
+// NotOwnedError says that a grant is not (or no longer) the key's: nothing was changed, and the holder must stop.
+type NotOwnedError struct {
+	Grant fence.Grant
+	// Record is the key's current record; zero if nothing is remembered.
+	Record Record
+	Why    Why
+	Now    time.Time
+}
+
+func (e *NotOwnedError) Error() string {
+	switch {
+	case e.Why == WhyReleased:
+		return "not owned: the lease was released"
+	case e.Why == WhyExpired:
+		return fmt.Sprintf("not owned: the lease on %q expired %s ago", e.Record.Key, e.Now.Sub(e.Record.Deadline).Round(time.Millisecond))
+	case e.Record.IsZero():
+		return "not owned: the store remembers nothing of this lease"
+	case e.Why == WhyTakenOver:
+		return fmt.Sprintf("not owned: %q was taken over by hand%s; newest token %d", e.Record.Key, by(e.Record.Actor, e.Record.Note), e.Record.Token)
+	case e.Why == WhyUnknown:
+		return fmt.Sprintf("not owned: %q has no such grant; %s has token %d", e.Record.Key, e.Record.Owner, e.Record.Token)
+	}
+	return fmt.Sprintf("not owned: %q now belongs to %s with token %d", e.Record.Key, e.Record.Owner, e.Record.Token)
+}
+
+func by(actor, note string) string {
+	if actor == "" {
+		return ""
+	}
+	return fmt.Sprintf(" by %s (%s)", actor, note)
+}
+
+// Is makes every NotOwnedError match ErrNotOwned.
+func (e *NotOwnedError) Is(target error) bool { return target == ErrNotOwned }
+
+// notOwned derives from the record why grant g holds nothing.
+func notOwned(rec Record, g fence.Grant, now time.Time) *NotOwnedError {
+	e := &NotOwnedError{Grant: g, Record: rec, Why: WhyUnknown, Now: now}
+	term, known := rec.term(g)
+	if !known {
+		return e
+	}
+	switch term.Ended {
+	case EndReleased, EndFailed:
+		e.Why = WhyReleased
+	case EndTakenOver:
+		e.Why = WhyTakenOver
+	case EndExpired, EndSuperseded:
+		e.Why = WhySuperseded
+	default: // the newest transfer: expired, or one that never held the key
+		e.Why = WhyExpired
+		if term.State != Held {
+			e.Why = WhyReleased
+		}
+	}
+	return e
+}

@@ -1,0 +1,211 @@
+package tenure
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+)
+
+// Apply is the law of ownership. Given what a store remembers of a key (the zero Record if nothing), a request and the store's time, it
+// returns the record to keep. changed is false when the record already shows the request's effect: there is nothing to write.
+//
+// A refusal returns the record as it was and one of: [*HeldError], [*NotOwnedError], or an error matching [fence.ErrInvalid].
+func Apply(rec Record, req Request, now time.Time) (next Record, changed bool, err error) {
+	if err := req.Check(); err != nil {
+		return rec, false, err
+	}
+	if !rec.IsZero() && rec.Key != req.Key {
+		return rec, false, fmt.Errorf("%w request: it is for %q, the record is of %q", fence.ErrInvalid, req.Key, rec.Key)
+	}
+	now = Time(now)
+	switch req.Verb {
+	case Acquire:
+		return acquire(rec, req, now)
+	case Renew, Report:
+		return renew(rec, req, now)
+	case Release:
+		return release(rec, req, now)
+	default:
+		return byHand(rec, req, now)
+	}
+}
+
+// Time is t as records keep it: UTC, whole microseconds, no monotonic reading.
+func Time(t time.Time) time.Time { return t.Round(0).UTC().Truncate(time.Microsecond) }
+
+func acquire(rec Record, req Request, now time.Time) (Record, bool, error) {
+	g := req.Secret.Grant()
+	if rec.Grant == g && rec.Alive(now) {
+		return rec, false, nil // the reply was lost: same answer, same deadline
+	}
+	if _, known := rec.term(g); known {
+		return rec, false, notOwned(rec, g, now) // a secret is granted once: a late copy resurrects nothing
+	}
+	if held := refuse(rec, req, now); held != nil {
+		return rec, false, held
+	}
+	next := rec.clone()
+	cause := causeOf(rec, req, now)
+	if cause != Handoff {
+		next.Actor, next.Note = "", ""
+	}
+	next.Cause = cause
+	if err := grant(&next, req, now, Held); err != nil {
+		return rec, false, err
+	}
+	if req.Every > 0 {
+		next.Every = req.Every
+	}
+	if req.HoldFor > 0 {
+		next.HoldUntil = now.Add(req.HoldFor)
+	}
+	return next, true, nil
+}
+
+// refuse says why nobody but the present holder may have the key now, or nil.
+func refuse(rec Record, req Request, now time.Time) error {
+	held := func(why Why, until time.Time) error {
+		return &HeldError{Record: rec, Why: why, Until: until, Now: now}
+	}
+	switch rec.StateAt(now) {
+	case Held:
+		return held(WhyHeld, rec.Deadline)
+	case Reserved:
+		if rec.Owner != req.Owner {
+			return held(WhyReserved, rec.Deadline)
+		}
+	}
+	if rec.State == Free && rec.Ended == EndReleased && now.Before(rec.HoldUntil) {
+		return held(WhyHold, rec.HoldUntil)
+	}
+	// Half a period, so that a start that is early or late by less never skips a slot.
+	if due := rec.Succeeded.Add(req.Every / 2); req.Every > 0 && !rec.Succeeded.IsZero() && now.Before(due) {
+		return held(WhyPeriod, due)
+	}
+	return nil
+}
+
+// causeOf derives a term's cause from what ended the one before it.
+func causeOf(rec Record, req Request, now time.Time) Cause {
+	switch {
+	case req.Above > 0 && req.Above >= rec.Token:
+		return Recovery
+	case rec.IsZero():
+		return First
+	case rec.State == Free && rec.Cause == Cancelled && rec.Ended == "":
+		return Cancelled
+	case rec.State == Free:
+		return Released
+	case rec.State == Reserved && now.Before(rec.Deadline):
+		return Handoff
+	}
+	return Expired
+}
+
+// grant burns a new token, closes the term before it and begins one in the given state.
+func grant(next *Record, req Request, now time.Time, state State) error {
+	token, err := nextToken(next.Token, req.Above, now)
+	if err != nil {
+		return err
+	}
+	if n := len(next.History); n > 0 && next.History[n-1].Ended == "" {
+		last := &next.History[n-1]
+		last.Finished, last.Ended = now, EndTakenOver
+		switch {
+		case last.State != Held:
+			last.Ended = EndSuperseded
+		case !now.Before(next.Deadline):
+			last.Finished, last.Ended = next.Deadline, EndExpired
+		}
+	}
+	next.Key, next.Token, next.Grant = req.Key, token, req.Secret.Grant()
+	next.Owner, next.Instance = req.Owner, req.Instance
+	next.State, next.Ended = state, ""
+	next.Acquired, next.Renewed = now, now
+	next.Deadline, next.TTL = now.Add(req.TTL), req.TTL
+	next.HoldUntil = time.Time{}
+	next.Progress, next.ProgressAt = "", time.Time{}
+	next.Guards = append([]string(nil), req.Guards...)
+	if state == Held {
+		next.Terms++
+	}
+	next.History = append(next.History, Term{
+		Token: token, Grant: next.Grant, Owner: next.Owner, Instance: next.Instance, State: state,
+		Cause: next.Cause, Actor: next.Actor, Note: next.Note, Acquired: now,
+	})
+	if over := len(next.History) - HistoryLen; over > 0 {
+		next.History = next.History[over:]
+	}
+	return nil
+}
+
+// nextToken is max(previous + 1, above + 1, clock): a counter while the store remembers, anchored in time for the day it forgets.
+func nextToken(previous, above fence.Token, now time.Time) (fence.Token, error) {
+	token := max(previous+1, above+1, fence.Token(now.UnixMicro()))
+	if !token.Valid() {
+		return 0, fmt.Errorf("%w token %d: tokens end at %d; set the store's clock (%s) right", fence.ErrInvalid, token, fence.MaxToken, now.Format(time.RFC3339))
+	}
+	return token, nil
+}
+
+func renew(rec Record, req Request, now time.Time) (Record, bool, error) {
+	g := req.Secret.Grant()
+	if rec.Grant != g || rec.State != Held || (!now.Before(rec.Deadline) && !req.Resume) {
+		return rec, false, notOwned(rec, g, now)
+	}
+	next := rec.clone()
+	if req.Verb == Report {
+		next.Progress, next.ProgressAt = req.Progress, now
+		return next, true, nil
+	}
+	if req.TTL != 0 {
+		next.TTL = req.TTL
+	}
+	next.Renewed, next.Deadline = now, now.Add(next.TTL)
+	return next, true, nil
+}
+
+func release(rec Record, req Request, now time.Time) (Record, bool, error) {
+	g := req.Secret.Grant()
+	if !(rec.Grant == g && rec.Alive(now)) {
+		if term, known := rec.term(g); known && (term.Ended == EndReleased || term.Ended == EndFailed) {
+			return rec, false, nil // already released by oneself
+		}
+		return rec, false, notOwned(rec, g, now)
+	}
+	next := rec.clone()
+	next.State, next.Ended, next.Deadline = Free, EndReleased, now
+	if req.Failed {
+		next.Ended, next.HoldUntil = EndFailed, time.Time{}
+	} else {
+		next.Succeeded = rec.Acquired
+	}
+	last := &next.History[len(next.History)-1]
+	last.Finished, last.Ended = now, next.Ended
+	return next, true, nil
+}
+
+func byHand(rec Record, req Request, now time.Time) (Record, bool, error) {
+	g := req.Secret.Grant()
+	if _, known := rec.term(g); known {
+		if rec.Grant == g && (rec.State != Held || rec.Alive(now)) && rec.Ended == "" {
+			return rec, false, nil
+		}
+		return rec, false, notOwned(rec, g, now)
+	}
+	next := rec.clone()
+	next.Actor, next.Note, next.Cause = req.Actor, req.Note, Operator
+	state := Held
+	switch req.Verb {
+	case Reserve:
+		state = Reserved
+	case Revoke:
+		state, next.Cause = Free, Cancelled
+		req.Owner, req.Instance, req.TTL = "", "", 0
+	}
+	if err := grant(&next, req, now, state); err != nil {
+		return rec, false, err
+	}
+	return next, true, nil
+}

@@ -1,0 +1,96 @@
+package tenure
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+)
+
+// Secret proves ownership of one grant: 128 random bits as 32 lower-case hex digits. The client makes it before the
+// request, so a lost reply is never a mystery: ask again with the same secret. Stores keep only its fingerprint. It prints redacted; convert it to a string to get at it.
+type Secret string
+
+// NewSecret makes a secret for one grant. Use each once.
+func NewSecret() Secret {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails: crypto/rand aborts the program instead
+	return Secret(hex.EncodeToString(b[:]))
+}
+
+// Grant is the secret's fingerprint, safe to store and to log.
+func (s Secret) Grant() fence.Grant {
+	sum := sha256.Sum256([]byte(s))
+	return fence.Grant(hex.EncodeToString(sum[:16]))
+}
+
+// Valid reports whether s has the form of a secret.
+func (s Secret) Valid() bool { return fence.Grant(s).Valid() }
+
+func (s Secret) String() string   { return "[secret]" }
+func (s Secret) GoString() string { return `tenure.Secret("[secret]")` }
+
+// Deed is what a holder needs to act on its lease from another process: `croft acquire` prints one, `croft renew` and `croft release` take
+// it. Its text form holds the secret: keep it in a file of mode 0600, never in an environment or an argument list.
+type Deed struct {
+	Key    string
+	Token  fence.Token
+	Secret Secret
+	TTL    time.Duration
+}
+
+const deedPrefix = "croft-lease1"
+
+// Stamp is what the holder's writes carry.
+func (d Deed) Stamp() fence.Stamp {
+	return fence.Stamp{Key: d.Key, Token: d.Token, Grant: d.Secret.Grant()}
+}
+
+// String does not give the secret away; use Text for the form that ParseDeed reads.
+func (d Deed) String() string {
+	return fmt.Sprintf("%s:%d:[secret]:%s:%s", deedPrefix, d.Token, d.TTL, fence.EscapeKey(d.Key))
+}
+
+// Text is the deed as one printable word, secret included: "croft-lease1:token:secret:ttl:key".
+func (d Deed) Text() string {
+	return fmt.Sprintf("%s:%d:%s:%s:%s", deedPrefix, d.Token, string(d.Secret), d.TTL, fence.EscapeKey(d.Key))
+}
+
+// ParseDeed reads what Text wrote, and nothing that only resembles it. Its errors do not repeat the text, which may hold a secret.
+func ParseDeed(text string) (Deed, error) {
+	bad := func(why string) (Deed, error) {
+		return Deed{}, fmt.Errorf("%w lease text: %s; pass on unchanged what acquire printed", fence.ErrInvalid, why)
+	}
+	parts := strings.Split(text, ":")
+	if len(parts) != 5 || parts[0] != deedPrefix {
+		return bad("it does not have the form croft-lease1:token:secret:ttl:key")
+	}
+	token, err := strconv.ParseInt(parts[1], 10, 64)
+	if err != nil || !fence.Token(token).Valid() {
+		return bad("its token is not a valid number")
+	}
+	if !Secret(parts[2]).Valid() {
+		return bad("its secret is not 32 lower-case hex digits")
+	}
+	ttl, err := time.ParseDuration(parts[3])
+	if err != nil || ttl < MinTTL || ttl > MaxTTL {
+		return bad("its TTL is not a valid duration")
+	}
+	key, err := fence.UnescapeKey(parts[4])
+	if err != nil {
+		return bad("its key is not percent-encoded as it should be")
+	}
+	if err := fence.CheckKey(key); err != nil {
+		return Deed{}, fmt.Errorf("lease text: %w", err)
+	}
+	d := Deed{Key: key, Token: fence.Token(token), Secret: Secret(parts[2]), TTL: ttl}
+	if d.Text() != text {
+		return bad("it is not in the one form that is written")
+	}
+	return d, nil
+}
