@@ -1,0 +1,68 @@
+# Needs GNU make, Go, git and a C compiler (the race detector links with one). Everything else is built under .tools.
+
+SHELL         := bash
+.SHELLFLAGS   := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS     += --no-print-directory
+
+TOOLS := .tools/bin
+
+# Inputs tried at every fuzz target. A count, not a duration: when a duration runs out, Go before 1.27 now and then
+# reports "context deadline exceeded" as a failure of the target (go.dev/issue/75804).
+FUZZTIME ?= 30000x
+
+# Passed on to the benchmark program: make bench BENCHFLAGS="-h"
+BENCHFLAGS ?=
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: test
+test: ## everything: lint, generated files, fuzzing, benchmarks' own tests, all tests with the race detector
+	@MAKE="$(MAKE)" tools/stages lint generated fuzz bench-tests tests
+
+.PHONY: quick
+quick: ## vet, and the tests that need no server and no root, within two minutes
+	go vet ./...
+	go test -race -short ./...
+
+.PHONY: lint
+lint: golangci-lint ## golangci-lint (built at its pinned version), and vet for macOS and Windows
+	$(TOOLS)/golangci-lint run ./...
+	@if [ -f bench/go.mod ]; then cd bench && ../$(TOOLS)/golangci-lint run ./...; fi
+	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go vet ./...
+	GOOS=windows GOARCH=amd64 CGO_ENABLED=0 go vet ./...
+
+.PHONY: bench
+bench: ## measure Croft beside its peers and its floor: make bench BENCHFLAGS=...
+	cd bench && go run . $(BENCHFLAGS)
+
+.PHONY: generate
+generate: ## write again what is generated from the code
+	go generate ./...
+
+# The stages of `make test`; each also runs alone.
+
+.PHONY: tests
+tests:
+	go test -race -count=1 -timeout=10m ./...
+
+.PHONY: bench-tests
+bench-tests:
+	@if [ -f bench/go.mod ]; then cd bench && go vet ./... && go test -race -count=1 -timeout=10m ./...; fi
+
+.PHONY: fuzz
+fuzz:
+	@tools/fuzz $(FUZZTIME)
+
+.PHONY: generated
+generated:
+	@tools/generated
+
+# tools/lint pins golangci-lint and all it is built from, so that a warm cache is enough to build it. Building what is
+# up to date takes a moment; the first time takes a minute or two.
+.PHONY: golangci-lint
+golangci-lint:
+	@[ -x $(TOOLS)/golangci-lint ] || echo "building golangci-lint into .tools/bin (a minute or two, once)"
+	@cd tools/lint && GOOS= GOARCH= go build -buildvcs=false -o ../../$(TOOLS)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
