@@ -1,0 +1,190 @@
+package house
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// sound is a tree that keeps every law, and uses every freedom the plan gives. Each case below spoils it in one place.
+var sound = map[string]string{
+	"croft.go":                 imports("croft", "context", module+"/store", module+"/guard", module+"/tenure", module+"/internal/clock"),
+	"croft_test.go":            imports("croft", "testing", "pgregory.net/rapid", module+"/backend/mem"),
+	"tenure/law.go":            imports("tenure", "time", module+"/fence"),
+	"fence/mark.go":            imports("fence", "errors"),
+	"store/store.go":           imports("store", module+"/tenure", module+"/internal/registry"),
+	"store/storetest/suite.go": imports("storetest", "testing", module+"/store"),
+	"guard/guard.go":           imports("guard", module+"/fence"),
+	"work/item.go":             imports("work", module, module+"/store"),
+	"backend/mem/store.go":     imports("mem", module+"/store", module+"/work", module+"/backend/mem/journal"),
+	"backend/mem/journal/j.go": imports("journal", "os"),
+	"backend/redis/store.go":   imports("redis", module+"/store", module+"/guard", "github.com/redis/go-redis/v9"),
+	"boundary/http/proxy.go":   imports("http", "net/http", module, module+"/guard"),
+	"cmd/croft/main.go":        imports("main", module, module+"/work", module+"/backend/mem", "github.com/spf13/cobra"),
+	"internal/clock/clock.go":  imports("clock", "time", "golang.org/x/sys/unix"),
+	"internal/registry/reg.go": imports("registry", module+"/fence"),
+	"bench/main.go":            imports("main", module+"/backend/redis", "github.com/go-redsync/redsync/v4"),
+	"tenure/testdata/util.go":  "not even Go",
+	".tools/types.go":          "not even Go",
+	"README.md":                "Make sure to\n\n```\n$ " + commands[0] + "\n$ make test\n```\n\nor `make quick`.\n",
+	"Makefile":                 ".PHONY: test\ntest: lint ## all\n\tgo test ./...\nquick:\n",
+}
+
+func imports(name string, paths ...string) string {
+	var b strings.Builder
+	b.WriteString("// Package " + name + " is here for its imports.\npackage " + name + "\n\nimport (\n")
+	for _, p := range paths {
+		b.WriteString("\t_ \"" + p + "\"\n")
+	}
+	b.WriteString(")\n")
+	return b.String()
+}
+
+// write makes a tree of files, with changes to them, and returns its top.
+func write(t *testing.T, files, changes map[string]string) string {
+	t.Helper()
+	top := t.TempDir()
+	for _, part := range []map[string]string{files, changes} {
+		for name, text := range part {
+			file := filepath.Join(top, filepath.FromSlash(name))
+			if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return top
+}
+
+// broken applies every law to a tree.
+func broken(t *testing.T, top string) []string {
+	t.Helper()
+	tree, err := readTree(top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := brokenPromises(top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, law := range goLaws {
+		found = append(found, law(tree)...)
+	}
+	return found
+}
+
+func TestASoundTreeIsLeftInPeace(t *testing.T) {
+	report(t, broken(t, write(t, sound, nil)))
+}
+
+// TestEveryBreachIsCaught spoils the sound tree in one place a case; exactly that must be reported, with the place.
+func TestEveryBreachIsCaught(t *testing.T) {
+	long := strings.Repeat("// line\n", longest+1)
+	cases := []struct {
+		name, file, text, want string
+	}{
+		{"the law imports a module of others", "tenure/codec.go", imports("tenure", "gopkg.in/yaml.v3"), "tenure/codec.go:5: imports gopkg.in/yaml.v3;"},
+		{"a suite imports a module of others", "store/storetest/law.go", imports("storetest", "pgregory.net/rapid"), "store/storetest/law.go:5: imports pgregory.net/rapid;"},
+		{"the root imports a module of others", "client.go", imports("croft", "github.com/spf13/cobra"), "client.go:5: imports github.com/spf13/cobra;"},
+		{"internal imports a module of others", "internal/clock/x.go", imports("clock", "github.com/a/b"), "internal/clock/x.go:5: imports github.com/a/b;"},
+		{"work imports a module of others", "work/sql.go", imports("work", "github.com/jackc/pgx/v5"), "work/sql.go:5: imports github.com/jackc/pgx/v5;"},
+		{"the law opens into a contract", "fence/x.go", imports("fence", module+"/guard"), "never into guard"},
+		{"a contract opens into the root", "store/x.go", imports("store", module), "never into (root)"},
+		{"a contract opens into a backend", "store/x.go", imports("store", module+"/backend/mem"), "never into backend"},
+		{"the root opens into work", "client.go", imports("croft", module+"/work"), "never into work"},
+		{"the root opens into a backend", "client.go", imports("croft", module+"/backend/mem"), "never into backend"},
+		{"work opens into a backend", "work/x.go", imports("work", module+"/backend/redis"), "never into backend"},
+		{"a backend opens into the root", "backend/mem/x.go", imports("mem", module), "never into (root)"},
+		{"a backend opens into another", "backend/mem/x.go", imports("mem", module+"/backend/redis"), "backend/mem knows no other backend"},
+		{"a backend's folder opens into another", "backend/mem/journal/x.go", imports("journal", module+"/backend/redis"), "backend/mem knows no other backend"},
+		{"a boundary opens into a backend", "boundary/http/x.go", imports("http", module+"/backend/mem"), "never into backend"},
+		{"a way around through internal", "internal/registry/x.go", imports("registry", module+"/backend/mem"), "store/store.go:6: imports github.com/croft-dev/croft/backend/mem (through internal/registry)"},
+		{"an import on one system only", "fence/x_windows.go", "//go:build windows\n\n" + imports("fence", module+"/store"), "never into store"},
+		{"something opens into the command", "work/x.go", imports("work", module+"/cmd/croft"), "never into cmd"},
+		{"a room without a line in the plan", "attic/x.go", imports("attic", "os"), `no room "attic"`},
+		{"a package without a comment", "fence/mark.go", "package fence\n", "fence: no package comment"},
+		{"a package commented in its test alone", "store/cas/cas_test.go", imports("cas", "os"), "store/cas: no package comment"},
+		{"a long file", "guard/long.go", imports("guard", "os") + long, "guard/long.go: 507 lines"},
+		{"a file named after nothing", "guard/util_linux.go", imports("guard", "os"), "guard/util_linux.go: a name for everything"},
+		{"a test named after nothing", "guard/helpers_test.go", imports("guard", "os"), "guard/helpers_test.go: a name for everything"},
+		{"a package named after nothing", "internal/common/c.go", imports("common", "os"), "internal/common: a name for everything"},
+		{"a README without its first command", "README.md", "`make test`", "go run ./cmd/croft run hello"},
+		{"a README without its second command", "README.md", commands[0], "does not give the command: make test"},
+		{"a README that names no target", "README.md", sound["README.md"] + "`make coffee`", "names `make coffee`"},
+		{"a README that names no target in a block", "README.md", sound["README.md"] + "```\nmake coffee\n```", "names `make coffee`"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			if sound[c.file] == c.text {
+				t.Fatal("this case changes nothing")
+			}
+			found := broken(t, write(t, sound, map[string]string{c.file: c.text}))
+			if len(found) == 0 {
+				t.Fatalf("not caught: %s holding\n%s", c.file, c.text)
+			}
+			for _, f := range found {
+				if !strings.Contains(f, c.want) {
+					t.Errorf("reported %q, want only reports with %q", f, c.want)
+				}
+			}
+		})
+	}
+}
+
+func TestLengthIsForgivenToTestsAndGeneratedFiles(t *testing.T) {
+	long := strings.Repeat("// line\n", longest+1)
+	report(t, broken(t, write(t, sound, map[string]string{
+		"guard/long_test.go": imports("guard", "os") + long,
+		"guard/made.go":      "// Code generated by a test. DO NOT EDIT.\n\n" + imports("guard", "os") + long,
+	})))
+}
+
+func TestAMissingReadmeIsSaidPlainly(t *testing.T) {
+	top := write(t, sound, nil)
+	if err := os.Remove(filepath.Join(top, "README.md")); err != nil {
+		t.Fatal(err)
+	}
+	found, err := brokenPromises(top)
+	if err != nil || len(found) != 1 || !strings.Contains(found[0], "README.md is missing") {
+		t.Errorf("found %q, %v; want one line saying that README.md is missing", found, err)
+	}
+}
+
+func TestMachinePathsAreCaughtWhereAPathBegins(t *testing.T) {
+	outer := t.TempDir()
+	top, home := filepath.Join(outer, "croft"), filepath.Join(outer, "her home")
+	private := filepath.ToSlash(outer)
+	lines := map[string]bool{
+		"see " + private + "/notes.md":                true,
+		private + "/notes.md":                         true,
+		"(" + private + "/croft/x)":                   true,
+		"file://" + private + "/x":                    true,
+		"HOME=" + filepath.ToSlash(home) + "/.config": true,
+		"example.org" + private + "/x":                false,
+		"${top}" + private + "/x":                     false,
+		"**" + private + "/**":                        false,
+		private + "-elsewhere/x":                      false,
+		"/tmp/x":                                      false,
+	}
+	for line, private := range lines {
+		if err := os.MkdirAll(top, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(top, "a.md"), []byte("first\n"+line+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		found, err := privatePaths(top, home, []string{"a.md", "deleted.md"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := len(found) == 1 && strings.HasPrefix(found[0], "a.md:2: "); got != private || len(found) > 1 {
+			t.Errorf("%q: found %q, want a report of line 2: %v", line, found, private)
+		}
+	}
+	if found, err := privatePaths("/tmp/croft", "/", []string{}); err != nil || found != nil {
+		t.Errorf("folders every machine has: found %q, %v", found, err)
+	}
+}

@@ -1,0 +1,97 @@
+package house
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// longest is the number of lines at which a file has become two.
+const longest = 500
+
+// empty are names that say nothing about what is inside.
+var empty = []string{"util", "utils", "common", "helper", "helpers", "types", "misc"}
+
+// missingComments reports packages without a package comment in a non-test file.
+func missingComments(t *tree) []string {
+	var found []string
+	for _, p := range t.packages {
+		if !p.documented {
+			found = append(found, p.dir+": no package comment; say in one what the package is for")
+		}
+	}
+	return found
+}
+
+// longFiles reports files written by hand that are longer than one idea is.
+func longFiles(t *tree) []string {
+	var found []string
+	for _, f := range t.files {
+		if !f.test && !f.generated && f.lines > longest {
+			found = append(found, fmt.Sprintf("%s: %d lines, more than %d; find the two ideas in it and give each a file", f.name, f.lines, longest))
+		}
+	}
+	return found
+}
+
+// emptyNames reports Go files and folders named after nothing.
+func emptyNames(t *tree) []string {
+	var found []string
+	for _, f := range t.files {
+		stem := strings.TrimSuffix(path.Base(f.name), ".go")
+		for _, suffix := range []string{"_test", "_linux", "_darwin", "_windows", "_unix", "_other"} {
+			stem = strings.TrimSuffix(stem, suffix)
+		}
+		if slices.Contains(empty, stem) {
+			found = append(found, f.name+": a name for everything says nothing; name the file after what it holds")
+		}
+	}
+	for _, p := range t.packages {
+		if slices.Contains(empty, path.Base(p.dir)) {
+			found = append(found, p.dir+": a name for everything says nothing; name the package after what it provides")
+		}
+	}
+	return found
+}
+
+// shared are folders every machine has: a path below one of them says nothing about where the repository is kept.
+var shared = []string{"/", "/tmp", "/var", "/usr", "/opt", "/srv", "/mnt", "/media", "/home", "/run", "/etc", "/data", "/src", "/app", "/build", "/workspace"}
+
+// privatePaths reports mentions, in the named files, of the folders this machine keeps to itself: the one the repository
+// lies in, and the home of whoever runs the test. They mean nothing to a reader elsewhere.
+func privatePaths(top, home string, files []string) ([]string, error) {
+	var private []string
+	for _, dir := range []string{filepath.Dir(top), home} {
+		if dir != "" && !slices.Contains(shared, filepath.ToSlash(dir)) {
+			private = append(private, regexp.QuoteMeta(dir))
+		}
+	}
+	if len(private) == 0 {
+		return nil, nil
+	}
+	// Only where a path begins: import paths and globs have the same names in their middle.
+	mention := regexp.MustCompile(`(?:^|[^\w./~$})*-]|://)(?:` + strings.Join(private, "|") + `)[/\\]`)
+
+	var found []string
+	for _, name := range files {
+		text, err := os.ReadFile(filepath.Join(top, filepath.FromSlash(name)))
+		if errors.Is(err, fs.ErrNotExist) || path.Ext(name) == ".sum" {
+			continue // deleted but not yet committed; checksums hold any letters
+		}
+		if err != nil {
+			return nil, err
+		}
+		for n, line := range strings.Split(string(text), "\n") {
+			if mention.MatchString(line) {
+				found = append(found, fmt.Sprintf("%s:%d: names a folder of this machine: %s", name, n+1, strings.TrimSpace(line)))
+			}
+		}
+	}
+	return found, nil
+}

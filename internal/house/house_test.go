@@ -1,0 +1,62 @@
+package house
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestTheRepositoryKeepsItsLaws applies every law to the repository this package is part of.
+func TestTheRepositoryKeepsItsLaws(t *testing.T) {
+	top, err := filepath.Abs(filepath.Join("..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	here, err := readTree(top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if here.at("internal/house") == nil {
+		t.Fatalf("read %s and did not find this package in it: the laws would be tried on nothing", top)
+	}
+	for name, law := range goLaws {
+		t.Run(name, func(t *testing.T) { report(t, law(here)) })
+	}
+	t.Run("the README keeps its promises", func(t *testing.T) {
+		found, err := brokenPromises(top)
+		if err != nil {
+			t.Fatal(err)
+		}
+		report(t, found)
+	})
+	t.Run("no file names a folder of one machine", func(t *testing.T) {
+		files, err := tracked(top)
+		if err != nil {
+			t.Fatal(err)
+		}
+		home, err := os.UserHomeDir()
+		if err != nil {
+			home = "" // nobody's home: only the checkout's own path is looked for
+		}
+		found, err := privatePaths(top, home, files)
+		if err != nil {
+			t.Fatal(err)
+		}
+		report(t, found)
+	})
+}
+
+// goLaws are the laws that need only the Go files of a tree.
+var goLaws = map[string]func(*tree) []string{
+	"imports follow the plan":           brokenPlan,
+	"every package says what it is for": missingComments,
+	"no file has become two":            longFiles,
+	"names say what is inside":          emptyNames,
+}
+
+func report(t *testing.T, found []string) {
+	t.Helper()
+	for _, f := range found {
+		t.Error(f)
+	}
+}

@@ -1,0 +1,73 @@
+package house
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// commands are the two a newcomer is given: see it work, and check it.
+var commands = []string{
+	`go run ./cmd/croft run hello -- echo "my turn"`,
+	`make test`,
+}
+
+var (
+	makeInline = regexp.MustCompile("`make ([a-z][a-z-]*)")
+	makeLine   = regexp.MustCompile(`^\s*(?:\$ )?make ([a-z][a-z-]*)`)
+	makeTarget = regexp.MustCompile(`(?m)^([a-z][a-z-]*):`)
+)
+
+// brokenPromises reports what the README promises a newcomer and does not keep.
+func brokenPromises(top string) ([]string, error) {
+	text, err := os.ReadFile(filepath.Join(top, "README.md"))
+	if os.IsNotExist(err) {
+		return []string{"README.md is missing: a newcomer begins there"}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	makefile, err := os.ReadFile(filepath.Join(top, "Makefile"))
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for _, c := range commands {
+		if !strings.Contains(string(text), c) {
+			found = append(found, "README.md does not give the command: "+c)
+		}
+	}
+	targets := map[string]bool{}
+	for _, m := range makeTarget.FindAllSubmatch(makefile, -1) {
+		targets[string(m[1])] = true
+	}
+	for _, name := range namedTargets(string(text)) {
+		if !targets[name] {
+			found = append(found, "README.md names `make "+name+"`, which the Makefile does not have")
+		}
+	}
+	return found, nil
+}
+
+// namedTargets lists the make targets a document names in code, inline or in a fenced block; "make sure" in prose is none.
+func namedTargets(text string) []string {
+	var names []string
+	fenced := false
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(strings.TrimSpace(line), "```") {
+			fenced = !fenced
+			continue
+		}
+		if fenced {
+			if m := makeLine.FindStringSubmatch(line); m != nil {
+				names = append(names, m[1])
+			}
+			continue
+		}
+		for _, m := range makeInline.FindAllStringSubmatch(line, -1) {
+			names = append(names, m[1])
+		}
+	}
+	return names
+}

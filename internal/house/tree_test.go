@@ -1,0 +1,126 @@
+package house
+
+import (
+	"bytes"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// tree is a repository as the laws see it. Its Go files are read without the go command and whatever system they are
+// for, so that an import on another system counts like any other.
+type tree struct {
+	top      string
+	packages []*pkg
+	files    []goFile
+}
+
+// pkg is one folder with Go files.
+type pkg struct {
+	dir        string     // from the top, with slashes; "." is the top
+	imports    []imported // by non-test files
+	documented bool
+}
+
+// imported is one import, and where it stands.
+type imported struct{ path, at string }
+
+// goFile is one Go file, tests included.
+type goFile struct {
+	name      string // from the top, with slashes
+	lines     int
+	test      bool
+	generated bool
+}
+
+func (p *pkg) room() string { return roomOf(p.dir) }
+
+// at returns the package in a folder, or nil.
+func (t *tree) at(dir string) *pkg {
+	for _, p := range t.packages {
+		if p.dir == dir {
+			return p
+		}
+	}
+	return nil
+}
+
+// readTree reads every Go file below top that the go command would: not those in testdata or in folders whose name
+// begins with a dot or an underscore. Modules within the repository are read as part of it.
+func readTree(top string) (*tree, error) {
+	t := &tree{top: top}
+	err := filepath.WalkDir(top, func(file string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if file != top && (d.Name() == "testdata" || strings.HasPrefix(d.Name(), ".") || strings.HasPrefix(d.Name(), "_")) {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(file, ".go") {
+			return nil
+		}
+		name, err := filepath.Rel(top, file)
+		if err != nil {
+			return err
+		}
+		return t.read(filepath.ToSlash(name))
+	})
+	return t, err
+}
+
+// read adds one Go file to the tree.
+func (t *tree) read(name string) error {
+	src, err := os.ReadFile(filepath.Join(t.top, filepath.FromSlash(name)))
+	if err != nil {
+		return err
+	}
+	positions := token.NewFileSet()
+	parsed, err := parser.ParseFile(positions, name, src, parser.ImportsOnly|parser.ParseComments)
+	if err != nil {
+		return fmt.Errorf("reading the imports of %s: %w", name, err)
+	}
+	test := strings.HasSuffix(name, "_test.go")
+	t.files = append(t.files, goFile{name: name, lines: bytes.Count(src, []byte("\n")), test: test, generated: ast.IsGenerated(parsed)})
+
+	dir := path.Dir(name)
+	p := t.at(dir)
+	if p == nil {
+		p = &pkg{dir: dir}
+		t.packages = append(t.packages, p)
+	}
+	if test {
+		return nil
+	}
+	p.documented = p.documented || parsed.Doc.Text() != ""
+	for _, spec := range parsed.Imports {
+		imports, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			return fmt.Errorf("reading the imports of %s: %w", name, err)
+		}
+		at := positions.Position(spec.Pos())
+		p.imports = append(p.imports, imported{path: imports, at: fmt.Sprintf("%s:%d", at.Filename, at.Line)})
+	}
+	return nil
+}
+
+// tracked names the files under version control: those that others get to see.
+func tracked(top string) ([]string, error) {
+	list := exec.Command("git", "ls-files", "-z")
+	list.Dir = top
+	out, err := list.Output()
+	if err != nil {
+		return nil, fmt.Errorf("git ls-files in %s: %w: these tests look at the files under version control, so run them in a clone", top, err)
+	}
+	return strings.Split(strings.TrimRight(string(out), "\x00"), "\x00"), nil
+}
