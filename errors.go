@@ -1,0 +1,103 @@
+package croft
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// What errors of this package match, with errors.Is.
+var (
+	// ErrLost is matched by every [*LostError]: the lease has ended and its work must stop.
+	ErrLost = errors.New("lease lost")
+	// ErrHeld is matched by every [*tenure.HeldError]: it is not your turn.
+	ErrHeld = tenure.ErrHeld
+	// ErrNotOwned is matched by every [*tenure.NotOwnedError]: the lease is not, or no longer, yours.
+	ErrNotOwned = tenure.ErrNotOwned
+	// ErrUnknown is matched when the store could not be reached or did not answer: it may or may not have happened.
+	ErrUnknown = store.ErrUnknown
+	// ErrStale is matched by every [*fence.StaleError]: a guard has admitted a newer owner.
+	ErrStale = fence.ErrStale
+	// ErrInvalid is matched by errors about bad input: nothing was attempted.
+	ErrInvalid = fence.ErrInvalid
+	// ErrClosed is matched by what is asked of a client after its Close.
+	ErrClosed = errors.New("the client is closed")
+)
+
+// Loss says why a lease ended.
+type Loss string
+
+// The reasons for which a lease ends.
+const (
+	Superseded  Loss = "superseded"    // the store says that another was granted
+	Expired     Loss = "expired"       // its time ran out, or the store says so: the machine slept, or was too slow
+	TakenOver   Loss = "taken_over"    // an operator took, reserved or revoked it
+	Released    Loss = "released"      // its holder gave it back
+	Unreachable Loss = "unreachable"   // the store could not be asked to renew it
+	Stalled     Loss = "stalled"       // its work reported no progress for StallAfter
+	HeldTooLong Loss = "held_too_long" // it reached MaxHold
+	Closed      Loss = "closed"        // the client was closed
+)
+
+// LostError is the cause with which a lease's context ends. It matches ErrLost, and what Err matches.
+type LostError struct {
+	Key   string
+	Token fence.Token
+	Loss  Loss
+	// Err is the last answer of the store that led to the loss, if there was one.
+	Err error
+}
+
+func (e *LostError) Error() string {
+	s := fmt.Sprintf("lease lost: %q (token %d): %s", e.Key, e.Token, e.Loss.explain())
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	return s
+}
+
+// Is makes every LostError match ErrLost.
+func (e *LostError) Is(target error) bool { return target == ErrLost }
+
+// Unwrap gives the store's last answer.
+func (e *LostError) Unwrap() error { return e.Err }
+
+// explain says what happened and what to do about it.
+func (l Loss) explain() string {
+	switch l {
+	case Superseded:
+		return "another owner has been granted the key; stop this work"
+	case Expired:
+		return "its time ran out before it was renewed; stop this work, or try Resume"
+	case TakenOver:
+		return "an operator took it away; stop this work"
+	case Released:
+		return "it has been released"
+	case Unreachable:
+		return "the store could not be reached in time to renew it; stop this work, or try Resume when the store is back"
+	case Stalled:
+		return "its work reported no progress for too long, so it is no longer renewed"
+	case HeldTooLong:
+		return "it has been held for as long as allowed"
+	case Closed:
+		return "its client was closed; it lapses at its deadline"
+	}
+	return string(l)
+}
+
+// GuardError says that the fence could not be raised at a resource the lease named. The lease has been released: nothing may be written
+// there under it.
+type GuardError struct {
+	Target string
+	Err    error
+}
+
+func (e *GuardError) Error() string {
+	return fmt.Sprintf("the fence at %s could not be raised, so the lease was released: %v", e.Target, e.Err)
+}
+
+// Unwrap gives the guard's own error.
+func (e *GuardError) Unwrap() error { return e.Err }
