@@ -80,7 +80,8 @@ func Failed(n int, err error) []Answer {
 	return answers
 }
 
-// Watcher is a store that can wake waiters.
+// Watcher is a store that can wake waiters. A store that has the method and cannot (because what it is built on cannot) returns an error matching
+// errors.ErrUnsupported; the same holds for Examiner.
 type Watcher interface {
 	// Watch returns a channel that receives soon after the key may have changed; several changes may be one wake-up. It is a hint: the
 	// truth is in the next request. The channel is closed when ctx ends or the watch breaks; callers go on by polling.

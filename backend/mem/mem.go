@@ -1,0 +1,80 @@
+// Package mem keeps leases in memory, under a clock of the caller's choice: the store for tests and for the goroutines of one process.
+//
+// Its URL is "mem://name". All who open the same name in one process share one store; it lasts as long as the process.
+package mem
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/store/cas"
+)
+
+// Options of a store in memory. The zero value is good.
+type Options struct {
+	// Now is the store's clock; default time.Now. It must be safe for concurrent use.
+	Now func() time.Time
+	// Retention is how long a record outlives its last use; default [store.DefaultRetention].
+	Retention time.Duration
+}
+
+// Store is a handle on leases in memory. It forgets records only when Sweep is called: nothing happens in it that a test has not asked for.
+type Store struct {
+	*cas.Store
+	reg       *register
+	retention time.Duration
+}
+
+// New makes an empty store. o may be nil.
+func New(o *Options) *Store {
+	if o == nil {
+		o = &Options{}
+	}
+	now := o.Now
+	if now == nil {
+		now = time.Now
+	}
+	return open(newRegister(now), o.Retention)
+}
+
+func open(reg *register, retention time.Duration) *Store {
+	return &Store{
+		Store:     cas.New(reg, &cas.Options{Retention: retention, SweepEvery: -1}),
+		reg:       reg,
+		retention: retention,
+	}
+}
+
+// Open returns another handle on the same leases, as another client has. Closing one leaves the others open.
+func (s *Store) Open() *Store { return open(s.reg, s.retention) }
+
+// Wipe forgets everything, as a store does that has lost its memory. Waiters are woken.
+func (s *Store) Wipe() { s.reg.wipe() }
+
+var shared struct {
+	sync.Mutex
+	stores map[string]*Store
+}
+
+func init() { store.Register("mem", openURL) }
+
+// openURL opens the store of this process that "mem://name" names, and makes it if need be.
+func openURL(_ context.Context, u *url.URL) (store.Store, error) {
+	if u.Host == "" || (u.Path != "" && u.Path != "/") || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+		return nil, fmt.Errorf("%w store URL %q: a store in memory is named mem://NAME and takes nothing else", fence.ErrInvalid, store.Redact(u.String()))
+	}
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.stores == nil {
+		shared.stores = map[string]*Store{}
+	}
+	if shared.stores[u.Host] == nil {
+		shared.stores[u.Host] = New(nil)
+	}
+	return shared.stores[u.Host].Open(), nil
+}

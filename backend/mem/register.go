@@ -1,0 +1,124 @@
+package mem
+
+import (
+	"context"
+	"iter"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/croft-dev/croft/store/cas"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// register is a map under a mutex. Versions are never used twice, not even across a wipe.
+type register struct {
+	now func() time.Time
+
+	mu       sync.Mutex
+	swaps    int64
+	kept     map[string]kept
+	watchers map[string]map[chan struct{}]struct{} // by key
+}
+
+type kept struct {
+	record  tenure.Record
+	version cas.Version
+}
+
+func newRegister(now func() time.Time) *register {
+	return &register{now: now, kept: map[string]kept{}, watchers: map[string]map[chan struct{}]struct{}{}}
+}
+
+func (r *register) Load(_ context.Context, key string) (cas.Entry, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	k := r.kept[key]
+	return cas.Entry{Record: k.record, Version: k.version, Now: r.now()}, nil
+}
+
+func (r *register) Swap(_ context.Context, old cas.Version, next tenure.Record, _ bool) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.kept[next.Key].version != old {
+		return cas.ErrConflict
+	}
+	r.swaps++
+	r.kept[next.Key] = kept{next, cas.Version(strconv.FormatInt(r.swaps, 10))}
+	r.wake(next.Key)
+	return nil
+}
+
+func (r *register) Drop(_ context.Context, key string, old cas.Version) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.kept[key].version != old {
+		return cas.ErrConflict
+	}
+	delete(r.kept, key)
+	r.wake(key)
+	return nil
+}
+
+// Scan yields a snapshot: the loop's body may use the register.
+func (r *register) Scan(context.Context) iter.Seq2[cas.Entry, error] {
+	return func(yield func(cas.Entry, error) bool) {
+		r.mu.Lock()
+		entries := make([]cas.Entry, 0, len(r.kept))
+		now := r.now()
+		for _, k := range r.kept {
+			entries = append(entries, cas.Entry{Record: k.record, Version: k.version, Now: now})
+		}
+		r.mu.Unlock()
+		for _, e := range entries {
+			if !yield(e, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (r *register) Now(context.Context) (time.Time, error) { return r.now(), nil }
+
+// Close closes nothing: the register belongs to all its handles.
+func (r *register) Close() error { return nil }
+
+// Watch wakes at every change of the key.
+func (r *register) Watch(ctx context.Context, key string) (<-chan struct{}, error) {
+	c := make(chan struct{}, 1) // one pending wake-up stands for any number of changes
+	r.mu.Lock()
+	if r.watchers[key] == nil {
+		r.watchers[key] = map[chan struct{}]struct{}{}
+	}
+	r.watchers[key][c] = struct{}{}
+	r.mu.Unlock()
+	context.AfterFunc(ctx, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.watchers[key], c)
+		if len(r.watchers[key]) == 0 {
+			delete(r.watchers, key)
+		}
+		close(c) // under the mutex: nobody is waking it
+	})
+	return c, nil
+}
+
+// wake tells the watchers of a key. The caller holds the mutex.
+func (r *register) wake(key string) {
+	for c := range r.watchers[key] {
+		select {
+		case c <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (r *register) wipe() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	clear(r.kept)
+	for key := range r.watchers {
+		r.wake(key)
+	}
+}

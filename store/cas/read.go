@@ -1,0 +1,129 @@
+package cas
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// Get returns the record of a key with its history. Its error matches fence.ErrInvalid for a bad key and [store.ErrUnknown] otherwise.
+func (s *Store) Get(ctx context.Context, key string) (tenure.Record, error) {
+	if err := fence.CheckKey(key); err != nil {
+		return tenure.Record{}, err
+	}
+	if err := s.usable(ctx); err != nil {
+		return tenure.Record{}, err
+	}
+	held, err := s.load(ctx, key)
+	if err != nil {
+		return tenure.Record{}, store.Unknown(err)
+	}
+	return held.Record, nil
+}
+
+// List yields the records whose key begins with prefix, without their history. A damaged record does not hide the others: they are
+// yielded first, the error last.
+func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[tenure.Record, error] {
+	return func(yield func(tenure.Record, error) bool) {
+		records, failed := s.collect(ctx, prefix)
+		for _, rec := range records {
+			if err := s.usable(ctx); err != nil {
+				yield(tenure.Record{}, err)
+				return
+			}
+			if !yield(rec, nil) {
+				return
+			}
+		}
+		if failed != nil {
+			yield(tenure.Record{}, store.Unknown(failed))
+		}
+	}
+}
+
+// collect reads what List yields, in order, and the first thing that went wrong.
+func (s *Store) collect(ctx context.Context, prefix string) (records []tenure.Record, failed error) {
+	if err := s.usable(ctx); err != nil {
+		return nil, err
+	}
+	for held, err := range s.reg.Scan(ctx) {
+		if err == nil && !strings.HasPrefix(held.Record.Key, prefix) {
+			continue
+		}
+		if err == nil {
+			err = check(held.Record)
+		}
+		switch {
+		case err != nil && failed == nil:
+			failed = err
+		case err == nil && !held.Record.IsZero():
+			held.Record.History = nil // ten thousand of them would be a burden to hold at once
+			records = append(records, own(held.Record))
+		}
+	}
+	// A key that changes during a scan may be met twice: its newer record counts.
+	slices.SortFunc(records, func(a, b tenure.Record) int {
+		return cmp.Or(strings.Compare(a.Key, b.Key), cmp.Compare(b.Token, a.Token), b.Renewed.Compare(a.Renewed))
+	})
+	records = slices.CompactFunc(records, func(a, b tenure.Record) bool { return a.Key == b.Key })
+	return records, failed
+}
+
+// Now is the register's clock.
+func (s *Store) Now(ctx context.Context) (time.Time, error) {
+	if err := s.usable(ctx); err != nil {
+		return time.Time{}, err
+	}
+	now, err := s.reg.Now(ctx)
+	if err != nil {
+		return time.Time{}, store.Unknown(err)
+	}
+	return tenure.Time(now), nil
+}
+
+// Watch wakes waiters if the register can; otherwise its error matches errors.ErrUnsupported.
+func (s *Store) Watch(ctx context.Context, key string) (<-chan struct{}, error) {
+	if err := fence.CheckKey(key); err != nil {
+		return nil, err
+	}
+	w, ok := s.reg.(store.Watcher)
+	if !ok {
+		return nil, fmt.Errorf("this store cannot wake waiters, ask again instead: %w", errors.ErrUnsupported)
+	}
+	if err := s.usable(ctx); err != nil {
+		return nil, err
+	}
+	return w.Watch(ctx, key)
+}
+
+// Examine reports what the register finds out about itself; if it cannot, the error matches errors.ErrUnsupported.
+func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
+	e, ok := s.reg.(store.Examiner)
+	if !ok {
+		return nil, fmt.Errorf("this store cannot examine itself: %w", errors.ErrUnsupported)
+	}
+	if err := s.usable(ctx); err != nil {
+		return nil, err
+	}
+	return e.Examine(ctx)
+}
+
+// usable is the error of a call that need not be tried.
+func (s *Store) usable(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return store.Unknown(over(ctx))
+	}
+	if s.closed.Load() {
+		return store.Unknown(ErrClosed)
+	}
+	return nil
+}
