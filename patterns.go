@@ -9,7 +9,9 @@ import (
 type Work = func(ctx context.Context, l *Lease) error
 
 // Do acquires the lease, does the work, and releases it.
-func (c *Client) Do(ctx context.Context, key string, o *LeaseOptions, fn Work) error { return ErrClosed }
+func (c *Client) Do(ctx context.Context, key string, o *LeaseOptions, fn Work) error {
+	return ErrClosed
+}
 
 // Every is Do, once per period.
 func (c *Client) Every(ctx context.Context, key string, period time.Duration, o *LeaseOptions, fn Work) error {

@@ -1,0 +1,6 @@
+package clock
+
+import "golang.org/x/sys/unix"
+
+// CLOCK_BOOTTIME is CLOCK_MONOTONIC with the time in suspend.
+const suspendAware = unix.CLOCK_BOOTTIME
