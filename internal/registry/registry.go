@@ -65,49 +65,25 @@ func (r *Registry[T]) Open(ctx context.Context, raw string) (T, error) {
 	return open(ctx, u)
 }
 
+// isURL tells a URL from a path: a path may have "://" in it, too, but only behind a slash.
+func isURL(raw string) bool {
+	scheme, _, found := strings.Cut(raw, "://")
+	return found && !strings.Contains(scheme, "/")
+}
+
 func (r *Registry[T]) parse(raw string) (*url.URL, error) {
 	if raw == "" {
 		return nil, fmt.Errorf("%w %s: it is empty; give a path or a URL", fence.ErrInvalid, r.kind)
 	}
 	if strings.ContainsRune(raw, 0) {
-		return nil, fmt.Errorf("%w %s %q: it has a NUL byte", fence.ErrInvalid, r.kind, raw)
+		return nil, fmt.Errorf("%w %s %q: it has a NUL byte", fence.ErrInvalid, r.kind, Redact(raw))
 	}
-	if !strings.Contains(raw, "://") {
+	if !isURL(raw) {
 		return &url.URL{Scheme: r.plain, Path: raw}, nil
 	}
 	u, err := url.Parse(raw)
 	if err != nil {
-		return nil, fmt.Errorf("%w %s URL %q: it cannot be read", fence.ErrInvalid, r.kind, Redact(raw))
+		return nil, fmt.Errorf("%w %s URL %q: it cannot be read; write scheme://host/path, with special characters percent-encoded", fence.ErrInvalid, r.kind, Redact(raw))
 	}
 	return u, nil
-}
-
-// Redact is a URL fit for people's eyes: its password, and query values whose name speaks of a secret, are replaced. It works on
-// what cannot be parsed, too.
-func Redact(raw string) string {
-	if !strings.Contains(raw, "://") {
-		return raw
-	}
-	u, err := url.Parse(raw)
-	if err != nil {
-		scheme, rest, _ := strings.Cut(raw, "://")
-		if at := strings.LastIndex(rest, "@"); at >= 0 {
-			rest = "xxxxx@" + rest[at+1:]
-		}
-		return scheme + "://" + rest
-	}
-	query, touched := u.Query(), false
-	for name := range query {
-		lower := strings.ToLower(name)
-		for _, word := range []string{"pass", "secret", "token", "key", "credential"} {
-			if strings.Contains(lower, word) {
-				query.Set(name, "xxxxx")
-				touched = true
-			}
-		}
-	}
-	if touched {
-		u.RawQuery = query.Encode()
-	}
-	return u.Redacted()
 }
