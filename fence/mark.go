@@ -77,7 +77,7 @@ func (e *RefusedError) Error() string {
 	case errors.Is(e.Err, ErrWrongKey):
 		return fmt.Sprintf("write refused: %v: it belongs to %q, the write is for %q; if it has moved for good, use guard rekey", e.Err, e.Mark.Key, e.Presented.Key)
 	case errors.Is(e.Err, ErrRepeated):
-		return fmt.Sprintf("write refused: %v: sequence %d, newest %d", e.Err, e.Presented.Seq, e.Mark.Seq)
+		return fmt.Sprintf("write refused: %v: sequence %d, newest %d; it has been overtaken, leave it out", e.Err, e.Presented.Seq, e.Mark.Seq)
 	}
 	return fmt.Sprintf("write refused: %v: token %d of %q; acquire again above it", e.Err, e.Presented.Token, e.Presented.Key)
 }
@@ -98,6 +98,10 @@ func (e *StaleError) Error() string {
 			return ""
 		}
 		return " (" + owner + ")"
+	}
+	if e.Presented.Token == e.Newest.Token { // no newer owner: the floor that a move to another key left
+		return fmt.Sprintf("write refused: stale token %d%s for %q: the resource was moved to this key at token %d; acquire again above it",
+			e.Presented.Token, by(e.PresentedOwner), e.Presented.Key, e.Newest.Token)
 	}
 	return fmt.Sprintf("write refused: stale token %d%s for %q, newest admitted is %d%s; stop this work, it has a newer owner",
 		e.Presented.Token, by(e.PresentedOwner), e.Presented.Key, e.Newest.Token, by(e.NewestOwner))

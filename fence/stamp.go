@@ -72,7 +72,10 @@ func ParseStamp(text string) (Stamp, error) {
 		return Stamp{}, fmt.Errorf("%w stamp %.80q: %s; pass CROFT_STAMP on unchanged", ErrInvalid, text, why)
 	}
 	parts := strings.Split(text, ":")
-	if len(parts) != 5 || parts[0] != stampPrefix {
+	if parts[0] != stampPrefix { // it may be the text of a lease, which holds a secret: not repeated
+		return Stamp{}, fmt.Errorf("%w stamp: it does not begin with %s; pass CROFT_STAMP on unchanged", ErrInvalid, stampPrefix)
+	}
+	if len(parts) != 5 {
 		return bad("it does not have the form croft1:token:grant:seq:key")
 	}
 	token, err := strconv.ParseInt(parts[1], 10, 64)

@@ -1,0 +1,169 @@
+package fence_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/croft-dev/croft/fence"
+)
+
+// rule is what every guard decides by. The checker below takes any, so that it can be shown to reject broken ones.
+type rule func(fence.Mark, fence.Stamp) (fence.Mark, error)
+
+// passage is one thing that happens at a resource: a write or a raise with a stamp, or an operator's move to another key.
+type passage struct {
+	stamp fence.Stamp
+	rekey string
+}
+
+// passages are random interleavings of writes of several owners, in and out of order, with the collisions of a store that lost its memory.
+var passages = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) passage {
+	if rapid.IntRange(0, 19).Draw(t, "rekey") == 0 {
+		return passage{rekey: rapid.SampledFrom([]string{"k", "j"}).Draw(t, "to")}
+	}
+	return passage{stamp: fence.Stamp{
+		Key:   rapid.SampledFrom([]string{"k", "k", "k", "k", "j"}).Draw(t, "key"),
+		Token: fence.Token(rapid.IntRange(1, 6).Draw(t, "token")),
+		Grant: rapid.SampledFrom([]fence.Grant{ann, bob}).Draw(t, "grant"),
+		Seq:   rapid.Uint64Range(0, 4).Draw(t, "seq"),
+	}}
+}), 0, 40)
+
+// law3 checks that no admitted write carries a token below one admitted, or raised, before it, and what makes that worth something: one token is
+// one grant, numbered writes of a grant come in order, a key's resource is that key's, and a refusal changes nothing. It keeps
+// its own account of what was admitted and looks at the mark only to compare it.
+func law3(admit rule, ps []passage) error {
+	var (
+		mark     fence.Mark
+		key      string      // whose the resource is; "" until somebody writes
+		newest   fence.Token // the highest token admitted
+		grant    fence.Grant // whose it was; "" after a move
+		seq      uint64      // its highest number
+		admitted []fence.Stamp
+	)
+	for i, p := range ps {
+		if p.rekey != "" {
+			moved, err := mark.Rekey(p.rekey)
+			if err != nil {
+				return err
+			}
+			mark, key, grant, seq = moved, p.rekey, "", 0
+			continue
+		}
+		s := p.stamp
+		next, err := admit(mark, s)
+		fail := func(why string) error {
+			return fmt.Errorf("law 3: %s at %d: %v with %+v gave %+v, %v", why, i, s, mark, next, err)
+		}
+		before := slices.ContainsFunc(admitted, func(a fence.Stamp) bool { return a.Token > s.Token })
+		var want error
+		switch {
+		case key != "" && s.Key != key:
+			want = fence.ErrWrongKey
+		case s.Token < newest, s.Token == newest && grant == "":
+			want = fence.ErrStale
+		case s.Token == newest && s.Grant != grant:
+			want = fence.ErrCollision
+		case s.Token == newest && s.Seq != 0 && s.Seq <= seq:
+			want = fence.ErrRepeated
+		}
+		switch {
+		case err == nil && before:
+			return fail("a write below a token admitted before was admitted")
+		case !errors.Is(err, want) || (want == nil && err != nil):
+			return fail(fmt.Sprintf("the answer should be %v", want))
+		case err != nil && next != mark:
+			return fail("a refusal changed the mark")
+		case err != nil:
+			continue
+		}
+		if s.Token > newest {
+			seq = 0
+		}
+		key, newest, grant, seq = s.Key, s.Token, s.Grant, max(seq, s.Seq)
+		admitted = append(admitted, s)
+		if next != (fence.Mark{Key: key, Token: newest, Grant: grant, Seq: seq}) {
+			return fail("the mark does not show the newest write")
+		}
+		if again, err := admit(next, fence.Stamp{Key: s.Key, Token: s.Token, Grant: s.Grant}); err != nil || again != next {
+			return fail("raising the fence to where it is was not the same as not raising it")
+		}
+		mark = next
+	}
+	return nil
+}
+
+// TestLaw3NoAdmittedWriteBelowOneBefore: over random interleavings of owners.
+func TestLaw3NoAdmittedWriteBelowOneBefore(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		if err := law3(fence.Mark.Admit, passages.Draw(t, "passages")); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestLaw3RejectsBrokenRules: the checker is no decoration. Each of these rules has one fault that somebody once shipped.
+func TestLaw3RejectsBrokenRules(t *testing.T) {
+	swap := func(want error, then rule) rule {
+		return func(m fence.Mark, s fence.Stamp) (fence.Mark, error) {
+			next, err := m.Admit(s)
+			if errors.Is(err, want) {
+				return then(m, s)
+			}
+			return next, err
+		}
+	}
+	take := func(_ fence.Mark, s fence.Stamp) (fence.Mark, error) { return fence.Mark(s), nil }
+	let := func(m fence.Mark, _ fence.Stamp) (fence.Mark, error) { return m, nil }
+	for name, broken := range map[string]rule{
+		"admits whatever comes":              take,
+		"lets stale writes pass":             swap(fence.ErrStale, let),
+		"lets stale writes lower the mark":   swap(fence.ErrStale, take),
+		"lets the second of two grants pass": swap(fence.ErrCollision, let),
+		"lets the last of two grants win":    swap(fence.ErrCollision, take),
+		"lets repeated writes pass":          swap(fence.ErrRepeated, let),
+		"lets repeated writes turn back":     swap(fence.ErrRepeated, take),
+		"lets another key pass":              swap(fence.ErrWrongKey, let),
+		"lets another key take the resource": swap(fence.ErrWrongKey, take),
+		"takes a collision for an old owner": swap(fence.ErrCollision, func(m fence.Mark, s fence.Stamp) (fence.Mark, error) { return m, &fence.StaleError{} }),
+		"moves the mark when it refuses": func(m fence.Mark, s fence.Stamp) (fence.Mark, error) {
+			n, err := m.Admit(s)
+			return pick(err != nil, fence.Mark(s), n), err
+		},
+		"forgets to advance the mark": func(m fence.Mark, s fence.Stamp) (fence.Mark, error) {
+			n, err := m.Admit(s)
+			return pick(m.IsZero(), n, m), err
+		},
+		"forgets the number at unnumbered ones": func(m fence.Mark, s fence.Stamp) (fence.Mark, error) {
+			n, err := m.Admit(s)
+			return pick(err == nil, fence.Mark(s), n), err
+		},
+		"compares the number across owners": func(m fence.Mark, s fence.Stamp) (fence.Mark, error) {
+			if s.Key == m.Key && s.Seq != 0 && s.Seq <= m.Seq {
+				return m, fence.ErrRepeated
+			}
+			return m.Admit(s)
+		},
+	} {
+		caught := false
+		for seed := range 500 {
+			if caught = law3(broken, passages.Example(seed)) != nil; caught {
+				break
+			}
+		}
+		if !caught {
+			t.Errorf("a rule that %s was not caught", name)
+		}
+	}
+}
+
+func pick(first bool, a, b fence.Mark) fence.Mark {
+	if first {
+		return a
+	}
+	return b
+}
