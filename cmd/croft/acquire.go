@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/tenure"
+)
+
+func (a *app) acquireCommand() *cobra.Command {
+	var o croft.LeaseOptions
+	var above int64
+	var targets []string
+	c := &cobra.Command{
+		Use:     "acquire KEY",
+		GroupID: groupHold,
+		Short:   "Take the lease on a key and print it",
+		Long: `Take the lease on a key and print it: one line, or JSON with --json. Pass what it prints to renew, report and release.
+
+Nothing renews the lease by itself: call "croft renew" well before the TTL has passed, or use "croft run", which does all of it.
+The printed lease holds a secret. Keep it in a file that only you can read.
+
+Exit code 11 says that the key is held by another, or that --wait ran out.`,
+		Example: `  (umask 077; croft acquire reports/daily --ttl 5m > lease)
+  croft renew @lease
+  croft release @lease
+
+  croft acquire reports/daily --wait 30s --json
+  croft acquire reports/daily --guard out/today.json   # shut older owners out of the file at once`,
+		Args:              takes("KEY"),
+		ValidArgsFunction: a.completeKey,
+		RunE: func(c *cobra.Command, args []string) error {
+			o.Above = fence.Token(above)
+			if above < 0 || o.Above > tenure.MaxAbove {
+				return invalid("--above %d: it must be between 0 and %d", above, tenure.MaxAbove)
+			}
+			return a.acquire(c.Context(), args[0], o, targets)
+		},
+	}
+	flags := c.Flags()
+	ttlFlag(flags, &o.TTL, time.Minute, "how long the lease lasts without renewal")
+	waitFlag(flags, &o.WaitFor)
+	flags.Int64Var(&above, "above", 0, "ask for a token above this one: after a write was refused although you hold the lease")
+	spanFlag(flags, &o.Every, "every", "once per period: refuse while the last success began less than half of it ago")
+	spanFlag(flags, &o.HoldFor, "hold", "after success keep the key from everybody until this long after acquiring it")
+	guardFlag(flags, &targets)
+	return c
+}
+
+func (a *app) acquire(ctx context.Context, key string, o croft.LeaseOptions, targets []string) error {
+	if err := fence.CheckKey(key); err != nil {
+		return err
+	}
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	guards, closeGuards, err := openGuards(ctx, targets)
+	if err != nil {
+		return err
+	}
+	defer closeGuards()
+	o.Guards = guards
+
+	client, end, err := a.client(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	lease, err := client.Acquire(ctx, key, &o)
+	if err != nil {
+		return err
+	}
+	a.printLease(leaseOf(lease.Deed(), lease.Record()))
+	if a.stdout.err != nil {
+		// Nobody has the lease, so nobody would release it.
+		if err := lease.Fail(context.WithoutCancel(ctx)); err != nil {
+			return fmt.Errorf("the lease could not be printed (%w), nor released: %w", a.stdout.err, err)
+		}
+		fmt.Fprintf(a.stderr, "croft: the lease could not be printed, so it was released: %v\n", a.stdout.err)
+		return exitError(exitFailed)
+	}
+	return nil
+}
+
+func (a *app) printLease(v leaseView) {
+	if a.json {
+		a.print(v)
+		return
+	}
+	fmt.Fprintln(a.stdout, v.Lease)
+}

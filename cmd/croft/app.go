@@ -1,0 +1,179 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// app is one run of the program: its streams, and the flags that every command has.
+type app struct {
+	stdin  io.Reader
+	stdout *sink
+	stderr io.Writer
+
+	storeURL string
+	json     bool
+	owner    string
+
+	storeGiven func() bool
+	ownerGiven func() bool
+	// started tells errors of a command at work from errors in the way it was called.
+	started bool
+}
+
+// The groups of the help text.
+const (
+	groupHold  = "hold"
+	groupWrite = "write"
+	groupLook  = "look"
+	groupHand  = "hand"
+	groupTool  = "tool"
+)
+
+// commands lists every command. A new one is a file and a line here.
+func (a *app) commands() []*cobra.Command {
+	return []*cobra.Command{
+		a.acquireCommand(),
+		a.renewCommand(),
+		a.releaseCommand(),
+		a.reportCommand(),
+
+		a.writeCommand(),
+		a.guardCommand(),
+
+		a.lsCommand(),
+		a.showCommand(),
+		a.historyCommand(),
+		a.watchCommand(),
+
+		a.takeoverCommand(),
+		a.revokeCommand(),
+
+		a.doctorCommand(),
+		a.completionCommand(),
+		a.manCommand(),
+		a.versionCommand(),
+	}
+}
+
+func (a *app) rootCommand() *cobra.Command {
+	cobra.EnableCommandSorting = false // they are listed in the order in which they are used
+	root := &cobra.Command{
+		Use:   "croft",
+		Short: "Leases decide who may try; fences decide whose writes still count",
+		Long: `Croft keeps background jobs from running twice, and stale workers from overwriting newer results.
+
+A lease says who may try. A fence, at the file or table that is written, says whose writes still count: a worker that was
+presumed dead, replaced, and is awake again finds its write refused.
+
+The store is a directory (or URL) that all contenders share: --store or CROFT_STORE. Without either it is a directory under your
+home, good for one machine.
+
+Exit codes:
+  0   done, or not your turn (run)
+  1   output could not be written; doctor or drill found something bad
+  2   usage: wrong command, flag or value; nothing was attempted
+  11  held by another
+  12  the lease is lost or not owned: stop the work
+  13  a write was refused by the fence: a newer owner is there
+  14  the store or target could not be reached: outcome unknown
+  130 interrupted`,
+		Example: `  croft acquire reports/daily --ttl 5m      # prints a lease: pass it to renew and release
+  generate | croft write out/today.json     # refused if a newer owner has the job by now
+  croft ls                                  # who holds what
+  croft takeover reports/daily --note "host is down"`,
+		SilenceErrors:              true,
+		SilenceUsage:               true,
+		SuggestionsMinimumDistance: 2,
+		CompletionOptions:          cobra.CompletionOptions{DisableDefaultCmd: true},
+	}
+	root.SetIn(a.stdin)
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
+	root.AddGroup(
+		&cobra.Group{ID: groupHold, Title: "Hold a lease:"},
+		&cobra.Group{ID: groupWrite, Title: "Write under it:"},
+		&cobra.Group{ID: groupLook, Title: "Look:"},
+		&cobra.Group{ID: groupHand, Title: "Act by hand:"},
+		&cobra.Group{ID: groupTool, Title: "About the tool and the store:"},
+	)
+	root.SetHelpCommandGroupID(groupTool)
+
+	flags := root.PersistentFlags()
+	flags.StringVar(&a.storeURL, "store", "", "lease store: a directory or a URL (default $CROFT_STORE, else a directory under your home)")
+	flags.BoolVar(&a.json, "json", false, "print JSON, one object per line")
+	flags.StringVar(&a.owner, "owner", "", "who you are, in records and refusals (default user@host)")
+	a.storeGiven = func() bool { return flags.Changed("store") }
+	a.ownerGiven = func() bool { return flags.Changed("owner") }
+
+	root.AddCommand(a.commands()...)
+	a.mark(root)
+	return root
+}
+
+// mark makes every command say when it starts to work.
+func (a *app) mark(c *cobra.Command) {
+	if run := c.RunE; run != nil {
+		c.RunE = func(c *cobra.Command, args []string) error {
+			a.started = true
+			if a.ownerGiven() && a.owner == "" {
+				return invalid("owner: it is empty; say who you are, or leave --owner out")
+			}
+			return run(c, args)
+		}
+	}
+	for _, sub := range c.Commands() {
+		a.mark(sub)
+	}
+}
+
+// misused turns what cobra found wrong with a command line into an error that says where to read on.
+func (a *app) misused(root *cobra.Command, args []string, err error) error {
+	// The error may have come before the flag was read.
+	if i := slices.Index(args, "--"); i >= 0 {
+		args = args[:i]
+	}
+	a.json = a.json || slices.Contains(args, "--json") || slices.Contains(args, "--json=true")
+
+	path := root.CommandPath()
+	if c, _, found := root.Find(args); found == nil {
+		path = c.CommandPath()
+	}
+	// Cobra sets its suggestions as a paragraph of their own.
+	message, near, suggested := strings.Cut(strings.TrimSpace(err.Error()), "\n\nDid you mean this?\n")
+	if suggested {
+		message = didYouMean(message, strings.Fields(near))
+	}
+	return &usageError{message: message, hint: fmt.Sprintf("see: %s --help", path)}
+}
+
+func didYouMean(message string, near []string) string {
+	if len(near) == 0 {
+		return message
+	}
+	return fmt.Sprintf("%s; did you mean %s?", message, strings.Join(near, " or "))
+}
+
+// takes checks the arguments of a command against their names; names in brackets may be left out.
+func takes(names ...string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		for i, name := range names {
+			if i >= len(args) && !strings.HasPrefix(name, "[") {
+				return fmt.Errorf("missing argument: %s", strings.Join(names[i:], " "))
+			}
+		}
+		if len(args) > len(names) {
+			takes := "no arguments"
+			if len(names) > 0 {
+				takes = strings.Join(names, " ")
+			}
+			// The argument itself is not repeated: it may be a lease.
+			return fmt.Errorf("too many arguments: %d given, it takes %s", len(args), takes)
+		}
+		return nil
+	}
+}

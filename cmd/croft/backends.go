@@ -1,0 +1,4 @@
+package main
+
+// The technologies this binary can talk to: one line each.
+import ()

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/croft-dev/croft/store"
+)
+
+func (a *app) doctorCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "doctor",
+		GroupID: groupTool,
+		Short:   "Examine whether the store is fit for its task",
+		Long: `Examine the store as it is configured: how far its answers can be relied on, how its clock compares with this machine's, and
+what weakens it. Exit code 1 says that something is bad; a warning is something that could be better.`,
+		Example: "  croft doctor\n  croft doctor --store /shared/croft --json",
+		Args:    takes(),
+		RunE: func(c *cobra.Command, _ []string) error {
+			return a.doctor(c.Context())
+		},
+	}
+}
+
+func (a *app) doctor(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	st, err := a.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	findings, err := examine(ctx, st)
+	if err != nil {
+		return err
+	}
+	bad := slices.ContainsFunc(findings, func(f store.Finding) bool { return f.Level == store.Bad })
+	if a.json {
+		for _, f := range findings {
+			f.Seen, f.Advice = a.redact(f.Seen), a.redact(f.Advice)
+			a.print(f)
+		}
+	} else {
+		a.printFindings(findings)
+	}
+	if bad {
+		return exitError(exitFailed)
+	}
+	return nil
+}
+
+// examine asks the store about itself, and adds what can be found out about any store.
+func examine(ctx context.Context, st store.Store) ([]store.Finding, error) {
+	var findings []store.Finding
+	if e, ok := st.(store.Examiner); ok {
+		own, err := e.Examine(ctx)
+		if err != nil {
+			return nil, store.Unknown(err)
+		}
+		findings = own
+	}
+	if !slices.ContainsFunc(findings, func(f store.Finding) bool { return f.Check == "clock" }) {
+		clock, err := examineClock(ctx, st)
+		if err != nil {
+			return nil, store.Unknown(err)
+		}
+		findings = append(findings, clock)
+	}
+	return findings, nil
+}
+
+// examineClock compares the store's clock with this machine's. A difference harms nothing by itself: deadlines live on the store's clock alone. It
+// matters on the day the store is lost, when tokens begin again at its successor's clock.
+func examineClock(ctx context.Context, st store.Store) (store.Finding, error) {
+	before := time.Now()
+	theirs, err := st.Now(ctx)
+	if err != nil {
+		return store.Finding{}, err
+	}
+	took := time.Since(before)
+	offset := theirs.Sub(before.Add(took / 2))
+	f := store.Finding{Check: "clock", Level: store.OK, Seen: fmt.Sprintf("the store's clock is %s from this machine's, asked in %s", signed(offset), took.Round(10*time.Microsecond))}
+	if offset.Abs() > time.Second+took {
+		f.Level = store.Warn
+		f.Advice = "run a time service on both: after the store is lost, a new one must not begin with tokens that the old one has issued"
+	}
+	return f, nil
+}
+
+func signed(d time.Duration) string {
+	return fmt.Sprintf("%+.3fs", d.Seconds())
+}
+
+func (a *app) printFindings(findings []store.Finding) {
+	t := a.table("CHECK", "LEVEL", "SEEN")
+	colours := map[store.Level]colour{store.OK: green, store.Warn: yellow, store.Bad: red}
+	for _, f := range findings {
+		t.row(plainCell(word(f.Check)), cell{string(f.Level), colours[f.Level]}, plainCell(line(a.redact(f.Seen))))
+	}
+	t.whole = true
+	t.flush()
+	for _, f := range findings {
+		if f.Advice != "" {
+			fmt.Fprintf(a.stdout, "\n%s: %s\n", word(f.Check), line(a.redact(f.Advice)))
+		}
+	}
+}

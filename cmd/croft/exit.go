@@ -1,0 +1,159 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// The exit codes.
+const (
+	exitFailed      = 1 // output lost; something bad found
+	exitUsage       = 2
+	exitHeld        = 11
+	exitNotOwned    = 12
+	exitRefused     = 13
+	exitUnknown     = 14
+	exitInterrupted = 130
+)
+
+// outcome is how an error leaves the program: under which exit code, under which name in JSON, and with what advice.
+type outcome struct {
+	match error
+	code  string
+	exit  int
+	hint  string
+}
+
+// outcomes is the one table from errors to exit codes. The first match counts: a lease lost because the store could not be reached is
+// lost; a damaged record is unknown although it is also invalid.
+var outcomes = []outcome{
+	{croft.ErrLost, "not_owned", exitNotOwned, "stop this work"},
+	{context.Canceled, "unknown", exitInterrupted, ""},
+	{tenure.ErrHeld, "held", exitHeld, "try again later, or wait with --wait"},
+	{tenure.ErrNotOwned, "not_owned", exitNotOwned, "stop the work done under this lease; croft history shows who followed"},
+	{fence.ErrStale, "stale", exitRefused, ""},
+	{fence.ErrCollision, "collision", exitRefused, "acquire again with --above"},
+	{fence.ErrWrongKey, "wrong_key", exitRefused, ""},
+	{fence.ErrRepeated, "repeated", exitRefused, "number the writes of one lease upwards, or leave --seq out"},
+	{guard.ErrBusy, "unknown", exitUnknown, ""},
+	{store.ErrUnknown, "unknown", exitUnknown, "ask again; croft doctor looks at the store"},
+	{fence.ErrInvalid, "invalid", exitUsage, ""},
+}
+
+// otherwise is for what nothing else explains: a file system or a network said no.
+var otherwise = outcome{code: "unknown", exit: exitUnknown}
+
+func outcomeOf(err error) outcome {
+	for _, o := range outcomes {
+		if errors.Is(err, o.match) {
+			return o
+		}
+	}
+	return otherwise
+}
+
+// exitError ends the program with a code when everything has been said already.
+type exitError int
+
+func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+// usageError is a command line that cannot be followed.
+type usageError struct{ message, hint string }
+
+func (e *usageError) Error() string        { return e.message }
+func (e *usageError) Is(target error) bool { return target == fence.ErrInvalid }
+
+// invalid is a value that cannot be used.
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("%w "+format, append([]any{fence.ErrInvalid}, args...)...)
+}
+
+// fail tells the user about an error, once, and returns the exit code.
+func (a *app) fail(err error) int {
+	var silent exitError
+	if errors.As(err, &silent) {
+		if code := a.stdout.close(a.stderr); code != 0 && silent == 0 {
+			return code
+		}
+		return int(silent)
+	}
+	o := outcomeOf(err)
+	hint := o.hint
+	var usage *usageError
+	if errors.As(err, &usage) {
+		hint = usage.hint
+	}
+	if o.exit == exitInterrupted {
+		err = errors.New("interrupted")
+	}
+	message := a.redact(err.Error())
+	if a.json {
+		facts := factsOf(err)
+		facts["code"], facts["message"] = o.code, message
+		a.print(map[string]any{"error": facts})
+		a.stdout.close(a.stderr)
+		return o.exit
+	}
+	a.stdout.close(a.stderr)
+	fmt.Fprintf(a.stderr, "croft: %s\n", lines(message))
+	if hint != "" && !strings.Contains(message, hint) {
+		fmt.Fprintf(a.stderr, "       %s\n", hint)
+	}
+	return o.exit
+}
+
+// factsOf is what a program wants to know about an error beyond its code.
+func factsOf(err error) map[string]any {
+	facts := map[string]any{}
+	var lost *croft.LostError
+	if errors.As(err, &lost) {
+		facts["key"], facts["token"], facts["why"] = lost.Key, lost.Token, lost.Loss
+	}
+	var guarded *croft.GuardError
+	if errors.As(err, &guarded) {
+		facts["target"] = store.Redact(guarded.Target)
+	}
+	var held *tenure.HeldError
+	if errors.As(err, &held) {
+		ofRecord(facts, held.Record)
+		facts["why"], facts["until"], facts["remaining"] = held.Why, when(held.Until), held.Remaining().Round(time.Microsecond).String()
+	}
+	var notOwned *tenure.NotOwnedError
+	if errors.As(err, &notOwned) {
+		ofRecord(facts, notOwned.Record)
+		facts["why"] = notOwned.Why
+	}
+	var stale *fence.StaleError
+	if errors.As(err, &stale) {
+		facts["key"], facts["token"], facts["newest"] = stale.Presented.Key, stale.Presented.Token, stale.Newest.Token
+		if stale.PresentedOwner != "" {
+			facts["owner"] = stale.PresentedOwner
+		}
+		if stale.NewestOwner != "" {
+			facts["newest_owner"] = stale.NewestOwner
+		}
+	}
+	var refused *fence.RefusedError
+	if errors.As(err, &refused) {
+		facts["key"], facts["token"], facts["seq"] = refused.Presented.Key, refused.Presented.Token, refused.Presented.Seq
+		facts["mark"] = refused.Mark
+	}
+	return facts
+}
+
+// ofRecord adds who has the key.
+func ofRecord(facts map[string]any, rec tenure.Record) {
+	if rec.IsZero() {
+		return
+	}
+	facts["key"], facts["token"], facts["owner"], facts["instance"] = rec.Key, rec.Token, rec.Owner, rec.Instance
+}

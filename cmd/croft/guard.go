@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/store"
+)
+
+func (a *app) guardCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:     "guard show|raise|rekey TARGET",
+		GroupID: groupWrite,
+		Short:   "Look at the fence of a guarded resource, or move it",
+		Long: `A guarded resource keeps a mark: the newest stamp it has admitted. Writes of older owners are refused there.
+
+  show   prints the mark; watch it climb to learn whether double execution was happening at all
+  raise  advances the mark without writing, so that older owners are shut out from now on
+  rekey  moves the resource to another key, on the record`,
+		Example: `  croft guard show out/today.json
+  croft guard raise out/today.json
+  croft guard rekey out/today.json reports/weekly --note "the job was renamed"`,
+		// Without this, cobra would take a mistyped subcommand for an argument and print the help as if all were well.
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return errors.New("missing argument: show, raise or rekey")
+			}
+			return errors.New(didYouMean(fmt.Sprintf("unknown command %q for %q", args[0], c.CommandPath()), c.SuggestionsFor(args[0])))
+		},
+		SuggestionsMinimumDistance: 2,
+		RunE:                       func(*cobra.Command, []string) error { return nil },
+	}
+	c.AddCommand(a.guardShowCommand(), a.guardRaiseCommand(), a.guardRekeyCommand())
+	return c
+}
+
+func (a *app) guardShowCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "show TARGET",
+		Short:   "Print the mark of a guarded resource",
+		Example: "  croft guard show out/today.json\n  croft guard show out/today.json --json",
+		Args:    takes("TARGET"),
+		RunE: func(c *cobra.Command, args []string) error {
+			return a.withGuard(c.Context(), args[0], func(ctx context.Context, g guard.Guard) (fence.Mark, error) { return g.Mark(ctx) })
+		},
+	}
+}
+
+func (a *app) guardRaiseCommand() *cobra.Command {
+	var text string
+	c := &cobra.Command{
+		Use:   "raise TARGET",
+		Short: "Advance the mark without writing",
+		Long: `Advance the mark of a guarded resource to your stamp, without writing: every older owner is shut out from now on. Do it before the
+first read, so that what you read cannot change under you. Exit code 13 says that a newer owner has been there already.`,
+		Example: "  croft guard raise out/today.json\n  croft guard raise out/today.json --stamp \"$STAMP\"",
+		Args:    takes("TARGET"),
+		RunE: func(c *cobra.Command, args []string) error {
+			s, err := a.stamp(text, 0)
+			if err != nil {
+				return err
+			}
+			err = a.withGuard(c.Context(), args[0], func(ctx context.Context, g guard.Guard) (fence.Mark, error) { return g.Raise(ctx, s) })
+			return a.nameOwners(c.Context(), err)
+		},
+	}
+	stampFlag(c.Flags(), &text)
+	return c
+}
+
+func (a *app) guardRekeyCommand() *cobra.Command {
+	var note string
+	c := &cobra.Command{
+		Use:   "rekey TARGET KEY --note WHY",
+		Short: "Move a guarded resource to another key",
+		Long: `Move a guarded resource to another key, for work that was renamed. Its token stays as a floor: whoever writes next needs a higher
+one. The resource keeps who did it, and why.`,
+		Example:           "  croft guard rekey out/today.json reports/weekly --note \"the job was renamed\"",
+		Args:              takes("TARGET", "KEY"),
+		ValidArgsFunction: a.completeSecondKey,
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := fence.CheckKey(args[1]); err != nil {
+				return err
+			}
+			return a.withGuard(c.Context(), args[0], func(ctx context.Context, g guard.Guard) (fence.Mark, error) {
+				return g.Rekey(ctx, args[1], a.actor(), note)
+			})
+		},
+	}
+	noteFlag(c, &note)
+	return c
+}
+
+// markView is a mark in JSON.
+type markView struct {
+	Target string `json:"target"`
+	fence.Mark
+}
+
+// withGuard opens a resource, does one thing to its mark, and prints the mark that then stands.
+func (a *app) withGuard(ctx context.Context, target string, do func(context.Context, guard.Guard) (fence.Mark, error)) error {
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	g, err := openGuard(ctx, target)
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	mark, err := do(ctx, g)
+	if err != nil {
+		return err
+	}
+	shown := store.Redact(g.Target())
+	if a.json {
+		a.print(markView{Target: shown, Mark: mark})
+		return nil
+	}
+	if mark.IsZero() {
+		fmt.Fprintf(a.stdout, "%s: not guarded yet; the first croft write there begins it\n", word(shown))
+		return nil
+	}
+	fmt.Fprintf(a.stdout, "target  %s\nkey     %s\ntoken   %d\n", word(shown), word(mark.Key), mark.Token)
+	if mark.Grant != "" {
+		fmt.Fprintf(a.stdout, "grant   %s\n", mark.Grant)
+	}
+	if mark.Seq != 0 {
+		fmt.Fprintf(a.stdout, "seq     %d\n", mark.Seq)
+	}
+	return nil
+}
+
+// openGuard opens a guarded resource.
+func openGuard(ctx context.Context, target string) (guard.Guard, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	return guard.Open(ctx, target)
+}
+
+// openGuards opens the resources that the work will write to. The function it returns closes them.
+func openGuards(ctx context.Context, targets []string) ([]guard.Guard, func(), error) {
+	var guards []guard.Guard
+	closeAll := func() {
+		for _, g := range guards {
+			_ = g.Close()
+		}
+	}
+	for _, target := range targets {
+		g, err := openGuard(ctx, target)
+		if err != nil {
+			closeAll()
+			return nil, nil, fmt.Errorf("guard %s: %w", store.Redact(target), err)
+		}
+		guards = append(guards, g)
+	}
+	return guards, closeAll, nil
+}
+
+func guardFlag(flags *pflag.FlagSet, targets *[]string) {
+	flags.StringArrayVar(targets, "guard", nil, "a resource the work will write to: older owners are shut out of it at once (repeatable)")
+}
+
+func stampFlag(flags *pflag.FlagSet, text *string) {
+	flags.StringVar(text, "stamp", "", "whose write this is (default $"+envStamp+", else the lease of $"+envLease+")")
+}

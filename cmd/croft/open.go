@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"os/user"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/store"
+)
+
+// The environment that croft run gives to its child, and every command reads.
+const (
+	envStore = "CROFT_STORE"
+	envLease = "CROFT_LEASE"
+	envStamp = "CROFT_STAMP"
+)
+
+// readTimeout bounds reading one thing from a store, listTimeout a whole listing: a mount that hangs is an answer, too.
+const (
+	readTimeout = 10 * time.Second
+	listTimeout = time.Minute
+)
+
+// homeDir finds the user's home in the password database rather than in $HOME, so that cron, sudo and shells agree on the default store.
+var homeDir = func() (string, error) {
+	var u *user.User
+	var err error
+	if runtime.GOOS == "windows" {
+		u, err = user.Current()
+	} else {
+		u, err = user.LookupId(strconv.Itoa(os.Getuid()))
+	}
+	if err != nil {
+		return "", err
+	}
+	if !filepath.IsAbs(u.HomeDir) {
+		return "", fmt.Errorf("the home of %s is %q", u.Username, u.HomeDir)
+	}
+	return u.HomeDir, nil
+}
+
+// storeName is the store that the flags, the environment or the default name. A path is made absolute, so that it means the same to a
+// child that changes its directory.
+func (a *app) storeName() (name string, defaulted bool, err error) {
+	name = os.Getenv(envStore)
+	if a.storeGiven() {
+		name = a.storeURL
+		if name == "" {
+			return "", false, invalid("store: --store is empty; give a directory or a URL")
+		}
+	}
+	if name == "" {
+		home, err := homeDir()
+		if err != nil {
+			return "", false, invalid("store: none is named, and there is no home to keep one in (%v); give --store or set %s", err, envStore)
+		}
+		return filepath.Join(home, ".local", "state", "croft"), true, nil
+	}
+	if strings.Contains(name, "://") {
+		return name, false, nil
+	}
+	name, err = filepath.Abs(name)
+	if err != nil {
+		return "", false, invalid("store: %v; give --store as an absolute path", err)
+	}
+	return name, false, nil
+}
+
+// open opens the store and says so when nobody named it.
+func (a *app) open(ctx context.Context) (store.Store, error) {
+	name, defaulted, err := a.storeName()
+	if err != nil {
+		return nil, err
+	}
+	if defaulted {
+		fmt.Fprintf(a.stderr, "croft: this machine only: %s\n", name)
+		if err := os.MkdirAll(name, 0o700); err != nil {
+			return nil, store.Unknown(fmt.Errorf("the default store cannot be made: %w; give --store or set %s", err, envStore))
+		}
+	}
+	return openNamed(ctx, name)
+}
+
+func openNamed(ctx context.Context, name string) (store.Store, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	return store.Open(ctx, name)
+}
+
+// lookUp opens the store only if it is there already: for what is nice to know, and for completion. It says nothing and makes nothing.
+func (a *app) lookUp(ctx context.Context) (store.Store, error) {
+	name, _, err := a.storeName()
+	if err != nil {
+		return nil, err
+	}
+	if !strings.Contains(name, "://") {
+		if _, err := os.Stat(name); err != nil {
+			return nil, err
+		}
+	}
+	return store.Open(ctx, name)
+}
+
+// client opens the store and a client of it. Closing is the client's end, then the store's.
+func (a *app) client(ctx context.Context) (c *croft.Client, end func(), err error) {
+	st, err := a.open(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	c = croft.New(st, &croft.Options{Owner: a.owner})
+	return c, func() {
+		_ = c.Close()
+		_ = st.Close()
+	}, nil
+}
+
+// actor is who acts, for what is done without a client.
+func (a *app) actor() string {
+	if a.owner != "" {
+		return a.owner
+	}
+	name := "unknown"
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "localhost"
+	}
+	return name + "@" + host
+}
+
+// passwordOf is the password in a URL, or "" if there is none worth the name: taking single letters out of a message would make it
+// unreadable.
+func passwordOf(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil || u.User == nil {
+		return ""
+	}
+	password, _ := u.User.Password()
+	if len(password) < 4 {
+		return ""
+	}
+	return password
+}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/tenure"
+)
+
+func (a *app) releaseCommand() *cobra.Command {
+	var failed bool
+	c := &cobra.Command{
+		Use:     "release [@FILE|-]",
+		GroupID: groupHold,
+		Short:   "Give a lease back",
+		Long: `Give a lease back: the key is free at once. Releasing what you have released already is no error; exit code 12 says that the
+lease was lost before.
+
+After a success, --every and --hold of acquire apply; with --failed they do not, so that the next contender may try at once.
+
+` + leaseHelp,
+		Example: `  croft release @lease
+  croft release @lease --failed
+  croft release - < lease`,
+		Args:              takes("[LEASE]"),
+		ValidArgsFunction: completeLease,
+		RunE: func(c *cobra.Command, args []string) error {
+			return a.release(c.Context(), args, failed)
+		},
+	}
+	c.Flags().BoolVar(&failed, "failed", false, "the work did not succeed: period and hold do not apply")
+	return c
+}
+
+// releaseView is a released lease in JSON. State is the key's own by then: another may have it already.
+type releaseView struct {
+	Key   string       `json:"key"`
+	Token fence.Token  `json:"token"`
+	State tenure.State `json:"state"`
+	Ended tenure.End   `json:"ended"`
+}
+
+func (a *app) release(ctx context.Context, args []string, failed bool) error {
+	deed, err := a.deed(args)
+	if err != nil {
+		return err
+	}
+	client, end, err := a.client(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	rec, err := client.Release(ctx, deed, failed)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		v := releaseView{Key: deed.Key, Token: deed.Token, State: rec.State, Ended: tenure.EndReleased}
+		if rec.Token == deed.Token && rec.Ended != "" {
+			v.Ended = rec.Ended
+		}
+		a.print(v)
+		return nil
+	}
+	fmt.Fprintf(a.stdout, "released %s\n", word(deed.Key))
+	return nil
+}

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/croft-dev/croft/fence"
+)
+
+func (a *app) renewCommand() *cobra.Command {
+	var resume bool
+	c := &cobra.Command{
+		Use:     "renew [@FILE|-]",
+		GroupID: groupHold,
+		Short:   "Renew a lease for another TTL",
+		Long: `Renew a lease: its deadline moves to one TTL from now. Exit code 12 says that it is lost; stop the work then.
+
+With --resume a lease whose deadline has passed is renewed all the same, as long as nobody else was granted the key meanwhile.
+
+` + leaseHelp,
+		Example: `  croft renew @lease
+  croft renew @lease --resume      # after the machine slept
+  while sleep 20; do croft renew @lease || break; done`,
+		Args:              takes("[LEASE]"),
+		ValidArgsFunction: completeLease,
+		RunE: func(c *cobra.Command, args []string) error {
+			return a.renew(c.Context(), args, resume)
+		},
+	}
+	c.Flags().BoolVar(&resume, "resume", false, "also after the deadline, if nobody else was granted the key")
+	return c
+}
+
+// renewView is a renewed lease in JSON.
+type renewView struct {
+	Key      string      `json:"key"`
+	Token    fence.Token `json:"token"`
+	Deadline when        `json:"deadline"`
+}
+
+func (a *app) renew(ctx context.Context, args []string, resume bool) error {
+	deed, err := a.deed(args)
+	if err != nil {
+		return err
+	}
+	client, end, err := a.client(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	rec, err := client.Renew(ctx, deed, resume)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		a.print(renewView{Key: rec.Key, Token: rec.Token, Deadline: when(rec.Deadline)})
+		return nil
+	}
+	fmt.Fprintf(a.stdout, "renewed %s for %s, until %s\n", word(rec.Key), rec.TTL, clockTime(rec.Renewed, rec.Deadline))
+	return nil
+}

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/croft-dev/croft/fence"
+)
+
+func (a *app) reportCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "report MARKER [@FILE|-]",
+		GroupID: groupHold,
+		Short:   "Report progress of the work",
+		Long: `Report progress: a short marker that ls and show display with its age. It proves that the work gets somewhere, which renewing
+does not, and it does not move the deadline. Under "croft run --stall-after" a job that reports nothing for that long
+loses its lease.
+
+` + leaseHelp,
+		Example: `  croft report "page 17 of 40"
+  croft report checkpoint-3 @lease`,
+		Args:              takes("MARKER", "[LEASE]"),
+		ValidArgsFunction: completeNothingThenLease,
+		RunE: func(c *cobra.Command, args []string) error {
+			return a.report(c.Context(), args[0], args[1:])
+		},
+	}
+}
+
+// reportView is a report in JSON.
+type reportView struct {
+	Key        string      `json:"key"`
+	Token      fence.Token `json:"token"`
+	Progress   string      `json:"progress"`
+	ProgressAt when        `json:"progress_at"`
+	Deadline   when        `json:"deadline"`
+}
+
+func (a *app) report(ctx context.Context, marker string, args []string) error {
+	if marker == "" {
+		return invalid("marker: it is empty; say how far the work has got")
+	}
+	deed, err := a.deed(args)
+	if err != nil {
+		return err
+	}
+	client, end, err := a.client(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	rec, err := client.Report(ctx, deed, marker)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		a.print(reportView{Key: rec.Key, Token: rec.Token, Progress: rec.Progress, ProgressAt: when(rec.ProgressAt), Deadline: when(rec.Deadline)})
+		return nil
+	}
+	fmt.Fprintf(a.stdout, "%s: %s\n", word(rec.Key), line(rec.Progress))
+	return nil
+}

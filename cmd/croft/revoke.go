@@ -1,0 +1,46 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/fence"
+)
+
+func (a *app) revokeCommand() *cobra.Command {
+	var note string
+	c := &cobra.Command{
+		Use:     "revoke KEY --note WHY",
+		GroupID: groupHand,
+		Short:   "End a lease by hand and free the key",
+		Long: `End whatever lease or reservation there is on a key: it is free at once, for anybody. The store keeps who did it and why. A new token is
+burned, and the fence is raised at the guards that the holder named, so its writes are refused there from now on; standard
+error says where that worked.`,
+		Example:           `  croft revoke reports/daily --note "cancelled by the customer"`,
+		Args:              takes("KEY"),
+		ValidArgsFunction: a.completeKey,
+		RunE: func(c *cobra.Command, args []string) error {
+			return a.revoke(c.Context(), args[0], croft.ByHand{Actor: a.owner, Note: note})
+		},
+	}
+	noteFlag(c, &note)
+	return c
+}
+
+func (a *app) revoke(ctx context.Context, key string, h croft.ByHand) error {
+	if err := fence.CheckKey(key); err != nil {
+		return err
+	}
+	client, end, err := a.client(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	t, err := client.Revoke(ctx, key, h)
+	if err != nil {
+		return err
+	}
+	return a.printTransfer(t, "revoked "+word(key)+": it is free")
+}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// TestMain makes this binary the croft of the scripts, with one difference: a script's home stands in for the one in the password
+// database, which no test may write to.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){
+		"croft": func() {
+			homeDir = func() (string, error) { return os.Getenv("SCRIPT_HOME"), nil }
+			main()
+		},
+	})
+}
+
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	testscript.Run(t, testscript.Params{
+		Dir:                 filepath.Join("testdata", "script"),
+		RequireExplicitExec: true,
+		UpdateScripts:       os.Getenv("UPDATE_SCRIPTS") != "",
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("SCRIPT_HOME", filepath.Join(e.WorkDir, "home"))
+			e.Setenv("CROFT_STORE", filepath.Join(e.WorkDir, "store"))
+			e.Setenv("TZ", "UTC")
+			return os.MkdirAll(filepath.Join(e.WorkDir, "home"), 0o700)
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits":  exits,
+			"await":  await,
+			"setenv": setenv,
+			"tmpfs":  tmpfs,
+			"fields": fields,
+			"denied": denied,
+		},
+		Condition: func(condition string) (bool, error) {
+			if condition != "root" {
+				return false, fmt.Errorf("unknown condition %q", condition)
+			}
+			if os.Getuid() != 0 && os.Getenv("CI") != "" {
+				return false, errors.New("this script needs root, and continuous integration must not leave it out")
+			}
+			return os.Getuid() == 0, nil
+		},
+	})
+}
+
+// exits runs a program that must end with the given code: exits 11 croft acquire k
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE PROGRAM ARGS...")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	code := 0
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		m := regexp.MustCompile(`^exit status (\d+)$`).FindStringSubmatch(err.Error())
+		if m == nil {
+			ts.Fatalf("%v; want exit code %d", err, want)
+		}
+		code, _ = strconv.Atoi(m[1])
+	}
+	if code != want {
+		ts.Fatalf("exit code %d, want %d", code, want)
+	}
+}
+
+// await waits until a file matches: await FILE REGEXP
+func await(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: await FILE REGEXP")
+	}
+	re := regexp.MustCompile("(?m)" + args[1])
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		text, err := os.ReadFile(ts.MkAbs(args[0]))
+		if err == nil && re.Match(text) {
+			return
+		}
+		if time.Now().After(end) {
+			ts.Fatalf("%s does not match %s after 30 s; it holds:\n%s", args[0], args[1], text)
+		}
+	}
+}
+
+// setenv sets a variable to a file's content, trimmed: setenv NAME FILE
+func setenv(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: setenv NAME FILE")
+	}
+	ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile(args[1])))
+}
+
+// denied is exits for a program to which file permissions apply, whoever runs the tests: denied CODE PROGRAM ARGS...
+func denied(ts *testscript.TestScript, neg bool, args []string) {
+	if os.Getuid() == 0 && len(args) > 1 {
+		args = append([]string{args[0], "setpriv", "--bounding-set", "-dac_override,-dac_read_search"}, args[1:]...)
+	}
+	exits(ts, neg, args)
+}
+
+// tmpfs mounts a small file system, for full disks: tmpfs DIR SIZE
+func tmpfs(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: tmpfs DIR SIZE")
+	}
+	dir := ts.MkAbs(args[0])
+	ts.Check(os.MkdirAll(dir, 0o700))
+	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", "mode=0700,size="+args[1], "croft-test", dir).CombinedOutput(); err != nil {
+		ts.Fatalf("mount: %v: %s", err, out)
+	}
+	ts.Defer(func() { _ = exec.Command("umount", "--lazy", dir).Run() })
+}

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+func (a *app) takeoverCommand() *cobra.Command {
+	var note, to string
+	var ttl time.Duration
+	c := &cobra.Command{
+		Use:     "takeover KEY --note WHY",
+		GroupID: groupHand,
+		Short:   "Take a key by hand, whoever holds it",
+		Long: `Take a key from whoever holds it. The store keeps who did it and why. A new token is burned, and the fence is raised at the
+guards that the holder named, so its writes are refused there from now on; standard error says where that worked.
+
+Without --to you hold the key yourself, and the lease is printed as acquire prints it. With --to nobody holds it, but only the
+named owner can take it until the time is up.`,
+		Example: `  croft takeover reports/daily --note "host is down"
+  croft takeover reports/daily --note "moving it" --to cron@web2 --ttl 10m`,
+		Args:              takes("KEY"),
+		ValidArgsFunction: a.completeKey,
+		RunE: func(c *cobra.Command, args []string) error {
+			toGiven := c.Flags().Changed("to")
+			if toGiven && to == "" {
+				return invalid("--to: it is empty; name the owner the key is for, or leave it out to take the key yourself")
+			}
+			return a.takeover(c.Context(), args[0], to, croft.ByHand{Actor: a.owner, Note: note, TTL: ttl})
+		},
+	}
+	flags := c.Flags()
+	noteFlag(c, &note)
+	flags.StringVar(&to, "to", "", "reserve the key for this owner instead of holding it")
+	ttlFlag(flags, &ttl, 0, "how long your lease lasts (default 1m), or the reservation (default 10m)")
+	return c
+}
+
+// noteFlag is why something is done by hand. It is required.
+func noteFlag(c *cobra.Command, note *string) {
+	c.Flags().StringVar(note, "note", "", "why; it is kept with the act (required)")
+	_ = c.MarkFlagRequired("note")
+}
+
+// raiseView is, in JSON, what became of the fence at one resource.
+type raiseView struct {
+	Target string `json:"target"`
+	Raised bool   `json:"raised"`
+	Error  string `json:"error,omitempty"`
+}
+
+// takeoverView is, in JSON, the operator's lease.
+type takeoverView struct {
+	leaseView
+	Raised []raiseView `json:"raised"`
+}
+
+// byHandView is, in JSON, what an operator made of a key.
+type byHandView struct {
+	Key      string       `json:"key"`
+	Token    fence.Token  `json:"token"`
+	State    tenure.State `json:"state"`
+	Owner    string       `json:"owner"`
+	Cause    tenure.Cause `json:"cause"`
+	Actor    string       `json:"actor"`
+	Note     string       `json:"note"`
+	Deadline when         `json:"deadline"`
+	TTL      string       `json:"ttl"`
+	Raised   []raiseView  `json:"raised"`
+}
+
+func (a *app) takeover(ctx context.Context, key, to string, h croft.ByHand) error {
+	if err := fence.CheckKey(key); err != nil {
+		return err
+	}
+	client, end, err := a.client(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	if to != "" {
+		t, err := client.Reserve(ctx, key, to, h)
+		if err != nil {
+			return err
+		}
+		return a.printTransfer(t, fmt.Sprintf("reserved %s for %s for %s", word(key), word(t.Record.Owner), t.Record.TTL))
+	}
+	t, err := client.Takeover(ctx, key, h)
+	if err != nil {
+		return err
+	}
+	raised := a.printRaised(t)
+	if a.json {
+		a.print(takeoverView{leaseOf(t.Deed, t.Record), raised})
+	} else {
+		a.printLease(leaseOf(t.Deed, t.Record))
+	}
+	if a.stdout.err != nil {
+		// Giving the key back would let in whom the operator wants out.
+		fmt.Fprintf(a.stderr, "croft: the lease could not be printed (%v); the key is yours for %s all the same\n", a.stdout.err, t.Record.TTL)
+		return exitError(exitFailed)
+	}
+	return nil
+}
+
+// printTransfer says what was done to a key that nobody holds now.
+func (a *app) printTransfer(t *croft.Transfer, text string) error {
+	raised := a.printRaised(t)
+	if !a.json {
+		fmt.Fprintln(a.stdout, text)
+		return nil
+	}
+	rec := t.Record
+	a.print(byHandView{
+		Key: rec.Key, Token: rec.Token, State: rec.State, Owner: rec.Owner, Cause: rec.Cause, Actor: rec.Actor, Note: rec.Note,
+		Deadline: when(rec.Deadline), TTL: rec.TTL.String(), Raised: raised,
+	})
+	return nil
+}
+
+// printRaised says, on standard error, whom it was taken from and where the fence is up; it returns the latter for JSON.
+func (a *app) printRaised(t *croft.Transfer) []raiseView {
+	if before := t.Before; before.Alive(t.Record.Acquired) {
+		fmt.Fprintf(a.stderr, "croft: taken from %s (token %d)\n", word(before.Owner), before.Token)
+	}
+	views := []raiseView{}
+	for _, r := range t.Raised {
+		v := raiseView{Target: store.Redact(r.Target), Raised: r.Err == nil}
+		if r.Err != nil {
+			v.Error = a.redact(r.Err.Error())
+			fmt.Fprintf(a.stderr, "croft: fence unreachable: %s: %s\n", word(v.Target), lines(v.Error))
+		} else {
+			fmt.Fprintf(a.stderr, "croft: fence raised: %s\n", word(v.Target))
+		}
+		views = append(views, v)
+	}
+	if len(views) == 0 {
+		fmt.Fprintln(a.stderr, "croft: fence: none named by the holder; raise it yourself where it matters: croft guard raise TARGET")
+	}
+	return views
+}

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+func (a *app) watchCommand() *cobra.Command {
+	interval := time.Second
+	c := &cobra.Command{
+		Use:     "watch [PREFIX]",
+		GroupID: groupLook,
+		Short:   "Print changes of ownership as they happen",
+		Long: `Print a line for every change of the keys that begin with PREFIX, or of all, until interrupted: time, key, what happened, owner, token,
+and how the term began. Renewals are not changes. What came and went between two looks at the store (see --interval) is not
+seen; "croft history" has it.`,
+		Example:           "  croft watch\n  croft watch reports/ --interval 5s\n  croft watch --json | jq 'select(.change == \"expired\")'",
+		Args:              takes("[PREFIX]"),
+		ValidArgsFunction: a.completeKey,
+		RunE: func(c *cobra.Command, args []string) error {
+			prefix := ""
+			if len(args) > 0 {
+				prefix = args[0]
+			}
+			return a.watch(c.Context(), prefix, interval)
+		},
+	}
+	c.Flags().Var(&duration{value: &interval, least: 10 * time.Millisecond, most: time.Hour, examples: "1s or 500ms"}, "interval", "how often to look")
+	return c
+}
+
+// changeView is a change in JSON: a record, and what happened to it when.
+type changeView struct {
+	Time   when   `json:"time"`
+	Change string `json:"change"`
+	recordView
+}
+
+// change is one difference between two looks at the store.
+type change struct {
+	at   time.Time
+	what string
+	rec  tenure.Record
+}
+
+func (a *app) watch(ctx context.Context, prefix string, interval time.Duration) error {
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	st, err := a.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	seen, _, err := look(ctx, st, prefix)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(a.stderr, "croft: watching %d keys%s; end with ctrl-C\n", len(seen), which(prefix, ""))
+
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	reachable := true
+	for {
+		select {
+		case <-ctx.Done():
+			return nil // being interrupted is how it is meant to end
+		case <-tick.C:
+		}
+		now, at, err := look(ctx, st, prefix)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			if reachable {
+				fmt.Fprintf(a.stderr, "croft: %s; still trying\n", lines(a.redact(err.Error())))
+			}
+			reachable = false
+			continue
+		}
+		if !reachable {
+			fmt.Fprintln(a.stderr, "croft: the store is back")
+		}
+		reachable = true
+		for _, c := range changes(seen, now, at) {
+			a.printChange(c, at)
+		}
+		if a.stdout.err != nil {
+			return nil
+		}
+		seen = now
+	}
+}
+
+// look reads all records; those whose deadline has passed say so by their state.
+func look(ctx context.Context, st store.Store, prefix string) (map[string]tenure.Record, time.Time, error) {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	now, err := st.Now(ctx)
+	if err != nil {
+		return nil, now, store.Unknown(err)
+	}
+	all := map[string]tenure.Record{}
+	for rec, err := range st.List(ctx, prefix) {
+		if err != nil {
+			return nil, now, store.Unknown(err)
+		}
+		rec.State = rec.StateAt(now)
+		all[rec.Key] = rec
+	}
+	return all, now, nil
+}
+
+// changes lists what happened between two looks, in the order in which it did.
+func changes(before, after map[string]tenure.Record, now time.Time) []change {
+	var all []change
+	for key, rec := range after {
+		old := before[key]
+		switch {
+		case rec.Token != old.Token:
+			what := "granted"
+			switch {
+			case rec.Cause == tenure.Cancelled && rec.Owner == "":
+				what = "revoked"
+			case rec.Cause == tenure.Operator && rec.State == tenure.Reserved:
+				what = "reserved"
+			case rec.Cause == tenure.Operator:
+				what = "taken_over"
+			}
+			all = append(all, change{rec.Acquired, what, rec})
+			if rec.Ended != "" {
+				all = append(all, change{rec.Deadline, string(rec.Ended), rec})
+			}
+		case rec.Ended != old.Ended:
+			all = append(all, change{rec.Deadline, string(rec.Ended), rec})
+		case rec.State == tenure.Free && old.State != tenure.Free:
+			all = append(all, change{rec.Deadline, "expired", rec})
+		case rec.State == tenure.Held && old.State == tenure.Free:
+			all = append(all, change{rec.Renewed, "resumed", rec})
+		}
+		if rec.Progress != "" && !rec.ProgressAt.Equal(old.ProgressAt) {
+			all = append(all, change{rec.ProgressAt, "progress", rec})
+		}
+	}
+	for key, old := range before {
+		if _, still := after[key]; !still {
+			all = append(all, change{now, "forgotten", old})
+		}
+	}
+	slices.SortStableFunc(all, func(x, y change) int {
+		if c := x.at.Compare(y.at); c != 0 {
+			return c
+		}
+		return strings.Compare(x.rec.Key, y.rec.Key)
+	})
+	return all
+}
+
+func (a *app) printChange(c change, now time.Time) {
+	if a.json {
+		a.print(changeView{Time: when(c.at), Change: c.what, recordView: viewOf(c.rec, now)})
+		return
+	}
+	p := a.palette()
+	colour := map[string]colour{"granted": green, "resumed": green, "expired": red, "taken_over": red, "revoked": red, "failed": yellow, "reserved": yellow}[c.what]
+	text := fmt.Sprintf("%s  %s  %s  %s  %d  %s", p.paint(faint, c.at.Local().Format("15:04:05.000")), padded(word(c.rec.Key), 24),
+		p.paint(colour, padded(strings.ReplaceAll(c.what, "_", " "), 10)), padded(word(c.rec.Owner), 20), c.rec.Token, c.rec.Cause)
+	switch {
+	case c.what == "progress":
+		text += "  " + line(c.rec.Progress)
+	case c.rec.Actor != "":
+		text += "  " + word(c.rec.Actor) + ": " + line(c.rec.Note)
+	}
+	fmt.Fprintln(a.stdout, text)
+}
+
+// padded is text with spaces up to a width.
+func padded(text string, columns int) string {
+	return text + strings.Repeat(" ", max(0, columns-width(text)))
+}

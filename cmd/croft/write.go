@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+func (a *app) writeCommand() *cobra.Command {
+	var from, text string
+	var seq uint64
+	c := &cobra.Command{
+		Use:     "write TARGET",
+		GroupID: groupWrite,
+		Short:   "Write a file, unless a newer owner has",
+		Long: `Replace TARGET, a path or a URL, with standard input. Whose write it is says the stamp: inside "croft run" it is in CROFT_STAMP. If
+a newer owner has been admitted there, the write is refused with exit code 13 and nothing changes.
+
+Readers see the old content or the new, never a part. The first write puts an existing file under guard, and says so.`,
+		Example: `  generate | croft write out/today.json                 # inside croft run
+  croft write out/today.json --from build/today.json
+  croft write out/today.json --stamp "$STAMP" < today   # STAMP: from acquire --json
+  croft write out/log.json --seq 17 < log               # a late copy of write 16 is refused`,
+		Args: takes("TARGET"),
+		RunE: func(c *cobra.Command, args []string) error {
+			s, err := a.stamp(text, seq)
+			if err != nil {
+				return err
+			}
+			return a.nameOwners(c.Context(), a.write(c.Context(), args[0], from, s))
+		},
+	}
+	flags := c.Flags()
+	flags.StringVar(&from, "from", "", "read the content from this file instead of standard input")
+	stampFlag(flags, &text)
+	flags.Uint64Var(&seq, "seq", 0, "number of this write under its lease: one not above the last admitted is refused")
+	_ = c.MarkFlagFilename("from")
+	return c
+}
+
+// writeView is an admitted write in JSON.
+type writeView struct {
+	Target string `json:"target"`
+	fence.Mark
+	Bytes   int64 `json:"bytes"`
+	Adopted bool  `json:"adopted"`
+}
+
+func (a *app) write(ctx context.Context, target, from string, s fence.Stamp) error {
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	content := a.stdin
+	if from != "" {
+		f, err := os.Open(from)
+		if err != nil {
+			return invalid("--from: %v; name a file that can be read", err)
+		}
+		defer f.Close()
+		if info, err := f.Stat(); err == nil && info.IsDir() {
+			return invalid("--from: %s is a directory; name a file", from)
+		}
+		content = f
+	}
+	g, err := openGuard(ctx, target)
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	shown := store.Redact(g.Target())
+	artifact, ok := g.(guard.Artifact)
+	if !ok {
+		return invalid("target %s: it has no content that could be replaced; write to it through its own client", shown)
+	}
+	receipt, err := artifact.Write(ctx, s, readUntil(ctx, content))
+	if err != nil {
+		return err
+	}
+	if receipt.Adopted {
+		fmt.Fprintf(a.stderr, "croft: %s existed and is guarded from now on, by key %s\n", word(shown), word(receipt.Mark.Key))
+	}
+	if a.json {
+		a.print(writeView{Target: shown, Mark: receipt.Mark, Bytes: receipt.Bytes, Adopted: receipt.Adopted})
+		return nil
+	}
+	fmt.Fprintf(a.stdout, "wrote %s: %d bytes under token %d\n", word(shown), receipt.Bytes, receipt.Mark.Token)
+	return nil
+}
+
+// readUntil reads r until ctx ends: a terminal or pipe that says nothing must not outlast the user's patience.
+func readUntil(ctx context.Context, r io.Reader) io.Reader {
+	pr, pw := io.Pipe()
+	go func() {
+		_, err := io.Copy(pw, r)
+		pw.CloseWithError(err) // EOF if nil
+	}()
+	context.AfterFunc(ctx, func() { pw.CloseWithError(ctx.Err()) })
+	return pr
+}
+
+// nameOwners adds to a refusal whose token is whose, as far as the store can be asked and remembers. It never makes things worse.
+func (a *app) nameOwners(ctx context.Context, err error) error {
+	var stale *fence.StaleError
+	if !errors.As(err, &stale) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	st, openErr := a.lookUp(ctx)
+	if openErr != nil {
+		return err
+	}
+	defer st.Close()
+	rec, getErr := st.Get(ctx, stale.Newest.Key)
+	if getErr != nil {
+		return err
+	}
+	stale.PresentedOwner = ownerOf(rec, stale.Presented.Token, stale.Presented.Grant)
+	stale.NewestOwner = ownerOf(rec, stale.Newest.Token, stale.Newest.Grant)
+	return err
+}
+
+// ownerOf finds in a key's history who was granted a token.
+func ownerOf(rec tenure.Record, token fence.Token, grant fence.Grant) string {
+	for _, t := range rec.History {
+		if t.Token == token && t.Grant == grant {
+			return t.Owner
+		}
+	}
+	return ""
+}
