@@ -3,6 +3,7 @@ package tenure
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/croft-dev/croft/fence"
@@ -55,17 +56,44 @@ func (r Record) Check() error {
 	if err := r.Stamp().Check(); err != nil {
 		return err
 	}
+	damaged := func(format string, args ...any) error {
+		return fmt.Errorf("%w record: "+format, append([]any{fence.ErrInvalid}, args...)...)
+	}
+	over := r.Ended != ""
 	switch {
 	case r.State != Free && r.State != Held && r.State != Reserved:
-		return fmt.Errorf("%w state %q", fence.ErrInvalid, r.State)
-	case r.Cause == "":
-		return fmt.Errorf("%w record: it has no cause", fence.ErrInvalid)
-	case r.Acquired.IsZero() || r.Deadline.IsZero():
-		return fmt.Errorf("%w record: a time is missing", fence.ErrInvalid)
+		return damaged("state %q", r.State)
+	case r.Acquired.IsZero() || r.Renewed.IsZero() || r.Deadline.IsZero():
+		return damaged("a time is missing")
+	case r.State != Free && (r.TTL < MinTTL || r.TTL > MaxTTL):
+		return damaged("TTL %s", r.TTL)
+	case r.Every < 0 || r.Every > MaxPeriod:
+		return damaged("period %s", r.Every)
+	case over && r.Ended != EndReleased && r.Ended != EndFailed, over && r.State != Free, !over && r.State == Free && r.Cause != Cancelled:
+		return damaged("it is %s and ended %q", r.State, r.Ended)
 	case len(r.History) == 0 || len(r.History) > HistoryLen:
-		return fmt.Errorf("%w record: %d transfers in its history", fence.ErrInvalid, len(r.History))
-	case r.History[len(r.History)-1].Grant != r.Grant:
-		return fmt.Errorf("%w record: its history does not end with its own grant", fence.ErrInvalid)
+		return damaged("%d transfers in its history", len(r.History))
+	}
+	last := r.History[len(r.History)-1]
+	if last.Token != r.Token || last.Grant != r.Grant || last.Cause != r.Cause || last.Ended != r.Ended {
+		return damaged("its history does not end with its own grant")
+	}
+	token := fence.Token(0)
+	for i, term := range r.History {
+		switch {
+		case term.Token <= token:
+			return damaged("token %d comes after %d in its history", term.Token, token)
+		case !slices.Contains(causes, term.Cause):
+			return damaged("token %d has the cause %q", term.Token, term.Cause)
+		case !slices.Contains(ends, term.Ended) || term.Ended == "" && i < len(r.History)-1:
+			return damaged("token %d ended %q in its history", term.Token, term.Ended)
+		}
+		token = term.Token
 	}
 	return nil
 }
+
+var (
+	causes = []Cause{First, Released, Expired, Handoff, Operator, Cancelled, Recovery}
+	ends   = []End{"", EndReleased, EndFailed, EndExpired, EndTakenOver, EndSuperseded}
+)

@@ -73,24 +73,35 @@ type NotOwnedError struct {
 func (e *NotOwnedError) Error() string {
 	switch {
 	case e.Why == WhyReleased:
-		return "not owned: the lease was released"
+		return fmt.Sprintf("not owned: the lease on %q was released; acquire it again to go on", e.Record.Key)
 	case e.Why == WhyExpired:
-		return fmt.Sprintf("not owned: the lease on %q expired %s ago", e.Record.Key, e.Now.Sub(e.Record.Deadline).Round(time.Millisecond))
+		return fmt.Sprintf("not owned: the lease on %q expired %s ago; stop this work, or resume before another is granted", e.Record.Key, e.Now.Sub(e.Record.Deadline).Round(time.Millisecond))
 	case e.Record.IsZero():
-		return "not owned: the store remembers nothing of this lease"
+		return "not owned: the store remembers nothing of this lease; stop this work and acquire again"
 	case e.Why == WhyTakenOver:
-		return fmt.Sprintf("not owned: %q was taken over by hand%s; newest token %d", e.Record.Key, by(e.Record.Actor, e.Record.Note), e.Record.Token)
+		return fmt.Sprintf("not owned: %q was taken over by hand%s; newest token %d; stop this work", e.Record.Key, e.by(), e.Record.Token)
 	case e.Why == WhyUnknown:
-		return fmt.Sprintf("not owned: %q has no such grant; %s has token %d", e.Record.Key, e.Record.Owner, e.Record.Token)
+		return fmt.Sprintf("not owned: %q has no such grant; %s; stop this work", e.Record.Key, e.newest())
 	}
-	return fmt.Sprintf("not owned: %q now belongs to %s with token %d", e.Record.Key, e.Record.Owner, e.Record.Token)
+	return fmt.Sprintf("not owned: %q was granted again; %s; stop this work", e.Record.Key, e.newest())
 }
 
-func by(actor, note string) string {
-	if actor == "" {
-		return ""
+// newest says who has the newest token: somebody, or nobody after a revocation.
+func (e *NotOwnedError) newest() string {
+	if e.Record.Owner == "" {
+		return fmt.Sprintf("newest token %d", e.Record.Token)
 	}
-	return fmt.Sprintf(" by %s (%s)", actor, note)
+	return fmt.Sprintf("%s has token %d", e.Record.Owner, e.Record.Token)
+}
+
+// by names the operator who ended the grant's term: the actor of the transfer after it, which need not be the newest.
+func (e *NotOwnedError) by() string {
+	for i := range len(e.Record.History) - 1 {
+		if next := e.Record.History[i+1]; e.Record.History[i].Grant == e.Grant {
+			return fmt.Sprintf(" by %s (%s)", next.Actor, next.Note)
+		}
+	}
+	return ""
 }
 
 // Is makes every NotOwnedError match ErrNotOwned.

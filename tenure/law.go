@@ -19,6 +19,10 @@ func Apply(rec Record, req Request, now time.Time) (next Record, changed bool, e
 		return rec, false, fmt.Errorf("%w request: it is for %q, the record is of %q", fence.ErrInvalid, req.Key, rec.Key)
 	}
 	now = Time(now)
+	if err := checkClock(now); err != nil {
+		return rec, false, err
+	}
+	req.TTL, req.Every, req.HoldFor = whole(req.TTL), whole(req.Every), whole(req.HoldFor)
 	switch req.Verb {
 	case Acquire:
 		return acquire(rec, req, now)
@@ -33,6 +37,18 @@ func Apply(rec Record, req Request, now time.Time) (next Record, changed bool, e
 
 // Time is t as records keep it: UTC, whole microseconds, no monotonic reading.
 func Time(t time.Time) time.Time { return t.Round(0).UTC().Truncate(time.Microsecond) }
+
+// whole is d in the same precision, so that a deadline reckoned with it is.
+func whole(d time.Duration) time.Duration { return d.Truncate(time.Microsecond) }
+
+// checkClock refuses a clock that cannot be right: one that was never set, and one beyond the tokens. Nothing decided by such a clock could be undone
+// when it is set right.
+func checkClock(now time.Time) error {
+	if !now.After(time.Time{}) || now.After(time.UnixMicro(int64(fence.MaxToken))) {
+		return fmt.Errorf("%w time %s: tokens reach from 1970 to 2255; set the store's clock right", fence.ErrInvalid, now.Format(time.RFC3339))
+	}
+	return nil
+}
 
 func acquire(rec Record, req Request, now time.Time) (Record, bool, error) {
 	g := req.Secret.Grant()
@@ -126,7 +142,10 @@ func grant(next *Record, req Request, now time.Time, state State) error {
 	next.Deadline, next.TTL = now.Add(req.TTL), req.TTL
 	next.HoldUntil = time.Time{}
 	next.Progress, next.ProgressAt = "", time.Time{}
-	next.Guards = append([]string(nil), req.Guards...)
+	// An operator who names no guards keeps those of the holder: until they are raised, the next operator must find them, too.
+	if len(req.Guards) > 0 || !req.Verb.ByHand() {
+		next.Guards = append([]string(nil), req.Guards...)
+	}
 	if state == Held {
 		next.Terms++
 	}
@@ -144,7 +163,8 @@ func grant(next *Record, req Request, now time.Time, state State) error {
 func nextToken(previous, above fence.Token, now time.Time) (fence.Token, error) {
 	token := max(previous+1, above+1, fence.Token(now.UnixMicro()))
 	if !token.Valid() {
-		return 0, fmt.Errorf("%w token %d: tokens end at %d; set the store's clock (%s) right", fence.ErrInvalid, token, fence.MaxToken, now.Format(time.RFC3339))
+		return 0, fmt.Errorf("%w token %d: tokens end at %d and the store's clock, now %s, has been far ahead; delete the key's record from the store",
+			fence.ErrInvalid, token, fence.MaxToken, now.Format(time.RFC3339))
 	}
 	return token, nil
 }
@@ -162,7 +182,13 @@ func renew(rec Record, req Request, now time.Time) (Record, bool, error) {
 	if req.TTL != 0 {
 		next.TTL = req.TTL
 	}
-	next.Renewed, next.Deadline = now, now.Add(next.TTL)
+	// A shorter TTL takes nothing back: the holder may not know of this renewal yet, and counts on the deadline it was told before. Only a clock that has
+	// stepped back does, or the key would stay held until it has caught up.
+	deadline := now.Add(next.TTL)
+	if deadline.Before(rec.Deadline) && !now.Before(rec.Renewed) {
+		deadline = rec.Deadline
+	}
+	next.Renewed, next.Deadline = now, deadline
 	return next, true, nil
 }
 
@@ -187,22 +213,25 @@ func release(rec Record, req Request, now time.Time) (Record, bool, error) {
 }
 
 func byHand(rec Record, req Request, now time.Time) (Record, bool, error) {
-	g := req.Secret.Grant()
-	if _, known := rec.term(g); known {
-		if rec.Grant == g && (rec.State != Held || rec.Alive(now)) && rec.Ended == "" {
-			return rec, false, nil
-		}
-		return rec, false, notOwned(rec, g, now)
-	}
 	next := rec.clone()
 	next.Actor, next.Note, next.Cause = req.Actor, req.Note, Operator
 	state := Held
 	switch req.Verb {
 	case Reserve:
-		state = Reserved
+		state, req.Instance = Reserved, ""
 	case Revoke:
 		state, next.Cause = Free, Cancelled
 		req.Owner, req.Instance, req.TTL = "", "", 0
+	}
+	g := req.Secret.Grant()
+	if term, known := rec.term(g); known {
+		switch {
+		case term.State != state || term.Cause != next.Cause: // no repetition of this act: it would be taken for done
+			return rec, false, fmt.Errorf("%w secret: it has been used for another request on %q; make a new one for each", fence.ErrInvalid, rec.Key)
+		case rec.Grant == g && rec.Ended == "" && (state != Held || rec.Alive(now)):
+			return rec, false, nil
+		}
+		return rec, false, notOwned(rec, g, now)
 	}
 	if err := grant(&next, req, now, state); err != nil {
 		return rec, false, err

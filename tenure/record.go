@@ -116,11 +116,11 @@ func (r Record) StateAt(now time.Time) State {
 	return r.State
 }
 
-// Quiet is the moment from which the record says nothing that a claim must respect: no lease, no reservation, no hold and no period. A store
-// drops the record a retention after it, and not before.
+// Quiet is the moment from which the record says nothing that a claim must respect: no lease, no reservation, no hold, no period, and no token
+// ahead of the clock, as Above or a clock that stepped back leave one. A store drops the record a retention after it, and not before.
 func (r Record) Quiet() time.Time {
 	quiet := r.Deadline
-	for _, t := range []time.Time{r.Acquired, r.Renewed, r.HoldUntil} {
+	for _, t := range []time.Time{r.Acquired, r.Renewed, r.HoldUntil, time.UnixMicro(int64(r.Token)).UTC()} {
 		if t.After(quiet) {
 			quiet = t
 		}

@@ -45,7 +45,8 @@ type Request struct {
 
 	// Owner and Instance say who asks, for Acquire and Takeover. For Reserve, Owner is whom the key is reserved for.
 	Owner, Instance string
-	// TTL is how long the lease (or reservation) lasts without renewal. Renew may leave it zero to keep the lease's own.
+	// TTL is how long the lease (or reservation) lasts without renewal. Renew may leave it zero to keep the lease's own; a shorter one does not
+	// bring the present deadline nearer.
 	TTL time.Duration
 	// Above asks for a token above this one: for a holder whose token a guard has refused as older than what it remembers.
 	Above fence.Token
@@ -53,7 +54,8 @@ type Request struct {
 	Every time.Duration
 	// HoldFor keeps the key from everybody for this long after the Acquire, if the term ends in success.
 	HoldFor time.Duration
-	// Guards are the resources the holder writes to; an operator's takeover raises the fence there.
+	// Guards are the resources the holder writes to; an operator's takeover raises the fence there. An operator who names none leaves the
+	// holder's in the record.
 	Guards []string
 
 	// Resume lets Renew and Report succeed after the deadline, while nobody else was granted.
@@ -89,10 +91,10 @@ func (q Request) Check() error {
 			return fmt.Errorf("%w TTL %s: it must be between %s and %s", fence.ErrInvalid, q.TTL, MinTTL, MaxTTL)
 		}
 	}
-	if (q.Verb == Acquire || q.Verb == Takeover || q.Verb == Reserve) && q.Owner == "" {
+	if (q.Verb == Acquire || q.Verb == Takeover || q.Verb == Reserve) && strings.TrimSpace(q.Owner) == "" {
 		return fmt.Errorf("%w owner: it is empty; say who asks", fence.ErrInvalid)
 	}
-	if q.Verb.ByHand() && (q.Actor == "" || strings.TrimSpace(q.Note) == "") {
+	if q.Verb.ByHand() && (strings.TrimSpace(q.Actor) == "" || strings.TrimSpace(q.Note) == "") {
 		return fmt.Errorf("%w %s: an operator's act needs an actor and a note that says why", fence.ErrInvalid, q.Verb)
 	}
 	if q.Above < 0 || q.Above > MaxAbove {

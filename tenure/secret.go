@@ -35,6 +35,9 @@ func (s Secret) Valid() bool { return fence.Grant(s).Valid() }
 func (s Secret) String() string   { return "[secret]" }
 func (s Secret) GoString() string { return `tenure.Secret("[secret]")` }
 
+// MarshalText keeps the secret out of JSON, and so out of structured logs.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
 // Deed is what a holder needs to act on its lease from another process: `croft acquire` prints one, `croft renew` and `croft release` take
 // it. Its text form holds the secret: keep it in a file of mode 0600, never in an environment or an argument list.
 type Deed struct {
