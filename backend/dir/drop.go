@@ -1,0 +1,146 @@
+package dir
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"iter"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/croft-dev/croft/store/cas"
+)
+
+// Drop ends a key's life: a tombstone takes the place of the version after old, by the same rule as any other version, and is followed by none.
+// Then the life's folder is moved away. Its name was never used before and will not be again, so whoever comes late to
+// this finds nothing to move.
+func (r *register) Drop(_ context.Context, key string, old cas.Version) error {
+	at, err := parsePosition(old)
+	if err != nil {
+		return err
+	}
+	hash := hashOf(key)
+	folder := filepath.Join(r.home(hash), at.life)
+	// A tombstone is a folder: made in one step, with no content that could be torn. Nothing is synced, for losing a drop loses nothing.
+	err = r.mkdir(filepath.Join(folder, versionName(at.number+1)))
+	switch {
+	case errors.Is(err, fs.ErrExist), errors.Is(err, fs.ErrNotExist):
+		return cas.ErrConflict
+	case err != nil:
+		return r.explain(err)
+	}
+	if _, err := r.confirm(folder, at.number); err != nil {
+		return err
+	}
+	return r.bury(hash, at.life)
+}
+
+// bury moves away the folder of a life whose newest version is a tombstone, and removes it. Anybody may, any number of times.
+func (r *register) bury(hash, life string) error {
+	grave := r.temp("dropped")
+	err := r.fs.Rename(filepath.Join(r.home(hash), life), grave)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return r.explain(err)
+	}
+	// rmdir: neither removes what has been born meanwhile.
+	if r.fs.Remove(r.home(hash)) == nil {
+		_ = r.fs.Remove(r.shard(hash))
+	}
+	if err == nil {
+		r.removeAll(grave)
+	}
+	return nil
+}
+
+// removeAll removes a folder of the staging folder and what is in it. What it leaves, a later sweep finds.
+func (r *register) removeAll(path string) {
+	if r.fs.Remove(path) == nil {
+		return
+	}
+	names, err := r.fs.Names(path)
+	if err != nil {
+		return
+	}
+	for _, name := range names {
+		r.removeAll(filepath.Join(path, name))
+	}
+	_ = r.fs.Remove(path)
+}
+
+// Scan yields what is held of every key. What cannot be read is reported last, all at once, so that it hides nothing.
+func (r *register) Scan(ctx context.Context) iter.Seq2[cas.Entry, error] {
+	return func(yield func(cas.Entry, error) bool) {
+		if err := r.there(); err != nil {
+			yield(cas.Entry{}, err)
+			return
+		}
+		shards, err := r.shards()
+		if err != nil {
+			yield(cas.Entry{}, err)
+			return
+		}
+		var failed []error
+		for _, shard := range shards {
+			for entry, err := range r.scanShard(ctx, shard) {
+				if err != nil && ctx.Err() == nil {
+					failed = append(failed, err)
+					continue
+				}
+				if !yield(entry, err) || err != nil {
+					return
+				}
+			}
+		}
+		if len(failed) > 0 {
+			yield(cas.Entry{}, errors.Join(failed...))
+		}
+	}
+}
+
+// shards lists the folders that keys' folders lie in, in order.
+func (r *register) shards() ([]string, error) {
+	names, err := r.fs.Names(r.keys)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, r.explain(err)
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { return !isHex(name, 2) })
+	slices.Sort(names)
+	return names, nil
+}
+
+// scanShard yields the entries of one shard, and errors between them.
+func (r *register) scanShard(ctx context.Context, shard string) iter.Seq2[cas.Entry, error] {
+	return func(yield func(cas.Entry, error) bool) {
+		hashes, err := r.fs.Names(filepath.Join(r.keys, shard))
+		if err != nil {
+			if !errors.Is(err, fs.ErrNotExist) {
+				yield(cas.Entry{}, r.explain(err))
+			}
+			return
+		}
+		for _, hash := range hashes {
+			if !isHex(hash, 64) {
+				continue
+			}
+			h, err := r.look(ctx, hash, 1)
+			if h.dropped {
+				err = r.bury(hash, h.at.life) // somebody was stopped in the middle of a drop
+			}
+			var entry cas.Entry
+			if err == nil {
+				entry, err = r.entry(h)
+			}
+			if err == nil && entry.Record.IsZero() {
+				continue
+			}
+			if !yield(entry, err) {
+				return
+			}
+		}
+	}
+}
+
+func isHex(name string, length int) bool {
+	return len(name) == length && strings.Trim(name, "0123456789abcdef") == ""
+}

@@ -1,0 +1,174 @@
+package dir
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/croft-dev/croft/store"
+)
+
+// Examine tells how fit the directory is to keep leases: `croft doctor` prints it.
+func (r *register) Examine(ctx context.Context) ([]store.Finding, error) {
+	if err := r.there(); err != nil {
+		return nil, err
+	}
+	var findings []store.Finding
+	for _, look := range []func(context.Context) []store.Finding{
+		r.examineMount, r.examineLink, r.examineClock, r.examinePermissions, r.examineSync, r.examineKeys, r.examineTmp,
+	} {
+		if ctx.Err() != nil {
+			return findings, context.Cause(ctx)
+		}
+		findings = append(findings, look(ctx)...)
+	}
+	return findings, nil
+}
+
+func finding(check string, level store.Level, advice, format string, args ...any) store.Finding {
+	return store.Finding{Check: check, Level: level, Seen: fmt.Sprintf(format, args...), Advice: advice}
+}
+
+func (r *register) examineMount(context.Context) []store.Finding {
+	m, err := mountOf(r.root)
+	if err != nil {
+		return []store.Finding{finding("file system", store.Warn, "make sure that it is a local disk", "cannot tell: %v", err)}
+	}
+	kind := finding("file system", store.OK, "", "%s", m.name)
+	switch m.kind {
+	case fsLocal:
+		kind.Seen += ", a local disk"
+	case fsMemory:
+		kind.Seen += ", in memory: everything is forgotten at reboot, when all its holders are gone as well"
+	case fsNetwork:
+		kind.Level = store.Warn
+		kind.Seen += ", over the network: a cached listing may be old, and changes by others wake nobody"
+		kind.Advice = "mount NFS with noac or actimeo=1; other network file systems promise less: prefer a store with a server"
+	case fsForeign:
+		kind.Level = store.Warn
+		kind.Seen += ", whose promises about links, renames and syncs are those of what is behind it"
+		kind.Advice = "prefer a local disk with ext4, xfs, btrfs or apfs"
+	case fsOverlay:
+		kind.Level = store.Warn
+		kind.Seen += ", as in a container: what is written here is seen by this container alone and goes with it"
+		kind.Advice = "mount a volume that all containers share, and put the store there"
+	case fsUnknown:
+		kind.Level = store.Warn
+		kind.Advice = "make sure that link(2) is atomic there and that fsync(2) reaches the disk"
+	}
+	return []store.Finding{kind, examineSpace(m)}
+}
+
+func examineSpace(m mount) store.Finding {
+	const advice = "free some space: on a full disk no lease can be taken, renewed or released"
+	level := store.OK
+	share := func(free, size uint64) float64 { return 100 * float64(free) / float64(max(size, 1)) }
+	seen := fmt.Sprintf("%d MiB free of %d MiB (%.0f %%)", m.free>>20, m.size>>20, share(m.free, m.size))
+	if m.free < 10<<20 || share(m.free, m.size) < 5 {
+		level = store.Warn
+	}
+	if m.files > 0 && share(m.freeFiles, m.files) < 5 {
+		level = store.Warn
+		seen += fmt.Sprintf(", %d inodes free of %d", m.freeFiles, m.files)
+	}
+	if level == store.OK {
+		return finding("free space", level, "", "%s", seen)
+	}
+	return finding("free space", level, advice, "%s", seen)
+}
+
+func (r *register) examineLink(context.Context) []store.Finding {
+	temp, err := r.stage(nil)
+	if err == nil {
+		defer r.fs.Remove(temp)
+		err = checkLink(r.layout, temp)
+	}
+	if err != nil {
+		return []store.Finding{finding("link", store.Bad, "choose a directory on a local disk or on NFS", "%v", err)}
+	}
+	return []store.Finding{finding("link", store.OK, "", "a second link to one name is refused, as it must be")}
+}
+
+func (r *register) examineClock(context.Context) []store.Finding {
+	clock := &fsClock{probe: r.clock.probe}
+	before := time.Now()
+	now, err := clock.now()
+	if err != nil {
+		return []store.Finding{finding("clock", store.Bad, "see whether the directory can be written", "%v", err)}
+	}
+	took := time.Since(before)
+	offset := now.Sub(before.Add(took / 2))
+	f := finding("clock", store.OK, "", "the file system's clock and this machine's differ by %s", offset.Round(time.Millisecond))
+	if offset.Abs() > time.Second+took { // more than the asking can account for
+		f.Level = store.Warn
+		f.Advice = "leases go by the file system's clock and are not harmed, but set both clocks right: people compare times"
+	}
+	if again, err := clock.now(); err == nil && now.Nanosecond() == 0 && again.Nanosecond() == 0 {
+		f.Level = store.Warn
+		f.Seen += "; it ticks in whole seconds"
+		f.Advice = "use TTLs of half a minute or more here"
+	}
+	return []store.Finding{f}
+}
+
+func (r *register) examinePermissions(context.Context) []store.Finding {
+	info, err := r.fs.Stat(r.root)
+	if err != nil {
+		return []store.Finding{finding("permissions", store.Bad, "give this user the permission to read and write the directory", "%v", err)}
+	}
+	mode := info.Mode()
+	f := finding("permissions", store.OK, "", "%s, for its owner alone", mode)
+	switch perm := mode.Perm(); {
+	case perm&0o077 == 0:
+	case perm&0o002 != 0:
+		f.Level, f.Seen = store.Warn, fmt.Sprintf("%s: every user of this machine can change or delete leases", mode)
+		f.Advice = "share it with a group instead: chgrp GROUP and chmod 2770 the directory before it is first used"
+	case perm&0o020 != 0 && mode&fs.ModeSetgid == 0:
+		f.Level, f.Seen = store.Warn, fmt.Sprintf("%s: shared with a group, but files in it get their maker's group", mode)
+		f.Advice = "chmod g+s the directory and the folders in it"
+	case perm&0o020 != 0:
+		f.Seen = fmt.Sprintf("%s, shared with a group", mode)
+	default:
+		f.Seen = fmt.Sprintf("%s, written by its owner alone and readable by others", mode)
+	}
+	return []store.Finding{f}
+}
+
+func (r *register) examineSync(context.Context) []store.Finding {
+	if service, where := syncedBy(r.fs, r.root); service != "" {
+		return []store.Finding{finding("sync folder", store.Bad, "choose a directory that nothing copies between machines", "%s copies it (%s)", service, where)}
+	}
+	return []store.Finding{finding("sync folder", store.OK, "", "no program is known to copy it between machines")}
+}
+
+func (r *register) examineKeys(ctx context.Context) []store.Finding {
+	keys := 0
+	for _, err := range r.Scan(ctx) {
+		if err != nil {
+			return []store.Finding{finding("keys", store.Bad, "repair what is named", "%d can be read; %v", keys, err)}
+		}
+		keys++
+	}
+	return []store.Finding{finding("keys", store.OK, "", "%d", keys)}
+}
+
+func (r *register) examineTmp(context.Context) []store.Finding {
+	names, err := r.fs.Names(r.tmp)
+	if err != nil {
+		return []store.Finding{finding("leftovers", store.Warn, "see whether the directory can be read", "%v", err)}
+	}
+	old := 0
+	for _, name := range names {
+		info, err := r.fs.Lstat(filepath.Join(r.tmp, name))
+		if err == nil && name != stampName && strings.HasPrefix(name, tempPrefix) && time.Since(info.ModTime()) > 2*leftoverAge {
+			old++
+		}
+	}
+	if old > 0 {
+		return []store.Finding{finding("leftovers", store.OK, "the next sweep removes them", "%d of stopped processes in %s", old, r.tmp)}
+	}
+	return []store.Finding{finding("leftovers", store.OK, "", "none")}
+}

@@ -1,0 +1,45 @@
+package dir
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"syscall"
+)
+
+// explain adds to a file system's error which store it is about and what can be done.
+func (l *layout) explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	advice := "see whether the directory can be read and written by hand"
+	switch {
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		advice = "the disk is full or a quota used up: free some space; every lease is as it was"
+	case errors.Is(err, syscall.EROFS):
+		advice = "it is mounted read-only: mount it writable, or choose another directory"
+	case errors.Is(err, fs.ErrPermission):
+		advice = "give this user the permission to read and write the directory and all in it, or choose another directory"
+	case errors.Is(err, syscall.EIO):
+		advice = "the disk or the network mount failed: look at the system's log"
+	case errors.Is(err, syscall.ESTALE):
+		advice = "the network mount has lost it: mount it again"
+	case errors.Is(err, fs.ErrNotExist):
+		advice = "it was removed or unmounted meanwhile: mount it, or try again to have it made anew"
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+		advice = "too many files are open: raise the limit (ulimit -n)"
+	}
+	return fmt.Errorf("store %s: %w; %s", l.root, err, advice)
+}
+
+// noLink explains why a directory cannot be a store at all.
+func (l *layout) noLink(err error) error {
+	if err != nil && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EIO) || errors.Is(err, fs.ErrNotExist)) {
+		return l.explain(err)
+	}
+	why := "a second link to the same name was not refused"
+	if err != nil {
+		why = err.Error()
+	}
+	return fmt.Errorf("store %s: its file system has no reliable hard links (%s), and leases rest on them; choose a directory on a local disk or on NFS: %w", l.root, why, errors.ErrUnsupported)
+}

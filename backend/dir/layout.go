@@ -1,0 +1,235 @@
+package dir
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/fsys"
+)
+
+// formatVersion is what this package writes; it refuses stores of a newer one.
+const formatVersion = 1
+
+const (
+	markerName = "croft-store.json"
+	tempPrefix = "croft-" // of everything in tmp that is the store's to remove
+)
+
+// layout is where things lie in a store's directory, and with which permissions they are made.
+type layout struct {
+	fs       fsys.FS
+	root     string
+	keys     string
+	tmp      string
+	dirMode  fs.FileMode
+	fileMode fs.FileMode
+	// shared: the directory was set up for others, too. What is made in it gets its permissions, whatever the umask says.
+	shared bool
+	device uint64
+}
+
+// shard is the folder that a key's folder lies in.
+func (l *layout) shard(hash string) string { return filepath.Join(l.keys, hash[:2]) }
+
+// home is a key's folder. It holds the folder of the key's present life, or nothing.
+func (l *layout) home(hash string) string { return filepath.Join(l.shard(hash), hash) }
+
+// temp is a fresh name in the staging folder.
+func (l *layout) temp(kind string) string {
+	return filepath.Join(l.tmp, fmt.Sprintf("%s%s-%016x", tempPrefix, kind, rand.Uint64()))
+}
+
+// newLayout looks at the directory, makes it if it is missing, and refuses what cannot be a store.
+func newLayout(fsy fsys.FS, root string) (*layout, error) {
+	l := &layout{fs: fsy, root: root, keys: filepath.Join(root, "keys"), tmp: filepath.Join(root, "tmp")}
+	if err := l.makeRoot(); err != nil {
+		return nil, err
+	}
+	info, err := fsy.Stat(root)
+	switch {
+	case err != nil:
+		return nil, l.explain(err)
+	case !info.IsDir():
+		return nil, fmt.Errorf("%w store %s: it is not a directory; name a directory, or a path where one can be made", fence.ErrInvalid, root)
+	}
+	l.device = device(info)
+	perm := info.Mode().Perm()
+	l.shared = perm&0o077 != 0
+	l.dirMode, l.fileMode = 0o700, 0o600
+	if l.shared {
+		// Not the sticky bit: it would keep users from tidying up after each other.
+		l.dirMode, l.fileMode = perm|info.Mode()&fs.ModeSetgid, perm&0o666
+	}
+	if err := l.furnish(); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// makeRoot makes the directory and what is missing above it, for its owner alone.
+func (l *layout) makeRoot() error {
+	var missing []string
+	for dir := l.root; ; dir = filepath.Dir(dir) {
+		_, err := l.fs.Stat(dir)
+		if errors.Is(err, syscall.ENOTDIR) {
+			return fmt.Errorf("%w store %s: something above it is not a directory; name a directory, or a path where one can be made", fence.ErrInvalid, l.root)
+		}
+		if !errors.Is(err, fs.ErrNotExist) || dir == filepath.Dir(dir) {
+			break // it is there, or the next step says what is wrong
+		}
+		missing = append(missing, dir)
+	}
+	for i := len(missing) - 1; i >= 0; i-- {
+		if err := l.fs.Mkdir(missing[i], 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return l.explain(err)
+		}
+		if err := l.syncDir(filepath.Dir(missing[i])); err != nil {
+			return l.explain(err)
+		}
+	}
+	return nil
+}
+
+// furnish makes what is missing inside the directory. Several processes may do it at once.
+func (l *layout) furnish() error {
+	if err := l.readMarker(); !errors.Is(err, fs.ErrNotExist) {
+		if err == nil {
+			err = l.mkdirs(l.tmp, l.keys) // a wipe may have taken them
+		}
+		return err
+	}
+	if err := l.mkdirs(l.tmp, l.keys); err != nil {
+		return err
+	}
+	text := fmt.Sprintf("{\"format\":%d,\"what\":\"a croft lease store: do not edit, copy or sync these files; look at it with croft ls, croft show, croft doctor\"}\n", formatVersion)
+	temp, err := l.stage([]byte(text))
+	if err != nil {
+		return l.explain(err)
+	}
+	defer l.fs.Remove(temp)
+	if err := l.fs.Link(temp, filepath.Join(l.root, markerName)); err != nil && !errors.Is(err, fs.ErrExist) {
+		return l.noLink(err)
+	}
+	if err := l.syncDir(l.root); err != nil {
+		return l.explain(err)
+	}
+	return l.readMarker()
+}
+
+func (l *layout) readMarker() error {
+	path := filepath.Join(l.root, markerName)
+	data, err := l.fs.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err != nil {
+		return l.explain(err)
+	}
+	var marker struct {
+		Format int `json:"format"`
+	}
+	if err := json.Unmarshal(data, &marker); err != nil || marker.Format < 1 {
+		return fmt.Errorf("%w store %s: %s is damaged; if this is a croft store, move the file away and it is made anew", fence.ErrInvalid, l.root, path)
+	}
+	if marker.Format > formatVersion {
+		return fmt.Errorf("%w store %s: it has format %d, this croft knows %d; use a newer croft", fence.ErrInvalid, l.root, marker.Format, formatVersion)
+	}
+	return nil
+}
+
+func (l *layout) mkdirs(paths ...string) error {
+	for _, path := range paths {
+		if _, err := l.fs.Lstat(path); err == nil {
+			continue
+		}
+		if err := l.mkdir(path); err != nil && !errors.Is(err, fs.ErrExist) {
+			return l.explain(err)
+		}
+	}
+	return nil
+}
+
+// mkdir makes one folder with the store's permissions.
+func (l *layout) mkdir(path string) error {
+	if err := l.fs.Mkdir(path, l.dirMode.Perm()); err != nil {
+		return err
+	}
+	if l.shared {
+		return l.fs.Chmod(path, l.dirMode)
+	}
+	return nil
+}
+
+// write makes a file with the store's permissions. Its content has reached the disk when it returns.
+func (l *layout) write(path string, data []byte) error {
+	f, err := l.fs.Open(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, l.fileMode)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil && l.shared {
+		err = f.Chmod(l.fileMode)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if closed := f.Close(); err == nil {
+		err = closed
+	}
+	return err
+}
+
+// stage writes a finished file into the staging folder and returns its path. If that fails nothing is left behind.
+func (l *layout) stage(data []byte) (string, error) {
+	path := l.temp("new")
+	if err := l.write(path, data); err != nil {
+		_ = l.fs.Remove(path)
+		return "", err
+	}
+	return path, nil
+}
+
+// syncDir makes the entries of a folder durable, as far as its file system can.
+func (l *layout) syncDir(path string) error {
+	err := l.fs.SyncDir(path)
+	if errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
+		return nil // a network or FUSE file system that has no such call, and syncs by itself or not at all
+	}
+	return err
+}
+
+// there reports whether the directory is still the one that was opened. A mount that has gone away leaves an empty folder behind in which
+// every key would look free.
+func (l *layout) there() error {
+	info, err := l.fs.Stat(l.root)
+	if errors.Is(err, fs.ErrNotExist) {
+		info, err = l.fs.Stat(filepath.Dir(l.root)) // removed; then its parent is on the same file system, unless it was a mount
+	}
+	if err != nil {
+		return l.explain(err)
+	}
+	if device(info) != l.device {
+		return fmt.Errorf("store %s: another file system is there than when it was opened; was it unmounted? Mount it again, or start this program again", l.root)
+	}
+	return nil
+}
+
+// refurnish makes again what somebody has wiped while the store was open.
+func (l *layout) refurnish() error {
+	if err := l.there(); err != nil {
+		return err
+	}
+	if err := l.fs.Mkdir(l.root, l.dirMode.Perm()); err == nil && l.shared {
+		if err := l.fs.Chmod(l.root, l.dirMode); err != nil {
+			return l.explain(err)
+		}
+	}
+	return l.furnish()
+}

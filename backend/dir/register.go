@@ -1,0 +1,193 @@
+package dir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/croft-dev/croft/store/cas"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// register is the compare-and-swap register in a directory. The package comment says how it works and why it is safe.
+type register struct {
+	*layout
+	clock   *fsClock
+	newLife func(time.Time) string // fresh on every call; tests of the tests break it
+	watcher watcher
+
+	mu     sync.Mutex
+	synced map[string]bool // shards whose own entry this process knows to be durable
+}
+
+// Limits of reading a key that changes meanwhile.
+const (
+	// emptyTries: an empty folder is looked at again, after 1, 2 and 4 ms, before it is taken for one that holds nothing.
+	emptyTries = 4
+	// readTries: each try that fails means that somebody else has changed the key in those few microseconds.
+	readTries = 1000
+)
+
+// head is what a key's folder says: its newest version, and the record in it.
+type head struct {
+	at     position // zero: nothing is remembered
+	record tenure.Record
+	// dropped: the newest version is a tombstone. Nothing is remembered, but the life's folder is still in the way.
+	dropped bool
+}
+
+// errEmpty: a folder holds nothing of the store's.
+var errEmpty = errors.New("empty folder")
+
+// Load returns the newest version of a key. The time is read last.
+func (r *register) Load(ctx context.Context, key string) (cas.Entry, error) {
+	h, err := r.look(ctx, hashOf(key), emptyTries)
+	if err == nil && h.at.life == "" {
+		err = r.there()
+	}
+	if err != nil {
+		return cas.Entry{}, err
+	}
+	return r.entry(h)
+}
+
+// entry is what the head looks like from outside.
+func (r *register) entry(h head) (cas.Entry, error) {
+	now, err := r.now()
+	if err != nil {
+		return cas.Entry{}, err
+	}
+	if h.at.life == "" || h.dropped {
+		return cas.Entry{Now: now}, nil
+	}
+	return cas.Entry{Record: h.record, Version: h.at.version(), Now: now}, nil
+}
+
+// Now is the file system's clock.
+func (r *register) Now(context.Context) (time.Time, error) { return r.now() }
+
+func (r *register) now() (time.Time, error) {
+	now, err := r.clock.now()
+	if err != nil {
+		return time.Time{}, r.explain(err)
+	}
+	return now, nil
+}
+
+// Close lets go of the clock and of waiters.
+func (r *register) Close() error {
+	r.watcher.close()
+	return r.clock.close()
+}
+
+// look reads a key's head. A folder that is found empty is looked at again up to tries times: on a network mount, and in the moment between
+// a life's end and the next one's birth, an empty listing says nothing.
+func (r *register) look(ctx context.Context, hash string, tries int) (head, error) {
+	empty := 0
+	for range readTries {
+		if ctx.Err() != nil {
+			return head{}, context.Cause(ctx)
+		}
+		h, err := r.glance(hash)
+		switch {
+		case errors.Is(err, errEmpty):
+			if empty++; empty >= tries {
+				return head{}, nil
+			}
+			rest(ctx, time.Millisecond<<(empty-1))
+		case errors.Is(err, errMoved):
+		default:
+			return h, err
+		}
+	}
+	return head{}, fmt.Errorf("store %s: %s changes faster than it can be read; try again", r.root, r.home(hash))
+}
+
+// errMoved: what was listed had been replaced when it was read.
+var errMoved = errors.New("changed while it was read")
+
+// glance reads a key's head as it is at this moment.
+func (r *register) glance(hash string) (head, error) {
+	life, err := r.life(hash)
+	if err != nil || life == "" {
+		return head{}, err
+	}
+	folder := filepath.Join(r.home(hash), life)
+	numbers, err := r.numbers(folder)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return head{}, errMoved
+	case err != nil:
+		return head{}, r.explain(err)
+	case len(numbers) == 0:
+		return head{}, errEmpty
+	}
+	h := head{at: position{life, numbers[len(numbers)-1]}}
+	path := filepath.Join(folder, versionName(h.at.number))
+	data, err := r.fs.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return head{}, errMoved
+	case errors.Is(err, syscall.EISDIR):
+		h.dropped = true
+		return h, nil
+	case err != nil:
+		return head{}, r.explain(err)
+	}
+	if h.record, err = decodeRecord(data, hash); err != nil {
+		return head{}, &DamagedError{Path: path, Why: err.Error()}
+	}
+	return h, nil
+}
+
+// life finds the folder of a key's present life: "" if the key has no folder, errEmpty if that has nothing in it.
+func (r *register) life(hash string) (string, error) {
+	names, err := r.fs.Names(r.home(hash))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", r.explain(err)
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { return !isLife(name) })
+	switch len(names) {
+	case 0:
+		return "", errEmpty
+	case 1:
+		return names[0], nil
+	}
+	return "", &DamagedError{Path: r.home(hash), Why: fmt.Sprintf("it holds %d lives of the key, as if two stores had been copied together", len(names))}
+}
+
+// numbers lists the versions in a life's folder, ascending. So few files are listed in one system call, which local file systems carry out
+// while no link, unlink or rename in the folder can.
+func (r *register) numbers(folder string) ([]uint64, error) {
+	names, err := r.fs.Names(folder)
+	if err != nil {
+		return nil, err
+	}
+	numbers := make([]uint64, 0, len(names))
+	for _, name := range names {
+		if n, ok := parseVersionName(name); ok {
+			numbers = append(numbers, n)
+		}
+	}
+	slices.Sort(numbers)
+	return numbers, nil
+}
+
+// rest waits for d or until ctx ends.
+func rest(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
