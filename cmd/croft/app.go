@@ -37,6 +37,7 @@ const (
 // commands lists every command. A new one is a file and a line here.
 func (a *app) commands() []*cobra.Command {
 	return []*cobra.Command{
+		a.runCommand(),
 		a.acquireCommand(),
 		a.renewCommand(),
 		a.releaseCommand(),
@@ -101,7 +102,6 @@ Exit codes:
 		&cobra.Group{ID: groupHand, Title: "Act by hand:"},
 		&cobra.Group{ID: groupTool, Title: "About the tool and the store:"},
 	)
-	root.SetHelpCommandGroupID(groupTool)
 
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.storeURL, "store", "", "lease store: a directory or a URL (default $CROFT_STORE, else a directory under your home)")
@@ -111,6 +111,8 @@ Exit codes:
 	a.ownerGiven = func() bool { return flags.Changed("owner") }
 
 	root.AddCommand(a.commands()...)
+	root.SetHelpCommand(a.helpCommand())
+	root.InitDefaultHelpCmd()
 	a.mark(root)
 	return root
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/fence"
@@ -39,7 +38,7 @@ var outcomes = []outcome{
 	{croft.ErrLost, "not_owned", exitNotOwned, "stop this work"},
 	{context.Canceled, "unknown", exitInterrupted, ""},
 	{tenure.ErrHeld, "held", exitHeld, "try again later, or wait with --wait"},
-	{tenure.ErrNotOwned, "not_owned", exitNotOwned, "stop the work done under this lease; croft history shows who followed"},
+	{tenure.ErrNotOwned, "not_owned", exitNotOwned, "croft history shows who followed"},
 	{fence.ErrStale, "stale", exitRefused, ""},
 	{fence.ErrCollision, "collision", exitRefused, "acquire again with --above"},
 	{fence.ErrWrongKey, "wrong_key", exitRefused, ""},
@@ -97,9 +96,7 @@ func (a *app) fail(err error) int {
 	}
 	message := a.redact(err.Error())
 	if a.json {
-		facts := factsOf(err)
-		facts["code"], facts["message"] = o.code, message
-		a.print(map[string]any{"error": facts})
+		a.print(map[string]any{"error": append(facts{{"code", o.code}, {"message", message}}, factsOf(err)...)})
 		a.stdout.close(a.stderr)
 		return o.exit
 	}
@@ -109,51 +106,4 @@ func (a *app) fail(err error) int {
 		fmt.Fprintf(a.stderr, "       %s\n", hint)
 	}
 	return o.exit
-}
-
-// factsOf is what a program wants to know about an error beyond its code.
-func factsOf(err error) map[string]any {
-	facts := map[string]any{}
-	var lost *croft.LostError
-	if errors.As(err, &lost) {
-		facts["key"], facts["token"], facts["why"] = lost.Key, lost.Token, lost.Loss
-	}
-	var guarded *croft.GuardError
-	if errors.As(err, &guarded) {
-		facts["target"] = store.Redact(guarded.Target)
-	}
-	var held *tenure.HeldError
-	if errors.As(err, &held) {
-		ofRecord(facts, held.Record)
-		facts["why"], facts["until"], facts["remaining"] = held.Why, when(held.Until), held.Remaining().Round(time.Microsecond).String()
-	}
-	var notOwned *tenure.NotOwnedError
-	if errors.As(err, &notOwned) {
-		ofRecord(facts, notOwned.Record)
-		facts["why"] = notOwned.Why
-	}
-	var stale *fence.StaleError
-	if errors.As(err, &stale) {
-		facts["key"], facts["token"], facts["newest"] = stale.Presented.Key, stale.Presented.Token, stale.Newest.Token
-		if stale.PresentedOwner != "" {
-			facts["owner"] = stale.PresentedOwner
-		}
-		if stale.NewestOwner != "" {
-			facts["newest_owner"] = stale.NewestOwner
-		}
-	}
-	var refused *fence.RefusedError
-	if errors.As(err, &refused) {
-		facts["key"], facts["token"], facts["seq"] = refused.Presented.Key, refused.Presented.Token, refused.Presented.Seq
-		facts["mark"] = refused.Mark
-	}
-	return facts
-}
-
-// ofRecord adds who has the key.
-func ofRecord(facts map[string]any, rec tenure.Record) {
-	if rec.IsZero() {
-		return
-	}
-	facts["key"], facts["token"], facts["owner"], facts["instance"] = rec.Key, rec.Token, rec.Owner, rec.Instance
 }

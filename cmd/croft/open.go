@@ -64,7 +64,7 @@ func (a *app) storeName() (name string, defaulted bool, err error) {
 		}
 		return filepath.Join(home, ".local", "state", "croft"), true, nil
 	}
-	if strings.Contains(name, "://") {
+	if isURL(name) {
 		return name, false, nil
 	}
 	name, err = filepath.Abs(name)
@@ -101,7 +101,7 @@ func (a *app) lookUp(ctx context.Context) (store.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !strings.Contains(name, "://") {
+	if !isURL(name) {
 		if _, err := os.Stat(name); err != nil {
 			return nil, err
 		}
@@ -136,6 +136,12 @@ func (a *app) actor() string {
 		host = "localhost"
 	}
 	return name + "@" + host
+}
+
+// isURL tells a URL from a path, as the stores' registry does.
+func isURL(name string) bool {
+	scheme, _, found := strings.Cut(name, "://")
+	return found && !strings.Contains(scheme, "/")
 }
 
 // passwordOf is the password in a URL, or "" if there is none worth the name: taking single letters out of a message would make it

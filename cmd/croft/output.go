@@ -133,15 +133,16 @@ func leaseOf(d tenure.Deed, rec tenure.Record) leaseView {
 	}
 }
 
-// leaseText finds leases in text, to take their secret out.
-var leaseText = regexp.MustCompile(`(croft-lease1:[0-9]*:)[0-9a-fA-F]+`)
+// What is looked for in messages: URLs, and leases.
+var (
+	urlText   = regexp.MustCompile(`[A-Za-z][A-Za-z0-9+.-]*://[^\s"']+`)
+	leaseText = regexp.MustCompile(`(croft-lease1:[^:\s]*:)[^:\s]+`)
+)
 
-// redact is the last net under messages: whatever wrote them, neither the store's password nor a lease's secret gets through.
+// redact is the last net under messages: whoever wrote them, neither a URL's password nor a lease's secret gets through.
 func (a *app) redact(message string) string {
+	message = urlText.ReplaceAllStringFunc(message, store.Redact)
 	for _, raw := range []string{a.storeURL, os.Getenv(envStore)} {
-		if shown := store.Redact(raw); shown != raw {
-			message = strings.ReplaceAll(message, raw, shown)
-		}
 		if password := passwordOf(raw); password != "" {
 			message = strings.ReplaceAll(message, password, "xxxxx")
 		}

@@ -41,7 +41,7 @@ func (a *app) show(ctx context.Context, key string) error {
 	}
 	p := a.palette()
 	fmt.Fprintln(a.stdout, p.paint(bold, word(key)))
-	for _, f := range facts(p, rec, now) {
+	for _, f := range describe(p, rec, now) {
 		fmt.Fprintf(a.stdout, "  %s%s\n", p.paint(faint, fmt.Sprintf("%-10s", f[0])), f[1])
 	}
 	return nil
@@ -68,8 +68,8 @@ func (a *app) record(ctx context.Context, key string) (rec tenure.Record, now ti
 	return rec, now, nil
 }
 
-// facts says of a record what is worth a line, by name.
-func facts(p palette, rec tenure.Record, now time.Time) [][2]string {
+// describe says of a record what is worth a line, by name.
+func describe(p palette, rec tenure.Record, now time.Time) [][2]string {
 	if rec.IsZero() {
 		return [][2]string{{"state", "free: nothing is remembered of this key"}}
 	}

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+)
+
+// helpCommand replaces cobra's own, which prints the help of everything, and no error, for a command it does not know.
+func (a *app) helpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "help [COMMAND]",
+		GroupID: groupTool,
+		Short:   "Help about any command",
+		RunE: func(c *cobra.Command, args []string) error {
+			root := c.Root()
+			found, rest, err := root.Find(args)
+			if err != nil || len(rest) > 0 {
+				message := fmt.Sprintf("no help about %q", args)
+				if len(args) == 1 {
+					message = didYouMean(fmt.Sprintf("no help about %q", args[0]), root.SuggestionsFor(args[0]))
+				}
+				return &usageError{message, "see: croft --help"}
+			}
+			found.InitDefaultHelpFlag()
+			return found.Help()
+		},
+		ValidArgsFunction: func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			found, rest, err := c.Root().Find(args)
+			if err != nil || len(rest) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			var names []string
+			for _, sub := range found.Commands() {
+				if sub.IsAvailableCommand() {
+					names = append(names, cobra.CompletionWithDesc(sub.Name(), sub.Short))
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+	}
+}

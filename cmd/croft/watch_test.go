@@ -1,0 +1,95 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/croft-dev/croft/tenure"
+)
+
+// TestEveryTransferIsOneChange takes keys through the law and checks what a watcher says of each step.
+func TestEveryTransferIsOneChange(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	first, second, operator := tenure.NewSecret(), tenure.NewSecret(), tenure.NewSecret()
+	request := func(verb tenure.Verb, s tenure.Secret) tenure.Request {
+		return tenure.Request{Verb: verb, Key: "k", Secret: s, Owner: "ada@one", TTL: time.Minute}
+	}
+	byHand := func(verb tenure.Verb) tenure.Request {
+		q := request(verb, tenure.NewSecret())
+		q.Actor, q.Note = "op@x", "why"
+		return q
+	}
+	takeover := byHand(tenure.Takeover)
+	takeover.Secret = operator
+	report := request(tenure.Report, second)
+	report.Progress = "half"
+	failed := request(tenure.Release, operator)
+	failed.Failed = true
+	resume := request(tenure.Renew, first)
+	resume.Resume = true
+
+	var rec tenure.Record
+	seen := map[string]tenure.Record{}
+	for _, step := range []struct {
+		name    string
+		request *tenure.Request
+		after   time.Duration
+		want    string
+	}{
+		{"acquire", ptr(request(tenure.Acquire, first)), 0, "granted"},
+		{"renew", ptr(request(tenure.Renew, first)), time.Second, ""},
+		{"nothing", nil, time.Second, ""},
+		{"expire", nil, time.Hour, "expired"},
+		{"stay expired", nil, time.Hour, ""},
+		{"resume", &resume, 0, "resumed"},
+		{"release", ptr(request(tenure.Release, first)), time.Second, "released"},
+		{"acquire again", ptr(request(tenure.Acquire, second)), time.Second, "granted"},
+		{"report", &report, time.Second, "progress"},
+		{"takeover", &takeover, time.Second, "taken_over"},
+		{"fail", &failed, time.Second, "failed"},
+		{"reserve", ptr(byHand(tenure.Reserve)), time.Second, "reserved"},
+		{"reservation ends", nil, time.Hour, "expired"},
+		{"revoke", ptr(byHand(tenure.Revoke)), time.Second, "revoked"},
+	} {
+		now = now.Add(step.after)
+		if step.request != nil {
+			next, _, err := tenure.Apply(rec, *step.request, now)
+			if err != nil {
+				t.Fatalf("%s: %v", step.name, err)
+			}
+			rec = next
+		}
+		shown := rec
+		shown.State = rec.StateAt(now)
+		after := map[string]tenure.Record{"k": shown}
+		got := ""
+		for _, c := range changes(seen, after, now) {
+			got += c.what
+		}
+		if got != step.want {
+			t.Errorf("%s: changes %q, want %q", step.name, got, step.want)
+		}
+		seen = after
+	}
+	if c := changes(seen, nil, now); len(c) != 1 || c[0].what != "forgotten" {
+		t.Errorf("a dropped record: %v", c)
+	}
+}
+
+func ptr[T any](v T) *T { return &v }
+
+func TestATermBetweenTwoLooksIsShownWithItsEnd(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	s := tenure.NewSecret()
+	rec, _, err := tenure.Apply(tenure.Record{}, tenure.Request{Verb: tenure.Acquire, Key: "k", Secret: s, Owner: "ada", TTL: time.Minute}, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rec, _, err = tenure.Apply(rec, tenure.Request{Verb: tenure.Release, Key: "k", Secret: s}, now.Add(time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	got := changes(nil, map[string]tenure.Record{"k": rec}, now.Add(2*time.Second))
+	if len(got) != 2 || got[0].what != "granted" || got[1].what != "released" {
+		t.Errorf("got %v, want granted and released", got)
+	}
+}
