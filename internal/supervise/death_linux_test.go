@@ -1,0 +1,138 @@
+package supervise
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// household is a croft whose command has a child in its group, a child in a session of its own, and a daemon.
+func household(t *testing.T, env ...string) (c *caller, warden proc, family map[string]proc) {
+	t.Helper()
+	y := newYard(t)
+	c = newCaller(t, fmt.Sprintf(`sh -c '%s%s' & setsid sh -c '%s%s' & %s sh -c '%s%s'; %s%s`,
+		y.sign("child"), forever, y.sign("session"), forever, as("daemon"), y.sign("daemon"), forever, y.sign("main"), forever), env...)
+	c.start()
+	family = map[string]proc{}
+	for _, name := range []string{"child", "session", "daemon", "main"} {
+		family[name] = y.signed(name)
+	}
+	warden = wardenOf(t, family["main"])
+	if warden.parent != c.Process.Pid {
+		t.Fatalf("the warden's parent is %d, croft is %d", warden.parent, c.Process.Pid)
+	}
+	return c, warden, family
+}
+
+func awaitAllDead(t *testing.T, family map[string]proc) {
+	t.Helper()
+	for name, p := range family {
+		awaitDeath(t, name, p)
+	}
+}
+
+func TestEverythingDiesWithCroft(t *testing.T) {
+	c, warden, family := household(t)
+	c.signal(syscall.SIGKILL)
+	awaitAllDead(t, family)
+	awaitDeath(t, "the warden", warden)
+}
+
+func TestEverythingDiesWithCroftsWholeJob(t *testing.T) {
+	c, warden, family := household(t)
+	// kill -9 %1 in a shell
+	if err := unix.Kill(-c.Process.Pid, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	awaitAllDead(t, family)
+	awaitDeath(t, "the warden", warden)
+}
+
+func TestTheWardenIsNotFoundByTheNamesOfCroftOrOfItsCommand(t *testing.T) {
+	_, warden, _ := household(t)
+	for _, file := range []string{"comm", "cmdline"} {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", warden.pid, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(string(text), "warden") || strings.Contains(string(text), "croft") || strings.Contains(string(text), "sleep") {
+			t.Errorf("%s is %q", file, text)
+		}
+	}
+}
+
+func TestEverythingDiesWithCroftEvenIfAllWereStopped(t *testing.T) {
+	c, warden, family := household(t)
+	for _, p := range family {
+		signalProc(t, p, syscall.SIGSTOP)
+	}
+	signalProc(t, warden, syscall.SIGSTOP)
+	c.signal(syscall.SIGSTOP)
+	await(t, "the stop", func() bool { p, _ := readProc(warden.pid); return p.stopped() })
+	c.signal(syscall.SIGKILL)
+	awaitAllDead(t, family)
+	awaitDeath(t, "the warden", warden)
+}
+
+func TestEverythingDiesWithTheWardenAndCroftTellsTheTruth(t *testing.T) {
+	c, warden, family := household(t)
+	signalProc(t, warden, syscall.SIGKILL)
+	// croft reaps the command itself, and so knows how it ended.
+	if code := c.exit(); code != 137 {
+		t.Errorf("croft exits %d: %s", code, c.said())
+	}
+	for name, p := range family {
+		if living(p) {
+			t.Errorf("%s (pid %d) is alive although croft has ended", name, p.pid)
+		}
+	}
+}
+
+func TestTheCommandDiesIfCroftAndWardenAreKilledTogether(t *testing.T) {
+	c, warden, family := household(t)
+	c.signal(syscall.SIGSTOP) // so that neither can help the other
+	signalProc(t, warden, syscall.SIGKILL)
+	c.signal(syscall.SIGKILL)
+	awaitDeath(t, "the command", family["main"])
+	for _, p := range family { // the documented gap
+		signalProc(t, p, syscall.SIGKILL)
+	}
+}
+
+func TestTheWardenDiesOfNothingButSIGKILL(t *testing.T) {
+	c, warden, family := household(t)
+	for _, sig := range []syscall.Signal{
+		syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGPIPE, syscall.SIGALRM,
+		syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU,
+	} {
+		signalProc(t, warden, sig)
+	}
+	signalProc(t, family["main"], syscall.SIGTERM)
+	if code := c.exit(); code != 128+15 {
+		t.Errorf("croft exits %d: %s", code, c.said())
+	}
+	awaitAllDead(t, family)
+}
+
+func TestTimeRunsOutEvenIfCroftIsStopped(t *testing.T) {
+	c, _, family := household(t, "ALLOW_FOR=2s")
+	c.signal(syscall.SIGSTOP)
+	awaitAllDead(t, family)
+	c.signal(syscall.SIGCONT)
+	if code := c.exit(); code != 137 {
+		t.Errorf("croft exits %d: %s", code, c.said())
+	}
+}
+
+func TestAWardenWithoutACallerRefusesToRun(t *testing.T) {
+	for _, value := range []string{"", "7", "0", "nonsense"} {
+		c := newCaller(t, "exit 0", wardenVar+"="+value)
+		if code := c.start().exit(); code != 2 || !strings.Contains(c.said(), "unset it") {
+			t.Errorf("%q: exit %d: %s", value, code, c.said())
+		}
+	}
+}

@@ -1,0 +1,123 @@
+package supervise
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"testing"
+)
+
+// ticking is a piece of shell that adds to a note for ever.
+func (y *yard) ticking(name string) string {
+	return fmt.Sprintf("%s while :; do echo x >>%s; sleep 0.01; done", y.sign(name), y.path(name+"-ticks"))
+}
+
+func TestFreezeStopsTheWholeTreeAndThawContinuesIt(t *testing.T) {
+	y := newYard(t)
+	c := start(t, fmt.Sprintf(`setsid sh -c '%s' & %s sh -c '%s'; sh -c '%s' & %s`,
+		y.ticking("session"), as("daemon"), y.ticking("daemon"), y.ticking("child"), y.ticking("main")))
+	names := []string{"session", "daemon", "child", "main"}
+	for _, name := range names {
+		y.signed(name)
+	}
+	for range 3 {
+		if err := c.Freeze(bounded(t)); err != nil {
+			t.Fatal(err)
+		}
+		sizes := map[string]int64{}
+		for _, name := range names {
+			sizes[name] = y.size(name + "-ticks")
+		}
+		for _, pid := range c.Alive() {
+			// D: a shell that waits in the kernel for the child it vforked, which is stopped.
+			if p, ok := readProc(pid); ok && !p.stopped() && p.state != 'D' {
+				t.Errorf("pid %d is %c, not stopped", pid, p.state)
+			}
+		}
+		// The dead cannot tick and the stopped cannot; give a running one its chance to show itself.
+		for range 20 {
+			for _, name := range names {
+				if now := y.size(name + "-ticks"); now != sizes[name] {
+					t.Fatalf("%s ticks on while frozen", name)
+				}
+			}
+			c.Alive()
+		}
+		c.Thaw()
+		for _, name := range names {
+			y.await(name+" to go on", func() bool { return y.size(name+"-ticks") > sizes[name] })
+		}
+	}
+	select {
+	case <-c.Done():
+		t.Error("freezing ended the command")
+	default:
+	}
+}
+
+func TestThawLeavesAloneWhatWasStoppedBefore(t *testing.T) {
+	y := newYard(t)
+	c := start(t, fmt.Sprintf(`sh -c '%s kill -STOP $$; %s' & %s`, y.sign("stopped"), y.ticking("stopped-later"), y.ticking("main")))
+	stopped := y.signed("stopped")
+	y.signed("main")
+	y.await("the stop", func() bool { p, _ := readProc(stopped.pid); return p.stopped() })
+	if err := c.Freeze(bounded(t)); err != nil {
+		t.Fatal(err)
+	}
+	c.Thaw()
+	before := y.size("main-ticks")
+	y.await("the thaw", func() bool { return y.size("main-ticks") > before })
+	if p, _ := readProc(stopped.pid); !p.stopped() {
+		t.Errorf("a process that was stopped by its own will now is %c", p.state)
+	}
+}
+
+func TestAFrozenTreeStaysFrozenWhenTheCallerIsContinued(t *testing.T) {
+	y := newYard(t)
+	c := start(t, y.ticking("main"))
+	main := y.signed("main")
+	if err := c.Freeze(bounded(t)); err != nil {
+		t.Fatal(err)
+	}
+	c.continued() // as at SIGCONT
+	if p, _ := readProc(main.pid); !p.stopped() {
+		t.Errorf("main is %c", p.state)
+	}
+	c.Thaw()
+	before := y.size("main-ticks")
+	y.await("the thaw", func() bool { return y.size("main-ticks") > before })
+}
+
+func TestMayContinueKeepsAStoppedCommandStopped(t *testing.T) {
+	y := newYard(t)
+	asked := make(chan struct{}, 8)
+	c := startArgs(t, &Options{MayContinue: func() bool { asked <- struct{}{}; return false }}, "/bin/sh", "-c", y.ticking("main"))
+	main := y.signed("main")
+	signalProc(t, main, syscall.SIGSTOP)
+	y.await("the stop", func() bool { p, _ := readProc(main.pid); return p.stopped() })
+	c.continued()
+	<-asked
+	if p, _ := readProc(main.pid); !p.stopped() {
+		t.Errorf("main was continued although it may not be: %c", p.state)
+	}
+	c.Thaw()
+	before := y.size("main-ticks")
+	y.await("the thaw", func() bool { return y.size("main-ticks") > before })
+}
+
+func TestKillInterruptsAFreeze(t *testing.T) {
+	y := newYard(t)
+	c := start(t, y.ticking("main"))
+	main := y.signed("main")
+	frozen := make(chan error, 1)
+	go func() { frozen <- c.Freeze(context.Background()) }()
+	kill(t, c)
+	var left *SurvivorsError
+	if err := <-frozen; err != nil && !errors.As(err, &left) {
+		t.Error(err)
+	}
+	if living(main) {
+		t.Error("alive after Kill")
+	}
+}

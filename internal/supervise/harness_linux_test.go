@@ -1,0 +1,289 @@
+package supervise
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// patience bounds every wait. It is long because machines are slow, and never asserted on.
+const patience = 30 * time.Second
+
+// roleVar makes the test binary one of the programs the tests need.
+const roleVar = "SUPERVISE_TEST_ROLE"
+
+func TestMain(m *testing.M) {
+	MaybeWarden()
+	role := os.Getenv(roleVar)
+	_ = os.Unsetenv(roleVar)
+	switch role {
+	case "":
+		// A race-enabled binary sleeps a second before it exits, every warden too.
+		_ = os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE"))
+		os.Exit(m.Run())
+	case "croft":
+		os.Exit(croft())
+	case "daemon":
+		os.Exit(daemon())
+	case "leaderless":
+		leaderless()
+	}
+	fmt.Fprintln(os.Stderr, "no such role:", role)
+	os.Exit(2)
+}
+
+// croft is a caller of this package: it runs its arguments, and exits as they did.
+func croft() int {
+	ctx := context.Background()
+	c, err := Start(ctx, os.Args[1:], &Options{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr})
+	var failed *StartError
+	if errors.As(err, &failed) {
+		fmt.Fprintln(os.Stderr, err)
+		return failed.ExitCode()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 99
+	}
+	if d, err := time.ParseDuration(os.Getenv("ALLOW_FOR")); err == nil {
+		if err := c.AllowFor(d); err != nil {
+			return 98
+		}
+	}
+	status, err := c.Wait()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 97
+	}
+	if err := c.Kill(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 96
+	}
+	return status.ExitCode()
+}
+
+// daemon starts its arguments in a session of their own and exits: the classic double fork.
+func daemon() int {
+	cmd := exec.Command(os.Args[1], os.Args[2:]...)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// as is a command line that runs the test binary in a role.
+func as(role string) string { return roleVar + "=" + role + " " + self() + " " }
+
+func self() string {
+	path, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
+	return path
+}
+
+// yard is a directory in which the processes of a test leave notes.
+type yard struct {
+	t   *testing.T
+	dir string
+}
+
+func newYard(t *testing.T) *yard {
+	t.Helper()
+	return &yard{t, t.TempDir()}
+}
+
+// sign is a piece of shell that writes the shell's pid into the note called name.
+func (y *yard) sign(name string) string {
+	return fmt.Sprintf("echo $$ >%[1]s.new; mv %[1]s.new %[1]s; ", y.path(name))
+}
+
+func (y *yard) path(name string) string { return filepath.Join(y.dir, name) }
+
+func (y *yard) has(name string) bool {
+	_, err := os.Stat(y.path(name))
+	return err == nil
+}
+
+func (y *yard) size(name string) int64 {
+	info, err := os.Stat(y.path(name))
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
+// signed waits for a signature and returns the process that left it.
+func (y *yard) signed(name string) proc {
+	y.t.Helper()
+	y.await("the note "+name, func() bool { return y.has(name) })
+	text, err := os.ReadFile(y.path(name))
+	if err != nil {
+		y.t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		y.t.Fatal(err)
+	}
+	p, ok := readProc(pid)
+	if !ok {
+		y.t.Fatalf("%s (pid %d) is gone before it was looked at", name, pid)
+	}
+	return p
+}
+
+func (y *yard) await(what string, is func() bool) {
+	y.t.Helper()
+	await(y.t, what, is)
+}
+
+func await(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !is(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited %v in vain for %s", patience, what)
+		}
+	}
+}
+
+func living(p proc) bool {
+	now, ok := readProc(p.pid)
+	return ok && now.start == p.start && now.alive()
+}
+
+func awaitDeath(t *testing.T, name string, p proc) {
+	t.Helper()
+	await(t, fmt.Sprintf("the death of %s (pid %d)", name, p.pid), func() bool { return !living(p) })
+}
+
+// bounded is a context that outlasts anything a test should wait for.
+func bounded(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// start runs a shell script in this process's care.
+func start(t *testing.T, script string) *Child {
+	t.Helper()
+	return startArgs(t, &Options{Stderr: os.Stderr}, "/bin/sh", "-c", script)
+}
+
+func startArgs(t *testing.T, o *Options, args ...string) *Child {
+	t.Helper()
+	c, err := Start(bounded(t), args, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Kill(bounded(t)); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+func kill(t *testing.T, c *Child) {
+	t.Helper()
+	if err := c.Kill(bounded(t)); err != nil {
+		t.Fatal(err)
+	}
+	if left := c.Alive(); len(left) != 0 {
+		t.Fatalf("Kill returned, but %v are alive", left)
+	}
+}
+
+// caller is a croft process of its own, to be mistreated.
+type caller struct {
+	*exec.Cmd
+	t        *testing.T
+	log      *os.File
+	finished chan error
+}
+
+// newCaller prepares a croft that runs a shell script.
+func newCaller(t *testing.T, script string, env ...string) *caller {
+	t.Helper()
+	c := &caller{Cmd: exec.Command(self(), "/bin/sh", "-c", script), t: t, finished: make(chan error, 1)}
+	c.Env = append(append(os.Environ(), roleVar+"=croft"), env...)
+	// A file, not a pipe: what lives on although it should not must not hang the test.
+	log, err := os.CreateTemp(t.TempDir(), "log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = log.Close() })
+	c.log, c.Stdout, c.Stderr = log, log, log
+	// A group of its own, as a shell would give it.
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	return c
+}
+
+func (c *caller) start() *caller {
+	c.t.Helper()
+	if err := c.Start(); err != nil {
+		c.t.Fatal(err)
+	}
+	go func() { c.finished <- c.Wait() }()
+	c.t.Cleanup(func() { _ = c.Process.Kill() })
+	return c
+}
+
+// exit waits for its end and returns its exit code, -1 if it was killed.
+func (c *caller) exit() int {
+	c.t.Helper()
+	select {
+	case <-c.finished:
+		return c.ProcessState.ExitCode()
+	case <-time.After(patience):
+		c.t.Fatalf("croft did not end; it said: %s", c.said())
+		return 0
+	}
+}
+
+// said is what croft and its command have written so far.
+func (c *caller) said() string {
+	text, err := os.ReadFile(c.log.Name())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return string(text)
+}
+
+func (c *caller) signal(sig syscall.Signal) {
+	c.t.Helper()
+	if err := c.Process.Signal(sig); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// wardenOf is the warden above a command.
+func wardenOf(t *testing.T, command proc) proc {
+	t.Helper()
+	w, ok := readProc(command.parent)
+	if !ok {
+		t.Fatalf("the command's parent (pid %d) is gone", command.parent)
+	}
+	return w
+}
+
+func signalProc(t *testing.T, p proc, sig syscall.Signal) {
+	t.Helper()
+	if err := send(p, sig); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// forever is a piece of shell that does nothing until it is killed.
+const forever = "while :; do sleep 1000; done"

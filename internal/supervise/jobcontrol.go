@@ -1,0 +1,82 @@
+//go:build linux || darwin || dragonfly || freebsd || netbsd || openbsd
+
+package supervise
+
+import (
+	"os/signal"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// stopped makes croft and its command one job: what stops the command from the terminal stops croft, too, so that the
+// shell gets its prompt back and fg continues both. (Meanwhile nobody renews anything; that is as it should be.)
+func (c *Child) stopped(sig syscall.Signal) {
+	wantsTerminal := sig == syscall.SIGTTIN || sig == syscall.SIGTTOU
+	if !wantsTerminal && sig != syscall.SIGTSTP {
+		return // SIGSTOP: somebody stopped the command alone, by Freeze or by hand
+	}
+	c.mu.Lock()
+	if wantsTerminal && c.tty.lend(c.body.id()) {
+		c.mu.Unlock()
+		_ = c.body.signal(syscall.SIGCONT)
+		return
+	}
+	if orphaned() {
+		// No shell would ever continue us. Then the system lets nobody be stopped from the terminal; the command only was because
+		// its own parent is in the session. It gets what the system gives to a stopped group that loses its shell.
+		c.mu.Unlock()
+		if wantsTerminal {
+			_ = c.body.signal(syscall.SIGHUP)
+		}
+		_ = c.body.signal(syscall.SIGCONT)
+		return
+	}
+	lent := c.tty.takeBack(false)
+	c.mu.Unlock()
+
+	if sig == syscall.SIGTSTP {
+		signal.Ignore(sig)
+		if lent {
+			// The rest of our job (a pipeline, a script) did not get the terminal's signal: it was not in the foreground.
+			_ = unix.Kill(0, sig)
+		}
+	}
+	stopSelf(sig)
+	// Here croft sleeps until it is continued.
+	if sig == syscall.SIGTSTP {
+		signal.Notify(c.signals, sig)
+	}
+	c.continued()
+}
+
+// continued is called when croft itself was continued, by fg, bg or kill.
+func (c *Child) continued() {
+	allowed := c.may == nil || c.may()
+	c.mu.Lock()
+	c.held = !allowed
+	stay := c.held || c.frozen
+	c.mu.Unlock()
+	if !stay {
+		c.resume()
+	}
+}
+
+// resume continues the command, in the foreground if croft is.
+func (c *Child) resume() {
+	c.mu.Lock()
+	c.tty.lendAgain(c.body.id())
+	c.mu.Unlock()
+	_ = c.body.signal(syscall.SIGCONT)
+}
+
+// orphaned says whether nobody in this session could continue our group.
+func orphaned() bool {
+	parent := unix.Getppid()
+	session, err := unix.Getsid(0)
+	if err != nil {
+		return false
+	}
+	theirs, err := unix.Getsid(parent)
+	return err != nil || theirs != session
+}

@@ -1,0 +1,140 @@
+//go:build linux || darwin || dragonfly || freebsd || netbsd || openbsd
+
+package supervise
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// spawn starts a command as a shell would: it looks it up in PATH, runs a script without #! by the shell, and tells
+// "not found" from "found, but cannot be executed".
+func spawn(args []string, attr *syscall.ProcAttr) (int, *StartError) {
+	name := args[0]
+	path, failed := find(name, attr.Env)
+	if failed != nil {
+		return 0, failed
+	}
+	pid, err := syscall.ForkExec(path, args, attr)
+	if errors.Is(err, syscall.ENOEXEC) && isText(path) {
+		script := append([]string{"/bin/sh", path}, args[1:]...)
+		pid, err = syscall.ForkExec("/bin/sh", script, attr)
+	}
+	if err != nil {
+		return 0, explain(name, path, err)
+	}
+	return pid, nil
+}
+
+// find returns the file that name stands for. A file in PATH that may not be executed is passed over, but
+// remembered: if nothing better comes, that is the answer.
+func find(name string, env []string) (string, *StartError) {
+	if name == "" {
+		return "", &StartError{Name: name, Code: CodeNotFound, Why: "the command is empty; name a program after --", Err: syscall.ENOENT}
+	}
+	if strings.Contains(name, "/") {
+		if err := runnable(name); err != nil {
+			return "", explain(name, name, err)
+		}
+		return name, nil
+	}
+	var refused *StartError
+	path := searchPath(env)
+	for _, dir := range strings.Split(path, ":") {
+		if dir == "" {
+			dir = "."
+		}
+		file := dir + "/" + name
+		err := runnable(file)
+		if err == nil {
+			return file, nil
+		}
+		if refused == nil && !missing(err) {
+			refused = explain(name, file, err)
+		}
+	}
+	if refused != nil {
+		return "", refused
+	}
+	return "", &StartError{
+		Name: name, Code: CodeNotFound, Err: syscall.ENOENT,
+		Why: fmt.Sprintf("command not found in PATH (%s); check the spelling or give its full path", path),
+	}
+}
+
+func missing(err error) bool {
+	return errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENOTDIR)
+}
+
+func runnable(file string) error {
+	info, err := os.Stat(file)
+	if err != nil {
+		return err
+	}
+	if info.IsDir() {
+		return syscall.EISDIR
+	}
+	// Asked of the system, because mode bits do not know about ACLs or noexec mounts.
+	return unix.Access(file, unix.X_OK)
+}
+
+// explain turns the error of looking up or executing file into words.
+func explain(name, file string, err error) *StartError {
+	e := &StartError{Name: name, Code: CodeNotExecutable, Err: err}
+	_, statErr := os.Stat(file)
+	switch {
+	case missing(err) && statErr != nil:
+		e.Code = CodeNotFound
+		e.Why = fmt.Sprintf("no such file: %s; check the path and the working directory", file)
+	case missing(err):
+		e.Why = fmt.Sprintf("%s exists, but its interpreter does not; check its first line", file)
+	case errors.Is(err, syscall.EISDIR):
+		e.Why = file + " is a directory; name a program in it"
+	case errors.Is(err, syscall.EACCES):
+		e.Why = fmt.Sprintf("permission denied: %s is not executable for this user; chmod +x it, or run it by its interpreter", file)
+	case errors.Is(err, syscall.ENOEXEC):
+		e.Why = file + " is not a program for this system; rebuild it, or start a script with #!"
+	case errors.Is(err, syscall.E2BIG):
+		e.Why = "arguments and environment are too long for this system; pass them in a file"
+	case errors.Is(err, syscall.ETXTBSY):
+		e.Why = file + " is being written to; wait until that is finished"
+	case errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.ENOMEM):
+		e.Why = fmt.Sprintf("%v: no room for another process; see ulimit -u and free memory", err)
+	default:
+		e.Why = fmt.Sprintf("%s: %v", file, err)
+	}
+	return e
+}
+
+// searchPath is the PATH of the command's own environment, or the one C libraries fall back to.
+func searchPath(env []string) string {
+	for i := len(env) - 1; i >= 0; i-- {
+		if value, ok := strings.CutPrefix(env[i], "PATH="); ok {
+			return value
+		}
+	}
+	return "/bin:/usr/bin"
+}
+
+// isText says whether a file the kernel does not know how to run may be a script: a program for
+// another machine, fed to a shell, would do who knows what.
+func isText(file string) bool {
+	f, err := os.Open(file)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	head := make([]byte, 256)
+	n, err := io.ReadFull(f, head)
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
+		return false
+	}
+	return !bytes.ContainsRune(head[:n], 0)
+}

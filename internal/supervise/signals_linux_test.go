@@ -1,0 +1,81 @@
+package supervise
+
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func TestSignalsToCroftReachTheCommandsGroup(t *testing.T) {
+	for name, sig := range map[string]syscall.Signal{
+		"HUP": syscall.SIGHUP, "INT": syscall.SIGINT, "QUIT": syscall.SIGQUIT, "TERM": syscall.SIGTERM,
+		"USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2, "ALRM": syscall.SIGALRM, "WINCH": syscall.SIGWINCH, "CONT": syscall.SIGCONT,
+	} {
+		t.Run(name, func(t *testing.T) {
+			y := newYard(t)
+			// Not in the background: there a shell has SIGINT and SIGQUIT ignored.
+			c := newCaller(t, fmt.Sprintf(`trap "echo x >>%[1]s" %[5]s; %[2]s sh -c 'trap "echo x >>%[3]s; exit" %[5]s; %[4]s while :; do sleep 0.02; done' | cat; exit 5`,
+				y.path("main-heard"), y.sign("main"), y.path("child-heard"), y.sign("child"), name))
+			c.start()
+			y.signed("child")
+			y.signed("main")
+			c.signal(sig)
+			if code := c.exit(); code != 5 {
+				t.Errorf("exit %d: %s", code, c.said())
+			}
+			if y.size("child-heard") != 2 || y.size("main-heard") != 2 {
+				t.Errorf("heard %d and %d times", y.size("child-heard")/2, y.size("main-heard")/2)
+			}
+		})
+	}
+}
+
+func TestACommandThatDiesOfAPassedOnSignalGivesItsCode(t *testing.T) {
+	y := newYard(t)
+	c := newCaller(t, y.sign("main")+forever).start()
+	y.signed("main")
+	c.signal(syscall.SIGTERM)
+	if code := c.exit(); code != 143 {
+		t.Errorf("exit %d: %s", code, c.said())
+	}
+}
+
+func TestWhatNohupIgnoresStaysIgnored(t *testing.T) {
+	y := newYard(t)
+	script := fmt.Sprintf("grep SigIgn /proc/self/status; %s read x; exit 0", y.sign("main"))
+	c := newCaller(t, script)
+	inner := c.Cmd
+	outer := exec.Command("/bin/sh", append([]string{"-c", `trap "" HUP; exec "$@"`, "sh", inner.Path}, inner.Args[1:]...)...)
+	outer.Env, outer.Stdout, outer.Stderr, outer.SysProcAttr = inner.Env, inner.Stdout, inner.Stderr, inner.SysProcAttr
+	stdin, err := outer.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Cmd = outer
+	c.start()
+	main := y.signed("main")
+	c.signal(syscall.SIGHUP)
+	signalProc(t, main, syscall.SIGHUP)
+	_, _ = stdin.Write([]byte("\n"))
+	if code := c.exit(); code != 0 {
+		t.Errorf("exit %d: %s", code, c.said())
+	}
+	var mask uint64
+	if _, err := fmt.Sscanf(strings.TrimSpace(c.said()), "SigIgn: %x", &mask); err != nil || mask != 1 {
+		t.Errorf("the command ignores %q; want SIGHUP and nothing else (%v)", c.said(), err)
+	}
+}
+
+func TestTheCommandIgnoresAndBlocksNothing(t *testing.T) {
+	c := newCaller(t, "grep -E 'Sig(Ign|Blk)' /proc/self/status")
+	if code := c.start().exit(); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+	for _, line := range strings.Split(strings.TrimSpace(c.said()), "\n") {
+		if !strings.HasSuffix(line, "\t0000000000000000") {
+			t.Error(line)
+		}
+	}
+}

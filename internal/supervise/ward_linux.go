@@ -1,0 +1,306 @@
+package supervise
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// wardens are those of this process, so that orphans can be told from them.
+var wardens = struct {
+	sync.Mutex
+	pids map[int]bool
+}{pids: make(map[int]bool)}
+
+// ward is the caller's side: the command, seen past its warden.
+type ward struct {
+	pid    int // of the command
+	warden *os.Process
+	conn   *net.UnixConn
+	events chan event
+
+	sending sync.Mutex
+	orders  *json.Encoder
+
+	walking sync.Mutex // held by whoever uses tree
+	tree    tree
+	dying   context.Context // ends when a kill wants tree
+	die     context.CancelFunc
+
+	reaped  chan struct{} // the warden is dead, and clean is known
+	clean   bool          // it left by itself: nothing is alive
+	gone    chan struct{} // and its orphans are dead, or leftErr
+	leftErr error
+	last    *syscall.WaitStatus // of the command, if this process had to reap it
+}
+
+// launch starts a warden and has it start the command.
+func launch(ctx context.Context, args []string, o *Options, foreground bool) (body, <-chan event, error) {
+	if !wardenReady.Load() {
+		return nil, nil, ErrNoWarden
+	}
+	if _, ok := readProc(os.Getpid()); !ok {
+		return nil, nil, errors.New("supervise: the process table cannot be read; mount /proc")
+	}
+	// From here on orphans of a killed warden come to this process.
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return nil, nil, fmt.Errorf("supervise: this system does not let croft keep track of a command's descendants: %w", err)
+	}
+	w, err := engage(o)
+	if err != nil {
+		return nil, nil, err
+	}
+	answer := w.listen()
+	_ = w.order(order{Start: &spec{Args: toBytes(args), Env: toBytes(o.environ()), Foreground: foreground}})
+	var first report
+	select {
+	case first = <-answer:
+	case <-ctx.Done():
+	}
+	switch {
+	case first.Started != 0:
+		w.pid = first.Started
+		return w, w.events, nil
+	case first.Failed != nil:
+		err = &StartError{Name: args[0], Code: first.Failed.Code, Why: first.Failed.Why, Err: first.Failed.Errno}
+	case ctx.Err() != nil:
+		err = ctx.Err()
+	default:
+		err = ErrWardenLost
+	}
+	// Nothing may start late, either. What cannot be killed now is the warden's to kill, when it can.
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer cancel()
+	if left := w.kill(bounded); left != nil {
+		err = errors.Join(err, left)
+	}
+	return nil, nil, err
+}
+
+// engage executes this program as a warden.
+func engage(o *Options) (*ward, error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("supervise: no socket to the warden: %w", err)
+	}
+	near := os.NewFile(uintptr(pair[0]), "warden")
+	defer near.Close()
+	defer unix.Close(pair[1])
+	conn, err := net.FileConn(near)
+	if err != nil {
+		return nil, fmt.Errorf("supervise: no socket to the warden: %w", err)
+	}
+	files, closeFiles, err := o.streams()
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	defer closeFiles()
+
+	w := &ward{
+		conn:   conn.(*net.UnixConn),
+		orders: json.NewEncoder(conn),
+		events: make(chan event, 16),
+		reaped: make(chan struct{}),
+		gone:   make(chan struct{}),
+	}
+	w.dying, w.die = context.WithCancel(context.Background())
+	w.tree = tree{root: w.root, reap: w.reapOrphans}
+
+	wardens.Lock() // also so that no other warden inherits this one's socket
+	defer wardens.Unlock()
+	// Inherited under a number that is free here: the usual 3 may be a descriptor the command is meant to inherit.
+	far, err := unix.FcntlInt(uintptr(pair[1]), unix.F_DUPFD, 3)
+	if err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("supervise: no socket to the warden: %w", err)
+	}
+	defer unix.Close(far)
+	// /proc/self/exe, because the file may have been replaced by a newer version since.
+	w.warden, err = os.StartProcess("/proc/self/exe", []string{"warden", "of", strconv.Itoa(os.Getpid())}, &os.ProcAttr{
+		Dir:   o.Dir,
+		Env:   append(os.Environ(), wardenVar+"="+strconv.Itoa(far)),
+		Files: files,
+		Sys:   &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGCONT},
+	})
+	if err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("supervise: the warden cannot be started: %w", err)
+	}
+	wardens.pids[w.warden.Pid] = true
+	return w, nil
+}
+
+// listen passes on what the warden reports, for as long as there is a warden, and cleans up behind it. The channel it returns holds
+// the first report, or is closed without one.
+func (w *ward) listen() <-chan report {
+	answer := make(chan report, 1)
+	ended := make(chan bool, 1)
+	go func() {
+		state, err := w.warden.Wait()
+		ended <- err == nil && state.Exited() && state.ExitCode() == 0
+		// All it had to say is in the socket by now; its end of file may be late if another process,
+		// forked at the wrong moment, inherited the other end.
+		_ = w.conn.SetReadDeadline(time.Now().Add(time.Second))
+	}()
+	go func() {
+		defer close(w.events)
+		receive := json.NewDecoder(w.conn)
+		var known bool
+		for heard := 0; ; heard++ {
+			var r report
+			if receive.Decode(&r) != nil {
+				break
+			}
+			switch {
+			case heard == 0:
+				answer <- r
+			case r.Exited:
+				known = true
+				w.events <- event{exited: true, status: statusOf(r.Status)}
+			default:
+				w.events <- event{stopped: r.Stopped}
+			}
+		}
+		close(answer)
+		last := w.bury(<-ended)
+		switch {
+		case known:
+		case last != nil:
+			w.events <- event{exited: true, status: statusOf(*last)}
+		default:
+			w.events <- event{exited: true, err: ErrWardenLost}
+		}
+	}()
+	return answer
+}
+
+// bury cleans up behind a dead warden: if it did not leave by itself, it left its children to this process. It
+// returns the status of the command, if the command was among them.
+func (w *ward) bury(clean bool) *syscall.WaitStatus {
+	defer close(w.gone)
+	wardens.Lock()
+	delete(wardens.pids, w.warden.Pid)
+	wardens.Unlock()
+	w.clean = clean
+	close(w.reaped)
+	_ = w.conn.Close()
+	w.die()
+	w.walking.Lock()
+	defer w.walking.Unlock()
+	if !clean {
+		w.leftErr = w.tree.kill(context.Background())
+	}
+	return w.last
+}
+
+// root is the warden while it lives. The orphans of a killed warden are children of this process: all
+// of them that are not wardens themselves.
+func (w *ward) root() (int, map[int]bool, bool) {
+	select {
+	case <-w.reaped:
+	default:
+		return w.warden.Pid, nil, true
+	}
+	if w.clean {
+		return 0, nil, false
+	}
+	wardens.Lock()
+	defer wardens.Unlock()
+	skip := make(map[int]bool)
+	for pid := range wardens.pids {
+		skip[pid] = true
+	}
+	return os.Getpid(), skip, true
+}
+
+// reapOrphans collects those dead who have become children of this process.
+func (w *ward) reapOrphans(dead []proc) {
+	for _, p := range dead {
+		if p.parent != os.Getpid() {
+			continue
+		}
+		var status syscall.WaitStatus
+		pid, err := syscall.Wait4(p.pid, &status, syscall.WNOHANG, nil)
+		if err == nil && pid != 0 && pid == w.pid {
+			w.last = &status
+		}
+	}
+}
+
+func (w *ward) order(o order) error {
+	w.sending.Lock()
+	defer w.sending.Unlock()
+	if w.orders.Encode(o) != nil {
+		return ErrOver // the warden is gone, or told to go
+	}
+	return nil
+}
+
+func (w *ward) id() int                         { return w.pid }
+func (w *ward) signal(sig syscall.Signal) error { return w.order(order{Signal: sig}) }
+func (w *ward) allowFor(d time.Duration) error  { return w.order(order{Until: max(sinceBoot()+d, 1)}) }
+
+func (w *ward) freeze(ctx context.Context) error {
+	w.walking.Lock()
+	defer w.walking.Unlock()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(w.dying, cancel)()
+	return w.tree.freeze(ctx)
+}
+
+func (w *ward) thaw() {
+	w.walking.Lock()
+	defer w.walking.Unlock()
+	w.tree.thaw()
+}
+
+func (w *ward) terminate() error {
+	w.walking.Lock()
+	defer w.walking.Unlock()
+	return w.tree.terminate()
+}
+
+func (w *ward) kill(ctx context.Context) error {
+	w.die()
+	w.walking.Lock()
+	err := w.tree.kill(ctx)
+	w.walking.Unlock()
+	// The warden has the last word: only it can tell for certain that nobody is left. It reads on although this side
+	// has said all it had to say, so its last reports still come.
+	_ = w.conn.CloseWrite()
+	_ = w.warden.Signal(syscall.SIGCONT)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-w.gone:
+		return w.leftErr
+	case <-ctx.Done():
+		return &SurvivorsError{PIDs: w.alive(), Err: ctx.Err()}
+	}
+}
+
+func (w *ward) alive() []int {
+	w.walking.Lock()
+	defer w.walking.Unlock()
+	living, _, _ := w.tree.look()
+	if len(living) == 0 {
+		// A warden that was killed this very moment has just passed its children on.
+		if p, ok := readProc(w.warden.Pid); !ok || !p.alive() {
+			<-w.reaped
+			living, _, _ = w.tree.look()
+		}
+	}
+	return pids(living)
+}

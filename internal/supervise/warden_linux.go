@@ -1,0 +1,228 @@
+package supervise
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// wardenVar marks a process as a warden; its value is the number of the socket to its caller.
+const wardenVar = "CROFT_WARDEN_FD"
+
+// wardenReady is set once MaybeWarden was called: Start may execute this program again without starting a chain of copies.
+var wardenReady atomic.Bool
+
+// MaybeWarden turns this process into a warden, and does not return, if Start executed it as one; otherwise it does
+// nothing. A program that uses Start calls it first thing in main, before it looks at its arguments.
+func MaybeWarden() {
+	wardenReady.Store(true)
+	value, ok := os.LookupEnv(wardenVar)
+	if !ok {
+		return
+	}
+	fd, err := strconv.Atoi(value)
+	if err == nil {
+		_, err = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "croft: %s=%q is set, but it is only for croft to set; unset it and try again\n", wardenVar, value)
+		os.Exit(2)
+	}
+	// The command's parent-death signal is tied to the thread that forks it. This goroutine never ends, nor does its thread.
+	runtime.LockOSThread()
+	unix.CloseOnExec(fd)
+	_ = unix.SetNonblock(fd, true)
+	_ = os.WriteFile("/proc/self/comm", []byte("warden"), 0) // for ps; see the package comment about names
+	newWarden(os.NewFile(uintptr(fd), "caller")).serve()
+}
+
+// warden is the parent of the command. Everything but the fork happens on one goroutine, so that a signal is never
+// sent to a group whose leader has just been reaped.
+type warden struct {
+	caller *os.File
+	send   *json.Encoder
+	orders chan order // closed when the caller is gone
+	chld   chan os.Signal
+	tree   tree
+	main   int // the command's pid; 0 before it started and after it was reaped
+}
+
+func newWarden(caller *os.File) *warden {
+	w := &warden{
+		caller: caller,
+		send:   json.NewEncoder(caller),
+		orders: make(chan order),
+		chld:   make(chan os.Signal, 1),
+	}
+	w.tree.root = func() (int, map[int]bool, bool) { return os.Getpid(), nil, true }
+	signal.Notify(w.chld, syscall.SIGCHLD)
+
+	// A warden dies of nothing but SIGKILL. Caught, not ignored: what is ignored stays so in the command.
+	deaf := make(chan os.Signal, 1)
+	for sig := syscall.Signal(1); sig < 32; sig++ {
+		switch sig {
+		case syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGCHLD, syscall.SIGURG,
+			syscall.SIGILL, syscall.SIGTRAP, syscall.SIGABRT, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGSEGV:
+		default:
+			if !signal.Ignored(sig) {
+				signal.Notify(deaf, sig)
+			}
+		}
+	}
+	return w
+}
+
+// serve never returns.
+func (w *warden) serve() {
+	receive := json.NewDecoder(w.caller)
+	var first order
+	if err := receive.Decode(&first); err != nil || first.Start == nil {
+		os.Exit(1) // the caller is gone, and nothing was started
+	}
+	go func() {
+		defer close(w.orders)
+		for {
+			var o order
+			if receive.Decode(&o) != nil {
+				return
+			}
+			w.orders <- o
+		}
+	}()
+	started := make(chan report, 1)
+	go w.watch(started)
+	started <- w.start(first.Start)
+	select {} // keeps the thread
+}
+
+// start forks the command. It may take as long as a dead file server does not answer, hence not in watch.
+func (w *warden) start(s *spec) report {
+	args := toStrings(s.Args)
+	attr := &syscall.ProcAttr{
+		Env:   toStrings(s.Env),
+		Files: []uintptr{0, 1, 2},
+		Sys:   &syscall.SysProcAttr{Setpgid: true, Foreground: s.Foreground, Pdeathsig: syscall.SIGKILL},
+	}
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return failed(&StartError{Code: CodeNotExecutable, Why: "this system does not let croft keep track of a command's descendants (PR_SET_CHILD_SUBREAPER)", Err: err})
+	}
+	pid, err := spawn(args, attr)
+	if err != nil && s.Foreground && errors.Is(err, syscall.ENOTTY) {
+		attr.Sys.Foreground = false // the terminal went away meanwhile
+		pid, err = spawn(args, attr)
+	}
+	if err != nil {
+		return failed(err)
+	}
+	// The streams are the command's now. Held here they would keep a pipe open that everybody else has closed.
+	if null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0); err == nil {
+		for fd := range 3 {
+			_ = unix.Dup3(int(null.Fd()), fd, 0)
+		}
+		_ = null.Close()
+	}
+	return report{Started: pid}
+}
+
+func failed(e *StartError) report {
+	f := &failure{Code: e.Code, Why: e.Why}
+	errors.As(e.Err, &f.Errno)
+	return report{Failed: f}
+}
+
+// watch is the warden's life: it passes on orders, reaps, reports, and ends the command when the caller is gone or
+// the time is up.
+func (w *warden) watch(started <-chan report) {
+	var until time.Duration
+	timer := time.NewTimer(0)
+	for {
+		select {
+		case r := <-started:
+			w.main = r.Started
+			_ = w.send.Encode(r) // if the caller is gone, orders says so
+			w.reap()
+			started = nil
+		case <-w.chld:
+			if started == nil { // before, the first child is not known by name
+				w.reap()
+			}
+		case o, ok := <-w.orders:
+			if !ok {
+				w.leave()
+			}
+			if o.Until != 0 {
+				until = o.Until
+				timer.Reset(0)
+			}
+			if o.Signal != 0 && w.main != 0 {
+				w.signal(o.Signal)
+			}
+		case <-timer.C:
+			switch left := until - sinceBoot(); {
+			case until == 0:
+			case left > 0:
+				timer.Reset(min(left, time.Second)) // Go's timers stop while the machine sleeps
+			default:
+				_ = w.tree.kill(context.Background())
+				w.reap()
+				timer.Reset(time.Second) // for what could not be killed, or came since
+			}
+		}
+	}
+}
+
+// signal sends to the command's group, or to the command alone if it moved to another group.
+func (w *warden) signal(sig syscall.Signal) {
+	if errors.Is(unix.Kill(-w.main, sig), unix.ESRCH) {
+		_ = unix.Kill(w.main, sig)
+	}
+}
+
+// reap collects all who have died or stopped, and reports those events of the command itself. It says whether there are no children left at
+// all, dead or alive; since every orphan becomes a child of this process, that means that there are no descendants.
+func (w *warden) reap() (none bool) {
+	for {
+		var status syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &status, syscall.WNOHANG|syscall.WUNTRACED, nil)
+		switch {
+		case errors.Is(err, syscall.EINTR):
+			continue
+		case err != nil:
+			return true
+		case pid == 0:
+			return false
+		case pid != w.main:
+		case status.Stopped():
+			_ = w.send.Encode(report{Stopped: status.StopSignal()})
+		default:
+			w.main = 0
+			_ = w.send.Encode(report{Exited: true, Status: status})
+		}
+	}
+}
+
+// leave kills whatever there is, and exits when the kernel says that there is nothing.
+func (w *warden) leave() {
+	var pause backoff
+	for {
+		err := w.tree.kill(context.Background())
+		if w.reap() {
+			os.Exit(0)
+		}
+		if err != nil { // others' processes: stay with them, in case they come within reach
+			time.Sleep(time.Second)
+			continue
+		}
+		_ = pause.wait(context.Background())
+	}
+}
