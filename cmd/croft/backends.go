@@ -1,4 +1,6 @@
 package main
 
 // The technologies this binary can talk to: one line each.
-import ()
+import (
+	_ "github.com/croft-dev/croft/backend/dir"
+)

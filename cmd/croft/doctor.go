@@ -38,16 +38,19 @@ func (a *app) doctor(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	bad := slices.ContainsFunc(findings, func(f store.Finding) bool { return f.Level == store.Bad })
-	if a.json {
-		for _, f := range findings {
-			f.Seen, f.Advice = a.redact(f.Seen), a.redact(f.Advice)
-			a.print(f)
+	count := map[store.Level]int{}
+	for i := range findings {
+		f := &findings[i]
+		f.Seen, f.Advice = a.redact(f.Seen), a.redact(f.Advice)
+		count[f.Level]++
+		if a.json {
+			a.print(*f)
 		}
-	} else {
-		a.printFindings(findings)
 	}
-	if bad {
+	if !a.json {
+		a.printFindings(findings, count)
+	}
+	if count[store.Bad] > 0 {
 		return exitError(exitFailed)
 	}
 	return nil
@@ -95,17 +98,29 @@ func signed(d time.Duration) string {
 	return fmt.Sprintf("%+.3fs", d.Seconds())
 }
 
-func (a *app) printFindings(findings []store.Finding) {
+// printFindings prints what was seen, then what to do about it, then the sum of it all.
+func (a *app) printFindings(findings []store.Finding, count map[store.Level]int) {
 	t := a.table("CHECK", "LEVEL", "SEEN")
+	t.whole = true
 	colours := map[store.Level]colour{store.OK: green, store.Warn: yellow, store.Bad: red}
 	for _, f := range findings {
-		t.row(plainCell(word(f.Check)), cell{string(f.Level), colours[f.Level]}, plainCell(line(a.redact(f.Seen))))
+		t.row(plainCell(line(f.Check)), cell{string(f.Level), colours[f.Level]}, plainCell(line(f.Seen)))
 	}
-	t.whole = true
 	t.flush()
+	fmt.Fprintln(a.stdout)
 	for _, f := range findings {
 		if f.Advice != "" {
-			fmt.Fprintf(a.stdout, "\n%s: %s\n", word(f.Check), line(a.redact(f.Advice)))
+			fmt.Fprintf(a.stdout, "%s: %s\n", line(f.Check), line(f.Advice))
 		}
+	}
+	name, _, _ := a.storeName() // it was opened by this name
+	name = line(store.Redact(name))
+	switch p := a.palette(); {
+	case count[store.Bad] > 0:
+		fmt.Fprintf(a.stdout, "%s: %s\n", p.paint(red, "not fit"), name)
+	case count[store.Warn] > 0:
+		fmt.Fprintf(a.stdout, "%s: %s\n", p.paint(yellow, "usable, but weaker than it could be"), name)
+	default:
+		fmt.Fprintf(a.stdout, "%s: %s\n", p.paint(green, "fit"), name)
 	}
 }

@@ -64,7 +64,7 @@ func (a *app) storeName() (name string, defaulted bool, err error) {
 		}
 		return filepath.Join(home, ".local", "state", "croft"), true, nil
 	}
-	if isURL(name) {
+	if isURL(name) || strings.HasPrefix(name, "~") { // the store refuses a ~ that no shell has replaced
 		return name, false, nil
 	}
 	name, err = filepath.Abs(name)
@@ -82,9 +82,6 @@ func (a *app) open(ctx context.Context) (store.Store, error) {
 	}
 	if defaulted {
 		fmt.Fprintf(a.stderr, "croft: this machine only: %s\n", name)
-		if err := os.MkdirAll(name, 0o700); err != nil {
-			return nil, store.Unknown(fmt.Errorf("the default store cannot be made: %w; give --store or set %s", err, envStore))
-		}
 	}
 	return openNamed(ctx, name)
 }

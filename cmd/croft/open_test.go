@@ -27,6 +27,7 @@ func TestAStoresPathMeansTheSameInEveryDirectory(t *testing.T) {
 	for given, want := range map[string]string{
 		"locks":            filepath.Join(dir, "locks"),
 		"/a/../b":          filepath.Clean("/b"),
+		"~/locks":          "~/locks",
 		"redis://host/0":   "redis://host/0",
 		"./odd://name":     filepath.Join(dir, "odd:", "name"),
 		"dir:///shared/it": "dir:///shared/it",

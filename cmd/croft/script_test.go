@@ -36,6 +36,10 @@ func TestScripts(t *testing.T) {
 			e.Setenv("SCRIPT_HOME", filepath.Join(e.WorkDir, "home"))
 			e.Setenv("CROFT_STORE", filepath.Join(e.WorkDir, "store"))
 			e.Setenv("TZ", "UTC")
+			// What a script cannot write down.
+			e.Setenv("LONG", strings.Repeat("k", 4096))
+			e.Setenv("ODD", "reversed\u202etxt")
+			e.Setenv("CONTROL", "esc\x1b[31mred")
 			return os.MkdirAll(filepath.Join(e.WorkDir, "home"), 0o700)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){

@@ -135,8 +135,11 @@ func changes(before, after map[string]tenure.Record, now time.Time) []change {
 				what = "taken_over"
 			}
 			all = append(all, change{rec.Acquired, what, rec})
-			if rec.Ended != "" {
+			switch { // it may be over already
+			case rec.Ended != "":
 				all = append(all, change{rec.Deadline, string(rec.Ended), rec})
+			case rec.State == tenure.Free && what != "revoked":
+				all = append(all, change{rec.Deadline, "expired", rec})
 			}
 		case rec.Ended != old.Ended:
 			all = append(all, change{rec.Deadline, string(rec.Ended), rec})

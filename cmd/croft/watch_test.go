@@ -81,15 +81,20 @@ func ptr[T any](v T) *T { return &v }
 func TestATermBetweenTwoLooksIsShownWithItsEnd(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	s := tenure.NewSecret()
-	rec, _, err := tenure.Apply(tenure.Record{}, tenure.Request{Verb: tenure.Acquire, Key: "k", Secret: s, Owner: "ada", TTL: time.Minute}, now)
+	held, _, err := tenure.Apply(tenure.Record{}, tenure.Request{Verb: tenure.Acquire, Key: "k", Secret: s, Owner: "ada", TTL: time.Minute}, now)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if rec, _, err = tenure.Apply(rec, tenure.Request{Verb: tenure.Release, Key: "k", Secret: s}, now.Add(time.Second)); err != nil {
+	released, _, err := tenure.Apply(held, tenure.Request{Verb: tenure.Release, Key: "k", Secret: s}, now.Add(time.Second))
+	if err != nil {
 		t.Fatal(err)
 	}
-	got := changes(nil, map[string]tenure.Record{"k": rec}, now.Add(2*time.Second))
-	if len(got) != 2 || got[0].what != "granted" || got[1].what != "released" {
-		t.Errorf("got %v, want granted and released", got)
+	now = now.Add(time.Hour)
+	for end, rec := range map[string]tenure.Record{"released": released, "expired": held} {
+		rec.State = rec.StateAt(now)
+		got := changes(nil, map[string]tenure.Record{"k": rec}, now)
+		if len(got) != 2 || got[0].what != "granted" || got[1].what != end {
+			t.Errorf("got %v, want granted and %s", got, end)
+		}
 	}
 }

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+func TestTheManualIsThatOfTheCommands(t *testing.T) {
+	fresh, kept := t.TempDir(), filepath.Join("..", "..", "docs", "man")
+	var stderr strings.Builder
+	if code := Main([]string{"man", fresh}, strings.NewReader(""), &strings.Builder{}, &stderr); code != 0 {
+		t.Fatalf("exit code %d: %s", code, stderr.String())
+	}
+	want, have := pages(t, fresh), pages(t, kept)
+	if !slices.Equal(want, have) {
+		t.Fatalf("docs/man has the pages %v, want %v: run make generate, and remove what is too much", have, want)
+	}
+	for _, name := range want {
+		w, err := os.ReadFile(filepath.Join(fresh, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, err := os.ReadFile(filepath.Join(kept, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(w) != string(h) {
+			t.Errorf("docs/man/%s is out of date: run make generate", name)
+		}
+	}
+}
+
+func pages(t *testing.T, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatalf("%v: run make generate", err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+func TestEveryCommandSaysWhatItDoesAndShowsHow(t *testing.T) {
+	a := &app{stdout: &sink{w: &strings.Builder{}}, stderr: &strings.Builder{}}
+	root := a.rootCommand()
+	var walk func(c *cobra.Command)
+	walk = func(c *cobra.Command) {
+		for _, sub := range c.Commands() {
+			walk(sub)
+		}
+		if c.Hidden || c.Name() == "help" {
+			return
+		}
+		if c.Short == "" || !strings.HasPrefix(c.Example, "  ") {
+			t.Errorf("%s: it needs a short description and examples, indented by two", c.CommandPath())
+		}
+		if c.Parent() == root && c.GroupID == "" {
+			t.Errorf("%s belongs to no group of the help text", c.CommandPath())
+		}
+		if c.Args == nil && c != root {
+			t.Errorf("%s does not check its arguments", c.CommandPath())
+		}
+	}
+	walk(root)
+}
