@@ -15,7 +15,8 @@ func (a *app) completionCommand() *cobra.Command {
 		Use:     "completion " + strings.Join(shells, "|"),
 		GroupID: groupTool,
 		Short:   "Print a completion script for your shell",
-		Long:    `Print a completion script for your shell. It completes commands, flags, and the keys in the store.`,
+		Long: `Print a completion script for your shell. It completes commands, flags, and the keys in the store. Bash needs its package
+bash-completion for it.`,
 		Example: `  source <(croft completion bash)
   croft completion zsh > "${fpath[1]}/_croft"
   croft completion fish > ~/.config/fish/completions/croft.fish

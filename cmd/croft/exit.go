@@ -37,7 +37,7 @@ type outcome struct {
 var outcomes = []outcome{
 	{croft.ErrLost, "not_owned", exitNotOwned, "stop this work"},
 	{context.Canceled, "unknown", exitInterrupted, ""},
-	{tenure.ErrHeld, "held", exitHeld, "try again later, or wait with --wait"},
+	{tenure.ErrHeld, "held", exitHeld, "try again later, or wait for it with --wait"},
 	{tenure.ErrNotOwned, "not_owned", exitNotOwned, "croft history shows who followed"},
 	{fence.ErrStale, "stale", exitRefused, ""},
 	{fence.ErrCollision, "collision", exitRefused, "acquire again with --above"},

@@ -48,6 +48,7 @@ func (a *app) history(ctx context.Context, key string) error {
 		return nil
 	}
 	t := a.table("TOKEN", "WHEN", "OWNER", "CAUSE", "FOR", "ENDED", "BY HAND")
+	t.whole = true // the reasons are what it is read for
 	for i := len(rec.History) - 1; i >= 0; i-- {
 		if a.json {
 			a.print(transferOf(rec, rec.History[i], now))

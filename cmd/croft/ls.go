@@ -64,6 +64,9 @@ func (a *app) ls(ctx context.Context, prefix, only string) error {
 	t := a.table("KEY", "STATE", "OWNER", "TOKEN", "LEFT", "SINCE", "PROGRESS")
 	for rec, err := range st.List(ctx, prefix) {
 		if err != nil {
+			if len(t.rows) > 0 {
+				t.flush() // what could be read is worth seeing
+			}
 			return store.Unknown(err)
 		}
 		if state, _ := stateOf(rec, now); only != "" && state != only {

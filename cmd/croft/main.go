@@ -33,7 +33,10 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return a.stdout.close(stderr)
 }
 
-// interruptible is ctx until the user or the system asks the command to end. Commands that wait use it; the others just die.
+// interruptible is ctx until the user or the system asks the command to end. Commands that wait use it; the others just die, and so do
+// these when they are asked twice.
 func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
-	return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	return ctx, stop
 }

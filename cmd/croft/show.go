@@ -42,7 +42,7 @@ func (a *app) show(ctx context.Context, key string) error {
 	p := a.palette()
 	fmt.Fprintln(a.stdout, p.paint(bold, word(key)))
 	for _, f := range describe(p, rec, now) {
-		fmt.Fprintf(a.stdout, "  %s%s\n", p.paint(faint, fmt.Sprintf("%-10s", f[0])), f[1])
+		fmt.Fprintf(a.stdout, "  %s%s\n", p.paint(faint, fmt.Sprintf("%-12s", f[0])), f[1])
 	}
 	return nil
 }
@@ -66,6 +66,17 @@ func (a *app) record(ctx context.Context, key string) (rec tenure.Record, now ti
 		return rec, now, store.Unknown(err)
 	}
 	return rec, now, nil
+}
+
+// causes says how a term came about.
+var causes = map[tenure.Cause]string{
+	tenure.First:     "nothing is remembered before it",
+	tenure.Released:  "the holder before it gave the key back",
+	tenure.Expired:   "the holder before it was not heard from in time",
+	tenure.Handoff:   "an operator had reserved the key for this owner",
+	tenure.Operator:  "an operator took the key from whoever had it",
+	tenure.Cancelled: "an operator revoked what was before it",
+	tenure.Recovery:  "its holder asked for a token above one that the store did not know",
 }
 
 // describe says of a record what is worth a line, by name.
@@ -100,7 +111,10 @@ func describe(p palette, rec tenure.Record, now time.Time) [][2]string {
 		add("instance", "%s", word(rec.Instance))
 	}
 	add("token", "%d", rec.Token)
-	add("since", "%s, at %s (%s)", ago(now, rec.Acquired), clockTime(now, rec.Acquired), rec.Cause)
+	add("since", "%s, at %s", ago(now, rec.Acquired), clockTime(now, rec.Acquired))
+	if why, known := causes[rec.Cause]; known {
+		add("cause", "%s: %s", rec.Cause, why)
+	}
 	if rec.State == tenure.Held {
 		add("renewed", "%s, for %s", ago(now, rec.Renewed), rec.TTL)
 	}
