@@ -13,11 +13,14 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/croft-dev/croft/internal/supervise"
 )
 
 // TestMain makes this binary the croft of the scripts, with one difference: a script's home stands in for the one in the password
 // database, which no test may write to.
 func TestMain(m *testing.M) {
+	supervise.MaybeWarden()
 	testscript.Main(m, map[string]func(){
 		"croft": func() {
 			homeDir = func() (string, error) { return os.Getenv("SCRIPT_HOME"), nil }

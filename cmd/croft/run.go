@@ -1,0 +1,157 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/fence"
+)
+
+// runOptions are the flags of run.
+type runOptions struct {
+	lease      croft.LeaseOptions
+	targets    []string
+	grace      time.Duration
+	graceGiven bool
+	waitGiven  bool
+	heldExit   int
+	statusFile string
+}
+
+func (a *app) runCommand() *cobra.Command {
+	var o runOptions
+	c := &cobra.Command{
+		Use:     "run KEY [flags] -- COMMAND [ARGUMENT...]",
+		GroupID: groupHold,
+		Short:   "Run a command while holding the lease on a key",
+		Long: `Take the lease on a key, run a command, renew the lease while it runs, and release it at the end.
+
+If it is not your turn, because another holds the key or has done the work of this period, croft says so and exits 0.
+
+If the lease cannot be renewed, the command gets TERM early enough, and KILL after --grace, that it and everything it started are dead before
+another can be granted the key. If the lease is superseded or taken over, all of it is killed at once. Either way croft exits 12. If
+croft itself dies, all of it dies too. What the command leaves running in the background is killed when the command ends.
+
+The command finds CROFT_KEY, CROFT_TOKEN, CROFT_STAMP, CROFT_LEASE, CROFT_STORE and CROFT_DEADLINE in its environment, so "croft write" and
+"croft report" inside it need no flags. Its exit code is croft's own, unless croft has something worse to say: the last line on
+stderr, and --status-file, tell them apart.`,
+		Example: `  croft run reports/daily --every 24h -- ./publish.sh
+  croft run sync --ttl 2m --guard out/today.json -- sh -c 'generate | croft write out/today.json'
+  croft run train --stall-after 10m --max-hold 6h -- ./train      # which calls "croft report" as it goes
+  croft run migrate --wait 10m -- ./migrate                       # wait for the holder instead of leaving`,
+		Args: func(c *cobra.Command, args []string) error {
+			switch at := c.ArgsLenAtDash(); {
+			case len(args) == 0 || at == 0:
+				return errors.New("missing argument: KEY")
+			case at > 1 || (at < 0 && len(args) > 1):
+				return errors.New("put -- between the key and the command: croft run KEY -- COMMAND")
+			case len(args) == 1:
+				return errors.New("missing command: croft run KEY -- COMMAND")
+			}
+			return nil
+		},
+		ValidArgsFunction: a.completeKey,
+		RunE: func(c *cobra.Command, args []string) error {
+			o.graceGiven, o.waitGiven = c.Flags().Changed("grace"), c.Flags().Changed("wait")
+			if err := o.check(args[0]); err != nil {
+				return err
+			}
+			return a.run(c.Context(), args[0], args[1:], o)
+		},
+	}
+	flags := c.Flags()
+	ttlFlag(flags, &o.lease.TTL, time.Minute, "how long others wait if this machine dies; renewed at a third of it")
+	waitFlag(flags, &o.lease.WaitFor)
+	spanFlag(flags, &o.lease.Every, "every", "once per period: leave if the last success began less than half of it ago")
+	spanFlag(flags, &o.lease.HoldFor, "hold", "after success keep the key from everybody until this long after the start")
+	spanFlag(flags, &o.grace, "grace", "time between TERM and KILL when the lease is about to lapse, at most a third of the TTL (default a sixth, at most 10s)")
+	spanFlag(flags, &o.lease.StallAfter, "stall-after", "stop the command if it has not called \"croft report\" for this long")
+	spanFlag(flags, &o.lease.MaxHold, "max-hold", "stop the command after this long, whatever it does")
+	guardFlag(flags, &o.targets)
+	flags.IntVar(&o.heldExit, "held-exit", 0, "exit code when it is not your turn (default 0; 11 when an explicit --wait ran out)")
+	flags.StringVar(&o.statusFile, "status-file", "", "write the outcome to this file, as JSON")
+	return c
+}
+
+// check refuses what cannot be kept before anything is opened.
+func (o *runOptions) check(key string) error {
+	if err := fence.CheckKey(key); err != nil {
+		return err
+	}
+	if !o.graceGiven {
+		o.grace = min(o.lease.TTL/6, 10*time.Second)
+	}
+	if most := o.lease.TTL / 3; o.grace > most {
+		return invalid("--grace %s: it must be at most a third of the TTL, %s; the command must be dead before another can have the key", o.grace, most)
+	}
+	if o.heldExit < 0 || o.heldExit > 255 {
+		return invalid("--held-exit %d: it must be between 0 and 255", o.heldExit)
+	}
+	o.lease.Notice = o.grace
+	return nil
+}
+
+// run is the whole life of a job. It returns an exitError when everything has been said.
+func (a *app) run(ctx context.Context, key string, command []string, o runOptions) error {
+	status, err := newRunStatus(o.statusFile, key)
+	if err != nil {
+		return err
+	}
+	lease, end, err := a.runAcquire(ctx, key, o)
+	if err != nil {
+		return a.runRefused(err, o, status)
+	}
+	defer end()
+	j := &job{app: a, opts: o, lease: lease, status: status}
+	return j.run(ctx, command)
+}
+
+// runAcquire opens everything and takes the lease.
+func (a *app) runAcquire(ctx context.Context, key string, o runOptions) (lease *croft.Lease, end func(), err error) {
+	ctx, stop := interruptible(ctx)
+	defer stop() // once the command runs, signals are the command's
+	guards, closeGuards, err := openGuards(ctx, o.targets)
+	if err != nil {
+		return nil, nil, err
+	}
+	client, closeClient, err := a.client(ctx)
+	if err != nil {
+		closeGuards()
+		return nil, nil, err
+	}
+	o.lease.Guards = guards
+	lease, err = client.Acquire(ctx, key, &o.lease)
+	closeGuards()
+	if err != nil {
+		closeClient()
+		return nil, nil, err
+	}
+	return lease, closeClient, nil
+}
+
+// runRefused ends a run that did not get the lease. Not your turn is no error.
+func (a *app) runRefused(err error, o runOptions, status *runStatus) error {
+	if !errors.Is(err, croft.ErrHeld) {
+		code := outcomeOf(err).exit
+		status.verdict, status.exit, status.message = verdictNotStarted, code, a.redact(err.Error())
+		status.write(a.stderr)
+		return err
+	}
+	code := o.heldExit
+	if code == 0 && o.waitGiven && o.lease.WaitFor > 0 {
+		code = exitHeld
+	}
+	status.verdict, status.exit, status.message = verdictHeld, code, a.redact(err.Error())
+	status.write(a.stderr)
+	if a.json {
+		a.fail(err)
+	} else {
+		fmt.Fprintf(a.stderr, "croft: not your turn: %s\n", lines(a.redact(err.Error())))
+	}
+	return exitError(code)
+}

@@ -1,0 +1,231 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/internal/supervise"
+)
+
+const (
+	// resumeTimeout bounds asking whether a lease that lapsed in our sleep can be taken up again.
+	resumeTimeout = 5 * time.Second
+	// killTimeout bounds waiting for killed processes to be gone.
+	killTimeout = 10 * time.Second
+)
+
+// job is a command under a lease.
+type job struct {
+	app    *app
+	opts   runOptions
+	lease  *croft.Lease
+	status *runStatus
+	child  *supervise.Child
+}
+
+// run starts the command and sees both it and the lease to their ends.
+func (j *job) run(ctx context.Context, command []string) error {
+	env, clean, err := j.environment()
+	if err != nil {
+		_ = j.lease.Fail(ctx)
+		return j.end(verdictNotStarted, exitUnknown, fmt.Sprintf("the lease cannot be handed to the command: %v", err))
+	}
+	defer clean()
+	j.status.token, j.status.verdict = j.lease.Token(), verdictRunning
+	j.status.write(j.app.stderr)
+
+	j.child, err = supervise.Start(ctx, command, &supervise.Options{
+		Env: env, Stdin: fileOf(j.app.stdin), Stdout: fileOf(j.app.stdout.w), Stderr: fileOf(j.app.stderr),
+		MayContinue: func() bool { return j.lease.Remaining() > 0 },
+	})
+	if err != nil {
+		_ = j.lease.Fail(ctx)
+		code := exitFailed
+		var start *supervise.StartError
+		if errors.As(err, &start) {
+			code = start.ExitCode()
+		}
+		return j.end(verdictNotStarted, code, err.Error())
+	}
+	for {
+		if done := j.watch(); done {
+			return j.ended(ctx)
+		}
+		// The lease has ended before the command.
+		if lost := j.lease.Err(); !j.resume(ctx) {
+			return j.lost(ctx, lost)
+		}
+	}
+}
+
+// watch waits for the end of the command (true) or of the lease (false). Meanwhile it tells the warden how long the command may live should this
+// process be stopped or starved.
+func (j *job) watch() (done bool) {
+	tick := time.NewTicker(min(max(j.opts.lease.TTL/20, 10*time.Millisecond), time.Second))
+	defer tick.Stop()
+	for {
+		_ = j.child.AllowFor(j.lease.Remaining())
+		select {
+		case <-j.child.Done():
+			return true
+		case <-j.lease.Done():
+			return false
+		case <-tick.C:
+		}
+	}
+}
+
+// ended settles the lease after the command has exited by itself.
+func (j *job) ended(ctx context.Context) error {
+	status, err := j.child.Wait()
+	if err != nil {
+		_ = j.child.Kill(ctx)
+		_ = j.lease.Fail(ctx)
+		return j.end(verdictFailed, exitFailed, err.Error())
+	}
+	j.status.command(status)
+	if err := j.kill(ctx); err != nil {
+		// Somebody still works under the lease: let it lapse rather than hand it on.
+		return j.end(verdictFailed, exitFailed, err.Error()+"; the lease is not released and lapses by itself")
+	}
+	code := status.ExitCode()
+	release := j.lease.Release
+	if code != 0 {
+		release = j.lease.Fail
+	}
+	switch err := release(ctx); {
+	case errors.Is(err, croft.ErrLost), errors.Is(err, croft.ErrNotOwned):
+		return j.end(verdictLost, exitNotOwned, fmt.Sprintf("%v; the command ended (%v) after the lease had", err, status))
+	case err != nil:
+		fmt.Fprintf(j.app.stderr, "croft: the lease could not be released and lapses by itself: %s\n", lines(j.app.redact(err.Error())))
+	}
+	if code != 0 {
+		return j.end(verdictFailed, code, fmt.Sprintf("%q: the command ended with %v", j.lease.Key(), status))
+	}
+	return j.end(verdictDone, 0, "")
+}
+
+// resume tries to take up a lease that lapsed while this machine slept or this process was stopped. The command stands still meanwhile.
+func (j *job) resume(ctx context.Context) bool {
+	if j.lease.Remaining() > 0 || !byTime(j.lease.Err()) {
+		return false // there is time to end it in order, or nothing to ask
+	}
+	ctx, cancel := context.WithTimeout(ctx, resumeTimeout)
+	defer cancel()
+	if err := j.child.Freeze(ctx); err != nil {
+		return false
+	}
+	lease, err := j.lease.Resume(ctx)
+	if err != nil {
+		return false
+	}
+	fmt.Fprintf(j.app.stderr, "croft: %q lapsed while this machine or process stood still; nobody else was granted it, going on\n", lease.Key())
+	j.lease = lease
+	_ = j.child.AllowFor(lease.Remaining())
+	j.child.Thaw()
+	return true
+}
+
+// byTime reports whether a lease ended because time passed, not because somebody said so.
+func byTime(err error) bool {
+	var lost *croft.LostError
+	return errors.As(err, &lost) && (lost.Loss == croft.Expired || lost.Loss == croft.Unreachable)
+}
+
+// lost stops the command of a lease that has ended: at once if another may own the key already, in order if there is still time.
+func (j *job) lost(ctx context.Context, err error) error {
+	var lost *croft.LostError
+	if errors.As(err, &lost) {
+		j.status.loss = lost.Loss
+	}
+	orderly := j.lease.Remaining() > 0 && lost != nil && lost.Loss != croft.Superseded && lost.Loss != croft.TakenOver && lost.Loss != croft.Released
+	how := "killed"
+	if orderly {
+		how = "stopped"
+		_ = j.child.Terminate()
+		timer := time.NewTimer(min(j.opts.grace, j.lease.Remaining()))
+		select {
+		case <-j.child.Done():
+		case <-timer.C:
+			how = "killed after its grace"
+		}
+		timer.Stop()
+	}
+	message := fmt.Sprintf("%v; the command was %s", err, how)
+	if err := j.kill(ctx); err != nil {
+		message = err.Error() + "; " + message
+	} else {
+		if status, err := j.child.Wait(); err == nil {
+			j.status.command(status)
+		}
+		if orderly { // nothing of it lives, so others need not wait for the deadline
+			_ = j.lease.Fail(ctx)
+		}
+	}
+	return j.end(verdictLost, exitNotOwned, message)
+}
+
+// kill ends whatever is left of the command.
+func (j *job) kill(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, killTimeout)
+	defer cancel()
+	return j.child.Kill(ctx)
+}
+
+// end says how it went, in the last line on stderr and in the status file.
+func (j *job) end(v verdict, code int, message string) error {
+	message = j.app.redact(message)
+	j.status.verdict, j.status.exit, j.status.message = v, code, message
+	j.status.write(j.app.stderr)
+	switch {
+	case message == "":
+	case j.app.json && v != verdictFailed:
+		facts := map[string]any{"code": "unknown", "message": message, "key": j.lease.Key(), "token": j.lease.Token()}
+		if v == verdictLost {
+			facts["code"], facts["why"] = "not_owned", j.status.loss
+		}
+		j.app.print(map[string]any{"error": facts})
+	default:
+		fmt.Fprintf(j.app.stderr, "croft: %s\n", lines(message))
+	}
+	return exitError(code)
+}
+
+// environment is what the command finds, and the file with the lease it points to.
+func (j *job) environment() (env []string, clean func(), err error) {
+	dir, err := os.MkdirTemp("", "croft-")
+	if err != nil {
+		return nil, nil, err
+	}
+	clean = func() { _ = os.RemoveAll(dir) }
+	file := filepath.Join(dir, "lease")
+	if err := os.WriteFile(file, []byte(j.lease.Deed().Text()+"\n"), 0o600); err != nil {
+		clean()
+		return nil, nil, err
+	}
+	name, _, err := j.app.storeName()
+	if err != nil {
+		clean()
+		return nil, nil, err
+	}
+	return append(os.Environ(),
+		"CROFT_KEY="+j.lease.Key(),
+		"CROFT_TOKEN="+strconv.FormatInt(int64(j.lease.Token()), 10),
+		envStamp+"="+j.lease.Stamp().String(),
+		envLease+"=@"+file,
+		envStore+"="+name,
+		"CROFT_DEADLINE="+j.lease.Record().Deadline.Format(time.RFC3339Nano),
+	), clean, nil
+}
+
+// fileOf is the stream itself when it is a file, so that a terminal stays a terminal.
+func fileOf(stream any) *os.File {
+	f, _ := stream.(*os.File)
+	return f
+}

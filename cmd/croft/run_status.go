@@ -1,0 +1,123 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/supervise"
+)
+
+// verdict is how a run ended, in one word.
+type verdict string
+
+// The verdicts of a run. With done and failed the exit code is the command's own.
+const (
+	verdictRunning    verdict = "running"
+	verdictDone       verdict = "done"        // the command exited 0
+	verdictFailed     verdict = "failed"      // the command ended otherwise
+	verdictHeld       verdict = "held"        // not your turn: the command was not started
+	verdictLost       verdict = "lost"        // the lease ended before the command did
+	verdictNotStarted verdict = "not_started" // something kept the command from starting
+)
+
+// runStatus is what --status-file holds.
+type runStatus struct {
+	path    string
+	key     string
+	token   fence.Token
+	verdict verdict
+	exit    int
+	loss    croft.Loss
+	message string
+	started time.Time
+	ran     *supervise.Status
+}
+
+// newRunStatus makes sure that the outcome can be written before there is one.
+func newRunStatus(path, key string) (*runStatus, error) {
+	s := &runStatus{path: path, key: key, started: time.Now()}
+	if path == "" {
+		return s, nil
+	}
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return nil, invalid("status file: %v", err)
+	}
+	s.path = abs
+	s.verdict = verdictNotStarted
+	if err := s.save(); err != nil {
+		return nil, invalid("status file: %v; name a file in a directory that can be written", err)
+	}
+	return s, nil
+}
+
+// command notes how the command ended.
+func (s *runStatus) command(status supervise.Status) { s.ran = &status }
+
+// write saves the status as it is now. A status that cannot be written is said, and changes nothing.
+func (s *runStatus) write(stderr io.Writer) {
+	if err := s.save(); err != nil {
+		fmt.Fprintf(stderr, "croft: the status file could not be written: %v\n", err)
+	}
+}
+
+// save replaces the file, so that its readers never see half of it.
+func (s *runStatus) save() error {
+	if s.path == "" {
+		return nil
+	}
+	view := struct {
+		Key     string      `json:"key"`
+		Token   fence.Token `json:"token"`
+		Verdict verdict     `json:"verdict"`
+		Exit    *int        `json:"exit"`
+		By      string      `json:"by,omitempty"` // whose code exit is: "command" or "croft"
+		Command *int        `json:"command_exit"`
+		Signal  string      `json:"command_signal,omitempty"`
+		Loss    croft.Loss  `json:"loss,omitempty"`
+		Message string      `json:"message,omitempty"`
+		Started when        `json:"started"`
+		Ended   when        `json:"ended"`
+	}{Key: s.key, Token: s.token, Verdict: s.verdict, Loss: s.loss, Message: s.message, Started: when(s.started)}
+	if s.verdict != verdictRunning {
+		view.Exit, view.Ended, view.By = &s.exit, when(time.Now()), "croft"
+		if s.ran != nil && (s.verdict == verdictDone || s.verdict == verdictFailed) {
+			view.By = "command"
+		}
+	}
+	if s.ran != nil {
+		code := s.ran.ExitCode()
+		view.Command = &code
+		if s.ran.Signal != 0 {
+			view.Signal = s.ran.Signal.String()
+		}
+	}
+	data, err := json.Marshal(view)
+	if err != nil {
+		return err
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(s.path), "."+filepath.Base(s.path)+"-")
+	if err != nil {
+		return err
+	}
+	_, err = tmp.Write(append(data, '\n'))
+	if mode := tmp.Chmod(0o644); err == nil {
+		err = mode
+	}
+	if closed := tmp.Close(); err == nil {
+		err = closed
+	}
+	if err == nil {
+		err = os.Rename(tmp.Name(), s.path)
+	}
+	if err != nil {
+		_ = os.Remove(tmp.Name())
+	}
+	return err
+}
