@@ -78,6 +78,10 @@ func (a *app) keys(ctx context.Context, begun string) []string {
 		return nil
 	}
 	defer st.Close()
+	now, err := st.Now(ctx)
+	if err != nil {
+		return nil
+	}
 	var keys []string
 	for rec, err := range st.List(ctx, begun) {
 		if err != nil || len(keys) == completionKeys {
@@ -86,7 +90,8 @@ func (a *app) keys(ctx context.Context, begun string) []string {
 		if word(rec.Key) != rec.Key {
 			continue // no shell would get it back in one piece
 		}
-		keys = append(keys, cobra.CompletionWithDesc(rec.Key, string(rec.State)+" "+line(rec.Owner)))
+		state, _ := stateOf(rec, now)
+		keys = append(keys, cobra.CompletionWithDesc(rec.Key, state+" "+line(rec.Owner)))
 	}
 	return keys
 }
