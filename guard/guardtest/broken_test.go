@@ -1,0 +1,317 @@
+package guardtest
+
+import (
+	"context"
+	"errors"
+	"io"
+	"runtime"
+	"slices"
+	"testing"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
+)
+
+// guardWith is a Memory with one thing done wrong.
+type guardWith struct {
+	*Memory
+	write func(m *Memory, stamp fence.Stamp, content []byte) error
+	raise func(m *Memory, stamp fence.Stamp) (fence.Mark, error)
+	rekey func(m *Memory, key string) (fence.Mark, error)
+}
+
+func (g guardWith) Write(ctx context.Context, stamp fence.Stamp, r io.Reader) (guard.Receipt, error) {
+	if g.write == nil {
+		return g.Memory.Write(ctx, stamp, r)
+	}
+	content, err := readAll(ctx, r)
+	if err != nil {
+		return guard.Receipt{}, err
+	}
+	return guard.Receipt{}, g.write(g.Memory, stamp, content)
+}
+
+func (g guardWith) Raise(ctx context.Context, stamp fence.Stamp) (fence.Mark, error) {
+	if g.raise == nil || ctx.Err() != nil {
+		return g.Memory.Raise(ctx, stamp)
+	}
+	return g.raise(g.Memory, stamp)
+}
+
+func (g guardWith) Rekey(ctx context.Context, key, actor, note string) (fence.Mark, error) {
+	if g.rekey == nil || ctx.Err() != nil || guard.CheckRekey(key, actor, note) != nil {
+		return g.Memory.Rekey(ctx, key, actor, note)
+	}
+	return g.rekey(g.Memory, key)
+}
+
+// locked does one thing to the guard's state at a time; a guard that uses it twice for one write is not one step.
+func (m *Memory) locked(do func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	do()
+}
+
+// dawdle lets everybody else go first.
+func dawdle() {
+	for range 20 {
+		runtime.Gosched()
+	}
+}
+
+func (m *Memory) put(content []byte) { m.content, m.written = content, true }
+
+// deciding is a write that is one step but decides by another rule than the law.
+func deciding(admit func(m fence.Mark, s fence.Stamp) (fence.Mark, error)) guardWith {
+	return guardWith{
+		write: func(m *Memory, s fence.Stamp, content []byte) (err error) {
+			m.locked(func() {
+				var next fence.Mark
+				if next, err = admit(m.mark, s); err == nil {
+					m.mark = next
+					m.put(content)
+				}
+			})
+			return err
+		},
+		raise: func(m *Memory, s fence.Stamp) (mark fence.Mark, err error) {
+			m.locked(func() {
+				mark = m.mark
+				if m.mark == fence.Mark(s) {
+					return
+				}
+				if mark, err = admit(m.mark, s); err == nil {
+					m.mark = mark
+				}
+			})
+			return mark, err
+		},
+	}
+}
+
+// brokenGuards are wrong in ways guards have been wrong; each names a check that must notice.
+var brokenGuards = []struct {
+	name, noticed string
+	guard         guardWith
+}{
+	{
+		"checks, then writes", "law 3 with tokens in any order",
+		guardWith{write: func(m *Memory, s fence.Stamp, content []byte) (err error) {
+			var next fence.Mark
+			m.locked(func() { next, err = m.mark.Admit(s) })
+			if err == nil {
+				dawdle()
+				m.locked(func() { m.mark = next; m.put(content) })
+			}
+			return err
+		}},
+	},
+	{
+		"marks after the write", "law 3 with rising tokens",
+		guardWith{write: func(m *Memory, s fence.Stamp, content []byte) (err error) {
+			var next fence.Mark
+			m.locked(func() {
+				if next, err = m.mark.Admit(s); err == nil {
+					m.put(content)
+				}
+			})
+			if err == nil {
+				dawdle()
+				m.locked(func() {
+					if next.Token > m.mark.Token {
+						m.mark = next
+					}
+				})
+			}
+			return err
+		}},
+	},
+	{
+		"advances the mark, then writes without looking", "law 3 with tokens in any order",
+		guardWith{write: func(m *Memory, s fence.Stamp, content []byte) (err error) {
+			m.locked(func() { m.mark, err = m.mark.Admit(s) })
+			if err == nil {
+				dawdle()
+				m.locked(func() { m.put(content) })
+			}
+			return err
+		}},
+	},
+	{
+		"writes in two parts", "law 3 with rising tokens",
+		guardWith{write: func(m *Memory, s fence.Stamp, content []byte) (err error) {
+			m.locked(func() {
+				if m.mark, err = m.mark.Admit(s); err == nil {
+					m.put(content[:len(content)/2])
+				}
+			})
+			if err == nil {
+				dawdle()
+				m.locked(func() {
+					if m.mark == fence.Mark(s) {
+						m.put(content)
+					}
+				})
+			}
+			return err
+		}},
+	},
+	{
+		"never marks", "every row of the law through Write",
+		guardWith{write: func(m *Memory, s fence.Stamp, content []byte) (err error) {
+			m.locked(func() {
+				if _, err = m.mark.Admit(s); err == nil {
+					m.put(content)
+				}
+			})
+			return err
+		}},
+	},
+	{
+		"moves the mark when it refuses", "every row of the law through Write",
+		guardWith{write: func(m *Memory, s fence.Stamp, content []byte) (err error) {
+			m.locked(func() {
+				if _, err = m.mark.Admit(s); err == nil {
+					m.put(content)
+				}
+				m.mark = fence.Mark(s)
+			})
+			return err
+		}},
+	},
+	{
+		"writes when it refuses", "every row of the law through Write",
+		guardWith{write: func(m *Memory, s fence.Stamp, content []byte) (err error) {
+			m.locked(func() { m.mark, err = m.mark.Admit(s); m.put(content) })
+			return err
+		}},
+	},
+	{
+		"refuses what is equal", "every row of the law through Write",
+		deciding(func(m fence.Mark, s fence.Stamp) (fence.Mark, error) {
+			if s.Key == m.Key && s.Token == m.Token {
+				return m, &fence.StaleError{Presented: s, Newest: m}
+			}
+			return m.Admit(s)
+		}),
+	},
+	{
+		"ignores the grant", "every row of the law through Write",
+		deciding(func(m fence.Mark, s fence.Stamp) (fence.Mark, error) {
+			if m.Grant != "" && s.Check() == nil {
+				m.Grant = s.Grant
+			}
+			return m.Admit(s)
+		}),
+	},
+	{
+		"ignores the key", "every row of the law through Raise",
+		deciding(func(m fence.Mark, s fence.Stamp) (fence.Mark, error) {
+			if !m.IsZero() && s.Check() == nil {
+				m.Key = s.Key
+			}
+			return m.Admit(s)
+		}),
+	},
+	{
+		"ignores numbers", "numbered writes are admitted once and in order",
+		deciding(func(m fence.Mark, s fence.Stamp) (fence.Mark, error) { s.Seq = 0; return m.Admit(s) }),
+	},
+	{
+		"forgets the number at an unnumbered write", "numbered writes are admitted once and in order",
+		deciding(func(m fence.Mark, s fence.Stamp) (fence.Mark, error) {
+			next, err := m.Admit(s)
+			if err == nil {
+				next = fence.Mark(s)
+			}
+			return next, err
+		}),
+	},
+	{
+		"admits stamps that are none", "an invalid stamp changes nothing",
+		deciding(func(m fence.Mark, s fence.Stamp) (fence.Mark, error) {
+			if s.Check() != nil {
+				return m, nil
+			}
+			return m.Admit(s)
+		}),
+	},
+	{
+		"says no without saying why", "every row of the law through Write",
+		deciding(func(m fence.Mark, s fence.Stamp) (fence.Mark, error) {
+			next, err := m.Admit(s)
+			if errors.Is(err, fence.ErrStale) {
+				err = fence.ErrStale
+			}
+			return next, err
+		}),
+	},
+	{
+		"raises nothing", "a raise before the first read shuts the old owner out",
+		guardWith{raise: func(m *Memory, s fence.Stamp) (mark fence.Mark, err error) {
+			m.locked(func() { mark, err = m.mark.Raise(s) })
+			return mark, err
+		}},
+	},
+	{
+		"raises by writing nothing", "a raise writes nothing",
+		guardWith{raise: func(m *Memory, s fence.Stamp) (mark fence.Mark, err error) {
+			m.locked(func() {
+				if m.mark, err = m.mark.Raise(s); err == nil {
+					m.put(nil)
+				}
+				mark = m.mark
+			})
+			return mark, err
+		}},
+	},
+	{
+		"takes a second raise for a repeated write", "raising twice is the same as once",
+		guardWith{raise: func(m *Memory, s fence.Stamp) (mark fence.Mark, err error) {
+			m.locked(func() { m.mark, err = m.mark.Admit(s); mark = m.mark })
+			return mark, err
+		}},
+	},
+	{
+		"drops the floor when rekeyed", "rekey moves the resource and keeps the floor",
+		guardWith{rekey: func(m *Memory, key string) (mark fence.Mark, err error) {
+			m.locked(func() { m.mark = fence.Mark{Key: key}; mark = m.mark })
+			return mark, nil
+		}},
+	},
+	{
+		"keeps no audit of a rekey", "rekey moves the resource and keeps the floor",
+		guardWith{rekey: func(m *Memory, key string) (mark fence.Mark, err error) {
+			m.locked(func() { m.mark, err = m.mark.Rekey(key); mark = m.mark })
+			return mark, err
+		}},
+	},
+}
+
+func TestBrokenGuardsAreCaught(t *testing.T) {
+	for _, b := range brokenGuards {
+		t.Run(b.name, func(t *testing.T) {
+			mustNotice(t, b.noticed, func(testing.TB) Resource {
+				res := new(Memory).Resource()
+				g := b.guard
+				g.Memory = res.Open(t).Guard.(*Memory)
+				res.Open = func(testing.TB) Handle { return Artifact(g) }
+				return res
+			})
+		})
+	}
+}
+
+// mustNotice runs the suite on a broken guard; the named check, at least, must fail.
+func mustNotice(t *testing.T, by string, broken func(testing.TB) Resource) {
+	t.Helper()
+	if !slices.ContainsFunc(checks, func(c check) bool { return c.name == by }) {
+		t.Fatalf("there is no check %q", by)
+	}
+	failures := Failures(t, Harness{Make: broken})
+	if len(failures[by]) == 0 {
+		t.Errorf("not noticed by %q; noticed by %d others: %q", by, len(failures), failures)
+		return
+	}
+	t.Logf("noticed by %d of %d checks; %s: %s", len(failures), len(checks), by, failures[by][0])
+}

@@ -1,0 +1,144 @@
+package guardtest
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
+)
+
+// Memory is a guarded artifact in memory: the reference the suite is tried on, and a stand-in for tests of programs that write to guards. The zero
+// Memory is ready, has no content and no mark. It is safe for concurrent use.
+type Memory struct {
+	mu      sync.Mutex
+	mark    fence.Mark
+	content []byte
+	written bool
+	guarded bool
+	audit   string
+}
+
+var _ guard.Artifact = (*Memory)(nil)
+
+// Target names the resource.
+func (m *Memory) Target() string { return "memory" }
+
+// Close does nothing: there is nothing to let go of.
+func (m *Memory) Close() error { return nil }
+
+// Mark is the newest stamp admitted.
+func (m *Memory) Mark(ctx context.Context) (fence.Mark, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.mark, ctx.Err()
+}
+
+// Raise advances the mark without writing.
+func (m *Memory) Raise(ctx context.Context, stamp fence.Stamp) (fence.Mark, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return m.mark, err
+	}
+	next, err := m.mark.Raise(stamp)
+	if err == nil {
+		m.mark = next
+	}
+	return m.mark, err
+}
+
+// Rekey moves the resource to another key and keeps who did so, and why.
+func (m *Memory) Rekey(ctx context.Context, key, actor, note string) (fence.Mark, error) {
+	if err := guard.CheckRekey(key, actor, note); err != nil {
+		return fence.Mark{}, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return m.mark, err
+	}
+	next, err := m.mark.Rekey(key)
+	if err != nil {
+		return m.mark, err
+	}
+	m.audit = fmt.Sprintf("from %q by %s: %s", m.mark.Key, actor, note)
+	m.mark = next
+	return next, nil
+}
+
+// Write reads all of r, then replaces the content if the stamp is admitted.
+func (m *Memory) Write(ctx context.Context, stamp fence.Stamp, r io.Reader) (guard.Receipt, error) {
+	content, err := readAll(ctx, r)
+	if err != nil {
+		return guard.Receipt{}, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	next, err := m.mark.Admit(stamp)
+	if err != nil {
+		return guard.Receipt{}, err
+	}
+	adopted := m.written && !m.guarded
+	m.mark, m.content, m.written, m.guarded = next, content, true, true
+	return guard.Receipt{Mark: next, Bytes: int64(len(content)), Adopted: adopted}, nil
+}
+
+// Read is the content, and whether there is any.
+func (m *Memory) Read(ctx context.Context) ([]byte, bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.content), m.written, ctx.Err()
+}
+
+// Audit tells of the last Rekey.
+func (m *Memory) Audit(ctx context.Context) (string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.audit, ctx.Err()
+}
+
+// Put writes past the guard, as a program does that knows nothing of it.
+func (m *Memory) Put(content []byte) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.content, m.written = slices.Clone(content), true
+}
+
+// Resource is the suite's view of the guard; all handles are m itself.
+func (m *Memory) Resource() Resource {
+	return Resource{
+		Open:  func(testing.TB) Handle { return Artifact(m) },
+		Read:  m.Read,
+		Audit: m.Audit,
+	}
+}
+
+// readAll is io.ReadAll that does not outlast ctx; a Read that hangs is left behind.
+func readAll(ctx context.Context, r io.Reader) ([]byte, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	type result struct {
+		content []byte
+		err     error
+	}
+	done := make(chan result, 1)
+	go func() {
+		content, err := io.ReadAll(r)
+		done <- result{content, err}
+	}()
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case got := <-done:
+		if got.err != nil {
+			return nil, fmt.Errorf("reading the new content: %w", got.err)
+		}
+		return got.content, ctx.Err()
+	}
+}
