@@ -54,6 +54,7 @@ func (a *app) commands() []*cobra.Command {
 		a.takeoverCommand(),
 		a.revokeCommand(),
 
+		a.drillCommand(), a.drillWorkerCommand(),
 		a.doctorCommand(),
 		a.completionCommand(),
 		a.manCommand(),

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/croft-dev/croft/internal/drill"
+	"github.com/croft-dev/croft/store"
+)
+
+func (a *app) drillCommand() *cobra.Command {
+	var o drill.Options
+	c := &cobra.Command{
+		Use:     "drill",
+		GroupID: groupTool,
+		Short:   "Prove on your own store that stale owners are refused",
+		Long: `Play what goes wrong in practice, on the real store, with real processes, real pauses and real TTLs, and show what came of it:
+
+  pause      a worker is stopped in the middle of a write for longer than its lease lasts, is replaced, and wakes up: its renew,
+             its release, its late request and its writes must all be refused
+  cutoff     a worker cannot reach the store any more: its lease must end, in its own eyes, before another can have it
+  operator   the key is taken over by hand while a worker works
+  messages   a reply is lost; copies of requests arrive late
+  crash      a worker is killed in the middle of a write
+  rush       two dozen processes ask for one expired lease at the same moment
+
+Then it shows who held each key when, as the store remembers it.
+
+With --unguarded the workers write without the fence, as programs do that trust their lease: watch the sleeper's old result
+replace the new one.
+
+The drill uses keys of its own, croft-drill/…, which the store forgets as it forgets all that are no longer used, and files in a
+temporary folder, which it removes.
+
+Exit codes: 0 if everything was refused that should be, 1 if anything stale got through (so always with --unguarded) or
+something could not be tried, 14 if the store could not be reached.`,
+		Example: `  croft drill --store /shared/croft
+  croft drill --unguarded                    # the same without the fence
+  croft drill --dir /shared/out --ttl 10s    # guarded files where yours are, and more time for a slow store
+  croft drill --json | jq 'select(.ok == false)'`,
+		Args: takes(),
+		RunE: func(c *cobra.Command, _ []string) error {
+			return a.drill(c.Context(), o)
+		},
+	}
+	flags := c.Flags()
+	o.TTL = 2 * time.Second
+	flags.Var(&duration{value: &o.TTL, least: 500 * time.Millisecond, most: 10 * time.Minute, examples: "2s, 10s or 1m"}, "ttl", "TTL of the leases; the drill takes about three of them")
+	flags.StringVar(&o.Dir, "dir", "", "put the guarded files into a folder in this one (default the system's folder for temporary files)")
+	flags.BoolVar(&o.Unguarded, "unguarded", false, "write without the fence, and see what happens")
+	flags.BoolVar(&o.Keep, "keep", false, "leave the files and the keys as they are at the end")
+	_ = c.MarkFlagDirname("dir")
+	return c
+}
+
+// drillWorkerCommand is a worker of the drill, which starts it. It takes orders on standard input.
+func (a *app) drillWorkerCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    "drill-worker",
+		Hidden: true, // not for people
+		Short:  "Be a worker of the drill",
+		Args:   takes(),
+		RunE: func(c *cobra.Command, _ []string) error {
+			return drill.Serve(c.Context(), a.stdin, a.stdout)
+		},
+	}
+}
+
+func (a *app) drill(ctx context.Context, o drill.Options) error {
+	if drill.Supported != nil {
+		return drill.Supported
+	}
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	name, _, err := a.storeName()
+	if err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("the drill runs this program once more for every worker, and cannot find it: %w", err)
+	}
+	st, err := a.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+
+	o.Store, o.URL = st, name
+	o.Worker = func() *exec.Cmd {
+		return &exec.Cmd{Path: self, Args: []string{os.Args[0], "drill-worker"}}
+	}
+	if !a.json {
+		o.Progress = a.drillProgress()
+		fmt.Fprintf(a.stderr, "croft: drilling %s with a TTL of %s; this takes a while\n", word(store.Redact(name)), o.TTL)
+	}
+	report, err := drill.Run(ctx, o)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		a.printDrillJSON(report, store.Redact(name), o.Keep)
+	} else {
+		a.printDrill(report, o.Keep)
+	}
+	switch {
+	case report.Good():
+		return nil
+	case report.Unanswered():
+		return exitError(exitUnknown)
+	}
+	return exitError(exitFailed)
+}
+
+// drillProgress tells, on standard error, what happens while nothing seems to.
+func (a *app) drillProgress() func(scene, text string) {
+	var mu sync.Mutex
+	began := time.Now()
+	return func(scene, text string) {
+		if scene != "" {
+			text = fmt.Sprintf("%-8s  %s", scene, text)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		fmt.Fprintf(a.stderr, "croft: %4.1fs  %s\n", time.Since(began).Seconds(), text)
+	}
+}

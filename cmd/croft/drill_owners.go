@@ -1,0 +1,107 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/croft-dev/croft/internal/drill"
+)
+
+// printDrillOwners shows who held the keys when, as the store remembers it, on one axis for all scenes.
+func (a *app) printDrillOwners(r *drill.Report) {
+	end := r.Began
+	for _, scene := range r.Scenes {
+		for _, t := range scene.Terms {
+			end = later(end, t.Finished)
+			for _, at := range t.Refused {
+				end = later(end, at)
+			}
+		}
+	}
+	if !end.After(r.Began) {
+		return // nothing is known of any owner
+	}
+	const before = 68 // columns in front of the bars
+	columns := 48
+	if room, isTerminal := terminal(a.stdout); isTerminal {
+		columns = min(max(room-before, 16), 72)
+	}
+	axis := &timeAxis{from: r.Began, each: end.Sub(r.Began)/time.Duration(columns) + 1, columns: columns}
+
+	fmt.Fprintf(a.stdout, "\n%s  as the store remembers it; seconds since the start\n", a.palette().paint(bold, "owners"))
+	t := a.table("", "OWNER", "TOKEN", "CAUSE", "FROM", "TO", "ENDED", axis.labels())
+	for _, scene := range r.Scenes {
+		name := scene.Name
+		for _, term := range scene.Terms {
+			ended := strings.ReplaceAll(string(term.Ended), "_", " ")
+			if ended == "" {
+				ended = "held"
+			}
+			since := func(at time.Time) cell { return plainCell(fmt.Sprintf("%5.2f", at.Sub(r.Began).Seconds())) }
+			t.row(plainCell(name), plainCell(word(term.Owner)), plainCell(strconv.FormatInt(int64(term.Token), 10)), plainCell(string(term.Cause)),
+				since(term.Acquired), since(term.Finished), plainCell(ended), plainCell(axis.bar(term)))
+			name = ""
+		}
+	}
+	t.flush()
+	fmt.Fprintln(a.stdout, a.palette().paint(faint, "= holds the key   - holds it, but is stopped, cut off or dead   x tries something stale and is refused"))
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// timeAxis maps times to the columns of a line of text.
+type timeAxis struct {
+	from    time.Time
+	each    time.Duration // what one column stands for
+	columns int
+}
+
+func (x *timeAxis) column(t time.Time) int {
+	return min(max(int(t.Sub(x.from)/x.each), 0), x.columns-1)
+}
+
+// bar draws a term: held, held by somebody who is not there, and what was refused afterwards.
+func (x *timeAxis) bar(t drill.Term) string {
+	line := []byte(strings.Repeat(" ", x.columns))
+	first, last := x.column(t.Acquired), x.column(t.Finished)
+	for i := first; i <= max(first, last-1); i++ { // the column of its end belongs to the next owner
+		line[i] = '='
+		middle := x.from.Add(time.Duration(i)*x.each + x.each/2)
+		for _, gone := range t.Absent {
+			if middle.After(gone.From) && middle.Before(gone.To) {
+				line[i] = '-'
+			}
+		}
+	}
+	for _, at := range t.Refused {
+		line[x.column(at)] = 'x'
+	}
+	return strings.TrimRight(string(line), " ")
+}
+
+// labels is the axis itself: a number at every so many whole seconds.
+func (x *timeAxis) labels() string {
+	line := []byte(strings.Repeat(" ", x.columns))
+	total := x.each * time.Duration(x.columns)
+	apart := time.Second
+	for _, next := range []time.Duration{1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200} {
+		apart = next * time.Second
+		if total/apart <= time.Duration(x.columns/8) {
+			break
+		}
+	}
+	for at := time.Duration(0); at < total; at += apart {
+		label := "|" + strconv.Itoa(int(at/time.Second))
+		if i := int(at / x.each); i+len(label) <= x.columns {
+			copy(line[i:], label)
+		}
+	}
+	return strings.TrimRight(string(line), " ")
+}

@@ -1,0 +1,288 @@
+package drill
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// Options say where and how to drill.
+type Options struct {
+	// Store is the store under test, URL what workers open to reach the same one. Both are required.
+	Store store.Store
+	URL   string
+	// Worker makes the command of a worker process: a program that calls Serve with its standard input and output. Required.
+	Worker func() *exec.Cmd
+	// TTL is that of every lease; default 2 seconds. Everything waits for real.
+	TTL time.Duration
+	// Dir is the folder to put the guarded files into, in a folder of their own; default the system's folder for temporary files.
+	Dir string
+	// Unguarded leaves out the fence: workers replace their files without asking anybody.
+	Unguarded bool
+	// Keep leaves the files and the keys as they are at the end.
+	Keep bool
+	// Contenders is how many processes race for one expired lease; default 24.
+	Contenders int
+	// Target makes of a file's path the target that guard.Open takes; default the path itself.
+	Target func(path string) string
+	// Progress is told what happens, and in which scene; "" for the whole. It is called from several goroutines. Default: nobody is told.
+	Progress func(scene, text string)
+}
+
+// director runs one drill.
+type director struct {
+	o         Options
+	keys, dir string
+	client    *croft.Client
+	patience  time.Duration
+
+	mu      sync.Mutex
+	workers []*worker
+}
+
+// takes is how often a scene is played that a busy machine has spoilt.
+const takes = 3
+
+// Run plays all scenes and reports what happened. It returns an error, and no report, if the drill could not begin or ctx has ended. Either way no process
+// of it is left, and, unless Keep is set, no file and no held lease.
+func Run(ctx context.Context, o Options) (report *Report, err error) {
+	if Supported != nil {
+		return nil, Supported
+	}
+	d, err := newDirector(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	defer func() {
+		left := d.cleanUp()
+		if report != nil {
+			report.Left, report.Took = left, time.Since(began)
+		}
+	}()
+	if err := d.probe(ctx); err != nil {
+		return nil, err
+	}
+	report = &Report{Keys: d.keys, Dir: d.dir, TTL: d.o.TTL, Guarded: !d.o.Unguarded}
+	casts, err := d.callUp(ctx)
+	if err != nil {
+		return nil, err
+	}
+	report.Processes = len(d.workers)
+	if report.Began, err = d.o.Store.Now(ctx); err != nil {
+		return nil, store.Unknown(err)
+	}
+	d.say("", fmt.Sprintf("%d worker processes are up; playing %d scenes side by side", report.Processes, len(scripts)))
+	report.Scenes = make([]Scene, len(scripts))
+	var wg sync.WaitGroup
+	for i, script := range scripts {
+		wg.Go(func() { report.Scenes[i] = d.play(ctx, script, casts[i]) })
+	}
+	wg.Wait()
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	return report, nil
+}
+
+func newDirector(ctx context.Context, o Options) (*director, error) {
+	if o.TTL == 0 {
+		o.TTL = 2 * time.Second
+	}
+	if o.Contenders == 0 {
+		o.Contenders = 24
+	}
+	if o.Target == nil {
+		o.Target = func(path string) string { return path }
+	}
+	if o.Progress == nil {
+		o.Progress = func(string, string) {}
+	}
+	var id [3]byte
+	_, _ = rand.Read(id[:]) // never fails
+	name := hex.EncodeToString(id[:])
+	dir, err := os.MkdirTemp(o.Dir, "croft-drill-"+name+"-")
+	if err != nil {
+		return nil, fmt.Errorf("%w folder for the guarded files: %w; give one that can be written to with --dir", fence.ErrInvalid, err)
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return nil, err
+	}
+	return &director{
+		o: o, keys: "croft-drill/" + name + "/", dir: dir, patience: 30*time.Second + 2*o.TTL,
+		client: croft.New(o.Store, &croft.Options{Owner: "drill"}),
+	}, nil
+}
+
+func (d *director) say(scene, text string) { d.o.Progress(scene, text) }
+
+// probe finds out whether there is something to drill: a store that answers, and a guard that opens. Its errors are those of the store and the guard.
+func (d *director) probe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, d.patience)
+	defer cancel()
+	if _, err := d.o.Store.Now(ctx); err != nil {
+		return store.Unknown(err)
+	}
+	if d.o.Unguarded {
+		return nil
+	}
+	_, target := d.fileOf("probe")
+	g, err := guard.Open(ctx, target)
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	_, err = g.Mark(ctx)
+	return err
+}
+
+// callUp starts all workers of all scenes before the first is played: starting is work, and would disturb scenes under way.
+func (d *director) callUp(ctx context.Context) ([]map[string]*worker, error) {
+	casts := make([]map[string]*worker, len(scripts))
+	errs := make(chan error)
+	n := 0
+	room := make(chan struct{}, max(2, runtime.NumCPU()))
+	var mu sync.Mutex
+	for i, script := range scripts {
+		casts[i] = map[string]*worker{}
+		names := script.cast
+		for c := range script.contenders(d.o.Contenders) {
+			names = append(names[:len(names):len(names)], contender(c))
+		}
+		for _, owner := range names {
+			n++
+			go func() {
+				room <- struct{}{}
+				w, err := d.hire(ctx, owner)
+				<-room
+				mu.Lock()
+				casts[i][owner] = w
+				mu.Unlock()
+				errs <- err
+			}()
+		}
+	}
+	var err error
+	for range n {
+		err = errors.Join(err, <-errs)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return casts, d.rollCall(ctx, casts[0]["A"])
+}
+
+// hire starts a worker and has it open the store.
+func (d *director) hire(ctx context.Context, owner string) (*worker, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	w, err := start(d.o.Worker(), owner, d.patience)
+	if err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	d.workers = append(d.workers, w)
+	d.mu.Unlock()
+	if r := w.call(ctx, order{Do: doSetUp, Store: d.o.URL, Owner: owner}); r.Err != nil {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		return nil, store.Unknown(fmt.Errorf("a worker process cannot open the store: %s", r.Err.Message))
+	}
+	return w, nil
+}
+
+// rollCall makes sure that workers see what this process writes. In a store that lives in one process's memory they cannot.
+func (d *director) rollCall(ctx context.Context, w *worker) error {
+	lease, err := d.client.Acquire(ctx, d.keys+"roll-call", &croft.LeaseOptions{TTL: d.o.TTL})
+	if err != nil {
+		return err
+	}
+	r := w.call(ctx, order{Do: doLook, Key: lease.Key()})
+	if err := lease.Release(ctx); err != nil && !errors.Is(err, croft.ErrLost) && !errors.Is(err, croft.ErrNotOwned) {
+		return err
+	}
+	switch {
+	case r.Err != nil:
+		return store.Unknown(errors.New(r.Err.Message))
+	case r.Record.Token != lease.Token():
+		return fmt.Errorf("%w store for a drill: other processes do not see what this one writes to it; name one that processes share", fence.ErrInvalid)
+	}
+	return nil
+}
+
+// play plays a scene, and again if the machine was too busy for it to prove anything.
+func (d *director) play(ctx context.Context, sc script, cast map[string]*worker) Scene {
+	for take := 1; ; take++ {
+		name := sc.name
+		if take > 1 {
+			name += "-" + strconv.Itoa(take)
+		}
+		s := &stage{director: d, Scene: Scene{Name: sc.name, Story: sc.story, Key: d.keys + name}, cast: cast}
+		s.path, s.target = d.fileOf(name)
+		sc.play(ctx, s)
+		if s.stalled && take < takes && ctx.Err() == nil {
+			d.say(sc.name, "this machine stood still for a moment, so that proves nothing: once more")
+			continue
+		}
+		s.owners(ctx)
+		return s.Scene
+	}
+}
+
+// cleanUp ends every worker, lets go of every key that is still held, and removes the files. It returns the keys it could not let go of.
+func (d *director) cleanUp() (left []string) {
+	d.mu.Lock()
+	workers := d.workers
+	d.mu.Unlock()
+	for _, w := range workers {
+		w.kill()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) // not the caller's, which may have ended
+	defer cancel()
+	if !d.o.Keep {
+		left = d.release(ctx)
+		_ = os.RemoveAll(d.dir)
+	}
+	_ = d.client.Close()
+	return left
+}
+
+// release revokes what is still held.
+func (d *director) release(ctx context.Context) (left []string) {
+	now, err := d.o.Store.Now(ctx)
+	if err != nil {
+		return []string{d.keys}
+	}
+	var keys []string
+	for rec, err := range d.o.Store.List(ctx, d.keys) {
+		if err != nil {
+			return []string{d.keys}
+		}
+		if rec.StateAt(now) != tenure.Free {
+			keys = append(keys, rec.Key)
+		}
+	}
+	for _, key := range keys {
+		if _, err := d.client.Revoke(ctx, key, croft.ByHand{Note: "the drill is over"}); err != nil {
+			left = append(left, key)
+		}
+	}
+	return left
+}

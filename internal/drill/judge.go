@@ -1,0 +1,269 @@
+package drill
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// The judges. Each looks at what happened and says whether the laws allow it. They are pure: what they are given is all they know.
+
+// verdict is what a judge says.
+type verdict struct {
+	result        Result
+	happened      string
+	unknown       bool
+	before, after string
+}
+
+func ok(format string, args ...any) verdict {
+	return verdict{result: OK, happened: fmt.Sprintf(format, args...)}
+}
+
+func failed(format string, args ...any) verdict {
+	return verdict{result: Failed, happened: fmt.Sprintf(format, args...)}
+}
+
+func notDone(f *failure) verdict {
+	return verdict{result: NotDone, happened: f.Message, unknown: f.Kind == kindUnknown}
+}
+
+// then goes on to the next part of a step, if all was well so far.
+func (v verdict) then(next func() verdict) verdict {
+	if v.result != OK {
+		return v
+	}
+	n := next()
+	if n.result == OK {
+		n.happened = v.happened + ", " + n.happened
+	}
+	return n
+}
+
+// granted wants a grant of the given cause with a token above the previous owner's, and not before that owner's deadline.
+func granted(r reply, cause tenure.Cause, previous tenure.Record) verdict {
+	rec := r.Record
+	switch {
+	case r.Err.silent():
+		return notDone(r.Err)
+	case r.Err != nil:
+		return failed("refused: %s", r.Err.brief())
+	case !previous.IsZero() && rec.Token <= previous.Token:
+		return failed("granted with token %d, not above %d", rec.Token, previous.Token)
+	case cause == tenure.Expired && rec.Acquired.Before(previous.Deadline):
+		return failed("granted %s before %s's deadline", seconds(previous.Deadline.Sub(rec.Acquired)), previous.Owner)
+	case rec.Cause != cause:
+		return failed("granted (%s), which is not how it came about", rec.Cause)
+	case cause == tenure.Expired:
+		return ok("granted (expired) %s after %s's deadline", seconds(rec.Acquired.Sub(previous.Deadline)), previous.Owner)
+	}
+	return ok("granted (%s)", cause)
+}
+
+// held wants an acquire refused because the key is held under a token.
+func held(r reply, token fence.Token) verdict {
+	switch {
+	case r.Err.silent():
+		return notDone(r.Err)
+	case r.Err == nil:
+		return failed("granted, while another held it")
+	case r.Err.Kind != kindHeld || r.Err.Why != tenure.WhyHeld || r.Err.Token != token:
+		return failed("refused: %s, token %d", r.Err.brief(), r.Err.Token)
+	}
+	return ok("refused: %s", r.Err.brief())
+}
+
+// notOwned wants something done by an old owner refused, for one of these reasons.
+func notOwned(r reply, whys ...tenure.Why) verdict {
+	switch {
+	case r.Err.silent():
+		return notDone(r.Err)
+	case r.Err == nil:
+		return failed("accepted, although it is stale")
+	case r.Err.Kind != kindNotOwned:
+		return failed("refused, but as: %s", r.Err.brief())
+	case !slices.Contains(whys, r.Err.Why):
+		return failed("refused, but as %s instead of %s", r.Err.Why, whys[0])
+	}
+	return ok("refused: %s", r.Err.brief())
+}
+
+// holds wants the record to be still that of a grant: held, alive, its deadline no nearer than it was.
+func holds(rec, mine tenure.Record, now time.Time) verdict {
+	switch {
+	case rec.Token != mine.Token || rec.Grant != mine.Grant:
+		return failed("the key went from %s to %s", mine.Owner, nobody(rec.Owner))
+	case !rec.Alive(now) || rec.Deadline.Before(mine.Deadline):
+		return failed("%s's lease was ended or cut short by it", mine.Owner)
+	}
+	return ok("%s still holds it", mine.Owner)
+}
+
+// free wants the key to be nobody's, and its newest token to be the old one.
+func free(rec tenure.Record, token fence.Token, now time.Time) verdict {
+	if rec.StateAt(now) != tenure.Free || rec.Token != token {
+		return failed("the key went to %s", nobody(rec.Owner))
+	}
+	return ok("the key is free")
+}
+
+// accepted wants something done.
+func accepted(r reply, how string) verdict {
+	switch {
+	case r.Err.silent():
+		return notDone(r.Err)
+	case r.Err != nil:
+		return failed("refused: %s", r.Err.brief())
+	}
+	return ok("%s", how)
+}
+
+// written wants an owner's write admitted, and its text in the file.
+func written(r reply, text, after string) verdict {
+	if v := accepted(r, "written"); v.result != OK {
+		return v
+	}
+	if after != text {
+		return failed("accepted, but the file holds %q", after)
+	}
+	return ok("written")
+}
+
+// bounced wants a write refused as stale because another holds the key, and the file as it was.
+func bounced(r reply, before, after, holder string) verdict {
+	switch {
+	case before != after && r.Err != nil:
+		return verdict{result: Corrupted, happened: "refused, and yet the file changed", before: before, after: after}
+	case before != after && ownerOf(before) == holder:
+		return verdict{result: Corrupted, happened: "written over " + holder + "'s result", before: before, after: after}
+	case before != after:
+		return verdict{result: Corrupted, happened: "written, although it is " + holder + "'s turn", before: before, after: after}
+	case r.Err.silent():
+		return notDone(r.Err)
+	case r.Err == nil:
+		return failed("accepted, although it is stale")
+	case r.Err.Kind != kindStale:
+		return failed("refused, but as: %s", r.Err.brief())
+	}
+	return ok("refused by the fence, the file is untouched")
+}
+
+// whole wants the file to hold what it held before its writer died.
+func whole(before, after string) verdict {
+	if before != after {
+		return failed("the file holds %q", after)
+	}
+	return ok("the file is whole and as before")
+}
+
+// over wants a lease's context to have ended for one of these reasons.
+func over(r reply, losses ...string) verdict {
+	switch {
+	case r.Err.silent():
+		return notDone(r.Err)
+	case !slices.Contains(losses, r.Loss):
+		return failed("over, but as %s", r.Loss)
+	}
+	return ok("over (%s)", r.Loss)
+}
+
+// inTime wants a lease's context to have ended before the store's deadline, which is given on this machine's clock. stalled says that it was late by
+// less than the machine stood still: that proves nothing.
+func inTime(r reply, deadline time.Time) (v verdict, stalled bool) {
+	if v := over(r, "unreachable", "expired"); v.result != OK {
+		return v, false
+	}
+	late := r.At.Sub(deadline)
+	switch {
+	case late < 0:
+		return ok("over (%s) %s before the deadline", r.Loss, seconds(-late)), false
+	case late <= r.Stall:
+		return notDone(&failure{Kind: kindFailed, Message: fmt.Sprintf(
+			"the machine stood still for %s: too busy to tell; try a longer --ttl", seconds(r.Stall))}), true
+	}
+	return failed("over (%s) only %s after the deadline", r.Loss, seconds(late)), false
+}
+
+// once wants an acquire whose first answer was lost to have been granted once: asked again, it got the same token.
+func once(r reply, rec tenure.Record) verdict {
+	switch {
+	case r.Err.silent():
+		return notDone(r.Err)
+	case r.Err != nil:
+		return failed("refused: %s", r.Err.brief())
+	case len(r.Tokens) < 2:
+		return notDone(&failure{Kind: kindFailed, Message: "no reply was lost"})
+	case slices.Min(r.Tokens) != slices.Max(r.Tokens), r.Record.Token != r.Tokens[0], rec.Token != r.Tokens[0], rec.Terms != 1:
+		return failed("granted %d times", max(2, int(rec.Terms)))
+	}
+	return ok("asked again: same token, granted once")
+}
+
+// oneWinner wants exactly one of many contenders granted, and all others told who it is.
+func oneWinner(replies []reply, rec tenure.Record) verdict {
+	var winners []fence.Token
+	for _, r := range replies {
+		switch {
+		case r.Err == nil:
+			winners = append(winners, r.Record.Token)
+		case r.Err.silent():
+			return notDone(r.Err)
+		case r.Err.Kind != kindHeld:
+			return failed("one was refused, but as: %s", r.Err.brief())
+		}
+	}
+	if len(winners) != 1 {
+		return failed("%d of %d were granted", len(winners), len(replies))
+	}
+	for _, r := range replies {
+		if r.Err != nil && r.Err.Token != winners[0] {
+			return failed("one was told of token %d, not of the winner's", r.Err.Token)
+		}
+	}
+	if rec.Token != winners[0] || rec.Terms != 2 {
+		return failed("one was told so, but the key has had %d owners", rec.Terms)
+	}
+	return ok("1 granted, %d told \"held by another\"", len(replies)-1)
+}
+
+// raised wants an operator's takeover to have put up every fence the holder named.
+func raised(r reply, named int) verdict {
+	switch {
+	case r.Unraised > 0 || r.Raised != named:
+		return failed("%d of %d fences raised", r.Raised, named)
+	case named == 0:
+		return ok("no fence was named")
+	}
+	return ok("fence raised")
+}
+
+// result is what an owner writes: one line that says whose it is.
+func result(n int, owner string, token fence.Token) string {
+	return fmt.Sprintf("result %d by %s, token %d", n, owner, token)
+}
+
+// ownerOf is who wrote a result.
+func ownerOf(text string) string {
+	_, rest, _ := strings.Cut(text, " by ")
+	owner, _, _ := strings.Cut(rest, ",")
+	return owner
+}
+
+func nobody(owner string) string {
+	if owner == "" {
+		return "nobody"
+	}
+	return owner
+}
+
+// seconds is a duration as people compare them here: in seconds, to the hundredth or, below that, the thousandth.
+func seconds(d time.Duration) string {
+	if d < 100*time.Millisecond {
+		return fmt.Sprintf("%.3fs", d.Seconds())
+	}
+	return fmt.Sprintf("%.2fs", d.Seconds())
+}

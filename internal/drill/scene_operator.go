@@ -1,0 +1,44 @@
+package drill
+
+import (
+	"context"
+
+	"github.com/croft-dev/croft/tenure"
+)
+
+// playOperator is a takeover by hand, as croft takeover does it, while the worker is awake and busy.
+func playOperator(ctx context.Context, s *stage) {
+	a, operator := s.cast["A"], s.cast["operator"]
+	first, ok := s.begin(ctx)
+	if !ok {
+		return
+	}
+	named := 1
+	if s.target == "" {
+		named = 0
+	}
+	r := operator.call(ctx, order{Do: doTakeOver, Key: s.Key, Target: s.target, Path: s.path, TTL: s.await(), Note: "a drill"})
+	mine := r.Record
+	if !s.step("takeover", "an operator takes the key over", "granted at once, fence raised",
+		granted(r, tenure.Operator, first).then(func() verdict { return raised(r, named) })) {
+		return
+	}
+	s.stale("A", "stale-write", "A writes before the operator has", "refused: the fence was raised",
+		s.overwrites(ctx, a, result(2, "A", first.Token), "operator"))
+	s.stale("A", "stale-renew", "A renews its lease", "refused, the operator's untouched",
+		notOwned(a.call(ctx, order{Do: doRenew}), tenure.WhyTakenOver).
+			then(func() verdict { return s.untouched(ctx, mine) }))
+	s.stale("A", "stale-resume", "A asks to resume its lease", "refused, the operator's untouched",
+		notOwned(a.call(ctx, order{Do: doRenew, Resume: true}), tenure.WhyTakenOver).
+			then(func() verdict { return s.untouched(ctx, mine) }))
+	s.stale("A", "stale-release", "A releases its lease", "refused, the operator's untouched",
+		notOwned(a.call(ctx, order{Do: doRelease}), tenure.WhyTakenOver).
+			then(func() verdict { return s.untouched(ctx, mine) }))
+	s.step("lease-context", "A's lease, in A's own eyes", "over at its next renewal",
+		over(a.call(ctx, order{Do: doEnd, Wait: s.await()}), "taken_over"))
+	if !s.step("operator-write", "the operator writes", "written", s.publishes(ctx, operator, result(3, "operator", mine.Token))) {
+		return
+	}
+	s.stale("A", "late-write", "A writes once more", "refused, the file stays", s.overwrites(ctx, a, result(4, "A", first.Token), "operator"))
+	s.step("operator-release", "the operator releases the key", "accepted", accepted(operator.call(ctx, order{Do: doRelease}), "released"))
+}

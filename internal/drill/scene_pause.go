@@ -1,0 +1,65 @@
+package drill
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/croft-dev/croft/tenure"
+)
+
+// playPause is the whole of the trouble in one scene: a worker that was presumed dead, was replaced, and is awake again with a half-finished
+// result. It does not look at its lease, and tries everything it could do while it held it.
+func playPause(ctx context.Context, s *stage) {
+	a, b := s.cast["A"], s.cast["B"]
+	first, ok := s.begin(ctx)
+	if !ok {
+		return
+	}
+	half := a.call(ctx, order{Do: doBegin, Text: result(2, "A", first.Token)})
+	if half.Err == nil {
+		half.Err = s.leave(a, a.pause, fmt.Sprintf("A is stopped (SIGSTOP) in the middle of a write, for longer than its %s", s.o.TTL))
+	}
+	if !s.step("pause", "A is stopped in the middle of a write", "stopped", accepted(half, "stopped")) {
+		return
+	}
+	second, ok := s.succeed(ctx, "B waits for the key")
+	if !ok {
+		return
+	}
+	if !s.step("newer-write", "B writes", "written", s.publishes(ctx, b, result(3, "B", second.Token))) {
+		return
+	}
+
+	woken := time.Now()
+	if err := a.wake(); err != nil {
+		s.step("wake", "A wakes up", "awake", notDone(failureOf(err)))
+		return
+	}
+	s.note("A", returns)
+	s.say(s.Name, "B has the key and has written; A wakes up (SIGCONT) and goes on as if nothing had happened")
+
+	// First what was under way: nothing else has had time to tell A anything.
+	r, before, after := s.write(ctx, a, order{Do: doFinish})
+	s.stale("A", "half-finished-write", "A wakes up and finishes its write", "refused, the file stays B's", bounced(r, before, after, "B"))
+	r = a.call(ctx, order{Do: doEnd})
+	s.step("lease-context", "A's lease, in A's own eyes", "over",
+		over(r, "expired", "superseded", "unreachable").then(func() verdict {
+			return verdict{result: OK, happened: seconds(r.At.Sub(woken)) + " after waking"}
+		}))
+	s.stale("A", "stale-renew", "A renews its lease", "refused, B's lease untouched",
+		notOwned(a.call(ctx, order{Do: doRenew}), tenure.WhySuperseded).
+			then(func() verdict { return s.untouched(ctx, second) }))
+	s.stale("A", "stale-resume", "A asks to resume its lease", "refused, B's lease untouched",
+		notOwned(a.call(ctx, order{Do: doRenew, Resume: true}), tenure.WhySuperseded).
+			then(func() verdict { return s.untouched(ctx, second) }))
+	s.stale("A", "stale-release", "A releases its lease", "refused, B's lease untouched",
+		notOwned(a.call(ctx, order{Do: doRelease}), tenure.WhySuperseded).
+			then(func() verdict { return s.untouched(ctx, second) }))
+	s.stale("A", "stale-acquire", "A's first request arrives once more", "refused, B's lease untouched",
+		notOwned(a.call(ctx, order{Do: doRepeat}), tenure.WhySuperseded).
+			then(func() verdict { return s.untouched(ctx, second) }))
+	s.stale("A", "stale-write", "A writes something new", "refused, the file stays B's",
+		s.overwrites(ctx, a, result(4, "A", first.Token), "B"))
+	s.step("newer-goes-on", "B renews, writes and releases", "all accepted", s.goesOn(ctx, b, result(5, "B", second.Token)))
+}

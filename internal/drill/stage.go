@@ -1,0 +1,173 @@
+package drill
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/croft-dev/croft/tenure"
+)
+
+// stage is where one scene is played: its key, its file, its workers, and the record of what happened.
+type stage struct {
+	*director
+	Scene
+	path, target string
+	cast         map[string]*worker
+	marks        []mark
+	// stalled asks for the scene to be played again: the machine was too busy for it to prove anything.
+	stalled bool
+}
+
+// mark is something the director did to an owner, or saw refused, on this machine's clock.
+type mark struct {
+	owner string
+	kind  markKind
+	at    time.Time
+}
+
+type markKind int
+
+const (
+	leaves markKind = iota // stopped, cut off or killed
+	returns
+	refusal
+)
+
+func (s *stage) note(owner string, k markKind) {
+	s.marks = append(s.marks, mark{owner, k, time.Now()})
+}
+
+// step records what became of something that was tried. It returns whether all was well: what rests on the step is left out otherwise.
+func (s *stage) step(name, tried, expected string, v verdict) bool {
+	s.Steps = append(s.Steps, Step{
+		Name: s.Name + "/" + name, Tried: tried, Expected: expected, Happened: v.happened, Result: v.result,
+		Unknown: v.unknown, Before: v.before, After: v.after,
+	})
+	return v.result == OK
+}
+
+// stale is step for what an old owner tries.
+func (s *stage) stale(owner, name, tried, expected string, v verdict) {
+	if v.result == OK {
+		s.note(owner, refusal)
+	}
+	s.step(name, tried, expected, v)
+}
+
+// acquire is the order to take the scene's key.
+func (s *stage) acquire(wait time.Duration) order {
+	return order{Do: doAcquire, Key: s.Key, Target: s.target, Path: s.path, TTL: s.o.TTL, Wait: wait}
+}
+
+// await is how long to wait for a key that comes free by itself: a bound on hanging.
+func (s *stage) await() time.Duration { return 3*s.o.TTL + s.patience }
+
+// write gives an order that may change the file, and tells what was in it before and after.
+func (s *stage) write(ctx context.Context, w *worker, o order) (r reply, before, after string) {
+	before, err := content(s.path)
+	if err == nil {
+		r = w.call(ctx, o)
+		after, err = content(s.path)
+	}
+	if err != nil {
+		r.Err = failureOf(err)
+	}
+	return r, before, after
+}
+
+// publishes has the present owner write, and judges that it worked.
+func (s *stage) publishes(ctx context.Context, w *worker, text string) verdict {
+	r, _, after := s.write(ctx, w, order{Do: doWrite, Text: text})
+	return written(r, text, after)
+}
+
+// overwrites has an old owner write, and judges that it bounced.
+func (s *stage) overwrites(ctx context.Context, w *worker, text, holder string) verdict {
+	r, before, after := s.write(ctx, w, order{Do: doWrite, Text: text})
+	return bounced(r, before, after, holder)
+}
+
+// record reads the scene's record and the store's time, this process's own way.
+func (s *stage) record(ctx context.Context) (rec tenure.Record, now time.Time, f *failure) {
+	ctx, cancel := context.WithTimeout(ctx, s.patience)
+	defer cancel()
+	rec, err := s.o.Store.Get(ctx, s.Key)
+	if err == nil {
+		now, err = s.o.Store.Now(ctx)
+	}
+	return rec, now, failureOf(err)
+}
+
+// untouched judges that a grant still holds the key.
+func (s *stage) untouched(ctx context.Context, mine tenure.Record) verdict {
+	rec, now, f := s.record(ctx)
+	if f != nil {
+		return notDone(f)
+	}
+	return holds(rec, mine, now)
+}
+
+// goesOn judges that the present owner has lost nothing: it renews, writes and releases.
+func (s *stage) goesOn(ctx context.Context, w *worker, text string) verdict {
+	return accepted(w.call(ctx, order{Do: doRenew}), "renewed").
+		then(func() verdict { return s.publishes(ctx, w, text) }).
+		then(func() verdict { return accepted(w.call(ctx, order{Do: doRelease}), "released") })
+}
+
+// leave stops, kills or cuts off a worker.
+func (s *stage) leave(w *worker, how func() error, say string) *failure {
+	if err := how(); err != nil {
+		return failureOf(fmt.Errorf("%s could not be stopped: %w", w.owner, err))
+	}
+	s.note(w.owner, leaves)
+	s.say(s.Name, say)
+	return nil
+}
+
+// offset is how far the store's clock is ahead of this machine's, at least: an answer takes time.
+func (d *director) offset(ctx context.Context) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, d.patience)
+	defer cancel()
+	before := time.Now()
+	now, err := d.o.Store.Now(ctx)
+	return now.Sub(before), err
+}
+
+// owners fills in who held the key when, from the store's own history.
+func (s *stage) owners(ctx context.Context) {
+	rec, now, f := s.record(ctx)
+	offset, err := s.offset(ctx)
+	if f != nil || err != nil {
+		return
+	}
+	for _, t := range rec.History {
+		term := Term{Owner: t.Owner, Token: t.Token, Cause: t.Cause, Acquired: t.Acquired, Finished: t.Finished, Ended: t.Ended}
+		if term.Finished.IsZero() {
+			term.Finished = now
+		}
+		// What befell an owner before its term is not part of it: contenders and operators have one each.
+		marks := slices.DeleteFunc(slices.Clone(s.marks), func(m mark) bool { return m.owner != t.Owner })
+		for _, m := range marks {
+			switch at := m.at.Add(offset); m.kind {
+			case leaves:
+				term.Absent = append(term.Absent, Span{at, now})
+			case returns:
+				term.Absent[len(term.Absent)-1].To = at
+			case refusal:
+				term.Refused = append(term.Refused, at)
+			}
+		}
+		s.Terms = append(s.Terms, term)
+	}
+}
+
+func (d *director) fileOf(scene string) (path, target string) {
+	path = filepath.Join(d.dir, scene+".txt")
+	if d.o.Unguarded {
+		return path, ""
+	}
+	return path, d.o.Target(path)
+}
