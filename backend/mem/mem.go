@@ -26,8 +26,7 @@ type Options struct {
 // Store is a handle on leases in memory. It forgets records only when Sweep is called: nothing happens in it that a test has not asked for.
 type Store struct {
 	*cas.Store
-	reg       *register
-	retention time.Duration
+	reg *register
 }
 
 // New makes an empty store. o may be nil.
@@ -39,19 +38,20 @@ func New(o *Options) *Store {
 	if now == nil {
 		now = time.Now
 	}
-	return open(newRegister(now), o.Retention)
+	return (&Store{reg: newRegister(now)}).Open(o)
 }
 
-func open(reg *register, retention time.Duration) *Store {
+// Open returns another handle on the same leases and the same clock, as another client has. Closing one leaves the others open. o may be nil; its
+// Now is not used.
+func (s *Store) Open(o *Options) *Store {
+	if o == nil {
+		o = &Options{}
+	}
 	return &Store{
-		Store:     cas.New(reg, &cas.Options{Retention: retention, SweepEvery: -1}),
-		reg:       reg,
-		retention: retention,
+		Store: cas.New(s.reg, &cas.Options{Retention: o.Retention, SweepEvery: -1}),
+		reg:   s.reg,
 	}
 }
-
-// Open returns another handle on the same leases, as another client has. Closing one leaves the others open.
-func (s *Store) Open() *Store { return open(s.reg, s.retention) }
 
 // Wipe forgets everything, as a store does that has lost its memory. Waiters are woken.
 func (s *Store) Wipe() { s.reg.wipe() }
@@ -76,5 +76,5 @@ func openURL(_ context.Context, u *url.URL) (store.Store, error) {
 	if shared.stores[u.Host] == nil {
 		shared.stores[u.Host] = New(nil)
 	}
-	return shared.stores[u.Host].Open(), nil
+	return shared.stores[u.Host].Open(nil), nil
 }

@@ -1,0 +1,127 @@
+package storetest
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/croft-dev/croft/tenure"
+)
+
+func facts() []check {
+	return []check{
+		{"every field is kept as it was given", everyField},
+		{"fields of the greatest length are kept", greatestFields},
+		{"texts of every kind are kept", oddTexts},
+		{"what is given out is the receiver's own", noAliasing},
+		{"nothing is remembered of an unknown key", unknownKey},
+	}
+}
+
+func everyField(t *trial) {
+	req := acquire("facts/fields", "ann@host")
+	req.Instance = "host/123/abc"
+	req.TTL = 90*time.Minute + 123457*time.Microsecond
+	req.Every = 7*24*time.Hour + time.Microsecond
+	req.HoldFor = time.Hour + 999999*time.Microsecond
+	req.Guards = []string{"file:///out/today.json", "redis://host/0#key", "file:///out/today.json"}
+	t.must(req)
+	t.must(report(req, "step 3 of 7"))
+	rec := t.get(t.store, req.Key)
+	if rec.Owner != req.Owner || rec.Instance != req.Instance || rec.TTL != req.TTL || rec.Every != req.Every ||
+		fmt.Sprint(rec.Guards) != fmt.Sprint(req.Guards) || rec.Progress != "step 3 of 7" || rec.Grant != req.Secret.Grant() {
+		t.Fatalf("asked for %+v, the record is %+v", req, rec)
+	}
+	t.must(release(req))
+	// The next term has nothing of the last but the period, and the guards that an operator has to raise.
+	t.must(takeover(req.Key))
+	rec = t.get(t.store, req.Key)
+	if rec.Instance != "" || rec.Progress != "" || !rec.ProgressAt.IsZero() || !rec.HoldUntil.IsZero() {
+		t.Fatalf("a takeover left of the term before it: %+v", rec)
+	}
+}
+
+func greatestFields(t *trial) {
+	name, text := strings.Repeat("n", tenure.MaxName), strings.Repeat("é", tenure.MaxText/2)
+	req := acquire("facts/greatest", name)
+	req.Instance = name
+	req.TTL, req.Every, req.HoldFor = tenure.MaxTTL, tenure.MaxPeriod, tenure.MaxPeriod
+	for range tenure.MaxGuards {
+		req.Guards = append(req.Guards, text)
+	}
+	t.must(req)
+	t.must(report(req, text))
+	for n := range t.many(tenure.HistoryLen+2, 6, 6) {
+		hand := takeover(req.Key)
+		hand.Owner, hand.Actor, hand.Note, hand.TTL = name, name, text, tenure.MaxTTL
+		hand.Instance = name[:200] + fmt.Sprint(n)
+		hand.Guards = req.Guards
+		t.must(hand)
+	}
+}
+
+func oddTexts(t *trial) {
+	for i, text := range oddWords() {
+		if len(text) > tenure.MaxName {
+			continue
+		}
+		key, name := fmt.Sprintf("facts/texts/%d", i), text
+		if strings.TrimSpace(text) == "" {
+			name = "x" + text // nobody is called nothing
+		}
+		req := acquire(key, name)
+		req.Instance = text
+		req.Guards = []string{text, "x" + text}
+		t.must(req)
+		t.must(report(req, text))
+		hand := reserve(key, name)
+		hand.Actor, hand.Note = name, name
+		t.must(hand)
+		t.must(acquire(key, name))
+	}
+}
+
+func noAliasing(t *trial) {
+	req := acquire("facts/own", "ann")
+	req.Guards = []string{"one", "two"}
+	a := t.must(req)
+	want := t.get(t.store, req.Key)
+	spoil := func(rec tenure.Record) {
+		for i := range rec.History {
+			rec.History[i].Owner = "spoilt"
+		}
+		for i := range rec.Guards {
+			rec.Guards[i] = "spoilt"
+		}
+	}
+	spoil(a.Record)
+	spoil(t.must(renew(req)).Record)
+	spoil(t.step(acquire(req.Key, "bob")).Record)
+	spoil(t.get(t.store, req.Key))
+	for _, rec := range t.list(t.store, "") {
+		spoil(rec)
+	}
+	req.Guards[0] = "spoilt"
+	got := t.get(t.store, req.Key)
+	want.Renewed, want.Deadline = got.Renewed, got.Deadline
+	if d := differ(want, got, wholeHistory); d != "" {
+		t.Fatalf("a record that was given out was changed, and the store's own with it: %s", d)
+	}
+}
+
+func unknownKey(t *trial) {
+	const key = "facts/unknown"
+	if rec := t.get(t.store, key); !rec.IsZero() {
+		t.Fatalf("Get of an unknown key: %+v", rec)
+	}
+	if records := t.list(t.store, key); len(records) != 0 {
+		t.Fatalf("List of an unknown prefix: %+v", records)
+	}
+	mine := acquire(key, "ann")
+	for _, req := range []tenure.Request{renew(mine), resume(mine), report(mine, "x"), release(mine), fail(mine)} {
+		t.refused(t.step(req), tenure.WhyUnknown)
+		if rec := t.get(t.store, key); !rec.IsZero() {
+			t.Fatalf("%s of an unknown key left %+v", req.Verb, rec)
+		}
+	}
+}

@@ -1,0 +1,180 @@
+package storetest
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/croft-dev/croft/tenure"
+)
+
+func periods() []check {
+	return []check{
+		{"once per period with jittered starts", oncePerPeriod},
+		{"work done is refused for half a period", refusedForHalfAPeriod},
+		{"work that failed or was lost is due at once", failedIsDue},
+		{"a hold keeps the key after success", holdAfterSuccess},
+		{"a hold does not outlast a failure", holdAfterFailure},
+		{"an operator is bound by neither hold nor period", operatorUnbound},
+	}
+}
+
+func everyHour(key, owner string) tenure.Request {
+	req := acquire(key, owner)
+	req.Every = time.Hour
+	return req
+}
+
+// oncePerPeriod starts the work on several machines in every slot, each early or late by less than a quarter of the period, as cron does. The work is
+// done once in every slot: no slot is skipped, none is done twice.
+func oncePerPeriod(t *trial) {
+	const key = "periods/jitter"
+	period := time.Hour
+	if t.Advance == nil {
+		// Where the clock is not ours, starts cannot be placed. The two neighbours of a slot's middle are tried instead.
+		t.oneSlotAfterAnother(key)
+		return
+	}
+	handles := t.handles(3)
+	start := t.now().Add(period)
+	for slot := range t.many(40, 10, 15) {
+		var starts []time.Duration
+		for range handles {
+			starts = append(starts, time.Duration(t.rand.Int64N(int64(period/2)-2))+1-period/4)
+		}
+		done := 0
+		for _, st := range inOrder(starts) {
+			t.pass(start.Add(time.Duration(slot) * period).Add(st.at))
+			req := everyHour(key, fmt.Sprintf("machine %d", st.of))
+			a := t.steps(handles[st.of], req)[0]
+			if a.Err != nil {
+				t.refused(a, tenure.WhyPeriod)
+				continue
+			}
+			done++
+			t.must(release(req))
+		}
+		if done != 1 {
+			t.Fatalf("slot %d, starts at %v: done %d times", slot, starts, done)
+		}
+	}
+}
+
+type jittered struct {
+	at time.Duration
+	of int
+}
+
+// inOrder sorts starts by time and remembers whose they are.
+func inOrder(starts []time.Duration) []jittered {
+	var all []jittered
+	for of, at := range starts {
+		i := len(all)
+		for i > 0 && all[i-1].at > at {
+			i--
+		}
+		all = append(all[:i], append([]jittered{{at, of}}, all[i:]...)...)
+	}
+	return all
+}
+
+func (t *trial) oneSlotAfterAnother(key string) {
+	period := 8 * brief
+	for range t.many(4, 2, 2) {
+		for _, owner := range []string{"ann", "bob", "cleo"} {
+			req := acquire(key, owner)
+			req.Every = period
+			if t.step(req).Err == nil {
+				t.must(release(req))
+			}
+		}
+		rec := t.get(t.store, key)
+		t.pass(rec.Succeeded.Add(period / 2))
+		req := acquire(key, "ann")
+		req.Every = period
+		t.must(req) // half a period after the start, to the microsecond or later
+		t.must(release(req))
+		t.pass(t.get(t.store, key).Succeeded.Add(period / 2))
+	}
+}
+
+func refusedForHalfAPeriod(t *trial) {
+	mine := everyHour("periods/half", "ann")
+	began := t.must(mine).Record.Acquired
+	t.must(release(mine))
+	a := t.step(everyHour(mine.Key, "bob"))
+	t.refused(a, tenure.WhyPeriod)
+	if rec := t.get(t.store, mine.Key); rec.Every != time.Hour || !rec.Succeeded.Equal(began) {
+		t.Fatalf("the record says every %s, succeeded %s; want 1h and %s", rec.Every, clockTime(rec.Succeeded), clockTime(began))
+	}
+	// Whoever does not ask for a period is not refused for one.
+	other := acquire(mine.Key, "bob")
+	t.must(other)
+	t.must(fail(other))
+	if t.Advance == nil {
+		return
+	}
+	t.pass(began.Add(time.Hour/2 - time.Microsecond))
+	t.refused(t.step(everyHour(mine.Key, "bob")), tenure.WhyPeriod)
+	t.Advance(time.Microsecond)
+	t.must(everyHour(mine.Key, "bob"))
+}
+
+func failedIsDue(t *trial) {
+	mine := everyHour("periods/failed", "ann")
+	t.must(mine)
+	t.must(fail(mine))
+	t.must(t.expiring(everyHour(mine.Key, "ann")))
+	t.expire(mine.Key)
+	mine = everyHour(mine.Key, "bob")
+	t.must(mine)
+	t.must(takeover(mine.Key))
+	t.must(revoke(mine.Key))
+	t.must(everyHour(mine.Key, "cleo"))
+}
+
+func holdAfterSuccess(t *trial) {
+	mine := acquire("periods/hold", "ann")
+	mine.HoldFor = long
+	a := t.must(mine)
+	if want := a.Now.Add(long); !a.Record.HoldUntil.Equal(want) {
+		t.Fatalf("held until %s, want %s", clockTime(a.Record.HoldUntil), clockTime(want))
+	}
+	t.must(release(mine))
+	for _, owner := range []string{"ann", "bob"} {
+		t.refused(t.step(acquire(mine.Key, owner)), tenure.WhyHold)
+	}
+	if t.Advance != nil {
+		t.pass(a.Record.HoldUntil.Add(-time.Microsecond))
+		t.refused(t.step(acquire(mine.Key, "bob")), tenure.WhyHold)
+	}
+	short := acquire("periods/hold/short", "ann")
+	short.HoldFor = brief
+	until := t.must(short).Record.HoldUntil
+	t.must(release(short))
+	t.pass(until)
+	t.must(acquire(short.Key, "bob"))
+}
+
+func holdAfterFailure(t *trial) {
+	mine := acquire("periods/hold/failed", "ann")
+	mine.HoldFor = 30 * 24 * time.Hour
+	t.must(mine)
+	t.must(fail(mine))
+	mine = t.expiring(acquire(mine.Key, "bob"))
+	mine.HoldFor = 30 * 24 * time.Hour
+	t.must(mine)
+	t.expire(mine.Key)
+	t.must(acquire(mine.Key, "cleo"))
+}
+
+func operatorUnbound(t *trial) {
+	for name, hand := range map[string]func(string) tenure.Request{
+		"takeover": takeover, "revoke": revoke, "reserve": func(key string) tenure.Request { return reserve(key, "bob") },
+	} {
+		mine := everyHour("periods/operator/"+name, "ann")
+		mine.HoldFor = long
+		t.must(mine)
+		t.must(release(mine))
+		t.must(hand(mine.Key))
+	}
+}

@@ -1,0 +1,74 @@
+package storetest
+
+import (
+	"time"
+
+	"github.com/croft-dev/croft/tenure"
+)
+
+// acquire asks for a key with a secret of its own.
+func acquire(key, owner string) tenure.Request {
+	return tenure.Request{
+		Verb: tenure.Acquire, Key: key, Secret: tenure.NewSecret(),
+		Owner: owner, Instance: owner + "#1", TTL: long,
+	}
+}
+
+// briefly is a request for a lease that runs out soon.
+func briefly(req tenure.Request) tenure.Request {
+	req.TTL = brief
+	return req
+}
+
+// The requests of a holder, by the request that it was granted for.
+
+func renew(of tenure.Request) tenure.Request {
+	return tenure.Request{Verb: tenure.Renew, Key: of.Key, Secret: of.Secret}
+}
+
+func resume(of tenure.Request) tenure.Request {
+	req := renew(of)
+	req.Resume = true
+	return req
+}
+
+func report(of tenure.Request, marker string) tenure.Request {
+	return tenure.Request{Verb: tenure.Report, Key: of.Key, Secret: of.Secret, Progress: marker}
+}
+
+func release(of tenure.Request) tenure.Request {
+	return tenure.Request{Verb: tenure.Release, Key: of.Key, Secret: of.Secret}
+}
+
+func fail(of tenure.Request) tenure.Request {
+	req := release(of)
+	req.Failed = true
+	return req
+}
+
+// stranger is the same request by somebody with another secret.
+func stranger(req tenure.Request) tenure.Request {
+	req.Secret = tenure.NewSecret()
+	return req
+}
+
+// The requests of an operator.
+
+func takeover(key string) tenure.Request {
+	return byHand(tenure.Takeover, key, "operator", long)
+}
+
+func reserve(key, owner string) tenure.Request {
+	return byHand(tenure.Reserve, key, owner, long)
+}
+
+func revoke(key string) tenure.Request {
+	return byHand(tenure.Revoke, key, "", 0)
+}
+
+func byHand(verb tenure.Verb, key, owner string, ttl time.Duration) tenure.Request {
+	return tenure.Request{
+		Verb: verb, Key: key, Secret: tenure.NewSecret(),
+		Owner: owner, TTL: ttl, Actor: "olga", Note: "the " + string(verb) + " of a check",
+	}
+}

@@ -1,0 +1,238 @@
+package storetest
+
+import (
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// scene is a state that a key can be in, and the requests that brought it there.
+type scene struct {
+	key string
+	// mine was made by "ann"; it may be over, or never have been sent. other was made by "bob", hand by an operator.
+	mine, other, hand tenure.Request
+}
+
+// A state is built in stages. After each the clock passes the moment that any stage returned.
+type state struct {
+	name   string
+	stages []func(t *trial, s *scene) time.Time
+}
+
+// at is a stage that sends requests and lets no time pass.
+func at(send func(s *scene) []tenure.Request) func(*trial, *scene) time.Time {
+	return func(t *trial, s *scene) time.Time {
+		for _, req := range send(s) {
+			t.must(req)
+		}
+		return time.Time{}
+	}
+}
+
+// over is a stage whose requests have lost their force when it ends.
+func over(send func(s *scene) []tenure.Request) func(*trial, *scene) time.Time {
+	return func(t *trial, s *scene) time.Time {
+		var rec tenure.Record
+		for _, req := range send(s) {
+			rec = t.must(req).Record
+		}
+		return rec.Quiet()
+	}
+}
+
+// states are all the situations in which a request can find a key.
+func states() []state {
+	type list = []tenure.Request
+	mine := func(s *scene) list { return list{s.mine} }
+	briefMine := func(s *scene) list { return list{briefly(s.mine)} }
+	other := func(s *scene) list { return list{s.other} }
+	every := func(d time.Duration) func(s *scene) list {
+		return func(s *scene) list { s.mine.Every = d; return list{s.mine, release(s.mine)} }
+	}
+	holdFor := func(d time.Duration) func(s *scene) list {
+		return func(s *scene) list { s.mine.HoldFor = d; return list{s.mine, release(s.mine)} }
+	}
+	type stages = []func(*trial, *scene) time.Time
+	return []state{
+		{"never held", nil},
+		{"held", stages{at(mine)}},
+		{"held by another", stages{at(other)}},
+		{"expired", stages{over(briefMine)}},
+		{"superseded", stages{over(briefMine), at(other)}},
+		{"released", stages{at(func(s *scene) list { return list{s.mine, release(s.mine)} })}},
+		{"released, then held by another", stages{at(func(s *scene) list { return list{s.mine, release(s.mine), s.other} })}},
+		{"released after failure", stages{at(func(s *scene) list { return list{s.mine, fail(s.mine)} })}},
+		{"taken over", stages{at(func(s *scene) list { return list{s.mine, s.hand} })}},
+		{"taken over, expired since", stages{over(func(s *scene) list { return list{s.mine, briefly(s.hand)} })}},
+		{"reserved", stages{at(func(s *scene) list { s.hand = reserve(s.key, "ann"); return list{s.mine, s.hand} })}},
+		{"reserved for another", stages{at(func(s *scene) list { s.hand = reserve(s.key, "bob"); return list{s.mine, s.hand} })}},
+		{"reservation over", stages{over(func(s *scene) list { s.hand = reserve(s.key, "bob"); return list{s.mine, briefly(s.hand)} })}},
+		{"revoked", stages{at(func(s *scene) list { s.hand = revoke(s.key); return list{s.mine, s.hand} })}},
+		{"on hold", stages{at(holdFor(long))}},
+		{"on hold after failure", stages{at(func(s *scene) list { s.mine.HoldFor = long; return list{s.mine, fail(s.mine)} })}},
+		{"hold over", stages{over(holdFor(brief))}},
+		{"done in this period", stages{at(every(long))}},
+		{"done in the last period", stages{over(every(brief))}},
+	}
+}
+
+// act is what somebody tries on a key in some state.
+type act struct {
+	name string
+	send func(s scene) []tenure.Request
+}
+
+// acts are all the requests there are, by those who may and by those who may not.
+func acts() []act {
+	type list = []tenure.Request
+	with := func(req tenure.Request, change func(*tenure.Request)) tenure.Request { change(&req); return req }
+	takeover := func(s scene) tenure.Request { return takeover(s.key) }
+	return []act{
+		{"acquire", func(s scene) list { return list{acquire(s.key, "ann")} }},
+		{"acquire by another", func(s scene) list { return list{acquire(s.key, "bob")} }},
+		{"acquire with the same secret", func(s scene) list { return list{s.mine} }},
+		{"acquire with the other's secret", func(s scene) list { return list{s.other} }},
+		{"acquire with the operator's secret", func(s scene) list {
+			return list{with(acquire(s.key, "ann"), func(q *tenure.Request) { q.Secret = s.hand.Secret })}
+		}},
+		{"acquire for a period", func(s scene) list {
+			return list{with(acquire(s.key, "ann"), func(q *tenure.Request) { q.Every = 3 * long })}
+		}},
+		{"acquire with a hold", func(s scene) list {
+			return list{with(acquire(s.key, "ann"), func(q *tenure.Request) { q.HoldFor = long })}
+		}},
+		{"acquire above a token", func(s scene) list {
+			return list{with(acquire(s.key, "ann"), func(q *tenure.Request) { q.Above = tenure.MaxAbove - 7 })}
+		}},
+		{"renew", func(s scene) list { return list{renew(s.mine)} }},
+		{"renew with another TTL", func(s scene) list {
+			return list{with(renew(s.mine), func(q *tenure.Request) { q.TTL = 2 * long }), renew(s.mine)}
+		}},
+		{"renew to resume", func(s scene) list { return list{resume(s.mine)} }},
+		{"renew by a stranger", func(s scene) list { return list{stranger(renew(s.mine))} }},
+		{"resume by a stranger", func(s scene) list { return list{stranger(resume(s.mine))} }},
+		{"renew by the operator", func(s scene) list { return list{renew(s.hand), resume(s.hand)} }},
+		{"report", func(s scene) list { return list{report(s.mine, "half")} }},
+		{"report to resume", func(s scene) list {
+			return list{with(report(s.mine, "half"), func(q *tenure.Request) { q.Resume = true })}
+		}},
+		{"report by a stranger", func(s scene) list { return list{stranger(report(s.mine, "none"))} }},
+		{"release", func(s scene) list { return list{release(s.mine), release(s.mine)} }},
+		{"release after failure", func(s scene) list { return list{fail(s.mine), fail(s.mine)} }},
+		{"release by a stranger", func(s scene) list { return list{stranger(release(s.mine)), stranger(fail(s.mine))} }},
+		{"release by the operator", func(s scene) list { return list{release(s.hand)} }},
+		{"takeover", func(s scene) list { req := takeover(s); return list{req, req} }},
+		{"takeover with a used secret", func(s scene) list {
+			return list{with(takeover(s), func(q *tenure.Request) { q.Secret = s.mine.Secret })}
+		}},
+		{"takeover by the same operator again", func(s scene) list { return list{s.hand} }},
+		{"reserve", func(s scene) list { req := reserve(s.key, "ann"); return list{req, req} }},
+		{"reserve for another", func(s scene) list { return list{reserve(s.key, "bob")} }},
+		{"revoke", func(s scene) list { req := revoke(s.key); return list{req, req} }},
+	}
+}
+
+// transitions tries every act in every state.
+func transitions() []check {
+	var checks []check
+	for i, st := range states() {
+		checks = append(checks, check{st.name, func(t *trial) { t.everyAct(i, st) }})
+	}
+	return append(checks,
+		check{"law 7: a wrong grant changes nothing", wrongGrant},
+		check{"invalid requests touch nothing", invalidRequests},
+	)
+}
+
+func (t *trial) everyAct(nth int, st state) {
+	scenes := make([]scene, 0, len(acts()))
+	all := acts()
+	for i := range all {
+		// A slow store is asked a third of all in each state, another third in the next.
+		if t.Slow && i%3 != nth%3 {
+			continue
+		}
+		key := "transitions/" + st.name + "/" + all[i].name
+		scenes = append(scenes, scene{key: key, mine: acquire(key, "ann"), other: acquire(key, "bob"), hand: takeover(key)})
+	}
+	for _, stage := range st.stages {
+		var until time.Time
+		for i := range scenes {
+			if force := stage(t, &scenes[i]); force.After(until) {
+				until = force
+			}
+		}
+		if !until.IsZero() {
+			t.pass(until)
+		}
+	}
+	next := 0
+	for _, a := range all {
+		if next >= len(scenes) || scenes[next].key != "transitions/"+st.name+"/"+a.name {
+			continue
+		}
+		s := scenes[next]
+		next++
+		for _, req := range a.send(s) {
+			t.step(req)
+		}
+		// What comes after shows what the act has left: how the next term begins, and how the last ended.
+		last := acquire(s.key, "cleo")
+		t.step(last)
+		t.step(takeover(s.key))
+		t.step(renew(last))
+	}
+}
+
+func wrongGrant(t *trial) {
+	mine := acquire("laws/7", "ann")
+	t.must(mine)
+	before := t.get(t.store, mine.Key)
+	for _, req := range []tenure.Request{renew(mine), resume(mine), report(mine, "x"), release(mine), fail(mine)} {
+		a := t.step(stranger(req))
+		t.refused(a, tenure.WhyUnknown)
+		if d := differ(before, t.get(t.store, mine.Key), wholeHistory); d != "" {
+			t.Fatalf("%s with a wrong secret has changed the record: %s", req.Verb, d)
+		}
+	}
+	t.must(renew(mine))
+}
+
+func invalidRequests(t *trial) {
+	good := acquire("invalid/key", "ann")
+	t.must(good)
+	before := t.get(t.store, good.Key)
+	fresh := acquire(good.Key, "ann")
+	with := func(req tenure.Request, change func(*tenure.Request)) tenure.Request { change(&req); return req }
+	hand := takeover(good.Key)
+	for _, req := range []tenure.Request{
+		with(fresh, func(q *tenure.Request) { q.Verb = "seize" }),
+		with(fresh, func(q *tenure.Request) { q.Verb = "" }),
+		with(fresh, func(q *tenure.Request) { q.Secret = "guess" }),
+		with(fresh, func(q *tenure.Request) { q.Secret = "" }),
+		with(fresh, func(q *tenure.Request) { q.TTL = 0 }),
+		with(fresh, func(q *tenure.Request) { q.TTL = -time.Second }),
+		with(fresh, func(q *tenure.Request) { q.TTL = tenure.MaxTTL + 1 }),
+		with(fresh, func(q *tenure.Request) { q.Owner = "" }),
+		with(fresh, func(q *tenure.Request) { q.Owner = "two\nlines" }),
+		with(fresh, func(q *tenure.Request) { q.Above = -1 }),
+		with(fresh, func(q *tenure.Request) { q.Above = fence.MaxToken }),
+		with(fresh, func(q *tenure.Request) { q.Every = -1 }),
+		with(fresh, func(q *tenure.Request) { q.HoldFor = tenure.MaxPeriod + 1 }),
+		with(fresh, func(q *tenure.Request) { q.Guards = make([]string, tenure.MaxGuards+1) }),
+		with(fresh, func(q *tenure.Request) { q.Guards = []string{""} }),
+		with(renew(good), func(q *tenure.Request) { q.TTL = time.Microsecond }),
+		with(report(good, "x"), func(q *tenure.Request) { q.Progress = "bell\a" }),
+		with(hand, func(q *tenure.Request) { q.Actor = "" }),
+		with(hand, func(q *tenure.Request) { q.Note = " " }),
+	} {
+		if req.Check() == nil {
+			t.Fatalf("the suite's invalid request is valid: %+v", req)
+		}
+		t.step(req)
+	}
+	if d := differ(before, t.get(t.store, good.Key), wholeHistory); d != "" {
+		t.Fatalf("an invalid request has changed the record: %s", d)
+	}
+}

@@ -1,0 +1,235 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+const (
+	// long is a TTL that does not run out while a check runs, on any clock that is not advanced.
+	long = time.Hour
+	// brief is a TTL that can be waited for. Nothing is asserted of a brief lease that needs it to be still alive.
+	brief = 30 * time.Millisecond
+)
+
+// trial is one check under way on one place.
+type trial struct {
+	testing.TB
+	Harness
+	// store is the first handle on the place.
+	store   store.Store
+	options Options
+	opened  []store.Store
+	ctx     context.Context
+	rand    *rand.Rand
+}
+
+func newTrial(tb testing.TB, h Harness) *trial {
+	tb.Helper()
+	if h.Open == nil || h.Wipe == nil {
+		tb.Fatalf("storetest: the harness lacks Open or Wipe; both are required")
+	}
+	if h.Patience <= 0 {
+		h.Patience = 30 * time.Second
+	}
+	ctx, cancel := context.WithTimeout(tb.Context(), 10*h.Patience)
+	tb.Cleanup(cancel)
+	t := &trial{TB: tb, Harness: h, ctx: ctx, rand: rand.New(rand.NewPCG(seed(tb), 0))}
+	tb.Cleanup(func() { t.close() })
+	t.store = t.open()
+	return t
+}
+
+// seed is random, and written down so that a failure can be had again.
+func seed(tb testing.TB) uint64 {
+	if fixed := os.Getenv("STORETEST_SEED"); fixed != "" {
+		n, err := strconv.ParseUint(fixed, 10, 64)
+		if err != nil {
+			tb.Fatalf("STORETEST_SEED: %v", err)
+		}
+		return n
+	}
+	n := rand.Uint64()
+	tb.Logf("repeat with STORETEST_SEED=%d", n)
+	return n
+}
+
+// open opens one more handle on the place.
+func (t *trial) open() store.Store {
+	t.Helper()
+	st := t.Open(t.TB, t.options)
+	t.opened = append(t.opened, st)
+	return st
+}
+
+// close closes every handle.
+func (t *trial) close() {
+	t.Helper()
+	for _, st := range t.opened {
+		if err := st.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	}
+	t.opened = nil
+}
+
+// reopen closes every handle and opens the first again.
+func (t *trial) reopen() {
+	t.Helper()
+	t.close()
+	t.store = t.open()
+}
+
+// handles opens n handles, the trial's own among them.
+func (t *trial) handles(n int) []store.Store {
+	t.Helper()
+	all := []store.Store{t.store}
+	for len(all) < n {
+		all = append(all, t.open())
+	}
+	return all
+}
+
+// many is how often something is repeated: in full, on a slow store, in a short test.
+func (t *trial) many(full, slow, short int) int {
+	n := full
+	if t.Slow {
+		n = min(n, slow)
+	}
+	if testing.Short() {
+		n = min(n, short)
+	}
+	return n
+}
+
+// apply sends requests and makes sure that each has its one answer.
+func (t *trial) apply(st store.Store, requests ...tenure.Request) []store.Answer {
+	t.Helper()
+	answers := st.Apply(t.ctx, requests)
+	if len(answers) != len(requests) {
+		t.Fatalf("%d requests got %d answers; every request gets exactly one, in order", len(requests), len(answers))
+	}
+	return answers
+}
+
+// get reads a record.
+func (t *trial) get(st store.Store, key string) tenure.Record {
+	t.Helper()
+	rec, err := st.Get(t.ctx, key)
+	if err != nil {
+		t.Fatalf("Get(%q): %v", key, err)
+	}
+	return rec
+}
+
+// list reads the records under a prefix.
+func (t *trial) list(st store.Store, prefix string) []tenure.Record {
+	t.Helper()
+	var records []tenure.Record
+	for rec, err := range st.List(t.ctx, prefix) {
+		if err != nil {
+			t.Fatalf("List(%q): %v", prefix, err)
+		}
+		records = append(records, rec)
+	}
+	return records
+}
+
+// now reads the store's clock.
+func (t *trial) now() time.Time {
+	t.Helper()
+	now, err := t.store.Now(t.ctx)
+	if err != nil {
+		t.Fatalf("Now: %v", err)
+	}
+	return now
+}
+
+// pass lets the store's clock reach a moment: by moving it where that is possible, otherwise by waiting for it.
+func (t *trial) pass(until time.Time) {
+	t.Helper()
+	if whole := tenure.Time(until); whole.Before(until) {
+		until = whole.Add(time.Microsecond) // clocks of stores have no less
+	}
+	for {
+		left := until.Sub(t.now())
+		if left <= 0 {
+			return
+		}
+		if t.Advance != nil {
+			t.Advance(left)
+			if left = until.Sub(t.now()); left > 0 {
+				t.Fatalf("the harness advanced the clock and the store's Now is still %s short", left)
+			}
+			return
+		}
+		select {
+		case <-time.After(min(left, 50*time.Millisecond)):
+		case <-t.ctx.Done():
+			t.Fatalf("the store's clock did not reach %s in time", until)
+		}
+	}
+}
+
+// expiring is a request for what is about to expire: briefly where that has to be waited for. Then nothing may be asserted of it that
+// needs it to be still alive.
+func (t *trial) expiring(req tenure.Request) tenure.Request {
+	if t.Advance == nil {
+		return briefly(req)
+	}
+	return req
+}
+
+// expire lets a key's lease or reservation run out and nothing else happen to it.
+func (t *trial) expire(key string) {
+	t.Helper()
+	t.pass(t.get(t.store, key).Deadline)
+}
+
+// resolve sends a request until its outcome is known. It is for goroutines that contend: it reports a store that never answers and returns
+// what there is.
+func (t *trial) resolve(st store.Store, req tenure.Request) store.Answer {
+	for try := 0; ; try++ {
+		answers := st.Apply(t.ctx, []tenure.Request{req})
+		if len(answers) != 1 {
+			t.Errorf("one request got %d answers", len(answers))
+			return store.Answer{Err: store.ErrUnknown}
+		}
+		if !errors.Is(answers[0].Err, store.ErrUnknown) {
+			return answers[0]
+		}
+		var wait time.Duration // none at first: most faults are over as soon as they are seen
+		if try > 3 {
+			wait = min(time.Millisecond<<min(try-4, 8), t.Patience/10)
+		}
+		select {
+		case <-time.After(wait):
+		case <-t.ctx.Done():
+			t.Errorf("%s of %q is still unknown when the check's time is over: %v", req.Verb, req.Key, answers[0].Err)
+			return answers[0]
+		}
+	}
+}
+
+// together calls f once for each of n contenders, all released at one moment.
+func (t *trial) together(n int, f func(i int)) {
+	start := make(chan struct{})
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			<-start
+			f(i)
+		})
+	}
+	close(start)
+	all.Wait()
+}
