@@ -97,15 +97,16 @@ func Start(ctx context.Context, args []string, opts *Options) (*Child, error) {
 	}
 	foreground := c.tty.lendAtOnce(o.Stdin, o.Stdout)
 	b, events, err := launch(ctx, args, &o, foreground)
+	if foreground {
+		c.tty.noteLent() // even if the command failed to start: it may have got that far
+	}
 	if err != nil {
 		c.endRelay()
+		c.tty.takeBack(true)
 		c.tty.close()
 		return nil, err
 	}
 	c.body = b
-	if foreground {
-		c.tty.noteLent()
-	}
 	go c.follow(events)
 	go c.relay()
 	return c, nil
@@ -133,7 +134,10 @@ func (o *Options) streams() (files []*os.File, done func(), err error) {
 		}
 		files[i] = null
 		before := done
-		done = func() { before(); null.Close() }
+		done = func() {
+			before()
+			_ = null.Close()
+		}
 	}
 	return files, done, nil
 }
@@ -146,7 +150,7 @@ func (c *Child) follow(events <-chan event) {
 			continue
 		}
 		c.mu.Lock()
-		c.tty.takeBack(e.status.Signal != 0)
+		c.tty.takeBack(e.status.Signal != 0 || e.err != nil)
 		c.mu.Unlock()
 		c.status, c.err = e.status, e.err
 		close(c.done)

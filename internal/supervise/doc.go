@@ -32,8 +32,9 @@
 //
 // [Child.Kill] first stops the whole tree, top down, walking until a walk finds nothing new, and only then kills it. Stopping first
 // means that no survivor sees its neighbour die and acts on it (the shell that goes on to the next line, the
-// reader that takes the end of a pipe for the end of the data), and that a tree which keeps forking cannot
-// outrun the walk: a stopped process keeps its place in the process table but cannot fork.
+// reader that takes the end of a pipe for the end of the data), and that a tree which keeps forking does not outrun
+// the walk: a stopped process keeps its place in the process table but cannot fork. (A true fork bomb, doubling faster
+// than /proc can be read, is killed only when it meets a limit such as ulimit -u; Kill goes on until then.)
 // Signals go through pidfds checked against the start time seen in the walk, so a recycled pid is never hit.
 //
 // # Terminal

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -11,6 +13,28 @@ import (
 // ticking is a piece of shell that adds to a note for ever.
 func (y *yard) ticking(name string) string {
 	return fmt.Sprintf("%s while :; do echo x >>%s; sleep 0.01; done", y.sign(name), y.path(name+"-ticks"))
+}
+
+// halted says whether a process stands still: stopped, or a shell that waits in the kernel for the child it vforked, which is stopped.
+func halted(p proc) bool { return p.stopped() || p.state == 'D' }
+
+// awaitOrders waits until the warden has carried out all it was told, an order to continue among it: signals are sent in order, and this
+// one stays pending where it can be seen, because the command is stopped.
+func awaitOrders(t *testing.T, c *Child, command proc) {
+	t.Helper()
+	if err := c.Signal(syscall.SIGWINCH); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "a pending signal", func() bool {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", command.pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, after, _ := strings.Cut(string(text), "ShdPnd:")
+		var mask uint64
+		_, err = fmt.Sscanf(after, "%x", &mask)
+		return err == nil && mask&(1<<(syscall.SIGWINCH-1)) != 0
+	})
 }
 
 func TestFreezeStopsTheWholeTreeAndThawContinuesIt(t *testing.T) {
@@ -30,8 +54,7 @@ func TestFreezeStopsTheWholeTreeAndThawContinuesIt(t *testing.T) {
 			sizes[name] = y.size(name + "-ticks")
 		}
 		for _, pid := range c.Alive() {
-			// D: a shell that waits in the kernel for the child it vforked, which is stopped.
-			if p, ok := readProc(pid); ok && !p.stopped() && p.state != 'D' {
+			if p, ok := readProc(pid); ok && !halted(p) {
 				t.Errorf("pid %d is %c, not stopped", pid, p.state)
 			}
 		}
@@ -75,13 +98,14 @@ func TestThawLeavesAloneWhatWasStoppedBefore(t *testing.T) {
 
 func TestAFrozenTreeStaysFrozenWhenTheCallerIsContinued(t *testing.T) {
 	y := newYard(t)
-	c := start(t, y.ticking("main"))
+	c := start(t, "trap : WINCH; "+y.ticking("main"))
 	main := y.signed("main")
 	if err := c.Freeze(bounded(t)); err != nil {
 		t.Fatal(err)
 	}
 	c.continued() // as at SIGCONT
-	if p, _ := readProc(main.pid); !p.stopped() {
+	awaitOrders(t, c, main)
+	if p, _ := readProc(main.pid); !halted(p) {
 		t.Errorf("main is %c", p.state)
 	}
 	c.Thaw()
@@ -92,12 +116,13 @@ func TestAFrozenTreeStaysFrozenWhenTheCallerIsContinued(t *testing.T) {
 func TestMayContinueKeepsAStoppedCommandStopped(t *testing.T) {
 	y := newYard(t)
 	asked := make(chan struct{}, 8)
-	c := startArgs(t, &Options{MayContinue: func() bool { asked <- struct{}{}; return false }}, "/bin/sh", "-c", y.ticking("main"))
+	c := startArgs(t, &Options{MayContinue: func() bool { asked <- struct{}{}; return false }}, "/bin/sh", "-c", "trap : WINCH; "+y.ticking("main"))
 	main := y.signed("main")
 	signalProc(t, main, syscall.SIGSTOP)
 	y.await("the stop", func() bool { p, _ := readProc(main.pid); return p.stopped() })
 	c.continued()
 	<-asked
+	awaitOrders(t, c, main)
 	if p, _ := readProc(main.pid); !p.stopped() {
 		t.Errorf("main was continued although it may not be: %c", p.state)
 	}

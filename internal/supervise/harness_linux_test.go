@@ -33,6 +33,8 @@ func TestMain(m *testing.M) {
 		os.Exit(croft())
 	case "daemon":
 		os.Exit(daemon())
+	case "root":
+		os.Exit(becomeRoot())
 	case "leaderless":
 		leaderless()
 	}
@@ -53,10 +55,17 @@ func croft() int {
 		fmt.Fprintln(os.Stderr, err)
 		return 99
 	}
-	if d, err := time.ParseDuration(os.Getenv("ALLOW_FOR")); err == nil {
-		if err := c.AllowFor(d); err != nil {
+	if note := os.Getenv("STOP_AT"); note != "" {
+		for {
+			if _, err := os.Stat(note); err == nil {
+				break
+			}
+			time.Sleep(2 * time.Millisecond)
+		}
+		if err := c.AllowFor(100 * time.Millisecond); err != nil {
 			return 98
 		}
+		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 	}
 	status, err := c.Wait()
 	if err != nil {

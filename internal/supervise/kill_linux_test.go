@@ -159,7 +159,7 @@ func TestAProcessWhoseFirstThreadEndedIsNotTakenForDead(t *testing.T) {
 
 func TestTerminateReachesAllAndWaitsForNobody(t *testing.T) {
 	y := newYard(t)
-	const polite = `trap "echo bye >%s; exit 0" TERM; %s while :; do sleep 0.02; done`
+	const polite = `exec 2>/dev/null; trap "echo bye >%s; exit 0" TERM; %s while :; do sleep 0.02; done`
 	c := start(t, fmt.Sprintf("setsid sh -c '"+polite+"' & "+polite,
 		y.path("bye-session"), y.sign("session"), y.path("bye-main"), y.sign("main")))
 	y.signed("session")

@@ -38,7 +38,7 @@ func (t *terminal) close() {
 // it, so not part of a script) that reads from the terminal and does not write into a pipe, whose reader may
 // need the terminal more (less does).
 func (t *terminal) lendAtOnce(stdin, stdout *os.File) bool {
-	if t == nil || stdin == nil || !t.foreground() || t.own != os.Getpid() {
+	if t == nil || stdin == nil || t.foreground() != t.own || t.own != os.Getpid() {
 		return false
 	}
 	if group, err := unix.IoctlGetInt(int(stdin.Fd()), unix.TIOCGPGRP); err != nil || group != t.own {
@@ -56,15 +56,26 @@ func (t *terminal) lendAtOnce(stdin, stdout *os.File) bool {
 // noteLent notes that the command was started in the foreground.
 func (t *terminal) noteLent() { t.lent, t.ever = true, true }
 
-// foreground says whether the terminal is ours to lend.
-func (t *terminal) foreground() bool {
+// foreground is the group that has the terminal; 0 if there is none.
+func (t *terminal) foreground() int {
 	group, err := unix.IoctlGetInt(int(t.file.Fd()), unix.TIOCGPGRP)
-	return err == nil && group == t.own
+	if err != nil {
+		return 0
+	}
+	return group
 }
 
-// lend gives the terminal to the command's group, if it is ours.
+// lend gives the terminal to the command's group, if it is ours. It says whether that group has it now, which may
+// have been so before: the command may be stopped more than once for want of it until it has it.
 func (t *terminal) lend(group int) bool {
-	if t == nil || !t.foreground() {
+	if t == nil {
+		return false
+	}
+	switch t.foreground() {
+	case group:
+		return true
+	case t.own:
+	default:
 		return false
 	}
 	t.remember()
@@ -80,12 +91,7 @@ func (t *terminal) lendAgain(group int) {
 	if t == nil || !t.ever {
 		return
 	}
-	now, err := unix.IoctlGetInt(int(t.file.Fd()), unix.TIOCGPGRP)
-	switch {
-	case err == nil && now == group:
-	case !t.lend(group):
-		t.lent = false
-	}
+	t.lent = t.lend(group)
 }
 
 // takeBack makes our group the foreground group again, if we had lent the terminal, which it returns. A command that was killed had

@@ -44,7 +44,7 @@ func stopSelf(sig syscall.Signal) {
 		return
 	}
 	_ = unix.Tgkill(os.Getpid(), unix.Gettid(), sig)
-	sigaction(sig, &before, nil)
+	_ = sigaction(sig, &before, nil)
 }
 
 func sigaction(sig syscall.Signal, set, old *[64]byte) syscall.Errno {

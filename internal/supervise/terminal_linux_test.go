@@ -152,11 +152,13 @@ func TestTheCommandStartsInTheForeground(t *testing.T) {
 }
 
 func TestCtrlCReachesTheCommandOnce(t *testing.T) {
-	d := alone(t, `trap 'echo "<INT>"' INT; trap 'echo "<QUIT>"' QUIT; echo ready; read a || read a; read b || read b; echo "$a $b"; exit 4`)
+	d := alone(t, `trap 'echo "<INT>"' INT; trap 'echo "<QUIT>"' QUIT; echo ready; read a || read a; echo "<$a>"; read b || read b; echo "<$b>"; exit 4`)
 	d.see("ready")
 	d.press(ctrlC)
 	d.see("<INT>")
-	d.press("one\n" + ctrlBackslash)
+	d.press("one\n")
+	d.see("<one>") // the next key would throw away what has not been read
+	d.press(ctrlBackslash)
 	d.see("<QUIT>")
 	d.press("two\n")
 	if code := d.exit(); code != 4 {
@@ -254,6 +256,25 @@ func TestAKilledCommandLeavesTheTerminalAsItWas(t *testing.T) {
 		if strings.Contains(d.seen(), "-icanon") {
 			t.Errorf("the terminal is still raw: %q", d.seen())
 		}
+	}
+}
+
+func TestACommandThatFailsToStartLeavesTheTerminalAsItWas(t *testing.T) {
+	y := newYard(t)
+	if err := os.WriteFile(y.path("lost"), []byte("#!/no/such/interpreter\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	d := inShell(t, true, fmt.Sprintf(`$CROFT %s 2>/dev/null; echo "code $?"; read word; echo "got <$word>"`, y.path("lost")))
+	d.see("code 126")
+	d.press("hello\n")
+	d.exit()
+	d.once("got <hello>")
+
+	// Nor does croft itself find the terminal taken away.
+	d = sitDown(t, []string{roleVar + "=croft"}, self(), y.path("lost"))
+	d.see("interpreter")
+	if code := d.exit(); code != 126 {
+		t.Errorf("exit %d", code)
 	}
 }
 

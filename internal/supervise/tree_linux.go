@@ -199,7 +199,7 @@ func pids(ps []proc) []int {
 type backoff struct{ next time.Duration }
 
 func (b *backoff) wait(ctx context.Context) error {
-	b.next = min(max(2*b.next, 200*time.Microsecond), 20*time.Millisecond)
+	b.next = min(max(2*b.next, 200*time.Microsecond), 100*time.Millisecond)
 	timer := time.NewTimer(b.next)
 	defer timer.Stop()
 	select {

@@ -31,16 +31,16 @@ type ward struct {
 	sending sync.Mutex
 	orders  *json.Encoder
 
-	walking sync.Mutex // held by whoever uses tree
+	walking sync.Mutex // held by whoever changes what tree remembers
 	tree    tree
-	dying   context.Context // ends when a kill wants tree
+	dying   context.Context // ends when there is no more point in a freeze
 	die     context.CancelFunc
 
 	reaped  chan struct{} // the warden is dead, and clean is known
 	clean   bool          // it left by itself: nothing is alive
+	refused chan []int    // the last of what the warden may not kill
 	gone    chan struct{} // and its orphans are dead, or leftErr
 	leftErr error
-	last    *syscall.WaitStatus // of the command, if this process had to reap it
 }
 
 // launch starts a warden and has it start the command.
@@ -101,27 +101,28 @@ func engage(o *Options) (*ward, error) {
 	}
 	files, closeFiles, err := o.streams()
 	if err != nil {
-		conn.Close()
+		_ = conn.Close()
 		return nil, err
 	}
 	defer closeFiles()
 
 	w := &ward{
-		conn:   conn.(*net.UnixConn),
-		orders: json.NewEncoder(conn),
-		events: make(chan event, 16),
-		reaped: make(chan struct{}),
-		gone:   make(chan struct{}),
+		conn:    conn.(*net.UnixConn),
+		orders:  json.NewEncoder(conn),
+		events:  make(chan event, 16),
+		reaped:  make(chan struct{}),
+		gone:    make(chan struct{}),
+		refused: make(chan []int, 1),
 	}
 	w.dying, w.die = context.WithCancel(context.Background())
-	w.tree = tree{root: w.root, reap: w.reapOrphans}
+	w.tree = tree{root: w.root}
 
 	wardens.Lock() // also so that no other warden inherits this one's socket
 	defer wardens.Unlock()
 	// Inherited under a number that is free here: the usual 3 may be a descriptor the command is meant to inherit.
 	far, err := unix.FcntlInt(uintptr(pair[1]), unix.F_DUPFD, 3)
 	if err != nil {
-		conn.Close()
+		_ = conn.Close()
 		return nil, fmt.Errorf("supervise: no socket to the warden: %w", err)
 	}
 	defer unix.Close(far)
@@ -133,7 +134,7 @@ func engage(o *Options) (*ward, error) {
 		Sys:   &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGCONT},
 	})
 	if err != nil {
-		conn.Close()
+		_ = conn.Close()
 		return nil, fmt.Errorf("supervise: the warden cannot be started: %w", err)
 	}
 	wardens.pids[w.warden.Pid] = true
@@ -167,8 +168,13 @@ func (w *ward) listen() <-chan report {
 			case r.Exited:
 				known = true
 				w.events <- event{exited: true, status: statusOf(r.Status)}
-			default:
+			case r.Stopped != 0:
 				w.events <- event{stopped: r.Stopped}
+			case r.Refused != nil:
+				select {
+				case w.refused <- r.Refused:
+				default: // nobody has asked since the last time
+				}
 			}
 		}
 		close(answer)
@@ -186,7 +192,7 @@ func (w *ward) listen() <-chan report {
 
 // bury cleans up behind a dead warden: if it did not leave by itself, it left its children to this process. It
 // returns the status of the command, if the command was among them.
-func (w *ward) bury(clean bool) *syscall.WaitStatus {
+func (w *ward) bury(clean bool) (last *syscall.WaitStatus) {
 	defer close(w.gone)
 	wardens.Lock()
 	delete(wardens.pids, w.warden.Pid)
@@ -194,13 +200,22 @@ func (w *ward) bury(clean bool) *syscall.WaitStatus {
 	w.clean = clean
 	close(w.reaped)
 	_ = w.conn.Close()
-	w.die()
-	w.walking.Lock()
-	defer w.walking.Unlock()
-	if !clean {
-		w.leftErr = w.tree.kill(context.Background())
+	if clean {
+		return nil
 	}
-	return w.last
+	orphans := tree{root: w.root, reap: func(dead []proc) {
+		for _, p := range dead {
+			var status syscall.WaitStatus
+			if p.parent != os.Getpid() {
+				continue
+			}
+			if pid, err := syscall.Wait4(p.pid, &status, syscall.WNOHANG, nil); err == nil && pid != 0 && pid == w.pid {
+				last = &status
+			}
+		}
+	}}
+	w.leftErr = orphans.kill(context.Background())
+	return last
 }
 
 // root is the warden while it lives. The orphans of a killed warden are children of this process: all
@@ -221,20 +236,6 @@ func (w *ward) root() (int, map[int]bool, bool) {
 		skip[pid] = true
 	}
 	return os.Getpid(), skip, true
-}
-
-// reapOrphans collects those dead who have become children of this process.
-func (w *ward) reapOrphans(dead []proc) {
-	for _, p := range dead {
-		if p.parent != os.Getpid() {
-			continue
-		}
-		var status syscall.WaitStatus
-		pid, err := syscall.Wait4(p.pid, &status, syscall.WNOHANG, nil)
-		if err == nil && pid != 0 && pid == w.pid {
-			w.last = &status
-		}
-	}
 }
 
 func (w *ward) order(o order) error {
@@ -271,29 +272,24 @@ func (w *ward) terminate() error {
 	return w.tree.terminate()
 }
 
+// kill has the warden kill: it is told by the end of the orders, as if this process had died, and it alone can tell for certain that nobody
+// is left. It goes on reporting, so its last words still come.
 func (w *ward) kill(ctx context.Context) error {
 	w.die()
-	w.walking.Lock()
-	err := w.tree.kill(ctx)
-	w.walking.Unlock()
-	// The warden has the last word: only it can tell for certain that nobody is left. It reads on although this side
-	// has said all it had to say, so its last reports still come.
 	_ = w.conn.CloseWrite()
-	_ = w.warden.Signal(syscall.SIGCONT)
-	if err != nil {
-		return err
-	}
+	_ = w.warden.Signal(syscall.SIGCONT) // in case somebody stopped it
 	select {
 	case <-w.gone:
 		return w.leftErr
+	case left := <-w.refused:
+		return &SurvivorsError{PIDs: left, Err: syscall.EPERM}
 	case <-ctx.Done():
 		return &SurvivorsError{PIDs: w.alive(), Err: ctx.Err()}
 	}
 }
 
+// alive only looks, and so waits for nobody who walks.
 func (w *ward) alive() []int {
-	w.walking.Lock()
-	defer w.walking.Unlock()
 	living, _, _ := w.tree.look()
 	if len(living) == 0 {
 		// A warden that was killed this very moment has just passed its children on.

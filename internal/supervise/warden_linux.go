@@ -87,7 +87,7 @@ func (w *warden) serve() {
 	receive := json.NewDecoder(w.caller)
 	var first order
 	if err := receive.Decode(&first); err != nil || first.Start == nil {
-		os.Exit(1) // the caller is gone, and nothing was started
+		os.Exit(0) // the caller is gone, and nothing was started
 	}
 	go func() {
 		defer close(w.orders)
@@ -214,15 +214,15 @@ func (w *warden) reap() (none bool) {
 // leave kills whatever there is, and exits when the kernel says that there is nothing.
 func (w *warden) leave() {
 	var pause backoff
-	for {
-		err := w.tree.kill(context.Background())
-		if w.reap() {
-			os.Exit(0)
-		}
-		if err != nil { // others' processes: stay with them, in case they come within reach
+	for !w.reap() {
+		var left *SurvivorsError
+		if err := w.tree.kill(context.Background()); errors.As(err, &left) {
+			// Others' processes. Stay with them, in case they come within reach.
+			_ = w.send.Encode(report{Refused: left.PIDs})
 			time.Sleep(time.Second)
-			continue
+		} else {
+			_ = pause.wait(context.Background())
 		}
-		_ = pause.wait(context.Background())
 	}
+	os.Exit(0)
 }

@@ -28,6 +28,7 @@ type report struct {
 	Started int                `json:",omitempty"` // the command's pid; or
 	Failed  *failure           `json:",omitempty"` // there is none. One of the two is always the first report
 	Stopped syscall.Signal     `json:",omitempty"`
+	Refused []int              `json:",omitempty"` // told to kill all, it may not kill these
 	Exited  bool               `json:",omitempty"`
 	Status  syscall.WaitStatus `json:",omitempty"` // with Exited
 }
