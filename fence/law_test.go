@@ -57,7 +57,7 @@ func law3(admit rule, ps []passage) error {
 		s := p.stamp
 		next, err := admit(mark, s)
 		fail := func(why string) error {
-			return fmt.Errorf("law 3: %s at %d: %v with %+v gave %+v, %v", why, i, s, mark, next, err)
+			return fmt.Errorf("law 3: %s at %d: %v with %+v gave %+v, %s", why, i, s, mark, next, fmt.Sprint(err))
 		}
 		before := slices.ContainsFunc(admitted, func(a fence.Stamp) bool { return a.Token > s.Token })
 		var want error

@@ -62,7 +62,7 @@ func ask(verb, who string) tenure.Request {
 }
 
 // play applies a story, "0s acquire ann; 5s release ann", and fails the test if the law refuses any of it.
-func play(t *testing.T, story string) tenure.Record {
+func play(t testing.TB, story string) tenure.Record {
 	t.Helper()
 	var rec tenure.Record
 	for act := range strings.SplitSeq(story, ";") {
@@ -83,7 +83,7 @@ func play(t *testing.T, story string) tenure.Record {
 }
 
 // must applies a request that the law allows.
-func must(t *testing.T, rec tenure.Record, q tenure.Request, now time.Time) tenure.Record {
+func must(t testing.TB, rec tenure.Record, q tenure.Request, now time.Time) tenure.Record {
 	t.Helper()
 	next, _, err := tenure.Apply(rec, q, now)
 	if err != nil {

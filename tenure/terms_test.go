@@ -46,8 +46,8 @@ func TestEveryTermEndsAsItDid(t *testing.T) {
 	}
 }
 
-// TestLaw8EveryTermHasACause: over a whole life of a key, as its history tells it. Terms counts the grants, not the reservations and revocations.
-func TestLaw8EveryTermHasACause(t *testing.T) {
+// TestALifeInCauses: over a whole life of a key, as its history tells it. Terms counts the grants, not the reservations and revocations.
+func TestALifeInCauses(t *testing.T) {
 	rec := play(t, `0s acquire ann; 1s release ann; 2s acquire bob; 62s acquire cid; 63s takeover opal; 64s release opal; 65s reserve:dan otto; 66s acquire dan;
 		67s revoke opal2; 68s acquire eve; 69s reserve:dan otto2; 129s acquire fay`)
 	want := []struct {
@@ -188,5 +188,31 @@ func TestAReservationIsOfNoRun(t *testing.T) {
 	q.Instance = "opal#1"
 	if rec := must(t, tenure.Record{}, q, noon); rec.Owner != "bob" || rec.Instance != "" {
 		t.Errorf("reserved for %q, run %q", rec.Owner, rec.Instance)
+	}
+}
+
+// TestTheLawSharesNothing: what it returns as changed may be changed further without touching what it was given.
+func TestTheLawSharesNothing(t *testing.T) {
+	claim := ask("acquire", "ann")
+	claim.Guards = []string{"/srv/out"}
+	held := must(t, tenure.Record{}, claim, noon)
+	for _, verb := range []string{"renew", "report", "release", "takeover", "reserve:eve", "revoke"} {
+		who := "ann"
+		if ask(verb, who).Verb.ByHand() {
+			who = "opal"
+		}
+		before := clone(held)
+		next := must(t, held, ask(verb, who), after(time.Second))
+		next.Guards[0] = "changed"
+		for i := range next.History {
+			next.History[i] = tenure.Term{}
+		}
+		_ = append(next.History[:1], tenure.Term{})
+		if !reflect.DeepEqual(held, before) {
+			t.Errorf("%s: the record it began from changed with the one it made", verb)
+		}
+	}
+	if claim.Guards[0] = "changed"; held.Guards[0] != "/srv/out" {
+		t.Error("the record changed with the request's guards")
 	}
 }
