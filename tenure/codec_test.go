@@ -91,8 +91,14 @@ func TestDamagedJSONIsAnError(t *testing.T) {
 	rec := play(t, "0s acquire+daily ann")
 	good, _ := json.Marshal(rec)
 	for _, change := range [][2]string{
-		{`"ttl":"1m0s"`, `"ttl":"a minute"`}, {`"ttl":"1m0s"`, `"ttl":60`}, {`"ttl":"1m0s"`, `"x":1`}, {`"every":"24h0m0s"`, `"every":"daily"`},
-		{`"terms":1`, `"terms":"one"`}, {`2026-03-01T12:01:00Z`, `yesterday`}, {`}]`, ``}, {`{`, ``},
+		{`"ttl":"1m0s"`, `"ttl":"a minute"`},
+		{`"ttl":"1m0s"`, `"ttl":60`},
+		{`"ttl":"1m0s"`, `"x":1`},
+		{`"every":"24h0m0s"`, `"every":"daily"`},
+		{`"terms":1`, `"terms":"one"`},
+		{`2026-03-01T12:01:00Z`, `yesterday`},
+		{`}]`, ``},
+		{`{`, ``},
 	} {
 		bad := strings.Replace(string(good), change[0], change[1], 1)
 		if bad == string(good) {

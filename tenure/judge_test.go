@@ -134,11 +134,11 @@ func (j *judge) refused(rec tenure.Record, q tenure.Request, now time.Time, err 
 	switch {
 	case errors.As(err, &held):
 		if q.Verb != tenure.Acquire || !fresh || held.Remaining() <= 0 || !held.Now.Equal(now) || !reflect.DeepEqual(held.Record, rec) {
-			return fmt.Errorf("the refusal is wrong: %+v", held)
+			return fmt.Errorf("the refusal is wrong: %+v", *held)
 		}
 	case errors.As(err, &not):
 		if not.Grant != g || !not.Now.Equal(now) || !reflect.DeepEqual(not.Record, rec) || (not.Why == tenure.WhyUnknown) != fresh {
-			return fmt.Errorf("the refusal is wrong: %+v", not)
+			return fmt.Errorf("the refusal is wrong: %+v", *not)
 		}
 	case fresh || !q.Verb.ByHand() || !errors.Is(err, fence.ErrInvalid):
 		return errors.New("the refusal is of no kind")

@@ -32,7 +32,10 @@ func (s Secret) Grant() fence.Grant {
 // Valid reports whether s has the form of a secret.
 func (s Secret) Valid() bool { return fence.Grant(s).Valid() }
 
-func (s Secret) String() string   { return "[secret]" }
+// String keeps the secret out of whatever prints it.
+func (s Secret) String() string { return "[secret]" }
+
+// GoString is String for %#v.
 func (s Secret) GoString() string { return `tenure.Secret("[secret]")` }
 
 // MarshalText keeps the secret out of JSON, and so out of structured logs.

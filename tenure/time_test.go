@@ -189,7 +189,8 @@ func TestWhenTokensEndNothingChanges(t *testing.T) {
 func TestAClockThatCannotBeRightIsRefused(t *testing.T) {
 	rec := play(t, "0s acquire ann")
 	for _, now := range []time.Time{
-		{}, time.Time{}.Add(time.Nanosecond), time.Time{}.AddDate(-1, 0, 0), time.Date(-1, 1, 1, 0, 0, 0, 0, time.UTC),
+		{},
+		time.Time{}.Add(time.Nanosecond), time.Time{}.AddDate(-1, 0, 0), time.Date(-1, 1, 1, 0, 0, 0, 0, time.UTC),
 		time.UnixMicro(int64(fence.MaxToken) + 1), time.Date(2300, 1, 1, 0, 0, 0, 0, time.UTC),
 		time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC), time.Date(300000, 1, 1, 0, 0, 0, 0, time.UTC),
 	} {
