@@ -24,7 +24,7 @@ type Child struct {
 
 	mu     sync.Mutex
 	frozen bool // Freeze was called and not taken back
-	held   bool // the command was to be continued, but MayContinue said no
+	held   bool // the command was to be continued, but was frozen or MayContinue said no
 
 	done   chan struct{} // closed when the command has exited; then
 	status Status        // these are set

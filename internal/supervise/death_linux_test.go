@@ -151,3 +151,15 @@ func TestAWardenWithoutACallerRefusesToRun(t *testing.T) {
 		}
 	}
 }
+
+func TestACroftInsideACroftDiesToo(t *testing.T) {
+	y := newYard(t)
+	c := newCaller(t, fmt.Sprintf(`%s /bin/sh -c "setsid sh -c '%s%s' & %s%s"; exit 0`,
+		as("croft"), strings.ReplaceAll(y.sign("session"), "$", `\$`), forever, strings.ReplaceAll(y.sign("inner"), "$", `\$`), forever))
+	c.start()
+	family := map[string]proc{"session": y.signed("session"), "inner": y.signed("inner")}
+	family["inner warden"] = wardenOf(t, family["inner"])
+	family["inner croft"] = wardenOf(t, family["inner warden"])
+	c.signal(syscall.SIGKILL)
+	awaitAllDead(t, family)
+}

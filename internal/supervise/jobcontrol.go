@@ -19,7 +19,7 @@ func (c *Child) stopped(sig syscall.Signal) {
 	c.mu.Lock()
 	if wantsTerminal && c.tty.lend(c.body.id()) {
 		c.mu.Unlock()
-		_ = c.body.signal(syscall.SIGCONT)
+		c.wake()
 		return
 	}
 	if orphaned() {
@@ -29,7 +29,7 @@ func (c *Child) stopped(sig syscall.Signal) {
 		if wantsTerminal {
 			_ = c.body.signal(syscall.SIGHUP)
 		}
-		_ = c.body.signal(syscall.SIGCONT)
+		c.wake()
 		return
 	}
 	lent := c.tty.takeBack(false)
@@ -52,14 +52,13 @@ func (c *Child) stopped(sig syscall.Signal) {
 
 // continued is called when croft itself was continued, by fg, bg or kill.
 func (c *Child) continued() {
-	allowed := c.may == nil || c.may()
-	c.mu.Lock()
-	c.held = !allowed
-	stay := c.held || c.frozen
-	c.mu.Unlock()
-	if !stay {
-		c.resume()
+	if c.may != nil && !c.may() {
+		c.mu.Lock()
+		c.held = true
+		c.mu.Unlock()
+		return
 	}
+	c.resume()
 }
 
 // resume continues the command, in the foreground if croft is.
@@ -67,7 +66,17 @@ func (c *Child) resume() {
 	c.mu.Lock()
 	c.tty.lendAgain(c.body.id())
 	c.mu.Unlock()
-	_ = c.body.signal(syscall.SIGCONT)
+	c.wake()
+}
+
+// wake continues the command, unless it is frozen; then Thaw will.
+func (c *Child) wake() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.held = c.frozen
+	if !c.held {
+		_ = c.body.signal(syscall.SIGCONT)
+	}
 }
 
 // orphaned says whether nobody in this session could continue our group.

@@ -68,7 +68,6 @@ func launch(ctx context.Context, args []string, o *Options, foreground bool) (bo
 	}
 	switch {
 	case first.Started != 0:
-		w.pid = first.Started
 		return w, w.events, nil
 	case first.Failed != nil:
 		err = &StartError{Name: args[0], Code: first.Failed.Code, Why: first.Failed.Why, Err: first.Failed.Errno}
@@ -164,6 +163,7 @@ func (w *ward) listen() <-chan report {
 			}
 			switch {
 			case heard == 0:
+				w.pid = r.Started
 				answer <- r
 			case r.Exited:
 				known = true

@@ -111,7 +111,7 @@ func (w *warden) start(s *spec) report {
 	attr := &syscall.ProcAttr{
 		Env:   toStrings(s.Env),
 		Files: []uintptr{0, 1, 2},
-		Sys:   &syscall.SysProcAttr{Setpgid: true, Foreground: s.Foreground, Pdeathsig: syscall.SIGKILL},
+		Sys:   &syscall.SysProcAttr{Setpgid: true, Foreground: s.Foreground, Ctty: 0, Pdeathsig: syscall.SIGKILL},
 	}
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return failed(&StartError{Code: CodeNotExecutable, Why: "this system does not let croft keep track of a command's descendants (PR_SET_CHILD_SUBREAPER)", Err: err})
