@@ -1,0 +1,240 @@
+package dir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/internal/fsys"
+)
+
+// FileOptions are the choices in opening a guarded file. Nil means all defaults.
+type FileOptions struct {
+	// LockWait bounds how long a call waits for another process to leave the guard. Default 10 s; negative: not at all.
+	LockWait time.Duration
+	// AllowNetwork allows files on network and FUSE mounts, which may not keep locks between machines. The mark is then looked at again after each change, and
+	// a change by another at the same time is reported as ErrLockNotKept: noticed, not prevented. Default false: such files are refused.
+	AllowNetwork bool
+}
+
+// defaultLockWait is FileOptions.LockWait by default.
+const defaultLockWait = 10 * time.Second
+
+// File is a guarded file: each admitted write replaces its content, and readers, who need to know nothing of the guard, see the old content or the new.
+//
+// Its mark is kept beside it in the sidecar NAME.fence, in two checksummed slots that are written in place and in turn; the sidecar can be read with
+// cat, must stay beside the file, and belongs into no backup that is ever restored alone. It has the file's owner, group and mode as far as the system allows.
+//
+// A write is staged in a hidden file beside the target, ".NAME.croft-stage-" and 16 hex digits, and synced. Then, under an exclusive flock(2) on the sidecar: the
+// stamp is checked, the mark advanced and synced, the staged file renamed over the target, the directory synced. So a crash at any point
+// leaves the old or the new content whole, and a mark at least as high as every admitted token. The kernel drops the lock of a process that dies; one that is stopped inside keeps
+// others out, who get a [*BusyError] with its process id. What a crash leaves staged is removed by the next write once it is an hour old and nobody
+// has it open for writing.
+//
+// An error after the mark was advanced, a full disk for example, leaves the old content under the new mark: the same owner may write again, with the next
+// number if its writes are numbered.
+//
+// Content is replaced, not rewritten: the group and the permission bits of the old file are kept, the owner only when root writes, and extended attributes, ACLs and set-user-id
+// bits are not. A file that the caller may not write to is not replaced either. Hard-linked files are refused, because other names would
+// keep the old content. Symbolic links are followed, once, when the file is opened.
+//
+// All methods are safe for concurrent use. A File holds nothing open between calls.
+type File struct {
+	path    string // of the artifact, absolute, symbolic links resolved
+	folder  string
+	sidecar string
+	remote  bool // on a network mount, by permission
+	options FileOptions
+
+	fs   fsys.FS
+	turn chan struct{} // held by the call that waits for the lock or has it, so that a process's own callers queue here and do not poll
+
+	sweeping sync.Mutex
+	swept    time.Time
+}
+
+var _ guard.Artifact = (*File)(nil)
+
+// OpenFile opens the guard of the file at path, which need not exist yet; its directory must. Nothing is created before the first write, raise or rekey.
+func OpenFile(path string, o *FileOptions) (*File, error) {
+	f := &File{fs: fsys.OS{}, turn: make(chan struct{}, 1)}
+	if o != nil {
+		f.options = *o
+	}
+	if f.options.LockWait == 0 {
+		f.options.LockWait = defaultLockWait
+	}
+	if err := guardPlatform(); err != nil {
+		return nil, err
+	}
+	var err error
+	if f.path, err = guardResolve(path); err != nil {
+		return nil, err
+	}
+	f.folder, f.sidecar = filepath.Dir(f.path), f.path+guardSuffix
+	if err := f.checkName(); err != nil {
+		return nil, err
+	}
+	if _, err := f.inspect(); err != nil {
+		return nil, err
+	}
+	m, err := mountOf(f.folder)
+	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		return nil, fmt.Errorf("guard %s: %w", f.path, err)
+	}
+	if err := f.admitMount(m); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// guardSuffix makes a sidecar's name from its artifact's.
+const guardSuffix = ".fence"
+
+func init() { guard.Register("file", guardOpenURL) }
+
+// guardOpenURL opens file:///absolute/path, with ?network=allow for FileOptions.AllowNetwork, or a plain path.
+func guardOpenURL(_ context.Context, u *url.URL) (guard.Guard, error) {
+	bad := func(format string, args ...any) (guard.Guard, error) {
+		return nil, fmt.Errorf("%w target %q: %s", fence.ErrInvalid, u.Redacted(), fmt.Sprintf(format, args...))
+	}
+	if u.Host != "" && u.Host != "localhost" {
+		return bad("a file has no host; write file:///absolute/path, or a plain path if it is relative")
+	}
+	if u.User != nil || u.Fragment != "" {
+		return bad("a file's URL has a path and nothing else; escape # as %%23")
+	}
+	var o FileOptions
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return bad("what follows the question mark cannot be read; escape ? as %%3F if it belongs to the name")
+	}
+	for name, values := range query {
+		if name != "network" || len(values) != 1 || values[0] != "allow" {
+			return bad("unknown option %q; the only one is network=allow; escape ? as %%3F if it belongs to the name", name)
+		}
+		o.AllowNetwork = true
+	}
+	f, err := OpenFile(u.Path, &o)
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// Target is the file's absolute path, as others need it to open the same guard; a URL if that takes an option.
+func (f *File) Target() string {
+	if !f.remote {
+		return f.path
+	}
+	return (&url.URL{Scheme: "file", Path: f.path, RawQuery: "network=allow"}).String()
+}
+
+// Close does nothing: a File holds nothing open between calls.
+func (f *File) Close() error { return nil }
+
+// Mark reads the mark without taking the lock: it answers while another process is inside.
+func (f *File) Mark(ctx context.Context) (fence.Mark, error) {
+	s, err := f.look(ctx)
+	return s.mark, err
+}
+
+// Rekeyed tells of the last Rekey. It takes no lock.
+func (f *File) Rekeyed(ctx context.Context) (Rekeyed, error) {
+	s, err := f.look(ctx)
+	return s.rekeyed, err
+}
+
+// Raise advances the mark without writing. The file need not exist.
+func (f *File) Raise(ctx context.Context, stamp fence.Stamp) (fence.Mark, error) {
+	if err := stamp.Check(); err != nil {
+		return fence.Mark{}, err
+	}
+	return f.change(ctx, func(s slotState) (slotState, error) {
+		var err error
+		s.mark, err = s.mark.Raise(stamp)
+		return s, err
+	})
+}
+
+// Rekey moves the file to another key; the sidecar keeps who did so, when and why, until the next Rekey.
+func (f *File) Rekey(ctx context.Context, key, actor, note string) (fence.Mark, error) {
+	if err := guard.CheckRekey(key, actor, note); err != nil {
+		return fence.Mark{}, err
+	}
+	return f.change(ctx, func(s slotState) (slotState, error) {
+		s.rekeyed = Rekeyed{From: s.mark.Key, Actor: actor, Note: note, At: time.Now()}
+		var err error
+		s.mark, err = s.mark.Rekey(key)
+		return s, err
+	})
+}
+
+// change moves the mark under the lock, and nothing else. A mark that stays is written all the same: what a process that died here left behind may not have
+// reached the disk.
+func (f *File) change(ctx context.Context, to func(slotState) (slotState, error)) (fence.Mark, error) {
+	in, err := f.enter(ctx)
+	if err != nil {
+		return fence.Mark{}, err
+	}
+	defer in.leave()
+	next, err := to(in.state)
+	if err != nil {
+		return in.state.mark, err
+	}
+	if err := in.advance(next); err != nil {
+		return in.state.mark, err
+	}
+	return in.state.mark, in.recheck()
+}
+
+// guardResolve makes a path absolute and follows symbolic links, the last element's too; that may lead to a file that does not exist yet. Nothing is cleaned
+// before links are followed: "link/../x" is where the kernel finds it.
+func guardResolve(path string) (string, error) {
+	if path == "" {
+		return "", fmt.Errorf("%w target: the path is empty; name the file to guard", fence.ErrInvalid)
+	}
+	if strings.ContainsRune(path, 0) {
+		return "", fmt.Errorf("%w target %q: it has a NUL byte", fence.ErrInvalid, path)
+	}
+	full := path
+	if !filepath.IsAbs(full) {
+		here, err := os.Getwd()
+		if err != nil {
+			return "", fmt.Errorf("target %s: finding the directory it is relative to: %w", path, err)
+		}
+		full = here + "/" + full
+	}
+	for range 40 {
+		cut := strings.LastIndexByte(full, '/') + 1
+		parent, base := full[:cut], full[cut:]
+		if base == "" || base == "." || base == ".." {
+			return "", fmt.Errorf("%w target %s: it names a directory; name a file in it", fence.ErrInvalid, path)
+		}
+		folder, err := filepath.EvalSymlinks(parent)
+		if errors.Is(err, fs.ErrNotExist) {
+			return "", fmt.Errorf("%w target %s: its directory %s does not exist; create it first: %w", fence.ErrInvalid, path, filepath.Clean(parent), err)
+		}
+		if err != nil {
+			return "", fmt.Errorf("target %s: %w", path, err)
+		}
+		full = filepath.Join(folder, base)
+		link, err := os.Readlink(full)
+		if err != nil {
+			return full, nil // no link; whatever else may be wrong with it, inspect will say
+		}
+		if full = link; !filepath.IsAbs(link) {
+			full = folder + "/" + link
+		}
+	}
+	return "", fmt.Errorf("%w target %s: too many symbolic links; do they lead in a circle?", fence.ErrInvalid, path)
+}

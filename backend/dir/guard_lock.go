@@ -1,0 +1,146 @@
+package dir
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/internal/fsys"
+)
+
+// BusyError says that a guard could not be entered in time. Nothing was changed. It matches guard.ErrBusy, and the context's own error if
+// that was what ended the waiting.
+type BusyError struct {
+	Target string
+	// PID is the process inside, on Host; 0 if it could not be found out.
+	PID    int
+	Host   string
+	Waited time.Duration
+
+	ended error
+}
+
+func (e *BusyError) Error() string {
+	who := "a process that could not be found out"
+	if e.PID != 0 {
+		who = fmt.Sprintf("process %d on %s", e.PID, e.Host)
+	}
+	text := fmt.Sprintf("%v: %s is inside the guard of %s, after waiting %s; try again, and if it stays there, see whether it is stopped (kill -CONT) or kill it: "+
+		"that leaves the file whole", guard.ErrBusy, who, e.Target, e.Waited.Round(time.Millisecond))
+	if e.ended != nil {
+		text += ": " + e.ended.Error()
+	}
+	return text
+}
+
+// Unwrap gives guard.ErrBusy, and why the waiting ended early.
+func (e *BusyError) Unwrap() []error {
+	if e.ended != nil {
+		return []error{guard.ErrBusy, e.ended}
+	}
+	return []error{guard.ErrBusy}
+}
+
+// The line in a sidecar that says who is inside.
+const (
+	slotNobody   = "nobody is inside\n"
+	slotSomebody = "inside is process %d on %s since %s\n"
+)
+
+// slotName is this process's line.
+func slotName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "an unnamed host"
+	}
+	return fmt.Sprintf(slotSomebody, os.Getpid(), host, slotTime(time.Now()))
+}
+
+// sign writes who is inside. It is for people and for the next one inside, so it need not reach the disk.
+func (in *guardEntry) sign(line string) error {
+	name := make([]byte, slotNameSize)
+	copy(name, line)
+	if _, err := in.file.WriteAt(name, slotInside); err != nil {
+		return in.f.explain(err)
+	}
+	return nil
+}
+
+// waiting is one call's bounded wait for the lock.
+type waiting struct {
+	f        *File
+	ctx      context.Context
+	began    time.Time
+	deadline time.Time
+}
+
+func (f *File) startWaiting(ctx context.Context) *waiting {
+	now := time.Now()
+	return &waiting{f: f, ctx: ctx, began: now, deadline: now.Add(max(f.options.LockWait, 0))}
+}
+
+// takeTurn waits for other calls through the same File.
+func (w *waiting) takeTurn() error {
+	select {
+	case w.f.turn <- struct{}{}:
+		return nil
+	default:
+	}
+	timer := time.NewTimer(time.Until(w.deadline))
+	defer timer.Stop()
+	select {
+	case w.f.turn <- struct{}{}:
+		return nil
+	case <-timer.C:
+		return w.busy(nil)
+	case <-w.ctx.Done():
+		return w.busy(w.ctx.Err())
+	}
+}
+
+// lock waits for other processes. It polls, because a blocking flock(2) can be bounded by neither a deadline nor a context.
+func (w *waiting) lock(file fsys.File) error {
+	for pause := time.Millisecond; ; pause = min(2*pause, 25*time.Millisecond) {
+		got, err := guardTryLock(file)
+		switch {
+		case err != nil:
+			return fmt.Errorf("guard %s: locking its sidecar: %w; a guard needs a file system with locks", w.f.path, err)
+		case got:
+			return nil
+		case w.ctx.Err() != nil:
+			return w.busy(w.ctx.Err())
+		case !time.Now().Before(w.deadline):
+			return w.busy(nil)
+		}
+		rest(w.ctx, min(pause/2+rand.N(pause), time.Until(w.deadline)))
+	}
+}
+
+// busy finds out who is inside: from the kernel where it tells, or else from what the one inside has written.
+func (w *waiting) busy(ended error) error {
+	e := &BusyError{Target: w.f.path, Waited: time.Since(w.began), ended: ended}
+	file, err := w.f.fs.Open(w.f.sidecar, os.O_RDONLY|guardOpenFlags, 0)
+	if err != nil {
+		return e
+	}
+	defer file.Close()
+	if info, err := file.Stat(); err == nil {
+		if e.PID = guardLocker(info); e.PID != 0 {
+			e.Host, _ = os.Hostname()
+			return e
+		}
+	}
+	name := make([]byte, slotNameSize)
+	if n, _ := file.ReadAt(name, slotInside); n == slotNameSize {
+		line, _, _ := bytes.Cut(name, []byte{0})
+		if _, err := fmt.Fscanf(strings.NewReader(string(line)), "inside is process %d on %s since", &e.PID, &e.Host); err != nil {
+			e.PID = 0
+		}
+	}
+	return e
+}

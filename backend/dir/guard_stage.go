@@ -1,0 +1,170 @@
+package dir
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/croft-dev/croft/internal/fsys"
+)
+
+// guardStageMark is in the name of every staged file, between the artifact's and 16 hex digits.
+const guardStageMark = ".croft-stage-"
+
+// guardStageAge is how old a staged file must be, counted from its last byte, to be taken for what a crash left.
+const guardStageAge = time.Hour
+
+// guardIsStage reports whether a name is that of a staged file.
+func guardIsStage(name string) bool {
+	at := strings.LastIndex(name, guardStageMark)
+	return at > 0 && name[0] == '.' && isHex(name[at+len(guardStageMark):], 16)
+}
+
+// stagePrefix begins the names of this artifact's staged files. A long name is cut: what follows makes the file's own unique.
+func (f *File) stagePrefix() string {
+	base := filepath.Base(f.path)
+	return "." + base[:min(len(base), maxName-len(guardStageMark)-17)] + guardStageMark
+}
+
+// guardStage is a file that is to become the artifact.
+type guardStage struct {
+	f     *File
+	file  fsys.File
+	path  string
+	like  fs.FileInfo // the artifact whose permissions it has; nil if there was none
+	taken bool        // renamed: it is the artifact now
+}
+
+// stage makes an empty file beside the artifact, with the permissions of the old one or, if there is none, those a shell's redirection would give. It is
+// locked for as long as it is open, so that nobody takes it for a leftover however long the content takes to come.
+func (f *File) stage(old fs.FileInfo) (*guardStage, error) {
+	perm := fs.FileMode(0o666) // and the umask
+	if old != nil {
+		perm = 0o600 // nobody reads it before it has the group it shall have
+	}
+	var random [8]byte
+	_, _ = rand.Read(random[:]) // does not fail
+	path := filepath.Join(f.folder, f.stagePrefix()+hex.EncodeToString(random[:]))
+	file, err := f.fs.Open(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|guardOpenFlags, perm)
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, fmt.Errorf("guard %s: %w; the content is staged in the same directory and then renamed, so the directory must be writable", f.path, err)
+	}
+	if err != nil {
+		return nil, f.failed("staging the new content", err)
+	}
+	s := &guardStage{f: f, file: file, path: path}
+	if _, err := guardTryLock(file); err != nil {
+		return nil, s.drop(f.failed("locking the staged content", err))
+	}
+	if err := s.dress(old); err != nil {
+		return nil, s.drop(err)
+	}
+	return s, nil
+}
+
+// failed says what the file system would not do.
+func (f *File) failed(doing string, err error) error {
+	return fmt.Errorf("guard %s: %s: %w", f.path, doing, err)
+}
+
+// dress gives the staged file the group and permission bits of the old artifact, and the owner if we are root.
+func (s *guardStage) dress(old fs.FileInfo) error {
+	if s.like = old; old == nil {
+		return nil
+	}
+	info, err := s.file.Stat()
+	if err != nil {
+		return s.f.failed("looking at the staged content", err)
+	}
+	if uid, gid := guardChown(info, old); uid >= 0 || gid >= 0 {
+		if err := s.file.Chown(uid, gid); err != nil {
+			return fmt.Errorf("guard %s: the new content cannot be given the old one's group, and another group must not get its permissions: %w; "+
+				"join that group, or give the file another with chgrp", s.f.path, err)
+		}
+	}
+	if err := s.file.Chmod(old.Mode().Perm()); err != nil {
+		return s.f.failed("giving the new content the old one's permissions", err)
+	}
+	return nil
+}
+
+// redress repeats dress if the artifact's permissions have changed since.
+func (s *guardStage) redress(now fs.FileInfo) error {
+	if now == nil {
+		return nil
+	}
+	if s.like != nil && s.like.Mode().Perm() == now.Mode().Perm() {
+		if uid, gid := guardChown(s.like, now); uid < 0 && gid < 0 {
+			return nil
+		}
+	}
+	if err := s.dress(now); err != nil {
+		return err
+	}
+	return s.sync()
+}
+
+func (s *guardStage) sync() error {
+	if err := s.file.Sync(); err != nil {
+		return s.f.failed("syncing the new content", err)
+	}
+	return nil
+}
+
+// place makes the staged file the artifact.
+func (s *guardStage) place() error {
+	if err := s.f.fs.Rename(s.path, s.f.path); err != nil {
+		return err
+	}
+	s.taken = true
+	return nil
+}
+
+// drop closes the staged file, and removes it unless it has become the artifact. It passes an error on.
+func (s *guardStage) drop(err error) error {
+	if !s.taken {
+		_ = s.f.fs.Remove(s.path)
+	}
+	_ = s.file.Close() // its content is synced, or of no use; the lock ends here
+	return err
+}
+
+// sweep removes what crashed writes left staged. It is a courtesy: it says nothing when it fails.
+func (f *File) sweep(now time.Time) {
+	f.sweeping.Lock()
+	defer f.sweeping.Unlock()
+	if now.Sub(f.swept) < guardStageAge {
+		return
+	}
+	f.swept = now
+	names, err := f.fs.Names(f.folder)
+	if err != nil {
+		return
+	}
+	for _, name := range names {
+		if guardIsStage(name) && strings.HasPrefix(name, f.stagePrefix()) {
+			f.sweepOne(filepath.Join(f.folder, name), now)
+		}
+	}
+}
+
+func (f *File) sweepOne(path string, now time.Time) {
+	info, err := f.fs.Lstat(path)
+	if err != nil || !info.Mode().IsRegular() || now.Sub(info.ModTime()) < guardStageAge {
+		return
+	}
+	file, err := f.fs.Open(path, os.O_WRONLY|guardOpenFlags, 0)
+	if err != nil {
+		return
+	}
+	defer file.Close()
+	if free, err := guardTryLock(file); err == nil && free {
+		_ = f.fs.Remove(path)
+	}
+}

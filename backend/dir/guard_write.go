@@ -1,0 +1,166 @@
+package dir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
+)
+
+// Write replaces the file's content with what r yields, if the stamp is admitted when all of it has been read. A stamp that is already refused when Write begins
+// is refused at once, without reading. When ctx ends while r blocks, Write returns, and r is left to a last Read whose bytes are lost.
+//
+// A file that did not exist is created with the permissions a shell's redirection would give it.
+func (f *File) Write(ctx context.Context, stamp fence.Stamp, r io.Reader) (guard.Receipt, error) {
+	if err := stamp.Check(); err != nil {
+		return guard.Receipt{}, err
+	}
+	now, err := f.look(ctx)
+	if err != nil {
+		return guard.Receipt{}, err
+	}
+	if _, err := now.mark.Admit(stamp); err != nil {
+		return guard.Receipt{}, err
+	}
+	old, err := f.inspect()
+	if err != nil {
+		return guard.Receipt{}, err
+	}
+	if old != nil {
+		if err := guardWritable(f.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return guard.Receipt{}, fmt.Errorf("guard %s: %w; it is write-protected, and replacing it would get around that: give it write permission first", f.path, err)
+		}
+	}
+	f.sweep(time.Now())
+
+	s, err := f.stage(old)
+	if err != nil {
+		return guard.Receipt{}, err
+	}
+	n, err := guardCopy(ctx, s.file, r)
+	if err != nil {
+		return guard.Receipt{}, s.drop(f.failed("staging the new content", err))
+	}
+	if err := s.sync(); err != nil {
+		return guard.Receipt{}, s.drop(err)
+	}
+	receipt, err := f.commit(ctx, stamp, s)
+	receipt.Bytes = n
+	if err = s.drop(err); err != nil {
+		return guard.Receipt{}, err
+	}
+	return receipt, nil
+}
+
+// commit is the one step of a write: check, advance the mark, swap the content.
+func (f *File) commit(ctx context.Context, stamp fence.Stamp, s *guardStage) (guard.Receipt, error) {
+	in, err := f.enter(ctx)
+	if err != nil {
+		return guard.Receipt{}, err
+	}
+	defer in.leave()
+	next := in.state
+	if next.mark, err = in.state.mark.Admit(stamp); err != nil {
+		return guard.Receipt{}, err
+	}
+	old, err := f.inspect()
+	if err != nil {
+		return guard.Receipt{}, err
+	}
+	if err := s.redress(old); err != nil {
+		return guard.Receipt{}, err
+	}
+	if err := ctx.Err(); err != nil {
+		return guard.Receipt{}, fmt.Errorf("guard %s: %w", f.path, err)
+	}
+	receipt := guard.Receipt{Mark: next.mark, Adopted: old != nil && next.writes == 0}
+
+	// From here on there is no way back. The mark goes first: a crash between the two refuses older owners under old content, which is
+	// safe; the other way round it would admit them over new content.
+	next.writes++
+	if err := in.advance(next); err != nil {
+		return guard.Receipt{}, fmt.Errorf("%w; the content is unchanged, the mark may stand at token %d already", err, stamp.Token)
+	}
+	if err := s.place(); err != nil {
+		return guard.Receipt{}, fmt.Errorf("guard %s: putting the new content in place: %w; the content is unchanged, the mark stands at token %d: write again, with the next number if your writes are numbered",
+			f.path, err, stamp.Token)
+	}
+	if err := f.fs.SyncDir(f.folder); err != nil {
+		return guard.Receipt{}, fmt.Errorf("guard %s: the new content is in place, but may not survive a power cut: syncing its directory: %w", f.path, err)
+	}
+	return receipt, in.recheck()
+}
+
+// guardChunk is the size of the pieces that content is read in.
+const guardChunk = 256 << 10
+
+// guardCopy copies all that r yields. Reading is done apart, so that a Read which hangs does not keep the copy from ending with ctx.
+func guardCopy(ctx context.Context, w io.Writer, r io.Reader) (int64, error) {
+	full, empty, over := make(chan guardPiece), make(chan []byte, 2), make(chan struct{})
+	defer close(over)
+	empty <- make([]byte, guardChunk)
+	empty <- make([]byte, guardChunk)
+	go guardRead(r, full, empty, over)
+	var total int64
+	for {
+		var p guardPiece
+		var ok bool
+		select {
+		case p, ok = <-full:
+		case <-ctx.Done():
+		}
+		if err := ctx.Err(); err != nil {
+			return total, fmt.Errorf("while it was read: %w", err)
+		}
+		if !ok {
+			return total, errors.New("its reader ended with neither an end of file nor an error")
+		}
+		if len(p.data) > 0 {
+			n, err := w.Write(p.data)
+			total += int64(n)
+			if err != nil {
+				return total, err
+			}
+		}
+		switch {
+		case p.err == io.EOF: //nolint:errorlint // a reader's end is io.EOF itself; what wraps it is an error
+			return total, nil
+		case p.err != nil:
+			return total, fmt.Errorf("reading it: %w", p.err)
+		}
+		empty <- p.data[:cap(p.data)]
+	}
+}
+
+// guardPiece is what one Read gave.
+type guardPiece struct {
+	data []byte
+	err  error
+}
+
+// guardRead reads into empty buffers and hands them over full, until r ends or nobody wants more.
+func guardRead(r io.Reader, full chan<- guardPiece, empty <-chan []byte, over <-chan struct{}) {
+	defer close(full) // also when r ends this goroutine
+	for {
+		var buf []byte
+		select {
+		case buf = <-empty:
+		case <-over:
+			return
+		}
+		n, err := r.Read(buf)
+		select {
+		case full <- guardPiece{buf[:n], err}:
+		case <-over:
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,76 @@
+//go:build linux || darwin || freebsd || netbsd || openbsd || dragonfly
+
+package dir
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/croft-dev/croft/internal/fsys"
+)
+
+// guardOpenFlags: never through a symbolic link that somebody put in the sidecar's place, never waiting for a pipe's other end.
+const guardOpenFlags = syscall.O_NOFOLLOW | syscall.O_NONBLOCK
+
+func guardPlatform() error { return nil }
+
+// guardIsLink reports whether an open failed because of O_NOFOLLOW.
+func guardIsLink(err error) bool {
+	return errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.EMLINK) // the BSDs
+}
+
+// guardTryLock takes the exclusive lock on an open file, which is this opening's and no other's, even within one process.
+func guardTryLock(f fsys.File) (bool, error) {
+	for {
+		switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
+		case err == nil:
+			return true, nil
+		case errors.Is(err, unix.EWOULDBLOCK):
+			return false, nil
+		case !errors.Is(err, unix.EINTR):
+			return false, err
+		}
+	}
+}
+
+// guardUnlock gives the lock back by name. Closing would do it only when no child that is just being started has the descriptor, too.
+func guardUnlock(f fsys.File) {
+	_ = unix.Flock(int(f.Fd()), unix.LOCK_UN)
+}
+
+// guardLinks is how many names a file has.
+func guardLinks(info fs.FileInfo) uint64 {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return uint64(st.Nlink) //nolint:unconvert // its type differs between systems
+	}
+	return 1
+}
+
+// guardChown says which owner and group a file must be given to have those of old; -1 for what it has, or what only root can give.
+func guardChown(info, old fs.FileInfo) (uid, gid int) {
+	uid, gid = -1, -1
+	have, ok1 := info.Sys().(*syscall.Stat_t)
+	want, ok2 := old.Sys().(*syscall.Stat_t)
+	if !ok1 || !ok2 {
+		return uid, gid
+	}
+	if have.Uid != want.Uid && os.Geteuid() == 0 {
+		uid = int(want.Uid)
+	}
+	if have.Gid != want.Gid {
+		gid = int(want.Gid)
+	}
+	return uid, gid
+}
+
+// guardWritable asks whether the caller may write to a file, as a shell's redirection would find out.
+func guardWritable(path string) error {
+	if err := unix.Faccessat(unix.AT_FDCWD, path, unix.W_OK, unix.AT_EACCESS); err != nil {
+		return &fs.PathError{Op: "write", Path: path, Err: err}
+	}
+	return nil
+}

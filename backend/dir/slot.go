@@ -1,0 +1,184 @@
+package dir
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+)
+
+// A sidecar holds two slots and, behind them, the name of the process that is inside the lock. Slots are written in place and in turn, an even generation
+// into the first and an odd one into the second, so that a write which tears leaves the slot before it whole. Each lies on a page of its own: no
+// sector belongs to both. The text in a slot is filled up with NUL, which a terminal does not show.
+const (
+	slotSize     = 4096
+	slotInside   = 2 * slotSize // where the name of the process inside begins
+	slotNameSize = 512
+	slotFile     = slotInside + slotNameSize
+
+	slotTitle = "croft fence "
+)
+
+// slotBirth is a new sidecar's content. Its first byte differs from that of every slot, so what is left of a sidecar that was cut short is never
+// taken for one that is about to be born.
+var slotBirth = func() []byte {
+	image := make([]byte, slotFile)
+	copy(image, "nothing has been admitted here yet\n")
+	copy(image[slotInside:], slotNobody)
+	return image
+}()
+
+// Rekeyed is what a guarded file remembers of the last time an operator moved it to another key. The zero value: never.
+type Rekeyed struct {
+	From        string // the key it belonged to; "" if to none
+	Actor, Note string
+	At          time.Time
+}
+
+// slotState is what a slot says.
+type slotState struct {
+	generation uint64
+	mark       fence.Mark
+	writes     uint64 // admitted so far
+	changed    time.Time
+	rekeyed    Rekeyed
+}
+
+// encode writes the slot: lines of a name and a value, the last being the sum of those before it. No value has a line break in it: keys,
+// actors and notes may not have control characters.
+func (s slotState) encode() []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "%s1\ngeneration %d\nkey %s\ntoken %d\ngrant %s\nseq %d\nwrites %d\nchanged %s\n", slotTitle,
+		s.generation, s.mark.Key, s.mark.Token, s.mark.Grant, s.mark.Seq, s.writes, slotTime(s.changed))
+	if s.rekeyed != (Rekeyed{}) {
+		fmt.Fprintf(&b, "rekeyed %s\nfrom %s\nby %s\nbecause %s\n", slotTime(s.rekeyed.At), s.rekeyed.From, s.rekeyed.Actor, s.rekeyed.Note)
+	}
+	fmt.Fprintf(&b, "sum %x\n", sha256.Sum256(b.Bytes()))
+	slot := make([]byte, slotSize)
+	copy(slot, b.Bytes())
+	return slot
+}
+
+func slotTime(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+
+// offset is where in the sidecar the slot lies.
+func (s slotState) offset() int64 { return int64(s.generation%2) * slotSize }
+
+// errSlotFormat: the slot is whole, and of a format that a later version brought.
+var errSlotFormat = errors.New("it was written by a newer croft; use that version, or a newer one, for every writer")
+
+// slotDecode reads one slot. It accepts exactly what encode writes.
+func slotDecode(slot []byte) (slotState, error) {
+	text, padding, _ := bytes.Cut(slot, []byte{0})
+	if len(text) == 0 {
+		return slotState{}, errors.New("blank")
+	}
+	if len(bytes.Trim(padding, "\x00")) > 0 {
+		return slotState{}, errors.New("torn")
+	}
+	at := bytes.LastIndex(text, []byte("\nsum ")) + 1
+	if string(text[at:]) != fmt.Sprintf("sum %x\n", sha256.Sum256(text[:at])) {
+		return slotState{}, errors.New("its sum does not match")
+	}
+	if !bytes.HasPrefix(text, []byte(slotTitle+"1\n")) {
+		return slotState{}, errSlotFormat
+	}
+	s, err := slotParse(string(text[:at]))
+	if err != nil {
+		return slotState{}, err
+	}
+	if !bytes.Equal(s.encode(), slot) {
+		return slotState{}, errors.New("it is not in the one form that is written")
+	}
+	return s, nil
+}
+
+// slotParse reads the lines of a slot.
+func slotParse(text string) (s slotState, err error) {
+	number := func(value string) (n uint64) {
+		if n, err = strconv.ParseUint(value, 10, 64); err != nil {
+			err = fmt.Errorf("%q is not a number", value)
+		}
+		return n
+	}
+	moment := func(value string) (t time.Time) {
+		if t, err = time.Parse(time.RFC3339Nano, value); err != nil {
+			err = fmt.Errorf("%q is not a time", value)
+		}
+		return t
+	}
+	for line := range strings.Lines(text) {
+		name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		switch name {
+		case "croft": // the title
+		case "generation":
+			s.generation = number(value)
+		case "key":
+			s.mark.Key = value
+		case "token":
+			s.mark.Token = fence.Token(number(value))
+		case "grant":
+			s.mark.Grant = fence.Grant(value)
+		case "seq":
+			s.mark.Seq = number(value)
+		case "writes":
+			s.writes = number(value)
+		case "changed":
+			s.changed = moment(value)
+		case "rekeyed":
+			s.rekeyed.At = moment(value)
+		case "from":
+			s.rekeyed.From = value
+		case "by":
+			s.rekeyed.Actor = value
+		case "because":
+			s.rekeyed.Note = value
+		default:
+			err = fmt.Errorf("it has a line %q", name)
+		}
+		if err != nil {
+			return slotState{}, err
+		}
+	}
+	return s, nil
+}
+
+// slotNewest reads a whole sidecar: what its newest valid slot says. It is not born while it is empty or its first content is still being written:
+// nothing can have been admitted then.
+func slotNewest(image []byte) (newest slotState, born bool, err error) {
+	if len(image) < slotFile && bytes.HasPrefix(slotBirth, image) {
+		return slotState{}, false, nil
+	}
+	if len(image) != slotFile {
+		return slotState{}, false, fmt.Errorf("it is %d bytes long instead of %d", len(image), slotFile)
+	}
+	var why []string
+	for i := range uint64(2) {
+		slot := image[i*slotSize : (i+1)*slotSize]
+		s, err := slotDecode(slot)
+		switch {
+		case i == 0 && bytes.Equal(slot, slotBirth[:slotSize]):
+			// Generation 0: its successors 1 and 2 are both written before the first mark counts.
+			s, err = slotState{}, nil
+		case err == nil && s.generation%2 != i:
+			err = errors.New("it belongs into the other slot")
+		}
+		switch {
+		case errors.Is(err, errSlotFormat):
+			return slotState{}, false, err
+		case err != nil:
+			why = append(why, fmt.Sprintf("slot %d: %v", i+1, err))
+		case !born || s.generation > newest.generation:
+			newest, born = s, true
+		}
+	}
+	if !born {
+		return slotState{}, false, errors.New(strings.Join(why, "; "))
+	}
+	return newest, true, nil
+}
