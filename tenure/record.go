@@ -42,7 +42,7 @@ const (
 	EndSuperseded End = "superseded" // a reservation or revocation that the next grant ended
 )
 
-// HistoryLen is how many transfers a record remembers.
+// HistoryLen is how many transfers a record remembers. For as long as a grant is among them, no late copy of its request is granted again.
 const HistoryLen = 32
 
 // Record is what a store remembers of one key. All times are on the store's clock, in UTC, whole microseconds. The zero Record is a key

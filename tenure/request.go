@@ -37,7 +37,8 @@ const (
 )
 
 // Request asks for one transition on one key. Every request carries a secret and is safe to send again: a repeated
-// request has the effect of one.
+// request has the effect of one. An operator's act is answered again as done while it is the newest transfer; after that with a [*NotOwnedError], which
+// for a secret used only once also says that it was done.
 type Request struct {
 	Verb   Verb
 	Key    string
