@@ -17,7 +17,7 @@ import (
 // Store keeps the records of keys. All methods are safe for concurrent use.
 type Store interface {
 	// Apply carries out requests, each one atomic step on its own key by the store's clock; the batch is a convenience, not a
-	// transaction. It returns exactly one answer per request, in order, and returns soon after ctx ends: requests without an answer by then
+	// transaction. Requests on one key are carried out in their order. It returns exactly one answer per request, in order, and returns soon after ctx ends: requests without an answer by then
 	// are answered with an error matching ErrUnknown.
 	Apply(ctx context.Context, requests []tenure.Request) []Answer
 

@@ -9,10 +9,10 @@ import (
 
 func deadlines() []check {
 	return []check{
+		{"all clients see one clock", oneClock},
 		{"law 4: no grant before the deadline", noGrantBeforeDeadline},
 		{"a deadline is the store's time and the TTL", deadlineIsNowAndTTL},
 		{"a report does not move the deadline", reportKeepsDeadline},
-		{"all clients see one clock", oneClock},
 	}
 }
 

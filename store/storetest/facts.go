@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -86,6 +87,7 @@ func noAliasing(t *trial) {
 	req.Guards = []string{"one", "two"}
 	a := t.must(req)
 	want := t.get(t.store, req.Key)
+	want.History, want.Guards = slices.Clone(want.History), slices.Clone(want.Guards)
 	spoil := func(rec tenure.Record) {
 		for i := range rec.History {
 			rec.History[i].Owner = "spoilt"

@@ -151,7 +151,7 @@ func sweepingWhileAcquiring(t *trial) {
 	t.forgetful()
 	handles := t.handles(3)
 	n := t.many(60, 10, 20)
-	for range t.many(5, 2, 2) {
+	for round := range t.many(8, 4, 4) {
 		old := make([]tenure.Request, n)
 		for i := range old {
 			old[i] = acquire(fmt.Sprintf("retention/race/%d", i), "ann")
@@ -168,6 +168,9 @@ func sweepingWhileAcquiring(t *trial) {
 		t.pass(last.Quiet().Add(t.options.Retention))
 		requests, answers := make([]tenure.Request, n), make([]store.Answer, n)
 		t.together(n+len(handles), func(i int) {
+			if round%2 == 1 { // those who start first are not always the same
+				i = n + len(handles) - 1 - i
+			}
 			if i >= n {
 				if sw, ok := handles[i-n].(store.Sweeper); ok {
 					_, _ = sw.Sweep(t.ctx)
