@@ -170,6 +170,9 @@ func (s *Store) one(ctx context.Context, req tenure.Request) store.Answer {
 		if err != nil || !changed {
 			return store.Answer{Record: next, Now: now, Err: err}
 		}
+		if ctx.Err() != nil { // the load took its time: nobody waits for this any more
+			return store.Answer{Err: store.Unknown(over(ctx))}
+		}
 		err = s.reg.Swap(ctx, held.Version, next, durable(req.Verb))
 		switch {
 		case err == nil:
