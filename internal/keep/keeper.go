@@ -1,0 +1,226 @@
+package keep
+
+import (
+	"time"
+
+	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// Keeper keeps one lease: it says when to renew it and when it is over. The zero Keeper is not usable.
+type Keeper struct {
+	terms    Terms
+	interval time.Duration
+	deadline clock.Instant // local: only a confirmed grant or renewal moves it
+	holdEnd  clock.Instant // MaxHold, or Never
+
+	slot  clock.Instant // when the next renewal begins
+	retry clock.Instant // when to send the present one again, or Never
+	pause time.Duration // before the retry after the next unknown answer
+
+	open     bool          // the present renewal is not confirmed
+	first    clock.Instant // when it was first sent
+	sends    int           // how often
+	failures int           // renewals in a row that ended unconfirmed
+
+	progress clock.Instant
+	reported time.Time // on the store's clock: the newest report seen in a record
+	withheld bool      // the present renewal is not sent because the work has stalled
+
+	lost Loss
+	err  error // the last answer that was no confirmation
+}
+
+// Orders are what a Keeper wants done, and what it has noticed.
+type Orders struct {
+	Renew bool // send a renewal now
+	Look  bool // read the key's record now: perhaps another process has reported progress
+
+	Lost Loss  // the lease is over
+	Err  error // the answer that led to it, if there was one
+
+	Renewed  bool          // a renewal was confirmed,
+	Margin   time.Duration // this long before the lease would have ended
+	Failures int           // a renewal ended unconfirmed: so many in a row
+}
+
+// NewKeeper begins to keep a lease whose local deadline is as a store's answer gave it (see Terms.Until). since is when the holder got it: now,
+// unless the lease has been resumed. Jitter is as in Tick.
+func NewKeeper(t Terms, deadline, since, now clock.Instant, rec tenure.Record, jitter float64) Keeper {
+	k := Keeper{
+		terms: t, interval: t.Interval(), deadline: deadline, holdEnd: Never,
+		retry: Never, progress: now, reported: rec.ProgressAt,
+	}
+	if t.MaxHold > 0 {
+		k.holdEnd = after(since, t.MaxHold)
+	}
+	k.slot = min(k.next(now, jitter), now.Add(k.cutoff().Sub(now)/2)) // sooner, if the grant was already old when it became known
+	return k
+}
+
+// Deadline is the local deadline: authority ends there at the latest.
+func (k *Keeper) Deadline() clock.Instant { return k.deadline }
+
+// Lost is why the lease is over, or empty.
+func (k *Keeper) Lost() Loss { return k.lost }
+
+// Wake is when Step has something to do at the latest.
+func (k *Keeper) Wake() clock.Instant {
+	if k.lost != "" {
+		return Never
+	}
+	return min(k.slot, k.retry, k.cutoff(), k.holdEnd)
+}
+
+// Early is from when on a Tick does what would be due at Wake: a renewal may be sent a little before its time, in the company of others.
+func (k *Keeper) Early() clock.Instant {
+	if k.lost != "" {
+		return Never
+	}
+	return min(k.early(), k.retry, k.cutoff(), k.holdEnd)
+}
+
+// Step takes what has happened by now.
+func (k *Keeper) Step(e Event, now clock.Instant) Orders {
+	if k.lost != "" {
+		return Orders{}
+	}
+	if a, ok := e.(Answered); ok {
+		if refusal := notOwned(a.Answer); refusal != nil {
+			return k.end(lossOf(refusal), a.Answer.Err) // the store's word says more than the clock's
+		}
+	}
+	if loss := k.overdue(now); loss != "" {
+		return k.end(loss, k.err) // first: what arrives after the deadline cannot undo it
+	}
+	switch e := e.(type) {
+	case Tick:
+		return k.tick(e.Jitter, now)
+	case Answered:
+		return k.answered(e, now)
+	case Looked:
+		k.sawReport(e.Record.ProgressAt, e.Now, now)
+	case Progressed:
+		k.progress = max(k.progress, now)
+	case Ended:
+		return k.end(e.Loss, nil)
+	}
+	if k.withheld && !k.stalled(now) {
+		k.withheld = false
+		return k.begin(now)
+	}
+	return Orders{}
+}
+
+// overdue says why the lease is over by time alone, or "".
+func (k *Keeper) overdue(now clock.Instant) Loss {
+	switch {
+	case now >= k.holdEnd && k.holdEnd <= k.cutoff():
+		return HeldTooLong
+	case now < k.cutoff():
+		return ""
+	case k.withheld:
+		return Stalled
+	case k.open || k.failures > 0:
+		return Unreachable
+	}
+	return Expired
+}
+
+func (k *Keeper) tick(jitter float64, now clock.Instant) Orders {
+	switch {
+	case now >= k.early():
+		failed := k.open
+		if failed {
+			k.failures++
+			if k.failures >= k.terms.MaxFailures {
+				o := k.end(Unreachable, k.err)
+				o.Failures = k.failures
+				return o
+			}
+		}
+		k.slot = k.next(now, jitter)
+		o := k.begin(now)
+		if failed {
+			o.Failures, o.Err = k.failures, k.err
+		}
+		return o
+	case now >= k.retry:
+		return k.send(now)
+	}
+	return Orders{}
+}
+
+// begin is the start of a renewal: its first sending, unless the work has stalled.
+func (k *Keeper) begin(now clock.Instant) Orders {
+	if k.stalled(now) {
+		k.withheld, k.open, k.retry = true, false, Never
+		return Orders{Look: true}
+	}
+	k.open, k.first, k.sends, k.pause = true, now, 0, k.interval/16
+	return k.send(now)
+}
+
+func (k *Keeper) send(now clock.Instant) Orders {
+	k.sends++
+	k.retry = after(now, k.interval/2) // a call that hangs for so long is taken for lost
+	return Orders{Renew: true}
+}
+
+func (k *Keeper) answered(e Answered, now clock.Instant) Orders {
+	present := k.open && e.Sent >= k.first
+	if e.Answer.Err != nil {
+		k.err = e.Answer.Err
+		if present {
+			k.retry = after(now, k.pause)
+			k.pause = min(2*k.pause, k.interval)
+		}
+		return Orders{}
+	}
+	first := e.Sent
+	if present {
+		if k.sends > 1 {
+			first = k.first
+		}
+		k.open, k.retry = false, Never
+	}
+	o := Orders{Renewed: true, Margin: k.deadline.Sub(now)}
+	k.deadline = max(k.deadline, k.terms.Until(first, e.Sent, e.Answer)) // answers may overtake each other
+	k.failures, k.err = 0, nil
+	k.sawReport(e.Answer.Record.ProgressAt, e.Answer.Now, e.Sent)
+	return o
+}
+
+// sawReport notes progress reported through another process, as a record shows it: at reported, when the store's clock stood at now and the local
+// one at local.
+func (k *Keeper) sawReport(reported, now time.Time, local clock.Instant) {
+	if reported.After(k.reported) {
+		k.reported = reported
+		k.progress = max(k.progress, local.Add(-max(now.Sub(reported), 0)))
+	}
+}
+
+func (k *Keeper) stalled(now clock.Instant) bool {
+	return k.terms.StallAfter > 0 && now.Sub(k.progress) >= k.terms.StallAfter
+}
+
+func (k *Keeper) end(loss Loss, err error) Orders {
+	k.lost = loss
+	return Orders{Lost: loss, Err: err}
+}
+
+// cutoff is when the context ends: the notice before the deadline.
+func (k *Keeper) cutoff() clock.Instant { return k.deadline.Add(-k.terms.Notice) }
+
+// early is from when on the next renewal may begin; one that is open gets its whole interval.
+func (k *Keeper) early() clock.Instant {
+	if k.open {
+		return k.slot
+	}
+	return k.slot.Add(-k.interval / 8)
+}
+
+// next is when the renewal after one at i begins.
+func (k *Keeper) next(i clock.Instant, jitter float64) clock.Instant {
+	return i.Add(spread(k.interval, 0.9, 1, jitter))
+}
