@@ -32,13 +32,14 @@ func (l *layout) explain(err error) error {
 	return fmt.Errorf("store %s: %w; %s", l.root, err, advice)
 }
 
-// noLink explains why a directory cannot be a store at all.
+// noLink explains why a link was not made, or made twice: with the system's own words if it failed for a reason of the moment, otherwise the
+// directory cannot be a store at all.
 func (l *layout) noLink(err error) error {
-	if err != nil && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EIO) || errors.Is(err, fs.ErrNotExist)) {
-		return l.explain(err)
-	}
 	why := "a second link to the same name was not refused"
 	if err != nil {
+		if !errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, syscall.EPERM) && !errors.Is(err, syscall.EMLINK) {
+			return l.explain(err)
+		}
 		why = err.Error()
 	}
 	return fmt.Errorf("store %s: its file system has no reliable hard links (%s), and leases rest on them; choose a directory on a local disk or on NFS: %w", l.root, why, errors.ErrUnsupported)

@@ -78,11 +78,14 @@ func (l *layout) makeRoot() error {
 	var missing []string
 	for dir := l.root; ; dir = filepath.Dir(dir) {
 		_, err := l.fs.Stat(dir)
+		if err == nil {
+			break
+		}
 		if errors.Is(err, syscall.ENOTDIR) {
 			return fmt.Errorf("%w store %s: something above it is not a directory; name a directory, or a path where one can be made", fence.ErrInvalid, l.root)
 		}
 		if !errors.Is(err, fs.ErrNotExist) || dir == filepath.Dir(dir) {
-			break // it is there, or the next step says what is wrong
+			return l.explain(err)
 		}
 		missing = append(missing, dir)
 	}

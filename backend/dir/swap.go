@@ -224,20 +224,23 @@ func (r *register) place(ctx context.Context, ready, hash, life string) error {
 	return cas.ErrConflict
 }
 
-// clear removes the folder of a life that has no version left: somebody moved a damaged one away. rmdir removes nothing that is in use.
+// clear removes empty folders that are in a birth's way: a life's that has no version left, because somebody moved a damaged one away, or the key's own after a
+// drop that was not finished. rmdir removes nothing that is in use.
 func (r *register) clear(hash string) error {
+	inTheWay := r.home(hash)
 	life, err := r.life(hash)
 	switch {
 	case errors.Is(err, errEmpty):
-		names, err := r.fs.Names(r.home(hash))
+		names, err := r.fs.Names(inTheWay)
 		if err == nil && len(names) > 0 {
-			return fmt.Errorf("store %s: %s holds %q, which is not the store's; move it away", r.root, r.home(hash), names[0])
+			return fmt.Errorf("store %s: %s holds %q, which is not the store's; move it away", r.root, inTheWay, names[0])
 		}
-		return nil // it was emptied meanwhile
 	case err != nil || life == "":
 		return err
+	default:
+		inTheWay = filepath.Join(inTheWay, life)
 	}
-	err = r.fs.Remove(filepath.Join(r.home(hash), life))
+	err = r.fs.Remove(inTheWay)
 	if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTEMPTY) || errors.Is(err, fs.ErrExist) {
 		return nil
 	}

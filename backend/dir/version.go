@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
@@ -72,7 +71,7 @@ func hashOf(key string) string {
 
 // encodeRecord writes a version file: the record in one line of JSON, the line's checksum in a second.
 func encodeRecord(rec tenure.Record) ([]byte, error) {
-	line, err := json.Marshal(rec)
+	line, err := rec.MarshalJSON() // not by package json, which would check it all again
 	if err != nil {
 		return nil, fmt.Errorf("dir: the record of %q cannot be written: %w", rec.Key, err)
 	}
@@ -99,7 +98,7 @@ func decodeRecord(data []byte, hash string) (tenure.Record, error) {
 		return none, fmt.Errorf("its checksum does not match its content")
 	}
 	var rec tenure.Record
-	if err := json.Unmarshal(line, &rec); err != nil {
+	if err := rec.UnmarshalJSON(line); err != nil {
 		return none, fmt.Errorf("it cannot be read: %s", err.Error())
 	}
 	if err := rec.Check(); err != nil {

@@ -1,0 +1,86 @@
+package dir
+
+import (
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/croft-dev/croft/internal/fsys"
+)
+
+// The tests of the races must fail for stores that lack what the races are decided by. Each of these is such a store.
+
+// TestAStoreWithoutASecondListingIsCaught.
+func TestAStoreWithoutASecondListingIsCaught(t *testing.T) {
+	t.Parallel()
+	for _, held := range []bool{true, false} {
+		if err := prunedPast(newPlace(t), &blind{FS: unsynced{fsys.OS{}}}, held); err == nil {
+			t.Errorf("a link that was a stray was taken for a grant, and the race with held=%t did not show it", held)
+		}
+	}
+}
+
+// blind believes after a link that nothing else is in the folder.
+type blind struct {
+	fsys.FS
+	mu     sync.Mutex
+	linked string
+}
+
+func (b *blind) Link(from, to string) error {
+	err := b.FS.Link(from, to)
+	if err == nil {
+		b.mu.Lock()
+		b.linked = to
+		b.mu.Unlock()
+	}
+	return err
+}
+
+func (b *blind) Names(path string) ([]string, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if filepath.Dir(b.linked) != path {
+		return b.FS.Names(path)
+	}
+	n, _ := parseVersionName(filepath.Base(b.linked))
+	b.linked = ""
+	return []string{versionName(n - 1), versionName(n)}, nil
+}
+
+// TestAStoreThatPrunesTheHeadIsCaught.
+func TestAStoreThatPrunesTheHeadIsCaught(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.Store = p.another(&reckless{FS: unsynced{fsys.OS{}}})
+	if err := prunedPast(p, unsynced{fsys.OS{}}, true); err == nil {
+		t.Error("the newest version was pruned, and the race did not show it")
+	}
+}
+
+// reckless prunes one version too many.
+type reckless struct{ fsys.FS }
+
+func (r *reckless) Remove(path string) error {
+	if n, ok := parseVersionName(filepath.Base(path)); ok && strings.Contains(path, "/keys/") {
+		_ = r.FS.Remove(filepath.Join(filepath.Dir(path), versionName(n+1)))
+	}
+	return r.FS.Remove(path)
+}
+
+// TestAStoreThatUsesNamesOfLivesAgainIsCaught.
+func TestAStoreThatUsesNamesOfLivesAgainIsCaught(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	same := func(time.Time) string { return "0000000000000000-0000000000000000" }
+	again := func(fsy fsys.FS) *Store {
+		st := open(t, p.root, &Options{Now: p.clock.Now, fs: fsy, newLife: same})
+		t.Cleanup(func() { st.Close() })
+		return st
+	}
+	if err := reborn(p, again, func() { wipe(t, p.reg.keys) }); err == nil {
+		t.Error("a link into the next life was taken for a grant, and the race did not show it")
+	}
+}

@@ -1,0 +1,355 @@
+package dir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/croft-dev/croft/internal/fsys"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+const stepKey = "steps/key"
+
+// acts are what a process may be in the middle of. Each prepares a place and returns the request.
+var acts = []struct {
+	name    string
+	prepare func(p *place) tenure.Request
+}{
+	{"the first acquire", func(*place) tenure.Request { return acquire(stepKey, "ann") }},
+	{"acquire after a release", func(p *place) tenure.Request {
+		if _, err := p.term(stepKey); err != nil {
+			p.Fatal(err)
+		}
+		return acquire(stepKey, "ann")
+	}},
+	{"acquire after expiry", func(p *place) tenure.Request {
+		p.must(acquire(stepKey, "bob"))
+		p.clock.Advance(time.Hour)
+		return acquire(stepKey, "ann")
+	}},
+	{"acquire after a drop that was not finished", func(p *place) tenure.Request {
+		p.must(acquire(stepKey, "bob"))
+		if err := p.reg.fs.Mkdir(p.folder(stepKey)+"/"+versionName(2), 0o700); err != nil {
+			p.Fatal(err)
+		}
+		return acquire(stepKey, "ann")
+	}},
+	{"renew", func(p *place) tenure.Request {
+		req := acquire(stepKey, "ann")
+		p.must(req)
+		p.clock.Advance(time.Second)
+		return then(tenure.Renew, req)
+	}},
+	{"the renew that prunes", func(p *place) tenure.Request {
+		req := acquire(stepKey, "ann")
+		p.must(req)
+		for range pileMost {
+			p.clock.Advance(time.Second)
+			p.must(then(tenure.Renew, req))
+		}
+		return then(tenure.Renew, req)
+	}},
+	{"report", func(p *place) tenure.Request {
+		req := acquire(stepKey, "ann")
+		p.must(req)
+		return then(tenure.Report, req)
+	}},
+	{"release", func(p *place) tenure.Request {
+		req := acquire(stepKey, "ann")
+		p.must(req)
+		return then(tenure.Release, req)
+	}},
+	{"takeover", func(p *place) tenure.Request {
+		p.must(acquire(stepKey, "bob"))
+		req := acquire(stepKey, "ann")
+		req.Verb, req.Actor, req.Note = tenure.Takeover, "ann", "a test"
+		return req
+	}},
+}
+
+// faults decide for every step, counted from 1, what becomes of it.
+type faults struct {
+	before, after func(n int, s fsys.Step) error
+	tear          bool
+}
+
+// run sends the request through a handle that meets the faults, and returns how many steps it took.
+func (p *place) run(req tenure.Request, f faults) (store.Answer, int) {
+	p.Helper()
+	st, count := p.faulty(f)
+	a := one(st, req)
+	return a, count()
+}
+
+// faulty is a handle whose steps meet the faults and are counted.
+func (p *place) faulty(f faults) (*Store, func() int) {
+	var mu sync.Mutex
+	n := 0
+	fsy := &fsys.Faulty{FS: unsynced{fsys.OS{}}}
+	fsy.Before = func(s fsys.Step) error {
+		mu.Lock()
+		defer mu.Unlock()
+		n++
+		if f.before == nil {
+			return nil
+		}
+		return f.before(n, s)
+	}
+	fsy.After = func(s fsys.Step) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if f.after == nil {
+			return nil
+		}
+		return f.after(n, s)
+	}
+	if f.tear {
+		fsy.Tear = func(_ fsys.Step, size int) int { return size / 2 }
+	}
+	return p.on(fsy), func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return n
+	}
+}
+
+// TestAFaultAtAnyStepLosesNothing: a crash after any step, and a full or failing disk at any step, leave the record as it was or as it shall be. The
+// answer says so, or says unknown; sending the request again brings about what it asked for, and the key goes on.
+func TestAFaultAtAnyStepLosesNothing(t *testing.T) {
+	t.Parallel()
+	kinds := map[string]func(at int) faults{
+		"crash": func(at int) faults {
+			return faults{before: func(n int, _ fsys.Step) error { return failFrom(n >= at, fsys.ErrCrashed) }}
+		},
+		"torn crash": func(at int) faults {
+			return faults{tear: true, before: func(n int, _ fsys.Step) error { return failFrom(n >= at, fsys.ErrCrashed) }}
+		},
+		"full disk": func(at int) faults {
+			return faults{before: func(n int, _ fsys.Step) error { return failFrom(n == at, syscall.ENOSPC) }}
+		},
+		"failing disk": func(at int) faults {
+			return faults{before: func(n int, _ fsys.Step) error { return failFrom(n == at, syscall.EIO) }}
+		},
+		"lost reply": func(at int) faults {
+			return faults{after: func(n int, _ fsys.Step) error { return failFrom(n == at, syscall.EIO) }}
+		},
+	}
+	for _, act := range acts {
+		for kind, fault := range kinds {
+			t.Run(act.name+"/"+kind, func(t *testing.T) {
+				t.Parallel()
+				for at := 1; ; at++ {
+					p := newPlace(t)
+					if steps := faultAt(p, act.prepare(p), fault(at)); steps < at {
+						break
+					}
+				}
+			})
+		}
+	}
+}
+
+func failFrom(fail bool, err error) error {
+	if fail {
+		return err
+	}
+	return nil
+}
+
+// faultAt plays one fault and returns how many steps were tried.
+func faultAt(p *place, req tenure.Request, f faults) int {
+	before := p.get(req.Key)
+	after, _, err := tenure.Apply(before, req, p.clock.Now())
+	if err != nil {
+		p.Fatal(err)
+	}
+	var tried []string
+	inner := f.before
+	f.before = func(n int, s fsys.Step) error {
+		tried = append(tried, s.Op)
+		if inner == nil {
+			return nil
+		}
+		return inner(n, s)
+	}
+	a, steps := p.run(req, f)
+	where := fmt.Sprintf("after %v", tried)
+	if a.Err != nil && !errors.Is(a.Err, store.ErrUnknown) {
+		p.Fatalf("%s: the answer is %v, want unknown", where, a.Err)
+	}
+	if strings.Contains(fmt.Sprint(a.Err), "no space left") && !strings.Contains(a.Err.Error(), "free some space") {
+		p.Errorf("%s: the answer does not say what to do: %v", where, a.Err)
+	}
+	got, err := p.Get(context.Background(), req.Key)
+	switch {
+	case err != nil:
+		p.Fatalf("%s: reading: %v", where, err)
+	case a.Err == nil && !same(got, after):
+		p.Fatalf("%s: the answer was success, but the record is %+v", where, got)
+	case !same(got, before) && !same(got, after):
+		p.Fatalf("%s: the record is neither as before nor as after: %+v", where, got)
+	}
+	again := one(p.Store, req)
+	if again.Err != nil || !same(again.Record, after) {
+		p.Fatalf("%s: asking again: %v, %+v", where, again.Err, again.Record)
+	}
+	p.clock.Advance(time.Hour)
+	last, err := p.term(req.Key)
+	if err != nil || last <= after.Token {
+		p.Fatalf("%s: the next term: token %d after %d, %v", where, last, after.Token, err)
+	}
+	return steps
+}
+
+// same compares records as stores keep them.
+func same(a, b tenure.Record) bool {
+	one, err := encodeRecord(a)
+	if err != nil {
+		return false
+	}
+	other, err := encodeRecord(b)
+	return err == nil && reflect.DeepEqual(one, other)
+}
+
+// TestAProcessStoppedAtAnyStepTakesNothingFromTheNext: whoever is stopped before any step while others take the key, the store is wiped or the key forgotten, changes nothing
+// of the new holder's when it goes on, and is told that it owns nothing.
+func TestAProcessStoppedAtAnyStepTakesNothingFromTheNext(t *testing.T) {
+	t.Parallel()
+	meanwhile := map[string]func(p *place){
+		"taken": func(p *place) {
+			p.clock.Advance(time.Hour)
+			if _, err := p.terms(stepKey, 3); err != nil {
+				p.Fatal(err)
+			}
+		},
+		"wiped": func(p *place) {
+			p.clock.Advance(time.Second) // what was issued before is below the next token then
+			wipe(p, p.root)
+		},
+		"dropped": func(p *place) {
+			p.clock.Advance(2 * retention)
+			if _, err := p.Sweep(p.Context()); err != nil {
+				p.Fatal(err)
+			}
+		},
+	}
+	for _, act := range acts {
+		if act.name == "takeover" {
+			continue // an operator may, at any time
+		}
+		for what, happens := range meanwhile {
+			t.Run(act.name+"/"+what, func(t *testing.T) {
+				t.Parallel()
+				for at := 1; ; at++ {
+					p := newPlace(t)
+					if !stoppedAt(p, act.prepare(p), at, happens) {
+						break
+					}
+				}
+			})
+		}
+	}
+}
+
+// stoppedAt plays one stop; it reports false if the process has fewer steps.
+func stoppedAt(p *place, req tenure.Request, at int, happens func(*place)) bool {
+	p.Helper()
+	n := 0
+	var before fsys.Step
+	fsy, stop := stopBefore(unsynced{fsys.OS{}}, func(s fsys.Step) bool { n++; before = s; return n == at })
+	st := p.on(fsy)
+	answer := stop.begin(st, req)
+	select {
+	case <-stop.reached:
+	default:
+		return false
+	}
+	where := fmt.Sprintf("stopped before step %d, %s %s", at, before.Op, before.Path)
+	happens(p)
+	other := acquire(stepKey, "other")
+	theirs := p.must(other).Record
+	close(stop.resume)
+	a := <-answer
+	if a.Err == nil && a.Record.Grant == req.Secret.Grant() && a.Record.Token >= theirs.Token {
+		p.Fatalf("%s: it was given token %d while another holds the key with %d", where, a.Record.Token, theirs.Token)
+	}
+	if again := one(st, req); again.Err == nil && req.Verb != tenure.Release {
+		p.Fatalf("%s: asking again it is told that it owns the key: %+v", where, again.Record)
+	}
+	if now := p.get(stepKey); !same(now, theirs) {
+		p.Fatalf("%s: the holder's record has become %+v", where, now)
+	}
+	p.must(then(tenure.Renew, other))
+	p.must(then(tenure.Release, other))
+	return true
+}
+
+// TestACrashInASweepLosesNothing: a record is there or is not, and the key goes on.
+func TestACrashInASweepLosesNothing(t *testing.T) {
+	t.Parallel()
+	for at := 1; ; at++ {
+		p := newPlace(t)
+		last := p.must(acquire(stepKey, "ann")).Record
+		p.clock.Advance(2 * retention)
+		st, count := p.faulty(faults{before: func(n int, _ fsys.Step) error { return failFrom(n >= at, fsys.ErrCrashed) }})
+		_, _ = st.Sweep(t.Context())
+		if count() < at {
+			break
+		}
+		if got := p.get(stepKey); !got.IsZero() && !same(got, last) {
+			t.Fatalf("crash at step %d: the record is %+v", at, got)
+		}
+		if at%2 == 0 { // with and without another sweep first
+			if _, err := p.Sweep(t.Context()); err != nil {
+				t.Fatalf("crash at step %d: the next sweep: %v", at, err)
+			}
+			if got := p.get(stepKey); !got.IsZero() {
+				t.Fatalf("crash at step %d: the next sweep left %+v", at, got)
+			}
+		}
+		if token, err := p.term(stepKey); err != nil || token <= last.Token {
+			t.Fatalf("crash at step %d: the next term: token %d after %d, %v", at, token, last.Token, err)
+		}
+	}
+}
+
+// TestAFaultAtAnyStepOfOpening: the next one to open the directory finds a store or makes one.
+func TestAFaultAtAnyStepOfOpening(t *testing.T) {
+	t.Parallel()
+	for _, fault := range []error{fsys.ErrCrashed, syscall.ENOSPC, syscall.EIO} {
+		for at := 1; ; at++ {
+			root := t.TempDir() + "/a/store"
+			n := 0
+			fsy := &fsys.Faulty{FS: unsynced{fsys.OS{}}, Before: func(fsys.Step) error {
+				n++
+				return failFrom(n == at || n > at && errors.Is(fault, fsys.ErrCrashed), fault)
+			}}
+			if st, err := Open(root, &Options{fs: fsy}); err == nil {
+				if err := st.Close(); err != nil && n < at {
+					t.Errorf("closing: %v", err)
+				}
+			} else if !errors.Is(err, fault) {
+				t.Errorf("step %d: %v does not say that %v", at, err, fault)
+			}
+			if n < at {
+				break
+			}
+			st, err := Open(root, nil)
+			if err != nil {
+				t.Fatalf("after %v at step %d: %v", fault, at, err)
+			}
+			if a := one(st, acquire("k", "ann")); a.Err != nil {
+				t.Fatalf("after %v at step %d: %v", fault, at, a.Err)
+			}
+			st.Close()
+		}
+	}
+}

@@ -1,0 +1,188 @@
+package dir
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/croft-dev/croft/internal/fsys"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/store/cas"
+	"github.com/croft-dev/croft/store/storetest"
+	"github.com/croft-dev/croft/tenure"
+)
+
+const retention = 24 * time.Hour
+
+// TestConformance: a directory keeps every promise of a store, under a clock that the suite moves.
+func TestConformance(t *testing.T) {
+	storetest.Run(t, func(tb testing.TB) storetest.Harness {
+		root, clock := filepath.Join(tb.TempDir(), "store"), storetest.NewClock()
+		return storetest.Harness{
+			Open: func(tb testing.TB, o storetest.Options) store.Store {
+				return open(tb, root, &Options{Retention: o.Retention, Now: clock.Now, fs: unsynced{fsys.OS{}}})
+			},
+			Wipe:    func(tb testing.TB) { wipe(tb, root) },
+			Advance: clock.Advance,
+		}
+	})
+}
+
+// TestConformanceOnTheFileSystemsClock: the same on the clock that the store uses outside tests.
+func TestConformanceOnTheFileSystemsClock(t *testing.T) {
+	storetest.Run(t, func(tb testing.TB) storetest.Harness {
+		root := filepath.Join(tb.TempDir(), "store")
+		return storetest.Harness{
+			Open: func(tb testing.TB, o storetest.Options) store.Store {
+				return open(tb, root, &Options{Retention: o.Retention})
+			},
+			Wipe: func(tb testing.TB) { wipe(tb, root) },
+			Slow: true,
+		}
+	})
+}
+
+func open(tb testing.TB, root string, o *Options) *Store {
+	tb.Helper()
+	st, err := Open(root, o)
+	if err != nil {
+		tb.Fatalf("Open: %v", err)
+	}
+	return st
+}
+
+// unsynced is a file system that does not wait for the disk: only a power cut could tell, and these tests have none.
+type unsynced struct{ fsys.FS }
+
+func (u unsynced) Open(path string, flag int, perm fs.FileMode) (fsys.File, error) {
+	f, err := u.FS.Open(path, flag, perm)
+	if err != nil {
+		return nil, err
+	}
+	return unsyncedFile{f}, nil
+}
+
+func (unsynced) SyncDir(path string) error {
+	_, err := os.Lstat(path)
+	return err
+}
+
+type unsyncedFile struct{ fsys.File }
+
+func (unsyncedFile) Sync() error { return nil }
+
+// place is one directory under a clock of the test's, and a handle on it that meets no faults.
+type place struct {
+	testing.TB
+	*Store
+	root  string
+	clock *storetest.Clock
+}
+
+func newPlace(tb testing.TB) *place {
+	tb.Helper()
+	p := &place{TB: tb, root: filepath.Join(tb.TempDir(), "store"), clock: storetest.NewClock()}
+	p.Store = p.another(nil)
+	return p
+}
+
+// another opens one more handle, on a file system of the test's if it names one.
+func (p *place) another(fsy fsys.FS) *Store {
+	p.Helper()
+	if fsy == nil {
+		fsy = unsynced{fsys.OS{}}
+	}
+	st := open(p, p.root, &Options{Now: p.clock.Now, Retention: retention, fs: fsy})
+	p.Cleanup(func() { st.Close() })
+	return st
+}
+
+// on is a handle on the same directory that makes its steps on another file system and none in the background. It is not to be closed.
+func (p *place) on(fsy fsys.FS) *Store {
+	l := *p.reg.layout
+	l.fs = fsy
+	reg := &register{layout: &l, clock: p.reg.clock, newLife: newLife, synced: map[string]bool{}}
+	return &Store{
+		Store: cas.New(reg, &cas.Options{Retention: retention, SweepEvery: -1}),
+		reg:   reg,
+		tidy:  tidying{reg: reg, retention: retention, closed: true},
+	}
+}
+
+func (p *place) must(req tenure.Request) store.Answer {
+	p.Helper()
+	a := one(p.Store, req)
+	if a.Err != nil {
+		p.Fatalf("%s: %v", req.Verb, a.Err)
+	}
+	return a
+}
+
+func (p *place) get(key string) tenure.Record {
+	p.Helper()
+	rec, err := p.Get(context.Background(), key)
+	if err != nil {
+		p.Fatalf("Get(%q): %v", key, err)
+	}
+	return rec
+}
+
+// folder is that of the key's present life.
+func (p *place) folder(key string) string {
+	p.Helper()
+	life, err := p.reg.life(hashOf(key))
+	if err != nil || life == "" {
+		p.Fatalf("the key %q has no life: %v", key, err)
+	}
+	return filepath.Join(p.reg.home(hashOf(key)), life)
+}
+
+// versions are the names in the folder of the key's present life.
+func (p *place) versions(key string) []string {
+	p.Helper()
+	names, err := fsys.OS{}.Names(p.folder(key))
+	if err != nil {
+		p.Fatal(err)
+	}
+	return names
+}
+
+// newest is the path of the key's newest version.
+func (p *place) newest(key string) string {
+	p.Helper()
+	numbers, err := p.reg.numbers(p.folder(key))
+	if err != nil || len(numbers) == 0 {
+		p.Fatalf("versions of %q: %v, %v", key, numbers, err)
+	}
+	return filepath.Join(p.folder(key), versionName(numbers[len(numbers)-1]))
+}
+
+func one(st store.Store, req tenure.Request) store.Answer {
+	return st.Apply(context.Background(), []tenure.Request{req})[0]
+}
+
+func acquire(key, owner string) tenure.Request {
+	return tenure.Request{Verb: tenure.Acquire, Key: key, Secret: tenure.NewSecret(), Owner: owner, TTL: time.Minute}
+}
+
+func then(verb tenure.Verb, of tenure.Request) tenure.Request {
+	return tenure.Request{Verb: verb, Key: of.Key, Secret: of.Secret, Progress: "on"}
+}
+
+// wipe empties a store's directory while handles on it are open.
+func wipe(tb testing.TB, root string) {
+	tb.Helper()
+	entries, err := os.ReadDir(root)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		tb.Fatal(err)
+	}
+	for _, e := range entries {
+		if err := os.RemoveAll(filepath.Join(root, e.Name())); err != nil {
+			tb.Fatal(err)
+		}
+	}
+}
