@@ -51,7 +51,7 @@ something could not be tried, 14 if the store could not be reached.`,
 	}
 	flags := c.Flags()
 	o.TTL = 2 * time.Second
-	flags.Var(&duration{value: &o.TTL, least: 500 * time.Millisecond, most: 10 * time.Minute, examples: "2s, 10s or 1m"}, "ttl", "TTL of the leases; the drill takes about three of them")
+	flags.Var(&duration{value: &o.TTL, least: 500 * time.Millisecond, most: 10 * time.Minute, examples: "2s, 10s or 1m"}, "ttl", "TTL of the leases; the drill takes a bit more than twice as long")
 	flags.StringVar(&o.Dir, "dir", "", "put the guarded files into a folder in this one (default the system's folder for temporary files)")
 	flags.BoolVar(&o.Unguarded, "unguarded", false, "write without the fence, and see what happens")
 	flags.BoolVar(&o.Keep, "keep", false, "leave the files and the keys as they are at the end")
@@ -98,7 +98,11 @@ func (a *app) drill(ctx context.Context, o drill.Options) error {
 	}
 	if !a.json {
 		o.Progress = a.drillProgress()
-		fmt.Fprintf(a.stderr, "croft: drilling %s with a TTL of %s; this takes a while\n", word(store.Redact(name)), o.TTL)
+		without := ""
+		if o.Unguarded {
+			without = ", without the fence"
+		}
+		fmt.Fprintf(a.stderr, "croft: drill on %s%s: leases of %s, about %s in all\n", word(store.Redact(name)), without, o.TTL, short(2*o.TTL+time.Second))
 	}
 	report, err := drill.Run(ctx, o)
 	if err != nil {

@@ -46,7 +46,7 @@ func (a *app) printDrillOwners(r *drill.Report) {
 		}
 	}
 	t.flush()
-	fmt.Fprintln(a.stdout, a.palette().paint(faint, "= holds the key   - holds it, but is stopped, cut off or dead   x tries something stale and is refused"))
+	fmt.Fprintln(a.stdout, a.palette().paint(faint, "= holds the key   - holds it, but is stopped, cut off or dead   . is still away, and has lost it   x tries something stale, is refused"))
 }
 
 func later(a, b time.Time) time.Time {
@@ -71,17 +71,25 @@ func (x *timeAxis) column(t time.Time) int {
 func (x *timeAxis) bar(t drill.Term) string {
 	line := []byte(strings.Repeat(" ", x.columns))
 	first, last := x.column(t.Acquired), x.column(t.Finished)
-	for i := first; i <= max(first, last-1); i++ { // the column of its end belongs to the next owner
-		line[i] = '='
+	last = max(first, last-1) // the column of its end belongs to the next owner
+	for i := range line {
 		middle := x.from.Add(time.Duration(i)*x.each + x.each/2)
+		absent, back := false, false
 		for _, gone := range t.Absent {
-			if middle.After(gone.From) && middle.Before(gone.To) {
-				line[i] = '-'
-			}
+			absent = absent || middle.After(gone.From) && (gone.To.IsZero() || middle.Before(gone.To))
+			back = back || !gone.To.IsZero()
+		}
+		switch holds := i >= first && i <= last; {
+		case holds && absent:
+			line[i] = '-'
+		case holds:
+			line[i] = '='
+		case i > last && absent && back:
+			line[i] = '.'
 		}
 	}
-	for _, at := range t.Refused {
-		line[x.column(at)] = 'x'
+	for _, at := range t.Refused { // after the term, however short the time between
+		line[min(max(x.column(at), last+1), x.columns-1)] = 'x'
 	}
 	return strings.TrimRight(string(line), " ")
 }
@@ -90,9 +98,9 @@ func (x *timeAxis) bar(t drill.Term) string {
 func (x *timeAxis) labels() string {
 	line := []byte(strings.Repeat(" ", x.columns))
 	total := x.each * time.Duration(x.columns)
-	apart := time.Second
-	for _, next := range []time.Duration{1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200} {
-		apart = next * time.Second
+	var apart time.Duration
+	for _, n := range []int{1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200} {
+		apart = time.Duration(n) * time.Second
 		if total/apart <= time.Duration(x.columns/8) {
 			break
 		}

@@ -24,24 +24,19 @@ var drillWords = map[drill.Result]cell{
 	drill.NotDone:   {"NOT DONE", yellow},
 }
 
-// printDrillSteps prints a table with a heading for every scene; where the terminal is too narrow for it, one entry below the other.
+// printDrillSteps prints a table with a heading for every scene; where the terminal is too narrow for it, two lines for every step.
 func (a *app) printDrillSteps(r *drill.Report) {
 	style := a.palette()
-	tried, expected, happened := width("TRIED"), width("SHOULD BE"), 0
+	result, tried, expected, happened := 0, width("TRIED"), width("SHOULD BE"), width("HAPPENED")
 	for _, s := range r.Steps() {
-		tried, expected, happened = max(tried, width(s.Tried)), max(expected, width(s.Expected)), max(happened, width(line(s.Happened)))
+		result, tried = max(result, width(drillWords[s.Result].text)), max(tried, width(s.Tried))
+		expected, happened = max(expected, width(s.Expected)), max(happened, width(line(a.redact(s.Happened))))
 	}
-	const result = 9
-	row := func(c cell, text ...string) {
-		pad := func(s string, n int) string { return s + strings.Repeat(" ", max(0, n-width(s))+2) }
-		fmt.Fprintln(a.stdout, style.paint(c.colour, c.text)+strings.Repeat(" ", result-width(c.text)+2)+
-			pad(text[0], tried)+pad(text[1], expected)+text[2])
-	}
+	pad := func(s string, n int) string { return strings.Repeat(" ", max(0, n-width(s))+2) }
 	room, isTerminal := terminal(a.stdout)
 	narrow := isTerminal && room < result+tried+expected+happened+6
 	if !narrow {
-		fmt.Fprintln(a.stdout, style.paint(faint, strings.Repeat(" ", result+2)+
-			fmt.Sprintf("%-*s  %-*s  %s", tried, "TRIED", expected, "SHOULD BE", "HAPPENED")))
+		fmt.Fprintln(a.stdout, style.paint(faint, pad("", result)+"TRIED"+pad("TRIED", tried)+"SHOULD BE"+pad("SHOULD BE", expected)+"HAPPENED"))
 	}
 	for i, scene := range r.Scenes {
 		if i > 0 {
@@ -49,28 +44,27 @@ func (a *app) printDrillSteps(r *drill.Report) {
 		}
 		fmt.Fprintf(a.stdout, "%s  %s\n", style.paint(bold, scene.Name), scene.Story)
 		for _, s := range scene.Steps {
-			word, text := drillWords[s.Result], line(a.redact(s.Happened))
-			if !narrow {
-				row(word, s.Tried, s.Expected, text)
+			verdict, text := drillWords[s.Result], line(a.redact(s.Happened))
+			begin := style.paint(verdict.colour, verdict.text) + pad(verdict.text, result) + s.Tried
+			if narrow {
+				fmt.Fprintf(a.stdout, "%s; should be: %s\n%s%s\n", begin, s.Expected, pad("", result), text)
 				continue
 			}
-			indent := strings.Repeat(" ", result+2)
-			fmt.Fprintf(a.stdout, "%s%s%s\n%sshould be: %s\n%shappened:  %s\n", style.paint(word.colour, word.text), indent[width(word.text):], s.Tried,
-				indent, s.Expected, indent, text)
+			fmt.Fprintln(a.stdout, begin+pad(s.Tried, tried)+s.Expected+pad(s.Expected, expected)+text)
 		}
 	}
 }
 
-// printDrillDamage shows what stale writes have done.
+// printDrillDamage shows what became of newer results that a stale write has replaced.
 func (a *app) printDrillDamage(r *drill.Report) {
 	style := a.palette()
 	first := true
 	for _, s := range r.Steps() {
-		if s.Before == s.After {
+		if s.Lost == "" {
 			continue
 		}
 		if first {
-			fmt.Fprintln(a.stdout, "\n"+style.paint(bold, "What the stale writes did to the files"))
+			fmt.Fprintf(a.stdout, "\n%s  newer results that stale writes have replaced\n", style.paint(bold, "damage"))
 			first = false
 		}
 		fmt.Fprintf(a.stdout, "%s: %s\n  before  %s\n  after   %s\n", s.Name, s.Tried, line(s.Before), style.paint(red, line(s.After)))
@@ -80,20 +74,20 @@ func (a *app) printDrillDamage(r *drill.Report) {
 // printDrillEnd says what it all means.
 func (a *app) printDrillEnd(r *drill.Report, kept bool) {
 	style := a.palette()
-	all, good, through, undone := len(r.Steps()), r.Count(drill.OK), r.Count(drill.Corrupted)+r.Count(drill.Failed), r.Count(drill.NotDone)
+	all, wrong, through, undone := len(r.Steps()), r.Count(drill.Failed), r.Count(drill.Corrupted), r.Count(drill.NotDone)
 	fmt.Fprintln(a.stdout)
 	switch {
-	case good == all:
+	case r.Good():
 		fmt.Fprintln(a.stdout, style.paint(green, fmt.Sprintf("All %d as they should be: nothing stale got through.", all)))
-	case through > 0 && !r.Guarded && r.Count(drill.Failed) == 0:
-		fmt.Fprintln(a.stdout, style.paint(red, fmt.Sprintf("%s got through: the lease was held by the right one at any time, and that did not help.", counted(through, "stale write"))))
-		fmt.Fprintln(a.stdout, "That is what happens without a fence. Run the drill without --unguarded to see the same writes refused.")
-	case through > 0:
-		fmt.Fprintln(a.stdout, style.paint(red, fmt.Sprintf("%d of %d went WRONG: do not trust this store with work that must not be done twice.", through, all)))
-		fmt.Fprintln(a.stdout, "croft doctor looks at how it is set up.")
+	case wrong == 0 && through > 0 && !r.Guarded:
+		fmt.Fprintln(a.stdout, style.paint(red, fmt.Sprintf("%s got through. Every question about the lease was answered right, and it did not help: the file asked none.", counted(through, "stale write"))))
+		fmt.Fprintln(a.stdout, "This was the drill without the fence. Without --unguarded, the same writes are refused.")
+	case wrong+through > 0:
+		fmt.Fprintln(a.stdout, style.paint(red, fmt.Sprintf("%d of %d went WRONG: this store, or the guard of these files, must not be relied on as it is.", wrong+through, all)))
+		fmt.Fprintln(a.stdout, "croft doctor looks at how the store is set up; with --keep the drill leaves keys and files for you to look at.")
 	}
 	if undone > 0 {
-		fmt.Fprintln(a.stdout, style.paint(yellow, fmt.Sprintf("%d could not be tried, and what rests on them was left out: the drill proves nothing about those.", undone)))
+		fmt.Fprintln(a.stdout, style.paint(yellow, fmt.Sprintf("%d could not be tried, and what rests on it was left out: nothing is proved about that.", undone)))
 	}
 	fmt.Fprintln(a.stdout, style.paint(faint, fmt.Sprintf("%s, %d processes, TTL %s. The store's own account: croft history %spause",
 		short(r.Took.Round(100*time.Millisecond)), r.Processes, r.TTL, r.Keys)))

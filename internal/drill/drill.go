@@ -64,7 +64,7 @@ func Run(ctx context.Context, o Options) (report *Report, err error) {
 	if Supported != nil {
 		return nil, Supported
 	}
-	d, err := newDirector(ctx, o)
+	d, err := newDirector(o)
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +100,7 @@ func Run(ctx context.Context, o Options) (report *Report, err error) {
 	return report, nil
 }
 
-func newDirector(ctx context.Context, o Options) (*director, error) {
+func newDirector(o Options) (*director, error) {
 	if o.TTL == 0 {
 		o.TTL = 2 * time.Second
 	}

@@ -14,10 +14,10 @@ import (
 
 // verdict is what a judge says.
 type verdict struct {
-	result        Result
-	happened      string
-	unknown       bool
-	before, after string
+	result              Result
+	happened            string
+	unknown             bool
+	before, after, lost string
 }
 
 func ok(format string, args ...any) verdict {
@@ -51,7 +51,7 @@ func granted(r reply, cause tenure.Cause, previous tenure.Record) verdict {
 	case r.Err.silent():
 		return notDone(r.Err)
 	case r.Err != nil:
-		return failed("refused: %s", r.Err.brief())
+		return failed("refused (%s)", r.Err.brief())
 	case !previous.IsZero() && rec.Token <= previous.Token:
 		return failed("granted with token %d, not above %d", rec.Token, previous.Token)
 	case cause == tenure.Expired && rec.Acquired.Before(previous.Deadline):
@@ -72,9 +72,9 @@ func held(r reply, token fence.Token) verdict {
 	case r.Err == nil:
 		return failed("granted, while another held it")
 	case r.Err.Kind != kindHeld || r.Err.Why != tenure.WhyHeld || r.Err.Token != token:
-		return failed("refused: %s, token %d", r.Err.brief(), r.Err.Token)
+		return failed("refused (%s, token %d)", r.Err.brief(), r.Err.Token)
 	}
-	return ok("refused: %s", r.Err.brief())
+	return ok("refused (%s)", r.Err.brief())
 }
 
 // notOwned wants something done by an old owner refused, for one of these reasons.
@@ -85,28 +85,28 @@ func notOwned(r reply, whys ...tenure.Why) verdict {
 	case r.Err == nil:
 		return failed("accepted, although it is stale")
 	case r.Err.Kind != kindNotOwned:
-		return failed("refused, but as: %s", r.Err.brief())
+		return failed("refused, but as %s", r.Err.brief())
 	case !slices.Contains(whys, r.Err.Why):
-		return failed("refused, but as %s instead of %s", r.Err.Why, whys[0])
+		return failed("refused, but as %s instead of %s", r.Err.brief(), spoken(string(whys[0])))
 	}
-	return ok("refused: %s", r.Err.brief())
+	return ok("refused (%s)", r.Err.brief())
 }
 
 // holds wants the record to be still that of a grant: held, alive, its deadline no nearer than it was.
 func holds(rec, mine tenure.Record, now time.Time) verdict {
 	switch {
 	case rec.Token != mine.Token || rec.Grant != mine.Grant:
-		return failed("the key went from %s to %s", mine.Owner, nobody(rec.Owner))
+		return failed("the key went from %s to %s", the(mine.Owner), the(rec.Owner))
 	case !rec.Alive(now) || rec.Deadline.Before(mine.Deadline):
-		return failed("%s's lease was ended or cut short by it", mine.Owner)
+		return failed("%s's lease was ended or cut short by it", the(mine.Owner))
 	}
-	return ok("%s still holds it", mine.Owner)
+	return ok("%s still holds it", the(mine.Owner))
 }
 
 // free wants the key to be nobody's, and its newest token to be the old one.
 func free(rec tenure.Record, token fence.Token, now time.Time) verdict {
 	if rec.StateAt(now) != tenure.Free || rec.Token != token {
-		return failed("the key went to %s", nobody(rec.Owner))
+		return failed("the key went to %s", the(rec.Owner))
 	}
 	return ok("the key is free")
 }
@@ -117,7 +117,7 @@ func accepted(r reply, how string) verdict {
 	case r.Err.silent():
 		return notDone(r.Err)
 	case r.Err != nil:
-		return failed("refused: %s", r.Err.brief())
+		return failed("refused (%s)", r.Err.brief())
 	}
 	return ok("%s", how)
 }
@@ -139,17 +139,17 @@ func bounced(r reply, before, after, holder string) verdict {
 	case before != after && r.Err != nil:
 		return verdict{result: Corrupted, happened: "refused, and yet the file changed", before: before, after: after}
 	case before != after && ownerOf(before) == holder:
-		return verdict{result: Corrupted, happened: "written over " + holder + "'s result", before: before, after: after}
+		return verdict{result: Corrupted, happened: "written over " + the(holder) + "'s result", before: before, after: after, lost: holder}
 	case before != after:
-		return verdict{result: Corrupted, happened: "written, although it is " + holder + "'s turn", before: before, after: after}
+		return verdict{result: Corrupted, happened: "written, although it is " + the(holder) + "'s turn", before: before, after: after}
 	case r.Err.silent():
 		return notDone(r.Err)
 	case r.Err == nil:
 		return failed("accepted, although it is stale")
 	case r.Err.Kind != kindStale:
-		return failed("refused, but as: %s", r.Err.brief())
+		return failed("refused, but as %s", r.Err.brief())
 	}
-	return ok("refused by the fence, the file is untouched")
+	return ok("refused by the fence, file untouched")
 }
 
 // whole wants the file to hold what it held before its writer died.
@@ -157,7 +157,7 @@ func whole(before, after string) verdict {
 	if before != after {
 		return failed("the file holds %q", after)
 	}
-	return ok("the file is whole and as before")
+	return ok("the file is as before")
 }
 
 // over wants a lease's context to have ended for one of these reasons.
@@ -165,10 +165,12 @@ func over(r reply, losses ...string) verdict {
 	switch {
 	case r.Err.silent():
 		return notDone(r.Err)
+	case r.Loss == "":
+		return failed("not over")
 	case !slices.Contains(losses, r.Loss):
-		return failed("over, but as %s", r.Loss)
+		return failed("over, but as %s", spoken(r.Loss))
 	}
-	return ok("over (%s)", r.Loss)
+	return ok("over (%s)", spoken(r.Loss))
 }
 
 // inTime wants a lease's context to have ended before the store's deadline, which is given on this machine's clock. stalled says that it was late by
@@ -181,7 +183,7 @@ func inTime(r reply, deadline time.Time) (v verdict, stalled bool) {
 	switch {
 	case late < 0:
 		return ok("over (%s) %s before the deadline", r.Loss, seconds(-late)), false
-	case late <= r.Stall:
+	case late < r.Stall:
 		return notDone(&failure{Kind: kindFailed, Message: fmt.Sprintf(
 			"the machine stood still for %s: too busy to tell; try a longer --ttl", seconds(r.Stall))}), true
 	}
@@ -194,7 +196,7 @@ func once(r reply, rec tenure.Record) verdict {
 	case r.Err.silent():
 		return notDone(r.Err)
 	case r.Err != nil:
-		return failed("refused: %s", r.Err.brief())
+		return failed("refused (%s)", r.Err.brief())
 	case len(r.Tokens) < 2:
 		return notDone(&failure{Kind: kindFailed, Message: "no reply was lost"})
 	case slices.Min(r.Tokens) != slices.Max(r.Tokens), r.Record.Token != r.Tokens[0], rec.Token != r.Tokens[0], rec.Terms != 1:
@@ -213,7 +215,7 @@ func oneWinner(replies []reply, rec tenure.Record) verdict {
 		case r.Err.silent():
 			return notDone(r.Err)
 		case r.Err.Kind != kindHeld:
-			return failed("one was refused, but as: %s", r.Err.brief())
+			return failed("one was refused, but as %s", r.Err.brief())
 		}
 	}
 	if len(winners) != 1 {
@@ -227,7 +229,7 @@ func oneWinner(replies []reply, rec tenure.Record) verdict {
 	if rec.Token != winners[0] || rec.Terms != 2 {
 		return failed("one was told so, but the key has had %d owners", rec.Terms)
 	}
-	return ok("1 granted, %d told \"held by another\"", len(replies)-1)
+	return ok("1 granted, %d refused (held by another)", len(replies)-1)
 }
 
 // raised wants an operator's takeover to have put up every fence the holder named.
@@ -253,9 +255,13 @@ func ownerOf(text string) string {
 	return owner
 }
 
-func nobody(owner string) string {
-	if owner == "" {
+// the names an owner in a sentence.
+func the(owner string) string {
+	switch owner {
+	case "":
 		return "nobody"
+	case "operator":
+		return "the operator"
 	}
 	return owner
 }

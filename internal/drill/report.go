@@ -27,8 +27,8 @@ type Step struct {
 	Result                    Result
 	// Unknown is set when a step was not done because the store did not answer.
 	Unknown bool
-	// Before and After are the content of the file around a stale write that changed it.
-	Before, After string
+	// Before and After are the content of the file around a stale write that changed it; Lost is whose newer result is gone by it, if there was one.
+	Before, After, Lost string
 }
 
 // Scene is one story: its steps, and who held its key when.
@@ -48,13 +48,12 @@ type Term struct {
 	// Finished is when it ended, or when the scene did. Ended is empty if the key was still held.
 	Finished time.Time
 	Ended    tenure.End
-	// Absent are the times in which the owner was stopped, cut off or dead, up to the end of the scene at most; Refused are those at which something
-	// it tried was refused.
+	// Absent are the times in which the owner was stopped, cut off or dead; Refused are those at which something it tried was refused.
 	Absent  []Span
 	Refused []time.Time
 }
 
-// Span is a time from and to.
+// Span is a time from and to; To is zero if it has no end.
 type Span struct{ From, To time.Time }
 
 // Report is what came out of a drill.
@@ -93,7 +92,9 @@ func (r *Report) Steps() []Step {
 }
 
 // Good reports whether everything was tried and happened as it should.
-func (r *Report) Good() bool { return r.Count(OK) == len(r.Steps()) }
+func (r *Report) Good() bool {
+	return len(r.Steps()) > 0 && r.Count(OK) == len(r.Steps())
+}
 
 // Unanswered reports whether nothing went wrong but that the store did not answer.
 func (r *Report) Unanswered() bool {

@@ -23,11 +23,11 @@ func playCrash(ctx context.Context, s *stage) {
 	if err != nil {
 		half.Err = failureOf(err)
 	}
-	if !s.step("kill", "A is killed in the middle of a write", "the file stays whole",
+	if !s.step("kill", "A is killed in mid-write", "the file stays whole",
 		accepted(half, "killed").then(func() verdict { return whole(before, after) })) {
 		return
 	}
-	second, ok := s.succeed(ctx, "B waits for the key")
+	second, ok := s.succeed(ctx)
 	if !ok {
 		return
 	}

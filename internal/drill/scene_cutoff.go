@@ -2,6 +2,7 @@ package drill
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/croft-dev/croft/tenure"
@@ -15,7 +16,7 @@ func playCutoff(ctx context.Context, s *stage) {
 	if !ok {
 		return
 	}
-	if !s.step("renewal", "A works on, for longer than a third of its TTL", "renewed by its client", s.renewed(ctx, first)) {
+	if !s.step("renewal", "A works on for a while", "renewed by its client", s.renewed(ctx, first)) {
 		return
 	}
 	cut := a.call(ctx, order{Do: doCut})
@@ -33,24 +34,24 @@ func playCutoff(ctx context.Context, s *stage) {
 		f = failureOf(err)
 	}
 	if f != nil {
-		s.step("renew-failure", "A's lease, when its store does not answer", "over before the store's deadline", notDone(f))
+		s.step("renew-failure", "A's lease, in A's own eyes", "over before the deadline", notDone(f))
 		return
 	}
 	ended := make(chan reply, 1)
-	go func() { ended <- a.call(ctx, order{Do: doEnd, Wait: s.await()}) }()
+	go func() { ended <- a.call(ctx, s.ends()) }()
 	r := b.call(ctx, s.acquire(s.await()))
 	v, stalled := inTime(<-ended, last.Deadline.Add(-offset))
 	s.stalled = stalled
-	s.step("renew-failure", "A's lease, when its store does not answer", "over before the store's deadline", v)
-	if !s.step("expiry", "B waits for the key", "granted when A's lease is over", granted(r, tenure.Expired, last)) {
+	s.step("renew-failure", "A's lease, in A's own eyes", "over before the deadline", v)
+	if !s.step("expiry", "B waits for the key", fmt.Sprintf("granted when A's %s are over", s.o.TTL), granted(r, tenure.Expired, last)) {
 		return
 	}
 	s.say(s.Name, "A's lease is over, B has the key")
-	s.stale("A", "stale-write", "A, still cut off, writes before B has", "refused: B raised the fence",
+	s.stale("stale-write", "A, still cut off, writes before B has", "refused: B raised the fence",
 		s.overwrites(ctx, a, result(2, "A", first.Token), "B"))
 	a.call(ctx, order{Do: doReach})
 	s.note("A", returns)
-	s.stale("A", "stale-renew", "A reaches the store again and renews", "refused, B's lease untouched",
+	s.stale("stale-renew", "A reaches the store again and renews", "refused, B's lease untouched",
 		notOwned(a.call(ctx, order{Do: doRenew}), tenure.WhySuperseded).
 			then(func() verdict { return s.untouched(ctx, r.Record) }))
 	s.step("newer-goes-on", "B renews, writes and releases", "all accepted", s.goesOn(ctx, b, result(3, "B", r.Record.Token)))

@@ -15,14 +15,14 @@ func playMessages(ctx context.Context, s *stage) {
 	if f != nil {
 		r.Err = f
 	}
-	if !s.step("lost-reply", "A asks for the lease, the reply is lost", "asks again, granted once", once(r, rec)) {
+	if !s.step("lost-reply", "A asks, and the reply is lost", "asks again, granted once", once(r, rec)) {
 		return
 	}
 	s.step("held", "B asks for the key", "refused: A holds it", held(b.call(ctx, s.acquire(0)), r.Record.Token))
 	if !s.step("release", "A releases it", "accepted", accepted(a.call(ctx, order{Do: doRelease}), "released")) {
 		return
 	}
-	s.stale("A", "late-acquire", "a late copy of A's request arrives", "refused, the key stays free",
+	s.stale("late-acquire", "a late copy of A's request arrives", "refused, the key stays free",
 		notOwned(a.call(ctx, order{Do: doRepeat}), tenure.WhyReleased).then(func() verdict {
 			rec, now, f := s.record(ctx)
 			if f != nil {
@@ -34,7 +34,7 @@ func playMessages(ctx context.Context, s *stage) {
 	if !s.step("next", "B asks again", "granted, higher token", granted(next, tenure.Released, r.Record)) {
 		return
 	}
-	s.stale("A", "later-acquire", "another copy of A's request arrives", "refused, B's lease untouched",
+	s.stale("later-acquire", "another copy of A's request arrives", "refused, B's lease untouched",
 		notOwned(a.call(ctx, order{Do: doRepeat}), tenure.WhyReleased, tenure.WhySuperseded).
 			then(func() verdict { return s.untouched(ctx, next.Record) }))
 	s.step("late-release", "a late copy of A's release arrives", "no news, B's lease untouched",

@@ -13,32 +13,32 @@ func playOperator(ctx context.Context, s *stage) {
 	if !ok {
 		return
 	}
-	named := 1
+	named, expected := 1, "granted, fence raised"
 	if s.target == "" {
-		named = 0
+		named, expected = 0, "granted"
 	}
 	r := operator.call(ctx, order{Do: doTakeOver, Key: s.Key, Target: s.target, Path: s.path, TTL: s.await(), Note: "a drill"})
 	mine := r.Record
-	if !s.step("takeover", "an operator takes the key over", "granted at once, fence raised",
+	if !s.step("takeover", "an operator takes the key over", expected,
 		granted(r, tenure.Operator, first).then(func() verdict { return raised(r, named) })) {
 		return
 	}
-	s.stale("A", "stale-write", "A writes before the operator has", "refused: the fence was raised",
+	s.stale("stale-write", "A writes before the operator has", "refused: the fence was raised",
 		s.overwrites(ctx, a, result(2, "A", first.Token), "operator"))
-	s.stale("A", "stale-renew", "A renews its lease", "refused, the operator's untouched",
+	s.stale("stale-renew", "A renews its lease", "refused, no change",
 		notOwned(a.call(ctx, order{Do: doRenew}), tenure.WhyTakenOver).
 			then(func() verdict { return s.untouched(ctx, mine) }))
-	s.stale("A", "stale-resume", "A asks to resume its lease", "refused, the operator's untouched",
+	s.stale("stale-resume", "A asks to resume its lease", "refused, no change",
 		notOwned(a.call(ctx, order{Do: doRenew, Resume: true}), tenure.WhyTakenOver).
 			then(func() verdict { return s.untouched(ctx, mine) }))
-	s.stale("A", "stale-release", "A releases its lease", "refused, the operator's untouched",
+	s.stale("stale-release", "A releases its lease", "refused, no change",
 		notOwned(a.call(ctx, order{Do: doRelease}), tenure.WhyTakenOver).
 			then(func() verdict { return s.untouched(ctx, mine) }))
 	s.step("lease-context", "A's lease, in A's own eyes", "over at its next renewal",
-		over(a.call(ctx, order{Do: doEnd, Wait: s.await()}), "taken_over"))
+		over(a.call(ctx, s.ends()), "taken_over"))
 	if !s.step("operator-write", "the operator writes", "written", s.publishes(ctx, operator, result(3, "operator", mine.Token))) {
 		return
 	}
-	s.stale("A", "late-write", "A writes once more", "refused, the file stays", s.overwrites(ctx, a, result(4, "A", first.Token), "operator"))
+	s.stale("late-write", "A writes once more", "refused, the file stays", s.overwrites(ctx, a, result(4, "A", first.Token), "operator"))
 	s.step("operator-release", "the operator releases the key", "accepted", accepted(operator.call(ctx, order{Do: doRelease}), "released"))
 }

@@ -20,10 +20,10 @@ func playPause(ctx context.Context, s *stage) {
 	if half.Err == nil {
 		half.Err = s.leave(a, a.pause, fmt.Sprintf("A is stopped (SIGSTOP) in the middle of a write, for longer than its %s", s.o.TTL))
 	}
-	if !s.step("pause", "A is stopped in the middle of a write", "stopped", accepted(half, "stopped")) {
+	if !s.step("pause", "A is stopped in mid-write", "stopped", accepted(half, "stopped")) {
 		return
 	}
-	second, ok := s.succeed(ctx, "B waits for the key")
+	second, ok := s.succeed(ctx)
 	if !ok {
 		return
 	}
@@ -31,35 +31,40 @@ func playPause(ctx context.Context, s *stage) {
 		return
 	}
 
+	s.say(s.Name, "B has the key and writes; A stays stopped for a while")
+	select { // so that nobody can say A was just about to find out
+	case <-time.After(s.o.TTL / 2):
+	case <-ctx.Done():
+	}
 	woken := time.Now()
 	if err := a.wake(); err != nil {
 		s.step("wake", "A wakes up", "awake", notDone(failureOf(err)))
 		return
 	}
 	s.note("A", returns)
-	s.say(s.Name, "B has the key and has written; A wakes up (SIGCONT) and goes on as if nothing had happened")
+	s.say(s.Name, "A wakes up (SIGCONT) and goes on as if nothing had happened")
 
 	// First what was under way: nothing else has had time to tell A anything.
 	r, before, after := s.write(ctx, a, order{Do: doFinish})
-	s.stale("A", "half-finished-write", "A wakes up and finishes its write", "refused, the file stays B's", bounced(r, before, after, "B"))
-	r = a.call(ctx, order{Do: doEnd})
+	s.stale("half-finished-write", "A wakes up and finishes its write", "refused, the file stays B's", bounced(r, before, after, "B"))
+	r = a.call(ctx, s.ends())
 	s.step("lease-context", "A's lease, in A's own eyes", "over",
 		over(r, "expired", "superseded", "unreachable").then(func() verdict {
 			return verdict{result: OK, happened: seconds(r.At.Sub(woken)) + " after waking"}
 		}))
-	s.stale("A", "stale-renew", "A renews its lease", "refused, B's lease untouched",
+	s.stale("stale-renew", "A renews its lease", "refused, B's lease untouched",
 		notOwned(a.call(ctx, order{Do: doRenew}), tenure.WhySuperseded).
 			then(func() verdict { return s.untouched(ctx, second) }))
-	s.stale("A", "stale-resume", "A asks to resume its lease", "refused, B's lease untouched",
+	s.stale("stale-resume", "A asks to resume its lease", "refused, B's lease untouched",
 		notOwned(a.call(ctx, order{Do: doRenew, Resume: true}), tenure.WhySuperseded).
 			then(func() verdict { return s.untouched(ctx, second) }))
-	s.stale("A", "stale-release", "A releases its lease", "refused, B's lease untouched",
+	s.stale("stale-release", "A releases its lease", "refused, B's lease untouched",
 		notOwned(a.call(ctx, order{Do: doRelease}), tenure.WhySuperseded).
 			then(func() verdict { return s.untouched(ctx, second) }))
-	s.stale("A", "stale-acquire", "A's first request arrives once more", "refused, B's lease untouched",
+	s.stale("stale-acquire", "A's first request arrives once more", "refused, B's lease untouched",
 		notOwned(a.call(ctx, order{Do: doRepeat}), tenure.WhySuperseded).
 			then(func() verdict { return s.untouched(ctx, second) }))
-	s.stale("A", "stale-write", "A writes something new", "refused, the file stays B's",
+	s.stale("stale-write", "A writes something new", "refused, the file stays B's",
 		s.overwrites(ctx, a, result(4, "A", first.Token), "B"))
 	s.step("newer-goes-on", "B renews, writes and releases", "all accepted", s.goesOn(ctx, b, result(5, "B", second.Token)))
 }

@@ -40,14 +40,14 @@ func playRush(ctx context.Context, s *stage) {
 		s.step("rush", "all ask at once", "one is granted", notDone(f))
 		return
 	}
-	if !s.step("rush", fmt.Sprintf("%d processes ask for it at the same moment", n), "one is granted, the others refused", oneWinner(replies, rec)) {
+	if !s.step("rush", fmt.Sprintf("%d processes ask at the same moment", n), "one granted, the rest refused", oneWinner(replies, rec)) {
 		return
 	}
 	for i, r := range replies {
 		if r.Err != nil {
 			continue
 		}
-		s.step("winner", contender(i)+", the winner, looks at its grant", "as after any expired lease", granted(r, tenure.Expired, last))
+		s.step("winner", contender(i)+" has won: how its term began", "as after any expired lease", granted(r, tenure.Expired, last))
 		s.step("winner-goes-on", contender(i)+" renews, writes and releases", "all accepted",
 			s.goesOn(ctx, s.cast[contender(i)], result(1, contender(i), r.Record.Token)))
 	}

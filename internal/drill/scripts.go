@@ -17,7 +17,7 @@ type script struct {
 
 // scripts are all there is, in the order in which they are reported. In each, A is the old owner and B the newer one.
 var scripts = []script{
-	{"pause", "A is stopped in the middle of a write for longer than its lease lasts; B takes over; A wakes up", []string{"A", "B"}, false, playPause},
+	{"pause", "A is stopped in the middle of a write, for longer than its lease lasts; B takes over; A wakes up", []string{"A", "B"}, false, playPause},
 	{"cutoff", "A can no longer reach the store, but still reaches the file; B takes over", []string{"A", "B"}, false, playCutoff},
 	{"operator", "an operator takes the key by hand while A is working", []string{"A", "operator"}, false, playOperator},
 	{"messages", "a reply is lost; a copy of a request arrives when everything is over", []string{"A", "B"}, false, playMessages},
@@ -44,11 +44,12 @@ func (s *stage) begin(ctx context.Context) (first tenure.Record, ok bool) {
 }
 
 // succeed has B wait for the key until A's lease is over. A's record is read when A can no longer change it.
-func (s *stage) succeed(ctx context.Context, tried string) (second tenure.Record, ok bool) {
+func (s *stage) succeed(ctx context.Context) (second tenure.Record, ok bool) {
+	expected := fmt.Sprintf("granted when A's %s are over", s.o.TTL)
 	last, _, f := s.record(ctx)
 	if f != nil {
-		return tenure.Record{}, s.step("expiry", tried, "granted, not before that", notDone(f))
+		return tenure.Record{}, s.step("expiry", "B waits for the key", expected, notDone(f))
 	}
 	r := s.cast["B"].call(ctx, s.acquire(s.await()))
-	return r.Record, s.step("expiry", tried, fmt.Sprintf("granted when A's %s are over", s.o.TTL), granted(r, tenure.Expired, last))
+	return r.Record, s.step("expiry", "B waits for the key", expected, granted(r, tenure.Expired, last))
 }

@@ -102,7 +102,7 @@ func (h *hand) carryOut(ctx context.Context, o order) (reply, error) {
 	case doFinish:
 		return reply{}, h.finish()
 	case doEnd:
-		return h.end(ctx)
+		return h.end(ctx, o.Wait)
 	case doCut:
 		h.tap.cut()
 		h.stall = watchStall()
@@ -196,12 +196,16 @@ func (h *hand) finish() error {
 	return <-h.result
 }
 
-// end waits for the end of the lease and tells why and when it came.
-func (h *hand) end(ctx context.Context) (reply, error) {
+// end waits for the end of the lease and tells why and when it came; without a reason, it has not.
+func (h *hand) end(ctx context.Context, wait time.Duration) (reply, error) {
 	if h.lease == nil {
 		return reply{}, errors.New("there is no lease that could end")
 	}
+	patience := time.NewTimer(wait)
+	defer patience.Stop()
 	select {
+	case <-patience.C:
+		return reply{}, nil
 	case <-h.lease.Done():
 	case <-ctx.Done():
 		return reply{}, context.Cause(ctx)

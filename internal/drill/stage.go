@@ -44,15 +44,15 @@ func (s *stage) note(owner string, k markKind) {
 func (s *stage) step(name, tried, expected string, v verdict) bool {
 	s.Steps = append(s.Steps, Step{
 		Name: s.Name + "/" + name, Tried: tried, Expected: expected, Happened: v.happened, Result: v.result,
-		Unknown: v.unknown, Before: v.before, After: v.after,
+		Unknown: v.unknown, Before: v.before, After: v.after, Lost: v.lost,
 	})
 	return v.result == OK
 }
 
-// stale is step for what an old owner tries.
-func (s *stage) stale(owner, name, tried, expected string, v verdict) {
+// stale is step for what A, the old owner, tries.
+func (s *stage) stale(name, tried, expected string, v verdict) {
 	if v.result == OK {
-		s.note(owner, refusal)
+		s.note("A", refusal)
 	}
 	s.step(name, tried, expected, v)
 }
@@ -64,6 +64,9 @@ func (s *stage) acquire(wait time.Duration) order {
 
 // await is how long to wait for a key that comes free by itself: a bound on hanging.
 func (s *stage) await() time.Duration { return 3*s.o.TTL + s.patience }
+
+// ends is the order to wait for the end of the lease: without renewal it lasts no longer than its TTL.
+func (s *stage) ends() order { return order{Do: doEnd, Wait: 2*s.o.TTL + 5*time.Second} }
 
 // write gives an order that may change the file, and tells what was in it before and after.
 func (s *stage) write(ctx context.Context, w *worker, o order) (r reply, before, after string) {
@@ -153,7 +156,7 @@ func (s *stage) owners(ctx context.Context) {
 		for _, m := range marks {
 			switch at := m.at.Add(offset); m.kind {
 			case leaves:
-				term.Absent = append(term.Absent, Span{at, now})
+				term.Absent = append(term.Absent, Span{From: at})
 			case returns:
 				term.Absent[len(term.Absent)-1].To = at
 			case refusal:

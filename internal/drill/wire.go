@@ -3,6 +3,7 @@ package drill
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/croft-dev/croft/fence"
@@ -28,7 +29,7 @@ const (
 	doWrite    what = "write"      // under the stamp of the last grant, whatever the lease says
 	doBegin    what = "begin"      // hand over the first half of a write
 	doFinish   what = "finish"     // hand over the rest
-	doEnd      what = "end"        // wait for the lease's context to end
+	doEnd      what = "end"        // wait for the lease's context to end, at most for Wait
 	doCut      what = "cut"        // from now on the store does not answer
 	doReach    what = "reach"      // it does again
 )
@@ -111,11 +112,22 @@ func failureOf(err error) *failure {
 	case errors.As(err, &stale):
 		f.Kind, f.Token = kindStale, stale.Newest.Token
 	case errors.As(err, &refused):
-		f.Kind, f.Token = kindRefused, refused.Mark.Token
+		f.Kind, f.Token, f.Why = kindRefused, refused.Mark.Token, reasonOf(refused)
 	case errors.Is(err, store.ErrUnknown), errors.Is(err, context.DeadlineExceeded):
 		f.Kind = kindUnknown
 	}
 	return f
+}
+
+// reasonOf is what a guard's refusal rests on, if not on age.
+func reasonOf(e *fence.RefusedError) tenure.Why {
+	switch {
+	case errors.Is(e, fence.ErrCollision):
+		return "collision"
+	case errors.Is(e, fence.ErrWrongKey):
+		return "wrong_key"
+	}
+	return "repeated"
 }
 
 // silent reports that there was no answer: nothing is proved, either way.
@@ -123,13 +135,16 @@ func (f *failure) silent() bool {
 	return f != nil && (f.Kind == kindUnknown || f.Kind == kindFailed)
 }
 
+// spoken is a name of the code as people say it.
+func spoken(name string) string { return strings.ReplaceAll(name, "_", " ") }
+
 // brief is an answer in two or three words.
 func (f *failure) brief() string {
 	switch {
 	case f.Kind == kindHeld && f.Why == tenure.WhyHeld:
 		return "held by another"
 	case f.Why != "":
-		return string(f.Kind) + " (" + string(f.Why) + ")"
+		return spoken(string(f.Why))
 	}
 	return string(f.Kind)
 }
