@@ -62,10 +62,8 @@ func greatestFields(t *trial) {
 }
 
 func oddTexts(t *trial) {
+	var first, second, third, last []tenure.Request
 	for i, text := range oddWords() {
-		if len(text) > tenure.MaxName {
-			continue
-		}
 		key, name := fmt.Sprintf("facts/texts/%d", i), text
 		if strings.TrimSpace(text) == "" {
 			name = "x" + text // nobody is called nothing
@@ -73,12 +71,17 @@ func oddTexts(t *trial) {
 		req := acquire(key, name)
 		req.Instance = text
 		req.Guards = []string{text, "x" + text}
-		t.must(req)
-		t.must(report(req, text))
 		hand := reserve(key, name)
 		hand.Actor, hand.Note = name, name
-		t.must(hand)
-		t.must(acquire(key, name))
+		first, second = append(first, req), append(second, report(req, text))
+		third, last = append(third, hand), append(last, acquire(key, name))
+	}
+	for _, stage := range [][]tenure.Request{first, second, third, last} {
+		for i, a := range t.steps(t.store, stage...) {
+			if a.Err != nil {
+				t.Fatalf("%s with the texts of %+v: %v", stage[i].Verb, first[i], a.Err)
+			}
+		}
 	}
 }
 

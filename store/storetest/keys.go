@@ -20,19 +20,24 @@ func keys() []check {
 
 // oddWords are texts that some store, shell, file system or query language takes for something else.
 func oddWords() []string {
-	words := []string{
+	return []string{
 		"a b", " a", "a ", "  ", "'", "''", `"`, "`", "'; DROP TABLE leases; --", "$1", "${HOME}", "$(id)", "%s", "%d", "%00", "%2F", "%", "%%", `\`, `\\`, `\n`, `\x00`, `a\`,
 		"-", "--", "-rf", "--help", "~", "~root", "...", "....", ".a", "a.", ".lock", ".tmp", "*", "?", "[a-z]", "{a,b}", "{tag}", "}{", "#", "a#b", "&", "a&b=c", "a=b", ";", ":", "a:b", "::", ",", "@", "a@b", "!", "^", "|", "<a>", "(a)", "+", "_", "__",
 		"CON", "nul", "aux.txt", "com1", "null", "NULL", "nil", "undefined", "true", "0", "-1", "1e9", "NaN", "0x10",
 		"é", "e\u0301", "ß", "ẞ", "ss", "İ", "i\u0307", "ı", "Å", "Å", "ﬁ", "日本語", "العربية", "עברית", "ไทย", "🙂", "👩\u200d👩\u200d👧", "\u00a0", "\u2028", "\u2029", "\u200b", "\u202e", "\ufeff", "\ufffd", "\uffff", "\U0010ffff", "\ue000",
 		"a/b", "a/b/c", "a/-/b", "a/ /b", "a/.../b",
 	}
-	for c := rune(' '); c < 0x7f; c++ {
+}
+
+// everyCharacter are keys with each character that a terminal can print.
+func everyCharacter() []string {
+	var keys []string
+	for c := ' '; c <= '~'; c++ {
 		if c != '/' {
-			words = append(words, fmt.Sprintf("x%cy", c))
+			keys = append(keys, fmt.Sprintf("x%cy", c))
 		}
 	}
-	return words
+	return keys
 }
 
 // distinct acquires all keys and makes sure that each has a record of its own.
@@ -87,7 +92,7 @@ func (t *trial) distinct(keys []string) {
 
 func oddKeys(t *trial) {
 	var keys []string
-	for _, word := range oddWords() {
+	for _, word := range append(oddWords(), everyCharacter()...) {
 		keys = append(keys, word)
 		if !t.Slow {
 			keys = append(keys, "ns/"+word, word+"/end")

@@ -162,7 +162,11 @@ func (s behind) others(ctx context.Context, requests []tenure.Request, picked []
 	if len(rest) == 0 {
 		return answers
 	}
-	for n, a := range s.Store.Apply(ctx, rest) {
+	known := s.Store.Apply(ctx, rest)
+	if len(known) != len(rest) {
+		return known // a flaw of the store's that is not to be hidden
+	}
+	for n, a := range known {
 		answers[index[n]] = a
 	}
 	return answers
