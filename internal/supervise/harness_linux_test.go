@@ -28,7 +28,15 @@ func TestMain(m *testing.M) {
 	case "":
 		// A race-enabled binary sleeps a second before it exits, every warden too.
 		_ = os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE"))
-		os.Exit(m.Run())
+		mark := fmt.Sprintf("SUPERVISE_TEST_RUN=%d", os.Getpid())
+		name, value, _ := strings.Cut(mark, "=")
+		_ = os.Setenv(name, value)
+		code := m.Run()
+		if left := survivors(mark); len(left) > 0 {
+			fmt.Println("FAIL: outlived the tests:", left)
+			code = 1
+		}
+		os.Exit(code)
 	case "croft":
 		os.Exit(croft())
 	case "daemon":
@@ -40,6 +48,30 @@ func TestMain(m *testing.M) {
 	}
 	fmt.Fprintln(os.Stderr, "no such role:", role)
 	os.Exit(2)
+}
+
+// survivors finds what is left of these tests by a way of its own: not by parents, but by a mark in the environment.
+func survivors(mark string) (left []string) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		left = nil
+		f, err := readFamily()
+		if err != nil {
+			return []string{err.Error()}
+		}
+		for _, children := range f {
+			for _, p := range children {
+				env, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", p.pid))
+				if p.pid != os.Getpid() && p.alive() && strings.Contains(string(env), mark+"\x00") {
+					line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.pid))
+					left = append(left, fmt.Sprintf("%d %q", p.pid, line))
+				}
+			}
+		}
+		if len(left) == 0 {
+			return nil
+		}
+	}
+	return left
 }
 
 // croft is a caller of this package: it runs its arguments, and exits as they did.
