@@ -1,0 +1,153 @@
+package testenv
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// RedisServer is a Redis under test. Its process can be killed, paused and run again.
+type RedisServer struct {
+	*Process
+	// Addr is host:port.
+	Addr   string
+	prefix string
+	port   int
+}
+
+// Prefix is what this test's keys begin with. On a shared server no other test has the same.
+func (s *RedisServer) Prefix() string { return s.prefix }
+
+// URL names the server as clients do.
+func (s *RedisServer) URL() string { return "redis://" + s.Addr + "/0" }
+
+var sharedRedis struct {
+	sync.Mutex
+	server *RedisServer
+	tests  atomic.Int64
+}
+
+// Redis is the Redis that all tests of the binary share: keep to keys that begin with Prefix, and leave its process and settings alone.
+func Redis(tb testing.TB) *RedisServer {
+	tb.Helper()
+	if !diesWithUs { // nobody would stop it after the last test
+		return RedisAlone(tb)
+	}
+	path := Program(tb, "redis-server", "redis-server")
+	sharedRedis.Lock()
+	defer sharedRedis.Unlock()
+	if sharedRedis.server == nil || sharedRedis.server.gone() {
+		// No folder: without persistence it writes nothing.
+		s := newRedis(tb, path, os.TempDir(), "--save", "", "--appendonly", "no")
+		s.Run(tb, s.Ready)
+		sharedRedis.server = s
+	}
+	mine := *sharedRedis.server
+	mine.prefix = fmt.Sprintf("test%d:", sharedRedis.tests.Add(1))
+	return &mine
+}
+
+// RedisAlone is a Redis of the test's own, with its own folder and these settings added ("--appendonly", "yes"). It keeps nothing on disk unless told to.
+func RedisAlone(tb testing.TB, settings ...string) *RedisServer {
+	tb.Helper()
+	path := Program(tb, "redis-server", "redis-server")
+	s := newRedis(tb, path, tb.TempDir(), append([]string{"--save", "", "--appendonly", "no"}, settings...)...)
+	tb.Cleanup(s.Stop)
+	s.Run(tb, s.Ready)
+	return s
+}
+
+// RedisPair is a primary with a replica that is in step with it when the function returns.
+func RedisPair(tb testing.TB, settings ...string) (primary, replica *RedisServer) {
+	tb.Helper()
+	primary = RedisAlone(tb, append([]string{"--repl-diskless-sync-delay", "0"}, settings...)...)
+	replica = RedisAlone(tb, append([]string{"--replicaof", "127.0.0.1 " + strconv.Itoa(primary.port)}, settings...)...)
+	Eventually(tb, "the replica is in step", func() error {
+		info, err := replica.Ask("INFO", "replication")
+		if err == nil && !strings.Contains(info, "master_link_status:up") {
+			err = errors.New("its link is down")
+		}
+		return err
+	})
+	return primary, replica
+}
+
+// Promote makes a replica the primary, as a failover does.
+func (s *RedisServer) Promote(tb testing.TB) {
+	tb.Helper()
+	if _, err := s.Ask("REPLICAOF", "NO", "ONE"); err != nil {
+		tb.Fatalf("testenv: promoting the replica: %v", err)
+	}
+}
+
+// Restart runs a killed server again, on the same port and with what it has kept on disk.
+func (s *RedisServer) Restart(tb testing.TB) {
+	tb.Helper()
+	s.Run(tb, s.Ready)
+}
+
+func newRedis(tb testing.TB, path, folder string, settings ...string) *RedisServer {
+	tb.Helper()
+	s := &RedisServer{port: FreePort(tb), prefix: "test:"}
+	s.Addr = loopback(s.port)
+	args := append([]string{"--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", folder, "--daemonize", "no", "--protected-mode", "no"}, settings...)
+	s.Process = &Process{name: "redis-server", make: func() *exec.Cmd { return exec.Command(path, args...) }}
+	return s
+}
+
+// Ready says nil when the server answers.
+func (s *RedisServer) Ready() error {
+	_, err := s.Ask("PING")
+	return err
+}
+
+// Ask sends one command on a connection of its own and returns the first line of a simple answer, or a whole text.
+func (s *RedisServer) Ask(args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", s.Addr)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	deadline, _ := ctx.Deadline()
+	_ = conn.SetDeadline(deadline)
+	var b strings.Builder
+	fmt.Fprintf(&b, "*%d\r\n", len(args))
+	for _, arg := range args {
+		fmt.Fprintf(&b, "$%d\r\n%s\r\n", len(arg), arg)
+	}
+	if _, err := io.WriteString(conn, b.String()); err != nil {
+		return "", err
+	}
+	r := bufio.NewReader(conn)
+	line, err := r.ReadString('\n')
+	if err != nil {
+		return "", err
+	}
+	line = strings.TrimSuffix(line, "\r\n")
+	switch line[:1] {
+	case "-":
+		return "", errors.New(line[1:])
+	case "$":
+		n, err := strconv.Atoi(line[1:])
+		if err != nil || n < 0 {
+			return "", err
+		}
+		text := make([]byte, n)
+		_, err = io.ReadFull(r, text)
+		return string(text), err
+	}
+	return line[1:], nil
+}

@@ -1,0 +1,9 @@
+package testenv
+
+import "os"
+
+// Without signals a server can be killed, and neither asked nor paused.
+var (
+	terminate     = os.Kill
+	pause, resume os.Signal
+)

@@ -1,0 +1,70 @@
+package testenv_test
+
+import (
+	"errors"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/croft-dev/croft/internal/testenv"
+)
+
+func ask(t *testing.T, s *testenv.RedisServer, args ...string) string {
+	t.Helper()
+	answer, err := s.Ask(args...)
+	if err != nil {
+		t.Fatalf("%v: %v", args, err)
+	}
+	return answer
+}
+
+// TestTheSharedServerIsOneAndTestsAreApart: starting one server for each test would cost more than the tests.
+func TestTheSharedServerIsOneAndTestsAreApart(t *testing.T) {
+	one, two := testenv.Redis(t), testenv.Redis(t)
+	if one.Addr != two.Addr || one.Prefix() == two.Prefix() {
+		t.Errorf("two tests got %s with %q and %s with %q", one.Addr, one.Prefix(), two.Addr, two.Prefix())
+	}
+	ask(t, one, "SET", one.Prefix()+"k", "1")
+	if got := ask(t, two, "GET", one.Prefix()+"k"); got != "1" {
+		t.Errorf("the shared server answers %q", got)
+	}
+}
+
+// TestAKilledServerComesBack with what it had on disk and on the same port, which is what clients reconnect to.
+func TestAKilledServerComesBack(t *testing.T) {
+	s := testenv.RedisAlone(t, "--appendonly", "yes", "--appendfsync", "always")
+	ask(t, s, "SET", "k", "kept")
+	s.Kill()
+	if _, err := s.Ask("PING"); err == nil {
+		t.Fatal("a killed server answers")
+	}
+	s.Restart(t)
+	if got := ask(t, s, "GET", "k"); got != "kept" {
+		t.Errorf("after a restart: %q", got)
+	}
+}
+
+// TestAPairReplicates and a promoted replica takes writes.
+func TestAPairReplicates(t *testing.T) {
+	primary, replica := testenv.RedisPair(t)
+	ask(t, primary, "SET", "k", "1")
+	ask(t, primary, "WAIT", "1", "10000")
+	if got := ask(t, replica, "GET", "k"); got != "1" {
+		t.Fatalf("the replica answers %q", got)
+	}
+	primary.Kill()
+	replica.Promote(t)
+	ask(t, replica, "SET", "k", "2")
+}
+
+// TestOutputIsKept so that a server that does not start can say why.
+func TestOutputIsKept(t *testing.T) {
+	testenv.Program(t, "sh", "dash")
+	p := testenv.Start(t, "sh", func() *exec.Cmd { return exec.Command("sh", "-c", "echo here I am; exec sleep 600") }, func() error { return nil })
+	testenv.Eventually(t, "the process is heard", func() error {
+		if !strings.Contains(p.Output(), "here I am") {
+			return errors.New(p.Output())
+		}
+		return nil
+	})
+}
