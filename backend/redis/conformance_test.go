@@ -1,0 +1,81 @@
+package redis
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/store/storetest"
+)
+
+// dial is a client of a server, closed when the test ends.
+func dial(tb testing.TB, server *testenv.RedisServer) *goredis.Client {
+	tb.Helper()
+	client := goredis.NewClient(&goredis.Options{Addr: server.Addr})
+	tb.Cleanup(func() { client.Close() })
+	return client
+}
+
+// wipe removes all keys with a prefix.
+func wipe(tb testing.TB, client goredis.UniversalClient, prefix string) {
+	tb.Helper()
+	ctx := context.Background()
+	pages := client.Scan(ctx, 0, prefix+"*", 1000).Iterator()
+	var names []string
+	for pages.Next(ctx) {
+		names = append(names, pages.Val())
+	}
+	if len(names) > 0 {
+		if err := client.Del(ctx, names...).Err(); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	if err := pages.Err(); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// place is an empty store on the shared server, under a clock that the suite moves.
+func place(tb testing.TB, lua *script) storetest.Harness {
+	server := testenv.Redis(tb)
+	client := dial(tb, server)
+	tb.Cleanup(func() { wipe(tb, client, server.Prefix()) })
+	clock := storetest.NewClock()
+	clock.Advance(time.Until(clock.Now()) * -1) // near the server's, which removes what has left
+	return storetest.Harness{
+		Open: func(_ testing.TB, o storetest.Options) store.Store {
+			s := New(client, &Options{Prefix: server.Prefix(), Retention: o.Retention})
+			s.apply = lua
+			s.clock = clock.Now
+			return s
+		},
+		Wipe:    func(tb testing.TB) { wipe(tb, client, server.Prefix()) },
+		Advance: clock.Advance,
+		Slow:    true,
+	}
+}
+
+// TestConformance holds the store to every law of a lease store.
+func TestConformance(t *testing.T) {
+	storetest.Run(t, func(tb testing.TB) storetest.Harness { return place(tb, applyScript) })
+}
+
+// TestConformanceOnTheServersClock does the same as clients do it: the time is the server's, and the suite waits for it.
+func TestConformanceOnTheServersClock(t *testing.T) {
+	storetest.Run(t, func(tb testing.TB) storetest.Harness {
+		server := testenv.Redis(tb)
+		client := dial(tb, server)
+		tb.Cleanup(func() { wipe(tb, client, server.Prefix()) })
+		return storetest.Harness{
+			Open: func(_ testing.TB, o storetest.Options) store.Store {
+				return New(client, &Options{Prefix: server.Prefix(), Retention: o.Retention})
+			},
+			Wipe: func(tb testing.TB) { wipe(tb, client, server.Prefix()) },
+			Slow: true,
+		}
+	})
+}

@@ -1,0 +1,189 @@
+package redis
+
+import (
+	"context"
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// Get returns the record of a key with its history. Its error matches fence.ErrInvalid for a bad key and [store.ErrUnknown] otherwise.
+func (s *Store) Get(ctx context.Context, key string) (tenure.Record, error) {
+	if err := fence.CheckKey(key); err != nil {
+		return tenure.Record{}, err
+	}
+	if err := s.usable(ctx); err != nil {
+		return tenure.Record{}, err
+	}
+	records, err := await(ctx, func() ([]tenure.Record, error) { return s.records(ctx, []string{key}, true) })
+	if err != nil {
+		return tenure.Record{}, store.Unknown(err)
+	}
+	if len(records) == 0 {
+		return tenure.Record{}, nil
+	}
+	if err := records[0].Check(); err != nil {
+		return tenure.Record{}, store.Unknown(damaged(key, err))
+	}
+	return records[0], nil
+}
+
+// records reads the records of keys, in their order; those that are not there are left out.
+func (s *Store) records(ctx context.Context, keys []string, history bool) ([]tenure.Record, error) {
+	type part struct {
+		indexes []int
+		call    *call
+	}
+	var parts []*part
+	open := map[string]*part{}
+	for i, key := range keys {
+		namespace := fence.Namespace(key)
+		p := open[namespace]
+		if p == nil || len(p.indexes) == chunkSize {
+			p = &part{call: &call{args: []any{s.at(), flag(history)}}}
+			open[namespace] = p
+			parts = append(parts, p)
+		}
+		p.indexes = append(p.indexes, i)
+		p.call.keys = append(p.call.keys, s.names.record(key))
+	}
+	calls := make([]*call, len(parts))
+	for i, p := range parts {
+		calls[i] = p.call
+	}
+	s.read.runAll(ctx, s.client, calls)
+	records := make([]tenure.Record, len(keys))
+	for _, p := range parts {
+		texts, err := p.call.texts(1 + 2*len(p.indexes))
+		if err != nil {
+			return nil, err
+		}
+		for k, i := range p.indexes {
+			rec, err := parseRecord(keys[i], texts[1+2*k], texts[2+2*k])
+			if err != nil {
+				return nil, damaged(keys[i], err)
+			}
+			if !history {
+				rec.History = nil
+			}
+			records[i] = rec
+		}
+	}
+	return slices.DeleteFunc(records, tenure.Record.IsZero), nil
+}
+
+// List yields the records whose key begins with prefix, without their history. A prefix with a namespace reads that namespace's index; a shorter one looks through all
+// keys of the database for indexes first.
+func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[tenure.Record, error] {
+	return func(yield func(tenure.Record, error) bool) {
+		if err := s.usable(ctx); err != nil {
+			yield(tenure.Record{}, err)
+			return
+		}
+		keys, err := await(ctx, func() ([]string, error) { return s.keys(ctx, prefix) })
+		if err != nil {
+			yield(tenure.Record{}, store.Unknown(err))
+			return
+		}
+		for part := range slices.Chunk(keys, 4*chunkSize) {
+			if err := s.usable(ctx); err != nil {
+				yield(tenure.Record{}, err)
+				return
+			}
+			records, err := await(ctx, func() ([]tenure.Record, error) { return s.records(ctx, part, false) })
+			if err != nil {
+				yield(tenure.Record{}, store.Unknown(err))
+				return
+			}
+			for _, rec := range records {
+				if !yield(rec, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// keys are the keys with a prefix that the indexes know, in order. Some may have left since.
+func (s *Store) keys(ctx context.Context, prefix string) ([]string, error) {
+	var indexes []string
+	if namespace, _, whole := strings.Cut(prefix, "/"); whole {
+		indexes = []string{s.names.index(namespace)}
+	} else {
+		var err error
+		if indexes, err = s.indexes(ctx, prefix); err != nil {
+			return nil, err
+		}
+		// Keys of one segment have no namespace of their own.
+		indexes = append(indexes, s.names.index(""))
+	}
+	slices.Sort(indexes)
+	indexes = slices.Compact(indexes)
+	pipe := s.client.Pipeline()
+	members := make([]*goredis.StringSliceCmd, len(indexes))
+	for i, index := range indexes {
+		members[i] = pipe.ZRange(ctx, index, 0, -1)
+	}
+	_, _ = pipe.Exec(ctx)
+	var keys []string
+	for _, m := range members {
+		found, err := m.Result()
+		if err != nil {
+			return nil, explain(err)
+		}
+		for _, key := range found {
+			if strings.HasPrefix(key, prefix) {
+				keys = append(keys, key)
+			}
+		}
+	}
+	slices.Sort(keys)
+	return keys, nil
+}
+
+// indexes finds the indexes of the namespaces that begin with start, on every node.
+func (s *Store) indexes(ctx context.Context, start string) ([]string, error) {
+	var mu sync.Mutex
+	var found []string
+	scan := func(ctx context.Context, on goredis.Cmdable) error {
+		pages := on.Scan(ctx, 0, s.names.indexes(start), 1000).Iterator()
+		for pages.Next(ctx) {
+			if name := pages.Val(); s.names.isIndex(name) {
+				mu.Lock()
+				found = append(found, name)
+				mu.Unlock()
+			}
+		}
+		return pages.Err()
+	}
+	var err error
+	if cluster, ok := s.client.(*goredis.ClusterClient); ok {
+		err = cluster.ForEachMaster(ctx, func(ctx context.Context, node *goredis.Client) error { return scan(ctx, node) })
+	} else {
+		err = scan(ctx, s.client)
+	}
+	return found, explain(err)
+}
+
+// Now is the server's clock; on a cluster that of any of its nodes.
+func (s *Store) Now(ctx context.Context) (time.Time, error) {
+	if err := s.usable(ctx); err != nil {
+		return time.Time{}, err
+	}
+	if s.clock != nil {
+		return tenure.Time(s.clock()), nil
+	}
+	now, err := await(ctx, func() (time.Time, error) { return s.client.Time(ctx).Result() })
+	if err != nil {
+		return time.Time{}, store.Unknown(explain(err))
+	}
+	return tenure.Time(now), nil
+}

@@ -1,0 +1,180 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/store"
+)
+
+// ErrClosed is why a store that has been closed answers nothing.
+var ErrClosed = errors.New("the store is closed; open it again")
+
+// Options of a store. The zero value is good.
+type Options struct {
+	// Prefix is what the names of all its keys begin with; default [DefaultPrefix]. Stores with different prefixes share nothing.
+	Prefix string
+	// Retention is how long a record outlives its last use; default [store.DefaultRetention]. Use the same in all clients of one store.
+	Retention time.Duration
+	// WaitReplicas is how many replicas must have confirmed a change before it is answered; default 0. A change they have not confirmed in time is
+	// answered as unknown. It costs a round trip between the servers, and does not make a failover safe: it makes a loss rarer.
+	WaitReplicas int
+	// WaitTimeout bounds that; default 1 s. Keep it below the client's read timeout.
+	WaitTimeout time.Duration
+}
+
+// Store keeps leases in Redis. Its methods are safe for concurrent use.
+type Store struct {
+	client    goredis.UniversalClient
+	owned     bool // opened from a URL, and closed with the store
+	names     naming
+	retention time.Duration
+	wait      int
+	waitFor   time.Duration
+
+	apply, read *script
+	clock       func() time.Time // in place of the server's; nil but in tests
+
+	watch   hub
+	closed  atomic.Bool
+	closing sync.Once
+	failed  error
+}
+
+var (
+	_ store.Store    = (*Store)(nil)
+	_ store.Watcher  = (*Store)(nil)
+	_ store.Examiner = (*Store)(nil)
+)
+
+// New makes a store of a client, which stays the caller's: Close leaves it open. o may be nil.
+func New(client goredis.UniversalClient, o *Options) *Store {
+	if o == nil {
+		o = &Options{}
+	}
+	s := &Store{
+		client:    client,
+		names:     newNaming(o.Prefix),
+		retention: o.Retention,
+		wait:      o.WaitReplicas,
+		waitFor:   o.WaitTimeout,
+		apply:     applyScript,
+		read:      readScript,
+	}
+	if s.retention <= 0 {
+		s.retention = store.DefaultRetention
+	}
+	if s.waitFor <= 0 {
+		s.waitFor = time.Second
+	}
+	s.watch.client = client
+	return s
+}
+
+func init() {
+	for _, scheme := range []string{"redis", "rediss"} {
+		store.Register(scheme, openURL)
+	}
+}
+
+// openURL opens a store and a client of its own.
+func openURL(_ context.Context, u *url.URL) (store.Store, error) {
+	bad := func(format string, args ...any) (store.Store, error) {
+		return nil, fmt.Errorf("%w store URL %q: %s", fence.ErrInvalid, store.Redact(u.String()), fmt.Sprintf(format, args...))
+	}
+	if u.Fragment != "" {
+		return bad("what follows # names a guarded value, a store has none")
+	}
+	rest, query, err := splitQuery(u)
+	if err != nil {
+		return bad("%v", err)
+	}
+	var o Options
+	o.Prefix = query.Get("prefix")
+	if text := query.Get("retention"); text != "" {
+		if o.Retention, err = time.ParseDuration(text); err != nil || o.Retention <= 0 {
+			return bad("retention %q: write a duration, such as 24h", text)
+		}
+	}
+	if text := query.Get("wait"); text != "" {
+		if o.WaitReplicas, err = strconv.Atoi(text); err != nil || o.WaitReplicas < 0 {
+			return bad("wait %q: write how many replicas must confirm, such as 1", text)
+		}
+	}
+	client, err := connect(rest, query.Get("cluster") == "true")
+	if err != nil {
+		return bad("%v", err)
+	}
+	s := New(client, &o)
+	s.owned = true
+	return s, nil
+}
+
+// own are the options in a URL's query that are not go-redis's.
+var own = []string{"prefix", "retention", "wait", "cluster"}
+
+// splitQuery takes this package's options out of a URL.
+func splitQuery(u *url.URL) (rest *url.URL, mine url.Values, err error) {
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return nil, nil, errors.New("what follows the question mark cannot be read")
+	}
+	mine = url.Values{}
+	for _, name := range own {
+		if values, given := query[name]; given {
+			mine[name] = values
+			delete(query, name)
+		}
+	}
+	cut := *u
+	cut.RawQuery, cut.Fragment, cut.RawFragment = query.Encode(), "", ""
+	return &cut, mine, nil
+}
+
+// connect makes a client. Nothing is sent yet: a server that is down when the program starts may be up when it is needed.
+func connect(u *url.URL, cluster bool) (goredis.UniversalClient, error) {
+	if cluster {
+		o, err := goredis.ParseClusterURL(u.String())
+		if err != nil {
+			return nil, fmt.Errorf("%s; write %s://HOST:PORT?cluster=true", trimName(err), u.Scheme)
+		}
+		return goredis.NewClusterClient(o), nil
+	}
+	o, err := goredis.ParseURL(u.String())
+	if err != nil {
+		return nil, fmt.Errorf("%s; write %s://USER:PASSWORD@HOST:PORT/DB", trimName(err), u.Scheme)
+	}
+	return goredis.NewClient(o), nil
+}
+
+// Close ends all watches, and the client if the store was opened from a URL. It releases no lease.
+func (s *Store) Close() error {
+	s.closing.Do(func() {
+		s.closed.Store(true)
+		s.watch.close()
+		if s.owned {
+			s.failed = s.client.Close()
+		}
+	})
+	return s.failed
+}
+
+// usable is the error of a call that need not be tried.
+func (s *Store) usable(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return store.Unknown(over(ctx))
+	}
+	if s.closed.Load() {
+		return store.Unknown(ErrClosed)
+	}
+	return nil
+}
