@@ -1,0 +1,217 @@
+package redis
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/store"
+)
+
+//go:embed guard.lua
+var guardSource string
+
+var guardScript = newScript(guardSource)
+
+// GuardOptions are the choices in opening a guard. Nil means all defaults.
+type GuardOptions struct {
+	// Mark is the Redis key of the mark. By default it is made from the guarded key and lives on the same node of a cluster. Several keys can share one guard
+	// and so one mark: they are then owned together.
+	Mark string
+	// MaxContent bounds what Write reads, in bytes; default 64 MiB. Redis itself takes 512 MiB.
+	MaxContent int64
+}
+
+const defaultMaxContent = 64 << 20
+
+// Guard is data in Redis whose writes are checked where they are made: one script checks the stamp, advances the mark and carries out the writer's commands.
+//
+// Its mark is a hash in the same database. It does not expire, and must not be evicted: without it, the next writer is taken for the first. Writes that do not go through the
+// guard are not checked.
+//
+// All methods are safe for concurrent use, also from several processes. An error that matches [store.ErrUnknown] leaves open whether the call took effect; with a numbered stamp (Seq) it is safe to
+// write again, a write that has been made is then refused as repeated.
+type Guard struct {
+	client goredis.UniversalClient
+	owned  bool
+	target string
+	key    string
+	mark   string
+	most   int64
+	lua    *script
+
+	closing sync.Once
+	failed  error
+}
+
+var _ guard.Artifact = (*Guard)(nil)
+
+// OpenGuard opens the guard of a key. The client stays the caller's. Nothing is sent before the first call. o may be nil.
+func OpenGuard(client goredis.UniversalClient, key string, o *GuardOptions) (*Guard, error) {
+	if o == nil {
+		o = &GuardOptions{}
+	}
+	if key == "" {
+		return nil, fmt.Errorf("%w target: the key is empty; name what is to be guarded", fence.ErrInvalid)
+	}
+	g := &Guard{client: client, key: key, mark: o.Mark, most: o.MaxContent, lua: guardScript, target: targetOf(client, key)}
+	if g.mark == "" {
+		g.mark = markOf(key)
+	}
+	if g.mark == key {
+		return nil, fmt.Errorf("%w target: %q cannot be the mark of itself; choose another key for the mark", fence.ErrInvalid, key)
+	}
+	if g.most <= 0 {
+		g.most = defaultMaxContent
+	}
+	return g, nil
+}
+
+// markOf names the mark of a key so that both have the same hash tag. What has none, and cannot be one either, is found by no cluster.
+func markOf(key string) string {
+	if strings.ContainsAny(key, "{}") {
+		return "croft:mark:" + key
+	}
+	return "croft:fence:{" + key + "}"
+}
+
+// targetOf is the URL under which others open the same guard.
+func targetOf(client goredis.UniversalClient, key string) string {
+	u := &url.URL{Scheme: "redis", Fragment: key}
+	switch c := client.(type) {
+	case *goredis.Client:
+		o := c.Options()
+		u.Host, u.Path = o.Addr, "/"+strconv.Itoa(o.DB)
+		if o.TLSConfig != nil {
+			u.Scheme = "rediss"
+		}
+	case *goredis.ClusterClient:
+		o := c.Options()
+		if len(o.Addrs) > 0 {
+			u.Host = o.Addrs[0]
+		}
+		u.RawQuery = "cluster=true"
+		if o.TLSConfig != nil {
+			u.Scheme = "rediss"
+		}
+	}
+	return u.String()
+}
+
+func init() {
+	for _, scheme := range []string{"redis", "rediss"} {
+		guard.Register(scheme, openGuardURL)
+	}
+}
+
+// openGuardURL opens the guard of redis://host:port/db#key.
+func openGuardURL(_ context.Context, u *url.URL) (guard.Guard, error) {
+	bad := func(format string, args ...any) (guard.Guard, error) {
+		return nil, fmt.Errorf("%w target %q: %s", fence.ErrInvalid, store.Redact(u.String()), fmt.Sprintf(format, args...))
+	}
+	if u.Fragment == "" {
+		return bad("it names no key; write %s://HOST:PORT/DB#KEY", u.Scheme)
+	}
+	rest, query, err := splitQuery(u)
+	if err != nil {
+		return bad("%v", err)
+	}
+	for _, name := range own {
+		if name != "cluster" && query.Has(name) {
+			return bad("%s is an option of a store, a guarded key has none", name)
+		}
+	}
+	client, err := connect(rest, query.Get("cluster") == "true")
+	if err != nil {
+		return bad("%v", err)
+	}
+	g, err := OpenGuard(client, u.Fragment, nil)
+	if err != nil {
+		_ = client.Close()
+		return nil, err
+	}
+	shown := *u
+	if shown.User != nil {
+		shown.User = url.User(u.User.Username())
+	}
+	if shown.User != nil && shown.User.Username() == "" {
+		shown.User = nil
+	}
+	g.owned, g.target = true, shown.String()
+	return g, nil
+}
+
+// Target is a URL under which others open the same guard; the password they must add.
+func (g *Guard) Target() string { return g.target }
+
+// Close closes the client if the guard was opened from a URL.
+func (g *Guard) Close() error {
+	g.closing.Do(func() {
+		if g.owned {
+			g.failed = g.client.Close()
+		}
+	})
+	return g.failed
+}
+
+// Mark reads the mark.
+func (g *Guard) Mark(ctx context.Context) (fence.Mark, error) {
+	values, err := g.fields(ctx, "key", "token", "grant", "seq")
+	if err != nil || values[0] == "" {
+		return fence.Mark{}, err
+	}
+	return g.parse(values)
+}
+
+// Rekeyed is what a guard keeps of its last Rekey.
+type Rekeyed struct {
+	From, Actor, Note string
+	At                time.Time
+}
+
+// Rekeyed tells of the last Rekey; zero if there was none.
+func (g *Guard) Rekeyed(ctx context.Context) (Rekeyed, error) {
+	values, err := g.fields(ctx, "rekeyed_from", "rekeyed_by", "rekeyed_note", "rekeyed_at")
+	if err != nil || values[3] == "" {
+		return Rekeyed{}, err
+	}
+	at, _ := strconv.ParseInt(values[3], 10, 64)
+	return Rekeyed{From: values[0], Actor: values[1], Note: values[2], At: time.Unix(at, 0).UTC()}, nil
+}
+
+func (g *Guard) fields(ctx context.Context, names ...string) ([]string, error) {
+	if ctx.Err() != nil {
+		return nil, store.Unknown(over(ctx))
+	}
+	values, err := await(ctx, func() ([]any, error) { return g.client.HMGet(ctx, g.mark, names...).Result() })
+	if err != nil {
+		return nil, store.Unknown(explain(err))
+	}
+	texts := make([]string, len(names))
+	for i, v := range values {
+		texts[i], _ = v.(string)
+	}
+	return texts, nil
+}
+
+// ErrMarkDamaged is matched by the error about a mark that the guard has not written. Nothing is admitted then.
+var ErrMarkDamaged = errors.New("the mark is damaged")
+
+func (g *Guard) parse(texts []string) (fence.Mark, error) {
+	token, err := strconv.ParseInt(texts[1], 10, 64)
+	seq, seqErr := strconv.ParseUint(texts[3], 10, 64)
+	if err != nil || seqErr != nil {
+		return fence.Mark{}, fmt.Errorf("%w: %s holds %q; once no old writer lives, delete it and raise the fence with the present owner's stamp", ErrMarkDamaged, g.mark, texts)
+	}
+	return fence.Mark{Key: texts[0], Token: fence.Token(token), Grant: fence.Grant(texts[2]), Seq: seq}, nil
+}

@@ -1,0 +1,69 @@
+-- The law of writing (package fence): checks a stamp against the mark, and then carries out the caller's commands, in one step.
+--
+-- KEYS[1]  the mark: a hash of key, token, grant and seq, and of the last rekey
+-- KEYS[2]  what the mark guards; more keys may follow, all on one node
+-- ARGV     "write", "raise" or "rekey"
+--          then for write and raise: key, token, grant, seq; and for write the commands, each as its number of words and its words
+--          then for rekey: key, actor, note
+--
+-- Returns whether it was admitted, the mark as it then stands ("" if there is none), whether the data was there before its first mark; and for write how many commands
+-- were carried out, and their replies. After a command that failed no other is tried.
+
+local guarded = KEYS[1]
+local held = redis.call('HMGET', guarded, 'key', 'token', 'grant', 'seq')
+local mark = held[1] and {key = held[1], token = held[2], grant = held[3], seq = held[4]} or nil
+
+local function answer(admitted, adopted)
+  local m = mark or {key = '', token = '0', grant = '', seq = '0'}
+  return {admitted and '1' or '0', m.key, m.token, m.grant, m.seq, adopted and '1' or '0'}
+end
+
+local function keep(next)
+  mark = next
+  redis.call('HSET', guarded, 'key', mark.key, 'token', mark.token, 'grant', mark.grant, 'seq', mark.seq)
+end
+
+if ARGV[1] == 'rekey' then
+  local clock = redis.call('TIME')
+  redis.call('HSET', guarded, 'rekeyed_from', mark and mark.key or '', 'rekeyed_by', ARGV[3], 'rekeyed_note', ARGV[4], 'rekeyed_at', clock[1])
+  keep({key = ARGV[2], token = mark and mark.token or '0', grant = '', seq = '0'})
+  return answer(true)
+end
+
+local stamp = {key = ARGV[2], token = ARGV[3], grant = ARGV[4], seq = ARGV[5]}
+
+-- Numbers of writes have up to 64 bits, more than a Lua number holds.
+local function above(a, b)
+  if #a ~= #b then return #a > #b end
+  return a > b
+end
+
+-- Whether the stamp is admitted, and whether the mark advances to it.
+local function admit()
+  if not mark then return true, true end
+  if ARGV[1] == 'raise' and stamp.key == mark.key and stamp.token == mark.token and stamp.grant == mark.grant and stamp.seq == mark.seq then return true, false end
+  if stamp.key ~= mark.key then return false end
+  local new, old = tonumber(stamp.token), tonumber(mark.token) -- below 2^53
+  if new > old then return true, true end
+  if new < old or mark.grant ~= stamp.grant then return false end
+  if stamp.seq == '0' then return true, false end
+  return above(stamp.seq, mark.seq), true
+end
+
+local admitted, advances = admit()
+if not admitted then return answer(false) end
+local adopted = ARGV[1] == 'write' and not mark and redis.call('EXISTS', KEYS[2]) == 1
+if advances then keep(stamp) end
+local reply = answer(true, adopted)
+if ARGV[1] == 'raise' then return reply end
+
+local done, cursor, replies = 0, 6, {}
+while cursor <= #ARGV do
+  local words = tonumber(ARGV[cursor])
+  local answered = redis.pcall(unpack(ARGV, cursor + 1, cursor + words))
+  replies[#replies + 1] = answered
+  if type(answered) == 'table' and answered.err then break end
+  done, cursor = done + 1, cursor + words + 1
+end
+reply[7], reply[8] = tostring(done), replies
+return reply

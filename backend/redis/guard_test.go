@@ -1,0 +1,186 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/guard/guardtest"
+	"github.com/croft-dev/croft/internal/testenv"
+)
+
+var guarded atomic.Int64
+
+// guardHarness makes guarded values on the shared server.
+func guardHarness(open func(client goredis.UniversalClient, key string) (*Guard, error)) guardtest.Harness {
+	return guardtest.Harness{Make: func(tb testing.TB) guardtest.Resource {
+		server := testenv.Redis(tb)
+		client := dial(tb, server)
+		key := fmt.Sprintf("%sguarded %d", server.Prefix(), guarded.Add(1))
+		tb.Cleanup(func() { client.Del(context.Background(), key, markOf(key)) })
+		handle := func(tb testing.TB) *Guard {
+			g, err := open(client, key)
+			if err != nil {
+				tb.Fatal(err)
+			}
+			return g
+		}
+		return guardtest.Resource{
+			Open: func(tb testing.TB) guardtest.Handle { return guardtest.Artifact(handle(tb)) },
+			Read: func(ctx context.Context) ([]byte, bool, error) {
+				content, err := client.Get(ctx, key).Bytes()
+				if errors.Is(err, goredis.Nil) {
+					return nil, false, nil
+				}
+				return content, err == nil, err
+			},
+			Audit: func(ctx context.Context) (string, error) {
+				r, err := handle(tb).Rekeyed(ctx)
+				return fmt.Sprintf("%+v", r), err
+			},
+		}
+	}}
+}
+
+func openGuard(client goredis.UniversalClient, key string) (*Guard, error) {
+	return OpenGuard(client, key, nil)
+}
+
+// TestGuardConformance holds the guard to every law of a guarded resource.
+func TestGuardConformance(t *testing.T) { guardtest.Run(t, guardHarness(openGuard)) }
+
+func stamp(token fence.Token, grant int, seq uint64) fence.Stamp {
+	return fence.Stamp{Key: "jobs/daily", Token: token, Grant: fence.Grant(fmt.Sprintf("%032x", grant)), Seq: seq}
+}
+
+// TestCommandsAreCarriedOutOnlyForAnAdmittedStamp, all of them or none.
+func TestCommandsAreCarriedOutOnlyForAnAdmittedStamp(t *testing.T) {
+	server := testenv.Redis(t)
+	client, ctx := dial(t, server), t.Context()
+	account, log := server.Prefix()+"account", server.Prefix()+"log"
+	g, err := OpenGuard(client, account, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pay := func(s fence.Stamp, amount int) ([]any, error) {
+		return g.Do(ctx, s, Command{"HINCRBY", account, "balance", amount}, Command{"RPUSH", log, amount}, Command{"GET", server.Prefix() + "nothing"}, Command{"PING"})
+	}
+	replies, err := pay(stamp(20, 1, 1), 5)
+	if err != nil || len(replies) != 4 || replies[0] != int64(5) || replies[1] != int64(1) || replies[2] != nil || replies[3] != "PONG" {
+		t.Fatalf("an admitted write: %v, %v", replies, err)
+	}
+	for name, c := range map[string]struct {
+		s    fence.Stamp
+		want error
+	}{
+		"an older owner": {stamp(19, 2, 0), fence.ErrStale}, "a repeated write": {stamp(20, 1, 1), fence.ErrRepeated}, "another grant": {stamp(20, 2, 2), fence.ErrCollision},
+	} {
+		if _, err := pay(c.s, 100); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+	}
+	if balance := client.HGet(ctx, account, "balance").Val(); balance != "5" {
+		t.Errorf("refused writes have changed the balance to %s", balance)
+	}
+	if n := client.LLen(ctx, log).Val(); n != 1 {
+		t.Errorf("refused writes have left %d entries in the log", n-1)
+	}
+}
+
+// TestACommandThatFailsIsNamed, and those after it are not tried.
+func TestACommandThatFailsIsNamed(t *testing.T) {
+	server := testenv.Redis(t)
+	client, ctx := dial(t, server), t.Context()
+	key := server.Prefix() + "text"
+	g, err := OpenGuard(client, key, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	replies, err := g.Do(ctx, stamp(20, 1, 0), Command{"SET", key, "text"}, Command{"INCR", key}, Command{"SET", key, "never"})
+	var failed *CommandError
+	if !errors.As(err, &failed) || failed.Index != 1 || failed.Command != "INCR" || failed.Err == nil || len(replies) != 1 {
+		t.Fatalf("a command on a value of the wrong type: %v, %v", replies, err)
+	}
+	if got := client.Get(ctx, key).Val(); got != "text" {
+		t.Errorf("after the failed command the value is %q", got)
+	}
+	if _, err := g.Do(ctx, stamp(20, 1, 0), Command{}); !errors.Is(err, fence.ErrInvalid) {
+		t.Errorf("an empty command: %v, want invalid", err)
+	}
+	// The owner of the mark goes on.
+	if _, err := g.Do(ctx, stamp(20, 1, 0), Command{"SET", key, "1"}, Command{"INCR", key}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAGuardIsOpenedByURL and says its target so that others can open the same.
+func TestAGuardIsOpenedByURL(t *testing.T) {
+	server := testenv.Redis(t)
+	ctx := t.Context()
+	key := server.Prefix() + "report of today #1"
+	mine, err := OpenGuard(dial(t, server), key, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dial(t, server).Set(ctx, key, "before", 0)
+	g, err := guard.Open(ctx, mine.Target())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	if g.Target() != mine.Target() {
+		t.Errorf("the same target is %q and %q", g.Target(), mine.Target())
+	}
+	receipt, err := g.(guard.Artifact).Write(ctx, stamp(20, 1, 0), strings.NewReader("content"))
+	if err != nil || receipt.Bytes != 7 || !receipt.Adopted {
+		t.Errorf("the first guarded write of what was there: %+v, %v", receipt, err)
+	}
+	if mark, err := mine.Mark(ctx); err != nil || mark != fence.Mark(stamp(20, 1, 0)) {
+		t.Errorf("the other handle's mark: %+v, %v", mark, err)
+	}
+	for _, bad := range []string{"redis://localhost/0", "redis://localhost/0#", "redis://localhost/zero#k", "redis://localhost/0?retention=1h#k", "redis://localhost/0?nonsense=1#k"} {
+		if _, err := guard.Open(ctx, bad); !errors.Is(err, fence.ErrInvalid) {
+			t.Errorf("%s: %v, want invalid", bad, err)
+		}
+	}
+	secret, err := guard.Open(ctx, "redis://ann:hunter2@localhost/0#k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer secret.Close()
+	if strings.Contains(secret.Target(), "hunter2") || !strings.Contains(secret.Target(), "ann@") {
+		t.Errorf("a target with a password is shown as %q", secret.Target())
+	}
+}
+
+// TestGuardsBrokenOnPurposeAreCaught by the suite.
+func TestGuardsBrokenOnPurposeAreCaught(t *testing.T) {
+	for name, change := range map[string][2]string{
+		"stale writes are admitted":    {"if new < old or mark.grant ~= stamp.grant then return false end", "if mark.grant ~= stamp.grant then return true, false end"},
+		"numbers are compared as such": {"if #a ~= #b then return #a > #b end\n  return a > b", "return tonumber(a) > tonumber(b) + 1"},
+		"the mark stays":               {"if advances then keep(stamp) end", ""},
+		"a raise writes nothing down":  {"if advances then keep(stamp) end", "if advances and ARGV[1] == 'write' then keep(stamp) end"},
+		"any key will do":              {"if stamp.key ~= mark.key then return false end", ""},
+	} {
+		source := strings.Replace(guardSource, change[0], change[1], 1)
+		if source == guardSource {
+			t.Fatalf("%s: the script does not say %q any more", name, change[0])
+		}
+		broken := newScript(source)
+		open := func(client goredis.UniversalClient, key string) (*Guard, error) {
+			g, err := OpenGuard(client, key, nil)
+			g.lua = broken
+			return g, err
+		}
+		if len(guardtest.Failures(t, guardHarness(open))) == 0 {
+			t.Errorf("%s: the suite has not noticed", name)
+		}
+	}
+}

@@ -1,0 +1,157 @@
+package redis
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/store"
+)
+
+// Command is one command of Redis with its arguments, as go-redis takes them: strings, byte slices and numbers.
+type Command []any
+
+// CommandError says that a command of an admitted write failed. Redis does not roll back: the mark has advanced, the commands before it have taken effect, those after
+// it were not tried.
+type CommandError struct {
+	// Index is the command's place in the list.
+	Index   int
+	Command string
+	Err     error
+}
+
+func (e *CommandError) Error() string {
+	return fmt.Sprintf("redis: command %d of the write, %s, failed: %v; those before it have taken effect", e.Index+1, e.Command, e.Err)
+}
+
+// Unwrap gives what Redis said.
+func (e *CommandError) Unwrap() error { return e.Err }
+
+// Do carries out commands, in order and with nothing in between, if the stamp is admitted, and returns their replies. On a cluster all their keys must live on the node of the guarded
+// key: give them its {tag}. A refusal is one of package fence and has changed nothing.
+func (g *Guard) Do(ctx context.Context, stamp fence.Stamp, commands ...Command) ([]any, error) {
+	out, err := g.change(ctx, "write", stamp, commands)
+	return out.replies, err
+}
+
+// Write replaces the value with what r yields.
+func (g *Guard) Write(ctx context.Context, stamp fence.Stamp, r io.Reader) (guard.Receipt, error) {
+	if err := stamp.Check(); err != nil {
+		return guard.Receipt{}, err
+	}
+	if ctx.Err() != nil {
+		return guard.Receipt{}, over(ctx)
+	}
+	content, err := await(ctx, func() ([]byte, error) {
+		var b bytes.Buffer
+		_, err := b.ReadFrom(io.LimitReader(r, g.most+1))
+		return b.Bytes(), err
+	})
+	if err != nil {
+		return guard.Receipt{}, err
+	}
+	if int64(len(content)) > g.most {
+		return guard.Receipt{}, fmt.Errorf("%w content: it is longer than %d bytes; raise GuardOptions.MaxContent, or keep it in a file or an object store", fence.ErrInvalid, g.most)
+	}
+	out, err := g.change(ctx, "write", stamp, []Command{{"SET", g.key, content}})
+	if err != nil {
+		return guard.Receipt{}, err
+	}
+	return guard.Receipt{Mark: out.mark, Bytes: int64(len(content)), Adopted: out.adopted}, nil
+}
+
+// Raise advances the mark without writing.
+func (g *Guard) Raise(ctx context.Context, stamp fence.Stamp) (fence.Mark, error) {
+	out, err := g.change(ctx, "raise", stamp, nil)
+	return out.mark, err
+}
+
+// Rekey moves the data to another key; the mark keeps who did so, when and why, until the next Rekey.
+func (g *Guard) Rekey(ctx context.Context, key, actor, note string) (fence.Mark, error) {
+	if err := guard.CheckRekey(key, actor, note); err != nil {
+		return fence.Mark{}, err
+	}
+	out, err := g.run(ctx, []any{"rekey", key, actor, note})
+	return out.mark, err
+}
+
+// outcome is what the script answers.
+type outcome struct {
+	admitted, adopted bool
+	mark              fence.Mark
+	done              int
+	replies           []any
+}
+
+// change writes or raises. The refusal is the law's own, on the mark that the script has seen.
+func (g *Guard) change(ctx context.Context, act string, stamp fence.Stamp, commands []Command) (outcome, error) {
+	if err := stamp.Check(); err != nil {
+		return outcome{}, err
+	}
+	args := []any{act, stamp.Key, token(stamp.Token), string(stamp.Grant), strconv.FormatUint(stamp.Seq, 10)}
+	for i, c := range commands {
+		if len(c) == 0 {
+			return outcome{}, fmt.Errorf("%w command %d: it is empty", fence.ErrInvalid, i+1)
+		}
+		args = append(append(args, len(c)), c...)
+	}
+	out, err := g.run(ctx, args)
+	if err != nil {
+		return outcome{}, err
+	}
+	if !out.admitted {
+		law := fence.Mark.Admit
+		if act == "raise" {
+			law = fence.Mark.Raise
+		}
+		_, refusal := law(out.mark, stamp)
+		if refusal == nil { // never: the script mirrors the law
+			refusal = fmt.Errorf("redis: the script refused %s at the mark %+v, which the law admits", stamp, out.mark)
+		}
+		return outcome{mark: out.mark}, refusal
+	}
+	if out.done < len(commands) {
+		failed := &CommandError{Index: out.done, Command: fmt.Sprint(commands[out.done][0])}
+		if n := len(out.replies); n > 0 {
+			failed.Err, _ = out.replies[n-1].(error)
+			out.replies = out.replies[:n-1]
+		}
+		return out, failed
+	}
+	return out, nil
+}
+
+// run runs the script.
+func (g *Guard) run(ctx context.Context, args []any) (outcome, error) {
+	if ctx.Err() != nil {
+		return outcome{}, store.Unknown(over(ctx))
+	}
+	values, err := await(ctx, func() ([]any, error) {
+		c := &call{keys: []string{g.mark, g.key}, args: args}
+		g.lua.run(ctx, g.client, c)
+		return c.cmd.Slice()
+	})
+	if err != nil {
+		return outcome{}, store.Unknown(explain(err))
+	}
+	if len(values) < 6 {
+		return outcome{}, store.Unknown(fmt.Errorf("redis: a script returned %d values; is a proxy between that changes replies?", len(values)))
+	}
+	texts := make([]string, len(values))
+	for i, v := range values {
+		texts[i], _ = v.(string)
+	}
+	out := outcome{admitted: texts[0] == "1", adopted: texts[5] == "1"}
+	if out.mark, err = g.parse(texts[1:5]); err != nil {
+		return outcome{}, err
+	}
+	if len(values) > 7 {
+		out.done, _ = strconv.Atoi(texts[6])
+		out.replies, _ = values[7].([]any)
+	}
+	return out, nil
+}
