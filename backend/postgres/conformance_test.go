@@ -1,0 +1,82 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/croft-dev/croft/backend/postgres"
+	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/store/storetest"
+)
+
+// server is a database that tests share, each in a schema of its own, and a pool on it.
+var server struct {
+	sync.Once
+	url  string
+	pool *pgxpool.Pool
+}
+
+var schemas atomic.Int64
+
+// shared is the tests' common pool.
+func shared(tb testing.TB) *pgxpool.Pool {
+	tb.Helper()
+	pg := testenv.Postgres(tb)
+	server.Do(func() {
+		server.url = pg.Database(tb)
+		server.pool = pool(tb, server.url+"&pool_max_conns=40")
+	})
+	if server.pool == nil {
+		tb.Fatal("the test before could not reach the server")
+	}
+	return server.pool
+}
+
+func pool(tb testing.TB, url string) *pgxpool.Pool {
+	tb.Helper()
+	p, err := pgxpool.New(context.Background(), url)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return p
+}
+
+// schema is a name that no other test uses.
+func schema() string { return fmt.Sprintf("s%d", schemas.Add(1)) }
+
+func place(tb testing.TB, now func() time.Time, advance func(time.Duration)) storetest.Harness {
+	p := shared(tb)
+	name := schema()
+	return storetest.Harness{
+		Open: func(_ testing.TB, o storetest.Options) store.Store {
+			return postgres.New(p, &postgres.Options{Schema: name, Retention: o.Retention, Now: now, LockWait: 10 * time.Second})
+		},
+		Wipe: func(tb testing.TB) {
+			if _, err := p.Exec(tb.Context(), fmt.Sprintf("TRUNCATE %s.lease, %s.past", name, name)); err != nil {
+				tb.Fatal(err)
+			}
+		},
+		Advance: advance,
+		Slow:    true,
+	}
+}
+
+// TestConformance holds the store to every law of a lease store, by the server's own clock.
+func TestConformance(t *testing.T) {
+	storetest.Run(t, func(tb testing.TB) storetest.Harness { return place(tb, nil, nil) })
+}
+
+// TestConformanceUnderASetClock does the same at the very edges of deadlines.
+func TestConformanceUnderASetClock(t *testing.T) {
+	storetest.Run(t, func(tb testing.TB) storetest.Harness {
+		clock := storetest.NewClock()
+		return place(tb, clock.Now, clock.Advance)
+	})
+}

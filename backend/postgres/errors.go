@@ -1,0 +1,65 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// ErrClosed is why a store that has been closed answers nothing.
+var ErrClosed = errors.New("the store is closed; open it again")
+
+// explain adds to an error what it means and what to do, and never hides that ctx has ended.
+func explain(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return over(ctx)
+	}
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) {
+		return fmt.Errorf("postgres: %w; see whether the server runs and can be reached", err)
+	}
+	advice := "look at the server's log"
+	switch pg.Code {
+	case lockTimeout:
+		advice = "another transaction has had this row locked for too long; find it in pg_stat_activity (idle in transaction?) and end it"
+	case "57014":
+		advice = "the server's statement_timeout ended it; give the role a longer one"
+	case "42501":
+		advice = "the role lacks a right; let a DBA run `croft schema postgres` and grant what its last lines say"
+	case "25006":
+		advice = "this server is read-only, probably a standby: name the primary, or add target_session_attrs=read-write to the URL"
+	case "53300", "53400":
+		advice = "the server has no connection to spare; raise max_connections or use smaller pools"
+	case "57P01", "57P02", "57P03":
+		advice = "the server is shutting down or starting; ask again"
+	case "28000", "28P01":
+		advice = "the server refuses this user or password; set them right in the URL"
+	case "3D000":
+		advice = "create the database, or name another in the URL"
+	case "53100", "53200":
+		advice = "the server is out of disk or memory"
+	case "22021", "22P05":
+		advice = "the database cannot hold this text; use one with the encoding UTF8"
+	}
+	return fmt.Errorf("postgres: %w; %s", err, advice)
+}
+
+// lockTimeout is the code of a lock that was not had in time.
+const lockTimeout = "55P03"
+
+// hasCode reports whether err is the server's error of that code.
+func hasCode(err error, code string) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == code
+}
+
+// over is why ctx has ended: its error, and its cause if that says more.
+func over(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}

@@ -1,0 +1,1 @@
+SELECT croft.now_us()

@@ -1,0 +1,111 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Schema is the text of everything that the store and the fence table need, for whoever makes it with psql. Running it where it has been made
+// already fails and changes nothing. A role that only uses it needs the rights named at its end.
+func Schema() string {
+	const schema = DefaultSchema
+	s := newStatements(schema)
+	var b strings.Builder
+	b.WriteString("-- Everything that Croft keeps in PostgreSQL. Run it once, as a role that may create a schema:\n--   croft schema postgres | psql -v ON_ERROR_STOP=1 DATABASE\n\nBEGIN;\n\n")
+	b.WriteString(s.prepare + "\n")
+	for _, m := range migrations(schema) {
+		fmt.Fprintf(&b, "\n-- %s\n\n%s\n\nINSERT INTO %s.migration (version, name) VALUES (%d, '%s');\n", m.name, m.text, schema, m.version, m.name)
+	}
+	b.WriteString(`
+COMMIT;
+
+-- A role that uses leases needs this and no more:
+--   GRANT USAGE ON SCHEMA croft TO app;
+--   GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA croft TO app;
+`)
+	return b.String()
+}
+
+// setup makes the schema when a statement finds it missing: nothing is asked of a server that has it.
+type setup struct {
+	pool *pgxpool.Pool
+	sql  *statements
+	mu   sync.Mutex // one at a time is enough for a client
+}
+
+// migrationLock is what clients that make the schema wait for, so that of many first users one makes it.
+const migrationLock = 0x63726f66745f7067
+
+// migrate brings the schema up to this version.
+func (s *setup) migrate(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `SELECT set_config('lock_timeout', '30s', true), set_config('idle_in_transaction_session_timeout', '30s', true)`); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", int64(migrationLock)); err != nil {
+			return err
+		}
+		all := migrations(s.sql.schema)
+		var made bool
+		if err := tx.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", s.sql.schema+".migration").Scan(&made); err != nil {
+			return err
+		}
+		version := 0
+		if made {
+			if err := tx.QueryRow(ctx, s.sql.version).Scan(&version); err != nil {
+				return err
+			}
+		}
+		if version >= len(all) {
+			return nil // another was faster, or is newer: what it has made is still there
+		}
+		if !made {
+			if _, err := tx.Exec(ctx, s.sql.prepare, pgx.QueryExecModeSimpleProtocol); err != nil {
+				return err
+			}
+		}
+		for _, m := range all[version:] {
+			if _, err := tx.Exec(ctx, m.text, pgx.QueryExecModeSimpleProtocol); err != nil {
+				return fmt.Errorf("migration %s: %w", m.name, err)
+			}
+			if _, err := tx.Exec(ctx, s.sql.migrated, m.version, m.name); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// run calls do, and once more after making the schema if that is what do lacked. A statement that lacked it has changed nothing.
+func (s *setup) run(ctx context.Context, do func(ctx context.Context) error) error {
+	err := do(ctx)
+	if !lacksSchema(err) {
+		return err
+	}
+	if err := s.migrate(ctx); err != nil {
+		return fmt.Errorf("making the schema %s: %w", s.sql.schema, err)
+	}
+	return do(ctx)
+}
+
+// lacksSchema recognises the errors about a schema, table, function or column that is not there.
+func lacksSchema(err error) bool {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) {
+		return false
+	}
+	switch pg.Code {
+	case "3F000", "42P01", "42883", "42703":
+		return true
+	}
+	return false
+}

@@ -1,0 +1,88 @@
+package postgres
+
+import (
+	"embed"
+	"fmt"
+	"path"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+)
+
+//go:embed migrations/*.sql queries/*.sql
+var files embed.FS
+
+// DefaultSchema is the schema that holds what Croft keeps, unless another is asked for.
+const DefaultSchema = "croft"
+
+var (
+	schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,47}$`)
+	croftWord  = regexp.MustCompile(`\bcroft\b`)
+)
+
+// checkSchema allows names that need no quotes anywhere: they are put into statements as they are.
+func checkSchema(name string) error {
+	if schemaName.MatchString(name) {
+		return nil
+	}
+	return fmt.Errorf("%w schema %q: it must be a plain lower-case name of letters, digits and _, at most 48 long", fence.ErrInvalid, name)
+}
+
+// statements are the texts sent to the server, for one schema.
+type statements struct {
+	schema                       string
+	apply, get, list, now, sweep string
+	wait, refresh, listen, probe string
+	version, prepare, migrated   string
+}
+
+func newStatements(schema string) *statements {
+	q := func(name string) string { return sqlText("queries/"+name+".sql", schema) }
+	return &statements{
+		schema: schema,
+		apply:  q("apply"), get: q("get"), list: q("list"), now: q("now"), sweep: q("sweep"),
+		wait: q("wait"), refresh: q("refresh"), listen: q("listen"), probe: q("probe"),
+		version: q("version"), prepare: q("prepare"), migrated: q("migrated"),
+	}
+}
+
+// sqlText is the text of an embedded file with the schema's name in the place of the default one.
+func sqlText(name, schema string) string {
+	text, err := files.ReadFile(name)
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	return croftWord.ReplaceAllLiteralString(strings.TrimSpace(string(text)), schema)
+}
+
+// migration is one step from one version of the schema to the next.
+type migration struct {
+	version    int
+	name, text string
+}
+
+// migrations are all steps, in order.
+func migrations(schema string) []migration {
+	entries, err := files.ReadDir("migrations")
+	if err != nil {
+		panic(err)
+	}
+	var all []migration
+	for i, e := range entries { // sorted by name, numbered from 001
+		all = append(all, migration{version: i + 1, name: strings.TrimSuffix(e.Name(), ".sql"), text: sqlText(path.Join("migrations", e.Name()), schema)})
+	}
+	return all
+}
+
+// micro is a time as the server keeps it, or nothing for the zero time.
+func micro(d time.Duration) int64 { return int64(d / time.Microsecond) }
+
+// fromMicro reads what the server keeps; nothing is the zero time.
+func fromMicro(us *int64) time.Time {
+	if us == nil {
+		return time.Time{}
+	}
+	return time.UnixMicro(*us).UTC()
+}

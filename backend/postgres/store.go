@@ -1,0 +1,122 @@
+package postgres
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/croft-dev/croft/store"
+)
+
+// Options of a store. The zero value is good.
+type Options struct {
+	// Schema holds what the store keeps; default [DefaultSchema]. Stores in different schemas share nothing.
+	Schema string
+	// Retention is how long a record outlives its last use; default [store.DefaultRetention].
+	Retention time.Duration
+	// LockWait is how long a request waits for a row that another transaction has locked, before its outcome is unknown; default 2 s.
+	LockWait time.Duration
+	// SweepEvery makes one in so many grants begin a step of housekeeping in the background; default 1024, negative: never.
+	SweepEvery int
+	// Log is told, once, when waiters must poll because the server cannot notify them; default [slog.Default].
+	Log *slog.Logger
+	// Now replaces the server's clock, for tests. It must be safe for concurrent use.
+	Now func() time.Time
+}
+
+// Store keeps leases in PostgreSQL. Its methods are safe for concurrent use, by any number of processes and handles.
+type Store struct {
+	setup
+	retention time.Duration
+	lockWait  time.Duration
+	now       func() time.Time
+	own       bool // the pool is the store's to close
+	sweeping  sweeping
+	listener  *listener
+
+	closing sync.Once
+	closed  atomic.Bool
+}
+
+var (
+	_ store.Store   = (*Store)(nil)
+	_ store.Sweeper = (*Store)(nil)
+	_ store.Watcher = (*Store)(nil)
+)
+
+// New makes a store of the caller's pool, which stays the caller's to close. It sends nothing until it is asked something. o may be nil. A
+// schema's name that would need quotes panics.
+func New(pool *pgxpool.Pool, o *Options) *Store {
+	if o == nil {
+		o = &Options{}
+	}
+	schema := o.Schema
+	if schema == "" {
+		schema = DefaultSchema
+	}
+	if err := checkSchema(schema); err != nil {
+		panic(err)
+	}
+	s := &Store{
+		setup:     setup{pool: pool, sql: newStatements(schema)},
+		retention: o.Retention,
+		lockWait:  o.LockWait,
+		now:       o.Now,
+	}
+	if s.retention <= 0 {
+		s.retention = store.DefaultRetention
+	}
+	if s.lockWait < time.Millisecond {
+		s.lockWait = 2 * time.Second
+	}
+	s.sweeping.every = o.SweepEvery
+	if s.sweeping.every == 0 {
+		s.sweeping.every = 1024
+	}
+	log := o.Log
+	if log == nil {
+		log = slog.Default()
+	}
+	s.listener = newListener(s, log)
+	return s
+}
+
+// setAt is the time that replaces the server's, or nothing.
+func (s *Store) setAt() *int64 {
+	if s.now == nil {
+		return nil
+	}
+	us := s.now().UnixMicro()
+	return &us
+}
+
+// waitMillis is LockWait as the server takes it.
+func (s *Store) waitMillis() int32 { return int32(min(s.lockWait.Milliseconds(), 1<<30)) }
+
+// usable is the error of a call that need not be tried.
+func (s *Store) usable(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return store.Unknown(over(ctx))
+	}
+	if s.closed.Load() {
+		return store.Unknown(ErrClosed)
+	}
+	return nil
+}
+
+// Close ends what goes on in the background, and the connections if the store was opened by its URL. It releases no lease.
+func (s *Store) Close() error {
+	s.closing.Do(func() {
+		s.closed.Store(true)
+		s.sweeping.close()
+		s.listener.close()
+		if s.own {
+			s.pool.Close()
+		}
+	})
+	return nil
+}

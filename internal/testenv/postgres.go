@@ -1,0 +1,325 @@
+package testenv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// PostgresServer is a real PostgreSQL server on a loopback port, in a temporary folder, run by a user that is not root. It ends with the test
+// binary, however that ends.
+type PostgresServer struct {
+	bin, dir string
+	port     int
+	as       []string // what a command is prefixed with to run as the server's user
+	log      string
+	warden   io.Writer // tells the process that cleans up which server runs
+
+	mu        sync.Mutex
+	cmd       *exec.Cmd // nil while it is down
+	exited    chan struct{}
+	databases atomic.Int64
+}
+
+var sharedPostgres struct {
+	sync.Mutex
+	server *PostgresServer
+	err    error
+}
+
+// Postgres is the server that all tests of this binary share; it is started by the first. Each test takes a [PostgresServer.Database] of its own. Where
+// PostgreSQL cannot be had the test is skipped, or fails if CI=true.
+func Postgres(tb testing.TB) *PostgresServer {
+	tb.Helper()
+	sharedPostgres.Lock()
+	defer sharedPostgres.Unlock()
+	if sharedPostgres.server == nil && sharedPostgres.err == nil {
+		sharedPostgres.server, sharedPostgres.err = startPostgres()
+	}
+	if sharedPostgres.err != nil {
+		noPostgres(tb, sharedPostgres.err)
+	}
+	return sharedPostgres.server
+}
+
+// NewPostgres starts a server for one test alone, which may kill it. extra are further options of the server, as "name=value".
+func NewPostgres(tb testing.TB, extra ...string) *PostgresServer {
+	tb.Helper()
+	s, err := startPostgres(extra...)
+	if err != nil {
+		noPostgres(tb, err)
+	}
+	tb.Cleanup(func() { s.Kill(tb) })
+	return s
+}
+
+// errNoServer is matched where the server is not installed and cannot be.
+var errNoServer = errors.New("PostgreSQL is not installed")
+
+func noPostgres(tb testing.TB, err error) {
+	tb.Helper()
+	if os.Getenv("CI") == "true" || !errors.Is(err, errNoServer) {
+		tb.Fatalf("testenv: %v", err)
+	}
+	tb.Skipf("SKIPPED, NOT TESTED: %v", err)
+}
+
+// URL is the address of a database of the server.
+func (s *PostgresServer) URL(database string) string {
+	return fmt.Sprintf("postgres://postgres@%s/%s?sslmode=disable", s.Addr(), database)
+}
+
+// Addr is the server's host and port.
+func (s *PostgresServer) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
+
+// Database makes an empty database and returns its URL.
+func (s *PostgresServer) Database(tb testing.TB) string {
+	tb.Helper()
+	name := fmt.Sprintf("test_%d", s.databases.Add(1))
+	s.Query(tb, "postgres", "CREATE DATABASE "+name)
+	return s.URL(name)
+}
+
+// Query runs SQL as the superuser in a database and returns what psql prints.
+func (s *PostgresServer) Query(tb testing.TB, database, sql string) string {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, filepath.Join(s.bin, "psql"), "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", s.URL(database), "-c", sql).CombinedOutput()
+	if err != nil {
+		tb.Fatalf("testenv: psql: %v: %s", err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// Kill ends the server with SIGKILL, as a crash does. What was confirmed is still there after Start.
+func (s *PostgresServer) Kill(tb testing.TB) {
+	tb.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cmd == nil {
+		return
+	}
+	_ = s.cmd.Process.Kill()
+	<-s.exited
+	s.cmd = nil
+	_, _ = fmt.Fprintln(s.warden)
+}
+
+// Start starts a server that was killed again, on the same port and with the same data.
+func (s *PostgresServer) Start(tb testing.TB) {
+	tb.Helper()
+	if err := s.start(); err != nil {
+		tb.Fatalf("testenv: %v", err)
+	}
+}
+
+// startPostgres makes a cluster and starts it.
+func startPostgres(extra ...string) (*PostgresServer, error) {
+	bin, err := postgresBin()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "croft-postgres-")
+	if err != nil {
+		return nil, err
+	}
+	s := &PostgresServer{bin: bin, dir: dir, log: filepath.Join(dir, "server.log")}
+	if err := s.guardDir(); err != nil {
+		return nil, err
+	}
+	if os.Getuid() == 0 { // the server refuses to run as root
+		if err := s.asUser("postgres"); err != nil {
+			return nil, err
+		}
+	}
+	data := filepath.Join(dir, "data")
+	if out, err := s.command("initdb", "-D", data, "-A", "trust", "-U", "postgres", "--no-sync", "-E", "UTF8", "--locale=C").CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("initdb: %w: %s", err, out)
+	}
+	conf := append([]string{
+		"listen_addresses='127.0.0.1'", "unix_socket_directories=''", "max_connections=400", "shared_buffers=64MB",
+		"fsync=off", // nothing here outlives a power cut; a killed server loses nothing by it
+		"timezone='UTC'",
+	}, extra...)
+	f, err := os.OpenFile(filepath.Join(data, "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return nil, err
+	}
+	_, err = f.WriteString("\n" + strings.Join(conf, "\n") + "\n")
+	if err = errors.Join(err, f.Close()); err != nil {
+		return nil, err
+	}
+	return s, s.start()
+}
+
+// guardDir starts the process that outlives this one by a moment: it stops the server and removes the folder when the pipe to it closes.
+func (s *PostgresServer) guardDir() error {
+	const script = `trap '' INT TERM
+while read -r line; do pid=$line; done
+if [ -n "$pid" ]; then
+	kill -QUIT "$pid"
+	for i in 1 2 3 4 5 6 7 8 9 10; do kill -0 "$pid" 2>/dev/null || break; sleep 0.3; done
+	kill -KILL "$pid" 2>/dev/null
+fi
+rm -rf -- "$1"`
+	cmd := exec.Command("sh", "-c", script, "sh", s.dir)
+	pipe, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	s.warden = pipe
+	return cmd.Start()
+}
+
+func (s *PostgresServer) asUser(name string) error {
+	u, err := user.Lookup(name)
+	if err != nil {
+		return err
+	}
+	uid, err1 := strconv.Atoi(u.Uid)
+	gid, err2 := strconv.Atoi(u.Gid)
+	if err := errors.Join(err1, err2, os.Chown(s.dir, uid, gid)); err != nil {
+		return err
+	}
+	s.as = []string{"setpriv", "--reuid=" + name, "--regid=" + name, "--clear-groups"}
+	return nil
+}
+
+// command is one of the server's programs, run as the server's user.
+func (s *PostgresServer) command(name string, args ...string) *exec.Cmd {
+	argv := append(slices.Clone(s.as), append([]string{filepath.Join(s.bin, name)}, args...)...)
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Dir = s.dir
+	return cmd
+}
+
+// start runs the server until it answers. Another process may take the port first, and what a killed server left behind takes a moment to end: so it
+// tries more than once.
+func (s *PostgresServer) start() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cmd != nil {
+		return errors.New("the server is already running")
+	}
+	fresh := s.port == 0
+	var err error
+	for giveUp := time.Now().Add(time.Minute); err == nil || time.Now().Before(giveUp); {
+		if fresh {
+			if s.port, err = freePort(); err != nil {
+				return err
+			}
+		}
+		if err = s.tryStart(); err == nil {
+			return nil
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	text, _ := os.ReadFile(s.log)
+	return fmt.Errorf("PostgreSQL does not start: %w; the end of its log:\n%s", err, text[max(0, len(text)-2000):])
+}
+
+func (s *PostgresServer) tryStart() error {
+	log, err := os.OpenFile(s.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := s.command("postgres", "-D", filepath.Join(s.dir, "data"), "-p", strconv.Itoa(s.port))
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintln(s.warden, cmd.Process.Pid)
+	exited := make(chan struct{})
+	go func() {
+		defer close(exited)
+		_ = cmd.Wait()
+	}()
+	for giveUp := time.Now().Add(time.Minute); time.Now().Before(giveUp); {
+		select {
+		case <-exited:
+			_, _ = fmt.Fprintln(s.warden)
+			return errors.New("it ended at once")
+		default:
+		}
+		if exec.Command(filepath.Join(s.bin, "pg_isready"), "-q", "-h", "127.0.0.1", "-p", strconv.Itoa(s.port)).Run() == nil {
+			s.cmd, s.exited = cmd, exited
+			return nil
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	_ = cmd.Process.Kill()
+	<-exited
+	_, _ = fmt.Fprintln(s.warden)
+	return errors.New("it did not answer within a minute")
+}
+
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}
+
+// postgresBin finds the folder of the newest installed server, and installs one where that is possible.
+func postgresBin() (string, error) {
+	find := func() string {
+		found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/postgres")
+		version := func(path string) int {
+			n, _ := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(path))))
+			return n
+		}
+		slices.SortFunc(found, func(a, b string) int { return version(b) - version(a) })
+		if path, err := exec.LookPath("postgres"); err == nil {
+			if path, err = filepath.EvalSymlinks(path); err == nil {
+				found = append(found, path)
+			}
+		}
+		for _, path := range found {
+			dir := filepath.Dir(path)
+			missing := slices.ContainsFunc([]string{"initdb", "psql", "pg_isready"}, func(name string) bool {
+				_, err := os.Stat(filepath.Join(dir, name))
+				return err != nil
+			})
+			if !missing {
+				return dir
+			}
+		}
+		return ""
+	}
+	if bin := find(); bin != "" {
+		return bin, nil
+	}
+	const advice = "install it (Debian: apt-get install postgresql) to run these tests"
+	apt, err := exec.LookPath("apt-get")
+	if os.Getuid() != 0 || err != nil {
+		return "", fmt.Errorf("%w; %s", errNoServer, advice)
+	}
+	for _, args := range [][]string{{"update"}, {"install", "-y", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=300", "postgresql"}} {
+		cmd := exec.Command(apt, args...)
+		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("%w; apt-get %s: %w: %s; %s", errNoServer, args[0], err, out[max(0, len(out)-500):], advice)
+		}
+	}
+	if bin := find(); bin != "" {
+		return bin, nil
+	}
+	return "", fmt.Errorf("%w, not even after apt-get install; %s", errNoServer, advice)
+}
