@@ -1,0 +1,208 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+func claim(key, owner string) tenure.Request {
+	return tenure.Request{Verb: tenure.Acquire, Key: key, Secret: tenure.NewSecret(), Owner: owner, TTL: time.Minute}
+}
+
+// then is another request of the same grant.
+func then(verb tenure.Verb, mine tenure.Request) tenure.Request {
+	return tenure.Request{Verb: verb, Key: mine.Key, Secret: mine.Secret}
+}
+
+func one(ctx context.Context, st store.Store, req tenure.Request) store.Answer {
+	return st.Apply(ctx, []tenure.Request{req})[0]
+}
+
+// resolve asks until there is an answer, however often connections break meanwhile.
+func resolve(ctx context.Context, st store.Store, req tenure.Request) store.Answer {
+	for {
+		a := one(ctx, st, req)
+		if !errors.Is(a.Err, store.ErrUnknown) || ctx.Err() != nil {
+			return a
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(2 * time.Millisecond):
+		}
+	}
+}
+
+// warm opens a connection and loads the scripts, so that what is cut afterwards is the request itself.
+func warm(t *testing.T, st store.Store) {
+	t.Helper()
+	if a := resolve(t.Context(), st, claim("warm/"+string(tenure.NewSecret()), "ann")); a.Err != nil {
+		t.Fatal(a.Err)
+	}
+}
+
+// TestAConnectionCutAfterTheRequestLeavesOneTruth: the server has done what was asked, the client does not know, and learns it by asking again.
+func TestAConnectionCutAfterTheRequestLeavesOneTruth(t *testing.T) {
+	server := testenv.Redis(t)
+	net, near := newNetwork(t, server), New(dial(t, server), &Options{Prefix: server.Prefix()})
+	st := New(net.client(), &Options{Prefix: server.Prefix()})
+	ctx := t.Context()
+	mine := claim("cut/reply", "ann")
+	hand := tenure.Request{Verb: tenure.Takeover, Key: mine.Key, Secret: tenure.NewSecret(), Owner: "op", TTL: time.Minute, Actor: "op", Note: "test"}
+	for _, req := range []tenure.Request{mine, then(tenure.Renew, mine), then(tenure.Report, mine), then(tenure.Release, mine), hand} {
+		warm(t, st)
+		net.during("downstream", func() {
+			if a := one(ctx, st, req); !errors.Is(a.Err, store.ErrUnknown) || !a.Record.IsZero() {
+				t.Fatalf("%s whose reply was lost: %v, %+v; want unknown", req.Verb, a.Err, a.Record)
+			}
+		})
+		done, err := near.Get(ctx, mine.Key)
+		if err != nil || done.IsZero() {
+			t.Fatalf("%s reached the server, and the record there is %+v, %v", req.Verb, done, err)
+		}
+		again := resolve(ctx, st, req)
+		if again.Err != nil || again.Record.Token != done.Token || again.Record.Terms != done.Terms || again.Record.State != done.State {
+			t.Fatalf("%s again: %v, token %d in term %d (%s); the server had token %d in term %d (%s)",
+				req.Verb, again.Err, again.Record.Token, again.Record.Terms, again.Record.State, done.Token, done.Terms, done.State)
+		}
+	}
+}
+
+// TestAConnectionCutBeforeTheRequestLeavesNothing.
+func TestAConnectionCutBeforeTheRequestLeavesNothing(t *testing.T) {
+	server := testenv.Redis(t)
+	net, near := newNetwork(t, server), New(dial(t, server), &Options{Prefix: server.Prefix()})
+	st := New(net.client(), &Options{Prefix: server.Prefix()})
+	ctx := t.Context()
+	mine := claim("cut/request", "ann")
+	warm(t, st)
+	net.during("upstream", func() {
+		if a := one(ctx, st, mine); !errors.Is(a.Err, store.ErrUnknown) {
+			t.Fatalf("a request that was lost: %v, want unknown", a.Err)
+		}
+	})
+	if rec, err := near.Get(ctx, mine.Key); err != nil || !rec.IsZero() {
+		t.Fatalf("a request that never arrived left %+v, %v", rec, err)
+	}
+	if a := resolve(ctx, st, mine); a.Err != nil || a.Record.Terms != 1 {
+		t.Fatalf("asked again: %v in term %d", a.Err, a.Record.Terms)
+	}
+}
+
+// TestANumberedWriteWhoseReplyIsLostIsMadeOnce: written again it is refused as repeated, and that is how the writer learns that it was made.
+func TestANumberedWriteWhoseReplyIsLostIsMadeOnce(t *testing.T) {
+	server := testenv.Redis(t)
+	net := newNetwork(t, server)
+	key := server.Prefix() + "log"
+	g, err := OpenGuard(net.client(), key, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	push := func(seq uint64) error {
+		_, err := g.Do(ctx, stamp(20, 1, seq), Command{"RPUSH", key, seq})
+		return err
+	}
+	if err := push(1); err != nil {
+		t.Fatal(err)
+	}
+	net.during("downstream", func() {
+		if err := push(2); !errors.Is(err, store.ErrUnknown) {
+			t.Fatalf("a write whose reply was lost: %v, want unknown", err)
+		}
+	})
+	err = push(2)
+	for errors.Is(err, store.ErrUnknown) {
+		err = push(2)
+	}
+	if !errors.Is(err, fence.ErrRepeated) {
+		t.Errorf("the same write again: %v, want repeated", err)
+	}
+	if n := dial(t, server).LLen(ctx, key).Val(); n != 2 {
+		t.Errorf("two writes left %d entries", n)
+	}
+}
+
+// TestAWatchOutlivesItsConnection: whoever waits is woken when the connection is there again, because something may have been missed.
+func TestAWatchOutlivesItsConnection(t *testing.T) {
+	server := testenv.Redis(t)
+	net, near := newNetwork(t, server), New(dial(t, server), &Options{Prefix: server.Prefix()})
+	st := New(net.client(), &Options{Prefix: server.Prefix()})
+	t.Cleanup(func() { st.Close() })
+	ctx := t.Context()
+	mine := claim("cut/watch", "ann")
+	if a := one(ctx, near, mine); a.Err != nil {
+		t.Fatal(a.Err)
+	}
+	woken, err := st.Watch(ctx, mine.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	net.during("downstream", func() {
+		if a := one(ctx, near, then(tenure.Release, mine)); a.Err != nil {
+			t.Fatal(a.Err)
+		}
+	})
+	select {
+	case _, open := <-woken:
+		if !open {
+			t.Error("the watch has ended")
+		}
+	case <-time.After(testenv.Patience):
+		t.Error("the key was released while the connection was cut, and nobody was woken")
+	}
+}
+
+// TestAServerThatIsNotThereIsUnknown, and says so in time.
+func TestAServerThatIsNotThereIsUnknown(t *testing.T) {
+	client := goredis.NewClient(&goredis.Options{Addr: "127.0.0.1:1", MaxRetries: -1})
+	t.Cleanup(func() { client.Close() })
+	st, ctx := New(client, nil), t.Context()
+	if a := one(ctx, st, claim("a/b", "ann")); !errors.Is(a.Err, store.ErrUnknown) {
+		t.Errorf("Apply: %v", a.Err)
+	}
+	if _, err := st.Get(ctx, "a/b"); !errors.Is(err, store.ErrUnknown) {
+		t.Errorf("Get: %v", err)
+	}
+	if _, err := st.Now(ctx); !errors.Is(err, store.ErrUnknown) {
+		t.Errorf("Now: %v", err)
+	}
+	if _, err := st.Watch(ctx, "a/b"); !errors.Is(err, store.ErrUnknown) {
+		t.Errorf("Watch: %v", err)
+	}
+	for _, err := range st.List(ctx, "") {
+		if !errors.Is(err, store.ErrUnknown) {
+			t.Errorf("List: %v", err)
+		}
+	}
+	if err := st.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+}
+
+// TestAServerThatHangsHoldsNobodyUp beyond the caller's own patience.
+func TestAServerThatHangsHoldsNobodyUp(t *testing.T) {
+	server := testenv.RedisAlone(t)
+	st := New(dial(t, server), nil)
+	warm(t, st)
+	server.Pause(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(20*time.Millisecond, cancel) // no deadline: go-redis would not notice
+	mine := claim("hang/1", "ann")
+	a := one(ctx, st, mine)
+	if !errors.Is(a.Err, store.ErrUnknown) || !errors.Is(a.Err, context.Canceled) {
+		t.Errorf("cancelled while the server hangs: %v", a.Err)
+	}
+	server.Resume()
+	if a := resolve(t.Context(), st, mine); a.Err != nil || a.Record.Terms != 1 {
+		t.Errorf("asked again: %v in term %d, want the one grant", a.Err, a.Record.Terms)
+	}
+}
