@@ -49,10 +49,10 @@ func explain(ctx context.Context, err error) error {
 // lockTimeout is the code of a lock that was not had in time.
 const lockTimeout = "55P03"
 
-// hasCode reports whether err is the server's error of that code.
+// hasCode reports whether err is the server's error of that code, whichever driver brought it.
 func hasCode(err error, code string) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && pg.Code == code
+	var coded interface{ SQLState() string }
+	return errors.As(err, &coded) && coded.SQLState() == code
 }
 
 // over is why ctx has ended: its error, and its cause if that says more.

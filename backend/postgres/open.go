@@ -4,17 +4,21 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/store"
 )
 
 func init() {
 	store.Register("postgres", openURL)
 	store.Register("postgresql", openURL)
+	guard.Register("postgres", openGuard)
+	guard.Register("postgresql", openGuard)
 }
 
 // openURL opens "postgres://user:password@host:port/database". Besides the server's own parameters (sslmode, target_session_attrs, pool_max_conns …) it takes
@@ -29,46 +33,85 @@ func openURL(ctx context.Context, u *url.URL) (store.Store, error) {
 
 // Open opens the store that a URL names, with a pool of its own. Its errors do not repeat the URL's password.
 func Open(ctx context.Context, raw string) (*Store, error) {
-	bad := func(why string) (*Store, error) {
-		return nil, fmt.Errorf("%w store URL %q: %s; write postgres://user@host:5432/database?sslmode=require, with schema, retention or lock_wait if need be", fence.ErrInvalid, store.Redact(raw), why)
-	}
-	u, err := url.Parse(raw)
+	a, err := parse("store", raw)
 	if err != nil {
-		return bad("it cannot be read")
+		return nil, err
 	}
-	if u.Fragment != "" {
-		return bad("it has a fragment")
+	if a.fragment != "" {
+		return nil, a.bad("it has a fragment, which names a guard and no store")
 	}
-	query, err := url.ParseQuery(u.RawQuery)
-	if err != nil {
-		return bad("its query cannot be read")
-	}
-	o := &Options{Schema: query.Get("schema")}
-	for name, into := range map[string]*time.Duration{"retention": &o.Retention, "lock_wait": &o.LockWait} {
-		if text := query.Get(name); text != "" {
-			if *into, err = time.ParseDuration(text); err != nil || *into < time.Millisecond {
-				return bad(fmt.Sprintf("%s %q is not a positive duration", name, text))
-			}
-		}
-	}
-	if o.Schema != "" {
-		if err := checkSchema(o.Schema); err != nil {
-			return nil, err
-		}
-	}
-	for _, name := range []string{"schema", "retention", "lock_wait"} {
-		query.Del(name)
-	}
-	u.RawQuery = query.Encode()
-	config, err := pgxpool.ParseConfig(u.String())
-	if err != nil {
-		return bad("the driver does not take it")
-	}
-	pool, err := pgxpool.NewWithConfig(ctx, config)
+	pool, err := pgxpool.NewWithConfig(ctx, a.config)
 	if err != nil {
 		return nil, fmt.Errorf("store %s: %w", store.Redact(raw), err)
 	}
-	s := New(pool, o)
+	s := New(pool, &Options{Schema: a.schema, Retention: a.retention, LockWait: a.lockWait})
 	s.own = true
 	return s, nil
+}
+
+// openGuard opens the fence row that "postgres://user@host/database#NAME" names.
+func openGuard(ctx context.Context, u *url.URL) (guard.Guard, error) {
+	a, err := parse("target", u.String())
+	if err != nil {
+		return nil, err
+	}
+	if a.fragment == "" {
+		return nil, a.bad("it does not say which fence row: add #NAME")
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, a.config)
+	if err != nil {
+		return nil, fmt.Errorf("target %s: %w", store.Redact(a.raw), err)
+	}
+	g, err := NewGuard(pool, FenceRow{Name: a.fragment}, &GuardOptions{Schema: a.schema, LockWait: a.lockWait})
+	if err != nil {
+		pool.Close()
+		return nil, err
+	}
+	g.close = sync.OnceFunc(pool.Close)
+	return g, nil
+}
+
+// address is a URL taken apart: what is Croft's own, and what is the driver's.
+type address struct {
+	kind, raw           string
+	schema, fragment    string
+	retention, lockWait time.Duration
+	config              *pgxpool.Config
+}
+
+func (a *address) bad(why string) error {
+	return fmt.Errorf("%w %s URL %q: %s; write postgres://user@host:5432/database?sslmode=require, with schema, retention or lock_wait if need be",
+		fence.ErrInvalid, a.kind, store.Redact(a.raw), why)
+}
+
+func parse(kind, raw string) (*address, error) {
+	a := &address{kind: kind, raw: raw}
+	u, err := url.Parse(raw)
+	if err != nil {
+		return nil, a.bad("it cannot be read")
+	}
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return nil, a.bad("its query cannot be read")
+	}
+	for name, into := range map[string]*time.Duration{"retention": &a.retention, "lock_wait": &a.lockWait} {
+		if text := query.Get(name); text != "" {
+			if *into, err = time.ParseDuration(text); err != nil || *into < time.Millisecond {
+				return nil, a.bad(fmt.Sprintf("%s %q is not a duration of a millisecond or more", name, text))
+			}
+		}
+		query.Del(name)
+	}
+	if a.schema = query.Get("schema"); a.schema != "" {
+		if err := checkSchema(a.schema); err != nil {
+			return nil, err
+		}
+	}
+	query.Del("schema")
+	a.fragment, u.Fragment, u.RawFragment = u.Fragment, "", ""
+	u.RawQuery = query.Encode()
+	if a.config, err = pgxpool.ParseConfig(u.String()); err != nil {
+		return nil, a.bad("the driver does not take it") // its own words may hold the password
+	}
+	return a, nil
 }

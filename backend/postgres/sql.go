@@ -32,10 +32,11 @@ func checkSchema(name string) error {
 
 // statements are the texts sent to the server, for one schema.
 type statements struct {
-	schema                       string
-	apply, get, list, now, sweep string
-	wait, refresh, listen, probe string
-	version, prepare, migrated   string
+	schema                                         string
+	apply, get, list, now, sweep                   string
+	wait, refresh, listen, probe                   string
+	version, prepare, migrated                     string
+	limit, unlimit, rekey, rekeyed, holder, fenced string
 }
 
 func newStatements(schema string) *statements {
@@ -45,16 +46,21 @@ func newStatements(schema string) *statements {
 		apply:  q("apply"), get: q("get"), list: q("list"), now: q("now"), sweep: q("sweep"),
 		wait: q("wait"), refresh: q("refresh"), listen: q("listen"), probe: q("probe"),
 		version: q("version"), prepare: q("prepare"), migrated: q("migrated"),
+		limit: q("limit"), unlimit: q("unlimit"), rekey: q("rekey"), rekeyed: q("rekeyed"), holder: q("holder"), fenced: q("fenced"),
 	}
 }
 
 // sqlText is the text of an embedded file with the schema's name in the place of the default one.
 func sqlText(name, schema string) string {
+	return croftWord.ReplaceAllLiteralString(rawText(name), schema)
+}
+
+func rawText(name string) string {
 	text, err := files.ReadFile(name)
 	if err != nil {
 		panic(err) // it is embedded
 	}
-	return croftWord.ReplaceAllLiteralString(strings.TrimSpace(string(text)), schema)
+	return strings.TrimSpace(string(text))
 }
 
 // migration is one step from one version of the schema to the next.
@@ -76,7 +82,7 @@ func migrations(schema string) []migration {
 	return all
 }
 
-// micro is a time as the server keeps it, or nothing for the zero time.
+// micro is a duration as the server keeps it.
 func micro(d time.Duration) int64 { return int64(d / time.Microsecond) }
 
 // fromMicro reads what the server keeps; nothing is the zero time.

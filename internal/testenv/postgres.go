@@ -44,6 +44,7 @@ var sharedPostgres struct {
 // PostgreSQL cannot be had the test is skipped, or fails if CI=true.
 func Postgres(tb testing.TB) *PostgresServer {
 	tb.Helper()
+	withServers(tb)
 	sharedPostgres.Lock()
 	defer sharedPostgres.Unlock()
 	if sharedPostgres.server == nil && sharedPostgres.err == nil {
@@ -58,6 +59,7 @@ func Postgres(tb testing.TB) *PostgresServer {
 // NewPostgres starts a server for one test alone, which may kill it. extra are further options of the server, as "name=value".
 func NewPostgres(tb testing.TB, extra ...string) *PostgresServer {
 	tb.Helper()
+	withServers(tb)
 	s, err := startPostgres(extra...)
 	if err != nil {
 		noPostgres(tb, err)
@@ -71,10 +73,18 @@ var errNoServer = errors.New("PostgreSQL is not installed")
 
 func noPostgres(tb testing.TB, err error) {
 	tb.Helper()
-	if os.Getenv("CI") == "true" || !errors.Is(err, errNoServer) {
-		tb.Fatalf("testenv: %v", err)
+	if errors.Is(err, errNoServer) {
+		Missing(tb, "%v", err)
 	}
-	tb.Skipf("SKIPPED, NOT TESTED: %v", err)
+	tb.Fatalf("testenv: %v", err)
+}
+
+// withServers keeps the promise of -short.
+func withServers(tb testing.TB) {
+	tb.Helper()
+	if testing.Short() {
+		tb.Skipf("testenv: -short starts no servers, and this needs PostgreSQL")
+	}
 }
 
 // URL is the address of a database of the server.
@@ -96,7 +106,7 @@ func (s *PostgresServer) Database(tb testing.TB) string {
 // Query runs SQL as the superuser in a database and returns what psql prints.
 func (s *PostgresServer) Query(tb testing.TB, database, sql string) string {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, filepath.Join(s.bin, "psql"), "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", s.URL(database), "-c", sql).CombinedOutput()
 	if err != nil {
@@ -217,7 +227,7 @@ func (s *PostgresServer) start() error {
 	}
 	fresh := s.port == 0
 	var err error
-	for giveUp := time.Now().Add(time.Minute); err == nil || time.Now().Before(giveUp); {
+	for giveUp := time.Now().Add(Patience); err == nil || time.Now().Before(giveUp); {
 		if fresh {
 			if s.port, err = freePort(); err != nil {
 				return err
@@ -229,7 +239,7 @@ func (s *PostgresServer) start() error {
 		time.Sleep(100 * time.Millisecond)
 	}
 	text, _ := os.ReadFile(s.log)
-	return fmt.Errorf("PostgreSQL does not start: %w; the end of its log:\n%s", err, text[max(0, len(text)-2000):])
+	return fmt.Errorf("PostgreSQL does not start: %w; the end of its log:\n%s", err, tail(text, 2000))
 }
 
 func (s *PostgresServer) tryStart() error {
@@ -249,7 +259,7 @@ func (s *PostgresServer) tryStart() error {
 		defer close(exited)
 		_ = cmd.Wait()
 	}()
-	for giveUp := time.Now().Add(time.Minute); time.Now().Before(giveUp); {
+	for giveUp := time.Now().Add(Patience); time.Now().Before(giveUp); {
 		select {
 		case <-exited:
 			_, _ = fmt.Fprintln(s.warden)
@@ -307,19 +317,11 @@ func postgresBin() (string, error) {
 		return bin, nil
 	}
 	const advice = "install it (Debian: apt-get install postgresql) to run these tests"
-	apt, err := exec.LookPath("apt-get")
-	if os.Getuid() != 0 || err != nil {
-		return "", fmt.Errorf("%w; %s", errNoServer, advice)
-	}
-	for _, args := range [][]string{{"update"}, {"install", "-y", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=300", "postgresql"}} {
-		cmd := exec.Command(apt, args...)
-		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return "", fmt.Errorf("%w; apt-get %s: %w: %s; %s", errNoServer, args[0], err, out[max(0, len(out)-500):], advice)
-		}
+	if err := install("postgresql"); err != nil {
+		return "", fmt.Errorf("%w and cannot be (%w); %s", errNoServer, err, advice)
 	}
 	if bin := find(); bin != "" {
 		return bin, nil
 	}
-	return "", fmt.Errorf("%w, not even after apt-get install; %s", errNoServer, advice)
+	return "", fmt.Errorf("%w, not even by its package; %s", errNoServer, advice)
 }

@@ -1,0 +1,142 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
+)
+
+// decide locks the mark, applies a decision of package fence to it, and moves it if the decision says so.
+func (g *Guard) decide(ctx context.Context, tx session, law func(fence.Mark) (fence.Mark, error)) (fence.Mark, error) {
+	before, err := g.lock(ctx, tx)
+	if err != nil {
+		return fence.Mark{}, g.explain(ctx, err)
+	}
+	next, refusal := law(before)
+	if refusal != nil {
+		return before, refusal
+	}
+	if next == before {
+		return next, nil
+	}
+	args := append(append([]any{}, g.place.args...), next.Key, int64(next.Token), string(next.Grant), strconv.FormatUint(next.Seq, 10))
+	if err := tx.exec(ctx, g.place.move, args...); err != nil {
+		return fence.Mark{}, g.explain(ctx, err)
+	}
+	return next, nil
+}
+
+// lock waits for the mark's row, for a bounded time, and reads it. The transaction's own lock_timeout is set back; its limit on idleness stays, so that a writer that
+// stops here for good does not keep the row for good.
+func (g *Guard) lock(ctx context.Context, tx session) (fence.Mark, error) {
+	var usual, set, idle string
+	if err := tx.row(ctx, g.sql.limit, []any{g.waits, g.idles}, &usual, &set, &idle); err != nil {
+		return fence.Mark{}, err
+	}
+	mark, err := g.read(ctx, tx, g.place.lock)
+	if errors.Is(err, ErrNoSuchRow) && g.place.enter != "" {
+		if err := tx.exec(ctx, g.place.enter, g.place.args...); err != nil {
+			return fence.Mark{}, err
+		}
+		mark, err = g.read(ctx, tx, g.place.lock)
+	}
+	if err != nil {
+		return fence.Mark{}, err
+	}
+	return mark, tx.row(ctx, g.sql.unlimit, []any{usual}, &set)
+}
+
+// read reads the mark. A fence row that nobody has entered has none.
+func (g *Guard) read(ctx context.Context, tx session, text string) (fence.Mark, error) {
+	var key, grant, seq string
+	var token int64
+	err := tx.row(ctx, text, g.place.args, &key, &token, &grant, &seq)
+	if errors.Is(err, errNoRow) {
+		if g.place.enter != "" && text == g.place.mark {
+			return fence.Mark{}, nil
+		}
+		return fence.Mark{}, fmt.Errorf("guard %s: %w; insert the row before it is guarded", g.target, ErrNoSuchRow)
+	}
+	if errors.Is(err, errManyRows) {
+		return fence.Mark{}, fmt.Errorf("guard %s: %w but several; make Where name one row", g.target, ErrNoSuchRow)
+	}
+	if err != nil {
+		return fence.Mark{}, err
+	}
+	number, err := strconv.ParseUint(seq, 10, 64)
+	if err != nil {
+		return fence.Mark{}, fmt.Errorf("guard %s: %w: its sequence is %q", g.target, ErrDamaged, seq)
+	}
+	return fence.Mark{Key: key, Token: fence.Token(token), Grant: fence.Grant(grant), Seq: number}, nil
+}
+
+// own does something in a transaction of the guard's own.
+func (g *Guard) own(ctx context.Context, do func(session) error) error {
+	if err := g.prepare(ctx); err != nil {
+		return err
+	}
+	if err := g.db.within(ctx, do); err != nil {
+		return g.explain(ctx, err)
+	}
+	return nil
+}
+
+// prepare makes the schema if it is missing, before the caller's transaction can stumble over that.
+func (g *Guard) prepare(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return over(ctx)
+	}
+	if g.setup == nil || g.made.Load() {
+		return nil
+	}
+	err := g.setup.run(ctx, func(ctx context.Context) error {
+		var there bool
+		return g.setup.pool.QueryRow(ctx, g.sql.fenced).Scan(&there)
+	})
+	if err != nil {
+		return g.explain(ctx, err)
+	}
+	g.made.Store(true)
+	return nil
+}
+
+// explain makes refusals stand out: what is one stays as it is, a lock that was not had is ErrBusy and names who has it.
+func (g *Guard) explain(ctx context.Context, err error) error {
+	var stale *fence.StaleError
+	var refused *fence.RefusedError
+	switch {
+	case err == nil, errors.As(err, &stale), errors.As(err, &refused), errors.Is(err, fence.ErrInvalid), errors.Is(err, guard.ErrBusy), errors.Is(err, ErrNoSuchRow), errors.Is(err, ErrDamaged):
+		return err
+	case ctx.Err() != nil:
+		return over(ctx)
+	case hasCode(err, lockTimeout):
+		return fmt.Errorf("guard %s: %w: %s; nothing was changed: %w", g.target, guard.ErrBusy, g.holder(ctx), err)
+	case hasCode(err, "42P01") && g.setup == nil:
+		return fmt.Errorf("guard %s: %w; make the schema first: croft schema postgres", g.target, err)
+	}
+	return fmt.Errorf("guard %s: %w", g.target, explain(ctx, err))
+}
+
+// holder says who is probably inside the guard.
+func (g *Guard) holder(ctx context.Context) string {
+	const unknown = "another transaction has the mark's row locked; look for it in pg_stat_activity"
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	text := unknown
+	_ = g.db.within(ctx, func(tx session) error {
+		var pid, millis int64
+		var name, state string
+		if err := tx.row(ctx, g.sql.holder, []any{g.place.table}, &pid, &name, &state, &millis); err != nil {
+			return err
+		}
+		text = fmt.Sprintf("server process %d (%s, %s) has been in a transaction for %s; if it is stopped, end it with SELECT pg_terminate_backend(%d)",
+			pid, strconv.Quote(name), state, time.Duration(millis)*time.Millisecond, pid)
+		return nil
+	})
+	return text
+}

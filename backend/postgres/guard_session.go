@@ -1,0 +1,111 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// session is a transaction, of either driver.
+type session interface {
+	// row reads the one row of a statement, or returns errNoRow or errManyRows.
+	row(ctx context.Context, text string, args []any, into ...any) error
+	exec(ctx context.Context, text string, args ...any) error
+}
+
+// database is where a guard makes transactions of its own.
+type database interface {
+	// within calls do in a transaction and commits it if do returns nil.
+	within(ctx context.Context, do func(session) error) error
+	// target is the part of a guard's name that tells which database.
+	target() string
+}
+
+// What a statement has found that should find one row.
+var (
+	errNoRow    = errors.New("no row")
+	errManyRows = errors.New("several rows")
+)
+
+// one reads the only row there is.
+func one(rows interface {
+	Next() bool
+	Scan(into ...any) error
+	Err() error
+}, into []any,
+) error {
+	if !rows.Next() {
+		return cmp.Or(rows.Err(), errNoRow)
+	}
+	if err := rows.Scan(into...); err != nil {
+		return err
+	}
+	if rows.Next() {
+		return errManyRows
+	}
+	return rows.Err()
+}
+
+type pgxSession struct{ tx pgx.Tx }
+
+func (s pgxSession) row(ctx context.Context, text string, args []any, into ...any) error {
+	rows, err := s.tx.Query(ctx, text, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	return one(rows, into)
+}
+
+func (s pgxSession) exec(ctx context.Context, text string, args ...any) error {
+	_, err := s.tx.Exec(ctx, text, args...)
+	return err
+}
+
+type pgxDatabase struct{ pool *pgxpool.Pool }
+
+func (d pgxDatabase) within(ctx context.Context, do func(session) error) error {
+	return pgx.BeginFunc(ctx, d.pool, func(tx pgx.Tx) error { return do(pgxSession{tx}) })
+}
+
+func (d pgxDatabase) target() string {
+	c := d.pool.Config().ConnConfig
+	return "postgres://" + hostPort(c.Host, c.Port) + "/" + c.Database
+}
+
+type sqlSession struct{ tx *sql.Tx }
+
+func (s sqlSession) row(ctx context.Context, text string, args []any, into ...any) error {
+	rows, err := s.tx.QueryContext(ctx, text, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	return one(rows, into)
+}
+
+func (s sqlSession) exec(ctx context.Context, text string, args ...any) error {
+	_, err := s.tx.ExecContext(ctx, text, args...)
+	return err
+}
+
+type sqlDatabase struct{ db *sql.DB }
+
+func (d sqlDatabase) within(ctx context.Context, do func(session) error) error {
+	tx, err := d.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // does nothing after a commit
+	if err := do(sqlSession{tx}); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+// target cannot say which server it is: database/sql does not tell.
+func (d sqlDatabase) target() string { return "postgres://" }

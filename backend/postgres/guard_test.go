@@ -1,0 +1,120 @@
+package postgres_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/croft-dev/croft/backend/postgres"
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard/guardtest"
+)
+
+// guarded is the table that the tests guard: one row a resource.
+func guarded(tb testing.TB) (table string, fresh func(tb testing.TB) int64) {
+	p := shared(tb)
+	table = "report_" + schema()
+	if _, err := p.Exec(context.Background(), fmt.Sprintf(
+		`CREATE TABLE %s (id bigserial PRIMARY KEY, body bytea, fence_key text, fence_token bigint, fence_grant text, fence_seq numeric(20))`, table)); err != nil {
+		tb.Fatal(err)
+	}
+	return table, func(tb testing.TB) (id int64) {
+		if err := p.QueryRow(context.Background(), "INSERT INTO "+table+" DEFAULT VALUES RETURNING id").Scan(&id); err != nil {
+			tb.Fatal(err)
+		}
+		return id
+	}
+}
+
+// TestGuardConformance holds both forms of the guard, through both drivers, to the law of writing.
+func TestGuardConformance(t *testing.T) {
+	for _, form := range []string{"fence table", "columns"} {
+		for _, driver := range []string{"pgx", "database/sql"} {
+			t.Run(form+" through "+driver, func(t *testing.T) {
+				t.Parallel()
+				p := shared(t)
+				table, fresh := guarded(t)
+				own := schema()
+				if form == "columns" {
+					own = postgres.DefaultSchema
+				}
+				guardtest.Run(t, guardtest.Harness{Large: 1 << 20, Make: func(t testing.TB) guardtest.Resource {
+					id := fresh(t)
+					var place postgres.Place = postgres.FenceRow{Name: fmt.Sprintf("%s/%d", table, id)}
+					if form == "columns" {
+						place = postgres.Columns{Table: table, Where: "id = $1", Args: []any{id}}
+					}
+					o := &postgres.GuardOptions{Schema: own, LockWait: 30 * time.Second}
+					return guardtest.Resource{
+						Open: func(t testing.TB) guardtest.Handle {
+							g, err := postgres.NewGuard(p, place, o)
+							if err != nil {
+								t.Fatal(err)
+							}
+							if driver == "pgx" {
+								return handle(g, func(ctx context.Context, stamp fence.Stamp, payload []byte) error {
+									return pgx.BeginFunc(ctx, p, func(tx pgx.Tx) error {
+										if err := g.Admit(ctx, tx, stamp); err != nil {
+											return err
+										}
+										_, err := tx.Exec(ctx, "UPDATE "+table+" SET body = $2 WHERE id = $1", id, payload)
+										return err
+									})
+								})
+							}
+							if _, err := g.Mark(t.Context()); err != nil { // makes the schema
+								t.Fatal(err)
+							}
+							db := stdlib.OpenDBFromPool(p)
+							t.Cleanup(func() { _ = db.Close() })
+							if g, err = postgres.NewSQLGuard(db, place, o); err != nil {
+								t.Fatal(err)
+							}
+							return handle(g, func(ctx context.Context, stamp fence.Stamp, payload []byte) error {
+								return inSQL(ctx, db, func(tx *sql.Tx) error {
+									if err := g.AdmitSQL(ctx, tx, stamp); err != nil {
+										return err
+									}
+									_, err := tx.ExecContext(ctx, "UPDATE "+table+" SET body = $2 WHERE id = $1", id, payload)
+									return err
+								})
+							})
+						},
+						Read: func(ctx context.Context) (body []byte, written bool, err error) {
+							err = p.QueryRow(ctx, "SELECT body, body IS NOT NULL FROM "+table+" WHERE id = $1", id).Scan(&body, &written)
+							return body, written, err
+						},
+						Audit: func(ctx context.Context) (string, error) {
+							g, err := postgres.NewGuard(p, place, o)
+							if err != nil {
+								return "", err
+							}
+							return g.Rekeyed(ctx)
+						},
+					}
+				}})
+			})
+		}
+	}
+}
+
+func handle(g *postgres.Guard, write func(ctx context.Context, stamp fence.Stamp, payload []byte) error) guardtest.Handle {
+	return guardtest.Handle{Guard: g, Write: write}
+}
+
+func inSQL(ctx context.Context, db *sql.DB, do func(*sql.Tx) error) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	if err := do(tx); err != nil {
+		return errors.Join(err, tx.Rollback())
+	}
+	return tx.Commit()
+}

@@ -1,0 +1,178 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/croft-dev/croft/backend/postgres"
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
+)
+
+func stampOf(token fence.Token, grant int) fence.Stamp {
+	return fence.Stamp{Key: "jobs/report", Token: token, Grant: fence.Grant(fmt.Sprintf("%032x", grant))}
+}
+
+// fenceRow is a guard in a schema of its own.
+func fenceRow(tb testing.TB, o postgres.GuardOptions) *postgres.Guard {
+	tb.Helper()
+	o.Schema = schema()
+	g, err := postgres.NewGuard(shared(tb), postgres.FenceRow{Name: "report"}, &o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return g
+}
+
+// TestAStoppedOwnersOpenTransactionKeepsNobodyOutForEver: an owner that stops after it was admitted holds the row. A raise says that it is busy, and who is
+// inside; when the server has ended the idle transaction, the raise goes through, and what the owner had not committed is gone.
+func TestAStoppedOwnersOpenTransactionKeepsNobodyOutForEver(t *testing.T) {
+	ctx := t.Context()
+	g := fenceRow(t, postgres.GuardOptions{LockWait: 100 * time.Millisecond, IdleLimit: 1500 * time.Millisecond})
+	if _, err := g.Raise(ctx, stampOf(10, 1)); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := pgx.Connect(ctx, server.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	tx, err := conn.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Admit(ctx, tx, stampOf(10, 1)); err != nil {
+		t.Fatal(err)
+	}
+	// From here on the owner does nothing.
+	busy := 0
+	for giveUp := time.Now().Add(time.Minute); ; {
+		mark, err := g.Raise(ctx, stampOf(11, 2))
+		if err == nil {
+			if mark.Token != 11 {
+				t.Errorf("raised to %+v", mark)
+			}
+			break
+		}
+		if !errors.Is(err, guard.ErrBusy) {
+			t.Fatalf("raise behind an open transaction: %v, want ErrBusy", err)
+		}
+		if busy++; busy == 1 && !strings.Contains(err.Error(), fmt.Sprint(conn.PgConn().PID())) {
+			t.Errorf("%v; want it to name the process %d", err, conn.PgConn().PID())
+		}
+		if time.Now().After(giveUp) {
+			t.Fatal("the raise never got through")
+		}
+	}
+	if busy == 0 {
+		t.Error("the raise went past a writer that was inside")
+	}
+	if err := tx.Commit(ctx); err == nil {
+		t.Error("the stopped owner committed after the fence was raised")
+	}
+}
+
+// TestAdmitLeavesTheTransactionsOwnLimitsAlone: what the caller has set for its transaction is as it was.
+func TestAdmitLeavesTheTransactionsOwnLimitsAlone(t *testing.T) {
+	ctx := t.Context()
+	g := fenceRow(t, postgres.GuardOptions{})
+	if _, err := g.Mark(ctx); err != nil {
+		t.Fatal(err)
+	}
+	err := pgx.BeginFunc(ctx, shared(t), func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '7s'; SET LOCAL idle_in_transaction_session_timeout = '9s'"); err != nil {
+			return err
+		}
+		if err := g.Admit(ctx, tx, stampOf(10, 1)); err != nil {
+			return err
+		}
+		var lock, idle string
+		if err := tx.QueryRow(ctx, "SELECT current_setting('lock_timeout'), current_setting('idle_in_transaction_session_timeout')").Scan(&lock, &idle); err != nil {
+			return err
+		}
+		if lock != "7s" || idle != "9s" {
+			t.Errorf("lock_timeout is %s and idle_in_transaction_session_timeout %s, the caller had set 7s and 9s", lock, idle)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestARefusalLeavesTheTransactionUsable: a caller may note down that it was refused, in the same transaction.
+func TestARefusalLeavesTheTransactionUsable(t *testing.T) {
+	ctx := t.Context()
+	g := fenceRow(t, postgres.GuardOptions{})
+	if _, err := g.Raise(ctx, stampOf(11, 2)); err != nil {
+		t.Fatal(err)
+	}
+	err := pgx.BeginFunc(ctx, shared(t), func(tx pgx.Tx) error {
+		if err := g.Admit(ctx, tx, stampOf(10, 1)); !errors.Is(err, fence.ErrStale) {
+			t.Errorf("an old owner's write: %v, want ErrStale", err)
+		}
+		_, err := tx.Exec(ctx, "SELECT 1")
+		return err
+	})
+	if err != nil {
+		t.Errorf("after a refusal: %v", err)
+	}
+}
+
+// TestColumnsNeedTheirOneRow: a guard that finds no row, or several, admits nobody.
+func TestColumnsNeedTheirOneRow(t *testing.T) {
+	ctx := t.Context()
+	table, fresh := guarded(t)
+	fresh(t)
+	fresh(t)
+	for _, where := range []string{"id = -1", "id > 0"} {
+		g, err := postgres.NewGuard(shared(t), postgres.Columns{Table: table, Where: where}, &postgres.GuardOptions{Schema: schema()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := g.Raise(ctx, stampOf(10, 1)); !errors.Is(err, postgres.ErrNoSuchRow) {
+			t.Errorf("where %s: %v, want ErrNoSuchRow", where, err)
+		}
+	}
+	for _, bad := range []postgres.Columns{{Table: "a;b", Where: "true"}, {Table: table}, {Table: table, Where: "id = 1", Token: "x, y"}} {
+		if _, err := postgres.NewGuard(shared(t), bad, nil); !errors.Is(err, fence.ErrInvalid) {
+			t.Errorf("%+v: %v, want invalid", bad, err)
+		}
+	}
+}
+
+// TestAGuardIsOpenedByItsTarget: what a holder names in its lease, an operator's takeover can open and raise.
+func TestAGuardIsOpenedByItsTarget(t *testing.T) {
+	ctx := t.Context()
+	shared(t)
+	own, target := schema(), server.url
+	g, err := guard.Open(ctx, target+"&schema="+own+"#reports/daily")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	if _, err := g.Raise(ctx, stampOf(10, 1)); err != nil {
+		t.Fatal(err)
+	}
+	same, err := postgres.NewGuard(shared(t), postgres.FenceRow{Name: "reports/daily"}, &postgres.GuardOptions{Schema: own})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if mark, err := same.Mark(ctx); err != nil || mark.Token != 10 {
+		t.Errorf("the mark is %+v, %v", mark, err)
+	}
+	if !strings.HasSuffix(g.Target(), "#reports/daily") {
+		t.Errorf("the target is %s", g.Target())
+	}
+	for _, bad := range []string{target, target + "&schema=Bad%20Name#x", "postgres://user:hunter2@/x?retention=-1s#x"} {
+		if _, err := guard.Open(ctx, bad); !errors.Is(err, fence.ErrInvalid) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: %v, want an error that matches fence.ErrInvalid", bad, err)
+		}
+	}
+}

@@ -1,0 +1,1 @@
+SELECT EXISTS (SELECT FROM croft.fence) OR EXISTS (SELECT FROM croft.rekeying)
