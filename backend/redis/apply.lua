@@ -80,22 +80,17 @@ local function quiet(r)
   return at
 end
 
-local latest = 0 -- when the last of the records written here leaves
-local written = {}
+local function expire(key, r) redis.call('PEXPIREAT', key, milliseconds(r.leaves - offset)) end
 
-local function expire(key, r)
-  redis.call('PEXPIREAT', key, milliseconds(r.leaves - offset))
-  if r.leaves > latest then latest = r.leaves end
-end
-
-local function name(key) return string.sub(key, #index + 2) end -- "…:i" and "…:k:name" have the same beginning
+local listed = {} -- scores and members for the index
 
 local function keep(key, r)
   r.leaves = quiet(r) + retention
   local kept = text(r)
   redis.call('HSET', key, 'r', kept)
   expire(key, r)
-  written[#written + 1] = {r.leaves, name(key)}
+  listed[#listed + 1] = milliseconds(r.leaves)
+  listed[#listed + 1] = string.sub(key, #index + 2) -- "…:i" and "…:k:name" begin the same
   return kept
 end
 
@@ -150,22 +145,6 @@ local function close(key, r)
     r.token, r.grant, r.owner, r.instance, state, r.cause, r.actor, r.note, r.acquired, finished, ended))
 end
 
--- Looks at the two keys that were to leave first, so that the index does not outgrow what it lists.
-local function tidy()
-  local due = redis.call('ZRANGEBYSCORE', index, '-inf', milliseconds(now), 'LIMIT', 0, 2)
-  for _, member in ipairs(due) do
-    local key = string.sub(index, 1, -2) .. 'k:' .. member
-    local kept = redis.call('HGET', key, 'r')
-    local leaves = kept and tonumber(string.match(kept, '^(%d+)\n'))
-    if leaves and leaves > now then
-      redis.call('ZADD', index, milliseconds(leaves), member)
-    else
-      redis.call('ZREM', index, member)
-      if leaves then redis.call('DEL', key) end
-    end
-  end
-end
-
 -- Burns a new token, closes the term before it and begins one. q.guards is nil where the holder's stay.
 local function grant(key, r, q, state, cause)
   local before = r and r.token or 0
@@ -187,9 +166,7 @@ local function grant(key, r, q, state, cause)
   if state == 'held' then r.terms = r.terms + 1 end
   r.transfers = r.transfers + 1
   local kept = keep(key, r)
-  redis.call('ZADD', index, milliseconds(r.leaves), name(key))
   redis.call('PUBLISH', key, state)
-  tidy()
   return '', kept
 end
 
@@ -310,14 +287,22 @@ for i = 2, #KEYS do
   answers[#answers + 1] = outcome == 'taken_over' and history(key) or ''
 end
 
--- The index leaves after the last of its records.
-if #written > 0 then
-  local left = redis.call('PTTL', index)
-  if left == -2 then -- something has removed it: what is written here is listed again
-    for _, w in ipairs(written) do redis.call('ZADD', index, milliseconds(w[1]), w[2]) end
+-- The index lists every record until it leaves. For each that is written here, one that has left is taken off the list: so it does not outgrow its records.
+if #listed > 0 then
+  redis.call('ZADD', index, unpack(listed))
+  local due = redis.call('ZRANGEBYSCORE', index, '-inf', string.format('%.0f', math.floor(now / 1000)), 'LIMIT', 0, #listed / 2)
+  for _, member in ipairs(due) do
+    local key = string.sub(index, 1, -2) .. 'k:' .. member
+    local kept = redis.call('HGET', key, 'r')
+    local leaves = kept and tonumber(string.match(kept, '^(%d+)\n'))
+    if leaves and leaves > now then
+      redis.call('ZADD', index, milliseconds(leaves), member)
+    else
+      redis.call('ZREM', index, member)
+      if leaves then redis.call('DEL', key) end
+    end
   end
-  if left < 0 or now + left * 1000 < latest then
-    redis.call('PEXPIREAT', index, milliseconds(latest + math.min(retention, 3600000000) - offset))
-  end
+  local last = redis.call('ZREVRANGE', index, 0, 0, 'WITHSCORES')
+  redis.call('PEXPIREAT', index, milliseconds(tonumber(last[2]) * 1000 + 1000000 - offset))
 end
 return answers

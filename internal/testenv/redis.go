@@ -83,6 +83,38 @@ func RedisPair(tb testing.TB, settings ...string) (primary, replica *RedisServer
 	return primary, replica
 }
 
+// RedisCluster is a cluster of primaries that share the slots among them.
+func RedisCluster(tb testing.TB, nodes int) []*RedisServer {
+	tb.Helper()
+	servers := make([]*RedisServer, nodes)
+	for i := range servers {
+		bus := FreePort(tb)
+		servers[i] = RedisAlone(tb, "--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(bus), "--cluster-announce-ip", "127.0.0.1", "--cluster-node-timeout", "60000")
+		first, last := i*slots/nodes, (i+1)*slots/nodes-1
+		if _, err := servers[i].Ask("CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(first), strconv.Itoa(last)); err != nil {
+			Missing(tb, "this Redis makes no cluster of this kind (%v); install Redis 7 or newer", err)
+		}
+		if i > 0 {
+			if _, err := servers[0].Ask("CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(servers[i].port), strconv.Itoa(bus)); err != nil {
+				tb.Fatalf("testenv: joining the cluster: %v", err)
+			}
+		}
+	}
+	for _, s := range servers {
+		Eventually(tb, "the cluster is whole", func() error {
+			info, err := s.Ask("CLUSTER", "INFO")
+			if err == nil && (!strings.Contains(info, "cluster_state:ok") || !strings.Contains(info, "cluster_known_nodes:"+strconv.Itoa(nodes))) {
+				err = errors.New("not yet")
+			}
+			return err
+		})
+	}
+	return servers
+}
+
+// slots is how many a cluster has.
+const slots = 16384
+
 // Promote makes a replica the primary, as a failover does.
 func (s *RedisServer) Promote(tb testing.TB) {
 	tb.Helper()

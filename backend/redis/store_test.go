@@ -1,0 +1,318 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/store/storetest"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// TestConformanceOnACluster: every namespace lives on one node, and batches and listings over several nodes keep the laws, too.
+func TestConformanceOnACluster(t *testing.T) {
+	var addrs []string
+	for _, node := range testenv.RedisCluster(t, 2) {
+		addrs = append(addrs, node.Addr)
+	}
+	client := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: addrs})
+	t.Cleanup(func() { client.Close() }) // after the parallel subtests
+	var places atomic.Int64
+	storetest.Run(t, func(tb testing.TB) storetest.Harness {
+		prefix := fmt.Sprintf("place%d:", places.Add(1))
+		clock := storetest.NewClock()
+		clock.Advance(time.Since(clock.Now()))
+		return storetest.Harness{
+			Open: func(_ testing.TB, o storetest.Options) store.Store {
+				s := New(client, &Options{Prefix: prefix, Retention: o.Retention})
+				s.clock = clock.Now
+				return s
+			},
+			Wipe: func(tb testing.TB) {
+				err := client.ForEachMaster(context.Background(), func(_ context.Context, node *goredis.Client) error {
+					wipe(tb, node, prefix)
+					return nil
+				})
+				if err != nil {
+					tb.Error(err)
+				}
+			},
+			Advance: clock.Advance,
+			Slow:    true,
+		}
+	})
+}
+
+// TestGuardOnACluster: a value and its mark live on one node, with a tag or without.
+func TestGuardOnACluster(t *testing.T) {
+	var addrs []string
+	for _, node := range testenv.RedisCluster(t, 2) {
+		addrs = append(addrs, node.Addr)
+	}
+	client := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: addrs})
+	defer client.Close()
+	for n := range 20 {
+		for _, key := range []string{fmt.Sprintf("plain %d", n), fmt.Sprintf("with {tag %d} inside", n)} {
+			g, err := OpenGuard(client, key, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := g.Write(t.Context(), stamp(20, 1, 0), strings.NewReader("content")); err != nil {
+				t.Errorf("%q: %v", key, err)
+			}
+			if _, err := g.Write(t.Context(), stamp(19, 1, 0), strings.NewReader("late")); !errors.Is(err, fence.ErrStale) {
+				t.Errorf("%q, stale: %v", key, err)
+			}
+		}
+	}
+}
+
+// trips counts what is sent to the server, apart from what a new connection begins with.
+type trips struct{ n atomic.Int64 }
+
+func (c *trips) count(cmd goredis.Cmder) {
+	if name := cmd.Name(); name != "hello" && name != "client" {
+		c.n.Add(1)
+	}
+}
+
+func (c *trips) DialHook(next goredis.DialHook) goredis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
+}
+
+func (c *trips) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
+	return func(ctx context.Context, cmd goredis.Cmder) error { c.count(cmd); return next(ctx, cmd) }
+}
+
+func (c *trips) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []goredis.Cmder) error { c.count(cmds[0]); return next(ctx, cmds) }
+}
+
+// TestABatchIsOneRoundTrip, of one or of many, whatever the mix, refusals and several namespaces included.
+func TestABatchIsOneRoundTrip(t *testing.T) {
+	server := testenv.Redis(t)
+	client, ctx := dial(t, server), t.Context()
+	st := New(client, &Options{Prefix: server.Prefix()})
+	warm(t, st)
+	var held, batch []tenure.Request
+	for n := range 1000 {
+		held = append(held, claim(fmt.Sprintf("trips-%d/%d", n%3, n), "ann"))
+	}
+	count := &trips{}
+	client.AddHook(count)
+	once := func(what string, requests ...tenure.Request) {
+		t.Helper()
+		count.n.Store(0)
+		for _, a := range st.Apply(ctx, requests) {
+			if errors.Is(a.Err, store.ErrUnknown) {
+				t.Fatal(a.Err)
+			}
+		}
+		if n := count.n.Load(); n != 1 {
+			t.Errorf("%s took %d round trips", what, n)
+		}
+	}
+	once("acquiring 1000 keys", held...)
+	once("one renewal", then(tenure.Renew, held[0]))
+	once("one refusal", claim(held[0].Key, "bob"))
+	for i, req := range held {
+		verb := []tenure.Verb{tenure.Renew, tenure.Report, tenure.Release}[i%3]
+		batch = append(batch, then(verb, req))
+		if i%10 == 0 {
+			batch = append(batch, claim(req.Key, "bob"))
+		}
+	}
+	once("a mixed batch", batch...)
+}
+
+// TestRequestsOnOneKeyKeepTheirOrderOverChunks.
+func TestRequestsOnOneKeyKeepTheirOrderOverChunks(t *testing.T) {
+	server := testenv.Redis(t)
+	st, ctx := New(dial(t, server), &Options{Prefix: server.Prefix()}), t.Context()
+	var requests []tenure.Request
+	for n := range 400 {
+		mine := claim("order/one", "ann")
+		requests = append(requests, mine, claim(fmt.Sprintf("order/%d", n), "ann"), then(tenure.Release, mine))
+	}
+	for i, a := range st.Apply(ctx, requests) {
+		if a.Err != nil {
+			t.Fatalf("request %d: %v", i, a.Err)
+		}
+	}
+	rec, err := st.Get(ctx, "order/one")
+	if err != nil || rec.Terms != 400 || len(rec.History) != tenure.HistoryLen {
+		t.Errorf("after 400 terms: %d terms, %d in the history, %v", rec.Terms, len(rec.History), err)
+	}
+}
+
+// TestAServerThatForgotItsScriptsIsTaughtAgain.
+func TestAServerThatForgotItsScriptsIsTaughtAgain(t *testing.T) {
+	server := testenv.RedisAlone(t)
+	st, ctx := New(dial(t, server), nil), t.Context()
+	for round := range 3 {
+		if _, err := server.Ask("SCRIPT", "FLUSH"); err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range st.Apply(ctx, []tenure.Request{claim(fmt.Sprintf("one/%d", round), "ann"), claim(fmt.Sprintf("two/%d", round), "ann")}) {
+			if a.Err != nil {
+				t.Fatal(a.Err)
+			}
+		}
+	}
+}
+
+// TestADamagedRecordSpoilsNothingBesideIt: nothing is decided from it and nothing is written over it.
+func TestADamagedRecordSpoilsNothingBesideIt(t *testing.T) {
+	server := testenv.Redis(t)
+	client, ctx := dial(t, server), t.Context()
+	st := New(client, &Options{Prefix: server.Prefix()})
+	for name, damage := range map[string]func(key string){
+		"cut off":      func(key string) { client.HSet(ctx, key, "r", "9999999999999999\n4") },
+		"nonsense":     func(key string) { client.HSet(ctx, key, "r", strings.Repeat("x\n", recordLines)) },
+		"another type": func(key string) { client.Del(ctx, key); client.Set(ctx, key, "text", 0) },
+	} {
+		mine, beside := claim("damage/"+name, "ann"), claim("damage/beside "+name, "ann")
+		if a := one(ctx, st, mine); a.Err != nil {
+			t.Fatal(a.Err)
+		}
+		damage(st.names.record(mine.Key))
+		answers := st.Apply(ctx, []tenure.Request{then(tenure.Renew, mine), beside, claim(mine.Key, "bob")})
+		for _, i := range []int{0, 2} {
+			if !errors.Is(answers[i].Err, ErrDamaged) || !errors.Is(answers[i].Err, store.ErrUnknown) || errors.Is(answers[i].Err, fence.ErrInvalid) {
+				t.Errorf("%s: answer %d is %v, want damaged and unknown", name, i, answers[i].Err)
+			}
+		}
+		if answers[1].Err != nil {
+			t.Errorf("%s: beside it: %v", name, answers[1].Err)
+		}
+		if _, err := st.Get(ctx, mine.Key); !errors.Is(err, store.ErrUnknown) {
+			t.Errorf("%s: Get: %v, want unknown", name, err)
+		}
+	}
+}
+
+// TestARefusalAfterATakeoverSaysWho, although answers carry no history otherwise.
+func TestARefusalAfterATakeoverSaysWho(t *testing.T) {
+	server := testenv.Redis(t)
+	st, ctx := New(dial(t, server), &Options{Prefix: server.Prefix()}), t.Context()
+	mine := claim("taken/over", "ann")
+	hand := tenure.Request{Verb: tenure.Revoke, Key: mine.Key, Secret: tenure.NewSecret(), Actor: "zoe", Note: "ran wild"}
+	a := st.Apply(ctx, []tenure.Request{mine, hand, then(tenure.Renew, mine)})[2]
+	if a.Err == nil || !strings.Contains(a.Err.Error(), "by zoe (ran wild)") {
+		t.Errorf("renewing what was revoked: %v", a.Err)
+	}
+}
+
+// TestAStoreIsOpenedByURL and refuses what it cannot honour.
+func TestAStoreIsOpenedByURL(t *testing.T) {
+	server := testenv.Redis(t)
+	ctx := t.Context()
+	st, err := store.Open(ctx, server.URL()+"?retention=2h&prefix="+server.Prefix()+"&read_timeout=5s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := one(ctx, st, claim("url/key", "ann")); a.Err != nil {
+		t.Error(a.Err)
+	}
+	left := dial(t, server).PTTL(ctx, newNaming(server.Prefix()).record("url/key")).Val()
+	if left <= 2*time.Hour || left > 2*time.Hour+time.Minute {
+		t.Errorf("the record of a lease of a minute leaves in %s, the retention is 2h", left)
+	}
+	if err := st.Close(); err != nil {
+		t.Error(err)
+	}
+	if a := one(ctx, st, claim("url/key", "ann")); !errors.Is(a.Err, store.ErrUnknown) {
+		t.Errorf("after Close: %v, want unknown", a.Err)
+	}
+	for _, bad := range []string{
+		"redis://localhost/zero", "redis://localhost/0#key", "redis://localhost/0?retention=soon", "redis://localhost/0?retention=-1h", "redis://localhost/0?wait=some", "redis://localhost/0?nonsense=1",
+	} {
+		if _, err := store.Open(ctx, bad); !errors.Is(err, fence.ErrInvalid) {
+			t.Errorf("%s: %v, want invalid", bad, err)
+		}
+	}
+	if _, err := store.Open(ctx, "redis://ann:hunter2@localhost/zero"); err == nil || strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("a bad URL with a password: %v", err)
+	}
+}
+
+// TestNothingIsLeftBehind: a hundred thousand keys come and go, and the server and the client are as they were.
+func TestNothingIsLeftBehind(t *testing.T) {
+	server := testenv.RedisAlone(t)
+	client, ctx := dial(t, server), t.Context()
+	size := func() int64 { return client.DBSize(ctx).Val() }
+	st := New(client, &Options{Retention: time.Second})
+	if _, err := st.Get(ctx, "warm/up"); err != nil {
+		t.Fatal(err)
+	}
+	goroutines := runtime.NumGoroutine()
+	keys := make([]string, 100_000)
+	for n := range keys {
+		keys[n] = fmt.Sprintf("leak-%d/%d", n%10, n)
+	}
+	for part := range slices.Chunk(keys, 2000) {
+		var takes, ends []tenure.Request
+		for _, key := range part {
+			mine := claim(key, "ann")
+			takes, ends = append(takes, mine), append(ends, then(tenure.Release, mine))
+		}
+		for _, requests := range [][]tenure.Request{takes, ends} {
+			for _, a := range st.Apply(ctx, requests) {
+				if a.Err != nil {
+					t.Fatal(a.Err)
+				}
+			}
+		}
+	}
+	testenv.Eventually(t, "the server is empty again", func() error { return emptied(size()) })
+	if pool := client.PoolStats(); pool.TotalConns != pool.IdleConns {
+		t.Errorf("%d of %d connections are in use", pool.TotalConns-pool.IdleConns, pool.TotalConns)
+	}
+	testenv.Eventually(t, "the goroutines are gone", func() error {
+		if n := runtime.NumGoroutine(); n > goroutines {
+			return fmt.Errorf("%d goroutines, there were %d", n, goroutines)
+		}
+		return nil
+	})
+}
+
+func emptied(size int64) error {
+	if size != 0 {
+		return fmt.Errorf("%d keys are left", size)
+	}
+	return nil
+}
+
+// TestTheIndexIsTidiedAsItIsUsed: in a namespace that never rests, members of records that have left do not pile up.
+func TestTheIndexIsTidiedAsItIsUsed(t *testing.T) {
+	server := testenv.Redis(t)
+	client, ctx := dial(t, server), t.Context()
+	clock := storetest.NewClock()
+	clock.Advance(time.Since(clock.Now()))
+	st := New(client, &Options{Prefix: server.Prefix(), Retention: time.Hour})
+	st.clock = clock.Now
+	for n := range 500 {
+		clock.Advance(time.Minute)
+		mine := claim(fmt.Sprintf("tidy/%d", n), "ann")
+		for _, a := range st.Apply(ctx, []tenure.Request{mine, then(tenure.Release, mine)}) {
+			if a.Err != nil {
+				t.Fatal(a.Err)
+			}
+		}
+	}
+	if n := client.ZCard(ctx, st.names.index("tidy")).Val(); n > 62 {
+		t.Errorf("a key is used every minute and kept for an hour: %d are in the index", n)
+	}
+}
