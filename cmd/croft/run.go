@@ -107,7 +107,7 @@ func (a *app) run(ctx context.Context, key string, command []string, o runOption
 		return a.runRefused(err, o, status)
 	}
 	defer end()
-	j := &job{app: a, opts: o, lease: lease, status: status}
+	j := &job{app: a, opts: o, held: lease, status: status}
 	return j.run(ctx, command)
 }
 

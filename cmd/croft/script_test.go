@@ -21,6 +21,9 @@ import (
 // database, which no test may write to.
 func TestMain(m *testing.M) {
 	supervise.MaybeWarden()
+	if os.Getenv("CROFT_TEST_MAIN") != "" { // a croft that a test started as a real process
+		main()
+	}
 	testscript.Main(m, map[string]func(){
 		"croft": func() {
 			homeDir = func() (string, error) { return os.Getenv("SCRIPT_HOME"), nil }
