@@ -1,9 +1,13 @@
 package croft
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
+	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -23,7 +27,8 @@ type Transfer struct {
 	Deed tenure.Deed
 	// Before is the record that was replaced, zero if there was none; Record is the one that stands now.
 	Before, Record tenure.Record
-	// Raised tells for every guard named in Before whether the fence is up there.
+	// Raised tells for every guard named in Before whether the fence is up there. It is empty if none was named. An entry without a Target says that
+	// the key changed hands in the moment before, so that the guards of its last holder are not known.
 	Raised []Raise
 }
 
@@ -33,17 +38,83 @@ type Raise struct {
 	Err    error // nil: raised
 }
 
-// Takeover takes the key for the operator, whoever holds it.
+// errPassedOn explains an entry without a target in Transfer.Raised.
+var errPassedOn = errors.New("the key changed hands just before this; if its last holder named guards, raise the fence there by hand")
+
+// Takeover takes the key for the operator, whoever holds it: the deed returned is a lease of the operator's, which this client does not renew. Every takeover
+// burns a new token, and the fence is raised to it at the guards the holder had named, so that the holder's writes are refused from then on. What could
+// not be raised is in Transfer.Raised and is not an error. Unknown outcomes are treated as by Renew.
 func (c *Client) Takeover(ctx context.Context, key string, h ByHand) (*Transfer, error) {
-	return nil, ErrClosed
+	return c.byHand(ctx, h, tenure.Request{Verb: tenure.Takeover, Key: key, Owner: cmp.Or(h.Actor, c.o.Owner), Instance: c.o.Instance, TTL: cmp.Or(h.TTL, time.Minute)})
 }
 
-// Reserve frees the key for the named owner alone.
+// Reserve ends whatever term the key is in and keeps it free for the named owner alone, until the reservation lapses. For the rest it is as Takeover.
 func (c *Client) Reserve(ctx context.Context, key, owner string, h ByHand) (*Transfer, error) {
-	return nil, ErrClosed
+	return c.byHand(ctx, h, tenure.Request{Verb: tenure.Reserve, Key: key, Owner: owner, TTL: cmp.Or(h.TTL, 10*time.Minute)})
 }
 
-// Revoke frees the key for anybody.
+// Revoke ends whatever term the key is in and frees it for anybody. For the rest it is as Takeover.
 func (c *Client) Revoke(ctx context.Context, key string, h ByHand) (*Transfer, error) {
-	return nil, ErrClosed
+	return c.byHand(ctx, h, tenure.Request{Verb: tenure.Revoke, Key: key})
+}
+
+func (c *Client) byHand(ctx context.Context, h ByHand, req tenure.Request) (*Transfer, error) {
+	req.Secret = tenure.NewSecret()
+	req.Actor, req.Note = cmp.Or(h.Actor, c.o.Owner), h.Note
+	if err := req.Check(); err != nil {
+		return nil, err
+	}
+	if err := c.enter(); err != nil {
+		return nil, err
+	}
+	defer c.leave()
+
+	before, err := c.read(ctx, req.Key)
+	if err != nil {
+		return nil, err
+	}
+	req.Guards = before.Guards // they stay known for the next one who has to
+	r, err := c.ask(ctx, req, 2*c.o.CallTimeout)
+	if err != nil {
+		return nil, err
+	}
+	t := &Transfer{
+		Deed:   tenure.Deed{Key: req.Key, Token: r.answer.Record.Token, Secret: req.Secret, TTL: req.TTL},
+		Before: before, Record: r.answer.Record,
+	}
+	t.Raised = c.raiseAt(ctx, t.Deed.Stamp(), before.Guards)
+	if c.passedOn(ctx, before, t.Record) {
+		t.Raised = append(t.Raised, Raise{Err: errPassedOn})
+	}
+	return t, nil
+}
+
+// read is the record of a key as the store has it now. Nothing was changed if it fails.
+func (c *Client) read(ctx context.Context, key string) (tenure.Record, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.o.CallTimeout)
+	defer cancel()
+	rec, err := c.st.Get(ctx, key)
+	if err != nil {
+		return tenure.Record{}, fmt.Errorf("reading the record of %q: %w; nothing was changed", key, err)
+	}
+	return rec, nil
+}
+
+// passedOn reports whether another term than before's was the one that an operator's act ended.
+func (c *Client) passedOn(ctx context.Context, before, now tenure.Record) bool {
+	if len(now.History) == 0 {
+		rec, err := c.read(ctx, now.Key)
+		if err != nil {
+			return false
+		}
+		now.History = rec.History
+	}
+	var last fence.Grant
+	for _, term := range now.History {
+		if term.Grant == now.Grant {
+			return last != before.Grant
+		}
+		last = term.Grant
+	}
+	return false
 }

@@ -61,6 +61,9 @@ func NewKeeper(t Terms, deadline, since, now clock.Instant, rec tenure.Record, j
 // Deadline is the local deadline: authority ends there at the latest.
 func (k *Keeper) Deadline() clock.Instant { return k.deadline }
 
+// Ends is when the lease is over if nothing happens before.
+func (k *Keeper) Ends() clock.Instant { return min(k.cutoff(), k.holdEnd) }
+
 // Lost is why the lease is over, or empty.
 func (k *Keeper) Lost() Loss { return k.lost }
 
@@ -87,7 +90,7 @@ func (k *Keeper) Step(e Event, now clock.Instant) Orders {
 	}
 	if a, ok := e.(Answered); ok {
 		if refusal := notOwned(a.Answer); refusal != nil {
-			return k.end(lossOf(refusal), a.Answer.Err) // the store's word says more than the clock's
+			return k.end(LossOf(refusal), a.Answer.Err) // the store's word says more than the clock's
 		}
 	}
 	if loss := k.overdue(now); loss != "" {
