@@ -59,7 +59,15 @@ func (f *File) look(ctx context.Context) (slotState, error) {
 		}
 		damage = err
 	}
-	return slotState{}, &SidecarError{Path: f.sidecar, Reason: damage.Error()}
+	return slotState{}, f.distrust(damage)
+}
+
+// distrust says why a sidecar could not be read.
+func (f *File) distrust(err error) error {
+	if errors.Is(err, errSlotFormat) {
+		return fmt.Errorf("guard %s: its sidecar %s: %w", f.path, f.sidecar, err)
+	}
+	return &SidecarError{Path: f.sidecar, Reason: err.Error()}
 }
 
 // readImage reads a whole sidecar, and one byte more if it is too long.
@@ -214,7 +222,7 @@ func (in *guardEntry) read() error {
 	}
 	state, born, err := slotNewest(image)
 	if err != nil {
-		return &SidecarError{Path: in.f.sidecar, Reason: err.Error()}
+		return in.f.distrust(err)
 	}
 	in.state = state
 	if !born {
