@@ -83,13 +83,15 @@ func (l *Lease) Err() error {
 	return context.Cause(l.ctx)
 }
 
-// Remaining is the time until the local deadline, on a clock that runs during suspend; zero or less when the lease is over.
+// Remaining is the time until the local deadline, on a clock that runs during suspend. It may be more than zero when the context has already ended (by
+// Notice, MaxHold, MaxFailures or Close): until then the store keeps the key from others, which is the time there is to stop the work. It is zero or less
+// when the deadline has passed, and when the key is known to be no longer the lease's.
 func (l *Lease) Remaining() time.Duration {
 	w := l.c.warden
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	left := l.keeper.Deadline().Sub(l.c.clk.Now())
-	if l.lost != nil {
+	if l.lost != nil && (l.lost.Loss == Superseded || l.lost.Loss == TakenOver || l.lost.Loss == Released) {
 		left = min(left, 0)
 	}
 	return left
