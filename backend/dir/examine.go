@@ -37,6 +37,11 @@ func (r *register) examineMount(context.Context) []store.Finding {
 	if err != nil {
 		return []store.Finding{finding("file system", store.Warn, "make sure that it is a local disk", "cannot tell: %v", err)}
 	}
+	return []store.Finding{gradeMount(m), examineSpace(m)}
+}
+
+// gradeMount says what a file system is worth to a store, and why.
+func gradeMount(m mount) store.Finding {
 	kind := finding("file system", store.OK, "", "%s", m.name)
 	switch m.kind {
 	case fsLocal:
@@ -59,7 +64,7 @@ func (r *register) examineMount(context.Context) []store.Finding {
 		kind.Level = store.Warn
 		kind.Advice = "make sure that link(2) is atomic there and that fsync(2) reaches the disk"
 	}
-	return []store.Finding{kind, examineSpace(m)}
+	return kind
 }
 
 func examineSpace(m mount) store.Finding {

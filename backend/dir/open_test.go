@@ -137,12 +137,12 @@ func TestURLs(t *testing.T) {
 	root := memoryDir(t)
 	t.Chdir(root)
 	for url, want := range map[string]string{
-		root + "/plain":                            "plain",
-		"relative":                                 "relative",
-		"./there/../relative":                      "relative",
-		"dir://" + root + "/url":                   "url",
-		"dir://" + root + "/with%20space":          "with space",
-		"dir://" + root + "/short?retention=90m":   "short",
+		root + "/plain":                             "plain",
+		"relative":                                  "relative",
+		"./there/../relative":                       "relative",
+		"dir://" + root + "/url":                    "url",
+		"dir://" + root + "/with%20space":           "with space",
+		"dir://" + root + "/short?retention=90m":    "short",
 		root + "/a?retention=not a URL, but a name": "a?retention=not a URL, but a name",
 	} {
 		st, err := store.Open(t.Context(), url)
