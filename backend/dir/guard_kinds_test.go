@@ -187,6 +187,7 @@ func TestGuardOpensURLsAndPaths(t *testing.T) {
 }
 
 func TestGuardDamagedSidecarIsNamedAndNeverReset(t *testing.T) {
+	t.Parallel()
 	for name, spoil := range map[string]func(path string) error{
 		"cut short":       func(path string) error { return os.Truncate(path, 100) },
 		"cut to one slot": func(path string) error { return os.Truncate(path, slotSize) },

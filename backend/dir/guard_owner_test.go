@@ -69,6 +69,7 @@ func guardAs(t *testing.T, path string, token fence.Token, uid int, gids ...int)
 }
 
 func TestGuardNewFileGetsWhatTheUmaskGives(t *testing.T) {
+	t.Parallel()
 	for umask, want := range map[int]string{0o022: "-rw-r--r--", 0o077: "-rw-------", 0o002: "-rw-rw-r--", 0o027: "-rw-r-----"} {
 		path := filepath.Join(guardTemp(t), "artifact")
 		a := guardStart(t, guardOrder{Path: path, Tokens: []fence.Token{1, 2}, Umask: &umask}).answers(t)
@@ -123,6 +124,7 @@ func TestGuardKeepsOwnerAndGroupWhenRootWrites(t *testing.T) {
 
 func TestGuardIsSharedByAGroup(t *testing.T) {
 	guardRoot(t)
+	t.Parallel()
 	dir := guardOpenDir(t, 0o775|fs.ModeSetgid)
 	guardMust(t, os.Chown(dir, 0, 5000))
 	path := filepath.Join(dir, "artifact")

@@ -195,6 +195,7 @@ func guardLife(t *testing.T, seed uint64, spoil func(*guardDisk)) string {
 }
 
 func TestGuardPowerCutLeavesTheMarkHighEnough(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(150) {
 		if wrong := guardLife(t, seed, func(*guardDisk) {}); wrong != "" {
 			t.Fatalf("life %d:\n%s", seed, wrong)
@@ -204,6 +205,7 @@ func TestGuardPowerCutLeavesTheMarkHighEnough(t *testing.T) {
 
 // Disks that do not sync must be caught: otherwise the test above shows nothing.
 func TestGuardPowerCutIsFeltWhereSyncsAreMissing(t *testing.T) {
+	t.Parallel()
 	for name, spoil := range map[string]func(*guardDisk){
 		"a sync of the sidecar does nothing":   func(d *guardDisk) { d.deaf = true },
 		"a sync of the directory does nothing": func(d *guardDisk) { d.nameless = true },
@@ -268,6 +270,7 @@ func guardTwoDeaths(t *testing.T, spoil func(*guardDisk)) string {
 }
 
 func TestGuardTwoDeathsAndAPowerCutLeaveTheMarkHighEnough(t *testing.T) {
+	t.Parallel()
 	if wrong := guardTwoDeaths(t, func(*guardDisk) {}); wrong != "" {
 		t.Error(wrong)
 	}

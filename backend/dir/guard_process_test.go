@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -79,10 +80,14 @@ func guardObey(order guardOrder) {
 	die(err)
 	if order.StopAt != "" {
 		f.fs = &fsys.Faulty{FS: fsys.OS{}, Before: func(s fsys.Step) error {
-			if s.Op == order.StopAt {
-				return syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+			if s.Op != order.StopAt {
+				return nil
 			}
-			return nil
+			awake := make(chan os.Signal, 1)
+			signal.Notify(awake, syscall.SIGCONT)
+			err := syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+			<-awake // the signal may stop this thread last
+			return err
 		}}
 	}
 	out := json.NewEncoder(os.Stdout)
@@ -116,7 +121,8 @@ func guardStart(t *testing.T, order guardOrder) *guardChild {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(os.Args[0], "-test.run=^TestGuardChildProcess$")
-	cmd.Env = append(os.Environ(), guardOrderVariable+"="+string(text))
+	cmd.Env = append(os.Environ(), guardOrderVariable+"="+string(text),
+		"GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0") // the race detector would make every child linger for a second
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -256,6 +262,7 @@ func guardBusy(t *testing.T, path string, pid int) {
 }
 
 func TestGuardManyProcessesKeepLaw3(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "artifact")
 	const processes, writes = 8, 15
 	var children []*guardChild
