@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 )
 
 // benchRun compares a command under a lease with the same command alone.
@@ -15,8 +16,12 @@ func benchRun(ctx context.Context, b *bench) error {
 		return err
 	}
 	croft := filepath.Join(bin, "croft")
-	build := exec.CommandContext(ctx, "go", "build", "-o", croft, "github.com/croft-dev/croft/cmd/croft")
-	build.Stderr = os.Stderr
+	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/croft-dev/croft").Output()
+	if err != nil {
+		return fmt.Errorf("finding croft's module: %w; run this in the bench folder", err)
+	}
+	build := exec.CommandContext(ctx, "go", "build", "-o", croft, "./cmd/croft")
+	build.Dir, build.Stderr = strings.TrimSpace(string(root)), os.Stderr
 	if err := build.Run(); err != nil {
 		return fmt.Errorf("building croft: %w", err)
 	}

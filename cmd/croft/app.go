@@ -84,7 +84,8 @@ Exit codes:
   13  a write was refused by the fence: a newer owner is there
   14  the store or target could not be reached: outcome unknown
   130 interrupted`,
-		Example: `  croft acquire reports/daily --ttl 5m      # prints a lease: pass it to renew and release
+		Example: `  croft run reports/daily -- ./publish.sh   # takes the lease, runs, renews, releases
+  croft acquire reports/daily --ttl 5m      # prints a lease: pass it to renew and release
   generate | croft write out/today.json     # refused if a newer owner has the job by now
   croft ls                                  # who holds what
   croft takeover reports/daily --note "host is down"`,

@@ -162,7 +162,7 @@ func openGuards(ctx context.Context, targets []string) ([]guard.Guard, func(), e
 }
 
 func guardFlag(flags *pflag.FlagSet, targets *[]string) {
-	flags.StringArrayVar(targets, "guard", nil, "a resource the work will write to: older owners are shut out of it at once (repeatable)")
+	flags.StringArrayVar(targets, "guard", nil, "a `target` the work will write to: older owners are shut out of it at once (repeatable)")
 }
 
 func stampFlag(flags *pflag.FlagSet, text *string) {
