@@ -93,12 +93,7 @@ func use(tb testing.TB, root string) {
 func TestUsersShareADirectory(t *testing.T) {
 	needRoot(t)
 	const group = 64201
-	shared := t.TempDir()
-	for dir := shared; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
-		if err := os.Chmod(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
+	shared := openDir(t)
 	root := filepath.Join(shared, "store")
 	if err := os.Mkdir(root, 0o700); err != nil {
 		t.Fatal(err)
@@ -131,12 +126,7 @@ func TestUsersShareADirectory(t *testing.T) {
 // TestADirectoryOfAnothersIsRefused: with the permission that is lacking in the error.
 func TestADirectoryOfAnothersIsRefused(t *testing.T) {
 	needRoot(t)
-	base := t.TempDir()
-	for dir := base; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
-		if err := os.Chmod(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
+	base := openDir(t)
 	root := filepath.Join(base, "store")
 	use(t, root) // root's own
 	program := copyOf(t, self(t), filepath.Join(base, "program"))
@@ -150,6 +140,18 @@ func TestADirectoryOfAnothersIsRefused(t *testing.T) {
 			t.Errorf("%s: %v: %s", what, err, out)
 		}
 	}
+}
+
+// openDir is a fresh folder that every user can get into.
+func openDir(tb testing.TB) string {
+	tb.Helper()
+	dir := tb.TempDir()
+	for _, path := range []string{dir, filepath.Dir(dir)} {
+		if err := os.Chmod(path, 0o755); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	return dir
 }
 
 func copyOf(tb testing.TB, from, to string) string {

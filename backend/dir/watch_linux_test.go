@@ -141,7 +141,7 @@ func TestClosingEndsWatches(t *testing.T) {
 	if err := st.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for range second { //nolint:revive // until it is closed
+	for range second { // until it is closed
 	}
 	if _, err := st.Watch(t.Context(), "k"); err == nil {
 		t.Error("a closed store watches")
