@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -135,9 +136,12 @@ func (a *app) withGuard(ctx context.Context, target string, do func(context.Cont
 	return nil
 }
 
+// guardTimeout bounds opening a guarded resource.
+const guardTimeout = 10 * time.Second
+
 // openGuard opens a guarded resource.
 func openGuard(ctx context.Context, target string) (guard.Guard, error) {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	ctx, cancel := context.WithTimeout(ctx, guardTimeout)
 	defer cancel()
 	return guard.Open(ctx, target)
 }
