@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -236,6 +237,41 @@ func TestGuardDamagedSidecarIsNamedAndNeverReset(t *testing.T) {
 			}
 			guardHas(t, f, 9, "two")
 		})
+	}
+}
+
+func TestGuardSidecarCutShortAfterItsFirstMarkIsNoticed(t *testing.T) {
+	f := guardOpen(t, filepath.Join(t.TempDir(), "artifact"))
+	guardPut(t, f, 1, "one")
+	image, err := os.ReadFile(f.sidecar)
+	guardMust(t, err)
+	for _, n := range []int{1, 10, 100, slotSize - 1, slotSize, slotSize + 1, slotSize + 100, slotInside - 1, slotInside, slotInside + 1, slotFile - 1} {
+		if s, _, err := slotNewest(image[:n]); err == nil {
+			t.Errorf("cut to %d bytes it reads as %+v", n, s)
+		}
+	}
+}
+
+func TestGuardReaderWhoMeetsBothSlotsBeingWrittenLooksAgain(t *testing.T) {
+	f := guardOpen(t, filepath.Join(t.TempDir(), "artifact"))
+	guardPut(t, f, 1, "one")
+	whole, err := os.ReadFile(f.sidecar)
+	guardMust(t, err)
+	torn := slices.Clone(whole)
+	torn[50]++
+	torn[slotSize+50]++
+	looks := 0
+	f.fs = &fsys.Faulty{FS: fsys.OS{}, Before: func(s fsys.Step) error {
+		if s.Op != "open" {
+			return nil
+		}
+		if looks++; looks < 3 {
+			return os.WriteFile(f.sidecar, torn, 0o600)
+		}
+		return os.WriteFile(f.sidecar, whole, 0o600)
+	}}
+	if mark, err := f.Mark(t.Context()); err != nil || mark.Token != 1 || looks != 3 {
+		t.Errorf("%+v, %v after %d looks; want the mark as soon as it can be read", mark, err, looks)
 	}
 }
 

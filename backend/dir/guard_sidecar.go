@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/croft-dev/croft/internal/fsys"
@@ -20,7 +21,8 @@ type SidecarError struct {
 
 func (e *SidecarError) Error() string {
 	return fmt.Sprintf("the sidecar %s is damaged (%s), and with it the memory of whose writes count; restore it from where it was moved or copied, or, once no old writer "+
-		"is alive, remove it and raise the fence with the token of the present owner: rm '%[1]s' && croft guard raise", e.Path, e.Reason)
+		"is alive, remove it and raise the fence with the token of the present owner: rm '%[1]s' && croft guard raise '%[3]s'",
+		e.Path, e.Reason, strings.TrimSuffix(e.Path, guardSuffix))
 }
 
 // ErrLockNotKept is matched when another process was inside a guard at the same time: the mount does not keep locks. The content may be of either, and
