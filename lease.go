@@ -91,7 +91,7 @@ func (l *Lease) Remaining() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	left := l.keeper.Deadline().Sub(l.c.clk.Now())
-	if l.lost != nil && (l.lost.Loss == Superseded || l.lost.Loss == TakenOver || l.lost.Loss == Released) {
+	if l.lost != nil && (l.lost.Loss == Released || errors.Is(l.lost.Err, ErrNotOwned)) {
 		left = min(left, 0)
 	}
 	return left

@@ -87,9 +87,11 @@ func (w *warden) tick() {
 	var d due
 	now, jitter := w.c.clk.Now(), w.c.random()
 	w.mu.Lock()
-	for len(w.leases) > 0 && w.leases[0].keeper.Early() <= now {
-		l := w.leases[0]
-		w.take(l, l.keeper.Step(keep.Tick{Jitter: jitter}, now), &d)
+	if len(w.leases) > 0 && w.leases[0].keeper.Wake() <= now { // company is for those who go anyway
+		for len(w.leases) > 0 && w.leases[0].keeper.Early() <= now {
+			l := w.leases[0]
+			w.take(l, l.keeper.Step(keep.Tick{Jitter: jitter}, now), &d)
+		}
 	}
 	w.mu.Unlock()
 	w.carryOut(d)
