@@ -26,6 +26,7 @@ func TestADamagedRecordIsNamedAndNeverReset(t *testing.T) {
 	p.must(held)
 	p.must(acquire(beside, "bob"))
 	path := p.newest(key)
+	p.Store = p.another(nil) // one that has not read the record before it was damaged
 	good, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -101,6 +102,7 @@ func TestADamagedRecordCanBeRepaired(t *testing.T) {
 		if err := os.Truncate(path, 10); err != nil {
 			t.Fatal(err)
 		}
+		p.Store = p.another(nil)
 		if _, err := p.Get(t.Context(), key); !errors.Is(err, cas.ErrDamaged) {
 			t.Fatalf("reading a truncated record: %v", err)
 		}
@@ -126,6 +128,51 @@ func TestADamagedRecordCanBeRepaired(t *testing.T) {
 	}
 }
 
+// TestARecordPutInAnothersPlaceIsRead: a handle that remembers a version does not take a restored file of the same name for it.
+func TestARecordPutInAnothersPlaceIsRead(t *testing.T) {
+	t.Parallel()
+	const key = "damage/restored"
+	p := newPlace(t)
+	held := acquire(key, "ann")
+	p.must(held)
+	first, err := os.ReadFile(p.newest(key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.clock.Advance(time.Second)
+	p.must(then(tenure.Renew, held)) // version 2, which this handle remembers
+	path := p.newest(key)
+	restored := filepath.Join(p.root, "restored")
+	if err := os.WriteFile(restored, first, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(restored, path); err != nil {
+		t.Fatal(err)
+	}
+	if rec := p.get(key); !rec.Renewed.Equal(rec.Acquired) {
+		t.Errorf("the record that was replaced is still used: %+v", rec)
+	}
+}
+
+// TestAHandleRemembersAFewRecords: and reads the others again.
+func TestAHandleRemembersAFewRecords(t *testing.T) {
+	t.Parallel()
+	var c recall
+	file, err := os.Stat(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 * recallMost {
+		c.keep(fmt.Sprint(i), position{"life", 1}, tenure.Record{}, file)
+		if _, known := c.version(fmt.Sprint(i), position{"life", 1}, file); !known {
+			t.Fatalf("record %d was forgotten at once", i)
+		}
+	}
+	if len(c.known) != recallMost {
+		t.Errorf("%d records are kept in memory", len(c.known))
+	}
+}
+
 // TestTwoLivesAreDamage: a store that was copied into another is not guessed about.
 func TestTwoLivesAreDamage(t *testing.T) {
 	t.Parallel()
@@ -135,7 +182,7 @@ func TestTwoLivesAreDamage(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(filepath.Dir(p.folder(key)), newLife(time.Now())), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	_, err := p.Get(t.Context(), key)
+	_, err := p.another(nil).Get(t.Context(), key)
 	if !errors.Is(err, cas.ErrDamaged) || !strings.Contains(err.Error(), p.reg.home(hashOf(key))) {
 		t.Errorf("two lives of one key: %v", err)
 	}

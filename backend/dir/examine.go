@@ -86,7 +86,7 @@ func examineSpace(m mount) store.Finding {
 }
 
 func (r *register) examineLink(context.Context) []store.Finding {
-	temp, err := r.stage(nil)
+	temp, _, err := r.stage(nil)
 	if err == nil {
 		defer r.fs.Remove(temp)
 		err = checkLink(r.layout, temp)

@@ -112,7 +112,7 @@ func (l *layout) furnish() error {
 		return err
 	}
 	text := fmt.Sprintf("{\"format\":%d,\"what\":\"a croft lease store: do not edit, copy or sync these files; look at it with croft ls, croft show, croft doctor\"}\n", formatVersion)
-	temp, err := l.stage([]byte(text))
+	temp, _, err := l.stage([]byte(text))
 	if err != nil {
 		return l.explain(err)
 	}
@@ -171,10 +171,10 @@ func (l *layout) mkdir(path string) error {
 }
 
 // write makes a file with the store's permissions. Its content has reached the disk when it returns.
-func (l *layout) write(path string, data []byte) error {
+func (l *layout) write(path string, data []byte) (fs.FileInfo, error) {
 	f, err := l.fs.Open(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, l.fileMode)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	_, err = f.Write(data)
 	if err == nil && l.shared {
@@ -183,20 +183,25 @@ func (l *layout) write(path string, data []byte) error {
 	if err == nil {
 		err = f.Sync()
 	}
+	var info fs.FileInfo
+	if err == nil {
+		info, err = f.Stat()
+	}
 	if closed := f.Close(); err == nil {
 		err = closed
 	}
-	return err
+	return info, err
 }
 
 // stage writes a finished file into the staging folder and returns its path. If that fails nothing is left behind.
-func (l *layout) stage(data []byte) (string, error) {
+func (l *layout) stage(data []byte) (string, fs.FileInfo, error) {
 	path := l.temp("new")
-	if err := l.write(path, data); err != nil {
+	info, err := l.write(path, data)
+	if err != nil {
 		_ = l.fs.Remove(path)
-		return "", err
+		return "", nil, err
 	}
-	return path, nil
+	return path, info, nil
 }
 
 // syncDir makes the entries of a folder durable, as far as its file system can.

@@ -165,7 +165,7 @@ func (t *tidying) write(stamp tidyStamp) {
 	if err != nil {
 		return
 	}
-	temp, err := t.reg.stage(data)
+	temp, _, err := t.reg.stage(data)
 	if err != nil {
 		return
 	}
