@@ -186,12 +186,17 @@ func TestGuardRefusesWhatItsUserMayNotReplace(t *testing.T) {
 	t.Run("its sidecar is a link somebody planted", func(t *testing.T) {
 		path := lay(t, user, user, 0o666, 0o777)
 		victim := filepath.Join(filepath.Dir(path), "victim")
-		guardMust(t, os.WriteFile(victim, nil, 0o600), os.Symlink(victim, path+guardSuffix))
-		if _, err := guardOpen(t, path).Raise(t.Context(), guardStamp(1)); err == nil {
-			t.Error("it was followed")
-		}
-		if info, err := os.Stat(victim); err != nil || info.Size() != 0 {
-			t.Errorf("what it leads to was written: %v, %v", info, err)
+		guardMust(t, os.WriteFile(victim, nil, 0o600))
+		before := guardModes(t, victim)
+		for name, plant := range map[string]func(from, to string) error{"symbolic": os.Symlink, "hard": os.Link} {
+			guardMust(t, plant(victim, path+guardSuffix))
+			if _, err := guardOpen(t, path).Raise(t.Context(), guardStamp(1)); err == nil {
+				t.Errorf("a %s link was followed", name)
+			}
+			if info, err := os.Stat(victim); err != nil || info.Size() != 0 || guardModes(t, victim) != before {
+				t.Errorf("what a %s link leads to was touched: %v, %v", name, info, err)
+			}
+			guardMust(t, os.Remove(path+guardSuffix))
 		}
 	})
 }
