@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -161,6 +162,16 @@ func descendants(t *testing.T, root int) []int {
 	return tree
 }
 
+// stopAll stops processes; of those that have ended meanwhile, as a script's sleeps do, there is nothing to stop.
+func stopAll(t *testing.T, tree []int) {
+	t.Helper()
+	for _, pid := range tree {
+		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil && !errors.Is(err, syscall.ESRCH) {
+			t.Fatal(err)
+		}
+	}
+}
+
 // lives reports whether a process is there and no zombie.
 func lives(pid int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -187,11 +198,7 @@ sleep 1000
 	if len(tree) < 3 {
 		t.Fatalf("the tree of the first run is %v; croft, its warden and the script are expected", tree)
 	}
-	for _, pid := range tree {
-		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-			t.Fatal(err)
-		}
-	}
+	stopAll(t, tree)
 	stopped := time.Now()
 
 	second := s.script("second", `echo good | croft write out.txt && echo "$CROFT_TOKEN" >second-token
@@ -249,11 +256,7 @@ exit 7
 	run, out := s.croft("run", "job", "--ttl", "2s", "--", script)
 	token := s.read("token")
 	tree := descendants(t, run.Process.Pid)
-	for _, pid := range tree {
-		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-			t.Fatal(err)
-		}
-	}
+	stopAll(t, tree)
 	time.Sleep(4 * time.Second) // past the TTL: the pause is the point
 	for _, pid := range tree {
 		_ = syscall.Kill(pid, syscall.SIGCONT)
