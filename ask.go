@@ -36,15 +36,17 @@ func (c *Client) ask(ctx context.Context, req tenure.Request, bound time.Duratio
 		first   = c.clk.Now()
 		last    error
 		pause   = 25 * time.Millisecond
+		at      = fresh
 	)
 	defer close(gone)
 	for tries := 1; ; tries++ {
-		c.calls.submit(&submission{requests: []tenure.Request{req}, done: func(answers []store.Answer, sent clock.Instant) {
+		c.calls.submit(&submission{requests: []tenure.Request{req}, lane: at, done: func(answers []store.Answer, sent clock.Instant) {
 			select {
 			case replies <- reply{answers[0], first, sent}:
 			case <-gone:
 			}
 		}})
+		at = again
 		r, answered := c.await(ctx, replies, patientFor)
 		if answered && known(r.answer.Err) {
 			if last != nil {

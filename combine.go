@@ -34,10 +34,19 @@ type combiner struct {
 	landed  chan struct{} // closed when flying is 0, if somebody waits for it
 }
 
+// lane keeps apart what should not be in one call.
+type lane int
+
+const (
+	fresh lane = iota // sent for the first time
+	again             // not answered the last time: whatever it is that hangs shall not take others with it
+	alone             // in a call of its own
+)
+
 // submission is what one caller wants carried out: it is not divided between batches.
 type submission struct {
 	requests []tenure.Request
-	alone    bool // in a call of its own
+	lane     lane
 	// done is called once with an answer per request, and the instant just before they were sent. It must not block.
 	done func(answers []store.Answer, sent clock.Instant)
 }
@@ -59,17 +68,20 @@ func (b *combiner) take() []*submission {
 		return nil
 	}
 	b.flying++
-	if b.waiting[0].alone {
-		batch := b.waiting[:1:1]
+	first := b.waiting[0]
+	if first.lane == alone {
 		b.waiting = b.waiting[1:]
-		return batch
+		return []*submission{first}
 	}
-	n := 1
-	for n < len(b.waiting) && !b.waiting[n].alone {
-		n++
+	var batch, rest []*submission
+	for _, s := range b.waiting {
+		if s.lane == first.lane {
+			batch = append(batch, s)
+		} else {
+			rest = append(rest, s)
+		}
 	}
-	batch := b.waiting[:n:n]
-	b.waiting = b.waiting[n:]
+	b.waiting = rest
 	return batch
 }
 

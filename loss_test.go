@@ -57,7 +57,8 @@ func TestEveryLossHasItsCause(t *testing.T) {
 					r.Fatalf("a new lease says %v", err)
 				}
 				c.cause(r, client, tap, l)
-				lost := r.wantLost(l, c.loss)
+				r.wantLost(l, c.loss)
+				lost := l.Err()
 				wantAfter(r, start, c.least, c.most)
 				if c.loss == Unreachable && !errors.Is(lost, store.ErrUnknown) {
 					r.Errorf("the loss does not say what the store's calls came to: %v", lost)

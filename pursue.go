@@ -125,14 +125,18 @@ func (u *pursuit) step(event keep.Event) keep.Wishes {
 	}
 	req := u.cl.req
 	req.Secret = u.secret
+	at := fresh
 	switch {
+	case wishes.Ask && wishes.Again:
+		at = again
 	case wishes.Ask:
 	case wishes.Release:
+		at = again
 		req = tenure.Request{Verb: tenure.Release, Key: req.Key, Secret: req.Secret, Failed: true}
 	default:
 		return wishes
 	}
-	u.c.calls.submit(&submission{requests: []tenure.Request{req}, done: func(answers []store.Answer, sent clock.Instant) {
+	u.c.calls.submit(&submission{requests: []tenure.Request{req}, lane: at, done: func(answers []store.Answer, sent clock.Instant) {
 		select {
 		case u.answers <- keep.Answered{Attempt: wishes.Attempt, Sent: sent, Answer: answers[0]}:
 		case <-u.over:

@@ -71,8 +71,8 @@ func (r *rig) record(key string) tenure.Record {
 	return rec
 }
 
-// wantLost waits for the lease's end and checks its cause and the time it came, since the bubble's time start.
-func (r *rig) wantLost(l *Lease, loss Loss) *LostError {
+// wantLost waits for the lease's end and checks its cause.
+func (r *rig) wantLost(l *Lease, loss Loss) {
 	r.Helper()
 	<-l.Done()
 	var lost *LostError
@@ -85,10 +85,9 @@ func (r *rig) wantLost(l *Lease, loss Loss) *LostError {
 	if err := l.Err(); !errors.Is(err, ErrLost) {
 		r.Errorf("Err is %v", err)
 	}
-	return lost
 }
 
-// after is the time that has passed since start, in the bubble.
+// wantAfter checks how much of the bubble's time has passed since start.
 func wantAfter(t testing.TB, start time.Time, least, most time.Duration) {
 	t.Helper()
 	if passed := time.Since(start); passed < least || passed > most {

@@ -33,10 +33,10 @@ type warden struct {
 
 // due is what the machines want done, gathered under the mutex and carried out without it.
 type due struct {
-	together, alone []*Lease // to renew
-	stalled         []*Lease // to look at
-	ended           []*Lease
-	events          []Event
+	renew   [alone + 1][]*Lease // by lane
+	stalled []*Lease            // to look at
+	ended   []*Lease
+	events  []Event
 }
 
 // add begins to keep a lease.
@@ -124,7 +124,6 @@ func (w *warden) close() {
 	for len(w.leases) > 0 {
 		w.take(w.leases[0], w.leases[0].keeper.Step(keep.Ended{Loss: keep.Closed}, w.c.clk.Now()), &d)
 	}
-	w.nudge()
 	w.mu.Unlock()
 	w.carryOut(d)
 }
@@ -138,10 +137,15 @@ func (w *warden) take(l *Lease, o keep.Orders, d *due) {
 		if l.index >= 0 {
 			heap.Remove(&w.leases, l.index)
 		}
+		if len(w.leases) == 0 {
+			w.nudge() // nothing is left to run for
+		}
 	case o.Renew && l.alone:
-		d.alone = append(d.alone, l)
+		d.renew[alone] = append(d.renew[alone], l)
+	case o.Renew && o.Again:
+		d.renew[again] = append(d.renew[again], l)
 	case o.Renew:
-		d.together = append(d.together, l)
+		d.renew[fresh] = append(d.renew[fresh], l)
 	case o.Look:
 		d.stalled = append(d.stalled, l)
 	}
@@ -184,11 +188,10 @@ func (w *warden) carryOut(d due) {
 			w.c.lines.vacate(l)
 		}
 	}
-	for _, l := range d.alone {
-		w.renew([]*Lease{l}, true)
-	}
-	if len(d.together) > 0 {
-		w.renew(d.together, false)
+	w.renew(d.renew[fresh], fresh)
+	w.renew(d.renew[again], again)
+	for _, l := range d.renew[alone] {
+		w.renew([]*Lease{l}, alone)
 	}
 	if len(d.stalled) > 0 {
 		w.c.fork(func() { w.look(d.stalled) })
@@ -199,12 +202,15 @@ func (w *warden) carryOut(d due) {
 }
 
 // renew sends the renewals of some leases in one batch.
-func (w *warden) renew(leases []*Lease, alone bool) {
+func (w *warden) renew(leases []*Lease, at lane) {
+	if len(leases) == 0 {
+		return
+	}
 	requests := make([]tenure.Request, len(leases))
 	for i, l := range leases {
 		requests[i] = tenure.Request{Verb: tenure.Renew, Key: l.Key(), Secret: l.deed.Secret}
 	}
-	w.c.calls.submit(&submission{requests: requests, alone: alone, done: func(answers []store.Answer, sent clock.Instant) {
+	w.c.calls.submit(&submission{requests: requests, lane: at, done: func(answers []store.Answer, sent clock.Instant) {
 		w.renewed(leases, answers, sent)
 	}})
 }

@@ -33,7 +33,8 @@ type Keeper struct {
 
 // Orders are what a Keeper wants done, and what it has noticed.
 type Orders struct {
-	Renew bool // send a renewal now
+	Renew bool // send a renewal now,
+	Again bool // which has been sent before and is not known to have arrived
 	Look  bool // read the key's record now: perhaps another process has reported progress
 
 	Lost Loss  // the lease is over
@@ -167,7 +168,7 @@ func (k *Keeper) begin(now clock.Instant) Orders {
 func (k *Keeper) send(now clock.Instant) Orders {
 	k.sends++
 	k.retry = after(now, k.interval/2) // a call that hangs for so long is taken for lost
-	return Orders{Renew: true}
+	return Orders{Renew: true, Again: k.sends > 1}
 }
 
 func (k *Keeper) answered(e Answered, now clock.Instant) Orders {
