@@ -31,7 +31,7 @@ func benchDir(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(b.out, "  the aim is at most 1.50x: %s\n", verdictOf(ratio(results[1], results[0]) <= 1.5))
+	b.printf("  the aim is at most 1.50x: %s\n", verdictOf(ratio(results[1], results[0]) <= 1.5))
 	return nil
 }
 

@@ -68,7 +68,7 @@ func benchHeld(ctx context.Context, b *bench) error {
 	if err := failed.Load(); err != nil {
 		return *err
 	}
-	fmt.Fprintf(b.out, "  %d leases acquired in %s\n", b.leases, short(time.Since(start)))
+	b.printf("  %d leases acquired in %s\n", b.leases, short(time.Since(start)))
 
 	const intervals = 3
 	calls, requests, busy, cpu := st.calls.Load(), st.requests.Load(), st.busy.Load(), cpuTime()
@@ -78,7 +78,7 @@ func benchHeld(ctx context.Context, b *bench) error {
 		return ctx.Err()
 	}
 	calls, requests, busy, cpu = st.calls.Load()-calls, st.requests.Load()-requests, st.busy.Load()-busy, cpuTime()-cpu
-	fmt.Fprintf(b.out, "  per renewal interval of %s: %.1f calls for %.0f renewals, %s in the store, %s of CPU (%.3f cores); %d renewals without effect\n",
+	b.printf("  per renewal interval of %s: %.1f calls for %.0f renewals, %s in the store, %s of CPU (%.3f cores); %d renewals without effect\n",
 		ttl/3, float64(calls)/intervals, float64(requests)/intervals, short(time.Duration(busy/intervals)), short(cpu/intervals),
 		cpu.Seconds()/(intervals*ttl/3).Seconds(), st.lost.Load())
 	return nil

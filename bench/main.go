@@ -71,7 +71,7 @@ func (b *bench) all(pick string) error {
 			continue
 		}
 		ran++
-		fmt.Fprintf(b.out, "\n%s: %s\n", w.name, w.what)
+		b.printf("\n%s: %s\n", w.name, w.what)
 		if err := w.run(ctx, b); err != nil {
 			return fmt.Errorf("%s: %w", w.name, err)
 		}

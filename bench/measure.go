@@ -61,13 +61,16 @@ func (b *bench) compare(ctx context.Context, contenders ...contender) ([]result,
 		}
 	}
 	results := make([]result, len(contenders))
-	fmt.Fprintf(b.out, "  %-44s %12s %12s %8s\n", "", "per op", "cpu per op", "ratio")
+	b.printf("  %-44s %12s %12s %8s\n", "", "per op", "cpu per op", "ratio")
 	for i, c := range contenders {
 		results[i] = result{name: c.name, wall: median(walls[i]), cpu: median(cpus[i])}
-		fmt.Fprintf(b.out, "  %-44s %12s %12s %7.2fx\n", c.name, short(results[i].wall), short(results[i].cpu), ratio(results[i], results[0]))
+		b.printf("  %-44s %12s %12s %7.2fx\n", c.name, short(results[i].wall), short(results[i].cpu), ratio(results[i], results[0]))
 	}
 	return results, nil
 }
+
+// printf reports. What cannot be printed is nobody's loss.
+func (b *bench) printf(format string, args ...any) { _, _ = fmt.Fprintf(b.out, format, args...) }
 
 func ratio(a, to result) float64 { return float64(a.wall) / float64(max(to.wall, 1)) }
 

@@ -47,6 +47,6 @@ func benchRun(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(b.out, "  overhead of run over a bare exec: %s\n", short(results[2].wall-results[0].wall))
+	b.printf("  overhead of run over a bare exec: %s\n", short(results[2].wall-results[0].wall))
 	return nil
 }
