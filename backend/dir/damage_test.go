@@ -202,6 +202,7 @@ func TestWhatIsNotTheStoresIsLeftAlone(t *testing.T) {
 		filepath.Join(filepath.Dir(p.folder(key)), ".nfs0001"),
 		filepath.Join(p.reg.keys, "README"),
 		filepath.Join(p.reg.tmp, "notes.txt"),
+		filepath.Join(p.reg.tmp, "croft-new-plan"),
 	}
 	for _, path := range foreign {
 		if err := os.WriteFile(path, []byte("mine"), 0o600); err != nil {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/croft-dev/croft/store"
@@ -98,9 +97,8 @@ func (r *register) examineLink(context.Context) []store.Finding {
 }
 
 func (r *register) examineClock(context.Context) []store.Finding {
-	clock := &fsClock{probe: r.clock.probe}
 	before := time.Now()
-	now, err := clock.now()
+	now, err := r.clock.real()
 	if err != nil {
 		return []store.Finding{finding("clock", store.Bad, "see whether the directory can be written", "%v", err)}
 	}
@@ -111,7 +109,7 @@ func (r *register) examineClock(context.Context) []store.Finding {
 		f.Level = store.Warn
 		f.Advice = "leases go by the file system's clock and are not harmed, but set both clocks right: people compare times"
 	}
-	if again, err := clock.now(); err == nil && now.Nanosecond() == 0 && again.Nanosecond() == 0 {
+	if again, err := r.clock.real(); err == nil && now.Nanosecond() == 0 && again.Nanosecond() == 0 {
 		f.Level = store.Warn
 		f.Seen += "; it ticks in whole seconds"
 		f.Advice = "use TTLs of half a minute or more here"
@@ -168,7 +166,7 @@ func (r *register) examineTmp(context.Context) []store.Finding {
 	old := 0
 	for _, name := range names {
 		info, err := r.fs.Lstat(filepath.Join(r.tmp, name))
-		if err == nil && name != stampName && strings.HasPrefix(name, tempPrefix) && time.Since(info.ModTime()) > 2*leftoverAge {
+		if err == nil && isTemp(name) && time.Since(info.ModTime()) > 2*leftoverAge {
 			old++
 		}
 	}

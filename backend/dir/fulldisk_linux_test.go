@@ -143,6 +143,12 @@ func TestAnUnmountedStoreIsNotEmpty(t *testing.T) {
 	if names, err := os.ReadDir(root); err != nil || len(names) > 0 {
 		t.Errorf("something was written below the mount: %v, %v", names, err)
 	}
+	use(t, root) // now there is another store, in which the keys have other holders
+	for _, req := range []tenure.Request{acquire("k", "bob"), then(tenure.Renew, held)} {
+		if a := one(st, req); !errors.Is(a.Err, store.ErrUnknown) || !strings.Contains(a.Err.Error(), "unmounted") {
+			t.Errorf("%s with another store below the mount: %v", req.Verb, a.Err)
+		}
+	}
 	if err := unix.Mount(disk, root, "", unix.MS_BIND, ""); err != nil {
 		t.Fatal(err)
 	}

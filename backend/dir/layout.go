@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"syscall"
 
 	"github.com/croft-dev/croft/fence"
@@ -17,10 +18,12 @@ import (
 // formatVersion is what this package writes; it refuses stores of a newer one.
 const formatVersion = 1
 
-const (
-	markerName = "croft-store.json"
-	tempPrefix = "croft-" // of everything in tmp that is the store's to remove
-)
+const markerName = "croft-store.json"
+
+// tempNames are those of everything in the staging folder that is the store's to remove.
+var tempNames = regexp.MustCompile(`^croft-(new|born|shard|dropped|probe)-[0-9a-f]{16}(-link)?$`)
+
+func isTemp(name string) bool { return tempNames.MatchString(name) }
 
 // layout is where things lie in a store's directory, and with which permissions they are made.
 type layout struct {
@@ -32,7 +35,8 @@ type layout struct {
 	fileMode fs.FileMode
 	// shared: the directory was set up for others, too. What is made in it gets its permissions, whatever the umask says.
 	shared bool
-	device uint64
+	// device is where the directory lies, fileDevice where files in it do: the same, but for some layered file systems.
+	device, fileDevice uint64
 }
 
 // shard is the folder that a key's folder lies in.
@@ -43,7 +47,7 @@ func (l *layout) home(hash string) string { return filepath.Join(l.shard(hash), 
 
 // temp is a fresh name in the staging folder.
 func (l *layout) temp(kind string) string {
-	return filepath.Join(l.tmp, fmt.Sprintf("%s%s-%016x", tempPrefix, kind, rand.Uint64()))
+	return filepath.Join(l.tmp, fmt.Sprintf("croft-%s-%016x", kind, rand.Uint64()))
 }
 
 // newLayout looks at the directory, makes it if it is missing, and refuses what cannot be a store.
@@ -224,9 +228,13 @@ func (l *layout) there() error {
 		return l.explain(err)
 	}
 	if device(info) != l.device {
-		return fmt.Errorf("store %s: another file system is there than when it was opened; was it unmounted? Mount it again, or start this program again", l.root)
+		return l.unmounted()
 	}
 	return nil
+}
+
+func (l *layout) unmounted() error {
+	return fmt.Errorf("store %s: another file system is there than when it was opened; was it unmounted? Mount it again, or start this program again", l.root)
 }
 
 // refurnish makes again what somebody has wiped while the store was open.

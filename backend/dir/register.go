@@ -152,6 +152,9 @@ func (r *register) read(hash string, at position) (head, error) {
 			h.dropped = true
 			return h, nil
 		}
+		if device(file) != r.fileDevice { // not an empty store, but another
+			return head{}, r.unmounted()
+		}
 		var known bool
 		if h.record, known = r.recall.version(hash, at, file); known {
 			return h, nil
