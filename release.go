@@ -23,6 +23,8 @@ func (l *Lease) Release(ctx context.Context) error { return l.finish(ctx, false)
 func (l *Lease) Fail(ctx context.Context) error { return l.finish(ctx, true) }
 
 func (l *Lease) finish(ctx context.Context, failed bool) error {
+	ctx, stop := l.outlasting(ctx)
+	defer stop()
 	if _, bounded := ctx.Deadline(); !bounded {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, releaseBound)
@@ -60,6 +62,23 @@ func (l *Lease) finish(ctx context.Context, failed bool) error {
 		l.c.emit(Event{Kind: EventLost, Key: l.Key(), Token: l.Token(), Loss: lossIn(l.outcome), Err: err})
 	}
 	return l.outcome
+}
+
+// outlasting is ctx, except that the end of this very lease does not end it: work may release with its own context.
+func (l *Lease) outlasting(ctx context.Context) (context.Context, func()) {
+	out, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := func() { cancel(nil) }
+	if deadline, ok := ctx.Deadline(); ok {
+		var free context.CancelFunc
+		out, free = context.WithDeadline(out, deadline)
+		stop = func() { free(); cancel(nil) }
+	}
+	unhook := context.AfterFunc(ctx, func() {
+		if cause := context.Cause(ctx); cause != context.Cause(l.ctx) { //nolint:errorlint // the very same, not one like it
+			cancel(cause)
+		}
+	})
+	return out, func() { unhook(); stop() }
 }
 
 // lossIn finds the loss in an error, or "".
