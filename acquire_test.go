@@ -257,7 +257,7 @@ func TestLaw6AnUnreachableStoreGivesNoAuthority(t *testing.T) {
 				if err := c.Close(); !errors.Is(err, ErrUnknown) {
 					r.Errorf("Close: %v, want to be told that something was left open", err)
 				}
-				wantAfter(r, start, 5*time.Second, 8*time.Second)
+				wantAfter(r, start, 2*time.Second, 5*time.Second)
 			})
 		})
 	}

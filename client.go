@@ -13,6 +13,9 @@ import (
 	"github.com/croft-dev/croft/store"
 )
 
+// closeBound is how long Close waits for what has no outcome yet.
+const closeBound = 2 * time.Second
+
 // Client takes and keeps leases in one store. It is safe for concurrent use; one per process and store is enough, and lets its
 // leases be renewed together.
 type Client struct {
@@ -79,7 +82,7 @@ func (c *Client) Store() store.Store { return c.st }
 
 // Close ends renewals and waits for what the client runs to end: the context of every open lease ends with cause [Closed], and whoever waits for a
 // key is told [ErrClosed]. It releases no lease (they lapse at their deadline; Release before Close where that matters), but resolves and releases
-// what abandoned acquires may have left behind, for at most CallTimeout; if that is not enough its error matches ErrUnknown. A second Close waits for the first.
+// what abandoned acquires may have left behind, for at most 2 seconds; if that is not enough its error matches ErrUnknown. A second Close waits for the first.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	if c.closed {
@@ -95,7 +98,7 @@ func (c *Client) Close() error {
 
 	close(c.closing)
 	c.warden.close()
-	if !c.wait(c.idle, c.o.CallTimeout) {
+	if !c.wait(c.idle, closeBound) {
 		c.err = store.Unknown(errors.New("closed before every request had an outcome; what was granted unnoticed lapses at its deadline"))
 	}
 	c.kill()

@@ -142,8 +142,9 @@ func (l *Lease) Resume(ctx context.Context) (*Lease, error) {
 		return nil, l.asLost(err)
 	}
 	resumed := c.keepLease(ctx, l.cl, l.deed.Secret, r.answer, l.cl.terms.Until(r.first, r.sent, r.answer), l.since)
-	if err := resumed.Err(); err != nil {
-		return nil, err // MaxHold has passed, or the client was closed
+	if err := resumed.Err(); err != nil { // MaxHold has passed, or the answer took too long, or the client was closed
+		_ = resumed.Fail(ctx)
+		return nil, err
 	}
 	c.lines.reoccupy(resumed)
 	c.emit(Event{Kind: EventResumed, Key: l.Key(), Token: l.Token()})

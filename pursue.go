@@ -37,7 +37,8 @@ func (c *Client) pursue(ctx context.Context, cl *claim, p *place, start clock.In
 	}
 	u := &pursuit{c: c, cl: cl, answers: make(chan keep.Answered, 8), over: make(chan struct{})}
 	u.waiter = keep.NewWaiter(keep.Patience{
-		For: patience, Resolve: c.o.CallTimeout, Call: c.o.CallTimeout + time.Second, Terms: cl.terms,
+		For: patience, Resolve: c.o.CallTimeout, Terms: cl.terms,
+		Call: 2*c.o.CallTimeout + patientFor, // waiting for hanging batches before it, and then on its way
 	}, now, c.random)
 
 	wishes, why := u.inFront(ctx, p)

@@ -182,13 +182,18 @@ func (q *lines) stand(ctx context.Context, p *place, start clock.Instant, patien
 		if patience > 0 {
 			news = nil // only the turn and the time matter
 		}
-		timer := c.clk.Timer(min(left, time.Second))
+		timer := c.clk.Timer(min(left, patientFor))
+		tick := timer.C()
+		if patience == Forever { // many may wait like this, and none of them for the time
+			timer.Stop()
+			tick = nil
+		}
 		select {
 		case <-p.turn:
 		case <-news:
 		case <-ctx.Done():
 		case <-c.closing:
-		case <-timer.C():
+		case <-tick:
 		}
 		timer.Stop()
 	}
