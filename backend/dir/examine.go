@@ -34,9 +34,20 @@ func finding(check string, level store.Level, advice, format string, args ...any
 func (r *register) examineMount(context.Context) []store.Finding {
 	m, err := mountOf(r.root)
 	if err != nil {
-		return []store.Finding{finding("file system", store.Warn, "make sure that it is a local disk", "cannot tell: %v", err)}
+		return []store.Finding{finding("tier", store.Warn, "make sure that it is a local disk", "not known: the file system cannot be told: %v", err)}
 	}
-	return []store.Finding{gradeMount(m), examineSpace(m)}
+	return []store.Finding{tierOf(m), gradeMount(m), examineSpace(m)}
+}
+
+// tierOf says what a store on this mount promises as a whole.
+func tierOf(m mount) store.Finding {
+	switch m.kind {
+	case fsLocal, fsMemory:
+		return finding("tier", store.OK, "", "consistent: every change is one atomic step, and all who share the directory see it at once")
+	case fsNetwork:
+		return finding("tier", store.Warn, "let croft drill try it from two machines", "consistent where the server's link is atomic; what others changed may be seen late")
+	}
+	return finding("tier", store.Warn, "let croft drill try it", "not known: it rests on what this file system promises about links")
 }
 
 // gradeMount says what a file system is worth to a store, and why.

@@ -32,7 +32,7 @@ func TestExamineTellsAllThereIsToKnow(t *testing.T) {
 		return all
 	}
 	all := examine()
-	for _, check := range []string{"file system", "free space", "link", "clock", "permissions", "sync folder", "keys", "leftovers"} {
+	for _, check := range []string{"tier", "file system", "free space", "link", "clock", "permissions", "sync folder", "keys", "leftovers"} {
 		if _, ok := all[check]; !ok {
 			t.Errorf("nothing is said about the %s", check)
 		}
