@@ -53,6 +53,36 @@ func TestBadInputNeverReachesTheStore(t *testing.T) {
 	})
 }
 
+// TestWhoHasGoneAsksForNothing: a context that is over reaches no store, except to give back.
+func TestWhoHasGoneAsksForNothing(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		tap := &tap{Store: r.st}
+		c := r.client(tap, nil)
+		l := r.acquire(c, "jobs/one", nil)
+		tap.forget()
+		gone, cancel := context.WithCancel(r.Context())
+		cancel()
+		for name, err := range map[string]error{
+			"Acquire":  errOf(c.Acquire(gone, "jobs/two", nil)),
+			"Renew":    errOf(c.Renew(gone, l.Deed(), false)),
+			"Report":   l.Report(gone, "x"),
+			"Takeover": errOf(c.Takeover(gone, "jobs/one", ByHand{Note: "x"})),
+		} {
+			if !errors.Is(err, context.Canceled) {
+				r.Errorf("%s: %v, want the end of the context", name, err)
+			}
+		}
+		if len(tap.all()) != 0 {
+			r.Errorf("the store was asked: %v", tap.all())
+		}
+		_ = l.Release(gone)
+		synctest.Wait()
+		if rec := r.record("jobs/one"); rec.State != tenure.Free {
+			r.Errorf("the key is %s", rec.State)
+		}
+	})
+}
+
 // TestAReleaseWakesAWaiterElsewhere: at once where the store gives hints, within a poll where it does not.
 func TestAReleaseWakesAWaiterElsewhere(t *testing.T) {
 	for _, hints := range []bool{true, false} {

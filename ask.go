@@ -25,25 +25,26 @@ func (c *Client) ask(ctx context.Context, req tenure.Request, bound time.Duratio
 	if err := req.Check(); err != nil {
 		return reply{}, err
 	}
+	if err := ended(ctx); err != nil && req.Verb != tenure.Release { // giving back is worth a message all the same
+		return reply{}, fmt.Errorf("%s of %q was not tried: %w", req.Verb, req.Key, err)
+	}
 	if _, bounded := ctx.Deadline(); !bounded {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, bound)
 		defer cancel()
 	}
 	var (
-		replies = make(chan reply, 1)
-		gone    = make(chan struct{})
+		replies = make(chan reply, 8)
 		first   = c.clk.Now()
 		last    error
 		pause   = 25 * time.Millisecond
 		at      = fresh
 	)
-	defer close(gone)
 	for tries := 1; ; tries++ {
 		c.calls.submit(&submission{requests: []tenure.Request{req}, lane: at, done: func(answers []store.Answer, sent clock.Instant) {
 			select {
 			case replies <- reply{answers[0], first, sent}:
-			case <-gone:
+			default: // nobody reads so many; what matters is asked for again
 			}
 		}})
 		at = again

@@ -30,6 +30,9 @@ var errPending = store.Unknown(errors.New("whether it was granted is not known y
 
 // pursue asks for the key until it is granted or the caller's patience ends. The caller is the head of its line.
 func (c *Client) pursue(ctx context.Context, cl *claim, p *place, start clock.Instant) (*Lease, error) {
+	if err := ended(ctx); err != nil {
+		return nil, fmt.Errorf("acquire %q: %w", cl.req.Key, err)
+	}
 	now := c.clk.Now()
 	patience := cl.o.WaitFor
 	if patience != Forever {
