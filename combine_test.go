@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -74,6 +76,40 @@ func TestAHangingBatchIsOvertaken(t *testing.T) {
 		start := time.Now()
 		r.acquire(c, "jobs/two", nil)
 		wantAfter(r, start, 0, time.Second)
+	})
+}
+
+// TestWhatHangsTakesNoOthersWithIt: what got no answer goes with its like, what was skipped goes alone, and all in the order of the first of each.
+func TestWhatHangsTakesNoOthersWithIt(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		tap := &tap{Store: r.st}
+		tap.set(slow(time.Millisecond))
+		c := r.client(tap, nil)
+		var all sync.WaitGroup
+		submit := func(key string, at lane) {
+			all.Add(1)
+			req := tenure.Request{Verb: tenure.Renew, Key: key, Secret: tenure.NewSecret()}
+			c.calls.submit(&submission{requests: []tenure.Request{req}, lane: at, done: func([]store.Answer, clock.Instant) { all.Done() }})
+		}
+		submit("first", fresh) // on its way while the others gather
+		submit("a1", again)
+		submit("f1", fresh)
+		submit("s1", alone)
+		submit("f2", fresh)
+		submit("s2", alone)
+		submit("a2", again)
+		all.Wait()
+		var got []string
+		for _, batch := range tap.all() {
+			keys := ""
+			for _, req := range batch {
+				keys += req.Key + " "
+			}
+			got = append(got, keys)
+		}
+		if want := []string{"first ", "a1 a2 ", "f1 f2 ", "s1 ", "s2 "}; !slices.Equal(got, want) {
+			r.Errorf("calls %q, want %q", got, want)
+		}
 	})
 }
 

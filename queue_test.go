@@ -94,6 +94,26 @@ func TestWaitForHoldsInLine(t *testing.T) {
 	})
 }
 
+// TestTimeInLineIsPartOfTheWait: whoever gets the turn does not begin to wait anew.
+func TestTimeInLineIsPartOfTheWait(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.acquire(r.client(nil, nil), "jobs/one", nil)
+		c := r.client(nil, nil)
+		var all sync.WaitGroup
+		for _, patience := range []time.Duration{3 * time.Second, 5 * time.Second} {
+			all.Go(func() {
+				start := time.Now()
+				if _, err := c.Acquire(r.Context(), "jobs/one", &LeaseOptions{WaitFor: patience}); !errors.Is(err, ErrHeld) {
+					r.Errorf("%v, want held", err)
+				}
+				wantAfter(r, start, patience, patience)
+			})
+			synctest.Wait()
+		}
+		all.Wait()
+	})
+}
+
 func TestTheContextHoldsInLine(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		c := r.client(nil, nil)
