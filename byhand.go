@@ -3,11 +3,9 @@ package croft
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
-	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -25,10 +23,9 @@ type ByHand struct {
 type Transfer struct {
 	// Deed is the operator's own: after a takeover it is the lease.
 	Deed tenure.Deed
-	// Before is the record that was replaced, zero if there was none; Record is the one that stands now.
+	// Before is the record as it was read just before the act, zero if there was none; Record is the one that stands now.
 	Before, Record tenure.Record
-	// Raised tells for every guard named in Before whether the fence is up there. It is empty if none was named. An entry without a Target says that
-	// the key changed hands in the moment before, so that the guards of its last holder are not known.
+	// Raised tells for every guard that the term before had named whether the fence is up there. It is empty if none was named.
 	Raised []Raise
 }
 
@@ -37,9 +34,6 @@ type Raise struct {
 	Target string
 	Err    error // nil: raised
 }
-
-// errPassedOn explains an entry without a target in Transfer.Raised.
-var errPassedOn = errors.New("the key changed hands just before this; if its last holder named guards, raise the fence there by hand")
 
 // Takeover takes the key for the operator, whoever holds it: the deed returned is a lease of the operator's, which this client does not renew. Every takeover
 // burns a new token, and the fence is raised to it at the guards the holder had named, so that the holder's writes are refused from then on. What could
@@ -73,7 +67,6 @@ func (c *Client) byHand(ctx context.Context, h ByHand, req tenure.Request) (*Tra
 	if err != nil {
 		return nil, err
 	}
-	req.Guards = before.Guards // they stay known for the next one who has to
 	r, err := c.ask(ctx, req, 2*c.o.CallTimeout)
 	if err != nil {
 		return nil, err
@@ -82,10 +75,8 @@ func (c *Client) byHand(ctx context.Context, h ByHand, req tenure.Request) (*Tra
 		Deed:   tenure.Deed{Key: req.Key, Token: r.answer.Record.Token, Secret: req.Secret, TTL: req.TTL},
 		Before: before, Record: r.answer.Record,
 	}
-	t.Raised = c.raiseAt(ctx, t.Deed.Stamp(), before.Guards)
-	if c.passedOn(ctx, before, t.Record) {
-		t.Raised = append(t.Raised, Raise{Err: errPassedOn})
-	}
+	// The record keeps the guards of the term that was ended, in the same step: also of one that began after before was read.
+	t.Raised = c.raiseAt(ctx, t.Deed.Stamp(), t.Record.Guards)
 	return t, nil
 }
 
@@ -98,23 +89,4 @@ func (c *Client) read(ctx context.Context, key string) (tenure.Record, error) {
 		return tenure.Record{}, fmt.Errorf("reading the record of %q: %w; nothing was changed", key, err)
 	}
 	return rec, nil
-}
-
-// passedOn reports whether another term than before's was the one that an operator's act ended.
-func (c *Client) passedOn(ctx context.Context, before, now tenure.Record) bool {
-	if len(now.History) == 0 {
-		rec, err := c.read(ctx, now.Key)
-		if err != nil {
-			return false
-		}
-		now.History = rec.History
-	}
-	var last fence.Grant
-	for _, term := range now.History {
-		if term.Grant == now.Grant {
-			return last != before.Grant
-		}
-		last = term.Grant
-	}
-	return false
 }

@@ -113,25 +113,27 @@ func TestLaw6AnOperatorsActHappensOnce(t *testing.T) {
 	})
 }
 
-// TestAKeyThatChangedHandsIsSaidTo: between the look and the act another was granted, whose guards are not known.
-func TestAKeyThatChangedHandsIsSaidTo(t *testing.T) {
+// TestTheFenceIsRaisedForWhoeverHeldTheKey: also for a holder that came between the look and the act.
+func TestTheFenceIsRaisedForWhoeverHeldTheKey(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		first := r.acquire(r.client(nil, nil), "jobs/one", nil)
+		near := &fencedPlace{name: "crofttest://between"}
+		places.Store("between", near)
 		tap := &tap{Store: r.st}
-		tap.set(func(ctx context.Context, batch []tenure.Request) []store.Answer {
+		tap.set(func(ctx context.Context, _ []tenure.Request) []store.Answer {
 			tap.set(nil)
 			if err := first.Release(ctx); err != nil {
 				r.Error(err)
 			}
-			r.acquire(r.client(nil, nil), "jobs/one", nil)
+			r.acquire(r.client(nil, nil), "jobs/one", &LeaseOptions{Guards: []guard.Guard{near}})
 			return nil
 		})
 		got, err := r.client(tap, nil).Takeover(r.Context(), "jobs/one", ByHand{Note: "x"})
 		if err != nil {
 			r.Fatal(err)
 		}
-		if len(got.Raised) != 1 || got.Raised[0].Target != "" || got.Raised[0].Err == nil {
-			r.Errorf("raised %+v, want to be told that somebody's guards are not known", got.Raised)
+		if len(got.Raised) != 1 || got.Raised[0] != (Raise{Target: "crofttest://between"}) || r.mark(near).Token != got.Record.Token {
+			r.Errorf("raised %+v, the mark is at %d; want the guard of the last holder at %d", got.Raised, r.mark(near).Token, got.Record.Token)
 		}
 	})
 }

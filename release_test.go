@@ -95,6 +95,21 @@ func TestReleaseIsBounded(t *testing.T) {
 	})
 }
 
+// TestAReleaseThatHangsIsSentAgain: within its bound, in a call of its own.
+func TestAReleaseThatHangsIsSentAgain(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		st := &hangFirst{Store: r.st}
+		st.hung.Store(true)
+		l := r.acquire(r.client(st, nil), "jobs/one", nil)
+		st.hung.Store(false)
+		start := time.Now()
+		if err := l.Release(r.Context()); err != nil {
+			r.Error(err)
+		}
+		wantAfter(r, start, time.Second, time.Second)
+	})
+}
+
 func TestLaw6AReleaseWithLostRepliesIsOneRelease(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		st := storetest.DropReply(r.st, storetest.First(3, func(req tenure.Request) bool { return req.Verb == tenure.Release }))

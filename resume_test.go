@@ -12,7 +12,8 @@ import (
 // TestResumeTakesUpWhatNobodyTook: a new lease, the same token.
 func TestResumeTakesUpWhatNobodyTook(t *testing.T) {
 	inBubble(t, func(r *rig) {
-		c, clk := r.sleeper(nil, nil)
+		tap := &tap{Store: r.st}
+		c, clk := r.sleeper(tap, nil)
 		l := r.acquire(c, "jobs/one", nil)
 		if _, err := l.Resume(r.Context()); !errors.Is(err, ErrInvalid) {
 			r.Errorf("resuming a lease that lives: %v, want invalid", err)
@@ -31,8 +32,12 @@ func TestResumeTakesUpWhatNobodyTook(t *testing.T) {
 		if err := resumed.Err(); err != nil {
 			r.Errorf("the resumed lease is not renewed: %v", err)
 		}
+		tap.forget()
 		if _, err := c.Acquire(r.Context(), "jobs/one", nil); !errors.Is(err, ErrHeld) {
 			r.Errorf("another contender: %v, want held", err)
+		}
+		if n, _ := tap.count(tenure.Acquire); n != 0 {
+			r.Error("the store was asked who holds what is held here")
 		}
 		got := make(chan *Lease, 1)
 		go func() { got <- r.acquire(c, "jobs/one", &LeaseOptions{WaitFor: Forever}) }()
