@@ -12,8 +12,9 @@ type EventKind string
 
 // The kinds of events.
 const (
-	EventCall         EventKind = "store_call"    // a request was answered: Verb, Outcome, Took, Batch
+	EventCall         EventKind = "store_call"    // a call of the store ended, once per Verb and Outcome in it: Count, Batch, Took
 	EventAcquired     EventKind = "acquired"      // a lease began: Wait, Cause
+	EventResumed      EventKind = "resumed"       // a lease lost by time was taken up again
 	EventRefused      EventKind = "refused"       // an acquire ended with "not your turn": Wait, Err
 	EventRenewed      EventKind = "renewed"       // Margin: what was left until the local deadline when the renewal was confirmed
 	EventRenewFailed  EventKind = "renew_failed"  // a renewal interval passed without an answer: Failures, Margin, Err
@@ -24,6 +25,8 @@ const (
 	EventRaiseRefused EventKind = "raise_refused" // the fence could not be raised: Target, Err
 	EventUnknown      EventKind = "unknown"       // a request's outcome is not known: Verb, Err
 	EventResolved     EventKind = "resolved"      // an unknown outcome became known: Verb, Outcome
+	EventUnwatched    EventKind = "unwatched"     // the store's hints about a key cannot be had or have ended; it is polled instead: Err
+	EventWorkFailed   EventKind = "work_failed"   // one turn of a Loop failed, and it goes on: Err
 )
 
 // Event is one thing that happened in a client. Fields that do not concern its kind are zero.
@@ -34,8 +37,9 @@ type Event struct {
 
 	Verb    tenure.Verb
 	Outcome Outcome
-	Took    time.Duration // of a store call, waiting for its batch included
-	Batch   int           // requests in the same call
+	Count   int           // requests with this verb and outcome in the call
+	Batch   int           // all requests in the call
+	Took    time.Duration // of the call
 
 	Wait     time.Duration // between asking and being granted, or giving up
 	Cause    tenure.Cause
@@ -58,5 +62,7 @@ const (
 	OutcomeNotOwned Outcome = "not_owned"
 	OutcomeInvalid  Outcome = "invalid"
 	OutcomeUnknown  Outcome = "unknown"
-	OutcomeLeft     Outcome = "left" // of a resolution: nobody waits for it any more, the key frees itself
+	OutcomeReleased Outcome = "released" // of an abandoned acquire: it had been granted, and was released
+	OutcomeNever    Outcome = "never"    // of an abandoned acquire: it had not been granted, or its term was over
+	OutcomeLeft     Outcome = "left"     // of an abandoned acquire: not known to the end; if it was granted, it lapses
 )

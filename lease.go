@@ -2,17 +2,53 @@ package croft
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
 
 // Lease is one term of a key, held by this process and renewed by its client until it ends. It is safe for concurrent use.
 type Lease struct {
-	deed tenure.Deed
-	rec  tenure.Record
-	ctx  context.Context
+	c      *Client
+	cl     *claim
+	deed   tenure.Deed
+	since  clock.Instant // when the key was granted, be it to the lease this one resumes
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+
+	// Under the warden's mutex.
+	keeper keep.Keeper
+	index  int // in the warden's heap; -1 when not there
+	rec    tenure.Record
+	recAt  time.Time // on the store's clock
+	lost   *LostError
+	alone  bool // the next renewal goes in a call of its own
+
+	finishing chan struct{} // holds one: whoever is in Release
+	finished  bool          // the store knows that the lease is over
+	outcome   error         // of the Release that ended it
+}
+
+// newLease begins to keep what was granted with a secret, good until deadline.
+func (c *Client) newLease(ctx context.Context, cl *claim, secret tenure.Secret, granted store.Answer, deadline clock.Instant) *Lease {
+	return c.keepLease(ctx, cl, secret, granted, deadline, c.clk.Now())
+}
+
+func (c *Client) keepLease(ctx context.Context, cl *claim, secret tenure.Secret, granted store.Answer, deadline, since clock.Instant) *Lease {
+	l := &Lease{
+		c: c, cl: cl, since: since, index: -1, rec: granted.Record, recAt: granted.Now,
+		deed:      tenure.Deed{Key: cl.req.Key, Token: granted.Record.Token, Secret: secret, TTL: cl.o.TTL},
+		keeper:    keep.NewKeeper(cl.terms, deadline, since, c.clk.Now(), granted.Record, c.random()),
+		finishing: make(chan struct{}, 1),
+	}
+	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	c.warden.add(l)
+	return l
 }
 
 // Key is what the lease is on.
@@ -27,29 +63,111 @@ func (l *Lease) Stamp() fence.Stamp { return l.deed.Stamp() }
 // Deed lets another process act on the lease. It holds the secret.
 func (l *Lease) Deed() tenure.Deed { return l.deed }
 
-// Record is the newest record of the lease that the store has confirmed.
-func (l *Lease) Record() tenure.Record { return l.rec }
+// Record is the newest record of the lease that the store has confirmed. What it refers to must not be changed.
+func (l *Lease) Record() tenure.Record {
+	l.c.warden.mu.Lock()
+	defer l.c.warden.mu.Unlock()
+	return l.rec
+}
 
-// Context ends when the lease does; context.Cause then gives a [*LostError].
+// Context carries the values of the context the lease was acquired with. It ends when the lease does, at the latest Notice before the local deadline, also
+// while a call of the store hangs, and within a second of waking from suspend; context.Cause then gives a [*LostError].
 func (l *Lease) Context() context.Context { return l.ctx }
 
 // Done is closed when the lease has ended.
 func (l *Lease) Done() <-chan struct{} { return l.ctx.Done() }
 
-// Err is nil while the lease lives, and then a [*LostError].
-func (l *Lease) Err() error { return context.Cause(l.ctx) }
+// Err is nil while the lease lives, and then a [*LostError]. It looks at the clock: after a suspend it is right at once.
+func (l *Lease) Err() error {
+	l.c.warden.check(l)
+	return context.Cause(l.ctx)
+}
 
-// Remaining is the time until the local deadline on a clock that runs during suspend; zero or less when the lease is over.
-func (l *Lease) Remaining() time.Duration { return 0 }
+// Remaining is the time until the local deadline, on a clock that runs during suspend. It may be more than zero when the context has already ended (by
+// Notice, MaxHold, MaxFailures or Close): until then the store keeps the key from others, which is the time there is to stop the work. It is zero or less
+// when the deadline has passed, and when the key is known to be no longer the lease's.
+func (l *Lease) Remaining() time.Duration {
+	w := l.c.warden
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	left := l.keeper.Deadline().Sub(l.c.clk.Now())
+	if l.lost != nil && (l.lost.Loss == Released || errors.Is(l.lost.Err, ErrNotOwned)) {
+		left = min(left, 0)
+	}
+	return left
+}
 
-// Report tells that the work has got somewhere.
-func (l *Lease) Report(ctx context.Context, marker string) error { return ErrClosed }
+// Report tells that the work has got somewhere, and the store how far: with StallAfter set, the lease is renewed only as long as Report is called. The
+// marker is for people to read. Its error matches ErrLost if the lease is over; when the store cannot be reached it matches ErrUnknown, and the
+// progress counts all the same.
+func (l *Lease) Report(ctx context.Context, marker string) error {
+	if err := l.Err(); err != nil {
+		return err
+	}
+	if err := l.c.enter(); err != nil {
+		return err
+	}
+	defer l.c.leave()
+	l.c.warden.step(l, keep.Progressed{})
+	req := tenure.Request{Verb: tenure.Report, Key: l.Key(), Secret: l.deed.Secret, Progress: marker}
+	r, err := l.c.ask(ctx, req, 2*l.c.o.CallTimeout)
+	switch {
+	case err == nil:
+		l.c.warden.confirm(l, r.answer)
+	case errors.Is(err, tenure.ErrNotOwned):
+		l.c.warden.step(l, keep.Answered{Sent: r.sent, Answer: r.answer})
+		return l.Err()
+	}
+	return err
+}
 
-// Release gives the key back after success.
-func (l *Lease) Release(ctx context.Context) error { return ErrClosed }
+// Resume takes up a lease that was lost by time (expired or unreachable), if nobody was granted the key meanwhile: it returns a new lease with the same
+// token, whose writes count like those of the old one. After any other loss its error is that loss, and of a lease that still lives it is ErrInvalid.
+func (l *Lease) Resume(ctx context.Context) (*Lease, error) {
+	var lost *LostError
+	switch err := l.Err(); {
+	case err == nil:
+		return nil, errAlive
+	case errors.As(err, &lost) && lost.Loss != Expired && lost.Loss != Unreachable:
+		return nil, err
+	}
+	c := l.c
+	if err := c.enter(); err != nil {
+		return nil, err
+	}
+	defer c.leave()
+	req := tenure.Request{Verb: tenure.Renew, Key: l.Key(), Secret: l.deed.Secret, Resume: true}
+	r, err := c.ask(ctx, req, 2*c.o.CallTimeout)
+	if err != nil {
+		return nil, l.asLost(err)
+	}
+	resumed := c.keepLease(ctx, l.cl, l.deed.Secret, r.answer, l.cl.terms.Until(r.first, r.sent, r.answer), l.since)
+	if err := resumed.Err(); err != nil { // MaxHold has passed, or the answer took too long, or the client was closed
+		_ = resumed.Fail(ctx)
+		return nil, err
+	}
+	c.lines.reoccupy(resumed)
+	c.emit(Event{Kind: EventResumed, Key: l.Key(), Token: l.Token()})
+	return resumed, nil
+}
 
-// Fail gives the key back after failure.
-func (l *Lease) Fail(ctx context.Context) error { return ErrClosed }
+// asLost makes a loss of the store's "not owned"; other errors stay as they are.
+func (l *Lease) asLost(err error) error {
+	var refusal *tenure.NotOwnedError
+	if !errors.As(err, &refusal) {
+		return err
+	}
+	return &LostError{Key: l.Key(), Token: l.Token(), Loss: Loss(keep.LossOf(refusal)), Err: err}
+}
 
-// Resume takes up a lease that was lost by time, if nobody was granted the key meanwhile.
-func (l *Lease) Resume(ctx context.Context) (*Lease, error) { return nil, ErrClosed }
+// asHeld is the lease as another contender for its key sees it, or nil if it is over.
+func (l *Lease) asHeld() *tenure.HeldError {
+	w := l.c.warden
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if l.lost != nil {
+		return nil
+	}
+	left := l.keeper.Deadline().Sub(l.c.clk.Now()) + l.cl.terms.Margin()
+	return &tenure.HeldError{Record: l.rec, Why: tenure.WhyHeld, Until: l.rec.Deadline, Now: l.rec.Deadline.Add(-left)}
+}

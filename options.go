@@ -42,11 +42,13 @@ type LeaseOptions struct {
 	// Guards are the resources the work will write to. The fence is raised there at the grant, before Acquire returns, and their targets go
 	// into the record, so that an operator's takeover can raise it too. They stay the caller's to close.
 	Guards []guard.Guard
-	// StallAfter ends the lease when its work has called Report no more often than this. Default: 0, never.
+	// StallAfter withholds renewal when the work has reported no progress for this long, here or by the deed: unless it does before the local deadline, the
+	// lease ends there as stalled. Default: 0, never.
 	StallAfter time.Duration
 	// MaxHold ends the lease this long after it was acquired, whatever the work does. Default: 0, no bound.
 	MaxHold time.Duration
-	// MaxFailures ends the lease after this many renewal intervals in a row in which the store could not be reached. Default: 3.
+	// MaxFailures ends the lease after this many renewal intervals (a third of the TTL) in a row without an answer of the store, if the local deadline does
+	// not end it before. Within an interval an unanswered renewal is sent again and again. Default: 3.
 	MaxFailures int
 	// Notice ends the context this long before the local deadline, for work that takes a while to stop. At most TTL/2. Default: 0.
 	Notice time.Duration

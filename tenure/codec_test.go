@@ -118,6 +118,9 @@ func TestCheckNamesDamage(t *testing.T) {
 			t.Errorf("%s: %v", story, err)
 		}
 	}
+	longest := ask("acquire", "ann")
+	longest.TTL, longest.Every, longest.HoldFor = tenure.MaxTTL, tenure.MaxPeriod, tenure.MaxPeriod
+	must(t, tenure.Record{}, longest, noon)
 	const held, released = "0s acquire zoe; 60s acquire ann", "0s acquire+daily ann; 5s release ann"
 	for _, c := range []struct {
 		story string

@@ -64,7 +64,7 @@ func scenarios(steady bool) *rapid.Generator[[]step] {
 				}
 			}
 			return s
-		}), 20, 80).Draw(t, "steps")
+		}), 20, 60).Draw(t, "steps")
 	})
 }
 

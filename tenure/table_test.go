@@ -43,6 +43,12 @@ renewed: 0s acquire ann; 50s renew ann
   110s ann     !expired    !expired    extend       !expired    progress      !expired    !expired    bad         bad         bad
   110s bob     +expired    !unknown    !unknown     !unknown    !unknown      !unknown    !unknown    take        reserve     revoke
 
+reported: 0s acquire ann; 50s report ann
+  59s ann      same        extend      extend       progress    progress      free        failed      bad         bad         bad
+  59s bob      held        !unknown    !unknown     !unknown    !unknown      !unknown    !unknown    take        reserve     revoke
+  60s ann      !expired    !expired    extend       !expired    progress      !expired    !expired    bad         bad         bad
+  60s bob      +expired    !unknown    !unknown     !unknown    !unknown      !unknown    !unknown    take        reserve     revoke
+
 resumed after its deadline: 0s acquire ann; 90s renew+resume ann
   149s ann     same        extend      extend       progress    progress      free        failed      bad         bad         bad
   149s bob     held        !unknown    !unknown     !unknown    !unknown      !unknown    !unknown    take        reserve     revoke

@@ -44,8 +44,10 @@ func (r *register) bury(hash, life string) error {
 		return r.explain(err)
 	}
 	// rmdir: neither removes what has been born meanwhile.
-	if r.fs.Remove(r.home(hash)) == nil {
-		_ = r.fs.Remove(r.shard(hash))
+	if r.fs.Remove(r.home(hash)) == nil && r.fs.Remove(r.shard(hash)) == nil {
+		r.mu.Lock()
+		delete(r.synced, hash[:2])
+		r.mu.Unlock()
 	}
 	if err == nil {
 		r.removeAll(grave)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/croft-dev/croft/store"
@@ -35,8 +34,24 @@ func finding(check string, level store.Level, advice, format string, args ...any
 func (r *register) examineMount(context.Context) []store.Finding {
 	m, err := mountOf(r.root)
 	if err != nil {
-		return []store.Finding{finding("file system", store.Warn, "make sure that it is a local disk", "cannot tell: %v", err)}
+		return []store.Finding{finding("tier", store.Warn, "make sure that it is a local disk", "not known: the file system cannot be told: %v", err)}
 	}
+	return []store.Finding{tierOf(m), gradeMount(m), examineSpace(m)}
+}
+
+// tierOf says what a store on this mount promises as a whole.
+func tierOf(m mount) store.Finding {
+	switch m.kind {
+	case fsLocal, fsMemory:
+		return finding("tier", store.OK, "", "consistent: every change is one atomic step, and all who share the directory see it at once")
+	case fsNetwork:
+		return finding("tier", store.Warn, "let croft drill try it from two machines", "consistent where the server's link is atomic; what others changed may be seen late")
+	}
+	return finding("tier", store.Warn, "let croft drill try it", "not known: it rests on what this file system promises about links")
+}
+
+// gradeMount says what a file system is worth to a store, and why.
+func gradeMount(m mount) store.Finding {
 	kind := finding("file system", store.OK, "", "%s", m.name)
 	switch m.kind {
 	case fsLocal:
@@ -59,7 +74,7 @@ func (r *register) examineMount(context.Context) []store.Finding {
 		kind.Level = store.Warn
 		kind.Advice = "make sure that link(2) is atomic there and that fsync(2) reaches the disk"
 	}
-	return []store.Finding{kind, examineSpace(m)}
+	return kind
 }
 
 func examineSpace(m mount) store.Finding {
@@ -81,7 +96,7 @@ func examineSpace(m mount) store.Finding {
 }
 
 func (r *register) examineLink(context.Context) []store.Finding {
-	temp, err := r.stage(nil)
+	temp, _, err := r.stage(nil)
 	if err == nil {
 		defer r.fs.Remove(temp)
 		err = checkLink(r.layout, temp)
@@ -93,9 +108,8 @@ func (r *register) examineLink(context.Context) []store.Finding {
 }
 
 func (r *register) examineClock(context.Context) []store.Finding {
-	clock := &fsClock{probe: r.clock.probe}
 	before := time.Now()
-	now, err := clock.now()
+	now, err := r.clock.real()
 	if err != nil {
 		return []store.Finding{finding("clock", store.Bad, "see whether the directory can be written", "%v", err)}
 	}
@@ -106,7 +120,7 @@ func (r *register) examineClock(context.Context) []store.Finding {
 		f.Level = store.Warn
 		f.Advice = "leases go by the file system's clock and are not harmed, but set both clocks right: people compare times"
 	}
-	if again, err := clock.now(); err == nil && now.Nanosecond() == 0 && again.Nanosecond() == 0 {
+	if again, err := r.clock.real(); err == nil && now.Nanosecond() == 0 && again.Nanosecond() == 0 {
 		f.Level = store.Warn
 		f.Seen += "; it ticks in whole seconds"
 		f.Advice = "use TTLs of half a minute or more here"
@@ -163,7 +177,7 @@ func (r *register) examineTmp(context.Context) []store.Finding {
 	old := 0
 	for _, name := range names {
 		info, err := r.fs.Lstat(filepath.Join(r.tmp, name))
-		if err == nil && name != stampName && strings.HasPrefix(name, tempPrefix) && time.Since(info.ModTime()) > 2*leftoverAge {
+		if err == nil && isTemp(name) && time.Since(info.ModTime()) > 2*leftoverAge {
 			old++
 		}
 	}

@@ -3,6 +3,7 @@ package dir
 import (
 	"errors"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/croft-dev/croft/internal/fsys"
@@ -11,8 +12,11 @@ import (
 // fsClock is the file system's own clock: the modification time that a file gets when it is touched now. All who share the directory share it, also
 // from several machines.
 type fsClock struct {
-	probe fsys.File
-	fake  func() time.Time
+	fake func() time.Time
+
+	mu     sync.RWMutex // nobody may touch the descriptor's number once it is closed: it may be another file's
+	probe  fsys.File
+	closed bool
 }
 
 // openClock makes the probe and, with it, finds out whether links work: a second link to the same name must be refused. The probe has no name
@@ -25,8 +29,11 @@ func openClock(l *layout, fake func() time.Time) (*fsClock, error) {
 	}
 	c := &fsClock{probe: probe, fake: fake}
 	if err = checkLink(l, path); err == nil {
-		_, err = c.now()
+		_, err = c.real()
 		err = l.explain(err)
+	}
+	if info, statErr := probe.Stat(); err == nil && statErr == nil {
+		l.fileDevice = device(info)
 	}
 	if err != nil {
 		_ = probe.Close()
@@ -53,6 +60,16 @@ func (c *fsClock) now() (time.Time, error) {
 	if c.fake != nil {
 		return c.fake(), nil
 	}
+	return c.real()
+}
+
+// real is the file system's clock, whatever clock the store goes by.
+func (c *fsClock) real() (time.Time, error) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if c.closed {
+		return time.Time{}, os.ErrClosed
+	}
 	if err := touch(c.probe); err != nil {
 		return time.Time{}, err
 	}
@@ -63,4 +80,9 @@ func (c *fsClock) now() (time.Time, error) {
 	return info.ModTime(), nil
 }
 
-func (c *fsClock) close() error { return c.probe.Close() }
+func (c *fsClock) close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	return c.probe.Close()
+}

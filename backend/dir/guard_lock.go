@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/croft-dev/croft/guard"
@@ -137,10 +136,16 @@ func (w *waiting) busy(ended error) error {
 	}
 	name := make([]byte, slotNameSize)
 	if n, _ := file.ReadAt(name, slotInside); n == slotNameSize {
-		line, _, _ := bytes.Cut(name, []byte{0})
-		if _, err := fmt.Fscanf(strings.NewReader(string(line)), "inside is process %d on %s since", &e.PID, &e.Host); err != nil {
-			e.PID = 0
-		}
+		e.PID, e.Host = slotWho(name)
 	}
 	return e
+}
+
+// slotWho reads what sign wrote; 0 if that was nobody's name.
+func slotWho(name []byte) (pid int, host string) {
+	line, _, _ := bytes.Cut(name, []byte{0})
+	if _, err := fmt.Sscanf(string(line), "inside is process %d on %s since", &pid, &host); err != nil {
+		return 0, ""
+	}
+	return pid, host
 }

@@ -52,6 +52,9 @@ func (f *File) stage(old fs.FileInfo) (*guardStage, error) {
 	_, _ = rand.Read(random[:]) // does not fail
 	path := filepath.Join(f.folder, f.stagePrefix()+hex.EncodeToString(random[:]))
 	file, err := f.fs.Open(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|guardOpenFlags, perm)
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		_ = f.fs.Remove(path) // a network mount may say no to what it did; nobody else has this name
+	}
 	if errors.Is(err, fs.ErrPermission) {
 		return nil, fmt.Errorf("guard %s: %w; the content is staged in the same directory and then renamed, so the directory must be writable", f.path, err)
 	}

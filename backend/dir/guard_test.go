@@ -20,6 +20,7 @@ import (
 )
 
 func TestGuardConformance(t *testing.T) {
+	t.Parallel()
 	guardtest.Run(t, guardtest.Harness{MarkLeads: true, Make: func(t testing.TB) guardtest.Resource {
 		path := filepath.Join(t.TempDir(), "artifact")
 		return guardtest.Resource{

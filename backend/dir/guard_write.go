@@ -50,11 +50,11 @@ func (f *File) Write(ctx context.Context, stamp fence.Stamp, r io.Reader) (guard
 		return guard.Receipt{}, s.drop(err)
 	}
 	receipt, err := f.commit(ctx, stamp, s)
-	receipt.Bytes = n
-	if err = s.drop(err); err != nil {
-		return guard.Receipt{}, err
+	if err != nil {
+		return guard.Receipt{}, s.drop(err)
 	}
-	return receipt, nil
+	receipt.Bytes = n
+	return receipt, s.drop(nil)
 }
 
 // commit is the one step of a write: check, advance the mark, swap the content.

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"syscall"
 
 	"github.com/croft-dev/croft/fence"
@@ -17,10 +18,12 @@ import (
 // formatVersion is what this package writes; it refuses stores of a newer one.
 const formatVersion = 1
 
-const (
-	markerName = "croft-store.json"
-	tempPrefix = "croft-" // of everything in tmp that is the store's to remove
-)
+const markerName = "croft-store.json"
+
+// tempNames are those of everything in the staging folder that is the store's to remove.
+var tempNames = regexp.MustCompile(`^croft-(new|born|shard|dropped|probe)-[0-9a-f]{16}(-link)?$`)
+
+func isTemp(name string) bool { return tempNames.MatchString(name) }
 
 // layout is where things lie in a store's directory, and with which permissions they are made.
 type layout struct {
@@ -32,7 +35,8 @@ type layout struct {
 	fileMode fs.FileMode
 	// shared: the directory was set up for others, too. What is made in it gets its permissions, whatever the umask says.
 	shared bool
-	device uint64
+	// device is where the directory lies, fileDevice where files in it do: the same, but for some layered file systems.
+	device, fileDevice uint64
 }
 
 // shard is the folder that a key's folder lies in.
@@ -43,7 +47,7 @@ func (l *layout) home(hash string) string { return filepath.Join(l.shard(hash), 
 
 // temp is a fresh name in the staging folder.
 func (l *layout) temp(kind string) string {
-	return filepath.Join(l.tmp, fmt.Sprintf("%s%s-%016x", tempPrefix, kind, rand.Uint64()))
+	return filepath.Join(l.tmp, fmt.Sprintf("croft-%s-%016x", kind, rand.Uint64()))
 }
 
 // newLayout looks at the directory, makes it if it is missing, and refuses what cannot be a store.
@@ -112,7 +116,7 @@ func (l *layout) furnish() error {
 		return err
 	}
 	text := fmt.Sprintf("{\"format\":%d,\"what\":\"a croft lease store: do not edit, copy or sync these files; look at it with croft ls, croft show, croft doctor\"}\n", formatVersion)
-	temp, err := l.stage([]byte(text))
+	temp, _, err := l.stage([]byte(text))
 	if err != nil {
 		return l.explain(err)
 	}
@@ -171,10 +175,10 @@ func (l *layout) mkdir(path string) error {
 }
 
 // write makes a file with the store's permissions. Its content has reached the disk when it returns.
-func (l *layout) write(path string, data []byte) error {
+func (l *layout) write(path string, data []byte) (fs.FileInfo, error) {
 	f, err := l.fs.Open(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, l.fileMode)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	_, err = f.Write(data)
 	if err == nil && l.shared {
@@ -183,20 +187,25 @@ func (l *layout) write(path string, data []byte) error {
 	if err == nil {
 		err = f.Sync()
 	}
+	var info fs.FileInfo
+	if err == nil {
+		info, err = f.Stat()
+	}
 	if closed := f.Close(); err == nil {
 		err = closed
 	}
-	return err
+	return info, err
 }
 
 // stage writes a finished file into the staging folder and returns its path. If that fails nothing is left behind.
-func (l *layout) stage(data []byte) (string, error) {
+func (l *layout) stage(data []byte) (string, fs.FileInfo, error) {
 	path := l.temp("new")
-	if err := l.write(path, data); err != nil {
+	info, err := l.write(path, data)
+	if err != nil {
 		_ = l.fs.Remove(path)
-		return "", err
+		return "", nil, err
 	}
-	return path, nil
+	return path, info, nil
 }
 
 // syncDir makes the entries of a folder durable, as far as its file system can.
@@ -219,9 +228,13 @@ func (l *layout) there() error {
 		return l.explain(err)
 	}
 	if device(info) != l.device {
-		return fmt.Errorf("store %s: another file system is there than when it was opened; was it unmounted? Mount it again, or start this program again", l.root)
+		return l.unmounted()
 	}
 	return nil
+}
+
+func (l *layout) unmounted() error {
+	return fmt.Errorf("store %s: another file system is there than when it was opened; was it unmounted? Mount it again, or start this program again", l.root)
 }
 
 // refurnish makes again what somebody has wiped while the store was open.

@@ -173,12 +173,12 @@ func reborn(p *place, open func(fsys.FS) *Store, forget func()) error {
 	other := acquire(key, "other")
 	given := one(st, other)
 	if given.Err != nil || given.Record.Cause != tenure.First {
-		return fmt.Errorf("the next life begins with %v, cause %q", given.Err, given.Record.Cause)
+		return fmt.Errorf("the next life begins with %w, cause %q", given.Err, given.Record.Cause)
 	}
 	close(stop.resume)
 	a := <-answer
 	if now := p.get(key); !errors.Is(a.Err, tenure.ErrHeld) || now.Grant != other.Secret.Grant() {
-		return fmt.Errorf("while another holds the next life the answer is %v and the record %+v", a.Err, now)
+		return fmt.Errorf("while another holds the next life the answer is %w and the record %+v", a.Err, now)
 	}
 	if a := one(st, then(tenure.Renew, other)); a.Err != nil {
 		return fmt.Errorf("the holder of the next life renews: %w", a.Err)

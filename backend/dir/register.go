@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/croft-dev/croft/store/cas"
@@ -21,6 +20,7 @@ type register struct {
 	clock   *fsClock
 	newLife func(time.Time) string // fresh on every call; tests of the tests break it
 	watcher watcher
+	recall  recall
 
 	mu     sync.Mutex
 	synced map[string]bool // shards whose own entry this process knows to be durable
@@ -40,6 +40,7 @@ type head struct {
 	record tenure.Record
 	// dropped: the newest version is a tombstone. Nothing is remembered, but the life's folder is still in the way.
 	dropped bool
+	file    fs.FileInfo // of the record, if it was read just now
 }
 
 // errEmpty: a folder holds nothing of the store's.
@@ -47,12 +48,16 @@ var errEmpty = errors.New("empty folder")
 
 // Load returns the newest version of a key. The time is read last.
 func (r *register) Load(ctx context.Context, key string) (cas.Entry, error) {
-	h, err := r.look(ctx, hashOf(key), emptyTries)
+	hash := hashOf(key)
+	h, err := r.look(ctx, hash, emptyTries)
 	if err == nil && h.at.life == "" {
 		err = r.there()
 	}
 	if err != nil {
 		return cas.Entry{}, err
+	}
+	if h.file != nil {
+		r.recall.keep(hash, h.at, h.record, h.file)
 	}
 	return r.entry(h)
 }
@@ -114,12 +119,18 @@ var errMoved = errors.New("changed while it was read")
 
 // glance reads a key's head as it is at this moment.
 func (r *register) glance(hash string) (head, error) {
-	life, err := r.life(hash)
-	if err != nil || life == "" {
-		return head{}, err
+	life := r.recall.life(hash) // in most cases it still is
+	if life == "" {
+		var err error
+		if life, err = r.life(hash); err != nil || life == "" {
+			return head{}, err
+		}
 	}
 	folder := filepath.Join(r.home(hash), life)
 	numbers, err := r.numbers(folder)
+	if err != nil || len(numbers) == 0 {
+		r.recall.forget(hash)
+	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return head{}, errMoved
@@ -128,21 +139,41 @@ func (r *register) glance(hash string) (head, error) {
 	case len(numbers) == 0:
 		return head{}, errEmpty
 	}
-	h := head{at: position{life, numbers[len(numbers)-1]}}
-	path := filepath.Join(folder, versionName(h.at.number))
-	data, err := r.fs.ReadFile(path)
+	return r.read(hash, position{life, numbers[len(numbers)-1]})
+}
+
+// read reads one version.
+func (r *register) read(hash string, at position) (head, error) {
+	h := head{at: at}
+	path := filepath.Join(r.home(hash), at.life, versionName(at.number))
+	file, err := r.fs.Lstat(path)
+	if err == nil {
+		if file.IsDir() {
+			h.dropped = true
+			return h, nil
+		}
+		if device(file) != r.fileDevice { // not an empty store, but another
+			return head{}, r.unmounted()
+		}
+		var known bool
+		if h.record, known = r.recall.version(hash, at, file); known {
+			return h, nil
+		}
+	}
+	var data []byte
+	if err == nil {
+		data, err = r.fs.ReadFile(path)
+	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return head{}, errMoved
-	case errors.Is(err, syscall.EISDIR):
-		h.dropped = true
-		return h, nil
 	case err != nil:
 		return head{}, r.explain(err)
 	}
 	if h.record, err = decodeRecord(data, hash); err != nil {
 		return head{}, &DamagedError{Path: path, Why: err.Error()}
 	}
+	h.file = file
 	return h, nil
 }
 

@@ -151,7 +151,7 @@ func slotParse(text string) (s slotState, err error) {
 // slotNewest reads a whole sidecar: what its newest valid slot says. It is not born while it is empty or its first content is still being written:
 // nothing can have been admitted then.
 func slotNewest(image []byte) (newest slotState, born bool, err error) {
-	if len(image) < slotFile && bytes.HasPrefix(slotBirth, image) {
+	if len(image) < slotFile && bytes.HasPrefix(slotBirth, image[:min(len(image), slotInside)]) {
 		return slotState{}, false, nil
 	}
 	if len(image) != slotFile {

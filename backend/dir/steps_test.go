@@ -16,40 +16,38 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-const stepKey = "steps/key"
-
-// acts are what a process may be in the middle of. Each prepares a place and returns the request.
+// acts are what a process may be in the middle of. Each prepares a key and returns the request.
 var acts = []struct {
 	name    string
-	prepare func(p *place) tenure.Request
+	prepare func(p *place, key string) tenure.Request
 }{
-	{"the first acquire", func(*place) tenure.Request { return acquire(stepKey, "ann") }},
-	{"acquire after a release", func(p *place) tenure.Request {
-		if _, err := p.term(stepKey); err != nil {
+	{"the first acquire", func(_ *place, key string) tenure.Request { return acquire(key, "ann") }},
+	{"acquire after a release", func(p *place, key string) tenure.Request {
+		if _, err := p.term(key); err != nil {
 			p.Fatal(err)
 		}
-		return acquire(stepKey, "ann")
+		return acquire(key, "ann")
 	}},
-	{"acquire after expiry", func(p *place) tenure.Request {
-		p.must(acquire(stepKey, "bob"))
+	{"acquire after expiry", func(p *place, key string) tenure.Request {
+		p.must(acquire(key, "bob"))
 		p.clock.Advance(time.Hour)
-		return acquire(stepKey, "ann")
+		return acquire(key, "ann")
 	}},
-	{"acquire after a drop that was not finished", func(p *place) tenure.Request {
-		p.must(acquire(stepKey, "bob"))
-		if err := p.reg.fs.Mkdir(p.folder(stepKey)+"/"+versionName(2), 0o700); err != nil {
+	{"acquire after a drop that was not finished", func(p *place, key string) tenure.Request {
+		p.must(acquire(key, "bob"))
+		if err := p.reg.fs.Mkdir(p.folder(key)+"/"+versionName(2), 0o700); err != nil {
 			p.Fatal(err)
 		}
-		return acquire(stepKey, "ann")
+		return acquire(key, "ann")
 	}},
-	{"renew", func(p *place) tenure.Request {
-		req := acquire(stepKey, "ann")
+	{"renew", func(p *place, key string) tenure.Request {
+		req := acquire(key, "ann")
 		p.must(req)
 		p.clock.Advance(time.Second)
 		return then(tenure.Renew, req)
 	}},
-	{"the renew that prunes", func(p *place) tenure.Request {
-		req := acquire(stepKey, "ann")
+	{"the renew that prunes", func(p *place, key string) tenure.Request {
+		req := acquire(key, "ann")
 		p.must(req)
 		for range pileMost {
 			p.clock.Advance(time.Second)
@@ -57,23 +55,26 @@ var acts = []struct {
 		}
 		return then(tenure.Renew, req)
 	}},
-	{"report", func(p *place) tenure.Request {
-		req := acquire(stepKey, "ann")
+	{"report", func(p *place, key string) tenure.Request {
+		req := acquire(key, "ann")
 		p.must(req)
 		return then(tenure.Report, req)
 	}},
-	{"release", func(p *place) tenure.Request {
-		req := acquire(stepKey, "ann")
+	{"release", func(p *place, key string) tenure.Request {
+		req := acquire(key, "ann")
 		p.must(req)
 		return then(tenure.Release, req)
 	}},
-	{"takeover", func(p *place) tenure.Request {
-		p.must(acquire(stepKey, "bob"))
-		req := acquire(stepKey, "ann")
+	{"takeover", func(p *place, key string) tenure.Request {
+		p.must(acquire(key, "bob"))
+		req := acquire(key, "ann")
 		req.Verb, req.Actor, req.Note = tenure.Takeover, "ann", "a test"
 		return req
 	}},
 }
+
+// stepKey is a key of its own for every step.
+func stepKey(at int) string { return fmt.Sprintf("steps/%d", at) }
 
 // faults decide for every step, counted from 1, what becomes of it.
 type faults struct {
@@ -146,9 +147,9 @@ func TestAFaultAtAnyStepLosesNothing(t *testing.T) {
 		for kind, fault := range kinds {
 			t.Run(act.name+"/"+kind, func(t *testing.T) {
 				t.Parallel()
+				p := newPlace(t)
 				for at := 1; ; at++ {
-					p := newPlace(t)
-					if steps := faultAt(p, act.prepare(p), fault(at)); steps < at {
+					if steps := faultAt(p, act.prepare(p, stepKey(at)), fault(at)); steps < at {
 						break
 					}
 				}
@@ -223,18 +224,18 @@ func same(a, b tenure.Record) bool {
 // of the new holder's when it goes on, and is told that it owns nothing.
 func TestAProcessStoppedAtAnyStepTakesNothingFromTheNext(t *testing.T) {
 	t.Parallel()
-	meanwhile := map[string]func(p *place){
-		"taken": func(p *place) {
+	meanwhile := map[string]func(p *place, key string){
+		"taken": func(p *place, key string) {
 			p.clock.Advance(time.Hour)
-			if _, err := p.terms(stepKey, 3); err != nil {
+			if _, err := p.terms(key, 3); err != nil {
 				p.Fatal(err)
 			}
 		},
-		"wiped": func(p *place) {
+		"wiped": func(p *place, _ string) {
 			p.clock.Advance(time.Second) // what was issued before is below the next token then
 			wipe(p, p.root)
 		},
-		"dropped": func(p *place) {
+		"dropped": func(p *place, _ string) {
 			p.clock.Advance(2 * retention)
 			if _, err := p.Sweep(p.Context()); err != nil {
 				p.Fatal(err)
@@ -248,9 +249,9 @@ func TestAProcessStoppedAtAnyStepTakesNothingFromTheNext(t *testing.T) {
 		for what, happens := range meanwhile {
 			t.Run(act.name+"/"+what, func(t *testing.T) {
 				t.Parallel()
+				p := newPlace(t)
 				for at := 1; ; at++ {
-					p := newPlace(t)
-					if !stoppedAt(p, act.prepare(p), at, happens) {
+					if !stoppedAt(p, act.prepare(p, stepKey(at)), at, happens) {
 						break
 					}
 				}
@@ -260,7 +261,7 @@ func TestAProcessStoppedAtAnyStepTakesNothingFromTheNext(t *testing.T) {
 }
 
 // stoppedAt plays one stop; it reports false if the process has fewer steps.
-func stoppedAt(p *place, req tenure.Request, at int, happens func(*place)) bool {
+func stoppedAt(p *place, req tenure.Request, at int, happens func(*place, string)) bool {
 	p.Helper()
 	n := 0
 	var before fsys.Step
@@ -273,8 +274,8 @@ func stoppedAt(p *place, req tenure.Request, at int, happens func(*place)) bool 
 		return false
 	}
 	where := fmt.Sprintf("stopped before step %d, %s %s", at, before.Op, before.Path)
-	happens(p)
-	other := acquire(stepKey, "other")
+	happens(p, req.Key)
+	other := acquire(req.Key, "other")
 	theirs := p.must(other).Record
 	close(stop.resume)
 	a := <-answer
@@ -284,7 +285,7 @@ func stoppedAt(p *place, req tenure.Request, at int, happens func(*place)) bool 
 	if again := one(st, req); again.Err == nil && req.Verb != tenure.Release {
 		p.Fatalf("%s: asking again it is told that it owns the key: %+v", where, again.Record)
 	}
-	if now := p.get(stepKey); !same(now, theirs) {
+	if now := p.get(req.Key); !same(now, theirs) {
 		p.Fatalf("%s: the holder's record has become %+v", where, now)
 	}
 	p.must(then(tenure.Renew, other))
@@ -295,27 +296,28 @@ func stoppedAt(p *place, req tenure.Request, at int, happens func(*place)) bool 
 // TestACrashInASweepLosesNothing: a record is there or is not, and the key goes on.
 func TestACrashInASweepLosesNothing(t *testing.T) {
 	t.Parallel()
+	p := newPlace(t)
 	for at := 1; ; at++ {
-		p := newPlace(t)
-		last := p.must(acquire(stepKey, "ann")).Record
+		key := stepKey(at)
+		last := p.must(acquire(key, "ann")).Record
 		p.clock.Advance(2 * retention)
 		st, count := p.faulty(faults{before: func(n int, _ fsys.Step) error { return failFrom(n >= at, fsys.ErrCrashed) }})
 		_, _ = st.Sweep(t.Context())
 		if count() < at {
 			break
 		}
-		if got := p.get(stepKey); !got.IsZero() && !same(got, last) {
+		if got := p.get(key); !got.IsZero() && !same(got, last) {
 			t.Fatalf("crash at step %d: the record is %+v", at, got)
 		}
 		if at%2 == 0 { // with and without another sweep first
 			if _, err := p.Sweep(t.Context()); err != nil {
 				t.Fatalf("crash at step %d: the next sweep: %v", at, err)
 			}
-			if got := p.get(stepKey); !got.IsZero() {
+			if got := p.get(key); !got.IsZero() {
 				t.Fatalf("crash at step %d: the next sweep left %+v", at, got)
 			}
 		}
-		if token, err := p.term(stepKey); err != nil || token <= last.Token {
+		if token, err := p.term(key); err != nil || token <= last.Token {
 			t.Fatalf("crash at step %d: the next term: token %d after %d, %v", at, token, last.Token, err)
 		}
 	}
@@ -326,7 +328,7 @@ func TestAFaultAtAnyStepOfOpening(t *testing.T) {
 	t.Parallel()
 	for _, fault := range []error{fsys.ErrCrashed, syscall.ENOSPC, syscall.EIO} {
 		for at := 1; ; at++ {
-			root := t.TempDir() + "/a/store"
+			root := memoryDir(t) + "/a/store"
 			n := 0
 			fsy := &fsys.Faulty{FS: unsynced{fsys.OS{}}, Before: func(fsys.Step) error {
 				n++

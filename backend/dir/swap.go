@@ -33,7 +33,7 @@ func (r *register) Swap(ctx context.Context, old cas.Version, next tenure.Record
 	if err != nil {
 		return err
 	}
-	temp, err := r.stage(data)
+	temp, file, err := r.stage(data)
 	if errors.Is(err, fs.ErrNotExist) { // wiped: then the key is gone as well
 		if err := r.refurnish(); err != nil {
 			return err
@@ -47,7 +47,8 @@ func (r *register) Swap(ctx context.Context, old cas.Version, next tenure.Record
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	folder := filepath.Join(r.home(hashOf(next.Key)), at.life)
+	hash := hashOf(next.Key)
+	folder := filepath.Join(r.home(hash), at.life)
 	target := filepath.Join(folder, versionName(at.number+1))
 	if err := r.link(temp, target); err != nil {
 		return err
@@ -56,6 +57,7 @@ func (r *register) Swap(ctx context.Context, old cas.Version, next tenure.Record
 	if err != nil {
 		return err
 	}
+	r.recall.keep(hash, position{at.life, at.number + 1}, next, file)
 	return r.settle(folder, numbers, durable)
 }
 
@@ -134,10 +136,10 @@ func (r *register) settle(folder string, numbers []uint64, durable bool) error {
 func (r *register) bear(ctx context.Context, next tenure.Record, data []byte) error {
 	hash := hashOf(next.Key)
 	life := r.newLife(next.Acquired)
-	ready, err := r.stageLife(life, data)
+	ready, file, err := r.stageLife(life, data)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = r.refurnish(); err == nil {
-			ready, err = r.stageLife(life, data)
+			ready, file, err = r.stageLife(life, data)
 		}
 	}
 	if err != nil {
@@ -151,19 +153,20 @@ func (r *register) bear(ctx context.Context, next tenure.Record, data []byte) er
 		r.unstage(ready, life)
 		return err
 	}
+	r.recall.keep(hash, position{life, 1}, next, file)
 	return r.syncBirth(hash)
 }
 
 // stageLife makes a key's folder in the staging folder. Everything is made before anything is synced: most file systems then sync all of it at once.
-func (r *register) stageLife(life string, data []byte) (string, error) {
-	ready := r.temp("born")
+func (r *register) stageLife(life string, data []byte) (ready string, file fs.FileInfo, err error) {
+	ready = r.temp("born")
 	folder := filepath.Join(ready, life)
-	err := r.mkdir(ready)
+	err = r.mkdir(ready)
 	if err == nil {
 		err = r.mkdir(folder)
 	}
 	if err == nil {
-		err = r.write(filepath.Join(folder, versionName(1)), data)
+		file, err = r.write(filepath.Join(folder, versionName(1)), data)
 	}
 	if err == nil {
 		err = r.syncDir(folder)
@@ -173,9 +176,9 @@ func (r *register) stageLife(life string, data []byte) (string, error) {
 	}
 	if err != nil {
 		r.unstage(ready, life)
-		return "", err
+		return "", nil, err
 	}
-	return ready, nil
+	return ready, file, nil
 }
 
 func (r *register) unstage(ready, life string) {

@@ -39,9 +39,9 @@ var syncedMarkers = []struct{ name, service string }{
 func syncedBy(fsy fsys.FS, path string) (service, where string) {
 	resolved := path
 	for dir := path; ; dir = filepath.Dir(dir) { // what exists of it may lead elsewhere
-		if real, err := filepath.EvalSymlinks(dir); err == nil {
+		if target, err := filepath.EvalSymlinks(dir); err == nil {
 			rest, _ := filepath.Rel(dir, path)
-			resolved = filepath.Join(real, rest)
+			resolved = filepath.Join(target, rest)
 			break
 		}
 		if dir == filepath.Dir(dir) {

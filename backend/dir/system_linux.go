@@ -28,7 +28,7 @@ func touch(f fsys.File) error {
 
 func device(info fs.FileInfo) uint64 {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		return st.Dev
+		return uint64(st.Dev) //nolint:unconvert // its type differs between architectures
 	}
 	return 0
 }
@@ -68,12 +68,12 @@ func mountOf(path string) (mount, error) {
 	if err := unix.Statfs(path, &st); err != nil {
 		return mount{}, fmt.Errorf("statfs %s: %w", path, err)
 	}
-	magic := uint32(st.Type) //nolint:unconvert // its type differs between architectures
+	magic := uint32(st.Type)
 	m := mount{name: fmt.Sprintf("unknown (type %#x)", magic), kind: fsUnknown}
 	if known, ok := magics[magic]; ok {
 		m.name, m.kind = known.name, known.kind
 	}
-	m.free, m.size = st.Bavail*uint64(st.Bsize), st.Blocks*uint64(st.Bsize) //nolint:unconvert // as above
+	m.free, m.size = st.Bavail*uint64(st.Bsize), st.Blocks*uint64(st.Bsize)
 	m.freeFiles, m.files = st.Ffree, st.Files
 	return m, nil
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io/fs"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
@@ -21,7 +20,7 @@ const (
 	// leftoverAge is how old a staged file must be to have been left by a process that will not come back to it. One that does come
 	// back finds its file gone, and reads the key anew.
 	leftoverAge = time.Hour
-	stampName   = tempPrefix + "tidied.json"
+	stampName   = "croft-tidied.json"
 )
 
 // tidying sweeps a store in the background after a release: all processes on a directory together begin it once in an eighth of the retention.
@@ -124,7 +123,7 @@ func (t *tidying) leftovers(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 		path := filepath.Join(t.reg.tmp, name)
-		if !strings.HasPrefix(name, tempPrefix) || name == stampName {
+		if !isTemp(name) {
 			continue
 		}
 		info, err := t.reg.fs.Lstat(path)
@@ -132,7 +131,7 @@ func (t *tidying) leftovers(ctx context.Context) error {
 			continue
 		}
 		if now.IsZero() { // files have their time from the file system, whatever clock the store goes by
-			if now, err = (&fsClock{probe: t.reg.clock.probe}).now(); err != nil {
+			if now, err = t.reg.clock.real(); err != nil {
 				return t.reg.explain(err)
 			}
 		}
@@ -165,7 +164,7 @@ func (t *tidying) write(stamp tidyStamp) {
 	if err != nil {
 		return
 	}
-	temp, err := t.reg.stage(data)
+	temp, _, err := t.reg.stage(data)
 	if err != nil {
 		return
 	}

@@ -146,6 +146,10 @@ func (r *register) follow(inotify *os.File) {
 	for w := range r.watcher.all {
 		r.watcher.end(w)
 	}
+	if !r.watcher.closed { // it broke: the next who waits begins anew
+		_ = inotify.Close()
+		r.watcher.inotify = nil
+	}
 }
 
 // happened wakes those whom an event concerns. They watch anew first: what changes after that they will hear of, what changed before they will see.

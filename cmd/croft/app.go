@@ -5,6 +5,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -18,6 +19,7 @@ type app struct {
 	storeURL string
 	json     bool
 	owner    string
+	timeout  time.Duration
 
 	storeGiven func() bool
 	ownerGiven func() bool
@@ -84,7 +86,8 @@ Exit codes:
   13  a write was refused by the fence: a newer owner is there
   14  the store or target could not be reached: outcome unknown
   130 interrupted`,
-		Example: `  croft acquire reports/daily --ttl 5m      # prints a lease: pass it to renew and release
+		Example: `  croft run reports/daily -- ./publish.sh   # takes the lease, runs, renews, releases
+  croft acquire reports/daily --ttl 5m      # prints a lease: pass it to renew and release
   generate | croft write out/today.json     # refused if a newer owner has the job by now
   croft ls                                  # who holds what
   croft takeover reports/daily --note "host is down"`,
@@ -108,6 +111,9 @@ Exit codes:
 	flags.StringVar(&a.storeURL, "store", "", "lease store: a directory or a URL (default $CROFT_STORE, else a directory under your home)")
 	flags.BoolVar(&a.json, "json", false, "print JSON, one object per line")
 	flags.StringVar(&a.owner, "owner", "", "who you are, in records and refusals (default user@host)")
+	a.timeout = 5 * time.Second
+	flags.Var(&duration{value: &a.timeout, least: 10 * time.Millisecond, most: time.Hour, examples: "5s or 1m"}, "timeout",
+		"how long the store may take for one answer; after twice as long without any, croft gives up")
 	a.storeGiven = func() bool { return flags.Changed("store") }
 	a.ownerGiven = func() bool { return flags.Changed("owner") }
 

@@ -22,9 +22,8 @@ func (a *app) drillCommand() *cobra.Command {
 		Short:   "Prove on your own store that stale owners are refused",
 		Long: `Play what goes wrong in practice, on the real store, with real processes, real pauses and real TTLs, and show what came of it:
 
-  pause      a worker is stopped in the middle of a write for longer than its lease lasts, is replaced, and wakes up: its renew,
-             its release, its late request and its writes must all be refused
-  cutoff     a worker cannot reach the store any more: its lease must end, in its own eyes, before another can have it
+  pause      a worker is stopped in the middle of a write, outlives its lease, is replaced, wakes up, and tries everything
+  cutoff     a worker cannot reach the store any more: its lease must end, in its own eyes, before another has it
   operator   the key is taken over by hand while a worker works
   messages   a reply is lost; copies of requests arrive late
   crash      a worker is killed in the middle of a write

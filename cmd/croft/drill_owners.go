@@ -23,15 +23,20 @@ func (a *app) printDrillOwners(r *drill.Report) {
 	if !end.After(r.Began) {
 		return // nothing is known of any owner
 	}
-	const before = 68 // columns in front of the bars
-	columns := 48
+	// What stands in front of the bars; on a narrow terminal the bars alone say from when to when.
+	const wide, narrow = 74, 48
+	head, columns := []string{"", "OWNER", "TOKEN", "CAUSE", "FROM", "TO", "ENDED"}, 48
 	if room, isTerminal := terminal(a.stdout); isTerminal {
-		columns = min(max(room-before, 16), 72)
+		columns = room - wide
+		if columns < 24 {
+			head, columns = head[:4], room-narrow
+		}
+		columns = min(max(columns, 16), 72)
 	}
 	axis := &timeAxis{from: r.Began, each: end.Sub(r.Began)/time.Duration(columns) + 1, columns: columns}
 
 	fmt.Fprintf(a.stdout, "\n%s  as the store remembers it; seconds since the start\n", a.palette().paint(bold, "owners"))
-	t := a.table("", "OWNER", "TOKEN", "CAUSE", "FROM", "TO", "ENDED", axis.labels())
+	t := a.table(append(head, axis.labels())...)
 	for _, scene := range r.Scenes {
 		name := scene.Name
 		for _, term := range scene.Terms {
@@ -40,8 +45,11 @@ func (a *app) printDrillOwners(r *drill.Report) {
 				ended = "held"
 			}
 			since := func(at time.Time) cell { return plainCell(fmt.Sprintf("%5.2f", at.Sub(r.Began).Seconds())) }
-			t.row(plainCell(name), plainCell(word(term.Owner)), plainCell(strconv.FormatInt(int64(term.Token), 10)), plainCell(string(term.Cause)),
-				since(term.Acquired), since(term.Finished), plainCell(ended), plainCell(axis.bar(term)))
+			row := []cell{
+				plainCell(name), plainCell(word(term.Owner)), plainCell(strconv.FormatInt(int64(term.Token), 10)), plainCell(string(term.Cause)),
+				since(term.Acquired), since(term.Finished), plainCell(ended),
+			}[:len(head)]
+			t.row(append(row, plainCell(axis.bar(term)))...)
 			name = ""
 		}
 	}
@@ -80,7 +88,7 @@ func (x *timeAxis) bar(t drill.Term) string {
 			back = back || !gone.To.IsZero()
 		}
 		switch holds := i >= first && i <= last; {
-		case holds && absent:
+		case holds && absent && i > first: // for a moment at least it was there
 			line[i] = '-'
 		case holds:
 			line[i] = '='

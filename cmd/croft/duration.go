@@ -39,7 +39,7 @@ func (d *duration) Set(text string) error {
 
 func (d *duration) String() string {
 	if d.value == nil || *d.value == 0 {
-		return "0s"
+		return "" // then the usage says what the default means
 	}
 	if *d.value == croft.Forever {
 		return "forever"
@@ -63,5 +63,5 @@ func spanFlag(flags *pflag.FlagSet, value *time.Duration, name, usage string) {
 
 // waitFlag is how long to wait for a key that is held.
 func waitFlag(flags *pflag.FlagSet, value *time.Duration) {
-	flags.Var(&duration{value: value, most: tenure.MaxPeriod, forever: true, examples: "30s, 5m, or forever"}, "wait", "how long to wait while the key is held, or \"forever\"")
+	flags.Var(&duration{value: value, most: tenure.MaxPeriod, forever: true, examples: "30s, 5m, or forever"}, "wait", "how long to wait while the key is held, or \"forever\" (default: one try)")
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -135,9 +136,12 @@ func (a *app) withGuard(ctx context.Context, target string, do func(context.Cont
 	return nil
 }
 
+// guardTimeout bounds opening a guarded resource.
+const guardTimeout = 10 * time.Second
+
 // openGuard opens a guarded resource.
 func openGuard(ctx context.Context, target string) (guard.Guard, error) {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	ctx, cancel := context.WithTimeout(ctx, guardTimeout)
 	defer cancel()
 	return guard.Open(ctx, target)
 }
@@ -162,7 +166,7 @@ func openGuards(ctx context.Context, targets []string) ([]guard.Guard, func(), e
 }
 
 func guardFlag(flags *pflag.FlagSet, targets *[]string) {
-	flags.StringArrayVar(targets, "guard", nil, "a resource the work will write to: older owners are shut out of it at once (repeatable)")
+	flags.StringArrayVar(targets, "guard", nil, "a `target` the work will write to: older owners are shut out of it at once (repeatable)")
 }
 
 func stampFlag(flags *pflag.FlagSet, text *string) {

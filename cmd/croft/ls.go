@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -85,14 +86,19 @@ func (a *app) ls(ctx context.Context, prefix, only string) error {
 		return nil
 	}
 	if len(t.rows) == 0 {
-		fmt.Fprintf(a.stderr, "croft: no keys%s\n", which(prefix, only))
+		fmt.Fprintf(a.stderr, "croft: no%s\n", cmp.Or(which(prefix, only), " keys"))
 		return nil
 	}
 	t.flush()
 	return nil
 }
 
+// which names a choice of keys in a sentence; nothing if it is all of them.
 func which(prefix, only string) (text string) {
+	if prefix == "" && only == "" {
+		return ""
+	}
+	text = " keys"
 	if prefix != "" {
 		text += " that begin with " + word(prefix)
 	}

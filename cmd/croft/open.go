@@ -23,11 +23,8 @@ const (
 	envStamp = "CROFT_STAMP"
 )
 
-// readTimeout bounds reading one thing from a store, listTimeout a whole listing: a mount that hangs is an answer, too.
-const (
-	readTimeout = 10 * time.Second
-	listTimeout = time.Minute
-)
+// listTimeout bounds a whole listing, which may be long: a mount that hangs is an answer, too.
+const listTimeout = time.Minute
 
 // homeDir finds the user's home in the password database rather than in $HOME, so that cron, sudo and shells agree on the default store.
 var homeDir = func() (string, error) {
@@ -83,13 +80,28 @@ func (a *app) open(ctx context.Context) (store.Store, error) {
 	if defaulted {
 		fmt.Fprintf(a.stderr, "croft: this machine only: %s\n", name)
 	}
-	return openNamed(ctx, name)
+	ctx, cancel := context.WithTimeout(ctx, 2*a.timeout)
+	defer cancel()
+	return openWithin(ctx, name)
 }
 
-func openNamed(ctx context.Context, name string) (store.Store, error) {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
-	return store.Open(ctx, name)
+// openWithin opens a store and gives up when ctx ends, even if the system does not: a dead network mount answers nobody.
+func openWithin(ctx context.Context, name string) (store.Store, error) {
+	type opened struct {
+		st  store.Store
+		err error
+	}
+	done := make(chan opened, 1)
+	go func() {
+		st, err := store.Open(ctx, name)
+		done <- opened{st, err}
+	}()
+	select {
+	case o := <-done:
+		return o.st, o.err
+	case <-ctx.Done():
+		return nil, store.Unknown(fmt.Errorf("%s cannot be opened: %w; see whether the mount or the server answers", store.Redact(name), ctx.Err()))
+	}
 }
 
 // lookUp opens the store only if it is there already: for what is nice to know, and for completion. It says nothing and makes nothing.
@@ -103,7 +115,7 @@ func (a *app) lookUp(ctx context.Context) (store.Store, error) {
 			return nil, err
 		}
 	}
-	return store.Open(ctx, name)
+	return openWithin(ctx, name)
 }
 
 // client opens the store and a client of it. Closing is the client's end, then the store's.
@@ -112,7 +124,7 @@ func (a *app) client(ctx context.Context) (c *croft.Client, end func(), err erro
 	if err != nil {
 		return nil, nil, err
 	}
-	c = croft.New(st, &croft.Options{Owner: a.owner})
+	c = croft.New(st, &croft.Options{Owner: a.owner, CallTimeout: a.timeout})
 	return c, func() {
 		_ = c.Close()
 		_ = st.Close()

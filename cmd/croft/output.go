@@ -20,8 +20,9 @@ import (
 
 // sink is the standard output. It remembers the first error, so that commands print without looking and whoever must know asks.
 type sink struct {
-	w   io.Writer
-	err error
+	w    io.Writer
+	err  error
+	told bool // the user knows of the error
 }
 
 func (s *sink) Write(p []byte) (int, error) {
@@ -38,9 +39,10 @@ func (s *sink) gone() bool { return errors.Is(s.err, syscall.EPIPE) }
 
 // close returns the exit code that lost output asks for: none if its reader went away.
 func (s *sink) close(stderr io.Writer) int {
-	if s.err == nil || s.gone() {
+	if s.err == nil || s.gone() || s.told {
 		return 0
 	}
+	s.told = true
 	fmt.Fprintf(stderr, "croft: the output could not be written: %v\n", s.err)
 	return exitFailed
 }

@@ -29,17 +29,21 @@ func (a *app) runCommand() *cobra.Command {
 		Use:     "run KEY [flags] -- COMMAND [ARGUMENT...]",
 		GroupID: groupHold,
 		Short:   "Run a command while holding the lease on a key",
-		Long: `Take the lease on a key, run a command, renew the lease while it runs, and release it at the end.
+		Long: `Take the lease on a key, run a command, renew the lease while it runs, and release it.
 
-If it is not your turn, because another holds the key or has done the work of this period, croft says so and exits 0.
+If it is not your turn, because another holds the key or has done the work of this
+period, croft says so and exits 0.
 
-If the lease cannot be renewed, the command gets TERM early enough, and KILL after --grace, that it and everything it started are dead before
-another can be granted the key. If the lease is superseded or taken over, all of it is killed at once. Either way croft exits 12. If
-croft itself dies, all of it dies too. What the command leaves running in the background is killed when the command ends.
+If the lease cannot be renewed, the command gets TERM early enough, and KILL after
+--grace, that it and everything it started are dead before another can be granted the
+key. If the lease is superseded or taken over, all of it is killed at once. Either way
+croft exits 12. If croft itself dies, all of it dies too. What the command leaves running
+in the background is killed when the command ends.
 
-The command finds CROFT_KEY, CROFT_TOKEN, CROFT_STAMP, CROFT_LEASE, CROFT_STORE and CROFT_DEADLINE in its environment, so "croft write" and
-"croft report" inside it need no flags. Its exit code is croft's own, unless croft has something worse to say: the last line on
-stderr, and --status-file, tell them apart.`,
+The command finds CROFT_KEY, CROFT_TOKEN, CROFT_STAMP, CROFT_LEASE, CROFT_STORE and
+CROFT_DEADLINE in its environment, so "croft write" and "croft report" inside it need no
+flags. Its exit code becomes croft's own, unless croft has something worse to say: the
+last line on stderr, and --status-file, tell them apart.`,
 		Example: `  croft run reports/daily --every 24h -- ./publish.sh
   croft run sync --ttl 2m --guard out/today.json -- sh -c 'generate | croft write out/today.json'
   croft run train --stall-after 10m --max-hold 6h -- ./train      # which calls "croft report" as it goes
@@ -73,8 +77,8 @@ stderr, and --status-file, tell them apart.`,
 	spanFlag(flags, &o.lease.StallAfter, "stall-after", "stop the command if it has not called \"croft report\" for this long")
 	spanFlag(flags, &o.lease.MaxHold, "max-hold", "stop the command after this long, whatever it does")
 	guardFlag(flags, &o.targets)
-	flags.IntVar(&o.heldExit, "held-exit", 0, "exit code when it is not your turn (default 0; 11 when an explicit --wait ran out)")
-	flags.StringVar(&o.statusFile, "status-file", "", "write the outcome to this file, as JSON")
+	flags.IntVar(&o.heldExit, "held-exit", 0, "exit `code` when it is not your turn (default 0; 11 when an explicit --wait ran out)")
+	flags.StringVar(&o.statusFile, "status-file", "", "write the outcome to this `file`, as JSON")
 	return c
 }
 
@@ -107,7 +111,7 @@ func (a *app) run(ctx context.Context, key string, command []string, o runOption
 		return a.runRefused(err, o, status)
 	}
 	defer end()
-	j := &job{app: a, opts: o, lease: lease, status: status}
+	j := &job{app: a, opts: o, held: lease, status: status}
 	return j.run(ctx, command)
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/croft-dev/croft"
@@ -24,28 +25,37 @@ const (
 type job struct {
 	app    *app
 	opts   runOptions
-	lease  *croft.Lease
 	status *runStatus
 	child  *supervise.Child
+
+	mu   sync.Mutex // lease is also asked for when the terminal continues the command
+	held *croft.Lease
+}
+
+// lease is the one the command runs under: another, with the same token, after a resume.
+func (j *job) lease() *croft.Lease {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.held
 }
 
 // run starts the command and sees both it and the lease to their ends.
 func (j *job) run(ctx context.Context, command []string) error {
 	env, clean, err := j.environment()
 	if err != nil {
-		_ = j.lease.Fail(ctx)
+		_ = j.lease().Fail(ctx)
 		return j.end(verdictNotStarted, exitUnknown, fmt.Sprintf("the lease cannot be handed to the command: %v", err))
 	}
 	defer clean()
-	j.status.token, j.status.verdict = j.lease.Token(), verdictRunning
+	j.status.token, j.status.verdict = j.lease().Token(), verdictRunning
 	j.status.write(j.app.stderr)
 
 	j.child, err = supervise.Start(ctx, command, &supervise.Options{
 		Env: env, Stdin: fileOf(j.app.stdin), Stdout: fileOf(j.app.stdout.w), Stderr: fileOf(j.app.stderr),
-		MayContinue: func() bool { return j.lease.Remaining() > 0 },
+		MayContinue: func() bool { return j.lease().Remaining() > 0 },
 	})
 	if err != nil {
-		_ = j.lease.Fail(ctx)
+		_ = j.lease().Fail(ctx)
 		code := exitFailed
 		var start *supervise.StartError
 		if errors.As(err, &start) {
@@ -58,7 +68,7 @@ func (j *job) run(ctx context.Context, command []string) error {
 			return j.ended(ctx)
 		}
 		// The lease has ended before the command.
-		if lost := j.lease.Err(); !j.resume(ctx) {
+		if lost := j.lease().Err(); !j.resume(ctx) {
 			return j.lost(ctx, lost)
 		}
 	}
@@ -70,11 +80,13 @@ func (j *job) watch() (done bool) {
 	tick := time.NewTicker(min(max(j.opts.lease.TTL/20, 10*time.Millisecond), time.Second))
 	defer tick.Stop()
 	for {
-		_ = j.child.AllowFor(j.lease.Remaining())
+		if left := j.lease().Remaining(); left > 0 { // otherwise what was said last stands
+			_ = j.child.AllowFor(left)
+		}
 		select {
 		case <-j.child.Done():
 			return true
-		case <-j.lease.Done():
+		case <-j.lease().Done():
 			return false
 		case <-tick.C:
 		}
@@ -86,7 +98,7 @@ func (j *job) ended(ctx context.Context) error {
 	status, err := j.child.Wait()
 	if err != nil {
 		_ = j.child.Kill(ctx)
-		_ = j.lease.Fail(ctx)
+		_ = j.lease().Fail(ctx)
 		return j.end(verdictFailed, exitFailed, err.Error())
 	}
 	j.status.command(status)
@@ -95,9 +107,9 @@ func (j *job) ended(ctx context.Context) error {
 		return j.end(verdictFailed, exitFailed, err.Error()+"; the lease is not released and lapses by itself")
 	}
 	code := status.ExitCode()
-	release := j.lease.Release
+	release := j.lease().Release
 	if code != 0 {
-		release = j.lease.Fail
+		release = j.lease().Fail
 	}
 	switch err := release(ctx); {
 	case errors.Is(err, croft.ErrLost), errors.Is(err, croft.ErrNotOwned):
@@ -106,14 +118,14 @@ func (j *job) ended(ctx context.Context) error {
 		fmt.Fprintf(j.app.stderr, "croft: the lease could not be released and lapses by itself: %s\n", lines(j.app.redact(err.Error())))
 	}
 	if code != 0 {
-		return j.end(verdictFailed, code, fmt.Sprintf("%q: the command ended with %v", j.lease.Key(), status))
+		return j.end(verdictFailed, code, fmt.Sprintf("%q: the command ended with %v", j.lease().Key(), status))
 	}
 	return j.end(verdictDone, 0, "")
 }
 
 // resume tries to take up a lease that lapsed while this machine slept or this process was stopped. The command stands still meanwhile.
 func (j *job) resume(ctx context.Context) bool {
-	if j.lease.Remaining() > 0 || !byTime(j.lease.Err()) {
+	if j.lease().Remaining() > 0 || !byTime(j.lease().Err()) {
 		return false // there is time to end it in order, or nothing to ask
 	}
 	ctx, cancel := context.WithTimeout(ctx, resumeTimeout)
@@ -121,12 +133,14 @@ func (j *job) resume(ctx context.Context) bool {
 	if err := j.child.Freeze(ctx); err != nil {
 		return false
 	}
-	lease, err := j.lease.Resume(ctx)
+	lease, err := j.lease().Resume(ctx)
 	if err != nil {
 		return false
 	}
 	fmt.Fprintf(j.app.stderr, "croft: %q lapsed while this machine or process stood still; nobody else was granted it, going on\n", lease.Key())
-	j.lease = lease
+	j.mu.Lock()
+	j.held = lease
+	j.mu.Unlock()
 	_ = j.child.AllowFor(lease.Remaining())
 	j.child.Thaw()
 	return true
@@ -144,12 +158,12 @@ func (j *job) lost(ctx context.Context, err error) error {
 	if errors.As(err, &lost) {
 		j.status.loss = lost.Loss
 	}
-	orderly := j.lease.Remaining() > 0 && lost != nil && lost.Loss != croft.Superseded && lost.Loss != croft.TakenOver && lost.Loss != croft.Released
+	orderly := j.lease().Remaining() > 0 && lost != nil && lost.Loss != croft.Superseded && lost.Loss != croft.TakenOver && lost.Loss != croft.Released
 	how := "killed"
 	if orderly {
 		how = "stopped"
 		_ = j.child.Terminate()
-		timer := time.NewTimer(min(j.opts.grace, j.lease.Remaining()))
+		timer := time.NewTimer(min(j.opts.grace, j.lease().Remaining()))
 		select {
 		case <-j.child.Done():
 		case <-timer.C:
@@ -165,7 +179,7 @@ func (j *job) lost(ctx context.Context, err error) error {
 			j.status.command(status)
 		}
 		if orderly { // nothing of it lives, so others need not wait for the deadline
-			_ = j.lease.Fail(ctx)
+			_ = j.lease().Fail(ctx)
 		}
 	}
 	return j.end(verdictLost, exitNotOwned, message)
@@ -186,7 +200,7 @@ func (j *job) end(v verdict, code int, message string) error {
 	switch {
 	case message == "":
 	case j.app.json && v != verdictFailed:
-		facts := map[string]any{"code": "unknown", "message": message, "key": j.lease.Key(), "token": j.lease.Token()}
+		facts := map[string]any{"code": "unknown", "message": message, "key": j.lease().Key(), "token": j.lease().Token()}
 		if v == verdictLost {
 			facts["code"], facts["why"] = "not_owned", j.status.loss
 		}
@@ -205,7 +219,7 @@ func (j *job) environment() (env []string, clean func(), err error) {
 	}
 	clean = func() { _ = os.RemoveAll(dir) }
 	file := filepath.Join(dir, "lease")
-	if err := os.WriteFile(file, []byte(j.lease.Deed().Text()+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(j.lease().Deed().Text()+"\n"), 0o600); err != nil {
 		clean()
 		return nil, nil, err
 	}
@@ -215,12 +229,12 @@ func (j *job) environment() (env []string, clean func(), err error) {
 		return nil, nil, err
 	}
 	return append(os.Environ(),
-		"CROFT_KEY="+j.lease.Key(),
-		"CROFT_TOKEN="+strconv.FormatInt(int64(j.lease.Token()), 10),
-		envStamp+"="+j.lease.Stamp().String(),
+		"CROFT_KEY="+j.lease().Key(),
+		"CROFT_TOKEN="+strconv.FormatInt(int64(j.lease().Token()), 10),
+		envStamp+"="+j.lease().Stamp().String(),
 		envLease+"=@"+file,
 		envStore+"="+name,
-		"CROFT_DEADLINE="+j.lease.Record().Deadline.Format(time.RFC3339Nano),
+		"CROFT_DEADLINE="+j.lease().Record().Deadline.Format(time.RFC3339Nano),
 	), clean, nil
 }
 

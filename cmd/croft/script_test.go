@@ -21,6 +21,9 @@ import (
 // database, which no test may write to.
 func TestMain(m *testing.M) {
 	supervise.MaybeWarden()
+	if os.Getenv("CROFT_TEST_MAIN") != "" { // a croft that a test started as a real process
+		main()
+	}
 	testscript.Main(m, map[string]func(){
 		"croft": func() {
 			homeDir = func() (string, error) { return os.Getenv("SCRIPT_HOME"), nil }
@@ -39,6 +42,8 @@ func TestScripts(t *testing.T) {
 			e.Setenv("SCRIPT_HOME", filepath.Join(e.WorkDir, "home"))
 			e.Setenv("CROFT_STORE", filepath.Join(e.WorkDir, "store"))
 			e.Setenv("TZ", "UTC")
+			// Under the race detector every process would stay for a second at its end, to give other goroutines time to race.
+			e.Setenv("GORACE", "atexit_sleep_ms=10")
 			// What a script cannot write down.
 			e.Setenv("LONG", strings.Repeat("k", 4096))
 			e.Setenv("ODD", "reversed\u202etxt")
@@ -48,6 +53,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits":  exits,
 			"await":  await,
+			"until":  until,
 			"setenv": setenv,
 			"tmpfs":  tmpfs,
 			"fields": fields,
@@ -98,6 +104,23 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 		}
 		if time.Now().After(end) {
 			ts.Fatalf("%s does not match %s after 30 s; it holds:\n%s", args[0], args[1], text)
+		}
+	}
+}
+
+// until runs a program again and again until its output matches: until REGEXP PROGRAM ARGS...
+func until(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: until REGEXP PROGRAM ARGS...")
+	}
+	re := regexp.MustCompile("(?m)" + args[0])
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		ts.Check(ts.Exec(args[1], args[2:]...))
+		if re.MatchString(ts.ReadFile("stdout")) {
+			return
+		}
+		if time.Now().After(end) {
+			ts.Fatalf("the output does not match %s after 30 s", args[0])
 		}
 	}
 }

@@ -52,7 +52,7 @@ func (a *app) record(ctx context.Context, key string) (rec tenure.Record, now ti
 	if err := fence.CheckKey(key); err != nil {
 		return rec, now, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 2*a.timeout)
 	defer cancel()
 	st, err := a.open(ctx)
 	if err != nil {

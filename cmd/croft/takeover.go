@@ -105,6 +105,7 @@ func (a *app) takeover(ctx context.Context, key, to string, h croft.ByHand) erro
 	}
 	if a.stdout.err != nil {
 		// Giving the key back would let in whom the operator wants out.
+		a.stdout.told = true
 		fmt.Fprintf(a.stderr, "croft: the lease could not be printed (%v); the key is yours for %s all the same\n", a.stdout.err, t.Record.TTL)
 		return exitError(exitFailed)
 	}

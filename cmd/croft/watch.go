@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -63,7 +64,7 @@ func (a *app) watch(ctx context.Context, prefix string, interval time.Duration) 
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(a.stderr, "croft: watching %d keys%s; end with ctrl-C\n", len(seen), which(prefix, ""))
+	fmt.Fprintf(a.stderr, "croft: watching%s, %d at the moment; end with ctrl-C\n", cmp.Or(which(prefix, ""), " all keys"), len(seen))
 
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -158,10 +159,7 @@ func changes(before, after map[string]tenure.Record, now time.Time) []change {
 		}
 	}
 	slices.SortStableFunc(all, func(x, y change) int {
-		if c := x.at.Compare(y.at); c != 0 {
-			return c
-		}
-		return strings.Compare(x.rec.Key, y.rec.Key)
+		return cmp.Or(x.at.Compare(y.at), strings.Compare(x.rec.Key, y.rec.Key))
 	})
 	return all
 }

@@ -227,7 +227,7 @@ func (d *director) rollCall(ctx context.Context, w *worker) error {
 	return nil
 }
 
-// play plays a scene, and again if the machine was too busy for it to prove anything.
+// play plays a scene, and again, with fresh workers, if the machine was too busy for it to prove anything.
 func (d *director) play(ctx context.Context, sc script, cast map[string]*worker) Scene {
 	for take := 1; ; take++ {
 		name := sc.name
@@ -237,13 +237,29 @@ func (d *director) play(ctx context.Context, sc script, cast map[string]*worker)
 		s := &stage{director: d, Scene: Scene{Name: sc.name, Story: sc.story, Key: d.keys + name}, cast: cast}
 		s.path, s.target = d.fileOf(name)
 		sc.play(ctx, s)
-		if s.stalled && take < takes && ctx.Err() == nil {
-			d.say(sc.name, "this machine stood still for a moment, so that proves nothing: once more")
-			continue
+		if s.spoilt() && take < takes && ctx.Err() == nil {
+			d.say(sc.name, "this machine was too busy for that to prove anything: once more")
+			if cast = d.replace(ctx, cast); cast != nil {
+				continue
+			}
 		}
 		s.owners(ctx)
 		return s.Scene
 	}
+}
+
+// replace ends the workers of a scene and starts others in their place: the old ones may be stopped, cut off or dead.
+func (d *director) replace(ctx context.Context, cast map[string]*worker) map[string]*worker {
+	fresh := map[string]*worker{}
+	for owner, old := range cast {
+		old.kill()
+		w, err := d.hire(ctx, owner)
+		if err != nil {
+			return nil
+		}
+		fresh[owner] = w
+	}
+	return fresh
 }
 
 // cleanUp ends every worker, lets go of every key that is still held, and removes the files. It returns the keys it could not let go of.

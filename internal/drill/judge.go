@@ -17,6 +17,7 @@ type verdict struct {
 	result              Result
 	happened            string
 	unknown             bool
+	busy                bool // the machine was too slow for it to prove anything: to be tried again
 	before, after, lost string
 }
 
@@ -30,6 +31,11 @@ func failed(format string, args ...any) verdict {
 
 func notDone(f *failure) verdict {
 	return verdict{result: NotDone, happened: f.Message, unknown: f.Kind == kindUnknown}
+}
+
+// tooBusy is a step that a slow machine has spoilt: a lease ran out although its owner was at work, or a moment passed unseen.
+func tooBusy(format string, args ...any) verdict {
+	return verdict{result: NotDone, busy: true, happened: fmt.Sprintf(format, args...) + ": this machine is too busy to tell; try a longer --ttl"}
 }
 
 // then goes on to the next part of a step, if all was well so far.
@@ -64,14 +70,16 @@ func granted(r reply, cause tenure.Cause, previous tenure.Record) verdict {
 	return ok("granted (%s)", cause)
 }
 
-// held wants an acquire refused because the key is held under a token.
-func held(r reply, token fence.Token) verdict {
+// held wants an acquire refused because the key is held by a grant.
+func held(r reply, mine tenure.Record) verdict {
 	switch {
 	case r.Err.silent():
 		return notDone(r.Err)
+	case r.Err == nil && r.Record.Cause == tenure.Expired && r.Record.Token > mine.Token && !r.Record.Acquired.Before(mine.Deadline):
+		return tooBusy("%s's own lease ran out", the(mine.Owner))
 	case r.Err == nil:
 		return failed("granted, while another held it")
-	case r.Err.Kind != kindHeld || r.Err.Why != tenure.WhyHeld || r.Err.Token != token:
+	case r.Err.Kind != kindHeld || r.Err.Why != tenure.WhyHeld || r.Err.Token != mine.Token:
 		return failed("refused (%s, token %d)", r.Err.brief(), r.Err.Token)
 	}
 	return ok("refused (%s)", r.Err.brief())
@@ -97,7 +105,9 @@ func holds(rec, mine tenure.Record, now time.Time) verdict {
 	switch {
 	case rec.Token != mine.Token || rec.Grant != mine.Grant:
 		return failed("the key went from %s to %s", the(mine.Owner), the(rec.Owner))
-	case !rec.Alive(now) || rec.Deadline.Before(mine.Deadline):
+	case rec.State == tenure.Held && !rec.Deadline.Before(mine.Deadline) && !rec.Alive(now):
+		return tooBusy("%s's own lease ran out", the(mine.Owner))
+	case rec.State != tenure.Held || rec.Deadline.Before(mine.Deadline):
 		return failed("%s's lease was ended or cut short by it", the(mine.Owner))
 	}
 	return ok("%s still holds it", the(mine.Owner))
@@ -111,11 +121,13 @@ func free(rec tenure.Record, token fence.Token, now time.Time) verdict {
 	return ok("the key is free")
 }
 
-// accepted wants something done.
+// accepted wants something done that the present owner may do.
 func accepted(r reply, how string) verdict {
 	switch {
 	case r.Err.silent():
 		return notDone(r.Err)
+	case r.Err != nil && r.Err.Kind == kindNotOwned && r.Err.Why == tenure.WhyExpired:
+		return tooBusy("its own lease ran out")
 	case r.Err != nil:
 		return failed("refused (%s)", r.Err.brief())
 	}
@@ -173,21 +185,22 @@ func over(r reply, losses ...string) verdict {
 	return ok("over (%s)", spoken(r.Loss))
 }
 
-// inTime wants a lease's context to have ended before the store's deadline, which is given on this machine's clock. stalled says that it was late by
-// less than the machine stood still: that proves nothing.
-func inTime(r reply, deadline time.Time) (v verdict, stalled bool) {
+// inTime wants a lease's context to have ended before the store's deadline, which is given on this machine's clock as closely as it is known: at that
+// time, or later by at most doubt.
+func inTime(r reply, deadline time.Time, doubt time.Duration) verdict {
 	if v := over(r, "unreachable", "expired"); v.result != OK {
-		return v, false
+		return v
 	}
 	late := r.At.Sub(deadline)
 	switch {
 	case late < 0:
-		return ok("over (%s) %s before the deadline", r.Loss, seconds(-late)), false
+		return ok("over (%s) %s before the deadline", r.Loss, seconds(-late))
 	case late < r.Stall:
-		return notDone(&failure{Kind: kindFailed, Message: fmt.Sprintf(
-			"the machine stood still for %s: too busy to tell; try a longer --ttl", seconds(r.Stall))}), true
+		return tooBusy("nothing ran for %s", seconds(r.Stall))
+	case late < r.Stall+doubt:
+		return tooBusy("the store took %s to tell the time", seconds(doubt))
 	}
-	return failed("over (%s) only %s after the deadline", r.Loss, seconds(late)), false
+	return failed("over (%s) only %s after the deadline", r.Loss, seconds(late))
 }
 
 // once wants an acquire whose first answer was lost to have been granted once: asked again, it got the same token.

@@ -29,7 +29,7 @@ func playCutoff(ctx context.Context, s *stage) {
 
 	// Both wait at the same time: A for the end of its lease, B for the key.
 	last, _, f := s.record(ctx)
-	offset, err := s.offset(ctx)
+	offset, doubt, err := s.offset(ctx)
 	if err != nil {
 		f = failureOf(err)
 	}
@@ -40,9 +40,7 @@ func playCutoff(ctx context.Context, s *stage) {
 	ended := make(chan reply, 1)
 	go func() { ended <- a.call(ctx, s.ends()) }()
 	r := b.call(ctx, s.acquire(s.await()))
-	v, stalled := inTime(<-ended, last.Deadline.Add(-offset))
-	s.stalled = stalled
-	s.step("renew-failure", "A's lease, in A's own eyes", "over before the deadline", v)
+	s.step("renew-failure", "A's lease, in A's own eyes", "over before the deadline", inTime(<-ended, last.Deadline.Add(-offset), doubt))
 	if !s.step("expiry", "B waits for the key", fmt.Sprintf("granted when A's %s are over", s.o.TTL), granted(r, tenure.Expired, last)) {
 		return
 	}
@@ -61,10 +59,12 @@ func playCutoff(ctx context.Context, s *stage) {
 func (s *stage) renewed(ctx context.Context, first tenure.Record) verdict {
 	deadline := time.Now().Add(s.await())
 	for {
-		rec, _, f := s.record(ctx)
+		rec, now, f := s.record(ctx)
 		switch {
 		case f != nil:
 			return notDone(f)
+		case rec.Token == first.Token && rec.State == tenure.Held && !rec.Alive(now):
+			return tooBusy("A's own lease ran out")
 		case rec.Token == first.Token && rec.Renewed.After(first.Renewed):
 			return ok("renewed after %s", seconds(rec.Renewed.Sub(first.Renewed)))
 		case rec.Token != first.Token || time.Now().After(deadline):

@@ -18,7 +18,7 @@ func playMessages(ctx context.Context, s *stage) {
 	if !s.step("lost-reply", "A asks, and the reply is lost", "asks again, granted once", once(r, rec)) {
 		return
 	}
-	s.step("held", "B asks for the key", "refused: A holds it", held(b.call(ctx, s.acquire(0)), r.Record.Token))
+	s.step("held", "B asks for the key", "refused: A holds it", held(b.call(ctx, s.acquire(0)), r.Record))
 	if !s.step("release", "A releases it", "accepted", accepted(a.call(ctx, order{Do: doRelease}), "released")) {
 		return
 	}

@@ -34,8 +34,8 @@ func playOperator(ctx context.Context, s *stage) {
 	s.stale("stale-release", "A releases its lease", "refused, no change",
 		notOwned(a.call(ctx, order{Do: doRelease}), tenure.WhyTakenOver).
 			then(func() verdict { return s.untouched(ctx, mine) }))
-	s.step("lease-context", "A's lease, in A's own eyes", "over at its next renewal",
-		over(a.call(ctx, s.ends()), "taken_over"))
+	s.step("lease-context", "A's lease, in A's own eyes", "over",
+		over(a.call(ctx, s.ends()), "taken_over", "expired", "unreachable"))
 	if !s.step("operator-write", "the operator writes", "written", s.publishes(ctx, operator, result(3, "operator", mine.Token))) {
 		return
 	}

@@ -17,8 +17,8 @@ type stage struct {
 	path, target string
 	cast         map[string]*worker
 	marks        []mark
-	// stalled asks for the scene to be played again: the machine was too busy for it to prove anything.
-	stalled bool
+	// busy asks for the scene to be played again: the machine was too slow for it to prove anything.
+	busy bool
 }
 
 // mark is something the director did to an owner, or saw refused, on this machine's clock.
@@ -46,7 +46,15 @@ func (s *stage) step(name, tried, expected string, v verdict) bool {
 		Name: s.Name + "/" + name, Tried: tried, Expected: expected, Happened: v.happened, Result: v.result,
 		Unknown: v.unknown, Before: v.before, After: v.after, Lost: v.lost,
 	})
+	s.busy = s.busy || v.busy
 	return v.result == OK
+}
+
+// spoilt reports whether the scene proves nothing, and found nothing wrong so far as it went.
+func (s *stage) spoilt() bool {
+	return s.busy && !slices.ContainsFunc(s.Steps, func(step Step) bool {
+		return step.Result == Failed || step.Result == Corrupted && !s.o.Unguarded
+	})
 }
 
 // stale is step for what A, the old owner, tries.
@@ -130,19 +138,27 @@ func (s *stage) leave(w *worker, how func() error, say string) *failure {
 	return nil
 }
 
-// offset is how far the store's clock is ahead of this machine's, at least: an answer takes time.
-func (d *director) offset(ctx context.Context) (time.Duration, error) {
+// offset is how far the store's clock is ahead of this machine's: that far, or less by at most doubt, for an answer takes time.
+func (d *director) offset(ctx context.Context) (offset, doubt time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, d.patience)
 	defer cancel()
-	before := time.Now()
-	now, err := d.o.Store.Now(ctx)
-	return now.Sub(before), err
+	for i := range 3 { // the quickest answer says most
+		before := time.Now()
+		now, err := d.o.Store.Now(ctx)
+		if err != nil {
+			return 0, 0, err
+		}
+		if took := time.Since(before); i == 0 || took < doubt {
+			offset, doubt = now.Sub(before), took
+		}
+	}
+	return offset, doubt, nil
 }
 
 // owners fills in who held the key when, from the store's own history.
 func (s *stage) owners(ctx context.Context) {
 	rec, now, f := s.record(ctx)
-	offset, err := s.offset(ctx)
+	offset, _, err := s.offset(ctx)
 	if f != nil || err != nil {
 		return
 	}

@@ -33,7 +33,8 @@ type Keeper struct {
 
 // Orders are what a Keeper wants done, and what it has noticed.
 type Orders struct {
-	Renew bool // send a renewal now
+	Renew bool // send a renewal now,
+	Again bool // which has been sent before and is not known to have arrived
 	Look  bool // read the key's record now: perhaps another process has reported progress
 
 	Lost Loss  // the lease is over
@@ -61,6 +62,9 @@ func NewKeeper(t Terms, deadline, since, now clock.Instant, rec tenure.Record, j
 // Deadline is the local deadline: authority ends there at the latest.
 func (k *Keeper) Deadline() clock.Instant { return k.deadline }
 
+// Ends is when the lease is over if nothing happens before.
+func (k *Keeper) Ends() clock.Instant { return min(k.cutoff(), k.holdEnd) }
+
 // Lost is why the lease is over, or empty.
 func (k *Keeper) Lost() Loss { return k.lost }
 
@@ -87,7 +91,7 @@ func (k *Keeper) Step(e Event, now clock.Instant) Orders {
 	}
 	if a, ok := e.(Answered); ok {
 		if refusal := notOwned(a.Answer); refusal != nil {
-			return k.end(lossOf(refusal), a.Answer.Err) // the store's word says more than the clock's
+			return k.end(LossOf(refusal), a.Answer.Err) // the store's word says more than the clock's
 		}
 	}
 	if loss := k.overdue(now); loss != "" {
@@ -164,7 +168,7 @@ func (k *Keeper) begin(now clock.Instant) Orders {
 func (k *Keeper) send(now clock.Instant) Orders {
 	k.sends++
 	k.retry = after(now, k.interval/2) // a call that hangs for so long is taken for lost
-	return Orders{Renew: true}
+	return Orders{Renew: true, Again: k.sends > 1}
 }
 
 func (k *Keeper) answered(e Answered, now clock.Instant) Orders {

@@ -51,8 +51,8 @@ func (t Terms) Until(first, sent clock.Instant, a store.Answer) clock.Instant {
 	return until.Add(-t.Margin())
 }
 
-// lossOf reads from a refusal why the lease is over.
-func lossOf(refusal *tenure.NotOwnedError) Loss {
+// LossOf reads from a refusal why the lease is over.
+func LossOf(refusal *tenure.NotOwnedError) Loss {
 	switch refusal.Why {
 	case tenure.WhyTakenOver:
 		return TakenOver

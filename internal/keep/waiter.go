@@ -73,6 +73,7 @@ const (
 type Wishes struct {
 	Ask     bool // send an Acquire now, with the secret it was sent with before,
 	Fresh   bool // or with a new one
+	Again   bool // which is not known to have arrived the last time
 	Release bool // send a Release of that secret now
 	Attempt int  // the number of the request to send
 	Watch   bool // hints would help from now on
@@ -185,7 +186,7 @@ func (w *Waiter) send(now clock.Instant) Wishes {
 		w.first = now
 	}
 	w.sends++
-	return Wishes{Ask: true, Fresh: fresh, Attempt: w.attempt}
+	return Wishes{Ask: true, Fresh: fresh, Again: w.sends > 1, Attempt: w.attempt}
 }
 
 func (w *Waiter) answered(e Answered, now clock.Instant) Wishes {

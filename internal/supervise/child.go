@@ -205,7 +205,9 @@ func (c *Child) Signal(sig syscall.Signal) error {
 
 // AllowFor lets the command run until d from now and no longer: then the warden kills all of it, even if the caller is stopped
 // or too busy to do so. Each call replaces the time set before; without a call there is no limit. Time spent in
-// suspend counts. Other systems than Linux have no warden, and there it does nothing.
+// suspend counts; but a command that stood still together with its warden when the time came, because the machine slept or all of it was
+// stopped, is not killed at once: it stays frozen for 5 s, in which a further call with time left lets it go on. Other systems than
+// Linux have no warden, and there it does nothing.
 func (c *Child) AllowFor(d time.Duration) error { return c.body.allowFor(d) }
 
 // Freeze stops the command and all its descendants and returns when they are seen to have stopped. If it fails with

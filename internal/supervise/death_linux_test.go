@@ -6,6 +6,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -144,6 +145,34 @@ func TestTimeRunsOutEvenIfCroftIsStopped(t *testing.T) {
 	c.signal(syscall.SIGCONT)
 	if code := c.exit(); code != 137 {
 		t.Errorf("croft exits %d: %s", code, c.said())
+	}
+}
+
+func TestATreeThatStoodStillPastItsTimeIsFrozenUntilItsCallerDecides(t *testing.T) {
+	for _, again := range []bool{true, false} {
+		t.Run(fmt.Sprintf("allowed again %v", again), func(t *testing.T) {
+			y := newYard(t)
+			c := start(t, fmt.Sprintf(`%swhile :; do echo >>%s; sleep 0.01; done`, y.sign("main"), y.path("ticks")))
+			main := y.signed("main")
+			y.await("ticks", func() bool { return y.size("ticks") > 0 })
+			warden := wardenOf(t, main)
+			if err := c.AllowFor(200 * time.Millisecond); err != nil {
+				t.Fatal(err)
+			}
+			signalProc(t, warden, syscall.SIGSTOP)
+			time.Sleep(200*time.Millisecond + lateBy + 100*time.Millisecond) // the time passes: that is the point
+			signalProc(t, warden, syscall.SIGCONT)
+			await(t, "the freeze", func() bool { p, ok := readProc(main.pid); return ok && p.stopped() })
+			if !again {
+				awaitDeath(t, "main", main)
+				return
+			}
+			before := y.size("ticks")
+			if err := c.AllowFor(time.Hour); err != nil {
+				t.Fatal(err)
+			}
+			y.await("the work to go on", func() bool { return y.size("ticks") > before })
+		})
 	}
 }
 

@@ -42,6 +42,9 @@ func TestACommandThatDiesOfAPassedOnSignalGivesItsCode(t *testing.T) {
 	}
 }
 
+// ordinary are the signals below the C library's own: what is started through posix_spawn, by make for one, ignores signal 32 from birth.
+const ordinary = 1<<31 - 1
+
 func TestWhatNohupIgnoresStaysIgnored(t *testing.T) {
 	y := newYard(t)
 	script := fmt.Sprintf("grep SigIgn /proc/self/status; %s read x; exit 0", y.sign("main"))
@@ -63,7 +66,7 @@ func TestWhatNohupIgnoresStaysIgnored(t *testing.T) {
 		t.Errorf("exit %d: %s", code, c.said())
 	}
 	var mask uint64
-	if _, err := fmt.Sscanf(strings.TrimSpace(c.said()), "SigIgn: %x", &mask); err != nil || mask != 1 {
+	if _, err := fmt.Sscanf(strings.TrimSpace(c.said()), "SigIgn: %x", &mask); err != nil || mask&ordinary != 1 {
 		t.Errorf("the command ignores %q; want SIGHUP and nothing else (%v)", c.said(), err)
 	}
 }
@@ -73,9 +76,10 @@ func TestTheCommandIgnoresAndBlocksNothing(t *testing.T) {
 	if code := c.start().exit(); code != 0 {
 		t.Errorf("exit %d", code)
 	}
-	for _, line := range strings.Split(strings.TrimSpace(c.said()), "\n") {
-		if !strings.HasSuffix(line, "\t0000000000000000") {
-			t.Error(line)
+	for line := range strings.SplitSeq(strings.TrimSpace(c.said()), "\n") {
+		var mask uint64
+		if _, err := fmt.Sscanf(line[len("SigIgn:"):], "%x", &mask); err != nil || mask&ordinary != 0 {
+			t.Errorf("%s (%v)", line, err)
 		}
 	}
 }

@@ -140,10 +140,17 @@ func failed(e *StartError) report {
 	return report{Failed: f}
 }
 
+// A warden that finds the time to be up by more than lateBy stood still itself, as everything did: the machine slept, or the whole job was stopped. Then
+// its caller, who stood still with it, gets decideFor to say whether the command may go on. Until then nothing of it runs.
+const (
+	lateBy    = 500 * time.Millisecond
+	decideFor = 5 * time.Second
+)
+
 // watch is the warden's life: it passes on orders, reaps, reports, and ends the command when the caller is gone or
 // the time is up.
 func (w *warden) watch(started <-chan report) {
-	var until time.Duration
+	var until, decide time.Duration
 	timer := time.NewTimer(0)
 	for {
 		select {
@@ -162,17 +169,31 @@ func (w *warden) watch(started <-chan report) {
 			}
 			if o.Until != 0 {
 				until = o.Until
+				if decide != 0 && until > sinceBoot() {
+					decide = 0
+					w.tree.thaw()
+				}
 				timer.Reset(0)
 			}
 			if o.Signal != 0 && w.main != 0 {
 				w.signal(o.Signal)
 			}
 		case <-timer.C:
-			switch left := until - sinceBoot(); {
+			switch now := sinceBoot(); {
 			case until == 0:
-			case left > 0:
-				timer.Reset(min(left, time.Second)) // Go's timers stop while the machine sleeps
+			case now < until:
+				timer.Reset(min(until-now, time.Second)) // Go's timers stop while the machine sleeps
+			case now < decide:
+				timer.Reset(min(decide-now, time.Second))
+			case decide == 0 && now-until > lateBy:
+				decide = now + decideFor
+				short, cancel := context.WithTimeout(context.Background(), freezeBeforeKill)
+				_ = w.tree.freeze(short) // what cannot be stopped is killed soon, as far as it can be
+				cancel()
+				w.reap()
+				timer.Reset(0)
 			default:
+				decide = now // once is enough
 				_ = w.tree.kill(context.Background())
 				w.reap()
 				timer.Reset(time.Second) // for what could not be killed, or came since

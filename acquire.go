@@ -1,0 +1,149 @@
+package croft
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// claim is what one Acquire asks for, with every default filled in.
+type claim struct {
+	o     LeaseOptions
+	terms keep.Terms
+	req   tenure.Request // without its secret
+}
+
+// Acquire takes the lease on a key, waiting at most WaitFor while another holds it. On return the fence is up at every guard named. Its error
+// matches ErrHeld when it is not the caller's turn, ErrUnknown when the store could not be reached, is a [*GuardError] when a
+// fence could not be raised, or says what is wrong with the input; the end of ctx is never hidden. Contenders for one key within a client are served in
+// the order in which they came.
+func (c *Client) Acquire(ctx context.Context, key string, o *LeaseOptions) (*Lease, error) {
+	cl, err := c.newClaim(key, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.enter(); err != nil {
+		return nil, err
+	}
+	defer c.leave()
+
+	start := c.clk.Now()
+	l, err := c.acquire(ctx, cl, start)
+	wait := c.clk.Now().Sub(start)
+	switch {
+	case err == nil:
+		rec := l.Record()
+		c.emit(Event{Kind: EventAcquired, Key: key, Token: rec.Token, Cause: rec.Cause, Wait: wait})
+	case errors.Is(err, tenure.ErrHeld):
+		c.emit(Event{Kind: EventRefused, Key: key, Wait: wait, Err: err})
+	}
+	return l, err
+}
+
+func (c *Client) acquire(ctx context.Context, cl *claim, start clock.Instant) (*Lease, error) {
+	p := c.lines.join(cl.req.Key)
+	defer c.lines.stepAside(p)
+	if err := c.lines.stand(ctx, p, start, cl.o.WaitFor); err != nil {
+		return nil, err
+	}
+	for recovered := false; ; recovered = true {
+		l, err := c.pursue(ctx, cl, p, start)
+		if err != nil {
+			return nil, err
+		}
+		above, err := c.raiseAtGrant(ctx, l)
+		if err == nil {
+			c.lines.occupy(p, l)
+			return l, nil
+		}
+		_ = l.Fail(context.WithoutCancel(ctx)) // an event tells if it could not be released: then it lapses
+		if above == 0 || recovered {
+			return nil, err
+		}
+		cl.req.Above = above
+	}
+}
+
+// newClaim fills in the defaults and checks the input.
+func (c *Client) newClaim(key string, o *LeaseOptions) (*claim, error) {
+	cl := &claim{}
+	if o != nil {
+		cl.o = *o
+	}
+	if cl.o.TTL == 0 {
+		cl.o.TTL = time.Minute
+	}
+	if cl.o.MaxFailures == 0 {
+		cl.o.MaxFailures = 3
+	}
+	cl.req = tenure.Request{
+		Verb: tenure.Acquire, Key: key, Owner: c.o.Owner, Instance: c.o.Instance,
+		TTL: cl.o.TTL, Above: cl.o.Above, Every: cl.o.Every, HoldFor: cl.o.HoldFor,
+	}
+	for i, g := range cl.o.Guards {
+		if g == nil {
+			return nil, fmt.Errorf("%w guard: number %d is nil", ErrInvalid, i+1)
+		}
+		cl.req.Guards = append(cl.req.Guards, g.Target())
+	}
+	probe := cl.req
+	probe.Secret = tenure.NewSecret()
+	if err := probe.Check(); err != nil {
+		return nil, err
+	}
+	for _, d := range []struct {
+		name string
+		d    time.Duration
+		most time.Duration
+	}{
+		{"WaitFor", cl.o.WaitFor, Forever},
+		{"StallAfter", cl.o.StallAfter, Forever},
+		{"MaxHold", cl.o.MaxHold, Forever},
+		{"Notice", cl.o.Notice, cl.o.TTL / 2},
+	} {
+		if d.d < 0 || d.d > d.most {
+			return nil, fmt.Errorf("%w %s %s: it must be between 0 and %s", ErrInvalid, d.name, d.d, d.most)
+		}
+	}
+	if cl.o.MaxFailures < 0 {
+		return nil, fmt.Errorf("%w MaxFailures %d: it must be 1 or more, or 0 for the default of 3", ErrInvalid, cl.o.MaxFailures)
+	}
+	cl.terms = keep.Terms{
+		TTL: cl.o.TTL, StallAfter: cl.o.StallAfter, MaxHold: cl.o.MaxHold, Notice: cl.o.Notice, MaxFailures: cl.o.MaxFailures,
+	}
+	return cl, nil
+}
+
+// raiseAtGrant raises the fence at the guards a new lease names. When one refuses the lease's token as not new enough, above is the token
+// to ask for more than: the store has forgotten what the guard remembers.
+func (c *Client) raiseAtGrant(ctx context.Context, l *Lease) (above fence.Token, err error) {
+	if len(l.cl.o.Guards) == 0 {
+		return 0, nil
+	}
+	ctx, stop := l.within(ctx)
+	defer stop()
+	for _, r := range c.raise(ctx, l.Stamp(), l.cl.o.Guards) {
+		var stale *fence.StaleError
+		var refused *fence.RefusedError
+		switch {
+		case r.Err == nil:
+			continue
+		case errors.As(r.Err, &stale):
+			above = max(above, stale.Newest.Token)
+		case errors.As(r.Err, &refused) && errors.Is(r.Err, fence.ErrCollision):
+			above = max(above, refused.Mark.Token)
+		default: // another token would not help here
+			return 0, &GuardError{Target: r.Target, Err: r.Err}
+		}
+		if err == nil {
+			err = &GuardError{Target: r.Target, Err: r.Err}
+		}
+	}
+	return above, err
+}

@@ -1,0 +1,128 @@
+package croft
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// reply is one answer of the store, and when its request was sent.
+type reply struct {
+	answer store.Answer
+	first  clock.Instant // just before the first copy
+	sent   clock.Instant // just before the copy that was answered
+}
+
+// ask puts one request until its outcome is known or ctx ends: an unknown outcome is asked for again, with the same secret, and so is a call that
+// hangs. Without a deadline in ctx it gives up after bound.
+func (c *Client) ask(ctx context.Context, req tenure.Request, bound time.Duration) (reply, error) {
+	if err := req.Check(); err != nil {
+		return reply{}, err
+	}
+	if err := ended(ctx); err != nil && req.Verb != tenure.Release { // giving back is worth a message all the same
+		return reply{}, fmt.Errorf("%s of %q was not tried: %w", req.Verb, req.Key, err)
+	}
+	if _, bounded := ctx.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, bound)
+		defer cancel()
+	}
+	var (
+		replies = make(chan reply, 8)
+		first   = c.clk.Now()
+		last    error
+		pause   = 25 * time.Millisecond
+		at      = fresh
+	)
+	for tries := 1; ; tries++ {
+		c.calls.submit(&submission{requests: []tenure.Request{req}, lane: at, done: func(answers []store.Answer, sent clock.Instant) {
+			select {
+			case replies <- reply{answers[0], first, sent}:
+			default: // nobody reads so many; what matters is asked for again
+			}
+		}})
+		at = again
+		r, answered := c.await(ctx, replies, patientFor)
+		if answered && known(r.answer.Err) {
+			if last != nil {
+				c.emit(Event{Kind: EventResolved, Key: req.Key, Verb: req.Verb, Outcome: outcomeOf(r.answer.Err)})
+			}
+			return r, r.answer.Err
+		}
+		if answered {
+			last = r.answer.Err
+			c.emit(Event{Kind: EventUnknown, Key: req.Key, Verb: req.Verb, Err: last})
+			c.sleep(ctx, pause)
+			pause = min(2*pause, time.Second)
+		} else if last == nil {
+			last = store.Unknown(errors.New("no answer yet"))
+		}
+		err := ended(ctx)
+		if c.life.Err() != nil {
+			err = ErrClosed
+		}
+		if err != nil {
+			return reply{}, store.Unknown(fmt.Errorf("%s of %q has no known outcome after %d tries; it is safe to repeat: %w (%w)", req.Verb, req.Key, tries, last, err))
+		}
+	}
+}
+
+// await waits for a reply, at most d.
+func (c *Client) await(ctx context.Context, replies <-chan reply, d time.Duration) (reply, bool) {
+	timer := c.clk.Timer(d)
+	defer timer.Stop()
+	select {
+	case r := <-replies:
+		return r, true
+	case <-ctx.Done():
+	case <-c.life.Done():
+	case <-timer.C():
+	}
+	return reply{}, false
+}
+
+// sleep passes the time until ctx or the client ends.
+func (c *Client) sleep(ctx context.Context, d time.Duration) {
+	timer := c.clk.Timer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+	case <-ctx.Done():
+	case <-c.life.Done():
+	}
+}
+
+// ended is why a context is over, with its cause, or nil.
+func ended(ctx context.Context) error {
+	err := ctx.Err()
+	if cause := context.Cause(ctx); err != nil && !errors.Is(cause, err) {
+		return fmt.Errorf("%w: %w", err, cause)
+	}
+	return err
+}
+
+// known reports whether an answer's error is an answer.
+func known(err error) bool { return outcomeOf(err) != OutcomeUnknown }
+
+// outcomeOf sorts an answer's error.
+func outcomeOf(err error) Outcome {
+	switch {
+	case err == nil:
+		return OutcomeOK
+	case errors.Is(err, store.ErrUnknown):
+		return OutcomeUnknown
+	case errors.Is(err, tenure.ErrHeld):
+		return OutcomeHeld
+	case errors.Is(err, tenure.ErrNotOwned):
+		return OutcomeNotOwned
+	case errors.Is(err, fence.ErrInvalid):
+		return OutcomeInvalid
+	}
+	return OutcomeUnknown
+}

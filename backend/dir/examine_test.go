@@ -1,0 +1,110 @@
+package dir
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/croft-dev/croft/store"
+)
+
+// TestExamineTellsAllThereIsToKnow: every check has a finding, and what is not well has advice.
+func TestExamineTellsAllThereIsToKnow(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.must(acquire("one", "ann"))
+	p.must(acquire("two", "ann"))
+	examine := func() map[string]store.Finding {
+		t.Helper()
+		findings, err := p.Examine(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := map[string]store.Finding{}
+		for _, f := range findings {
+			all[f.Check] = f
+			if f.Seen == "" || (f.Level != store.OK && f.Advice == "") {
+				t.Errorf("a finding that does not help: %+v", f)
+			}
+		}
+		return all
+	}
+	all := examine()
+	for _, check := range []string{"tier", "file system", "free space", "link", "clock", "permissions", "sync folder", "keys", "leftovers"} {
+		if _, ok := all[check]; !ok {
+			t.Errorf("nothing is said about the %s", check)
+		}
+	}
+	for _, check := range []string{"link", "clock", "permissions", "sync folder", "keys", "leftovers"} {
+		if all[check].Level != store.OK {
+			t.Errorf("%+v", all[check])
+		}
+	}
+	if all["keys"].Seen != "2" {
+		t.Errorf("two keys: %+v", all["keys"])
+	}
+
+	// What can go wrong, one thing after another.
+	if err := os.Truncate(p.newest("one"), 5); err != nil {
+		t.Fatal(err)
+	}
+	if f := examine()["keys"]; f.Level != store.Bad || !strings.Contains(f.Seen, p.newest("one")) {
+		t.Errorf("a damaged record: %+v", f)
+	}
+	left := p.reg.temp("new")
+	if err := os.WriteFile(left, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	old := time.Now().Add(-10 * leftoverAge)
+	if err := os.Chtimes(left, old, old); err != nil {
+		t.Fatal(err)
+	}
+	if f := examine()["leftovers"]; !strings.HasPrefix(f.Seen, "1 ") {
+		t.Errorf("a leftover: %+v", f)
+	}
+	for mode, level := range map[os.FileMode]store.Level{
+		0o770: store.Warn, 0o770 | os.ModeSetgid: store.OK, 0o777: store.Warn, 0o755: store.OK, 0o700: store.OK,
+	} {
+		if err := os.Chmod(p.root, mode); err != nil {
+			t.Fatal(err)
+		}
+		if f := examine()["permissions"]; f.Level != level {
+			t.Errorf("%v: %+v", mode, f)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(p.root, ".stfolder"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if f := examine()["sync folder"]; f.Level != store.Bad || !strings.Contains(f.Seen, "Syncthing") {
+		t.Errorf("a folder that is copied: %+v", f)
+	}
+}
+
+// TestExamineGradesFileSystems: what is weaker than a local disk is a warning with a reason.
+func TestExamineGradesFileSystems(t *testing.T) {
+	t.Parallel()
+	for kind, warns := range map[fsKind]bool{
+		fsLocal: false, fsMemory: false, fsNetwork: true, fsForeign: true, fsOverlay: true, fsUnknown: true,
+	} {
+		f := gradeMount(mount{name: "some", kind: kind})
+		if warns != (f.Level == store.Warn) || !strings.HasPrefix(f.Seen, "some") || warns == (f.Advice == "") {
+			t.Errorf("kind %d: %+v", kind, f)
+		}
+	}
+	for _, c := range []struct {
+		m     mount
+		level store.Level
+	}{
+		{mount{free: 50 << 30, size: 100 << 30}, store.OK},
+		{mount{free: 4 << 30, size: 100 << 30}, store.Warn},
+		{mount{free: 9 << 20, size: 10 << 20}, store.Warn},
+		{mount{free: 50 << 30, size: 100 << 30, freeFiles: 1, files: 100}, store.Warn},
+		{mount{free: 50 << 30, size: 100 << 30, freeFiles: 50, files: 100}, store.OK},
+	} {
+		if f := examineSpace(c.m); f.Level != c.level || (c.level == store.Warn) == (f.Advice == "") {
+			t.Errorf("%+v: %+v", c.m, f)
+		}
+	}
+}

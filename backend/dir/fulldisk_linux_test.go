@@ -1,0 +1,159 @@
+package dir
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+func contains(text string, all ...string) bool {
+	for _, part := range all {
+		if !strings.Contains(text, part) {
+			return false
+		}
+	}
+	return true
+}
+
+// smallDisk mounts a file system of the given size.
+func smallDisk(tb testing.TB, options string) string {
+	tb.Helper()
+	needRoot(tb)
+	dir := tb.TempDir()
+	if err := unix.Mount("croft-test", dir, "tmpfs", 0, options); err != nil {
+		if os.Getenv("CI") != "" {
+			tb.Fatalf("mounting a small disk: %v; CI must run this test", err)
+		}
+		tb.Skipf("NOT TESTED: mounting a small disk: %v", err)
+	}
+	tb.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			tb.Error(err)
+		}
+	})
+	return dir
+}
+
+// TestAFullDiskLosesNothing: on a real one. Every request that needs space is answered with unknown and with what to do, every record stays readable, and with
+// some space freed all goes on as if nothing had been.
+func TestAFullDiskLosesNothing(t *testing.T) {
+	for what, options := range map[string]string{"bytes": "size=256k", "inodes": "size=1m,nr_inodes=64"} {
+		t.Run(what, func(t *testing.T) {
+			disk := smallDisk(t, options)
+			st := open(t, filepath.Join(disk, "store"), nil)
+			defer st.Close()
+			held := acquire("held", "ann")
+			if a := one(st, held); a.Err != nil {
+				t.Fatal(a.Err)
+			}
+			if err := fill(disk); !errors.Is(err, syscall.ENOSPC) {
+				t.Fatalf("filling the disk ended with %v", err)
+			}
+			before, err := st.Get(t.Context(), "held")
+			if err != nil {
+				t.Fatalf("reading on a full disk: %v", err)
+			}
+			for _, req := range []tenure.Request{then(tenure.Renew, held), then(tenure.Report, held), then(tenure.Release, held), acquire("new", "bob")} {
+				a := one(st, req)
+				if !errors.Is(a.Err, store.ErrUnknown) || !errors.Is(a.Err, syscall.ENOSPC) || !contains(a.Err.Error(), "free some space", disk) {
+					t.Errorf("%s on a full disk: %v", req.Verb, a.Err)
+				}
+			}
+			if now, err := st.Get(t.Context(), "held"); err != nil || !same(now, before) {
+				t.Errorf("the record has become %+v, %v", now, err)
+			}
+			if a := one(st, acquire("held", "bob")); !errors.Is(a.Err, tenure.ErrHeld) {
+				t.Errorf("on a full disk a held key is refused with %v", a.Err)
+			}
+			findings, err := st.Examine(t.Context())
+			if err != nil || level(findings, "free space") != store.Warn {
+				t.Errorf("the doctor finds %+v, %v", findings, err)
+			}
+			if _, err := Open(filepath.Join(disk, "store"), nil); err != nil && !contains(err.Error(), "free some space") {
+				t.Errorf("opening on a full disk: %v", err)
+			}
+			if err := os.RemoveAll(filepath.Join(disk, "filler")); err != nil {
+				t.Fatal(err)
+			}
+			for _, req := range []tenure.Request{then(tenure.Renew, held), then(tenure.Release, held), acquire("new", "bob")} {
+				if a := one(st, req); a.Err != nil {
+					t.Errorf("%s with space freed: %v", req.Verb, a.Err)
+				}
+			}
+		})
+	}
+}
+
+// fill uses up a disk's bytes and inodes, whichever comes first.
+func fill(disk string) error {
+	dir := filepath.Join(disk, "filler")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	for i := 0; ; i++ {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), make([]byte, 4096), 0o600); err != nil {
+			return err
+		}
+	}
+}
+
+func level(findings []store.Finding, check string) store.Level {
+	for _, f := range findings {
+		if f.Check == check {
+			return f.Level
+		}
+	}
+	return ""
+}
+
+// TestAnUnmountedStoreIsNotEmpty: with a real mount, taken away while the store is open.
+func TestAnUnmountedStoreIsNotEmpty(t *testing.T) {
+	disk := smallDisk(t, "size=1m")
+	below := t.TempDir()
+	root := filepath.Join(below, "mount")
+	if err := os.Mkdir(root, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount(disk, root, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	st := open(t, root, nil)
+	defer st.Close()
+	held := acquire("k", "ann")
+	if a := one(st, held); a.Err != nil {
+		t.Fatal(a.Err)
+	}
+	if err := unix.Unmount(root, unix.MNT_DETACH); err != nil {
+		t.Fatal(err)
+	}
+	for _, req := range []tenure.Request{acquire("k", "bob"), then(tenure.Renew, held), then(tenure.Release, held), acquire("new", "bob")} {
+		if a := one(st, req); !errors.Is(a.Err, store.ErrUnknown) || !strings.Contains(a.Err.Error(), "unmounted") {
+			t.Errorf("%s of an unmounted store: %v", req.Verb, a.Err)
+		}
+	}
+	if names, err := os.ReadDir(root); err != nil || len(names) > 0 {
+		t.Errorf("something was written below the mount: %v, %v", names, err)
+	}
+	use(t, root) // now there is another store, in which the keys have other holders
+	for _, req := range []tenure.Request{acquire("k", "bob"), then(tenure.Renew, held)} {
+		if a := one(st, req); !errors.Is(a.Err, store.ErrUnknown) || !strings.Contains(a.Err.Error(), "unmounted") {
+			t.Errorf("%s with another store below the mount: %v", req.Verb, a.Err)
+		}
+	}
+	if err := unix.Mount(disk, root, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Unmount(root, unix.MNT_DETACH) //nolint:errcheck // the folder goes with the test
+	if a := one(st, then(tenure.Renew, held)); a.Err != nil {
+		t.Errorf("mounted again: %v", a.Err)
+	}
+}

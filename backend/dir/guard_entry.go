@@ -1,0 +1,226 @@
+package dir
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/croft-dev/croft/internal/fsys"
+)
+
+// guardEntry is one call's stay inside the lock.
+type guardEntry struct {
+	f     *File
+	file  fsys.File // the sidecar, locked
+	state slotState
+	doubt bool // what is in the sidecar may not have reached the disk
+}
+
+// enter takes the lock and reads the mark, making the sidecar if there is none.
+func (f *File) enter(ctx context.Context) (*guardEntry, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("guard %s: %w", f.path, err)
+	}
+	w := f.startWaiting(ctx)
+	if err := w.takeTurn(); err != nil {
+		return nil, err
+	}
+	in, err := f.enterLocked(w)
+	if err != nil {
+		<-f.turn
+		return nil, err
+	}
+	return in, nil
+}
+
+func (f *File) enterLocked(w *waiting) (*guardEntry, error) {
+	old, err := f.inspect()
+	if err != nil {
+		return nil, err
+	}
+	perm := fs.FileMode(0o666) // and the umask
+	if old != nil {
+		perm = old.Mode().Perm()
+	}
+	for {
+		file, err := f.openSidecar(perm)
+		if err != nil {
+			return nil, err
+		}
+		if err := w.lock(file); err != nil {
+			_ = file.Close()
+			return nil, err
+		}
+		in := &guardEntry{f: f, file: file}
+		current, err := in.isCurrent()
+		if err == nil && current {
+			if err = in.read(); err == nil {
+				err = in.dress(old)
+			}
+		}
+		if err == nil && current {
+			return in, nil
+		}
+		in.unlock()
+		if err != nil {
+			return nil, err
+		}
+		// Somebody removed the sidecar while this call waited for it: the lock is on a file that nobody else will find.
+	}
+}
+
+// isCurrent reports whether the locked file is still the one at the sidecar's path.
+func (in *guardEntry) isCurrent() (bool, error) {
+	mine, err := in.file.Stat()
+	if err != nil {
+		return false, in.f.explain(err)
+	}
+	there, err := in.f.fs.Lstat(in.f.sidecar)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, in.f.explain(err)
+	}
+	if n := guardLinks(there); n > 1 && there.Mode().IsRegular() {
+		return false, &SidecarError{Path: in.f.sidecar, Reason: fmt.Sprintf("it has %d hard links", n)} // it may be anybody's file
+	}
+	return os.SameFile(mine, there), nil
+}
+
+// dress gives the sidecar the artifact's permissions where they differ and the system lets us: only its owner or root can. For others the
+// sidecar is good as it is, or they could not have opened it.
+func (in *guardEntry) dress(old fs.FileInfo) error {
+	if old == nil {
+		return nil
+	}
+	info, err := in.file.Stat()
+	if err != nil {
+		return in.f.explain(err)
+	}
+	uid, gid := guardChown(info, old)
+	if uid >= 0 || gid >= 0 {
+		if err := in.file.Chown(uid, gid); err != nil && !errors.Is(err, fs.ErrPermission) {
+			return in.f.explain(err)
+		}
+	}
+	if info.Mode().Perm() != old.Mode().Perm() {
+		if err := in.file.Chmod(old.Mode().Perm()); err != nil && !errors.Is(err, fs.ErrPermission) {
+			return in.f.explain(err)
+		}
+	}
+	return nil
+}
+
+// read reads the mark under the lock and signs in. Whoever was inside before and has not signed out died here, or its disk failed: what it wrote is
+// written once more and synced, before the slot before it, which did reach the disk, is written over.
+func (in *guardEntry) read() error {
+	image, err := in.f.readImage(in.file)
+	if err != nil {
+		return err
+	}
+	state, born, err := slotNewest(image)
+	if err != nil {
+		return in.f.distrust(err)
+	}
+	in.state = state
+	if !born {
+		return in.bear()
+	}
+	in.doubt = !bytes.HasPrefix(image[slotInside:], []byte(slotNobody))
+	if err := in.sign(slotName()); err != nil {
+		return err
+	}
+	if in.doubt && state.generation > 0 {
+		if err := in.put(state); err != nil {
+			return err
+		}
+	}
+	in.doubt = false
+	return in.settleBirth()
+}
+
+// bear writes a new sidecar's first content.
+func (in *guardEntry) bear() error {
+	if _, err := in.file.WriteAt(slotBirth, 0); err != nil {
+		return in.f.explain(err)
+	}
+	if err := in.sign(slotName()); err != nil {
+		return err
+	}
+	return in.settleBirth()
+}
+
+// settleBirth makes a sidecar without a mark durable, with its name, before it gets its first.
+func (in *guardEntry) settleBirth() error {
+	if in.state.generation > 0 {
+		return nil
+	}
+	if err := in.file.Sync(); err != nil {
+		return in.f.explain(err)
+	}
+	if err := in.f.fs.SyncDir(in.f.folder); err != nil {
+		return in.f.explain(err)
+	}
+	return nil
+}
+
+// advance makes next the durable state. The first time it writes both slots, so that nothing is left of the sidecar's birth.
+func (in *guardEntry) advance(next slotState) error {
+	next.changed = time.Now()
+	for {
+		next.generation = in.state.generation + 1
+		in.doubt = true
+		if err := in.put(next); err != nil {
+			return err
+		}
+		in.doubt = false
+		if in.state = next; next.generation > 1 {
+			return nil
+		}
+	}
+}
+
+// put writes one slot and syncs it.
+func (in *guardEntry) put(s slotState) error {
+	if _, err := in.file.WriteAt(s.encode(), s.offset()); err != nil {
+		return in.f.explain(err)
+	}
+	if err := in.file.Sync(); err != nil {
+		return in.f.explain(err)
+	}
+	return nil
+}
+
+// recheck reads the mark anew on a mount that may not keep locks: if it is not what this call has written, another was inside.
+func (in *guardEntry) recheck() error {
+	if !in.f.remote {
+		return nil
+	}
+	now, err := in.f.look(context.Background())
+	if err != nil {
+		return err
+	}
+	if now.generation != in.state.generation || now.mark != in.state.mark {
+		return fmt.Errorf("guard %s: the mark is of token %d, this call made it %d: %w", in.f.path, now.mark.Token, in.state.mark.Token, ErrLockNotKept)
+	}
+	return nil
+}
+
+// leave signs out, unless the disk is in doubt, and gives the lock back.
+func (in *guardEntry) leave() {
+	if !in.doubt {
+		_ = in.sign(slotNobody)
+	}
+	in.unlock()
+	<-in.f.turn
+}
+
+func (in *guardEntry) unlock() {
+	guardUnlock(in.file)
+	_ = in.file.Close()
+}

@@ -1,0 +1,46 @@
+//go:build linux || darwin
+
+package dir_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/croft-dev/croft/backend/dir"
+	"github.com/croft-dev/croft/fence"
+)
+
+// A worker that was presumed dead and replaced wakes up and writes. Its write is refused, and the file is the new owner's.
+func ExampleOpenFile() {
+	ctx := context.Background()
+	folder, err := os.MkdirTemp("", "example")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(folder)
+
+	report, err := dir.OpenFile(filepath.Join(folder, "report.txt"), nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	older := fence.Stamp{Key: "reports/daily", Token: 33, Grant: "00000000000000000000000000000001"}
+	newer := fence.Stamp{Key: "reports/daily", Token: 34, Grant: "00000000000000000000000000000002"}
+
+	_, err = report.Write(ctx, newer, strings.NewReader("of the new owner\n"))
+	fmt.Println("newer:", err)
+	_, err = report.Write(ctx, older, strings.NewReader("of the old owner\n"))
+	fmt.Println("older is stale:", errors.Is(err, fence.ErrStale))
+
+	content, _ := os.ReadFile(filepath.Join(folder, "report.txt"))
+	fmt.Print(string(content))
+	// Output:
+	// newer: <nil>
+	// older is stale: true
+	// of the new owner
+}

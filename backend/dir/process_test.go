@@ -1,0 +1,249 @@
+package dir
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// childEnv makes the test program a child of a test: "what:directory".
+const childEnv = "CROFT_TEST_DIR_CHILD"
+
+// TestStoreChild is the child's part of the tests below; by itself it does nothing.
+func TestStoreChild(t *testing.T) {
+	what, root, ok := strings.Cut(os.Getenv(childEnv), ":")
+	if !ok {
+		return
+	}
+	st, err := Open(root, nil)
+	if err != nil {
+		say("error", err)
+		return
+	}
+	defer st.Close()
+	say("ready")
+	in := bufio.NewScanner(os.Stdin)
+	switch what {
+	case "race": // on "go" one try for the key; on "end" a release
+		var mine tenure.Request
+		for in.Scan() {
+			if in.Text() == "end" {
+				say("released", one(st, then(tenure.Release, mine)).Err)
+				continue
+			}
+			mine = acquire("race", fmt.Sprint(os.Getpid()))
+			mine.TTL = time.Hour
+			switch a := one(st, mine); {
+			case a.Err == nil:
+				say("won", a.Record.Token)
+			case errors.Is(a.Err, tenure.ErrHeld):
+				say("held")
+			default:
+				say("error", a.Err)
+			}
+		}
+	case "busy": // terms without end, until it is killed
+		for {
+			req := acquire(fmt.Sprintf("busy/%d", rand.IntN(3)), fmt.Sprint(os.Getpid()))
+			req.TTL = 20 * time.Millisecond
+			a := one(st, req)
+			if a.Err != nil {
+				if !errors.Is(a.Err, tenure.ErrHeld) {
+					say("error", a.Err)
+				}
+				continue
+			}
+			say("won", req.Key, a.Record.Token, req.Secret.Grant())
+			_ = one(st, then(tenure.Renew, req))
+			if rand.IntN(2) == 0 {
+				_ = one(st, then(tenure.Release, req))
+			}
+			if rand.IntN(10) == 0 {
+				_, _ = st.Sweep(t.Context())
+			}
+		}
+	case "term":
+		req := acquire("shared", fmt.Sprint(os.Getuid()))
+		a := one(st, req)
+		if a.Err == nil {
+			a = one(st, then(tenure.Renew, req))
+		}
+		if a.Err == nil {
+			a = one(st, then(tenure.Release, req))
+		}
+		_, err := st.Sweep(t.Context())
+		say("done", errors.Join(a.Err, err))
+	}
+}
+
+// say prints a line for the parent, apart from what the testing package prints.
+func say(words ...any) { fmt.Println(append([]any{"child:"}, words...)...) }
+
+// child is a process that runs TestStoreChild.
+type child struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Scanner
+}
+
+func startChild(tb testing.TB, program, what, root string, prepare func(*exec.Cmd)) *child {
+	tb.Helper()
+	cmd := exec.Command(program, "-test.run=^TestStoreChild$")
+	cmd.Env = append(os.Environ(), childEnv+"="+what+":"+root)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if prepare != nil {
+		prepare(cmd)
+	}
+	if err := cmd.Start(); err != nil {
+		tb.Fatal(err)
+	}
+	c := &child{cmd: cmd, in: in, out: bufio.NewScanner(out)}
+	tb.Cleanup(func() {
+		in.Close()
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	if words := c.hear(); len(words) != 1 || words[0] != "ready" {
+		tb.Fatalf("a child says %v", words)
+	}
+	return c
+}
+
+// hear returns the next thing the child says, in words; none when it has ended.
+func (c *child) hear() []string {
+	for c.out.Scan() {
+		if text, ok := strings.CutPrefix(c.out.Text(), "child: "); ok {
+			return strings.Fields(text)
+		}
+	}
+	return nil
+}
+
+func self(tb testing.TB) string {
+	tb.Helper()
+	path, err := os.Executable()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return path
+}
+
+// TestOfManyProcessesOneWins: forty processes race for one key, round after round. Every round has one winner, and every winner a higher token.
+func TestOfManyProcessesOneWins(t *testing.T) {
+	processes, rounds := 40, 50
+	if testing.Short() {
+		processes, rounds = 10, 10
+	}
+	root := filepath.Join(t.TempDir(), "store")
+	children := make([]*child, processes)
+	for i := range children {
+		children[i] = startChild(t, self(t), "race", root, nil)
+	}
+	last := fence.Token(0)
+	for round := range rounds {
+		for _, c := range children {
+			fmt.Fprintln(c.in, "go")
+		}
+		var winner *child
+		for _, c := range children {
+			switch words := c.hear(); {
+			case len(words) == 1 && words[0] == "held":
+			case len(words) == 2 && words[0] == "won":
+				var token fence.Token
+				if _, err := fmt.Sscan(words[1], &token); err != nil {
+					t.Fatal(err)
+				}
+				if winner != nil || token <= last {
+					t.Fatalf("round %d: token %d after %d; another has won: %t", round, token, last, winner != nil)
+				}
+				winner, last = c, token
+			default:
+				t.Fatalf("round %d: a child says %v", round, words)
+			}
+		}
+		if winner == nil {
+			t.Fatalf("round %d: nobody won", round)
+		}
+		fmt.Fprintln(winner.in, "end")
+		if words := winner.hear(); len(words) != 2 || words[1] != "<nil>" {
+			t.Fatalf("round %d: the winner says %v", round, words)
+		}
+	}
+	st := open(t, root, nil)
+	defer st.Close()
+	if rec, err := st.Get(t.Context(), "race"); err != nil || rec.Terms != int64(rounds) || rec.Token != last {
+		t.Errorf("after %d rounds: %d terms, token %d, %v; the last winner had %d", rounds, rec.Terms, rec.Token, err, last)
+	}
+}
+
+// TestKilledProcessesLeaveAStoreThatWorks: processes are killed in the middle of whatever they do. No token is granted twice, and the keys go on.
+func TestKilledProcessesLeaveAStoreThatWorks(t *testing.T) {
+	kills := 40
+	if testing.Short() {
+		kills = 10
+	}
+	root := filepath.Join(t.TempDir(), "store")
+	type grant struct{ key, token string }
+	grants := map[grant]string{}
+	newest := map[string]fence.Token{}
+	for range kills / 2 {
+		pair := []*child{startChild(t, self(t), "busy", root, nil), startChild(t, self(t), "busy", root, nil)}
+		for _, c := range pair {
+			time.Sleep(rand.N(20 * time.Millisecond)) // anywhere in its work
+			if err := c.cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			for words := c.hear(); words != nil; words = c.hear() {
+				if words[0] != "won" || len(words) != 4 {
+					t.Fatalf("a child says %v", words)
+				}
+				g := grant{words[1], words[2]}
+				if before, ok := grants[g]; ok && before != words[3] {
+					t.Fatalf("token %s of %s was granted twice", g.token, g.key)
+				}
+				grants[g] = words[3]
+				var token fence.Token
+				if _, err := fmt.Sscan(words[2], &token); err != nil {
+					t.Fatal(err)
+				}
+				newest[g.key] = max(newest[g.key], token)
+			}
+		}
+	}
+	if len(grants) == 0 {
+		t.Fatal("nobody was granted anything: the test shows nothing")
+	}
+	st := open(t, root, nil)
+	defer st.Close()
+	for key, last := range newest {
+		req := acquire(key, "after")
+		a := one(st, req)
+		for errors.Is(a.Err, tenure.ErrHeld) { // by one that was killed, for its TTL
+			time.Sleep(time.Millisecond)
+			a = one(st, req)
+		}
+		if a.Err != nil || a.Record.Token <= last {
+			t.Errorf("%s: token %d after %d, %v", key, a.Record.Token, last, a.Err)
+		}
+	}
+	t.Logf("%d grants between %d kills", len(grants), kills)
+}

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/backend/dir"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// counted is a store that counts what is asked of it.
+type counted struct {
+	store.Store
+	calls, requests, lost atomic.Int64
+	busy                  atomic.Int64
+}
+
+func (c *counted) Apply(ctx context.Context, requests []tenure.Request) []store.Answer {
+	start := time.Now()
+	answers := c.Store.Apply(ctx, requests)
+	c.busy.Add(int64(time.Since(start)))
+	c.calls.Add(1)
+	c.requests.Add(int64(len(requests)))
+	for _, a := range answers {
+		if a.Err != nil {
+			c.lost.Add(1)
+		}
+	}
+	return answers
+}
+
+// benchHeld holds many leases in one client through a few renewal intervals and reports what that costs.
+func benchHeld(ctx context.Context, b *bench) error {
+	const ttl = 30 * time.Second
+	path, err := b.folder("held")
+	if err != nil {
+		return err
+	}
+	inner, err := dir.Open(path, nil)
+	if err != nil {
+		return err
+	}
+	st := &counted{Store: inner}
+	client := croft.New(st, nil)
+	defer func() {
+		_ = client.Close()
+		_ = inner.Close()
+	}()
+	start := time.Now()
+	var wg sync.WaitGroup
+	var failed atomic.Pointer[error]
+	for g := range 64 {
+		wg.Go(func() {
+			for i := g; i < b.leases; i += 64 {
+				if _, err := client.Acquire(ctx, fmt.Sprintf("held/%d", i), &croft.LeaseOptions{TTL: ttl}); err != nil {
+					failed.Store(&err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if err := failed.Load(); err != nil {
+		return *err
+	}
+	b.printf("  %d leases acquired in %s\n", b.leases, short(time.Since(start)))
+
+	const intervals = 3
+	calls, requests, busy, cpu := st.calls.Load(), st.requests.Load(), st.busy.Load(), cpuTime()
+	select {
+	case <-time.After(intervals * ttl / 3):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	calls, requests, busy, cpu = st.calls.Load()-calls, st.requests.Load()-requests, st.busy.Load()-busy, cpuTime()-cpu
+	b.printf("  per renewal interval of %s: %.1f calls for %.0f renewals, %s in the store, %s of CPU (%.3f cores); %d renewals without effect\n",
+		ttl/3, float64(calls)/intervals, float64(requests)/intervals, short(time.Duration(busy/intervals)), short(cpu/intervals),
+		cpu.Seconds()/(intervals*ttl/3).Seconds(), st.lost.Load())
+	return nil
+}

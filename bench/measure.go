@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+)
+
+// bench is one run of the program.
+type bench struct {
+	out    io.Writer
+	dir    string
+	rounds int
+	leases int
+	made   int
+}
+
+// contender is one way to do a thing: do performs n operations.
+type contender struct {
+	name string
+	n    int
+	do   func(ctx context.Context, n int) error
+}
+
+// result is what was seen of a contender: medians over the rounds, per operation.
+type result struct {
+	name      string
+	wall, cpu time.Duration
+}
+
+// folder makes a fresh folder on the disk that is measured.
+func (b *bench) folder(name string) (string, error) {
+	b.made++
+	dir := filepath.Join(b.dir, fmt.Sprintf("%s-%d", name, b.made))
+	return dir, os.MkdirAll(dir, 0o700)
+}
+
+// compare lets the contenders alternate for the given rounds, after one that does not count, and prints them as ratios to the first.
+func (b *bench) compare(ctx context.Context, contenders ...contender) ([]result, error) {
+	walls, cpus := make([][]time.Duration, len(contenders)), make([][]time.Duration, len(contenders))
+	for round := range b.rounds + 1 {
+		for i := range contenders {
+			// Every other round backwards, so that nobody always runs after the same neighbour.
+			if round%2 == 1 {
+				i = len(contenders) - 1 - i
+			}
+			c := contenders[i]
+			cpu, start := cpuTime(), time.Now()
+			if err := c.do(ctx, c.n); err != nil {
+				return nil, fmt.Errorf("%s: %w", c.name, err)
+			}
+			if round > 0 {
+				walls[i] = append(walls[i], time.Since(start)/time.Duration(c.n))
+				cpus[i] = append(cpus[i], (cpuTime()-cpu)/time.Duration(c.n))
+			}
+		}
+	}
+	results := make([]result, len(contenders))
+	b.printf("  %-44s %12s %12s %8s\n", "", "per op", "cpu per op", "ratio")
+	for i, c := range contenders {
+		results[i] = result{name: c.name, wall: median(walls[i]), cpu: median(cpus[i])}
+		b.printf("  %-44s %12s %12s %7.2fx\n", c.name, short(results[i].wall), short(results[i].cpu), ratio(results[i], results[0]))
+	}
+	return results, nil
+}
+
+// printf reports. What cannot be printed is nobody's loss.
+func (b *bench) printf(format string, args ...any) { _, _ = fmt.Fprintf(b.out, format, args...) }
+
+func ratio(a, to result) float64 { return float64(a.wall) / float64(max(to.wall, 1)) }
+
+func median(d []time.Duration) time.Duration {
+	d = slices.Clone(d)
+	slices.Sort(d)
+	return d[len(d)/2]
+}
+
+// short is a duration in three digits.
+func short(d time.Duration) string {
+	switch {
+	case d >= time.Second:
+		return fmt.Sprintf("%.2fs", d.Seconds())
+	case d >= time.Millisecond:
+		return fmt.Sprintf("%.2fms", float64(d)/1e6)
+	default:
+		return fmt.Sprintf("%.1fµs", float64(d)/1e3)
+	}
+}
+
+// cpuTime is what this process has used.
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// benchRun compares a command under a lease with the same command alone.
+func benchRun(ctx context.Context, b *bench) error {
+	bin, err := b.folder("bin")
+	if err != nil {
+		return err
+	}
+	croft := filepath.Join(bin, "croft")
+	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/croft-dev/croft").Output()
+	if err != nil {
+		return fmt.Errorf("finding croft's module: %w; run this in the bench folder", err)
+	}
+	build := exec.CommandContext(ctx, "go", "build", "-o", croft, "./cmd/croft")
+	build.Dir, build.Stderr = strings.TrimSpace(string(root)), os.Stderr
+	if err := build.Run(); err != nil {
+		return fmt.Errorf("building croft: %w", err)
+	}
+	st, err := b.folder("run")
+	if err != nil {
+		return err
+	}
+	repeat := func(name string, args ...string) func(context.Context, int) error {
+		return func(ctx context.Context, n int) error {
+			for range n {
+				if out, err := exec.CommandContext(ctx, name, args...).CombinedOutput(); err != nil {
+					return fmt.Errorf("%w: %s", err, out)
+				}
+			}
+			return nil
+		}
+	}
+	results, err := b.compare(ctx,
+		contender{"/bin/true", 20, repeat("/bin/true")},
+		contender{"croft version", 20, repeat(croft, "version")},
+		contender{"croft run -- /bin/true", 20, repeat(croft, "--store", st, "run", "bench", "--", "/bin/true")},
+	)
+	if err != nil {
+		return err
+	}
+	b.printf("  overhead of run over a bare exec: %s\n", short(results[2].wall-results[0].wall))
+	return nil
+}

@@ -1,0 +1,197 @@
+package croft
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/store/storetest"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// TestAnOperatorsActRaisesTheFence at every guard the holder had named and this process can reach, and says which it cannot.
+func TestAnOperatorsActRaisesTheFence(t *testing.T) {
+	acts := map[tenure.Verb]func(*Client, context.Context) (*Transfer, error){
+		tenure.Takeover: func(c *Client, ctx context.Context) (*Transfer, error) {
+			return c.Takeover(ctx, "jobs/one", ByHand{Note: "box1 hangs"})
+		},
+		tenure.Reserve: func(c *Client, ctx context.Context) (*Transfer, error) {
+			return c.Reserve(ctx, "jobs/one", "ana@box2", ByHand{Note: "box1 hangs"})
+		},
+		tenure.Revoke: func(c *Client, ctx context.Context) (*Transfer, error) {
+			return c.Revoke(ctx, "jobs/one", ByHand{Note: "box1 hangs"})
+		},
+	}
+	for verb, act := range acts {
+		t.Run(string(verb), func(t *testing.T) {
+			inBubble(t, func(r *rig) {
+				near, far := &fencedPlace{name: "crofttest://near"}, &fencedPlace{name: "elsewhere://far"}
+				places.Store("near", near)
+				l := r.acquire(r.client(nil, nil), "jobs/one", &LeaseOptions{Guards: []guard.Guard{near, far}})
+				operator := r.client(nil, &Options{Owner: "op@desk"})
+				got, err := act(operator, r.Context())
+				if err != nil {
+					r.Fatal(err)
+				}
+				if got.Before.Token != l.Token() || got.Record.Token <= l.Token() || got.Deed.Token != got.Record.Token || got.Deed.Stamp() != got.Record.Stamp() {
+					r.Errorf("before %d, now %d, deed %d", got.Before.Token, got.Record.Token, got.Deed.Token)
+				}
+				if got.Record.Actor != "op@desk" || got.Record.Note != "box1 hangs" {
+					r.Errorf("the record says %q did it because %q", got.Record.Actor, got.Record.Note)
+				}
+				if len(got.Raised) != 2 || got.Raised[0] != (Raise{Target: "crofttest://near"}) || got.Raised[1].Target != "elsewhere://far" || !errors.Is(got.Raised[1].Err, ErrInvalid) {
+					r.Errorf("raised %+v", got.Raised)
+				}
+				if m := r.mark(near); m.Token != got.Record.Token {
+					r.Errorf("the mark is at %d, want the burned token %d", m.Token, got.Record.Token)
+				}
+				if _, err := near.Memory.Raise(r.Context(), l.Stamp()); !errors.Is(err, ErrStale) {
+					r.Errorf("the old holder at the guard: %v, want stale", err)
+				}
+				if len(got.Record.Guards) != 2 {
+					r.Errorf("the record names the guards %v: the next operator would not know where", got.Record.Guards)
+				}
+				r.wantLost(l, TakenOver)
+			})
+		})
+	}
+}
+
+func TestATakeoverIsALease(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		c := r.client(nil, &Options{Owner: "op@desk"})
+		got, err := c.Takeover(r.Context(), "jobs/one", ByHand{Actor: "ana", Note: "by hand", TTL: 5 * time.Minute})
+		if err != nil {
+			r.Fatal(err)
+		}
+		if !got.Before.IsZero() || len(got.Raised) > 0 {
+			r.Errorf("of a key nothing is known of: before %+v, raised %+v", got.Before, got.Raised)
+		}
+		if rec := got.Record; rec.State != tenure.Held || rec.Owner != "ana" || rec.TTL != 5*time.Minute || rec.Cause != tenure.Operator {
+			r.Errorf("%+v", rec)
+		}
+		if _, err := c.Renew(r.Context(), got.Deed, false); err != nil {
+			r.Error(err)
+		}
+		if _, err := c.Release(r.Context(), got.Deed, false); err != nil {
+			r.Error(err)
+		}
+	})
+}
+
+func TestAnOperatorsActNeedsANote(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		c := r.client(nil, nil)
+		r.acquire(c, "jobs/one", nil)
+		if _, err := c.Revoke(r.Context(), "jobs/one", ByHand{Actor: "ana"}); !errors.Is(err, ErrInvalid) {
+			r.Errorf("%v, want invalid", err)
+		}
+		if rec := r.record("jobs/one"); rec.State != tenure.Held {
+			r.Error("it changed something")
+		}
+	})
+}
+
+// TestLaw6AnOperatorsActHappensOnce, however often its replies are lost.
+func TestLaw6AnOperatorsActHappensOnce(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		st := storetest.DropReply(r.st, storetest.First(3, func(req tenure.Request) bool { return req.Verb.ByHand() }))
+		var seen events
+		got, err := r.client(st, &Options{Observe: seen.observe}).Takeover(r.Context(), "jobs/one", ByHand{Note: "x"})
+		if err != nil {
+			r.Fatal(err)
+		}
+		if rec := r.record("jobs/one"); rec.Terms != 1 || rec.Token != got.Deed.Token {
+			r.Errorf("%d terms, token %d; the deed has %d", rec.Terms, rec.Token, got.Deed.Token)
+		}
+		if len(seen.of(EventUnknown)) != 3 || len(seen.of(EventResolved)) != 1 {
+			r.Errorf("%d unknown outcomes, %d resolved", len(seen.of(EventUnknown)), len(seen.of(EventResolved)))
+		}
+	})
+}
+
+// TestTheFenceIsRaisedForWhoeverHeldTheKey: also for a holder that came between the look and the act.
+func TestTheFenceIsRaisedForWhoeverHeldTheKey(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		first := r.acquire(r.client(nil, nil), "jobs/one", nil)
+		near := &fencedPlace{name: "crofttest://between"}
+		places.Store("between", near)
+		tap := &tap{Store: r.st}
+		tap.set(func(ctx context.Context, _ []tenure.Request) []store.Answer {
+			tap.set(nil)
+			if err := first.Release(ctx); err != nil {
+				r.Error(err)
+			}
+			r.acquire(r.client(nil, nil), "jobs/one", &LeaseOptions{Guards: []guard.Guard{near}})
+			return nil
+		})
+		got, err := r.client(tap, nil).Takeover(r.Context(), "jobs/one", ByHand{Note: "x"})
+		if err != nil {
+			r.Fatal(err)
+		}
+		if len(got.Raised) != 1 || got.Raised[0] != (Raise{Target: "crofttest://between"}) || r.mark(near).Token != got.Record.Token {
+			r.Errorf("raised %+v, the mark is at %d; want the guard of the last holder at %d", got.Raised, r.mark(near).Token, got.Record.Token)
+		}
+	})
+}
+
+// TestByDeed: another process renews, reports, releases; what is not its own is refused with who owns it.
+func TestByDeed(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		holder := r.client(nil, nil)
+		l := r.acquire(holder, "jobs/one", nil)
+		c := r.client(nil, nil)
+		time.Sleep(5 * time.Second)
+		rec, err := c.Renew(r.Context(), l.Deed(), false)
+		if err != nil || time.Until(rec.Deadline) != time.Minute {
+			r.Errorf("renewed until %s from now, %v", time.Until(rec.Deadline), err)
+		}
+		if rec, err = c.Report(r.Context(), l.Deed(), "half way"); err != nil || rec.Progress != "half way" {
+			r.Errorf("%q, %v", rec.Progress, err)
+		}
+		for range 2 {
+			if rec, err = c.Release(r.Context(), l.Deed(), true); err != nil || rec.Ended != tenure.EndFailed {
+				r.Errorf("%q, %v", rec.Ended, err)
+			}
+		}
+		next := r.acquire(c, "jobs/one", nil)
+		rec, err = c.Renew(r.Context(), l.Deed(), true)
+		if !errors.Is(err, ErrNotOwned) || rec.Token != next.Token() {
+			r.Errorf("renewing what is over: token %d, %v; want to be told who has it", rec.Token, err)
+		}
+		r.wantLost(l, Released)
+	})
+}
+
+// TestLaw6ByDeedIsRepeatedUntilKnown, and given up within its bound.
+func TestLaw6ByDeedIsRepeatedUntilKnown(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		l := r.acquire(r.client(nil, nil), "jobs/one", nil)
+		st := storetest.DropReply(r.st, storetest.First(4, nil))
+		if _, err := r.client(st, nil).Release(r.Context(), l.Deed(), false); err != nil {
+			r.Errorf("released with its replies lost: %v", err)
+		}
+		tap := &tap{Store: r.st}
+		tap.set(down)
+		c := r.client(tap, nil)
+		start := time.Now()
+		_, err := c.Renew(r.Context(), l.Deed(), false)
+		if !errors.Is(err, ErrUnknown) || !errors.Is(err, errDown) {
+			r.Errorf("%v, want unknown, and why", err)
+		}
+		wantAfter(r, start, 10*time.Second, 10*time.Second)
+		ctx, cancel := context.WithTimeout(r.Context(), time.Second)
+		defer cancel()
+		start = time.Now()
+		if _, err = c.Renew(ctx, l.Deed(), false); !errors.Is(err, ErrUnknown) || !errors.Is(err, context.DeadlineExceeded) {
+			r.Errorf("%v, want unknown, and the end of the context", err)
+		}
+		wantAfter(r, start, time.Second, time.Second)
+		if _, err := c.Renew(r.Context(), tenure.Deed{}, false); !errors.Is(err, ErrInvalid) {
+			r.Errorf("%v, want invalid", err)
+		}
+	})
+}

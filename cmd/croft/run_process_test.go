@@ -1,0 +1,359 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// patience bounds every wait for something that must happen. It is not a measure: the machine may be slow.
+const patience = 60 * time.Second
+
+// station is one user's view of a store: croft processes that share it.
+type station struct {
+	t    *testing.T
+	dir  string
+	path string // PATH with a croft in it
+}
+
+// newStation builds on this test binary being croft when it is called by that name.
+func newStation(t *testing.T) *station {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("real processes and real TTLs take a while")
+	}
+	s := &station{t: t, dir: t.TempDir()}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := filepath.Join(s.dir, "bin")
+	if err := os.Mkdir(bin, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	wrapper := fmt.Sprintf("#!/bin/sh\nCROFT_TEST_MAIN=1 exec %q \"$@\"\n", self)
+	if err := os.WriteFile(filepath.Join(bin, "croft"), []byte(wrapper), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s.path = bin + ":" + os.Getenv("PATH")
+	return s
+}
+
+// croft starts a croft process in a session of its own, so that the whole of it can be stopped by walking its tree.
+func (s *station) croft(args ...string) (*exec.Cmd, *bytes.Buffer) {
+	s.t.Helper()
+	var out bytes.Buffer
+	c := exec.Command(filepath.Join(s.dir, "bin", "croft"), args...)
+	c.Dir = s.dir
+	c.Env = append(os.Environ(), "PATH="+s.path, "CROFT_STORE="+filepath.Join(s.dir, "store"))
+	c.Stdout, c.Stderr = &out, &out
+	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := c.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { _ = c.Process.Kill() })
+	return c, &out
+}
+
+// script writes an executable shell script.
+func (s *station) script(name, text string) string {
+	s.t.Helper()
+	path := filepath.Join(s.dir, name)
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text), 0o700); err != nil {
+		s.t.Fatal(err)
+	}
+	return path
+}
+
+// read waits for a file that is not empty.
+func (s *station) read(name string) string {
+	s.t.Helper()
+	var text []byte
+	s.until("the file "+name, func() bool {
+		text, _ = os.ReadFile(filepath.Join(s.dir, name))
+		return len(text) > 0
+	})
+	return strings.TrimSpace(string(text))
+}
+
+func (s *station) until(what string, ok func() bool) {
+	s.t.Helper()
+	for end := time.Now().Add(patience); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			s.t.Fatalf("waited %s for %s in vain", patience, what)
+		}
+	}
+}
+
+// show is what the store says of a key.
+func (s *station) show(key string) (v struct {
+	Token int64  `json:"token"`
+	Owner string `json:"owner"`
+	State string `json:"state"`
+	Cause string `json:"cause"`
+
+	Deadline time.Time `json:"deadline"`
+},
+) {
+	s.t.Helper()
+	c, out := s.croft("show", "--json", key)
+	if err := c.Wait(); err != nil {
+		s.t.Fatalf("croft show: %v\n%s", err, out)
+	}
+	if err := json.Unmarshal(out.Bytes(), &v); err != nil {
+		s.t.Fatalf("croft show: %v\n%s", err, out)
+	}
+	return v
+}
+
+func exitCode(t *testing.T, c *exec.Cmd, out *bytes.Buffer) int {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- c.Wait() }()
+	select {
+	case <-done:
+		return c.ProcessState.ExitCode()
+	case <-time.After(patience):
+		_ = c.Process.Kill()
+		<-done
+		t.Fatalf("croft did not end in %s; it printed:\n%s", patience, out)
+		return -1
+	}
+}
+
+// descendants lists a process and all below it, as /proc shows them.
+func descendants(t *testing.T, root int) []int {
+	t.Helper()
+	parents := map[int]int{}
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, stat := range stats {
+		text, err := os.ReadFile(stat)
+		if err != nil {
+			continue // it is gone
+		}
+		after := text[bytes.LastIndexByte(text, ')')+1:] // the name may hold anything
+		fields := strings.Fields(string(after))
+		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(stat)))
+		parents[pid], _ = strconv.Atoi(fields[1])
+	}
+	tree := []int{root}
+	for i := 0; i < len(tree); i++ {
+		for pid, parent := range parents {
+			if parent == tree[i] && !slices.Contains(tree, pid) {
+				tree = append(tree, pid)
+			}
+		}
+	}
+	return tree
+}
+
+// stopAll stops processes; of those that have ended meanwhile, as a script's sleeps do, there is nothing to stop.
+func stopAll(t *testing.T, tree []int) {
+	t.Helper()
+	for _, pid := range tree {
+		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil && !errors.Is(err, syscall.ESRCH) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// lives reports whether a process is there and no zombie.
+func lives(pid int) bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	after := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	return after[0] != "Z" && after[0] != "X"
+}
+
+// A worker sleeps past its lease, another takes over and writes, the first wakes up and writes: the seed of all this.
+func TestLaw3AStoppedTreeLosesToItsSuccessor(t *testing.T) {
+	t.Parallel()
+	s := newStation(t)
+	first := s.script("first", `echo "$CROFT_TOKEN" >first-token
+while [ ! -e woken ]; do sleep 0.02; done
+echo stale | croft write out.txt
+echo $? >first-write
+sleep 1000
+`)
+	one, oneOut := s.croft("--owner", "one", "run", "job", "--ttl", "2s", "--guard", "out.txt", "--", first)
+	s.read("first-token")
+	tree := descendants(t, one.Process.Pid)
+	if len(tree) < 3 {
+		t.Fatalf("the tree of the first run is %v; croft, its warden and the script are expected", tree)
+	}
+	stopAll(t, tree)
+	stopped := time.Now()
+
+	second := s.script("second", `echo good | croft write out.txt && echo "$CROFT_TOKEN" >second-token
+while [ ! -e enough ]; do sleep 0.02; done
+`)
+	two, twoOut := s.croft("--owner", "two", "run", "job", "--ttl", "2s", "--guard", "out.txt", "--wait", "1m", "--", second)
+	secondToken, firstToken := s.read("second-token"), s.read("first-token")
+	if secondToken <= firstToken {
+		t.Errorf("the second token %s is not above the first %s", secondToken, firstToken)
+	}
+	time.Sleep(time.Until(stopped.Add(5 * time.Second))) // the pause is the point
+
+	if err := os.WriteFile(filepath.Join(s.dir, "woken"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, pid := range tree {
+		_ = syscall.Kill(pid, syscall.SIGCONT)
+	}
+	if code := exitCode(t, one, oneOut); code != exitNotOwned {
+		t.Errorf("the first run exited %d, want %d; it printed:\n%s", code, exitNotOwned, oneOut)
+	}
+	for _, pid := range tree {
+		if lives(pid) {
+			t.Errorf("process %d of the first run lives on", pid)
+		}
+	}
+	if text, err := os.ReadFile(filepath.Join(s.dir, "first-write")); err == nil && strings.TrimSpace(string(text)) != "13" {
+		t.Errorf("the stale write exited %s, want 13", text)
+	}
+	if text := s.read("out.txt"); text != "good" {
+		t.Errorf("the artifact holds %q; it must be the second's", text)
+	}
+	if err := os.WriteFile(filepath.Join(s.dir, "enough"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code := exitCode(t, two, twoOut); code != 0 {
+		t.Errorf("the second run exited %d; it printed:\n%s", code, twoOut)
+	}
+	if rec := s.show("job"); rec.Owner != "two" || rec.Cause != "expired" {
+		t.Errorf("the record says %+v; want owner two, cause expired", rec)
+	}
+}
+
+// Nobody else was granted the key while the tree stood still: the work goes on under the same token.
+func TestAStoppedTreeThatNobodyReplacedGoesOn(t *testing.T) {
+	t.Parallel()
+	s := newStation(t)
+	script := s.script("work", `echo "$CROFT_TOKEN" >token
+while [ ! -e woken ]; do sleep 0.02; done
+echo mine | croft write out.txt
+echo $? >write
+while [ ! -e enough ]; do sleep 0.02; done
+exit 7
+`)
+	run, out := s.croft("run", "job", "--ttl", "2s", "--", script)
+	token := s.read("token")
+	tree := descendants(t, run.Process.Pid)
+	stopAll(t, tree)
+	time.Sleep(4 * time.Second) // past the TTL: the pause is the point
+	for _, pid := range tree {
+		_ = syscall.Kill(pid, syscall.SIGCONT)
+	}
+	if err := os.WriteFile(filepath.Join(s.dir, "woken"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code := s.read("write"); code != "0" {
+		t.Errorf("the write after the pause exited %s", code)
+	}
+	if rec := s.show("job"); fmt.Sprint(rec.Token) != token || rec.State != "held" {
+		t.Errorf("the record says %+v; want it held with token %s", rec, token)
+	}
+	if err := os.WriteFile(filepath.Join(s.dir, "enough"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code := exitCode(t, run, out); code != 7 {
+		t.Errorf("the run exited %d, want the command's 7; it printed:\n%s", code, out)
+	}
+}
+
+// Croft is killed: what it started dies with it, and the key passes on when its TTL has passed.
+func TestKillingCroftKillsItsTreeAndTheLeasePassesOn(t *testing.T) {
+	t.Parallel()
+	s := newStation(t)
+	script := s.script("work", `sleep 1000 &
+setsid sh -c 'echo $$ >grandchild; sleep 1000' &
+(setsid sh -c '(sleep 1000 & echo $! >daemon; wait) &' &)
+while [ ! -s grandchild ] || [ ! -s daemon ]; do sleep 0.02; done
+echo $$ >ready
+sleep 1000
+`)
+	run, _ := s.croft("--owner", "one", "run", "job", "--ttl", "2s", "--", script)
+	s.read("ready")
+	tree := descendants(t, run.Process.Pid)
+	for _, name := range []string{"ready", "grandchild", "daemon"} {
+		pid, err := strconv.Atoi(s.read(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Contains(tree, pid) {
+			tree = append(tree, pid)
+		}
+	}
+	if err := run.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = run.Wait()
+	for _, pid := range tree {
+		s.until(fmt.Sprintf("the end of process %d", pid), func() bool { return !lives(pid) })
+	}
+	next, out := s.croft("--owner", "two", "run", "job", "--ttl", "2s", "--wait", "1m", "--", "true")
+	if code := exitCode(t, next, out); code != 0 {
+		t.Fatalf("the next run exited %d; it printed:\n%s", code, out)
+	}
+	if rec := s.show("job"); rec.Owner != "two" || rec.Cause != "expired" {
+		t.Errorf("the record says %+v; want owner two, cause expired", rec)
+	}
+}
+
+// The store goes away: the command gets TERM, then KILL, and is dead before anybody else could be granted the key.
+func TestLaw5TheCommandIsDeadBeforeTheStoresDeadline(t *testing.T) {
+	t.Parallel()
+	s := newStation(t)
+	script := s.script("work", `trap 'echo term >term' TERM
+echo $$ >pid
+while :; do sleep 0.02; done
+`)
+	run, out := s.croft("run", "job", "--ttl", "10s", "--grace", "2s", "--", script)
+	pid, err := strconv.Atoi(s.read("pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Renewals fail from here on: the store's folder is not where it was. What the record says stays true.
+	away := filepath.Join(s.dir, "away")
+	if err := os.Rename(filepath.Join(s.dir, "store"), away); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(s.dir, "store"), []byte("not a directory"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.until("the end of the command", func() bool { return !lives(pid) })
+	died := time.Now() // at the latest
+	if code := exitCode(t, run, out); code != exitNotOwned {
+		t.Errorf("the run exited %d, want %d; it printed:\n%s", code, exitNotOwned, out)
+	}
+	s.read("term")
+	if err := os.Remove(filepath.Join(s.dir, "store")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(away, filepath.Join(s.dir, "store")); err != nil {
+		t.Fatal(err)
+	}
+	if rec := s.show("job"); !died.Before(rec.Deadline) { // the store's clock is this machine's
+		t.Errorf("the command died at %s, after the store's deadline %s", died, rec.Deadline)
+	}
+	if !strings.Contains(out.String(), "killed after its grace") {
+		t.Errorf("a command that ignores TERM must be killed after its grace; croft printed:\n%s", out)
+	}
+}

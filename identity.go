@@ -1,0 +1,63 @@
+package croft
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"os/user"
+	"strings"
+	"unicode"
+
+	"github.com/croft-dev/croft/tenure"
+)
+
+// hostname is the machine's name, or "localhost".
+func hostname() string {
+	host, err := os.Hostname()
+	if err != nil || printable(host) == "" {
+		return "localhost"
+	}
+	return printable(host)
+}
+
+// defaultOwner is user@host. The user comes from the password database first, so that cron, sudo and shells agree.
+func defaultOwner(host string) string {
+	name := ""
+	if u, err := user.Current(); err == nil {
+		name = printable(u.Username)
+	}
+	for _, variable := range []string{"USER", "LOGNAME", "USERNAME"} {
+		if name == "" {
+			name = printable(os.Getenv(variable))
+		}
+	}
+	if name == "" {
+		name = fmt.Sprintf("uid%d", os.Getuid())
+	}
+	return clip(name + "@" + host)
+}
+
+// defaultInstance tells this process from all others, those of the same number on other machines and after a restart included.
+func defaultInstance(host string) string {
+	var b [4]byte
+	_, _ = rand.Read(b[:]) // never fails: crypto/rand aborts the program instead
+	return clip(fmt.Sprintf("%d-%s@%s", os.Getpid(), hex.EncodeToString(b[:]), host))
+}
+
+// printable drops what may not be in an owner's name.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(s, ""))
+}
+
+func clip(s string) string {
+	if len(s) <= tenure.MaxName {
+		return s
+	}
+	return strings.ToValidUTF8(s[:tenure.MaxName], "")
+}

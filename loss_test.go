@@ -1,0 +1,205 @@
+package croft
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/croft-dev/croft/store"
+)
+
+// TestEveryLossHasItsCause: the context ends, with a typed cause, when it should.
+func TestEveryLossHasItsCause(t *testing.T) {
+	minute := &LeaseOptions{TTL: time.Minute}
+	cases := []struct {
+		loss  Loss
+		o     *LeaseOptions
+		cause func(r *rig, c *Client, tap *tap, l *Lease)
+		least time.Duration // after the grant
+		most  time.Duration
+	}{
+		{Released, minute, func(r *rig, _ *Client, _ *tap, l *Lease) {
+			if err := l.Release(r.Context()); err != nil {
+				r.Error(err)
+			}
+		}, 0, 0},
+		{Closed, minute, func(r *rig, c *Client, _ *tap, _ *Lease) {
+			if err := c.Close(); err != nil {
+				r.Error(err)
+			}
+		}, 0, 0},
+		{TakenOver, minute, func(r *rig, _ *Client, _ *tap, l *Lease) {
+			if _, err := r.client(nil, nil).Revoke(r.Context(), l.Key(), ByHand{Actor: "ana", Note: "wrong input"}); err != nil {
+				r.Error(err)
+			}
+		}, 15 * time.Second, 20 * time.Second},
+		{Superseded, minute, func(r *rig, _ *Client, _ *tap, l *Lease) {
+			r.st.Wipe() // the store forgets, and somebody else comes
+			r.acquire(r.client(nil, nil), l.Key(), nil)
+		}, 15 * time.Second, 20 * time.Second},
+		{Unreachable, minute, func(_ *rig, _ *Client, tap *tap, _ *Lease) { tap.set(down) }, 53 * time.Second, 54 * time.Second},
+		{Unreachable, minute, func(_ *rig, _ *Client, tap *tap, _ *Lease) { tap.set(hang) }, 53 * time.Second, 54 * time.Second},
+		{Unreachable, &LeaseOptions{TTL: time.Minute, MaxFailures: 1}, func(_ *rig, _ *Client, tap *tap, _ *Lease) { tap.set(down) }, 35 * time.Second, 40 * time.Second},
+		{Unreachable, &LeaseOptions{TTL: time.Minute, Notice: 20 * time.Second}, func(_ *rig, _ *Client, tap *tap, _ *Lease) { tap.set(hang) }, 33 * time.Second, 34 * time.Second},
+		{Stalled, &LeaseOptions{TTL: time.Minute, StallAfter: 30 * time.Second}, func(*rig, *Client, *tap, *Lease) {}, 68 * time.Second, 74 * time.Second},
+		{HeldTooLong, &LeaseOptions{TTL: time.Minute, MaxHold: 100 * time.Second}, func(*rig, *Client, *tap, *Lease) {}, 100 * time.Second, 100 * time.Second},
+	}
+	for _, c := range cases {
+		t.Run(string(c.loss), func(t *testing.T) {
+			inBubble(t, func(r *rig) {
+				tap := &tap{Store: r.st}
+				client := r.client(tap, nil)
+				start := time.Now()
+				l := r.acquire(client, "jobs/one", c.o)
+				if err := l.Err(); err != nil {
+					r.Fatalf("a new lease says %v", err)
+				}
+				c.cause(r, client, tap, l)
+				r.wantLost(l, c.loss)
+				lost := l.Err()
+				wantAfter(r, start, c.least, c.most)
+				if c.loss == Unreachable && !errors.Is(lost, store.ErrUnknown) {
+					r.Errorf("the loss does not say what the store's calls came to: %v", lost)
+				}
+				if (c.loss == TakenOver || c.loss == Superseded) && !errors.Is(lost, ErrNotOwned) {
+					r.Errorf("the loss does not say who owns the key: %v", lost)
+				}
+			})
+		})
+	}
+}
+
+// TestLaw5ASuspendEndsTheLease: the machine sleeps past the deadline, during which no timer of the process runs. Within a second of its waking the
+// context ends, and Err is right at once.
+func TestLaw5ASuspendEndsTheLease(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		c, clk := r.sleeper(nil, nil)
+		l := r.acquire(c, "jobs/one", nil)
+		asked := r.acquire(c, "jobs/two", nil)
+		time.Sleep(10 * time.Second)
+		clk.Suspend(time.Hour)
+		if left := l.Remaining(); left > 0 {
+			r.Errorf("%s remain after an hour's sleep", left)
+		}
+		if err := asked.Err(); !errors.Is(err, ErrLost) || lossIn(err) != Expired {
+			r.Errorf("asked at once, the lease says %v, want that it has expired", err)
+		}
+		woken := time.Now()
+		r.wantLost(l, Expired)
+		wantAfter(r, woken, 0, time.Second)
+	})
+}
+
+// TestAShortSuspendEndsNothing: a sleep that leaves time to renew is slept and forgotten.
+func TestAShortSuspendEndsNothing(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		c, clk := r.sleeper(nil, nil)
+		l := r.acquire(c, "jobs/one", nil)
+		time.Sleep(10 * time.Second)
+		clk.Suspend(30 * time.Second)
+		time.Sleep(2 * time.Second)
+		if err := l.Err(); err != nil {
+			r.Error(err)
+		}
+		if left := l.Remaining(); left < 50*time.Second {
+			r.Errorf("%s remain, want the renewal that was due to have been sent on waking", left)
+		}
+	})
+}
+
+// TestAHangingRenewalDoesNotHoldTheLease: the context ends in time while calls of the store hang for ever, and the client can still be closed.
+func TestAHangingRenewalDoesNotHoldTheLease(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		tap := &tap{Store: r.st}
+		c := r.client(tap, &Options{CallTimeout: time.Hour})
+		start := time.Now()
+		l := r.acquire(c, "jobs/one", &LeaseOptions{TTL: 10 * time.Second})
+		tap.set(hang)
+		r.wantLost(l, Unreachable)
+		wantAfter(r, start, 8*time.Second, 9*time.Second)
+		if rec := r.record("jobs/one"); !rec.Alive(time.Now()) {
+			r.Error("the store had let go of the key before the holder did")
+		}
+	})
+}
+
+// TestTheContextCarriesValuesAndNotTheEndOfAcquire: the context that Acquire was called with bounds Acquire, not the lease.
+func TestTheContextCarriesValuesAndNotTheEndOfAcquire(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		type name struct{}
+		ctx, cancel := context.WithCancel(context.WithValue(r.Context(), name{}, "trace"))
+		l, err := r.client(nil, nil).Acquire(ctx, "jobs/one", nil)
+		if err != nil {
+			r.Fatal(err)
+		}
+		cancel()
+		time.Sleep(5 * time.Minute)
+		if l.Err() != nil || l.Context().Value(name{}) != "trace" {
+			r.Errorf("the lease says %v, its context's value is %v", l.Err(), l.Context().Value(name{}))
+		}
+	})
+}
+
+// TestProgressKeepsALeaseFromStalling: reported here, or by another process with the deed.
+func TestProgressKeepsALeaseFromStalling(t *testing.T) {
+	for _, elsewhere := range []bool{false, true} {
+		inBubble(t, func(r *rig) {
+			l := r.acquire(r.client(nil, nil), "jobs/one", &LeaseOptions{TTL: time.Minute, StallAfter: 30 * time.Second})
+			other := r.client(nil, nil)
+			for range 20 {
+				time.Sleep(25 * time.Second)
+				var err error
+				if elsewhere {
+					_, err = other.Report(r.Context(), l.Deed(), "step")
+				} else {
+					err = l.Report(r.Context(), "step")
+				}
+				if err != nil {
+					r.Fatal(err)
+				}
+			}
+			if err := l.Err(); err != nil {
+				r.Errorf("reported elsewhere: %v: %v", elsewhere, err)
+			}
+			synctest.Wait()
+			if rec := l.Record(); rec.Progress != "step" {
+				r.Errorf("the lease's record shows progress %q", rec.Progress)
+			}
+		})
+	}
+}
+
+// TestReportOnALostLeaseSaysSo: the store's word ends the lease at once, and the work learns of it.
+func TestReportOnALostLeaseSaysSo(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		l := r.acquire(r.client(nil, nil), "jobs/one", nil)
+		if _, err := r.client(nil, nil).Takeover(r.Context(), "jobs/one", ByHand{Note: "box1 hangs"}); err != nil {
+			r.Fatal(err)
+		}
+		if err := l.Report(r.Context(), "half way"); lossIn(err) != TakenOver || !errors.Is(err, ErrNotOwned) {
+			r.Errorf("Report says %v, want that the lease was taken over", err)
+		}
+		r.wantLost(l, TakenOver)
+		if err := l.Report(r.Context(), "all the way"); !errors.Is(err, ErrLost) {
+			r.Errorf("Report on a lease known to be lost says %v", err)
+		}
+		if left := l.Remaining(); left > 0 {
+			r.Errorf("%s remain of a lease that was taken over", left)
+		}
+	})
+}
+
+// TestNoticeLeavesTimeToStop: the context ends, the deadline is still to come.
+func TestNoticeLeavesTimeToStop(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		tap := &tap{Store: r.st}
+		l := r.acquire(r.client(tap, nil), "jobs/one", &LeaseOptions{TTL: time.Minute, Notice: 20 * time.Second})
+		tap.set(down)
+		r.wantLost(l, Unreachable)
+		if left := l.Remaining(); left < 19*time.Second || left > 20*time.Second {
+			r.Errorf("%s remain when the context ends, want the notice", left)
+		}
+	})
+}

@@ -1,0 +1,174 @@
+package croft
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// pursuit drives one keep.Waiter: first for a caller that waits, then, if it leaves an unknown outcome behind, in the background.
+type pursuit struct {
+	c       *Client
+	cl      *claim
+	waiter  *keep.Waiter
+	secret  tenure.Secret
+	answers chan keep.Answered
+	over    chan struct{} // closed when nobody reads answers any more
+	doubt   bool          // an outcome is unknown
+	grant   store.Answer  // the last one without an error
+	refusal error         // the last one with
+}
+
+// errPending is what a caller is told that leaves while its request is on its way.
+var errPending = store.Unknown(errors.New("whether it was granted is not known yet; if it was, it is released in the background"))
+
+// pursue asks for the key until it is granted or the caller's patience ends. The caller is the head of its line.
+func (c *Client) pursue(ctx context.Context, cl *claim, p *place, start clock.Instant) (*Lease, error) {
+	if err := ended(ctx); err != nil {
+		return nil, fmt.Errorf("acquire %q: %w", cl.req.Key, err)
+	}
+	now := c.clk.Now()
+	patience := cl.o.WaitFor
+	if patience != Forever {
+		patience = max(patience-now.Sub(start), 0)
+	}
+	u := &pursuit{c: c, cl: cl, answers: make(chan keep.Answered, 8), over: make(chan struct{})}
+	u.waiter = keep.NewWaiter(keep.Patience{
+		For: patience, Resolve: c.o.CallTimeout, Terms: cl.terms,
+		Call: 2*c.o.CallTimeout + patientFor, // waiting for hanging batches before it, and then on its way
+	}, now, c.random)
+
+	wishes, why := u.inFront(ctx, p)
+	if wishes.Background {
+		c.fork(func() { u.behind() })
+	} else {
+		close(u.over)
+	}
+	switch {
+	case wishes.Granted:
+		return c.newLease(ctx, cl, u.secret, u.grant, wishes.Deadline), nil
+	case wishes.Unknown:
+		return nil, fmt.Errorf("acquire %q: %w", cl.req.Key, wishes.Err)
+	case why != nil && wishes.Background:
+		return nil, fmt.Errorf("acquire %q: %w; %w", cl.req.Key, why, errPending)
+	case why != nil && u.refusal != nil:
+		return nil, fmt.Errorf("acquire %q: %w (%w)", cl.req.Key, why, u.refusal)
+	case why != nil:
+		return nil, fmt.Errorf("acquire %q: %w", cl.req.Key, why)
+	}
+	return nil, wishes.Err
+}
+
+// inFront steps the machine until the caller is free to go. why is set if the caller was called away.
+func (u *pursuit) inFront(ctx context.Context, p *place) (wishes keep.Wishes, why error) {
+	c := u.c
+	watched := false
+	var event keep.Event = keep.Tick{}
+	for {
+		wishes = u.step(event)
+		if wishes.Watch {
+			c.lines.startWatch(p)
+		}
+		if wishes.Done || wishes.Background {
+			return wishes, why
+		}
+		timer := c.clk.Timer(min(u.waiter.Wake().Sub(c.clk.Now()), time.Second))
+		select {
+		case a := <-u.answers:
+			u.read(a, p)
+			event = a
+		case <-p.line.hint:
+			event = c.lines.hinted(p, &watched)
+		case <-timer.C():
+			event = keep.Tick{}
+		case <-ctx.Done():
+			why = ended(ctx)
+			event = keep.Abandoned{Err: why}
+		case <-c.closing:
+			why = ErrClosed
+			event = keep.Abandoned{Err: why}
+		}
+		timer.Stop()
+	}
+}
+
+// behind steps the machine until what the caller left is resolved.
+func (u *pursuit) behind() {
+	defer close(u.over)
+	for {
+		timer := u.c.clk.Timer(min(u.waiter.Wake().Sub(u.c.clk.Now()), time.Second))
+		var event keep.Event = keep.Tick{}
+		select {
+		case a := <-u.answers:
+			event = a
+		case <-timer.C():
+		case <-u.c.life.Done():
+			timer.Stop()
+			u.resolved(OutcomeLeft)
+			return
+		}
+		timer.Stop()
+		if wishes := u.step(event); wishes.Done {
+			u.resolved(Outcome(wishes.Resolved))
+			return
+		}
+	}
+}
+
+// step lets the machine decide, and sends what it wants sent.
+func (u *pursuit) step(event keep.Event) keep.Wishes {
+	wishes := u.waiter.Step(event, u.c.clk.Now())
+	if wishes.Fresh {
+		u.secret = tenure.NewSecret()
+	}
+	req := u.cl.req
+	req.Secret = u.secret
+	at := fresh
+	switch {
+	case wishes.Ask && wishes.Again:
+		at = again
+	case wishes.Ask:
+	case wishes.Release:
+		at = again
+		req = tenure.Request{Verb: tenure.Release, Key: req.Key, Secret: req.Secret, Failed: true}
+	default:
+		return wishes
+	}
+	u.c.calls.submit(&submission{requests: []tenure.Request{req}, lane: at, done: func(answers []store.Answer, sent clock.Instant) {
+		select {
+		case u.answers <- keep.Answered{Attempt: wishes.Attempt, Sent: sent, Answer: answers[0]}:
+		case <-u.over:
+		}
+	}})
+	return wishes
+}
+
+// read takes note of an answer on its way to the machine.
+func (u *pursuit) read(a keep.Answered, p *place) {
+	var held *tenure.HeldError
+	switch err := a.Answer.Err; {
+	case err == nil:
+		u.grant = a.Answer
+		if u.doubt {
+			u.resolved(OutcomeOK)
+		}
+	case errors.As(err, &held):
+		u.refusal = err
+		u.c.lines.refused(p, held, u.c.clk.Now())
+	case !known(err):
+		u.doubt = true
+		u.c.emit(Event{Kind: EventUnknown, Key: u.cl.req.Key, Verb: tenure.Acquire, Err: err})
+	}
+}
+
+// resolved tells what an unknown outcome has come to.
+func (u *pursuit) resolved(o Outcome) {
+	u.doubt = false
+	u.c.emit(Event{Kind: EventResolved, Key: u.cl.req.Key, Verb: tenure.Acquire, Outcome: o})
+}

@@ -1,0 +1,225 @@
+package croft
+
+import (
+	"container/list"
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// lines are the local queues, one per key that somebody in this client holds or waits for. Only the head of a line talks to the store: a
+// thousand waiters for one key are one waiter to it.
+type lines struct {
+	c     *Client
+	mu    sync.Mutex
+	byKey map[string]*line
+}
+
+// line is the queue for one key. Its head has the turn, unless a lease of this client holds the key.
+type line struct {
+	key    string
+	queue  list.List // of *place
+	holder *Lease
+	hint   chan struct{} // wakes the head
+	news   chan struct{} // closed, and replaced, when something has become known: who holds the key, or that the store refused
+	last   *tenure.HeldError
+	lastAt clock.Instant
+	watch  *watch // the store's hints about the key, kept from one head to the next
+}
+
+// place is one contender's place in a line.
+type place struct {
+	line *line
+	at   *list.Element
+	turn chan struct{} // closed when it is this one's turn
+	gone bool
+}
+
+// join takes the last place in the line for a key.
+func (q *lines) join(key string) *place {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	ln := q.byKey[key]
+	if ln == nil {
+		ln = &line{key: key, hint: make(chan struct{}, 1), news: make(chan struct{})}
+		q.byKey[key] = ln
+	}
+	p := &place{line: ln, turn: make(chan struct{})}
+	p.at = ln.queue.PushBack(p)
+	q.next(ln)
+	return p
+}
+
+// next gives the turn to the head if the key is not held here, and forgets the line if nobody is left. The caller holds the mutex.
+func (q *lines) next(ln *line) {
+	head := ln.queue.Front()
+	if head != nil && ln.holder == nil {
+		p := head.Value.(*place)
+		select {
+		case <-p.turn:
+		default:
+			close(p.turn)
+		}
+	}
+	if head == nil && ln.watch != nil {
+		ln.watch.cancel()
+		ln.watch = nil
+	}
+	if head == nil && ln.holder == nil && q.byKey[ln.key] == ln {
+		delete(q.byKey, ln.key)
+	}
+}
+
+// stepAside gives a place up. It may be called again.
+func (q *lines) stepAside(p *place) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !p.gone {
+		p.gone = true
+		p.line.queue.Remove(p.at)
+		q.next(p.line)
+	}
+}
+
+// occupy lets a lease hold the line of the contender that was granted it, until vacate.
+func (q *lines) occupy(p *place, l *Lease) {
+	q.mu.Lock()
+	p.gone = true
+	p.line.queue.Remove(p.at)
+	p.line.holder = l
+	q.tell(p.line)
+	q.next(p.line)
+	q.mu.Unlock()
+	if l.Err() != nil {
+		q.vacate(l) // it ended before it could be found here
+	}
+}
+
+// vacate lets the next contender go on, if the lease held the line, and wakes the head if it did not.
+func (q *lines) vacate(l *Lease) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	ln := q.byKey[l.Key()]
+	switch {
+	case ln == nil:
+	case ln.holder == l:
+		ln.holder, ln.last = nil, nil
+		q.next(ln)
+	default:
+		ln.wake()
+	}
+}
+
+// reoccupy lets a lease that was resumed hold the line again, unless others have come.
+func (q *lines) reoccupy(l *Lease) {
+	q.mu.Lock()
+	if q.byKey[l.Key()] == nil {
+		q.byKey[l.Key()] = &line{key: l.Key(), holder: l, hint: make(chan struct{}, 1), news: make(chan struct{})}
+	}
+	q.mu.Unlock()
+	if l.Err() != nil {
+		q.vacate(l)
+	}
+}
+
+// refused notes the store's refusal for those in line who want to know.
+func (q *lines) refused(p *place, held *tenure.HeldError, now clock.Instant) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	p.line.last, p.line.lastAt = held, now
+	q.tell(p.line)
+}
+
+// tell wakes those in line who want to know what has become known. The caller holds the mutex.
+func (q *lines) tell(ln *line) {
+	close(ln.news)
+	ln.news = make(chan struct{})
+}
+
+// wake lets the head ask the store again, soon.
+func (ln *line) wake() {
+	select {
+	case ln.hint <- struct{}{}:
+	default:
+	}
+}
+
+// stand waits for the turn of a contender that began at start, and no longer than it is willing to. One that wants a single try learns what the
+// head learns: that the key is held is as true for it.
+func (q *lines) stand(ctx context.Context, p *place, start clock.Instant, patience time.Duration) error {
+	c := q.c
+	limit := c.o.CallTimeout // for a single try: the head's own
+	if patience > 0 {
+		limit = patience
+	}
+	for {
+		q.mu.Lock()
+		news := p.line.news
+		refusal := q.refusal(p.line, start, patience > 0)
+		if refusal == nil && patience == 0 {
+			p.line.wake()
+		}
+		q.mu.Unlock()
+
+		left := limit - c.clk.Now().Sub(start)
+		switch {
+		case isClosed(p.turn):
+			return nil
+		case ctx.Err() != nil:
+			return fmt.Errorf("waiting for %q: %w", p.line.key, ended(ctx))
+		case refusal != nil && (patience == 0 || left <= 0):
+			return refusal
+		case left <= 0:
+			return store.Unknown(fmt.Errorf("waiting for %q: the store has not told the contender before this one whether it is held; check that it can be reached", p.line.key))
+		case isClosed(c.closing):
+			return fmt.Errorf("waiting for %q: %w", p.line.key, ErrClosed)
+		}
+		if patience > 0 {
+			news = nil // only the turn and the time matter
+		}
+		timer := c.clk.Timer(min(left, patientFor))
+		tick := timer.C()
+		if patience == Forever { // many may wait like this, and none of them for the time
+			timer.Stop()
+			tick = nil
+		}
+		select {
+		case <-p.turn:
+		case <-news:
+		case <-ctx.Done():
+		case <-c.closing:
+		case <-tick:
+		}
+		timer.Stop()
+	}
+}
+
+// refusal is why the key cannot be had now, as far as this client knows, or nil. Unless any knowledge will do, it must be as new as the question.
+// The caller holds the mutex.
+func (q *lines) refusal(ln *line, asked clock.Instant, anyAge bool) error {
+	if ln.holder != nil {
+		if held := ln.holder.asHeld(); held != nil {
+			return held
+		}
+	}
+	if ln.last == nil || !anyAge && ln.lastAt < asked {
+		return nil
+	}
+	held := *ln.last
+	held.Now = held.Now.Add(min(q.c.clk.Now().Sub(ln.lastAt), held.Remaining()))
+	return &held
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}

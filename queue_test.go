@@ -1,0 +1,246 @@
+package croft
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/croft-dev/croft/tenure"
+)
+
+// TestContendersAreServedInOrder: first come, first served, within a client.
+func TestContendersAreServedInOrder(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		c := r.client(nil, nil)
+		holder := r.acquire(c, "jobs/one", nil)
+		const many = 50
+		var (
+			mu     sync.Mutex
+			served []int
+			want   []int
+			all    sync.WaitGroup
+		)
+		for i := range many {
+			want = append(want, i)
+			all.Go(func() {
+				l := r.acquire(c, "jobs/one", &LeaseOptions{WaitFor: Forever})
+				mu.Lock()
+				served = append(served, i)
+				mu.Unlock()
+				time.Sleep(time.Millisecond)
+				if err := l.Release(r.Context()); err != nil {
+					r.Error(err)
+				}
+			})
+			synctest.Wait() // it is in line before the next comes
+		}
+		start := time.Now()
+		if err := holder.Release(r.Context()); err != nil {
+			r.Fatal(err)
+		}
+		all.Wait()
+		if !slices.Equal(served, want) {
+			r.Errorf("served in the order %v", served)
+		}
+		wantAfter(r, start, many*time.Millisecond, many*time.Millisecond) // each goes on the moment the one before has released
+	})
+}
+
+// TestAThousandWaitersAreOneToTheStore: it is asked no more often than by one.
+func TestAThousandWaitersAreOneToTheStore(t *testing.T) {
+	asked := func(waiters int) (requests int) {
+		inBubble(t, func(r *rig) {
+			r.acquire(r.client(nil, nil), "jobs/one", nil) // another process
+			tap := &tap{Store: r.st}
+			c := r.client(tap, nil)
+			ctx, cancel := context.WithTimeout(r.Context(), time.Minute)
+			defer cancel()
+			var all sync.WaitGroup
+			for range waiters {
+				all.Go(func() {
+					if _, err := c.Acquire(ctx, "jobs/one", &LeaseOptions{WaitFor: Forever}); !errors.Is(err, context.DeadlineExceeded) {
+						r.Errorf("%v, want the end of the context", err)
+					}
+				})
+			}
+			synctest.Wait()
+			time.Sleep(59 * time.Second)
+			requests, _ = tap.count(tenure.Acquire)
+			all.Wait()
+		})
+		return requests
+	}
+	one, many := asked(1), asked(1000)
+	if many != one || one < 30 {
+		t.Errorf("in a minute the store was asked %d times by 1000 waiters, %d times by one", many, one)
+	}
+}
+
+func TestWaitForHoldsInLine(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		c := r.client(nil, nil)
+		r.acquire(c, "jobs/one", nil)
+		start := time.Now()
+		_, err := c.Acquire(r.Context(), "jobs/one", &LeaseOptions{WaitFor: 3 * time.Second})
+		wantAfter(r, start, 3*time.Second, 3*time.Second)
+		var held *tenure.HeldError
+		if !errors.As(err, &held) || held.Record.Owner != c.o.Owner {
+			r.Errorf("%v, want to be told who holds it", err)
+		}
+	})
+}
+
+// TestTimeInLineIsPartOfTheWait: whoever gets the turn does not begin to wait anew.
+func TestTimeInLineIsPartOfTheWait(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.acquire(r.client(nil, nil), "jobs/one", nil)
+		c := r.client(nil, nil)
+		var all sync.WaitGroup
+		for _, patience := range []time.Duration{3 * time.Second, 5 * time.Second} {
+			all.Go(func() {
+				start := time.Now()
+				if _, err := c.Acquire(r.Context(), "jobs/one", &LeaseOptions{WaitFor: patience}); !errors.Is(err, ErrHeld) {
+					r.Errorf("%v, want held", err)
+				}
+				wantAfter(r, start, patience, patience)
+			})
+			synctest.Wait()
+		}
+		all.Wait()
+	})
+}
+
+func TestTheContextHoldsInLine(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		c := r.client(nil, nil)
+		r.acquire(c, "jobs/one", nil)
+		ctx, cancel := context.WithTimeoutCause(r.Context(), 3*time.Second, errors.New("the boss is impatient"))
+		defer cancel()
+		start := time.Now()
+		_, err := c.Acquire(ctx, "jobs/one", &LeaseOptions{WaitFor: Forever})
+		wantAfter(r, start, 3*time.Second, 3*time.Second)
+		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, context.Cause(ctx)) {
+			r.Errorf("%v, want the end of the context and its cause", err)
+		}
+	})
+}
+
+// TestOneTryNextToALocalHolder needs no call of the store: the client knows who holds the key.
+func TestOneTryNextToALocalHolder(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		tap := &tap{Store: r.st}
+		c := r.client(tap, nil)
+		l := r.acquire(c, "jobs/one", nil)
+		time.Sleep(5 * time.Second)
+		tap.forget()
+		_, err := c.Acquire(r.Context(), "jobs/one", nil)
+		var held *tenure.HeldError
+		if !errors.As(err, &held) || held.Record.Token != l.Token() || held.Why != tenure.WhyHeld {
+			r.Fatalf("%v, want to be told of the lease with token %d", err, l.Token())
+		}
+		if left := held.Remaining(); left < 54*time.Second || left > 56*time.Second {
+			r.Errorf("told that it is held for another %s, want 55s", left)
+		}
+		if n, _ := tap.count(tenure.Acquire); n != 0 {
+			r.Errorf("the store was asked %d times", n)
+		}
+	})
+}
+
+// TestOneTryBehindAWaiter learns what the head of the line learns, and does not overtake it.
+func TestOneTryBehindAWaiter(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		elsewhere := r.acquire(r.client(nil, nil), "jobs/one", nil)
+		c := r.client(nil, nil)
+		got := make(chan *Lease, 1)
+		go func() { got <- r.acquire(c, "jobs/one", &LeaseOptions{WaitFor: Forever}) }()
+		synctest.Wait()
+		time.Sleep(10 * time.Second)
+		start := time.Now()
+		_, err := c.Acquire(r.Context(), "jobs/one", nil)
+		var held *tenure.HeldError
+		if !errors.As(err, &held) || held.Record.Token != elsewhere.Token() {
+			r.Errorf("%v, want to be told of the lease with token %d", err, elsewhere.Token())
+		}
+		wantAfter(r, start, 0, 0)
+		if err := elsewhere.Release(r.Context()); err != nil {
+			r.Fatal(err)
+		}
+		<-got
+	})
+}
+
+// TestALostLeaseFreesTheLine: its work may still run, but the next in line may ask the store.
+func TestALostLeaseFreesTheLine(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		c := r.client(nil, nil)
+		lost := r.acquire(c, "jobs/one", &LeaseOptions{TTL: 10 * time.Second, MaxHold: 30 * time.Second})
+		start := time.Now()
+		l := r.acquire(c, "jobs/one", &LeaseOptions{WaitFor: Forever})
+		r.wantLost(lost, HeldTooLong)
+		wantAfter(r, start, 30*time.Second, 41*time.Second)
+		if l.Token() <= lost.Token() || l.Record().Cause != tenure.Expired {
+			r.Errorf("token %d after %d, cause %s", l.Token(), lost.Token(), l.Record().Cause)
+		}
+	})
+}
+
+// TestWhoLeavesTheLineBlocksNobody, wherever it stood.
+func TestWhoLeavesTheLineBlocksNobody(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		elsewhere := r.acquire(r.client(nil, nil), "jobs/one", nil)
+		c := r.client(nil, nil)
+		var all sync.WaitGroup
+		for range 3 { // the head leaves, then the next, then the last
+			ctx, cancel := context.WithCancel(r.Context())
+			all.Go(func() {
+				if _, err := c.Acquire(ctx, "jobs/one", &LeaseOptions{WaitFor: Forever}); !errors.Is(err, context.Canceled) {
+					r.Errorf("%v, want the end of the context", err)
+				}
+			})
+			synctest.Wait()
+			defer cancel()
+			time.AfterFunc(time.Second, cancel)
+		}
+		got := make(chan *Lease, 1)
+		go func() { got <- r.acquire(c, "jobs/one", &LeaseOptions{WaitFor: Forever}) }()
+		all.Wait()
+		if err := elsewhere.Release(r.Context()); err != nil {
+			r.Fatal(err)
+		}
+		start := time.Now()
+		if err := (<-got).Release(r.Context()); err != nil {
+			r.Error(err)
+		}
+		wantAfter(r, start, 0, 0) // the store's hint comes at once
+		if n := len(c.lines.byKey); n != 0 {
+			r.Errorf("%d lines are left", n)
+		}
+	})
+}
+
+// TestAHangingHeadDoesNotSpeakForTheOthers: they wait as long as they are willing to, and learn that nothing is known.
+func TestAHangingHeadDoesNotSpeakForTheOthers(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		tap := &tap{Store: r.st}
+		tap.set(hang)
+		c := r.client(tap, nil)
+		var all sync.WaitGroup
+		for _, patience := range []time.Duration{20 * time.Second, 3 * time.Second, 0} {
+			all.Go(func() {
+				_, err := c.Acquire(r.Context(), "jobs/one", &LeaseOptions{WaitFor: patience})
+				if !errors.Is(err, ErrUnknown) || errors.Is(err, ErrHeld) {
+					r.Errorf("waiting %s: %v, want unknown", patience, err)
+				}
+			})
+			synctest.Wait()
+		}
+		start := time.Now()
+		all.Wait()
+		wantAfter(r, start, 20*time.Second, 22*time.Second)
+	})
+}

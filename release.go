@@ -1,0 +1,102 @@
+package croft
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// releaseBound is how long a release may take when the caller sets no bound.
+const releaseBound = 2 * time.Second
+
+// Release ends the lease and gives the key back after success: HoldFor and Every apply. Call it when the work has returned, not before. It takes at
+// most 2 seconds if ctx has no deadline; if the store could not be reached by then its error matches ErrUnknown, the key frees itself at its
+// deadline, and Release may be called again. Its error matches ErrLost if the key was no longer the lease's to give back. Once it has succeeded it
+// goes on succeeding.
+func (l *Lease) Release(ctx context.Context) error { return l.finish(ctx, false) }
+
+// Fail is Release after failure: HoldFor and Every do not apply, so that the work can be tried again at once.
+func (l *Lease) Fail(ctx context.Context) error { return l.finish(ctx, true) }
+
+func (l *Lease) finish(ctx context.Context, failed bool) error {
+	ctx, stop := l.outlasting(ctx)
+	defer stop()
+	if _, bounded := ctx.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, releaseBound)
+		defer cancel()
+	}
+	select {
+	case l.finishing <- struct{}{}:
+		defer func() { <-l.finishing }()
+	case <-ctx.Done():
+		return fmt.Errorf("release of %q: another is under way: %w", l.Key(), ended(ctx))
+	}
+	if l.finished {
+		return l.outcome
+	}
+	defer l.c.lines.vacate(l)
+	l.c.warden.step(l, keep.Ended{Loss: keep.Released})
+	var lost *LostError
+	if err := l.Err(); errors.As(err, &lost) && (lost.Loss == Superseded || lost.Loss == TakenOver || lost.Loss == Closed) {
+		l.finished, l.outcome = true, err // nothing is left to give back
+		return err
+	}
+	if err := l.c.enter(); err != nil {
+		return err
+	}
+	defer l.c.leave()
+	_, err := l.c.ask(ctx, tenure.Request{Verb: tenure.Release, Key: l.Key(), Secret: l.deed.Secret, Failed: failed}, releaseBound)
+	if !known(err) {
+		l.c.emit(Event{Kind: EventReleaseLeft, Key: l.Key(), Token: l.Token(), Err: err})
+		return err
+	}
+	l.finished, l.outcome = true, l.asLost(err)
+	if err == nil {
+		l.c.emit(Event{Kind: EventReleased, Key: l.Key(), Token: l.Token(), Failed: failed, Held: l.c.clk.Now().Sub(l.since)})
+	} else if lost.Loss == Released {
+		l.c.emit(Event{Kind: EventLost, Key: l.Key(), Token: l.Token(), Loss: lossIn(l.outcome), Err: err})
+	}
+	return l.outcome
+}
+
+// outlasting is ctx, except that the end of this very lease does not end it: work may release with its own context.
+func (l *Lease) outlasting(ctx context.Context) (context.Context, func()) {
+	out, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := func() { cancel(nil) }
+	if deadline, ok := ctx.Deadline(); ok {
+		var free context.CancelFunc
+		out, free = context.WithDeadline(out, deadline)
+		stop = func() { free(); cancel(nil) }
+	}
+	unhook := context.AfterFunc(ctx, func() {
+		if cause := context.Cause(ctx); cause != context.Cause(l.ctx) { //nolint:errorlint // the very same, not one like it
+			cancel(cause)
+		}
+	})
+	return out, func() { unhook(); stop() }
+}
+
+// lossIn finds the loss in an error, or "".
+func lossIn(err error) Loss {
+	var lost *LostError
+	if errors.As(err, &lost) {
+		return lost.Loss
+	}
+	return ""
+}
+
+// lose is how a lease's error reads when the work has an error of its own: it matches both.
+func lose(lost, work error) error {
+	if work == nil || errors.Is(work, lost) {
+		return lost
+	}
+	return fmt.Errorf("%w; the work returned: %w", lost, work)
+}
+
+// errAlive refuses to resume a lease that was not lost.
+var errAlive = fmt.Errorf("%w resume: the lease is alive; there is nothing to resume", ErrInvalid)

@@ -1,0 +1,111 @@
+package croft
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/croft-dev/croft/tenure"
+)
+
+// TestResumeTakesUpWhatNobodyTook: a new lease, the same token.
+func TestResumeTakesUpWhatNobodyTook(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		tap := &tap{Store: r.st}
+		c, clk := r.sleeper(tap, nil)
+		l := r.acquire(c, "jobs/one", nil)
+		if _, err := l.Resume(r.Context()); !errors.Is(err, ErrInvalid) {
+			r.Errorf("resuming a lease that lives: %v, want invalid", err)
+		}
+		clk.Suspend(time.Hour)
+		time.Sleep(2 * time.Minute) // at the store it lapsed as well
+		r.wantLost(l, Expired)
+		resumed, err := l.Resume(r.Context())
+		if err != nil {
+			r.Fatal(err)
+		}
+		if resumed == l || resumed.Token() != l.Token() || resumed.Stamp() != l.Stamp() || resumed.Err() != nil || l.Err() == nil {
+			r.Errorf("resumed: token %d after %d, %v", resumed.Token(), l.Token(), resumed.Err())
+		}
+		time.Sleep(10 * time.Minute)
+		if err := resumed.Err(); err != nil {
+			r.Errorf("the resumed lease is not renewed: %v", err)
+		}
+		tap.forget()
+		if _, err := c.Acquire(r.Context(), "jobs/one", nil); !errors.Is(err, ErrHeld) {
+			r.Errorf("another contender: %v, want held", err)
+		}
+		if n, _ := tap.count(tenure.Acquire); n != 0 {
+			r.Error("the store was asked who holds what is held here")
+		}
+		got := make(chan *Lease, 1)
+		go func() { got <- r.acquire(c, "jobs/one", &LeaseOptions{WaitFor: Forever}) }()
+		synctest.Wait()
+		start := time.Now()
+		if err := resumed.Release(r.Context()); err != nil {
+			r.Error(err)
+		}
+		<-got
+		wantAfter(r, start, 0, 0)
+	})
+}
+
+func TestResumeIsRefusedWhenAnotherWasGranted(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		tap := &tap{Store: r.st}
+		l := r.acquire(r.client(tap, nil), "jobs/one", nil)
+		tap.set(down)
+		r.wantLost(l, Unreachable)
+		tap.set(nil)
+		next := r.acquire(r.client(nil, nil), "jobs/one", &LeaseOptions{WaitFor: Forever})
+		_, err := l.Resume(r.Context())
+		var refusal *tenure.NotOwnedError
+		if lossIn(err) != Superseded || !errors.As(err, &refusal) || refusal.Record.Token != next.Token() {
+			r.Errorf("%v, want that token %d has superseded it", err, next.Token())
+		}
+	})
+}
+
+func TestResumeIsForLossesByTimeAlone(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		c := r.client(nil, nil)
+		released := r.acquire(c, "jobs/one", nil)
+		if err := released.Release(r.Context()); err != nil {
+			r.Fatal(err)
+		}
+		long := r.acquire(c, "jobs/two", &LeaseOptions{MaxHold: time.Minute})
+		r.wantLost(long, HeldTooLong)
+		for l, loss := range map[*Lease]Loss{released: Released, long: HeldTooLong} {
+			if _, err := l.Resume(r.Context()); lossIn(err) != loss {
+				r.Errorf("resuming what was lost as %s: %v", loss, err)
+			}
+		}
+	})
+}
+
+// TestMaxHoldBoundsTheWholeOfAResumedLease: it counts from the first grant.
+func TestMaxHoldBoundsTheWholeOfAResumedLease(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		c, clk := r.sleeper(nil, nil)
+		l := r.acquire(c, "jobs/one", &LeaseOptions{MaxHold: time.Hour})
+		clk.Suspend(50 * time.Minute)
+		r.wantLost(l, Expired)
+		resumed, err := l.Resume(r.Context())
+		if err != nil {
+			r.Fatal(err)
+		}
+		start := time.Now()
+		r.wantLost(resumed, HeldTooLong)
+		wantAfter(r, start, 9*time.Minute, 10*time.Minute)
+		clk.Suspend(time.Hour)
+		other := r.acquire(c, "jobs/two", &LeaseOptions{MaxHold: time.Hour})
+		clk.Suspend(2 * time.Hour)
+		if loss := lossIn(other.Err()); loss != HeldTooLong && loss != Expired {
+			r.Errorf("lost as %s", loss)
+		}
+		if _, err := other.Resume(r.Context()); !errors.Is(err, ErrLost) {
+			r.Errorf("resumed past MaxHold: %v", err)
+		}
+	})
+}

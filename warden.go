@@ -1,0 +1,295 @@
+package croft
+
+import (
+	"container/heap"
+	"context"
+	"sync"
+	"time"
+
+	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+const (
+	// glance is how long the warden sleeps at most while there are leases: timers stand still during suspend.
+	glance = time.Second
+	// mostAlone bounds how many leases of one batch are renewed in calls of their own after the store skipped them.
+	mostAlone = 8
+)
+
+// warden keeps all leases of a client, in one goroutine that exists while there are any. Leases whose renewals fall near each other are
+// renewed in one batch, and stay together from then on.
+type warden struct {
+	c    *Client
+	poke chan struct{}
+
+	mu      sync.Mutex
+	leases  byWake
+	running bool
+	closed  bool
+}
+
+// due is what the machines want done, gathered under the mutex and carried out without it.
+type due struct {
+	renew   [alone + 1][]*Lease // by lane
+	stalled []*Lease            // to look at
+	ended   []*Lease
+	events  []Event
+}
+
+// add begins to keep a lease.
+func (w *warden) add(l *Lease) {
+	var d due
+	w.mu.Lock()
+	if w.closed {
+		w.take(l, l.keeper.Step(keep.Ended{Loss: keep.Closed}, w.c.clk.Now()), &d)
+	} else {
+		heap.Push(&w.leases, l)
+		if !w.running {
+			w.running = true
+			w.c.fork(w.run)
+		} else if l.index == 0 {
+			w.nudge()
+		}
+	}
+	w.mu.Unlock()
+	w.carryOut(d)
+}
+
+// run ticks until no lease is left.
+func (w *warden) run() {
+	for {
+		w.mu.Lock()
+		if len(w.leases) == 0 {
+			w.running = false
+			w.mu.Unlock()
+			return
+		}
+		next := w.leases[0].keeper.Wake()
+		w.mu.Unlock()
+
+		if sleep := next.Sub(w.c.clk.Now()); sleep > 0 {
+			timer := w.c.clk.Timer(min(sleep, glance))
+			select {
+			case <-timer.C():
+			case <-w.poke:
+			}
+			timer.Stop()
+		}
+		w.tick()
+	}
+}
+
+// tick steps every machine that is due, and those that will be soon enough to go along.
+func (w *warden) tick() {
+	var d due
+	now, jitter := w.c.clk.Now(), w.c.random()
+	w.mu.Lock()
+	if len(w.leases) > 0 && w.leases[0].keeper.Wake() <= now { // company is for those who go anyway
+		for len(w.leases) > 0 && w.leases[0].keeper.Early() <= now {
+			l := w.leases[0]
+			w.take(l, l.keeper.Step(keep.Tick{Jitter: jitter}, now), &d)
+		}
+	}
+	w.mu.Unlock()
+	w.carryOut(d)
+}
+
+// step tells one machine of an event.
+func (w *warden) step(l *Lease, e keep.Event) {
+	var d due
+	w.mu.Lock()
+	w.take(l, l.keeper.Step(e, w.c.clk.Now()), &d)
+	w.mu.Unlock()
+	w.carryOut(d)
+}
+
+// check ends a lease whose time is over, if that has not been noticed yet.
+func (w *warden) check(l *Lease) {
+	w.mu.Lock()
+	over := l.lost == nil && w.c.clk.Now() >= l.keeper.Ends()
+	w.mu.Unlock()
+	if over {
+		w.step(l, keep.Tick{Jitter: w.c.random()})
+	}
+}
+
+// close ends all leases, and keeps no more.
+func (w *warden) close() {
+	var d due
+	w.mu.Lock()
+	w.closed = true
+	for len(w.leases) > 0 {
+		w.take(w.leases[0], w.leases[0].keeper.Step(keep.Ended{Loss: keep.Closed}, w.c.clk.Now()), &d)
+	}
+	w.mu.Unlock()
+	w.carryOut(d)
+}
+
+// take sorts what a machine wants. The caller holds the mutex.
+func (w *warden) take(l *Lease, o keep.Orders, d *due) {
+	switch {
+	case o.Lost != "":
+		l.lost = &LostError{Key: l.Key(), Token: l.Token(), Loss: Loss(o.Lost), Err: o.Err}
+		d.ended = append(d.ended, l)
+		if l.index >= 0 {
+			heap.Remove(&w.leases, l.index)
+		}
+		if len(w.leases) == 0 {
+			w.nudge() // nothing is left to run for
+		}
+	case o.Renew && l.alone:
+		d.renew[alone] = append(d.renew[alone], l)
+	case o.Renew && o.Again:
+		d.renew[again] = append(d.renew[again], l)
+	case o.Renew:
+		d.renew[fresh] = append(d.renew[fresh], l)
+	case o.Look:
+		d.stalled = append(d.stalled, l)
+	}
+	if l.index >= 0 {
+		heap.Fix(&w.leases, l.index)
+		if l.index == 0 {
+			w.nudge()
+		}
+	}
+	if w.c.calls.observe == nil {
+		return
+	}
+	if o.Renewed {
+		d.events = append(d.events, Event{Kind: EventRenewed, Key: l.Key(), Token: l.Token(), Margin: o.Margin})
+	}
+	if o.Failures > 0 {
+		d.events = append(d.events, Event{
+			Kind: EventRenewFailed, Key: l.Key(), Token: l.Token(), Failures: o.Failures,
+			Margin: l.keeper.Deadline().Sub(w.c.clk.Now()), Err: o.Err,
+		})
+	}
+	if o.Lost != "" && o.Lost != keep.Released {
+		d.events = append(d.events, Event{Kind: EventLost, Key: l.Key(), Token: l.Token(), Loss: Loss(o.Lost), Err: o.Err})
+	}
+}
+
+// nudge lets the goroutine look at the heap again.
+func (w *warden) nudge() {
+	select {
+	case w.poke <- struct{}{}:
+	default:
+	}
+}
+
+// carryOut does what was gathered, without the mutex.
+func (w *warden) carryOut(d due) {
+	for _, l := range d.ended {
+		l.cancel(l.lost)
+		if l.lost.Loss != Released {
+			w.c.lines.vacate(l)
+		}
+	}
+	w.renew(d.renew[fresh], fresh)
+	w.renew(d.renew[again], again)
+	for _, l := range d.renew[alone] {
+		w.renew([]*Lease{l}, alone)
+	}
+	if len(d.stalled) > 0 {
+		w.c.fork(func() { w.look(d.stalled) })
+	}
+	for _, e := range d.events {
+		w.c.emit(e)
+	}
+}
+
+// renew sends the renewals of some leases in one batch.
+func (w *warden) renew(leases []*Lease, at lane) {
+	if len(leases) == 0 {
+		return
+	}
+	requests := make([]tenure.Request, len(leases))
+	for i, l := range leases {
+		requests[i] = tenure.Request{Verb: tenure.Renew, Key: l.Key(), Secret: l.deed.Secret}
+	}
+	w.c.calls.submit(&submission{requests: requests, lane: at, done: func(answers []store.Answer, sent clock.Instant) {
+		w.renewed(leases, answers, sent)
+	}})
+}
+
+// renewed takes the answers. Leases that the store skipped, while it answered for others, are renewed alone the next time.
+func (w *warden) renewed(leases []*Lease, answers []store.Answer, sent clock.Instant) {
+	skipped := 0
+	for i := range answers {
+		if !known(answers[i].Err) {
+			skipped++
+		}
+	}
+	single := skipped < len(leases) && skipped <= mostAlone
+	var d due
+	now := w.c.clk.Now()
+	w.mu.Lock()
+	for i, l := range leases {
+		l.alone = !known(answers[i].Err) && (single || l.alone)
+		l.confirmed(answers[i])
+		w.take(l, l.keeper.Step(keep.Answered{Sent: sent, Answer: answers[i]}, now), &d)
+	}
+	w.mu.Unlock()
+	w.carryOut(d)
+}
+
+// look reads the records of stalled leases: another process may have reported progress.
+func (w *warden) look(leases []*Lease) {
+	for _, l := range leases {
+		ctx, cancel := context.WithTimeout(l.ctx, w.c.o.CallTimeout)
+		rec, err := w.c.st.Get(ctx, l.Key())
+		var now time.Time
+		if err == nil {
+			now, err = w.c.st.Now(ctx)
+		}
+		cancel()
+		if err == nil && rec.Grant == l.Stamp().Grant {
+			w.step(l, keep.Looked{Record: rec, Now: now})
+		}
+	}
+}
+
+// confirm takes a record that the store has confirmed otherwise than by a renewal.
+func (w *warden) confirm(l *Lease, a store.Answer) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	l.confirmed(a)
+}
+
+// confirmed keeps the newest record. Answers may overtake each other, and need not bring the history. The caller holds the warden's mutex.
+func (l *Lease) confirmed(a store.Answer) {
+	if a.Err != nil || a.Now.Before(l.recAt) || a.Record.Grant != l.rec.Grant {
+		return
+	}
+	if a.Record.History == nil {
+		a.Record.History = l.rec.History
+	}
+	l.rec, l.recAt = a.Record, a.Now
+}
+
+// byWake is a heap of leases, the one that is due next first.
+type byWake []*Lease
+
+func (h byWake) Len() int           { return len(h) }
+func (h byWake) Less(i, j int) bool { return h[i].keeper.Wake() < h[j].keeper.Wake() }
+func (h byWake) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
+}
+
+func (h *byWake) Push(x any) {
+	l := x.(*Lease)
+	l.index = len(*h)
+	*h = append(*h, l)
+}
+
+func (h *byWake) Pop() any {
+	l := (*h)[len(*h)-1]
+	(*h)[len(*h)-1] = nil
+	*h = (*h)[:len(*h)-1]
+	l.index = -1
+	return l
+}

@@ -1,0 +1,72 @@
+package croft
+
+import (
+	"context"
+	"errors"
+
+	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/store"
+)
+
+// watch is a store's stream of hints about one key. It belongs to a line and lasts as long as somebody waits there.
+type watch struct {
+	cancel context.CancelFunc
+	open   bool // hints come; under the mutex of the lines
+}
+
+// startWatch asks the store for hints about the line's key, if it gives any and they do not come already. Opening the stream may take its time, so it
+// happens beside the head, which goes on polling.
+func (q *lines) startWatch(p *place) {
+	watcher, ok := q.c.st.(store.Watcher)
+	if !ok {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	ln := p.line
+	if ln.watch != nil {
+		ln.wake() // it has heard of hints from the head before
+		return
+	}
+	ctx, cancel := context.WithCancel(q.c.life)
+	w := &watch{cancel: cancel}
+	ln.watch = w
+	q.c.fork(func() {
+		defer cancel()
+		hints, err := watcher.Watch(ctx, ln.key)
+		if err == nil {
+			q.setOpen(ln, w, true)
+			for range hints {
+				ln.wake()
+			}
+		}
+		q.setOpen(ln, w, false)
+		if err != nil && !errors.Is(err, errors.ErrUnsupported) && ctx.Err() == nil {
+			q.c.emit(Event{Kind: EventUnwatched, Key: ln.key, Err: err})
+		}
+	})
+}
+
+// setOpen notes whether hints come, and wakes the head to take notice.
+func (q *lines) setOpen(ln *line, w *watch, open bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	w.open = open
+	ln.wake()
+}
+
+// hinted is what a wake-up of the head means to one who knew whether hints come.
+func (q *lines) hinted(p *place, watched *bool) keep.Event {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	open := p.line.watch != nil && p.line.watch.open
+	switch was := *watched; {
+	case open && !was:
+		*watched = true
+		return keep.Watched{}
+	case !open && was:
+		*watched = false
+		return keep.Unwatched{}
+	}
+	return keep.Woken{}
+}
