@@ -31,11 +31,15 @@ func (l *Lease) finish(ctx context.Context, failed bool) error {
 		defer cancel()
 	}
 	select {
-	case l.finishing <- struct{}{}:
-		defer func() { <-l.finishing }()
-	case <-ctx.Done():
-		return fmt.Errorf("release of %q: another is under way: %w", l.Key(), ended(ctx))
+	case l.finishing <- struct{}{}: // even if ctx is over: giving back is worth a message
+	default:
+		select {
+		case l.finishing <- struct{}{}:
+		case <-ctx.Done():
+			return fmt.Errorf("release of %q: another is under way: %w", l.Key(), ended(ctx))
+		}
 	}
+	defer func() { <-l.finishing }()
 	if l.finished {
 		return l.outcome
 	}

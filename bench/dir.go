@@ -75,7 +75,7 @@ func cycle(ctx context.Context, client *croft.Client, key string, n int) error {
 
 // floor does n times, twice, what a grant or a release must do on disk.
 func floor(root string, n int) error {
-	body := make([]byte, 1024)
+	body := make([]byte, 8500) // a record with a full history
 	key := filepath.Join(root, "key")
 	if err := os.MkdirAll(key, 0o700); err != nil {
 		return err

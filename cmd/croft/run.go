@@ -10,6 +10,7 @@ import (
 
 	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/tenure"
 )
 
 // runOptions are the flags of run.
@@ -20,6 +21,7 @@ type runOptions struct {
 	graceGiven bool
 	waitGiven  bool
 	heldExit   int
+	heldGiven  bool
 	statusFile string
 }
 
@@ -61,7 +63,7 @@ last line on stderr, and --status-file, tell them apart.`,
 		},
 		ValidArgsFunction: a.completeKey,
 		RunE: func(c *cobra.Command, args []string) error {
-			o.graceGiven, o.waitGiven = c.Flags().Changed("grace"), c.Flags().Changed("wait")
+			o.graceGiven, o.waitGiven, o.heldGiven = c.Flags().Changed("grace"), c.Flags().Changed("wait"), c.Flags().Changed("held-exit")
 			if err := o.check(args[0]); err != nil {
 				return err
 			}
@@ -147,8 +149,9 @@ func (a *app) runRefused(err error, o runOptions, status *runStatus) error {
 		return err
 	}
 	code := o.heldExit
-	if code == 0 && o.waitGiven && o.lease.WaitFor > 0 {
-		code = exitHeld
+	var held *tenure.HeldError
+	if !o.heldGiven && o.waitGiven && o.lease.WaitFor > 0 && errors.As(err, &held) && held.Why != tenure.WhyPeriod {
+		code = exitHeld // what was waited for did not come; work that has been done need not
 	}
 	status.verdict, status.exit, status.message = verdictHeld, code, a.redact(err.Error())
 	status.write(a.stderr)

@@ -15,7 +15,7 @@ const (
 	PollFirst   = 25 * time.Millisecond // at first; every further poll is twice as late
 	PollMax     = time.Second           // at last; a request without an answer is sent again after as long
 	PollWatched = 5 * time.Second       // at last, while the store sends hints
-	PollSettled = 10 * time.Second      // at last, when nobody holds the key and only time or an operator can free it
+	PollSettled = 10 * time.Second      // at last, when nobody holds the key and time must pass, or an operator free it
 )
 
 // Patience is how long a Waiter waits for what.
@@ -242,7 +242,8 @@ func (w *Waiter) granted(e Answered, now clock.Instant) Wishes {
 // held takes a refusal: the request, as it was sent last, has certainly not been granted.
 func (w *Waiter) held(held *tenure.HeldError, now clock.Instant) Wishes {
 	w.sends, w.burned = 0, 0
-	if now >= w.end {
+	// A period ends when it ends: there is nothing to wait for if that is later. Anything else may end before its time.
+	if now >= w.end || held.Why == tenure.WhyPeriod && after(now, held.Remaining()) > w.end {
 		return w.leave(now, Wishes{Refused: true, Err: held})
 	}
 	most := PollMax

@@ -156,6 +156,22 @@ func TestWaitForEndsWithALastTry(t *testing.T) {
 	}
 }
 
+func TestAPeriodThatOutlastsTheWaitIsNotWaitedFor(t *testing.T) {
+	done := func(left time.Duration) error {
+		return &tenure.HeldError{Why: tenure.WhyPeriod, Until: epoch.Add(left), Now: epoch}
+	}
+	w := waitFor(t, 10*s)
+	w.answer(held(5*s), ms) // its holder may succeed meanwhile
+	w.wake()
+	if got := w.answer(done(time.Hour), time.Duration(w.now)); !got.Refused || !got.Done || !errors.Is(got.Err, tenure.ErrHeld) {
+		t.Errorf("wishes %+v, want to be refused at once", got)
+	}
+	w = waitFor(t, 10*s)
+	if got := w.answer(done(5*s), ms); got.Refused || w.Wake() > clock.Instant(10*s) {
+		t.Errorf("wishes %+v, want to wait: the work is due again in time", got)
+	}
+}
+
 func TestAHintIsFollowedAtOnce(t *testing.T) {
 	w := waitFor(t, time.Hour)
 	if got := w.answer(held(time.Hour), 0); !got.Watch {
