@@ -1,0 +1,144 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/croft-dev/croft/backend/postgres"
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/store"
+)
+
+// TestFiftyFirstUsersMakeOneSchema: whoever comes first makes it, and none of the others notices.
+func TestFiftyFirstUsersMakeOneSchema(t *testing.T) {
+	shared(t)
+	name := schema()
+	var all sync.WaitGroup
+	start := make(chan struct{})
+	for range 50 {
+		st, err := store.Open(t.Context(), server.url+"&pool_max_conns=1&schema="+name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { st.Close() })
+		all.Go(func() {
+			<-start
+			mine := claim("first/"+string(claim("", "").Secret), "ann")
+			if a := one(t.Context(), st, mine); a.Err != nil {
+				t.Errorf("a first user: %v", a.Err)
+			}
+		})
+	}
+	close(start)
+	all.Wait()
+	if n := number(t, "SELECT count(*) FROM "+name+".lease"); n != 50 {
+		t.Errorf("50 users left %d records", n)
+	}
+	if n, distinct := number(t, "SELECT count(*) FROM "+name+".migration"), number(t, "SELECT max(version) FROM "+name+".migration"); n != distinct {
+		t.Errorf("%d migrations were noted for version %d", n, distinct)
+	}
+}
+
+// TestARoleThatMayNotCreateUsesWhatADBAHasMade: with the text that `croft schema postgres` prints, and the rights that it names.
+func TestARoleThatMayNotCreateUsesWhatADBAHasMade(t *testing.T) {
+	pg := testenv.Postgres(t)
+	database := strings.TrimPrefix(mustParse(t, pg.Database(t)).Path, "/")
+	pg.Query(t, database, "CREATE ROLE limited LOGIN")
+	address := strings.Replace(pg.URL(database), "postgres://postgres@", "postgres://limited@", 1)
+
+	st, err := store.Open(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	a := one(t.Context(), st, claim("role/before", "ann"))
+	if !errors.Is(a.Err, store.ErrUnknown) || !strings.Contains(a.Err.Error(), "croft schema postgres") {
+		t.Errorf("without a schema and without the right to make one: %v; want unknown, and what to do", a.Err)
+	}
+
+	text := postgres.Schema()
+	pg.Query(t, database, text)
+	for line := range strings.Lines(text) {
+		if grant, ok := strings.CutPrefix(line, "--   GRANT"); ok {
+			pg.Query(t, database, "GRANT"+strings.Replace(grant, "TO app", "TO limited", 1))
+		}
+	}
+	mine := claim("role/after", "ann")
+	must(t, st, mine)
+	must(t, st, then("renew", mine))
+	must(t, st, then("release", mine))
+	if _, err := st.(store.Sweeper).Sweep(t.Context()); err != nil {
+		t.Errorf("Sweep: %v", err)
+	}
+	if _, err := st.(store.Watcher).Watch(t.Context(), mine.Key); err != nil {
+		t.Errorf("Watch: %v", err)
+	}
+	if _, err := st.Get(t.Context(), mine.Key); err != nil {
+		t.Errorf("Get: %v", err)
+	}
+	p := pool(t, address)
+	defer p.Close()
+	g, err := postgres.NewGuard(p, postgres.FenceRow{Name: "row"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.Raise(context.WithoutCancel(t.Context()), stampOf(10, 1)); err != nil {
+		t.Errorf("Raise: %v", err)
+	}
+}
+
+// TestASchemaThatWasDroppedIsMadeAgain: a store outlives the loss of its database's memory.
+func TestASchemaThatWasDroppedIsMadeAgain(t *testing.T) {
+	st, name := fresh(t, postgres.Options{})
+	before := must(t, st, claim("dropped", "ann"))
+	exec(t, "DROP SCHEMA "+name+" CASCADE")
+	after := resolve(t.Context(), st, claim("dropped", "bob"))
+	if after.Err != nil || after.Record.Token <= before.Record.Token {
+		t.Errorf("after the schema was dropped: %v, token %d after %d", after.Err, after.Record.Token, before.Record.Token)
+	}
+}
+
+// TestAnOlderSchemaIsBroughtUpToDate: what the newer statements lack is made when it is first missed.
+func TestAnOlderSchemaIsBroughtUpToDate(t *testing.T) {
+	st, name := fresh(t, postgres.Options{})
+	must(t, st, claim("older", "ann"))
+	version := number(t, "SELECT max(version) FROM "+name+".migration")
+	exec(t, "DROP TABLE "+name+".fence, "+name+".rekeying")
+	exec(t, "DELETE FROM "+name+".migration WHERE version = $1", version)
+	g, err := postgres.NewGuard(shared(t), postgres.FenceRow{Name: "row"}, &postgres.GuardOptions{Schema: name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.Raise(t.Context(), stampOf(10, 1)); err != nil {
+		t.Errorf("Raise: %v", err)
+	}
+	if n := number(t, "SELECT max(version) FROM "+name+".migration"); n != version {
+		t.Errorf("the schema is at version %d, want %d", n, version)
+	}
+}
+
+func TestABadURLIsNamed(t *testing.T) {
+	for _, raw := range []string{
+		"postgres://user:hunter2@host/db?retention=soon", "postgres://user:hunter2@host/db?schema=a%22b", "postgres://user:hunter2@host/db#guard",
+		"postgres://user:hunter2@host:port/db", "postgres://user:hunter2@host/db?lock_wait=0s", "postgres://user:hunter2@host/db?sslmode=perhaps",
+	} {
+		_, err := store.Open(t.Context(), raw)
+		if !errors.Is(err, fence.ErrInvalid) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: %v; want invalid, without the password", raw, err)
+		}
+	}
+}
+
+func mustParse(t *testing.T, raw string) *url.URL {
+	t.Helper()
+	u, err := url.Parse(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
