@@ -1,0 +1,84 @@
+package postgres_test
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/croft-dev/croft/backend/postgres"
+	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// TestNothingIsLeftOfTwentyThousandKeys: no counter outlives its key, in the server or in the client.
+func TestNothingIsLeftOfTwentyThousandKeys(t *testing.T) {
+	st, name := fresh(t, postgres.Options{Retention: time.Second})
+	must(t, st, then(tenure.Release, func() tenure.Request { mine := claim("leak/first", "ann"); must(t, st, mine); return mine }()))
+	rows := func() (n int64) {
+		for _, table := range []string{"lease", "past", "waiter", "fence"} {
+			n += number(t, "SELECT count(*) FROM "+name+"."+table)
+		}
+		return n
+	}
+	forgotten := func() {
+		t.Helper()
+		testenv.Eventually(t, "all is forgotten", func() error {
+			if _, err := st.Sweep(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if n := rows(); n != 0 {
+				return fmt.Errorf("%d rows are left", n)
+			}
+			return nil
+		})
+	}
+	forgotten()
+	goroutines := runtime.NumGoroutine()
+	connections := shared(t).Stat().TotalConns()
+	const keys, batch = 20_000, 500
+	for n := 0; n < keys; n += batch {
+		var claims, releases []tenure.Request
+		for k := range batch {
+			mine := claim(fmt.Sprintf("leak/%d", n+k), "ann")
+			claims, releases = append(claims, mine), append(releases, then(tenure.Release, mine))
+		}
+		for _, requests := range [][]tenure.Request{claims, releases} {
+			for _, a := range st.Apply(t.Context(), requests) {
+				if a.Err != nil {
+					t.Fatal(a.Err)
+				}
+			}
+		}
+	}
+	forgotten()
+	testenv.Eventually(t, "goroutines end", func() error {
+		if n := runtime.NumGoroutine(); n > goroutines+2 {
+			return fmt.Errorf("%d goroutines, there were %d", n, goroutines)
+		}
+		return nil
+	})
+	if n := shared(t).Stat().TotalConns(); n > connections+2 {
+		t.Errorf("%d connections, there were %d", n, connections)
+	}
+}
+
+// TestHousekeepingHappensByItself: clients sweep now and then after a grant, each a part, and together all of it.
+func TestHousekeepingHappensByItself(t *testing.T) {
+	st, name := fresh(t, postgres.Options{Retention: time.Millisecond, SweepEvery: 1})
+	for n := range 20 {
+		mine := claim(fmt.Sprintf("sweep/%d", n), "ann")
+		must(t, st, mine)
+		must(t, st, then(tenure.Release, mine))
+	}
+	testenv.Eventually(t, "old records go", func() error {
+		mine := claim("sweep/again", "ann")
+		must(t, st, mine)
+		must(t, st, then(tenure.Release, mine))
+		if n := number(t, "SELECT count(*) FROM "+name+".lease WHERE key <> 'sweep/again'"); n > 0 {
+			return errors.New("some are left")
+		}
+		return nil
+	})
+}
