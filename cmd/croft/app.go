@@ -58,6 +58,7 @@ func (a *app) commands() []*cobra.Command {
 
 		a.drillCommand(), a.drillWorkerCommand(),
 		a.doctorCommand(),
+		a.schemaCommand(),
 		a.completionCommand(),
 		a.manCommand(),
 		a.versionCommand(),

@@ -34,13 +34,18 @@ func TestMain(m *testing.M) {
 
 func TestScripts(t *testing.T) {
 	t.Parallel()
-	testscript.Run(t, testscript.Params{
-		Dir:                 filepath.Join("testdata", "script"),
+	testscript.Run(t, scripts("script", func(e *testscript.Env) { e.Setenv("CROFT_STORE", filepath.Join(e.WorkDir, "store")) }))
+}
+
+// scripts are those of a folder of testdata, each with a home of its own.
+func scripts(folder string, setup func(e *testscript.Env)) testscript.Params {
+	return testscript.Params{
+		Dir:                 filepath.Join("testdata", folder),
 		RequireExplicitExec: true,
 		UpdateScripts:       os.Getenv("UPDATE_SCRIPTS") != "",
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("SCRIPT_HOME", filepath.Join(e.WorkDir, "home"))
-			e.Setenv("CROFT_STORE", filepath.Join(e.WorkDir, "store"))
+			setup(e)
 			e.Setenv("TZ", "UTC")
 			// Under the race detector every process would stay for a second at its end, to give other goroutines time to race.
 			e.Setenv("GORACE", "atexit_sleep_ms=10")
@@ -68,7 +73,7 @@ func TestScripts(t *testing.T) {
 			}
 			return os.Getuid() == 0, nil
 		},
-	})
+	}
 }
 
 // exits runs a program that must end with the given code: exits 11 croft acquire k

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/croft-dev/croft/backend/postgres"
+)
+
+// schemas are the technologies whose tables somebody may want to make by hand.
+var schemas = map[string]func() string{
+	"postgres": postgres.Schema,
+}
+
+func schemaNames() []string {
+	names := make([]string, 0, len(schemas))
+	for name := range schemas {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (a *app) schemaCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "schema ENGINE",
+		GroupID: groupTool,
+		Short:   "Print the tables that a database needs",
+		Long: `Print what croft creates in a database, for those who create it themselves: a store makes
+its tables on first use if its role may, and uses those it finds otherwise.`,
+		Example: `  croft schema postgres | psql -v ON_ERROR_STOP=1 mydb`,
+		Args:    takes("ENGINE"),
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return schemaNames(), cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			text, known := schemas[args[0]]
+			if !known {
+				return invalid("engine %q: it has no tables that croft knows of; known are %s", args[0], strings.Join(schemaNames(), ", "))
+			}
+			if a.json {
+				a.print(map[string]string{"engine": args[0], "schema": text()})
+				return nil
+			}
+			_, _ = fmt.Fprint(a.stdout, text())
+			return nil
+		},
+	}
+}

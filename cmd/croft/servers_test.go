@@ -1,0 +1,29 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/croft-dev/croft/internal/testenv"
+)
+
+// The same scripts on every engine that has a server: what users script against does not depend on where leases are kept.
+func TestServerScripts(t *testing.T) {
+	t.Parallel()
+	for name, open := range map[string]func(*testing.T) string{
+		"redis":    func(t *testing.T) string { return testenv.RedisAlone(t).URL() },
+		"postgres": func(t *testing.T) string { return testenv.Postgres(t).Database(t) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := open(t)
+			for _, folder := range []string{"servers", name} {
+				testscript.Run(t, scripts(folder, func(e *testscript.Env) {
+					e.Setenv("CROFT_STORE", url)
+					e.Setenv("TARGET", url+"#report") // a script would take # for a comment
+				}))
+			}
+		})
+	}
+}
