@@ -37,6 +37,7 @@ type statements struct {
 	wait, refresh, listen, probe                   string
 	version, prepare, migrated                     string
 	limit, unlimit, rekey, rekeyed, holder, fenced string
+	examine, clock, count, idle                    string
 }
 
 func newStatements(schema string) *statements {
@@ -47,6 +48,7 @@ func newStatements(schema string) *statements {
 		wait: q("wait"), refresh: q("refresh"), listen: q("listen"), probe: q("probe"),
 		version: q("version"), prepare: q("prepare"), migrated: q("migrated"),
 		limit: q("limit"), unlimit: q("unlimit"), rekey: q("rekey"), rekeyed: q("rekeyed"), holder: q("holder"), fenced: q("fenced"),
+		examine: q("examine"), clock: q("clock"), count: q("count"), idle: q("idle"),
 	}
 }
 

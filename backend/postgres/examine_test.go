@@ -1,0 +1,75 @@
+package postgres_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/croft-dev/croft/backend/postgres"
+	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/store"
+)
+
+func examined(t *testing.T, st *postgres.Store) map[string]store.Finding {
+	t.Helper()
+	findings, err := st.Examine(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]store.Finding{}
+	for _, f := range findings {
+		seen[f.Check] = f
+		if (f.Level == store.OK) != (f.Advice == "") {
+			t.Errorf("%s is %s and advises %q", f.Check, f.Level, f.Advice)
+		}
+	}
+	return seen
+}
+
+// TestTheDoctorSeesWhatWeakensAStore: each setting with what it means.
+func TestTheDoctorSeesWhatWeakensAStore(t *testing.T) {
+	st, _ := fresh(t, postgres.Options{})
+	for check, level := range map[string]store.Level{
+		"version": store.OK, "tier": store.OK, "synchronous_commit": store.OK, "encoding": store.OK, "clock": store.OK, "schema": store.OK,
+		"notifications": store.OK, "open transactions": store.OK, "keys": store.OK,
+		"fsync": store.Bad, // as the tests' server is
+	} {
+		if f := examined(t, st)[check]; f.Level != level {
+			t.Errorf("%s: %+v, want %s", check, f, level)
+		}
+	}
+	must(t, st, claim("doctor", "ann"))
+	if f := examined(t, st)["keys"]; f.Seen != "1" {
+		t.Errorf("keys: %+v", f)
+	}
+
+	shared(t)
+	weak, err := postgres.Open(t.Context(), server.url+"&synchronous_commit=off&default_transaction_read_only=on&schema="+schema())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer weak.Close()
+	for check, level := range map[string]store.Level{"synchronous_commit": store.Warn, "tier": store.Bad} {
+		if f := examined(t, weak)[check]; f.Level != level {
+			t.Errorf("%s: %+v, want %s", check, f, level)
+		}
+	}
+}
+
+// TestTheDoctorMakesNothing: looking at a database leaves it as it was.
+func TestTheDoctorMakesNothing(t *testing.T) {
+	pg := testenv.Postgres(t)
+	url := pg.Database(t)
+	pg.Query(t, "postgres", "CREATE ROLE visitor LOGIN")
+	st, err := postgres.Open(t.Context(), strings.Replace(url, "postgres://postgres@", "postgres://visitor@", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	if f := examined(t, st)["schema"]; f.Level != store.Bad || !strings.Contains(f.Advice, "croft schema postgres") {
+		t.Errorf("a role that may not make the schema: %+v", f)
+	}
+	database := strings.TrimPrefix(mustParse(t, url).Path, "/")
+	if n := pg.Query(t, database, "SELECT count(*) FROM pg_namespace WHERE nspname = 'croft'"); n != "0" {
+		t.Error("the doctor has made a schema")
+	}
+}
