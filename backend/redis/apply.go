@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -35,17 +36,7 @@ func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.An
 	err := s.usable(ctx)
 	var got []store.Answer
 	if err == nil {
-		mine := requests
-		if ctx.Done() != nil {
-			mine = append([]tenure.Request(nil), requests...) // the call may be left behind
-		}
-		got, err = await(ctx, func() ([]store.Answer, error) {
-			got := make([]store.Answer, len(mine))
-			for _, chunks := range waves {
-				s.send(ctx, chunks, mine, got)
-			}
-			return got, nil
-		})
+		got, err = s.carryOut(ctx, waves, requests)
 	}
 	for i := range answers {
 		switch {
@@ -57,6 +48,43 @@ func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.An
 		}
 	}
 	return answers
+}
+
+// prompt is how soon a server answers that can be waited for.
+const prompt = 100 * time.Millisecond
+
+// carryOut sends all waves. go-redis does not watch for cancellations, so a call that might hang must be one that can be left behind, in a goroutine of its own; but that costs
+// as much again as the call. A server that was prompt the last time is therefore waited for: if it hangs now, this once ctx's end is noticed only after the client's read timeout.
+func (s *Store) carryOut(ctx context.Context, waves [][]*chunk, requests []tenure.Request) ([]store.Answer, error) {
+	waited := s.bounded && !s.slow.Load()
+	all := func() ([]store.Answer, error) {
+		began := time.Now()
+		answers := make([]store.Answer, len(requests))
+		for _, chunks := range waves {
+			s.send(ctx, chunks, requests, answers)
+		}
+		if slow := time.Since(began) > prompt; slow != s.slow.Load() {
+			s.slow.Store(slow)
+		}
+		return answers, nil
+	}
+	if waited || ctx.Done() == nil {
+		return all()
+	}
+	requests = slices.Clone(requests) // the caller's are the caller's again when it is left behind
+	return await(ctx, all)
+}
+
+// bounded reports whether a client gives up reading soon enough to be waited for.
+func bounded(client goredis.UniversalClient) bool {
+	const most = 5 * time.Second // go-redis's default
+	switch c := client.(type) {
+	case *goredis.Client:
+		return c.Options().ReadTimeout > 0 && c.Options().ReadTimeout <= most
+	case *goredis.ClusterClient:
+		return c.Options().ReadTimeout > 0 && c.Options().ReadTimeout <= most
+	}
+	return false
 }
 
 // split divides a batch into waves of chunks. Within a wave no key is in two chunks, so that requests on one key are carried out in their order whatever becomes of a chunk.
@@ -105,17 +133,13 @@ func (s *Store) send(ctx context.Context, chunks []*chunk, requests []tenure.Req
 		if s.wait > 0 {
 			unconfirmed = s.confirmed(ctx, calls[n])
 		}
-		texts, err := calls[n].texts(1 + 3*len(c.indexes))
-		var now time.Time
-		if err == nil {
-			now, err = moment(texts[0])
-		}
+		now, texts, err := calls[n].reply(2 * len(c.indexes))
 		for k, i := range c.indexes {
 			if err != nil {
 				answers[i].Err = store.Unknown(err)
 				continue
 			}
-			answers[i] = answer(requests[i], now, texts[1+3*k], texts[2+3*k], texts[3+3*k])
+			answers[i] = answer(requests[i], now, texts[2*k], texts[2*k+1])
 			if unconfirmed != nil && answers[i].Err == nil {
 				answers[i] = store.Answer{Err: store.Unknown(unconfirmed)}
 			}
@@ -126,16 +150,17 @@ func (s *Store) send(ctx context.Context, chunks []*chunk, requests []tenure.Req
 // call makes the call of a chunk.
 func (s *Store) call(c *chunk, requests []tenure.Request) *call {
 	keys := make([]string, 0, 1+len(c.indexes))
-	args := make([]any, 0, 3+9*len(c.indexes))
+	args := make([]any, 0, 3+10*len(c.indexes))
 	keys = append(keys, s.names.index(c.namespace))
 	args = append(args, micros(s.retention), s.at(), flag(s.wait > 0))
 	for _, i := range c.indexes {
 		req := &requests[i]
 		keys = append(keys, s.names.record(req.Key))
-		args = append(args, string(req.Verb), string(req.Secret.Grant()))
+		words := len(args)
+		args = append(args, 0, string(req.Verb), string(req.Secret.Grant()))
 		switch req.Verb {
 		case tenure.Acquire:
-			args = append(args, micros(req.TTL), token(req.Above), micros(req.Every), micros(req.HoldFor), req.Owner, req.Instance, guards(req))
+			args = append(args, micros(req.TTL), int64(req.Above), micros(req.Every), micros(req.HoldFor), req.Owner, req.Instance, guards(req))
 		case tenure.Renew:
 			args = append(args, flag(req.Resume), micros(req.TTL))
 		case tenure.Report:
@@ -143,8 +168,9 @@ func (s *Store) call(c *chunk, requests []tenure.Request) *call {
 		case tenure.Release:
 			args = append(args, flag(req.Failed))
 		default:
-			args = append(args, micros(req.TTL), token(req.Above), req.Owner, req.Instance, guards(req), req.Actor, req.Note)
+			args = append(args, micros(req.TTL), int64(req.Above), req.Owner, req.Instance, guards(req), req.Actor, req.Note)
 		}
+		args[words] = len(args) - words - 1
 	}
 	return &call{keys: keys, args: args}
 }
@@ -193,9 +219,7 @@ func (s *Store) at() string {
 	return strconv.FormatInt(s.clock().UnixMicro(), 10)
 }
 
-func micros(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }
-
-func token(t fence.Token) string { return strconv.FormatInt(int64(t), 10) }
+func micros(d time.Duration) int64 { return d.Microseconds() }
 
 func flag(b bool) string {
 	if b {

@@ -2,307 +2,272 @@
 --
 -- KEYS[1]    the namespace's index: a sorted set of its keys, scored by when their records leave (milliseconds)
 -- KEYS[1+i]  the record of request i
--- ARGV       retention, the time in place of the server's ("" but in tests), "1" to touch what stays unchanged; then the requests, each as its verb and what that takes
+-- ARGV       retention; the time in place of the server's ("" but in tests); "1" to touch what stays unchanged; then the requests, each as
+--            how many words follow, verb, grant, and
+--              acquire                     ttl above every holdfor owner instance guards
+--              renew                       resume ttl
+--              report                      resume progress
+--              release                     failed
+--              takeover, reserve, revoke   ttl above owner instance guards actor note
 --
--- A record is a hash: "r" holds the record as lines of text, "t0" to "t30" the terms before the newest, "g<grant>" in which of these a grant is. The newest
--- term is not kept apart, the record says all of it.
+-- A record is a hash. "r" holds the record, "t0" to "t30" the terms before the newest, "g<grant>" in which of these a grant is; records and terms are arrays in MessagePack. The newest
+-- term is not kept apart: the record says all of it.
 --
--- Numbers are whole microseconds and tokens, all below 2^53: a Lua number holds them exactly, "%.0f" writes them exactly.
+-- Times are whole microseconds; they and tokens are below 2^53, which a Lua number holds exactly.
 --
--- Returns the time, then for each request: its outcome ("" if it took effect), the record as it then stands, the terms before (for "taken_over" alone).
+-- Returns the time, then for each request its outcome ("" if it took effect) and the record as it then stands, for "taken_over" with the terms before it.
 
-local HISTORY = 31 -- terms before the newest
-local MAX_TOKEN = 9007199254740991
-local RECORD = '^' .. string.rep('([^\n]*)\n', 22)
-local TERM = '^' .. string.rep('([^\n]*)\n', 11)
+--# The places in a record. Lines like these name numbers: each name is replaced by its number before the script is sent, because a local would cost at every run.
+--# LEAVES 1, TOKEN 2, GRANT 3, STATE 4, CAUSE 5, ENDED 6, ACQUIRED 7, RENEWED 8, DEADLINE 9, TTL 10, EVERY 11, SUCCEEDED 12, HOLD 13
+--# TERMS 14, TRANSFERS 15, OWNER 16, INSTANCE 17, ACTOR 18, NOTE 19, PROGRESS 20, PROGRESSED 21, GUARDS 22
+--# Those in a term that are looked at: token, grant, owner, instance, state, cause, actor, note, acquired, finished, ended.
+--# TERM_GRANT 2, TERM_STATE 5, TERM_CAUSE 6, TERM_ENDED 11
+--# Terms before the newest; the highest token; how many writes are a large batch.
+--# HISTORY 31, MAX_TOKEN 9007199254740991, LARGE 16
 
-local retention, touch = tonumber(ARGV[1]), ARGV[3] == '1'
-local clock = redis.call('TIME')
+local call, pack, unpacked, ceil, max = redis.call, cmsgpack.pack, cmsgpack.unpack, math.ceil, math.max
+
+local retention = tonumber(ARGV[1])
+local clock = call('TIME')
 local server = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
 local now = tonumber(ARGV[2]) or server
 local offset = now - server -- what Redis must be told in its own time
 local index = KEYS[1]
-
-local cursor = 3
-local function argument()
-  cursor = cursor + 1
-  return ARGV[cursor]
-end
-
-local function number() return tonumber(argument()) end
-
-local function milliseconds(at) return string.format('%.0f', math.ceil(at / 1000)) end
-
--- What each verb takes, after the grant.
-local function byhand_takes(q)
-  q.ttl, q.above, q.owner, q.instance, q.guards, q.actor, q.note = number(), number(), argument(), argument(), argument(), argument(), argument()
-  q.byhand, q.every, q.holdfor = true, 0, 0
-end
-
-local takes = {
-  acquire = function(q)
-    q.ttl, q.above, q.every, q.holdfor, q.owner, q.instance, q.guards = number(), number(), number(), number(), argument(), argument(), argument()
-  end,
-  renew = function(q) q.resume, q.ttl = argument() == '1', number() end,
-  report = function(q) q.resume, q.progress = argument() == '1', argument() end,
-  release = function(q) q.failed = argument() == '1' end,
-  takeover = byhand_takes,
-  reserve = byhand_takes,
-  revoke = byhand_takes,
-}
+local written, latest, listed = 0, 0, {} -- how many records; when the last of them leaves; scores and members for the index
 
 -- Records ------------------------------------------------------------------------------------------------------------
 
-local function parse(text)
-  local r = {}
-  r.leaves, r.token, r.grant, r.state, r.cause, r.ended, r.acquired, r.renewed, r.deadline, r.ttl, r.every, r.succeeded, r.hold,
-    r.terms, r.transfers, r.owner, r.instance, r.actor, r.note, r.progress, r.progressed, r.guards = string.match(text, RECORD)
-  for _, field in ipairs({'leaves', 'token', 'acquired', 'renewed', 'deadline', 'ttl', 'every', 'succeeded', 'hold', 'terms', 'transfers', 'progressed'}) do
-    r[field] = tonumber(r[field])
-    if not r[field] then return nil end -- not written by this script
-  end
-  return r
-end
+local function alive(r) return r[STATE] == 'held' and now < r[DEADLINE] end
 
-local function text(r)
-  return string.format(
-    '%.0f\n%.0f\n%s\n%s\n%s\n%s\n%.0f\n%.0f\n%.0f\n%.0f\n%.0f\n%.0f\n%.0f\n%.0f\n%.0f\n%s\n%s\n%s\n%s\n%s\n%.0f\n%s\n',
-    r.leaves, r.token, r.grant, r.state, r.cause, r.ended, r.acquired, r.renewed, r.deadline, r.ttl, r.every, r.succeeded, r.hold,
-    r.terms, r.transfers, r.owner, r.instance, r.actor, r.note, r.progress, r.progressed, r.guards)
-end
+local function expire(key, r) call('PEXPIREAT', key, ceil((r[LEAVES] - offset) / 1000)) end
 
-local function alive(r) return r.state == 'held' and now < r.deadline end
-
--- When the record says nothing any more that a claim must respect.
-local function quiet(r)
-  local at = math.max(r.deadline, r.acquired, r.renewed, r.hold, r.token)
-  if r.succeeded ~= 0 then at = math.max(at, r.succeeded + r.every) end
-  return at
-end
-
-local function expire(key, r) redis.call('PEXPIREAT', key, milliseconds(r.leaves - offset)) end
-
-local listed = {} -- scores and members for the index
-
-local function keep(key, r)
-  r.leaves = quiet(r) + retention
-  local kept = text(r)
-  redis.call('HSET', key, 'r', kept)
+-- Writes a record, and a term with it. It leaves a retention after it says nothing any more that a claim must respect.
+local function keep(key, r, ...)
+  local quiet = max(r[DEADLINE], r[ACQUIRED], r[RENEWED], r[HOLD], r[TOKEN])
+  if r[SUCCEEDED] ~= 0 then quiet = max(quiet, r[SUCCEEDED] + r[EVERY]) end
+  r[LEAVES] = quiet + retention
+  local kept = pack(r)
+  call('HSET', key, 'r', kept, ...)
   expire(key, r)
-  listed[#listed + 1] = milliseconds(r.leaves)
-  listed[#listed + 1] = string.sub(key, #index + 2) -- "…:i" and "…:k:name" begin the same
+  latest, written = max(latest, r[LEAVES]), written + 1
+  if r[ACQUIRED] == now or #KEYS > LARGE then -- otherwise it is listed already, and when it leaves is only a hint
+    listed[#listed + 1] = ceil(r[LEAVES] / 1000)
+    listed[#listed + 1] = string.sub(key, #index + 2) -- "…:i" and "…:k:name" begin the same
+  end
   return kept
 end
 
 -- Terms --------------------------------------------------------------------------------------------------------------
 
--- The newest term began in this state: it is free only if it was never held, or if it has ended.
+-- The state the newest term began with: what has ended was held.
 local function began(r)
-  if r.ended ~= '' then return 'held' end
-  return r.state
+  if r[ENDED] ~= '' then return 'held' end
+  return r[STATE]
 end
 
--- The term of a grant: its end, the state and the cause it began with; nil if none is remembered. slot is what the record says of the grant.
+-- The end of a grant's term, and the state and cause it began with; nil if none is remembered. slot is what the record says of the grant.
 local function term(key, r, grant, slot)
-  if r.grant == grant then return {ended = r.ended, state = began(r), cause = r.cause} end
+  if not r then return nil end
+  if r[GRANT] == grant then return r[ENDED], began(r), r[CAUSE] end
   if not slot then return nil end
-  local kept = redis.call('HGET', key, 't' .. slot)
-  local _, _, _, _, state, cause, _, _, _, _, ended = string.match(kept, TERM)
-  return {ended = ended, state = state, cause = cause}
+  local t = unpacked(call('HGET', key, 't' .. slot))
+  return t[TERM_ENDED], t[TERM_STATE], t[TERM_CAUSE]
 end
 
--- Why a grant holds nothing.
-local function lost(t)
-  if not t then return 'unknown' end
-  if t.ended == 'released' or t.ended == 'failed' then return 'released' end
-  if t.ended == 'taken_over' then return 'taken_over' end
-  if t.ended ~= '' then return 'superseded' end
-  if t.state ~= 'held' then return 'released' end
+-- Why a grant holds nothing, from its term.
+local function lost(ended, state)
+  if not ended then return 'unknown' end
+  if ended == 'released' or ended == 'failed' then return 'released' end
+  if ended == 'taken_over' then return 'taken_over' end
+  if ended ~= '' then return 'superseded' end
+  if state ~= 'held' then return 'released' end
   return 'expired'
 end
 
--- Keeps the term that a new grant ends.
-local function close(key, r)
-  local finished, ended, state = now, r.ended, began(r)
+-- The newest term as a new grant leaves it, and where it is kept.
+local function closed(key, r)
+  local finished, ended, state = now, r[ENDED], began(r)
   if ended ~= '' then
-    finished = r.deadline -- a release has set it
+    finished = r[DEADLINE] -- a release has set it
   elseif state ~= 'held' then
     ended = 'superseded'
-  elseif now >= r.deadline then
-    finished, ended = r.deadline, 'expired'
+  elseif now >= r[DEADLINE] then
+    finished, ended = r[DEADLINE], 'expired'
   else
     ended = 'taken_over'
   end
-  local slot = string.format('%.0f', r.transfers % HISTORY)
-  if r.transfers > HISTORY then -- the term that is forgotten for it
-    local oldest = redis.call('HGET', key, 't' .. slot)
-    if oldest then
-      local _, grant = string.match(oldest, TERM)
-      redis.call('HDEL', key, 'g' .. grant)
+  local slot = r[TRANSFERS] % HISTORY
+  if r[TRANSFERS] > HISTORY then -- the oldest is forgotten for it
+    local oldest = call('HGET', key, 't' .. slot)
+    if oldest then call('HDEL', key, 'g' .. unpacked(oldest)[TERM_GRANT]) end
+  end
+  return slot, pack({r[TOKEN], r[GRANT], r[OWNER], r[INSTANCE], state, r[CAUSE], r[ACTOR], r[NOTE], r[ACQUIRED], finished, ended})
+end
+
+-- Burns a new token, closes the term before it and begins one.
+local function begin(key, r, above, grant, state, cause, ttl, owner, instance, actor, note, guards, every, hold)
+  local token = max((r and r[TOKEN] or 0) + 1, above + 1, now)
+  if token > MAX_TOKEN then return 'tokens' end
+  local terms = (r and r[TERMS] or 0) + (state == 'held' and 1 or 0)
+  local next = {
+    0, token, grant, state, cause, '', now, now, now + ttl, ttl, every > 0 and every or r and r[EVERY] or 0,
+    r and r[SUCCEEDED] or 0, hold, terms, (r and r[TRANSFERS] or 0) + 1, owner, instance, actor, note, '', 0, guards,
+  }
+  call('PUBLISH', key, state)
+  if not r then return '', keep(key, next) end
+  local slot, before = closed(key, r)
+  return '', keep(key, next, 't' .. slot, before, 'g' .. r[GRANT], slot)
+end
+
+-- Transitions: each returns its outcome and, if it has changed the record, the record. at is where its words are. --------
+
+local function acquire(key, r, slot, at)
+  local grant, ttl, above, every, holdfor = ARGV[at + 1], tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4]), tonumber(ARGV[at + 5])
+  local owner, instance, guards = ARGV[at + 6], ARGV[at + 7], ARGV[at + 8]
+  local cause, actor, note = 'first', '', ''
+  if r then
+    if r[GRANT] == grant and alive(r) then return '' end
+    local ended, began_as = term(key, r, grant, slot)
+    if ended then return lost(ended, began_as) end
+    local reserved = r[STATE] == 'reserved' and now < r[DEADLINE]
+    if alive(r) then return 'held' end
+    if reserved and r[OWNER] ~= owner then return 'reserved' end
+    if r[STATE] == 'free' and r[ENDED] == 'released' and now < r[HOLD] then return 'hold' end
+    -- Half a period, without a fraction that a number might lose.
+    if every > 0 and r[SUCCEEDED] ~= 0 and 2 * (now - r[SUCCEEDED]) < every then return 'period' end
+    if r[STATE] == 'free' and r[CAUSE] == 'cancelled' and r[ENDED] == '' then
+      cause = 'cancelled'
+    elseif r[STATE] == 'free' then
+      cause = 'released'
+    elseif reserved then
+      cause, actor, note = 'handoff', r[ACTOR], r[NOTE]
+    else
+      cause = 'expired'
     end
   end
-  redis.call('HSET', key, 'g' .. r.grant, slot, 't' .. slot, string.format('%.0f\n%s\n%s\n%s\n%s\n%s\n%s\n%s\n%.0f\n%.0f\n%s\n',
-    r.token, r.grant, r.owner, r.instance, state, r.cause, r.actor, r.note, r.acquired, finished, ended))
+  if above > 0 and above >= (r and r[TOKEN] or 0) then cause, actor, note = 'recovery', '', '' end
+  local hold = holdfor > 0 and now + holdfor or 0
+  return begin(key, r, above, grant, 'held', cause, ttl, owner, instance, actor, note, guards, every, hold)
 end
 
--- Burns a new token, closes the term before it and begins one. q.guards is nil where the holder's stay.
-local function grant(key, r, q, state, cause)
-  local before = r and r.token or 0
-  local token = math.max(before + 1, q.above + 1, now)
-  if token > MAX_TOKEN then return 'tokens' end
-  if r then
-    close(key, r)
-  else
-    r = {terms = 0, transfers = 0, every = 0, succeeded = 0, actor = '', note = '', guards = ''}
-  end
-  r.token, r.grant, r.owner, r.instance = token, q.grant, q.owner, q.instance
-  r.state, r.cause, r.ended = state, cause, ''
-  r.acquired, r.renewed, r.deadline, r.ttl = now, now, now + q.ttl, q.ttl
-  r.hold, r.progress, r.progressed = 0, '', 0
-  r.actor, r.note = q.actor or r.actor, q.note or r.note
-  if q.guards ~= '' or not q.byhand then r.guards = q.guards end
-  if q.every > 0 then r.every = q.every end
-  if q.holdfor > 0 then r.hold = now + q.holdfor end
-  if state == 'held' then r.terms = r.terms + 1 end
-  r.transfers = r.transfers + 1
-  local kept = keep(key, r)
-  redis.call('PUBLISH', key, state)
-  return '', kept
-end
+-- Whether the record is of this grant and held, or was and may be resumed.
+local function owns(r, grant, resume) return r and r[GRANT] == grant and r[STATE] == 'held' and (now < r[DEADLINE] or resume == '1') end
 
--- Transitions: each returns its outcome and, if it has changed the record, the record's new text ------------------------
-
-local function refused(r, q)
-  if r.state == 'held' and now < r.deadline then return 'held' end
-  if r.state == 'reserved' and now < r.deadline and r.owner ~= q.owner then return 'reserved' end
-  if r.state == 'free' and r.ended == 'released' and now < r.hold then return 'hold' end
-  -- Half a period, without a fraction that a number might lose.
-  if q.every > 0 and r.succeeded ~= 0 and 2 * (now - r.succeeded) < q.every then return 'period' end
-  return nil
-end
-
-local function causeof(r, q)
-  if q.above > 0 and q.above >= (r and r.token or 0) then return 'recovery' end
-  if not r then return 'first' end
-  if r.state == 'free' and r.cause == 'cancelled' and r.ended == '' then return 'cancelled' end
-  if r.state == 'free' then return 'released' end
-  if r.state == 'reserved' and now < r.deadline then return 'handoff' end
-  return 'expired'
-end
-
-local function acquire(key, r, q, slot)
-  if r then
-    if r.grant == q.grant and alive(r) then return '' end
-    local t = term(key, r, q.grant, slot)
-    if t then return lost(t) end
-    local why = refused(r, q)
-    if why then return why end
-  end
-  local cause = causeof(r, q)
-  if cause ~= 'handoff' then q.actor, q.note = '', '' end
-  return grant(key, r, q, 'held', cause)
-end
-
-local function owns(r, q) return r and r.grant == q.grant and r.state == 'held' and (now < r.deadline or q.resume) end
-
-local function renew(key, r, q, slot)
-  if not owns(r, q) then return lost(r and term(key, r, q.grant, slot)) end
-  if q.ttl ~= 0 then r.ttl = q.ttl end
-  local deadline = now + r.ttl
-  if deadline < r.deadline and now >= r.renewed then deadline = r.deadline end
-  r.renewed, r.deadline = now, deadline
+local function renew(key, r, slot, at)
+  local grant, ttl = ARGV[at + 1], tonumber(ARGV[at + 3])
+  if not owns(r, grant, ARGV[at + 2]) then return lost(term(key, r, grant, slot)) end
+  if ttl ~= 0 then r[TTL] = ttl end
+  local deadline = now + r[TTL]
+  if deadline < r[DEADLINE] and now >= r[RENEWED] then deadline = r[DEADLINE] end
+  r[RENEWED], r[DEADLINE] = now, deadline
   return '', keep(key, r)
 end
 
-local function report(key, r, q, slot)
-  if not owns(r, q) then return lost(r and term(key, r, q.grant, slot)) end
-  r.progress, r.progressed = q.progress, now
+local function report(key, r, slot, at)
+  local grant = ARGV[at + 1]
+  if not owns(r, grant, ARGV[at + 2]) then return lost(term(key, r, grant, slot)) end
+  r[PROGRESS], r[PROGRESSED] = ARGV[at + 3], now
   return '', keep(key, r)
 end
 
-local function release(key, r, q, slot)
-  if not (r and r.grant == q.grant and alive(r)) then
-    local t = r and term(key, r, q.grant, slot)
-    if t and (t.ended == 'released' or t.ended == 'failed') then return '' end
-    return lost(t)
+local function release(key, r, slot, at)
+  local grant, failed = ARGV[at + 1], ARGV[at + 2] == '1'
+  if not owns(r, grant) then
+    local ended, began_as = term(key, r, grant, slot)
+    if ended == 'released' or ended == 'failed' then return '' end
+    return lost(ended, began_as)
   end
-  r.state, r.deadline = 'free', now
-  if q.failed then
-    r.ended, r.hold = 'failed', 0
+  r[STATE], r[DEADLINE] = 'free', now
+  if failed then
+    r[ENDED], r[HOLD] = 'failed', 0
   else
-    r.ended, r.succeeded = 'released', r.acquired
+    r[ENDED], r[SUCCEEDED] = 'released', r[ACQUIRED]
   end
-  local kept = keep(key, r)
-  redis.call('PUBLISH', key, 'free')
-  return '', kept
+  call('PUBLISH', key, 'free')
+  return '', keep(key, r)
 end
 
-local function byhand(key, r, q, slot)
+local function byhand(key, r, slot, at)
+  local verb, grant, ttl, above = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
+  local owner, instance, guards, actor, note = ARGV[at + 4], ARGV[at + 5], ARGV[at + 6], ARGV[at + 7], ARGV[at + 8]
   local state, cause = 'held', 'operator'
-  if q.verb == 'reserve' then
-    state, q.instance = 'reserved', ''
-  elseif q.verb == 'revoke' then
-    state, cause = 'free', 'cancelled'
-    q.owner, q.instance, q.ttl = '', '', 0
+  if verb == 'reserve' then
+    state, instance = 'reserved', ''
+  elseif verb == 'revoke' then
+    state, cause, owner, instance, ttl = 'free', 'cancelled', '', '', 0
   end
-  local t = r and term(key, r, q.grant, slot)
-  if t then
-    if t.state ~= state or t.cause ~= cause then return 'used' end
-    if r.grant == q.grant and r.ended == '' and (state ~= 'held' or alive(r)) then return '' end
-    return lost(t)
+  local ended, began_as, began_by = term(key, r, grant, slot)
+  if ended then
+    if began_as ~= state or began_by ~= cause then return 'used' end
+    if r[GRANT] == grant and r[ENDED] == '' and (state ~= 'held' or alive(r)) then return '' end
+    return lost(ended, began_as)
   end
-  return grant(key, r, q, state, cause)
+  if guards == '' and r then guards = r[GUARDS] end -- until they are raised, the next operator must find them, too
+  return begin(key, r, above, grant, state, cause, ttl, owner, instance, actor, note, guards, 0, 0)
 end
 
 local verbs = {acquire = acquire, renew = renew, report = report, release = release, takeover = byhand, reserve = byhand, revoke = byhand}
 
 -- The batch ----------------------------------------------------------------------------------------------------------
 
+-- The record that "r" holds; nil if this script has not written it.
+local function parse(kept)
+  local ok, r = pcall(unpacked, kept)
+  if ok and type(r) == 'table' and #r == GUARDS and type(r[LEAVES]) == 'number' then return r end
+  return nil
+end
+
 local function history(key)
   local fields = {}
-  for slot = 0, HISTORY - 1 do fields[#fields + 1] = 't' .. slot end
+  for slot = 0, HISTORY - 1 do fields[slot + 1] = 't' .. slot end
   local terms = {}
-  for _, kept in ipairs(redis.call('HMGET', key, unpack(fields))) do
+  for _, kept in ipairs(call('HMGET', key, unpack(fields))) do
     if kept then terms[#terms + 1] = kept end
   end
   return table.concat(terms)
 end
 
-local answers = {string.format('%.0f', now)}
+local answers = {now}
+local at = 4
 for i = 2, #KEYS do
-  local key, q = KEYS[i], {verb = argument(), grant = argument()}
-  takes[q.verb](q)
-  local held = redis.pcall('HMGET', key, 'r', 'g' .. q.grant)
+  local key = KEYS[i]
+  local held = redis.pcall('HMGET', key, 'r', 'g' .. ARGV[at + 2])
   local before, slot = held.err or held[1] or '', held[2]
   local r = held[1] and parse(held[1])
-  if r and r.leaves <= now then -- due to leave: it is gone, whether or not it has been removed yet
-    redis.call('DEL', key)
+  if r and r[LEAVES] <= now then -- due to leave: it is gone, whether or not it has been removed yet
+    call('DEL', key)
     r, before, slot = nil, '', nil
   end
   local outcome, after = 'damaged', nil
-  if r or before == '' then outcome, after = verbs[q.verb](key, r, q, slot) end
-  if touch and outcome == '' and not after and r then expire(key, r) end
+  if r or before == '' then outcome, after = verbs[ARGV[at + 1]](key, r, slot, at + 1) end
+  if outcome == '' and not after and r and ARGV[3] == '1' then expire(key, r) end
+  if outcome == 'taken_over' then before = before .. history(key) end
   answers[#answers + 1] = outcome
   answers[#answers + 1] = after or before
-  answers[#answers + 1] = outcome == 'taken_over' and history(key) or ''
+  at = at + 1 + tonumber(ARGV[at])
 end
 
--- The index lists every record until it leaves. For each that is written here, one that has left is taken off the list: so it does not outgrow its records.
-if #listed > 0 then
-  redis.call('ZADD', index, unpack(listed))
-  local due = redis.call('ZRANGEBYSCORE', index, '-inf', string.format('%.0f', math.floor(now / 1000)), 'LIMIT', 0, #listed / 2)
-  for _, member in ipairs(due) do
-    local key = string.sub(index, 1, -2) .. 'k:' .. member
-    local kept = redis.call('HGET', key, 'r')
-    local leaves = kept and tonumber(string.match(kept, '^(%d+)\n'))
-    if leaves and leaves > now then
-      redis.call('ZADD', index, milliseconds(leaves), member)
-    else
-      redis.call('ZREM', index, member)
-      if leaves then redis.call('DEL', key) end
+-- The index ----------------------------------------------------------------------------------------------------------
+
+-- It lists every record until that leaves, and does not leave before the last of them. Now and then as many are looked at as were written since, so that it does not outgrow its
+-- records; a large batch does so by itself.
+if #listed > 0 then call('ZADD', index, unpack(listed)) end
+if written > 0 then
+  local left = call('PTTL', index) * 1000
+  if now + left < latest or written >= LARGE or tonumber(clock[2]) % LARGE == 0 then
+    for _, member in ipairs(call('ZRANGEBYSCORE', index, '-inf', math.floor(now / 1000), 'LIMIT', 0, written + 2 * LARGE)) do
+      local key = string.sub(index, 1, -2) .. 'k:' .. member
+      local kept = call('HGET', key, 'r')
+      local r = kept and parse(kept)
+      if r and r[LEAVES] > now then
+        call('ZADD', index, ceil(r[LEAVES] / 1000), member)
+      elseif r or not kept then
+        call('ZREM', index, member)
+        if r then call('DEL', key) end
+      end
     end
+    local last = call('ZREVRANGE', index, 0, 0, 'WITHSCORES')[2] or 0
+    call('PEXPIREAT', index, ceil((max(latest, tonumber(last) * 1000) + math.min(retention, 3600000000) - offset) / 1000))
   end
-  local last = redis.call('ZREVRANGE', index, 0, 0, 'WITHSCORES')
-  redis.call('PEXPIREAT', index, milliseconds(tonumber(last[2]) * 1000 + 1000000 - offset))
 end
 return answers

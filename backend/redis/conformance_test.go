@@ -15,7 +15,13 @@ import (
 // dial is a client of a server, closed when the test ends.
 func dial(tb testing.TB, server *testenv.RedisServer) *goredis.Client {
 	tb.Helper()
-	client := goredis.NewClient(&goredis.Options{Addr: server.Addr})
+	return dialWith(tb, server, &goredis.Options{})
+}
+
+func dialWith(tb testing.TB, server *testenv.RedisServer, o *goredis.Options) *goredis.Client {
+	tb.Helper()
+	o.Addr = server.Addr
+	client := goredis.NewClient(o)
 	tb.Cleanup(func() { client.Close() })
 	return client
 }

@@ -188,21 +188,25 @@ func TestAServerThatIsNotThereIsUnknown(t *testing.T) {
 	}
 }
 
-// TestAServerThatHangsHoldsNobodyUp beyond the caller's own patience.
+// TestAServerThatHangsHoldsNobodyUp: the first call notices after the client's read timeout at the latest, and those after it at once.
 func TestAServerThatHangsHoldsNobodyUp(t *testing.T) {
 	server := testenv.RedisAlone(t)
-	st := New(dial(t, server), nil)
-	warm(t, st)
+	hasty := New(dialWith(t, server, &goredis.Options{ReadTimeout: 200 * time.Millisecond}), nil)
+	patient := New(dialWith(t, server, &goredis.Options{ReadTimeout: time.Hour}), nil)
+	warm(t, hasty)
+	warm(t, patient)
 	server.Pause(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(20*time.Millisecond, cancel) // no deadline: go-redis would not notice
 	mine := claim("hang/1", "ann")
-	a := one(ctx, st, mine)
-	if !errors.Is(a.Err, store.ErrUnknown) || !errors.Is(a.Err, context.Canceled) {
-		t.Errorf("cancelled while the server hangs: %v", a.Err)
+	for n, st := range []*Store{hasty, patient, patient} {
+		ctx, cancel := context.WithCancel(t.Context()) // no deadline: go-redis would not notice
+		time.AfterFunc(20*time.Millisecond, cancel)
+		a := one(ctx, st, mine)
+		if !errors.Is(a.Err, store.ErrUnknown) || !errors.Is(a.Err, context.Canceled) {
+			t.Errorf("call %d, cancelled while the server hangs: %v", n, a.Err)
+		}
 	}
 	server.Resume()
-	if a := resolve(t.Context(), st, mine); a.Err != nil || a.Record.Terms != 1 {
+	if a := resolve(t.Context(), hasty, mine); a.Err != nil || a.Record.Terms != 1 {
 		t.Errorf("asked again: %v in term %d, want the one grant", a.Err, a.Record.Terms)
 	}
 }

@@ -95,7 +95,7 @@ func (e *examination) version() store.Finding {
 func (e *examination) script(s *Store) store.Finding {
 	c := &call{keys: []string{s.names.record("croft.doctor/probe")}, args: []any{"", "0"}}
 	s.read.run(e.ctx, s.client, c)
-	if _, err := c.texts(3); err != nil {
+	if _, _, err := c.reply(1); err != nil {
 		return found("scripts", store.Bad, err.Error(), "allow this user EVAL and EVALSHA on keys that begin with "+string(s.names))
 	}
 	return found("scripts", store.OK, "Lua scripts run", "")

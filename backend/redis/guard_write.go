@@ -92,7 +92,7 @@ func (g *Guard) change(ctx context.Context, act string, stamp fence.Stamp, comma
 	if err := stamp.Check(); err != nil {
 		return outcome{}, err
 	}
-	args := []any{act, stamp.Key, token(stamp.Token), string(stamp.Grant), strconv.FormatUint(stamp.Seq, 10)}
+	args := []any{act, stamp.Key, int64(stamp.Token), string(stamp.Grant), strconv.FormatUint(stamp.Seq, 10)}
 	for i, c := range commands {
 		if len(c) == 0 {
 			return outcome{}, fmt.Errorf("%w command %d: it is empty", fence.ErrInvalid, i+1)

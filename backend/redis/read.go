@@ -62,17 +62,17 @@ func (s *Store) records(ctx context.Context, keys []string, history bool) ([]ten
 	s.read.runAll(ctx, s.client, calls)
 	records := make([]tenure.Record, len(keys))
 	for _, p := range parts {
-		texts, err := p.call.texts(1 + 2*len(p.indexes))
+		_, texts, err := p.call.reply(len(p.indexes))
 		if err != nil {
 			return nil, err
 		}
 		for k, i := range p.indexes {
-			rec, err := parseRecord(keys[i], texts[1+2*k], texts[2+2*k])
+			rec, err := parseRecord(keys[i], texts[k])
 			if err != nil {
 				return nil, damaged(keys[i], err)
 			}
-			if !history {
-				rec.History = nil
+			if history && !rec.IsZero() {
+				rec.History = append(rec.History, newest(rec))
 			}
 			records[i] = rec
 		}

@@ -3,7 +3,7 @@
 -- KEYS       the records
 -- ARGV       the time in place of the server's ("" but in tests), "1" to read the terms before the newest as well
 --
--- Returns the time, then for each key: the record as lines of text, "" if there is none, and the terms before (see apply.lua).
+-- Returns the time, then for each key the record, with the terms before it (see apply.lua); "" if there is none.
 
 local clock = redis.call('TIME')
 local now = tonumber(ARGV[1]) or tonumber(clock[1]) * 1000000 + tonumber(clock[2])
@@ -12,20 +12,15 @@ if ARGV[2] == '1' then
   for slot = 0, 30 do fields[#fields + 1] = 't' .. slot end
 end
 
-local answers = {string.format('%.0f', now)}
+local answers = {now}
 for _, key in ipairs(KEYS) do
   local kept = redis.call('HMGET', key, unpack(fields))
-  local record = kept[1] or ''
-  local leaves = tonumber(string.match(record, '^(%d+)\n'))
-  local terms = {}
-  if leaves and leaves <= now then -- due to leave: it is gone, whether or not it has been removed yet
-    record = ''
-  else
-    for i = 2, #fields do
-      if kept[i] then terms[#terms + 1] = kept[i] end
-    end
+  local ok, r = pcall(cmsgpack.unpack, kept[1] or '')
+  local left = ok and type(r) == 'table' and type(r[1]) == 'number' and r[1] <= now -- due to leave: it is gone, whether or not it has been removed yet
+  local parts = {}
+  for i = 1, left and 0 or #fields do
+    if kept[i] then parts[#parts + 1] = kept[i] end
   end
-  answers[#answers + 1] = record
-  answers[#answers + 1] = table.concat(terms)
+  answers[#answers + 1] = table.concat(parts)
 end
 return answers

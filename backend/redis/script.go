@@ -5,7 +5,9 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
+	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 )
@@ -18,10 +20,32 @@ var readSource string
 
 var applyScript, readScript = newScript(applySource), newScript(readSource)
 
+var (
+	namesLine   = regexp.MustCompile(`(?m)^--# .*\n`)
+	namedNumber = regexp.MustCompile(`\b([A-Z][A-Z_]*) (\d+)`)
+	upperName   = regexp.MustCompile(`\b[A-Z][A-Z_]+\b`)
+)
+
+// named replaces the names of numbers in a script by the numbers, as its lines "--# NAME 1, OTHER 2" say.
+func named(source string) string {
+	numbers := map[string]string{}
+	for _, line := range namesLine.FindAllString(source, -1) {
+		for _, m := range namedNumber.FindAllStringSubmatch(line, -1) {
+			numbers[m[1]] = m[2]
+		}
+	}
+	return upperName.ReplaceAllStringFunc(namesLine.ReplaceAllString(source, ""), func(name string) string {
+		if number, ok := numbers[name]; ok {
+			return number
+		}
+		return name
+	})
+}
+
 // script is a Lua script that is sent by its hash, and in full to a server that does not have it yet.
 type script struct{ *goredis.Script }
 
-func newScript(source string) *script { return &script{goredis.NewScript(source)} }
+func newScript(source string) *script { return &script{goredis.NewScript(named(source))} }
 
 // call is one run of a script.
 type call struct {
@@ -62,24 +86,29 @@ func (s *script) runAll(ctx context.Context, client goredis.UniversalClient, cal
 
 func unknownScript(err error) bool { return err != nil && goredis.HasErrorPrefix(err, "NOSCRIPT") }
 
-// texts is the reply of a script that returns texts, n of them.
-func (c *call) texts(n int) ([]string, error) {
+// reply is what a script returns: the time, and n texts.
+func (c *call) reply(n int) (time.Time, []string, error) {
 	values, err := c.cmd.Slice()
 	if err != nil {
-		return nil, explain(err)
+		return time.Time{}, nil, explain(err)
 	}
-	if len(values) != n {
-		return nil, fmt.Errorf("redis: a script returned %d values, not %d; is a proxy between that changes replies?", len(values), n)
+	odd := func(what string) (time.Time, []string, error) {
+		return time.Time{}, nil, fmt.Errorf("redis: a script returned %s; is a proxy between that changes replies?", what)
+	}
+	if len(values) != n+1 {
+		return odd(fmt.Sprintf("%d values, not %d", len(values), n+1))
+	}
+	now, ok := values[0].(int64)
+	if !ok {
+		return odd("no time")
 	}
 	texts := make([]string, n)
-	for i, v := range values {
-		text, ok := v.(string)
-		if !ok {
-			return nil, fmt.Errorf("redis: a script returned a %T where it returns text; is a proxy between that changes replies?", v)
+	for i, v := range values[1:] {
+		if texts[i], ok = v.(string); !ok {
+			return odd(fmt.Sprintf("a %T where it returns text", v))
 		}
-		texts[i] = text
 	}
-	return texts, nil
+	return moment(now), texts, nil
 }
 
 // await calls f, and leaves it behind when ctx ends: go-redis watches deadlines at best, and cancellations not at all. f must touch nothing of the caller's.

@@ -40,6 +40,8 @@ type Store struct {
 	retention time.Duration
 	wait      int
 	waitFor   time.Duration
+	bounded   bool        // the client gives up reading soon
+	slow      atomic.Bool // the server was not prompt the last time
 
 	apply, read *script
 	clock       func() time.Time // in place of the server's; nil but in tests
@@ -67,6 +69,7 @@ func New(client goredis.UniversalClient, o *Options) *Store {
 		retention: o.Retention,
 		wait:      o.WaitReplicas,
 		waitFor:   o.WaitTimeout,
+		bounded:   bounded(client) && o.WaitReplicas == 0,
 		apply:     applyScript,
 		read:      readScript,
 	}
@@ -140,6 +143,9 @@ func splitQuery(u *url.URL) (rest *url.URL, mine url.Values, err error) {
 	return &cut, mine, nil
 }
 
+// readTimeout is how long a client that is opened from a URL waits for a reply, unless the URL says read_timeout.
+const readTimeout = 2 * time.Second
+
 // connect makes a client. Nothing is sent yet: a server that is down when the program starts may be up when it is needed.
 func connect(u *url.URL, cluster bool) (goredis.UniversalClient, error) {
 	if cluster {
@@ -147,11 +153,17 @@ func connect(u *url.URL, cluster bool) (goredis.UniversalClient, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s; write %s://HOST:PORT?cluster=true", trimName(err), u.Scheme)
 		}
+		if o.ReadTimeout == 0 {
+			o.ReadTimeout = readTimeout
+		}
 		return goredis.NewClusterClient(o), nil
 	}
 	o, err := goredis.ParseURL(u.String())
 	if err != nil {
 		return nil, fmt.Errorf("%s; write %s://USER:PASSWORD@HOST:PORT/DB", trimName(err), u.Scheme)
+	}
+	if o.ReadTimeout == 0 {
+		o.ReadTimeout = readTimeout
 	}
 	return goredis.NewClient(o), nil
 }

@@ -179,8 +179,8 @@ func TestADamagedRecordSpoilsNothingBesideIt(t *testing.T) {
 	client, ctx := dial(t, server), t.Context()
 	st := New(client, &Options{Prefix: server.Prefix()})
 	for name, damage := range map[string]func(key string){
-		"cut off":      func(key string) { client.HSet(ctx, key, "r", "9999999999999999\n4") },
-		"nonsense":     func(key string) { client.HSet(ctx, key, "r", strings.Repeat("x\n", recordLines)) },
+		"cut off":      func(key string) { client.HSet(ctx, key, "r", client.HGet(ctx, key, "r").Val()[:40]) },
+		"nonsense":     func(key string) { client.HSet(ctx, key, "r", "nonsense") },
 		"another type": func(key string) { client.Del(ctx, key); client.Set(ctx, key, "text", 0) },
 	} {
 		mine, beside := claim("damage/"+name, "ann"), claim("damage/beside "+name, "ann")
@@ -312,7 +312,7 @@ func TestTheIndexIsTidiedAsItIsUsed(t *testing.T) {
 			}
 		}
 	}
-	if n := client.ZCard(ctx, st.names.index("tidy")).Val(); n > 62 {
-		t.Errorf("a key is used every minute and kept for an hour: %d are in the index", n)
+	if n := client.ZCard(ctx, st.names.index("tidy")).Val(); n > 200 { // about one in sixteen looks, at as many as were written since
+		t.Errorf("a key is used every minute and kept for an hour: %d of 500 are in the index", n)
 	}
 }
