@@ -167,14 +167,14 @@ func (b *batch) read(rows pgx.Rows, todo []int, skipped *[]int) error {
 	defer rows.Close()
 	seen := 0
 	for rows.Next() {
-		var i int64
+		var i int32
 		var verdict string
 		var now *int64
 		var r row
 		if err := rows.Scan(append([]any{&i, &verdict, &now}, r.into()...)...); err != nil {
 			return err
 		}
-		if i < 1 || i > int64(len(todo)) {
+		if i < 1 || int(i) > len(todo) {
 			return fmt.Errorf("the server answered request %d of %d", i, len(todo))
 		}
 		seen++

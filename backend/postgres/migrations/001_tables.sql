@@ -6,7 +6,7 @@ CREATE TABLE croft.lease (
     grant_id    text   NOT NULL,             -- fingerprint of the grant's secret; the secret itself is nowhere
     owner       text   NOT NULL,
     instance    text   NOT NULL,
-    state       text   NOT NULL CHECK (state IN ('free', 'held', 'reserved')),
+    state       text   NOT NULL,
     cause       text   NOT NULL,
     ended       text   NOT NULL DEFAULT '',
     actor       text   NOT NULL DEFAULT '',
@@ -22,7 +22,8 @@ CREATE TABLE croft.lease (
     progress    text   NOT NULL DEFAULT '',
     progress_at bigint,
     terms       bigint NOT NULL,             -- grants
-    transfers   bigint NOT NULL              -- grants, reservations and revocations
+    transfers   bigint NOT NULL,             -- grants, reservations and revocations
+    spent       integer[] NOT NULL           -- hashes of the grants in its past: a look at them spares most looks into it
 ) WITH (fillfactor = 70);                    -- room for renewals to stay on their page: no index changes with them
 
 -- The transfers before the newest one, which is the lease's own row. A key has 31 slots, used in turn: with the newest, a history of 32.

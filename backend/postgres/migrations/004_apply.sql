@@ -5,26 +5,30 @@
 --   skipped  another transaction has the key's row: nothing is known, ask again
 --
 -- set_at replaces the clock, for tests. patient waits for a row that another transaction has, at most wait_ms; otherwise it is skipped.
--- Keys are visited in their order, so that two batches that meet never wait for each other in a circle.
+-- The requests of one key are together and in their order. Where clients send keys in their order, two batches that meet never wait for each other in a circle.
 CREATE FUNCTION croft.apply_v1(
     set_at bigint, patient boolean, wait_ms integer,
     verbs text[], keys text[], grants text[], owners text[], instances text[], ttls bigint[], aboves bigint[], everys bigint[], holds bigint[],
     guardses text[], resumes boolean[], progresses text[], faileds boolean[], actors text[], notes text[]
-) RETURNS TABLE (i bigint, verdict text, now_us bigint, lease croft.lease, past json)
+) RETURNS TABLE (i integer, verdict text, now_us bigint, lease croft.lease, past json)
 LANGUAGE plpgsql VOLATILE
 AS $$
 #variable_conflict use_column
 DECLARE
     max_token CONSTANT bigint := 9007199254740991;
     min_time  CONSTANT bigint := -62135596799999999;
-    q       record;
+    limited text := set_config('lock_timeout', wait_ms::text, true);
+    n       integer;
+    verb    text;
+    k       text;              -- the key being worked on
+    g       text;              -- the request's grant
     r       croft.lease;       -- the key's record
-    t_state text; t_cause text; t_ended text; -- of the transfer that q's grant had
-    at_key  text;              -- the key being worked on
     present boolean;           -- it has a record
     locked  boolean;           -- and the record is ours
     skip    boolean;           -- or another's
-    known   boolean;           -- q's grant is remembered
+    insist  boolean;           -- lock it, whatever it says
+    known   boolean;           -- the request's grant is remembered:
+    t_state text; t_cause text; t_ended text; -- what of its transfer
     alive   boolean;           -- the newest term is held and its deadline has not passed
     by_hand boolean;
     next_state text;
@@ -32,17 +36,11 @@ DECLARE
     next_token bigint;
     due     bigint;
 BEGIN
-    PERFORM set_config('lock_timeout', wait_ms::text, true);
-    FOR q IN
-        SELECT * FROM unnest(verbs, keys, grants, owners, instances, ttls, aboves, everys, holds, guardses, resumes, progresses, faileds, actors, notes)
-            WITH ORDINALITY AS request(verb, key, grant_id, owner, instance, ttl, above, every, hold, guards, resume, progress, failed, actor, note, i)
-        ORDER BY key COLLATE "C", i
-    LOOP
-        IF at_key IS DISTINCT FROM q.key THEN
-            at_key := q.key; present := false; locked := false; skip := false;
+    FOR n IN 1 .. cardinality(keys) LOOP
+        i := n; verb := verbs[n]; g := grants[n]; past := NULL; insist := false;
+        IF k IS DISTINCT FROM keys[n] THEN
+            k := keys[n]; present := false; locked := false; skip := false;
         END IF;
-        i := q.i; past := NULL;
-        by_hand := q.verb IN ('takeover', 'reserve', 'revoke');
         <<attempt>>
         LOOP
             IF skip THEN
@@ -50,66 +48,69 @@ BEGIN
                 EXIT attempt;
             END IF;
 
-            -- A look before the lock: being told that another holds the key must not cost a lock, a transaction number and a flush.
-            IF NOT locked AND q.verb = 'acquire' THEN
-                SELECT * INTO r FROM croft.lease l WHERE l.key = q.key;
+            IF locked THEN
+                NULL;
+            ELSIF verb = 'acquire' AND NOT insist THEN
+                -- Who is only told that another holds the key pays for no lock, no transaction number and no flush.
                 now_us := coalesce(set_at, croft.now_us());
-                IF FOUND AND r.state = 'held' AND now_us < r.deadline AND now_us <= max_token THEN
-                    known := false;
-                    IF r.grant_id = q.grant_id THEN
-                        verdict := 'done'; lease := r;
-                        EXIT attempt;
-                    ELSIF NOT EXISTS (SELECT FROM croft.past p WHERE p.key = q.key AND p.grant_id = q.grant_id) THEN
-                        verdict := 'refused'; lease := r;
-                        EXIT attempt;
-                    END IF;
-                END IF;
-            END IF;
-
-            IF NOT locked THEN
-                IF patient THEN
-                    SELECT * INTO r FROM croft.lease l WHERE l.key = q.key FOR UPDATE;
-                    present := FOUND;
-                ELSE
-                    SELECT * INTO r FROM croft.lease l WHERE l.key = q.key FOR UPDATE SKIP LOCKED;
-                    present := FOUND;
-                    IF NOT present AND EXISTS (SELECT FROM croft.lease l WHERE l.key = q.key) THEN
-                        skip := true;
+                SELECT * INTO r FROM croft.lease l WHERE l.key = k AND NOT (l.state = 'held' AND l.deadline > now_us) FOR UPDATE SKIP LOCKED;
+                present := FOUND; locked := FOUND;
+                IF NOT FOUND THEN
+                    SELECT * INTO r FROM croft.lease l WHERE l.key = k;
+                    IF FOUND THEN
+                        now_us := coalesce(set_at, croft.now_us());
+                        IF r.state = 'held' AND now_us < r.deadline AND now_us <= max_token THEN
+                            lease := r; known := false;
+                            IF r.grant_id = g THEN
+                                verdict := 'done';
+                                EXIT attempt;
+                            ELSIF NOT EXISTS (SELECT FROM croft.past p WHERE p.key = k AND p.grant_id = g) THEN
+                                verdict := 'refused';
+                                EXIT attempt;
+                            END IF;
+                        ELSIF NOT patient THEN
+                            skip := true; -- another transaction has it, or has just changed it
+                        END IF;
+                        insist := true;
                         CONTINUE attempt;
                     END IF;
                 END IF;
-                locked := present;
+            ELSIF patient THEN
+                SELECT * INTO r FROM croft.lease l WHERE l.key = k FOR UPDATE;
+                present := FOUND; locked := FOUND;
+            ELSE
+                SELECT * INTO r FROM croft.lease l WHERE l.key = k FOR UPDATE SKIP LOCKED;
+                present := FOUND; locked := FOUND;
+                IF NOT FOUND AND EXISTS (SELECT FROM croft.lease l WHERE l.key = k) THEN
+                    skip := true;
+                    CONTINUE attempt;
+                END IF;
             END IF;
 
             -- After the lock: a request that waited is judged by the time at which it came through.
             now_us := coalesce(set_at, croft.now_us());
-            lease := CASE WHEN present THEN r END;
+            IF present THEN
+                lease := r;
+            ELSE
+                lease := NULL;
+            END IF;
             verdict := 'refused';
+            known := present AND r.grant_id = g;
             alive := present AND r.state = 'held' AND now_us < r.deadline;
-            known := false;
             IF now_us NOT BETWEEN min_time AND max_token THEN
                 EXIT attempt; -- nothing that such a clock decides could be undone
             END IF;
 
-            -- What is remembered of the request's grant.
-            IF present AND r.grant_id = q.grant_id THEN
-                known := true;
-                t_state := CASE WHEN r.ended <> '' THEN 'held' ELSE r.state END; t_cause := r.cause; t_ended := r.ended;
-            ELSIF present AND q.verb NOT IN ('renew', 'report') THEN
-                SELECT p.state, p.cause, p.ended INTO t_state, t_cause, t_ended FROM croft.past p WHERE p.key = q.key AND p.grant_id = q.grant_id;
-                known := FOUND;
-            END IF;
-
-            IF q.verb IN ('renew', 'report') THEN
-                IF NOT present OR r.grant_id <> q.grant_id OR r.state <> 'held' OR (now_us >= r.deadline AND NOT q.resume) THEN
+            IF verb = 'renew' OR verb = 'report' THEN
+                IF NOT known OR r.state <> 'held' OR (NOT alive AND NOT resumes[n]) THEN
                     EXIT attempt;
                 END IF;
-                IF q.verb = 'report' THEN
-                    r.progress := q.progress; r.progress_at := now_us;
-                    UPDATE croft.lease l SET progress = r.progress, progress_at = r.progress_at WHERE l.key = q.key;
+                IF verb = 'report' THEN
+                    r.progress := progresses[n]; r.progress_at := now_us;
+                    UPDATE croft.lease l SET progress = r.progress, progress_at = r.progress_at WHERE l.key = k;
                 ELSE
-                    IF q.ttl <> 0 THEN
-                        r.ttl := q.ttl;
+                    IF ttls[n] <> 0 THEN
+                        r.ttl := ttls[n];
                     END IF;
                     -- A shorter TTL takes nothing back, unless the clock has stepped back.
                     due := now_us + r.ttl;
@@ -117,57 +118,65 @@ BEGIN
                         due := r.deadline;
                     END IF;
                     r.renewed := now_us; r.deadline := due;
-                    UPDATE croft.lease l SET ttl = r.ttl, renewed = r.renewed, deadline = r.deadline WHERE l.key = q.key;
+                    UPDATE croft.lease l SET ttl = r.ttl, renewed = r.renewed, deadline = r.deadline WHERE l.key = k;
                 END IF;
                 verdict := 'done'; lease := r;
                 EXIT attempt;
             END IF;
 
-            IF q.verb = 'release' THEN
-                IF NOT (alive AND r.grant_id = q.grant_id) THEN
+            -- What is remembered of the request's grant.
+            IF known THEN
+                t_state := CASE WHEN r.ended <> '' THEN 'held' ELSE r.state END; t_cause := r.cause; t_ended := r.ended;
+            ELSIF present AND hashtext(g) = ANY (r.spent) THEN
+                SELECT p.state, p.cause, p.ended INTO t_state, t_cause, t_ended FROM croft.past p WHERE p.key = k AND p.grant_id = g;
+                known := FOUND;
+            END IF;
+
+            IF verb = 'release' THEN
+                IF NOT alive OR r.grant_id <> g THEN
                     IF known AND t_ended IN ('released', 'failed') THEN
                         verdict := 'done';
                     END IF;
                     EXIT attempt;
                 END IF;
                 r.state := 'free'; r.ended := 'released'; r.deadline := now_us;
-                IF q.failed THEN
+                IF faileds[n] THEN
                     r.ended := 'failed'; r.hold_until := NULL;
                 ELSE
                     r.succeeded := r.acquired;
                 END IF;
                 UPDATE croft.lease l SET state = r.state, ended = r.ended, deadline = r.deadline, hold_until = r.hold_until, succeeded = r.succeeded
-                WHERE l.key = q.key;
+                WHERE l.key = k;
                 verdict := 'done'; lease := r;
-                PERFORM croft.wake(q.key);
                 EXIT attempt;
             END IF;
 
             -- The rest are grants: by the law's leave, or by hand.
-            next_state := CASE q.verb WHEN 'reserve' THEN 'reserved' WHEN 'revoke' THEN 'free' ELSE 'held' END;
+            by_hand := verb <> 'acquire';
             IF by_hand THEN
-                next_cause := CASE q.verb WHEN 'revoke' THEN 'cancelled' ELSE 'operator' END;
+                next_state := CASE verb WHEN 'reserve' THEN 'reserved' WHEN 'revoke' THEN 'free' ELSE 'held' END;
+                next_cause := CASE verb WHEN 'revoke' THEN 'cancelled' ELSE 'operator' END;
                 IF known THEN
-                    IF t_state = next_state AND t_cause = next_cause AND r.grant_id = q.grant_id AND r.ended = '' AND (next_state <> 'held' OR alive) THEN
+                    IF t_state = next_state AND t_cause = next_cause AND r.grant_id = g AND r.ended = '' AND (next_state <> 'held' OR alive) THEN
                         verdict := 'done';
                     END IF;
                     EXIT attempt;
                 END IF;
             ELSE
-                IF alive AND r.grant_id = q.grant_id THEN
+                next_state := 'held';
+                IF alive AND r.grant_id = g THEN
                     verdict := 'done';
                     EXIT attempt;
                 END IF;
-                IF known OR alive
-                    OR (present AND r.state = 'reserved' AND now_us < r.deadline AND r.owner <> q.owner)
-                    OR (present AND r.state = 'free' AND r.ended = 'released' AND now_us < r.hold_until)
-                    -- Half a period, rounded up: times are whole.
-                    OR (present AND q.every > 0 AND now_us < r.succeeded + (q.every + 1) / 2)
+                IF known OR alive OR (present AND (
+                       (r.state = 'reserved' AND now_us < r.deadline AND r.owner <> owners[n])
+                    OR (r.state = 'free' AND r.ended = 'released' AND now_us < r.hold_until)
+                    OR (everys[n] > 0 AND now_us < r.succeeded + (everys[n] + 1) / 2))) -- half a period, rounded up: times are whole
                 THEN
                     EXIT attempt;
                 END IF;
                 next_cause := CASE
-                    WHEN q.above > 0 AND (NOT present OR q.above >= r.token) THEN 'recovery'
+                    WHEN aboves[n] > 0 AND (NOT present OR aboves[n] >= r.token) THEN 'recovery'
                     WHEN NOT present THEN 'first'
                     WHEN r.state = 'free' AND r.cause = 'cancelled' AND r.ended = '' THEN 'cancelled'
                     WHEN r.state = 'free' THEN 'released'
@@ -175,51 +184,55 @@ BEGIN
                     ELSE 'expired' END;
             END IF;
 
-            next_token := greatest(CASE WHEN present THEN r.token END + 1, q.above + 1, 1, now_us);
+            next_token := greatest(aboves[n] + 1, 1, now_us);
+            IF present AND r.token >= next_token THEN
+                next_token := r.token + 1;
+            END IF;
             IF next_token > max_token THEN
                 EXIT attempt;
             END IF;
 
             IF present THEN -- the term before becomes the past
                 INSERT INTO croft.past AS p (key, slot, token, grant_id, owner, instance, state, cause, actor, note, acquired, finished, ended)
-                SELECT q.key, r.transfers % 31, r.token, r.grant_id, r.owner, r.instance,
+                VALUES (k, r.transfers % 31, r.token, r.grant_id, r.owner, r.instance,
                        CASE WHEN r.ended <> '' THEN 'held' ELSE r.state END, r.cause, r.actor, r.note, r.acquired,
                        CASE WHEN r.ended <> '' OR (r.state = 'held' AND now_us >= r.deadline) THEN r.deadline ELSE now_us END,
                        CASE WHEN r.ended <> '' THEN r.ended
                             WHEN r.state <> 'held' THEN 'superseded'
                             WHEN now_us >= r.deadline THEN 'expired'
-                            ELSE 'taken_over' END
+                            ELSE 'taken_over' END)
                 ON CONFLICT (key, slot) DO UPDATE
                 SET token = excluded.token, grant_id = excluded.grant_id, owner = excluded.owner, instance = excluded.instance, state = excluded.state,
                     cause = excluded.cause, actor = excluded.actor, note = excluded.note, acquired = excluded.acquired, finished = excluded.finished,
                     ended = excluded.ended;
+                r.spent := hashtext(r.grant_id) || r.spent[:30];
             ELSE
-                r.key := q.key; r.terms := 0; r.transfers := 0; r.every := 0; r.succeeded := NULL;
-                r.actor := ''; r.note := ''; r.guards := '';
+                r.key := k; r.terms := 0; r.transfers := 0; r.every := 0; r.succeeded := NULL;
+                r.actor := ''; r.note := ''; r.guards := ''; r.spent := '{}';
             END IF;
 
             IF by_hand THEN
-                r.actor := q.actor; r.note := q.note;
+                r.actor := actors[n]; r.note := notes[n];
             ELSIF next_cause <> 'handoff' THEN
                 r.actor := ''; r.note := '';
             END IF;
-            r.token := next_token; r.grant_id := q.grant_id; r.state := next_state; r.cause := next_cause; r.ended := '';
-            r.owner := q.owner; r.instance := q.instance; r.ttl := q.ttl;
-            IF q.verb = 'reserve' THEN
+            r.token := next_token; r.grant_id := g; r.state := next_state; r.cause := next_cause; r.ended := '';
+            r.owner := owners[n]; r.instance := instances[n]; r.ttl := ttls[n];
+            IF verb = 'reserve' THEN
                 r.instance := '';
-            ELSIF q.verb = 'revoke' THEN
+            ELSIF verb = 'revoke' THEN
                 r.owner := ''; r.instance := ''; r.ttl := 0;
             END IF;
             r.acquired := now_us; r.renewed := now_us; r.deadline := now_us + r.ttl;
             r.hold_until := NULL; r.progress := ''; r.progress_at := NULL;
-            IF NOT by_hand OR q.guards <> '' THEN
-                r.guards := q.guards;
+            IF NOT by_hand OR guardses[n] <> '' THEN
+                r.guards := guardses[n];
             END IF;
-            IF NOT by_hand AND q.every > 0 THEN
-                r.every := q.every;
+            IF NOT by_hand AND everys[n] > 0 THEN
+                r.every := everys[n];
             END IF;
-            IF NOT by_hand AND q.hold > 0 THEN
-                r.hold_until := now_us + q.hold;
+            IF NOT by_hand AND holds[n] > 0 THEN
+                r.hold_until := now_us + holds[n];
             END IF;
             r.transfers := r.transfers + 1;
             IF next_state = 'held' THEN
@@ -231,8 +244,8 @@ BEGIN
                 SET token = r.token, grant_id = r.grant_id, owner = r.owner, instance = r.instance, state = r.state, cause = r.cause, ended = r.ended,
                     actor = r.actor, note = r.note, acquired = r.acquired, renewed = r.renewed, deadline = r.deadline, ttl = r.ttl, every = r.every,
                     hold_until = r.hold_until, guards = r.guards, progress = r.progress, progress_at = r.progress_at,
-                    terms = r.terms, transfers = r.transfers
-                WHERE l.key = q.key;
+                    terms = r.terms, transfers = r.transfers, spent = r.spent
+                WHERE l.key = k;
             ELSE
                 INSERT INTO croft.lease SELECT r.* ON CONFLICT (key) DO NOTHING;
                 IF NOT FOUND THEN -- another was faster by a moment
@@ -240,15 +253,20 @@ BEGIN
                     CONTINUE attempt;
                 END IF;
                 present := true; locked := true;
-                DELETE FROM croft.past p WHERE p.key = q.key; -- of a record that somebody deleted by hand
+                DELETE FROM croft.past p WHERE p.key = k; -- of a record that somebody deleted by hand
             END IF;
             verdict := 'done'; lease := r;
-            PERFORM croft.wake(q.key);
             EXIT attempt;
         END LOOP;
 
-        IF verdict = 'refused' AND present AND (known OR q.verb <> 'acquire') THEN
-            past := croft.past_of(q.key);
+        IF verdict = 'done' THEN
+            IF verb <> 'renew' AND verb <> 'report' AND locked
+                AND EXISTS (SELECT FROM croft.waiter w WHERE w.key = k AND w.wait_until > clock_timestamp())
+            THEN
+                PERFORM pg_notify('croft.wake', k); -- it goes out when the change is committed
+            END IF;
+        ELSIF verdict = 'refused' AND present AND (known OR verb <> 'acquire') THEN
+            past := croft.past_of(k);
         END IF;
         RETURN NEXT;
     END LOOP;

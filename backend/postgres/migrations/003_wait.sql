@@ -1,14 +1,3 @@
--- Tells those who wait for a key that it has changed. The notification goes out when the change is committed.
-CREATE FUNCTION croft.wake(changed text) RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
-BEGIN
-    IF EXISTS (SELECT FROM croft.waiter w WHERE w.key = changed AND w.wait_until > clock_timestamp()) THEN
-        PERFORM pg_notify('croft.wake', changed);
-    END IF;
-END
-$$;
-
 -- Registers waiters for keys, in two steps that close the gap in which a wake-up could be lost: first the lease's row is locked, so that a change under way
 -- is over and will be seen by whoever asks next; then the waiter is entered, so that every later change finds it.
 CREATE FUNCTION croft.wait_v1(wait_ms integer, keys text[], for_ms integer) RETURNS void
