@@ -147,6 +147,7 @@ func (c *crowd) judge(ctx context.Context, guarding *goredis.Client) {
 
 // TestAKilledServerBreaksNoLaw: 32 clients acquire, renew and write while the server is killed and started again. They go on by themselves.
 func TestAKilledServerBreaksNoLaw(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name      string
 		settings  []string

@@ -51,6 +51,7 @@ func warm(t *testing.T, st store.Store) {
 
 // TestAConnectionCutAfterTheRequestLeavesOneTruth: the server has done what was asked, the client does not know, and learns it by asking again.
 func TestAConnectionCutAfterTheRequestLeavesOneTruth(t *testing.T) {
+	t.Parallel()
 	server := testenv.Redis(t)
 	net, near := newNetwork(t, server), New(dial(t, server), &Options{Prefix: server.Prefix()})
 	st := New(net.client(), &Options{Prefix: server.Prefix()})
@@ -78,6 +79,7 @@ func TestAConnectionCutAfterTheRequestLeavesOneTruth(t *testing.T) {
 
 // TestAConnectionCutBeforeTheRequestLeavesNothing.
 func TestAConnectionCutBeforeTheRequestLeavesNothing(t *testing.T) {
+	t.Parallel()
 	server := testenv.Redis(t)
 	net, near := newNetwork(t, server), New(dial(t, server), &Options{Prefix: server.Prefix()})
 	st := New(net.client(), &Options{Prefix: server.Prefix()})
@@ -99,6 +101,7 @@ func TestAConnectionCutBeforeTheRequestLeavesNothing(t *testing.T) {
 
 // TestANumberedWriteWhoseReplyIsLostIsMadeOnce: written again it is refused as repeated, and that is how the writer learns that it was made.
 func TestANumberedWriteWhoseReplyIsLostIsMadeOnce(t *testing.T) {
+	t.Parallel()
 	server := testenv.Redis(t)
 	net := newNetwork(t, server)
 	key := server.Prefix() + "log"
@@ -133,6 +136,7 @@ func TestANumberedWriteWhoseReplyIsLostIsMadeOnce(t *testing.T) {
 
 // TestAWatchOutlivesItsConnection: whoever waits is woken when the connection is there again, because something may have been missed.
 func TestAWatchOutlivesItsConnection(t *testing.T) {
+	t.Parallel()
 	server := testenv.Redis(t)
 	net, near := newNetwork(t, server), New(dial(t, server), &Options{Prefix: server.Prefix()})
 	st := New(net.client(), &Options{Prefix: server.Prefix()})
@@ -163,6 +167,7 @@ func TestAWatchOutlivesItsConnection(t *testing.T) {
 
 // TestAServerThatIsNotThereIsUnknown, and says so in time.
 func TestAServerThatIsNotThereIsUnknown(t *testing.T) {
+	t.Parallel()
 	client := goredis.NewClient(&goredis.Options{Addr: "127.0.0.1:1", MaxRetries: -1})
 	t.Cleanup(func() { client.Close() })
 	st, ctx := New(client, nil), t.Context()
@@ -190,6 +195,7 @@ func TestAServerThatIsNotThereIsUnknown(t *testing.T) {
 
 // TestAServerThatHangsHoldsNobodyUp: the first call notices after the client's read timeout at the latest, and those after it at once.
 func TestAServerThatHangsHoldsNobodyUp(t *testing.T) {
+	t.Parallel()
 	server := testenv.RedisAlone(t)
 	hasty := New(dialWith(t, server, &goredis.Options{ReadTimeout: 200 * time.Millisecond}), nil)
 	patient := New(dialWith(t, server, &goredis.Options{ReadTimeout: time.Hour}), nil)

@@ -37,6 +37,7 @@ func expect(t *testing.T, got, want map[string]store.Level) {
 
 // TestTheDoctorNamesWhatWeakensALease.
 func TestTheDoctorNamesWhatWeakensALease(t *testing.T) {
+	t.Parallel()
 	server := testenv.RedisAlone(t, "--appendonly", "yes", "--appendfsync", "always")
 	set := func(name, value string) {
 		t.Helper()
@@ -69,6 +70,7 @@ func TestTheDoctorNamesWhatWeakensALease(t *testing.T) {
 
 // TestTheDoctorKnowsReplicas: a pair is best effort, and a replica is no store.
 func TestTheDoctorKnowsReplicas(t *testing.T) {
+	t.Parallel()
 	primary, replica := testenv.RedisPair(t)
 	expect(t, levels(t, New(dial(t, primary), nil)), map[string]store.Level{"tier": store.Warn, "replicas": store.Warn})
 	expect(t, levels(t, New(dial(t, primary), &Options{WaitReplicas: 1})), map[string]store.Level{"tier": store.Warn, "replicas": store.OK})
@@ -77,6 +79,7 @@ func TestTheDoctorKnowsReplicas(t *testing.T) {
 
 // TestTheDoctorOfAServerThatIsNotThere.
 func TestTheDoctorOfAServerThatIsNotThere(t *testing.T) {
+	t.Parallel()
 	server := testenv.RedisAlone(t)
 	st := New(dial(t, server), nil)
 	server.Kill()

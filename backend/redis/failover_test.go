@@ -157,6 +157,7 @@ var failovers = []struct {
 
 // TestAGrantLostInAFailoverIsOutranked: a failover loses a confirmed grant, and its owner is shut out all the same.
 func TestAGrantLostInAFailoverIsOutranked(t *testing.T) {
+	t.Parallel()
 	for _, c := range failovers {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -169,6 +170,7 @@ func TestAGrantLostInAFailoverIsOutranked(t *testing.T) {
 
 // TestTokensThatOnlyCountAreCaught: without the clock as a floor the promoted replica issues the lost token again, and the same play shows it.
 func TestTokensThatOnlyCountAreCaught(t *testing.T) {
+	t.Parallel()
 	counting := variant(t, "above + 1, now)", "above + 1)")
 	for _, c := range failovers {
 		t.Run(c.name, func(t *testing.T) {
@@ -182,6 +184,7 @@ func TestTokensThatOnlyCountAreCaught(t *testing.T) {
 
 // TestWaitingForReplicasMakesALossUnknown: a change that no replica has confirmed gives no authority, also when it is asked for again on another connection.
 func TestWaitingForReplicasMakesALossUnknown(t *testing.T) {
+	t.Parallel()
 	primary, replica := testenv.RedisPair(t)
 	ctx := t.Context()
 	st := New(dial(t, primary), &Options{WaitReplicas: 1, WaitTimeout: 100 * time.Millisecond})

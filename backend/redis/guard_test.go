@@ -54,7 +54,10 @@ func openGuard(client goredis.UniversalClient, key string) (*Guard, error) {
 }
 
 // TestGuardConformance holds the guard to every law of a guarded resource.
-func TestGuardConformance(t *testing.T) { guardtest.Run(t, guardHarness(openGuard)) }
+func TestGuardConformance(t *testing.T) {
+	t.Parallel()
+	guardtest.Run(t, guardHarness(openGuard))
+}
 
 func stamp(token fence.Token, grant int, seq uint64) fence.Stamp {
 	return fence.Stamp{Key: "jobs/daily", Token: token, Grant: fence.Grant(fmt.Sprintf("%032x", grant)), Seq: seq}
@@ -62,6 +65,7 @@ func stamp(token fence.Token, grant int, seq uint64) fence.Stamp {
 
 // TestCommandsAreCarriedOutOnlyForAnAdmittedStamp, all of them or none.
 func TestCommandsAreCarriedOutOnlyForAnAdmittedStamp(t *testing.T) {
+	t.Parallel()
 	server := testenv.Redis(t)
 	client, ctx := dial(t, server), t.Context()
 	account, log := server.Prefix()+"account", server.Prefix()+"log"
@@ -96,6 +100,7 @@ func TestCommandsAreCarriedOutOnlyForAnAdmittedStamp(t *testing.T) {
 
 // TestACommandThatFailsIsNamed, and those after it are not tried.
 func TestACommandThatFailsIsNamed(t *testing.T) {
+	t.Parallel()
 	server := testenv.Redis(t)
 	client, ctx := dial(t, server), t.Context()
 	key := server.Prefix() + "text"
@@ -122,6 +127,7 @@ func TestACommandThatFailsIsNamed(t *testing.T) {
 
 // TestAGuardIsOpenedByURL and says its target so that others can open the same.
 func TestAGuardIsOpenedByURL(t *testing.T) {
+	t.Parallel()
 	server := testenv.Redis(t)
 	ctx := t.Context()
 	key := server.Prefix() + "report of today #1"
@@ -162,6 +168,7 @@ func TestAGuardIsOpenedByURL(t *testing.T) {
 
 // TestGuardsBrokenOnPurposeAreCaught by the suite.
 func TestGuardsBrokenOnPurposeAreCaught(t *testing.T) {
+	t.Parallel()
 	for name, change := range map[string][2]string{
 		"stale writes are admitted":    {"if new < old or mark.grant ~= stamp.grant then return false end", "if mark.grant ~= stamp.grant then return true, false end"},
 		"numbers are compared as such": {"if #a ~= #b then return #a > #b end\n  return a > b", "return tonumber(a) > tonumber(b) + 1"},

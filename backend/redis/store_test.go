@@ -23,6 +23,7 @@ import (
 
 // TestConformanceOnACluster: every namespace lives on one node, and batches and listings over several nodes keep the laws, too.
 func TestConformanceOnACluster(t *testing.T) {
+	t.Parallel()
 	var addrs []string
 	for _, node := range testenv.RedisCluster(t, 2) {
 		addrs = append(addrs, node.Addr)
@@ -57,6 +58,7 @@ func TestConformanceOnACluster(t *testing.T) {
 
 // TestGuardOnACluster: a value and its mark live on one node, with a tag or without.
 func TestGuardOnACluster(t *testing.T) {
+	t.Parallel()
 	var addrs []string
 	for _, node := range testenv.RedisCluster(t, 2) {
 		addrs = append(addrs, node.Addr)
@@ -102,6 +104,7 @@ func (c *trips) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.Pr
 
 // TestABatchIsOneRoundTrip, of one or of many, whatever the mix, refusals and several namespaces included.
 func TestABatchIsOneRoundTrip(t *testing.T) {
+	t.Parallel()
 	server := testenv.Redis(t)
 	client, ctx := dial(t, server), t.Context()
 	st := New(client, &Options{Prefix: server.Prefix()})
@@ -139,6 +142,7 @@ func TestABatchIsOneRoundTrip(t *testing.T) {
 
 // TestRequestsOnOneKeyKeepTheirOrderOverChunks.
 func TestRequestsOnOneKeyKeepTheirOrderOverChunks(t *testing.T) {
+	t.Parallel()
 	server := testenv.Redis(t)
 	st, ctx := New(dial(t, server), &Options{Prefix: server.Prefix()}), t.Context()
 	var requests []tenure.Request
@@ -159,6 +163,7 @@ func TestRequestsOnOneKeyKeepTheirOrderOverChunks(t *testing.T) {
 
 // TestAServerThatForgotItsScriptsIsTaughtAgain.
 func TestAServerThatForgotItsScriptsIsTaughtAgain(t *testing.T) {
+	t.Parallel()
 	server := testenv.RedisAlone(t)
 	st, ctx := New(dial(t, server), nil), t.Context()
 	for round := range 3 {
@@ -175,6 +180,7 @@ func TestAServerThatForgotItsScriptsIsTaughtAgain(t *testing.T) {
 
 // TestADamagedRecordSpoilsNothingBesideIt: nothing is decided from it and nothing is written over it.
 func TestADamagedRecordSpoilsNothingBesideIt(t *testing.T) {
+	t.Parallel()
 	server := testenv.Redis(t)
 	client, ctx := dial(t, server), t.Context()
 	st := New(client, &Options{Prefix: server.Prefix()})
@@ -205,6 +211,7 @@ func TestADamagedRecordSpoilsNothingBesideIt(t *testing.T) {
 
 // TestARefusalAfterATakeoverSaysWho, although answers carry no history otherwise.
 func TestARefusalAfterATakeoverSaysWho(t *testing.T) {
+	t.Parallel()
 	server := testenv.Redis(t)
 	st, ctx := New(dial(t, server), &Options{Prefix: server.Prefix()}), t.Context()
 	mine := claim("taken/over", "ann")
@@ -217,6 +224,7 @@ func TestARefusalAfterATakeoverSaysWho(t *testing.T) {
 
 // TestAStoreIsOpenedByURL and refuses what it cannot honour.
 func TestAStoreIsOpenedByURL(t *testing.T) {
+	t.Parallel()
 	server := testenv.Redis(t)
 	ctx := t.Context()
 	st, err := store.Open(ctx, server.URL()+"?retention=2h&prefix="+server.Prefix()+"&read_timeout=5s")
@@ -297,6 +305,7 @@ func emptied(size int64) error {
 
 // TestTheIndexIsTidiedAsItIsUsed: in a namespace that never rests, members of records that have left do not pile up.
 func TestTheIndexIsTidiedAsItIsUsed(t *testing.T) {
+	t.Parallel()
 	server := testenv.Redis(t)
 	client, ctx := dial(t, server), t.Context()
 	clock := storetest.NewClock()
