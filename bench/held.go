@@ -37,6 +37,7 @@ func (c *counted) Apply(ctx context.Context, requests []tenure.Request) []store.
 // benchHeld holds many leases in one client through a few renewal intervals and reports what that costs.
 func benchHeld(ctx context.Context, b *bench) error {
 	const ttl = 30 * time.Second
+	t := b.newTable()
 	path, err := b.folder("held")
 	if err != nil {
 		return err
@@ -68,7 +69,7 @@ func benchHeld(ctx context.Context, b *bench) error {
 	if err := failed.Load(); err != nil {
 		return *err
 	}
-	b.printf("  %d leases acquired in %s\n", b.leases, short(time.Since(start)))
+	t.Notes = append(t.Notes, fmt.Sprintf("%d leases with a TTL of %s were acquired in %s by 64 goroutines", b.leases, ttl, short(time.Since(start))))
 
 	const intervals = 3
 	calls, requests, busy, cpu := st.calls.Load(), st.requests.Load(), st.busy.Load(), cpuTime()
@@ -78,8 +79,15 @@ func benchHeld(ctx context.Context, b *bench) error {
 		return ctx.Err()
 	}
 	calls, requests, busy, cpu = st.calls.Load()-calls, st.requests.Load()-requests, st.busy.Load()-busy, cpuTime()-cpu
-	b.printf("  per renewal interval of %s: %.1f calls for %.0f renewals, %s in the store, %s of CPU (%.3f cores); %d renewals without effect\n",
-		ttl/3, float64(calls)/intervals, float64(requests)/intervals, short(time.Duration(busy/intervals)), short(cpu/intervals),
-		cpu.Seconds()/(intervals*ttl/3).Seconds(), st.lost.Load())
+	each := func(v int64) float64 { return float64(v) / intervals }
+	t.Rows = []row{{fmt.Sprintf("per renewal interval of %s", ttl/3), map[string]float64{
+		"calls": each(calls), "requests": each(requests), "busy": each(busy), "cpu": each(int64(cpu)), "lost": float64(st.lost.Load()),
+		"cores": cpu.Seconds() / (intervals * ttl / 3).Seconds(),
+	}}}
+	t.columns = []column{
+		{"calls", "calls", digits}, {"requests", "renewals", digits}, {"busy", "in the store", asTime}, {"cpu", "CPU", asTime}, {"cores", "cores", asCores},
+		{"lost", "refused", digits},
+	}
+	b.add(t)
 	return nil
 }

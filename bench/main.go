@@ -1,4 +1,4 @@
-// Command bench measures Croft beside the bare operations it is made of.
+// Command bench measures Croft beside the bare operations it is made of, and beside other libraries for the same task.
 //
 // Machines are noisy, so contenders alternate within one run and what counts is the ratio of their medians, never a time alone.
 package main
@@ -10,40 +10,97 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
+	"runtime/pprof"
+	"testing"
+	"time"
 )
 
 // workload is one comparison or report.
 type workload struct {
-	name, what string
-	run        func(ctx context.Context, b *bench) error
+	name, title, what string
+	run               func(ctx context.Context, b *bench) error
 }
 
 // workloads lists them all. A new one is a file and a line here.
 var workloads = []workload{
-	{"dir", "directory store: acquire+release against its floor", benchDir},
-	{"combine", "directory store: 64 goroutines on distinct keys against one", benchCombine},
-	{"held", "ten thousand held leases in one client: the cost of a tick", benchHeld},
-	{"run", "croft run against a bare exec", benchRun},
+	{"redis-lone", "Redis: one acquire and release", "One goroutine acquires and releases a key that nobody else wants.", onRedis(redisRivals, lone)},
+	{"redis-crowd", "Redis: 64 goroutines, distinct keys", "Each acquires and releases a key of its own, again and again; all share a client.", onRedis(redisRivals, crowdAtLeast(1.5, 0))},
+	{"redis-handoff-16", "Redis: hand-off among 16 waiters", handoffWhat, onRedis(redisWaiters, handoffAmong(16))},
+	{"redis-handoff-2", "Redis: hand-off between two", handoffWhat, onRedis(redisWaiters, handoffAmong(2))},
+	{"redis-held", "Redis: keeping 5,000 leases", heldWhat, onRedis(redisHolders, heldByMany)},
+	{"postgres-lone", "PostgreSQL: one acquire and release", "One goroutine acquires and releases a key that nobody else wants.", onPostgres(postgresRivals, lone)},
+	{"postgres-crowd", "PostgreSQL: 64 goroutines, distinct keys", "Each acquires and releases a key of its own, again and again. The floor and the peers have a connection for each goroutine.", onPostgres(postgresRivals, crowdAtLeast(1, 0.5))},
+	{"postgres-handoff-16", "PostgreSQL: hand-off among 16 waiters", handoffWhat, onPostgres(postgresWaiters, handoffAmong(16))},
+	{"postgres-handoff-2", "PostgreSQL: hand-off between two", handoffWhat, onPostgres(postgresWaiters, handoffAmong(2))},
+	{"postgres-held", "PostgreSQL: keeping 5,000 leases", heldWhat, onPostgres(postgresHolders, heldByMany)},
+	{"dir", "Directory: one acquire and release", "A grant and a release are each one file created, written and synced, one link, and one folder synced.", benchDir},
+	{"combine", "Directory: 64 goroutines, distinct keys", "The client combines their calls, the disk their syncs.", benchCombine},
+	{"held", "Directory: keeping 10,000 leases", "One client holds them all.", benchHeld},
+	{"run", "croft run", "A command under a lease in a directory, beside the same command alone.", benchRun},
 }
+
+const (
+	handoffWhat = "From the beginning of a release to the return of the next acquire, by another worker. The key is held for 2 ms each time; peers ask again as they do by default."
+	heldWhat    = "Leases with a TTL of 10 s, each renewed every third of it. Where a library leaves renewing to its user, a goroutine for each lock does it."
+)
 
 func main() {
 	b := &bench{out: os.Stdout}
-	pick := flag.String("run", "", "only the workloads whose name matches this expression")
-	flag.IntVar(&b.rounds, "rounds", 7, "rounds of each contender")
-	flag.StringVar(&b.dir, "dir", "", "folder to work in, on the disk to be measured (default: a temporary one)")
-	flag.IntVar(&b.leases, "leases", 10000, "held leases in the held workload")
-	list := flag.Bool("list", false, "list the workloads and end")
-	flag.Parse()
+	flags := flag.NewFlagSet("bench", flag.ExitOnError)
+	pick := flags.String("run", "", "only the workloads whose name matches this expression")
+	flags.IntVar(&b.rounds, "rounds", 7, "rounds of each contender")
+	flags.StringVar(&b.dir, "dir", "", "folder to work in, on the disk to be measured (default: a temporary one)")
+	flags.IntVar(&b.leases, "leases", 10000, "held leases in the held workload")
+	flags.DurationVar(&b.span, "span", 250*time.Millisecond, "length of a round on servers")
+	flags.IntVar(&b.passes, "passes", 150, "hand-offs in a round, at most")
+	flags.DurationVar(&b.passFor, "pass-for", 2*time.Second, "longest round of hand-offs")
+	flags.IntVar(&b.kept, "kept", 5000, "held leases on servers")
+	flags.DurationVar(&b.keepFor, "keep-for", 15*time.Second, "how long they are held")
+	asJSON := flags.String("json", "", "write all that was found to this file")
+	page := flags.String("write", "", "write the page for people to this file")
+	profile := flags.String("cpuprofile", "", "write a profile of this program to this file")
+	list := flags.Bool("list", false, "list the workloads and end")
+	_ = flags.Parse(os.Args[1:]) // it ends the program itself
 	if *list {
 		for _, w := range workloads {
-			fmt.Printf("%-10s %s\n", w.name, w.what)
+			fmt.Printf("%-20s %s\n", w.name, w.title)
 		}
 		return
 	}
-	if err := b.all(*pick); err != nil {
+	// The servers are those of the tests, which ask whether tests are to be short.
+	testing.Init()
+	_ = flag.CommandLine.Parse(nil)
+	if err := b.write(*pick, *asJSON, *page, *profile); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
+}
+
+// write runs the workloads that match and writes what was asked for.
+func (b *bench) write(pick, asJSON, page, profile string) error {
+	if profile != "" {
+		f, err := os.Create(profile)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
+	}
+	if err := b.all(pick); err != nil {
+		return err
+	}
+	if asJSON != "" {
+		if err := b.report.writeJSON(asJSON); err != nil {
+			return err
+		}
+	}
+	if page != "" {
+		return b.report.writePage(page)
+	}
+	return nil
 }
 
 // all runs the workloads that match.
@@ -65,13 +122,15 @@ func (b *bench) all(pick string) error {
 		defer os.RemoveAll(dir)
 		b.dir = dir
 	}
+	defer b.end()
 	ran := 0
 	for _, w := range workloads {
 		if !match.MatchString(w.name) {
 			continue
 		}
 		ran++
-		b.printf("\n%s: %s\n", w.name, w.what)
+		b.title = w
+		b.printf("\n%s: %s\n", w.name, w.title)
 		if err := w.run(ctx, b); err != nil {
 			return fmt.Errorf("%s: %w", w.name, err)
 		}
@@ -79,5 +138,6 @@ func (b *bench) all(pick string) error {
 	if ran == 0 {
 		return fmt.Errorf("no workload matches %q; -list shows them", pick)
 	}
+	b.describe()
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"syscall"
+	"testing"
 	"time"
 )
 
@@ -16,8 +17,22 @@ type bench struct {
 	out    io.Writer
 	dir    string
 	rounds int
-	leases int
+	leases int // held by the directory store
 	made   int
+
+	// On servers.
+	span    time.Duration // of one round of a contender
+	passes  int           // hand-offs in a round,
+	passFor time.Duration // and the longest that it may take
+	kept    int           // leases held,
+	keepFor time.Duration // and for how long
+
+	tb             testing.TB // what servers are started under
+	redisEngine    *engine
+	postgresEngine *engine
+
+	report report
+	title  workload // the one that runs
 }
 
 // contender is one way to do a thing: do performs n operations.
@@ -40,8 +55,9 @@ func (b *bench) folder(name string) (string, error) {
 	return dir, os.MkdirAll(dir, 0o700)
 }
 
-// compare lets the contenders alternate for the given rounds, after one that does not count, and prints them as ratios to the first.
-func (b *bench) compare(ctx context.Context, contenders ...contender) ([]result, error) {
+// compare lets the contenders alternate for the given rounds, after one that does not count, and reports them as ratios to the first.
+// conclude adds what follows from the results.
+func (b *bench) compare(ctx context.Context, conclude func(*table, []result), contenders ...contender) ([]result, error) {
 	walls, cpus := make([][]time.Duration, len(contenders)), make([][]time.Duration, len(contenders))
 	for round := range b.rounds + 1 {
 		for i := range contenders {
@@ -61,11 +77,14 @@ func (b *bench) compare(ctx context.Context, contenders ...contender) ([]result,
 		}
 	}
 	results := make([]result, len(contenders))
-	b.printf("  %-44s %12s %12s %8s\n", "", "per op", "cpu per op", "ratio")
+	t := b.newTable()
+	t.columns = []column{{"wall", "each", asTime}, {"cpu", "CPU each", asTime}, {"ratio", "to the first", asRatio}}
 	for i, c := range contenders {
 		results[i] = result{name: c.name, wall: median(walls[i]), cpu: median(cpus[i])}
-		b.printf("  %-44s %12s %12s %7.2fx\n", c.name, short(results[i].wall), short(results[i].cpu), ratio(results[i], results[0]))
+		t.Rows = append(t.Rows, row{c.name, map[string]float64{"wall": float64(results[i].wall), "cpu": float64(results[i].cpu), "ratio": ratio(results[i], results[0])}})
 	}
+	conclude(t, results)
+	b.add(t)
 	return results, nil
 }
 

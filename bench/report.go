@@ -1,0 +1,227 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"time"
+)
+
+// report is what a run has found.
+type report struct {
+	Machine machine  `json:"machine"`
+	Tables  []*table `json:"tables"`
+}
+
+// machine is what a reader must know to read the numbers, and nothing that tells one machine from another of its kind.
+type machine struct {
+	Cores     int      `json:"cores"`
+	System    string   `json:"system"`
+	Go        string   `json:"go"`
+	Servers   []string `json:"servers,omitempty"`
+	Libraries []string `json:"libraries,omitempty"`
+	Rounds    int      `json:"rounds"`
+}
+
+// table is the outcome of one workload.
+type table struct {
+	Name    string   `json:"name"`
+	Title   string   `json:"title"`
+	What    string   `json:"what"`
+	Rows    []row    `json:"rows"`
+	Aims    []aim    `json:"aims,omitempty"`
+	Notes   []string `json:"notes,omitempty"`
+	columns []column
+}
+
+// row is one contender. Times are in nanoseconds; a value that was not measured is absent.
+type row struct {
+	Name   string             `json:"name"`
+	Values map[string]float64 `json:"values"`
+}
+
+// column is a value that is shown.
+type column struct {
+	key, title string
+	show       func(float64) string
+}
+
+// aim is a ratio that Croft has set itself.
+type aim struct {
+	What    string  `json:"what"`
+	Got     float64 `json:"got"`
+	Bound   float64 `json:"bound"`
+	Least   bool    `json:"at_least"`
+	Reached bool    `json:"reached"`
+}
+
+func asTime(v float64) string  { return short(time.Duration(v)) }
+func asRatio(v float64) string { return digits(v) + "×" }
+func asCores(v float64) string { return fmt.Sprintf("%.3f", v) }
+
+// digits is a number in about three digits.
+func digits(v float64) string {
+	switch {
+	case v >= 10000:
+		return fmt.Sprintf("%.1fk", v/1000)
+	case v >= 100:
+		return fmt.Sprintf("%.0f", v)
+	case v >= 10:
+		return fmt.Sprintf("%.1f", v)
+	default:
+		return fmt.Sprintf("%.2f", v)
+	}
+}
+
+// newTable begins the table of the workload that runs.
+func (b *bench) newTable() *table {
+	return &table{Name: b.title.name, Title: b.title.title, What: b.title.what}
+}
+
+// value is what a contender reached in a column, 0 if nothing was measured.
+func (t *table) value(name, key string) float64 {
+	for _, r := range t.Rows {
+		if r.Name == name {
+			return r.Values[key]
+		}
+	}
+	return 0
+}
+
+// rate compares every contender with the first.
+func (t *table) rate(key, into string) {
+	for _, r := range t.Rows {
+		if first := t.Rows[0].Values[key]; first > 0 {
+			r.Values[into] = r.Values[key] / first
+		}
+	}
+}
+
+func (t *table) atMost(what string, got, bound float64) {
+	t.Aims = append(t.Aims, aim{What: what, Got: got, Bound: bound, Reached: got <= bound})
+}
+
+func (t *table) atLeast(what string, got, bound float64) {
+	t.Aims = append(t.Aims, aim{What: what, Got: got, Bound: bound, Least: true, Reached: got >= bound})
+}
+
+func (a aim) String() string {
+	than, verdict := "at most", "reached"
+	if a.Least {
+		than = "at least"
+	}
+	if !a.Reached {
+		verdict = "NOT reached in this run"
+	}
+	return fmt.Sprintf("%s: %s, the aim is %s %s: %s", a.What, asRatio(a.Got), than, asRatio(a.Bound), verdict)
+}
+
+// cells are a row as it is shown.
+func (t *table) cells(r row) []string {
+	cells := []string{r.Name}
+	for _, c := range t.columns {
+		text := "–"
+		if v, measured := r.Values[c.key]; measured {
+			text = c.show(v)
+		}
+		cells = append(cells, text)
+	}
+	return cells
+}
+
+// add prints a table and keeps it.
+func (b *bench) add(t *table) {
+	b.report.Tables = append(b.report.Tables, t)
+	b.printf("  %-48s", "")
+	for _, c := range t.columns {
+		b.printf(" %14s", c.title)
+	}
+	b.printf("\n")
+	for _, r := range t.Rows {
+		cells := t.cells(r)
+		b.printf("  %-48s", cells[0])
+		for _, cell := range cells[1:] {
+			b.printf(" %14s", cell)
+		}
+		b.printf("\n")
+	}
+	for _, a := range t.Aims {
+		b.printf("  %s\n", a)
+	}
+	for _, note := range t.Notes {
+		b.printf("  %s\n", note)
+	}
+}
+
+// describe fills in what is known of the machine at the end of a run.
+func (b *bench) describe() {
+	m := &b.report.Machine
+	*m = machine{Cores: runtime.NumCPU(), System: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version(), Rounds: b.rounds}
+	for _, e := range []*engine{b.redisEngine, b.postgresEngine} {
+		if e != nil {
+			m.Servers = append(m.Servers, e.setup)
+		}
+	}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, dep := range info.Deps {
+			if name, shown := libraries[dep.Path]; shown {
+				m.Libraries = append(m.Libraries, name+" "+strings.TrimPrefix(dep.Version, "v"))
+			}
+		}
+	}
+}
+
+// libraries are what is compared and what they talk with, by module.
+var libraries = map[string]string{
+	"github.com/go-redsync/redsync/v4": "redsync", "github.com/bsm/redislock": "redislock", "github.com/redis/rueidis": "rueidislock",
+	"cirello.io/pglock": "pglock", "github.com/redis/go-redis/v9": "go-redis", "github.com/jackc/pgx/v5": "pgx", "github.com/lib/pq": "pq",
+}
+
+// writeJSON writes all that was found.
+func (r *report) writeJSON(path string) error {
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(text, '\n'), 0o644)
+}
+
+// writePage writes the page for people.
+func (r *report) writePage(path string) error {
+	var page strings.Builder
+	p := func(format string, args ...any) { fmt.Fprintf(&page, format, args...) }
+	m := r.Machine
+	p("# Benchmarks\n\n")
+	p("Written by `make bench`; do not edit.\n\n")
+	p("Machines differ and are noisy: contenders alternate within one run, each figure is the median of %d rounds, and what counts are the ratios.\n\n", m.Rounds)
+	p("- %d cores, %s, %s; clients and servers on one machine, over the loopback interface\n", m.Cores, m.System, m.Go)
+	for _, s := range m.Servers {
+		p("- %s\n", s)
+	}
+	if len(m.Libraries) > 0 {
+		p("- %s\n", strings.Join(m.Libraries, ", "))
+	}
+	p("- the floor is what nobody can do without: the same number of round trips of the same kind of statement, at the same durability\n")
+	p("- round trips and commands are counted on the wire, CPU is the client's and the server's\n")
+	for _, t := range r.Tables {
+		p("\n## %s\n\n%s\n\n|  |", t.Title, t.What)
+		for _, c := range t.columns {
+			p(" %s |", c.title)
+		}
+		p("\n|---|%s\n", strings.Repeat("---:|", len(t.columns)))
+		for _, row := range t.Rows {
+			p("| %s |\n", strings.Join(t.cells(row), " | "))
+		}
+		p("\n")
+		for _, a := range t.Aims {
+			p("- %s\n", a)
+		}
+		for _, note := range t.Notes {
+			p("- %s\n", note)
+		}
+	}
+	return os.WriteFile(path, []byte(strings.TrimRight(page.String(), "\n")+"\n"), 0o644)
+}
