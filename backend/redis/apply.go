@@ -177,7 +177,7 @@ func (s *Store) call(c *chunk, requests []tenure.Request) *call {
 
 // confirmed makes a call and waits until replicas have its changes. WAIT counts what its own connection has written, so both go over one.
 func (s *Store) confirmed(ctx context.Context, c *call) error {
-	var on goredis.UniversalClient = s.client
+	on := s.client
 	if cluster, ok := s.client.(*goredis.ClusterClient); ok {
 		node, err := cluster.MasterForKey(ctx, c.keys[0])
 		if err != nil {

@@ -14,8 +14,8 @@ import (
 
 // Process is a server under test. It dies with the test binary, however that ends (on Linux), and can be killed, stopped in its tracks and started again.
 type Process struct {
-	name string
-	make func() *exec.Cmd
+	name    string
+	command func() *exec.Cmd
 
 	mu   sync.Mutex
 	cmd  *exec.Cmd
@@ -23,10 +23,10 @@ type Process struct {
 	said *output
 }
 
-// Start starts a process and waits until ready says nil. make is called for every start, also for those of Restart. The process is stopped when the test ends.
-func Start(tb testing.TB, name string, make func() *exec.Cmd, ready func() error) *Process {
+// Start starts a process and waits until ready says nil. command is called for every start, also for those of Restart. The process is stopped when the test ends.
+func Start(tb testing.TB, name string, command func() *exec.Cmd, ready func() error) *Process {
 	tb.Helper()
-	p := &Process{name: name, make: make}
+	p := &Process{name: name, command: command}
 	tb.Cleanup(p.Stop)
 	p.Run(tb, ready)
 	return p
@@ -57,7 +57,7 @@ func (p *Process) Run(tb testing.TB, ready func() error) {
 
 // run starts the process from a thread that lives as long: the kernel's promise that a child dies with its parent means the parent's thread.
 func (p *Process) run() error {
-	cmd, said, done := p.make(), &output{}, make(chan struct{})
+	cmd, said, done := p.command(), &output{}, make(chan struct{})
 	cmd.Stdout, cmd.Stderr = said, said
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -48,8 +49,8 @@ func Redis(tb testing.TB) *RedisServer {
 	sharedRedis.Lock()
 	defer sharedRedis.Unlock()
 	if sharedRedis.server == nil || sharedRedis.server.gone() {
-		// No folder: without persistence it writes nothing.
-		s := newRedis(tb, path, os.TempDir(), "--save", "", "--appendonly", "no")
+		// It outlives this test, and so its folder; without persistence it writes nothing there.
+		s := newRedis(tb, path, filepath.Dir(os.Args[0]), "--save", "", "--appendonly", "no")
 		s.Run(tb, s.Ready)
 		sharedRedis.server = s
 	}
@@ -134,7 +135,7 @@ func newRedis(tb testing.TB, path, folder string, settings ...string) *RedisServ
 	s := &RedisServer{port: FreePort(tb), prefix: "test:"}
 	s.Addr = loopback(s.port)
 	args := append([]string{"--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", folder, "--daemonize", "no", "--protected-mode", "no"}, settings...)
-	s.Process = &Process{name: "redis-server", make: func() *exec.Cmd { return exec.Command(path, args...) }}
+	s.Process = &Process{name: "redis-server", command: func() *exec.Cmd { return exec.Command(path, args...) }}
 	return s
 }
 
