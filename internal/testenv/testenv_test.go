@@ -48,10 +48,12 @@ func TestAKilledServerComesBack(t *testing.T) {
 func TestAPairReplicates(t *testing.T) {
 	primary, replica := testenv.RedisPair(t)
 	ask(t, primary, "SET", "k", "1")
-	ask(t, primary, "WAIT", "1", "10000")
-	if got := ask(t, replica, "GET", "k"); got != "1" {
-		t.Fatalf("the replica answers %q", got)
-	}
+	testenv.Eventually(t, "the replica has it", func() error {
+		if got := ask(t, replica, "GET", "k"); got != "1" {
+			return errors.New(got)
+		}
+		return nil
+	})
 	primary.Kill()
 	replica.Promote(t)
 	ask(t, replica, "SET", "k", "2")
