@@ -109,24 +109,33 @@ func (s *Store) askAlone(ctx context.Context, b *batch, skipped []int) {
 	all.Wait()
 }
 
-// call sends requests in one round trip and returns those that were skipped. Every other has its answer.
+// call sends requests in one round trip and returns those that were skipped; every other has its answer. A patient call is for a single key, and waits for its row.
 func (s *Store) call(ctx context.Context, b *batch, todo []int, patient bool) (skipped []int) {
-	args, err := s.arguments(b, todo, patient)
+	order, text := todo, s.sql.applyOne
+	args := []any{s.setAt(), s.waitMillis(), b.requests[todo[0]].Key}
+	if !patient {
+		var claims, ends []int32
+		order, claims, ends = b.waves(todo)
+		args, text = []any{s.setAt(), s.waitMillis(), claims, ends}, s.sql.apply
+	}
+	args, err := b.arguments(args, order, patient)
 	if err != nil {
 		b.fail(todo, err)
 		return nil
 	}
 	err = s.run(ctx, func(ctx context.Context) error {
 		skipped = skipped[:0]
-		rows, err := s.pool.Query(ctx, s.sql.apply, args...)
+		rows, err := s.pool.Query(ctx, text, args...)
 		if err != nil {
 			return err
 		}
-		return b.read(rows, todo, &skipped)
+		return b.read(rows, order, &skipped)
 	})
 	switch {
 	case err == nil:
-		slices.SortStableFunc(skipped, func(i, j int) int { return cmp.Compare(b.requests[i].Key, b.requests[j].Key) })
+		slices.SortFunc(skipped, func(i, j int) int {
+			return cmp.Or(cmp.Compare(b.requests[i].Key, b.requests[j].Key), cmp.Compare(i, j))
+		})
 		return skipped
 	case hasCode(err, lockTimeout) && !patient:
 		return todo // somebody is just making one of these keys, or has locked the table: none has changed, each is asked for alone
@@ -135,8 +144,36 @@ func (s *Store) call(ctx context.Context, b *batch, todo []int, patient bool) (s
 	return nil
 }
 
-// arguments are what apply_v1 takes: one array for each field of a request.
-func (s *Store) arguments(b *batch, todo []int, patient bool) ([]any, error) {
+// waves puts requests into the order in which the function for many keys takes them: in each wave a key occurs once, its acquires come first, each part is ordered by key. todo has
+// the requests of a key together and in their order.
+func (b *batch) waves(todo []int) (order []int, claims, ends []int32) {
+	var waves [][2][]int // of each wave: the acquires, the others
+	depth := 0
+	for n, i := range todo {
+		depth++
+		if n == 0 || b.requests[i].Key != b.requests[todo[n-1]].Key {
+			depth = 1
+		}
+		if len(waves) < depth {
+			waves = append(waves, [2][]int{})
+		}
+		part := 1
+		if b.requests[i].Verb == tenure.Acquire {
+			part = 0
+		}
+		waves[depth-1][part] = append(waves[depth-1][part], i)
+	}
+	for _, w := range waves {
+		order = append(order, w[0]...)
+		claims = append(claims, int32(len(order)))
+		order = append(order, w[1]...)
+		ends = append(ends, int32(len(order)))
+	}
+	return order, claims, ends
+}
+
+// arguments adds to args what both functions take: one array for each field of a request. That for a single key has its key already.
+func (b *batch) arguments(args []any, todo []int, oneKey bool) ([]any, error) {
 	n := len(todo)
 	texts := func() []string { return make([]string, n) }
 	numbers := func() []int64 { return make([]int64, n) }
@@ -157,9 +194,11 @@ func (s *Store) arguments(b *batch, todo []int, patient bool) ([]any, error) {
 			guards[k] = string(text)
 		}
 	}
-	return []any{
-		s.setAt(), patient, s.waitMillis(), verbs, keys, grants, owners, instances, ttls, aboves, everys, holds, guards, resumes, progresses, faileds, actors, notes,
-	}, nil
+	args = append(args, verbs)
+	if !oneKey {
+		args = append(args, keys)
+	}
+	return append(args, grants, owners, instances, ttls, aboves, everys, holds, guards, resumes, progresses, faileds, actors, notes), nil
 }
 
 // read turns the rows of a call into answers. A call that fails on the way has changed nothing: it is one transaction.

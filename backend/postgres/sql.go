@@ -33,7 +33,7 @@ func checkSchema(name string) error {
 // statements are the texts sent to the server, for one schema.
 type statements struct {
 	schema                                         string
-	apply, get, list, now, sweep                   string
+	apply, applyOne, get, list, now, sweep         string
 	wait, refresh, listen, probe                   string
 	version, prepare, migrated                     string
 	limit, unlimit, rekey, rekeyed, holder, fenced string
@@ -44,7 +44,7 @@ func newStatements(schema string) *statements {
 	q := func(name string) string { return sqlText("queries/"+name+".sql", schema) }
 	return &statements{
 		schema: schema,
-		apply:  q("apply"), get: q("get"), list: q("list"), now: q("now"), sweep: q("sweep"),
+		apply:  q("apply"), applyOne: q("apply_one"), get: q("get"), list: q("list"), now: q("now"), sweep: q("sweep"),
 		wait: q("wait"), refresh: q("refresh"), listen: q("listen"), probe: q("probe"),
 		version: q("version"), prepare: q("prepare"), migrated: q("migrated"),
 		limit: q("limit"), unlimit: q("unlimit"), rekey: q("rekey"), rekeyed: q("rekeyed"), holder: q("holder"), fenced: q("fenced"),

@@ -4,124 +4,151 @@
 --            set where the refusal rests on more than the newest transfer. The client derives the reason with the same law
 --   skipped  another transaction has the key's row: nothing is known, ask again
 --
--- set_at replaces the clock, for tests. patient waits for a row that another transaction has, at most wait_ms; otherwise it is skipped.
--- The requests of one key are together and in their order. Where clients send keys in their order, two batches that meet never wait for each other in a circle.
+-- Requests come in waves, in which every key occurs once: first its acquires, each part ordered by key. Wave w ends at ends[w], its acquires at claims[w]. A wave
+-- locks its rows, reads the clock, decides in memory, and writes: a handful of statements, however many requests.
+--
+-- It waits for no row, except at most wait_ms for one that another transaction is just making. set_at replaces the clock, for tests.
 CREATE FUNCTION croft.apply_v1(
-    set_at bigint, patient boolean, wait_ms integer,
+    set_at bigint, wait_ms integer, claims integer[], ends integer[],
     verbs text[], keys text[], grants text[], owners text[], instances text[], ttls bigint[], aboves bigint[], everys bigint[], holds bigint[],
     guardses text[], resumes boolean[], progresses text[], faileds boolean[], actors text[], notes text[]
 ) RETURNS TABLE (i integer, verdict text, now_us bigint, lease croft.lease, past json)
 LANGUAGE plpgsql VOLATILE
+-- A plan made while a table is small must serve when it has grown: keys are looked up by their index.
+SET enable_seqscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
 AS $$
 #variable_conflict use_column
 DECLARE
     max_token CONSTANT bigint := 9007199254740991;
     min_time  CONSTANT bigint := -62135596799999999;
-    limited text := set_config('lock_timeout', wait_ms::text, true);
-    n       integer;
-    verb    text;
-    k       text;              -- the key being worked on
-    g       text;              -- the request's grant
-    r       croft.lease;       -- the key's record
-    present boolean;           -- it has a record
-    locked  boolean;           -- and the record is ours
-    skip    boolean;           -- or another's
-    insist  boolean;           -- lock it, whatever it says
-    known   boolean;           -- the request's grant is remembered:
+    limited  text := set_config('lock_timeout', wait_ms::text, true);
+    lo       integer := 1;        -- the wave's first request,
+    claim_to integer;             -- its last acquire
+    hi       integer;             -- and its last
+    spots    integer[];           -- which requests have a row that is locked now, and the rows
+    held_rows    croft.lease[];
+    more_spots   integer[];
+    more_rows   croft.lease[];
+    seen     integer[];           -- which have one at all, if not all are locked
+    looked   croft.lease[];
+    a        integer;             -- how far these lists have been read
+    b        integer;
+    skipped  text[] := '{}';      -- keys that another has
+    verdicts text[];              -- what the wave answers
+    leases   croft.lease[];
+    pasts    json[];
+    news     croft.lease[];       -- and what it writes
+    changes  croft.lease[];
+    overs    croft.past[];
+    woken    text[];
+    made     text[];
+    verb     text;
+    k        text;                -- the request's key
+    g        text;                -- and grant
+    r        croft.lease;         -- the key's record
+    o        croft.past;          -- its transfer that is over
+    present  boolean;             -- it has a record
+    known    boolean;             -- the request's grant is remembered:
     t_state text; t_cause text; t_ended text; -- what of its transfer
-    alive   boolean;           -- the newest term is held and its deadline has not passed
-    by_hand boolean;
+    alive    boolean;             -- the newest term is held and its deadline has not passed
+    by_hand  boolean;
     next_state text;
     next_cause text;
     next_token bigint;
-    due     bigint;
+    due      bigint;
 BEGIN
-    FOR n IN 1 .. cardinality(keys) LOOP
-        i := n; verb := verbs[n]; g := grants[n]; past := NULL; insist := false;
-        IF k IS DISTINCT FROM keys[n] THEN
-            k := keys[n]; present := false; locked := false; skip := false;
-        END IF;
-        <<attempt>>
-        LOOP
-            IF skip THEN
-                verdict := 'skipped'; now_us := NULL; lease := NULL;
-                EXIT attempt;
-            END IF;
+FOR wave IN 1 .. cardinality(ends) LOOP
+    claim_to := claims[wave]; hi := ends[wave];
 
-            IF locked THEN
-                NULL;
-            ELSIF verb = 'acquire' AND NOT insist THEN
-                -- Who is only told that another holds the key pays for no lock, no transaction number and no flush.
-                now_us := coalesce(set_at, croft.now_us());
-                SELECT * INTO r FROM croft.lease l WHERE l.key = k AND NOT (l.state = 'held' AND l.deadline > now_us) FOR UPDATE SKIP LOCKED;
-                present := FOUND; locked := FOUND;
-                IF NOT FOUND THEN
-                    SELECT * INTO r FROM croft.lease l WHERE l.key = k;
-                    IF FOUND THEN
-                        now_us := coalesce(set_at, croft.now_us());
-                        IF r.state = 'held' AND now_us < r.deadline AND now_us <= max_token THEN
-                            lease := r; known := false;
-                            IF r.grant_id = g THEN
-                                verdict := 'done';
-                                EXIT attempt;
-                            ELSIF NOT EXISTS (SELECT FROM croft.past p WHERE p.key = k AND p.grant_id = g) THEN
-                                verdict := 'refused';
-                                EXIT attempt;
-                            END IF;
-                        ELSIF NOT patient THEN
-                            skip := true; -- another transaction has it, or has just changed it
-                        END IF;
-                        insist := true;
-                        CONTINUE attempt;
-                    END IF;
-                END IF;
-            ELSIF patient THEN
-                SELECT * INTO r FROM croft.lease l WHERE l.key = k FOR UPDATE;
-                present := FOUND; locked := FOUND;
+    -- Lock.
+    spots := '{}'; held_rows := '{}'; seen := '{}';
+    now_us := coalesce(set_at, croft.now_us());
+    IF claim_to >= lo THEN
+        -- Who is only told that another holds the key pays for no lock, no transaction number and no flush.
+        SELECT coalesce(array_agg(n), '{}'), array_agg(one.l) INTO spots, held_rows
+        FROM generate_series(lo, claim_to) AS n CROSS JOIN LATERAL (
+            SELECT l FROM croft.lease l WHERE l.key = keys[n] AND NOT (l.state = 'held' AND l.deadline > now_us) FOR UPDATE SKIP LOCKED) AS one(l);
+    END IF;
+    IF claim_to < hi THEN
+        SELECT coalesce(array_agg(n), '{}'), array_agg(one.l) INTO more_spots, more_rows
+        FROM generate_series(greatest(lo, claim_to + 1), hi) AS n CROSS JOIN LATERAL (
+            SELECT l FROM croft.lease l WHERE l.key = keys[n] FOR UPDATE SKIP LOCKED) AS one(l);
+        spots := spots || more_spots; held_rows := held_rows || more_rows;
+    END IF;
+    IF cardinality(spots) <= hi - lo THEN
+        SELECT coalesce(array_agg(n), '{}'), array_agg(one.l) INTO seen, looked
+        FROM generate_series(lo, hi) AS n CROSS JOIN LATERAL (SELECT l FROM croft.lease l WHERE l.key = keys[n]) AS one(l);
+    END IF;
+
+    -- After the locks: a request that waited is judged by the time at which it came through.
+    now_us := coalesce(set_at, croft.now_us());
+    a := 1; b := 1;
+    verdicts := '{}'; leases := '{}'; pasts := '{}'; news := '{}'; changes := '{}'; overs := '{}'; woken := '{}';
+
+    FOR n IN lo .. hi LOOP
+        k := keys[n]; g := grants[n]; verb := verbs[n];
+        verdict := 'refused'; lease := NULL; past := NULL;
+        <<decide>>
+        LOOP -- is left as soon as the answer is clear
+            present := spots[a] = n;
+            IF present THEN
+                r := held_rows[a]; a := a + 1;
             ELSE
-                SELECT * INTO r FROM croft.lease l WHERE l.key = k FOR UPDATE SKIP LOCKED;
-                present := FOUND; locked := FOUND;
-                IF NOT FOUND AND EXISTS (SELECT FROM croft.lease l WHERE l.key = k) THEN
-                    skip := true;
-                    CONTINUE attempt;
+                present := false;
+                WHILE seen[b] < n LOOP
+                    b := b + 1;
+                END LOOP;
+                IF seen[b] = n THEN -- there, and not ours
+                    r := looked[b];
+                    IF verb = 'acquire' AND r.state = 'held' AND now_us < r.deadline AND now_us <= max_token
+                        AND (r.grant_id = g OR NOT hashtext(g) = ANY (r.spent)) AND NOT k = ANY (skipped)
+                    THEN
+                        lease := r;
+                        IF r.grant_id = g THEN
+                            verdict := 'done';
+                        END IF;
+                        EXIT decide;
+                    END IF;
+                    skipped := array_append(skipped, k);
                 END IF;
             END IF;
+            IF k = ANY (skipped) THEN
+                verdict := 'skipped';
+                EXIT decide;
+            END IF;
 
-            -- After the lock: a request that waited is judged by the time at which it came through.
-            now_us := coalesce(set_at, croft.now_us());
+            known := false; alive := false;
             IF present THEN
                 lease := r;
-            ELSE
-                lease := NULL;
+                known := r.grant_id = g;
+                alive := r.state = 'held' AND now_us < r.deadline;
             END IF;
-            verdict := 'refused';
-            known := present AND r.grant_id = g;
-            alive := present AND r.state = 'held' AND now_us < r.deadline;
             IF now_us NOT BETWEEN min_time AND max_token THEN
-                EXIT attempt; -- nothing that such a clock decides could be undone
+                EXIT decide; -- nothing that such a clock decides could be undone
             END IF;
 
             IF verb = 'renew' OR verb = 'report' THEN
-                IF NOT known OR r.state <> 'held' OR (NOT alive AND NOT resumes[n]) THEN
-                    EXIT attempt;
-                END IF;
-                IF verb = 'report' THEN
-                    r.progress := progresses[n]; r.progress_at := now_us;
-                    UPDATE croft.lease l SET progress = r.progress, progress_at = r.progress_at WHERE l.key = k;
-                ELSE
-                    IF ttls[n] <> 0 THEN
-                        r.ttl := ttls[n];
+                IF known AND r.state = 'held' AND (alive OR resumes[n]) THEN
+                    IF verb = 'report' THEN
+                        r.progress := progresses[n]; r.progress_at := now_us;
+                    ELSE
+                        IF ttls[n] <> 0 THEN
+                            r.ttl := ttls[n];
+                        END IF;
+                        -- A shorter TTL takes nothing back, unless the clock has stepped back.
+                        due := now_us + r.ttl;
+                        IF due > r.deadline OR now_us < r.renewed THEN
+                            r.deadline := due;
+                        END IF;
+                        r.renewed := now_us;
                     END IF;
-                    -- A shorter TTL takes nothing back, unless the clock has stepped back.
-                    due := now_us + r.ttl;
-                    IF due < r.deadline AND now_us >= r.renewed THEN
-                        due := r.deadline;
-                    END IF;
-                    r.renewed := now_us; r.deadline := due;
-                    UPDATE croft.lease l SET ttl = r.ttl, renewed = r.renewed, deadline = r.deadline WHERE l.key = k;
+                    verdict := 'done'; lease := r; changes := array_append(changes, r);
+                ELSIF present THEN
+                    past := croft.past_of(k);
                 END IF;
-                verdict := 'done'; lease := r;
-                EXIT attempt;
+                EXIT decide;
             END IF;
 
             -- What is remembered of the request's grant.
@@ -133,22 +160,20 @@ BEGIN
             END IF;
 
             IF verb = 'release' THEN
-                IF NOT alive OR r.grant_id <> g THEN
-                    IF known AND t_ended IN ('released', 'failed') THEN
-                        verdict := 'done';
+                IF alive AND r.grant_id = g THEN
+                    r.state := 'free'; r.ended := 'released'; r.deadline := now_us;
+                    IF faileds[n] THEN
+                        r.ended := 'failed'; r.hold_until := NULL;
+                    ELSE
+                        r.succeeded := r.acquired;
                     END IF;
-                    EXIT attempt;
+                    verdict := 'done'; lease := r; changes := array_append(changes, r); woken := array_append(woken, k);
+                ELSIF known AND t_ended IN ('released', 'failed') THEN
+                    verdict := 'done';
+                ELSIF present THEN
+                    past := croft.past_of(k);
                 END IF;
-                r.state := 'free'; r.ended := 'released'; r.deadline := now_us;
-                IF faileds[n] THEN
-                    r.ended := 'failed'; r.hold_until := NULL;
-                ELSE
-                    r.succeeded := r.acquired;
-                END IF;
-                UPDATE croft.lease l SET state = r.state, ended = r.ended, deadline = r.deadline, hold_until = r.hold_until, succeeded = r.succeeded
-                WHERE l.key = k;
-                verdict := 'done'; lease := r;
-                EXIT attempt;
+                EXIT decide;
             END IF;
 
             -- The rest are grants: by the law's leave, or by hand.
@@ -156,25 +181,23 @@ BEGIN
             IF by_hand THEN
                 next_state := CASE verb WHEN 'reserve' THEN 'reserved' WHEN 'revoke' THEN 'free' ELSE 'held' END;
                 next_cause := CASE verb WHEN 'revoke' THEN 'cancelled' ELSE 'operator' END;
-                IF known THEN
-                    IF t_state = next_state AND t_cause = next_cause AND r.grant_id = g AND r.ended = '' AND (next_state <> 'held' OR alive) THEN
-                        verdict := 'done';
-                    END IF;
-                    EXIT attempt;
+                IF known AND t_state = next_state AND t_cause = next_cause AND r.grant_id = g AND r.ended = '' AND (next_state <> 'held' OR alive) THEN
+                    verdict := 'done';
+                    EXIT decide;
                 END IF;
             ELSE
-                next_state := 'held';
                 IF alive AND r.grant_id = g THEN
                     verdict := 'done';
-                    EXIT attempt;
+                    EXIT decide;
                 END IF;
-                IF known OR alive OR (present AND (
-                       (r.state = 'reserved' AND now_us < r.deadline AND r.owner <> owners[n])
+                IF present AND NOT known AND (alive
+                    OR (r.state = 'reserved' AND now_us < r.deadline AND r.owner <> owners[n])
                     OR (r.state = 'free' AND r.ended = 'released' AND now_us < r.hold_until)
-                    OR (everys[n] > 0 AND now_us < r.succeeded + (everys[n] + 1) / 2))) -- half a period, rounded up: times are whole
+                    OR (everys[n] > 0 AND now_us < r.succeeded + (everys[n] + 1) / 2)) -- half a period, rounded up: times are whole
                 THEN
-                    EXIT attempt;
+                    EXIT decide;
                 END IF;
+                next_state := 'held';
                 next_cause := CASE
                     WHEN aboves[n] > 0 AND (NOT present OR aboves[n] >= r.token) THEN 'recovery'
                     WHEN NOT present THEN 'first'
@@ -183,92 +206,118 @@ BEGIN
                     WHEN r.state = 'reserved' AND now_us < r.deadline THEN 'handoff'
                     ELSE 'expired' END;
             END IF;
+            IF known THEN -- a secret is granted once
+                past := croft.past_of(k);
+                EXIT decide;
+            END IF;
 
             next_token := greatest(aboves[n] + 1, 1, now_us);
             IF present AND r.token >= next_token THEN
                 next_token := r.token + 1;
             END IF;
             IF next_token > max_token THEN
-                EXIT attempt;
+                EXIT decide;
             END IF;
 
-            IF present THEN -- the term before becomes the past
-                INSERT INTO croft.past AS p (key, slot, token, grant_id, owner, instance, state, cause, actor, note, acquired, finished, ended)
-                VALUES (k, r.transfers % 31, r.token, r.grant_id, r.owner, r.instance,
-                       CASE WHEN r.ended <> '' THEN 'held' ELSE r.state END, r.cause, r.actor, r.note, r.acquired,
-                       CASE WHEN r.ended <> '' OR (r.state = 'held' AND now_us >= r.deadline) THEN r.deadline ELSE now_us END,
-                       CASE WHEN r.ended <> '' THEN r.ended
-                            WHEN r.state <> 'held' THEN 'superseded'
-                            WHEN now_us >= r.deadline THEN 'expired'
-                            ELSE 'taken_over' END)
-                ON CONFLICT (key, slot) DO UPDATE
-                SET token = excluded.token, grant_id = excluded.grant_id, owner = excluded.owner, instance = excluded.instance, state = excluded.state,
-                    cause = excluded.cause, actor = excluded.actor, note = excluded.note, acquired = excluded.acquired, finished = excluded.finished,
-                    ended = excluded.ended;
+            IF present THEN -- the term before is over
+                o.key := k; o.slot := r.transfers % 31; o.token := r.token; o.grant_id := r.grant_id; o.owner := r.owner; o.instance := r.instance;
+                o.state := r.state; o.cause := r.cause; o.actor := r.actor; o.note := r.note; o.acquired := r.acquired;
+                IF r.ended <> '' THEN
+                    o.state := 'held'; o.ended := r.ended; o.finished := r.deadline;
+                ELSIF r.state <> 'held' THEN
+                    o.ended := 'superseded'; o.finished := now_us;
+                ELSIF alive THEN
+                    o.ended := 'taken_over'; o.finished := now_us;
+                ELSE
+                    o.ended := 'expired'; o.finished := r.deadline;
+                END IF;
+                overs := array_append(overs, o);
                 r.spent := hashtext(r.grant_id) || r.spent[:30];
             ELSE
                 r.key := k; r.terms := 0; r.transfers := 0; r.every := 0; r.succeeded := NULL;
                 r.actor := ''; r.note := ''; r.guards := ''; r.spent := '{}';
             END IF;
 
-            IF by_hand THEN
-                r.actor := actors[n]; r.note := notes[n];
-            ELSIF next_cause <> 'handoff' THEN
-                r.actor := ''; r.note := '';
-            END IF;
             r.token := next_token; r.grant_id := g; r.state := next_state; r.cause := next_cause; r.ended := '';
             r.owner := owners[n]; r.instance := instances[n]; r.ttl := ttls[n];
-            IF verb = 'reserve' THEN
-                r.instance := '';
-            ELSIF verb = 'revoke' THEN
-                r.owner := ''; r.instance := ''; r.ttl := 0;
+            r.hold_until := NULL; r.progress := ''; r.progress_at := NULL;
+            IF by_hand THEN
+                r.actor := actors[n]; r.note := notes[n];
+                IF guardses[n] <> '' THEN
+                    r.guards := guardses[n];
+                END IF;
+                IF verb <> 'takeover' THEN
+                    r.instance := '';
+                END IF;
+                IF verb = 'revoke' THEN
+                    r.owner := ''; r.ttl := 0;
+                END IF;
+            ELSE
+                IF next_cause <> 'handoff' THEN
+                    r.actor := ''; r.note := '';
+                END IF;
+                r.guards := guardses[n];
+                IF everys[n] > 0 THEN
+                    r.every := everys[n];
+                END IF;
+                IF holds[n] > 0 THEN
+                    r.hold_until := now_us + holds[n];
+                END IF;
             END IF;
             r.acquired := now_us; r.renewed := now_us; r.deadline := now_us + r.ttl;
-            r.hold_until := NULL; r.progress := ''; r.progress_at := NULL;
-            IF NOT by_hand OR guardses[n] <> '' THEN
-                r.guards := guardses[n];
-            END IF;
-            IF NOT by_hand AND everys[n] > 0 THEN
-                r.every := everys[n];
-            END IF;
-            IF NOT by_hand AND holds[n] > 0 THEN
-                r.hold_until := now_us + holds[n];
-            END IF;
             r.transfers := r.transfers + 1;
             IF next_state = 'held' THEN
                 r.terms := r.terms + 1;
             END IF;
-
+            verdict := 'done'; lease := r; woken := array_append(woken, k);
             IF present THEN
-                UPDATE croft.lease l
-                SET token = r.token, grant_id = r.grant_id, owner = r.owner, instance = r.instance, state = r.state, cause = r.cause, ended = r.ended,
-                    actor = r.actor, note = r.note, acquired = r.acquired, renewed = r.renewed, deadline = r.deadline, ttl = r.ttl, every = r.every,
-                    hold_until = r.hold_until, guards = r.guards, progress = r.progress, progress_at = r.progress_at,
-                    terms = r.terms, transfers = r.transfers, spent = r.spent
-                WHERE l.key = k;
+                changes := array_append(changes, r);
             ELSE
-                INSERT INTO croft.lease SELECT r.* ON CONFLICT (key) DO NOTHING;
-                IF NOT FOUND THEN -- another was faster by a moment
-                    skip := NOT patient;
-                    CONTINUE attempt;
-                END IF;
-                present := true; locked := true;
-                DELETE FROM croft.past p WHERE p.key = k; -- of a record that somebody deleted by hand
+                news := array_append(news, r);
             END IF;
-            verdict := 'done'; lease := r;
-            EXIT attempt;
+            EXIT decide;
         END LOOP;
+        verdicts := array_append(verdicts, verdict); leases := array_append(leases, lease); pasts := array_append(pasts, past);
+    END LOOP;
 
-        IF verdict = 'done' THEN
-            IF verb <> 'renew' AND verb <> 'report' AND locked
-                AND EXISTS (SELECT FROM croft.waiter w WHERE w.key = k AND w.wait_until > clock_timestamp())
-            THEN
-                PERFORM pg_notify('croft.wake', k); -- it goes out when the change is committed
-            END IF;
-        ELSIF verdict = 'refused' AND present AND (known OR verb <> 'acquire') THEN
-            past := croft.past_of(k);
+    -- Write.
+    IF cardinality(news) > 0 THEN
+        WITH entered AS (INSERT INTO croft.lease SELECT * FROM unnest(news) ON CONFLICT (key) DO NOTHING RETURNING key)
+        SELECT coalesce(array_agg(key), '{}') INTO made FROM entered;
+        IF cardinality(made) < cardinality(news) THEN -- another was faster by a moment
+            FOR n IN lo .. hi LOOP
+                IF NOT keys[n] = ANY (made) AND EXISTS (SELECT FROM unnest(news) AS c WHERE c.key = keys[n]) THEN
+                    verdicts[n - lo + 1] := 'skipped'; skipped := array_append(skipped, keys[n]);
+                END IF;
+            END LOOP;
         END IF;
+        DELETE FROM croft.past p USING unnest(made) AS m(key) WHERE p.key = m.key; -- of a record that somebody deleted by hand
+    END IF;
+    IF cardinality(changes) > 0 THEN
+        UPDATE croft.lease l
+        SET token = c.token, grant_id = c.grant_id, owner = c.owner, instance = c.instance, state = c.state, cause = c.cause, ended = c.ended,
+            actor = c.actor, note = c.note, acquired = c.acquired, renewed = c.renewed, deadline = c.deadline, ttl = c.ttl, every = c.every,
+            succeeded = c.succeeded, hold_until = c.hold_until, guards = c.guards, progress = c.progress, progress_at = c.progress_at,
+            terms = c.terms, transfers = c.transfers, spent = c.spent
+        FROM unnest(changes) AS c
+        WHERE l.key = c.key;
+    END IF;
+    IF cardinality(overs) > 0 THEN
+        INSERT INTO croft.past SELECT * FROM unnest(overs)
+        ON CONFLICT (key, slot) DO UPDATE
+        SET token = excluded.token, grant_id = excluded.grant_id, owner = excluded.owner, instance = excluded.instance, state = excluded.state,
+            cause = excluded.cause, actor = excluded.actor, note = excluded.note, acquired = excluded.acquired, finished = excluded.finished,
+            ended = excluded.ended;
+    END IF;
+    IF cardinality(woken) > 0 THEN -- notifications go out when the changes are committed
+        PERFORM pg_notify('croft.wake', w.key) FROM unnest(woken) AS u(key) JOIN croft.waiter w ON w.key = u.key WHERE w.wait_until > clock_timestamp();
+    END IF;
+
+    FOR n IN lo .. hi LOOP
+        i := n; verdict := verdicts[n - lo + 1]; lease := leases[n - lo + 1]; past := pasts[n - lo + 1];
         RETURN NEXT;
     END LOOP;
+    lo := hi + 1;
+END LOOP;
 END
 $$;
