@@ -164,7 +164,7 @@ func TestAnOpenInsertOfANewKeyDelaysNobodyElse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tx.Rollback(context.Background())
+	defer func() { _ = tx.Rollback(context.Background()) }()
 	if _, err := tx.Exec(t.Context(), fmt.Sprintf(
 		`INSERT INTO %[1]s.lease SELECT (jsonb_populate_record(l, '{"key": "blocked/new/1"}')).* FROM %[1]s.lease l`, name)); err != nil {
 		t.Fatal(err)

@@ -170,10 +170,13 @@ func startPostgres(extra ...string) (*PostgresServer, error) {
 		return nil, err
 	}
 	_, err = f.WriteString("\n" + strings.Join(conf, "\n") + "\n")
-	if err = errors.Join(err, f.Close()); err != nil {
+	if err := errors.Join(err, f.Close()); err != nil {
 		return nil, err
 	}
-	return s, s.start()
+	if err := s.start(); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // guardDir starts the process that outlives this one by a moment: it stops the server and removes the folder when the pipe to it closes.
