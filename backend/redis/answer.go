@@ -57,7 +57,7 @@ func damaged(key string, err error) error {
 
 // The values of a record and of a term, as apply.lua writes them.
 const (
-	recordLen = 22
+	recordLen = 23
 	termLen   = 11
 )
 
@@ -91,6 +91,7 @@ func parseRecord(key, text string) (tenure.Record, error) {
 	if guards := p.text(); guards != "" {
 		rec.Guards = strings.Split(guards, "\t")
 	}
+	p.number() // when it expires
 	for p.rest != "" {
 		p.array(termLen)
 		rec.History = append(rec.History, tenure.Term{
@@ -101,7 +102,6 @@ func parseRecord(key, text string) (tenure.Record, error) {
 	if p.err != nil {
 		return tenure.Record{}, p.err
 	}
-	// They are kept in a ring; their tokens rise.
 	slices.SortFunc(rec.History, func(a, b tenure.Term) int { return cmp.Compare(a.Token, b.Token) })
 	return rec, nil
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -150,29 +149,14 @@ func (s *Store) send(ctx context.Context, chunks []*chunk, requests []tenure.Req
 // call makes the call of a chunk.
 func (s *Store) call(c *chunk, requests []tenure.Request) *call {
 	keys := make([]string, 0, 1+len(c.indexes))
-	args := make([]any, 0, 3+10*len(c.indexes))
 	keys = append(keys, s.names.index(c.namespace))
-	args = append(args, micros(s.retention), s.at(), flag(s.wait > 0))
+	packing := make(packing, 0, 3+160*len(c.indexes))
+	packing.array(len(c.indexes))
 	for _, i := range c.indexes {
-		req := &requests[i]
-		keys = append(keys, s.names.record(req.Key))
-		words := len(args)
-		args = append(args, 0, string(req.Verb), string(req.Secret.Grant()))
-		switch req.Verb {
-		case tenure.Acquire:
-			args = append(args, micros(req.TTL), int64(req.Above), micros(req.Every), micros(req.HoldFor), req.Owner, req.Instance, guards(req))
-		case tenure.Renew:
-			args = append(args, flag(req.Resume), micros(req.TTL))
-		case tenure.Report:
-			args = append(args, flag(req.Resume), req.Progress)
-		case tenure.Release:
-			args = append(args, flag(req.Failed))
-		default:
-			args = append(args, micros(req.TTL), int64(req.Above), req.Owner, req.Instance, guards(req), req.Actor, req.Note)
-		}
-		args[words] = len(args) - words - 1
+		keys = append(keys, s.names.record(requests[i].Key))
+		packing.request(&requests[i])
 	}
-	return &call{keys: keys, args: args}
+	return &call{keys: keys, args: []any{s.retention.Microseconds(), s.at(), s.flags, []byte(packing)}}
 }
 
 // confirmed makes a call and waits until replicas have its changes. WAIT counts what its own connection has written, so both go over one.
@@ -218,15 +202,3 @@ func (s *Store) at() string {
 	}
 	return strconv.FormatInt(s.clock().UnixMicro(), 10)
 }
-
-func micros(d time.Duration) int64 { return d.Microseconds() }
-
-func flag(b bool) string {
-	if b {
-		return "1"
-	}
-	return "0"
-}
-
-// guards joins targets by a character that none of them can have.
-func guards(req *tenure.Request) string { return strings.Join(req.Guards, "\t") }

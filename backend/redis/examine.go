@@ -93,7 +93,7 @@ func (e *examination) version() store.Finding {
 
 // script tries what leases need, on a key that leaves at once.
 func (e *examination) script(s *Store) store.Finding {
-	c := &call{keys: []string{s.names.record("croft.doctor/probe")}, args: []any{"", "0"}}
+	c := &call{keys: []string{s.names.record("croft.doctor/probe")}, args: []any{"", false}}
 	s.read.run(e.ctx, s.client, c)
 	if _, _, err := c.reply(1); err != nil {
 		return found("scripts", store.Bad, err.Error(), "allow this user EVAL and EVALSHA on keys that begin with "+string(s.names))

@@ -4,7 +4,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
+
+	"github.com/croft-dev/croft/tenure"
 )
 
 // packed reads the part of MessagePack that the scripts write: arrays of texts and whole numbers. It remembers the first thing that is not as it should be, and then reads
@@ -112,3 +115,90 @@ func (p *packed) time() time.Time {
 
 // moment is the scripts' time.
 func moment(micros int64) time.Time { return time.UnixMicro(micros).UTC() }
+
+// packing writes what packed reads.
+type packing []byte
+
+func (p *packing) array(n int) {
+	if n < 16 {
+		*p = append(*p, 0x90|byte(n))
+		return
+	}
+	*p = append(*p, 0xdc, byte(n>>8), byte(n))
+}
+
+func (p *packing) text(text string) {
+	switch n := len(text); {
+	case n < 32:
+		*p = append(*p, 0xa0|byte(n))
+	case n < 1<<8:
+		*p = append(*p, 0xd9, byte(n))
+	case n < 1<<16:
+		*p = append(*p, 0xda, byte(n>>8), byte(n))
+	default:
+		*p = binary.BigEndian.AppendUint32(append(*p, 0xdb), uint32(n))
+	}
+	*p = append(*p, text...)
+}
+
+// number writes a number; one below 0, which means nothing anywhere, as 0.
+func (p *packing) number(n int64) {
+	if n < 128 {
+		*p = append(*p, byte(max(n, 0)))
+		return
+	}
+	*p = binary.BigEndian.AppendUint64(append(*p, 0xcf), uint64(n))
+}
+
+func (p *packing) flag(b bool) {
+	if b {
+		*p = append(*p, 1)
+		return
+	}
+	*p = append(*p, 0)
+}
+
+func (p *packing) duration(d time.Duration) { p.number(d.Microseconds()) }
+
+// request writes a request as apply.lua takes it. Of the secret only its fingerprint is sent.
+func (p *packing) request(req *tenure.Request) {
+	begin := func(words int) {
+		p.array(2 + words)
+		p.text(string(req.Verb))
+		p.text(string(req.Secret.Grant()))
+	}
+	switch req.Verb {
+	case tenure.Acquire:
+		begin(7)
+		p.duration(req.TTL)
+		p.number(int64(req.Above))
+		p.duration(req.Every)
+		p.duration(req.HoldFor)
+		p.text(req.Owner)
+		p.text(req.Instance)
+		p.guards(req)
+	case tenure.Renew:
+		begin(2)
+		p.flag(req.Resume)
+		p.duration(req.TTL)
+	case tenure.Report:
+		begin(2)
+		p.flag(req.Resume)
+		p.text(req.Progress)
+	case tenure.Release:
+		begin(1)
+		p.flag(req.Failed)
+	default:
+		begin(7)
+		p.duration(req.TTL)
+		p.number(int64(req.Above))
+		p.text(req.Owner)
+		p.text(req.Instance)
+		p.guards(req)
+		p.text(req.Actor)
+		p.text(req.Note)
+	}
+}
+
+// guards joins targets by a character that none of them can have.
+func (p *packing) guards(req *tenure.Request) { p.text(strings.Join(req.Guards, "\t")) }

@@ -48,7 +48,7 @@ func (s *Store) records(ctx context.Context, keys []string, history bool) ([]ten
 		namespace := fence.Namespace(key)
 		p := open[namespace]
 		if p == nil || len(p.indexes) == chunkSize {
-			p = &part{call: &call{args: []any{s.at(), flag(history)}}}
+			p = &part{call: &call{args: []any{s.at(), history}}}
 			open[namespace] = p
 			parts = append(parts, p)
 		}

@@ -43,6 +43,7 @@ type Store struct {
 	bounded   bool        // the client gives up reading soon
 	slow      atomic.Bool // the server was not prompt the last time
 
+	flags       string // for apply.lua
 	apply, read *script
 	clock       func() time.Time // in place of the server's; nil but in tests
 
@@ -78,6 +79,12 @@ func New(client goredis.UniversalClient, o *Options) *Store {
 	}
 	if s.waitFor <= 0 {
 		s.waitFor = time.Second
+	}
+	if s.wait > 0 {
+		s.flags += "w" // WAIT counts what a connection has written
+	}
+	if _, ok := client.(*goredis.Client); !ok {
+		s.flags += "c"
 	}
 	s.watch.client = client
 	return s
