@@ -35,8 +35,8 @@ lint: golangci-lint ## golangci-lint (built at its pinned version), and vet for 
 	GOOS=windows GOARCH=amd64 CGO_ENABLED=0 go vet ./...
 
 .PHONY: bench
-bench: ## measure Croft beside its peers and its floor: make bench BENCHFLAGS=...
-	cd bench && go run . $(BENCHFLAGS)
+bench: ## measure Croft beside its peers and its floor, and write docs/benchmarks.md: make bench BENCHFLAGS=...
+	cd bench && go run . -write ../docs/benchmarks.md $(BENCHFLAGS)
 
 .PHONY: generate
 generate: ## write again what is generated from the code

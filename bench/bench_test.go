@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -9,16 +11,48 @@ import (
 
 // The benchmarks are code that people trust: they must at least run to their end. Times are not looked at.
 func TestEveryWorkloadRuns(t *testing.T) {
-	var out bytes.Buffer
-	b := &bench{out: &out, dir: t.TempDir(), rounds: 1, leases: 100}
-	pick := "dir|combine|run"
-	if err := b.all(pick); err != nil {
-		t.Fatalf("%v\n%s", err, &out)
-	}
-	for _, want := range []string{"croft: acquire + release", "64 goroutines", "overhead of run"} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("nothing about %q in:\n%s", want, &out)
+	tiny := func(t *testing.T, pick string) (*bench, string) {
+		t.Helper()
+		var out bytes.Buffer
+		b := &bench{
+			out: &out, dir: t.TempDir(), tb: t, rounds: 1, leases: 100,
+			span: 5 * time.Millisecond, passes: 3, passFor: time.Second, patience: time.Second, kept: 100, keepFor: 100 * time.Millisecond,
 		}
+		if err := b.all(pick); err != nil {
+			t.Fatalf("%v\n%s", err, &out)
+		}
+		return b, out.String()
+	}
+	for pick, rows := range map[string][]string{
+		"^(dir|combine|run)$": {"croft: acquire + release", "64 goroutines", "overhead of run"},
+		"^redis-":             {"floor", "croft", "redislock", "redsync", "rueidislock"},
+		"^postgres-":          {"floor", "croft", "pglock", "advisory"},
+	} {
+		t.Run(pick, func(t *testing.T) {
+			b, out := tiny(t, pick)
+			for _, want := range rows {
+				if !strings.Contains(out, want) {
+					t.Errorf("nothing about %q in:\n%s", want, out)
+				}
+			}
+			page := filepath.Join(t.TempDir(), "page.md")
+			if err := b.report.writePage(page); err != nil {
+				t.Fatal(err)
+			}
+			text, err := os.ReadFile(page)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, table := range b.report.Tables {
+				if !strings.Contains(string(text), "## "+table.Title+"\n") {
+					t.Errorf("the page has no %q", table.Title)
+				}
+			}
+			figures := filepath.Join(t.TempDir(), "figures.json")
+			if err := b.report.writeJSON(figures); err != nil {
+				t.Fatal(err)
+			}
+		})
 	}
 }
 

@@ -45,7 +45,7 @@ const (
 )
 
 func main() {
-	b := &bench{out: os.Stdout}
+	b := &bench{out: os.Stdout, patience: 5 * time.Second}
 	flags := flag.NewFlagSet("bench", flag.ExitOnError)
 	pick := flags.String("run", "", "only the workloads whose name matches this expression")
 	flags.IntVar(&b.rounds, "rounds", 7, "rounds of each contender")
@@ -78,6 +78,10 @@ func main() {
 
 // write runs the workloads that match and writes what was asked for.
 func (b *bench) write(pick, asJSON, page, profile string) error {
+	if page != "" && pick != "" {
+		b.printf("%s stays as it is: the page is of a whole run, and -run picks some workloads\n", page)
+		page = ""
+	}
 	if profile != "" {
 		f, err := os.Create(profile)
 		if err != nil {

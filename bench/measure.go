@@ -26,6 +26,8 @@ type bench struct {
 	passFor time.Duration // and the longest that it may take
 	kept    int           // leases held,
 	keepFor time.Duration // and for how long
+	// patience is how much longer than its span a peer's round may take. One that waits that long for a key nobody holds would wait for ever.
+	patience time.Duration
 
 	tb             testing.TB // what servers are started under
 	redisEngine    *engine

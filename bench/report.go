@@ -71,8 +71,10 @@ func digits(v float64) string {
 		return fmt.Sprintf("%.0f", v)
 	case v >= 10:
 		return fmt.Sprintf("%.1f", v)
-	default:
+	case v >= 0.1 || v == 0:
 		return fmt.Sprintf("%.2f", v)
+	default:
+		return fmt.Sprintf("%.2g", v)
 	}
 }
 
