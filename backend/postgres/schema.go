@@ -2,13 +2,11 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -43,10 +41,30 @@ type setup struct {
 // migrationLock is what clients that make the schema wait for, so that of many first users one makes it.
 const migrationLock = 0x63726f66745f7067
 
-// migrate brings the schema up to this version.
-func (s *setup) migrate(ctx context.Context) error {
+// migrate brings the schema up to this version. A server process that waited for another to make it may still have in its cache that nothing is there; the next
+// transaction knows better.
+func (s *setup) migrate(ctx context.Context) (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for range 5 {
+		if err = s.tryMigrate(ctx); !alreadyThere(err) {
+			return err
+		}
+	}
+	return err
+}
+
+// alreadyThere recognises the errors about what another has just made.
+func alreadyThere(err error) bool {
+	for _, code := range []string{"23505", "42P06", "42P07", "42710", "42723", "42701"} {
+		if hasCode(err, code) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *setup) tryMigrate(ctx context.Context) error {
 	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SELECT set_config('lock_timeout', '30s', true), set_config('idle_in_transaction_session_timeout', '30s', true)`); err != nil {
 			return err
@@ -99,13 +117,10 @@ func (s *setup) run(ctx context.Context, do func(ctx context.Context) error) err
 
 // lacksSchema recognises the errors about a schema, table, function or column that is not there.
 func lacksSchema(err error) bool {
-	var pg *pgconn.PgError
-	if !errors.As(err, &pg) {
-		return false
-	}
-	switch pg.Code {
-	case "3F000", "42P01", "42883", "42703":
-		return true
+	for _, code := range []string{"3F000", "42P01", "42883", "42703"} {
+		if hasCode(err, code) {
+			return true
+		}
 	}
 	return false
 }

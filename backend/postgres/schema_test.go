@@ -142,3 +142,26 @@ func mustParse(t *testing.T, raw string) *url.URL {
 	}
 	return u
 }
+
+// TestWhoWaitedForTheSchemaSeesIt: server processes that have looked for it before, and remember that it was not there, do not trip over what another has
+// made while they waited.
+func TestWhoWaitedForTheSchemaSeesIt(t *testing.T) {
+	p := shared(t)
+	for range 5 {
+		name := schema()
+		var all sync.WaitGroup
+		start := make(chan struct{})
+		for range 10 {
+			st := postgres.New(p, &postgres.Options{Schema: name})
+			t.Cleanup(func() { st.Close() })
+			all.Go(func() {
+				<-start
+				if a := one(t.Context(), st, claim("first/"+string(claim("", "").Secret), "ann")); a.Err != nil {
+					t.Errorf("a first user: %v", a.Err)
+				}
+			})
+		}
+		close(start)
+		all.Wait()
+	}
+}
