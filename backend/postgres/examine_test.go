@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -71,5 +72,38 @@ func TestTheDoctorMakesNothing(t *testing.T) {
 	database := strings.TrimPrefix(mustParse(t, url).Path, "/")
 	if n := pg.Query(t, database, "SELECT count(*) FROM pg_namespace WHERE nspname = 'croft'"); n != "0" {
 		t.Error("the doctor has made a schema")
+	}
+}
+
+// TestAStandbyIsToldFromItsPrimary: what follows asynchronously is a warning, and a standby itself is not fit; it says so before anybody relies on it.
+func TestAStandbyIsToldFromItsPrimary(t *testing.T) {
+	pg := testenv.NewPostgres(t)
+	open := func(s *testenv.PostgresServer) *postgres.Store {
+		st, err := postgres.Open(t.Context(), s.URL("postgres"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { st.Close() })
+		return st
+	}
+	primary := open(pg)
+	mine := claim("standby/key", "ann")
+	must(t, primary, mine)
+	standby := open(pg.Standby(t))
+	if f := examined(t, primary)["tier"]; f.Level != store.Warn || !strings.Contains(f.Seen, "1 replicas") {
+		t.Errorf("a primary that is followed asynchronously: %+v", f)
+	}
+	seen := examined(t, standby)
+	if f := seen["tier"]; f.Level != store.Bad {
+		t.Errorf("a standby: %+v", f)
+	}
+	if f := seen["notifications"]; f.Level != store.Warn {
+		t.Errorf("notifications on a standby: %+v", f)
+	}
+	if a := one(t.Context(), standby, then("renew", mine)); !errors.Is(a.Err, store.ErrUnknown) || !strings.Contains(a.Err.Error(), "primary") {
+		t.Errorf("a renewal sent to a standby: %v; want unknown, and where to go", a.Err)
+	}
+	if rec, err := standby.Get(t.Context(), mine.Key); err != nil || rec.Grant != mine.Secret.Grant() {
+		t.Errorf("reading from a standby: %+v, %v", rec, err)
 	}
 }

@@ -68,6 +68,32 @@ func NewPostgres(tb testing.TB, extra ...string) *PostgresServer {
 	return s
 }
 
+// Standby starts a server that follows s asynchronously and takes no changes, and waits until it has all that s has.
+func (s *PostgresServer) Standby(tb testing.TB) *PostgresServer {
+	tb.Helper()
+	standby, err := newPostgres()
+	if err == nil {
+		args := []string{"-D", filepath.Join(standby.dir, "data"), "-h", "127.0.0.1", "-p", strconv.Itoa(s.port), "-U", "postgres", "-R", "-X", "stream", "-c", "fast", "--no-sync"}
+		var out []byte
+		if out, err = standby.command("pg_basebackup", args...).CombinedOutput(); err != nil {
+			err = fmt.Errorf("pg_basebackup: %w: %s", err, out)
+		} else {
+			err = standby.start()
+		}
+	}
+	if err != nil {
+		noPostgres(tb, err)
+	}
+	tb.Cleanup(func() { standby.Kill(tb) })
+	Eventually(tb, "the standby catches up", func() error {
+		if s.Query(tb, "postgres", "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming' AND replay_lsn = pg_current_wal_lsn()") != "1" {
+			return errors.New("it lags")
+		}
+		return nil
+	})
+	return standby
+}
+
 // errNoServer is matched where the server is not installed and cannot be.
 var errNoServer = errors.New("PostgreSQL is not installed")
 
@@ -139,6 +165,21 @@ func (s *PostgresServer) Start(tb testing.TB) {
 
 // startPostgres makes a cluster and starts it.
 func startPostgres(extra ...string) (*PostgresServer, error) {
+	s, err := newPostgres()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.init(extra); err != nil {
+		return nil, err
+	}
+	if err := s.start(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// newPostgres makes a folder for a server, which goes with the test binary.
+func newPostgres() (*PostgresServer, error) {
 	bin, err := postgresBin()
 	if err != nil {
 		return nil, err
@@ -156,9 +197,14 @@ func startPostgres(extra ...string) (*PostgresServer, error) {
 			return nil, err
 		}
 	}
-	data := filepath.Join(dir, "data")
+	return s, nil
+}
+
+// init makes the cluster.
+func (s *PostgresServer) init(extra []string) error {
+	data := filepath.Join(s.dir, "data")
 	if out, err := s.command("initdb", "-D", data, "-A", "trust", "-U", "postgres", "--no-sync", "-E", "UTF8", "--locale=C").CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("initdb: %w: %s", err, out)
+		return fmt.Errorf("initdb: %w: %s", err, out)
 	}
 	conf := append([]string{
 		"listen_addresses='127.0.0.1'", "unix_socket_directories=''", "max_connections=400", "shared_buffers=64MB",
@@ -167,16 +213,10 @@ func startPostgres(extra ...string) (*PostgresServer, error) {
 	}, extra...)
 	f, err := os.OpenFile(filepath.Join(data, "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	_, err = f.WriteString("\n" + strings.Join(conf, "\n") + "\n")
-	if err := errors.Join(err, f.Close()); err != nil {
-		return nil, err
-	}
-	if err := s.start(); err != nil {
-		return nil, err
-	}
-	return s, nil
+	return errors.Join(err, f.Close())
 }
 
 // guardDir starts the process that outlives this one by a moment: it stops the server and removes the folder when the pipe to it closes.
