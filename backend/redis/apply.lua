@@ -27,7 +27,7 @@
 --# Those in a request.
 --# VERB 1, ASKING 2
 --# Terms before the newest; the digits of a grant in "g"; the highest token; how many writes are a large batch.
---# HISTORY 31, DIGITS 8, MAX_TOKEN 9007199254740991, LARGE 16
+--# HISTORY 31, DIGITS 4, MAX_TOKEN 9007199254740991, LARGE 16
 
 local call, pack, unpacked, max, ceil = redis.call, cmsgpack.pack, cmsgpack.unpack, math.max, math.ceil
 
