@@ -120,8 +120,12 @@ func (c *contest) lone(ctx context.Context, t *table) error {
 	})
 	t.rate("wall", "ratio")
 	t.columns = []column{
-		{"wall", "latency", asTime}, {"ratio", "to the floor", asRatio}, {"trips", "round trips", digits}, {"commands", "commands", digits},
-		{"client", "client CPU", asTime}, {"server", "server CPU", asTime},
+		{"wall", "latency", asTime},
+		{"ratio", "to the floor", asRatio},
+		{"trips", "round trips", digits},
+		{"commands", "commands", digits},
+		{"client", "client CPU", asTime},
+		{"server", "server CPU", asTime},
 	}
 	return err
 }
@@ -146,8 +150,12 @@ func (c *contest) crowd(ctx context.Context, t *table) error {
 	t.rate("rate", "ratio")
 	t.rate("cpu", "cpu ratio")
 	t.columns = []column{
-		{"rate", "per second", digits}, {"ratio", "to the floor", asRatio}, {"commands", "commands", digits},
-		{"client", "client CPU", asTime}, {"server", "server CPU", asTime}, {"cpu ratio", "CPU to the floor", asRatio},
+		{"rate", "per second", digits},
+		{"ratio", "to the floor", asRatio},
+		{"commands", "commands", digits},
+		{"client", "client CPU", asTime},
+		{"server", "server CPU", asTime},
+		{"cpu ratio", "CPU to the floor", asRatio},
 	}
 	return err
 }
@@ -191,7 +199,10 @@ func (c *contest) handoff(ctx context.Context, t *table, workers int) error {
 		t.Rows = append(t.Rows, row{r.name, values})
 	}
 	t.columns = []column{
-		{"p50", "median", asTime}, {"p99", "99 of 100", asTime}, {"commands", "commands each", digits}, {"cpu", "CPU each", asTime},
+		{"p50", "median", asTime},
+		{"p99", "99 of 100", asTime},
+		{"commands", "commands each", digits},
+		{"cpu", "CPU each", asTime},
 		{"seen", "hand-offs seen", func(v float64) string { return fmt.Sprintf("%.0f", v) }},
 	}
 	return nil

@@ -24,11 +24,10 @@ func benchDir(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer end()
-	_, err = b.compare(ctx, func(t *table, r []result) { t.atMost("acquire + release to the floor", ratio(r[1], r[0]), 1.5) },
+	return b.compare(ctx, func(t *table, r []result) { t.atMost("acquire + release to the floor", ratio(r[1], r[0]), 1.5) },
 		contender{"floor: 2 × (create, fsync, link, folder fsync)", 200, func(_ context.Context, n int) error { return floor(floorDir, n) }},
 		contender{"croft: acquire + release", 200, func(ctx context.Context, n int) error { return cycle(ctx, client, "bench/lone", n) }},
 	)
-	return err
 }
 
 // client opens a client on a fresh directory store.
@@ -120,7 +119,7 @@ func benchCombine(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer end()
-	_, err = b.compare(ctx, func(*table, []result) {},
+	return b.compare(ctx, func(*table, []result) {},
 		contender{"one goroutine", 128, func(ctx context.Context, n int) error { return cycle(ctx, client, "bench/one", n) }},
 		contender{"64 goroutines, distinct keys", 512, func(ctx context.Context, n int) error {
 			var wg sync.WaitGroup
@@ -138,5 +137,4 @@ func benchCombine(ctx context.Context, b *bench) error {
 			return nil
 		}},
 	)
-	return err
 }

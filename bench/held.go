@@ -85,7 +85,11 @@ func benchHeld(ctx context.Context, b *bench) error {
 		"cores": cpu.Seconds() / (intervals * ttl / 3).Seconds(),
 	}}}
 	t.columns = []column{
-		{"calls", "calls", digits}, {"requests", "renewals", digits}, {"busy", "in the store", asTime}, {"cpu", "CPU", asTime}, {"cores", "cores", asCores},
+		{"calls", "calls", digits},
+		{"requests", "renewals", digits},
+		{"busy", "in the store", asTime},
+		{"cpu", "CPU", asTime},
+		{"cores", "cores", asCores},
 		{"lost", "refused", digits},
 	}
 	b.add(t)

@@ -59,7 +59,7 @@ func (b *bench) folder(name string) (string, error) {
 
 // compare lets the contenders alternate for the given rounds, after one that does not count, and reports them as ratios to the first.
 // conclude adds what follows from the results.
-func (b *bench) compare(ctx context.Context, conclude func(*table, []result), contenders ...contender) ([]result, error) {
+func (b *bench) compare(ctx context.Context, conclude func(*table, []result), contenders ...contender) error {
 	walls, cpus := make([][]time.Duration, len(contenders)), make([][]time.Duration, len(contenders))
 	for round := range b.rounds + 1 {
 		for i := range contenders {
@@ -70,7 +70,7 @@ func (b *bench) compare(ctx context.Context, conclude func(*table, []result), co
 			c := contenders[i]
 			cpu, start := cpuTime(), time.Now()
 			if err := c.do(ctx, c.n); err != nil {
-				return nil, fmt.Errorf("%s: %w", c.name, err)
+				return fmt.Errorf("%s: %w", c.name, err)
 			}
 			if round > 0 {
 				walls[i] = append(walls[i], time.Since(start)/time.Duration(c.n))
@@ -87,7 +87,7 @@ func (b *bench) compare(ctx context.Context, conclude func(*table, []result), co
 	}
 	conclude(t, results)
 	b.add(t)
-	return results, nil
+	return nil
 }
 
 // printf reports. What cannot be printed is nobody's loss.

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/bsm/redislock"
@@ -100,24 +101,48 @@ var (
 	floorGive = goredis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)
 )
 
+// The commands of Croft's own scripts and nothing else: the time, the record read and written, those who wait told.
+var recordTake = goredis.NewScript(`
+	redis.call('TIME')
+	redis.call('HMGET', KEYS[1], 'r', 'g')
+	redis.call('PUBLISH', KEYS[1], 'held')
+	redis.call('HSET', KEYS[1], 'r', ARGV[1], 't', ARGV[2])
+	return ARGV[1]`)
+
 // floorRedis is two scripts by hand.
 func floorRedis(e *engine) rival {
-	return rival{floorName, func(ctx context.Context, workers int) (*opened, error) {
+	return byHandRedis(floorName, e, []*goredis.Script{floorTake, floorGive}, func(ctx context.Context, client *goredis.Client, key string) (func(context.Context) error, error) {
+		keys, secret := []string{"floor:" + key}, rand.Text()
+		if err := floorTake.EvalSha(ctx, client, keys, secret, ttl.Milliseconds()).Err(); err != nil {
+			return nil, err
+		}
+		return func(ctx context.Context) error { return floorGive.EvalSha(ctx, client, keys, secret).Err() }, nil
+	})
+}
+
+// recordRedis shows what a token, a history and those who wait cost by themselves: it keeps records of Croft's size, without its law.
+func recordRedis(e *engine) rival {
+	record, term := strings.Repeat("r", 200), strings.Repeat("t", 100)
+	return byHandRedis("the same commands without the law, for scale", e, []*goredis.Script{recordTake}, func(ctx context.Context, client *goredis.Client, key string) (func(context.Context) error, error) {
+		write := func(ctx context.Context) error {
+			return recordTake.EvalSha(ctx, client, []string{"record:" + key}, record, term).Err()
+		}
+		return write, write(ctx)
+	})
+}
+
+// byHandRedis is a contender made of scripts and a client.
+func byHandRedis(name string, e *engine, scripts []*goredis.Script, t func(ctx context.Context, client *goredis.Client, key string) (func(context.Context) error, error)) rival {
+	return rival{name, func(ctx context.Context, workers int) (*opened, error) {
 		m := &meter{}
 		client := goRedis(e, m, workers)
-		for _, s := range []*goredis.Script{floorTake, floorGive} {
+		for _, s := range scripts {
 			if err := s.Load(ctx, client).Err(); err != nil {
 				return nil, err
 			}
 		}
-		t := func(ctx context.Context, key string) (func(context.Context) error, error) {
-			keys, secret := []string{"floor:" + key}, rand.Text()
-			if err := floorTake.EvalSha(ctx, client, keys, secret, ttl.Milliseconds()).Err(); err != nil {
-				return nil, err
-			}
-			return func(ctx context.Context) error { return floorGive.EvalSha(ctx, client, keys, secret).Err() }, nil
-		}
-		return &opened{takes: []take{t}, meter: m, close: func() { _ = client.Close() }}, nil
+		bound := func(ctx context.Context, key string) (func(context.Context) error, error) { return t(ctx, client, key) }
+		return &opened{takes: []take{bound}, meter: m, close: func() { _ = client.Close() }}, nil
 	}}
 }
 

@@ -39,12 +39,11 @@ func benchRun(ctx context.Context, b *bench) error {
 			return nil
 		}
 	}
-	_, err = b.compare(ctx, func(t *table, r []result) {
+	return b.compare(ctx, func(t *table, r []result) {
 		t.Notes = append(t.Notes, "overhead of run over a bare exec: "+short(r[2].wall-r[0].wall))
 	},
 		contender{"/bin/true", 20, repeat("/bin/true")},
 		contender{"croft version", 20, repeat(croft, "version")},
 		contender{"croft run -- /bin/true", 20, repeat(croft, "--store", st, "run", "bench", "--", "/bin/true")},
 	)
-	return err
 }

@@ -43,7 +43,7 @@ func (b *bench) contest(ctx context.Context, e *engine, rivals []rival, run func
 
 // Who is in which contest. The first is what the others are compared with.
 func redisRivals(e *engine) []rival {
-	return []rival{floorRedis(e), croftRedis(e), redislockRival(e), redsyncRival(e), rueidislockRival(e, false)}
+	return []rival{floorRedis(e), recordRedis(e), croftRedis(e), redislockRival(e), redsyncRival(e), rueidislockRival(e, false)}
 }
 
 func redisWaiters(e *engine) []rival {
@@ -69,7 +69,7 @@ func postgresHolders(e *engine) []rival {
 // peers are the contenders that Croft means to be ahead of.
 func (t *table) peers() (names []string) {
 	for _, r := range t.Rows {
-		if r.Name != floorName && !strings.HasPrefix(r.Name, croftName) && !strings.HasPrefix(r.Name, "advisory") {
+		if r.Name != floorName && !strings.HasPrefix(r.Name, croftName) && !strings.HasSuffix(r.Name, ", for scale") {
 			names = append(names, r.Name)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"net"
+	"slices"
 	"strconv"
 	"sync/atomic"
 )
@@ -64,7 +65,7 @@ func (r *resp) feed(b []byte) (commands int64) {
 			r.line = append(r.line, b...)
 			return commands
 		}
-		line := append(r.line, b[:end]...)
+		line := slices.Concat(r.line, b[:end])
 		b, r.line = b[end+1:], r.line[:0]
 		switch {
 		case bytes.HasPrefix(line, []byte("*")):
