@@ -12,6 +12,7 @@ import (
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
 )
 
 // TestFiftyFirstUsersMakeOneSchema: whoever comes first makes it, and none of the others notices.
@@ -163,5 +164,55 @@ func TestWhoWaitedForTheSchemaSeesIt(t *testing.T) {
 		}
 		close(start)
 		all.Wait()
+	}
+}
+
+// TestEveryWayToSendAStatementWorks: behind a pooler the driver must not prepare statements.
+func TestEveryWayToSendAStatementWorks(t *testing.T) {
+	shared(t)
+	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
+		t.Run(mode, func(t *testing.T) {
+			p := pool(t, server.url+"&default_query_exec_mode="+mode)
+			defer p.Close()
+			name := schema()
+			st := postgres.New(p, &postgres.Options{Schema: name})
+			defer st.Close()
+			one, two := claim("mode/1", "ann"), claim("mode/2", `b'o"b\`)
+			one.Guards = []string{`a'b"c\d`}
+			for _, requests := range [][]tenure.Request{{one, two}, {then(tenure.Renew, one), then(tenure.Report, two)}, {then(tenure.Release, one)}, {claim(two.Key, "bob")}} {
+				for i, a := range st.Apply(t.Context(), requests) {
+					if a.Err != nil && !errors.Is(a.Err, tenure.ErrHeld) {
+						t.Errorf("%s: %v", requests[i].Verb, a.Err)
+					}
+				}
+			}
+			if rec, err := st.Get(t.Context(), two.Key); err != nil || rec.Owner != two.Owner {
+				t.Errorf("Get: %+v, %v", rec, err)
+			}
+			for _, err := range st.List(t.Context(), "mode/") {
+				if err != nil {
+					t.Errorf("List: %v", err)
+				}
+			}
+			if _, err := st.Sweep(t.Context()); err != nil {
+				t.Errorf("Sweep: %v", err)
+			}
+			if _, err := st.Watch(t.Context(), one.Key); err != nil {
+				t.Errorf("Watch: %v", err)
+			}
+			if _, err := st.Examine(t.Context()); err != nil {
+				t.Errorf("Examine: %v", err)
+			}
+			g, err := postgres.NewGuard(p, postgres.FenceRow{Name: "row"}, &postgres.GuardOptions{Schema: name})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := g.Raise(t.Context(), stampOf(10, 1)); err != nil {
+				t.Errorf("Raise: %v", err)
+			}
+			if _, err := g.Rekey(t.Context(), "other", "ann", "why"); err != nil {
+				t.Errorf("Rekey: %v", err)
+			}
+		})
 	}
 }
