@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -160,18 +161,16 @@ func connect(u *url.URL, cluster bool) (goredis.UniversalClient, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s; write %s://HOST:PORT?cluster=true", trimName(err), u.Scheme)
 		}
-		if o.ReadTimeout == 0 {
-			o.ReadTimeout = readTimeout
-		}
+		o.ReadTimeout = cmp.Or(o.ReadTimeout, readTimeout)
+		o.DialerRetries = 1
 		return goredis.NewClusterClient(o), nil
 	}
 	o, err := goredis.ParseURL(u.String())
 	if err != nil {
 		return nil, fmt.Errorf("%s; write %s://USER:PASSWORD@HOST:PORT/DB", trimName(err), u.Scheme)
 	}
-	if o.ReadTimeout == 0 {
-		o.ReadTimeout = readTimeout
-	}
+	o.ReadTimeout = cmp.Or(o.ReadTimeout, readTimeout)
+	o.DialerRetries = 1 // commands are tried again as it is
 	return goredis.NewClient(o), nil
 }
 
