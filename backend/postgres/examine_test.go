@@ -60,8 +60,9 @@ func TestTheDoctorSeesWhatWeakensAStore(t *testing.T) {
 func TestTheDoctorMakesNothing(t *testing.T) {
 	pg := testenv.Postgres(t)
 	url := pg.Database(t)
-	pg.Query(t, "postgres", "CREATE ROLE visitor LOGIN")
-	st, err := postgres.Open(t.Context(), strings.Replace(url, "postgres://postgres@", "postgres://visitor@", 1))
+	database := strings.TrimPrefix(mustParse(t, url).Path, "/")
+	pg.Query(t, "postgres", "CREATE ROLE visitor_"+database+" LOGIN")
+	st, err := postgres.Open(t.Context(), strings.Replace(url, "postgres://postgres@", "postgres://visitor_"+database+"@", 1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +70,6 @@ func TestTheDoctorMakesNothing(t *testing.T) {
 	if f := examined(t, st)["schema"]; f.Level != store.Bad || !strings.Contains(f.Advice, "croft schema postgres") {
 		t.Errorf("a role that may not make the schema: %+v", f)
 	}
-	database := strings.TrimPrefix(mustParse(t, url).Path, "/")
 	if n := pg.Query(t, database, "SELECT count(*) FROM pg_namespace WHERE nspname = 'croft'"); n != "0" {
 		t.Error("the doctor has made a schema")
 	}

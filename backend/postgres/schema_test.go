@@ -49,8 +49,9 @@ func TestFiftyFirstUsersMakeOneSchema(t *testing.T) {
 func TestARoleThatMayNotCreateUsesWhatADBAHasMade(t *testing.T) {
 	pg := testenv.Postgres(t)
 	database := strings.TrimPrefix(mustParse(t, pg.Database(t)).Path, "/")
-	pg.Query(t, database, "CREATE ROLE limited LOGIN")
-	address := strings.Replace(pg.URL(database), "postgres://postgres@", "postgres://limited@", 1)
+	role := "limited_" + database
+	pg.Query(t, database, "CREATE ROLE "+role+" LOGIN")
+	address := strings.Replace(pg.URL(database), "postgres://postgres@", "postgres://"+role+"@", 1)
 
 	st, err := store.Open(t.Context(), address)
 	if err != nil {
@@ -66,7 +67,7 @@ func TestARoleThatMayNotCreateUsesWhatADBAHasMade(t *testing.T) {
 	pg.Query(t, database, text)
 	for line := range strings.Lines(text) {
 		if grant, ok := strings.CutPrefix(line, "--   GRANT"); ok {
-			pg.Query(t, database, "GRANT"+strings.Replace(grant, "TO app", "TO limited", 1))
+			pg.Query(t, database, "GRANT"+strings.Replace(grant, "TO app", "TO "+role, 1))
 		}
 	}
 	mine := claim("role/after", "ann")
