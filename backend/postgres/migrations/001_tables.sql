@@ -23,7 +23,7 @@ CREATE TABLE croft.lease (
     progress_at bigint,
     terms       bigint NOT NULL,             -- grants
     transfers   bigint NOT NULL,             -- grants, reservations and revocations
-    spent       integer[] NOT NULL           -- hashes of the grants in its past: a look at them spares most looks into it
+    spent       integer[] NOT NULL           -- the short forms of the grants in its past: a look at them spares most looks into it
 ) WITH (fillfactor = 70);                    -- room for renewals to stay on their page: no index changes with them
 
 -- The transfers before the newest one, which is the lease's own row. A key has 31 slots, used in turn: with the newest, a history of 32.

@@ -103,7 +103,7 @@ FOR wave IN 1 .. cardinality(ends) LOOP
                 IF seen[b] = n THEN -- there, and not ours
                     r := looked[b];
                     IF verb = 'acquire' AND r.state = 'held' AND now_us < r.deadline AND now_us <= max_token
-                        AND (r.grant_id = g OR NOT hashtext(g) = ANY (r.spent)) AND NOT k = ANY (skipped)
+                        AND (r.grant_id = g OR NOT croft.short(g) = ANY (r.spent)) AND NOT k = ANY (skipped)
                     THEN
                         lease := r;
                         IF r.grant_id = g THEN
@@ -154,7 +154,7 @@ FOR wave IN 1 .. cardinality(ends) LOOP
             -- What is remembered of the request's grant.
             IF known THEN
                 t_state := CASE WHEN r.ended <> '' THEN 'held' ELSE r.state END; t_cause := r.cause; t_ended := r.ended;
-            ELSIF present AND hashtext(g) = ANY (r.spent) THEN
+            ELSIF present AND croft.short(g) = ANY (r.spent) THEN
                 SELECT p.state, p.cause, p.ended INTO t_state, t_cause, t_ended FROM croft.past p WHERE p.key = k AND p.grant_id = g;
                 known := FOUND;
             END IF;
@@ -232,7 +232,7 @@ FOR wave IN 1 .. cardinality(ends) LOOP
                     o.ended := 'expired'; o.finished := r.deadline;
                 END IF;
                 overs := array_append(overs, o);
-                r.spent := hashtext(r.grant_id) || r.spent[:30];
+                r.spent := croft.short(r.grant_id) || r.spent[:30];
             ELSE
                 r.key := k; r.terms := 0; r.transfers := 0; r.every := 0; r.succeeded := NULL;
                 r.actor := ''; r.note := ''; r.guards := ''; r.spent := '{}';

@@ -47,7 +47,7 @@ BEGIN
                             IF r.grant_id = g THEN
                                 verdict := 'done';
                                 EXIT attempt;
-                            ELSIF NOT hashtext(g) = ANY (r.spent) THEN
+                            ELSIF NOT croft.short(g) = ANY (r.spent) THEN
                                 verdict := 'refused';
                                 EXIT attempt;
                             END IF;
@@ -101,7 +101,7 @@ BEGIN
             -- What is remembered of the request's grant.
             IF known THEN
                 t_state := CASE WHEN r.ended <> '' THEN 'held' ELSE r.state END; t_cause := r.cause; t_ended := r.ended;
-            ELSIF present AND hashtext(g) = ANY (r.spent) THEN
+            ELSIF present AND croft.short(g) = ANY (r.spent) THEN
                 SELECT p.state, p.cause, p.ended INTO t_state, t_cause, t_ended FROM croft.past p WHERE p.key = k AND p.grant_id = g;
                 known := FOUND;
             END IF;
@@ -179,7 +179,7 @@ BEGIN
                 SET token = excluded.token, grant_id = excluded.grant_id, owner = excluded.owner, instance = excluded.instance, state = excluded.state,
                     cause = excluded.cause, actor = excluded.actor, note = excluded.note, acquired = excluded.acquired, finished = excluded.finished,
                     ended = excluded.ended;
-                r.spent := hashtext(r.grant_id) || r.spent[:30];
+                r.spent := croft.short(r.grant_id) || r.spent[:30];
             ELSE
                 r.key := k; r.terms := 0; r.transfers := 0; r.every := 0; r.succeeded := NULL;
                 r.actor := ''; r.note := ''; r.guards := ''; r.spent := '{}';
