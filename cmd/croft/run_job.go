@@ -118,7 +118,11 @@ func (j *job) ended(ctx context.Context) error {
 		fmt.Fprintf(j.app.stderr, "croft: the lease could not be released and lapses by itself: %s\n", lines(j.app.redact(err.Error())))
 	}
 	if code != 0 {
-		return j.end(verdictFailed, code, fmt.Sprintf("%q: the command ended with %v", j.lease().Key(), status))
+		how := "ended with"
+		if status.Signal != 0 {
+			how = "was"
+		}
+		return j.end(verdictFailed, code, fmt.Sprintf("%q: the command %s %v", j.lease().Key(), how, status))
 	}
 	return j.end(verdictDone, 0, "")
 }
