@@ -41,17 +41,17 @@ func (j *job) lease() *croft.Lease {
 
 // run starts the command and sees both it and the lease to their ends.
 func (j *job) run(ctx context.Context, command []string) error {
-	env, clean, err := j.environment()
+	env, scratch, err := j.environment()
 	if err != nil {
 		_ = j.lease().Fail(ctx)
 		return j.end(verdictNotStarted, exitUnknown, fmt.Sprintf("the lease cannot be handed to the command: %v", err))
 	}
-	defer clean()
+	defer os.RemoveAll(scratch)
 	j.status.token, j.status.verdict = j.lease().Token(), verdictRunning
 	j.status.write(j.app.stderr)
 
 	j.child, err = supervise.Start(ctx, command, &supervise.Options{
-		Env: env, Stdin: fileOf(j.app.stdin), Stdout: fileOf(j.app.stdout.w), Stderr: fileOf(j.app.stderr),
+		Env: env, Scratch: scratch, Stdin: fileOf(j.app.stdin), Stdout: fileOf(j.app.stdout.w), Stderr: fileOf(j.app.stderr),
 		MayContinue: func() bool { return j.lease().Remaining() > 0 },
 	})
 	if err != nil {
@@ -215,22 +215,20 @@ func (j *job) end(v verdict, code int, message string) error {
 	return exitError(code)
 }
 
-// environment is what the command finds, and the file with the lease it points to.
-func (j *job) environment() (env []string, clean func(), err error) {
-	dir, err := os.MkdirTemp("", "croft-")
-	if err != nil {
-		return nil, nil, err
-	}
-	clean = func() { _ = os.RemoveAll(dir) }
-	file := filepath.Join(dir, "lease")
-	if err := os.WriteFile(file, []byte(j.lease().Deed().Text()+"\n"), 0o600); err != nil {
-		clean()
-		return nil, nil, err
-	}
+// environment is what the command finds. Scratch is the folder with the lease it points to.
+func (j *job) environment() (env []string, scratch string, err error) {
 	name, _, err := j.app.storeName()
 	if err != nil {
-		clean()
-		return nil, nil, err
+		return nil, "", err
+	}
+	dir, err := os.MkdirTemp("", "croft-")
+	if err != nil {
+		return nil, "", err
+	}
+	file := filepath.Join(dir, "lease")
+	if err := os.WriteFile(file, []byte(j.lease().Deed().Text()+"\n"), 0o600); err != nil {
+		_ = os.RemoveAll(dir)
+		return nil, "", err
 	}
 	return append(os.Environ(),
 		"CROFT_KEY="+j.lease().Key(),
@@ -239,7 +237,7 @@ func (j *job) environment() (env []string, clean func(), err error) {
 		envLease+"=@"+file,
 		envStore+"="+name,
 		"CROFT_DEADLINE="+j.lease().Record().Deadline.Format(time.RFC3339Nano),
-	), clean, nil
+	), dir, nil
 }
 
 // fileOf is the stream itself when it is a file, so that a terminal stays a terminal.

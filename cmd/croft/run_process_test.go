@@ -286,6 +286,7 @@ func TestKillingCroftKillsItsTreeAndTheLeasePassesOn(t *testing.T) {
 setsid sh -c 'echo $$ >grandchild; sleep 1000' &
 (setsid sh -c '(sleep 1000 & echo $! >daemon; wait) &' &)
 while [ ! -s grandchild ] || [ ! -s daemon ]; do sleep 0.02; done
+echo "${CROFT_LEASE#@}" >lease
 echo $$ >ready
 sleep 1000
 `)
@@ -307,6 +308,13 @@ sleep 1000
 	_ = run.Wait()
 	for _, pid := range tree {
 		s.until(fmt.Sprintf("the end of process %d", pid), func() bool { return !lives(pid) })
+	}
+	if secret := s.read("lease"); filepath.IsAbs(secret) {
+		if _, err := os.Stat(secret); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the file with the lease's secret is still there: %v", err)
+		}
+	} else {
+		t.Errorf("CROFT_LEASE named the file %q", secret)
 	}
 	next, out := s.croft("--owner", "two", "run", "job", "--ttl", "2s", "--wait", "1m", "--", "true")
 	if code := exitCode(t, next, out); code != 0 {

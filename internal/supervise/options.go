@@ -14,6 +14,10 @@ type Options struct {
 	// Dir is the command's working directory. Empty means the caller's own.
 	Dir string
 
+	// Scratch is a file or folder made for the command that is of no use once it is over. The caller removes it in the end; should
+	// the caller be killed, its warden does. Empty means none.
+	Scratch string
+
 	// Stdin, Stdout and Stderr are handed to the command as they are, not copied through pipes,
 	// so that a terminal stays a terminal. Nil means the null device.
 	Stdin, Stdout, Stderr *os.File

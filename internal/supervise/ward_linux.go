@@ -60,7 +60,7 @@ func launch(ctx context.Context, args []string, o *Options, foreground bool) (bo
 		return nil, nil, err
 	}
 	answer := w.listen()
-	_ = w.order(order{Start: &spec{Args: toBytes(args), Env: toBytes(o.environ()), Foreground: foreground}})
+	_ = w.order(order{Start: &spec{Args: toBytes(args), Env: toBytes(o.environ()), Scratch: []byte(o.Scratch), Foreground: foreground}})
 	var first report
 	select {
 	case first = <-answer:

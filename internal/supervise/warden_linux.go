@@ -55,6 +55,8 @@ type warden struct {
 	chld   chan os.Signal
 	tree   tree
 	main   int // the command's pid; 0 before it started and after it was reaped
+
+	scratch string // to remove at the end, or empty
 }
 
 func newWarden(caller *os.File) *warden {
@@ -89,6 +91,7 @@ func (w *warden) serve() {
 	if err := receive.Decode(&first); err != nil || first.Start == nil {
 		os.Exit(0) // the caller is gone, and nothing was started
 	}
+	w.scratch = string(first.Start.Scratch)
 	go func() {
 		defer close(w.orders)
 		for {
@@ -232,7 +235,8 @@ func (w *warden) reap() (none bool) {
 	}
 }
 
-// leave kills whatever there is, and exits when the kernel says that there is nothing.
+// leave kills whatever there is, and exits when the kernel says that there is nothing. What the command needed goes with it: whoever made it may
+// not be there to remove it.
 func (w *warden) leave() {
 	var pause backoff
 	for !w.reap() {
@@ -244,6 +248,9 @@ func (w *warden) leave() {
 		} else {
 			_ = pause.wait(context.Background())
 		}
+	}
+	if w.scratch != "" {
+		_ = os.RemoveAll(w.scratch)
 	}
 	os.Exit(0)
 }

@@ -20,7 +20,8 @@ type order struct {
 // spec is the command. Bytes, because arguments need not be UTF-8.
 type spec struct {
 	Args, Env  [][]byte
-	Foreground bool // the group becomes the foreground group of the terminal on stdin
+	Scratch    []byte `json:",omitempty"`
+	Foreground bool   // the group becomes the foreground group of the terminal on stdin
 }
 
 // report is what the warden tells the caller.
