@@ -106,13 +106,19 @@ func (w *warden) step(l *Lease, e keep.Event) {
 	w.carryOut(d)
 }
 
-// check ends a lease whose time is over, if that has not been noticed yet.
+// check ends a lease whose time is over, if nobody has noticed yet, and its context, if whoever noticed has not got to it yet.
 func (w *warden) check(l *Lease) {
 	w.mu.Lock()
 	over := l.lost == nil && w.c.clk.Now() >= l.keeper.Ends()
 	w.mu.Unlock()
 	if over {
 		w.step(l, keep.Tick{Jitter: w.c.random()})
+	}
+	w.mu.Lock()
+	lost := l.lost
+	w.mu.Unlock()
+	if lost != nil {
+		l.cancel(lost)
 	}
 }
 
