@@ -30,7 +30,7 @@ func TestConformance(t *testing.T) {
 			},
 			Wipe:    func(tb testing.TB) { wipe(tb, root) },
 			Advance: clock.Advance,
-			Slow:    true,
+			Slow:    testing.Short(), // otherwise all of it: 50 contenders, 200 rounds, 10,000 keys
 		}
 	})
 }
