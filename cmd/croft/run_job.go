@@ -106,6 +106,9 @@ func (j *job) ended(ctx context.Context) error {
 		// Somebody still works under the lease: let it lapse rather than hand it on.
 		return j.end(verdictFailed, exitFailed, err.Error()+"; the lease is not released and lapses by itself")
 	}
+	if status.Overdue {
+		return j.overdue(ctx)
+	}
 	code := status.ExitCode()
 	release := j.lease().Release
 	if code != 0 {
@@ -127,6 +130,14 @@ func (j *job) ended(ctx context.Context) error {
 	return j.end(verdictDone, 0, "")
 }
 
+// overdue settles the lease after the warden has killed the command in time, while this process was stopped or starved.
+func (j *job) overdue(ctx context.Context) error {
+	j.status.loss = croft.Expired
+	_ = j.lease().Fail(ctx) // it may have been resumed since; nothing of the command lives
+	return j.end(verdictLost, exitNotOwned, fmt.Sprintf("lease lost: %q (token %d): its time ran out while croft stood still; the command was killed",
+		j.lease().Key(), j.lease().Token()))
+}
+
 // resume tries to take up a lease that lapsed while this machine slept or this process was stopped. The command stands still meanwhile.
 func (j *job) resume(ctx context.Context) bool {
 	if j.lease().Remaining() > 0 || !byTime(j.lease().Err()) {
@@ -136,6 +147,9 @@ func (j *job) resume(ctx context.Context) bool {
 	defer cancel()
 	if err := j.child.Freeze(ctx); err != nil {
 		return false
+	}
+	if over(j.child) {
+		return false // there is nothing to go on with
 	}
 	lease, err := j.lease().Resume(ctx)
 	if err != nil {
@@ -164,7 +178,10 @@ func (j *job) lost(ctx context.Context, err error) error {
 	}
 	orderly := j.lease().Remaining() > 0 && lost != nil && lost.Loss != croft.Superseded && lost.Loss != croft.TakenOver && lost.Loss != croft.Released
 	how := "killed"
-	if orderly {
+	switch {
+	case over(j.child):
+		how = "over by then"
+	case orderly:
 		how = "stopped"
 		_ = j.child.Terminate()
 		timer := time.NewTimer(min(j.opts.grace, j.lease().Remaining()))
@@ -187,6 +204,16 @@ func (j *job) lost(ctx context.Context, err error) error {
 		}
 	}
 	return j.end(verdictLost, exitNotOwned, message)
+}
+
+// over reports whether the command itself has ended.
+func over(child *supervise.Child) bool {
+	select {
+	case <-child.Done():
+		return true
+	default:
+		return false
+	}
 }
 
 // kill ends whatever is left of the command.

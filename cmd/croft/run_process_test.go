@@ -278,6 +278,29 @@ exit 7
 	}
 }
 
+// Croft alone stands still: its warden kills the command in time, and croft, awake again, does not take that for the command's own end.
+func TestLaw5ACommandDiesInTimeWhileCroftStandsStill(t *testing.T) {
+	t.Parallel()
+	s := newStation(t)
+	script := s.script("work", "echo $$ >pid\nsleep 1000\n")
+	run, out := s.croft("run", "job", "--ttl", "2s", "--status-file", "status", "--", script)
+	pid, err := strconv.Atoi(s.read("pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stopAll(t, []int{run.Process.Pid})
+	s.until("the end of the command", func() bool { return !lives(pid) })
+	if err := run.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if code := exitCode(t, run, out); code != exitNotOwned {
+		t.Errorf("the run exited %d, want %d; it printed:\n%s", code, exitNotOwned, out)
+	}
+	if status := s.read("status"); !strings.Contains(status, `"verdict":"lost","exit":12,"by":"croft"`) || !strings.Contains(status, `"loss":"expired"`) {
+		t.Errorf("the status file says %s", status)
+	}
+}
+
 // Croft is killed: what it started dies with it, and the key passes on when its TTL has passed.
 func TestKillingCroftKillsItsTreeAndTheLeasePassesOn(t *testing.T) {
 	t.Parallel()

@@ -167,7 +167,9 @@ func (w *ward) listen() <-chan report {
 				answer <- r
 			case r.Exited:
 				known = true
-				w.events <- event{exited: true, status: statusOf(r.Status)}
+				status := statusOf(r.Status)
+				status.Overdue = r.Overdue
+				w.events <- event{exited: true, status: status}
 			case r.Stopped != 0:
 				w.events <- event{stopped: r.Stopped}
 			case r.Refused != nil:

@@ -56,6 +56,7 @@ type warden struct {
 	tree   tree
 	main   int // the command's pid; 0 before it started and after it was reaped
 
+	overdue bool   // the time was up, and all were killed
 	scratch string // to remove at the end, or empty
 }
 
@@ -197,6 +198,7 @@ func (w *warden) watch(started <-chan report) {
 				timer.Reset(0)
 			default:
 				decide = now // once is enough
+				w.overdue = true
 				_ = w.tree.kill(context.Background())
 				w.reap()
 				timer.Reset(time.Second) // for what could not be killed, or came since
@@ -230,7 +232,8 @@ func (w *warden) reap() (none bool) {
 			_ = w.send.Encode(report{Stopped: status.StopSignal()})
 		default:
 			w.main = 0
-			_ = w.send.Encode(report{Exited: true, Status: status})
+			killed := status.Signaled() && status.Signal() == syscall.SIGKILL
+			_ = w.send.Encode(report{Exited: true, Status: status, Overdue: w.overdue && killed})
 		}
 	}
 }

@@ -32,6 +32,7 @@ type report struct {
 	Refused []int              `json:",omitempty"` // told to kill all, it may not kill these
 	Exited  bool               `json:",omitempty"`
 	Status  syscall.WaitStatus `json:",omitempty"` // with Exited
+	Overdue bool               `json:",omitempty"` // with Exited: killed because its time was up
 }
 
 // failure is a StartError on its way to the caller.
