@@ -142,7 +142,7 @@ func (a *app) runAcquire(ctx context.Context, key string, o runOptions) (lease *
 
 // runRefused ends a run that did not get the lease. Not your turn is no error.
 func (a *app) runRefused(err error, o runOptions, status *runStatus) error {
-	if !errors.Is(err, croft.ErrHeld) {
+	if !errors.Is(err, croft.ErrHeld) || errors.Is(err, context.Canceled) {
 		code := outcomeOf(err).exit
 		status.verdict, status.exit, status.message = verdictNotStarted, code, a.redact(err.Error())
 		status.write(a.stderr)
