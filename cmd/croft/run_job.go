@@ -28,6 +28,8 @@ type job struct {
 	status *runStatus
 	child  *supervise.Child
 
+	scratch string // the folder with the lease that the command finds; "" before there is one
+
 	mu   sync.Mutex // lease is also asked for when the terminal continues the command
 	held *croft.Lease
 }
@@ -39,30 +41,44 @@ func (j *job) lease() *croft.Lease {
 	return j.held
 }
 
-// run starts the command and sees both it and the lease to their ends.
-func (j *job) run(ctx context.Context, command []string) error {
-	env, scratch, err := j.environment()
+// start starts the command, unless ctx ends before: somebody who wants to end it all must not leave the key taken.
+func (j *job) start(ctx context.Context, command []string) error {
+	env, err := j.environment()
 	if err != nil {
-		_ = j.lease().Fail(ctx)
-		return j.end(verdictNotStarted, exitUnknown, fmt.Sprintf("the lease cannot be handed to the command: %v", err))
+		return fmt.Errorf("%w: %w", errHandOver, err)
 	}
-	defer os.RemoveAll(scratch)
 	j.status.token, j.status.verdict = j.lease().Token(), verdictRunning
 	j.status.write(j.app.stderr)
 
 	j.child, err = supervise.Start(ctx, command, &supervise.Options{
-		Env: env, Scratch: scratch, Stdin: fileOf(j.app.stdin), Stdout: fileOf(j.app.stdout.w), Stderr: fileOf(j.app.stderr),
+		Env: env, Scratch: j.scratch, AllowFor: max(j.lease().Remaining(), time.Millisecond), Stdin: fileOf(j.app.stdin), Stdout: fileOf(j.app.stdout.w), Stderr: fileOf(j.app.stderr),
 		MayContinue: func() bool { return j.lease().Remaining() > 0 },
 	})
-	if err != nil {
-		_ = j.lease().Fail(ctx)
-		code := exitFailed
-		var start *supervise.StartError
-		if errors.As(err, &start) {
-			code = start.ExitCode()
-		}
-		return j.end(verdictNotStarted, code, err.Error())
+	return err
+}
+
+// errHandOver says that there is no place for what the command needs to know of the lease.
+var errHandOver = errors.New("the lease cannot be handed to the command")
+
+// notStarted settles the lease of a command that did not start.
+func (j *job) notStarted(ctx context.Context, err error) error {
+	defer os.RemoveAll(j.scratch)
+	_ = j.lease().Fail(ctx)
+	var start *supervise.StartError
+	switch {
+	case errors.As(err, &start):
+		return j.end(verdictNotStarted, start.ExitCode(), err.Error())
+	case errors.Is(err, context.Canceled):
+		return j.end(verdictNotStarted, exitInterrupted, "interrupted before the command was started")
+	case errors.Is(err, errHandOver):
+		return j.end(verdictNotStarted, exitUnknown, err.Error())
 	}
+	return j.end(verdictNotStarted, exitFailed, err.Error())
+}
+
+// run sees both the command and the lease to their ends.
+func (j *job) run(ctx context.Context) error {
+	defer os.RemoveAll(j.scratch)
 	for {
 		if done := j.watch(); done {
 			return j.ended(ctx)
@@ -96,15 +112,16 @@ func (j *job) watch() (done bool) {
 // ended settles the lease after the command has exited by itself.
 func (j *job) ended(ctx context.Context) error {
 	status, err := j.child.Wait()
-	if err != nil {
-		_ = j.child.Kill(ctx)
-		_ = j.lease().Fail(ctx)
-		return j.end(verdictFailed, exitFailed, err.Error())
+	if err == nil {
+		j.status.command(status)
 	}
-	j.status.command(status)
 	if err := j.kill(ctx); err != nil {
 		// Somebody still works under the lease: let it lapse rather than hand it on.
 		return j.end(verdictFailed, exitFailed, err.Error()+"; the lease is not released and lapses by itself")
+	}
+	if err != nil { // how it ended is not known
+		_ = j.lease().Fail(ctx)
+		return j.end(verdictFailed, exitFailed, err.Error())
 	}
 	if status.Overdue {
 		return j.overdue(ctx)
@@ -242,20 +259,18 @@ func (j *job) end(v verdict, code int, message string) error {
 	return exitError(code)
 }
 
-// environment is what the command finds. Scratch is the folder with the lease it points to.
-func (j *job) environment() (env []string, scratch string, err error) {
+// environment is what the command finds. It makes the folder with the lease that it points to.
+func (j *job) environment() (env []string, err error) {
 	name, _, err := j.app.storeName()
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "croft-")
-	if err != nil {
-		return nil, "", err
+	if j.scratch, err = os.MkdirTemp("", "croft-"); err != nil {
+		return nil, err
 	}
-	file := filepath.Join(dir, "lease")
+	file := filepath.Join(j.scratch, "lease")
 	if err := os.WriteFile(file, []byte(j.lease().Deed().Text()+"\n"), 0o600); err != nil {
-		_ = os.RemoveAll(dir)
-		return nil, "", err
+		return nil, err
 	}
 	return append(os.Environ(),
 		"CROFT_KEY="+j.lease().Key(),
@@ -264,7 +279,7 @@ func (j *job) environment() (env []string, scratch string, err error) {
 		envLease+"=@"+file,
 		envStore+"="+name,
 		"CROFT_DEADLINE="+j.lease().Record().Deadline.Format(time.RFC3339Nano),
-	), dir, nil
+	), nil
 }
 
 // fileOf is the stream itself when it is a file, so that a terminal stays a terminal.

@@ -55,12 +55,16 @@ func launch(ctx context.Context, args []string, o *Options, foreground bool) (bo
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, nil, fmt.Errorf("supervise: this system does not let croft keep track of a command's descendants: %w", err)
 	}
+	start := order{Start: &spec{Args: toBytes(args), Env: toBytes(o.environ()), Scratch: []byte(o.Scratch), Foreground: foreground}}
+	if o.AllowFor != 0 {
+		start.Until = max(sinceBoot()+o.AllowFor, 1)
+	}
 	w, err := engage(o)
 	if err != nil {
 		return nil, nil, err
 	}
 	answer := w.listen()
-	_ = w.order(order{Start: &spec{Args: toBytes(args), Env: toBytes(o.environ()), Scratch: []byte(o.Scratch), Foreground: foreground}})
+	_ = w.order(start)
 	var first report
 	select {
 	case first = <-answer:

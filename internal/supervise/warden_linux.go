@@ -104,7 +104,7 @@ func (w *warden) serve() {
 		}
 	}()
 	started := make(chan report, 1)
-	go w.watch(started)
+	go w.watch(started, first.Until)
 	started <- w.start(first.Start)
 	select {} // keeps the thread
 }
@@ -153,8 +153,8 @@ const (
 
 // watch is the warden's life: it passes on orders, reaps, reports, and ends the command when the caller is gone or
 // the time is up.
-func (w *warden) watch(started <-chan report) {
-	var until, decide time.Duration
+func (w *warden) watch(started <-chan report, until time.Duration) {
+	var decide time.Duration
 	timer := time.NewTimer(0)
 	for {
 		select {
@@ -185,6 +185,8 @@ func (w *warden) watch(started <-chan report) {
 		case <-timer.C:
 			switch now := sinceBoot(); {
 			case until == 0:
+			case started != nil: // nobody is known by name yet; a start that takes so long is followed by the end
+				timer.Reset(50 * time.Millisecond)
 			case now < until:
 				timer.Reset(min(until-now, time.Second)) // Go's timers stop while the machine sleeps
 			case now < decide:

@@ -10,7 +10,7 @@ import (
 // What caller and warden say to each other: a stream of JSON objects each way over one socket. The command travels
 // here and not in the warden's arguments, so that killing the command by name (pkill -f) leaves the warden standing.
 
-// order is what the caller tells the warden; one field is set.
+// order is what the caller tells the warden; one field is set, or Start and Until.
 type order struct {
 	Start  *spec          `json:",omitempty"` // always the first order
 	Signal syscall.Signal `json:",omitempty"` // for the command's process group
