@@ -248,11 +248,18 @@ func (j *job) end(v verdict, code int, message string) error {
 	switch {
 	case message == "":
 	case j.app.json && v != verdictFailed:
-		facts := map[string]any{"code": "unknown", "message": message, "key": j.lease().Key(), "token": j.lease().Token()}
-		if v == verdictLost {
-			facts["code"], facts["why"] = "not_owned", j.status.loss
+		name := "unknown"
+		switch {
+		case v == verdictLost:
+			name = "not_owned"
+		case code == supervise.CodeNotFound || code == supervise.CodeNotExecutable:
+			name = "invalid"
 		}
-		j.app.print(map[string]any{"error": facts})
+		f := facts{{"code", name}, {"message", message}, {"key", j.lease().Key()}, {"token", j.lease().Token()}}
+		if v == verdictLost {
+			f.add("why", j.status.loss)
+		}
+		j.app.print(map[string]any{"error": f})
 	default:
 		fmt.Fprintf(j.app.stderr, "croft: %s\n", lines(message))
 	}
