@@ -37,6 +37,9 @@ func TestConformance(t *testing.T) {
 
 // TestConformanceOnTheFileSystemsClock: the same on the clock that the store uses outside tests.
 func TestConformanceOnTheFileSystemsClock(t *testing.T) {
+	if testing.Short() {
+		t.Skip("real time passes in it; TestConformance runs the same suite on a clock of its own")
+	}
 	storetest.Run(t, func(tb testing.TB) storetest.Harness {
 		root := filepath.Join(tb.TempDir(), "store")
 		return storetest.Harness{
