@@ -130,13 +130,47 @@ func TestHintsThatEndAreReplacedByPolling(t *testing.T) {
 		}
 		<-got
 		wantAfter(r, start, 0, time.Second)
+		if got := seen.of(EventUnwatched); len(got) != 1 {
+			r.Errorf("%d times told that hints have ended, want once", len(got))
+		}
+	})
+}
+
+// TestHintsThatEndedAreTriedAgain by whoever is at the head of the line next.
+func TestHintsThatEndedAreTriedAgain(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		holder := r.acquire(r.client(nil, nil), "jobs/one", nil)
+		broken := &shortWatch{tap: tap{Store: r.st}}
+		c := r.client(broken, nil)
+		first, cancel := context.WithTimeout(r.Context(), 30*time.Second)
+		defer cancel()
+		var both sync.WaitGroup
+		both.Go(func() {
+			if _, err := c.Acquire(first, "jobs/one", &LeaseOptions{WaitFor: Forever}); !errors.Is(err, context.DeadlineExceeded) {
+				r.Error(err)
+			}
+		})
+		synctest.Wait()
+		both.Go(func() { r.acquire(c, "jobs/one", &LeaseOptions{WaitFor: Forever}) })
+		time.Sleep(time.Minute)
+		if n := broken.asked.Load(); n != 2 {
+			r.Errorf("asked for hints %d times, want once by either head", n)
+		}
+		if err := holder.Release(r.Context()); err != nil {
+			r.Fatal(err)
+		}
+		both.Wait()
 	})
 }
 
 // shortWatch is a store whose hints end after a second.
-type shortWatch struct{ tap }
+type shortWatch struct {
+	tap
+	asked atomic.Int64
+}
 
 func (s *shortWatch) Watch(context.Context, string) (<-chan struct{}, error) {
+	s.asked.Add(1)
 	hints := make(chan struct{})
 	time.AfterFunc(time.Second, func() { close(hints) })
 	return hints, nil

@@ -3,7 +3,9 @@ package croft
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/croft-dev/croft/tenure"
@@ -23,9 +25,10 @@ type ByHand struct {
 type Transfer struct {
 	// Deed is the operator's own: after a takeover it is the lease.
 	Deed tenure.Deed
-	// Before is the record as it was read just before the act, zero if there was none; Record is the one that stands now.
+	// Before is the record as it was read just before the act, zero if there was none; Record is the one that the act made. If that is over already, because
+	// the act's answer was lost and another was granted the key before it was known, Ended says how.
 	Before, Record tenure.Record
-	// Raised tells for every guard that the term before had named whether the fence is up there. It is empty if none was named.
+	// Raised tells for every guard that the term before had named whether the fence is up there, at the act's token or above. It is empty if none was named.
 	Raised []Raise
 }
 
@@ -68,16 +71,53 @@ func (c *Client) byHand(ctx context.Context, h ByHand, req tenure.Request) (*Tra
 		return nil, err
 	}
 	r, err := c.ask(ctx, req, 2*c.o.CallTimeout)
+	made := r.answer.Record
+	if errors.Is(err, tenure.ErrNotOwned) {
+		made, err = c.overtaken(ctx, req, before, err)
+	}
 	if err != nil {
 		return nil, err
 	}
 	t := &Transfer{
-		Deed:   tenure.Deed{Key: req.Key, Token: r.answer.Record.Token, Secret: req.Secret, TTL: req.TTL},
-		Before: before, Record: r.answer.Record,
+		Deed:   tenure.Deed{Key: req.Key, Token: made.Token, Secret: req.Secret, TTL: req.TTL},
+		Before: before, Record: made,
 	}
 	// The record keeps the guards of the term that was ended, in the same step: also of one that began after before was read.
 	t.Raised = c.raiseAt(ctx, t.Deed.Stamp(), t.Record.Guards)
 	return t, nil
+}
+
+// overtaken is the record that an operator's act made, though its answer was lost and its term was over when it was asked for again: the law answers
+// "not owned" only to an act that was done. It is the refusal if the act is no longer among those the record remembers.
+func (c *Client) overtaken(ctx context.Context, req tenure.Request, before tenure.Record, refused error) (tenure.Record, error) {
+	var refusal *tenure.NotOwnedError
+	if !errors.As(refused, &refusal) {
+		return tenure.Record{}, refused
+	}
+	now := refusal.Record
+	if len(now.History) == 0 { // an answer need not bring it
+		var err error
+		if now, err = c.st.Get(ctx, req.Key); err != nil {
+			return tenure.Record{}, errors.Join(refused, err)
+		}
+	}
+	for _, term := range now.History {
+		if term.Grant != req.Secret.Grant() {
+			continue
+		}
+		made := tenure.Record{
+			Key: req.Key, Token: term.Token, Grant: term.Grant, Owner: term.Owner, Instance: term.Instance, State: term.State, Cause: term.Cause, Ended: term.Ended,
+			Actor: term.Actor, Note: term.Note, Acquired: term.Acquired, Renewed: term.Acquired, Deadline: term.Acquired.Add(req.TTL), TTL: req.TTL,
+			Guards: slices.Clone(before.Guards),
+		}
+		for _, target := range now.Guards { // of whoever followed, or still those of the term that was ended
+			if !slices.Contains(made.Guards, target) {
+				made.Guards = append(made.Guards, target)
+			}
+		}
+		return made, nil
+	}
+	return tenure.Record{}, refused
 }
 
 // read is the record of a key as the store has it now. Nothing was changed if it fails.

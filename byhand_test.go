@@ -138,6 +138,64 @@ func TestTheFenceIsRaisedForWhoeverHeldTheKey(t *testing.T) {
 	})
 }
 
+// TestLaw6AnOperatorsActIsDoneEvenIfOvertaken: its answer was lost and another was granted the key before it was asked for again. It happened all the same,
+// and the fence is raised with its own token.
+func TestLaw6AnOperatorsActIsDoneEvenIfOvertaken(t *testing.T) {
+	for _, history := range []bool{true, false} { // in the refusal; it need not be
+		inBubble(t, func(r *rig) {
+			place := &fencedPlace{name: "crofttest://overtaken"}
+			places.Store("overtaken", place)
+			l := r.acquire(r.client(nil, nil), "jobs/one", &LeaseOptions{Guards: []guard.Guard{place}})
+			var next *Lease
+			tap := &tap{Store: r.st}
+			tap.set(func(ctx context.Context, batch []tenure.Request) []store.Answer {
+				answers := r.st.Apply(ctx, batch)
+				if next == nil {
+					next = r.acquire(r.client(nil, nil), "jobs/one", nil)
+					return store.Failed(len(batch), errDown)
+				}
+				var refusal *tenure.NotOwnedError
+				if errors.As(answers[0].Err, &refusal) && !history {
+					refusal.Record.History = nil
+				}
+				return answers
+			})
+			got, err := r.client(tap, nil).Revoke(r.Context(), "jobs/one", ByHand{Actor: "ana", Note: "wrong input"})
+			if err != nil {
+				r.Fatalf("%v, though it was done", err)
+			}
+			if got.Deed.Token <= l.Token() || got.Deed.Token >= next.Token() || got.Record.Token != got.Deed.Token || got.Record.Stamp() != got.Deed.Stamp() {
+				r.Errorf("deed %d, record %d; it was between %d and %d", got.Deed.Token, got.Record.Token, l.Token(), next.Token())
+			}
+			if got.Record.Actor != "ana" || got.Record.Ended != tenure.EndSuperseded || got.Record.Cause != tenure.Cancelled {
+				r.Errorf("%+v", got.Record)
+			}
+			if len(got.Raised) != 1 || got.Raised[0] != (Raise{Target: place.name}) || r.mark(place).Token != got.Deed.Token {
+				r.Errorf("raised %+v, the mark is at %d", got.Raised, r.mark(place).Token)
+			}
+		})
+	}
+}
+
+// TestAFenceThatIsHigherIsUp: whoever was granted the key after an operator's act may be the first to raise the fence.
+func TestAFenceThatIsHigherIsUp(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		place := &fencedPlace{name: "crofttest://higher"}
+		places.Store("higher", place)
+		r.acquire(r.client(nil, nil), "jobs/one", &LeaseOptions{Guards: []guard.Guard{place}})
+		tap := &tap{Store: r.st}
+		tap.set(func(ctx context.Context, batch []tenure.Request) []store.Answer {
+			answers := r.st.Apply(ctx, batch)
+			r.acquire(r.client(nil, nil), "jobs/one", &LeaseOptions{Guards: []guard.Guard{place}})
+			return answers
+		})
+		got, err := r.client(tap, nil).Revoke(r.Context(), "jobs/one", ByHand{Note: "x"})
+		if err != nil || len(got.Raised) != 1 || got.Raised[0].Err != nil {
+			r.Errorf("raised %+v, %v; want it to be up", got.Raised, err)
+		}
+	})
+}
+
 // TestByDeed: another process renews, reports, releases; what is not its own is refused with who owns it.
 func TestByDeed(t *testing.T) {
 	inBubble(t, func(r *rig) {

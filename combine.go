@@ -16,6 +16,10 @@ const (
 	patientFor = time.Second
 	// mostInFlight bounds the batches on their way, hanging ones included.
 	mostInFlight = 4
+	// mostInBatch bounds the requests in one, so that a slow store answers within CallTimeout. Renewals fill no more than mostRenewals of it: however many
+	// wait, other requests go along with the next of them.
+	mostInBatch  = 1000
+	mostRenewals = 800
 )
 
 // combiner makes few calls of the store out of many requests: while one batch is on its way, the requests of other goroutines gather for
@@ -43,7 +47,7 @@ const (
 	alone             // in a call of its own
 )
 
-// submission is what one caller wants carried out: it is not divided between batches.
+// submission is what one caller wants carried out: it is not divided between batches, and holds at most mostInBatch requests.
 type submission struct {
 	requests []tenure.Request
 	lane     lane
@@ -74,9 +78,11 @@ func (b *combiner) take() []*submission {
 		return []*submission{first}
 	}
 	var batch, rest []*submission
+	room := mostInBatch
 	for _, s := range b.waiting {
-		if s.lane == first.lane {
+		if s.lane == first.lane && len(s.requests) <= room {
 			batch = append(batch, s)
+			room -= len(s.requests)
 		} else {
 			rest = append(rest, s)
 		}

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/croft-dev/croft/internal/keep"
 	"github.com/croft-dev/croft/store"
 )
 
@@ -201,5 +202,28 @@ func TestNoticeLeavesTimeToStop(t *testing.T) {
 		if left := l.Remaining(); left < 19*time.Second || left > 20*time.Second {
 			r.Errorf("%s remain when the context ends, want the notice", left)
 		}
+	})
+}
+
+// TestALossIsKnownAsSoonAsItIsNoticed: whoever asks for it in the moment before the context has been ended ends it, and a release at that moment
+// is told of the loss.
+func TestALossIsKnownAsSoonAsItIsNoticed(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		c := r.client(nil, nil)
+		l := r.acquire(c, "jobs/one", nil)
+		if _, err := r.client(nil, nil).Takeover(r.Context(), "jobs/one", ByHand{Note: "x"}); err != nil {
+			r.Fatal(err)
+		}
+		_, err := r.client(nil, nil).Renew(r.Context(), l.Deed(), false)
+		var noticed due
+		c.warden.mu.Lock()
+		c.warden.take(l, l.keeper.Step(keep.Answered{Sent: c.clk.Now(), Answer: store.Answer{Err: err}}, c.clk.Now()), &noticed)
+		c.warden.mu.Unlock()
+
+		if err := l.Release(r.Context()); lossIn(err) != TakenOver {
+			r.Errorf("released: %v, want to be told of the loss", err)
+		}
+		r.wantLost(l, TakenOver)
+		c.warden.carryOut(noticed)
 	})
 }

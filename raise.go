@@ -2,6 +2,7 @@ package croft
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -14,7 +15,7 @@ func (c *Client) raise(ctx context.Context, stamp fence.Stamp, guards []guard.Gu
 	raised := make([]Raise, len(guards))
 	var wait sync.WaitGroup
 	for i, g := range guards {
-		wait.Go(func() { raised[i] = c.raiseOne(ctx, stamp, g) })
+		wait.Go(func() { raised[i] = c.tellRaise(stamp, c.raiseOne(ctx, stamp, g)) })
 	}
 	wait.Wait()
 	return raised
@@ -24,7 +25,7 @@ func (c *Client) raiseOne(ctx context.Context, stamp fence.Stamp, g guard.Guard)
 	ctx, cancel := context.WithTimeout(ctx, c.o.CallTimeout)
 	defer cancel()
 	_, err := g.Raise(ctx, stamp)
-	return c.tellRaise(stamp, Raise{Target: g.Target(), Err: err})
+	return Raise{Target: g.Target(), Err: err}
 }
 
 // raiseAt raises the fence at guards that are known by their targets alone, all at the same time. One that cannot be opened is reported, not fatal: the
@@ -42,8 +43,12 @@ func (c *Client) raiseAt(ctx context.Context, stamp fence.Stamp, targets []strin
 				return
 			}
 			defer g.Close()
-			raised[i] = c.raiseOne(ctx, stamp, g)
-			raised[i].Target = target // as the record names it
+			r := c.raiseOne(ctx, stamp, g)
+			r.Target = target // as the record names it
+			if errors.Is(r.Err, fence.ErrStale) {
+				r.Err = nil // who came after has raised it higher: that keeps out the same ones, and more
+			}
+			raised[i] = c.tellRaise(stamp, r)
 		})
 	}
 	wait.Wait()

@@ -165,3 +165,28 @@ func TestALeaseLostToAnotherIsNotReleased(t *testing.T) {
 		}
 	})
 }
+
+// TestWorkMayReleaseWithItsOwnContext: that the lease ends it ends the context, and not the release.
+func TestWorkMayReleaseWithItsOwnContext(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		tap := &tap{Store: r.st}
+		tap.set(slow(100 * time.Millisecond))
+		c := r.client(tap, nil)
+		l := r.acquire(c, "jobs/one", nil)
+		if err := l.Release(l.Context()); err != nil {
+			r.Errorf("with the lease's context: %v", err)
+		}
+		err := c.Do(r.Context(), "jobs/one", nil, func(ctx context.Context, l *Lease) error { return l.Release(ctx) })
+		if err != nil {
+			r.Errorf("with the work's context: %v", err)
+		}
+		l = r.acquire(c, "jobs/one", nil)
+		ctx, cancel := context.WithTimeout(l.Context(), 10*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		if err := l.Release(ctx); !errors.Is(err, ErrUnknown) || !errors.Is(err, context.DeadlineExceeded) {
+			r.Errorf("with a deadline of its own: %v, want that to count", err)
+		}
+		wantAfter(r, start, 10*time.Millisecond, 10*time.Millisecond)
+	})
+}

@@ -3,6 +3,7 @@ package croft
 import (
 	"container/heap"
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,7 +21,7 @@ const (
 )
 
 // warden keeps all leases of a client, in one goroutine that exists while there are any. Leases whose renewals fall near each other are
-// renewed in one batch, and stay together from then on.
+// renewed in one batch, or a few, and stay together from then on.
 type warden struct {
 	c    *Client
 	poke chan struct{}
@@ -106,13 +107,19 @@ func (w *warden) step(l *Lease, e keep.Event) {
 	w.carryOut(d)
 }
 
-// check ends a lease whose time is over, if that has not been noticed yet.
+// check ends a lease whose time is over, if nobody has noticed yet, and its context, if whoever noticed has not got to it yet.
 func (w *warden) check(l *Lease) {
 	w.mu.Lock()
 	over := l.lost == nil && w.c.clk.Now() >= l.keeper.Ends()
 	w.mu.Unlock()
 	if over {
 		w.step(l, keep.Tick{Jitter: w.c.random()})
+	}
+	w.mu.Lock()
+	lost := l.lost
+	w.mu.Unlock()
+	if lost != nil {
+		l.cancel(lost)
 	}
 }
 
@@ -201,18 +208,17 @@ func (w *warden) carryOut(d due) {
 	}
 }
 
-// renew sends the renewals of some leases in one batch.
+// renew sends the renewals of some leases in as few batches as may be.
 func (w *warden) renew(leases []*Lease, at lane) {
-	if len(leases) == 0 {
-		return
+	for together := range slices.Chunk(leases, mostRenewals) {
+		requests := make([]tenure.Request, len(together))
+		for i, l := range together {
+			requests[i] = tenure.Request{Verb: tenure.Renew, Key: l.Key(), Secret: l.deed.Secret}
+		}
+		w.c.calls.submit(&submission{requests: requests, lane: at, done: func(answers []store.Answer, sent clock.Instant) {
+			w.renewed(together, answers, sent)
+		}})
 	}
-	requests := make([]tenure.Request, len(leases))
-	for i, l := range leases {
-		requests[i] = tenure.Request{Verb: tenure.Renew, Key: l.Key(), Secret: l.deed.Secret}
-	}
-	w.c.calls.submit(&submission{requests: requests, lane: at, done: func(answers []store.Answer, sent clock.Instant) {
-		w.renewed(leases, answers, sent)
-	}})
 }
 
 // renewed takes the answers. Leases that the store skipped, while it answered for others, are renewed alone the next time.

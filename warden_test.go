@@ -16,7 +16,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestTenThousandLeasesAreOneGoroutine, and one call for all of them when it is time.
+// TestTenThousandLeasesAreOneGoroutine, and a few calls for all of them when it is time.
 func TestTenThousandLeasesAreOneGoroutine(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		const many = 10_000
@@ -37,8 +37,47 @@ func TestTenThousandLeasesAreOneGoroutine(t *testing.T) {
 			r.Errorf("%d leases run %d goroutines, want one", many, grown)
 		}
 		time.Sleep(time.Hour)
-		if requests, calls := tap.count(tenure.Renew); requests < 3*many || calls > 4 {
+		if requests, calls := tap.count(tenure.Renew); requests < 3*many || calls > 4*many/mostRenewals+4 {
 			r.Errorf("in an hour %d renewals in %d calls, want each lease to be renewed about every 20 minutes, all together", requests, calls)
+		}
+	})
+}
+
+// TestASlowStoreKeepsManyLeases: a batch is no larger than what it can answer within CallTimeout, and what else is asked does not wait for all of them.
+func TestASlowStoreKeepsManyLeases(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		const many = 3000
+		tap := &tap{Store: r.st}
+		c := r.client(tap, nil)
+		leases := make([]*Lease, many)
+		for i := range leases {
+			leases[i] = r.acquire(c, fmt.Sprint("jobs/", i), nil)
+		}
+		tap.forget()
+		tap.set(func(ctx context.Context, batch []tenure.Request) []store.Answer {
+			select {
+			case <-time.After(time.Duration(len(batch)) * 2 * time.Millisecond):
+				return nil
+			case <-ctx.Done():
+				return hang(ctx, batch)
+			}
+		})
+		for requests, _ := tap.count(tenure.Renew); requests == 0; requests, _ = tap.count(tenure.Renew) {
+			time.Sleep(10 * time.Millisecond)
+		}
+		start := time.Now()
+		r.acquire(c, "jobs/other", nil)
+		wantAfter(r, start, 0, 3*time.Second)
+		time.Sleep(3 * time.Minute)
+		for _, l := range leases {
+			if err := l.Err(); err != nil {
+				r.Fatal(err)
+			}
+		}
+		for _, batch := range tap.all() {
+			if len(batch) > mostInBatch {
+				r.Errorf("%d requests in one call", len(batch))
+			}
 		}
 	})
 }

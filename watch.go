@@ -39,6 +39,7 @@ func (q *lines) startWatch(p *place) {
 			for range hints {
 				ln.wake()
 			}
+			err = errHintsEnded
 		}
 		q.setOpen(ln, w, false)
 		if err != nil && !errors.Is(err, errors.ErrUnsupported) && ctx.Err() == nil {
@@ -51,9 +52,15 @@ func (q *lines) startWatch(p *place) {
 func (q *lines) setOpen(ln *line, w *watch, open bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if w.open && !open && ln.watch == w {
+		ln.watch = nil // it broke: the next head tries anew
+	}
 	w.open = open
 	ln.wake()
 }
+
+// errHintsEnded is told of a watch that broke.
+var errHintsEnded = errors.New("the store's hints have ended")
 
 // hinted is what a wake-up of the head means to one who knew whether hints come.
 func (q *lines) hinted(p *place, watched *bool) keep.Event {

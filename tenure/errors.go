@@ -46,7 +46,7 @@ type HeldError struct {
 func (e *HeldError) Remaining() time.Duration { return e.Until.Sub(e.Now) }
 
 func (e *HeldError) Error() string {
-	left := e.Remaining().Round(time.Millisecond)
+	left := rounded(e.Remaining())
 	switch e.Why {
 	case WhyReserved:
 		return fmt.Sprintf("%q is reserved for %s for another %s", e.Record.Key, e.Record.Owner, left)
@@ -56,6 +56,14 @@ func (e *HeldError) Error() string {
 		return fmt.Sprintf("%q has been done in this period; it is due again in %s", e.Record.Key, left)
 	}
 	return fmt.Sprintf("%q is held by %s (token %d) for another %s unless renewed", e.Record.Key, e.Record.Owner, e.Record.Token, left)
+}
+
+// rounded leaves out what nobody reads: the milliseconds of a long time.
+func rounded(d time.Duration) time.Duration {
+	if d >= 10*time.Second {
+		return d.Round(time.Second)
+	}
+	return d.Round(time.Millisecond)
 }
 
 // Is makes every HeldError match ErrHeld.
@@ -75,7 +83,7 @@ func (e *NotOwnedError) Error() string {
 	case e.Why == WhyReleased:
 		return fmt.Sprintf("not owned: the lease on %q was released; acquire it again to go on", e.Record.Key)
 	case e.Why == WhyExpired:
-		return fmt.Sprintf("not owned: the lease on %q expired %s ago; stop this work, or resume before another is granted", e.Record.Key, e.Now.Sub(e.Record.Deadline).Round(time.Millisecond))
+		return fmt.Sprintf("not owned: the lease on %q expired %s ago; stop this work, or resume before another is granted", e.Record.Key, rounded(e.Now.Sub(e.Record.Deadline)))
 	case e.Record.IsZero():
 		return "not owned: the store remembers nothing of this lease; stop this work and acquire again"
 	case e.Why == WhyTakenOver:

@@ -30,13 +30,16 @@ func TestConformance(t *testing.T) {
 			},
 			Wipe:    func(tb testing.TB) { wipe(tb, root) },
 			Advance: clock.Advance,
-			Slow:    true,
+			Slow:    testing.Short(), // otherwise all of it: 50 contenders, 200 rounds, 10,000 keys
 		}
 	})
 }
 
 // TestConformanceOnTheFileSystemsClock: the same on the clock that the store uses outside tests.
 func TestConformanceOnTheFileSystemsClock(t *testing.T) {
+	if testing.Short() {
+		t.Skip("real time passes in it; TestConformance runs the same suite on a clock of its own")
+	}
 	storetest.Run(t, func(tb testing.TB) storetest.Harness {
 		root := filepath.Join(tb.TempDir(), "store")
 		return storetest.Harness{

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -111,7 +112,7 @@ Exit codes:
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.storeURL, "store", "", "lease store: a directory or a URL (default $CROFT_STORE, else a directory under your home)")
 	flags.BoolVar(&a.json, "json", false, "print JSON, one object per line")
-	flags.StringVar(&a.owner, "owner", "", "who you are, in records and refusals (default user@host)")
+	flags.StringVar(&a.owner, "owner", "", "who you are, in records and refusals (default $CROFT_OWNER, else user@host)")
 	a.timeout = 5 * time.Second
 	flags.Var(&duration{value: &a.timeout, least: 10 * time.Millisecond, most: time.Hour, examples: "5s or 1m"}, "timeout",
 		"how long the store may take for one answer; after twice as long without any, croft gives up")
@@ -132,6 +133,9 @@ func (a *app) mark(c *cobra.Command) {
 			a.started = true
 			if a.ownerGiven() && a.owner == "" {
 				return invalid("owner: it is empty; say who you are, or leave --owner out")
+			}
+			if !a.ownerGiven() {
+				a.owner = os.Getenv(envOwner)
 			}
 			return run(c, args)
 		}

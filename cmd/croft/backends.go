@@ -2,7 +2,18 @@ package main
 
 // The technologies this binary can talk to: one line each.
 import (
+	"context"
+
+	goredis "github.com/redis/go-redis/v9"
+
 	_ "github.com/croft-dev/croft/backend/dir"
 	_ "github.com/croft-dev/croft/backend/postgres"
 	_ "github.com/croft-dev/croft/backend/redis"
 )
+
+// The Redis client prints what it tries and fails to do. Croft says it once, when the outcome is known.
+func init() { goredis.SetLogger(silent{}) }
+
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}

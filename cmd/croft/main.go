@@ -37,9 +37,19 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 }
 
 // interruptible is ctx until the user or the system asks the command to end. Commands that wait use it; the others just die, and so do
-// these when they are asked twice.
+// these when they are asked twice. Who is started not to hear of it, as a job in the background of a script is, does not, nor does what it starts: a
+// signal that was caught once is no longer known to have been ignored.
 func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	var asked []os.Signal
+	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
+		if !signal.Ignored(sig) {
+			asked = append(asked, sig)
+		}
+	}
+	if len(asked) == 0 { // NotifyContext would take that for all there are
+		return context.WithCancel(ctx)
+	}
+	ctx, stop := signal.NotifyContext(ctx, asked...)
 	context.AfterFunc(ctx, stop)
 	return ctx, stop
 }

@@ -19,6 +19,7 @@ import (
 // The environment that croft run gives to its child, and every command reads.
 const (
 	envStore = "CROFT_STORE"
+	envOwner = "CROFT_OWNER"
 	envLease = "CROFT_LEASE"
 	envStamp = "CROFT_STAMP"
 )

@@ -104,23 +104,27 @@ func (o *runOptions) check(key string) error {
 
 // run is the whole life of a job. It returns an exitError when everything has been said.
 func (a *app) run(ctx context.Context, key string, command []string, o runOptions) error {
+	asked, started := interruptible(ctx) // once the command runs, signals are the command's
+	defer started()
 	status, err := newRunStatus(o.statusFile, key)
 	if err != nil {
 		return err
 	}
-	lease, end, err := a.runAcquire(ctx, key, o)
+	lease, end, err := a.runAcquire(asked, key, o)
 	if err != nil {
 		return a.runRefused(err, o, status)
 	}
 	defer end()
 	j := &job{app: a, opts: o, held: lease, status: status}
-	return j.run(ctx, command)
+	if err := j.start(asked, command); err != nil {
+		return j.notStarted(ctx, err)
+	}
+	started()
+	return j.run(ctx)
 }
 
 // runAcquire opens everything and takes the lease.
 func (a *app) runAcquire(ctx context.Context, key string, o runOptions) (lease *croft.Lease, end func(), err error) {
-	ctx, stop := interruptible(ctx)
-	defer stop() // once the command runs, signals are the command's
 	guards, closeGuards, err := openGuards(ctx, o.targets)
 	if err != nil {
 		return nil, nil, err
@@ -142,7 +146,7 @@ func (a *app) runAcquire(ctx context.Context, key string, o runOptions) (lease *
 
 // runRefused ends a run that did not get the lease. Not your turn is no error.
 func (a *app) runRefused(err error, o runOptions, status *runStatus) error {
-	if !errors.Is(err, croft.ErrHeld) {
+	if !errors.Is(err, croft.ErrHeld) || errors.Is(err, context.Canceled) {
 		code := outcomeOf(err).exit
 		status.verdict, status.exit, status.message = verdictNotStarted, code, a.redact(err.Error())
 		status.write(a.stderr)

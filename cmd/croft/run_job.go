@@ -28,6 +28,8 @@ type job struct {
 	status *runStatus
 	child  *supervise.Child
 
+	scratch string // the folder with the lease that the command finds; "" before there is one
+
 	mu   sync.Mutex // lease is also asked for when the terminal continues the command
 	held *croft.Lease
 }
@@ -39,30 +41,44 @@ func (j *job) lease() *croft.Lease {
 	return j.held
 }
 
-// run starts the command and sees both it and the lease to their ends.
-func (j *job) run(ctx context.Context, command []string) error {
-	env, clean, err := j.environment()
+// start starts the command, unless ctx ends before: somebody who wants to end it all must not leave the key taken.
+func (j *job) start(ctx context.Context, command []string) error {
+	env, err := j.environment()
 	if err != nil {
-		_ = j.lease().Fail(ctx)
-		return j.end(verdictNotStarted, exitUnknown, fmt.Sprintf("the lease cannot be handed to the command: %v", err))
+		return fmt.Errorf("%w: %w", errHandOver, err)
 	}
-	defer clean()
 	j.status.token, j.status.verdict = j.lease().Token(), verdictRunning
 	j.status.write(j.app.stderr)
 
 	j.child, err = supervise.Start(ctx, command, &supervise.Options{
-		Env: env, Stdin: fileOf(j.app.stdin), Stdout: fileOf(j.app.stdout.w), Stderr: fileOf(j.app.stderr),
+		Env: env, Scratch: j.scratch, AllowFor: max(j.lease().Remaining(), time.Millisecond), Stdin: fileOf(j.app.stdin), Stdout: fileOf(j.app.stdout.w), Stderr: fileOf(j.app.stderr),
 		MayContinue: func() bool { return j.lease().Remaining() > 0 },
 	})
-	if err != nil {
-		_ = j.lease().Fail(ctx)
-		code := exitFailed
-		var start *supervise.StartError
-		if errors.As(err, &start) {
-			code = start.ExitCode()
-		}
-		return j.end(verdictNotStarted, code, err.Error())
+	return err
+}
+
+// errHandOver says that there is no place for what the command needs to know of the lease.
+var errHandOver = errors.New("the lease cannot be handed to the command")
+
+// notStarted settles the lease of a command that did not start.
+func (j *job) notStarted(ctx context.Context, err error) error {
+	defer os.RemoveAll(j.scratch)
+	_ = j.lease().Fail(ctx)
+	var start *supervise.StartError
+	switch {
+	case errors.As(err, &start):
+		return j.end(verdictNotStarted, start.ExitCode(), err.Error())
+	case errors.Is(err, context.Canceled):
+		return j.end(verdictNotStarted, exitInterrupted, "interrupted before the command was started")
+	case errors.Is(err, errHandOver):
+		return j.end(verdictNotStarted, exitUnknown, err.Error())
 	}
+	return j.end(verdictNotStarted, exitFailed, err.Error())
+}
+
+// run sees both the command and the lease to their ends.
+func (j *job) run(ctx context.Context) error {
+	defer os.RemoveAll(j.scratch)
 	for {
 		if done := j.watch(); done {
 			return j.ended(ctx)
@@ -96,15 +112,19 @@ func (j *job) watch() (done bool) {
 // ended settles the lease after the command has exited by itself.
 func (j *job) ended(ctx context.Context) error {
 	status, err := j.child.Wait()
-	if err != nil {
-		_ = j.child.Kill(ctx)
-		_ = j.lease().Fail(ctx)
-		return j.end(verdictFailed, exitFailed, err.Error())
+	if err == nil {
+		j.status.command(status)
 	}
-	j.status.command(status)
 	if err := j.kill(ctx); err != nil {
 		// Somebody still works under the lease: let it lapse rather than hand it on.
 		return j.end(verdictFailed, exitFailed, err.Error()+"; the lease is not released and lapses by itself")
+	}
+	if err != nil { // how it ended is not known
+		_ = j.lease().Fail(ctx)
+		return j.end(verdictFailed, exitFailed, err.Error())
+	}
+	if status.Overdue {
+		return j.overdue(ctx)
 	}
 	code := status.ExitCode()
 	release := j.lease().Release
@@ -118,9 +138,21 @@ func (j *job) ended(ctx context.Context) error {
 		fmt.Fprintf(j.app.stderr, "croft: the lease could not be released and lapses by itself: %s\n", lines(j.app.redact(err.Error())))
 	}
 	if code != 0 {
-		return j.end(verdictFailed, code, fmt.Sprintf("%q: the command ended with %v", j.lease().Key(), status))
+		how := "ended with"
+		if status.Signal != 0 {
+			how = "was"
+		}
+		return j.end(verdictFailed, code, fmt.Sprintf("%q: the command %s %v", j.lease().Key(), how, status))
 	}
 	return j.end(verdictDone, 0, "")
+}
+
+// overdue settles the lease after the warden has killed the command in time, while this process was stopped or starved.
+func (j *job) overdue(ctx context.Context) error {
+	j.status.loss = croft.Expired
+	_ = j.lease().Fail(ctx) // it may have been resumed since; nothing of the command lives
+	return j.end(verdictLost, exitNotOwned, fmt.Sprintf("lease lost: %q (token %d): its time ran out while croft stood still; the command was killed",
+		j.lease().Key(), j.lease().Token()))
 }
 
 // resume tries to take up a lease that lapsed while this machine slept or this process was stopped. The command stands still meanwhile.
@@ -132,6 +164,9 @@ func (j *job) resume(ctx context.Context) bool {
 	defer cancel()
 	if err := j.child.Freeze(ctx); err != nil {
 		return false
+	}
+	if over(j.child) {
+		return false // there is nothing to go on with
 	}
 	lease, err := j.lease().Resume(ctx)
 	if err != nil {
@@ -160,7 +195,10 @@ func (j *job) lost(ctx context.Context, err error) error {
 	}
 	orderly := j.lease().Remaining() > 0 && lost != nil && lost.Loss != croft.Superseded && lost.Loss != croft.TakenOver && lost.Loss != croft.Released
 	how := "killed"
-	if orderly {
+	switch {
+	case over(j.child):
+		how = "over by then"
+	case orderly:
 		how = "stopped"
 		_ = j.child.Terminate()
 		timer := time.NewTimer(min(j.opts.grace, j.lease().Remaining()))
@@ -185,6 +223,16 @@ func (j *job) lost(ctx context.Context, err error) error {
 	return j.end(verdictLost, exitNotOwned, message)
 }
 
+// over reports whether the command itself has ended.
+func over(child *supervise.Child) bool {
+	select {
+	case <-child.Done():
+		return true
+	default:
+		return false
+	}
+}
+
 // kill ends whatever is left of the command.
 func (j *job) kill(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, killTimeout)
@@ -200,33 +248,36 @@ func (j *job) end(v verdict, code int, message string) error {
 	switch {
 	case message == "":
 	case j.app.json && v != verdictFailed:
-		facts := map[string]any{"code": "unknown", "message": message, "key": j.lease().Key(), "token": j.lease().Token()}
-		if v == verdictLost {
-			facts["code"], facts["why"] = "not_owned", j.status.loss
+		name := "unknown"
+		switch {
+		case v == verdictLost:
+			name = "not_owned"
+		case code == supervise.CodeNotFound || code == supervise.CodeNotExecutable:
+			name = "invalid"
 		}
-		j.app.print(map[string]any{"error": facts})
+		f := facts{{"code", name}, {"message", message}, {"key", j.lease().Key()}, {"token", j.lease().Token()}}
+		if v == verdictLost {
+			f.add("why", j.status.loss)
+		}
+		j.app.print(map[string]any{"error": f})
 	default:
 		fmt.Fprintf(j.app.stderr, "croft: %s\n", lines(message))
 	}
 	return exitError(code)
 }
 
-// environment is what the command finds, and the file with the lease it points to.
-func (j *job) environment() (env []string, clean func(), err error) {
-	dir, err := os.MkdirTemp("", "croft-")
-	if err != nil {
-		return nil, nil, err
-	}
-	clean = func() { _ = os.RemoveAll(dir) }
-	file := filepath.Join(dir, "lease")
-	if err := os.WriteFile(file, []byte(j.lease().Deed().Text()+"\n"), 0o600); err != nil {
-		clean()
-		return nil, nil, err
-	}
+// environment is what the command finds. It makes the folder with the lease that it points to.
+func (j *job) environment() (env []string, err error) {
 	name, _, err := j.app.storeName()
 	if err != nil {
-		clean()
-		return nil, nil, err
+		return nil, err
+	}
+	if j.scratch, err = os.MkdirTemp("", "croft-"); err != nil {
+		return nil, err
+	}
+	file := filepath.Join(j.scratch, "lease")
+	if err := os.WriteFile(file, []byte(j.lease().Deed().Text()+"\n"), 0o600); err != nil {
+		return nil, err
 	}
 	return append(os.Environ(),
 		"CROFT_KEY="+j.lease().Key(),
@@ -235,7 +286,7 @@ func (j *job) environment() (env []string, clean func(), err error) {
 		envLease+"=@"+file,
 		envStore+"="+name,
 		"CROFT_DEADLINE="+j.lease().Record().Deadline.Format(time.RFC3339Nano),
-	), clean, nil
+	), nil
 }
 
 // fileOf is the stream itself when it is a file, so that a terminal stays a terminal.

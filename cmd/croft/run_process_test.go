@@ -278,6 +278,29 @@ exit 7
 	}
 }
 
+// Croft alone stands still: its warden kills the command in time, and croft, awake again, does not take that for the command's own end.
+func TestLaw5ACommandDiesInTimeWhileCroftStandsStill(t *testing.T) {
+	t.Parallel()
+	s := newStation(t)
+	script := s.script("work", "echo $$ >pid\nsleep 1000\n")
+	run, out := s.croft("run", "job", "--ttl", "2s", "--status-file", "status", "--", script)
+	pid, err := strconv.Atoi(s.read("pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stopAll(t, []int{run.Process.Pid})
+	s.until("the end of the command", func() bool { return !lives(pid) })
+	if err := run.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if code := exitCode(t, run, out); code != exitNotOwned {
+		t.Errorf("the run exited %d, want %d; it printed:\n%s", code, exitNotOwned, out)
+	}
+	if status := s.read("status"); !strings.Contains(status, `"verdict":"lost","exit":12,"by":"croft"`) || !strings.Contains(status, `"loss":"expired"`) {
+		t.Errorf("the status file says %s", status)
+	}
+}
+
 // Croft is killed: what it started dies with it, and the key passes on when its TTL has passed.
 func TestKillingCroftKillsItsTreeAndTheLeasePassesOn(t *testing.T) {
 	t.Parallel()
@@ -286,6 +309,7 @@ func TestKillingCroftKillsItsTreeAndTheLeasePassesOn(t *testing.T) {
 setsid sh -c 'echo $$ >grandchild; sleep 1000' &
 (setsid sh -c '(sleep 1000 & echo $! >daemon; wait) &' &)
 while [ ! -s grandchild ] || [ ! -s daemon ]; do sleep 0.02; done
+echo "${CROFT_LEASE#@}" >lease
 echo $$ >ready
 sleep 1000
 `)
@@ -307,6 +331,13 @@ sleep 1000
 	_ = run.Wait()
 	for _, pid := range tree {
 		s.until(fmt.Sprintf("the end of process %d", pid), func() bool { return !lives(pid) })
+	}
+	if secret := s.read("lease"); filepath.IsAbs(secret) {
+		if _, err := os.Stat(secret); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the file with the lease's secret is still there: %v", err)
+		}
+	} else {
+		t.Errorf("CROFT_LEASE named the file %q", secret)
 	}
 	next, out := s.croft("--owner", "two", "run", "job", "--ttl", "2s", "--wait", "1m", "--", "true")
 	if code := exitCode(t, next, out); code != 0 {

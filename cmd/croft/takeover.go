@@ -67,6 +67,7 @@ type takeoverView struct {
 type byHandView struct {
 	Key      string       `json:"key"`
 	Token    fence.Token  `json:"token"`
+	Stamp    string       `json:"stamp"` // of the token that was burned, to raise the fence with
 	State    tenure.State `json:"state"`
 	Owner    string       `json:"owner"`
 	Cause    tenure.Cause `json:"cause"`
@@ -121,7 +122,7 @@ func (a *app) printTransfer(t *croft.Transfer, text string) error {
 	}
 	rec := t.Record
 	a.print(byHandView{
-		Key: rec.Key, Token: rec.Token, State: rec.State, Owner: rec.Owner, Cause: rec.Cause, Actor: rec.Actor, Note: rec.Note,
+		Key: rec.Key, Token: rec.Token, Stamp: rec.Stamp().String(), State: rec.State, Owner: rec.Owner, Cause: rec.Cause, Actor: rec.Actor, Note: rec.Note,
 		Deadline: when(rec.Deadline), TTL: rec.TTL.String(), Raised: raised,
 	})
 	return nil
@@ -132,10 +133,11 @@ func (a *app) printRaised(t *croft.Transfer) []raiseView {
 	if before := t.Before; before.Alive(t.Record.Acquired) {
 		fmt.Fprintf(a.stderr, "croft: taken from %s (token %d)\n", word(before.Owner), before.Token)
 	}
-	views := []raiseView{}
+	views, missing := []raiseView{}, len(t.Raised) == 0
 	for _, r := range t.Raised {
 		v := raiseView{Target: store.Redact(r.Target), Raised: r.Err == nil}
 		if r.Err != nil {
+			missing = true
 			v.Error = a.redact(r.Err.Error())
 			fmt.Fprintf(a.stderr, "croft: fence unreachable: %s: %s\n", word(v.Target), lines(v.Error))
 		} else {
@@ -144,7 +146,10 @@ func (a *app) printRaised(t *croft.Transfer) []raiseView {
 		views = append(views, v)
 	}
 	if len(views) == 0 {
-		fmt.Fprintln(a.stderr, "croft: fence: none named by the holder; raise it yourself where it matters: croft guard raise TARGET")
+		fmt.Fprintln(a.stderr, "croft: fence: none named by the holder")
+	}
+	if missing {
+		fmt.Fprintf(a.stderr, "       raise it yourself where it matters: croft guard raise TARGET --stamp %s\n", t.Record.Stamp())
 	}
 	return views
 }

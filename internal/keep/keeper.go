@@ -110,7 +110,6 @@ func (k *Keeper) Step(e Event, now clock.Instant) Orders {
 		return k.end(e.Loss, nil)
 	}
 	if k.withheld && !k.stalled(now) {
-		k.withheld = false
 		return k.begin(now)
 	}
 	return Orders{}
@@ -161,7 +160,7 @@ func (k *Keeper) begin(now clock.Instant) Orders {
 		k.withheld, k.open, k.retry = true, false, Never
 		return Orders{Look: true}
 	}
-	k.open, k.first, k.sends, k.pause = true, now, 0, k.interval/16
+	k.withheld, k.open, k.first, k.sends, k.pause = false, true, now, 0, k.interval/16
 	return k.send(now)
 }
 

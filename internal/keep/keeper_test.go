@@ -337,6 +337,22 @@ func TestProgressTakesRenewalUpAgain(t *testing.T) {
 	}
 }
 
+// TestALeaseRenewedAgainIsNotStalled: a late answer brought news of progress, so it is renewed again; when the store is then down, that is why it ends.
+func TestALeaseRenewedAgainIsNotStalled(t *testing.T) {
+	terms := minute
+	terms.StallAfter = 45 * s
+	k := keepFor(t, terms)
+	k.run(39*s, up)
+	k.run(61*s, nil) // sent at 40 s and not answered; withheld from 60 s on
+	late := confirmed(40*s, time.Minute)
+	late.Record.ProgressAt = epoch.Add(40 * s)
+	k.step(Answered{Sent: clock.Instant(40 * s), Answer: late}, 62*s)
+	k.wantLost(k.run(time.Hour, nil), Unreachable, 40*s+54*s)
+	if last := k.sends[len(k.sends)-1]; last < 80*s {
+		t.Errorf("renewed at %v, want renewals to go on at 80s", k.sends)
+	}
+}
+
 func TestReportsSeenInRenewalsAreProgress(t *testing.T) {
 	terms := minute
 	terms.StallAfter = 30 * s

@@ -72,6 +72,9 @@ func Start(ctx context.Context, args []string, opts *Options) (*Child, error) {
 	if opts != nil {
 		o = *opts
 	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	if len(args) == 0 || args[0] == "" {
 		return nil, &StartError{Code: CodeNotFound, Why: "the command is empty; name a program", Err: syscall.ENOENT}
 	}

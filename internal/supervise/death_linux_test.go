@@ -3,6 +3,8 @@ package supervise
 import (
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -156,13 +158,26 @@ func TestATreeThatStoodStillPastItsTimeIsFrozenUntilItsCallerDecides(t *testing.
 			main := y.signed("main")
 			y.await("ticks", func() bool { return y.size("ticks") > 0 })
 			warden := wardenOf(t, main)
-			if err := c.AllowFor(200 * time.Millisecond); err != nil {
+			signalProc(t, warden, syscall.SIGSTOP)
+			await(t, "the stop of all its threads", func() bool { return !anyThread(t, warden, func(p proc) bool { return !p.stopped() }) })
+			if err := c.AllowFor(time.Millisecond); err != nil {
 				t.Fatal(err)
 			}
-			signalProc(t, warden, syscall.SIGSTOP)
-			time.Sleep(200*time.Millisecond + lateBy + 100*time.Millisecond) // the time passes: that is the point
+			time.Sleep(lateBy + 100*time.Millisecond) // the time passes: that is the point
 			signalProc(t, warden, syscall.SIGCONT)
-			await(t, "the freeze", func() bool { p, ok := readProc(main.pid); return ok && p.stopped() })
+			await(t, "the freeze", func() bool {
+				stopped := 0
+				for _, pid := range c.Alive() {
+					p, ok := readProc(pid)
+					if !ok || !halted(p) {
+						return false
+					}
+					if p.stopped() {
+						stopped++
+					}
+				}
+				return stopped > 0
+			})
 			if !again {
 				awaitDeath(t, "main", main)
 				return
@@ -174,6 +189,23 @@ func TestATreeThatStoodStillPastItsTimeIsFrozenUntilItsCallerDecides(t *testing.
 			y.await("the work to go on", func() bool { return y.size("ticks") > before })
 		})
 	}
+}
+
+// anyThread reports whether a thread of a process is as asked.
+func anyThread(t *testing.T, of proc, is func(proc) bool) bool {
+	t.Helper()
+	stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", of.pid))
+	if err != nil || len(stats) == 0 {
+		t.Fatalf("process %d has no threads: %v", of.pid, err)
+	}
+	return slices.ContainsFunc(stats, func(stat string) bool {
+		text, err := os.ReadFile(stat)
+		if err != nil {
+			return false // it has ended
+		}
+		p, ok := parseStat(text)
+		return ok && is(p)
+	})
 }
 
 func TestAWardenWithoutACallerRefusesToRun(t *testing.T) {

@@ -235,3 +235,22 @@ func TestAllowForKillsWhenTheTimeIsUp(t *testing.T) {
 	}
 	awaitDeath(t, "session", session)
 }
+
+// TestACommandIsNeverWithoutItsLimit: whoever is stopped right after Start cannot set one.
+func TestACommandIsNeverWithoutItsLimit(t *testing.T) {
+	for _, limit := range []time.Duration{100 * time.Millisecond, time.Nanosecond} { // the second is up before the command runs
+		c := startArgs(t, &Options{AllowFor: limit}, "sleep", "1000")
+		if status, err := c.Wait(); err != nil || status.Signal != syscall.SIGKILL || !status.Overdue {
+			t.Errorf("allowed for %s: %+v, %v", limit, status, err)
+		}
+	}
+	c := startArgs(t, &Options{AllowFor: time.Hour}, "true")
+	if status, err := c.Wait(); err != nil || status != (Status{}) {
+		t.Errorf("allowed for an hour: %+v, %v", status, err)
+	}
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := Start(over, []string{"true"}, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("started when it was over before: %v", err)
+	}
+}

@@ -56,7 +56,8 @@ func find(name string, env []string) (string, *StartError) {
 		if err == nil {
 			return file, nil
 		}
-		if refused == nil && !missing(err) {
+		// What cannot even be looked at, in a folder closed to this user, is not known to be there.
+		if _, hidden := os.Stat(file); refused == nil && !missing(err) && hidden == nil {
 			refused = explain(name, file, err)
 		}
 	}

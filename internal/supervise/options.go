@@ -3,6 +3,7 @@ package supervise
 import (
 	"os"
 	"strings"
+	"time"
 )
 
 // Options say how a command is run. A nil *Options means all defaults.
@@ -13,6 +14,14 @@ type Options struct {
 
 	// Dir is the command's working directory. Empty means the caller's own.
 	Dir string
+
+	// Scratch is a file or folder made for the command that is of no use once it is over. The caller removes it in the end; should
+	// the caller be killed, its warden does. Empty means none.
+	Scratch string
+
+	// AllowFor lets the command run until so long after the call of Start, as [Child.AllowFor] does, with no moment in which there is no
+	// limit yet. Zero means that there is none.
+	AllowFor time.Duration
 
 	// Stdin, Stdout and Stderr are handed to the command as they are, not copied through pipes,
 	// so that a terminal stays a terminal. Nil means the null device.

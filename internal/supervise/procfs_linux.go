@@ -47,7 +47,7 @@ func parseStat(text []byte) (proc, bool) {
 		return proc{}, false
 	}
 	pid, err := strconv.Atoi(string(bytes.TrimSpace(text[:open])))
-	if err != nil {
+	if err != nil || pid < 1 {
 		return proc{}, false
 	}
 	const state, parent, threads, start = 0, 1, 17, 19 // field numbers of proc_pid_stat(5), less 3

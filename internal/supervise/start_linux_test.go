@@ -42,6 +42,10 @@ func TestACommandThatCannotBeStartedSaysWhyAsAShellWould(t *testing.T) {
 		}
 		return path
 	}
+	closed := filepath.Join(dir, "closed") // nobody, not even root, can look into it
+	if err := os.Symlink(closed, closed); err != nil {
+		t.Fatal(err)
+	}
 	for name, test := range map[string]struct {
 		command string
 		code    int
@@ -58,7 +62,7 @@ func TestACommandThatCannotBeStartedSaysWhyAsAShellWould(t *testing.T) {
 		"a program for something else": {file("alien", "\x7fNOPE\x00\x01\x02", 0o755), 126, "not a program"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, err := Start(bounded(t), []string{test.command}, &Options{Env: []string{"PATH=/bin:" + dir}})
+			c, err := Start(bounded(t), []string{test.command}, &Options{Env: []string{"PATH=/bin:" + closed + ":" + dir}})
 			var failed *StartError
 			if !errors.As(err, &failed) {
 				t.Fatalf("Start = %v, %v; want a *StartError", c, err)

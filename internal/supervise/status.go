@@ -10,6 +10,8 @@ type Status struct {
 	Code   int
 	Signal syscall.Signal // 0 if it exited
 	Core   bool           // it left a core dump
+
+	Overdue bool // its warden killed it, because the time given by AllowFor was up
 }
 
 // ExitCode is the status as one number, as shells have it: the command's own code, or 128 + the signal.

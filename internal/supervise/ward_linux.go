@@ -55,12 +55,16 @@ func launch(ctx context.Context, args []string, o *Options, foreground bool) (bo
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, nil, fmt.Errorf("supervise: this system does not let croft keep track of a command's descendants: %w", err)
 	}
+	start := order{Start: &spec{Args: toBytes(args), Env: toBytes(o.environ()), Scratch: []byte(o.Scratch), Foreground: foreground}}
+	if o.AllowFor != 0 {
+		start.Until = max(sinceBoot()+o.AllowFor, 1)
+	}
 	w, err := engage(o)
 	if err != nil {
 		return nil, nil, err
 	}
 	answer := w.listen()
-	_ = w.order(order{Start: &spec{Args: toBytes(args), Env: toBytes(o.environ()), Foreground: foreground}})
+	_ = w.order(start)
 	var first report
 	select {
 	case first = <-answer:
@@ -167,7 +171,9 @@ func (w *ward) listen() <-chan report {
 				answer <- r
 			case r.Exited:
 				known = true
-				w.events <- event{exited: true, status: statusOf(r.Status)}
+				status := statusOf(r.Status)
+				status.Overdue = r.Overdue
+				w.events <- event{exited: true, status: status}
 			case r.Stopped != 0:
 				w.events <- event{stopped: r.Stopped}
 			case r.Refused != nil:

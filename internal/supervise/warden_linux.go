@@ -55,6 +55,9 @@ type warden struct {
 	chld   chan os.Signal
 	tree   tree
 	main   int // the command's pid; 0 before it started and after it was reaped
+
+	overdue bool   // the time was up, and all were killed
+	scratch string // to remove at the end, or empty
 }
 
 func newWarden(caller *os.File) *warden {
@@ -89,6 +92,7 @@ func (w *warden) serve() {
 	if err := receive.Decode(&first); err != nil || first.Start == nil {
 		os.Exit(0) // the caller is gone, and nothing was started
 	}
+	w.scratch = string(first.Start.Scratch)
 	go func() {
 		defer close(w.orders)
 		for {
@@ -100,7 +104,7 @@ func (w *warden) serve() {
 		}
 	}()
 	started := make(chan report, 1)
-	go w.watch(started)
+	go w.watch(started, first.Until)
 	started <- w.start(first.Start)
 	select {} // keeps the thread
 }
@@ -149,8 +153,8 @@ const (
 
 // watch is the warden's life: it passes on orders, reaps, reports, and ends the command when the caller is gone or
 // the time is up.
-func (w *warden) watch(started <-chan report) {
-	var until, decide time.Duration
+func (w *warden) watch(started <-chan report, until time.Duration) {
+	var decide time.Duration
 	timer := time.NewTimer(0)
 	for {
 		select {
@@ -181,6 +185,8 @@ func (w *warden) watch(started <-chan report) {
 		case <-timer.C:
 			switch now := sinceBoot(); {
 			case until == 0:
+			case started != nil: // nobody is known by name yet; a start that takes so long is followed by the end
+				timer.Reset(50 * time.Millisecond)
 			case now < until:
 				timer.Reset(min(until-now, time.Second)) // Go's timers stop while the machine sleeps
 			case now < decide:
@@ -194,6 +200,7 @@ func (w *warden) watch(started <-chan report) {
 				timer.Reset(0)
 			default:
 				decide = now // once is enough
+				w.overdue = true
 				_ = w.tree.kill(context.Background())
 				w.reap()
 				timer.Reset(time.Second) // for what could not be killed, or came since
@@ -227,12 +234,14 @@ func (w *warden) reap() (none bool) {
 			_ = w.send.Encode(report{Stopped: status.StopSignal()})
 		default:
 			w.main = 0
-			_ = w.send.Encode(report{Exited: true, Status: status})
+			killed := status.Signaled() && status.Signal() == syscall.SIGKILL
+			_ = w.send.Encode(report{Exited: true, Status: status, Overdue: w.overdue && killed})
 		}
 	}
 }
 
-// leave kills whatever there is, and exits when the kernel says that there is nothing.
+// leave kills whatever there is, and exits when the kernel says that there is nothing. What the command needed goes with it: whoever made it may
+// not be there to remove it.
 func (w *warden) leave() {
 	var pause backoff
 	for !w.reap() {
@@ -244,6 +253,9 @@ func (w *warden) leave() {
 		} else {
 			_ = pause.wait(context.Background())
 		}
+	}
+	if w.scratch != "" {
+		_ = os.RemoveAll(w.scratch)
 	}
 	os.Exit(0)
 }

@@ -10,7 +10,7 @@ import (
 // What caller and warden say to each other: a stream of JSON objects each way over one socket. The command travels
 // here and not in the warden's arguments, so that killing the command by name (pkill -f) leaves the warden standing.
 
-// order is what the caller tells the warden; one field is set.
+// order is what the caller tells the warden; one field is set, or Start and Until.
 type order struct {
 	Start  *spec          `json:",omitempty"` // always the first order
 	Signal syscall.Signal `json:",omitempty"` // for the command's process group
@@ -20,7 +20,8 @@ type order struct {
 // spec is the command. Bytes, because arguments need not be UTF-8.
 type spec struct {
 	Args, Env  [][]byte
-	Foreground bool // the group becomes the foreground group of the terminal on stdin
+	Scratch    []byte `json:",omitempty"`
+	Foreground bool   // the group becomes the foreground group of the terminal on stdin
 }
 
 // report is what the warden tells the caller.
@@ -31,6 +32,7 @@ type report struct {
 	Refused []int              `json:",omitempty"` // told to kill all, it may not kill these
 	Exited  bool               `json:",omitempty"`
 	Status  syscall.WaitStatus `json:",omitempty"` // with Exited
+	Overdue bool               `json:",omitempty"` // with Exited: killed because its time was up
 }
 
 // failure is a StartError on its way to the caller.
