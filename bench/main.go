@@ -40,8 +40,8 @@ var workloads = []workload{
 }
 
 const (
-	handoffWhat = "From the beginning of a release to the return of the next acquire, by another worker. The key is held for 2 ms each time; peers ask again as they do by default."
-	heldWhat    = "Leases with a TTL of 10 s, each renewed every third of it. Where a library leaves renewing to its user, a goroutine for each lock does it."
+	handoffWhat = "From the beginning of a release to the return of the next acquire, by another worker. The key is held for 2 ms each time; peers ask again as they do by default. Over the hand-offs of three rounds."
+	heldWhat    = "Leases with a TTL of 10 s, each renewed every third of it. Where a library leaves renewing to its user, a goroutine for each lock does it. Seen for 15 s."
 )
 
 func main() {
@@ -127,6 +127,7 @@ func (b *bench) all(pick string) error {
 		b.dir = dir
 	}
 	defer b.end()
+	b.load = loadAverage()
 	ran := 0
 	for _, w := range workloads {
 		if !match.MatchString(w.name) {

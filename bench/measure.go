@@ -33,6 +33,7 @@ type bench struct {
 	redisEngine    *engine
 	postgresEngine *engine
 
+	load   string // of the machine before the run
 	report report
 	title  workload // the one that runs
 }

@@ -35,6 +35,13 @@ func parentOf(pid int) (int, error) {
 	return strconv.Atoi(fields[1])
 }
 
+// loadAverage is how many processes have wanted a CPU in the last minute.
+func loadAverage() string {
+	text, _ := os.ReadFile("/proc/loadavg")
+	word, _, _ := strings.Cut(string(text), " ")
+	return word
+}
+
 // family is a process and those it has started.
 func family(pid int) []int {
 	all := []int{pid}

@@ -13,4 +13,6 @@ func processTime(int) time.Duration { return 0 }
 
 func parentOf(int) (int, error) { return 0, errors.ErrUnsupported }
 
+func loadAverage() string { return "" }
+
 func family(pid int) []int { return []int{pid} }

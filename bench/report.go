@@ -24,6 +24,7 @@ type machine struct {
 	Servers   []string `json:"servers,omitempty"`
 	Libraries []string `json:"libraries,omitempty"`
 	Rounds    int      `json:"rounds"`
+	Load      string   `json:"load_before,omitempty"`
 }
 
 // table is the outcome of one workload.
@@ -161,7 +162,7 @@ func (b *bench) add(t *table) {
 // describe fills in what is known of the machine at the end of a run.
 func (b *bench) describe() {
 	m := &b.report.Machine
-	*m = machine{Cores: runtime.NumCPU(), System: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version(), Rounds: b.rounds}
+	*m = machine{Cores: runtime.NumCPU(), System: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version(), Rounds: b.rounds, Load: b.load}
 	for _, e := range []*engine{b.redisEngine, b.postgresEngine} {
 		if e != nil {
 			m.Servers = append(m.Servers, e.setup)
@@ -198,8 +199,11 @@ func (r *report) writePage(path string) error {
 	m := r.Machine
 	p("# Benchmarks\n\n")
 	p("Written by `make bench`; do not edit.\n\n")
-	p("Machines differ and are noisy: contenders alternate within one run, each figure is the median of %d rounds, and what counts are the ratios.\n\n", m.Rounds)
+	p("Machines differ and are noisy: contenders alternate within one run, each figure is the median of %d rounds unless it says otherwise, and what counts are the ratios.\n\n", m.Rounds)
 	p("- %d cores, %s, %s; clients and servers on one machine, over the loopback interface\n", m.Cores, m.System, m.Go)
+	if m.Load != "" {
+		p("- load average before the run: %s; where it is not near 0, others used the machine, too\n", m.Load)
+	}
 	for _, s := range m.Servers {
 		p("- %s\n", s)
 	}

@@ -60,6 +60,7 @@ func (b *bench) postgres(ctx context.Context) (*engine, error) {
 	if err != nil {
 		return nil, err
 	}
+	version, _, _ = strings.Cut(version, " ") // without its packager
 	postmaster, err := parentOf(backend)
 	cpu := func() (sum time.Duration) {
 		for _, pid := range family(postmaster) {
