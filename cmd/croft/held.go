@@ -1,11 +1,13 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"io"
 	"os"
 	"strings"
 
+	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -34,6 +36,21 @@ func (a *app) deed(args []string) (tenure.Deed, error) {
 		return tenure.Deed{}, &usageError{"the lease must be given as @FILE or -", "an argument can be read by every user of the machine, and a lease holds a secret"}
 	}
 	return a.leaseFrom(args[0])
+}
+
+// byDeed acts on the lease that the arguments, or the environment, name.
+func (a *app) byDeed(ctx context.Context, args []string, act func(*croft.Client, tenure.Deed) (tenure.Record, error)) (tenure.Deed, tenure.Record, error) {
+	deed, err := a.deed(args)
+	if err != nil {
+		return deed, tenure.Record{}, err
+	}
+	client, end, err := a.client(ctx)
+	if err != nil {
+		return deed, tenure.Record{}, err
+	}
+	defer end()
+	rec, err := act(client, deed)
+	return deed, rec, err
 }
 
 // leaseFrom reads a lease from "@file" or "-".

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -44,16 +45,9 @@ type releaseView struct {
 }
 
 func (a *app) release(ctx context.Context, args []string, failed bool) error {
-	deed, err := a.deed(args)
-	if err != nil {
-		return err
-	}
-	client, end, err := a.client(ctx)
-	if err != nil {
-		return err
-	}
-	defer end()
-	rec, err := client.Release(ctx, deed, failed)
+	deed, rec, err := a.byDeed(ctx, args, func(c *croft.Client, d tenure.Deed) (tenure.Record, error) {
+		return c.Release(ctx, d, failed)
+	})
 	if err != nil {
 		return err
 	}

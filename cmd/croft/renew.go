@@ -6,7 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/tenure"
 )
 
 func (a *app) renewCommand() *cobra.Command {
@@ -41,16 +43,9 @@ type renewView struct {
 }
 
 func (a *app) renew(ctx context.Context, args []string, resume bool) error {
-	deed, err := a.deed(args)
-	if err != nil {
-		return err
-	}
-	client, end, err := a.client(ctx)
-	if err != nil {
-		return err
-	}
-	defer end()
-	rec, err := client.Renew(ctx, deed, resume)
+	_, rec, err := a.byDeed(ctx, args, func(c *croft.Client, d tenure.Deed) (tenure.Record, error) {
+		return c.Renew(ctx, d, resume)
+	})
 	if err != nil {
 		return err
 	}

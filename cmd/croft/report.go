@@ -6,7 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/tenure"
 )
 
 func (a *app) reportCommand() *cobra.Command {
@@ -42,16 +44,9 @@ func (a *app) report(ctx context.Context, marker string, args []string) error {
 	if marker == "" {
 		return invalid("marker: it is empty; say how far the work has got")
 	}
-	deed, err := a.deed(args)
-	if err != nil {
-		return err
-	}
-	client, end, err := a.client(ctx)
-	if err != nil {
-		return err
-	}
-	defer end()
-	rec, err := client.Report(ctx, deed, marker)
+	_, rec, err := a.byDeed(ctx, args, func(c *croft.Client, d tenure.Deed) (tenure.Record, error) {
+		return c.Report(ctx, d, marker)
+	})
 	if err != nil {
 		return err
 	}
