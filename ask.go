@@ -34,7 +34,7 @@ func (c *Client) ask(ctx context.Context, req tenure.Request, bound time.Duratio
 		defer cancel()
 	}
 	var (
-		replies = make(chan reply, 8)
+		replies = make(chan *reply, 8)
 		first   = c.clk.Now()
 		last    error
 		pause   = 25 * time.Millisecond
@@ -43,7 +43,7 @@ func (c *Client) ask(ctx context.Context, req tenure.Request, bound time.Duratio
 	for tries := 1; ; tries++ {
 		c.calls.submit(&submission{requests: []tenure.Request{req}, lane: at, done: func(answers []store.Answer, sent clock.Instant) {
 			select {
-			case replies <- reply{answers[0], first, sent}:
+			case replies <- &reply{answers[0], first, sent}:
 			default: // nobody reads so many; what matters is asked for again
 			}
 		}})
@@ -74,12 +74,12 @@ func (c *Client) ask(ctx context.Context, req tenure.Request, bound time.Duratio
 }
 
 // await waits for a reply, at most d.
-func (c *Client) await(ctx context.Context, replies <-chan reply, d time.Duration) (reply, bool) {
+func (c *Client) await(ctx context.Context, replies <-chan *reply, d time.Duration) (reply, bool) {
 	timer := c.clk.Timer(d)
 	defer timer.Stop()
 	select {
 	case r := <-replies:
-		return r, true
+		return *r, true
 	case <-ctx.Done():
 	case <-c.life.Done():
 	case <-timer.C():

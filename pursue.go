@@ -18,11 +18,11 @@ type pursuit struct {
 	cl      *claim
 	waiter  *keep.Waiter
 	secret  tenure.Secret
-	answers chan keep.Answered
-	over    chan struct{} // closed when nobody reads answers any more
-	doubt   bool          // an outcome is unknown
-	grant   store.Answer  // the last one without an error
-	refusal error         // the last one with
+	answers chan *keep.Answered // by reference: a buffer of answers themselves would be kilobytes for every acquire
+	over    chan struct{}       // closed when nobody reads answers any more
+	doubt   bool                // an outcome is unknown
+	grant   store.Answer        // the last one without an error
+	refusal error               // the last one with
 }
 
 // errPending is what a caller is told that leaves while its request is on its way.
@@ -38,7 +38,7 @@ func (c *Client) pursue(ctx context.Context, cl *claim, p *place, start clock.In
 	if patience != Forever {
 		patience = max(patience-now.Sub(start), 0)
 	}
-	u := &pursuit{c: c, cl: cl, answers: make(chan keep.Answered, 8), over: make(chan struct{})}
+	u := &pursuit{c: c, cl: cl, answers: make(chan *keep.Answered, 8), over: make(chan struct{})}
 	u.waiter = keep.NewWaiter(keep.Patience{
 		For: patience, Resolve: c.o.CallTimeout, Terms: cl.terms,
 		Call: 2*c.o.CallTimeout + patientFor, // waiting for hanging batches before it, and then on its way
@@ -82,7 +82,7 @@ func (u *pursuit) inFront(ctx context.Context, p *place) (wishes keep.Wishes, wh
 		select {
 		case a := <-u.answers:
 			u.read(a, p)
-			event = a
+			event = *a
 		case <-p.line.hint:
 			event = c.lines.hinted(p, &watched)
 		case <-timer.C():
@@ -106,7 +106,7 @@ func (u *pursuit) behind() {
 		var event keep.Event = keep.Tick{}
 		select {
 		case a := <-u.answers:
-			event = a
+			event = *a
 		case <-timer.C():
 		case <-u.c.life.Done():
 			timer.Stop()
@@ -142,7 +142,7 @@ func (u *pursuit) step(event keep.Event) keep.Wishes {
 	}
 	u.c.calls.submit(&submission{requests: []tenure.Request{req}, lane: at, done: func(answers []store.Answer, sent clock.Instant) {
 		select {
-		case u.answers <- keep.Answered{Attempt: wishes.Attempt, Sent: sent, Answer: answers[0]}:
+		case u.answers <- &keep.Answered{Attempt: wishes.Attempt, Sent: sent, Answer: answers[0]}:
 		case <-u.over:
 		}
 	}})
@@ -150,7 +150,7 @@ func (u *pursuit) step(event keep.Event) keep.Wishes {
 }
 
 // read takes note of an answer on its way to the machine.
-func (u *pursuit) read(a keep.Answered, p *place) {
+func (u *pursuit) read(a *keep.Answered, p *place) {
 	var held *tenure.HeldError
 	switch err := a.Answer.Err; {
 	case err == nil:
