@@ -94,7 +94,7 @@ func (a *app) fail(err error) int {
 	if o.exit == exitInterrupted {
 		err = errors.New("interrupted")
 	}
-	message := a.redact(err.Error())
+	message := strings.ReplaceAll(a.redact(err.Error()), "\n\t", " ") // a client library's list of tries
 	if a.json {
 		a.print(map[string]any{"error": append(facts{{"code", o.code}, {"message", message}}, factsOf(err)...)})
 		a.stdout.close(a.stderr)
