@@ -3,6 +3,7 @@ package croft
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -33,12 +34,13 @@ type combiner struct {
 	clk     clock.Clock
 	observe func(Event) // nil if nobody listens
 
-	mu      sync.Mutex
-	waiting []*submission
-	flying  int           // batches on their way,
-	hanging int           // those of them that have been for longer than patientFor
-	prompt  bool          // the last batch took no longer than promptly
-	landed  chan struct{} // closed when flying is 0, if somebody waits for it
+	mu         sync.Mutex
+	waiting    []*submission
+	flying     int           // batches on their way,
+	hanging    int           // those of them that have been for longer than patientFor
+	delivering int           // batches whose answers are being given out
+	prompt     bool          // the last batch took no longer than promptly
+	landed     chan struct{} // closed when nothing is on its way or given out, if somebody waits for it
 }
 
 // lane keeps apart what should not be in one call.
@@ -58,10 +60,11 @@ type submission struct {
 	done func(answers []store.Answer, sent clock.Instant)
 }
 
-// submit takes requests and returns. Their context is the combiner's own: a caller that goes away leaves its requests on their way.
-func (b *combiner) submit(s *submission) {
+// submit takes requests and returns. Their context is the combiner's own: a caller that goes away leaves its requests on their way. Submissions that are given
+// together, and are in one lane, go together.
+func (b *combiner) submit(together ...*submission) {
 	b.mu.Lock()
-	b.waiting = append(b.waiting, s)
+	b.waiting = append(b.waiting, together...)
 	batch := b.take()
 	b.mu.Unlock()
 	if batch != nil {
@@ -71,11 +74,11 @@ func (b *combiner) submit(s *submission) {
 
 // carry is submit for a caller that only waits for the answer. If nothing else is on its way and the store has been prompt, it makes the call itself, and done is
 // called before carry returns, at the latest soon after ctx ends or patientFor has passed: handing the call to a goroutine and the answer back would take as long again as many a store.
-func (b *combiner) carry(ctx context.Context, s *submission) {
+func (b *combiner) carry(ctx context.Context, together ...*submission) {
 	b.mu.Lock()
 	if !b.prompt || b.flying > 0 || len(b.waiting) > 0 || ctx.Err() != nil {
 		b.mu.Unlock()
-		b.submit(s)
+		b.submit(together...)
 		return
 	}
 	b.flying++
@@ -83,13 +86,13 @@ func (b *combiner) carry(ctx context.Context, s *submission) {
 
 	bounded, cancel := context.WithTimeout(ctx, min(patientFor, b.timeout))
 	defer cancel()
-	certain := true
-	next := b.flight(func() { certain = b.call(bounded, []*submission{s}) })
+	f, next := b.flight(bounded, together)
 	if next != nil {
 		go b.fly(next)
 	}
-	if !certain && ctx.Err() != nil && s.requests[0].Verb != tenure.Acquire { // who abandons an acquire sees to it
-		b.submit(&submission{requests: s.requests, lane: again, done: func([]store.Answer, clock.Instant) {}})
+	b.deliver(f)
+	if !f.certain() && ctx.Err() != nil && f.requests[0].Verb != tenure.Acquire { // who abandons an acquire sees to it
+		b.submit(&submission{requests: together[0].requests, lane: again, done: func([]store.Answer, clock.Instant) {}})
 	}
 }
 
@@ -118,19 +121,32 @@ func (b *combiner) take() []*submission {
 	return batch
 }
 
-// fly carries out a batch, and then those that have gathered meanwhile.
+// fly carries out a batch, and then those that have gathered meanwhile. The next is sent before the answers are given out, so that the store has something to do.
 func (b *combiner) fly(batch []*submission) {
 	for batch != nil {
-		batch = b.flight(func() {
-			ctx, cancel := context.WithTimeout(b.life, b.timeout)
-			defer cancel()
-			b.call(ctx, batch)
-		})
+		ctx, cancel := context.WithTimeout(b.life, b.timeout)
+		f, next := b.flight(ctx, batch)
+		cancel()
+		if next != nil {
+			go b.deliver(f)
+		} else {
+			b.deliver(f)
+		}
+		batch = next
 	}
 }
 
+// flown is a batch with its answers.
+type flown struct {
+	batch    []*submission
+	requests []tenure.Request
+	answers  []store.Answer
+	sent     clock.Instant
+	took     time.Duration
+}
+
 // flight makes one call, lets others overtake it if it hangs, and returns the batch that may go next.
-func (b *combiner) flight(call func()) []*submission {
+func (b *combiner) flight(ctx context.Context, batch []*submission) (flown, []*submission) {
 	landed, hung := false, false // under the mutex
 	overtake := time.AfterFunc(patientFor, func() {
 		b.mu.Lock()
@@ -145,8 +161,7 @@ func (b *combiner) flight(call func()) []*submission {
 			go b.fly(next)
 		}
 	})
-	began := b.clk.Now()
-	call()
+	f := b.call(ctx, batch)
 	overtake.Stop()
 
 	b.mu.Lock()
@@ -156,10 +171,26 @@ func (b *combiner) flight(call func()) []*submission {
 		b.hanging--
 	}
 	b.flying--
-	b.prompt = b.clk.Now().Sub(began) <= promptly
-	next := b.take()
+	b.delivering++
+	b.prompt = f.took <= promptly
+	return f, b.take()
+}
+
+// deliver gives the answers out.
+func (b *combiner) deliver(f flown) {
+	rest := f.answers
+	for _, s := range f.batch {
+		n := len(s.requests)
+		s.done(rest[:n:n], f.sent)
+		rest = rest[n:]
+	}
+	if b.observe != nil {
+		b.report(f)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.delivering--
 	b.settle()
-	return next
 }
 
 // close returns a channel that is closed when nothing is on its way any more. It is for when no more is submitted and life has ended.
@@ -174,39 +205,35 @@ func (b *combiner) close() <-chan struct{} {
 
 // settle tells close when all has landed. The caller holds the mutex.
 func (b *combiner) settle() {
-	if b.flying == 0 && b.landed != nil {
+	if b.flying == 0 && b.delivering == 0 && b.landed != nil {
 		close(b.landed)
 		b.landed = nil
 	}
 }
 
-// call is one call of the store. It reports whether every outcome is known.
-func (b *combiner) call(ctx context.Context, batch []*submission) (certain bool) {
-	requests := batch[0].requests
+// call is one call of the store.
+func (b *combiner) call(ctx context.Context, batch []*submission) flown {
+	f := flown{batch: batch, requests: batch[0].requests}
 	if len(batch) > 1 {
-		requests = nil
+		n := 0
 		for _, s := range batch {
-			requests = append(requests, s.requests...)
+			n += len(s.requests)
+		}
+		f.requests = make([]tenure.Request, 0, n)
+		for _, s := range batch {
+			f.requests = append(f.requests, s.requests...)
 		}
 	}
-	sent := b.clk.Now()
-	answers := b.st.Apply(ctx, requests)
-	took := b.clk.Now().Sub(sent)
-	if len(answers) != len(requests) {
-		answers = store.Failed(len(requests), fmt.Errorf("the store gave %d answers to %d requests", len(answers), len(requests)))
+	f.sent = b.clk.Now()
+	f.answers = b.st.Apply(ctx, f.requests)
+	f.took = b.clk.Now().Sub(f.sent)
+	if len(f.answers) != len(f.requests) {
+		f.answers = store.Failed(len(f.requests), fmt.Errorf("the store gave %d answers to %d requests", len(f.answers), len(f.requests)))
 	}
-	certain = true
-	for i := range answers {
-		certain = certain && known(answers[i].Err)
-	}
-	rest := answers
-	for _, s := range batch {
-		n := len(s.requests)
-		s.done(rest[:n:n], sent)
-		rest = rest[n:]
-	}
-	if b.observe != nil {
-		b.report(requests, answers, took)
-	}
-	return certain
+	return f
+}
+
+// certain reports whether every outcome is known.
+func (f flown) certain() bool {
+	return !slices.ContainsFunc(f.answers, func(a store.Answer) bool { return !known(a.Err) })
 }
