@@ -28,11 +28,6 @@ func (c *Client) ask(ctx context.Context, req tenure.Request, bound time.Duratio
 	if err := ended(ctx); err != nil && req.Verb != tenure.Release { // giving back is worth a message all the same
 		return reply{}, fmt.Errorf("%s of %q was not tried: %w", req.Verb, req.Key, err)
 	}
-	if _, bounded := ctx.Deadline(); !bounded {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, bound)
-		defer cancel()
-	}
 	var (
 		replies = make(chan *reply, 8)
 		first   = c.clk.Now()
@@ -41,19 +36,24 @@ func (c *Client) ask(ctx context.Context, req tenure.Request, bound time.Duratio
 		at      = fresh
 	)
 	for tries := 1; ; tries++ {
-		c.calls.submit(&submission{requests: []tenure.Request{req}, lane: at, done: func(answers []store.Answer, sent clock.Instant) {
+		c.calls.carry(ctx, &submission{requests: []tenure.Request{req}, lane: at, done: func(answers []store.Answer, sent clock.Instant) {
 			select {
 			case replies <- &reply{answers[0], first, sent}:
 			default: // nobody reads so many; what matters is asked for again
 			}
 		}})
-		at = again
-		r, answered := c.await(ctx, replies, patientFor)
+		r, answered := c.await(ctx, replies, min(patientFor, bound))
 		if answered && known(r.answer.Err) {
 			if last != nil {
 				c.emit(Event{Kind: EventResolved, Key: req.Key, Verb: req.Verb, Outcome: outcomeOf(r.answer.Err)})
 			}
 			return r, r.answer.Err
+		}
+		at = again
+		if _, bounded := ctx.Deadline(); !bounded {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, bound-c.clk.Now().Sub(first))
+			defer cancel() //nolint:... once: from then on it is bounded
 		}
 		if answered {
 			last = r.answer.Err
@@ -75,6 +75,11 @@ func (c *Client) ask(ctx context.Context, req tenure.Request, bound time.Duratio
 
 // await waits for a reply, at most d.
 func (c *Client) await(ctx context.Context, replies <-chan *reply, d time.Duration) (reply, bool) {
+	select {
+	case r := <-replies: // there already, as a rule
+		return *r, true
+	default:
+	}
 	timer := c.clk.Timer(d)
 	defer timer.Stop()
 	select {

@@ -20,6 +20,8 @@ const (
 	// wait, other requests go along with the next of them.
 	mostInBatch  = 1000
 	mostRenewals = 800
+	// promptly is how soon a store answers that a caller may wait for without watching anything else. Beyond it, what a goroutine costs is nothing.
+	promptly = 10 * time.Millisecond
 )
 
 // combiner makes few calls of the store out of many requests: while one batch is on its way, the requests of other goroutines gather for
@@ -35,6 +37,7 @@ type combiner struct {
 	waiting []*submission
 	flying  int           // batches on their way,
 	hanging int           // those of them that have been for longer than patientFor
+	prompt  bool          // the last batch took no longer than promptly
 	landed  chan struct{} // closed when flying is 0, if somebody waits for it
 }
 
@@ -66,6 +69,30 @@ func (b *combiner) submit(s *submission) {
 	}
 }
 
+// carry is submit for a caller that only waits for the answer. If nothing else is on its way and the store has been prompt, it makes the call itself, and done is
+// called before carry returns, at the latest soon after ctx ends or patientFor has passed: handing the call to a goroutine and the answer back would take as long again as many a store.
+func (b *combiner) carry(ctx context.Context, s *submission) {
+	b.mu.Lock()
+	if !b.prompt || b.flying > 0 || len(b.waiting) > 0 || ctx.Err() != nil {
+		b.mu.Unlock()
+		b.submit(s)
+		return
+	}
+	b.flying++
+	b.mu.Unlock()
+
+	bounded, cancel := context.WithTimeout(ctx, min(patientFor, b.timeout))
+	defer cancel()
+	certain := true
+	next := b.flight(func() { certain = b.call(bounded, []*submission{s}) })
+	if next != nil {
+		go b.fly(next)
+	}
+	if !certain && ctx.Err() != nil && s.requests[0].Verb != tenure.Acquire { // who abandons an acquire sees to it
+		b.submit(&submission{requests: s.requests, lane: again, done: func([]store.Answer, clock.Instant) {}})
+	}
+}
+
 // take returns the batch that may go now, or nil. The caller holds the mutex.
 func (b *combiner) take() []*submission {
 	if len(b.waiting) == 0 || b.flying > b.hanging || b.flying >= mostInFlight {
@@ -94,33 +121,45 @@ func (b *combiner) take() []*submission {
 // fly carries out a batch, and then those that have gathered meanwhile.
 func (b *combiner) fly(batch []*submission) {
 	for batch != nil {
-		landed, hung := false, false // under the mutex
-		overtake := time.AfterFunc(patientFor, func() {
-			b.mu.Lock()
-			var next []*submission
-			if !landed {
-				hung = true
-				b.hanging++
-				next = b.take()
-			}
-			b.mu.Unlock()
-			if next != nil {
-				go b.fly(next)
-			}
+		batch = b.flight(func() {
+			ctx, cancel := context.WithTimeout(b.life, b.timeout)
+			defer cancel()
+			b.call(ctx, batch)
 		})
-		b.call(batch)
-		overtake.Stop()
-
-		b.mu.Lock()
-		landed = true
-		if hung {
-			b.hanging--
-		}
-		b.flying--
-		batch = b.take()
-		b.settle()
-		b.mu.Unlock()
 	}
+}
+
+// flight makes one call, lets others overtake it if it hangs, and returns the batch that may go next.
+func (b *combiner) flight(call func()) []*submission {
+	landed, hung := false, false // under the mutex
+	overtake := time.AfterFunc(patientFor, func() {
+		b.mu.Lock()
+		var next []*submission
+		if !landed {
+			hung = true
+			b.hanging++
+			next = b.take()
+		}
+		b.mu.Unlock()
+		if next != nil {
+			go b.fly(next)
+		}
+	})
+	began := b.clk.Now()
+	call()
+	overtake.Stop()
+
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	landed = true
+	if hung {
+		b.hanging--
+	}
+	b.flying--
+	b.prompt = b.clk.Now().Sub(began) <= promptly
+	next := b.take()
+	b.settle()
+	return next
 }
 
 // close returns a channel that is closed when nothing is on its way any more. It is for when no more is submitted and life has ended.
@@ -141,8 +180,8 @@ func (b *combiner) settle() {
 	}
 }
 
-// call is one call of the store.
-func (b *combiner) call(batch []*submission) {
+// call is one call of the store. It reports whether every outcome is known.
+func (b *combiner) call(ctx context.Context, batch []*submission) (certain bool) {
 	requests := batch[0].requests
 	if len(batch) > 1 {
 		requests = nil
@@ -150,13 +189,15 @@ func (b *combiner) call(batch []*submission) {
 			requests = append(requests, s.requests...)
 		}
 	}
-	ctx, cancel := context.WithTimeout(b.life, b.timeout)
-	defer cancel()
 	sent := b.clk.Now()
 	answers := b.st.Apply(ctx, requests)
 	took := b.clk.Now().Sub(sent)
 	if len(answers) != len(requests) {
 		answers = store.Failed(len(requests), fmt.Errorf("the store gave %d answers to %d requests", len(answers), len(requests)))
+	}
+	certain = true
+	for i := range answers {
+		certain = certain && known(answers[i].Err)
 	}
 	rest := answers
 	for _, s := range batch {
@@ -167,4 +208,5 @@ func (b *combiner) call(batch []*submission) {
 	if b.observe != nil {
 		b.report(requests, answers, took)
 	}
+	return certain
 }

@@ -1,9 +1,11 @@
 package croft
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -18,9 +20,13 @@ import (
 
 // slow makes every call take a time.
 func slow(d time.Duration) func(context.Context, []tenure.Request) []store.Answer {
-	return func(context.Context, []tenure.Request) []store.Answer {
-		time.Sleep(d)
-		return nil
+	return func(ctx context.Context, batch []tenure.Request) []store.Answer {
+		select {
+		case <-time.After(d):
+			return nil
+		case <-ctx.Done():
+			return store.Failed(len(batch), ctx.Err())
+		}
 	}
 }
 
@@ -36,6 +42,60 @@ func TestALoneRequestIsNotDelayed(t *testing.T) {
 		if requests, calls := tap.count(tenure.Acquire); requests != 10 || calls != 10 {
 			r.Errorf("%d requests in %d calls, want one call for each: there was nothing to wait for", requests, calls)
 		}
+	})
+}
+
+// TestALoneCallerCallsAPromptStoreItself, and one that was slow the last time through a goroutine that it can leave.
+func TestALoneCallerCallsAPromptStoreItself(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		var itself bool
+		delay := time.Duration(0)
+		tap := &tap{Store: r.st}
+		tap.set(func(ctx context.Context, batch []tenure.Request) []store.Answer {
+			stack := make([]byte, 1<<16)
+			itself = bytes.Contains(stack[:runtime.Stack(stack, false)], []byte("(*Client).Acquire"))
+			return slow(delay)(ctx, batch)
+		})
+		c := r.client(tap, nil)
+		for i, want := range []struct {
+			delay  time.Duration
+			itself bool
+		}{{0, false}, {0, true}, {promptly, true}, {2 * promptly, true}, {0, false}, {0, true}} {
+			delay = want.delay
+			r.acquire(c, fmt.Sprint("jobs/", i), nil)
+			if itself != want.itself {
+				r.Errorf("call %d was made by the caller itself: %t, want %t", i, itself, want.itself)
+			}
+		}
+	})
+}
+
+// TestACallThatHangsHoldsUpNobodyBeyondItsBounds: neither the caller that makes it, whose context counts, nor those that come after.
+func TestACallThatHangsHoldsUpNobodyBeyondItsBounds(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		tap := &tap{Store: r.st}
+		c := r.client(tap, nil)
+		r.acquire(c, "jobs/zero", nil) // the store was prompt
+		tap.set(hang)
+		ctx, cancel := context.WithTimeout(r.Context(), 300*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		if _, err := c.Acquire(ctx, "jobs/one", nil); !errors.Is(err, ErrUnknown) || !errors.Is(err, context.DeadlineExceeded) {
+			r.Errorf("%v, want unknown and the end of the context", err)
+		}
+		wantAfter(r, start, 300*time.Millisecond, 300*time.Millisecond)
+		tap.set(nil)
+		r.acquire(c, "jobs/two", nil)
+		start = time.Now()
+		var calls atomic.Int64
+		tap.set(func(ctx context.Context, batch []tenure.Request) []store.Answer {
+			if calls.Add(1) == 1 {
+				return hang(ctx, batch)
+			}
+			return nil
+		})
+		r.acquire(c, "jobs/three", nil)
+		wantAfter(r, start, patientFor, patientFor+100*time.Millisecond)
 	})
 }
 

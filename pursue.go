@@ -71,12 +71,19 @@ func (u *pursuit) inFront(ctx context.Context, p *place) (wishes keep.Wishes, wh
 	watched := false
 	var event keep.Event = keep.Tick{}
 	for {
-		wishes = u.step(event)
+		wishes = u.step(ctx, event)
 		if wishes.Watch {
 			c.lines.startWatch(p)
 		}
 		if wishes.Done || wishes.Background {
 			return wishes, why
+		}
+		select {
+		case a := <-u.answers: // there already, as a rule
+			u.read(a, p)
+			event = *a
+			continue
+		default:
 		}
 		timer := c.clk.Timer(min(u.waiter.Wake().Sub(c.clk.Now()), time.Second))
 		select {
@@ -114,7 +121,7 @@ func (u *pursuit) behind() {
 			return
 		}
 		timer.Stop()
-		if wishes := u.step(event); wishes.Done {
+		if wishes := u.step(u.c.life, event); wishes.Done {
 			u.resolved(Outcome(wishes.Resolved))
 			return
 		}
@@ -122,7 +129,7 @@ func (u *pursuit) behind() {
 }
 
 // step lets the machine decide, and sends what it wants sent.
-func (u *pursuit) step(event keep.Event) keep.Wishes {
+func (u *pursuit) step(ctx context.Context, event keep.Event) keep.Wishes {
 	wishes := u.waiter.Step(event, u.c.clk.Now())
 	if wishes.Fresh {
 		u.secret = tenure.NewSecret()
@@ -140,7 +147,7 @@ func (u *pursuit) step(event keep.Event) keep.Wishes {
 	default:
 		return wishes
 	}
-	u.c.calls.submit(&submission{requests: []tenure.Request{req}, lane: at, done: func(answers []store.Answer, sent clock.Instant) {
+	u.c.calls.carry(ctx, &submission{requests: []tenure.Request{req}, lane: at, done: func(answers []store.Answer, sent clock.Instant) {
 		select {
 		case u.answers <- &keep.Answered{Attempt: wishes.Attempt, Sent: sent, Answer: answers[0]}:
 		case <-u.over:

@@ -23,16 +23,19 @@ func (l *Lease) Release(ctx context.Context) error { return l.finish(ctx, false)
 func (l *Lease) Fail(ctx context.Context) error { return l.finish(ctx, true) }
 
 func (l *Lease) finish(ctx context.Context, failed bool) error {
-	ctx, stop := l.outlasting(ctx)
-	defer stop()
-	if _, bounded := ctx.Deadline(); !bounded {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, releaseBound)
-		defer cancel()
+	if ctx.Done() != nil {
+		var stop func()
+		ctx, stop = l.outlasting(ctx)
+		defer stop()
 	}
 	select {
 	case l.finishing <- struct{}{}: // even if ctx is over: giving back is worth a message
 	default:
+		if _, bounded := ctx.Deadline(); !bounded {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, releaseBound)
+			defer cancel()
+		}
 		select {
 		case l.finishing <- struct{}{}:
 		case <-ctx.Done():

@@ -3,6 +3,7 @@ package croft
 import (
 	"container/heap"
 	"context"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -18,10 +19,12 @@ const (
 	glance = time.Second
 	// mostAlone bounds how many leases of one batch are renewed in calls of their own after the store skipped them.
 	mostAlone = 8
+	// atOnce is before every instant.
+	atOnce clock.Instant = math.MinInt64
 )
 
-// warden keeps all leases of a client, in one goroutine that exists while there are any. Leases whose renewals fall near each other are
-// renewed in one batch, or a few, and stay together from then on.
+// warden keeps all leases of a client, in one goroutine that exists while there are any, and up to a glance longer: one short lease after another need not
+// start it each time. Leases whose renewals fall near each other are renewed in one batch, or a few, and stay together from then on.
 type warden struct {
 	c    *Client
 	poke chan struct{}
@@ -29,6 +32,7 @@ type warden struct {
 	mu      sync.Mutex
 	leases  byWake
 	running bool
+	rising  clock.Instant // when the goroutine looks at the heap again, if it is not poked before
 	closed  bool
 }
 
@@ -49,33 +53,39 @@ func (w *warden) add(l *Lease) {
 	} else {
 		heap.Push(&w.leases, l)
 		if !w.running {
-			w.running = true
+			w.running, w.rising = true, atOnce
 			w.c.fork(w.run)
-		} else if l.index == 0 {
-			w.nudge()
 		}
+		w.nudge()
 	}
 	w.mu.Unlock()
 	w.carryOut(d)
 }
 
-// run ticks until no lease is left.
+// run ticks until there has been no lease for a glance.
 func (w *warden) run() {
-	for {
+	for idle := false; ; {
+		now := w.c.clk.Now()
 		w.mu.Lock()
-		if len(w.leases) == 0 {
+		if len(w.leases) == 0 && (idle || w.closed) {
 			w.running = false
 			w.mu.Unlock()
 			return
 		}
-		next := w.leases[0].keeper.Wake()
+		sleep := glance
+		idle = len(w.leases) == 0
+		if !idle {
+			sleep = min(sleep, w.leases[0].keeper.Wake().Sub(now))
+		}
+		w.rising = now.Add(sleep)
 		w.mu.Unlock()
 
-		if sleep := next.Sub(w.c.clk.Now()); sleep > 0 {
-			timer := w.c.clk.Timer(min(sleep, glance))
+		if sleep > 0 {
+			timer := w.c.clk.Timer(sleep)
 			select {
 			case <-timer.C():
 			case <-w.poke:
+				idle = false
 			}
 			timer.Stop()
 		}
@@ -131,6 +141,7 @@ func (w *warden) close() {
 	for len(w.leases) > 0 {
 		w.take(w.leases[0], w.leases[0].keeper.Step(keep.Ended{Loss: keep.Closed}, w.c.clk.Now()), &d)
 	}
+	w.nudge() // nothing is left to run for
 	w.mu.Unlock()
 	w.carryOut(d)
 }
@@ -144,9 +155,6 @@ func (w *warden) take(l *Lease, o keep.Orders, d *due) {
 		if l.index >= 0 {
 			heap.Remove(&w.leases, l.index)
 		}
-		if len(w.leases) == 0 {
-			w.nudge() // nothing is left to run for
-		}
 	case o.Renew && l.alone:
 		d.renew[alone] = append(d.renew[alone], l)
 	case o.Renew && o.Again:
@@ -158,9 +166,7 @@ func (w *warden) take(l *Lease, o keep.Orders, d *due) {
 	}
 	if l.index >= 0 {
 		heap.Fix(&w.leases, l.index)
-		if l.index == 0 {
-			w.nudge()
-		}
+		w.nudge()
 	}
 	if w.c.calls.observe == nil {
 		return
@@ -179,8 +185,12 @@ func (w *warden) take(l *Lease, o keep.Orders, d *due) {
 	}
 }
 
-// nudge lets the goroutine look at the heap again.
+// nudge lets the goroutine look at the heap again if it would otherwise do so too late. The caller holds the mutex.
 func (w *warden) nudge() {
+	if !w.closed && (len(w.leases) == 0 || w.leases[0].keeper.Wake() >= w.rising) {
+		return
+	}
+	w.rising = atOnce
 	select {
 	case w.poke <- struct{}{}:
 	default:
