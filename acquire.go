@@ -47,13 +47,13 @@ func (c *Client) Acquire(ctx context.Context, key string, o *LeaseOptions) (*Lea
 }
 
 func (c *Client) acquire(ctx context.Context, cl *claim, start clock.Instant) (*Lease, error) {
-	p := c.lines.join(cl.req.Key)
+	p := c.lines.join(cl, start)
 	defer c.lines.stepAside(p)
-	if err := c.lines.stand(ctx, p, start, cl.o.WaitFor); err != nil {
+	if err := c.lines.stand(ctx, p); err != nil {
 		return nil, err
 	}
 	for recovered := false; ; recovered = true {
-		l, err := c.pursue(ctx, cl, p, start)
+		l, err := c.pursue(ctx, p)
 		if err != nil {
 			return nil, err
 		}

@@ -20,8 +20,8 @@ type reply struct {
 }
 
 // ask puts one request until its outcome is known or ctx ends: an unknown outcome is asked for again, with the same secret, and so is a call that
-// hangs. Without a deadline in ctx it gives up after bound.
-func (c *Client) ask(ctx context.Context, req tenure.Request, bound time.Duration) (reply, error) {
+// hangs. Without a deadline in ctx it gives up after bound. What others want sent goes along with the first copy.
+func (c *Client) ask(ctx context.Context, req tenure.Request, bound time.Duration, along ...*submission) (reply, error) {
 	if err := req.Check(); err != nil {
 		return reply{}, err
 	}
@@ -36,12 +36,14 @@ func (c *Client) ask(ctx context.Context, req tenure.Request, bound time.Duratio
 		at      = fresh
 	)
 	for tries := 1; ; tries++ {
-		c.calls.carry(ctx, &submission{requests: []tenure.Request{req}, lane: at, done: func(answers []store.Answer, sent clock.Instant) {
+		request := &submission{requests: []tenure.Request{req}, lane: at, done: func(answers []store.Answer, sent clock.Instant) {
 			select {
 			case replies <- &reply{answers[0], first, sent}:
 			default: // nobody reads so many; what matters is asked for again
 			}
-		}})
+		}}
+		c.calls.carry(ctx, append([]*submission{request}, along...)...)
+		along = nil
 		r, answered := c.await(ctx, replies, min(patientFor, bound))
 		if answered && known(r.answer.Err) {
 			if last != nil {

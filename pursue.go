@@ -18,6 +18,7 @@ type pursuit struct {
 	cl      *claim
 	waiter  *keep.Waiter
 	secret  tenure.Secret
+	asked   bool                // a request was made
 	answers chan *keep.Answered // by reference: a buffer of answers themselves would be kilobytes for every acquire
 	over    chan struct{}       // closed when nobody reads answers any more
 	doubt   bool                // an outcome is unknown
@@ -28,22 +29,32 @@ type pursuit struct {
 // errPending is what a caller is told that leaves while its request is on its way.
 var errPending = store.Unknown(errors.New("whether it was granted is not known yet; if it was, it is released in the background"))
 
-// pursue asks for the key until it is granted or the caller's patience ends. The caller is the head of its line.
-func (c *Client) pursue(ctx context.Context, cl *claim, p *place, start clock.Instant) (*Lease, error) {
-	if err := ended(ctx); err != nil {
-		return nil, fmt.Errorf("acquire %q: %w", cl.req.Key, err)
-	}
+// newPursuit makes ready to ask for what a contender claims. The caller holds the mutex of the lines.
+func (c *Client) newPursuit(p *place) *pursuit {
 	now := c.clk.Now()
-	patience := cl.o.WaitFor
-	if patience != Forever {
-		patience = max(patience-now.Sub(start), 0)
+	var after time.Duration
+	if p.line.others && p.cl.o.WaitFor > 0 {
+		after = keep.PollFirst
 	}
-	u := &pursuit{c: c, cl: cl, answers: make(chan *keep.Answered, 8), over: make(chan struct{})}
+	p.line.others = false
+	patience := p.cl.o.WaitFor
+	if patience != Forever {
+		patience = max(patience-now.Sub(p.start), 0)
+	}
+	u := &pursuit{c: c, cl: p.cl, answers: make(chan *keep.Answered, 8), over: make(chan struct{})}
 	u.waiter = keep.NewWaiter(keep.Patience{
-		For: patience, Resolve: c.o.CallTimeout, Terms: cl.terms,
+		For: patience, After: after, Resolve: c.o.CallTimeout, Terms: p.cl.terms,
 		Call: 2*c.o.CallTimeout + patientFor, // waiting for hanging batches before it, and then on its way
 	}, now, c.random)
+	return u
+}
 
+// pursue asks for the key until it is granted or the caller's patience ends. The caller is the head of its line.
+func (c *Client) pursue(ctx context.Context, p *place) (*Lease, error) {
+	cl, u := p.cl, c.lines.pursuit(p)
+	if err := ended(ctx); err != nil && !u.asked {
+		return nil, fmt.Errorf("acquire %q: %w", cl.req.Key, err)
+	}
 	wishes, why := u.inFront(ctx, p)
 	if wishes.Background {
 		c.fork(func() { u.behind() })
@@ -68,10 +79,12 @@ func (c *Client) pursue(ctx context.Context, cl *claim, p *place, start clock.In
 // inFront steps the machine until the caller is free to go. why is set if the caller was called away.
 func (u *pursuit) inFront(ctx context.Context, p *place) (wishes keep.Wishes, why error) {
 	c := u.c
-	watched := false
+	watched, asked := false, u.asked
 	var event keep.Event = keep.Tick{}
-	for {
-		wishes = u.step(ctx, event)
+	for ; ; asked = false {
+		if !asked { // the one before has done it
+			wishes = u.step(ctx, event)
+		}
 		if wishes.Watch {
 			c.lines.startWatch(p)
 		}
@@ -105,6 +118,17 @@ func (u *pursuit) inFront(ctx context.Context, p *place) (wishes keep.Wishes, wh
 	}
 }
 
+// abandon lets go of what was asked on behalf of a caller that had just left.
+func (u *pursuit) abandon() {
+	u.c.fork(func() {
+		if wishes := u.step(u.c.life, keep.Abandoned{Err: context.Canceled}); wishes.Done {
+			close(u.over)
+			return
+		}
+		u.behind()
+	})
+}
+
 // behind steps the machine until what the caller left is resolved.
 func (u *pursuit) behind() {
 	defer close(u.over)
@@ -130,6 +154,15 @@ func (u *pursuit) behind() {
 
 // step lets the machine decide, and sends what it wants sent.
 func (u *pursuit) step(ctx context.Context, event keep.Event) keep.Wishes {
+	wishes, request := u.next(event)
+	if request != nil {
+		u.c.calls.carry(ctx, request)
+	}
+	return wishes
+}
+
+// next lets the machine decide, and returns what it wants sent, or nil.
+func (u *pursuit) next(event keep.Event) (keep.Wishes, *submission) {
 	wishes := u.waiter.Step(event, u.c.clk.Now())
 	if wishes.Fresh {
 		u.secret = tenure.NewSecret()
@@ -145,15 +178,15 @@ func (u *pursuit) step(ctx context.Context, event keep.Event) keep.Wishes {
 		at = again
 		req = tenure.Request{Verb: tenure.Release, Key: req.Key, Secret: req.Secret, Failed: true}
 	default:
-		return wishes
+		return wishes, nil
 	}
-	u.c.calls.carry(ctx, &submission{requests: []tenure.Request{req}, lane: at, done: func(answers []store.Answer, sent clock.Instant) {
+	u.asked = true
+	return wishes, &submission{requests: []tenure.Request{req}, lane: at, done: func(answers []store.Answer, sent clock.Instant) {
 		select {
 		case u.answers <- &keep.Answered{Attempt: wishes.Attempt, Sent: sent, Answer: answers[0]}:
 		case <-u.over:
 		}
-	}})
-	return wishes
+	}}
 }
 
 // read takes note of an answer on its way to the machine.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/store"
@@ -25,6 +24,7 @@ type line struct {
 	key    string
 	queue  list.List // of *place
 	holder *Lease
+	others bool          // elsewhere somebody waits, too, and it is their turn
 	hint   chan struct{} // wakes the head
 	news   chan struct{} // closed, and replaced, when something has become known: who holds the key, or that the store refused
 	last   *tenure.HeldError
@@ -34,22 +34,26 @@ type line struct {
 
 // place is one contender's place in a line.
 type place struct {
-	line *line
-	at   *list.Element
-	turn chan struct{} // closed when it is this one's turn
-	gone bool
+	line  *line
+	at    *list.Element
+	cl    *claim
+	start clock.Instant // when it began to wait
+	turn  chan struct{} // closed when it is this one's turn
+	begun *pursuit      // if the one before has asked on its behalf
+	gone  bool
 }
 
-// join takes the last place in the line for a key.
-func (q *lines) join(key string) *place {
+// join takes the last place in the line for a claim's key.
+func (q *lines) join(cl *claim, start clock.Instant) *place {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	key := cl.req.Key
 	ln := q.byKey[key]
 	if ln == nil {
 		ln = &line{key: key, hint: make(chan struct{}, 1), news: make(chan struct{})}
 		q.byKey[key] = ln
 	}
-	p := &place{line: ln, turn: make(chan struct{})}
+	p := &place{line: ln, cl: cl, start: start, turn: make(chan struct{})}
 	p.at = ln.queue.PushBack(p)
 	q.next(ln)
 	return p
@@ -70,7 +74,7 @@ func (q *lines) next(ln *line) {
 		ln.watch.cancel()
 		ln.watch = nil
 	}
-	if head == nil && ln.holder == nil && q.byKey[ln.key] == ln {
+	if head == nil && ln.holder == nil && !ln.others && q.byKey[ln.key] == ln {
 		delete(q.byKey, ln.key)
 	}
 }
@@ -78,11 +82,16 @@ func (q *lines) next(ln *line) {
 // stepAside gives a place up. It may be called again.
 func (q *lines) stepAside(p *place) {
 	q.mu.Lock()
-	defer q.mu.Unlock()
+	left := p.begun
+	p.begun = nil
 	if !p.gone {
 		p.gone = true
 		p.line.queue.Remove(p.at)
 		q.next(p.line)
+	}
+	q.mu.Unlock()
+	if left != nil {
+		left.abandon()
 	}
 }
 
@@ -110,7 +119,7 @@ func (q *lines) vacate(l *Lease) {
 	case ln.holder == l:
 		ln.holder, ln.last = nil, nil
 		q.next(ln)
-	default:
+	case ln.holder == nil:
 		ln.wake()
 	}
 }
@@ -149,10 +158,10 @@ func (ln *line) wake() {
 	}
 }
 
-// stand waits for the turn of a contender that began at start, and no longer than it is willing to. One that wants a single try learns what the
+// stand waits for the turn of a contender, and no longer than it is willing to. One that wants a single try learns what the
 // head learns: that the key is held is as true for it.
-func (q *lines) stand(ctx context.Context, p *place, start clock.Instant, patience time.Duration) error {
-	c := q.c
+func (q *lines) stand(ctx context.Context, p *place) error {
+	c, start, patience := q.c, p.start, p.cl.o.WaitFor
 	limit := c.o.CallTimeout // for a single try: the head's own
 	if patience > 0 {
 		limit = patience

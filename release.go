@@ -57,12 +57,17 @@ func (l *Lease) finish(ctx context.Context, failed bool) error {
 		return err
 	}
 	defer l.c.leave()
-	_, err := l.c.ask(ctx, tenure.Request{Verb: tenure.Release, Key: l.Key(), Secret: l.deed.Secret, Failed: failed}, releaseBound)
+	var along []*submission
+	if next := l.c.lines.pass(l); next != nil {
+		along = append(along, next)
+	}
+	r, err := l.c.ask(ctx, tenure.Request{Verb: tenure.Release, Key: l.Key(), Secret: l.deed.Secret, Failed: failed}, releaseBound, along...)
 	if !known(err) {
 		l.c.emit(Event{Kind: EventReleaseLeft, Key: l.Key(), Token: l.Token(), Err: err})
 		return err
 	}
 	l.finished, l.outcome = true, l.asLost(err)
+	l.c.lines.yield(l, r.answer.Awaited)
 	if err == nil {
 		l.c.emit(Event{Kind: EventReleased, Key: l.Key(), Token: l.Token(), Failed: failed, Held: l.c.clk.Now().Sub(l.since)})
 	} else if lost.Loss == Released {

@@ -22,6 +22,8 @@ const (
 type Patience struct {
 	// For is how long a key that is held is waited for; 0 is one try.
 	For time.Duration
+	// After is how long to leave the key to others before asking for it, unless a hint comes.
+	After time.Duration
 	// Resolve is how long at least an unknown outcome is pursued before the caller is told of it.
 	Resolve time.Duration
 	// Call is how long a request may be on its way before it certainly takes no effect any more.
@@ -105,10 +107,10 @@ var (
 	errTooOld   = store.Unknown(errors.New("the key was granted too long ago to be of use; try again when that grant has lapsed"))
 )
 
-// NewWaiter begins a wait at now. The first Step asks.
+// NewWaiter begins a wait at now. The first Step asks, unless others go first.
 func NewWaiter(p Patience, now clock.Instant, random func() float64) *Waiter {
 	end := after(now, p.For)
-	return &Waiter{patience: p, random: random, next: now, poll: PollFirst, end: end, limit: max(end, after(now, p.Resolve))}
+	return &Waiter{patience: p, random: random, next: after(now, p.After), poll: PollFirst, end: end, limit: max(end, after(now, p.Resolve))}
 }
 
 // Wake is when Step has something to do at the latest.

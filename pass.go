@@ -1,0 +1,58 @@
+package croft
+
+import (
+	"time"
+
+	"github.com/croft-dev/croft/internal/keep"
+)
+
+// pass lets the contender after a lease that is about to be released ask for the key in the same call: it returns its request, or nil if there is none or others have
+// their turn. What the contender then makes of the answer is its own affair; it may just have left.
+func (q *lines) pass(l *Lease) *submission {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	ln := q.byKey[l.Key()]
+	if ln == nil || ln.holder != l || ln.others || ln.queue.Len() == 0 {
+		return nil
+	}
+	p := ln.queue.Front().Value.(*place)
+	if isClosed(p.turn) {
+		return nil
+	}
+	p.begun = q.c.newPursuit(p)
+	_, request := p.begun.next(keep.Tick{})
+	close(p.turn)
+	return request
+}
+
+// yield notes whether others wait for the key of a lease that was released: if so, the next contender here leaves it to them, or the one after it, if it was passed
+// the key already.
+func (q *lines) yield(l *Lease, awaited bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	ln := q.byKey[l.Key()]
+	if ln == nil {
+		return
+	}
+	ln.others = awaited
+	if awaited {
+		time.AfterFunc(keep.PollFirst, func() { // they have had it, or do not want it
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			ln.others = false
+			q.next(ln)
+		})
+	}
+}
+
+// pursuit is what the one before has begun on behalf of a contender, or a new one.
+func (q *lines) pursuit(p *place) *pursuit {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	u := p.begun
+	p.begun = nil
+	if u == nil {
+		u = q.c.newPursuit(p)
+	}
+	return u
+}

@@ -1,0 +1,169 @@
+package croft
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/croft-dev/croft/backend/mem"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/store/storetest"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// TestAReleasedKeyIsPassedOnInOneCall: the next contender's request goes along with the release.
+func TestAReleasedKeyIsPassedOnInOneCall(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		tap := &tap{Store: r.st}
+		c := r.client(tap, nil)
+		l := r.acquire(c, "jobs/one", nil)
+		next := make(chan *Lease)
+		for range 3 {
+			go func() { next <- r.acquire(c, "jobs/one", &LeaseOptions{WaitFor: Forever}) }()
+		}
+		synctest.Wait()
+		for range 3 {
+			tap.forget()
+			if err := l.Release(r.Context()); err != nil {
+				r.Fatal(err)
+			}
+			before := l.Token()
+			if l = <-next; l.Token() <= before {
+				r.Errorf("token %d after %d", l.Token(), before)
+			}
+			if calls := tap.all(); len(calls) != 1 || len(calls[0]) != 2 || calls[0][0].Verb != tenure.Release || calls[0][1].Verb != tenure.Acquire {
+				r.Errorf("the store was asked %v, want one call with a release and an acquire", calls)
+			}
+		}
+	})
+}
+
+// TestLaw6APassedKeyWithLostRepliesHasOneHolder: what is passed on while the store's replies, or requests, are lost comes to one truth.
+func TestLaw6APassedKeyWithLostRepliesHasOneHolder(t *testing.T) {
+	faults := map[string]func(store.Store, storetest.When) store.Store{
+		"replies":  storetest.DropReply,
+		"requests": storetest.DropRequest,
+	}
+	for name, fault := range faults {
+		for _, verb := range []tenure.Verb{tenure.Acquire, tenure.Release} {
+			t.Run(fmt.Sprint(name, " of ", verb), func(t *testing.T) {
+				inBubble(t, func(r *rig) {
+					n := 0
+					c := r.client(fault(r.st, storetest.First(5, func(req tenure.Request) bool {
+						n++
+						return n > 1 && req.Verb == verb
+					})), nil)
+					l := r.acquire(c, "jobs/one", nil)
+					next := make(chan *Lease)
+					go func() { next <- r.acquire(c, "jobs/one", &LeaseOptions{WaitFor: Forever}) }()
+					synctest.Wait()
+					if err := l.Release(r.Context()); err != nil {
+						r.Fatal(err)
+					}
+					l = <-next
+					if rec := r.record("jobs/one"); rec.Token != l.Token() || rec.Grant != l.Stamp().Grant || rec.State != tenure.Held {
+						r.Errorf("the store has token %d, %s; the holder has %d", rec.Token, rec.State, l.Token())
+					}
+					if err := l.Release(r.Context()); err != nil {
+						r.Error(err)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestWhoLeavesAsItIsPassedTheKeyLeavesNothingBehind: whatever the moment, the key is free in the end.
+func TestWhoLeavesAsItIsPassedTheKeyLeavesNothingBehind(t *testing.T) {
+	st := mem.New(nil)
+	c := New(st, nil)
+	defer c.Close()
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 200 {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rand.IntN(300))*time.Microsecond)
+				l, err := c.Acquire(ctx, "jobs/one", &LeaseOptions{WaitFor: Forever})
+				if err == nil {
+					err = l.Release(context.WithoutCancel(ctx))
+				}
+				if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+					t.Error(err)
+				}
+				cancel()
+			}
+		})
+	}
+	all.Wait()
+	last, err := c.Acquire(t.Context(), "jobs/one", &LeaseOptions{WaitFor: 30 * time.Second})
+	if err != nil {
+		t.Fatalf("the key did not become free: %v", err)
+	}
+	if err := last.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+	c.lines.mu.Lock()
+	defer c.lines.mu.Unlock()
+	if len(c.lines.byKey) != 0 {
+		t.Errorf("%d lines are left", len(c.lines.byKey))
+	}
+}
+
+// TestAClientWithManyContendersLeavesOthersTheirTurn, where the store tells it that they wait.
+func TestAClientWithManyContendersLeavesOthersTheirTurn(t *testing.T) {
+	for _, contenders := range []int{1, 5} {
+		inBubble(t, func(r *rig) {
+			var terms atomic.Int64
+			var waiting atomic.Bool // elsewhere
+			waiting.Store(true)
+			tap := &tap{Store: r.st}
+			tap.set(func(ctx context.Context, batch []tenure.Request) []store.Answer {
+				answers := r.st.Apply(ctx, batch)
+				for i := range answers {
+					answers[i].Awaited = batch[i].Verb == tenure.Release && waiting.Load()
+				}
+				return answers
+			})
+			c := r.client(tap, nil)
+			ctx, cancel := context.WithCancel(r.Context())
+			var all sync.WaitGroup
+			for range contenders {
+				all.Go(func() {
+					for {
+						l, err := c.Acquire(ctx, "jobs/one", &LeaseOptions{WaitFor: Forever})
+						if err != nil {
+							return
+						}
+						terms.Add(1)
+						time.Sleep(time.Millisecond)
+						_ = l.Release(context.WithoutCancel(ctx))
+					}
+				})
+			}
+			time.Sleep(100 * time.Millisecond)
+			before := terms.Load()
+			other := r.acquire(r.client(nil, nil), "jobs/one", &LeaseOptions{WaitFor: time.Second}) // it gets hints: those of a release that names it
+			if n := terms.Load() - before; n > 3 {
+				r.Errorf("%d contenders in one client had %d more turns before another client had one", contenders, n)
+			}
+			if err := other.Release(r.Context()); err != nil {
+				r.Error(err)
+			}
+			waiting.Store(false)
+			time.Sleep(100 * time.Millisecond)
+			before = terms.Load()
+			time.Sleep(100 * time.Millisecond)
+			if n := terms.Load() - before; n < 90 {
+				r.Errorf("%d turns in 100ms of a client that nobody competes with, want nothing held back", n)
+			}
+			cancel()
+			all.Wait()
+		})
+	}
+}
