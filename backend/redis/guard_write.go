@@ -7,6 +7,8 @@ import (
 	"io"
 	"strconv"
 
+	goredis "github.com/redis/go-redis/v9"
+
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/store"
@@ -131,8 +133,10 @@ func (g *Guard) run(ctx context.Context, args []any) (outcome, error) {
 		return outcome{}, store.Unknown(over(ctx))
 	}
 	values, err := await(ctx, func() ([]any, error) {
-		c := &call{keys: []string{g.mark, g.key}, args: args}
-		g.lua.run(ctx, g.client, c)
+		c := newCall(g.lua, goredis.NewCmd, 2, len(args))
+		c.args = append(append(c.args, g.mark, g.key), args...)
+		c.once = args[0] == "write" // commands need not be such that twice is once
+		c.run(ctx, g.client)
 		return c.cmd.Slice()
 	})
 	if err != nil {

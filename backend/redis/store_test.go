@@ -107,14 +107,14 @@ func TestABatchIsOneRoundTrip(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
 	client, ctx := dial(t, server), t.Context()
+	count := &trips{}
+	client.AddHook(count)
 	st := New(client, &Options{Prefix: server.Prefix()})
 	warm(t, st)
 	var held, batch []tenure.Request
 	for n := range 1000 {
 		held = append(held, claim(fmt.Sprintf("trips-%d/%d", n%3, n), "ann"))
 	}
-	count := &trips{}
-	client.AddHook(count)
 	once := func(what string, requests ...tenure.Request) {
 		t.Helper()
 		count.n.Store(0)
