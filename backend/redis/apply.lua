@@ -4,7 +4,7 @@
 -- KEYS[1+i]  the record of request i
 -- ARGV[1]    the settings and then the requests, packed: see SETTINGS and REQUEST
 --
--- A record is a hash. "r" holds all of it but its texts, which are in "x", and the past. "g" holds the first digits of the grants before the newest, the oldest first. Their terms are in fields of one letter, term n in that of n %
+-- A record is a hash. "r" holds all of it but its texts, which are in "x", and the past; another form of it would have another name. "g" holds the first digits of the grants before the newest, the oldest first. Their terms are in fields of one letter, term n in that of n %
 -- 31. "w" holds the stores that wait for the key, the first first.
 --
 -- A record is gone when its time to leave has come. Redis expires it some time after that, so that it need not be told anew at every change.
@@ -20,16 +20,16 @@
 --# Lines like these name numbers, texts and formats; each name is replaced by its value before the script is sent. Formats are those of the struct library. The Go side of all this is packed.go.
 --# What a batch begins with: retention; the time in place of the server's (0 but in tests); flags, added up; the id of the store that asks.
 --# SETTINGS '<ddBc8', REWRITE 1, CLUSTER 2
---# A request: verb, flag, grant; ttl, above, every, hold; and the lengths of who, why, guards and progress, which follow it. Who is owner and instance, why is actor and note, each of them with its length before it.
---# REQUEST '<BBc16ddddHHHH'
+--# A request: verb, flag, grant, ttl, and the lengths of its texts: owner, instance, actor and note, each with its length before it; and guards, or progress. If the flag says so there is more before them: above, every, hold.
+--# REQUEST '<BBc16dHH', MORE '<ddd'
 --# ACQUIRE 1, RENEW 2, REPORT 3, RELEASE 4, TAKEOVER 5, RESERVE 6, REVOKE 7, LEAVE 8
---# The flag says of an acquire that its store watches the key, of a renewal or report that it resumes, of a release that the term failed.
---# WATCHING 1, RESUMING 1, FAILED 1
---# A record: version, state, ended, whether somebody may wait, how many grants before it; leaves, expires, deadline, renewed, ttl, every, succeeded, hold, progressed, terms, transfers.
---# Its term: the state it began with, cause, grant, token, acquired. And the lengths of who, why, guards and progress, which are its texts.
---# RECORD '<BBBBBdddddddddI4I4BBc16ddHHHH', RECORD_SIZE 127, WAITED_AT 4, LEAVES_AT 6, EXPIRES_AT 14, VERSION 1
---# A term in the past: its end, when; the state it began with, cause, grant, token, acquired; the lengths of who and why, which follow it.
---# PAST '<BdBBc16ddHH', PAST_SIZE 47
+--# The flag says of an acquire that its store watches the key, of a renewal or report that it resumes, of a release that the term failed; and whether there is more.
+--# WATCHING 1, RESUMING 1, FAILED 1, WITH_MORE 2
+--# A record: state, ended, whether somebody may wait; expires, deadline, renewed, ttl, the moment before which it matters whatever its deadline is, succeeded, hold, progressed, the length of its progress. Then its term, which does not change: cause, every, token,
+--# acquired, terms, transfers, grant, and the lengths of its other texts, as in a request.
+--# HEAD '<BBBddddddddH', HEAD_SIZE 69, RECORD '<BBBddddddddHBdddI4I4c16HH', RECORD_SIZE 122, WAITED_AT 3
+--# A term in the past: its end, the state it began with, when it ended, the term, and the first of its texts.
+--# PAST '<BBd', PAST_TERM '<BBdBdddI4I4c16HH', PAST_SIZE 63
 --# FREE 1, HELD 2, RESERVED 3
 --# FIRST 1, RELEASED 2, EXPIRED 3, HANDOFF 4, OPERATOR 5, CANCELLED 6, RECOVERY 7
 --# END_RELEASED 1, END_FAILED 2, END_EXPIRED 3, END_TAKEN_OVER 4, END_SUPERSEDED 5
@@ -67,7 +67,7 @@ local function past(key, grant, grants, transfers)
     local place = nth % HISTORY + 1
     local term = nth % 1 == 0 and call('HGET', key, sub(LETTERS, place, place))
     if term and #term >= PAST_SIZE then
-      local ended, _, began, cause, theirs = read(PAST, term)
+      local ended, began, _, cause, _, _, _, _, _, theirs = read(PAST_TERM, term)
       if theirs == grant then return ended, began, cause end
     end
   end
@@ -86,25 +86,29 @@ end
 for i = 2, #KEYS do
   -- The request and the record -----------------------------------------------------------------------------------------
 
-  local key, texts = KEYS[i], 0
-  local verb, flag, grant, ttl, above, every, holdfor, who, why, guards, progress
-  verb, flag, grant, ttl, above, every, holdfor, who, why, guards, progress, texts = read(REQUEST, requests, cursor)
-  cursor = texts + who + why + guards + progress
+  local key = KEYS[i]
+  local verb, flag, grant, ttl, spoken, others, texts = read(REQUEST, requests, cursor)
+  local above, every, holdfor = 0, 0, 0
+  if flag >= WITH_MORE then
+    flag = flag - WITH_MORE
+    above, every, holdfor, texts = read(MORE, requests, texts)
+  end
+  cursor = texts + spoken + others
 
-  local version, state, ended, waited, grants, leaves, expires, deadline, renewed, lasts, period, succeeded, hold, progressed, terms, transfers, began, cause, holder, token, acquired, whose, whys, guarded, reached
-  local outcome
-  local found
+  local state, ended, waited, expires, deadline, renewed, lasts, matters, succeeded, hold, progressed, reached, cause, period, token, acquired, terms, transfers, holder, saying, guarding, began
+  local outcome, found
   if verb == ACQUIRE then found = redis.pcall('HMGET', key, 'r', 'x', 'g') else found = redis.pcall('HMGET', key, 'r', 'x') end
   local record, words = found[1], found[2]
-  if record and #record == RECORD_SIZE then
-    version, state, ended, waited, grants, leaves, expires, deadline, renewed, lasts, period, succeeded, hold, progressed, terms, transfers, began, cause, holder, token, acquired, whose, whys, guarded, reached = read(RECORD, record)
-    if version ~= VERSION or not words or #words ~= whose + whys + guarded + reached then
+  if record and #record == RECORD_SIZE and words then
+    state, ended, waited, expires, deadline, renewed, lasts, matters, succeeded, hold, progressed, reached, cause, period, token, acquired, terms, transfers, holder, saying, guarding = read(RECORD, record)
+    began = ended == 0 and state or HELD -- what has ended was held
+    if saying + guarding + reached ~= #words then
       outcome, record = DAMAGED, nil
-    elseif leaves <= now then -- gone, whether or not it has expired yet
+    elseif max(matters, deadline, renewed) + retention <= now then -- gone, whether or not it has expired yet
       call('DEL', key)
-      record, found = nil, {}
+      record = nil
     end
-  elseif record or found.err then
+  elseif record or words or found.err then
     outcome, record = DAMAGED, nil -- not written by this script: nothing is decided from it
   end
   local mine, alive = record and holder == grant, record and state == HELD and now < deadline
@@ -113,6 +117,7 @@ for i = 2, #KEYS do
 
   local changes = false -- whether the record is to be written with its values as they then are
   local begins, because -- the state of a new term, and its cause
+  local speaks = false -- whether its texts are others than before
   local tells -- those who watch the key
 
   if outcome then
@@ -120,7 +125,7 @@ for i = 2, #KEYS do
     local over, as
     if mine then
       over, as = ended, began
-    elseif record and grants > 0 then
+    elseif record and transfers > 1 then
       over, as = past(key, grant, found[3] or '', transfers)
     end
     local reserved = record and state == RESERVED and now < deadline
@@ -157,9 +162,10 @@ for i = 2, #KEYS do
     if mine and alive then
       outcome, changes, state, deadline = DONE, true, FREE, now
       if flag == FAILED then
-        ended, hold = END_FAILED, 0
+        ended, hold, matters = END_FAILED, 0, token
+        if succeeded ~= 0 then matters = max(token, succeeded + period) end
       else
-        ended, succeeded = END_RELEASED, acquired
+        ended, succeeded, matters = END_RELEASED, acquired, max(token, hold, acquired + period)
       end
       tells = waited == 1 and NEXT or ''
     else
@@ -176,7 +182,8 @@ for i = 2, #KEYS do
     if mine and state == HELD and (now < deadline or flag == RESUMING) then
       outcome, changes = DONE, true
       if verb == REPORT then
-        progressed = now
+        progressed, reached, speaks = now, others, true
+        words = sub(words, 1, saying + guarding) .. sub(requests, texts, cursor - 1)
       else
         if ttl ~= 0 then lasts = ttl end
         if now + lasts >= deadline or now < renewed then deadline = now + lasts end -- a shorter TTL takes nothing back; only a clock that has stepped back does
@@ -237,49 +244,50 @@ for i = 2, #KEYS do
             how, finished = END_TAKEN_OVER, now
           end
         end
-        closed = pack(PAST, how, finished, began, cause, holder, token, acquired, whose, whys) .. (guarded + reached > 0 and sub(words, 1, whose + whys) or words)
+        closed = pack(PAST, how, began, finished) .. sub(record, HEAD_SIZE + 1) .. (#words > saying and sub(words, 1, saying) or words)
         place = transfers % HISTORY + 1
         place = sub(LETTERS, place, place)
         before = found[3] or call('HGET', key, 'g') or ''
-        if grants < HISTORY then grants = grants + 1 else before = sub(before, DIGITS + 1) end -- the oldest is forgotten for it
+        if #before >= HISTORY * DIGITS then before = sub(before, DIGITS + 1) end -- the oldest is forgotten for it
         before = before .. sub(holder, 1, DIGITS)
-        if because == HANDOFF then -- the operator's word stays with it
-          outcome, why = DONE, whys
-          said = sub(said, 1, who) .. sub(words, whose + 1, whose + whys) .. sub(said, who + 5)
-        elseif guards == 0 and verb ~= ACQUIRE then -- until they are raised, the next operator must find them, too
-          guards = guarded
-          said = said .. sub(words, whose + whys + 1, whose + whys + guarded)
+        if because == HANDOFF then -- the operator's word stays with it: what follows owner and instance
+          local at, from = 3 + read('<H', said), 3 + read('<H', words)
+          at, from = at + 2 + read('<H', said, at), from + 2 + read('<H', words, from)
+          said = sub(said, 1, at - 1) .. sub(words, from, saying) .. sub(said, spoken + 1)
+          outcome, spoken = DONE, #said - others
+        elseif others == 0 and verb ~= ACQUIRE then -- until they are raised, the next operator must find them, too
+          said, others = said .. sub(words, saying + 1, saying + guarding), guarding
         end
       else
-        expires, period, succeeded, terms, transfers, waited, grants = 0, 0, 0, 0, 0, 0, 0
+        words, expires, period, succeeded, terms, transfers, waited = nil, 0, 0, 0, 0, 0, 0
       end
-      words, whose, whys, guarded, reached = said, who, why, guards, 0
-      changes, state, ended, deadline, renewed, lasts = true, begins, 0, now + ttl, now, ttl
+      changes, state, ended, deadline, renewed, lasts, hold, progressed, reached = true, begins, 0, now + ttl, now, ttl, 0, 0, 0
       if every > 0 then period = every end
-      hold = 0
       if holdfor > 0 then hold = now + holdfor end
       if begins == HELD then terms = terms + 1 end
-      transfers, progressed, began, cause, holder, token, acquired = transfers + 1, 0, begins, because, grant, burned, now
+      transfers, token, matters = transfers + 1, burned, max(burned, hold)
+      if succeeded ~= 0 and succeeded + period > matters then matters = succeeded + period end
+      speaks, words = said ~= words, said
     end
   end
 
   -- The change ---------------------------------------------------------------------------------------------------------
 
   if changes then
-    leaves = max(deadline, acquired, renewed, hold, token) -- a retention after it says nothing any more that a claim must respect
-    if succeeded ~= 0 and succeeded + period > leaves then leaves = succeeded + period end
-    leaves = leaves + retention
+    local leaves = max(matters, deadline, renewed) + retention -- it says nothing any more by then that a claim must respect
     local tell = expires < leaves or expires > leaves + retention / 4
     if tell then expires = math.ceil(leaves + retention / 8) end
 
-    if verb == REPORT then
-      words = sub(words, 1, whose + whys + guarded) .. sub(requests, texts, cursor - 1)
-      reached = progress
+    if begins then
+      record = pack(RECORD, state, ended, waited, expires, deadline, renewed, lasts, matters, succeeded, hold, progressed, reached, because, period, token, now, terms, transfers, grant, spoken, others)
+    else
+      record = pack(HEAD, state, ended, waited, expires, deadline, renewed, lasts, matters, succeeded, hold, progressed, reached) .. sub(record, HEAD_SIZE + 1)
     end
-    record = pack(RECORD, VERSION, state, ended, waited, grants, leaves, expires, deadline, renewed, lasts, period, succeeded, hold, progressed, terms, transfers, began, cause, holder, token, acquired, whose, whys, guarded, reached)
-    if closed then
-      call('HSET', key, 'r', record, 'x', words, 'g', before, place, closed)
-    elseif begins or verb == REPORT then
+    if closed and speaks then
+      call('HSET', key, 'r', record, 'g', before, place, closed, 'x', words)
+    elseif closed then
+      call('HSET', key, 'r', record, 'g', before, place, closed)
+    elseif speaks then
       call('HSET', key, 'r', record, 'x', words)
     else
       call('HSET', key, 'r', record)
@@ -392,12 +400,13 @@ if listed then
   if many >= LARGE or now + call('PTTL', index) * 1000 < latest or clock[2] % LARGE == 0 then
     for _, member in ipairs(call('ZRANGEBYSCORE', index, '-inf', math.floor(now / 1000), 'LIMIT', 0, many + 2 * LARGE)) do
       local key = sub(index, 1, -2) .. 'k:' .. member
-      local record = call('HGET', key, 'r')
-      if not record then
+      local found = call('HGET', key, 'r')
+      if not found then
         call('ZREM', index, member)
-      elseif #record == RECORD_SIZE and string.byte(record) == VERSION then
-        if read('<d', record, LEAVES_AT) > now then
-          call('ZADD', index, math.ceil(read('<d', record, EXPIRES_AT) / 1000), member)
+      elseif #found == RECORD_SIZE then
+        local _, _, _, expires, deadline, renewed, _, matters = read(HEAD, found)
+        if max(matters, deadline, renewed) + retention > now then
+          call('ZADD', index, math.ceil(expires / 1000), member)
         else
           call('ZREM', index, member)
           call('DEL', key)

@@ -93,8 +93,8 @@ func (e *examination) version() store.Finding {
 
 // script tries what leases need, on a key that leaves at once.
 func (e *examination) script(s *Store) store.Finding {
-	c := newCall(s.read, goredis.NewStringSliceCmd, 1, 2)
-	c.args = append(c.args, s.names.record("croft.doctor/probe"), "", false)
+	c := newCall(s.read, goredis.NewStringSliceCmd, 1, 3)
+	c.args = append(c.args, s.names.record("croft.doctor/probe"), "", 0, false)
 	c.run(e.ctx, s.client)
 	if err := c.cmd.Err(); err != nil {
 		return found("scripts", store.Bad, explain(err).Error(), "allow this user EVAL and EVALSHA on keys that begin with "+string(s.names))

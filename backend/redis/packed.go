@@ -34,9 +34,9 @@ const (
 )
 
 const (
-	version    = 1
-	recordSize = 127 // without its texts
+	recordSize = 122 // without its texts
 	grantSize  = 16
+	withMore   = 2 // in the flag of a request: above, every and hold follow
 )
 
 // packing writes what apply.lua reads.
@@ -83,8 +83,9 @@ func (p *packing) request(req *tenure.Request, watching bool) {
 
 // short writes a request of a grant that there is.
 func (p *packing) short(verb byte, req *tenure.Request, flag bool, ttl time.Duration, progress string) {
-	p.begin(verb, flag, req.Secret, ttl, 0, 0, 0)
-	p.lengths(0, 0, 0, len(progress))
+	p.begin(verb, flag, req.Secret, ttl)
+	p.length(0)
+	p.length(len(progress))
 	*p = append(*p, progress...)
 }
 
@@ -95,8 +96,16 @@ func (p *packing) long(verb byte, req *tenure.Request, flag bool, ttl time.Durat
 	if verb != acquire {
 		every, hold, actor, note = 0, 0, req.Actor, req.Note
 	}
-	p.begin(verb, flag, req.Secret, ttl, req.Above, every, hold)
-	p.lengths(4+len(owner)+len(instance), 4+len(actor)+len(note), len(guards), 0)
+	at := len(*p) + 1
+	p.begin(verb, flag, req.Secret, ttl)
+	p.length(8 + len(owner) + len(instance) + len(actor) + len(note))
+	p.length(len(guards))
+	if req.Above > 0 || every > 0 || hold > 0 {
+		(*p)[at] |= withMore
+		p.number(int64(req.Above))
+		p.number(every.Microseconds())
+		p.number(hold.Microseconds())
+	}
 	p.text(owner)
 	p.text(instance)
 	p.text(actor)
@@ -104,7 +113,7 @@ func (p *packing) long(verb byte, req *tenure.Request, flag bool, ttl time.Durat
 	*p = append(*p, guards...)
 }
 
-func (p *packing) begin(verb byte, flag bool, secret tenure.Secret, ttl time.Duration, above fence.Token, every, hold time.Duration) {
+func (p *packing) begin(verb byte, flag bool, secret tenure.Secret, ttl time.Duration) {
 	*p = append(*p, verb, 0)
 	if flag {
 		(*p)[len(*p)-1] = 1
@@ -112,15 +121,6 @@ func (p *packing) begin(verb byte, flag bool, secret tenure.Secret, ttl time.Dur
 	grant := secret.Grant()
 	*p, _ = hex.AppendDecode(*p, []byte(grant)) // it has nothing but hex digits
 	p.number(ttl.Microseconds())
-	p.number(int64(above))
-	p.number(every.Microseconds())
-	p.number(hold.Microseconds())
-}
-
-func (p *packing) lengths(who, why, guards, progress int) {
-	for _, n := range [...]int{who, why, guards, progress} {
-		p.length(n)
-	}
 }
 
 // leave writes that the store waits for a key no more.
@@ -130,7 +130,7 @@ func (p *packing) leave() {
 }
 
 // requestSize is that of a request before its texts.
-const requestSize = 2 + grantSize + 4*8 + 4*2
+const requestSize = 2 + grantSize + 8 + 2*2
 
 // packed reads what apply.lua writes. It remembers the first thing that is not as it should be, and then reads nothing more.
 type packed struct {
@@ -228,14 +228,16 @@ func nameOf[T ~string](p *packed, names []T) T {
 	return names[n]
 }
 
-// term reads what a record and a past term say of a term in the same way.
-func (p *packed) term() (t tenure.Term) {
-	t.State, t.Cause = nameOf(p, states[:]), nameOf(p, causes[:])
-	t.Grant, t.Token, t.Acquired = p.grant(), fence.Token(p.number()), p.time()
-	return t
+// term takes what a record and a past term have in common, and the lengths of its texts.
+func (p *packed) term() (t tenure.Term, every time.Duration, terms int64, words, guards int) {
+	t.Cause = nameOf(p, causes[:])
+	every, t.Token, t.Acquired, terms = p.duration(), fence.Token(p.number()), p.time(), p.count()
+	p.count() // transfers
+	t.Grant = p.grant()
+	return t, every, terms, p.length(), p.length()
 }
 
-// words takes who and why. They are copied, or they would keep the whole reply.
+// words takes owner, instance, actor and note. They are copied, or they would keep the whole reply.
 func (p *packed) words(size int) (owner, instance, actor, note string) {
 	w := packed{rest: strings.Clone(p.take(size))}
 	owner, instance, actor, note = w.text(), w.text(), w.text(), w.text()
@@ -245,46 +247,42 @@ func (p *packed) words(size int) (owner, instance, actor, note string) {
 	return owner, instance, actor, note
 }
 
-// pastTerm reads a term that is over.
+// pastTerm takes a term that is over.
 func (p *packed) pastTerm() tenure.Term {
-	ended, finished := nameOf(p, ends[:]), p.time()
-	t := p.term()
-	t.Ended, t.Finished = ended, finished
-	t.Owner, t.Instance, t.Actor, t.Note = p.words(p.length() + p.length())
+	ended, began, finished := nameOf(p, ends[:]), nameOf(p, states[:]), p.time()
+	t, _, _, words, _ := p.term()
+	t.State, t.Ended, t.Finished = began, ended, finished
+	t.Owner, t.Instance, t.Actor, t.Note = p.words(words)
 	return t
 }
 
-// record takes the record of a key, without its history; zero if there is none. Its texts follow it, unless they are those that were asked for. What is wrong in it spoils nothing that follows it: its lengths were looked at
-// by the script.
+// record takes the record of a key, without its history; zero if there is none. Its texts follow it, unless they are those that were asked for. What is wrong in it spoils nothing that follows it: the script has looked at
+// its lengths.
 func (p *packed) record(key string, asked *tenure.Request) (tenure.Record, error) {
-	if len(p.rest) > 0 && p.rest[0] == 0 {
+	if p.rest != "" && p.rest[0] == 0 {
 		p.take(1)
 		return tenure.Record{}, nil
 	}
 	r := packed{rest: p.take(recordSize)}
-	if p.err != nil || r.byte() != version {
-		p.fail(errForeign)
-		return tenure.Record{}, p.err
-	}
 	rec := tenure.Record{Key: key, State: nameOf(&r, states[:]), Ended: nameOf(&r, ends[:])}
-	r.take(1 + 1 + 8 + 8) // whether somebody may wait, how many grants before it, when it leaves and expires
-	rec.Deadline, rec.Renewed, rec.TTL, rec.Every, rec.Succeeded, rec.HoldUntil, rec.ProgressAt = r.time(), r.time(), r.duration(), r.duration(), r.time(), r.time(), r.time()
-	rec.Terms = r.count()
-	r.count() // transfers
-	t := r.term()
-	rec.Token, rec.Grant, rec.Acquired, rec.Cause = t.Token, t.Grant, t.Acquired, t.Cause
-	words, guards, progress := r.length()+r.length(), r.length(), r.length()
+	r.take(1 + 8) // whether somebody may wait, when it expires
+	rec.Deadline, rec.Renewed, rec.TTL = r.time(), r.time(), r.duration()
+	r.number() // the moment before which it matters
+	rec.Succeeded, rec.HoldUntil, rec.ProgressAt = r.time(), r.time(), r.time()
+	progress := r.length()
+	t, every, terms, words, guards := r.term()
+	rec.Cause, rec.Every, rec.Token, rec.Acquired, rec.Terms, rec.Grant = t.Cause, every, t.Token, t.Acquired, terms, t.Grant
 	if asked != nil {
 		rec.Owner, rec.Instance, rec.Guards = asked.Owner, asked.Instance, slices.Clone(asked.Guards)
-		return rec, r.err
+	} else {
+		r.rest = p.take(words + guards + progress)
+		rec.Owner, rec.Instance, rec.Actor, rec.Note = r.words(words)
+		if guards > 0 {
+			rec.Guards = strings.Split(strings.Clone(r.take(guards)), "\t")
+		}
+		rec.Progress = strings.Clone(r.take(progress))
 	}
-	x := packed{rest: p.take(words + guards + progress)}
-	rec.Owner, rec.Instance, rec.Actor, rec.Note = x.words(words)
-	if guards > 0 {
-		rec.Guards = strings.Split(strings.Clone(x.take(guards)), "\t")
-	}
-	rec.Progress = strings.Clone(x.take(progress))
-	if err := cmp.Or(p.err, r.err, x.err); err != nil {
+	if err := cmp.Or(p.err, r.err); err != nil {
 		return tenure.Record{}, err
 	}
 	return rec, nil

@@ -44,7 +44,7 @@ func TestWhatIsPackedIsRead(t *testing.T) {
 // TestTheScriptAndGoAgreeOnSizes: apply.lua has them in its formats, too.
 func TestTheScriptAndGoAgreeOnSizes(t *testing.T) {
 	t.Parallel()
-	for name, want := range map[string]int{"RECORD_SIZE": recordSize, "VERSION": version, "HISTORY": tenure.HistoryLen - 1, "LEAVE": int(leave)} {
+	for name, want := range map[string]int{"RECORD_SIZE": recordSize, "WITH_MORE": withMore, "HISTORY": tenure.HistoryLen - 1, "LEAVE": int(leave)} {
 		if !regexp.MustCompile(fmt.Sprintf(`(?m)^--# .*\b%s %d\b`, name, want)).MatchString(applySource) {
 			t.Errorf("apply.lua does not say %s %d", name, want)
 		}

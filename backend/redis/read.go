@@ -50,7 +50,7 @@ func (s *Store) records(ctx context.Context, keys []string, history bool) ([]ten
 		namespace := fence.Namespace(key)
 		p := open[namespace]
 		if p == nil || len(p.indexes) == chunkSize {
-			p = &part{call: newCall(s.read, goredis.NewStringSliceCmd, 0, 2)}
+			p = &part{call: newCall(s.read, goredis.NewStringSliceCmd, 0, 3)}
 			open[namespace] = p
 			parts, calls = append(parts, p), append(calls, p.call)
 		}
@@ -63,7 +63,7 @@ func (s *Store) records(ctx context.Context, keys []string, history bool) ([]ten
 	}
 	for _, p := range parts {
 		p.args[2] = len(p.indexes)
-		p.args = append(p.args, now, history)
+		p.args = append(p.args, now, s.retention.Microseconds(), history)
 	}
 	runAll(ctx, s.client, calls)
 	records := make([]tenure.Record, len(keys))

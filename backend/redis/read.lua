@@ -1,14 +1,15 @@
 -- Reads records of one namespace, each as it stands now.
 --
 -- KEYS       the records
--- ARGV       the time in place of the server's ("" but in tests), "1" to read the terms before the newest as well
+-- ARGV       the time in place of the server's ("" but in tests), the retention, "1" to read the terms before the newest as well
 --
 -- Returns for each key the record, with the terms before it (see apply.lua); "" if there is none.
 
 local clock = redis.call('TIME')
 local now = tonumber(ARGV[1]) or clock[1] * 1000000 + clock[2]
+local retention = tonumber(ARGV[2])
 local fields = {'r', 'x'}
-if ARGV[2] == '1' then
+if ARGV[3] == '1' then
   for letter in string.gmatch('ABCDEFGHIJKLMNOPQRSTUVWXYZ01234', '.') do fields[#fields + 1] = letter end
 end
 
@@ -18,8 +19,13 @@ for i, key in ipairs(KEYS) do
   local parts = {}
   if kept.err then -- of another type
     parts[1] = '!'
-  elseif not (kept[1] and #kept[1] > 13 and struct.unpack('<d', kept[1], 6) <= now) then -- its time to leave has not come
-    for field = 1, #fields do
+  else
+    local gone = false -- its time to leave has come, whether or not it has expired yet
+    if kept[1] and #kept[1] > 68 then
+      local _, _, _, _, deadline, renewed, _, matters = struct.unpack('<BBBddddd', kept[1])
+      gone = math.max(matters, deadline, renewed) + retention <= now
+    end
+    for field = 1, gone and 0 or #fields do
       if kept[field] then parts[#parts + 1] = kept[field] end
     end
   end
