@@ -139,7 +139,7 @@ func (s *Store) examineSchema(ctx context.Context, v *server) store.Finding {
 }
 
 func (s *Store) examineNotify(ctx context.Context, _ *server) store.Finding {
-	switch err := s.listener.listening(ctx); {
+	switch _, err := s.listener.listening(ctx); {
 	case err == nil:
 		return found("notifications", store.OK, "arrive: waiters are woken", "")
 	case errors.Is(err, errors.ErrUnsupported):
