@@ -35,6 +35,7 @@ type hub struct {
 	conn    *goredis.PubSub // opened for the first watch
 	topics  map[string]*topic
 	watched atomic.Int64 // topics that somebody waits on
+	kept    time.Duration // keptFor but in tests
 	over    bool
 	done    sync.WaitGroup
 }
@@ -57,7 +58,8 @@ const (
 )
 
 func (h *hub) init(s *Store) {
-	h.client, h.id, h.topics, h.leaves = s.client, s.id, map[string]*topic{}, s.leave
+	h.client, h.id, h.leaves = s.client, s.id, s.leave
+	h.topics, h.kept = map[string]*topic{}, keptFor
 }
 
 func (h *hub) join(ctx context.Context, name string) (<-chan struct{}, error) {
@@ -192,7 +194,7 @@ func (h *hub) leave(t *topic, c chan struct{}) {
 		t.inLine = time.Time{}
 		h.stepOut(t.name)
 	}
-	keep := keptFor
+	keep := h.kept
 	if len(h.topics)-int(h.watched.Load()) > keptMost {
 		keep = 0
 	}
