@@ -3,9 +3,11 @@ package postgres
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
+	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -114,11 +116,30 @@ func (b *batch) take(todo []int, text string) (skipped int, err error) {
 		return 0, fmt.Errorf("the server's answer to %d requests cannot be read: %q", len(todo), text)
 	}
 	i := todo[n-1]
-	if f[1] == "skipped" {
+	switch f[1] {
+	case "skipped":
 		return i, nil
+	case "granted":
+		if b.answers[i], err = granted(&b.requests[i], f[2:]); err != nil {
+			return 0, fmt.Errorf("the server's answer cannot be read: %q: %w", text, err)
+		}
+		return -1, nil
 	}
 	b.answers[i] = answer(&b.requests[i], f[1:])
 	return -1, nil
+}
+
+// granted is the record after the grant of a key that had been given back: what was asked for, and the time, token, terms, period and last success that the server tells.
+func granted(req *tenure.Request, f []string) (store.Answer, error) {
+	if len(f) != 5 {
+		return store.Answer{}, fmt.Errorf("it has %d fields", len(f))
+	}
+	n := numbers{f: f}
+	now, ttl := n.time(0), req.TTL.Truncate(time.Microsecond)
+	return store.Answer{Now: now, Record: tenure.Record{
+		Key: req.Key, Token: fence.Token(n.at(1)), Grant: req.Secret.Grant(), Owner: req.Owner, Instance: req.Instance, State: tenure.Held, Cause: tenure.Released,
+		Acquired: now, Renewed: now, Deadline: now.Add(ttl), TTL: ttl, Every: n.duration(3), Succeeded: n.time(4), Guards: slices.Clone(req.Guards), Terms: n.at(2),
+	}}, n.err
 }
 
 // allAnswered makes sure that no request is without an answer.

@@ -28,7 +28,7 @@ CREATE TABLE croft.lease (
     spent       integer[] NOT NULL DEFAULT '{}' -- the short forms of the grants in its past: a look at them spares most looks into it
 ) WITH (fillfactor = 70);                       -- room for changes to stay on their page: no index changes with them
 
--- The transfers before the newest one, which is the lease's own row. A key has 31 slots, used in turn: with the newest, a history of 32.
+-- The transfers that are over; the newest one is the lease's own row, too. A key has 32 slots, used in turn.
 CREATE TABLE croft.past (
     token    bigint NOT NULL,
     acquired bigint NOT NULL,

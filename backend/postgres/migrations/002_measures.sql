@@ -1,7 +1,7 @@
 -- The clock of leases: whole microseconds since 1970, read when it is called and not when the transaction began.
 CREATE FUNCTION croft.now_us() RETURNS bigint
 LANGUAGE sql VOLATILE PARALLEL SAFE
-AS $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $$;
+AS $$ SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint $$; -- 53 bits hold it to the microsecond until 2255
 
 -- The first 32 bits of a grant's fingerprint, as a number: the same on every version of the server, unlike its own hashes.
 CREATE FUNCTION croft.short(grant_id text) RETURNS integer
@@ -23,6 +23,6 @@ AS $$
     SELECT coalesce(json_agg(json_build_object(
         'token', p.token, 'grant', p.grant_id, 'owner', p.owner, 'instance', p.instance, 'state', p.state, 'cause', p.cause,
         'actor', p.actor, 'note', p.note, 'acquired', p.acquired, 'finished', p.finished, 'ended', p.ended) ORDER BY p.token), '[]')
-    FROM (SELECT q.* FROM croft.past q WHERE q.key = of_key ORDER BY q.token DESC
-        LIMIT (SELECT least(l.transfers - 1, 31) FROM croft.lease l WHERE l.key = of_key)) AS p -- and not those of a record that somebody deleted by hand
+    FROM (SELECT q.* FROM croft.past q, croft.lease l WHERE l.key = of_key AND q.key = of_key AND q.token < l.token ORDER BY q.token DESC
+        LIMIT (SELECT least(m.transfers - 1, 31) FROM croft.lease m WHERE m.key = of_key)) AS p -- and not those of a record that somebody deleted by hand
 $$;

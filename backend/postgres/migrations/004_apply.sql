@@ -181,7 +181,9 @@ WHILE wave <= cardinality(ends) LOOP
                     ELSE
                         r.succeeded := r.acquired;
                     END IF;
-                    verdict := 'done'; lease := r; changes := array_append(changes, r);
+                    o.key := k; o.slot := r.transfers % 32; o.token := r.token; o.grant_id := g; o.owner := r.owner; o.instance := r.instance;
+                    o.state := 'held'; o.cause := r.cause; o.actor := r.actor; o.note := r.note; o.acquired := r.acquired; o.finished := now_us; o.ended := r.ended;
+                    verdict := 'done'; lease := r; changes := array_append(changes, r); overs := array_append(overs, o);
                     IF r.awaited THEN
                         moved := array_append(moved, k);
                     END IF;
@@ -240,19 +242,19 @@ WHILE wave <= cardinality(ends) LOOP
                 EXIT decide;
             END IF;
 
-            IF present THEN -- the term before is over
-                o.key := k; o.slot := r.transfers % 31; o.token := r.token; o.grant_id := r.grant_id; o.owner := r.owner; o.instance := r.instance;
-                o.state := r.state; o.cause := r.cause; o.actor := r.actor; o.note := r.note; o.acquired := r.acquired;
-                IF r.ended <> '' THEN
-                    o.state := 'held'; o.ended := r.ended; o.finished := r.deadline;
-                ELSIF r.state <> 'held' THEN
-                    o.ended := 'superseded'; o.finished := now_us;
-                ELSIF alive THEN
-                    o.ended := 'taken_over'; o.finished := now_us;
-                ELSE
-                    o.ended := 'expired'; o.finished := r.deadline;
+            IF present THEN
+                IF r.ended = '' THEN -- the term before is over
+                    o.key := k; o.slot := r.transfers % 32; o.token := r.token; o.grant_id := r.grant_id; o.owner := r.owner; o.instance := r.instance;
+                    o.state := r.state; o.cause := r.cause; o.actor := r.actor; o.note := r.note; o.acquired := r.acquired; o.finished := now_us;
+                    IF r.state <> 'held' THEN
+                        o.ended := 'superseded';
+                    ELSIF alive THEN
+                        o.ended := 'taken_over';
+                    ELSE
+                        o.ended := 'expired'; o.finished := r.deadline;
+                    END IF;
+                    overs := array_append(overs, o);
                 END IF;
-                overs := array_append(overs, o);
                 r.spent := croft.short(r.grant_id) || r.spent[:30];
             ELSE
                 r.key := k; r.terms := 0; r.transfers := 0; r.every := 0; r.succeeded := NULL;

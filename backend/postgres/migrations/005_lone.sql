@@ -2,7 +2,8 @@
 -- its short cut. Each is judged by a time read just before the row is locked, and waits for the row only for a moment: after that the call fails, having changed nothing, and
 -- the client asks again with patience.
 
--- Grants a key that was given back, or that nothing is remembered of.
+-- Grants a key that was given back, or that nothing is remembered of. A key that was given back it answers shortly: "granted", the time, and of the record
+-- what the client cannot know.
 CREATE FUNCTION croft.acquire_v1(set_at bigint, wait_ms integer, for_ms integer, k text, g text, claimant text, run text, ttl_us bigint, guard_list text, waiter_id text) RETURNS text
 LANGUAGE plpgsql VOLATILE
 AS $$
@@ -13,25 +14,13 @@ DECLARE
     answer text;
     told   boolean;
 BEGIN
-    WITH granted AS (
-        UPDATE croft.lease l
-        SET token = greatest(l.token + 1, now_us), grant_id = g, owner = claimant, instance = run, state = 'held', cause = 'released', ended = '', actor = '', note = '',
-            acquired = now_us, renewed = now_us, deadline = now_us + ttl_us, ttl = ttl_us, hold_until = NULL, guards = guard_list, progress = '', progress_at = NULL,
-            terms = l.terms + 1, transfers = l.transfers + 1, spent = croft.short(l.grant_id) || l.spent[:30]
-        FROM croft.lease o -- the row as it was
-        WHERE l.key = k AND l.state = 'free' AND l.ended <> '' AND (l.hold_until IS NULL OR l.hold_until <= now_us)
-          AND l.grant_id <> g AND NOT croft.short(g) = ANY (l.spent) AND l.token < max_token AND now_us BETWEEN 1 AND max_token
-          AND o.key = k AND o.token = l.token AND o.ended = l.ended
-        RETURNING croft.pack(l) AS packed, o.*
-    ), over AS (
-        INSERT INTO croft.past (key, slot, token, grant_id, owner, instance, state, cause, actor, note, acquired, finished, ended)
-        SELECT k, transfers % 31, token, grant_id, owner, instance, 'held', cause, actor, note, acquired, deadline, ended FROM granted
-        ON CONFLICT (key, slot) DO UPDATE
-        SET token = excluded.token, grant_id = excluded.grant_id, owner = excluded.owner, instance = excluded.instance, state = excluded.state,
-            cause = excluded.cause, actor = excluded.actor, note = excluded.note, acquired = excluded.acquired, finished = excluded.finished,
-            ended = excluded.ended
-    )
-    SELECT concat_ws(E'\x1f', 1, 'done', now_us, '', packed), awaited INTO answer, told FROM granted;
+    UPDATE croft.lease l
+    SET token = greatest(l.token + 1, now_us), grant_id = g, owner = claimant, instance = run, state = 'held', cause = 'released', ended = '', actor = '', note = '',
+        acquired = now_us, renewed = now_us, deadline = now_us + ttl_us, ttl = ttl_us, hold_until = NULL, guards = guard_list, progress = '', progress_at = NULL,
+        terms = l.terms + 1, transfers = l.transfers + 1, spent = croft.short(l.grant_id) || l.spent[:30]
+    WHERE l.key = k AND l.state = 'free' AND l.ended <> '' AND (l.hold_until IS NULL OR l.hold_until <= now_us)
+      AND l.grant_id <> g AND NOT croft.short(g) = ANY (l.spent) AND l.token < max_token AND now_us BETWEEN 1 AND max_token
+    RETURNING concat_ws(E'\x1f', 1, 'granted', now_us, l.token, l.terms, l.every, coalesce(l.succeeded::text, '')), l.awaited INTO answer, told;
     IF FOUND THEN
         IF waiter_id <> '' THEN
             DELETE FROM croft.waiter w WHERE w.key = k AND w.id = waiter_id; -- it waits no more
@@ -77,11 +66,21 @@ DECLARE
     answer text;
     told   boolean;
 BEGIN
-    UPDATE croft.lease l
-    SET state = 'free', ended = CASE WHEN failure THEN 'failed' ELSE 'released' END, deadline = now_us,
-        hold_until = CASE WHEN NOT failure THEN l.hold_until END, succeeded = CASE WHEN failure THEN l.succeeded ELSE l.acquired END
-    WHERE l.key = k AND l.grant_id = g AND l.state = 'held' AND l.deadline > now_us AND now_us BETWEEN 1 AND max_token
-    RETURNING concat_ws(E'\x1f', 1, 'done', now_us, '', croft.pack(l)), l.awaited INTO answer, told;
+    WITH freed AS (
+        UPDATE croft.lease l
+        SET state = 'free', ended = CASE WHEN failure THEN 'failed' ELSE 'released' END, deadline = now_us,
+            hold_until = CASE WHEN NOT failure THEN l.hold_until END, succeeded = CASE WHEN failure THEN l.succeeded ELSE l.acquired END
+        WHERE l.key = k AND l.grant_id = g AND l.state = 'held' AND l.deadline > now_us AND now_us BETWEEN 1 AND max_token
+        RETURNING concat_ws(E'\x1f', 1, 'done', now_us, '', croft.pack(l)) AS packed, l.*
+    ), over AS (
+        INSERT INTO croft.past (key, slot, token, grant_id, owner, instance, state, cause, actor, note, acquired, finished, ended)
+        SELECT k, transfers % 32, token, g, owner, instance, 'held', cause, actor, note, acquired, now_us, ended FROM freed
+        ON CONFLICT (key, slot) DO UPDATE
+        SET token = excluded.token, grant_id = excluded.grant_id, owner = excluded.owner, instance = excluded.instance, state = excluded.state,
+            cause = excluded.cause, actor = excluded.actor, note = excluded.note, acquired = excluded.acquired, finished = excluded.finished,
+            ended = excluded.ended
+    )
+    SELECT packed, awaited INTO answer, told FROM freed;
     IF FOUND THEN
         IF told THEN
             PERFORM croft.wake_v1(k);
