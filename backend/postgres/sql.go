@@ -35,7 +35,7 @@ type statements struct {
 	apply, acquire, release, get, list, now, sweep string
 	wait, pass, leave, listen, probe               string
 	version, prepare, migrated                     string
-	limit, unlimit, rekey, rekeyed, holder, fenced string
+	limit, unlimit, rekey, rekeyed, holder, there  string
 	examine, clock, count, idle                    string
 }
 
@@ -46,7 +46,7 @@ func newStatements(schema string) *statements {
 		apply:  q("apply"), acquire: q("acquire"), release: q("release"), get: q("get"), list: q("list"), now: q("now"), sweep: q("sweep"),
 		wait: q("wait"), pass: q("pass"), leave: q("leave"), listen: q("listen"), probe: q("probe"),
 		version: q("version"), prepare: q("prepare"), migrated: q("migrated"),
-		limit: q("limit"), unlimit: q("unlimit"), rekey: q("rekey"), rekeyed: q("rekeyed"), holder: q("holder"), fenced: q("fenced"),
+		limit: q("limit"), unlimit: q("unlimit"), rekey: q("rekey"), rekeyed: q("rekeyed"), holder: q("holder"), there: q("there"),
 		examine: q("examine"), clock: q("clock"), count: q("count"), idle: q("idle"),
 	}
 }
