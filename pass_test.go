@@ -115,6 +115,29 @@ func TestWhoLeavesAsItIsPassedTheKeyLeavesNothingBehind(t *testing.T) {
 	}
 }
 
+// TestWhoLeftAMomentBeforeItWasPassedTheKeyGivesItBack: the same, at the one moment that is hard to hit.
+func TestWhoLeftAMomentBeforeItWasPassedTheKeyGivesItBack(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		c := r.client(nil, nil)
+		l := r.acquire(c, "jobs/one", nil)
+		cl, err := c.newClaim("jobs/one", &LeaseOptions{WaitFor: Forever})
+		if err != nil {
+			r.Fatal(err)
+		}
+		p := c.lines.join(cl, c.clk.Now())
+		along := c.lines.pass(l)
+		c.lines.stepAside(p) // it had looked whether it was its turn just before
+		if err := l.Release(r.Context()); err != nil {
+			r.Fatal(err)
+		}
+		c.calls.submit(along)
+		time.Sleep(time.Minute / 2) // before it lapses
+		if rec := r.record("jobs/one"); rec.State != tenure.Free || rec.Terms != 2 {
+			r.Errorf("the key is %s after %d terms, want that the second was given back", rec.State, rec.Terms)
+		}
+	})
+}
+
 // TestAClientWithManyContendersLeavesOthersTheirTurn, where the store tells it that they wait.
 func TestAClientWithManyContendersLeavesOthersTheirTurn(t *testing.T) {
 	for _, contenders := range []int{1, 5} {
