@@ -32,7 +32,7 @@ type warden struct {
 	mu      sync.Mutex
 	leases  byWake
 	running bool
-	rising  clock.Instant // when the goroutine looks at the heap again, if it is not poked before
+	rising  clock.Instant // when the goroutine looks at the heap again, if it is not poked before; atOnce while it is up
 	closed  bool
 }
 
@@ -89,6 +89,9 @@ func (w *warden) run() {
 			}
 			timer.Stop()
 		}
+		w.mu.Lock()
+		w.rising = atOnce
+		w.mu.Unlock()
 		w.tick()
 	}
 }
@@ -185,9 +188,11 @@ func (w *warden) take(l *Lease, o keep.Orders, d *due) {
 	}
 }
 
-// nudge lets the goroutine look at the heap again if it would otherwise do so too late. The caller holds the mutex.
+// nudge lets the goroutine look at the heap again if it would otherwise do so too late. If it should be up already its timer has stood still, and nobody
+// knows how long it will be. The caller holds the mutex.
 func (w *warden) nudge() {
-	if !w.closed && (len(w.leases) == 0 || w.leases[0].keeper.Wake() >= w.rising) {
+	inTime := len(w.leases) == 0 || w.leases[0].keeper.Wake() >= w.rising && w.c.clk.Now() < w.rising
+	if w.rising == atOnce || inTime && !w.closed {
 		return
 	}
 	w.rising = atOnce

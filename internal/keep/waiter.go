@@ -22,7 +22,7 @@ const (
 type Patience struct {
 	// For is how long a key that is held is waited for; 0 is one try.
 	For time.Duration
-	// After is how long to leave the key to others before asking for it, unless a hint comes.
+	// After is how long to leave the key to others before asking for it, unless a hint comes or For is over before.
 	After time.Duration
 	// Resolve is how long at least an unknown outcome is pursued before the caller is told of it.
 	Resolve time.Duration
@@ -110,7 +110,7 @@ var (
 // NewWaiter begins a wait at now. The first Step asks, unless others go first.
 func NewWaiter(p Patience, now clock.Instant, random func() float64) *Waiter {
 	end := after(now, p.For)
-	return &Waiter{patience: p, random: random, next: after(now, p.After), poll: PollFirst, end: end, limit: max(end, after(now, p.Resolve))}
+	return &Waiter{patience: p, random: random, next: after(now, min(p.After, p.For)), poll: PollFirst, end: end, limit: max(end, after(now, p.Resolve))}
 }
 
 // Wake is when Step has something to do at the latest.
