@@ -147,12 +147,12 @@ type flown struct {
 
 // flight makes one call, lets others overtake it if it hangs, and returns the batch that may go next.
 func (b *combiner) flight(ctx context.Context, batch []*submission) (f flown, next []*submission) {
-	landed, hung := false, false // under the mutex
+	var call struct{ landed, hung bool } // under the mutex
 	overtake := time.AfterFunc(patientFor, func() {
 		b.mu.Lock()
 		var next []*submission
-		if !landed {
-			hung = true
+		if !call.landed {
+			call.hung = true
 			b.hanging++
 			next = b.take()
 		}
@@ -165,8 +165,8 @@ func (b *combiner) flight(ctx context.Context, batch []*submission) (f flown, ne
 		overtake.Stop()
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		landed = true
-		if hung {
+		call.landed = true
+		if call.hung {
 			b.hanging--
 		}
 		b.flying--

@@ -110,7 +110,7 @@ func (l *Lease) Report(ctx context.Context, marker string) error {
 	defer l.c.leave()
 	l.c.warden.step(l, keep.Progressed{})
 	req := tenure.Request{Verb: tenure.Report, Key: l.Key(), Secret: l.deed.Secret, Progress: marker}
-	r, err := l.c.ask(ctx, req, 2*l.c.o.CallTimeout)
+	r, err := l.c.ask(ctx, req, 2*l.c.o.CallTimeout, nil)
 	switch {
 	case err == nil:
 		l.c.warden.confirm(l, r.answer)
@@ -137,7 +137,7 @@ func (l *Lease) Resume(ctx context.Context) (*Lease, error) {
 	}
 	defer c.leave()
 	req := tenure.Request{Verb: tenure.Renew, Key: l.Key(), Secret: l.deed.Secret, Resume: true}
-	r, err := c.ask(ctx, req, 2*c.o.CallTimeout)
+	r, err := c.ask(ctx, req, 2*c.o.CallTimeout, nil)
 	if err != nil {
 		return nil, l.asLost(err)
 	}

@@ -18,11 +18,11 @@ type pursuit struct {
 	cl      *claim
 	waiter  *keep.Waiter
 	secret  tenure.Secret
-	asked   bool                // a request was made
-	answers chan *keep.Answered // by reference: a buffer of answers themselves would be kilobytes for every acquire
-	doubt   bool                // an outcome is unknown
-	grant   store.Answer        // the last one without an error
-	refusal error               // the last one with
+	asked   bool            // a request was made
+	answers chan keep.Event // keep.Answered, boxed: a buffer of answers themselves would be kilobytes for every acquire
+	doubt   bool            // an outcome is unknown
+	grant   store.Answer    // the last one without an error
+	refusal error           // the last one with
 }
 
 // errPending is what a caller is told that leaves while its request is on its way.
@@ -39,7 +39,7 @@ func (c *Client) newPursuit(p *place) *pursuit {
 	if patience != Forever {
 		patience = max(patience-now.Sub(p.start), 0)
 	}
-	u := &pursuit{c: c, cl: p.cl, answers: make(chan *keep.Answered, 8)}
+	u := &pursuit{c: c, cl: p.cl, answers: make(chan keep.Event, 8)}
 	u.waiter = keep.NewWaiter(keep.Patience{
 		For: patience, After: after, Resolve: c.o.CallTimeout, Terms: p.cl.terms,
 		Call: 2*c.o.CallTimeout + patientFor, // waiting for hanging batches before it, and then on its way
@@ -96,17 +96,15 @@ func (u *pursuit) inFront(ctx context.Context, p *place) (wishes keep.Wishes, wh
 			return wishes, why
 		}
 		select {
-		case a := <-u.answers: // there already, as a rule
-			u.read(a, p)
-			event = *a
+		case event = <-u.answers: // there already, as a rule
+			u.read(event, p)
 			continue
 		default:
 		}
 		timer := c.clk.Timer(min(u.waiter.Wake().Sub(c.clk.Now()), time.Second))
 		select {
-		case a := <-u.answers:
-			u.read(a, p)
-			event = *a
+		case event = <-u.answers:
+			u.read(event, p)
 		case <-p.line.hint:
 			event = c.lines.hinted(p, &watched)
 		case <-timer.C():
@@ -141,8 +139,7 @@ func (u *pursuit) behind(event keep.Event) {
 		event = keep.Tick{}
 		timer := u.c.clk.Timer(min(u.waiter.Wake().Sub(u.c.clk.Now()), time.Second))
 		select {
-		case a := <-u.answers:
-			event = *a
+		case event = <-u.answers:
 		case <-timer.C():
 		case <-u.c.life.Done():
 			timer.Stop()
@@ -175,18 +172,19 @@ func (u *pursuit) next(event keep.Event) (keep.Wishes, *submission) {
 	u.asked = true
 	return wishes, &submission{requests: []tenure.Request{req}, lane: at, done: func(answers []store.Answer, sent clock.Instant) {
 		select {
-		case u.answers <- &keep.Answered{Attempt: wishes.Attempt, Sent: sent, Answer: answers[0]}:
+		case u.answers <- keep.Answered{Attempt: wishes.Attempt, Sent: sent, Answer: answers[0]}:
 		default: // nobody reads so many, or at all any more; what matters is asked for again
 		}
 	}}
 }
 
 // read takes note of an answer on its way to the machine.
-func (u *pursuit) read(a *keep.Answered, p *place) {
+func (u *pursuit) read(event keep.Event, p *place) {
 	var held *tenure.HeldError
-	switch err := a.Answer.Err; {
+	answer := event.(keep.Answered).Answer
+	switch err := answer.Err; {
 	case err == nil:
-		u.grant = a.Answer
+		u.grant = answer
 		if u.doubt {
 			u.resolved(OutcomeOK)
 		}

@@ -57,11 +57,7 @@ func (l *Lease) finish(ctx context.Context, failed bool) error {
 		return err
 	}
 	defer l.c.leave()
-	var along []*submission
-	if next := l.c.lines.pass(l); next != nil {
-		along = append(along, next)
-	}
-	r, err := l.c.ask(ctx, tenure.Request{Verb: tenure.Release, Key: l.Key(), Secret: l.deed.Secret, Failed: failed}, releaseBound, along...)
+	r, err := l.c.ask(ctx, tenure.Request{Verb: tenure.Release, Key: l.Key(), Secret: l.deed.Secret, Failed: failed}, releaseBound, l.c.lines.pass(l))
 	if !known(err) {
 		l.c.emit(Event{Kind: EventReleaseLeft, Key: l.Key(), Token: l.Token(), Err: err})
 		return err

@@ -215,8 +215,8 @@ func (w *warden) carryOut(d due) {
 	for _, l := range d.renew[alone] {
 		w.renew([]*Lease{l}, alone)
 	}
-	if len(d.stalled) > 0 {
-		w.c.fork(func() { w.look(d.stalled) })
+	if stalled := d.stalled; len(stalled) > 0 {
+		w.c.fork(func() { w.look(stalled) })
 	}
 	for _, e := range d.events {
 		w.c.emit(e)
