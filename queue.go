@@ -185,7 +185,7 @@ func (q *lines) stand(ctx context.Context, p *place) error {
 	if patience > 0 {
 		limit = patience
 	}
-	for {
+	for !isClosed(p.turn) {
 		q.mu.Lock()
 		news := p.line.news
 		refusal := q.refusal(p.line, start, patience > 0)
@@ -196,8 +196,6 @@ func (q *lines) stand(ctx context.Context, p *place) error {
 
 		left := limit - c.clk.Now().Sub(start)
 		switch {
-		case isClosed(p.turn):
-			return nil
 		case ctx.Err() != nil:
 			return fmt.Errorf("waiting for %q: %w", p.line.key, ended(ctx))
 		case refusal != nil && (patience == 0 || left <= 0):
@@ -225,6 +223,7 @@ func (q *lines) stand(ctx context.Context, p *place) error {
 		}
 		timer.Stop()
 	}
+	return nil
 }
 
 // refusal is why the key cannot be had now, as far as this client knows, or nil. Unless any knowledge will do, it must be as new as the question.

@@ -81,11 +81,15 @@ func (l *Lease) outlasting(ctx context.Context) (context.Context, func()) {
 		out, free = context.WithDeadline(out, deadline)
 		stop = func() { free(); cancel(nil) }
 	}
-	unhook := context.AfterFunc(ctx, func() {
+	end := func() {
 		if cause := context.Cause(ctx); cause != context.Cause(l.ctx) { //nolint:errorlint // the very same, not one like it
 			cancel(cause)
 		}
-	})
+	}
+	if ctx.Err() != nil {
+		end() // now, and not when the call of the store has begun
+	}
+	unhook := context.AfterFunc(ctx, end)
 	return out, func() { unhook(); stop() }
 }
 
