@@ -33,7 +33,7 @@ func (c *Client) newPursuit(p *place) *pursuit {
 	now := c.clk.Now()
 	var after time.Duration
 	if p.line.others {
-		p.line.others, after = false, keep.PollFirst
+		p.line.others, after = false, keep.Courtesy
 	}
 	patience := p.cl.o.WaitFor
 	if patience != Forever {

@@ -82,7 +82,7 @@ func (q *lines) next(ln *line) {
 	switch {
 	case ln.holder != nil:
 	case ln.others: // who comes back within a moment shall know of them
-		time.AfterFunc(keep.PollFirst, func() { q.forget(ln) })
+		time.AfterFunc(keep.Courtesy, func() { q.forget(ln) })
 	case q.byKey[ln.key] == ln:
 		delete(q.byKey, ln.key)
 	}
