@@ -36,18 +36,19 @@ type Lease struct {
 
 // newLease begins to keep what was granted with a secret, good until deadline.
 func (c *Client) newLease(ctx context.Context, cl *claim, secret tenure.Secret, granted store.Answer, deadline clock.Instant) *Lease {
-	return c.keepLease(ctx, cl, secret, granted, deadline, c.clk.Now())
+	now := c.clk.Now()
+	return c.keepLease(ctx, cl, secret, granted, deadline, now, now)
 }
 
-func (c *Client) keepLease(ctx context.Context, cl *claim, secret tenure.Secret, granted store.Answer, deadline, since clock.Instant) *Lease {
+func (c *Client) keepLease(ctx context.Context, cl *claim, secret tenure.Secret, granted store.Answer, deadline, since, now clock.Instant) *Lease {
 	l := &Lease{
 		c: c, cl: cl, since: since, index: -1, rec: granted.Record, recAt: granted.Now,
 		deed:      tenure.Deed{Key: cl.req.Key, Token: granted.Record.Token, Secret: secret, TTL: cl.o.TTL},
-		keeper:    keep.NewKeeper(cl.terms, deadline, since, c.clk.Now(), granted.Record, c.random()),
+		keeper:    keep.NewKeeper(cl.terms, deadline, since, now, granted.Record, c.random()),
 		finishing: make(chan struct{}, 1),
 	}
 	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	c.warden.add(l)
+	c.warden.add(l, now)
 	return l
 }
 
@@ -141,7 +142,7 @@ func (l *Lease) Resume(ctx context.Context) (*Lease, error) {
 	if err != nil {
 		return nil, l.asLost(err)
 	}
-	resumed := c.keepLease(ctx, l.cl, l.deed.Secret, r.answer, l.cl.terms.Until(r.first, r.sent, r.answer), l.since)
+	resumed := c.keepLease(ctx, l.cl, l.deed.Secret, r.answer, l.cl.terms.Until(r.first, r.sent, r.answer), l.since, c.clk.Now())
 	if err := resumed.Err(); err != nil { // MaxHold has passed, or the answer took too long, or the client was closed
 		_ = resumed.Fail(ctx)
 		return nil, err

@@ -232,7 +232,7 @@ func TestALossIsKnownAsSoonAsItIsNoticed(t *testing.T) {
 		_, err := r.client(nil, nil).Renew(r.Context(), l.Deed(), false)
 		var noticed due
 		c.warden.mu.Lock()
-		c.warden.take(l, l.keeper.Step(keep.Answered{Sent: c.clk.Now(), Answer: store.Answer{Err: err}}, c.clk.Now()), &noticed)
+		c.warden.take(l, keep.Answered{Sent: c.clk.Now(), Answer: store.Answer{Err: err}}, c.clk.Now(), &noticed)
 		c.warden.mu.Unlock()
 
 		if err := l.Release(r.Context()); lossIn(err) != TakenOver {
