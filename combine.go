@@ -173,6 +173,7 @@ func (b *combiner) flight(ctx context.Context, batch []*submission) (f flown, ne
 		next = b.take()
 		if f.answers == nil { // the store panicked: if that was on the goroutine of a caller who recovers, others go on
 			go b.fly(next)
+			b.settle()
 			return
 		}
 		b.delivering++
