@@ -3,7 +3,6 @@ package croft
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -91,7 +90,8 @@ func (b *combiner) carry(ctx context.Context, together ...*submission) {
 		go b.fly(next)
 	}
 	b.deliver(f)
-	if !f.certain() && ctx.Err() != nil && f.requests[0].Verb != tenure.Acquire { // who abandons an acquire sees to it
+	// Giving back is worth another message. Anything else that the caller has left might come when it, or others, have gone on to something else.
+	if f.requests[0].Verb == tenure.Release && !known(f.answers[0].Err) && ctx.Err() != nil {
 		b.submit(&submission{requests: together[0].requests, lane: again, done: func([]store.Answer, clock.Instant) {}})
 	}
 }
@@ -146,13 +146,13 @@ type flown struct {
 }
 
 // flight makes one call, lets others overtake it if it hangs, and returns the batch that may go next.
-func (b *combiner) flight(ctx context.Context, batch []*submission) (flown, []*submission) {
-	landed, hung := false, false // under the mutex
+func (b *combiner) flight(ctx context.Context, batch []*submission) (f flown, next []*submission) {
+	var call struct{ landed, hung bool } // under the mutex
 	overtake := time.AfterFunc(patientFor, func() {
 		b.mu.Lock()
 		var next []*submission
-		if !landed {
-			hung = true
+		if !call.landed {
+			call.hung = true
 			b.hanging++
 			next = b.take()
 		}
@@ -161,23 +161,35 @@ func (b *combiner) flight(ctx context.Context, batch []*submission) (flown, []*s
 			go b.fly(next)
 		}
 	})
-	f := b.call(ctx, batch)
-	overtake.Stop()
-
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	landed = true
-	if hung {
-		b.hanging--
-	}
-	b.flying--
-	b.delivering++
-	b.prompt = f.took <= promptly
-	return f, b.take()
+	defer func() {
+		overtake.Stop()
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		call.landed = true
+		if call.hung {
+			b.hanging--
+		}
+		b.flying--
+		next = b.take()
+		if f.answers == nil { // the store panicked: if that was on the goroutine of a caller who recovers, others go on
+			go b.fly(next)
+			b.settle()
+			return
+		}
+		b.delivering++
+		b.prompt = f.took <= promptly
+	}()
+	return b.call(ctx, batch), nil
 }
 
 // deliver gives the answers out.
 func (b *combiner) deliver(f flown) {
+	defer func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.delivering--
+		b.settle()
+	}()
 	rest := f.answers
 	for _, s := range f.batch {
 		n := len(s.requests)
@@ -187,10 +199,6 @@ func (b *combiner) deliver(f flown) {
 	if b.observe != nil {
 		b.report(f)
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.delivering--
-	b.settle()
 }
 
 // close returns a channel that is closed when nothing is on its way any more. It is for when no more is submitted and life has ended.
@@ -231,9 +239,4 @@ func (b *combiner) call(ctx context.Context, batch []*submission) flown {
 		f.answers = store.Failed(len(f.requests), fmt.Errorf("the store gave %d answers to %d requests", len(f.answers), len(f.requests)))
 	}
 	return f
-}
-
-// certain reports whether every outcome is known.
-func (f flown) certain() bool {
-	return !slices.ContainsFunc(f.answers, func(a store.Answer) bool { return !known(a.Err) })
 }

@@ -1,10 +1,10 @@
 package croft
 
-import (
-	"time"
+import "github.com/croft-dev/croft/internal/keep"
 
-	"github.com/croft-dev/croft/internal/keep"
-)
+// mostPassed bounds how often in a row a key is passed on within a client. Then it is free for as long as a call takes, and whoever waits for it elsewhere
+// can compete: not every store can tell that somebody does.
+const mostPassed = 16
 
 // pass lets the contender after a lease that is about to be released ask for the key in the same call: it returns its request, or nil if there is none or others have
 // their turn. What the contender then makes of the answer is its own affair; it may just have left.
@@ -12,13 +12,15 @@ func (q *lines) pass(l *Lease) *submission {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	ln := q.byKey[l.Key()]
-	if ln == nil || ln.holder != l || ln.others || ln.queue.Len() == 0 {
+	if ln == nil || ln.holder != l || ln.queue.Len() == 0 {
 		return nil
 	}
+	if ln.others || ln.passed == mostPassed {
+		ln.passed = 0
+		return nil
+	}
+	ln.passed++
 	p := ln.queue.Front().Value.(*place)
-	if isClosed(p.turn) {
-		return nil
-	}
 	p.begun = q.c.newPursuit(p)
 	_, request := p.begun.next(keep.Tick{})
 	close(p.turn)
@@ -30,18 +32,8 @@ func (q *lines) pass(l *Lease) *submission {
 func (q *lines) yield(l *Lease, awaited bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	ln := q.byKey[l.Key()]
-	if ln == nil {
-		return
-	}
-	ln.others = awaited
-	if awaited {
-		time.AfterFunc(keep.PollFirst, func() { // they have had it, or do not want it
-			q.mu.Lock()
-			defer q.mu.Unlock()
-			ln.others = false
-			q.next(ln)
-		})
+	if ln := q.byKey[l.Key()]; ln != nil {
+		ln.others = awaited
 	}
 }
 

@@ -18,12 +18,11 @@ type pursuit struct {
 	cl      *claim
 	waiter  *keep.Waiter
 	secret  tenure.Secret
-	asked   bool                // a request was made
-	answers chan *keep.Answered // by reference: a buffer of answers themselves would be kilobytes for every acquire
-	over    chan struct{}       // closed when nobody reads answers any more
-	doubt   bool                // an outcome is unknown
-	grant   store.Answer        // the last one without an error
-	refusal error               // the last one with
+	asked   bool            // a request was made
+	answers chan keep.Event // keep.Answered, boxed: a buffer of answers themselves would be kilobytes for every acquire
+	doubt   bool            // an outcome is unknown
+	grant   store.Answer    // the last one without an error
+	refusal error           // the last one with
 }
 
 // errPending is what a caller is told that leaves while its request is on its way.
@@ -33,15 +32,14 @@ var errPending = store.Unknown(errors.New("whether it was granted is not known y
 func (c *Client) newPursuit(p *place) *pursuit {
 	now := c.clk.Now()
 	var after time.Duration
-	if p.line.others && p.cl.o.WaitFor > 0 {
-		after = keep.PollFirst
+	if p.line.others {
+		p.line.others, after = false, keep.Courtesy
 	}
-	p.line.others = false
 	patience := p.cl.o.WaitFor
 	if patience != Forever {
 		patience = max(patience-now.Sub(p.start), 0)
 	}
-	u := &pursuit{c: c, cl: p.cl, answers: make(chan *keep.Answered, 8), over: make(chan struct{})}
+	u := &pursuit{c: c, cl: p.cl, answers: make(chan keep.Event, 8)}
 	u.waiter = keep.NewWaiter(keep.Patience{
 		For: patience, After: after, Resolve: c.o.CallTimeout, Terms: p.cl.terms,
 		Call: 2*c.o.CallTimeout + patientFor, // waiting for hanging batches before it, and then on its way
@@ -57,9 +55,7 @@ func (c *Client) pursue(ctx context.Context, p *place) (*Lease, error) {
 	}
 	wishes, why := u.inFront(ctx, p)
 	if wishes.Background {
-		c.fork(func() { u.behind() })
-	} else {
-		close(u.over)
+		c.fork(func() { u.behind(keep.Tick{}) })
 	}
 	switch {
 	case wishes.Granted:
@@ -83,7 +79,15 @@ func (u *pursuit) inFront(ctx context.Context, p *place) (wishes keep.Wishes, wh
 	var event keep.Event = keep.Tick{}
 	for ; ; asked = false {
 		if !asked { // the one before has done it
-			wishes = u.step(ctx, event)
+			var request *submission
+			wishes, request = u.next(event)
+			switch {
+			case request == nil:
+			case wishes.Background: // the caller does not wait for it
+				c.calls.submit(request)
+			default:
+				c.calls.carry(ctx, request)
+			}
 		}
 		if wishes.Watch {
 			c.lines.startWatch(p)
@@ -92,17 +96,15 @@ func (u *pursuit) inFront(ctx context.Context, p *place) (wishes keep.Wishes, wh
 			return wishes, why
 		}
 		select {
-		case a := <-u.answers: // there already, as a rule
-			u.read(a, p)
-			event = *a
+		case event = <-u.answers: // there already, as a rule
+			u.read(event, p)
 			continue
 		default:
 		}
 		timer := c.clk.Timer(min(u.waiter.Wake().Sub(c.clk.Now()), time.Second))
 		select {
-		case a := <-u.answers:
-			u.read(a, p)
-			event = *a
+		case event = <-u.answers:
+			u.read(event, p)
 		case <-p.line.hint:
 			event = c.lines.hinted(p, &watched)
 		case <-timer.C():
@@ -120,24 +122,24 @@ func (u *pursuit) inFront(ctx context.Context, p *place) (wishes keep.Wishes, wh
 
 // abandon lets go of what was asked on behalf of a caller that had just left.
 func (u *pursuit) abandon() {
-	u.c.fork(func() {
-		if wishes := u.step(u.c.life, keep.Abandoned{Err: context.Canceled}); wishes.Done {
-			close(u.over)
-			return
-		}
-		u.behind()
-	})
+	u.c.fork(func() { u.behind(keep.Abandoned{Err: context.Canceled}) })
 }
 
 // behind steps the machine until what the caller left is resolved.
-func (u *pursuit) behind() {
-	defer close(u.over)
+func (u *pursuit) behind(event keep.Event) {
 	for {
+		wishes, request := u.next(event)
+		if request != nil {
+			u.c.calls.submit(request)
+		}
+		if wishes.Done {
+			u.resolved(Outcome(wishes.Resolved))
+			return
+		}
+		event = keep.Tick{}
 		timer := u.c.clk.Timer(min(u.waiter.Wake().Sub(u.c.clk.Now()), time.Second))
-		var event keep.Event = keep.Tick{}
 		select {
-		case a := <-u.answers:
-			event = *a
+		case event = <-u.answers:
 		case <-timer.C():
 		case <-u.c.life.Done():
 			timer.Stop()
@@ -145,20 +147,7 @@ func (u *pursuit) behind() {
 			return
 		}
 		timer.Stop()
-		if wishes := u.step(u.c.life, event); wishes.Done {
-			u.resolved(Outcome(wishes.Resolved))
-			return
-		}
 	}
-}
-
-// step lets the machine decide, and sends what it wants sent.
-func (u *pursuit) step(ctx context.Context, event keep.Event) keep.Wishes {
-	wishes, request := u.next(event)
-	if request != nil {
-		u.c.calls.carry(ctx, request)
-	}
-	return wishes
 }
 
 // next lets the machine decide, and returns what it wants sent, or nil.
@@ -183,18 +172,19 @@ func (u *pursuit) next(event keep.Event) (keep.Wishes, *submission) {
 	u.asked = true
 	return wishes, &submission{requests: []tenure.Request{req}, lane: at, done: func(answers []store.Answer, sent clock.Instant) {
 		select {
-		case u.answers <- &keep.Answered{Attempt: wishes.Attempt, Sent: sent, Answer: answers[0]}:
-		case <-u.over:
+		case u.answers <- keep.Answered{Attempt: wishes.Attempt, Sent: sent, Answer: answers[0]}:
+		default: // nobody reads so many, or at all any more; what matters is asked for again
 		}
 	}}
 }
 
 // read takes note of an answer on its way to the machine.
-func (u *pursuit) read(a *keep.Answered, p *place) {
+func (u *pursuit) read(event keep.Event, p *place) {
 	var held *tenure.HeldError
-	switch err := a.Answer.Err; {
+	answer := event.(keep.Answered).Answer
+	switch err := answer.Err; {
 	case err == nil:
-		u.grant = a.Answer
+		u.grant = answer
 		if u.doubt {
 			u.resolved(OutcomeOK)
 		}

@@ -5,8 +5,10 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/internal/keep"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -25,6 +27,7 @@ type line struct {
 	queue  list.List // of *place
 	holder *Lease
 	others bool          // elsewhere somebody waits, too, and it is their turn
+	passed int           // how often in a row the key was passed on here
 	hint   chan struct{} // wakes the head
 	news   chan struct{} // closed, and replaced, when something has become known: who holds the key, or that the store refused
 	last   *tenure.HeldError
@@ -47,35 +50,51 @@ type place struct {
 func (q *lines) join(cl *claim, start clock.Instant) *place {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	key := cl.req.Key
-	ln := q.byKey[key]
-	if ln == nil {
-		ln = &line{key: key, hint: make(chan struct{}, 1), news: make(chan struct{})}
-		q.byKey[key] = ln
-	}
+	ln := q.of(cl.req.Key)
 	p := &place{line: ln, cl: cl, start: start, turn: make(chan struct{})}
 	p.at = ln.queue.PushBack(p)
 	q.next(ln)
 	return p
 }
 
+// of is the line for a key. The caller holds the mutex.
+func (q *lines) of(key string) *line {
+	ln := q.byKey[key]
+	if ln == nil {
+		ln = &line{key: key, hint: make(chan struct{}, 1), news: make(chan struct{})}
+		q.byKey[key] = ln
+	}
+	return ln
+}
+
 // next gives the turn to the head if the key is not held here, and forgets the line if nobody is left. The caller holds the mutex.
 func (q *lines) next(ln *line) {
-	head := ln.queue.Front()
-	if head != nil && ln.holder == nil {
-		p := head.Value.(*place)
-		select {
-		case <-p.turn:
-		default:
+	if head := ln.queue.Front(); head != nil {
+		if p := head.Value.(*place); ln.holder == nil && !isClosed(p.turn) {
 			close(p.turn)
 		}
+		return
 	}
-	if head == nil && ln.watch != nil {
+	if ln.watch != nil {
 		ln.watch.cancel()
 		ln.watch = nil
 	}
-	if head == nil && ln.holder == nil && !ln.others && q.byKey[ln.key] == ln {
+	switch {
+	case ln.holder != nil:
+	case ln.others: // who comes back within a moment shall know of them
+		time.AfterFunc(keep.Courtesy, func() { q.forget(ln) })
+	case q.byKey[ln.key] == ln:
 		delete(q.byKey, ln.key)
+	}
+}
+
+// forget drops a line that was kept for the sake of others, unless somebody has come back to it.
+func (q *lines) forget(ln *line) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if ln.holder == nil && ln.queue.Len() == 0 {
+		ln.others = false
+		q.next(ln)
 	}
 }
 
@@ -127,8 +146,8 @@ func (q *lines) vacate(l *Lease) {
 // reoccupy lets a lease that was resumed hold the line again, unless others have come.
 func (q *lines) reoccupy(l *Lease) {
 	q.mu.Lock()
-	if q.byKey[l.Key()] == nil {
-		q.byKey[l.Key()] = &line{key: l.Key(), holder: l, hint: make(chan struct{}, 1), news: make(chan struct{})}
+	if ln := q.of(l.Key()); ln.holder == nil && ln.queue.Len() == 0 {
+		ln.holder = l
 	}
 	q.mu.Unlock()
 	if l.Err() != nil {
@@ -166,7 +185,7 @@ func (q *lines) stand(ctx context.Context, p *place) error {
 	if patience > 0 {
 		limit = patience
 	}
-	for {
+	for !isClosed(p.turn) {
 		q.mu.Lock()
 		news := p.line.news
 		refusal := q.refusal(p.line, start, patience > 0)
@@ -177,8 +196,6 @@ func (q *lines) stand(ctx context.Context, p *place) error {
 
 		left := limit - c.clk.Now().Sub(start)
 		switch {
-		case isClosed(p.turn):
-			return nil
 		case ctx.Err() != nil:
 			return fmt.Errorf("waiting for %q: %w", p.line.key, ended(ctx))
 		case refusal != nil && (patience == 0 || left <= 0):
@@ -206,6 +223,7 @@ func (q *lines) stand(ctx context.Context, p *place) error {
 		}
 		timer.Stop()
 	}
+	return nil
 }
 
 // refusal is why the key cannot be had now, as far as this client knows, or nil. Unless any knowledge will do, it must be as new as the question.

@@ -57,11 +57,7 @@ func (l *Lease) finish(ctx context.Context, failed bool) error {
 		return err
 	}
 	defer l.c.leave()
-	var along []*submission
-	if next := l.c.lines.pass(l); next != nil {
-		along = append(along, next)
-	}
-	r, err := l.c.ask(ctx, tenure.Request{Verb: tenure.Release, Key: l.Key(), Secret: l.deed.Secret, Failed: failed}, releaseBound, along...)
+	r, err := l.c.ask(ctx, tenure.Request{Verb: tenure.Release, Key: l.Key(), Secret: l.deed.Secret, Failed: failed}, releaseBound, l.c.lines.pass(l))
 	if !known(err) {
 		l.c.emit(Event{Kind: EventReleaseLeft, Key: l.Key(), Token: l.Token(), Err: err})
 		return err
@@ -85,11 +81,15 @@ func (l *Lease) outlasting(ctx context.Context) (context.Context, func()) {
 		out, free = context.WithDeadline(out, deadline)
 		stop = func() { free(); cancel(nil) }
 	}
-	unhook := context.AfterFunc(ctx, func() {
+	end := func() {
 		if cause := context.Cause(ctx); cause != context.Cause(l.ctx) { //nolint:errorlint // the very same, not one like it
 			cancel(cause)
 		}
-	})
+	}
+	if ctx.Err() != nil {
+		end() // now, and not when the call of the store has begun
+	}
+	unhook := context.AfterFunc(ctx, end)
 	return out, func() { unhook(); stop() }
 }
 

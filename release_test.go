@@ -110,6 +110,29 @@ func TestAReleaseThatHangsIsSentAgain(t *testing.T) {
 	})
 }
 
+// TestAReleaseByWhoHasGoneIsOneMessage, which is not cut off half way: that would cost many a store its connection.
+func TestAReleaseByWhoHasGoneIsOneMessage(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		tap := &tap{Store: r.st}
+		c := r.client(tap, nil)
+		for i := range 20 {
+			l := r.acquire(c, "jobs/one", nil)
+			tap.forget()
+			tap.set(slow(time.Millisecond))
+			ctx, cancel := context.WithCancel(r.Context())
+			cancel()
+			if err := l.Release(ctx); !errors.Is(err, ErrUnknown) || !errors.Is(err, context.Canceled) {
+				r.Errorf("%v, want unknown and the end of the context", err)
+			}
+			time.Sleep(time.Second)
+			if n, _ := tap.count(tenure.Release); n != 1 || r.record("jobs/one").State != tenure.Free {
+				r.Fatalf("the %dth time it was sent %d times, and the key is %s", i, n, r.record("jobs/one").State)
+			}
+			tap.set(nil)
+		}
+	})
+}
+
 func TestLaw6AReleaseWithLostRepliesIsOneRelease(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		st := storetest.DropReply(r.st, storetest.First(3, func(req tenure.Request) bool { return req.Verb == tenure.Release }))

@@ -32,7 +32,7 @@ type warden struct {
 	mu      sync.Mutex
 	leases  byWake
 	running bool
-	rising  clock.Instant // when the goroutine looks at the heap again, if it is not poked before
+	rising  clock.Instant // when the goroutine looks at the heap again, if it is not poked before; atOnce while it is up
 	closed  bool
 }
 
@@ -45,18 +45,18 @@ type due struct {
 }
 
 // add begins to keep a lease.
-func (w *warden) add(l *Lease) {
+func (w *warden) add(l *Lease, now clock.Instant) {
 	var d due
 	w.mu.Lock()
 	if w.closed {
-		w.take(l, l.keeper.Step(keep.Ended{Loss: keep.Closed}, w.c.clk.Now()), &d)
+		w.take(l, keep.Ended{Loss: keep.Closed}, now, &d)
 	} else {
 		heap.Push(&w.leases, l)
 		if !w.running {
 			w.running, w.rising = true, atOnce
 			w.c.fork(w.run)
 		}
-		w.nudge()
+		w.nudge(now)
 	}
 	w.mu.Unlock()
 	w.carryOut(d)
@@ -89,6 +89,9 @@ func (w *warden) run() {
 			}
 			timer.Stop()
 		}
+		w.mu.Lock()
+		w.rising = atOnce
+		w.mu.Unlock()
 		w.tick()
 	}
 }
@@ -101,7 +104,7 @@ func (w *warden) tick() {
 	if len(w.leases) > 0 && w.leases[0].keeper.Wake() <= now { // company is for those who go anyway
 		for len(w.leases) > 0 && w.leases[0].keeper.Early() <= now {
 			l := w.leases[0]
-			w.take(l, l.keeper.Step(keep.Tick{Jitter: jitter}, now), &d)
+			w.take(l, keep.Tick{Jitter: jitter}, now, &d)
 		}
 	}
 	w.mu.Unlock()
@@ -112,7 +115,7 @@ func (w *warden) tick() {
 func (w *warden) step(l *Lease, e keep.Event) {
 	var d due
 	w.mu.Lock()
-	w.take(l, l.keeper.Step(e, w.c.clk.Now()), &d)
+	w.take(l, e, w.c.clk.Now(), &d)
 	w.mu.Unlock()
 	w.carryOut(d)
 }
@@ -136,18 +139,20 @@ func (w *warden) check(l *Lease) {
 // close ends all leases, and keeps no more.
 func (w *warden) close() {
 	var d due
+	now := w.c.clk.Now()
 	w.mu.Lock()
 	w.closed = true
 	for len(w.leases) > 0 {
-		w.take(w.leases[0], w.leases[0].keeper.Step(keep.Ended{Loss: keep.Closed}, w.c.clk.Now()), &d)
+		w.take(w.leases[0], keep.Ended{Loss: keep.Closed}, now, &d)
 	}
-	w.nudge() // nothing is left to run for
+	w.nudge(now) // nothing is left to run for
 	w.mu.Unlock()
 	w.carryOut(d)
 }
 
-// take sorts what a machine wants. The caller holds the mutex.
-func (w *warden) take(l *Lease, o keep.Orders, d *due) {
+// take tells a machine of an event, and sorts what it then wants. The caller holds the mutex.
+func (w *warden) take(l *Lease, e keep.Event, now clock.Instant, d *due) {
+	o := l.keeper.Step(e, now)
 	switch {
 	case o.Lost != "":
 		l.lost = &LostError{Key: l.Key(), Token: l.Token(), Loss: Loss(o.Lost), Err: o.Err}
@@ -166,7 +171,7 @@ func (w *warden) take(l *Lease, o keep.Orders, d *due) {
 	}
 	if l.index >= 0 {
 		heap.Fix(&w.leases, l.index)
-		w.nudge()
+		w.nudge(now)
 	}
 	if w.c.calls.observe == nil {
 		return
@@ -177,7 +182,7 @@ func (w *warden) take(l *Lease, o keep.Orders, d *due) {
 	if o.Failures > 0 {
 		d.events = append(d.events, Event{
 			Kind: EventRenewFailed, Key: l.Key(), Token: l.Token(), Failures: o.Failures,
-			Margin: l.keeper.Deadline().Sub(w.c.clk.Now()), Err: o.Err,
+			Margin: l.keeper.Deadline().Sub(now), Err: o.Err,
 		})
 	}
 	if o.Lost != "" && o.Lost != keep.Released {
@@ -185,9 +190,11 @@ func (w *warden) take(l *Lease, o keep.Orders, d *due) {
 	}
 }
 
-// nudge lets the goroutine look at the heap again if it would otherwise do so too late. The caller holds the mutex.
-func (w *warden) nudge() {
-	if !w.closed && (len(w.leases) == 0 || w.leases[0].keeper.Wake() >= w.rising) {
+// nudge lets the goroutine look at the heap again if it would otherwise do so too late. If it should be up already its timer has stood still, and nobody
+// knows how long it will be. The caller holds the mutex.
+func (w *warden) nudge(now clock.Instant) {
+	inTime := len(w.leases) == 0 || w.leases[0].keeper.Wake() >= w.rising && now < w.rising
+	if w.rising == atOnce || inTime && !w.closed {
 		return
 	}
 	w.rising = atOnce
@@ -210,8 +217,8 @@ func (w *warden) carryOut(d due) {
 	for _, l := range d.renew[alone] {
 		w.renew([]*Lease{l}, alone)
 	}
-	if len(d.stalled) > 0 {
-		w.c.fork(func() { w.look(d.stalled) })
+	if stalled := d.stalled; len(stalled) > 0 {
+		w.c.fork(func() { w.look(stalled) })
 	}
 	for _, e := range d.events {
 		w.c.emit(e)
@@ -246,7 +253,7 @@ func (w *warden) renewed(leases []*Lease, answers []store.Answer, sent clock.Ins
 	for i, l := range leases {
 		l.alone = !known(answers[i].Err) && (single || l.alone)
 		l.confirmed(answers[i])
-		w.take(l, l.keeper.Step(keep.Answered{Sent: sent, Answer: answers[i]}, now), &d)
+		w.take(l, keep.Answered{Sent: sent, Answer: answers[i]}, now, &d)
 	}
 	w.mu.Unlock()
 	w.carryOut(d)

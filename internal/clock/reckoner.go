@@ -15,7 +15,7 @@ const (
 
 // reckoner tells the time of a clock that costs a system call, by Go's own clocks, which cost none: the clock and Go's monotonic clock go at one pace
 // except in suspend, and a suspend shows, because the kernel moves the wall clock by it in the same step. Then, and at any step of the wall clock, and after fixLasts,
-// the clock itself is read.
+// the clock itself is read. What it tells is never ahead of the clock, and behind it by less than fixWithin: by so much one reading may go back after another.
 type reckoner struct {
 	read  func() (Instant, bool)
 	start time.Time

@@ -18,11 +18,15 @@ const (
 	PollSettled = 10 * time.Second      // at last, when nobody holds the key and time must pass, or an operator free it
 )
 
+// Courtesy is how long a key is left to others who wait for it: time for a hint to reach them, and for them to ask.
+const Courtesy = 5 * time.Millisecond
+
 // Patience is how long a Waiter waits for what.
 type Patience struct {
 	// For is how long a key that is held is waited for; 0 is one try.
 	For time.Duration
-	// After is how long to leave the key to others before asking for it, unless a hint comes.
+	// After is how long to leave the key to others before asking for it. Hints do not shorten it, as they may be the echo of what this very process has done; the end of
+	// For does.
 	After time.Duration
 	// Resolve is how long at least an unknown outcome is pursued before the caller is told of it.
 	Resolve time.Duration
@@ -110,7 +114,7 @@ var (
 // NewWaiter begins a wait at now. The first Step asks, unless others go first.
 func NewWaiter(p Patience, now clock.Instant, random func() float64) *Waiter {
 	end := after(now, p.For)
-	return &Waiter{patience: p, random: random, next: after(now, p.After), poll: PollFirst, end: end, limit: max(end, after(now, p.Resolve))}
+	return &Waiter{patience: p, random: random, next: after(now, min(p.After, p.For)), poll: PollFirst, end: end, limit: max(end, after(now, p.Resolve))}
 }
 
 // Wake is when Step has something to do at the latest.
@@ -173,7 +177,7 @@ func (w *Waiter) ask(e Event, now clock.Instant) Wishes {
 
 // send asks if it is time to.
 func (w *Waiter) send(now clock.Instant) Wishes {
-	if w.open || (now < w.next && !w.woken) {
+	if w.open || now < w.next && (!w.woken || w.attempt == 0) {
 		return Wishes{}
 	}
 	fresh := w.attempt == 0 || w.burned > 0 && w.sends == 0
