@@ -34,7 +34,7 @@ type hub struct {
 	mu      sync.Mutex
 	conn    *goredis.PubSub // opened for the first watch
 	topics  map[string]*topic
-	watched atomic.Int64 // topics that somebody waits on
+	watched atomic.Int64  // topics that somebody waits on
 	kept    time.Duration // keptFor but in tests
 	over    bool
 	done    sync.WaitGroup
