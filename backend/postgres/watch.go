@@ -42,7 +42,7 @@ type listener struct {
 
 // watched is a key with watchers.
 type watched struct {
-	watchers map[chan struct{}]struct{}
+	watchers map[chan struct{}]func() bool // and what ends their waiting for their context
 	until    time.Time   // it is entered in the database until then; zero: it is not
 	late     *time.Timer // enters it
 	grace    *time.Timer // wakes it if the one who was named does not come
@@ -70,16 +70,15 @@ func (s *Store) Watch(ctx context.Context, key string) (<-chan struct{}, error) 
 		}
 		return nil, store.Unknown(explain(ctx, err))
 	}
-	c, ok := l.add(line, key)
+	c, ok := l.add(ctx, line, key)
 	if !ok {
 		return nil, store.Unknown(errors.New("postgres: the connection that listens has just been lost; ask again"))
 	}
-	context.AfterFunc(ctx, func() { l.remove(key, c) })
 	return c, nil
 }
 
 // add enters a watcher, unless the line that it counts on has ended.
-func (l *listener) add(on *line, key string) (c chan struct{}, ok bool) {
+func (l *listener) add(ctx context.Context, on *line, key string) (c chan struct{}, ok bool) {
 	c = make(chan struct{}, 1) // one pending wake-up stands for any number of changes
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -88,11 +87,11 @@ func (l *listener) add(on *line, key string) (c chan struct{}, ok bool) {
 	}
 	w := l.keys[key]
 	if w == nil {
-		w = &watched{watchers: map[chan struct{}]struct{}{}, until: l.left[key]}
+		w = &watched{watchers: map[chan struct{}]func() bool{}, until: l.left[key]}
 		delete(l.left, key)
 		l.keys[key] = w
 	}
-	w.watchers[c] = struct{}{}
+	w.watchers[c] = context.AfterFunc(ctx, func() { l.remove(key, c) })
 	if time.Until(w.until) < refresh {
 		l.enterLater(key, w)
 	}
@@ -259,7 +258,8 @@ func (w *watched) stop() {
 // drop ends all watches of a key. The caller holds the mutex.
 func (l *listener) drop(key string, w *watched) {
 	w.stop()
-	for c := range w.watchers {
+	for c, stop := range w.watchers {
+		stop()
 		close(c)
 	}
 	delete(l.keys, key)
