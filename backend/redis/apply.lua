@@ -371,12 +371,12 @@ if changed then
     if word == NEXT then -- the first who waits; it is a hint: whoever asks may have the key
       local line, id, asked = call('HGET', key, 'w') or '', nil, nil
       word = ''
-      while word == '' and line ~= '' do
+      while word == '' and #line >= WAITER_SIZE do
         id, asked = read(WAITER, line)
-        if asked + LAPSE > now then word = id end
         line = sub(line, WAITER_SIZE + 1)
+        if asked + LAPSE > now then word, line = id, pack(WAITER, id, 0) .. line end -- it keeps its place, if somebody else is first, and has it no more the next time
       end
-      if line ~= '' then
+      if #line >= WAITER_SIZE then
         call('HSET', key, 'w', line)
       else
         local record = call('HGET', key, 'r')

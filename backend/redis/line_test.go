@@ -137,6 +137,39 @@ func TestAReleaseWakesWhoseTurnItIs(t *testing.T) {
 	bob.wakes("cat has been named and is not in line any more")
 }
 
+// TestWhoeverIsOvertakenKeepsItsPlace: somebody who was not in line asked first, and it is named again the next time; if it does not come, the next is.
+func TestWhoeverIsOvertakenKeepsItsPlace(t *testing.T) {
+	t.Parallel()
+	server := testenv.Redis(t)
+	ann, bob, cat := waits(t, server, "line/overtaken", "ann"), waits(t, server, "line/overtaken", "bob"), waits(t, server, "line/overtaken", "cat")
+	if !ann.ask() {
+		t.Fatal("ann has not got the key")
+	}
+	for _, w := range []*waiter{bob, cat} {
+		w.wakes("who is not in line hears of everything")
+		w.refused()
+	}
+	for range 2 {
+		ann.release()
+		bob.wakes("it is his turn")
+		if !ann.ask() {
+			t.Fatal("ann may have the key, if she asks first")
+		}
+		bob.refused()
+	}
+	ann.release()
+	bob.wakes("it is his turn")
+	if !ann.ask() {
+		t.Fatal("ann may have the key, if she asks first")
+	}
+	drained(cat)
+	ann.release() // and bob has not asked
+	cat.wakes("it is her turn")
+	if !cat.ask() {
+		t.Error("cat has not got the key")
+	}
+}
+
 func drained(all ...*waiter) {
 	for _, w := range all {
 		select {
@@ -237,6 +270,9 @@ func TestWhoeverWaitsNoMoreLeavesTheLine(t *testing.T) {
 	})
 	ann.release()
 	dan.wakes("it is his turn")
+	if !dan.ask() {
+		t.Error("dan has not got the key")
+	}
 	if n := line(t, client, ann.Store, "line/leave"); n != 0 {
 		t.Errorf("%d are in line, want none", n)
 	}
