@@ -363,9 +363,11 @@ if not wrote then call('ZREM', index, '') end
 -- Watchers are told ---------------------------------------------------------------------------------------------------
 
 if changed then
-  -- Of many keys it is asked at once which are watched. A node of a cluster does not know of those who watch at others.
+  -- What has been decided stands, also if this user may not speak on channels: then those who wait ask now and then. Of many keys it is asked at once which are watched; a node of a cluster does not know of those who watch
+  -- at others.
   local watched
-  if #changed > 1 and flags < CLUSTER then watched = call('PUBSUB', 'NUMSUB', unpack(changed)) end
+  if #changed > 1 and flags < CLUSTER then watched = redis.pcall('PUBSUB', 'NUMSUB', unpack(changed)) end
+  if watched and watched.err then watched = nil end
   for i, key in ipairs(changed) do
     local word = fate[key]
     if word == NEXT then -- the first who waits; it is a hint: whoever asks may have the key
@@ -383,9 +385,9 @@ if changed then
         call('HSET', key, 'r', sub(record, 1, WAITED_AT - 1) .. '\0' .. sub(record, WAITED_AT + 1))
         call('HDEL', key, 'w')
       end
-      call('PUBLISH', key, word)
+      redis.pcall('PUBLISH', key, word)
     elseif not watched or tonumber(watched[2 * i]) > 0 then
-      call('PUBLISH', key, word)
+      redis.pcall('PUBLISH', key, word)
     end
   end
 end
