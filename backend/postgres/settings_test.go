@@ -261,3 +261,41 @@ func TestAPreparedStatementThatIsLostIsExplained(t *testing.T) {
 		t.Errorf("asked again: %v", a.Err)
 	}
 }
+
+// TestNoKeyIsLookedForInAWholeTable: a plan that was made while a table was small, when reading all of it is cheapest, would stay when it has grown.
+func TestNoKeyIsLookedForInAWholeTable(t *testing.T) {
+	st, name := fresh(t, postgres.Options{SweepEvery: -1})
+	mine := claim("settings/plan", "ann")
+	must(t, st, mine)
+	must(t, st, then(tenure.Release, mine))
+	for _, table := range []string{"lease", "past", "waiter"} {
+		exec(t, "VACUUM ANALYZE "+name+"."+table)
+	}
+	err := pgx.BeginFunc(t.Context(), shared(t), func(tx pgx.Tx) error {
+		scans := func() (n int64, err error) {
+			err = tx.QueryRow(t.Context(), "SELECT coalesce(sum(seq_scan), 0) FROM pg_stat_xact_user_tables WHERE schemaname = $1", name).Scan(&n)
+			return n, err
+		}
+		before, err := scans() // of what this connection did before
+		if err != nil {
+			return err
+		}
+		for range 10 { // plans are made for good after some
+			grant := string(tenure.NewSecret().Grant())
+			for _, call := range []string{"acquire_v1(NULL, 1000, 1000, 'settings/plan', $1, 'ann', '', 60000000, '', '')", "release_v1(NULL, 1000, 'settings/plan', $1, false)"} {
+				var answer string
+				if err := tx.QueryRow(t.Context(), "SELECT "+name+"."+call, grant).Scan(&answer); err != nil {
+					return err
+				}
+			}
+		}
+		after, err := scans()
+		if after > before {
+			t.Errorf("tables were read as a whole %d times", after-before)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
