@@ -86,7 +86,9 @@ func TestABatchThatWouldDeadlockIsAskedForAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	answers := make(chan []store.Answer, 1)
-	go func() { answers <- st.Apply(ctx, []tenure.Request{claim("deadlock/1", "ann"), claim("deadlock/2", "ann"), claim("deadlock/3", "ann")}) }()
+	go func() {
+		answers <- st.Apply(ctx, []tenure.Request{claim("deadlock/1", "ann"), claim("deadlock/2", "ann"), claim("deadlock/3", "ann")})
+	}()
 	waits(t, name, 1)
 	if err := enter("deadlock/1"); err != nil { // returns when the server has ended the other
 		t.Fatal(err)
@@ -227,19 +229,19 @@ func TestAStoreFollowsItsPrimary(t *testing.T) {
 	old.Query(t, "postgres", "ALTER SYSTEM SET default_transaction_read_only = on")
 	old.Query(t, "postgres", "SELECT pg_reload_conf()")
 	testenv.Eventually(t, "the store finds the new primary", func() error {
-		a := one(t.Context(), st, then(tenure.Renew, mine))
-		if a.Err == nil && a.Record.Token != before.Record.Token {
-			t.Errorf("token %d, was %d", a.Record.Token, before.Record.Token)
+		next := claim("failover/"+string(tenure.NewSecret()), "ann")
+		if a := one(t.Context(), st, next); a.Err != nil {
+			return a.Err
 		}
-		if a.Err == nil && old.Query(t, "postgres", "SHOW default_transaction_read_only") != "on" {
+		if standby.Query(t, "postgres", "SELECT count(*) FROM croft.lease WHERE key = '"+next.Key+"'") != "1" {
 			return errors.New("the old primary still takes changes")
 		}
-		return a.Err
+		return nil
 	})
-	must(t, st, then(tenure.Release, mine))
-	if n := standby.Query(t, "postgres", "SELECT count(*) FROM croft.lease WHERE key = 'failover/key' AND state = 'free'"); n != "1" {
-		t.Errorf("the new primary does not have the release")
+	if a := must(t, st, then(tenure.Renew, mine)); a.Record.Token != before.Record.Token {
+		t.Errorf("token %d, was %d", a.Record.Token, before.Record.Token)
 	}
+	must(t, st, then(tenure.Release, mine))
 }
 
 // TestAPreparedStatementThatIsLostIsExplained: behind a transaction pooler the next statement may go to a server process that does not know it.

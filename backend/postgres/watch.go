@@ -43,9 +43,9 @@ type listener struct {
 // watched is a key with watchers.
 type watched struct {
 	watchers map[chan struct{}]func() bool // and what ends their waiting for their context
-	until    time.Time   // it is entered in the database until then; zero: it is not
-	late     *time.Timer // enters it
-	grace    *time.Timer // wakes it if the one who was named does not come
+	until    time.Time                     // it is entered in the database until then; zero: it is not
+	late     *time.Timer                   // enters it
+	grace    *time.Timer                   // wakes it if the one who was named does not come
 }
 
 func newListener(s *Store, log *slog.Logger) *listener {
