@@ -4,6 +4,7 @@ import (
 	"errors"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -73,7 +74,7 @@ func TestFunctionsBrokenOnPurposeAreCaught(t *testing.T) {
 				wipe(tb, name)
 				return storetest.Harness{
 					Open: func(_ testing.TB, o storetest.Options) store.Store {
-						return postgres.New(shared(tb), &postgres.Options{Schema: name, Retention: o.Retention, Now: clock.Now, LockWait: 10 * time.Second})
+						return postgres.New(shared(tb), &postgres.Options{Schema: name, Retention: o.Retention, Now: clock.Now, LockWait: 10 * time.Second, SweepEvery: -1})
 					},
 					Wipe: func(tb testing.TB) { wipe(tb, name) }, Advance: clock.Advance,
 					Slow: true, Patience: 300 * time.Millisecond, // nobody waits long for a wake-up that does not come
@@ -89,6 +90,7 @@ func TestFunctionsBrokenOnPurposeAreCaught(t *testing.T) {
 // TestAReleaseThatWaitedBehindALockIsNotAcceptedLate: it was sent in time and came through after the deadline. A function that goes by the time before its lock
 // does accept it.
 func TestAReleaseThatWaitedBehindALockIsNotAcceptedLate(t *testing.T) {
+	t.Parallel()
 	st, name := fresh(t, postgres.Options{LockWait: testenv.Patience})
 	accepted := func() bool {
 		mine := claim("blocked/release/"+string(tenure.NewSecret()), "ann")
@@ -113,6 +115,52 @@ func TestAReleaseThatWaitedBehindALockIsNotAcceptedLate(t *testing.T) {
 	broken(t, name, "release_v1", "set_config('lock_timeout', '20ms', true)", "set_config('lock_timeout', '1min', true)")
 	for range 10 { // until the machine is fast enough to send it in time
 		if accepted() {
+			return
+		}
+	}
+	t.Error("the flaw was not noticed")
+}
+
+// TestNoTermBeginsBeforeTheOneBeforeItHasEnded: however requests meet at one row, the short cut's clock included.
+func TestNoTermBeginsBeforeTheOneBeforeItHasEnded(t *testing.T) {
+	st, name := fresh(t, postgres.Options{SweepEvery: -1})
+	meets := func() bool {
+		mine := claim("order/"+string(tenure.NewSecret()), "ann")
+		must(t, st, mine)
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				for n := 0; n < 12; {
+					next := claim(mine.Key, "bob")
+					if a := one(t.Context(), st, next); a.Err != nil {
+						continue
+					}
+					n++
+					must(t, st, then(tenure.Release, next))
+				}
+			})
+		}
+		must(t, st, then(tenure.Release, mine))
+		all.Wait()
+		rec, err := st.Get(t.Context(), mine.Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := 1; i < len(rec.History); i++ {
+			if rec.History[i].Acquired.Before(rec.History[i-1].Finished) {
+				return true
+			}
+		}
+		return false
+	}
+	for range 5 {
+		if meets() {
+			t.Fatal("a term began before the one before it had ended")
+		}
+	}
+	broken(t, name, "acquire_v1", "now_us BETWEEN l.deadline AND max_token", "now_us <= max_token")
+	for range 200 {
+		if meets() {
 			return
 		}
 	}

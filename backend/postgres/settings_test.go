@@ -19,6 +19,7 @@ import (
 
 // TestStricterDefaultLevelsChangeNothing: where the role's default is not READ COMMITTED, the server gives up calls that meet others; they are sent again.
 func TestStricterDefaultLevelsChangeNothing(t *testing.T) {
+	t.Parallel()
 	shared(t)
 	for _, level := range []string{"repeatable read", "serializable"} {
 		t.Run(level, func(t *testing.T) {
@@ -67,6 +68,7 @@ func TestStricterDefaultLevelsChangeNothing(t *testing.T) {
 // TestABatchThatWouldDeadlockIsAskedForAgain: two who make the same new keys in different orders wait for each other, and the server ends one of them. Its requests
 // get their answers all the same.
 func TestABatchThatWouldDeadlockIsAskedForAgain(t *testing.T) {
+	t.Parallel()
 	st, name := fresh(t, postgres.Options{LockWait: testenv.Patience})
 	must(t, st, claim("deadlock/model", "ann"))
 	ctx := t.Context()
@@ -146,6 +148,7 @@ func TestASearchPathChangesNothing(t *testing.T) {
 
 // TestACallThatIsCalledOffLeavesNothingBehind: neither a connection that the pool counts, nor a statement that the server goes on with.
 func TestACallThatIsCalledOffLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
 	near, name := fresh(t, postgres.Options{})
 	mine := claim("settings/cancel", "ann")
 	must(t, near, mine)
@@ -201,6 +204,7 @@ func TestAPoolThatIsUsedUpIsUnknown(t *testing.T) {
 
 // TestAStoreFollowsItsPrimary: connections to a server that has become read-only are given up, and new ones go where the URL leads.
 func TestAStoreFollowsItsPrimary(t *testing.T) {
+	t.Parallel()
 	old := testenv.NewPostgres(t)
 	hosts := func(a, b *testenv.PostgresServer) string {
 		return fmt.Sprintf("postgres://postgres@%s,%s/postgres?sslmode=disable&target_session_attrs=read-write", a.Addr(), b.Addr())
