@@ -432,3 +432,26 @@ func TestASubscriptionIsKeptForAWhile(t *testing.T) {
 		return nil
 	})
 }
+
+// TestAReleaseSaysWhetherOthersWait, so that its client lets them go first.
+func TestAReleaseSaysWhetherOthersWait(t *testing.T) {
+	server := testenv.Redis(t)
+	holder := New(dial(t, server), &Options{Prefix: server.Prefix()})
+	t.Cleanup(func() { holder.Close() })
+	key := "line/awaited"
+	take := func() tenure.Request {
+		mine := claim(key, "holder")
+		if a := one(t.Context(), holder, mine); a.Err != nil {
+			t.Fatal(a.Err)
+		}
+		return mine
+	}
+	if a := one(t.Context(), holder, then(tenure.Release, take())); a.Err != nil || a.Awaited {
+		t.Errorf("nobody waits: %v, awaited %t", a.Err, a.Awaited)
+	}
+	mine := take()
+	waits(t, server, key, "other").refused()
+	if a := one(t.Context(), holder, then(tenure.Release, mine)); a.Err != nil || !a.Awaited {
+		t.Errorf("another waits: %v, awaited %t", a.Err, a.Awaited)
+	}
+}
