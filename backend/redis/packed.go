@@ -289,7 +289,9 @@ func (p *packed) record(key string, asked *tenure.Request) (tenure.Record, error
 }
 
 // awaited reports whether the record that comes next says that somebody may wait for its key.
-func (p *packed) awaited() bool { return len(p.rest) > waitedAt && p.rest[0] != 0 && p.rest[waitedAt] == 1 }
+func (p *packed) awaited() bool {
+	return len(p.rest) > waitedAt && p.rest[0] != 0 && p.rest[waitedAt] == 1
+}
 
 // waitedAt is where a record says so, counted from 0.
 const waitedAt = 2
