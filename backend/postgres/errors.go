@@ -64,6 +64,9 @@ const (
 
 // hasCode reports whether err is the server's error of that code, whichever driver brought it.
 func hasCode(err error, code string) bool {
+	if err == nil {
+		return false // by far the most frequent, and looking for nothing has its price
+	}
 	var coded interface{ SQLState() string }
 	return errors.As(err, &coded) && coded.SQLState() == code
 }
