@@ -44,6 +44,7 @@ type listener struct {
 type watched struct {
 	watchers map[chan struct{}]func() bool // and what ends their waiting for their context
 	until    time.Time                     // it is entered in the database until then; zero: it is not
+	turns    int                           // how often this client was named for it
 	late     *time.Timer                   // enters it
 	grace    *time.Timer                   // wakes it if the one who was named does not come
 }
@@ -129,22 +130,21 @@ func (l *listener) remove(key string, c chan struct{}) {
 	}
 }
 
-// asking says, for each request, whether its refusal is to enter this client among those who wait; nil if none is.
-func (l *listener) asking(requests []tenure.Request) (waiters []string) {
+// asking notes, for each request, whether its refusal is to enter this client among those who wait.
+func (l *listener) asking(b *batch) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.keys) == 0 {
-		return nil
+		return
 	}
-	for i := range requests {
-		if w := l.keys[requests[i].Key]; w != nil && w.until.IsZero() && requests[i].Verb == tenure.Acquire {
-			if waiters == nil {
-				waiters = make([]string, len(requests))
+	for i := range b.requests {
+		if w := l.keys[b.requests[i].Key]; w != nil && w.until.IsZero() && b.requests[i].Verb == tenure.Acquire {
+			if b.waiters == nil {
+				b.waiters, b.turns = make([]string, len(b.requests)), make([]int, len(b.requests))
 			}
-			waiters[i] = l.id
+			b.waiters[i], b.turns[i] = l.id, w.turns
 		}
 	}
-	return waiters
 }
 
 // asked notes which keys the server has entered this client for.
@@ -156,64 +156,57 @@ func (l *listener) asked(b *batch) {
 	defer l.mu.Unlock()
 	for i, id := range b.waiters {
 		var held *tenure.HeldError
-		if id == "" || !errors.As(b.answers[i].Err, &held) {
-			continue
+		if id != "" && errors.As(b.answers[i].Err, &held) {
+			l.entered(b.requests[i].Key, b.turns[i])
 		}
-		l.entered(b.requests[i].Key)
 	}
 }
 
-// entered notes that the server counts this client among those who wait for a key. The caller holds the mutex.
-func (l *listener) entered(key string) {
+// entered notes that the server counts this client among those who wait for a key, unless it was named since it asked for that: the news of its turn may be
+// faster than the answer. The caller holds the mutex.
+func (l *listener) entered(key string, turns int) {
 	until := time.Now().Add(registered)
-	if w := l.keys[key]; w != nil {
+	w := l.keys[key]
+	switch {
+	case w == nil:
+		l.left[key] = until
+	case w.turns == turns:
 		w.until = until
 		if w.late != nil {
 			w.late.Stop()
 			w.late = nil
 		}
-	} else {
-		l.left[key] = until
 	}
 }
 
 // enterLate enters a key whose watchers have not asked for it, or not in vain. What happened before that may have escaped them, so they are woken.
 func (l *listener) enterLate(key string, w *watched) {
-	ctx, done := l.begin(func() bool { return l.keys[key] == w && w.until.IsZero() })
+	turns := 0
+	ctx, done := l.begin(func() bool {
+		turns, w.late = w.turns, nil
+		return l.keys[key] == w && w.until.IsZero()
+	})
 	if ctx == nil {
 		return
 	}
 	defer done()
-	err := l.enter(ctx, []string{key})
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	w.late = nil
-	if l.keys[key] != w {
-		return
-	}
-	if err != nil {
-		l.drop(key, w) // its owners go on by polling
-		return
-	}
-	w.wake()
-}
-
-// enter enters keys in the database, for a while.
-func (l *listener) enter(ctx context.Context, keys []string) error {
 	s := l.store
 	err := s.send(ctx, func(ctx context.Context) error {
-		_, err := s.pool.Exec(ctx, s.sql.wait, s.waitMillis(), l.id, keys, int32(registered.Milliseconds()))
+		_, err := s.pool.Exec(ctx, s.sql.wait, s.waitMillis(), l.id, []string{key}, int32(registered.Milliseconds()))
 		return err
 	})
-	if err != nil {
-		return err
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, key := range keys {
-		l.entered(key)
+	if err == nil {
+		l.entered(key, turns)
 	}
-	return nil
+	switch {
+	case l.keys[key] != w:
+	case err != nil:
+		l.drop(key, w) // its owners go on by polling
+	default:
+		w.wake()
+	}
 }
 
 // begin begins an errand in the background, with a context that ends with the line and in any case, unless what it is for has passed. The errand ends by done.

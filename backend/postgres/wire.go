@@ -17,6 +17,7 @@ type batch struct {
 	requests []tenure.Request
 	answers  []store.Answer
 	waiters  []string // of each request, what enters its client among those who wait if it is refused; nil if nobody waits here
+	turns    []int    // and how often its client had been named when it was sent
 }
 
 // waiter is what enters the client of a request among those who wait, or nothing.
