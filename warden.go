@@ -172,7 +172,7 @@ func (w *warden) take(l *Lease, o keep.Orders, d *due) {
 		return
 	}
 	if o.Renewed {
-		d.events = append(d.events, Event{Kind: EventRenewed, Key: l.Key(), Token: l.Token(), TTL: l.deed.TTL, Margin: o.Margin})
+		d.events = append(d.events, Event{Kind: EventRenewed, Key: l.Key(), Token: l.Token(), TTL: l.deed.TTL, Margin: o.Margin, Idle: o.Idle})
 	}
 	if o.Failures > 0 {
 		d.events = append(d.events, Event{
