@@ -50,6 +50,7 @@ func (a *app) commands() []*cobra.Command {
 		a.guardCommand(),
 
 		a.lsCommand(),
+		a.inventoryCommand(),
 		a.showCommand(),
 		a.historyCommand(),
 		a.watchCommand(),
