@@ -1,0 +1,285 @@
+package httpfence
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// Options shape a [Gate]. Rules and Marks are required, everything else has a default.
+type Options struct {
+	// Rules say which requests are writes to which resource; the first that fits counts. A write that none fits is refused.
+	Rules []Rule
+	// Exempt are requests that write nothing, whatever their method and the rules say. Only Methods and Pattern of these count.
+	Exempt []Rule
+	// Reads are the methods that write nothing; all others, known or not, are writes. Default: GET, HEAD, OPTIONS and TRACE.
+	Reads []string
+	// Marks opens the guard that keeps the mark of a resource; see [MarksAt]. What it opens the gate closes.
+	Marks func(ctx context.Context, resource string) (guard.Guard, error)
+	// Client takes the lease that makes this gate the only one of a resource, on the key LeasePrefix + resource. Without it the caller promises that no other
+	// process serves these resources. It stays the caller's to close, after the gate.
+	Client *croft.Client
+	// LeasePrefix begins the keys of the gate's leases. Default: [DefaultLeasePrefix].
+	LeasePrefix string
+	// TTL is how long a gate that has gone keeps others from its resources; the same for all gates of a resource. At most 1 minute. Default: 15 seconds.
+	TTL time.Duration
+	// Settle is how long a resource stays closed when a write may still be on its way: after a forward without an answer, and when another gate of the resource
+	// has gone without a word. It must be longer than anything that was sent can take to have its effect. croft.Forever: until an operator opens it
+	// ([Reopen], croft proxy open). Default: 30 seconds.
+	Settle time.Duration
+	// Wait is how long a write waits for its turn, and for a closed resource to open. Default: 1 minute.
+	Wait time.Duration
+	// Idle is how long the lease of a resource that nobody writes to is kept. Default: 1 minute.
+	Idle time.Duration
+	// AllowUnstamped lets writes without a stamp in: in turn with the others, but unchecked. Default: they are refused.
+	AllowUnstamped bool
+	// Observe is called for every [Event], on the goroutine where it happens: it must be quick and safe for concurrent use. Default: nothing.
+	Observe func(Event)
+	// Logger receives the same events. Default: nothing is logged.
+	Logger *slog.Logger
+}
+
+// DefaultLeasePrefix begins the keys of gates' leases.
+const DefaultLeasePrefix = "croft-proxy/"
+
+// markTimeout bounds one look at, or move of, a mark.
+const markTimeout = 5 * time.Second
+
+// mostTTL bounds the TTL of gates, and so how long one can believe in a lease that was taken from it by hand.
+const mostTTL = time.Minute
+
+// mostSlots bounds how many resources a gate has open at once.
+const mostSlots = 1 << 16
+
+// Gate lets writes to resources in, one at a time and only those whose stamps still count. It is safe for concurrent use. See the package comment for what it
+// relies on.
+type Gate struct {
+	o   Options
+	clk clock.Clock
+
+	mu      sync.Mutex
+	slots   map[string]*slot
+	closed  bool
+	tidying bool
+	done    chan struct{} // closed by Close
+
+	// settled, if set, knows better than any time whether something is on its way: for tests, which can look into the service.
+	settled func(resource string) bool
+	// What tests of the tests break.
+	flaw struct {
+		unserialised bool // the check is made in turn, the write is not
+		freeOnLeave  bool // a client that leaves gives up the turn of its write
+	}
+}
+
+// NewGate makes a gate. The error matches fence.ErrInvalid. Close it.
+func NewGate(o Options) (*Gate, error) { return newGate(o, clock.System()) }
+
+func newGate(o Options, clk clock.Clock) (*Gate, error) {
+	bad := func(format string, args ...any) error {
+		return fmt.Errorf("%w gate: %s", fence.ErrInvalid, fmt.Sprintf(format, args...))
+	}
+	if o.Marks == nil {
+		return nil, bad("it has no place for marks; set Marks, for example to MarksAt(\"redis://host/0#{resource}\")")
+	}
+	if len(o.Rules) == 0 {
+		return nil, bad("it has no rules, so nothing could be written; add one, for example /{path...} as service")
+	}
+	for _, rules := range []*[]Rule{&o.Rules, &o.Exempt} {
+		*rules = slices.Clone(*rules)
+		for i := range *rules {
+			if err := (*rules)[i].prepare((*rules)[i].String()); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if len(o.Reads) == 0 {
+		o.Reads = []string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace}
+	}
+	if o.LeasePrefix == "" {
+		o.LeasePrefix = DefaultLeasePrefix
+	}
+	if err := fence.CheckKey(o.LeasePrefix + "x"); err != nil {
+		return nil, bad("lease prefix: %v", err)
+	}
+	for _, d := range []struct {
+		name  string
+		value *time.Duration
+		usual time.Duration
+		most  time.Duration
+	}{
+		{"TTL", &o.TTL, 15 * time.Second, mostTTL},
+		{"Settle", &o.Settle, 30 * time.Second, croft.Forever},
+		{"Wait", &o.Wait, time.Minute, tenure.MaxPeriod},
+		{"Idle", &o.Idle, time.Minute, tenure.MaxPeriod},
+	} {
+		if *d.value == 0 {
+			*d.value = d.usual
+		}
+		if *d.value < 0 || *d.value > d.most {
+			return nil, bad("%s %s: it must be between 0 and %s", d.name, *d.value, d.most)
+		}
+	}
+	if o.TTL < tenure.MinTTL {
+		return nil, bad("TTL %s: it must be at least %s", o.TTL, tenure.MinTTL)
+	}
+	return &Gate{o: o, clk: clk, slots: map[string]*slot{}, done: make(chan struct{})}, nil
+}
+
+// write is one write that asks to be let in.
+type write struct {
+	target
+	stamp   fence.Stamp
+	stamped bool
+	what    string // for people: the method
+}
+
+// read finds out what a request is and whose. A zero resource is a read.
+func (g *Gate) read(r *http.Request) (write, error) {
+	to, err := g.o.classify(r)
+	if err != nil || to.resource == "" {
+		return write{}, err
+	}
+	w := write{target: to, what: r.Method}
+	switch w.stamp, err = StampOf(r.Header); {
+	case err == nil:
+		w.stamped = true
+	case errors.Is(err, ErrNoStamp) && g.o.AllowUnstamped:
+	default:
+		return w, err
+	}
+	if w.stamped && to.key != "" && w.stamp.Key != to.key {
+		return w, &fence.RefusedError{Err: fence.ErrWrongKey, Presented: w.stamp, Mark: fence.Mark{Key: to.key}}
+	}
+	return w, nil
+}
+
+// enter waits for the write's turn and decides whether it is let in. The passage it returns must be ended.
+func (g *Gate) enter(ctx context.Context, w write) (*passage, error) {
+	ctx, cancel := context.WithTimeout(ctx, g.o.Wait)
+	defer cancel()
+	s, err := g.join(w.resource)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case s.turn <- struct{}{}:
+	case <-ctx.Done():
+		g.part(s)
+		return nil, &refusal{status: http.StatusServiceUnavailable, code: "held", retry: time.Second, err: fmt.Errorf(
+			"another write to this resource is under way and did not end in time; nothing was sent, try again: %w", context.Cause(ctx))}
+	}
+	p, err := s.admit(ctx, w)
+	if err != nil {
+		s.leave()
+		return nil, err
+	}
+	return p, nil
+}
+
+// join finds the slot of a resource, or makes it. Every join has its part.
+func (g *Gate) join(resource string) (*slot, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return nil, &refusal{status: http.StatusServiceUnavailable, code: "held", retry: time.Second, err: errors.New("the gate is closing; nothing was sent, try again")}
+	}
+	s := g.slots[resource]
+	if s == nil {
+		if len(g.slots) >= mostSlots {
+			return nil, &refusal{status: http.StatusServiceUnavailable, code: "held", retry: g.o.Idle, err: fmt.Errorf(
+				"%d resources are being written to, which is as many as the gate serves at once; try again, or make the rules name fewer", mostSlots)}
+		}
+		s = &slot{g: g, resource: resource, turn: make(chan struct{}, 1)}
+		g.slots[resource] = s
+		if !g.tidying {
+			g.tidying = true
+			go g.tidy()
+		}
+	}
+	s.users++
+	return s, nil
+}
+
+func (g *Gate) part(s *slot) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s.users--
+}
+
+// tidy gives back what is no longer used, for as long as the gate is open.
+func (g *Gate) tidy() {
+	every := min(max(g.o.Idle/4, 10*time.Millisecond), 5*time.Second)
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-g.done:
+			return
+		}
+		g.mu.Lock()
+		slots := make([]*slot, 0, len(g.slots))
+		for _, s := range g.slots {
+			if s.users == 0 {
+				slots = append(slots, s)
+			}
+		}
+		g.mu.Unlock()
+		for _, s := range slots {
+			s.rest()
+		}
+	}
+}
+
+// Close lets nobody in any more, waits until ctx ends for the writes that are inside, and gives the leases back, so that another gate can go on at
+// once where nothing is in doubt. Writes that are still inside then leave their leases to lapse, and the error says how many.
+func (g *Gate) Close(ctx context.Context) error {
+	g.mu.Lock()
+	if g.closed {
+		g.mu.Unlock()
+		return nil
+	}
+	g.closed = true
+	close(g.done)
+	slots := make([]*slot, 0, len(g.slots))
+	for _, s := range g.slots {
+		slots = append(slots, s)
+	}
+	g.mu.Unlock()
+	var wait sync.WaitGroup
+	left := make(chan string, len(slots))
+	for _, s := range slots {
+		wait.Go(func() {
+			select {
+			case s.turn <- struct{}{}:
+				s.end(context.WithoutCancel(ctx)) // the turn is kept: nobody comes after
+			case <-ctx.Done():
+				left <- s.resource
+			}
+		})
+	}
+	wait.Wait()
+	close(left)
+	var inside []string
+	for resource := range left {
+		inside = append(inside, resource)
+	}
+	if len(inside) > 0 {
+		slices.Sort(inside)
+		return fmt.Errorf("closed while writes were under way to %s; what follows there waits for the settle time", strings.Join(inside, ", "))
+	}
+	return nil
+}
