@@ -11,8 +11,6 @@ import (
 	"net/http/httptrace"
 	"sync/atomic"
 	"time"
-
-	"github.com/croft-dev/croft/store"
 )
 
 // forwarder sends writes to the service, each at most once and on a connection of its own: a connection that was kept may be closed by the service at the
@@ -83,7 +81,7 @@ func (l *line) failed(ctx context.Context, err error, connected bool) error {
 	if !connected {
 		p.notSent()
 		known := &refusal{status: http.StatusBadGateway, code: "unknown", resource: p.w.resource, retry: time.Second, err: fmt.Errorf(
-			"the service behind the proxy cannot be reached; nothing was sent, try again: %w", store.Unknown(err))}
+			"the service behind the proxy cannot be reached; nothing was sent, try again: %w", err)}
 		l.gate.emit(Event{Kind: Refused, Resource: p.w.resource, Method: p.w.what, Status: known.status, Code: known.code, Err: err})
 		return known
 	}
@@ -93,7 +91,7 @@ func (l *line) failed(ctx context.Context, err error, connected bool) error {
 		status = http.StatusGatewayTimeout
 	}
 	return &refusal{status: status, code: "unknown", resource: p.w.resource, sent: true, err: fmt.Errorf(
-		"the write was sent to the service and it is not known whether it took effect, or still will; the resource is closed until that has settled: %w", store.Unknown(err))}
+		"the write was sent to the service and it is not known whether it took effect, or still will; the resource is closed until that has settled: %w", err)}
 }
 
 func (l *line) doubt(err error) {

@@ -18,7 +18,7 @@ import (
 func TestTheMiddlewareDecidesByTheLaw(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
-	var seen log
+	var seen journal
 	g := w.gate(t, "one", func(o *Options) {
 		o.Rules = []Rule{rule(t, "/mine/{id} for jobs/a"), rule(t, "/r/{id}")}
 	})
@@ -133,7 +133,7 @@ func TestATurnThatDoesNotComeIsAnAnswer(t *testing.T) {
 func TestWithoutTheMarkNothingIsWritten(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
-	var seen log
+	var seen journal
 	g := w.gate(t, "one", nil)
 	front := httptest.NewServer(g.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seen.add("%s", r.Method) })))
 	defer front.Close()

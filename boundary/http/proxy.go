@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -90,9 +91,10 @@ func newProxy(upstream *url.URL, o ProxyOptions, gate *Gate) (*Proxy, error) {
 		pr.Out.Header["X-Forwarded-For"] = pr.In.Header["X-Forwarded-For"]
 		pr.SetXForwarded()
 	}
-	p.reads = &httputil.ReverseProxy{Rewrite: rewrite, Transport: o.Transport, FlushInterval: -1, ErrorHandler: readFailed}
+	silent := log.New(io.Discard, "", 0) // what it would say is an event of the gate's
+	p.reads = &httputil.ReverseProxy{Rewrite: rewrite, Transport: o.Transport, FlushInterval: -1, ErrorHandler: readFailed, ErrorLog: silent}
 	p.writes = &httputil.ReverseProxy{
-		Rewrite: rewrite, Transport: newForwarder(o), FlushInterval: -1,
+		Rewrite: rewrite, Transport: newForwarder(o), FlushInterval: -1, ErrorLog: silent,
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) { Refuse(w, err) },
 	}
 	return p, nil

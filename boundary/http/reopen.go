@@ -12,6 +12,9 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
+// openedNote begins the note of an operator's term that ends a closed one.
+const openedNote = "opened: "
+
 // ErrOpen is matched by the error of [Reopen] when there is nothing to open.
 var ErrOpen = errors.New("the resource is not closed")
 
@@ -33,6 +36,9 @@ func Reopen(ctx context.Context, client *croft.Client, prefix, resource string, 
 	}
 	if err := openable(rec, now); err != nil {
 		return fmt.Errorf("%q: %w", key, err)
+	}
+	if h.Note != "" {
+		h.Note = openedNote + h.Note
 	}
 	t, err := client.Takeover(ctx, key, h)
 	if err != nil {

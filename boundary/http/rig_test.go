@@ -226,19 +226,19 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "%s %s %s", r.Method, r.URL.Path, body)
 }
 
-// log is what reached a service, in order.
-type log struct {
+// journal is what reached a service, in order.
+type journal struct {
 	mu   sync.Mutex
 	seen []string
 }
 
-func (l *log) add(format string, args ...any) {
+func (l *journal) add(format string, args ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.seen = append(l.seen, fmt.Sprintf(format, args...))
 }
 
-func (l *log) String() string {
+func (l *journal) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return strings.Join(l.seen, " ")

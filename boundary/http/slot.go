@@ -12,7 +12,6 @@ import (
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/clock"
-	"github.com/croft-dev/croft/store"
 )
 
 // slot is one resource at a gate. Who has put something into turn has the slot, and all below it.
@@ -23,6 +22,7 @@ type slot struct {
 	turn     chan struct{}
 
 	lease *croft.Lease
+	last  fence.Token // of the newest lease
 	marks guard.Guard
 	// mark is the newest that was seen; raised says that this gate has raised it, durably, in its present term.
 	mark   fence.Mark
@@ -56,7 +56,8 @@ func (s *slot) admit(ctx context.Context, w write) (*passage, error) {
 		p.ctx, p.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	} else {
 		if err := s.lease.Err(); err != nil { // while the mark was being raised
-			return nil, s.unavailable("unknown", time.Second, fmt.Errorf("the gate's own lease on the resource was lost; nothing was sent, try again: %w", store.Unknown(err)))
+			s.keep(w.stamp)
+			return nil, s.unavailable("unknown", time.Second, fmt.Errorf("the gate's own lease on the resource was lost; nothing was sent, try again: %w", err))
 		}
 		p.ctx, p.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 		p.unhook = context.AfterFunc(s.lease.Context(), func() { p.cancel(context.Cause(s.lease.Context())) })
@@ -95,7 +96,7 @@ func (s *slot) raise(ctx context.Context, stamp fence.Stamp) error {
 			return s.unreachable(err)
 		}
 		if mark == s.mark {
-			s.unsent = fence.Stamp{}
+			s.sending(stamp)
 			return nil
 		}
 	}
@@ -104,11 +105,27 @@ func (s *slot) raise(ctx context.Context, stamp fence.Stamp) error {
 		if refused(err) {
 			return err
 		}
-		s.raised, s.unsent = false, stamp
+		s.raised = false
+		s.keep(stamp)
 		return s.unreachable(err)
 	}
-	s.mark, s.raised, s.unsent = mark, true, fence.Stamp{}
+	s.mark, s.raised = mark, true
+	s.sending(stamp)
 	return nil
+}
+
+// sending takes note that a write under this stamp may be sent. Another that was not may still come after it if the mark has stayed where that one left it.
+func (s *slot) sending(stamp fence.Stamp) {
+	if stamp == s.unsent || s.mark != fence.Mark(s.unsent) {
+		s.unsent = fence.Stamp{}
+	}
+}
+
+// keep takes note that nothing was sent under a stamp although its number is used up.
+func (s *slot) keep(stamp fence.Stamp) {
+	if stamp.Seq != 0 {
+		s.unsent = stamp
+	}
 }
 
 // open opens the place of the mark.
@@ -130,7 +147,7 @@ func refused(err error) bool {
 }
 
 func (s *slot) unreachable(err error) error {
-	return s.unavailable("unknown", time.Second, fmt.Errorf("the mark of the resource cannot be read or raised, so nothing may be written; nothing was sent, try again: %w", store.Unknown(err)))
+	return s.unavailable("unknown", time.Second, fmt.Errorf("the mark of the resource cannot be read or raised, so nothing may be written; nothing was sent, try again: %w", err))
 }
 
 func (s *slot) unavailable(code string, retry time.Duration, err error) error {
@@ -185,7 +202,7 @@ func (p *passage) alive() error {
 func (p *passage) answered() { p.end(func(*slot) {}) }
 
 // notSent ends the passage of a write of which nothing has left: it may come again.
-func (p *passage) notSent() { p.end(func(s *slot) { s.unsent = p.w.stamp }) }
+func (p *passage) notSent() { p.end(func(s *slot) { s.keep(p.w.stamp) }) }
 
 // inDoubt ends the passage of a write that may or may not take effect, now or later.
 func (p *passage) inDoubt(why string) { p.end(func(s *slot) { s.close(p.w.what + ": " + why) }) }

@@ -39,7 +39,7 @@ func TestTheHeaderCarriesOneStamp(t *testing.T) {
 
 // TestTheTransportAddsTheStampOfItsLease: anew for each request, and sends nothing once the lease has ended.
 func TestTheTransportAddsTheStampOfItsLease(t *testing.T) {
-	var seen log
+	var seen journal
 	service := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seen.add("%s", r.Header.Get(Header)) }))
 	defer service.Close()
 	client := newClient(t, mem.New(nil), "ann")

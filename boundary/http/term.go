@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/fence"
-	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -16,6 +16,7 @@ import (
 //
 //   - A term ends with a release after success only when nothing is. Whoever comes next begins at once.
 //   - A term that ended in any other way may have left something. Whoever comes next waits for it to settle.
+//   - An operator's term is as good as its reason: [Reopen] has looked, others who took the key by hand and gave it back have not.
 //   - A term in which a write was left in doubt says so in its record, and lets nothing in any more: when that has settled, it is released and a new one begins. So an
 //     operator who finds a closed term, and ends it, knows that nothing was sent in it since.
 
@@ -60,22 +61,52 @@ func (s *slot) hold(ctx context.Context) error {
 	if err != nil {
 		return s.leaseless(err)
 	}
-	s.lease, s.raised, s.unsent = lease, false, fence.Stamp{}
+	s.lease, s.raised = lease, false
 	s.g.emit(Event{Kind: Taken, Resource: s.resource, Token: lease.Token()})
-	s.assess(ctx)
+	rec := s.terms(ctx)
+	if !follows(rec, s.last) { // another gate may have sent it
+		s.unsent = fence.Stamp{}
+	}
+	s.last = lease.Token()
+	s.assess(ctx, rec)
 	return nil
+}
+
+// terms is the lease's record with the terms before it, as far as they can be had.
+func (s *slot) terms(ctx context.Context) tenure.Record {
+	rec := s.lease.Record()
+	if len(rec.History) < 2 && rec.Cause != tenure.First { // an answer need not bring them
+		ctx, cancel := context.WithTimeout(ctx, markTimeout)
+		defer cancel()
+		if full, err := s.g.o.Client.Store().Get(ctx, rec.Key); err == nil && full.Token == rec.Token {
+			return full
+		}
+	}
+	return rec
+}
+
+// follows says whether nobody but operators had the key between the term with that token and the newest.
+func follows(rec tenure.Record, token fence.Token) bool {
+	for i := len(rec.History) - 2; i >= 0; i-- {
+		switch term := rec.History[i]; {
+		case term.Token == token:
+			return true
+		case term.State == tenure.Held && term.Cause != tenure.Operator:
+			return false
+		}
+	}
+	return false
 }
 
 func (s *slot) leaseless(err error) error {
 	if errors.Is(err, croft.ErrHeld) {
 		return s.unavailable("held", time.Second, fmt.Errorf("another gate has this resource and this one stands by; nothing was sent, try again, or go to the other: %w", err))
 	}
-	return s.unavailable("unknown", time.Second, fmt.Errorf("the gate's own lease cannot be taken, so nothing may be written; nothing was sent, try again: %w", store.Unknown(err)))
+	return s.unavailable("unknown", time.Second, fmt.Errorf("the gate's own lease cannot be taken, so nothing may be written; nothing was sent, try again: %w", err))
 }
 
 // assess closes the resource for a while if the terms before this one may have left something on its way.
-func (s *slot) assess(ctx context.Context) {
-	rec := s.lease.Record()
+func (s *slot) assess(ctx context.Context, rec tenure.Record) {
 	if rec.Cause == tenure.First {
 		// The first, or the store has forgotten the others. If nothing was ever admitted here, nothing is on its way.
 		ctx, cancel := context.WithTimeout(ctx, markTimeout)
@@ -88,13 +119,6 @@ func (s *slot) assess(ctx context.Context) {
 		s.closeFor(s.g.o.Settle, "the lease store remembers no gate before this one, but writes have been admitted")
 		s.tell(ctx)
 		return
-	}
-	if len(rec.History) < 2 { // an answer need not bring it
-		ctx, cancel := context.WithTimeout(ctx, markTimeout)
-		defer cancel()
-		if full, err := s.g.o.Client.Store().Get(ctx, rec.Key); err == nil && full.Token == rec.Token {
-			rec = full
-		}
 	}
 	left, believed := unsettled(rec)
 	if !left {
@@ -111,10 +135,11 @@ func (s *slot) assess(ctx context.Context) {
 // unsettled says whether the terms before the newest may have left something on its way, and whether one of their holders may still believe in its own.
 func unsettled(rec tenure.Record) (left, believed bool) {
 	for i := len(rec.History) - 2; i >= 0; i-- {
-		switch rec.History[i].Ended {
-		case tenure.EndReleased:
+		term := rec.History[i]
+		switch {
+		case term.Ended == tenure.EndReleased && (term.Cause != tenure.Operator || strings.HasPrefix(term.Note, openedNote)):
 			return left, believed
-		case tenure.EndTakenOver:
+		case term.Ended == tenure.EndTakenOver:
 			believed = true
 		}
 		left = true

@@ -183,7 +183,7 @@ func TestAnOperatorOpensWhatIsClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	rec, _ := w.store.Get(t.Context(), DefaultLeasePrefix+"r/1")
-	if last := rec.History[len(rec.History)-1]; last.Actor != "ann" || last.Note != why.Note {
+	if last := rec.History[len(rec.History)-1]; last.Actor != "ann" || last.Note != "opened: "+why.Note {
 		t.Errorf("the record does not say who opened it, and why: %+v", last)
 	}
 	send(t, "PUT", url, newer, "").want(t, "opened", 200, "")
@@ -202,6 +202,22 @@ func TestAnOperatorOpensWhatIsClosed(t *testing.T) {
 		t.Errorf("what a dead gate left: %v", err)
 	}
 	send(t, "PUT", serve(t, w.gate(t, "two", impatient)), newer, "").want(t, "after that", 200, "")
+}
+
+// TestAnOperatorWhoDidNotLookOpensNothing: a key that was taken by hand and given back says nothing about what its gate had sent.
+func TestAnOperatorWhoDidNotLookOpensNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	send(t, "PUT", serve(t, w.gate(t, "one", impatient)), older, "").want(t, "the first gate", 200, "")
+	op := newClient(t, w.store, "op")
+	taken, err := op.Takeover(t.Context(), DefaultLeasePrefix+"r/1", croft.ByHand{Note: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := op.Release(t.Context(), taken.Deed, false); err != nil {
+		t.Fatal(err)
+	}
+	send(t, "PUT", serve(t, w.gate(t, "two", impatient)), newer, "").want(t, "the second gate", 503, "unknown")
 }
 
 // TestAWriteWaitsForTheOperator: one that is patient enough notices that the resource was opened.
