@@ -35,7 +35,7 @@ func Reopen(ctx context.Context, client *croft.Client, prefix, resource string, 
 		return fmt.Errorf("reading the store's clock: %w; nothing was changed", store.Unknown(err))
 	}
 	if err := openable(rec, now); err != nil {
-		return fmt.Errorf("%q: %w", key, err)
+		return err
 	}
 	if h.Note != "" {
 		h.Note = openedNote + h.Note
@@ -55,7 +55,7 @@ func Reopen(ctx context.Context, client *croft.Client, prefix, resource string, 
 		return fmt.Errorf("the operator's lease could not be given back, so the resource stays closed until that has lapsed and settled; try again then: %w", err)
 	}
 	if !same {
-		return fmt.Errorf("%q: another gate took it at the same moment and waits for it to settle; look again: %w", key, ErrOpen)
+		return fmt.Errorf("%w any more: another gate took it at the same moment; look again", ErrOpen)
 	}
 	return nil
 }

@@ -48,6 +48,7 @@ func (a *app) commands() []*cobra.Command {
 
 		a.writeCommand(),
 		a.guardCommand(),
+		a.proxyCommand(),
 
 		a.lsCommand(),
 		a.inventoryCommand(),
