@@ -17,8 +17,8 @@ import (
 // moment it is used, and then nobody knows whether the write was seen.
 type forwarder struct{ base *http.Transport }
 
-func newForwarder(o ProxyOptions) *forwarder {
-	dialer := &net.Dialer{Timeout: o.ConnectWithin, Control: boundUnacknowledged(o.Settle)}
+func newForwarder(o ProxyOptions, settle time.Duration) *forwarder {
+	dialer := &net.Dialer{Timeout: o.ConnectWithin, Control: boundUnacknowledged(settle)}
 	base := &http.Transport{
 		DisableKeepAlives:   true,
 		DisableCompression:  true,
@@ -134,6 +134,12 @@ func (a *answer) end(err error) {
 		return
 	}
 	l := a.line
+	// Of a gateway before the service, which does not know what became of the write.
+	gateway := a.status == http.StatusBadGateway || a.status == http.StatusGatewayTimeout
+	if errors.Is(err, io.EOF) && gateway {
+		l.doubt(fmt.Errorf("a gateway before the service answered %d", a.status))
+		return
+	}
 	if errors.Is(err, io.EOF) {
 		l.gate.emit(Event{Kind: Answered, Resource: l.passage.w.resource, Method: l.passage.w.what, Status: a.status, Took: time.Since(l.start)})
 		l.passage.answered()

@@ -176,6 +176,9 @@ func (g *Gate) enter(ctx context.Context, w write) (*passage, error) {
 	}
 	select {
 	case s.turn <- struct{}{}:
+	case <-g.done:
+		g.part(s)
+		return nil, errClosing
 	case <-ctx.Done():
 		g.part(s)
 		return nil, &refusal{status: http.StatusServiceUnavailable, code: "held", retry: time.Second, err: fmt.Errorf(
@@ -189,12 +192,15 @@ func (g *Gate) enter(ctx context.Context, w write) (*passage, error) {
 	return p, nil
 }
 
+// errClosing refuses whoever comes, or still waits, when the gate closes.
+var errClosing = &refusal{status: http.StatusServiceUnavailable, code: "held", retry: time.Second, err: errors.New("this proxy is stopping; nothing was sent, try again")}
+
 // join finds the slot of a resource, or makes it. Every join has its part.
 func (g *Gate) join(resource string) (*slot, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed {
-		return nil, &refusal{status: http.StatusServiceUnavailable, code: "held", retry: time.Second, err: errors.New("the gate is closing; nothing was sent, try again")}
+		return nil, errClosing
 	}
 	s := g.slots[resource]
 	if s == nil {
@@ -244,7 +250,7 @@ func (g *Gate) tidy() {
 	}
 }
 
-// Close lets nobody in any more, waits until ctx ends for the writes that are inside, and gives the leases back, so that another gate can go on at
+// Close lets nobody in any more, sends those away that wait, waits until ctx ends for the writes that are inside, and gives the leases back, so that another gate can go on at
 // once where nothing is in doubt. Writes that are still inside then leave their leases to lapse, and the error says how many.
 func (g *Gate) Close(ctx context.Context) error {
 	g.mu.Lock()

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -42,22 +41,22 @@ type trial struct {
 // run carries the trial out and returns what must never be.
 func (tr *trial) run(t *testing.T) []string {
 	tr.t, tr.store = t, mem.New(nil)
-	tr.service = newService(250 * time.Millisecond)
+	tr.service = newService(300 * time.Millisecond)
 	tr.acknowledged, tr.outcomes, tr.stale = map[string][]effect{}, map[string]int{}, map[string][]fence.Stamp{}
-	upstream := httptest.NewServer(tr.service)
-	defer upstream.Close()
+	upstream := tr.service.serve(t)
 	marks, err := MarksAt(filepath.Join(t.TempDir(), "{resource}"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	w := &world{store: tr.store}
 	for _, owner := range []string{"one", "two"} {
-		p, front := w.proxyTo(t, owner, upstream.URL, func(o *ProxyOptions) {
+		p, front := w.proxyTo(t, owner, upstream, func(o *ProxyOptions) {
 			o.Marks, o.AnswerWithin = marks, tr.service.answerWithin
-			o.TTL, o.Settle, o.Wait = 2*time.Second, 100*time.Millisecond, 20*time.Second
+			o.TTL, o.Settle, o.Wait = time.Second, tr.service.answerWithin, 20*time.Second
 			o.Observe = func(e Event) { tr.tally(string(e.Kind) + "/" + e.Code) }
 		})
-		p.gate.settled = tr.service.settled
+		p.gate.settled, p.gate.o.Settle = tr.service.settled, 20*time.Millisecond
+		tr.service.behind(p)
 		if tr.flaw != nil {
 			tr.flaw(p.gate)
 		}

@@ -18,7 +18,8 @@ import (
 // ProxyOptions shape a [Proxy]. Those of its gate are required as there; and Client is.
 type ProxyOptions struct {
 	Options
-	// AnswerWithin is how long the service may take to answer a write, from the connection to the end of the answer. After that the write is in doubt. Default: 30 seconds.
+	// AnswerWithin is how long the service may take to answer a write, from the connection to the end of the answer. After that the write is in doubt. At most
+	// Settle. Default: 30 seconds, or Settle if that is less.
 	AnswerWithin time.Duration
 	// ConnectWithin is how long it may take to connect to the service, TLS included. Default: 5 seconds.
 	ConnectWithin time.Duration
@@ -68,7 +69,7 @@ func newProxy(upstream *url.URL, o ProxyOptions, gate *Gate) (*Proxy, error) {
 		value *time.Duration
 		usual time.Duration
 	}{
-		{"AnswerWithin", &o.AnswerWithin, 30 * time.Second},
+		{"AnswerWithin", &o.AnswerWithin, min(30*time.Second, gate.o.Settle)},
 		{"ConnectWithin", &o.ConnectWithin, 5 * time.Second},
 		{"ReceiveWithin", &o.ReceiveWithin, time.Minute},
 	} {
@@ -78,6 +79,10 @@ func newProxy(upstream *url.URL, o ProxyOptions, gate *Gate) (*Proxy, error) {
 		if *d.value < 0 {
 			return nil, fmt.Errorf("%w %s %s: it must be more than 0", fence.ErrInvalid, d.name, *d.value)
 		}
+	}
+	if gate.o.Settle < o.AnswerWithin {
+		return nil, fmt.Errorf("%w settle time %s: it must be at least as long as the service may take to answer (%s), because a proxy that dies leaves a write behind for as long as that",
+			fence.ErrInvalid, gate.o.Settle, o.AnswerWithin)
 	}
 	if o.MaxBody == 0 {
 		o.MaxBody = 64 << 20
@@ -94,7 +99,7 @@ func newProxy(upstream *url.URL, o ProxyOptions, gate *Gate) (*Proxy, error) {
 	silent := log.New(io.Discard, "", 0) // what it would say is an event of the gate's
 	p.reads = &httputil.ReverseProxy{Rewrite: rewrite, Transport: o.Transport, FlushInterval: -1, ErrorHandler: readFailed, ErrorLog: silent}
 	p.writes = &httputil.ReverseProxy{
-		Rewrite: rewrite, Transport: newForwarder(o), FlushInterval: -1, ErrorLog: silent,
+		Rewrite: rewrite, Transport: newForwarder(o, gate.o.Settle), FlushInterval: -1, ErrorLog: silent,
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) { Refuse(w, err) },
 	}
 	return p, nil
@@ -181,7 +186,8 @@ func (p *Proxy) write(w http.ResponseWriter, r *http.Request, wr write) {
 // errNoAnswer is why a write is given up.
 var errNoAnswer = errors.New("the service did not answer in time")
 
-// Close lets no more writes in, waits until ctx ends for those under way, and gives the leases back; see [Gate.Close]. Shut the server down first.
+// Close lets no more writes in, waits until ctx ends for those under way, and gives the leases back; see [Gate.Close]. Begin it before the server is shut down, or along
+// with it: a server waits for the writes that wait for their turn.
 func (p *Proxy) Close(ctx context.Context) error {
 	err := p.gate.Close(ctx)
 	for _, t := range []http.RoundTripper{p.o.Transport, p.writes.Transport} {
@@ -193,7 +199,7 @@ func (p *Proxy) Close(ctx context.Context) error {
 }
 
 // stall is how long a client may take to accept a piece of an answer. A slow one loses its answer rather than keep others from the resource.
-const stall = 10 * time.Second
+var stall = 10 * time.Second
 
 // patient passes an answer on to a client, for as long as it takes it.
 type patient struct {
@@ -201,11 +207,23 @@ type patient struct {
 	control *http.ResponseController
 }
 
-// Write writes a piece, with its own deadline.
+// Write writes a piece, with a deadline of its own.
 func (p *patient) Write(b []byte) (int, error) {
-	_ = p.control.SetWriteDeadline(time.Now().Add(stall))
+	defer p.within()()
 	return p.ResponseWriter.Write(b)
 }
 
-// Unwrap lets the answer be flushed.
+// FlushError sends what was written, likewise.
+func (p *patient) FlushError() error {
+	defer p.within()()
+	return p.control.Flush()
+}
+
+// within sets the deadline, and returns what takes it away again: the service may take its time until the next piece.
+func (p *patient) within() func() {
+	_ = p.control.SetWriteDeadline(time.Now().Add(stall)) // not every server can; then its own limits count
+	return func() { _ = p.control.SetWriteDeadline(time.Time{}) }
+}
+
+// Unwrap lets the answer be controlled.
 func (p *patient) Unwrap() http.ResponseWriter { return p.ResponseWriter }

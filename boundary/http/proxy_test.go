@@ -63,6 +63,7 @@ func TestUpgradesAreRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		defer resp.Body.Close()
 		if err := RefusalIn(resp); resp.StatusCode != http.StatusNotImplemented || !errors.Is(err, fence.ErrInvalid) || !strings.Contains(err.Error(), "cannot be checked") {
 			t.Errorf("%s: %d %v", header, resp.StatusCode, err)
 		}
@@ -129,8 +130,12 @@ func TestAClientThatBreaksOffSendsNothing(t *testing.T) {
 		fmt.Fprintf(conn, "PUT /r/1 HTTP/1.1\r\nHost: x\r\n%s: %s\r\nContent-Length: 10\r\n\r\nhalf", Header, newer)
 		if stay { // and says nothing more
 			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-			if err != nil || resp.StatusCode != http.StatusBadRequest {
-				t.Errorf("a body that does not come: %v, %v", resp, err)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if resp.StatusCode != http.StatusBadRequest {
+				t.Errorf("a body that does not come: %s", resp.Status)
 			}
 		}
 		conn.Close()
@@ -230,6 +235,8 @@ func cutter(seen *journal) http.Handler {
 			fmt.Fprint(w, "half")
 			_ = http.NewResponseController(w).Flush()
 			panic(http.ErrAbortHandler)
+		case "GATEWAY": // not the service's own
+			w.WriteHeader(http.StatusGatewayTimeout)
 		}
 	})
 }
@@ -237,7 +244,7 @@ func cutter(seen *journal) http.Handler {
 // TestAForwardWithoutAnAnswerClosesTheResource: for the settle time, and no other resource.
 func TestAForwardWithoutAnAnswerClosesTheResource(t *testing.T) {
 	t.Parallel()
-	for _, method := range []string{"POST", "PATCH", "PUT"} {
+	for _, method := range []string{"POST", "PATCH", "PUT", "GATEWAY"} {
 		t.Run(method, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld()
@@ -269,13 +276,16 @@ func TestAForwardWithoutAnAnswerClosesTheResource(t *testing.T) {
 				}
 			case err != nil:
 				t.Fatal(err)
+			case method == "GATEWAY":
+				r.want(t, "what a gateway says is passed on", 504, "")
 			default:
 				r.want(t, "the forward", map[string]int{"POST": 502, "PUT": 504}[method], "unknown")
 				if r.problem == nil || !r.problem.Sent {
 					t.Errorf("%s, want it to say that it was sent", r)
 				}
 			}
-			testEventually(t, func() bool { // the client may hear of it before the slot does
+			p.o.AnswerWithin = 30 * time.Second // enough for what follows, on whatever machine
+			testEventually(t, func() bool {     // the client may hear of it before the slot does
 				r = send(t, "DELETE", front.URL+"/r/1", newer, "")
 				return r.problem == nil || r.problem.Code != "held"
 			})
@@ -332,7 +342,7 @@ func TestAWriteIsSentOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
 	var seen journal
-	_, front := w.proxy(t, "one", cutter(&seen), func(o *ProxyOptions) { o.Settle = time.Millisecond })
+	_, front := w.proxy(t, "one", cutter(&seen), func(o *ProxyOptions) { o.Settle = 200 * time.Millisecond })
 	for range 3 {
 		send(t, "PUT", front.URL+"/r/1", newer, "").want(t, "a good one", 200, "") // leaves a connection that could be used again
 		req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, front.URL+"/r/1", nil)
@@ -362,8 +372,10 @@ func TestAProxyThatLosesItsLeaseCutsWhatIsInFlight(t *testing.T) {
 		}
 	}))
 	defer service.Close()
-	_, one := w.proxyTo(t, "one", service.URL, func(o *ProxyOptions) { o.TTL = 300 * time.Millisecond })
-	_, two := w.proxyTo(t, "two", service.URL, func(o *ProxyOptions) { o.TTL, o.Wait = 300*time.Millisecond, 50*time.Millisecond })
+	_, one := w.proxyTo(t, "one", service.URL, func(o *ProxyOptions) { o.TTL, o.Settle = 300*time.Millisecond, time.Second })
+	_, two := w.proxyTo(t, "two", service.URL, func(o *ProxyOptions) {
+		o.TTL, o.Settle, o.Wait = 300*time.Millisecond, time.Second, 50*time.Millisecond
+	})
 	go func() {
 		<-entered
 		_, _ = newClient(t, w.store, "op").Revoke(context.Background(), DefaultLeasePrefix+"r/1", croft.ByHand{Note: "test"})
@@ -377,6 +389,22 @@ func TestAProxyThatLosesItsLeaseCutsWhatIsInFlight(t *testing.T) {
 	send(t, "PUT", two.URL+"/r/1", newer, "").want(t, "at the other proxy, at once", 503, "unknown")
 	testEventually(t, func() bool { return send(t, "PUT", two.URL+"/r/1", newer, "").status == 200 })
 	send(t, "PUT", two.URL+"/r/1", older, "").want(t, "the older owner there", 409, "stale")
+}
+
+// TestASlowServiceKeepsItsClient: the pieces of an answer may come as far apart as the service likes, though the client must take each at once.
+func TestASlowServiceKeepsItsClient(t *testing.T) {
+	w := newWorld() // not in parallel: it changes how long a client may take
+	_, front := w.proxy(t, "one", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, "first ")
+		_ = http.NewResponseController(w).Flush()
+		time.Sleep(100 * time.Millisecond)
+		fmt.Fprint(w, "last")
+	}), nil)
+	defer func(old time.Duration) { stall = old }(stall)
+	stall = 20 * time.Millisecond
+	if r := send(t, "POST", front.URL+"/r/1", newer, ""); r.body != "first last" {
+		t.Errorf("the client got %s", r)
+	}
 }
 
 // TestNothingLeavesAfterTheLease: the connection itself looks at the clock before it sends.
@@ -415,6 +443,11 @@ func TestAProxyIsAskedForWhatItNeeds(t *testing.T) {
 		if _, err := NewProxy(u, good); !errors.Is(err, fence.ErrInvalid) {
 			t.Errorf("upstream %q: %v, want ErrInvalid", text, err)
 		}
+	}
+	short := good
+	short.AnswerWithin = short.Settle + 1
+	if _, err := NewProxy(&url.URL{Scheme: "http", Host: "h"}, short); !errors.Is(err, fence.ErrInvalid) {
+		t.Errorf("a settle time shorter than an answer: %v, want ErrInvalid", err)
 	}
 	alone := good
 	alone.Client = nil

@@ -140,7 +140,8 @@ func (w *world) proxy(t testing.TB, owner string, upstream http.Handler, change 
 
 func (w *world) proxyTo(t testing.TB, owner, upstream string, change func(*ProxyOptions)) (*Proxy, *httptest.Server) {
 	t.Helper()
-	o := ProxyOptions{Options: w.options(t, owner), AnswerWithin: 5 * time.Second}
+	o := ProxyOptions{Options: w.options(t, owner)}
+	o.Settle = 5 * time.Second
 	if change != nil {
 		change(&o)
 	}

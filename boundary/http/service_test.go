@@ -1,10 +1,13 @@
 package httpfence
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -26,20 +29,60 @@ type service struct {
 
 	mu      sync.Mutex
 	effects map[string][]effect // by resource
-	inside  map[string]int
+	inside  map[string]int      // handlers, by resource
+	under   map[string]int      // connections that proxies have made for a resource and that the service has not closed
+	ports   map[string]string   // whose they are, by the proxy's end
 	stalls  int
 	cuts    int
 }
 
 func newService(answerWithin time.Duration) *service {
-	return &service{answerWithin: answerWithin, effects: map[string][]effect{}, inside: map[string]int{}}
+	return &service{answerWithin: answerWithin, effects: map[string][]effect{}, inside: map[string]int{}, under: map[string]int{}, ports: map[string]string{}}
 }
 
-// settled says whether nothing is inside that could still take effect.
+// settled says whether nothing is on its way that could still take effect. That is what a settle time promises, and what no time can promise on a machine as busy
+// as one that runs tests.
 func (s *service) settled(resource string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.inside[resource] == 0
+	return s.inside[resource] == 0 && s.under[resource] == 0
+}
+
+// behind makes a proxy tell of its connections.
+func (s *service) behind(p *Proxy) {
+	base := p.writes.Transport.(*forwarder).base
+	dial := base.DialContext
+	base.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		if err == nil {
+			resource := ctx.Value(lineKey).(*line).passage.w.resource
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.under[resource]++
+			s.ports[conn.LocalAddr().String()] = resource
+		}
+		return conn, err
+	}
+}
+
+// serve begins to serve.
+func (s *service) serve(t *testing.T) string {
+	server := httptest.NewUnstartedServer(s)
+	server.Config.ConnState = func(conn net.Conn, state http.ConnState) {
+		if state != http.StateClosed && state != http.StateHijacked { // of which the handler is still inside
+			return
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		end := conn.RemoteAddr().String()
+		if resource, ok := s.ports[end]; ok {
+			delete(s.ports, end)
+			s.under[resource]--
+		}
+	}
+	server.Start()
+	t.Cleanup(server.Close)
+	return server.URL
 }
 
 func (s *service) count(n *int) {

@@ -167,6 +167,9 @@ func (s *slot) settle(ctx context.Context) error {
 		select {
 		case <-timer.C():
 			timer.Stop()
+		case <-s.g.done:
+			timer.Stop()
+			return errClosing
 		case <-ctx.Done():
 			timer.Stop()
 			until := "until an operator opens it (croft proxy open)"

@@ -81,7 +81,7 @@ Connections are not upgraded: WebSockets are refused. End it with an interrupt o
 	span(&f.o.Settle, time.Millisecond, tenure.MaxPeriod, true, "settle", "how long a resource stays closed when a write may still be on its way, or \"forever\": until an operator opens it")
 	span(&f.o.Wait, time.Millisecond, tenure.MaxPeriod, false, "wait", "how long a write waits for its turn, and for a closed resource to open")
 	span(&f.o.Idle, time.Millisecond, tenure.MaxPeriod, false, "idle", "how long the lease of a resource that nobody writes to is kept")
-	span(&f.o.AnswerWithin, time.Millisecond, tenure.MaxPeriod, false, "answer-within", "how long the service may take to answer a write")
+	span(&f.o.AnswerWithin, time.Millisecond, tenure.MaxPeriod, false, "answer-within", "how long the service may take to answer a write; at most --settle")
 	span(&f.o.ConnectWithin, time.Millisecond, time.Hour, false, "connect-within", "how long it may take to connect to the service")
 	span(&f.o.ReceiveWithin, time.Millisecond, tenure.MaxPeriod, false, "receive-within", "how long a client may take to send the body of a write")
 	flags.Var(&f.maxBody, "max-body", "the longest body of a write, in bytes or as in 64MiB")
@@ -157,5 +157,7 @@ func (a *app) proxy(ctx context.Context, f *proxyFlags) error {
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), bound)
 	defer cancel()
 	fmt.Fprintln(a.stderr, "croft: stopping; writes under way are finished first")
-	return errors.Join(err, server.Shutdown(last), proxy.Close(last))
+	closed := make(chan error, 1)
+	go func() { closed <- proxy.Close(last) }() // sends those away who wait for their turn, for whom the server would wait
+	return errors.Join(err, server.Shutdown(last), <-closed)
 }

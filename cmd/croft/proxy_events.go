@@ -70,7 +70,7 @@ func (a *app) proxyEvents() func(httpfence.Event) {
 			a.print(v)
 			return
 		}
-		what := ""
+		var what string
 		switch e.Kind {
 		case httpfence.Refused:
 			what = fmt.Sprintf("refused: %s (%d %s): %s", word(e.Method), e.Status, e.Code, message)

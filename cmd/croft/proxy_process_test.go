@@ -163,8 +163,8 @@ func TestAStoppedProxyIsFollowedWhenItsWriteHasSettled(t *testing.T) {
 	t.Parallel()
 	s := newStation(t)
 	service, upstream := newBehind(t)
-	one := s.proxy("one", upstream, "--settle", "2s")
-	two := s.proxy("two", upstream, "--settle", "2s")
+	one := s.proxy("one", upstream, "--settle", "2s", "--answer-within", "2s")
+	two := s.proxy("two", upstream, "--settle", "2s", "--answer-within", "2s")
 	var wait sync.WaitGroup
 	wait.Go(func() { _ = s.put(one.url, olderOwner, "slow") })
 	<-service.entered
