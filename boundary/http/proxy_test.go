@@ -263,7 +263,7 @@ func TestAForwardWithoutAnAnswerClosesTheResource(t *testing.T) {
 			p, front := w.proxy(t, "one", handler, func(o *ProxyOptions) {
 				o.Wait, o.Settle = 50*time.Millisecond, time.Minute
 				if method == "PUT" {
-					o.AnswerWithin = 100 * time.Millisecond
+					o.AnswerWithin = 2 * time.Second
 				}
 			})
 			defer close(stalled)
