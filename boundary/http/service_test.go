@@ -26,6 +26,7 @@ type effect struct {
 // keeps in which order they did.
 type service struct {
 	answerWithin time.Duration
+	harsh        bool // behaves even worse
 
 	mu      sync.Mutex
 	effects map[string][]effect // by resource
@@ -115,10 +116,14 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			conn.Close()
 		}
 	}
-	switch n := rand.IntN(100); {
+	n := rand.IntN(100)
+	if s.harsh && n < 40 {
+		n = 72 + rand.IntN(28)
+	}
+	switch {
 	case n < 72:
 		take()
-	case n < 91: // slow
+	case n < 92: // slow
 		time.Sleep(time.Duration(1+rand.IntN(5)) * time.Millisecond)
 		take()
 	case n < 93: // too slow

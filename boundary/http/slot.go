@@ -60,8 +60,9 @@ func (s *slot) admit(ctx context.Context, w write) (*passage, error) {
 			return nil, s.unavailable("unknown", time.Second, fmt.Errorf("the gate's own lease on the resource was lost; nothing was sent, try again: %w", err))
 		}
 		p.ctx, p.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-		p.unhook = context.AfterFunc(s.lease.Context(), func() { p.cancel(context.Cause(s.lease.Context())) })
 		p.lease = s.lease
+		held := s.lease.Context()
+		p.unhook = context.AfterFunc(held, func() { p.cancel(context.Cause(held)) }) // it may still run when the passage has ended
 	}
 	if s.g.flaw.unserialised {
 		p.free.Do(func() { s.leave() })

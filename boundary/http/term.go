@@ -46,7 +46,9 @@ func (s *slot) hold(ctx context.Context) error {
 	}
 	// A client that leaves must not leave a term behind that nobody has used.
 	ctx = context.WithoutCancel(ctx)
+	options := &croft.LeaseOptions{TTL: s.g.o.TTL}
 	if s.lease != nil {
+		options.WaitFor = 2 * time.Second // an operator who opens the resource has it for a moment
 		resumed, err := s.lease.Resume(ctx)
 		switch {
 		case err == nil:
@@ -57,7 +59,7 @@ func (s *slot) hold(ctx context.Context) error {
 		}
 		s.lease, s.doubt, s.raised = nil, nil, false // what may be on its way is seen from the terms
 	}
-	lease, err := client.Acquire(ctx, s.g.o.LeasePrefix+s.resource, &croft.LeaseOptions{TTL: s.g.o.TTL})
+	lease, err := client.Acquire(ctx, s.g.o.LeasePrefix+s.resource, options)
 	if err != nil {
 		return s.leaseless(err)
 	}

@@ -6,11 +6,14 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/backend/mem"
 	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -274,6 +277,49 @@ func TestWhatIsIdleIsGivenBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	send(t, "PUT", url, newer, "").want(t, "the first gate again", 200, "")
+}
+
+// faulty is a store of leases that can be out of reach.
+type faulty struct {
+	*mem.Store
+	down atomic.Bool
+}
+
+func (f *faulty) Apply(ctx context.Context, requests []tenure.Request) []store.Answer {
+	if f.down.Load() {
+		return store.Failed(len(requests), errors.New("connection refused"))
+	}
+	return f.Store.Apply(ctx, requests)
+}
+
+// TestWithoutTheLeaseNothingIsWritten: a store of leases that cannot be reached stops writes when the lease has run out, and lets reads pass. When it is back and nobody has come
+// between, the gate goes on where it was.
+func TestWithoutTheLeaseNothingIsWritten(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	st := &faulty{Store: w.store.Open(nil)}
+	client := croft.New(st, &croft.Options{Owner: "one", CallTimeout: 100 * time.Millisecond})
+	t.Cleanup(func() { _ = client.Close() })
+	g := w.gate(t, "one", func(o *Options) {
+		impatient(o)
+		o.Client, o.TTL = client, 500*time.Millisecond
+	})
+	url := serve(t, g)
+	send(t, "PUT", url, newer, "").want(t, "before", 200, "")
+	st.down.Store(true)
+	var r reply
+	testEventually(t, func() bool {
+		r = send(t, "PUT", url, newer, "")
+		return r.status != 200
+	})
+	r.want(t, "when the lease has run out", 503, "unknown")
+	if !strings.Contains(r.body, "connection refused") || r.problem.Sent {
+		t.Errorf("%s, want it to say why, and that nothing was sent", r)
+	}
+	send(t, "PUT", strings.TrimSuffix(url, "1")+"2", newer, "").want(t, "a resource not seen before", 503, "unknown")
+	send(t, "GET", url, newer, "").want(t, "a read", 200, "")
+	st.down.Store(false)
+	send(t, "PUT", url, newer, "").want(t, "when it is back", 200, "")
 }
 
 // TestALostLeaseEndsTheHandlersContext: with the loss as its cause; and the gate goes on under a new one when it may.
