@@ -52,6 +52,7 @@ func TestTheMiddlewareDecidesByTheLaw(t *testing.T) {
 		{"the rule's key", "PUT /mine/1", older, 200, ""},
 		{"no stamp", "PUT /r/1", fence.Stamp{}, 428, "invalid"},
 		{"no rule", "PUT /elsewhere", newer, 403, "invalid"},
+		{"a name too long for a lease", "PUT /r/" + strings.Repeat("x", fence.MaxKey-2), newer, 400, "invalid"},
 		{"a read", "GET /r/1", fence.Stamp{}, 200, ""},
 	} {
 		method, path, _ := strings.Cut(c.request, " ")

@@ -88,7 +88,10 @@ func newProxy(upstream *url.URL, o ProxyOptions, gate *Gate) (*Proxy, error) {
 		o.MaxBody = 64 << 20
 	}
 	if o.Transport == nil {
-		o.Transport = http.DefaultTransport.(*http.Transport).Clone()
+		o.Transport = http.DefaultTransport
+		if usual, ok := http.DefaultTransport.(*http.Transport); ok { // the program may have put another there
+			o.Transport = usual.Clone()
+		}
 	}
 	p := &Proxy{gate: gate, o: o}
 	rewrite := func(pr *httputil.ProxyRequest) {
