@@ -11,7 +11,7 @@ import (
 
 // Write is one write at a guarded resource, and what the guard said to it.
 type Write struct {
-	Target string // of the guard, or the kind of resource: one word, or what is before "://"
+	Target string // as a user names the resource: a path, or a URL, whose scheme is the kind of guard in metrics
 	Stamp  fence.Stamp
 	Err    error // nil: admitted
 }
@@ -37,11 +37,16 @@ func (a *artifact) Write(ctx context.Context, stamp fence.Stamp, r io.Reader) (g
 
 // Write counts a write, admitted or refused, by the namespace of its key and the kind of its target.
 func (m *Metrics) Write(_ context.Context, w Write) {
-	m.writes.WithLabelValues(m.spaces.of(w.Stamp.Key), kindOf(w.Target), outcomeOf(w.Err)).Inc()
+	space, guard := m.spaces.of(w.Stamp.Key), kindOf(w.Target)
+	m.writes.WithLabelValues(space, guard, outcomeOf(w.Err)).Inc()
+	m.expect(space, guard)
 }
 
-// expect makes the counters of refusals begin at 0 before there is one: an increase from nothing to 1 is none to Prometheus.
+// expect makes the counters of refusals begin at 0 before there is one, if it can be: an increase from nothing to 1 is none to Prometheus.
 func (m *Metrics) expect(space, guard string) {
+	if _, done := m.expected.LoadOrStore([2]string{space, guard}, true); done {
+		return
+	}
 	for _, outcome := range []string{admitted, "stale", "collision", "repeated", "wrong_key"} {
 		m.writes.WithLabelValues(space, guard, outcome)
 	}

@@ -35,8 +35,9 @@ type Metrics struct {
 	unwatched  *prometheus.CounterVec
 	idle       *prometheus.Desc
 
-	now    func() time.Time
-	spaces spaces
+	now      func() time.Time
+	spaces   spaces
+	expected sync.Map // namespaces and guards whose refusals are counted from 0
 
 	mu     sync.Mutex
 	leases map[lease]*work // those that are held
