@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -44,6 +45,29 @@ func TestTheProxyGuardsAServiceThatCannotCheck(t *testing.T) {
 	send(t, "GET", front.URL+"/anything", fence.Stamp{}, "").want(t, "a read", 202, "")
 	if want := "PUT:/r/1?a=b:hello DELETE:/r/1: GET:/anything:"; seen.String() != want {
 		t.Errorf("the service saw %s, want %s", seen.String(), want)
+	}
+}
+
+// TestTheServiceMaySpeakTLS: by the settings of the transport, for reads and writes alike.
+func TestTheServiceMaySpeakTLS(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	service := httptest.NewUnstartedServer(http.HandlerFunc(echo))
+	service.Config.ErrorLog = log.New(io.Discard, "", 0)
+	service.StartTLS()
+	defer service.Close()
+	_, front := w.proxyTo(t, "one", service.URL, func(o *ProxyOptions) { o.Transport = service.Client().Transport })
+	if r := send(t, "PUT", front.URL+"/r/1", newer, "hello"); r.body != "PUT /r/1 hello" {
+		t.Errorf("a write: %s", r)
+	}
+	if r := send(t, "GET", front.URL+"/r/1", fence.Stamp{}, ""); r.body != "GET /r/1 " {
+		t.Errorf("a read: %s", r)
+	}
+	_, strange := w.proxyTo(t, "two", service.URL, nil)
+	r := send(t, "PUT", strange.URL+"/r/2", newer, "hello")
+	r.want(t, "a service that is not known", 502, "unknown")
+	if r.problem == nil || r.problem.Sent || !strings.Contains(r.problem.Detail, "certificate") {
+		t.Errorf("%s, want it to say why, and that nothing was sent", r)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -24,6 +25,13 @@ The store keeps who opened it and why; "croft history croft-proxy/RESOURCE" show
 		Example: `  croft show croft-proxy/orders/42                            # closed since when, and why
   croft proxy open orders/42 --note "the service was restarted"`,
 		Args: takes("RESOURCE"),
+		ValidArgsFunction: func(c *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+			keys, directive := a.completeKey(c, args, httpfence.DefaultLeasePrefix+begun)
+			for i := range keys {
+				keys[i] = strings.TrimPrefix(keys[i], httpfence.DefaultLeasePrefix)
+			}
+			return keys, directive
+		},
 		RunE: func(c *cobra.Command, args []string) error { return a.proxyOpen(c.Context(), args[0], note) },
 	}
 	noteFlag(c, &note)
