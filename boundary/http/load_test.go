@@ -208,7 +208,7 @@ func (tr *trial) try(target, resource string, e effect) (code string, retry bool
 // newer write is lost.
 func TestNoStaleWriteReachesTheServiceAfterANewerOne(t *testing.T) {
 	t.Parallel()
-	tr := &trial{resources: 10, terms: 100}
+	tr := &trial{resources: 20, terms: 50}
 	start := time.Now()
 	for _, wrong := range tr.run(t) {
 		t.Error(wrong)
