@@ -11,16 +11,21 @@ import (
 )
 
 // override are headers by which some frameworks are told another method than the one on the request line.
-var override = []string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override"}
+var override = []string{"x-http-method-override", "x-http-method", "x-method-override"}
+
+// overridden reports whether a request has such a header. Services that see headers as variables take an underscore for a hyphen.
+func overridden(r *http.Request) bool {
+	for name := range r.Header {
+		if slices.Contains(override, strings.ReplaceAll(strings.ToLower(name), "_", "-")) {
+			return true
+		}
+	}
+	return false
+}
 
 // isRead reports whether a request's method is one that writes nothing.
 func isRead(r *http.Request, reads []string) bool {
-	for _, name := range override {
-		if r.Header.Get(name) != "" {
-			return false
-		}
-	}
-	return slices.Contains(reads, r.Method)
+	return slices.Contains(reads, r.Method) && !overridden(r)
 }
 
 // clean refuses a path that a service might take for another than the gate does: two names of one resource would have two marks.
@@ -59,7 +64,7 @@ func (o *Options) classify(r *http.Request) (target, error) {
 	path := strings.Split(strings.TrimPrefix(escaped, "/"), "/")
 	read := isRead(r, o.Reads)
 	for i := range o.Exempt {
-		if rule := &o.Exempt[i]; len(rule.Methods) == 0 || slices.Contains(rule.Methods, r.Method) {
+		if rule := &o.Exempt[i]; len(rule.Methods) == 0 || slices.Contains(rule.Methods, r.Method) && !overridden(r) {
 			if _, ok := rule.match(path); ok && clean(escaped) == nil {
 				return target{}, nil
 			}
@@ -67,7 +72,7 @@ func (o *Options) classify(r *http.Request) (target, error) {
 	}
 	for i := range o.Rules {
 		rule := &o.Rules[i]
-		if len(rule.Methods) == 0 && read || len(rule.Methods) > 0 && !slices.Contains(rule.Methods, r.Method) {
+		if len(rule.Methods) == 0 && read || len(rule.Methods) > 0 && !rule.names(r) {
 			continue
 		}
 		values, ok := rule.match(path)
@@ -80,7 +85,7 @@ func (o *Options) classify(r *http.Request) (target, error) {
 		return rule.target(values)
 	}
 	// A read may be written as its sender likes, unless its method is a write somewhere.
-	named := slices.ContainsFunc(o.Rules, func(rule Rule) bool { return slices.Contains(rule.Methods, r.Method) })
+	named := slices.ContainsFunc(o.Rules, func(rule Rule) bool { return rule.names(r) })
 	if read && !named {
 		return target{}, nil
 	}
@@ -92,6 +97,12 @@ func (o *Options) classify(r *http.Request) (target, error) {
 	}
 	return target{}, &refusal{status: http.StatusForbidden, code: "invalid", err: fmt.Errorf(
 		"%w request: no rule says which resource %s %s writes to, so it is refused; add a rule, or exempt it if it writes nothing", fence.ErrInvalid, r.Method, escaped)}
+}
+
+// names reports whether the rule names the request's method, if that is certain. Many services answer HEAD with what they do for GET, effects included.
+func (r *Rule) names(req *http.Request) bool {
+	method := req.Method
+	return (slices.Contains(r.Methods, method) || method == http.MethodHead && slices.Contains(r.Methods, http.MethodGet)) && !overridden(req)
 }
 
 func (r *Rule) target(values map[string]string) (target, error) {

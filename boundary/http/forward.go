@@ -134,8 +134,8 @@ func (a *answer) end(err error) {
 		return
 	}
 	l := a.line
-	// Of a gateway before the service, which does not know what became of the write.
-	gateway := a.status == http.StatusBadGateway || a.status == http.StatusGatewayTimeout
+	// Of a gateway before the service, which does not know what became of the write; 520 to 524 are those of a well-known one.
+	gateway := a.status == http.StatusBadGateway || a.status == http.StatusGatewayTimeout || a.status >= 520 && a.status <= 524
 	if errors.Is(err, io.EOF) && gateway {
 		l.doubt(fmt.Errorf("a gateway before the service answered %d", a.status))
 		return

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/croft-dev/croft/fence"
@@ -16,6 +17,9 @@ import (
 
 // mostSlots bounds how many resources a gate has open at once.
 const mostSlots = 1 << 16
+
+// mostPlaces bounds how many places of marks a gate keeps open between writes: each may have connections of its own, and servers have few.
+const mostPlaces = 32
 
 // Gate lets writes to resources in, one at a time and only those whose stamps still count. It is safe for concurrent use. See the package comment for what it
 // relies on.
@@ -28,6 +32,7 @@ type Gate struct {
 	closed  bool
 	tidying bool
 	done    chan struct{} // closed by Close
+	places  atomic.Int64  // of marks that are open
 
 	// settled, if set, knows better than any time whether something is on its way: for tests, which can look into the service.
 	settled func(resource string) bool

@@ -96,6 +96,7 @@ func newProxy(upstream *url.URL, o ProxyOptions, gate *Gate) (*Proxy, error) {
 	p := &Proxy{gate: gate, o: o}
 	rewrite := func(pr *httputil.ProxyRequest) {
 		pr.SetURL(upstream)
+		pr.Out.URL.RawQuery = pr.In.URL.RawQuery // as it was sent: no rule looks at it
 		pr.Out.Header["X-Forwarded-For"] = pr.In.Header["X-Forwarded-For"]
 		pr.SetXForwarded()
 	}
@@ -145,10 +146,10 @@ func plain(r *http.Request) error {
 func (p *Proxy) write(w http.ResponseWriter, r *http.Request, wr write) {
 	start := time.Now()
 	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(start.Add(p.o.ReceiveWithin)) // not every server can; then its own limits count
 	body := http.MaxBytesReader(w, r.Body, p.o.MaxBody)
 	size, whole := r.ContentLength, io.Reader(body)
 	if !p.o.StreamBodies {
+		_ = control.SetReadDeadline(start.Add(p.o.ReceiveWithin)) // not every server can; then its own limits count
 		got, err := receive(body)
 		if err != nil {
 			p.gate.refuse(w, wr, err)
@@ -167,6 +168,9 @@ func (p *Proxy) write(w http.ResponseWriter, r *http.Request, wr write) {
 		return
 	}
 	defer passage.inDoubt("the proxy failed") // unless it has ended otherwise
+	if p.o.StreamBodies {
+		_ = control.SetReadDeadline(time.Now().Add(p.o.ReceiveWithin)) // the wait for the turn is not the client's
+	}
 	if p.gate.flaw.freeOnLeave {
 		defer context.AfterFunc(r.Context(), func() { passage.free.Do(passage.s.leave) })()
 	}

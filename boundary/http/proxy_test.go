@@ -34,7 +34,7 @@ func TestTheProxyGuardsAServiceThatCannotCheck(t *testing.T) {
 		w.WriteHeader(http.StatusAccepted)
 		fmt.Fprintf(w, "got %s under %s for %s", body, r.Header.Get(Header), r.Header.Get("X-Forwarded-Host"))
 	}), nil)
-	r := send(t, "PUT", front.URL+"/r/1?a=b", newer, "hello")
+	r := send(t, "PUT", front.URL+"/r/1?a=b;c=%zz", newer, "hello")
 	r.want(t, "a write", 202, "")
 	if want := "got hello under " + newer.String() + " for " + strings.TrimPrefix(front.URL, "http://"); r.body != want {
 		t.Errorf("answered %q, want %q", r.body, want)
@@ -43,7 +43,7 @@ func TestTheProxyGuardsAServiceThatCannotCheck(t *testing.T) {
 	send(t, "DELETE", front.URL+"/r/1", newer, "").want(t, "a write without a body", 202, "")
 	send(t, "POST", front.URL+"/r/1", fence.Stamp{}, "x").want(t, "a write without a stamp", 428, "invalid")
 	send(t, "GET", front.URL+"/anything", fence.Stamp{}, "").want(t, "a read", 202, "")
-	if want := "PUT:/r/1?a=b:hello DELETE:/r/1: GET:/anything:"; seen.String() != want {
+	if want := "PUT:/r/1?a=b;c=%zz:hello DELETE:/r/1: GET:/anything:"; seen.String() != want {
 		t.Errorf("the service saw %s, want %s", seen.String(), want)
 	}
 }
@@ -261,6 +261,8 @@ func cutter(seen *journal) http.Handler {
 			panic(http.ErrAbortHandler)
 		case "GATEWAY": // not the service's own
 			w.WriteHeader(http.StatusGatewayTimeout)
+		case "EDGE": // of a network of such gateways
+			w.WriteHeader(524)
 		}
 	})
 }
@@ -268,7 +270,7 @@ func cutter(seen *journal) http.Handler {
 // TestAForwardWithoutAnAnswerClosesTheResource: for the settle time, and no other resource.
 func TestAForwardWithoutAnAnswerClosesTheResource(t *testing.T) {
 	t.Parallel()
-	for _, method := range []string{"POST", "PATCH", "PUT", "GATEWAY"} {
+	for _, method := range []string{"POST", "PATCH", "PUT", "GATEWAY", "EDGE"} {
 		t.Run(method, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld()
@@ -302,6 +304,8 @@ func TestAForwardWithoutAnAnswerClosesTheResource(t *testing.T) {
 				t.Fatal(err)
 			case method == "GATEWAY":
 				r.want(t, "what a gateway says is passed on", 504, "")
+			case method == "EDGE":
+				r.want(t, "what a gateway says is passed on", 524, "")
 			default:
 				r.want(t, "the forward", map[string]int{"POST": 502, "PUT": 504}[method], "unknown")
 				if r.problem == nil || !r.problem.Sent {

@@ -39,12 +39,15 @@ func TestRulesNameTheResource(t *testing.T) {
 		"GET /once":                 "",
 		"POST /jobs/7/run":          "jobs/7",
 		"GET /jobs/7/run":           "jobs/7",
+		"HEAD /jobs/7/run":          "jobs/7",
+		"OPTIONS /jobs/7/run":       "",
 		"PUT /jobs/7/run":           "refused",
 		"POST /":                    "root",
 		"PUT /nowhere":              "refused",
 		"GET /nowhere":              "",
 		"GET /a//b":                 "invalid", // GET is a write somewhere, so it must be certain that it is none here
-		"HEAD /a//b":                "",
+		"HEAD /a//b":                "invalid", // and HEAD is answered as GET is
+		"OPTIONS /a//b":             "",
 		"PUT /orders//42":           "invalid",
 		"PUT /orders/./42":          "invalid",
 		"PUT /x/../orders/42":       "invalid",
@@ -56,12 +59,15 @@ func TestRulesNameTheResource(t *testing.T) {
 		"PUT /orders/%FF":           "invalid",
 		"POST /open/../orders/42":   "invalid",
 		"GET! /orders/42":           "orders/42 shop/42", // a method override
+		"POST! /orders/search":      "orders/search shop/search",
+		"POST! /jobs/7/run":         "refused", // it is not certain that this is a POST
+		"POST! /open/a":             "",
 		"PUT /orders/" + longest(t): "invalid",
 	} {
 		method, path, _ := strings.Cut(request, " ")
 		r := httptest.NewRequest(strings.TrimSuffix(method, "!"), path, nil)
 		if strings.HasSuffix(method, "!") {
-			r.Header.Set("X-HTTP-Method-Override", "PUT")
+			r.Header.Set([]string{"X-HTTP-Method-Override", "x_http_method_override", "X-Method-Override"}[len(path)%3], "PUT")
 		}
 		to, err := o.classify(r)
 		got := strings.TrimSpace(to.resource + " " + to.key)

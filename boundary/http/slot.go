@@ -78,6 +78,11 @@ func (s *slot) raise(ctx context.Context, stamp fence.Stamp) error {
 	if err := s.open(ctx); err != nil {
 		return err
 	}
+	defer func() {
+		if s.g.places.Load() > mostPlaces {
+			s.shut()
+		}
+	}()
 	if !s.raised { // what an earlier gate has admitted
 		mark, err := s.marks.Mark(ctx)
 		if err != nil {
@@ -115,6 +120,15 @@ func (s *slot) raise(ctx context.Context, stamp fence.Stamp) error {
 	return nil
 }
 
+// shut closes the place of the mark.
+func (s *slot) shut() {
+	if s.marks != nil {
+		_ = s.marks.Close()
+		s.marks = nil
+		s.g.places.Add(-1)
+	}
+}
+
 // sending takes note that a write under this stamp may be sent. Another that was not may still come after it if the mark has stayed where that one left it.
 func (s *slot) sending(stamp fence.Stamp) {
 	if stamp == s.unsent || s.mark != fence.Mark(s.unsent) {
@@ -139,6 +153,7 @@ func (s *slot) open(ctx context.Context) error {
 		return s.unreachable(err)
 	}
 	s.marks = marks
+	s.g.places.Add(1)
 	return nil
 }
 

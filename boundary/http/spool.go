@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
+	"time"
 
 	"github.com/croft-dev/croft/fence"
 )
@@ -35,14 +37,19 @@ func receive(body io.Reader) (*spool, error) {
 	}
 	// The name goes at once, so that nothing stays behind whatever happens; where that cannot be, it goes at the end.
 	if s.file, err = os.CreateTemp("", "croft-proxy-*"); err != nil {
-		return nil, &refusal{status: http.StatusServiceUnavailable, code: "unknown", err: fmt.Errorf("a body of more than %d bytes needs room for a temporary file; nothing was sent: %w", inMemory, err)}
+		return nil, noRoom(err)
 	}
 	_ = os.Remove(s.file.Name())
 	more, err := io.Copy(s.file, body)
 	if err == nil {
 		_, err = s.file.Seek(0, io.SeekStart)
 	}
-	if err != nil {
+	var local *fs.PathError
+	switch {
+	case errors.As(err, &local):
+		s.close()
+		return nil, noRoom(err)
+	case err != nil:
 		s.close()
 		return nil, receiving(err)
 	}
@@ -56,6 +63,12 @@ func (s *spool) close() {
 		_ = s.file.Close()
 		_ = os.Remove(s.file.Name())
 	}
+}
+
+// noRoom explains that a body could not be kept. That is no fault of the client's.
+func noRoom(err error) error {
+	return &refusal{status: http.StatusServiceUnavailable, code: "unknown", retry: time.Second, err: fmt.Errorf(
+		"a body of more than %d bytes needs room for a temporary file; nothing was sent: %w", inMemory, err)}
 }
 
 // receiving explains why a body could not be received. Nothing has been sent.

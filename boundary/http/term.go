@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/fence"
@@ -146,7 +147,8 @@ func unsettled(rec tenure.Record) (left, believed bool) {
 		}
 		left = true
 	}
-	return true, believed // it reaches back farther than is remembered
+	// It reaches to the beginning, or back farther than is remembered: then it is not known how those ended.
+	return true, believed || len(rec.History) == 0 || rec.History[0].Cause != tenure.First
 }
 
 // settle waits until a closed resource opens, and ends its term.
@@ -210,7 +212,21 @@ func (s *slot) tell(ctx context.Context) {
 	if !s.doubt.forever {
 		marker = fmt.Sprintf("%s for %s: ", closedMark, s.doubt.until.Sub(s.g.clk.Now()).Round(time.Second))
 	}
-	_ = s.lease.Report(ctx, marker+s.doubt.why) // it is for people, and for Reopen, which without it refuses
+	_ = s.lease.Report(ctx, legible(marker+s.doubt.why)) // it is for people, and for Reopen, which without it refuses
+}
+
+// legible makes a marker of any text: why a write failed may be told in the words of others.
+func legible(text string) string {
+	text = strings.Map(func(c rune) rune {
+		if unicode.IsControl(c) {
+			return ' '
+		}
+		return c
+	}, strings.ToValidUTF8(text, "?"))
+	if len(text) > tenure.MaxText {
+		text = strings.ToValidUTF8(text[:tenure.MaxText], "")
+	}
+	return text
 }
 
 // rest gives the lease of an idle resource back, and opens one that has settled. A slot that is in use is left alone.
@@ -225,7 +241,7 @@ func (s *slot) rest() {
 	switch {
 	case s.doubt != nil && s.over():
 		s.reopen(ctx)
-	case s.doubt != nil:
+	case s.doubt != nil && s.lease.Err() == nil: // if it is over, an operator has opened the resource, or the terms say what is left
 	case now.Sub(s.used) >= s.g.o.Idle:
 		s.end(ctx)
 		s.g.mu.Lock()
@@ -252,8 +268,5 @@ func (s *slot) end(ctx context.Context) {
 		s.g.emit(Event{Kind: Left, Resource: s.resource})
 		s.lease = nil
 	}
-	if s.marks != nil {
-		_ = s.marks.Close()
-		s.marks = nil
-	}
+	s.shut()
 }
