@@ -119,6 +119,9 @@ func (f *proxyFlags) options() (*url.URL, error) {
 	return upstream, nil
 }
 
+// readsEnd is how long reads may go on when the proxy stops and all writes are done.
+const readsEnd = 2 * time.Second
+
 func (a *app) proxy(ctx context.Context, f *proxyFlags) error {
 	ctx, stop := interruptible(ctx)
 	defer stop()
@@ -158,6 +161,12 @@ func (a *app) proxy(ctx context.Context, f *proxyFlags) error {
 	defer cancel()
 	fmt.Fprintln(a.stderr, "croft: stopping; writes under way are finished first")
 	closed := make(chan error, 1)
-	go func() { closed <- proxy.Close(last) }() // sends those away who wait for their turn, for whom the server would wait
-	return errors.Join(err, server.Shutdown(last), <-closed)
+	go func() { // sends those away who wait for their turn, for whom the server would wait
+		closed <- proxy.Close(last)
+		time.AfterFunc(readsEnd, cancel)
+	}()
+	if server.Shutdown(last) != nil {
+		_ = server.Close() // what is left are reads, some of which never end; of writes the proxy tells
+	}
+	return errors.Join(err, <-closed)
 }

@@ -49,7 +49,7 @@ func (a *app) defaultMarks() (string, error) {
 	case !isURL(name):
 		path = name
 	case scheme == "dir" && !strings.ContainsAny(path, "?#%"):
-	case slices.Contains(guard.Schemes(), scheme) && slices.Contains([]string{"redis", "rediss", "postgres", "postgresql"}, scheme):
+	case slices.Contains(guard.Schemes(), scheme) && !slices.Contains([]string{"file", "s3", "gs"}, scheme): // there a mark would be a file or an object, and every write a request or more
 		base, _, _ := strings.Cut(name, "#")
 		return base + "#croft-proxy/{resource}", nil
 	default:

@@ -42,7 +42,13 @@ func newBehind(t *testing.T) (*behind, string) {
 	return b, server.URL
 }
 
-func (b *behind) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
+func (b *behind) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodGet { // one that never ends
+		_, _ = io.WriteString(w, "begun")
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+		return
+	}
 	body, _ := io.ReadAll(r.Body)
 	if string(body) == "slow" {
 		b.entered <- struct{}{}
@@ -126,13 +132,18 @@ func (s *station) insist(target string, stamp fence.Stamp, body string) {
 	})
 }
 
-// TestAProxyThatEndsWellHandsOverAtOnce: asked to end, it finishes what it has begun.
+// TestAProxyThatEndsWellHandsOverAtOnce: asked to end, it finishes the writes it has begun, and leaves reads that never end.
 func TestAProxyThatEndsWellHandsOverAtOnce(t *testing.T) {
 	t.Parallel()
 	s := newStation(t)
 	service, upstream := newBehind(t)
 	one := s.proxy("one", upstream, "--settle", "forever")
 	two := s.proxy("two", upstream, "--settle", "forever")
+	endless, err := http.Get(one.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer endless.Body.Close()
 	slow := make(chan error, 1)
 	go func() { slow <- s.put(one.url, olderOwner, "slow") }()
 	<-service.entered
