@@ -42,16 +42,6 @@ func (m *Metrics) Write(_ context.Context, w Write) {
 	m.expect(space, guard)
 }
 
-// expect makes the counters of refusals begin at 0 before there is one, if it can be: an increase from nothing to 1 is none to Prometheus.
-func (m *Metrics) expect(space, guard string) {
-	if _, done := m.expected.LoadOrStore([2]string{space, guard}, true); done {
-		return
-	}
-	for _, outcome := range []string{admitted, "stale", "collision", "repeated", "wrong_key"} {
-		m.writes.WithLabelValues(space, guard, outcome)
-	}
-}
-
 // LogWrites logs writes under names that stay as they are: "write_admitted" for debugging, "write_refused" as a warning, "write_failed" as one, too.
 func LogWrites(log *slog.Logger) func(context.Context, Write) {
 	return func(ctx context.Context, w Write) {

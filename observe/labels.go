@@ -53,7 +53,7 @@ func (s *spaces) named(space string) string {
 
 // kindOf is what sort of resource a target is: its URL's scheme, or a file.
 func kindOf(target string) string {
-	if scheme, _, ok := strings.Cut(target, "://"); ok && scheme != "" && len(scheme) < 32 {
+	if scheme, _, ok := strings.Cut(target, "://"); ok && scheme != "" && len(scheme) < 32 && !strings.ContainsAny(scheme, `/\. `) { // a path may have :// in it
 		return scheme
 	}
 	return "file"
@@ -84,10 +84,16 @@ func outcomeOf(err error) string {
 	return failed
 }
 
+// Why a renewal had no answer.
+const (
+	timeout     = "timeout"
+	unreachable = "unreachable"
+)
+
 // failure sorts why a renewal had no answer.
 func failure(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) {
-		return "timeout"
+		return timeout
 	}
-	return "unreachable"
+	return unreachable
 }

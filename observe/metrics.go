@@ -47,6 +47,7 @@ type Metrics struct {
 type work struct {
 	since    time.Time
 	progress time.Time // when it last got somewhere; zero if it never said so
+	until    time.Time // it is over by then unless it is renewed
 }
 
 // lease tells leases apart.
@@ -112,6 +113,7 @@ func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
 
 // Collect is for the registry.
 func (m *Metrics) Collect(to chan<- prometheus.Metric) {
+	m.sweep()
 	for _, c := range m.collectors() {
 		c.Collect(to)
 	}
@@ -151,6 +153,7 @@ func (m *Metrics) Observe(e croft.Event) {
 		if e.TTL > 0 {
 			m.margin.WithLabelValues(space).Observe(e.Margin.Seconds() / e.TTL.Seconds())
 		}
+		m.renewed(e)
 		m.progressed(e, e.Idle)
 	case croft.EventReported:
 		m.progressed(e, 0)
@@ -182,12 +185,36 @@ func (m *Metrics) Observe(e croft.Event) {
 
 // begin counts a lease as held.
 func (m *Metrics) begin(e croft.Event) {
+	m.expectLosses(m.spaces.of(e.Key))
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	l := lease{e.Key, e.Token}
+	l, now := lease{e.Key, e.Token}, m.now()
 	if m.leases[l] == nil {
 		m.held.WithLabelValues(m.spaces.of(e.Key)).Inc()
-		m.leases[l] = &work{since: m.now()}
+		m.leases[l] = &work{since: now}
+	}
+	m.leases[l].until = now.Add(2 * e.TTL)
+}
+
+// renewed counts a lease as held for longer.
+func (m *Metrics) renewed(e croft.Event) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if w := m.leases[lease{e.Key, e.Token}]; w != nil {
+		w.until = m.now().Add(2 * e.TTL)
+	}
+}
+
+// sweep forgets leases that must be over: that one began may be told after it was lost, of a process that was stopped in between.
+func (m *Metrics) sweep() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.now()
+	for l, w := range m.leases {
+		if now.After(w.until) {
+			m.held.WithLabelValues(m.spaces.of(l.key)).Dec()
+			delete(m.leases, l)
+		}
 	}
 }
 

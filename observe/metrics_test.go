@@ -40,24 +40,24 @@ func scrape(t *testing.T, m *Metrics) map[string]*dto.MetricFamily {
 	return found
 }
 
-// value is the value of the series with these labels, given as "name=value"; of a histogram, how often it was observed.
+// value is the sum of the series with these labels, given as "name=value", and -1 if there is none; of a histogram, how often it was observed.
 func value(f *dto.MetricFamily, labels ...string) float64 {
+	sum, found := 0.0, false
 	for _, m := range f.GetMetric() {
 		var have []string
 		for _, l := range m.GetLabel() {
 			have = append(have, l.GetName()+"="+l.GetValue())
 		}
-		if !slices.ContainsFunc(labels, func(want string) bool { return !slices.Contains(have, want) }) {
-			switch {
-			case m.Counter != nil:
-				return m.Counter.GetValue()
-			case m.Gauge != nil:
-				return m.Gauge.GetValue()
-			}
-			return float64(m.GetHistogram().GetSampleCount())
+		if slices.ContainsFunc(labels, func(want string) bool { return !slices.Contains(have, want) }) {
+			continue
 		}
+		found = true
+		sum += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
 	}
-	return -1
+	if !found {
+		return -1
+	}
+	return sum
 }
 
 // flaky is a store that can be made unreachable.
@@ -255,9 +255,9 @@ func TestTheTableOfMetricsIsComplete(t *testing.T) {
 func TestLabelsAreBounded(t *testing.T) {
 	m := New(&Options{MaxNamespaces: 3})
 	for i := range 50 {
-		m.Observe(croft.Event{Kind: croft.EventAcquired, Key: fmt.Sprintf("tenant%d/job", i), Token: fence.Token(i + 1)})
+		m.Observe(croft.Event{Kind: croft.EventAcquired, Key: fmt.Sprintf("tenant%d/job", i), Token: fence.Token(i + 1), TTL: time.Minute})
 	}
-	m.Observe(croft.Event{Kind: croft.EventAcquired, Key: "hello", Token: 1})
+	m.Observe(croft.Event{Kind: croft.EventAcquired, Key: "hello", Token: 1, TTL: time.Minute})
 	held := scrape(t, m)["croft_leases_held"]
 	if n := len(held.GetMetric()); n != 5 {
 		t.Errorf("%d series for 51 namespaces, want 3, one for the others and one for none", n)
@@ -274,7 +274,7 @@ func TestWorkThatNeverReportsHasNoAge(t *testing.T) {
 	now := start
 	m.now = func() time.Time { return now }
 	for key := range 2 {
-		m.Observe(croft.Event{Kind: croft.EventAcquired, Key: fmt.Sprintf("n%d/job", key), Token: 1})
+		m.Observe(croft.Event{Kind: croft.EventAcquired, Key: fmt.Sprintf("n%d/job", key), Token: 1, TTL: time.Minute})
 	}
 	now = start.Add(100 * time.Second)
 	m.Observe(croft.Event{Kind: croft.EventRenewed, Key: "n0/job", Token: 1, TTL: time.Minute, Idle: 100*time.Second - time.Millisecond})
@@ -296,5 +296,54 @@ func TestALeaseThatEndsTwiceIsCountedOnce(t *testing.T) {
 	}
 	if len(m.leases) != 0 {
 		t.Error("it is still remembered")
+	}
+}
+
+// TestALeaseThatIsLostBeforeItBeginsIsForgotten: the two are told by different goroutines, and a process may be stopped in between. One that is renewed is not.
+func TestALeaseThatIsLostBeforeItBeginsIsForgotten(t *testing.T) {
+	m := New(nil)
+	now := time.Now()
+	m.now = func() time.Time { return now }
+	m.Observe(croft.Event{Kind: croft.EventLost, Key: "a/b", Token: 1, Loss: croft.Superseded})
+	m.Observe(croft.Event{Kind: croft.EventAcquired, Key: "a/b", Token: 1, TTL: time.Second})
+	m.Observe(croft.Event{Kind: croft.EventAcquired, Key: "a/c", Token: 1, TTL: time.Second})
+	for range 3 {
+		now = now.Add(time.Second)
+		m.Observe(croft.Event{Kind: croft.EventRenewed, Key: "a/c", Token: 1, TTL: time.Second})
+	}
+	if held := value(scrape(t, m)["croft_leases_held"], "namespace=a"); held != 1 {
+		t.Errorf("%v leases are held, want 1", held)
+	}
+	if len(m.leases) != 1 {
+		t.Errorf("%d leases are remembered, want 1", len(m.leases))
+	}
+}
+
+// TestWhatShouldNotHappenIsCountedFromZero: Prometheus sees no increase in a series that begins with all that an outage cost.
+func TestWhatShouldNotHappenIsCountedFromZero(t *testing.T) {
+	m := New(nil)
+	m.Observe(croft.Event{Kind: croft.EventAcquired, Key: "a/b", Token: 1, TTL: time.Minute})
+	m.Observe(croft.Event{Kind: croft.EventRaised, Key: "a/b", Token: 1, Target: "out.json"})
+	found := scrape(t, m)
+	for name, labels := range map[string][]string{
+		"croft_leases_lost_total":    {"namespace=a", "loss=unreachable"},
+		"croft_renew_failures_total": {"namespace=a", "kind=timeout"},
+		"croft_fence_raises_total":   {"namespace=a", "guard=file", "outcome=collision"},
+		"croft_guarded_writes_total": {"namespace=a", "guard=file", "outcome=stale"},
+	} {
+		if got := value(found[name], labels...); got != 0 {
+			t.Errorf("%s %v is %v, want 0", name, labels, got)
+		}
+	}
+}
+
+// TestTheKindOfATargetIsItsScheme: a path is a file whatever is in it, or labels would be as many as folders.
+func TestTheKindOfATargetIsItsScheme(t *testing.T) {
+	for target, want := range map[string]string{
+		"redis://h/0#k": "redis", "s3://b/k": "s3", "out/report.json": "file", "/data/42/a://b": "file", `C:\42\a://b`: "file", "://x": "file", "": "file",
+	} {
+		if got := kindOf(target); got != want {
+			t.Errorf("%s: %s, want %s", target, got, want)
+		}
 	}
 }
