@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -30,11 +32,13 @@ func (c counted) Close() error {
 func TestManyResourcesKeepFewPlacesOfMarksOpen(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
-	var open atomic.Int64
+	var open, most atomic.Int64
 	g := w.gate(t, "one", func(o *Options) {
 		o.Marks = func(ctx context.Context, resource string) (guard.Guard, error) {
 			place, err := w.marks.open(ctx, resource)
-			open.Add(1)
+			for n, m := open.Add(1), most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+			}
+			runtime.Gosched() // for others to come in between
 			return counted{place, &open}, err
 		}
 	})
@@ -49,6 +53,18 @@ func TestManyResourcesKeepFewPlacesOfMarksOpen(t *testing.T) {
 	}
 	for i := range 3 * mostPlaces {
 		send(t, "PUT", fmt.Sprint(url, i), older, "").want(t, "a stale write", 409, "stale")
+	}
+	var all sync.WaitGroup
+	for i := range 6 * mostPlaces {
+		all.Go(func() {
+			if r, err := sendErr(t.Context(), "PUT", fmt.Sprint(url, "x", i), newer, ""); err != nil || r.status != http.StatusOK {
+				t.Errorf("one of many at once: %s, %v", r, err)
+			}
+		})
+	}
+	all.Wait()
+	if n := most.Load(); n > 2*mostPlaces {
+		t.Errorf("%d places were open at once, want at most %d", n, 2*mostPlaces)
 	}
 	if err := g.Close(t.Context()); err != nil {
 		t.Fatal(err)

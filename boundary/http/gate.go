@@ -18,7 +18,7 @@ import (
 // mostSlots bounds how many resources a gate has open at once.
 const mostSlots = 1 << 16
 
-// mostPlaces bounds how many places of marks a gate keeps open between writes: each may have connections of its own, and servers have few.
+// mostPlaces bounds how many places of marks a gate keeps open between writes, and how many it uses at once: each may have connections of its own, and servers have few.
 const mostPlaces = 32
 
 // Gate lets writes to resources in, one at a time and only those whose stamps still count. It is safe for concurrent use. See the package comment for what it
@@ -33,6 +33,7 @@ type Gate struct {
 	tidying bool
 	done    chan struct{} // closed by Close
 	places  atomic.Int64  // of marks that are open
+	marking chan struct{} // those in use
 
 	// settled, if set, knows better than any time whether something is on its way: for tests, which can look into the service.
 	settled func(resource string) bool
@@ -48,7 +49,7 @@ func NewGate(o Options) (*Gate, error) {
 	if err := o.fill(); err != nil {
 		return nil, err
 	}
-	return &Gate{o: o, clk: clock.System(), slots: map[string]*slot{}, done: make(chan struct{})}, nil
+	return &Gate{o: o, clk: clock.System(), slots: map[string]*slot{}, done: make(chan struct{}), marking: make(chan struct{}, mostPlaces)}, nil
 }
 
 // write is one write that asks to be let in.

@@ -239,6 +239,12 @@ func (l *journal) add(format string, args ...any) {
 	l.seen = append(l.seen, fmt.Sprintf(format, args...))
 }
 
+func (l *journal) forget() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.seen = nil
+}
+
 func (l *journal) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

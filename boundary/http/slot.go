@@ -75,14 +75,11 @@ func (s *slot) admit(ctx context.Context, w write) (*passage, error) {
 func (s *slot) raise(ctx context.Context, stamp fence.Stamp) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), markTimeout) // a move of the mark is not left half done
 	defer cancel()
-	if err := s.open(ctx); err != nil {
+	done, err := s.open(ctx)
+	if err != nil {
 		return err
 	}
-	defer func() {
-		if s.g.places.Load() > mostPlaces {
-			s.shut()
-		}
-	}()
+	defer done()
 	if !s.raised { // what an earlier gate has admitted
 		mark, err := s.marks.Mark(ctx)
 		if err != nil {
@@ -143,18 +140,28 @@ func (s *slot) keep(stamp fence.Stamp) {
 	}
 }
 
-// open opens the place of the mark.
-func (s *slot) open(ctx context.Context) error {
-	if s.marks != nil {
-		return nil
+// open opens the place of the mark, in turn with others if there are many. Call done when it has been used.
+func (s *slot) open(ctx context.Context) (done func(), err error) {
+	select {
+	case s.g.marking <- struct{}{}:
+	case <-ctx.Done():
+		return nil, s.unreachable(context.Cause(ctx))
 	}
-	marks, err := s.g.o.Marks(ctx, s.resource)
-	if err != nil {
-		return s.unreachable(err)
+	if s.marks == nil {
+		marks, err := s.g.o.Marks(ctx, s.resource)
+		if err != nil {
+			<-s.g.marking
+			return nil, s.unreachable(err)
+		}
+		s.marks = marks
+		s.g.places.Add(1)
 	}
-	s.marks = marks
-	s.g.places.Add(1)
-	return nil
+	return func() {
+		if s.g.places.Load() > mostPlaces {
+			s.shut()
+		}
+		<-s.g.marking
+	}, nil
 }
 
 // refused tells a decision of the law from a failure to decide.

@@ -114,8 +114,10 @@ func (s *slot) assess(ctx context.Context, rec tenure.Record) {
 		// The first, or the store has forgotten the others. If nothing was ever admitted here, nothing is on its way.
 		ctx, cancel := context.WithTimeout(ctx, markTimeout)
 		defer cancel()
-		if s.open(ctx) == nil {
-			if mark, err := s.marks.Mark(ctx); err == nil && mark.IsZero() {
+		if done, err := s.open(ctx); err == nil {
+			mark, err := s.marks.Mark(ctx)
+			done()
+			if err == nil && mark.IsZero() {
 				return
 			}
 		}
