@@ -71,8 +71,12 @@ func outcomeOf(err error) string {
 		err  error
 		name string
 	}{
-		{fence.ErrStale, "stale"}, {fence.ErrCollision, "collision"}, {fence.ErrWrongKey, "wrong_key"}, {fence.ErrRepeated, "repeated"},
-		{fence.ErrInvalid, "invalid"}, {guard.ErrBusy, "busy"},
+		{fence.ErrStale, "stale"},
+		{fence.ErrCollision, "collision"},
+		{fence.ErrWrongKey, "wrong_key"},
+		{fence.ErrRepeated, "repeated"},
+		{fence.ErrInvalid, "invalid"},
+		{guard.ErrBusy, "busy"},
 	} {
 		if errors.Is(err, refusal.err) {
 			return refusal.name

@@ -2,7 +2,10 @@ package httpfence
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"runtime"
 	"strings"
@@ -138,6 +141,51 @@ func TestTheWaitForATurnIsNotTheClients(t *testing.T) {
 	(<-first).want(t, "the first", 200, "")
 	if r := <-second; r.status != http.StatusOK {
 		t.Errorf("the one that waited for its turn: %.200s", r)
+	}
+}
+
+// TestWhatIsLeftOfAWriteDoesNotLeaveAfterTheLease: one that waits for the service to take more, as it does when the proxy is stopped.
+func TestWhatIsLeftOfAWriteDoesNotLeaveAfterTheLease(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Log("there a piece goes on once it is under way: docs/boundary-http.md")
+		return
+	}
+	lease, err := newClient(t, newWorld().store, "one").Acquire(t.Context(), "k", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	here, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	there, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer there.Close()
+	conn := &tether{Conn: here, line: &line{ctx: t.Context(), passage: &passage{lease: lease}}}
+	const much = 64 << 20 // more than the system takes
+	failed := make(chan error, 1)
+	go func() {
+		_, err := conn.Write(make([]byte, much))
+		failed <- err
+		conn.Close()
+	}()
+	if _, err := io.ReadFull(there, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := lease.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	n, _ := io.Copy(io.Discard, there)
+	if err := <-failed; !errors.Is(err, croft.ErrLost) || n+1 == much {
+		t.Errorf("%d bytes of %d left, %v; want ErrLost", n+1, much, err)
 	}
 }
 

@@ -159,10 +159,7 @@ type tether struct {
 
 // Write looks at the clock as late as can be: a process that was stopped for long finds out here.
 func (t *tether) Write(b []byte) (int, error) {
-	if err := t.line.passage.alive(); err != nil {
-		return 0, err
-	}
-	return t.Conn.Write(b)
+	return writeWhile(t.Conn, b, t.line.passage.alive)
 }
 
 // Close closes the connection; of a write that was given up, without sending the rest.
