@@ -18,7 +18,11 @@ import (
 func (a *app) openMarks(ctx context.Context, f *proxyFlags) (shown string, err error) {
 	template := f.marks
 	if template == "" {
-		if template, err = a.defaultMarks(); err != nil {
+		name, _, err := a.storeName()
+		if err != nil {
+			return "", err
+		}
+		if template, err = defaultMarks(name); err != nil {
 			return "", err
 		}
 	}
@@ -38,12 +42,8 @@ func (a *app) openMarks(ctx context.Context, f *proxyFlags) (shown string, err e
 	return store.Redact(template), nil
 }
 
-// defaultMarks is a place for marks beside the leases.
-func (a *app) defaultMarks() (string, error) {
-	name, _, err := a.storeName()
-	if err != nil {
-		return "", err
-	}
+// defaultMarks is a place for marks beside the leases of a store.
+func defaultMarks(name string) (string, error) {
 	scheme, path, _ := strings.Cut(name, "://")
 	switch {
 	case !isURL(name):
