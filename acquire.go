@@ -39,7 +39,7 @@ func (c *Client) Acquire(ctx context.Context, key string, o *LeaseOptions) (*Lea
 	switch {
 	case err == nil:
 		rec := l.Record()
-		c.emit(Event{Kind: EventAcquired, Key: key, Token: rec.Token, Cause: rec.Cause, Wait: wait})
+		c.emit(Event{Kind: EventAcquired, Key: key, Token: rec.Token, Cause: rec.Cause, TTL: cl.o.TTL, Wait: wait})
 	case errors.Is(err, tenure.ErrHeld):
 		c.emit(Event{Kind: EventRefused, Key: key, Wait: wait, Err: err})
 	}

@@ -194,7 +194,7 @@ func TestEventsTellALifeStory(t *testing.T) {
 		}
 		for _, want := range []string{
 			"level=INFO msg=acquired key=jobs/one", "level=INFO msg=refused", "level=DEBUG msg=renewed", "level=WARN msg=renew_failed",
-			"level=WARN msg=lost", "loss=unreachable", "level=DEBUG msg=store_call verb=acquire outcome=ok",
+			"level=WARN msg=lost", "loss=unreachable", "level=DEBUG msg=store_call namespace=jobs verb=acquire outcome=ok",
 		} {
 			if !strings.Contains(text.String(), want) {
 				r.Errorf("the log has no %q:\n%s", want, text.String())

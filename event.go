@@ -12,11 +12,12 @@ type EventKind string
 
 // The kinds of events.
 const (
-	EventCall         EventKind = "store_call"    // a call of the store ended, once per Verb and Outcome in it: Count, Batch, Took
-	EventAcquired     EventKind = "acquired"      // a lease began: Wait, Cause
-	EventResumed      EventKind = "resumed"       // a lease lost by time was taken up again
+	EventCall         EventKind = "store_call"    // a call of the store ended, once per Namespace, Verb and Outcome in it: Count, Batch, Took
+	EventAcquired     EventKind = "acquired"      // a lease began: Wait, Cause, TTL
+	EventResumed      EventKind = "resumed"       // a lease lost by time was taken up again: TTL
 	EventRefused      EventKind = "refused"       // an acquire ended with "not your turn": Wait, Err
-	EventRenewed      EventKind = "renewed"       // Margin: what was left until the local deadline when the renewal was confirmed
+	EventRenewed      EventKind = "renewed"       // Margin: what was left until the local deadline when the renewal was confirmed; TTL, Idle
+	EventReported     EventKind = "reported"      // the work has got somewhere
 	EventRenewFailed  EventKind = "renew_failed"  // a renewal interval passed without an answer: Failures, Margin, Err
 	EventLost         EventKind = "lost"          // a lease ended otherwise than by Release: Loss, Err
 	EventReleased     EventKind = "released"      // a lease was given back: Failed, Held
@@ -35,16 +36,19 @@ type Event struct {
 	Key   string
 	Token fence.Token
 
-	Verb    tenure.Verb
-	Outcome Outcome
-	Count   int           // requests with this verb and outcome in the call
-	Batch   int           // all requests in the call
-	Took    time.Duration // of the call
+	Namespace string // of the keys in a call
+	Verb      tenure.Verb
+	Outcome   Outcome
+	Count     int           // requests with this namespace, verb and outcome in the call
+	Batch     int           // all requests in the call
+	Took      time.Duration // of the call
 
 	Wait     time.Duration // between asking and being granted, or giving up
 	Cause    tenure.Cause
+	TTL      time.Duration
 	Margin   time.Duration
-	Failures int // renewal intervals in a row without an answer
+	Idle     time.Duration // since the work was last known to have got somewhere; since the lease began if it never has
+	Failures int           // renewal intervals in a row without an answer
 	Loss     Loss
 	Failed   bool          // the released term did not succeed
 	Held     time.Duration // how long the lease was held

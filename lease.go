@@ -110,6 +110,7 @@ func (l *Lease) Report(ctx context.Context, marker string) error {
 	}
 	defer l.c.leave()
 	l.c.warden.step(l, keep.Progressed{})
+	l.c.emit(Event{Kind: EventReported, Key: l.Key(), Token: l.Token()})
 	req := tenure.Request{Verb: tenure.Report, Key: l.Key(), Secret: l.deed.Secret, Progress: marker}
 	r, err := l.c.ask(ctx, req, 2*l.c.o.CallTimeout, nil)
 	switch {
@@ -148,7 +149,7 @@ func (l *Lease) Resume(ctx context.Context) (*Lease, error) {
 		return nil, err
 	}
 	c.lines.reoccupy(resumed)
-	c.emit(Event{Kind: EventResumed, Key: l.Key(), Token: l.Token()})
+	c.emit(Event{Kind: EventResumed, Key: l.Key(), Token: l.Token(), TTL: l.deed.TTL})
 	return resumed, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -25,7 +26,7 @@ func (c *Client) emit(e Event) {
 // level is how loud an event is: what happens all the time is for debugging, what ends a lease or leaves something open is a warning.
 func (k EventKind) level() slog.Level {
 	switch k {
-	case EventCall, EventRenewed:
+	case EventCall, EventRenewed, EventReported:
 		return slog.LevelDebug
 	case EventRenewFailed, EventLost, EventReleaseLeft, EventRaiseRefused, EventUnknown, EventWorkFailed:
 		return slog.LevelWarn
@@ -53,6 +54,7 @@ func (e Event) attrs() []slog.Attr {
 	}
 	text("key", e.Key)
 	number("token", int64(e.Token))
+	text("namespace", e.Namespace)
 	text("verb", string(e.Verb))
 	text("outcome", string(e.Outcome))
 	number("count", int64(e.Count))
@@ -60,6 +62,7 @@ func (e Event) attrs() []slog.Attr {
 	span("took", e.Took)
 	span("wait", e.Wait)
 	text("cause", string(e.Cause))
+	span("ttl", e.TTL)
 	span("margin", e.Margin)
 	number("failures", int64(e.Failures))
 	text("loss", string(e.Loss))
@@ -74,17 +77,18 @@ func (e Event) attrs() []slog.Attr {
 	return attrs
 }
 
-// report tells of one call of the store: one event for each verb and outcome in its batch, however many requests had it.
+// report tells of one call of the store: one event for each namespace, verb and outcome in its batch, however many requests had it.
 func (b *combiner) report(f flown) {
 	type sort struct {
-		verb    tenure.Verb
-		outcome Outcome
+		namespace string
+		verb      tenure.Verb
+		outcome   Outcome
 	}
 	counts := map[sort]int{}
 	for i := range f.requests {
-		counts[sort{f.requests[i].Verb, outcomeOf(f.answers[i].Err)}]++
+		counts[sort{fence.Namespace(f.requests[i].Key), f.requests[i].Verb, outcomeOf(f.answers[i].Err)}]++
 	}
 	for s, n := range counts {
-		b.observe(Event{Kind: EventCall, Verb: s.verb, Outcome: s.outcome, Count: n, Batch: len(f.requests), Took: f.took})
+		b.observe(Event{Kind: EventCall, Namespace: s.namespace, Verb: s.verb, Outcome: s.outcome, Count: n, Batch: len(f.requests), Took: f.took})
 	}
 }

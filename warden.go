@@ -177,7 +177,7 @@ func (w *warden) take(l *Lease, e keep.Event, now clock.Instant, d *due) {
 		return
 	}
 	if o.Renewed {
-		d.events = append(d.events, Event{Kind: EventRenewed, Key: l.Key(), Token: l.Token(), Margin: o.Margin})
+		d.events = append(d.events, Event{Kind: EventRenewed, Key: l.Key(), Token: l.Token(), TTL: l.deed.TTL, Margin: o.Margin, Idle: o.Idle})
 	}
 	if o.Failures > 0 {
 		d.events = append(d.events, Event{

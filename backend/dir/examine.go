@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/croft-dev/croft/internal/ground"
 	"github.com/croft-dev/croft/store"
 )
 
@@ -32,7 +33,7 @@ func finding(check string, level store.Level, advice, format string, args ...any
 }
 
 func (r *register) examineMount(context.Context) []store.Finding {
-	m, err := mountOf(r.root)
+	m, err := ground.MountOf(r.root)
 	if err != nil {
 		return []store.Finding{finding("tier", store.Warn, "make sure that it is a local disk", "not known: the file system cannot be told: %v", err)}
 	}
@@ -40,54 +41,54 @@ func (r *register) examineMount(context.Context) []store.Finding {
 }
 
 // tierOf says what a store on this mount promises as a whole.
-func tierOf(m mount) store.Finding {
-	switch m.kind {
-	case fsLocal, fsMemory:
+func tierOf(m ground.Mount) store.Finding {
+	switch m.Kind {
+	case ground.Local, ground.Memory:
 		return finding("tier", store.OK, "", "consistent: every change is one atomic step, and all who share the directory see it at once")
-	case fsNetwork:
+	case ground.Network:
 		return finding("tier", store.Warn, "let croft drill try it from two machines", "consistent where the server's link is atomic; what others changed may be seen late")
 	}
 	return finding("tier", store.Warn, "let croft drill try it", "not known: it rests on what this file system promises about links")
 }
 
 // gradeMount says what a file system is worth to a store, and why.
-func gradeMount(m mount) store.Finding {
-	kind := finding("file system", store.OK, "", "%s", m.name)
-	switch m.kind {
-	case fsLocal:
+func gradeMount(m ground.Mount) store.Finding {
+	kind := finding("file system", store.OK, "", "%s", m.Name)
+	switch m.Kind {
+	case ground.Local:
 		kind.Seen += ", a local disk"
-	case fsMemory:
+	case ground.Memory:
 		kind.Seen += ", in memory: everything is forgotten at reboot, when all its holders are gone as well"
-	case fsNetwork:
+	case ground.Network:
 		kind.Level = store.Warn
 		kind.Seen += ", over the network: a cached listing may be old, and changes by others wake nobody"
 		kind.Advice = "mount NFS with noac or actimeo=1; other network file systems promise less: prefer a store with a server"
-	case fsForeign:
+	case ground.Foreign:
 		kind.Level = store.Warn
 		kind.Seen += ", whose promises about links, renames and syncs are those of what is behind it"
 		kind.Advice = "prefer a local disk with ext4, xfs, btrfs or apfs"
-	case fsOverlay:
+	case ground.Overlay:
 		kind.Level = store.Warn
 		kind.Seen += ", as in a container: what is written here is seen by this container alone and goes with it"
 		kind.Advice = "mount a volume that all containers share, and put the store there"
-	case fsUnknown:
+	case ground.Unknown:
 		kind.Level = store.Warn
 		kind.Advice = "make sure that link(2) is atomic there and that fsync(2) reaches the disk"
 	}
 	return kind
 }
 
-func examineSpace(m mount) store.Finding {
+func examineSpace(m ground.Mount) store.Finding {
 	const advice = "free some space: on a full disk no lease can be taken, renewed or released"
 	level := store.OK
 	share := func(free, size uint64) float64 { return 100 * float64(free) / float64(max(size, 1)) }
-	seen := fmt.Sprintf("%d MiB free of %d MiB (%.0f %%)", m.free>>20, m.size>>20, share(m.free, m.size))
-	if m.free < 10<<20 || share(m.free, m.size) < 5 {
+	seen := fmt.Sprintf("%d MiB free of %d MiB (%.0f %%)", m.Free>>20, m.Size>>20, share(m.Free, m.Size))
+	if m.Free < 10<<20 || share(m.Free, m.Size) < 5 {
 		level = store.Warn
 	}
-	if m.files > 0 && share(m.freeFiles, m.files) < 5 {
+	if m.Files > 0 && share(m.FreeFiles, m.Files) < 5 {
 		level = store.Warn
-		seen += fmt.Sprintf(", %d inodes free of %d", m.freeFiles, m.files)
+		seen += fmt.Sprintf(", %d inodes free of %d", m.FreeFiles, m.Files)
 	}
 	if level == store.OK {
 		return finding("free space", level, "", "%s", seen)
@@ -152,7 +153,7 @@ func (r *register) examinePermissions(context.Context) []store.Finding {
 }
 
 func (r *register) examineSync(context.Context) []store.Finding {
-	if service, where := syncedBy(r.fs, r.root); service != "" {
+	if service, where := ground.SyncedBy(r.fs, r.root); service != "" {
 		return []store.Finding{finding("sync folder", store.Bad, "choose a directory that nothing copies between machines", "%s copies it (%s)", service, where)}
 	}
 	return []store.Finding{finding("sync folder", store.OK, "", "no program is known to copy it between machines")}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/croft-dev/croft/internal/ground"
 	"github.com/croft-dev/croft/store"
 )
 
@@ -85,23 +86,23 @@ func TestExamineTellsAllThereIsToKnow(t *testing.T) {
 // TestExamineGradesFileSystems: what is weaker than a local disk is a warning with a reason.
 func TestExamineGradesFileSystems(t *testing.T) {
 	t.Parallel()
-	for kind, warns := range map[fsKind]bool{
-		fsLocal: false, fsMemory: false, fsNetwork: true, fsForeign: true, fsOverlay: true, fsUnknown: true,
+	for kind, warns := range map[ground.Kind]bool{
+		ground.Local: false, ground.Memory: false, ground.Network: true, ground.Foreign: true, ground.Overlay: true, ground.Unknown: true,
 	} {
-		f := gradeMount(mount{name: "some", kind: kind})
+		f := gradeMount(ground.Mount{Name: "some", Kind: kind})
 		if warns != (f.Level == store.Warn) || !strings.HasPrefix(f.Seen, "some") || warns == (f.Advice == "") {
 			t.Errorf("kind %d: %+v", kind, f)
 		}
 	}
 	for _, c := range []struct {
-		m     mount
+		m     ground.Mount
 		level store.Level
 	}{
-		{mount{free: 50 << 30, size: 100 << 30}, store.OK},
-		{mount{free: 4 << 30, size: 100 << 30}, store.Warn},
-		{mount{free: 9 << 20, size: 10 << 20}, store.Warn},
-		{mount{free: 50 << 30, size: 100 << 30, freeFiles: 1, files: 100}, store.Warn},
-		{mount{free: 50 << 30, size: 100 << 30, freeFiles: 50, files: 100}, store.OK},
+		{ground.Mount{Free: 50 << 30, Size: 100 << 30}, store.OK},
+		{ground.Mount{Free: 4 << 30, Size: 100 << 30}, store.Warn},
+		{ground.Mount{Free: 9 << 20, Size: 10 << 20}, store.Warn},
+		{ground.Mount{Free: 50 << 30, Size: 100 << 30, FreeFiles: 1, Files: 100}, store.Warn},
+		{ground.Mount{Free: 50 << 30, Size: 100 << 30, FreeFiles: 50, Files: 100}, store.OK},
 	} {
 		if f := examineSpace(c.m); f.Level != c.level || (c.level == store.Warn) == (f.Advice == "") {
 			t.Errorf("%+v: %+v", c.m, f)

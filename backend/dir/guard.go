@@ -15,6 +15,7 @@ import (
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/fsys"
+	"github.com/croft-dev/croft/internal/ground"
 )
 
 // FileOptions are the choices in opening a guarded file. Nil means all defaults.
@@ -87,7 +88,7 @@ func OpenFile(path string, o *FileOptions) (*File, error) {
 	if _, err := f.inspect(); err != nil {
 		return nil, err
 	}
-	m, err := mountOf(f.folder)
+	m, err := ground.MountOf(f.folder)
 	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		return nil, fmt.Errorf("guard %s: %w", f.path, err)
 	}

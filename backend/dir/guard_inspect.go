@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/ground"
 )
 
 // maxName is the longest name of a file on the file systems in use.
@@ -58,13 +59,13 @@ func (f *File) inspect() (fs.FileInfo, error) {
 }
 
 // admitMount refuses file systems whose locks may not hold between machines, unless that was allowed.
-func (f *File) admitMount(m mount) error {
-	if m.kind != fsNetwork && m.name != "fuse" && m.name != "macfuse" && m.name != "osxfuse" {
+func (f *File) admitMount(m ground.Mount) error {
+	if m.Kind != ground.Network && m.Name != "fuse" && m.Name != "macfuse" && m.Name != "osxfuse" {
 		return nil
 	}
 	if !f.options.AllowNetwork {
 		return fmt.Errorf("%w target %s: it lies on a network or FUSE mount (%s), where locks may not hold between machines; "+
-			"guard it where the disk is, or allow it with file://%s?network=allow: a second writer is then noticed, not prevented", fence.ErrInvalid, f.path, m.name, f.path)
+			"guard it where the disk is, or allow it with file://%s?network=allow: a second writer is then noticed, not prevented", fence.ErrInvalid, f.path, m.Name, f.path)
 	}
 	f.remote = true
 	return nil

@@ -17,6 +17,7 @@ import (
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/fsys"
+	"github.com/croft-dev/croft/internal/ground"
 )
 
 // guardTemp is a directory without symbolic links in its path.
@@ -326,19 +327,19 @@ func TestGuardSidecarRemovedWhileWaitingForItIsMadeAnew(t *testing.T) {
 
 func TestGuardOnANetworkMountNeedsPermissionAndLooksAgain(t *testing.T) {
 	path := filepath.Join(guardTemp(t), "artifact")
-	for _, m := range []mount{{name: "nfs", kind: fsNetwork}, {name: "fuse", kind: fsForeign}, {name: "macfuse", kind: fsForeign}} {
+	for _, m := range []ground.Mount{{Name: "nfs", Kind: ground.Network}, {Name: "fuse", Kind: ground.Foreign}, {Name: "macfuse", Kind: ground.Foreign}} {
 		f := guardOpen(t, path)
-		if err := f.admitMount(m); !errors.Is(err, fence.ErrInvalid) || !strings.Contains(err.Error(), "network=allow") || !strings.Contains(err.Error(), m.name) {
-			t.Errorf("%s: %v, want it refused with the way to allow it", m.name, err)
+		if err := f.admitMount(m); !errors.Is(err, fence.ErrInvalid) || !strings.Contains(err.Error(), "network=allow") || !strings.Contains(err.Error(), m.Name) {
+			t.Errorf("%s: %v, want it refused with the way to allow it", m.Name, err)
 		}
 		f.options.AllowNetwork = true
 		if err := f.admitMount(m); err != nil || f.Target() != "file://"+path+"?network=allow" {
-			t.Errorf("%s, allowed: %v, target %s", m.name, err, f.Target())
+			t.Errorf("%s, allowed: %v, target %s", m.Name, err, f.Target())
 		}
 	}
-	for _, m := range []mount{{name: "ext4", kind: fsLocal}, {name: "tmpfs", kind: fsMemory}, {name: "vfat", kind: fsForeign}, {name: "overlay", kind: fsOverlay}, {}} {
+	for _, m := range []ground.Mount{{Name: "ext4", Kind: ground.Local}, {Name: "tmpfs", Kind: ground.Memory}, {Name: "vfat", Kind: ground.Foreign}, {Name: "overlay", Kind: ground.Overlay}, {}} {
 		if err := guardOpen(t, path).admitMount(m); err != nil {
-			t.Errorf("%s: %v", m.name, err)
+			t.Errorf("%s: %v", m.Name, err)
 		}
 	}
 

@@ -10,6 +10,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/croft-dev/croft/internal/ground"
 )
 
 // watcher wakes waiters by inotify: one descriptor and one goroutine for all keys of a store, from the first Watch on.
@@ -35,8 +37,8 @@ const watchFor = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_MOVE_SELF | unix.IN
 
 // Watch wakes at every change of the key made on this machine. On a network mount, where others change it unseen, it is not to be had.
 func (r *register) Watch(ctx context.Context, key string) (<-chan struct{}, error) {
-	if m, err := mountOf(r.root); err != nil || m.kind == fsNetwork || m.kind == fsForeign {
-		return nil, fmt.Errorf("store %s: its file system (%s) does not tell of changes made elsewhere; ask again instead: %w", r.root, m.name, errors.ErrUnsupported)
+	if m, err := ground.MountOf(r.root); err != nil || m.Kind == ground.Network || m.Kind == ground.Foreign {
+		return nil, fmt.Errorf("store %s: its file system (%s) does not tell of changes made elsewhere; ask again instead: %w", r.root, m.Name, errors.ErrUnsupported)
 	}
 	w := &wait{hash: hashOf(key), wake: make(chan struct{}, 1)}
 	r.watcher.mu.Lock()

@@ -48,8 +48,10 @@ func (a *app) commands() []*cobra.Command {
 
 		a.writeCommand(),
 		a.guardCommand(),
+		a.proxyCommand(),
 
 		a.lsCommand(),
+		a.inventoryCommand(),
 		a.showCommand(),
 		a.historyCommand(),
 		a.watchCommand(),

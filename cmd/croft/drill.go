@@ -16,6 +16,7 @@ import (
 
 func (a *app) drillCommand() *cobra.Command {
 	var o drill.Options
+	var staged bool
 	c := &cobra.Command{
 		Use:     "drill",
 		GroupID: groupTool,
@@ -31,6 +32,14 @@ func (a *app) drillCommand() *cobra.Command {
 
 Then it shows who held each key when, as the store remembers it.
 
+With --staged it plays one story instead, stage by stage, and shows after each what somebody on call would have seen: which metric moved
+from what to what, which alert is on its way, what croft show and croft history say.
+
+  expiry         a worker is stopped for longer than its lease lasts; another is granted the key
+  stale-release  it wakes up and releases: refused, nothing changed
+  renew-failure  the new owner cannot reach the store any more: failures are counted, its lease ends before the deadline
+  stale-write    it writes all the same, over HTTP, to a service behind croft's proxy: 409, the service never sees it
+
 With --unguarded the workers write without the fence, as programs do that trust their lease: watch the sleeper's old result
 replace the new one.
 
@@ -42,10 +51,11 @@ something could not be tried, 14 if the store could not be reached.`,
 		Example: `  croft drill --store /shared/croft
   croft drill --unguarded                    # the same without the fence
   croft drill --dir /shared/out --ttl 10s    # guarded files where yours are, and more time for a slow store
+  croft drill --staged                       # what does it look like from where you watch?
   croft drill --json | jq 'select(.ok == false)'`,
 		Args: takes(),
 		RunE: func(c *cobra.Command, _ []string) error {
-			return a.drill(c.Context(), o)
+			return a.drill(c.Context(), o, staged)
 		},
 	}
 	flags := c.Flags()
@@ -53,6 +63,7 @@ something could not be tried, 14 if the store could not be reached.`,
 	flags.Var(&duration{value: &o.TTL, least: 500 * time.Millisecond, most: 10 * time.Minute, examples: "2s, 10s or 1m"}, "ttl", "TTL of the leases; the drill takes a bit more than twice as long")
 	flags.StringVar(&o.Dir, "dir", "", "put the guarded files into a folder in this one (default the system's folder for temporary files)")
 	flags.BoolVar(&o.Unguarded, "unguarded", false, "write without the fence, and see what happens")
+	flags.BoolVar(&staged, "staged", false, "play one story in four stages, and show after each what metrics, alerts and the store say")
 	flags.BoolVar(&o.Keep, "keep", false, "leave the files and the keys as they are at the end")
 	_ = c.MarkFlagDirname("dir")
 	return c
@@ -66,12 +77,12 @@ func (a *app) drillWorkerCommand() *cobra.Command {
 		Short:  "Be a worker of the drill",
 		Args:   takes(),
 		RunE: func(c *cobra.Command, _ []string) error {
-			return drill.Serve(c.Context(), a.stdin, a.stdout)
+			return drill.Serve(c.Context(), a.stdin, a.stdout, drillMeter())
 		},
 	}
 }
 
-func (a *app) drill(ctx context.Context, o drill.Options) error {
+func (a *app) drill(ctx context.Context, o drill.Options, staged bool) error {
 	if drill.Supported != nil {
 		return drill.Supported
 	}
@@ -95,22 +106,27 @@ func (a *app) drill(ctx context.Context, o drill.Options) error {
 	o.Worker = func() *exec.Cmd {
 		return &exec.Cmd{Path: self, Args: []string{os.Args[0], "drill-worker"}}
 	}
+	play, show, showJSON, widest, takes := drill.Run, a.printDrill, a.printDrillJSON, 8, 2*o.TTL+time.Second
+	if staged {
+		o.Meter = drillMeter
+		play, show, showJSON, widest, takes = drill.RunStaged, a.printStaged, a.printStagedJSON, 13, 5*o.TTL/2+time.Second
+	}
 	if !a.json {
-		o.Progress = a.drillProgress()
+		o.Progress = a.drillProgress(widest)
 		without := ""
 		if o.Unguarded {
 			without = ", without the fence"
 		}
-		fmt.Fprintf(a.stderr, "croft: drill on %s%s: leases of %s, about %s in all\n", word(store.Redact(name)), without, o.TTL, short(2*o.TTL+time.Second))
+		fmt.Fprintf(a.stderr, "croft: drill on %s%s: leases of %s, about %s in all\n", word(store.Redact(name)), without, o.TTL, short(takes))
 	}
-	report, err := drill.Run(ctx, o)
+	report, err := play(ctx, o)
 	if err != nil {
 		return err
 	}
 	if a.json {
-		a.printDrillJSON(report, store.Redact(name), o.Keep)
+		showJSON(report, store.Redact(name), o.Keep)
 	} else {
-		a.printDrill(report, o.Keep)
+		show(report, o.Keep)
 	}
 	switch {
 	case report.Good():
@@ -121,16 +137,16 @@ func (a *app) drill(ctx context.Context, o drill.Options) error {
 	return exitError(exitFailed)
 }
 
-// drillProgress tells, on standard error, what happens while nothing seems to.
-func (a *app) drillProgress() func(scene, text string) {
+// drillProgress tells, on standard error, what happens while nothing seems to. widest is the length of a scene's name.
+func (a *app) drillProgress(widest int) func(scene, text string) {
 	var mu sync.Mutex
 	began := time.Now()
 	return func(scene, text string) {
-		if scene != "" {
-			text = fmt.Sprintf("%-8s  %s", scene, text)
-		}
 		mu.Lock()
 		defer mu.Unlock()
+		if scene != "" {
+			text = fmt.Sprintf("%-*s  %s", widest, scene, text)
+		}
 		fmt.Fprintf(a.stderr, "croft: %4.1fs  %s\n", time.Since(began).Seconds(), text)
 	}
 }

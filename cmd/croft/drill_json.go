@@ -56,6 +56,17 @@ type drillDamageView struct {
 }
 
 func (a *app) printDrillJSON(r *drill.Report, storeName string, kept bool) {
+	for _, s := range r.Steps() {
+		a.print(a.drillStep(s))
+	}
+	a.printDrillSummary(r, storeName, kept)
+}
+
+func (a *app) drillStep(s drill.Step) drillStepView {
+	return drillStepView{Step: s.Name, Tried: s.Tried, Expected: s.Expected, Happened: a.redact(s.Happened), OK: s.Result == drill.OK, Result: s.Result}
+}
+
+func (a *app) printDrillSummary(r *drill.Report, storeName string, kept bool) {
 	sum := drillSummaryView{
 		Store: storeName, Keys: r.Keys, TTL: r.TTL.String(), Guarded: r.Guarded, Processes: r.Processes, Took: r.Took.Round(time.Millisecond).String(),
 		Steps: len(r.Steps()), OK: r.Count(drill.OK), Failed: r.Count(drill.Failed), Corrupted: r.Count(drill.Corrupted), NotDone: r.Count(drill.NotDone),
@@ -65,7 +76,6 @@ func (a *app) printDrillJSON(r *drill.Report, storeName string, kept bool) {
 		sum.Kept = r.Dir
 	}
 	for _, s := range r.Steps() {
-		a.print(drillStepView{Step: s.Name, Tried: s.Tried, Expected: s.Expected, Happened: a.redact(s.Happened), OK: s.Result == drill.OK, Result: s.Result})
 		if s.Before != s.After {
 			sum.Damage = append(sum.Damage, drillDamageView{s.Name, s.Before, s.After})
 		}

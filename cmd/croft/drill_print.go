@@ -10,7 +10,7 @@ import (
 
 // printDrill shows a drill to people: what was tried, who held the keys when, and what it all means.
 func (a *app) printDrill(r *drill.Report, kept bool) {
-	a.printDrillSteps(r)
+	a.printDrillSteps(r, func(drill.Scene) {})
 	a.printDrillOwners(r)
 	a.printDrillDamage(r)
 	a.printDrillEnd(r, kept)
@@ -25,7 +25,8 @@ var drillWords = map[drill.Result]cell{
 }
 
 // printDrillSteps prints a table with a heading for every scene; where the terminal is too narrow for it, two lines for every step.
-func (a *app) printDrillSteps(r *drill.Report) {
+// After every scene it calls after.
+func (a *app) printDrillSteps(r *drill.Report, after func(drill.Scene)) {
 	style := a.palette()
 	result, tried, expected, happened := 0, width("TRIED"), width("SHOULD BE"), width("HAPPENED")
 	for _, s := range r.Steps() {
@@ -52,6 +53,7 @@ func (a *app) printDrillSteps(r *drill.Report) {
 			}
 			fmt.Fprintln(a.stdout, begin+pad(s.Tried, tried)+s.Expected+pad(s.Expected, expected)+text)
 		}
+		after(scene)
 	}
 }
 
@@ -89,8 +91,8 @@ func (a *app) printDrillEnd(r *drill.Report, kept bool) {
 	if undone > 0 {
 		fmt.Fprintln(a.stdout, style.paint(yellow, fmt.Sprintf("%d could not be tried, and what rests on it was left out: nothing is proved about that.", undone)))
 	}
-	fmt.Fprintln(a.stdout, style.paint(faint, fmt.Sprintf("%s, %d processes, TTL %s. The store's own account: croft history %spause",
-		short(r.Took.Round(100*time.Millisecond)), r.Processes, r.TTL, r.Keys)))
+	fmt.Fprintln(a.stdout, style.paint(faint, fmt.Sprintf("%s, %d processes, TTL %s. The store's own account: croft history %s",
+		short(r.Took.Round(100*time.Millisecond)), r.Processes, r.TTL, r.Scenes[0].Key)))
 	if kept {
 		fmt.Fprintf(a.stdout, "Kept: %s, and the keys under %s\n", line(r.Dir), r.Keys)
 	}

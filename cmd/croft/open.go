@@ -121,11 +121,16 @@ func (a *app) lookUp(ctx context.Context) (store.Store, error) {
 
 // client opens the store and a client of it. Closing is the client's end, then the store's.
 func (a *app) client(ctx context.Context) (c *croft.Client, end func(), err error) {
+	return a.observed(ctx, nil)
+}
+
+// observed is client, with an observer.
+func (a *app) observed(ctx context.Context, observe func(croft.Event)) (c *croft.Client, end func(), err error) {
 	st, err := a.open(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	c = croft.New(st, &croft.Options{Owner: a.owner, CallTimeout: a.timeout})
+	c = croft.New(st, &croft.Options{Owner: a.owner, CallTimeout: a.timeout, Observe: observe})
 	return c, func() {
 		_ = c.Close()
 		_ = st.Close()

@@ -23,6 +23,7 @@ type runOptions struct {
 	heldExit   int
 	heldGiven  bool
 	statusFile string
+	metrics    string
 }
 
 func (a *app) runCommand() *cobra.Command {
@@ -81,6 +82,7 @@ last line on stderr, and --status-file, tell them apart.`,
 	guardFlag(flags, &o.targets)
 	flags.IntVar(&o.heldExit, "held-exit", 0, "exit `code` when it is not your turn (default 0; 11 when an explicit --wait ran out)")
 	flags.StringVar(&o.statusFile, "status-file", "", "write the outcome to this `file`, as JSON")
+	flags.StringVar(&o.metrics, "metrics", "", "serve metrics for Prometheus at `host:port` while it runs, or keep them in a file that ends in .prom")
 	return c
 }
 
@@ -110,7 +112,12 @@ func (a *app) run(ctx context.Context, key string, command []string, o runOption
 	if err != nil {
 		return err
 	}
-	lease, end, err := a.runAcquire(asked, key, o)
+	metrics, err := a.startMetrics(o.metrics)
+	if err != nil {
+		return err
+	}
+	defer metrics.end()
+	lease, end, err := a.runAcquire(asked, key, o, metrics.observe)
 	if err != nil {
 		return a.runRefused(err, o, status)
 	}
@@ -124,12 +131,12 @@ func (a *app) run(ctx context.Context, key string, command []string, o runOption
 }
 
 // runAcquire opens everything and takes the lease.
-func (a *app) runAcquire(ctx context.Context, key string, o runOptions) (lease *croft.Lease, end func(), err error) {
+func (a *app) runAcquire(ctx context.Context, key string, o runOptions, observe func(croft.Event)) (lease *croft.Lease, end func(), err error) {
 	guards, closeGuards, err := openGuards(ctx, o.targets)
 	if err != nil {
 		return nil, nil, err
 	}
-	client, closeClient, err := a.client(ctx)
+	client, closeClient, err := a.observed(ctx, observe)
 	if err != nil {
 		closeGuards()
 		return nil, nil, err

@@ -16,6 +16,7 @@ type table struct {
 	rows  [][]cell
 	style palette
 	whole bool // nothing is cut
+	room  int  // columns there are; 0: as many as the terminal has
 }
 
 // cell is one entry; its colour is used on terminals.
@@ -44,6 +45,9 @@ func (t *table) flush() {
 		}
 	}
 	room, isTerminal := terminal(t.w)
+	if t.room > 0 {
+		room, isTerminal = t.room, true
+	}
 	out := bufio.NewWriter(t.w)
 	for _, r := range append([][]cell{head}, t.rows...) {
 		var b strings.Builder

@@ -15,15 +15,18 @@ import (
 )
 
 func (a *app) watchCommand() *cobra.Command {
-	interval := time.Second
+	interval, onlyLines := time.Second, false
 	c := &cobra.Command{
 		Use:     "watch [PREFIX]",
 		GroupID: groupLook,
-		Short:   "Print changes of ownership as they happen",
-		Long: `Print a line for every change of the keys that begin with PREFIX, or of all, until interrupted: time, key, what happened, owner, token,
-and how the term began. Renewals are not changes. What came and went between two looks at the store (see --interval) is not
-seen; "croft history" has it.`,
-		Example:           "  croft watch\n  croft watch reports/ --interval 5s\n  croft watch --json | jq 'select(.change == \"expired\")'",
+		Short:   "Watch ownership change as it happens",
+		Long: `Show the keys that begin with PREFIX, or all, until interrupted: on a terminal as a page that is kept up to date, with owners, the time
+they have left and the age of their progress above and the latest changes below.
+
+Elsewhere, and with --lines, print a line for every change: time, key, what happened, owner, token, and how the term began.
+Renewals are not changes. What came and went between two looks at the store (see --interval) is not seen; "croft history"
+has it.`,
+		Example:           "  croft watch\n  croft watch reports/ --interval 5s\n  croft watch --lines\n  croft watch --json | jq 'select(.change == \"expired\")'",
 		Args:              takes("[PREFIX]"),
 		ValidArgsFunction: a.completeKey,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -31,10 +34,11 @@ seen; "croft history" has it.`,
 			if len(args) > 0 {
 				prefix = args[0]
 			}
-			return a.watch(c.Context(), prefix, interval)
+			return a.watch(c.Context(), prefix, interval, onlyLines)
 		},
 	}
 	c.Flags().Var(&duration{value: &interval, least: 10 * time.Millisecond, most: time.Hour, examples: "1s or 500ms"}, "interval", "how often to look")
+	c.Flags().BoolVar(&onlyLines, "lines", false, "print a line for every change, on a terminal, too")
 	return c
 }
 
@@ -52,7 +56,7 @@ type change struct {
 	rec  tenure.Record
 }
 
-func (a *app) watch(ctx context.Context, prefix string, interval time.Duration) error {
+func (a *app) watch(ctx context.Context, prefix string, interval time.Duration, onlyLines bool) error {
 	ctx, stop := interruptible(ctx)
 	defer stop()
 	st, err := a.open(ctx)
@@ -60,11 +64,16 @@ func (a *app) watch(ctx context.Context, prefix string, interval time.Duration) 
 		return err
 	}
 	defer st.Close()
-	seen, _, err := look(ctx, st, prefix)
+	seen, at, err := look(ctx, st, prefix)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(a.stderr, "croft: watching%s, %d at the moment; end with ctrl-C\n", cmp.Or(which(prefix, ""), " all keys"), len(seen))
+	var show watcher = (*watchLines)(a)
+	if page := a.newWatchPage(); page != nil && !onlyLines {
+		show = page
+	}
+	show.begin(cmp.Or(which(prefix, ""), " all keys"), seen, at)
+	defer show.end()
 
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -81,24 +90,51 @@ func (a *app) watch(ctx context.Context, prefix string, interval time.Duration) 
 		}
 		if err != nil {
 			if reachable {
-				fmt.Fprintf(a.stderr, "croft: %s; still trying\n", lines(a.redact(err.Error())))
+				show.say(fmt.Sprintf("%s; still trying", lines(a.redact(err.Error()))))
 			}
 			reachable = false
 			continue
 		}
 		if !reachable {
-			fmt.Fprintln(a.stderr, "croft: the store is back")
+			show.say("the store is back")
 		}
 		reachable = true
-		for _, c := range changes(seen, now, at) {
-			a.printChange(c, at)
-		}
+		show.update(now, changes(seen, now, at), at)
 		if a.stdout.err != nil {
 			return nil
 		}
 		seen = now
 	}
 }
+
+// watcher shows what happens.
+type watcher interface {
+	begin(what string, all map[string]tenure.Record, now time.Time)
+	update(all map[string]tenure.Record, changed []change, now time.Time)
+	say(what string)
+	end()
+}
+
+// watchLines prints a line for every change.
+type watchLines app
+
+func (w *watchLines) begin(what string, all map[string]tenure.Record, _ time.Time) {
+	w.say(fmt.Sprintf("watching%s, %d at the moment; end with ctrl-C", what, len(all)))
+}
+
+func (w *watchLines) update(_ map[string]tenure.Record, changed []change, now time.Time) {
+	a := (*app)(w)
+	for _, c := range changed {
+		if a.json {
+			a.print(changeView{Time: when(c.at), Change: c.what, recordView: viewOf(c.rec, now)})
+		} else {
+			fmt.Fprintln(a.stdout, changeLine(c, a.palette()))
+		}
+	}
+}
+
+func (w *watchLines) say(what string) { fmt.Fprintf(w.stderr, "croft: %s\n", what) }
+func (w *watchLines) end()            {}
 
 // look reads all records; those whose deadline has passed say so by their state.
 func look(ctx context.Context, st store.Store, prefix string) (map[string]tenure.Record, time.Time, error) {
@@ -164,12 +200,8 @@ func changes(before, after map[string]tenure.Record, now time.Time) []change {
 	return all
 }
 
-func (a *app) printChange(c change, now time.Time) {
-	if a.json {
-		a.print(changeView{Time: when(c.at), Change: c.what, recordView: viewOf(c.rec, now)})
-		return
-	}
-	p := a.palette()
+// changeLine is a change in a line.
+func changeLine(c change, p palette) string {
 	colour := map[string]colour{"granted": green, "resumed": green, "expired": red, "taken_over": red, "revoked": red, "failed": yellow, "reserved": yellow}[c.what]
 	text := fmt.Sprintf("%s  %s  %s  %s  %d  %s", p.paint(faint, c.at.Local().Format("15:04:05.000")), padded(word(c.rec.Key), 24),
 		p.paint(colour, padded(strings.ReplaceAll(c.what, "_", " "), 10)), padded(word(c.rec.Owner), 20), c.rec.Token, c.rec.Cause)
@@ -179,7 +211,7 @@ func (a *app) printChange(c change, now time.Time) {
 	case c.rec.Actor != "":
 		text += "  " + word(c.rec.Actor) + ": " + line(c.rec.Note)
 	}
-	fmt.Fprintln(a.stdout, text)
+	return text
 }
 
 // padded is text with spaces up to a width.

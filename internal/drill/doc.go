@@ -5,5 +5,7 @@
 // SIGSTOP, kills them with SIGKILL, cuts them off from the store, and looks at the store and the files itself. What happened is judged
 // by pure functions (judge.go) that know nothing of how it came about.
 //
+// [RunStaged] plays one story instead, stage by stage, and looks after each at the metrics, which are counted by a [Meter] that is handed in.
+//
 // Workers do not look at their leases before they act: they behave as one that has no idea it was replaced.
 package drill

@@ -40,6 +40,8 @@ type Options struct {
 	Contenders int
 	// Target makes of a file's path the target that guard.Open takes; default the path itself.
 	Target func(path string) string
+	// Meter makes a meter for the fence before the HTTP service. RunStaged requires it, and that workers have one, too; Run does not use it.
+	Meter func() *Meter
 	// Progress is told what happens, and in which scene; "" for the whole. It is called from several goroutines. Default: nobody is told.
 	Progress func(scene, text string)
 }
@@ -60,7 +62,11 @@ const takes = 3
 
 // Run plays all scenes and reports what happened. It returns an error, and no report, if the drill could not begin or ctx has ended. Either way no process
 // of it is left, and, unless Keep is set, no file and no held lease.
-func Run(ctx context.Context, o Options) (report *Report, err error) {
+func Run(ctx context.Context, o Options) (*Report, error) {
+	return run(ctx, o, (*director).sideBySide)
+}
+
+func run(ctx context.Context, o Options, perform func(*director, context.Context, *Report) error) (report *Report, err error) {
 	if Supported != nil {
 		return nil, Supported
 	}
@@ -79,13 +85,24 @@ func Run(ctx context.Context, o Options) (report *Report, err error) {
 		return nil, err
 	}
 	report = &Report{Keys: d.keys, Dir: d.dir, TTL: d.o.TTL, Guarded: !d.o.Unguarded}
+	if err := perform(d, ctx, report); err != nil {
+		return nil, err
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	return report, nil
+}
+
+// sideBySide plays all scenes at once.
+func (d *director) sideBySide(ctx context.Context, report *Report) error {
 	casts, err := d.callUp(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	report.Processes = len(d.workers)
 	if report.Began, err = d.o.Store.Now(ctx); err != nil {
-		return nil, store.Unknown(err)
+		return store.Unknown(err)
 	}
 	d.say("", fmt.Sprintf("%d worker processes are up; playing %d scenes side by side", report.Processes, len(scripts)))
 	report.Scenes = make([]Scene, len(scripts))
@@ -94,10 +111,7 @@ func Run(ctx context.Context, o Options) (report *Report, err error) {
 		wg.Go(func() { report.Scenes[i] = d.play(ctx, script, casts[i]) })
 	}
 	wg.Wait()
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
-	}
-	return report, nil
+	return nil
 }
 
 func newDirector(o Options) (*director, error) {

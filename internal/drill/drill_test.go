@@ -26,7 +26,7 @@ const worker = "DRILL_TEST_WORKER"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(worker) != "" {
-		if err := drill.Serve(context.Background(), os.Stdin, os.Stdout); err != nil {
+		if err := drill.Serve(context.Background(), os.Stdin, os.Stdout, testMeter()); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

@@ -2,6 +2,7 @@ package drill
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -162,6 +163,18 @@ func bounced(r reply, before, after, holder string) verdict {
 		return failed("refused, but as %s", r.Err.brief())
 	}
 	return ok("refused by the fence, file untouched")
+}
+
+// conflict wants a write over HTTP refused as stale with the status that says so, and the service's file as it was.
+func conflict(r reply, before, after, holder string) verdict {
+	v := bounced(r, before, after, holder)
+	switch {
+	case v.result != OK:
+		return v
+	case r.Status != http.StatusConflict:
+		return failed("refused, but with status %d", r.Status)
+	}
+	return ok("%d (%s), file untouched", r.Status, r.Err.brief())
 }
 
 // whole wants the file to hold what it held before its writer died.

@@ -29,6 +29,8 @@ type Step struct {
 	Unknown bool
 	// Before and After are the content of the file around a stale write that changed it; Lost is whose newer result is gone by it, if there was one.
 	Before, After, Lost string
+	// Metric is set when what was tried is to find something in the metrics.
+	Metric *Movement
 }
 
 // Scene is one story: its steps, and who held its key when.
@@ -37,6 +39,10 @@ type Scene struct {
 	Key         string
 	Steps       []Step
 	Terms       []Term
+	// Metrics are, at the end of a stage, those of all processes together; Record is then what the store says of the key, at its time Now. Only of a staged drill.
+	Metrics Metrics
+	Record  tenure.Record
+	Now     time.Time
 }
 
 // Term is one owner's time with the key, on the store's clock.

@@ -55,7 +55,7 @@ func playCutoff(ctx context.Context, s *stage) {
 	s.step("newer-goes-on", "B renews, writes and releases", "all accepted", s.goesOn(ctx, b, result(3, "B", r.Record.Token)))
 }
 
-// renewed waits until the client of A has renewed the lease by itself.
+// renewed waits until the client of the owner has renewed the lease by itself.
 func (s *stage) renewed(ctx context.Context, first tenure.Record) verdict {
 	deadline := time.Now().Add(s.await())
 	for {
@@ -64,7 +64,7 @@ func (s *stage) renewed(ctx context.Context, first tenure.Record) verdict {
 		case f != nil:
 			return notDone(f)
 		case rec.Token == first.Token && rec.State == tenure.Held && !rec.Alive(now):
-			return tooBusy("A's own lease ran out")
+			return tooBusy("%s's own lease ran out", the(first.Owner))
 		case rec.Token == first.Token && rec.Renewed.After(first.Renewed):
 			return ok("renewed after %s", seconds(rec.Renewed.Sub(first.Renewed)))
 		case rec.Token != first.Token || time.Now().After(deadline):

@@ -19,14 +19,14 @@ import (
 )
 
 // Serve is a worker: it does what the orders on in say, one after the other, and writes what became of them to out. It returns when in ends, whatever
-// is still under way: the director is gone, and the process should go, too.
-func Serve(ctx context.Context, in io.Reader, out io.Writer) error {
+// is still under way: the director is gone, and the process should go, too. meter counts what happens to the worker; nil: nothing does.
+func Serve(ctx context.Context, in io.Reader, out io.Writer, meter *Meter) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	orders, failed := make(chan order), make(chan error, 2)
 	go func() { failed <- readOrders(ctx, in, orders) }()
 	go func() {
-		h, enc := &hand{}, json.NewEncoder(out)
+		h, enc := &hand{meter: meter}, json.NewEncoder(out)
 		for o := range orders {
 			r, err := h.carryOut(ctx, o)
 			r.ID, r.Err = o.ID, failureOf(err)
@@ -58,6 +58,7 @@ func readOrders(ctx context.Context, in io.Reader, orders chan<- order) error {
 
 // hand is a worker's state. All but what mu guards belongs to the goroutine that carries out orders.
 type hand struct {
+	meter  *Meter
 	tap    *tap
 	client *croft.Client
 	lease  *croft.Lease
@@ -110,6 +111,14 @@ func (h *hand) carryOut(ctx context.Context, o order) (reply, error) {
 	case doReach:
 		h.tap.reach()
 		return reply{}, nil
+	case doPut:
+		return h.put(ctx, o)
+	case doCount:
+		if h.meter == nil {
+			return reply{}, errors.New("this worker has no meter")
+		}
+		counted, err := h.meter.Read()
+		return reply{Metrics: counted}, err
 	}
 	return reply{}, fmt.Errorf("%w order %q", fence.ErrInvalid, o.Do)
 }
@@ -120,7 +129,11 @@ func (h *hand) setUp(ctx context.Context, o order) error {
 		return err
 	}
 	h.tap = newTap(st)
-	h.client = croft.New(h.tap, &croft.Options{Owner: o.Owner})
+	options := &croft.Options{Owner: o.Owner}
+	if h.meter != nil {
+		options.Observe = h.meter.Event
+	}
+	h.client = croft.New(h.tap, options)
 	return nil
 }
 

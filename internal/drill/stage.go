@@ -52,8 +52,13 @@ func (s *stage) step(name, tried, expected string, v verdict) bool {
 
 // spoilt reports whether the scene proves nothing, and found nothing wrong so far as it went.
 func (s *stage) spoilt() bool {
-	return s.busy && !slices.ContainsFunc(s.Steps, func(step Step) bool {
-		return step.Result == Failed || step.Result == Corrupted && !s.o.Unguarded
+	return s.busy && !s.o.wrong(s.Steps)
+}
+
+// wrong reports whether steps found something that should not be.
+func (o *Options) wrong(steps []Step) bool {
+	return slices.ContainsFunc(steps, func(step Step) bool {
+		return step.Result == Failed || step.Result == Corrupted && !o.Unguarded
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	httpfence "github.com/croft-dev/croft/boundary/http"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
@@ -32,6 +33,8 @@ const (
 	doEnd      what = "end"        // wait for the lease's context to end, at most for Wait
 	doCut      what = "cut"        // from now on the store does not answer
 	doReach    what = "reach"      // it does again
+	doPut      what = "put"        // write over HTTP, under the stamp of the last grant, whatever the lease says
+	doCount    what = "count"      // read the meter
 )
 
 // order tells a worker what to do.
@@ -54,6 +57,8 @@ type order struct {
 	Resume bool      `json:"resume,omitempty"`
 	Note   string    `json:"note,omitempty"`
 	Text   string    `json:"text,omitempty"`
+	// URL is for doPut.
+	URL string `json:"url,omitempty"`
 }
 
 // reply is what became of an order.
@@ -71,6 +76,9 @@ type reply struct {
 	Loss  string        `json:"loss,omitempty"`
 	At    time.Time     `json:"at,omitzero"`
 	Stall time.Duration `json:"stall,omitempty"`
+	// Status is an HTTP service's, Metrics what the worker's meter shows.
+	Status  int     `json:"status,omitempty"`
+	Metrics Metrics `json:"metrics,omitempty"`
 }
 
 // kind sorts failures: the first group are answers, the second says that there was none.
@@ -104,6 +112,7 @@ func failureOf(err error) *failure {
 	var notOwned *tenure.NotOwnedError
 	var stale *fence.StaleError
 	var refused *fence.RefusedError
+	var problem *httpfence.ProblemError
 	switch {
 	case errors.As(err, &held):
 		f.Kind, f.Why, f.Token = kindHeld, held.Why, held.Record.Token
@@ -113,6 +122,8 @@ func failureOf(err error) *failure {
 		f.Kind, f.Token = kindStale, stale.Newest.Token
 	case errors.As(err, &refused):
 		f.Kind, f.Token, f.Why = kindRefused, refused.Mark.Token, reasonOf(refused)
+	case errors.As(err, &problem) && errors.Is(err, fence.ErrStale):
+		f.Kind, f.Token = kindStale, problem.Newest
 	case errors.Is(err, store.ErrUnknown), errors.Is(err, context.DeadlineExceeded):
 		f.Kind = kindUnknown
 	}

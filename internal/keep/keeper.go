@@ -42,6 +42,7 @@ type Orders struct {
 
 	Renewed  bool          // a renewal was confirmed,
 	Margin   time.Duration // this long before the lease would have ended
+	Idle     time.Duration // and this long after the work was last known to have got somewhere
 	Failures int           // a renewal ended unconfirmed: so many in a row
 }
 
@@ -191,6 +192,7 @@ func (k *Keeper) answered(e Answered, now clock.Instant) Orders {
 	k.deadline = max(k.deadline, k.terms.Until(first, e.Sent, e.Answer)) // answers may overtake each other
 	k.failures, k.err = 0, nil
 	k.sawReport(e.Answer.Record.ProgressAt, e.Answer.Now, e.Sent)
+	o.Idle = max(now.Sub(k.progress), 0)
 	return o
 }
 

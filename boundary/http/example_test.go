@@ -1,0 +1,132 @@
+package httpfence_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/backend/mem"
+	httpfence "github.com/croft-dev/croft/boundary/http"
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/guard/guardtest"
+)
+
+// put writes through a client whose transport adds the stamp of a lease.
+func put(client *http.Client, target, body string) error {
+	req, err := http.NewRequest(http.MethodPut, target, strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	return httpfence.RefusalIn(resp)
+}
+
+// The service cannot check stamps, and nobody can change it. The proxy in front of it can: a worker that was replaced is refused.
+func ExampleProxy() {
+	ctx := context.Background()
+	service := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		fmt.Println("the service sees", r.Method, r.URL.Path)
+	}))
+	defer service.Close()
+
+	client := croft.New(mem.New(nil), &croft.Options{Owner: "example"})
+	defer client.Close()
+	rule, _ := httpfence.ParseRule("/orders/{id}")
+	upstream, _ := url.Parse(service.URL)
+	var mark guardtest.Memory // in earnest: httpfence.MarksAt("redis://host/0#proxy:{resource}")
+	proxy, err := httpfence.NewProxy(upstream, httpfence.ProxyOptions{Options: httpfence.Options{
+		Rules:  []httpfence.Rule{rule},
+		Marks:  func(context.Context, string) (guard.Guard, error) { return &mark, nil },
+		Client: client,
+	}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer proxy.Close(ctx)
+	front := httptest.NewServer(proxy)
+	defer front.Close()
+
+	// A worker holds the job and writes. Then it is presumed dead and replaced. Its own client would now send nothing; this one only knows the stamp.
+	lease, _ := client.Acquire(ctx, "jobs/orders", &croft.LeaseOptions{TTL: time.Minute})
+	worker := &http.Client{Transport: &httpfence.Transport{Source: httpfence.Fixed(lease.Stamp())}}
+	fmt.Println("the worker:", put(worker, front.URL+"/orders/42", "paid"))
+	_ = lease.Release(ctx)
+
+	next, _ := client.Acquire(ctx, "jobs/orders", nil)
+	successor := &http.Client{Transport: &httpfence.Transport{Source: next}}
+	fmt.Println("its successor:", put(successor, front.URL+"/orders/42", "refunded"))
+
+	err = put(worker, front.URL+"/orders/42", "paid")
+	fmt.Println("the worker is stale:", errors.Is(err, fence.ErrStale))
+	_ = next.Release(ctx)
+	// Output:
+	// the service sees PUT /orders/42
+	// the worker: <nil>
+	// the service sees PUT /orders/42
+	// its successor: <nil>
+	// the worker is stale: true
+}
+
+// A service that can check does so where it writes: in one transaction with its data. Require only reads the stamp.
+func ExampleRequire() {
+	var table guardtest.Memory // stands for a table with a guard: see the guards of backend/postgres
+	handler := httpfence.Require(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		stamp, _ := httpfence.StampFrom(r.Context())
+		if _, err := table.Write(r.Context(), stamp, r.Body); err != nil {
+			httpfence.Refuse(w, err)
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	front := httptest.NewServer(handler)
+	defer front.Close()
+
+	older := fence.Stamp{Key: "jobs/orders", Token: 41, Grant: "0123456789abcdef0123456789abcdef"}
+	newer := fence.Stamp{Key: "jobs/orders", Token: 42, Grant: "fedcba9876543210fedcba9876543210"}
+	for _, stamp := range []fence.Stamp{older, newer, older} {
+		err := put(&http.Client{Transport: &httpfence.Transport{Source: httpfence.Fixed(stamp)}}, front.URL, "content")
+		fmt.Println(stamp.Token, err)
+	}
+	// Output:
+	// 41 <nil>
+	// 42 <nil>
+	// 41 refused (409 stale): write refused: stale token 41 for "jobs/orders", newest admitted is 42; stop this work, it has a newer owner
+}
+
+// A service in one process, without a transaction that could hold the mark, lets a gate stand before its handler.
+func ExampleGate_Middleware() {
+	rule, _ := httpfence.ParseRule("/{path...} as billing for jobs/billing")
+	var mark guardtest.Memory
+	gate, err := httpfence.NewGate(httpfence.Options{
+		Rules: []httpfence.Rule{rule},
+		Marks: func(context.Context, string) (guard.Guard, error) { return &mark, nil },
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer gate.Close(context.Background())
+	front := httptest.NewServer(gate.Middleware(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { fmt.Println("written") })))
+	defer front.Close()
+
+	stamp := fence.Stamp{Key: "jobs/billing", Token: 7, Grant: "0123456789abcdef0123456789abcdef"}
+	client := &http.Client{Transport: &httpfence.Transport{Source: httpfence.Fixed(stamp)}}
+	fmt.Println(put(client, front.URL+"/invoices", "one"))
+	fmt.Println(put(http.DefaultClient, front.URL+"/invoices", "two"))
+	// Output:
+	// written
+	// <nil>
+	// refused (428 invalid): the write carries no stamp; send it in the header Croft-Stamp (inside croft run it is $CROFT_STAMP)
+}

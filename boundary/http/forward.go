@@ -1,0 +1,171 @@
+package httpfence
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"sync/atomic"
+	"time"
+)
+
+// forwarder sends writes to the service, each at most once and on a connection of its own: a connection that was kept may be closed by the service at the
+// moment it is used, and then nobody knows whether the write was seen.
+type forwarder struct{ base *http.Transport }
+
+func newForwarder(o ProxyOptions, settle time.Duration) *forwarder {
+	dialer := &net.Dialer{Timeout: o.ConnectWithin, Control: boundUnacknowledged(settle)}
+	base := &http.Transport{
+		DisableKeepAlives:   true,
+		DisableCompression:  true,
+		TLSHandshakeTimeout: o.ConnectWithin,
+		TLSNextProto:        map[string]func(string, *tls.Conn) http.RoundTripper{}, // HTTP/1.1: to cut the connection is to cut this write
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := dialer.DialContext(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			l, ok := ctx.Value(lineKey).(*line)
+			if !ok {
+				_ = conn.Close()
+				return nil, errors.New("a connection that belongs to no write")
+			}
+			return &tether{Conn: conn, line: l}, nil
+		},
+	}
+	if t, ok := o.Transport.(*http.Transport); ok {
+		base.TLSClientConfig = t.TLSClientConfig.Clone()
+		base.Proxy = t.Proxy
+	}
+	return &forwarder{base}
+}
+
+// line is what a write and its connection know of each other.
+type line struct {
+	passage *passage
+	ctx     context.Context
+	gate    *Gate
+	start   time.Time
+}
+
+// RoundTrip sends one write. Its passage ends with the answer's last byte, or with the knowledge that there will be none.
+func (f *forwarder) RoundTrip(r *http.Request) (*http.Response, error) {
+	l, ok := r.Context().Value(lineKey).(*line)
+	if !ok {
+		return nil, errors.New("a request that was not let in")
+	}
+	var connected atomic.Bool
+	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }}
+	resp, err := f.base.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
+	if err == nil && resp.StatusCode == http.StatusSwitchingProtocols {
+		_ = resp.Body.Close()
+		err = errors.New("the service switched to another protocol, unasked")
+	}
+	if err != nil {
+		return nil, l.failed(r.Context(), err, connected.Load())
+	}
+	resp.Body = &answer{ReadCloser: resp.Body, line: l, status: resp.StatusCode}
+	return resp, nil
+}
+
+// failed ends the passage of a write without an answer.
+func (l *line) failed(ctx context.Context, err error, connected bool) error {
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+		err = fmt.Errorf("%w (%w)", cause, err)
+	}
+	p := l.passage
+	if !connected {
+		p.notSent()
+		known := &refusal{status: http.StatusBadGateway, code: "unknown", resource: p.w.resource, retry: time.Second, err: fmt.Errorf(
+			"the service behind the proxy cannot be reached; nothing was sent, try again: %w", err)}
+		l.gate.emit(Event{Kind: Refused, Resource: p.w.resource, Method: p.w.what, Status: known.status, Code: known.code, Err: err})
+		return known
+	}
+	l.doubt(err)
+	status := http.StatusBadGateway
+	if errors.Is(err, errNoAnswer) {
+		status = http.StatusGatewayTimeout
+	}
+	return &refusal{status: status, code: "unknown", resource: p.w.resource, sent: true, err: fmt.Errorf(
+		"the write was sent to the service and it is not known whether it took effect, or still will; the resource is closed until that has settled: %w", err)}
+}
+
+func (l *line) doubt(err error) {
+	p := l.passage
+	l.gate.emit(Event{Kind: InDoubt, Resource: p.w.resource, Method: p.w.what, Key: p.w.stamp.Key, Token: p.w.stamp.Token, Err: err})
+	p.inDoubt(err.Error())
+}
+
+// answer is the body of the service's answer. The write's turn ends with it; a client that has left is no reason to stop reading.
+type answer struct {
+	io.ReadCloser
+	line   *line
+	status int
+	over   atomic.Bool
+}
+
+// Read passes the answer on.
+func (a *answer) Read(b []byte) (int, error) {
+	n, err := a.ReadCloser.Read(b)
+	if err != nil {
+		a.end(err)
+	}
+	return n, err
+}
+
+// Close reads what is left of the answer, within the time it has.
+func (a *answer) Close() error {
+	if !a.over.Load() {
+		_, err := io.Copy(io.Discard, a.ReadCloser)
+		if err == nil {
+			err = io.EOF
+		}
+		a.end(err)
+	}
+	return a.ReadCloser.Close()
+}
+
+func (a *answer) end(err error) {
+	if a.over.Swap(true) {
+		return
+	}
+	l := a.line
+	// Of a gateway before the service, which does not know what became of the write; 520 to 524 are those of a well-known one.
+	gateway := a.status == http.StatusBadGateway || a.status == http.StatusGatewayTimeout || a.status >= 520 && a.status <= 524
+	if errors.Is(err, io.EOF) && gateway {
+		l.doubt(fmt.Errorf("a gateway before the service answered %d", a.status))
+		return
+	}
+	if errors.Is(err, io.EOF) {
+		l.gate.emit(Event{Kind: Answered, Resource: l.passage.w.resource, Method: l.passage.w.what, Status: a.status, Took: time.Since(l.start)})
+		l.passage.answered()
+		return
+	}
+	if cause := context.Cause(l.ctx); cause != nil {
+		err = cause
+	}
+	l.doubt(fmt.Errorf("the answer broke off: %w", err))
+}
+
+// tether is the connection of one write. Nothing leaves through it once the gate's lease is over, and what has not left when the write is given up is thrown away.
+type tether struct {
+	net.Conn
+	line *line
+}
+
+// Write looks at the clock as late as can be: a process that was stopped for long finds out here.
+func (t *tether) Write(b []byte) (int, error) {
+	return writeWhile(t.Conn, b, t.line.passage.alive)
+}
+
+// Close closes the connection; of a write that was given up, without sending the rest.
+func (t *tether) Close() error {
+	if tcp, ok := t.Conn.(*net.TCPConn); ok && t.line.ctx.Err() != nil {
+		_ = tcp.SetLinger(0)
+	}
+	return t.Conn.Close()
+}

@@ -1,0 +1,70 @@
+package httpfence
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+)
+
+// Require refuses requests without a stamp, or with one that cannot be read, and hands the stamp of the others to next, which finds it with [StampFrom]. It admits
+// nothing by itself: next does, in the same transaction as its write, and answers a refusal with [Refuse]. Requests whose method is GET, HEAD, OPTIONS or TRACE pass
+// without a stamp, too.
+func Require(next http.Handler) http.Handler {
+	reads := []string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		stamp, err := StampOf(r.Header)
+		switch {
+		case err == nil:
+			r = withStamp(r, stamp)
+		case errors.Is(err, ErrNoStamp) && isRead(r, reads):
+		default:
+			Refuse(w, err)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// Middleware lets the writes in that count, one at a time for each resource, and refuses the others; reads pass. The turn of a write ends when next has returned, so what
+// next does for it must be done by then. The request's context ends when the client leaves or the gate's lease is lost; a
+// handler that goes on all the same keeps its turn.
+//
+// The mark is raised before next is called. If next fails, the same owner may write again, under the next number if its writes are numbered.
+func (g *Gate) Middleware(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		wr, err := g.read(r)
+		if err != nil {
+			g.refuse(w, wr, err)
+			return
+		}
+		if wr.resource == "" {
+			next.ServeHTTP(w, r)
+			return
+		}
+		p, err := g.enter(r.Context(), wr)
+		if err != nil {
+			g.refuse(w, wr, err)
+			return
+		}
+		defer p.answered() // a panic, too: the handler is over
+		ctx, cancel := context.WithCancelCause(r.Context())
+		defer cancel(nil)
+		defer context.AfterFunc(p.ctx, func() { cancel(context.Cause(p.ctx)) })()
+		r = r.WithContext(ctx)
+		if wr.stamped {
+			r = withStamp(r, wr.stamp)
+		}
+		start := time.Now()
+		next.ServeHTTP(w, r)
+		g.emit(Event{Kind: Answered, Resource: wr.resource, Method: wr.what, Took: time.Since(start)})
+	})
+}
+
+// refuse answers a write that is not let in.
+func (g *Gate) refuse(w http.ResponseWriter, wr write, err error) {
+	known := *refusalOf(err)
+	known.resource = wr.resource
+	g.emit(Event{Kind: Refused, Resource: wr.resource, Method: wr.what, Key: wr.stamp.Key, Token: wr.stamp.Token, Status: known.status, Code: known.code, Err: err})
+	Refuse(w, &known)
+}

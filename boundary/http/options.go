@@ -1,0 +1,109 @@
+package httpfence
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// Options shape a [Gate]. Rules and Marks are required, everything else has a default.
+type Options struct {
+	// Rules say which requests are writes to which resource; the first that fits counts. A write that none fits is refused.
+	Rules []Rule
+	// Exempt are requests that write nothing, whatever their method and the rules say. Only Methods and Pattern of these count.
+	Exempt []Rule
+	// Reads are the methods that write nothing; all others, known or not, are writes. Default: GET, HEAD, OPTIONS and TRACE.
+	Reads []string
+	// Marks opens the guard that keeps the mark of a resource; see [MarksAt]. What it opens the gate closes.
+	Marks func(ctx context.Context, resource string) (guard.Guard, error)
+	// Client takes the lease that makes this gate the only one of a resource, on the key LeasePrefix + resource. Without it the caller promises that no other
+	// process serves these resources. It stays the caller's to close, after the gate.
+	Client *croft.Client
+	// LeasePrefix begins the keys of the gate's leases. Default: [DefaultLeasePrefix].
+	LeasePrefix string
+	// TTL is how long a gate that has gone keeps others from its resources; the same for all gates of a resource. At most 1 minute. Default: 15 seconds.
+	TTL time.Duration
+	// Settle is how long a resource stays closed when a write may still be on its way: after a forward without an answer, and when another gate of the resource
+	// has gone without a word. It must be longer than anything that was sent can take to have its effect. croft.Forever: until an operator opens it
+	// ([Reopen], croft proxy open). Default: 30 seconds.
+	Settle time.Duration
+	// Wait is how long a write waits for its turn, and for a closed resource to open. Default: 1 minute.
+	Wait time.Duration
+	// Idle is how long the lease of a resource that nobody writes to is kept. Default: 1 minute.
+	Idle time.Duration
+	// AllowUnstamped lets writes without a stamp in: in turn with the others, but unchecked. Default: they are refused.
+	AllowUnstamped bool
+	// Observe is called for every [Event], on the goroutine where it happens: it must be quick and safe for concurrent use. Default: nothing.
+	Observe func(Event)
+	// Logger receives the same events. Default: nothing is logged.
+	Logger *slog.Logger
+}
+
+// DefaultLeasePrefix begins the keys of gates' leases.
+const DefaultLeasePrefix = "croft-proxy/"
+
+// markTimeout bounds one look at, or move of, a mark.
+const markTimeout = 5 * time.Second
+
+// mostTTL bounds the TTL of gates, and so how long one can believe in a lease that was taken from it by hand.
+const mostTTL = time.Minute
+
+// fill checks the options and fills in the defaults.
+func (o *Options) fill() error {
+	bad := func(format string, args ...any) error {
+		return fmt.Errorf("%w gate: %s", fence.ErrInvalid, fmt.Sprintf(format, args...))
+	}
+	if o.Marks == nil {
+		return bad("it has no place for marks; set Marks, for example to MarksAt(\"redis://host/0#{resource}\")")
+	}
+	if len(o.Rules) == 0 {
+		return bad("it has no rules, so nothing could be written; add one, for example /{path...} as service")
+	}
+	for _, rules := range []*[]Rule{&o.Rules, &o.Exempt} {
+		*rules = slices.Clone(*rules)
+		for i := range *rules {
+			if err := (*rules)[i].prepare((*rules)[i].String()); err != nil {
+				return err
+			}
+		}
+	}
+	if len(o.Reads) == 0 {
+		o.Reads = []string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace}
+	}
+	if o.LeasePrefix == "" {
+		o.LeasePrefix = DefaultLeasePrefix
+	}
+	if err := fence.CheckKey(o.LeasePrefix + "x"); err != nil {
+		return bad("lease prefix: %v", err)
+	}
+	for _, d := range []struct {
+		name  string
+		value *time.Duration
+		usual time.Duration
+		most  time.Duration
+	}{
+		{"TTL", &o.TTL, 15 * time.Second, mostTTL},
+		{"Settle", &o.Settle, 30 * time.Second, croft.Forever},
+		{"Wait", &o.Wait, time.Minute, tenure.MaxPeriod},
+		{"Idle", &o.Idle, time.Minute, tenure.MaxPeriod},
+	} {
+		if *d.value == 0 {
+			*d.value = d.usual
+		}
+		if *d.value < 0 || *d.value > d.most {
+			return bad("%s %s: it must be between 0 and %s", d.name, *d.value, d.most)
+		}
+	}
+	if o.TTL < tenure.MinTTL {
+		return bad("TTL %s: it must be at least %s", o.TTL, tenure.MinTTL)
+	}
+	return nil
+}

@@ -1,0 +1,236 @@
+package httpfence
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+)
+
+// ProxyOptions shape a [Proxy]. Those of its gate are required as there; and Client is.
+type ProxyOptions struct {
+	Options
+	// AnswerWithin is how long the service may take to answer a write, from the connection to the end of the answer. After that the write is in doubt. At most
+	// Settle. Default: 30 seconds, or Settle if that is less.
+	AnswerWithin time.Duration
+	// ConnectWithin is how long it may take to connect to the service, TLS included. Default: 5 seconds.
+	ConnectWithin time.Duration
+	// ReceiveWithin is how long a client may take to send the body of a write. Default: 1 minute.
+	ReceiveWithin time.Duration
+	// MaxBody bounds the body of a write, in bytes. Default: 64 MiB.
+	MaxBody int64
+	// StreamBodies passes the body of a write on as it comes, instead of receiving all of it first. A client that is slow then keeps others from the resource, and
+	// one that breaks off closes it for the settle time. Default: bodies are received first, in memory up to 1 MiB, in a temporary file beyond.
+	StreamBodies bool
+	// Transport sends reads. Default: a copy of http.DefaultTransport. Of an *http.Transport, its TLS settings are used for writes, too.
+	Transport http.RoundTripper
+}
+
+// Proxy is a reverse proxy that guards a service which cannot check stamps: writes are let in by its [Gate], reads pass. It is an http.Handler, safe for concurrent use.
+//
+// Every write has a connection of its own and is sent at most once. The answer is passed on as it comes. Requests that would upgrade the connection, WebSockets
+// among them, are refused: what flows through them cannot be checked.
+type Proxy struct {
+	gate   *Gate
+	o      ProxyOptions
+	writes *httputil.ReverseProxy
+	reads  *httputil.ReverseProxy
+}
+
+// NewProxy makes a proxy in front of a service. The error matches fence.ErrInvalid. Close it.
+func NewProxy(upstream *url.URL, o ProxyOptions) (*Proxy, error) {
+	gate, err := NewGate(o.Options)
+	if err != nil {
+		return nil, err
+	}
+	return newProxy(upstream, o, gate)
+}
+
+func newProxy(upstream *url.URL, o ProxyOptions, gate *Gate) (*Proxy, error) {
+	if upstream == nil || upstream.Scheme != "http" && upstream.Scheme != "https" || upstream.Host == "" {
+		return nil, fmt.Errorf("%w upstream: it must be the http or https URL of a service, for example http://localhost:8080", fence.ErrInvalid)
+	}
+	if upstream.RawQuery != "" || upstream.Fragment != "" || upstream.User != nil {
+		return nil, fmt.Errorf("%w upstream %q: it has a scheme, a host and a path, and nothing else", fence.ErrInvalid, upstream.Redacted())
+	}
+	if o.Client == nil {
+		return nil, fmt.Errorf("%w proxy: it has no client for its own leases; without them two proxies could stand in front of one resource", fence.ErrInvalid)
+	}
+	for _, d := range []struct {
+		name  string
+		value *time.Duration
+		usual time.Duration
+	}{
+		{"AnswerWithin", &o.AnswerWithin, min(30*time.Second, gate.o.Settle)},
+		{"ConnectWithin", &o.ConnectWithin, 5 * time.Second},
+		{"ReceiveWithin", &o.ReceiveWithin, time.Minute},
+	} {
+		if *d.value == 0 {
+			*d.value = d.usual
+		}
+		if *d.value < 0 {
+			return nil, fmt.Errorf("%w %s %s: it must be more than 0", fence.ErrInvalid, d.name, *d.value)
+		}
+	}
+	if gate.o.Settle < o.AnswerWithin {
+		return nil, fmt.Errorf("%w settle time %s: it must be at least as long as the service may take to answer (%s), because a proxy that dies leaves a write behind for as long as that",
+			fence.ErrInvalid, gate.o.Settle, o.AnswerWithin)
+	}
+	if o.MaxBody == 0 {
+		o.MaxBody = 64 << 20
+	}
+	if o.Transport == nil {
+		o.Transport = http.DefaultTransport
+		if usual, ok := http.DefaultTransport.(*http.Transport); ok { // the program may have put another there
+			o.Transport = usual.Clone()
+		}
+	}
+	p := &Proxy{gate: gate, o: o}
+	rewrite := func(pr *httputil.ProxyRequest) {
+		pr.SetURL(upstream)
+		pr.Out.URL.RawQuery = pr.In.URL.RawQuery // as it was sent: no rule looks at it
+		pr.Out.Header["X-Forwarded-For"] = pr.In.Header["X-Forwarded-For"]
+		pr.SetXForwarded()
+	}
+	silent := log.New(io.Discard, "", 0) // what it would say is an event of the gate's
+	p.reads = &httputil.ReverseProxy{Rewrite: rewrite, Transport: o.Transport, FlushInterval: -1, ErrorHandler: readFailed, ErrorLog: silent}
+	p.writes = &httputil.ReverseProxy{
+		Rewrite: rewrite, Transport: newForwarder(o, gate.o.Settle), FlushInterval: -1, ErrorLog: silent,
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) { Refuse(w, err) },
+	}
+	return p, nil
+}
+
+// readFailed tells that a read got no answer.
+func readFailed(w http.ResponseWriter, r *http.Request, err error) {
+	if r.Context().Err() != nil {
+		panic(http.ErrAbortHandler) // the client has gone
+	}
+	Refuse(w, &refusal{status: http.StatusBadGateway, code: "unknown", sent: true, err: fmt.Errorf("the service behind the proxy did not answer; try again: %w", err)})
+}
+
+// ServeHTTP passes a request on, or refuses it.
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if err := plain(r); err != nil {
+		p.gate.refuse(w, write{what: r.Method}, err)
+		return
+	}
+	wr, err := p.gate.read(r)
+	switch {
+	case err != nil:
+		p.gate.refuse(w, wr, err)
+	case wr.resource == "":
+		p.reads.ServeHTTP(w, r)
+	default:
+		p.write(w, r, wr)
+	}
+}
+
+// plain refuses what would turn the connection into something that cannot be checked.
+func plain(r *http.Request) error {
+	if r.Method != http.MethodConnect && r.Header.Get("Upgrade") == "" && !strings.Contains(strings.ToLower(r.Header.Get("Connection")), "upgrade") {
+		return nil
+	}
+	return &refusal{status: http.StatusNotImplemented, code: "invalid", err: fmt.Errorf(
+		"%w request: connections are not upgraded here (WebSocket, CONNECT, h2c), because what flows through them cannot be checked; use plain requests, or connect past the proxy for what writes nothing", fence.ErrInvalid)}
+}
+
+func (p *Proxy) write(w http.ResponseWriter, r *http.Request, wr write) {
+	start := time.Now()
+	control := http.NewResponseController(w)
+	body := http.MaxBytesReader(w, r.Body, p.o.MaxBody)
+	size, whole := r.ContentLength, io.Reader(body)
+	if !p.o.StreamBodies {
+		_ = control.SetReadDeadline(start.Add(p.o.ReceiveWithin)) // not every server can; then its own limits count
+		got, err := receive(body)
+		if err != nil {
+			p.gate.refuse(w, wr, err)
+			return
+		}
+		defer got.close()
+		_ = control.SetReadDeadline(time.Time{})
+		size, whole = got.size, got
+	} else if size > p.o.MaxBody {
+		p.gate.refuse(w, wr, receiving(&http.MaxBytesError{Limit: p.o.MaxBody}))
+		return
+	}
+	passage, err := p.gate.enter(r.Context(), wr)
+	if err != nil {
+		p.gate.refuse(w, wr, err)
+		return
+	}
+	defer passage.inDoubt("the proxy failed") // unless it has ended otherwise
+	if p.o.StreamBodies {
+		_ = control.SetReadDeadline(time.Now().Add(p.o.ReceiveWithin)) // the wait for the turn is not the client's
+	}
+	if p.gate.flaw.freeOnLeave {
+		defer context.AfterFunc(r.Context(), func() { passage.free.Do(passage.s.leave) })()
+	}
+	// From here on the client's leaving changes nothing: what was sent cannot be taken back, and until it is answered nobody else may come.
+	ctx, cancel := context.WithTimeoutCause(passage.ctx, p.o.AnswerWithin, errNoAnswer)
+	defer cancel()
+	out := r.WithContext(context.WithValue(ctx, lineKey, &line{passage: passage, ctx: ctx, gate: p.gate, start: start}))
+	out.Header = r.Header.Clone()
+	out.Header.Del("Expect")
+	out.Body, out.ContentLength = io.NopCloser(whole), size
+	if size == 0 {
+		out.Body = http.NoBody
+	}
+	if len(r.Trailer) > 0 {
+		out.ContentLength = -1
+	}
+	p.writes.ServeHTTP(&patient{ResponseWriter: w, control: control}, out)
+}
+
+// errNoAnswer is why a write is given up.
+var errNoAnswer = errors.New("the service did not answer in time")
+
+// Close lets no more writes in, waits until ctx ends for those under way, and gives the leases back; see [Gate.Close]. Begin it before the server is shut down, or along
+// with it: a server waits for the writes that wait for their turn.
+func (p *Proxy) Close(ctx context.Context) error {
+	err := p.gate.Close(ctx)
+	for _, t := range []http.RoundTripper{p.o.Transport, p.writes.Transport} {
+		if idle, ok := t.(interface{ CloseIdleConnections() }); ok {
+			idle.CloseIdleConnections()
+		}
+	}
+	return err
+}
+
+// stall is how long a client may take to accept a piece of an answer. A slow one loses its answer rather than keep others from the resource.
+var stall = 10 * time.Second
+
+// patient passes an answer on to a client, for as long as it takes it.
+type patient struct {
+	http.ResponseWriter
+	control *http.ResponseController
+}
+
+// Write writes a piece, with a deadline of its own.
+func (p *patient) Write(b []byte) (int, error) {
+	defer p.within()()
+	return p.ResponseWriter.Write(b)
+}
+
+// FlushError sends what was written, likewise.
+func (p *patient) FlushError() error {
+	defer p.within()()
+	return p.control.Flush()
+}
+
+// within sets the deadline, and returns what takes it away again: the service may take its time until the next piece.
+func (p *patient) within() func() {
+	_ = p.control.SetWriteDeadline(time.Now().Add(stall)) // not every server can; then its own limits count
+	return func() { _ = p.control.SetWriteDeadline(time.Time{}) }
+}
+
+// Unwrap lets the answer be controlled.
+func (p *patient) Unwrap() http.ResponseWriter { return p.ResponseWriter }

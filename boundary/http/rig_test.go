@@ -1,0 +1,252 @@
+package httpfence
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/backend/mem"
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/guard/guardtest"
+)
+
+// Two owners: the newer has replaced the older.
+var (
+	older = fence.Stamp{Key: "jobs/a", Token: 41, Grant: "0123456789abcdef0123456789abcdef"}
+	newer = fence.Stamp{Key: "jobs/a", Token: 42, Grant: "fedcba9876543210fedcba9876543210"}
+)
+
+func numbered(s fence.Stamp, seq uint64) fence.Stamp {
+	s.Seq = seq
+	return s
+}
+
+// places keeps marks in memory, and can be out of reach.
+type places struct {
+	mu    sync.Mutex
+	marks map[string]*guardtest.Memory
+	down  error
+}
+
+func (p *places) open(_ context.Context, resource string) (guard.Guard, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.marks == nil {
+		p.marks = map[string]*guardtest.Memory{}
+	}
+	if p.marks[resource] == nil {
+		p.marks[resource] = &guardtest.Memory{}
+	}
+	return place{p.marks[resource], p}, nil
+}
+
+func (p *places) fail(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.down = err
+}
+
+func (p *places) err() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.down
+}
+
+type place struct {
+	*guardtest.Memory
+	p *places
+}
+
+func (p place) Mark(ctx context.Context) (fence.Mark, error) {
+	if err := p.p.err(); err != nil {
+		return fence.Mark{}, err
+	}
+	return p.Memory.Mark(ctx)
+}
+
+func (p place) Raise(ctx context.Context, s fence.Stamp) (fence.Mark, error) {
+	if err := p.p.err(); err != nil {
+		return fence.Mark{}, err
+	}
+	return p.Memory.Raise(ctx, s)
+}
+
+// rule parses a rule that is known to be good.
+func rule(t testing.TB, text string) Rule {
+	t.Helper()
+	r, err := ParseRule(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// newClient makes a client of a store, under a name of its own.
+func newClient(t testing.TB, st *mem.Store, owner string) *croft.Client {
+	t.Helper()
+	c := croft.New(st.Open(nil), &croft.Options{Owner: owner})
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// world is what gates share: a store of leases and a place for marks.
+type world struct {
+	store *mem.Store
+	marks *places
+}
+
+func newWorld() *world { return &world{store: mem.New(nil), marks: &places{}} }
+
+// options are good ones, with short times.
+func (w *world) options(t testing.TB, owner string) Options {
+	return Options{
+		Rules: []Rule{rule(t, "/r/{id}")}, Marks: w.marks.open, Client: newClient(t, w.store, owner),
+		TTL: 5 * time.Second, Settle: 100 * time.Millisecond, Wait: 10 * time.Second,
+	}
+}
+
+// gate makes a gate that is closed with the test.
+func (w *world) gate(t testing.TB, owner string, change func(*Options)) *Gate {
+	t.Helper()
+	o := w.options(t, owner)
+	if change != nil {
+		change(&o)
+	}
+	g, err := NewGate(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closeSoon(g.Close) })
+	return g
+}
+
+// proxy makes a proxy in front of a handler; both are closed with the test.
+func (w *world) proxy(t testing.TB, owner string, upstream http.Handler, change func(*ProxyOptions)) (*Proxy, *httptest.Server) {
+	t.Helper()
+	service := httptest.NewServer(upstream)
+	t.Cleanup(service.Close)
+	return w.proxyTo(t, owner, service.URL, change)
+}
+
+func (w *world) proxyTo(t testing.TB, owner, upstream string, change func(*ProxyOptions)) (*Proxy, *httptest.Server) {
+	t.Helper()
+	o := ProxyOptions{Options: w.options(t, owner)}
+	o.Settle = 5 * time.Second
+	if change != nil {
+		change(&o)
+	}
+	u, err := url.Parse(upstream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := NewProxy(u, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	front := httptest.NewServer(p)
+	t.Cleanup(func() {
+		front.Close()
+		closeSoon(p.Close)
+	})
+	return p, front
+}
+
+func closeSoon(end func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	_ = end(ctx)
+}
+
+// send sends a request under a stamp (the zero Stamp: none) and returns the answer with its body read.
+func send(t testing.TB, method, target string, stamp fence.Stamp, body string) reply {
+	t.Helper()
+	r, err := sendErr(t.Context(), method, target, stamp, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func sendErr(ctx context.Context, method, target string, stamp fence.Stamp, body string) (reply, error) {
+	req, err := http.NewRequestWithContext(ctx, method, target, strings.NewReader(body))
+	if err != nil {
+		return reply{}, err
+	}
+	if stamp != (fence.Stamp{}) {
+		SetStamp(req.Header, stamp)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return reply{}, err
+	}
+	defer resp.Body.Close()
+	refused := RefusalIn(resp)
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return reply{}, err
+	}
+	r := reply{status: resp.StatusCode, header: resp.Header, body: string(text)}
+	errors.As(refused, &r.problem)
+	return r, nil
+}
+
+type reply struct {
+	status  int
+	header  http.Header
+	body    string
+	problem *ProblemError
+}
+
+func (r reply) String() string { return fmt.Sprintf("%d %s", r.status, strings.TrimSpace(r.body)) }
+
+// want checks the status and the problem's code, "" if it must not be one.
+func (r reply) want(t testing.TB, what string, status int, code string) {
+	t.Helper()
+	got := ""
+	if r.problem != nil {
+		got = r.problem.Code
+	}
+	if r.status != status || got != code {
+		t.Errorf("%s: %s; want %d %s", what, r, status, code)
+	}
+}
+
+// echo answers every request with its method, path and body.
+func echo(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	fmt.Fprintf(w, "%s %s %s", r.Method, r.URL.Path, body)
+}
+
+// journal is what reached a service, in order.
+type journal struct {
+	mu   sync.Mutex
+	seen []string
+}
+
+func (l *journal) add(format string, args ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.seen = append(l.seen, fmt.Sprintf(format, args...))
+}
+
+func (l *journal) forget() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.seen = nil
+}
+
+func (l *journal) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Join(l.seen, " ")
+}

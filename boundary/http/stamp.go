@@ -1,0 +1,55 @@
+package httpfence
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/croft-dev/croft/fence"
+)
+
+// Header is the name of the header that carries a stamp in its text form.
+const Header = "Croft-Stamp"
+
+// ErrNoStamp is matched when a write carries no stamp.
+var ErrNoStamp = errors.New("the write carries no stamp")
+
+// SetStamp puts a stamp into the header of a request.
+func SetStamp(h http.Header, s fence.Stamp) { h.Set(Header, s.String()) }
+
+// StampOf reads the stamp of a request. Its error matches [ErrNoStamp] if there is none, and fence.ErrInvalid if it cannot be read or if there is more than one.
+func StampOf(h http.Header) (fence.Stamp, error) {
+	switch values := h.Values(Header); len(values) {
+	case 0:
+		return fence.Stamp{}, fmt.Errorf("%w; send it in the header %s (inside croft run it is $CROFT_STAMP)", ErrNoStamp, Header)
+	case 1:
+		return fence.ParseStamp(values[0])
+	default:
+		return fence.Stamp{}, fmt.Errorf("%w stamp: the header %s is there %d times; a write has one", fence.ErrInvalid, Header, len(values))
+	}
+}
+
+type contextKey int
+
+const (
+	stampKey contextKey = iota
+	seqKey
+	lineKey
+)
+
+// StampFrom is the stamp of the request a handler serves, as [Require] and [Gate.Middleware] have read it; ok is false if it has none.
+func StampFrom(ctx context.Context) (s fence.Stamp, ok bool) {
+	s, ok = ctx.Value(stampKey).(fence.Stamp)
+	return s, ok
+}
+
+func withStamp(r *http.Request, s fence.Stamp) *http.Request {
+	return r.WithContext(context.WithValue(r.Context(), stampKey, s))
+}
+
+// Numbered numbers a request sent through a [Transport]: seq becomes the Seq of its stamp. Number the writes of one lease upwards from 1 and send
+// each when the one before has been answered: a late or repeated copy is then refused.
+func Numbered(ctx context.Context, seq uint64) context.Context {
+	return context.WithValue(ctx, seqKey, seq)
+}

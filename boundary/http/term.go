@@ -1,0 +1,274 @@
+package httpfence
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// A gate is the only one of a resource for a term of its lease. The terms of a key say what may still be on its way when one begins:
+//
+//   - A term ends with a release after success only when nothing is. Whoever comes next begins at once.
+//   - A term that ended in any other way may have left something. Whoever comes next waits for it to settle.
+//   - An operator's term is as good as its reason: [Reopen] has looked, others who took the key by hand and gave it back have not.
+//   - A term in which a write was left in doubt says so in its record, and lets nothing in any more: when that has settled, it is released and a new one begins. So an
+//     operator who finds a closed term, and ends it, knows that nothing was sent in it since.
+
+// closedMark begins the progress marker of a closed term.
+const closedMark = "closed"
+
+// ready sees to it that this gate has the resource and that it is open.
+func (s *slot) ready(ctx context.Context) error {
+	for {
+		if err := s.hold(ctx); err != nil {
+			return err
+		}
+		if s.doubt == nil {
+			return nil
+		}
+		if err := s.settle(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// hold takes the lease unless the gate has it.
+func (s *slot) hold(ctx context.Context) error {
+	client := s.g.o.Client
+	if client == nil || s.lease != nil && s.lease.Err() == nil {
+		return nil
+	}
+	// A client that leaves must not leave a term behind that nobody has used.
+	ctx = context.WithoutCancel(ctx)
+	options := &croft.LeaseOptions{TTL: s.g.o.TTL}
+	if s.lease != nil {
+		options.WaitFor = 2 * time.Second // an operator who opens the resource has it for a moment
+		resumed, err := s.lease.Resume(ctx)
+		switch {
+		case err == nil:
+			s.lease = resumed
+			return nil
+		case errors.Is(err, croft.ErrUnknown) && !errors.Is(err, croft.ErrNotOwned):
+			return s.leaseless(err)
+		}
+		s.lease, s.doubt, s.raised = nil, nil, false // what may be on its way is seen from the terms
+	}
+	lease, err := client.Acquire(ctx, s.g.o.LeasePrefix+s.resource, options)
+	if err != nil {
+		return s.leaseless(err)
+	}
+	s.lease, s.raised = lease, false
+	s.g.emit(Event{Kind: Taken, Resource: s.resource, Token: lease.Token()})
+	rec := s.terms(ctx)
+	if !follows(rec, s.last) { // another gate may have sent it
+		s.unsent = fence.Stamp{}
+	}
+	s.last = lease.Token()
+	s.assess(ctx, rec)
+	return nil
+}
+
+// terms is the lease's record with the terms before it, as far as they can be had.
+func (s *slot) terms(ctx context.Context) tenure.Record {
+	rec := s.lease.Record()
+	if len(rec.History) < 2 && rec.Cause != tenure.First { // an answer need not bring them
+		ctx, cancel := context.WithTimeout(ctx, markTimeout)
+		defer cancel()
+		if full, err := s.g.o.Client.Store().Get(ctx, rec.Key); err == nil && full.Token == rec.Token {
+			return full
+		}
+	}
+	return rec
+}
+
+// follows says whether nobody but operators had the key between the term with that token and the newest.
+func follows(rec tenure.Record, token fence.Token) bool {
+	for i := len(rec.History) - 2; i >= 0; i-- {
+		switch term := rec.History[i]; {
+		case term.Token == token:
+			return true
+		case term.State == tenure.Held && term.Cause != tenure.Operator:
+			return false
+		}
+	}
+	return false
+}
+
+func (s *slot) leaseless(err error) error {
+	if errors.Is(err, croft.ErrHeld) {
+		return s.unavailable("held", time.Second, fmt.Errorf("another gate has this resource and this one stands by; nothing was sent, try again, or go to the other: %w", err))
+	}
+	return s.unavailable("unknown", time.Second, fmt.Errorf("the gate's own lease cannot be taken, so nothing may be written; nothing was sent, try again: %w", err))
+}
+
+// assess closes the resource for a while if the terms before this one may have left something on its way.
+func (s *slot) assess(ctx context.Context, rec tenure.Record) {
+	if rec.Cause == tenure.First {
+		// The first, or the store has forgotten the others. If nothing was ever admitted here, nothing is on its way.
+		ctx, cancel := context.WithTimeout(ctx, markTimeout)
+		defer cancel()
+		if done, err := s.open(ctx); err == nil {
+			mark, err := s.marks.Mark(ctx)
+			done()
+			if err == nil && mark.IsZero() {
+				return
+			}
+		}
+		s.closeFor(s.g.o.Settle, "the lease store remembers no gate before this one, but writes have been admitted")
+		s.tell(ctx)
+		return
+	}
+	left, believed := unsettled(rec)
+	if !left {
+		return
+	}
+	d := s.g.o.Settle
+	if believed && d != croft.Forever {
+		d += s.g.o.TTL // it may not know yet
+	}
+	s.closeFor(d, "the gate before this one did not end well ("+string(rec.Cause)+")")
+	s.tell(ctx)
+}
+
+// unsettled says whether the terms before the newest may have left something on its way, and whether one of their holders may still believe in its own.
+func unsettled(rec tenure.Record) (left, believed bool) {
+	for i := len(rec.History) - 2; i >= 0; i-- {
+		term := rec.History[i]
+		switch {
+		case term.Ended == tenure.EndReleased && (term.Cause != tenure.Operator || strings.HasPrefix(term.Note, openedNote)):
+			return left, believed
+		case term.Ended == tenure.EndTakenOver:
+			believed = true
+		}
+		left = true
+	}
+	// It reaches to the beginning, or back farther than is remembered: then it is not known how those ended.
+	return true, believed || len(rec.History) == 0 || rec.History[0].Cause != tenure.First
+}
+
+// settle waits until a closed resource opens, and ends its term.
+func (s *slot) settle(ctx context.Context) error {
+	for {
+		now := s.g.clk.Now()
+		if s.over() {
+			s.reopen(context.WithoutCancel(ctx))
+			return nil
+		}
+		left := max(s.doubt.until.Sub(now), time.Millisecond)
+		if s.doubt.forever {
+			left = time.Minute
+		}
+		s.tell(ctx) // also to learn whether an operator has ended the term
+		if s.lease != nil && s.lease.Err() != nil {
+			return nil
+		}
+		timer := s.g.clk.Timer(min(left, time.Second))
+		select {
+		case <-timer.C():
+			timer.Stop()
+		case <-s.g.done:
+			timer.Stop()
+			return errClosing
+		case <-ctx.Done():
+			timer.Stop()
+			until := "until an operator opens it (croft proxy open)"
+			if !s.doubt.forever {
+				until = fmt.Sprintf("for another %s", left.Round(time.Millisecond))
+			}
+			return s.unavailable("unknown", left, fmt.Errorf(
+				"the resource is closed %s, because an earlier write may still be on its way: %s; nothing was sent, try again then: %w", until, s.doubt.why, context.Cause(ctx)))
+		}
+	}
+}
+
+// over says whether what was in doubt has settled.
+func (s *slot) over() bool {
+	return !s.doubt.forever && s.g.clk.Now() >= s.doubt.until && (s.g.settled == nil || s.g.settled(s.resource))
+}
+
+// reopen ends a closed term: nothing is on its way any more.
+func (s *slot) reopen(ctx context.Context) {
+	s.doubt = nil
+	s.g.emit(Event{Kind: Opened, Resource: s.resource})
+	if s.lease != nil {
+		_ = s.lease.Release(ctx) // if that cannot be confirmed it lapses, and the next term waits again
+		s.lease, s.raised = nil, false
+	}
+}
+
+// tell writes into the term's record that it is closed.
+func (s *slot) tell(ctx context.Context) {
+	if s.lease == nil || s.lease.Err() != nil || s.doubt == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), markTimeout)
+	defer cancel()
+	marker := closedMark + " until an operator opens it: "
+	if !s.doubt.forever {
+		marker = fmt.Sprintf("%s for %s: ", closedMark, s.doubt.until.Sub(s.g.clk.Now()).Round(time.Second))
+	}
+	_ = s.lease.Report(ctx, legible(marker+s.doubt.why)) // it is for people, and for Reopen, which without it refuses
+}
+
+// legible makes a marker of any text: why a write failed may be told in the words of others.
+func legible(text string) string {
+	text = strings.Map(func(c rune) rune {
+		if unicode.IsControl(c) {
+			return ' '
+		}
+		return c
+	}, strings.ToValidUTF8(text, "?"))
+	if len(text) > tenure.MaxText {
+		text = strings.ToValidUTF8(text[:tenure.MaxText], "")
+	}
+	return text
+}
+
+// rest gives the lease of an idle resource back, and opens one that has settled. A slot that is in use is left alone.
+func (s *slot) rest() {
+	select {
+	case s.turn <- struct{}{}:
+	default:
+		return
+	}
+	now := s.g.clk.Now()
+	ctx := context.Background()
+	switch {
+	case s.doubt != nil && s.over():
+		s.reopen(ctx)
+	case s.doubt != nil && s.lease.Err() == nil: // if it is over, an operator has opened the resource, or the terms say what is left
+	case now.Sub(s.used) >= s.g.o.Idle:
+		s.end(ctx)
+		s.g.mu.Lock()
+		gone := s.users == 0
+		if gone {
+			delete(s.g.slots, s.resource)
+		}
+		s.g.mu.Unlock()
+		if gone {
+			return
+		}
+	}
+	<-s.turn
+}
+
+// end lets go of everything. The caller has the turn.
+func (s *slot) end(ctx context.Context) {
+	if s.lease != nil {
+		if s.doubt != nil && !s.over() {
+			_ = s.lease.Fail(ctx) // the next one waits
+		} else {
+			_ = s.lease.Release(ctx)
+		}
+		s.g.emit(Event{Kind: Left, Resource: s.resource})
+		s.lease = nil
+	}
+	s.shut()
+}

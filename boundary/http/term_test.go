@@ -1,0 +1,349 @@
+package httpfence
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/backend/mem"
+	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// at puts a gate under a clock that stands still until it is moved. Timers fire at once: whoever waits looks at the clock again and again.
+type standing struct{ *clock.Manual }
+
+func (standing) Timer(time.Duration) clock.Timer { return instantly{time.After(time.Millisecond)} }
+
+type instantly struct{ c <-chan time.Time }
+
+func (i instantly) C() <-chan time.Time { return i.c }
+func (instantly) Stop()                 {}
+
+func at(g *Gate) *clock.Manual {
+	m := clock.NewManual(clock.Instant(time.Hour))
+	g.clk = standing{m}
+	return m
+}
+
+func serve(t *testing.T, g *Gate) string {
+	front := httptest.NewServer(g.Middleware(http.HandlerFunc(echo)))
+	t.Cleanup(front.Close)
+	return front.URL + "/r/1"
+}
+
+// impatient makes a closed resource an answer.
+func impatient(o *Options) { o.Wait, o.Settle = 50*time.Millisecond, time.Minute }
+
+// crash ends a gate as a process that died does: its lease is kept from being renewed, and is left to the store.
+func crash(t *testing.T, w *world, owner string) {
+	t.Helper()
+	c := newClient(t, w.store, owner)
+	if _, err := c.Acquire(t.Context(), DefaultLeasePrefix+"r/1", &croft.LeaseOptions{TTL: 30 * time.Millisecond}); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Close()
+	for {
+		rec, err := w.store.Get(t.Context(), DefaultLeasePrefix+"r/1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !rec.Alive(time.Now()) {
+			return
+		}
+		time.Sleep(time.Until(rec.Deadline))
+	}
+}
+
+// TestOneGateForAResource: the others stand by, say so, and say who it is; a gate that ends well hands over at once.
+func TestOneGateForAResource(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	one, two := w.gate(t, "one", impatient), w.gate(t, "two", impatient)
+	first, second := serve(t, one), serve(t, two)
+	send(t, "PUT", first, older, "").want(t, "the first gate", 200, "")
+	r := send(t, "PUT", second, newer, "")
+	r.want(t, "the second gate", 503, "held")
+	if r.problem == nil || r.problem.Owner != "one" || r.problem.RetryAfter != time.Second || r.problem.Sent {
+		t.Errorf("the standby says %s, want who has it and when to try again", r)
+	}
+	send(t, "GET", second, older, "").want(t, "a read through the standby", 200, "")
+	if err := one.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	send(t, "PUT", first, older, "").want(t, "a gate that was closed", 503, "held")
+	send(t, "PUT", second, newer, "").want(t, "the second gate, then", 200, "")
+	send(t, "PUT", second, older, "").want(t, "the older owner at the second gate", 409, "stale")
+}
+
+// TestAfterAGateThatDidNotEndWellItSettlesFirst: what it had sent may still be on its way.
+func TestAfterAGateThatDidNotEndWellItSettlesFirst(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	crash(t, w, "zero")
+	g := w.gate(t, "one", impatient)
+	clk := at(g)
+	url := serve(t, g)
+	r := send(t, "PUT", url, newer, "")
+	r.want(t, "at once", 503, "unknown")
+	if r.problem == nil || r.problem.RetryAfter != time.Minute || !strings.Contains(r.problem.Detail, "did not end well (expired)") {
+		t.Errorf("%s, want when it opens, and why it is closed", r)
+	}
+	if rec, _ := w.store.Get(t.Context(), DefaultLeasePrefix+"r/1"); !strings.HasPrefix(rec.Progress, "closed for 1m0s: ") {
+		t.Errorf("the record says %q", rec.Progress)
+	}
+	clk.Advance(time.Minute - 1)
+	send(t, "PUT", url, newer, "").want(t, "a moment too early", 503, "unknown")
+	clk.Advance(1)
+	send(t, "PUT", url, newer, "").want(t, "settled", 200, "")
+	rec, _ := w.store.Get(t.Context(), DefaultLeasePrefix+"r/1")
+	if rec.Progress != "" || rec.History[len(rec.History)-2].Ended != tenure.EndReleased {
+		t.Errorf("an open term follows a closed one: %+v", rec)
+	}
+}
+
+// TestAGateThatGivesUpWhileItSettlesPassesThatOn: the next one waits the whole time.
+func TestAGateThatGivesUpWhileItSettlesPassesThatOn(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	crash(t, w, "zero")
+	one, two := w.gate(t, "one", impatient), w.gate(t, "two", impatient)
+	send(t, "PUT", serve(t, one), newer, "").want(t, "the first", 503, "unknown")
+	if err := one.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	send(t, "PUT", serve(t, two), newer, "").want(t, "the second", 503, "unknown")
+}
+
+// TestAStoreThatForgotIsNotTakenForAFirstTime: the marks remember that there were writes.
+func TestAStoreThatForgotIsNotTakenForAFirstTime(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	one := w.gate(t, "one", impatient)
+	send(t, "PUT", serve(t, one), newer, "").want(t, "the very first", 200, "")
+	if err := one.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.store.Wipe()
+	two := w.gate(t, "two", impatient)
+	r := send(t, "PUT", serve(t, two), newer, "")
+	r.want(t, "after the store has forgotten", 503, "unknown")
+	if !strings.Contains(r.body, "remembers no gate") {
+		t.Errorf("%s, want it to say why", r)
+	}
+}
+
+// TestAGateFromWhichTheKeyWasTakenMayNotKnow: whoever comes next waits for its lease, too.
+func TestAGateFromWhichTheKeyWasTakenMayNotKnow(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	one, two := w.gate(t, "one", impatient), w.gate(t, "two", impatient)
+	clk := at(two)
+	send(t, "PUT", serve(t, one), older, "").want(t, "the first gate", 200, "")
+	op := newClient(t, w.store, "op")
+	if _, err := op.Revoke(t.Context(), DefaultLeasePrefix+"r/1", croft.ByHand{Note: "test"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := Reopen(t.Context(), op, "", "r/1", croft.ByHand{Note: "test"}); !errors.Is(err, tenure.ErrHeld) {
+		t.Errorf("opening it by hand: %v, want ErrHeld: the first gate may not know", err)
+	}
+	url := serve(t, two)
+	send(t, "PUT", url, newer, "").want(t, "at once", 503, "unknown")
+	clk.Advance(time.Minute) // the settle time
+	send(t, "PUT", url, newer, "").want(t, "after the settle time", 503, "unknown")
+	clk.Advance(5 * time.Second) // the TTL
+	send(t, "PUT", url, newer, "").want(t, "after both", 200, "")
+}
+
+// TestAnOperatorOpensWhatIsClosed: also what would stay closed for ever, at once, on the record, and nothing that is open.
+func TestAnOperatorOpensWhatIsClosed(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	op := newClient(t, w.store, "op")
+	why := croft.ByHand{Actor: "ann", Note: "the service was restarted"}
+	if err := Reopen(t.Context(), op, "", "r/1", why); !errors.Is(err, ErrOpen) {
+		t.Errorf("what nobody knows: %v, want ErrOpen", err)
+	}
+	crash(t, w, "zero")
+	g := w.gate(t, "one", func(o *Options) { o.Settle, o.Wait = croft.Forever, 50*time.Millisecond })
+	url := serve(t, g)
+	r := send(t, "PUT", url, newer, "")
+	r.want(t, "closed", 503, "unknown")
+	if !strings.Contains(r.body, "until an operator opens it (croft proxy open)") {
+		t.Errorf("%s, want what to do", r)
+	}
+	if err := Reopen(t.Context(), op, "", "r/1", croft.ByHand{}); err == nil {
+		t.Error("opened without a note")
+	}
+	if err := Reopen(t.Context(), op, "", "r/1", why); err != nil {
+		t.Fatal(err)
+	}
+	rec, _ := w.store.Get(t.Context(), DefaultLeasePrefix+"r/1")
+	if last := rec.History[len(rec.History)-1]; last.Actor != "ann" || last.Note != "opened: "+why.Note {
+		t.Errorf("the record does not say who opened it, and why: %+v", last)
+	}
+	send(t, "PUT", url, newer, "").want(t, "opened", 200, "")
+	if err := Reopen(t.Context(), op, "", "r/1", why); !errors.Is(err, ErrOpen) {
+		t.Errorf("what is served: %v, want ErrOpen", err)
+	}
+	send(t, "PUT", url, newer, "").want(t, "still open", 200, "")
+	if err := g.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := Reopen(t.Context(), op, "", "r/1", why); !errors.Is(err, ErrOpen) {
+		t.Errorf("what ended well: %v, want ErrOpen", err)
+	}
+	crash(t, w, "zero")
+	if err := Reopen(t.Context(), op, "", "r/1", why); err != nil {
+		t.Errorf("what a dead gate left: %v", err)
+	}
+	send(t, "PUT", serve(t, w.gate(t, "two", impatient)), newer, "").want(t, "after that", 200, "")
+}
+
+// TestAnOperatorWhoDidNotLookOpensNothing: a key that was taken by hand and given back says nothing about what its gate had sent.
+func TestAnOperatorWhoDidNotLookOpensNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	send(t, "PUT", serve(t, w.gate(t, "one", impatient)), older, "").want(t, "the first gate", 200, "")
+	op := newClient(t, w.store, "op")
+	taken, err := op.Takeover(t.Context(), DefaultLeasePrefix+"r/1", croft.ByHand{Note: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := op.Release(t.Context(), taken.Deed, false); err != nil {
+		t.Fatal(err)
+	}
+	send(t, "PUT", serve(t, w.gate(t, "two", impatient)), newer, "").want(t, "the second gate", 503, "unknown")
+}
+
+// TestAWriteWaitsForTheOperator: one that is patient enough notices that the resource was opened.
+func TestAWriteWaitsForTheOperator(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	crash(t, w, "zero")
+	closed := make(chan struct{}, 1)
+	g := w.gate(t, "one", func(o *Options) {
+		o.Settle = croft.Forever
+		o.Observe = func(e Event) {
+			if e.Kind == Closed {
+				closed <- struct{}{}
+			}
+		}
+	})
+	url := serve(t, g)
+	done := make(chan reply, 1)
+	go func() {
+		r, _ := sendErr(context.WithoutCancel(t.Context()), "PUT", url, newer, "")
+		done <- r
+	}()
+	<-closed
+	op := newClient(t, w.store, "op")
+	var err error
+	for err = ErrOpen; errors.Is(err, ErrOpen); err = Reopen(t.Context(), op, "", "r/1", croft.ByHand{Note: "test"}) {
+		time.Sleep(time.Millisecond) // the record says that it is closed a moment later
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	(<-done).want(t, "the write that waited", 200, "")
+}
+
+// TestWhatIsIdleIsGivenBack: its lease, at once for another gate, and its place in memory.
+func TestWhatIsIdleIsGivenBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	left := make(chan struct{}, 1)
+	one := w.gate(t, "one", func(o *Options) {
+		o.Idle = 20 * time.Millisecond
+		o.Observe = func(e Event) {
+			if e.Kind == Left {
+				left <- struct{}{}
+			}
+		}
+	})
+	url := serve(t, one)
+	send(t, "PUT", url, newer, "").want(t, "the first gate", 200, "")
+	<-left
+	two := w.gate(t, "two", impatient)
+	send(t, "PUT", serve(t, two), newer, "").want(t, "the second gate", 200, "")
+	if err := two.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	send(t, "PUT", url, newer, "").want(t, "the first gate again", 200, "")
+}
+
+// faulty is a store of leases that can be out of reach.
+type faulty struct {
+	*mem.Store
+	down atomic.Bool
+}
+
+func (f *faulty) Apply(ctx context.Context, requests []tenure.Request) []store.Answer {
+	if f.down.Load() {
+		return store.Failed(len(requests), errors.New("connection refused"))
+	}
+	return f.Store.Apply(ctx, requests)
+}
+
+// TestWithoutTheLeaseNothingIsWritten: a store of leases that cannot be reached stops writes when the lease has run out, and lets reads pass. When it is back and nobody has come
+// between, the gate goes on where it was.
+func TestWithoutTheLeaseNothingIsWritten(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	st := &faulty{Store: w.store.Open(nil)}
+	client := croft.New(st, &croft.Options{Owner: "one", CallTimeout: 100 * time.Millisecond})
+	t.Cleanup(func() { _ = client.Close() })
+	g := w.gate(t, "one", func(o *Options) {
+		impatient(o)
+		o.Client, o.TTL = client, 500*time.Millisecond
+	})
+	url := serve(t, g)
+	send(t, "PUT", url, newer, "").want(t, "before", 200, "")
+	st.down.Store(true)
+	var r reply
+	testEventually(t, func() bool {
+		r = send(t, "PUT", url, newer, "")
+		return r.status != 200
+	})
+	r.want(t, "when the lease has run out", 503, "unknown")
+	if !strings.Contains(r.body, "connection refused") || r.problem.Sent {
+		t.Errorf("%s, want it to say why, and that nothing was sent", r)
+	}
+	send(t, "PUT", strings.TrimSuffix(url, "1")+"2", newer, "").want(t, "a resource not seen before", 503, "unknown")
+	send(t, "GET", url, newer, "").want(t, "a read", 200, "")
+	st.down.Store(false)
+	send(t, "PUT", url, newer, "").want(t, "when it is back", 200, "")
+}
+
+// TestALostLeaseEndsTheHandlersContext: with the loss as its cause; and the gate goes on under a new one when it may.
+func TestALostLeaseEndsTheHandlersContext(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	g := w.gate(t, "one", func(o *Options) { o.TTL, o.Settle = 300*time.Millisecond, 10*time.Millisecond })
+	entered := make(chan struct{})
+	lost := make(chan error, 1)
+	front := httptest.NewServer(g.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			close(entered)
+			<-r.Context().Done()
+			lost <- context.Cause(r.Context())
+		}
+	})))
+	defer front.Close()
+	go func() {
+		<-entered
+		_, _ = newClient(t, w.store, "op").Revoke(context.Background(), DefaultLeasePrefix+"r/1", croft.ByHand{Note: "test"})
+	}()
+	send(t, "POST", front.URL+"/r/1", newer, "")
+	if err := <-lost; !errors.Is(err, croft.ErrLost) {
+		t.Errorf("the handler's context ended with %v, want ErrLost", err)
+	}
+	send(t, "PUT", front.URL+"/r/1", newer, "").want(t, "the next", 200, "")
+}

@@ -1,0 +1,65 @@
+package httpfence
+
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/croft-dev/croft/fence"
+)
+
+// Source is where a [Transport] has its stamps from: a *croft.Lease is one. If it has a method Err() error that returns an error, as a
+// lease that has ended does, nothing is sent.
+type Source interface {
+	Stamp() fence.Stamp
+}
+
+// Fixed is a [Source] that always gives the same stamp: for programs that got theirs from CROFT_STAMP.
+type Fixed fence.Stamp
+
+// Stamp is the stamp.
+func (f Fixed) Stamp() fence.Stamp { return fence.Stamp(f) }
+
+// Transport adds the stamp of its source to every request. It is safe for concurrent use if its source and base are.
+//
+// Use a client of its own for the guarded service: a stamp is no secret, but it is nobody else's business.
+type Transport struct {
+	// Source gives the stamp, anew for every request.
+	Source Source
+	// Base sends the request. Default: http.DefaultTransport.
+	Base http.RoundTripper
+}
+
+// RoundTrip sends a copy of the request that carries the stamp; a stamp it has already is replaced. If the source has ended, its error is
+// returned and nothing is sent.
+func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	stamp, err := t.stamp(r)
+	if err != nil {
+		if r.Body != nil {
+			_ = r.Body.Close() // as a RoundTripper must
+		}
+		return nil, err
+	}
+	out := r.Clone(r.Context())
+	SetStamp(out.Header, stamp)
+	base := t.Base
+	if base == nil {
+		base = http.DefaultTransport
+	}
+	return base.RoundTrip(out)
+}
+
+func (t *Transport) stamp(r *http.Request) (fence.Stamp, error) {
+	if t.Source == nil {
+		return fence.Stamp{}, fmt.Errorf("%w transport: it has no source of stamps; give it a lease", fence.ErrInvalid)
+	}
+	if ends, ok := t.Source.(interface{ Err() error }); ok {
+		if err := ends.Err(); err != nil {
+			return fence.Stamp{}, fmt.Errorf("%s %s was not sent: %w", r.Method, r.URL.Redacted(), err)
+		}
+	}
+	stamp := t.Source.Stamp()
+	if seq, ok := r.Context().Value(seqKey).(uint64); ok {
+		stamp.Seq = seq
+	}
+	return stamp, stamp.Check()
+}

@@ -1,0 +1,13 @@
+//go:build !unix
+
+package httpfence
+
+import "net"
+
+// writeWhile writes b to a connection if that may be. What is under way then goes on.
+func writeWhile(conn net.Conn, b []byte, allowed func() error) (int, error) {
+	if err := allowed(); err != nil {
+		return 0, err
+	}
+	return conn.Write(b)
+}

@@ -1,0 +1,46 @@
+//go:build unix
+
+package httpfence
+
+import (
+	"errors"
+	"net"
+	"os"
+	"syscall"
+)
+
+// writeWhile writes b to a connection and asks before every system call whether that may be. An ordinary write of much to a service that takes little goes on by
+// itself when there is room again, also after its process was stopped in between.
+func writeWhile(conn net.Conn, b []byte, allowed func() error) (n int, err error) {
+	system, ok := conn.(syscall.Conn)
+	if !ok {
+		if err := allowed(); err != nil {
+			return 0, err
+		}
+		return conn.Write(b)
+	}
+	raw, err := system.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var failed error
+	err = raw.Write(func(fd uintptr) (done bool) {
+		for n < len(b) {
+			if failed = allowed(); failed != nil {
+				return true
+			}
+			sent, err := syscall.Write(int(fd), b[n:])
+			switch {
+			case err == nil:
+				n += sent
+			case errors.Is(err, syscall.EAGAIN):
+				return false
+			case !errors.Is(err, syscall.EINTR):
+				failed = os.NewSyscallError("write", err)
+				return true
+			}
+		}
+		return true
+	})
+	return n, errors.Join(failed, err)
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/croft-dev/croft/internal/drill"
+)
+
+// drillAlert is an alert of observe/alerts.yml that a staged drill can set on its way: how its expression is worked out of the metrics of the drill, which
+// began at 0 not long ago. A test holds it to the file.
+type drillAlert struct {
+	name   string
+	metric string
+	value  func(drill.Metrics) float64
+	what   string // the value is of: a verb, with %s for it
+	share  bool   // it is a part of a whole
+	above  float64
+	window string
+	lasts  string
+}
+
+var drillAlerts = []drillAlert{
+	{
+		"CroftNotOwned", "croft_operations_total", shareNotOwned, "%s of renewals, releases and reports are of leases not owned", true, 0.05, "10m", "15m",
+	},
+	{
+		"CroftRenewFailing", "croft_renew_failures_total", func(m drill.Metrics) float64 { return m.Sum("croft_renew_failures_total") },
+		"%s without an answer", false, 3, "10m", "5m",
+	},
+	{
+		"CroftLeasesLost", "croft_leases_lost_total", mostLost, "%s lost in one way", false, 3, "15m", "5m",
+	},
+	{
+		"CroftRefusedWrites", "croft_guarded_writes_total", func(m drill.Metrics) float64 {
+			return m.Sum("croft_guarded_writes_total", `outcome="stale"`) + m.Sum("croft_guarded_writes_total", `outcome="repeated"`) +
+				m.Sum("croft_guarded_writes_total", `outcome="wrong_key"`)
+		}, "%s refused", false, 3, "15m", "5m",
+	},
+	{
+		"CroftUnknownOutcomes", "croft_unknown_outcomes_total", func(m drill.Metrics) float64 { return m.Sum("croft_unknown_outcomes_total") },
+		"%s of unknown outcome", false, 5, "15m", "10m",
+	},
+}
+
+func shareNotOwned(m drill.Metrics) float64 {
+	const name = "croft_operations_total"
+	all := m.Sum(name, `operation="renew"`) + m.Sum(name, `operation="release"`) + m.Sum(name, `operation="report"`)
+	if all == 0 {
+		return 0
+	}
+	return m.Sum(name, `outcome="not_owned"`) / all
+}
+
+// mostLost is the number of leases lost in the way in which most were.
+func mostLost(m drill.Metrics) float64 {
+	var most float64
+	for _, loss := range []string{"superseded", "expired", "unreachable", "stalled", "held_too_long"} {
+		most = max(most, m.Sum("croft_leases_lost_total", `loss="`+loss+`"`))
+	}
+	return most
+}
+
+// drillAlertView is an alert on its way, in JSON. State is "pending", as Prometheus calls it, when its condition is met and has to last, and "below" when
+// more of the same is needed.
+type drillAlertView struct {
+	Alert  string  `json:"alert"`
+	State  string  `json:"state"`
+	Value  float64 `json:"value"`
+	Above  float64 `json:"above"`
+	Window string  `json:"window"`
+	Lasts  string  `json:"for"`
+
+	text string
+}
+
+// alertsOf are the alerts that a stage has brought nearer.
+func alertsOf(before, after drill.Metrics) []drillAlertView {
+	on := []drillAlertView{}
+	for _, a := range drillAlerts {
+		value := a.value(after)
+		if value <= a.value(before) {
+			continue
+		}
+		v := drillAlertView{Alert: a.name, State: "below", Value: value, Above: a.above, Window: a.window, Lasts: a.lasts}
+		number := func(n float64) string {
+			if a.share {
+				return fmt.Sprintf("%.0f %%", 100*n)
+			}
+			return fmt.Sprintf("%g", n)
+		}
+		v.text = fmt.Sprintf(a.what, number(value))
+		if value > a.above {
+			v.State = "pending"
+			v.text += fmt.Sprintf("; fires if it stays above %s for %s", number(a.above), a.lasts)
+		} else {
+			v.text += fmt.Sprintf("; more than %s within %s would set it off", number(a.above), a.window)
+		}
+		on = append(on, v)
+	}
+	return on
+}

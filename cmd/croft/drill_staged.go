@@ -1,0 +1,141 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/croft-dev/croft/internal/drill"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// drillVerdicts say of a stage that all was as it must be.
+var drillVerdicts = map[string]string{
+	"expiry":        "granted when the time was over, as it must be",
+	"stale-release": "refused as it must be",
+	"renew-failure": "over in time, as it must be",
+	"stale-write":   "refused as it must be",
+}
+
+// drillSpace leaves the namespace out of the names of series.
+var drillSpace = strings.NewReplacer(`{namespace="croft-drill"}`, "", `{namespace="croft-drill",`, "{", `,namespace="croft-drill"`, "")
+
+func drillVerdict(s drill.Scene) cell {
+	good := cell{drillVerdicts[s.Name], green}
+	for _, step := range s.Steps {
+		switch step.Result {
+		case drill.Failed, drill.Corrupted:
+			return cell{"NOT as it must be", red}
+		case drill.NotDone:
+			good = cell{"not proved", yellow}
+		}
+	}
+	return good
+}
+
+// printStaged shows a staged drill to people: for every stage what was done, what moved, and what somebody on call would have seen of it.
+func (a *app) printStaged(r *drill.Report, kept bool) {
+	var before drill.Metrics
+	shown := *r
+	shown.Scenes = slices.Clone(r.Scenes)
+	for i := range shown.Scenes { // all keys of a drill are in one namespace: people need not read it each time
+		steps := slices.Clone(shown.Scenes[i].Steps)
+		for j := range steps {
+			steps[j].Tried = drillSpace.Replace(steps[j].Tried)
+		}
+		shown.Scenes[i].Steps = steps
+	}
+	fmt.Fprintf(a.stdout, "Metrics are those of all processes together, of namespace croft-drill.\n\n")
+	a.printDrillSteps(&shown, func(s drill.Scene) {
+		a.printOnCall(s, before)
+		before = s.Metrics
+	})
+	a.printDrillDamage(r)
+	a.printDrillEnd(r, kept)
+}
+
+// printOnCall shows what alerts a stage has set on its way, what croft says of the key at its end, and the verdict.
+func (a *app) printOnCall(s drill.Scene, before drill.Metrics) {
+	style := a.palette()
+	said := func(name, text string) {
+		fmt.Fprintf(a.stdout, "    %s%s\n", style.paint(faint, fmt.Sprintf("%-15s", name)), text)
+	}
+	if !s.Record.IsZero() {
+		name := "alerts"
+		for _, alert := range alertsOf(before, s.Metrics) {
+			said(name, fmt.Sprintf("%s, %s: %s", alert.Alert, style.paint(yellow, alert.State), alert.text))
+			name = ""
+		}
+		if name != "" {
+			said(name, "none on its way")
+		}
+		var facts []string
+		for _, f := range describe(style, s.Record, s.Now) {
+			switch f[0] {
+			case "state", "owner", "last owner", "token", "terms":
+				facts = append(facts, f[0]+" "+f[1])
+			}
+		}
+		said("croft show", strings.Join(facts, "; "))
+		t := a.table("    croft history", "TOKEN", "WHEN", "OWNER", "CAUSE", "FOR", "ENDED")
+		for i := len(s.Record.History) - 1; i >= 0; i-- {
+			row := rowOfTerm(s.Record, s.Record.History[i], s.Now)
+			t.row(append([]cell{{}}, row[:len(row)-1]...)...)
+		}
+		t.flush()
+	}
+	verdict := drillVerdict(s)
+	said("verdict", style.paint(verdict.colour, verdict.text))
+}
+
+// drillStageView is one stage of a drill in JSON.
+type drillStageView struct {
+	Stage   string            `json:"stage"`
+	Story   string            `json:"story"`
+	Key     string            `json:"key"`
+	OK      bool              `json:"ok"`
+	Verdict string            `json:"verdict"`
+	Steps   []drillStepView   `json:"steps"`
+	Metrics []drillMetricView `json:"metrics"`
+	Alerts  []drillAlertView  `json:"alerts"`
+	Record  recordView        `json:"record"`
+	History []transferView    `json:"history"`
+}
+
+// drillMetricView is how a metric moved.
+type drillMetricView struct {
+	Metric   string  `json:"metric"`
+	Before   float64 `json:"before"`
+	After    float64 `json:"after"`
+	Expected string  `json:"expected"`
+	OK       bool    `json:"ok"`
+}
+
+func (a *app) printStagedJSON(r *drill.Report, storeName string, kept bool) {
+	var before drill.Metrics
+	for _, s := range r.Scenes {
+		verdict := drillVerdict(s)
+		v := drillStageView{
+			Stage: s.Name, Story: s.Story, Key: s.Key, OK: verdict.colour == green, Verdict: verdict.text,
+			Steps: []drillStepView{}, Metrics: []drillMetricView{}, Alerts: alertsOf(before, s.Metrics), History: []transferView{},
+		}
+		before = s.Metrics
+		for _, step := range s.Steps {
+			if m := step.Metric; m != nil {
+				v.Metrics = append(v.Metrics, drillMetricView{m.Series, m.From, m.To, step.Expected, step.Result == drill.OK})
+				continue
+			}
+			v.Steps = append(v.Steps, a.drillStep(step))
+		}
+		rec := s.Record
+		if rec.IsZero() {
+			rec.Key, rec.State = s.Key, tenure.Free
+		}
+		v.Record = viewOf(rec, s.Now)
+		for i := len(rec.History) - 1; i >= 0; i-- {
+			v.History = append(v.History, transferOf(rec, rec.History[i], s.Now))
+		}
+		a.print(v)
+	}
+	a.printDrillSummary(r, storeName, kept)
+}

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+func (a *app) inventoryCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "inventory [PREFIX]",
+		GroupID: groupLook,
+		Short:   "Show which namespaces are in use, how, and which name no guard",
+		Long: `Show the keys in use by namespace, the part of a key before its first slash: how many there are and how many are held, in which patterns
+they are used, with which TTL, how close to its end the closest held lease is, and how the terms that are remembered began.
+
+PATTERN is item (taken and given back), period (once per period), hold (kept for a while after success), loop (a hold that is
+taken again as soon as it ends), or several. LEFT is the least part of the TTL that a held lease has left: renewed leases stay
+above a half. EXPIRED counts terms that began because the one before was not heard from in time, BY HAND those that an operator
+began. A namespace whose records name no guard is flagged: its leases decide who may try, and nothing stops a stale owner's
+write. (Writes that guards have refused are in their metrics; the store does not know of them.)`,
+		Example:           "  croft inventory\n  croft inventory --json | jq 'select(.unguarded > 0)'",
+		Args:              takes("[PREFIX]"),
+		ValidArgsFunction: a.completeKey,
+		RunE: func(c *cobra.Command, args []string) error {
+			prefix := ""
+			if len(args) > 0 {
+				prefix = args[0]
+			}
+			return a.inventory(c.Context(), prefix)
+		},
+	}
+}
+
+// inventoryView is a namespace in JSON.
+type inventoryView struct {
+	Namespace string   `json:"namespace"`
+	Keys      int      `json:"keys"`
+	Held      int      `json:"held"`
+	Patterns  []string `json:"patterns"`
+	MinTTL    string   `json:"min_ttl"`
+	MaxTTL    string   `json:"max_ttl"`
+	Left      *float64 `json:"left,omitempty"` // the least of the held ones, as a part of the TTL
+	Terms     int64    `json:"terms"`
+	Expired   int      `json:"expired"`
+	ByHand    int      `json:"by_hand"`
+	Unguarded int      `json:"unguarded"` // keys that name no guard
+
+	patterns          map[string]bool
+	shortest, longest time.Duration // TTLs
+}
+
+func (a *app) inventory(ctx context.Context, prefix string) error {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	st, err := a.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	now, err := st.Now(ctx)
+	if err != nil {
+		return store.Unknown(err)
+	}
+	spaces := map[string]*inventoryView{}
+	for rec, err := range st.List(ctx, prefix) {
+		if err != nil {
+			return store.Unknown(err)
+		}
+		name := fence.Namespace(rec.Key)
+		if spaces[name] == nil {
+			spaces[name] = &inventoryView{Namespace: name, shortest: rec.TTL, patterns: map[string]bool{}}
+		}
+		spaces[name].add(rec, now)
+	}
+	if len(spaces) == 0 && !a.json {
+		fmt.Fprintf(a.stderr, "croft: no%s\n", cmp.Or(which(prefix, ""), " keys"))
+		return nil
+	}
+	t := a.table("NAMESPACE", "KEYS", "HELD", "PATTERN", "TTL", "LEFT", "TERMS", "EXPIRED", "BY HAND", "GUARDS")
+	for _, name := range slices.Sorted(maps.Keys(spaces)) {
+		v := spaces[name]
+		v.Patterns = slices.Sorted(maps.Keys(v.patterns))
+		v.MinTTL, v.MaxTTL = v.shortest.String(), v.longest.String()
+		if a.json {
+			a.print(v)
+			continue
+		}
+		t.row(v.row()...)
+	}
+	if !a.json {
+		t.flush()
+	}
+	return nil
+}
+
+// add counts one key.
+func (v *inventoryView) add(rec tenure.Record, now time.Time) {
+	v.Keys++
+	v.patterns[patternOf(rec)] = true
+	v.shortest, v.longest = min(v.shortest, rec.TTL), max(v.longest, rec.TTL)
+	v.Terms += rec.Terms
+	if len(rec.Guards) == 0 {
+		v.Unguarded++
+	}
+	if rec.Alive(now) && rec.TTL > 0 {
+		v.Held++
+		left := rec.Deadline.Sub(now).Seconds() / rec.TTL.Seconds()
+		if v.Left == nil || left < *v.Left {
+			v.Left = &left
+		}
+	}
+	causes := []tenure.Cause{rec.Cause}
+	if len(rec.History) > 0 {
+		causes = causes[:0]
+		for _, term := range rec.History {
+			causes = append(causes, term.Cause)
+		}
+	}
+	for _, c := range causes {
+		switch c {
+		case tenure.Expired:
+			v.Expired++
+		case tenure.Operator, tenure.Cancelled, tenure.Handoff:
+			v.ByHand++
+		}
+	}
+}
+
+// patternOf guesses from what a record keeps how its key is used.
+func patternOf(rec tenure.Record) string {
+	hold := rec.HoldUntil.Sub(rec.Acquired)
+	switch {
+	case rec.Every > 0:
+		return "period"
+	case rec.HoldUntil.IsZero() || hold <= 0:
+		return "item"
+	}
+	// A loop takes its key again as soon as the hold is over.
+	again := 0
+	for i := 1; i < len(rec.History); i++ {
+		if gap := rec.History[i-1].Acquired.Sub(rec.History[i].Acquired).Abs(); gap < hold+hold/2 {
+			again++
+		}
+	}
+	if again >= 2 {
+		return "loop"
+	}
+	return "hold"
+}
+
+func (v *inventoryView) row() []cell {
+	ttl := v.MinTTL
+	if v.MaxTTL != v.MinTTL {
+		ttl += "–" + v.MaxTTL
+	}
+	left := cell{}
+	if v.Left != nil {
+		left.text = fmt.Sprintf("%.0f%%", 100**v.Left)
+		if *v.Left < 0.3 {
+			left.colour = red
+		}
+	}
+	guards := cell{"all name one", green}
+	switch v.Unguarded {
+	case 0:
+	case v.Keys:
+		guards = cell{"none named: a stale owner's write would count", red}
+	default:
+		guards = cell{fmt.Sprintf("%d of %d keys name none", v.Unguarded, v.Keys), yellow}
+	}
+	count := func(n int, bad colour) cell {
+		c := plainCell(strconv.Itoa(n))
+		if n > 0 {
+			c.colour = bad
+		}
+		return c
+	}
+	name := word(v.Namespace)
+	if v.Namespace == "" {
+		name = "(none)"
+	}
+	return []cell{
+		plainCell(name), plainCell(strconv.Itoa(v.Keys)), plainCell(strconv.Itoa(v.Held)), plainCell(strings.Join(v.Patterns, ", ")), plainCell(ttl), left,
+		plainCell(strconv.FormatInt(v.Terms, 10)), count(v.Expired, yellow), count(v.ByHand, uncoloured), guards,
+	}
+}

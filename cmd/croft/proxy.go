@@ -1,0 +1,172 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	httpfence "github.com/croft-dev/croft/boundary/http"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// proxyFlags are what the user may say about a proxy.
+type proxyFlags struct {
+	upstream, listen, marks string
+	resources, exempt       []string
+	reads                   []string
+	unstamped, stream       bool
+	maxBody                 bytesFlag
+	o                       httpfence.ProxyOptions
+}
+
+func (a *app) proxyCommand() *cobra.Command {
+	f := &proxyFlags{listen: "127.0.0.1:8080", maxBody: 64 << 20}
+	c := &cobra.Command{
+		Use:     "proxy --upstream URL --resource RULE",
+		GroupID: groupWrite,
+		Short:   "Put a fence in front of an HTTP service that cannot check",
+		Long: `Pass requests on to a service that knows nothing of stamps, and refuse the writes of owners that have been replaced. A write carries its
+stamp in the header Croft-Stamp (inside "croft run": $CROFT_STAMP). Refusals are 409 with an application/problem+json body whose code is
+that of --json.
+
+A RULE says which requests write to which resource: [METHODS ]PATTERN[ as RESOURCE][ for KEY]. {name} in the pattern stands for one
+segment of the path, {name...} for the rest. Without METHODS, all but --read-methods are writes. A write that no rule fits is refused.
+Reads always pass.
+
+One write is on its way to a resource at a time, until the service has answered, whether or not the client still waits. Before it is
+sent, the mark of its resource is raised, durably, where --marks says. One proxy at a time has a resource, under a lease in --store
+(croft-proxy/RESOURCE); others answer 503. A write without an answer, and a proxy that died, close the resource for --settle, which
+must be longer than anything that was sent can take to have its effect. "croft proxy open" opens it earlier.
+
+Connections are not upgraded: WebSockets are refused. End it with an interrupt or TERM: writes under way are finished first.`,
+		Example: `  croft proxy --upstream http://localhost:9000 --resource '/orders/{id}'
+  croft proxy --upstream https://billing --resource '/{path...} as billing for jobs/billing' --settle forever
+  croft proxy --upstream http://cms --resource '/pages/{id}/{rest...} as pages/{id}' --exempt 'POST /pages/search' --marks 'redis://localhost/0#cms:{resource}'
+  curl -X PUT -H "Croft-Stamp: $CROFT_STAMP" -d @order.json localhost:8080/orders/42   # inside croft run
+  croft ls croft-proxy/                                                               # which proxy has what, and what is closed
+  croft proxy open orders/42 --note "the service was restarted"`,
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return errors.New(didYouMean(fmt.Sprintf("unknown command %q for %q", args[0], c.CommandPath()), c.SuggestionsFor(args[0])))
+			}
+			return nil
+		},
+		SuggestionsMinimumDistance: 2,
+		RunE:                       func(c *cobra.Command, _ []string) error { return a.proxy(c.Context(), f) },
+	}
+	flags := c.Flags()
+	flags.StringVar(&f.upstream, "upstream", "", "the `URL` of the service (required)")
+	flags.StringArrayVar(&f.resources, "resource", nil, "which requests write to what: a `rule` (required, repeatable; the first that fits counts)")
+	flags.StringArrayVar(&f.exempt, "exempt", nil, "a `rule` for requests that write nothing although they look like it: METHODS PATTERN (repeatable)")
+	flags.StringSliceVar(&f.reads, "read-methods", []string{"GET", "HEAD", "OPTIONS", "TRACE"}, "the `methods` that write nothing; all others are writes")
+	flags.StringVar(&f.listen, "listen", f.listen, "the `address` to listen on; port 0 chooses a free one")
+	flags.StringVar(&f.marks, "marks", "", "where marks are kept: a `target` with {resource} in it (default: beside the leases, where the store has room)")
+	flags.BoolVar(&f.unstamped, "allow-unstamped", false, "let writes without a stamp in, unchecked, in turn with the others")
+	f.o.TTL, f.o.Settle, f.o.Wait, f.o.Idle = 15*time.Second, 30*time.Second, time.Minute, time.Minute
+	f.o.AnswerWithin, f.o.ConnectWithin, f.o.ReceiveWithin = 30*time.Second, 5*time.Second, time.Minute
+	span := func(value *time.Duration, least, most time.Duration, forever bool, name, usage string) {
+		flags.Var(&duration{value: value, least: least, most: most, forever: forever, examples: "30s, 5m or 1h"}, name, usage)
+	}
+	span(&f.o.TTL, tenure.MinTTL, time.Minute, false, "ttl", "how long a proxy that died keeps others from its resources; the same for all")
+	span(&f.o.Settle, time.Millisecond, tenure.MaxPeriod, true, "settle", "how long a resource stays closed when a write may still be on its way, or \"forever\": until an operator opens it")
+	span(&f.o.Wait, time.Millisecond, tenure.MaxPeriod, false, "wait", "how long a write waits for its turn, and for a closed resource to open")
+	span(&f.o.Idle, time.Millisecond, tenure.MaxPeriod, false, "idle", "how long the lease of a resource that nobody writes to is kept")
+	span(&f.o.AnswerWithin, time.Millisecond, tenure.MaxPeriod, false, "answer-within", "how long the service may take to answer a write; at most --settle")
+	span(&f.o.ConnectWithin, time.Millisecond, time.Hour, false, "connect-within", "how long it may take to connect to the service")
+	span(&f.o.ReceiveWithin, time.Millisecond, tenure.MaxPeriod, false, "receive-within", "how long a client may take to send the body of a write")
+	flags.Var(&f.maxBody, "max-body", "the longest body of a write, in bytes or as in 64MiB")
+	flags.BoolVar(&f.stream, "stream-bodies", false, "pass bodies on as they come instead of receiving them first: one that breaks off closes the resource")
+	_ = c.MarkFlagRequired("upstream")
+	_ = c.MarkFlagRequired("resource")
+	c.AddCommand(a.proxyOpenCommand())
+	return c
+}
+
+// options turns the flags into what a proxy is made of.
+func (f *proxyFlags) options() (*url.URL, error) {
+	upstream, err := url.Parse(f.upstream)
+	if err != nil {
+		return nil, invalid("upstream %q: it is no URL; write it as in http://localhost:9000", store.Redact(f.upstream))
+	}
+	for _, each := range []struct {
+		texts []string
+		rules *[]httpfence.Rule
+	}{{f.resources, &f.o.Rules}, {f.exempt, &f.o.Exempt}} {
+		for _, text := range each.texts {
+			rule, err := httpfence.ParseRule(text)
+			if err != nil {
+				return nil, err
+			}
+			*each.rules = append(*each.rules, rule)
+		}
+	}
+	for _, method := range f.reads {
+		if method == "" || strings.ToUpper(method) != method {
+			return nil, invalid("--read-methods: %q is no method; they are written in capitals", method)
+		}
+	}
+	f.o.Reads, f.o.AllowUnstamped, f.o.StreamBodies, f.o.MaxBody = f.reads, f.unstamped, f.stream, int64(f.maxBody)
+	return upstream, nil
+}
+
+// readsEnd is how long reads may go on when the proxy stops and all writes are done.
+const readsEnd = 2 * time.Second
+
+func (a *app) proxy(ctx context.Context, f *proxyFlags) error {
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	upstream, err := f.options()
+	if err != nil {
+		return err
+	}
+	marks, err := a.openMarks(ctx, f)
+	if err != nil {
+		return err
+	}
+	client, end, err := a.client(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	f.o.Client, f.o.Observe = client, a.proxyEvents()
+	proxy, err := httpfence.NewProxy(upstream, f.o)
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", f.listen)
+	if err != nil {
+		return invalid("--listen %s: %v; choose another address", f.listen, err)
+	}
+	server := &http.Server{Handler: proxy, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, ErrorLog: log.New(io.Discard, "", 0)}
+	a.proxyListens(listener.Addr().String(), upstream.Redacted(), marks)
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(listener) }()
+	select {
+	case err = <-failed:
+	case <-ctx.Done():
+	}
+	// Whoever is inside is waited for: what was sent cannot be taken back, and a proxy that ends well hands over at once.
+	bound := f.o.AnswerWithin + f.o.ConnectWithin + 5*time.Second
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), bound)
+	defer cancel()
+	fmt.Fprintln(a.stderr, "croft: stopping; writes under way are finished first")
+	closed := make(chan error, 1)
+	go func() { // sends those away who wait for their turn, for whom the server would wait
+		closed <- proxy.Close(last)
+		time.AfterFunc(readsEnd, cancel)
+	}()
+	if server.Shutdown(last) != nil {
+		_ = server.Close() // what is left are reads, some of which never end; of writes the proxy tells
+	}
+	return errors.Join(err, <-closed)
+}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/croft-dev/croft"
+	httpfence "github.com/croft-dev/croft/boundary/http"
+	"github.com/croft-dev/croft/fence"
+)
+
+// listenView says, in JSON, that the proxy has begun.
+type listenView struct {
+	Time     when   `json:"time"`
+	Event    string `json:"event"`
+	Address  string `json:"address"`
+	Upstream string `json:"upstream"`
+	Marks    string `json:"marks"`
+}
+
+func (a *app) proxyListens(address, upstream, marks string) {
+	if a.json {
+		a.print(listenView{when(time.Now()), "listening", address, upstream, marks})
+		return
+	}
+	fmt.Fprintf(a.stderr, "croft: proxy on http://%s in front of %s, marks at %s; end with ctrl-C\n", address, word(upstream), word(marks))
+}
+
+// proxyEventView is, in JSON, what happened at a proxy.
+type proxyEventView struct {
+	Time     when        `json:"time"`
+	Event    string      `json:"event"`
+	Resource string      `json:"resource,omitempty"`
+	Method   string      `json:"method,omitempty"`
+	Key      string      `json:"key,omitempty"`
+	Token    fence.Token `json:"token,omitempty"`
+	Status   int         `json:"status,omitempty"`
+	Code     string      `json:"code,omitempty"`
+	Took     string      `json:"took,omitempty"`
+	For      string      `json:"for,omitempty"`
+	Error    string      `json:"error,omitempty"`
+}
+
+// proxyEvents prints what happens: all of it as JSON, and otherwise, on standard error, what somebody should know.
+func (a *app) proxyEvents() func(httpfence.Event) {
+	var mu sync.Mutex
+	return func(e httpfence.Event) {
+		message := ""
+		if e.Err != nil {
+			message = a.redact(e.Err.Error())
+		}
+		span := ""
+		switch {
+		case e.For == croft.Forever:
+			span = "forever"
+		case e.For != 0:
+			span = e.For.String()
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if a.json {
+			v := proxyEventView{
+				Time: when(time.Now()), Event: string(e.Kind), Resource: e.Resource, Method: e.Method, Key: e.Key, Token: e.Token,
+				Status: e.Status, Code: e.Code, For: span, Error: message,
+			}
+			if e.Took != 0 {
+				v.Took = e.Took.String()
+			}
+			a.print(v)
+			return
+		}
+		var what string
+		switch e.Kind {
+		case httpfence.Refused:
+			what = fmt.Sprintf("refused: %s (%d %s): %s", word(e.Method), e.Status, e.Code, message)
+		case httpfence.InDoubt:
+			what = fmt.Sprintf("in doubt: %s of token %d: %s", word(e.Method), e.Token, message)
+		case httpfence.Closed:
+			what = fmt.Sprintf("closed for %s: %s", span, message)
+			if e.For == croft.Forever {
+				what = "closed until an operator opens it: " + message
+			}
+		case httpfence.Opened:
+			what = "open again"
+		default:
+			return
+		}
+		fmt.Fprintf(a.stderr, "croft: %s: %s\n", word(e.Resource), lines(what))
+	}
+}

@@ -1,0 +1,230 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	httpfence "github.com/croft-dev/croft/boundary/http"
+	"github.com/croft-dev/croft/fence"
+)
+
+// The two owners of a resource, and what they write.
+var (
+	olderOwner = fence.Stamp{Key: "jobs/a", Token: 41, Grant: "0123456789abcdef0123456789abcdef"}
+	newerOwner = fence.Stamp{Key: "jobs/a", Token: 42, Grant: "fedcba9876543210fedcba9876543210"}
+)
+
+// behind is a service that cannot check. A write whose body is "slow" waits until it is let go.
+type behind struct {
+	mu      sync.Mutex
+	effects []string
+	entered chan struct{}
+	goOn    chan struct{}
+}
+
+func newBehind(t *testing.T) (*behind, string) {
+	b := &behind{entered: make(chan struct{}, 1), goOn: make(chan struct{})}
+	server := httptest.NewServer(b)
+	t.Cleanup(server.Close)
+	return b, server.URL
+}
+
+func (b *behind) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodGet { // one that never ends
+		_, _ = io.WriteString(w, "begun")
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+		return
+	}
+	body, _ := io.ReadAll(r.Body)
+	if string(body) == "slow" {
+		b.entered <- struct{}{}
+		<-b.goOn
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.effects = append(b.effects, string(body))
+}
+
+func (b *behind) seen() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return strings.Join(b.effects, " ")
+}
+
+// proxyProcess is a real croft proxy.
+type proxyProcess struct {
+	*exec.Cmd
+	url string
+}
+
+func (s *station) proxy(name, upstream string, args ...string) *proxyProcess {
+	s.t.Helper()
+	out, err := os.Create(filepath.Join(s.dir, name+".out"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer out.Close()
+	args = append([]string{"proxy", "--json", "--owner", name, "--upstream", upstream, "--resource", "/r/{id}", "--listen", "127.0.0.1:0", "--ttl", "1s"}, args...)
+	c := exec.Command(filepath.Join(s.dir, "bin", "croft"), args...)
+	c.Dir = s.dir
+	c.Env = append(os.Environ(), "PATH="+s.path, "CROFT_STORE="+filepath.Join(s.dir, "store"))
+	c.Stdout, c.Stderr = out, os.Stderr
+	if err := c.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() {
+		_ = c.Process.Kill()
+		_ = c.Wait()
+	})
+	var first struct{ Address string }
+	line, _, _ := strings.Cut(s.read(name+".out"), "\n")
+	if err := json.Unmarshal([]byte(line), &first); err != nil {
+		s.t.Fatalf("%s: %v", line, err)
+	}
+	return &proxyProcess{c, "http://" + first.Address + "/r/1"}
+}
+
+// put writes under a stamp.
+func (s *station) put(target string, stamp fence.Stamp, body string) error {
+	client := &http.Client{Transport: &httpfence.Transport{Source: httpfence.Fixed(stamp)}, Timeout: patience}
+	req, err := http.NewRequest(http.MethodPut, target, strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if err := httpfence.RefusalIn(resp); err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("answered %s", resp.Status)
+	}
+	return nil
+}
+
+// insist writes until it is let in.
+func (s *station) insist(target string, stamp fence.Stamp, body string) {
+	s.t.Helper()
+	s.until("the write "+body, func() bool {
+		err := s.put(target, stamp, body)
+		var p *httpfence.ProblemError
+		if err != nil && (!errors.As(err, &p) || p.Sent || p.Status != http.StatusServiceUnavailable) {
+			s.t.Fatalf("the write %s: %v", body, err)
+		}
+		return err == nil
+	})
+}
+
+// TestAProxyThatEndsWellHandsOverAtOnce: asked to end, it finishes the writes it has begun, and leaves reads that never end.
+func TestAProxyThatEndsWellHandsOverAtOnce(t *testing.T) {
+	t.Parallel()
+	s := newStation(t)
+	service, upstream := newBehind(t)
+	one := s.proxy("one", upstream, "--settle", "forever")
+	two := s.proxy("two", upstream, "--settle", "forever")
+	endless, err := http.Get(one.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer endless.Body.Close()
+	slow := make(chan error, 1)
+	go func() { slow <- s.put(one.url, olderOwner, "slow") }()
+	<-service.entered
+	if err := s.put(two.url, newerOwner, "early"); err == nil {
+		t.Error("two proxies let writes in at once")
+	}
+	if err := one.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	close(service.goOn)
+	if err := <-slow; err != nil {
+		t.Errorf("what was under way: %v", err)
+	}
+	if err := one.Wait(); err != nil {
+		t.Errorf("the proxy ended with %v", err)
+	}
+	s.insist(two.url, newerOwner, "newer")
+	if err := s.put(two.url, olderOwner, "stale"); !errors.Is(err, fence.ErrStale) {
+		t.Errorf("the older owner: %v, want ErrStale", err)
+	}
+	if want := "slow newer"; service.seen() != want {
+		t.Errorf("the service saw %q, want %q", service.seen(), want)
+	}
+}
+
+// TestAStoppedProxyIsFollowedWhenItsWriteHasSettled: stopped in the middle of a write, replaced, and awake again. Whatever it has, nothing older comes after the newer.
+func TestAStoppedProxyIsFollowedWhenItsWriteHasSettled(t *testing.T) {
+	t.Parallel()
+	s := newStation(t)
+	service, upstream := newBehind(t)
+	one := s.proxy("one", upstream, "--settle", "2s", "--answer-within", "2s")
+	two := s.proxy("two", upstream, "--settle", "2s", "--answer-within", "2s")
+	var wait sync.WaitGroup
+	wait.Go(func() { _ = s.put(one.url, olderOwner, "slow") })
+	<-service.entered
+	if err := one.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	// These are in its hands when it wakes.
+	for i := range 3 {
+		wait.Go(func() { _ = s.put(one.url, olderOwner, fmt.Sprintf("late%d", i)) })
+	}
+	wait.Go(func() { s.insist(two.url, newerOwner, "newer") })
+	s.until("the second proxy", func() bool { return s.show("croft-proxy/r/1").Owner == "two" })
+	close(service.goOn) // within the settle time
+	s.until("the newer write", func() bool { return strings.Contains(service.seen(), "newer") })
+	if err := one.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	wait.Wait()
+	if err := s.put(one.url, olderOwner, "later"); err == nil {
+		t.Error("the older owner was let in by the proxy that had been stopped")
+	}
+	if want := "slow newer"; service.seen() != want {
+		t.Errorf("the service saw %q, want %q", service.seen(), want)
+	}
+}
+
+// TestAnOperatorOpensWhatADeadProxyLeft: and only then is anything let in.
+func TestAnOperatorOpensWhatADeadProxyLeft(t *testing.T) {
+	t.Parallel()
+	s := newStation(t)
+	service, upstream := newBehind(t)
+	one := s.proxy("one", upstream)
+	two := s.proxy("two", upstream, "--settle", "forever", "--wait", "100ms")
+	if err := s.put(one.url, olderOwner, "older"); err != nil {
+		t.Fatal(err)
+	}
+	if err := one.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	s.until("the resource to be found closed", func() bool {
+		err := s.put(two.url, newerOwner, "early")
+		return err != nil && strings.Contains(err.Error(), "until an operator opens it (croft proxy open)")
+	})
+	c, out := s.croft("proxy", "open", "r/1", "--note", "nothing was under way")
+	if err := c.Wait(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	s.insist(two.url, newerOwner, "newer")
+	if want := "older newer"; service.seen() != want {
+		t.Errorf("the service saw %q, want %q", service.seen(), want)
+	}
+}

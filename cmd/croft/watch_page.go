@@ -1,0 +1,157 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// watchPage is what watch shows on a terminal: the keys, and below them what has changed.
+type watchPage struct {
+	a       *app
+	screen  *os.File
+	name    string // of the store
+	what    string
+	said    string // about the store, if there is something to say
+	all     map[string]tenure.Record
+	now     time.Time
+	changed []string
+}
+
+// The terminal's own page, without a cursor, and back.
+const (
+	enterPage = "\x1b[?1049h\x1b[?25l"
+	leavePage = "\x1b[?25h\x1b[?1049l"
+	topOfPage = "\x1b[H"
+	restOfRow = "\x1b[K"
+	restBelow = "\x1b[J"
+)
+
+// keptChanges is how many changes a page remembers, more than any terminal has rows.
+const keptChanges = 200
+
+// newWatchPage is nil where there is no terminal that can show one.
+func (a *app) newWatchPage() *watchPage {
+	f, ok := a.stdout.w.(*os.File)
+	if _, is := terminal(a.stdout); !is || !ok || a.json || os.Getenv("TERM") == "dumb" || os.Getenv("TERM") == "" {
+		return nil
+	}
+	name, _, _ := a.storeName()
+	return &watchPage{a: a, screen: f, name: store.Redact(name)}
+}
+
+func (p *watchPage) begin(what string, all map[string]tenure.Record, now time.Time) {
+	p.what = strings.TrimSpace(what)
+	fmt.Fprint(p.a.stdout, enterPage)
+	p.update(all, nil, now)
+}
+
+func (p *watchPage) update(all map[string]tenure.Record, changed []change, now time.Time) {
+	p.all, p.now, p.said = all, now, ""
+	for _, c := range changed {
+		p.changed = append(p.changed, changeLine(c, p.a.palette()))
+	}
+	p.changed = p.changed[max(0, len(p.changed)-keptChanges):]
+	p.draw()
+}
+
+func (p *watchPage) say(what string) {
+	p.said = what
+	p.draw()
+}
+
+func (p *watchPage) end() { fmt.Fprint(p.a.stdout, leavePage) }
+
+// draw writes the page anew, over the old one.
+func (p *watchPage) draw() {
+	columns, rows, err := term.GetSize(int(p.screen.Fd()))
+	if err != nil || columns <= 0 || rows <= 0 {
+		columns, rows = 80, 24
+	}
+	text := strings.ReplaceAll(p.render(columns, rows), "\n", restOfRow+"\r\n")
+	fmt.Fprint(p.a.stdout, topOfPage+text+restOfRow+restBelow)
+}
+
+// render is the page for a terminal of a size, without a newline at its end.
+func (p *watchPage) render(columns, rows int) string {
+	style := p.a.palette()
+	count := map[string]int{}
+	for _, rec := range p.all {
+		state, _ := stateOf(rec, p.now)
+		count[state]++
+	}
+	head := fmt.Sprintf("%s  %s: %d, %d held", p.name, p.what, len(p.all), count["held"])
+	if n := count["expired"]; n > 0 {
+		head += fmt.Sprintf(", %d expired", n)
+	}
+	head = cut(fmt.Sprintf("%s  %s", p.now.Local().Format(time.TimeOnly), head), columns)
+	page := []string{style.paint(bold, head)}
+	if p.said != "" {
+		page = append(page, style.paint(red, cut(p.said, columns)))
+	}
+	page = append(page, "")
+
+	// The keys have two thirds of the page, and more if there are few changes; the changes get the rest.
+	room := max(rows-len(page)-1, 4)
+	below := min(len(p.changed), max(room/3, room-len(p.all)-2))
+	page = append(page, p.keys(columns, room-below-1, style)...)
+	if below > 0 {
+		page = append(page, "")
+		page = append(page, p.changed[len(p.changed)-below:]...)
+	}
+	page = page[:min(len(page), rows)]
+	for i, row := range page {
+		page[i] = fit(row, columns)
+	}
+	return strings.Join(page, "\n")
+}
+
+// fit cuts a line that is too long for a row, without its colours: they do not count as columns.
+func fit(text string, columns int) string {
+	if bare := uncolour.Replace(text); width(bare) > columns {
+		return cut(bare, columns)
+	}
+	return text
+}
+
+var uncolour = strings.NewReplacer(string(red), "", string(green), "", string(yellow), "", string(bold), "", string(faint), "", reset, "")
+
+// keys are the rows of keys: those that need looking at first.
+func (p *watchPage) keys(columns, most int, style palette) []string {
+	if len(p.all) == 0 {
+		return []string{style.paint(faint, "no keys")}
+	}
+	order := map[string]int{"expired": 0, "held": 1, "reserved": 2, "hold": 3, "free": 4}
+	records := slices.SortedFunc(maps.Values(p.all), func(x, y tenure.Record) int {
+		sx, _ := stateOf(x, p.now)
+		sy, _ := stateOf(y, p.now)
+		return cmp.Or(cmp.Compare(order[sx], order[sy]), strings.Compare(x.Key, y.Key))
+	})
+	var text strings.Builder
+	t := &table{w: &text, head: []string{"KEY", "STATE", "OWNER", "LEFT", "SINCE", "TERMS", "PROGRESS"}, style: style, room: columns}
+	shown := min(len(records), max(most-2, 1))
+	for _, rec := range records[:shown] {
+		row := rowOf(rec, p.now)                                                                              // key, state, owner, token, left, since, progress
+		row[0].text, row[2].text = cut(row[0].text, max(columns/3, 12)), cut(row[2].text, max(columns/5, 10)) // so that none takes two rows
+		left := row[4]
+		if rec.Alive(p.now) && rec.TTL > 0 && rec.Deadline.Sub(p.now) < rec.TTL*3/10 {
+			left.colour = red
+		}
+		t.row(row[0], row[1], row[2], left, row[5], plainCell(fmt.Sprint(rec.Terms)), row[6])
+	}
+	t.flush()
+	rows := strings.Split(strings.TrimRight(text.String(), "\n"), "\n")
+	if more := len(records) - shown; more > 0 {
+		rows = append(rows, style.paint(faint, fmt.Sprintf("and %d more", more)))
+	}
+	return rows
+}

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/croft-dev/croft/tenure"
+)
+
+// TestThePageFitsTheTerminal: whatever there is to show, in every size, and what needs looking at comes first.
+func TestThePageFitsTheTerminal(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for _, keys := range []int{0, 1, 5, 500} {
+		for _, size := range [][2]int{{40, 10}, {80, 24}, {200, 60}} {
+			p := &watchPage{a: &app{stdout: &sink{w: io.Discard}}, name: "/shared/croft", what: "all keys", now: now, all: map[string]tenure.Record{}, said: "connection refused"}
+			for i := range keys {
+				key := fmt.Sprintf("namespace/%03d/%s", i, strings.Repeat("long", 20))
+				p.all[key] = tenure.Record{
+					Key: key, State: tenure.Held, Owner: strings.Repeat("somebody@", 8), Token: 1, Cause: tenure.First, Acquired: now.Add(-time.Minute), TTL: time.Minute,
+					Deadline: now.Add(time.Duration(i-1) * time.Second), Progress: strings.Repeat("far ", 50), ProgressAt: now,
+				}
+				p.changed = append(p.changed, changeLine(change{now, "granted", p.all[key]}, true))
+			}
+			rows := strings.Split(p.render(size[0], size[1]), "\n")
+			if len(rows) > size[1] {
+				t.Errorf("%d keys: %d rows on a terminal with %d", keys, len(rows), size[1])
+			}
+			for _, row := range rows {
+				if width(uncolour.Replace(row)) > size[0] {
+					t.Errorf("%d keys: a row of %d columns on a terminal with %d: %q", keys, width(uncolour.Replace(row)), size[0], row)
+				}
+			}
+			text := strings.Join(rows, "\n")
+			if keys > 0 && strings.Index(text, "expired") > strings.Index(text, " held ") && strings.Contains(text, " held ") && !strings.Contains(rows[0], "expired") {
+				t.Errorf("%d keys: what has expired is not shown first:\n%s", keys, text)
+			}
+			if !strings.Contains(text, "connection refused") {
+				t.Error("what is wrong with the store is not shown")
+			}
+			if keys == 500 && !strings.Contains(text, "more") {
+				t.Error("that there is more is not shown")
+			}
+		}
+	}
+}

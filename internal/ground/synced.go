@@ -1,0 +1,77 @@
+package ground
+
+import (
+	"path/filepath"
+	"strings"
+
+	"github.com/croft-dev/croft/internal/fsys"
+)
+
+// syncedElements are folder names under which a program copies files between machines minutes later, and renames what it takes for conflicts.
+// Each machine would hold the lease in its own copy.
+var syncedElements = []struct{ name, service string }{
+	{"Mobile Documents", "iCloud Drive"},
+	{"iCloud Drive", "iCloud Drive"},
+	{"iCloudDrive", "iCloud Drive"},
+	{"CloudStorage", "a cloud drive"}, // macOS: ~/Library/CloudStorage/Dropbox, OneDrive-Personal, GoogleDrive-…
+	{"Dropbox", "Dropbox"},
+	{"OneDrive", "OneDrive"},
+	{"Google Drive", "Google Drive"},
+	{"GoogleDrive", "Google Drive"},
+	{"Nextcloud", "Nextcloud"},
+	{"ownCloud", "ownCloud"},
+	{"Box Sync", "Box"},
+	{"pCloudDrive", "pCloud"},
+}
+
+// syncedMarkers are files that such programs keep in the folder they copy.
+var syncedMarkers = []struct{ name, service string }{
+	{".dropbox", "Dropbox"},
+	{".dropbox.cache", "Dropbox"},
+	{".stfolder", "Syncthing"},
+	{".owncloudsync.log", "ownCloud"},
+	{".nextcloudsync.log", "Nextcloud"},
+}
+
+// SyncedBy names the service that copies a path's files, and the folder it is known by; "" if none is known to.
+func SyncedBy(fsy fsys.FS, path string) (service, where string) {
+	resolved := path
+	for dir := path; ; dir = filepath.Dir(dir) { // what exists of it may lead elsewhere
+		if target, err := filepath.EvalSymlinks(dir); err == nil {
+			rest, _ := filepath.Rel(dir, path)
+			resolved = filepath.Join(target, rest)
+			break
+		}
+		if dir == filepath.Dir(dir) {
+			break
+		}
+	}
+	for _, candidate := range []string{path, resolved} {
+		if service, where = SyncedByName(candidate); service != "" {
+			return service, where
+		}
+	}
+	for dir := resolved; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+		for _, m := range syncedMarkers {
+			marker := filepath.Join(dir, m.name)
+			if _, err := fsy.Lstat(marker); err == nil {
+				return m.service, marker
+			}
+		}
+	}
+	return "", ""
+}
+
+// SyncedByName is SyncedBy from the names in a path alone.
+func SyncedByName(path string) (service, where string) {
+	for dir := path; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+		name := filepath.Base(dir)
+		for _, e := range syncedElements {
+			// "Dropbox (Personal)", "OneDrive - Contoso"
+			if name == e.name || strings.HasPrefix(name, e.name+" (") || strings.HasPrefix(name, e.name+" - ") {
+				return e.service, dir
+			}
+		}
+	}
+	return "", ""
+}

@@ -1,0 +1,67 @@
+package observe
+
+import (
+	"context"
+	"io"
+	"log/slog"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
+)
+
+// Write is one write at a guarded resource, and what the guard said to it.
+type Write struct {
+	Target string // as a user names the resource: a path, or a URL, whose scheme is the kind of guard in metrics
+	Stamp  fence.Stamp
+	Err    error // nil: admitted
+}
+
+// Artifact tells of every write at a guarded resource: to [Metrics.Write], [Traces.Write], [LogWrites], or whom else. A guard that is called inside the caller's own transaction or
+// request is told of by calling those directly.
+func Artifact(a guard.Artifact, tell ...func(context.Context, Write)) guard.Artifact {
+	return &artifact{a, tell}
+}
+
+type artifact struct {
+	guard.Artifact
+	tell []func(context.Context, Write)
+}
+
+func (a *artifact) Write(ctx context.Context, stamp fence.Stamp, r io.Reader) (guard.Receipt, error) {
+	receipt, err := a.Artifact.Write(ctx, stamp, r)
+	for _, tell := range a.tell {
+		tell(ctx, Write{Target: a.Target(), Stamp: stamp, Err: err})
+	}
+	return receipt, err
+}
+
+// Write counts a write, admitted or refused, by the namespace of its key and the kind of its target.
+func (m *Metrics) Write(_ context.Context, w Write) {
+	space, guard := m.spaces.of(w.Stamp.Key), kindOf(w.Target)
+	m.writes.WithLabelValues(space, guard, outcomeOf(w.Err)).Inc()
+	m.expect(space, guard)
+}
+
+// LogWrites logs writes under names that stay as they are: "write_admitted" for debugging, "write_refused" as a warning, "write_failed" as one, too.
+func LogWrites(log *slog.Logger) func(context.Context, Write) {
+	return func(ctx context.Context, w Write) {
+		name, level := "write_refused", slog.LevelWarn
+		outcome := outcomeOf(w.Err)
+		switch outcome {
+		case admitted:
+			name, level = "write_admitted", slog.LevelDebug
+		case failed:
+			name = "write_failed"
+		}
+		if !log.Enabled(ctx, level) {
+			return
+		}
+		attrs := []slog.Attr{
+			slog.String("target", w.Target), slog.String("key", w.Stamp.Key), slog.Int64("token", int64(w.Stamp.Token)), slog.String("outcome", outcome),
+		}
+		if w.Err != nil {
+			attrs = append(attrs, slog.String("err", w.Err.Error()))
+		}
+		log.LogAttrs(ctx, level, name, attrs...)
+	}
+}

@@ -1,0 +1,244 @@
+package observe
+
+import (
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/fence"
+)
+
+// Options shape [Metrics]. A nil *Options and the zero Options are the defaults.
+type Options struct {
+	// MaxNamespaces bounds how many namespaces have labels of their own; those that come later share the label "other". Default: 100.
+	MaxNamespaces int
+}
+
+// Metrics counts what clients and guards do. It is a [prometheus.Collector], to be registered once, and may serve any number of clients. Its methods are safe for
+// concurrent use.
+type Metrics struct {
+	wait       *prometheus.HistogramVec
+	held       *prometheus.GaugeVec
+	heldFor    *prometheus.HistogramVec
+	margin     *prometheus.HistogramVec
+	failures   *prometheus.CounterVec
+	transfers  *prometheus.CounterVec
+	lost       *prometheus.CounterVec
+	operations *prometheus.CounterVec
+	calls      *prometheus.HistogramVec
+	unknown    *prometheus.CounterVec
+	resolved   *prometheus.CounterVec
+	writes     *prometheus.CounterVec
+	raises     *prometheus.CounterVec
+	unwatched  *prometheus.CounterVec
+	idle       *prometheus.Desc
+
+	now      func() time.Time
+	spaces   spaces
+	expected sync.Map // namespaces and guards whose refusals are counted from 0
+
+	mu     sync.Mutex
+	leases map[lease]*work // those that are held
+}
+
+// work is what is known of the work under a lease.
+type work struct {
+	since    time.Time
+	progress time.Time // when it last got somewhere; zero if it never said so
+	until    time.Time // it is over by then unless it is renewed
+}
+
+// lease tells leases apart.
+type lease struct {
+	key   string
+	token fence.Token
+}
+
+// Bounds of histograms. Waits and calls last from under a millisecond to minutes; margins are parts of a whole.
+var (
+	seconds = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
+	parts   = []float64{.05, .1, .2, .3, .4, .5, .55, .6, .65, .7, .8, .9}
+	terms   = []float64{.1, 1, 10, 60, 300, 900, 3600, 4 * 3600, 24 * 3600}
+)
+
+// New makes metrics that have counted nothing yet.
+func New(o *Options) *Metrics {
+	most := 100
+	if o != nil && o.MaxNamespaces > 0 {
+		most = o.MaxNamespaces
+	}
+	m := &Metrics{now: time.Now, leases: map[lease]*work{}, spaces: spaces{most: most}}
+	m.wait = histogram("croft_lease_wait_seconds", "How long acquires took until they were granted the key, or told that it is not their turn.", seconds, "namespace", "outcome")
+	m.held = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "croft_leases_held", Help: "Leases held now."}, []string{"namespace"})
+	m.heldFor = histogram("croft_lease_held_seconds", "How long leases were held that have been released.", terms, "namespace", "result")
+	m.margin = histogram("croft_renew_margin_ratio", "How much of the TTL was left when a renewal was confirmed.", parts, "namespace")
+	m.failures = counter("croft_renew_failures_total", "Renewal intervals that ended without a confirmation, by kind: unreachable, timeout.", "namespace", "kind")
+	m.transfers = counter("croft_transfers_total", "Terms begun, by how the term before ended.", "namespace", "cause")
+	m.lost = counter("croft_leases_lost_total", "Leases that ended otherwise than by release.", "namespace", "loss")
+	m.operations = counter("croft_operations_total", "Requests the store has answered, or not: outcome unknown.", "namespace", "operation", "outcome")
+	m.calls = histogram("croft_store_call_seconds", "How long calls of the store took. One call may carry many requests.", seconds, "operation", "outcome")
+	m.unknown = counter("croft_unknown_outcomes_total", "Requests whose outcome was not known.", "namespace", "operation")
+	m.resolved = counter("croft_resolved_outcomes_total", "Unknown outcomes that became known.", "namespace", "operation", "outcome")
+	m.writes = counter("croft_guarded_writes_total", "Writes at guarded resources, admitted or refused.", "namespace", "guard", "outcome")
+	m.raises = counter("croft_fence_raises_total", "Fences raised at guarded resources, or not.", "namespace", "guard", "outcome")
+	m.unwatched = counter("croft_watch_failures_total", "Watches of a key that broke or could not be had: it is polled instead.", "namespace")
+	m.idle = prometheus.NewDesc("croft_progress_age_seconds", "How long ago the work that has been idle for longest last got somewhere. Only of leases whose work reports.", []string{"namespace"}, nil)
+	return m
+}
+
+func histogram(name, help string, bounds []float64, labels ...string) *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: bounds}, labels)
+}
+
+func counter(name, help string, labels ...string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+}
+
+// collectors are the metrics that keep themselves.
+func (m *Metrics) collectors() []prometheus.Collector {
+	return []prometheus.Collector{
+		m.wait, m.held, m.heldFor, m.margin, m.failures, m.transfers, m.lost, m.operations, m.calls, m.unknown, m.resolved, m.writes, m.raises, m.unwatched,
+	}
+}
+
+// Describe is for the registry.
+func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
+	for _, c := range m.collectors() {
+		c.Describe(to)
+	}
+	to <- m.idle
+}
+
+// Collect is for the registry.
+func (m *Metrics) Collect(to chan<- prometheus.Metric) {
+	m.sweep()
+	for _, c := range m.collectors() {
+		c.Collect(to)
+	}
+	now := m.now()
+	longest := map[string]time.Duration{}
+	m.mu.Lock()
+	for l, w := range m.leases {
+		if !w.progress.IsZero() {
+			space := m.spaces.of(l.key)
+			longest[space] = max(longest[space], now.Sub(w.progress))
+		}
+	}
+	m.mu.Unlock()
+	for space, d := range longest {
+		to <- prometheus.MustNewConstMetric(m.idle, prometheus.GaugeValue, d.Seconds(), space)
+	}
+}
+
+// Observe takes one event. It is what croft.Options.Observe is set to.
+func (m *Metrics) Observe(e croft.Event) {
+	space := m.spaces.of(e.Key)
+	verb := string(e.Verb)
+	switch e.Kind {
+	case croft.EventCall:
+		m.operations.WithLabelValues(m.spaces.named(e.Namespace), verb, string(e.Outcome)).Add(float64(e.Count))
+		m.calls.WithLabelValues(verb, string(e.Outcome)).Observe(e.Took.Seconds())
+	case croft.EventAcquired:
+		m.wait.WithLabelValues(space, "acquired").Observe(e.Wait.Seconds())
+		m.transfers.WithLabelValues(space, string(e.Cause)).Inc()
+		m.begin(e)
+	case croft.EventResumed:
+		m.transfers.WithLabelValues(space, "resumed").Inc()
+		m.begin(e)
+	case croft.EventRefused:
+		m.wait.WithLabelValues(space, "refused").Observe(e.Wait.Seconds())
+	case croft.EventRenewed:
+		if e.TTL > 0 {
+			m.margin.WithLabelValues(space).Observe(e.Margin.Seconds() / e.TTL.Seconds())
+		}
+		m.renewed(e)
+		m.progressed(e, e.Idle)
+	case croft.EventReported:
+		m.progressed(e, 0)
+	case croft.EventRenewFailed:
+		m.failures.WithLabelValues(space, failure(e.Err)).Inc()
+	case croft.EventReleased:
+		result := "success"
+		if e.Failed {
+			result = "failure"
+		}
+		m.heldFor.WithLabelValues(space, result).Observe(e.Held.Seconds())
+		m.end(e)
+	case croft.EventLost:
+		m.lost.WithLabelValues(space, string(e.Loss)).Inc()
+		m.end(e)
+	case croft.EventReleaseLeft:
+		m.end(e)
+	case croft.EventRaised, croft.EventRaiseRefused:
+		m.raises.WithLabelValues(space, kindOf(e.Target), outcomeOf(e.Err)).Inc()
+		m.expect(space, kindOf(e.Target))
+	case croft.EventUnknown:
+		m.unknown.WithLabelValues(space, verb).Inc()
+	case croft.EventResolved:
+		m.resolved.WithLabelValues(space, verb, string(e.Outcome)).Inc()
+	case croft.EventUnwatched:
+		m.unwatched.WithLabelValues(space).Inc()
+	}
+}
+
+// begin counts a lease as held.
+func (m *Metrics) begin(e croft.Event) {
+	m.expectLosses(m.spaces.of(e.Key))
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	l, now := lease{e.Key, e.Token}, m.now()
+	if m.leases[l] == nil {
+		m.held.WithLabelValues(m.spaces.of(e.Key)).Inc()
+		m.leases[l] = &work{since: now}
+	}
+	m.leases[l].until = now.Add(2 * e.TTL)
+}
+
+// renewed counts a lease as held for longer.
+func (m *Metrics) renewed(e croft.Event) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if w := m.leases[lease{e.Key, e.Token}]; w != nil {
+		w.until = m.now().Add(2 * e.TTL)
+	}
+}
+
+// sweep forgets leases that must be over: that one began may be told after it was lost, of a process that was stopped in between.
+func (m *Metrics) sweep() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.now()
+	for l, w := range m.leases {
+		if now.After(w.until) {
+			m.held.WithLabelValues(m.spaces.of(l.key)).Dec()
+			delete(m.leases, l)
+		}
+	}
+}
+
+// end counts it as held no more. A lease may end more than once: lost, and then released.
+func (m *Metrics) end(e croft.Event) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	l := lease{e.Key, e.Token}
+	if m.leases[l] != nil {
+		m.held.WithLabelValues(m.spaces.of(e.Key)).Dec()
+		delete(m.leases, l)
+	}
+}
+
+// progressed notes that work got somewhere so long ago. What lies before the lease, give or take how exactly that is known, is no progress: the work has never reported.
+func (m *Metrics) progressed(e croft.Event, ago time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	w := m.leases[lease{e.Key, e.Token}]
+	if w == nil {
+		return
+	}
+	at := m.now().Add(-ago)
+	if at.After(w.progress) && (ago == 0 || at.After(w.since.Add(time.Second))) {
+		w.progress = at
+	}
+}

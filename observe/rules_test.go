@@ -1,0 +1,144 @@
+package observe
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/croft-dev/croft/internal/testenv"
+)
+
+// TestTheAlertRulesFireWhenTheyShould, and only then: as Prometheus itself judges them.
+func TestTheAlertRulesFireWhenTheyShould(t *testing.T) {
+	promtool := testenv.Program(t, "promtool", "prometheus")
+	run := func(args ...string) (string, error) {
+		out, err := exec.Command(promtool, args...).CombinedOutput()
+		return string(out), err
+	}
+	for _, args := range [][]string{{"check", "rules", "alerts.yml"}, {"test", "rules", "alerts_test.yml"}} {
+		if out, err := run(args...); err != nil {
+			t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+	}
+
+	// The tests would notice rules that are not careful, or careless.
+	rules, err := os.ReadFile("alerts.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests, err := os.ReadFile("alerts_test.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string][2]string{
+		"single events fire":     {"for: 15m", "for: 1m"},
+		"not-owned never fires":  {"> 0.05", "> 0.5"},
+		"waits never fire":       {"> 30\n", "> 300\n"},
+		"takeovers are losses":   {`loss!~"closed|taken_over"`, `loss!=""`},
+		"a stale write is quiet": {`stale|repeated|wrong_key`, `repeated|wrong_key`},
+		"any operation counts":   {`operation=~"renew|release|report", outcome`, `outcome`},
+		"a first one is quiet":   {`or (croft_fence_raises_total{outcome="collision"}`, `or (croft_fence_raises_total{outcome="none"}`},
+	} {
+		broken := strings.Replace(string(rules), change[0], change[1], 1)
+		if broken == string(rules) {
+			t.Fatalf("%s: alerts.yml has no %q", name, change[0])
+		}
+		dir := t.TempDir()
+		for file, text := range map[string]string{"alerts.yml": broken, "alerts_test.yml": string(tests)} {
+			if err := os.WriteFile(dir+"/"+file, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if out, err := run("test", "rules", dir+"/alerts_test.yml"); err == nil {
+			t.Errorf("%s: no test of the rules noticed\n%s", name, out)
+		}
+	}
+}
+
+var metricName = regexp.MustCompile(`croft_[a-z_]+`)
+
+// metricsIn lists the metrics that a text uses, without the endings of histograms.
+func metricsIn(text string) []string {
+	var names []string
+	for _, name := range metricName.FindAllString(text, -1) {
+		for _, end := range []string{"_bucket", "_count", "_sum"} {
+			name = strings.TrimSuffix(name, end)
+		}
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// TestAlertsAndDashboardUseMetricsThatAreThere, and the dashboard shows every one.
+func TestAlertsAndDashboardUseMetricsThatAreThere(t *testing.T) {
+	known := documented(t)
+	for _, file := range []string{"alerts.yml", "alerts_test.yml", "dashboard.json"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range metricsIn(string(text)) {
+			if known[name] == "" {
+				t.Errorf("%s uses %s, which is not there", file, name)
+			}
+		}
+	}
+	text, err := os.ReadFile("dashboard.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var board struct {
+		Title  string
+		Panels []struct {
+			Title   string
+			Type    string
+			Targets []struct{ Expr string }
+		}
+	}
+	if err := json.Unmarshal(text, &board); err != nil {
+		t.Fatal(err)
+	}
+	var shown []string
+	for _, p := range board.Panels {
+		if p.Type != "row" && (p.Title == "" || len(p.Targets) == 0) {
+			t.Errorf("panel %q shows nothing", p.Title)
+		}
+		for _, target := range p.Targets {
+			shown = append(shown, metricsIn(target.Expr)...)
+		}
+	}
+	for name := range known {
+		if !slices.Contains(shown, name) {
+			t.Errorf("no panel shows %s", name)
+		}
+	}
+}
+
+// TestEveryAlertHasAPageInTheRunbook: its link leads somewhere.
+func TestEveryAlertHasAPageInTheRunbook(t *testing.T) {
+	rules, err := os.ReadFile("alerts.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	runbook, err := os.ReadFile("../docs/runbook.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	alerts := regexp.MustCompile(`alert: (\w+)`).FindAllStringSubmatch(string(rules), -1)
+	if len(alerts) < 5 {
+		t.Fatalf("%d alerts", len(alerts))
+	}
+	for _, a := range alerts {
+		if !strings.Contains(string(runbook), "\n### "+a[1]+"\n") {
+			t.Errorf("docs/runbook.md has no section %s", a[1])
+		}
+		if !strings.Contains(string(rules), "docs/runbook.md#"+strings.ToLower(a[1])+"\n") {
+			t.Errorf("%s does not link to its section", a[1])
+		}
+	}
+}
