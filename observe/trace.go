@@ -2,6 +2,7 @@ package observe
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -65,8 +66,12 @@ func (t *Traces) begin(l lease, e croft.Event) {
 	))
 	span.AddEvent(string(e.Kind))
 	t.mu.Lock()
-	defer t.mu.Unlock()
+	over := slices.ContainsFunc(t.past, func(p past) bool { return p.lease == l && !p.span.IsValid() })
 	t.spans[l] = span
+	t.mu.Unlock()
+	if over { // its end was told first, by another goroutine
+		t.end(l, "lost", nil)
+	}
 }
 
 func (t *Traces) note(l lease, name string, attrs ...attribute.KeyValue) {
@@ -81,9 +86,13 @@ func (t *Traces) note(l lease, name string, attrs ...attribute.KeyValue) {
 func (t *Traces) end(l lease, how string, err error) {
 	t.mu.Lock()
 	span := t.spans[l]
+	ended := past{lease: l}
 	if span != nil {
 		delete(t.spans, l)
-		t.past[t.next] = past{l, span.SpanContext()}
+		ended.span = span.SpanContext()
+	}
+	if span != nil || !slices.ContainsFunc(t.past, func(p past) bool { return p.lease == l }) {
+		t.past[t.next] = ended
 		t.next = (t.next + 1) % pasts
 	}
 	t.mu.Unlock()
@@ -128,7 +137,7 @@ func (t *Traces) find(s fence.Stamp) trace.SpanContext {
 		return span.SpanContext()
 	}
 	for _, p := range t.past {
-		if p.lease == l {
+		if p.lease == l && p.span.IsValid() {
 			return p.span
 		}
 	}

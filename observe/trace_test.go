@@ -107,3 +107,15 @@ func TestWritesAreLoggedUnderTheirNames(t *testing.T) {
 		}
 	}
 }
+
+// TestALeaseWhoseEndIsToldFirstHasNoOpenSpan: events come from several goroutines.
+func TestALeaseWhoseEndIsToldFirstHasNoOpenSpan(t *testing.T) {
+	recorder := tracetest.NewSpanRecorder()
+	traces := NewTraces(sdk.NewTracerProvider(sdk.WithSpanProcessor(recorder)))
+	for _, kind := range []croft.EventKind{croft.EventLost, croft.EventAcquired, croft.EventReleaseLeft} {
+		traces.Observe(croft.Event{Kind: kind, Key: "a/b", Token: 1})
+	}
+	if len(traces.spans) != 0 || len(recorder.Ended()) != 1 {
+		t.Errorf("%d spans are open, %d have ended; want none and one", len(traces.spans), len(recorder.Ended()))
+	}
+}
