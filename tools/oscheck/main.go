@@ -1,0 +1,84 @@
+// Command oscheck type-checks all packages and their tests for other systems than this one: oscheck darwin/arm64 windows/amd64.
+//
+// It is what a compiler would say, without compiling: go vet would compile everything that Croft is built on for each system first, which takes minutes where nothing is cached. What is imported is
+// read without the bodies of its functions.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/tools/go/packages"
+)
+
+func main() {
+	if len(os.Args) < 2 {
+		fmt.Fprintln(os.Stderr, "usage: oscheck SYSTEM/ARCHITECTURE...")
+		os.Exit(2)
+	}
+	failed := false
+	for _, system := range os.Args[1:] {
+		if err := check(system); err != nil {
+			fmt.Fprintf(os.Stderr, "oscheck: %s: %v\n", system, err)
+			failed = true
+		}
+	}
+	if failed {
+		os.Exit(1)
+	}
+}
+
+// check reports what is wrong with this module's packages on a system.
+func check(system string) error {
+	goos, goarch, ok := strings.Cut(system, "/")
+	if !ok {
+		return errors.New("not a system and an architecture, as in windows/amd64")
+	}
+	here, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	all, err := packages.Load(&packages.Config{
+		Mode:  packages.LoadAllSyntax,
+		Tests: true,
+		Env:   append(os.Environ(), "GOOS="+goos, "GOARCH="+goarch, "CGO_ENABLED=0"),
+		ParseFile: func(fset *token.FileSet, name string, src []byte) (*ast.File, error) {
+			own := strings.HasPrefix(name, here+string(filepath.Separator))
+			file, err := parser.ParseFile(fset, name, src, parser.SkipObjectResolution)
+			if !own && file != nil {
+				for _, d := range file.Decls {
+					if f, ok := d.(*ast.FuncDecl); ok {
+						f.Body = nil
+					}
+				}
+			}
+			return file, err
+		},
+	}, "./...")
+	if err != nil {
+		return err
+	}
+	if len(all) == 0 {
+		return errors.New("there are no packages here")
+	}
+	var found []error
+	seen := map[string]bool{}
+	for _, p := range all { // those that they import are not ours to judge, and not whole
+		if strings.HasSuffix(p.ID, ".test") { // generated
+			continue
+		}
+		for _, e := range p.Errors {
+			if text := e.Error(); !seen[text] {
+				seen[text] = true
+				found = append(found, errors.New(text))
+			}
+		}
+	}
+	return errors.Join(found...)
+}
