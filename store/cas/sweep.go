@@ -32,7 +32,11 @@ func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 		return 0, err
 	}
 	var failed error
-	for held, err := range s.reg.Scan(ctx) {
+	scan := s.reg.Scan(ctx)
+	if old, ok := s.reg.(OldScanner); ok {
+		scan = old.ScanOld(ctx, now.Add(-s.retention)) // a record matters for at least as long as its last change
+	}
+	for held, err := range scan {
 		if err == nil {
 			err = s.usable(ctx)
 		}
