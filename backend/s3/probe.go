@@ -1,0 +1,158 @@
+package s3
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
+
+	"github.com/croft-dev/croft/internal/objects"
+)
+
+// ErrPreconditions is matched when an endpoint does not honour the conditions of a write. Two clients would then be granted one lease, so it is refused.
+var ErrPreconditions = errors.New("conditional writes are not honoured")
+
+// PreconditionError says which condition an endpoint ignores.
+type PreconditionError struct {
+	// Where names the bucket and the endpoint, Condition what was asked, Seen what came of it.
+	Where, Condition, Seen string
+}
+
+func (e *PreconditionError) Error() string {
+	return fmt.Sprintf("%v by %s: a PUT with %s %s. Two clients would be granted one lease; use a server that honours it, or another kind of store", ErrPreconditions, e.Where, e.Condition, e.Seen)
+}
+
+// Is makes every PreconditionError match ErrPreconditions.
+func (e *PreconditionError) Is(target error) bool { return target == ErrPreconditions }
+
+// probeAge is how long a good result counts.
+const probeAge = 7 * 24 * time.Hour
+
+// probed remembers the buckets that this process has tried or read a result of.
+var probed sync.Map
+
+// probeMark is what is left in the bucket for the next process.
+type probeMark struct {
+	Croft    int       `json:"croft"`
+	Endpoint string    `json:"endpoint"`
+	Honoured []string  `json:"honoured"`
+	At       time.Time `json:"at"` // by the service's clock
+}
+
+var conditions = []string{"If-None-Match: *", "If-Match"}
+
+// endpoint names what requests go through.
+func (b *bucket) endpoint() string {
+	o := b.client.Options()
+	return aws.ToString(o.BaseEndpoint) + " " + o.Region
+}
+
+// check makes sure that this very endpoint honours conditions: once in a process, and by what the bucket says of an earlier trial if that is not too old.
+func (b *bucket) check(ctx context.Context, layout objects.Layout) error {
+	id := b.endpoint() + " " + b.name
+	if _, known := probed.Load(id); known {
+		return nil
+	}
+	name := layout.Probe(b.endpoint())
+	o, err := b.get(ctx, name)
+	switch {
+	case err == nil:
+		var mark probeMark
+		if json.Unmarshal(o.data, &mark) == nil && mark.Croft == objects.Format && mark.Endpoint == b.endpoint() && len(mark.Honoured) == len(conditions) && o.date.Sub(mark.At).Abs() < probeAge {
+			probed.Store(id, true)
+			return nil
+		}
+	case !errors.Is(err, errAbsent):
+		return err
+	}
+	at, err := b.probe(ctx, layout.Trial())
+	if err != nil {
+		return err
+	}
+	probed.Store(id, true)
+	// Whoever cannot leave the result only has it tried again.
+	if data, err := json.Marshal(probeMark{objects.Format, b.endpoint(), conditions, at}); err == nil {
+		_, _ = b.swap(ctx, name, o.tag, data)
+	}
+	return nil
+}
+
+// probe tries every condition that leases rest on, on an object of its own, and returns the service's time.
+func (b *bucket) probe(ctx context.Context, name string) (time.Time, error) {
+	defer b.forget(name)
+	body := func() []byte { return []byte(`{"croft":1,"trial":"` + objects.NewNonce() + `"}` + "\n") }
+	first, err := b.attempt(ctx, name, "", body(), true)
+	if err != nil {
+		return time.Time{}, err
+	}
+	if _, err := b.attempt(ctx, name, "", body(), false); err != nil {
+		return time.Time{}, err
+	}
+	last := body()
+	second, err := b.attempt(ctx, name, first, last, true)
+	if err != nil {
+		return time.Time{}, err
+	}
+	if second == first {
+		return time.Time{}, &PreconditionError{b.where(), "other content", "got the same ETag as what it replaced, so that If-Match cannot tell them apart"}
+	}
+	if _, err := b.attempt(ctx, name, first, body(), false); err != nil {
+		return time.Time{}, err
+	}
+	o, err := b.get(ctx, name)
+	switch {
+	case err != nil:
+		return time.Time{}, err
+	case !bytes.Equal(o.data, last) || o.tag != second:
+		return time.Time{}, &PreconditionError{b.where(), "If-Match", "was answered in one way and done in another"}
+	}
+	return o.date, nil
+}
+
+// attempt writes with a condition that holds, or one that does not.
+func (b *bucket) attempt(ctx context.Context, name, tag string, data []byte, holds bool) (string, error) {
+	condition := conditions[0]
+	if tag != "" {
+		condition = conditions[1]
+	}
+	for try := 0; ; try++ {
+		written, err := b.put(ctx, name, tag, data)
+		switch {
+		case err == nil && !holds:
+			return "", &PreconditionError{b.where(), condition, "was carried out although the condition did not hold"}
+		case err == nil && written == "":
+			return "", &PreconditionError{b.where(), condition, "was answered without an ETag"}
+		case err == nil:
+			return written, nil
+		}
+		status, _ := answerOf(err)
+		switch f := faultOf(err); {
+		case f == overtaken && !holds:
+			return "", nil
+		case f == overtaken:
+			return "", &PreconditionError{b.where(), condition, "was refused although the condition held"}
+		case status == http.StatusNotImplemented:
+			return "", &PreconditionError{b.where(), condition, "is not implemented there"}
+		case (f == busy || f == slow) && try+1 < tries:
+			if err := objects.Pause(ctx, try); err != nil {
+				return "", err
+			}
+		default:
+			return "", b.explain(err)
+		}
+	}
+}
+
+// forget removes what a trial has left; nobody else uses its name.
+func (b *bucket) forget(name string) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	_, _ = b.client.DeleteObject(ctx, &awss3.DeleteObjectInput{Bucket: &b.name, Key: &name})
+}
