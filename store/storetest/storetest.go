@@ -15,6 +15,8 @@ type Harness struct {
 	Wipe func(tb testing.TB)
 	// Advance moves the store's clock, where it is the harness's to move. Without it the suite waits for the store's own clock.
 	Advance func(d time.Duration)
+	// Grain is how coarse the store's own clock is: readings of it may differ by as much. Zero means that they never do.
+	Grain time.Duration
 	// Slow says that a request costs a round trip or a sync to disk: the suite does less of the same.
 	Slow bool
 	// Patience is how long something may take that must happen soon; default 30 s. It is a bound on hanging, not on speed.
