@@ -78,3 +78,20 @@ func TestConformance(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, place)
 }
+
+// TestConformanceOnTheServersClock does the same as clients do it: the time is the server's, in whole seconds, and the suite waits for it.
+func TestConformanceOnTheServersClock(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(tb testing.TB) storetest.Harness {
+		server := testenv.S3(tb)
+		client := dial(server)
+		return storetest.Harness{
+			Open: func(tb testing.TB, o storetest.Options) store.Store {
+				return open(tb, server, client, Options{Retention: o.Retention})
+			},
+			Wipe:  func(tb testing.TB) { wipe(tb, server, client) },
+			Grain: 2 * grain,
+			Slow:  true,
+		}
+	})
+}

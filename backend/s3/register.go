@@ -4,13 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"strings"
-	"sync"
 	"time"
-
-	"github.com/aws/aws-sdk-go-v2/aws"
-	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"github.com/croft-dev/croft/internal/objects"
 	"github.com/croft-dev/croft/store/cas"
@@ -22,6 +17,7 @@ type register struct {
 	*bucket
 	layout objects.Layout
 	memory objects.Memory
+	bodies bodies
 	drop   dropping
 	fake   func() time.Time // in place of the service's clock; nil but in tests
 	own    func()           // lets go of what was opened for this register
@@ -73,8 +69,12 @@ func (r *register) entry(name string, o object) (cas.Entry, error) {
 // latest lets nobody set an earlier deadline than somebody before: the object, or the record in it, may show that it is later than this response alone does. What is far ahead is
 // left out, for a clock that was wrong and has been set right.
 func latest(held cas.Entry, modified time.Time) time.Time {
-	latest, limit := held.Latest, held.Latest.Add(time.Minute)
-	for _, seen := range []time.Time{modified.Add(time.Second), held.Record.Renewed, held.Record.Acquired} {
+	rec, latest, limit := held.Record, held.Latest, held.Latest.Add(time.Minute)
+	shown := []time.Time{modified.Add(time.Second), rec.Acquired, rec.Renewed, rec.ProgressAt}
+	if rec.State == tenure.Free {
+		shown = append(shown, rec.Deadline) // when it was freed
+	}
+	for _, seen := range shown {
 		if seen.After(latest) && seen.Before(limit) {
 			latest = seen
 		}
@@ -118,110 +118,6 @@ func (r *register) Swap(ctx context.Context, old cas.Version, next tenure.Record
 	}
 	r.memory.Keep(next, cas.Version(tag))
 	return nil
-}
-
-// Scan reads every record: one request for a thousand names, and one for each record.
-func (r *register) Scan(ctx context.Context) iter.Seq2[cas.Entry, error] {
-	return r.scan(ctx, func(object) bool { return true }, false)
-}
-
-// ScanOld reads the records that have not been written since, and deletes what has been announced and left.
-func (r *register) ScanOld(ctx context.Context, before time.Time) iter.Seq2[cas.Entry, error] {
-	// A moment more: an object may be dated a little earlier than the record in it.
-	return r.scan(ctx, func(o object) bool { return r.fake != nil || !o.modified.After(before.Add(grain)) }, true)
-}
-
-// parallel is how many records of a listing are read at a time.
-const parallel = 16
-
-func (r *register) scan(ctx context.Context, wanted func(object) bool, bury bool) iter.Seq2[cas.Entry, error] {
-	return func(yield func(cas.Entry, error) bool) {
-		var failed []error
-		for page, err := range r.list(ctx, r.layout.Records()) {
-			if err != nil {
-				yield(cas.Entry{}, err)
-				return
-			}
-			var names []string
-			for _, o := range page {
-				if r.layout.IsRecord(o.name) && wanted(object{modified: o.modified}) {
-					names = append(names, o.name)
-				}
-			}
-			for _, found := range r.read(ctx, names, bury) {
-				switch {
-				case ctx.Err() != nil:
-					yield(cas.Entry{}, context.Cause(ctx))
-					return
-				case found.err != nil: // reported last, so that it hides nothing
-					failed = append(failed, found.err)
-				case found.entry.Record.IsZero():
-				case !yield(found.entry, nil):
-					return
-				}
-			}
-		}
-		if len(failed) > 0 {
-			yield(cas.Entry{}, errors.Join(failed...))
-		}
-	}
-}
-
-type found struct {
-	entry cas.Entry
-	err   error
-}
-
-// read reads records side by side.
-func (r *register) read(ctx context.Context, names []string, bury bool) []found {
-	all := make([]found, len(names))
-	var group sync.WaitGroup
-	places := make(chan struct{}, parallel)
-	for i, name := range names {
-		places <- struct{}{}
-		group.Go(func() {
-			defer func() { <-places }()
-			o, err := r.get(ctx, name)
-			if errors.Is(err, errAbsent) {
-				return
-			}
-			if err == nil {
-				all[i].entry, err = r.entry(name, o)
-			}
-			all[i].err = err
-			if held := all[i].entry; err == nil && bury && held.Record.IsZero() && held.Version != "" && !strings.HasPrefix(string(held.Version), dying) {
-				r.bury(ctx, name, o)
-			}
-		})
-	}
-	group.Wait()
-	return all
-}
-
-type listed struct {
-	name     string
-	modified time.Time
-}
-
-// list yields the objects under a prefix, page by page.
-func (b *bucket) list(ctx context.Context, prefix string) iter.Seq2[[]listed, error] {
-	return func(yield func([]listed, error) bool) {
-		pages := awss3.NewListObjectsV2Paginator(b.client, &awss3.ListObjectsV2Input{Bucket: &b.name, Prefix: &prefix})
-		for pages.HasMorePages() {
-			out, err := pages.NextPage(ctx)
-			if err != nil {
-				yield(nil, b.explain(err))
-				return
-			}
-			page := make([]listed, len(out.Contents))
-			for i, o := range out.Contents {
-				page[i] = listed{aws.ToString(o.Key), aws.ToTime(o.LastModified)}
-			}
-			if !yield(page, nil) {
-				return
-			}
-		}
-	}
 }
 
 // Now is the service's clock, to the second.
