@@ -34,6 +34,8 @@ func judge(err error) verdict {
 		return done
 	case errors.Is(err, storage.ErrObjectNotExist), errors.Is(err, storage.ErrBucketNotExist):
 		return missing
+	case errors.Is(err, errUploadGone):
+		return refused
 	case !errors.As(err, &api):
 		return doubtful
 	}
@@ -87,7 +89,7 @@ func (b *bucket) explain(ctx context.Context, right string, err error) error {
 	}
 	var api *googleapi.Error
 	if !errors.As(err, &api) {
-		if errors.Is(err, storage.ErrObjectNotExist) {
+		if errors.Is(err, errUploadGone) {
 			return err
 		}
 		return fmt.Errorf("gcs: %s cannot be reached: %w; see whether the network lets storage.googleapis.com through, or STORAGE_EMULATOR_HOST is right", b.place, err)
