@@ -1,0 +1,164 @@
+package gcs
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// fault is what befalls a request on its way.
+type fault struct {
+	// status answers the request, in place of the server. 0 leaves the answer alone.
+	status int
+	// delivered says that the server gets the request all the same.
+	delivered bool
+	// cut ends the connection instead of answering.
+	cut bool
+	// before and after are called around the server's work.
+	before, after func()
+	// body is the answer's.
+	body string
+}
+
+// proxy stands before a server and does to requests what a test wants. It is a real one, on a port of its own: the client does not know.
+type proxy struct {
+	*httptest.Server
+	target *url.URL
+
+	mu   sync.Mutex
+	when func(r *http.Request) *fault
+}
+
+func newProxy(tb testing.TB, endpoint string) *proxy {
+	tb.Helper()
+	target, err := url.Parse(endpoint)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	p := &proxy{target: target}
+	p.Server = httptest.NewServer(p)
+	tb.Cleanup(p.Close)
+	return p
+}
+
+// on decides what befalls requests from now on; nil leaves them alone.
+func (p *proxy) on(when func(r *http.Request) *fault) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.when = when
+}
+
+func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	p.mu.Lock()
+	when := p.when
+	p.mu.Unlock()
+	var f *fault
+	if when != nil {
+		f = when(r)
+	}
+	forward := &httputil.ReverseProxy{Rewrite: func(pr *httputil.ProxyRequest) {
+		pr.SetURL(p.target)
+		pr.Out.Host = pr.In.Host // uploads go on where they began
+	}}
+	if f == nil {
+		forward.ServeHTTP(w, r)
+		return
+	}
+	if f.before != nil {
+		f.before()
+	}
+	answer := httptest.NewRecorder()
+	if f.delivered || f.status == 0 && !f.cut {
+		forward.ServeHTTP(answer, r)
+	}
+	if f.after != nil {
+		f.after()
+	}
+	switch {
+	case f.cut:
+		panic(http.ErrAbortHandler)
+	case f.status != 0:
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(f.status)
+		_, _ = io.WriteString(w, f.body)
+	default:
+		for name, values := range answer.Header() {
+			w.Header()[name] = values
+		}
+		w.WriteHeader(answer.Code)
+		_, _ = w.Write(answer.Body.Bytes())
+	}
+}
+
+// isWrite tells requests that change objects from those that read them.
+func isWrite(r *http.Request) bool { return r.Method != http.MethodGet && r.Method != http.MethodHead }
+
+// nth picks the n-th request that want picks, counted from 1.
+func nth(n int64, want func(*http.Request) bool, f *fault) func(*http.Request) *fault {
+	var seen atomic.Int64
+	return func(r *http.Request) *fault {
+		if want(r) && seen.Add(1) == n {
+			return f
+		}
+		return nil
+	}
+}
+
+// carrier is a client's own way to the server, on which a test counts, holds and changes requests.
+type carrier struct {
+	reads, writes atomic.Int64
+	// strip names parameters to leave out: a client that does not send conditions.
+	strip []string
+
+	mu   sync.Mutex
+	held chan struct{} // closed when a write has arrived that is held
+	free chan struct{} // closed to let it go
+}
+
+func (c *carrier) RoundTrip(req *http.Request) (*http.Response, error) {
+	if isWrite(req) {
+		c.writes.Add(1)
+		c.mu.Lock()
+		held, free := c.held, c.free
+		c.held = nil
+		c.mu.Unlock()
+		if held != nil {
+			close(held)
+			<-free
+		}
+	} else {
+		c.reads.Add(1)
+	}
+	if len(c.strip) > 0 {
+		query := req.URL.Query()
+		for _, name := range c.strip {
+			query.Del(name)
+		}
+		req = req.Clone(req.Context())
+		req.URL.RawQuery = query.Encode()
+	}
+	return http.DefaultTransport.RoundTrip(req)
+}
+
+// hold stops the next write. It returns a channel that says when it has come, and what lets it go.
+func (c *carrier) hold() (arrived <-chan struct{}, release func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.held, c.free = make(chan struct{}), make(chan struct{})
+	free := c.free
+	return c.held, func() { close(free) }
+}
+
+// sent is how many requests were sent since the last call.
+func (c *carrier) sent() int64 { return c.reads.Swap(0) + c.writes.Swap(0) }
