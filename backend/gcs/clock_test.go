@@ -1,0 +1,66 @@
+package gcs
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// TestNoGrantBeforeTheHolderBelieves: the service's clock is told in whole seconds. Whatever the fraction at which a lease began, nobody else is granted it before its TTL has passed
+// since its holder sent the request, and somebody is soon after.
+func TestNoGrantBeforeTheHolderBelieves(t *testing.T) {
+	t.Parallel()
+	server := testenv.GCS(t)
+	name := server.Bucket(t)
+	for _, fraction := range []time.Duration{50, 350, 650, 950} {
+		t.Run(fmt.Sprintf("at .%03d", fraction), func(t *testing.T) {
+			t.Parallel()
+			mine, next := acquire(fmt.Sprintf("clock/%d", fraction), "ann"), acquire(fmt.Sprintf("clock/%d", fraction), "bob")
+			mine.TTL = 700 * time.Millisecond
+			holder, other := open(t, name, &Options{Connection: at(server.Endpoint)}), open(t, name, &Options{Connection: at(server.Endpoint)})
+			defer holder.Close()
+			defer other.Close()
+			now := time.Now()
+			sleep(t.Context(), now.Truncate(time.Second).Add(time.Second+fraction*time.Millisecond).Sub(now))
+			sent := time.Now()
+			if a := one(t.Context(), holder, mine); a.Err != nil {
+				t.Fatal(a.Err)
+			}
+			for {
+				a := one(t.Context(), other, next)
+				if held := time.Since(sent); a.Err == nil {
+					if held < mine.TTL {
+						t.Errorf("granted to another after %s", held)
+					}
+					return
+				}
+				if !errors.Is(a.Err, tenure.ErrHeld) || time.Since(sent) > testenv.Patience {
+					t.Fatal(a.Err)
+				}
+				sleep(t.Context(), 20*time.Millisecond)
+			}
+		})
+	}
+}
+
+// TestALongDeadLeaseIsTakenAtOnce by a process that has just started and has seen nothing of its holder's life.
+func TestALongDeadLeaseIsTakenAtOnce(t *testing.T) {
+	t.Parallel()
+	server := testenv.GCS(t)
+	name := server.Bucket(t)
+	long := time.Now().Add(-time.Hour)
+	then := open(t, name, &Options{Connection: at(server.Endpoint), clock: func() time.Time { return long }})
+	defer then.Close()
+	if a := one(t.Context(), then, acquire("dead/long", "ann")); a.Err != nil {
+		t.Fatal(a.Err)
+	}
+	now := open(t, name, &Options{Connection: at(server.Endpoint)})
+	defer now.Close()
+	if a := one(t.Context(), now, acquire("dead/long", "bob")); a.Err != nil || a.Record.Cause != tenure.Expired {
+		t.Errorf("%v, cause %q", a.Err, a.Record.Cause)
+	}
+}

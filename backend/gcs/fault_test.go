@@ -1,0 +1,200 @@
+package gcs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// statuses are the answers of a service that is not well, and of one where others write to the same object.
+var statuses = []int{http.StatusConflict, http.StatusPreconditionFailed, http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable}
+
+// TestAFaultAtEveryStepLeavesOneTruth: at every request of every operation, each of the bad answers and a cut connection, with the request carried out and without. The operation
+// then succeeds, or its outcome is unknown and asking again finds it. It is never refused: nobody else is there.
+func TestAFaultAtEveryStepLeavesOneTruth(t *testing.T) {
+	t.Parallel()
+	server := testenv.GCS(t)
+	name := server.Bucket(t)
+	any := func(*http.Request) bool { return true }
+	for _, delivered := range []bool{false, true} {
+		for _, status := range append([]int{0}, statuses...) {
+			for step := int64(1); step <= 2; step++ {
+				f := &fault{status: status, cut: status == 0, delivered: delivered}
+				t.Run(fmt.Sprintf("status %d at request %d, delivered %v", status, step, delivered), func(t *testing.T) {
+					t.Parallel()
+					way := newProxy(t, server.Endpoint)
+					o := &Options{Connection: at(way.URL), patience: 5 * time.Millisecond, SkipProbe: true}
+					st := open(t, name, o)
+					defer st.Close()
+					mine := acquire("faults/"+string(tenure.NewSecret()), "ann")
+					hand := tenure.Request{Verb: tenure.Takeover, Key: mine.Key, Secret: tenure.NewSecret(), Owner: "op", TTL: time.Minute, Actor: "op", Note: "test"}
+					for _, req := range []tenure.Request{mine, then(tenure.Renew, mine), then(tenure.Report, mine), then(tenure.Release, mine), hand} {
+						if step == 2 {
+							st.reg.memory.Forget(mine.Key) // so that it reads first
+						}
+						way.on(nth(step, any, f))
+						a := one(t.Context(), st, req)
+						way.on(nil)
+						if a.Err != nil && !errors.Is(a.Err, store.ErrUnknown) {
+							t.Fatalf("%s: %v", req.Verb, a.Err)
+						}
+						again := resolve(t.Context(), st, req)
+						if again.Err != nil || again.Record.Terms == 0 {
+							t.Fatalf("%s again: %v", req.Verb, again.Err)
+						}
+						if a.Err == nil && (a.Record.Token != again.Record.Token || a.Record.State != again.Record.State) {
+							t.Fatalf("%s: token %d %s, asked again %d %s", req.Verb, a.Record.Token, a.Record.State, again.Record.Token, again.Record.State)
+						}
+					}
+					rec, err := st.Get(t.Context(), mine.Key)
+					if err != nil || rec.Terms != 2 || len(rec.History) != 2 {
+						t.Errorf("one lease and one takeover left %d terms and %d transfers, %v", rec.Terms, len(rec.History), err)
+					}
+				})
+			}
+		}
+	}
+}
+
+// resolve asks until there is an answer.
+func resolve(ctx context.Context, st store.Store, req tenure.Request) store.Answer {
+	for {
+		a := one(ctx, st, req)
+		if !errors.Is(a.Err, store.ErrUnknown) || ctx.Err() != nil {
+			return a
+		}
+		sleep(ctx, 10*time.Millisecond)
+	}
+}
+
+// TestAServerThatIsNotWellAtAll: the answer is unknown, says why, and comes before the context's end where waiting is of no use.
+func TestAServerThatIsNotWellAtAll(t *testing.T) {
+	t.Parallel()
+	server := testenv.GCS(t)
+	name, way := server.Bucket(t), newProxy(t, server.Endpoint)
+	st := open(t, name, &Options{Connection: at(way.URL), patience: time.Millisecond})
+	defer st.Close()
+	for status, says := range map[int]string{
+		http.StatusServiceUnavailable: "ask again",
+		http.StatusTooManyRequests:    "one write a second",
+		http.StatusUnauthorized:       "credentials",
+		http.StatusForbidden:          "storage.objects.get",
+		http.StatusBadRequest:         "is this endpoint a Google Cloud Storage?",
+	} {
+		way.on(func(*http.Request) *fault { return &fault{status: status, body: `{"error": {"message": "no"}}`} })
+		a := one(t.Context(), st, acquire("ill/all", "ann"))
+		if !errors.Is(a.Err, store.ErrUnknown) || !strings.Contains(a.Err.Error(), says) {
+			t.Errorf("status %d: %v; want unknown, and %q", status, a.Err, says)
+		}
+		for _, err := range st.List(t.Context(), "") {
+			if !errors.Is(err, store.ErrUnknown) {
+				t.Errorf("status %d to a listing: %v", status, err)
+			}
+		}
+	}
+	way.on(func(r *http.Request) *fault {
+		if isWrite(r) {
+			return &fault{status: http.StatusForbidden, body: `{"error": {"message": "no"}}`}
+		}
+		return nil
+	})
+	if a := one(t.Context(), st, acquire("ill/write", "ann")); !errors.Is(a.Err, store.ErrUnknown) || !strings.Contains(a.Err.Error(), "storage.objects.create") {
+		t.Errorf("a write that is forbidden: %v", a.Err)
+	}
+	way.on(func(*http.Request) *fault {
+		return &fault{status: http.StatusForbidden, body: `{"error": {"message": "subject to bucket's retention policy", "errors": [{"reason": "retentionPolicyNotMet"}]}}`}
+	})
+	if a := one(t.Context(), st, acquire("ill/retention", "ann")); a.Err == nil || !strings.Contains(a.Err.Error(), "bucket without one") {
+		t.Errorf("a bucket with a retention policy: %v", a.Err)
+	}
+	way.on(func(*http.Request) *fault {
+		return &fault{status: http.StatusNotFound, body: `{"error": {"message": "The specified bucket does not exist."}}`}
+	})
+	if a := one(t.Context(), st, acquire("ill/bucket", "ann")); !errors.Is(a.Err, store.ErrUnknown) || !strings.Contains(a.Err.Error(), "there is no bucket") {
+		t.Errorf("a bucket that is gone: %v", a.Err)
+	}
+	way.Close()
+	if a := one(t.Context(), st, acquire("ill/gone", "ann")); !errors.Is(a.Err, store.ErrUnknown) || !strings.Contains(a.Err.Error(), "cannot be reached") {
+		t.Errorf("a server that is gone: %v", a.Err)
+	}
+}
+
+// TestOneWriteASecond: a service that takes no more than one write to an object in a while, as Google's does. A short job's release waits for its turn and is made.
+func TestOneWriteASecond(t *testing.T) {
+	t.Parallel()
+	server := testenv.GCS(t)
+	name, way := server.Bucket(t), newProxy(t, server.Endpoint)
+	const limit = 200 * time.Millisecond
+	st := open(t, name, &Options{Connection: at(way.URL), patience: limit})
+	defer st.Close()
+	turned := 0
+	var last time.Time
+	way.on(func(r *http.Request) *fault { // one client: its requests come one by one
+		if !isWrite(r) {
+			return nil
+		}
+		if time.Since(last) < limit {
+			turned++
+			return &fault{status: http.StatusTooManyRequests}
+		}
+		last = time.Now()
+		return nil
+	})
+	mine := acquire("limit/short", "ann")
+	for _, req := range []tenure.Request{mine, then(tenure.Release, mine)} {
+		if a := one(t.Context(), st, req); a.Err != nil {
+			t.Fatalf("%s: %v", req.Verb, a.Err)
+		}
+	}
+	if turned == 0 || turned > 2 {
+		t.Errorf("%d writes were turned away; the release should have come too early, and then in time", turned)
+	}
+	// Without the time to wait, the answer is unknown; nothing was changed.
+	next := acquire(mine.Key, "bob")
+	ctx, cancel := context.WithTimeout(t.Context(), limit/4)
+	defer cancel()
+	if a := one(ctx, st, next); !errors.Is(a.Err, store.ErrUnknown) || !errors.Is(a.Err, context.DeadlineExceeded) {
+		t.Errorf("turned away for longer than the context lasts: %v", a.Err)
+	}
+	way.on(nil)
+	if a := resolve(t.Context(), st, next); a.Err != nil || a.Record.Terms != 2 {
+		t.Errorf("asked again: %v in term %d", a.Err, a.Record.Terms)
+	}
+}
+
+// TestAServerKilledBetweenRequestAndReply: what was asked is done and nobody says so. Asking again when it is back finds one truth.
+func TestAServerKilledBetweenRequestAndReply(t *testing.T) {
+	t.Parallel()
+	server := testenv.GCSAlone(t, "-root", t.TempDir())
+	name, way := server.Bucket(t), newProxy(t, server.Endpoint)
+	st := open(t, name, &Options{Connection: at(way.URL)})
+	defer st.Close()
+	mine := acquire("killed/server", "ann")
+	var token any
+	for _, req := range []tenure.Request{mine, then(tenure.Renew, mine), then(tenure.Release, mine)} {
+		way.on(nth(1, isWrite, &fault{delivered: true, cut: true, after: server.Kill}))
+		if a := one(t.Context(), st, req); !errors.Is(a.Err, store.ErrUnknown) {
+			t.Fatalf("%s of a server that dies: %v, want unknown", req.Verb, a.Err)
+		}
+		way.on(nil)
+		server.Restart(t)
+		a := resolve(t.Context(), st, req)
+		if a.Err != nil || a.Record.Terms != 1 {
+			t.Fatalf("%s again: %v in term %d, want the one grant", req.Verb, a.Err, a.Record.Terms)
+		}
+		if token == nil {
+			token = a.Record.Token
+		}
+		if a.Record.Token != token {
+			t.Errorf("%s again: token %d, it was %d", req.Verb, a.Record.Token, token)
+		}
+	}
+}
