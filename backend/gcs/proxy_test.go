@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // fault is what befalls a request on its way.
@@ -30,6 +31,8 @@ type fault struct {
 type proxy struct {
 	*httptest.Server
 	target *url.URL
+	// shift is by how much the server's clock is ahead, as seen from here, in answers that a fault has had to do with.
+	shift time.Duration
 
 	mu   sync.Mutex
 	when func(r *http.Request) *fault
@@ -96,6 +99,9 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		for name, values := range answer.Header() {
 			w.Header()[name] = values
 		}
+		if p.shift != 0 {
+			w.Header().Set("Date", time.Now().Add(p.shift).UTC().Format(http.TimeFormat))
+		}
 		w.WriteHeader(answer.Code)
 		_, _ = w.Write(answer.Body.Bytes())
 	}
@@ -122,6 +128,7 @@ type carrier struct {
 	strip []string
 
 	mu   sync.Mutex
+	skip int           // so many writes pass before one is held
 	held chan struct{} // closed when a write has arrived that is held
 	free chan struct{} // closed to let it go
 }
@@ -131,7 +138,11 @@ func (c *carrier) RoundTrip(req *http.Request) (*http.Response, error) {
 		c.writes.Add(1)
 		c.mu.Lock()
 		held, free := c.held, c.free
-		c.held = nil
+		if c.skip > 0 {
+			c.skip, held = c.skip-1, nil
+		} else {
+			c.held = nil
+		}
 		c.mu.Unlock()
 		if held != nil {
 			close(held)
@@ -152,9 +163,13 @@ func (c *carrier) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // hold stops the next write. It returns a channel that says when it has come, and what lets it go.
-func (c *carrier) hold() (arrived <-chan struct{}, release func()) {
+func (c *carrier) hold() (arrived <-chan struct{}, release func()) { return c.holdAfter(0) }
+
+// holdAfter is hold for the write after so many others.
+func (c *carrier) holdAfter(skip int) (arrived <-chan struct{}, release func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.skip = skip
 	c.held, c.free = make(chan struct{}), make(chan struct{})
 	free := c.free
 	return c.held, func() { close(free) }
