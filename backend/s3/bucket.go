@@ -130,8 +130,8 @@ func (b *bucket) put(ctx context.Context, name, tag string, data []byte) (string
 // tries bounds how often a request is sent that the service has put off.
 const tries = 6
 
-// swap writes an object in place of the one with a tag, or of none, and returns the new one's tag. It returns errOvertaken if that was not the object any more; then this write has not taken
-// effect and will not. data must differ from whatever was there before: the same condition then holds for one of its copies at most, and what is read back tells whose it is.
+// swap writes an object in place of the one with a tag, or of none, and returns the new one's tag. It returns errOvertaken if that was not the object any more: this write has not taken
+// effect and will not; or errEclipsed if it may have taken effect and been followed by another's. data must differ from whatever was there before: the same condition then holds for one of its copies at most, and what is read back tells whose it is.
 func (b *bucket) swap(ctx context.Context, name, tag string, data []byte) (string, error) {
 	doubt := false // whether a copy may have taken effect
 	for try := 0; ; try++ {
@@ -177,14 +177,14 @@ func (b *bucket) swap(ctx context.Context, name, tag string, data []byte) (strin
 	}
 }
 
-// settle reads what has become of a write that may or may not have taken effect: its tag if it has, errOvertaken if it never will, neither if nothing has changed yet.
+// settle reads what has become of a write that may or may not have taken effect: its tag if it has, errEclipsed if another's is there now, neither if nothing has changed yet.
 func (b *bucket) settle(ctx context.Context, name, tag string, data []byte) (string, error) {
 	now, err := b.get(ctx, name)
 	switch {
 	case errors.Is(err, errAbsent) && tag == "":
 		return "", nil
 	case errors.Is(err, errAbsent):
-		return "", errOvertaken
+		return "", errEclipsed
 	case err != nil:
 		return "", err
 	case bytes.Equal(now.data, data):
@@ -192,11 +192,15 @@ func (b *bucket) settle(ctx context.Context, name, tag string, data []byte) (str
 	case now.tag == tag:
 		return "", nil
 	}
-	return "", errOvertaken
+	return "", errEclipsed
 }
 
-// errOvertaken: another has changed the object since it was read.
-var errOvertaken = errors.New("another was faster")
+var (
+	// errOvertaken: another has changed the object since it was read.
+	errOvertaken = errors.New("another was faster")
+	// errEclipsed is an errOvertaken of a write that may have been made before the other's.
+	errEclipsed = fmt.Errorf("the reply was lost, and now %w", errOvertaken)
+)
 
 // now asks for the service's time.
 func (b *bucket) now(ctx context.Context) (time.Time, error) {
