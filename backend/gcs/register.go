@@ -17,6 +17,7 @@ type register struct {
 	*bucket
 	layout objects.Layout
 	memory objects.Memory
+	bodies objects.Bodies
 	clock  func() time.Time // in place of the service's; nil but in tests
 }
 
@@ -87,6 +88,7 @@ func (r *register) time(e *cas.Entry) error {
 		return errors.New("gcs: the service does not say what time it is; a proxy between must leave the Date header in place")
 	}
 	e.Now, e.Latest = earliest, latest
+	e.Latest = objects.Latest(*e)
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,45 +21,47 @@ const (
 	readAtOnce = 16
 )
 
-// Scan reads every record: one request for a thousand names, and one for each record.
+// Scan reads every record: one request for a thousand names, and one for each record that has changed since this register read it last.
 func (r *register) Scan(ctx context.Context) iter.Seq2[cas.Entry, error] {
-	return r.scan(ctx, func(*storage.ObjectAttrs) bool { return true }, func(string, cas.Entry) {})
+	return r.scan(ctx, func(*storage.ObjectAttrs) bool { return true }, false)
 }
 
 // ScanOld reads the records that have not been written since before, and deletes what earlier sweeps have left of dropped ones.
 func (r *register) ScanOld(ctx context.Context, before time.Time) iter.Seq2[cas.Entry, error] {
-	old := func(o *storage.ObjectAttrs) bool { return r.clock != nil || o.Updated.Before(before) }
-	return r.scan(ctx, old, func(name string, e cas.Entry) {
-		if generation, err := generationOf(e.Version); err == nil && generation != 0 && e.Record.IsZero() {
-			r.bury(ctx, name, generation)
-		}
-	})
+	// A moment more: an object may be dated a little later than the record in it.
+	return r.scan(ctx, func(o *storage.ObjectAttrs) bool {
+		return r.clock != nil || !o.Updated.After(before.Add(2*time.Second))
+	}, true)
 }
 
-// scan yields the records of the objects that are wanted, and shows each of them to see first.
-func (r *register) scan(ctx context.Context, wanted func(*storage.ObjectAttrs) bool, see func(name string, e cas.Entry)) iter.Seq2[cas.Entry, error] {
+// scan yields the records of the objects that are wanted. A damaged one is reported last, so that it hides no other.
+func (r *register) scan(ctx context.Context, wanted func(*storage.ObjectAttrs) bool, bury bool) iter.Seq2[cas.Entry, error] {
 	return func(yield func(cas.Entry, error) bool) {
+		var failed []error
 		for page, err := range r.pages(ctx, r.layout.Records()) {
 			if err != nil {
 				yield(cas.Entry{}, err)
 				return
 			}
-			var names []string
-			for _, o := range page {
-				if r.layout.IsRecord(o.Name) && wanted(o) {
-					names = append(names, o.Name)
-				}
-			}
-			for i, one := range r.readAll(ctx, names) {
-				see(names[i], one.entry)
-				if one.err != nil && !errors.Is(one.err, cas.ErrDamaged) {
-					yield(cas.Entry{}, one.err)
+			page = slices.DeleteFunc(page, func(o *storage.ObjectAttrs) bool { return !r.layout.IsRecord(o.Name) || !wanted(o) })
+			for i, one := range r.readAll(ctx, page) {
+				switch generation, _ := generationOf(one.entry.Version); {
+				case ctx.Err() != nil:
+					yield(cas.Entry{}, over(ctx))
+					return
+				case one.err != nil:
+					failed = append(failed, one.err)
+				case one.entry.Record.IsZero():
+					if bury && generation != 0 {
+						r.bury(ctx, page[i].Name, generation)
+					}
+				case !yield(one.entry, nil):
 					return
 				}
-				if !yield(one.entry, one.err) {
-					return
-				}
 			}
+		}
+		if len(failed) > 0 {
+			yield(cas.Entry{}, errors.Join(failed...))
 		}
 	}
 }
@@ -69,19 +72,25 @@ type readOne struct {
 }
 
 // readAll reads objects side by side. One that has gone meanwhile is an empty entry.
-func (r *register) readAll(ctx context.Context, names []string) []readOne {
-	all := make([]readOne, len(names))
+func (r *register) readAll(ctx context.Context, page []*storage.ObjectAttrs) []readOne {
+	all := make([]readOne, len(page))
 	var group sync.WaitGroup
 	turn := make(chan struct{}, readAtOnce)
-	for i, name := range names {
+	for i, o := range page {
+		if data := r.bodies.Known(o.Name, string(version(o.Generation))); data != nil {
+			all[i].entry, all[i].err = entryOf(o.Name, content{data, o.Generation})
+			continue
+		}
 		turn <- struct{}{}
 		group.Go(func() {
 			defer func() { <-turn }()
-			c, err := r.get(ctx, name)
+			c, err := r.get(ctx, o.Name)
 			if err == nil {
-				all[i].entry, err = entryOf(name, c)
+				all[i].entry, err = entryOf(o.Name, c)
 			}
-			all[i].err = err
+			if all[i].err = err; err == nil && c.generation != 0 {
+				r.bodies.Keep(o.Name, string(version(c.generation)), c.data)
+			}
 		})
 	}
 	group.Wait()

@@ -28,6 +28,23 @@ func TestConformance(t *testing.T) {
 	})
 }
 
+// TestConformanceOnTheServersClock: the same on the clock that the store uses outside tests, which is told in whole seconds.
+func TestConformanceOnTheServersClock(t *testing.T) {
+	t.Parallel()
+	server := testenv.GCS(t)
+	storetest.Run(t, func(tb testing.TB) storetest.Harness {
+		name := server.Bucket(tb)
+		return storetest.Harness{
+			Open: func(tb testing.TB, o storetest.Options) store.Store {
+				return open(tb, name, &Options{Connection: at(server.Endpoint), Retention: o.Retention})
+			},
+			Wipe:  func(tb testing.TB) { wipe(tb, server, name) },
+			Grain: 2 * time.Second,
+			Slow:  true,
+		}
+	})
+}
+
 // at is the way to an endpoint.
 func at(endpoint string) Connection { return Connection{Endpoint: endpoint} }
 
