@@ -11,6 +11,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/smithy-go/middleware"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
@@ -33,7 +34,9 @@ type bucket struct {
 func newBucket(client *awss3.Client, name string) *bucket {
 	b := &bucket{name: name, clock: objects.NewClock(grain, clock.System())}
 	b.client = awss3.New(client.Options(), func(o *awss3.Options) {
+		o.ExpressCredentials = nil // the default one belongs to one client, and would be made another's
 		o.HTTPClient = observer{o.HTTPClient, b.clock}
+		o.Retryer = retry.AddWithMaxBackoffDelay(o.Retryer, 500*time.Millisecond) // of reads: whoever waits for a lease is told soon that it is not known
 		// Servers that are not Amazon's refuse what they do not know: chunked bodies with a checksum behind them.
 		o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
 		o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired

@@ -250,3 +250,30 @@ func TestAGuardIsOpenedByURL(t *testing.T) {
 		}
 	}
 }
+
+// TestGuardsBrokenOnPurposeAreCaught by the suite: a gateway takes the conditions away that a guard rests on.
+func TestGuardsBrokenOnPurposeAreCaught(t *testing.T) {
+	t.Parallel()
+	h := guardtest.Harness{Make: func(tb testing.TB) guardtest.Resource {
+		server := testenv.S3(tb)
+		gate, key := newGateway(tb, server), objectName(server)
+		gate.strip = []string{"If-Match", "If-None-Match"}
+		handle := func(tb testing.TB) *Guard {
+			g, err := OpenGuard(tb.Context(), gate.client(server), server.Bucket, key, &GuardOptions{SkipProbe: true, NoCopy: true})
+			if err != nil {
+				tb.Fatal(err)
+			}
+			return g
+		}
+		reader := handle(tb)
+		return guardtest.Resource{
+			Open: func(tb testing.TB) guardtest.Handle { return guardtest.Artifact(handle(tb)) },
+			Read: func(ctx context.Context) ([]byte, bool, error) { return content(ctx, reader) },
+		}
+	}}
+	if failed := guardtest.Failures(t, h); len(failed) == 0 {
+		t.Error("the suite has not noticed")
+	} else {
+		t.Log(failed)
+	}
+}
