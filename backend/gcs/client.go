@@ -30,7 +30,7 @@ type Connection struct {
 	Project string
 	// Credentials replace those found the usual way: GOOGLE_APPLICATION_CREDENTIALS, those of gcloud, the metadata server.
 	Credentials *auth.Credentials
-	// Transport carries the requests; default http.DefaultTransport.
+	// Transport carries the requests; default one that all stores and guards of the process share.
 	Transport http.RoundTripper
 }
 
@@ -47,6 +47,17 @@ type bucket struct {
 	// patience is how long the server is left alone after it has asked for that, at first.
 	patience time.Duration
 }
+
+// shared keeps as many connections open as a batch of renewals uses at a time.
+var shared http.RoundTripper = func() http.RoundTripper {
+	t, ok := http.DefaultTransport.(*http.Transport)
+	if !ok {
+		return http.DefaultTransport
+	}
+	t = t.Clone()
+	t.MaxIdleConnsPerHost = 32
+	return t
+}()
 
 const scope = "https://www.googleapis.com/auth/devstorage.read_write"
 
@@ -65,7 +76,7 @@ func dial(ctx context.Context, name string, c *Connection) (*bucket, error) {
 	b := &bucket{name: name, place: endpoint + "/" + name, clock: objects.NewClock(time.Second, clock.System()), patience: time.Second}
 	base := c.Transport
 	if base == nil {
-		base = http.DefaultTransport
+		base = shared
 	}
 	hc := &http.Client{Transport: &dated{base: base, clock: b.clock}}
 	creds := c.Credentials

@@ -159,7 +159,7 @@ func (c *carrier) RoundTrip(req *http.Request) (*http.Response, error) {
 		req = req.Clone(req.Context())
 		req.URL.RawQuery = query.Encode()
 	}
-	return http.DefaultTransport.RoundTrip(req)
+	return shared.RoundTrip(req)
 }
 
 // hold stops the next write. It returns a channel that says when it has come, and what lets it go.
