@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -70,7 +71,17 @@ func suite() []group {
 //
 // With -short, and on stores that are Slow, the suite repeats less and leaves nothing out.
 func Run(t *testing.T, place func(tb testing.TB) Harness) {
-	for _, g := range suite() {
+	run(t, place, suite())
+}
+
+// RunTimed tries the promises in which time has a part, and no others: for a second run of a slow store on its own clock, after one of the whole suite on a clock that the harness moves.
+func RunTimed(t *testing.T, place func(tb testing.TB) Harness) {
+	timed := []string{"transitions", "repeats", "contention", "tokens", "deadlines", "periods", "reservations", "history", "retention", "handles"}
+	run(t, place, slices.DeleteFunc(suite(), func(g group) bool { return !slices.Contains(timed, g.name) }))
+}
+
+func run(t *testing.T, place func(tb testing.TB) Harness, groups []group) {
+	for _, g := range groups {
 		t.Run(g.name, func(t *testing.T) {
 			t.Parallel()
 			for _, c := range g.checks {
