@@ -68,37 +68,19 @@ func TestARaiseBetweenAStaleWritersLookAndItsWrite(t *testing.T) {
 	for _, overtake := range []string{"a raise", "a rewrite of identical bytes"} {
 		t.Run(overtake, func(t *testing.T) {
 			key := objectName(server)
-			gate := newGateway(t, server)
-			stale, newer := openGuard(t, server, gate.client(server), key), openGuard(t, server, client, key)
-			if err := write(ctx, newer, stamp(10, 1, 0), "content"); err != nil {
-				t.Fatal(err)
+			if err := overtakenBy(t, server, key, overtake); !errors.Is(err, fence.ErrStale) {
+				t.Errorf("the stale write: %v, want stale", err)
 			}
-			var first sync.Once
-			gate.during(func(r *http.Request) (int, bool) {
-				if r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, manifestSuffix) {
-					first.Do(func() {
-						var err error
-						if overtake == "a raise" {
-							_, err = newer.Raise(ctx, stamp(11, 2, 0))
-						} else {
-							err = write(ctx, newer, stamp(11, 2, 0), "content")
-						}
-						if err != nil {
-							t.Error(err)
-						}
-					})
-				}
-				return 0, false
-			}, func() {
-				if err := write(ctx, stale, stamp(10, 1, 0), "stale"); !errors.Is(err, fence.ErrStale) {
-					t.Errorf("the stale write: %v, want stale", err)
-				}
-			})
+			newer := openGuard(t, server, client, key)
 			if got, _, err := content(ctx, newer); err != nil || string(got) != "content" {
 				t.Errorf("the content is %q, %v", got, err)
 			}
 			if names := payloads(t, newer); len(names) != 1 {
 				t.Errorf("the refused write left %q", names)
+			}
+			// The same guard without its condition.
+			if err := overtakenBy(t, server, objectName(server), overtake, "If-Match"); err != nil {
+				t.Errorf("without If-Match the stale write is refused (%v): the test shows nothing", err)
 			}
 			// The simple design, in the same interleaving.
 			old := simple{bucket: newBucket(client, server.Bucket), key: key + ".simple"}
@@ -116,6 +98,39 @@ func TestARaiseBetweenAStaleWritersLookAndItsWrite(t *testing.T) {
 			}
 		})
 	}
+}
+
+// overtakenBy lets a newer owner act between a stale writer's look at the manifest and its commit, and returns what the stale writer was told. With strip, its writes lose that condition on their way.
+func overtakenBy(t *testing.T, server *testenv.S3Server, key, overtake string, strip ...string) error {
+	t.Helper()
+	ctx, gate := t.Context(), newGateway(t, server)
+	gate.strip = strip
+	stale, err := OpenGuard(ctx, gate.client(server), server.Bucket, key, &GuardOptions{SkipProbe: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	newer := openGuard(t, server, dial(server), key)
+	if err := write(ctx, newer, stamp(10, 1, 0), "content"); err != nil {
+		t.Fatal(err)
+	}
+	var first sync.Once
+	gate.set(func(r *http.Request) (int, bool) {
+		if r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, manifestSuffix) {
+			first.Do(func() {
+				var err error
+				if overtake == "a raise" {
+					_, err = newer.Raise(ctx, stamp(11, 2, 0))
+				} else {
+					err = write(ctx, newer, stamp(11, 2, 0), "content")
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		return 0, false
+	})
+	return write(ctx, stale, stamp(10, 1, 0), "stale")
 }
 
 // TestTheLastCopyIsTheNewestContent: copies of several writers arrive in any order, and each looks again.
