@@ -72,48 +72,48 @@ func (b *bucket) check(ctx context.Context, layout objects.Layout) error {
 	case !errors.Is(err, errAbsent):
 		return err
 	}
-	at, err := b.probe(ctx, layout.Trial())
+	tried, err := b.probe(ctx, layout.Trial())
 	if err != nil {
 		return err
 	}
 	probed.Store(id, true)
 	// Whoever cannot leave the result only has it tried again.
-	if data, err := json.Marshal(probeMark{objects.Format, b.endpoint(), conditions, at}); err == nil {
+	if data, err := json.Marshal(probeMark{objects.Format, b.endpoint(), conditions, tried.date}); err == nil {
 		_, _ = b.swap(ctx, name, o.tag, data)
 	}
 	return nil
 }
 
-// probe tries every condition that leases rest on, on an object of its own, and returns the service's time.
-func (b *bucket) probe(ctx context.Context, name string) (time.Time, error) {
+// probe tries every condition that leases rest on, on an object of its own, and returns what was read of that in the end.
+func (b *bucket) probe(ctx context.Context, name string) (object, error) {
 	defer b.forget(name)
 	body := func() []byte { return []byte(`{"croft":1,"trial":"` + objects.NewNonce() + `"}` + "\n") }
 	first, err := b.attempt(ctx, name, "", body(), true)
 	if err != nil {
-		return time.Time{}, err
+		return object{}, err
 	}
 	if _, err := b.attempt(ctx, name, "", body(), false); err != nil {
-		return time.Time{}, err
+		return object{}, err
 	}
 	last := body()
 	second, err := b.attempt(ctx, name, first, last, true)
 	if err != nil {
-		return time.Time{}, err
+		return object{}, err
 	}
 	if second == first {
-		return time.Time{}, &PreconditionError{b.where(), "other content", "got the same ETag as what it replaced, so that If-Match cannot tell them apart"}
+		return object{}, &PreconditionError{b.where(), "other content", "got the same ETag as what it replaced, so that If-Match cannot tell them apart"}
 	}
 	if _, err := b.attempt(ctx, name, first, body(), false); err != nil {
-		return time.Time{}, err
+		return object{}, err
 	}
 	o, err := b.get(ctx, name)
 	switch {
 	case err != nil:
-		return time.Time{}, err
+		return object{}, err
 	case !bytes.Equal(o.data, last) || o.tag != second:
-		return time.Time{}, &PreconditionError{b.where(), "If-Match", "was answered in one way and done in another"}
+		return object{}, &PreconditionError{b.where(), "If-Match", "was answered in one way and done in another"}
 	}
-	return o.date, nil
+	return o, nil
 }
 
 // attempt writes with a condition that holds, or one that does not.
