@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -91,6 +92,10 @@ func (b *bucket) explain(ctx context.Context, right string, err error) error {
 	if !errors.As(err, &api) {
 		if errors.Is(err, errUploadGone) {
 			return err
+		}
+		var network *url.Error
+		if !errors.As(err, &network) {
+			return fmt.Errorf("gcs: %s: %w; ask again", b.place, err)
 		}
 		return fmt.Errorf("gcs: %s cannot be reached: %w; see whether the network lets storage.googleapis.com through, or STORAGE_EMULATOR_HOST is right", b.place, err)
 	}

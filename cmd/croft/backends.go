@@ -7,6 +7,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	_ "github.com/croft-dev/croft/backend/dir"
+	_ "github.com/croft-dev/croft/backend/gcs"
 	_ "github.com/croft-dev/croft/backend/postgres"
 	_ "github.com/croft-dev/croft/backend/redis"
 )
