@@ -49,13 +49,13 @@ type bucket struct {
 }
 
 // shared keeps as many connections open as a batch of renewals uses at a time.
-var shared http.RoundTripper = func() http.RoundTripper {
+var shared = func() http.RoundTripper {
 	t, ok := http.DefaultTransport.(*http.Transport)
 	if !ok {
 		return http.DefaultTransport
 	}
 	t = t.Clone()
-	t.MaxIdleConnsPerHost = 32
+	t.MaxIdleConnsPerHost = atOnce
 	return t
 }()
 

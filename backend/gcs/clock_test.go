@@ -2,7 +2,6 @@ package gcs
 
 import (
 	"errors"
-	"fmt"
 	"testing"
 	"time"
 
@@ -16,16 +15,16 @@ func TestNoGrantBeforeTheHolderBelieves(t *testing.T) {
 	t.Parallel()
 	server := testenv.GCS(t)
 	name := server.Bucket(t)
-	for _, fraction := range []time.Duration{50, 350, 650, 950} {
-		t.Run(fmt.Sprintf("at .%03d", fraction), func(t *testing.T) {
+	for _, fraction := range []time.Duration{50 * time.Millisecond, 350 * time.Millisecond, 650 * time.Millisecond, 950 * time.Millisecond} {
+		t.Run("at "+fraction.String(), func(t *testing.T) {
 			t.Parallel()
-			mine, next := acquire(fmt.Sprintf("clock/%d", fraction), "ann"), acquire(fmt.Sprintf("clock/%d", fraction), "bob")
+			mine, next := acquire("clock/"+fraction.String(), "ann"), acquire("clock/"+fraction.String(), "bob")
 			mine.TTL = 700 * time.Millisecond
 			holder, other := open(t, name, &Options{Connection: at(server.Endpoint)}), open(t, name, &Options{Connection: at(server.Endpoint)})
 			defer holder.Close()
 			defer other.Close()
 			now := time.Now()
-			sleep(t.Context(), now.Truncate(time.Second).Add(time.Second+fraction*time.Millisecond).Sub(now))
+			sleep(t.Context(), now.Truncate(time.Second).Add(time.Second+fraction).Sub(now))
 			sent := time.Now()
 			if a := one(t.Context(), holder, mine); a.Err != nil {
 				t.Fatal(a.Err)

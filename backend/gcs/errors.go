@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"strings"
@@ -35,7 +36,7 @@ func judge(err error) verdict {
 		return done
 	case errors.Is(err, storage.ErrObjectNotExist), errors.Is(err, storage.ErrBucketNotExist):
 		return missing
-	case errors.Is(err, errUploadGone):
+	case errors.Is(err, errUploadGone), errors.Is(err, errNoBucket):
 		return refused
 	case !errors.As(err, &api):
 		return doubtful
@@ -55,16 +56,16 @@ func judge(err error) verdict {
 
 // How often a request is sent before its outcome is left to the caller, who asks again by a rule of its own.
 const (
-	mostTries   = 4 // of one that fails for reasons of the network or the service
-	mostThrottl = 6 // of one that the service wants later
+	mostTries = 4 // of one that fails for reasons of the network or the service
+	mostWaits = 6 // of one that the service wants later
 )
 
 // again decides whether a request that failed is sent once more, and waits before it is. try is how often it has been sent.
 func (b *bucket) again(ctx context.Context, v verdict, try int) bool {
 	switch {
-	case v == throttled && try < mostThrottl:
+	case v == throttled && try < mostWaits:
 		// The limit is one write a second to an object: coming back earlier is of no use.
-		return sleep(ctx, b.patience<<min(try-1, 3)+b.patience/4)
+		return sleep(ctx, b.patience<<min(try-1, 3)+rand.N(b.patience/2))
 	case v == doubtful && try < mostTries:
 		return objects.Pause(ctx, try-1) == nil
 	}
@@ -90,7 +91,7 @@ func (b *bucket) explain(ctx context.Context, right string, err error) error {
 	}
 	var api *googleapi.Error
 	if !errors.As(err, &api) {
-		if errors.Is(err, errUploadGone) {
+		if errors.Is(err, errUploadGone) || errors.Is(err, errNoBucket) {
 			return err
 		}
 		var network *url.Error

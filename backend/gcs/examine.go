@@ -13,7 +13,7 @@ import (
 
 // Examine tells how fit the bucket is to keep leases: `croft doctor` prints it. It tries the conditions anew, whatever was noted before. What the credentials do not let one see is said, too.
 func (r *register) Examine(ctx context.Context) ([]store.Finding, error) {
-	conditions, err := r.examineConditions(ctx)
+	findings, err := r.examineConditions(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -21,7 +21,7 @@ func (r *register) Examine(ctx context.Context) ([]store.Finding, error) {
 	if err != nil {
 		return nil, err
 	}
-	findings := append(conditions, deletes, found("credentials", store.OK, r.found, ""), r.examineClock())
+	findings = append(findings, deletes, found("credentials", store.OK, r.found, ""), r.examineClock())
 	attrs, err := r.handle.Attrs(ctx)
 	if err != nil {
 		if ctx.Err() != nil {

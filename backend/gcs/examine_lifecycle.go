@@ -67,7 +67,8 @@ func touches(c storage.LifecycleCondition, records string) bool {
 	if len(c.MatchesStorageClasses) > 0 && !slices.Contains(c.MatchesStorageClasses, "STANDARD") {
 		return false
 	}
+	const ending = ".json"
 	return len(c.MatchesSuffix) == 0 || slices.ContainsFunc(c.MatchesSuffix, func(suffix string) bool {
-		return strings.HasSuffix(".json", suffix) || strings.HasSuffix(suffix, ".json")
+		return strings.HasSuffix(suffix, ending) || strings.HasSuffix(ending, suffix)
 	})
 }

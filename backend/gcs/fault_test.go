@@ -23,7 +23,7 @@ func TestAFaultAtEveryStepLeavesOneTruth(t *testing.T) {
 	t.Parallel()
 	server := testenv.GCS(t)
 	name := server.Bucket(t)
-	any := func(*http.Request) bool { return true }
+	every := func(*http.Request) bool { return true }
 	for _, delivered := range []bool{false, true} {
 		for _, status := range append([]int{0}, statuses...) {
 			for step := int64(1); step <= 2; step++ {
@@ -40,7 +40,7 @@ func TestAFaultAtEveryStepLeavesOneTruth(t *testing.T) {
 						if step == 2 {
 							st.reg.memory.Forget(mine.Key) // so that it reads first
 						}
-						way.on(nth(step, any, f))
+						way.on(nth(step, every, f))
 						a := one(t.Context(), st, req)
 						way.on(nil)
 						if a.Err != nil && !errors.Is(a.Err, store.ErrUnknown) {
@@ -118,7 +118,7 @@ func TestAServerThatIsNotWellAtAll(t *testing.T) {
 	way.on(func(*http.Request) *fault {
 		return &fault{status: http.StatusNotFound, body: `{"error": {"message": "The specified bucket does not exist."}}`}
 	})
-	if a := one(t.Context(), st, acquire("ill/bucket", "ann")); !errors.Is(a.Err, store.ErrUnknown) || !strings.Contains(a.Err.Error(), "there is no bucket") {
+	if a := one(t.Context(), st, acquire("ill/bucket", "ann")); !errors.Is(a.Err, store.ErrUnknown) || !strings.Contains(a.Err.Error(), "there is no such bucket") {
 		t.Errorf("a bucket that is gone: %v", a.Err)
 	}
 	way.Close()

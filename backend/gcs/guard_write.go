@@ -63,10 +63,14 @@ func (g *Guard) upload(ctx context.Context, s state, meta map[string]string, dat
 	name := w.Name
 	w.ObjectAttrs = s.carry(g.contentType, meta)
 	w.Name = name
-	if _, err := w.Write(data); err != nil {
-		return err
+	_, err := w.Write(data)
+	if err == nil {
+		err = w.Close()
 	}
-	return w.Close()
+	if judge(err) == missing { // an object that is not there is a condition that does not hold
+		return g.bucket.noBucket()
+	}
+	return err
 }
 
 // Raise advances the mark without writing: two requests, one if it stands there already.

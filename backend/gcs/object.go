@@ -64,9 +64,16 @@ func (b *bucket) getOnce(ctx context.Context, name string) (content, error) {
 // gone tells an object that is not there, which is no error, from a bucket that is not.
 func (b *bucket) gone(err error) error {
 	if errors.Is(err, storage.ErrBucketNotExist) || bucketMissing(err) {
-		return fmt.Errorf("gcs: there is no bucket %s; make it, or mend the name", b.name)
+		return b.noBucket()
 	}
 	return nil
+}
+
+// errNoBucket is in the error of requests to a bucket that does not exist.
+var errNoBucket = errors.New("there is no such bucket")
+
+func (b *bucket) noBucket() error {
+	return fmt.Errorf("gcs: %w as %s; make it, or mend the name", errNoBucket, b.name)
 }
 
 // put replaces the generation old of a small object, or creates it if old is 0, and returns the new generation. errMismatch says that it changed nothing, or
@@ -90,7 +97,7 @@ func (b *bucket) put(ctx context.Context, name string, old int64, data []byte) (
 			}
 			return 0, errMismatch
 		case v == missing:
-			return 0, fmt.Errorf("gcs: there is no bucket %s; make it, or mend the name", b.name)
+			return 0, b.noBucket()
 		case !b.again(ctx, v, try):
 			return 0, b.explain(ctx, rightCreate, err)
 		default:

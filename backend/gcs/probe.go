@@ -62,7 +62,7 @@ func (r *register) probe(ctx context.Context) error {
 		_, latest, known := r.bucket.clock.Span()
 		var last probed
 		if known && note.generation != 0 && json.Unmarshal(note.data, &last) == nil &&
-			last.Format == objects.Format && last.Endpoint == r.place && latest.Before(last.At.Add(probeAge)) && !latest.Before(last.At) {
+			last.Format == objects.Format && last.Endpoint == r.place && latest.Before(last.At.Add(probeAge)) && last.At.Before(latest.Add(time.Minute)) {
 			return nil
 		}
 		if err := r.writesOnCondition(ctx, r.layout.Trial()); err != nil {

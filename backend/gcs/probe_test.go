@@ -23,7 +23,7 @@ func TestTheServerOfTheseTests(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer b.close()
+			defer func() { _ = b.close() }()
 			generation := int64(0)
 			for round := range 15 {
 				var mu sync.Mutex

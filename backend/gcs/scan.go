@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	pageSize   = 1000 // names in one request: as many as the service gives
-	readAtOnce = 16
+	pageSize = 1000 // names in one request: as many as the service gives
+	atOnce   = 64   // requests of one batch or listing on their way; each takes some tens of milliseconds
 )
 
 // Scan reads every record: one request for a thousand names, and one for each record that has changed since this register read it last.
@@ -75,7 +75,7 @@ type readOne struct {
 func (r *register) readAll(ctx context.Context, page []*storage.ObjectAttrs) []readOne {
 	all := make([]readOne, len(page))
 	var group sync.WaitGroup
-	turn := make(chan struct{}, readAtOnce)
+	turn := make(chan struct{}, atOnce)
 	for i, o := range page {
 		if data := r.bodies.Known(o.Name, string(version(o.Generation))); data != nil {
 			all[i].entry, all[i].err = entryOf(o.Name, content{data, o.Generation})

@@ -70,7 +70,7 @@ func Open(ctx context.Context, bucketName, prefix string, o *Options) (*Store, e
 	if o.clock != nil {
 		every = -1 // tests sweep by hand
 	}
-	return &Store{Store: cas.New(reg, &cas.Options{Retention: o.Retention, SweepEvery: every}), reg: reg}, nil
+	return &Store{Store: cas.New(reg, &cas.Options{Retention: o.Retention, SweepEvery: every, Parallel: atOnce}), reg: reg}, nil
 }
 
 func init() { store.Register("gs", openURL) }

@@ -65,7 +65,7 @@ func wipe(tb testing.TB, server *testenv.GCSServer, name string) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	defer b.close()
+	defer func() { _ = b.close() }()
 	for page, err := range b.pages(tb.Context(), "") {
 		if err != nil {
 			tb.Fatal(err)
