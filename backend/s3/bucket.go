@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -28,14 +29,16 @@ type bucket struct {
 	client *awss3.Client
 	name   string
 	clock  *objects.Clock
+	// versioned says that the bucket keeps old versions, as a response has shown.
+	versioned *atomic.Bool
 }
 
 // newBucket makes the client fit for conditional writes. The caller's client stays as it is.
 func newBucket(client *awss3.Client, name string) *bucket {
-	b := &bucket{name: name, clock: objects.NewClock(grain, clock.System())}
+	b := &bucket{name: name, clock: objects.NewClock(grain, clock.System()), versioned: &atomic.Bool{}}
 	b.client = awss3.New(client.Options(), func(o *awss3.Options) {
 		o.ExpressCredentials = nil // the default one belongs to one client, and would be made another's
-		o.HTTPClient = observer{o.HTTPClient, b.clock}
+		o.HTTPClient = observer{o.HTTPClient, b}
 		o.Retryer = retry.AddWithMaxBackoffDelay(o.Retryer, 500*time.Millisecond) // of reads: whoever waits for a lease is told soon that it is not known
 		// Servers that are not Amazon's refuse what they do not know: chunked bodies with a checksum behind them.
 		o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
@@ -44,10 +47,10 @@ func newBucket(client *awss3.Client, name string) *bucket {
 	return b
 }
 
-// observer tells the clock of every response.
+// observer learns from every response.
 type observer struct {
-	next  awss3.HTTPClient
-	clock *objects.Clock
+	next awss3.HTTPClient
+	*bucket
 }
 
 func (o observer) Do(request *http.Request) (*http.Response, error) {
@@ -56,6 +59,9 @@ func (o observer) Do(request *http.Request) (*http.Response, error) {
 	if err == nil {
 		if date, err := http.ParseTime(response.Header.Get("Date")); err == nil {
 			o.clock.Observe(sent, o.clock.Local(), date)
+		}
+		if version := response.Header.Get("X-Amz-Version-Id"); version != "" && version != "null" {
+			o.versioned.Store(true)
 		}
 	}
 	return response, err

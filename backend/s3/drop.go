@@ -40,7 +40,7 @@ func (r *register) Drop(ctx context.Context, key string, old cas.Version) error 
 
 // bury does the same with an announcement that nobody has followed up.
 func (r *register) bury(ctx context.Context, name string, o object) {
-	if body, err := objects.Read(name, o.data); err == nil && body.Dropped != nil {
+	if body, err := objects.Read(name, o.data); err == nil && body.Dropped != nil && !r.versioned.Load() {
 		_ = r.remove(ctx, name, body.Dropped.Key, o.tag) // the next sweep meets it again
 	}
 }
@@ -66,6 +66,11 @@ func (r *register) remove(ctx context.Context, name, key, tag string) error {
 		return err
 	}
 	// From here on nothing is remembered of the key. An announcement that stays behind is found by the next sweep.
+	if r.versioned.Load() {
+		// There a delete would only put a marker over the versions, and servers disagree whether an object can be created over that. The announcement is smaller than what
+		// a marker hides, and gives way to the next record.
+		return nil
+	}
 	if response, err := r.client.Options().HTTPClient.Do(request); err == nil {
 		_ = response.Body.Close()
 	}

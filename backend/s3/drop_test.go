@@ -7,6 +7,10 @@ import (
 	"testing"
 	"time"
 
+	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+
+	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/store/storetest"
@@ -186,5 +190,41 @@ func TestADamagedRecordIsNamedAndLeftAlone(t *testing.T) {
 	}
 	if o, err := st.reg.get(ctx, name); err != nil || string(o.data) != "not a record" {
 		t.Errorf("the damaged object is now %q, %v", o.data, err)
+	}
+}
+
+// TestAVersionedBucketForgetsAndBeginsAgain: there the announcement stays, and gives way to the next record.
+func TestAVersionedBucketForgetsAndBeginsAgain(t *testing.T) {
+	t.Parallel()
+	server := testenv.S3Alone(t)
+	ctx := t.Context()
+	_, err := dial(server).PutBucketVersioning(ctx, &awss3.PutBucketVersioningInput{Bucket: &server.Bucket, VersioningConfiguration: &types.VersioningConfiguration{Status: types.BucketVersioningStatusEnabled}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	clock := storetest.NewClock()
+	st := open(t, server, dial(server), Options{now: clock.Now})
+	st.reg.drop = dropping{time.Second, 2 * time.Second}
+	for range 2 {
+		mine := claim("versions/k", "ann")
+		if a := one(ctx, st, mine); a.Err != nil || a.Record.Cause != tenure.First {
+			t.Fatalf("cause %q, %v", a.Record.Cause, a.Err)
+		}
+		if a := one(ctx, st, then(tenure.Release, mine)); a.Err != nil {
+			t.Fatal(a.Err)
+		}
+		clock.Advance(2 * store.DefaultRetention)
+		if n, err := st.Sweep(ctx); n != 1 || err != nil {
+			t.Fatalf("%d dropped, %v", n, err)
+		}
+	}
+	g := openGuard(t, server, dial(server), objectName(server))
+	for token := range fence.Token(3) {
+		if err := write(ctx, g, stamp(10+token, int(token), 0), "content"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, _, err := content(ctx, g); err != nil || string(got) != "content" {
+		t.Errorf("%q, %v", got, err)
 	}
 }
