@@ -91,12 +91,14 @@ func dial(ctx context.Context, name string, c *Connection) (*bucket, error) {
 		}
 		b.found = describe(creds)
 	}
+	// The client library is told, or it would look for credentials once more.
+	options := []option.ClientOption{option.WithHTTPClient(hc), storage.WithJSONReads(), option.WithoutAuthentication()}
 	if creds != nil {
+		options[2] = option.WithAuthCredentials(creds)
 		if err := httptransport.AddAuthorizationMiddleware(hc, creds); err != nil {
 			return nil, fmt.Errorf("gcs: %w", err)
 		}
 	}
-	options := []option.ClientOption{option.WithHTTPClient(hc), storage.WithJSONReads()}
 	if endpoint != google {
 		options = append(options, option.WithEndpoint(endpoint+"/storage/v1/"))
 	}

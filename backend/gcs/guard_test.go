@@ -30,7 +30,7 @@ func guardHarness(t testing.TB, o GuardOptions) guardtest.Harness {
 	server := testenv.GCSExact(t)
 	name := server.Bucket(t)
 	o.Connection.Endpoint = server.Endpoint
-	return guardtest.Harness{Large: 1 << 20, Make: func(t testing.TB) guardtest.Resource {
+	return guardtest.Harness{Large: 1 << 18, Make: func(t testing.TB) guardtest.Resource {
 		object := fmt.Sprintf("out/report %d: café.json", objectsMade.Add(1))
 		reader := openGuard(t, name, object, o)
 		return guardtest.Resource{

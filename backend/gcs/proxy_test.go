@@ -3,6 +3,7 @@ package gcs
 import (
 	"bytes"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -70,7 +71,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if when != nil {
 		f = when(r)
 	}
-	forward := &httputil.ReverseProxy{Rewrite: func(pr *httputil.ProxyRequest) {
+	forward := &httputil.ReverseProxy{ErrorLog: log.New(io.Discard, "", 0), Rewrite: func(pr *httputil.ProxyRequest) {
 		pr.SetURL(p.target)
 		pr.Out.Host = pr.In.Host // uploads go on where they began
 	}}

@@ -32,7 +32,7 @@ func TestConformance(t *testing.T) {
 func TestConformanceOnTheServersClock(t *testing.T) {
 	t.Parallel()
 	server := testenv.GCS(t)
-	storetest.Run(t, func(tb testing.TB) storetest.Harness {
+	storetest.RunTimed(t, func(tb testing.TB) storetest.Harness {
 		name := server.Bucket(tb)
 		return storetest.Harness{
 			Open: func(tb testing.TB, o storetest.Options) store.Store {
