@@ -19,6 +19,13 @@ func TestServerScripts(t *testing.T) {
 		"postgres": func(t *testing.T) map[string]string {
 			return map[string]string{"CROFT_STORE": testenv.Postgres(t).Database(t)}
 		},
+		"s3": func(t *testing.T) map[string]string {
+			server := testenv.S3Alone(t)
+			return map[string]string{
+				"CROFT_STORE": server.URL("/croft"), "TARGET": server.URL("/out/report.json"), "BUCKET": server.Bucket, "ENDPOINT": server.Endpoint,
+				"AWS_ACCESS_KEY_ID": server.AccessKey, "AWS_SECRET_ACCESS_KEY": server.SecretKey, "AWS_EC2_METADATA_DISABLED": "true",
+			}
+		},
 		"gcs": func(t *testing.T) map[string]string {
 			server := testenv.GCSExact(t)
 			bucket := server.Bucket(t)
