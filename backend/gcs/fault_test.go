@@ -174,6 +174,30 @@ func TestOneWriteASecond(t *testing.T) {
 	}
 }
 
+// TestRenewalsKeepToTheLimit: renewals and reports come no faster than the service takes writes to one object; those of other keys do not wait for them.
+func TestRenewalsKeepToTheLimit(t *testing.T) {
+	t.Parallel()
+	server := testenv.GCS(t)
+	const limit = 150 * time.Millisecond
+	st := open(t, server.Bucket(t), &Options{Connection: at(server.Endpoint), limit: limit})
+	defer st.Close()
+	mine := acquire("limit/renew", "ann")
+	begun := time.Now()
+	for _, req := range []tenure.Request{mine, then(tenure.Renew, mine), then(tenure.Report, mine), then(tenure.Renew, mine)} {
+		if a := one(t.Context(), st, req); a.Err != nil {
+			t.Fatalf("%s: %v", req.Verb, a.Err)
+		}
+	}
+	if took := time.Since(begun); took < 3*limit {
+		t.Errorf("four writes to one object within %s", took)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), limit/10)
+	defer cancel()
+	if a := one(ctx, st, then(tenure.Renew, mine)); !errors.Is(a.Err, store.ErrUnknown) || !errors.Is(a.Err, context.DeadlineExceeded) {
+		t.Errorf("a renewal without the time to wait: %v", a.Err)
+	}
+}
+
 // TestAServerKilledBetweenRequestAndReply: what was asked is done and nobody says so. Asking again when it is back finds one truth.
 func TestAServerKilledBetweenRequestAndReply(t *testing.T) {
 	t.Parallel()

@@ -18,6 +18,7 @@ type register struct {
 	layout objects.Layout
 	memory objects.Memory
 	bodies objects.Bodies
+	pace   pace
 	clock  func() time.Time // in place of the service's; nil but in tests
 }
 
@@ -104,7 +105,13 @@ func (r *register) Recall(key string) (cas.Entry, bool) {
 }
 
 // Swap replaces a key's object: one request, unless replies are lost.
-func (r *register) Swap(ctx context.Context, old cas.Version, next tenure.Record, _ bool) error {
+func (r *register) Swap(ctx context.Context, old cas.Version, next tenure.Record, durable bool) error {
+	if !durable {
+		if err := r.pace.wait(ctx, next.Key); err != nil {
+			return err
+		}
+	}
+	defer r.pace.wrote(next.Key)
 	r.memory.Forget(next.Key)
 	generation, err := generationOf(old)
 	if err != nil {

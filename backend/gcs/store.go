@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/internal/objects"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/store/cas"
@@ -25,6 +27,7 @@ type Options struct {
 
 	clock    func() time.Time // in place of the service's
 	patience time.Duration    // in place of a second
+	limit    time.Duration    // between writes to an object, in place of that of the endpoint
 }
 
 // Store keeps leases in a bucket. Its methods are safe for concurrent use, by any number of processes and handles on the same prefix.
@@ -59,7 +62,10 @@ func Open(ctx context.Context, bucketName, prefix string, o *Options) (*Store, e
 	if o.patience > 0 {
 		b.patience = o.patience
 	}
-	reg := &register{bucket: b, layout: layout, clock: o.clock}
+	reg := &register{bucket: b, layout: layout, clock: o.clock, pace: pace{every: o.limit, clock: clock.System()}}
+	if o.limit == 0 && strings.HasPrefix(b.place, google+"/") {
+		reg.pace.every = time.Second // emulators have no such limit
+	}
 	if !o.SkipProbe {
 		if err := reg.probe(ctx); err != nil {
 			_ = b.close()
