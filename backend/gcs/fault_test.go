@@ -11,6 +11,7 @@ import (
 
 	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/store/cas"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -171,6 +172,60 @@ func TestOneWriteASecond(t *testing.T) {
 	way.on(nil)
 	if a := resolve(t.Context(), st, next); a.Err != nil || a.Record.Terms != 2 {
 		t.Errorf("asked again: %v in term %d", a.Err, a.Record.Terms)
+	}
+}
+
+// TestAServerThatHangsHoldsNobodyUp: connections stay open and nothing answers. Calls end with their context, and asking again later finds one truth.
+func TestAServerThatHangsHoldsNobodyUp(t *testing.T) {
+	t.Parallel()
+	server := testenv.GCSAlone(t, "-exact")
+	name := server.Bucket(t)
+	st := open(t, name, &Options{Connection: at(server.Endpoint)})
+	defer st.Close()
+	g := openGuard(t, name, "out.json", GuardOptions{Connection: at(server.Endpoint)})
+	mine := acquire("hang/server", "ann")
+	server.Pause(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if a := one(ctx, st, mine); !errors.Is(a.Err, store.ErrUnknown) || !errors.Is(a.Err, context.DeadlineExceeded) {
+		t.Errorf("a claim: %v", a.Err)
+	}
+	if _, err := g.Write(ctx, stamp(10, 1, 0), strings.NewReader("content")); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a guarded write: %v", err)
+	}
+	server.Resume()
+	if a := resolve(t.Context(), st, mine); a.Err != nil || a.Record.Terms != 1 {
+		t.Errorf("asked again: %v in term %d", a.Err, a.Record.Terms)
+	}
+}
+
+// TestADamagedObjectIsNamedAndHidesNothing: what somebody else has put in a record's place is never a decision, and the other records are seen and swept.
+func TestADamagedObjectIsNamedAndHidesNothing(t *testing.T) {
+	t.Parallel()
+	server := testenv.GCS(t)
+	st := open(t, server.Bucket(t), &Options{Connection: at(server.Endpoint)})
+	defer st.Close()
+	good, bad := acquire("damage/good", "ann"), acquire("damage/bad", "ann")
+	if a := one(t.Context(), st, good); a.Err != nil {
+		t.Fatal(a.Err)
+	}
+	name := st.reg.layout.Record(bad.Key)
+	if _, err := st.reg.put(t.Context(), name, 0, []byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	if a := one(t.Context(), st, bad); !errors.Is(a.Err, cas.ErrDamaged) || !strings.Contains(a.Err.Error(), name) {
+		t.Errorf("a claim of a damaged record: %v", a.Err)
+	}
+	seen, failed := 0, error(nil)
+	for _, err := range st.List(t.Context(), "") {
+		if err != nil {
+			failed = err
+		} else {
+			seen++
+		}
+	}
+	if seen != 1 || !errors.Is(failed, cas.ErrDamaged) {
+		t.Errorf("a listing shows %d records, then %v", seen, failed)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/objects"
 	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/store/storetest"
@@ -165,6 +166,56 @@ func TestAClaimOfADroppedRecordIsNotLost(t *testing.T) {
 	}
 	if a := p.must(t, p.quick, acquire(old.Key, "dora")); a.Record.Cause != tenure.First {
 		t.Errorf("a dropped key begins with cause %q", a.Record.Cause)
+	}
+}
+
+// TestADeleteThatComesAfterAClaimDeletesNothing: on a server whose deletes heed their condition, tombstones go, and one that was replaced by a claim meanwhile does not.
+func TestADeleteThatComesAfterAClaimDeletesNothing(t *testing.T) {
+	t.Parallel()
+	server := testenv.GCSExact(t)
+	name, clock, way := server.Bucket(t), storetest.NewClock(), &carrier{}
+	slow := open(t, name, &Options{Connection: Connection{Endpoint: server.Endpoint, Transport: way}, clock: clock.Now})
+	quick := open(t, name, &Options{Connection: at(server.Endpoint), clock: clock.Now})
+	p := &pair{slow: slow, quick: quick, way: way, clock: clock}
+	t.Cleanup(func() { slow.Close(); quick.Close() })
+	if honoured, err := slow.reg.deletesOnCondition(t.Context(), slow.reg.layout.Trial()); !honoured || err != nil {
+		t.Fatal(honoured, err)
+	}
+	old := acquire("races/delete", "cleo")
+	p.must(t, quick, old)
+	p.must(t, quick, then(tenure.Release, old))
+	clock.Advance(48 * time.Hour)
+	arrived, release := way.holdAfter(1) // the tombstone passes, its delete does not
+	swept := make(chan error, 1)
+	go func() { _, err := slow.Sweep(t.Context()); swept <- err }()
+	<-arrived
+	next := acquire(old.Key, "bob")
+	p.must(t, quick, next)
+	release()
+	if err := <-swept; err != nil {
+		t.Fatal(err)
+	}
+	if rec, err := quick.Get(t.Context(), old.Key); err != nil || rec.Grant != next.Secret.Grant() {
+		t.Errorf("a late delete has taken a claim: %+v, %v", rec, err)
+	}
+	p.must(t, quick, then(tenure.Release, next))
+	clock.Advance(48 * time.Hour)
+	if n, err := slow.Sweep(t.Context()); n != 1 || err != nil {
+		t.Errorf("swept %d, %v", n, err)
+	}
+	if c, err := quick.reg.get(t.Context(), quick.reg.layout.Record(old.Key)); err != nil || c.generation != 0 {
+		t.Errorf("a dropped record left %s, %v", c.data, err)
+	}
+	// A tombstone that a stopped sweep has left goes with the next one.
+	data, _, _ := objects.WriteDropped(old.Key, clock.Now())
+	if _, err := quick.reg.put(t.Context(), quick.reg.layout.Record(old.Key), 0, data); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := slow.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := quick.reg.get(t.Context(), quick.reg.layout.Record(old.Key)); err != nil || c.generation != 0 {
+		t.Errorf("a sweep left %s, %v", c.data, err)
 	}
 }
 
