@@ -56,7 +56,7 @@ type observer struct {
 func (o observer) Do(request *http.Request) (*http.Response, error) {
 	sent := o.clock.Local()
 	response, err := o.next.Do(request)
-	if err == nil {
+	if err == nil && authentic(response.StatusCode) {
 		if date, err := http.ParseTime(response.Header.Get("Date")); err == nil {
 			o.clock.Observe(sent, o.clock.Local(), date)
 		}
@@ -65,6 +65,11 @@ func (o observer) Do(request *http.Request) (*http.Response, error) {
 		}
 	}
 	return response, err
+}
+
+// authentic tells answers of the service from what a proxy or balancer before it says by its own clock.
+func authentic(status int) bool {
+	return status/100 == 2 || status == http.StatusNotFound || status == http.StatusPreconditionFailed
 }
 
 // once keeps the SDK from sending a request twice by itself: the second try of a conditional write that had succeeded would be told that another was faster.

@@ -12,7 +12,7 @@
 // # Clock
 //
 // Leases go by the service's clock: the Date of its responses. That is in whole seconds, and some servers make it once a second, so it may be behind by up to two. Deadlines are set by the latest time it may be and
-// judged by the earliest. A lease that its holder has left is therefore taken one to three seconds after its deadline, and never before it.
+// judged by the earliest. A lease that its holder has left is therefore taken one to three seconds after its TTL has passed, and never before.
 //
 // # Deleting
 //

@@ -20,20 +20,20 @@ type Layout struct{ prefix string }
 // NewLayout makes a layout from a prefix as users write it: "team/croft", with or without slashes at its ends, or empty for the whole bucket.
 func NewLayout(prefix string) (Layout, error) {
 	prefix = strings.Trim(prefix, "/")
-	bad := func(why string) (Layout, error) {
-		return Layout{}, fmt.Errorf("%w prefix %.80q: %s", fence.ErrInvalid, prefix, why)
+	bad := func(why string) error {
+		return fmt.Errorf("%w prefix %.80q: %s", fence.ErrInvalid, prefix, why)
 	}
 	switch {
 	case prefix == "":
 		return Layout{}, nil
 	case len(prefix) > maxPrefix:
-		return bad(fmt.Sprintf("%d bytes long, at most %d are allowed", len(prefix), maxPrefix))
+		return Layout{}, bad(fmt.Sprintf("%d bytes long, at most %d are allowed", len(prefix), maxPrefix))
 	case !utf8.ValidString(prefix) || strings.IndexFunc(prefix, unicode.IsControl) >= 0:
-		return bad("it has a control character or is not valid UTF-8")
+		return Layout{}, bad("it has a control character or is not valid UTF-8")
 	}
 	for part := range strings.SplitSeq(prefix, "/") {
 		if part == "" || part == "." || part == ".." {
-			return bad("it has an empty, . or .. part, which some clients change on the way")
+			return Layout{}, bad("it has an empty, . or .. part, which some clients change on the way")
 		}
 	}
 	return Layout{prefix + "/"}, nil

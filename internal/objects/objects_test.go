@@ -117,7 +117,7 @@ func TestNames(t *testing.T) {
 		if !strings.HasPrefix(name, want+"leases/") || !l.IsRecord(name) || name == l.Record("jobs/Daily") || l.IsRecord(name+"x") || l.IsRecord(l.Records()+"readme.json") || l.IsRecord(l.Trial()) {
 			t.Errorf("%q names a record %s", prefix, name)
 		}
-		if l.Probe("a") == l.Probe("b") || l.Trial() == l.Trial() {
+		if one, two := l.Trial(), l.Trial(); l.Probe("a") == l.Probe("b") || one == two {
 			t.Error("two endpoints or two trials share an object")
 		}
 	}
