@@ -76,6 +76,43 @@ func resolve(ctx context.Context, st store.Store, req tenure.Request) store.Answ
 	}
 }
 
+// TestALostReplyAndAnotherSince: the write was made, nobody said so, and before it is asked about another has replaced the record. The law finds it in the history.
+func TestALostReplyAndAnotherSince(t *testing.T) {
+	t.Parallel()
+	server := testenv.GCS(t)
+	name, way := server.Bucket(t), newProxy(t, server.Endpoint)
+	st, near := open(t, name, &Options{Connection: at(way.URL)}), open(t, name, &Options{Connection: at(server.Endpoint)})
+	defer st.Close()
+	defer near.Close()
+	ctx := t.Context()
+	during := func(req, other tenure.Request) store.Answer {
+		way.on(nth(1, isWrite, &fault{delivered: true, cut: true, after: func() {
+			if a := one(ctx, near, other); a.Err != nil {
+				t.Errorf("%s by another: %v", other.Verb, a.Err)
+			}
+		}}))
+		defer way.on(nil)
+		return one(ctx, st, req)
+	}
+	hand := func(key string) tenure.Request {
+		return tenure.Request{Verb: tenure.Takeover, Key: key, Secret: tenure.NewSecret(), Owner: "op", TTL: time.Minute, Actor: "op", Note: "test"}
+	}
+	var lost *tenure.NotOwnedError
+	if a := during(acquire("since/claim", "ann"), hand("since/claim")); !errors.As(a.Err, &lost) || lost.Why != tenure.WhyTakenOver {
+		t.Errorf("a grant that was taken over at once: %v", a.Err)
+	}
+	mine, next := acquire("since/release", "ann"), acquire("since/release", "bob")
+	if a := one(ctx, st, mine); a.Err != nil {
+		t.Fatal(a.Err)
+	}
+	if a := during(then(tenure.Release, mine), next); a.Err != nil {
+		t.Errorf("a release after which another was granted: %v", a.Err)
+	}
+	if rec, err := near.Get(ctx, mine.Key); err != nil || rec.Grant != next.Secret.Grant() || rec.State != tenure.Held {
+		t.Errorf("the next holder has %+v, %v", rec, err)
+	}
+}
+
 // TestAServerThatIsNotWellAtAll: the answer is unknown, says why, and comes before the context's end where waiting is of no use.
 func TestAServerThatIsNotWellAtAll(t *testing.T) {
 	t.Parallel()

@@ -1,6 +1,7 @@
 package gcs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,12 +49,9 @@ func (g *Guard) writeLong(ctx context.Context, stamp fence.Stamp, r io.Reader) (
 	}
 	defer g.tidy(ctx, from)
 	receipt, err := g.write(ctx, stamp, staged.Size, func(ctx context.Context, s state, meta map[string]string) error {
-		contentType := g.contentType
-		if contentType == "" && !s.written() {
-			contentType = staged.ContentType
-		}
 		copier := g.bucket.handle.Object(g.object).If(s.conditions()).CopierFrom(from.Generation(staged.Generation))
-		copier.ObjectAttrs = s.carry(contentType, meta)
+		copier.ObjectAttrs = s.carry(g.contentType, meta)
+		copier.ContentType = cmp.Or(copier.ContentType, staged.ContentType, "application/octet-stream") // a copy must have one
 		_, err := copier.Run(ctx)
 		if judge(err) == missing {
 			return fmt.Errorf("%w: %s", errUploadGone, from.ObjectName())
