@@ -56,7 +56,11 @@ func S3(tb testing.TB) *S3Server {
 	sharedS3.Lock()
 	defer sharedS3.Unlock()
 	if sharedS3.server == nil || sharedS3.server.gone() {
-		s := newS3(tb, path, filepath.Join(filepath.Dir(os.Args[0]), "s3")) // it outlives this test, and so its folder
+		folder, err := os.MkdirTemp(filepath.Dir(os.Args[0]), "s3-") // it outlives this test, and goes with the binary
+		if err != nil {
+			tb.Fatalf("testenv: %v", err)
+		}
+		s := newS3(tb, path, folder)
 		s.Run(tb, s.Ready)
 		sharedS3.server = s
 	}
