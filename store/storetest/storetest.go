@@ -76,7 +76,7 @@ func Run(t *testing.T, place func(tb testing.TB) Harness) {
 
 // RunTimed tries the promises in which time has a part, and no others: for a second run of a slow store on its own clock, after one of the whole suite on a clock that the harness moves.
 func RunTimed(t *testing.T, place func(tb testing.TB) Harness) {
-	timed := []string{"transitions", "repeats", "contention", "tokens", "deadlines", "periods", "reservations", "history", "retention", "handles"}
+	timed := []string{"transitions", "contention", "tokens", "deadlines", "periods", "reservations", "history", "retention"}
 	run(t, place, slices.DeleteFunc(suite(), func(g group) bool { return !slices.Contains(timed, g.name) }))
 }
 
