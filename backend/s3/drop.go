@@ -51,7 +51,7 @@ func (r *register) remove(ctx context.Context, name, key, tag string) error {
 		return err
 	}
 	// Signed before the announcement, and for the time it names.
-	request, err := r.signDelete(ctx, name, at)
+	request, err := r.signDelete(ctx, name, at, r.drop.within)
 	if err != nil {
 		return err
 	}
@@ -78,14 +78,14 @@ func (r *register) remove(ctx context.Context, name, key, tag string) error {
 }
 
 // signDelete makes a delete that the service accepts only for a short time after a moment of its own clock.
-func (r *register) signDelete(ctx context.Context, name string, at time.Time) (*http.Request, error) {
-	signer := awss3.NewPresignClient(r.client, func(o *awss3.PresignOptions) {
+func (b *bucket) signDelete(ctx context.Context, name string, at time.Time, within time.Duration) (*http.Request, error) {
+	signer := awss3.NewPresignClient(b.client, func(o *awss3.PresignOptions) {
 		o.Presigner = signedAt{v4.NewSigner(func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true }), at}
-		o.Expires = r.drop.within
+		o.Expires = within
 	})
-	signed, err := signer.PresignDeleteObject(ctx, &awss3.DeleteObjectInput{Bucket: &r.name, Key: &name})
+	signed, err := signer.PresignDeleteObject(ctx, &awss3.DeleteObjectInput{Bucket: &b.name, Key: &name})
 	if err != nil {
-		return nil, r.explain(err)
+		return nil, b.explain(err)
 	}
 	request, err := http.NewRequestWithContext(ctx, signed.Method, signed.URL, nil)
 	if err != nil {

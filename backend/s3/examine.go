@@ -70,7 +70,7 @@ func (r *register) conditions(err error) store.Finding {
 	if err != nil {
 		return finding("conditions", store.Bad, err.Error(), "use a server that honours If-Match and If-None-Match on PUT, or another kind of store")
 	}
-	return finding("conditions", store.OK, "PUT honours If-None-Match and If-Match, tried just now: leases and guards are consistent", "")
+	return finding("conditions", store.OK, "PUT honours If-None-Match and If-Match, and a late DELETE is refused, tried just now: leases and guards are consistent", "")
 }
 
 func (r *register) clocks(ctx context.Context) store.Finding {

@@ -42,7 +42,7 @@ func Example() {
 		fmt.Println(err) // not our turn
 		return
 	}
-	defer lease.Release(ctx)
+	defer func() { _ = lease.Release(ctx) }()
 	if _, err := report.Write(lease.Context(), lease.Stamp(), strings.NewReader(`{"rows": 17}`)); err != nil {
 		fmt.Println(err)
 		return

@@ -16,7 +16,7 @@ import (
 	"github.com/croft-dev/croft/internal/objects"
 )
 
-// ErrPreconditions is matched when an endpoint does not honour the conditions of a write. Two clients would then be granted one lease, so it is refused.
+// ErrPreconditions is matched when an endpoint does not honour the conditions of a request. Two clients would then be granted one lease, so it is refused.
 var ErrPreconditions = errors.New("conditional writes are not honoured")
 
 // PreconditionError says which condition an endpoint ignores.
@@ -26,7 +26,7 @@ type PreconditionError struct {
 }
 
 func (e *PreconditionError) Error() string {
-	return fmt.Sprintf("%v by %s: a PUT with %s %s. Two clients would be granted one lease; use a server that honours it, or another kind of store", ErrPreconditions, e.Where, e.Condition, e.Seen)
+	return fmt.Sprintf("%v by %s: a request with %s %s. Two clients would be granted one lease; use a server that honours it, or another kind of store", ErrPreconditions, e.Where, e.Condition, e.Seen)
 }
 
 // Is makes every PreconditionError match ErrPreconditions.
@@ -46,7 +46,8 @@ type probeMark struct {
 	At       time.Time `json:"at"` // by the service's clock
 }
 
-var conditions = []string{"If-None-Match: *", "If-Match"}
+// conditions are what is tried: those of a PUT, and that a DELETE is refused when the time for which it was signed is over.
+var conditions = []string{"If-None-Match: *", "If-Match", "X-Amz-Expires"}
 
 // endpoint names what requests go through.
 func (b *bucket) endpoint() string {
@@ -113,7 +114,24 @@ func (b *bucket) probe(ctx context.Context, name string) (object, error) {
 	case !bytes.Equal(o.data, last) || o.tag != second:
 		return object{}, &PreconditionError{b.where(), "If-Match", "was answered in one way and done in another"}
 	}
-	return o, nil
+	return o, b.tryLate(ctx, name, o.date)
+}
+
+// tryLate sends a DELETE that is an hour late.
+func (b *bucket) tryLate(ctx context.Context, name string, now time.Time) error {
+	request, err := b.signDelete(ctx, name, now.Add(-time.Hour), time.Second)
+	if err != nil {
+		return err
+	}
+	response, err := b.client.Options().HTTPClient.Do(request)
+	if err != nil {
+		return b.explain(err)
+	}
+	_ = response.Body.Close()
+	if response.StatusCode/100 == 2 {
+		return &PreconditionError{b.where(), conditions[2], "was carried out an hour after its time: a lease could be deleted under its holder"}
+	}
+	return nil
 }
 
 // attempt writes with a condition that holds, or one that does not.

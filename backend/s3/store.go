@@ -38,7 +38,7 @@ var (
 	_ store.Examiner = (*Store)(nil)
 )
 
-// Open opens the store in a bucket. Unless the bucket has lately been found to, it first makes sure that conditional writes are honoured there, which takes seven requests, and refuses with an error matching
+// Open opens the store in a bucket. Unless the bucket has lately been found to, it first makes sure that conditional writes are honoured there, which takes nine requests, and refuses with an error matching
 // [ErrPreconditions] otherwise. The client stays the caller's. o may be nil.
 func Open(ctx context.Context, client *awss3.Client, bucketName string, o *Options) (*Store, error) {
 	if o == nil {

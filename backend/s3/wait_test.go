@@ -51,7 +51,7 @@ func TestAWaiterOnlyReads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer held.Release(context.Background())
+	defer func() { _ = held.Release(context.Background()) }()
 	waiter := dial(count)
 	count.reads.Store(0)
 	count.writes.Store(0)

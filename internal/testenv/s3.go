@@ -56,7 +56,7 @@ func S3(tb testing.TB) *S3Server {
 	sharedS3.Lock()
 	defer sharedS3.Unlock()
 	if sharedS3.server == nil || sharedS3.server.gone() {
-		folder, err := os.MkdirTemp(filepath.Dir(os.Args[0]), "s3-") // it outlives this test, and goes with the binary
+		folder, err := os.MkdirTemp(filepath.Dir(os.Args[0]), "s3-") //nolint:usetesting // it outlives this test, and goes with the binary
 		if err != nil {
 			tb.Fatalf("testenv: %v", err)
 		}
