@@ -55,6 +55,12 @@ type Recaller interface {
 	Recall(key string) (Entry, bool)
 }
 
+// PrefixScanner is a register that can leave the records of other keys out of a scan without reading them.
+type PrefixScanner interface {
+	// ScanPrefix yields at least the records of the keys that begin with prefix.
+	ScanPrefix(ctx context.Context, prefix string) iter.Seq2[Entry, error]
+}
+
 // OldScanner is a register that can leave out of a scan what has been written lately, where reading every record costs money.
 type OldScanner interface {
 	// ScanOld yields at least what has not been written since before.
