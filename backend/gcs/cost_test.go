@@ -118,3 +118,41 @@ func TestRequestsPerGuardedWrite(t *testing.T) {
 	}
 	expect("looking at the mark", 1)
 }
+
+// TestAListingOfAPrefixReadsOnlyItsRecords: the others are told by their metadata.
+func TestAListingOfAPrefixReadsOnlyItsRecords(t *testing.T) {
+	t.Parallel()
+	server := testenv.GCS(t)
+	name, way := server.Bucket(t), &carrier{}
+	near := open(t, name, &Options{Connection: at(server.Endpoint)})
+	defer near.Close()
+	for _, key := range []string{"reports/daily", "reports/wöchentlich: 100 %", "jobs/a", "jobs/b", "jobs/c"} {
+		if a := one(t.Context(), near, acquire(key, "ann")); a.Err != nil {
+			t.Fatal(a.Err)
+		}
+	}
+	st := open(t, name, &Options{Connection: Connection{Endpoint: server.Endpoint, Transport: way}})
+	defer st.Close()
+	way.sent()
+	for _, c := range []struct {
+		prefix      string
+		keys, reads int64
+		what        string
+	}{
+		{"reports/", 2, 3, "a prefix"},
+		{"reports/w", 1, 1, "what was read before"},
+		{"", 5, 4, "everything"},
+		{"", 5, 1, "everything again"},
+	} {
+		keys := int64(0)
+		for _, err := range st.List(t.Context(), c.prefix) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			keys++
+		}
+		if n := way.sent(); keys != c.keys || n != c.reads {
+			t.Errorf("%s: %d keys in %d requests, want %d in %d", c.what, keys, n, c.keys, c.reads)
+		}
+	}
+}

@@ -247,7 +247,7 @@ func TestADamagedObjectIsNamedAndHidesNothing(t *testing.T) {
 		t.Fatal(a.Err)
 	}
 	name := st.reg.layout.Record(bad.Key)
-	if _, err := st.reg.put(t.Context(), name, 0, []byte("hello")); err != nil {
+	if _, err := st.reg.put(t.Context(), name, 0, []byte("hello"), ""); err != nil {
 		t.Fatal(err)
 	}
 	if a := one(t.Context(), st, bad); !errors.Is(a.Err, cas.ErrDamaged) || !strings.Contains(a.Err.Error(), name) {

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strings"
+	"unicode/utf16"
 
 	"cloud.google.com/go/storage"
 
@@ -87,18 +89,35 @@ func (s state) metadata(mark fence.Mark, nonce string, rekeyed *Rekeyed) (map[st
 	if s.attrs != nil {
 		maps.Copy(meta, s.attrs.Metadata)
 	}
-	text, err := json.Marshal(mark)
+	text, err := ascii(mark)
 	if err != nil {
 		return nil, err
 	}
-	meta[metaMark], meta[metaNonce] = string(text), nonce
+	meta[metaMark], meta[metaNonce] = text, nonce
 	if rekeyed != nil {
-		if text, err = json.Marshal(rekeyed); err != nil {
+		if meta[metaRekeyed], err = ascii(rekeyed); err != nil {
 			return nil, err
 		}
-		meta[metaRekeyed] = string(text)
 	}
 	return meta, nil
+}
+
+// ascii is JSON in ASCII, for metadata are headers to some readers, and no longer than need be: an object has room for 8 KiB.
+func ascii(v any) (string, error) {
+	var b, out strings.Builder
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(v); err != nil {
+		return "", err
+	}
+	for _, unit := range utf16.Encode([]rune(strings.TrimSuffix(b.String(), "\n"))) {
+		if unit < 0x80 {
+			out.WriteByte(byte(unit))
+		} else {
+			fmt.Fprintf(&out, "\\u%04x", unit)
+		}
+	}
+	return out.String(), nil
 }
 
 // carry is what a new generation takes over from the one before it: all that is not content.

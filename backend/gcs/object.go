@@ -9,6 +9,7 @@ import (
 
 	"cloud.google.com/go/storage"
 
+	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/objects"
 )
 
@@ -78,10 +79,12 @@ func (b *bucket) noBucket() error {
 
 // put replaces the generation old of a small object, or creates it if old is 0, and returns the new generation. errMismatch says that it changed nothing, or
 // that it did and was then replaced by another. After any other error it may have taken effect, or do so yet. The data must differ from all that was written before: if a reply is lost, that is how the write is found again.
-func (b *bucket) put(ctx context.Context, name string, old int64, data []byte) (int64, error) {
+//
+// key is noted in its metadata, if it is a key's, so that listings can tell whose it is.
+func (b *bucket) put(ctx context.Context, name string, old int64, data []byte, key string) (int64, error) {
 	doubt := false
 	for try := 1; ; try++ {
-		generation, err := b.putOnce(ctx, name, old, data)
+		generation, err := b.putOnce(ctx, name, old, data, key)
 		switch v := judge(err); {
 		case v == done:
 			return generation, nil
@@ -106,12 +109,18 @@ func (b *bucket) put(ctx context.Context, name string, old int64, data []byte) (
 	}
 }
 
-func (b *bucket) putOnce(ctx context.Context, name string, old int64, data []byte) (int64, error) {
+// metaKey is the key of a record, escaped: what is in metadata should be ASCII.
+const metaKey = "croft-key"
+
+func (b *bucket) putOnce(ctx context.Context, name string, old int64, data []byte, key string) (int64, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // it ends the upload if Write fails
 	w := b.handle.Object(name).If(conditions(old, 0)).NewWriter(ctx)
 	w.ChunkSize = 0 // one request
 	w.ContentType, w.CacheControl = "application/json", "no-store"
+	if key != "" {
+		w.Metadata = map[string]string{metaKey: fence.EscapeKey(key)}
+	}
 	if _, err := w.Write(data); err != nil {
 		return 0, err
 	}

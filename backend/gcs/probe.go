@@ -72,7 +72,7 @@ func (r *register) probe(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if _, err := r.put(ctx, name, note.generation, append(data, '\n')); !errors.Is(err, errMismatch) { // another may have noted the same
+		if _, err := r.put(ctx, name, note.generation, append(data, '\n'), ""); !errors.Is(err, errMismatch) { // another may have noted the same
 			return err
 		}
 		return nil
@@ -93,7 +93,7 @@ func (b *bucket) writesOnCondition(ctx context.Context, name string) error {
 		{0, "ifGenerationMatch=0 (an object was created although there was one)"},
 		{generation + 1, "ifGenerationMatch (an object was replaced although its generation was another)"},
 	} {
-		if _, err := b.put(ctx, name, t.old, nonce()); err == nil {
+		if _, err := b.put(ctx, name, t.old, nonce(), ""); err == nil {
 			return &IgnoredError{b.name, t.what}
 		} else if !errors.Is(err, errMismatch) {
 			return err
@@ -167,7 +167,7 @@ func (b *bucket) changesOnCondition(ctx context.Context, name string) error {
 
 // trial makes an object to try something on.
 func (b *bucket) trial(ctx context.Context, name string) (int64, error) {
-	generation, err := b.put(ctx, name, 0, nonce())
+	generation, err := b.put(ctx, name, 0, nonce(), "")
 	if errors.Is(err, errMismatch) {
 		err = &IgnoredError{b.name, "ifGenerationMatch=0 (it was refused although there was no object)"}
 	}

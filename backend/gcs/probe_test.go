@@ -31,7 +31,7 @@ func TestTheServerOfTheseTests(t *testing.T) {
 				var all sync.WaitGroup
 				for range 16 {
 					all.Go(func() {
-						g, err := b.putOnce(t.Context(), "race", generation, nonce())
+						g, err := b.putOnce(t.Context(), "race", generation, nonce(), "")
 						mu.Lock()
 						defer mu.Unlock()
 						switch judge(err) {

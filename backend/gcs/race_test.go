@@ -208,7 +208,7 @@ func TestADeleteThatComesAfterAClaimDeletesNothing(t *testing.T) {
 	}
 	// A tombstone that a stopped sweep has left goes with the next one.
 	data, _, _ := objects.WriteDropped(old.Key, clock.Now())
-	if _, err := quick.reg.put(t.Context(), quick.reg.layout.Record(old.Key), 0, data); err != nil {
+	if _, err := quick.reg.put(t.Context(), quick.reg.layout.Record(old.Key), 0, data, ""); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := slow.Sweep(t.Context()); err != nil {

@@ -23,9 +23,10 @@ type register struct {
 }
 
 var (
-	_ cas.Register   = (*register)(nil)
-	_ cas.Recaller   = (*register)(nil)
-	_ cas.OldScanner = (*register)(nil)
+	_ cas.Register      = (*register)(nil)
+	_ cas.Recaller      = (*register)(nil)
+	_ cas.PrefixScanner = (*register)(nil)
+	_ cas.OldScanner    = (*register)(nil)
 )
 
 func version(generation int64) cas.Version {
@@ -122,7 +123,7 @@ func (r *register) Swap(ctx context.Context, old cas.Version, next tenure.Record
 		return err
 	}
 	name := r.layout.Record(next.Key)
-	generation, err = r.put(ctx, name, generation, data)
+	generation, err = r.put(ctx, name, generation, data, next.Key)
 	if errors.Is(err, errMismatch) {
 		return cas.ErrConflict
 	}

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"iter"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"cloud.google.com/go/storage"
 	"google.golang.org/api/iterator"
 
+	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/objects"
 	"github.com/croft-dev/croft/store/cas"
 	"github.com/croft-dev/croft/tenure"
@@ -24,6 +26,15 @@ const (
 // Scan reads every record: one request for a thousand names, and one for each record that has changed since this register read it last.
 func (r *register) Scan(ctx context.Context) iter.Seq2[cas.Entry, error] {
 	return r.scan(ctx, func(*storage.ObjectAttrs) bool { return true }, false)
+}
+
+// ScanPrefix does the same for the records of keys that begin with prefix. One whose metadata does not say its key is read to find out.
+func (r *register) ScanPrefix(ctx context.Context, prefix string) iter.Seq2[cas.Entry, error] {
+	return r.scan(ctx, func(o *storage.ObjectAttrs) bool {
+		text := o.Metadata[metaKey]
+		key, err := fence.UnescapeKey(text)
+		return text == "" || err != nil || strings.HasPrefix(key, prefix)
+	}, false)
 }
 
 // ScanOld reads the records that have not been written since before, and deletes what earlier sweeps have left of dropped ones.
@@ -101,7 +112,7 @@ func (r *register) readAll(ctx context.Context, page []*storage.ObjectAttrs) []r
 func (b *bucket) pages(ctx context.Context, prefix string) iter.Seq2[[]*storage.ObjectAttrs, error] {
 	return func(yield func([]*storage.ObjectAttrs, error) bool) {
 		query := &storage.Query{Prefix: prefix, Projection: storage.ProjectionNoACL}
-		_ = query.SetAttrSelection([]string{"Name", "Generation", "Updated", "Created", "Size"}) // it fails for unknown names alone
+		_ = query.SetAttrSelection([]string{"Name", "Generation", "Updated", "Created", "Metadata"}) // it fails for unknown names alone
 		token := ""
 		for try := 1; ; {
 			var page []*storage.ObjectAttrs
@@ -142,7 +153,7 @@ func (r *register) Drop(ctx context.Context, key string, old cas.Version) error 
 		return err
 	}
 	name := r.layout.Record(key)
-	grave, err := r.put(ctx, name, generation, data)
+	grave, err := r.put(ctx, name, generation, data, key)
 	if errors.Is(err, errMismatch) {
 		return cas.ErrConflict
 	}
