@@ -4,11 +4,17 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
+
+	"cloud.google.com/go/storage"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/guard/guardtest"
+	"github.com/croft-dev/croft/internal/objects"
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
@@ -70,4 +76,32 @@ func (g *Guard) content(ctx context.Context) ([]byte, bool, error) {
 
 func stamp(token fence.Token, grant int, seq uint64) fence.Stamp {
 	return fence.Stamp{Key: "jobs/report", Token: token, Grant: fence.Grant(fmt.Sprintf("%032x", grant)), Seq: seq}
+}
+
+// TestTheLongestMarkFits into an object's metadata, which has room for 8 KiB, and is ASCII whatever is in it.
+func TestTheLongestMarkFits(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"k", "ü", "€", "😀", `"`, `\`, "<", "&"} {
+		fill := func(most int) string { return strings.Repeat(text, most/len(text)) }
+		mark := fence.Mark{Key: fill(fence.MaxKey), Token: fence.MaxToken, Grant: stamp(1, 1, 0).Grant, Seq: 1<<64 - 1}
+		rekeyed := &Rekeyed{From: fill(fence.MaxKey), Actor: fill(guard.MaxActor), Note: fill(guard.MaxNote), At: time.Date(2026, 3, 1, 12, 0, 0, 123456000, time.UTC)}
+		meta, err := state{}.metadata(mark, objects.NewNonce(), rekeyed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		size := 0
+		for name, value := range meta {
+			size += len(name) + len(value)
+			if strings.IndexFunc(value, func(r rune) bool { return r < ' ' || r > '~' }) >= 0 {
+				t.Errorf("%q: %s is not ASCII", text, name)
+			}
+		}
+		if size > 8<<10 {
+			t.Errorf("%q: %d bytes", text, size)
+		}
+		back, err := (&Guard{}).read(&storage.ObjectAttrs{Metadata: meta})
+		if err != nil || back.mark != mark || *back.rekeyed != *rekeyed {
+			t.Errorf("%q: read back as %+v, %v", text, back, err)
+		}
+	}
 }
