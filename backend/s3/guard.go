@@ -44,7 +44,10 @@ type Guard struct {
 	leftoverAge time.Duration
 }
 
-var _ guard.Artifact = (*Guard)(nil)
+var (
+	_ guard.Artifact = (*Guard)(nil)
+	_ guard.Sweeper  = (*Guard)(nil)
+)
 
 const (
 	manifestSuffix = ".fence"
