@@ -51,7 +51,10 @@ type Guard struct {
 	failed  error
 }
 
-var _ guard.Artifact = (*Guard)(nil)
+var (
+	_ guard.Artifact = (*Guard)(nil)
+	_ guard.Sweeper  = (*Guard)(nil)
+)
 
 // OpenGuard opens the guard of an object, which need not exist. At an endpoint that is not Google's own it tries first, once in a process, whether the conditions are honoured that
 // a guard needs, and refuses one that does not with an [*IgnoredError]. o may be nil.
