@@ -16,6 +16,7 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/store"
 )
 
 // simple is the design that suggests itself: the mark is metadata of the object, and a write is conditional on the ETag that was read with it. It is here to show why the guard is another.
@@ -294,3 +295,27 @@ func TestAnAbortedUploadLeavesNothing(t *testing.T) {
 type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
+
+// TestAServerKilledDuringAnUploadKeepsTheOldContent, and the writer learns that it is not known.
+func TestAServerKilledDuringAnUploadKeepsTheOldContent(t *testing.T) {
+	t.Parallel()
+	server := testenv.S3Alone(t)
+	client, ctx := dial(server), t.Context()
+	g := openGuard(t, server, client, objectName(server))
+	g.partSize = 5 << 20
+	if err := write(ctx, g, stamp(10, 1, 0), "content"); err != nil {
+		t.Fatal(err)
+	}
+	part := strings.Repeat("x", g.partSize)
+	_, err := g.Write(ctx, stamp(11, 2, 0), io.MultiReader(strings.NewReader(part+part), &ending{text: part, last: server.Kill}))
+	if !errors.Is(err, store.ErrUnknown) {
+		t.Errorf("the write: %v, want unknown", err)
+	}
+	server.Restart(t)
+	if got, _, err := content(ctx, g); err != nil || string(got) != "content" {
+		t.Errorf("the content is %d bytes, %v", len(got), err)
+	}
+	if err := write(ctx, g, stamp(11, 2, 0), "next"); err != nil {
+		t.Errorf("the same owner, once the server is back: %v", err)
+	}
+}

@@ -2,6 +2,7 @@ package s3
 
 import (
 	"bytes"
+	"cmp"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -27,6 +28,9 @@ type gateway struct {
 	before func(r *http.Request) (status int, lost bool)
 	// after is told of a request that was passed on, before its answer is.
 	after func(r *http.Request)
+	// code and header are those of an answer instead, if S3's usual ones will not do.
+	code   string
+	header map[string]string
 	// strip takes headers away.
 	strip []string
 	asked []string
@@ -76,8 +80,11 @@ func newGateway(tb testing.TB, server *testenv.S3Server) *gateway {
 			after(r)
 			panic(http.ErrAbortHandler)
 		case status > 0:
+			for name, value := range g.header {
+				w.Header().Set(name, value)
+			}
 			w.WriteHeader(status)
-			_, _ = io.WriteString(w, "<Error><Code>"+codes[status]+"</Code><Message>by the test</Message></Error>")
+			_, _ = io.WriteString(w, "<Error><Code>"+cmp.Or(g.code, codes[status])+"</Code><Message>by the test</Message></Error>")
 		default:
 			next.ServeHTTP(w, r)
 		}

@@ -141,9 +141,22 @@ func TestOpeningSaysWhatIsWrong(t *testing.T) {
 		"no such bucket": {func() (*Store, error) { return Open(ctx, dial(server), "no-such-bucket", nil) }, ErrNoBucket, "no-such-bucket"},
 		"another region": {func() (*Store, error) {
 			g := newGateway(t, server)
+			g.code, g.header = "PermanentRedirect", map[string]string{"X-Amz-Bucket-Region": "eu-central-1"}
 			g.set(func(*http.Request) (int, bool) { return http.StatusMovedPermanently, false })
 			return Open(ctx, g.client(server), server.Bucket, nil)
+		}, ErrRegion, "?region=eu-central-1"},
+		"a region in the signature": {func() (*Store, error) {
+			g := newGateway(t, server)
+			g.code = "AuthorizationHeaderMalformed"
+			g.set(func(*http.Request) (int, bool) { return http.StatusBadRequest, false })
+			return Open(ctx, g.client(server), server.Bucket, nil)
 		}, ErrRegion, "us-east-1"},
+		"a clock that is off": {func() (*Store, error) {
+			g := newGateway(t, server)
+			g.code, g.header = "RequestTimeTooSkewed", map[string]string{"Date": time.Now().Add(time.Hour).UTC().Format(http.TimeFormat)}
+			g.set(func(*http.Request) (int, bool) { return http.StatusForbidden, false })
+			return Open(ctx, g.client(server), server.Bucket, nil)
+		}, ErrClock, "NTP"},
 		"no rights": {func() (*Store, error) {
 			g := newGateway(t, server)
 			g.set(func(*http.Request) (int, bool) { return http.StatusForbidden, false })
