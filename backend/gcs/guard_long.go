@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"cloud.google.com/go/storage"
@@ -123,20 +122,8 @@ func (g *Guard) tidy(ctx context.Context, mine *storage.ObjectHandle) {
 
 // Sweep removes the uploads to this object that are older than [LeftoverAge] and have not been put in place: what stopped writers have left. It returns how many.
 func (g *Guard) Sweep(ctx context.Context) (removed int, err error) {
-	for page, err := range g.bucket.pages(ctx, g.besides()) {
-		if err != nil {
-			return removed, store.Unknown(err)
-		}
-		now, _, known := g.bucket.clock.Span()
-		for _, o := range page {
-			if !known || !strings.HasSuffix(o.Name, besideSuffix) || now.Sub(o.Created) < LeftoverAge {
-				continue
-			}
-			if err := g.bucket.remove(ctx, o.Name, o.Generation); err != nil && !errors.Is(err, errMismatch) {
-				return removed, store.Unknown(err)
-			}
-			removed++
-		}
+	if removed, err = g.bucket.removeOld(ctx, g.besides(), besideSuffix); err != nil {
+		err = store.Unknown(err)
 	}
-	return removed, nil
+	return removed, err
 }

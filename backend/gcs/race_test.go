@@ -3,6 +3,7 @@ package gcs
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -205,6 +206,30 @@ func TestADeleteThatComesAfterAClaimDeletesNothing(t *testing.T) {
 	}
 	if c, err := quick.reg.get(t.Context(), quick.reg.layout.Record(old.Key)); err != nil || c.generation != 0 {
 		t.Errorf("a dropped record left %s, %v", c.data, err)
+	}
+	// What a probe that was cut off has left stays while it is young.
+	if _, err := quick.reg.put(t.Context(), quick.reg.layout.Trial(), 0, nonce(), ""); err != nil {
+		t.Fatal(err)
+	}
+	later := newProxy(t, server.Endpoint)
+	later.on(func(*http.Request) *fault { return &fault{} })
+	tomorrow := open(t, name, &Options{Connection: at(later.URL), clock: clock.Now, SkipProbe: true})
+	defer tomorrow.Close()
+	for _, shift := range []time.Duration{0, 25 * time.Hour} {
+		later.shift = shift
+		if _, err := tomorrow.Sweep(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		left := 0
+		for page, err := range quick.reg.pages(t.Context(), "croft/probes/trial-") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			left += len(page)
+		}
+		if (left == 0) != (shift > 0) {
+			t.Errorf("after %s a sweep leaves %d trials", shift, left)
+		}
 	}
 	// A tombstone that a stopped sweep has left goes with the next one.
 	data, _, _ := objects.WriteDropped(old.Key, clock.Now())

@@ -37,12 +37,42 @@ func (r *register) ScanPrefix(ctx context.Context, prefix string) iter.Seq2[cas.
 	}, false)
 }
 
-// ScanOld reads the records that have not been written since before, and deletes what earlier sweeps have left of dropped ones.
+// ScanOld reads the records that have not been written since before, and deletes what earlier sweeps have left of dropped ones, and probes that were cut off.
 func (r *register) ScanOld(ctx context.Context, before time.Time) iter.Seq2[cas.Entry, error] {
 	// A moment more: an object may be dated a little later than the record in it.
-	return r.scan(ctx, func(o *storage.ObjectAttrs) bool {
+	records := r.scan(ctx, func(o *storage.ObjectAttrs) bool {
 		return r.clock != nil || !o.Updated.After(before.Add(2*time.Second))
 	}, true)
+	return func(yield func(cas.Entry, error) bool) {
+		for held, err := range records {
+			if !yield(held, err) {
+				return
+			}
+		}
+		if _, err := r.removeOld(ctx, r.layout.Prefix()+"probes/trial-", ""); err != nil {
+			yield(cas.Entry{}, err)
+		}
+	}
+}
+
+// removeOld removes what stopped processes have left under a prefix: objects that are older than LeftoverAge and whose names end in suffix.
+func (b *bucket) removeOld(ctx context.Context, prefix, suffix string) (removed int, err error) {
+	for page, err := range b.pages(ctx, prefix) {
+		if err != nil {
+			return removed, err
+		}
+		now, _, known := b.clock.Span()
+		for _, o := range page {
+			if !known || !strings.HasSuffix(o.Name, suffix) || now.Sub(o.Created) < LeftoverAge {
+				continue
+			}
+			if err := b.remove(ctx, o.Name, o.Generation); err != nil && !errors.Is(err, errMismatch) {
+				return removed, err
+			}
+			removed++
+		}
+	}
+	return removed, nil
 }
 
 // scan yields the records of the objects that are wanted. A damaged one is reported last, so that it hides no other.
