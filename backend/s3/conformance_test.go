@@ -28,6 +28,7 @@ func open(tb testing.TB, server *testenv.S3Server, client *awss3.Client, o Optio
 	if o.Prefix == "" {
 		o.Prefix = server.Prefix()
 	}
+	o.sweepEvery = -1 // nothing by chance
 	st, err := Open(tb.Context(), client, server.Bucket, &o)
 	if err != nil {
 		tb.Fatal(err)

@@ -42,6 +42,7 @@ type Guard struct {
 	partSize    int
 	largestCopy int64
 	leftoverAge time.Duration
+	sweepOneIn  int // writes; 0: none
 }
 
 var (
@@ -62,7 +63,7 @@ func OpenGuard(ctx context.Context, client *awss3.Client, bucketName, key string
 	if err := checkTarget(bucketName, key); err != nil {
 		return nil, err
 	}
-	g := &Guard{bucket: newBucket(client, bucketName), key: key, noCopy: o.NoCopy, partSize: partSize, largestCopy: largestCopy, leftoverAge: 24 * time.Hour}
+	g := &Guard{bucket: newBucket(client, bucketName), key: key, noCopy: o.NoCopy, partSize: partSize, largestCopy: largestCopy, leftoverAge: 24 * time.Hour, sweepOneIn: sweepOneIn}
 	g.target = g.url()
 	if !o.SkipProbe {
 		// Beside the object, where whoever may write it may write.

@@ -56,7 +56,7 @@ func (g *Guard) Write(ctx context.Context, stamp fence.Stamp, r io.Reader) (guar
 	if replaced != nil {
 		g.forget(replaced.Name)
 	}
-	if rand.IntN(sweepOneIn) == 0 {
+	if g.sweepOneIn > 0 && rand.IntN(g.sweepOneIn) == 0 {
 		_, _ = g.Sweep(ctx) // whoever calls Sweep meets its errors
 	}
 	return receipt, nil

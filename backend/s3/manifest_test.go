@@ -319,3 +319,23 @@ func TestAServerKilledDuringAnUploadKeepsTheOldContent(t *testing.T) {
 		t.Errorf("the same owner, once the server is back: %v", err)
 	}
 }
+
+// TestAWriteSweepsNowAndThen.
+func TestAWriteSweepsNowAndThen(t *testing.T) {
+	t.Parallel()
+	server := testenv.S3(t)
+	g, ctx := openGuard(t, server, dial(server), objectName(server)), t.Context()
+	if _, err := g.upload(ctx, stamp(9, 1, 0), strings.NewReader("never committed")); err != nil {
+		t.Fatal(err)
+	}
+	g.sweepOneIn, g.leftoverAge = 1, 2*time.Second
+	testenv.Eventually(t, "the leftover is gone", func() error {
+		if err := write(ctx, g, stamp(10, 1, 0), "content"); err != nil {
+			return err
+		}
+		if names := payloads(t, g); len(names) != 1 {
+			return fmt.Errorf("%q", names)
+		}
+		return nil
+	})
+}

@@ -23,7 +23,8 @@ type Options struct {
 	// SkipProbe opens the store without making sure that the endpoint honours conditional writes. Nothing is safe where it does not.
 	SkipProbe bool
 
-	now func() time.Time // in place of the service's clock, for tests
+	now        func() time.Time // in place of the service's clock, for tests
+	sweepEvery int              // as in cas.Options, for tests
 }
 
 // Store keeps leases in a bucket. Its methods are safe for concurrent use, by any number of processes.
@@ -60,7 +61,7 @@ func Open(ctx context.Context, client *awss3.Client, bucketName string, o *Optio
 			return nil, unknown(err)
 		}
 	}
-	return &Store{Store: cas.New(reg, &cas.Options{Retention: o.Retention, Parallel: 32}), reg: reg}, nil
+	return &Store{Store: cas.New(reg, &cas.Options{Retention: o.Retention, Parallel: 32, SweepEvery: o.sweepEvery}), reg: reg}, nil
 }
 
 func init() { store.Register("s3", openURL) }
