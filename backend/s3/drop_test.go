@@ -228,3 +228,33 @@ func TestAVersionedBucketForgetsAndBeginsAgain(t *testing.T) {
 		t.Errorf("%q, %v", got, err)
 	}
 }
+
+// TestASweepTakesTheTrialsOfDeadProbes, and no others.
+func TestASweepTakesTheTrialsOfDeadProbes(t *testing.T) {
+	t.Parallel()
+	server := testenv.S3(t)
+	st, ctx := open(t, server, dial(server), Options{}), t.Context()
+	trials := func() (n int) {
+		for page, err := range st.reg.list(ctx, st.reg.layout.Prefix()+"probes/trial-") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			n += len(page)
+		}
+		return n
+	}
+	if _, err := st.reg.put(ctx, st.reg.layout.Trial(), "", []byte("left")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := st.Sweep(ctx); err != nil || trials() != 1 {
+		t.Errorf("a trial that may be under way was taken: %d left, %v", trials(), err)
+	}
+	st.reg.trialAge = time.Second
+	testenv.Eventually(t, "the trial is gone", func() error {
+		_, err := st.Sweep(ctx)
+		if n := trials(); err == nil && n != 0 {
+			err = fmt.Errorf("%d are left", n)
+		}
+		return err
+	})
+}

@@ -19,8 +19,10 @@ type register struct {
 	memory objects.Memory
 	bodies bodies
 	drop   dropping
-	fake   func() time.Time // in place of the service's clock; nil but in tests
-	own    func()           // lets go of what was opened for this register
+	// trialAge is trialAge, but in tests.
+	trialAge time.Duration
+	fake     func() time.Time // in place of the service's clock; nil but in tests
+	own      func()           // lets go of what was opened for this register
 }
 
 var (

@@ -21,8 +21,28 @@ func (r *register) Scan(ctx context.Context) iter.Seq2[cas.Entry, error] {
 
 // ScanOld reads the records that have not been written since, and deletes what has been announced and left.
 func (r *register) ScanOld(ctx context.Context, before time.Time) iter.Seq2[cas.Entry, error] {
-	// A moment more: an object may be dated a little earlier than the record in it.
-	return r.scan(ctx, func(o listed) bool { return r.fake != nil || !o.modified.After(before.Add(grain)) }, true)
+	return func(yield func(cas.Entry, error) bool) {
+		r.sweepTrials(ctx)
+		// A moment more: an object may be dated a little earlier than the record in it.
+		r.scan(ctx, func(o listed) bool { return r.fake != nil || !o.modified.After(before.Add(grain)) }, true)(yield)
+	}
+}
+
+// trialAge is how old a trial must be to have been left by a process that died.
+const trialAge = time.Hour
+
+// sweepTrials removes what probes have left that died. Their names are used once, so nothing else can be taken. Its errors are nobody's: the next sweep meets the same.
+func (r *register) sweepTrials(ctx context.Context) {
+	for page, err := range r.list(ctx, r.layout.Prefix()+"probes/trial-") {
+		if err != nil {
+			return
+		}
+		for _, o := range page {
+			if o.date.Sub(o.modified) > r.trialAge {
+				_, _ = r.client.DeleteObject(ctx, &awss3.DeleteObjectInput{Bucket: &r.name, Key: &o.name})
+			}
+		}
+	}
 }
 
 // parallel is how many records of a listing are read at a time.

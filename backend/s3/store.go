@@ -55,7 +55,7 @@ func Open(ctx context.Context, client *awss3.Client, bucketName string, o *Optio
 	if err != nil {
 		return nil, err
 	}
-	reg := &register{bucket: newBucket(client, bucketName), layout: layout, drop: newDropping(), fake: o.now}
+	reg := &register{bucket: newBucket(client, bucketName), layout: layout, drop: newDropping(), trialAge: trialAge, fake: o.now}
 	if !o.SkipProbe {
 		if err := reg.check(ctx, layout); err != nil {
 			return nil, unknown(err)
