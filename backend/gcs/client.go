@@ -92,15 +92,13 @@ func dial(ctx context.Context, name string, c *Connection) (*bucket, error) {
 		b.found = describe(creds)
 	}
 	// The client library is told, or it would look for credentials once more.
-	options := []option.ClientOption{option.WithHTTPClient(hc), storage.WithJSONReads(), option.WithoutAuthentication()}
+	// Where to go is said always: STORAGE_EMULATOR_HOST is heeded by the library, too, and what the caller names comes first.
+	options := []option.ClientOption{option.WithHTTPClient(hc), storage.WithJSONReads(), option.WithoutAuthentication(), option.WithEndpoint(endpoint + "/storage/v1/")}
 	if creds != nil {
 		options[2] = option.WithAuthCredentials(creds)
 		if err := httptransport.AddAuthorizationMiddleware(hc, creds); err != nil {
 			return nil, fmt.Errorf("gcs: %w", err)
 		}
-	}
-	if endpoint != google {
-		options = append(options, option.WithEndpoint(endpoint+"/storage/v1/"))
 	}
 	if b.client, err = storage.NewClient(ctx, options...); err != nil {
 		return nil, fmt.Errorf("gcs: %w", err)
@@ -171,7 +169,7 @@ func describe(creds *auth.Credentials) string {
 
 func (b *bucket) close() error { return b.client.Close() }
 
-// dated tells the clock what every answer says about the server's time.
+// dated tells the clock what the service's answers say about its time.
 type dated struct {
 	base  http.RoundTripper
 	clock *objects.Clock
@@ -180,10 +178,18 @@ type dated struct {
 func (d *dated) RoundTrip(req *http.Request) (*http.Response, error) {
 	sent := d.clock.Local()
 	resp, err := d.base.RoundTrip(req)
-	if err == nil {
+	if err == nil && authentic(resp) {
 		if date, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
 			d.clock.Observe(sent, d.clock.Local(), date)
 		}
 	}
 	return resp, err
+}
+
+// authentic tells answers that the service has made for this request from what a proxy or balancer before it says by its own clock, or has kept.
+func authentic(resp *http.Response) bool {
+	if resp.Header.Get("Age") != "" {
+		return false
+	}
+	return resp.StatusCode/100 == 2 || resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusPreconditionFailed
 }

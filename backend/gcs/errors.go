@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"cloud.google.com/go/auth"
 	"cloud.google.com/go/storage"
 	"google.golang.org/api/googleapi"
 
@@ -31,9 +32,12 @@ const (
 // judge says what the error of a request means. A 409 says that another request on the object is under way, and never who wins: it is asked again, like a 503.
 func judge(err error) verdict {
 	var api *googleapi.Error
+	var token *auth.Error
 	switch {
 	case err == nil:
 		return done
+	case errors.As(err, &token) && !token.Temporary():
+		return refused
 	case errors.Is(err, storage.ErrObjectNotExist), errors.Is(err, storage.ErrBucketNotExist):
 		return missing
 	case errors.Is(err, errUploadGone), errors.Is(err, errNoBucket):
@@ -41,14 +45,14 @@ func judge(err error) verdict {
 	case !errors.As(err, &api):
 		return doubtful
 	}
-	switch api.Code {
-	case http.StatusPreconditionFailed, http.StatusNotModified:
+	switch code := api.Code; {
+	case code == http.StatusPreconditionFailed, code == http.StatusNotModified:
 		return mismatch
-	case http.StatusNotFound:
+	case code == http.StatusNotFound:
 		return missing
-	case http.StatusTooManyRequests:
+	case code == http.StatusTooManyRequests:
 		return throttled
-	case http.StatusRequestTimeout, http.StatusConflict, http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+	case code == http.StatusRequestTimeout, code == http.StatusConflict, code >= http.StatusInternalServerError: // proxies have numbers of their own
 		return doubtful
 	}
 	return refused
@@ -93,6 +97,10 @@ func (b *bucket) explain(ctx context.Context, right string, err error) error {
 	if !errors.As(err, &api) {
 		if errors.Is(err, errUploadGone) || errors.Is(err, errNoBucket) {
 			return err
+		}
+		var token *auth.Error
+		if errors.As(err, &token) {
+			return fmt.Errorf("gcs: bucket %s: no token is given for the credentials (%s): %w; renew them, for example with gcloud auth application-default login", b.name, b.found, err)
 		}
 		var network *url.Error
 		if !errors.As(err, &network) {

@@ -73,7 +73,7 @@ func OpenGuard(ctx context.Context, bucketName, object string, o *GuardOptions) 
 		b.patience = o.patience
 	}
 	g := &Guard{bucket: b, object: object, contentType: o.ContentType, inMemory: o.InMemory}
-	g.target = (&url.URL{Scheme: "gs", Host: bucketName, Path: "/" + object}).String()
+	g.target = targetOf(bucketName, object, &o.Connection)
 	if g.inMemory <= 0 {
 		g.inMemory = defaultInMemory
 	}
@@ -107,6 +107,8 @@ func checkObject(name string) error {
 		return bad("it is not UTF-8 on one line")
 	case strings.HasSuffix(name, "/"):
 		return bad("it ends with a slash, as a folder does")
+	case strings.HasSuffix(name, besideSuffix):
+		return bad("names that end like this are of uploads on their way, which sweeps remove")
 	case name == "." || name == "..":
 		return bad("it is no name")
 	}
@@ -151,10 +153,22 @@ func openGuardURL(ctx context.Context, u *url.URL) (guard.Guard, error) {
 	if err != nil {
 		return nil, err
 	}
-	if u.RawQuery != "" {
-		g.target += "?" + u.RawQuery
+	if target, _, _ := strings.Cut(g.target, "?"); u.RawQuery != "" {
+		g.target = target + "?" + u.RawQuery // as it was written
 	}
 	return g, nil
+}
+
+// targetOf is the URL of an object: with the way to it, if that is not what everybody takes.
+func targetOf(bucketName, object string, c *Connection) string {
+	query := url.Values{}
+	if c.Endpoint != "" {
+		query.Set("endpoint", c.Endpoint)
+	}
+	if c.Project != "" {
+		query.Set("project", c.Project)
+	}
+	return (&url.URL{Scheme: "gs", Host: bucketName, Path: "/" + object, RawQuery: query.Encode()}).String()
 }
 
 // Target is a URL under which others open the same guard.

@@ -1,6 +1,7 @@
 package gcs
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -33,7 +34,7 @@ func (g *Guard) beside() string { return g.besides() + objects.NewNonce() + besi
 // writeLong streams a content to an object beside, in a resumable upload. The service then copies it in place, on the same conditions as any write: the decision
 // falls when all has been read, and can be made again if another comes between. An upload that is cut off leaves nothing; one that is not put in place leaves an object that
 // counts for nothing and that the next long write, Sweep, or a lifecycle rule removes.
-func (g *Guard) writeLong(ctx context.Context, stamp fence.Stamp, r io.Reader) (guard.Receipt, error) {
+func (g *Guard) writeLong(ctx context.Context, stamp fence.Stamp, head []byte, rest io.Reader) (guard.Receipt, error) {
 	now, err := g.look(ctx) // a stale owner need not send it all to learn that it is one
 	if err != nil {
 		return guard.Receipt{}, err
@@ -42,14 +43,14 @@ func (g *Guard) writeLong(ctx context.Context, stamp fence.Stamp, r io.Reader) (
 		return guard.Receipt{}, err
 	}
 	from := g.bucket.handle.Object(g.beside())
-	staged, err := g.stage(ctx, from, r)
+	staged, err := g.stage(ctx, from, io.MultiReader(bytes.NewReader(head), rest))
 	if err != nil {
 		return guard.Receipt{}, err
 	}
 	defer g.tidy(ctx, from)
 	receipt, err := g.write(ctx, stamp, staged.Size, func(ctx context.Context, s state, meta map[string]string) error {
 		copier := g.bucket.handle.Object(g.object).If(s.conditions()).CopierFrom(from.Generation(staged.Generation))
-		copier.ObjectAttrs = s.carry(g.contentType, meta)
+		copier.ObjectAttrs = s.carry(g.contentType, meta, head)
 		copier.ContentType = cmp.Or(copier.ContentType, staged.ContentType, "application/octet-stream") // a copy must have one
 		_, err := copier.Run(ctx)
 		if judge(err) == missing {
@@ -66,7 +67,8 @@ var errUploadGone = errors.New("the upload was removed before it was put in plac
 // stage uploads a content to an object that counts for nothing.
 func (g *Guard) stage(ctx context.Context, to *storage.ObjectHandle, r io.Reader) (*storage.ObjectAttrs, error) {
 	uploading, abandon := context.WithCancel(ctx)
-	w := to.If(storage.Conditions{DoesNotExist: true}).NewWriter(uploading)
+	// Here the client library may send again: a chunk has its place in the upload, and one that is lost should not cost all before it.
+	w := to.If(storage.Conditions{DoesNotExist: true}).Retryer(storage.WithPolicy(storage.RetryIdempotent)).NewWriter(uploading)
 	w.ChunkSize, w.ContentType = chunk, g.contentType
 	source := &noting{r: r}
 	_, err := await(ctx, func() (int64, error) {

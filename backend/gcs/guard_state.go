@@ -1,6 +1,7 @@
 package gcs
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -120,12 +121,16 @@ func ascii(v any) (string, error) {
 	return out.String(), nil
 }
 
-// carry is what a new generation takes over from the one before it: all that is not content.
-func (s state) carry(contentType string, meta map[string]string) storage.ObjectAttrs {
+// carry is what a new generation, which begins with head, takes over from the one before it: all that is not content.
+func (s state) carry(contentType string, meta map[string]string, head []byte) storage.ObjectAttrs {
 	next := storage.ObjectAttrs{ContentType: contentType, Metadata: meta}
 	if s.written() {
-		next.ContentEncoding, next.ContentLanguage, next.ContentDisposition = s.attrs.ContentEncoding, s.attrs.ContentLanguage, s.attrs.ContentDisposition
+		next.ContentLanguage, next.ContentDisposition = s.attrs.ContentLanguage, s.attrs.ContentDisposition
 		next.CacheControl, next.StorageClass = s.attrs.CacheControl, s.attrs.StorageClass
+		// The service unpacks what is said to be packed, and fails readers where it is not.
+		if s.attrs.ContentEncoding != "gzip" || bytes.HasPrefix(head, []byte{0x1f, 0x8b}) {
+			next.ContentEncoding = s.attrs.ContentEncoding
+		}
 		if contentType == "" {
 			next.ContentType = s.attrs.ContentType
 		}

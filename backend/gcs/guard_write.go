@@ -30,7 +30,7 @@ func (g *Guard) Write(ctx context.Context, stamp fence.Stamp, r io.Reader) (guar
 		return guard.Receipt{}, err
 	}
 	if len(head) > g.inMemory {
-		return g.writeLong(ctx, stamp, io.MultiReader(bytes.NewReader(head), r))
+		return g.writeLong(ctx, stamp, head, r)
 	}
 	return g.write(ctx, stamp, int64(len(head)), func(ctx context.Context, s state, meta map[string]string) error {
 		return g.upload(ctx, s, meta, head)
@@ -61,13 +61,13 @@ func (g *Guard) upload(ctx context.Context, s state, meta map[string]string, dat
 	w := g.bucket.handle.Object(g.object).If(s.conditions()).NewWriter(ctx)
 	w.ChunkSize = 0
 	name := w.Name
-	w.ObjectAttrs = s.carry(g.contentType, meta)
+	w.ObjectAttrs = s.carry(g.contentType, meta, data)
 	w.Name = name
 	_, err := w.Write(data)
 	if err == nil {
 		err = w.Close()
 	}
-	if judge(err) == missing { // an object that is not there is a condition that does not hold
+	if judge(err) == missing && (s.attrs == nil || bucketMissing(err)) { // otherwise the object was deleted meanwhile
 		return g.bucket.noBucket()
 	}
 	return err

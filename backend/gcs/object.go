@@ -54,7 +54,8 @@ func (b *bucket) getOnce(ctx context.Context, name string) (content, error) {
 	defer r.Close()
 	data, err := io.ReadAll(io.LimitReader(r, objects.MaxBody))
 	if err != nil {
-		return content{}, err
+		// Only the text: the client library goes on where an answer broke off, and that the generation is gone by then does not say that the object is.
+		return content{}, fmt.Errorf("the answer broke off: %s", err.Error())
 	}
 	if r.Attrs.Generation <= 0 {
 		return content{}, fmt.Errorf("the answer does not say which generation of %s it is; a proxy between must leave the headers in place", name)
@@ -82,10 +83,19 @@ func (b *bucket) noBucket() error {
 //
 // key is noted in its metadata, if it is a key's, so that listings can tell whose it is.
 func (b *bucket) put(ctx context.Context, name string, old int64, data []byte, key string) (int64, error) {
+	return b.putWithin(ctx, mostWaits, name, old, data, key)
+}
+
+// putWithin is put that is not sent more often than so, if the service wants it later.
+func (b *bucket) putWithin(ctx context.Context, waits int, name string, old int64, data []byte, key string) (int64, error) {
 	doubt := false
 	for try := 1; ; try++ {
 		generation, err := b.putOnce(ctx, name, old, data, key)
-		switch v := judge(err); {
+		v := judge(err)
+		if v == missing && old != 0 && !bucketMissing(err) {
+			v = mismatch // the object was deleted meanwhile
+		}
+		switch {
 		case v == done:
 			return generation, nil
 		case v == mismatch && !doubt:
@@ -101,7 +111,7 @@ func (b *bucket) put(ctx context.Context, name string, old int64, data []byte, k
 			return 0, errMismatch
 		case v == missing:
 			return 0, b.noBucket()
-		case !b.again(ctx, v, try):
+		case v == throttled && try >= waits, !b.again(ctx, v, try):
 			return 0, b.explain(ctx, rightCreate, err)
 		default:
 			doubt = doubt || v == doubtful

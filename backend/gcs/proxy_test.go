@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -26,6 +27,10 @@ type fault struct {
 	before, after func()
 	// body is the answer's.
 	body string
+	// date is the answer's, if it is not the server's.
+	date time.Time
+	// half breaks the answer off in the middle of its body.
+	half bool
 }
 
 // proxy stands before a server and does to requests what a test wants. It is a real one, on a port of its own: the client does not know.
@@ -94,6 +99,9 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	case f.status != 0:
 		w.Header().Set("Content-Type", "application/json")
+		if !f.date.IsZero() {
+			w.Header().Set("Date", f.date.UTC().Format(http.TimeFormat))
+		}
 		w.WriteHeader(f.status)
 		_, _ = io.WriteString(w, f.body)
 	default:
@@ -103,8 +111,16 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if p.shift != 0 {
 			w.Header().Set("Date", time.Now().Add(p.shift).UTC().Format(http.TimeFormat))
 		}
+		if f.half {
+			w.Header().Set("Content-Length", strconv.Itoa(answer.Body.Len()))
+			answer.Body.Truncate(answer.Body.Len() / 2)
+		}
 		w.WriteHeader(answer.Code)
 		_, _ = w.Write(answer.Body.Bytes())
+		if f.half {
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		}
 	}
 }
 

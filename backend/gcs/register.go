@@ -123,7 +123,11 @@ func (r *register) Swap(ctx context.Context, old cas.Version, next tenure.Record
 		return err
 	}
 	name := r.layout.Record(next.Key)
-	generation, err = r.put(ctx, name, generation, data, next.Key)
+	waits := mostWaits
+	if !durable {
+		waits = 2 // others of its batch wait for it, and a renewal comes again by itself
+	}
+	generation, err = r.putWithin(ctx, waits, name, generation, data, next.Key)
 	if errors.Is(err, errMismatch) {
 		return cas.ErrConflict
 	}
