@@ -82,3 +82,46 @@ func TestCredentialsOfTheProgramGoWithEveryRequest(t *testing.T) {
 		t.Errorf("%d requests with the credentials, %d without", with.Load(), without.Load())
 	}
 }
+
+type noToken struct{}
+
+func (noToken) Token(context.Context) (*auth.Token, error) {
+	return nil, &auth.Error{Response: &http.Response{StatusCode: http.StatusBadRequest}, Body: []byte(`{"error": "invalid_grant"}`)}
+}
+
+// TestCredentialsThatGiveNoToken are not taken for a network that is down.
+func TestCredentialsThatGiveNoToken(t *testing.T) {
+	t.Parallel()
+	creds := auth.NewCredentials(&auth.CredentialsOptions{TokenProvider: noToken{}})
+	_, err := Open(t.Context(), "bucket", "croft", &Options{Connection: Connection{Endpoint: "http://127.0.0.1:1", Credentials: creds}})
+	if err == nil || !strings.Contains(err.Error(), "invalid_grant") || !strings.Contains(err.Error(), "renew them") || strings.Contains(err.Error(), "network") {
+		t.Errorf("Open: %v", err)
+	}
+}
+
+type elsewhere struct{ hosts chan string }
+
+func (e elsewhere) RoundTrip(req *http.Request) (*http.Response, error) {
+	e.hosts <- req.URL.Scheme + "://" + req.URL.Host
+	return nil, context.Canceled
+}
+
+// TestTheEndpointAskedForIsWhereRequestsGo, Google's own too, whatever the environment says.
+func TestTheEndpointAskedForIsWhereRequestsGo(t *testing.T) {
+	t.Setenv("STORAGE_EMULATOR_HOST", "127.0.0.1:1")
+	for _, endpoint := range []string{google, "https://private.example"} {
+		way := elsewhere{make(chan string, 10)}
+		creds := auth.NewCredentials(&auth.CredentialsOptions{TokenProvider: token("hunter2")})
+		b, err := dial(t.Context(), "bucket", &Connection{Endpoint: endpoint, Credentials: creds, Transport: way})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = b.getOnce(t.Context(), "x")
+		_, _ = b.putOnce(t.Context(), "x", 0, nonce(), "")
+		for _, what := range []string{"read", "write"} {
+			if host := <-way.hosts; host != endpoint {
+				t.Errorf("a %s for %s goes to %s", what, endpoint, host)
+			}
+		}
+	}
+}

@@ -2,10 +2,12 @@ package gcs
 
 import (
 	"errors"
+	"net/http"
 	"testing"
 	"time"
 
 	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -61,5 +63,35 @@ func TestALongDeadLeaseIsTakenAtOnce(t *testing.T) {
 	defer now.Close()
 	if a := one(t.Context(), now, acquire("dead/long", "bob")); a.Err != nil || a.Record.Cause != tenure.Expired {
 		t.Errorf("%v, cause %q", a.Err, a.Record.Cause)
+	}
+}
+
+// TestOnlyTheServiceTellsTheTime: what a proxy answers in its place, or has kept, is dated by another clock.
+func TestOnlyTheServiceTellsTheTime(t *testing.T) {
+	t.Parallel()
+	server := testenv.GCS(t)
+	name, way := server.Bucket(t), newProxy(t, server.Endpoint)
+	st := open(t, name, &Options{Connection: at(way.URL), patience: time.Millisecond})
+	defer st.Close()
+	mine := acquire("time/holder", "ann")
+	if a := one(t.Context(), st, mine); a.Err != nil {
+		t.Fatal(a.Err)
+	}
+	for _, status := range []int{http.StatusBadGateway, http.StatusForbidden, http.StatusTooManyRequests} {
+		for _, wrong := range []time.Duration{-time.Hour, time.Hour} {
+			way.on(func(*http.Request) *fault { return &fault{status: status, date: time.Now().Add(wrong)} })
+			if a := one(t.Context(), st, acquire("time/other", "bob")); !errors.Is(a.Err, store.ErrUnknown) {
+				t.Fatal(a.Err)
+			}
+			way.on(nil)
+			// It goes by what it remembers of its own last write, and of the time.
+			if a := one(t.Context(), st, then(tenure.Renew, mine)); a.Err != nil || a.Now.Sub(time.Now()).Abs() > time.Minute {
+				t.Errorf("status %d dated %s off: renewed at %s, %v", status, wrong, a.Now, a.Err)
+			}
+		}
+	}
+	kept := &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Age": {"3600"}}}
+	if authentic(kept) {
+		t.Error("an answer from a cache tells the time")
 	}
 }

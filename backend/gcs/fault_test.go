@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -266,7 +267,7 @@ func TestADamagedObjectIsNamedAndHidesNothing(t *testing.T) {
 	}
 }
 
-// TestRenewalsKeepToTheLimit: renewals and reports come no faster than the service takes writes to one object; those of other keys do not wait for them.
+// TestRenewalsKeepToTheLimit: renewals and reports come no faster than the service takes writes to one object.
 func TestRenewalsKeepToTheLimit(t *testing.T) {
 	t.Parallel()
 	server := testenv.GCS(t)
@@ -287,6 +288,37 @@ func TestRenewalsKeepToTheLimit(t *testing.T) {
 	defer cancel()
 	if a := one(ctx, st, then(tenure.Renew, mine)); !errors.Is(a.Err, store.ErrUnknown) || !errors.Is(a.Err, context.DeadlineExceeded) {
 		t.Errorf("a renewal without the time to wait: %v", a.Err)
+	}
+}
+
+// TestARenewalThatIsTurnedAwayHoldsNobodyUp: the answers of its batch wait for it, so it is soon left for its keeper to send again.
+func TestARenewalThatIsTurnedAwayHoldsNobodyUp(t *testing.T) {
+	t.Parallel()
+	server := testenv.GCS(t)
+	name, way := server.Bucket(t), newProxy(t, server.Endpoint)
+	st := open(t, name, &Options{Connection: at(way.URL), patience: time.Millisecond, SkipProbe: true})
+	defer st.Close()
+	turned, taken := acquire("limit/turned", "ann"), acquire("limit/taken", "ann")
+	for _, a := range st.Apply(t.Context(), []tenure.Request{turned, taken}) {
+		if a.Err != nil {
+			t.Fatal(a.Err)
+		}
+	}
+	var writes atomic.Int64
+	object := st.reg.layout.Record(turned.Key)
+	way.on(func(r *http.Request) *fault {
+		if !isWrite(r) || r.URL.Query().Get("name") != object {
+			return nil
+		}
+		writes.Add(1)
+		return &fault{status: http.StatusTooManyRequests}
+	})
+	answers := st.Apply(t.Context(), []tenure.Request{then(tenure.Renew, turned), then(tenure.Renew, taken)})
+	if !errors.Is(answers[0].Err, store.ErrUnknown) || !strings.Contains(answers[0].Err.Error(), "one write a second") || answers[1].Err != nil {
+		t.Errorf("the one that is turned away: %v; the other: %v", answers[0].Err, answers[1].Err)
+	}
+	if n := writes.Load(); n != 2 {
+		t.Errorf("it was sent %d times", n)
 	}
 }
 

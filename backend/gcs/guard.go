@@ -1,6 +1,7 @@
 package gcs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,7 @@ type GuardOptions struct {
 	SkipProbe bool
 
 	patience time.Duration // in place of a second
+	chunk    int           // in place of 8 MiB
 }
 
 const defaultInMemory = 8 << 20
@@ -46,6 +48,7 @@ type Guard struct {
 	target      string
 	contentType string
 	inMemory    int
+	chunk       int // what is sent at a time of a longer content
 
 	closing sync.Once
 	failed  error
@@ -72,7 +75,7 @@ func OpenGuard(ctx context.Context, bucketName, object string, o *GuardOptions) 
 	if o.patience > 0 {
 		b.patience = o.patience
 	}
-	g := &Guard{bucket: b, object: object, contentType: o.ContentType, inMemory: o.InMemory}
+	g := &Guard{bucket: b, object: object, contentType: o.ContentType, inMemory: o.InMemory, chunk: cmp.Or(o.chunk, chunk)}
 	g.target = targetOf(bucketName, object, &o.Connection)
 	if g.inMemory <= 0 {
 		g.inMemory = defaultInMemory

@@ -69,7 +69,7 @@ func (g *Guard) stage(ctx context.Context, to *storage.ObjectHandle, r io.Reader
 	uploading, abandon := context.WithCancel(ctx)
 	// Here the client library may send again: a chunk has its place in the upload, and one that is lost should not cost all before it.
 	w := to.If(storage.Conditions{DoesNotExist: true}).Retryer(storage.WithPolicy(storage.RetryIdempotent)).NewWriter(uploading)
-	w.ChunkSize, w.ContentType = chunk, g.contentType
+	w.ChunkSize, w.ContentType = g.chunk, g.contentType
 	source := &noting{r: r}
 	_, err := await(ctx, func() (int64, error) {
 		defer abandon() // a writer that is not closed ends its upload with its context, and nothing was made

@@ -27,7 +27,7 @@ func TestGuardConformance(t *testing.T) {
 // TestGuardConformanceOfLongContents: the same when contents are streamed to an object beside and copied in place.
 func TestGuardConformanceOfLongContents(t *testing.T) {
 	t.Parallel()
-	guardtest.Run(t, guardHarness(t, GuardOptions{InMemory: 8}))
+	guardtest.Run(t, guardHarness(t, GuardOptions{InMemory: 8, chunk: 1 << 18}))
 }
 
 var objectsMade atomic.Int64
@@ -36,7 +36,7 @@ func guardHarness(t testing.TB, o GuardOptions) guardtest.Harness {
 	server := testenv.GCSExact(t)
 	name := server.Bucket(t)
 	o.Connection.Endpoint = server.Endpoint
-	return guardtest.Harness{Large: 1 << 18, Make: func(t testing.TB) guardtest.Resource {
+	return guardtest.Harness{Large: 1 << 19, Slow: true, Make: func(t testing.TB) guardtest.Resource {
 		object := fmt.Sprintf("out/report %d: café.json", objectsMade.Add(1))
 		reader := openGuard(t, name, object, o)
 		return guardtest.Resource{

@@ -19,7 +19,7 @@ func TestConformance(t *testing.T) {
 		name, clock := server.Bucket(tb), storetest.NewClock()
 		return storetest.Harness{
 			Open: func(tb testing.TB, o storetest.Options) store.Store {
-				return open(tb, name, &Options{Connection: at(server.Endpoint), Retention: o.Retention, clock: clock.Now})
+				return open(tb, name, &Options{Connection: at(server.Endpoint), Retention: o.Retention, clock: clock.Now, SkipProbe: true}) // the probe has tests of its own
 			},
 			Wipe:    func(tb testing.TB) { wipe(tb, server, name) },
 			Advance: clock.Advance,
@@ -36,7 +36,7 @@ func TestConformanceOnTheServersClock(t *testing.T) {
 		name := server.Bucket(tb)
 		return storetest.Harness{
 			Open: func(tb testing.TB, o storetest.Options) store.Store {
-				return open(tb, name, &Options{Connection: at(server.Endpoint), Retention: o.Retention})
+				return open(tb, name, &Options{Connection: at(server.Endpoint), Retention: o.Retention, SkipProbe: true})
 			},
 			Wipe:  func(tb testing.TB) { wipe(tb, server, name) },
 			Grain: 2 * time.Second,
