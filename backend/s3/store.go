@@ -61,7 +61,7 @@ func Open(ctx context.Context, client *awss3.Client, bucketName string, o *Optio
 			return nil, unknown(err)
 		}
 	}
-	return &Store{Store: cas.New(reg, &cas.Options{Retention: o.Retention, Parallel: 32, SweepEvery: o.sweepEvery}), reg: reg}, nil
+	return &Store{Store: cas.New(reg, &cas.Options{Retention: o.Retention, Parallel: 32, SweepParallel: 16, SweepEvery: o.sweepEvery}), reg: reg}, nil
 }
 
 func init() { store.Register("s3", openURL) }

@@ -27,6 +27,8 @@ type Options struct {
 	Retention time.Duration
 	// Parallel is how many keys of one batch are worked on at a time; default 16.
 	Parallel int
+	// SweepParallel is how many records a sweep drops at a time; default 1. It is for registers that are far away: a sweep in the background has a minute.
+	SweepParallel int
 	// SweepEvery makes one in so many grants begin a sweep in the background; default 1024, negative: never. It is a matter of chance and not of
 	// counting, so that processes which live for a single grant sweep as well.
 	SweepEvery int
@@ -66,6 +68,7 @@ func New(reg Register, o *Options) *Store {
 	if s.parallel <= 0 {
 		s.parallel = 16
 	}
+	s.sweeping.parallel = max(o.SweepParallel, 1)
 	s.sweeping.every = o.SweepEvery
 	if s.sweeping.every == 0 {
 		s.sweeping.every = 1024
