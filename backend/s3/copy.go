@@ -13,8 +13,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 )
 
-// largestCopy is what a service copies in one request, and the size of the pieces of what is larger.
-const largestCopy = 5 << 30
+// largestCopy is what is copied in one request, and the size of the pieces of what is larger. Services take up to 5 GiB, but some answer only when they are done, and nobody waits for an answer for long.
+const largestCopy = 1 << 30
 
 // copyTo copies a payload within the bucket, without the content passing through here. The error is the SDK's.
 func (g *Guard) copyTo(ctx context.Context, content *payload, name string) error {

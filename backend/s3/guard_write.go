@@ -67,7 +67,6 @@ const sweepOneIn = 32
 
 // commit makes content what the manifest says, if the stamp is admitted, and returns the payload that it was before.
 func (g *Guard) commit(ctx context.Context, stamp fence.Stamp, now seen, content *payload, began time.Time) (guard.Receipt, *payload, error) {
-	doubt := false // whether it may have been committed and followed by another's
 	adopted := false
 	for {
 		if ctx.Err() != nil {
@@ -81,9 +80,6 @@ func (g *Guard) commit(ctx context.Context, stamp fence.Stamp, now seen, content
 		next.Payload = content
 		var err error
 		if next.Mark, err = now.Mark.Admit(stamp); err != nil {
-			if doubt {
-				err = store.Unknown(fmt.Errorf("the reply to the write was lost, and others have followed: %w", err))
-			}
 			return guard.Receipt{}, nil, err
 		}
 		if now.Payload == nil && !adopted { // the first guarded write
@@ -98,12 +94,16 @@ func (g *Guard) commit(ctx context.Context, stamp fence.Stamp, now seen, content
 		if !errors.Is(err, errOvertaken) {
 			return guard.Receipt{}, nil, unknown(err)
 		}
-		doubt = doubt || errors.Is(err, errEclipsed)
+		doubt := errors.Is(err, errEclipsed) // whether it may have been committed and followed by another's
 		if now, err = g.read(ctx); err != nil {
 			return guard.Receipt{}, nil, unknown(err)
 		}
 		if now.Payload != nil && now.Payload.Name == content.Name { // it was committed, and the fence has been raised since
 			return guard.Receipt{Mark: now.Mark, Bytes: content.Size, Adopted: adopted}, nil, nil
+		}
+		if doubt { // then whoever followed has removed the payload, and a manifest must not name it again
+			_, err := now.Mark.Admit(stamp)
+			return guard.Receipt{}, nil, store.Unknown(errors.Join(errors.New("the reply to the write was lost, and another has followed; write again if it is to count"), err))
 		}
 	}
 }

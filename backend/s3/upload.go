@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"mime"
@@ -48,7 +47,7 @@ func (g *Guard) upload(ctx context.Context, stamp fence.Stamp, r io.Reader) (*pa
 		err = cause // of a part
 	}
 	if err == nil && u.id != "" {
-		err = u.complete()
+		err = u.complete(content.Size)
 	}
 	if err != nil {
 		u.abandon()
@@ -94,13 +93,18 @@ func (u *uploading) read(r io.Reader) {
 		case <-u.ctx.Done():
 			return
 		}
-		p := part{number: number, data: make([]byte, size)}
-		n, err := io.ReadFull(r, p.data)
-		p.data = p.data[:n]
-		p.last = errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
-		if !p.last {
+		var data bytes.Buffer
+		if number > 1 { // the first one is mostly all there is, and small
+			data.Grow(size + bytes.MinRead)
+		}
+		p := part{number: number}
+		// Not io.ReadFull: it does not tell the end from a source that was cut short.
+		if _, err := io.CopyN(&data, r, int64(size)); err == io.EOF { //nolint:errorlint // an error that wraps it is another's
+			p.last = true
+		} else {
 			p.err = err
 		}
+		p.data = data.Bytes()
 		select {
 		case u.parts <- p:
 		case <-u.ctx.Done():
@@ -182,7 +186,16 @@ func (u *uploading) sendPart(p part) {
 	<-u.room
 }
 
-func (u *uploading) complete() error { return u.failed(u.finish(u.ctx, u.name, u.id, u.done)) }
+// complete makes an object of the parts. If the reply was lost, and a second request is told that there is no such upload, the object shows that the first was carried out: nobody else writes to its name.
+func (u *uploading) complete(size int64) error {
+	err := u.finish(u.ctx, u.name, u.id, u.done)
+	if _, code := answerOf(err); err != nil && (code == "NoSuchUpload" || faultOf(err) == unsure) && u.ctx.Err() == nil {
+		if out, headErr := u.client.HeadObject(u.ctx, &awss3.HeadObjectInput{Bucket: &u.bucket.name, Key: &u.name}); headErr == nil && aws.ToInt64(out.ContentLength) == size {
+			return nil
+		}
+	}
+	return u.failed(err)
+}
 
 // failed is an error of a payload's own requests: nothing was committed.
 func (u *uploading) failed(err error) error {
