@@ -3,6 +3,7 @@ package s3
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"time"
 
@@ -23,6 +24,8 @@ import (
 type dropping struct {
 	within time.Duration // of the announcement a delete is accepted
 	lapse  time.Duration // after it, none is under way any more
+	// unconditional leaves the tag out of the delete, as a service does that does not know the condition: for tests of what holds even then.
+	unconditional bool
 }
 
 func newDropping() dropping { return dropping{within: 10 * time.Second, lapse: 30 * time.Second} }
@@ -50,16 +53,12 @@ func (r *register) remove(ctx context.Context, name, key, tag string) error {
 	if err != nil {
 		return err
 	}
-	// Signed before the announcement, and for the time it names.
-	request, err := r.signDelete(ctx, name, at, r.drop.within)
-	if err != nil {
-		return err
-	}
 	data, _, err := objects.WriteDropped(key, at)
 	if err != nil {
 		return err
 	}
-	if _, err := r.swap(ctx, name, tag, data); err != nil {
+	announced, err := r.swap(ctx, name, tag, data)
+	if err != nil {
 		if errors.Is(err, errOvertaken) {
 			return cas.ErrConflict
 		}
@@ -71,19 +70,41 @@ func (r *register) remove(ctx context.Context, name, key, tag string) error {
 		// a marker hides, and gives way to the next record.
 		return nil
 	}
-	if response, err := r.client.Options().HTTPClient.Do(request); err == nil {
-		_ = response.Body.Close()
+	// Signed for the time that the announcement names, however late it is. The tag is for networks that deliver a request twice: where the service knows the condition, the second copy takes nothing from
+	// whoever came after the first.
+	if r.drop.unconditional {
+		announced = ""
+	}
+	if status, err := r.deleteWithin(ctx, name, announced, at, r.drop.within); err == nil && status == http.StatusNotImplemented {
+		_, _ = r.deleteWithin(ctx, name, "", at, r.drop.within)
 	}
 	return nil
 }
 
-// signDelete makes a delete that the service accepts only for a short time after a moment of its own clock.
-func (b *bucket) signDelete(ctx context.Context, name string, at time.Time, within time.Duration) (*http.Request, error) {
+// deleteWithin sends a delete that the service accepts only for a short time after a moment of its own clock, and returns the status of its answer. It is sent once. tag may be empty.
+func (b *bucket) deleteWithin(ctx context.Context, name, tag string, at time.Time, within time.Duration) (int, error) {
+	request, err := b.signDelete(ctx, name, tag, at, within)
+	if err != nil {
+		return 0, err
+	}
+	response, err := b.client.Options().HTTPClient.Do(request)
+	if err != nil {
+		return 0, b.explain(err)
+	}
+	_, _ = io.CopyN(io.Discard, response.Body, 64<<10) // so that the connection can be used again
+	return response.StatusCode, response.Body.Close()
+}
+
+func (b *bucket) signDelete(ctx context.Context, name, tag string, at time.Time, within time.Duration) (*http.Request, error) {
+	in := &awss3.DeleteObjectInput{Bucket: &b.name, Key: &name}
+	if tag != "" {
+		in.IfMatch = &tag
+	}
 	signer := awss3.NewPresignClient(b.client, func(o *awss3.PresignOptions) {
 		o.Presigner = signedAt{v4.NewSigner(func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true }), at}
 		o.Expires = within
 	})
-	signed, err := signer.PresignDeleteObject(ctx, &awss3.DeleteObjectInput{Bucket: &b.name, Key: &name})
+	signed, err := signer.PresignDeleteObject(ctx, in)
 	if err != nil {
 		return nil, b.explain(err)
 	}

@@ -26,10 +26,10 @@ func (s *scene) old(key string) {
 	s.clock.Advance(2 * store.DefaultRetention)
 }
 
-// hastily lets announcements count for a short time, so that a test can wait for their end.
+// hastily lets announcements count for a short time, so that a test can wait for their end, and deletes rest on nothing else.
 func (s *scene) hastily(within, lapse time.Duration) {
 	for _, st := range []*Store{s.ann, s.bob} {
-		st.reg.drop = dropping{within, lapse}
+		st.reg.drop = dropping{within, lapse, true}
 	}
 }
 
@@ -204,7 +204,7 @@ func TestAVersionedBucketForgetsAndBeginsAgain(t *testing.T) {
 	}
 	clock := storetest.NewClock()
 	st := open(t, server, dial(server), Options{now: clock.Now})
-	st.reg.drop = dropping{time.Second, 2 * time.Second}
+	st.reg.drop = dropping{within: time.Second, lapse: 2 * time.Second}
 	for range 2 {
 		mine := claim("versions/k", "ann")
 		if a := one(ctx, st, mine); a.Err != nil || a.Record.Cause != tenure.First {

@@ -119,19 +119,22 @@ func (b *bucket) probe(ctx context.Context, name string) (object, error) {
 
 // tryLate sends a DELETE that is an hour late.
 func (b *bucket) tryLate(ctx context.Context, name string, now time.Time) error {
-	request, err := b.signDelete(ctx, name, now.Add(-time.Hour), time.Second)
-	if err != nil {
-		return err
+	for try := 0; ; try++ {
+		status, err := b.deleteWithin(ctx, name, "", now.Add(-time.Hour), time.Second)
+		switch {
+		case err != nil:
+			return err
+		case status/100 == 2:
+			return &PreconditionError{b.where(), conditions[2], "was carried out an hour after its time: a lease could be deleted under its holder"}
+		case status/100 == 4 && status != http.StatusTooManyRequests:
+			return nil
+		case try+1 >= tries: // not to have been able to is no refusal
+			return fmt.Errorf("%s answers %d to a DELETE; ask again when it is well", b.where(), status)
+		}
+		if err := objects.Pause(ctx, try); err != nil {
+			return err
+		}
 	}
-	response, err := b.client.Options().HTTPClient.Do(request)
-	if err != nil {
-		return b.explain(err)
-	}
-	_ = response.Body.Close()
-	if response.StatusCode/100 == 2 {
-		return &PreconditionError{b.where(), conditions[2], "was carried out an hour after its time: a lease could be deleted under its holder"}
-	}
-	return nil
 }
 
 // attempt writes with a condition that holds, or one that does not.
@@ -140,25 +143,33 @@ func (b *bucket) attempt(ctx context.Context, name, tag string, data []byte, hol
 	if tag != "" {
 		condition = conditions[1]
 	}
+	refuse := func(seen string) (string, error) { return "", &PreconditionError{b.where(), condition, seen} }
+	// A write whose condition holds is made as every other: if its reply was lost, what is there tells. Of the others no copy may succeed.
+	put := b.put
+	if holds {
+		put = b.swap
+	}
 	for try := 0; ; try++ {
-		written, err := b.put(ctx, name, tag, data)
+		written, err := put(ctx, name, tag, data)
 		switch {
 		case err == nil && !holds:
-			return "", &PreconditionError{b.where(), condition, "was carried out although the condition did not hold"}
+			return refuse("was carried out although the condition did not hold")
 		case err == nil && written == "":
-			return "", &PreconditionError{b.where(), condition, "was answered without an ETag"}
+			return refuse("was answered without an ETag")
 		case err == nil:
 			return written, nil
 		}
 		status, _ := answerOf(err)
 		switch f := faultOf(err); {
-		case f == overtaken && !holds:
-			return "", nil
-		case f == overtaken:
-			return "", &PreconditionError{b.where(), condition, "was refused although the condition held"}
 		case status == http.StatusNotImplemented:
-			return "", &PreconditionError{b.where(), condition, "is not implemented there"}
-		case (f == busy || f == slow) && try+1 < tries:
+			return refuse("is not implemented there")
+		case errors.Is(err, errOvertaken):
+			return refuse("was refused although the condition held")
+		case holds:
+			return "", err
+		case f == overtaken:
+			return "", nil
+		case (f == busy || f == slow || f == unsure) && try+1 < tries && ctx.Err() == nil:
 			if err := objects.Pause(ctx, try); err != nil {
 				return "", err
 			}

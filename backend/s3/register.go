@@ -17,7 +17,7 @@ type register struct {
 	*bucket
 	layout objects.Layout
 	memory objects.Memory
-	bodies bodies
+	bodies objects.Bodies
 	drop   dropping
 	// trialAge is trialAge, but in tests.
 	trialAge time.Duration
@@ -57,7 +57,7 @@ func (r *register) entry(name string, o object) (cas.Entry, error) {
 		switch {
 		case body.Record != nil:
 			held.Record = *body.Record
-			held.Latest = latest(held, o.modified)
+			held.Latest = objects.Latest(held, o.modified.Add(time.Second))
 		case !r.drop.lapsed(body.Dropped, o.date):
 			held.Version = dying + held.Version
 		}
@@ -66,22 +66,6 @@ func (r *register) entry(name string, o object) (cas.Entry, error) {
 		held.Now, held.Latest = r.fake(), time.Time{}
 	}
 	return held, nil
-}
-
-// latest lets nobody set an earlier deadline than somebody before: the object, or the record in it, may show that it is later than this response alone does. What is far ahead is
-// left out, for a clock that was wrong and has been set right.
-func latest(held cas.Entry, modified time.Time) time.Time {
-	rec, latest, limit := held.Record, held.Latest, held.Latest.Add(time.Minute)
-	shown := []time.Time{modified.Add(time.Second), rec.Acquired, rec.Renewed, rec.ProgressAt}
-	if rec.State == tenure.Free {
-		shown = append(shown, rec.Deadline) // when it was freed
-	}
-	for _, seen := range shown {
-		if seen.After(latest) && seen.Before(limit) {
-			latest = seen
-		}
-	}
-	return latest
 }
 
 // Recall is what this register wrote last, at the time as far as it is known without asking.
@@ -96,7 +80,7 @@ func (r *register) Recall(key string) (cas.Entry, bool) {
 		return held, true
 	}
 	held.Now, held.Latest, known = r.clock.Span()
-	held.Latest = latest(held, time.Time{})
+	held.Latest = objects.Latest(held)
 	return held, known
 }
 

@@ -92,7 +92,7 @@ func (r *register) read(ctx context.Context, records []listed, bury bool) []foun
 	var group sync.WaitGroup
 	places := make(chan struct{}, parallel)
 	for i, it := range records {
-		data := r.bodies.known(it.name, it.tag)
+		data := r.bodies.Known(it.name, it.tag)
 		if data != nil {
 			all[i].entry, all[i].err = r.entry(it.name, object{data: data, tag: it.tag, date: it.date, modified: it.modified})
 			continue
@@ -108,7 +108,7 @@ func (r *register) read(ctx context.Context, records []listed, bury bool) []foun
 				all[i].entry, err = r.entry(it.name, o)
 			}
 			if all[i].err = err; err == nil && !all[i].entry.Record.IsZero() {
-				r.bodies.keep(it.name, o.tag, o.data)
+				r.bodies.Keep(it.name, o.tag, o.data)
 			}
 			if held := all[i].entry; err == nil && bury && held.Record.IsZero() && held.Version != "" && !strings.HasPrefix(string(held.Version), dying) {
 				r.bury(ctx, it.name, o)
@@ -117,44 +117,6 @@ func (r *register) read(ctx context.Context, records []listed, bury bool) []foun
 	}
 	group.Wait()
 	return all
-}
-
-// bodies are the objects that scans have read. What has the same name and tag has the same content, for no two bodies are the same.
-type bodies struct {
-	mu     sync.Mutex
-	byName map[string]taggedBody
-}
-
-type taggedBody struct {
-	tag  string
-	data []byte
-}
-
-// mostBodies bounds what is kept: a few megabytes.
-const mostBodies = 4096
-
-func (b *bodies) known(name, tag string) []byte {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if kept := b.byName[name]; kept.tag == tag {
-		return kept.data
-	}
-	return nil
-}
-
-func (b *bodies) keep(name, tag string, data []byte) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.byName == nil {
-		b.byName = map[string]taggedBody{}
-	}
-	if _, again := b.byName[name]; !again && len(b.byName) >= mostBodies {
-		for other := range b.byName { // any of them
-			delete(b.byName, other)
-			break
-		}
-	}
-	b.byName[name] = taggedBody{tag, data}
 }
 
 // listed is one object of a listing, and when that was made.
