@@ -19,6 +19,7 @@ import (
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/internal/objects"
+	"github.com/croft-dev/croft/store"
 )
 
 // Connection is how a bucket is reached. The zero value is Google's own service, with the credentials that every Google client finds.
@@ -126,9 +127,19 @@ func endpointOf(endpoint string) (string, error) {
 	if !strings.Contains(endpoint, "://") {
 		endpoint = "http://" + endpoint
 	}
+	bad := func(why string) (string, error) {
+		return "", fmt.Errorf("%w endpoint %q: %s; write http://HOST:PORT", fence.ErrInvalid, store.Redact(endpoint), why)
+	}
 	u, err := url.Parse(endpoint)
-	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
-		return "", fmt.Errorf("%w endpoint %q: write http://HOST:PORT", fence.ErrInvalid, endpoint)
+	switch {
+	case err != nil:
+		return bad("it cannot be read")
+	case u.Host == "" || (u.Scheme != "http" && u.Scheme != "https"):
+		return bad("it is not of http or https")
+	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		return bad("it has more than a host and a port")
+	case strings.Trim(u.Path, "/") != "" && strings.Trim(u.Path, "/") != "storage/v1":
+		return bad("its path would be lost")
 	}
 	return u.Scheme + "://" + u.Host, nil
 }

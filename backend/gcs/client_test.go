@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"cloud.google.com/go/auth"
 
@@ -38,8 +39,8 @@ func TestTheEnvironmentNamesAnEmulator(t *testing.T) {
 			t.Errorf("%q in the environment, %q asked for: %q, %v; want %q", c.env, c.asked, got, err, c.want)
 		}
 	}
-	for _, bad := range []string{"ftp://x", "http://", "://"} {
-		if _, err := endpointOf(bad); !errors.Is(err, fence.ErrInvalid) {
+	for _, bad := range []string{"ftp://x", "http://", "://", "http://host:80/behind/a/path", "http://ann:secret@host", "http://host?x=1"} {
+		if _, err := endpointOf(bad); !errors.Is(err, fence.ErrInvalid) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: %v, want invalid", bad, err)
 		}
 	}
@@ -118,6 +119,9 @@ func TestTheEndpointAskedForIsWhereRequestsGo(t *testing.T) {
 		}
 		_, _ = b.getOnce(t.Context(), "x")
 		_, _ = b.putOnce(t.Context(), "x", 0, nonce(), "")
+		if b.limit() != time.Second {
+			t.Errorf("writes to %s come every %s", endpoint, b.limit())
+		}
 		for _, what := range []string{"read", "write"} {
 			if host := <-way.hosts; host != endpoint {
 				t.Errorf("a %s for %s goes to %s", what, endpoint, host)

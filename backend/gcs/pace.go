@@ -2,6 +2,7 @@ package gcs
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,6 +17,14 @@ type pace struct {
 
 	mu   sync.Mutex
 	last map[string]clock.Instant
+}
+
+// limit is the least time between two writes to an object. Google's service has many endpoints, private ones too, all with https; emulators, which have no such limit, do without.
+func (b *bucket) limit() time.Duration {
+	if strings.HasPrefix(b.place, "https://") {
+		return time.Second
+	}
+	return 0
 }
 
 // wrote notes a write to a key's object.

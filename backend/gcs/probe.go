@@ -126,7 +126,7 @@ func (b *bucket) deletesOnCondition(ctx context.Context, name string) (bool, err
 	return honoured && err == nil, err
 }
 
-// changesOnCondition tries the conditions that guards rest on besides: on the metageneration, in uploads, changes of metadata and copies.
+// changesOnCondition tries the conditions that guards rest on besides: on the metageneration, and on the generation in changes of metadata and in copies.
 func (b *bucket) changesOnCondition(ctx context.Context, name string) error {
 	generation, err := b.trial(ctx, name)
 	if err != nil {
@@ -134,27 +134,42 @@ func (b *bucket) changesOnCondition(ctx context.Context, name string) error {
 	}
 	defer b.untry(ctx, name)
 	o := b.handle.Object(name)
-	other := storage.Conditions{GenerationMatch: generation, MetagenerationMatch: 99}
+	changed := storage.ObjectAttrsToUpdate{Metadata: map[string]string{"croft-trial": "1"}}
+	now, err := o.If(conditions(generation, 0)).Update(ctx, changed)
+	switch {
+	case err != nil:
+		return b.explain(ctx, rightUpdate, err)
+	case now.Metageneration < 2:
+		return &IgnoredError{b.name, "metagenerations (a change of metadata did not count)"}
+	}
+	before, another, none := conditions(generation, 1), conditions(generation+1, now.Metageneration), conditions(0, 0)
+	update := func(c storage.Conditions) error {
+		_, err := o.If(c).Update(ctx, changed)
+		return err
+	}
+	replace := func(c storage.Conditions) error {
+		_, err := o.If(c).CopierFrom(o).Run(ctx)
+		return err
+	}
+	upload := func(c storage.Conditions) error {
+		w := o.If(c).NewWriter(ctx)
+		w.ChunkSize = 0
+		_, _ = w.Write(nonce())
+		return w.Close()
+	}
 	for _, t := range []struct {
 		what string
-		try  func() error
+		try  func(storage.Conditions) error
+		on   storage.Conditions
 	}{
-		{"ifMetagenerationMatch on changes of metadata", func() error {
-			_, err := o.If(other).Update(ctx, storage.ObjectAttrsToUpdate{Metadata: map[string]string{"croft-trial": "1"}})
-			return err
-		}},
-		{"ifMetagenerationMatch on copies", func() error {
-			_, err := o.If(other).CopierFrom(o).Run(ctx)
-			return err
-		}},
-		{"ifMetagenerationMatch on uploads", func() error {
-			w := o.If(other).NewWriter(ctx)
-			w.ChunkSize = 0
-			_, _ = w.Write(nonce())
-			return w.Close()
-		}},
+		{"ifMetagenerationMatch on changes of metadata", update, before},
+		{"ifGenerationMatch on changes of metadata", update, another},
+		{"ifMetagenerationMatch on copies", replace, before},
+		{"ifGenerationMatch on copies", replace, another},
+		{"ifGenerationMatch=0 on copies", replace, none},
+		{"ifMetagenerationMatch on uploads", upload, before},
 	} {
-		switch err := t.try(); judge(err) {
+		switch err := t.try(t.on); judge(err) {
 		case mismatch:
 		case done:
 			return &IgnoredError{b.name, t.what}

@@ -95,22 +95,36 @@ func TestGuardsNeedMoreThanLeases(t *testing.T) {
 	server := testenv.GCS(t)
 	var ignored *IgnoredError
 	_, err := OpenGuard(t.Context(), server.Bucket(t), "out.json", &GuardOptions{Connection: at(server.Endpoint)})
-	if !errors.As(err, &ignored) || !strings.Contains(err.Error(), "ifMetagenerationMatch") {
+	if !errors.As(err, &ignored) || !strings.Contains(err.Error(), "metagenerations") {
 		t.Errorf("a server that ignores metagenerations: %v", err)
 	}
-	for _, method := range []string{http.MethodPatch, http.MethodPost} {
-		exact := testenv.GCSExact(t)
+	exact := testenv.GCSExact(t)
+	changes := func(r *http.Request) bool { return r.Method == http.MethodPatch }
+	copies := func(r *http.Request) bool { return strings.Contains(r.URL.Path, "/rewriteTo/") }
+	uploads := func(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/upload/") }
+	for _, c := range []struct {
+		says, condition string
+		of              func(*http.Request) bool
+		lost            func(value string) bool
+	}{
+		{"ifMetagenerationMatch on changes", "ifMetagenerationMatch", changes, func(string) bool { return true }},
+		{"ifMetagenerationMatch on copies", "ifMetagenerationMatch", copies, func(string) bool { return true }},
+		{"ifMetagenerationMatch on uploads", "ifMetagenerationMatch", uploads, func(string) bool { return true }},
+		{"ifGenerationMatch on changes", "ifGenerationMatch", changes, func(string) bool { return true }},
+		{"ifGenerationMatch on copies", "ifGenerationMatch", copies, func(value string) bool { return value != "0" }},
+		{"ifGenerationMatch=0 on copies", "ifGenerationMatch", copies, func(value string) bool { return value == "0" }},
+	} {
 		way := newProxy(t, exact.Endpoint)
 		way.on(func(r *http.Request) *fault {
 			query := r.URL.Query()
-			if r.Method == method {
-				query.Del("ifMetagenerationMatch")
+			if c.of(r) && c.lost(query.Get(c.condition)) {
+				query.Del(c.condition)
+				r.URL.RawQuery = query.Encode()
 			}
-			r.URL.RawQuery = query.Encode()
 			return nil
 		})
-		if _, err := OpenGuard(t.Context(), exact.Bucket(t), "out.json", &GuardOptions{Connection: at(way.URL)}); !errors.As(err, &ignored) {
-			t.Errorf("a way that loses the condition of %s: %v", method, err)
+		if _, err := OpenGuard(t.Context(), exact.Bucket(t), "out.json", &GuardOptions{Connection: at(way.URL)}); !errors.As(err, &ignored) || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("a way that loses %s: %v", c.says, err)
 		}
 	}
 }

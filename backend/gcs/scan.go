@@ -66,10 +66,12 @@ func (b *bucket) removeOld(ctx context.Context, prefix, suffix string) (removed 
 			if !known || !strings.HasSuffix(o.Name, suffix) || now.Sub(o.Created) < LeftoverAge {
 				continue
 			}
-			if err := b.remove(ctx, o.Name, o.Generation); err != nil && !errors.Is(err, errMismatch) {
+			switch err := b.remove(ctx, o.Name, o.Generation); {
+			case err == nil:
+				removed++
+			case !errors.Is(err, errMismatch):
 				return removed, err
 			}
-			removed++
 		}
 	}
 	return removed, nil

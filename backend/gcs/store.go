@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/url"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/croft-dev/croft/fence"
@@ -63,8 +62,8 @@ func Open(ctx context.Context, bucketName, prefix string, o *Options) (*Store, e
 		b.patience = o.patience
 	}
 	reg := &register{bucket: b, layout: layout, clock: o.clock, pace: pace{every: o.limit, clock: clock.System()}}
-	if o.limit == 0 && strings.HasPrefix(b.place, google+"/") {
-		reg.pace.every = time.Second // emulators have no such limit
+	if o.limit == 0 {
+		reg.pace.every = b.limit()
 	}
 	if !o.SkipProbe {
 		if err := reg.probe(ctx); err != nil {
