@@ -28,7 +28,7 @@ type Harness struct {
 	// MarkLeads says that readers may see the mark advance a moment before the content does (the mark is never behind in any guard). Leave
 	// it false where both change in one step for readers, too.
 	MarkLeads bool
-	// Slow says that a call costs a round trip: the suite repeats less and leaves nothing out.
+	// Slow says that a call costs a round trip: the suite repeats less and leaves nothing out, and its checks run side by side: Make is then called by several at once.
 	Slow bool
 	// Large is the size of the largest payload tried, in bytes. Default 4 MiB and a byte.
 	Large int
@@ -80,7 +80,12 @@ func (h Harness) many(full, few uint64) uint64 {
 func Run(t *testing.T, h Harness) {
 	t.Helper()
 	for _, c := range checks {
-		t.Run(c.name, func(t *testing.T) { c.run(t, h) })
+		t.Run(c.name, func(t *testing.T) {
+			if h.Slow {
+				t.Parallel()
+			}
+			c.run(t, h)
+		})
 	}
 }
 
