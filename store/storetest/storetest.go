@@ -20,6 +20,8 @@ type Harness struct {
 	Grain time.Duration
 	// Slow says that a request costs a round trip or a sync to disk: the suite does less of the same.
 	Slow bool
+	// Crowd is how many keys there are at most where the suite wants many, for a store to which each is a request of its own. Zero means as many as it wants. Let such a store list them in small pages.
+	Crowd int
 	// Patience is how long something may take that must happen soon; default 30 s. It is a bound on hanging, not on speed.
 	Patience time.Duration
 }
