@@ -31,6 +31,7 @@ type bucket struct {
 	clock  *objects.Clock
 	// versioned says that the bucket keeps old versions, as a response has shown.
 	versioned *atomic.Bool
+	pageSize  *int32 // of listings; nil, but in tests: the service's own
 }
 
 // newBucket makes the client fit for conditional writes. The caller's client stays as it is.

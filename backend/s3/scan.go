@@ -128,7 +128,7 @@ type listed struct {
 // list yields the objects under a prefix, page by page.
 func (b *bucket) list(ctx context.Context, prefix string) iter.Seq2[[]listed, error] {
 	return func(yield func([]listed, error) bool) {
-		pages := awss3.NewListObjectsV2Paginator(b.client, &awss3.ListObjectsV2Input{Bucket: &b.name, Prefix: &prefix})
+		pages := awss3.NewListObjectsV2Paginator(b.client, &awss3.ListObjectsV2Input{Bucket: &b.name, Prefix: &prefix, MaxKeys: b.pageSize})
 		for pages.HasMorePages() {
 			out, err := pages.NextPage(ctx)
 			if err != nil {

@@ -25,6 +25,7 @@ type Options struct {
 
 	now        func() time.Time // in place of the service's clock, for tests
 	sweepEvery int              // as in cas.Options, for tests
+	pageSize   int32            // of listings, for tests
 }
 
 // Store keeps leases in a bucket. Its methods are safe for concurrent use, by any number of processes.
@@ -56,6 +57,9 @@ func Open(ctx context.Context, client *awss3.Client, bucketName string, o *Optio
 		return nil, err
 	}
 	reg := &register{bucket: newBucket(client, bucketName), layout: layout, drop: newDropping(), trialAge: trialAge, fake: o.now}
+	if o.pageSize > 0 {
+		reg.pageSize = &o.pageSize
+	}
 	if !o.SkipProbe {
 		if err := reg.check(ctx, layout); err != nil {
 			return nil, unknown(err)
