@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
@@ -23,22 +24,36 @@ func (g *Guard) copyTo(ctx context.Context, content *payload, name string) error
 		_, err := g.client.CopyObject(ctx, &awss3.CopyObjectInput{Bucket: &g.name, Key: &name, CopySource: &source})
 		return err
 	}
-	begun, err := g.client.CreateMultipartUpload(ctx, &awss3.CreateMultipartUploadInput{Bucket: &g.name, Key: &name, ContentType: g.contentType()})
+	was, err := g.client.HeadObject(ctx, &awss3.HeadObjectInput{Bucket: &g.name, Key: &content.Name}) // a copy in pieces takes nothing along by itself
 	if err != nil {
 		return err
 	}
+	begun, err := g.client.CreateMultipartUpload(ctx, &awss3.CreateMultipartUploadInput{Bucket: &g.name, Key: &name, ContentType: was.ContentType, Metadata: was.Metadata})
+	if err != nil {
+		return err
+	}
+	id := aws.ToString(begun.UploadId)
+	if err := g.copyParts(ctx, content, source, name, id); err != nil {
+		abort, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer cancel()
+		_, _ = g.client.AbortMultipartUpload(abort, &awss3.AbortMultipartUploadInput{Bucket: &g.name, Key: &name, UploadId: &id})
+		return err
+	}
+	return nil
+}
+
+func (g *Guard) copyParts(ctx context.Context, content *payload, source, name, id string) error {
 	var done []types.CompletedPart
 	for from := int64(0); from < content.Size; from += g.largestCopy {
 		number := aws.Int32(int32(len(done) + 1))
 		span := fmt.Sprintf("bytes=%d-%d", from, min(from+g.largestCopy, content.Size)-1)
-		out, err := g.client.UploadPartCopy(ctx, &awss3.UploadPartCopyInput{Bucket: &g.name, Key: &name, UploadId: begun.UploadId, PartNumber: number, CopySource: &source, CopySourceRange: &span})
+		out, err := g.client.UploadPartCopy(ctx, &awss3.UploadPartCopyInput{Bucket: &g.name, Key: &name, UploadId: &id, PartNumber: number, CopySource: &source, CopySourceRange: &span})
 		if err != nil {
-			_, _ = g.client.AbortMultipartUpload(context.WithoutCancel(ctx), &awss3.AbortMultipartUploadInput{Bucket: &g.name, Key: &name, UploadId: begun.UploadId})
 			return err
 		}
 		done = append(done, types.CompletedPart{ETag: out.CopyPartResult.ETag, PartNumber: number})
 	}
-	return g.finish(ctx, name, aws.ToString(begun.UploadId), done)
+	return g.finish(ctx, name, id, done)
 }
 
 // finish makes an object of its parts.

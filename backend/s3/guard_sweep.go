@@ -3,6 +3,7 @@ package s3
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
@@ -75,15 +76,16 @@ func (g *Guard) sweepUploads(ctx context.Context) (removed int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	prefix := g.key + payloadFolder
-	pages := awss3.NewListMultipartUploadsPaginator(g.client, &awss3.ListMultipartUploadsInput{Bucket: &g.name, Prefix: &prefix})
+	pages := awss3.NewListMultipartUploadsPaginator(g.client, &awss3.ListMultipartUploadsInput{Bucket: &g.name, Prefix: &g.key})
 	for pages.HasMorePages() {
 		page, err := pages.NextPage(ctx)
 		if err != nil {
 			return removed, g.explain(err)
 		}
 		for _, u := range page.Uploads {
-			if now.Sub(aws.ToTime(u.Initiated)) <= g.leftoverAge {
+			// Of payloads, and of the plain copy of what is large. The prefix may be a neighbour's, too.
+			name := aws.ToString(u.Key)
+			if name != g.key && !strings.HasPrefix(name, g.key+payloadFolder) || now.Sub(aws.ToTime(u.Initiated)) <= g.leftoverAge {
 				continue
 			}
 			_, err := g.client.AbortMultipartUpload(ctx, &awss3.AbortMultipartUploadInput{Bucket: &g.name, Key: u.Key, UploadId: u.UploadId})

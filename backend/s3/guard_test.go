@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"github.com/croft-dev/croft/fence"
@@ -124,6 +125,9 @@ func TestALargeArtifactIsUploadedInParts(t *testing.T) {
 	}
 	if got, _, err := plain(ctx, client, server.Bucket, key); err != nil || !bytes.Equal(got, large) {
 		t.Errorf("the plain copy: %d bytes, %v", len(got), err)
+	}
+	if out, err := client.HeadObject(ctx, &awss3.HeadObjectInput{Bucket: &server.Bucket, Key: &key}); err != nil || out.Metadata["croft-stamp"] != stamp(11, 2, 0).String() || aws.ToString(out.ContentType) != "application/json" {
+		t.Errorf("the plain copy does not say whose it is: %+v, %v", out, err)
 	}
 	if names := payloads(t, g); len(names) != 1 {
 		t.Errorf("beside the manifest there are %q, want the present content alone", names)

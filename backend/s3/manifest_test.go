@@ -198,8 +198,11 @@ func TestASweepRemovesWhatDeadWritersLeft(t *testing.T) {
 	}
 	// A writer that died during its upload, and one that died before its commit.
 	dead := g.key + payloadFolder + "dead"
-	if _, err := client.CreateMultipartUpload(ctx, &awss3.CreateMultipartUploadInput{Bucket: &server.Bucket, Key: &dead}); err != nil {
-		t.Fatal(err)
+	neighbour := key + " and more"
+	for _, name := range []string{dead, key, neighbour} { // of a payload, of the plain copy, of somebody else
+		if _, err := client.CreateMultipartUpload(ctx, &awss3.CreateMultipartUploadInput{Bucket: &server.Bucket, Key: &name}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if _, err := g.upload(ctx, stamp(11, 2, 0), strings.NewReader("never committed")); err != nil {
 		t.Fatal(err)
@@ -238,9 +241,9 @@ func TestASweepRemovesWhatDeadWritersLeft(t *testing.T) {
 	if got, _, err := content(ctx, g); err != nil || string(got) != "content" {
 		t.Errorf("the content is %q, %v", got, err)
 	}
-	uploads, err := client.ListMultipartUploads(ctx, &awss3.ListMultipartUploadsInput{Bucket: &server.Bucket, Prefix: aws.String(g.key + payloadFolder)})
-	if err != nil || len(uploads.Uploads) != 0 {
-		t.Errorf("%d uploads are left, %v", len(uploads.Uploads), err)
+	uploads, err := client.ListMultipartUploads(ctx, &awss3.ListMultipartUploadsInput{Bucket: &server.Bucket, Prefix: aws.String(g.key)})
+	if err != nil || len(uploads.Uploads) != 1 || *uploads.Uploads[0].Key != neighbour {
+		t.Errorf("%d uploads are left, %v; want the neighbour's alone", len(uploads.Uploads), err)
 	}
 }
 
