@@ -18,7 +18,7 @@
 //
 // Services disagree on conditional DELETE, so no lease rests on it. A record that has not mattered for a retention is first replaced, on condition, by an announcement, and then deleted by a request that is
 // signed for ten seconds from the announcement: the service itself refuses it later. Nobody puts a record in the place of an announcement until thirty seconds have passed. What is assumed is that a
-// service carries out a DELETE within twenty seconds of accepting it.
+// service carries out a DELETE within twenty seconds of accepting it, and that none is delivered twice; where the service knows "If-Match" on a DELETE, which is sent, that does no harm either.
 //
 // # Guards
 //
