@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -288,6 +289,52 @@ func TestRenewalsKeepToTheLimit(t *testing.T) {
 	defer cancel()
 	if a := one(ctx, st, then(tenure.Renew, mine)); !errors.Is(a.Err, store.ErrUnknown) || !errors.Is(a.Err, context.DeadlineExceeded) {
 		t.Errorf("a renewal without the time to wait: %v", a.Err)
+	}
+}
+
+// TestManyReportsKeepToTheLimitAndLetRenewalsPass: they take turns, and a renewal has the next.
+func TestManyReportsKeepToTheLimitAndLetRenewalsPass(t *testing.T) {
+	t.Parallel()
+	server := testenv.GCS(t)
+	const limit = 100 * time.Millisecond
+	way := &carrier{}
+	st := open(t, server.Bucket(t), &Options{Connection: Connection{Endpoint: server.Endpoint, Transport: way}, limit: limit, SkipProbe: true})
+	defer st.Close()
+	mine := acquire("limit/many", "ann")
+	if a := one(t.Context(), st, mine); a.Err != nil {
+		t.Fatal(a.Err)
+	}
+	begun, reporting, stop := time.Now(), sync.WaitGroup{}, make(chan struct{})
+	way.sent()
+	for range 8 {
+		reporting.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if a := one(t.Context(), st, then(tenure.Report, mine)); a.Err != nil {
+					t.Error(a.Err)
+					return
+				}
+			}
+		})
+	}
+	for range 3 {
+		before := way.writes.Load()
+		if a := one(t.Context(), st, then(tenure.Renew, mine)); a.Err != nil {
+			t.Error(a.Err)
+		}
+		if n := way.writes.Load() - before; n > 6 {
+			t.Errorf("%d writes during a renewal", n)
+		}
+	}
+	writes, most := way.writes.Load(), int64(time.Since(begun)/limit)+2
+	close(stop)
+	reporting.Wait()
+	if writes > most {
+		t.Errorf("%d writes in a time for %d", writes, most)
 	}
 }
 

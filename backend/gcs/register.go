@@ -108,8 +108,18 @@ func (r *register) Recall(key string) (cas.Entry, bool) {
 // Swap replaces a key's object: one request, unless replies are lost.
 func (r *register) Swap(ctx context.Context, old cas.Version, next tenure.Record, durable bool) error {
 	if !durable {
-		if err := r.pace.wait(ctx, next.Key); err != nil {
+		overtaken := func() bool { // by another write of this register: it need not be sent to learn that
+			_, mine, known := r.memory.Recall(next.Key)
+			return known && mine != old
+		}
+		renewal := !next.ProgressAt.After(next.Renewed)
+		if before, _, known := r.memory.Recall(next.Key); known {
+			renewal = !next.Renewed.Equal(before.Renewed)
+		}
+		if turn, err := r.pace.wait(ctx, next.Key, renewal, overtaken); err != nil {
 			return err
+		} else if !turn {
+			return cas.ErrConflict
 		}
 	}
 	defer r.pace.wrote(next.Key)
