@@ -44,6 +44,12 @@ type Receipt struct {
 	Adopted bool
 }
 
+// Sweeper is a guard in a place where a write that died can leave something behind: an unfinished upload, content that nothing names. Guards sweep by themselves now and then; Sweep
+// does it now, and takes nothing that a living write may still need.
+type Sweeper interface {
+	Sweep(ctx context.Context) (removed int, err error)
+}
+
 // ErrBusy is matched when a guard could not be entered in time because another process is inside; nothing was changed. Try again, and look at
 // the process the error names if it does not go away.
 var ErrBusy = errors.New("the guard is busy")

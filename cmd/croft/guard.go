@@ -16,28 +16,30 @@ import (
 
 func (a *app) guardCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use:     "guard show|raise|rekey TARGET",
+		Use:     "guard show|raise|rekey|sweep TARGET",
 		GroupID: groupWrite,
 		Short:   "Look at the fence of a guarded resource, or move it",
 		Long: `A guarded resource keeps a mark: the newest stamp it has admitted. Writes of older owners are refused there.
 
   show   prints the mark; watch it climb to learn whether double execution was happening at all
   raise  advances the mark without writing, so that older owners are shut out from now on
-  rekey  moves the resource to another key, on the record`,
+  rekey  moves the resource to another key, on the record
+  sweep  removes what writes have left behind that died, where that can be: uploads to object storage`,
 		Example: `  croft guard show out/today.json
   croft guard raise out/today.json
-  croft guard rekey out/today.json reports/weekly --note "the job was renamed"`,
+  croft guard rekey out/today.json reports/weekly --note "the job was renamed"
+  croft guard sweep s3://bucket/out/today.json`,
 		// Without this, cobra would take a mistyped subcommand for an argument and print the help as if all were well.
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return errors.New("missing argument: show, raise or rekey")
+				return errors.New("missing argument: show, raise, rekey or sweep")
 			}
 			return errors.New(didYouMean(fmt.Sprintf("unknown command %q for %q", args[0], c.CommandPath()), c.SuggestionsFor(args[0])))
 		},
 		SuggestionsMinimumDistance: 2,
 		RunE:                       func(*cobra.Command, []string) error { return nil },
 	}
-	c.AddCommand(a.guardShowCommand(), a.guardRaiseCommand(), a.guardRekeyCommand())
+	c.AddCommand(a.guardShowCommand(), a.guardRaiseCommand(), a.guardRekeyCommand(), a.guardSweepCommand())
 	return c
 }
 
@@ -96,6 +98,50 @@ one. The resource keeps who did it, and why.`,
 	}
 	noteFlag(c, &note)
 	return c
+}
+
+func (a *app) guardSweepCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "sweep TARGET",
+		Short: "Remove what dead writes have left behind",
+		Long: `Remove what writes to a guarded resource have left behind that died: unfinished uploads, and content that never came to count, when
+they are a day old. Nothing that a living write needs is taken. Writes do this by themselves now and then.`,
+		Example: "  croft guard sweep s3://bucket/out/today.json",
+		Args:    takes("TARGET"),
+		RunE: func(c *cobra.Command, args []string) error {
+			return a.sweep(c.Context(), args[0])
+		},
+	}
+}
+
+// sweepView is a sweep in JSON.
+type sweepView struct {
+	Target  string `json:"target"`
+	Removed int    `json:"removed"`
+}
+
+// sweep tidies up around a guarded resource. Where dead writes leave nothing, there is nothing to do.
+func (a *app) sweep(ctx context.Context, target string) error {
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	g, err := openGuard(ctx, target)
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	removed := 0
+	if s, ok := g.(guard.Sweeper); ok {
+		if removed, err = s.Sweep(ctx); err != nil {
+			return err
+		}
+	}
+	shown := store.Redact(g.Target())
+	if a.json {
+		a.print(sweepView{Target: shown, Removed: removed})
+		return nil
+	}
+	fmt.Fprintf(a.stdout, "%s: removed %d\n", word(shown), removed)
+	return nil
 }
 
 // markView is a mark in JSON.

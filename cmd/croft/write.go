@@ -26,7 +26,8 @@ func (a *app) writeCommand() *cobra.Command {
 		Long: `Replace TARGET, a path or a URL, with standard input. Whose write it is says the stamp: inside "croft run" it is in CROFT_STAMP. If
 a newer owner has been admitted there, the write is refused with exit code 13 and nothing changes.
 
-Readers see the old content or the new, never a part. The first write puts an existing file under guard, and says so.`,
+Readers see the old content or the new, never a part. The first write puts an existing file under guard, and says so. What takes long
+shows its progress on a terminal.`,
 		Example: `  generate | croft write out/today.json                 # inside croft run
   croft write out/today.json --from build/today.json
   croft write out/today.json --stamp "$STAMP" < today   # STAMP: from acquire --json
@@ -81,7 +82,9 @@ func (a *app) write(ctx context.Context, target, from string, s fence.Stamp) err
 	if !ok {
 		return invalid("target %s: it has no content that could be replaced; write to it through its own client", shown)
 	}
-	receipt, err := artifact.Write(ctx, s, readUntil(ctx, content))
+	shownContent, stopShowing := a.progress(content)
+	receipt, err := artifact.Write(ctx, s, readUntil(ctx, shownContent))
+	stopShowing()
 	if err != nil {
 		return err
 	}

@@ -30,7 +30,7 @@ func fallingRace(t testing.TB, h Harness) {
 }
 
 func shuffledRace(t testing.TB, h Harness) {
-	for round := range uint64(3) {
+	for round := range h.many(3, 1) {
 		order := rand.New(rand.NewPCG(round, 3)).Perm(racers * turns)
 		race(t, h, func(i, _ int) int { return order[i]/3 + 1 })
 	}

@@ -28,6 +28,8 @@ type Harness struct {
 	// MarkLeads says that readers may see the mark advance a moment before the content does (the mark is never behind in any guard). Leave
 	// it false where both change in one step for readers, too.
 	MarkLeads bool
+	// Slow says that a call costs a round trip: the suite repeats less and leaves nothing out, and its checks run side by side: Make is then called by several at once.
+	Slow bool
 	// Large is the size of the largest payload tried, in bytes. Default 4 MiB and a byte.
 	Large int
 }
@@ -66,11 +68,24 @@ func Artifact(a guard.Artifact) Handle {
 	}
 }
 
+// many is how often something is repeated: in full, or where every time costs.
+func (h Harness) many(full, few uint64) uint64 {
+	if h.Slow {
+		return few
+	}
+	return full
+}
+
 // Run runs every check as a subtest of t.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
 	for _, c := range checks {
-		t.Run(c.name, func(t *testing.T) { c.run(t, h) })
+		t.Run(c.name, func(t *testing.T) {
+			if h.Slow {
+				t.Parallel()
+			}
+			c.run(t, h)
+		})
 	}
 }
 

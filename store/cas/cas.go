@@ -24,6 +24,10 @@ type Entry struct {
 	Version Version
 	// Now is the register's own time, read together with the record or after it, never before.
 	Now time.Time
+	// Latest is how late it may have been in truth, for a register whose clock is coarse: Now is then the earliest it may have been. What the law
+	// allows must be allowed at both, and is dated with Latest: a deadline lies no earlier than its holder believes, and has passed for certain
+	// when it has at Now. Zero means that Now is exact.
+	Latest time.Time
 }
 
 // Register holds one record per key. All methods are safe for concurrent use.
@@ -42,4 +46,23 @@ type Register interface {
 	Now(ctx context.Context) (time.Time, error)
 	// Close lets go of what the register holds open.
 	Close() error
+}
+
+// Recaller is a register that remembers what it wrote last, and so saves reading it before the next change of the same key.
+type Recaller interface {
+	// Recall returns the entry that this register's own last Swap of a key left there, if it knows. It may have been changed by another since: only a
+	// change that is then swapped for its version counts, and a refusal is decided again on what Load returns.
+	Recall(key string) (Entry, bool)
+}
+
+// PrefixScanner is a register that can leave the records of other keys out of a scan without reading them.
+type PrefixScanner interface {
+	// ScanPrefix yields at least the records of the keys that begin with prefix.
+	ScanPrefix(ctx context.Context, prefix string) iter.Seq2[Entry, error]
+}
+
+// OldScanner is a register that can leave out of a scan what has been written lately, where reading every record costs money.
+type OldScanner interface {
+	// ScanOld yields at least what has not been written since before.
+	ScanOld(ctx context.Context, before time.Time) iter.Seq2[Entry, error]
 }

@@ -55,7 +55,11 @@ func (s *Store) collect(ctx context.Context, prefix string) (records []tenure.Re
 	if err := s.usable(ctx); err != nil {
 		return nil, err
 	}
-	for held, err := range s.reg.Scan(ctx) {
+	scan := s.reg.Scan(ctx)
+	if p, ok := s.reg.(PrefixScanner); ok && prefix != "" {
+		scan = p.ScanPrefix(ctx, prefix)
+	}
+	for held, err := range scan {
 		if err == nil && !strings.HasPrefix(held.Record.Key, prefix) {
 			continue
 		}

@@ -27,6 +27,8 @@ type Options struct {
 	Retention time.Duration
 	// Parallel is how many keys of one batch are worked on at a time; default 16.
 	Parallel int
+	// SweepParallel is how many records a sweep drops at a time; default 1. It is for registers that are far away: a sweep in the background has a minute.
+	SweepParallel int
 	// SweepEvery makes one in so many grants begin a sweep in the background; default 1024, negative: never. It is a matter of chance and not of
 	// counting, so that processes which live for a single grant sweep as well.
 	SweepEvery int
@@ -66,6 +68,7 @@ func New(reg Register, o *Options) *Store {
 	if s.parallel <= 0 {
 		s.parallel = 16
 	}
+	s.sweeping.parallel = max(o.SweepParallel, 1)
 	s.sweeping.every = o.SweepEvery
 	if s.sweeping.every == 0 {
 		s.sweeping.every = 1024
@@ -161,19 +164,26 @@ func (s *Store) one(ctx context.Context, req tenure.Request) store.Answer {
 		if s.closed.Load() {
 			return store.Answer{Err: store.Unknown(ErrClosed)}
 		}
-		held, err := s.load(ctx, req.Key)
-		if err != nil {
-			return store.Answer{Err: store.Unknown(err)}
+		var held Entry
+		var next tenure.Record
+		var now time.Time
+		changed := false
+		if try == 0 {
+			held, next, now, changed = s.recalled(req)
 		}
-		now := tenure.Time(held.Now)
-		next, changed, err := tenure.Apply(held.Record, req, now)
-		if err != nil || !changed {
-			return store.Answer{Record: next, Now: now, Err: err}
+		if !changed {
+			var err error
+			if held, err = s.load(ctx, req.Key); err != nil {
+				return store.Answer{Err: store.Unknown(err)}
+			}
+			if next, now, changed, err = decide(held, req); err != nil || !changed {
+				return store.Answer{Record: next, Now: now, Err: err}
+			}
 		}
 		if ctx.Err() != nil { // the load took its time: nobody waits for this any more
 			return store.Answer{Err: store.Unknown(over(ctx))}
 		}
-		err = s.reg.Swap(ctx, held.Version, next, durable(req.Verb))
+		err := s.reg.Swap(ctx, held.Version, next, durable(req.Verb))
 		switch {
 		case err == nil:
 			if next.Grant != held.Record.Grant {
@@ -186,6 +196,35 @@ func (s *Store) one(ctx context.Context, req tenure.Request) store.Answer {
 			return store.Answer{Err: store.Unknown(err)}
 		}
 	}
+}
+
+// decide applies the law to what is held: at the earliest and at the latest time that it may be.
+func decide(held Entry, req tenure.Request) (next tenure.Record, now time.Time, changed bool, err error) {
+	now = tenure.Time(held.Now)
+	next, changed, err = tenure.Apply(held.Record, req, now)
+	if latest := tenure.Time(held.Latest); err == nil && changed && latest.After(now) {
+		now = latest
+		next, changed, err = tenure.Apply(held.Record, req, now)
+	}
+	return next, now, changed, err
+}
+
+// recalled decides on what the register remembers of its own last change. Nothing but a change is decided by that: the swap will tell whether it was
+// still true.
+func (s *Store) recalled(req tenure.Request) (held Entry, next tenure.Record, now time.Time, changed bool) {
+	r, ok := s.reg.(Recaller)
+	if !ok {
+		return
+	}
+	if held, ok = r.Recall(req.Key); !ok || check(held.Record) != nil || !held.Record.IsZero() && held.Record.Key != req.Key {
+		return
+	}
+	held.Record = own(held.Record)
+	var err error
+	if next, now, changed, err = decide(held, req); err != nil {
+		changed = false
+	}
+	return held, next, now, changed
 }
 
 // durable reports whether a request's effect must survive a crash of the register.

@@ -12,7 +12,8 @@ import (
 
 // sweeping is the store's sweep in the background: at most one at a time, none after Close.
 type sweeping struct {
-	every int
+	every    int
+	parallel int
 
 	mu     sync.Mutex
 	cancel context.CancelFunc // nil while none is under way
@@ -31,12 +32,18 @@ func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 	if err != nil {
 		return 0, err
 	}
+	drops := dropping{reg: s.reg, places: make(chan struct{}, s.sweeping.parallel)}
 	var failed error
-	for held, err := range s.reg.Scan(ctx) {
+	scan := s.reg.Scan(ctx)
+	if old, ok := s.reg.(OldScanner); ok {
+		scan = old.ScanOld(ctx, now.Add(-s.retention)) // a record matters for at least as long as its last change
+	}
+	for held, err := range scan {
 		if err == nil {
 			err = s.usable(ctx)
 		}
 		if err != nil {
+			dropped, _ := drops.wait()
 			return dropped, store.Unknown(err)
 		}
 		if err := check(held.Record); err != nil {
@@ -46,17 +53,60 @@ func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 		if held.Record.IsZero() || !held.Record.Droppable(now, s.retention) {
 			continue
 		}
-		switch err := s.reg.Drop(ctx, held.Record.Key, held.Version); {
-		case err == nil:
-			dropped++
-		case !errors.Is(err, ErrConflict):
-			return dropped, store.Unknown(err)
+		if !drops.begin(ctx, held) {
+			break
 		}
 	}
-	if failed != nil {
+	dropped, err = drops.wait()
+	if failed = errors.Join(err, failed); failed != nil {
 		return dropped, store.Unknown(failed)
 	}
 	return dropped, nil
+}
+
+// dropping is what one sweep drops: one after the other, or several at a time. The first error ends it.
+type dropping struct {
+	reg    Register
+	places chan struct{}
+
+	group   sync.WaitGroup
+	mu      sync.Mutex
+	dropped int
+	failed  error
+}
+
+// begin drops a record, and reports whether to go on.
+func (d *dropping) begin(ctx context.Context, held Entry) bool {
+	if cap(d.places) == 1 {
+		return d.drop(ctx, held)
+	}
+	d.places <- struct{}{}
+	d.group.Go(func() {
+		defer func() { <-d.places }()
+		d.drop(ctx, held)
+	})
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.failed == nil
+}
+
+func (d *dropping) drop(ctx context.Context, held Entry) bool {
+	err := d.reg.Drop(ctx, held.Record.Key, held.Version)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case err == nil:
+		d.dropped++
+	case !errors.Is(err, ErrConflict) && d.failed == nil:
+		d.failed = err
+	}
+	return d.failed == nil
+}
+
+// wait is how many were dropped in the end.
+func (d *dropping) wait() (int, error) {
+	d.group.Wait()
+	return d.dropped, d.failed
 }
 
 // sweepByChance begins a sweep in the background after one in so many grants. Its error is nobody's: the next sweep meets it again, and so

@@ -100,11 +100,11 @@ func oneClock(t *trial) {
 		if flaw := badTime(now); flaw != "" {
 			t.Fatalf("Now %s", flaw)
 		}
-		if now.Before(last) {
+		if now.Add(t.Grain).Before(last) {
 			t.Fatalf("one client is told %s, another after it %s", clockTime(last), clockTime(now))
 		}
 		a := t.steps(handles[(n+1)%len(handles)], acquire("deadlines/clock", "ann"))[0]
-		if a.Now.Before(now) {
+		if a.Now.Add(t.Grain).Before(now) {
 			t.Fatalf("one client is told %s, the answer to another after it was decided at %s", clockTime(now), clockTime(a.Now))
 		}
 		last = a.Now

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -15,8 +16,12 @@ type Harness struct {
 	Wipe func(tb testing.TB)
 	// Advance moves the store's clock, where it is the harness's to move. Without it the suite waits for the store's own clock.
 	Advance func(d time.Duration)
+	// Grain is how coarse the store's own clock is: readings of it may differ by as much. Zero means that they never do.
+	Grain time.Duration
 	// Slow says that a request costs a round trip or a sync to disk: the suite does less of the same.
 	Slow bool
+	// Crowd is how many keys there are at most where the suite wants many, for a store to which each is a request of its own. Zero means as many as it wants. Let such a store list them in small pages.
+	Crowd int
 	// Patience is how long something may take that must happen soon; default 30 s. It is a bound on hanging, not on speed.
 	Patience time.Duration
 }
@@ -68,7 +73,17 @@ func suite() []group {
 //
 // With -short, and on stores that are Slow, the suite repeats less and leaves nothing out.
 func Run(t *testing.T, place func(tb testing.TB) Harness) {
-	for _, g := range suite() {
+	run(t, place, suite())
+}
+
+// RunTimed tries the promises in which time has a part, and no others: for a second run of a slow store on its own clock, after one of the whole suite on a clock that the harness moves.
+func RunTimed(t *testing.T, place func(tb testing.TB) Harness) {
+	timed := []string{"transitions", "contention", "tokens", "deadlines", "periods", "reservations", "history", "retention"}
+	run(t, place, slices.DeleteFunc(suite(), func(g group) bool { return !slices.Contains(timed, g.name) }))
+}
+
+func run(t *testing.T, place func(tb testing.TB) Harness, groups []group) {
+	for _, g := range groups {
 		t.Run(g.name, func(t *testing.T) {
 			t.Parallel()
 			for _, c := range g.checks {

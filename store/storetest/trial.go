@@ -108,6 +108,9 @@ func (t *trial) many(full, slow, short int) int {
 	if testing.Short() {
 		n = min(n, short)
 	}
+	if t.Crowd > 0 {
+		n = min(n, t.Crowd)
+	}
 	return n
 }
 

@@ -1,0 +1,206 @@
+package gcs
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"cloud.google.com/go/auth"
+	"cloud.google.com/go/auth/credentials"
+	"cloud.google.com/go/auth/httptransport"
+	"cloud.google.com/go/storage"
+	"google.golang.org/api/option"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/internal/objects"
+	"github.com/croft-dev/croft/store"
+)
+
+// Connection is how a bucket is reached. The zero value is Google's own service, with the credentials that every Google client finds.
+type Connection struct {
+	// Endpoint is the address of an emulator or a private endpoint, as http://host:port. Default: STORAGE_EMULATOR_HOST if that is set, otherwise Google's. Nobody is asked for credentials at an
+	// endpoint that is not https.
+	Endpoint string
+	// Project is billed for requests, if the bucket says that whoever asks pays.
+	Project string
+	// Credentials replace those found the usual way: GOOGLE_APPLICATION_CREDENTIALS, those of gcloud, the metadata server.
+	Credentials *auth.Credentials
+	// Transport carries the requests; default one that all stores and guards of the process share.
+	Transport http.RoundTripper
+}
+
+// bucket is one bucket and the way to it.
+type bucket struct {
+	name   string
+	client *storage.Client
+	handle *storage.BucketHandle
+	clock  *objects.Clock
+	// place names the bucket at its endpoint, for what is remembered of it.
+	place string
+	// found says where the credentials are from.
+	found string
+	// patience is how long the server is left alone after it has asked for that, at first.
+	patience time.Duration
+}
+
+// shared keeps as many connections open as a batch of renewals uses at a time.
+var shared = func() http.RoundTripper {
+	t, ok := http.DefaultTransport.(*http.Transport)
+	if !ok {
+		return http.DefaultTransport
+	}
+	t = t.Clone()
+	t.MaxIdleConnsPerHost = atOnce
+	return t
+}()
+
+const scope = "https://www.googleapis.com/auth/devstorage.read_write"
+
+// dial makes a client of its own for a bucket. It sends nothing.
+func dial(ctx context.Context, name string, c *Connection) (*bucket, error) {
+	if c == nil {
+		c = &Connection{}
+	}
+	if err := checkBucket(name); err != nil {
+		return nil, err
+	}
+	endpoint, err := endpointOf(c.Endpoint)
+	if err != nil {
+		return nil, err
+	}
+	b := &bucket{name: name, place: endpoint + "/" + name, clock: objects.NewClock(time.Second, clock.System()), patience: time.Second}
+	base := c.Transport
+	if base == nil {
+		base = shared
+	}
+	hc := &http.Client{Transport: &dated{base: base, clock: b.clock}}
+	creds := c.Credentials
+	switch {
+	case creds != nil:
+		b.found = "given by the program"
+	case strings.HasPrefix(endpoint, "http://"):
+		b.found = "none needed: the endpoint is an emulator's"
+	default:
+		if creds, err = credentials.DetectDefault(&credentials.DetectOptions{Scopes: []string{scope}}); err != nil {
+			return nil, fmt.Errorf("gcs: no credentials were found (%w); run gcloud auth application-default login, set GOOGLE_APPLICATION_CREDENTIALS, or name an emulator in STORAGE_EMULATOR_HOST", err)
+		}
+		b.found = describe(creds)
+	}
+	// The client library is told, or it would look for credentials once more.
+	// Where to go is said always: STORAGE_EMULATOR_HOST is heeded by the library, too, and what the caller names comes first.
+	options := []option.ClientOption{option.WithHTTPClient(hc), storage.WithJSONReads(), option.WithoutAuthentication(), option.WithEndpoint(endpoint + "/storage/v1/")}
+	if creds != nil {
+		options[2] = option.WithAuthCredentials(creds)
+		if err := httptransport.AddAuthorizationMiddleware(hc, creds); err != nil {
+			return nil, fmt.Errorf("gcs: %w", err)
+		}
+	}
+	if b.client, err = storage.NewClient(ctx, options...); err != nil {
+		return nil, fmt.Errorf("gcs: %w", err)
+	}
+	// A conditional write that is sent twice by somebody who does not know its body cannot be told from another's: retrying is done here.
+	b.client.SetRetry(storage.WithPolicy(storage.RetryNever))
+	b.handle = b.client.Bucket(name)
+	if c.Project != "" {
+		b.handle = b.handle.UserProject(c.Project)
+	}
+	return b, nil
+}
+
+// google is the endpoint of the service itself.
+const google = "https://storage.googleapis.com"
+
+// endpointOf is the endpoint asked for, or the one the environment names, as scheme://host.
+func endpointOf(endpoint string) (string, error) {
+	if endpoint == "" {
+		endpoint = os.Getenv("STORAGE_EMULATOR_HOST")
+	}
+	if endpoint == "" {
+		return google, nil
+	}
+	if !strings.Contains(endpoint, "://") {
+		endpoint = "http://" + endpoint
+	}
+	bad := func(why string) (string, error) {
+		return "", fmt.Errorf("%w endpoint %q: %s; write http://HOST:PORT", fence.ErrInvalid, store.Redact(endpoint), why)
+	}
+	u, err := url.Parse(endpoint)
+	switch {
+	case err != nil:
+		return bad("it cannot be read")
+	case u.Host == "" || (u.Scheme != "http" && u.Scheme != "https"):
+		return bad("it is not of http or https")
+	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		return bad("it has more than a host and a port")
+	case strings.Trim(u.Path, "/") != "" && strings.Trim(u.Path, "/") != "storage/v1":
+		return bad("its path would be lost")
+	}
+	return u.Scheme + "://" + u.Host, nil
+}
+
+// checkBucket refuses what cannot be the name of a bucket, so that a slip in a URL is not answered with "forbidden".
+func checkBucket(name string) error {
+	bad := strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789._-")
+	if len(name) < 3 || len(name) > 222 || bad != "" {
+		return fmt.Errorf("%w bucket %q: names have 3 to 63 lower-case letters, digits, dashes, underscores and dots; write gs://BUCKET/PREFIX", fence.ErrInvalid, name)
+	}
+	return nil
+}
+
+// describe says whose credentials were found and where, and nothing that is secret.
+func describe(creds *auth.Credentials) string {
+	var file struct {
+		Type        string `json:"type"`
+		ClientEmail string `json:"client_email"`
+		URL         string `json:"service_account_impersonation_url"`
+	}
+	if len(creds.JSON()) == 0 || json.Unmarshal(creds.JSON(), &file) != nil {
+		return "the machine's own service account, from the metadata server"
+	}
+	from := "from the file gcloud keeps"
+	if path := os.Getenv("GOOGLE_APPLICATION_CREDENTIALS"); path != "" {
+		from = "from " + path + " (GOOGLE_APPLICATION_CREDENTIALS)"
+	}
+	who := strings.ReplaceAll(file.Type, "_", " ")
+	if file.ClientEmail != "" {
+		who += " " + file.ClientEmail
+	}
+	if _, as, ok := strings.Cut(file.URL, "/serviceAccounts/"); ok {
+		as, _, _ = strings.Cut(as, ":")
+		who += " as " + as
+	}
+	return who + ", " + from
+}
+
+func (b *bucket) close() error { return b.client.Close() }
+
+// dated tells the clock what the service's answers say about its time.
+type dated struct {
+	base  http.RoundTripper
+	clock *objects.Clock
+}
+
+func (d *dated) RoundTrip(req *http.Request) (*http.Response, error) {
+	sent := d.clock.Local()
+	resp, err := d.base.RoundTrip(req)
+	if err == nil && authentic(resp) {
+		if date, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
+			d.clock.Observe(sent, d.clock.Local(), date)
+		}
+	}
+	return resp, err
+}
+
+// authentic tells answers that the service has made for this request from what a proxy or balancer before it says by its own clock, or has kept.
+func authentic(resp *http.Response) bool {
+	if resp.Header.Get("Age") != "" {
+		return false
+	}
+	return resp.StatusCode/100 == 2 || resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusPreconditionFailed
+}

@@ -1,0 +1,97 @@
+package gcs
+
+import (
+	"errors"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// TestNoGrantBeforeTheHolderBelieves: the service's clock is told in whole seconds. Whatever the fraction at which a lease began, nobody else is granted it before its TTL has passed
+// since its holder sent the request, and somebody is soon after.
+func TestNoGrantBeforeTheHolderBelieves(t *testing.T) {
+	t.Parallel()
+	server := testenv.GCS(t)
+	name := server.Bucket(t)
+	for _, fraction := range []time.Duration{50 * time.Millisecond, 350 * time.Millisecond, 650 * time.Millisecond, 950 * time.Millisecond} {
+		t.Run("at "+fraction.String(), func(t *testing.T) {
+			t.Parallel()
+			mine, next := acquire("clock/"+fraction.String(), "ann"), acquire("clock/"+fraction.String(), "bob")
+			mine.TTL = 700 * time.Millisecond
+			holder, other := open(t, name, &Options{Connection: at(server.Endpoint)}), open(t, name, &Options{Connection: at(server.Endpoint)})
+			defer holder.Close()
+			defer other.Close()
+			now := time.Now()
+			sleep(t.Context(), now.Truncate(time.Second).Add(time.Second+fraction).Sub(now))
+			sent := time.Now()
+			if a := one(t.Context(), holder, mine); a.Err != nil {
+				t.Fatal(a.Err)
+			}
+			for {
+				a := one(t.Context(), other, next)
+				if held := time.Since(sent); a.Err == nil {
+					if held < mine.TTL {
+						t.Errorf("granted to another after %s", held)
+					}
+					return
+				}
+				if !errors.Is(a.Err, tenure.ErrHeld) || time.Since(sent) > testenv.Patience {
+					t.Fatal(a.Err)
+				}
+				sleep(t.Context(), 20*time.Millisecond)
+			}
+		})
+	}
+}
+
+// TestALongDeadLeaseIsTakenAtOnce by a process that has just started and has seen nothing of its holder's life.
+func TestALongDeadLeaseIsTakenAtOnce(t *testing.T) {
+	t.Parallel()
+	server := testenv.GCS(t)
+	name := server.Bucket(t)
+	long := time.Now().Add(-time.Hour)
+	then := open(t, name, &Options{Connection: at(server.Endpoint), clock: func() time.Time { return long }})
+	defer then.Close()
+	if a := one(t.Context(), then, acquire("dead/long", "ann")); a.Err != nil {
+		t.Fatal(a.Err)
+	}
+	now := open(t, name, &Options{Connection: at(server.Endpoint)})
+	defer now.Close()
+	if a := one(t.Context(), now, acquire("dead/long", "bob")); a.Err != nil || a.Record.Cause != tenure.Expired {
+		t.Errorf("%v, cause %q", a.Err, a.Record.Cause)
+	}
+}
+
+// TestOnlyTheServiceTellsTheTime: what a proxy answers in its place, or has kept, is dated by another clock.
+func TestOnlyTheServiceTellsTheTime(t *testing.T) {
+	t.Parallel()
+	server := testenv.GCS(t)
+	name, way := server.Bucket(t), newProxy(t, server.Endpoint)
+	st := open(t, name, &Options{Connection: at(way.URL), patience: time.Millisecond})
+	defer st.Close()
+	mine := acquire("time/holder", "ann")
+	if a := one(t.Context(), st, mine); a.Err != nil {
+		t.Fatal(a.Err)
+	}
+	for _, status := range []int{http.StatusBadGateway, http.StatusForbidden, http.StatusTooManyRequests} {
+		for _, wrong := range []time.Duration{-time.Hour, time.Hour} {
+			way.on(func(*http.Request) *fault { return &fault{status: status, date: time.Now().Add(wrong)} })
+			if a := one(t.Context(), st, acquire("time/other", "bob")); !errors.Is(a.Err, store.ErrUnknown) {
+				t.Fatal(a.Err)
+			}
+			way.on(nil)
+			// It goes by what it remembers of its own last write, and of the time.
+			if a := one(t.Context(), st, then(tenure.Renew, mine)); a.Err != nil || time.Until(a.Now).Abs() > time.Minute {
+				t.Errorf("status %d dated %s off: renewed at %s, %v", status, wrong, a.Now, a.Err)
+			}
+		}
+	}
+	kept := &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Age": {"3600"}}}
+	if authentic(kept) {
+		t.Error("an answer from a cache tells the time")
+	}
+}

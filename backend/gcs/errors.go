@@ -1,0 +1,167 @@
+package gcs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"cloud.google.com/go/auth"
+	"cloud.google.com/go/storage"
+	"google.golang.org/api/googleapi"
+
+	"github.com/croft-dev/croft/internal/objects"
+)
+
+// verdict is what an error of the service means for a request that was sent.
+type verdict int
+
+const (
+	done      verdict = iota
+	mismatch          // 412: a condition does not hold; nothing was changed
+	missing           // 404: there is no such object, or no such bucket
+	throttled         // 429: not now; nothing was changed
+	doubtful          // 408, 409, 5xx, or no answer: it may have taken effect
+	refused           // anything else: the same request will fail again; nothing was changed
+)
+
+// judge says what the error of a request means. A 409 says that another request on the object is under way, and never who wins: it is asked again, like a 503.
+func judge(err error) verdict {
+	var api *googleapi.Error
+	var token *auth.Error
+	switch {
+	case err == nil:
+		return done
+	case errors.As(err, &token) && !token.Temporary():
+		return refused
+	case errors.Is(err, storage.ErrObjectNotExist), errors.Is(err, storage.ErrBucketNotExist):
+		return missing
+	case errors.Is(err, errUploadGone), errors.Is(err, errNoBucket):
+		return refused
+	case !errors.As(err, &api):
+		return doubtful
+	}
+	switch code := api.Code; {
+	case code == http.StatusPreconditionFailed, code == http.StatusNotModified:
+		return mismatch
+	case code == http.StatusNotFound:
+		return missing
+	case code == http.StatusTooManyRequests:
+		return throttled
+	case code == http.StatusRequestTimeout, code == http.StatusConflict, code >= http.StatusInternalServerError: // proxies have numbers of their own
+		return doubtful
+	}
+	return refused
+}
+
+// How often a request is sent before its outcome is left to the caller, who asks again by a rule of its own.
+const (
+	mostTries = 4 // of one that fails for reasons of the network or the service
+	mostWaits = 6 // of one that the service wants later
+)
+
+// again decides whether a request that failed is sent once more, and waits before it is. try is how often it has been sent.
+func (b *bucket) again(ctx context.Context, v verdict, try int) bool {
+	switch {
+	case v == throttled && try < mostWaits:
+		// The limit is one write a second to an object: coming back earlier is of no use.
+		return sleep(ctx, b.patience<<min(try-1, 3)+rand.N(b.patience/2))
+	case v == doubtful && try < mostTries:
+		return objects.Pause(ctx, try-1) == nil
+	}
+	return false
+}
+
+// sleep waits for about d, and reports whether ctx lasted as long.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// explain says what is wrong and what to do. right is the permission that the request needed.
+func (b *bucket) explain(ctx context.Context, right string, err error) error {
+	if ctx.Err() != nil {
+		return over(ctx)
+	}
+	var api *googleapi.Error
+	if !errors.As(err, &api) {
+		if errors.Is(err, errUploadGone) || errors.Is(err, errNoBucket) {
+			return err
+		}
+		var token *auth.Error
+		if errors.As(err, &token) {
+			return fmt.Errorf("gcs: bucket %s: no token is given for the credentials (%s): %w; renew them, for example with gcloud auth application-default login", b.name, b.found, err)
+		}
+		var network *url.Error
+		if !errors.As(err, &network) {
+			return fmt.Errorf("gcs: %s: %w; ask again", b.place, err)
+		}
+		return fmt.Errorf("gcs: %s cannot be reached: %w; see whether the network lets storage.googleapis.com through, or STORAGE_EMULATOR_HOST is right", b.place, err)
+	}
+	said := api.Message
+	if said == "" {
+		said = strings.TrimSpace(api.Body)
+	}
+	what := func(advice string) error {
+		return fmt.Errorf("gcs: bucket %s: %w; %s", b.name, &answered{api, said}, advice)
+	}
+	switch api.Code {
+	case http.StatusUnauthorized:
+		return what("the credentials (" + b.found + ") are not accepted: renew them, for example with gcloud auth application-default login")
+	case http.StatusForbidden:
+		if strings.Contains(said, "retention") || reasoned(api, "retentionPolicyNotMet") || reasoned(api, "objectUnderActiveHold") {
+			return what("a retention policy or a hold keeps objects from being replaced: keep leases in a bucket without one")
+		}
+		return what("the credentials (" + b.found + ") lack " + right + " there: grant roles/storage.objectUser on the bucket, or a role with that right")
+	case http.StatusNotFound:
+		return what("see whether the name is right, and that the bucket exists")
+	case http.StatusTooManyRequests:
+		return what("the service takes one write a second to an object: ask again, and use longer TTLs if this goes on")
+	case http.StatusBadRequest:
+		return what("the request was not understood: is this endpoint a Google Cloud Storage?")
+	}
+	return what("ask again")
+}
+
+// answered is an error of the service in one line, without the page that some proxies send along.
+type answered struct {
+	err  *googleapi.Error
+	said string
+}
+
+func (e *answered) Error() string { return fmt.Sprintf("status %d: %.200s", e.err.Code, e.said) }
+func (e *answered) Unwrap() error { return e.err }
+
+// bucketMissing tells a missing bucket from a missing object, which have the same status.
+func bucketMissing(err error) bool {
+	var api *googleapi.Error
+	return errors.As(err, &api) && strings.Contains(api.Message+api.Body, "bucket does not exist")
+}
+
+func reasoned(api *googleapi.Error, reason string) bool {
+	for _, item := range api.Errors {
+		if item.Reason == reason {
+			return true
+		}
+	}
+	return false
+}
+
+// over is why ctx has ended: its error, and its cause if that says more.
+func over(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}

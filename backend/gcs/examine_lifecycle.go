@@ -1,0 +1,74 @@
+package gcs
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"cloud.google.com/go/storage"
+
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// examineLifecycle looks for rules that would delete records, or move them to a class that makes renewals dear.
+func examineLifecycle(rules []storage.LifecycleRule, records string) store.Finding {
+	worst := found("lifecycle", store.OK, "no rule touches records", "")
+	for _, rule := range rules {
+		f := examineRule(rule, records)
+		if f.Level == store.Bad || f.Level == store.Warn && worst.Level == store.OK {
+			worst = f
+		}
+	}
+	return worst
+}
+
+func examineRule(rule storage.LifecycleRule, records string) store.Finding {
+	c := rule.Condition
+	days, live := liveAfter(c)
+	if !live || !touches(c, records) {
+		return found("lifecycle", store.OK, "", "")
+	}
+	const advice = "leave the store's prefix out of the rule, or delete noncurrent versions only"
+	switch {
+	case rule.Action.Type == storage.SetStorageClassAction:
+		return found("lifecycle", store.Warn, fmt.Sprintf("a rule moves records to %s after %d days, where replacing them costs more", rule.Action.StorageClass, days), advice)
+	case rule.Action.Type != storage.DeleteAction:
+		return found("lifecycle", store.OK, "", "")
+	case days == 0:
+		return found("lifecycle", store.Bad, "a rule deletes records, also those of leases that are held", advice)
+	case time.Duration(days)*24*time.Hour < tenure.MaxTTL:
+		return found("lifecycle", store.Warn, fmt.Sprintf("a rule deletes records that have not been written for %d days: leases, holds and periods that last longer are forgotten", days), advice)
+	}
+	return found("lifecycle", store.OK, "", "")
+}
+
+// liveAfter says after how many days a rule applies to an object that nobody has replaced, and whether it ever does. All its conditions must be met.
+func liveAfter(c storage.LifecycleCondition) (days int64, ever bool) {
+	switch {
+	case c.Liveness == storage.Archived, c.NumNewerVersions > 0, c.DaysSinceNoncurrentTime > 0, !c.NoncurrentTimeBefore.IsZero():
+		return 0, false // old versions only
+	case c.DaysSinceCustomTime > 0, !c.CustomTimeBefore.IsZero():
+		return 0, false // records have no custom time
+	case !c.CreatedBefore.IsZero() && c.CreatedBefore.Before(time.Now().Add(-24*time.Hour)):
+		return c.AgeInDays, c.AgeInDays > 0 // those of the past
+	}
+	return c.AgeInDays, true
+}
+
+// touches reports whether a rule's patterns let records through.
+func touches(c storage.LifecycleCondition, records string) bool {
+	if len(c.MatchesPrefix) > 0 && !slices.ContainsFunc(c.MatchesPrefix, func(prefix string) bool {
+		return strings.HasPrefix(records, prefix) || strings.HasPrefix(prefix, records)
+	}) {
+		return false
+	}
+	if len(c.MatchesStorageClasses) > 0 && !slices.Contains(c.MatchesStorageClasses, "STANDARD") {
+		return false
+	}
+	const ending = ".json"
+	return len(c.MatchesSuffix) == 0 || slices.ContainsFunc(c.MatchesSuffix, func(suffix string) bool {
+		return strings.HasSuffix(suffix, ending) || strings.HasSuffix(ending, suffix)
+	})
+}

@@ -1,0 +1,147 @@
+package gcs
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"cloud.google.com/go/auth"
+	"cloud.google.com/go/storage"
+
+	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/store"
+)
+
+// level finds what was said about one thing.
+func level(t *testing.T, findings []store.Finding, check string) store.Level {
+	t.Helper()
+	for _, f := range findings {
+		if f.Check == check {
+			if (f.Level == store.OK) != (f.Advice == "") || f.Seen == "" {
+				t.Errorf("%+v: a finding says what was seen, and what to do if it is not good", f)
+			}
+			return f.Level
+		}
+	}
+	t.Errorf("nothing is said about %s", check)
+	return ""
+}
+
+// TestDoctor: what is said of a good bucket, of a bad endpoint, and of a bucket whose settings are hidden.
+func TestDoctor(t *testing.T) {
+	t.Parallel()
+	server := testenv.GCSExact(t)
+	name := server.Bucket(t)
+	st := open(t, name, &Options{Connection: at(server.Endpoint)})
+	defer st.Close()
+	findings, err := st.Examine(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range findings {
+		if f.Level != store.OK {
+			t.Errorf("of a bucket without flaws: %+v", f)
+		}
+	}
+	for _, check := range []string{"tier", "conditions", "deletes", "credentials", "clock", "versioning", "soft delete", "retention", "storage class", "lifecycle"} {
+		level(t, findings, check)
+	}
+
+	plain := testenv.GCS(t)
+	ignorant := open(t, plain.Bucket(t), &Options{Connection: at(plain.Endpoint)})
+	defer ignorant.Close()
+	if findings, err = ignorant.Examine(t.Context()); err != nil || level(t, findings, "deletes") != store.Warn || level(t, findings, "tier") != store.OK {
+		t.Errorf("of an endpoint whose deletes heed no condition: %+v, %v", findings, err)
+	}
+
+	way := newProxy(t, server.Endpoint)
+	bad := open(t, name, &Options{Connection: at(way.URL), SkipProbe: true})
+	defer bad.Close()
+	way.on(func(r *http.Request) *fault {
+		query := r.URL.Query()
+		query.Del("ifGenerationMatch")
+		r.URL.RawQuery = query.Encode()
+		return nil
+	})
+	if findings, err = bad.Examine(t.Context()); err != nil || level(t, findings, "conditions") != store.Bad || level(t, findings, "tier") != store.Bad {
+		t.Errorf("of an endpoint that heeds no condition: %+v, %v", findings, err)
+	}
+	settings := func(r *http.Request) bool { return r.Method == http.MethodGet && r.URL.Path == "/storage/v1/b/"+name }
+	way.shift = time.Hour
+	way.on(func(r *http.Request) *fault {
+		if settings(r) {
+			return &fault{status: http.StatusForbidden}
+		}
+		return &fault{}
+	})
+	findings, err = bad.Examine(t.Context())
+	if err != nil || level(t, findings, "bucket") != store.Warn || level(t, findings, "clock") != store.Warn {
+		t.Errorf("of a bucket whose settings are hidden, an hour ahead: %+v, %v", findings, err)
+	}
+	way.on(func(r *http.Request) *fault {
+		if settings(r) {
+			return &fault{status: http.StatusOK, body: `{"kind": "storage#bucket", "name": "x", "versioning": {"enabled": true}, "softDeletePolicy": {"retentionDurationSeconds": "604800"},
+				"retentionPolicy": {"retentionPeriod": "3600", "effectiveTime": "2026-01-01T00:00:00Z"}, "storageClass": "COLDLINE", "lifecycle": {"rule": [{"action": {"type": "Delete"}, "condition": {"age": 0}}]}}`}
+		}
+		return nil
+	})
+	findings, err = bad.Examine(t.Context())
+	for check, want := range map[string]store.Level{"versioning": store.Warn, "soft delete": store.Warn, "retention": store.Bad, "storage class": store.Warn, "lifecycle": store.Bad} {
+		if got := level(t, findings, check); got != want {
+			t.Errorf("%s of a bucket with every flaw: %s, want %s (%v)", check, got, want, err)
+		}
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := st.Examine(ended); err == nil {
+		t.Error("under an ended context it knows everything")
+	}
+}
+
+// TestLifecycleRules: which of them would delete records, or make them dear.
+func TestLifecycleRules(t *testing.T) {
+	t.Parallel()
+	deletes := storage.LifecycleAction{Type: storage.DeleteAction}
+	for _, c := range []struct {
+		name string
+		rule storage.LifecycleRule
+		want store.Level
+	}{
+		{"everything", storage.LifecycleRule{Action: deletes, Condition: storage.LifecycleCondition{AllObjects: true}}, store.Bad},
+		{"after a day", storage.LifecycleRule{Action: deletes, Condition: storage.LifecycleCondition{AgeInDays: 1}}, store.Warn},
+		{"after the longest lease", storage.LifecycleRule{Action: deletes, Condition: storage.LifecycleCondition{AgeInDays: 30}}, store.OK},
+		{"old versions", storage.LifecycleRule{Action: deletes, Condition: storage.LifecycleCondition{Liveness: storage.Archived}}, store.OK},
+		{"all but the newest version", storage.LifecycleRule{Action: deletes, Condition: storage.LifecycleCondition{NumNewerVersions: 1}}, store.OK},
+		{"a custom time", storage.LifecycleRule{Action: deletes, Condition: storage.LifecycleCondition{DaysSinceCustomTime: 1}}, store.OK},
+		{"those of the past", storage.LifecycleRule{Action: deletes, Condition: storage.LifecycleCondition{CreatedBefore: time.Now().Add(-1000 * time.Hour)}}, store.OK},
+		{"those until a day to come", storage.LifecycleRule{Action: deletes, Condition: storage.LifecycleCondition{CreatedBefore: time.Now().Add(1000 * time.Hour)}}, store.Bad},
+		{"another prefix", storage.LifecycleRule{Action: deletes, Condition: storage.LifecycleCondition{AllObjects: true, MatchesPrefix: []string{"logs/"}}}, store.OK},
+		{"a prefix above", storage.LifecycleRule{Action: deletes, Condition: storage.LifecycleCondition{AllObjects: true, MatchesPrefix: []string{"logs/", "team/"}}}, store.Bad},
+		{"a prefix below", storage.LifecycleRule{Action: deletes, Condition: storage.LifecycleCondition{AllObjects: true, MatchesPrefix: []string{"team/croft/leases/3f"}}}, store.Bad},
+		{"uploads that were left", storage.LifecycleRule{Action: deletes, Condition: storage.LifecycleCondition{AgeInDays: 1, MatchesSuffix: []string{besideSuffix}}}, store.OK},
+		{"json", storage.LifecycleRule{Action: deletes, Condition: storage.LifecycleCondition{AllObjects: true, MatchesSuffix: []string{".json"}}}, store.Bad},
+		{"another class", storage.LifecycleRule{Action: deletes, Condition: storage.LifecycleCondition{AllObjects: true, MatchesStorageClasses: []string{"ARCHIVE"}}}, store.OK},
+		{"to a colder class", storage.LifecycleRule{Action: storage.LifecycleAction{Type: storage.SetStorageClassAction, StorageClass: "NEARLINE"}, Condition: storage.LifecycleCondition{AgeInDays: 30}}, store.Warn},
+		{"uploads in parts", storage.LifecycleRule{Action: storage.LifecycleAction{Type: storage.AbortIncompleteMPUAction}, Condition: storage.LifecycleCondition{AgeInDays: 1}}, store.OK},
+	} {
+		if got := examineLifecycle([]storage.LifecycleRule{c.rule}, "team/croft/leases/"); got.Level != c.want {
+			t.Errorf("%s: %s (%s), want %s", c.name, got.Level, got.Seen, c.want)
+		}
+	}
+}
+
+// TestCredentialsAreNamed: whose they are and where they are from, and nothing secret.
+func TestCredentialsAreNamed(t *testing.T) {
+	for _, c := range []struct{ json, says string }{
+		{`{"type": "service_account", "client_email": "worker@p.iam.gserviceaccount.com", "private_key": "hunter2"}`, "service account worker@p.iam.gserviceaccount.com"},
+		{`{"type": "external_account", "service_account_impersonation_url": "https://x/v1/projects/-/serviceAccounts/ci@p.iam.gserviceaccount.com:generateAccessToken"}`, "as ci@p.iam.gserviceaccount.com"},
+		{``, "metadata server"},
+	} {
+		says := describe(auth.NewCredentials(&auth.CredentialsOptions{JSON: []byte(c.json)}))
+		if !strings.Contains(says, c.says) || strings.Contains(says, "hunter2") {
+			t.Errorf("%s: %q, want %q", c.json, says, c.says)
+		}
+	}
+}

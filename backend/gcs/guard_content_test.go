@@ -1,0 +1,166 @@
+package gcs
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/testenv"
+)
+
+// TestAnAbortedUploadLeavesNothingThatCounts, and what it may leave beside is removed by a sweep when it is old.
+func TestAnAbortedUploadLeavesNothingThatCounts(t *testing.T) {
+	t.Parallel()
+	server := testenv.GCSExact(t)
+	name := server.Bucket(t)
+	g := openGuard(t, name, "big.bin", GuardOptions{Connection: at(server.Endpoint), InMemory: 1 << 10, chunk: 1 << 18})
+	ctx := t.Context()
+	long := bytes.Repeat([]byte("0123456789abcdef"), (3*g.chunk/2)/16) // more than one chunk
+	if _, err := g.Write(ctx, stamp(10, 1, 0), bytes.NewReader(long)); err != nil {
+		t.Fatal(err)
+	}
+	if content, _, err := g.content(ctx); err != nil || !bytes.Equal(content, long) {
+		t.Fatalf("a content in several chunks: %d bytes of %d, %v", len(content), len(long), err)
+	}
+	broken := errors.New("the source broke")
+	for what, r := range map[string]io.Reader{
+		"its source breaks in the first chunk":  io.MultiReader(bytes.NewReader(long[:g.chunk/2]), failing{broken}),
+		"its source breaks in the second chunk": io.MultiReader(bytes.NewReader(long), failing{broken}),
+	} {
+		if _, err := g.Write(ctx, stamp(11, 2, 0), r); !errors.Is(err, broken) {
+			t.Errorf("%s: %v, want its own error", what, err)
+		}
+	}
+	cancelled, cancel := context.WithCancel(ctx)
+	if _, err := g.Write(cancelled, stamp(11, 2, 0), io.MultiReader(bytes.NewReader(long), calling{cancel}, bytes.NewReader(long))); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+	if mark, err := g.Mark(ctx); err != nil || mark != fence.Mark(stamp(10, 1, 0)) {
+		t.Errorf("after aborted writes the mark is %+v, %v", mark, err)
+	}
+	if content, _, err := g.content(ctx); err != nil || !bytes.Equal(content, long) {
+		t.Errorf("after aborted writes the content is another, %v", err)
+	}
+	if left := beside(t, g); len(left) != 0 {
+		t.Errorf("aborted writes left %q", left)
+	}
+
+	// A writer that died between the upload and the copy: young uploads stay, old ones go.
+	if _, err := g.stage(ctx, g.bucket.handle.Object(g.beside()), bytes.NewReader(long)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := g.Sweep(ctx); n != 0 || err != nil {
+		t.Errorf("a sweep has removed %d young uploads, %v", n, err)
+	}
+	later := newProxy(t, server.Endpoint)
+	later.on(func(*http.Request) *fault { return &fault{} })
+	later.shift = 25 * time.Hour
+	tomorrow := openGuard(t, name, "big.bin", GuardOptions{Connection: at(later.URL), SkipProbe: true})
+	if n, err := tomorrow.Sweep(ctx); n != 1 || err != nil {
+		t.Errorf("a sweep a day later has removed %d, %v", n, err)
+	}
+	if left := beside(t, g); len(left) != 0 {
+		t.Errorf("left: %q", left)
+	}
+}
+
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }
+
+type calling struct{ f func() }
+
+func (c calling) Read([]byte) (int, error) { c.f(); return 0, io.EOF }
+
+func beside(t *testing.T, g *Guard) []string {
+	t.Helper()
+	var names []string
+	for page, err := range g.bucket.pages(t.Context(), g.besides()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range page {
+			names = append(names, o.Name)
+		}
+	}
+	return names
+}
+
+// TestAnObjectKeepsWhatIsNotContent: a guarded write replaces the bytes and the mark, not how the object is served, nor other people's metadata.
+func TestAnObjectKeepsWhatIsNotContent(t *testing.T) {
+	t.Parallel()
+	server := testenv.GCSExact(t)
+	for _, inMemory := range []int{100, 4} {
+		name := server.Bucket(t)
+		g := openGuard(t, name, "page.html", GuardOptions{Connection: at(server.Endpoint), InMemory: inMemory})
+		w := g.bucket.handle.Object("page.html").NewWriter(t.Context())
+		w.ContentType, w.CacheControl, w.Metadata = "text/html", "max-age=60", map[string]string{"team": "docs"}
+		if _, err := io.WriteString(w, "before"); err != nil || w.Close() != nil {
+			t.Fatal(err)
+		}
+		receipt, err := g.Write(t.Context(), stamp(10, 1, 0), strings.NewReader("after that"))
+		if err != nil || !receipt.Adopted || receipt.Bytes != 10 {
+			t.Fatalf("%+v, %v", receipt, err)
+		}
+		attrs, err := g.bucket.handle.Object("page.html").Attrs(t.Context())
+		if err != nil || attrs.ContentType != "text/html" || attrs.CacheControl != "max-age=60" || attrs.Metadata["team"] != "docs" {
+			t.Errorf("in memory %d: %+v, %v", inMemory, attrs, err)
+		}
+		if receipt, err = g.Write(t.Context(), stamp(10, 1, 0), strings.NewReader("again")); err != nil || receipt.Adopted {
+			t.Errorf("the second write: %+v, %v", receipt, err)
+		}
+	}
+}
+
+// TestALongUploadOutlivesAFailedRequest: its source cannot be read again.
+func TestALongUploadOutlivesAFailedRequest(t *testing.T) {
+	t.Parallel()
+	server := testenv.GCSExact(t)
+	name, way := server.Bucket(t), newProxy(t, server.Endpoint)
+	g := openGuard(t, name, "long.bin", GuardOptions{Connection: at(way.URL), SkipProbe: true, InMemory: 1 << 10, chunk: 1 << 18})
+	long := bytes.Repeat([]byte("0123456789abcdef"), (g.chunk+1<<16)/16)
+	uploads := func(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/upload/") }
+	for n := range int64(3) { // the beginning, and two chunks
+		way.on(nth(n+1, uploads, &fault{status: http.StatusServiceUnavailable}))
+		if _, err := g.Write(t.Context(), stamp(10, 1, uint64(n+1)), struct{ io.Reader }{bytes.NewReader(long)}); err != nil {
+			t.Errorf("request %d fails: %v", n+1, err)
+		}
+	}
+	way.on(nil)
+	if content, _, err := g.content(t.Context()); err != nil || !bytes.Equal(content, long) {
+		t.Errorf("%d bytes of %d, %v", len(content), len(long), err)
+	}
+}
+
+// TestPlainContentIsNotSaidToBePacked because what was there before was; what is packed again stays so.
+func TestPlainContentIsNotSaidToBePacked(t *testing.T) {
+	t.Parallel()
+	server := testenv.GCSExact(t)
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	_, _ = io.WriteString(z, "content")
+	_ = z.Close()
+	for _, inMemory := range []int{100, 4} {
+		g := openGuard(t, server.Bucket(t), "page.html", GuardOptions{Connection: at(server.Endpoint), InMemory: inMemory})
+		w := g.bucket.handle.Object("page.html").NewWriter(t.Context())
+		w.ContentEncoding = "gzip"
+		if _, err := w.Write(packed.Bytes()); err != nil || w.Close() != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []struct{ content, want string }{{packed.String(), "gzip"}, {"plain content", ""}} {
+			if _, err := g.Write(t.Context(), stamp(10, 1, 0), strings.NewReader(c.content)); err != nil {
+				t.Fatal(err)
+			}
+			if attrs, err := g.bucket.handle.Object("page.html").Attrs(t.Context()); err != nil || attrs.ContentEncoding != c.want {
+				t.Errorf("in memory %d: %q is said to be %q, %v", inMemory, c.content, attrs.ContentEncoding, err)
+			}
+		}
+	}
+}

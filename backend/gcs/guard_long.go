@@ -1,0 +1,131 @@
+package gcs
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"cloud.google.com/go/storage"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/internal/objects"
+	"github.com/croft-dev/croft/store"
+)
+
+const (
+	chunk = 8 << 20
+	// besideSuffix ends the names of what is uploaded before it counts: a lifecycle rule can go by it.
+	besideSuffix = ".croft-upload"
+	// LeftoverAge is how old an upload must be that nobody has put in place, before a sweep takes it for left behind.
+	LeftoverAge = 24 * time.Hour
+)
+
+// besides is what the names of uploads to this object begin with.
+func (g *Guard) besides() string { return g.object + ".croft/" }
+
+// beside names an object for one upload.
+func (g *Guard) beside() string { return g.besides() + objects.NewNonce() + besideSuffix }
+
+// writeLong streams a content to an object beside, in a resumable upload. The service then copies it in place, on the same conditions as any write: the decision
+// falls when all has been read, and can be made again if another comes between. An upload that is cut off leaves nothing; one that is not put in place leaves an object that
+// counts for nothing and that the next long write, Sweep, or a lifecycle rule removes.
+func (g *Guard) writeLong(ctx context.Context, stamp fence.Stamp, head []byte, rest io.Reader) (guard.Receipt, error) {
+	now, err := g.look(ctx) // a stale owner need not send it all to learn that it is one
+	if err != nil {
+		return guard.Receipt{}, err
+	}
+	if _, err := now.mark.Admit(stamp); err != nil {
+		return guard.Receipt{}, err
+	}
+	from := g.bucket.handle.Object(g.beside())
+	staged, err := g.stage(ctx, from, io.MultiReader(bytes.NewReader(head), rest))
+	if err != nil {
+		return guard.Receipt{}, err
+	}
+	defer g.tidy(ctx, from)
+	receipt, err := g.write(ctx, stamp, staged.Size, func(ctx context.Context, s state, meta map[string]string) error {
+		copier := g.bucket.handle.Object(g.object).If(s.conditions()).CopierFrom(from.Generation(staged.Generation))
+		copier.ObjectAttrs = s.carry(g.contentType, meta, head)
+		copier.ContentType = cmp.Or(copier.ContentType, staged.ContentType, "application/octet-stream") // a copy must have one
+		_, err := copier.Run(ctx)
+		if judge(err) == missing {
+			return fmt.Errorf("%w: %s", errUploadGone, from.ObjectName())
+		}
+		return err
+	})
+	return receipt, err
+}
+
+// errUploadGone: somebody has removed an upload before it was put in place.
+var errUploadGone = errors.New("the upload was removed before it was put in place, by a lifecycle rule or a sweep; write again")
+
+// stage uploads a content to an object that counts for nothing.
+func (g *Guard) stage(ctx context.Context, to *storage.ObjectHandle, r io.Reader) (*storage.ObjectAttrs, error) {
+	uploading, abandon := context.WithCancel(ctx)
+	// Here the client library may send again: a chunk has its place in the upload, and one that is lost should not cost all before it.
+	w := to.If(storage.Conditions{DoesNotExist: true}).Retryer(storage.WithPolicy(storage.RetryIdempotent)).NewWriter(uploading)
+	w.ChunkSize, w.ContentType = g.chunk, g.contentType
+	source := &noting{r: r}
+	_, err := await(ctx, func() (int64, error) {
+		defer abandon() // a writer that is not closed ends its upload with its context, and nothing was made
+		n, err := io.Copy(w, source)
+		if source.err != nil {
+			return n, &brokenSource{source.err}
+		}
+		if err == nil {
+			err = w.Close()
+		}
+		return n, err
+	})
+	var broken *brokenSource
+	switch {
+	case err == nil:
+		return w.Attrs(), nil
+	case errors.As(err, &broken):
+		return nil, broken.err
+	case ctx.Err() != nil:
+		abandon() // the source may hang for ever
+		return nil, over(ctx)
+	}
+	return nil, store.Unknown(g.bucket.explain(ctx, rightCreate, err))
+}
+
+// brokenSource tells the error of what is read from those of where it goes.
+type brokenSource struct{ err error }
+
+func (e *brokenSource) Error() string { return e.err.Error() }
+
+// noting remembers the error of a reader.
+type noting struct {
+	r   io.Reader
+	err error
+}
+
+func (n *noting) Read(p []byte) (int, error) {
+	k, err := n.r.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		n.err = err
+	}
+	return k, err
+}
+
+// tidy removes an upload that has served its purpose, and what others have left.
+func (g *Guard) tidy(ctx context.Context, mine *storage.ObjectHandle) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	_ = mine.Delete(ctx)
+	_, _ = g.Sweep(ctx)
+}
+
+// Sweep removes the uploads to this object that are older than [LeftoverAge] and have not been put in place: what stopped writers have left. It returns how many.
+func (g *Guard) Sweep(ctx context.Context) (removed int, err error) {
+	if removed, err = g.bucket.removeOld(ctx, g.besides(), besideSuffix); err != nil {
+		err = store.Unknown(err)
+	}
+	return removed, err
+}

@@ -1,0 +1,190 @@
+package gcs
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"unicode/utf16"
+
+	"cloud.google.com/go/storage"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/objects"
+	"github.com/croft-dev/croft/store"
+)
+
+// What a guard keeps in an object's metadata.
+const (
+	metaMark    = "croft-mark"
+	metaRekeyed = "croft-rekeyed"
+	metaNonce   = "croft-nonce" // of the last change, to find a write whose reply was lost
+	metaEmpty   = "croft-empty" // set: raised before there was any content
+)
+
+// state is an object as the guard sees it.
+type state struct {
+	attrs   *storage.ObjectAttrs // nil: there is none
+	mark    fence.Mark
+	rekeyed *Rekeyed
+	nonce   string
+}
+
+// written reports whether the object has content of somebody's.
+func (s state) written() bool { return s.attrs != nil && s.attrs.Metadata[metaEmpty] == "" }
+
+// conditions are those under which a change is the next after this state.
+func (s state) conditions() storage.Conditions {
+	if s.attrs == nil {
+		return conditions(0, 0)
+	}
+	return conditions(s.attrs.Generation, s.attrs.Metageneration)
+}
+
+// look reads an object's state: one request.
+func (g *Guard) look(ctx context.Context) (state, error) {
+	if ctx.Err() != nil {
+		return state{}, store.Unknown(over(ctx))
+	}
+	for try := 1; ; try++ {
+		attrs, err := g.bucket.handle.Object(g.object).Attrs(ctx)
+		switch v := judge(err); {
+		case v == done:
+			return g.read(attrs)
+		case v == missing:
+			if err := g.bucket.gone(err); err != nil {
+				return state{}, store.Unknown(err)
+			}
+			return state{}, nil
+		case !g.bucket.again(ctx, v, try):
+			return state{}, store.Unknown(g.bucket.explain(ctx, rightGet, err))
+		}
+	}
+}
+
+// read reads the mark from an object's metadata.
+func (g *Guard) read(attrs *storage.ObjectAttrs) (state, error) {
+	s := state{attrs: attrs, nonce: attrs.Metadata[metaNonce]}
+	damaged := func(name string) (state, error) {
+		return state{}, fmt.Errorf("%w: %s of %s is %.200q; once no old writer lives, remove it and raise the fence with the present owner's stamp", ErrMarkDamaged, name, g.target, attrs.Metadata[name])
+	}
+	if text := attrs.Metadata[metaMark]; text != "" {
+		if json.Unmarshal([]byte(text), &s.mark) != nil || fence.CheckKey(s.mark.Key) != nil || s.mark.Token < 0 || s.mark.Token > fence.MaxToken || (s.mark.Grant != "" && !s.mark.Grant.Valid()) {
+			return damaged(metaMark)
+		}
+	}
+	if text := attrs.Metadata[metaRekeyed]; text != "" {
+		if json.Unmarshal([]byte(text), &s.rekeyed) != nil {
+			return damaged(metaRekeyed)
+		}
+	}
+	return s, nil
+}
+
+// metadata is what the object's metadata becomes: its own, with the mark in it. Other people's stays.
+func (s state) metadata(mark fence.Mark, nonce string, rekeyed *Rekeyed) (map[string]string, error) {
+	meta := map[string]string{}
+	if s.attrs != nil {
+		maps.Copy(meta, s.attrs.Metadata)
+	}
+	text, err := ascii(mark)
+	if err != nil {
+		return nil, err
+	}
+	meta[metaMark], meta[metaNonce] = text, nonce
+	if rekeyed != nil {
+		if meta[metaRekeyed], err = ascii(rekeyed); err != nil {
+			return nil, err
+		}
+	}
+	return meta, nil
+}
+
+// ascii is JSON in ASCII, for metadata are headers to some readers, and no longer than need be: an object has room for 8 KiB.
+func ascii(v any) (string, error) {
+	var b, out strings.Builder
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(v); err != nil {
+		return "", err
+	}
+	for _, unit := range utf16.Encode([]rune(strings.TrimSuffix(b.String(), "\n"))) {
+		if unit < 0x80 {
+			out.WriteByte(byte(unit))
+		} else {
+			fmt.Fprintf(&out, "\\u%04x", unit)
+		}
+	}
+	return out.String(), nil
+}
+
+// carry is what a new generation, which begins with head, takes over from the one before it: all that is not content.
+func (s state) carry(contentType string, meta map[string]string, head []byte) storage.ObjectAttrs {
+	next := storage.ObjectAttrs{ContentType: contentType, Metadata: meta}
+	if s.written() {
+		next.ContentLanguage, next.ContentDisposition = s.attrs.ContentLanguage, s.attrs.ContentDisposition
+		next.CacheControl, next.StorageClass = s.attrs.CacheControl, s.attrs.StorageClass
+		// The service unpacks what is said to be packed, and fails readers where it is not.
+		if s.attrs.ContentEncoding != "gzip" || bytes.HasPrefix(head, []byte{0x1f, 0x8b}) {
+			next.ContentEncoding = s.attrs.ContentEncoding
+		}
+		if contentType == "" {
+			next.ContentType = s.attrs.ContentType
+		}
+	}
+	return next
+}
+
+// errSuperseded: a reply was lost, and the object has been changed since by another, so that nobody can tell whether this change was made before.
+var errSuperseded = errors.New("the reply was lost and the object has been changed by another since; look at the mark, and write again if it is still yours to write")
+
+// commit sends a change until it is known what became of it. errMismatch says that it was not made: the state has changed.
+func (g *Guard) commit(ctx context.Context, nonce, right string, send func(ctx context.Context) error) error {
+	doubt := false
+	for try := 1; ; try++ {
+		if ctx.Err() != nil {
+			return store.Unknown(over(ctx))
+		}
+		err := send(ctx)
+		switch v := judge(err); {
+		case v == done:
+			return nil
+		case (v == mismatch || v == missing) && !doubt:
+			return errMismatch
+		case v == mismatch || v == missing: // by a copy of this very change, perhaps
+			now, err := g.look(ctx)
+			switch {
+			case err != nil:
+				return err
+			case now.nonce == nonce:
+				return nil
+			}
+			return store.Unknown(errSuperseded)
+		case !g.bucket.again(ctx, v, try):
+			return store.Unknown(g.bucket.explain(ctx, right, err))
+		default:
+			doubt = doubt || v == doubtful
+		}
+	}
+}
+
+// settle looks, decides and commits, until the decision and the change are about the same state. A decision that changes nothing is not sent unless it must be.
+func (g *Guard) settle(ctx context.Context, decide func(fence.Mark) (fence.Mark, error), send func(ctx context.Context, s state, mark fence.Mark, nonce string) error) (before state, mark fence.Mark, err error) {
+	for try := 0; ; try++ {
+		if try > 1 && objects.Pause(ctx, min(try-2, 3)) != nil {
+			return state{}, fence.Mark{}, store.Unknown(over(ctx))
+		}
+		if before, err = g.look(ctx); err != nil {
+			return state{}, fence.Mark{}, err
+		}
+		if mark, err = decide(before.mark); err != nil {
+			return before, before.mark, err
+		}
+		if err = send(ctx, before, mark, objects.NewNonce()); !errors.Is(err, errMismatch) {
+			return before, mark, err
+		}
+	}
+}

@@ -1,0 +1,107 @@
+package gcs
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"cloud.google.com/go/storage"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/guard/guardtest"
+	"github.com/croft-dev/croft/internal/objects"
+	"github.com/croft-dev/croft/internal/testenv"
+)
+
+// TestGuardConformance: an object keeps the law of writing, on a server that evaluates every condition.
+func TestGuardConformance(t *testing.T) {
+	t.Parallel()
+	guardtest.Run(t, guardHarness(t, GuardOptions{}))
+}
+
+// TestGuardConformanceOfLongContents: the same when contents are streamed to an object beside and copied in place.
+func TestGuardConformanceOfLongContents(t *testing.T) {
+	t.Parallel()
+	guardtest.Run(t, guardHarness(t, GuardOptions{InMemory: 8, chunk: 1 << 18}))
+}
+
+var objectsMade atomic.Int64
+
+func guardHarness(t testing.TB, o GuardOptions) guardtest.Harness {
+	server := testenv.GCSExact(t)
+	name := server.Bucket(t)
+	o.Connection.Endpoint = server.Endpoint
+	return guardtest.Harness{Large: 1 << 19, Slow: true, Make: func(t testing.TB) guardtest.Resource {
+		object := fmt.Sprintf("out/report %d: café.json", objectsMade.Add(1))
+		reader := openGuard(t, name, object, o)
+		return guardtest.Resource{
+			Open: func(t testing.TB) guardtest.Handle { return guardtest.Artifact(openGuard(t, name, object, o)) },
+			Read: reader.content,
+			Audit: func(ctx context.Context) (string, error) {
+				r, err := reader.Rekeyed(ctx)
+				return fmt.Sprint(r), err
+			},
+		}
+	}}
+}
+
+func openGuard(tb testing.TB, name, object string, o GuardOptions) *Guard {
+	tb.Helper()
+	g, err := OpenGuard(tb.Context(), name, object, &o)
+	if err != nil {
+		tb.Fatalf("OpenGuard: %v", err)
+	}
+	tb.Cleanup(func() { g.Close() })
+	return g
+}
+
+// content reads the object as ordinary readers do, except that it knows an object without content.
+func (g *Guard) content(ctx context.Context) ([]byte, bool, error) {
+	r, err := g.bucket.handle.Object(g.object).NewReader(ctx)
+	if judge(err) == missing {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	defer r.Close()
+	data, err := io.ReadAll(r)
+	return data, r.Metadata()["Croft-Empty"] == "", err
+}
+
+func stamp(token fence.Token, grant int, seq uint64) fence.Stamp {
+	return fence.Stamp{Key: "jobs/report", Token: token, Grant: fence.Grant(fmt.Sprintf("%032x", grant)), Seq: seq}
+}
+
+// TestTheLongestMarkFits into an object's metadata, which has room for 8 KiB, and is ASCII whatever is in it.
+func TestTheLongestMarkFits(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"k", "ü", "€", "😀", `"`, `\`, "<", "&"} {
+		fill := func(most int) string { return strings.Repeat(text, most/len(text)) }
+		mark := fence.Mark{Key: fill(fence.MaxKey), Token: fence.MaxToken, Grant: stamp(1, 1, 0).Grant, Seq: 1<<64 - 1}
+		rekeyed := &Rekeyed{From: fill(fence.MaxKey), Actor: fill(guard.MaxActor), Note: fill(guard.MaxNote), At: time.Date(2026, 3, 1, 12, 0, 0, 123456000, time.UTC)}
+		meta, err := state{}.metadata(mark, objects.NewNonce(), rekeyed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		size := 0
+		for name, value := range meta {
+			size += len(name) + len(value)
+			if strings.IndexFunc(value, func(r rune) bool { return r < ' ' || r > '~' }) >= 0 {
+				t.Errorf("%q: %s is not ASCII", text, name)
+			}
+		}
+		if size > 8<<10 {
+			t.Errorf("%q: %d bytes", text, size)
+		}
+		back, err := (&Guard{}).read(&storage.ObjectAttrs{Metadata: meta})
+		if err != nil || back.mark != mark || *back.rekeyed != *rekeyed {
+			t.Errorf("%q: read back as %+v, %v", text, back, err)
+		}
+	}
+}

@@ -1,0 +1,145 @@
+package gcs
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+
+	"cloud.google.com/go/storage"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// Write replaces the content with what r yields: two requests for a content of at most GuardOptions.InMemory bytes, six and one for every 8 MiB for a longer one.
+func (g *Guard) Write(ctx context.Context, stamp fence.Stamp, r io.Reader) (guard.Receipt, error) {
+	if err := stamp.Check(); err != nil {
+		return guard.Receipt{}, err
+	}
+	if ctx.Err() != nil {
+		return guard.Receipt{}, over(ctx)
+	}
+	head, err := await(ctx, func() ([]byte, error) {
+		var b bytes.Buffer
+		_, err := b.ReadFrom(io.LimitReader(r, int64(g.inMemory)+1))
+		return b.Bytes(), err
+	})
+	if err != nil {
+		return guard.Receipt{}, err
+	}
+	if len(head) > g.inMemory {
+		return g.writeLong(ctx, stamp, head, r)
+	}
+	return g.write(ctx, stamp, int64(len(head)), func(ctx context.Context, s state, meta map[string]string) error {
+		return g.upload(ctx, s, meta, head)
+	})
+}
+
+// write admits and sends a content that can be sent again.
+func (g *Guard) write(ctx context.Context, stamp fence.Stamp, size int64, send func(ctx context.Context, s state, meta map[string]string) error) (guard.Receipt, error) {
+	admit := func(m fence.Mark) (fence.Mark, error) { return m.Admit(stamp) }
+	before, mark, err := g.settle(ctx, admit, func(ctx context.Context, s state, mark fence.Mark, nonce string) error {
+		meta, err := s.metadata(mark, nonce, nil)
+		if err != nil {
+			return err
+		}
+		delete(meta, metaEmpty)
+		return g.commit(ctx, nonce, rightCreate, func(ctx context.Context) error { return send(ctx, s, meta) })
+	})
+	if err != nil {
+		return guard.Receipt{}, err
+	}
+	return guard.Receipt{Mark: mark, Bytes: size, Adopted: before.written() && before.mark.IsZero()}, nil
+}
+
+// upload replaces the object in one request.
+func (g *Guard) upload(ctx context.Context, s state, meta map[string]string, data []byte) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	w := g.bucket.handle.Object(g.object).If(s.conditions()).NewWriter(ctx)
+	w.ChunkSize = 0
+	name := w.Name
+	w.ObjectAttrs = s.carry(g.contentType, meta, data)
+	w.Name = name
+	_, err := w.Write(data)
+	if err == nil {
+		err = w.Close()
+	}
+	if judge(err) == missing && (s.attrs == nil || bucketMissing(err)) { // otherwise the object was deleted meanwhile
+		return g.bucket.noBucket()
+	}
+	return err
+}
+
+// Raise advances the mark without writing: two requests, one if it stands there already.
+func (g *Guard) Raise(ctx context.Context, stamp fence.Stamp) (fence.Mark, error) {
+	if err := stamp.Check(); err != nil {
+		return fence.Mark{}, err
+	}
+	raise := func(m fence.Mark) (fence.Mark, error) { return m.Raise(stamp) }
+	for {
+		_, mark, err := g.settle(ctx, raise, func(ctx context.Context, s state, mark fence.Mark, nonce string) error {
+			if mark == s.mark {
+				return nil
+			}
+			return g.remark(ctx, s, mark, nonce, nil)
+		})
+		if !errors.Is(err, errSuperseded) { // if it is, raising again does no harm
+			return mark, err
+		}
+	}
+}
+
+// Rekey moves the object to another key; its metadata keeps who did so, when and why, until the next Rekey.
+func (g *Guard) Rekey(ctx context.Context, key, actor, note string) (fence.Mark, error) {
+	if err := guard.CheckRekey(key, actor, note); err != nil {
+		return fence.Mark{}, err
+	}
+	rekey := func(m fence.Mark) (fence.Mark, error) { return m.Rekey(key) }
+	_, mark, err := g.settle(ctx, rekey, func(ctx context.Context, s state, mark fence.Mark, nonce string) error {
+		done := &Rekeyed{From: s.mark.Key, Actor: actor, Note: note}
+		if earliest, _, known := g.bucket.clock.Span(); known {
+			done.At = tenure.Time(earliest)
+		}
+		return g.remark(ctx, s, mark, nonce, done)
+	})
+	return mark, err
+}
+
+// remark changes the mark of an object and nothing else. One that is not there is made, without content.
+func (g *Guard) remark(ctx context.Context, s state, mark fence.Mark, nonce string, rekeyed *Rekeyed) error {
+	meta, err := s.metadata(mark, nonce, rekeyed)
+	if err != nil {
+		return err
+	}
+	if s.attrs == nil {
+		meta[metaEmpty] = "raised before there was any content"
+		return g.commit(ctx, nonce, rightCreate, func(ctx context.Context) error { return g.upload(ctx, s, meta, nil) })
+	}
+	return g.commit(ctx, nonce, rightUpdate, func(ctx context.Context) error {
+		_, err := g.bucket.handle.Object(g.object).If(s.conditions()).Update(ctx, storage.ObjectAttrsToUpdate{Metadata: meta})
+		return err
+	})
+}
+
+// await does something that may hang, and gives up on it when ctx ends.
+func await[T any](ctx context.Context, do func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		value, err := do()
+		done <- result{value, err}
+	}()
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-ctx.Done():
+		var none T
+		return none, over(ctx)
+	}
+}

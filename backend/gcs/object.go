@@ -1,0 +1,164 @@
+package gcs
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"cloud.google.com/go/storage"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/objects"
+)
+
+// The rights that requests need.
+const (
+	rightGet    = "storage.objects.get"
+	rightList   = "storage.objects.list"
+	rightCreate = "storage.objects.create and storage.objects.delete (replacing needs both)"
+	rightUpdate = "storage.objects.update"
+	rightDelete = "storage.objects.delete"
+)
+
+// errMismatch: the condition of a write did not hold, so it changed nothing.
+var errMismatch = errors.New("the object has changed")
+
+// content is an object as it was read. Its generation is 0 if there is none.
+type content struct {
+	data       []byte
+	generation int64
+}
+
+// get reads a small object.
+func (b *bucket) get(ctx context.Context, name string) (content, error) {
+	for try := 1; ; try++ {
+		c, err := b.getOnce(ctx, name)
+		switch v := judge(err); {
+		case v == done:
+			return c, nil
+		case v == missing:
+			return content{}, b.gone(err)
+		case !b.again(ctx, v, try):
+			return content{}, b.explain(ctx, rightGet, err)
+		}
+	}
+}
+
+func (b *bucket) getOnce(ctx context.Context, name string) (content, error) {
+	r, err := b.handle.Object(name).NewReader(ctx)
+	if err != nil {
+		return content{}, err
+	}
+	defer r.Close()
+	data, err := io.ReadAll(io.LimitReader(r, objects.MaxBody))
+	if err != nil {
+		// Only the text: the client library goes on where an answer broke off, and that the generation is gone by then does not say that the object is.
+		return content{}, fmt.Errorf("the answer broke off: %s", err.Error())
+	}
+	if r.Attrs.Generation <= 0 {
+		return content{}, fmt.Errorf("the answer does not say which generation of %s it is; a proxy between must leave the headers in place", name)
+	}
+	return content{data, r.Attrs.Generation}, nil
+}
+
+// gone tells an object that is not there, which is no error, from a bucket that is not.
+func (b *bucket) gone(err error) error {
+	if errors.Is(err, storage.ErrBucketNotExist) || bucketMissing(err) {
+		return b.noBucket()
+	}
+	return nil
+}
+
+// errNoBucket is in the error of requests to a bucket that does not exist.
+var errNoBucket = errors.New("there is no such bucket")
+
+func (b *bucket) noBucket() error {
+	return fmt.Errorf("gcs: %w as %s; make it, or mend the name", errNoBucket, b.name)
+}
+
+// put replaces the generation old of a small object, or creates it if old is 0, and returns the new generation. errMismatch says that it changed nothing, or
+// that it did and was then replaced by another. After any other error it may have taken effect, or do so yet. The data must differ from all that was written before: if a reply is lost, that is how the write is found again.
+//
+// key is noted in its metadata, if it is a key's, so that listings can tell whose it is.
+func (b *bucket) put(ctx context.Context, name string, old int64, data []byte, key string) (int64, error) {
+	return b.putWithin(ctx, mostWaits, name, old, data, key)
+}
+
+// putWithin is put that is not sent more often than so, if the service wants it later.
+func (b *bucket) putWithin(ctx context.Context, waits int, name string, old int64, data []byte, key string) (int64, error) {
+	doubt := false
+	for try := 1; ; try++ {
+		generation, err := b.putOnce(ctx, name, old, data, key)
+		v := judge(err)
+		if v == missing && old != 0 && !bucketMissing(err) {
+			v = mismatch // the object was deleted meanwhile
+		}
+		switch {
+		case v == done:
+			return generation, nil
+		case v == mismatch && !doubt:
+			return 0, errMismatch
+		case v == mismatch: // by a copy of this very write, perhaps
+			now, err := b.get(ctx, name)
+			switch {
+			case err != nil:
+				return 0, err
+			case bytes.Equal(now.data, data):
+				return now.generation, nil
+			}
+			return 0, errMismatch
+		case v == missing:
+			return 0, b.noBucket()
+		case v == throttled && try >= waits, !b.again(ctx, v, try):
+			return 0, b.explain(ctx, rightCreate, err)
+		default:
+			doubt = doubt || v == doubtful
+		}
+	}
+}
+
+// metaKey is the key of a record, escaped: what is in metadata should be ASCII.
+const metaKey = "croft-key"
+
+func (b *bucket) putOnce(ctx context.Context, name string, old int64, data []byte, key string) (int64, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // it ends the upload if Write fails
+	w := b.handle.Object(name).If(conditions(old, 0)).NewWriter(ctx)
+	w.ChunkSize = 0 // one request
+	w.ContentType, w.CacheControl = "application/json", "no-store"
+	if key != "" {
+		w.Metadata = map[string]string{metaKey: fence.EscapeKey(key)}
+	}
+	if _, err := w.Write(data); err != nil {
+		return 0, err
+	}
+	if err := w.Close(); err != nil {
+		return 0, err
+	}
+	return w.Attrs().Generation, nil
+}
+
+// conditions are those of a change of a generation of an object (0: there must be none), and of a metageneration if one is given.
+func conditions(generation, metageneration int64) storage.Conditions {
+	if generation == 0 {
+		return storage.Conditions{DoesNotExist: true}
+	}
+	return storage.Conditions{GenerationMatch: generation, MetagenerationMatch: metageneration}
+}
+
+// remove deletes a generation of an object. It is for what may be missed: nothing rests on the condition being honoured.
+func (b *bucket) remove(ctx context.Context, name string, generation int64) error {
+	for try := 1; ; try++ {
+		err := b.handle.Object(name).If(storage.Conditions{GenerationMatch: generation}).Delete(ctx)
+		switch v := judge(err); {
+		case v == done || v == missing:
+			return nil
+		case v == mismatch:
+			return errMismatch
+		case !b.again(ctx, v, try):
+			return b.explain(ctx, rightDelete, err)
+		}
+	}
+}

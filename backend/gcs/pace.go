@@ -1,0 +1,102 @@
+package gcs
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/croft-dev/croft/internal/clock"
+)
+
+// pace keeps renewals and reports to the rate at which the service takes writes to one object: one of this client at a time, renewals first. Grants and releases go at once: somebody waits for
+// them, and if the service wants them later it says so.
+type pace struct {
+	every time.Duration // zero: no limit
+	clock clock.Clock
+
+	mu       sync.Mutex
+	last     map[string]clock.Instant
+	renewals map[string]int // that wait
+}
+
+// limit is the least time between two writes to an object. Google's service has many endpoints, private ones too, all with https; emulators, which have no such limit, do without.
+func (b *bucket) limit() time.Duration {
+	if strings.HasPrefix(b.place, "https://") {
+		return time.Second
+	}
+	return 0
+}
+
+// wrote notes a write to a key's object.
+func (p *pace) wrote(key string) {
+	if p.every == 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.note(key, p.clock.Now())
+}
+
+// note notes a write. The caller holds the mutex.
+func (p *pace) note(key string, now clock.Instant) {
+	if p.last == nil {
+		p.last = map[string]clock.Instant{}
+	}
+	if p.last[key] = now; len(p.last)%4096 == 0 { // what is older than the limit says nothing
+		for other, at := range p.last {
+			if now.Sub(at) > p.every {
+				delete(p.last, other)
+			}
+		}
+	}
+}
+
+// wait waits for the turn to write a key's object, and takes it. It ends early, with false, when the write has become stale: its place is then for another.
+func (p *pace) wait(ctx context.Context, key string, renewal bool, stale func() bool) (bool, error) {
+	if p.every == 0 {
+		return true, nil
+	}
+	if renewal {
+		p.waits(key, 1)
+		defer p.waits(key, -1)
+	}
+	for {
+		left, ok := p.take(key, renewal, stale)
+		if left <= 0 {
+			return ok, nil
+		}
+		if !sleep(ctx, left) {
+			return false, over(ctx)
+		}
+	}
+}
+
+// take takes the turn if it has come, and says otherwise when to ask again.
+func (p *pace) take(key string, renewal bool, stale func() bool) (left time.Duration, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if stale() {
+		return 0, false
+	}
+	now := p.clock.Now()
+	if last, known := p.last[key]; known && p.every > now.Sub(last) {
+		return p.every - now.Sub(last), false
+	}
+	if !renewal && p.renewals[key] > 0 {
+		return p.every / 10, false
+	}
+	p.note(key, now)
+	return 0, true
+}
+
+func (p *pace) waits(key string, n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.renewals == nil {
+		p.renewals = map[string]int{}
+	}
+	if p.renewals[key] += n; p.renewals[key] == 0 {
+		delete(p.renewals, key)
+	}
+}

@@ -1,0 +1,198 @@
+package gcs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"cloud.google.com/go/storage"
+
+	"github.com/croft-dev/croft/internal/objects"
+)
+
+// IgnoredError refuses an endpoint that does not honour a condition on which the whole rests.
+type IgnoredError struct {
+	Bucket string
+	// Condition is what was tried, and what should not have been possible.
+	Condition string
+}
+
+func (e *IgnoredError) Error() string {
+	return fmt.Sprintf("gcs: bucket %s: the endpoint does not honour %s; two owners would both be told that they won: use Google Cloud Storage itself, or an emulator and proxies that pass conditions on", e.Bucket, e.Condition)
+}
+
+// probeAge is for how long a trial of an endpoint counts.
+const probeAge = 7 * 24 * time.Hour
+
+// trials remembers what this process has tried, by what and where.
+var trials sync.Map
+
+// once tries something about this bucket at its endpoint, unless this process has seen it succeed.
+func (b *bucket) once(what string, try func() error) error {
+	key := what + " " + b.place
+	if _, seen := trials.Load(key); seen {
+		return nil
+	}
+	err := try()
+	if err == nil {
+		trials.Store(key, nil)
+	}
+	return err
+}
+
+// probed is what the probe's object says.
+type probed struct {
+	Format   int       `json:"croft"`
+	Endpoint string    `json:"endpoint"`
+	Honoured []string  `json:"honoured"`
+	At       time.Time `json:"at"`
+}
+
+// probe makes sure that conditional writes are honoured by this very endpoint, and reads or leaves a note of it in the bucket: opening a store costs one request after the first time.
+func (r *register) probe(ctx context.Context) error {
+	return r.once("writes", func() error {
+		name := r.layout.Probe(r.place)
+		note, err := r.get(ctx, name)
+		if err != nil {
+			return err
+		}
+		_, latest, known := r.bucket.clock.Span()
+		var last probed
+		if known && note.generation != 0 && json.Unmarshal(note.data, &last) == nil &&
+			last.Format == objects.Format && last.Endpoint == r.place && latest.Before(last.At.Add(probeAge)) && last.At.Before(latest.Add(time.Minute)) {
+			return nil
+		}
+		if err := r.writesOnCondition(ctx, r.layout.Trial()); err != nil {
+			return err
+		}
+		data, err := json.Marshal(probed{objects.Format, r.place, []string{"ifGenerationMatch=0", "ifGenerationMatch=N"}, latest.UTC()})
+		if err != nil {
+			return err
+		}
+		if _, err := r.put(ctx, name, note.generation, append(data, '\n'), ""); !errors.Is(err, errMismatch) { // another may have noted the same
+			return err
+		}
+		return nil
+	})
+}
+
+// writesOnCondition tries the two conditions that leases rest on, on an object of its own.
+func (b *bucket) writesOnCondition(ctx context.Context, name string) error {
+	generation, err := b.trial(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer b.untry(ctx, name)
+	for _, t := range []struct {
+		old  int64
+		what string
+	}{
+		{0, "ifGenerationMatch=0 (an object was created although there was one)"},
+		{generation + 1, "ifGenerationMatch (an object was replaced although its generation was another)"},
+	} {
+		if _, err := b.put(ctx, name, t.old, nonce(), ""); err == nil {
+			return &IgnoredError{b.name, t.what}
+		} else if !errors.Is(err, errMismatch) {
+			return err
+		}
+	}
+	return nil
+}
+
+// deletesOnCondition tries whether a delete honours its condition, once in a process. Nothing rests on it: where it does not, tombstones stay.
+func (b *bucket) deletesOnCondition(ctx context.Context, name string) (bool, error) {
+	honoured := true
+	err := b.once("deletes", func() error {
+		generation, err := b.trial(ctx, name)
+		if err != nil {
+			return err
+		}
+		switch err := b.remove(ctx, name, generation+1); {
+		case err == nil:
+			honoured = false
+			trials.Store("no deletes "+b.place, nil)
+			return nil
+		case !errors.Is(err, errMismatch):
+			return err
+		}
+		return b.remove(ctx, name, generation)
+	})
+	if _, seen := trials.Load("no deletes " + b.place); seen {
+		honoured = false
+	}
+	return honoured && err == nil, err
+}
+
+// changesOnCondition tries the conditions that guards rest on besides: on the metageneration, and on the generation in changes of metadata and in copies.
+func (b *bucket) changesOnCondition(ctx context.Context, name string) error {
+	generation, err := b.trial(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer b.untry(ctx, name)
+	o := b.handle.Object(name)
+	changed := storage.ObjectAttrsToUpdate{Metadata: map[string]string{"croft-trial": "1"}}
+	now, err := o.If(conditions(generation, 0)).Update(ctx, changed)
+	switch {
+	case err != nil:
+		return b.explain(ctx, rightUpdate, err)
+	case now.Metageneration < 2:
+		return &IgnoredError{b.name, "metagenerations (a change of metadata did not count)"}
+	}
+	before, another, none := conditions(generation, 1), conditions(generation+1, now.Metageneration), conditions(0, 0)
+	update := func(c storage.Conditions) error {
+		_, err := o.If(c).Update(ctx, changed)
+		return err
+	}
+	replace := func(c storage.Conditions) error {
+		_, err := o.If(c).CopierFrom(o).Run(ctx)
+		return err
+	}
+	upload := func(c storage.Conditions) error {
+		w := o.If(c).NewWriter(ctx)
+		w.ChunkSize = 0
+		_, _ = w.Write(nonce())
+		return w.Close()
+	}
+	for _, t := range []struct {
+		what string
+		try  func(storage.Conditions) error
+		on   storage.Conditions
+	}{
+		{"ifMetagenerationMatch on changes of metadata", update, before},
+		{"ifGenerationMatch on changes of metadata", update, another},
+		{"ifMetagenerationMatch on copies", replace, before},
+		{"ifGenerationMatch on copies", replace, another},
+		{"ifGenerationMatch=0 on copies", replace, none},
+		{"ifMetagenerationMatch on uploads", upload, before},
+	} {
+		switch err := t.try(t.on); judge(err) {
+		case mismatch:
+		case done:
+			return &IgnoredError{b.name, t.what}
+		default:
+			return b.explain(ctx, rightUpdate, err)
+		}
+	}
+	return nil
+}
+
+// trial makes an object to try something on.
+func (b *bucket) trial(ctx context.Context, name string) (int64, error) {
+	generation, err := b.put(ctx, name, 0, nonce(), "")
+	if errors.Is(err, errMismatch) {
+		err = &IgnoredError{b.name, "ifGenerationMatch=0 (it was refused although there was no object)"}
+	}
+	return generation, err
+}
+
+func (b *bucket) untry(ctx context.Context, name string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	_ = b.handle.Object(name).Delete(ctx) // nobody else knows its name
+}
+
+func nonce() []byte { return []byte(objects.NewNonce() + "\n") }

@@ -1,0 +1,205 @@
+package gcs
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"cloud.google.com/go/storage"
+	"google.golang.org/api/iterator"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/objects"
+	"github.com/croft-dev/croft/store/cas"
+	"github.com/croft-dev/croft/tenure"
+)
+
+const (
+	pageSize = 1000 // names in one request: as many as the service gives
+	atOnce   = 64   // requests of one batch or listing on their way; each takes some tens of milliseconds
+)
+
+// Scan reads every record: one request for a thousand names, and one for each record that has changed since this register read it last.
+func (r *register) Scan(ctx context.Context) iter.Seq2[cas.Entry, error] {
+	return r.scan(ctx, func(*storage.ObjectAttrs) bool { return true }, false)
+}
+
+// ScanPrefix does the same for the records of keys that begin with prefix. One whose metadata does not say its key is read to find out.
+func (r *register) ScanPrefix(ctx context.Context, prefix string) iter.Seq2[cas.Entry, error] {
+	return r.scan(ctx, func(o *storage.ObjectAttrs) bool {
+		text := o.Metadata[metaKey]
+		key, err := fence.UnescapeKey(text)
+		return text == "" || err != nil || strings.HasPrefix(key, prefix)
+	}, false)
+}
+
+// ScanOld reads the records that have not been written since before, and deletes what earlier sweeps have left of dropped ones, and probes that were cut off.
+func (r *register) ScanOld(ctx context.Context, before time.Time) iter.Seq2[cas.Entry, error] {
+	// A moment more: an object may be dated a little later than the record in it.
+	records := r.scan(ctx, func(o *storage.ObjectAttrs) bool {
+		return r.clock != nil || !o.Updated.After(before.Add(2*time.Second))
+	}, true)
+	return func(yield func(cas.Entry, error) bool) {
+		for held, err := range records {
+			if !yield(held, err) {
+				return
+			}
+		}
+		if _, err := r.removeOld(ctx, r.layout.Prefix()+"probes/trial-", ""); err != nil {
+			yield(cas.Entry{}, err)
+		}
+	}
+}
+
+// removeOld removes what stopped processes have left under a prefix: objects that are older than LeftoverAge and whose names end in suffix.
+func (b *bucket) removeOld(ctx context.Context, prefix, suffix string) (removed int, err error) {
+	for page, err := range b.pages(ctx, prefix) {
+		if err != nil {
+			return removed, err
+		}
+		now, _, known := b.clock.Span()
+		for _, o := range page {
+			if !known || !strings.HasSuffix(o.Name, suffix) || now.Sub(o.Created) < LeftoverAge {
+				continue
+			}
+			switch err := b.remove(ctx, o.Name, o.Generation); {
+			case err == nil:
+				removed++
+			case !errors.Is(err, errMismatch):
+				return removed, err
+			}
+		}
+	}
+	return removed, nil
+}
+
+// scan yields the records of the objects that are wanted. A damaged one is reported last, so that it hides no other.
+func (r *register) scan(ctx context.Context, wanted func(*storage.ObjectAttrs) bool, bury bool) iter.Seq2[cas.Entry, error] {
+	return func(yield func(cas.Entry, error) bool) {
+		var failed []error
+		for page, err := range r.pages(ctx, r.layout.Records()) {
+			if err != nil {
+				yield(cas.Entry{}, err)
+				return
+			}
+			page = slices.DeleteFunc(page, func(o *storage.ObjectAttrs) bool { return !r.layout.IsRecord(o.Name) || !wanted(o) })
+			for i, one := range r.readAll(ctx, page) {
+				switch generation, _ := generationOf(one.entry.Version); {
+				case ctx.Err() != nil:
+					yield(cas.Entry{}, over(ctx))
+					return
+				case one.err != nil:
+					failed = append(failed, one.err)
+				case one.entry.Record.IsZero():
+					if bury && generation != 0 {
+						r.bury(ctx, page[i].Name, generation)
+					}
+				case !yield(one.entry, nil):
+					return
+				}
+			}
+		}
+		if len(failed) > 0 {
+			yield(cas.Entry{}, errors.Join(failed...))
+		}
+	}
+}
+
+type readOne struct {
+	entry cas.Entry
+	err   error
+}
+
+// readAll reads objects side by side. One that has gone meanwhile is an empty entry.
+func (r *register) readAll(ctx context.Context, page []*storage.ObjectAttrs) []readOne {
+	all := make([]readOne, len(page))
+	var group sync.WaitGroup
+	turn := make(chan struct{}, atOnce)
+	for i, o := range page {
+		if data := r.bodies.Known(o.Name, string(version(o.Generation))); data != nil {
+			all[i].entry, all[i].err = entryOf(o.Name, content{data, o.Generation})
+			continue
+		}
+		turn <- struct{}{}
+		group.Go(func() {
+			defer func() { <-turn }()
+			c, err := r.get(ctx, o.Name)
+			if err == nil {
+				all[i].entry, err = entryOf(o.Name, c)
+			}
+			if all[i].err = err; err == nil && c.generation != 0 {
+				r.bodies.Keep(o.Name, string(version(c.generation)), c.data)
+			}
+		})
+	}
+	group.Wait()
+	return all
+}
+
+// pages lists the objects under a prefix.
+func (b *bucket) pages(ctx context.Context, prefix string) iter.Seq2[[]*storage.ObjectAttrs, error] {
+	return func(yield func([]*storage.ObjectAttrs, error) bool) {
+		query := &storage.Query{Prefix: prefix, Projection: storage.ProjectionNoACL}
+		_ = query.SetAttrSelection([]string{"Name", "Generation", "Updated", "Created", "Metadata"}) // it fails for unknown names alone
+		token := ""
+		for try := 1; ; {
+			var page []*storage.ObjectAttrs
+			next, err := iterator.NewPager(b.handle.Objects(ctx, query), pageSize, token).NextPage(&page)
+			switch v := judge(err); {
+			case v == done:
+				if !yield(page, nil) || next == "" {
+					return
+				}
+				token, try = next, 1
+			case v == missing:
+				yield(nil, b.explain(ctx, rightList, err))
+				return
+			case b.again(ctx, v, try):
+				try++
+			default:
+				yield(nil, b.explain(ctx, rightList, err))
+				return
+			}
+		}
+	}
+}
+
+// Drop puts a tombstone in a record's place, on the same condition as any change, and then deletes it where that is safe. Whoever claims the key replaces the
+// tombstone, on condition of its generation.
+func (r *register) Drop(ctx context.Context, key string, old cas.Version) error {
+	r.memory.Forget(key)
+	generation, err := generationOf(old)
+	if err != nil {
+		return err
+	}
+	var e cas.Entry
+	if err := r.time(&e); err != nil {
+		return err
+	}
+	data, _, err := objects.WriteDropped(key, tenure.Time(e.Now))
+	if err != nil {
+		return err
+	}
+	name := r.layout.Record(key)
+	grave, err := r.put(ctx, name, generation, data, key)
+	if errors.Is(err, errMismatch) {
+		return cas.ErrConflict
+	}
+	if err == nil {
+		r.bury(ctx, name, grave)
+	}
+	return err
+}
+
+// bury deletes a tombstone, if this endpoint has been seen to honour the condition of a delete: another may be putting a record in its place at this moment. What is not
+// deleted is of no harm but its few bytes.
+func (r *register) bury(ctx context.Context, name string, generation int64) {
+	if honoured, _ := r.deletesOnCondition(ctx, r.layout.Trial()); honoured {
+		// Once: what the service does not take now, the next sweep finds.
+		_ = r.handle.Object(name).If(conditions(generation, 0)).Delete(ctx)
+	}
+}

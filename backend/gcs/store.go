@@ -1,0 +1,141 @@
+package gcs
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/internal/objects"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/store/cas"
+)
+
+// Options of a store. The zero value is good.
+type Options struct {
+	// Connection is how the bucket is reached.
+	Connection Connection
+	// Retention is how long a record outlives its last use; default [store.DefaultRetention]. Use the same in all clients of one store.
+	Retention time.Duration
+	// SkipProbe leaves out the trial of whether the endpoint honours conditions. It is for places where opening must send nothing; an endpoint that does not honour
+	// them grants one lease to many.
+	SkipProbe bool
+
+	clock    func() time.Time // in place of the service's
+	patience time.Duration    // in place of a second
+	limit    time.Duration    // between writes to an object, in place of that of the endpoint
+}
+
+// Store keeps leases in a bucket. Its methods are safe for concurrent use, by any number of processes and handles on the same prefix.
+type Store struct {
+	*cas.Store
+	reg *register
+}
+
+var (
+	_ store.Store    = (*Store)(nil)
+	_ store.Sweeper  = (*Store)(nil)
+	_ store.Examiner = (*Store)(nil)
+)
+
+// Open opens the store under a prefix of a bucket; the empty prefix is the whole bucket. The bucket must exist. It refuses an endpoint that does not honour conditions with an
+// [*IgnoredError]. o may be nil.
+func Open(ctx context.Context, bucketName, prefix string, o *Options) (*Store, error) {
+	if o == nil {
+		o = &Options{}
+	}
+	if o.Retention < 0 {
+		return nil, fmt.Errorf("%w retention %s: it must not be negative", fence.ErrInvalid, o.Retention)
+	}
+	layout, err := objects.NewLayout(prefix)
+	if err != nil {
+		return nil, err
+	}
+	b, err := dial(ctx, bucketName, &o.Connection)
+	if err != nil {
+		return nil, err
+	}
+	if o.patience > 0 {
+		b.patience = o.patience
+	}
+	reg := &register{bucket: b, layout: layout, clock: o.clock, pace: pace{every: o.limit, clock: clock.System()}}
+	if o.limit == 0 {
+		reg.pace.every = b.limit()
+	}
+	if !o.SkipProbe {
+		if err := reg.probe(ctx); err != nil {
+			_ = b.close()
+			return nil, err
+		}
+	}
+	every := 0
+	if o.clock != nil {
+		every = -1 // tests sweep by hand
+	}
+	return &Store{Store: cas.New(reg, &cas.Options{Retention: o.Retention, SweepEvery: every, Parallel: atOnce}), reg: reg}, nil
+}
+
+func init() { store.Register("gs", openURL) }
+
+const form = "write gs://BUCKET/PREFIX, with ?endpoint=, project=, retention= or probe=false if need be"
+
+// openURL opens gs://bucket/prefix.
+func openURL(ctx context.Context, u *url.URL) (store.Store, error) {
+	bad := func(format string, args ...any) (store.Store, error) {
+		return nil, fmt.Errorf("%w store URL %q: %s; "+form, fence.ErrInvalid, store.Redact(u.String()), fmt.Sprintf(format, args...))
+	}
+	if why := misplaced(u); why != "" {
+		return bad("%s", why)
+	}
+	o := &Options{}
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return bad("its query cannot be read")
+	}
+	for name, values := range query {
+		if len(values) != 1 {
+			return bad("%s is given twice", name)
+		}
+		switch value := values[0]; name {
+		case "endpoint":
+			o.Connection.Endpoint = value
+		case "project":
+			o.Connection.Project = value
+		case "retention":
+			if o.Retention, err = time.ParseDuration(value); err != nil || o.Retention <= 0 {
+				return bad("retention %q is not a positive duration", value)
+			}
+		case "probe":
+			probe, err := strconv.ParseBool(value)
+			if err != nil {
+				return bad("probe=%q is neither true nor false", value)
+			}
+			o.SkipProbe = !probe
+		default:
+			return bad("parameter %q is unknown", name)
+		}
+	}
+	st, err := Open(ctx, u.Host, u.Path, o)
+	if err != nil {
+		return nil, err
+	}
+	return st, nil
+}
+
+// misplaced says what a URL of a bucket has and should not have.
+func misplaced(u *url.URL) string {
+	switch {
+	case u.User != nil:
+		return "it names a user; credentials are found the usual way of Google's clients"
+	case u.Port() != "":
+		return "it names a port; name an emulator with endpoint="
+	case u.Opaque != "" || u.Host == "":
+		return "it names no bucket"
+	case u.Fragment != "":
+		return "it has a fragment"
+	}
+	return ""
+}

@@ -1,0 +1,91 @@
+package gcs
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/store/storetest"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// TestConformance: a bucket keeps every promise of a store, under a clock that the suite moves. The server evaluates ifGenerationMatch on uploads and no other condition.
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	server := testenv.GCS(t)
+	storetest.Run(t, func(tb testing.TB) storetest.Harness {
+		name, clock := server.Bucket(tb), storetest.NewClock()
+		return storetest.Harness{
+			Open: func(tb testing.TB, o storetest.Options) store.Store {
+				return open(tb, name, &Options{Connection: at(server.Endpoint), Retention: o.Retention, clock: clock.Now, SkipProbe: true}) // the probe has tests of its own
+			},
+			Wipe:    func(tb testing.TB) { wipe(tb, server, name) },
+			Advance: clock.Advance,
+			Slow:    true,
+		}
+	})
+}
+
+// TestConformanceOnTheServersClock: the same on the clock that the store uses outside tests, which is told in whole seconds.
+func TestConformanceOnTheServersClock(t *testing.T) {
+	t.Parallel()
+	server := testenv.GCS(t)
+	storetest.RunTimed(t, func(tb testing.TB) storetest.Harness {
+		name := server.Bucket(tb)
+		return storetest.Harness{
+			Open: func(tb testing.TB, o storetest.Options) store.Store {
+				return open(tb, name, &Options{Connection: at(server.Endpoint), Retention: o.Retention, SkipProbe: true})
+			},
+			Wipe:  func(tb testing.TB) { wipe(tb, server, name) },
+			Grain: 2 * time.Second,
+			Slow:  true,
+		}
+	})
+}
+
+// at is the way to an endpoint.
+func at(endpoint string) Connection { return Connection{Endpoint: endpoint} }
+
+func open(tb testing.TB, name string, o *Options) *Store {
+	tb.Helper()
+	st, err := Open(tb.Context(), name, "croft", o)
+	if err != nil {
+		tb.Fatalf("Open: %v", err)
+	}
+	return st
+}
+
+// wipe empties a bucket while handles on it are open.
+func wipe(tb testing.TB, server *testenv.GCSServer, name string) {
+	tb.Helper()
+	c := at(server.Endpoint)
+	b, err := dial(tb.Context(), name, &c)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer func() { _ = b.close() }()
+	for page, err := range b.pages(tb.Context(), "") {
+		if err != nil {
+			tb.Fatal(err)
+		}
+		for _, o := range page {
+			if err := b.handle.Object(o.Name).Delete(tb.Context()); err != nil && judge(err) != missing {
+				tb.Fatal(err)
+			}
+		}
+	}
+}
+
+func one(ctx context.Context, st store.Store, req tenure.Request) store.Answer {
+	return st.Apply(ctx, []tenure.Request{req})[0]
+}
+
+func acquire(key, owner string) tenure.Request {
+	return tenure.Request{Verb: tenure.Acquire, Key: key, Secret: tenure.NewSecret(), Owner: owner, TTL: time.Minute}
+}
+
+func then(verb tenure.Verb, of tenure.Request) tenure.Request {
+	return tenure.Request{Verb: verb, Key: of.Key, Secret: of.Secret, Progress: "on"}
+}

@@ -1,0 +1,136 @@
+package s3
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/smithy-go"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
+)
+
+// fault is what an error of a request means for it.
+type fault int
+
+const (
+	unsure    fault = iota // no answer, or one that says nothing: it may have been done
+	overtaken              // 412: the condition does not hold
+	absent                 // 404: there is no such object
+	busy                   // 409: another request on the same object was under way; nothing was done, ask again
+	slow                   // 429, 503: too many requests; nothing was done, ask again later
+	refused                // anything else that will not go away by asking again
+)
+
+func faultOf(err error) fault {
+	status, code := answerOf(err)
+	switch {
+	case status == http.StatusPreconditionFailed:
+		return overtaken
+	case status == http.StatusNotFound && (code == "NoSuchKey" || code == "NotFound"):
+		return absent
+	case status == http.StatusConflict:
+		return busy
+	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable, code == "SlowDown":
+		return slow
+	case status == 0 && prevented(err):
+		return refused
+	case status == 0, status >= 500 && status != http.StatusNotImplemented, code == "RequestTimeout":
+		return unsure
+	}
+	return refused
+}
+
+// prevented reports an error from before the request was sent.
+func prevented(err error) bool {
+	var signing interface{ SigningError() }
+	return errors.As(err, &signing) || noCredentials(err)
+}
+
+func noCredentials(err error) bool {
+	text := err.Error()
+	return strings.Contains(text, "get credentials") || strings.Contains(text, "retrieve credentials")
+}
+
+// answerOf is the status and the code of the service's answer; 0 if there was none.
+func answerOf(err error) (status int, code string) {
+	var response *smithyhttp.ResponseError
+	if errors.As(err, &response) {
+		status = response.HTTPStatusCode()
+	}
+	var api smithy.APIError
+	if errors.As(err, &api) {
+		code = api.ErrorCode()
+	}
+	return status, code
+}
+
+// dateOf is when an answer that is an error was made.
+func dateOf(err error) (time.Time, bool) {
+	date, parseErr := http.ParseTime(headerOf(err, "Date"))
+	return date, parseErr == nil
+}
+
+func headerOf(err error, name string) string {
+	var response *smithyhttp.ResponseError
+	if !errors.As(err, &response) || response.Response == nil {
+		return ""
+	}
+	return response.Response.Header.Get(name)
+}
+
+// The reasons for which a service turns a client away, to match with errors.Is.
+var (
+	// ErrDenied: the credentials are missing, wrong, or not allowed to do what is needed.
+	ErrDenied = errors.New("access denied")
+	// ErrRegion: the bucket is in another region than the requests are for.
+	ErrRegion = errors.New("wrong region")
+	// ErrClock: this machine's clock is so far off that the service refuses its requests.
+	ErrClock = errors.New("this machine's clock is wrong")
+	// ErrNoBucket: there is no such bucket.
+	ErrNoBucket = errors.New("no such bucket")
+)
+
+// explain says what is wrong and what to do about it. The SDK's error stays within.
+func (b *bucket) explain(err error) error {
+	status, code := answerOf(err)
+	where := b.where()
+	switch {
+	case code == "RequestTimeTooSkewed":
+		off := ""
+		if date, ok := dateOf(err); ok {
+			off = fmt.Sprintf(" by %s", time.Since(date).Abs().Round(time.Second))
+		}
+		return fmt.Errorf("%w%s: %s refuses requests that are dated so differently; set the clock, for example by NTP: %w", ErrClock, off, where, err)
+	case code == "NoSuchBucket", status == http.StatusNotFound && code == "NotFound":
+		return fmt.Errorf("%w: %s; create it, or correct its name or the endpoint: %w", ErrNoBucket, where, err)
+	case status == http.StatusMovedPermanently, status == http.StatusTemporaryRedirect, code == "AuthorizationHeaderMalformed", code == "PermanentRedirect", code == "IllegalLocationConstraintException":
+		region := headerOf(err, "X-Amz-Bucket-Region")
+		advice := "add the bucket's own as ?region= to the URL"
+		if region != "" {
+			advice = fmt.Sprintf("the bucket is in %s: add ?region=%s to the URL", region, region)
+		}
+		return fmt.Errorf("%w: requests to %s were made for %q; %s: %w", ErrRegion, where, b.client.Options().Region, advice, err)
+	case code == "InvalidAccessKeyId", code == "SignatureDoesNotMatch", code == "ExpiredToken", code == "InvalidToken", code == "TokenRefreshRequired":
+		return fmt.Errorf("%w: %s does not know or no longer accepts these credentials (%s); renew them: %w", ErrDenied, where, code, err)
+	case status == http.StatusForbidden, status == http.StatusUnauthorized:
+		return fmt.Errorf("%w: %s; allow s3:GetObject, s3:PutObject and s3:DeleteObject on the objects and s3:ListBucket on the bucket (without the last, a missing object looks like a forbidden one): %w", ErrDenied, where, err)
+	case status == 0 && prevented(err):
+		return fmt.Errorf("%w: no credentials for %s were found; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, name a profile with ?profile=, or run where a role is attached: %w", ErrDenied, where, err)
+	case faultOf(err) == slow:
+		return fmt.Errorf("%s asks for fewer requests; use a longer TTL or fewer keys at a time: %w", where, err)
+	case status == 0:
+		return fmt.Errorf("%s did not answer; check that it can be reached: %w", where, err)
+	}
+	return fmt.Errorf("%s: %w", where, err)
+}
+
+// where names the bucket as a user would look for it.
+func (b *bucket) where() string {
+	if endpoint := aws.ToString(b.client.Options().BaseEndpoint); endpoint != "" {
+		return fmt.Sprintf("bucket %s at %s", b.name, endpoint)
+	}
+	return "bucket " + b.name
+}

@@ -1,0 +1,210 @@
+package s3
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/internal/objects"
+	"github.com/croft-dev/croft/store"
+)
+
+// GuardOptions are the choices in opening a guard. Nil means all defaults.
+type GuardOptions struct {
+	// NoCopy leaves out the plain copy for readers that do not know of the guard: half the storage, and two requests less for a write. Read with [Guard.Open] then.
+	NoCopy bool
+	// SkipProbe opens the guard without making sure that the endpoint honours conditional writes. Nothing is guarded where it does not.
+	SkipProbe bool
+}
+
+// Guard is a guarded object: each admitted write replaces its content.
+//
+// The content is what its manifest KEY.fence says, and [Guard.Open] reads it: the old or the new, verified by its hash. The object KEY itself is a copy for ordinary readers, made after the commit and checked again: it
+// may be behind for a moment, and if its writer dies in that moment, until the next write. Writes to KEY that do not go through the guard are not checked, and the next guarded write replaces them.
+//
+// All methods are safe for concurrent use, also from several processes. An error that matches [store.ErrUnknown] leaves open whether the call took effect; with a numbered stamp (Seq) it is safe to write again, a
+// write that has been made is then refused as repeated.
+type Guard struct {
+	*bucket
+	key    string
+	target string
+	noCopy bool
+	close  func()
+
+	partSize    int
+	largestCopy int64
+	leftoverAge time.Duration
+	sweepOneIn  int // writes; 0: none
+}
+
+var (
+	_ guard.Artifact = (*Guard)(nil)
+	_ guard.Sweeper  = (*Guard)(nil)
+)
+
+const (
+	manifestSuffix = ".fence"
+	payloadFolder  = ".fence.d/"
+)
+
+// OpenGuard opens the guard of an object, which need not exist yet. The client stays the caller's. Unless the bucket has lately been found to honour conditional writes, that is tried first. o may be nil.
+func OpenGuard(ctx context.Context, client *awss3.Client, bucketName, key string, o *GuardOptions) (*Guard, error) {
+	if o == nil {
+		o = &GuardOptions{}
+	}
+	if err := checkTarget(bucketName, key); err != nil {
+		return nil, err
+	}
+	g := &Guard{bucket: newBucket(client, bucketName), key: key, noCopy: o.NoCopy, partSize: partSize, largestCopy: largestCopy, leftoverAge: 24 * time.Hour, sweepOneIn: sweepOneIn}
+	g.target = g.url()
+	if !o.SkipProbe {
+		// Beside the object, where whoever may write it may write.
+		layout, err := objects.NewLayout(path.Join(path.Dir(key), ".croft"))
+		if err != nil {
+			return nil, err
+		}
+		if err := g.check(ctx, layout); err != nil {
+			return nil, unknown(err)
+		}
+	}
+	return g, nil
+}
+
+// checkTarget reports what is wrong with the name of an object that is to be guarded, or nil.
+func checkTarget(bucketName, key string) error {
+	bad := func(why string) error {
+		return fmt.Errorf("%w target: bucket %q, object %.80q: %s", fence.ErrInvalid, bucketName, key, why)
+	}
+	switch {
+	case bucketName == "":
+		return bad("the bucket's name is empty")
+	case key == "" || strings.HasSuffix(key, "/"):
+		return bad("it names no object; write s3://BUCKET/KEY")
+	case strings.HasPrefix(key, "/"):
+		return bad("it begins with a slash, which some clients change on the way")
+	case strings.HasSuffix(key, manifestSuffix) || strings.Contains(key, payloadFolder):
+		return bad("names with " + manifestSuffix + " belong to the guards of other objects")
+	}
+	_, err := objects.NewLayout(key)
+	return err
+}
+
+// url is the URL under which others open the same guard.
+func (g *Guard) url() string {
+	query := url.Values{}
+	options := g.client.Options()
+	if endpoint := aws.ToString(options.BaseEndpoint); endpoint != "" {
+		query.Set("endpoint", endpoint)
+		if !options.UsePathStyle {
+			query.Set("path_style", "false")
+		}
+	}
+	if options.Region != "" {
+		query.Set("region", options.Region)
+	}
+	if g.noCopy {
+		query.Set("copy", "off")
+	}
+	return (&url.URL{Scheme: "s3", Host: g.name, Path: "/" + g.key, RawQuery: query.Encode()}).String()
+}
+
+func init() { guard.Register("s3", openGuardURL) }
+
+// openGuardURL opens s3://bucket/key with a client of its own.
+func openGuardURL(ctx context.Context, u *url.URL) (guard.Guard, error) {
+	a, err := parse(u, "target", "copy")
+	if err != nil {
+		return nil, err
+	}
+	o := &GuardOptions{SkipProbe: a.skipProbe}
+	switch value := u.Query().Get("copy"); value {
+	case "", "on":
+	case "off":
+		o.NoCopy = true
+	default:
+		return nil, fmt.Errorf("%w target %q: copy is on or off", fence.ErrInvalid, store.Redact(u.String()))
+	}
+	if err := checkTarget(a.bucket, a.path); err != nil {
+		return nil, err
+	}
+	client, closeIdle, err := a.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	g, err := OpenGuard(ctx, client, a.bucket, a.path, o)
+	if err != nil {
+		closeIdle()
+		return nil, err
+	}
+	g.close, g.target = closeIdle, u.String()
+	return g, nil
+}
+
+// Target is a URL under which others open the same guard.
+func (g *Guard) Target() string { return g.target }
+
+// Close lets go of connections if the guard was opened from a URL.
+func (g *Guard) Close() error {
+	if g.close != nil {
+		g.close()
+	}
+	return nil
+}
+
+func (g *Guard) manifestName() string { return g.key + manifestSuffix }
+
+// Mark reads the mark: one request.
+func (g *Guard) Mark(ctx context.Context) (fence.Mark, error) {
+	if ctx.Err() != nil {
+		return fence.Mark{}, store.Unknown(context.Cause(ctx))
+	}
+	now, err := g.read(ctx)
+	if err != nil {
+		return fence.Mark{}, unknown(err)
+	}
+	return now.Mark, nil
+}
+
+// Rekeyed tells of the last Rekey; zero if there was none.
+func (g *Guard) Rekeyed(ctx context.Context) (Rekeyed, error) {
+	now, err := g.read(ctx)
+	if err != nil || now.manifest.Rekeyed == nil {
+		return Rekeyed{}, err
+	}
+	return *now.manifest.Rekeyed, nil
+}
+
+// Raise advances the mark without writing: two requests. The object need not exist.
+func (g *Guard) Raise(ctx context.Context, stamp fence.Stamp) (fence.Mark, error) {
+	if err := stamp.Check(); err != nil {
+		return fence.Mark{}, err
+	}
+	return g.change(ctx, func(now seen) (manifest, error) {
+		next := now.manifest
+		var err error
+		next.Mark, err = now.Mark.Raise(stamp)
+		return next, err
+	})
+}
+
+// Rekey moves the object to another key; the manifest keeps who did so, when and why, until the next Rekey.
+func (g *Guard) Rekey(ctx context.Context, key, actor, note string) (fence.Mark, error) {
+	if err := guard.CheckRekey(key, actor, note); err != nil {
+		return fence.Mark{}, err
+	}
+	return g.change(ctx, func(now seen) (manifest, error) {
+		next := now.manifest
+		next.Rekeyed = &Rekeyed{From: now.Mark.Key, Actor: actor, Note: note, At: now.date}
+		var err error
+		next.Mark, err = now.Mark.Rekey(key)
+		return next, err
+	})
+}

@@ -1,0 +1,170 @@
+package s3
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/store"
+)
+
+// ErrCopyBehind is matched when a write has been committed, as Guard.Open shows, and the plain copy could not be made. Write again, or call Refresh.
+var ErrCopyBehind = errors.New("the write is committed, but its plain copy could not be made")
+
+// Write replaces the content with what r yields, if the stamp is admitted when all of it has been read. What is large is uploaded in parts while it is read: three of at least 8 MiB are in memory at a time.
+//
+// A stamp that is refused before anything has been read is told so at once. An aborted write leaves nothing that counts; what it could not remove, [Guard.Sweep] does.
+func (g *Guard) Write(ctx context.Context, stamp fence.Stamp, r io.Reader) (guard.Receipt, error) {
+	if err := stamp.Check(); err != nil {
+		return guard.Receipt{}, err
+	}
+	if ctx.Err() != nil {
+		return guard.Receipt{}, store.Unknown(context.Cause(ctx))
+	}
+	now, err := g.read(ctx)
+	if err != nil {
+		return guard.Receipt{}, unknown(err)
+	}
+	if _, err := now.Mark.Admit(stamp); err != nil {
+		return guard.Receipt{}, err
+	}
+	began := now.date
+	content, err := g.upload(ctx, stamp, r)
+	if err != nil {
+		return guard.Receipt{}, err
+	}
+	receipt, replaced, err := g.commit(ctx, stamp, now, content, began)
+	if err != nil {
+		if !errors.Is(err, store.ErrUnknown) { // otherwise the manifest may name it; if it does not, a sweep finds it
+			g.forget(content.Name)
+		}
+		return receipt, err
+	}
+	if !g.noCopy {
+		if err := g.refresh(ctx, content); err != nil {
+			return receipt, fmt.Errorf("%w: %w", ErrCopyBehind, err)
+		}
+	}
+	if replaced != nil {
+		g.forget(replaced.Name)
+	}
+	if g.sweepOneIn > 0 && rand.IntN(g.sweepOneIn) == 0 {
+		_, _ = g.Sweep(ctx) // whoever calls Sweep meets its errors
+	}
+	return receipt, nil
+}
+
+// sweepOneIn is how rarely a write looks for what others have left.
+const sweepOneIn = 32
+
+// commit makes content what the manifest says, if the stamp is admitted, and returns the payload that it was before.
+func (g *Guard) commit(ctx context.Context, stamp fence.Stamp, now seen, content *payload, began time.Time) (guard.Receipt, *payload, error) {
+	adopted := false
+	for {
+		if ctx.Err() != nil {
+			return guard.Receipt{}, nil, store.Unknown(context.Cause(ctx))
+		}
+		// A sweep takes what is old for left behind. It says so in the manifest first, so either this is noticed here or the swap fails.
+		if age := now.date.Sub(began); age > g.leftoverAge/2 {
+			return guard.Receipt{}, nil, fmt.Errorf("the write took %s, after which its upload may have been swept away; write again, and faster", age)
+		}
+		next := now.manifest
+		next.Payload = content
+		var err error
+		if next.Mark, err = now.Mark.Admit(stamp); err != nil {
+			return guard.Receipt{}, nil, err
+		}
+		if now.Payload == nil && !adopted { // the first guarded write
+			if adopted, err = g.exists(ctx, g.key); err != nil {
+				return guard.Receipt{}, nil, unknown(err)
+			}
+		}
+		_, err = g.replace(ctx, now, next)
+		if err == nil {
+			return guard.Receipt{Mark: next.Mark, Bytes: content.Size, Adopted: adopted}, now.Payload, nil
+		}
+		if !errors.Is(err, errOvertaken) {
+			return guard.Receipt{}, nil, unknown(err)
+		}
+		doubt := errors.Is(err, errEclipsed) // whether it may have been committed and followed by another's
+		if now, err = g.read(ctx); err != nil {
+			return guard.Receipt{}, nil, unknown(err)
+		}
+		if now.Payload != nil && now.Payload.Name == content.Name { // it was committed, and the fence has been raised since
+			return guard.Receipt{Mark: now.Mark, Bytes: content.Size, Adopted: adopted}, nil, nil
+		}
+		if doubt { // then whoever followed has removed the payload, and a manifest must not name it again
+			_, err := now.Mark.Admit(stamp)
+			return guard.Receipt{}, nil, store.Unknown(errors.Join(errors.New("the reply to the write was lost, and another has followed; write again if it is to count"), err))
+		}
+	}
+}
+
+func (b *bucket) exists(ctx context.Context, name string) (bool, error) {
+	_, err := b.client.HeadObject(ctx, &awss3.HeadObjectInput{Bucket: &b.name, Key: &name})
+	if err == nil {
+		return true, nil
+	}
+	if faultOf(err) == absent {
+		return false, nil
+	}
+	return false, b.explain(err)
+}
+
+// Refresh makes the plain copy what the manifest says: for a copy that a writer died before making.
+func (g *Guard) Refresh(ctx context.Context) error {
+	now, err := g.read(ctx)
+	if err != nil || now.Payload == nil {
+		return err
+	}
+	return g.refresh(ctx, now.Payload)
+}
+
+// refresh copies a payload to the plain key, and looks at the manifest again: if that names another by now, this copy may have come after the copy of that one, and is made good. So the last
+// copy to arrive is followed by a look that finds nothing newer.
+func (g *Guard) refresh(ctx context.Context, content *payload) error {
+	for {
+		err := g.copyTo(ctx, content, g.key)
+		if err != nil && faultOf(err) != absent { // absent: replaced, and removed by whoever did
+			return g.explain(err)
+		}
+		now, readErr := g.read(ctx)
+		switch {
+		case readErr != nil:
+			return readErr
+		case now.Payload == nil:
+			return fmt.Errorf("%w: %s has been replaced by one without content", ErrManifestDamaged, g.manifestName())
+		case now.Payload.Name != content.Name:
+			content = now.Payload
+		case err != nil:
+			return fmt.Errorf("%w: %s names %s, which is gone; write again", ErrManifestDamaged, g.manifestName(), content.Name)
+		default:
+			return nil
+		}
+	}
+}
+
+// Reader is the content of a guarded object at one moment. Its last Read reports content that is not what was committed by an error matching ErrContentDamaged instead of io.EOF.
+type Reader struct {
+	io.ReadCloser
+	// Mark is the mark under which it was read, Size its length in bytes.
+	Mark fence.Mark
+	Size int64
+}
+
+// open is a GET of a whole object.
+func (g *Guard) open(ctx context.Context, name string) (io.ReadCloser, int64, error) {
+	out, err := g.client.GetObject(ctx, &awss3.GetObjectInput{Bucket: &g.name, Key: &name})
+	if err != nil {
+		return nil, 0, err
+	}
+	return out.Body, aws.ToInt64(out.ContentLength), nil
+}

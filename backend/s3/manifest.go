@@ -1,0 +1,105 @@
+package s3
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/objects"
+	"github.com/croft-dev/croft/store"
+)
+
+// manifest is the commit point of a guarded object: whoever replaces it, on condition that it is still the one that was read, has written.
+type manifest struct {
+	Format int `json:"croft"`
+	// Nonce is fresh in every write, so that no ETag comes back.
+	Nonce   string     `json:"nonce"`
+	Mark    fence.Mark `json:"mark"`
+	Payload *payload   `json:"payload,omitempty"` // nil before the first guarded write
+	Rekeyed *Rekeyed   `json:"rekeyed,omitempty"`
+}
+
+// payload is the content: an object that is never changed.
+type payload struct {
+	Name   string `json:"name"`
+	Size   int64  `json:"size"`
+	SHA256 string `json:"sha256"`
+}
+
+// Rekeyed is what a guard keeps of its last Rekey.
+type Rekeyed struct {
+	From  string    `json:"from"`
+	Actor string    `json:"actor"`
+	Note  string    `json:"note"`
+	At    time.Time `json:"at"`
+}
+
+// ErrManifestDamaged is matched by the error about a manifest that no guard has written. Nothing is admitted then.
+var ErrManifestDamaged = errors.New("the manifest is damaged")
+
+// seen is a manifest as it was read: its tag is empty if there is none yet.
+type seen struct {
+	manifest
+	tag  string
+	date time.Time
+}
+
+func (g *Guard) read(ctx context.Context) (seen, error) {
+	o, err := g.get(ctx, g.manifestName())
+	if errors.Is(err, errAbsent) {
+		return seen{date: o.date}, nil
+	}
+	if err != nil {
+		return seen{}, err
+	}
+	s := seen{tag: o.tag, date: o.date}
+	if err := json.Unmarshal(o.data, &s.manifest); err != nil || s.Format < 1 || s.Nonce == "" || s.Payload != nil && (s.Payload.Name == "" || len(s.Payload.SHA256) != 64) {
+		return seen{}, fmt.Errorf("%w: %s; once no old writer lives, delete it and raise the fence with the present owner's stamp", ErrManifestDamaged, g.manifestName())
+	}
+	if s.Format > objects.Format {
+		return seen{}, fmt.Errorf("%s has format %d, this version knows %d: a newer version of Croft writes there; upgrade this one", g.manifestName(), s.Format, objects.Format)
+	}
+	return s, nil
+}
+
+// replace commits a manifest in place of one that was read.
+func (g *Guard) replace(ctx context.Context, old seen, next manifest) (seen, error) {
+	next.Format, next.Nonce = objects.Format, objects.NewNonce()
+	data, err := json.MarshalIndent(next, "", "  ")
+	if err != nil {
+		return seen{}, err
+	}
+	tag, err := g.swap(ctx, g.manifestName(), old.tag, append(data, '\n'))
+	if err != nil {
+		return seen{}, err
+	}
+	return seen{manifest: next, tag: tag}, nil
+}
+
+// change moves the mark, and nothing else. What does not move it is not written.
+func (g *Guard) change(ctx context.Context, to func(seen) (manifest, error)) (fence.Mark, error) {
+	for {
+		if ctx.Err() != nil {
+			return fence.Mark{}, store.Unknown(context.Cause(ctx))
+		}
+		now, err := g.read(ctx)
+		if err != nil {
+			return fence.Mark{}, unknown(err)
+		}
+		next, err := to(now)
+		if err != nil {
+			return now.Mark, err
+		}
+		if next == now.manifest {
+			return now.Mark, nil
+		}
+		if _, err := g.replace(ctx, now, next); err == nil {
+			return next.Mark, nil
+		} else if !errors.Is(err, errOvertaken) {
+			return fence.Mark{}, unknown(err)
+		}
+	}
+}

@@ -1,0 +1,227 @@
+package s3
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/store/storetest"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// scene is a store with two clients; the first one's next write can be held up while the second acts.
+type scene struct {
+	t        *testing.T
+	clock    *storetest.Clock
+	slow     *gateway
+	ann, bob *Store
+}
+
+// newScene makes a scene. With strip, the first client's writes lose that condition on their way: the client that was written without it.
+func newScene(t *testing.T, strip ...string) *scene {
+	server := testenv.S3(t)
+	s := &scene{t: t, clock: storetest.NewClock(), slow: newGateway(t, server)}
+	s.slow.strip = strip
+	s.ann = open(t, server, s.slow.client(server), Options{now: s.clock.Now, SkipProbe: true})
+	s.bob = open(t, server, dial(server), Options{now: s.clock.Now})
+	return s
+}
+
+// meanwhile lets something happen between the first client's decision and the arrival of its write.
+func (s *scene) meanwhile(do func()) {
+	var first sync.Once
+	s.slow.set(func(r *http.Request) (int, bool) {
+		if r.Method == http.MethodPut {
+			first.Do(do)
+		}
+		return 0, false
+	})
+}
+
+func (s *scene) must(a store.Answer) tenure.Record {
+	s.t.Helper()
+	if a.Err != nil {
+		s.t.Fatal(a.Err)
+	}
+	return a.Record
+}
+
+// The three races of a lease on object storage. Each returns what went wrong, if anything did.
+var races = map[string]struct {
+	without string // the condition without which it goes wrong
+	run     func(s *scene) error
+}{
+	"a stale release after a reclaim": {"If-Match", func(s *scene) error {
+		ctx, mine, next := s.t.Context(), claim("race/k", "ann"), claim("race/k", "bob")
+		s.must(one(ctx, s.ann, mine))
+		s.clock.Advance(mine.TTL - time.Second) // still ann's when she decides to release it
+		s.meanwhile(func() {
+			s.clock.Advance(2 * time.Second)
+			s.must(one(ctx, s.bob, next))
+		})
+		a := one(ctx, s.ann, then(tenure.Release, mine))
+		var lost *tenure.NotOwnedError
+		if !errors.As(a.Err, &lost) || lost.Why != tenure.WhySuperseded {
+			return fmt.Errorf("the stale release: %w", a.Err)
+		}
+		return owned(ctx, s.bob, next)
+	}},
+	"two reclaim one lease": {"If-Match", func(s *scene) error {
+		ctx, dead, mine, next := s.t.Context(), claim("race/k", "cleo"), claim("race/k", "ann"), claim("race/k", "bob")
+		s.must(one(ctx, s.bob, dead))
+		s.clock.Advance(dead.TTL)
+		s.meanwhile(func() { s.must(one(ctx, s.bob, next)) })
+		if a := one(ctx, s.ann, mine); !errors.Is(a.Err, tenure.ErrHeld) {
+			return fmt.Errorf("the second reclaim: %w", a.Err)
+		}
+		return owned(ctx, s.bob, next)
+	}},
+	"a create after a delete": {"If-None-Match", func(s *scene) error {
+		ctx, old, mine, next := s.t.Context(), claim("race/k", "cleo"), claim("race/k", "ann"), claim("race/k", "bob")
+		s.must(one(ctx, s.bob, old))
+		s.must(one(ctx, s.bob, then(tenure.Release, old)))
+		s.clock.Advance(2 * store.DefaultRetention)
+		if n, err := s.bob.Sweep(ctx); n != 1 || err != nil {
+			s.t.Fatalf("%d dropped, %v", n, err)
+		}
+		s.meanwhile(func() { s.must(one(ctx, s.bob, next)) })
+		if a := one(ctx, s.ann, mine); !errors.Is(a.Err, tenure.ErrHeld) {
+			return fmt.Errorf("the second create: %w", a.Err)
+		}
+		return owned(ctx, s.bob, next)
+	}},
+}
+
+// owned says nil if a grant is the key's and its holder can renew it.
+func owned(ctx context.Context, st store.Store, mine tenure.Request) error {
+	rec, err := st.Get(ctx, mine.Key)
+	if err != nil || rec.Grant != mine.Secret.Grant() {
+		return fmt.Errorf("the key is %s of %s, %w", rec.State, rec.Owner, err)
+	}
+	return one(ctx, st, then(tenure.Renew, mine)).Err
+}
+
+// TestTheRacesOfALeaseInABucket are closed by the conditions, and only by them: a client that leaves one out fails.
+func TestTheRacesOfALeaseInABucket(t *testing.T) {
+	t.Parallel()
+	for name, race := range races {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if err := race.run(newScene(t)); err != nil {
+				t.Errorf("with the condition: %v", err)
+			}
+			if err := race.run(newScene(t, race.without)); err == nil {
+				t.Errorf("without %s nothing goes wrong: the test shows nothing", race.without)
+			}
+		})
+	}
+}
+
+// TestAHundredWorkersReclaimOneExpiredLease: one gets it, the others are told who has it and nothing else.
+func TestAHundredWorkersReclaimOneExpiredLease(t *testing.T) {
+	t.Parallel()
+	server := testenv.S3(t)
+	client, clock, ctx := dial(server), storetest.NewClock(), t.Context()
+	var handles []*Store
+	for range 10 {
+		handles = append(handles, open(t, server, client, Options{now: clock.Now}))
+	}
+	dead := claim("race/hundred", "dead")
+	if a := one(ctx, handles[0], dead); a.Err != nil {
+		t.Fatal(a.Err)
+	}
+	clock.Advance(dead.TTL)
+	answers, requests := make([]store.Answer, 100), make([]tenure.Request, 100)
+	start := make(chan struct{})
+	var all sync.WaitGroup
+	for i := range answers {
+		requests[i] = claim(dead.Key, fmt.Sprintf("worker %d", i))
+		all.Go(func() {
+			<-start
+			answers[i] = one(ctx, handles[i%len(handles)], requests[i])
+		})
+	}
+	close(start)
+	all.Wait()
+	var won tenure.Record
+	for _, a := range answers {
+		if a.Err == nil && !won.IsZero() {
+			t.Fatalf("both %s and %s were granted", won.Owner, a.Record.Owner)
+		}
+		if a.Err == nil {
+			won = a.Record
+		}
+	}
+	for _, a := range answers {
+		var held *tenure.HeldError
+		if a.Err != nil && (!errors.As(a.Err, &held) || held.Record.Token != won.Token) {
+			t.Errorf("a loser was told: %v", a.Err)
+		}
+	}
+	if won.Cause != tenure.Expired || won.Terms != 2 {
+		t.Errorf("the winner's term began by %q as number %d", won.Cause, won.Terms)
+	}
+}
+
+// TestALeaseLastsAsLongAsItsHolderBelieves, whatever the fraction of a second was in which it was granted; and a process that has just started takes a dead one at its first try.
+func TestALeaseLastsAsLongAsItsHolderBelieves(t *testing.T) {
+	t.Parallel()
+	server := testenv.S3(t)
+	client, ctx := dial(server), t.Context()
+	for i := range 5 {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			t.Parallel()
+			time.Sleep(time.Duration(i) * 190 * time.Millisecond) // another fraction of the second
+			mine := claim(fmt.Sprintf("clock/%d", i), "ann")
+			mine.TTL = 2 * time.Second
+			holder := open(t, server, client, Options{})
+			sent := time.Now()
+			if a := one(ctx, holder, mine); a.Err != nil {
+				t.Fatal(a.Err)
+			}
+			// Again from memory, by a clock that is reckoned and not asked.
+			if i%2 == 0 {
+				sent = time.Now()
+				if a := one(ctx, holder, then(tenure.Renew, mine)); a.Err != nil {
+					t.Fatal(a.Err)
+				}
+			}
+			other := open(t, server, client, Options{})
+			for {
+				a := one(ctx, other, claim(mine.Key, "bob"))
+				if a.Err == nil {
+					break
+				}
+				var held *tenure.HeldError
+				if !errors.As(a.Err, &held) {
+					t.Fatal(a.Err)
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+			if after := time.Since(sent); after < mine.TTL {
+				t.Errorf("granted to another after %s; the holder counted on %s", after, mine.TTL)
+			}
+			dead := claim(mine.Key+"/dead", "ann")
+			dead.TTL = tenure.MinTTL
+			a := one(ctx, holder, dead)
+			if a.Err != nil {
+				t.Fatal(a.Err)
+			}
+			testenv.Eventually(t, "its deadline has passed", func() error {
+				if now, err := holder.Now(ctx); err != nil || now.Before(a.Record.Deadline) {
+					return fmt.Errorf("it is %s, %w", now, err)
+				}
+				return nil
+			})
+			if a := one(ctx, open(t, server, client, Options{}), claim(dead.Key, "bob")); a.Err != nil {
+				t.Errorf("a dead lease, at the first try: %v", a.Err)
+			}
+		})
+	}
+}

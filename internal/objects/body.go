@@ -1,0 +1,83 @@
+package objects
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/croft-dev/croft/store/cas"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// Format is the version of what Body writes. A client that meets a newer one touches nothing.
+const Format = 1
+
+// MaxBody bounds what is read of an object: no record is near it.
+const MaxBody = 1 << 20
+
+// Body is what an object holds: JSON that people can read. Exactly one of Record and Dropped is set.
+type Body struct {
+	Format int `json:"croft"`
+	// Nonce is fresh in every write. So no two bodies are the same, no tag comes back, and a writer whose reply was lost finds out by reading whether
+	// the object is its own.
+	Nonce  string         `json:"nonce"`
+	Record *tenure.Record `json:"record,omitempty"`
+	// Dropped announces that the object is about to be deleted, for services whose deletes know no condition. Whoever deletes it sends a request that the service
+	// itself refuses a short time after the announcement; until that time has passed, nobody puts a record in its place.
+	Dropped *Dropped `json:"dropped,omitempty"`
+}
+
+// Dropped says since when nothing is remembered of a key.
+type Dropped struct {
+	Key string    `json:"key"`
+	At  time.Time `json:"at"` // at the earliest, by the service's clock
+}
+
+// NewNonce makes 128 random bits, in hex.
+func NewNonce() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+// Write makes the body of a record.
+func Write(rec tenure.Record) (data []byte, nonce string, err error) {
+	return write(Body{Record: &rec})
+}
+
+// WriteDropped makes the body that announces a deletion.
+func WriteDropped(key string, at time.Time) (data []byte, nonce string, err error) {
+	return write(Body{Dropped: &Dropped{Key: key, At: at.UTC()}})
+}
+
+func write(b Body) ([]byte, string, error) {
+	b.Format, b.Nonce = Format, NewNonce()
+	data, err := json.Marshal(b)
+	if err != nil {
+		return nil, "", err
+	}
+	return append(data, '\n'), b.Nonce, nil
+}
+
+// Read reads a body. An object that is none is named in the error, which matches [cas.ErrDamaged]: nothing is decided from it and nothing written over it.
+func Read(name string, data []byte) (Body, error) {
+	damaged := func(why string) (Body, error) {
+		return Body{}, fmt.Errorf("%w: the object %s: %s; delete it if its key may be forgotten", cas.ErrDamaged, name, why)
+	}
+	var b Body
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	switch err := decoder.Decode(&b); {
+	case err != nil:
+		return damaged(err.Error())
+	case b.Format > Format:
+		return Body{}, fmt.Errorf("the object %s has format %d, this version knows %d: a newer version of Croft uses this store; upgrade this one", name, b.Format, Format)
+	case b.Format != Format || b.Nonce == "" || (b.Record == nil) == (b.Dropped == nil):
+		return damaged("it is not a record of Croft's")
+	case decoder.More():
+		return damaged("something follows the record")
+	}
+	return b, nil
+}

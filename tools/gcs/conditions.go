@@ -1,0 +1,231 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// conditions is a front that does one request at a time, evaluates its preconditions on the object's generation and metageneration, and counts metagenerations, which
+// fake-gcs-server does not: a new generation begins at 1, every change of metadata adds one.
+type conditions struct {
+	behind http.Handler
+
+	mu       sync.Mutex
+	objects  map[string]version    // by bucket/name
+	sessions map[string]url.Values // of resumable uploads: what was asked for when they began
+}
+
+type version struct{ generation, metageneration int64 }
+
+func newConditions(behind http.Handler) *conditions {
+	return &conditions{behind: behind, objects: map[string]version{}, sessions: map[string]url.Values{}}
+}
+
+func (c *conditions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body) // before the lock: a slow sender holds nobody up
+	if err != nil {
+		return
+	}
+	answer := c.one(r, body)
+	for name, values := range answer.Header() {
+		w.Header()[name] = values
+	}
+	w.WriteHeader(answer.Code)
+	_, _ = w.Write(answer.Body.Bytes())
+}
+
+func (c *conditions) one(r *http.Request, body []byte) *httptest.ResponseRecorder {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	o := read(r, body)
+	query := r.URL.Query()
+	id := query.Get("upload_id")
+	if began, ok := c.sessions[id]; ok {
+		query = began
+	}
+	if o.changes && !c.hold(query, o.key) {
+		return refuse(http.StatusPreconditionFailed, "conditionNotMet", "At least one of the pre-conditions you specified did not hold.")
+	}
+	answer := c.pass(r, body)
+	if answer.Code >= 300 {
+		return answer
+	}
+	switch {
+	case o.begins:
+		if location, err := url.Parse(answer.Header().Get("Location")); err == nil {
+			c.sessions[location.Query().Get("upload_id")] = r.URL.Query()
+		}
+	case o.deletes:
+		delete(c.objects, o.key)
+	case o.patches:
+		v := c.objects[o.key]
+		v.metageneration++
+		c.objects[o.key] = v
+		// fake-gcs-server answers with something else than the object.
+		get := r.Clone(r.Context())
+		get.Method = http.MethodGet
+		answer = c.pass(get, nil)
+	case o.changes:
+		delete(c.sessions, id)
+	}
+	if r.URL.Query().Get("alt") == "media" {
+		return answer // content, not metadata
+	}
+	return c.number(answer, o)
+}
+
+func (c *conditions) pass(r *http.Request, body []byte) *httptest.ResponseRecorder {
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	answer := httptest.NewRecorder()
+	c.behind.ServeHTTP(answer, r)
+	return answer
+}
+
+// hold reports whether the preconditions hold. An object that is not there has generation 0 and no metageneration.
+func (c *conditions) hold(query url.Values, key string) bool {
+	v := c.objects[key]
+	for name, have := range map[string]int64{"ifGenerationMatch": v.generation, "ifMetagenerationMatch": v.metageneration} {
+		if text := query.Get(name); text != "" {
+			if want, err := strconv.ParseInt(text, 10, 64); err != nil || want != have {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// number puts the metagenerations into an answer, and learns the generation of what was written.
+func (c *conditions) number(answer *httptest.ResponseRecorder, o operation) *httptest.ResponseRecorder {
+	var data map[string]any
+	if json.Unmarshal(answer.Body.Bytes(), &data) != nil {
+		return answer
+	}
+	objects := []map[string]any{data}
+	if resource, ok := data["resource"].(map[string]any); ok {
+		objects = append(objects, resource)
+	}
+	if items, ok := data["items"].([]any); ok {
+		for _, item := range items {
+			if object, ok := item.(map[string]any); ok {
+				objects = append(objects, object)
+			}
+		}
+	}
+	for _, object := range objects {
+		bucket, _ := object["bucket"].(string)
+		name, _ := object["name"].(string)
+		text, _ := object["generation"].(string)
+		generation, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || bucket == "" {
+			continue
+		}
+		key := bucket + "/" + name
+		if o.changes && !o.patches && key == o.key {
+			c.objects[key] = version{generation, 1}
+		}
+		if v := c.objects[key]; v.generation == generation {
+			object["metageneration"] = strconv.FormatInt(v.metageneration, 10)
+		}
+	}
+	text, err := json.Marshal(data)
+	if err != nil {
+		return answer
+	}
+	answer.Body = bytes.NewBuffer(text)
+	answer.Header().Del("Content-Length")
+	return answer
+}
+
+func refuse(status int, reason, message string) *httptest.ResponseRecorder {
+	answer := httptest.NewRecorder()
+	answer.Header().Set("Content-Type", "application/json")
+	answer.WriteHeader(status)
+	_ = json.NewEncoder(answer).Encode(map[string]any{"error": map[string]any{
+		"code": status, "message": message, "errors": []map[string]string{{"domain": "global", "reason": reason, "message": message}},
+	}})
+	return answer
+}
+
+// operation is what a request does to which object.
+type operation struct {
+	key     string
+	changes bool // now, subject to its conditions
+	begins  bool // a resumable upload, which changes the object when it ends
+	patches bool
+	deletes bool
+}
+
+func read(r *http.Request, body []byte) operation {
+	path := strings.Split(strings.Trim(r.URL.EscapedPath(), "/"), "/")
+	at := func(i int) string {
+		if i >= len(path) {
+			return ""
+		}
+		text, _ := url.PathUnescape(path[i])
+		return text
+	}
+	query := r.URL.Query()
+	if at(0) == "upload" { // upload/storage/v1/b/BUCKET/o
+		name := query.Get("name")
+		if name == "" {
+			name = named(body)
+		}
+		o := operation{key: at(4) + "/" + name}
+		switch {
+		case query.Get("uploadType") != "resumable":
+			o.changes = true
+		case !query.Has("upload_id"):
+			o.begins = true
+		default:
+			o.changes = final(r.Header.Get("Content-Range"))
+		}
+		return o
+	}
+	// storage/v1/b/BUCKET/o/NAME, perhaps with more behind it
+	o := operation{key: at(3) + "/" + at(5)}
+	switch {
+	case len(path) < 6:
+	case at(6) == "rewriteTo" || at(6) == "copyTo":
+		o.key, o.changes = at(8)+"/"+at(10), true
+	case at(6) == "compose":
+		o.changes = true
+	case r.Method == http.MethodPatch || r.Method == http.MethodPut:
+		o.changes, o.patches = true, true
+	case r.Method == http.MethodDelete:
+		o.changes, o.deletes = true, true
+	}
+	return o
+}
+
+// named finds the object's name in the metadata that an upload begins with.
+func named(body []byte) string {
+	start := bytes.IndexByte(body, '{')
+	if start < 0 {
+		return ""
+	}
+	var object struct{ Name string }
+	_ = json.NewDecoder(bytes.NewReader(body[start:])).Decode(&object)
+	return object.Name
+}
+
+// final reports whether a chunk ends its upload: it says how long the whole is.
+func final(contentRange string) bool {
+	_, total, ranged := strings.Cut(contentRange, "/")
+	if !ranged || total == "*" {
+		return !ranged
+	}
+	_, last, ok := strings.Cut(strings.TrimPrefix(strings.TrimSuffix(contentRange, "/"+total), "bytes "), "-")
+	if !ok {
+		return true // bytes */N
+	}
+	end, err := strconv.ParseInt(last, 10, 64)
+	whole, err2 := strconv.ParseInt(total, 10, 64)
+	return err == nil && err2 == nil && end+1 >= whole
+}
