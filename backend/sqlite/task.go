@@ -1,0 +1,215 @@
+package sqlite
+
+import (
+	"context"
+	sqldriver "database/sql/driver"
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/croft-dev/croft/tenure"
+)
+
+// mostInTransaction bounds what is carried out in one transaction, so that other processes get their turn. A single call may have more.
+const mostInTransaction = 1000
+
+// task is something to be done in a transaction, with others.
+type task struct {
+	ctx  context.Context
+	size int
+	do   func(*transaction)
+	err  error // why it is not known to have been done; set before done is closed
+	done chan struct{}
+}
+
+// do lets the writer do something and returns when it is on the disk, or when ctx ends.
+func (s *Store) do(ctx context.Context, size int, do func(*transaction)) error {
+	t := &task{ctx: ctx, size: size, do: do, done: make(chan struct{})}
+	select {
+	case s.tasks <- t:
+	case <-ctx.Done():
+		return s.gaveUp(ctx)
+	case <-s.closing:
+		return ErrClosed
+	}
+	select {
+	case <-t.done:
+		return t.err
+	case <-ctx.Done():
+	}
+	select {
+	case <-t.done: // both at once
+		return t.err
+	default:
+		return s.gaveUp(ctx)
+	}
+}
+
+// gaveUp says that ctx has ended, and who kept the request from being carried out if somebody does.
+func (s *Store) gaveUp(ctx context.Context) error {
+	s.mu.Lock()
+	b := s.base
+	s.mu.Unlock()
+	if b != nil && b.held() {
+		return fmt.Errorf("%w; store %s: %w: %s", over(ctx), b.name(), ErrBusy, b.holder())
+	}
+	return over(ctx)
+}
+
+// write is the goroutine that owns the writer.
+func (s *Store) write() {
+	var w *writer
+	defer func() {
+		if w != nil {
+			w.discard()
+		}
+		for { // what came too late
+			select {
+			case t := <-s.tasks:
+				t.finish(ErrClosed)
+			default:
+				return
+			}
+		}
+	}()
+	x := &transaction{seen: map[string]*entry{}}
+	var tasks []*task
+	for {
+		select {
+		case <-s.closing:
+			return
+		case t := <-s.tasks:
+			tasks = append(tasks[:0], t)
+		}
+		var err error
+		if w, err = s.connected(w); err == nil {
+			tasks, err = s.carryOut(w, x, tasks)
+		}
+		if err != nil && w != nil && !isWaiting(err) {
+			w.discard() // whatever state it is in
+			w = nil
+		}
+		for _, t := range tasks {
+			t.finish(err)
+		}
+		if len(tasks) > 1 { // those who were answered get to ask for more before the next transaction begins, and share it
+			runtime.Gosched()
+		}
+	}
+}
+
+// isWaiting tells an error of somebody who never got in: the connection is as good as before.
+func isWaiting(err error) bool {
+	return errors.Is(err, ErrBusy) || errors.Is(err, errNobody) || errors.Is(err, ErrClosed)
+}
+
+func (t *task) finish(err error) {
+	if t.err == nil {
+		t.err = err
+	}
+	close(t.done)
+}
+
+// connected is a writer on the file that is at the path now.
+func (s *Store) connected(w *writer) (*writer, error) {
+	if w != nil {
+		s.mu.Lock()
+		same := s.base == w.base
+		s.mu.Unlock()
+		if same {
+			return w, nil
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), setupWait)
+	defer cancel()
+	b, err := s.database(ctx)
+	if err != nil {
+		return w, err
+	}
+	if w != nil {
+		w.discard()
+	}
+	if w, err = newWriter(ctx, b); err != nil {
+		return nil, b.explain(ctx, err)
+	}
+	return w, nil
+}
+
+// carryOut does tasks, and those that have come meanwhile, in one transaction. On an error nothing is known of any of them, except that after one of waiting nothing was begun.
+func (s *Store) carryOut(w *writer, x *transaction, tasks []*task) ([]*task, error) {
+	err := w.conn.Raw(func(raw any) error {
+		cares := func() bool {
+			for _, t := range tasks {
+				if t.ctx.Err() == nil {
+					return true
+				}
+			}
+			return false
+		}
+		if err := w.enter(s.options.LockWait, cares, s.closing); err != nil {
+			return err
+		}
+		tasks = s.gather(tasks)
+		x.begin(w, raw, s.options.Now())
+		for _, t := range tasks {
+			if t.ctx.Err() != nil { // nobody waits for it
+				t.err = over(t.ctx)
+				continue
+			}
+			t.do(x)
+		}
+		return x.end()
+	})
+	if err == nil && w.base.moved() {
+		_, _ = s.database(context.Background()) // the next one finds what is there now
+		err = fmt.Errorf("%w: store %s: the file was moved or removed: nobody else sees what was written there; ask again", errExplained, w.base.name())
+	}
+	if err != nil {
+		return tasks, w.base.explain(context.Background(), err)
+	}
+	for _, e := range x.passed {
+		s.watch.wake(e.record.Key, handsOf(&e.record))
+	}
+	return tasks, nil
+}
+
+// gather adds the tasks that have come by now.
+func (s *Store) gather(tasks []*task) []*task {
+	size := 0
+	for _, t := range tasks {
+		size += t.size
+	}
+	for size < mostInTransaction {
+		select {
+		case t := <-s.tasks:
+			tasks = append(tasks, t)
+			size += t.size
+		default:
+			return tasks
+		}
+	}
+	return tasks
+}
+
+// begin makes a transaction anew; the time is read here, after the lock was had.
+func (x *transaction) begin(w *writer, raw any, now time.Time) {
+	clear(x.seen)
+	*x = transaction{writer: w, now: tenure.Time(now), seen: x.seen, dirty: x.dirty[:0], passed: x.passed[:0]}
+	x.raw, _ = raw.(sqldriver.ExecerContext) // the driver has it: newWriter looked
+}
+
+// end writes and commits, or leaves everything as it was. What changed nothing is not written: it costs no flush.
+func (x *transaction) end() error {
+	err := x.err
+	if err == nil {
+		err = x.flush()
+	}
+	if err == nil {
+		err = x.exec(x.commit)
+	}
+	if err != nil {
+		_ = x.exec(x.rollback) // SQLite may have done so by itself
+	}
+	return err
+}

@@ -1,0 +1,166 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	sqldriver "database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"time"
+)
+
+// writer is the connection that changes records, with its statements prepared once. It belongs to one goroutine. Statements go to the driver's own connection, which database/sql
+// cannot replace behind our back, and are never interrupted: an interrupted commit would be one more thing that nobody knows.
+type writer struct {
+	conn *sql.Conn
+	base *base
+
+	begin, commit, rollback statement
+	load, insert, update    statement
+	args                    [3]sqldriver.NamedValue
+	row                     [2]sqldriver.Value
+	packer                  packer
+	memory                  map[string]remembered
+}
+
+// statement is what the driver has prepared.
+type statement interface {
+	sqldriver.Stmt
+	sqldriver.StmtExecContext
+	sqldriver.StmtQueryContext
+}
+
+// newWriter takes a connection for itself and sets on it what a writer needs, whatever the pool's own settings are.
+func newWriter(ctx context.Context, b *base) (w *writer, err error) {
+	conn, err := b.db.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	w = &writer{conn: conn, base: b, memory: map[string]remembered{}}
+	defer func() {
+		if err != nil {
+			w.discard()
+			w = nil
+		}
+	}()
+	// It waits by itself, in smaller steps than SQLite would. The log is cut back after a large change.
+	if _, err = conn.ExecContext(ctx, "PRAGMA busy_timeout = 0; PRAGMA synchronous = FULL; PRAGMA fullfsync = 1; PRAGMA query_only = 0; PRAGMA journal_size_limit = 1048576"); err != nil {
+		return w, err
+	}
+	var synchronous int
+	if err = conn.QueryRowContext(ctx, "PRAGMA synchronous").Scan(&synchronous); err != nil {
+		return w, err
+	}
+	if synchronous < 2 {
+		return w, fmt.Errorf("%w: synchronous stays %d on the store's connection, and it must be FULL (2)", errExplained, synchronous)
+	}
+	return w, conn.Raw(func(raw any) error {
+		dc, ok := raw.(interface {
+			sqldriver.ConnPrepareContext
+			sqldriver.ExecerContext
+		})
+		if !ok {
+			return fmt.Errorf("%w: the driver's connection is a %T; use modernc.org/sqlite", errExplained, raw)
+		}
+		for _, s := range []struct {
+			into *statement
+			text string
+		}{{&w.begin, sqlBegin}, {&w.commit, sqlCommit}, {&w.rollback, sqlRollback}, {&w.load, sqlLoad}, {&w.insert, sqlInsert}, {&w.update, sqlUpdate}} {
+			prepared, err := dc.PrepareContext(ctx, s.text)
+			if err != nil {
+				return err
+			}
+			if *s.into, ok = prepared.(statement); !ok {
+				return fmt.Errorf("%w: the driver's statements are %T; use modernc.org/sqlite", errExplained, prepared)
+			}
+		}
+		return nil
+	})
+}
+
+// discard closes the connection for good: nothing that was set on it or is left open in it reaches anybody else.
+func (w *writer) discard() {
+	_ = w.conn.Raw(func(any) error {
+		for _, s := range []statement{w.begin, w.commit, w.rollback, w.load, w.insert, w.update} {
+			if s != nil {
+				_ = s.Close()
+			}
+		}
+		return sqldriver.ErrBadConn
+	})
+	_ = w.conn.Close()
+}
+
+// exec runs a statement to its end.
+func (w *writer) exec(s statement, args ...sqldriver.Value) error {
+	for i, a := range args {
+		w.args[i] = sqldriver.NamedValue{Ordinal: i + 1, Value: a}
+	}
+	_, err := s.ExecContext(context.Background(), w.args[:len(args)])
+	return err
+}
+
+// find reads a key's row. It is for within Raw.
+func (w *writer) find(key string) (id int64, packed []byte, err error) {
+	w.args[0] = sqldriver.NamedValue{Ordinal: 1, Value: key}
+	rows, err := w.load.QueryContext(context.Background(), w.args[:1])
+	if err != nil {
+		return 0, nil, err
+	}
+	err = rows.Next(w.row[:])
+	if closed := rows.Close(); err == nil {
+		err = closed
+	}
+	switch {
+	case errors.Is(err, io.EOF):
+		return 0, nil, nil
+	case err != nil:
+		return 0, nil, err
+	}
+	id, ok := w.row[0].(int64)
+	if packed, _ = w.row[1].([]byte); !ok || packed == nil {
+		packed = []byte{} // no record, and no missing one either
+	}
+	return id, packed, nil
+}
+
+// enter begins a transaction and returns when the write lock is had. It waits for others no longer than wait, and no longer than somebody cares.
+func (w *writer) enter(wait time.Duration, cares func() bool, closing <-chan struct{}) error {
+	var since time.Time
+	for try := 0; ; try++ {
+		err := w.exec(w.begin)
+		if err == nil || !isBusy(err) {
+			return err
+		}
+		if since.IsZero() {
+			since = time.Now()
+		}
+		waited := time.Since(since)
+		if waited >= wait {
+			return fmt.Errorf("store %s: %w for more than %s: %s: %w", w.base.name(), ErrBusy, wait, w.base.holder(), err)
+		}
+		if !cares() {
+			return errNobody
+		}
+		if !pause(closing, try) {
+			return ErrClosed
+		}
+	}
+}
+
+var errNobody = errors.New("nobody waits for it any more")
+
+// pause is the time between two tries: short, growing and random, so that contenders do not meet again and again. It reports whether it was not cut short.
+func pause(done <-chan struct{}, try int) bool {
+	most := min(250*time.Microsecond<<min(try, 6), 5*time.Millisecond)
+	t := time.NewTimer(most/2 + rand.N(most/2))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-done:
+		return false
+	}
+}
