@@ -23,16 +23,19 @@ type workload struct {
 
 // workloads lists them all. A new one is a file and a line here.
 var workloads = []workload{
-	{"redis-lone", "Redis: one acquire and release", "One goroutine acquires and releases a key that nobody else wants.", onRedis(redisRivals, lone)},
+	{"redis-lone", "Redis: one acquire and release", "One goroutine acquires and releases a key that nobody else wants.", onRedis(redisRivals, loneWithin(1.25))},
 	{"redis-crowd", "Redis: 64 goroutines, distinct keys", "Each acquires and releases a key of its own, again and again; all share a client.", onRedis(redisRivals, crowdAtLeast(1.5, 0))},
 	{"redis-handoff-16", "Redis: hand-off among 16 waiters", handoffWhat, onRedis(redisWaiters, handoffAmong(16))},
 	{"redis-handoff-2", "Redis: hand-off between two", handoffWhat, onRedis(redisWaiters, handoffAmong(2))},
 	{"redis-held", "Redis: keeping 5,000 leases", heldWhat, onRedis(redisHolders, heldByMany)},
-	{"postgres-lone", "PostgreSQL: one acquire and release", "One goroutine acquires and releases a key that nobody else wants.", onPostgres(postgresRivals, lone)},
+	{"postgres-lone", "PostgreSQL: one acquire and release", "One goroutine acquires and releases a key that nobody else wants.", onPostgres(postgresRivals, loneWithin(1.25))},
 	{"postgres-crowd", "PostgreSQL: 64 goroutines, distinct keys", "Each acquires and releases a key of its own, again and again. The floor and the peers have a connection for each goroutine.", onPostgres(postgresRivals, crowdAtLeast(1, 0.5))},
 	{"postgres-handoff-16", "PostgreSQL: hand-off among 16 waiters", handoffWhat, onPostgres(postgresWaiters, handoffAmong(16))},
 	{"postgres-handoff-2", "PostgreSQL: hand-off between two", handoffWhat, onPostgres(postgresWaiters, handoffAmong(2))},
 	{"postgres-held", "PostgreSQL: keeping 5,000 leases", heldWhat, onPostgres(postgresHolders, heldByMany)},
+	{"sqlite-lone", "SQLite: one acquire and release", "One goroutine acquires and releases a key that nobody else wants. The floor is two bare commits of the same durability.", onSQLite(sqliteRivals, loneWithin(1.3))},
+	{"sqlite-crowd", "SQLite: 64 goroutines, distinct keys", "Each acquires and releases a key of its own, again and again. The floor is one commit for each operation.", onSQLite(sqliteRivals, crowdAtLeast(8, 0))},
+	{"sqlite-handoff-16", "SQLite: hand-off among 16 waiters", handoffWhat, onSQLite(sqliteWaiters, handoffAmong(16))},
 	{"dir", "Directory: one acquire and release", "A grant and a release are each one file created, written and synced, one link, and one folder synced.", benchDir},
 	{"combine", "Directory: 64 goroutines, distinct keys", "The client combines their calls, the disk their syncs.", benchCombine},
 	{"held", "Directory: keeping 10,000 leases", "One client holds them all.", benchHeld},
