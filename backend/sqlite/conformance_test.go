@@ -55,7 +55,7 @@ func TestConformance(t *testing.T) {
 func TestConformanceUnderASetClock(t *testing.T) {
 	storetest.Run(t, func(tb testing.TB) storetest.Harness {
 		clock := storetest.NewClock()
-		return at(tb, filepath.Join(tb.TempDir(), "croft.db"), clock.Now, clock.Advance)
+		return at(tb, filepath.Join(memoryDir(tb), "croft.db"), clock.Now, clock.Advance)
 	})
 }
 
@@ -63,7 +63,7 @@ func TestConformanceUnderASetClock(t *testing.T) {
 func TestConformanceInTheCallersDatabase(t *testing.T) {
 	storetest.Run(t, func(tb testing.TB) storetest.Harness {
 		clock := storetest.NewClock()
-		file := filepath.Join(tb.TempDir(), "app.db")
+		file := filepath.Join(memoryDir(tb), "app.db")
 		db, err := sql.Open("sqlite", "file:"+file+"?_pragma=journal_mode(wal)&_pragma=busy_timeout(10000)&_pragma=synchronous(normal)")
 		if err != nil {
 			tb.Fatal(err)

@@ -7,11 +7,13 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/store"
 )
 
 func init() {
 	store.Register("sqlite", openURL)
+	guard.Register("sqlite", openGuard)
 }
 
 // openURL opens "sqlite:///path/to/file.db", with retention, lock_wait and network if need be.

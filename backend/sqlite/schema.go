@@ -120,7 +120,14 @@ func (b *base) migrate(ctx context.Context, conn *sql.Conn, fresh bool) error {
 	return err
 }
 
-func (b *base) migrateFrom(ctx context.Context, conn *sql.Conn, all []migration, fresh bool) error {
+// session is a connection or a transaction.
+type session interface {
+	ExecContext(ctx context.Context, text string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, text string, args ...any) (*sql.Rows, error)
+	QueryRowContext(ctx context.Context, text string, args ...any) *sql.Row
+}
+
+func (b *base) migrateFrom(ctx context.Context, conn session, all []migration, fresh bool) error {
 	if _, err := conn.ExecContext(ctx, sqlPrepare); err != nil {
 		return err
 	}
