@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"strings"
 	"testing"
 )
 
@@ -38,6 +39,9 @@ func TestBrokenStoresAreCaught(t *testing.T) {
 					return p.place(tb)
 				})
 				if len(failures) > 0 {
+					if strings.HasPrefix(failures[len(failures)-1], "panic: ") {
+						t.Errorf("the suite ended in %q: %s", c.name, failures[len(failures)-1])
+					}
 					t.Logf("caught by %q: %s", c.name, failures[0])
 					return
 				}
@@ -57,5 +61,27 @@ func TestEveryGroupCatchesSomething(t *testing.T) {
 		if caught[g.name] == 0 && g.name != "sequences" { // which repeats what the others try, at random
 			t.Errorf("no broken store is there for %q", g.name)
 		}
+	}
+}
+
+// TestFailuresNamesWhatFails, and only that, as suites of other packages ask for it.
+func TestFailuresNamesWhatFails(t *testing.T) {
+	f := flaws()[0]
+	broken := func(tb testing.TB) Harness {
+		p := sound()
+		f.spoil(p)
+		return p.place(tb)
+	}
+	failures := Failures(t, broken, f.group)
+	for name, said := range failures {
+		if !strings.HasPrefix(name, f.group+"/") || len(said) == 0 {
+			t.Errorf("%q said %q", name, said)
+		}
+	}
+	if len(failures) == 0 {
+		t.Errorf("a store that %s fails nothing in %q", f.name, f.group)
+	}
+	if failures := Failures(t, func(tb testing.TB) Harness { return sound().place(tb) }, "keys", "facts"); len(failures) > 0 {
+		t.Errorf("a sound store: %v", failures)
 	}
 }

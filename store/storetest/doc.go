@@ -19,5 +19,5 @@
 // A store whose clock can be set ([Harness.Advance]) is tested at the very edges of deadlines; any other is tested with short ones and waits for its own clock.
 //
 // The wrappers [DropReply], [DropRequest], [DeliverLate] and [DeliverTwice] put a bad network in front of any store, for the suite and for tests of
-// clients.
+// clients. [Failures] tells which checks a store fails, so that a store broken on purpose can be shown to be caught.
 package storetest
