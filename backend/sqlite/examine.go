@@ -108,7 +108,7 @@ func (s *Store) examineJournal(ctx context.Context, b *base) []store.Finding {
 // examineSync asks the very connection that writes.
 func (s *Store) examineSync(ctx context.Context, b *base) []store.Finding {
 	const check = "synchronous"
-	w, err := newWriter(ctx, b)
+	w, err := newWriter(ctx, b, &s.options)
 	if err != nil {
 		return b.failed(ctx, check, err)
 	}

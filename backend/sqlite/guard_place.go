@@ -35,7 +35,7 @@ func (f FenceRow) statements() (*placeStatements, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.name, p.enter = f.Name, query("fence_enter")
+	p.name, p.enter = f.Name, statementText("fence_enter")
 	return p, nil
 }
 
@@ -83,9 +83,9 @@ func (c Columns) statements() (*placeStatements, error) {
 	)
 	return &placeStatements{
 		name: fmt.Sprintf("%s where %s %v", c.Table, c.Where, c.Args),
-		mark: fill.Replace(query("mark")),
-		lock: fill.Replace(query("lock")),
-		move: fill.Replace(query("move")),
+		mark: fill.Replace(statementText("mark")),
+		lock: fill.Replace(statementText("lock")),
+		move: fill.Replace(statementText("move")),
 		args: c.Args,
 	}, nil
 }

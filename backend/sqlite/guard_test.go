@@ -56,18 +56,16 @@ func guardIn(tb testing.TB, db *sql.DB, place Place, o *GuardOptions) *Guard {
 
 // TestGuardConformance holds both forms of the guard to the law of writing, in every way in which callers begin transactions and keep journals.
 func TestGuardConformance(t *testing.T) {
-	for name, parameters := range map[string]string{
-		"wal":              "&_pragma=journal_mode(wal)&_pragma=synchronous(normal)",
-		"begin immediate":  "&_pragma=journal_mode(wal)&_pragma=synchronous(normal)&_txlock=immediate",
-		"rollback journal": "&_pragma=journal_mode(truncate)&_pragma=synchronous(off)",
+	for _, c := range []struct{ form, name, parameters string }{
+		{"fence table", "wal", "&_pragma=journal_mode(wal)&_pragma=synchronous(normal)"},
+		{"columns", "begin immediate", "&_pragma=journal_mode(wal)&_pragma=synchronous(normal)&_txlock=immediate"},
+		{"columns", "rollback journal", "&_pragma=journal_mode(truncate)&_pragma=synchronous(off)"},
 	} {
-		for _, form := range []string{"fence table", "columns"} {
-			t.Run(form+" in "+name, func(t *testing.T) {
-				t.Parallel()
-				db := applicationAt(t, filepath.Join(memoryDir(t), "app.db"), parameters)
-				guardtest.Run(t, guardtest.Harness{Large: 1 << 20, Make: func(t testing.TB) guardtest.Resource { return resource(t, db, form) }})
-			})
-		}
+		t.Run(c.form+" in "+c.name, func(t *testing.T) {
+			t.Parallel()
+			db := applicationAt(t, filepath.Join(memoryDir(t), "app.db"), c.parameters)
+			guardtest.Run(t, guardtest.Harness{Large: 1 << 20, Make: func(t testing.TB) guardtest.Resource { return resource(t, db, c.form) }})
+		})
 	}
 }
 

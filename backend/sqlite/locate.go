@@ -52,10 +52,12 @@ func locate(path string, o *Options, mayMake bool) (file string, info fs.FileInf
 	if err != nil {
 		return "", nil, refuse("its folder cannot be reached (%v); make it first: mkdir -p %s", err, filepath.Dir(path))
 	}
+	if info, err := os.Stat(folder); err == nil && !info.IsDir() {
+		return "", nil, refuse("%s is not a folder; choose another", folder)
+	}
 	if m, err := ground.MountOf(folder); err == nil && !o.AllowNetwork {
-		if m.Kind == ground.Network || m.Name == "fuse" || m.Name == "macfuse" || m.Name == "osxfuse" {
-			return "", nil, refuse("it lies on a network or FUSE mount (%s), where SQLite's locks and shared memory do not hold between machines: two would hold a lease at once, and the file would be damaged; "+
-				"choose a local disk, or a store with a server. If only one machine ever opens it, network=allow in the URL takes it", m.Name)
+		if reason := unfit(m); reason != "" {
+			return "", nil, refuse("%s", reason)
 		}
 	}
 	file = filepath.Join(folder, filepath.Base(path))
@@ -84,6 +86,15 @@ func locate(path string, o *Options, mayMake bool) (file string, info fs.FileInf
 		return "", nil, refuse("it has %d hard links, and SQLite keeps its journal beside one name: opened by two, it would be damaged; make it a file of its own", links(info))
 	}
 	return file, info, nil
+}
+
+// unfit says why a database must not lie on a mount, or nothing.
+func unfit(m ground.Mount) string {
+	if m.Kind != ground.Network && m.Name != "fuse" && m.Name != "macfuse" && m.Name != "osxfuse" {
+		return ""
+	}
+	return fmt.Sprintf("it lies on a network or FUSE mount (%s), where SQLite's locks and shared memory do not hold between machines: two would hold a lease at once, and the file would be damaged; "+
+		"choose a local disk, or a store with a server. If only one machine ever opens it, network=allow in the URL takes it", m.Name)
 }
 
 // create makes an empty file for the user alone, whatever the umask; SQLite gives the files beside it the same permissions. That another was faster is good, too.

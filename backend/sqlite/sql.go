@@ -11,26 +11,26 @@ var files embed.FS
 
 // The statements, each in a file of its own.
 var (
-	sqlBegin    = query("begin")
-	sqlCommit   = query("commit")
-	sqlRollback = query("rollback")
-	sqlLoad     = query("load")
-	sqlInsert   = query("insert")
-	sqlUpdate   = query("update")
-	sqlList     = query("list")
-	sqlCount    = query("count")
-	sqlLook     = query("look")
-	sqlSweep    = query("sweep")
-	sqlLast     = query("last")
-	sqlContents = query("contents")
-	sqlPrepare  = query("prepare")
-	sqlVersion  = query("version")
-	sqlMigrated = query("migrated")
-	sqlRekey    = query("rekey")
-	sqlRekeyed  = query("rekeyed")
+	sqlBegin    = statementText("begin")
+	sqlCommit   = statementText("commit")
+	sqlRollback = statementText("rollback")
+	sqlLoad     = statementText("load")
+	sqlInsert   = statementText("insert")
+	sqlUpdate   = statementText("update")
+	sqlList     = statementText("list")
+	sqlCount    = statementText("count")
+	sqlLook     = statementText("look")
+	sqlSweep    = statementText("sweep")
+	sqlLast     = statementText("last")
+	sqlContents = statementText("contents")
+	sqlPrepare  = statementText("prepare")
+	sqlVersion  = statementText("version")
+	sqlMigrated = statementText("migrated")
+	sqlRekey    = statementText("rekey")
+	sqlRekeyed  = statementText("rekeyed")
 )
 
-func query(name string) string { return text("queries/" + name + ".sql") }
+func statementText(name string) string { return text("queries/" + name + ".sql") }
 
 func text(name string) string {
 	data, err := files.ReadFile(name)

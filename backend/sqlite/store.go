@@ -25,6 +25,8 @@ type Options struct {
 	AllowNetwork bool
 	// Now replaces the machine's clock, for tests. It must be safe for concurrent use.
 	Now func() time.Time
+
+	begin, commit string // for tests of what a transaction without them would do
 }
 
 // withDefaults is a copy in which everything is set.
@@ -44,6 +46,9 @@ func (o *Options) withDefaults() Options {
 	}
 	if d.Now == nil {
 		d.Now = time.Now
+	}
+	if d.begin == "" {
+		d.begin, d.commit = sqlBegin, sqlCommit
 	}
 	return d
 }

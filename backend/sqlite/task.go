@@ -130,7 +130,7 @@ func (s *Store) connected(w *writer) (*writer, error) {
 	if w != nil {
 		w.discard()
 	}
-	if w, err = newWriter(ctx, b); err != nil {
+	if w, err = newWriter(ctx, b, &s.options); err != nil {
 		return nil, b.explain(ctx, err)
 	}
 	return w, nil

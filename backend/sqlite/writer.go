@@ -33,7 +33,7 @@ type statement interface {
 }
 
 // newWriter takes a connection for itself and sets on it what a writer needs, whatever the pool's own settings are.
-func newWriter(ctx context.Context, b *base) (w *writer, err error) {
+func newWriter(ctx context.Context, b *base, o *Options) (w *writer, err error) {
 	conn, err := b.db.Conn(ctx)
 	if err != nil {
 		return nil, err
@@ -67,7 +67,7 @@ func newWriter(ctx context.Context, b *base) (w *writer, err error) {
 		for _, s := range []struct {
 			into *statement
 			text string
-		}{{&w.begin, sqlBegin}, {&w.commit, sqlCommit}, {&w.rollback, sqlRollback}, {&w.load, sqlLoad}, {&w.insert, sqlInsert}, {&w.update, sqlUpdate}} {
+		}{{&w.begin, o.begin}, {&w.commit, o.commit}, {&w.rollback, sqlRollback}, {&w.load, sqlLoad}, {&w.insert, sqlInsert}, {&w.update, sqlUpdate}} {
 			prepared, err := dc.PrepareContext(ctx, s.text)
 			if err != nil {
 				return err
