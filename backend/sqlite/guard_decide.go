@@ -65,7 +65,7 @@ func (g *Guard) lock(ctx context.Context, tx *sql.Tx) error {
 		case code(err) == codes.SQLITE_BUSY_SNAPSHOT:
 			return fmt.Errorf("%w: this transaction has read before Admit, and another has written since; roll it back and begin again, with Admit first: %w", guard.ErrBusy, err)
 		case limited.Err() != nil || isBusy(err) && !pause(limited.Done(), try):
-			return fmt.Errorf("%w for more than %s: %s; nothing was changed: %w", guard.ErrBusy, g.waits, g.base.holder(), err)
+			return fmt.Errorf("%w for more than %s: %s; nothing was changed", guard.ErrBusy, g.waits, g.base.holder()) // not err: it may be of our own limit
 		case !isBusy(err):
 			return err
 		}

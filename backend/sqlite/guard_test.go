@@ -57,9 +57,8 @@ func guardIn(tb testing.TB, db *sql.DB, place Place, o *GuardOptions) *Guard {
 // TestGuardConformance holds both forms of the guard to the law of writing, in every way in which callers begin transactions and keep journals.
 func TestGuardConformance(t *testing.T) {
 	for _, c := range []struct{ form, name, parameters string }{
-		{"fence table", "wal", "&_pragma=journal_mode(wal)&_pragma=synchronous(normal)"},
-		{"columns", "begin immediate", "&_pragma=journal_mode(wal)&_pragma=synchronous(normal)&_txlock=immediate"},
-		{"columns", "rollback journal", "&_pragma=journal_mode(truncate)&_pragma=synchronous(off)"},
+		{"fence table", "wal, waiting by itself", "&_pragma=journal_mode(wal)&_pragma=synchronous(normal)&_pragma=busy_timeout(0)"},
+		{"columns", "a rollback journal, beginning immediately", "&_pragma=journal_mode(truncate)&_pragma=synchronous(off)&_txlock=immediate"},
 	} {
 		t.Run(c.form+" in "+c.name, func(t *testing.T) {
 			t.Parallel()

@@ -254,7 +254,7 @@ func stopped(tb testing.TB, c *child) {
 // told makes sure that an error says what is wrong and what to do.
 func told(tb testing.TB, err error, c *child, what string) {
 	tb.Helper()
-	words := []string{"locked"}
+	var words []string
 	if _, err := os.Stat("/proc/locks"); err == nil {
 		words = append(words, fmt.Sprintf("process %d", c.cmd.Process.Pid), "is stopped", fmt.Sprintf("kill -CONT %d", c.cmd.Process.Pid))
 	}
