@@ -9,6 +9,7 @@ import (
 	_ "github.com/croft-dev/croft/backend/dir"
 	_ "github.com/croft-dev/croft/backend/postgres"
 	_ "github.com/croft-dev/croft/backend/redis"
+	_ "github.com/croft-dev/croft/backend/sqlite"
 )
 
 // The Redis client prints what it tries and fails to do. Croft says it once, when the outcome is known.

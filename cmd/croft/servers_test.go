@@ -8,12 +8,13 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// The same scripts on every engine that has a server: what users script against does not depend on where leases are kept.
+// The same scripts on every engine beside the default one: what users script against does not depend on where leases are kept.
 func TestServerScripts(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(*testing.T) string{
 		"redis":    func(t *testing.T) string { return testenv.RedisAlone(t).URL() },
 		"postgres": func(t *testing.T) string { return testenv.Postgres(t).Database(t) },
+		"sqlite":   func(t *testing.T) string { return "sqlite://" + t.TempDir() + "/croft.db" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
