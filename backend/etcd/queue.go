@@ -1,0 +1,160 @@
+package etcd
+
+import (
+	"context"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/croft-dev/croft/tenure"
+)
+
+// The queue of a key are the stores in which somebody waits for it, in the order in which they came: one key in etcd for each, on an etcd lease of its store, so that those of the dead vanish. Whoever frees the key
+// offers it to the first, in the record itself, and takes it off the queue in the same step. An offer is a hint and no reservation: any acquire is decided as if there were no queue.
+
+const (
+	// queueFor is how long a store stays in a queue without a sign of life.
+	queueFor = time.Minute
+	// mostWaiting bounds how many waiters a transaction that frees keys looks at.
+	mostWaiting = 64
+)
+
+// enqueue puts this store at the end of the queue of a topic, if it is not in it. The caller holds the mutex.
+func (s *Store) enqueue(t *topic) {
+	if t.queued || len(t.waiters) == 0 || s.closed.Load() {
+		return
+	}
+	t.queued = true
+	s.done.Go(func() {
+		if s.register(t) != nil {
+			s.mu.Lock()
+			t.queued = false // at the next change it is tried again; until then a grace covers it
+			s.mu.Unlock()
+		}
+	})
+}
+
+func (s *Store) register(t *topic) error {
+	ctx, cancel := context.WithTimeout(s.life, 2*requestTimeout)
+	defer cancel()
+	a := s.anchorFor(class(queueFor))
+	if err := s.cover(ctx, a, queueFor/2); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	id := a.id
+	s.mu.Unlock()
+	_, err := s.client.Put(ctx, s.names.waiter(t.key, s.id), "", clientv3.WithLease(id))
+	if leaseGone(err) {
+		s.lost(a)
+	}
+	return err
+}
+
+// dequeue takes this store off a queue, unless somebody waits again by then.
+func (s *Store) dequeue(key string) {
+	s.mu.Lock()
+	again := s.waits[key] != nil
+	s.mu.Unlock()
+	if again {
+		return
+	}
+	ctx, cancel := context.WithTimeout(s.life, requestTimeout)
+	defer cancel()
+	_, _ = s.client.Delete(ctx, s.names.waiter(key, s.id)) // otherwise it vanishes, and a grace covers it until then
+}
+
+// handOver adds to a write what it means for those who wait: whoever is granted the key leaves the queue and learns who is next, whoever frees it offers it to the next.
+func (s *Store) handOver(l *lane) []clientv3.Op {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.waits[l.key]
+	switch {
+	case l.next.rec.State == tenure.Free:
+		l.next.next = someone
+		if _, m := s.mine(l.old); m != nil && m.heir != 0 {
+			l.next.next = m.heir
+			return []clientv3.Op{clientv3.OpDelete(s.names.waiter(l.key, m.heir))}
+		}
+	case l.granted && l.next.rec.State == tenure.Held && t != nil:
+		l.asked = true
+		return []clientv3.Op{
+			clientv3.OpDelete(s.names.waiter(l.key, s.id)),
+			clientv3.OpGet(s.names.queue(l.key), append(clientv3.WithFirstCreate(), clientv3.WithKeysOnly())...),
+		}
+	}
+	return nil
+}
+
+// handedOver takes in what the write has brought to light.
+func (s *Store) handedOver(l *lane, responses []*etcdserverpb.ResponseOp) {
+	if !l.asked {
+		return
+	}
+	l.asked = false
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t := s.waits[l.key]; t != nil {
+		t.queued = false
+	}
+	if _, m := s.mine(l.next); m != nil {
+		m.heir = s.firstOf(l.key, responses[1].GetResponseRange().Kvs)
+	}
+}
+
+// firstOf finds the store that has waited longest for a key.
+func (s *Store) firstOf(key string, kvs []*mvccpb.KeyValue) identity {
+	var first *mvccpb.KeyValue
+	var who identity
+	for _, kv := range kvs {
+		if k, id, ok := s.names.waiting(string(kv.Key)); ok && k == key && (first == nil || kv.CreateRevision < first.CreateRevision) {
+			first, who = kv, id
+		}
+	}
+	return who
+}
+
+// offer names somebody for the keys that a batch has freed without knowing whom to name.
+func (s *Store) offer(b *batch, waiting *etcdserverpb.RangeResponse) {
+	if len(waiting.Kvs) == 0 {
+		return
+	}
+	for _, l := range b.lanes {
+		if l.next == nil || l.next.next != someone || l.step != finished {
+			continue
+		}
+		first := s.firstOf(l.key, waiting.Kvs)
+		if first == 0 && !waiting.More {
+			continue
+		}
+		d := *l.next
+		s.fork(func(ctx context.Context) { s.name(ctx, l.key, &d, first) })
+	}
+}
+
+// name offers a key that has been freed to the first of its queue, if nothing has become of it yet.
+func (s *Store) name(ctx context.Context, key string, d *deed, first identity) {
+	v := s.known(key)
+	if v == nil || v.deed == nil || v.deed.rec.Token != d.rec.Token || v.deed.rec.State != tenure.Free || v.deed.next != someone {
+		return
+	}
+	if first == 0 {
+		resp, err := s.txn(ctx, nil, []clientv3.Op{clientv3.OpGet(s.names.queue(key), append(clientv3.WithFirstCreate(), clientv3.WithKeysOnly())...)}, nil)
+		if err != nil {
+			return
+		}
+		if first = s.firstOf(key, resp.Responses[0].GetResponseRange().Kvs); first == 0 {
+			return
+		}
+	}
+	d.next = first
+	same := clientv3.Compare(clientv3.ModRevision(s.names.record(key)), "=", v.mod)
+	resp, err := s.txn(ctx, []clientv3.Cmp{same}, []clientv3.Op{clientv3.OpDelete(s.names.waiter(key, first)), clientv3.OpPut(s.names.record(key), d.encode())}, nil)
+	if err == nil && resp.Succeeded {
+		s.mu.Lock()
+		s.remember(key, &view{mod: resp.Header.Revision, deed: d})
+		s.mu.Unlock()
+	}
+}

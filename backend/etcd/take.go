@@ -1,0 +1,42 @@
+package etcd
+
+import (
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+)
+
+// take takes in what etcd answered to a lane.
+func (s *Store) take(l *lane, revision int64, resp *etcdserverpb.TxnResponse) {
+	read := results(resp.Responses)
+	switch {
+	case l.step == writing && resp.Succeeded:
+		s.wrote(l, revision)
+		s.handedOver(l, resp.Responses)
+		if l.granted {
+			s.sweepByChance()
+		}
+		l.finish()
+		return
+	case l.step == renewing && resp.Succeeded:
+		s.renewedOn(l, l.now)
+		l.finish()
+		return
+	case l.step == writing:
+		l.done()
+		if l.next.lease != 0 && len(read[len(read)-1]) == 0 {
+			s.lost(l.anchor)
+		}
+	}
+	v, err := s.seen(l.look, read)
+	if err != nil {
+		l.fail(err)
+		return
+	}
+	if l.step == renewing && v.gone && l.view.deed.lease == v.deed.lease {
+		s.lost(l.anchor)
+	}
+	l.tries++
+	l.view, l.sure = v, true
+	s.mu.Lock()
+	s.remember(l.key, v)
+	s.mu.Unlock()
+}
