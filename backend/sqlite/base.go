@@ -79,7 +79,10 @@ func adoptBase(ctx context.Context, db *sql.DB, o *Options) (*base, error) {
 	if _, _, err := locate(b.file, o, false); err != nil {
 		return nil, err
 	}
-	return b, b.prepare(ctx)
+	if err := b.prepare(ctx); err != nil {
+		return nil, err
+	}
+	return b, nil
 }
 
 // find asks which file a database is in.

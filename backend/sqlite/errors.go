@@ -45,7 +45,7 @@ func (b *base) explain(ctx context.Context, err error) error {
 		return nil
 	case ctx.Err() != nil:
 		return over(ctx)
-	case errors.Is(err, ErrBusy), errors.Is(err, ErrDamaged), errors.Is(err, ErrClosed), errors.Is(err, errExplained):
+	case errors.Is(err, ErrBusy), errors.Is(err, ErrDamaged), errors.Is(err, ErrClosed), errors.As(err, new(explained)):
 		return err
 	}
 	advice := "see whether the file can be read and written, and whether `sqlite3 FILE 'PRAGMA integrity_check'` finds it in order"
@@ -80,8 +80,10 @@ func (b *base) explain(ctx context.Context, err error) error {
 	return fmt.Errorf("store %s: %w; %s", b.name(), err, advice)
 }
 
-// errExplained marks an error that says already what to do.
-var errExplained = errors.New("refused")
+// explained is an error that says already what to do.
+type explained string
+
+func (e explained) Error() string { return string(e) }
 
 // over is why ctx has ended: its error, and its cause if that says more.
 func over(ctx context.Context) error {

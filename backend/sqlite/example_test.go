@@ -42,7 +42,7 @@ func ExampleGuard_Admit() {
 		if err != nil {
 			return err
 		}
-		defer tx.Rollback() // does nothing after a commit
+		defer func() { _ = tx.Rollback() }() // does nothing after a commit
 		if err := g.Admit(ctx, tx, stamp); err != nil {
 			return err
 		}

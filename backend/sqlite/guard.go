@@ -168,8 +168,7 @@ func (g *Guard) Rekey(ctx context.Context, key, actor, note string) (mark fence.
 		if err != nil {
 			return err
 		}
-		_, err := g.exec(ctx, tx, sqlRekey, g.place.name, from.Key, int64(from.Token), key, actor, note)
-		return err
+		return g.exec(ctx, tx, sqlRekey, g.place.name, from.Key, int64(from.Token), key, actor, note)
 	})
 	return mark, err
 }

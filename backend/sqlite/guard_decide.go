@@ -56,7 +56,7 @@ func (g *Guard) lock(ctx context.Context, tx *sql.Tx) error {
 	limited, cancel := context.WithTimeout(ctx, g.waits)
 	defer cancel()
 	for try := 0; ; try++ {
-		_, err := g.exec(limited, tx, g.place.lock)
+		err := g.exec(limited, tx, g.place.lock)
 		switch {
 		case err == nil:
 			return nil
@@ -73,18 +73,16 @@ func (g *Guard) lock(ctx context.Context, tx *sql.Tx) error {
 }
 
 // exec does something that may need Croft's tables, and makes them first if they are missing: in the same transaction, which has the lock then.
-func (g *Guard) exec(ctx context.Context, tx *sql.Tx, text string, args ...any) (sql.Result, error) {
-	result, err := tx.ExecContext(ctx, text, args...)
+func (g *Guard) exec(ctx context.Context, tx *sql.Tx, text string, args ...any) error {
+	_, err := tx.ExecContext(ctx, text, args...)
 	if !lacksTable(err) {
-		return result, err
-	}
-	if _, err := tx.ExecContext(ctx, sqlPrepare); err != nil {
-		return nil, err
+		return err
 	}
 	if err := g.base.migrateFrom(ctx, tx, migrations(), false); err != nil {
-		return nil, err
+		return err
 	}
-	return tx.ExecContext(ctx, text, args...)
+	_, err = tx.ExecContext(ctx, text, args...)
+	return err
 }
 
 // read reads the mark.

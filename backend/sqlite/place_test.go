@@ -13,7 +13,7 @@ import (
 // memoryDir is a folder where a sync costs nothing, if there is one: for tests about something else than the disk.
 func memoryDir(tb testing.TB) string {
 	tb.Helper()
-	if dir, err := os.MkdirTemp("/dev/shm", "croft-sqlite-"); err == nil {
+	if dir, err := os.MkdirTemp("/dev/shm", "croft-sqlite-"); err == nil { //nolint:usetesting // it knows nothing of memory
 		tb.Cleanup(func() { os.RemoveAll(dir) })
 		return dir
 	}
@@ -44,4 +44,13 @@ func level(findings []store.Finding, check string) store.Level {
 
 func stampOf(token fence.Token) fence.Stamp {
 	return fence.Stamp{Key: "jobs/report", Token: token, Grant: fence.Grant(fmt.Sprintf("%032x", token))}
+}
+
+// inOrder makes sure that the file is whole.
+func inOrder(tb testing.TB, file string) {
+	tb.Helper()
+	var verdict string
+	if query(tb, file, "PRAGMA integrity_check", &verdict); verdict != "ok" {
+		tb.Fatalf("integrity_check: %s", verdict)
+	}
 }

@@ -47,7 +47,7 @@ func TestStoreChild(t *testing.T) {
 		st := open(t, file, &Options{Now: func() time.Time {
 			if stopping.Swap(false) {
 				say("inside")
-				_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+				stopSelf()
 			}
 			return time.Now()
 		}})
@@ -66,7 +66,7 @@ func TestStoreChild(t *testing.T) {
 				return err
 			}
 			say("inside")
-			_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+			stopSelf()
 			_, err := tx.Exec("INSERT INTO report (body) VALUES ('stopped')")
 			return err
 		}))
@@ -165,15 +165,6 @@ func TestOfManyFirstUsersOneMakesTheFile(t *testing.T) {
 		&vacuum, &application, &version, &migrations)
 	if vacuum != 2 || application != applicationID || version != migrations || migrations == 0 {
 		t.Errorf("auto_vacuum %d, application_id %#x, user_version %d, %d migrations", vacuum, application, version, migrations)
-	}
-}
-
-// inOrder makes sure that the file is whole.
-func inOrder(tb testing.TB, file string) {
-	tb.Helper()
-	var verdict string
-	if query(tb, file, "PRAGMA integrity_check", &verdict); verdict != "ok" {
-		tb.Fatalf("integrity_check: %s", verdict)
 	}
 }
 

@@ -41,7 +41,8 @@ func look(ctx context.Context, conn *sql.Conn) (c contents, err error) {
 	if err := conn.QueryRowContext(ctx, sqlContents).Scan(&c.objects, &c.made); err != nil {
 		return c, err
 	}
-	return c, conn.QueryRowContext(ctx, "PRAGMA journal_mode").Scan(&c.journal)
+	err = conn.QueryRowContext(ctx, "PRAGMA journal_mode").Scan(&c.journal)
+	return c, err
 }
 
 // prepare looks at what a database holds, refuses what is not for leases, and makes what is missing.

@@ -78,7 +78,7 @@ func (s *Store) vacuum(ctx context.Context, spare int) error {
 		if free <= spare {
 			break
 		}
-		if err = s.do(ctx, vacuumStep, func(x *transaction) { x.run(fmt.Sprintf("PRAGMA incremental_vacuum(%d)", vacuumStep)) }); err != nil {
+		if err := s.do(ctx, vacuumStep, func(x *transaction) { x.run(fmt.Sprintf("PRAGMA incremental_vacuum(%d)", vacuumStep)) }); err != nil {
 			return err
 		}
 	}

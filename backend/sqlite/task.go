@@ -163,7 +163,7 @@ func (s *Store) carryOut(w *writer, x *transaction, tasks []*task) ([]*task, err
 	})
 	if err == nil && w.base.moved() {
 		_, _ = s.database(context.Background()) // the next one finds what is there now
-		err = fmt.Errorf("%w: store %s: the file was moved or removed: nobody else sees what was written there; ask again", errExplained, w.base.name())
+		err = explained(fmt.Sprintf("store %s: the file was moved or removed: nobody else sees what was written there; ask again", w.base.name()))
 	}
 	if err != nil {
 		return tasks, w.base.explain(context.Background(), err)

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"sync"
 	"time"
 
@@ -190,7 +191,8 @@ func (s *Store) lookOut() {
 
 // dataVersion is a number that differs after another connection has changed the file.
 func dataVersion(conn *sql.Conn) (version int64, err error) {
-	return version, conn.QueryRowContext(context.Background(), "PRAGMA data_version").Scan(&version)
+	err = conn.QueryRowContext(context.Background(), "PRAGMA data_version").Scan(&version)
+	return version, err
 }
 
 // compareAll looks at every watched key.
@@ -206,7 +208,7 @@ func (s *Store) compareAll(conn *sql.Conn, keys []string) error {
 				continue // whoever asks is told
 			}
 			now = handsOf(&rec)
-		case err != sql.ErrNoRows: //nolint:errorlint // it is that very one
+		case !errors.Is(err, sql.ErrNoRows):
 			return err
 		}
 		s.watch.compare(key, now)

@@ -33,36 +33,38 @@ type statement interface {
 }
 
 // newWriter takes a connection for itself and sets on it what a writer needs, whatever the pool's own settings are.
-func newWriter(ctx context.Context, b *base, o *Options) (w *writer, err error) {
+func newWriter(ctx context.Context, b *base, o *Options) (*writer, error) {
 	conn, err := b.db.Conn(ctx)
 	if err != nil {
 		return nil, err
 	}
-	w = &writer{conn: conn, base: b, memory: map[string]remembered{}}
-	defer func() {
-		if err != nil {
-			w.discard()
-			w = nil
-		}
-	}()
-	// It waits by itself, in smaller steps than SQLite would. The log is cut back after a large change.
-	if _, err = conn.ExecContext(ctx, "PRAGMA busy_timeout = 0; PRAGMA synchronous = FULL; PRAGMA fullfsync = 1; PRAGMA query_only = 0; PRAGMA journal_size_limit = 1048576"); err != nil {
-		return w, err
+	w := &writer{conn: conn, base: b, memory: map[string]remembered{}}
+	if err := w.setUp(ctx, o); err != nil {
+		w.discard()
+		return nil, err
+	}
+	return w, nil
+}
+
+func (w *writer) setUp(ctx context.Context, o *Options) error {
+	// The log is cut back after a large change.
+	if _, err := w.conn.ExecContext(ctx, fmt.Sprintf("PRAGMA busy_timeout = %d; PRAGMA synchronous = FULL; PRAGMA fullfsync = 1; PRAGMA query_only = 0; PRAGMA journal_size_limit = 1048576", o.LockWait.Milliseconds())); err != nil {
+		return err
 	}
 	var synchronous int
-	if err = conn.QueryRowContext(ctx, "PRAGMA synchronous").Scan(&synchronous); err != nil {
-		return w, err
+	if err := w.conn.QueryRowContext(ctx, "PRAGMA synchronous").Scan(&synchronous); err != nil {
+		return err
 	}
 	if synchronous < 2 {
-		return w, fmt.Errorf("%w: synchronous stays %d on the store's connection, and it must be FULL (2)", errExplained, synchronous)
+		return explained(fmt.Sprintf("store %s: synchronous stays %d on the store's connection, and must be FULL (2)", w.base.name(), synchronous))
 	}
-	return w, conn.Raw(func(raw any) error {
+	err := w.conn.Raw(func(raw any) error {
 		dc, ok := raw.(interface {
 			sqldriver.ConnPrepareContext
 			sqldriver.ExecerContext
 		})
 		if !ok {
-			return fmt.Errorf("%w: the driver's connection is a %T; use modernc.org/sqlite", errExplained, raw)
+			return explained(fmt.Sprintf("store %s: the driver's connection is a %T; use modernc.org/sqlite", w.base.name(), raw))
 		}
 		for _, s := range []struct {
 			into *statement
@@ -73,11 +75,17 @@ func newWriter(ctx context.Context, b *base, o *Options) (w *writer, err error) 
 				return err
 			}
 			if *s.into, ok = prepared.(statement); !ok {
-				return fmt.Errorf("%w: the driver's statements are %T; use modernc.org/sqlite", errExplained, prepared)
+				return explained(fmt.Sprintf("store %s: the driver's statements are %T; use modernc.org/sqlite", w.base.name(), prepared))
 			}
 		}
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	// From here on it waits by itself, in smaller steps than SQLite would.
+	_, err = w.conn.ExecContext(ctx, "PRAGMA busy_timeout = 0")
+	return err
 }
 
 // discard closes the connection for good: nothing that was set on it or is left open in it reaches anybody else.
