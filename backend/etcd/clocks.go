@@ -2,13 +2,22 @@ package etcd
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/binary"
 	"sync"
 	"time"
 )
 
-// processClock names this process's clock in what it writes.
-var processClock = newIdentity()
+// machineClock names this machine's clock in what it writes: all processes of one boot share it, in containers, too. Where the system gives the boot no name, every process counts as having a clock of its own.
+var machineClock = nameClock(bootName())
+
+func nameClock(boot string) identity {
+	if boot == "" {
+		return newIdentity()
+	}
+	sum := sha256.Sum256([]byte("croft clock " + boot))
+	return identity(binary.BigEndian.Uint64(sum[:])) | someone<<1 // none of those that mean something else
+}
 
 func newIdentity() identity {
 	var b [8]byte
@@ -38,7 +47,7 @@ const mostClocks = 1024
 
 // saw notes that a clock said t.
 func (c *clocks) saw(clock identity, t time.Time) {
-	if clock == 0 || clock == processClock {
+	if clock == 0 || clock == machineClock {
 		return
 	}
 	now := time.Now()

@@ -34,7 +34,7 @@ type Store struct {
 	retention time.Duration
 	sweeping  sweeping
 
-	clock  func() time.Time // this process's; another one only in tests,
+	clock  func() time.Time // this machine's; another one only in tests,
 	domain identity         // and then with a name of its own
 	clocks clocks
 
@@ -67,7 +67,7 @@ func New(client *clientv3.Client, o *Options) *Store {
 	}
 	s := &Store{
 		client: client, id: newIdentity(), names: naming(o.Prefix), retention: o.Retention,
-		clock: time.Now, domain: processClock,
+		clock: time.Now, domain: machineClock,
 		anchors: map[int64]*anchor{}, pages: map[uint32]*openPage{}, waits: map[string]*topic{},
 	}
 	if s.names == "" {
@@ -88,7 +88,7 @@ func New(client *clientv3.Client, o *Options) *Store {
 // now is the store's clock, as records keep time.
 func (s *Store) now() time.Time { return tenure.Time(s.clock()) }
 
-// Now is the clock of this process: etcd has none that it tells. Deadlines that others have written are given on it, too.
+// Now is the clock of this machine: etcd has none that it tells. Deadlines that others have written are given on it, too.
 func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	if err := s.usable(ctx); err != nil {
 		return time.Time{}, err

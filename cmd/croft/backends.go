@@ -7,6 +7,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	_ "github.com/croft-dev/croft/backend/dir"
+	_ "github.com/croft-dev/croft/backend/etcd"
 	_ "github.com/croft-dev/croft/backend/postgres"
 	_ "github.com/croft-dev/croft/backend/redis"
 	_ "github.com/croft-dev/croft/backend/sqlite"

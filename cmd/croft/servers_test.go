@@ -14,6 +14,7 @@ func TestServerScripts(t *testing.T) {
 	for name, open := range map[string]func(*testing.T) string{
 		"redis":    func(t *testing.T) string { return testenv.RedisAlone(t).URL() },
 		"postgres": func(t *testing.T) string { return testenv.Postgres(t).Database(t) },
+		"etcd":     func(t *testing.T) string { return testenv.Etcd(t).URL() },
 		"sqlite":   func(t *testing.T) string { return "sqlite://" + t.TempDir() + "/croft.db" },
 	} {
 		t.Run(name, func(t *testing.T) {
