@@ -71,8 +71,8 @@ type transaction struct {
 
 // entry is a key's record within a transaction.
 type entry struct {
-	id      int64 // 0: it has no row
-	record  tenure.Record
+	id int64 // 0: it has no row
+	kept
 	damage  error
 	dirty   bool
 	passing bool // the key has changed hands
@@ -87,37 +87,59 @@ func (x *transaction) apply(req *tenure.Request) store.Answer {
 	if e.damage != nil {
 		return store.Answer{Err: store.Unknown(e.damage)}
 	}
-	next, changed, err := tenure.Apply(e.record, *req, x.now)
-	if err != nil {
-		return store.Answer{Record: withoutHistory(next), Now: x.now, Err: refusal(err)}
+	before := handsOf(&e.head)
+	changed, refused, err := e.decide(req, x.now)
+	switch {
+	case err != nil:
+		return store.Answer{Err: store.Unknown(err)}
+	case refused != nil:
+		return store.Answer{Record: withoutHistory(e.head), Now: x.now, Err: refused}
+	case changed:
+		if !e.dirty {
+			e.dirty = true
+			x.dirty = append(x.dirty, e)
+		}
+		e.passing = e.passing || handsOf(&e.head) != before
 	}
-	if !changed {
-		return store.Answer{Record: withoutHistory(next), Now: x.now}
-	}
-	if !e.dirty {
-		e.dirty = true
-		x.dirty = append(x.dirty, e)
-	}
-	e.passing = e.passing || handsOf(&next) != handsOf(&e.record)
-	e.record = next
-	return store.Answer{Record: withoutHistory(next), Now: x.now}
+	return store.Answer{Record: withoutHistory(e.head), Now: x.now}
 }
 
-// withoutHistory is a record that a caller may do with what it likes: the writer remembers what it has decided by.
+// decide applies the law. The law looks into the history for the request's own grant, at the newest transfer, and puts the next behind it: so a request whose grant is not among the older transfers
+// is decided by the newest alone, and most of a record is never unpacked. Any other is decided by the whole record.
+func (k *kept) decide(req *tenure.Request, now time.Time) (changed bool, refused, err error) {
+	raw, err := rawGrant(req.Secret.Grant())
+	if err != nil {
+		return false, nil, err
+	}
+	if k.past.has(raw) {
+		rec, err := k.record()
+		if err != nil {
+			return false, nil, err
+		}
+		next, changed, refused := tenure.Apply(rec, *req, now)
+		if refused == nil && changed {
+			err = k.replace(next)
+		}
+		return changed, refused, err
+	}
+	next, changed, refused := tenure.Apply(k.head, *req, now)
+	if refused != nil || !changed {
+		return false, refused, nil
+	}
+	if older := len(next.History) - 1; older > 0 {
+		if err := k.past.add(&next.History[0]); err != nil {
+			return false, nil, err
+		}
+		next.History = next.History[older:]
+	}
+	k.head = next
+	return true, nil, nil
+}
+
+// withoutHistory is a record that a caller may do with what it likes.
 func withoutHistory(rec tenure.Record) tenure.Record {
 	rec.History, rec.Guards = nil, slices.Clone(rec.Guards)
 	return rec
-}
-
-// refusal does the same to the record in a refusal. One that says why a grant is not owned tells of the transfers after it.
-func refusal(err error) error {
-	switch e := err.(type) { //nolint:errorlint // the law's own, not wrapped
-	case *tenure.HeldError:
-		e.Record = withoutHistory(e.Record)
-	case *tenure.NotOwnedError:
-		e.Record.History, e.Record.Guards = slices.Clone(e.Record.History), slices.Clone(e.Record.Guards)
-	}
-	return err
 }
 
 // entry is a key's record, read once in a transaction.
@@ -136,7 +158,7 @@ func (x *transaction) entry(key string) *entry {
 		return e
 	}
 	if e.id = id; packed != nil {
-		e.record, e.damage = x.recall(key, packed)
+		e.kept, e.damage = unpack(key, packed)
 	}
 	return e
 }
@@ -145,21 +167,20 @@ func (x *transaction) entry(key string) *entry {
 func (x *transaction) flush() error {
 	for _, e := range x.dirty {
 		x.wrote = true
-		x.packer.to = x.packer.to[:0]
-		packed, err := x.packer.pack(&e.record)
+		packed, err := e.pack(x.packed[:0])
 		if err != nil {
 			return err
 		}
-		quiet := e.record.Quiet().UnixMicro()
+		x.packed = packed
+		quiet := e.head.Quiet().UnixMicro()
 		if e.id == 0 {
-			err = x.exec(x.insert, e.record.Key, quiet, packed)
+			err = x.exec(x.insert, e.head.Key, quiet, packed)
 		} else {
 			err = x.exec(x.update, e.id, quiet, packed)
 		}
 		if err != nil {
 			return err
 		}
-		x.remember(&e.record, packed)
 		if e.passing {
 			x.passed = append(x.passed, e)
 		}

@@ -14,51 +14,57 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestTheLawsWordsHaveTheirNumbers, the same when they are written and when they are read.
-func TestTheLawsWordsHaveTheirNumbers(t *testing.T) {
-	for i, word := range known {
-		if knownNumber(word) != uint64(i+1) {
-			t.Errorf("%q is %d when it is written and %d when it is read", word, knownNumber(word), i+1)
-		}
-	}
-}
-
-// TestPackedRecordsAreTheSame for any records that the law makes, and damage to any byte of them is noticed.
+// TestPackedRecordsAreTheSame for any records that the law makes: decided about in their packed form, they are what the law makes of the whole record, late copies of old requests included; and damage to
+// any byte of them is noticed.
 func TestPackedRecordsAreTheSame(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := time.UnixMicro(rapid.Int64Range(1, 7e15).Draw(t, "now")).UTC()
 		text := rapid.StringMatching(`[a-zé]{1,8}`)
 		rec := tenure.Record{}
 		key := text.Draw(t, "key")
-		var last tenure.Secret
-		for range rapid.IntRange(1, 45).Draw(t, "steps") {
+		var secrets []tenure.Secret
+		k := kept{}
+		for range rapid.IntRange(1, 120).Draw(t, "steps") {
 			req := tenure.Request{
 				Verb: rapid.SampledFrom([]tenure.Verb{tenure.Acquire, tenure.Acquire, tenure.Renew, tenure.Report, tenure.Release, tenure.Takeover, tenure.Reserve, tenure.Revoke}).Draw(t, "verb"),
-				Key:  key, Secret: last, Owner: text.Draw(t, "owner"), Instance: text.Draw(t, "instance"), TTL: tenure.MinTTL + time.Duration(rapid.Int64Range(0, 1e12).Draw(t, "ttl")),
+				Key:  key, Owner: text.Draw(t, "owner"), Instance: text.Draw(t, "instance"), TTL: tenure.MinTTL + time.Duration(rapid.Int64Range(0, 1e12).Draw(t, "ttl")),
 				Every: time.Duration(rapid.Int64Range(0, 1e9).Draw(t, "every")), HoldFor: time.Duration(rapid.Int64Range(0, 1e9).Draw(t, "hold")),
 				Guards: rapid.SliceOfN(text, 0, 3).Draw(t, "guards"), Progress: text.Draw(t, "progress"), Actor: text.Draw(t, "actor"), Note: text.Draw(t, "note"),
 				Failed: rapid.Bool().Draw(t, "failed"), Above: fence.Token(rapid.Int64Range(0, 1<<40).Draw(t, "above")),
 			}
-			if last == "" || req.Verb == tenure.Acquire || req.Verb.ByHand() {
+			switch {
+			case len(secrets) == 0 || req.Verb == tenure.Acquire && rapid.IntRange(0, 4).Draw(t, "late") > 0 || req.Verb.ByHand():
 				req.Secret = tenure.NewSecret()
-				last = req.Secret
+				secrets = append(secrets, req.Secret)
+			case rapid.IntRange(0, 4).Draw(t, "old") == 0:
+				req.Secret = rapid.SampledFrom(secrets).Draw(t, "secret")
+			default:
+				req.Secret = secrets[len(secrets)-1]
 			}
-			if next, changed, err := tenure.Apply(rec, req, now); err == nil && changed {
+			next, changed, refused := tenure.Apply(rec, req, now)
+			if refused == nil && changed {
 				rec = next
+			}
+			gotChanged, gotRefused, err := k.decide(&req, now)
+			if err != nil || gotChanged != (refused == nil && changed) || fmt.Sprint(gotRefused) != fmt.Sprint(refused) {
+				t.Fatalf("%s: %t, %v, %v; the law says %t, %v", req.Verb, gotChanged, gotRefused, err, changed, refused)
+			}
+			if k, err = unpackedAgain(&k); err != nil {
+				t.Fatal(err)
 			}
 			now = now.Add(time.Duration(rapid.Int64Range(-1e9, 1e13).Draw(t, "passed")))
 		}
 		if rec.IsZero() {
 			return
 		}
-		packed, err := (&packer{}).pack(&rec)
+		packed, err := k.pack(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if len(rec.Guards) == 0 {
 			rec.Guards = nil
 		}
-		if again, err := unpack(key, packed); err != nil || !reflect.DeepEqual(again, rec) {
+		if again, err := unpackWhole(key, packed); err != nil || !reflect.DeepEqual(again, rec) {
 			t.Fatalf("%v\n%+v\n%+v", err, rec, again)
 		}
 		at := rapid.IntRange(0, len(packed)-1).Draw(t, "byte")
@@ -74,6 +80,18 @@ func TestPackedRecordsAreTheSame(t *testing.T) {
 	})
 }
 
+// unpackedAgain is what comes back of a record that was written.
+func unpackedAgain(k *kept) (kept, error) {
+	if k.head.IsZero() {
+		return *k, nil
+	}
+	packed, err := k.pack(nil)
+	if err != nil {
+		return kept{}, err
+	}
+	return unpack(k.head.Key, packed)
+}
+
 // FuzzUnpack: whatever is in the file, it is a record or it is damaged; it is never a panic.
 func FuzzUnpack(f *testing.F) {
 	f.Add([]byte{packedV1, 1, 2, 3})
@@ -81,7 +99,7 @@ func FuzzUnpack(f *testing.F) {
 		packed := append([]byte{packedV1}, data...)
 		sum := checksum("k", packed)
 		packed = append(packed, byte(sum), byte(sum>>8), byte(sum>>16), byte(sum>>24))
-		if rec, err := unpack("k", packed); err == nil && rec.Check() != nil {
+		if rec, err := unpackWhole("k", packed); err == nil && rec.Check() != nil {
 			t.Errorf("%+v", rec)
 		}
 	})

@@ -37,11 +37,20 @@ func (s *Store) read(ctx context.Context, key string) (rec tenure.Record, err er
 			return nil
 		}
 		if err == nil {
-			rec, err = unpack(key, packed)
+			rec, err = unpackWhole(key, packed)
 		}
 		return err
 	})
 	return rec, err
+}
+
+// unpackWhole is the record with its history.
+func unpackWhole(key string, packed []byte) (tenure.Record, error) {
+	k, err := unpack(key, packed)
+	if err != nil {
+		return tenure.Record{}, err
+	}
+	return k.record()
 }
 
 // reading calls do with the open database. Where the tables were removed under it, it makes them anew, once.
@@ -112,13 +121,12 @@ func (s *Store) page(ctx context.Context, prefix, last string) (records []tenure
 			if count++; count == page {
 				next = key
 			}
-			rec, err := unpack(key, packed)
+			k, err := unpack(key, packed)
 			if err != nil {
 				damaged = errors.Join(damaged, err)
 				continue
 			}
-			rec.History = nil // ten thousand of them would be a burden to hold at once
-			records = append(records, rec)
+			records = append(records, withoutHistory(k.head)) // ten thousand of them would be a burden to hold at once
 		}
 		return rows.Err()
 	})

@@ -169,7 +169,7 @@ func (s *Store) carryOut(w *writer, x *transaction, tasks []*task) ([]*task, err
 		return tasks, w.base.explain(context.Background(), err)
 	}
 	for _, e := range x.passed {
-		s.watch.wake(e.record.Key, handsOf(&e.record))
+		s.watch.wake(e.head.Key, handsOf(&e.head))
 	}
 	return tasks, nil
 }

@@ -203,11 +203,11 @@ func (s *Store) compareAll(conn *sql.Conn, keys []string) error {
 		now := hands{}
 		switch err := conn.QueryRowContext(context.Background(), sqlLoad, key).Scan(&id, &packed); {
 		case err == nil:
-			rec, err := unpack(key, packed)
+			k, err := unpack(key, packed)
 			if err != nil {
 				continue // whoever asks is told
 			}
-			now = handsOf(&rec)
+			now = handsOf(&k.head)
 		case !errors.Is(err, sql.ErrNoRows):
 			return err
 		}

@@ -21,8 +21,7 @@ type writer struct {
 	load, insert, update    statement
 	args                    [3]sqldriver.NamedValue
 	row                     [2]sqldriver.Value
-	packer                  packer
-	memory                  map[string]remembered
+	packed                  []byte // for the record that is being written
 }
 
 // statement is what the driver has prepared.
@@ -38,7 +37,7 @@ func newWriter(ctx context.Context, b *base, o *Options) (*writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &writer{conn: conn, base: b, memory: map[string]remembered{}}
+	w := &writer{conn: conn, base: b}
 	if err := w.setUp(ctx, o); err != nil {
 		w.discard()
 		return nil, err
@@ -47,8 +46,8 @@ func newWriter(ctx context.Context, b *base, o *Options) (*writer, error) {
 }
 
 func (w *writer) setUp(ctx context.Context, o *Options) error {
-	// The log is cut back after a large change.
-	if _, err := w.conn.ExecContext(ctx, fmt.Sprintf("PRAGMA busy_timeout = %d; PRAGMA synchronous = FULL; PRAGMA fullfsync = 1; PRAGMA query_only = 0; PRAGMA journal_size_limit = 1048576", o.LockWait.Milliseconds())); err != nil {
+	// The log is cut back after a large change, and not to less than it usually needs: a log that has to grow again costs twice the flushes.
+	if _, err := w.conn.ExecContext(ctx, fmt.Sprintf("PRAGMA busy_timeout = %d; PRAGMA synchronous = FULL; PRAGMA fullfsync = 1; PRAGMA query_only = 0; PRAGMA journal_size_limit = 16777216", o.LockWait.Milliseconds())); err != nil {
 		return err
 	}
 	var synchronous int
