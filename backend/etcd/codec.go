@@ -49,7 +49,7 @@ var errFormat = errors.New("it was not written by this version of the program")
 type writer struct {
 	out   []byte
 	base  int64
-	texts map[string]uint64
+	texts []string
 }
 
 func (w *writer) number(n int64)       { w.out = binary.AppendVarint(w.out, n) }
@@ -67,28 +67,54 @@ func (w *writer) time(t time.Time) {
 }
 
 func (w *writer) text(s string) {
-	if n, known := w.texts[s]; known {
-		w.unsigned(n)
+	if s == "" {
+		w.out = append(w.out, 0)
 		return
 	}
-	w.unsigned(0)
+	for i, known := range w.texts { // a few, of which the first are met most
+		if known == s {
+			w.unsigned(uint64(i) + 2)
+			return
+		}
+	}
+	w.out = append(w.out, 1)
 	w.unsigned(uint64(len(s)))
 	w.out = append(w.out, s...)
-	w.texts[s] = uint64(len(w.texts)) + 1
+	w.texts = append(w.texts, s)
+}
+
+// termTexts is how many texts a term has.
+const termTexts = 7
+
+// changed packs the texts of a term that are not those of the term before it.
+func (w *writer) changed(last, texts [termTexts]string) [termTexts]string {
+	bits := byte(0)
+	for i := range texts {
+		if texts[i] != last[i] {
+			bits |= 1 << i
+		}
+	}
+	w.out = append(w.out, bits)
+	for i, s := range texts {
+		if s != last[i] {
+			w.text(s)
+		}
+	}
+	return texts
 }
 
 func (w *writer) grant(g fence.Grant) {
-	raw, err := hex.DecodeString(string(g))
-	if err != nil || len(raw) != 16 {
-		raw = make([]byte, 16) // never: the law makes grants from secrets
+	var raw [16]byte // what does not fit is not there: the law makes grants from secrets
+	if len(g) == 32 {
+		_, _ = hex.Decode(raw[:], []byte(g))
 	}
-	w.out = append(w.out, raw...)
+	w.out = append(w.out, raw[:]...)
 }
 
 // encode packs a deed. Its key is not in it: that is its name.
 func (d *deed) encode() string {
 	r := &d.rec
-	w := &writer{out: make([]byte, 0, 160+48*len(r.History)), base: d.written.UnixMicro(), texts: map[string]uint64{}}
+	w := &writer{out: make([]byte, 0, 160+48*len(r.History)), base: d.written.UnixMicro()}
 	w.out = append(w.out, recordFormat)
 	w.number(w.base)
 	w.id(d.clock)
@@ -114,15 +140,18 @@ func (d *deed) encode() string {
 		w.text(g)
 	}
 	w.unsigned(uint64(len(r.History)))
+	var last [termTexts]string
+	at := d.written
 	for i := range r.History {
 		t := &r.History[i]
-		w.number(int64(t.Token))
+		last = w.changed(last, [termTexts]string{t.Owner, t.Instance, string(t.State), string(t.Cause), string(t.Ended), t.Actor, t.Note})
 		w.grant(t.Grant)
-		for _, s := range []string{t.Owner, t.Instance, string(t.State), string(t.Cause), string(t.Ended), t.Actor, t.Note} {
-			w.text(s)
-		}
+		w.base = at.UnixMicro() // terms lie close to each other, and a token is a time as well
 		w.time(t.Acquired)
+		w.base = t.Acquired.UnixMicro()
+		w.number(int64(t.Token) - w.base)
 		w.time(t.Finished)
+		at = t.Acquired
 	}
 	return string(w.out)
 }
@@ -183,13 +212,14 @@ func (r *reader) time() time.Time {
 }
 
 func (r *reader) text() string {
-	n := r.unsigned()
-	if n > 0 {
-		if n > uint64(len(r.texts)) {
-			r.fail()
-			return ""
-		}
-		return r.texts[n-1]
+	switch n := r.unsigned(); {
+	case n == 0:
+		return ""
+	case n > uint64(len(r.texts))+1:
+		r.fail()
+		return ""
+	case n > 1:
+		return r.texts[n-2]
 	}
 	size := r.unsigned()
 	if size > uint64(len(r.rest)) {
@@ -199,6 +229,16 @@ func (r *reader) text() string {
 	s := string(r.take(int(size)))
 	r.texts = append(r.texts, s)
 	return s
+}
+
+// changed unpacks the texts of a term over those of the term before it.
+func (r *reader) changed(texts *[termTexts]string) {
+	bits := r.take(1)[0]
+	for i := range texts {
+		if bits&(1<<i) != 0 {
+			texts[i] = r.text()
+		}
+	}
 }
 
 func (r *reader) grant() fence.Grant { return fence.Grant(hex.EncodeToString(r.take(16))) }
@@ -238,11 +278,18 @@ func decodeDeed(key string, value []byte) (*deed, error) {
 	}
 	if n := r.count(); n > 0 {
 		rec.History = make([]tenure.Term, n)
+		var texts [termTexts]string
+		at := d.written
 		for i := range rec.History {
 			t := &rec.History[i]
-			t.Token, t.Grant = fence.Token(r.number()), r.grant()
-			t.Owner, t.Instance, t.State, t.Cause, t.Ended = r.text(), r.text(), tenure.State(r.text()), tenure.Cause(r.text()), tenure.End(r.text())
-			t.Actor, t.Note, t.Acquired, t.Finished = r.text(), r.text(), r.time(), r.time()
+			r.changed(&texts)
+			t.Owner, t.Instance, t.State, t.Cause, t.Ended = texts[0], texts[1], tenure.State(texts[2]), tenure.Cause(texts[3]), tenure.End(texts[4])
+			t.Actor, t.Note, t.Grant = texts[5], texts[6], r.grant()
+			r.base = at.UnixMicro()
+			t.Acquired = r.time()
+			r.base = t.Acquired.UnixMicro()
+			t.Token, t.Finished = fence.Token(r.base+r.number()), r.time()
+			at = t.Acquired
 		}
 	}
 	if r.err == nil && len(r.rest) > 0 {

@@ -3,9 +3,11 @@ package etcd
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/croft-dev/croft/tenure"
@@ -27,7 +29,7 @@ func (s *Store) send(ctx context.Context, b *batch) {
 	}
 	t := s.build(b)
 	keeping := s.keep(ctx, b)
-	resp, err := s.txn(ctx, nil, t.ops, nil)
+	resp, err := s.txn(ctx, t.compares, t.then, t.otherwise)
 	uncovered := keeping()
 	switch {
 	case leaseGone(err): // an anchor was to be planted and has expired: nothing was done
@@ -41,86 +43,114 @@ func (s *Store) send(ctx context.Context, b *batch) {
 		b.fail(err)
 		return
 	}
-	s.mu.Lock()
-	for _, a := range t.planting {
-		a.planted = true
-	}
-	for i, p := range b.pages {
-		if resp.Responses[t.pages+i].GetResponseTxn().Succeeded {
-			p.there, p.mod = true, resp.Header.Revision
-			s.setAlarm(p)
+	if resp.Succeeded {
+		s.mu.Lock()
+		for _, a := range t.planting {
+			a.planted = true
 		}
+		for i, p := range b.pages {
+			if r := resp.Responses[t.pages+i].GetResponseTxn(); r == nil || r.Succeeded {
+				p.there, p.mod = true, resp.Header.Revision
+				s.setAlarm(p)
+			}
+		}
+		s.mu.Unlock()
 	}
-	s.mu.Unlock()
 	for i, l := range b.lanes {
-		s.take(l, resp.Header.Revision, resp.Responses[t.lanes+i].GetResponseTxn())
+		s.take(l, resp.Header.Revision, t.answer(resp, i))
 		if err := uncovered[l.anchor]; l.anchor != nil && err != nil && l.step == finished {
 			l.fail(err)
 		}
 	}
-	if t.freed {
+	if t.freed && resp.Succeeded {
 		s.offer(b, resp.Responses[len(resp.Responses)-1].GetResponseRange())
 	}
 }
 
-// transaction is what a batch is sent as.
+// transaction is what a batch is sent as: a transaction of its own for every lane within it, or the lane itself if there is only one.
 type transaction struct {
-	ops      []clientv3.Op
-	planting []*anchor
-	pages    int // where the operations of the pages begin
-	lanes    int // and those of the lanes
-	freed    bool
+	compares        []clientv3.Cmp
+	then, otherwise []clientv3.Op
+	planting        []*anchor
+	pages           int // where the operations of the pages begin
+	lanes           int // and those of the lanes
+	freed           bool
+	single          bool
 }
 
-// build makes the operations of a batch: live keys to plant, pages to write, and a transaction of its own for every lane.
+// answer is what etcd says of a lane.
+func (t *transaction) answer(resp *clientv3.TxnResponse, lane int) *etcdserverpb.TxnResponse {
+	if !t.single {
+		return resp.Responses[t.lanes+lane].GetResponseTxn()
+	}
+	out := &etcdserverpb.TxnResponse{Succeeded: resp.Succeeded, Responses: resp.Responses}
+	if resp.Succeeded {
+		out.Responses = resp.Responses[t.lanes:]
+	}
+	return out
+}
+
+// build makes the operations of a batch: live keys to plant, pages to write, and what each lane does.
 func (s *Store) build(b *batch) *transaction {
-	t := &transaction{}
-	plants := map[*anchor]bool{}
+	t := &transaction{single: len(b.lanes) == 1}
 	s.mu.Lock()
 	for _, l := range b.lanes {
-		if a := l.anchor; l.step == writing && a != nil && !a.planted && !plants[a] {
-			plants[a] = true
+		if a := l.anchor; l.step == writing && a != nil && !a.planted && !slices.Contains(t.planting, a) {
 			t.planting = append(t.planting, a)
-			t.ops = append(t.ops, clientv3.OpPut(s.names.live(a.id), "", clientv3.WithLease(a.id)))
+			t.then = append(t.then, clientv3.OpPut(s.names.live(a.id), "", clientv3.WithLease(a.id)))
 		}
 	}
-	t.pages = len(t.ops)
-	now := s.now()
+	t.pages = len(t.then)
 	for _, p := range b.pages {
-		renewed := map[int]time.Time{}
-		for _, l := range b.lanes {
-			if l.step == renewing && l.page == p {
-				renewed[l.view.deed.slot] = l.now
-			}
-		}
-		t.ops = append(t.ops, clientv3.OpTxn(s.alive(p.anchor), []clientv3.Op{clientv3.OpPut(s.names.page(p.id), p.content(s, now, renewed))}, nil))
+		t.then = append(t.then, s.note(b, p, t.single))
 	}
 	s.mu.Unlock()
-	t.lanes = len(t.ops)
+	t.lanes = len(t.then)
 	for _, l := range b.lanes {
-		switch l.step {
-		case writing:
-			then := s.handOver(l)
-			if l.next.rec.State == tenure.Free {
-				t.freed = true
-			}
-			then = append(then, clientv3.OpPut(s.names.record(l.key), l.next.encode()))
-			otherwise := l.look.ops(s.names)
-			if l.next.lease != 0 {
-				otherwise = append(otherwise, clientv3.OpGet(s.names.live(l.next.lease), clientv3.WithKeysOnly()))
-			}
-			t.ops = append(t.ops, clientv3.OpTxn(s.compares(l, plants[l.anchor]), then, otherwise))
-		case renewing:
-			unchanged := append(s.alive(l.anchor), clientv3.Compare(clientv3.ModRevision(s.names.record(l.key)), "=", l.view.mod))
-			t.ops = append(t.ops, clientv3.OpTxn(unchanged, nil, l.look.ops(s.names)))
-		default:
-			t.ops = append(t.ops, clientv3.OpTxn(nil, l.look.ops(s.names), nil))
+		compares, then, otherwise := s.operations(l, slices.Contains(t.planting, l.anchor))
+		t.freed = t.freed || l.step == writing && l.next.rec.State == tenure.Free
+		if t.single {
+			t.compares, t.then, t.otherwise = compares, append(t.then, then...), otherwise
+		} else {
+			t.then = append(t.then, clientv3.OpTxn(compares, then, otherwise))
 		}
 	}
 	if t.freed { // one look at whoever waits for anything: mostly nobody
-		t.ops = append(t.ops, clientv3.OpGet(s.names.queues(), clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(mostWaiting)))
+		t.then = append(t.then, clientv3.OpGet(s.names.queues(), clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(mostWaiting)))
 	}
 	return t
+}
+
+// note writes a page with the renewals of a batch, if its anchor lives. The caller holds the mutex.
+func (s *Store) note(b *batch, p *openPage, single bool) clientv3.Op {
+	renewed := make(map[int]time.Time, len(b.lanes))
+	for _, l := range b.lanes {
+		if l.step == renewing && l.page == p {
+			renewed[l.view.deed.slot] = l.now
+		}
+	}
+	put := clientv3.OpPut(s.names.page(p.id), p.content(s, s.now(), renewed))
+	if single { // the lane's own conditions say as much
+		return put
+	}
+	return clientv3.OpTxn(s.alive(p.anchor), []clientv3.Op{put}, nil)
+}
+
+// operations are what a lane wants done, and on what conditions.
+func (s *Store) operations(l *lane, planting bool) (compares []clientv3.Cmp, then, otherwise []clientv3.Op) {
+	switch l.step {
+	case writing:
+		then = append(s.handOver(l), clientv3.OpPut(s.names.record(l.key), l.next.encode()))
+		otherwise = l.look.ops(s.names)
+		if l.next.lease != 0 {
+			otherwise = append(otherwise, clientv3.OpGet(s.names.live(l.next.lease), clientv3.WithKeysOnly()))
+		}
+		return s.compares(l, planting), then, otherwise
+	case renewing:
+		unchanged := clientv3.Compare(clientv3.ModRevision(s.names.record(l.key)), "=", l.view.mod)
+		return append(s.alive(l.anchor), unchanged), nil, l.look.ops(s.names)
+	}
+	return nil, l.look.ops(s.names), nil
 }
 
 func (s *Store) alive(a *anchor) []clientv3.Cmp {
@@ -129,24 +159,31 @@ func (s *Store) alive(a *anchor) []clientv3.Cmp {
 
 // keep begins to make sure that etcd keeps the anchors of a batch for as long as its answers will say. The function it returns waits for that, and tells of which anchors it is not sure.
 func (s *Store) keep(ctx context.Context, b *batch) func() map[*anchor]error {
-	need := map[*anchor]time.Duration{}
+	var need map[*anchor]time.Duration
 	for _, l := range b.lanes {
-		switch l.step {
-		case writing:
-			if l.next.lease != 0 {
-				need[l.anchor] = max(need[l.anchor], l.next.rec.Deadline.Sub(l.now))
-			}
-		case renewing:
-			need[l.anchor] = max(need[l.anchor], l.view.deed.rec.TTL)
+		var d time.Duration
+		switch {
+		case l.step == writing && l.next.lease != 0:
+			d = l.next.rec.Deadline.Sub(l.now)
+		case l.step == renewing:
+			d = l.view.deed.rec.TTL
+		default:
+			continue
 		}
+		if !s.covers(l.anchor, d) {
+			if need == nil {
+				need = map[*anchor]time.Duration{}
+			}
+			need[l.anchor] = max(need[l.anchor], d)
+		}
+	}
+	if need == nil {
+		return func() map[*anchor]error { return nil }
 	}
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	failed := map[*anchor]error{}
 	for a, d := range need {
-		if s.covers(a, d) {
-			continue
-		}
 		all.Go(func() {
 			err := s.cover(ctx, a, d)
 			s.mu.Lock()

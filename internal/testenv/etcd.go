@@ -205,7 +205,7 @@ func newEtcd(tb testing.TB, path string, folders []string, settings ...string) *
 			fmt.Sprintf("name: m%d", i), "data-dir: " + filepath.Join(folder, "data"), "log-level: error", "log-outputs: [stderr]",
 			"listen-client-urls: " + client, "advertise-client-urls: " + client,
 			"listen-peer-urls: " + peers[i], "initial-advertise-peer-urls: " + peers[i],
-			"initial-cluster: " + strings.Join(ring, ","), "initial-cluster-state: new", "initial-cluster-token: " + filepath.Base(folders[0]),
+			"initial-cluster: " + strings.Join(ring, ","), "initial-cluster-state: new", fmt.Sprintf("initial-cluster-token: %q", ring[0]),
 		}, settings...)
 		file := filepath.Join(folder, "member.yaml")
 		if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
