@@ -47,13 +47,13 @@ func (c *Client) Acquire(ctx context.Context, key string, o *LeaseOptions) (*Lea
 }
 
 func (c *Client) acquire(ctx context.Context, cl *claim, start clock.Instant) (*Lease, error) {
-	p := c.lines.join(cl.req.Key)
+	p := c.lines.join(cl, start)
 	defer c.lines.stepAside(p)
-	if err := c.lines.stand(ctx, p, start, cl.o.WaitFor); err != nil {
+	if err := c.lines.stand(ctx, p); err != nil {
 		return nil, err
 	}
 	for recovered := false; ; recovered = true {
-		l, err := c.pursue(ctx, cl, p, start)
+		l, err := c.pursue(ctx, p)
 		if err != nil {
 			return nil, err
 		}
@@ -69,6 +69,9 @@ func (c *Client) acquire(ctx context.Context, cl *claim, start clock.Instant) (*
 		cl.req.Above = above
 	}
 }
+
+// anySecret stands in for one when the rest of a request is checked.
+var anySecret = tenure.NewSecret()
 
 // newClaim fills in the defaults and checks the input.
 func (c *Client) newClaim(key string, o *LeaseOptions) (*claim, error) {
@@ -93,7 +96,7 @@ func (c *Client) newClaim(key string, o *LeaseOptions) (*claim, error) {
 		cl.req.Guards = append(cl.req.Guards, g.Target())
 	}
 	probe := cl.req
-	probe.Secret = tenure.NewSecret()
+	probe.Secret = anySecret
 	if err := probe.Check(); err != nil {
 		return nil, err
 	}

@@ -20,48 +20,46 @@ type reply struct {
 }
 
 // ask puts one request until its outcome is known or ctx ends: an unknown outcome is asked for again, with the same secret, and so is a call that
-// hangs. Without a deadline in ctx it gives up after bound.
-func (c *Client) ask(ctx context.Context, req tenure.Request, bound time.Duration) (reply, error) {
+// hangs. Without a deadline in ctx it gives up after bound. What another wants sent, if not nil, goes along with the first copy.
+func (c *Client) ask(ctx context.Context, req tenure.Request, bound time.Duration, along *submission) (reply, error) {
 	if err := req.Check(); err != nil {
 		return reply{}, err
 	}
 	if err := ended(ctx); err != nil && req.Verb != tenure.Release { // giving back is worth a message all the same
 		return reply{}, fmt.Errorf("%s of %q was not tried: %w", req.Verb, req.Key, err)
 	}
-	if _, bounded := ctx.Deadline(); !bounded {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, bound)
-		defer cancel()
-	}
-	var (
-		replies = make(chan *reply, 8)
-		first   = c.clk.Now()
-		last    error
-		pause   = 25 * time.Millisecond
-		at      = fresh
-	)
-	for tries := 1; ; tries++ {
-		c.calls.submit(&submission{requests: []tenure.Request{req}, lane: at, done: func(answers []store.Answer, sent clock.Instant) {
+	first := c.clk.Now()
+	replies := make(chan *reply, 8)
+	put := func(at lane, along *submission) (reply, bool) {
+		request := &submission{requests: []tenure.Request{req}, lane: at, done: func(answers []store.Answer, sent clock.Instant) {
 			select {
 			case replies <- &reply{answers[0], first, sent}:
 			default: // nobody reads so many; what matters is asked for again
 			}
-		}})
-		at = again
-		r, answered := c.await(ctx, replies, patientFor)
-		if answered && known(r.answer.Err) {
-			if last != nil {
-				c.emit(Event{Kind: EventResolved, Key: req.Key, Verb: req.Verb, Outcome: outcomeOf(r.answer.Err)})
-			}
-			return r, r.answer.Err
+		}}
+		if along != nil {
+			c.calls.carry(ctx, request, along)
+		} else {
+			c.calls.carry(ctx, request)
 		}
+		return c.await(ctx, replies, min(patientFor, bound))
+	}
+	r, answered := put(fresh, along)
+	if answered && known(r.answer.Err) {
+		return r, r.answer.Err
+	}
+	if _, bounded := ctx.Deadline(); !bounded { // the first try is bounded anyway
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, bound-c.clk.Now().Sub(first))
+		defer cancel()
+	}
+	last, pause := store.Unknown(errors.New("no answer yet")), 25*time.Millisecond
+	for tries := 1; ; tries++ {
 		if answered {
 			last = r.answer.Err
 			c.emit(Event{Kind: EventUnknown, Key: req.Key, Verb: req.Verb, Err: last})
 			c.sleep(ctx, pause)
 			pause = min(2*pause, time.Second)
-		} else if last == nil {
-			last = store.Unknown(errors.New("no answer yet"))
 		}
 		err := ended(ctx)
 		if c.life.Err() != nil {
@@ -70,11 +68,20 @@ func (c *Client) ask(ctx context.Context, req tenure.Request, bound time.Duratio
 		if err != nil {
 			return reply{}, store.Unknown(fmt.Errorf("%s of %q has no known outcome after %d tries; it is safe to repeat: %w (%w)", req.Verb, req.Key, tries, last, err))
 		}
+		if r, answered = put(again, nil); answered && known(r.answer.Err) {
+			c.emit(Event{Kind: EventResolved, Key: req.Key, Verb: req.Verb, Outcome: outcomeOf(r.answer.Err)})
+			return r, r.answer.Err
+		}
 	}
 }
 
 // await waits for a reply, at most d.
 func (c *Client) await(ctx context.Context, replies <-chan *reply, d time.Duration) (reply, bool) {
+	select {
+	case r := <-replies: // there already, as a rule
+		return *r, true
+	default:
+	}
 	timer := c.clk.Timer(d)
 	defer timer.Stop()
 	select {

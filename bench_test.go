@@ -1,20 +1,39 @@
 package croft
 
 import (
+	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/croft-dev/croft/backend/mem"
 	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
 )
 
-// BenchmarkAcquireRelease is what the client adds to a store that costs next to nothing.
+// instant grants whatever it is asked for at once, and remembers nothing.
+type instant struct{ store.Store }
+
+func (instant) Apply(_ context.Context, batch []tenure.Request) []store.Answer {
+	now := time.Now()
+	answers := make([]store.Answer, len(batch))
+	for i := range batch {
+		answers[i].Now = now
+		answers[i].Record = tenure.Record{Key: batch[i].Key, Token: 1, TTL: batch[i].TTL, Deadline: now.Add(batch[i].TTL)}
+	}
+	return answers
+}
+
+// BenchmarkAcquireRelease is what the client adds to a store that costs nothing, alone and with others.
 func BenchmarkAcquireRelease(b *testing.B) {
-	c := New(mem.New(nil), nil)
-	defer c.Close()
-	for n := 0; b.Loop(); n++ {
-		l, err := c.Acquire(b.Context(), fmt.Sprint("bench/", n%1000), nil)
+	keys := make([]string, 1000)
+	for i := range keys {
+		keys[i] = fmt.Sprint("bench/", i)
+	}
+	pair := func(b *testing.B, c *Client, key string) {
+		l, err := c.Acquire(b.Context(), key, nil)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -22,6 +41,27 @@ func BenchmarkAcquireRelease(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+	b.Run("lone", func(b *testing.B) {
+		c := New(instant{}, nil)
+		defer c.Close()
+		b.ReportAllocs()
+		for n := 0; b.Loop(); n++ {
+			pair(b, c, keys[n%len(keys)])
+		}
+	})
+	b.Run("64", func(b *testing.B) {
+		c := New(instant{}, nil)
+		defer c.Close()
+		b.ReportAllocs()
+		b.SetParallelism(32)
+		var next atomic.Int64
+		b.RunParallel(func(pb *testing.PB) {
+			key := keys[next.Add(1)]
+			for pb.Next() {
+				pair(b, c, key)
+			}
+		})
+	})
 }
 
 // BenchmarkTick is one renewal of ten thousand held leases, the store's part included, and one look when none is due.

@@ -70,7 +70,7 @@ func (c *Client) byHand(ctx context.Context, h ByHand, req tenure.Request) (*Tra
 	if err != nil {
 		return nil, err
 	}
-	r, err := c.ask(ctx, req, 2*c.o.CallTimeout)
+	r, err := c.ask(ctx, req, 2*c.o.CallTimeout, nil)
 	made := r.answer.Record
 	if errors.Is(err, tenure.ErrNotOwned) {
 		made, err = c.overtaken(ctx, req, before, err)

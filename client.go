@@ -40,7 +40,7 @@ type Client struct {
 	err    error         // of Close
 }
 
-// New makes a client of a store. The store stays the caller's to close, after the client. A client that holds no lease runs no goroutine, but only
+// New makes a client of a store. The store stays the caller's to close, after the client. A client that has held no lease for two seconds runs no goroutine, but only
 // a closed one is sure to have left nothing behind.
 func New(st store.Store, o *Options) *Client { return newClient(st, o, clock.System(), rand.Float64) }
 

@@ -20,6 +20,8 @@ const (
 	// wait, other requests go along with the next of them.
 	mostInBatch  = 1000
 	mostRenewals = 800
+	// promptly is how soon a store answers that a caller may wait for without watching anything else. Beyond it, what a goroutine costs is nothing.
+	promptly = 10 * time.Millisecond
 )
 
 // combiner makes few calls of the store out of many requests: while one batch is on its way, the requests of other goroutines gather for
@@ -31,11 +33,13 @@ type combiner struct {
 	clk     clock.Clock
 	observe func(Event) // nil if nobody listens
 
-	mu      sync.Mutex
-	waiting []*submission
-	flying  int           // batches on their way,
-	hanging int           // those of them that have been for longer than patientFor
-	landed  chan struct{} // closed when flying is 0, if somebody waits for it
+	mu         sync.Mutex
+	waiting    []*submission
+	flying     int           // batches on their way,
+	hanging    int           // those of them that have been for longer than patientFor
+	delivering int           // batches whose answers are being given out
+	prompt     bool          // the last batch took no longer than promptly
+	landed     chan struct{} // closed when nothing is on its way or given out, if somebody waits for it
 }
 
 // lane keeps apart what should not be in one call.
@@ -55,14 +59,40 @@ type submission struct {
 	done func(answers []store.Answer, sent clock.Instant)
 }
 
-// submit takes requests and returns. Their context is the combiner's own: a caller that goes away leaves its requests on their way.
-func (b *combiner) submit(s *submission) {
+// submit takes requests and returns. Their context is the combiner's own: a caller that goes away leaves its requests on their way. Submissions that are given
+// together, and are in one lane, go together.
+func (b *combiner) submit(together ...*submission) {
 	b.mu.Lock()
-	b.waiting = append(b.waiting, s)
+	b.waiting = append(b.waiting, together...)
 	batch := b.take()
 	b.mu.Unlock()
 	if batch != nil {
 		go b.fly(batch)
+	}
+}
+
+// carry is submit for a caller that only waits for the answer. If nothing else is on its way and the store has been prompt, it makes the call itself, and done is
+// called before carry returns, at the latest soon after ctx ends or patientFor has passed: handing the call to a goroutine and the answer back would take as long again as many a store.
+func (b *combiner) carry(ctx context.Context, together ...*submission) {
+	b.mu.Lock()
+	if !b.prompt || b.flying > 0 || len(b.waiting) > 0 || ctx.Err() != nil {
+		b.mu.Unlock()
+		b.submit(together...)
+		return
+	}
+	b.flying++
+	b.mu.Unlock()
+
+	bounded, cancel := context.WithTimeout(ctx, min(patientFor, b.timeout))
+	defer cancel()
+	f, next := b.flight(bounded, together)
+	if next != nil {
+		go b.fly(next)
+	}
+	b.deliver(f)
+	// Giving back is worth another message. Anything else that the caller has left might come when it, or others, have gone on to something else.
+	if f.requests[0].Verb == tenure.Release && !known(f.answers[0].Err) && ctx.Err() != nil {
+		b.submit(&submission{requests: together[0].requests, lane: again, done: func([]store.Answer, clock.Instant) {}})
 	}
 }
 
@@ -91,35 +121,83 @@ func (b *combiner) take() []*submission {
 	return batch
 }
 
-// fly carries out a batch, and then those that have gathered meanwhile.
+// fly carries out a batch, and then those that have gathered meanwhile. The next is sent before the answers are given out, so that the store has something to do.
 func (b *combiner) fly(batch []*submission) {
 	for batch != nil {
-		landed, hung := false, false // under the mutex
-		overtake := time.AfterFunc(patientFor, func() {
-			b.mu.Lock()
-			var next []*submission
-			if !landed {
-				hung = true
-				b.hanging++
-				next = b.take()
-			}
-			b.mu.Unlock()
-			if next != nil {
-				go b.fly(next)
-			}
-		})
-		b.call(batch)
-		overtake.Stop()
+		ctx, cancel := context.WithTimeout(b.life, b.timeout)
+		f, next := b.flight(ctx, batch)
+		cancel()
+		if next != nil {
+			go b.deliver(f)
+		} else {
+			b.deliver(f)
+		}
+		batch = next
+	}
+}
 
+// flown is a batch with its answers.
+type flown struct {
+	batch    []*submission
+	requests []tenure.Request
+	answers  []store.Answer
+	sent     clock.Instant
+	took     time.Duration
+}
+
+// flight makes one call, lets others overtake it if it hangs, and returns the batch that may go next.
+func (b *combiner) flight(ctx context.Context, batch []*submission) (f flown, next []*submission) {
+	var call struct{ landed, hung bool } // under the mutex
+	overtake := time.AfterFunc(patientFor, func() {
 		b.mu.Lock()
-		landed = true
-		if hung {
+		var next []*submission
+		if !call.landed {
+			call.hung = true
+			b.hanging++
+			next = b.take()
+		}
+		b.mu.Unlock()
+		if next != nil {
+			go b.fly(next)
+		}
+	})
+	defer func() {
+		overtake.Stop()
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		call.landed = true
+		if call.hung {
 			b.hanging--
 		}
 		b.flying--
-		batch = b.take()
+		next = b.take()
+		if f.answers == nil { // the store panicked: if that was on the goroutine of a caller who recovers, others go on
+			go b.fly(next)
+			b.settle()
+			return
+		}
+		b.delivering++
+		b.prompt = f.took <= promptly
+	}()
+	return b.call(ctx, batch), nil
+}
+
+// deliver gives the answers out.
+func (b *combiner) deliver(f flown) {
+	defer func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.delivering--
 		b.settle()
-		b.mu.Unlock()
+	}()
+	rest := f.answers
+	for _, s := range f.batch {
+		n := len(s.requests)
+		s.done(rest[:n:n], f.sent)
+		rest = rest[n:]
+	}
+	if b.observe != nil {
+		b.report(f)
 	}
 }
 
@@ -135,36 +213,30 @@ func (b *combiner) close() <-chan struct{} {
 
 // settle tells close when all has landed. The caller holds the mutex.
 func (b *combiner) settle() {
-	if b.flying == 0 && b.landed != nil {
+	if b.flying == 0 && b.delivering == 0 && b.landed != nil {
 		close(b.landed)
 		b.landed = nil
 	}
 }
 
 // call is one call of the store.
-func (b *combiner) call(batch []*submission) {
-	requests := batch[0].requests
+func (b *combiner) call(ctx context.Context, batch []*submission) flown {
+	f := flown{batch: batch, requests: batch[0].requests}
 	if len(batch) > 1 {
-		requests = nil
+		n := 0
 		for _, s := range batch {
-			requests = append(requests, s.requests...)
+			n += len(s.requests)
+		}
+		f.requests = make([]tenure.Request, 0, n)
+		for _, s := range batch {
+			f.requests = append(f.requests, s.requests...)
 		}
 	}
-	ctx, cancel := context.WithTimeout(b.life, b.timeout)
-	defer cancel()
-	sent := b.clk.Now()
-	answers := b.st.Apply(ctx, requests)
-	took := b.clk.Now().Sub(sent)
-	if len(answers) != len(requests) {
-		answers = store.Failed(len(requests), fmt.Errorf("the store gave %d answers to %d requests", len(answers), len(requests)))
+	f.sent = b.clk.Now()
+	f.answers = b.st.Apply(ctx, f.requests)
+	f.took = b.clk.Now().Sub(f.sent)
+	if len(f.answers) != len(f.requests) {
+		f.answers = store.Failed(len(f.requests), fmt.Errorf("the store gave %d answers to %d requests", len(f.answers), len(f.requests)))
 	}
-	rest := answers
-	for _, s := range batch {
-		n := len(s.requests)
-		s.done(rest[:n:n], sent)
-		rest = rest[n:]
-	}
-	if b.observe != nil {
-		b.report(requests, answers, took)
-	}
+	return f
 }

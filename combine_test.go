@@ -1,9 +1,11 @@
 package croft
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -12,15 +14,20 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/internal/keep"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
 
 // slow makes every call take a time.
 func slow(d time.Duration) func(context.Context, []tenure.Request) []store.Answer {
-	return func(context.Context, []tenure.Request) []store.Answer {
-		time.Sleep(d)
-		return nil
+	return func(ctx context.Context, batch []tenure.Request) []store.Answer {
+		select {
+		case <-time.After(d):
+			return nil
+		case <-ctx.Done():
+			return store.Failed(len(batch), ctx.Err())
+		}
 	}
 }
 
@@ -36,6 +43,60 @@ func TestALoneRequestIsNotDelayed(t *testing.T) {
 		if requests, calls := tap.count(tenure.Acquire); requests != 10 || calls != 10 {
 			r.Errorf("%d requests in %d calls, want one call for each: there was nothing to wait for", requests, calls)
 		}
+	})
+}
+
+// TestALoneCallerCallsAPromptStoreItself, and one that was slow the last time through a goroutine that it can leave.
+func TestALoneCallerCallsAPromptStoreItself(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		var itself bool
+		delay := time.Duration(0)
+		tap := &tap{Store: r.st}
+		tap.set(func(ctx context.Context, batch []tenure.Request) []store.Answer {
+			stack := make([]byte, 1<<16)
+			itself = bytes.Contains(stack[:runtime.Stack(stack, false)], []byte("(*Client).Acquire"))
+			return slow(delay)(ctx, batch)
+		})
+		c := r.client(tap, nil)
+		for i, want := range []struct {
+			delay  time.Duration
+			itself bool
+		}{{0, false}, {0, true}, {promptly, true}, {2 * promptly, true}, {0, false}, {0, true}} {
+			delay = want.delay
+			r.acquire(c, fmt.Sprint("jobs/", i), nil)
+			if itself != want.itself {
+				r.Errorf("call %d was made by the caller itself: %t, want %t", i, itself, want.itself)
+			}
+		}
+	})
+}
+
+// TestACallThatHangsHoldsUpNobodyBeyondItsBounds: neither the caller that makes it, whose context counts, nor those that come after.
+func TestACallThatHangsHoldsUpNobodyBeyondItsBounds(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		tap := &tap{Store: r.st}
+		c := r.client(tap, nil)
+		r.acquire(c, "jobs/zero", nil) // the store was prompt
+		tap.set(hang)
+		ctx, cancel := context.WithTimeout(r.Context(), 300*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		if _, err := c.Acquire(ctx, "jobs/one", nil); !errors.Is(err, ErrUnknown) || !errors.Is(err, context.DeadlineExceeded) {
+			r.Errorf("%v, want unknown and the end of the context", err)
+		}
+		wantAfter(r, start, 300*time.Millisecond, 300*time.Millisecond)
+		tap.set(nil)
+		r.acquire(c, "jobs/two", nil)
+		start = time.Now()
+		var calls atomic.Int64
+		tap.set(func(ctx context.Context, batch []tenure.Request) []store.Answer {
+			if calls.Add(1) == 1 {
+				return hang(ctx, batch)
+			}
+			return nil
+		})
+		r.acquire(c, "jobs/three", nil)
+		wantAfter(r, start, patientFor, patientFor+100*time.Millisecond)
 	})
 }
 
@@ -142,22 +203,91 @@ func TestAtMostFourBatchesAreOnTheirWay(t *testing.T) {
 	})
 }
 
-func TestACallerLeavesItsRequestOnItsWay(t *testing.T) {
+// TestACallerLeavesNothingButAReleaseOnItsWay: whoever leaves while a lone request is on its way has left. Only to give back is worth another message; an
+// operator's act, or a report, might come when others have gone on to something else.
+func TestACallerLeavesNothingButAReleaseOnItsWay(t *testing.T) {
+	for verb, act := range map[tenure.Verb]func(context.Context, *Client, *Lease) error{
+		tenure.Release: func(ctx context.Context, _ *Client, l *Lease) error { return l.Release(ctx) },
+		tenure.Report:  func(ctx context.Context, _ *Client, l *Lease) error { return l.Report(ctx, "half way") },
+		tenure.Renew:   func(ctx context.Context, c *Client, l *Lease) error { return errOf(c.Renew(ctx, l.Deed(), false)) },
+		tenure.Takeover: func(ctx context.Context, c *Client, l *Lease) error {
+			return errOf(c.Takeover(ctx, l.Key(), ByHand{Note: "x"}))
+		},
+		tenure.Reserve: func(ctx context.Context, c *Client, l *Lease) error {
+			return errOf(c.Reserve(ctx, l.Key(), "ana", ByHand{Note: "x"}))
+		},
+		tenure.Revoke: func(ctx context.Context, c *Client, l *Lease) error {
+			return errOf(c.Revoke(ctx, l.Key(), ByHand{Note: "x"}))
+		},
+	} {
+		t.Run(string(verb), func(t *testing.T) {
+			inBubble(t, func(r *rig) {
+				tap := &tap{Store: r.st}
+				c := r.client(tap, nil)
+				l := r.acquire(c, "jobs/one", nil)
+				tap.set(slow(500 * time.Millisecond))
+				ctx, cancel := context.WithTimeout(r.Context(), 100*time.Millisecond)
+				defer cancel()
+				start := time.Now()
+				if err := act(ctx, c, l); !errors.Is(err, ErrUnknown) || !errors.Is(err, context.DeadlineExceeded) {
+					r.Errorf("left: %v, want unknown and the end of the context", err)
+				}
+				wantAfter(r, start, 100*time.Millisecond, 100*time.Millisecond)
+				time.Sleep(time.Second)
+				want := 1
+				if verb == tenure.Release {
+					want = 2
+				}
+				if n, _ := tap.count(verb); n != want {
+					r.Errorf("the store was asked %d times, want %d", n, want)
+				}
+				if rec := r.record("jobs/one"); (rec.State == tenure.Free) != (verb == tenure.Release) {
+					r.Errorf("the key is %s", rec.State)
+				}
+			})
+		})
+	}
+}
+
+// TestAnswersThatNobodyReadsHoldUpNobody: a caller that hands out its own answer among them.
+func TestAnswersThatNobodyReadsHoldUpNobody(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		c := r.client(nil, nil)
+		cl, err := c.newClaim("jobs/one", nil)
+		if err != nil {
+			r.Fatal(err)
+		}
+		p := c.lines.join(cl, c.clk.Now())
+		defer c.lines.stepAside(p)
+		_, request := c.lines.pursuit(p).next(keep.Tick{})
+		for range 100 {
+			request.done(store.Failed(1, errDown), c.clk.Now())
+		}
+	})
+}
+
+// TestAPanicOfTheStoreHoldsUpNobody: the caller that made the call may recover.
+func TestAPanicOfTheStoreHoldsUpNobody(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		tap := &tap{Store: r.st}
 		c := r.client(tap, nil)
-		l := r.acquire(c, "jobs/one", nil)
-		tap.set(slow(500 * time.Millisecond))
-		ctx, cancel := context.WithTimeout(r.Context(), 100*time.Millisecond)
-		defer cancel()
-		start := time.Now()
-		if err := l.Report(ctx, "half way"); !errors.Is(err, ErrUnknown) || !errors.Is(err, context.DeadlineExceeded) {
-			r.Errorf("a report that was left: %v, want unknown and the end of the context", err)
-		}
-		wantAfter(r, start, 100*time.Millisecond, 100*time.Millisecond)
-		time.Sleep(time.Second)
-		if rec := r.record("jobs/one"); rec.Progress != "half way" {
-			r.Errorf("the request was lost with its caller: the record shows %q", rec.Progress)
+		r.acquire(c, "jobs/zero", nil) // the store was prompt
+		for range mostInFlight + 1 {
+			tap.set(func(context.Context, []tenure.Request) []store.Answer { panic("a bug") })
+			func() {
+				defer func() {
+					if recover() == nil {
+						r.Error("the panic was lost")
+					}
+				}()
+				_, _ = c.Acquire(r.Context(), "jobs/one", nil)
+			}()
+			tap.set(nil)
+			start := time.Now()
+			if err := r.acquire(c, "jobs/two", nil).Release(r.Context()); err != nil {
+				r.Error(err)
+			}
+			wantAfter(r, start, 0, 0)
 		}
 	})
 }

@@ -29,6 +29,6 @@ func (c *Client) byDeed(ctx context.Context, d tenure.Deed, req tenure.Request) 
 	}
 	defer c.leave()
 	req.Key, req.Secret = d.Key, d.Secret
-	r, err := c.ask(ctx, req, 2*c.o.CallTimeout)
+	r, err := c.ask(ctx, req, 2*c.o.CallTimeout, nil)
 	return r.answer.Record, err
 }

@@ -36,18 +36,19 @@ type Lease struct {
 
 // newLease begins to keep what was granted with a secret, good until deadline.
 func (c *Client) newLease(ctx context.Context, cl *claim, secret tenure.Secret, granted store.Answer, deadline clock.Instant) *Lease {
-	return c.keepLease(ctx, cl, secret, granted, deadline, c.clk.Now())
+	now := c.clk.Now()
+	return c.keepLease(ctx, cl, secret, granted, deadline, now, now)
 }
 
-func (c *Client) keepLease(ctx context.Context, cl *claim, secret tenure.Secret, granted store.Answer, deadline, since clock.Instant) *Lease {
+func (c *Client) keepLease(ctx context.Context, cl *claim, secret tenure.Secret, granted store.Answer, deadline, since, now clock.Instant) *Lease {
 	l := &Lease{
 		c: c, cl: cl, since: since, index: -1, rec: granted.Record, recAt: granted.Now,
 		deed:      tenure.Deed{Key: cl.req.Key, Token: granted.Record.Token, Secret: secret, TTL: cl.o.TTL},
-		keeper:    keep.NewKeeper(cl.terms, deadline, since, c.clk.Now(), granted.Record, c.random()),
+		keeper:    keep.NewKeeper(cl.terms, deadline, since, now, granted.Record, c.random()),
 		finishing: make(chan struct{}, 1),
 	}
 	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	c.warden.add(l)
+	c.warden.add(l, now)
 	return l
 }
 
@@ -110,7 +111,7 @@ func (l *Lease) Report(ctx context.Context, marker string) error {
 	defer l.c.leave()
 	l.c.warden.step(l, keep.Progressed{})
 	req := tenure.Request{Verb: tenure.Report, Key: l.Key(), Secret: l.deed.Secret, Progress: marker}
-	r, err := l.c.ask(ctx, req, 2*l.c.o.CallTimeout)
+	r, err := l.c.ask(ctx, req, 2*l.c.o.CallTimeout, nil)
 	switch {
 	case err == nil:
 		l.c.warden.confirm(l, r.answer)
@@ -137,11 +138,11 @@ func (l *Lease) Resume(ctx context.Context) (*Lease, error) {
 	}
 	defer c.leave()
 	req := tenure.Request{Verb: tenure.Renew, Key: l.Key(), Secret: l.deed.Secret, Resume: true}
-	r, err := c.ask(ctx, req, 2*c.o.CallTimeout)
+	r, err := c.ask(ctx, req, 2*c.o.CallTimeout, nil)
 	if err != nil {
 		return nil, l.asLost(err)
 	}
-	resumed := c.keepLease(ctx, l.cl, l.deed.Secret, r.answer, l.cl.terms.Until(r.first, r.sent, r.answer), l.since)
+	resumed := c.keepLease(ctx, l.cl, l.deed.Secret, r.answer, l.cl.terms.Until(r.first, r.sent, r.answer), l.since, c.clk.Now())
 	if err := resumed.Err(); err != nil { // MaxHold has passed, or the answer took too long, or the client was closed
 		_ = resumed.Fail(ctx)
 		return nil, err

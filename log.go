@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -76,16 +75,16 @@ func (e Event) attrs() []slog.Attr {
 }
 
 // report tells of one call of the store: one event for each verb and outcome in its batch, however many requests had it.
-func (b *combiner) report(requests []tenure.Request, answers []store.Answer, took time.Duration) {
+func (b *combiner) report(f flown) {
 	type sort struct {
 		verb    tenure.Verb
 		outcome Outcome
 	}
 	counts := map[sort]int{}
-	for i := range requests {
-		counts[sort{requests[i].Verb, outcomeOf(answers[i].Err)}]++
+	for i := range f.requests {
+		counts[sort{f.requests[i].Verb, outcomeOf(f.answers[i].Err)}]++
 	}
 	for s, n := range counts {
-		b.observe(Event{Kind: EventCall, Verb: s.verb, Outcome: s.outcome, Count: n, Batch: len(requests), Took: took})
+		b.observe(Event{Kind: EventCall, Verb: s.verb, Outcome: s.outcome, Count: n, Batch: len(f.requests), Took: f.took})
 	}
 }

@@ -110,6 +110,21 @@ func TestAShortSuspendEndsNothing(t *testing.T) {
 	})
 }
 
+// TestALeaseTakenAfterASuspendIsRenewedInTime: also a short one, though the timers have stood still and the client still sleeps on one of them.
+func TestALeaseTakenAfterASuspendIsRenewedInTime(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		c, clk := r.sleeper(nil, nil)
+		r.acquire(c, "jobs/long", &LeaseOptions{TTL: time.Hour})
+		time.Sleep(glance / 2)
+		clk.Suspend(time.Minute)
+		l := r.acquire(c, "jobs/short", &LeaseOptions{TTL: glance / 4})
+		time.Sleep(2 * glance)
+		if err := l.Err(); err != nil {
+			r.Error(err)
+		}
+	})
+}
+
 // TestAHangingRenewalDoesNotHoldTheLease: the context ends in time while calls of the store hang for ever, and the client can still be closed.
 func TestAHangingRenewalDoesNotHoldTheLease(t *testing.T) {
 	inBubble(t, func(r *rig) {
@@ -217,7 +232,7 @@ func TestALossIsKnownAsSoonAsItIsNoticed(t *testing.T) {
 		_, err := r.client(nil, nil).Renew(r.Context(), l.Deed(), false)
 		var noticed due
 		c.warden.mu.Lock()
-		c.warden.take(l, l.keeper.Step(keep.Answered{Sent: c.clk.Now(), Answer: store.Answer{Err: err}}, c.clk.Now()), &noticed)
+		c.warden.take(l, keep.Answered{Sent: c.clk.Now(), Answer: store.Answer{Err: err}}, c.clk.Now(), &noticed)
 		c.warden.mu.Unlock()
 
 		if err := l.Release(r.Context()); lossIn(err) != TakenOver {

@@ -21,7 +21,7 @@ type Options struct {
 	// Logger receives what happens, under event names that stay as they are. Default: nothing is logged.
 	Logger *slog.Logger
 	// Observe is called for every [Event], without locks held, on the goroutine where it happens: it must be quick and safe for
-	// concurrent use. Default: nothing is called.
+	// concurrent use. It may look at the client and its leases, but must not wait for either. Default: nothing is called.
 	Observe func(Event)
 	// CallTimeout bounds one call of the store. Default: 5 seconds.
 	CallTimeout time.Duration

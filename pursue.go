@@ -18,37 +18,44 @@ type pursuit struct {
 	cl      *claim
 	waiter  *keep.Waiter
 	secret  tenure.Secret
-	answers chan *keep.Answered // by reference: a buffer of answers themselves would be kilobytes for every acquire
-	over    chan struct{}       // closed when nobody reads answers any more
-	doubt   bool                // an outcome is unknown
-	grant   store.Answer        // the last one without an error
-	refusal error               // the last one with
+	asked   bool            // a request was made
+	answers chan keep.Event // keep.Answered, boxed: a buffer of answers themselves would be kilobytes for every acquire
+	doubt   bool            // an outcome is unknown
+	grant   store.Answer    // the last one without an error
+	refusal error           // the last one with
 }
 
 // errPending is what a caller is told that leaves while its request is on its way.
 var errPending = store.Unknown(errors.New("whether it was granted is not known yet; if it was, it is released in the background"))
 
-// pursue asks for the key until it is granted or the caller's patience ends. The caller is the head of its line.
-func (c *Client) pursue(ctx context.Context, cl *claim, p *place, start clock.Instant) (*Lease, error) {
-	if err := ended(ctx); err != nil {
-		return nil, fmt.Errorf("acquire %q: %w", cl.req.Key, err)
-	}
+// newPursuit makes ready to ask for what a contender claims. The caller holds the mutex of the lines.
+func (c *Client) newPursuit(p *place) *pursuit {
 	now := c.clk.Now()
-	patience := cl.o.WaitFor
-	if patience != Forever {
-		patience = max(patience-now.Sub(start), 0)
+	var after time.Duration
+	if p.line.others {
+		p.line.others, after = false, keep.Courtesy
 	}
-	u := &pursuit{c: c, cl: cl, answers: make(chan *keep.Answered, 8), over: make(chan struct{})}
+	patience := p.cl.o.WaitFor
+	if patience != Forever {
+		patience = max(patience-now.Sub(p.start), 0)
+	}
+	u := &pursuit{c: c, cl: p.cl, answers: make(chan keep.Event, 8)}
 	u.waiter = keep.NewWaiter(keep.Patience{
-		For: patience, Resolve: c.o.CallTimeout, Terms: cl.terms,
+		For: patience, After: after, Resolve: c.o.CallTimeout, Terms: p.cl.terms,
 		Call: 2*c.o.CallTimeout + patientFor, // waiting for hanging batches before it, and then on its way
 	}, now, c.random)
+	return u
+}
 
+// pursue asks for the key until it is granted or the caller's patience ends. The caller is the head of its line.
+func (c *Client) pursue(ctx context.Context, p *place) (*Lease, error) {
+	cl, u := p.cl, c.lines.pursuit(p)
+	if err := ended(ctx); err != nil && !u.asked {
+		return nil, fmt.Errorf("acquire %q: %w", cl.req.Key, err)
+	}
 	wishes, why := u.inFront(ctx, p)
 	if wishes.Background {
-		c.fork(func() { u.behind() })
-	} else {
-		close(u.over)
+		c.fork(func() { u.behind(keep.Tick{}) })
 	}
 	switch {
 	case wishes.Granted:
@@ -68,21 +75,36 @@ func (c *Client) pursue(ctx context.Context, cl *claim, p *place, start clock.In
 // inFront steps the machine until the caller is free to go. why is set if the caller was called away.
 func (u *pursuit) inFront(ctx context.Context, p *place) (wishes keep.Wishes, why error) {
 	c := u.c
-	watched := false
+	watched, asked := false, u.asked
 	var event keep.Event = keep.Tick{}
-	for {
-		wishes = u.step(event)
+	for ; ; asked = false {
+		if !asked { // the one before has done it
+			var request *submission
+			wishes, request = u.next(event)
+			switch {
+			case request == nil:
+			case wishes.Background: // the caller does not wait for it
+				c.calls.submit(request)
+			default:
+				c.calls.carry(ctx, request)
+			}
+		}
 		if wishes.Watch {
 			c.lines.startWatch(p)
 		}
 		if wishes.Done || wishes.Background {
 			return wishes, why
 		}
+		select {
+		case event = <-u.answers: // there already, as a rule
+			u.read(event, p)
+			continue
+		default:
+		}
 		timer := c.clk.Timer(min(u.waiter.Wake().Sub(c.clk.Now()), time.Second))
 		select {
-		case a := <-u.answers:
-			u.read(a, p)
-			event = *a
+		case event = <-u.answers:
+			u.read(event, p)
 		case <-p.line.hint:
 			event = c.lines.hinted(p, &watched)
 		case <-timer.C():
@@ -98,15 +120,26 @@ func (u *pursuit) inFront(ctx context.Context, p *place) (wishes keep.Wishes, wh
 	}
 }
 
+// abandon lets go of what was asked on behalf of a caller that had just left.
+func (u *pursuit) abandon() {
+	u.c.fork(func() { u.behind(keep.Abandoned{Err: context.Canceled}) })
+}
+
 // behind steps the machine until what the caller left is resolved.
-func (u *pursuit) behind() {
-	defer close(u.over)
+func (u *pursuit) behind(event keep.Event) {
 	for {
+		wishes, request := u.next(event)
+		if request != nil {
+			u.c.calls.submit(request)
+		}
+		if wishes.Done {
+			u.resolved(Outcome(wishes.Resolved))
+			return
+		}
+		event = keep.Tick{}
 		timer := u.c.clk.Timer(min(u.waiter.Wake().Sub(u.c.clk.Now()), time.Second))
-		var event keep.Event = keep.Tick{}
 		select {
-		case a := <-u.answers:
-			event = *a
+		case event = <-u.answers:
 		case <-timer.C():
 		case <-u.c.life.Done():
 			timer.Stop()
@@ -114,15 +147,11 @@ func (u *pursuit) behind() {
 			return
 		}
 		timer.Stop()
-		if wishes := u.step(event); wishes.Done {
-			u.resolved(Outcome(wishes.Resolved))
-			return
-		}
 	}
 }
 
-// step lets the machine decide, and sends what it wants sent.
-func (u *pursuit) step(event keep.Event) keep.Wishes {
+// next lets the machine decide, and returns what it wants sent, or nil.
+func (u *pursuit) next(event keep.Event) (keep.Wishes, *submission) {
 	wishes := u.waiter.Step(event, u.c.clk.Now())
 	if wishes.Fresh {
 		u.secret = tenure.NewSecret()
@@ -138,23 +167,24 @@ func (u *pursuit) step(event keep.Event) keep.Wishes {
 		at = again
 		req = tenure.Request{Verb: tenure.Release, Key: req.Key, Secret: req.Secret, Failed: true}
 	default:
-		return wishes
+		return wishes, nil
 	}
-	u.c.calls.submit(&submission{requests: []tenure.Request{req}, lane: at, done: func(answers []store.Answer, sent clock.Instant) {
+	u.asked = true
+	return wishes, &submission{requests: []tenure.Request{req}, lane: at, done: func(answers []store.Answer, sent clock.Instant) {
 		select {
-		case u.answers <- &keep.Answered{Attempt: wishes.Attempt, Sent: sent, Answer: answers[0]}:
-		case <-u.over:
+		case u.answers <- keep.Answered{Attempt: wishes.Attempt, Sent: sent, Answer: answers[0]}:
+		default: // nobody reads so many, or at all any more; what matters is asked for again
 		}
-	}})
-	return wishes
+	}}
 }
 
 // read takes note of an answer on its way to the machine.
-func (u *pursuit) read(a *keep.Answered, p *place) {
+func (u *pursuit) read(event keep.Event, p *place) {
 	var held *tenure.HeldError
-	switch err := a.Answer.Err; {
+	answer := event.(keep.Answered).Answer
+	switch err := answer.Err; {
 	case err == nil:
-		u.grant = a.Answer
+		u.grant = answer
 		if u.doubt {
 			u.resolved(OutcomeOK)
 		}

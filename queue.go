@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/internal/keep"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -25,6 +26,8 @@ type line struct {
 	key    string
 	queue  list.List // of *place
 	holder *Lease
+	others bool          // elsewhere somebody waits, too, and it is their turn
+	passed int           // how often in a row the key was passed on here
 	hint   chan struct{} // wakes the head
 	news   chan struct{} // closed, and replaced, when something has become known: who holds the key, or that the store refused
 	last   *tenure.HeldError
@@ -34,55 +37,80 @@ type line struct {
 
 // place is one contender's place in a line.
 type place struct {
-	line *line
-	at   *list.Element
-	turn chan struct{} // closed when it is this one's turn
-	gone bool
+	line  *line
+	at    *list.Element
+	cl    *claim
+	start clock.Instant // when it began to wait
+	turn  chan struct{} // closed when it is this one's turn
+	begun *pursuit      // if the one before has asked on its behalf
+	gone  bool
 }
 
-// join takes the last place in the line for a key.
-func (q *lines) join(key string) *place {
+// join takes the last place in the line for a claim's key.
+func (q *lines) join(cl *claim, start clock.Instant) *place {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	ln := q.byKey[key]
-	if ln == nil {
-		ln = &line{key: key, hint: make(chan struct{}, 1), news: make(chan struct{})}
-		q.byKey[key] = ln
-	}
-	p := &place{line: ln, turn: make(chan struct{})}
+	ln := q.of(cl.req.Key)
+	p := &place{line: ln, cl: cl, start: start, turn: make(chan struct{})}
 	p.at = ln.queue.PushBack(p)
 	q.next(ln)
 	return p
 }
 
+// of is the line for a key. The caller holds the mutex.
+func (q *lines) of(key string) *line {
+	ln := q.byKey[key]
+	if ln == nil {
+		ln = &line{key: key, hint: make(chan struct{}, 1), news: make(chan struct{})}
+		q.byKey[key] = ln
+	}
+	return ln
+}
+
 // next gives the turn to the head if the key is not held here, and forgets the line if nobody is left. The caller holds the mutex.
 func (q *lines) next(ln *line) {
-	head := ln.queue.Front()
-	if head != nil && ln.holder == nil {
-		p := head.Value.(*place)
-		select {
-		case <-p.turn:
-		default:
+	if head := ln.queue.Front(); head != nil {
+		if p := head.Value.(*place); ln.holder == nil && !isClosed(p.turn) {
 			close(p.turn)
 		}
+		return
 	}
-	if head == nil && ln.watch != nil {
+	if ln.watch != nil {
 		ln.watch.cancel()
 		ln.watch = nil
 	}
-	if head == nil && ln.holder == nil && q.byKey[ln.key] == ln {
+	switch {
+	case ln.holder != nil:
+	case ln.others: // who comes back within a moment shall know of them
+		time.AfterFunc(keep.Courtesy, func() { q.forget(ln) })
+	case q.byKey[ln.key] == ln:
 		delete(q.byKey, ln.key)
+	}
+}
+
+// forget drops a line that was kept for the sake of others, unless somebody has come back to it.
+func (q *lines) forget(ln *line) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if ln.holder == nil && ln.queue.Len() == 0 {
+		ln.others = false
+		q.next(ln)
 	}
 }
 
 // stepAside gives a place up. It may be called again.
 func (q *lines) stepAside(p *place) {
 	q.mu.Lock()
-	defer q.mu.Unlock()
+	left := p.begun
+	p.begun = nil
 	if !p.gone {
 		p.gone = true
 		p.line.queue.Remove(p.at)
 		q.next(p.line)
+	}
+	q.mu.Unlock()
+	if left != nil {
+		left.abandon()
 	}
 }
 
@@ -110,7 +138,7 @@ func (q *lines) vacate(l *Lease) {
 	case ln.holder == l:
 		ln.holder, ln.last = nil, nil
 		q.next(ln)
-	default:
+	case ln.holder == nil:
 		ln.wake()
 	}
 }
@@ -118,8 +146,8 @@ func (q *lines) vacate(l *Lease) {
 // reoccupy lets a lease that was resumed hold the line again, unless others have come.
 func (q *lines) reoccupy(l *Lease) {
 	q.mu.Lock()
-	if q.byKey[l.Key()] == nil {
-		q.byKey[l.Key()] = &line{key: l.Key(), holder: l, hint: make(chan struct{}, 1), news: make(chan struct{})}
+	if ln := q.of(l.Key()); ln.holder == nil && ln.queue.Len() == 0 {
+		ln.holder = l
 	}
 	q.mu.Unlock()
 	if l.Err() != nil {
@@ -149,15 +177,15 @@ func (ln *line) wake() {
 	}
 }
 
-// stand waits for the turn of a contender that began at start, and no longer than it is willing to. One that wants a single try learns what the
+// stand waits for the turn of a contender, and no longer than it is willing to. One that wants a single try learns what the
 // head learns: that the key is held is as true for it.
-func (q *lines) stand(ctx context.Context, p *place, start clock.Instant, patience time.Duration) error {
-	c := q.c
+func (q *lines) stand(ctx context.Context, p *place) error {
+	c, start, patience := q.c, p.start, p.cl.o.WaitFor
 	limit := c.o.CallTimeout // for a single try: the head's own
 	if patience > 0 {
 		limit = patience
 	}
-	for {
+	for !isClosed(p.turn) {
 		q.mu.Lock()
 		news := p.line.news
 		refusal := q.refusal(p.line, start, patience > 0)
@@ -168,8 +196,6 @@ func (q *lines) stand(ctx context.Context, p *place, start clock.Instant, patien
 
 		left := limit - c.clk.Now().Sub(start)
 		switch {
-		case isClosed(p.turn):
-			return nil
 		case ctx.Err() != nil:
 			return fmt.Errorf("waiting for %q: %w", p.line.key, ended(ctx))
 		case refusal != nil && (patience == 0 || left <= 0):
@@ -197,6 +223,7 @@ func (q *lines) stand(ctx context.Context, p *place, start clock.Instant, patien
 		}
 		timer.Stop()
 	}
+	return nil
 }
 
 // refusal is why the key cannot be had now, as far as this client knows, or nil. Unless any knowledge will do, it must be as new as the question.

@@ -23,16 +23,19 @@ func (l *Lease) Release(ctx context.Context) error { return l.finish(ctx, false)
 func (l *Lease) Fail(ctx context.Context) error { return l.finish(ctx, true) }
 
 func (l *Lease) finish(ctx context.Context, failed bool) error {
-	ctx, stop := l.outlasting(ctx)
-	defer stop()
-	if _, bounded := ctx.Deadline(); !bounded {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, releaseBound)
-		defer cancel()
+	if ctx.Done() != nil {
+		var stop func()
+		ctx, stop = l.outlasting(ctx)
+		defer stop()
 	}
 	select {
 	case l.finishing <- struct{}{}: // even if ctx is over: giving back is worth a message
 	default:
+		if _, bounded := ctx.Deadline(); !bounded {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, releaseBound)
+			defer cancel()
+		}
 		select {
 		case l.finishing <- struct{}{}:
 		case <-ctx.Done():
@@ -54,12 +57,13 @@ func (l *Lease) finish(ctx context.Context, failed bool) error {
 		return err
 	}
 	defer l.c.leave()
-	_, err := l.c.ask(ctx, tenure.Request{Verb: tenure.Release, Key: l.Key(), Secret: l.deed.Secret, Failed: failed}, releaseBound)
+	r, err := l.c.ask(ctx, tenure.Request{Verb: tenure.Release, Key: l.Key(), Secret: l.deed.Secret, Failed: failed}, releaseBound, l.c.lines.pass(l))
 	if !known(err) {
 		l.c.emit(Event{Kind: EventReleaseLeft, Key: l.Key(), Token: l.Token(), Err: err})
 		return err
 	}
 	l.finished, l.outcome = true, l.asLost(err)
+	l.c.lines.yield(l, r.answer.Awaited)
 	if err == nil {
 		l.c.emit(Event{Kind: EventReleased, Key: l.Key(), Token: l.Token(), Failed: failed, Held: l.c.clk.Now().Sub(l.since)})
 	} else if lost.Loss == Released {
@@ -77,11 +81,15 @@ func (l *Lease) outlasting(ctx context.Context) (context.Context, func()) {
 		out, free = context.WithDeadline(out, deadline)
 		stop = func() { free(); cancel(nil) }
 	}
-	unhook := context.AfterFunc(ctx, func() {
+	end := func() {
 		if cause := context.Cause(ctx); cause != context.Cause(l.ctx) { //nolint:errorlint // the very same, not one like it
 			cancel(cause)
 		}
-	})
+	}
+	if ctx.Err() != nil {
+		end() // now, and not when the call of the store has begun
+	}
+	unhook := context.AfterFunc(ctx, end)
 	return out, func() { unhook(); stop() }
 }
 

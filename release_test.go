@@ -106,7 +106,30 @@ func TestAReleaseThatHangsIsSentAgain(t *testing.T) {
 		if err := l.Release(r.Context()); err != nil {
 			r.Error(err)
 		}
-		wantAfter(r, start, time.Second, time.Second)
+		wantAfter(r, start, time.Second, time.Second+100*time.Millisecond)
+	})
+}
+
+// TestAReleaseByWhoHasGoneIsOneMessage, which is not cut off half way: that would cost many a store its connection.
+func TestAReleaseByWhoHasGoneIsOneMessage(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		tap := &tap{Store: r.st}
+		c := r.client(tap, nil)
+		for i := range 20 {
+			l := r.acquire(c, "jobs/one", nil)
+			tap.forget()
+			tap.set(slow(time.Millisecond))
+			ctx, cancel := context.WithCancel(r.Context())
+			cancel()
+			if err := l.Release(ctx); !errors.Is(err, ErrUnknown) || !errors.Is(err, context.Canceled) {
+				r.Errorf("%v, want unknown and the end of the context", err)
+			}
+			time.Sleep(time.Second)
+			if n, _ := tap.count(tenure.Release); n != 1 || r.record("jobs/one").State != tenure.Free {
+				r.Fatalf("the %dth time it was sent %d times, and the key is %s", i, n, r.record("jobs/one").State)
+			}
+			tap.set(nil)
+		}
 	})
 }
 

@@ -3,6 +3,7 @@ package croft
 import (
 	"container/heap"
 	"context"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -18,10 +19,12 @@ const (
 	glance = time.Second
 	// mostAlone bounds how many leases of one batch are renewed in calls of their own after the store skipped them.
 	mostAlone = 8
+	// atOnce is before every instant.
+	atOnce clock.Instant = math.MinInt64
 )
 
-// warden keeps all leases of a client, in one goroutine that exists while there are any. Leases whose renewals fall near each other are
-// renewed in one batch, or a few, and stay together from then on.
+// warden keeps all leases of a client, in one goroutine that exists while there are any, and up to a glance longer: one short lease after another need not
+// start it each time. Leases whose renewals fall near each other are renewed in one batch, or a few, and stay together from then on.
 type warden struct {
 	c    *Client
 	poke chan struct{}
@@ -29,6 +32,7 @@ type warden struct {
 	mu      sync.Mutex
 	leases  byWake
 	running bool
+	rising  clock.Instant // when the goroutine looks at the heap again, if it is not poked before; atOnce while it is up
 	closed  bool
 }
 
@@ -41,44 +45,53 @@ type due struct {
 }
 
 // add begins to keep a lease.
-func (w *warden) add(l *Lease) {
+func (w *warden) add(l *Lease, now clock.Instant) {
 	var d due
 	w.mu.Lock()
 	if w.closed {
-		w.take(l, l.keeper.Step(keep.Ended{Loss: keep.Closed}, w.c.clk.Now()), &d)
+		w.take(l, keep.Ended{Loss: keep.Closed}, now, &d)
 	} else {
 		heap.Push(&w.leases, l)
 		if !w.running {
-			w.running = true
+			w.running, w.rising = true, atOnce
 			w.c.fork(w.run)
-		} else if l.index == 0 {
-			w.nudge()
 		}
+		w.nudge(now)
 	}
 	w.mu.Unlock()
 	w.carryOut(d)
 }
 
-// run ticks until no lease is left.
+// run ticks until there has been no lease for a glance.
 func (w *warden) run() {
-	for {
+	for idle := false; ; {
+		now := w.c.clk.Now()
 		w.mu.Lock()
-		if len(w.leases) == 0 {
+		if len(w.leases) == 0 && (idle || w.closed) {
 			w.running = false
 			w.mu.Unlock()
 			return
 		}
-		next := w.leases[0].keeper.Wake()
+		sleep := glance
+		idle = len(w.leases) == 0
+		if !idle {
+			sleep = min(sleep, w.leases[0].keeper.Wake().Sub(now))
+		}
+		w.rising = now.Add(sleep)
 		w.mu.Unlock()
 
-		if sleep := next.Sub(w.c.clk.Now()); sleep > 0 {
-			timer := w.c.clk.Timer(min(sleep, glance))
+		if sleep > 0 {
+			timer := w.c.clk.Timer(sleep)
 			select {
 			case <-timer.C():
 			case <-w.poke:
+				idle = false
 			}
 			timer.Stop()
 		}
+		w.mu.Lock()
+		w.rising = atOnce
+		w.mu.Unlock()
 		w.tick()
 	}
 }
@@ -91,7 +104,7 @@ func (w *warden) tick() {
 	if len(w.leases) > 0 && w.leases[0].keeper.Wake() <= now { // company is for those who go anyway
 		for len(w.leases) > 0 && w.leases[0].keeper.Early() <= now {
 			l := w.leases[0]
-			w.take(l, l.keeper.Step(keep.Tick{Jitter: jitter}, now), &d)
+			w.take(l, keep.Tick{Jitter: jitter}, now, &d)
 		}
 	}
 	w.mu.Unlock()
@@ -102,7 +115,7 @@ func (w *warden) tick() {
 func (w *warden) step(l *Lease, e keep.Event) {
 	var d due
 	w.mu.Lock()
-	w.take(l, l.keeper.Step(e, w.c.clk.Now()), &d)
+	w.take(l, e, w.c.clk.Now(), &d)
 	w.mu.Unlock()
 	w.carryOut(d)
 }
@@ -126,26 +139,26 @@ func (w *warden) check(l *Lease) {
 // close ends all leases, and keeps no more.
 func (w *warden) close() {
 	var d due
+	now := w.c.clk.Now()
 	w.mu.Lock()
 	w.closed = true
 	for len(w.leases) > 0 {
-		w.take(w.leases[0], w.leases[0].keeper.Step(keep.Ended{Loss: keep.Closed}, w.c.clk.Now()), &d)
+		w.take(w.leases[0], keep.Ended{Loss: keep.Closed}, now, &d)
 	}
+	w.nudge(now) // nothing is left to run for
 	w.mu.Unlock()
 	w.carryOut(d)
 }
 
-// take sorts what a machine wants. The caller holds the mutex.
-func (w *warden) take(l *Lease, o keep.Orders, d *due) {
+// take tells a machine of an event, and sorts what it then wants. The caller holds the mutex.
+func (w *warden) take(l *Lease, e keep.Event, now clock.Instant, d *due) {
+	o := l.keeper.Step(e, now)
 	switch {
 	case o.Lost != "":
 		l.lost = &LostError{Key: l.Key(), Token: l.Token(), Loss: Loss(o.Lost), Err: o.Err}
 		d.ended = append(d.ended, l)
 		if l.index >= 0 {
 			heap.Remove(&w.leases, l.index)
-		}
-		if len(w.leases) == 0 {
-			w.nudge() // nothing is left to run for
 		}
 	case o.Renew && l.alone:
 		d.renew[alone] = append(d.renew[alone], l)
@@ -158,9 +171,7 @@ func (w *warden) take(l *Lease, o keep.Orders, d *due) {
 	}
 	if l.index >= 0 {
 		heap.Fix(&w.leases, l.index)
-		if l.index == 0 {
-			w.nudge()
-		}
+		w.nudge(now)
 	}
 	if w.c.calls.observe == nil {
 		return
@@ -171,7 +182,7 @@ func (w *warden) take(l *Lease, o keep.Orders, d *due) {
 	if o.Failures > 0 {
 		d.events = append(d.events, Event{
 			Kind: EventRenewFailed, Key: l.Key(), Token: l.Token(), Failures: o.Failures,
-			Margin: l.keeper.Deadline().Sub(w.c.clk.Now()), Err: o.Err,
+			Margin: l.keeper.Deadline().Sub(now), Err: o.Err,
 		})
 	}
 	if o.Lost != "" && o.Lost != keep.Released {
@@ -179,8 +190,14 @@ func (w *warden) take(l *Lease, o keep.Orders, d *due) {
 	}
 }
 
-// nudge lets the goroutine look at the heap again.
-func (w *warden) nudge() {
+// nudge lets the goroutine look at the heap again if it would otherwise do so too late. If it should be up already its timer has stood still, and nobody
+// knows how long it will be. The caller holds the mutex.
+func (w *warden) nudge(now clock.Instant) {
+	inTime := len(w.leases) == 0 || w.leases[0].keeper.Wake() >= w.rising && now < w.rising
+	if w.rising == atOnce || inTime && !w.closed {
+		return
+	}
+	w.rising = atOnce
 	select {
 	case w.poke <- struct{}{}:
 	default:
@@ -200,8 +217,8 @@ func (w *warden) carryOut(d due) {
 	for _, l := range d.renew[alone] {
 		w.renew([]*Lease{l}, alone)
 	}
-	if len(d.stalled) > 0 {
-		w.c.fork(func() { w.look(d.stalled) })
+	if stalled := d.stalled; len(stalled) > 0 {
+		w.c.fork(func() { w.look(stalled) })
 	}
 	for _, e := range d.events {
 		w.c.emit(e)
@@ -236,7 +253,7 @@ func (w *warden) renewed(leases []*Lease, answers []store.Answer, sent clock.Ins
 	for i, l := range leases {
 		l.alone = !known(answers[i].Err) && (single || l.alone)
 		l.confirmed(answers[i])
-		w.take(l, l.keeper.Step(keep.Answered{Sent: sent, Answer: answers[i]}, now), &d)
+		w.take(l, keep.Answered{Sent: sent, Answer: answers[i]}, now, &d)
 	}
 	w.mu.Unlock()
 	w.carryOut(d)

@@ -166,7 +166,7 @@ func TestAStoreThatIsDownIsAskedInBatches(t *testing.T) {
 	})
 }
 
-// TestAnIdleClientRunsNothing: not before its first lease, not after its last.
+// TestAnIdleClientRunsNothing: not before its first lease, and not when its last has been over for a while.
 func TestAnIdleClientRunsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{T: t, st: mem.New(nil)}
@@ -174,6 +174,7 @@ func TestAnIdleClientRunsNothing(t *testing.T) {
 		if err := c.Do(t.Context(), "jobs/one", nil, func(context.Context, *Lease) error { return nil }); err != nil {
 			r.Fatal(err)
 		}
+		time.Sleep(2 * glance)
 		synctest.Wait()
 	})
 }

@@ -42,6 +42,9 @@ type Answer struct {
 	Record tenure.Record
 	// Now is the store's time at the decision.
 	Now time.Time
+	// Awaited says of a release that another client waits for the key, as far as the store knows: one that does not know leaves it false. The client that released then lets
+	// others go first, before its own next contender.
+	Awaited bool
 	// Err is nil if the request took effect, [*tenure.HeldError] or [*tenure.NotOwnedError] if the law refused it, an error matching
 	// fence.ErrInvalid if it was bad input, and otherwise matches ErrUnknown: it may or may not have taken effect, and sending the
 	// same request again is safe.

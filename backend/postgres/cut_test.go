@@ -68,8 +68,11 @@ func TestAConnectionCutAfterTheRequestLeavesOneTruth(t *testing.T) {
 	mine := claim("cut/reply", "ann")
 	hand := tenure.Request{Verb: tenure.Takeover, Key: mine.Key, Secret: tenure.NewSecret(), Owner: "op", TTL: time.Minute, Actor: "op", Note: "test"}
 	for _, req := range []tenure.Request{mine, then(tenure.Renew, mine), then(tenure.Report, mine), then(tenure.Release, mine), hand} {
-		if a := resolve(ctx, st, claim("cut/warm/"+string(tenure.NewSecret()), "ann")); a.Err != nil { // a connection, and the statement prepared on it
-			t.Fatal(a.Err)
+		warm := claim("cut/warm/"+string(tenure.NewSecret()), "ann")
+		for _, req := range []tenure.Request{warm, then(tenure.Renew, warm), then(tenure.Release, warm)} { // a connection, and the statements prepared on it
+			if a := resolve(ctx, st, req); a.Err != nil {
+				t.Fatal(a.Err)
+			}
 		}
 		before, err := near.Get(ctx, mine.Key)
 		if err != nil {

@@ -28,10 +28,16 @@ func explain(ctx context.Context, err error) error {
 		advice = "the server's statement_timeout ended it; give the role a longer one"
 	case "42501":
 		advice = "the role lacks a right; let a DBA run `croft schema postgres` and grant what its last lines say"
-	case "25006":
+	case readOnly:
 		advice = "this server is read-only, probably a standby: name the primary, or add target_session_attrs=read-write to the URL"
 	case "53300", "53400":
 		advice = "the server has no connection to spare; raise max_connections or use smaller pools"
+	case serialization:
+		advice = "others have changed the same rows: run the transaction again. Croft's own need no more than READ COMMITTED: ALTER ROLE … SET default_transaction_isolation = 'read committed'"
+	case deadlock:
+		advice = "another transaction locks the same rows in another order: run it again"
+	case "26000", "42P05":
+		advice = "there is a transaction pooler in between, which loses prepared statements: add default_query_exec_mode=exec to the URL"
 	case "57P01", "57P02", "57P03":
 		advice = "the server is shutting down or starting; ask again"
 	case "28000", "28P01":
@@ -46,8 +52,13 @@ func explain(ctx context.Context, err error) error {
 	return fmt.Errorf("postgres: %w; %s", err, advice)
 }
 
-// lockTimeout is the code of a lock that was not had in time.
-const lockTimeout = "55P03"
+// Codes of the server's errors that are acted upon.
+const (
+	lockTimeout   = "55P03" // a lock was not had in time
+	deadlock      = "40P01"
+	serialization = "40001" // at stricter levels than READ COMMITTED: another transaction was first
+	readOnly      = "25006"
+)
 
 // hasCode reports whether err is the server's error of that code, whichever driver brought it.
 func hasCode(err error, code string) bool {

@@ -17,6 +17,7 @@ type server struct {
 	number                                             int
 	standby, readOnly                                  bool
 	syncCommit, fsync, fullPages, syncStandbys, encode string
+	isolation                                          string
 	replicas                                           int64
 	mayCreate, made                                    bool
 }
@@ -28,11 +29,11 @@ func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 	}
 	var v server
 	err := s.pool.QueryRow(ctx, s.sql.examine).Scan(&v.version, &v.number, &v.standby, &v.readOnly, &v.syncCommit, &v.fsync, &v.fullPages, &v.syncStandbys,
-		&v.replicas, &v.encode, &v.mayCreate, &v.made)
+		&v.replicas, &v.encode, &v.mayCreate, &v.made, &v.isolation)
 	if err != nil {
 		return nil, store.Unknown(explain(ctx, err))
 	}
-	findings := []store.Finding{v.examineVersion(), v.examineTier(), v.examineCommit(), v.examineDisk(), v.examineEncoding()}
+	findings := []store.Finding{v.examineVersion(), v.examineTier(), v.examineCommit(), v.examineDisk(), v.examineEncoding(), v.examineIsolation()}
 	for _, look := range []func(context.Context, *server) store.Finding{s.examineClock, s.examineSchema, s.examineNotify, s.examineIdle, s.examineKeys} {
 		if ctx.Err() != nil {
 			return findings, store.Unknown(over(ctx))
@@ -103,6 +104,14 @@ func (v *server) examineEncoding() store.Finding {
 	return found("encoding", store.OK, v.encode, "")
 }
 
+func (v *server) examineIsolation() store.Finding {
+	if v.isolation != "read committed" && v.isolation != "read uncommitted" {
+		return found("isolation", store.Warn, "transactions are "+v.isolation+" by default: requests that meet others are given up by the server and sent again",
+			"ALTER ROLE … SET default_transaction_isolation = 'read committed', for the role that keeps leases")
+	}
+	return found("isolation", store.OK, v.isolation, "")
+}
+
 func (s *Store) examineClock(ctx context.Context, _ *server) store.Finding {
 	var now time.Time
 	before := time.Now()
@@ -139,7 +148,7 @@ func (s *Store) examineSchema(ctx context.Context, v *server) store.Finding {
 }
 
 func (s *Store) examineNotify(ctx context.Context, _ *server) store.Finding {
-	switch err := s.listener.listening(ctx); {
+	switch _, err := s.listener.listening(ctx); {
 	case err == nil:
 		return found("notifications", store.OK, "arrive: waiters are woken", "")
 	case errors.Is(err, errors.ErrUnsupported):

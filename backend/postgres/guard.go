@@ -41,7 +41,8 @@ type GuardOptions struct {
 //	})
 //
 // Admit locks the mark until the transaction ends, so that check and write are one step, whatever the transaction writes between. A transaction that is rolled
-// back has not moved the mark.
+// back has not moved the mark, and neither has one that is rolled back to a savepoint before Admit: what it writes after that is not guarded. At levels stricter than READ
+// COMMITTED, Admit may fail as any statement there may (SQLSTATE 40001): run the whole transaction again.
 type Guard struct {
 	db     database
 	place  *placeStatements
@@ -132,8 +133,11 @@ func (g *Guard) admit(ctx context.Context, tx session, stamp fence.Stamp) error 
 	if err := stamp.Check(); err != nil {
 		return err
 	}
-	if err := g.prepare(ctx); err != nil {
-		return err
+	if ctx.Err() != nil {
+		return over(ctx)
+	}
+	if err := g.prepare(ctx, tx); err != nil {
+		return g.explain(ctx, err)
 	}
 	_, err := g.decide(ctx, tx, func(m fence.Mark) (fence.Mark, error) { return m.Admit(stamp) })
 	return err
@@ -141,7 +145,7 @@ func (g *Guard) admit(ctx context.Context, tx session, stamp fence.Stamp) error 
 
 // Mark is the newest stamp admitted. It waits for nobody.
 func (g *Guard) Mark(ctx context.Context) (mark fence.Mark, err error) {
-	err = g.own(ctx, func(tx session) error {
+	err = g.own(ctx, g.place.enter != "", func(tx session) error {
 		mark, err = g.read(ctx, tx, g.place.mark)
 		return err
 	})
@@ -154,7 +158,7 @@ func (g *Guard) Raise(ctx context.Context, stamp fence.Stamp) (mark fence.Mark, 
 		return fence.Mark{}, err
 	}
 	var refusal error
-	err = g.own(ctx, func(tx session) error {
+	err = g.own(ctx, g.place.enter != "", func(tx session) error {
 		mark, refusal = g.decide(ctx, tx, func(m fence.Mark) (fence.Mark, error) { return m.Raise(stamp) })
 		return refusal
 	})
@@ -166,7 +170,7 @@ func (g *Guard) Rekey(ctx context.Context, key, actor, note string) (mark fence.
 	if err := guard.CheckRekey(key, actor, note); err != nil {
 		return fence.Mark{}, err
 	}
-	err = g.own(ctx, func(tx session) error {
+	err = g.own(ctx, true, func(tx session) error {
 		var from fence.Mark
 		mark, err = g.decide(ctx, tx, func(m fence.Mark) (fence.Mark, error) {
 			from = m
@@ -175,14 +179,15 @@ func (g *Guard) Rekey(ctx context.Context, key, actor, note string) (mark fence.
 		if err != nil {
 			return err
 		}
-		return tx.exec(ctx, g.sql.rekey, g.place.name, from.Key, int64(from.Token), key, actor, note)
+		_, err = tx.exec(ctx, g.sql.rekey, g.place.name, from.Key, int64(from.Token), key, actor, note)
+		return err
 	})
 	return mark, err
 }
 
 // Rekeyed tells of the last Rekey in one line, or nothing if there was none.
 func (g *Guard) Rekeyed(ctx context.Context) (text string, err error) {
-	err = g.own(ctx, func(tx session) error {
+	err = g.own(ctx, true, func(tx session) error {
 		var at time.Time
 		var from, to, actor, note string
 		var token int64

@@ -25,8 +25,12 @@ func (g *Guard) decide(ctx context.Context, tx session, law func(fence.Mark) (fe
 		return next, nil
 	}
 	args := append(append([]any{}, g.place.args...), next.Key, int64(next.Token), string(next.Grant), strconv.FormatUint(next.Seq, 10))
-	if err := tx.exec(ctx, g.place.move, args...); err != nil {
+	moved, err := tx.exec(ctx, g.place.move, args...)
+	if err != nil {
 		return fence.Mark{}, g.explain(ctx, err)
+	}
+	if moved != 1 {
+		return fence.Mark{}, fmt.Errorf("guard %s: %w: %d rows changed when the mark moved; roll the transaction back, and see whether a trigger, a rule or row-level security keeps this role from updating the row", g.target, ErrNoSuchRow, moved)
 	}
 	return next, nil
 }
@@ -40,7 +44,7 @@ func (g *Guard) lock(ctx context.Context, tx session) (fence.Mark, error) {
 	}
 	mark, err := g.read(ctx, tx, g.place.lock)
 	if errors.Is(err, ErrNoSuchRow) && g.place.enter != "" {
-		if err := tx.exec(ctx, g.place.enter, g.place.args...); err != nil {
+		if _, err := tx.exec(ctx, g.place.enter, g.place.args...); err != nil {
 			return fence.Mark{}, err
 		}
 		mark, err = g.read(ctx, tx, g.place.lock)
@@ -75,35 +79,49 @@ func (g *Guard) read(ctx context.Context, tx session, text string) (fence.Mark, 
 	return fence.Mark{Key: key, Token: fence.Token(token), Grant: fence.Grant(grant), Seq: number}, nil
 }
 
-// own does something in a transaction of the guard's own.
-func (g *Guard) own(ctx context.Context, do func(session) error) error {
-	if err := g.prepare(ctx); err != nil {
-		return err
-	}
-	if err := g.db.within(ctx, do); err != nil {
-		return g.explain(ctx, err)
-	}
-	return nil
-}
-
-// prepare makes the schema if it is missing, before the caller's transaction can stumble over that.
-func (g *Guard) prepare(ctx context.Context) error {
+// own does something in a transaction of the guard's own, and once more after making the schema, if it needs Croft's own tables and lacked them.
+func (g *Guard) own(ctx context.Context, needsSchema bool, do func(session) error) error {
 	if ctx.Err() != nil {
 		return over(ctx)
 	}
-	if g.setup == nil || g.made.Load() {
+	err := g.db.within(ctx, do)
+	if lacksSchema(err) && needsSchema && g.setup != nil {
+		if err := g.setup.migrate(ctx); err != nil {
+			return g.explain(ctx, fmt.Errorf("making the schema %s: %w", g.sql.schema, err))
+		}
+		err = g.db.within(ctx, do)
+	}
+	return g.explain(ctx, err)
+}
+
+// prepare makes the schema if it is missing, before the caller's transaction can stumble over that. It looks in the transaction itself: who waits for a second connection of a
+// pool while it has one may wait for ever. Only to make the schema it takes one, and not for ever.
+func (g *Guard) prepare(ctx context.Context, tx session) error {
+	if g.made.Load() || g.setup == nil || g.place.enter == "" {
 		return nil
 	}
-	err := g.setup.run(ctx, func(ctx context.Context) error {
-		var there bool
-		return g.setup.pool.QueryRow(ctx, g.sql.fenced).Scan(&there)
-	})
-	if err != nil {
-		return g.explain(ctx, err)
+	var there bool
+	if err := tx.row(ctx, g.sql.there, []any{g.place.table}, &there); err != nil {
+		return err
+	}
+	if !there {
+		bounded, cancel := context.WithTimeoutCause(ctx, longestSetup, errSetup)
+		defer cancel()
+		if err := g.setup.migrate(bounded); err != nil {
+			if bounded.Err() != nil && ctx.Err() == nil {
+				err = errSetup
+			}
+			return fmt.Errorf("making the schema %s: %w", g.sql.schema, err)
+		}
 	}
 	g.made.Store(true)
 	return nil
 }
+
+// longestSetup is how long a guard waits for a connection on which it can make its schema, and for the schema.
+const longestSetup = 10 * time.Second
+
+var errSetup = errors.New("there was no connection to make it on; give the pool more than one, or make the schema first: croft schema postgres")
 
 // explain makes refusals stand out: what is one stays as it is, a lock that was not had is ErrBusy and names who has it.
 func (g *Guard) explain(ctx context.Context, err error) error {
@@ -116,8 +134,10 @@ func (g *Guard) explain(ctx context.Context, err error) error {
 		return over(ctx)
 	case hasCode(err, lockTimeout):
 		return fmt.Errorf("guard %s: %w: %s; nothing was changed: %w", g.target, guard.ErrBusy, g.holder(ctx), err)
-	case hasCode(err, "42P01") && g.setup == nil:
-		return fmt.Errorf("guard %s: %w; make the schema first: croft schema postgres", g.target, err)
+	case errors.Is(err, errSetup):
+		return fmt.Errorf("guard %s: %w", g.target, err)
+	case hasCode(err, "42P01") && (g.setup == nil || g.place.enter == ""):
+		return fmt.Errorf("guard %s: %w; if it is Croft's own table, make the schema first: croft schema postgres", g.target, err)
 	}
 	return fmt.Errorf("guard %s: %w", g.target, explain(ctx, err))
 }

@@ -44,8 +44,13 @@ func (f FenceRow) statements(schema string) (*placeStatements, error) {
 //	ALTER TABLE report ADD fence_key text, ADD fence_token bigint, ADD fence_grant text, ADD fence_seq numeric(20);
 //
 // The row must exist: what has no row has no mark.
+//
+// Such a guard has no URL: a table and a condition with arguments make none. So nobody but a program that has the same Columns can open it, and an operator's takeover, which
+// raises the fence at the guards named in a lease by their targets, reports it as unreachable. The old owner is still refused from the new owner's first write (or Raise)
+// on. Where an operator must be able to shut an owner out by hand, use a [FenceRow] (its target is postgres://host/database#NAME), or give operators a program that calls Raise
+// with the stamp which the takeover prints.
 type Columns struct {
-	// Table is the caller's table, with its schema if need be. It and the columns are plain names without quotes.
+	// Table is the caller's table. Name it with its schema unless all who use it have the same search_path. It and the columns are plain names without quotes.
 	Table string
 	// Where finds the one row, with Args as $1, $2 …: "id = $1". It becomes part of statements: never make it from what others have sent.
 	Where string

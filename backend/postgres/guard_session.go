@@ -14,7 +14,8 @@ import (
 type session interface {
 	// row reads the one row of a statement, or returns errNoRow or errManyRows.
 	row(ctx context.Context, text string, args []any, into ...any) error
-	exec(ctx context.Context, text string, args ...any) error
+	// exec says how many rows a statement has changed.
+	exec(ctx context.Context, text string, args ...any) (rows int64, err error)
 }
 
 // database is where a guard makes transactions of its own.
@@ -61,15 +62,15 @@ func (s pgxSession) row(ctx context.Context, text string, args []any, into ...an
 	return one(rows, into)
 }
 
-func (s pgxSession) exec(ctx context.Context, text string, args ...any) error {
-	_, err := s.tx.Exec(ctx, text, args...)
-	return err
+func (s pgxSession) exec(ctx context.Context, text string, args ...any) (int64, error) {
+	done, err := s.tx.Exec(ctx, text, args...)
+	return done.RowsAffected(), err
 }
 
 type pgxDatabase struct{ pool *pgxpool.Pool }
 
 func (d pgxDatabase) within(ctx context.Context, do func(session) error) error {
-	return pgx.BeginFunc(ctx, d.pool, func(tx pgx.Tx) error { return do(pgxSession{tx}) })
+	return pgx.BeginTxFunc(ctx, d.pool, readCommitted, func(tx pgx.Tx) error { return do(pgxSession{tx}) })
 }
 
 func (d pgxDatabase) target() string {
@@ -88,15 +89,18 @@ func (s sqlSession) row(ctx context.Context, text string, args []any, into ...an
 	return one(rows, into)
 }
 
-func (s sqlSession) exec(ctx context.Context, text string, args ...any) error {
-	_, err := s.tx.ExecContext(ctx, text, args...)
-	return err
+func (s sqlSession) exec(ctx context.Context, text string, args ...any) (int64, error) {
+	done, err := s.tx.ExecContext(ctx, text, args...)
+	if err != nil {
+		return 0, err
+	}
+	return done.RowsAffected()
 }
 
 type sqlDatabase struct{ db *sql.DB }
 
 func (d sqlDatabase) within(ctx context.Context, do func(session) error) error {
-	tx, err := d.db.BeginTx(ctx, nil)
+	tx, err := d.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	if err != nil {
 		return err
 	}

@@ -26,17 +26,15 @@ func (s *Store) Get(ctx context.Context, key string) (tenure.Record, error) {
 	if err := s.usable(ctx); err != nil {
 		return tenure.Record{}, err
 	}
-	var r row
-	err := s.run(ctx, func(ctx context.Context) error {
-		return s.pool.QueryRow(ctx, s.sql.get, key).Scan(append([]any{&key}, r.into()...)...)
-	})
+	var packed, past string
+	err := s.run(ctx, func(ctx context.Context) error { return s.pool.QueryRow(ctx, s.sql.get, key).Scan(&packed, &past) })
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return tenure.Record{}, nil
 	case err != nil:
 		return tenure.Record{}, store.Unknown(explain(ctx, err))
 	}
-	rec, err := r.record(key)
+	rec, err := unpack(key, split(packed), past)
 	if err != nil {
 		return tenure.Record{}, store.Unknown(err)
 	}
@@ -85,12 +83,11 @@ func (s *Store) page(ctx context.Context, prefix, last string) (records []tenure
 		}
 		defer rows.Close()
 		for rows.Next() {
-			var key string
-			var r row
-			if err := rows.Scan(append([]any{&key}, r.into()...)...); err != nil {
+			var key, packed string
+			if err := rows.Scan(&key, &packed); err != nil {
 				return err
 			}
-			rec, err := r.record(key)
+			rec, err := unpack(key, split(packed), "")
 			if err != nil {
 				return err
 			}
@@ -117,5 +114,5 @@ func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, store.Unknown(explain(ctx, err))
 	}
-	return fromMicro(&us), nil
+	return fromMicro(us), nil
 }

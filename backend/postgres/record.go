@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/croft-dev/croft/fence"
@@ -13,24 +15,99 @@ import (
 // ErrDamaged is matched by the error about a row that cannot be one of the law's: somebody has changed it by hand. Nothing is decided from it.
 var ErrDamaged = errors.New("damaged record")
 
-// row is a lease as a statement returns it; nothing in it is set where there is no record.
-type row struct {
-	past                                               []byte
-	token                                              *int64
-	grant, owner, instance, state, cause, ended        *string
-	actor, note                                        *string
-	acquired, renewed, deadline, ttl, every, succeeded *int64
-	holdUntil                                          *int64
-	guards, progress                                   *string
-	progressAt, terms                                  *int64
+// apart sets the fields of a packed record apart. Requests with such a character are refused, so that no field has one.
+const apart = "\x1f"
+
+// The fields of a packed record, in the order in which croft.pack writes them.
+const (
+	fToken = iota
+	fGrant
+	fOwner
+	fInstance
+	fState
+	fCause
+	fEnded
+	fActor
+	fNote
+	fAcquired
+	fRenewed
+	fDeadline
+	fTTL
+	fEvery
+	fSucceeded
+	fHoldUntil
+	fGuards
+	fProgress
+	fProgressAt
+	fTerms
+	fields // how many there are
+)
+
+// unpack reads a packed record; with its history if past, as croft.past_of writes it, is not empty.
+func unpack(key string, f []string, past string) (tenure.Record, error) {
+	if len(f) != fields {
+		return tenure.Record{}, damaged(key, fmt.Errorf("it has %d fields and not %d", len(f), fields))
+	}
+	n := numbers{f: f}
+	rec := tenure.Record{
+		Key: key, Token: fence.Token(n.at(fToken)), Grant: fence.Grant(f[fGrant]), Owner: f[fOwner], Instance: f[fInstance],
+		State: tenure.State(f[fState]), Cause: tenure.Cause(f[fCause]), Ended: tenure.End(f[fEnded]), Actor: f[fActor], Note: f[fNote],
+		Acquired: n.time(fAcquired), Renewed: n.time(fRenewed), Deadline: n.time(fDeadline), TTL: n.duration(fTTL), Every: n.duration(fEvery),
+		Succeeded: n.time(fSucceeded), HoldUntil: n.time(fHoldUntil), Progress: f[fProgress], ProgressAt: n.time(fProgressAt), Terms: n.at(fTerms),
+	}
+	if n.err != nil {
+		return tenure.Record{}, damaged(key, n.err)
+	}
+	if f[fGuards] != "" {
+		if err := json.Unmarshal([]byte(f[fGuards]), &rec.Guards); err != nil {
+			return tenure.Record{}, damaged(key, fmt.Errorf("its guards: %w", err))
+		}
+	}
+	if past == "" {
+		return rec, nil
+	}
+	var terms []term
+	if err := json.Unmarshal([]byte(past), &terms); err != nil {
+		return tenure.Record{}, damaged(key, fmt.Errorf("its history: %w", err))
+	}
+	for _, t := range terms {
+		rec.History = append(rec.History, tenure.Term{
+			Token: fence.Token(t.Token), Grant: fence.Grant(t.Grant), Owner: t.Owner, Instance: t.Instance, State: tenure.State(t.State),
+			Cause: tenure.Cause(t.Cause), Actor: t.Actor, Note: t.Note,
+			Acquired: fromMicro(t.Acquired), Finished: fromMicro(t.Finished), Ended: tenure.End(t.Ended),
+		})
+	}
+	rec.History = append(rec.History, newest(rec))
+	if err := rec.Check(); err != nil {
+		return tenure.Record{}, damaged(key, err)
+	}
+	return rec, nil
 }
 
-// into are the places of a statement's columns, from past on, in the order in which all statements name them.
-func (r *row) into() []any {
-	return []any{
-		&r.past, &r.token, &r.grant, &r.owner, &r.instance, &r.state, &r.cause, &r.ended, &r.actor, &r.note, &r.acquired, &r.renewed, &r.deadline,
-		&r.ttl, &r.every, &r.succeeded, &r.holdUntil, &r.guards, &r.progress, &r.progressAt, &r.terms,
+// numbers reads the fields that are numbers, and remembers the first that is none.
+type numbers struct {
+	f   []string
+	err error
+}
+
+func (n *numbers) at(field int) int64 {
+	v, err := strconv.ParseInt(n.f[field], 10, 64)
+	if err != nil && n.err == nil {
+		n.err = err
 	}
+	return v
+}
+
+// time reads a time; nothing is the zero time.
+func (n *numbers) time(field int) time.Time {
+	if n.f[field] == "" {
+		return time.Time{}
+	}
+	return fromMicro(n.at(field))
+}
+
+func (n *numbers) duration(field int) time.Duration {
+	return time.Duration(n.at(field)) * time.Microsecond
 }
 
 // term is a transfer as croft.past_of writes it.
@@ -46,44 +123,6 @@ type term struct {
 	Acquired int64  `json:"acquired"`
 	Finished int64  `json:"finished"`
 	Ended    string `json:"ended"`
-}
-
-// record is the row as the law knows it; with its history if the statement gave one.
-func (r *row) record(key string) (tenure.Record, error) {
-	if r.token == nil {
-		return tenure.Record{}, nil
-	}
-	rec := tenure.Record{
-		Key: key, Token: fence.Token(*r.token), Grant: fence.Grant(*r.grant), Owner: *r.owner, Instance: *r.instance,
-		State: tenure.State(*r.state), Cause: tenure.Cause(*r.cause), Ended: tenure.End(*r.ended), Actor: *r.actor, Note: *r.note,
-		Acquired: fromMicro(r.acquired), Renewed: fromMicro(r.renewed), Deadline: fromMicro(r.deadline), TTL: duration(r.ttl),
-		Every: duration(r.every), Succeeded: fromMicro(r.succeeded), HoldUntil: fromMicro(r.holdUntil),
-		Progress: *r.progress, ProgressAt: fromMicro(r.progressAt), Terms: *r.terms,
-	}
-	if *r.guards != "" {
-		if err := json.Unmarshal([]byte(*r.guards), &rec.Guards); err != nil {
-			return tenure.Record{}, damaged(key, fmt.Errorf("its guards: %w", err))
-		}
-	}
-	if r.past == nil {
-		return rec, nil
-	}
-	var past []term
-	if err := json.Unmarshal(r.past, &past); err != nil {
-		return tenure.Record{}, damaged(key, fmt.Errorf("its history: %w", err))
-	}
-	for _, t := range past {
-		rec.History = append(rec.History, tenure.Term{
-			Token: fence.Token(t.Token), Grant: fence.Grant(t.Grant), Owner: t.Owner, Instance: t.Instance, State: tenure.State(t.State),
-			Cause: tenure.Cause(t.Cause), Actor: t.Actor, Note: t.Note,
-			Acquired: fromMicro(&t.Acquired), Finished: fromMicro(&t.Finished), Ended: tenure.End(t.Ended),
-		})
-	}
-	rec.History = append(rec.History, newest(rec))
-	if err := rec.Check(); err != nil {
-		return tenure.Record{}, damaged(key, err)
-	}
-	return rec, nil
 }
 
 // newest is the transfer that the record itself tells of. Only a release ends it without another taking its place, and moves the deadline
@@ -104,4 +143,11 @@ func damaged(key string, err error) error {
 	return fmt.Errorf("%w: key %q: %s; delete its row from the table lease if the key may be forgotten", ErrDamaged, key, err.Error())
 }
 
-func duration(us *int64) time.Duration { return time.Duration(*us) * time.Microsecond }
+// split takes a packed text apart.
+func split(text string) []string { return strings.Split(text, apart) }
+
+// micro is a duration as the server keeps it.
+func micro(d time.Duration) int64 { return int64(d / time.Microsecond) }
+
+// fromMicro reads a time as the server keeps it.
+func fromMicro(us int64) time.Time { return time.UnixMicro(us).UTC() }

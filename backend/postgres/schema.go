@@ -27,6 +27,7 @@ COMMIT;
 -- A role that uses leases needs this and no more:
 --   GRANT USAGE ON SCHEMA croft TO app;
 --   GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA croft TO app;
+--   GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA croft TO app;
 `)
 	return b.String()
 }
@@ -37,6 +38,9 @@ type setup struct {
 	sql  *statements
 	mu   sync.Mutex // one at a time is enough for a client
 }
+
+// readCommitted is how Croft's own transactions run, whatever the role's default: who waited for another sees what it has done.
+var readCommitted = pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
 
 // migrationLock is what clients that make the schema wait for, so that of many first users one makes it.
 const migrationLock = 0x63726f66745f7067
@@ -65,7 +69,7 @@ func alreadyThere(err error) bool {
 }
 
 func (s *setup) tryMigrate(ctx context.Context) error {
-	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+	return pgx.BeginTxFunc(ctx, s.pool, readCommitted, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SELECT set_config('lock_timeout', '30s', true), set_config('idle_in_transaction_session_timeout', '30s', true)`); err != nil {
 			return err
 		}

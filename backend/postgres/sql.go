@@ -6,7 +6,6 @@ import (
 	"path"
 	"regexp"
 	"strings"
-	"time"
 
 	"github.com/croft-dev/croft/fence"
 )
@@ -33,10 +32,10 @@ func checkSchema(name string) error {
 // statements are the texts sent to the server, for one schema.
 type statements struct {
 	schema                                         string
-	apply, applyOne, get, list, now, sweep         string
-	wait, refresh, listen, probe                   string
+	apply, acquire, release, get, list, now, sweep string
+	wait, pass, leave, listen, probe               string
 	version, prepare, migrated                     string
-	limit, unlimit, rekey, rekeyed, holder, fenced string
+	limit, unlimit, rekey, rekeyed, holder, there  string
 	examine, clock, count, idle                    string
 }
 
@@ -44,10 +43,10 @@ func newStatements(schema string) *statements {
 	q := func(name string) string { return sqlText("queries/"+name+".sql", schema) }
 	return &statements{
 		schema: schema,
-		apply:  q("apply"), applyOne: q("apply_one"), get: q("get"), list: q("list"), now: q("now"), sweep: q("sweep"),
-		wait: q("wait"), refresh: q("refresh"), listen: q("listen"), probe: q("probe"),
+		apply:  q("apply"), acquire: q("acquire"), release: q("release"), get: q("get"), list: q("list"), now: q("now"), sweep: q("sweep"),
+		wait: q("wait"), pass: q("pass"), leave: q("leave"), listen: q("listen"), probe: q("probe"),
 		version: q("version"), prepare: q("prepare"), migrated: q("migrated"),
-		limit: q("limit"), unlimit: q("unlimit"), rekey: q("rekey"), rekeyed: q("rekeyed"), holder: q("holder"), fenced: q("fenced"),
+		limit: q("limit"), unlimit: q("unlimit"), rekey: q("rekey"), rekeyed: q("rekeyed"), holder: q("holder"), there: q("there"),
 		examine: q("examine"), clock: q("clock"), count: q("count"), idle: q("idle"),
 	}
 }
@@ -82,15 +81,4 @@ func migrations(schema string) []migration {
 		all = append(all, migration{version: i + 1, name: strings.TrimSuffix(e.Name(), ".sql"), text: sqlText(path.Join("migrations", e.Name()), schema)})
 	}
 	return all
-}
-
-// micro is a duration as the server keeps it.
-func micro(d time.Duration) int64 { return int64(d / time.Microsecond) }
-
-// fromMicro reads what the server keeps; nothing is the zero time.
-func fromMicro(us *int64) time.Time {
-	if us == nil {
-		return time.Time{}
-	}
-	return time.UnixMicro(*us).UTC()
 }

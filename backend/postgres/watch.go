@@ -2,46 +2,58 @@ package postgres
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
 )
 
-// A waiter is registered in the database for registered, and again every refresh for as long as it waits.
+// A client that waits for a key is entered in the database for registered, and again every refresh for as long as it waits.
 const (
 	registered = time.Minute
 	refresh    = 20 * time.Second
 )
 
-// listener wakes the watchers of one client: all share one connection that listens, and a key that many watch is registered once.
+// lateness is how long after Watch a client enters itself among those who wait for the key. Who asks for the key before, and is refused, is entered with that.
+const lateness = 50 * time.Millisecond
+
+// grace is how long those who were not named leave the key to the one who was; up to half as much again, so that they do not all come at once.
+const grace = 100 * time.Millisecond
+
+// listener wakes the watchers of one client: all share one connection that listens, and are one waiter to the database.
 type listener struct {
 	store *Store
 	log   *slog.Logger
+	id    string // names the client among those who wait
 
 	mu     sync.Mutex
 	keys   map[string]*watched
-	line   *line // the connection that listens; nil while there is none
-	cannot error // why the server cannot notify, once that is known
+	left   map[string]time.Time // keys that nobody watches any more, and until when the database still counts this client among those who wait
+	line   *line                // the connection that listens; nil while there is none
+	cannot cannot
 	closed bool
-	told   sync.Once
+	errand sync.WaitGroup // what goes on in the background
 }
 
 // watched is a key with watchers.
 type watched struct {
 	watchers map[chan struct{}]struct{}
-	until    time.Time // it is registered until then
+	until    time.Time   // it is entered in the database until then; zero: it is not
+	late     *time.Timer // enters it
+	grace    *time.Timer // wakes it if the one who was named does not come
 }
 
 func newListener(s *Store, log *slog.Logger) *listener {
-	return &listener{store: s, log: log, keys: map[string]*watched{}}
+	return &listener{store: s, log: log, id: rand.Text()[:13], keys: map[string]*watched{}, left: map[string]time.Time{}}
 }
 
-// Watch returns a channel that receives soon after the key may have changed hands: granted, released, or moved by an operator. Renewals wake nobody. Where the
+// Watch returns a channel that receives soon after the key may have changed hands: granted, released, or moved by an operator. Renewals wake nobody. Of several clients that
+// wait for a key, a release wakes the one that has waited longest; the others hear of it a little later, if the key is still free. Where the
 // server cannot notify, because a transaction pooler is in between, the error matches errors.ErrUnsupported.
 func (s *Store) Watch(ctx context.Context, key string) (<-chan struct{}, error) {
 	if err := fence.CheckKey(key); err != nil {
@@ -51,54 +63,48 @@ func (s *Store) Watch(ctx context.Context, key string) (<-chan struct{}, error) 
 		return nil, err
 	}
 	l := s.listener
-	if err := l.listening(ctx); err != nil {
+	line, err := l.listening(ctx)
+	if err != nil {
 		if errors.Is(err, errors.ErrUnsupported) {
 			return nil, err
 		}
 		return nil, store.Unknown(explain(ctx, err))
 	}
-	c, due := l.add(key)
-	if due {
-		if err := l.register(ctx, key); err != nil {
-			l.remove(key, c)
-			return nil, store.Unknown(explain(ctx, err))
-		}
+	c, ok := l.add(line, key)
+	if !ok {
+		return nil, store.Unknown(errors.New("postgres: the connection that listens has just been lost; ask again"))
 	}
 	context.AfterFunc(ctx, func() { l.remove(key, c) })
 	return c, nil
 }
 
-// add enters a watcher, and says whether its key must be registered.
-func (l *listener) add(key string) (c chan struct{}, due bool) {
+// add enters a watcher, unless the line that it counts on has ended.
+func (l *listener) add(on *line, key string) (c chan struct{}, ok bool) {
 	c = make(chan struct{}, 1) // one pending wake-up stands for any number of changes
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.line != on || l.closed {
+		return nil, false
+	}
 	w := l.keys[key]
 	if w == nil {
-		w = &watched{watchers: map[chan struct{}]struct{}{}}
+		w = &watched{watchers: map[chan struct{}]struct{}{}, until: l.left[key]}
+		delete(l.left, key)
 		l.keys[key] = w
 	}
 	w.watchers[c] = struct{}{}
-	return c, time.Until(w.until) < refresh/2
+	if time.Until(w.until) < refresh {
+		l.enterLater(key, w)
+	}
+	return c, true
 }
 
-// register makes changes of a key notify from now on. It returns after every change that could still have missed it is over.
-func (l *listener) register(ctx context.Context, key string) error {
-	s := l.store
-	until := time.Now().Add(registered)
-	err := s.run(ctx, func(ctx context.Context) error {
-		_, err := s.pool.Exec(ctx, s.sql.wait, s.waitMillis(), []string{key}, int32(registered.Milliseconds()))
-		return err
-	})
-	if err != nil {
-		return err
+// enterLater makes sure that a key is entered before long. The caller holds the mutex.
+func (l *listener) enterLater(key string, w *watched) {
+	w.until = time.Time{}
+	if w.late == nil {
+		w.late = time.AfterFunc(lateness, func() { l.enterLate(key, w) })
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if w := l.keys[key]; w != nil {
-		w.until = until
-	}
-	return nil
 }
 
 // remove ends a watch. It may be called twice.
@@ -114,21 +120,124 @@ func (l *listener) remove(key string, c chan struct{}) {
 	}
 	delete(w.watchers, c)
 	close(c) // under the mutex: nobody is waking it
-	if len(w.watchers) == 0 {
-		delete(l.keys, key)
+	if len(w.watchers) > 0 {
+		return
+	}
+	w.stop()
+	delete(l.keys, key)
+	if time.Now().Before(w.until) {
+		l.left[key] = w.until // if it is named yet, it passes the turn on
 	}
 }
 
-// wake tells the watchers of a key.
-func (l *listener) wake(key string) {
+// asking says, for each request, whether its refusal is to enter this client among those who wait; nil if none is.
+func (l *listener) asking(requests []tenure.Request) (waiters []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if w := l.keys[key]; w != nil {
-		w.wake()
+	if len(l.keys) == 0 {
+		return nil
+	}
+	for i := range requests {
+		if w := l.keys[requests[i].Key]; w != nil && w.until.IsZero() && requests[i].Verb == tenure.Acquire {
+			if waiters == nil {
+				waiters = make([]string, len(requests))
+			}
+			waiters[i] = l.id
+		}
+	}
+	return waiters
+}
+
+// asked notes which keys the server has entered this client for.
+func (l *listener) asked(b *batch) {
+	if b.waiters == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, id := range b.waiters {
+		var held *tenure.HeldError
+		if id == "" || !errors.As(b.answers[i].Err, &held) {
+			continue
+		}
+		l.entered(b.requests[i].Key)
 	}
 }
 
+// entered notes that the server counts this client among those who wait for a key. The caller holds the mutex.
+func (l *listener) entered(key string) {
+	until := time.Now().Add(registered)
+	if w := l.keys[key]; w != nil {
+		w.until = until
+		if w.late != nil {
+			w.late.Stop()
+			w.late = nil
+		}
+	} else {
+		l.left[key] = until
+	}
+}
+
+// enterLate enters a key whose watchers have not asked for it, or not in vain. What happened before that may have escaped them, so they are woken.
+func (l *listener) enterLate(key string, w *watched) {
+	ctx, done := l.begin(func() bool { return l.keys[key] == w && w.until.IsZero() })
+	if ctx == nil {
+		return
+	}
+	defer done()
+	err := l.enter(ctx, []string{key})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w.late = nil
+	if l.keys[key] != w {
+		return
+	}
+	if err != nil {
+		l.drop(key, w) // its owners go on by polling
+		return
+	}
+	w.wake()
+}
+
+// enter enters keys in the database, for a while.
+func (l *listener) enter(ctx context.Context, keys []string) error {
+	s := l.store
+	err := s.send(ctx, func(ctx context.Context) error {
+		_, err := s.pool.Exec(ctx, s.sql.wait, s.waitMillis(), l.id, keys, int32(registered.Milliseconds()))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, key := range keys {
+		l.entered(key)
+	}
+	return nil
+}
+
+// begin begins an errand in the background, with a context that ends with the line and in any case, unless what it is for has passed. The errand ends by done.
+func (l *listener) begin(still func() bool) (ctx context.Context, done func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed || l.line == nil || !still() {
+		return nil, nil
+	}
+	l.errand.Add(1)
+	ctx, cancel := context.WithTimeout(l.line.life, l.store.lockWait+longestProbe)
+	return ctx, func() {
+		cancel()
+		l.errand.Done()
+	}
+}
+
+// wake tells the watchers. The caller holds the mutex.
 func (w *watched) wake() {
+	if w.grace != nil {
+		w.grace.Stop()
+		w.grace = nil
+	}
 	for c := range w.watchers {
 		select {
 		case c <- struct{}{}:
@@ -137,81 +246,51 @@ func (w *watched) wake() {
 	}
 }
 
-// broke ends all watches: their owners go on by polling, and may watch again.
-func (l *listener) broke(which *line) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.line != which {
-		return
-	}
-	l.line = nil
-	for key, w := range l.keys {
-		for c := range w.watchers {
-			close(c)
+// stop ends what was to happen later. The caller holds the mutex.
+func (w *watched) stop() {
+	for _, t := range []*time.Timer{w.late, w.grace} {
+		if t != nil {
+			t.Stop()
 		}
-		delete(l.keys, key)
 	}
+	w.late, w.grace = nil, nil
 }
 
-// keepRegistered registers the watched keys again before the database forgets them, until the connection ends.
-func (l *listener) keepRegistered(ctx context.Context) {
-	tick := time.NewTicker(refresh)
-	defer tick.Stop()
-	last := time.Now().Round(0) // by the wall clock: it goes on while a machine sleeps
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		l.mu.Lock()
-		keys := make([]string, 0, len(l.keys))
-		for key := range l.keys {
-			keys = append(keys, key)
-		}
-		l.mu.Unlock()
-		if len(keys) == 0 {
-			continue
-		}
-		until := time.Now().Add(registered)
-		if _, err := l.store.pool.Exec(ctx, l.store.sql.refresh, keys, int32(registered.Milliseconds())); err != nil {
-			continue // the next tick comes before they are forgotten
-		}
-		now := time.Now().Round(0)
-		late := now.Sub(last) > registered-refresh/2
-		last = now
-		l.mu.Lock()
-		for _, key := range keys {
-			if w := l.keys[key]; w != nil {
-				w.until = until
-				if late { // they may have been forgotten for a while
-					w.wake()
-				}
-			}
-		}
-		l.mu.Unlock()
+// drop ends all watches of a key. The caller holds the mutex.
+func (l *listener) drop(key string, w *watched) {
+	w.stop()
+	for c := range w.watchers {
+		close(c)
 	}
+	delete(l.keys, key)
 }
 
-// unsupported remembers that the server cannot notify, and says so once.
-func (l *listener) unsupported(why string) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.cannot = fmt.Errorf("postgres: %s: waiters ask again instead: %w", why, errors.ErrUnsupported)
-	l.told.Do(func() {
-		l.log.Warn("croft: PostgreSQL cannot wake waiters over this connection; they poll instead", "why", why,
-			"advice", "connect to the server itself, or to a pooler in session mode, to have leases handed over at once")
-	})
-	return l.cannot
-}
-
+// close ends all watches, and takes this client off the lists of those who wait.
 func (l *listener) close() {
 	l.mu.Lock()
 	l.closed = true
 	line := l.line
+	var keys []string
+	now := time.Now()
+	for key, w := range l.keys {
+		if now.Before(w.until) {
+			keys = append(keys, key)
+		}
+	}
+	for key, until := range l.left {
+		if now.Before(until) {
+			keys = append(keys, key)
+		}
+	}
 	l.mu.Unlock()
 	if line != nil {
 		line.cancel()
 		<-line.ended
+	}
+	l.errand.Wait()
+	if len(keys) > 0 {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_, _ = l.store.pool.Exec(ctx, l.store.sql.leave, l.id, keys) // if it fails, they lapse
 	}
 }

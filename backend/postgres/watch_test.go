@@ -31,47 +31,210 @@ func woken(t *testing.T, c <-chan struct{}, why string) {
 	}
 }
 
+// waits makes a client wait for a key that another holds, as contenders do: it watches, and asks in vain.
+func waitsFor(t *testing.T, st *postgres.Store, key string) <-chan struct{} {
+	t.Helper()
+	c, err := st.Watch(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := one(t.Context(), st, claim(key, "bob")); !errors.Is(a.Err, tenure.ErrHeld) {
+		t.Fatalf("asking for a key that another holds: %v", a.Err)
+	}
+	return c
+}
+
+// wire is a connection that hears all notifications of a schema.
+type wire struct {
+	t    *testing.T
+	conn *pgx.Conn
+}
+
+func listen(t *testing.T, schema string) *wire {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), server.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	if _, err := conn.Exec(t.Context(), `LISTEN "`+schema+`.wake"`); err != nil {
+		t.Fatal(err)
+	}
+	return &wire{t, conn}
+}
+
+// next is the next notification but the listeners' own.
+func (w *wire) next() string {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), testenv.Patience)
+	defer cancel()
+	for {
+		note, err := w.conn.WaitForNotification(ctx)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if !strings.HasPrefix(note.Payload, "\x01") {
+			return note.Payload
+		}
+	}
+}
+
+// turn is the next notification, which must name a client: it is the key's turn to be asked for by it.
+func (w *wire) turn(key string) (id string) {
+	w.t.Helper()
+	note := w.next()
+	id, named, ok := strings.Cut(strings.TrimPrefix(note, "\x02"), " ")
+	if !ok || !strings.HasPrefix(note, "\x02") || named != key {
+		w.t.Fatalf("heard %q, want whose turn it is for %q", note, key)
+	}
+	return id
+}
+
 // TestOnlyAWaiterCostsANotification: without one, changes notify nobody.
 func TestOnlyAWaiterCostsANotification(t *testing.T) {
 	st, name := fresh(t, postgres.Options{})
 	mine := claim("watch/quiet", "ann")
 	must(t, st, mine)
-	conn, err := pgx.Connect(t.Context(), server.url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close(context.Background())
-	if _, err := conn.Exec(t.Context(), `LISTEN "`+name+`.wake"`); err != nil {
-		t.Fatal(err)
-	}
+	heard := listen(t, name)
 	must(t, st, then(tenure.Release, mine))
 	must(t, st, claim(mine.Key, "bob"))
 	waited := claim("watch/waited", "ann")
 	must(t, st, waited)
 	waiter, _ := fresh(t, postgres.Options{Schema: name})
-	c, err := waiter.Watch(t.Context(), waited.Key)
+	c := waitsFor(t, waiter, waited.Key)
+	must(t, st, then(tenure.Release, waited))
+	woken(t, c, "the release")
+	heard.turn(waited.Key) // they come in order: nothing came before it
+}
+
+// TestAReleaseNamesWhoHasWaitedLongest, and only that client is woken; whoever is named in vain keeps its place.
+func TestAReleaseNamesWhoHasWaitedLongest(t *testing.T) {
+	st, name := fresh(t, postgres.Options{})
+	key := "watch/order"
+	mine := claim(key, "ann")
+	must(t, st, mine)
+	heard := listen(t, name)
+	var clients []*postgres.Store
+	var hints []<-chan struct{}
+	for range 3 {
+		client, _ := fresh(t, postgres.Options{Schema: name})
+		clients = append(clients, client)
+		hints = append(hints, waitsFor(t, client, key))
+	}
+	// In one batch, a release and the next grant concern nobody who waits.
+	next := claim(key, "ann")
+	for _, a := range st.Apply(t.Context(), []tenure.Request{then(tenure.Release, mine), next}) {
+		if a.Err != nil {
+			t.Fatal(a.Err)
+		}
+	}
+	mine = next
+	var ids []string
+	for n := range clients {
+		must(t, st, then(tenure.Release, mine))
+		ids = append(ids, heard.turn(key))
+		woken(t, hints[n], "its turn")
+		mine = claim(key, "ann")
+		got := must(t, clients[n], mine) // the client that was named takes it
+		if n < 2 {
+			if note := heard.next(); note != "\x03"+key {
+				t.Errorf("heard %q, want that the key is taken", note)
+			}
+		}
+		if got.Record.Owner != "ann" {
+			t.Errorf("granted to %q", got.Record.Owner)
+		}
+	}
+	if ids[0] == ids[1] || ids[1] == ids[2] || ids[0] == ids[2] {
+		t.Errorf("three clients waited; named were %v", ids)
+	}
+	// Somebody who has not waited comes first: the one who was named asks in vain, and is named again.
+	first, second := waitsFor(t, clients[0], key), waitsFor(t, clients[1], key)
+	must(t, st, then(tenure.Release, mine))
+	if id := heard.turn(key); id != ids[0] {
+		t.Errorf("named %s, want %s, who has waited longest", id, ids[0])
+	}
+	woken(t, first, "its turn")
+	mine = claim(key, "eve")
+	must(t, st, mine)
+	heard.next() // that it is taken
+	if a := one(t.Context(), clients[0], claim(key, "bob")); !errors.Is(a.Err, tenure.ErrHeld) {
+		t.Fatal(a.Err)
+	}
+	must(t, st, then(tenure.Release, mine))
+	if id := heard.turn(key); id != ids[0] {
+		t.Errorf("named %s, want %s again: it has waited longest", id, ids[0])
+	}
+	_ = second
+}
+
+// TestANamedClientThatDoesNotComeStallsNobody: one that was named and is dead, stopped or cut off. The others come by themselves.
+func TestANamedClientThatDoesNotComeStallsNobody(t *testing.T) {
+	st, name := fresh(t, postgres.Options{})
+	mine := claim("watch/dead", "ann")
+	must(t, st, mine)
+	exec(t, "SELECT "+name+".wait_v1(1000, 'dead', $1, 60000)", []string{mine.Key})
+	waiter, _ := fresh(t, postgres.Options{Schema: name})
+	heard := listen(t, name)
+	c := waitsFor(t, waiter, mine.Key)
+	must(t, st, then(tenure.Release, mine))
+	if id := heard.turn(mine.Key); id != "dead" {
+		t.Fatalf("named %s", id)
+	}
+	woken(t, c, "the end of the grace")
+	must(t, waiter, claim(mine.Key, "bob"))
+}
+
+// TestAClientThatWaitsNoMorePassesItsTurnOn: it costs nothing to stop waiting, and nobody waits for one who has.
+func TestAClientThatWaitsNoMorePassesItsTurnOn(t *testing.T) {
+	st, name := fresh(t, postgres.Options{})
+	mine := claim("watch/pass", "ann")
+	must(t, st, mine)
+	heard := listen(t, name)
+	gone, _ := fresh(t, postgres.Options{Schema: name})
+	ctx, cancel := context.WithCancel(t.Context())
+	left, err := gone.Watch(ctx, mine.Key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	must(t, st, then(tenure.Release, waited))
-	woken(t, c, "the release")
-	for {
-		note, err := conn.WaitForNotification(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if strings.HasPrefix(note.Payload, "\x01") { // the listener's own
-			continue
-		}
-		if note.Payload != waited.Key {
-			t.Errorf("%q notified, which nobody waits for", note.Payload)
-			continue
-		}
-		return // they come in order: nothing came before it
+	waitsFor(t, gone, mine.Key)
+	stays, _ := fresh(t, postgres.Options{Schema: name})
+	c := waitsFor(t, stays, mine.Key)
+	_ = gone.Close() // a client that is closed takes itself off the list
+	if _, open := <-left; open {
+		t.Error("a watch of a closed store goes on")
+	}
+	cancel()
+	leaves, _ := fresh(t, postgres.Options{Schema: name})
+	ctx, cancel = context.WithCancel(t.Context())
+	if left, err = leaves.Watch(ctx, mine.Key); err != nil {
+		t.Fatal(err)
+	}
+	if a := one(t.Context(), leaves, claim(mine.Key, "bob")); !errors.Is(a.Err, tenure.ErrHeld) {
+		t.Fatal(a.Err)
+	}
+	cancel()
+	for range left { // until it has left
+	}
+	last, _ := fresh(t, postgres.Options{Schema: name})
+	third := waitsFor(t, last, mine.Key)
+
+	must(t, st, then(tenure.Release, mine))
+	one := heard.turn(mine.Key)
+	woken(t, c, "its turn")
+	mine = claim(mine.Key, "ann")
+	must(t, stays, mine)
+	heard.next()
+	must(t, stays, then(tenure.Release, mine))
+	two := heard.turn(mine.Key) // the one that has left
+	three := heard.turn(mine.Key)
+	woken(t, third, "the turn that another did not want")
+	if one == two || two == three || one == three {
+		t.Errorf("named %s, %s and %s", one, two, three)
 	}
 }
 
-// TestAThousandWaitersAreOne: to the server, all waiters of a client for a key are one, on one connection.
+// TestAThousandWaitersAreOne: to the server, all waiters of a client for a key are one, on one connection; and none when it is closed.
 func TestAThousandWaitersAreOne(t *testing.T) {
 	st, name := fresh(t, postgres.Options{})
 	mine := claim("watch/crowd", "ann")
@@ -99,6 +262,7 @@ func TestAThousandWaitersAreOne(t *testing.T) {
 	for range 1000 {
 		<-ready
 	}
+	waitsFor(t, st, mine.Key)
 	if n := listeners(); n != 1 {
 		t.Errorf("1000 waiters of one client listen on %d connections", n)
 	}
@@ -107,8 +271,13 @@ func TestAThousandWaitersAreOne(t *testing.T) {
 	}
 	must(t, st, then(tenure.Release, mine))
 	all.Wait()
+	must(t, st, claim(mine.Key, "ann"))
+	waitsFor(t, st, mine.Key)
 	if err := st.Close(); err != nil {
 		t.Fatal(err)
+	}
+	if n := number(t, "SELECT count(*) FROM "+name+".waiter"); n != 0 {
+		t.Errorf("%d waiters are left of a client that was closed", n)
 	}
 	testenv.Eventually(t, "the listening connection ends with its client", func() error {
 		if listeners() != 0 {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/croft-dev/croft/fence"
@@ -16,104 +15,111 @@ import (
 // ErrDamaged is matched by the error about a record that cannot be one of the law's. Nothing is decided from it and nothing is written over it.
 var ErrDamaged = errors.New("damaged record")
 
-// answer makes what the script says of a request into what the law says of it.
-func answer(req tenure.Request, now time.Time, outcome, text string) store.Answer {
-	rec, err := parseRecord(req.Key, text)
-	if outcome == "damaged" || err != nil {
-		return store.Answer{Err: store.Unknown(damaged(req.Key, err))}
-	}
-	if outcome == string(tenure.WhyTakenOver) { // with its history, which says who did
-		rec.History = append(rec.History, newest(rec))
-	}
-	a := store.Answer{Record: rec, Now: now}
-	held := func(until time.Time) error {
-		return &tenure.HeldError{Record: rec, Why: tenure.Why(outcome), Until: until, Now: now}
-	}
-	switch outcome {
-	case "":
-	case string(tenure.WhyHeld), string(tenure.WhyReserved):
-		a.Err = held(rec.Deadline)
-	case string(tenure.WhyHold):
-		a.Err = held(rec.HoldUntil)
-	case string(tenure.WhyPeriod):
-		a.Err = held(rec.Succeeded.Add(req.Every.Truncate(time.Microsecond) / 2))
-	case "used":
-		a.Err = fmt.Errorf("%w secret: it has been used for another request on %q; make a new one for each", fence.ErrInvalid, req.Key)
-	case "tokens":
-		a.Err = fmt.Errorf("%w token: tokens end at %d and the store's clock, now %s, has been far ahead; delete the key's record from the store", fence.ErrInvalid, fence.MaxToken, now.Format(time.RFC3339))
-	default:
-		a.Err = &tenure.NotOwnedError{Grant: req.Secret.Grant(), Record: rec, Why: tenure.Why(outcome), Now: now}
-	}
-	return a
+var errReply = errors.New("redis: a script's reply is not what it returns; is a proxy between that changes replies?")
+
+// verdict is what apply.lua says of a request.
+type verdict byte
+
+// refusals are the outcomes that the law has a word for, and those of them that come with a place in the line of those who wait.
+var refusals = map[verdict]tenure.Why{
+	'h': tenure.WhyHeld, 'H': tenure.WhyHeld, 'r': tenure.WhyReserved, 'R': tenure.WhyReserved, 'o': tenure.WhyHold, 'p': tenure.WhyPeriod,
+	'l': tenure.WhyReleased, 'e': tenure.WhyExpired, 's': tenure.WhySuperseded, 't': tenure.WhyTakenOver, 'u': tenure.WhyUnknown,
 }
 
-func damaged(key string, err error) error {
-	why := "it was not written by this program"
-	if err != nil {
-		why = err.Error()
-	}
-	return fmt.Errorf("%w: key %q: %s; delete it from Redis if the key may be forgotten", ErrDamaged, key, why)
-}
-
-// The values of a record and of a term, as apply.lua writes them.
 const (
-	recordLen = 23
-	termLen   = 11
+	done       verdict = 'd'
+	granted    verdict = 'g' // done, and the texts of the record are those of the request
+	takenOver  verdict = 't' // with the terms before the newest
+	secretUsed verdict = 'x'
+	noTokens   verdict = 'n'
+	isDamaged  verdict = '!'
 )
 
-// parseRecord reads a record and the terms before its newest, if they are there.
-func parseRecord(key, text string) (tenure.Record, error) {
+// inLine reports whether a refused acquire has a place among those who wait.
+func (o verdict) inLine() bool { return o == 'H' || o == 'R' }
+
+// answer reads what the script says of a request and makes it into what the law says of it.
+func (p *packed) answer(req *tenure.Request, now time.Time, a *store.Answer) verdict {
+	said := verdict(p.byte())
+	var asked *tenure.Request
+	if said == granted {
+		said, asked = done, req
+	}
+	rec, err := p.record(req.Key, asked)
+	if said == takenOver {
+		terms := packed{rest: p.take(p.length())}
+		if rec.History = terms.history(rec); err == nil {
+			err = terms.err
+		}
+	}
+	if p.err != nil { // not the record, but the reply
+		*a = store.Answer{Err: store.Unknown(errReply)}
+		return said
+	}
+	if err != nil || said == isDamaged {
+		a.Err = store.Unknown(damaged(req.Key, err))
+		return said
+	}
+	a.Record, a.Now = rec, now
+	switch why := refusals[said]; why {
+	case tenure.WhyHeld, tenure.WhyReserved:
+		a.Err = &tenure.HeldError{Record: rec, Why: why, Until: rec.Deadline, Now: now}
+	case tenure.WhyHold:
+		a.Err = &tenure.HeldError{Record: rec, Why: why, Until: rec.HoldUntil, Now: now}
+	case tenure.WhyPeriod:
+		a.Err = &tenure.HeldError{Record: rec, Why: why, Until: rec.Succeeded.Add(req.Every.Truncate(time.Microsecond) / 2), Now: now}
+	case "":
+		switch said {
+		case done:
+		case secretUsed:
+			a.Err = fmt.Errorf("%w secret: it has been used for another request on %q; make a new one for each", fence.ErrInvalid, req.Key)
+		case noTokens:
+			a.Err = fmt.Errorf("%w token: tokens end at %d and the store's clock, now %s, has been far ahead; delete the key's record from the store", fence.ErrInvalid, fence.MaxToken, now.Format(time.RFC3339))
+		default:
+			*a = store.Answer{Err: store.Unknown(errReply)}
+		}
+	default:
+		a.Err = &tenure.NotOwnedError{Grant: req.Secret.Grant(), Record: rec, Why: why, Now: now}
+	}
+	return said
+}
+
+// history reads the terms that are left, in whatever order, and puts the record's own after them.
+func (p *packed) history(rec tenure.Record) []tenure.Term {
+	var terms []tenure.Term
+	for p.rest != "" {
+		terms = append(terms, p.pastTerm())
+	}
+	slices.SortFunc(terms, func(a, b tenure.Term) int { return cmp.Compare(a.Token, b.Token) })
+	return append(terms, newest(rec))
+}
+
+// parseRecord reads what read.lua returns: a record and, if they were asked for, the terms before its newest.
+func parseRecord(key, text string, history bool) (tenure.Record, error) {
 	if text == "" {
 		return tenure.Record{}, nil
 	}
 	p := &packed{rest: text}
-	p.array(recordLen)
-	p.number() // when it leaves
-	rec := tenure.Record{
-		Key:       key,
-		Token:     fence.Token(p.number()),
-		Grant:     fence.Grant(p.text()),
-		State:     tenure.State(p.text()),
-		Cause:     tenure.Cause(p.text()),
-		Ended:     tenure.End(p.text()),
-		Acquired:  p.time(),
-		Renewed:   p.time(),
-		Deadline:  p.time(),
-		TTL:       p.duration(),
-		Every:     p.duration(),
-		Succeeded: p.time(),
-		HoldUntil: p.time(),
-		Terms:     p.number(),
+	rec, err := p.record(key, nil)
+	if err == nil && rec.IsZero() {
+		err = errForeign
 	}
-	p.number() // transfers
-	rec.Owner, rec.Instance, rec.Actor, rec.Note, rec.Progress = p.text(), p.text(), p.text(), p.text(), p.text()
-	rec.ProgressAt = p.time()
-	if guards := p.text(); guards != "" {
-		rec.Guards = strings.Split(guards, "\t")
+	if history && err == nil {
+		rec.History = p.history(rec)
+		err = p.err
 	}
-	p.number() // when it expires
-	for p.rest != "" {
-		p.array(termLen)
-		rec.History = append(rec.History, tenure.Term{
-			Token: fence.Token(p.number()), Grant: fence.Grant(p.text()), Owner: p.text(), Instance: p.text(), State: tenure.State(p.text()),
-			Cause: tenure.Cause(p.text()), Actor: p.text(), Note: p.text(), Acquired: p.time(), Finished: p.time(), Ended: tenure.End(p.text()),
-		})
+	if err == nil && p.rest != "" {
+		err = errForeign
 	}
-	if p.err != nil {
-		return tenure.Record{}, p.err
+	if err != nil {
+		return tenure.Record{}, err
 	}
-	slices.SortFunc(rec.History, func(a, b tenure.Term) int { return cmp.Compare(a.Token, b.Token) })
 	return rec, nil
 }
 
-// newest is the record's own term.
-func newest(rec tenure.Record) tenure.Term {
-	t := tenure.Term{
-		Token: rec.Token, Grant: rec.Grant, Owner: rec.Owner, Instance: rec.Instance, State: rec.State,
-		Cause: rec.Cause, Actor: rec.Actor, Note: rec.Note, Acquired: rec.Acquired,
+func damaged(key string, err error) error {
+	if err == nil {
+		err = errForeign
 	}
-	if rec.Ended != "" {
-		t.State, t.Finished, t.Ended = tenure.Held, rec.Deadline, rec.Ended
-	}
-	return t
+	return fmt.Errorf("%w: key %q: %w; delete it from Redis if the key may be forgotten", ErrDamaged, key, err)
 }

@@ -2,9 +2,9 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -24,91 +24,129 @@ type chunk struct {
 	wave      int
 }
 
+const (
+	// prompt is how soon a server answers that can be waited for.
+	prompt = 100 * time.Millisecond
+	// patience is how long it is waited for, at most.
+	patience = 250 * time.Millisecond
+)
+
 // Apply carries out requests in one round trip: those of one namespace in scripts of at most 256, those of others beside them. Only requests that follow 256 others and share a key with them wait
 // for their own. A request that ctx's end overtakes may still take effect after Apply has returned; its answer is unknown, and the law makes sending it again safe.
+//
+// go-redis does not watch for cancellations, so a call that might hang must be one that can be left behind, in a goroutine of its own; but that costs as much again as the call. A server that was prompt the last
+// time is therefore waited for, for a moment. If it hangs now, the same is asked again in the patient way.
 func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.Answer {
 	answers := make([]store.Answer, len(requests))
 	waves := split(requests, answers)
 	if len(waves) == 0 {
 		return answers
 	}
-	err := s.usable(ctx)
-	var got []store.Answer
-	if err == nil {
-		got, err = s.carryOut(ctx, waves, requests)
+	if err := s.usable(ctx); err != nil {
+		return unanswered(answers, waves, err)
 	}
-	for i := range answers {
-		switch {
-		case answers[i].Err != nil: // bad input
-		case err != nil:
-			answers[i].Err = store.Unknown(err)
-		default:
-			answers[i] = got[i]
+	if len(waves) == 1 && s.bounded && !s.slow.Load() {
+		left := s.send(briefly{ctx, time.Now().Add(patience)}, true, waves[0], requests, answers)
+		if len(left) == 0 {
+			return answers
+		}
+		if ctx.Err() != nil {
+			return unanswered(answers, [][]*chunk{left}, over(ctx))
+		}
+		waves[0] = left
+	}
+	asked := slices.Clone(requests) // the caller's are the caller's again when this is left behind
+	got, err := await(ctx, func() ([]store.Answer, error) {
+		got := make([]store.Answer, len(asked))
+		for _, chunks := range waves {
+			s.send(ctx, false, chunks, asked, got)
+		}
+		return got, nil
+	})
+	if err != nil {
+		return unanswered(answers, waves, err)
+	}
+	for _, chunks := range waves {
+		for _, c := range chunks {
+			for _, i := range c.indexes {
+				answers[i] = got[i]
+				if err := got[i].Err; ctx.Err() != nil && errors.Is(err, store.ErrUnknown) && !errors.Is(err, ctx.Err()) {
+					answers[i].Err = store.Unknown(fmt.Errorf("%w: %w", over(ctx), err))
+				}
+			}
 		}
 	}
 	return answers
 }
 
-// prompt is how soon a server answers that can be waited for.
-const prompt = 100 * time.Millisecond
-
-// carryOut sends all waves. go-redis does not watch for cancellations, so a call that might hang must be one that can be left behind, in a goroutine of its own; but that costs
-// as much again as the call. A server that was prompt the last time is therefore waited for: if it hangs now, this once ctx's end is noticed only after the client's read timeout.
-func (s *Store) carryOut(ctx context.Context, waves [][]*chunk, requests []tenure.Request) ([]store.Answer, error) {
-	waited := s.bounded && !s.slow.Load()
-	all := func() ([]store.Answer, error) {
-		began := time.Now()
-		answers := make([]store.Answer, len(requests))
-		for _, chunks := range waves {
-			s.send(ctx, chunks, requests, answers)
-		}
-		if slow := time.Since(began) > prompt; slow != s.slow.Load() {
-			s.slow.Store(slow)
-		}
-		return answers, nil
-	}
-	if waited || ctx.Done() == nil {
-		return all()
-	}
-	requests = slices.Clone(requests) // the caller's are the caller's again when it is left behind
-	return await(ctx, all)
+// briefly is a context whose deadline is soon. Clients look at deadlines where they do not look at cancellations.
+type briefly struct {
+	context.Context
+	until time.Time
 }
 
-// bounded reports whether a client gives up reading soon enough to be waited for.
+func (c briefly) Deadline() (time.Time, bool) {
+	if until, ok := c.Context.Deadline(); ok && until.Before(c.until) {
+		return until, true
+	}
+	return c.until, true
+}
+
+// bounded reports whether calls of a client end soon: by the deadline of their context, or by its read timeout.
 func bounded(client goredis.UniversalClient) bool {
 	const most = 5 * time.Second // go-redis's default
 	switch c := client.(type) {
 	case *goredis.Client:
-		return c.Options().ReadTimeout > 0 && c.Options().ReadTimeout <= most
+		o := c.Options()
+		return o.ContextTimeoutEnabled || o.ReadTimeout > 0 && o.ReadTimeout <= most
 	case *goredis.ClusterClient:
-		return c.Options().ReadTimeout > 0 && c.Options().ReadTimeout <= most
+		o := c.Options()
+		return o.ContextTimeoutEnabled || o.ReadTimeout > 0 && o.ReadTimeout <= most
 	}
 	return false
 }
 
+// unanswered answers the requests of chunks as unknown.
+func unanswered(answers []store.Answer, waves [][]*chunk, err error) []store.Answer {
+	for _, chunks := range waves {
+		for _, c := range chunks {
+			for _, i := range c.indexes {
+				answers[i] = store.Answer{Err: store.Unknown(err)}
+			}
+		}
+	}
+	return answers
+}
+
 // split divides a batch into waves of chunks. Within a wave no key is in two chunks, so that requests on one key are carried out in their order whatever becomes of a chunk.
 func split(requests []tenure.Request, answers []store.Answer) [][]*chunk {
+	if c := single(requests); c != nil {
+		if c.indexes = slices.DeleteFunc(c.indexes, func(i int) bool { return invalid(&requests[i], &answers[i]) }); len(c.indexes) == 0 {
+			return nil
+		}
+		return [][]*chunk{{c}}
+	}
 	open := map[string]*chunk{}   // by namespace
 	placed := map[string]*chunk{} // by key
 	var all []*chunk
 	last := -1
-	for i, req := range requests {
-		if err := req.Check(); err != nil {
-			answers[i].Err = err
+	for i := range requests {
+		if invalid(&requests[i], &answers[i]) {
 			continue
 		}
-		namespace := fence.Namespace(req.Key)
+		key := requests[i].Key
+		namespace := fence.Namespace(key)
 		c := open[namespace]
 		if c == nil || len(c.indexes) == chunkSize {
 			c = &chunk{namespace: namespace}
 			open[namespace] = c
 			all = append(all, c)
 		}
-		if before := placed[req.Key]; before != nil && before != c {
+		if before := placed[key]; before != nil && before != c {
 			c.wave = max(c.wave, before.wave+1)
 		}
 		c.indexes = append(c.indexes, i)
-		placed[req.Key] = c
+		placed[key] = c
 		last = max(last, c.wave)
 	}
 	waves := make([][]*chunk, last+1)
@@ -118,72 +156,121 @@ func split(requests []tenure.Request, answers []store.Answer) [][]*chunk {
 	return waves
 }
 
-// send carries out chunks that do not depend on each other.
-func (s *Store) send(ctx context.Context, chunks []*chunk, requests []tenure.Request, answers []store.Answer) {
-	calls := make([]*call, len(chunks))
+// single is the one chunk that most batches are; nil if there must be more.
+func single(requests []tenure.Request) *chunk {
+	if len(requests) == 0 || len(requests) > chunkSize {
+		return nil
+	}
+	c := &chunk{namespace: fence.Namespace(requests[0].Key), indexes: make([]int, len(requests))}
+	for i := range requests {
+		if c.indexes[i] = i; fence.Namespace(requests[i].Key) != c.namespace {
+			return nil
+		}
+	}
+	return c
+}
+
+// invalid answers a request that is bad input.
+func invalid(req *tenure.Request, a *store.Answer) bool {
+	a.Err = req.Check()
+	return a.Err != nil
+}
+
+// send carries out chunks that do not depend on each other, and returns those that Redis has not answered. once says that the client must not try again by itself.
+func (s *Store) send(ctx context.Context, once bool, chunks []*chunk, requests []tenure.Request, answers []store.Answer) (left []*chunk) {
+	began := time.Now()
+	calls := make([]*call[*goredis.StringCmd], len(chunks))
 	for n, c := range chunks {
 		calls[n] = s.call(c, requests)
+		calls[n].once = once
 	}
 	if s.wait == 0 {
-		s.apply.runAll(ctx, s.client, calls)
+		runAll(ctx, s.client, calls)
 	}
+	slow := false
 	for n, c := range chunks {
 		var unconfirmed error
 		if s.wait > 0 {
 			unconfirmed = s.confirmed(ctx, calls[n])
 		}
-		now, texts, err := calls[n].reply(2 * len(c.indexes))
+		err := calls[n].cmd.Err()
+		if err != nil {
+			left, slow = append(left, c), slow || !replied(err)
+			err = store.Unknown(explain(err))
+		}
+		reply := packed{rest: calls[n].cmd.Val()}
+		now := reply.time()
 		for k, i := range c.indexes {
 			if err != nil {
-				answers[i].Err = store.Unknown(err)
+				answers[i].Err = err
 				continue
 			}
-			answers[i] = answer(requests[i], now, texts[2*k], texts[2*k+1])
+			s.watch.stands(calls[n].args[4+k].(string), &requests[i], reply.answer(&requests[i], now, &answers[i]))
 			if unconfirmed != nil && answers[i].Err == nil {
 				answers[i] = store.Answer{Err: store.Unknown(unconfirmed)}
 			}
 		}
 	}
+	if slow = slow || time.Since(began) > prompt; slow != s.slow.Load() {
+		s.slow.Store(slow)
+	}
+	return left
 }
 
+// Flags for apply.lua, to be added up.
+const (
+	rewrite byte = 1 << iota // write also what stays unchanged
+	clustered
+)
+
 // call makes the call of a chunk.
-func (s *Store) call(c *chunk, requests []tenure.Request) *call {
-	keys := make([]string, 0, 1+len(c.indexes))
-	keys = append(keys, s.names.index(c.namespace))
-	packing := make(packing, 0, 3+160*len(c.indexes))
-	packing.array(len(c.indexes))
+func (s *Store) call(c *chunk, requests []tenure.Request) *call[*goredis.StringCmd] {
+	made := newCall(s.apply, goredis.NewStringCmd, 1+len(c.indexes), 1)
+	root := s.names.root(c.namespace)
+	made.args = append(made.args, root+"i")
+	root += "k:"
+	size := 32
 	for _, i := range c.indexes {
-		keys = append(keys, s.names.record(requests[i].Key))
-		packing.request(&requests[i])
+		size += requestSize + 16 + len(requests[i].Owner) + len(requests[i].Instance)
 	}
-	return &call{keys: keys, args: []any{s.retention.Microseconds(), s.at(), s.flags, []byte(packing)}}
+	packing := make(packing, 0, size)
+	packing.settings(s.retention, s.at(), s.flags, s.id)
+	for _, i := range c.indexes {
+		req := &requests[i]
+		name := root + req.Key
+		made.args = append(made.args, name)
+		packing.request(req, req.Verb == tenure.Acquire && s.watch.watches(name))
+	}
+	made.args = append(made.args, []byte(packing))
+	return made
 }
 
 // confirmed makes a call and waits until replicas have its changes. WAIT counts what its own connection has written, so both go over one.
-func (s *Store) confirmed(ctx context.Context, c *call) error {
+func (s *Store) confirmed(ctx context.Context, c *call[*goredis.StringCmd]) error {
 	on := s.client
-	if cluster, ok := s.client.(*goredis.ClusterClient); ok {
-		node, err := cluster.MasterForKey(ctx, c.keys[0])
+	cluster, _ := s.client.(*goredis.ClusterClient)
+	if cluster != nil {
+		node, err := cluster.MasterForKey(ctx, c.args[3].(string))
 		if err != nil {
-			c.cmd = goredis.NewCmd(ctx)
+			c.cmd = c.make(ctx, c.args...)
 			c.cmd.SetErr(err)
 			return nil
 		}
 		on = node
 	}
 	var count *goredis.Cmd
-	for try := range 2 {
+	for range 2 {
 		pipe := on.Pipeline()
-		if try == 0 {
-			c.cmd = pipe.EvalSha(ctx, s.apply.Hash(), c.keys, c.args...)
-		} else {
-			c.cmd = s.apply.Eval(ctx, pipe, c.keys, c.args...)
-		}
+		c.send(ctx, pipe)
 		count = pipe.Do(ctx, "WAIT", s.wait, s.waitFor.Milliseconds())
 		_, _ = pipe.Exec(ctx)
-		if !unknownScript(c.cmd.Err()) {
+		if !c.unknown() {
 			break
 		}
+	}
+	if cluster != nil && goredis.HasErrorPrefix(c.cmd.Err(), "MOVED") {
+		cluster.ReloadState(ctx) // it asks the node directly, and so must see to it
+		c.cmd.SetErr(fmt.Errorf("%w; the cluster has moved these keys, ask again", errMoved))
 	}
 	n, err := count.Int()
 	if err != nil {
@@ -195,10 +282,12 @@ func (s *Store) confirmed(ctx context.Context, c *call) error {
 	return nil
 }
 
-// at is the time that scripts are to take for now: "" for the server's own.
-func (s *Store) at() string {
+var errMoved = errors.New("another node has them now")
+
+// at is the time that scripts are to take for now: 0 for the server's own.
+func (s *Store) at() int64 {
 	if s.clock == nil {
-		return ""
+		return 0
 	}
-	return strconv.FormatInt(s.clock().UnixMicro(), 10)
+	return s.clock().UnixMicro()
 }

@@ -2,290 +2,419 @@
 --
 -- KEYS[1]    the namespace's index: a sorted set of its keys, scored by when their records expire (milliseconds)
 -- KEYS[1+i]  the record of request i
--- ARGV       retention; the time in place of the server's ("" but in tests); flags: "w" to write also what stays unchanged, "c" on a cluster; the requests, each as
---            verb, grant, and
---              acquire                     ttl above every holdfor owner instance guards
---              renew                       resume ttl
---              report                      resume progress
---              release                     failed
---              takeover, reserve, revoke   ttl above owner instance guards actor note
+-- ARGV[1]    the settings and then the requests, packed: see SETTINGS and REQUEST
 --
--- A record is a hash: "r" holds the record, "t0" to "t30" the terms before the newest, term n in place n % 31, and "g" the first digits of their grants in a row, oldest first. The newest term is not kept
--- apart, the record says all of it. Records, terms and requests are arrays in MessagePack.
+-- A record is a hash. "r" holds all of it but its texts, which are in "x", and the past; another form of it would have another name. "g" holds the first digits of the grants before the newest, the oldest first. Their terms are in fields of one letter, term n in that of n %
+-- 31. "w" holds the stores that wait for the key, the first first.
 --
 -- A record is gone when its time to leave has come. Redis expires it some time after that, so that it need not be told anew at every change.
 --
 -- Times are whole microseconds; they and tokens are below 2^53, which a Lua number holds exactly.
 --
--- Returns the time, then for each request its outcome ("" if it took effect) and the record as it then stands, for "taken_over" with the terms before it.
+-- Returns, in one text, the time, and for each request its outcome and the record as it then stands, with its texts unless they are those that were sent; "\0" if there is none. After "taken over" the terms before it follow, with
+-- their length before them.
+--
+-- While a script runs, Redis serves nobody else. What costs is to call Redis, to define locals and fill tables, which is done at every run, and to make strings, of which every byte is hashed. So a record is read into
+-- locals in one step, its texts are not looked at, and what is rare is out of the way.
 
---# The places in a record. Lines like these name numbers: each name is replaced by its number before the script is sent, because a local would cost at every run.
---# LEAVES 1, TOKEN 2, GRANT 3, STATE 4, CAUSE 5, ENDED 6, ACQUIRED 7, RENEWED 8, DEADLINE 9, TTL 10, EVERY 11, SUCCEEDED 12, HOLD 13
---# TERMS 14, TRANSFERS 15, OWNER 16, INSTANCE 17, ACTOR 18, NOTE 19, PROGRESS 20, PROGRESSED 21, GUARDS 22, EXPIRES 23
---# Those in a term that are looked at: token, grant, owner, instance, state, cause, actor, note, acquired, finished, ended.
---# TERM_GRANT 2, TERM_STATE 5, TERM_CAUSE 6, TERM_ENDED 11
---# Those in a request.
---# VERB 1, ASKING 2
---# Terms before the newest; the digits of a grant in "g"; the highest token; how many writes are a large batch.
---# HISTORY 31, DIGITS 4, MAX_TOKEN 9007199254740991, LARGE 16
+--# Lines like these name numbers, texts and formats; each name is replaced by its value before the script is sent. Formats are those of the struct library. The Go side of all this is packed.go.
+--# What a batch begins with: retention; the time in place of the server's (0 but in tests); flags, added up; the id of the store that asks.
+--# SETTINGS '<ddBc8', REWRITE 1, CLUSTER 2
+--# A request: verb, flag, grant, ttl, and the lengths of its texts: owner, instance, actor and note, each with its length before it; and guards, or progress. If the flag says so there is more before them: above, every, hold.
+--# REQUEST '<BBc16dHH', MORE '<ddd'
+--# ACQUIRE 1, RENEW 2, REPORT 3, RELEASE 4, TAKEOVER 5, RESERVE 6, REVOKE 7, LEAVE 8
+--# The flag says of an acquire that its store watches the key, of a renewal or report that it resumes, of a release that the term failed; and whether there is more.
+--# WATCHING 1, RESUMING 1, FAILED 1, WITH_MORE 2
+--# A record: state, ended, whether somebody may wait; expires, deadline, renewed, ttl, the moment before which it matters whatever its deadline is, succeeded, hold, progressed, the length of its progress. Then its term, which does not change: cause, every, token,
+--# acquired, terms, transfers, grant, and the lengths of its other texts, as in a request.
+--# HEAD '<BBBddddddddH', HEAD_SIZE 69, RECORD '<BBBddddddddHBdddI4I4c16HH', RECORD_SIZE 122, WAITED_AT 3
+--# A term in the past: its end, the state it began with, when it ended, the term, and the first of its texts.
+--# PAST '<BBd', PAST_TERM '<BBdBdddI4I4c16HH', PAST_SIZE 63
+--# FREE 1, HELD 2, RESERVED 3
+--# FIRST 1, RELEASED 2, EXPIRED 3, HANDOFF 4, OPERATOR 5, CANCELLED 6, RECOVERY 7
+--# END_RELEASED 1, END_FAILED 2, END_EXPIRED 3, END_TAKEN_OVER 4, END_SUPERSEDED 5
+--# GRANTED 'g', DONE 'd', IS_HELD 'h', IS_HELD_IN_LINE 'H', IS_RESERVED 'r', IS_RESERVED_IN_LINE 'R', ON_HOLD 'o', IN_PERIOD 'p'
+--# WAS_RELEASED 'l', HAS_EXPIRED 'e', WAS_SUPERSEDED 's', WAS_TAKEN_OVER 't', UNKNOWN 'u', SECRET_USED 'x', NO_TOKENS 'n', DAMAGED '!'
+--# Terms before the newest and their fields; the bytes of a grant that are kept of each; the highest token; how many writes are a large batch.
+--# HISTORY 31, LETTERS 'ABCDEFGHIJKLMNOPQRSTUVWXYZ01234', DIGITS 2, MAX_TOKEN 9007199254740991, LARGE 16
+--# Who waits: at most so many, each by its id and when it last asked; one who has not asked for so long is passed over.
+--# MOST_WAITERS 64, WAITER '<c8d', WAITER_SIZE 16, LAPSE 20000000
+--# What watchers are told: that the key is held; otherwise the id of the one whose turn it is, or nothing if it is everybody's.
+--# TAKEN 'held', NEXT 'next'
 
-local call, pack, unpacked, max, ceil = redis.call, cmsgpack.pack, cmsgpack.unpack, math.max, math.ceil
-
-local retention = tonumber(ARGV[1])
+local call, pack, read, sub, max = redis.call, struct.pack, struct.unpack, string.sub, math.max
 local clock = call('TIME')
-local server = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
-local now = tonumber(ARGV[2]) or server
+local server = clock[1] * 1000000 + clock[2]
+local index, requests = KEYS[1], ARGV[1]
+local retention, now, flags, asker, cursor = read(SETTINGS, requests)
+if now == 0 then now = server end
 local offset = now - server -- what Redis must be told in its own time
-local index = KEYS[1]
-local latest, listed, changed = 0, {}, {} -- when the last record expires that was told to; scores and members for the index; keys whose waiters are to wake
+local answers, n = {pack('<d', now)}, 1
+local changed, fate -- keys that have changed hands, and what those who watch each are told in the end
+local listed, latest = nil, 0 -- scores and members for the index; when the last record expires that was told to
+local wrote = false
 
--- Records ------------------------------------------------------------------------------------------------------------
+-- The past -----------------------------------------------------------------------------------------------------------
 
-local function alive(r) return r[STATE] == 'held' and now < r[DEADLINE] end
-
--- Writes a record, and with it what else of its hash has changed. It leaves a retention after it says nothing any more that a claim must respect.
-local function keep(key, r, ...)
-  local quiet = max(r[DEADLINE], r[ACQUIRED], r[RENEWED], r[HOLD], r[TOKEN])
-  if r[SUCCEEDED] ~= 0 then quiet = max(quiet, r[SUCCEEDED] + r[EVERY]) end
-  local leaves, expires = quiet + retention, r[EXPIRES]
-  local tell = expires < leaves or expires > leaves + retention / 4
-  if tell then expires = ceil(leaves + retention / 8) end
-  r[LEAVES], r[EXPIRES] = leaves, expires
-  local kept = pack(r)
-  call('HSET', key, 'r', kept, ...)
-  if tell then
-    local score = ceil(expires / 1000)
-    call('PEXPIREAT', key, score - math.floor(offset / 1000))
-    if expires > latest then latest = expires end
-    listed[#listed + 1] = score
-    listed[#listed + 1] = string.sub(key, #index + 2) -- "…:i" and "…:k:name" begin the same
-  end
-  return kept
-end
-
--- Terms --------------------------------------------------------------------------------------------------------------
-
--- The state the newest term began with: what has ended was held.
-local function began(r)
-  if r[ENDED] ~= '' then return 'held' end
-  return r[STATE]
-end
-
--- The end of a grant's term, and the state and cause it began with; nil if none is remembered. grants are those of the terms before the newest.
-local function term(key, r, grant, grants)
-  if not r then return nil end
-  if r[GRANT] == grant then return r[ENDED], began(r), r[CAUSE] end
+-- The end of a grant's term before the newest, and the state and cause it began with; nil if it is not remembered.
+local function past(key, grant, grants, transfers)
   grants = grants or call('HGET', key, 'g') or ''
-  local digits, at = string.sub(grant, 1, DIGITS), 0
+  local digits, at = sub(grant, 1, DIGITS), 0
   while true do
     at = string.find(grants, digits, at + 1, true)
     if not at then return nil end
-    local nth = r[TRANSFERS] - (#grants - at + 1) / DIGITS
-    local kept = nth % 1 == 0 and call('HGET', key, 't' .. nth % HISTORY)
-    local t = kept and unpacked(kept)
-    if t and t[TERM_GRANT] == grant then return t[TERM_ENDED], t[TERM_STATE], t[TERM_CAUSE] end
+    local nth = transfers - (#grants - at + 1) / DIGITS
+    local place = nth % HISTORY + 1
+    local term = nth % 1 == 0 and call('HGET', key, sub(LETTERS, place, place))
+    if term and #term >= PAST_SIZE then
+      local ended, began, _, cause, _, _, _, _, _, theirs = read(PAST_TERM, term)
+      if theirs == grant then return ended, began, cause end
+    end
   end
 end
 
 -- Why a grant holds nothing, from its term.
-local function lost(ended, state)
-  if not ended then return 'unknown' end
-  if ended == 'released' or ended == 'failed' then return 'released' end
-  if ended == 'taken_over' then return 'taken_over' end
-  if ended ~= '' then return 'superseded' end
-  if state ~= 'held' then return 'released' end
-  return 'expired'
+local function lost(ended, began)
+  if not ended then return UNKNOWN end
+  if ended == END_RELEASED or ended == END_FAILED then return WAS_RELEASED end
+  if ended == END_TAKEN_OVER then return WAS_TAKEN_OVER end
+  if ended ~= 0 then return WAS_SUPERSEDED end
+  if began ~= HELD then return WAS_RELEASED end
+  return HAS_EXPIRED
 end
 
--- The newest term as a new grant leaves it.
-local function closed(r)
-  local finished, ended, state = now, r[ENDED], began(r)
-  if ended ~= '' then
-    finished = r[DEADLINE] -- a release has set it
-  elseif state ~= 'held' then
-    ended = 'superseded'
-  elseif now >= r[DEADLINE] then
-    finished, ended = r[DEADLINE], 'expired'
-  else
-    ended = 'taken_over'
+for i = 2, #KEYS do
+  -- The request and the record -----------------------------------------------------------------------------------------
+
+  local key = KEYS[i]
+  local verb, flag, grant, ttl, spoken, others, texts = read(REQUEST, requests, cursor)
+  local above, every, holdfor = 0, 0, 0
+  if flag >= WITH_MORE then
+    flag = flag - WITH_MORE
+    above, every, holdfor, texts = read(MORE, requests, texts)
   end
-  return pack({r[TOKEN], r[GRANT], r[OWNER], r[INSTANCE], state, r[CAUSE], r[ACTOR], r[NOTE], r[ACQUIRED], finished, ended})
-end
+  cursor = texts + spoken + others
 
--- Burns a new token, closes the term before it and begins one.
-local function begin(key, r, grants, above, grant, state, cause, ttl, owner, instance, actor, note, guards, every, hold)
-  local token = max((r and r[TOKEN] or 0) + 1, above + 1, now)
-  if token > MAX_TOKEN then return 'tokens' end
-  local held = (r and r[TERMS] or 0) + (state == 'held' and 1 or 0)
-  local next = {
-    0, token, grant, state, cause, '', now, now, now + ttl, ttl, every > 0 and every or r and r[EVERY] or 0,
-    r and r[SUCCEEDED] or 0, hold, held, (r and r[TRANSFERS] or 0) + 1, owner, instance, actor, note, '', 0, guards, r and r[EXPIRES] or 0,
-  }
-  changed[#changed + 1] = key
-  if not r then return '', keep(key, next) end
-  grants = grants or ''
-  if #grants >= HISTORY * DIGITS then grants = string.sub(grants, DIGITS + 1) end -- the oldest is forgotten for it
-  return '', keep(key, next, 'g', grants .. string.sub(r[GRANT], 1, DIGITS), 't' .. r[TRANSFERS] % HISTORY, closed(r))
-end
+  local state, ended, waited, expires, deadline, renewed, lasts, matters, succeeded, hold, progressed, reached, cause, period, token, acquired, terms, transfers, holder, saying, guarding, began
+  local outcome, found
+  if verb == ACQUIRE then found = redis.pcall('HMGET', key, 'r', 'x', 'g') else found = redis.pcall('HMGET', key, 'r', 'x') end
+  local record, words = found[1], found[2]
+  if record and #record == RECORD_SIZE and words then
+    state, ended, waited, expires, deadline, renewed, lasts, matters, succeeded, hold, progressed, reached, cause, period, token, acquired, terms, transfers, holder, saying, guarding = read(RECORD, record)
+    began = ended == 0 and state or HELD -- what has ended was held
+    if saying + guarding + reached ~= #words then
+      outcome, record = DAMAGED, nil
+    elseif max(matters, deadline, renewed) + retention <= now then -- gone, whether or not it has expired yet
+      call('DEL', key)
+      record = nil
+    end
+  elseif record or words or found.err then
+    outcome, record = DAMAGED, nil -- not written by this script: nothing is decided from it
+  end
+  local mine, alive = record and holder == grant, record and state == HELD and now < deadline
 
--- Transitions: each returns its outcome and, if it has changed the record, the record -----------------------------------
+  -- The decision -------------------------------------------------------------------------------------------------------
 
-local function acquire(key, r, q, grants)
-  local _, grant, ttl, above, every, holdfor, owner, instance, guards = unpack(q)
-  local cause, actor, note = 'first', '', ''
-  if r then
-    if r[GRANT] == grant and alive(r) then return '' end
-    local ended, began_as = term(key, r, grant, grants)
-    if ended then return lost(ended, began_as) end
-    local reserved = r[STATE] == 'reserved' and now < r[DEADLINE]
-    if alive(r) then return 'held' end
-    if reserved and r[OWNER] ~= owner then return 'reserved' end
-    if r[STATE] == 'free' and r[ENDED] == 'released' and now < r[HOLD] then return 'hold' end
-    -- Half a period, without a fraction that a number might lose.
-    if every > 0 and r[SUCCEEDED] ~= 0 and 2 * (now - r[SUCCEEDED]) < every then return 'period' end
-    if r[STATE] == 'free' and r[CAUSE] == 'cancelled' and r[ENDED] == '' then
-      cause = 'cancelled'
-    elseif r[STATE] == 'free' then
-      cause = 'released'
-    elseif reserved then
-      cause, actor, note = 'handoff', r[ACTOR], r[NOTE]
+  local changes = false -- whether the record is to be written with its values as they then are
+  local begins, because -- the state of a new term, and its cause
+  local speaks = false -- whether its texts are others than before
+  local tells -- those who watch the key
+
+  if outcome then
+  elseif verb == ACQUIRE then
+    local over, as
+    if mine then
+      over, as = ended, began
+    elseif record and transfers > 1 then
+      over, as = past(key, grant, found[3] or '', transfers)
+    end
+    local reserved = record and state == RESERVED and now < deadline
+    if mine and alive then
+      outcome = DONE -- the reply was lost: same answer, same deadline
+    elseif over then
+      outcome = lost(over, as) -- a secret is granted once
+    elseif alive then
+      outcome = IS_HELD
+    elseif reserved and sub(words, 1, 2 + read('<H', words)) ~= sub(requests, texts, texts + 1 + read('<H', requests, texts)) then
+      outcome = IS_RESERVED -- for another owner
+    elseif record and state == FREE and ended == END_RELEASED and now < hold then
+      outcome = ON_HOLD
+    elseif record and every > 0 and succeeded ~= 0 and 2 * (now - succeeded) < every then -- half a period, without a fraction that a number might lose
+      outcome = IN_PERIOD
     else
-      cause = 'expired'
+      outcome, begins, tells = GRANTED, HELD, TAKEN
+      if above > 0 and (not record or above >= token) then
+        because = RECOVERY
+      elseif not record then
+        because = FIRST
+      elseif state == FREE and cause == CANCELLED and ended == 0 then
+        because = CANCELLED
+      elseif state == FREE then
+        because = RELEASED
+      elseif reserved then
+        because = HANDOFF
+      else
+        because = EXPIRED
+      end
+    end
+
+  elseif verb == RELEASE then
+    if mine and alive then
+      outcome, changes, state, deadline = DONE, true, FREE, now
+      if flag == FAILED then
+        ended, hold, matters = END_FAILED, 0, token
+        if succeeded ~= 0 then matters = max(token, succeeded + period) end
+      else
+        ended, succeeded, matters = END_RELEASED, acquired, max(token, hold, acquired + period)
+      end
+      tells = waited == 1 and NEXT or ''
+    else
+      local over, as
+      if mine then
+        over, as = ended, began
+      elseif record then
+        over, as = past(key, grant, nil, transfers)
+      end
+      if over == END_RELEASED or over == END_FAILED then outcome = DONE else outcome = lost(over, as) end -- already released by oneself is done
+    end
+
+  elseif verb == RENEW or verb == REPORT then
+    if mine and state == HELD and (now < deadline or flag == RESUMING) then
+      outcome, changes = DONE, true
+      if verb == REPORT then
+        progressed, reached, speaks = now, others, true
+        words = sub(words, 1, saying + guarding) .. sub(requests, texts, cursor - 1)
+      else
+        if ttl ~= 0 then lasts = ttl end
+        if now + lasts >= deadline or now < renewed then deadline = now + lasts end -- a shorter TTL takes nothing back; only a clock that has stepped back does
+        renewed = now
+      end
+    elseif mine then
+      outcome = lost(ended, began)
+    elseif record then
+      outcome = lost(past(key, grant, nil, transfers))
+    else
+      outcome = UNKNOWN
+    end
+
+  elseif verb == LEAVE then -- nobody's transition: a store that waits no more
+    outcome = DONE
+
+  else -- by hand
+    local over, as, by
+    if mine then
+      over, as, by = ended, began, cause
+    elseif record then
+      over, as, by = past(key, grant, nil, transfers)
+    end
+    local state_of, cause_of = HELD, OPERATOR
+    if verb == RESERVE then
+      state_of = RESERVED
+    elseif verb == REVOKE then
+      state_of, cause_of = FREE, CANCELLED
+    end
+    if not over then
+      outcome, begins, because, tells = DONE, state_of, cause_of, ''
+    elseif as ~= state_of or by ~= cause_of then
+      outcome = SECRET_USED -- no repetition of this act: it would be taken for done
+    elseif mine and ended == 0 and (as ~= HELD or alive) then
+      outcome = DONE
+    else
+      outcome = lost(over, as)
     end
   end
-  if above > 0 and above >= (r and r[TOKEN] or 0) then cause, actor, note = 'recovery', '', '' end
-  local hold = holdfor > 0 and now + holdfor or 0
-  return begin(key, r, grants, above, grant, 'held', cause, ttl, owner, instance, actor, note, guards, every, hold)
-end
 
--- Whether the record is of this grant and held, or was and may be resumed.
-local function owns(r, grant, resume) return r and r[GRANT] == grant and r[STATE] == 'held' and (now < r[DEADLINE] or resume == 1) end
+  -- The new term -------------------------------------------------------------------------------------------------------
 
-local function renew(key, r, q, grants)
-  local _, grant, resume, ttl = unpack(q)
-  if not owns(r, grant, resume) then return lost(term(key, r, grant, grants)) end
-  if ttl ~= 0 then r[TTL] = ttl end
-  local deadline = now + r[TTL]
-  if deadline < r[DEADLINE] and now >= r[RENEWED] then deadline = r[DEADLINE] end
-  r[RENEWED], r[DEADLINE] = now, deadline
-  return '', keep(key, r)
-end
-
-local function report(key, r, q, grants)
-  local _, grant, resume, progress = unpack(q)
-  if not owns(r, grant, resume) then return lost(term(key, r, grant, grants)) end
-  r[PROGRESS], r[PROGRESSED] = progress, now
-  return '', keep(key, r)
-end
-
-local function release(key, r, q, grants)
-  local _, grant, failed = unpack(q)
-  if not owns(r, grant) then
-    local ended, began_as = term(key, r, grant, grants)
-    if ended == 'released' or ended == 'failed' then return '' end
-    return lost(ended, began_as)
+  local place, closed, before -- of the term before it: its field, the term; the grants up to it
+  if begins then
+    local burned = max((record and token or 0) + 1, above + 1, now)
+    if burned > MAX_TOKEN then
+      outcome, begins, tells = NO_TOKENS, nil, nil
+    else
+      local said = sub(requests, texts, cursor - 1)
+      if record then
+        local how, finished = ended, deadline -- a release has set both
+        if ended == 0 then
+          if began ~= HELD then
+            how, finished = END_SUPERSEDED, now
+          elseif now >= deadline then
+            how = END_EXPIRED
+          else
+            how, finished = END_TAKEN_OVER, now
+          end
+        end
+        closed = pack(PAST, how, began, finished) .. sub(record, HEAD_SIZE + 1) .. (#words > saying and sub(words, 1, saying) or words)
+        place = transfers % HISTORY + 1
+        place = sub(LETTERS, place, place)
+        before = found[3] or call('HGET', key, 'g') or ''
+        if #before >= HISTORY * DIGITS then before = sub(before, DIGITS + 1) end -- the oldest is forgotten for it
+        before = before .. sub(holder, 1, DIGITS)
+        if because == HANDOFF then -- the operator's word stays with it: what follows owner and instance
+          local at, from = 3 + read('<H', said), 3 + read('<H', words)
+          at, from = at + 2 + read('<H', said, at), from + 2 + read('<H', words, from)
+          said = sub(said, 1, at - 1) .. sub(words, from, saying) .. sub(said, spoken + 1)
+          outcome, spoken = DONE, #said - others
+        elseif others == 0 and verb ~= ACQUIRE then -- until they are raised, the next operator must find them, too
+          said, others = said .. sub(words, saying + 1, saying + guarding), guarding
+        end
+      else
+        words, expires, period, succeeded, terms, transfers, waited = nil, 0, 0, 0, 0, 0, 0
+      end
+      changes, state, ended, deadline, renewed, lasts, hold, progressed, reached = true, begins, 0, now + ttl, now, ttl, 0, 0, 0
+      if every > 0 then period = every end
+      if holdfor > 0 then hold = now + holdfor end
+      if begins == HELD then terms = terms + 1 end
+      transfers, token, matters = transfers + 1, burned, max(burned, hold)
+      if succeeded ~= 0 and succeeded + period > matters then matters = succeeded + period end
+      speaks, words = said ~= words, said
+    end
   end
-  r[STATE], r[DEADLINE] = 'free', now
-  if failed == 1 then
-    r[ENDED], r[HOLD] = 'failed', 0
-  else
-    r[ENDED], r[SUCCEEDED] = 'released', r[ACQUIRED]
+
+  -- The change ---------------------------------------------------------------------------------------------------------
+
+  if changes then
+    local leaves = max(matters, deadline, renewed) + retention -- it says nothing any more by then that a claim must respect
+    local tell = expires < leaves or expires > leaves + retention / 4
+    if tell then expires = math.ceil(leaves + retention / 8) end
+
+    if begins then
+      record = pack(RECORD, state, ended, waited, expires, deadline, renewed, lasts, matters, succeeded, hold, progressed, reached, because, period, token, now, terms, transfers, grant, spoken, others)
+    else
+      record = pack(HEAD, state, ended, waited, expires, deadline, renewed, lasts, matters, succeeded, hold, progressed, reached) .. sub(record, HEAD_SIZE + 1)
+    end
+    if closed and speaks then
+      call('HSET', key, 'r', record, 'g', before, place, closed, 'x', words)
+    elseif closed then
+      call('HSET', key, 'r', record, 'g', before, place, closed)
+    elseif speaks then
+      call('HSET', key, 'r', record, 'x', words)
+    else
+      call('HSET', key, 'r', record)
+    end
+    wrote = true
+
+    if tell then
+      local score = math.ceil(expires / 1000)
+      call('PEXPIREAT', key, score - math.floor(offset / 1000))
+      if expires > latest then latest = expires end
+      listed = listed or {}
+      listed[#listed + 1] = score
+      listed[#listed + 1] = sub(key, #index + 2) -- "…:i" and "…:k:name" begin the same
+    end
+    if tells then
+      if not changed then changed, fate = {}, {} end
+      if not fate[key] then changed[#changed + 1] = key end
+      fate[key] = tells
+    end
+  elseif record and outcome == DONE and flags % 2 == REWRITE then
+    call('HSET', key, 'r', record) -- WAIT counts what a connection has written
+    wrote = true
   end
-  changed[#changed + 1] = key
-  return '', keep(key, r)
+
+  -- Who waits ----------------------------------------------------------------------------------------------------------
+
+  if record and (verb == LEAVE or flag == WATCHING and verb == ACQUIRE) and (waited == 1 or outcome == IS_HELD or outcome == IS_RESERVED) then
+    local line = waited == 1 and call('HGET', key, 'w') or ''
+    local at = string.find(line, asker, 1, true)
+    if outcome == DONE or outcome == GRANTED then
+      if at then line = sub(line, 1, at - 1) .. sub(line, at + WAITER_SIZE) end -- it has what it waited for, or has gone
+    elseif outcome == IS_HELD or outcome == IS_RESERVED then
+      if at then -- it keeps its place
+        line = sub(line, 1, at - 1) .. pack(WAITER, asker, now) .. sub(line, at + WAITER_SIZE)
+      elseif #line < MOST_WAITERS * WAITER_SIZE then
+        at, line = #line, line .. pack(WAITER, asker, now)
+      end
+      if at then outcome = outcome == IS_HELD and IS_HELD_IN_LINE or IS_RESERVED_IN_LINE end
+    end
+    if at then
+      call('HSET', key, 'w', line)
+      wrote = true
+      if waited == 0 then
+        record = sub(record, 1, WAITED_AT - 1) .. '\1' .. sub(record, WAITED_AT + 1)
+        call('HSET', key, 'r', record)
+      end
+    end
+  end
+
+  -- The answer ---------------------------------------------------------------------------------------------------------
+
+  answers[n + 1], answers[n + 2] = outcome, record or '\0'
+  n = n + 2
+  if record and outcome ~= GRANTED then
+    n = n + 1
+    answers[n] = words
+  end
+  if outcome == WAS_TAKEN_OVER then -- by whom is said by the terms before it
+    local fields, kept = {}, {}
+    for nth = 1, HISTORY do fields[nth] = sub(LETTERS, nth, nth) end
+    for _, term in ipairs(call('HMGET', key, unpack(fields))) do
+      if term then kept[#kept + 1] = term end
+    end
+    kept = table.concat(kept)
+    answers[n + 1], answers[n + 2] = pack('<H', #kept), kept
+    n = n + 2
+  end
 end
 
-local function byhand(key, r, q, grants)
-  local verb, grant, ttl, above, owner, instance, guards, actor, note = unpack(q)
-  local state, cause = 'held', 'operator'
-  if verb == 'reserve' then
-    state, instance = 'reserved', ''
-  elseif verb == 'revoke' then
-    state, cause, owner, instance, ttl = 'free', 'cancelled', '', '', 0
+-- A replica answers, too, from what it has heard of. It must not: what it refuses may be owned. It does not take changes, though, not even this one, which changes nothing.
+if not wrote then call('ZREM', index, '') end
+
+-- Watchers are told ---------------------------------------------------------------------------------------------------
+
+if changed then
+  -- Of many keys it is asked at once which are watched. A node of a cluster does not know of those who watch at others.
+  local watched
+  if #changed > 1 and flags < CLUSTER then watched = call('PUBSUB', 'NUMSUB', unpack(changed)) end
+  for i, key in ipairs(changed) do
+    local word = fate[key]
+    if word == NEXT then -- the first who waits; it is a hint: whoever asks may have the key
+      local line, id, asked = call('HGET', key, 'w') or '', nil, nil
+      word = ''
+      while word == '' and line ~= '' do
+        id, asked = read(WAITER, line)
+        if asked + LAPSE > now then word = id end
+        line = sub(line, WAITER_SIZE + 1)
+      end
+      if line ~= '' then
+        call('HSET', key, 'w', line)
+      else
+        local record = call('HGET', key, 'r')
+        call('HSET', key, 'r', sub(record, 1, WAITED_AT - 1) .. '\0' .. sub(record, WAITED_AT + 1))
+        call('HDEL', key, 'w')
+      end
+      call('PUBLISH', key, word)
+    elseif not watched or tonumber(watched[2 * i]) > 0 then
+      call('PUBLISH', key, word)
+    end
   end
-  local ended, began_as, began_by = term(key, r, grant, grants)
-  if ended then
-    if began_as ~= state or began_by ~= cause then return 'used' end
-    if r[GRANT] == grant and r[ENDED] == '' and (state ~= 'held' or alive(r)) then return '' end
-    return lost(ended, began_as)
-  end
-  if guards == '' and r then guards = r[GUARDS] end -- until they are raised, the next operator must find them, too
-  return begin(key, r, grants, above, grant, state, cause, ttl, owner, instance, actor, note, guards, 0, 0)
-end
-
-local verbs = {acquire = acquire, renew = renew, report = report, release = release, takeover = byhand, reserve = byhand, revoke = byhand}
-
--- The batch ----------------------------------------------------------------------------------------------------------
-
--- The record that "r" holds; nil if this script has not written it.
-local function parse(kept)
-  local ok, r = pcall(unpacked, kept)
-  if ok and type(r) == 'table' and #r == EXPIRES and type(r[LEAVES]) == 'number' then return r end
-  return nil
-end
-
-local function history(key)
-  local fields, terms = {}, {}
-  for place = 0, HISTORY - 1 do fields[place + 1] = 't' .. place end
-  for _, kept in ipairs(call('HMGET', key, unpack(fields))) do
-    if kept then terms[#terms + 1] = kept end
-  end
-  return table.concat(terms)
-end
-
-local answers = {now}
-for i, q in ipairs(unpacked(ARGV[4])) do
-  local key, verb = KEYS[i + 1], q[VERB]
-  local held
-  if verb == 'renew' or verb == 'report' or verb == 'release' then -- who need the grants only to be refused
-    held = redis.pcall('HMGET', key, 'r')
-  else
-    held = redis.pcall('HMGET', key, 'r', 'g')
-  end
-  local before, grants = held.err or held[1] or '', held[2]
-  local r = held[1] and parse(held[1])
-  if r and r[LEAVES] <= now then -- gone, whether or not it has expired yet
-    call('DEL', key)
-    r, before = nil, ''
-  end
-  local outcome, after = 'damaged', nil
-  if r or before == '' then outcome, after = verbs[verb](key, r, q, grants) end
-  if outcome == '' and not after and r and string.find(ARGV[3], 'w') then after = keep(key, r) end
-  if outcome == 'taken_over' then before = before .. history(key) end
-  answers[#answers + 1] = outcome
-  answers[#answers + 1] = after or before
-end
-
--- Waiters ------------------------------------------------------------------------------------------------------------
-
--- Whoever waits for one of many keys is asked for at once. A node of a cluster does not know of those who wait at others.
-local waiting
-if #changed > 1 and not string.find(ARGV[3], 'c') then waiting = call('PUBSUB', 'NUMSUB', unpack(changed)) end
-for i, key in ipairs(changed) do
-  if not waiting or tonumber(waiting[2 * i]) > 0 then call('PUBLISH', key, '') end
 end
 
 -- The index ----------------------------------------------------------------------------------------------------------
 
 -- It lists every record until that expires, and does not expire before the last of them. Now and then as many are looked at as were listed since, so that it does not outgrow its
 -- records; a large batch does so by itself.
-local n = #listed / 2
-if n > 0 then
+if listed then
+  local many = #listed / 2
   call('ZADD', index, unpack(listed))
-  if n >= LARGE or now + call('PTTL', index) * 1000 < latest or tonumber(clock[2]) % LARGE == 0 then
-    for _, member in ipairs(call('ZRANGEBYSCORE', index, '-inf', math.floor(now / 1000), 'LIMIT', 0, n + 2 * LARGE)) do
-      local key = string.sub(index, 1, -2) .. 'k:' .. member
-      local kept = call('HGET', key, 'r')
-      local r = kept and parse(kept)
-      if r and r[LEAVES] > now then
-        call('ZADD', index, ceil(r[EXPIRES] / 1000), member)
-      elseif r or not kept then
+  if many >= LARGE or now + call('PTTL', index) * 1000 < latest or clock[2] % LARGE == 0 then
+    for _, member in ipairs(call('ZRANGEBYSCORE', index, '-inf', math.floor(now / 1000), 'LIMIT', 0, many + 2 * LARGE)) do
+      local key = sub(index, 1, -2) .. 'k:' .. member
+      local found = call('HGET', key, 'r')
+      if not found then
         call('ZREM', index, member)
-        if r then call('DEL', key) end
+      elseif #found == RECORD_SIZE then
+        local _, _, _, expires, deadline, renewed, _, matters = read(HEAD, found)
+        if max(matters, deadline, renewed) + retention > now then
+          call('ZADD', index, math.ceil(expires / 1000), member)
+        else
+          call('ZREM', index, member)
+          call('DEL', key)
+        end
       end
     end
     local last = tonumber(call('ZREVRANGE', index, 0, 0, 'WITHSCORES')[2] or 0) * 1000
-    call('PEXPIREAT', index, ceil((last + math.min(retention, 3600000000) - offset) / 1000))
+    call('PEXPIREAT', index, math.ceil((last + math.min(retention, 3600000000) - offset) / 1000))
   end
 end
-return answers
+return table.concat(answers)

@@ -93,10 +93,11 @@ func (e *examination) version() store.Finding {
 
 // script tries what leases need, on a key that leaves at once.
 func (e *examination) script(s *Store) store.Finding {
-	c := &call{keys: []string{s.names.record("croft.doctor/probe")}, args: []any{"", false}}
-	s.read.run(e.ctx, s.client, c)
-	if _, _, err := c.reply(1); err != nil {
-		return found("scripts", store.Bad, err.Error(), "allow this user EVAL and EVALSHA on keys that begin with "+string(s.names))
+	c := newCall(s.read, goredis.NewStringSliceCmd, 1, 3)
+	c.args = append(c.args, s.names.record("croft.doctor/probe"), "", 0, false)
+	c.run(e.ctx, s.client)
+	if err := c.cmd.Err(); err != nil {
+		return found("scripts", store.Bad, explain(err).Error(), "allow this user EVAL and EVALSHA on keys that begin with "+string(s.names))
 	}
 	return found("scripts", store.OK, "Lua scripts run", "")
 }

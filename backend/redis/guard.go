@@ -167,7 +167,7 @@ func (g *Guard) Close() error {
 // Mark reads the mark.
 func (g *Guard) Mark(ctx context.Context) (fence.Mark, error) {
 	values, err := g.fields(ctx, "key", "token", "grant", "seq")
-	if err != nil || values[0] == "" {
+	if err != nil || strings.Join(values, "") == "" {
 		return fence.Mark{}, err
 	}
 	return g.parse(values)
@@ -210,7 +210,7 @@ var ErrMarkDamaged = errors.New("the mark is damaged")
 func (g *Guard) parse(texts []string) (fence.Mark, error) {
 	token, err := strconv.ParseInt(texts[1], 10, 64)
 	seq, seqErr := strconv.ParseUint(texts[3], 10, 64)
-	if err != nil || seqErr != nil {
+	if err != nil || seqErr != nil || texts[0] == "" {
 		return fence.Mark{}, fmt.Errorf("%w: %s holds %q; once no old writer lives, delete it and raise the fence with the present owner's stamp", ErrMarkDamaged, g.mark, texts)
 	}
 	return fence.Mark{Key: texts[0], Token: fence.Token(token), Grant: fence.Grant(texts[2]), Seq: seq}, nil

@@ -11,7 +11,7 @@
 
 local guarded = KEYS[1]
 local held = redis.call('HMGET', guarded, 'key', 'token', 'grant', 'seq')
-local mark = held[1] and {key = held[1], token = held[2], grant = held[3], seq = held[4]} or nil
+local mark = (held[1] or held[2] or held[3] or held[4]) and {key = held[1] or '', token = held[2] or '', grant = held[3] or '', seq = held[4] or ''} or nil
 
 local function answer(admitted, adopted)
   local m = mark or {key = '', token = '0', grant = '', seq = '0'}
@@ -22,6 +22,8 @@ local function keep(next)
   mark = next
   redis.call('HSET', guarded, 'key', mark.key, 'token', mark.token, 'grant', mark.grant, 'seq', mark.seq)
 end
+
+if mark and not (held[1] and tonumber(held[2]) and tonumber(held[4])) then return answer(false) end -- damaged: nothing is admitted, and the caller is shown why
 
 if ARGV[1] == 'rekey' then
   local clock = redis.call('TIME')

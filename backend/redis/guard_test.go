@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,6 +16,7 @@ import (
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/guard/guardtest"
 	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/store"
 )
 
 var guarded atomic.Int64
@@ -189,5 +192,113 @@ func TestGuardsBrokenOnPurposeAreCaught(t *testing.T) {
 		if len(guardtest.Failures(t, guardHarness(open))) == 0 {
 			t.Errorf("%s: the suite has not noticed", name)
 		}
+	}
+}
+
+// TestAGuardedWriteIsNotSentAgainByTheClient: go-redis sends again what it got no reply to, and commands may be such that twice is not once.
+func TestAGuardedWriteIsNotSentAgainByTheClient(t *testing.T) {
+	t.Parallel()
+	server := testenv.Redis(t)
+	var lose atomic.Bool
+	client := dialWith(t, server, &goredis.Options{Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) { // otherwise as it comes: it tries three times more
+		conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+		return losing{conn, &lose}, err
+	}})
+	key := server.Prefix() + "count"
+	g, err := OpenGuard(client, key, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	add := func() error {
+		_, err := g.Do(t.Context(), stamp(20, 1, 0), Command{"INCR", key})
+		return err
+	}
+	if err := add(); err != nil {
+		t.Fatal(err)
+	}
+	lose.Store(true)
+	if err := add(); !errors.Is(err, store.ErrUnknown) {
+		t.Errorf("a write whose reply was lost: %v, want unknown", err)
+	}
+	if n := dial(t, server).Get(t.Context(), key).Val(); n != "2" {
+		t.Errorf("two calls have counted to %s", n)
+	}
+}
+
+// losing is a connection that loses a reply when it is told to.
+type losing struct {
+	net.Conn
+	lose *atomic.Bool
+}
+
+func (c losing) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if c.lose.CompareAndSwap(true, false) {
+		_ = c.Close()
+		return 0, io.EOF
+	}
+	return n, err
+}
+
+// TestADamagedMarkAdmitsNothing, whatever is damaged in it, and is named.
+func TestADamagedMarkAdmitsNothing(t *testing.T) {
+	t.Parallel()
+	server := testenv.Redis(t)
+	client, ctx := dial(t, server), t.Context()
+	for name, damage := range map[string]func(mark string){
+		"no key":           func(mark string) { client.HDel(ctx, mark, "key") },
+		"no token":         func(mark string) { client.HDel(ctx, mark, "token") },
+		"token is no word": func(mark string) { client.HSet(ctx, mark, "token", "many") },
+		"seq is no number": func(mark string) { client.HSet(ctx, mark, "seq", "last") },
+	} {
+		key := server.Prefix() + name
+		g, err := OpenGuard(client, key, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := g.Write(ctx, stamp(20, 1, 1), strings.NewReader("content")); err != nil {
+			t.Fatal(err)
+		}
+		damage(g.mark)
+		if _, err := g.Write(ctx, stamp(10, 2, 1), strings.NewReader("of an old owner")); !errors.Is(err, ErrMarkDamaged) {
+			t.Errorf("%s: Write: %v, want damaged", name, err)
+		}
+		if _, err := g.Raise(ctx, stamp(30, 2, 1)); !errors.Is(err, ErrMarkDamaged) {
+			t.Errorf("%s: Raise: %v, want damaged", name, err)
+		}
+		if _, err := g.Mark(ctx); !errors.Is(err, ErrMarkDamaged) {
+			t.Errorf("%s: Mark: %v, want damaged", name, err)
+		}
+		if got := client.Get(ctx, key).Val(); got != "content" {
+			t.Errorf("%s: the content is %q", name, got)
+		}
+	}
+}
+
+// TestACommandTooLongForAScriptChangesNothing: the script would break off after the mark has advanced and others were carried out.
+func TestACommandTooLongForAScriptChangesNothing(t *testing.T) {
+	t.Parallel()
+	server := testenv.Redis(t)
+	client, ctx := dial(t, server), t.Context()
+	key := server.Prefix() + "list"
+	g, err := OpenGuard(client, key, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	push := func(n int) Command {
+		c := Command{"RPUSH", key}
+		for len(c) < n {
+			c = append(c, "x")
+		}
+		return c
+	}
+	if _, err := g.Do(ctx, stamp(20, 1, 0), push(10), push(mostWords+1)); !errors.Is(err, fence.ErrInvalid) {
+		t.Errorf("a command of too many words: %v, want invalid", err)
+	}
+	if n := client.Exists(ctx, key, g.mark).Val(); n != 0 {
+		t.Error("it has left something")
+	}
+	if _, err := g.Do(ctx, stamp(20, 1, 0), push(mostWords)); err != nil {
+		t.Errorf("the longest command: %v", err)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"io"
 	"strconv"
 
+	goredis "github.com/redis/go-redis/v9"
+
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/store"
@@ -14,6 +16,9 @@ import (
 
 // Command is one command of Redis with its arguments, as go-redis takes them: strings, byte slices and numbers.
 type Command []any
+
+// mostWords is how many words of a command Lua can hand over. With more the script would break off after the commands before it.
+const mostWords = 7000
 
 // CommandError says that a command of an admitted write failed. Redis does not roll back: the mark has advanced, the commands before it have taken effect, those after
 // it were not tried.
@@ -32,7 +37,7 @@ func (e *CommandError) Error() string {
 func (e *CommandError) Unwrap() error { return e.Err }
 
 // Do carries out commands, in order and with nothing in between, if the stamp is admitted, and returns their replies. On a cluster all their keys must live on the node of the guarded
-// key: give them its {tag}. A refusal is one of package fence and has changed nothing.
+// key: give them its {tag}. A refusal is one of package fence and has changed nothing. Commands are sent once: if the reply is lost, the error matches store.ErrUnknown, and a numbered stamp makes it safe to send them again.
 func (g *Guard) Do(ctx context.Context, stamp fence.Stamp, commands ...Command) ([]any, error) {
 	out, err := g.change(ctx, "write", stamp, commands)
 	return out.replies, err
@@ -97,6 +102,9 @@ func (g *Guard) change(ctx context.Context, act string, stamp fence.Stamp, comma
 		if len(c) == 0 {
 			return outcome{}, fmt.Errorf("%w command %d: it is empty", fence.ErrInvalid, i+1)
 		}
+		if len(c) > mostWords {
+			return outcome{}, fmt.Errorf("%w command %d: it has %d words, a script takes at most %d; divide it", fence.ErrInvalid, i+1, len(c), mostWords)
+		}
 		args = append(append(args, len(c)), c...)
 	}
 	out, err := g.run(ctx, args)
@@ -131,8 +139,10 @@ func (g *Guard) run(ctx context.Context, args []any) (outcome, error) {
 		return outcome{}, store.Unknown(over(ctx))
 	}
 	values, err := await(ctx, func() ([]any, error) {
-		c := &call{keys: []string{g.mark, g.key}, args: args}
-		g.lua.run(ctx, g.client, c)
+		c := newCall(g.lua, goredis.NewCmd, 2, len(args))
+		c.args = append(append(c.args, g.mark, g.key), args...)
+		c.once = args[0] == "write" // commands need not be such that twice is once
+		c.run(ctx, g.client)
 		return c.cmd.Slice()
 	})
 	if err != nil {

@@ -38,6 +38,12 @@ func (n naming) index(namespace string) string { return n.root(namespace) + "i" 
 
 func (n naming) record(key string) string { return n.root(fence.Namespace(key)) + "k:" + key }
 
+// indexOf is the index that a record is listed in.
+func (n naming) indexOf(record string) string {
+	root, _, _ := strings.Cut(record[len(n):], "}:k:")
+	return string(n) + root + "}:i"
+}
+
 var escapePattern = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`)
 
 // indexes is a pattern of SCAN that finds the indexes of the namespaces that begin with start.

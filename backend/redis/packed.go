@@ -1,23 +1,147 @@
 package redis
 
 import (
+	"cmp"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
-	"fmt"
+	"math"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/tenure"
 )
 
-// packed reads the part of MessagePack that the scripts write: arrays of texts and whole numbers. It remembers the first thing that is not as it should be, and then reads
-// nothing more.
+// What the scripts write as one byte, in the order of apply.lua.
+var (
+	states = [...]tenure.State{1: tenure.Free, tenure.Held, tenure.Reserved}
+	causes = [...]tenure.Cause{1: tenure.First, tenure.Released, tenure.Expired, tenure.Handoff, tenure.Operator, tenure.Cancelled, tenure.Recovery}
+	ends   = [...]tenure.End{"", tenure.EndReleased, tenure.EndFailed, tenure.EndExpired, tenure.EndTakenOver, tenure.EndSuperseded}
+)
+
+// The verbs of apply.lua. Leaving is no transition: the store waits for the key no more.
+const (
+	acquire byte = iota + 1
+	renew
+	report
+	release
+	takeover
+	reserve
+	revoke
+	leave
+)
+
+const (
+	recordSize = 122 // without its texts
+	grantSize  = 16
+	withMore   = 2 // in the flag of a request: above, every and hold follow
+)
+
+// packing writes what apply.lua reads.
+type packing []byte
+
+// settings begins a batch.
+func (p *packing) settings(retention time.Duration, now int64, flags byte, id string) {
+	p.number(retention.Microseconds())
+	p.number(now)
+	*p = append(*p, flags)
+	*p = append(*p, id...)
+}
+
+func (p *packing) number(n int64) {
+	*p = binary.LittleEndian.AppendUint64(*p, math.Float64bits(float64(n))) // all are below 2^53
+}
+
+func (p *packing) length(n int) { *p = binary.LittleEndian.AppendUint16(*p, uint16(n)) }
+
+func (p *packing) text(text string) {
+	p.length(len(text))
+	*p = append(*p, text...)
+}
+
+// request writes a request. Of the secret only its fingerprint is sent. watching says of an acquire that the store watches the key.
+func (p *packing) request(req *tenure.Request, watching bool) {
+	switch req.Verb {
+	case tenure.Renew:
+		p.short(renew, req, req.Resume, req.TTL, "")
+	case tenure.Report:
+		p.short(report, req, req.Resume, 0, req.Progress)
+	case tenure.Release:
+		p.short(release, req, req.Failed, 0, "")
+	case tenure.Acquire:
+		p.long(acquire, req, watching, req.TTL, req.Owner, req.Instance)
+	case tenure.Takeover:
+		p.long(takeover, req, false, req.TTL, req.Owner, req.Instance)
+	case tenure.Reserve: // for an owner, whichever its instance
+		p.long(reserve, req, false, req.TTL, req.Owner, "")
+	case tenure.Revoke: // for nobody
+		p.long(revoke, req, false, 0, "", "")
+	}
+}
+
+// short writes a request of a grant that there is.
+func (p *packing) short(verb byte, req *tenure.Request, flag bool, ttl time.Duration, progress string) {
+	p.begin(verb, flag, req.Secret, ttl)
+	p.length(0)
+	p.length(len(progress))
+	*p = append(*p, progress...)
+}
+
+// long writes a request for a new grant.
+func (p *packing) long(verb byte, req *tenure.Request, flag bool, ttl time.Duration, owner, instance string) {
+	guards := strings.Join(req.Guards, "\t") // which none of them can have
+	every, hold, actor, note := req.Every, req.HoldFor, "", ""
+	if verb != acquire {
+		every, hold, actor, note = 0, 0, req.Actor, req.Note
+	}
+	at := len(*p) + 1
+	p.begin(verb, flag, req.Secret, ttl)
+	p.length(8 + len(owner) + len(instance) + len(actor) + len(note))
+	p.length(len(guards))
+	if req.Above > 0 || every > 0 || hold > 0 {
+		(*p)[at] |= withMore
+		p.number(int64(req.Above))
+		p.number(every.Microseconds())
+		p.number(hold.Microseconds())
+	}
+	p.text(owner)
+	p.text(instance)
+	p.text(actor)
+	p.text(note)
+	*p = append(*p, guards...)
+}
+
+func (p *packing) begin(verb byte, flag bool, secret tenure.Secret, ttl time.Duration) {
+	*p = append(*p, verb, 0)
+	if flag {
+		(*p)[len(*p)-1] = 1
+	}
+	grant := secret.Grant()
+	*p, _ = hex.AppendDecode(*p, []byte(grant)) // it has nothing but hex digits
+	p.number(ttl.Microseconds())
+}
+
+// leave writes that the store waits for a key no more.
+func (p *packing) leave() {
+	*p = append(*p, leave)
+	*p = append(*p, make([]byte, requestSize-1)...)
+}
+
+// requestSize is that of a request before its texts.
+const requestSize = 2 + grantSize + 8 + 2*2
+
+// packed reads what apply.lua writes. It remembers the first thing that is not as it should be, and then reads nothing more.
 type packed struct {
 	rest string
 	err  error
 }
 
-var errCutOff = errors.New("it is cut off")
+var (
+	errCutOff  = errors.New("it is cut off")
+	errForeign = errors.New("it was not written by this program")
+)
 
 func (p *packed) fail(err error) {
 	if p.err == nil {
@@ -28,7 +152,7 @@ func (p *packed) fail(err error) {
 
 // take takes so many bytes; nothing if there are not that many.
 func (p *packed) take(n int) string {
-	if len(p.rest) < n {
+	if n < 0 || len(p.rest) < n {
 		p.fail(errCutOff)
 		return ""
 	}
@@ -37,69 +161,34 @@ func (p *packed) take(n int) string {
 	return taken
 }
 
-// unsigned takes a number of so many bytes, the highest first.
-func (p *packed) unsigned(bytes int) uint64 {
-	var b [8]byte
-	copy(b[8-bytes:], p.take(bytes))
-	return binary.BigEndian.Uint64(b[:])
+func (p *packed) byte() byte {
+	if b := p.take(1); b != "" {
+		return b[0]
+	}
+	return 0
 }
 
-// tag takes the byte that a value begins with.
-func (p *packed) tag() byte {
-	if tag := p.take(1); tag != "" {
-		return tag[0]
+func (p *packed) length() int {
+	if b := p.take(2); b != "" {
+		return int(b[0]) | int(b[1])<<8
 	}
-	return 0xc1 // never used
+	return 0
 }
 
-// array makes sure that an array of so many values follows.
-func (p *packed) array(n int) {
-	size := -1
-	switch tag := p.tag(); {
-	case tag&0xf0 == 0x90:
-		size = int(tag & 0x0f)
-	case tag == 0xdc:
-		size = int(p.unsigned(2))
-	}
-	if size != n {
-		p.fail(fmt.Errorf("it is not a list of %d", n))
-	}
-}
-
-func (p *packed) text() string {
-	switch tag := p.tag(); {
-	case tag&0xe0 == 0xa0:
-		return p.take(int(tag & 0x1f))
-	case tag == 0xd9:
-		return p.take(int(p.unsigned(1)))
-	case tag == 0xda:
-		return p.take(int(p.unsigned(2)))
-	case tag == 0xdb:
-		return p.take(int(p.unsigned(4)))
-	}
-	p.fail(errors.New("a text is missing"))
-	return ""
-}
+// count is a number of four bytes.
+func (p *packed) count() int64 { return int64(p.length()) | int64(p.length())<<16 }
 
 func (p *packed) number() int64 {
-	switch tag := p.tag(); {
-	case tag < 0x80:
-		return int64(tag)
-	case tag >= 0xe0:
-		return int64(int8(tag))
-	case tag >= 0xcc && tag <= 0xcf:
-		return int64(p.unsigned(1 << (tag - 0xcc)))
-	case tag == 0xd0:
-		return int64(int8(p.unsigned(1)))
-	case tag == 0xd1:
-		return int64(int16(p.unsigned(2)))
-	case tag == 0xd2:
-		return int64(int32(p.unsigned(4)))
-	case tag == 0xd3:
-		return int64(p.unsigned(8))
+	b := p.take(8)
+	if b == "" {
+		return 0
 	}
-	p.fail(errors.New("a number is missing"))
-	return 0
+	f := math.Float64frombits(uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16 | uint64(b[3])<<24 | uint64(b[4])<<32 | uint64(b[5])<<40 | uint64(b[6])<<48 | uint64(b[7])<<56)
+	if !(f >= -1<<53 && f <= 1<<53) {
+		p.fail(errForeign)
+		return 0
+	}
+	return int64(f)
 }
 
 func (p *packed) duration() time.Duration { return time.Duration(p.number()) * time.Microsecond }
@@ -116,89 +205,97 @@ func (p *packed) time() time.Time {
 // moment is the scripts' time.
 func moment(micros int64) time.Time { return time.UnixMicro(micros).UTC() }
 
-// packing writes what packed reads.
-type packing []byte
+// text takes a text with its length before it.
+func (p *packed) text() string { return p.take(p.length()) }
 
-func (p *packing) array(n int) {
-	if n < 16 {
-		*p = append(*p, 0x90|byte(n))
-		return
+func (p *packed) grant() fence.Grant {
+	var digits [2 * grantSize]byte
+	for i, b := range []byte(p.take(grantSize)) {
+		digits[2*i], digits[2*i+1] = hexDigits[b>>4], hexDigits[b&15]
 	}
-	*p = append(*p, 0xdc, byte(n>>8), byte(n))
+	return fence.Grant(digits[:])
 }
 
-func (p *packing) text(text string) {
-	switch n := len(text); {
-	case n < 32:
-		*p = append(*p, 0xa0|byte(n))
-	case n < 1<<8:
-		*p = append(*p, 0xd9, byte(n))
-	case n < 1<<16:
-		*p = append(*p, 0xda, byte(n>>8), byte(n))
-	default:
-		*p = binary.BigEndian.AppendUint32(append(*p, 0xdb), uint32(n))
+const hexDigits = "0123456789abcdef"
+
+// nameOf is what a byte stands for.
+func nameOf[T ~string](p *packed, names []T) T {
+	n := int(p.byte())
+	if n >= len(names) {
+		p.fail(errForeign)
+		return ""
 	}
-	*p = append(*p, text...)
+	return names[n]
 }
 
-// number writes a number; one below 0, which means nothing anywhere, as 0.
-func (p *packing) number(n int64) {
-	if n < 128 {
-		*p = append(*p, byte(max(n, 0)))
-		return
-	}
-	*p = binary.BigEndian.AppendUint64(append(*p, 0xcf), uint64(n))
+// term takes what a record and a past term have in common, and the lengths of its texts.
+func (p *packed) term() (t tenure.Term, every time.Duration, terms int64, words, guards int) {
+	t.Cause = nameOf(p, causes[:])
+	every, t.Token, t.Acquired, terms = p.duration(), fence.Token(p.number()), p.time(), p.count()
+	p.count() // transfers
+	t.Grant = p.grant()
+	return t, every, terms, p.length(), p.length()
 }
 
-func (p *packing) flag(b bool) {
-	if b {
-		*p = append(*p, 1)
-		return
+// words takes owner, instance, actor and note. They are copied, or they would keep the whole reply.
+func (p *packed) words(size int) (owner, instance, actor, note string) {
+	w := packed{rest: strings.Clone(p.take(size))}
+	owner, instance, actor, note = w.text(), w.text(), w.text(), w.text()
+	if w.err != nil || w.rest != "" {
+		p.fail(errForeign)
 	}
-	*p = append(*p, 0)
+	return owner, instance, actor, note
 }
 
-func (p *packing) duration(d time.Duration) { p.number(d.Microseconds()) }
-
-// request writes a request as apply.lua takes it. Of the secret only its fingerprint is sent.
-func (p *packing) request(req *tenure.Request) {
-	begin := func(words int) {
-		p.array(2 + words)
-		p.text(string(req.Verb))
-		p.text(string(req.Secret.Grant()))
-	}
-	switch req.Verb {
-	case tenure.Acquire:
-		begin(7)
-		p.duration(req.TTL)
-		p.number(int64(req.Above))
-		p.duration(req.Every)
-		p.duration(req.HoldFor)
-		p.text(req.Owner)
-		p.text(req.Instance)
-		p.guards(req)
-	case tenure.Renew:
-		begin(2)
-		p.flag(req.Resume)
-		p.duration(req.TTL)
-	case tenure.Report:
-		begin(2)
-		p.flag(req.Resume)
-		p.text(req.Progress)
-	case tenure.Release:
-		begin(1)
-		p.flag(req.Failed)
-	default:
-		begin(7)
-		p.duration(req.TTL)
-		p.number(int64(req.Above))
-		p.text(req.Owner)
-		p.text(req.Instance)
-		p.guards(req)
-		p.text(req.Actor)
-		p.text(req.Note)
-	}
+// pastTerm takes a term that is over.
+func (p *packed) pastTerm() tenure.Term {
+	ended, began, finished := nameOf(p, ends[:]), nameOf(p, states[:]), p.time()
+	t, _, _, words, _ := p.term()
+	t.State, t.Ended, t.Finished = began, ended, finished
+	t.Owner, t.Instance, t.Actor, t.Note = p.words(words)
+	return t
 }
 
-// guards joins targets by a character that none of them can have.
-func (p *packing) guards(req *tenure.Request) { p.text(strings.Join(req.Guards, "\t")) }
+// record takes the record of a key, without its history; zero if there is none. Its texts follow it, unless they are those that were asked for. What is wrong in it spoils nothing that follows it: the script has looked at
+// its lengths.
+func (p *packed) record(key string, asked *tenure.Request) (tenure.Record, error) {
+	if p.rest != "" && p.rest[0] == 0 {
+		p.take(1)
+		return tenure.Record{}, nil
+	}
+	r := packed{rest: p.take(recordSize)}
+	rec := tenure.Record{Key: key, State: nameOf(&r, states[:]), Ended: nameOf(&r, ends[:])}
+	r.take(1 + 8) // whether somebody may wait, when it expires
+	rec.Deadline, rec.Renewed, rec.TTL = r.time(), r.time(), r.duration()
+	r.number() // the moment before which it matters
+	rec.Succeeded, rec.HoldUntil, rec.ProgressAt = r.time(), r.time(), r.time()
+	progress := r.length()
+	t, every, terms, words, guards := r.term()
+	rec.Cause, rec.Every, rec.Token, rec.Acquired, rec.Terms, rec.Grant = t.Cause, every, t.Token, t.Acquired, terms, t.Grant
+	if asked != nil {
+		rec.Owner, rec.Instance, rec.Guards = asked.Owner, asked.Instance, slices.Clone(asked.Guards)
+	} else {
+		r.rest = p.take(words + guards + progress)
+		rec.Owner, rec.Instance, rec.Actor, rec.Note = r.words(words)
+		if guards > 0 {
+			rec.Guards = strings.Split(strings.Clone(r.take(guards)), "\t")
+		}
+		rec.Progress = strings.Clone(r.take(progress))
+	}
+	if err := cmp.Or(p.err, r.err); err != nil {
+		return tenure.Record{}, err
+	}
+	return rec, nil
+}
+
+// newest is the record's own term.
+func newest(rec tenure.Record) tenure.Term {
+	t := tenure.Term{
+		Token: rec.Token, Grant: rec.Grant, Owner: rec.Owner, Instance: rec.Instance, State: rec.State,
+		Cause: rec.Cause, Actor: rec.Actor, Note: rec.Note, Acquired: rec.Acquired,
+	}
+	if rec.Ended != "" {
+		t.State, t.Finished, t.Ended = tenure.Held, rec.Deadline, rec.Ended
+	}
+	return t
+}

@@ -2,52 +2,60 @@ package redis
 
 import (
 	"errors"
+	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestWhatIsPackedIsRead, at every length where the form changes.
+// TestWhatIsPackedIsRead, at the edges of what numbers and texts may be.
 func TestWhatIsPackedIsRead(t *testing.T) {
 	t.Parallel()
-	texts := []string{"", "x", strings.Repeat("a", 31), strings.Repeat("b", 32), strings.Repeat("é", 127), strings.Repeat("c", 255), strings.Repeat("d", 256), strings.Repeat("e", 1<<16)}
-	numbers := []int64{0, 1, 127, 128, 255, 256, 1 << 31, 1 << 32, int64(fence.MaxToken)}
+	texts := []string{"", "a", strings.Repeat("b", 31), strings.Repeat("c", 256), strings.Repeat("d", 1<<16-1), "\x00\xff"}
+	numbers := []int64{0, 1, 255, 1 << 32, int64(fence.MaxToken), -1}
 	var p packing
-	for range 3 {
-		p.array(15)
-		p.array(16)
-		p.array(chunkSize)
-	}
 	for _, text := range texts {
 		p.text(text)
 	}
 	for _, n := range numbers {
 		p.number(n)
 	}
-	p.number(-1)
-	p.duration(90 * time.Second)
 	r := &packed{rest: string(p)}
-	for range 3 {
-		r.array(15)
-		r.array(16)
-		r.array(chunkSize)
-	}
 	for _, want := range texts {
 		if got := r.text(); got != want {
 			t.Errorf("a text of %d bytes was read as one of %d", len(want), len(got))
 		}
 	}
-	for _, want := range append(numbers, 0) {
+	for _, want := range numbers {
 		if got := r.number(); got != want {
 			t.Errorf("%d was read as %d", want, got)
 		}
 	}
-	if got := r.duration(); got != 90*time.Second || r.err != nil || r.rest != "" {
-		t.Errorf("at the end: %s, %v, %d bytes are left", got, r.err, len(r.rest))
+	if r.err != nil || r.rest != "" {
+		t.Errorf("at the end: %v, %d bytes are left", r.err, len(r.rest))
+	}
+}
+
+// TestTheScriptAndGoAgreeOnSizes: apply.lua has them in its formats, too.
+func TestTheScriptAndGoAgreeOnSizes(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]int{"RECORD_SIZE": recordSize, "WITH_MORE": withMore, "HISTORY": tenure.HistoryLen - 1, "LEAVE": int(leave)} {
+		if !regexp.MustCompile(fmt.Sprintf(`(?m)^--# .*\b%s %d\b`, name, want)).MatchString(applySource) {
+			t.Errorf("apply.lua does not say %s %d", name, want)
+		}
+	}
+	if left := upperName.FindAllString(regexp.MustCompile(`(?m)--.*$|'[^']*'`).ReplaceAllString(named(applySource), ""), -1); !slices.Equal(slices.Compact(left), slices.Compact([]string{"KEYS", "ARGV", "KEYS"})) {
+		t.Errorf("names without a value: %q", left)
+	}
+	var p packing
+	p.leave()
+	if len(p) != requestSize {
+		t.Errorf("a request has %d bytes, not %d", len(p), requestSize)
 	}
 }
 
@@ -55,12 +63,15 @@ func TestWhatIsPackedIsRead(t *testing.T) {
 func FuzzParseRecord(f *testing.F) {
 	f.Add("")
 	f.Add("nonsense")
-	f.Add("\xdc\x00\x17\x01\x02\xa1g")
-	f.Add("\xdc\x00\x17\xdb\xff\xff\xff\xff")
+	f.Add("\x01\x02\x00")
+	f.Add("\x01" + strings.Repeat("\xff", 400))
+	f.Add("\x01\x02\x00\x00" + strings.Repeat("\x00", 200))
 	f.Fuzz(func(t *testing.T, text string) {
-		rec, err := parseRecord("a/b", text)
-		if err != nil && !rec.IsZero() {
-			t.Errorf("refused (%v), and read as %+v", err, rec)
+		for _, history := range []bool{false, true} {
+			rec, err := parseRecord("a/b", text, history)
+			if err != nil && !rec.IsZero() {
+				t.Errorf("refused (%v), and read as %+v", err, rec)
+			}
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -40,41 +41,44 @@ func (s *Store) Get(ctx context.Context, key string) (tenure.Record, error) {
 func (s *Store) records(ctx context.Context, keys []string, history bool) ([]tenure.Record, error) {
 	type part struct {
 		indexes []int
-		call    *call
+		*call[*goredis.StringSliceCmd]
 	}
 	var parts []*part
+	var calls []*call[*goredis.StringSliceCmd]
 	open := map[string]*part{}
 	for i, key := range keys {
 		namespace := fence.Namespace(key)
 		p := open[namespace]
 		if p == nil || len(p.indexes) == chunkSize {
-			p = &part{call: &call{args: []any{s.at(), history}}}
+			p = &part{call: newCall(s.read, goredis.NewStringSliceCmd, 0, 3)}
 			open[namespace] = p
-			parts = append(parts, p)
+			parts, calls = append(parts, p), append(calls, p.call)
 		}
 		p.indexes = append(p.indexes, i)
-		p.call.keys = append(p.call.keys, s.names.record(key))
+		p.args = append(p.args, s.names.record(key))
 	}
-	calls := make([]*call, len(parts))
-	for i, p := range parts {
-		calls[i] = p.call
+	now := ""
+	if s.clock != nil {
+		now = strconv.FormatInt(s.at(), 10)
 	}
-	s.read.runAll(ctx, s.client, calls)
+	for _, p := range parts {
+		p.args[2] = len(p.indexes)
+		p.args = append(p.args, now, s.retention.Microseconds(), history)
+	}
+	runAll(ctx, s.client, calls)
 	records := make([]tenure.Record, len(keys))
 	for _, p := range parts {
-		_, texts, err := p.call.reply(len(p.indexes))
+		texts, err := p.cmd.Result()
 		if err != nil {
-			return nil, err
+			return nil, explain(err)
+		}
+		if len(texts) != len(p.indexes) {
+			return nil, errReply
 		}
 		for k, i := range p.indexes {
-			rec, err := parseRecord(keys[i], texts[k])
-			if err != nil {
+			if records[i], err = parseRecord(keys[i], texts[k], history); err != nil {
 				return nil, damaged(keys[i], err)
 			}
-			if history && !rec.IsZero() {
-				rec.History = append(rec.History, newest(rec))
-			}
-			records[i] = rec
 		}
 	}
 	return slices.DeleteFunc(records, tenure.Record.IsZero), nil

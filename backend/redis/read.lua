@@ -1,26 +1,34 @@
 -- Reads records of one namespace, each as it stands now.
 --
 -- KEYS       the records
--- ARGV       the time in place of the server's ("" but in tests), "1" to read the terms before the newest as well
+-- ARGV       the time in place of the server's ("" but in tests), the retention, "1" to read the terms before the newest as well
 --
--- Returns the time, then for each key the record, with the terms before it (see apply.lua); "" if there is none.
+-- Returns for each key the record, with the terms before it (see apply.lua); "" if there is none.
 
 local clock = redis.call('TIME')
-local now = tonumber(ARGV[1]) or tonumber(clock[1]) * 1000000 + tonumber(clock[2])
-local fields = {'r'}
-if ARGV[2] == '1' then
-  for place = 0, 30 do fields[place + 2] = 't' .. place end
+local now = tonumber(ARGV[1]) or clock[1] * 1000000 + clock[2]
+local retention = tonumber(ARGV[2])
+local fields = {'r', 'x'}
+if ARGV[3] == '1' then
+  for letter in string.gmatch('ABCDEFGHIJKLMNOPQRSTUVWXYZ01234', '.') do fields[#fields + 1] = letter end
 end
 
-local answers = {now}
-for _, key in ipairs(KEYS) do
-  local kept = redis.call('HMGET', key, unpack(fields))
-  local ok, r = pcall(cmsgpack.unpack, kept[1] or '')
-  local gone = ok and type(r) == 'table' and type(r[1]) == 'number' and r[1] <= now -- its time to leave has come, whether or not it has expired yet
+local answers = {}
+for i, key in ipairs(KEYS) do
+  local kept = redis.pcall('HMGET', key, unpack(fields))
   local parts = {}
-  for i = 1, gone and 0 or #fields do
-    if kept[i] then parts[#parts + 1] = kept[i] end
+  if kept.err then -- of another type
+    parts[1] = '!'
+  else
+    local gone = false -- its time to leave has come, whether or not it has expired yet
+    if kept[1] and #kept[1] > 68 then
+      local _, _, _, _, deadline, renewed, _, matters = struct.unpack('<BBBddddd', kept[1])
+      gone = math.max(matters, deadline, renewed) + retention <= now
+    end
+    for field = 1, gone and 0 or #fields do
+      if kept[field] then parts[#parts + 1] = kept[field] end
+    end
   end
-  answers[#answers + 1] = table.concat(parts)
+  answers[i] = table.concat(parts)
 end
 return answers

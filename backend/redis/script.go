@@ -2,12 +2,13 @@ package redis
 
 import (
 	"context"
+	"crypto/sha1" //nolint:gosec // it is how Redis names scripts
 	_ "embed"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"regexp"
 	"strings"
-	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 )
@@ -21,62 +22,104 @@ var readSource string
 var applyScript, readScript = newScript(applySource), newScript(readSource)
 
 var (
-	namesLine   = regexp.MustCompile(`(?m)^--# .*\n`)
-	namedNumber = regexp.MustCompile(`\b([A-Z][A-Z_]*) (\d+)`)
-	upperName   = regexp.MustCompile(`\b[A-Z][A-Z_]+\b`)
+	namesLine  = regexp.MustCompile(`(?m)^--# .*\n`)
+	namedValue = regexp.MustCompile(`\b([A-Z][A-Z_]*) (\d+|'[^']*')`)
+	upperName  = regexp.MustCompile(`\b[A-Z][A-Z_]+\b`)
 )
 
-// named replaces the names of numbers in a script by the numbers, as its lines "--# NAME 1, OTHER 2" say.
+// named replaces the names in a script by what they stand for, as its lines "--# NAME 1, OTHER '>d'" say.
 func named(source string) string {
-	numbers := map[string]string{}
+	values := map[string]string{}
 	for _, line := range namesLine.FindAllString(source, -1) {
-		for _, m := range namedNumber.FindAllStringSubmatch(line, -1) {
-			numbers[m[1]] = m[2]
+		for _, m := range namedValue.FindAllStringSubmatch(line, -1) {
+			values[m[1]] = m[2]
 		}
 	}
 	return upperName.ReplaceAllStringFunc(namesLine.ReplaceAllString(source, ""), func(name string) string {
-		if number, ok := numbers[name]; ok {
-			return number
+		if value, ok := values[name]; ok {
+			return value
 		}
 		return name
 	})
 }
 
 // script is a Lua script that is sent by its hash, and in full to a server that does not have it yet.
-type script struct{ *goredis.Script }
+type script struct{ source, hash string }
 
-func newScript(source string) *script { return &script{goredis.NewScript(named(source))} }
-
-// call is one run of a script.
-type call struct {
-	keys []string
-	args []any
-	cmd  *goredis.Cmd
+func newScript(source string) *script {
+	source = named(source)
+	sum := sha1.Sum([]byte(source)) //nolint:gosec // it is how Redis names scripts
+	return &script{source, hex.EncodeToString(sum[:])}
 }
 
-// run makes one call. A server that does not know the script has done nothing.
-func (s *script) run(ctx context.Context, on goredis.Scripter, c *call) {
-	c.cmd = on.EvalSha(ctx, s.Hash(), c.keys, c.args...)
-	if unknownScript(c.cmd.Err()) {
-		c.cmd = s.Eval(ctx, on, c.keys, c.args...)
+// call is one run of a script. Its command is made anew for every try.
+type call[T goredis.Cmder] struct {
+	script *script
+	args   []any // EVALSHA, hash, how many keys, keys, arguments
+	make   func(ctx context.Context, args ...any) T
+	once   bool // it must not be sent again by the client: a reply that is lost is a matter for the caller
+	cmd    T
+}
+
+// newCall makes room for keys and arguments.
+func newCall[T goredis.Cmder](s *script, make_ func(ctx context.Context, args ...any) T, keys, arguments int) *call[T] {
+	c := &call[T]{script: s, make: make_, args: make([]any, 3, 3+keys+arguments)}
+	c.args[0], c.args[1], c.args[2] = "evalsha", s.hash, keys
+	return c
+}
+
+// send is one try. A server that does not know the script has done nothing.
+func (c *call[T]) send(ctx context.Context, on sender) {
+	c.cmd = c.make(ctx, c.args...)
+	var cmd goredis.Cmder = c.cmd
+	if c.once {
+		cmd = untried{cmd}
+	}
+	_ = on.Process(ctx, cmd) // the command has its error
+}
+
+// sender is a client or a pipeline.
+type sender interface {
+	Process(ctx context.Context, cmd goredis.Cmder) error
+}
+
+// untried is a command that the client does not send again by itself.
+type untried struct{ goredis.Cmder }
+
+// NoRetry says so to go-redis.
+func (untried) NoRetry() bool { return true }
+
+// unknown reports whether the server does not know the script, and sees to it that the next try brings it along.
+func (c *call[T]) unknown() bool {
+	if err := c.cmd.Err(); err == nil || !goredis.HasErrorPrefix(err, "NOSCRIPT") {
+		return false
+	}
+	c.args[0], c.args[1] = "eval", c.script.source
+	return true
+}
+
+// run makes one call.
+func (c *call[T]) run(ctx context.Context, on sender) {
+	if c.send(ctx, on); c.unknown() {
+		c.send(ctx, on)
 	}
 }
 
 // runAll makes calls that do not depend on each other in one round trip, or in two if a server does not know the script.
-func (s *script) runAll(ctx context.Context, client goredis.UniversalClient, calls []*call) {
+func runAll[T goredis.Cmder](ctx context.Context, client goredis.UniversalClient, calls []*call[T]) {
 	if len(calls) == 1 {
-		s.run(ctx, client, calls[0])
+		calls[0].run(ctx, client)
 		return
 	}
 	pipe := client.Pipeline()
 	for _, c := range calls {
-		c.cmd = pipe.EvalSha(ctx, s.Hash(), c.keys, c.args...)
+		c.send(ctx, pipe)
 	}
 	_, _ = pipe.Exec(ctx) // every command has its own error
 	pipe = client.Pipeline()
 	for _, c := range calls {
-		if unknownScript(c.cmd.Err()) {
-			c.cmd = s.Eval(ctx, pipe, c.keys, c.args...)
+		if c.unknown() {
+			c.send(ctx, pipe)
 		}
 	}
 	if pipe.Len() > 0 {
@@ -84,31 +127,10 @@ func (s *script) runAll(ctx context.Context, client goredis.UniversalClient, cal
 	}
 }
 
-func unknownScript(err error) bool { return err != nil && goredis.HasErrorPrefix(err, "NOSCRIPT") }
-
-// reply is what a script returns: the time, and n texts.
-func (c *call) reply(n int) (time.Time, []string, error) {
-	values, err := c.cmd.Slice()
-	if err != nil {
-		return time.Time{}, nil, explain(err)
-	}
-	odd := func(what string) (time.Time, []string, error) {
-		return time.Time{}, nil, fmt.Errorf("redis: a script returned %s; is a proxy between that changes replies?", what)
-	}
-	if len(values) != n+1 {
-		return odd(fmt.Sprintf("%d values, not %d", len(values), n+1))
-	}
-	now, ok := values[0].(int64)
-	if !ok {
-		return odd("no time")
-	}
-	texts := make([]string, n)
-	for i, v := range values[1:] {
-		if texts[i], ok = v.(string); !ok {
-			return odd(fmt.Sprintf("a %T where it returns text", v))
-		}
-	}
-	return moment(now), texts, nil
+// replied reports whether an error is the server's answer, rather than that there was none.
+func replied(err error) bool {
+	var said goredis.Error
+	return errors.As(err, &said)
 }
 
 // await calls f, and leaves it behind when ctx ends: go-redis watches deadlines at best, and cancellations not at all. f must touch nothing of the caller's.
@@ -152,25 +174,29 @@ func over(ctx context.Context) error {
 var advice = []struct{ code, meaning string }{
 	{"NOAUTH", "give a password in the URL"},
 	{"WRONGPASS", "the user or the password is wrong"},
-	{"NOPERM", "this user needs the commands eval, evalsha, time, hmget, hset, hdel, pexpireat, pttl, zadd, zrem, zrange, zrangebyscore, del, publish, subscribe and scan"},
+	{"NOPERM", "this user needs the commands eval, evalsha, time, hget, hmget, hset, hdel, del, pexpireat, pttl, zadd, zrem, zrange, zrangebyscore, zrevrange, publish, pubsub, subscribe and scan"},
 	{"READONLY", "this server is a replica; connect to its primary"},
 	{"OOM", "the server is out of memory; raise maxmemory"},
 	{"LOADING", "the server is reading its data; ask again"},
+	{"BUSY", "another program's script keeps the server busy; ask again, and see SCRIPT KILL"},
 	{"MISCONF", "the server cannot write to its disk and so accepts no changes; make room for it"},
+	{"NOREPLICAS", "the server demands more replicas than it has (min-replicas-to-write); connect them"},
+	{"MASTERDOWN", "this server is a replica that has lost its primary; connect to the primary"},
 	{"CLUSTERDOWN", "the cluster has lost nodes; ask again when they are back"},
+	{"TRYAGAIN", "the cluster is moving these keys; ask again"},
 	{"MOVED", "this server is part of a cluster; add ?cluster=true to the URL"},
 	{"CROSSSLOT", "these keys live on different nodes; give them a common {tag}"},
 	{"WRONGTYPE", "another program uses this key; choose another prefix"},
 	{"ERR unknown command", "this server is not Redis 5 or newer, or a proxy keeps commands from it"},
 }
 
-// explain adds to what Redis answers what to do about it.
+// explain adds to what Redis answers what to do about it. Redis 6 and older put what a command in a script has answered behind words of their own.
 func explain(err error) error {
 	if err == nil {
 		return nil
 	}
 	for _, a := range advice {
-		if goredis.HasErrorPrefix(err, a.code) {
+		if goredis.HasErrorPrefix(err, a.code) || strings.Contains(err.Error(), ": -"+a.code+" ") {
 			return fmt.Errorf("redis: %w; %s", err, a.meaning)
 		}
 	}

@@ -41,10 +41,11 @@ type Store struct {
 	retention time.Duration
 	wait      int
 	waitFor   time.Duration
-	bounded   bool        // the client gives up reading soon
+	bounded   bool        // a call of the client ends soon, also if the server hangs
 	slow      atomic.Bool // the server was not prompt the last time
 
-	flags       string // for apply.lua
+	id          string // of this store among those who wait
+	flags       byte   // for apply.lua
 	apply, read *script
 	clock       func() time.Time // in place of the server's; nil but in tests
 
@@ -60,7 +61,8 @@ var (
 	_ store.Examiner = (*Store)(nil)
 )
 
-// New makes a store of a client, which stays the caller's: Close leaves it open. o may be nil.
+// New makes a store of a client, which stays the caller's: Close leaves it open. Give it ContextTimeoutEnabled, and the end of a context is noticed soon also while the server hangs; otherwise it may be noticed only
+// after the client's read timeout. o may be nil.
 func New(client goredis.UniversalClient, o *Options) *Store {
 	if o == nil {
 		o = &Options{}
@@ -72,6 +74,7 @@ func New(client goredis.UniversalClient, o *Options) *Store {
 		wait:      o.WaitReplicas,
 		waitFor:   o.WaitTimeout,
 		bounded:   bounded(client) && o.WaitReplicas == 0,
+		id:        newID(),
 		apply:     applyScript,
 		read:      readScript,
 	}
@@ -82,12 +85,13 @@ func New(client goredis.UniversalClient, o *Options) *Store {
 		s.waitFor = time.Second
 	}
 	if s.wait > 0 {
-		s.flags += "w" // WAIT counts what a connection has written
+		s.flags += rewrite // WAIT counts what a connection has written
 	}
 	if _, ok := client.(*goredis.Client); !ok {
-		s.flags += "c"
+		s.flags += clustered
 	}
-	s.watch.client = client
+	s.slow.Store(true) // until it has shown otherwise
+	s.watch.init(s)
 	return s
 }
 
@@ -162,7 +166,7 @@ func connect(u *url.URL, cluster bool) (goredis.UniversalClient, error) {
 			return nil, fmt.Errorf("%s; write %s://HOST:PORT?cluster=true", trimName(err), u.Scheme)
 		}
 		o.ReadTimeout = cmp.Or(o.ReadTimeout, readTimeout)
-		o.DialerRetries = 1
+		o.DialerRetries, o.ContextTimeoutEnabled = 1, true
 		return goredis.NewClusterClient(o), nil
 	}
 	o, err := goredis.ParseURL(u.String())
@@ -171,6 +175,7 @@ func connect(u *url.URL, cluster bool) (goredis.UniversalClient, error) {
 	}
 	o.ReadTimeout = cmp.Or(o.ReadTimeout, readTimeout)
 	o.DialerRetries = 1 // commands are tried again as it is
+	o.ContextTimeoutEnabled = true
 	return goredis.NewClient(o), nil
 }
 

@@ -107,14 +107,14 @@ func TestABatchIsOneRoundTrip(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
 	client, ctx := dial(t, server), t.Context()
+	count := &trips{}
+	client.AddHook(count)
 	st := New(client, &Options{Prefix: server.Prefix()})
 	warm(t, st)
 	var held, batch []tenure.Request
 	for n := range 1000 {
 		held = append(held, claim(fmt.Sprintf("trips-%d/%d", n%3, n), "ann"))
 	}
-	count := &trips{}
-	client.AddHook(count)
 	once := func(what string, requests ...tenure.Request) {
 		t.Helper()
 		count.n.Store(0)
@@ -256,49 +256,95 @@ func TestAStoreIsOpenedByURL(t *testing.T) {
 	}
 }
 
-// TestNothingIsLeftBehind: a hundred thousand keys come and go, and the server and the client are as they were.
+// TestNothingIsLeftBehind: a hundred thousand keys come and go, two thousand are waited for, and the server and the client are as they were.
 func TestNothingIsLeftBehind(t *testing.T) {
 	server := testenv.RedisAlone(t)
-	client, ctx := dial(t, server), t.Context()
-	size := func() int64 { return client.DBSize(ctx).Val() }
+	const pool = 2 // which are kept when they are not in use
+	client, ctx := dialWith(t, server, &goredis.Options{PoolSize: pool}), t.Context()
 	st := New(client, &Options{Retention: time.Second})
-	if _, err := st.Get(ctx, "warm/up"); err != nil {
-		t.Fatal(err)
-	}
-	goroutines := runtime.NumGoroutine()
+	t.Cleanup(func() { st.Close() })
+	st.watch.kept = time.Millisecond
 	keys := make([]string, 100_000)
 	for n := range keys {
 		keys[n] = fmt.Sprintf("leak-%d/%d", n%10, n)
 	}
-	for part := range slices.Chunk(keys, 2000) {
+	part := func(keys []string, waited int) {
 		var takes, ends []tenure.Request
-		for _, key := range part {
+		for _, key := range keys {
 			mine := claim(key, "ann")
 			takes, ends = append(takes, mine), append(ends, then(tenure.Release, mine))
 		}
-		for _, requests := range [][]tenure.Request{takes, ends} {
-			for _, a := range st.Apply(ctx, requests) {
-				if a.Err != nil {
-					t.Fatal(a.Err)
-				}
+		for _, a := range st.Apply(ctx, takes) {
+			if a.Err != nil {
+				t.Fatal(a.Err)
+			}
+		}
+		for _, key := range keys[:waited] {
+			watching, cancel := context.WithCancel(ctx)
+			if _, err := st.Watch(watching, key); err != nil {
+				t.Fatal(err)
+			}
+			if a := one(ctx, st, claim(key, "bob")); !errors.Is(a.Err, tenure.ErrHeld) {
+				t.Fatal(a.Err)
+			}
+			cancel()
+		}
+		for _, a := range st.Apply(ctx, ends) {
+			if a.Err != nil {
+				t.Fatal(a.Err)
 			}
 		}
 	}
-	testenv.Eventually(t, "the server is empty again", func() error { return emptied(size()) })
-	if pool := client.PoolStats(); pool.TotalConns != pool.IdleConns {
-		t.Errorf("%d of %d connections are in use", pool.TotalConns-pool.IdleConns, pool.TotalConns)
-	}
-	testenv.Eventually(t, "the goroutines are gone", func() error {
-		if n := runtime.NumGoroutine(); n > goroutines {
-			return fmt.Errorf("%d goroutines, there were %d", n, goroutines)
+	some := func(keys []string) {
+		for few := range slices.Chunk(keys, 2000) {
+			part(few, 40)
 		}
-		return nil
-	})
+	}
+	some(keys[:10_000]) // so that what stays once is there: connections, scripts, buffers
+	settle := func(want *footprint) footprint {
+		var last footprint
+		testenv.Eventually(t, "all is as it was", func() error {
+			last = footprintOf(ctx, client, st)
+			return last.within(want)
+		})
+		return last
+	}
+	before := settle(nil)
+	before.connections = pool + 2 // that of the watches, and one that go-redis dials ahead
+	some(keys)
+	after := settle(&before)
+	runtime.KeepAlive(keys)
+	t.Logf("before: %+v, after: %+v", before, after)
 }
 
-func emptied(size int64) error {
-	if size != 0 {
-		return fmt.Errorf("%d keys are left", size)
+// footprint is what a store takes up.
+type footprint struct {
+	records, goroutines, connections, topics int
+	heap                                     uint64
+}
+
+func footprintOf(ctx context.Context, client *goredis.Client, st *Store) footprint {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	st.watch.mu.Lock()
+	topics := len(st.watch.topics)
+	st.watch.mu.Unlock()
+	listed := strings.Count(client.ClientList(ctx).Val(), "\n")
+	return footprint{int(client.DBSize(ctx).Val()), runtime.NumGoroutine(), listed, topics, m.HeapAlloc}
+}
+
+// within says what is left over, compared with an earlier footprint if there is one. A leak of a few bytes for each key would be megabytes.
+func (f footprint) within(want *footprint) error {
+	switch {
+	case f.records != 0 || f.topics != 0:
+		return fmt.Errorf("%d records and %d topics are left", f.records, f.topics)
+	case want == nil:
+		return nil
+	case f.goroutines > want.goroutines || f.connections > want.connections:
+		return fmt.Errorf("%d goroutines and %d connections, there were %d and %d", f.goroutines, f.connections, want.goroutines, want.connections)
+	case f.heap > want.heap+2<<20:
+		return fmt.Errorf("%d bytes on the heap, there were %d", f.heap, want.heap)
 	}
 	return nil
 }

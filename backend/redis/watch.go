@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -11,8 +12,8 @@ import (
 	"github.com/croft-dev/croft/store"
 )
 
-// Watch wakes at every grant and release of the key. All watches of a store share one connection; it reconnects by itself, and then wakes everybody, because nobody
-// knows what was missed.
+// Watch wakes at every grant and release of the key. While this store stands in line for the key, which it does after an acquire that was refused while it watched, it is woken when its turn has come instead, and
+// a moment later if whoever's turn it was has not taken the key (see line.go). All watches of a store share one connection; it reconnects by itself, and then wakes everybody, because nobody knows what was missed.
 func (s *Store) Watch(ctx context.Context, key string) (<-chan struct{}, error) {
 	if err := fence.CheckKey(key); err != nil {
 		return nil, err
@@ -26,20 +27,39 @@ func (s *Store) Watch(ctx context.Context, key string) (<-chan struct{}, error) 
 // hub is the one pub/sub connection of a store and those who wait on it.
 type hub struct {
 	client goredis.UniversalClient
+	id     string                                    // of the store among those who wait
+	leaves func(ctx context.Context, names []string) // takes the store out of lines
 
-	order sync.Mutex // held while subscribing and unsubscribing, so that the server sees both in our order
-	mu    sync.Mutex
-	conn  *goredis.PubSub // opened for the first watch
-	topic map[string]*topic
-	over  bool
-	done  sync.WaitGroup
+	order   sync.Mutex // held while subscribing and unsubscribing, so that the server sees both in our order
+	mu      sync.Mutex
+	conn    *goredis.PubSub // opened for the first watch
+	topics  map[string]*topic
+	watched atomic.Int64  // topics that somebody waits on
+	kept    time.Duration // keptFor but in tests
+	over    bool
+	done    sync.WaitGroup
 }
 
-// topic is one channel of Redis and who waits on it.
+// topic is one channel of Redis and who waits on it. A topic that nobody waits on any more is kept for a while: whoever has had the key is often back in line soon.
 type topic struct {
+	name      string
 	waiters   map[chan struct{}]struct{}
 	confirmed chan struct{} // closed when the server has confirmed the subscription: from then on nothing is missed
 	known     bool
+	inLine    time.Time   // when the store was last given a place in line; zero if it has none
+	grace     *time.Timer // until those who wait are woken although it was another's turn
+	unused    *time.Timer // until the subscription ends
+}
+
+const (
+	// keptFor is how long a subscription outlives its last watch, keptMost how many do.
+	keptFor  = 10 * time.Second
+	keptMost = 1000
+)
+
+func (h *hub) init(s *Store) {
+	h.client, h.id, h.leaves = s.client, s.id, s.leave
+	h.topics, h.kept = map[string]*topic{}, keptFor
 }
 
 func (h *hub) join(ctx context.Context, name string) (<-chan struct{}, error) {
@@ -49,7 +69,7 @@ func (h *hub) join(ctx context.Context, name string) (<-chan struct{}, error) {
 		t, err := h.subscribe(ctx, name, c)
 		h.order.Unlock()
 		if err == nil && ctx.Err() != nil {
-			h.leave(name, c) // nobody is waiting for it any more
+			h.leave(t, c) // nobody is waiting for it any more
 		}
 		return t, err
 	})
@@ -59,10 +79,10 @@ func (h *hub) join(ctx context.Context, name string) (<-chan struct{}, error) {
 	select {
 	case <-t.confirmed:
 	case <-ctx.Done():
-		h.leave(name, c)
+		h.leave(t, c)
 		return nil, store.Unknown(over(ctx))
 	}
-	context.AfterFunc(ctx, func() { h.leave(name, c) })
+	context.AfterFunc(ctx, func() { h.leave(t, c) })
 	return c, nil
 }
 
@@ -76,10 +96,14 @@ func (h *hub) subscribe(ctx context.Context, name string, c chan struct{}) (*top
 	if h.conn == nil {
 		h.open()
 	}
-	t, first := h.topic[name], false
+	t, first := h.topics[name], false
 	if t == nil {
-		t, first = &topic{waiters: map[chan struct{}]struct{}{}, confirmed: make(chan struct{})}, true
-		h.topic[name] = t
+		t, first = &topic{name: name, waiters: map[chan struct{}]struct{}{}, confirmed: make(chan struct{})}, true
+		h.topics[name] = t
+	}
+	if len(t.waiters) == 0 {
+		stop(&t.unused)
+		h.watched.Add(1)
 	}
 	t.waiters[c] = struct{}{}
 	conn := h.conn
@@ -90,7 +114,10 @@ func (h *hub) subscribe(ctx context.Context, name string, c chan struct{}) (*top
 	// Not under the caller's context: go-redis remembers the channel also when it fails and subscribes when it reconnects.
 	if err := conn.Subscribe(context.WithoutCancel(ctx), name); err != nil {
 		h.mu.Lock()
-		delete(h.topic, name) // with its one waiter
+		if !h.over {
+			delete(h.topics, name) // with its one waiter
+			h.watched.Add(-1)
+		}
 		h.mu.Unlock()
 		_ = conn.Unsubscribe(context.WithoutCancel(ctx), name)
 		return nil, store.Unknown(explain(err))
@@ -100,7 +127,7 @@ func (h *hub) subscribe(ctx context.Context, name string, c chan struct{}) (*top
 
 // open begins to listen. The caller holds mu.
 func (h *hub) open() {
-	h.conn, h.topic = h.client.Subscribe(context.Background()), map[string]*topic{}
+	h.conn = h.client.Subscribe(context.Background())
 	events := h.conn.ChannelWithSubscriptions(goredis.WithChannelHealthCheckInterval(15 * time.Second))
 	h.done.Go(func() {
 		for event := range events {
@@ -110,7 +137,7 @@ func (h *hub) open() {
 					h.confirm(e.Channel)
 				}
 			case *goredis.Message:
-				h.wake(e.Channel)
+				h.hear(e.Channel, e.Payload)
 			}
 		}
 	})
@@ -120,7 +147,7 @@ func (h *hub) open() {
 func (h *hub) confirm(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	t := h.topic[name]
+	t := h.topics[name]
 	switch {
 	case t == nil:
 	case t.known:
@@ -131,16 +158,9 @@ func (h *hub) confirm(name string) {
 	}
 }
 
-func (h *hub) wake(name string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if t := h.topic[name]; t != nil {
-		t.wake()
-	}
-}
-
 // wake tells all who wait. The caller holds the hub's mutex.
 func (t *topic) wake() {
+	stop(&t.grace)
 	for c := range t.waiters {
 		select {
 		case c <- struct{}{}:
@@ -149,29 +169,51 @@ func (t *topic) wake() {
 	}
 }
 
-// leave ends one watch, and the subscription with the last.
-func (h *hub) leave(name string, c chan struct{}) {
-	h.order.Lock()
-	defer h.order.Unlock()
-	h.mu.Lock()
-	t := h.topic[name]
-	if t == nil {
-		h.mu.Unlock()
-		return
+func stop(timer **time.Timer) {
+	if *timer != nil {
+		(*timer).Stop()
+		*timer = nil
 	}
+}
+
+// leave ends one watch. With the last of a topic the store leaves the line, and the subscription ends some time after.
+func (h *hub) leave(t *topic, c chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	if _, waits := t.waiters[c]; !waits {
-		h.mu.Unlock()
 		return
 	}
 	delete(t.waiters, c)
 	close(c) // under the mutex: nobody is waking it
-	last, conn := len(t.waiters) == 0, h.conn
-	if last {
-		delete(h.topic, name)
+	if len(t.waiters) > 0 {
+		return
 	}
+	h.watched.Add(-1)
+	stop(&t.grace)
+	if !t.inLine.IsZero() {
+		t.inLine = time.Time{}
+		h.stepOut(t.name)
+	}
+	keep := h.kept
+	if len(h.topics)-int(h.watched.Load()) > keptMost {
+		keep = 0
+	}
+	t.unused = time.AfterFunc(keep, func() { h.forget(t) })
+}
+
+// forget ends the subscription of a topic, unless somebody waits on it again.
+func (h *hub) forget(t *topic) {
+	h.order.Lock()
+	defer h.order.Unlock()
+	h.mu.Lock()
+	unused := h.topics[t.name] == t && len(t.waiters) == 0
+	if unused {
+		delete(h.topics, t.name)
+	}
+	conn := h.conn
 	h.mu.Unlock()
-	if last {
-		_ = conn.Unsubscribe(context.Background(), name) // what cannot be sent is not subscribed to after the next connection
+	if unused {
+		_ = conn.Unsubscribe(context.Background(), t.name) // what cannot be sent is not subscribed to after the next connection
 	}
 }
 
@@ -179,17 +221,30 @@ func (h *hub) leave(name string, c chan struct{}) {
 func (h *hub) close() {
 	h.mu.Lock()
 	h.over = true
-	for _, t := range h.topic {
+	var lines []string
+	for _, t := range h.topics {
+		stop(&t.grace)
+		stop(&t.unused)
+		if !t.inLine.IsZero() {
+			lines = append(lines, t.name)
+		}
 		for c := range t.waiters {
+			delete(t.waiters, c)
 			close(c)
 		}
 		if !t.known {
 			close(t.confirmed) // and its channel is closed
 		}
 	}
-	h.topic = nil
+	h.topics = nil
+	h.watched.Store(0)
 	conn := h.conn
 	h.mu.Unlock()
+	if len(lines) > 0 {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		_, _ = await(ctx, func() (struct{}, error) { h.leaves(ctx, lines); return struct{}{}, nil })
+		cancel()
+	}
 	if conn != nil {
 		_ = conn.Close()
 	}

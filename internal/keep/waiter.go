@@ -18,10 +18,16 @@ const (
 	PollSettled = 10 * time.Second      // at last, when nobody holds the key and time must pass, or an operator free it
 )
 
+// Courtesy is how long a key is left to others who wait for it: time for a hint to reach them, and for them to ask.
+const Courtesy = 5 * time.Millisecond
+
 // Patience is how long a Waiter waits for what.
 type Patience struct {
 	// For is how long a key that is held is waited for; 0 is one try.
 	For time.Duration
+	// After is how long to leave the key to others before asking for it. Hints do not shorten it, as they may be the echo of what this very process has done; the end of
+	// For does.
+	After time.Duration
 	// Resolve is how long at least an unknown outcome is pursued before the caller is told of it.
 	Resolve time.Duration
 	// Call is how long a request may be on its way before it certainly takes no effect any more.
@@ -105,10 +111,10 @@ var (
 	errTooOld   = store.Unknown(errors.New("the key was granted too long ago to be of use; try again when that grant has lapsed"))
 )
 
-// NewWaiter begins a wait at now. The first Step asks.
+// NewWaiter begins a wait at now. The first Step asks, unless others go first.
 func NewWaiter(p Patience, now clock.Instant, random func() float64) *Waiter {
 	end := after(now, p.For)
-	return &Waiter{patience: p, random: random, next: now, poll: PollFirst, end: end, limit: max(end, after(now, p.Resolve))}
+	return &Waiter{patience: p, random: random, next: after(now, min(p.After, p.For)), poll: PollFirst, end: end, limit: max(end, after(now, p.Resolve))}
 }
 
 // Wake is when Step has something to do at the latest.
@@ -171,7 +177,7 @@ func (w *Waiter) ask(e Event, now clock.Instant) Wishes {
 
 // send asks if it is time to.
 func (w *Waiter) send(now clock.Instant) Wishes {
-	if w.open || (now < w.next && !w.woken) {
+	if w.open || now < w.next && (!w.woken || w.attempt == 0) {
 		return Wishes{}
 	}
 	fresh := w.attempt == 0 || w.burned > 0 && w.sends == 0

@@ -67,6 +67,33 @@ func wantAsk(t *testing.T, got Wishes, attempt int) {
 	}
 }
 
+// TestOthersGoFirst: the first request is held back, whatever hints come, but not beyond the caller's patience.
+func TestOthersGoFirst(t *testing.T) {
+	for _, c := range []struct {
+		patience, want time.Duration
+		woken          bool
+	}{{time.Minute, 25 * ms, false}, {time.Minute, 25 * ms, true}, {10 * ms, 10 * ms, false}, {0, 0, false}} {
+		w := &waiting{t: t, Waiter: NewWaiter(Patience{For: c.patience, After: 25 * ms, Resolve: 5 * s, Call: 6 * s, Terms: minute}, 0, func() float64 { return 1 })}
+		var e Event = Tick{}
+		if c.woken {
+			e = Woken{}
+		}
+		got := w.step(e, 0)
+		if got.Ask != (c.want == 0) {
+			t.Errorf("waiting %s, woken %t: at first it wishes %+v", c.patience, c.woken, got)
+		}
+		if !got.Ask {
+			got = w.wake()
+		}
+		if !got.Ask || !got.Fresh || time.Duration(w.now) != c.want {
+			t.Errorf("waiting %s, woken %t: at %s it wishes %+v, want to ask at %s", c.patience, c.woken, time.Duration(w.now), got, c.want)
+		}
+		if got := w.answer(held(time.Hour), max(c.want, c.patience)); c.patience < time.Minute && !got.Refused {
+			t.Errorf("waiting %s: refused at the end of it, it wishes %+v", c.patience, got)
+		}
+	}
+}
+
 func TestAGrantIsGoodFromJustBeforeItWasSent(t *testing.T) {
 	w := waitFor(t, 0)
 	got := w.grant(1, 3*ms, 5*ms, 7*ms)

@@ -1,9 +1,18 @@
 -- What Croft remembers of keys. Times are whole microseconds since 1970 on this server's clock, durations whole microseconds; NULL is "not set".
+-- Numbers that are always there come first: the server finds those at once.
 
 CREATE TABLE croft.lease (
-    key         text COLLATE "C" PRIMARY KEY,
     token       bigint NOT NULL,
-    grant_id    text   NOT NULL,             -- fingerprint of the grant's secret; the secret itself is nowhere
+    acquired    bigint NOT NULL,
+    renewed     bigint NOT NULL,
+    deadline    bigint NOT NULL,
+    ttl         bigint NOT NULL,
+    every       bigint NOT NULL DEFAULT 0,
+    terms       bigint NOT NULL,                -- grants
+    transfers   bigint NOT NULL,                -- grants, reservations and revocations
+    awaited     boolean NOT NULL DEFAULT false, -- somebody may be in the table of waiters: changes that set a key free or move it look there
+    key         text COLLATE "C" PRIMARY KEY,
+    grant_id    text   NOT NULL,                -- fingerprint of the grant's secret; the secret itself is nowhere
     owner       text   NOT NULL,
     instance    text   NOT NULL,
     state       text   NOT NULL,
@@ -11,26 +20,21 @@ CREATE TABLE croft.lease (
     ended       text   NOT NULL DEFAULT '',
     actor       text   NOT NULL DEFAULT '',
     note        text   NOT NULL DEFAULT '',
-    acquired    bigint NOT NULL,
-    renewed     bigint NOT NULL,
-    deadline    bigint NOT NULL,
-    ttl         bigint NOT NULL,
-    every       bigint NOT NULL DEFAULT 0,
-    succeeded   bigint,
-    hold_until  bigint,
-    guards      text   NOT NULL DEFAULT '',  -- a JSON array, or nothing
+    guards      text   NOT NULL DEFAULT '',     -- a JSON array, or nothing
     progress    text   NOT NULL DEFAULT '',
     progress_at bigint,
-    terms       bigint NOT NULL,             -- grants
-    transfers   bigint NOT NULL,             -- grants, reservations and revocations
-    spent       integer[] NOT NULL           -- the short forms of the grants in its past: a look at them spares most looks into it
-) WITH (fillfactor = 70);                    -- room for renewals to stay on their page: no index changes with them
+    succeeded   bigint,
+    hold_until  bigint,
+    spent       integer[] NOT NULL DEFAULT '{}' -- the short forms of the grants in its past: a look at them spares most looks into it
+) WITH (fillfactor = 70);                       -- room for changes to stay on their page: no index changes with them
 
--- The transfers before the newest one, which is the lease's own row. A key has 31 slots, used in turn: with the newest, a history of 32.
+-- The transfers that are over; the newest one is the lease's own row, too. A key has 32 slots, used in turn.
 CREATE TABLE croft.past (
-    key      text COLLATE "C" NOT NULL,
-    slot     smallint NOT NULL,
     token    bigint NOT NULL,
+    acquired bigint NOT NULL,
+    finished bigint NOT NULL,
+    slot     smallint NOT NULL,
+    key      text COLLATE "C" NOT NULL,
     grant_id text   NOT NULL,
     owner    text   NOT NULL,
     instance text   NOT NULL,
@@ -38,16 +42,18 @@ CREATE TABLE croft.past (
     cause    text   NOT NULL,
     actor    text   NOT NULL,
     note     text   NOT NULL,
-    acquired bigint NOT NULL,
-    finished bigint NOT NULL,
     ended    text   NOT NULL,
     PRIMARY KEY (key, slot)
 ) WITH (fillfactor = 70);
 
--- Who waits for a key: a change notifies only while somebody does, because every notification costs all of the server's commits.
+-- Which clients wait for a key, first come, first served. Only while somebody does, changes notify: every notification costs all of the server's commits.
 CREATE TABLE croft.waiter (
-    key        text COLLATE "C" PRIMARY KEY,
-    wait_until timestamptz NOT NULL
+    key        text COLLATE "C" NOT NULL,
+    id         text NOT NULL,                   -- of the client
+    place      bigint GENERATED ALWAYS AS IDENTITY,
+    named      boolean NOT NULL DEFAULT false,  -- it has been told that it is its turn; asking in vain gives it its place back
+    wait_until timestamptz NOT NULL,
+    PRIMARY KEY (key, id)
 );
 
 -- How far housekeeping has come; one row.

@@ -1,18 +1,20 @@
--- The law of ownership (package tenure), for a whole batch in one call. Every request gets one row:
---   done     it took effect, or the record shows its effect already; lease is the record after it
---   refused  the law refuses it and nothing was changed; lease is the record as it stands, NULL if nothing is remembered. past is
---            set where the refusal rests on more than the newest transfer. The client derives the reason with the same law
+-- The law of ownership (package tenure), for a whole batch in one call. Every request gets one answer: its number, a verdict, the time of the decision, the past and the
+-- packed record, all in one text; see pack. The verdicts:
+--   done     it took effect, or the record shows its effect already; the record is the one after it
+--   refused  the law refuses it and nothing was changed; the record is as it stands, nothing if nothing is remembered. The past is
+--            there where the refusal rests on more than the newest transfer. The client derives the reason with the same law
 --   skipped  another transaction has the key's row: nothing is known, ask again
 --
 -- Requests come in waves, in which every key occurs once: first its acquires, each part ordered by key. Wave w ends at ends[w], its acquires at claims[w]. A wave
 -- locks its rows, reads the clock, decides in memory, and writes: a handful of statements, however many requests.
 --
--- It waits for no row, except at most wait_ms for one that another transaction is just making. set_at replaces the clock, for tests.
+-- It waits for no row, except at most wait_ms for one that another transaction is just making. A patient call is for a single key, every request in a wave of its own, and
+-- waits for its row, too. set_at replaces the clock, for tests. A claim that is refused enters its client, if it is named in waiters, among those who wait.
 CREATE FUNCTION croft.apply_v1(
-    set_at bigint, wait_ms integer, claims integer[], ends integer[],
+    set_at bigint, wait_ms integer, for_ms integer, patient boolean, claims integer[], ends integer[],
     verbs text[], keys text[], grants text[], owners text[], instances text[], ttls bigint[], aboves bigint[], everys bigint[], holds bigint[],
-    guardses text[], resumes boolean[], progresses text[], faileds boolean[], actors text[], notes text[]
-) RETURNS TABLE (i integer, verdict text, now_us bigint, lease croft.lease, past json)
+    guardses text[], resumes boolean[], progresses text[], faileds boolean[], actors text[], notes text[], waiters text[]
+) RETURNS SETOF text
 LANGUAGE plpgsql VOLATILE
 -- A plan made while a table is small must serve when it has grown: keys are looked up by their index.
 SET enable_seqscan = off
@@ -24,6 +26,7 @@ DECLARE
     max_token CONSTANT bigint := 9007199254740991;
     min_time  CONSTANT bigint := -62135596799999999;
     limited  text := set_config('lock_timeout', wait_ms::text, true);
+    wave     integer := 1;
     lo       integer := 1;        -- the wave's first request,
     claim_to integer;             -- its last acquire
     hi       integer;             -- and its last
@@ -36,15 +39,23 @@ DECLARE
     a        integer;             -- how far these lists have been read
     b        integer;
     skipped  text[] := '{}';      -- keys that another has
-    verdicts text[];              -- what the wave answers
-    leases   croft.lease[];
-    pasts    json[];
+    insist   boolean := false;    -- lock the row, whatever it says
+    answers  text[];              -- what the wave answers
     news     croft.lease[];       -- and what it writes
     changes  croft.lease[];
     overs    croft.past[];
-    woken    text[];
     made     text[];
+    join_keys text[];             -- who begins to wait
+    join_ids  text[];
+    moved    text[] := '{}';      -- awaited keys that have changed hands,
+    taken    text[] := '{}';      -- those that somebody held before,
+    by_force text[] := '{}';      -- and those that an operator moved
+    now_us   bigint;
     verb     text;
+    verdict  text;
+    past     json;
+    lease    croft.lease;         -- the record to answer with
+    shown    boolean;             -- there is one
     k        text;                -- the request's key
     g        text;                -- and grant
     r        croft.lease;         -- the key's record
@@ -59,7 +70,7 @@ DECLARE
     next_token bigint;
     due      bigint;
 BEGIN
-FOR wave IN 1 .. cardinality(ends) LOOP
+WHILE wave <= cardinality(ends) LOOP
     claim_to := claims[wave]; hi := ends[wave];
 
     -- Lock.
@@ -69,7 +80,7 @@ FOR wave IN 1 .. cardinality(ends) LOOP
         -- Who is only told that another holds the key pays for no lock, no transaction number and no flush.
         SELECT coalesce(array_agg(n), '{}'), array_agg(one.l) INTO spots, held_rows
         FROM generate_series(lo, claim_to) AS n CROSS JOIN LATERAL (
-            SELECT l FROM croft.lease l WHERE l.key = keys[n] AND NOT (l.state = 'held' AND l.deadline > now_us) FOR UPDATE SKIP LOCKED) AS one(l);
+            SELECT l FROM croft.lease l WHERE l.key = keys[n] AND (insist OR waiters[n] <> '' OR NOT (l.state = 'held' AND l.deadline > now_us)) FOR UPDATE SKIP LOCKED) AS one(l);
     END IF;
     IF claim_to < hi THEN
         SELECT coalesce(array_agg(n), '{}'), array_agg(one.l) INTO more_spots, more_rows
@@ -85,11 +96,11 @@ FOR wave IN 1 .. cardinality(ends) LOOP
     -- After the locks: a request that waited is judged by the time at which it came through.
     now_us := coalesce(set_at, croft.now_us());
     a := 1; b := 1;
-    verdicts := '{}'; leases := '{}'; pasts := '{}'; news := '{}'; changes := '{}'; overs := '{}'; woken := '{}';
+    answers := '{}'; news := '{}'; changes := '{}'; overs := '{}'; join_keys := '{}'; join_ids := '{}';
 
     FOR n IN lo .. hi LOOP
         k := keys[n]; g := grants[n]; verb := verbs[n];
-        verdict := 'refused'; lease := NULL; past := NULL;
+        verdict := 'refused'; shown := false; past := NULL;
         <<decide>>
         LOOP -- is left as soon as the answer is clear
             present := spots[a] = n;
@@ -102,10 +113,10 @@ FOR wave IN 1 .. cardinality(ends) LOOP
                 END LOOP;
                 IF seen[b] = n THEN -- there, and not ours
                     r := looked[b];
-                    IF verb = 'acquire' AND r.state = 'held' AND now_us < r.deadline AND now_us <= max_token
+                    IF verb = 'acquire' AND r.state = 'held' AND now_us < r.deadline AND now_us <= max_token AND waiters[n] = ''
                         AND (r.grant_id = g OR NOT croft.short(g) = ANY (r.spent)) AND NOT k = ANY (skipped)
                     THEN
-                        lease := r;
+                        lease := r; shown := true;
                         IF r.grant_id = g THEN
                             verdict := 'done';
                         END IF;
@@ -121,9 +132,12 @@ FOR wave IN 1 .. cardinality(ends) LOOP
 
             known := false; alive := false;
             IF present THEN
-                lease := r;
+                lease := r; shown := true;
                 known := r.grant_id = g;
                 alive := r.state = 'held' AND now_us < r.deadline;
+                IF wave = 1 AND alive AND r.awaited THEN
+                    taken := array_append(taken, k);
+                END IF;
             END IF;
             IF now_us NOT BETWEEN min_time AND max_token THEN
                 EXIT decide; -- nothing that such a clock decides could be undone
@@ -167,7 +181,12 @@ FOR wave IN 1 .. cardinality(ends) LOOP
                     ELSE
                         r.succeeded := r.acquired;
                     END IF;
-                    verdict := 'done'; lease := r; changes := array_append(changes, r); woken := array_append(woken, k);
+                    o.key := k; o.slot := r.transfers % 32; o.token := r.token; o.grant_id := g; o.owner := r.owner; o.instance := r.instance;
+                    o.state := 'held'; o.cause := r.cause; o.actor := r.actor; o.note := r.note; o.acquired := r.acquired; o.finished := now_us; o.ended := r.ended;
+                    verdict := 'done'; lease := r; changes := array_append(changes, r); overs := array_append(overs, o);
+                    IF r.awaited THEN
+                        moved := array_append(moved, k);
+                    END IF;
                 ELSIF known AND t_ended IN ('released', 'failed') THEN
                     verdict := 'done';
                 ELSIF present THEN
@@ -195,6 +214,10 @@ FOR wave IN 1 .. cardinality(ends) LOOP
                     OR (r.state = 'free' AND r.ended = 'released' AND now_us < r.hold_until)
                     OR (everys[n] > 0 AND now_us < r.succeeded + (everys[n] + 1) / 2)) -- half a period, rounded up: times are whole
                 THEN
+                    IF waiters[n] <> '' THEN
+                        join_keys := array_append(join_keys, k); join_ids := array_append(join_ids, waiters[n]);
+                        r.awaited := true; changes := array_append(changes, r);
+                    END IF;
                     EXIT decide;
                 END IF;
                 next_state := 'held';
@@ -219,23 +242,24 @@ FOR wave IN 1 .. cardinality(ends) LOOP
                 EXIT decide;
             END IF;
 
-            IF present THEN -- the term before is over
-                o.key := k; o.slot := r.transfers % 31; o.token := r.token; o.grant_id := r.grant_id; o.owner := r.owner; o.instance := r.instance;
-                o.state := r.state; o.cause := r.cause; o.actor := r.actor; o.note := r.note; o.acquired := r.acquired;
-                IF r.ended <> '' THEN
-                    o.state := 'held'; o.ended := r.ended; o.finished := r.deadline;
-                ELSIF r.state <> 'held' THEN
-                    o.ended := 'superseded'; o.finished := now_us;
-                ELSIF alive THEN
-                    o.ended := 'taken_over'; o.finished := now_us;
-                ELSE
-                    o.ended := 'expired'; o.finished := r.deadline;
+            IF present THEN
+                IF r.ended = '' THEN -- the term before is over
+                    o.key := k; o.slot := r.transfers % 32; o.token := r.token; o.grant_id := r.grant_id; o.owner := r.owner; o.instance := r.instance;
+                    o.state := r.state; o.cause := r.cause; o.actor := r.actor; o.note := r.note; o.acquired := r.acquired; o.finished := now_us;
+                    IF r.state <> 'held' THEN
+                        o.ended := 'superseded';
+                    ELSIF alive THEN
+                        o.ended := 'taken_over';
+                    ELSE
+                        o.ended := 'expired'; o.finished := r.deadline;
+                    END IF;
+                    overs := array_append(overs, o);
                 END IF;
-                overs := array_append(overs, o);
                 r.spent := croft.short(r.grant_id) || r.spent[:30];
             ELSE
                 r.key := k; r.terms := 0; r.transfers := 0; r.every := 0; r.succeeded := NULL;
                 r.actor := ''; r.note := ''; r.guards := ''; r.spent := '{}';
+                r.awaited := EXISTS (SELECT FROM croft.waiter w WHERE w.key = k);
             END IF;
 
             r.token := next_token; r.grant_id := g; r.state := next_state; r.cause := next_cause; r.ended := '';
@@ -269,7 +293,16 @@ FOR wave IN 1 .. cardinality(ends) LOOP
             IF next_state = 'held' THEN
                 r.terms := r.terms + 1;
             END IF;
-            verdict := 'done'; lease := r; woken := array_append(woken, k);
+            verdict := 'done'; lease := r; shown := true;
+            IF waiters[n] <> '' THEN
+                DELETE FROM croft.waiter w WHERE w.key = k AND w.id = waiters[n]; -- it waits no more
+            END IF;
+            IF r.awaited THEN
+                moved := array_append(moved, k);
+                IF next_state = 'reserved' OR verb = 'takeover' OR NOT present THEN
+                    by_force := array_append(by_force, k);
+                END IF;
+            END IF;
             IF present THEN
                 changes := array_append(changes, r);
             ELSE
@@ -277,7 +310,7 @@ FOR wave IN 1 .. cardinality(ends) LOOP
             END IF;
             EXIT decide;
         END LOOP;
-        verdicts := array_append(verdicts, verdict); leases := array_append(leases, lease); pasts := array_append(pasts, past);
+        answers := array_append(answers, concat_ws(E'\x1f', n, verdict, now_us, coalesce(past::text, ''), CASE WHEN shown THEN croft.pack(lease) END));
     END LOOP;
 
     -- Write.
@@ -287,18 +320,22 @@ FOR wave IN 1 .. cardinality(ends) LOOP
         IF cardinality(made) < cardinality(news) THEN -- another was faster by a moment
             FOR n IN lo .. hi LOOP
                 IF NOT keys[n] = ANY (made) AND EXISTS (SELECT FROM unnest(news) AS c WHERE c.key = keys[n]) THEN
-                    verdicts[n - lo + 1] := 'skipped'; skipped := array_append(skipped, keys[n]);
+                    answers[n - lo + 1] := concat_ws(E'\x1f', n, 'skipped'); skipped := array_append(skipped, keys[n]);
                 END IF;
             END LOOP;
         END IF;
-        DELETE FROM croft.past p USING unnest(made) AS m(key) WHERE p.key = m.key; -- of a record that somebody deleted by hand
+    END IF;
+    IF patient AND cardinality(skipped) > 0 THEN
+        PERFORM FROM croft.lease l WHERE l.key = keys[lo] FOR UPDATE;
+        skipped := '{}'; insist := true;
+        CONTINUE;
     END IF;
     IF cardinality(changes) > 0 THEN
         UPDATE croft.lease l
         SET token = c.token, grant_id = c.grant_id, owner = c.owner, instance = c.instance, state = c.state, cause = c.cause, ended = c.ended,
             actor = c.actor, note = c.note, acquired = c.acquired, renewed = c.renewed, deadline = c.deadline, ttl = c.ttl, every = c.every,
             succeeded = c.succeeded, hold_until = c.hold_until, guards = c.guards, progress = c.progress, progress_at = c.progress_at,
-            terms = c.terms, transfers = c.transfers, spent = c.spent
+            terms = c.terms, transfers = c.transfers, awaited = c.awaited, spent = c.spent
         FROM unnest(changes) AS c
         WHERE l.key = c.key;
     END IF;
@@ -309,15 +346,27 @@ FOR wave IN 1 .. cardinality(ends) LOOP
             cause = excluded.cause, actor = excluded.actor, note = excluded.note, acquired = excluded.acquired, finished = excluded.finished,
             ended = excluded.ended;
     END IF;
-    IF cardinality(woken) > 0 THEN -- notifications go out when the changes are committed
-        PERFORM pg_notify('croft.wake', w.key) FROM unnest(woken) AS u(key) JOIN croft.waiter w ON w.key = u.key WHERE w.wait_until > clock_timestamp();
+    IF cardinality(join_keys) > 0 THEN
+        INSERT INTO croft.waiter AS w (key, id, wait_until)
+        SELECT j.key, j.id, clock_timestamp() + for_ms * interval '1 millisecond' FROM unnest(join_keys, join_ids) AS j(key, id)
+        ON CONFLICT (key, id) DO UPDATE SET wait_until = excluded.wait_until, named = false;
     END IF;
 
-    FOR n IN lo .. hi LOOP
-        i := n; verdict := verdicts[n - lo + 1]; lease := leases[n - lo + 1]; past := pasts[n - lo + 1];
-        RETURN NEXT;
-    END LOOP;
-    lo := hi + 1;
+    RETURN QUERY SELECT unnest(answers);
+    lo := hi + 1; wave := wave + 1;
 END LOOP;
+
+-- Tell those who wait what has become of their keys: what a key went through on the way concerns nobody.
+IF cardinality(moved) > 0 THEN
+    FOR k, next_state IN SELECT l.key, l.state FROM croft.lease l WHERE l.key = ANY (moved) ORDER BY l.key LOOP
+        IF k = ANY (by_force) THEN
+            PERFORM pg_notify('croft.wake', k);
+        ELSIF next_state = 'free' THEN
+            PERFORM croft.wake_v1(k);
+        ELSIF NOT k = ANY (taken) THEN
+            PERFORM pg_notify('croft.wake', E'\x03' || k);
+        END IF;
+    END LOOP;
+END IF;
 END
 $$;

@@ -3,4 +3,5 @@ SELECT current_setting('server_version'), current_setting('server_version_num'):
        (SELECT count(*) FROM pg_stat_replication),
        (SELECT pg_encoding_to_char(encoding) FROM pg_database WHERE datname = current_database()),
        has_database_privilege(current_database(), 'CREATE'),
-       to_regclass('croft.migration') IS NOT NULL
+       to_regclass('croft.migration') IS NOT NULL,
+       current_setting('transaction_isolation')

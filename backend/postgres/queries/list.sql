@@ -1,7 +1,1 @@
-SELECT l.key, NULL::json,
-       l.token, l.grant_id, l.owner, l.instance, l.state, l.cause, l.ended, l.actor, l.note, l.acquired, l.renewed, l.deadline, l.ttl, l.every,
-       l.succeeded, l.hold_until, l.guards, l.progress, l.progress_at, l.terms
-FROM croft.lease l
-WHERE l.key >= $1 AND l.key > $2
-ORDER BY l.key
-LIMIT $3
+SELECT l.key, croft.pack(l) FROM croft.lease l WHERE l.key >= $1 AND l.key > $2 ORDER BY l.key LIMIT $3

@@ -1,0 +1,241 @@
+package postgres_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/croft-dev/croft/backend/postgres"
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/internal/testenv"
+)
+
+var levels = []pgx.TxIsoLevel{pgx.ReadUncommitted, pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable}
+
+// places are both forms of a guard's place, each with a fresh resource.
+func places(t *testing.T) map[string]postgres.Place {
+	table, fresh := guarded(t)
+	return map[string]postgres.Place{
+		"fence row": postgres.FenceRow{Name: table},
+		"columns":   postgres.Columns{Table: table, Where: "id = $1", Args: []any{fresh(t)}},
+	}
+}
+
+func newGuard(t *testing.T, place postgres.Place, o postgres.GuardOptions) *postgres.Guard {
+	t.Helper()
+	g, err := postgres.NewGuard(shared(t), place, &o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// TestNoLevelLetsAStaleOwnerThrough: whatever a transaction has seen before it asks, and at whatever level, it is not admitted below a mark that was raised meanwhile.
+func TestNoLevelLetsAStaleOwnerThrough(t *testing.T) {
+	ctx := t.Context()
+	own := schema()
+	for _, level := range levels {
+		for form, place := range places(t) {
+			t.Run(fmt.Sprintf("%s at %s", form, level), func(t *testing.T) {
+				g := newGuard(t, place, postgres.GuardOptions{Schema: own, LockWait: testenv.Patience})
+				if _, err := g.Raise(ctx, stampOf(10, 1)); err != nil {
+					t.Fatal(err)
+				}
+				tx, err := shared(t).BeginTx(ctx, pgx.TxOptions{IsoLevel: level})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = tx.Rollback(ctx) }()
+				var n int
+				if err := tx.QueryRow(ctx, "SELECT count(*) FROM "+own+".fence").Scan(&n); err != nil { // from now on it sees what there was
+					t.Fatal(err)
+				}
+				if _, err := g.Raise(ctx, stampOf(11, 2)); err != nil {
+					t.Fatal(err)
+				}
+				err = g.Admit(ctx, tx, stampOf(10, 1))
+				strict := level == pgx.RepeatableRead || level == pgx.Serializable
+				switch {
+				case err == nil:
+					t.Error("a stale owner was admitted")
+				case strict && !strings.Contains(err.Error(), "run the transaction again"):
+					t.Errorf("%v; want to be told to run it again", err)
+				case !strict && !errors.Is(err, fence.ErrStale):
+					t.Errorf("%v, want ErrStale", err)
+				}
+				_ = tx.Rollback(ctx)
+				// And the present owner gets through at this level.
+				err = pgx.BeginTxFunc(ctx, shared(t), pgx.TxOptions{IsoLevel: level}, func(tx pgx.Tx) error { return g.Admit(ctx, tx, stampOf(12, 3)) })
+				if mark, err2 := g.Mark(ctx); err != nil || err2 != nil || mark.Token != 12 {
+					t.Errorf("the present owner: %v, %v; the mark is %+v", err, err2, mark)
+				}
+			})
+		}
+	}
+}
+
+// TestARaiseWaitsAtEveryDefaultLevel: a raise behind a writer that moves the mark is decided by what the writer left, whatever the role's default is.
+func TestARaiseWaitsAtEveryDefaultLevel(t *testing.T) {
+	ctx := t.Context()
+	shared(t)
+	strict := pool(t, server.url+"&default_transaction_isolation=serializable")
+	defer strict.Close()
+	db := stdlib.OpenDBFromPool(strict)
+	defer db.Close()
+	own := schema()
+	for form, place := range places(t) {
+		for _, driver := range []string{"pgx", "database/sql"} {
+			t.Run(form+" through "+driver, func(t *testing.T) {
+				o := &postgres.GuardOptions{Schema: own, LockWait: testenv.Patience}
+				g, err := postgres.NewGuard(strict, place, o)
+				if driver != "pgx" {
+					g, err = postgres.NewSQLGuard(db, place, o)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				writer := newGuard(t, place, *o)
+				mark, err := writer.Mark(ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				tx, err := shared(t).Begin(ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = tx.Rollback(ctx) }()
+				if err := writer.Admit(ctx, tx, stampOf(mark.Token+10, 1)); err != nil {
+					t.Fatal(err)
+				}
+				raised := make(chan error, 1)
+				go func() { _, err := g.Raise(ctx, stampOf(mark.Token+11, 2)); raised <- err }()
+				testenv.Eventually(t, "the raise waits", func() error {
+					if number(t, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'") == 0 {
+						return errors.New("not yet")
+					}
+					return nil
+				})
+				if err := tx.Commit(ctx); err != nil {
+					t.Fatal(err)
+				}
+				if err := <-raised; err != nil {
+					t.Errorf("the raise: %v", err)
+				}
+			})
+		}
+	}
+}
+
+// TestASavepointThatIsRolledBackUndoesAdmit: as it undoes everything else; the mark stays where it was, and the next owner is not kept out.
+func TestASavepointThatIsRolledBackUndoesAdmit(t *testing.T) {
+	ctx := t.Context()
+	own := schema()
+	for form, place := range places(t) {
+		t.Run(form, func(t *testing.T) {
+			g := newGuard(t, place, postgres.GuardOptions{Schema: own, LockWait: time.Second})
+			if _, err := g.Raise(ctx, stampOf(10, 1)); err != nil {
+				t.Fatal(err)
+			}
+			err := pgx.BeginFunc(ctx, shared(t), func(tx pgx.Tx) error {
+				undone := errors.New("undone")
+				err := pgx.BeginFunc(ctx, tx, func(inner pgx.Tx) error {
+					if err := g.Admit(ctx, inner, stampOf(11, 2)); err != nil {
+						return err
+					}
+					return undone
+				})
+				if !errors.Is(err, undone) {
+					return err
+				}
+				if err := pgx.BeginFunc(ctx, tx, func(inner pgx.Tx) error { return g.Admit(ctx, inner, stampOf(12, 3)) }); err != nil {
+					return err
+				}
+				if err := g.Admit(ctx, tx, stampOf(11, 2)); !errors.Is(err, fence.ErrStale) {
+					t.Errorf("below a mark that this transaction moved in a savepoint: %v, want ErrStale", err)
+				}
+				return nil
+			})
+			if mark, err2 := g.Mark(ctx); err != nil || err2 != nil || mark.Token != 12 {
+				t.Errorf("%v, %v; the mark is %+v, want 12", err, err2, mark)
+			}
+		})
+	}
+}
+
+// TestAMarkThatCannotMoveAdmitsNobody: a trigger or a policy that swallows the update would leave the old owner's mark in place.
+func TestAMarkThatCannotMoveAdmitsNobody(t *testing.T) {
+	ctx := t.Context()
+	table, fresh := guarded(t)
+	id := fresh(t)
+	exec(t, fmt.Sprintf(`CREATE FUNCTION swallow_%[1]s() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+		CREATE TRIGGER swallow BEFORE UPDATE ON %[1]s FOR EACH ROW EXECUTE FUNCTION swallow_%[1]s()`, table))
+	g := newGuard(t, postgres.Columns{Table: table, Where: "id = $1", Args: []any{id}}, postgres.GuardOptions{})
+	db := stdlib.OpenDBFromPool(shared(t))
+	defer db.Close()
+	plain, err := postgres.NewSQLGuard(db, postgres.Columns{Table: table, Where: "id = $1", Args: []any{id}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := pgx.BeginFunc(ctx, shared(t), func(tx pgx.Tx) error { return g.Admit(ctx, tx, stampOf(10, 1)) }); !errors.Is(err, postgres.ErrNoSuchRow) {
+		t.Errorf("pgx: %v, want an error", err)
+	}
+	if err := inSQL(ctx, db, func(tx *sql.Tx) error { return plain.AdmitSQL(ctx, tx, stampOf(10, 1)) }); !errors.Is(err, postgres.ErrNoSuchRow) {
+		t.Errorf("database/sql: %v, want an error", err)
+	}
+}
+
+// TestAdmitNeedsNoSecondConnection: a pool whose connections all have a transaction under way has none to spare.
+func TestAdmitNeedsNoSecondConnection(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
+	defer cancel()
+	own := schema()
+	for form, place := range places(t) {
+		if _, err := newGuard(t, postgres.FenceRow{Name: "makes/the/schema"}, postgres.GuardOptions{Schema: own}).Raise(ctx, stampOf(1, 1)); err != nil {
+			t.Fatal(err)
+		}
+		p := pool(t, server.url+"&pool_max_conns=1")
+		g, err := postgres.NewGuard(p, place, &postgres.GuardOptions{Schema: own})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := pgx.BeginFunc(ctx, p, func(tx pgx.Tx) error { return g.Admit(ctx, tx, stampOf(10, 1)) }); err != nil {
+			t.Errorf("%s: %v", form, err)
+		}
+		p.Close()
+	}
+}
+
+// TestColumnsNeedNoSchemaOfCroft: a role that may not create anything guards a row of its own table.
+func TestColumnsNeedNoSchemaOfCroft(t *testing.T) {
+	ctx := t.Context()
+	pg := testenv.Postgres(t)
+	url := pg.Database(t)
+	database := strings.TrimPrefix(mustParse(t, url).Path, "/")
+	role := "owner_" + database
+	pg.Query(t, database, "CREATE ROLE "+role+" LOGIN; CREATE TABLE report (id int, fence_key text, fence_token bigint, fence_grant text, fence_seq numeric(20)); INSERT INTO report VALUES (1); GRANT SELECT, UPDATE ON report TO "+role)
+	p := pool(t, strings.Replace(url, "postgres://postgres@", "postgres://"+role+"@", 1))
+	defer p.Close()
+	g, err := postgres.NewGuard(p, postgres.Columns{Table: "public.report", Where: "id = 1"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := pgx.BeginFunc(ctx, p, func(tx pgx.Tx) error { return g.Admit(ctx, tx, stampOf(10, 1)) }); err != nil {
+		t.Errorf("Admit: %v", err)
+	}
+	if mark, err := g.Raise(ctx, stampOf(11, 2)); err != nil || mark.Token != 11 {
+		t.Errorf("Raise: %+v, %v", mark, err)
+	}
+	if _, err := g.Rekey(ctx, "other", "ann", "why"); err == nil || !strings.Contains(err.Error(), "croft schema postgres") {
+		t.Errorf("Rekey, which keeps its books in the schema: %v; want what to do", err)
+	}
+}
+
+var _ guard.Guard = (*postgres.Guard)(nil)

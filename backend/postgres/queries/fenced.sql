@@ -1,1 +1,0 @@
-SELECT EXISTS (SELECT FROM croft.fence) OR EXISTS (SELECT FROM croft.rekeying)

@@ -1,0 +1,1 @@
+SELECT croft.pass_v1($1, $2)

@@ -1,0 +1,263 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/croft-dev/croft/backend/postgres"
+	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// TestStricterDefaultLevelsChangeNothing: where the role's default is not READ COMMITTED, the server gives up calls that meet others; they are sent again.
+func TestStricterDefaultLevelsChangeNothing(t *testing.T) {
+	shared(t)
+	for _, level := range []string{"repeatable read", "serializable"} {
+		t.Run(level, func(t *testing.T) {
+			p := pool(t, server.url+"&pool_max_conns=8&default_transaction_isolation="+strings.ReplaceAll(level, " ", "%20"))
+			defer p.Close()
+			st := postgres.New(p, &postgres.Options{Schema: schema(), LockWait: testenv.Patience, SweepEvery: -1})
+			defer st.Close()
+			var all sync.WaitGroup
+			var mu sync.Mutex
+			tokens := map[string]bool{}
+			for n := range 8 {
+				all.Go(func() {
+					for turn := 0; turn < 20; {
+						mine := claim("strict/key", fmt.Sprint("client ", n))
+						a := one(t.Context(), st, mine)
+						if errors.Is(a.Err, tenure.ErrHeld) {
+							continue
+						}
+						if a.Err != nil {
+							t.Errorf("acquire: %v", a.Err)
+							return
+						}
+						mu.Lock()
+						token := fmt.Sprint(a.Record.Token)
+						if tokens[token] {
+							t.Errorf("token %s was granted twice", token)
+						}
+						tokens[token] = true
+						mu.Unlock()
+						if a := one(t.Context(), st, then(tenure.Release, mine)); a.Err != nil {
+							t.Errorf("release: %v", a.Err)
+							return
+						}
+						turn++
+					}
+				})
+			}
+			all.Wait()
+			if f := examined(t, st)["isolation"]; f.Level != store.Warn {
+				t.Errorf("the doctor says of %s: %+v", level, f)
+			}
+		})
+	}
+}
+
+// TestABatchThatWouldDeadlockIsAskedForAgain: two who make the same new keys in different orders wait for each other, and the server ends one of them. Its requests
+// get their answers all the same.
+func TestABatchThatWouldDeadlockIsAskedForAgain(t *testing.T) {
+	st, name := fresh(t, postgres.Options{LockWait: testenv.Patience})
+	must(t, st, claim("deadlock/model", "ann"))
+	ctx := t.Context()
+	tx, err := shared(t).Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	enter := func(key string) error {
+		_, err := tx.Exec(ctx, fmt.Sprintf(`INSERT INTO %[1]s.lease SELECT (jsonb_populate_record(l, jsonb_build_object('key', $1::text))).* FROM %[1]s.lease l WHERE l.key = 'deadlock/model'`, name), key)
+		return err
+	}
+	if _, err := tx.Exec(ctx, "SET LOCAL deadlock_timeout = '1min'"); err != nil { // the other notices it
+		t.Fatal(err)
+	}
+	if err := enter("deadlock/2"); err != nil {
+		t.Fatal(err)
+	}
+	answers := make(chan []store.Answer, 1)
+	go func() { answers <- st.Apply(ctx, []tenure.Request{claim("deadlock/1", "ann"), claim("deadlock/2", "ann"), claim("deadlock/3", "ann")}) }()
+	waits(t, name, 1)
+	if err := enter("deadlock/1"); err != nil { // returns when the server has ended the other
+		t.Fatal(err)
+	}
+	if err := tx.Rollback(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for i, a := range <-answers {
+		if a.Err != nil {
+			t.Errorf("request %d: %v", i, a.Err)
+		}
+	}
+}
+
+// TestAStatementTimeoutIsUnknown, and says what it was.
+func TestAStatementTimeoutIsUnknown(t *testing.T) {
+	near, name := fresh(t, postgres.Options{})
+	mine := claim("settings/timeout", "ann")
+	must(t, near, mine)
+	letGo := blocked(t, name, mine.Key)
+	p := pool(t, server.url+"&statement_timeout=100ms")
+	defer p.Close()
+	st := postgres.New(p, &postgres.Options{Schema: name, LockWait: testenv.Patience})
+	defer st.Close()
+	for _, req := range []tenure.Request{then(tenure.Renew, mine), then(tenure.Release, mine)} {
+		if a := one(t.Context(), st, req); !errors.Is(a.Err, store.ErrUnknown) || !strings.Contains(a.Err.Error(), "statement_timeout") {
+			t.Errorf("%s: %v; want unknown, and why", req.Verb, a.Err)
+		}
+	}
+	letGo()
+	must(t, st, then(tenure.Release, mine))
+}
+
+// TestASearchPathChangesNothing: what is named is Croft's own, whatever lies in front of it.
+func TestASearchPathChangesNothing(t *testing.T) {
+	shared(t)
+	trap := "trap_" + schema()
+	exec(t, fmt.Sprintf(`CREATE SCHEMA %[1]s; CREATE TABLE %[1]s.lease (key text, x int); CREATE TABLE %[1]s.past (x int); CREATE TABLE %[1]s.waiter (x int);
+		CREATE FUNCTION %[1]s.now_us() RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint'`, trap))
+	p := pool(t, server.url+"&search_path="+trap)
+	defer p.Close()
+	st := postgres.New(p, &postgres.Options{Schema: schema()})
+	defer st.Close()
+	mine := claim("settings/path", "ann")
+	must(t, st, mine)
+	must(t, st, then(tenure.Renew, mine))
+	must(t, st, then(tenure.Release, mine))
+	if _, err := st.Get(t.Context(), mine.Key); err != nil {
+		t.Error(err)
+	}
+	if _, err := st.Sweep(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestACallThatIsCalledOffLeavesNothingBehind: neither a connection that the pool counts, nor a statement that the server goes on with.
+func TestACallThatIsCalledOffLeavesNothingBehind(t *testing.T) {
+	near, name := fresh(t, postgres.Options{})
+	mine := claim("settings/cancel", "ann")
+	must(t, near, mine)
+	letGo := blocked(t, name, mine.Key)
+	defer letGo()
+	p := pool(t, server.url+"&pool_max_conns=2")
+	defer p.Close()
+	st := postgres.New(p, &postgres.Options{Schema: name, LockWait: testenv.Patience})
+	defer st.Close()
+	for range 4 {
+		ctx, cancel := context.WithCancel(t.Context())
+		answer := make(chan store.Answer, 1)
+		go func() { answer <- one(ctx, st, then(tenure.Renew, mine)) }()
+		waits(t, name, 1)
+		cancel()
+		if a := <-answer; !errors.Is(a.Err, store.ErrUnknown) || !errors.Is(a.Err, context.Canceled) {
+			t.Errorf("called off: %v", a.Err)
+		}
+		testenv.Eventually(t, "the server stops", func() error {
+			if n := number(t, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%'||$1::text||'.%'", name); n > 0 {
+				return fmt.Errorf("%d wait", n)
+			}
+			return nil
+		})
+	}
+	testenv.Eventually(t, "connections are let go", func() error {
+		if n := p.Stat().AcquiredConns(); n > 0 {
+			return fmt.Errorf("%d are in use", n)
+		}
+		return nil
+	})
+}
+
+// TestAPoolThatIsUsedUpIsUnknown: a caller that keeps all connections gets no answer before its context ends, and then one.
+func TestAPoolThatIsUsedUpIsUnknown(t *testing.T) {
+	_, name := fresh(t, postgres.Options{})
+	p := pool(t, server.url+"&pool_max_conns=1")
+	defer p.Close()
+	st := postgres.New(p, &postgres.Options{Schema: name})
+	defer st.Close()
+	conn, err := p.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if a := one(ctx, st, claim("settings/pool", "ann")); !errors.Is(a.Err, store.ErrUnknown) {
+		t.Errorf("without a connection: %v", a.Err)
+	}
+	conn.Release()
+	must(t, st, claim("settings/pool", "ann"))
+}
+
+// TestAStoreFollowsItsPrimary: connections to a server that has become read-only are given up, and new ones go where the URL leads.
+func TestAStoreFollowsItsPrimary(t *testing.T) {
+	old := testenv.NewPostgres(t)
+	hosts := func(a, b *testenv.PostgresServer) string {
+		return fmt.Sprintf("postgres://postgres@%s,%s/postgres?sslmode=disable&target_session_attrs=read-write", a.Addr(), b.Addr())
+	}
+	first, err := postgres.Open(t.Context(), old.URL("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	must(t, first, claim("failover/made", "ann"))
+	standby := old.Standby(t)
+	st, err := postgres.Open(t.Context(), hosts(old, standby))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	mine := claim("failover/key", "ann")
+	before := must(t, st, mine)
+	testenv.Eventually(t, "the standby has it", func() error {
+		if n := standby.Query(t, "postgres", "SELECT count(*) FROM croft.lease WHERE key = 'failover/key'"); n != "1" {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	standby.Query(t, "postgres", "SELECT pg_promote()")
+	old.Query(t, "postgres", "ALTER SYSTEM SET default_transaction_read_only = on")
+	old.Query(t, "postgres", "SELECT pg_reload_conf()")
+	testenv.Eventually(t, "the store finds the new primary", func() error {
+		a := one(t.Context(), st, then(tenure.Renew, mine))
+		if a.Err == nil && a.Record.Token != before.Record.Token {
+			t.Errorf("token %d, was %d", a.Record.Token, before.Record.Token)
+		}
+		if a.Err == nil && old.Query(t, "postgres", "SHOW default_transaction_read_only") != "on" {
+			return errors.New("the old primary still takes changes")
+		}
+		return a.Err
+	})
+	must(t, st, then(tenure.Release, mine))
+	if n := standby.Query(t, "postgres", "SELECT count(*) FROM croft.lease WHERE key = 'failover/key' AND state = 'free'"); n != "1" {
+		t.Errorf("the new primary does not have the release")
+	}
+}
+
+// TestAPreparedStatementThatIsLostIsExplained: behind a transaction pooler the next statement may go to a server process that does not know it.
+func TestAPreparedStatementThatIsLostIsExplained(t *testing.T) {
+	_, name := fresh(t, postgres.Options{})
+	p := pool(t, server.url+"&pool_max_conns=1")
+	defer p.Close()
+	st := postgres.New(p, &postgres.Options{Schema: name})
+	defer st.Close()
+	must(t, st, claim("settings/prepared", "ann"))
+	if _, err := p.Exec(t.Context(), "DEALLOCATE ALL", pgx.QueryExecModeSimpleProtocol); err != nil {
+		t.Fatal(err)
+	}
+	a := one(t.Context(), st, claim("settings/prepared/2", "ann"))
+	if !errors.Is(a.Err, store.ErrUnknown) || !strings.Contains(a.Err.Error(), "default_query_exec_mode=exec") {
+		t.Errorf("%v; want unknown, and what to do", a.Err)
+	}
+	if a := resolve(t.Context(), st, claim("settings/prepared/2", "ann")); a.Err != nil {
+		t.Errorf("asked again: %v", a.Err)
+	}
+}

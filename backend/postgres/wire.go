@@ -1,0 +1,177 @@
+package postgres
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// batch is requests under way, known by their place in the caller's slice.
+type batch struct {
+	requests []tenure.Request
+	answers  []store.Answer
+	waiters  []string // of each request, what enters its client among those who wait if it is refused; nil if nobody waits here
+}
+
+// waiter is what enters the client of a request among those who wait, or nothing.
+func (b *batch) waiter(i int) string {
+	if b.waiters == nil {
+		return ""
+	}
+	return b.waiters[i]
+}
+
+// cut is how many of the requests make the next call: all requests of a key are in one, so that they keep their order.
+func (b *batch) cut(todo []int) int {
+	n := min(len(todo), largestCall)
+	for n < len(todo) && b.requests[todo[n]].Key == b.requests[todo[n-1]].Key {
+		n++
+	}
+	return n
+}
+
+// oneKey reports whether all are on one key: then nobody is delayed by waiting for it.
+func (b *batch) oneKey(todo []int) bool {
+	return b.requests[todo[0]].Key == b.requests[todo[len(todo)-1]].Key
+}
+
+func (b *batch) fail(todo []int, err error) {
+	for _, i := range todo {
+		b.answers[i] = store.Answer{Err: store.Unknown(err)}
+	}
+}
+
+// waves puts requests into the order in which the server takes them: in each wave a key occurs once, its acquires come first, each part is ordered by key. todo has
+// the requests of a key together and in their order.
+func (b *batch) waves(todo []int) (order []int, claims, ends []int32) {
+	var waves [][2][]int // of each wave: the acquires, the others
+	depth := 0
+	for n, i := range todo {
+		depth++
+		if n == 0 || b.requests[i].Key != b.requests[todo[n-1]].Key {
+			depth = 1
+		}
+		if len(waves) < depth {
+			waves = append(waves, [2][]int{})
+		}
+		part := 1
+		if b.requests[i].Verb == tenure.Acquire {
+			part = 0
+		}
+		waves[depth-1][part] = append(waves[depth-1][part], i)
+	}
+	for _, w := range waves {
+		order = append(order, w[0]...)
+		claims = append(claims, int32(len(order)))
+		order = append(order, w[1]...)
+		ends = append(ends, int32(len(order)))
+	}
+	return order, claims, ends
+}
+
+// arguments adds to args one array for each field of a request.
+func (b *batch) arguments(args []any, todo []int) ([]any, error) {
+	n := len(todo)
+	texts := make([]string, 10*n) // one for all
+	column := func() (c []string) { c, texts = texts[:n:n], texts[n:]; return c }
+	verbs, keys, grants, owners, instances := column(), column(), column(), column(), column()
+	guards, progresses, actors, notes, waiters := column(), column(), column(), column(), column()
+	ttls, aboves, everys, holds := make([]int64, n), make([]int64, n), make([]int64, n), make([]int64, n)
+	resumes, faileds := make([]bool, n), make([]bool, n)
+	for k, i := range todo {
+		req := &b.requests[i]
+		verbs[k], keys[k], grants[k] = string(req.Verb), req.Key, string(req.Secret.Grant())
+		owners[k], instances[k], progresses[k], actors[k], notes[k] = req.Owner, req.Instance, req.Progress, req.Actor, req.Note
+		ttls[k], aboves[k], everys[k], holds[k] = micro(req.TTL), int64(req.Above), micro(req.Every), micro(req.HoldFor)
+		resumes[k], faileds[k], waiters[k] = req.Resume, req.Failed, b.waiter(i)
+		var err error
+		if guards[k], err = guardList(req.Guards); err != nil {
+			return nil, err
+		}
+	}
+	return append(args, verbs, keys, grants, owners, instances, ttls, aboves, everys, holds, guards, resumes, progresses, faileds, actors, notes, waiters), nil
+}
+
+// guardList is what a record keeps of a holder's guards: a JSON array, or nothing.
+func guardList(guards []string) (string, error) {
+	if len(guards) == 0 {
+		return "", nil
+	}
+	text, err := json.Marshal(guards)
+	return string(text), err
+}
+
+// take reads one answer of a call for the requests in todo: its number there, the verdict, the time, the past, the packed record. It returns the request's place if it was
+// skipped, and otherwise less than zero.
+func (b *batch) take(todo []int, text string) (skipped int, err error) {
+	f := split(text)
+	n, err := strconv.Atoi(f[0])
+	if err != nil || n < 1 || n > len(todo) || len(f) < 2 {
+		return 0, fmt.Errorf("the server's answer to %d requests cannot be read: %q", len(todo), text)
+	}
+	i := todo[n-1]
+	switch f[1] {
+	case "skipped":
+		return i, nil
+	case "granted":
+		if b.answers[i], err = granted(&b.requests[i], f[2:]); err != nil {
+			return 0, fmt.Errorf("the server's answer cannot be read: %q: %w", text, err)
+		}
+		return -1, nil
+	}
+	b.answers[i] = answer(&b.requests[i], f[1:])
+	return -1, nil
+}
+
+// granted is the record after the grant of a key that had been given back: what was asked for, and the time, token, terms, period and last success that the server tells.
+func granted(req *tenure.Request, f []string) (store.Answer, error) {
+	if len(f) != 5 {
+		return store.Answer{}, fmt.Errorf("it has %d fields", len(f))
+	}
+	n := numbers{f: f}
+	now, ttl := n.time(0), req.TTL.Truncate(time.Microsecond)
+	return store.Answer{Now: now, Record: tenure.Record{
+		Key: req.Key, Token: fence.Token(n.at(1)), Grant: req.Secret.Grant(), Owner: req.Owner, Instance: req.Instance, State: tenure.Held, Cause: tenure.Released,
+		Acquired: now, Renewed: now, Deadline: now.Add(ttl), TTL: ttl, Every: n.duration(3), Succeeded: n.time(4), Guards: slices.Clone(req.Guards), Terms: n.at(2),
+	}}, n.err
+}
+
+// allAnswered makes sure that no request is without an answer.
+func allAnswered(seen, want int) error {
+	if seen != want {
+		return fmt.Errorf("the server answered %d of %d requests", seen, want)
+	}
+	return nil
+}
+
+// answer is what the server said. Why a request was refused is the law's to say: it is asked about the very record and time the server decided by.
+func answer(req *tenure.Request, f []string) store.Answer {
+	unreadable := func(err error) store.Answer { return store.Answer{Err: store.Unknown(err)} }
+	if len(f) < 3 {
+		return unreadable(fmt.Errorf("postgres: the server's answer to %s %q cannot be read", req.Verb, req.Key))
+	}
+	us, err := strconv.ParseInt(f[1], 10, 64)
+	if err != nil {
+		return unreadable(err)
+	}
+	var rec tenure.Record
+	if len(f) > 3 {
+		if rec, err = unpack(req.Key, f[3:], f[2]); err != nil {
+			return unreadable(err)
+		}
+	}
+	now := time.UnixMicro(us).UTC()
+	if f[0] == "done" {
+		return store.Answer{Record: rec, Now: now}
+	}
+	if _, _, err = tenure.Apply(rec, *req, now); err == nil {
+		return unreadable(fmt.Errorf("postgres: the server refused to %s %q and the law does not: its functions are not those that this program made; drop the schema, or run the migrations of `croft schema postgres`", req.Verb, req.Key))
+	}
+	return store.Answer{Record: rec, Now: now, Err: err}
+}

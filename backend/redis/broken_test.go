@@ -1,0 +1,51 @@
+package redis
+
+import (
+	"testing"
+
+	"github.com/croft-dev/croft/store/storetest"
+)
+
+// flaws are ways to get the script wrong, each with the behaviour of a store in which the suite has to notice it.
+var flaws = []struct{ name, group, place, change string }{
+	{"anybody releases", "transitions", "    if mine and alive then\n      outcome, changes, state", "    if alive then\n      outcome, changes, state"},
+	{"anybody renews", "transitions", "if mine and state == HELD and", "if record and state == HELD and"},
+	{"a lease is renewed after its deadline", "repeats", "(now < deadline or flag == RESUMING)", "true"},
+	{"nothing is resumed", "repeats", "(now < deadline or flag == RESUMING)", "now < deadline"},
+	{"a held key is granted", "transitions", "    elseif alive then\n      outcome = IS_HELD", "    elseif false then\n      outcome = IS_HELD"},
+	{"tokens stay the same", "tokens", "max((record and token or 0) + 1, above + 1, now)", "max(record and token or 0, above + 1, record and 0 or now)"},
+	{"above is ignored", "tokens", "max((record and token or 0) + 1, above + 1, now)", "max((record and token or 0) + 1, now)"},
+	{"a secret is granted twice", "repeats", "    elseif over then\n      outcome = lost(over, as) -- a secret", "    elseif false then\n      outcome = lost(over, as) -- a secret"},
+	{"a secret of the past is granted again", "repeats", "over, as = past(key, grant, found[3] or '', transfers)", "over = nil"},
+	{"the history is not kept", "history", "closed = pack(PAST", "closed = nil and pack(PAST"},
+	{"the history is one too short", "history", "place = transfers % HISTORY + 1", "place = transfers % (HISTORY - 1) + 1"},
+	{"a repeated acquire prolongs", "repeats", "outcome = DONE -- the reply was lost", "outcome, changes, deadline = DONE, true, now + lasts -- the reply was lost"},
+	{"a shorter renewal takes time back", "deadlines", "if now + lasts >= deadline or now < renewed then deadline", "if true then deadline"},
+	{"a reservation is for everybody", "reservations", "elseif reserved and sub(words", "elseif false and sub(words"},
+	{"a hold is not kept", "periods", "and now < hold then", "and false then"},
+	{"a failure counts as success", "periods", "if flag == FAILED then", "if false then"},
+	{"records stay", "retention", "max(matters, deadline, renewed) + retention <= now then -- gone", "false then -- gone"},
+	{"records leave too early", "retention", "max(matters, deadline, renewed) + retention <= now then -- gone", "deadline + retention <= now then -- gone"},
+	{"the operator's word is lost", "reservations", ".. sub(words, from, saying) ..", ".. '\\0\\0\\0\\0' .."},
+	{"watchers are not told", "watch", "if changed then\n", "if false then\n"},
+	{"only the first is told", "watch", "for i, key in ipairs(changed) do", "for i, key in ipairs({}) do"},
+}
+
+// TestScriptsBrokenOnPurposeAreCaught by the suite that the script passes.
+func TestScriptsBrokenOnPurposeAreCaught(t *testing.T) {
+	t.Parallel()
+	for _, f := range flaws {
+		t.Run(f.name, func(t *testing.T) {
+			t.Parallel()
+			lua := variant(t, f.place, f.change)
+			failures := storetest.Failures(t, func(tb testing.TB) storetest.Harness {
+				h := place(tb, lua)
+				h.Patience = grace // nobody waits long for a wake-up that does not come
+				return h
+			}, f.group)
+			if len(failures) == 0 {
+				t.Errorf("%s: the suite has not noticed", f.name)
+			}
+		})
+	}
+}

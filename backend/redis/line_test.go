@@ -1,0 +1,389 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/store/storetest"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// waiter is a store with a connection of its own, as another process has it, and its watch of a key.
+type waiter struct {
+	*Store
+	t     *testing.T
+	mine  tenure.Request
+	woken <-chan struct{}
+	end   context.CancelFunc
+	asked atomic.Int64
+}
+
+// waits makes a waiter. It watches the key and has not asked.
+func waits(t *testing.T, server *testenv.RedisServer, key, owner string) *waiter {
+	t.Helper()
+	w := &waiter{t: t, Store: New(dial(t, server), &Options{Prefix: server.Prefix()}), mine: claim(key, owner)}
+	t.Cleanup(func() { w.Close() })
+	w.watchKey()
+	return w
+}
+
+func (w *waiter) watchKey() {
+	w.t.Helper()
+	var ctx context.Context
+	ctx, w.end = context.WithCancel(w.t.Context())
+	var err error
+	if w.woken, err = w.Watch(ctx, w.mine.Key); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// ask asks for the key and reports whether it was granted.
+func (w *waiter) ask() bool {
+	w.asked.Add(1)
+	a := one(w.t.Context(), w.Store, w.mine)
+	if a.Err != nil && !errors.Is(a.Err, tenure.ErrHeld) {
+		w.t.Errorf("%s: %v", w.mine.Owner, a.Err)
+	}
+	return a.Err == nil
+}
+
+func (w *waiter) refused() {
+	w.t.Helper()
+	if w.ask() {
+		w.t.Fatalf("%s was granted what is held", w.mine.Owner)
+	}
+}
+
+func (w *waiter) release() {
+	w.t.Helper()
+	if a := one(w.t.Context(), w.Store, then(tenure.Release, w.mine)); a.Err != nil {
+		w.t.Fatalf("%s: %v", w.mine.Owner, a.Err)
+	}
+	w.mine = claim(w.mine.Key, w.mine.Owner)
+}
+
+// wakes waits for a wake-up.
+func (w *waiter) wakes(why string) {
+	w.t.Helper()
+	select {
+	case <-w.woken:
+	case <-time.After(testenv.Patience):
+		w.t.Fatalf("%s was not woken: %s", w.mine.Owner, why)
+	}
+}
+
+// sleeps makes sure that nothing has woken it up to now. Whatever was said before has been heard when the waiter beside it, who heard it last, has.
+func (w *waiter) sleeps(why string) {
+	w.t.Helper()
+	select {
+	case <-w.woken:
+		w.t.Errorf("%s was woken: %s", w.mine.Owner, why)
+	default:
+	}
+}
+
+// line is the length of a key's line.
+func line(t *testing.T, client *goredis.Client, st *Store, key string) int {
+	t.Helper()
+	text, err := client.HGet(t.Context(), st.names.record(key), "w").Result()
+	if err != nil && !errors.Is(err, goredis.Nil) {
+		t.Fatal(err)
+	}
+	return len(text) / 16
+}
+
+// TestAReleaseWakesWhoseTurnItIs, and the others only if that one does not take the key.
+func TestAReleaseWakesWhoseTurnItIs(t *testing.T) {
+	t.Parallel()
+	server := testenv.Redis(t)
+	ann, bob, cat := waits(t, server, "line/turn", "ann"), waits(t, server, "line/turn", "bob"), waits(t, server, "line/turn", "cat")
+	if !ann.ask() {
+		t.Fatal("ann has not got the key")
+	}
+	drained(bob, cat) // who were not in line yet
+	bob.refused()
+	cat.refused()
+	ann.release()
+	bob.wakes("it is his turn")
+	if !bob.ask() {
+		t.Fatal("bob has not got the key")
+	}
+	bob.release()
+	cat.wakes("it is her turn")
+	// She is stopped, or dead, and asks for nothing.
+	bob.wakes("he is not in line any more, and hears of everything")
+	if !ann.ask() {
+		t.Fatal("a wake-up reserves nothing: ann may have the key")
+	}
+	bob.refused()
+	drained(bob)
+	ann.release()
+	bob.wakes("cat has been named and is not in line any more")
+}
+
+func drained(all ...*waiter) {
+	for _, w := range all {
+		select {
+		case <-w.woken:
+		default:
+		}
+	}
+}
+
+// TestOneWhoIsNamedAndDoesNotComeStallsNobody: whether it is stopped or its connection is dead, the next is woken after a moment.
+func TestOneWhoIsNamedAndDoesNotComeStallsNobody(t *testing.T) {
+	t.Parallel()
+	for name, goes := range map[string]func(w *waiter){
+		"stopped": func(*waiter) {}, // it does not ask when it is woken
+		"dead":    func(w *waiter) { _ = w.client.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := testenv.Redis(t)
+			key := "line/" + name
+			ann, bob, cat, dan := waits(t, server, key, "ann"), waits(t, server, key, "bob"), waits(t, server, key, "cat"), waits(t, server, key, "dan")
+			if !ann.ask() {
+				t.Fatal("ann has not got the key")
+			}
+			for _, w := range []*waiter{bob, cat, dan} {
+				w.refused()
+				drained(w)
+			}
+			goes(bob)
+			began := time.Now()
+			ann.release()
+			for _, w := range []*waiter{cat, dan} {
+				w.wakes("bob did not come")
+				if after := time.Since(began); after < grace {
+					t.Errorf("%s was woken after %s, before bob had his time", w.mine.Owner, after)
+				}
+			}
+			if !dan.ask() {
+				t.Error("dan has not got the key")
+			}
+		})
+	}
+}
+
+// TestWhatIsHandedOnInABatchWakesNobody: a client that releases a key and grants it to the next of its own has not freed it.
+func TestWhatIsHandedOnInABatchWakesNobody(t *testing.T) {
+	t.Parallel()
+	server := testenv.Redis(t)
+	client := dial(t, server)
+	ann, bob := waits(t, server, "line/batch", "ann"), waits(t, server, "line/batch", "bob")
+	if !ann.ask() {
+		t.Fatal("ann has not got the key")
+	}
+	bob.refused()
+	drained(ann, bob)
+	next := claim(ann.mine.Key, "ann")
+	for _, a := range ann.Apply(t.Context(), []tenure.Request{then(tenure.Release, ann.mine), next}) {
+		if a.Err != nil {
+			t.Fatal(a.Err)
+		}
+	}
+	ann.mine = next
+	ann.wakes("she is not in line and hears of everything")
+	if n := line(t, client, bob.Store, next.Key); n != 1 {
+		t.Errorf("%d are in line, want bob", n)
+	}
+	ann.release()
+	bob.wakes("it is his turn")
+}
+
+// TestWhoeverWaitsNoMoreLeavesTheLine, also when its store is closed, and is not named.
+func TestWhoeverWaitsNoMoreLeavesTheLine(t *testing.T) {
+	t.Parallel()
+	server := testenv.Redis(t)
+	client := dial(t, server)
+	ann, bob, cat, dan := waits(t, server, "line/leave", "ann"), waits(t, server, "line/leave", "bob"), waits(t, server, "line/leave", "cat"), waits(t, server, "line/leave", "dan")
+	if !ann.ask() {
+		t.Fatal("ann has not got the key")
+	}
+	for _, w := range []*waiter{bob, cat, dan} {
+		w.refused()
+		w.refused() // asking again does not give a second place
+		drained(w)
+	}
+	if n := line(t, client, ann.Store, "line/leave"); n != 3 {
+		t.Fatalf("%d are in line, want 3", n)
+	}
+	bob.end()
+	if err := cat.Close(); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, "bob and cat have left", func() error {
+		if n := line(t, client, ann.Store, "line/leave"); n != 1 {
+			return fmt.Errorf("%d are in line", n)
+		}
+		return nil
+	})
+	ann.release()
+	dan.wakes("it is his turn")
+	if n := line(t, client, ann.Store, "line/leave"); n != 0 {
+		t.Errorf("%d are in line, want none", n)
+	}
+}
+
+// TestALineIsBounded, and goes with its record.
+func TestALineIsBounded(t *testing.T) {
+	t.Parallel()
+	server := testenv.Redis(t)
+	client, ctx := dial(t, server), t.Context()
+	clock := storetest.NewClock()
+	clock.Advance(time.Since(clock.Now()))
+	st := New(client, &Options{Prefix: server.Prefix(), Retention: time.Hour})
+	t.Cleanup(func() { st.Close() })
+	st.clock = clock.Now
+	mine := claim("line/long", "ann")
+	if a := one(ctx, st, mine); a.Err != nil {
+		t.Fatal(a.Err)
+	}
+	if _, err := st.Watch(ctx, mine.Key); err != nil {
+		t.Fatal(err)
+	}
+	topic := st.watch.topics[st.names.record(mine.Key)]
+	for n := range 100 {
+		st.id = fmt.Sprintf("store%03d", n)
+		if a := one(ctx, st, claim(mine.Key, "bob")); !errors.Is(a.Err, tenure.ErrHeld) {
+			t.Fatal(a.Err)
+		}
+		st.watch.mu.Lock()
+		inLine := !topic.inLine.IsZero()
+		st.watch.mu.Unlock()
+		if inLine != (n < 64) {
+			t.Errorf("store %d believes that it is in line: %t", n, inLine)
+		}
+	}
+	if n := line(t, client, st, mine.Key); n != 64 {
+		t.Errorf("%d are in line, want 64", n)
+	}
+	// One who has not asked for long is passed over: nobody is named, and so everybody is.
+	clock.Advance(30 * time.Second)
+	heard := client.Subscribe(ctx, st.names.record(mine.Key))
+	defer heard.Close()
+	if _, err := heard.Receive(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if a := one(ctx, st, then(tenure.Release, mine)); a.Err != nil {
+		t.Fatal(a.Err)
+	}
+	if said, err := heard.ReceiveMessage(ctx); err != nil || said.Payload != "" {
+		t.Errorf("the release of a key whose line has lapsed says %q, %v", said, err)
+	}
+	if n := line(t, client, st, mine.Key); n != 0 {
+		t.Errorf("%d are in line that has lapsed", n)
+	}
+	clock.Advance(2 * time.Hour)
+	if a := one(ctx, st, claim(mine.Key, "cat")); a.Err != nil || a.Record.Cause != tenure.First {
+		t.Errorf("after the retention: %v, cause %s", a.Err, a.Record.Cause)
+	}
+}
+
+// TestEverybodyInLineIsServed: 16 stores hand a key on 200 times. Each has its turns, and nobody asks in vain but to stand in line.
+func TestEverybodyInLineIsServed(t *testing.T) {
+	t.Parallel()
+	const stores, handOffs = 16, 200
+	server := testenv.Redis(t)
+	var (
+		all    sync.WaitGroup
+		done   atomic.Int64
+		asked  atomic.Int64
+		served [stores]int
+		mu     sync.Mutex
+		taken  = make(chan struct{}) // closed when the key has been taken
+	)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
+	defer cancel()
+	for n := range stores {
+		w := waits(t, server, "line/all", fmt.Sprintf("store %d", n))
+		all.Go(func() {
+			for {
+				for !w.ask() {
+					select {
+					case <-w.woken:
+					case <-ctx.Done():
+						asked.Add(w.asked.Load())
+						return
+					}
+				}
+				mu.Lock()
+				close(taken)
+				taken = make(chan struct{})
+				next := taken
+				mu.Unlock()
+				served[n]++
+				time.Sleep(2 * time.Millisecond) // its work: time for the one before to be back in line
+				if done.Add(1) >= handOffs {
+					cancel()
+				}
+				w.release()
+				select {
+				case <-next:
+				case <-ctx.Done():
+				}
+				if ctx.Err() != nil {
+					asked.Add(w.asked.Load())
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	if n := done.Load(); n < handOffs {
+		t.Fatalf("%d hand-offs, want %d: somebody was not woken", n, handOffs)
+	}
+	for n, times := range served {
+		if times < handOffs/stores/2 {
+			t.Errorf("store %d had the key %d times of %d", n, times, handOffs)
+		}
+	}
+	// Each asks to stand in line and again when it is its turn. If all were woken each time, there would be 16.
+	if each := float64(asked.Load()) / handOffs; each > 6 {
+		t.Errorf("%.1f requests for each hand-off", each)
+	}
+	t.Logf("%.2f requests for each hand-off, served %v", float64(asked.Load())/handOffs, served)
+}
+
+// TestASubscriptionIsKeptForAWhile: whoever has had the key is often back in line soon, and two commands are saved each time.
+func TestASubscriptionIsKeptForAWhile(t *testing.T) {
+	t.Parallel()
+	server := testenv.Redis(t)
+	client, ctx := dial(t, server), t.Context()
+	w := waits(t, server, "line/kept", "ann")
+	name := w.names.record(w.mine.Key)
+	subscribed := func() int64 { return client.PubSubNumSub(ctx, name).Val()[name] }
+	before := w.watch.topics[name]
+	w.end()
+	testenv.Eventually(t, "the watch has ended", func() error {
+		if w.watch.watches(name) {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	if n := subscribed(); n != 1 {
+		t.Errorf("%d subscriptions after the watch has ended", n)
+	}
+	w.watchKey()
+	if w.watch.topics[name] != before {
+		t.Error("it was subscribed to anew")
+	}
+	w.watch.mu.Lock()
+	w.watch.kept = time.Millisecond
+	w.watch.mu.Unlock()
+	w.end()
+	testenv.Eventually(t, "the subscription has ended", func() error {
+		if n := subscribed(); n != 0 {
+			return fmt.Errorf("%d are left", n)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,145 @@
+package croft
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/croft-dev/croft/backend/mem"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// stormy loses some requests and some replies, hangs now and then, and tells at random that others wait.
+type stormy struct {
+	*mem.Store
+	calm atomic.Bool
+}
+
+func (s *stormy) Apply(ctx context.Context, batch []tenure.Request) []store.Answer {
+	if s.calm.Load() {
+		return s.Store.Apply(ctx, batch)
+	}
+	switch n := rand.IntN(100); {
+	case n < 3:
+		return store.Failed(len(batch), errDown)
+	case n < 6:
+		s.Store.Apply(ctx, batch)
+		return store.Failed(len(batch), errDown)
+	case n < 8: // what arrives after its caller has gone is carried out all the same
+		select {
+		case <-ctx.Done():
+		case <-time.After(rand.N(1500 * time.Millisecond)):
+		}
+		answers := s.Store.Apply(context.WithoutCancel(ctx), batch)
+		if ctx.Err() != nil {
+			return store.Failed(len(batch), ctx.Err())
+		}
+		return answers
+	case n < 40:
+		time.Sleep(rand.N(3 * time.Millisecond))
+	}
+	if ctx.Err() != nil {
+		return store.Failed(len(batch), ctx.Err())
+	}
+	answers := s.Store.Apply(ctx, batch)
+	for i := range answers {
+		answers[i].Awaited = batch[i].Verb == tenure.Release && rand.IntN(3) == 0
+	}
+	return answers
+}
+
+// TestAStormLeavesOneTruth: three clients with many contenders, who leave and give back at any moment, on a store that fails in every way. There are never
+// two who may work, tokens rise, and when the storm is over everybody can have every key and nothing is left in the clients.
+func TestAStormLeavesOneTruth(t *testing.T) {
+	const keys, contenders, lasts = 3, 24, 20 * time.Second
+	inBubble(t, func(r *rig) {
+		st := &stormy{Store: r.st}
+		var clients [3]*Client
+		for i := range clients {
+			clients[i] = r.client(st, &Options{Observe: func(Event) {}, CallTimeout: 2 * time.Second})
+		}
+		var newest [keys]atomic.Pointer[Lease]
+		var all sync.WaitGroup
+		end := time.Now().Add(lasts)
+		for i := range contenders {
+			all.Go(func() {
+				for time.Now().Before(end) {
+					k := rand.IntN(keys)
+					contend(r, clients[i%len(clients)], fmt.Sprint("jobs/", k), &newest[k])
+				}
+			})
+		}
+		all.Wait()
+
+		st.calm.Store(true)
+		time.Sleep(time.Minute) // what was left lapses
+		for _, c := range clients {
+			for k := range keys {
+				if err := r.acquire(c, fmt.Sprint("jobs/", k), &LeaseOptions{WaitFor: time.Second}).Release(r.Context()); err != nil {
+					r.Error(err)
+				}
+			}
+			c.lines.mu.Lock()
+			c.warden.mu.Lock()
+			c.calls.mu.Lock()
+			if n, m, w, f := len(c.lines.byKey), len(c.warden.leases), len(c.calls.waiting), c.calls.flying+c.calls.hanging+c.calls.delivering; n+m+w+f != 0 {
+				r.Errorf("in a client there are left: %d lines, %d leases, %d requests, %d calls", n, m, w, f)
+			}
+			c.calls.mu.Unlock()
+			c.warden.mu.Unlock()
+			c.lines.mu.Unlock()
+		}
+	})
+}
+
+// contend is one contender's try: it may leave at any moment, and gives back what it got in one way or another.
+func contend(r *rig, c *Client, key string, newest *atomic.Pointer[Lease]) {
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	if rand.IntN(2) == 0 {
+		time.AfterFunc(rand.N(50*time.Millisecond), cancel)
+	}
+	l, err := c.Acquire(ctx, key, &LeaseOptions{
+		WaitFor: []time.Duration{0, 20 * time.Millisecond, time.Second, Forever}[rand.IntN(4)],
+		TTL:     []time.Duration{300 * time.Millisecond, 5 * time.Second, 50 * time.Second}[rand.IntN(3)],
+	})
+	if err != nil {
+		if !errors.Is(err, ErrHeld) && !errors.Is(err, ErrUnknown) && !errors.Is(err, context.Canceled) {
+			r.Error(err)
+		}
+		return
+	}
+	if before := newest.Swap(l); before != nil {
+		if before.Token() >= l.Token() {
+			r.Errorf("token %d after %d", l.Token(), before.Token())
+		}
+		if before.Err() == nil && l.Err() == nil {
+			r.Errorf("two may work on %s: %d and %d", key, before.Token(), l.Token())
+		}
+	}
+	if rand.IntN(3) == 0 {
+		time.Sleep(rand.N(2 * time.Millisecond))
+	}
+	if rand.IntN(4) == 0 {
+		_ = l.Report(ctx, "half way")
+	}
+	switch rand.IntN(4) { // those that are not confirmed lapse
+	case 0:
+		_ = l.Release(ctx)
+	case 1:
+		_ = l.Release(l.Context())
+	case 2:
+		_ = l.Fail(context.WithoutCancel(ctx))
+	default:
+		var both sync.WaitGroup
+		both.Go(func() { _ = l.Release(ctx) })
+		_ = l.Release(context.WithoutCancel(ctx))
+		both.Wait()
+	}
+}
