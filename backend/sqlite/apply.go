@@ -123,6 +123,12 @@ func (k *kept) decide(req *tenure.Request, now time.Time) (changed bool, refused
 		return changed, refused, err
 	}
 	next, changed, refused := tenure.Apply(k.head, *req, now)
+	switch e := refused.(type) { //nolint:errorlint // the law's own, not wrapped
+	case *tenure.HeldError:
+		e.Record = withoutHistory(e.Record) // one transfer is no history
+	case *tenure.NotOwnedError:
+		e.Record = withoutHistory(e.Record)
+	}
 	if refused != nil || !changed {
 		return false, refused, nil
 	}

@@ -21,14 +21,15 @@ const crashKeys = 3
 
 // busy is a process that takes leases, writes under them through a guard, renews and releases, until it is killed.
 func busy(t *testing.T, file string) {
-	st := open(t, file, nil)
-	db, err := connections(file, 10*time.Second)
+	patient := 30 * time.Second // eight on a busy machine
+	st := open(t, file, &Options{LockWait: patient})
+	db, err := connections(file, patient)
 	if err != nil {
 		t.Fatal(err)
 	}
 	guards := make([]*Guard, crashKeys)
 	for k := range guards {
-		guards[k] = guardIn(t, db, FenceRow{Name: fmt.Sprintf("artifact/%d", k)}, nil)
+		guards[k] = guardIn(t, db, FenceRow{Name: fmt.Sprintf("artifact/%d", k)}, &GuardOptions{LockWait: patient})
 	}
 	say("ready")
 	for {

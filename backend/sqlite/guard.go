@@ -83,7 +83,7 @@ func openGuard(_ context.Context, u *url.URL) (guard.Guard, error) {
 	if u.Fragment == "" {
 		return nil, a.bad("it does not say which fence row: add #NAME")
 	}
-	path, err := cleanPath(u.Path)
+	path, err := cleanPath(pathOf(u))
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"runtime"
 	"time"
 
 	"github.com/croft-dev/croft/fence"
@@ -25,11 +26,19 @@ func openURL(ctx context.Context, u *url.URL) (store.Store, error) {
 	if u.Fragment != "" {
 		return nil, a.bad("it has a fragment, which names a guard and no store")
 	}
-	st, err := Open(ctx, u.Path, &a.options)
+	st, err := Open(ctx, pathOf(u), &a.options)
 	if err != nil {
 		return nil, err
 	}
 	return st, nil
+}
+
+// pathOf is the path in a URL. On Windows it begins with a drive, not with the slash before that.
+func pathOf(u *url.URL) string {
+	if runtime.GOOS == "windows" && len(u.Path) > 2 && u.Path[0] == '/' && u.Path[2] == ':' {
+		return u.Path[1:]
+	}
+	return u.Path
 }
 
 // address is a URL taken apart.

@@ -3,10 +3,12 @@ package sqlite
 import (
 	"database/sql"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/ground"
 	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
 )
 
 func must(tb testing.TB, err error) {
@@ -236,6 +239,69 @@ func TestTheCallersDatabaseMustBeFit(t *testing.T) {
 		defer st.Close()
 		if a := one(st, acquire("k", "ann")); !errors.Is(a.Err, store.ErrUnknown) || !strings.Contains(a.Err.Error(), c.says) {
 			t.Errorf("%s: %v; it does not say %q", name, a.Err, c.says)
+		}
+	}
+}
+
+// TestADamagedFileIsSaid: with what to do, and nothing is made of what cannot be read.
+func TestADamagedFileIsSaid(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(memoryDir(t), "croft.db")
+	st := open(t, file, nil)
+	for i := range 300 {
+		if a := one(st, acquire(fmt.Sprintf("some/key/%d", i), "ann")); a.Err != nil {
+			t.Fatal(a.Err)
+		}
+	}
+	must(t, st.Close())
+	data, err := os.ReadFile(file)
+	must(t, err)
+	for i := 4096; i < len(data); i++ { // all but the first page
+		data[i] = 0xa5
+	}
+	must(t, os.WriteFile(file, data, 0o600))
+	st, err = Open(t.Context(), file, nil)
+	if err == nil {
+		defer st.Close()
+		err = one(st, acquire("some/key/7", "bob")).Err
+	}
+	if err == nil || !strings.Contains(err.Error(), ".recover") || !strings.Contains(err.Error(), file) {
+		t.Errorf("a damaged file: %v", err)
+	}
+}
+
+// TestAClosedStoreAnswers: whoever asks before, while or after it is closed.
+func TestAClosedStoreAnswers(t *testing.T) {
+	t.Parallel()
+	for range 20 {
+		st := open(t, filepath.Join(memoryDir(t), "croft.db"), nil)
+		var all sync.WaitGroup
+		for n := range 8 {
+			all.Go(func() {
+				for {
+					a := one(st, acquire(fmt.Sprintf("k/%d", n), "ann"))
+					if a.Err != nil && !errors.Is(a.Err, store.ErrUnknown) && !errors.Is(a.Err, tenure.ErrHeld) {
+						t.Errorf("while it is closed: %v", a.Err)
+					}
+					if errors.Is(a.Err, ErrClosed) {
+						return
+					}
+				}
+			})
+		}
+		must(t, st.Close())
+		must(t, st.Close())
+		all.Wait()
+		for _, err := range st.List(t.Context(), "") {
+			if !errors.Is(err, ErrClosed) {
+				t.Errorf("listing: %v", err)
+			}
+		}
+		if _, err := st.Watch(t.Context(), "k"); !errors.Is(err, ErrClosed) {
+			t.Errorf("watching: %v", err)
+		}
+		if _, err := st.Sweep(t.Context()); !errors.Is(err, ErrClosed) {
+			t.Errorf("sweeping: %v", err)
 		}
 	}
 }

@@ -64,6 +64,7 @@ type Store struct {
 
 	tasks   chan *task
 	closing chan struct{}
+	gone    chan struct{} // closed when nothing is carried out any more
 	once    sync.Once
 	ended   sync.WaitGroup
 	watch   watches
@@ -109,6 +110,7 @@ func newStore(o *Options) *Store {
 		opening: make(chan struct{}, 1),
 		tasks:   make(chan *task, 64),
 		closing: make(chan struct{}),
+		gone:    make(chan struct{}),
 	}
 	s.watch.keys = map[string]*watched{}
 	s.ended.Go(s.write)
@@ -132,16 +134,12 @@ func (s *Store) database(ctx context.Context) (*base, error) {
 		return nil, ErrClosed
 	}
 	s.mu.Lock()
-	b = s.base // another may have been faster
-	if b != nil && b.moved() {
-		s.base = nil
-		_ = b.close()
-		b = nil
-	}
+	b = s.base
 	s.mu.Unlock()
-	if b != nil {
-		return b, nil
+	if b != nil && !b.moved() {
+		return b, nil // another was faster
 	}
+	s.forget(b)
 	b, err := s.open(ctx)
 	if err != nil {
 		return nil, err
@@ -155,6 +153,29 @@ func (s *Store) database(ctx context.Context) (*base, error) {
 	}
 	s.base = b
 	return b, nil
+}
+
+// forget lets go of a database whose file is not there any more.
+func (s *Store) forget(b *base) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b != nil && s.base == b {
+		s.base = nil
+		_ = b.close()
+	}
+}
+
+// untilClosed is a context for what goes on in the background: it ends after some time, or when the store is closed.
+func (s *Store) untilClosed(limit time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	go func() {
+		select {
+		case <-s.closing:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
 }
 
 // usable is the error of a call that need not be tried.

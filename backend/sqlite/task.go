@@ -35,15 +35,18 @@ func (s *Store) do(ctx context.Context, size int, do func(*transaction)) error {
 	}
 	select {
 	case <-t.done:
-		return t.err
 	case <-ctx.Done():
+	case <-s.gone:
 	}
 	select {
-	case <-t.done: // both at once
+	case <-t.done: // perhaps both at once
 		return t.err
 	default:
+	}
+	if ctx.Err() != nil {
 		return s.gaveUp(ctx)
 	}
+	return ErrClosed
 }
 
 // gaveUp says that ctx has ended, and who kept the request from being carried out if somebody does.
@@ -64,14 +67,7 @@ func (s *Store) write() {
 		if w != nil {
 			w.discard()
 		}
-		for { // what came too late
-			select {
-			case t := <-s.tasks:
-				t.finish(ErrClosed)
-			default:
-				return
-			}
-		}
+		close(s.gone) // for whoever asked too late
 	}()
 	x := &transaction{seen: map[string]*entry{}}
 	var tasks []*task
@@ -121,7 +117,7 @@ func (s *Store) connected(w *writer) (*writer, error) {
 			return w, nil
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), setupWait)
+	ctx, cancel := s.untilClosed(setupWait)
 	defer cancel()
 	b, err := s.database(ctx)
 	if err != nil {
@@ -162,7 +158,7 @@ func (s *Store) carryOut(w *writer, x *transaction, tasks []*task) ([]*task, err
 		return x.end()
 	})
 	if err == nil && w.base.moved() {
-		_, _ = s.database(context.Background()) // the next one finds what is there now
+		s.forget(w.base) // the next one finds what is there now
 		err = explained(fmt.Sprintf("store %s: the file was moved or removed: nobody else sees what was written there; ask again", w.base.name()))
 	}
 	if err != nil {

@@ -144,15 +144,8 @@ func (w *watches) broke() {
 
 // lookOut looks for changes by others for as long as somebody waits.
 func (s *Store) lookOut() {
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := s.untilClosed(setupWait)
 	defer cancel()
-	go func() {
-		select {
-		case <-s.closing:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
 	b, err := s.database(ctx)
 	if err != nil {
 		s.watch.broke()
