@@ -125,6 +125,30 @@ func TestNamesAreNoParameters(t *testing.T) {
 	}
 }
 
+// TestLinksLeadToOneStore: by whichever name a file is opened, its log lies beside the file itself.
+func TestLinksLeadToOneStore(t *testing.T) {
+	t.Parallel()
+	dir := memoryDir(t)
+	must(t, os.MkdirAll(filepath.Join(dir, "real"), 0o700))
+	must(t, os.Symlink("real", filepath.Join(dir, "folder")))
+	st := open(t, filepath.Join(dir, "real", "croft.db"), nil)
+	defer st.Close()
+	must(t, os.Symlink("real/croft.db", filepath.Join(dir, "link.db")))
+	if a := one(st, acquire("k", "ann")); a.Err != nil {
+		t.Fatal(a.Err)
+	}
+	for _, path := range []string{"folder/croft.db", "link.db", "folder/../real/croft.db"} {
+		other := open(t, filepath.Join(dir, path), nil)
+		if a := one(other, acquire("k", "bob")); !errors.Is(a.Err, tenure.ErrHeld) {
+			t.Errorf("%s is another store: %v", path, a.Err)
+		}
+		other.Close()
+	}
+	if beside, err := filepath.Glob(filepath.Join(dir, "*-wal")); err != nil || len(beside) > 0 {
+		t.Errorf("there are logs beside a link: %v, %v", beside, err)
+	}
+}
+
 // TestURLs: what a store's URL may say, and what is refused rather than ignored.
 func TestURLs(t *testing.T) {
 	t.Parallel()

@@ -165,6 +165,19 @@ func (s *Store) forget(b *base) {
 	}
 }
 
+// background begins something that Close waits for, unless it has begun to.
+func (s *Store) background(do func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.closing:
+		return false
+	default:
+		s.ended.Go(do)
+		return true
+	}
+}
+
 // untilClosed is a context for what goes on in the background: it ends after some time, or when the store is closed.
 func (s *Store) untilClosed(limit time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
@@ -203,7 +216,9 @@ func (s *Store) Now(ctx context.Context) (time.Time, error) {
 func (s *Store) Close() error {
 	var failed error
 	s.once.Do(func() {
+		s.mu.Lock()
 		close(s.closing)
+		s.mu.Unlock()
 		s.sweeps.close()
 		s.ended.Wait()
 		s.mu.Lock()

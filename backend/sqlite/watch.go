@@ -51,8 +51,9 @@ func (s *Store) Watch(ctx context.Context, key string) (<-chan struct{}, error) 
 	start := !w.looking && len(w.keys) > 0
 	w.looking = w.looking || start
 	w.mu.Unlock()
-	if start {
-		s.ended.Go(s.lookOut)
+	if start && !s.background(s.lookOut) {
+		w.broke()
+		return nil, store.Unknown(ErrClosed)
 	}
 	context.AfterFunc(ctx, func() { w.remove(key, c) })
 	return c, nil
