@@ -87,7 +87,7 @@ func adoptBase(ctx context.Context, db *sql.DB, o *Options) (*base, error) {
 
 // find asks which file a database is in.
 func (b *base) find(ctx context.Context) error {
-	if err := b.db.QueryRowContext(ctx, "SELECT file FROM pragma_database_list WHERE name = 'main'").Scan(&b.file); err != nil || b.file == "" {
+	if err := b.db.QueryRowContext(ctx, sqlFile).Scan(&b.file); err != nil || b.file == "" {
 		return err
 	}
 	info, err := os.Lstat(b.file)

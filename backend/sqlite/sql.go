@@ -11,6 +11,8 @@ var files embed.FS
 
 // The statements, each in a file of its own.
 var (
+	sqlFile     = statementText("file")
+	sqlWriter   = statementText("writer")
 	sqlBegin    = statementText("begin")
 	sqlCommit   = statementText("commit")
 	sqlRollback = statementText("rollback")

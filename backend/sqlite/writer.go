@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -46,8 +48,8 @@ func newWriter(ctx context.Context, b *base, o *Options) (*writer, error) {
 }
 
 func (w *writer) setUp(ctx context.Context, o *Options) error {
-	// The log is cut back after a large change, and not to less than it usually needs: a log that has to grow again costs twice the flushes.
-	if _, err := w.conn.ExecContext(ctx, fmt.Sprintf("PRAGMA busy_timeout = %d; PRAGMA synchronous = FULL; PRAGMA fullfsync = 1; PRAGMA query_only = 0; PRAGMA journal_size_limit = 16777216", o.LockWait.Milliseconds())); err != nil {
+	settings := strings.ReplaceAll(sqlWriter, "{wait}", strconv.FormatInt(o.LockWait.Milliseconds(), 10))
+	if _, err := w.conn.ExecContext(ctx, settings); err != nil {
 		return err
 	}
 	var synchronous int
