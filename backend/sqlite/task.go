@@ -190,6 +190,9 @@ func (s *Store) gather(tasks []*task) []*task {
 
 // begin makes a transaction anew; the time is read here, after the lock was had.
 func (x *transaction) begin(w *writer, raw any, now time.Time) {
+	if len(x.seen) > mostInTransaction { // what one large batch needed is no measure for the next
+		x.seen = map[string]*entry{}
+	}
 	clear(x.seen)
 	*x = transaction{writer: w, now: tenure.Time(now), seen: x.seen, dirty: x.dirty[:0], passed: x.passed[:0]}
 	x.raw, _ = raw.(sqldriver.ExecerContext) // the driver has it: newWriter looked

@@ -48,14 +48,14 @@ func (k *kept) record() (tenure.Record, error) {
 
 // replace takes a whole record for what is kept.
 func (k *kept) replace(rec tenure.Record) error {
-	k.past = past{}
+	var anew past
 	last := len(rec.History) - 1
 	for i := range rec.History[:last] {
-		if err := k.past.add(&rec.History[i]); err != nil {
+		if err := anew.add(&rec.History[i]); err != nil {
 			return err
 		}
 	}
-	k.head = rec
+	k.head, k.past = rec, anew
 	k.head.History = rec.History[last:]
 	return nil
 }
