@@ -110,7 +110,10 @@ func (s *Store) cover(ctx context.Context, a *anchor, d time.Duration) error {
 		s.drop(a)
 		return nil // whoever uses it finds its live key missing
 	}
-	a.id, a.good = id, sent.Add(time.Duration(seconds)*time.Second)
+	if a.id == 0 { // it does not change after that: whoever has a granted anchor reads it freely
+		a.id = id
+	}
+	a.good = sent.Add(time.Duration(seconds) * time.Second)
 	return nil
 }
 
@@ -146,8 +149,28 @@ func (s *Store) beat(ctx context.Context, id clientv3.LeaseID) (seconds int64, e
 	return resp.TTL, nil
 }
 
-// tie counts a lease that hangs on an anchor, or no longer does. The caller holds the mutex.
-func (a *anchor) tie(n int) { a.tied += n }
+// assure makes sure that etcd keeps what an answer says is held: the answer to a request that was sent again may be about a write whose anchor nobody could keep alive.
+func (s *Store) assure(ctx context.Context, l *lane) error {
+	if l.view == nil || l.view.deed == nil || l.view.deed.lease == 0 {
+		return nil
+	}
+	rec := l.answers[len(l.answers)-1].Record
+	if l.answers[len(l.answers)-1].Err != nil || !rec.Alive(l.now) {
+		return nil
+	}
+	s.mu.Lock()
+	var mine *anchor
+	for _, a := range s.anchors {
+		if a.id == l.view.deed.lease {
+			mine = a
+		}
+	}
+	s.mu.Unlock()
+	if mine == nil {
+		return nil
+	}
+	return s.cover(ctx, mine, rec.Deadline.Sub(l.now))
+}
 
 // giveBack revokes the etcd leases that nothing hangs on. Those that cannot be given back expire.
 func (s *Store) giveBack() {

@@ -84,13 +84,24 @@ func (s *Store) carryOut(ctx context.Context, lanes []*lane) {
 		}
 		for _, l := range lanes {
 			s.decide(l)
-			if l.step == finished {
+			if l.step != finished {
+				continue
+			}
+			if err := s.assure(ctx, l); err != nil {
+				l.fail(err)
+			} else {
 				l.finish()
 			}
 		}
 		lanes = slices.DeleteFunc(lanes, func(l *lane) bool { return l.step == finished })
 		if len(lanes) == 0 {
 			return
+		}
+		if len(lanes) == 1 && lanes[0].polite { // with others in the batch, a look is all the head start there is
+			if err := sleep(ctx, headStart); err != nil {
+				lanes[0].fail(err)
+				return
+			}
 		}
 		batches := s.batches(s.moor(ctx, lanes))
 		if len(batches) == 1 {
@@ -114,8 +125,11 @@ func pause(ctx context.Context, round int) error {
 	if round < 4 {
 		return nil
 	}
-	most := min(time.Millisecond<<min(round-4, 6), 50*time.Millisecond)
-	t := time.NewTimer(rand.N(most))
+	return sleep(ctx, rand.N(min(time.Millisecond<<min(round-4, 6), 50*time.Millisecond)))
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -140,4 +141,77 @@ func BenchmarkMany(b *testing.B) {
 func median(took []time.Duration) time.Duration {
 	slices.Sort(took)
 	return took[len(took)/2]
+}
+
+// BenchmarkHandOff is from a release to the next grant while others wait, each with a client of its own: Croft's by the queue of its store, etcd's own by its mutex.
+func BenchmarkHandOff(b *testing.B) {
+	c := testenv.EtcdAlone(b)
+	for _, workers := range []int{2, 16} {
+		b.Run(fmt.Sprintf("croft, %d", workers), func(b *testing.B) {
+			handOff(b, workers, func(n int) (lock, unlock func(context.Context) error) {
+				st := New(dial(b, c), &Options{Prefix: fmt.Sprintf("handoff%d/", workers)})
+				cr := croft.New(st, nil)
+				b.Cleanup(func() { cr.Close(); st.Close() })
+				var l *croft.Lease
+				return func(ctx context.Context) (err error) {
+					l, err = cr.Acquire(ctx, "bench/handoff", &croft.LeaseOptions{WaitFor: croft.Forever})
+					return err
+				}, func(ctx context.Context) error { return l.Release(ctx) }
+			})
+		})
+		b.Run(fmt.Sprintf("mutex, %d", workers), func(b *testing.B) {
+			handOff(b, workers, func(int) (lock, unlock func(context.Context) error) {
+				session, err := concurrency.NewSession(dial(b, c))
+				if err != nil {
+					b.Fatal(err)
+				}
+				m := concurrency.NewMutex(session, fmt.Sprintf("mutex/handoff%d", workers))
+				return m.Lock, m.Unlock
+			})
+		})
+	}
+}
+
+func handOff(b *testing.B, workers int, worker func(n int) (lock, unlock func(context.Context) error)) {
+	ctx, cancel := context.WithCancel(b.Context())
+	defer cancel()
+	var mu sync.Mutex
+	var freed time.Time
+	var took []time.Duration
+	var all sync.WaitGroup
+	locks, unlocks := make([]func(context.Context) error, workers), make([]func(context.Context) error, workers)
+	for n := range workers {
+		locks[n], unlocks[n] = worker(n)
+	}
+	done := 0
+	b.ResetTimer()
+	for n := range workers {
+		all.Go(func() {
+			for {
+				if err := locks[n](ctx); err != nil {
+					return
+				}
+				mu.Lock()
+				if !freed.IsZero() {
+					took = append(took, time.Since(freed))
+				}
+				done++
+				last := done >= b.N+workers
+				mu.Unlock()
+				time.Sleep(2 * time.Millisecond) // the work: meanwhile the others are all waiting
+				mu.Lock()
+				freed = time.Now()
+				mu.Unlock()
+				if err := unlocks[n](ctx); err != nil {
+					b.Error(err)
+				}
+				if last {
+					cancel()
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	b.ReportMetric(float64(median(took).Microseconds())/1000, "ms-handoff")
 }

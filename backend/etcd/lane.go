@@ -41,8 +41,11 @@ type lane struct {
 	granted bool      // a new term begins
 	page    *openPage // where to note a renewal
 	look    look
-	asked   bool   // the write asks who is next in the queue
-	done    func() // releases what was reserved for the write, if it did not happen
+	asked   bool      // the write asks who is next in the queue
+	seat    *openPage // reserved for the write: it is given up if that does not happen
+	tied    bool
+	polite  bool // the key was just offered to another store, which gets a head start
+	plants  bool // the write also plants the anchor's live key
 }
 
 // decide applies the law to what is known and says what is to be done next. The answers are the caller's when it has been done.
@@ -56,6 +59,10 @@ func (s *Store) decide(l *lane) {
 	v := l.view
 	if v == nil {
 		v = &view{} // most likely nothing is there
+	}
+	if l.polite = !l.sure && first == tenure.Acquire && v.offered(s.id); l.polite {
+		l.step, l.look = looking, s.lookAt(l.key, v)
+		return
 	}
 	l.now = s.now()
 	rec := s.record(v, l.now)
@@ -106,7 +113,7 @@ func (s *Store) onPage(l *lane, v *view, next tenure.Record) bool {
 // settle gives a deed that is to be written its place: the anchor it lives on and the slot for its renewals. What it had it keeps, if that is good enough.
 func (s *Store) settle(l *lane) {
 	d := l.next
-	l.done = func() {}
+	l.seat, l.tied = nil, false
 	if d.rec.State == tenure.Free {
 		return
 	}
@@ -115,23 +122,38 @@ func (s *Store) settle(l *lane) {
 	defer s.mu.Unlock()
 	d.lease = a.id
 	if d.rec.State != tenure.Held {
-		a.tie(1)
-		l.done = func() { a.tie(-1) }
+		a.tied++
+		l.tied = true
 		return
 	}
 	if p, m := s.mine(l.old); m != nil && p.anchor == a && !l.granted {
 		d.page, d.slot = l.old.page, l.old.slot
 		return
 	}
-	p, slot := s.seat(a, l.key, d.rec.Deadline)
-	d.page, d.slot = p.id, slot
-	l.done = func() { s.leave(p, slot) }
+	l.seat, d.slot = s.seat(a, l.key, d.rec.Deadline)
+	d.page = l.seat.id
+}
+
+// unsettle gives up what was reserved for a write that did not happen. One of which nobody knows whether it did may be in etcd: then it hangs on a slot that is not renewed, and its anchor is not given back.
+func (s *Store) unsettle(l *lane, known bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l.seat != nil {
+		s.leave(l.seat, l.next.slot)
+	}
+	if l.tied && known {
+		l.anchor.tied--
+	}
+	if l.seat != nil && !known {
+		l.anchor.tied++
+	}
+	l.seat, l.tied = nil, false
 }
 
 // compares are the conditions of a lane's write.
-func (s *Store) compares(l *lane, planting bool) []clientv3.Cmp {
+func (s *Store) compares(l *lane) []clientv3.Cmp {
 	out := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(s.names.record(l.key)), "=", l.view.mod)}
-	if l.next.lease != 0 && !planting {
+	if l.next.lease != 0 && !l.plants {
 		out = append(out, clientv3.Compare(clientv3.CreateRevision(s.names.live(l.next.lease)), ">", 0))
 	}
 	if l.expired {

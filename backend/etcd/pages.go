@@ -46,7 +46,7 @@ func (s *Store) seat(a *anchor, key string, deadline time.Time) (*openPage, int)
 	slot := p.used
 	p.used++
 	p.members[slot] = &member{key: key, deadline: deadline}
-	a.tie(1)
+	a.tied++
 	s.setAlarm(p)
 	return p, slot
 }
@@ -57,7 +57,7 @@ func (s *Store) leave(p *openPage, slot int) {
 		return
 	}
 	delete(p.members, slot)
-	p.anchor.tie(-1)
+	p.anchor.tied--
 	if p.used < pageSize || len(p.members) > 0 {
 		return
 	}

@@ -21,6 +21,14 @@ const (
 	mostWaiting = 64
 )
 
+// headStart is how long whoever frees a key, and wants it again at once, leaves it to the store that it has offered it to.
+const headStart = 5 * time.Millisecond
+
+// offered reports whether a key was freed just now and is offered to another store than this.
+func (v *view) offered(me identity) bool {
+	return v.deed != nil && v.deed.rec.State == tenure.Free && v.deed.next > someone && v.deed.next != me && time.Since(v.at) < grace
+}
+
 // enqueue puts this store at the end of the queue of a topic, if it is not in it. The caller holds the mutex.
 func (s *Store) enqueue(t *topic) {
 	if t.queued || len(t.waiters) == 0 || s.closed.Load() {
@@ -78,7 +86,7 @@ func (s *Store) handOver(l *lane) []clientv3.Op {
 			l.next.next = m.heir
 			return []clientv3.Op{clientv3.OpDelete(s.names.waiter(l.key, m.heir))}
 		}
-	case l.granted && l.next.rec.State == tenure.Held && t != nil:
+	case l.granted && l.next.rec.State == tenure.Held && (t != nil || l.old != nil && l.old.next > someone):
 		l.asked = true
 		return []clientv3.Op{
 			clientv3.OpDelete(s.names.waiter(l.key, s.id)),

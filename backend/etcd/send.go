@@ -23,6 +23,7 @@ func (s *Store) send(ctx context.Context, b *batch) {
 		case p.turn <- struct{}{}:
 			defer func() { <-p.turn }()
 		case <-ctx.Done():
+			s.undo(b, true)
 			b.fail(over(ctx))
 			return
 		}
@@ -36,10 +37,10 @@ func (s *Store) send(ctx context.Context, b *batch) {
 		for _, a := range t.planting {
 			s.lost(a)
 		}
-		b.undo()
+		s.undo(b, true)
 		return
 	case err != nil:
-		b.undo()
+		s.undo(b, false)
 		b.fail(err)
 		return
 	}
@@ -107,7 +108,8 @@ func (s *Store) build(b *batch) *transaction {
 	s.mu.Unlock()
 	t.lanes = len(t.then)
 	for _, l := range b.lanes {
-		compares, then, otherwise := s.operations(l, slices.Contains(t.planting, l.anchor))
+		l.plants = slices.Contains(t.planting, l.anchor)
+		compares, then, otherwise := s.operations(l)
 		t.freed = t.freed || l.step == writing && l.next.rec.State == tenure.Free
 		if t.single {
 			t.compares, t.then, t.otherwise = compares, append(t.then, then...), otherwise
@@ -137,7 +139,7 @@ func (s *Store) note(b *batch, p *openPage, single bool) clientv3.Op {
 }
 
 // operations are what a lane wants done, and on what conditions.
-func (s *Store) operations(l *lane, planting bool) (compares []clientv3.Cmp, then, otherwise []clientv3.Op) {
+func (s *Store) operations(l *lane) (compares []clientv3.Cmp, then, otherwise []clientv3.Op) {
 	switch l.step {
 	case writing:
 		then = append(s.handOver(l), clientv3.OpPut(s.names.record(l.key), l.next.encode()))
@@ -145,7 +147,7 @@ func (s *Store) operations(l *lane, planting bool) (compares []clientv3.Cmp, the
 		if l.next.lease != 0 {
 			otherwise = append(otherwise, clientv3.OpGet(s.names.live(l.next.lease), clientv3.WithKeysOnly()))
 		}
-		return s.compares(l, planting), then, otherwise
+		return s.compares(l), then, otherwise
 	case renewing:
 		unchanged := clientv3.Compare(clientv3.ModRevision(s.names.record(l.key)), "=", l.view.mod)
 		return append(s.alive(l.anchor), unchanged), nil, l.look.ops(s.names)
@@ -211,11 +213,11 @@ func (b *batch) fail(err error) {
 	}
 }
 
-// undo lets go of what was reserved for writes that did not happen. If it is not known whether they did, that is harmless: what is in etcd then hangs on a slot that is not renewed.
-func (b *batch) undo() {
+// undo gives up what was reserved for a batch.
+func (s *Store) undo(b *batch, known bool) {
 	for _, l := range b.lanes {
 		if l.step == writing {
-			l.done()
+			s.unsettle(l, known)
 		}
 	}
 }

@@ -21,8 +21,8 @@ func (s *Store) take(l *lane, revision int64, resp *etcdserverpb.TxnResponse) {
 		l.finish()
 		return
 	case l.step == writing:
-		l.done()
-		if l.next.lease != 0 && len(read[len(read)-1]) == 0 {
+		s.unsettle(l, true)
+		if l.next.lease != 0 && !l.plants && len(read[len(read)-1]) == 0 {
 			s.lost(l.anchor)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// view is what is known of a key at some revision. It does not change once it is made.
+// view is what is known of a key at some revision. It does not change once it is remembered.
 type view struct {
 	mod  int64 // of the record; 0 if there is none
 	deed *deed // nil if there is none
@@ -18,7 +18,8 @@ type view struct {
 	read    bool
 	page    *page // nil if there is none
 	pageMod int64
-	gone    bool // the anchor's live key is not there
+	gone    bool      // the anchor's live key is not there
+	at      time.Time // when it was remembered
 }
 
 // whole reports whether the view says all that the law needs to know.
@@ -167,6 +168,7 @@ func (s *Store) known(key string) *view {
 func (s *Store) remember(key string, v *view) {
 	_, m := s.mine(v.deed)
 	c, kept := &s.views, m != nil
+	v.at = time.Now()
 	if e := c.byKey[key]; e != nil {
 		r := e.Value.(*remembered)
 		if v.mod < r.view.mod && v.mod != 0 {
