@@ -98,7 +98,7 @@ func (s *Store) carryOut(ctx context.Context, lanes []*lane) {
 			return
 		}
 		if len(lanes) == 1 && lanes[0].polite { // with others in the batch, a look is all the head start there is
-			if err := sleep(ctx, headStart); err != nil {
+			if err := s.giveWay(ctx, lanes[0]); err != nil {
 				lanes[0].fail(err)
 				return
 			}
@@ -125,11 +125,7 @@ func pause(ctx context.Context, round int) error {
 	if round < 4 {
 		return nil
 	}
-	return sleep(ctx, rand.N(min(time.Millisecond<<min(round-4, 6), 50*time.Millisecond)))
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
+	t := time.NewTimer(rand.N(min(time.Millisecond<<min(round-4, 6), 50*time.Millisecond)))
 	defer t.Stop()
 	select {
 	case <-t.C:

@@ -26,7 +26,7 @@ type lane struct {
 	requests []tenure.Request
 	indexes  []int // in the batch
 	answers  []store.Answer
-	tries    int
+	yields   int // how often it has left the key to another
 
 	view *view // nil before anything is known
 	sure bool  // the view was read for these very requests: what it refuses is refused
@@ -60,7 +60,8 @@ func (s *Store) decide(l *lane) {
 	if v == nil {
 		v = &view{} // most likely nothing is there
 	}
-	if l.polite = !l.sure && first == tenure.Acquire && v.offered(s.id); l.polite {
+	if l.polite = l.yields < mostYields && first == tenure.Acquire && v.offered(s.id); l.polite {
+		l.yields++
 		l.step, l.look = looking, s.lookAt(l.key, v)
 		return
 	}

@@ -21,8 +21,12 @@ const (
 	mostWaiting = 64
 )
 
-// headStart is how long whoever frees a key, and wants it again at once, leaves it to the store that it has offered it to.
-const headStart = 5 * time.Millisecond
+const (
+	// headStart is how long a key that has just been freed is left to the store that it is offered to, by those who come upon it otherwise: mostly the one who freed it and wants it again.
+	headStart = 5 * time.Millisecond
+	// mostYields is how often one request gives way.
+	mostYields = 3
+)
 
 // offered reports whether a key was freed just now and is offered to another store than this.
 func (v *view) offered(me identity) bool {
@@ -47,13 +51,18 @@ func (s *Store) enqueue(t *topic) {
 func (s *Store) register(t *topic) error {
 	ctx, cancel := context.WithTimeout(s.life, 2*requestTimeout)
 	defer cancel()
+	t.turn <- struct{}{}
+	defer func() { <-t.turn }()
 	a := s.anchorFor(class(queueFor))
 	if err := s.cover(ctx, a, queueFor/2); err != nil {
 		return err
 	}
 	s.mu.Lock()
-	id := a.id
+	id, over := a.id, s.waits[t.key] != t || !t.queued
 	s.mu.Unlock()
+	if over {
+		return nil
+	}
 	_, err := s.client.Put(ctx, s.names.waiter(t.key, s.id), "", clientv3.WithLease(id))
 	if leaseGone(err) {
 		s.lost(a)
@@ -62,16 +71,41 @@ func (s *Store) register(t *topic) error {
 }
 
 // dequeue takes this store off a queue, unless somebody waits again by then.
-func (s *Store) dequeue(key string) {
+func (s *Store) dequeue(t *topic) {
+	t.turn <- struct{}{}
+	defer func() { <-t.turn }()
 	s.mu.Lock()
-	again := s.waits[key] != nil
+	again := s.waits[t.key] != nil
 	s.mu.Unlock()
 	if again {
 		return
 	}
 	ctx, cancel := context.WithTimeout(s.life, requestTimeout)
 	defer cancel()
-	_, _ = s.client.Delete(ctx, s.names.waiter(key, s.id)) // otherwise it vanishes, and a grace covers it until then
+	_, _ = s.client.Delete(ctx, s.names.waiter(t.key, s.id)) // otherwise it vanishes, and a grace covers it until then
+}
+
+// giveWay leaves a key for a moment to the store that it is offered to. Whoever watches the key hears what becomes of it.
+func (s *Store) giveWay(ctx context.Context, l *lane) error {
+	s.mu.Lock()
+	var news chan struct{}
+	if t := s.waits[l.key]; t != nil {
+		news = t.news
+	}
+	s.mu.Unlock()
+	timer := time.NewTimer(headStart)
+	defer timer.Stop()
+	select {
+	case <-news:
+		if v := s.known(l.key); v != nil {
+			l.view, l.sure = v, false
+			s.decide(l)
+		}
+	case <-timer.C:
+	case <-ctx.Done():
+		return over(ctx)
+	}
+	return nil
 }
 
 // handOver adds to a write what it means for those who wait: whoever is granted the key leaves the queue and learns who is next, whoever frees it offers it to the next.
@@ -125,7 +159,7 @@ func (s *Store) firstOf(key string, kvs []*mvccpb.KeyValue) identity {
 }
 
 // offer names somebody for the keys that a batch has freed without knowing whom to name.
-func (s *Store) offer(b *batch, waiting *etcdserverpb.RangeResponse) {
+func (s *Store) offer(b *batch, revision int64, waiting *etcdserverpb.RangeResponse) {
 	if len(waiting.Kvs) == 0 {
 		return
 	}
@@ -138,16 +172,20 @@ func (s *Store) offer(b *batch, waiting *etcdserverpb.RangeResponse) {
 			continue
 		}
 		d := *l.next
-		s.fork(func(ctx context.Context) { s.name(ctx, l.key, &d, first) })
+		if first != 0 {
+			// Until it is written, at least this store knows: it does not want the key back before others had it.
+			known := d
+			known.next = first
+			s.mu.Lock()
+			s.remember(l.key, &view{mod: revision, deed: &known})
+			s.mu.Unlock()
+		}
+		s.fork(func(ctx context.Context) { s.name(ctx, l.key, revision, &d, first) })
 	}
 }
 
 // name offers a key that has been freed to the first of its queue, if nothing has become of it yet.
-func (s *Store) name(ctx context.Context, key string, d *deed, first identity) {
-	v := s.known(key)
-	if v == nil || v.deed == nil || v.deed.rec.Token != d.rec.Token || v.deed.rec.State != tenure.Free || v.deed.next != someone {
-		return
-	}
+func (s *Store) name(ctx context.Context, key string, revision int64, d *deed, first identity) {
 	if first == 0 {
 		resp, err := s.txn(ctx, nil, []clientv3.Op{clientv3.OpGet(s.names.queue(key), append(clientv3.WithFirstCreate(), clientv3.WithKeysOnly())...)}, nil)
 		if err != nil {
@@ -158,7 +196,7 @@ func (s *Store) name(ctx context.Context, key string, d *deed, first identity) {
 		}
 	}
 	d.next = first
-	same := clientv3.Compare(clientv3.ModRevision(s.names.record(key)), "=", v.mod)
+	same := clientv3.Compare(clientv3.ModRevision(s.names.record(key)), "=", revision)
 	resp, err := s.txn(ctx, []clientv3.Cmp{same}, []clientv3.Op{clientv3.OpDelete(s.names.waiter(key, first)), clientv3.OpPut(s.names.record(key), d.encode())}, nil)
 	if err == nil && resp.Succeeded {
 		s.mu.Lock()

@@ -95,6 +95,7 @@ func TestAHandOffCostsTheSameHoweverManyWait(t *testing.T) {
 						return
 					}
 					turns[n]++
+					time.Sleep(2 * time.Millisecond) // its work
 					if a := resolve(ctx, who.st, then(tenure.Release, who.mine)); a.Err != nil {
 						t.Errorf("release: %v", a.Err)
 					}

@@ -64,7 +64,7 @@ func (s *Store) send(ctx context.Context, b *batch) {
 		}
 	}
 	if t.freed && resp.Succeeded {
-		s.offer(b, resp.Responses[len(resp.Responses)-1].GetResponseRange())
+		s.offer(b, resp.Header.Revision, resp.Responses[len(resp.Responses)-1].GetResponseRange())
 	}
 }
 

@@ -34,7 +34,6 @@ func (s *Store) take(l *lane, revision int64, resp *etcdserverpb.TxnResponse) {
 	if l.step == renewing && v.gone && l.view.deed.lease == v.deed.lease {
 		s.lost(l.anchor)
 	}
-	l.tries++
 	l.view, l.sure = v, true
 	s.mu.Lock()
 	s.remember(l.key, v)

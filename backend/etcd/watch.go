@@ -25,8 +25,10 @@ type topic struct {
 	waiters map[chan struct{}]struct{}
 	ready   chan struct{} // closed when etcd has begun to tell of changes: from then on nothing is missed
 	end     context.CancelFunc
-	queued  bool        // this store is in the key's queue
-	pending *time.Timer // a wake-up to come, unless something newer is heard before
+	queued  bool          // this store is in the key's queue
+	turn    chan struct{} // held while it enters the queue or leaves it
+	news    chan struct{} // closed, and replaced, at every change
+	pending *time.Timer   // a wake-up to come, unless something newer is heard before
 }
 
 // Watch wakes after every change of the key. A key that was freed is offered to one store at a time: the others are woken a little later, and only if nothing has become of it. All watches of a client share one
@@ -46,7 +48,7 @@ func (s *Store) Watch(ctx context.Context, key string) (<-chan struct{}, error) 
 	}
 	t := s.waits[key]
 	if t == nil {
-		t = &topic{key: key, waiters: map[chan struct{}]struct{}{}, ready: make(chan struct{})}
+		t = &topic{key: key, waiters: map[chan struct{}]struct{}{}, ready: make(chan struct{}), turn: make(chan struct{}, 1), news: make(chan struct{})}
 		s.waits[key] = t
 		var life context.Context
 		life, t.end = context.WithCancel(s.life)
@@ -81,7 +83,7 @@ func (s *Store) unwatch(t *topic, c chan struct{}) {
 		delete(s.waits, t.key)
 	}
 	if t.queued && !s.closed.Load() {
-		s.done.Go(func() { s.dequeue(t.key) })
+		s.done.Go(func() { s.dequeue(t) })
 	}
 }
 
@@ -197,11 +199,16 @@ func (s *Store) heard(t *topic, e *clientv3.Event) {
 	if v != nil {
 		s.remember(t.key, v)
 	}
+	close(t.news)
+	t.news = make(chan struct{})
 	switch {
 	case d == nil || d.rec.State == tenure.Reserved || d.rec.State == tenure.Free && d.next == 0:
 		t.wake()
 	case d.rec.State == tenure.Held:
 		s.later(t, settled)
+		if d.page.store == s.id { // its own: whoever else waits here queues when it is freed
+			return
+		}
 	case d.next == s.id:
 		t.queued = false // it was taken off
 		t.wake()
