@@ -198,7 +198,7 @@ func (e *examination) clock() store.Finding {
 		}
 		asked++
 		// The header's second lies between these two.
-		low, high := date.Sub(time.Now()), date.Add(time.Second).Sub(before)
+		low, high := time.Until(date), date.Add(time.Second).Sub(before)
 		if offset := max(low, -high, 0); offset > most {
 			most = offset
 		}

@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -140,7 +138,7 @@ func TestAnEtcdLeaseThatIsGoneIsReplaced(t *testing.T) {
 		if err != nil || len(leases.Leases) != 1 {
 			t.Fatalf("%v, %v", leases, err)
 		}
-		if _, err := client.Revoke(t.Context(), clientv3.LeaseID(leases.Leases[0].ID)); err != nil {
+		if _, err := client.Revoke(t.Context(), leases.Leases[0].ID); err != nil {
 			t.Fatal(err)
 		}
 		if a := one(t.Context(), st, then(tenure.Renew, mine)); !errors.Is(a.Err, tenure.ErrNotOwned) {

@@ -18,16 +18,12 @@ var errAnchorLost = errors.New("etcd: the etcd lease expired while it was in use
 
 // send makes one transaction of a batch and takes in what it answers. Lanes that are not finished then have a newer view.
 func (s *Store) send(ctx context.Context, b *batch) {
-	for _, p := range b.pages {
-		select {
-		case p.turn <- struct{}{}:
-			defer func() { <-p.turn }()
-		case <-ctx.Done():
-			s.undo(b, true)
-			b.fail(over(ctx))
-			return
-		}
+	if err := b.enter(ctx); err != nil {
+		s.undo(b, true)
+		b.fail(err)
+		return
 	}
+	defer b.exit(len(b.pages))
 	t := s.build(b)
 	keeping := s.keep(ctx, b)
 	resp, err := s.txn(ctx, t.compares, t.then, t.otherwise)
@@ -203,6 +199,26 @@ func (s *Store) keep(ctx context.Context, b *batch) func() map[*anchor]error {
 	return func() map[*anchor]error {
 		all.Wait()
 		return failed
+	}
+}
+
+// enter waits until nobody else writes the pages of a batch. They are in order, so that no two wait for each other.
+func (b *batch) enter(ctx context.Context) error {
+	for n, p := range b.pages {
+		select {
+		case p.turn <- struct{}{}:
+		case <-ctx.Done():
+			b.exit(n)
+			return over(ctx)
+		}
+	}
+	return nil
+}
+
+// exit lets others write the first n pages.
+func (b *batch) exit(n int) {
+	for _, p := range b.pages[:n] {
+		<-p.turn
 	}
 }
 

@@ -40,6 +40,7 @@ func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 	now := s.now()
 	var failed error
 	var old []doomed
+	mine := map[seated]bool{}
 	flush := func() error {
 		n, err := s.deleteAll(ctx, old)
 		dropped, old = dropped+n, old[:0]
@@ -53,6 +54,9 @@ func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 		case err != nil:
 			return dropped, store.Unknown(err)
 		}
+		if d := e.view.deed; d.page.store == s.id {
+			mine[seated{d.page, d.slot}] = true
+		}
 		if s.record(e.view, now).Droppable(now, s.retention) {
 			old = append(old, doomed{s.names.record(e.key), e.view.mod, true})
 		}
@@ -62,6 +66,7 @@ func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 			}
 		}
 	}
+	s.vacate(mine)
 	if err = flush(); err == nil && failed == nil { // a damaged record may hang on any page
 		old, err = s.loosePages(ctx, now)
 	}
@@ -74,6 +79,26 @@ func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 		return dropped, store.Unknown(err)
 	}
 	return dropped, nil
+}
+
+// seated is a place on a page.
+type seated struct {
+	page pageID
+	slot int
+}
+
+// vacate takes leases off the pages of this store that have lapsed, and whose records others have since taken or dropped.
+func (s *Store) vacate(mine map[seated]bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.pages {
+		for slot, m := range p.members {
+			if m.lapsed && !mine[seated{p.id, slot}] {
+				s.views.forget(m.key)
+				s.leave(p, slot)
+			}
+		}
+	}
 }
 
 // deleteAll deletes keys that have not changed, and counts the records among them.

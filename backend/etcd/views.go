@@ -174,6 +174,7 @@ func (s *Store) remember(key string, v *view) {
 		if v.mod < r.view.mod && v.mod != 0 {
 			return
 		}
+		s.unseat(r.view.deed, v.deed)
 		if r.kept == kept {
 			r.view = v
 			return
@@ -188,6 +189,13 @@ func (s *Store) remember(key string, v *view) {
 	c.byKey[key] = c.order.PushFront(r)
 	for c.order.Len() > mostViews {
 		c.forget(c.order.Back().Value.(*remembered).key)
+	}
+}
+
+// unseat takes a lease of this store off its page when its record says no more that it is there. The caller holds the mutex.
+func (s *Store) unseat(old, next *deed) {
+	if p, m := s.mine(old); m != nil && (next == nil || next.page != old.page || next.slot != old.slot) {
+		s.leave(p, old.slot)
 	}
 }
 

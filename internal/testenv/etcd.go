@@ -66,7 +66,7 @@ func Etcd(tb testing.TB) *EtcdCluster {
 	defer sharedEtcd.Unlock()
 	if sharedEtcd.cluster == nil || sharedEtcd.cluster.Members[0].gone() {
 		// It outlives this test, and so its folder, which goes with the binary's.
-		folder, err := os.MkdirTemp(filepath.Dir(os.Args[0]), "etcd-")
+		folder, err := os.MkdirTemp(filepath.Dir(os.Args[0]), "etcd-") //nolint:usetesting // see above
 		if err != nil {
 			tb.Fatalf("testenv: %v", err)
 		}

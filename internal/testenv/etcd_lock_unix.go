@@ -11,7 +11,7 @@ import (
 // lockFile waits until no other process holds the lock.
 func lockFile(f *os.File) error {
 	for {
-		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != unix.EINTR { //nolint:errorlint // the bare number
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != unix.EINTR {
 			return err
 		}
 	}
