@@ -190,7 +190,7 @@ func TestAKilledLeaderBreaksNoLaw(t *testing.T) {
 	}
 	progress := func(why string) {
 		t.Helper()
-		goal := all.terms.Load() + 30
+		goal := all.terms.Load() + 20
 		testenv.Eventually(t, why, func() error {
 			if now := all.terms.Load(); now < goal && !t.Failed() {
 				return fmt.Errorf("%d terms, waiting for %d", now, goal)
@@ -199,7 +199,7 @@ func TestAKilledLeaderBreaksNoLaw(t *testing.T) {
 		})
 	}
 	progress("the clients work")
-	for range 3 {
+	for range 2 {
 		leader := cluster.Leader(t)
 		leader.Kill()
 		progress("the clients recover by themselves, without the member that led")
