@@ -62,9 +62,14 @@ type Store struct {
 	mu      sync.Mutex
 	base    *base // nil until it is open, and after it has gone
 
-	tasks   chan *task
+	queue []*task // those who wait for another's turn to share
+
+	turn        chan struct{} // holds a token while somebody is at work; what follows is that one's
+	writer      *writer
+	transaction transaction
+	tasks       []*task
+
 	closing chan struct{}
-	gone    chan struct{} // closed when nothing is carried out any more
 	once    sync.Once
 	ended   sync.WaitGroup
 	watch   watches
@@ -108,12 +113,10 @@ func newStore(o *Options) *Store {
 	s := &Store{
 		options: o.withDefaults(),
 		opening: make(chan struct{}, 1),
-		tasks:   make(chan *task, 64),
+		turn:    make(chan struct{}, 1),
 		closing: make(chan struct{}),
-		gone:    make(chan struct{}),
 	}
 	s.watch.keys = map[string]*watched{}
-	s.ended.Go(s.write)
 	return s
 }
 
@@ -221,6 +224,10 @@ func (s *Store) Close() error {
 		s.mu.Unlock()
 		s.sweeps.close()
 		s.ended.Wait()
+		s.turn <- struct{}{} // and nobody's any more
+		if s.writer != nil {
+			s.writer.discard()
+		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.base != nil {

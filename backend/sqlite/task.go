@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/croft-dev/croft/tenure"
@@ -23,20 +24,26 @@ type task struct {
 	done chan struct{}
 }
 
-// do lets the writer do something and returns when it is on the disk, or when ctx ends.
+// do does something in a transaction and returns when it is on the disk, or when ctx ends. Whoever finds nobody at work does it there and then, with what others ask for meanwhile: handing it to
+// another goroutine would cost a lone caller more than all of Croft's own work. So ctx is heeded while waiting for the turn and for the lock; a commit that the disk is slow with is waited for by
+// the one whose turn it is, and by nobody else.
 func (s *Store) do(ctx context.Context, size int, do func(*transaction)) error {
 	t := &task{ctx: ctx, size: size, do: do, done: make(chan struct{})}
 	select {
-	case s.tasks <- t:
-	case <-ctx.Done():
-		return s.gaveUp(ctx)
-	case <-s.closing:
-		return ErrClosed
+	case s.turn <- struct{}{}:
+		return s.lead(t)
+	default:
 	}
+	s.mu.Lock()
+	s.queue = append(s.queue, t)
+	s.mu.Unlock()
 	select {
+	case s.turn <- struct{}{}:
+		return s.lead(t)
 	case <-t.done:
+		return t.err
 	case <-ctx.Done():
-	case <-s.gone:
+	case <-s.closing:
 	}
 	select {
 	case <-t.done: // perhaps both at once
@@ -47,6 +54,40 @@ func (s *Store) do(ctx context.Context, size int, do func(*transaction)) error {
 		return s.gaveUp(ctx)
 	}
 	return ErrClosed
+}
+
+// lead is the turn of one caller: its own task, and those that have gathered.
+func (s *Store) lead(t *task) error {
+	defer func() { <-s.turn }()
+	select {
+	case <-t.done: // by the one before
+		return t.err
+	default:
+	}
+	s.mu.Lock()
+	s.queue = slices.DeleteFunc(s.queue, func(q *task) bool { return q == t })
+	s.mu.Unlock()
+	if err := s.usable(t.ctx); err != nil {
+		return err
+	}
+	w, err := s.connected(t.ctx, s.writer)
+	tasks := append(s.tasks[:0], t)
+	if s.writer = w; err == nil {
+		tasks, err = s.carryOut(w, tasks)
+	}
+	if err != nil && w != nil && !isWaiting(err) {
+		w.discard() // whatever state it is in
+		s.writer = nil
+	}
+	for _, q := range tasks {
+		q.finish(err)
+	}
+	if len(tasks) > 1 { // those who were answered get to ask for more before the next transaction begins, and share it
+		runtime.Gosched()
+	}
+	clear(tasks)
+	s.tasks = tasks
+	return t.err
 }
 
 // gaveUp says that ctx has ended, and who kept the request from being carried out if somebody does.
@@ -60,44 +101,9 @@ func (s *Store) gaveUp(ctx context.Context) error {
 	return over(ctx)
 }
 
-// write is the goroutine that owns the writer.
-func (s *Store) write() {
-	var w *writer
-	defer func() {
-		if w != nil {
-			w.discard()
-		}
-		close(s.gone) // for whoever asked too late
-	}()
-	x := &transaction{seen: map[string]*entry{}}
-	var tasks []*task
-	for {
-		select {
-		case <-s.closing:
-			return
-		case t := <-s.tasks:
-			tasks = append(tasks[:0], t)
-		}
-		var err error
-		if w, err = s.connected(w); err == nil {
-			tasks, err = s.carryOut(w, x, tasks)
-		}
-		if err != nil && w != nil && !isWaiting(err) {
-			w.discard() // whatever state it is in
-			w = nil
-		}
-		for _, t := range tasks {
-			t.finish(err)
-		}
-		if len(tasks) > 1 { // those who were answered get to ask for more before the next transaction begins, and share it
-			runtime.Gosched()
-		}
-	}
-}
-
 // isWaiting tells an error of somebody who never got in: the connection is as good as before.
 func isWaiting(err error) bool {
-	return errors.Is(err, ErrBusy) || errors.Is(err, errNobody) || errors.Is(err, ErrClosed)
+	return errors.Is(err, ErrBusy) || errors.Is(err, ErrClosed) || errors.Is(err, errGaveUp)
 }
 
 func (t *task) finish(err error) {
@@ -108,7 +114,7 @@ func (t *task) finish(err error) {
 }
 
 // connected is a writer on the file that is at the path now.
-func (s *Store) connected(w *writer) (*writer, error) {
+func (s *Store) connected(ctx context.Context, w *writer) (*writer, error) {
 	if w != nil {
 		s.mu.Lock()
 		same := s.base == w.base
@@ -117,8 +123,6 @@ func (s *Store) connected(w *writer) (*writer, error) {
 			return w, nil
 		}
 	}
-	ctx, cancel := s.untilClosed(setupWait)
-	defer cancel()
 	b, err := s.database(ctx)
 	if err != nil {
 		return w, err
@@ -133,17 +137,10 @@ func (s *Store) connected(w *writer) (*writer, error) {
 }
 
 // carryOut does tasks, and those that have come meanwhile, in one transaction. On an error nothing is known of any of them, except that after one of waiting nothing was begun.
-func (s *Store) carryOut(w *writer, x *transaction, tasks []*task) ([]*task, error) {
+func (s *Store) carryOut(w *writer, tasks []*task) ([]*task, error) {
+	x, ctx := &s.transaction, tasks[0].ctx
 	err := w.conn.Raw(func(raw any) error {
-		cares := func() bool {
-			for _, t := range tasks {
-				if t.ctx.Err() == nil {
-					return true
-				}
-			}
-			return false
-		}
-		if err := w.enter(s.options.LockWait, cares, s.closing); err != nil {
+		if err := w.enter(ctx, s.options.LockWait, s.closing); err != nil {
 			return err
 		}
 		tasks = s.gather(tasks)
@@ -172,25 +169,21 @@ func (s *Store) carryOut(w *writer, x *transaction, tasks []*task) ([]*task, err
 
 // gather adds the tasks that have come by now.
 func (s *Store) gather(tasks []*task) []*task {
-	size := 0
-	for _, t := range tasks {
-		size += t.size
+	size := tasks[0].size
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for ; n < len(s.queue) && size < mostInTransaction; n++ {
+		tasks = append(tasks, s.queue[n])
+		size += s.queue[n].size
 	}
-	for size < mostInTransaction {
-		select {
-		case t := <-s.tasks:
-			tasks = append(tasks, t)
-			size += t.size
-		default:
-			return tasks
-		}
-	}
+	s.queue = slices.Delete(s.queue, 0, n)
 	return tasks
 }
 
 // begin makes a transaction anew; the time is read here, after the lock was had.
 func (x *transaction) begin(w *writer, raw any, now time.Time) {
-	if len(x.seen) > mostInTransaction { // what one large batch needed is no measure for the next
+	if x.seen == nil || len(x.seen) > mostInTransaction { // what one large batch needed is no measure for the next
 		x.seen = map[string]*entry{}
 	}
 	clear(x.seen)

@@ -112,6 +112,9 @@ func (w *watches) compare(key string, now hands) {
 	w.mu.Lock()
 	k := w.keys[key]
 	changed := k != nil && k.known && k.seen != now
+	if k != nil && !k.known { // its watch is just beginning, and may have read what was there before: from now on this counts
+		k.known, k.seen = true, now
+	}
 	w.mu.Unlock()
 	if changed {
 		w.wake(key, now)

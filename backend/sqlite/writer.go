@@ -135,8 +135,8 @@ func (w *writer) find(key string) (id int64, packed []byte, err error) {
 	return id, packed, nil
 }
 
-// enter begins a transaction and returns when the write lock is had. It waits for others no longer than wait, and no longer than somebody cares.
-func (w *writer) enter(wait time.Duration, cares func() bool, closing <-chan struct{}) error {
+// enter begins a transaction and returns when the write lock is had. It waits for others no longer than wait, and no longer than ctx lasts.
+func (w *writer) enter(ctx context.Context, wait time.Duration, closing <-chan struct{}) error {
 	var since time.Time
 	for try := 0; ; try++ {
 		err := w.exec(w.begin)
@@ -150,16 +150,20 @@ func (w *writer) enter(wait time.Duration, cares func() bool, closing <-chan str
 		if waited >= wait {
 			return fmt.Errorf("store %s: %w for more than %s: %s: %w", w.base.name(), ErrBusy, wait, w.base.holder(), err)
 		}
-		if !cares() {
-			return errNobody
+		if ctx.Err() != nil {
+			return fmt.Errorf("%w; store %s: %w: %s%w", over(ctx), w.base.name(), ErrBusy, w.base.holder(), errGaveUp)
 		}
-		if !pause(closing, try) {
+		select {
+		case <-closing:
 			return ErrClosed
+		default:
 		}
+		pause(ctx.Done(), try)
 	}
 }
 
-var errNobody = errors.New("nobody waits for it any more")
+// errGaveUp marks, without a word, the error of somebody whose time was over before anything was begun.
+var errGaveUp = errors.New("")
 
 // pause is the time between two tries: short, growing and random, so that contenders do not meet again and again. It reports whether it was not cut short.
 func pause(done <-chan struct{}, try int) bool {
