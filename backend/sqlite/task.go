@@ -71,7 +71,8 @@ func (s *Store) lead(t *task) error {
 		return err
 	}
 	w, err := s.connected(t.ctx, s.writer)
-	tasks := append(s.tasks[:0], t)
+	s.tasks = append(s.tasks[:0], t)
+	tasks := s.tasks
 	if s.writer = w; err == nil {
 		tasks, err = s.carryOut(w, tasks)
 	}
