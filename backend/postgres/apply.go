@@ -27,7 +27,8 @@ var errLocked = errors.New("postgres: another transaction has this key's row loc
 // Apply carries out requests in one round trip for every 500, whatever their verbs. Keys that another transaction has locked are then asked for again, each
 // alone, waiting for at most LockWait.
 func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.Answer {
-	b := &batch{requests: requests, answers: make([]store.Answer, len(requests)), waiters: s.listener.asking(requests)}
+	b := &batch{requests: requests, answers: make([]store.Answer, len(requests))}
+	s.listener.asking(b)
 	todo := make([]int, 0, len(requests))
 	for i := range requests {
 		if err := requests[i].Check(); err != nil {

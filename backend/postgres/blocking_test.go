@@ -67,6 +67,7 @@ func TestARenewalThatWaitedBehindALockIsNotBornExpired(t *testing.T) {
 
 // TestARenewalThatWaitedBehindALockIsNotAcceptedLate: it was sent in time and came through after the deadline.
 func TestARenewalThatWaitedBehindALockIsNotAcceptedLate(t *testing.T) {
+	t.Parallel()
 	st, name := fresh(t, postgres.Options{LockWait: testenv.Patience})
 	for ttl := time.Second; ; ttl *= 2 { // until the machine is fast enough to send a renewal in time
 		mine := claim("blocked/late/"+ttl.String(), "ann")

@@ -130,6 +130,7 @@ func (c *crowd) everybodyHas(more int64) {
 
 // TestNoLawIsBrokenWhenTheServerIsKilled, again and again, while many acquire, renew, write and release; and everybody recovers without help.
 func TestNoLawIsBrokenWhenTheServerIsKilled(t *testing.T) {
+	t.Parallel()
 	pg := testenv.NewPostgres(t)
 	url := pg.Database(t)
 	p := pool(t, url+"&pool_max_conns=20")

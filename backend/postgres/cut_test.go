@@ -61,6 +61,7 @@ func (n *network) during(direction string, do func()) {
 
 // TestAConnectionCutAfterTheRequestLeavesOneTruth: the server has done what was asked, the client does not know, and learns it by asking again.
 func TestAConnectionCutAfterTheRequestLeavesOneTruth(t *testing.T) {
+	t.Parallel()
 	net := newNetwork(t)
 	near, name := fresh(t, postgres.Options{})
 	st := net.store(name)

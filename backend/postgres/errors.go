@@ -38,6 +38,8 @@ func explain(ctx context.Context, err error) error {
 		advice = "another transaction locks the same rows in another order: run it again"
 	case "26000", "42P05":
 		advice = "there is a transaction pooler in between, which loses prepared statements: add default_query_exec_mode=exec to the URL"
+	case "3F000", "42P01", "42883", "42703":
+		advice = "the schema is not as this program makes it: see whether somebody has changed it by hand, or drop it if it may be forgotten"
 	case "57P01", "57P02", "57P03":
 		advice = "the server is shutting down or starting; ask again"
 	case "28000", "28P01":
@@ -62,6 +64,9 @@ const (
 
 // hasCode reports whether err is the server's error of that code, whichever driver brought it.
 func hasCode(err error, code string) bool {
+	if err == nil {
+		return false // by far the most frequent, and looking for nothing has its price
+	}
 	var coded interface{ SQLState() string }
 	return errors.As(err, &coded) && coded.SQLState() == code
 }

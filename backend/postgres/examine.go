@@ -52,7 +52,7 @@ func found(check string, level store.Level, seen, advice string) store.Finding {
 
 func (v *server) examineVersion() store.Finding {
 	switch {
-	case v.number < 110000:
+	case v.number < 120000:
 		return found("version", store.Bad, "PostgreSQL "+v.version, "use PostgreSQL 14 or newer")
 	case v.number < 140000:
 		return found("version", store.Warn, "PostgreSQL "+v.version+", which is not maintained any more", "use PostgreSQL 14 or newer")

@@ -77,6 +77,7 @@ func TestTheDoctorMakesNothing(t *testing.T) {
 
 // TestAStandbyIsToldFromItsPrimary: what follows asynchronously is a warning, and a standby itself is not fit; it says so before anybody relies on it.
 func TestAStandbyIsToldFromItsPrimary(t *testing.T) {
+	t.Parallel()
 	pg := testenv.NewPostgres(t)
 	open := func(s *testenv.PostgresServer) *postgres.Store {
 		st, err := postgres.Open(t.Context(), s.URL("postgres"))

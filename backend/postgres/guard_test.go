@@ -68,7 +68,7 @@ func TestGuardConformance(t *testing.T) {
 									})
 								})
 							}
-							if _, err := g.Mark(t.Context()); err != nil { // makes the schema
+							if _, err := g.Rekeyed(t.Context()); err != nil { // makes the schema
 								t.Fatal(err)
 							}
 							db := stdlib.OpenDBFromPool(p)

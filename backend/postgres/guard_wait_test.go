@@ -33,6 +33,7 @@ func fenceRow(tb testing.TB, o postgres.GuardOptions) *postgres.Guard {
 // TestAStoppedOwnersOpenTransactionKeepsNobodyOutForEver: an owner that stops after it was admitted holds the row. A raise says that it is busy, and who is
 // inside; when the server has ended the idle transaction, the raise goes through, and what the owner had not committed is gone.
 func TestAStoppedOwnersOpenTransactionKeepsNobodyOutForEver(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	g := fenceRow(t, postgres.GuardOptions{LockWait: 100 * time.Millisecond, IdleLimit: 1500 * time.Millisecond})
 	if _, err := g.Raise(ctx, stampOf(10, 1)); err != nil {

@@ -32,6 +32,7 @@ func handOffs(t *testing.T, clients, turns int) (served []int64, sent int64) {
 	counted := &statements{}
 	served = make([]int64, clients)
 	var all []*croft.Client
+	var stores []store.Store
 	for n := range clients {
 		config, err := pgxpool.ParseConfig(server.url + "&pool_max_conns=2")
 		if err != nil {
@@ -44,6 +45,7 @@ func handOffs(t *testing.T, clients, turns int) (served []int64, sent int64) {
 		}
 		t.Cleanup(p.Close)
 		var st store.Store = postgres.New(p, &postgres.Options{Schema: name, SweepEvery: -1})
+		stores = append(stores, st)
 		c := croft.New(st, &croft.Options{Owner: fmt.Sprint("client ", n)})
 		t.Cleanup(func() { c.Close(); st.Close() })
 		all = append(all, c)
@@ -74,7 +76,18 @@ func handOffs(t *testing.T, clients, turns int) (served []int64, sent int64) {
 	had.Store(0)
 	before := counted.n.Load()
 	run(turns)
-	return served, counted.n.Load() - before
+	sent = counted.n.Load() - before
+	if n := number(t, "SELECT count(*) FROM "+name+".waiter"); n > int64(clients) {
+		t.Errorf("%d clients are %d in the list of those who wait", clients, n)
+	}
+	for n, c := range all {
+		c.Close()
+		stores[n].Close()
+	}
+	if n := number(t, "SELECT count(*) FROM "+name+".waiter WHERE NOT named"); n > 0 {
+		t.Errorf("%d clients wait when all are closed", n)
+	}
+	return served, sent
 }
 
 // TestAHandOffCostsTheSameHoweverManyWait: a release wakes one client of sixteen, not all.

@@ -35,8 +35,18 @@ func TestNothingIsLeftOfTwentyThousandKeys(t *testing.T) {
 		})
 	}
 	forgotten()
+	heap := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.GC() // what the first has let go of by finalizers
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
 	goroutines := runtime.NumGoroutine()
-	connections := shared(t).Stat().TotalConns()
+	connections := func() int64 {
+		return number(t, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")
+	}
+	connected, before := connections(), heap()
 	const keys, batch = 20_000, 500
 	for n := 0; n < keys; n += batch {
 		var claims, releases []tenure.Request
@@ -44,13 +54,18 @@ func TestNothingIsLeftOfTwentyThousandKeys(t *testing.T) {
 			mine := claim(fmt.Sprintf("leak/%d", n+k), "ann")
 			claims, releases = append(claims, mine), append(releases, then(tenure.Release, mine))
 		}
-		for _, requests := range [][]tenure.Request{claims, releases} {
+		apply := func(requests []tenure.Request) {
 			for _, a := range st.Apply(t.Context(), requests) {
 				if a.Err != nil {
 					t.Fatal(a.Err)
 				}
 			}
 		}
+		apply(claims)
+		if n%5000 == 0 {
+			wanted(t, name, claims[:100])
+		}
+		apply(releases)
 	}
 	forgotten()
 	testenv.Eventually(t, "goroutines end", func() error {
@@ -59,8 +74,26 @@ func TestNothingIsLeftOfTwentyThousandKeys(t *testing.T) {
 		}
 		return nil
 	})
-	if n := shared(t).Stat().TotalConns(); n > connections+2 {
-		t.Errorf("%d connections, there were %d", n, connections)
+	if after := heap(); after > before+1<<20 { // 20,000 keys at 50 bytes
+		t.Errorf("the heap has %d bytes, it had %d", after, before)
+	}
+	testenv.Eventually(t, "connections end", func() error {
+		if n := connections(); n > connected+2 { // the pool keeps some
+			return fmt.Errorf("%d connections, there were %d", n, connected)
+		}
+		return nil
+	})
+}
+
+// wanted lets a client wait for keys that are held, and give up.
+func wanted(t *testing.T, schema string, held []tenure.Request) {
+	st := postgres.New(shared(t), &postgres.Options{Schema: schema})
+	defer st.Close()
+	for _, req := range held {
+		waitsFor(t, st, req.Key)
+	}
+	if n := number(t, "SELECT count(*) FROM "+schema+".waiter"); n != int64(len(held)) {
+		t.Errorf("a client that waits for %d keys is entered for %d", len(held), n)
 	}
 }
 

@@ -161,6 +161,7 @@ func (l *listener) hear(payload string) {
 		w := l.keys[key]
 		switch {
 		case id == l.id && w != nil:
+			w.turns++
 			l.enterLater(key, w) // and before that if it asks in vain
 			w.wake()
 		case id == l.id:

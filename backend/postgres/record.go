@@ -40,7 +40,8 @@ const (
 	fProgress
 	fProgressAt
 	fTerms
-	fields // how many there are
+	fAwaited // no part of the record: whether somebody may wait for its key
+	fields   // how many there are
 )
 
 // unpack reads a packed record; with its history if past, as croft.past_of writes it, is not empty.

@@ -47,6 +47,7 @@ func TestFiftyFirstUsersMakeOneSchema(t *testing.T) {
 
 // TestARoleThatMayNotCreateUsesWhatADBAHasMade: with the text that `croft schema postgres` prints, and the rights that it names.
 func TestARoleThatMayNotCreateUsesWhatADBAHasMade(t *testing.T) {
+	t.Parallel()
 	pg := testenv.Postgres(t)
 	database := strings.TrimPrefix(mustParse(t, pg.Database(t)).Path, "/")
 	role := "limited_" + database

@@ -42,10 +42,11 @@ type listener struct {
 
 // watched is a key with watchers.
 type watched struct {
-	watchers map[chan struct{}]struct{}
-	until    time.Time   // it is entered in the database until then; zero: it is not
-	late     *time.Timer // enters it
-	grace    *time.Timer // wakes it if the one who was named does not come
+	watchers map[chan struct{}]func() bool // and what ends their waiting for their context
+	until    time.Time                     // it is entered in the database until then; zero: it is not
+	turns    int                           // how often this client was named for it
+	late     *time.Timer                   // enters it
+	grace    *time.Timer                   // wakes it if the one who was named does not come
 }
 
 func newListener(s *Store, log *slog.Logger) *listener {
@@ -70,16 +71,15 @@ func (s *Store) Watch(ctx context.Context, key string) (<-chan struct{}, error) 
 		}
 		return nil, store.Unknown(explain(ctx, err))
 	}
-	c, ok := l.add(line, key)
+	c, ok := l.add(ctx, line, key)
 	if !ok {
 		return nil, store.Unknown(errors.New("postgres: the connection that listens has just been lost; ask again"))
 	}
-	context.AfterFunc(ctx, func() { l.remove(key, c) })
 	return c, nil
 }
 
 // add enters a watcher, unless the line that it counts on has ended.
-func (l *listener) add(on *line, key string) (c chan struct{}, ok bool) {
+func (l *listener) add(ctx context.Context, on *line, key string) (c chan struct{}, ok bool) {
 	c = make(chan struct{}, 1) // one pending wake-up stands for any number of changes
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -88,11 +88,11 @@ func (l *listener) add(on *line, key string) (c chan struct{}, ok bool) {
 	}
 	w := l.keys[key]
 	if w == nil {
-		w = &watched{watchers: map[chan struct{}]struct{}{}, until: l.left[key]}
+		w = &watched{watchers: map[chan struct{}]func() bool{}, until: l.left[key]}
 		delete(l.left, key)
 		l.keys[key] = w
 	}
-	w.watchers[c] = struct{}{}
+	w.watchers[c] = context.AfterFunc(ctx, func() { l.remove(key, c) })
 	if time.Until(w.until) < refresh {
 		l.enterLater(key, w)
 	}
@@ -130,22 +130,21 @@ func (l *listener) remove(key string, c chan struct{}) {
 	}
 }
 
-// asking says, for each request, whether its refusal is to enter this client among those who wait; nil if none is.
-func (l *listener) asking(requests []tenure.Request) (waiters []string) {
+// asking notes, for each request, whether its refusal is to enter this client among those who wait.
+func (l *listener) asking(b *batch) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.keys) == 0 {
-		return nil
+		return
 	}
-	for i := range requests {
-		if w := l.keys[requests[i].Key]; w != nil && w.until.IsZero() && requests[i].Verb == tenure.Acquire {
-			if waiters == nil {
-				waiters = make([]string, len(requests))
+	for i := range b.requests {
+		if w := l.keys[b.requests[i].Key]; w != nil && w.until.IsZero() && b.requests[i].Verb == tenure.Acquire {
+			if b.waiters == nil {
+				b.waiters, b.turns = make([]string, len(b.requests)), make([]int, len(b.requests))
 			}
-			waiters[i] = l.id
+			b.waiters[i], b.turns[i] = l.id, w.turns
 		}
 	}
-	return waiters
 }
 
 // asked notes which keys the server has entered this client for.
@@ -157,64 +156,57 @@ func (l *listener) asked(b *batch) {
 	defer l.mu.Unlock()
 	for i, id := range b.waiters {
 		var held *tenure.HeldError
-		if id == "" || !errors.As(b.answers[i].Err, &held) {
-			continue
+		if id != "" && errors.As(b.answers[i].Err, &held) {
+			l.entered(b.requests[i].Key, b.turns[i])
 		}
-		l.entered(b.requests[i].Key)
 	}
 }
 
-// entered notes that the server counts this client among those who wait for a key. The caller holds the mutex.
-func (l *listener) entered(key string) {
+// entered notes that the server counts this client among those who wait for a key, unless it was named since it asked for that: the news of its turn may be
+// faster than the answer. The caller holds the mutex.
+func (l *listener) entered(key string, turns int) {
 	until := time.Now().Add(registered)
-	if w := l.keys[key]; w != nil {
+	w := l.keys[key]
+	switch {
+	case w == nil:
+		l.left[key] = until
+	case w.turns == turns:
 		w.until = until
 		if w.late != nil {
 			w.late.Stop()
 			w.late = nil
 		}
-	} else {
-		l.left[key] = until
 	}
 }
 
 // enterLate enters a key whose watchers have not asked for it, or not in vain. What happened before that may have escaped them, so they are woken.
 func (l *listener) enterLate(key string, w *watched) {
-	ctx, done := l.begin(func() bool { return l.keys[key] == w && w.until.IsZero() })
+	turns := 0
+	ctx, done := l.begin(func() bool {
+		turns, w.late = w.turns, nil
+		return l.keys[key] == w && w.until.IsZero()
+	})
 	if ctx == nil {
 		return
 	}
 	defer done()
-	err := l.enter(ctx, []string{key})
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	w.late = nil
-	if l.keys[key] != w {
-		return
-	}
-	if err != nil {
-		l.drop(key, w) // its owners go on by polling
-		return
-	}
-	w.wake()
-}
-
-// enter enters keys in the database, for a while.
-func (l *listener) enter(ctx context.Context, keys []string) error {
 	s := l.store
 	err := s.send(ctx, func(ctx context.Context) error {
-		_, err := s.pool.Exec(ctx, s.sql.wait, s.waitMillis(), l.id, keys, int32(registered.Milliseconds()))
+		_, err := s.pool.Exec(ctx, s.sql.wait, s.waitMillis(), l.id, []string{key}, int32(registered.Milliseconds()))
 		return err
 	})
-	if err != nil {
-		return err
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, key := range keys {
-		l.entered(key)
+	if err == nil {
+		l.entered(key, turns)
 	}
-	return nil
+	switch {
+	case l.keys[key] != w:
+	case err != nil:
+		l.drop(key, w) // its owners go on by polling
+	default:
+		w.wake()
+	}
 }
 
 // begin begins an errand in the background, with a context that ends with the line and in any case, unless what it is for has passed. The errand ends by done.
@@ -259,7 +251,8 @@ func (w *watched) stop() {
 // drop ends all watches of a key. The caller holds the mutex.
 func (l *listener) drop(key string, w *watched) {
 	w.stop()
-	for c := range w.watchers {
+	for c, stop := range w.watchers {
+		stop()
 		close(c)
 	}
 	delete(l.keys, key)

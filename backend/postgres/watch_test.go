@@ -348,3 +348,25 @@ func TestAPoolerThatSwallowsNotificationsIsNoticed(t *testing.T) {
 }
 
 var _ store.Watcher = (*postgres.Store)(nil)
+
+// TestAReleaseSaysWhetherOthersWait, so that its client lets them go first: alone, and in a batch that grants the key again.
+func TestAReleaseSaysWhetherOthersWait(t *testing.T) {
+	st, name := fresh(t, postgres.Options{})
+	other, _ := fresh(t, postgres.Options{Schema: name})
+	mine := claim("watch/awaited", "ann")
+	must(t, st, mine)
+	if a := must(t, st, then(tenure.Release, mine)); a.Awaited {
+		t.Error("nobody waits, and the release says that somebody does")
+	}
+	mine = claim(mine.Key, "ann")
+	must(t, st, mine)
+	waitsFor(t, other, mine.Key)
+	again := claim(mine.Key, "ann")
+	answers := st.Apply(t.Context(), []tenure.Request{then(tenure.Release, mine), again})
+	if answers[0].Err != nil || answers[1].Err != nil || !answers[0].Awaited {
+		t.Errorf("in a batch: %v, %v, awaited %t", answers[0].Err, answers[1].Err, answers[0].Awaited)
+	}
+	if a := must(t, st, then(tenure.Release, again)); !a.Awaited {
+		t.Error("another waits, and the release does not say so")
+	}
+}

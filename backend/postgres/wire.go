@@ -17,6 +17,7 @@ type batch struct {
 	requests []tenure.Request
 	answers  []store.Answer
 	waiters  []string // of each request, what enters its client among those who wait if it is refused; nil if nobody waits here
+	turns    []int    // and how often its client had been named when it was sent
 }
 
 // waiter is what enters the client of a request among those who wait, or nothing.
@@ -168,7 +169,7 @@ func answer(req *tenure.Request, f []string) store.Answer {
 	}
 	now := time.UnixMicro(us).UTC()
 	if f[0] == "done" {
-		return store.Answer{Record: rec, Now: now}
+		return store.Answer{Record: rec, Now: now, Awaited: req.Verb == tenure.Release && len(f) > 3 && f[3+fAwaited] == "t"}
 	}
 	if _, _, err = tenure.Apply(rec, *req, now); err == nil {
 		return unreadable(fmt.Errorf("postgres: the server refused to %s %q and the law does not: its functions are not those that this program made; drop the schema, or run the migrations of `croft schema postgres`", req.Verb, req.Key))

@@ -45,6 +45,7 @@ func (p *packed) answer(req *tenure.Request, now time.Time, a *store.Answer) ver
 	if said == granted {
 		said, asked = done, req
 	}
+	awaited := req.Verb == tenure.Release && said == done && p.awaited()
 	rec, err := p.record(req.Key, asked)
 	if said == takenOver {
 		terms := packed{rest: p.take(p.length())}
@@ -60,7 +61,7 @@ func (p *packed) answer(req *tenure.Request, now time.Time, a *store.Answer) ver
 		a.Err = store.Unknown(damaged(req.Key, err))
 		return said
 	}
-	a.Record, a.Now = rec, now
+	a.Record, a.Now, a.Awaited = rec, now, awaited
 	switch why := refusals[said]; why {
 	case tenure.WhyHeld, tenure.WhyReserved:
 		a.Err = &tenure.HeldError{Record: rec, Why: why, Until: rec.Deadline, Now: now}

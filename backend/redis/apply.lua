@@ -363,29 +363,31 @@ if not wrote then call('ZREM', index, '') end
 -- Watchers are told ---------------------------------------------------------------------------------------------------
 
 if changed then
-  -- Of many keys it is asked at once which are watched. A node of a cluster does not know of those who watch at others.
+  -- What has been decided stands, also if this user may not speak on channels: then those who wait ask now and then. Of many keys it is asked at once which are watched; a node of a cluster does not know of those who watch
+  -- at others.
   local watched
-  if #changed > 1 and flags < CLUSTER then watched = call('PUBSUB', 'NUMSUB', unpack(changed)) end
+  if #changed > 1 and flags < CLUSTER then watched = redis.pcall('PUBSUB', 'NUMSUB', unpack(changed)) end
+  if watched and watched.err then watched = nil end
   for i, key in ipairs(changed) do
     local word = fate[key]
     if word == NEXT then -- the first who waits; it is a hint: whoever asks may have the key
       local line, id, asked = call('HGET', key, 'w') or '', nil, nil
       word = ''
-      while word == '' and line ~= '' do
+      while word == '' and #line >= WAITER_SIZE do
         id, asked = read(WAITER, line)
-        if asked + LAPSE > now then word = id end
         line = sub(line, WAITER_SIZE + 1)
+        if asked + LAPSE > now then word, line = id, pack(WAITER, id, 0) .. line end -- it keeps its place, if somebody else is first, and has it no more the next time
       end
-      if line ~= '' then
+      if #line >= WAITER_SIZE then
         call('HSET', key, 'w', line)
       else
         local record = call('HGET', key, 'r')
         call('HSET', key, 'r', sub(record, 1, WAITED_AT - 1) .. '\0' .. sub(record, WAITED_AT + 1))
         call('HDEL', key, 'w')
       end
-      call('PUBLISH', key, word)
+      redis.pcall('PUBLISH', key, word)
     elseif not watched or tonumber(watched[2 * i]) > 0 then
-      call('PUBLISH', key, word)
+      redis.pcall('PUBLISH', key, word)
     end
   end
 end

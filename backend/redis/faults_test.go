@@ -163,3 +163,26 @@ func TestANamespaceThatMovesKeepsItsLeases(t *testing.T) {
 		t.Errorf("the cluster is down: %v, want unknown", a.Err)
 	}
 }
+
+// TestAUserWithoutChannelsHasLeasesAllTheSame: nobody is woken, and it is said why.
+func TestAUserWithoutChannelsHasLeasesAllTheSame(t *testing.T) {
+	t.Parallel()
+	server := testenv.RedisAlone(t)
+	if _, err := server.Ask("ACL", "SETUSER", "weak", "on", ">secret", "~*", "+@all", "resetchannels"); err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	st := New(dialWith(t, server, &goredis.Options{Username: "weak", Password: "secret"}), nil)
+	t.Cleanup(func() { st.Close() })
+	one, two := claim("weak/one", "ann"), claim("weak/two", "ann")
+	for _, requests := range [][]tenure.Request{{one}, {then(tenure.Release, one), two}, {claim(one.Key, "bob"), then(tenure.Release, two)}} {
+		for i, a := range st.Apply(ctx, requests) {
+			if a.Err != nil {
+				t.Errorf("%s of %s: %v", requests[i].Verb, requests[i].Key, a.Err)
+			}
+		}
+	}
+	if _, err := st.Watch(ctx, one.Key); !errors.Is(err, store.ErrUnknown) || !strings.Contains(err.Error(), "channels that begin") {
+		t.Errorf("watching: %v, want unknown, and what to do", err)
+	}
+}

@@ -80,7 +80,7 @@ func (w *waiter) wakes(why string) {
 	}
 }
 
-// sleeps makes sure that nothing has woken it up to now. Whatever was said before has been heard when the waiter beside it, who heard it last, has.
+// sleeps makes sure that nothing has woken it up to now.
 func (w *waiter) sleeps(why string) {
 	w.t.Helper()
 	select {
@@ -108,13 +108,21 @@ func TestAReleaseWakesWhoseTurnItIs(t *testing.T) {
 	if !ann.ask() {
 		t.Fatal("ann has not got the key")
 	}
-	drained(bob, cat) // who were not in line yet
+	for _, w := range []*waiter{ann, bob, cat} {
+		w.wakes("who is not in line hears of everything")
+	}
 	bob.refused()
 	cat.refused()
+	released := time.Now()
 	ann.release()
 	bob.wakes("it is his turn")
+	ann.wakes("she hears of her own release")
 	if !bob.ask() {
 		t.Fatal("bob has not got the key")
+	}
+	ann.wakes("she is not in line, and hears of everything")
+	if time.Since(released) < grace { // on a machine that busy she may have thought that he does not come
+		cat.sleeps("it was bob's turn, and he has taken the key")
 	}
 	bob.release()
 	cat.wakes("it is her turn")
@@ -127,6 +135,39 @@ func TestAReleaseWakesWhoseTurnItIs(t *testing.T) {
 	drained(bob)
 	ann.release()
 	bob.wakes("cat has been named and is not in line any more")
+}
+
+// TestWhoeverIsOvertakenKeepsItsPlace: somebody who was not in line asked first, and it is named again the next time; if it does not come, the next is.
+func TestWhoeverIsOvertakenKeepsItsPlace(t *testing.T) {
+	t.Parallel()
+	server := testenv.Redis(t)
+	ann, bob, cat := waits(t, server, "line/overtaken", "ann"), waits(t, server, "line/overtaken", "bob"), waits(t, server, "line/overtaken", "cat")
+	if !ann.ask() {
+		t.Fatal("ann has not got the key")
+	}
+	for _, w := range []*waiter{bob, cat} {
+		w.wakes("who is not in line hears of everything")
+		w.refused()
+	}
+	for range 2 {
+		ann.release()
+		bob.wakes("it is his turn")
+		if !ann.ask() {
+			t.Fatal("ann may have the key, if she asks first")
+		}
+		bob.refused()
+	}
+	ann.release()
+	bob.wakes("it is his turn")
+	if !ann.ask() {
+		t.Fatal("ann may have the key, if she asks first")
+	}
+	drained(cat)
+	ann.release() // and bob has not asked
+	cat.wakes("it is her turn")
+	if !cat.ask() {
+		t.Error("cat has not got the key")
+	}
 }
 
 func drained(all ...*waiter) {
@@ -154,8 +195,8 @@ func TestOneWhoIsNamedAndDoesNotComeStallsNobody(t *testing.T) {
 				t.Fatal("ann has not got the key")
 			}
 			for _, w := range []*waiter{bob, cat, dan} {
+				w.wakes("who is not in line hears of everything")
 				w.refused()
-				drained(w)
 			}
 			goes(bob)
 			began := time.Now()
@@ -182,8 +223,9 @@ func TestWhatIsHandedOnInABatchWakesNobody(t *testing.T) {
 	if !ann.ask() {
 		t.Fatal("ann has not got the key")
 	}
+	ann.wakes("she hears of her own grant")
+	bob.wakes("he was not in line")
 	bob.refused()
-	drained(ann, bob)
 	next := claim(ann.mine.Key, "ann")
 	for _, a := range ann.Apply(t.Context(), []tenure.Request{then(tenure.Release, ann.mine), next}) {
 		if a.Err != nil {
@@ -209,9 +251,9 @@ func TestWhoeverWaitsNoMoreLeavesTheLine(t *testing.T) {
 		t.Fatal("ann has not got the key")
 	}
 	for _, w := range []*waiter{bob, cat, dan} {
+		w.wakes("who is not in line hears of everything")
 		w.refused()
 		w.refused() // asking again does not give a second place
-		drained(w)
 	}
 	if n := line(t, client, ann.Store, "line/leave"); n != 3 {
 		t.Fatalf("%d are in line, want 3", n)
@@ -228,6 +270,9 @@ func TestWhoeverWaitsNoMoreLeavesTheLine(t *testing.T) {
 	})
 	ann.release()
 	dan.wakes("it is his turn")
+	if !dan.ask() {
+		t.Error("dan has not got the key")
+	}
 	if n := line(t, client, ann.Store, "line/leave"); n != 0 {
 		t.Errorf("%d are in line, want none", n)
 	}
@@ -386,4 +431,27 @@ func TestASubscriptionIsKeptForAWhile(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestAReleaseSaysWhetherOthersWait, so that its client lets them go first.
+func TestAReleaseSaysWhetherOthersWait(t *testing.T) {
+	server := testenv.Redis(t)
+	holder := New(dial(t, server), &Options{Prefix: server.Prefix()})
+	t.Cleanup(func() { holder.Close() })
+	key := "line/awaited"
+	take := func() tenure.Request {
+		mine := claim(key, "holder")
+		if a := one(t.Context(), holder, mine); a.Err != nil {
+			t.Fatal(a.Err)
+		}
+		return mine
+	}
+	if a := one(t.Context(), holder, then(tenure.Release, take())); a.Err != nil || a.Awaited {
+		t.Errorf("nobody waits: %v, awaited %t", a.Err, a.Awaited)
+	}
+	mine := take()
+	waits(t, server, key, "other").refused()
+	if a := one(t.Context(), holder, then(tenure.Release, mine)); a.Err != nil || !a.Awaited {
+		t.Errorf("another waits: %v, awaited %t", a.Err, a.Awaited)
+	}
 }

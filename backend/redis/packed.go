@@ -288,6 +288,14 @@ func (p *packed) record(key string, asked *tenure.Request) (tenure.Record, error
 	return rec, nil
 }
 
+// awaited reports whether the record that comes next says that somebody may wait for its key.
+func (p *packed) awaited() bool {
+	return len(p.rest) > waitedAt && p.rest[0] != 0 && p.rest[waitedAt] == 1
+}
+
+// waitedAt is where a record says so, counted from 0.
+const waitedAt = 2
+
 // newest is the record's own term.
 func newest(rec tenure.Record) tenure.Term {
 	t := tenure.Term{

@@ -174,7 +174,7 @@ func over(ctx context.Context) error {
 var advice = []struct{ code, meaning string }{
 	{"NOAUTH", "give a password in the URL"},
 	{"WRONGPASS", "the user or the password is wrong"},
-	{"NOPERM", "this user needs the commands eval, evalsha, time, hget, hmget, hset, hdel, del, pexpireat, pttl, zadd, zrem, zrange, zrangebyscore, zrevrange, publish, pubsub, subscribe and scan"},
+	{"NOPERM", "this user needs the commands eval, evalsha, time, hget, hmget, hset, hdel, del, pexpireat, pttl, zadd, zrem, zrange, zrangebyscore, zrevrange, publish, pubsub, subscribe and scan, on keys and channels that begin with the store's prefix"},
 	{"READONLY", "this server is a replica; connect to its primary"},
 	{"OOM", "the server is out of memory; raise maxmemory"},
 	{"LOADING", "the server is reading its data; ask again"},

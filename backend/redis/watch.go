@@ -94,6 +94,15 @@ func (h *hub) subscribe(ctx context.Context, name string, c chan struct{}) (*top
 		return nil, store.Unknown(ErrClosed)
 	}
 	if h.conn == nil {
+		h.mu.Unlock()
+		if err := h.allowed(ctx, name); err != nil {
+			return nil, err
+		}
+		h.mu.Lock()
+		if h.over {
+			h.mu.Unlock()
+			return nil, store.Unknown(ErrClosed)
+		}
 		h.open()
 	}
 	t, first := h.topics[name], false
@@ -123,6 +132,16 @@ func (h *hub) subscribe(ctx context.Context, name string, c chan struct{}) (*top
 		return nil, store.Unknown(explain(err))
 	}
 	return t, nil
+}
+
+// allowed asks the server whether this user may subscribe at all, before the first watch: go-redis takes a refusal for a lost connection and would make new ones for ever.
+func (h *hub) allowed(ctx context.Context, name string) error {
+	probe := h.client.Subscribe(ctx, name)
+	defer probe.Close()
+	if _, err := probe.ReceiveTimeout(ctx, readTimeout); replied(err) {
+		return store.Unknown(explain(err))
+	}
+	return nil // or it cannot be reached now, which is another matter
 }
 
 // open begins to listen. The caller holds mu.

@@ -309,7 +309,7 @@ func (s *PostgresServer) tryStart() error {
 			return errors.New("it ended at once")
 		default:
 		}
-		if exec.Command(filepath.Join(s.bin, "pg_isready"), "-q", "-h", "127.0.0.1", "-p", strconv.Itoa(s.port)).Run() == nil {
+		if s.ready(cmd.Process.Pid) {
 			s.cmd, s.exited = cmd, exited
 			return nil
 		}
@@ -319,6 +319,21 @@ func (s *PostgresServer) tryStart() error {
 	<-exited
 	_, _ = fmt.Fprintln(s.warden)
 	return errors.New("it did not answer within a minute")
+}
+
+// ready reports whether the process pid is a server that takes connections, by what it writes into its own folder: whoever answers on the port may be another. Until then
+// the file may be missing, or be one that a killed server has left.
+func (s *PostgresServer) ready(pid int) bool {
+	text, err := os.ReadFile(filepath.Join(s.dir, "data", "postmaster.pid"))
+	if err != nil {
+		return false
+	}
+	lines := strings.Split(string(text), "\n")
+	if len(lines) < 8 || lines[0] != strconv.Itoa(pid) {
+		return false
+	}
+	state := strings.TrimSpace(lines[7])
+	return state == "ready" || state == "standby"
 }
 
 func freePort() (int, error) {
@@ -346,7 +361,7 @@ func postgresBin() (string, error) {
 		}
 		for _, path := range found {
 			dir := filepath.Dir(path)
-			missing := slices.ContainsFunc([]string{"initdb", "psql", "pg_isready"}, func(name string) bool {
+			missing := slices.ContainsFunc([]string{"initdb", "psql", "pg_basebackup"}, func(name string) bool {
 				_, err := os.Stat(filepath.Join(dir, name))
 				return err != nil
 			})

@@ -70,3 +70,23 @@ func TestOutputIsKept(t *testing.T) {
 		return nil
 	})
 }
+
+// TestAPostgresServerIsItsOwn: one that cannot have its port is not taken for the one that has it.
+func TestAPostgresServerIsItsOwn(t *testing.T) {
+	one, two := testenv.NewPostgres(t), testenv.NewPostgres(t)
+	for _, s := range []*testenv.PostgresServer{one, two} {
+		s.Query(t, "postgres", "CREATE TABLE mine ()")
+		s.Kill(t)
+		s.Start(t)
+		if got := s.Query(t, "postgres", "SELECT count(*) FROM pg_tables WHERE tablename = 'mine'"); got != "1" {
+			t.Errorf("after a crash: %s", got)
+		}
+	}
+	if one.Addr() == two.Addr() {
+		t.Errorf("two servers at %s", one.Addr())
+	}
+	standby := one.Standby(t)
+	if got := standby.Query(t, "postgres", "SELECT pg_is_in_recovery()"); got != "t" {
+		t.Errorf("a standby says of itself: %s", got)
+	}
+}

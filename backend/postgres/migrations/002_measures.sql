@@ -13,7 +13,7 @@ CREATE FUNCTION croft.pack(l croft.lease) RETURNS text
 LANGUAGE sql STABLE PARALLEL SAFE
 AS $$
     SELECT concat_ws(E'\x1f', l.token, l.grant_id, l.owner, l.instance, l.state, l.cause, l.ended, l.actor, l.note, l.acquired, l.renewed, l.deadline, l.ttl, l.every,
-        coalesce(l.succeeded::text, ''), coalesce(l.hold_until::text, ''), l.guards, l.progress, coalesce(l.progress_at::text, ''), l.terms)
+        coalesce(l.succeeded::text, ''), coalesce(l.hold_until::text, ''), l.guards, l.progress, coalesce(l.progress_at::text, ''), l.terms, l.awaited)
 $$;
 
 -- The transfers before a key's newest one, oldest first.

@@ -67,6 +67,24 @@ func BenchmarkPair(b *testing.B) {
 			}
 		})
 	})
+	b.Run("croft, 64 together", func(b *testing.B) { // figures are for 64 pairs
+		st := postgres.New(p, &postgres.Options{Schema: "bench"})
+		defer st.Close()
+		measured(b, func() {
+			var claims, releases []tenure.Request
+			for n := range 64 {
+				mine := claim(fmt.Sprintf("bench/pair/%d", n), "ann")
+				claims, releases = append(claims, mine), append(releases, then(tenure.Release, mine))
+			}
+			for _, requests := range [][]tenure.Request{claims, releases} {
+				for _, a := range st.Apply(ctx, requests) {
+					if a.Err != nil {
+						b.Fatal(a.Err)
+					}
+				}
+			}
+		})
+	})
 	b.Run("floor", func(b *testing.B) {
 		if _, err := p.Exec(ctx, `CREATE TABLE IF NOT EXISTS floor (key text COLLATE "C" PRIMARY KEY, token bigint NOT NULL, holder text NOT NULL, deadline timestamptz NOT NULL) WITH (fillfactor = 70)`); err != nil {
 			b.Fatal(err)

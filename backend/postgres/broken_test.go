@@ -1,0 +1,168 @@
+package postgres_test
+
+import (
+	"errors"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/croft-dev/croft/backend/postgres"
+	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/store/storetest"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// flaws are ways to get the functions wrong, each with the behaviour of a store in which the suite has to notice it.
+var flaws = []struct{ name, group, function, place, change string }{
+	{"anybody releases alone", "transitions", "release_v1", "l.key = k AND l.grant_id = g AND", "l.key = k AND"},
+	{"anybody releases in a batch", "sequences", "apply_v1", "IF alive AND r.grant_id = g THEN\n                    r.state", "IF alive THEN\n                    r.state"},
+	{"a lease is released after its deadline", "transitions", "release_v1", "AND l.deadline > now_us", ""},
+	{"anybody renews", "transitions", "apply_v1", "IF known AND r.state = 'held' AND (alive", "IF present AND r.state = 'held' AND (alive"},
+	{"a lease is renewed after its deadline", "deadlines", "apply_v1", "(alive OR resumes[n])", "true"},
+	{"nothing is resumed", "repeats", "apply_v1", "(alive OR resumes[n])", "alive"},
+	{"a held key is granted", "transitions", "acquire_v1", "AND l.state = 'free' AND l.ended <> ''", ""},
+	{"tokens stay the same", "tokens", "acquire_v1", "greatest(l.token + 1, now_us)", "l.token"},
+	{"tokens are a clock and no counter", "tokens", "acquire_v1", "greatest(l.token + 1, now_us)", "now_us"},
+	{"above is ignored", "tokens", "apply_v1", "greatest(aboves[n] + 1, 1, now_us)", "greatest(1, now_us)"},
+	{"a secret is granted twice", "repeats", "acquire_v1", "AND l.grant_id <> g AND NOT croft.short(g) = ANY (l.spent) AND l.token", "AND l.token"},
+	{"a secret of the past is granted again", "repeats", "acquire_v1", "spent = croft.short(l.grant_id) || l.spent[:30]", "spent = '{}'"},
+	{"the history is not kept", "history", "release_v1", "FROM freed\n", "FROM freed WHERE false\n"},
+	{"the history of what expired is not kept", "history", "apply_v1", "overs := array_append(overs, o);\n                END IF;", "END IF;"},
+	{"a shorter renewal takes time back", "deadlines", "apply_v1", "IF due > r.deadline OR now_us < r.renewed THEN", "IF true THEN"},
+	{"a reservation is for everybody", "reservations", "apply_v1", "AND r.owner <> owners[n])", "AND false)"},
+	{"a hold is not kept", "periods", "acquire_v1", "AND (l.hold_until IS NULL OR l.hold_until <= now_us)", ""},
+	{"a failure counts as success", "periods", "release_v1", "CASE WHEN failure THEN l.succeeded ELSE l.acquired END", "l.acquired"},
+	{"the operator's word is lost", "reservations", "apply_v1", "r.actor := actors[n]; r.note := notes[n];", "r.actor := 'x'; r.note := 'y';"},
+	{"records leave too early", "retention", "sweep_v1", "greatest(l.deadline, l.acquired, l.renewed, l.hold_until, l.token, l.succeeded + l.every)", "l.deadline"},
+	{"a release wakes nobody", "watch", "release_v1", "IF told THEN", "IF false THEN"},
+}
+
+// broken replaces a function of a schema by one with a flaw.
+func broken(tb testing.TB, name, function, place, change string) {
+	tb.Helper()
+	text := postgres.Schema()
+	begin := strings.Index(text, "CREATE FUNCTION croft."+function+"(")
+	if begin < 0 {
+		tb.Fatalf("there is no function %s", function)
+	}
+	text, _, _ = strings.Cut(text[begin:], "\n$$;")
+	if n := strings.Count(text, place); n != 1 {
+		tb.Fatalf("%q occurs %d times in %s", place, n, function)
+	}
+	text = strings.Replace(text, place, change, 1) + "\n$$;"
+	text = regexp.MustCompile(`\bcroft\b`).ReplaceAllString(text, name)
+	if _, err := shared(tb).Exec(tb.Context(), strings.Replace(text, "CREATE FUNCTION", "CREATE OR REPLACE FUNCTION", 1)); err != nil {
+		tb.Fatalf("%s: %v", function, err)
+	}
+}
+
+// TestFunctionsBrokenOnPurposeAreCaught by the suite that the functions pass.
+func TestFunctionsBrokenOnPurposeAreCaught(t *testing.T) {
+	for _, f := range flaws {
+		t.Run(f.name, func(t *testing.T) {
+			t.Parallel()
+			st, name := fresh(t, postgres.Options{})
+			if _, err := st.Now(t.Context()); err != nil { // makes the schema
+				t.Fatal(err)
+			}
+			broken(t, name, f.function, f.place, f.change)
+			failures := storetest.Failures(t, func(tb testing.TB) storetest.Harness {
+				clock := storetest.NewClock()
+				wipe(tb, name)
+				return storetest.Harness{
+					Open: func(_ testing.TB, o storetest.Options) store.Store {
+						return postgres.New(shared(tb), &postgres.Options{Schema: name, Retention: o.Retention, Now: clock.Now, LockWait: 10 * time.Second, SweepEvery: -1})
+					},
+					Wipe: func(tb testing.TB) { wipe(tb, name) }, Advance: clock.Advance,
+					Slow: true, Patience: 300 * time.Millisecond, // nobody waits long for a wake-up that does not come
+				}
+			}, f.group)
+			if len(failures) == 0 {
+				t.Errorf("%s: the suite has not noticed", f.name)
+			}
+		})
+	}
+}
+
+// TestAReleaseThatWaitedBehindALockIsNotAcceptedLate: it was sent in time and came through after the deadline. A function that goes by the time before its lock
+// does accept it.
+func TestAReleaseThatWaitedBehindALockIsNotAcceptedLate(t *testing.T) {
+	t.Parallel()
+	st, name := fresh(t, postgres.Options{LockWait: testenv.Patience})
+	accepted := func() bool {
+		mine := claim("blocked/release/"+string(tenure.NewSecret()), "ann")
+		mine.TTL = time.Second
+		granted := must(t, st, mine)
+		letGo := blocked(t, name, mine.Key)
+		answer := make(chan store.Answer, 1)
+		go func() { answer <- one(t.Context(), st, then(tenure.Release, mine)) }()
+		waits(t, name, 1)
+		testenv.Eventually(t, "the lease expires", func() error {
+			if now(t, st).Before(granted.Record.Deadline) {
+				return errors.New("it lives")
+			}
+			return nil
+		})
+		letGo()
+		return (<-answer).Err == nil
+	}
+	if accepted() {
+		t.Error("a release that came through after the deadline was accepted")
+	}
+	broken(t, name, "release_v1", "set_config('lock_timeout', '20ms', true)", "set_config('lock_timeout', '1min', true)")
+	for range 10 { // until the machine is fast enough to send it in time
+		if accepted() {
+			return
+		}
+	}
+	t.Error("the flaw was not noticed")
+}
+
+// TestNoTermBeginsBeforeTheOneBeforeItHasEnded: however requests meet at one row, the short cut's clock included.
+func TestNoTermBeginsBeforeTheOneBeforeItHasEnded(t *testing.T) {
+	st, name := fresh(t, postgres.Options{SweepEvery: -1})
+	meets := func() bool {
+		mine := claim("order/"+string(tenure.NewSecret()), "ann")
+		must(t, st, mine)
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				for n := 0; n < 12; {
+					next := claim(mine.Key, "bob")
+					if a := one(t.Context(), st, next); a.Err != nil {
+						continue
+					}
+					n++
+					must(t, st, then(tenure.Release, next))
+				}
+			})
+		}
+		must(t, st, then(tenure.Release, mine))
+		all.Wait()
+		rec, err := st.Get(t.Context(), mine.Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := 1; i < len(rec.History); i++ {
+			if rec.History[i].Acquired.Before(rec.History[i-1].Finished) {
+				return true
+			}
+		}
+		return false
+	}
+	for range 5 {
+		if meets() {
+			t.Fatal("a term began before the one before it had ended")
+		}
+	}
+	broken(t, name, "acquire_v1", "now_us BETWEEN l.deadline AND max_token", "now_us <= max_token")
+	for range 200 {
+		if meets() {
+			return
+		}
+	}
+	t.Error("the flaw was not noticed")
+}

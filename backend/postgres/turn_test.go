@@ -1,0 +1,43 @@
+package postgres
+
+import (
+	"log/slog"
+	"testing"
+
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// TestATurnMayBeFasterThanTheAnswer: a client that is refused is entered among those who wait, and may be named before it has read the refusal. It must not count itself as
+// waiting then, or it would ask in vain once more and be forgotten.
+func TestATurnMayBeFasterThanTheAnswer(t *testing.T) {
+	const key = "turn/key"
+	for _, named := range []bool{false, true} {
+		l := newListener(&Store{}, slog.Default())
+		on := &line{}
+		l.line = on
+		c, ok := l.add(t.Context(), on, key)
+		if !ok {
+			t.Fatal("not added")
+		}
+		b := &batch{requests: []tenure.Request{{Verb: tenure.Acquire, Key: key}}, answers: make([]store.Answer, 1)}
+		l.asking(b)
+		if b.waiter(0) != l.id {
+			t.Fatalf("asks as %q", b.waiter(0))
+		}
+		if named {
+			l.hear(turnPrefix + l.id + " " + key)
+			<-c
+		}
+		b.answers[0].Err = &tenure.HeldError{}
+		l.asked(b)
+		next := &batch{requests: b.requests, answers: b.answers}
+		l.asking(next)
+		if again := next.waiter(0) == l.id; again != named {
+			t.Errorf("named meanwhile: %v; asks to be entered again: %v", named, again)
+		}
+		l.mu.Lock()
+		l.keys[key].stop()
+		l.mu.Unlock()
+	}
+}

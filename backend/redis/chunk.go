@@ -1,0 +1,77 @@
+package redis
+
+import (
+	"slices"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// chunkSize is how many requests one script carries out. While it runs, Redis serves nobody else.
+const chunkSize = 256
+
+// chunk is what one script carries out: requests of one namespace.
+type chunk struct {
+	namespace string
+	indexes   []int // of the requests in their batch
+	wave      int
+}
+
+// split divides a batch into waves of chunks. Within a wave no key is in two chunks, so that requests on one key are carried out in their order whatever becomes of a chunk.
+func split(requests []tenure.Request, answers []store.Answer) [][]*chunk {
+	if c := single(requests); c != nil {
+		if c.indexes = slices.DeleteFunc(c.indexes, func(i int) bool { return invalid(&requests[i], &answers[i]) }); len(c.indexes) == 0 {
+			return nil
+		}
+		return [][]*chunk{{c}}
+	}
+	open := map[string]*chunk{}   // by namespace
+	placed := map[string]*chunk{} // by key
+	var all []*chunk
+	last := -1
+	for i := range requests {
+		if invalid(&requests[i], &answers[i]) {
+			continue
+		}
+		key := requests[i].Key
+		namespace := fence.Namespace(key)
+		c := open[namespace]
+		if c == nil || len(c.indexes) == chunkSize {
+			c = &chunk{namespace: namespace}
+			open[namespace] = c
+			all = append(all, c)
+		}
+		if before := placed[key]; before != nil && before != c {
+			c.wave = max(c.wave, before.wave+1)
+		}
+		c.indexes = append(c.indexes, i)
+		placed[key] = c
+		last = max(last, c.wave)
+	}
+	waves := make([][]*chunk, last+1)
+	for _, c := range all {
+		waves[c.wave] = append(waves[c.wave], c)
+	}
+	return waves
+}
+
+// single is the one chunk that most batches are; nil if there must be more.
+func single(requests []tenure.Request) *chunk {
+	if len(requests) == 0 || len(requests) > chunkSize {
+		return nil
+	}
+	c := &chunk{namespace: fence.Namespace(requests[0].Key), indexes: make([]int, len(requests))}
+	for i := range requests {
+		if c.indexes[i] = i; fence.Namespace(requests[i].Key) != c.namespace {
+			return nil
+		}
+	}
+	return c
+}
+
+// invalid answers a request that is bad input.
+func invalid(req *tenure.Request, a *store.Answer) bool {
+	a.Err = req.Check()
+	return a.Err != nil
+}
