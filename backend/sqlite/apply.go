@@ -28,7 +28,9 @@ func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.An
 	}
 	// The writer owns a copy: it may outlive this call, and the caller's slice is the caller's again when it returns.
 	mine, theirs := append([]tenure.Request(nil), requests...), append([]store.Answer(nil), answers...)
+	file := ""
 	err := s.do(ctx, len(mine), func(x *transaction) {
+		file = x.base.file
 		for i := range mine {
 			if theirs[i].Err == nil {
 				theirs[i] = x.apply(&mine[i])
@@ -38,6 +40,7 @@ func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.An
 	if err != nil {
 		return fail(answers, err)
 	}
+	s.awaited(file, mine, theirs)
 	for i := range theirs {
 		if theirs[i].Err == nil && (mine[i].Verb == tenure.Acquire || mine[i].Verb.ByHand()) {
 			s.sweepByChance()

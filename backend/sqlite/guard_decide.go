@@ -30,8 +30,12 @@ func (g *Guard) decide(ctx context.Context, tx *sql.Tx, law func(fence.Mark) (fe
 		return next, nil
 	}
 	args := append(append([]any{}, g.place.args...), next.Key, int64(next.Token), string(next.Grant), strconv.FormatUint(next.Seq, 10))
-	if _, err := tx.ExecContext(ctx, g.place.move, args...); err != nil {
+	done, err := tx.ExecContext(ctx, g.place.move, args...)
+	if err != nil {
 		return fence.Mark{}, g.explain(ctx, err)
+	}
+	if n, err := done.RowsAffected(); err != nil || n != 1 {
+		return fence.Mark{}, g.explain(ctx, explained(fmt.Sprintf("its mark does not move (%d rows changed): look for a trigger that suppresses the change, or a view in the place of a table; roll the transaction back", n)))
 	}
 	return next, nil
 }

@@ -186,3 +186,16 @@ func TestTheGuardOfAURLIsTheSame(t *testing.T) {
 		t.Errorf("the caller's file has become %s, %#x", mode, application)
 	}
 }
+
+// TestAMarkThatDoesNotMoveAdmitsNothing: a trigger of the caller's suppresses the change. The next owner would not be known to have been there.
+func TestAMarkThatDoesNotMoveAdmitsNothing(t *testing.T) {
+	t.Parallel()
+	db := applicationAt(t, filepath.Join(memoryDir(t), "app.db"), "")
+	_, err := db.Exec(`INSERT INTO report (id) VALUES (1); CREATE TRIGGER still BEFORE UPDATE ON report BEGIN SELECT RAISE(IGNORE); END`)
+	must(t, err)
+	g := guardIn(t, db, Columns{Table: "report", Where: "id = ?1", Args: []any{1}}, nil)
+	err = inside(t.Context(), db, func(tx *sql.Tx) error { return g.Admit(t.Context(), tx, stampOf(1001)) })
+	if err == nil || !strings.Contains(err.Error(), "trigger") {
+		t.Errorf("admitted without a mark: %v", err)
+	}
+}

@@ -329,3 +329,31 @@ func TestAClosedStoreAnswers(t *testing.T) {
 		}
 	}
 }
+
+// TestTheLogIsCopiedBackWhateverThePoolSays: a pool that never does so leaves it to the store, or the log would grow without end.
+func TestTheLogIsCopiedBackWhateverThePoolSays(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(memoryDir(t), "app.db")
+	db, err := sql.Open("sqlite", "file:"+file+"?_pragma=journal_mode(wal)&_pragma=wal_autocheckpoint(0)&_pragma=query_only(1)&_pragma=synchronous(off)")
+	must(t, err)
+	defer db.Close()
+	execute(t, file, "PRAGMA journal_mode = WAL")
+	execute(t, file, Schema())
+	st := New(db, nil)
+	defer st.Close()
+	var batch []tenure.Request
+	for i := range 1000 {
+		batch = append(batch, acquire(fmt.Sprintf("k/%d", i), "ann"))
+	}
+	for range 20 {
+		for _, a := range st.Apply(t.Context(), batch) {
+			must(t, a.Err)
+		}
+		for i := range batch {
+			batch[i].Verb = tenure.Renew
+		}
+	}
+	if info, err := os.Stat(file + "-wal"); err != nil || info.Size() > 12<<20 {
+		t.Errorf("the log: %d KiB, %v", info.Size()>>10, err)
+	}
+}

@@ -68,6 +68,8 @@ type Store struct {
 	writer      *writer
 	transaction transaction
 	tasks       []*task
+	slow        bool      // the last transaction took longer than promptly
+	shutOut     time.Time // since when others have had the lock; zero if they have not
 
 	closing chan struct{}
 	once    sync.Once

@@ -20,26 +20,43 @@ type task struct {
 	ctx  context.Context
 	size int
 	do   func(*transaction)
-	err  error // why it is not known to have been done; set before done is closed
+	from time.Time // since when it waits for its turn; zero if it never had to
+	err  error     // why it is not known to have been done; set before done is closed
 	done chan struct{}
 }
 
+// promptly is how long a disk may take with a transaction for the next caller to do its own. Beyond it, what a goroutine costs is nothing.
+const promptly = 5 * time.Millisecond
+
 // do does something in a transaction and returns when it is on the disk, or when ctx ends. Whoever finds nobody at work does it there and then, with what others ask for meanwhile: handing it to
-// another goroutine would cost a lone caller more than all of Croft's own work. So ctx is heeded while waiting for the turn and for the lock; a commit that the disk is slow with is waited for by
-// the one whose turn it is, and by nobody else.
+// another goroutine would cost a lone caller more than all of Croft's own work. So ctx is heeded while waiting for the turn and for the lock. A disk that has been slow is left to a goroutine, and
+// its callers leave when they must: only the one whom it surprises waits for it.
 func (s *Store) do(ctx context.Context, size int, do func(*transaction)) error {
 	t := &task{ctx: ctx, size: size, do: do, done: make(chan struct{})}
 	select {
 	case s.turn <- struct{}{}:
-		return s.lead(t)
+		if !s.slow {
+			return s.lead(t)
+		}
+		go s.lead(t) //nolint:errcheck // it is in the task
 	default:
+		t.from = time.Now()
+		s.mu.Lock()
+		s.queue = append(s.queue, t)
+		s.mu.Unlock()
+		select {
+		case s.turn <- struct{}{}:
+			if !s.slow {
+				return s.lead(t)
+			}
+			go s.lead(t) //nolint:errcheck // it is in the task
+		case <-t.done:
+			return t.err
+		case <-ctx.Done():
+		case <-s.closing:
+		}
 	}
-	s.mu.Lock()
-	s.queue = append(s.queue, t)
-	s.mu.Unlock()
 	select {
-	case s.turn <- struct{}{}:
-		return s.lead(t)
 	case <-t.done:
 		return t.err
 	case <-ctx.Done():
@@ -50,10 +67,20 @@ func (s *Store) do(ctx context.Context, size int, do func(*transaction)) error {
 		return t.err
 	default:
 	}
+	s.leave(t)
 	if ctx.Err() != nil {
 		return s.gaveUp(ctx)
 	}
 	return ErrClosed
+}
+
+// leave takes a task out of the queue: while somebody hangs, those who have given up must not gather there.
+func (s *Store) leave(t *task) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i := slices.Index(s.queue, t); i >= 0 {
+		s.queue = slices.Delete(s.queue, i, i+1)
+	}
 }
 
 // lead is the turn of one caller: its own task, and those that have gathered.
@@ -64,10 +91,9 @@ func (s *Store) lead(t *task) error {
 		return t.err
 	default:
 	}
-	s.mu.Lock()
-	s.queue = slices.DeleteFunc(s.queue, func(q *task) bool { return q == t })
-	s.mu.Unlock()
+	s.leave(t)
 	if err := s.usable(t.ctx); err != nil {
+		t.finish(err)
 		return err
 	}
 	w, err := s.connected(t.ctx, s.writer)
@@ -139,11 +165,13 @@ func (s *Store) connected(ctx context.Context, w *writer) (*writer, error) {
 
 // carryOut does tasks, and those that have come meanwhile, in one transaction. On an error nothing is known of any of them, except that after one of waiting nothing was begun.
 func (s *Store) carryOut(w *writer, tasks []*task) ([]*task, error) {
-	x, ctx := &s.transaction, tasks[0].ctx
+	x := &s.transaction
 	err := w.conn.Raw(func(raw any) error {
-		if err := w.enter(ctx, s.options.LockWait, s.closing); err != nil {
+		if err := s.enter(w, tasks[0]); err != nil {
 			return err
 		}
+		began := time.Now()
+		defer func() { s.slow = time.Since(began) > promptly }()
 		tasks = s.gather(tasks)
 		x.begin(w, raw, s.options.Now())
 		for _, t := range tasks {
@@ -162,9 +190,7 @@ func (s *Store) carryOut(w *writer, tasks []*task) ([]*task, error) {
 	if err != nil {
 		return tasks, w.base.explain(context.Background(), err)
 	}
-	for _, e := range x.passed {
-		s.watch.wake(e.head.Key, handsOf(&e.head))
-	}
+	s.announce(w.base.file, x.passed)
 	return tasks, nil
 }
 

@@ -135,30 +135,43 @@ func (w *writer) find(key string) (id int64, packed []byte, err error) {
 	return id, packed, nil
 }
 
-// enter begins a transaction and returns when the write lock is had. It waits for others no longer than wait, and no longer than ctx lasts.
-func (w *writer) enter(ctx context.Context, wait time.Duration, closing <-chan struct{}) error {
+// enter begins a transaction for a task and returns when the write lock is had. A task waits for others no longer than LockWait, and no longer than its context lasts. What it has waited
+// behind others of this process who wait for the same lock counts: of many callers, the last is told as soon as the first.
+func (s *Store) enter(w *writer, t *task) error {
 	var since time.Time
 	for try := 0; ; try++ {
 		err := w.exec(w.begin)
-		if err == nil || !isBusy(err) {
+		if err == nil {
+			s.shutOut = time.Time{}
+			return nil
+		}
+		if !isBusy(err) {
 			return err
 		}
 		if since.IsZero() {
 			since = time.Now()
+			if s.shutOut.IsZero() {
+				s.shutOut = since
+			}
+			if !t.from.IsZero() {
+				since = t.from
+				if s.shutOut.After(since) {
+					since = s.shutOut
+				}
+			}
 		}
-		waited := time.Since(since)
-		if waited >= wait {
+		if wait := s.options.LockWait; time.Since(since) >= wait {
 			return fmt.Errorf("store %s: %w for more than %s: %s: %w", w.base.name(), ErrBusy, wait, w.base.holder(), err)
 		}
-		if ctx.Err() != nil {
-			return fmt.Errorf("%w; store %s: %w: %s%w", over(ctx), w.base.name(), ErrBusy, w.base.holder(), errGaveUp)
+		if t.ctx.Err() != nil {
+			return fmt.Errorf("%w; store %s: %w: %s%w", over(t.ctx), w.base.name(), ErrBusy, w.base.holder(), errGaveUp)
 		}
 		select {
-		case <-closing:
+		case <-s.closing:
 			return ErrClosed
 		default:
 		}
-		pause(ctx.Done(), try)
+		pause(t.ctx.Done(), try)
 	}
 }
 
