@@ -18,7 +18,8 @@ type anchor struct {
 
 	// Under the store's mutex.
 	id      clientv3.LeaseID // 0 before it is granted
-	good    time.Time        // until then, on the monotonic clock, etcd keeps it
+	good    time.Time        // until then, on the monotonic clock, etcd keeps it,
+	wall    time.Time        // and until then on the other, which runs on while the machine is suspended
 	planted bool             // its live key is there
 	gone    bool
 	page    *openPage // the one with room
@@ -36,7 +37,7 @@ func (s *Store) anchorFor(seconds int64) *anchor {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := s.anchors[seconds]
-	if a != nil && (a.gone || a.id != 0 && !time.Now().Before(a.good)) {
+	if a != nil && (a.gone || a.id != 0 && a.left() <= 0) {
 		s.drop(a)
 		a = nil
 	}
@@ -114,13 +115,20 @@ func (s *Store) cover(ctx context.Context, a *anchor, d time.Duration) error {
 		a.id = id
 	}
 	a.good = sent.Add(time.Duration(seconds) * time.Second)
+	a.wall = a.good.Round(0)
 	return nil
 }
 
 func (s *Store) covers(a *anchor, d time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return a.gone || a.id != 0 && time.Until(a.good) >= d
+	return a.gone || a.id != 0 && a.left() >= d
+}
+
+// left is how long etcd certainly keeps an anchor yet. The caller holds the mutex.
+func (a *anchor) left() time.Duration {
+	now := time.Now()
+	return min(a.good.Sub(now), a.wall.Sub(now.Round(0)))
 }
 
 // granted reports whether etcd has granted an anchor.
@@ -166,10 +174,21 @@ func (s *Store) assure(ctx context.Context, l *lane) error {
 		}
 	}
 	s.mu.Unlock()
+	if mine == nil && l.view.deed.page.store == s.id {
+		return errAnchorLost // soon its live key is gone, or the deadline passed
+	}
 	if mine == nil {
 		return nil
 	}
-	return s.cover(ctx, mine, rec.Deadline.Sub(l.now))
+	if err := s.cover(ctx, mine, rec.Deadline.Sub(l.now)); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if mine.gone {
+		return errAnchorLost
+	}
+	return nil
 }
 
 // giveBack revokes the etcd leases that nothing hangs on. Those that cannot be given back expire.

@@ -31,6 +31,8 @@ func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.An
 	if len(lanes) == 0 {
 		return answers
 	}
+	s.calls.Add(1) // before it is seen whether the store is closed: Close looks the other way round
+	defer s.calls.Add(-1)
 	if err := s.usable(ctx); err != nil {
 		for _, l := range lanes {
 			l.fail(err)
@@ -97,12 +99,6 @@ func (s *Store) carryOut(ctx context.Context, lanes []*lane) {
 		if len(lanes) == 0 {
 			return
 		}
-		if len(lanes) == 1 && lanes[0].polite { // with others in the batch, a look is all the head start there is
-			if err := s.giveWay(ctx, lanes[0]); err != nil {
-				lanes[0].fail(err)
-				return
-			}
-		}
 		batches := s.batches(s.moor(ctx, lanes))
 		if len(batches) == 1 {
 			s.send(ctx, batches[0])
@@ -141,7 +137,7 @@ func (s *Store) moor(ctx context.Context, lanes []*lane) []*lane {
 	granting := map[*anchor][]*lane{}
 	var ready, unknown []*lane
 	for _, l := range lanes {
-		if l.step != writing || l.next.rec.State == tenure.Free {
+		if l.step != writing || l.next.rec.State == tenure.Free || l.stays {
 			ready = append(ready, l)
 			continue
 		}

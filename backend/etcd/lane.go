@@ -26,7 +26,6 @@ type lane struct {
 	requests []tenure.Request
 	indexes  []int // in the batch
 	answers  []store.Answer
-	yields   int // how often it has left the key to another
 
 	view *view // nil before anything is known
 	sure bool  // the view was read for these very requests: what it refuses is refused
@@ -39,18 +38,18 @@ type lane struct {
 	old     *deed     // what it replaces
 	expired bool      // the law took the lease for over though its anchor may live: its page must not change meanwhile
 	granted bool      // a new term begins
+	stays   bool      // it goes on living where it does: the write is a report to another store's lease
 	page    *openPage // where to note a renewal
 	look    look
 	asked   bool      // the write asks who is next in the queue
 	seat    *openPage // reserved for the write: it is given up if that does not happen
 	tied    bool
-	polite  bool // the key was just offered to another store, which gets a head start
 	plants  bool // the write also plants the anchor's live key
 }
 
 // decide applies the law to what is known and says what is to be done next. The answers are the caller's when it has been done.
 func (s *Store) decide(l *lane) {
-	l.next, l.anchor, l.page, l.asked = nil, nil, nil, false
+	l.next, l.anchor, l.page, l.asked, l.stays = nil, nil, nil, false, false
 	first := l.requests[0].Verb
 	if l.view == nil && first != tenure.Acquire && !first.ByHand() || l.view != nil && !s.whole(l.view) {
 		l.step, l.look = looking, s.lookAt(l.key, l.view)
@@ -60,14 +59,13 @@ func (s *Store) decide(l *lane) {
 	if v == nil {
 		v = &view{} // most likely nothing is there
 	}
-	if l.polite = l.yields < mostYields && first == tenure.Acquire && v.offered(s.id); l.polite {
-		l.yields++
+	if first == tenure.Acquire && !l.sure && v.offered(s.id) { // most likely that one has it by now
 		l.step, l.look = looking, s.lookAt(l.key, v)
 		return
 	}
 	l.now = s.now()
 	rec := s.record(v, l.now)
-	cur, changed, renewals := rec, false, true
+	cur, changed, renewals, reports := rec, false, true, true
 	l.granted = false
 	for i, req := range l.requests {
 		next, did, err := tenure.Apply(cur, req, l.now)
@@ -77,6 +75,7 @@ func (s *Store) decide(l *lane) {
 		}
 		changed = true
 		renewals = renewals && req.Verb == tenure.Renew && next.TTL == cur.TTL
+		reports = reports && req.Verb == tenure.Report
 		l.granted = l.granted || next.Token != cur.Token
 		cur = next
 	}
@@ -88,12 +87,23 @@ func (s *Store) decide(l *lane) {
 		l.old, l.next = v.deed, &deed{rec: cur, clock: s.domain, written: l.now}
 		l.expired = rec.State == tenure.Held && !l.now.Before(rec.Deadline) && v.deed.lease != 0 && !v.gone && v.deed.page.store != 0
 		l.view = v
+		if reports && !s.isMine(v.deed) {
+			l.stay()
+		}
 	case l.sure:
 		l.step = finished
 	default:
 		l.step = looking
 	}
 	l.look = s.lookAt(l.key, v)
+}
+
+// stay leaves a lease that another store keeps where it is, and its deadline on the clock that it is on: a report moves neither.
+func (l *lane) stay() {
+	rec := l.next.rec
+	*l.next = *l.old
+	rec.Renewed, rec.Deadline = l.old.rec.Renewed, l.old.rec.Deadline
+	l.next.rec, l.stays = rec, true
 }
 
 // onPage reports whether a renewal needs no more than a note on the lease's page.
@@ -115,7 +125,7 @@ func (s *Store) onPage(l *lane, v *view, next tenure.Record) bool {
 func (s *Store) settle(l *lane) {
 	d := l.next
 	l.seat, l.tied = nil, false
-	if d.rec.State == tenure.Free {
+	if l.anchor == nil {
 		return
 	}
 	a := l.anchor
@@ -131,7 +141,7 @@ func (s *Store) settle(l *lane) {
 		d.page, d.slot = l.old.page, l.old.slot
 		return
 	}
-	l.seat, d.slot = s.seat(a, l.key, d.rec.Deadline)
+	l.seat, d.slot = s.seat(a, &d.rec)
 	d.page = l.seat.id
 }
 
@@ -179,9 +189,9 @@ func (s *Store) wrote(l *lane, revision int64) {
 		s.leave(p, l.old.slot)
 	}
 	if _, m := s.mine(l.next); m != nil {
-		m.deadline, m.lapsed = l.next.rec.Deadline, false
+		m.ttl, m.deadline, m.lapsed = l.next.rec.TTL, l.next.rec.Deadline, false
 	}
-	s.remember(l.key, &view{mod: revision, deed: l.next})
+	s.remember(l.key, &view{mod: revision, asOf: revision, deed: l.next})
 }
 
 // renewed takes note that a lane's renewal is on its page.
@@ -190,6 +200,15 @@ func (s *Store) renewedOn(l *lane, at time.Time) {
 	defer s.mu.Unlock()
 	if _, m := s.mine(l.view.deed); m != nil {
 		m.renewed, m.deadline, m.lapsed = at, at.Add(l.view.deed.rec.TTL), false
+	}
+}
+
+// awaited notes in the answers to releases that another store waits for the key.
+func (l *lane) awaited() {
+	for i, req := range l.requests {
+		if req.Verb == tenure.Release && l.answers[i].Err == nil {
+			l.answers[i].Awaited = true
+		}
 	}
 }
 

@@ -4,7 +4,10 @@ import (
 	"context"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/croft-dev/croft/tenure"
 )
 
 // pageSize is how many leases have their renewals on one page. One transaction renews all of them and makes sure of each that it is still its holder's: etcd takes 128 operations
@@ -29,13 +32,14 @@ type openPage struct {
 type member struct {
 	key      string
 	renewed  time.Time // as confirmed on the page; zero if it is as the record says
+	ttl      time.Duration
 	deadline time.Time
 	lapsed   bool     // the page says so
 	heir     identity // the store to offer the key to when it is freed
 }
 
 // seat finds a slot for a lease on a page of an anchor. The caller holds the mutex.
-func (s *Store) seat(a *anchor, key string, deadline time.Time) (*openPage, int) {
+func (s *Store) seat(a *anchor, rec *tenure.Record) (*openPage, int) {
 	p := a.page
 	if p == nil || p.used == pageSize {
 		s.last++
@@ -45,7 +49,7 @@ func (s *Store) seat(a *anchor, key string, deadline time.Time) (*openPage, int)
 	}
 	slot := p.used
 	p.used++
-	p.members[slot] = &member{key: key, deadline: deadline}
+	p.members[slot] = &member{key: rec.Key, ttl: rec.TTL, deadline: rec.Deadline}
 	a.tied++
 	s.setAlarm(p)
 	return p, slot
@@ -140,27 +144,64 @@ func (s *Store) lapse(ctx context.Context, p *openPage) {
 			over = append(over, m)
 		}
 	}
-	if len(over) == 0 || p.anchor.gone || !time.Now().Before(p.anchor.good) {
+	switch {
+	case p.anchor.gone || p.anchor.left() <= 0: // nobody needs to be told: the live key is gone, too
+		s.drop(p.anchor)
+		s.mu.Unlock()
+		return
+	case len(over) == 0:
 		s.setAlarm(p)
 		s.mu.Unlock()
 		return
 	}
-	text, live := p.content(s, now, nil), s.names.live(p.anchor.id)
+	put := clientv3.OpPut(s.names.page(p.id), p.content(s, now, nil))
+	conditions := s.writable(p.id, p.anchor, p.mod)
+	look := []clientv3.Op{clientv3.OpGet(s.names.live(p.anchor.id), clientv3.WithKeysOnly()), clientv3.OpGet(s.names.page(p.id))}
 	s.mu.Unlock()
-	resp, err := s.txn(ctx, []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(live), ">", 0)}, []clientv3.Op{clientv3.OpPut(s.names.page(p.id), text)}, nil)
+	resp, err := s.txn(ctx, conditions, []clientv3.Op{put}, look)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err == nil && resp.Succeeded {
+	switch {
+	case ctx.Err() != nil:
+	case err != nil: // try again, until the anchor is over
+		p.alarm = time.AfterFunc(time.Second, func() { s.fork(func(ctx context.Context) { s.lapse(ctx, p) }) })
+	case resp.Succeeded:
 		p.there, p.mod = true, resp.Header.Revision
 		for _, m := range over {
-			if !now.Before(m.deadline) {
-				m.lapsed = true
-			}
+			m.lapsed = true // it has not changed: whoever renews has the page's turn
 		}
+		s.setAlarm(p)
+	default:
+		s.reread(p, results(resp.Responses))
 	}
-	if err != nil && ctx.Err() == nil { // try again, until the anchor is over
-		p.alarm = time.AfterFunc(time.Second, func() { s.fork(func(ctx context.Context) { s.lapse(ctx, p) }) })
+}
+
+// reread takes in a page that is not as this store wrote it last, as far as it knows: a writing without an answer has reached etcd, or a sweep has dropped it. The caller holds the mutex, and the page's turn.
+func (s *Store) reread(p *openPage, found [][]*mvccpb.KeyValue) {
+	if len(found[0]) == 0 {
+		s.drop(p.anchor)
 		return
 	}
+	var there *page
+	mod := int64(0)
+	if len(found[1]) > 0 {
+		mod = found[1][0].ModRevision
+		there, _ = decodePage(string(found[1][0].Key), found[1][0].Value) // what cannot be read is written over: nobody else may write here
+	}
+	p.learn(mod, there)
 	s.setAlarm(p)
+}
+
+// learn notes what a page says in etcd. Renewals whose answers were lost have taken effect. The caller holds the store's mutex, and the page's turn.
+func (p *openPage) learn(mod int64, there *page) {
+	p.mod = mod
+	if there == nil {
+		return
+	}
+	p.there = true
+	for slot, m := range p.members {
+		if at := there.renewed[slot]; at.After(m.renewed) && at.Add(m.ttl).After(m.deadline) {
+			m.renewed, m.deadline, m.lapsed = at, at.Add(m.ttl), false
+		}
+	}
 }

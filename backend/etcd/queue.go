@@ -21,13 +21,6 @@ const (
 	mostWaiting = 64
 )
 
-const (
-	// headStart is how long a key that has just been freed is left to the store that it is offered to, by those who come upon it otherwise: mostly the one who freed it and wants it again.
-	headStart = 5 * time.Millisecond
-	// mostYields is how often one request gives way.
-	mostYields = 3
-)
-
 // offered reports whether a key was freed just now and is offered to another store than this.
 func (v *view) offered(me identity) bool {
 	return v.deed != nil && v.deed.rec.State == tenure.Free && v.deed.next > someone && v.deed.next != me && time.Since(v.at) < grace
@@ -85,30 +78,8 @@ func (s *Store) dequeue(t *topic) {
 	_, _ = s.client.Delete(ctx, s.names.waiter(t.key, s.id)) // otherwise it vanishes, and a grace covers it until then
 }
 
-// giveWay leaves a key for a moment to the store that it is offered to. Whoever watches the key hears what becomes of it.
-func (s *Store) giveWay(ctx context.Context, l *lane) error {
-	s.mu.Lock()
-	var news chan struct{}
-	if t := s.waits[l.key]; t != nil {
-		news = t.news
-	}
-	s.mu.Unlock()
-	timer := time.NewTimer(headStart)
-	defer timer.Stop()
-	select {
-	case <-news:
-		if v := s.known(l.key); v != nil {
-			l.view, l.sure = v, false
-			s.decide(l)
-		}
-	case <-timer.C:
-	case <-ctx.Done():
-		return over(ctx)
-	}
-	return nil
-}
-
-// handOver adds to a write what it means for those who wait: whoever is granted the key leaves the queue and learns who is next, whoever frees it offers it to the next.
+// handOver adds to a write what it means for those who wait: whoever is granted the key leaves the queue and learns who is next, whoever frees it offers it to the next. A key that one has released and another of this store
+// was granted in the same step was never free: nobody is woken.
 func (s *Store) handOver(l *lane) []clientv3.Op {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,9 +89,12 @@ func (s *Store) handOver(l *lane) []clientv3.Op {
 		l.next.next = someone
 		if _, m := s.mine(l.old); m != nil && m.heir != 0 {
 			l.next.next = m.heir
+			if m.heir != s.id {
+				l.awaited()
+			}
 			return []clientv3.Op{clientv3.OpDelete(s.names.waiter(l.key, m.heir))}
 		}
-	case l.granted && l.next.rec.State == tenure.Held && (t != nil || l.old != nil && l.old.next > someone):
+	case l.granted && l.next.rec.State == tenure.Held && (t != nil || l.old != nil && (l.old.next > someone || l.old.rec.State == tenure.Held)):
 		l.asked = true
 		return []clientv3.Op{
 			clientv3.OpDelete(s.names.waiter(l.key, s.id)),
@@ -141,8 +115,12 @@ func (s *Store) handedOver(l *lane, responses []*etcdserverpb.ResponseOp) {
 	if t := s.waits[l.key]; t != nil {
 		t.queued = false
 	}
+	first := s.firstOf(l.key, responses[1].GetResponseRange().Kvs)
 	if _, m := s.mine(l.next); m != nil {
-		m.heir = s.firstOf(l.key, responses[1].GetResponseRange().Kvs)
+		m.heir = first
+	}
+	if first != 0 {
+		l.awaited()
 	}
 }
 
@@ -171,13 +149,16 @@ func (s *Store) offer(b *batch, revision int64, waiting *etcdserverpb.RangeRespo
 		if first == 0 && !waiting.More {
 			continue
 		}
+		if first != s.id {
+			l.awaited()
+		}
 		d := *l.next
 		if first != 0 {
 			// Until it is written, at least this store knows: it does not want the key back before others had it.
 			known := d
 			known.next = first
 			s.mu.Lock()
-			s.remember(l.key, &view{mod: revision, deed: &known})
+			s.remember(l.key, &view{mod: revision, asOf: revision, deed: &known})
 			s.mu.Unlock()
 		}
 		s.fork(func(ctx context.Context) { s.name(ctx, l.key, revision, &d, first) })
@@ -200,7 +181,7 @@ func (s *Store) name(ctx context.Context, key string, revision int64, d *deed, f
 	resp, err := s.txn(ctx, []clientv3.Cmp{same}, []clientv3.Op{clientv3.OpDelete(s.names.waiter(key, first)), clientv3.OpPut(s.names.record(key), d.encode())}, nil)
 	if err == nil && resp.Succeeded {
 		s.mu.Lock()
-		s.remember(key, &view{mod: resp.Header.Revision, deed: d})
+		s.remember(key, &view{mod: resp.Header.Revision, asOf: resp.Header.Revision, deed: d})
 		s.mu.Unlock()
 	}
 }

@@ -96,8 +96,12 @@ func TestAHandOffCostsTheSameHoweverManyWait(t *testing.T) {
 					}
 					turns[n]++
 					time.Sleep(2 * time.Millisecond) // its work
-					if a := resolve(ctx, who.st, then(tenure.Release, who.mine)); a.Err != nil {
+					a := resolve(ctx, who.st, then(tenure.Release, who.mine))
+					if a.Err != nil {
 						t.Errorf("release: %v", a.Err)
+					}
+					if a.Awaited {
+						time.Sleep(5 * time.Millisecond) // as Croft's client does
 					}
 				}
 			})

@@ -119,7 +119,7 @@ func (s *Store) build(b *batch) *transaction {
 	return t
 }
 
-// note writes a page with the renewals of a batch, if its anchor lives. The caller holds the mutex.
+// note writes a page with the renewals of a batch. The caller holds the mutex.
 func (s *Store) note(b *batch, p *openPage, single bool) clientv3.Op {
 	renewed := make(map[int]time.Time, len(b.lanes))
 	for _, l := range b.lanes {
@@ -131,7 +131,7 @@ func (s *Store) note(b *batch, p *openPage, single bool) clientv3.Op {
 	if single { // the lane's own conditions say as much
 		return put
 	}
-	return clientv3.OpTxn(s.alive(p.anchor), []clientv3.Op{put}, nil)
+	return clientv3.OpTxn(s.writable(p.id, p.anchor, p.mod), []clientv3.Op{put}, nil)
 }
 
 // operations are what a lane wants done, and on what conditions.
@@ -146,13 +146,21 @@ func (s *Store) operations(l *lane) (compares []clientv3.Cmp, then, otherwise []
 		return s.compares(l), then, otherwise
 	case renewing:
 		unchanged := clientv3.Compare(clientv3.ModRevision(s.names.record(l.key)), "=", l.view.mod)
-		return append(s.alive(l.anchor), unchanged), nil, l.look.ops(s.names)
+		s.mu.Lock()
+		mod := l.page.mod
+		s.mu.Unlock()
+		return append(s.writable(l.page.id, l.anchor, mod), unchanged), nil, l.look.ops(s.names)
 	}
 	return nil, l.look.ops(s.names), nil
 }
 
-func (s *Store) alive(a *anchor) []clientv3.Cmp {
-	return []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(s.names.live(a.id)), ">", 0)}
+// writable are the conditions of every writing of a page: that its anchor lives, and that the page is as this store wrote it last. So a writing that was given up, and reaches etcd late, takes back no renewal
+// that was confirmed after it.
+func (s *Store) writable(p pageID, a *anchor, mod int64) []clientv3.Cmp {
+	return []clientv3.Cmp{
+		clientv3.Compare(clientv3.CreateRevision(s.names.live(a.id)), ">", 0),
+		clientv3.Compare(clientv3.ModRevision(s.names.page(p)), "=", mod),
+	}
 }
 
 // keep begins to make sure that etcd keeps the anchors of a batch for as long as its answers will say. The function it returns waits for that, and tells of which anchors it is not sure.
@@ -161,7 +169,7 @@ func (s *Store) keep(ctx context.Context, b *batch) func() map[*anchor]error {
 	for _, l := range b.lanes {
 		var d time.Duration
 		switch {
-		case l.step == writing && l.next.lease != 0:
+		case l.step == writing && l.anchor != nil:
 			d = l.next.rec.Deadline.Sub(l.now)
 		case l.step == renewing:
 			d = l.view.deed.rec.TTL

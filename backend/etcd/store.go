@@ -49,6 +49,7 @@ type Store struct {
 	end     context.CancelFunc
 	done    sync.WaitGroup
 	closed  atomic.Bool
+	calls   atomic.Int64 // of Apply, under way
 	closing sync.Once
 	failed  error
 }
@@ -119,7 +120,9 @@ func (s *Store) Close() error {
 		s.end()
 		s.done.Wait()
 		s.closeTopics()
-		s.giveBack()
+		if s.calls.Load() == 0 { // or one of them might just be granted a lease on them: then they expire
+			s.giveBack()
+		}
 		if s.owned {
 			s.failed = s.client.Close()
 		}

@@ -22,7 +22,7 @@ func (s *Store) take(l *lane, revision int64, resp *etcdserverpb.TxnResponse) {
 		return
 	case l.step == writing:
 		s.unsettle(l, true)
-		if l.next.lease != 0 && !l.plants && len(read[len(read)-1]) == 0 {
+		if l.anchor != nil && !l.plants && len(read[len(read)-1]) == 0 {
 			s.lost(l.anchor)
 		}
 	}
@@ -31,8 +31,15 @@ func (s *Store) take(l *lane, revision int64, resp *etcdserverpb.TxnResponse) {
 		l.fail(err)
 		return
 	}
-	if l.step == renewing && v.gone && l.view.deed.lease == v.deed.lease {
-		s.lost(l.anchor)
+	v.asOf = revision
+	if l.step == renewing && v.read && l.view.deed.lease == v.deed.lease && l.page.id == v.deed.page {
+		if v.gone {
+			s.lost(l.anchor)
+		} else {
+			s.mu.Lock()
+			l.page.learn(v.pageMod, v.page)
+			s.mu.Unlock()
+		}
 	}
 	l.view, l.sure = v, true
 	s.mu.Lock()

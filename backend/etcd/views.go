@@ -20,6 +20,7 @@ type view struct {
 	pageMod int64
 	gone    bool      // the anchor's live key is not there
 	at      time.Time // when it was remembered
+	asOf    int64     // the revision at which it was so
 }
 
 // whole reports whether the view says all that the law needs to know.
@@ -55,25 +56,26 @@ func (s *Store) record(v *view, now time.Time) tenure.Record {
 	switch over := v.gone || !reached.Before(rec.Deadline); {
 	case over && now.Before(rec.Deadline):
 		rec.Deadline = now
-	case !over && !now.Before(rec.Deadline):
-		rec.Deadline = tenure.Time(now.Add(rec.Deadline.Sub(reached)))
+	case over || d.clock == s.domain:
+	case !now.Before(rec.Deadline) || !reached.IsZero() && rec.Deadline.Sub(reached) < rec.Deadline.Sub(now):
+		rec.Deadline = tenure.Time(now.Add(rec.Deadline.Sub(reached))) // the latest that it can be
 	}
 	return rec
 }
 
 // renewedAt is when a lease was renewed according to its page.
-func (s *Store) renewedAt(v *view) time.Time {
+func (s *Store) renewedAt(v *view) (at time.Time) {
 	if v.deed.page.store == s.id {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if _, m := s.mine(v.deed); m != nil {
-			return m.renewed
+			at = m.renewed
 		}
 	}
-	if v.page == nil {
-		return time.Time{}
+	if v.page != nil && v.page.renewed[v.deed.slot].After(at) { // of one's own, too: the answer to a renewal may have been lost
+		at = v.page.renewed[v.deed.slot]
 	}
-	return v.page.renewed[v.deed.slot]
+	return at
 }
 
 // look are the operations that read a view: the record, and what it is thought to hang on.
@@ -171,7 +173,7 @@ func (s *Store) remember(key string, v *view) {
 	v.at = time.Now()
 	if e := c.byKey[key]; e != nil {
 		r := e.Value.(*remembered)
-		if v.mod < r.view.mod && v.mod != 0 {
+		if v.asOf < r.view.asOf {
 			return
 		}
 		s.unseat(r.view.deed, v.deed)

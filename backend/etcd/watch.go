@@ -27,7 +27,6 @@ type topic struct {
 	end     context.CancelFunc
 	queued  bool          // this store is in the key's queue
 	turn    chan struct{} // held while it enters the queue or leaves it
-	news    chan struct{} // closed, and replaced, at every change
 	pending *time.Timer   // a wake-up to come, unless something newer is heard before
 }
 
@@ -48,7 +47,7 @@ func (s *Store) Watch(ctx context.Context, key string) (<-chan struct{}, error) 
 	}
 	t := s.waits[key]
 	if t == nil {
-		t = &topic{key: key, waiters: map[chan struct{}]struct{}{}, ready: make(chan struct{}), turn: make(chan struct{}, 1), news: make(chan struct{})}
+		t = &topic{key: key, waiters: map[chan struct{}]struct{}{}, ready: make(chan struct{}), turn: make(chan struct{}, 1)}
 		s.waits[key] = t
 		var life context.Context
 		life, t.end = context.WithCancel(s.life)
@@ -188,7 +187,7 @@ func (s *Store) heard(t *topic, e *clientv3.Event) {
 			d = nil // whoever asks is told
 		} else {
 			s.clocks.saw(d.clock, d.written)
-			v = &view{mod: e.Kv.ModRevision, deed: d}
+			v = &view{mod: e.Kv.ModRevision, asOf: e.Kv.ModRevision, deed: d}
 		}
 	}
 	s.mu.Lock()
@@ -199,8 +198,6 @@ func (s *Store) heard(t *topic, e *clientv3.Event) {
 	if v != nil {
 		s.remember(t.key, v)
 	}
-	close(t.news)
-	t.news = make(chan struct{})
 	switch {
 	case d == nil || d.rec.State == tenure.Reserved || d.rec.State == tenure.Free && d.next == 0:
 		t.wake()
