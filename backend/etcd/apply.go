@@ -99,6 +99,12 @@ func (s *Store) carryOut(ctx context.Context, lanes []*lane) {
 		if len(lanes) == 0 {
 			return
 		}
+		if len(lanes) == 1 && lanes[0].yields == mostYields && lanes[0].step == looking && lanes[0].sure { // it came upon the key between two others
+			if err := sleep(ctx, headStart); err != nil {
+				lanes[0].fail(err)
+				return
+			}
+		}
 		batches := s.batches(s.moor(ctx, lanes))
 		if len(batches) == 1 {
 			s.send(ctx, batches[0])
@@ -121,7 +127,11 @@ func pause(ctx context.Context, round int) error {
 	if round < 4 {
 		return nil
 	}
-	t := time.NewTimer(rand.N(min(time.Millisecond<<min(round-4, 6), 50*time.Millisecond)))
+	return sleep(ctx, rand.N(min(time.Millisecond<<min(round-4, 6), 50*time.Millisecond)))
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:

@@ -26,9 +26,14 @@ type lane struct {
 	requests []tenure.Request
 	indexes  []int // in the batch
 	answers  []store.Answer
+	yields   int // how often it has left the key to another
 
 	view *view // nil before anything is known
 	sure bool  // the view was read for these very requests: what it refuses is refused
+	// since is the revision at which the key was first read for these requests. A record that is newer is fresh: nobody has renewed it yet, and its anchor lives. Where a key changes hands faster than it can be
+	// read with what it hangs on, that is enough to refuse it.
+	since int64
+	fresh bool
 
 	// What was decided:
 	step    step
@@ -51,7 +56,7 @@ type lane struct {
 func (s *Store) decide(l *lane) {
 	l.next, l.anchor, l.page, l.asked, l.stays = nil, nil, nil, false, false
 	first := l.requests[0].Verb
-	if l.view == nil && first != tenure.Acquire && !first.ByHand() || l.view != nil && !s.whole(l.view) {
+	if l.view == nil && first != tenure.Acquire && !first.ByHand() || l.view != nil && !s.whole(l.view) && !(l.fresh && first == tenure.Acquire) {
 		l.step, l.look = looking, s.lookAt(l.key, l.view)
 		return
 	}
@@ -59,7 +64,8 @@ func (s *Store) decide(l *lane) {
 	if v == nil {
 		v = &view{} // most likely nothing is there
 	}
-	if first == tenure.Acquire && !l.sure && v.offered(s.id) { // most likely that one has it by now
+	if first == tenure.Acquire && l.yields < mostYields && v.offered(s.id) { // that one has it by now, or in a moment: a write would only be in its way
+		l.yields++
 		l.step, l.look = looking, s.lookAt(l.key, v)
 		return
 	}
@@ -78,6 +84,10 @@ func (s *Store) decide(l *lane) {
 		reports = reports && req.Verb == tenure.Report
 		l.granted = l.granted || next.Token != cur.Token
 		cur = next
+	}
+	if changed && l.fresh && !s.whole(v) {
+		l.step, l.look, l.fresh = looking, s.lookAt(l.key, v), false
+		return
 	}
 	switch {
 	case changed && renewals && rec.Alive(l.now) && s.onPage(l, v, cur):

@@ -21,6 +21,13 @@ const (
 	mostWaiting = 64
 )
 
+const (
+	// headStart is how long a key that has just been freed is left to the store that it is offered to, by one who happens to look at it just then.
+	headStart = 20 * time.Millisecond
+	// mostYields is how often one request looks again before it takes a key that is offered to another.
+	mostYields = 2
+)
+
 // offered reports whether a key was freed just now and is offered to another store than this.
 func (v *view) offered(me identity) bool {
 	return v.deed != nil && v.deed.rec.State == tenure.Free && v.deed.next > someone && v.deed.next != me && time.Since(v.at) < grace

@@ -41,6 +41,10 @@ func (s *Store) take(l *lane, revision int64, resp *etcdserverpb.TxnResponse) {
 			s.mu.Unlock()
 		}
 	}
+	l.fresh = l.since != 0 && v.mod > l.since
+	if l.since == 0 {
+		l.since = revision
+	}
 	l.view, l.sure = v, true
 	s.mu.Lock()
 	s.remember(l.key, v)
