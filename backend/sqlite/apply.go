@@ -13,40 +13,45 @@ import (
 // Apply carries out requests, together with what others ask for at the same time, in one transaction. A request that ctx's end overtakes may still take effect after Apply has
 // returned; its answer is unknown, and the law makes sending it again safe.
 func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.Answer {
-	answers := make([]store.Answer, len(requests))
-	good := 0
-	for i := range requests {
-		if answers[i].Err = requests[i].Check(); answers[i].Err == nil {
-			good++
-		}
-	}
+	answers, good := checked(requests) // never another slice: the closure below has it
 	if good == 0 {
 		return answers
 	}
 	if err := s.usable(ctx); err != nil {
 		return fail(answers, err)
 	}
-	// The writer owns a copy: it may outlive this call, and the caller's slice is the caller's again when it returns.
-	mine, theirs := append([]tenure.Request(nil), requests...), append([]store.Answer(nil), answers...)
-	file := ""
+	// The requests are copied, and the answers left to whoever does it if ctx ends: that may outlive this call, and what is the caller's is the caller's again when it returns.
+	mine, file := append([]tenure.Request(nil), requests...), ""
 	err := s.do(ctx, len(mine), func(x *transaction) {
 		file = x.base.file
 		for i := range mine {
-			if theirs[i].Err == nil {
-				theirs[i] = x.apply(&mine[i])
+			if answers[i].Err == nil {
+				answers[i] = x.apply(&mine[i])
 			}
 		}
 	})
 	if err != nil {
-		return fail(answers, err)
+		unknown, _ := checked(requests)
+		return fail(unknown, err)
 	}
-	s.awaited(file, mine, theirs)
-	for i := range theirs {
-		if theirs[i].Err == nil && (mine[i].Verb == tenure.Acquire || mine[i].Verb.ByHand()) {
+	s.awaited(file, mine, answers)
+	for i := range answers {
+		if answers[i].Err == nil && (mine[i].Verb == tenure.Acquire || mine[i].Verb.ByHand()) {
 			s.sweepByChance()
 		}
 	}
-	return theirs
+	return answers
+}
+
+// checked are answers to bad input, and how many requests are none.
+func checked(requests []tenure.Request) (answers []store.Answer, good int) {
+	answers = make([]store.Answer, len(requests))
+	for i := range requests {
+		if answers[i].Err = requests[i].Check(); answers[i].Err == nil {
+			good++
+		}
+	}
+	return answers, good
 }
 
 // fail answers everything that is not bad input.
@@ -65,14 +70,15 @@ type transaction struct {
 	*writer
 	raw    sqldriver.ExecerContext
 	now    time.Time
-	seen   map[string]*entry
+	seen   map[string]*entry // what is known of keys: kept for the next transaction, which trusts it if nobody else has written
+	at     int64             // the version of the data that it is of
 	dirty  []*entry
 	passed []*entry // keys that have changed hands
 	wrote  bool
 	err    error // the first failure: nothing of it counts
 }
 
-// entry is a key's record within a transaction.
+// entry is a key's record as a transaction has read or changed it.
 type entry struct {
 	id int64 // 0: it has no row
 	kept
@@ -151,7 +157,7 @@ func withoutHistory(rec tenure.Record) tenure.Record {
 	return rec
 }
 
-// entry is a key's record, read once in a transaction.
+// entry is a key's record, read once for as long as nobody else writes.
 func (x *transaction) entry(key string) *entry {
 	if e := x.seen[key]; e != nil {
 		return e
@@ -192,6 +198,9 @@ func (x *transaction) flush() error {
 		}
 		if e.passing {
 			x.passed = append(x.passed, e)
+		}
+		if e.dirty, e.passing = false, false; e.id == 0 {
+			delete(x.seen, e.head.Key) // the next one finds out where it is
 		}
 	}
 	x.dirty = x.dirty[:0]

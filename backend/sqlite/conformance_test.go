@@ -47,7 +47,7 @@ func open(tb testing.TB, file string, o *Options) *Store {
 // TestConformance holds the store to every law of a lease store, by the machine's own clock.
 func TestConformance(t *testing.T) {
 	storetest.Run(t, func(tb testing.TB) storetest.Harness {
-		return at(tb, filepath.Join(tb.TempDir(), "croft.db"), nil, nil)
+		return at(tb, filepath.Join(memoryDir(tb), "croft.db"), nil, nil)
 	})
 }
 

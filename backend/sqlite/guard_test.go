@@ -63,7 +63,7 @@ func TestGuardConformance(t *testing.T) {
 		t.Run(c.form+" in "+c.name, func(t *testing.T) {
 			t.Parallel()
 			db := applicationAt(t, filepath.Join(memoryDir(t), "app.db"), c.parameters)
-			guardtest.Run(t, guardtest.Harness{Large: 1 << 20, Make: func(t testing.TB) guardtest.Resource { return resource(t, db, c.form) }})
+			guardtest.Run(t, guardtest.Harness{Large: 128 << 10, Make: func(t testing.TB) guardtest.Resource { return resource(t, db, c.form) }})
 		})
 	}
 }

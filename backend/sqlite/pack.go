@@ -64,7 +64,8 @@ func (k *kept) pack(to []byte) ([]byte, error) {
 			return nil, err
 		}
 	}
-	p := packer{words: k.past.words}
+	var room [192]byte // for most records
+	p := packer{to: room[:0], words: k.past.words}
 	raw, err := rawGrant(rec.Grant)
 	if err != nil {
 		return nil, err
@@ -105,7 +106,8 @@ func (p *past) add(t *tenure.Term) error {
 	if err != nil {
 		return err
 	}
-	w := packer{words: p.words}
+	var room [64]byte
+	w := packer{to: room[:0], words: p.words}
 	w.time(t.Acquired, 0)
 	at := t.Acquired.UnixMicro()
 	w.signed(int64(t.Token) - at)

@@ -173,7 +173,9 @@ func (s *Store) carryOut(w *writer, tasks []*task) ([]*task, error) {
 		began := time.Now()
 		defer func() { s.slow = time.Since(began) > promptly }()
 		tasks = s.gather(tasks)
-		x.begin(w, raw, s.options.Now())
+		if err := x.begin(w, raw, s.options.Now()); err != nil {
+			return err
+		}
 		for _, t := range tasks {
 			if t.ctx.Err() != nil { // nobody waits for it
 				t.err = over(t.ctx)
@@ -208,15 +210,31 @@ func (s *Store) gather(tasks []*task) []*task {
 	return tasks
 }
 
-// begin makes a transaction anew; the time is read here, after the lock was had.
-func (x *transaction) begin(w *writer, raw any, now time.Time) {
-	if x.seen == nil || len(x.seen) > mostInTransaction { // what one large batch needed is no measure for the next
+// mostKnown bounds the records that are kept for the next transaction.
+const mostKnown = 1024
+
+// begin makes a transaction anew; the time is read here, after the lock was had. What is known of keys is still true if no other connection has written since: SQLite trusts the pages
+// that it has read before on the same terms.
+func (x *transaction) begin(w *writer, raw any, now time.Time) error {
+	at, err := w.version()
+	if err != nil {
+		x.forget()
+		_ = w.exec(w.rollback)
+		return err
+	}
+	if x.seen == nil || len(x.seen) > mostKnown { // what one large batch needed is no measure for the next
 		x.seen = map[string]*entry{}
 	}
-	clear(x.seen)
-	*x = transaction{writer: w, now: tenure.Time(now), seen: x.seen, dirty: x.dirty[:0], passed: x.passed[:0]}
+	if x.writer != w || x.at != at {
+		clear(x.seen)
+	}
+	*x = transaction{writer: w, now: tenure.Time(now), seen: x.seen, at: at, dirty: x.dirty[:0], passed: x.passed[:0]}
 	x.raw, _ = raw.(sqldriver.ExecerContext) // the driver has it: newWriter looked
+	return nil
 }
+
+// forget drops what is known of keys: it may be of a transaction that never was.
+func (x *transaction) forget() { x.seen = nil }
 
 // end writes and commits, or leaves everything as it was. What changed nothing is not written: it costs no flush.
 func (x *transaction) end() error {
@@ -228,6 +246,7 @@ func (x *transaction) end() error {
 		err = x.exec(x.commit)
 	}
 	if err != nil {
+		x.forget()
 		_ = x.exec(x.rollback) // SQLite may have done so by itself
 	}
 	return err

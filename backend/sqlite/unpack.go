@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/croft-dev/croft/fence"
@@ -35,6 +36,7 @@ func (k *kept) record() (tenure.Record, error) {
 	if rec.IsZero() {
 		return rec, nil
 	}
+	rec.Guards = slices.Clone(rec.Guards) // it may go to a caller, and what is kept stays
 	var err error
 	if rec.History, err = k.past.unpack(); err == nil {
 		rec.History = append(rec.History, k.head.History...)

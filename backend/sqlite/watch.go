@@ -204,7 +204,7 @@ func (s *Store) lookOut() {
 
 // dataVersion is a number that differs after another connection has changed the file.
 func dataVersion(conn *sql.Conn) (version int64, err error) {
-	err = conn.QueryRowContext(context.Background(), "PRAGMA data_version").Scan(&version)
+	err = conn.QueryRowContext(context.Background(), sqlDataVersion).Scan(&version)
 	return version, err
 }
 

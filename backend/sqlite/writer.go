@@ -21,6 +21,7 @@ type writer struct {
 
 	begin, commit, rollback statement
 	load, insert, update    statement
+	data                    statement
 	args                    [3]sqldriver.NamedValue
 	row                     [2]sqldriver.Value
 	packed                  []byte // for the record that is being written
@@ -70,7 +71,7 @@ func (w *writer) setUp(ctx context.Context, o *Options) error {
 		for _, s := range []struct {
 			into *statement
 			text string
-		}{{&w.begin, o.begin}, {&w.commit, o.commit}, {&w.rollback, sqlRollback}, {&w.load, sqlLoad}, {&w.insert, sqlInsert}, {&w.update, sqlUpdate}} {
+		}{{&w.begin, o.begin}, {&w.commit, o.commit}, {&w.rollback, sqlRollback}, {&w.load, sqlLoad}, {&w.insert, sqlInsert}, {&w.update, sqlUpdate}, {&w.data, sqlDataVersion}} {
 			prepared, err := dc.PrepareContext(ctx, s.text)
 			if err != nil {
 				return err
@@ -92,7 +93,7 @@ func (w *writer) setUp(ctx context.Context, o *Options) error {
 // discard closes the connection for good: nothing that was set on it or is left open in it reaches anybody else.
 func (w *writer) discard() {
 	_ = w.conn.Raw(func(any) error {
-		for _, s := range []statement{w.begin, w.commit, w.rollback, w.load, w.insert, w.update} {
+		for _, s := range []statement{w.begin, w.commit, w.rollback, w.load, w.insert, w.update, w.data} {
 			if s != nil {
 				_ = s.Close()
 			}
@@ -173,6 +174,23 @@ func (s *Store) enter(w *writer, t *task) error {
 		}
 		pause(t.ctx.Done(), try)
 	}
+}
+
+// version is a number that differs after another connection has changed the file. It is for within Raw.
+func (w *writer) version() (int64, error) {
+	rows, err := w.data.QueryContext(context.Background(), nil)
+	if err != nil {
+		return 0, err
+	}
+	err = rows.Next(w.row[:1])
+	if closed := rows.Close(); err == nil {
+		err = closed
+	}
+	version, ok := w.row[0].(int64)
+	if err == nil && !ok {
+		err = fmt.Errorf("the version of the data is %v", w.row[0])
+	}
+	return version, err
 }
 
 // errGaveUp marks, without a word, the error of somebody whose time was over before anything was begun.
