@@ -37,8 +37,8 @@ func wipe(tb testing.TB, client *clientv3.Client, prefix string) {
 }
 
 // place is an empty store on a cluster; clock is nil for the process's own.
-func place(tb testing.TB, c *testenv.EtcdCluster, clock *storetest.Clock) storetest.Harness {
-	client := dial(tb, c)
+func place(tb testing.TB, c *testenv.EtcdCluster, clock *storetest.Clock, change ...func(*clientv3.Config)) storetest.Harness {
+	client := dial(tb, c, change...)
 	name := newIdentity()
 	h := storetest.Harness{
 		Open: func(_ testing.TB, o storetest.Options) store.Store {

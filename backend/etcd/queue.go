@@ -53,8 +53,8 @@ func (s *Store) register(t *topic) error {
 	defer cancel()
 	t.turn <- struct{}{}
 	defer func() { <-t.turn }()
-	a := s.anchorFor(class(queueFor))
-	if err := s.cover(ctx, a, queueFor/2); err != nil {
+	a := s.anchorFor(class(s.queueFor))
+	if err := s.cover(ctx, a, s.queueFor/2); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -64,10 +64,56 @@ func (s *Store) register(t *topic) error {
 		return nil
 	}
 	_, err := s.client.Put(ctx, s.names.waiter(t.key, s.id), "", clientv3.WithLease(id))
-	if leaseGone(err) {
+	switch {
+	case leaseGone(err):
 		s.lost(a)
+	case err == nil:
+		s.keepPlaces()
 	}
 	return err
+}
+
+// keepPlaces keeps the etcd lease alive on which this store is in queues, for as long as it is in one.
+func (s *Store) keepPlaces() {
+	s.mu.Lock()
+	begin := !s.placing
+	s.placing = true
+	s.mu.Unlock()
+	if !begin {
+		return
+	}
+	s.fork(func(ctx context.Context) {
+		for s.waitsAnywhere() {
+			if sleep(ctx, s.queueFor/3) != nil {
+				return
+			}
+			a := s.anchorFor(class(s.queueFor))
+			if s.granted(a) && s.cover(ctx, a, s.queueFor) != nil {
+				continue // the next try comes in time, or the places are lost
+			}
+			s.mu.Lock()
+			if a.gone || a.id == 0 {
+				for _, t := range s.waits {
+					t.queued = false
+					s.enqueue(t)
+				}
+			}
+			s.mu.Unlock()
+		}
+	})
+}
+
+// waitsAnywhere reports whether this store is in a queue; if not, nobody keeps its places any more.
+func (s *Store) waitsAnywhere() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.waits {
+		if t.queued {
+			return true
+		}
+	}
+	s.placing = false
+	return false
 }
 
 // dequeue takes this store off a queue, unless somebody waits again by then.

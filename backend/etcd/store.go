@@ -44,6 +44,9 @@ type Store struct {
 	pages   map[uint32]*openPage
 	last    uint32 // number of the newest page
 	waits   map[string]*topic
+	placing bool // places in queues are being kept
+
+	queueFor time.Duration // how long a place in a queue outlives its store; shorter only in tests
 
 	life    context.Context // of what goes on in the background
 	end     context.CancelFunc
@@ -69,7 +72,7 @@ func New(client *clientv3.Client, o *Options) *Store {
 	s := &Store{
 		client: client, id: newIdentity(), names: naming(o.Prefix), retention: o.Retention,
 		clock: time.Now, domain: machineClock,
-		anchors: map[int64]*anchor{}, pages: map[uint32]*openPage{}, waits: map[string]*topic{},
+		anchors: map[int64]*anchor{}, pages: map[uint32]*openPage{}, waits: map[string]*topic{}, queueFor: queueFor,
 	}
 	if s.names == "" {
 		s.names = DefaultPrefix

@@ -21,6 +21,8 @@ type wire struct {
 	mu     sync.Mutex
 	calls  map[string]int // by method
 	losing bool
+	late   bool           // transactions are given up before they are sent,
+	held   []func() error // and sent when they are delivered
 }
 
 // wired is a client whose calls go over a wire.
@@ -34,6 +36,9 @@ func wired(tb testing.TB, c *testenv.EtcdCluster) (*clientv3.Client, *wire) {
 
 func (w *wire) unary(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	w.count(method)
+	if strings.HasSuffix(method, "/Txn") && w.hold(func() error { return call(context.WithoutCancel(ctx), method, req, reply, conn, opts...) }) {
+		return status.Error(codes.Unavailable, "no answer in time")
+	}
 	err := call(ctx, method, req, reply, conn, opts...)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -59,6 +64,32 @@ func (w *wire) lose(yes bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.losing = yes
+}
+
+// delay gives up transactions from now on, or no more. They reach etcd when they are delivered.
+func (w *wire) delay(yes bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.late = yes
+}
+
+func (w *wire) hold(send func() error) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.late {
+		w.held = append(w.held, send)
+	}
+	return w.late
+}
+
+// deliver lets etcd have what was given up.
+func (w *wire) deliver(tb testing.TB) {
+	tb.Helper()
+	for _, send := range w.held {
+		if err := send(); err != nil {
+			tb.Fatal(err)
+		}
+	}
 }
 
 // during counts the calls that something makes.

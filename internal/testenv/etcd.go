@@ -35,6 +35,13 @@ type EtcdCluster struct {
 // Prefix is what this test's keys begin with. On a shared cluster no other test has the same.
 func (c *EtcdCluster) Prefix() string { return c.prefix }
 
+// Apart is the same cluster for one more user of it in a test, with a prefix of its own.
+func (c *EtcdCluster) Apart() *EtcdCluster {
+	mine := *c
+	mine.prefix = fmt.Sprintf("%s%d/", c.prefix, sharedEtcd.tests.Add(1))
+	return &mine
+}
+
 // Addrs are the addresses of all members.
 func (c *EtcdCluster) Addrs() []string {
 	addrs := make([]string, len(c.Members))
