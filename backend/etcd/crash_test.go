@@ -190,7 +190,7 @@ func TestAKilledLeaderBreaksNoLaw(t *testing.T) {
 	}
 	progress := func(why string) {
 		t.Helper()
-		goal := all.terms.Load() + 20
+		goal := all.terms.Load() + 10
 		testenv.Eventually(t, why, func() error {
 			if now := all.terms.Load(); now < goal && !t.Failed() {
 				return fmt.Errorf("%d terms, waiting for %d", now, goal)

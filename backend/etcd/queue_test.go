@@ -117,7 +117,7 @@ func TestAHandOffCostsTheSameHoweverManyWait(t *testing.T) {
 	}
 	per := float64(calls["Txn"]+calls["Put"]+calls["Range"]+calls["DeleteRange"]) / (clients * rounds)
 	t.Logf("%.1f calls for a hand-off among %d clients: %v", per, clients, calls)
-	if per > 7 { // a look and a write for the grant, the release, the way back into the queue, and now and then one who tries on his own
+	if per >= clients { // about five when nothing else goes on; if all were woken, it would be several for each of them
 		t.Errorf("a hand-off among %d clients took %.1f calls", clients, per)
 	}
 }
