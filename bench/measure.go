@@ -32,6 +32,7 @@ type bench struct {
 	tb             testing.TB // what servers are started under
 	redisEngine    *engine
 	postgresEngine *engine
+	etcdEngine     *engine
 
 	load   string // of the machine before the run
 	report report

@@ -163,7 +163,7 @@ func (b *bench) add(t *table) {
 func (b *bench) describe() {
 	m := &b.report.Machine
 	*m = machine{Cores: runtime.NumCPU(), System: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version(), Rounds: b.rounds, Load: b.load}
-	for _, e := range []*engine{b.redisEngine, b.postgresEngine} {
+	for _, e := range []*engine{b.redisEngine, b.postgresEngine, b.etcdEngine} {
 		if e != nil {
 			m.Servers = append(m.Servers, e.setup)
 		}
@@ -180,7 +180,7 @@ func (b *bench) describe() {
 // libraries are what is compared and what they talk with, by module.
 var libraries = map[string]string{
 	"github.com/go-redsync/redsync/v4": "redsync", "github.com/bsm/redislock": "redislock", "github.com/redis/rueidis": "rueidislock",
-	"cirello.io/pglock": "pglock", "github.com/redis/go-redis/v9": "go-redis", "github.com/jackc/pgx/v5": "pgx", "github.com/lib/pq": "pq",
+	"cirello.io/pglock": "pglock", "go.etcd.io/etcd/client/v3": "etcd client", "modernc.org/sqlite": "modernc sqlite", "github.com/redis/go-redis/v9": "go-redis", "github.com/jackc/pgx/v5": "pgx", "github.com/lib/pq": "pq",
 }
 
 // writeJSON writes all that was found.

@@ -16,8 +16,9 @@ import (
 // engine is a running server, as workloads see it.
 type engine struct {
 	name  string
-	addr  string // of Redis
-	url   string // of a database of PostgreSQL
+	addr  string   // of Redis
+	url   string   // of a database of PostgreSQL
+	hosts []string // of etcd
 	cpu   func() time.Duration
 	setup string // how it is set up, for the report
 }

@@ -76,12 +76,15 @@ func (t *table) peers() (names []string) {
 	return names
 }
 
-func lone(ctx context.Context, c *contest, t *table) error {
-	if err := c.lone(ctx, t); err != nil {
-		return err
+// loneWithin is one acquire and release, and how much slower than the floor it may be.
+func loneWithin(ratio float64) func(ctx context.Context, c *contest, t *table) error {
+	return func(ctx context.Context, c *contest, t *table) error {
+		if err := c.lone(ctx, t); err != nil {
+			return err
+		}
+		t.atMost("latency to the floor", t.value(croftName, "ratio"), ratio)
+		return nil
 	}
-	t.atMost("latency to the floor", t.value(croftName, "ratio"), 1.25)
-	return nil
 }
 
 // crowdAtLeast is the crowd with the throughput to reach, and the CPU to do it with; 0: any.

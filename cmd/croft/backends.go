@@ -7,10 +7,12 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	_ "github.com/croft-dev/croft/backend/dir"
+	_ "github.com/croft-dev/croft/backend/etcd"
 	_ "github.com/croft-dev/croft/backend/gcs"
 	_ "github.com/croft-dev/croft/backend/postgres"
 	_ "github.com/croft-dev/croft/backend/redis"
 	_ "github.com/croft-dev/croft/backend/s3"
+	_ "github.com/croft-dev/croft/backend/sqlite"
 )
 
 // The Redis client prints what it tries and fails to do. Croft says it once, when the outcome is known.

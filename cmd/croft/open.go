@@ -111,12 +111,23 @@ func (a *app) lookUp(ctx context.Context) (store.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !isURL(name) {
-		if _, err := os.Stat(name); err != nil {
+	if path := localPath(name); path != "" {
+		if _, err := os.Stat(path); err != nil {
 			return nil, err
 		}
 	}
 	return openWithin(ctx, name)
+}
+
+// localPath is the folder or file that a store is in, if it is one that opening would make; "" for a server's.
+func localPath(name string) string {
+	if !isURL(name) {
+		return name
+	}
+	if u, err := url.Parse(name); err == nil && (u.Scheme == "dir" || u.Scheme == "sqlite") {
+		return u.Path
+	}
+	return ""
 }
 
 // client opens the store and a client of it. Closing is the client's end, then the store's.

@@ -8,11 +8,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/croft-dev/croft/backend/postgres"
+	"github.com/croft-dev/croft/backend/sqlite"
 )
 
 // schemas are the technologies whose tables somebody may want to make by hand.
 var schemas = map[string]func() string{
 	"postgres": postgres.Schema,
+	"sqlite":   sqlite.Schema,
 }
 
 func schemaNames() []string {
@@ -30,8 +32,8 @@ func (a *app) schemaCommand() *cobra.Command {
 		GroupID: groupTool,
 		Short:   "Print the tables that a database needs",
 		Long: `Print what croft creates in a database, for those who create it themselves: a store makes
-its tables on first use if its role may, and uses those it finds otherwise.`,
-		Example: `  croft schema postgres | psql -v ON_ERROR_STOP=1 mydb`,
+its tables on first use if it may, and uses those it finds otherwise.`,
+		Example: "  croft schema postgres | psql -v ON_ERROR_STOP=1 mydb\n  croft schema sqlite | sqlite3 -bail app.db",
 		Args:    takes("ENGINE"),
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return schemaNames(), cobra.ShellCompDirectiveNoFileComp

@@ -8,7 +8,7 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// The same scripts on every engine that has a server: what users script against does not depend on where leases are kept.
+// The same scripts on every engine beside the default one: what users script against does not depend on where leases are kept.
 func TestServerScripts(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(*testing.T) map[string]string{
@@ -31,6 +31,14 @@ func TestServerScripts(t *testing.T) {
 			bucket := server.Bucket(t)
 			at := "?endpoint=" + server.Endpoint
 			return map[string]string{"CROFT_STORE": "gs://" + bucket + "/croft" + at, "TARGET": "gs://" + bucket + "/out/report.json" + at, "BUCKET": bucket, "ENDPOINT": server.Endpoint}
+		},
+		"etcd": func(t *testing.T) map[string]string {
+			url := testenv.Etcd(t).URL()
+			return map[string]string{"CROFT_STORE": url, "TARGET": url + "#report"}
+		},
+		"sqlite": func(t *testing.T) map[string]string {
+			url := "sqlite://" + t.TempDir() + "/croft.db"
+			return map[string]string{"CROFT_STORE": url, "TARGET": url + "#report"}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -28,6 +28,12 @@ var magics = map[uint32]struct {
 	0x0bd00bd3: {"lustre", Network},
 	0x47504653: {"gpfs", Network},
 	0x5346414f: {"afs", Network},
+	0x73757245: {"coda", Network},
+	0x19830326: {"beegfs", Network},
+	0x01161970: {"gfs2", Network}, // a disk that several machines have mounted
+	0x7461636f: {"ocfs2", Network},
+	0x786f4256: {"vboxsf", Network}, // a folder of the host: its other users are behind another kernel
+	0xbacbacbc: {"vmhgfs", Network},
 	0x65735546: {"fuse", Foreign},
 	0x794c7630: {"overlay", Overlay},
 	0x4d44:     {"vfat", Foreign},

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -50,6 +51,9 @@ func build(name, pkg string) (string, error) {
 		return "", err
 	}
 	path := filepath.Join(folder, name)
+	if runtime.GOOS == "windows" {
+		path += ".exe"
+	}
 	// Several test binaries run at once, and all of them may want it now.
 	unlock, err := lockFile(path + ".lock")
 	if err != nil {

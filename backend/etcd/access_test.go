@@ -1,0 +1,216 @@
+package etcd
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// TestURLsThatCannotBeRightAreRefused: with what to write instead.
+func TestURLsThatCannotBeRightAreRefused(t *testing.T) {
+	t.Parallel()
+	for _, bad := range []string{
+		"etcd:///prefix", "etcd://h1,,h2/", "etcd://h/?nonsense=1", "etcd://h/?retention=soon", "etcd://h/?retention=-1h", "etcd://h/#key",
+		"etcds://h/?cert=only.pem", "etcds://h/?cacert=nowhere.pem", "etcds://h/?cert=nowhere.pem&key=nowhere.pem",
+	} {
+		if _, err := store.Open(t.Context(), bad); !errors.Is(err, fence.ErrInvalid) || strings.Contains(err.Error(), "%!") {
+			t.Errorf("%s: %v, want invalid", bad, err)
+		}
+	}
+	for raw, want := range map[string]string{"h": "[http://h:2379]", "h1,h2:1": "[http://h1:2379 http://h2:1]", "[::1]": "[http://[::1]:2379]"} {
+		if got, err := endpoints(raw, false); err != nil || fmt.Sprint(got) != want {
+			t.Errorf("%s: %v, %v, want %s", raw, got, err, want)
+		}
+	}
+}
+
+// try takes and gives back a lease.
+func try(ctx context.Context, url string) error {
+	st, err := store.Open(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	mine := claim("access/key", "ann")
+	if a := one(ctx, st, mine); a.Err != nil {
+		return a.Err
+	}
+	return one(ctx, st, then(tenure.Release, mine)).Err
+}
+
+// TestUsersKeepToTheirPrefix: with a password, and a role for the store's prefix and nothing else.
+func TestUsersKeepToTheirPrefix(t *testing.T) {
+	t.Parallel()
+	c := testenv.EtcdAlone(t, "unsafe-no-fsync: true")
+	client, ctx := dial(t, c), t.Context()
+	steps := []func() error{
+		func() error { _, err := client.RoleAdd(ctx, "root"); return err },
+		func() error { _, err := client.UserAdd(ctx, "root", "secret"); return err },
+		func() error { _, err := client.UserGrantRole(ctx, "root", "root"); return err },
+		func() error { _, err := client.RoleAdd(ctx, "team"); return err },
+		func() error {
+			_, err := client.RoleGrantPermission(ctx, "team", "team-a/", clientv3.GetPrefixRangeEnd("team-a/"), clientv3.PermissionType(clientv3.PermReadWrite))
+			return err
+		},
+		func() error { _, err := client.UserAdd(ctx, "ann", "hunter2"); return err },
+		func() error { _, err := client.UserGrantRole(ctx, "ann", "team"); return err },
+		func() error { _, err := client.AuthEnable(ctx); return err },
+	}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	url := func(user, prefix string) string { return "etcd://" + user + c.Addrs()[0] + "/" + prefix }
+	if err := try(ctx, url("ann:hunter2@", "team-a")); err != nil {
+		t.Errorf("within the prefix: %v", err)
+	}
+	for name, c := range map[string]struct{ url, says string }{
+		"another prefix":   {url("ann:hunter2@", "team-b"), "role"},
+		"a wrong password": {url("ann:wrong@", "team-a"), "password is wrong"},
+		"no user":          {url("", "team-a"), "etcd asks for a user"},
+	} {
+		err := try(ctx, c.url)
+		if !errors.Is(err, store.ErrUnknown) || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: %v, want unknown and what to do", name, err)
+		}
+	}
+}
+
+// certificate writes a self-signed certificate that is good for a server and a client, and its key.
+func certificate(t *testing.T) (cert, key string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost"},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalECPrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	cert, key = filepath.Join(folder, "cert.pem"), filepath.Join(folder, "key.pem")
+	for file, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "EC PRIVATE KEY", Bytes: secret}} {
+		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return cert, key
+}
+
+// TestTLS: the server shows a certificate and asks for one.
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	cert, key := certificate(t)
+	c := testenv.EtcdAlone(t, "unsafe-no-fsync: true", fmt.Sprintf("client-transport-security: {cert-file: %q, key-file: %q}", cert, key))
+	good := "etcds://" + c.Addrs()[0] + "/tls?cacert=" + cert + "&cert=" + cert + "&key=" + key
+	if err := try(t.Context(), good); err != nil {
+		t.Errorf("over TLS: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	if err := try(ctx, "etcds://"+c.Addrs()[0]+"/tls"); !errors.Is(err, store.ErrUnknown) {
+		t.Errorf("a server that is not trusted: %v", err)
+	}
+}
+
+// TestTheDoctorNamesWhatWeakensALease.
+func TestTheDoctorNamesWhatWeakensALease(t *testing.T) {
+	t.Parallel()
+	levels := func(st *Store) map[string]store.Level {
+		t.Helper()
+		findings, err := st.Examine(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]store.Level{}
+		for _, f := range findings {
+			got[f.Check] = f.Level
+			if f.Seen == "" || (f.Level != store.OK) != (f.Advice != "") {
+				t.Errorf("a finding without what was seen, or with the wrong advice: %+v", f)
+			}
+		}
+		return got
+	}
+	c := testenv.EtcdThree(t, "unsafe-no-fsync: true")
+	st := open(t, dial(t, c), c.Prefix())
+	must(t, st, claim("doctor/key", "ann"))
+	for check, level := range levels(st) {
+		if level != store.OK && check != "access" {
+			t.Errorf("a good cluster: %s is %s", check, level)
+		}
+	}
+	for _, m := range c.Members {
+		if !m.Leads() {
+			m.Kill()
+			break
+		}
+	}
+	if got := levels(st); got["members"] != store.Warn || got["leader"] != store.OK {
+		t.Errorf("with a member down: %v", got)
+	}
+	if _, err := st.client.Put(t.Context(), st.names.record("doctor/key"), "nonsense"); err != nil {
+		t.Fatal(err)
+	}
+	if got := levels(st); got["keys"] != store.Bad {
+		t.Errorf("with a damaged record: %v", got)
+	}
+	if a := one(t.Context(), st, claim("doctor/key", "bob")); !errors.Is(a.Err, ErrDamaged) || !errors.Is(a.Err, store.ErrUnknown) || errors.Is(a.Err, fence.ErrInvalid) {
+		t.Errorf("a damaged record: %v", a.Err)
+	}
+}
+
+// TestAFullEtcdSaysSo: its quota is used up, and it accepts no changes.
+func TestAFullEtcdSaysSo(t *testing.T) {
+	t.Parallel()
+	c := testenv.EtcdAlone(t, "unsafe-no-fsync: true", "quota-backend-bytes: 4194304")
+	client := dial(t, c)
+	st := open(t, client, c.Prefix())
+	big, tries := strings.Repeat("x", 1<<20), 0
+	testenv.Eventually(t, "etcd is full", func() error {
+		tries++
+		_, _ = client.Put(t.Context(), fmt.Sprint("big", tries), big)
+		if a := one(t.Context(), st, claim(fmt.Sprint("full/", tries), "ann")); a.Err == nil || !strings.Contains(a.Err.Error(), "quota") {
+			return fmt.Errorf("a grant: %w", a.Err)
+		}
+		return nil
+	})
+	findings, err := st.Examine(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range findings {
+		if f.Check == "alarms" && f.Level != store.Bad {
+			t.Errorf("the doctor says %+v", f)
+		}
+	}
+}

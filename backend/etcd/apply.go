@@ -1,0 +1,254 @@
+package etcd
+
+import (
+	"cmp"
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+const (
+	// mostLanes is how many keys one transaction carries out. Each is a transaction within it with conditions of its own, so that a key that has changed spoils nothing for the others;
+	// etcd takes 128 operations in one, and what is left of them in each of those.
+	mostLanes = 100
+	// mostBytes bounds what one transaction carries: etcd takes 1.5 MiB.
+	mostBytes = 512 << 10
+)
+
+// Apply carries out requests: a hundred keys in one transaction, more of them side by side. What this store holds, or has seen freed, is changed in one round trip; what is not as it was last seen comes back with that
+// answer, and is decided again. A request that ctx's end overtakes may still take effect after Apply has returned; its answer is unknown, and the law makes sending it again safe.
+func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.Answer {
+	answers := make([]store.Answer, len(requests))
+	lanes := split(requests, answers)
+	if len(lanes) == 0 {
+		return answers
+	}
+	s.calls.Add(1) // before it is seen whether the store is closed: Close looks the other way round
+	defer s.calls.Add(-1)
+	if err := s.usable(ctx); err != nil {
+		for _, l := range lanes {
+			l.fail(err)
+		}
+	} else {
+		s.carryOut(ctx, lanes)
+	}
+	for _, l := range lanes {
+		for k, i := range l.indexes {
+			answers[i] = l.answers[k]
+		}
+	}
+	return answers
+}
+
+// split divides a batch into lanes; invalid requests are answered.
+func split(requests []tenure.Request, answers []store.Answer) []*lane {
+	lanes := make([]*lane, 0, len(requests))
+	byKey := make(map[string]*lane, len(requests))
+	for i, req := range requests {
+		if err := req.Check(); err != nil {
+			answers[i].Err = err
+			continue
+		}
+		l := byKey[req.Key]
+		if l == nil {
+			l = &lane{key: req.Key}
+			byKey[req.Key] = l
+			lanes = append(lanes, l)
+		}
+		l.requests, l.indexes = append(l.requests, req), append(l.indexes, i)
+	}
+	for _, l := range lanes {
+		l.answers = make([]store.Answer, len(l.requests))
+	}
+	return lanes
+}
+
+// carryOut works on lanes, round by round, until all are finished.
+func (s *Store) carryOut(ctx context.Context, lanes []*lane) {
+	lanes = slices.Clone(lanes)
+	for _, l := range lanes {
+		l.view = s.known(l.key)
+	}
+	for round := 0; len(lanes) > 0; round++ {
+		if err := pause(ctx, round); err != nil {
+			for _, l := range lanes {
+				l.fail(err)
+			}
+			return
+		}
+		for _, l := range lanes {
+			s.decide(l)
+			if l.step != finished {
+				continue
+			}
+			if err := s.assure(ctx, l); err != nil {
+				l.fail(err)
+			} else {
+				l.finish()
+			}
+		}
+		lanes = slices.DeleteFunc(lanes, func(l *lane) bool { return l.step == finished })
+		if len(lanes) == 0 {
+			return
+		}
+		if len(lanes) == 1 && lanes[0].yields == mostYields && lanes[0].step == looking && lanes[0].sure { // it came upon the key between two others
+			if err := sleep(ctx, headStart); err != nil {
+				lanes[0].fail(err)
+				return
+			}
+		}
+		batches := s.batches(s.moor(ctx, lanes))
+		if len(batches) == 1 {
+			s.send(ctx, batches[0])
+		} else {
+			var all sync.WaitGroup
+			for _, b := range batches {
+				all.Go(func() { s.send(ctx, b) })
+			}
+			all.Wait()
+		}
+		lanes = slices.DeleteFunc(lanes, func(l *lane) bool { return l.step == finished })
+	}
+}
+
+// pause is the time before a round: none before the first few, then short and random, so that contenders do not meet again and again.
+func pause(ctx context.Context, round int) error {
+	if ctx.Err() != nil {
+		return over(ctx)
+	}
+	if round < 4 {
+		return nil
+	}
+	return sleep(ctx, rand.N(min(time.Millisecond<<min(round-4, 6), 50*time.Millisecond)))
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return over(ctx)
+	}
+}
+
+// moor finds the anchors for what is to be written, and has those granted that are not there yet. Keys that nothing is known of are looked at meanwhile: a round trip saved for those that are not new. It returns the
+// lanes that can go on at once.
+func (s *Store) moor(ctx context.Context, lanes []*lane) []*lane {
+	granting := map[*anchor][]*lane{}
+	var ready, unknown []*lane
+	for _, l := range lanes {
+		if l.step != writing || l.next.rec.State == tenure.Free || l.stays {
+			ready = append(ready, l)
+			continue
+		}
+		l.anchor = s.anchorFor(class(max(l.next.rec.TTL, l.next.rec.Deadline.Sub(l.now))))
+		switch {
+		case s.granted(l.anchor):
+			ready = append(ready, l)
+		case l.view.mod == 0 && !l.sure:
+			granting[l.anchor] = append(granting[l.anchor], l)
+			unknown = append(unknown, l)
+		default:
+			granting[l.anchor] = append(granting[l.anchor], l)
+			ready = append(ready, l)
+		}
+	}
+	if len(granting) == 0 {
+		return ready
+	}
+	var all sync.WaitGroup
+	errs := map[*anchor]error{}
+	var mu sync.Mutex
+	for a := range granting {
+		all.Go(func() {
+			if err := s.cover(ctx, a, 0); err != nil {
+				mu.Lock()
+				errs[a] = err
+				mu.Unlock()
+			}
+		})
+	}
+	for part := range slices.Chunk(unknown, mostLanes) {
+		for _, l := range part {
+			l.step, l.look = looking, look{key: l.key}
+		}
+		all.Go(func() { s.send(ctx, &batch{lanes: part}) })
+	}
+	all.Wait()
+	for a, err := range errs {
+		for _, l := range granting[a] {
+			l.fail(err)
+		}
+	}
+	return ready
+}
+
+// batch is what one transaction carries out.
+type batch struct {
+	lanes []*lane
+	bytes int
+	pages []*openPage
+}
+
+// batches packs lanes. The renewals on one page go together.
+func (s *Store) batches(lanes []*lane) []*batch {
+	var out []*batch
+	open := &batch{}
+	add := func(bytes int, group ...*lane) {
+		if len(open.lanes) > 0 && (len(open.lanes)+len(open.pages)+len(group) > mostLanes || open.bytes+bytes > mostBytes) {
+			out = append(out, open)
+			open = &batch{}
+		}
+		open.lanes, open.bytes = append(open.lanes, group...), open.bytes+bytes
+	}
+	byPage := map[*openPage][]*lane{}
+	for _, l := range lanes {
+		switch l.step {
+		case writing:
+			s.settle(l)
+			add(200+64*len(l.next.rec.History)+1024*len(l.next.rec.Guards)+len(l.next.rec.Note), l)
+		case renewing:
+			byPage[l.page] = append(byPage[l.page], l)
+		case looking:
+			add(0, l)
+		}
+	}
+	for _, p := range sortedPages(byPage) {
+		add(0, byPage[p]...)
+		open.pages = append(open.pages, p)
+	}
+	if len(open.lanes) > 0 {
+		out = append(out, open)
+	}
+	return out
+}
+
+func sortedPages(byPage map[*openPage][]*lane) []*openPage {
+	pages := make([]*openPage, 0, len(byPage))
+	for p := range byPage {
+		pages = append(pages, p)
+	}
+	slices.SortFunc(pages, func(a, b *openPage) int { return cmp.Compare(a.id.number, b.id.number) })
+	return pages
+}
+
+// results are the keys that the operations of a transaction have read, one list for each.
+func results(responses []*etcdserverpb.ResponseOp) [][]*mvccpb.KeyValue {
+	out := make([][]*mvccpb.KeyValue, len(responses))
+	for i, r := range responses {
+		if found := r.GetResponseRange(); found != nil {
+			out[i] = found.Kvs
+		}
+	}
+	return out
+}

@@ -1,0 +1,15 @@
+package etcd
+
+import (
+	"os"
+	"strings"
+)
+
+// bootName is the kernel's name for this boot.
+func bootName() string {
+	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
+}

@@ -1,0 +1,346 @@
+package etcd
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// deed is what etcd keeps of a key: the record, and what its deadline hangs on.
+type deed struct {
+	rec tenure.Record
+	// clock and written are whose clock the times are on, and what it said when this was written.
+	clock   identity
+	written time.Time
+	// lease is the etcd lease that a held or reserved key lives on. page and slot are where its renewals are noted.
+	lease clientv3.LeaseID
+	page  pageID
+	slot  int
+	// next is the store whose waiter the key is offered to: a hint.
+	next identity
+}
+
+// someone is the next of a key that was freed by one who did not know yet whom to name.
+const someone identity = 1
+
+// page is when the leases on it were renewed last, by one clock. Only the store that the page belongs to writes it.
+type page struct {
+	clock   identity
+	written time.Time
+	lease   clientv3.LeaseID
+	renewed map[int]time.Time // by slot
+}
+
+const (
+	recordFormat = 1
+	pageFormat   = 1
+)
+
+var errFormat = errors.New("it was not written by this version of the program")
+
+// writer packs values: numbers as varints, times as microseconds from a base, texts once and then by number.
+type writer struct {
+	out   []byte
+	base  int64
+	texts []string
+}
+
+func (w *writer) number(n int64)       { w.out = binary.AppendVarint(w.out, n) }
+func (w *writer) unsigned(n uint64)    { w.out = binary.AppendUvarint(w.out, n) }
+func (w *writer) id(i identity)        { w.out = binary.BigEndian.AppendUint64(w.out, uint64(i)) }
+func (w *writer) span(d time.Duration) { w.number(d.Microseconds()) }
+
+func (w *writer) time(t time.Time) {
+	if t.IsZero() {
+		w.out = append(w.out, 0)
+		return
+	}
+	w.out = append(w.out, 1)
+	w.number(t.UnixMicro() - w.base)
+}
+
+func (w *writer) text(s string) {
+	if s == "" {
+		w.out = append(w.out, 0)
+		return
+	}
+	for i, known := range w.texts { // a few, of which the first are met most
+		if known == s {
+			w.unsigned(uint64(i) + 2)
+			return
+		}
+	}
+	w.out = append(w.out, 1)
+	w.unsigned(uint64(len(s)))
+	w.out = append(w.out, s...)
+	w.texts = append(w.texts, s)
+}
+
+// termTexts is how many texts a term has.
+const termTexts = 7
+
+// changed packs the texts of a term that are not those of the term before it.
+func (w *writer) changed(last, texts [termTexts]string) [termTexts]string {
+	bits := byte(0)
+	for i := range texts {
+		if texts[i] != last[i] {
+			bits |= 1 << i
+		}
+	}
+	w.out = append(w.out, bits)
+	for i, s := range texts {
+		if s != last[i] {
+			w.text(s)
+		}
+	}
+	return texts
+}
+
+func (w *writer) grant(g fence.Grant) {
+	var raw [16]byte // what does not fit is not there: the law makes grants from secrets
+	if len(g) == 32 {
+		_, _ = hex.Decode(raw[:], []byte(g))
+	}
+	w.out = append(w.out, raw[:]...)
+}
+
+// encode packs a deed. Its key is not in it: that is its name.
+func (d *deed) encode() string {
+	r := &d.rec
+	w := &writer{out: make([]byte, 0, 160+48*len(r.History)), base: d.written.UnixMicro()}
+	w.out = append(w.out, recordFormat)
+	w.number(w.base)
+	w.id(d.clock)
+	w.number(int64(d.lease))
+	w.id(d.page.store)
+	w.unsigned(uint64(d.page.number))
+	w.unsigned(uint64(d.slot))
+	w.id(d.next)
+
+	w.number(int64(r.Token))
+	w.grant(r.Grant)
+	for _, s := range []string{r.Owner, r.Instance, string(r.State), string(r.Cause), string(r.Ended), r.Actor, r.Note, r.Progress} {
+		w.text(s)
+	}
+	for _, t := range []time.Time{r.Acquired, r.Renewed, r.Deadline, r.Succeeded, r.HoldUntil, r.ProgressAt} {
+		w.time(t)
+	}
+	w.span(r.TTL)
+	w.span(r.Every)
+	w.number(r.Terms)
+	w.unsigned(uint64(len(r.Guards)))
+	for _, g := range r.Guards {
+		w.text(g)
+	}
+	w.unsigned(uint64(len(r.History)))
+	var last [termTexts]string
+	at := d.written
+	for i := range r.History {
+		t := &r.History[i]
+		last = w.changed(last, [termTexts]string{t.Owner, t.Instance, string(t.State), string(t.Cause), string(t.Ended), t.Actor, t.Note})
+		w.grant(t.Grant)
+		w.base = at.UnixMicro() // terms lie close to each other, and a token is a time as well
+		w.time(t.Acquired)
+		w.base = t.Acquired.UnixMicro()
+		w.number(int64(t.Token) - w.base)
+		w.time(t.Finished)
+		at = t.Acquired
+	}
+	return string(w.out)
+}
+
+// reader unpacks what a writer has packed. After the first thing that does not fit, all values are zero and err says so.
+type reader struct {
+	rest  []byte
+	base  int64
+	texts []string
+	err   error
+}
+
+func (r *reader) fail() {
+	r.rest = nil
+	if r.err == nil {
+		r.err = errFormat
+	}
+}
+
+func (r *reader) take(n int) []byte {
+	if n < 0 || n > len(r.rest) {
+		r.fail()
+		return make([]byte, min(max(n, 0), 64))
+	}
+	b := r.rest[:n]
+	r.rest = r.rest[n:]
+	return b
+}
+
+func (r *reader) number() int64 {
+	n, size := binary.Varint(r.rest)
+	if size <= 0 {
+		r.fail()
+		return 0
+	}
+	r.rest = r.rest[size:]
+	return n
+}
+
+func (r *reader) unsigned() uint64 {
+	n, size := binary.Uvarint(r.rest)
+	if size <= 0 {
+		r.fail()
+		return 0
+	}
+	r.rest = r.rest[size:]
+	return n
+}
+
+func (r *reader) id() identity        { return identity(binary.BigEndian.Uint64(r.take(8))) }
+func (r *reader) span() time.Duration { return time.Duration(r.number()) * time.Microsecond }
+
+func (r *reader) time() time.Time {
+	if r.take(1)[0] == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(r.base + r.number()).UTC()
+}
+
+func (r *reader) text() string {
+	switch n := r.unsigned(); {
+	case n == 0:
+		return ""
+	case n > uint64(len(r.texts))+1:
+		r.fail()
+		return ""
+	case n > 1:
+		return r.texts[n-2]
+	}
+	size := r.unsigned()
+	if size > uint64(len(r.rest)) {
+		r.fail()
+		return ""
+	}
+	s := string(r.take(int(size)))
+	r.texts = append(r.texts, s)
+	return s
+}
+
+// changed unpacks the texts of a term over those of the term before it.
+func (r *reader) changed(texts *[termTexts]string) {
+	bits := r.take(1)[0]
+	for i := range texts {
+		if bits&(1<<i) != 0 {
+			texts[i] = r.text()
+		}
+	}
+}
+
+func (r *reader) grant() fence.Grant { return fence.Grant(hex.EncodeToString(r.take(16))) }
+
+// count is how many of something follow; more than could fit are an error.
+func (r *reader) count() int {
+	n := r.unsigned()
+	if n > uint64(len(r.rest)) {
+		r.fail()
+		return 0
+	}
+	return int(n)
+}
+
+// decodeDeed unpacks the record of a key.
+func decodeDeed(key string, value []byte) (*deed, error) {
+	r := &reader{rest: value}
+	if r.take(1)[0] != recordFormat {
+		return nil, damaged(key, errFormat)
+	}
+	r.base = r.number()
+	d := &deed{written: time.UnixMicro(r.base).UTC(), clock: r.id(), lease: clientv3.LeaseID(r.number())}
+	d.page = pageID{store: r.id(), number: uint32(r.unsigned())}
+	d.slot, d.next = int(r.unsigned()), r.id()
+
+	rec := &d.rec
+	rec.Key, rec.Token, rec.Grant = key, fence.Token(r.number()), r.grant()
+	rec.Owner, rec.Instance, rec.State, rec.Cause, rec.Ended = r.text(), r.text(), tenure.State(r.text()), tenure.Cause(r.text()), tenure.End(r.text())
+	rec.Actor, rec.Note, rec.Progress = r.text(), r.text(), r.text()
+	rec.Acquired, rec.Renewed, rec.Deadline, rec.Succeeded, rec.HoldUntil, rec.ProgressAt = r.time(), r.time(), r.time(), r.time(), r.time(), r.time()
+	rec.TTL, rec.Every, rec.Terms = r.span(), r.span(), r.number()
+	if n := r.count(); n > 0 {
+		rec.Guards = make([]string, n)
+		for i := range rec.Guards {
+			rec.Guards[i] = r.text()
+		}
+	}
+	if n := r.count(); n > 0 {
+		rec.History = make([]tenure.Term, n)
+		var texts [termTexts]string
+		at := d.written
+		for i := range rec.History {
+			t := &rec.History[i]
+			r.changed(&texts)
+			t.Owner, t.Instance, t.State, t.Cause, t.Ended = texts[0], texts[1], tenure.State(texts[2]), tenure.Cause(texts[3]), tenure.End(texts[4])
+			t.Actor, t.Note, t.Grant = texts[5], texts[6], r.grant()
+			r.base = at.UnixMicro()
+			t.Acquired = r.time()
+			r.base = t.Acquired.UnixMicro()
+			t.Token, t.Finished = fence.Token(r.base+r.number()), r.time()
+			at = t.Acquired
+		}
+	}
+	if r.err == nil && len(r.rest) > 0 {
+		r.err = errFormat
+	}
+	if r.err == nil {
+		r.err = rec.Check()
+	}
+	if r.err != nil {
+		return nil, damaged(key, r.err)
+	}
+	return d, nil
+}
+
+// encode packs a page.
+func (p *page) encode() string {
+	w := &writer{out: make([]byte, 0, 32+3*len(p.renewed)), base: p.written.UnixMicro()}
+	w.out = append(w.out, pageFormat)
+	w.number(w.base)
+	w.id(p.clock)
+	w.number(int64(p.lease))
+	for slot := range pageSize {
+		if t, there := p.renewed[slot]; there {
+			w.unsigned(uint64(slot))
+			w.number(t.UnixMicro() - w.base)
+		}
+	}
+	return string(w.out)
+}
+
+func decodePage(name string, value []byte) (*page, error) {
+	r := &reader{rest: value}
+	if r.take(1)[0] != pageFormat {
+		r.fail()
+	}
+	r.base = r.number()
+	p := &page{written: time.UnixMicro(r.base).UTC(), clock: r.id(), lease: clientv3.LeaseID(r.number()), renewed: map[int]time.Time{}}
+	for len(r.rest) > 0 {
+		slot := int(r.unsigned())
+		p.renewed[slot] = time.UnixMicro(r.base + r.number()).UTC()
+	}
+	if r.err != nil {
+		return nil, fmt.Errorf("%w: page %q: %w", ErrDamaged, name, r.err)
+	}
+	return p, nil
+}
+
+// ErrDamaged is matched by the error about a record that cannot be one of the law's. Nothing is decided from it and nothing is written over it.
+var ErrDamaged = errors.New("damaged record")
+
+// damaged must not match fence.ErrInvalid as the record's own error does: the caller's input was good.
+func damaged(key string, err error) error {
+	return fmt.Errorf("%w: key %q: %s; delete it from etcd if the key may be forgotten", ErrDamaged, key, err.Error())
+}

@@ -1,0 +1,60 @@
+package etcd
+
+import (
+	"errors"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/croft-dev/croft/tenure"
+)
+
+// TestDeedsAreReadAsWritten: through every kind of change, with all that hangs on them.
+func TestDeedsAreReadAsWritten(t *testing.T) {
+	now := tenure.Time(time.Now())
+	rec := tenure.Record{}
+	step := func(req tenure.Request) {
+		t.Helper()
+		now = now.Add(time.Second)
+		next, _, err := tenure.Apply(rec, req, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec = next
+		d := &deed{rec: rec, clock: newIdentity(), written: now, lease: 1 << 62, page: pageID{newIdentity(), 1 << 31}, slot: 95, next: newIdentity()}
+		got, err := decodeDeed(rec.Key, []byte(d.encode()))
+		if err != nil || !reflect.DeepEqual(got, d) {
+			t.Fatalf("after %s: %v\nread    %+v\nwritten %+v", req.Verb, err, got, d)
+		}
+	}
+	for range 40 {
+		mine := claim("codec/key", "ann")
+		mine.Guards, mine.Every, mine.HoldFor, mine.Instance = []string{"a", "é", "a"}, time.Hour, 0, "run 1"
+		mine.Above = rec.Token + 1000
+		step(mine)
+		step(tenure.Request{Verb: tenure.Report, Key: mine.Key, Secret: mine.Secret, Progress: "half"})
+		step(tenure.Request{Verb: tenure.Release, Key: mine.Key, Secret: mine.Secret, Failed: true})
+		step(tenure.Request{Verb: tenure.Reserve, Key: mine.Key, Secret: tenure.NewSecret(), Owner: "bob", TTL: time.Minute, Actor: "olga", Note: "why"})
+		step(tenure.Request{Verb: tenure.Revoke, Key: mine.Key, Secret: tenure.NewSecret(), Actor: "otto", Note: "" + "because"})
+	}
+}
+
+// FuzzDecode: whatever is in etcd, it is read as what was written or named as damage.
+func FuzzDecode(f *testing.F) {
+	now := tenure.Time(time.Now())
+	rec, _, err := tenure.Apply(tenure.Record{}, claim("k", "ann"), now)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add((&deed{rec: rec, written: now}).encode())
+	f.Add((&page{written: now, renewed: map[int]time.Time{3: now}}).encode())
+	f.Add("")
+	f.Fuzz(func(t *testing.T, text string) {
+		if d, err := decodeDeed("k", []byte(text)); err != nil && !errors.Is(err, ErrDamaged) || err == nil && d.rec.Check() != nil {
+			t.Errorf("%v", err)
+		}
+		if _, err := decodePage("p", []byte(text)); err != nil && !errors.Is(err, ErrDamaged) {
+			t.Errorf("%v", err)
+		}
+	})
+}

@@ -1,0 +1,71 @@
+package etcd
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/store/storetest"
+)
+
+// dial is a client of a cluster, closed when the test ends.
+func dial(tb testing.TB, c *testenv.EtcdCluster, change ...func(*clientv3.Config)) *clientv3.Client {
+	tb.Helper()
+	config := clientv3.Config{Endpoints: c.Addrs(), Logger: zap.NewNop()}
+	for _, f := range change {
+		f(&config)
+	}
+	client, err := clientv3.New(config)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { client.Close() })
+	return client
+}
+
+// wipe removes all keys with a prefix.
+func wipe(tb testing.TB, client *clientv3.Client, prefix string) {
+	tb.Helper()
+	if _, err := client.Delete(context.Background(), prefix, clientv3.WithPrefix()); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// place is an empty store on a cluster; clock is nil for the process's own.
+func place(tb testing.TB, c *testenv.EtcdCluster, clock *storetest.Clock, change ...func(*clientv3.Config)) storetest.Harness {
+	client := dial(tb, c, change...)
+	name := newIdentity()
+	h := storetest.Harness{
+		Open: func(_ testing.TB, o storetest.Options) store.Store {
+			s := New(client, &Options{Prefix: c.Prefix(), Retention: o.Retention})
+			if clock != nil {
+				s.clock, s.domain = clock.Now, name
+			}
+			return s
+		},
+		Wipe: func(tb testing.TB) { wipe(tb, client, c.Prefix()) },
+		Slow: true,
+	}
+	if clock != nil {
+		clock.Advance(time.Since(clock.Now()))
+		h.Advance = clock.Advance
+	}
+	return h
+}
+
+// TestConformance holds the store to every law of a lease store, at the very edges of deadlines.
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(tb testing.TB) storetest.Harness { return place(tb, testenv.Etcd(tb), storetest.NewClock()) })
+}
+
+// TestConformanceOnARealClock does the same as clients do it: time passes, and the suite waits for it.
+func TestConformanceOnARealClock(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(tb testing.TB) storetest.Harness { return place(tb, testenv.Etcd(tb), nil) })
+}

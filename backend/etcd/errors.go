@@ -1,0 +1,76 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// ErrClosed is why a store that has been closed answers nothing.
+var ErrClosed = errors.New("the store is closed; open it again")
+
+// advice says what to do about what etcd answers.
+var advice = []struct {
+	err     error
+	meaning string
+}{
+	{rpctypes.ErrNoLeader, "the cluster has no leader: most of its members must be up and reach each other; ask again"},
+	{rpctypes.ErrNotLeader, "the leader changed; ask again"},
+	{rpctypes.ErrLeaderChanged, "the leader changed; ask again"},
+	{rpctypes.ErrTimeout, "the members did not agree in time; see whether their disks and network keep up"},
+	{rpctypes.ErrTimeoutDueToLeaderFail, "the leader was lost while it was under way; ask again"},
+	{rpctypes.ErrTimeoutDueToConnectionLost, "the members lost each other; ask again"},
+	{rpctypes.ErrTooManyRequests, "etcd is overloaded; ask again more slowly"},
+	{rpctypes.ErrNoSpace, "etcd's quota is used up and it accepts no changes: compact and defragment it, or raise --quota-backend-bytes, then disarm the alarm"},
+	{rpctypes.ErrCorrupt, "a member's data is corrupt: see `etcdctl alarm list`"},
+	{rpctypes.ErrPermissionDenied, "this user needs a role that may read and write keys with the store's prefix"},
+	{rpctypes.ErrUserEmpty, "etcd asks for a user: write etcd://USER:PASSWORD@HOST"},
+	{rpctypes.ErrAuthFailed, "the user or the password is wrong"},
+	{rpctypes.ErrInvalidAuthToken, "the login has lapsed; ask again"},
+	{rpctypes.ErrAuthOldRevision, "users or roles have just been changed; ask again"},
+	{rpctypes.ErrRequestTooLarge, "raise --max-request-bytes, or let the client send smaller batches"},
+	{rpctypes.ErrTooManyOps, "raise --max-txn-ops to 128, its default"},
+	{rpctypes.ErrLeaseNotFound, "the etcd lease has expired or was revoked; ask again"},
+	{rpctypes.ErrCompacted, "etcd has forgotten that revision; ask again"},
+}
+
+// explain adds to what etcd answers what to do about it, and lets errors.Is find both etcd's error and the end of ctx.
+func explain(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	known := rpctypes.Error(err)
+	if ctx.Err() != nil {
+		return fmt.Errorf("etcd: %w (%w)", over(ctx), known)
+	}
+	for _, a := range advice {
+		if errors.Is(known, a.err) {
+			return fmt.Errorf("%w; %s", known, a.meaning)
+		}
+	}
+	switch status.Code(err) {
+	case codes.Unavailable:
+		return fmt.Errorf("etcd: no member can be reached: %w; check the addresses and that they are up", known)
+	case codes.Unauthenticated:
+		return fmt.Errorf("etcd: %w; give a user and a password in the URL", known)
+	}
+	if errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.DeadlineExceeded {
+		return fmt.Errorf("etcd: no answer within %s: %w; see whether its members are up and reach each other", requestTimeout, known)
+	}
+	return fmt.Errorf("etcd: %w", known)
+}
+
+func leaseGone(err error) bool { return errors.Is(rpctypes.Error(err), rpctypes.ErrLeaseNotFound) }
+
+// over is why ctx has ended: its error, and its cause if that says more.
+func over(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}

@@ -1,0 +1,282 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/croft-dev/croft/store"
+)
+
+// Examine tells how fit the cluster is to keep leases: `croft doctor` prints it. What etcd does not let this user see is said, too.
+func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
+	if err := s.usable(ctx); err != nil {
+		return nil, err
+	}
+	e := &examination{ctx: ctx, s: s}
+	if err := e.ask(); err != nil {
+		return nil, store.Unknown(err)
+	}
+	return []store.Finding{e.members(), e.leader(), e.version(), e.tier(), e.clock(), e.alarms(), e.space(), e.access(), e.keys()}, nil
+}
+
+// examination is what a cluster says of itself.
+type examination struct {
+	ctx     context.Context
+	s       *Store
+	cluster *clientv3.MemberListResponse
+	states  []state
+	hidden  error // why the members cannot be seen
+}
+
+// state is what one member says.
+type state struct {
+	name, url string
+	status    *clientv3.StatusResponse
+	err       error
+}
+
+// ask reads what all findings are made of.
+func (e *examination) ask() error {
+	// A read through the leader: without it nothing else matters.
+	if _, err := e.s.txn(e.ctx, nil, []clientv3.Op{clientv3.OpGet(e.s.names.records(), clientv3.WithCountOnly())}, nil); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(e.ctx, requestTimeout)
+	defer cancel()
+	if e.cluster, e.hidden = e.s.client.MemberList(ctx); e.hidden != nil {
+		for _, url := range e.s.client.Endpoints() {
+			e.see(url, url)
+		}
+		return nil
+	}
+	for _, m := range e.cluster.Members {
+		if len(m.ClientURLs) == 0 {
+			e.states = append(e.states, state{name: m.Name, err: errors.New("it has not started yet")})
+			continue
+		}
+		e.see(m.Name, m.ClientURLs[0])
+	}
+	return nil
+}
+
+func (e *examination) see(name, url string) {
+	ctx, cancel := context.WithTimeout(e.ctx, requestTimeout)
+	defer cancel()
+	status, err := e.s.client.Status(ctx, url)
+	e.states = append(e.states, state{name, url, status, err})
+}
+
+func found(check string, level store.Level, seen, advice string) store.Finding {
+	if level == store.OK {
+		advice = ""
+	}
+	return store.Finding{Check: check, Level: level, Seen: seen, Advice: advice}
+}
+
+// up counts the members that answer, and names the others.
+func (e *examination) up() (n int, down []string) {
+	for _, st := range e.states {
+		if st.err == nil {
+			n++
+		} else {
+			down = append(down, st.name)
+		}
+	}
+	return n, down
+}
+
+func (e *examination) members() store.Finding {
+	const check = "members"
+	up, down := e.up()
+	seen := fmt.Sprintf("%d of %d answer", up, len(e.states))
+	if len(down) > 0 {
+		seen += "; not " + strings.Join(down, ", ")
+	}
+	switch {
+	case e.hidden != nil:
+		return found(check, store.Warn, "cannot be seen: "+e.hidden.Error()+"; of the addresses given "+seen, "look with `etcdctl member list` as root")
+	case len(e.states) == 1:
+		return found(check, store.Warn, seen+": while this one is down no lease can be had, and what its disk loses is lost", "run three members, or five")
+	case len(e.states)%2 == 0:
+		return found(check, store.Warn, seen+": an even number survives no more losses than one member less", "run an odd number of members")
+	case len(down) > 0:
+		return found(check, store.Warn, seen, fmt.Sprintf("bring them back: with fewer than %d no lease can be had", len(e.states)/2+1))
+	}
+	return found(check, store.OK, seen, "")
+}
+
+func (e *examination) leader() store.Finding {
+	leaders := map[uint64]bool{}
+	name := ""
+	for _, st := range e.states {
+		if st.err != nil {
+			continue
+		}
+		leaders[st.status.Leader] = true
+		if st.status.Leader == st.status.Header.MemberId {
+			name = st.name
+		}
+	}
+	switch {
+	case leaders[0] || len(leaders) == 0:
+		return found("leader", store.Bad, "a member knows of no leader", "see whether the members reach each other")
+	case len(leaders) > 1:
+		return found("leader", store.Warn, "members disagree about the leader: an election is under way", "ask again; if it goes on, look at their network and disks")
+	}
+	return found("leader", store.OK, fmt.Sprintf("one, %q", name), "")
+}
+
+func (e *examination) version() store.Finding {
+	versions := map[string]bool{}
+	var list []string
+	old := false
+	for _, st := range e.states {
+		if st.err != nil || versions[st.status.Version] {
+			continue
+		}
+		versions[st.status.Version] = true
+		list = append(list, st.status.Version)
+		old = old || !atLeast(st.status.Version, 3, 4)
+	}
+	seen := "etcd " + strings.Join(list, ", ")
+	switch {
+	case len(list) == 0:
+		return found("version", store.Warn, "cannot be seen", "make sure that it is etcd 3.4 or newer")
+	case old:
+		return found("version", store.Bad, seen+": older than what this was made for", "use etcd 3.5 or newer")
+	case len(list) > 1:
+		return found("version", store.Warn, seen+": the members differ", "finish the upgrade")
+	}
+	return found("version", store.OK, seen, "")
+}
+
+func atLeast(version string, major, minor int) bool {
+	parts := strings.SplitN(version, ".", 3)
+	if len(parts) < 2 {
+		return false
+	}
+	a, errA := strconv.Atoi(parts[0])
+	b, errB := strconv.Atoi(parts[1])
+	return errA == nil && errB == nil && (a > major || a == major && b >= minor)
+}
+
+func (e *examination) tier() store.Finding {
+	return found("tier", store.OK, "tokens and fencing are consistent, whatever members fail; expiry is best effort: it goes by the leader's clock and the rates of clients' clocks", "")
+}
+
+// clock compares this machine's clock with those of the members, as far as HTTP tells: to the second.
+func (e *examination) clock() store.Finding {
+	const check = "clock"
+	var most time.Duration
+	asked := 0
+	client := &http.Client{Timeout: requestTimeout, Transport: &http.Transport{DisableKeepAlives: true}}
+	for _, st := range e.states {
+		if st.err != nil || !strings.HasPrefix(st.url, "http://") {
+			continue
+		}
+		req, err := http.NewRequestWithContext(e.ctx, http.MethodGet, st.url+"/version", nil)
+		if err != nil {
+			continue
+		}
+		before := time.Now()
+		resp, err := client.Do(req)
+		if err != nil {
+			continue
+		}
+		_ = resp.Body.Close()
+		date, err := http.ParseTime(resp.Header.Get("Date"))
+		if err != nil {
+			continue
+		}
+		asked++
+		// The header's second lies between these two.
+		low, high := time.Until(date), date.Add(time.Second).Sub(before)
+		if offset := max(low, -high, 0); offset > most {
+			most = offset
+		}
+	}
+	switch {
+	case asked == 0:
+		return found(check, store.OK, "not compared: etcd tells its time only over HTTP without TLS. Leases do not need the clocks to agree; tokens are higher than earlier ones by this machine's clock", "")
+	case most > time.Second:
+		return found(check, store.Warn, fmt.Sprintf("this machine's clock and a member's differ by %s or more", most.Round(time.Second)),
+			"leases are not harmed, but holds and periods go by the clients' clocks, and tokens after a lost record do: run NTP everywhere")
+	}
+	return found(check, store.OK, "this machine's clock and the members' agree to a second or two", "")
+}
+
+func (e *examination) alarms() store.Finding {
+	ctx, cancel := context.WithTimeout(e.ctx, requestTimeout)
+	defer cancel()
+	resp, err := e.s.client.AlarmList(ctx)
+	if err != nil {
+		return found("alarms", store.Warn, "cannot be seen: "+err.Error(), "look with `etcdctl alarm list` as root")
+	}
+	for _, a := range resp.Alarms {
+		switch a.Alarm {
+		case etcdserverpb.AlarmType_NOSPACE:
+			return found("alarms", store.Bad, "NOSPACE: the quota is used up, no lease can be taken, renewed or released", "compact and defragment, or raise --quota-backend-bytes; then `etcdctl alarm disarm`")
+		case etcdserverpb.AlarmType_CORRUPT:
+			return found("alarms", store.Bad, "CORRUPT: members disagree about the data", "restore or replace the member that is wrong")
+		}
+	}
+	return found("alarms", store.OK, "none", "")
+}
+
+func (e *examination) space() store.Finding {
+	const check = "space"
+	var size, used, quota int64
+	for _, st := range e.states {
+		if st.err == nil && st.status.DbSize > size {
+			size, used, quota = st.status.DbSize, st.status.DbSizeInUse, st.status.DbSizeQuota
+		}
+	}
+	if quota == 0 {
+		quota = 2 << 30 // etcd's default; older members do not tell
+	}
+	seen := fmt.Sprintf("%.1f MiB of %.0f MiB, %.1f MiB of it in use", float64(size)/(1<<20), float64(quota)/(1<<20), float64(used)/(1<<20))
+	switch {
+	case size > quota*8/10:
+		return found(check, store.Warn, seen, "compact (run etcd with --auto-compaction-retention=1h) and defragment before it is full: then nothing can be changed any more")
+	case size > 64<<20 && used < size/2:
+		return found(check, store.Warn, seen, "defragment to give the rest back")
+	}
+	return found(check, store.OK, seen, "")
+}
+
+func (e *examination) access() store.Finding {
+	plain, user := false, e.s.client.Username != ""
+	for _, url := range e.s.client.Endpoints() {
+		plain = plain || !strings.HasPrefix(url, "https://")
+	}
+	who := "no user"
+	if user {
+		who = "a user"
+	}
+	if plain {
+		return found("access", store.Warn, "no TLS, "+who+": whoever reaches the network can read and take leases", "give members certificates and use etcds://, with cert= and key= or a user where others share the cluster")
+	}
+	return found("access", store.OK, "TLS, "+who, "")
+}
+
+func (e *examination) keys() store.Finding {
+	n := 0
+	for _, err := range e.s.List(e.ctx, "") {
+		if errors.Is(err, ErrDamaged) {
+			return found("keys", store.Bad, err.Error(), "delete what is named, if the key may be forgotten")
+		}
+		if err != nil {
+			return found("keys", store.Warn, err.Error(), "ask again")
+		}
+		n++
+	}
+	return found("keys", store.OK, strconv.Itoa(n), "")
+}

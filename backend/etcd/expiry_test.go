@@ -1,0 +1,149 @@
+package etcd
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// elsewhere is a store on another machine, whose clock is ahead by some time.
+func elsewhere(tb testing.TB, c *testenv.EtcdCluster, ahead time.Duration) *Store {
+	s := open(tb, dial(tb, c), c.Prefix())
+	s.domain, s.clock = newIdentity(), func() time.Time { return time.Now().Add(ahead) }
+	return s
+}
+
+func brief(key, owner string, ttl time.Duration) tenure.Request {
+	req := claim(key, owner)
+	req.TTL = ttl
+	return req
+}
+
+// granted asks until a key is granted, and says when that was.
+func grantedAt(t *testing.T, st *Store, key string) (tenure.Record, time.Time) {
+	t.Helper()
+	var rec tenure.Record
+	testenv.Eventually(t, key+" is granted", func() error {
+		a := one(t.Context(), st, claim(key, "bob"))
+		rec = a.Record
+		return a.Err
+	})
+	return rec, time.Now()
+}
+
+// TestClocksNeedNotAgree: machines whose clocks are an hour apart take nothing from each other before its time, and get it soon after.
+func TestClocksNeedNotAgree(t *testing.T) {
+	t.Parallel()
+	for name, ahead := range map[string]time.Duration{"ahead": time.Hour, "behind": -time.Hour, "the same": 0} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := testenv.Etcd(t)
+			here, there := elsewhere(t, c, 0), elsewhere(t, c, ahead)
+			mine := brief("skew/"+name, "ann", 1500*time.Millisecond)
+			began := time.Now()
+			token := must(t, here, mine)[0].Record.Token
+			a := one(t.Context(), there, claim(mine.Key, "bob"))
+			var held *tenure.HeldError
+			if !errors.As(a.Err, &held) || held.Remaining() <= 0 || ahead >= 0 && held.Remaining() > 2*mine.TTL {
+				t.Errorf("on the other machine: %v, want it held for about %s", a.Err, mine.TTL)
+			}
+			// Renewed on time, it stays its holder's.
+			time.Sleep(time.Until(began.Add(time.Second)))
+			must(t, here, then(tenure.Renew, mine))
+			renewed := time.Now()
+			rec, at := grantedAt(t, there, mine.Key)
+			if held := at.Sub(renewed); held < mine.TTL-100*time.Millisecond || rec.Cause != tenure.Expired {
+				t.Errorf("granted %s after it was renewed for %s, as %s", held, mine.TTL, rec.Cause)
+			}
+			if rec.Token <= token {
+				t.Errorf("token %d after %d", rec.Token, token)
+			}
+			if a := one(t.Context(), here, then(tenure.Renew, mine)); !errors.Is(a.Err, tenure.ErrNotOwned) {
+				t.Errorf("the holder before: %v", a.Err)
+			}
+		})
+	}
+}
+
+// TestAStalledLeaseLeavesTheOthers: leases of one TTL share an etcd lease that is kept alive, and still each of them ends at its own deadline, also for those who come by only then.
+func TestAStalledLeaseLeavesTheOthers(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	here := elsewhere(t, c, 0)
+	const ttl = 1200 * time.Millisecond
+	kept, stalled := brief("stall/kept", "ann", ttl), brief("stall/stalled", "ann", ttl)
+	deadline := must(t, here, kept, stalled)[1].Record.Deadline
+	for time.Now().Before(deadline.Add(ttl)) {
+		time.Sleep(ttl / 6)
+		must(t, here, then(tenure.Renew, kept))
+		there := elsewhere(t, c, -time.Hour) // one who has seen nothing of it before
+		if a := one(t.Context(), there, claim(kept.Key, "bob")); !errors.Is(a.Err, tenure.ErrHeld) {
+			t.Fatalf("the lease that is renewed: %v", a.Err)
+		}
+		late := time.Now().After(deadline.Add(ttl / 3))
+		a := one(t.Context(), there, claim(stalled.Key, "bob"))
+		if a.Err == nil && time.Now().Before(deadline) {
+			t.Fatalf("the stalled lease was granted %s before its deadline", time.Until(deadline))
+		}
+		if a.Err == nil {
+			if n := here.anchors[class(ttl)]; n == nil {
+				t.Error("the others have lost their etcd lease")
+			}
+			return
+		}
+		if late && !errors.Is(a.Err, tenure.ErrHeld) {
+			t.Fatal(a.Err)
+		}
+	}
+	t.Error("the stalled lease was still held a TTL after its deadline")
+}
+
+// TestADeadOwnersLeaseEndsWithItsEtcdLease: for one who has seen nothing of it before.
+func TestADeadOwnersLeaseEndsWithItsEtcdLease(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	here := elsewhere(t, c, 0)
+	mine := brief("dead/owner", "ann", time.Second)
+	must(t, here, mine)
+	died := time.Now()
+	here.Close()
+	testenv.Eventually(t, "it is granted", func() error {
+		there := elsewhere(t, c, -time.Hour)
+		a := one(t.Context(), there, claim(mine.Key, "bob"))
+		if a.Err == nil && time.Since(died) < mine.TTL-50*time.Millisecond {
+			t.Errorf("granted %s after the owner died, its TTL is %s", time.Since(died), mine.TTL)
+		}
+		if a.Err == nil && (a.Record.Cause != tenure.Expired || a.Record.Terms != 2) {
+			t.Errorf("granted as %s in term %d", a.Record.Cause, a.Record.Terms)
+		}
+		return a.Err
+	})
+}
+
+// TestAnEtcdLeaseThatIsGoneIsReplaced: somebody revoked it. What hung on it is over, and the store goes on with another.
+func TestAnEtcdLeaseThatIsGoneIsReplaced(t *testing.T) {
+	t.Parallel()
+	c := testenv.EtcdAlone(t, "unsafe-no-fsync: true")
+	client := dial(t, c)
+	st := open(t, client, c.Prefix())
+	for round := range 3 {
+		mine := claim(fmt.Sprintf("gone/%d", round), "ann")
+		must(t, st, mine, claim(fmt.Sprintf("gone/more/%d", round), "ann"))
+		must(t, st, then(tenure.Renew, mine))
+		leases, err := client.Leases(t.Context())
+		if err != nil || len(leases.Leases) != 1 {
+			t.Fatalf("%v, %v", leases, err)
+		}
+		if _, err := client.Revoke(t.Context(), leases.Leases[0].ID); err != nil {
+			t.Fatal(err)
+		}
+		if a := one(t.Context(), st, then(tenure.Renew, mine)); !errors.Is(a.Err, tenure.ErrNotOwned) {
+			t.Errorf("a renewal after that: %v", a.Err)
+		}
+		must(t, st, claim(mine.Key, "bob"))
+	}
+}

@@ -1,0 +1,196 @@
+package etcd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/store"
+)
+
+// GuardOptions are the choices in opening a guard. Nil means all defaults.
+type GuardOptions struct {
+	// Mark is the etcd key of the mark; default is the guarded key and ".fence". Several keys can share one guard and so one mark: they are then owned together.
+	Mark string
+	// MaxContent bounds what Write reads, in bytes; default 1 MiB. etcd itself takes 1.5 MiB in one request, unless told otherwise.
+	MaxContent int64
+}
+
+const defaultMaxContent = 1 << 20
+
+// Guard is data in etcd whose writes are checked where they are made: one transaction compares the mark, advances it and carries out the writer's operations.
+//
+// Its mark is a key of its own and must not be deleted: without it, the next writer is taken for the first. Writes that do not go through the guard are not checked.
+//
+// All methods are safe for concurrent use, also from several processes. An error that matches [store.ErrUnknown] leaves open whether the call took effect; with a numbered stamp (Seq) it is safe to write again, a
+// write that has been made is then refused as repeated.
+type Guard struct {
+	client *clientv3.Client
+	owned  bool
+	target string
+	key    string
+	mark   string
+	most   int64
+	law    law
+
+	mu   sync.Mutex
+	seen *marked // the mark as it was last known
+
+	closing sync.Once
+	failed  error
+}
+
+// law is the rule that admits or refuses; other ones only in tests.
+type law struct {
+	admit, raise func(fence.Mark, fence.Stamp) (fence.Mark, error)
+	compare      bool
+}
+
+var theLaw = law{admit: fence.Mark.Admit, raise: fence.Mark.Raise, compare: true}
+
+// marked is the mark at some revision.
+type marked struct {
+	mod int64 // 0 if there is none
+	markRecord
+}
+
+// markRecord is what the mark's key holds.
+type markRecord struct {
+	Mark    fence.Mark `json:"mark"`
+	Rekeyed *Rekeyed   `json:"rekeyed,omitempty"`
+}
+
+// Rekeyed is what a guard keeps of its last Rekey.
+type Rekeyed struct {
+	From  string    `json:"from"`
+	Actor string    `json:"actor"`
+	Note  string    `json:"note"`
+	At    time.Time `json:"at"` // on the clock of whoever did it
+}
+
+var _ guard.Artifact = (*Guard)(nil)
+
+// OpenGuard opens the guard of a key. The client stays the caller's. Nothing is sent before the first call. o may be nil.
+func OpenGuard(client *clientv3.Client, key string, o *GuardOptions) (*Guard, error) {
+	if o == nil {
+		o = &GuardOptions{}
+	}
+	if key == "" {
+		return nil, fmt.Errorf("%w target: the key is empty; name what is to be guarded", fence.ErrInvalid)
+	}
+	g := &Guard{client: client, key: key, mark: o.Mark, most: o.MaxContent, law: theLaw}
+	if g.mark == "" {
+		g.mark = key + ".fence"
+	}
+	if g.mark == key {
+		return nil, fmt.Errorf("%w target: %q cannot be the mark of itself; choose another key for the mark", fence.ErrInvalid, key)
+	}
+	if g.most <= 0 {
+		g.most = defaultMaxContent
+	}
+	g.target = targetOf(client, key)
+	return g, nil
+}
+
+// targetOf is the URL under which others open the same guard.
+func targetOf(client *clientv3.Client, key string) string {
+	scheme, hosts := "etcd", []string{}
+	for _, e := range client.Endpoints() {
+		if rest, ok := strings.CutPrefix(e, "https://"); ok {
+			scheme, e = "etcds", rest
+		}
+		hosts = append(hosts, strings.TrimPrefix(e, "http://"))
+	}
+	return (&url.URL{Scheme: scheme, Host: strings.Join(hosts, ","), Path: "/", Fragment: key}).String()
+}
+
+// Target is a URL under which others open the same guard; the password they must add.
+func (g *Guard) Target() string { return g.target }
+
+// Close closes the client if the guard was opened from a URL.
+func (g *Guard) Close() error {
+	g.closing.Do(func() {
+		if g.owned {
+			g.failed = g.client.Close()
+		}
+	})
+	return g.failed
+}
+
+// Mark reads the mark.
+func (g *Guard) Mark(ctx context.Context) (fence.Mark, error) {
+	m, err := g.read(ctx)
+	if err != nil {
+		return fence.Mark{}, err
+	}
+	return m.Mark, nil
+}
+
+// Rekeyed tells of the last Rekey; zero if there was none.
+func (g *Guard) Rekeyed(ctx context.Context) (Rekeyed, error) {
+	m, err := g.read(ctx)
+	if err != nil || m.Rekeyed == nil {
+		return Rekeyed{}, err
+	}
+	return *m.Rekeyed, nil
+}
+
+func (g *Guard) read(ctx context.Context) (*marked, error) {
+	resp, err := g.txn(ctx, nil, []clientv3.Op{clientv3.OpGet(g.mark)}, nil)
+	if err != nil {
+		return nil, err
+	}
+	return g.parse(resp.Responses[0].GetResponseRange().Kvs)
+}
+
+// txn makes one call of etcd.
+func (g *Guard) txn(ctx context.Context, compares []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
+	if ctx.Err() != nil {
+		return nil, store.Unknown(over(ctx))
+	}
+	bounded, cancel := context.WithTimeout(ctx, 2*requestTimeout)
+	defer cancel()
+	resp, err := g.client.Txn(bounded).If(compares...).Then(then...).Else(otherwise...).Commit()
+	if err != nil {
+		return nil, store.Unknown(explain(ctx, err))
+	}
+	return resp, nil
+}
+
+// ErrMarkDamaged is matched by the error about a mark that the guard has not written. Nothing is admitted then.
+var ErrMarkDamaged = errors.New("the mark is damaged")
+
+// parse reads the mark, and remembers it.
+func (g *Guard) parse(kvs []*mvccpb.KeyValue) (*marked, error) {
+	m := &marked{}
+	if len(kvs) > 0 {
+		m.mod = kvs[0].ModRevision
+		if err := json.Unmarshal(kvs[0].Value, &m.markRecord); err != nil || m.Mark.Key == "" {
+			return nil, fmt.Errorf("%w: %s holds %.80q; once no old writer lives, delete it and raise the fence with the present owner's stamp", ErrMarkDamaged, g.mark, kvs[0].Value)
+		}
+	}
+	g.remember(m)
+	return m, nil
+}
+
+func (g *Guard) remember(m *marked) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.seen = m
+}
+
+func (g *Guard) known() *marked {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.seen
+}

@@ -1,0 +1,151 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/guard/guardtest"
+	"github.com/croft-dev/croft/internal/testenv"
+)
+
+var guarded atomic.Int64
+
+// guardHarness makes guarded values on a cluster.
+func guardHarness(cluster func(testing.TB) *testenv.EtcdCluster, by law) guardtest.Harness {
+	return guardtest.Harness{Large: defaultMaxContent, Make: func(tb testing.TB) guardtest.Resource {
+		c := cluster(tb)
+		client := dial(tb, c)
+		key := fmt.Sprintf("%sguarded %d", c.Prefix(), guarded.Add(1))
+		handle := func(tb testing.TB) *Guard {
+			g, err := OpenGuard(client, key, nil)
+			if err != nil {
+				tb.Fatal(err)
+			}
+			g.law = by
+			return g
+		}
+		return guardtest.Resource{
+			Open: func(tb testing.TB) guardtest.Handle { return guardtest.Artifact(handle(tb)) },
+			Read: func(ctx context.Context) ([]byte, bool, error) {
+				resp, err := client.Get(ctx, key)
+				if err != nil || len(resp.Kvs) == 0 {
+					return nil, false, err
+				}
+				return resp.Kvs[0].Value, true, nil
+			},
+			Audit: func(ctx context.Context) (string, error) {
+				r, err := handle(tb).Rekeyed(ctx)
+				return fmt.Sprintf("%+v", r), err
+			},
+		}
+	}}
+}
+
+// TestGuardConformance holds the guard to every law of a guarded resource.
+func TestGuardConformance(t *testing.T) {
+	t.Parallel()
+	guardtest.Run(t, guardHarness(testenv.Etcd, theLaw))
+}
+
+// TestGuardsBrokenOnPurposeAreCaught by the suite.
+func TestGuardsBrokenOnPurposeAreCaught(t *testing.T) {
+	t.Parallel()
+	unchecked := theLaw
+	unchecked.compare = false
+	lenient := theLaw
+	lenient.admit = func(m fence.Mark, s fence.Stamp) (fence.Mark, error) {
+		if next, err := m.Admit(s); err == nil {
+			return next, nil
+		}
+		return m, nil
+	}
+	for name, by := range map[string]law{"the mark is not compared": unchecked, "stale writes are admitted": lenient} {
+		if len(guardtest.Failures(t, guardHarness(testenv.Etcd, by))) == 0 {
+			t.Errorf("%s: the suite has not noticed", name)
+		}
+	}
+}
+
+func stamp(token fence.Token, grant int, seq uint64) fence.Stamp {
+	return fence.Stamp{Key: "jobs/daily", Token: token, Grant: fence.Grant(fmt.Sprintf("%032x", grant)), Seq: seq}
+}
+
+// TestOperationsAreCarriedOutOnlyForAnAdmittedStamp, all of them or none.
+func TestOperationsAreCarriedOutOnlyForAnAdmittedStamp(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	client, ctx := dial(t, c), t.Context()
+	account, log := c.Prefix()+"account", c.Prefix()+"log"
+	g, err := OpenGuard(client, account, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pay := func(s fence.Stamp, text string) error {
+		got, err := g.Do(ctx, s, clientv3.OpPut(account, text), clientv3.OpPut(log, text), clientv3.OpGet(account))
+		if err == nil && (len(got) != 3 || string(got[2].GetResponseRange().Kvs[0].Value) != text) {
+			t.Errorf("the responses are %v", got)
+		}
+		return err
+	}
+	if err := pay(stamp(20, 1, 1), "5"); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		s    fence.Stamp
+		want error
+	}{
+		"an older owner": {stamp(19, 2, 0), fence.ErrStale}, "a repeated write": {stamp(20, 1, 1), fence.ErrRepeated}, "another grant": {stamp(20, 2, 2), fence.ErrCollision},
+	} {
+		if err := pay(c.s, "100"); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+	}
+	for _, key := range []string{account, log} {
+		if resp, err := client.Get(ctx, key); err != nil || string(resp.Kvs[0].Value) != "5" {
+			t.Errorf("refused writes have changed %s: %v, %v", key, resp, err)
+		}
+	}
+}
+
+// TestAGuardIsOpenedByURL and says its target so that others can open the same.
+func TestAGuardIsOpenedByURL(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	client, ctx := dial(t, c), t.Context()
+	key := c.Prefix() + "report of today #1"
+	mine, err := OpenGuard(client, key, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Put(ctx, key, "before"); err != nil {
+		t.Fatal(err)
+	}
+	g, err := guard.Open(ctx, mine.Target())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	if g.Target() != mine.Target() {
+		t.Errorf("the same target is %q and %q", g.Target(), mine.Target())
+	}
+	receipt, err := g.(guard.Artifact).Write(ctx, stamp(20, 1, 0), strings.NewReader("content"))
+	if err != nil || receipt.Bytes != 7 || !receipt.Adopted {
+		t.Errorf("the first guarded write of what was there: %+v, %v", receipt, err)
+	}
+	if mark, err := mine.Mark(ctx); err != nil || mark != fence.Mark(stamp(20, 1, 0)) {
+		t.Errorf("the other handle's mark: %+v, %v", mark, err)
+	}
+	for _, bad := range []string{"etcd://localhost", "etcd://localhost/#", "etcd:///#k", "etcd://localhost/?retention=1h#k", "etcd://localhost/?nonsense=1#k"} {
+		if _, err := guard.Open(ctx, bad); !errors.Is(err, fence.ErrInvalid) {
+			t.Errorf("%s: %v, want invalid", bad, err)
+		}
+	}
+}

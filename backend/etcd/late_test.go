@@ -1,0 +1,160 @@
+package etcd
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// TestALatePageTakesNothingBack: a writing of a page that its store gave up, and that etcd carries out late, does not undo renewals that were confirmed meanwhile.
+func TestALatePageTakesNothingBack(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	client, w := wired(t, c)
+	st, other := open(t, client, c.Prefix()), open(t, dial(t, c), c.Prefix())
+	first, second := claim("late/1", "ann"), claim("late/2", "ann")
+	must(t, st, first, second)
+	w.delay(true) // the call is given up, and is still on its way
+	if a := one(t.Context(), st, then(tenure.Renew, first)); !errors.Is(a.Err, store.ErrUnknown) {
+		t.Fatalf("a renewal without an answer: %v", a.Err)
+	}
+	w.delay(false)
+	deadline := must(t, st, then(tenure.Renew, second))[0].Record.Deadline
+	w.deliver(t)
+	if rec, err := other.Get(t.Context(), second.Key); err != nil || !rec.Deadline.Equal(deadline) {
+		t.Errorf("its renewal until %s was confirmed; now it ends at %s, %v", deadline, rec.Deadline, err)
+	}
+	must(t, st, then(tenure.Renew, first), then(tenure.Renew, second))
+}
+
+// TestALostRenewalIsNotTakenBack: a page that reached etcd, though its store was not told, is read before it is written again.
+func TestALostRenewalIsNotTakenBack(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	client, w := wired(t, c)
+	st, other := open(t, client, c.Prefix()), open(t, dial(t, c), c.Prefix())
+	first, second := claim("lost/1", "ann"), claim("lost/2", "ann")
+	must(t, st, first, second)
+	must(t, st, then(tenure.Renew, first), then(tenure.Renew, second))
+	w.lose(true)
+	if a := one(t.Context(), st, then(tenure.Renew, first)); !errors.Is(a.Err, store.ErrUnknown) {
+		t.Fatalf("a renewal without an answer: %v", a.Err)
+	}
+	w.lose(false)
+	before, err := other.Get(t.Context(), first.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	must(t, st, then(tenure.Renew, second))
+	if after, err := other.Get(t.Context(), first.Key); err != nil || after.Deadline.Before(before.Deadline) {
+		t.Errorf("it ended at %s, and now at %s, %v", before.Deadline, after.Deadline, err)
+	}
+}
+
+// TestASuspendedMachineTrustsNoOldPromise: the monotonic clock stood still, and etcd's did not. A renewal keeps the etcd lease alive although it seems to last long enough.
+func TestASuspendedMachineTrustsNoOldPromise(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	client, w := wired(t, c)
+	st := open(t, client, c.Prefix())
+	mine := claim("suspended", "ann")
+	must(t, st, mine)
+	st.mu.Lock()
+	st.anchors[class(mine.TTL)].wall = time.Now().Add(mine.TTL / 2)
+	st.mu.Unlock()
+	calls := w.during(func() { must(t, st, then(tenure.Renew, mine)) })
+	if calls["LeaseKeepAlive"] != 1 {
+		t.Errorf("the renewal took %v", calls)
+	}
+}
+
+// TestAReportFromAnotherMachineMovesNoDeadline, however far apart the clocks are.
+func TestAReportFromAnotherMachineMovesNoDeadline(t *testing.T) {
+	t.Parallel()
+	for name, ahead := range map[string]time.Duration{"ahead": 30 * time.Second, "behind": -time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := testenv.Etcd(t)
+			here, there := elsewhere(t, c, 0), elsewhere(t, c, ahead)
+			mine := claim("report/"+name, "ann")
+			must(t, here, mine)
+			deadline := must(t, here, then(tenure.Renew, mine))[0].Record.Deadline
+			report := then(tenure.Report, mine)
+			report.Progress = "half"
+			must(t, there, report)
+			rec, err := here.Get(t.Context(), mine.Key)
+			if err != nil || !rec.Deadline.Equal(deadline) || rec.Progress != report.Progress {
+				t.Errorf("it ended at %s, and now at %s, with progress %q, %v", deadline, rec.Deadline, rec.Progress, err)
+			}
+			must(t, here, then(tenure.Renew, mine))
+		})
+	}
+}
+
+// TestAKeyIsPassedOnInOneStep: a release and the next acquire of one batch are one transaction in which the key is never free, and say whether others wait.
+func TestAKeyIsPassedOnInOneStep(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	const key = "passed/on"
+	client, w := wired(t, c)
+	st, other := open(t, client, c.Prefix()), open(t, dial(t, c), c.Prefix())
+	mine, next, last := claim(key, "ann"), claim(key, "bob"), claim(key, "carl")
+	must(t, st, mine)
+	pass := func(from, to tenure.Request) (answers []store.Answer) {
+		t.Helper()
+		if calls := w.during(func() { answers = must(t, st, then(tenure.Release, from), to) }); calls["Txn"] != 1 || len(calls) != 1 {
+			t.Errorf("passing it on took %v", calls)
+		}
+		return answers
+	}
+	if answers := pass(mine, next); answers[0].Awaited || answers[1].Record.Cause != tenure.Released {
+		t.Errorf("nobody else waits: awaited %t, granted as %s", answers[0].Awaited, answers[1].Record.Cause)
+	}
+	who := newWaiter(t, other, key, 1)
+	queued(t, st, key, 1)
+	events := client.Watch(t.Context(), st.names.record(key), clientv3.WithCreatedNotify())
+	<-events
+	if answers := pass(next, last); !answers[0].Awaited {
+		t.Error("another waits, and the release does not say so")
+	}
+	for _, e := range (<-events).Events {
+		if d, err := decodeDeed(key, e.Kv.Value); err != nil || d.rec.State != tenure.Held {
+			t.Errorf("others have seen it %s, %v", d.rec.State, err)
+		}
+	}
+	select {
+	case <-who.wake:
+		t.Error("one who waits was woken by a key that was passed on")
+	default:
+	}
+	if a := must(t, st, then(tenure.Release, last))[0]; !a.Awaited {
+		t.Error("another waits, and the last release does not say so")
+	}
+	if err := who.wait(t.Context(), true); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestWhoeverWaitsLongKeepsItsPlace in the queue, for as long as its store lives.
+func TestWhoeverWaitsLongKeepsItsPlace(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	holder, other := open(t, dial(t, c), c.Prefix()), open(t, dial(t, c), c.Prefix())
+	other.queueFor = time.Second
+	mine := claim("queue/long", "ann")
+	must(t, holder, mine)
+	newWaiter(t, other, mine.Key, 1)
+	queued(t, holder, mine.Key, 1)
+	time.Sleep(time.Until(time.Now().Add(other.queueFor + slack + 1200*time.Millisecond))) // what is to be seen is that time passes and nothing is lost
+	queued(t, holder, mine.Key, 1)
+	resp, err := holder.client.Get(t.Context(), holder.names.queue(mine.Key), clientv3.WithPrefix())
+	if err != nil || len(resp.Kvs) != 1 || resp.Kvs[0].Version != 1 {
+		t.Errorf("its place is %v, %v", resp, err)
+	}
+}

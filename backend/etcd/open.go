@@ -1,0 +1,184 @@
+package etcd
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/store"
+)
+
+func init() {
+	for _, scheme := range []string{"etcd", "etcds"} {
+		store.Register(scheme, openURL)
+		guard.Register(scheme, openGuardURL)
+	}
+}
+
+// site is what a URL names: a cluster and a prefix.
+type site struct {
+	config clientv3.Config
+	prefix string
+	rest   url.Values // what is not about the connection
+}
+
+// openURL opens a store and a client of its own.
+func openURL(ctx context.Context, u *url.URL) (store.Store, error) {
+	bad := func(format string, args ...any) (store.Store, error) {
+		return nil, fmt.Errorf("%w store URL %q: %s", fence.ErrInvalid, store.Redact(u.String()), fmt.Sprintf(format, args...))
+	}
+	if u.Fragment != "" {
+		return bad("what follows # names a guarded key, a store has none")
+	}
+	p, err := parseURL(u)
+	if err != nil {
+		return bad("%v", err)
+	}
+	o := Options{Prefix: p.prefix}
+	if text := p.rest.Get("retention"); text != "" {
+		if o.Retention, err = time.ParseDuration(text); err != nil || o.Retention <= 0 {
+			return bad("retention %q: write a duration, such as 24h", text)
+		}
+		p.rest.Del("retention")
+	}
+	for name := range p.rest {
+		return bad("unknown option %q; known are cert, key, cacert, servername and retention", name)
+	}
+	client, err := clientv3.New(p.config)
+	if err != nil {
+		return nil, store.Unknown(explain(ctx, err)) // it logs in, where there is a user
+	}
+	s := New(client, &o)
+	s.owned = true
+	return s, nil
+}
+
+// openGuardURL opens the guard of etcd://HOST:PORT/PREFIX#KEY.
+func openGuardURL(ctx context.Context, u *url.URL) (guard.Guard, error) {
+	bad := func(format string, args ...any) (guard.Guard, error) {
+		return nil, fmt.Errorf("%w target %q: %s", fence.ErrInvalid, store.Redact(u.String()), fmt.Sprintf(format, args...))
+	}
+	if u.Fragment == "" {
+		return bad("it names no key; write %s://HOST:PORT/#KEY", u.Scheme)
+	}
+	p, err := parseURL(u)
+	if err != nil {
+		return bad("%v", err)
+	}
+	for name := range p.rest {
+		return bad("%s is no option of a guarded key; known are cert, key, cacert and servername", name)
+	}
+	client, err := clientv3.New(p.config)
+	if err != nil {
+		return nil, store.Unknown(explain(ctx, err)) // it logs in, where there is a user
+	}
+	g, err := OpenGuard(client, p.prefix+u.Fragment, nil)
+	if err != nil {
+		_ = client.Close()
+		return nil, err
+	}
+	shown := *u
+	if shown.User != nil {
+		shown.User = url.User(u.User.Username())
+	}
+	g.owned, g.target = true, shown.String()
+	return g, nil
+}
+
+// parseURL reads etcd://USER:PASSWORD@HOST:PORT,HOST:PORT/PREFIX?cert=FILE&key=FILE&cacert=FILE. Nothing is sent yet: a cluster that is down when the program starts may be up when it is needed.
+func parseURL(u *url.URL) (*site, error) {
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return nil, errors.New("what follows the question mark cannot be read")
+	}
+	p := &site{rest: query, prefix: strings.TrimPrefix(u.Path, "/")}
+	if p.prefix != "" && !strings.HasSuffix(p.prefix, "/") {
+		p.prefix += "/"
+	}
+	p.config = clientv3.Config{
+		DialTimeout: requestTimeout, Logger: zap.NewNop(),
+		DialKeepAliveTime: 6 * time.Second, DialKeepAliveTimeout: 2 * time.Second, // etcd takes a ping every 5 s
+		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff: backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second}, MinConnectTimeout: requestTimeout,
+		})},
+	}
+	take := func(name string) string {
+		value := query.Get(name)
+		query.Del(name)
+		return value
+	}
+	cert, key, cacert, name := take("cert"), take("key"), take("cacert"), take("servername")
+	secure := u.Scheme == "etcds" || cert != "" || key != "" || cacert != "" || name != ""
+	if secure {
+		if p.config.TLS, err = secureBy(cert, key, cacert, name); err != nil {
+			return nil, err
+		}
+	}
+	if p.config.Endpoints, err = endpoints(u.Host, secure); err != nil {
+		return nil, err
+	}
+	if u.User != nil {
+		p.config.Username = u.User.Username()
+		p.config.Password, _ = u.User.Password()
+	}
+	return p, nil
+}
+
+// endpoints reads HOST:PORT,HOST:PORT; the port is 2379 where none is given.
+func endpoints(hosts string, secure bool) ([]string, error) {
+	var out []string
+	for host := range strings.SplitSeq(hosts, ",") {
+		if host == "" {
+			return nil, errors.New("a host is missing; write etcd://HOST:2379,HOST:2379/PREFIX")
+		}
+		if _, _, err := net.SplitHostPort(host); err != nil {
+			host = net.JoinHostPort(strings.Trim(host, "[]"), "2379")
+		}
+		scheme := "http://"
+		if secure {
+			scheme = "https://"
+		}
+		out = append(out, scheme+host)
+	}
+	return out, nil
+}
+
+// secureBy makes a TLS configuration of files.
+func secureBy(cert, key, cacert, name string) (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: name}
+	if (cert == "") != (key == "") {
+		return nil, errors.New("cert and key belong together; give both or none")
+	}
+	if cert != "" {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			return nil, fmt.Errorf("cert and key: %w", err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	if cacert != "" {
+		text, err := os.ReadFile(cacert)
+		if err != nil {
+			return nil, fmt.Errorf("cacert: %w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("cacert: %s holds no certificate in PEM form", cacert)
+		}
+	}
+	return config, nil
+}

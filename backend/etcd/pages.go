@@ -1,0 +1,207 @@
+package etcd
+
+import (
+	"context"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/croft-dev/croft/tenure"
+)
+
+// pageSize is how many leases have their renewals on one page. One transaction renews all of them and makes sure of each that it is still its holder's: etcd takes 128 operations
+// in one.
+const pageSize = 96
+
+// openPage is a page of this store: one small key that is written at each renewal instead of the records of all the leases on it.
+type openPage struct {
+	id     pageID
+	anchor *anchor
+	turn   chan struct{} // held while it is written: each writing carries all that is on it
+
+	// Under the store's mutex.
+	used    int // slots given out; none is given out twice
+	members map[int]*member
+	there   bool  // it has been written
+	mod     int64 // the revision of the last writing
+	alarm   *time.Timer
+}
+
+// member is a lease whose renewals are on a page.
+type member struct {
+	key      string
+	renewed  time.Time // as confirmed on the page; zero if it is as the record says
+	ttl      time.Duration
+	deadline time.Time
+	lapsed   bool     // the page says so
+	heir     identity // the store to offer the key to when it is freed
+}
+
+// seat finds a slot for a lease on a page of an anchor. The caller holds the mutex.
+func (s *Store) seat(a *anchor, rec *tenure.Record) (*openPage, int) {
+	p := a.page
+	if p == nil || p.used == pageSize {
+		s.last++
+		p = &openPage{id: pageID{s.id, s.last}, anchor: a, turn: make(chan struct{}, 1), members: map[int]*member{}}
+		a.page = p
+		s.pages[s.last] = p
+	}
+	slot := p.used
+	p.used++
+	p.members[slot] = &member{key: rec.Key, ttl: rec.TTL, deadline: rec.Deadline}
+	a.tied++
+	s.setAlarm(p)
+	return p, slot
+}
+
+// leave takes a lease off its page. The caller holds the mutex.
+func (s *Store) leave(p *openPage, slot int) {
+	if p == nil || p.members[slot] == nil {
+		return
+	}
+	delete(p.members, slot)
+	p.anchor.tied--
+	if p.used < pageSize || len(p.members) > 0 {
+		return
+	}
+	p.stop()
+	delete(s.pages, p.id.number)
+	if p.there && !s.closed.Load() {
+		s.done.Go(func() {
+			ctx, cancel := context.WithTimeout(s.life, requestTimeout)
+			defer cancel()
+			_, _ = s.client.Delete(ctx, s.names.page(p.id)) // otherwise a sweep does it
+		})
+	}
+}
+
+// mine finds a lease on a page of this store. The caller holds the mutex.
+func (s *Store) mine(d *deed) (*openPage, *member) {
+	if d == nil || d.page.store != s.id {
+		return nil, nil
+	}
+	p := s.pages[d.page.number]
+	if p == nil {
+		return nil, nil
+	}
+	return p, p.members[d.slot]
+}
+
+// content is what a page says at a moment, with some leases renewed then. The caller holds the mutex.
+func (p *openPage) content(s *Store, now time.Time, renewed map[int]time.Time) string {
+	out := page{clock: s.domain, written: now, lease: p.anchor.id, renewed: make(map[int]time.Time, len(p.members))}
+	for slot, m := range p.members {
+		if at, again := renewed[slot]; again {
+			out.renewed[slot] = at
+		} else if !m.renewed.IsZero() {
+			out.renewed[slot] = m.renewed
+		}
+	}
+	return out.encode()
+}
+
+// setAlarm wakes the page when the first lease on it may have lapsed. The caller holds the mutex.
+func (s *Store) setAlarm(p *openPage) {
+	if p.alarm != nil || s.closed.Load() {
+		return
+	}
+	var first time.Time
+	for _, m := range p.members {
+		if !m.lapsed && (first.IsZero() || m.deadline.Before(first)) {
+			first = m.deadline
+		}
+	}
+	if first.IsZero() {
+		return
+	}
+	p.alarm = time.AfterFunc(max(first.Sub(s.now()), 0)+time.Millisecond, func() { s.fork(func(ctx context.Context) { s.lapse(ctx, p) }) })
+}
+
+// stop ends the alarm for good or until the next. The caller holds the mutex.
+func (p *openPage) stop() {
+	if p.alarm != nil {
+		p.alarm.Stop()
+		p.alarm = nil
+	}
+}
+
+// lapse tells others of leases that were not renewed: a page that was written after a lease's deadline, and does not renew it, says by its own clock that it is over. So a lease whose
+// work has stalled leaves the anchor that the others keep alive.
+func (s *Store) lapse(ctx context.Context, p *openPage) {
+	select {
+	case p.turn <- struct{}{}:
+	case <-ctx.Done():
+		return
+	}
+	defer func() { <-p.turn }()
+	s.mu.Lock()
+	p.stop()
+	now := s.now()
+	var over []*member
+	for _, m := range p.members {
+		if !m.lapsed && !now.Before(m.deadline) {
+			over = append(over, m)
+		}
+	}
+	switch {
+	case p.anchor.gone || p.anchor.left() <= 0: // nobody needs to be told: the live key is gone, too
+		s.drop(p.anchor)
+		s.mu.Unlock()
+		return
+	case len(over) == 0:
+		s.setAlarm(p)
+		s.mu.Unlock()
+		return
+	}
+	put := clientv3.OpPut(s.names.page(p.id), p.content(s, now, nil))
+	conditions := s.writable(p.id, p.anchor, p.mod)
+	look := []clientv3.Op{clientv3.OpGet(s.names.live(p.anchor.id), clientv3.WithKeysOnly()), clientv3.OpGet(s.names.page(p.id))}
+	s.mu.Unlock()
+	resp, err := s.txn(ctx, conditions, []clientv3.Op{put}, look)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case ctx.Err() != nil:
+	case err != nil: // try again, until the anchor is over
+		p.alarm = time.AfterFunc(time.Second, func() { s.fork(func(ctx context.Context) { s.lapse(ctx, p) }) })
+	case resp.Succeeded:
+		p.there, p.mod = true, resp.Header.Revision
+		for _, m := range over {
+			m.lapsed = true // it has not changed: whoever renews has the page's turn
+		}
+		s.setAlarm(p)
+	default:
+		s.reread(p, results(resp.Responses))
+	}
+}
+
+// reread takes in a page that is not as this store wrote it last, as far as it knows: a writing without an answer has reached etcd, or a sweep has dropped it. The caller holds the mutex, and the page's turn.
+func (s *Store) reread(p *openPage, found [][]*mvccpb.KeyValue) {
+	if len(found[0]) == 0 {
+		s.drop(p.anchor)
+		return
+	}
+	var there *page
+	mod := int64(0)
+	if len(found[1]) > 0 {
+		mod = found[1][0].ModRevision
+		there, _ = decodePage(string(found[1][0].Key), found[1][0].Value) // what cannot be read is written over: nobody else may write here
+	}
+	p.learn(mod, there)
+	s.setAlarm(p)
+}
+
+// learn notes what a page says in etcd. Renewals whose answers were lost have taken effect. The caller holds the store's mutex, and the page's turn.
+func (p *openPage) learn(mod int64, there *page) {
+	p.mod = mod
+	if there == nil {
+		return
+	}
+	p.there = true
+	for slot, m := range p.members {
+		if at := there.renewed[slot]; at.After(m.renewed) && at.Add(m.ttl).After(m.deadline) {
+			m.renewed, m.deadline, m.lapsed = at, at.Add(m.ttl), false
+		}
+	}
+}

@@ -1,0 +1,186 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// waiter is a client that waits for a key as Croft's does: it asks, and asks again when woken.
+type waiter struct {
+	st   *Store
+	wake <-chan struct{}
+	mine tenure.Request
+}
+
+func newWaiter(t *testing.T, st *Store, key string, n int) *waiter {
+	t.Helper()
+	wake, err := st.Watch(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &waiter{st: st, wake: wake, mine: claim(key, fmt.Sprintf("waiter %d", n))}
+}
+
+// wait takes the key when it is its turn; asked says that it was refused already.
+func (w *waiter) wait(ctx context.Context, asked bool) error {
+	for {
+		if asked {
+			select {
+			case <-w.wake:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		w.mine.Secret = tenure.NewSecret()
+		a := resolve(ctx, w.st, w.mine)
+		if !errors.Is(a.Err, tenure.ErrHeld) {
+			return a.Err
+		}
+		asked = true
+	}
+}
+
+// queued waits until so many stores are in the queue of a key.
+func queued(t *testing.T, st *Store, key string, n int64) {
+	t.Helper()
+	testenv.Eventually(t, "all are in the queue", func() error {
+		resp, err := st.client.Get(t.Context(), st.names.queue(key), clientv3.WithPrefix(), clientv3.WithCountOnly())
+		if err == nil && resp.Count < n {
+			err = fmt.Errorf("%d of %d", resp.Count, n)
+		}
+		return err
+	})
+}
+
+// TestAHandOffCostsTheSameHoweverManyWait: whoever frees the key names one of them, and only that one asks. All get their turn.
+func TestAHandOffCostsTheSameHoweverManyWait(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	const key, clients, rounds = "queue/many", 16, 6
+	holder := open(t, dial(t, c), c.Prefix())
+	mine := claim(key, "holder")
+	must(t, holder, mine)
+	client, w := wired(t, c)
+	waiters := make([]*waiter, clients)
+	for n := range waiters {
+		waiters[n] = newWaiter(t, open(t, client, c.Prefix()), key, n)
+	}
+	queued(t, holder, key, clients)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
+	defer cancel()
+	turns := make([]int, clients)
+	var refused sync.WaitGroup
+	var all sync.WaitGroup
+	refused.Add(clients)
+	calls := w.during(func() {
+		for n, who := range waiters {
+			all.Go(func() {
+				if a := resolve(ctx, who.st, who.mine); !errors.Is(a.Err, tenure.ErrHeld) {
+					t.Errorf("the key is held: %v", a.Err)
+				}
+				refused.Done()
+				refused.Wait()
+				for round := range rounds {
+					if err := who.wait(ctx, round == 0); err != nil {
+						t.Errorf("waiter %d: %v", n, err)
+						return
+					}
+					turns[n]++
+					time.Sleep(2 * time.Millisecond) // its work
+					a := resolve(ctx, who.st, then(tenure.Release, who.mine))
+					if a.Err != nil {
+						t.Errorf("release: %v", a.Err)
+					}
+					if a.Awaited {
+						time.Sleep(5 * time.Millisecond) // as Croft's client does
+					}
+				}
+			})
+		}
+		refused.Wait()
+		must(t, holder, then(tenure.Release, mine))
+		all.Wait()
+	})
+	for n := range turns {
+		if turns[n] != rounds {
+			t.Errorf("waiter %d had %d turns", n, turns[n])
+		}
+	}
+	per := float64(calls["Txn"]+calls["Put"]+calls["Range"]+calls["DeleteRange"]) / (clients * rounds)
+	t.Logf("%.1f calls for a hand-off among %d clients: %v", per, clients, calls)
+	if per >= clients { // about five when nothing else goes on; if all were woken, it would be several for each of them
+		t.Errorf("a hand-off among %d clients took %.1f calls", clients, per)
+	}
+}
+
+// TestAWaiterThatIsNamedAndDoesNotComeStallsNobody: it died, or hangs. The others have the key a moment later.
+func TestAWaiterThatIsNamedAndDoesNotComeStallsNobody(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	const key = "queue/dead"
+	holder, dead, next := open(t, dial(t, c), c.Prefix()), open(t, dial(t, c), c.Prefix()), open(t, dial(t, c), c.Prefix())
+	mine := claim(key, "holder")
+	must(t, holder, mine)
+	newWaiter(t, dead, key, 1) // and never listens
+	queued(t, holder, key, 1)
+	alive := newWaiter(t, next, key, 2)
+	queued(t, holder, key, 2)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
+	defer cancel()
+	got := make(chan error, 1)
+	asked := make(chan struct{})
+	go func() {
+		a := resolve(ctx, next, alive.mine)
+		close(asked)
+		if !errors.Is(a.Err, tenure.ErrHeld) {
+			got <- fmt.Errorf("the key is held: %w", a.Err)
+			return
+		}
+		got <- alive.wait(ctx, true)
+	}()
+	<-asked
+	began := time.Now()
+	must(t, holder, then(tenure.Release, mine))
+	if err := <-got; err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%s after the release", time.Since(began))
+	rec, err := holder.Get(t.Context(), key)
+	if err != nil || rec.Owner != alive.mine.Owner {
+		t.Errorf("the key is %q's, %v", rec.Owner, err)
+	}
+}
+
+// TestQueuesAreLeftBehindByNobody: whoever waits no longer is in no queue.
+func TestQueuesAreLeftBehindByNobody(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	st := open(t, dial(t, c), c.Prefix())
+	must(t, st, claim("queue/left", "ann"))
+	ctx, cancel := context.WithCancel(t.Context())
+	other := open(t, dial(t, c), c.Prefix())
+	wake, err := other.Watch(ctx, "queue/left")
+	if err != nil {
+		t.Fatal(err)
+	}
+	queued(t, st, "queue/left", 1)
+	cancel()
+	for range wake { // until it is closed
+	}
+	testenv.Eventually(t, "the queue is empty", func() error {
+		resp, err := st.client.Get(t.Context(), st.names.queues(), clientv3.WithPrefix(), clientv3.WithCountOnly())
+		if err == nil && resp.Count > 0 {
+			err = fmt.Errorf("%d are in it", resp.Count)
+		}
+		return err
+	})
+}

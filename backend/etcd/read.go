@@ -1,0 +1,172 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"iter"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// Get returns the record of a key with its history. Its error matches fence.ErrInvalid for a bad key and [store.ErrUnknown] otherwise.
+func (s *Store) Get(ctx context.Context, key string) (tenure.Record, error) {
+	if err := fence.CheckKey(key); err != nil {
+		return tenure.Record{}, err
+	}
+	if err := s.usable(ctx); err != nil {
+		return tenure.Record{}, err
+	}
+	v := s.known(key)
+	for round := 0; ; round++ {
+		if err := pause(ctx, round); err != nil {
+			return tenure.Record{}, store.Unknown(err)
+		}
+		l := s.lookAt(key, v)
+		resp, err := s.txn(ctx, nil, l.ops(s.names), nil)
+		if err != nil {
+			return tenure.Record{}, store.Unknown(err)
+		}
+		if v, err = s.seen(l, results(resp.Responses)); err != nil {
+			return tenure.Record{}, store.Unknown(err)
+		}
+		if v.deed == nil || v.deed.lease == 0 || v.read {
+			return own(s.record(v, s.now())), nil
+		}
+	}
+}
+
+// listed is how many records one call reads.
+const listed = 500
+
+// List yields the records whose key begins with prefix, without their history, all of them as they were at one moment. A damaged record does not hide the others: they are yielded first, the error last.
+func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[tenure.Record, error] {
+	return func(yield func(tenure.Record, error) bool) {
+		var failed error
+		for e, err := range s.scan(ctx, prefix) {
+			switch {
+			case errors.Is(err, ErrDamaged):
+				failed = errors.Join(failed, err)
+			case err != nil:
+				yield(tenure.Record{}, store.Unknown(err))
+				return
+			case !yield(bare(s.record(e.view, s.now())), nil):
+				return
+			}
+		}
+		if failed != nil {
+			yield(tenure.Record{}, store.Unknown(failed))
+		}
+	}
+}
+
+// entry is one record of a scan.
+type entry struct {
+	key  string
+	view *view
+}
+
+// surroundings are what records hang on: the live keys and pages, by name.
+type surroundings map[string]*mvccpb.KeyValue
+
+// scan reads all records with a prefix, and what they hang on, at one revision. If etcd is compacted meanwhile, the rest is read as it is then.
+func (s *Store) scan(ctx context.Context, prefix string) iter.Seq2[entry, error] {
+	return func(yield func(entry, error) bool) {
+		var around surroundings
+		from, end := s.names.record(prefix), clientv3.GetPrefixRangeEnd(s.names.record(prefix))
+		revision := int64(0)
+		for {
+			if err := s.usable(ctx); err != nil {
+				yield(entry{}, err)
+				return
+			}
+			resp, err := s.part(ctx, from, end, revision)
+			if errors.Is(err, rpctypes.ErrCompacted) {
+				revision, around = 0, nil
+				continue
+			}
+			if err == nil && around == nil {
+				revision = resp.Header.Revision
+				around, err = s.surroundings(ctx, revision)
+				if errors.Is(err, rpctypes.ErrCompacted) {
+					revision, around = 0, nil
+					continue
+				}
+			}
+			if err != nil {
+				yield(entry{}, err)
+				return
+			}
+			for _, kv := range resp.Kvs {
+				e, err := s.entry(kv, around)
+				if !yield(e, err) {
+					return
+				}
+			}
+			if !resp.More {
+				return
+			}
+			from = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"
+		}
+	}
+}
+
+func (s *Store) part(ctx context.Context, from, end string, revision int64) (*clientv3.GetResponse, error) {
+	bounded, cancel := context.WithTimeout(ctx, 2*requestTimeout)
+	defer cancel()
+	resp, err := s.client.Get(bounded, from, clientv3.WithRange(end), clientv3.WithLimit(listed), clientv3.WithRev(revision))
+	return resp, explain(ctx, err)
+}
+
+// surroundings reads all live keys and pages at a revision.
+func (s *Store) surroundings(ctx context.Context, revision int64) (surroundings, error) {
+	around := surroundings{}
+	for _, prefix := range []string{s.names.lives(), s.names.pages()} {
+		from, end := prefix, clientv3.GetPrefixRangeEnd(prefix)
+		for {
+			resp, err := s.part(ctx, from, end, revision)
+			if err != nil {
+				return nil, err
+			}
+			for _, kv := range resp.Kvs {
+				around[string(kv.Key)] = kv
+			}
+			if !resp.More {
+				break
+			}
+			from = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"
+		}
+	}
+	return around, nil
+}
+
+// entry makes a view of a record that was read with its surroundings.
+func (s *Store) entry(kv *mvccpb.KeyValue, around surroundings) (entry, error) {
+	key := string(kv.Key)[len(s.names.records()):]
+	d, err := decodeDeed(key, kv.Value)
+	if err != nil {
+		return entry{key: key}, err
+	}
+	l := look{key: key, live: d.lease, page: d.page}
+	found := [][]*mvccpb.KeyValue{{kv}}
+	add := func(name string) {
+		var list []*mvccpb.KeyValue
+		if kv := around[name]; kv != nil {
+			list = append(list, kv)
+		}
+		found = append(found, list)
+	}
+	if l.live != 0 {
+		add(s.names.live(l.live))
+	}
+	if l.page.store != 0 {
+		add(s.names.page(l.page))
+	}
+	v, err := s.seen(l, found)
+	return entry{key: key, view: v}, err
+}

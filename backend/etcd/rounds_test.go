@@ -1,0 +1,213 @@
+package etcd
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// TestRoundTrips: a grant takes at most two, a renewal and a release one.
+func TestRoundTrips(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	client, w := wired(t, c)
+	st := open(t, client, c.Prefix())
+	calls := func(what string, want map[string]int, requests ...tenure.Request) {
+		t.Helper()
+		got := w.during(func() { must(t, st, requests...) })
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%s: %v, want %v", what, got, want)
+		}
+	}
+	first, again, cold := claim("rounds/1", "ann"), claim("rounds/1", "ann"), claim("rounds/1", "ann")
+	// A store's first grant also makes the etcd lease; meanwhile it looks at the key.
+	calls("the first grant of a store", map[string]int{"LeaseGrant": 1, "Txn": 2}, first)
+	calls("a renewal", map[string]int{"Txn": 1}, then(tenure.Renew, first))
+	calls("a report", map[string]int{"Txn": 1}, then(tenure.Report, first))
+	calls("a release", map[string]int{"Txn": 1}, then(tenure.Release, first))
+	calls("a key that was seen freed", map[string]int{"Txn": 1}, again)
+	calls("a release", map[string]int{"Txn": 1}, then(tenure.Release, again))
+	calls("a key that nobody has used", map[string]int{"Txn": 1}, claim("rounds/2", "ann"))
+	st.mu.Lock()
+	st.views.forget("rounds/1")
+	st.mu.Unlock()
+	calls("a key of which nothing is known", map[string]int{"Txn": 2}, cold)
+	var many, renewals []tenure.Request
+	for n := range 90 {
+		many = append(many, claim(fmt.Sprintf("rounds/many/%d", n), "ann"))
+		renewals = append(renewals, then(tenure.Renew, many[n]))
+	}
+	calls("90 keys", map[string]int{"Txn": 1}, many...)
+	calls("90 renewals", map[string]int{"Txn": 1}, renewals[:40]...)
+	if a := st.Apply(t.Context(), []tenure.Request{claim("rounds/1", "bob")})[0]; !errors.Is(a.Err, tenure.ErrHeld) {
+		t.Errorf("a held key: %v", a.Err)
+	}
+}
+
+// TestTenThousandLeasesAreOneEtcdLease: kept alive by one message at a time, and renewed by a few transactions that write next to nothing.
+func TestTenThousandLeasesAreOneEtcdLease(t *testing.T) {
+	t.Parallel()
+	const leases = 10_000
+	c := testenv.EtcdAlone(t, "unsafe-no-fsync: true")
+	client, w := wired(t, c)
+	st := open(t, client, c.Prefix())
+	mine := make([]tenure.Request, leases)
+	renewals := make([]tenure.Request, leases)
+	for n := range mine {
+		mine[n] = claim(fmt.Sprintf("ten-thousand/%d", n), "ann")
+		renewals[n] = then(tenure.Renew, mine[n])
+	}
+	for part := range slices.Chunk(mine, 1000) {
+		must(t, st, part...)
+	}
+	if n := etcdLeases(t, client); n != 1 {
+		t.Errorf("%d etcd leases carry them", n)
+	}
+	time.Sleep(time.Until(time.Now().Add(slack + 100*time.Millisecond))) // or the etcd lease would last long enough as it is
+	var deadline time.Time
+	calls := w.during(func() {
+		for part := range slices.Chunk(renewals, 800) { // as the client sends them
+			for _, a := range must(t, st, part...) {
+				deadline = a.Record.Deadline
+			}
+		}
+	})
+	t.Logf("renewing %d leases: %v", leases, calls)
+	if calls["LeaseKeepAlive"] < 1 || calls["LeaseKeepAlive"] > 5 || calls["LeaseGrant"] > 0 || calls["Txn"] > leases/80+20 {
+		t.Errorf("renewing %d leases took %v", leases, calls)
+	}
+	if n := etcdLeases(t, client); n != 1 {
+		t.Errorf("%d etcd leases carry them after a renewal", n)
+	}
+	// Whoever reads them sees the renewal.
+	other := open(t, dial(t, c), c.Prefix())
+	seen := 0
+	for rec, err := range other.List(t.Context(), "ten-thousand/") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if seen++; rec.State != tenure.Held || rec.Deadline.Before(deadline.Add(-testenv.Patience/2)) || !rec.Deadline.After(rec.Acquired.Add(rec.TTL)) {
+			t.Fatalf("%s is %s until %s", rec.Key, rec.State, rec.Deadline)
+		}
+	}
+	if seen != leases {
+		t.Errorf("%d are listed", seen)
+	}
+}
+
+func etcdLeases(t *testing.T, client *clientv3.Client) int {
+	t.Helper()
+	resp, err := client.Leases(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(resp.Leases)
+}
+
+// TestALostReplyLeavesOneTruth: etcd has done what was asked, the client does not know, and learns it by asking again.
+func TestALostReplyLeavesOneTruth(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	client, w := wired(t, c)
+	st, near := open(t, client, c.Prefix()), open(t, dial(t, c), c.Prefix())
+	must(t, st, claim("lost/warm", "ann"))
+	mine := claim("lost/reply", "ann")
+	hand := tenure.Request{Verb: tenure.Takeover, Key: mine.Key, Secret: tenure.NewSecret(), Owner: "op", TTL: time.Minute, Actor: "op", Note: "test"}
+	for _, req := range []tenure.Request{mine, then(tenure.Renew, mine), then(tenure.Report, mine), then(tenure.Release, mine), hand} {
+		w.lose(true)
+		if a := one(t.Context(), st, req); !errors.Is(a.Err, store.ErrUnknown) || !a.Record.IsZero() {
+			t.Fatalf("%s whose reply was lost: %v, %+v; want unknown", req.Verb, a.Err, a.Record)
+		}
+		w.lose(false)
+		done, err := near.Get(t.Context(), mine.Key)
+		if err != nil || done.IsZero() {
+			t.Fatalf("%s reached etcd, and the record there is %+v, %v", req.Verb, done, err)
+		}
+		again := one(t.Context(), st, req)
+		if again.Err != nil || again.Record.Token != done.Token || again.Record.Terms != done.Terms || again.Record.State != done.State {
+			t.Fatalf("%s again: %v, token %d in term %d (%s); etcd had token %d in term %d (%s)",
+				req.Verb, again.Err, again.Record.Token, again.Record.Terms, again.Record.State, done.Token, done.Terms, done.State)
+		}
+	}
+}
+
+// TestNothingIsLeftOfOldKeys: keys that were used once are gone a retention later, and with them all that they hung on.
+func TestNothingIsLeftOfOldKeys(t *testing.T) {
+	t.Parallel()
+	const keys = 20_000
+	c := testenv.EtcdAlone(t, "unsafe-no-fsync: true")
+	client := dial(t, c)
+	before := size(t, c, client)
+	st := New(client, &Options{Prefix: c.Prefix(), Retention: time.Second, SweepEvery: -1})
+	defer st.Close()
+	for first := 0; first < keys; first += 1000 {
+		var takes, renewals, ends []tenure.Request
+		for n := range 1000 {
+			takes = append(takes, claim(fmt.Sprintf("old/%d", first+n), "ann"))
+			renewals, ends = append(renewals, then(tenure.Renew, takes[n])), append(ends, then(tenure.Release, takes[n]))
+		}
+		must(t, st, takes...)
+		must(t, st, renewals[:100]...) // which makes pages
+		must(t, st, ends...)
+	}
+	dropped := 0
+	testenv.Eventually(t, "all is dropped", func() error {
+		n, err := st.Sweep(t.Context())
+		if dropped += n; err != nil {
+			t.Fatal(err)
+		}
+		if dropped < keys {
+			return fmt.Errorf("%d of %d", dropped, keys)
+		}
+		return nil
+	})
+	if err := st.Close(); err != nil {
+		t.Fatal(err)
+	}
+	last := New(client, &Options{Prefix: c.Prefix(), Retention: time.Second})
+	defer last.Close()
+	if _, err := last.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	left, err := client.Get(t.Context(), "", clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	if err != nil || len(left.Kvs) > 0 {
+		t.Errorf("%d keys are left, the first is %v, %v", len(left.Kvs), left.Kvs[:min(1, len(left.Kvs))], err)
+	}
+	if n := etcdLeases(t, client); n > 0 {
+		t.Errorf("%d etcd leases are left", n)
+	}
+	if after := size(t, c, client); after > before+1<<20 {
+		t.Errorf("etcd has grown from %d to %d bytes", before, after)
+	}
+}
+
+// size is what etcd takes on disk after it was compacted and defragmented.
+func size(t *testing.T, c *testenv.EtcdCluster, client *clientv3.Client) int64 {
+	t.Helper()
+	resp, err := client.Put(t.Context(), "size", "")
+	if err == nil {
+		_, err = client.Delete(t.Context(), "size")
+	}
+	if err == nil {
+		_, err = client.Compact(t.Context(), resp.Header.Revision+1, clientv3.WithCompactPhysical())
+	}
+	if err == nil {
+		_, err = client.Defragment(t.Context(), c.Addrs()[0])
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	status, err := client.Status(t.Context(), c.Addrs()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return status.DbSize
+}

@@ -1,0 +1,156 @@
+package etcd
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// Options of a store. The zero value is good.
+type Options struct {
+	// Prefix is what the names of all its keys begin with; default [DefaultPrefix]. Stores with different prefixes share nothing.
+	Prefix string
+	// Retention is how long a record outlives its last use; default [store.DefaultRetention]. Use the same in all clients of one store.
+	Retention time.Duration
+	// SweepEvery makes one in so many grants begin a sweep in the background; default 1024, negative: never.
+	SweepEvery int
+}
+
+// requestTimeout bounds every call of etcd, so that a member that hangs is left behind; the next call goes to another.
+const requestTimeout = 2 * time.Second
+
+// Store keeps leases in etcd. Its methods are safe for concurrent use.
+type Store struct {
+	client    *clientv3.Client
+	owned     bool // opened from a URL, and closed with the store
+	id        identity
+	names     naming
+	retention time.Duration
+	sweeping  sweeping
+
+	clock  func() time.Time // this machine's; another one only in tests,
+	domain identity         // and then with a name of its own
+	clocks clocks
+
+	mu      sync.Mutex
+	views   views
+	anchors map[int64]*anchor // by the seconds they last
+	pages   map[uint32]*openPage
+	last    uint32 // number of the newest page
+	waits   map[string]*topic
+	placing bool // places in queues are being kept
+
+	queueFor time.Duration // how long a place in a queue outlives its store; shorter only in tests
+
+	life    context.Context // of what goes on in the background
+	end     context.CancelFunc
+	done    sync.WaitGroup
+	closed  atomic.Bool
+	calls   atomic.Int64 // of Apply, under way
+	closing sync.Once
+	failed  error
+}
+
+var (
+	_ store.Store    = (*Store)(nil)
+	_ store.Watcher  = (*Store)(nil)
+	_ store.Sweeper  = (*Store)(nil)
+	_ store.Examiner = (*Store)(nil)
+)
+
+// New makes a store of a client, which stays the caller's: Close leaves it open. o may be nil.
+func New(client *clientv3.Client, o *Options) *Store {
+	if o == nil {
+		o = &Options{}
+	}
+	s := &Store{
+		client: client, id: newIdentity(), names: naming(o.Prefix), retention: o.Retention,
+		clock: time.Now, domain: machineClock,
+		anchors: map[int64]*anchor{}, pages: map[uint32]*openPage{}, waits: map[string]*topic{}, queueFor: queueFor,
+	}
+	if s.names == "" {
+		s.names = DefaultPrefix
+	}
+	if s.retention <= 0 {
+		s.retention = store.DefaultRetention
+	}
+	s.sweeping.every = o.SweepEvery
+	if s.sweeping.every == 0 {
+		s.sweeping.every = 1024
+	}
+	s.views.init()
+	s.life, s.end = context.WithCancel(context.Background())
+	return s
+}
+
+// now is the store's clock, as records keep time.
+func (s *Store) now() time.Time { return tenure.Time(s.clock()) }
+
+// Now is the clock of this machine: etcd has none that it tells. Deadlines that others have written are given on it, too.
+func (s *Store) Now(ctx context.Context) (time.Time, error) {
+	if err := s.usable(ctx); err != nil {
+		return time.Time{}, err
+	}
+	return s.now(), nil
+}
+
+// fork lets something go on in the background until Close, unless the store is closed.
+func (s *Store) fork(f func(ctx context.Context)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed.Load() {
+		return
+	}
+	s.done.Go(func() { f(s.life) })
+}
+
+// Close ends all watches, what goes on in the background, and the client if the store was opened from a URL. It releases no lease; etcd leases that nothing hangs on any
+// more are given back.
+func (s *Store) Close() error {
+	s.closing.Do(func() {
+		s.mu.Lock()
+		s.closed.Store(true)
+		for _, p := range s.pages {
+			p.stop()
+		}
+		s.mu.Unlock()
+		s.end()
+		s.done.Wait()
+		s.closeTopics()
+		if s.calls.Load() == 0 { // or one of them might just be granted a lease on them: then they expire
+			s.giveBack()
+		}
+		if s.owned {
+			s.failed = s.client.Close()
+		}
+	})
+	return s.failed
+}
+
+// usable is the error of a call that need not be tried.
+func (s *Store) usable(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return store.Unknown(over(ctx))
+	}
+	if s.closed.Load() {
+		return store.Unknown(ErrClosed)
+	}
+	return nil
+}
+
+// txn makes one call of etcd.
+func (s *Store) txn(ctx context.Context, compares []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
+	bounded, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	resp, err := s.client.Txn(bounded).If(compares...).Then(then...).Else(otherwise...).Commit()
+	if err != nil {
+		return nil, explain(ctx, err)
+	}
+	return resp, nil
+}

@@ -1,0 +1,178 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/croft-dev/croft/store"
+)
+
+// sweeping is the store's sweep in the background: at most one at a time, none after Close.
+type sweeping struct {
+	every int
+	mu    sync.Mutex
+	busy  bool
+}
+
+// longestSweep bounds a sweep in the background; what it leaves the next one finds.
+const longestSweep = time.Minute
+
+// doomed is a key to be deleted if it has not changed.
+type doomed struct {
+	name   string
+	mod    int64
+	record bool
+}
+
+// Sweep drops the records that have not mattered for a retention, and pages that no record hangs on any more. A record that changes meanwhile stays. Damaged records stay, too, and are reported after the
+// others have been dropped.
+func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
+	if err := s.usable(ctx); err != nil {
+		return 0, err
+	}
+	// One time for all, read before the first record: a record is never taken to be older than it is.
+	now := s.now()
+	var failed error
+	var old []doomed
+	mine := map[seated]bool{}
+	flush := func() error {
+		n, err := s.deleteAll(ctx, old)
+		dropped, old = dropped+n, old[:0]
+		return err
+	}
+	for e, err := range s.scan(ctx, "") {
+		switch {
+		case errors.Is(err, ErrDamaged):
+			failed = errors.Join(failed, err)
+			continue
+		case err != nil:
+			return dropped, store.Unknown(err)
+		}
+		if d := e.view.deed; d.page.store == s.id {
+			mine[seated{d.page, d.slot}] = true
+		}
+		if s.record(e.view, now).Droppable(now, s.retention) {
+			old = append(old, doomed{s.names.record(e.key), e.view.mod, true})
+		}
+		if len(old) == mostLanes {
+			if err := flush(); err != nil {
+				return dropped, store.Unknown(err)
+			}
+		}
+	}
+	s.vacate(mine)
+	if err = flush(); err == nil && failed == nil { // a damaged record may hang on any page
+		old, err = s.loosePages(ctx, now)
+	}
+	for part := range slices.Chunk(old, mostLanes) {
+		if err == nil {
+			_, err = s.deleteAll(ctx, part)
+		}
+	}
+	if err = errors.Join(err, failed); err != nil {
+		return dropped, store.Unknown(err)
+	}
+	return dropped, nil
+}
+
+// seated is a place on a page.
+type seated struct {
+	page pageID
+	slot int
+}
+
+// vacate takes leases off the pages of this store that have lapsed, and whose records others have since taken or dropped.
+func (s *Store) vacate(mine map[seated]bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.pages {
+		for slot, m := range p.members {
+			if m.lapsed && !mine[seated{p.id, slot}] {
+				s.views.forget(m.key)
+				s.leave(p, slot)
+			}
+		}
+	}
+}
+
+// deleteAll deletes keys that have not changed, and counts the records among them.
+func (s *Store) deleteAll(ctx context.Context, old []doomed) (records int, err error) {
+	if len(old) == 0 {
+		return 0, nil
+	}
+	ops := make([]clientv3.Op, len(old))
+	for i, d := range old {
+		same := clientv3.Compare(clientv3.ModRevision(d.name), "=", d.mod)
+		ops[i] = clientv3.OpTxn([]clientv3.Cmp{same}, []clientv3.Op{clientv3.OpDelete(d.name)}, nil)
+	}
+	resp, err := s.txn(ctx, nil, ops, nil)
+	if err != nil {
+		return 0, err
+	}
+	for i, d := range old {
+		if d.record && resp.Responses[i].GetResponseTxn().Succeeded {
+			records++
+		}
+	}
+	return records, nil
+}
+
+// loosePages finds pages that no record hangs on. Their store may still be about to use them, unless their anchor is gone or they are old.
+func (s *Store) loosePages(ctx context.Context, now time.Time) ([]doomed, error) {
+	first, err := s.part(ctx, s.names.pages(), clientv3.GetPrefixRangeEnd(s.names.pages()), 0)
+	if err != nil || len(first.Kvs) == 0 {
+		return nil, err
+	}
+	around, err := s.surroundings(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
+	used := map[string]bool{}
+	for e, err := range s.scan(ctx, "") { // after the pages: a record that hangs on one is found
+		if err != nil {
+			return nil, err
+		}
+		if e.view.deed.page.store != 0 {
+			used[s.names.page(e.view.deed.page)] = true
+		}
+	}
+	var loose []doomed
+	for name, kv := range around {
+		if len(name) < len(s.names.pages()) || name[:len(s.names.pages())] != s.names.pages() || used[name] {
+			continue
+		}
+		p, err := decodePage(name, kv.Value)
+		if err != nil || around[s.names.live(p.lease)] == nil || now.Sub(p.written) > s.retention {
+			loose = append(loose, doomed{name: name, mod: kv.ModRevision})
+		}
+	}
+	return loose, nil
+}
+
+// sweepByChance begins a sweep in the background after one in so many grants: a matter of chance and not of counting, so that processes which live for a single grant sweep as well. Its error is
+// nobody's: the next sweep meets it again.
+func (s *Store) sweepByChance() {
+	if s.sweeping.every < 0 || rand.IntN(s.sweeping.every) != 0 {
+		return
+	}
+	s.sweeping.mu.Lock()
+	defer s.sweeping.mu.Unlock()
+	if s.sweeping.busy {
+		return
+	}
+	s.sweeping.busy = true
+	s.fork(func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, longestSweep)
+		defer cancel()
+		_, _ = s.Sweep(ctx)
+		s.sweeping.mu.Lock()
+		defer s.sweeping.mu.Unlock()
+		s.sweeping.busy = false
+	})
+}

@@ -1,0 +1,52 @@
+package etcd
+
+import (
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+)
+
+// take takes in what etcd answered to a lane.
+func (s *Store) take(l *lane, revision int64, resp *etcdserverpb.TxnResponse) {
+	read := results(resp.Responses)
+	switch {
+	case l.step == writing && resp.Succeeded:
+		s.wrote(l, revision)
+		s.handedOver(l, resp.Responses)
+		if l.granted {
+			s.sweepByChance()
+		}
+		l.finish()
+		return
+	case l.step == renewing && resp.Succeeded:
+		s.renewedOn(l, l.now)
+		l.finish()
+		return
+	case l.step == writing:
+		s.unsettle(l, true)
+		if l.anchor != nil && !l.plants && len(read[len(read)-1]) == 0 {
+			s.lost(l.anchor)
+		}
+	}
+	v, err := s.seen(l.look, read)
+	if err != nil {
+		l.fail(err)
+		return
+	}
+	v.asOf = revision
+	if l.step == renewing && v.read && l.view.deed.lease == v.deed.lease && l.page.id == v.deed.page {
+		if v.gone {
+			s.lost(l.anchor)
+		} else {
+			s.mu.Lock()
+			l.page.learn(v.pageMod, v.page)
+			s.mu.Unlock()
+		}
+	}
+	l.fresh = l.since != 0 && v.mod > l.since
+	if l.since == 0 {
+		l.since = revision
+	}
+	l.view, l.sure = v, true
+	s.mu.Lock()
+	s.remember(l.key, v)
+	s.mu.Unlock()
+}

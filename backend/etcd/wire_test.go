@@ -1,0 +1,128 @@
+package etcd
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// wire is what goes between a client and etcd: it counts calls, and loses their replies when told to.
+type wire struct {
+	mu     sync.Mutex
+	calls  map[string]int // by method
+	losing bool
+	late   bool           // transactions are given up before they are sent,
+	held   []func() error // and sent when they are delivered
+}
+
+// wired is a client whose calls go over a wire.
+func wired(tb testing.TB, c *testenv.EtcdCluster) (*clientv3.Client, *wire) {
+	w := &wire{calls: map[string]int{}}
+	client := dial(tb, c, func(config *clientv3.Config) {
+		config.DialOptions = append(config.DialOptions, grpc.WithChainUnaryInterceptor(w.unary), grpc.WithChainStreamInterceptor(w.stream))
+	})
+	return client, w
+}
+
+func (w *wire) unary(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	w.count(method)
+	if strings.HasSuffix(method, "/Txn") && w.hold(func() error { return call(context.WithoutCancel(ctx), method, req, reply, conn, opts...) }) {
+		return status.Error(codes.Unavailable, "no answer in time")
+	}
+	err := call(ctx, method, req, reply, conn, opts...)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.losing && strings.HasSuffix(method, "/Txn") {
+		return status.Error(codes.Unavailable, "the reply was lost")
+	}
+	return err
+}
+
+func (w *wire) stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	w.count(method)
+	return open(ctx, desc, conn, method, opts...)
+}
+
+func (w *wire) count(method string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.calls[method[strings.LastIndexByte(method, '/')+1:]]++
+}
+
+// lose loses the replies to all transactions from now on, or no more.
+func (w *wire) lose(yes bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.losing = yes
+}
+
+// delay gives up transactions from now on, or no more. They reach etcd when they are delivered.
+func (w *wire) delay(yes bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.late = yes
+}
+
+func (w *wire) hold(send func() error) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.late {
+		w.held = append(w.held, send)
+	}
+	return w.late
+}
+
+// deliver lets etcd have what was given up.
+func (w *wire) deliver(tb testing.TB) {
+	tb.Helper()
+	for _, send := range w.held {
+		if err := send(); err != nil {
+			tb.Fatal(err)
+		}
+	}
+}
+
+// during counts the calls that something makes.
+func (w *wire) during(f func()) map[string]int {
+	w.mu.Lock()
+	w.calls = map[string]int{}
+	w.mu.Unlock()
+	f()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.calls
+}
+
+func one(ctx context.Context, st store.Store, req tenure.Request) store.Answer {
+	return st.Apply(ctx, []tenure.Request{req})[0]
+}
+
+// must sends requests that are to succeed.
+func must(tb testing.TB, st store.Store, requests ...tenure.Request) []store.Answer {
+	tb.Helper()
+	answers := st.Apply(tb.Context(), requests)
+	for i, a := range answers {
+		if a.Err != nil {
+			tb.Fatalf("%s of %q: %v", requests[i].Verb, requests[i].Key, a.Err)
+		}
+	}
+	return answers
+}
+
+// open makes a store that ends with the test.
+func open(tb testing.TB, client *clientv3.Client, prefix string) *Store {
+	tb.Helper()
+	s := New(client, &Options{Prefix: prefix, SweepEvery: -1})
+	tb.Cleanup(func() { s.Close() })
+	return s
+}

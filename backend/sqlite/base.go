@@ -1,0 +1,131 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	driver "modernc.org/sqlite"
+
+	"github.com/croft-dev/croft/fence"
+)
+
+// base is an open database: connections, and which file it is.
+type base struct {
+	db   *sql.DB
+	own  bool // the connections are Croft's to configure and close
+	file string
+	info fs.FileInfo
+}
+
+// setupWait bounds the waiting for others while a database is made ready: of many first users, one makes the tables.
+const setupWait = 30 * time.Second
+
+// openBase opens the file that a path leads to and makes it ready.
+func openBase(ctx context.Context, path string, o *Options) (*base, error) {
+	file, info, err := locate(path, o, true)
+	if err != nil {
+		return nil, err
+	}
+	db, err := connections(file, o.LockWait)
+	if err != nil {
+		return nil, err
+	}
+	b := &base{db: db, own: true, file: file, info: info}
+	if err := b.prepare(ctx); err != nil {
+		_ = db.Close()
+		return nil, err
+	}
+	return b, nil
+}
+
+// connections is a pool on a file. Everything in the name that SQLite or its driver would take for a parameter is escaped.
+func connections(file string, lockWait time.Duration) (*sql.DB, error) {
+	slashed := filepath.ToSlash(file)
+	if !strings.HasPrefix(slashed, "/") {
+		slashed = "/" + slashed // C:/…
+	}
+	u := url.URL{Scheme: "file", Path: slashed, RawQuery: url.Values{
+		"_pragma": {fmt.Sprintf("busy_timeout(%d)", lockWait.Milliseconds()), "synchronous(full)", "fullfsync(1)", "trusted_schema(0)"},
+	}.Encode()}
+	c, err := driver.NewConnector(u.String())
+	if err != nil {
+		return nil, fmt.Errorf("store %s: %w", file, err)
+	}
+	db := sql.OpenDB(c)
+	db.SetMaxOpenConns(8) // one writes, one watches, the others read
+	db.SetMaxIdleConns(4)
+	return db, nil
+}
+
+// adoptBase makes the caller's own database ready.
+func adoptBase(ctx context.Context, db *sql.DB, o *Options) (*base, error) {
+	b := &base{db: db}
+	if most := db.Stats().MaxOpenConnections; most > 0 && most < 3 {
+		return nil, fmt.Errorf("%w store: the database may have %d connections open, and the store keeps one or two; allow at least 3 (SetMaxOpenConns)", fence.ErrInvalid, most)
+	}
+	if err := b.find(ctx); err != nil {
+		return nil, b.explain(ctx, err)
+	}
+	if b.file == "" {
+		return nil, fmt.Errorf("%w store: the database is in memory, one for each connection: leases live in a file that all contenders can open", fence.ErrInvalid)
+	}
+	if _, _, err := locate(b.file, o, false); err != nil {
+		return nil, err
+	}
+	if err := b.prepare(ctx); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// find asks which file a database is in.
+func (b *base) find(ctx context.Context) error {
+	if err := b.db.QueryRowContext(ctx, sqlFile).Scan(&b.file); err != nil || b.file == "" {
+		return err
+	}
+	info, err := os.Lstat(b.file)
+	b.info = info
+	return err
+}
+
+// moved reports whether the path no longer leads to the file that is open: then nobody else sees what is written there.
+func (b *base) moved() bool {
+	info, err := os.Lstat(b.file)
+	return err != nil || !os.SameFile(info, b.info)
+}
+
+func (b *base) name() string {
+	if b.file == "" {
+		return "(database)"
+	}
+	return b.file
+}
+
+func (b *base) close() error {
+	if !b.own {
+		return nil
+	}
+	return b.db.Close()
+}
+
+// patiently repeats what others keep from being done, for a bounded time.
+func patiently(ctx context.Context, wait time.Duration, do func() error) error {
+	end := time.Now().Add(wait)
+	for try := 0; ; try++ {
+		err := do()
+		if !isBusy(err) || time.Now().After(end) {
+			return err
+		}
+		if ctx.Err() != nil {
+			return over(ctx)
+		}
+		pause(ctx.Done(), try)
+	}
+}

@@ -1,0 +1,81 @@
+package sqlite
+
+import (
+	"database/sql"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/store/storetest"
+)
+
+// at is a harness on a file of its own.
+func at(tb testing.TB, file string, now func() time.Time, advance func(time.Duration)) storetest.Harness {
+	return storetest.Harness{
+		Open: func(tb testing.TB, o storetest.Options) store.Store {
+			return open(tb, file, &Options{Retention: o.Retention, Now: now, LockWait: 10 * time.Second})
+		},
+		Wipe:    func(tb testing.TB) { execute(tb, file, "DELETE FROM croft_lease") },
+		Advance: advance,
+		Slow:    true,
+	}
+}
+
+// execute does something to a file behind the store's back.
+func execute(tb testing.TB, file, text string) {
+	tb.Helper()
+	db, err := connections(file, 10*time.Second)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.ExecContext(tb.Context(), text); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func open(tb testing.TB, file string, o *Options) *Store {
+	tb.Helper()
+	st, err := Open(tb.Context(), file, o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return st
+}
+
+// TestConformance holds the store to every law of a lease store, by the machine's own clock.
+func TestConformance(t *testing.T) {
+	storetest.Run(t, func(tb testing.TB) storetest.Harness {
+		return at(tb, filepath.Join(memoryDir(tb), "croft.db"), nil, nil)
+	})
+}
+
+// TestConformanceUnderASetClock does the same at the very edges of deadlines.
+func TestConformanceUnderASetClock(t *testing.T) {
+	storetest.Run(t, func(tb testing.TB) storetest.Harness {
+		clock := storetest.NewClock()
+		return at(tb, filepath.Join(memoryDir(tb), "croft.db"), clock.Now, clock.Advance)
+	})
+}
+
+// TestConformanceInTheCallersDatabase does the same beside other tables, through the caller's own connections.
+func TestConformanceInTheCallersDatabase(t *testing.T) {
+	storetest.Run(t, func(tb testing.TB) storetest.Harness {
+		clock := storetest.NewClock()
+		file := filepath.Join(memoryDir(tb), "app.db")
+		db, err := sql.Open("sqlite", "file:"+file+"?_pragma=journal_mode(wal)&_pragma=busy_timeout(10000)&_pragma=synchronous(normal)")
+		if err != nil {
+			tb.Fatal(err)
+		}
+		tb.Cleanup(func() { db.Close() })
+		if _, err := db.Exec("CREATE TABLE invoice (id INTEGER PRIMARY KEY)"); err != nil {
+			tb.Fatal(err)
+		}
+		h := at(tb, file, clock.Now, clock.Advance)
+		h.Open = func(_ testing.TB, o storetest.Options) store.Store {
+			return New(db, &Options{Retention: o.Retention, Now: clock.Now, LockWait: 10 * time.Second})
+		}
+		return h
+	})
+}

@@ -1,0 +1,95 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	codes "modernc.org/sqlite/lib"
+)
+
+// ErrClosed is why a store that has been closed answers nothing.
+var ErrClosed = errors.New("the store is closed; open it again")
+
+// ErrBusy is matched where another process, or another part of this one, did not leave its transaction in time.
+var ErrBusy = errors.New("the database is locked")
+
+// code is the driver's code of an error; 0 if it has none.
+func code(err error) int {
+	var coded interface{ Code() int }
+	if errors.As(err, &coded) {
+		return coded.Code()
+	}
+	return 0
+}
+
+// primary is the code without what SQLite adds to it.
+func primary(err error) int { return code(err) & 0xff }
+
+// isBusy recognises what may go away by waiting.
+func isBusy(err error) bool {
+	p := primary(err)
+	return p == codes.SQLITE_BUSY || p == codes.SQLITE_LOCKED
+}
+
+// lacksTable recognises a statement about a table that is not there: SQLite has no code of its own for it.
+func lacksTable(err error) bool {
+	return primary(err) == codes.SQLITE_ERROR && err != nil && strings.Contains(err.Error(), "no such table")
+}
+
+// explain adds to an error which file it is about, what it means and what to do, and never hides that ctx has ended.
+func (b *base) explain(ctx context.Context, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return over(ctx)
+	case errors.Is(err, ErrBusy), errors.Is(err, ErrDamaged), errors.Is(err, ErrClosed), errors.As(err, new(explained)):
+		return err
+	}
+	advice := "see whether the file can be read and written, and whether `sqlite3 FILE 'PRAGMA integrity_check'` finds it in order"
+	switch primary(err) {
+	case codes.SQLITE_BUSY, codes.SQLITE_LOCKED:
+		return fmt.Errorf("store %s: %w: %s: %w", b.name(), ErrBusy, b.holder(), err)
+	case codes.SQLITE_FULL:
+		advice = "the disk is full or a quota used up: free some space; every lease is as it was"
+	case codes.SQLITE_READONLY:
+		advice = "it cannot be written: give this user the permission to write the file, the files FILE-wal and FILE-shm beside it, and its folder; or mount it writable"
+		if code(err) == codes.SQLITE_READONLY_DBMOVED {
+			advice = "the file was moved or removed while it was open; put it back, or try again to have it made anew"
+		}
+	case codes.SQLITE_CORRUPT:
+		advice = "the file is damaged: stop all who use it, look at the disk, and bring it back with `sqlite3 FILE .recover`, or move it and the files beside it away: all keys then begin anew, with higher tokens"
+	case codes.SQLITE_NOTADB:
+		advice = "the file is no SQLite database; name another"
+	case codes.SQLITE_CANTOPEN:
+		advice = "give this user the permission to read and write the file and its folder: SQLite makes FILE-wal and FILE-shm beside it"
+	case codes.SQLITE_PERM, codes.SQLITE_AUTH:
+		advice = "give this user the permission to read and write the file and its folder"
+	case codes.SQLITE_IOERR:
+		advice = "the disk failed, or is full: look at its space and at the system's log"
+	case codes.SQLITE_PROTOCOL:
+		advice = "too many open it at once; ask again"
+	case codes.SQLITE_NOMEM:
+		advice = "this process is out of memory"
+	}
+	if lacksTable(err) {
+		advice = "its tables were removed; ask again to have them made anew"
+	}
+	return fmt.Errorf("store %s: %w; %s", b.name(), err, advice)
+}
+
+// explained is an error that says already what to do.
+type explained string
+
+func (e explained) Error() string { return string(e) }
+
+// over is why ctx has ended: its error, and its cause if that says more.
+func over(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}

@@ -1,0 +1,204 @@
+package sqlite
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/croft-dev/croft/internal/fsys"
+	"github.com/croft-dev/croft/internal/ground"
+	"github.com/croft-dev/croft/store"
+)
+
+// Examine tells how fit the file, where it lies and as it is set up, is to keep leases: `croft doctor` prints it.
+func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
+	if err := s.usable(ctx); err != nil {
+		return nil, err
+	}
+	b, err := s.database(ctx)
+	if err != nil {
+		return nil, store.Unknown(err)
+	}
+	var findings []store.Finding
+	for _, look := range []func(context.Context, *base) []store.Finding{
+		s.examineVersion, s.examineMount, s.examineJournal, s.examineSync, s.examineLock, s.examinePermissions, s.examineFolder, s.examineLog, s.examineTables, s.examineIntegrity,
+	} {
+		if ctx.Err() != nil {
+			return findings, store.Unknown(over(ctx))
+		}
+		findings = append(findings, look(ctx, b)...)
+	}
+	return findings, nil
+}
+
+func found(check string, level store.Level, advice, format string, args ...any) []store.Finding {
+	if level == store.OK {
+		advice = ""
+	}
+	return []store.Finding{{Check: check, Level: level, Seen: fmt.Sprintf(format, args...), Advice: advice}}
+}
+
+// failed is the finding of a question that was not answered.
+func (b *base) failed(ctx context.Context, check string, err error) []store.Finding {
+	return found(check, store.Bad, "do what it says, then ask again", "%v", b.explain(ctx, err))
+}
+
+func (s *Store) examineVersion(ctx context.Context, b *base) []store.Finding {
+	var version string
+	if err := b.db.QueryRowContext(ctx, "SELECT sqlite_version()").Scan(&version); err != nil {
+		return b.failed(ctx, "version", err)
+	}
+	return found("version", store.OK, "", "SQLite %s", version)
+}
+
+func (s *Store) examineMount(_ context.Context, b *base) []store.Finding {
+	const tier = "consistent on this one machine: every change is one transaction, on the disk before it is confirmed"
+	m, err := ground.MountOf(b.file)
+	if err != nil {
+		return found("tier", store.Warn, "make sure that it is a local disk", "not known: the file system cannot be told: %v", err)
+	}
+	return append(gradeMount(m, tier), examineSpace(m)...)
+}
+
+// gradeMount says what a file system is worth to a database, and why.
+func gradeMount(m ground.Mount, tier string) []store.Finding {
+	const check = "file system"
+	ok, weak := found("tier", store.OK, "", "%s", tier), func(why string) []store.Finding {
+		return found("tier", store.Warn, "choose a local disk, or a store with a server", "not known: it rests on %s", why)
+	}
+	switch m.Kind {
+	case ground.Local:
+		return append(ok, found(check, store.OK, "", "%s, a local disk", m.Name)...)
+	case ground.Memory:
+		return append(ok, found(check, store.OK, "", "%s, in memory: everything is forgotten at reboot, when all its holders are gone as well", m.Name)...)
+	case ground.Network:
+		return append(found("tier", store.Bad, "choose a local disk, or a store with a server", "none between machines"),
+			found(check, store.Bad, "choose a local disk, or a store with a server", "%s, over the network: SQLite's locks and shared memory do not hold between machines; it was allowed by network=allow", m.Name)...)
+	case ground.Overlay:
+		return append(ok, found(check, store.Warn, "mount a volume that all containers share, and put the file there", "%s, as in a container: what is written here is seen by this container alone and goes with it", m.Name)...)
+	case ground.Foreign:
+		return append(weak("what is behind this file system"), found(check, store.Warn, "prefer a local disk with ext4, xfs, btrfs or apfs", "%s, whose promises about locks, shared memory and syncs are those of what is behind it", m.Name)...)
+	}
+	return append(weak("locks and syncs of a file system that is not known"), found(check, store.Warn, "make sure that fcntl locks hold there and that fsync(2) reaches the disk", "%s", m.Name)...)
+}
+
+func examineSpace(m ground.Mount) []store.Finding {
+	level := store.OK
+	share := 100 * float64(m.Free) / float64(max(m.Size, 1))
+	if m.Free < 10<<20 || share < 5 {
+		level = store.Warn
+	}
+	return found("free space", level, "free some space: on a full disk no lease can be taken, renewed or released", "%d MiB free of %d MiB (%.0f %%)", m.Free>>20, m.Size>>20, share)
+}
+
+func (s *Store) examineJournal(ctx context.Context, b *base) []store.Finding {
+	const check = "journal_mode"
+	var mode string
+	if err := b.db.QueryRowContext(ctx, "PRAGMA journal_mode").Scan(&mode); err != nil {
+		return b.failed(ctx, check, err)
+	}
+	if mode != "wal" {
+		return found(check, store.Bad, "PRAGMA journal_mode = WAL, once, while nobody uses the file", "%s: readers and writers wait for each other, and a reader that is stopped keeps all writers out", mode)
+	}
+	return found(check, store.OK, "", "wal")
+}
+
+// examineSync asks the very connection that writes.
+func (s *Store) examineSync(ctx context.Context, b *base) []store.Finding {
+	const check = "synchronous"
+	w, err := newWriter(ctx, b, &s.options)
+	if err != nil {
+		return b.failed(ctx, check, err)
+	}
+	w.discard()
+	return found(check, store.OK, "", "full, on the connection that writes: what is confirmed survives a power cut")
+}
+
+func (s *Store) examineLock(_ context.Context, b *base) []store.Finding {
+	const check = "write lock"
+	seen := fmt.Sprintf("free, or held for moments; a request waits %s for it", s.options.LockWait)
+	if !b.held() {
+		return found(check, store.OK, "", "%s", seen)
+	}
+	first, _ := lockHolder(b.file)
+	for range 20 { // is it the same one who stays?
+		time.Sleep(10 * time.Millisecond)
+		if now, known := lockHolder(b.file); !known || now.pid != first.pid {
+			return found(check, store.OK, "", "%s", seen)
+		}
+	}
+	return found(check, store.Warn, "look at that process; `kill -CONT` resumes one that is stopped", "%s", b.holder())
+}
+
+func (s *Store) examinePermissions(_ context.Context, b *base) []store.Finding {
+	const check = "permissions"
+	info, err := os.Lstat(b.file)
+	if err != nil {
+		return found(check, store.Bad, "give this user the permission to read and write the file", "%v", err)
+	}
+	mode := info.Mode()
+	for _, beside := range []string{"-wal", "-shm"} {
+		if i, err := os.Lstat(b.file + beside); err == nil && i.Mode().Perm() != mode.Perm() {
+			return found(check, store.Warn, fmt.Sprintf("while nobody uses it: chmod %o %s*", mode.Perm(), b.file), "%s, but %s%s has %s: some who may open the one may not open the other", mode, info.Name(), beside, i.Mode())
+		}
+	}
+	switch perm := mode.Perm(); {
+	case perm&0o077 == 0:
+		return found(check, store.OK, "", "%s, for its owner alone", mode)
+	case perm&0o002 != 0:
+		return found(check, store.Warn, "share it with a group instead: chmod 660, in a folder of that group with mode 2770", "%s: every user of this machine can change or delete leases", mode)
+	case perm&0o020 != 0:
+		return found(check, store.OK, "", "%s, shared with a group", mode)
+	default:
+		return found(check, store.Warn, "chmod 600 it, or 660 to share it with a group: those who can only read cannot take leases, and see everybody's", "%s, readable by others", mode)
+	}
+}
+
+func (s *Store) examineFolder(_ context.Context, b *base) []store.Finding {
+	const check = "sync folder"
+	if service, where := ground.SyncedBy(fsys.OS{}, b.file); service != "" {
+		return found(check, store.Bad, "choose a folder that nothing copies between machines", "%s copies it (%s)", service, where)
+	}
+	return found(check, store.OK, "", "no program is known to copy it between machines")
+}
+
+// examineLog looks at the files' sizes: a log that has grown tells of a reader that does not end.
+func (s *Store) examineLog(_ context.Context, b *base) []store.Finding {
+	size := func(path string) int64 {
+		if info, err := os.Lstat(path); err == nil && info.Mode()&fs.ModeType == 0 {
+			return info.Size()
+		}
+		return 0
+	}
+	whole, log := size(b.file), size(b.file+"-wal")
+	seen := fmt.Sprintf("%d KiB, and %d KiB in its log", whole>>10, log>>10)
+	if log > 64<<20 && log > whole {
+		return found("size", store.Warn, fmt.Sprintf("look for a process that has had it open for long, stopped in the middle of reading: lsof %s", b.file), "%s, which cannot be emptied while somebody reads what was there before", seen)
+	}
+	return found("size", store.OK, "", "%s", seen)
+}
+
+func (s *Store) examineTables(ctx context.Context, b *base) []store.Finding {
+	var version, keys int
+	if err := b.db.QueryRowContext(ctx, sqlVersion).Scan(&version); err != nil {
+		return b.failed(ctx, "schema", err)
+	}
+	if err := b.db.QueryRowContext(ctx, sqlCount).Scan(&keys); err != nil {
+		return b.failed(ctx, "keys", err)
+	}
+	return append(found("schema", store.OK, "", "version %d", version), found("keys", store.OK, "", "%d", keys)...)
+}
+
+func (s *Store) examineIntegrity(ctx context.Context, b *base) []store.Finding {
+	const check = "integrity"
+	var verdict string
+	if err := b.db.QueryRowContext(ctx, "PRAGMA quick_check(1)").Scan(&verdict); err != nil {
+		return b.failed(ctx, check, err)
+	}
+	if verdict != "ok" {
+		return found(check, store.Bad, "stop all who use it, look at the disk, and bring it back with `sqlite3 FILE .recover`", "%s", verdict)
+	}
+	return found(check, store.OK, "", "every page is in order")
+}

@@ -1,0 +1,56 @@
+package sqlite
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/croft-dev/croft/store"
+)
+
+// TestTheDoctorNamesWhatItLooksAt, and whatever is not well comes with what to do.
+func TestTheDoctorNamesWhatItLooksAt(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(memoryDir(t), "croft.db")
+	st := open(t, file, nil)
+	defer st.Close()
+	findings, err := st.Examine(t.Context())
+	must(t, err)
+	for _, check := range []string{"version", "tier", "file system", "free space", "journal_mode", "synchronous", "write lock", "permissions", "sync folder", "size", "schema", "keys", "integrity"} {
+		if got := level(findings, check); got != store.OK {
+			t.Errorf("%s is %q", check, got)
+		}
+	}
+	for _, f := range findings {
+		if f.Seen == "" || (f.Level != store.OK) != (f.Advice != "") {
+			t.Errorf("%+v", f)
+		}
+	}
+}
+
+// TestTheSchemaIsWhatTheStoreUses: made by hand, beside other tables, it is found and left as it is.
+func TestTheSchemaIsWhatTheStoreUses(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(memoryDir(t), "app.db")
+	execute(t, file, "CREATE TABLE mine (id INTEGER)")
+	execute(t, file, Schema())
+	var before, after string
+	const tables = "SELECT group_concat(name) FROM sqlite_schema"
+	query(t, file, tables, &before)
+	st := open(t, file, nil)
+	defer st.Close()
+	term(t, st, "k")
+	if query(t, file, tables, &after); before != after {
+		t.Errorf("it has become %s from %s", after, before)
+	}
+	var application int
+	if query(t, file, "PRAGMA application_id", &application); application != 0 {
+		t.Errorf("the file of another application was marked as Croft's own: %#x", application)
+	}
+	db, err := connections(file, 0)
+	must(t, err)
+	defer db.Close()
+	if _, err := db.Exec(Schema()); err == nil || !strings.Contains(err.Error(), "exists") {
+		t.Errorf("made a second time: %v", err)
+	}
+}

@@ -1,0 +1,146 @@
+package sqlite
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// smallDisk mounts a file system of the given size.
+func smallDisk(tb testing.TB, options string) string {
+	tb.Helper()
+	dir := tb.TempDir()
+	if err := unix.Mount("croft-test", dir, "tmpfs", 0, options); err != nil {
+		if os.Getenv("CI") != "" {
+			tb.Fatalf("mounting a small disk: %v; CI must run this test", err)
+		}
+		tb.Skipf("NOT TESTED: mounting a small disk: %v", err)
+	}
+	tb.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			tb.Error(err)
+		}
+	})
+	return dir
+}
+
+// fill uses up a disk.
+func fill(tb testing.TB, disk string) {
+	tb.Helper()
+	dir := filepath.Join(disk, "filler")
+	must(tb, os.Mkdir(dir, 0o700))
+	for i := 0; ; i++ {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), make([]byte, 4096), 0o600); err != nil {
+			if !errors.Is(err, syscall.ENOSPC) {
+				tb.Fatalf("filling the disk ended with %v", err)
+			}
+			return
+		}
+	}
+}
+
+// TestAFullDiskLosesNothing: on a real one. Every request that needs space is answered with unknown and with what to do, every record stays readable, and with
+// some space freed all goes on as if nothing had been.
+func TestAFullDiskLosesNothing(t *testing.T) {
+	disk := smallDisk(t, "size=1m")
+	file := filepath.Join(disk, "croft.db")
+	st := open(t, file, nil)
+	defer st.Close()
+	held := acquire("held", "ann")
+	if a := one(st, held); a.Err != nil {
+		t.Fatal(a.Err)
+	}
+	before, err := st.Get(t.Context(), "held")
+	must(t, err)
+	fill(t, disk)
+	full := 0
+	for n := range 200 { // the log has some room left in its last page
+		a := one(st, acquire(fmt.Sprintf("new/%d", n), "bob"))
+		if a.Err == nil {
+			continue
+		}
+		full++
+		if !errors.Is(a.Err, store.ErrUnknown) || !strings.Contains(a.Err.Error(), "full") {
+			t.Fatalf("on a full disk: %v", a.Err)
+		}
+		if full == 3 {
+			break
+		}
+	}
+	if full == 0 {
+		t.Fatal("the disk was never full: the test shows nothing")
+	}
+	if now, err := st.Get(t.Context(), "held"); err != nil || now.Token != before.Token || !now.Deadline.Equal(before.Deadline) {
+		t.Errorf("the record has become %+v, %v", now, err)
+	}
+	if a := one(st, acquire("held", "bob")); !errors.Is(a.Err, tenure.ErrHeld) {
+		t.Errorf("on a full disk a held key is refused with %v", a.Err)
+	}
+	findings, err := st.Examine(t.Context())
+	if err != nil || level(findings, "free space") != store.Warn {
+		t.Errorf("the doctor finds %+v, %v", findings, err)
+	}
+	must(t, os.RemoveAll(filepath.Join(disk, "filler")))
+	for _, req := range []tenure.Request{then(tenure.Renew, held), then(tenure.Release, held), acquire("held", "bob")} {
+		if a := one(st, req); a.Err != nil {
+			t.Errorf("%s with space freed: %v", req.Verb, a.Err)
+		}
+	}
+	inOrder(t, file)
+}
+
+// TestADiskThatHasBecomeReadOnlyIsSaid: the outcome is unknown, the reason is not, and reading goes on.
+func TestADiskThatHasBecomeReadOnlyIsSaid(t *testing.T) {
+	disk := smallDisk(t, "size=1m")
+	file := filepath.Join(disk, "croft.db")
+	open(t, file, nil).Close() // no log is left beside it
+	must(t, unix.Mount("croft-test", disk, "tmpfs", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
+	st, err := Open(t.Context(), file, nil)
+	if err == nil {
+		a := one(st, acquire("k", "ann"))
+		err = a.Err
+		st.Close()
+	}
+	if err == nil || !strings.Contains(err.Error(), "permission") && !strings.Contains(err.Error(), "writable") {
+		t.Errorf("a read-only disk: %v", err)
+	}
+}
+
+// TestFilesAreTheUsersAlone: the database, its log and its shared memory, whatever the umask; and what was shared before stays so.
+func TestFilesAreTheUsersAlone(t *testing.T) {
+	old := syscall.Umask(0)
+	defer syscall.Umask(old)
+	for _, want := range []os.FileMode{0o600, 0o660} {
+		file := filepath.Join(memoryDir(t), "croft.db")
+		if want != 0o600 {
+			must(t, os.WriteFile(file, nil, want))
+		}
+		st := open(t, file, nil)
+		if a := one(st, acquire("k", "ann")); a.Err != nil {
+			t.Fatal(a.Err)
+		}
+		for _, suffix := range []string{"", "-wal", "-shm"} {
+			if info, err := os.Stat(file + suffix); err != nil || info.Mode().Perm() != want {
+				t.Errorf("%s: %v, %v, want %o", "croft.db"+suffix, info.Mode(), err, want)
+			}
+		}
+		findings, err := st.Examine(t.Context())
+		if err != nil || level(findings, "permissions") != store.OK {
+			t.Errorf("the doctor finds %+v, %v", findings, err)
+		}
+		must(t, os.Chmod(file, 0o666))
+		if findings, err = st.Examine(t.Context()); err != nil || level(findings, "permissions") != store.Warn {
+			t.Errorf("the doctor finds %+v, %v", findings, err)
+		}
+		st.Close()
+	}
+}

@@ -1,0 +1,188 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
+)
+
+// GuardOptions of a guard. The zero value is good.
+type GuardOptions struct {
+	// LockWait is how long a call waits for a writer that is inside, before it fails with [guard.ErrBusy]; default 5 s. In the caller's own transaction a longer busy_timeout
+	// of the connection does not lengthen it.
+	LockWait time.Duration
+	// Target is the resource's name in messages, and in the leases of holders who name it; default one made from the file and the place.
+	Target string
+}
+
+// Guard decides in the caller's own transaction whether its writes still count. Its methods are safe for concurrent use.
+//
+//	tx, err := db.BeginTx(ctx, nil)
+//	…
+//	defer tx.Rollback()
+//	if err := g.Admit(ctx, tx, stamp); err != nil {
+//		return err // refused: nothing is written
+//	}
+//	if _, err := tx.ExecContext(ctx, "UPDATE …"); err != nil {
+//		return err
+//	}
+//	return tx.Commit()
+//
+// Admit takes the write lock, which the transaction keeps until it ends, and reads the mark after that: check and write are one step, whatever the transaction writes between. It should
+// be the first statement of its transaction: one that has read before may have to begin again. A transaction that is rolled back has not moved the mark.
+type Guard struct {
+	base   *base
+	place  *placeStatements
+	target string
+	waits  time.Duration
+	close  func() error
+}
+
+var _ guard.Guard = (*Guard)(nil)
+
+// NewGuard makes the guard of a place in the caller's database, opened with modernc.org/sqlite. What is missing of the tables in [Schema] is made when it is first needed, in the same
+// transaction. o may be nil.
+func NewGuard(db *sql.DB, place Place, o *GuardOptions) (*Guard, error) {
+	if o == nil {
+		o = &GuardOptions{}
+	}
+	p, err := place.statements()
+	if err != nil {
+		return nil, err
+	}
+	g := &Guard{base: &base{db: db}, place: p, target: o.Target, waits: o.LockWait}
+	if g.waits < time.Millisecond {
+		g.waits = 5 * time.Second
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), g.waits)
+	defer cancel()
+	if err := g.base.find(ctx); err != nil { // nobody could tell whose mark it is otherwise
+		return nil, fmt.Errorf("guard %s: %w", p.name, g.base.explain(ctx, err))
+	}
+	if g.target == "" {
+		g.target = targetOf(g.base.file, p.name)
+	}
+	return g, nil
+}
+
+// openGuard opens the fence row that "sqlite:///path/to/file.db#NAME" names. The file must be there: it is that of what is guarded.
+func openGuard(_ context.Context, u *url.URL) (guard.Guard, error) {
+	a, err := parse("target", u)
+	if err != nil {
+		return nil, err
+	}
+	if u.Fragment == "" {
+		return nil, a.bad("it does not say which fence row: add #NAME")
+	}
+	path, err := cleanPath(pathOf(u))
+	if err != nil {
+		return nil, err
+	}
+	file, _, err := locate(path, &a.options, false)
+	if err != nil {
+		return nil, err
+	}
+	db, err := connections(file, time.Second)
+	if err != nil {
+		return nil, err
+	}
+	g, err := NewGuard(db, FenceRow{Name: u.Fragment}, &GuardOptions{LockWait: a.options.LockWait, Target: targetOf(path, u.Fragment)})
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	g.close = sync.OnceValue(db.Close)
+	return g, nil
+}
+
+// targetOf names a place in a file so that the guard can be opened by it.
+func targetOf(file, name string) string {
+	u := url.URL{Scheme: "sqlite", Path: filepath.ToSlash(file)}
+	if !strings.HasPrefix(u.Path, "/") {
+		u.Path = "/" + u.Path
+	}
+	return "sqlite://" + u.EscapedPath() + "#" + fence.EscapeKey(name)
+}
+
+// Target names the resource.
+func (g *Guard) Target() string { return g.target }
+
+// Close lets go of the connections of a guard that was opened by its URL. The caller's own stay open.
+func (g *Guard) Close() error {
+	if g.close != nil {
+		return g.close()
+	}
+	return nil
+}
+
+// Admit takes the write lock in the caller's transaction and decides whether its writes count. A refusal is one of package fence; the transaction
+// can go on, but must not write what was refused. Any other error leaves the transaction to be rolled back: [guard.ErrBusy] if another writer did not leave in time.
+func (g *Guard) Admit(ctx context.Context, tx *sql.Tx, stamp fence.Stamp) error {
+	if err := stamp.Check(); err != nil {
+		return err
+	}
+	_, err := g.decide(ctx, tx, func(m fence.Mark) (fence.Mark, error) { return m.Admit(stamp) })
+	return err
+}
+
+// Mark is the newest stamp admitted. It waits for nobody, and makes nothing.
+func (g *Guard) Mark(ctx context.Context) (fence.Mark, error) {
+	mark, err := g.read(ctx, g.base.db)
+	if g.place.enter != "" && (lacksTable(err) || errors.Is(err, ErrNoSuchRow)) {
+		return fence.Mark{}, nil // nobody has been there
+	}
+	return mark, g.explain(ctx, err)
+}
+
+// Raise advances the mark without writing.
+func (g *Guard) Raise(ctx context.Context, stamp fence.Stamp) (mark fence.Mark, err error) {
+	if err := stamp.Check(); err != nil {
+		return fence.Mark{}, err
+	}
+	err = g.own(ctx, func(tx *sql.Tx) error {
+		mark, err = g.decide(ctx, tx, func(m fence.Mark) (fence.Mark, error) { return m.Raise(stamp) })
+		return err
+	})
+	return mark, err
+}
+
+// Rekey moves the resource to another key, and keeps who did so and why in the table croft_rekeying.
+func (g *Guard) Rekey(ctx context.Context, key, actor, note string) (mark fence.Mark, err error) {
+	if err := guard.CheckRekey(key, actor, note); err != nil {
+		return fence.Mark{}, err
+	}
+	err = g.own(ctx, func(tx *sql.Tx) error {
+		var from fence.Mark
+		mark, err = g.decide(ctx, tx, func(m fence.Mark) (fence.Mark, error) {
+			from = m
+			return m.Rekey(key)
+		})
+		if err != nil {
+			return err
+		}
+		return g.exec(ctx, tx, sqlRekey, g.place.name, from.Key, int64(from.Token), key, actor, note)
+	})
+	return mark, err
+}
+
+// Rekeyed tells of the last Rekey in one line, or nothing if there was none.
+func (g *Guard) Rekeyed(ctx context.Context) (string, error) {
+	var at, from, to, actor, note string
+	var token int64
+	err := g.base.db.QueryRowContext(ctx, sqlRekeyed, g.place.name).Scan(&at, &from, &token, &to, &actor, &note)
+	if errors.Is(err, sql.ErrNoRows) || lacksTable(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", g.explain(ctx, err)
+	}
+	return fmt.Sprintf("%s: from %q (token %d) to %q by %s: %s", at, from, token, to, actor, note), nil
+}

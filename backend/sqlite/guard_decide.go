@@ -1,0 +1,158 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strconv"
+
+	codes "modernc.org/sqlite/lib"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
+)
+
+// decide takes the write lock, applies a decision of package fence to the mark, and moves it if the decision says so.
+func (g *Guard) decide(ctx context.Context, tx *sql.Tx, law func(fence.Mark) (fence.Mark, error)) (fence.Mark, error) {
+	if ctx.Err() != nil {
+		return fence.Mark{}, over(ctx)
+	}
+	before, err := g.locked(ctx, tx)
+	if err != nil {
+		return fence.Mark{}, g.explain(ctx, err)
+	}
+	next, refusal := law(before)
+	if refusal != nil {
+		return before, refusal
+	}
+	if next == before {
+		return next, nil
+	}
+	args := append(append([]any{}, g.place.args...), next.Key, int64(next.Token), string(next.Grant), strconv.FormatUint(next.Seq, 10))
+	done, err := tx.ExecContext(ctx, g.place.move, args...)
+	if err != nil {
+		return fence.Mark{}, g.explain(ctx, err)
+	}
+	if n, err := done.RowsAffected(); err != nil || n != 1 {
+		return fence.Mark{}, g.explain(ctx, explained(fmt.Sprintf("its mark does not move (%d rows changed): look for a trigger that suppresses the change, or a view in the place of a table; roll the transaction back", n)))
+	}
+	return next, nil
+}
+
+// locked reads the mark under the write lock.
+func (g *Guard) locked(ctx context.Context, tx *sql.Tx) (fence.Mark, error) {
+	if err := g.lock(ctx, tx); err != nil {
+		return fence.Mark{}, err
+	}
+	mark, err := g.read(ctx, tx)
+	if errors.Is(err, ErrNoSuchRow) && g.place.enter != "" {
+		if _, err := tx.ExecContext(ctx, g.place.enter, g.place.args...); err != nil {
+			return fence.Mark{}, err
+		}
+		return fence.Mark{}, nil
+	}
+	return mark, err
+}
+
+// lock waits for the write lock, for a bounded time.
+func (g *Guard) lock(ctx context.Context, tx *sql.Tx) error {
+	limited, cancel := context.WithTimeout(ctx, g.waits)
+	defer cancel()
+	for try := 0; ; try++ {
+		err := g.exec(limited, tx, g.place.lock)
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return over(ctx)
+		case code(err) == codes.SQLITE_BUSY_SNAPSHOT:
+			return fmt.Errorf("%w: this transaction has read before Admit, and another has written since; roll it back and begin again, with Admit first: %w", guard.ErrBusy, err)
+		case limited.Err() != nil || isBusy(err) && !pause(limited.Done(), try):
+			return fmt.Errorf("%w for more than %s: %s; nothing was changed", guard.ErrBusy, g.waits, g.base.holder()) // not err: it may be of our own limit
+		case !isBusy(err):
+			return err
+		}
+	}
+}
+
+// exec does something that may need Croft's tables, and makes them first if they are missing: in the same transaction, which has the lock then.
+func (g *Guard) exec(ctx context.Context, tx *sql.Tx, text string, args ...any) error {
+	_, err := tx.ExecContext(ctx, text, args...)
+	if !lacksTable(err) {
+		return err
+	}
+	if err := g.base.migrateFrom(ctx, tx, migrations(), false); err != nil {
+		return err
+	}
+	_, err = tx.ExecContext(ctx, text, args...)
+	return err
+}
+
+// read reads the mark.
+func (g *Guard) read(ctx context.Context, from session) (fence.Mark, error) {
+	rows, err := from.QueryContext(ctx, g.place.mark, g.place.args...)
+	if err != nil {
+		return fence.Mark{}, err
+	}
+	defer rows.Close()
+	var key, grant, seq string
+	var token int64
+	count := 0
+	for ; rows.Next(); count++ {
+		if err := rows.Scan(&key, &token, &grant, &seq); err != nil {
+			return fence.Mark{}, fmt.Errorf("guard %s: %w: %w", g.target, ErrDamaged, err)
+		}
+	}
+	switch err := rows.Err(); {
+	case err != nil:
+		return fence.Mark{}, err
+	case count == 0:
+		return fence.Mark{}, fmt.Errorf("guard %s: %w; insert the row before it is guarded", g.target, ErrNoSuchRow)
+	case count > 1:
+		return fence.Mark{}, fmt.Errorf("guard %s: %w but %d; make Where name one row", g.target, ErrNoSuchRow, count)
+	}
+	number, err := strconv.ParseUint(seq, 10, 64)
+	if err != nil {
+		return fence.Mark{}, fmt.Errorf("guard %s: %w: its sequence is %q; its column must be TEXT", g.target, ErrDamaged, seq)
+	}
+	return fence.Mark{Key: key, Token: fence.Token(token), Grant: fence.Grant(grant), Seq: number}, nil
+}
+
+// own does something in a transaction of the guard's own.
+func (g *Guard) own(ctx context.Context, do func(*sql.Tx) error) error {
+	tx, err := g.base.db.BeginTx(ctx, nil)
+	if err != nil {
+		return g.explain(ctx, err)
+	}
+	defer func() { _ = tx.Rollback() }() // does nothing after a commit
+	if err := do(tx); err != nil {
+		return g.explain(ctx, err)
+	}
+	return g.explain(ctx, tx.Commit())
+}
+
+// explain makes refusals stand out: what is one stays as it is.
+func (g *Guard) explain(ctx context.Context, err error) error {
+	var stale *fence.StaleError
+	var refused *fence.RefusedError
+	switch {
+	case err == nil, errors.As(err, &stale), errors.As(err, &refused), errors.Is(err, fence.ErrInvalid), errors.Is(err, ErrNoSuchRow), errors.Is(err, ErrDamaged), errors.Is(err, errGuard):
+		return err
+	case ctx.Err() != nil:
+		return over(ctx)
+	case errors.Is(err, guard.ErrBusy):
+		return fmt.Errorf("guard %s: %w", g.target, marked{err})
+	case isBusy(err):
+		return fmt.Errorf("guard %s: %w: %s; nothing was changed: %w", g.target, guard.ErrBusy, g.base.holder(), marked{err})
+	}
+	return fmt.Errorf("guard %s: %w", g.target, marked{g.base.explain(ctx, err)})
+}
+
+// errGuard is matched by an error that has the guard's name already.
+var errGuard = errors.New("named")
+
+type marked struct{ error }
+
+func (m marked) Unwrap() error        { return m.error }
+func (m marked) Is(target error) bool { return target == errGuard }

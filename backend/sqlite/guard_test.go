@@ -1,0 +1,106 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/guard/guardtest"
+)
+
+// application is a caller's own database, as callers open it, with a table of reports.
+func application(tb testing.TB, parameters string) *sql.DB {
+	tb.Helper()
+	return applicationAt(tb, filepath.Join(tb.TempDir(), "app.db"), parameters)
+}
+
+func applicationAt(tb testing.TB, file, parameters string) *sql.DB {
+	tb.Helper()
+	db, err := sql.Open("sqlite", "file:"+file+"?_pragma=busy_timeout(10000)"+parameters)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { db.Close() })
+	if _, err := db.Exec(`CREATE TABLE IF NOT EXISTS report (id INTEGER PRIMARY KEY, body BLOB, fence_key TEXT, fence_token INTEGER, fence_grant TEXT, fence_seq TEXT)`); err != nil {
+		tb.Fatal(err)
+	}
+	return db
+}
+
+// inside does something in a transaction.
+func inside(ctx context.Context, db *sql.DB, do func(*sql.Tx) error) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	if err := do(tx); err != nil {
+		return errors.Join(err, tx.Rollback())
+	}
+	return tx.Commit()
+}
+
+func guardIn(tb testing.TB, db *sql.DB, place Place, o *GuardOptions) *Guard {
+	tb.Helper()
+	g, err := NewGuard(db, place, o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return g
+}
+
+// TestGuardConformance holds both forms of the guard to the law of writing, in every way in which callers begin transactions and keep journals.
+func TestGuardConformance(t *testing.T) {
+	for _, c := range []struct{ form, name, parameters string }{
+		{"fence table", "wal, waiting by itself", "&_pragma=journal_mode(wal)&_pragma=synchronous(normal)&_pragma=busy_timeout(0)"},
+		{"columns", "a rollback journal, beginning immediately", "&_pragma=journal_mode(truncate)&_pragma=synchronous(off)&_txlock=immediate"},
+	} {
+		t.Run(c.form+" in "+c.name, func(t *testing.T) {
+			t.Parallel()
+			db := applicationAt(t, filepath.Join(memoryDir(t), "app.db"), c.parameters)
+			guardtest.Run(t, guardtest.Harness{Large: 128 << 10, Make: func(t testing.TB) guardtest.Resource { return resource(t, db, c.form) }})
+		})
+	}
+}
+
+func resource(t testing.TB, db *sql.DB, form string) guardtest.Resource {
+	result, err := db.Exec("INSERT INTO report (body) VALUES (NULL)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := result.LastInsertId()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var place Place = FenceRow{Name: fmt.Sprintf("report/%d", id)}
+	if form == "columns" {
+		place = Columns{Table: "report", Where: "id = ?1", Args: []any{id}}
+	}
+	o := &GuardOptions{LockWait: 30 * time.Second}
+	return guardtest.Resource{
+		Open: func(t testing.TB) guardtest.Handle {
+			g := guardIn(t, db, place, o)
+			return guardtest.Handle{Guard: g, Write: func(ctx context.Context, stamp fence.Stamp, payload []byte) error {
+				return inside(ctx, db, func(tx *sql.Tx) error {
+					if err := g.Admit(ctx, tx, stamp); err != nil {
+						return err
+					}
+					_, err := tx.ExecContext(ctx, "UPDATE report SET body = coalesce(?2, x'') WHERE id = ?1", id, payload)
+					return err
+				})
+			}}
+		},
+		Read: func(ctx context.Context) (body []byte, written bool, err error) {
+			err = db.QueryRowContext(ctx, "SELECT body, body IS NOT NULL FROM report WHERE id = ?1", id).Scan(&body, &written)
+			return body, written, err
+		},
+		Audit: func(ctx context.Context) (string, error) { return guardIn(t, db, place, o).Rekeyed(ctx) },
+	}
+}
+
+var _ guard.Guard = (*Guard)(nil)

@@ -1,0 +1,201 @@
+//go:build unix
+
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
+)
+
+// TestAWriterStoppedInsideTheGuardIsNamed: a process is stopped between being admitted and writing. Others are told who it is; resumed, it still comes before them; killed, it was never there.
+func TestAWriterStoppedInsideTheGuardIsNamed(t *testing.T) {
+	for _, journal := range []string{"wal", "delete"} {
+		for _, end := range []string{"resumed", "killed"} {
+			t.Run(end+" in "+journal, func(t *testing.T) {
+				t.Parallel()
+				file := filepath.Join(memoryDir(t), "app.db")
+				db := applicationAt(t, file, "&_pragma=journal_mode("+journal+")")
+				g := guardIn(t, db, FenceRow{Name: "report"}, &GuardOptions{LockWait: 300 * time.Millisecond})
+				c := startChild(t, "stop guard", file)
+				c.expect(t, "ready")
+				fmt.Fprintln(c.in, "go")
+				c.expect(t, "inside")
+				stopped(t, c)
+
+				_, err := g.Raise(t.Context(), stampOf(1002))
+				told(t, err, c, "raising")
+				if !errors.Is(err, guard.ErrBusy) {
+					t.Errorf("it is not ErrBusy: %v", err)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+				defer cancel()
+				if _, err := g.Raise(ctx, stampOf(1002)); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("raising for a moment: %v", err)
+				}
+				if mark, err := g.Mark(t.Context()); err != nil || !mark.IsZero() {
+					t.Errorf("the mark is %+v before anything was committed, %v", mark, err)
+				}
+
+				signal, written := syscall.SIGCONT, 1
+				if end == "killed" {
+					signal, written = syscall.SIGKILL, 0
+				}
+				if err := c.cmd.Process.Signal(signal); err != nil {
+					t.Fatal(err)
+				}
+				if end == "resumed" {
+					c.expect(t, "answer <nil>")
+				} else {
+					_ = c.cmd.Wait()
+				}
+				if mark, err := g.Raise(t.Context(), stampOf(1002)); err != nil || mark.Token != 1002 {
+					t.Errorf("raising after it: %+v, %v", mark, err)
+				}
+				var rows int
+				if query(t, file, "SELECT count(*) FROM report", &rows); rows != written {
+					t.Errorf("%d rows were written, want %d", rows, written)
+				}
+			})
+		}
+	}
+}
+
+// TestATransactionThatReadFirstIsToldToBeginAgain, when another has written since: it cannot be brought up to date.
+func TestATransactionThatReadFirstIsToldToBeginAgain(t *testing.T) {
+	t.Parallel()
+	db := application(t, "&_pragma=journal_mode(wal)")
+	g := guardIn(t, db, FenceRow{Name: "report"}, nil)
+	for _, written := range []bool{false, true} {
+		err := inside(t.Context(), db, func(tx *sql.Tx) error {
+			var n int
+			must(t, tx.QueryRow("SELECT count(*) FROM report").Scan(&n))
+			if written {
+				_, err := db.Exec("INSERT INTO report (body) VALUES ('x')")
+				must(t, err)
+			}
+			return g.Admit(t.Context(), tx, stampOf(1001))
+		})
+		if !written && err != nil {
+			t.Errorf("it has read, and nobody has written since: %v", err)
+		}
+		if written && (!errors.Is(err, guard.ErrBusy) || !strings.Contains(err.Error(), "Admit first")) {
+			t.Errorf("it has read what is old by now: %v", err)
+		}
+	}
+}
+
+// TestWhatIsRolledBackHasNotMovedTheMark, nor is anything left of the tables that were made for it.
+func TestWhatIsRolledBackHasNotMovedTheMark(t *testing.T) {
+	t.Parallel()
+	db := application(t, "&_pragma=journal_mode(wal)")
+	g := guardIn(t, db, FenceRow{Name: "report"}, nil)
+	changed := errors.New("changed my mind")
+	err := inside(t.Context(), db, func(tx *sql.Tx) error {
+		must(t, g.Admit(t.Context(), tx, stampOf(1001)))
+		return changed
+	})
+	if !errors.Is(err, changed) {
+		t.Fatal(err)
+	}
+	if mark, err := g.Mark(t.Context()); err != nil || !mark.IsZero() {
+		t.Errorf("the mark is %+v, %v", mark, err)
+	}
+	if said, err := g.Rekeyed(t.Context()); err != nil || said != "" {
+		t.Errorf("%q, %v", said, err)
+	}
+}
+
+// TestARefusalTouchesNothing: no trigger of the guarded table fires, no row is written, and the transaction can go on.
+func TestARefusalTouchesNothing(t *testing.T) {
+	t.Parallel()
+	db := application(t, "&_pragma=journal_mode(wal)")
+	_, err := db.Exec("INSERT INTO report (id) VALUES (1); CREATE TABLE fired (n INTEGER); CREATE TRIGGER spy AFTER UPDATE ON report BEGIN INSERT INTO fired VALUES (1); END")
+	must(t, err)
+	g := guardIn(t, db, Columns{Table: "report", Where: "id = ?1", Args: []any{1}}, nil)
+	_, err = g.Raise(t.Context(), stampOf(1002))
+	must(t, err)
+	_, err = db.Exec("DELETE FROM fired")
+	must(t, err)
+	var stale *fence.StaleError
+	err = inside(t.Context(), db, func(tx *sql.Tx) error {
+		if err := g.Admit(t.Context(), tx, stampOf(1001)); !errors.As(err, &stale) {
+			t.Errorf("an older owner: %v", err)
+		}
+		_, err := tx.Exec("INSERT INTO report (body) VALUES ('of another resource')")
+		return err
+	})
+	must(t, err)
+	var fired int
+	must(t, db.QueryRow("SELECT count(*) FROM fired").Scan(&fired))
+	if fired != 0 {
+		t.Errorf("%d triggers fired", fired)
+	}
+	for where, says := range map[string]string{"id = 7": "insert the row", "id >= 1": "name one row"} {
+		_, err := guardIn(t, db, Columns{Table: "report", Where: where}, nil).Raise(t.Context(), stampOf(1003))
+		if !errors.Is(err, ErrNoSuchRow) || !strings.Contains(err.Error(), says) {
+			t.Errorf("where %s: %v", where, err)
+		}
+	}
+	for _, bad := range []Place{Columns{Table: "report; DROP TABLE report", Where: "1"}, Columns{Table: "report"}, Columns{Table: "report", Where: "1", Key: `"x"`}, FenceRow{}, FenceRow{Name: "a//b"}} {
+		if _, err := NewGuard(db, bad, nil); !errors.Is(err, fence.ErrInvalid) {
+			t.Errorf("%+v: %v, want invalid", bad, err)
+		}
+	}
+}
+
+// TestTheGuardOfAURLIsTheSame as the one in the caller's transactions.
+func TestTheGuardOfAURLIsTheSame(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(memoryDir(t), "app.db")
+	db := applicationAt(t, file, "&_pragma=journal_mode(wal)")
+	mine := guardIn(t, db, FenceRow{Name: "report/daily"}, nil)
+	byURL, err := guard.Open(t.Context(), mine.Target())
+	must(t, err)
+	defer byURL.Close()
+	if mark, err := byURL.Mark(t.Context()); err != nil || !mark.IsZero() {
+		t.Errorf("before anything: %+v, %v", mark, err)
+	}
+	var tables int
+	if query(t, file, "SELECT count(*) FROM sqlite_schema WHERE name LIKE 'croft%'", &tables); tables != 0 {
+		t.Errorf("looking at the mark has made %d tables", tables)
+	}
+	if _, err := byURL.Raise(t.Context(), stampOf(1002)); err != nil {
+		t.Fatal(err)
+	}
+	err = inside(t.Context(), db, func(tx *sql.Tx) error { return mine.Admit(t.Context(), tx, stampOf(1001)) })
+	if !errors.Is(err, fence.ErrStale) {
+		t.Errorf("an older owner: %v", err)
+	}
+	if byURL.Target() != mine.Target() || !strings.HasSuffix(mine.Target(), "/app.db#report/daily") {
+		t.Errorf("%s and %s", byURL.Target(), mine.Target())
+	}
+	var mode string
+	var application int
+	query(t, file, "SELECT (SELECT journal_mode FROM pragma_journal_mode), (SELECT application_id FROM pragma_application_id)", &mode, &application)
+	if mode != "wal" || application != 0 {
+		t.Errorf("the caller's file has become %s, %#x", mode, application)
+	}
+}
+
+// TestAMarkThatDoesNotMoveAdmitsNothing: a trigger of the caller's suppresses the change. The next owner would not be known to have been there.
+func TestAMarkThatDoesNotMoveAdmitsNothing(t *testing.T) {
+	t.Parallel()
+	db := applicationAt(t, filepath.Join(memoryDir(t), "app.db"), "")
+	_, err := db.Exec(`INSERT INTO report (id) VALUES (1); CREATE TRIGGER still BEFORE UPDATE ON report BEGIN SELECT RAISE(IGNORE); END`)
+	must(t, err)
+	g := guardIn(t, db, Columns{Table: "report", Where: "id = ?1", Args: []any{1}}, nil)
+	err = inside(t.Context(), db, func(tx *sql.Tx) error { return g.Admit(t.Context(), tx, stampOf(1001)) })
+	if err == nil || !strings.Contains(err.Error(), "trigger") {
+		t.Errorf("admitted without a mark: %v", err)
+	}
+}

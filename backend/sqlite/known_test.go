@@ -1,0 +1,64 @@
+package sqlite
+
+import (
+	"errors"
+	"path/filepath"
+	"testing"
+
+	"github.com/croft-dev/croft/tenure"
+)
+
+// TestWhatOthersHaveChangedIsSeen: what a store knows of keys from its last transaction counts only while nobody else has written.
+func TestWhatOthersHaveChangedIsSeen(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(memoryDir(t), "croft.db")
+	st, other := open(t, file, nil), open(t, file, nil)
+	defer st.Close()
+	defer other.Close()
+	mine := acquire("k", "ann")
+	must(t, one(st, mine).Err)
+	must(t, one(st, then(tenure.Renew, mine)).Err)
+	execute(t, file, "DELETE FROM croft_lease")
+	if a := one(st, then(tenure.Renew, mine)); !errors.Is(a.Err, tenure.ErrNotOwned) {
+		t.Errorf("renewing what was deleted: %v", a.Err)
+	}
+	theirs := acquire("k", "bob")
+	must(t, one(other, theirs).Err)
+	if a := one(st, acquire("k", "ann")); !errors.Is(a.Err, tenure.ErrHeld) {
+		t.Errorf("taking what another has: %v", a.Err)
+	}
+	must(t, one(other, then(tenure.Release, theirs)).Err)
+	must(t, one(st, acquire("k", "ann")).Err)
+	if a := one(other, acquire("k", "bob")); !errors.Is(a.Err, tenure.ErrHeld) {
+		t.Errorf("the other, of what has been taken since: %v", a.Err)
+	}
+}
+
+// TestWhatIsAnsweredIsTheCallers: whatever it does with a record, the store's own stays as it is.
+func TestWhatIsAnsweredIsTheCallers(t *testing.T) {
+	t.Parallel()
+	st := open(t, filepath.Join(memoryDir(t), "croft.db"), nil)
+	defer st.Close()
+	old := acquire("k", "ann")
+	must(t, one(st, old).Err)
+	must(t, one(st, then(tenure.Release, old)).Err)
+	req := acquire("k", "ann")
+	req.Guards = []string{"file:///a"}
+	a := one(st, req)
+	must(t, a.Err)
+	req.Guards[0], a.Record.Guards[0] = "spoilt", "spoilt"
+	var held *tenure.HeldError
+	if errors.As(one(st, acquire("k", "bob")).Err, &held) {
+		held.Record.Guards[0] = "spoilt"
+	}
+	var lost *tenure.NotOwnedError
+	if errors.As(one(st, then(tenure.Renew, old)).Err, &lost) {
+		lost.Record.Guards[0] = "spoilt"
+	}
+	if held == nil || lost == nil {
+		t.Fatal("neither is as it should be refused")
+	}
+	if a := one(st, then(tenure.Renew, req)); a.Err != nil || a.Record.Guards[0] != "file:///a" {
+		t.Errorf("its guards are now %q, %v", a.Record.Guards, a.Err)
+	}
+}

@@ -1,0 +1,112 @@
+package sqlite
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/fsys"
+	"github.com/croft-dev/croft/internal/ground"
+)
+
+// cleanPath makes a path whole. What SQLite or its driver would take for something else than the name of a file is refused or, later, escaped.
+func cleanPath(path string) (string, error) {
+	bad := func(why string) error { return fmt.Errorf("%w store %q: %s", fence.ErrInvalid, path, why) }
+	switch {
+	case path == "":
+		return "", bad("the path is empty; name a file")
+	case path == "~" || strings.HasPrefix(path, "~/"):
+		return "", bad("nobody has put your home directory in the place of ~; write the whole path")
+	case strings.ContainsRune(path, 0):
+		return "", bad("it has a NUL byte")
+	case path == ":memory:" || strings.HasPrefix(path, "file:"):
+		return "", bad("leases live in a file that all contenders can open; name one by its plain path")
+	case strings.HasSuffix(path, "/"):
+		return "", bad("it names a directory; name a file in it")
+	}
+	whole, err := filepath.Abs(path)
+	if err != nil {
+		return "", fmt.Errorf("store %s: %w; write the whole path", path, err)
+	}
+	return whole, nil
+}
+
+// making keeps the making of a file apart from all else this package does to files in this process: closing any descriptor of a file drops all the locks that the process has on it.
+var making sync.Mutex
+
+// locate finds the file that a path leads to and makes it, empty and for the user alone, if it is missing and may be made. It refuses what cannot keep a store's promises, and
+// opens nothing: SQLite's locks would go with the closing.
+func locate(path string, o *Options, mayMake bool) (file string, info fs.FileInfo, err error) {
+	refuse := func(format string, args ...any) error {
+		return fmt.Errorf("%w store %s: %s", fence.ErrInvalid, path, fmt.Sprintf(format, args...))
+	}
+	if service, where := ground.SyncedBy(fsys.OS{}, path); service != "" {
+		return "", nil, refuse("%s copies the files there between machines (%s), while they change and one by one: two machines would hold a lease at once, and the copy of a database in use is no database; choose a folder that nothing copies", service, where)
+	}
+	folder, err := filepath.EvalSymlinks(filepath.Dir(path))
+	if err != nil {
+		return "", nil, refuse("its folder cannot be reached (%v); make it first: mkdir -p %s", err, filepath.Dir(path))
+	}
+	if info, err := os.Stat(folder); err == nil && !info.IsDir() {
+		return "", nil, refuse("%s is not a folder; choose another", folder)
+	}
+	if m, err := ground.MountOf(folder); err == nil && !o.AllowNetwork {
+		if reason := unfit(m); reason != "" {
+			return "", nil, refuse("%s", reason)
+		}
+	}
+	file = filepath.Join(folder, filepath.Base(path))
+	info, err = os.Lstat(file)
+	if err == nil && info.Mode()&fs.ModeSymlink != 0 {
+		if file, err = filepath.EvalSymlinks(file); err != nil {
+			return "", nil, refuse("it is a symbolic link that leads nowhere (%v); name the file itself", err)
+		}
+		return locate(file, o, false) // its own folder counts
+	}
+	if errors.Is(err, fs.ErrNotExist) && mayMake {
+		if err = create(file); err == nil {
+			info, err = os.Lstat(file)
+		}
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", nil, refuse("there is no such file")
+	case err != nil:
+		return "", nil, fmt.Errorf("store %s: %w; give this user the permission to read and write the file and its folder, or choose another", path, err)
+	case info.IsDir():
+		return "", nil, refuse("it is a directory; name a file in it")
+	case !info.Mode().IsRegular():
+		return "", nil, refuse("it is not a regular file")
+	case links(info) > 1:
+		return "", nil, refuse("it has %d hard links, and SQLite keeps its journal beside one name: opened by two, it would be damaged; make it a file of its own", links(info))
+	}
+	return file, info, nil
+}
+
+// unfit says why a database must not lie on a mount, or nothing.
+func unfit(m ground.Mount) string {
+	if m.Kind != ground.Network && m.Name != "fuse" && m.Name != "macfuse" && m.Name != "osxfuse" {
+		return ""
+	}
+	return fmt.Sprintf("it lies on a network or FUSE mount (%s), where SQLite's locks and shared memory do not hold between machines: two would hold a lease at once, and the file would be damaged; "+
+		"choose a local disk, or a store with a server. If only one machine ever opens it, network=allow in the URL takes it", m.Name)
+}
+
+// create makes an empty file for the user alone, whatever the umask; SQLite gives the files beside it the same permissions. That another was faster is good, too.
+func create(file string) error {
+	making.Lock()
+	defer making.Unlock()
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Chmod(0o600), f.Close())
+}

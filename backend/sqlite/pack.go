@@ -1,0 +1,183 @@
+package sqlite
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// ErrDamaged is matched by the error about a record, or a guard's mark, that cannot be one of the law's: somebody has changed it by hand, or the file is damaged. Nothing is decided
+// from it and nothing is written over it.
+var ErrDamaged = errors.New("damaged record")
+
+// A packed record is a byte that says how it is packed, its own words, the record's fields, the transfers before the newest, and a checksum over the key and all that. The newest transfer
+// follows from the fields. With a whole history it takes little more than a kilobyte, so that it lies in one page, and the transfers are never unpacked to decide about a request, unless it is
+// a late copy of one of them.
+const packedV1 = 1
+
+// known are the law's own words. Their numbers are written into records, and so are those of a record's own words, which come after them: a change of this list is another way of packing.
+var known = []string{
+	"",
+	string(tenure.Held), string(tenure.Free), string(tenure.Reserved),
+	string(tenure.First), string(tenure.Released), string(tenure.Expired), string(tenure.Handoff), string(tenure.Operator), string(tenure.Cancelled), string(tenure.Recovery),
+	string(tenure.EndFailed), string(tenure.EndTakenOver), string(tenure.EndSuperseded),
+}
+
+// mostWords is when a record's own words are counted anew: those that only dropped transfers have used go.
+const mostWords = 96
+
+// kept is a key's record as the store works with it.
+type kept struct {
+	// head is the record, with the newest transfer for its history; zero if there is none.
+	head tenure.Record
+	past past
+}
+
+// past are the transfers before the newest, packed, oldest first.
+type past struct {
+	words []string // that they, and the record, have been packed with
+	terms []byte
+	count int
+}
+
+// longestPast is how many transfers there are before the newest.
+const longestPast = tenure.HistoryLen - 1
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func checksum(key string, packed []byte) uint32 {
+	return crc32.Update(crc32.Checksum([]byte(key), castagnoli), castagnoli, packed)
+}
+
+// pack appends the record to a buffer.
+func (k *kept) pack(to []byte) ([]byte, error) {
+	start := len(to)
+	rec := &k.head
+	if len(k.past.words) > mostWords {
+		if err := k.repack(); err != nil {
+			return nil, err
+		}
+	}
+	var room [192]byte // for most records
+	p := packer{to: room[:0], words: k.past.words}
+	raw, err := rawGrant(rec.Grant)
+	if err != nil {
+		return nil, err
+	}
+	p.to = append(p.to, raw[:]...)
+	p.time(rec.Acquired, 0)
+	at := rec.Acquired.UnixMicro()
+	p.signed(int64(rec.Token) - at)
+	for _, word := range []string{rec.Owner, rec.Instance, string(rec.State), string(rec.Cause), string(rec.Ended), rec.Actor, rec.Note, rec.Progress} {
+		p.word(word)
+	}
+	for _, t := range []time.Time{rec.Renewed, rec.Deadline, rec.Succeeded, rec.HoldUntil, rec.ProgressAt} {
+		p.time(t, at)
+	}
+	p.signed(int64(rec.TTL))
+	p.signed(int64(rec.Every))
+	p.signed(rec.Terms)
+	p.number(uint64(len(rec.Guards)))
+	for _, g := range rec.Guards {
+		p.word(g)
+	}
+	k.past.words = p.words
+	to = append(to, packedV1)
+	to = binary.AppendUvarint(to, uint64(len(p.words)))
+	for _, w := range p.words {
+		to = binary.AppendUvarint(to, uint64(len(w)))
+		to = append(to, w...)
+	}
+	to = append(to, p.to...)
+	to = binary.AppendUvarint(to, uint64(k.past.count))
+	to = append(to, k.past.terms...)
+	return binary.LittleEndian.AppendUint32(to, checksum(rec.Key, to[start:])), nil
+}
+
+// add puts a transfer behind the others, and drops the oldest if there are too many. Each is its length, its grant, and the rest.
+func (p *past) add(t *tenure.Term) error {
+	raw, err := rawGrant(t.Grant)
+	if err != nil {
+		return err
+	}
+	var room [64]byte
+	w := packer{to: room[:0], words: p.words}
+	w.time(t.Acquired, 0)
+	at := t.Acquired.UnixMicro()
+	w.signed(int64(t.Token) - at)
+	w.time(t.Finished, at)
+	for _, word := range []string{t.Owner, t.Instance, string(t.State), string(t.Cause), string(t.Ended), t.Actor, t.Note} {
+		w.word(word)
+	}
+	terms := p.terms
+	if p.count == longestPast {
+		terms = terms[1+int(terms[0]):]
+		p.count--
+	}
+	// A copy: the bytes before may still be those that were read.
+	p.terms = append(append(append(make([]byte, 0, len(terms)+17+len(w.to)), terms...), byte(16+len(w.to))), raw[:]...)
+	p.terms, p.words = append(p.terms, w.to...), w.words
+	p.count++
+	return nil
+}
+
+// has reports whether a grant is among the transfers.
+func (p *past) has(raw [16]byte) bool {
+	for at := 0; at < len(p.terms); at += 1 + int(p.terms[at]) {
+		if [16]byte(p.terms[at+1:at+17]) == raw {
+			return true
+		}
+	}
+	return false
+}
+
+// rawGrant is a grant in half the space.
+func rawGrant(g fence.Grant) (raw [16]byte, err error) {
+	if len(g) != 32 {
+		return raw, fmt.Errorf("grant %q is not one", g)
+	}
+	_, err = hex.Decode(raw[:], []byte(g))
+	return raw, err
+}
+
+// packer writes fields.
+type packer struct {
+	to    []byte
+	words []string
+}
+
+func (p *packer) number(n uint64) { p.to = binary.AppendUvarint(p.to, n) }
+func (p *packer) signed(n int64)  { p.to = binary.AppendVarint(p.to, n) }
+
+// time writes how many microseconds it is after another. Zero is no time; so what is not later counts from one.
+func (p *packer) time(t time.Time, after int64) {
+	if t.IsZero() {
+		p.number(0)
+		return
+	}
+	n := t.UnixMicro() - after
+	p.number((uint64(n)<<1 ^ uint64(n>>63)) + 1)
+}
+
+func (p *packer) word(s string) {
+	for i := len(p.words) - 1; i >= 0; i-- { // mostly the last ones
+		if p.words[i] == s {
+			p.number(uint64(len(known) + i))
+			return
+		}
+	}
+	for i, w := range known {
+		if w == s {
+			p.number(uint64(i))
+			return
+		}
+	}
+	p.number(uint64(len(known) + len(p.words)))
+	p.words = append(p.words[:len(p.words):len(p.words)], s) // what others refer to stays as it is
+}

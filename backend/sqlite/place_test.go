@@ -1,0 +1,56 @@
+package sqlite
+
+import (
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/store"
+)
+
+// memoryDir is a folder where a sync costs nothing, if there is one: for tests about something else than the disk.
+func memoryDir(tb testing.TB) string {
+	tb.Helper()
+	if dir, err := os.MkdirTemp("/dev/shm", "croft-sqlite-"); err == nil { //nolint:usetesting // it knows nothing of memory
+		tb.Cleanup(func() { os.RemoveAll(dir) })
+		return dir
+	}
+	return tb.TempDir()
+}
+
+// query asks a file something behind the store's back.
+func query(tb testing.TB, file, text string, into ...any) {
+	tb.Helper()
+	db, err := connections(file, 10*time.Second)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer db.Close()
+	if err := db.QueryRowContext(tb.Context(), text).Scan(into...); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func level(findings []store.Finding, check string) store.Level {
+	for _, f := range findings {
+		if f.Check == check {
+			return f.Level
+		}
+	}
+	return ""
+}
+
+func stampOf(token fence.Token) fence.Stamp {
+	return fence.Stamp{Key: "jobs/report", Token: token, Grant: fence.Grant(fmt.Sprintf("%032x", token))}
+}
+
+// inOrder makes sure that the file is whole.
+func inOrder(tb testing.TB, file string) {
+	tb.Helper()
+	var verdict string
+	if query(tb, file, "PRAGMA integrity_check", &verdict); verdict != "ok" {
+		tb.Fatalf("integrity_check: %s", verdict)
+	}
+}

@@ -1,0 +1,1 @@
+INSERT INTO croft_lease (key, quiet, record) VALUES (?1, ?2, ?3)

@@ -1,0 +1,1 @@
+SELECT id, record FROM croft_lease WHERE key = ?1

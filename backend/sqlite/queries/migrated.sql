@@ -1,0 +1,1 @@
+INSERT INTO croft_migration (version, name) VALUES (?1, ?2)

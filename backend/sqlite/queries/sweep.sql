@@ -1,0 +1,1 @@
+DELETE FROM croft_lease WHERE id > ?1 AND id <= ?2 AND quiet <= ?3

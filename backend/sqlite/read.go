@@ -1,0 +1,134 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"iter"
+	"strings"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// page is how many records one statement of a listing reads.
+const page = 500
+
+// Get returns the record of a key with its history. Its error matches fence.ErrInvalid for a bad key and [store.ErrUnknown] otherwise. It waits for no writer.
+func (s *Store) Get(ctx context.Context, key string) (tenure.Record, error) {
+	if err := fence.CheckKey(key); err != nil {
+		return tenure.Record{}, err
+	}
+	rec, err := s.read(ctx, key)
+	if err != nil {
+		return tenure.Record{}, store.Unknown(err)
+	}
+	return rec, nil
+}
+
+func (s *Store) read(ctx context.Context, key string) (rec tenure.Record, err error) {
+	err = s.reading(ctx, func(b *base) error {
+		var id int64
+		var packed []byte
+		err := b.db.QueryRowContext(ctx, sqlLoad, key).Scan(&id, &packed)
+		if errors.Is(err, sql.ErrNoRows) {
+			rec = tenure.Record{}
+			return nil
+		}
+		if err == nil {
+			rec, err = unpackWhole(key, packed)
+		}
+		return err
+	})
+	return rec, err
+}
+
+// unpackWhole is the record with its history.
+func unpackWhole(key string, packed []byte) (tenure.Record, error) {
+	k, err := unpack(key, packed)
+	if err != nil {
+		return tenure.Record{}, err
+	}
+	return k.record()
+}
+
+// reading calls do with the open database. Where the tables were removed under it, it makes them anew, once.
+func (s *Store) reading(ctx context.Context, do func(*base) error) error {
+	if err := s.usable(ctx); err != nil {
+		return err
+	}
+	b, err := s.database(ctx)
+	if err != nil {
+		return err
+	}
+	err = do(b)
+	if lacksTable(err) {
+		if err = b.prepare(ctx); err == nil {
+			err = do(b)
+		}
+	}
+	return b.explain(ctx, err)
+}
+
+// List yields the records whose key begins with prefix, without their history. It reads a page at a time: what changes meanwhile may be seen or not. A damaged record does not hide the
+// others: they are yielded first, the error last.
+func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[tenure.Record, error] {
+	return func(yield func(tenure.Record, error) bool) {
+		var failed error
+		for last, more := "", true; more; {
+			records, end, err := s.page(ctx, prefix, last)
+			for _, rec := range records {
+				if !yield(rec, nil) {
+					return
+				}
+			}
+			if errors.Is(err, ErrDamaged) {
+				failed, err = errors.Join(failed, err), nil
+			}
+			if err != nil {
+				failed = errors.Join(failed, err)
+			}
+			last, more = end, end != "" && err == nil
+		}
+		if failed != nil {
+			yield(tenure.Record{}, store.Unknown(failed))
+		}
+	}
+}
+
+// page reads the next records of a listing, and the key after which it goes on; none at the end. It goes by the index: keys are ordered by their bytes.
+func (s *Store) page(ctx context.Context, prefix, last string) (records []tenure.Record, next string, failed error) {
+	var damaged error
+	err := s.reading(ctx, func(b *base) error {
+		records, next, damaged = nil, "", nil
+		rows, err := b.db.QueryContext(ctx, sqlList, prefix, last, page)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		count := 0
+		for rows.Next() {
+			var key string
+			var packed sql.RawBytes
+			if err := rows.Scan(&key, &packed); err != nil {
+				return err
+			}
+			if !strings.HasPrefix(key, prefix) {
+				next = "" // they are ordered: nothing behind it does
+				return nil
+			}
+			if count++; count == page {
+				next = key
+			}
+			k, err := unpack(key, packed)
+			if err != nil {
+				damaged = errors.Join(damaged, err)
+				continue
+			}
+			records = append(records, withoutHistory(k.head)) // ten thousand of them would be a burden to hold at once
+		}
+		return rows.Err()
+	})
+	return records, next, errors.Join(err, damaged)
+}

@@ -1,0 +1,240 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// Options of a store. The zero value is good.
+type Options struct {
+	// Retention is how long a record outlives its last use; default [store.DefaultRetention].
+	Retention time.Duration
+	// LockWait is how long a request waits for a transaction of another process, before its outcome is unknown; default 2 s.
+	LockWait time.Duration
+	// SweepEvery makes one in so many grants begin a step of housekeeping in the background; default 1024, negative: never.
+	SweepEvery int
+	// AllowNetwork takes a file on a network or FUSE mount, which is refused otherwise: for those who know that only one machine ever opens it.
+	AllowNetwork bool
+	// Now replaces the machine's clock, for tests. It must be safe for concurrent use.
+	Now func() time.Time
+
+	begin, commit string // for tests of what a transaction without them would do
+}
+
+// withDefaults is a copy in which everything is set.
+func (o *Options) withDefaults() Options {
+	var d Options
+	if o != nil {
+		d = *o
+	}
+	if d.Retention <= 0 {
+		d.Retention = store.DefaultRetention
+	}
+	if d.LockWait < time.Millisecond {
+		d.LockWait = 2 * time.Second
+	}
+	if d.SweepEvery == 0 {
+		d.SweepEvery = 1024
+	}
+	if d.Now == nil {
+		d.Now = time.Now
+	}
+	if d.begin == "" {
+		d.begin, d.commit = sqlBegin, sqlCommit
+	}
+	return d
+}
+
+// Store keeps leases in a SQLite database. Its methods are safe for concurrent use, by any number of processes and handles on the same file.
+type Store struct {
+	options Options
+	open    func(ctx context.Context) (*base, error)
+
+	opening chan struct{} // holds a token while nobody opens the database
+	mu      sync.Mutex
+	base    *base // nil until it is open, and after it has gone
+
+	queue []*task // those who wait for another's turn to share
+
+	turn        chan struct{} // holds a token while somebody is at work; what follows is that one's
+	writer      *writer
+	transaction transaction
+	tasks       []*task
+	slow        bool      // the last transaction took longer than promptly
+	shutOut     time.Time // since when others have had the lock; zero if they have not
+
+	closing chan struct{}
+	once    sync.Once
+	ended   sync.WaitGroup
+	watch   watches
+	sweeps  sweeping
+}
+
+var (
+	_ store.Store    = (*Store)(nil)
+	_ store.Sweeper  = (*Store)(nil)
+	_ store.Watcher  = (*Store)(nil)
+	_ store.Examiner = (*Store)(nil)
+)
+
+// Open opens the store in a file, and makes the file, for the user alone, if it is missing. It refuses a place that cannot keep the promises of a store, and a file of somebody else. o may be nil.
+func Open(ctx context.Context, path string, o *Options) (*Store, error) {
+	if o != nil && o.Retention < 0 {
+		return nil, fmt.Errorf("%w retention %s: it must not be negative", fence.ErrInvalid, o.Retention)
+	}
+	path, err := cleanPath(path)
+	if err != nil {
+		return nil, err
+	}
+	s := newStore(o)
+	s.open = func(ctx context.Context) (*base, error) { return openBase(ctx, path, &s.options) }
+	if _, err := s.database(ctx); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// New makes a store in the caller's own database, opened with modernc.org/sqlite, beside its other tables; it stays the caller's to close, after the store. Its file must be in WAL mode. The store
+// takes one connection for itself, on which it sets what it needs (synchronous = FULL among it), one more while somebody waits for a key, and any for reading. Nothing is sent until
+// the store is asked something. o may be nil.
+func New(db *sql.DB, o *Options) *Store {
+	s := newStore(o)
+	s.open = func(ctx context.Context) (*base, error) { return adoptBase(ctx, db, &s.options) }
+	return s
+}
+
+func newStore(o *Options) *Store {
+	s := &Store{
+		options: o.withDefaults(),
+		opening: make(chan struct{}, 1),
+		turn:    make(chan struct{}, 1),
+		closing: make(chan struct{}),
+	}
+	s.watch.keys = map[string]*watched{}
+	return s
+}
+
+// database is the open database. One whose file has been moved or removed is closed, and what is there now is opened.
+func (s *Store) database(ctx context.Context) (*base, error) {
+	s.mu.Lock()
+	b := s.base
+	s.mu.Unlock()
+	if b != nil && !b.moved() {
+		return b, nil
+	}
+	select {
+	case s.opening <- struct{}{}:
+		defer func() { <-s.opening }()
+	case <-ctx.Done():
+		return nil, over(ctx)
+	case <-s.closing:
+		return nil, ErrClosed
+	}
+	s.mu.Lock()
+	b = s.base
+	s.mu.Unlock()
+	if b != nil && !b.moved() {
+		return b, nil // another was faster
+	}
+	s.forget(b)
+	b, err := s.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.closing:
+		return nil, errors.Join(ErrClosed, b.close())
+	default:
+	}
+	s.base = b
+	return b, nil
+}
+
+// forget lets go of a database whose file is not there any more.
+func (s *Store) forget(b *base) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b != nil && s.base == b {
+		s.base = nil
+		_ = b.close()
+	}
+}
+
+// background begins something that Close waits for, unless it has begun to.
+func (s *Store) background(do func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.closing:
+		return false
+	default:
+		s.ended.Go(do)
+		return true
+	}
+}
+
+// untilClosed is a context for what goes on in the background: it ends after some time, or when the store is closed.
+func (s *Store) untilClosed(limit time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	go func() {
+		select {
+		case <-s.closing:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}
+
+// usable is the error of a call that need not be tried.
+func (s *Store) usable(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return store.Unknown(over(ctx))
+	}
+	select {
+	case <-s.closing:
+		return store.Unknown(ErrClosed)
+	default:
+		return nil
+	}
+}
+
+// Now is this machine's clock: that of everybody who can open the file.
+func (s *Store) Now(ctx context.Context) (time.Time, error) {
+	if err := s.usable(ctx); err != nil {
+		return time.Time{}, err
+	}
+	return tenure.Time(s.options.Now()), nil
+}
+
+// Close ends what goes on in the background and closes the database if it is the store's own. It releases no lease.
+func (s *Store) Close() error {
+	var failed error
+	s.once.Do(func() {
+		s.mu.Lock()
+		close(s.closing)
+		s.mu.Unlock()
+		s.sweeps.close()
+		s.ended.Wait()
+		s.turn <- struct{}{} // and nobody's any more
+		if s.writer != nil {
+			s.writer.discard()
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.base != nil {
+			failed = s.base.close()
+		}
+	})
+	return failed
+}

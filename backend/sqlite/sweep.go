@@ -1,0 +1,144 @@
+package sqlite
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/croft-dev/croft/store"
+)
+
+const (
+	// sweepStep is how many records are looked at in one go: a few for each grant that leads to it, so that the table stays a fraction larger than what the retention keeps.
+	sweepStep = 4096
+	// vacuumStep is how many free pages are given back to the file system in one transaction.
+	vacuumStep = 512
+	// longestSweep bounds a step in the background.
+	longestSweep = 30 * time.Second
+)
+
+// sweeping is the store's housekeeping in the background: at most one step at a time, none after Close.
+type sweeping struct {
+	mu     sync.Mutex
+	cancel context.CancelFunc // nil while none is under way
+	closed bool
+	done   sync.WaitGroup
+}
+
+// Sweep drops the records that have not mattered for a retention, and gives the space they took back to the file system.
+func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
+	for from, end := int64(0), false; !end; {
+		var n int
+		if n, from, end, err = s.sweepFrom(ctx, from); err != nil {
+			return dropped, store.Unknown(err)
+		}
+		dropped += n
+	}
+	if err := s.vacuum(ctx, 0); err != nil {
+		return dropped, store.Unknown(err)
+	}
+	return dropped, nil
+}
+
+// sweepFrom does one step, from a row on. It takes the lock only if there is something to drop.
+func (s *Store) sweepFrom(ctx context.Context, from int64) (dropped int, next int64, end bool, err error) {
+	old := func(now time.Time) int64 { return now.Add(-s.options.Retention).UnixMicro() }
+	var seen, due int
+	err = s.reading(ctx, func(b *base) error {
+		return b.db.QueryRowContext(ctx, sqlLook, from, sweepStep, old(s.options.Now())).Scan(&next, &seen, &due)
+	})
+	if err != nil || due == 0 {
+		return 0, next, seen < sweepStep, err
+	}
+	var gone int64
+	err = s.do(ctx, sweepStep, func(x *transaction) { gone = x.run(sqlSweep, from, next, old(x.now)) })
+	if err != nil {
+		return 0, next, false, err
+	}
+	return int(gone), next, seen < sweepStep, err
+}
+
+// vacuum gives free pages back, down to spare of them, where the file was made for that.
+func (s *Store) vacuum(ctx context.Context, spare int) error {
+	for {
+		var free, mode int
+		var own bool
+		err := s.reading(ctx, func(b *base) error {
+			own = b.own
+			if err := b.db.QueryRowContext(ctx, "PRAGMA auto_vacuum").Scan(&mode); err != nil {
+				return err
+			}
+			return b.db.QueryRowContext(ctx, "PRAGMA freelist_count").Scan(&free)
+		})
+		if err != nil || !own || mode != 2 {
+			return err
+		}
+		if free <= spare {
+			break
+		}
+		if err := s.do(ctx, vacuumStep, func(x *transaction) { x.run(fmt.Sprintf("PRAGMA incremental_vacuum(%d)", vacuumStep)) }); err != nil {
+			return err
+		}
+	}
+	// The file itself becomes shorter when the log has been copied into it; readers may keep that for later.
+	return s.reading(ctx, func(b *base) error {
+		var busy, log, copied int
+		return b.db.QueryRowContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)").Scan(&busy, &log, &copied)
+	})
+}
+
+// sweepByChance begins a step after one in so many grants: by chance and not by counting, so that processes which live for a single grant
+// do their part as well. It looks at a stretch of the table that it chooses by chance, too, so nobody needs to remember how far the last one came.
+func (s *Store) sweepByChance() {
+	if s.options.SweepEvery < 0 || rand.IntN(s.options.SweepEvery) != 0 {
+		return
+	}
+	w := &s.sweeps
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed || w.cancel != nil {
+		return
+	}
+	var ctx context.Context
+	ctx, w.cancel = context.WithTimeout(context.Background(), longestSweep)
+	w.done.Go(func() {
+		_ = s.sweepSomewhere(ctx) // what it leaves the next one finds
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.cancel()
+		w.cancel = nil
+	})
+}
+
+func (s *Store) sweepSomewhere(ctx context.Context) error {
+	var last int64
+	var pages int
+	err := s.reading(ctx, func(b *base) error {
+		if err := b.db.QueryRowContext(ctx, sqlLast).Scan(&last); err != nil {
+			return err
+		}
+		return b.db.QueryRowContext(ctx, "PRAGMA page_count").Scan(&pages)
+	})
+	if err != nil {
+		return err
+	}
+	from := max(rand.Int64N(last+1)-sweepStep/2, 0)
+	dropped, _, _, err := s.sweepFrom(ctx, from)
+	if err != nil || dropped == 0 {
+		return err
+	}
+	return s.vacuum(ctx, max(pages/2, vacuumStep)) // the rest will be used again
+}
+
+// close ends the step under way.
+func (w *sweeping) close() {
+	w.mu.Lock()
+	w.closed = true
+	if w.cancel != nil {
+		w.cancel()
+	}
+	w.mu.Unlock()
+	w.done.Wait()
+}

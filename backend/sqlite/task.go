@@ -1,0 +1,253 @@
+package sqlite
+
+import (
+	"context"
+	sqldriver "database/sql/driver"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/croft-dev/croft/tenure"
+)
+
+// mostInTransaction bounds what is carried out in one transaction, so that other processes get their turn. A single call may have more.
+const mostInTransaction = 1000
+
+// task is something to be done in a transaction, with others.
+type task struct {
+	ctx  context.Context
+	size int
+	do   func(*transaction)
+	from time.Time // since when it waits for its turn; zero if it never had to
+	err  error     // why it is not known to have been done; set before done is closed
+	done chan struct{}
+}
+
+// promptly is how long a disk may take with a transaction for the next caller to do its own. Beyond it, what a goroutine costs is nothing.
+const promptly = 5 * time.Millisecond
+
+// do does something in a transaction and returns when it is on the disk, or when ctx ends. Whoever finds nobody at work does it there and then, with what others ask for meanwhile: handing it to
+// another goroutine would cost a lone caller more than all of Croft's own work. So ctx is heeded while waiting for the turn and for the lock. A disk that has been slow is left to a goroutine, and
+// its callers leave when they must: only the one whom it surprises waits for it.
+func (s *Store) do(ctx context.Context, size int, do func(*transaction)) error {
+	t := &task{ctx: ctx, size: size, do: do, done: make(chan struct{})}
+	select {
+	case s.turn <- struct{}{}:
+		if !s.slow {
+			return s.lead(t)
+		}
+		go s.lead(t) //nolint:errcheck // it is in the task
+	default:
+		t.from = time.Now()
+		s.mu.Lock()
+		s.queue = append(s.queue, t)
+		s.mu.Unlock()
+		select {
+		case s.turn <- struct{}{}:
+			if !s.slow {
+				return s.lead(t)
+			}
+			go s.lead(t) //nolint:errcheck // it is in the task
+		case <-t.done:
+			return t.err
+		case <-ctx.Done():
+		case <-s.closing:
+		}
+	}
+	select {
+	case <-t.done:
+		return t.err
+	case <-ctx.Done():
+	case <-s.closing:
+	}
+	select {
+	case <-t.done: // perhaps both at once
+		return t.err
+	default:
+	}
+	s.leave(t)
+	if ctx.Err() != nil {
+		return s.gaveUp(ctx)
+	}
+	return ErrClosed
+}
+
+// leave takes a task out of the queue: while somebody hangs, those who have given up must not gather there.
+func (s *Store) leave(t *task) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i := slices.Index(s.queue, t); i >= 0 {
+		s.queue = slices.Delete(s.queue, i, i+1)
+	}
+}
+
+// lead is the turn of one caller: its own task, and those that have gathered.
+func (s *Store) lead(t *task) error {
+	defer func() { <-s.turn }()
+	select {
+	case <-t.done: // by the one before
+		return t.err
+	default:
+	}
+	s.leave(t)
+	if err := s.usable(t.ctx); err != nil {
+		t.finish(err)
+		return err
+	}
+	w, err := s.connected(t.ctx, s.writer)
+	s.tasks = append(s.tasks[:0], t)
+	tasks := s.tasks
+	if s.writer = w; err == nil {
+		tasks, err = s.carryOut(w, tasks)
+	}
+	if err != nil && w != nil && !isWaiting(err) {
+		w.discard() // whatever state it is in
+		s.writer = nil
+	}
+	for _, q := range tasks {
+		q.finish(err)
+	}
+	if len(tasks) > 1 { // those who were answered get to ask for more before the next transaction begins, and share it
+		runtime.Gosched()
+	}
+	clear(tasks)
+	s.tasks = tasks
+	return t.err
+}
+
+// gaveUp says that ctx has ended, and who kept the request from being carried out if somebody does.
+func (s *Store) gaveUp(ctx context.Context) error {
+	s.mu.Lock()
+	b := s.base
+	s.mu.Unlock()
+	if b != nil && b.held() {
+		return fmt.Errorf("%w; store %s: %w: %s", over(ctx), b.name(), ErrBusy, b.holder())
+	}
+	return over(ctx)
+}
+
+// isWaiting tells an error of somebody who never got in: the connection is as good as before.
+func isWaiting(err error) bool {
+	return errors.Is(err, ErrBusy) || errors.Is(err, ErrClosed) || errors.Is(err, errGaveUp)
+}
+
+func (t *task) finish(err error) {
+	if t.err == nil {
+		t.err = err
+	}
+	close(t.done)
+}
+
+// connected is a writer on the file that is at the path now.
+func (s *Store) connected(ctx context.Context, w *writer) (*writer, error) {
+	if w != nil {
+		s.mu.Lock()
+		same := s.base == w.base
+		s.mu.Unlock()
+		if same {
+			return w, nil
+		}
+	}
+	b, err := s.database(ctx)
+	if err != nil {
+		return w, err
+	}
+	if w != nil {
+		w.discard()
+	}
+	if w, err = newWriter(ctx, b, &s.options); err != nil {
+		return nil, b.explain(ctx, err)
+	}
+	return w, nil
+}
+
+// carryOut does tasks, and those that have come meanwhile, in one transaction. On an error nothing is known of any of them, except that after one of waiting nothing was begun.
+func (s *Store) carryOut(w *writer, tasks []*task) ([]*task, error) {
+	x := &s.transaction
+	err := w.conn.Raw(func(raw any) error {
+		if err := s.enter(w, tasks[0]); err != nil {
+			return err
+		}
+		began := time.Now()
+		defer func() { s.slow = time.Since(began) > promptly }()
+		tasks = s.gather(tasks)
+		if err := x.begin(w, raw, s.options.Now()); err != nil {
+			return err
+		}
+		for _, t := range tasks {
+			if t.ctx.Err() != nil { // nobody waits for it
+				t.err = over(t.ctx)
+				continue
+			}
+			t.do(x)
+		}
+		return x.end()
+	})
+	if err == nil && w.base.moved() {
+		s.forget(w.base) // the next one finds what is there now
+		err = explained(fmt.Sprintf("store %s: the file was moved or removed: nobody else sees what was written there; ask again", w.base.name()))
+	}
+	if err != nil {
+		return tasks, w.base.explain(context.Background(), err)
+	}
+	s.announce(w.base.file, x.passed)
+	return tasks, nil
+}
+
+// gather adds the tasks that have come by now.
+func (s *Store) gather(tasks []*task) []*task {
+	size := tasks[0].size
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for ; n < len(s.queue) && size < mostInTransaction; n++ {
+		tasks = append(tasks, s.queue[n])
+		size += s.queue[n].size
+	}
+	s.queue = slices.Delete(s.queue, 0, n)
+	return tasks
+}
+
+// mostKnown bounds the records that are kept for the next transaction.
+const mostKnown = 1024
+
+// begin makes a transaction anew; the time is read here, after the lock was had. What is known of keys is still true if no other connection has written since: SQLite trusts the pages
+// that it has read before on the same terms.
+func (x *transaction) begin(w *writer, raw any, now time.Time) error {
+	at, err := w.version()
+	if err != nil {
+		x.forget()
+		_ = w.exec(w.rollback)
+		return err
+	}
+	if x.seen == nil || len(x.seen) > mostKnown { // what one large batch needed is no measure for the next
+		x.seen = map[string]*entry{}
+	}
+	if x.writer != w || x.at != at {
+		clear(x.seen)
+	}
+	*x = transaction{writer: w, now: tenure.Time(now), seen: x.seen, at: at, dirty: x.dirty[:0], passed: x.passed[:0]}
+	x.raw, _ = raw.(sqldriver.ExecerContext) // the driver has it: newWriter looked
+	return nil
+}
+
+// forget drops what is known of keys: it may be of a transaction that never was.
+func (x *transaction) forget() { x.seen = nil }
+
+// end writes and commits, or leaves everything as it was. What changed nothing is not written: it costs no flush.
+func (x *transaction) end() error {
+	err := x.err
+	if err == nil {
+		err = x.flush()
+	}
+	if err == nil {
+		err = x.exec(x.commit)
+	}
+	if err != nil {
+		x.forget()
+		_ = x.exec(x.rollback) // SQLite may have done so by itself
+	}
+	return err
+}

@@ -1,0 +1,148 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// hold has the write lock of a file until the returned function is called.
+func hold(tb testing.TB, file string) (leave func()) {
+	tb.Helper()
+	db, err := connections(file, 10*time.Second)
+	must(tb, err)
+	conn, err := db.Conn(tb.Context())
+	must(tb, err)
+	_, err = conn.ExecContext(tb.Context(), "BEGIN IMMEDIATE")
+	must(tb, err)
+	return sync.OnceFunc(func() {
+		_, _ = conn.ExecContext(context.Background(), "ROLLBACK")
+		_ = conn.Close()
+		_ = db.Close()
+	})
+}
+
+// TestTheLastOfManyIsToldAsSoonAsTheFirst: callers that wait behind each other for a lock which nobody gives back all wait as long as LockWait, not one after the other.
+func TestTheLastOfManyIsToldAsSoonAsTheFirst(t *testing.T) {
+	t.Parallel()
+	const callers, wait = 20, 500 * time.Millisecond
+	file := filepath.Join(memoryDir(t), "croft.db")
+	st := open(t, file, &Options{LockWait: wait})
+	defer st.Close()
+	leave := hold(t, file)
+	defer leave()
+	var all sync.WaitGroup
+	began := time.Now()
+	for range callers {
+		all.Go(func() {
+			if a := one(st, acquire("k", "ann")); !errors.Is(a.Err, ErrBusy) || !errors.Is(a.Err, store.ErrUnknown) {
+				t.Errorf("behind a lock that nobody gives back: %v", a.Err)
+			}
+		})
+	}
+	all.Wait()
+	if took := time.Since(began); took < wait || took > callers*wait/2 {
+		t.Errorf("%d callers were told after %s; each may wait %s", callers, took, wait)
+	}
+	// One who comes now has not waited yet.
+	time.AfterFunc(wait/10, leave)
+	if a := one(st, acquire("k", "bob")); a.Err != nil {
+		t.Errorf("one who came when the others had given up: %v", a.Err)
+	}
+}
+
+// TestASlowDiskHoldsNobody: once it has been slow, callers leave when their context ends, however long the disk takes. What was begun is finished.
+func TestASlowDiskHoldsNobody(t *testing.T) {
+	t.Parallel()
+	var slow, hung atomic.Bool
+	inside, resume := make(chan struct{}), make(chan struct{})
+	st := open(t, filepath.Join(memoryDir(t), "croft.db"), &Options{Now: func() time.Time {
+		switch {
+		case slow.Swap(false):
+			time.Sleep(2 * promptly)
+		case hung.Swap(false):
+			close(inside)
+			<-resume
+		}
+		return time.Now()
+	}})
+	slow.Store(true)
+	if a := one(st, acquire("slow", "ann")); a.Err != nil {
+		t.Fatal(a.Err)
+	}
+	hung.Store(true)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	reason := errors.New("enough")
+	go func() {
+		<-inside
+		cancel(reason)
+	}()
+	begun := acquire("begun", "ann")
+	if a := st.Apply(ctx, []tenure.Request{begun})[0]; !errors.Is(a.Err, store.ErrUnknown) || !errors.Is(a.Err, reason) {
+		t.Errorf("the caller whose transaction hangs: %v", a.Err)
+	}
+	for range 100 { // and those behind it leave nothing in the queue
+		brief, cancel := context.WithTimeout(t.Context(), time.Microsecond)
+		st.Apply(brief, []tenure.Request{acquire("behind", "ann")})
+		cancel()
+	}
+	st.mu.Lock()
+	left := len(st.queue)
+	st.mu.Unlock()
+	if left > 0 {
+		t.Errorf("%d who have given up are still in the queue", left)
+	}
+	close(resume)
+	if a := one(st, acquire("after", "ann")); a.Err != nil {
+		t.Error(a.Err)
+	}
+	if a := one(st, begun); a.Err != nil {
+		t.Errorf("asking again: %v", a.Err)
+	}
+	must(t, st.Close())
+}
+
+// TestOneBatchCanBeAllAboutOneKey: each request sees what those before it did, and the end is what the law makes of them one by one.
+func TestOneBatchCanBeAllAboutOneKey(t *testing.T) {
+	t.Parallel()
+	now := time.UnixMicro(1_800_000_000_000_000).UTC()
+	file := filepath.Join(memoryDir(t), "croft.db")
+	st := open(t, file, &Options{Now: func() time.Time { return now }})
+	defer st.Close()
+	var batch []tenure.Request
+	for i := range 250 {
+		owner := string(rune('a'+i%26)) + string(rune('a'+i/26))
+		req := acquire("k", owner)
+		batch = append(batch, req, req, acquire("k", "another"), then(tenure.Release, req), then(tenure.Release, req), then(tenure.Renew, req), req)
+	}
+	rec := tenure.Record{}
+	for i, a := range st.Apply(t.Context(), batch) {
+		next, _, refused := tenure.Apply(rec, batch[i], now)
+		if (refused == nil) != (a.Err == nil) || refused != nil && refused.Error() != a.Err.Error() {
+			t.Fatalf("request %d, %s: %v; the law says %v", i, batch[i].Verb, a.Err, refused)
+		}
+		if refused == nil {
+			rec = next
+		}
+		if a.Record.Token != rec.Token || a.Record.State != rec.State {
+			t.Fatalf("request %d, %s: token %d %s; the law says %d %s", i, batch[i].Verb, a.Record.Token, a.Record.State, rec.Token, rec.State)
+		}
+	}
+	got, err := st.Get(t.Context(), "k")
+	must(t, err)
+	if len(got.History) != tenure.HistoryLen || got.Terms != rec.Terms {
+		t.Errorf("%d transfers, %d terms; the law says %d, %d", len(got.History), got.Terms, len(rec.History), rec.Terms)
+	}
+	for i, term := range got.History {
+		if term != rec.History[i] {
+			t.Errorf("transfer %d is %+v; the law says %+v", i, term, rec.History[i])
+		}
+	}
+}

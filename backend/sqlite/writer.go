@@ -1,0 +1,210 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	sqldriver "database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// writer is the connection that changes records, with its statements prepared once. It belongs to one goroutine. Statements go to the driver's own connection, which database/sql
+// cannot replace behind our back, and are never interrupted: an interrupted commit would be one more thing that nobody knows.
+type writer struct {
+	conn *sql.Conn
+	base *base
+
+	begin, commit, rollback statement
+	load, insert, update    statement
+	data                    statement
+	args                    [3]sqldriver.NamedValue
+	row                     [2]sqldriver.Value
+	packed                  []byte // for the record that is being written
+}
+
+// statement is what the driver has prepared.
+type statement interface {
+	sqldriver.Stmt
+	sqldriver.StmtExecContext
+	sqldriver.StmtQueryContext
+}
+
+// newWriter takes a connection for itself and sets on it what a writer needs, whatever the pool's own settings are.
+func newWriter(ctx context.Context, b *base, o *Options) (*writer, error) {
+	conn, err := b.db.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	w := &writer{conn: conn, base: b}
+	if err := w.setUp(ctx, o); err != nil {
+		w.discard()
+		return nil, err
+	}
+	return w, nil
+}
+
+func (w *writer) setUp(ctx context.Context, o *Options) error {
+	settings := strings.ReplaceAll(sqlWriter, "{wait}", strconv.FormatInt(o.LockWait.Milliseconds(), 10))
+	if _, err := w.conn.ExecContext(ctx, settings); err != nil {
+		return err
+	}
+	var synchronous int
+	if err := w.conn.QueryRowContext(ctx, "PRAGMA synchronous").Scan(&synchronous); err != nil {
+		return err
+	}
+	if synchronous < 2 {
+		return explained(fmt.Sprintf("store %s: synchronous stays %d on the store's connection, and must be FULL (2)", w.base.name(), synchronous))
+	}
+	err := w.conn.Raw(func(raw any) error {
+		dc, ok := raw.(interface {
+			sqldriver.ConnPrepareContext
+			sqldriver.ExecerContext
+		})
+		if !ok {
+			return explained(fmt.Sprintf("store %s: the driver's connection is a %T; use modernc.org/sqlite", w.base.name(), raw))
+		}
+		for _, s := range []struct {
+			into *statement
+			text string
+		}{{&w.begin, o.begin}, {&w.commit, o.commit}, {&w.rollback, sqlRollback}, {&w.load, sqlLoad}, {&w.insert, sqlInsert}, {&w.update, sqlUpdate}, {&w.data, sqlDataVersion}} {
+			prepared, err := dc.PrepareContext(ctx, s.text)
+			if err != nil {
+				return err
+			}
+			if *s.into, ok = prepared.(statement); !ok {
+				return explained(fmt.Sprintf("store %s: the driver's statements are %T; use modernc.org/sqlite", w.base.name(), prepared))
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	// From here on it waits by itself, in smaller steps than SQLite would.
+	_, err = w.conn.ExecContext(ctx, "PRAGMA busy_timeout = 0")
+	return err
+}
+
+// discard closes the connection for good: nothing that was set on it or is left open in it reaches anybody else.
+func (w *writer) discard() {
+	_ = w.conn.Raw(func(any) error {
+		for _, s := range []statement{w.begin, w.commit, w.rollback, w.load, w.insert, w.update, w.data} {
+			if s != nil {
+				_ = s.Close()
+			}
+		}
+		return sqldriver.ErrBadConn
+	})
+	_ = w.conn.Close()
+}
+
+// exec runs a statement to its end.
+func (w *writer) exec(s statement, args ...sqldriver.Value) error {
+	for i, a := range args {
+		w.args[i] = sqldriver.NamedValue{Ordinal: i + 1, Value: a}
+	}
+	_, err := s.ExecContext(context.Background(), w.args[:len(args)])
+	return err
+}
+
+// find reads a key's row. It is for within Raw.
+func (w *writer) find(key string) (id int64, packed []byte, err error) {
+	w.args[0] = sqldriver.NamedValue{Ordinal: 1, Value: key}
+	rows, err := w.load.QueryContext(context.Background(), w.args[:1])
+	if err != nil {
+		return 0, nil, err
+	}
+	err = rows.Next(w.row[:])
+	if closed := rows.Close(); err == nil {
+		err = closed
+	}
+	switch {
+	case errors.Is(err, io.EOF):
+		return 0, nil, nil
+	case err != nil:
+		return 0, nil, err
+	}
+	id, ok := w.row[0].(int64)
+	if packed, _ = w.row[1].([]byte); !ok || packed == nil {
+		packed = []byte{} // no record, and no missing one either
+	}
+	return id, packed, nil
+}
+
+// enter begins a transaction for a task and returns when the write lock is had. A task waits for others no longer than LockWait, and no longer than its context lasts. What it has waited
+// behind others of this process who wait for the same lock counts: of many callers, the last is told as soon as the first.
+func (s *Store) enter(w *writer, t *task) error {
+	var since time.Time
+	for try := 0; ; try++ {
+		err := w.exec(w.begin)
+		if err == nil {
+			s.shutOut = time.Time{}
+			return nil
+		}
+		if !isBusy(err) {
+			return err
+		}
+		if since.IsZero() {
+			since = time.Now()
+			if s.shutOut.IsZero() {
+				s.shutOut = since
+			}
+			if !t.from.IsZero() {
+				since = t.from
+				if s.shutOut.After(since) {
+					since = s.shutOut
+				}
+			}
+		}
+		if wait := s.options.LockWait; time.Since(since) >= wait {
+			return fmt.Errorf("store %s: %w for more than %s: %s: %w", w.base.name(), ErrBusy, wait, w.base.holder(), err)
+		}
+		if t.ctx.Err() != nil {
+			return fmt.Errorf("%w; store %s: %w: %s%w", over(t.ctx), w.base.name(), ErrBusy, w.base.holder(), errGaveUp)
+		}
+		select {
+		case <-s.closing:
+			return ErrClosed
+		default:
+		}
+		pause(t.ctx.Done(), try)
+	}
+}
+
+// version is a number that differs after another connection has changed the file. It is for within Raw.
+func (w *writer) version() (int64, error) {
+	rows, err := w.data.QueryContext(context.Background(), nil)
+	if err != nil {
+		return 0, err
+	}
+	err = rows.Next(w.row[:1])
+	if closed := rows.Close(); err == nil {
+		err = closed
+	}
+	version, ok := w.row[0].(int64)
+	if err == nil && !ok {
+		err = fmt.Errorf("the version of the data is %v", w.row[0])
+	}
+	return version, err
+}
+
+// errGaveUp marks, without a word, the error of somebody whose time was over before anything was begun.
+var errGaveUp = errors.New("")
+
+// pause is the time between two tries: short, growing and random, so that contenders do not meet again and again. It reports whether it was not cut short.
+func pause(done <-chan struct{}, try int) bool {
+	most := min(250*time.Microsecond<<min(try, 6), 5*time.Millisecond)
+	t := time.NewTimer(most/2 + rand.N(most/2))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-done:
+		return false
+	}
+}

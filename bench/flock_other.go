@@ -1,0 +1,6 @@
+//go:build !unix
+
+package main
+
+// flockRivals are there where the kernel has such locks.
+func flockRivals(string) []rival { return nil }

@@ -1,0 +1,232 @@
+package testenv
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// EtcdMember is one member of an etcd cluster under test, in a process of its own. It can be killed, paused and run again.
+type EtcdMember struct {
+	*Process
+	// Addr is host:port for clients.
+	Addr   string
+	scheme string
+	client *http.Client
+}
+
+// EtcdCluster is an etcd under test: one member or several.
+type EtcdCluster struct {
+	Members []*EtcdMember
+	prefix  string
+}
+
+// Prefix is what this test's keys begin with. On a shared cluster no other test has the same.
+func (c *EtcdCluster) Prefix() string { return c.prefix }
+
+// Apart is the same cluster for one more user of it in a test, with a prefix of its own.
+func (c *EtcdCluster) Apart() *EtcdCluster {
+	mine := *c
+	mine.prefix = fmt.Sprintf("%s%d/", c.prefix, sharedEtcd.tests.Add(1))
+	return &mine
+}
+
+// Addrs are the addresses of all members.
+func (c *EtcdCluster) Addrs() []string {
+	addrs := make([]string, len(c.Members))
+	for i, m := range c.Members {
+		addrs[i] = m.Addr
+	}
+	return addrs
+}
+
+// URL names the cluster, and this test's part of it, as Croft does.
+func (c *EtcdCluster) URL() string {
+	return "etcd://" + strings.Join(c.Addrs(), ",") + "/" + c.prefix
+}
+
+var sharedEtcd struct {
+	sync.Mutex
+	cluster *EtcdCluster
+	tests   atomic.Int64
+}
+
+// Etcd is the single member that all tests of the binary share: keep to keys that begin with Prefix, and leave its process and settings alone. It does not wait for its disk.
+func Etcd(tb testing.TB) *EtcdCluster {
+	tb.Helper()
+	if !diesWithUs { // nobody would stop it after the last test
+		return EtcdAlone(tb, "unsafe-no-fsync: true")
+	}
+	path := Built(tb, "etcd", ".")
+	sharedEtcd.Lock()
+	defer sharedEtcd.Unlock()
+	if sharedEtcd.cluster == nil || sharedEtcd.cluster.Members[0].gone() {
+		// It outlives this test, and so its folder, which goes with the binary's.
+		folder, err := os.MkdirTemp(filepath.Dir(os.Args[0]), "etcd-") //nolint:usetesting // see above
+		if err != nil {
+			tb.Fatalf("testenv: %v", err)
+		}
+		c := newEtcd(tb, path, []string{folder}, "unsafe-no-fsync: true")
+		c.run(tb)
+		sharedEtcd.cluster = c
+	}
+	mine := *sharedEtcd.cluster
+	mine.prefix = fmt.Sprintf("test%d/", sharedEtcd.tests.Add(1))
+	return &mine
+}
+
+// EtcdAlone is a single member of the test's own, with these settings added, lines of etcd's configuration file ("quota-backend-bytes: 16777216").
+func EtcdAlone(tb testing.TB, settings ...string) *EtcdCluster {
+	tb.Helper()
+	return etcd(tb, 1, settings...)
+}
+
+// EtcdThree is a cluster of three members. It elects a leader anew within a second.
+func EtcdThree(tb testing.TB, settings ...string) *EtcdCluster {
+	tb.Helper()
+	return etcd(tb, 3, append([]string{"heartbeat-interval: 50", "election-timeout: 500"}, settings...)...)
+}
+
+func etcd(tb testing.TB, members int, settings ...string) *EtcdCluster {
+	tb.Helper()
+	path := Built(tb, "etcd", ".")
+	folders := make([]string, members)
+	for i := range folders {
+		folders[i] = tb.TempDir()
+	}
+	c := newEtcd(tb, path, folders, settings...)
+	for _, m := range c.Members {
+		tb.Cleanup(m.Stop)
+	}
+	c.run(tb)
+	return c
+}
+
+// run starts all members and waits until each serves.
+func (c *EtcdCluster) run(tb testing.TB) {
+	tb.Helper()
+	for _, m := range c.Members { // none is ready before most are there
+		if err := m.Process.run(); err != nil {
+			tb.Fatalf("testenv: starting etcd: %v", err)
+		}
+	}
+	for _, m := range c.Members {
+		Eventually(tb, "etcd is ready", func() error {
+			if m.gone() {
+				tb.Fatalf("testenv: etcd ended at once: %s", m.Output())
+			}
+			return m.Ready()
+		})
+	}
+}
+
+// Restart runs a killed member again, with what it has kept on disk.
+func (m *EtcdMember) Restart(tb testing.TB) {
+	tb.Helper()
+	m.Run(tb, m.Ready)
+}
+
+// Ready says nil when the member serves and knows a leader.
+func (m *EtcdMember) Ready() error {
+	text, err := m.ask(http.MethodGet, "/health", "")
+	if err == nil && !strings.Contains(text, `"health":"true"`) {
+		err = errors.New(text)
+	}
+	return err
+}
+
+// Leads reports whether the member is the leader of its cluster.
+func (m *EtcdMember) Leads() bool {
+	text, err := m.ask(http.MethodPost, "/v3/maintenance/status", "{}")
+	if err != nil {
+		return false
+	}
+	leader, _, _ := strings.Cut(after(text, `"leader":"`), `"`)
+	self, _, _ := strings.Cut(after(text, `"member_id":"`), `"`)
+	return leader != "" && leader == self
+}
+
+func after(text, mark string) string {
+	_, rest, _ := strings.Cut(text, mark)
+	return rest
+}
+
+// Leader finds the member that leads.
+func (c *EtcdCluster) Leader(tb testing.TB) *EtcdMember {
+	tb.Helper()
+	var leader *EtcdMember
+	Eventually(tb, "etcd has a leader", func() error {
+		if i := slices.IndexFunc(c.Members, (*EtcdMember).Leads); i >= 0 {
+			leader = c.Members[i]
+			return nil
+		}
+		return errors.New("no member leads")
+	})
+	return leader
+}
+
+func (m *EtcdMember) ask(method, path, body string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, m.scheme+"://"+m.Addr+path, strings.NewReader(body))
+	if err != nil {
+		return "", err
+	}
+	resp, err := m.client.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	return string(text), err
+}
+
+// newEtcd writes the configuration of a cluster, one member for each folder.
+func newEtcd(tb testing.TB, path string, folders []string, settings ...string) *EtcdCluster {
+	tb.Helper()
+	c := &EtcdCluster{prefix: "test/"}
+	var peers, ring []string
+	for i := range folders {
+		peer := loopback(FreePort(tb))
+		peers = append(peers, "http://"+peer)
+		ring = append(ring, fmt.Sprintf("m%d=http://%s", i, peer))
+	}
+	for i, folder := range folders {
+		m := &EtcdMember{Addr: loopback(FreePort(tb)), scheme: "http", client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
+		if slices.ContainsFunc(settings, func(line string) bool { return strings.HasPrefix(line, "client-transport-security:") }) {
+			m.secure()
+		}
+		client := m.scheme + "://" + m.Addr
+		lines := append([]string{
+			fmt.Sprintf("name: m%d", i), "data-dir: " + filepath.Join(folder, "data"), "log-level: error", "log-outputs: [stderr]",
+			"listen-client-urls: " + client, "advertise-client-urls: " + client,
+			"listen-peer-urls: " + peers[i], "initial-advertise-peer-urls: " + peers[i],
+			"initial-cluster: " + strings.Join(ring, ","), "initial-cluster-state: new", fmt.Sprintf("initial-cluster-token: %q", ring[0]),
+		}, settings...)
+		file := filepath.Join(folder, "member.yaml")
+		if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+			tb.Fatalf("testenv: %v", err)
+		}
+		m.Process = &Process{name: "etcd", command: func() *exec.Cmd { return exec.Command(path, "--config-file", file) }}
+		c.Members = append(c.Members, m)
+	}
+	return c
+}
+
+// secure lets the checks of a member that speaks TLS trust any certificate: they only ask whether it is up.
+func (m *EtcdMember) secure() {
+	m.scheme = "https"
+	m.client.Transport.(*http.Transport).TLSClientConfig = &tls.Config{InsecureSkipVerify: true} //nolint:gosec // see above
+}
