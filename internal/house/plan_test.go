@@ -50,7 +50,6 @@ var plan = map[string]room{
 	"bench":    {opens: all, outside: true},
 	"tools":    {outside: true, apart: true},
 	"internal": {opens: all},
-	"tools":    {outside: true, apart: true}, // modules of their own: servers for the tests
 }
 
 // brokenPlan reports every import in non-test code that the plan does not allow.
