@@ -187,7 +187,8 @@ func mutexRival(e *engine, each bool) rival {
 		}
 		lock := func(ctx context.Context, s *concurrency.Session, key string) (*concurrency.Mutex, error) {
 			mu := concurrency.NewMutex(s, "mutex/"+key)
-			return mu, mu.Lock(ctx)
+			err := mu.Lock(ctx)
+			return mu, err
 		}
 		t := func(ctx context.Context, key string) (func(context.Context) error, error) {
 			s := shared

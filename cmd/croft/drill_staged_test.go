@@ -62,7 +62,7 @@ func TestAnAlertIsOnItsWayWhenAStageBroughtItNearer(t *testing.T) {
 func TestADrillsMeterCountsUnderTheDocumentedNames(t *testing.T) {
 	t.Parallel()
 	m := drillMeter()
-	m.Event(croft.Event{Kind: croft.EventAcquired, Key: "a/b", Token: 1, Cause: tenure.First, Wait: 2 * time.Second})
+	m.Event(croft.Event{Kind: croft.EventAcquired, Key: "a/b", Token: 1, Cause: tenure.First, TTL: time.Minute, Wait: 2 * time.Second})
 	m.Write("http://127.0.0.1:1", fence.Stamp{Key: "a/b"}, &fence.StaleError{})
 	m.Write("http://127.0.0.1:1", fence.Stamp{Key: "a/b"}, errors.New("something else"))
 	got, err := m.Read()
