@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"flag"
 	"fmt"
 	"io"
@@ -41,5 +42,18 @@ func serve(listen, root string, exact bool) error {
 		handler = newConditions(handler)
 	}
 	fmt.Println("listening on", l.Addr())
-	return http.Serve(l, handler)
+	return http.Serve(l, whole(handler))
+}
+
+// whole passes on only requests that have come whole. The fake makes an empty object of an upload that breaks off at the wrong moment; Google makes none.
+func whole(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		next.ServeHTTP(w, r)
+	})
 }
