@@ -19,7 +19,7 @@ const (
 )
 
 // Courtesy is how long a key is left to others who wait for it: time for a hint to reach them, and for them to ask.
-const Courtesy = 5 * time.Millisecond
+const Courtesy = time.Millisecond
 
 // Patience is how long a Waiter waits for what.
 type Patience struct {
