@@ -100,6 +100,9 @@ func (c *Client) newClaim(key string, o *LeaseOptions) (*claim, error) {
 	if err := probe.Check(); err != nil {
 		return nil, err
 	}
+	if err := checkReserved(key); err != nil {
+		return nil, err
+	}
 	for _, d := range []struct {
 		name string
 		d    time.Duration

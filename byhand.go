@@ -61,6 +61,9 @@ func (c *Client) byHand(ctx context.Context, h ByHand, req tenure.Request) (*Tra
 	if err := req.Check(); err != nil {
 		return nil, err
 	}
+	if err := checkReserved(req.Key); err != nil {
+		return nil, err
+	}
 	if err := c.enter(); err != nil {
 		return nil, err
 	}

@@ -25,12 +25,14 @@ type Client struct {
 	clk    clock.Clock
 	random func() float64 // from 0 up to 1; safe for concurrent use
 
-	calls   *combiner
-	lines   *lines
-	warden  *warden
-	closing chan struct{} // closed when Close begins
-	life    context.Context
-	kill    context.CancelFunc
+	calls  *combiner
+	lines  *lines
+	warden *warden
+	// refusals are noted here for operators.
+	refusals *recorder
+	closing  chan struct{} // closed when Close begins
+	life     context.Context
+	kill     context.CancelFunc
 
 	mu     sync.Mutex
 	closed bool
@@ -62,6 +64,7 @@ func newClient(st store.Store, o *Options, clk clock.Clock, random func() float6
 	}
 	c.lines = &lines{c: c, byKey: map[string]*line{}}
 	c.warden = &warden{c: c, poke: make(chan struct{}, 1)}
+	c.refusals = &recorder{c: c}
 	return c
 }
 
@@ -101,6 +104,7 @@ func (c *Client) Close() error {
 	if !c.wait(c.idle, closeBound) {
 		c.err = store.Unknown(errors.New("closed before every request had an outcome; what was granted unnoticed lapses at its deadline"))
 	}
+	c.refusals.flush()
 	c.kill()
 	c.wait(c.idle, time.Second) // what waits for the store sees the end of its context
 	c.wait(c.calls.close(), time.Second)

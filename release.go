@@ -64,6 +64,7 @@ func (l *Lease) finish(ctx context.Context, failed bool) error {
 	}
 	l.finished, l.outcome = true, l.asLost(err)
 	l.c.lines.yield(l, r.answer.Awaited)
+	l.c.notOwned(tenure.Release, l.Stamp(), l.c.o.Owner, err)
 	if err == nil {
 		l.c.emit(Event{Kind: EventReleased, Key: l.Key(), Token: l.Token(), Failed: failed, Held: l.c.clk.Now().Sub(l.since)})
 	} else if lost.Loss == Released {

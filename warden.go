@@ -211,6 +211,7 @@ func (w *warden) carryOut(d due) {
 		if l.lost.Loss != Released {
 			w.c.lines.vacate(l)
 		}
+		w.c.notOwned(tenure.Renew, l.Stamp(), w.c.o.Owner, l.lost.Err)
 	}
 	w.renew(d.renew[fresh], fresh)
 	w.renew(d.renew[again], again)
