@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 
+	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
 )
@@ -16,7 +17,7 @@ type Write struct {
 	Err    error // nil: admitted
 }
 
-// Artifact tells of every write at a guarded resource: to [Metrics.Write], [Traces.Write], [LogWrites], or whom else. A guard that is called inside the caller's own transaction or
+// Artifact tells of every write at a guarded resource: to [Metrics.Write], [Traces.Write], [LogWrites], [NoteRefusals], or whom else. A guard that is called inside the caller's own transaction or
 // request is told of by calling those directly.
 func Artifact(a guard.Artifact, tell ...func(context.Context, Write)) guard.Artifact {
 	return &artifact{a, tell}
@@ -64,4 +65,9 @@ func LogWrites(log *slog.Logger) func(context.Context, Write) {
 		}
 		log.LogAttrs(ctx, level, name, attrs...)
 	}
+}
+
+// NoteRefusals notes refused writes in the client's store, where "croft inventory" and "croft watch" find them: see [croft.Client.Refused]. Gates with a client do so by themselves.
+func NoteRefusals(c *croft.Client) func(context.Context, Write) {
+	return func(_ context.Context, w Write) { c.Refused(w.Stamp, w.Target, w.Err) }
 }

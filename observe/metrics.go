@@ -33,6 +33,9 @@ type Metrics struct {
 	writes     *prometheus.CounterVec
 	raises     *prometheus.CounterVec
 	unwatched  *prometheus.CounterVec
+	answers    *prometheus.HistogramVec
+	unanswered *prometheus.CounterVec
+	gates      *prometheus.Desc
 	idle       *prometheus.Desc
 
 	now      func() time.Time
@@ -40,7 +43,10 @@ type Metrics struct {
 	expected sync.Map // namespaces and guards whose refusals are counted from 0
 
 	mu     sync.Mutex
-	leases map[lease]*work // those that are held
+	leases map[lease]*work      // those that are held
+	gated  bool                 // a gate has been heard of
+	taken  map[string]bool      // resources that gates have
+	closed map[string]time.Time // those that are closed, and until when
 }
 
 // work is what is known of the work under a lease.
@@ -69,7 +75,7 @@ func New(o *Options) *Metrics {
 	if o != nil && o.MaxNamespaces > 0 {
 		most = o.MaxNamespaces
 	}
-	m := &Metrics{now: time.Now, leases: map[lease]*work{}, spaces: spaces{most: most}}
+	m := &Metrics{now: time.Now, leases: map[lease]*work{}, taken: map[string]bool{}, closed: map[string]time.Time{}, spaces: spaces{most: most}}
 	m.wait = histogram("croft_lease_wait_seconds", "How long acquires took until they were granted the key, or told that it is not their turn.", seconds, "namespace", "outcome")
 	m.held = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "croft_leases_held", Help: "Leases held now."}, []string{"namespace"})
 	m.heldFor = histogram("croft_lease_held_seconds", "How long leases were held that have been released.", terms, "namespace", "result")
@@ -84,6 +90,9 @@ func New(o *Options) *Metrics {
 	m.writes = counter("croft_guarded_writes_total", "Writes at guarded resources, admitted or refused.", "namespace", "guard", "outcome")
 	m.raises = counter("croft_fence_raises_total", "Fences raised at guarded resources, or not.", "namespace", "guard", "outcome")
 	m.unwatched = counter("croft_watch_failures_total", "Watches of a key that broke or could not be had: it is polled instead.", "namespace")
+	m.answers = histogram("croft_http_answer_seconds", "How long writes through a proxy or gate took from being let in until they were answered in full.", seconds, "status")
+	m.unanswered = counter("croft_http_unanswered_total", "Writes that a proxy let in and could not send, or sent without learning their outcome.", "namespace", "outcome")
+	m.gates = prometheus.NewDesc("croft_http_resources", "Resources that the proxy has now, and those that it keeps closed.", []string{"state"}, nil)
 	m.idle = prometheus.NewDesc("croft_progress_age_seconds", "How long ago the work that has been idle for longest last got somewhere. Only of leases whose work reports.", []string{"namespace"}, nil)
 	return m
 }
@@ -99,7 +108,7 @@ func counter(name, help string, labels ...string) *prometheus.CounterVec {
 // collectors are the metrics that keep themselves.
 func (m *Metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
-		m.wait, m.held, m.heldFor, m.margin, m.failures, m.transfers, m.lost, m.operations, m.calls, m.unknown, m.resolved, m.writes, m.raises, m.unwatched,
+		m.wait, m.held, m.heldFor, m.margin, m.failures, m.transfers, m.lost, m.operations, m.calls, m.unknown, m.resolved, m.writes, m.raises, m.unwatched, m.answers, m.unanswered,
 	}
 }
 
@@ -109,6 +118,7 @@ func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
 		c.Describe(to)
 	}
 	to <- m.idle
+	to <- m.gates
 }
 
 // Collect is for the registry.
@@ -116,6 +126,10 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	m.sweep()
 	for _, c := range m.collectors() {
 		c.Collect(to)
+	}
+	if taken, closed, any := m.resources(); any {
+		to <- prometheus.MustNewConstMetric(m.gates, prometheus.GaugeValue, float64(taken), "taken")
+		to <- prometheus.MustNewConstMetric(m.gates, prometheus.GaugeValue, float64(closed), "closed")
 	}
 	now := m.now()
 	longest := map[string]time.Duration{}

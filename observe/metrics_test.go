@@ -164,6 +164,9 @@ func TestEveryDocumentedMetricIsSeen(t *testing.T) {
 		t.Fatal(err)
 	}
 
+	newGated(t, m).everything()
+	eventually(t, "the answer of the proxy", func() bool { return scrape(t, m)["croft_http_answer_seconds"] != nil })
+
 	found := scrape(t, m)
 	for _, want := range []struct {
 		name, labels string

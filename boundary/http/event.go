@@ -14,9 +14,9 @@ type EventKind string
 // The kinds of events.
 const (
 	Admitted EventKind = "write_admitted"  // a write was let in: Method, Key, Token
-	Refused  EventKind = "write_refused"   // a write was not: Method, Code, Status, Err
-	InDoubt  EventKind = "write_in_doubt"  // a write was sent and its outcome is not known: Method, Err
-	Answered EventKind = "write_answered"  // a write was answered by the service: Method, Status, Took
+	Refused  EventKind = "write_refused"   // a write was not, or was and could not be sent (Status 502): Method, Code, Status, Err; Key and Token if it is stamped
+	InDoubt  EventKind = "write_in_doubt"  // a write was sent and its outcome is not known: Method, Key, Token, Err
+	Answered EventKind = "write_answered"  // a write was answered by the service: Method, Key, Token, Status, Took
 	Closed   EventKind = "resource_closed" // nothing is let in for a while: For, Err
 	Opened   EventKind = "resource_opened" // and now it is again
 	Taken    EventKind = "resource_taken"  // this gate is the only one of the resource from now on: Token of its own lease

@@ -82,7 +82,7 @@ func (l *line) failed(ctx context.Context, err error, connected bool) error {
 		p.notSent()
 		known := &refusal{status: http.StatusBadGateway, code: "unknown", resource: p.w.resource, retry: time.Second, err: fmt.Errorf(
 			"the service behind the proxy cannot be reached; nothing was sent, try again: %w", err)}
-		l.gate.emit(Event{Kind: Refused, Resource: p.w.resource, Method: p.w.what, Status: known.status, Code: known.code, Err: err})
+		l.gate.emit(Event{Kind: Refused, Resource: p.w.resource, Method: p.w.what, Key: p.w.stamp.Key, Token: p.w.stamp.Token, Status: known.status, Code: known.code, Err: err})
 		return known
 	}
 	l.doubt(err)
@@ -141,7 +141,8 @@ func (a *answer) end(err error) {
 		return
 	}
 	if errors.Is(err, io.EOF) {
-		l.gate.emit(Event{Kind: Answered, Resource: l.passage.w.resource, Method: l.passage.w.what, Status: a.status, Took: time.Since(l.start)})
+		w := l.passage.w
+		l.gate.emit(Event{Kind: Answered, Resource: w.resource, Method: w.what, Key: w.stamp.Key, Token: w.stamp.Token, Status: a.status, Took: time.Since(l.start)})
 		l.passage.answered()
 		return
 	}

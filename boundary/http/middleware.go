@@ -57,7 +57,7 @@ func (g *Gate) Middleware(next http.Handler) http.Handler {
 		}
 		start := time.Now()
 		next.ServeHTTP(w, r)
-		g.emit(Event{Kind: Answered, Resource: wr.resource, Method: wr.what, Took: time.Since(start)})
+		g.emit(Event{Kind: Answered, Resource: wr.resource, Method: wr.what, Key: wr.stamp.Key, Token: wr.stamp.Token, Took: time.Since(start)})
 	})
 }
 
@@ -67,4 +67,7 @@ func (g *Gate) refuse(w http.ResponseWriter, wr write, err error) {
 	known.resource = wr.resource
 	g.emit(Event{Kind: Refused, Resource: wr.resource, Method: wr.what, Key: wr.stamp.Key, Token: wr.stamp.Token, Status: known.status, Code: known.code, Err: err})
 	Refuse(w, &known)
+	if g.o.Client != nil && wr.stamped && refused(err) {
+		g.o.Client.Refused(wr.stamp, "http:"+wr.resource, err)
+	}
 }

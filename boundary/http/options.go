@@ -25,7 +25,7 @@ type Options struct {
 	// Marks opens the guard that keeps the mark of a resource; see [MarksAt]. What it opens the gate closes.
 	Marks func(ctx context.Context, resource string) (guard.Guard, error)
 	// Client takes the lease that makes this gate the only one of a resource, on the key LeasePrefix + resource. Without it the caller promises that no other
-	// process serves these resources. It stays the caller's to close, after the gate.
+	// process serves these resources. Refused stamps are noted in its store: see [croft.Client.Refused]. It stays the caller's to close, after the gate.
 	Client *croft.Client
 	// LeasePrefix begins the keys of the gate's leases. Default: [DefaultLeasePrefix].
 	LeasePrefix string

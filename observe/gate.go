@@ -1,0 +1,99 @@
+package observe
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	httpfence "github.com/croft-dev/croft/boundary/http"
+)
+
+// Labels of what happens at gates.
+const (
+	guardHTTP = "http"
+	notSent   = "not_sent"
+	inDoubt   = "in_doubt"
+)
+
+// ever is longer than anything stays closed by time: times end before croft.Forever does.
+const ever = 100 * 365 * 24 * time.Hour
+
+// Gate takes one event of a gate or proxy. It is what Observe of httpfence.Options is set to. Which resource it was is no label: there are any number of them.
+func (m *Metrics) Gate(e httpfence.Event) {
+	space := m.spaces.of(e.Key)
+	switch e.Kind {
+	case httpfence.Admitted:
+		m.gateWrite(space, admitted)
+	case httpfence.Refused:
+		if e.Status == http.StatusBadGateway { // it had been let in
+			m.unanswered.WithLabelValues(space, notSent).Inc()
+			return
+		}
+		m.gateWrite(space, gateOutcome(e))
+	case httpfence.InDoubt:
+		m.unanswered.WithLabelValues(space, inDoubt).Inc()
+	case httpfence.Answered:
+		m.answers.WithLabelValues(statusClass(e.Status)).Observe(e.Took.Seconds())
+	case httpfence.Taken, httpfence.Left, httpfence.Closed, httpfence.Opened:
+		m.resource(e)
+	}
+}
+
+func (m *Metrics) gateWrite(space, outcome string) {
+	m.expect(space, guardHTTP)
+	if _, done := m.expected.LoadOrStore([3]string{space, guardHTTP, inDoubt}, true); !done {
+		m.unanswered.WithLabelValues(space, notSent)
+		m.unanswered.WithLabelValues(space, inDoubt)
+	}
+	m.writes.WithLabelValues(space, guardHTTP, outcome).Inc()
+}
+
+// gateOutcome names a refusal as those of other guards are named: a resource that is closed, or another's, is busy.
+func gateOutcome(e httpfence.Event) string {
+	switch e.Code {
+	case "held":
+		return "busy"
+	case "stale", "collision", "wrong_key", "repeated", "invalid":
+		return e.Code
+	}
+	return failed
+}
+
+// statusClass is the kind of an answer's status: 2xx and so on.
+func statusClass(status int) string {
+	if status < 100 || status > 599 {
+		return "none" // of middleware, which does not see it
+	}
+	return strconv.Itoa(status/100) + "xx"
+}
+
+// resource keeps which resources a gate has, and which of them are closed, and until when. Nobody tells when the time is over if nobody asks to write.
+func (m *Metrics) resource(e httpfence.Event) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.gated = true
+	switch e.Kind {
+	case httpfence.Taken:
+		m.taken[e.Resource] = true
+	case httpfence.Closed:
+		m.closed[e.Resource] = m.now().Add(min(e.For, ever))
+	case httpfence.Opened:
+		delete(m.closed, e.Resource)
+	case httpfence.Left: // whoever has it next tells
+		delete(m.taken, e.Resource)
+		delete(m.closed, e.Resource)
+	}
+}
+
+// resources counts what resource keeps, if there is a gate at all.
+func (m *Metrics) resources() (taken, closed int, gated bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.now()
+	for resource, until := range m.closed {
+		if !now.Before(until) {
+			delete(m.closed, resource)
+		}
+	}
+	return len(m.taken), len(m.closed), m.gated
+}
