@@ -40,6 +40,7 @@ func TestTheAlertRulesFireWhenTheyShould(t *testing.T) {
 		"waits never fire":       {"> 30\n", "> 300\n"},
 		"takeovers are losses":   {`loss!~"closed|taken_over"`, `loss!=""`},
 		"a stale write is quiet": {`stale|repeated|wrong_key`, `repeated|wrong_key`},
+		"what is taken fires":    {`resources{state="closed"}`, `resources{state="taken"}`},
 		"any operation counts":   {`operation=~"renew|release|report", outcome`, `outcome`},
 		"a first one is quiet":   {`or (croft_fence_raises_total{outcome="collision"}`, `or (croft_fence_raises_total{outcome="none"}`},
 	} {

@@ -83,7 +83,7 @@ func (a *app) keys(ctx context.Context, begun string) []string {
 		return nil
 	}
 	var keys []string
-	for rec, err := range st.List(ctx, begun) {
+	for rec, err := range listed(ctx, st, begun) {
 		if err != nil || len(keys) == completionKeys {
 			break
 		}

@@ -70,7 +70,7 @@ first read, so that what you read cannot change under you. Exit code 13 says tha
 				return err
 			}
 			err = a.withGuard(c.Context(), args[0], func(ctx context.Context, g guard.Guard) (fence.Mark, error) { return g.Raise(ctx, s) })
-			return a.nameOwners(c.Context(), err)
+			return a.noteRefusal(c.Context(), "", s, err)
 		},
 	}
 	stampFlag(c.Flags(), &text)

@@ -12,13 +12,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
 
 func (a *app) inventoryCommand() *cobra.Command {
-	return &cobra.Command{
+	var refusals bool
+	c := &cobra.Command{
 		Use:     "inventory [PREFIX]",
 		GroupID: groupLook,
 		Short:   "Show which namespaces are in use, how, and which name no guard",
@@ -29,8 +31,12 @@ PATTERN is item (taken and given back), period (once per period), hold (kept for
 taken again as soon as it ends), or several. LEFT is the least part of the TTL that a held lease has left: renewed leases stay
 above a half. EXPIRED counts terms that began because the one before was not heard from in time, BY HAND those that an operator
 began. A namespace whose records name no guard is flagged: its leases decide who may try, and nothing stops a stale owner's
-write. (Writes that guards have refused are in their metrics; the store does not know of them.)`,
-		Example:           "  croft inventory\n  croft inventory --json | jq 'select(.unguarded > 0)'",
+write.
+
+REFUSED counts what owners tried when the key was no longer theirs: writes that guards refused, renewals and releases. With
+--refusals each is listed: when, whose, and what was newer. They are noted by whoever is refused, as far as it can reach the
+store; of each namespace the last 32 are remembered, and forgotten a day after the last.`,
+		Example:           "  croft inventory\n  croft inventory --refusals orders/\n  croft inventory --json | jq 'select(.unguarded > 0)'",
 		Args:              takes("[PREFIX]"),
 		ValidArgsFunction: a.completeKey,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -38,9 +44,11 @@ write. (Writes that guards have refused are in their metrics; the store does not
 			if len(args) > 0 {
 				prefix = args[0]
 			}
-			return a.inventory(c.Context(), prefix)
+			return a.inventory(c.Context(), prefix, refusals)
 		},
 	}
+	c.Flags().BoolVar(&refusals, "refusals", false, "list what was refused, instead of namespaces")
+	return c
 }
 
 // inventoryView is a namespace in JSON.
@@ -56,12 +64,16 @@ type inventoryView struct {
 	Expired   int      `json:"expired"`
 	ByHand    int      `json:"by_hand"`
 	Unguarded int      `json:"unguarded"` // keys that name no guard
+	// Refused is how many refusals are remembered, RefusedKeys of which keys.
+	Refused     int            `json:"refused"`
+	RefusedKeys map[string]int `json:"refused_keys,omitempty"`
 
 	patterns          map[string]bool
 	shortest, longest time.Duration // TTLs
+	noted             int           // refusals, those that are alike as one
 }
 
-func (a *app) inventory(ctx context.Context, prefix string) error {
+func (a *app) inventory(ctx context.Context, prefix string, refusals bool) error {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	st, err := a.open(ctx)
@@ -73,22 +85,38 @@ func (a *app) inventory(ctx context.Context, prefix string) error {
 	if err != nil {
 		return store.Unknown(err)
 	}
+	refused, err := croft.ReadRefusals(ctx, st, prefix)
+	if err != nil {
+		return store.Unknown(err)
+	}
+	if refusals {
+		a.listRefusals(refused, now, prefix)
+		return nil
+	}
 	spaces := map[string]*inventoryView{}
-	for rec, err := range st.List(ctx, prefix) {
+	space := func(name string) *inventoryView {
+		if spaces[name] == nil {
+			spaces[name] = &inventoryView{Namespace: name, patterns: map[string]bool{}, RefusedKeys: map[string]int{}}
+		}
+		return spaces[name]
+	}
+	for rec, err := range listed(ctx, st, prefix) {
 		if err != nil {
 			return store.Unknown(err)
 		}
-		name := fence.Namespace(rec.Key)
-		if spaces[name] == nil {
-			spaces[name] = &inventoryView{Namespace: name, shortest: rec.TTL, patterns: map[string]bool{}}
-		}
-		spaces[name].add(rec, now)
+		space(fence.Namespace(rec.Key)).add(rec, now)
+	}
+	for _, r := range refused {
+		v := space(fence.Namespace(r.Key))
+		v.noted++
+		v.Refused += r.Count
+		v.RefusedKeys[r.Key] += r.Count
 	}
 	if len(spaces) == 0 && !a.json {
 		fmt.Fprintf(a.stderr, "croft: no%s\n", cmp.Or(which(prefix, ""), " keys"))
 		return nil
 	}
-	t := a.table("NAMESPACE", "KEYS", "HELD", "PATTERN", "TTL", "LEFT", "TERMS", "EXPIRED", "BY HAND", "GUARDS")
+	t := a.table("NAMESPACE", "KEYS", "HELD", "PATTERN", "TTL", "LEFT", "TERMS", "EXPIRED", "BY HAND", "REFUSED", "GUARDS")
 	for _, name := range slices.Sorted(maps.Keys(spaces)) {
 		v := spaces[name]
 		v.Patterns = slices.Sorted(maps.Keys(v.patterns))
@@ -107,9 +135,11 @@ func (a *app) inventory(ctx context.Context, prefix string) error {
 
 // add counts one key.
 func (v *inventoryView) add(rec tenure.Record, now time.Time) {
-	v.Keys++
 	v.patterns[patternOf(rec)] = true
-	v.shortest, v.longest = min(v.shortest, rec.TTL), max(v.longest, rec.TTL)
+	if v.longest = max(v.longest, rec.TTL); v.Keys == 0 || rec.TTL < v.shortest {
+		v.shortest = rec.TTL
+	}
+	v.Keys++
 	v.Terms += rec.Terms
 	if len(rec.Guards) == 0 {
 		v.Unguarded++
@@ -173,9 +203,11 @@ func (v *inventoryView) row() []cell {
 		}
 	}
 	guards := cell{"all name one", green}
-	switch v.Unguarded {
-	case 0:
-	case v.Keys:
+	switch {
+	case v.Keys == 0: // all that is remembered are refusals
+		ttl, guards = "", cell{}
+	case v.Unguarded == 0:
+	case v.Unguarded == v.Keys:
 		guards = cell{"none named: a stale owner's write would count", red}
 	default:
 		guards = cell{fmt.Sprintf("%d of %d keys name none", v.Unguarded, v.Keys), yellow}
@@ -187,12 +219,16 @@ func (v *inventoryView) row() []cell {
 		}
 		return c
 	}
+	refused := count(v.Refused, red)
+	if v.noted >= tenure.HistoryLen { // the oldest may be forgotten
+		refused.text += "+"
+	}
 	name := word(v.Namespace)
 	if v.Namespace == "" {
 		name = "(none)"
 	}
 	return []cell{
 		plainCell(name), plainCell(strconv.Itoa(v.Keys)), plainCell(strconv.Itoa(v.Held)), plainCell(strings.Join(v.Patterns, ", ")), plainCell(ttl), left,
-		plainCell(strconv.FormatInt(v.Terms, 10)), count(v.Expired, yellow), count(v.ByHand, uncoloured), guards,
+		plainCell(strconv.FormatInt(v.Terms, 10)), count(v.Expired, yellow), count(v.ByHand, uncoloured), refused, guards,
 	}
 }

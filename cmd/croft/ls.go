@@ -63,7 +63,7 @@ func (a *app) ls(ctx context.Context, prefix, only string) error {
 		return store.Unknown(err)
 	}
 	t := a.table("KEY", "STATE", "OWNER", "TOKEN", "LEFT", "SINCE", "PROGRESS")
-	for rec, err := range st.List(ctx, prefix) {
+	for rec, err := range listed(ctx, st, prefix) {
 		if err != nil {
 			if len(t.rows) > 0 {
 				t.flush() // what could be read is worth seeing

@@ -21,12 +21,12 @@ import (
 
 // proxyFlags are what the user may say about a proxy.
 type proxyFlags struct {
-	upstream, listen, marks string
-	resources, exempt       []string
-	reads                   []string
-	unstamped, stream       bool
-	maxBody                 bytesFlag
-	o                       httpfence.ProxyOptions
+	upstream, listen, marks, metrics string
+	resources, exempt                []string
+	reads                            []string
+	unstamped, stream                bool
+	maxBody                          bytesFlag
+	o                                httpfence.ProxyOptions
 }
 
 func (a *app) proxyCommand() *cobra.Command {
@@ -86,6 +86,7 @@ Connections are not upgraded: WebSockets are refused. End it with an interrupt o
 	span(&f.o.ReceiveWithin, time.Millisecond, tenure.MaxPeriod, false, "receive-within", "how long a client may take to send the body of a write")
 	flags.Var(&f.maxBody, "max-body", "the longest body of a write, in bytes or as in 64MiB")
 	flags.BoolVar(&f.stream, "stream-bodies", false, "pass bodies on as they come instead of receiving them first: one that breaks off closes the resource")
+	flags.StringVar(&f.metrics, "metrics", "", "serve metrics for Prometheus at `host:port`, or keep them in a file that ends in .prom")
 	_ = c.MarkFlagRequired("upstream")
 	_ = c.MarkFlagRequired("resource")
 	c.AddCommand(a.proxyOpenCommand())
@@ -133,12 +134,24 @@ func (a *app) proxy(ctx context.Context, f *proxyFlags) error {
 	if err != nil {
 		return err
 	}
-	client, end, err := a.client(ctx)
+	metrics, err := a.startMetrics(f.metrics)
+	if err != nil {
+		return err
+	}
+	defer metrics.end()
+	client, end, err := a.observed(ctx, metrics.observe())
 	if err != nil {
 		return err
 	}
 	defer end()
 	f.o.Client, f.o.Observe = client, a.proxyEvents()
+	if metrics.m != nil {
+		told := f.o.Observe
+		f.o.Observe = func(e httpfence.Event) {
+			metrics.m.Gate(e)
+			told(e)
+		}
+	}
 	proxy, err := httpfence.NewProxy(upstream, f.o)
 	if err != nil {
 		return err

@@ -228,3 +228,71 @@ func TestAnOperatorOpensWhatADeadProxyLeft(t *testing.T) {
 		t.Errorf("the service saw %q, want %q", service.seen(), want)
 	}
 }
+
+// TestAProxyTellsOperatorsWhatItRefuses: in its metrics, and in the store, with the owner that was refused.
+func TestAProxyTellsOperatorsWhatItRefuses(t *testing.T) {
+	t.Parallel()
+	s := newStation(t)
+	_, upstream := newBehind(t)
+	say := func(args ...string) string {
+		t.Helper()
+		c, out := s.croft(args...)
+		if err := c.Wait(); err != nil {
+			t.Fatalf("croft %v: %v\n%s", args, err, out)
+		}
+		return out.String()
+	}
+	stamp := func(said string) fence.Stamp {
+		t.Helper()
+		var granted struct{ Stamp string }
+		err := json.Unmarshal([]byte(said[max(strings.Index(said, "{"), 0):]), &granted) // after what is said to people
+		s, parseErr := fence.ParseStamp(granted.Stamp)
+		if err != nil || parseErr != nil {
+			t.Fatalf("%s: %v, %v", said, err, parseErr)
+		}
+		return s
+	}
+	older := stamp(say("acquire", "jobs/b", "--owner", "ada", "--ttl", "10m", "--json"))
+	newer := stamp(say("takeover", "jobs/b", "--owner", "bob", "--note", "ada is gone", "--json"))
+	p := s.proxy("one", upstream, "--metrics", "proxy.prom")
+	if err := s.put(p.url, newer, "newer"); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if err := s.put(p.url, older, "older"); !errors.Is(err, fence.ErrStale) {
+			t.Fatalf("the older owner: %v, want ErrStale", err)
+		}
+	}
+	if err := p.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	metrics := s.read("proxy.prom") + "\n"
+	for _, want := range []string{
+		`croft_guarded_writes_total{guard="http",namespace="jobs",outcome="admitted"} 1`,
+		`croft_guarded_writes_total{guard="http",namespace="jobs",outcome="stale"} 3`,
+		`croft_http_answer_seconds_count{status="2xx"} 1`,
+		`croft_http_resources{state="closed"} 0`,
+		`croft_transfers_total{cause="first",namespace="croft-proxy"} 1`,
+	} {
+		if !strings.Contains(metrics, want+"\n") {
+			t.Errorf("the metrics lack %s", want)
+		}
+	}
+	count := 0
+	for line := range strings.Lines(say("inventory", "--refusals", "--json", "jobs/")) {
+		var r struct {
+			Owner, Code, Target string
+			Count               int
+		}
+		if err := json.Unmarshal([]byte(line), &r); err != nil || r.Owner != "ada" || r.Code != "stale" || r.Target != "http:r/1" {
+			t.Errorf("remembered %s (%v)", line, err)
+		}
+		count += r.Count
+	}
+	if count != 3 {
+		t.Errorf("%d refusals are remembered, want 3", count)
+	}
+}

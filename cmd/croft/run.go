@@ -117,12 +117,12 @@ func (a *app) run(ctx context.Context, key string, command []string, o runOption
 		return err
 	}
 	defer metrics.end()
-	lease, end, err := a.runAcquire(asked, key, o, metrics.observe)
+	lease, end, err := a.runAcquire(asked, key, o, metrics.observe())
 	if err != nil {
 		return a.runRefused(err, o, status)
 	}
 	defer end()
-	j := &job{app: a, opts: o, held: lease, status: status}
+	j := &job{app: a, opts: o, held: lease, status: status, tally: metrics.tally}
 	if err := j.start(asked, command); err != nil {
 		return j.notStarted(ctx, err)
 	}

@@ -28,6 +28,7 @@ type job struct {
 	status *runStatus
 	child  *supervise.Child
 
+	tally   *tally // of writes inside; nil if nobody counts
 	scratch string // the folder with the lease that the command finds; "" before there is one
 
 	mu   sync.Mutex // lease is also asked for when the terminal continues the command
@@ -62,7 +63,7 @@ var errHandOver = errors.New("the lease cannot be handed to the command")
 
 // notStarted settles the lease of a command that did not start.
 func (j *job) notStarted(ctx context.Context, err error) error {
-	defer os.RemoveAll(j.scratch)
+	defer j.tidy()
 	_ = j.lease().Fail(ctx)
 	var start *supervise.StartError
 	switch {
@@ -78,7 +79,7 @@ func (j *job) notStarted(ctx context.Context, err error) error {
 
 // run sees both the command and the lease to their ends.
 func (j *job) run(ctx context.Context) error {
-	defer os.RemoveAll(j.scratch)
+	defer j.tidy()
 	for {
 		if done := j.watch(); done {
 			return j.ended(ctx)
@@ -279,6 +280,11 @@ func (j *job) environment() (env []string, err error) {
 	if err := os.WriteFile(file, []byte(j.lease().Deed().Text()+"\n"), 0o600); err != nil {
 		return nil, err
 	}
+	if j.tally != nil {
+		if err := j.tally.begin(file); err != nil {
+			return nil, err
+		}
+	}
 	return append(os.Environ(),
 		"CROFT_KEY="+j.lease().Key(),
 		"CROFT_TOKEN="+strconv.FormatInt(int64(j.lease().Token()), 10),
@@ -287,6 +293,14 @@ func (j *job) environment() (env []string, err error) {
 		envStore+"="+name,
 		"CROFT_DEADLINE="+j.lease().Record().Deadline.Format(time.RFC3339Nano),
 	), nil
+}
+
+// tidy removes what the command found, when the last of it has been counted.
+func (j *job) tidy() {
+	if j.tally != nil {
+		j.tally.end()
+	}
+	_ = os.RemoveAll(j.scratch)
 }
 
 // fileOf is the stream itself when it is a file, so that a terminal stays a terminal.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -23,10 +24,11 @@ func (a *app) watchCommand() *cobra.Command {
 		Long: `Show the keys that begin with PREFIX, or all, until interrupted: on a terminal as a page that is kept up to date, with owners, the time
 they have left and the age of their progress above and the latest changes below.
 
-Elsewhere, and with --lines, print a line for every change: time, key, what happened, owner, token, and how the term began.
-Renewals are not changes. What came and went between two looks at the store (see --interval) is not seen; "croft history"
-has it.`,
-		Example:           "  croft watch\n  croft watch reports/ --interval 5s\n  croft watch --lines\n  croft watch --json | jq 'select(.change == \"expired\")'",
+Elsewhere, and with --lines, print a line for every change: time, key, what happened, owner, token, and how the term began. What
+an owner was refused because the key is no longer its own is a change, too: writes at guards, renewals and releases, as far as
+those who were refused could leave a note in the store. Renewals are not changes. What came and went between two looks at the
+store (see --interval) is not seen; "croft history" has it.`,
+		Example:           "  croft watch\n  croft watch reports/ --interval 5s\n  croft watch --lines\n  croft watch --json | jq 'select(.change == \"refused\")'",
 		Args:              takes("[PREFIX]"),
 		ValidArgsFunction: a.completeKey,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -51,9 +53,17 @@ type changeView struct {
 
 // change is one difference between two looks at the store.
 type change struct {
-	at   time.Time
-	what string
-	rec  tenure.Record
+	at      time.Time
+	what    string
+	rec     tenure.Record  // of a refusal only its key and owner
+	refused *croft.Refusal // of a refusal
+}
+
+// sight is what one look at the store sees.
+type sight struct {
+	at       time.Time // by the store's clock
+	all      map[string]tenure.Record
+	refusals map[croft.Refusal]bool
 }
 
 func (a *app) watch(ctx context.Context, prefix string, interval time.Duration, onlyLines bool) error {
@@ -64,7 +74,7 @@ func (a *app) watch(ctx context.Context, prefix string, interval time.Duration, 
 		return err
 	}
 	defer st.Close()
-	seen, at, err := look(ctx, st, prefix)
+	seen, err := look(ctx, st, prefix)
 	if err != nil {
 		return err
 	}
@@ -72,7 +82,7 @@ func (a *app) watch(ctx context.Context, prefix string, interval time.Duration, 
 	if page := a.newWatchPage(); page != nil && !onlyLines {
 		show = page
 	}
-	show.begin(cmp.Or(which(prefix, ""), " all keys"), seen, at)
+	show.begin(cmp.Or(which(prefix, ""), " all keys"), seen)
 	defer show.end()
 
 	tick := time.NewTicker(interval)
@@ -84,7 +94,7 @@ func (a *app) watch(ctx context.Context, prefix string, interval time.Duration, 
 			return nil // being interrupted is how it is meant to end
 		case <-tick.C:
 		}
-		now, at, err := look(ctx, st, prefix)
+		now, err := look(ctx, st, prefix)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -99,7 +109,7 @@ func (a *app) watch(ctx context.Context, prefix string, interval time.Duration, 
 			show.say("the store is back")
 		}
 		reachable = true
-		show.update(now, changes(seen, now, at), at)
+		show.update(now, changes(seen, now))
 		if a.stdout.err != nil {
 			return nil
 		}
@@ -109,8 +119,8 @@ func (a *app) watch(ctx context.Context, prefix string, interval time.Duration, 
 
 // watcher shows what happens.
 type watcher interface {
-	begin(what string, all map[string]tenure.Record, now time.Time)
-	update(all map[string]tenure.Record, changed []change, now time.Time)
+	begin(what string, first sight)
+	update(now sight, changed []change)
 	say(what string)
 	end()
 }
@@ -118,16 +128,19 @@ type watcher interface {
 // watchLines prints a line for every change.
 type watchLines app
 
-func (w *watchLines) begin(what string, all map[string]tenure.Record, _ time.Time) {
-	w.say(fmt.Sprintf("watching%s, %d at the moment; end with ctrl-C", what, len(all)))
+func (w *watchLines) begin(what string, first sight) {
+	w.say(fmt.Sprintf("watching%s, %d at the moment; end with ctrl-C", what, len(first.all)))
 }
 
-func (w *watchLines) update(_ map[string]tenure.Record, changed []change, now time.Time) {
+func (w *watchLines) update(now sight, changed []change) {
 	a := (*app)(w)
 	for _, c := range changed {
-		if a.json {
-			a.print(changeView{Time: when(c.at), Change: c.what, recordView: viewOf(c.rec, now)})
-		} else {
+		switch {
+		case a.json && c.refused != nil:
+			a.print(refusalViewOf(*c.refused))
+		case a.json:
+			a.print(changeView{Time: when(c.at), Change: c.what, recordView: viewOf(c.rec, now.at)})
+		default:
 			fmt.Fprintln(a.stdout, changeLine(c, a.palette()))
 		}
 	}
@@ -137,29 +150,40 @@ func (w *watchLines) say(what string) { fmt.Fprintf(w.stderr, "croft: %s\n", wha
 func (w *watchLines) end()            {}
 
 // look reads all records; those whose deadline has passed say so by their state.
-func look(ctx context.Context, st store.Store, prefix string) (map[string]tenure.Record, time.Time, error) {
+func look(ctx context.Context, st store.Store, prefix string) (sight, error) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	now, err := st.Now(ctx)
 	if err != nil {
-		return nil, now, store.Unknown(err)
+		return sight{}, store.Unknown(err)
 	}
-	all := map[string]tenure.Record{}
-	for rec, err := range st.List(ctx, prefix) {
+	s := sight{now, map[string]tenure.Record{}, map[croft.Refusal]bool{}}
+	for rec, err := range listed(ctx, st, prefix) {
 		if err != nil {
-			return nil, now, store.Unknown(err)
+			return s, store.Unknown(err)
 		}
 		rec.State = rec.StateAt(now)
-		all[rec.Key] = rec
+		s.all[rec.Key] = rec
 	}
-	return all, now, nil
+	refused, err := croft.ReadRefusals(ctx, st, prefix)
+	if err != nil {
+		return s, store.Unknown(err)
+	}
+	for _, r := range refused {
+		r.At = tenure.Time(r.At) // so that it is the same as when it was seen before
+		s.refusals[r] = true
+	}
+	return s, nil
 }
 
 // changes lists what happened between two looks, in the order in which it did.
-func changes(before, after map[string]tenure.Record, now time.Time) []change {
+func changes(before, after sight) []change {
 	var all []change
-	for key, rec := range after {
-		old := before[key]
+	add := func(at time.Time, what string, rec tenure.Record) {
+		all = append(all, change{at: at, what: what, rec: rec})
+	}
+	for key, rec := range after.all {
+		old := before.all[key]
 		switch {
 		case rec.Token != old.Token:
 			what := "granted"
@@ -171,27 +195,32 @@ func changes(before, after map[string]tenure.Record, now time.Time) []change {
 			case rec.Cause == tenure.Operator:
 				what = "taken_over"
 			}
-			all = append(all, change{rec.Acquired, what, rec})
+			add(rec.Acquired, what, rec)
 			switch { // it may be over already
 			case rec.Ended != "":
-				all = append(all, change{rec.Deadline, string(rec.Ended), rec})
+				add(rec.Deadline, string(rec.Ended), rec)
 			case rec.State == tenure.Free && what != "revoked":
-				all = append(all, change{rec.Deadline, "expired", rec})
+				add(rec.Deadline, "expired", rec)
 			}
 		case rec.Ended != old.Ended:
-			all = append(all, change{rec.Deadline, string(rec.Ended), rec})
+			add(rec.Deadline, string(rec.Ended), rec)
 		case rec.State == tenure.Free && old.State != tenure.Free:
-			all = append(all, change{rec.Deadline, "expired", rec})
+			add(rec.Deadline, "expired", rec)
 		case rec.State == tenure.Held && old.State == tenure.Free:
-			all = append(all, change{rec.Renewed, "resumed", rec})
+			add(rec.Renewed, "resumed", rec)
 		}
 		if rec.Progress != "" && !rec.ProgressAt.Equal(old.ProgressAt) {
-			all = append(all, change{rec.ProgressAt, "progress", rec})
+			add(rec.ProgressAt, "progress", rec)
 		}
 	}
-	for key, old := range before {
-		if _, still := after[key]; !still {
-			all = append(all, change{now, "forgotten", old})
+	for key, old := range before.all {
+		if _, still := after.all[key]; !still {
+			add(after.at, "forgotten", old)
+		}
+	}
+	for r := range after.refusals {
+		if !before.refusals[r] {
+			all = append(all, change{at: r.At, what: "refused", rec: tenure.Record{Key: r.Key, Owner: r.Owner, Token: r.Token}, refused: &r})
 		}
 	}
 	slices.SortStableFunc(all, func(x, y change) int {
@@ -202,9 +231,13 @@ func changes(before, after map[string]tenure.Record, now time.Time) []change {
 
 // changeLine is a change in a line.
 func changeLine(c change, p palette) string {
-	colour := map[string]colour{"granted": green, "resumed": green, "expired": red, "taken_over": red, "revoked": red, "failed": yellow, "reserved": yellow}[c.what]
+	colour := map[string]colour{"granted": green, "resumed": green, "expired": red, "taken_over": red, "revoked": red, "refused": red, "failed": yellow, "reserved": yellow}[c.what]
+	owner, about := word(c.rec.Owner), string(c.rec.Cause)
+	if c.refused != nil {
+		owner, about = whose(c.rec.Owner), refusalText(*c.refused)
+	}
 	text := fmt.Sprintf("%s  %s  %s  %s  %d  %s", p.paint(faint, c.at.Local().Format("15:04:05.000")), padded(word(c.rec.Key), 24),
-		p.paint(colour, padded(strings.ReplaceAll(c.what, "_", " "), 10)), padded(word(c.rec.Owner), 20), c.rec.Token, c.rec.Cause)
+		p.paint(colour, padded(strings.ReplaceAll(c.what, "_", " "), 10)), padded(owner, 20), c.rec.Token, about)
 	switch {
 	case c.what == "progress":
 		text += "  " + line(c.rec.Progress)

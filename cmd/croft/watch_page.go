@@ -17,13 +17,12 @@ import (
 
 // watchPage is what watch shows on a terminal: the keys, and below them what has changed.
 type watchPage struct {
-	a       *app
-	screen  *os.File
-	name    string // of the store
-	what    string
-	said    string // about the store, if there is something to say
-	all     map[string]tenure.Record
-	now     time.Time
+	a      *app
+	screen *os.File
+	name   string // of the store
+	what   string
+	said   string // about the store, if there is something to say
+	sight
 	changed []string
 }
 
@@ -49,14 +48,14 @@ func (a *app) newWatchPage() *watchPage {
 	return &watchPage{a: a, screen: f, name: store.Redact(name)}
 }
 
-func (p *watchPage) begin(what string, all map[string]tenure.Record, now time.Time) {
+func (p *watchPage) begin(what string, first sight) {
 	p.what = strings.TrimSpace(what)
 	fmt.Fprint(p.a.stdout, enterPage)
-	p.update(all, nil, now)
+	p.update(first, nil)
 }
 
-func (p *watchPage) update(all map[string]tenure.Record, changed []change, now time.Time) {
-	p.all, p.now, p.said = all, now, ""
+func (p *watchPage) update(now sight, changed []change) {
+	p.sight, p.said = now, ""
 	for _, c := range changed {
 		p.changed = append(p.changed, changeLine(c, p.a.palette()))
 	}
@@ -86,14 +85,23 @@ func (p *watchPage) render(columns, rows int) string {
 	style := p.a.palette()
 	count := map[string]int{}
 	for _, rec := range p.all {
-		state, _ := stateOf(rec, p.now)
+		state, _ := stateOf(rec, p.at)
 		count[state]++
 	}
 	head := fmt.Sprintf("%s  %s: %d, %d held", p.name, p.what, len(p.all), count["held"])
 	if n := count["expired"]; n > 0 {
 		head += fmt.Sprintf(", %d expired", n)
 	}
-	head = cut(fmt.Sprintf("%s  %s", p.now.Local().Format(time.TimeOnly), head), columns)
+	refused := 0
+	for r := range p.refusals {
+		if p.at.Sub(r.At) < time.Hour {
+			refused += r.Count
+		}
+	}
+	if refused > 0 {
+		head += fmt.Sprintf(", %d refused within the hour", refused)
+	}
+	head = cut(fmt.Sprintf("%s  %s", p.at.Local().Format(time.TimeOnly), head), columns)
 	page := []string{style.paint(bold, head)}
 	if p.said != "" {
 		page = append(page, style.paint(red, cut(p.said, columns)))
@@ -132,18 +140,18 @@ func (p *watchPage) keys(columns, most int, style palette) []string {
 	}
 	order := map[string]int{"expired": 0, "held": 1, "reserved": 2, "hold": 3, "free": 4}
 	records := slices.SortedFunc(maps.Values(p.all), func(x, y tenure.Record) int {
-		sx, _ := stateOf(x, p.now)
-		sy, _ := stateOf(y, p.now)
+		sx, _ := stateOf(x, p.at)
+		sy, _ := stateOf(y, p.at)
 		return cmp.Or(cmp.Compare(order[sx], order[sy]), strings.Compare(x.Key, y.Key))
 	})
 	var text strings.Builder
 	t := &table{w: &text, head: []string{"KEY", "STATE", "OWNER", "LEFT", "SINCE", "TERMS", "PROGRESS"}, style: style, room: columns}
 	shown := min(len(records), max(most-2, 1))
 	for _, rec := range records[:shown] {
-		row := rowOf(rec, p.now)                                                                              // key, state, owner, token, left, since, progress
+		row := rowOf(rec, p.at)                                                                               // key, state, owner, token, left, since, progress
 		row[0].text, row[2].text = cut(row[0].text, max(columns/3, 12)), cut(row[2].text, max(columns/5, 10)) // so that none takes two rows
 		left := row[4]
-		if rec.Alive(p.now) && rec.TTL > 0 && rec.Deadline.Sub(p.now) < rec.TTL*3/10 {
+		if rec.Alive(p.at) && rec.TTL > 0 && rec.Deadline.Sub(p.at) < rec.TTL*3/10 {
 			left.colour = red
 		}
 		t.row(row[0], row[1], row[2], left, row[5], plainCell(fmt.Sprint(rec.Terms)), row[6])

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -15,14 +16,18 @@ func TestThePageFitsTheTerminal(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for _, keys := range []int{0, 1, 5, 500} {
 		for _, size := range [][2]int{{40, 10}, {80, 24}, {200, 60}} {
-			p := &watchPage{a: &app{stdout: &sink{w: io.Discard}}, name: "/shared/croft", what: "all keys", now: now, all: map[string]tenure.Record{}, said: "connection refused"}
+			p := &watchPage{a: &app{stdout: &sink{w: io.Discard}}, name: "/shared/croft", what: "all keys", said: "connection refused"}
+			p.sight = sight{now, map[string]tenure.Record{}, map[croft.Refusal]bool{}}
 			for i := range keys {
 				key := fmt.Sprintf("namespace/%03d/%s", i, strings.Repeat("long", 20))
 				p.all[key] = tenure.Record{
 					Key: key, State: tenure.Held, Owner: strings.Repeat("somebody@", 8), Token: 1, Cause: tenure.First, Acquired: now.Add(-time.Minute), TTL: time.Minute,
 					Deadline: now.Add(time.Duration(i-1) * time.Second), Progress: strings.Repeat("far ", 50), ProgressAt: now,
 				}
-				p.changed = append(p.changed, changeLine(change{now, "granted", p.all[key]}, true))
+				p.changed = append(p.changed, changeLine(change{at: now, what: "granted", rec: p.all[key]}, true))
+				r := croft.Refusal{At: now, Key: key, Owner: "old", Token: 1, Newest: 2, Act: "write", Code: "stale", Target: strings.Repeat("out", 50), Count: 3}
+				p.refusals[r] = true
+				p.changed = append(p.changed, changeLine(change{at: now, what: "refused", rec: p.all[key], refused: &r}, true))
 			}
 			rows := strings.Split(p.render(size[0], size[1]), "\n")
 			if len(rows) > size[1] {

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -29,7 +31,7 @@ func TestEveryTransferIsOneChange(t *testing.T) {
 	resume.Resume = true
 
 	var rec tenure.Record
-	seen := map[string]tenure.Record{}
+	var seen sight
 	for _, step := range []struct {
 		name    string
 		request *tenure.Request
@@ -61,9 +63,9 @@ func TestEveryTransferIsOneChange(t *testing.T) {
 		}
 		shown := rec
 		shown.State = rec.StateAt(now)
-		after := map[string]tenure.Record{"k": shown}
+		after := sight{at: now, all: map[string]tenure.Record{"k": shown}}
 		got := ""
-		for _, c := range changes(seen, after, now) {
+		for _, c := range changes(seen, after) {
 			got += c.what
 		}
 		if got != step.want {
@@ -71,7 +73,7 @@ func TestEveryTransferIsOneChange(t *testing.T) {
 		}
 		seen = after
 	}
-	if c := changes(seen, nil, now); len(c) != 1 || c[0].what != "forgotten" {
+	if c := changes(seen, sight{at: now}); len(c) != 1 || c[0].what != "forgotten" {
 		t.Errorf("a dropped record: %v", c)
 	}
 }
@@ -92,9 +94,34 @@ func TestATermBetweenTwoLooksIsShownWithItsEnd(t *testing.T) {
 	now = now.Add(time.Hour)
 	for end, rec := range map[string]tenure.Record{"released": released, "expired": held} {
 		rec.State = rec.StateAt(now)
-		got := changes(nil, map[string]tenure.Record{"k": rec}, now)
+		got := changes(sight{}, sight{at: now, all: map[string]tenure.Record{"k": rec}})
 		if len(got) != 2 || got[0].what != "granted" || got[1].what != end {
 			t.Errorf("got %v, want granted and %s", got, end)
 		}
+	}
+}
+
+func TestARefusalIsShownOnceAndInItsPlace(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	older := croft.Refusal{At: now, Key: "k", Owner: "ada", Token: 1, Newest: 2, Act: "write", Code: "stale", Target: "out.json", Count: 1}
+	newer := older
+	newer.At, newer.Owner, newer.Count = now.Add(time.Second), "", 3
+	rec := tenure.Record{Key: "k", State: tenure.Held, Owner: "bob", Token: 2, Cause: tenure.Expired, Acquired: now.Add(time.Millisecond)}
+	before := sight{at: now, refusals: map[croft.Refusal]bool{}}
+	after := sight{at: now, all: map[string]tenure.Record{"k": rec}, refusals: map[croft.Refusal]bool{older: true, newer: true}}
+	var lines []string
+	for _, c := range changes(before, after) {
+		lines = append(lines, changeLine(c, false))
+	}
+	if len(lines) != 3 || !strings.Contains(lines[0], "refused") || !strings.Contains(lines[1], "granted") || !strings.Contains(lines[2], "refused") {
+		t.Fatalf("shown:\n%s", strings.Join(lines, "\n"))
+	}
+	for i, want := range map[int]string{0: "ada                   1  write to out.json: stale, newest is 2", 2: "?                     1  write to out.json: stale, newest is 2 (3 times)"} {
+		if !strings.HasSuffix(lines[i], want) {
+			t.Errorf("shown %q, want %q", lines[i], want)
+		}
+	}
+	if again := changes(after, after); len(again) != 0 {
+		t.Errorf("shown again: %v", again)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -38,7 +37,7 @@ shows its progress on a terminal.`,
 			if err != nil {
 				return err
 			}
-			return a.nameOwners(c.Context(), a.write(c.Context(), args[0], from, s))
+			return a.write(c.Context(), args[0], from, s)
 		},
 	}
 	flags := c.Flags()
@@ -85,8 +84,9 @@ func (a *app) write(ctx context.Context, target, from string, s fence.Stamp) err
 	shownContent, stopShowing := a.progress(content)
 	receipt, err := artifact.Write(ctx, s, readUntil(ctx, shownContent))
 	stopShowing()
+	tallyWrite(g.Target(), s, err)
 	if err != nil {
-		return err
+		return a.noteRefusal(ctx, g.Target(), s, err)
 	}
 	if receipt.Adopted {
 		fmt.Fprintf(a.stderr, "croft: %s existed and is guarded from now on, by key %s\n", word(shown), word(receipt.Mark.Key))
@@ -110,26 +110,18 @@ func readUntil(ctx context.Context, r io.Reader) io.Reader {
 	return pr
 }
 
-// nameOwners adds to a refusal whose token is whose, as far as the store can be asked and remembers. It never makes things worse.
-func (a *app) nameOwners(ctx context.Context, err error) error {
+// nameOwners adds to a refusal whose token is whose, as far as the store remembers.
+func nameOwners(ctx context.Context, st store.Store, err error) {
 	var stale *fence.StaleError
 	if !errors.As(err, &stale) {
-		return err
+		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	st, openErr := a.lookUp(ctx)
-	if openErr != nil {
-		return err
-	}
-	defer st.Close()
 	rec, getErr := st.Get(ctx, stale.Newest.Key)
 	if getErr != nil {
-		return err
+		return
 	}
 	stale.PresentedOwner = ownerOf(rec, stale.Presented.Token, stale.Presented.Grant)
 	stale.NewestOwner = ownerOf(rec, stale.Newest.Token, stale.Newest.Grant)
-	return err
 }
 
 // ownerOf finds in a key's history who was granted a token.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/observe"
@@ -22,39 +23,55 @@ import (
 // metricsEvery is how often a file of metrics is written: as often as Prometheus commonly looks.
 const metricsEvery = 15 * time.Second
 
-// runMetrics are the metrics of one run, served or written until end is called.
-type runMetrics struct {
-	observe func(croft.Event) // nil if nobody asked for metrics
-	end     func()
+// metrics are those of one process, served or written until end is called.
+type metrics struct {
+	m     *observe.Metrics // nil if nobody asked for any
+	tally *tally           // nil, too
+	end   func()
+}
+
+// observe is what a client is told to call; nil if nobody asked for metrics.
+func (m metrics) observe() func(croft.Event) {
+	if m.m == nil {
+		return nil
+	}
+	return m.m.Observe
 }
 
 // startMetrics serves metrics at host:port, or keeps them in a file, as where says. A place that cannot be used is an error before anything has begun.
-func (a *app) startMetrics(where string) (runMetrics, error) {
+func (a *app) startMetrics(where string) (metrics, error) {
 	if where == "" {
-		return runMetrics{end: func() {}}, nil
+		return metrics{end: func() {}}, nil
 	}
 	m := observe.New(nil)
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(m)
+	counted := &tally{m: m}
+	source := prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
+		counted.count()
+		return registry.Gather()
+	})
+	serve := a.serveMetrics
 	if strings.ContainsRune(where, filepath.Separator) || strings.HasSuffix(where, ".prom") {
-		return a.writeMetrics(where, m, registry)
+		serve = a.writeMetrics
 	}
-	return a.serveMetrics(where, m, registry)
+	end, err := serve(where, source)
+	return metrics{m, counted, end}, err
 }
 
-func (a *app) serveMetrics(addr string, m *observe.Metrics, registry *prometheus.Registry) (runMetrics, error) {
+func (a *app) serveMetrics(addr string, source prometheus.Gatherer) (end func(), err error) {
 	if _, _, err := net.SplitHostPort(addr); err != nil {
-		return runMetrics{}, invalid("--metrics %q: give host:port to serve them, like :9464, or a file that ends in .prom", addr)
+		return nil, invalid("--metrics %q: give host:port to serve them, like :9464, or a file that ends in .prom", addr)
 	}
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
-		return runMetrics{}, invalid("--metrics %s: %v; give another port, or 0 for any", addr, err)
+		return nil, invalid("--metrics %s: %v; give another port, or 0 for any", addr, err)
 	}
 	if strings.HasSuffix(addr, ":0") {
 		fmt.Fprintf(a.stderr, "croft: metrics at http://%s/metrics\n", l.Addr())
 	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(source, promhttp.HandlerOpts{}))
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second}
 	var served sync.WaitGroup
 	served.Go(func() {
@@ -62,21 +79,21 @@ func (a *app) serveMetrics(addr string, m *observe.Metrics, registry *prometheus
 			fmt.Fprintf(a.stderr, "croft: metrics are no longer served: %v\n", err)
 		}
 	})
-	return runMetrics{m.Observe, func() {
+	return func() {
 		_ = server.Close()
 		served.Wait()
-	}}, nil
+	}, nil
 }
 
-func (a *app) writeMetrics(path string, m *observe.Metrics, registry *prometheus.Registry) (runMetrics, error) {
+func (a *app) writeMetrics(path string, source prometheus.Gatherer) (end func(), err error) {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		return runMetrics{}, invalid("--metrics %s: it is not a file", path)
+		return nil, invalid("--metrics %s: it is not a file", path)
 	}
 	if !strings.HasSuffix(path, ".prom") {
-		return runMetrics{}, invalid("--metrics %s: the name of the file must end in .prom; the node exporter reads no other", path)
+		return nil, invalid("--metrics %s: the name of the file must end in .prom; the node exporter reads no other", path)
 	}
-	if err := prometheus.WriteToTextfile(path, registry); err != nil {
-		return runMetrics{}, invalid("--metrics %s: %v", path, err)
+	if err := prometheus.WriteToTextfile(path, source); err != nil {
+		return nil, invalid("--metrics %s: %v", path, err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var written sync.WaitGroup
@@ -91,7 +108,7 @@ func (a *app) writeMetrics(path string, m *observe.Metrics, registry *prometheus
 				last = true
 			}
 			// The work is more important than that somebody hears of it.
-			if err := prometheus.WriteToTextfile(path, registry); err != nil && !said {
+			if err := prometheus.WriteToTextfile(path, source); err != nil && !said {
 				fmt.Fprintf(a.stderr, "croft: metrics are not written: %v\n", err)
 				said = true
 			}
@@ -100,8 +117,8 @@ func (a *app) writeMetrics(path string, m *observe.Metrics, registry *prometheus
 			}
 		}
 	})
-	return runMetrics{m.Observe, func() {
+	return func() {
 		cancel()
 		written.Wait()
-	}}, nil
+	}, nil
 }

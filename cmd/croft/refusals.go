@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"strconv"
+	"time"
+
+	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// listed is what people list: all records but those in which Croft keeps notes of its own.
+func listed(ctx context.Context, st store.Store, prefix string) iter.Seq2[tenure.Record, error] {
+	return func(yield func(tenure.Record, error) bool) {
+		for rec, err := range st.List(ctx, prefix) {
+			if err == nil && croft.Reserved(rec.Key) {
+				continue
+			}
+			if !yield(rec, err) {
+				return
+			}
+		}
+	}
+}
+
+// refusalView is, in JSON, what was refused.
+type refusalView struct {
+	Time   when        `json:"time"`
+	Change string      `json:"change"`
+	Key    string      `json:"key"`
+	Owner  string      `json:"owner"`
+	Act    string      `json:"act"`
+	Code   string      `json:"code"`
+	Token  fence.Token `json:"token"`
+	Newest fence.Token `json:"newest,omitempty"`
+	Target string      `json:"target,omitempty"`
+	Count  int         `json:"count"`
+}
+
+func refusalViewOf(r croft.Refusal) refusalView {
+	return refusalView{when(r.At), "refused", r.Key, r.Owner, r.Act, r.Code, r.Token, r.Newest, r.Target, r.Count}
+}
+
+// refusalText says what was refused, without who, when and of which key.
+func refusalText(r croft.Refusal) string {
+	text := r.Act
+	if r.Target != "" {
+		text += " to " + word(r.Target)
+	}
+	text += ": " + map[string]string{
+		"stale": "stale", "collision": "the same token from two grants", "wrong_key": "it belongs to another key", "repeated": "late or repeated", "not_owned": "not owned",
+	}[r.Code]
+	if r.Newest > 0 && r.Newest != r.Token {
+		text += fmt.Sprintf(", newest is %d", r.Newest)
+	}
+	if r.Count > 1 {
+		text += fmt.Sprintf(" (%d times)", r.Count)
+	}
+	return text
+}
+
+// whose is an owner that may not be known.
+func whose(owner string) string {
+	if owner == "" {
+		return "?"
+	}
+	return word(owner)
+}
+
+// listRefusals shows every refusal that the store remembers, the newest last.
+func (a *app) listRefusals(all []croft.Refusal, now time.Time, prefix string) {
+	if a.json {
+		for _, r := range all {
+			a.print(refusalViewOf(r))
+		}
+		return
+	}
+	if len(all) == 0 {
+		about := which(prefix, "")
+		if about != "" {
+			about = " of" + about
+		}
+		fmt.Fprintf(a.stderr, "croft: no refusals%s are remembered\n", about)
+		return
+	}
+	t := a.table("WHEN", "KEY", "OWNER", "TOKEN", "REFUSED")
+	for _, r := range all {
+		t.row(plainCell(ago(now, r.At)), plainCell(word(r.Key)), plainCell(whose(r.Owner)), plainCell(strconv.FormatInt(int64(r.Token), 10)), plainCell(refusalText(r)))
+	}
+	t.flush()
+}
+
+// noteTimeout bounds how long a refused write stays to find out whose tokens those are, and to leave a note in the store.
+const noteTimeout = 2 * time.Second
+
+// noteRefusal leaves a note of a refused write to a target in the store, where operators look for it, and adds to the refusal whose token is whose: as far as the store can be
+// asked and remembers. It never makes things worse.
+func (a *app) noteRefusal(ctx context.Context, target string, s fence.Stamp, err error) error {
+	if outcomeOf(err).exit != exitRefused {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteTimeout)
+	defer cancel()
+	st, openErr := a.lookUp(ctx)
+	if openErr != nil {
+		return err
+	}
+	defer st.Close()
+	nameOwners(ctx, st, err)
+	if target == "" {
+		return err // a raise: nothing was to be written
+	}
+	c := croft.New(st, &croft.Options{Owner: a.owner, CallTimeout: min(a.timeout, noteTimeout)})
+	c.Refused(s, target, err)
+	_ = c.Close()
+	return err
+}
