@@ -63,7 +63,7 @@ func TestAWriteToWhatWasDeletedIsDecidedAgain(t *testing.T) {
 	}
 	gone := func(object string) *fault {
 		return &fault{status: http.StatusNotFound, body: `{"error": {"message": "No such object"}}`, before: func() {
-			if err := st.reg.handle.Object(object).Delete(t.Context()); err != nil {
+			if err := st.reg.delete(t.Context(), object, nil); err != nil {
 				t.Error(err)
 			}
 		}}

@@ -13,8 +13,8 @@ import (
 	"cloud.google.com/go/auth"
 	"cloud.google.com/go/auth/credentials"
 	"cloud.google.com/go/auth/httptransport"
-	"cloud.google.com/go/storage"
 	"google.golang.org/api/option"
+	"google.golang.org/api/storage/v1"
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/clock"
@@ -37,10 +37,11 @@ type Connection struct {
 
 // bucket is one bucket and the way to it.
 type bucket struct {
-	name   string
-	client *storage.Client
-	handle *storage.BucketHandle
-	clock  *objects.Clock
+	name string
+	api  *storage.Service
+	// project is billed for requests, if it is not "".
+	project string
+	clock   *objects.Clock
 	// place names the bucket at its endpoint, for what is remembered of it.
 	place string
 	// found says where the credentials are from.
@@ -74,7 +75,7 @@ func dial(ctx context.Context, name string, c *Connection) (*bucket, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &bucket{name: name, place: endpoint + "/" + name, clock: objects.NewClock(time.Second, clock.System()), patience: time.Second}
+	b := &bucket{name: name, project: c.Project, place: endpoint + "/" + name, clock: objects.NewClock(time.Second, clock.System()), patience: time.Second}
 	base := c.Transport
 	if base == nil {
 		base = shared
@@ -92,23 +93,13 @@ func dial(ctx context.Context, name string, c *Connection) (*bucket, error) {
 		}
 		b.found = describe(creds)
 	}
-	// The client library is told, or it would look for credentials once more.
-	// Where to go is said always: STORAGE_EMULATOR_HOST is heeded by the library, too, and what the caller names comes first.
-	options := []option.ClientOption{option.WithHTTPClient(hc), storage.WithJSONReads(), option.WithoutAuthentication(), option.WithEndpoint(endpoint + "/storage/v1/")}
 	if creds != nil {
-		options[2] = option.WithAuthCredentials(creds)
 		if err := httptransport.AddAuthorizationMiddleware(hc, creds); err != nil {
 			return nil, fmt.Errorf("gcs: %w", err)
 		}
 	}
-	if b.client, err = storage.NewClient(ctx, options...); err != nil {
+	if b.api, err = storage.NewService(ctx, option.WithHTTPClient(hc), option.WithEndpoint(endpoint+"/storage/v1/")); err != nil {
 		return nil, fmt.Errorf("gcs: %w", err)
-	}
-	// A conditional write that is sent twice by somebody who does not know its body cannot be told from another's: retrying is done here.
-	b.client.SetRetry(storage.WithPolicy(storage.RetryNever))
-	b.handle = b.client.Bucket(name)
-	if c.Project != "" {
-		b.handle = b.handle.UserProject(c.Project)
 	}
 	return b, nil
 }
@@ -177,8 +168,6 @@ func describe(creds *auth.Credentials) string {
 	}
 	return who + ", " + from
 }
-
-func (b *bucket) close() error { return b.client.Close() }
 
 // dated tells the clock what the service's answers say about its time.
 type dated struct {

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"cloud.google.com/go/auth"
-	"cloud.google.com/go/storage"
 	"google.golang.org/api/googleapi"
 
 	"github.com/croft-dev/croft/internal/objects"
@@ -38,8 +37,6 @@ func judge(err error) verdict {
 		return done
 	case errors.As(err, &token) && !token.Temporary():
 		return refused
-	case errors.Is(err, storage.ErrObjectNotExist), errors.Is(err, storage.ErrBucketNotExist):
-		return missing
 	case errors.Is(err, errUploadGone), errors.Is(err, errNoBucket):
 		return refused
 	case !errors.As(err, &api):

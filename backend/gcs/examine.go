@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"cloud.google.com/go/storage"
+	"google.golang.org/api/storage/v1"
 
 	"github.com/croft-dev/croft/store"
 )
@@ -22,7 +22,7 @@ func (r *register) Examine(ctx context.Context) ([]store.Finding, error) {
 		return nil, err
 	}
 	findings = append(findings, deletes, found("credentials", store.OK, r.found, ""), r.examineClock())
-	attrs, err := r.handle.Attrs(ctx)
+	attrs, err := r.settings(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, over(ctx)
@@ -82,38 +82,42 @@ func (r *register) examineClock() store.Finding {
 }
 
 // examineBucket grades the settings of a bucket.
-func examineBucket(attrs *storage.BucketAttrs, records string) []store.Finding {
-	return append([]store.Finding{
-		examineVersioning(attrs), examineSoftDelete(attrs), examineRetention(attrs), examineClass(attrs),
-	}, examineLifecycle(attrs.Lifecycle.Rules, records))
+func examineBucket(attrs *storage.Bucket, records string) []store.Finding {
+	var rules []*storage.BucketLifecycleRule
+	if attrs.Lifecycle != nil {
+		rules = attrs.Lifecycle.Rule
+	}
+	return []store.Finding{
+		examineVersioning(attrs), examineSoftDelete(attrs), examineRetention(attrs), examineClass(attrs), examineLifecycle(rules, records),
+	}
 }
 
-func examineVersioning(attrs *storage.BucketAttrs) store.Finding {
-	if attrs.VersioningEnabled {
+func examineVersioning(attrs *storage.Bucket) store.Finding {
+	if attrs.Versioning != nil && attrs.Versioning.Enabled {
 		return found("versioning", store.Warn, "on: every renewal leaves an old version, which is paid for until it is deleted", "keep leases in a bucket without versioning, or add a lifecycle rule that deletes noncurrent versions after a day")
 	}
 	return found("versioning", store.OK, "off", "")
 }
 
-func examineSoftDelete(attrs *storage.BucketAttrs) store.Finding {
-	if p := attrs.SoftDeletePolicy; p != nil && p.RetentionDuration > 0 {
-		return found("soft delete", store.Warn, fmt.Sprintf("what every renewal replaces is kept, and paid for, for %.0f days", p.RetentionDuration.Hours()/24), "turn it off for a bucket of leases: gcloud storage buckets update gs://BUCKET --clear-soft-delete")
+func examineSoftDelete(attrs *storage.Bucket) store.Finding {
+	if p := attrs.SoftDeletePolicy; p != nil && p.RetentionDurationSeconds > 0 {
+		return found("soft delete", store.Warn, fmt.Sprintf("what every renewal replaces is kept, and paid for, for %.0f days", float64(p.RetentionDurationSeconds)/(24*60*60)), "turn it off for a bucket of leases: gcloud storage buckets update gs://BUCKET --clear-soft-delete")
 	}
 	return found("soft delete", store.OK, "off", "")
 }
 
-func examineRetention(attrs *storage.BucketAttrs) store.Finding {
+func examineRetention(attrs *storage.Bucket) store.Finding {
 	const advice = "keep leases in a bucket without it: what cannot be replaced can be neither renewed nor released"
 	switch {
 	case attrs.RetentionPolicy != nil && attrs.RetentionPolicy.RetentionPeriod > 0:
-		return found("retention", store.Bad, fmt.Sprintf("a policy keeps objects from being replaced for %s", attrs.RetentionPolicy.RetentionPeriod), advice)
+		return found("retention", store.Bad, fmt.Sprintf("a policy keeps objects from being replaced for %s", time.Duration(attrs.RetentionPolicy.RetentionPeriod)*time.Second), advice)
 	case attrs.DefaultEventBasedHold:
 		return found("retention", store.Bad, "new objects are put on hold, and cannot be replaced", advice)
 	}
 	return found("retention", store.OK, "no policy freezes objects", "")
 }
 
-func examineClass(attrs *storage.BucketAttrs) store.Finding {
+func examineClass(attrs *storage.Bucket) store.Finding {
 	switch attrs.StorageClass {
 	case "", "STANDARD", "MULTI_REGIONAL", "REGIONAL":
 		return found("storage class", store.OK, "standard, in "+attrs.Location, "")

@@ -6,14 +6,14 @@ import (
 	"strings"
 	"time"
 
-	"cloud.google.com/go/storage"
+	"google.golang.org/api/storage/v1"
 
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
 
 // examineLifecycle looks for rules that would delete records, or move them to a class that makes renewals dear.
-func examineLifecycle(rules []storage.LifecycleRule, records string) store.Finding {
+func examineLifecycle(rules []*storage.BucketLifecycleRule, records string) store.Finding {
 	worst := found("lifecycle", store.OK, "no rule touches records", "")
 	for _, rule := range rules {
 		f := examineRule(rule, records)
@@ -24,7 +24,10 @@ func examineLifecycle(rules []storage.LifecycleRule, records string) store.Findi
 	return worst
 }
 
-func examineRule(rule storage.LifecycleRule, records string) store.Finding {
+func examineRule(rule *storage.BucketLifecycleRule, records string) store.Finding {
+	if rule.Action == nil || rule.Condition == nil {
+		return found("lifecycle", store.OK, "", "")
+	}
 	c := rule.Condition
 	days, live := liveAfter(c)
 	if !live || !touches(c, records) {
@@ -32,9 +35,9 @@ func examineRule(rule storage.LifecycleRule, records string) store.Finding {
 	}
 	const advice = "leave the store's prefix out of the rule, or delete noncurrent versions only"
 	switch {
-	case rule.Action.Type == storage.SetStorageClassAction:
+	case rule.Action.Type == "SetStorageClass":
 		return found("lifecycle", store.Warn, fmt.Sprintf("a rule moves records to %s after %d days, where replacing them costs more", rule.Action.StorageClass, days), advice)
-	case rule.Action.Type != storage.DeleteAction:
+	case rule.Action.Type != "Delete":
 		return found("lifecycle", store.OK, "", "")
 	case days == 0:
 		return found("lifecycle", store.Bad, "a rule deletes records, also those of leases that are held", advice)
@@ -45,26 +48,31 @@ func examineRule(rule storage.LifecycleRule, records string) store.Finding {
 }
 
 // liveAfter says after how many days a rule applies to an object that nobody has replaced, and whether it ever does. All its conditions must be met.
-func liveAfter(c storage.LifecycleCondition) (days int64, ever bool) {
-	switch {
-	case c.Liveness == storage.Archived, c.NumNewerVersions > 0, c.DaysSinceNoncurrentTime > 0, !c.NoncurrentTimeBefore.IsZero():
-		return 0, false // old versions only
-	case c.DaysSinceCustomTime > 0, !c.CustomTimeBefore.IsZero():
-		return 0, false // records have no custom time
-	case !c.CreatedBefore.IsZero() && c.CreatedBefore.Before(time.Now().Add(-24*time.Hour)):
-		return c.AgeInDays, c.AgeInDays > 0 // those of the past
+func liveAfter(c *storage.BucketLifecycleRuleCondition) (days int64, ever bool) {
+	if c.Age != nil {
+		days = *c.Age
 	}
-	return c.AgeInDays, true
+	switch {
+	case c.IsLive != nil && !*c.IsLive, c.NumNewerVersions > 0, c.DaysSinceNoncurrentTime > 0, c.NoncurrentTimeBefore != "":
+		return 0, false // old versions only
+	case c.DaysSinceCustomTime > 0, c.CustomTimeBefore != "":
+		return 0, false // records have no custom time
+	case c.CreatedBefore != "":
+		if day, err := time.Parse(time.DateOnly, c.CreatedBefore); err == nil && day.Before(time.Now().Add(-24*time.Hour)) {
+			return days, days > 0 // those of the past
+		}
+	}
+	return days, true
 }
 
 // touches reports whether a rule's patterns let records through.
-func touches(c storage.LifecycleCondition, records string) bool {
+func touches(c *storage.BucketLifecycleRuleCondition, records string) bool {
 	if len(c.MatchesPrefix) > 0 && !slices.ContainsFunc(c.MatchesPrefix, func(prefix string) bool {
 		return strings.HasPrefix(records, prefix) || strings.HasPrefix(prefix, records)
 	}) {
 		return false
 	}
-	if len(c.MatchesStorageClasses) > 0 && !slices.Contains(c.MatchesStorageClasses, "STANDARD") {
+	if len(c.MatchesStorageClass) > 0 && !slices.Contains(c.MatchesStorageClass, "STANDARD") {
 		return false
 	}
 	const ending = ".json"

@@ -2,13 +2,15 @@ package gcs
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
 	"cloud.google.com/go/auth"
-	"cloud.google.com/go/storage"
+	"google.golang.org/api/storage/v1"
 
 	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/store"
@@ -103,30 +105,38 @@ func TestDoctor(t *testing.T) {
 // TestLifecycleRules: which of them would delete records, or make them dear.
 func TestLifecycleRules(t *testing.T) {
 	t.Parallel()
-	deletes := storage.LifecycleAction{Type: storage.DeleteAction}
+	const everything = `"age": 0`
+	date := func(d time.Duration) string {
+		return `"createdBefore": "` + time.Now().Add(d).Format(time.DateOnly) + `"`
+	}
 	for _, c := range []struct {
-		name string
-		rule storage.LifecycleRule
-		want store.Level
+		name, action, condition string
+		want                    store.Level
 	}{
-		{"everything", storage.LifecycleRule{Action: deletes, Condition: storage.LifecycleCondition{AllObjects: true}}, store.Bad},
-		{"after a day", storage.LifecycleRule{Action: deletes, Condition: storage.LifecycleCondition{AgeInDays: 1}}, store.Warn},
-		{"after the longest lease", storage.LifecycleRule{Action: deletes, Condition: storage.LifecycleCondition{AgeInDays: 30}}, store.OK},
-		{"old versions", storage.LifecycleRule{Action: deletes, Condition: storage.LifecycleCondition{Liveness: storage.Archived}}, store.OK},
-		{"all but the newest version", storage.LifecycleRule{Action: deletes, Condition: storage.LifecycleCondition{NumNewerVersions: 1}}, store.OK},
-		{"a custom time", storage.LifecycleRule{Action: deletes, Condition: storage.LifecycleCondition{DaysSinceCustomTime: 1}}, store.OK},
-		{"those of the past", storage.LifecycleRule{Action: deletes, Condition: storage.LifecycleCondition{CreatedBefore: time.Now().Add(-1000 * time.Hour)}}, store.OK},
-		{"those until a day to come", storage.LifecycleRule{Action: deletes, Condition: storage.LifecycleCondition{CreatedBefore: time.Now().Add(1000 * time.Hour)}}, store.Bad},
-		{"another prefix", storage.LifecycleRule{Action: deletes, Condition: storage.LifecycleCondition{AllObjects: true, MatchesPrefix: []string{"logs/"}}}, store.OK},
-		{"a prefix above", storage.LifecycleRule{Action: deletes, Condition: storage.LifecycleCondition{AllObjects: true, MatchesPrefix: []string{"logs/", "team/"}}}, store.Bad},
-		{"a prefix below", storage.LifecycleRule{Action: deletes, Condition: storage.LifecycleCondition{AllObjects: true, MatchesPrefix: []string{"team/croft/leases/3f"}}}, store.Bad},
-		{"uploads that were left", storage.LifecycleRule{Action: deletes, Condition: storage.LifecycleCondition{AgeInDays: 1, MatchesSuffix: []string{besideSuffix}}}, store.OK},
-		{"json", storage.LifecycleRule{Action: deletes, Condition: storage.LifecycleCondition{AllObjects: true, MatchesSuffix: []string{".json"}}}, store.Bad},
-		{"another class", storage.LifecycleRule{Action: deletes, Condition: storage.LifecycleCondition{AllObjects: true, MatchesStorageClasses: []string{"ARCHIVE"}}}, store.OK},
-		{"to a colder class", storage.LifecycleRule{Action: storage.LifecycleAction{Type: storage.SetStorageClassAction, StorageClass: "NEARLINE"}, Condition: storage.LifecycleCondition{AgeInDays: 30}}, store.Warn},
-		{"uploads in parts", storage.LifecycleRule{Action: storage.LifecycleAction{Type: storage.AbortIncompleteMPUAction}, Condition: storage.LifecycleCondition{AgeInDays: 1}}, store.OK},
+		{"everything", "Delete", everything, store.Bad},
+		{"after a day", "Delete", `"age": 1`, store.Warn},
+		{"after the longest lease", "Delete", `"age": 30`, store.OK},
+		{"old versions", "Delete", `"isLive": false`, store.OK},
+		{"live versions", "Delete", `"isLive": true`, store.Bad},
+		{"all but the newest version", "Delete", `"numNewerVersions": 1`, store.OK},
+		{"a custom time", "Delete", `"daysSinceCustomTime": 1`, store.OK},
+		{"those of the past", "Delete", date(-1000 * time.Hour), store.OK},
+		{"those until a day to come", "Delete", date(1000 * time.Hour), store.Bad},
+		{"another prefix", "Delete", everything + `, "matchesPrefix": ["logs/"]`, store.OK},
+		{"a prefix above", "Delete", everything + `, "matchesPrefix": ["logs/", "team/"]`, store.Bad},
+		{"a prefix below", "Delete", everything + `, "matchesPrefix": ["team/croft/leases/3f"]`, store.Bad},
+		{"uploads that were left", "Delete", `"age": 1, "matchesSuffix": ["` + besideSuffix + `"]`, store.OK},
+		{"json", "Delete", everything + `, "matchesSuffix": [".json"]`, store.Bad},
+		{"another class", "Delete", everything + `, "matchesStorageClass": ["ARCHIVE"]`, store.OK},
+		{"to a colder class", "SetStorageClass", `"age": 30`, store.Warn},
+		{"uploads in parts", "AbortIncompleteMultipartUpload", `"age": 1`, store.OK},
 	} {
-		if got := examineLifecycle([]storage.LifecycleRule{c.rule}, "team/croft/leases/"); got.Level != c.want {
+		rule := &storage.BucketLifecycleRule{}
+		text := fmt.Sprintf(`{"action": {"type": %q}, "condition": {%s}}`, c.action, c.condition) // as the service sends it
+		if err := json.Unmarshal([]byte(text), rule); err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		if got := examineLifecycle([]*storage.BucketLifecycleRule{rule}, "team/croft/leases/"); got.Level != c.want {
 			t.Errorf("%s: %s (%s), want %s", c.name, got.Level, got.Seen, c.want)
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -50,8 +49,6 @@ type Guard struct {
 	inMemory    int
 	chunk       int // what is sent at a time of a longer content
 
-	closing sync.Once
-	failed  error
 }
 
 var (
@@ -89,7 +86,6 @@ func OpenGuard(ctx context.Context, bucketName, object string, o *GuardOptions) 
 			return b.changesOnCondition(ctx, name)
 		})
 		if err != nil {
-			_ = b.close()
 			return nil, err
 		}
 	}
@@ -177,11 +173,8 @@ func targetOf(bucketName, object string, c *Connection) string {
 // Target is a URL under which others open the same guard.
 func (g *Guard) Target() string { return g.target }
 
-// Close lets go of connections.
-func (g *Guard) Close() error {
-	g.closing.Do(func() { g.failed = g.bucket.close() })
-	return g.failed
-}
+// Close has nothing to let go of: connections are shared, and end by themselves when nobody uses them.
+func (g *Guard) Close() error { return nil }
 
 // Mark reads the mark: one request.
 func (g *Guard) Mark(ctx context.Context) (fence.Mark, error) {

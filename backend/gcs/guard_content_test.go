@@ -53,7 +53,7 @@ func TestAnAbortedUploadLeavesNothingThatCounts(t *testing.T) {
 	}
 
 	// A writer that died between the upload and the copy: young uploads stay, old ones go.
-	if _, err := g.stage(ctx, g.bucket.handle.Object(g.beside()), bytes.NewReader(long)); err != nil {
+	if _, err := g.stage(ctx, g.beside(), bytes.NewReader(long)); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := g.Sweep(ctx); n != 0 || err != nil {
@@ -100,7 +100,7 @@ func TestAnObjectKeepsWhatIsNotContent(t *testing.T) {
 	for _, inMemory := range []int{100, 4} {
 		name := server.Bucket(t)
 		g := openGuard(t, name, "page.html", GuardOptions{Connection: at(server.Endpoint), InMemory: inMemory})
-		w := g.bucket.handle.Object("page.html").NewWriter(t.Context())
+		w := g.bucket.ordinary(t).Object("page.html").NewWriter(t.Context())
 		w.ContentType, w.CacheControl, w.Metadata = "text/html", "max-age=60", map[string]string{"team": "docs"}
 		if _, err := io.WriteString(w, "before"); err != nil || w.Close() != nil {
 			t.Fatal(err)
@@ -109,7 +109,7 @@ func TestAnObjectKeepsWhatIsNotContent(t *testing.T) {
 		if err != nil || !receipt.Adopted || receipt.Bytes != 10 {
 			t.Fatalf("%+v, %v", receipt, err)
 		}
-		attrs, err := g.bucket.handle.Object("page.html").Attrs(t.Context())
+		attrs, err := g.bucket.ordinary(t).Object("page.html").Attrs(t.Context())
 		if err != nil || attrs.ContentType != "text/html" || attrs.CacheControl != "max-age=60" || attrs.Metadata["team"] != "docs" {
 			t.Errorf("in memory %d: %+v, %v", inMemory, attrs, err)
 		}
@@ -149,7 +149,7 @@ func TestPlainContentIsNotSaidToBePacked(t *testing.T) {
 	_ = z.Close()
 	for _, inMemory := range []int{100, 4} {
 		g := openGuard(t, server.Bucket(t), "page.html", GuardOptions{Connection: at(server.Endpoint), InMemory: inMemory})
-		w := g.bucket.handle.Object("page.html").NewWriter(t.Context())
+		w := g.bucket.ordinary(t).Object("page.html").NewWriter(t.Context())
 		w.ContentEncoding = "gzip"
 		if _, err := w.Write(packed.Bytes()); err != nil || w.Close() != nil {
 			t.Fatal(err)
@@ -158,7 +158,7 @@ func TestPlainContentIsNotSaidToBePacked(t *testing.T) {
 			if _, err := g.Write(t.Context(), stamp(10, 1, 0), strings.NewReader(c.content)); err != nil {
 				t.Fatal(err)
 			}
-			if attrs, err := g.bucket.handle.Object("page.html").Attrs(t.Context()); err != nil || attrs.ContentEncoding != c.want {
+			if attrs, err := g.bucket.ordinary(t).Object("page.html").Attrs(t.Context()); err != nil || attrs.ContentEncoding != c.want {
 				t.Errorf("in memory %d: %q is said to be %q, %v", inMemory, c.content, attrs.ContentEncoding, err)
 			}
 		}

@@ -9,7 +9,7 @@ import (
 	"io"
 	"time"
 
-	"cloud.google.com/go/storage"
+	"google.golang.org/api/storage/v1"
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
@@ -42,19 +42,18 @@ func (g *Guard) writeLong(ctx context.Context, stamp fence.Stamp, head []byte, r
 	if _, err := now.mark.Admit(stamp); err != nil {
 		return guard.Receipt{}, err
 	}
-	from := g.bucket.handle.Object(g.beside())
+	from := g.beside()
 	staged, err := g.stage(ctx, from, io.MultiReader(bytes.NewReader(head), rest))
 	if err != nil {
 		return guard.Receipt{}, err
 	}
 	defer g.tidy(ctx, from)
-	receipt, err := g.write(ctx, stamp, staged.Size, func(ctx context.Context, s state, meta map[string]string) error {
-		copier := g.bucket.handle.Object(g.object).If(s.conditions()).CopierFrom(from.Generation(staged.Generation))
-		copier.ObjectAttrs = s.carry(g.contentType, meta, head)
-		copier.ContentType = cmp.Or(copier.ContentType, staged.ContentType, "application/octet-stream") // a copy must have one
-		_, err := copier.Run(ctx)
+	receipt, err := g.write(ctx, stamp, int64(staged.Size), func(ctx context.Context, s state, meta map[string]string) error {
+		o := s.carry(g.contentType, meta, head)
+		o.ContentType = cmp.Or(o.ContentType, staged.ContentType, "application/octet-stream") // a copy must have one
+		err := g.bucket.copy(ctx, from, staged.Generation, g.object, o, s.conditions())
 		if judge(err) == missing {
-			return fmt.Errorf("%w: %s", errUploadGone, from.ObjectName())
+			return fmt.Errorf("%w: %s", errUploadGone, from)
 		}
 		return err
 	})
@@ -65,27 +64,21 @@ func (g *Guard) writeLong(ctx context.Context, stamp fence.Stamp, head []byte, r
 var errUploadGone = errors.New("the upload was removed before it was put in place, by a lifecycle rule or a sweep; write again")
 
 // stage uploads a content to an object that counts for nothing.
-func (g *Guard) stage(ctx context.Context, to *storage.ObjectHandle, r io.Reader) (*storage.ObjectAttrs, error) {
+func (g *Guard) stage(ctx context.Context, to string, r io.Reader) (*storage.Object, error) {
 	uploading, abandon := context.WithCancel(ctx)
-	// Here the client library may send again: a chunk has its place in the upload, and one that is lost should not cost all before it.
-	w := to.If(storage.Conditions{DoesNotExist: true}).Retryer(storage.WithPolicy(storage.RetryIdempotent)).NewWriter(uploading)
-	w.ChunkSize, w.ContentType = g.chunk, g.contentType
 	source := &noting{r: r}
-	_, err := await(ctx, func() (int64, error) {
-		defer abandon() // a writer that is not closed ends its upload with its context, and nothing was made
-		n, err := io.Copy(w, source)
+	made, err := await(ctx, func() (*storage.Object, error) {
+		defer abandon() // an upload that is not finished ends with its context, and nothing was made
+		made, err := g.bucket.stream(uploading, &storage.Object{Name: to, ContentType: g.contentType}, source, g.chunk)
 		if source.err != nil {
-			return n, &brokenSource{source.err}
+			return nil, &brokenSource{source.err}
 		}
-		if err == nil {
-			err = w.Close()
-		}
-		return n, err
+		return made, err
 	})
 	var broken *brokenSource
 	switch {
 	case err == nil:
-		return w.Attrs(), nil
+		return made, nil
 	case errors.As(err, &broken):
 		return nil, broken.err
 	case ctx.Err() != nil:
@@ -115,10 +108,10 @@ func (n *noting) Read(p []byte) (int, error) {
 }
 
 // tidy removes an upload that has served its purpose, and what others have left.
-func (g *Guard) tidy(ctx context.Context, mine *storage.ObjectHandle) {
+func (g *Guard) tidy(ctx context.Context, mine string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
-	_ = mine.Delete(ctx)
+	_ = g.bucket.delete(ctx, mine, nil)
 	_, _ = g.Sweep(ctx)
 }
 

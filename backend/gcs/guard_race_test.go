@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"cloud.google.com/go/storage"
-
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/store"
@@ -183,7 +181,7 @@ func TestADamagedMarkAdmitsNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, text := range []string{"{", "[]", `{"key":"a//b","token":1}`, `{"key":"a","token":-1}`, `{"key":"a","token":1,"grant":"x"}`} {
-		if _, err := g.bucket.handle.Object("out.json").Update(t.Context(), storage.ObjectAttrsToUpdate{Metadata: map[string]string{metaMark: text}}); err != nil {
+		if _, err := g.bucket.patch(t.Context(), "out.json", map[string]string{metaMark: text}, nil); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := g.Write(t.Context(), stamp(20, 2, 0), strings.NewReader("never")); !errors.Is(err, ErrMarkDamaged) {

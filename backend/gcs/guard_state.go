@@ -10,7 +10,7 @@ import (
 	"strings"
 	"unicode/utf16"
 
-	"cloud.google.com/go/storage"
+	"google.golang.org/api/storage/v1"
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/objects"
@@ -27,7 +27,7 @@ const (
 
 // state is an object as the guard sees it.
 type state struct {
-	attrs   *storage.ObjectAttrs // nil: there is none
+	attrs   *storage.Object // nil: there is none
 	mark    fence.Mark
 	rekeyed *Rekeyed
 	nonce   string
@@ -37,11 +37,11 @@ type state struct {
 func (s state) written() bool { return s.attrs != nil && s.attrs.Metadata[metaEmpty] == "" }
 
 // conditions are those under which a change is the next after this state.
-func (s state) conditions() storage.Conditions {
+func (s state) conditions() *condition {
 	if s.attrs == nil {
-		return conditions(0, 0)
+		return absent
 	}
-	return conditions(s.attrs.Generation, s.attrs.Metageneration)
+	return &condition{s.attrs.Generation, s.attrs.Metageneration}
 }
 
 // look reads an object's state: one request.
@@ -50,7 +50,7 @@ func (g *Guard) look(ctx context.Context) (state, error) {
 		return state{}, store.Unknown(over(ctx))
 	}
 	for try := 1; ; try++ {
-		attrs, err := g.bucket.handle.Object(g.object).Attrs(ctx)
+		attrs, err := g.bucket.attrs(ctx, g.object)
 		switch v := judge(err); {
 		case v == done:
 			return g.read(attrs)
@@ -66,7 +66,7 @@ func (g *Guard) look(ctx context.Context) (state, error) {
 }
 
 // read reads the mark from an object's metadata.
-func (g *Guard) read(attrs *storage.ObjectAttrs) (state, error) {
+func (g *Guard) read(attrs *storage.Object) (state, error) {
 	s := state{attrs: attrs, nonce: attrs.Metadata[metaNonce]}
 	damaged := func(name string) (state, error) {
 		return state{}, fmt.Errorf("%w: %s of %s is %.200q; once no old writer lives, remove it and raise the fence with the present owner's stamp", ErrMarkDamaged, name, g.target, attrs.Metadata[name])
@@ -122,8 +122,8 @@ func ascii(v any) (string, error) {
 }
 
 // carry is what a new generation, which begins with head, takes over from the one before it: all that is not content.
-func (s state) carry(contentType string, meta map[string]string, head []byte) storage.ObjectAttrs {
-	next := storage.ObjectAttrs{ContentType: contentType, Metadata: meta}
+func (s state) carry(contentType string, meta map[string]string, head []byte) *storage.Object {
+	next := &storage.Object{ContentType: contentType, Metadata: meta}
 	if s.written() {
 		next.ContentLanguage, next.ContentDisposition = s.attrs.ContentLanguage, s.attrs.ContentDisposition
 		next.CacheControl, next.StorageClass = s.attrs.CacheControl, s.attrs.StorageClass

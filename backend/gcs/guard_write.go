@@ -6,8 +6,6 @@ import (
 	"errors"
 	"io"
 
-	"cloud.google.com/go/storage"
-
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/tenure"
@@ -56,17 +54,9 @@ func (g *Guard) write(ctx context.Context, stamp fence.Stamp, size int64, send f
 
 // upload replaces the object in one request.
 func (g *Guard) upload(ctx context.Context, s state, meta map[string]string, data []byte) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	w := g.bucket.handle.Object(g.object).If(s.conditions()).NewWriter(ctx)
-	w.ChunkSize = 0
-	name := w.Name
-	w.ObjectAttrs = s.carry(g.contentType, meta, data)
-	w.Name = name
-	_, err := w.Write(data)
-	if err == nil {
-		err = w.Close()
-	}
+	o := s.carry(g.contentType, meta, data)
+	o.Name = g.object
+	_, err := g.bucket.insert(ctx, o, data, s.conditions())
 	if judge(err) == missing && (s.attrs == nil || bucketMissing(err)) { // otherwise the object was deleted meanwhile
 		return g.bucket.noBucket()
 	}
@@ -119,7 +109,7 @@ func (g *Guard) remark(ctx context.Context, s state, mark fence.Mark, nonce stri
 		return g.commit(ctx, nonce, rightCreate, func(ctx context.Context) error { return g.upload(ctx, s, meta, nil) })
 	}
 	return g.commit(ctx, nonce, rightUpdate, func(ctx context.Context) error {
-		_, err := g.bucket.handle.Object(g.object).If(s.conditions()).Update(ctx, storage.ObjectAttrsToUpdate{Metadata: meta})
+		_, err := g.bucket.patch(ctx, g.object, meta, s.conditions())
 		return err
 	})
 }

@@ -5,12 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 
-	"cloud.google.com/go/storage"
+	"google.golang.org/api/storage/v1"
 
 	"github.com/croft-dev/croft/fence"
-	"github.com/croft-dev/croft/internal/objects"
 )
 
 // The rights that requests need.
@@ -46,26 +44,9 @@ func (b *bucket) get(ctx context.Context, name string) (content, error) {
 	}
 }
 
-func (b *bucket) getOnce(ctx context.Context, name string) (content, error) {
-	r, err := b.handle.Object(name).NewReader(ctx)
-	if err != nil {
-		return content{}, err
-	}
-	defer r.Close()
-	data, err := io.ReadAll(io.LimitReader(r, objects.MaxBody))
-	if err != nil {
-		// Only the text: the client library goes on where an answer broke off, and that the generation is gone by then does not say that the object is.
-		return content{}, fmt.Errorf("the answer broke off: %s", err.Error())
-	}
-	if r.Attrs.Generation <= 0 {
-		return content{}, fmt.Errorf("the answer does not say which generation of %s it is; a proxy between must leave the headers in place", name)
-	}
-	return content{data, r.Attrs.Generation}, nil
-}
-
 // gone tells an object that is not there, which is no error, from a bucket that is not.
 func (b *bucket) gone(err error) error {
-	if errors.Is(err, storage.ErrBucketNotExist) || bucketMissing(err) {
+	if bucketMissing(err) {
 		return b.noBucket()
 	}
 	return nil
@@ -123,35 +104,21 @@ func (b *bucket) putWithin(ctx context.Context, waits int, name string, old int6
 const metaKey = "croft-key"
 
 func (b *bucket) putOnce(ctx context.Context, name string, old int64, data []byte, key string) (int64, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // it ends the upload if Write fails
-	w := b.handle.Object(name).If(conditions(old, 0)).NewWriter(ctx)
-	w.ChunkSize = 0 // one request
-	w.ContentType, w.CacheControl = "application/json", "no-store"
+	o := &storage.Object{Name: name, ContentType: "application/json", CacheControl: "no-store"}
 	if key != "" {
-		w.Metadata = map[string]string{metaKey: fence.EscapeKey(key)}
+		o.Metadata = map[string]string{metaKey: fence.EscapeKey(key)}
 	}
-	if _, err := w.Write(data); err != nil {
+	made, err := b.insert(ctx, o, data, &condition{generation: old})
+	if err != nil {
 		return 0, err
 	}
-	if err := w.Close(); err != nil {
-		return 0, err
-	}
-	return w.Attrs().Generation, nil
-}
-
-// conditions are those of a change of a generation of an object (0: there must be none), and of a metageneration if one is given.
-func conditions(generation, metageneration int64) storage.Conditions {
-	if generation == 0 {
-		return storage.Conditions{DoesNotExist: true}
-	}
-	return storage.Conditions{GenerationMatch: generation, MetagenerationMatch: metageneration}
+	return made.Generation, nil
 }
 
 // remove deletes a generation of an object. It is for what may be missed: nothing rests on the condition being honoured.
 func (b *bucket) remove(ctx context.Context, name string, generation int64) error {
 	for try := 1; ; try++ {
-		err := b.handle.Object(name).If(storage.Conditions{GenerationMatch: generation}).Delete(ctx)
+		err := b.delete(ctx, name, &condition{generation: generation})
 		switch v := judge(err); {
 		case v == done || v == missing:
 			return nil

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"cloud.google.com/go/storage"
+	"google.golang.org/api/storage/v1"
 
 	"github.com/croft-dev/croft/internal/objects"
 )
@@ -133,40 +133,34 @@ func (b *bucket) changesOnCondition(ctx context.Context, name string) error {
 		return err
 	}
 	defer b.untry(ctx, name)
-	o := b.handle.Object(name)
-	changed := storage.ObjectAttrsToUpdate{Metadata: map[string]string{"croft-trial": "1"}}
-	now, err := o.If(conditions(generation, 0)).Update(ctx, changed)
+	changed := map[string]string{"croft-trial": "1"}
+	now, err := b.patch(ctx, name, changed, &condition{generation: generation})
 	switch {
 	case err != nil:
 		return b.explain(ctx, rightUpdate, err)
 	case now.Metageneration < 2:
 		return &IgnoredError{b.name, "metagenerations (a change of metadata did not count)"}
 	}
-	before, another, none := conditions(generation, 1), conditions(generation+1, now.Metageneration), conditions(0, 0)
-	update := func(c storage.Conditions) error {
-		_, err := o.If(c).Update(ctx, changed)
+	before, another := &condition{generation, 1}, &condition{generation + 1, now.Metageneration}
+	update := func(c *condition) error {
+		_, err := b.patch(ctx, name, changed, c)
 		return err
 	}
-	replace := func(c storage.Conditions) error {
-		_, err := o.If(c).CopierFrom(o).Run(ctx)
+	replace := func(c *condition) error { return b.copy(ctx, name, 0, name, &storage.Object{}, c) }
+	upload := func(c *condition) error {
+		_, err := b.insert(ctx, &storage.Object{Name: name}, nonce(), c)
 		return err
-	}
-	upload := func(c storage.Conditions) error {
-		w := o.If(c).NewWriter(ctx)
-		w.ChunkSize = 0
-		_, _ = w.Write(nonce())
-		return w.Close()
 	}
 	for _, t := range []struct {
 		what string
-		try  func(storage.Conditions) error
-		on   storage.Conditions
+		try  func(*condition) error
+		on   *condition
 	}{
 		{"ifMetagenerationMatch on changes of metadata", update, before},
 		{"ifGenerationMatch on changes of metadata", update, another},
 		{"ifMetagenerationMatch on copies", replace, before},
 		{"ifGenerationMatch on copies", replace, another},
-		{"ifGenerationMatch=0 on copies", replace, none},
+		{"ifGenerationMatch=0 on copies", replace, absent},
 		{"ifMetagenerationMatch on uploads", upload, before},
 	} {
 		switch err := t.try(t.on); judge(err) {
@@ -192,7 +186,7 @@ func (b *bucket) trial(ctx context.Context, name string) (int64, error) {
 func (b *bucket) untry(ctx context.Context, name string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	_ = b.handle.Object(name).Delete(ctx) // nobody else knows its name
+	_ = b.delete(ctx, name, nil) // nobody else knows its name
 }
 
 func nonce() []byte { return []byte(objects.NewNonce() + "\n") }

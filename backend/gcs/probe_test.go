@@ -23,7 +23,6 @@ func TestTheServerOfTheseTests(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer func() { _ = b.close() }()
 			generation := int64(0)
 			for round := range 15 {
 				var mu sync.Mutex

@@ -123,7 +123,7 @@ func TestACreateAfterADeleteHasOneWinner(t *testing.T) {
 	bothWays(t, func(t *testing.T, p *pair) string {
 		old := acquire("races/create", "cleo")
 		p.must(t, p.quick, old)
-		if err := p.quick.reg.handle.Object(p.quick.reg.layout.Record(old.Key)).Delete(t.Context()); err != nil {
+		if err := p.quick.reg.delete(t.Context(), p.quick.reg.layout.Record(old.Key), nil); err != nil {
 			t.Fatal(err)
 		}
 		mine, next := acquire(old.Key, "ann"), acquire(old.Key, "bob")

@@ -9,8 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"cloud.google.com/go/storage"
-	"google.golang.org/api/iterator"
+	"google.golang.org/api/storage/v1"
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/objects"
@@ -25,12 +24,12 @@ const (
 
 // Scan reads every record: one request for a thousand names, and one for each record that has changed since this register read it last.
 func (r *register) Scan(ctx context.Context) iter.Seq2[cas.Entry, error] {
-	return r.scan(ctx, func(*storage.ObjectAttrs) bool { return true }, false)
+	return r.scan(ctx, func(*storage.Object) bool { return true }, false)
 }
 
 // ScanPrefix does the same for the records of keys that begin with prefix. One whose metadata does not say its key is read to find out.
 func (r *register) ScanPrefix(ctx context.Context, prefix string) iter.Seq2[cas.Entry, error] {
-	return r.scan(ctx, func(o *storage.ObjectAttrs) bool {
+	return r.scan(ctx, func(o *storage.Object) bool {
 		text := o.Metadata[metaKey]
 		key, err := fence.UnescapeKey(text)
 		return text == "" || err != nil || strings.HasPrefix(key, prefix)
@@ -40,8 +39,8 @@ func (r *register) ScanPrefix(ctx context.Context, prefix string) iter.Seq2[cas.
 // ScanOld reads the records that have not been written since before, and deletes what earlier sweeps have left of dropped ones, and probes that were cut off.
 func (r *register) ScanOld(ctx context.Context, before time.Time) iter.Seq2[cas.Entry, error] {
 	// A moment more: an object may be dated a little later than the record in it.
-	records := r.scan(ctx, func(o *storage.ObjectAttrs) bool {
-		return r.clock != nil || !o.Updated.After(before.Add(2*time.Second))
+	records := r.scan(ctx, func(o *storage.Object) bool {
+		return r.clock != nil || !timeOf(o.Updated).After(before.Add(2*time.Second))
 	}, true)
 	return func(yield func(cas.Entry, error) bool) {
 		for held, err := range records {
@@ -63,7 +62,8 @@ func (b *bucket) removeOld(ctx context.Context, prefix, suffix string) (removed 
 		}
 		now, _, known := b.clock.Span()
 		for _, o := range page {
-			if !known || !strings.HasSuffix(o.Name, suffix) || now.Sub(o.Created) < LeftoverAge {
+			made := timeOf(o.TimeCreated)
+			if !known || made.IsZero() || !strings.HasSuffix(o.Name, suffix) || now.Sub(made) < LeftoverAge {
 				continue
 			}
 			switch err := b.remove(ctx, o.Name, o.Generation); {
@@ -78,7 +78,7 @@ func (b *bucket) removeOld(ctx context.Context, prefix, suffix string) (removed 
 }
 
 // scan yields the records of the objects that are wanted. A damaged one is reported last, so that it hides no other.
-func (r *register) scan(ctx context.Context, wanted func(*storage.ObjectAttrs) bool, bury bool) iter.Seq2[cas.Entry, error] {
+func (r *register) scan(ctx context.Context, wanted func(*storage.Object) bool, bury bool) iter.Seq2[cas.Entry, error] {
 	return func(yield func(cas.Entry, error) bool) {
 		var failed []error
 		for page, err := range r.pages(ctx, r.layout.Records()) {
@@ -86,7 +86,7 @@ func (r *register) scan(ctx context.Context, wanted func(*storage.ObjectAttrs) b
 				yield(cas.Entry{}, err)
 				return
 			}
-			page = slices.DeleteFunc(page, func(o *storage.ObjectAttrs) bool { return !r.layout.IsRecord(o.Name) || !wanted(o) })
+			page = slices.DeleteFunc(page, func(o *storage.Object) bool { return !r.layout.IsRecord(o.Name) || !wanted(o) })
 			for i, one := range r.readAll(ctx, page) {
 				switch generation, _ := generationOf(one.entry.Version); {
 				case ctx.Err() != nil:
@@ -115,7 +115,7 @@ type readOne struct {
 }
 
 // readAll reads objects side by side. One that has gone meanwhile is an empty entry.
-func (r *register) readAll(ctx context.Context, page []*storage.ObjectAttrs) []readOne {
+func (r *register) readAll(ctx context.Context, page []*storage.Object) []readOne {
 	all := make([]readOne, len(page))
 	var group sync.WaitGroup
 	turn := make(chan struct{}, atOnce)
@@ -141,14 +141,11 @@ func (r *register) readAll(ctx context.Context, page []*storage.ObjectAttrs) []r
 }
 
 // pages lists the objects under a prefix.
-func (b *bucket) pages(ctx context.Context, prefix string) iter.Seq2[[]*storage.ObjectAttrs, error] {
-	return func(yield func([]*storage.ObjectAttrs, error) bool) {
-		query := &storage.Query{Prefix: prefix, Projection: storage.ProjectionNoACL}
-		_ = query.SetAttrSelection([]string{"Name", "Generation", "Updated", "Created", "Metadata"}) // it fails for unknown names alone
+func (b *bucket) pages(ctx context.Context, prefix string) iter.Seq2[[]*storage.Object, error] {
+	return func(yield func([]*storage.Object, error) bool) {
 		token := ""
 		for try := 1; ; {
-			var page []*storage.ObjectAttrs
-			next, err := iterator.NewPager(b.handle.Objects(ctx, query), pageSize, token).NextPage(&page)
+			page, next, err := b.page(ctx, prefix, token)
 			switch v := judge(err); {
 			case v == done:
 				if !yield(page, nil) || next == "" {
@@ -200,6 +197,6 @@ func (r *register) Drop(ctx context.Context, key string, old cas.Version) error 
 func (r *register) bury(ctx context.Context, name string, generation int64) {
 	if honoured, _ := r.deletesOnCondition(ctx, r.layout.Trial()); honoured {
 		// Once: what the service does not take now, the next sweep finds.
-		_ = r.handle.Object(name).If(conditions(generation, 0)).Delete(ctx)
+		_ = r.delete(ctx, name, &condition{generation: generation})
 	}
 }

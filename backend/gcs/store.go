@@ -67,7 +67,6 @@ func Open(ctx context.Context, bucketName, prefix string, o *Options) (*Store, e
 	}
 	if !o.SkipProbe {
 		if err := reg.probe(ctx); err != nil {
-			_ = b.close()
 			return nil, err
 		}
 	}

@@ -65,13 +65,12 @@ func wipe(tb testing.TB, server *testenv.GCSServer, name string) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	defer func() { _ = b.close() }()
 	for page, err := range b.pages(tb.Context(), "") {
 		if err != nil {
 			tb.Fatal(err)
 		}
 		for _, o := range page {
-			if err := b.handle.Object(o.Name).Delete(tb.Context()); err != nil && judge(err) != missing {
+			if err := b.delete(tb.Context(), o.Name, nil); err != nil && judge(err) != missing {
 				tb.Fatal(err)
 			}
 		}

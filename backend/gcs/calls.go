@@ -1,0 +1,184 @@
+package gcs
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/api/googleapi"
+	"google.golang.org/api/storage/v1"
+
+	"github.com/croft-dev/croft/internal/objects"
+)
+
+// The few calls of the service's JSON API that are made, through Google's client for just that API. Each is one request and is sent once: what to do about one that
+// failed is decided by whoever makes it. (The larger client library brings gRPC and its service mesh into every program that imports it: 30 MB, and some milliseconds of every start.)
+
+// condition is what must hold for a change to be made: which generation of the object there is (0: there must be none), and which metageneration, unless that is 0.
+type condition struct{ generation, metageneration int64 }
+
+// absent is the condition that there is no such object.
+var absent = &condition{}
+
+// changing is a call that can be made on a condition.
+type changing[C any] interface {
+	IfGenerationMatch(generation int64) C
+	IfMetagenerationMatch(metageneration int64) C
+	asking[C]
+}
+
+// asking is any call.
+type asking[C any] interface {
+	UserProject(project string) C
+	Context(ctx context.Context) C
+}
+
+// on makes a call conditional, unless c is nil, and ready to be sent.
+func on[C changing[C]](ctx context.Context, b *bucket, call C, c *condition) C {
+	if c != nil {
+		call = call.IfGenerationMatch(c.generation)
+		if c.metageneration != 0 {
+			call = call.IfMetagenerationMatch(c.metageneration)
+		}
+	}
+	return ready(ctx, b, call)
+}
+
+// ready makes a call ready to be sent.
+func ready[C asking[C]](ctx context.Context, b *bucket, call C) C {
+	if b.project != "" {
+		call = call.UserProject(b.project)
+	}
+	return call.Context(ctx)
+}
+
+// attrs reads what is known of an object but its content.
+func (b *bucket) attrs(ctx context.Context, name string) (*storage.Object, error) {
+	return ready(ctx, b, b.api.Objects.Get(b.name, name)).Do()
+}
+
+// getOnce reads a small object, and checks that it arrived as it was written.
+func (b *bucket) getOnce(ctx context.Context, name string) (content, error) {
+	resp, err := ready(ctx, b, b.api.Objects.Get(b.name, name)).Download()
+	if err != nil {
+		return content{}, err
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(resp.Body, objects.MaxBody))
+	if err != nil {
+		return content{}, fmt.Errorf("the answer broke off: %w", err)
+	}
+	generation, err := strconv.ParseInt(resp.Header.Get("X-Goog-Generation"), 10, 64)
+	if err != nil || generation <= 0 {
+		return content{}, fmt.Errorf("the answer does not say which generation of %s it is; a proxy between must leave the headers in place", name)
+	}
+	if sum := checksum(resp); sum != "" && sum != sumOf(data) && len(data) < objects.MaxBody {
+		return content{}, fmt.Errorf("the content of %s was damaged on its way: its checksum is not %s", name, sum)
+	}
+	return content{data, generation}, nil
+}
+
+// checksum is the CRC32C that an answer gives for its content, "" if it gives none or the content was unpacked since.
+func checksum(resp *http.Response) string {
+	if resp.Uncompressed || resp.Header.Get("X-Goog-Stored-Content-Encoding") == "gzip" {
+		return ""
+	}
+	for _, header := range resp.Header.Values("X-Goog-Hash") {
+		for each := range strings.SplitSeq(header, ",") {
+			if sum, ok := strings.CutPrefix(strings.TrimSpace(each), "crc32c="); ok {
+				return sum
+			}
+		}
+	}
+	return ""
+}
+
+var castagnoli = sync.OnceValue(func() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) })
+
+// sumOf is the CRC32C of a content as the service writes it.
+func sumOf(data []byte) string {
+	return base64.StdEncoding.EncodeToString(binary.BigEndian.AppendUint32(nil, crc32.Checksum(data, castagnoli())))
+}
+
+// insert replaces an object with all of its content, in one request.
+func (b *bucket) insert(ctx context.Context, o *storage.Object, data []byte, c *condition) (*storage.Object, error) {
+	o.Crc32c = sumOf(data) // what does not arrive like this is refused
+	options := []googleapi.MediaOption{googleapi.ChunkSize(0)}
+	if o.ContentType != "" {
+		options = append(options, googleapi.ContentType(o.ContentType)) // or it is guessed from the content
+	}
+	call := b.api.Objects.Insert(b.name, o).Name(o.Name).Media(bytes.NewReader(data), options...)
+	return on(ctx, b, call, c).Do()
+}
+
+// stream makes an object, in requests of a chunk each. Here the client library may send again: a chunk has its place in the upload, and one that is lost should not cost all before it.
+// It reads r before it returns, and while.
+func (b *bucket) stream(ctx context.Context, o *storage.Object, r io.Reader, chunk int) (*storage.Object, error) {
+	options := []googleapi.MediaOption{googleapi.ChunkSize(chunk), googleapi.EnableAutoChecksum()}
+	if o.ContentType != "" {
+		options = append(options, googleapi.ContentType(o.ContentType))
+	}
+	return on(ctx, b, b.api.Objects.Insert(b.name, o).Name(o.Name).Media(r, options...).WithRetry(nil, nil), absent).Do()
+}
+
+// patch changes metadata; what it does not name stays.
+func (b *bucket) patch(ctx context.Context, name string, meta map[string]string, c *condition) (*storage.Object, error) {
+	return on(ctx, b, b.api.Objects.Patch(b.name, name, &storage.Object{Metadata: meta}), c).Do()
+}
+
+// copy lets the service copy a generation of an object (0: the newest) to another, which is then as o says, or as its source if o says nothing.
+func (b *bucket) copy(ctx context.Context, from string, generation int64, to string, o *storage.Object, c *condition) error {
+	for token := ""; ; {
+		call := b.api.Objects.Rewrite(b.name, from, b.name, to, o)
+		if generation != 0 {
+			call = call.SourceGeneration(generation)
+		}
+		if token != "" {
+			call = call.RewriteToken(token)
+		}
+		r, err := on(ctx, b, call, c).Do()
+		if err != nil || r.Done {
+			return err
+		}
+		token = r.RewriteToken
+	}
+}
+
+// delete deletes an object.
+func (b *bucket) delete(ctx context.Context, name string, c *condition) error {
+	return on(ctx, b, b.api.Objects.Delete(b.name, name), c).Do()
+}
+
+// page lists some of the objects under a prefix, and says where to go on; nowhere if it is "".
+func (b *bucket) page(ctx context.Context, prefix, token string) (page []*storage.Object, next string, err error) {
+	call := b.api.Objects.List(b.name).Prefix(prefix).Projection("noAcl").MaxResults(pageSize).
+		Fields("nextPageToken", "items(name,generation,updated,timeCreated,metadata)")
+	if token != "" {
+		call = call.PageToken(token)
+	}
+	list, err := ready(ctx, b, call).Do()
+	if err != nil {
+		return nil, "", err
+	}
+	return list.Items, list.NextPageToken, nil
+}
+
+// settings are the bucket's own.
+func (b *bucket) settings(ctx context.Context) (*storage.Bucket, error) {
+	return ready(ctx, b, b.api.Buckets.Get(b.name)).Do()
+}
+
+// timeOf reads a time of the service's; the zero time if it is none.
+func timeOf(text string) time.Time {
+	t, _ := time.Parse(time.RFC3339Nano, text)
+	return t
+}

@@ -1,0 +1,21 @@
+package gcs
+
+import (
+	"strings"
+	"testing"
+
+	"cloud.google.com/go/storage"
+	"google.golang.org/api/option"
+)
+
+// ordinary is the bucket as others see it who know nothing of guards: through the client library that most programs use.
+func (b *bucket) ordinary(tb testing.TB) *storage.BucketHandle {
+	tb.Helper()
+	endpoint := strings.TrimSuffix(b.place, "/"+b.name)
+	c, err := storage.NewClient(tb.Context(), storage.WithJSONReads(), option.WithoutAuthentication(), option.WithEndpoint(endpoint+"/storage/v1/"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = c.Close() })
+	return c.Bucket(b.name)
+}
