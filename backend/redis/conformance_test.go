@@ -68,7 +68,7 @@ func place(tb testing.TB, lua *script) storetest.Harness {
 // TestConformance holds the store to every law of a lease store.
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, func(tb testing.TB) storetest.Harness { return place(tb, applyScript) })
+	storetest.Run(t, func(tb testing.TB) storetest.Harness { return place(tb, applyScript()) })
 }
 
 // TestConformanceOnTheServersClock does the same as clients do it: the time is the server's, and the suite waits for it.

@@ -161,7 +161,7 @@ func TestAGrantLostInAFailoverIsOutranked(t *testing.T) {
 	for _, c := range failovers {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			if err := lostGrant(t, applyScript, c.skew, c.passing, c.wrote); err != nil {
+			if err := lostGrant(t, applyScript(), c.skew, c.passing, c.wrote); err != nil {
 				t.Error(err)
 			}
 		})

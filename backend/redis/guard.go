@@ -21,7 +21,7 @@ import (
 //go:embed guard.lua
 var guardSource string
 
-var guardScript = newScript(guardSource)
+var guardScript = sync.OnceValue(func() *script { return newScript(guardSource) })
 
 // GuardOptions are the choices in opening a guard. Nil means all defaults.
 type GuardOptions struct {
@@ -64,7 +64,7 @@ func OpenGuard(client goredis.UniversalClient, key string, o *GuardOptions) (*Gu
 	if key == "" {
 		return nil, fmt.Errorf("%w target: the key is empty; name what is to be guarded", fence.ErrInvalid)
 	}
-	g := &Guard{client: client, key: key, mark: o.Mark, most: o.MaxContent, lua: guardScript, target: targetOf(client, key)}
+	g := &Guard{client: client, key: key, mark: o.Mark, most: o.MaxContent, lua: guardScript(), target: targetOf(client, key)}
 	if g.mark == "" {
 		g.mark = markOf(key)
 	}

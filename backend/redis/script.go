@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 
 	goredis "github.com/redis/go-redis/v9"
 )
@@ -19,16 +20,19 @@ var applySource string
 //go:embed read.lua
 var readSource string
 
-var applyScript, readScript = newScript(applySource), newScript(readSource)
-
+// The scripts are made when they are first needed: it takes milliseconds, and most programs that can speak to Redis do not.
 var (
-	namesLine  = regexp.MustCompile(`(?m)^--# .*\n`)
-	namedValue = regexp.MustCompile(`\b([A-Z][A-Z_]*) (\d+|'[^']*')`)
-	upperName  = regexp.MustCompile(`\b[A-Z][A-Z_]+\b`)
+	applyScript = sync.OnceValue(func() *script { return newScript(applySource) })
+	readScript  = sync.OnceValue(func() *script { return newScript(readSource) })
 )
 
 // named replaces the names in a script by what they stand for, as its lines "--# NAME 1, OTHER '>d'" say.
 func named(source string) string {
+	var (
+		namesLine  = regexp.MustCompile(`(?m)^--# .*\n`)
+		namedValue = regexp.MustCompile(`\b([A-Z][A-Z_]*) (\d+|'[^']*')`)
+		upperName  = regexp.MustCompile(`\b[A-Z][A-Z_]+\b`)
+	)
 	values := map[string]string{}
 	for _, line := range namesLine.FindAllString(source, -1) {
 		for _, m := range namedValue.FindAllStringSubmatch(line, -1) {

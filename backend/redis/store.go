@@ -75,8 +75,8 @@ func New(client goredis.UniversalClient, o *Options) *Store {
 		waitFor:   o.WaitTimeout,
 		bounded:   bounded(client) && o.WaitReplicas == 0,
 		id:        newID(),
-		apply:     applyScript,
-		read:      readScript,
+		apply:     applyScript(),
+		read:      readScript(),
 	}
 	if s.retention <= 0 {
 		s.retention = store.DefaultRetention
