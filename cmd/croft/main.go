@@ -11,11 +11,10 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/croft-dev/croft/internal/supervise"
+	_ "github.com/croft-dev/croft/internal/supervise/early" // a warden goes no further
 )
 
 func main() {
-	supervise.MaybeWarden()
 	// A reader that went away is then an error of the write instead of the end of the process: whoever prints a lease nobody reads
 	// has to give it back. A handler rather than Ignore, because children inherit what is ignored.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)

@@ -13,14 +13,11 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
-
-	"github.com/croft-dev/croft/internal/supervise"
 )
 
 // TestMain makes this binary the croft of the scripts, with one difference: a script's home stands in for the one in the password
 // database, which no test may write to.
 func TestMain(m *testing.M) {
-	supervise.MaybeWarden()
 	if os.Getenv("CROFT_TEST_MAIN") != "" { // a croft that a test started as a real process
 		main()
 	}
