@@ -81,12 +81,12 @@ func (g *gated) put(path string, stamp fence.Stamp) error {
 	g.Helper()
 	req, err := http.NewRequestWithContext(g.Context(), http.MethodPut, g.front+path, strings.NewReader("x"))
 	if err != nil {
-		g.Fatal(err)
+		return err
 	}
 	req.Header.Set("Croft-Stamp", stamp.String())
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		g.Fatal(err)
+		return err
 	}
 	defer resp.Body.Close()
 	refused := httpfence.RefusalIn(resp)

@@ -75,6 +75,37 @@ func metricsIn(text string) []string {
 	return slices.Compact(names)
 }
 
+// dashboard is what is checked of it.
+type dashboard struct {
+	Panels []struct {
+		Title   string
+		Type    string
+		Targets []struct{ Expr, LegendFormat string }
+	}
+}
+
+func readDashboard(t *testing.T) (board dashboard) {
+	t.Helper()
+	text, err := os.ReadFile("dashboard.json")
+	if err == nil {
+		err = json.Unmarshal(text, &board)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return board
+}
+
+var legendName = regexp.MustCompile(`\{\{(\w+)\}\}`)
+
+// legendNames are the labels that a legend shows.
+func legendNames(format string) (names []string) {
+	for _, m := range legendName.FindAllStringSubmatch(format, -1) {
+		names = append(names, m[1])
+	}
+	return names
+}
+
 // TestAlertsAndDashboardUseMetricsThatAreThere, and the dashboard shows every one.
 func TestAlertsAndDashboardUseMetricsThatAreThere(t *testing.T) {
 	known := documented(t)
@@ -89,23 +120,8 @@ func TestAlertsAndDashboardUseMetricsThatAreThere(t *testing.T) {
 			}
 		}
 	}
-	text, err := os.ReadFile("dashboard.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var board struct {
-		Title  string
-		Panels []struct {
-			Title   string
-			Type    string
-			Targets []struct{ Expr string }
-		}
-	}
-	if err := json.Unmarshal(text, &board); err != nil {
-		t.Fatal(err)
-	}
 	var shown []string
-	for _, p := range board.Panels {
+	for _, p := range readDashboard(t).Panels {
 		if p.Type != "row" && (p.Title == "" || len(p.Targets) == 0) {
 			t.Errorf("panel %q shows nothing", p.Title)
 		}
