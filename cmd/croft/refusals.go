@@ -45,13 +45,9 @@ func refusalViewOf(r croft.Refusal) refusalView {
 	return refusalView{when(r.At), "refused", r.Key, r.Owner, r.Act, r.Code, r.Token, r.Newest, r.Target, r.Count}
 }
 
-// refusalText says what was refused, without who, when and of which key.
+// refusalText says what was refused, without who, when and of which key. Where comes last: it may be long, and terminals cut.
 func refusalText(r croft.Refusal) string {
-	text := r.Act
-	if r.Target != "" {
-		text += " to " + word(r.Target)
-	}
-	text += ": " + map[string]string{
+	text := r.Act + ": " + map[string]string{
 		"stale": "stale", "collision": "the same token from two grants", "wrong_key": "it belongs to another key", "repeated": "late or repeated", "not_owned": "not owned",
 	}[r.Code]
 	if r.Newest > 0 && r.Newest != r.Token {
@@ -59,6 +55,9 @@ func refusalText(r croft.Refusal) string {
 	}
 	if r.Count > 1 {
 		text += fmt.Sprintf(" (%d times)", r.Count)
+	}
+	if r.Target != "" {
+		text += ", at " + word(r.Target)
 	}
 	return text
 }

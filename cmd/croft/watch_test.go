@@ -116,7 +116,7 @@ func TestARefusalIsShownOnceAndInItsPlace(t *testing.T) {
 	if len(lines) != 3 || !strings.Contains(lines[0], "refused") || !strings.Contains(lines[1], "granted") || !strings.Contains(lines[2], "refused") {
 		t.Fatalf("shown:\n%s", strings.Join(lines, "\n"))
 	}
-	for i, want := range map[int]string{0: "ada                   1  write to out.json: stale, newest is 2", 2: "?                     1  write to out.json: stale, newest is 2 (3 times)"} {
+	for i, want := range map[int]string{0: "ada                   1  write: stale, newest is 2, at out.json", 2: "?                     1  write: stale, newest is 2 (3 times), at out.json"} {
 		if !strings.HasSuffix(lines[i], want) {
 			t.Errorf("shown %q, want %q", lines[i], want)
 		}
