@@ -127,7 +127,7 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	for _, c := range m.collectors() {
 		c.Collect(to)
 	}
-	if taken, closed, any := m.resources(); any {
+	if taken, closed, gated := m.resources(); gated {
 		to <- prometheus.MustNewConstMetric(m.gates, prometheus.GaugeValue, float64(taken), "taken")
 		to <- prometheus.MustNewConstMetric(m.gates, prometheus.GaugeValue, float64(closed), "closed")
 	}
