@@ -48,7 +48,6 @@ type Guard struct {
 	contentType string
 	inMemory    int
 	chunk       int // what is sent at a time of a longer content
-
 }
 
 var (
