@@ -27,7 +27,7 @@ func newNetwork(t *testing.T) *network {
 	shared(t)
 	api := &toxiproxy.ApiServer{Collection: toxiproxy.NewProxyCollection(), Metrics: toxiproxy.NewMetricsContainer(nil)}
 	silent(&api.Logger)
-	n := &network{t: t, proxy: toxiproxy.NewProxy(api, t.Name(), "127.0.0.1:0", testenv.Postgres(t).Addr())}
+	n := &network{t: t, proxy: toxiproxy.NewProxy(api, t.Name(), fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)), testenv.Postgres(t).Addr())}
 	if err := n.proxy.Start(); err != nil {
 		t.Fatal(err)
 	}

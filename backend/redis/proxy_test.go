@@ -22,7 +22,7 @@ func newNetwork(tb testing.TB, server *testenv.RedisServer) *network {
 	tb.Helper()
 	api := &toxiproxy.ApiServer{Collection: toxiproxy.NewProxyCollection(), Metrics: toxiproxy.NewMetricsContainer(nil)}
 	silent(&api.Logger)
-	n := &network{tb: tb, proxy: toxiproxy.NewProxy(api, tb.Name(), "127.0.0.1:0", server.Addr)}
+	n := &network{tb: tb, proxy: toxiproxy.NewProxy(api, tb.Name(), fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(tb)), server.Addr)}
 	if err := n.proxy.Start(); err != nil {
 		tb.Fatal(err)
 	}
