@@ -81,7 +81,7 @@ func (s *station) proxy(name, upstream string, args ...string) *proxyProcess {
 	args = append([]string{"proxy", "--json", "--owner", name, "--upstream", upstream, "--resource", "/r/{id}", "--listen", "127.0.0.1:0", "--ttl", ttl}, args...)
 	c := exec.Command(filepath.Join(s.dir, "bin", "croft"), args...)
 	c.Dir = s.dir
-	c.Env = append(os.Environ(), "PATH="+s.path, "CROFT_STORE="+filepath.Join(s.dir, "store"))
+	c.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=10", "PATH="+s.path, "CROFT_STORE="+filepath.Join(s.dir, "store"))
 	c.Stdout, c.Stderr = out, os.Stderr
 	if err := c.Start(); err != nil {
 		s.t.Fatal(err)

@@ -60,7 +60,7 @@ func (s *station) croft(args ...string) (*exec.Cmd, *bytes.Buffer) {
 	var out bytes.Buffer
 	c := exec.Command(filepath.Join(s.dir, "bin", "croft"), args...)
 	c.Dir = s.dir
-	c.Env = append(os.Environ(), "PATH="+s.path, "CROFT_STORE="+filepath.Join(s.dir, "store"))
+	c.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=10", "PATH="+s.path, "CROFT_STORE="+filepath.Join(s.dir, "store"))
 	c.Stdout, c.Stderr = &out, &out
 	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := c.Start(); err != nil {
