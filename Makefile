@@ -44,9 +44,10 @@ generate: ## write again what is generated from the code
 
 # The stages of `make test`; each also runs alone.
 
+# Most of what tests do is wait, for a lease to end or a server to answer: several of a package run at a time, on however few processors.
 .PHONY: tests
 tests:
-	go test -race -count=1 -timeout=10m ./...
+	go test -race -count=1 -timeout=10m -parallel=8 ./...
 
 .PHONY: bench-tests
 bench-tests:
