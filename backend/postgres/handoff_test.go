@@ -1,8 +1,8 @@
 package postgres_test
 
 import (
-	"errors"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
