@@ -52,3 +52,25 @@ func (n *network) during(direction string, do func()) {
 		n.tb.Fatal(err)
 	}
 }
+
+// replyLost does something whose reply is lost: what the server sends is dropped until it has done what reached it, and then all connections are cut.
+func (n *network) replyLost(do func(), arrived func() error) {
+	n.tb.Helper()
+	if _, err := n.proxy.Toxics.AddToxicJson(strings.NewReader(`{"name":"lost","type":"timeout","stream":"downstream","attributes":{"timeout":0}}`)); err != nil {
+		n.tb.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		do()
+	}()
+	testenv.Eventually(n.tb, "the server does what reached it", arrived)
+	n.proxy.Stop() // the network is down until the client has given up
+	<-done
+	if err := n.proxy.Toxics.RemoveToxic(context.Background(), "lost"); err != nil {
+		n.tb.Fatal(err)
+	}
+	if err := n.proxy.Start(); err != nil {
+		n.tb.Fatal(err)
+	}
+}
