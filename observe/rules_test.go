@@ -14,6 +14,7 @@ import (
 
 // TestTheAlertRulesFireWhenTheyShould, and only then: as Prometheus itself judges them.
 func TestTheAlertRulesFireWhenTheyShould(t *testing.T) {
+	t.Parallel()
 	promtool := testenv.Program(t, "promtool", "prometheus")
 	run := func(args ...string) (string, error) {
 		out, err := exec.Command(promtool, args...).CombinedOutput()

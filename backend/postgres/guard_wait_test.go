@@ -35,7 +35,7 @@ func fenceRow(tb testing.TB, o postgres.GuardOptions) *postgres.Guard {
 func TestAStoppedOwnersOpenTransactionKeepsNobodyOutForEver(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	g := fenceRow(t, postgres.GuardOptions{LockWait: 100 * time.Millisecond, IdleLimit: 1500 * time.Millisecond})
+	g := fenceRow(t, postgres.GuardOptions{LockWait: 100 * time.Millisecond, IdleLimit: 6 * time.Second})
 	if _, err := g.Raise(ctx, stampOf(10, 1)); err != nil {
 		t.Fatal(err)
 	}

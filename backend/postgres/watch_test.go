@@ -107,7 +107,7 @@ func TestOnlyAWaiterCostsANotification(t *testing.T) {
 	heard.turn(waited.Key) // they come in order: nothing came before it
 }
 
-// TestAReleaseNamesWhoHasWaitedLongest, and only that client is woken; whoever is named in vain keeps its place.
+// TestAReleaseNamesWhoHasWaitedLongest, and only that client is woken.
 func TestAReleaseNamesWhoHasWaitedLongest(t *testing.T) {
 	st, name := fresh(t, postgres.Options{})
 	key := "watch/order"
@@ -148,24 +148,32 @@ func TestAReleaseNamesWhoHasWaitedLongest(t *testing.T) {
 	if ids[0] == ids[1] || ids[1] == ids[2] || ids[0] == ids[2] {
 		t.Errorf("three clients waited; named were %v", ids)
 	}
-	// Somebody who has not waited comes first: the one who was named asks in vain, and is named again.
-	first, second := waitsFor(t, clients[0], key), waitsFor(t, clients[1], key)
+}
+
+// TestWhoAsksInVainKeepsItsPlace: somebody who has not waited comes first; the one who was named asks in vain, and is named again.
+func TestWhoAsksInVainKeepsItsPlace(t *testing.T) {
+	st, name := fresh(t, postgres.Options{})
+	key := "watch/vain"
+	mine := claim(key, "ann")
+	must(t, st, mine)
+	heard := listen(t, name)
+	longest, _ := fresh(t, postgres.Options{Schema: name})
+	other, _ := fresh(t, postgres.Options{Schema: name})
+	first := waitsFor(t, longest, key)
+	waitsFor(t, other, key)
 	must(t, st, then(tenure.Release, mine))
-	if id := heard.turn(key); id != ids[0] {
-		t.Errorf("named %s, want %s, who has waited longest", id, ids[0])
-	}
-	woken(t, first, "its turn")
+	id := heard.turn(key)
+	woken(t, first, "its turn") // and by nothing else: it has left nobody a grace
 	mine = claim(key, "eve")
 	must(t, st, mine)
 	heard.next() // that it is taken
-	if a := one(t.Context(), clients[0], claim(key, "bob")); !errors.Is(a.Err, tenure.ErrHeld) {
+	if a := one(t.Context(), longest, claim(key, "bob")); !errors.Is(a.Err, tenure.ErrHeld) {
 		t.Fatal(a.Err)
 	}
 	must(t, st, then(tenure.Release, mine))
-	if id := heard.turn(key); id != ids[0] {
-		t.Errorf("named %s, want %s again: it has waited longest", id, ids[0])
+	if again := heard.turn(key); again != id {
+		t.Errorf("named %s, want %s again: it has waited longest", again, id)
 	}
-	_ = second
 }
 
 // TestANamedClientThatDoesNotComeStallsNobody: one that was named and is dead, stopped or cut off. The others come by themselves.
@@ -201,8 +209,7 @@ func TestAClientThatWaitsNoMorePassesItsTurnOn(t *testing.T) {
 	stays, _ := fresh(t, postgres.Options{Schema: name})
 	c := waitsFor(t, stays, mine.Key)
 	_ = gone.Close() // a client that is closed takes itself off the list
-	if _, open := <-left; open {
-		t.Error("a watch of a closed store goes on")
+	for range left { // it may have been woken before; that it ends is the point
 	}
 	cancel()
 	leaves, _ := fresh(t, postgres.Options{Schema: name})

@@ -22,7 +22,7 @@ func newNetwork(tb testing.TB, server *testenv.RedisServer) *network {
 	tb.Helper()
 	api := &toxiproxy.ApiServer{Collection: toxiproxy.NewProxyCollection(), Metrics: toxiproxy.NewMetricsContainer(nil)}
 	silent(&api.Logger)
-	n := &network{tb: tb, proxy: toxiproxy.NewProxy(api, tb.Name(), "127.0.0.1:0", server.Addr)}
+	n := &network{tb: tb, proxy: toxiproxy.NewProxy(api, tb.Name(), fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(tb)), server.Addr)}
 	if err := n.proxy.Start(); err != nil {
 		tb.Fatal(err)
 	}
@@ -49,6 +49,28 @@ func (n *network) during(direction string, do func()) {
 	}
 	do()
 	if err := n.proxy.Toxics.RemoveToxic(context.Background(), "cut"); err != nil {
+		n.tb.Fatal(err)
+	}
+}
+
+// replyLost does something whose reply is lost: what the server sends is dropped until it has done what reached it, and then all connections are cut.
+func (n *network) replyLost(do func(), arrived func() error) {
+	n.tb.Helper()
+	if _, err := n.proxy.Toxics.AddToxicJson(strings.NewReader(`{"name":"lost","type":"timeout","stream":"downstream","attributes":{"timeout":0}}`)); err != nil {
+		n.tb.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		do()
+	}()
+	testenv.Eventually(n.tb, "the server does what reached it", arrived)
+	n.proxy.Stop() // the network is down until the client has given up
+	<-done
+	if err := n.proxy.Toxics.RemoveToxic(context.Background(), "lost"); err != nil {
+		n.tb.Fatal(err)
+	}
+	if err := n.proxy.Start(); err != nil {
 		n.tb.Fatal(err)
 	}
 }

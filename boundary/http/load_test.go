@@ -17,6 +17,7 @@ import (
 	_ "github.com/croft-dev/croft/backend/dir" // marks in files
 	"github.com/croft-dev/croft/backend/mem"
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/testenv"
 )
 
 // trial is a service behind two proxies while its resources change owners: each owner writes and is replaced, and those replaced go on writing.
@@ -96,7 +97,7 @@ func (tr *trial) tally(what string) {
 
 // own lets one owner after another write to a resource.
 func (tr *trial) own(resource string) {
-	client := croft.New(tr.store.Open(nil), &croft.Options{Owner: "owner"})
+	client := croft.New(tr.store.Open(nil), &croft.Options{Owner: "owner", CallTimeout: testenv.Patience})
 	defer client.Close()
 	for term := range tr.terms {
 		lease, err := client.Acquire(tr.t.Context(), "jobs/"+resource, &croft.LeaseOptions{TTL: time.Minute})

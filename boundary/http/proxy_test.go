@@ -20,6 +20,7 @@ import (
 
 	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/testenv"
 )
 
 // TestTheProxyGuardsAServiceThatCannotCheck: writes that count reach it as they were sent, others do not, reads pass.
@@ -204,7 +205,7 @@ func TestAnswersStream(t *testing.T) {
 
 func testEventually(t *testing.T, is func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(testenv.Patience); !is(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("it never was")
 		}
@@ -338,10 +339,8 @@ func TestWhatWasNotSentMayComeAgain(t *testing.T) {
 	w := newWorld()
 	var seen journal
 	handler := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seen.add("%s", r.Method) })
-	service := httptest.NewServer(handler)
-	_, front := w.proxyTo(t, "one", service.URL, nil)
-	addr := service.Listener.Addr().String()
-	service.Close()
+	addr := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)) // where nobody listens
+	_, front := w.proxyTo(t, "one", "http://"+addr, nil)
 	for range 2 {
 		r := send(t, "PUT", front.URL+"/r/1", numbered(newer, 1), "x")
 		r.want(t, "while it is down", 502, "unknown")
@@ -354,7 +353,7 @@ func TestWhatWasNotSentMayComeAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	service = httptest.NewUnstartedServer(handler)
+	service := httptest.NewUnstartedServer(handler)
 	service.Listener = again
 	service.Start()
 	defer service.Close()
@@ -370,7 +369,8 @@ func TestAWriteIsSentOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
 	var seen journal
-	_, front := w.proxy(t, "one", cutter(&seen), func(o *ProxyOptions) { o.Settle = 200 * time.Millisecond })
+	p, front := w.proxy(t, "one", cutter(&seen), nil)
+	p.gate.o.Settle = 20 * time.Millisecond
 	for range 3 {
 		send(t, "PUT", front.URL+"/r/1", newer, "").want(t, "a good one", 200, "") // leaves a connection that could be used again
 		req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, front.URL+"/r/1", nil)
@@ -400,13 +400,12 @@ func TestAProxyThatLosesItsLeaseCutsWhatIsInFlight(t *testing.T) {
 		}
 	}))
 	defer service.Close()
-	_, one := w.proxyTo(t, "one", service.URL, func(o *ProxyOptions) { o.TTL, o.Settle = 300*time.Millisecond, time.Second })
-	_, two := w.proxyTo(t, "two", service.URL, func(o *ProxyOptions) {
-		o.TTL, o.Settle, o.Wait = 300*time.Millisecond, time.Second, 50*time.Millisecond
-	})
+	p, one := w.proxyTo(t, "one", service.URL, nil)
+	next, two := w.proxyTo(t, "two", service.URL, func(o *ProxyOptions) { o.Wait = 50 * time.Millisecond })
+	clk := at(next.gate)
 	go func() {
 		<-entered
-		_, _ = newClient(t, w.store, "op").Revoke(context.Background(), DefaultLeasePrefix+"r/1", croft.ByHand{Note: "test"})
+		w.lose(t, p.gate)
 	}()
 	r := send(t, "POST", one.URL+"/r/1", older, "")
 	r.want(t, "what was in flight", 502, "unknown")
@@ -415,6 +414,7 @@ func TestAProxyThatLosesItsLeaseCutsWhatIsInFlight(t *testing.T) {
 	}
 	<-cut
 	send(t, "PUT", two.URL+"/r/1", newer, "").want(t, "at the other proxy, at once", 503, "unknown")
+	clk.Advance(next.gate.o.Settle + next.gate.o.TTL)
 	testEventually(t, func() bool { return send(t, "PUT", two.URL+"/r/1", newer, "").status == 200 })
 	send(t, "PUT", two.URL+"/r/1", older, "").want(t, "the older owner there", 409, "stale")
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/guard/guardtest"
+	"github.com/croft-dev/croft/internal/testenv"
 )
 
 // Two owners: the newer has replaced the older.
@@ -94,7 +95,7 @@ func rule(t testing.TB, text string) Rule {
 // newClient makes a client of a store, under a name of its own.
 func newClient(t testing.TB, st *mem.Store, owner string) *croft.Client {
 	t.Helper()
-	c := croft.New(st.Open(nil), &croft.Options{Owner: owner})
+	c := croft.New(st.Open(nil), &croft.Options{Owner: owner, CallTimeout: testenv.Patience})
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -107,11 +108,11 @@ type world struct {
 
 func newWorld() *world { return &world{store: mem.New(nil), marks: &places{}} }
 
-// options are good ones, with short times.
+// options are good ones: a short settle time, and a lease that outlasts any test.
 func (w *world) options(t testing.TB, owner string) Options {
 	return Options{
 		Rules: []Rule{rule(t, "/r/{id}")}, Marks: w.marks.open, Client: newClient(t, w.store, owner),
-		TTL: 5 * time.Second, Settle: 100 * time.Millisecond, Wait: 10 * time.Second,
+		TTL: time.Minute, Settle: 100 * time.Millisecond, Wait: 10 * time.Second,
 	}
 }
 
@@ -141,7 +142,7 @@ func (w *world) proxy(t testing.TB, owner string, upstream http.Handler, change 
 func (w *world) proxyTo(t testing.TB, owner, upstream string, change func(*ProxyOptions)) (*Proxy, *httptest.Server) {
 	t.Helper()
 	o := ProxyOptions{Options: w.options(t, owner)}
-	o.Settle = 5 * time.Second
+	o.Settle = testenv.Patience // how long a service may take to answer goes with it
 	if change != nil {
 		change(&o)
 	}
@@ -218,6 +219,20 @@ func (r reply) want(t testing.TB, what string, status int, code string) {
 	}
 	if r.status != status || got != code {
 		t.Errorf("%s: %s; want %d %s", what, r, status, code)
+	}
+}
+
+// lose takes the lease on r/1 from a gate, which learns of it at once instead of at the next renewal.
+func (w *world) lose(t testing.TB, g *Gate) {
+	ctx := context.Background()
+	if _, err := newClient(t, w.store, "op").Revoke(ctx, DefaultLeasePrefix+"r/1", croft.ByHand{Note: "test"}); err != nil {
+		t.Error(err)
+	}
+	g.mu.Lock()
+	lease := g.slots["r/1"].lease
+	g.mu.Unlock()
+	if err := lease.Report(ctx, "still there"); !errors.Is(err, croft.ErrNotOwned) {
+		t.Errorf("the gate's lease, when it was revoked: %v, want ErrNotOwned", err)
 	}
 }
 

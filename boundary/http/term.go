@@ -243,7 +243,7 @@ func (s *slot) rest() {
 	switch {
 	case s.doubt != nil && s.over():
 		s.reopen(ctx)
-	case s.doubt != nil && s.lease.Err() == nil: // if it is over, an operator has opened the resource, or the terms say what is left
+	case s.doubt != nil && (s.lease == nil || s.lease.Err() == nil): // if it is over, an operator has opened the resource, or the terms say what is left
 	case now.Sub(s.used) >= s.g.o.Idle:
 		s.end(ctx)
 		s.g.mu.Lock()

@@ -158,7 +158,7 @@ func TestAGateFromWhichTheKeyWasTakenMayNotKnow(t *testing.T) {
 	send(t, "PUT", url, newer, "").want(t, "at once", 503, "unknown")
 	clk.Advance(time.Minute) // the settle time
 	send(t, "PUT", url, newer, "").want(t, "after the settle time", 503, "unknown")
-	clk.Advance(5 * time.Second) // the TTL
+	clk.Advance(two.o.TTL)
 	send(t, "PUT", url, newer, "").want(t, "after both", 200, "")
 }
 
@@ -279,6 +279,29 @@ func TestWhatIsIdleIsGivenBack(t *testing.T) {
 	send(t, "PUT", url, newer, "").want(t, "the first gate again", 200, "")
 }
 
+// TestWithoutLeasesADoubtIsKeptUntilItHasSettled: there are no terms that would tell the next one of it, so it stays when the resource is idle.
+func TestWithoutLeasesADoubtIsKeptUntilItHasSettled(t *testing.T) {
+	t.Parallel()
+	g := newWorld().gate(t, "one", func(o *Options) {
+		impatient(o)
+		o.Client, o.Idle = nil, time.Nanosecond
+	})
+	clk := at(g)
+	s, err := g.join("r/1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.turn <- struct{}{}
+	s.closeFor(time.Minute, "test")
+	s.leave()
+	clk.Advance(time.Minute - 1)
+	s.rest()
+	url := serve(t, g)
+	send(t, "PUT", url, newer, "").want(t, "a moment too early", 503, "unknown")
+	clk.Advance(1)
+	send(t, "PUT", url, newer, "").want(t, "settled", 200, "")
+}
+
 // faulty is a store of leases that can be out of reach.
 type faulty struct {
 	*mem.Store
@@ -302,7 +325,7 @@ func TestWithoutTheLeaseNothingIsWritten(t *testing.T) {
 	t.Cleanup(func() { _ = client.Close() })
 	g := w.gate(t, "one", func(o *Options) {
 		impatient(o)
-		o.Client, o.TTL = client, 500*time.Millisecond
+		o.Client, o.TTL = client, 2*time.Second
 	})
 	url := serve(t, g)
 	send(t, "PUT", url, newer, "").want(t, "before", 200, "")
@@ -326,7 +349,8 @@ func TestWithoutTheLeaseNothingIsWritten(t *testing.T) {
 func TestALostLeaseEndsTheHandlersContext(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
-	g := w.gate(t, "one", func(o *Options) { o.TTL, o.Settle = 300*time.Millisecond, 10*time.Millisecond })
+	g := w.gate(t, "one", impatient)
+	clk := at(g)
 	entered := make(chan struct{})
 	lost := make(chan error, 1)
 	front := httptest.NewServer(g.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -339,11 +363,13 @@ func TestALostLeaseEndsTheHandlersContext(t *testing.T) {
 	defer front.Close()
 	go func() {
 		<-entered
-		_, _ = newClient(t, w.store, "op").Revoke(context.Background(), DefaultLeasePrefix+"r/1", croft.ByHand{Note: "test"})
+		w.lose(t, g)
 	}()
 	send(t, "POST", front.URL+"/r/1", newer, "")
 	if err := <-lost; !errors.Is(err, croft.ErrLost) {
 		t.Errorf("the handler's context ended with %v, want ErrLost", err)
 	}
+	send(t, "PUT", front.URL+"/r/1", newer, "").want(t, "at once", 503, "unknown")
+	clk.Advance(g.o.Settle + g.o.TTL)
 	send(t, "PUT", front.URL+"/r/1", newer, "").want(t, "the next", 200, "")
 }

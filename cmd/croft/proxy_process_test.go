@@ -78,10 +78,10 @@ func (s *station) proxy(name, upstream string, args ...string) *proxyProcess {
 		s.t.Fatal(err)
 	}
 	defer out.Close()
-	args = append([]string{"proxy", "--json", "--owner", name, "--upstream", upstream, "--resource", "/r/{id}", "--listen", "127.0.0.1:0", "--ttl", "1s"}, args...)
+	args = append([]string{"proxy", "--json", "--owner", name, "--upstream", upstream, "--resource", "/r/{id}", "--listen", "127.0.0.1:0", "--ttl", ttl}, args...)
 	c := exec.Command(filepath.Join(s.dir, "bin", "croft"), args...)
 	c.Dir = s.dir
-	c.Env = append(os.Environ(), "PATH="+s.path, "CROFT_STORE="+filepath.Join(s.dir, "store"))
+	c.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=10", "PATH="+s.path, "CROFT_STORE="+filepath.Join(s.dir, "store"))
 	c.Stdout, c.Stderr = out, os.Stderr
 	if err := c.Start(); err != nil {
 		s.t.Fatal(err)
@@ -174,8 +174,8 @@ func TestAStoppedProxyIsFollowedWhenItsWriteHasSettled(t *testing.T) {
 	t.Parallel()
 	s := newStation(t)
 	service, upstream := newBehind(t)
-	one := s.proxy("one", upstream, "--settle", "2s", "--answer-within", "2s")
-	two := s.proxy("two", upstream, "--settle", "2s", "--answer-within", "2s")
+	one := s.proxy("one", upstream, "--settle", "6s", "--answer-within", "6s")
+	two := s.proxy("two", upstream, "--settle", "6s", "--answer-within", "6s")
 	var wait sync.WaitGroup
 	wait.Go(func() { _ = s.put(one.url, olderOwner, "slow") })
 	<-service.entered

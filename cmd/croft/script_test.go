@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/croft-dev/croft/internal/testenv"
 )
 
 // TestMain makes this binary the croft of the scripts, with one difference: a script's home stands in for the one in the password
@@ -99,13 +101,13 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: await FILE REGEXP")
 	}
 	re := regexp.MustCompile("(?m)" + args[1])
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(testenv.Patience); ; time.Sleep(10 * time.Millisecond) {
 		text, err := os.ReadFile(ts.MkAbs(args[0]))
 		if err == nil && re.Match(text) {
 			return
 		}
 		if time.Now().After(end) {
-			ts.Fatalf("%s does not match %s after 30 s; it holds:\n%s", args[0], args[1], text)
+			ts.Fatalf("%s does not match %s after %s; it holds:\n%s", args[0], args[1], testenv.Patience, text)
 		}
 	}
 }
@@ -116,13 +118,13 @@ func until(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: until REGEXP PROGRAM ARGS...")
 	}
 	re := regexp.MustCompile("(?m)" + args[0])
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(testenv.Patience); ; time.Sleep(10 * time.Millisecond) {
 		ts.Check(ts.Exec(args[1], args[2:]...))
 		if re.MatchString(ts.ReadFile("stdout")) {
 			return
 		}
 		if time.Now().After(end) {
-			ts.Fatalf("the output does not match %s after 30 s", args[0])
+			ts.Fatalf("the output does not match %s after %s", args[0], testenv.Patience)
 		}
 	}
 }

@@ -229,7 +229,11 @@ func (d *director) rollCall(ctx context.Context, w *worker) error {
 		return err
 	}
 	r := w.call(ctx, order{Do: doLook, Key: lease.Key()})
-	if err := lease.Release(ctx); err != nil && !errors.Is(err, croft.ErrLost) && !errors.Is(err, croft.ErrNotOwned) {
+	err = lease.Release(ctx)
+	for errors.Is(err, croft.ErrUnknown) && ctx.Err() == nil { // a machine that stands still for a moment need not be the end of the drill
+		err = lease.Release(ctx)
+	}
+	if err != nil && !errors.Is(err, croft.ErrLost) && !errors.Is(err, croft.ErrNotOwned) {
 		return err
 	}
 	switch {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -15,7 +16,7 @@ import (
 )
 
 // patience bounds every wait. It is long because machines are slow, and never asserted on.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // roleVar makes the test binary one of the programs the tests need.
 const roleVar = "SUPERVISE_TEST_ROLE"
@@ -28,6 +29,12 @@ func TestMain(m *testing.M) {
 	case "":
 		// A race-enabled binary sleeps a second before it exits, every warden too.
 		_ = os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE"))
+		// What these tests were started to ignore, as by nohup, their processes would ignore, too. What is caught here is not.
+		for sig := syscall.Signal(1); sig < 32; sig++ {
+			if signal.Ignored(sig) {
+				signal.Notify(make(chan os.Signal, 1), sig)
+			}
+		}
 		mark := fmt.Sprintf("SUPERVISE_TEST_RUN=%d", os.Getpid())
 		name, value, _ := strings.Cut(mark, "=")
 		_ = os.Setenv(name, value)

@@ -193,6 +193,20 @@ func TestArgumentsEnvironmentAndDirectoryArriveUnchanged(t *testing.T) {
 	}
 }
 
+// TestTheStreamsMayComeInAnyOrder: one that has to be moved out of another's way does not end up where the warden's socket is.
+func TestTheStreamsMayComeInAnyOrder(t *testing.T) {
+	for name, o := range map[string]Options{
+		"errors to the output":      {Stderr: os.Stdout},
+		"the output to the errors":  {Stdout: os.Stderr},
+		"all but the input swapped": {Stdout: os.Stderr, Stderr: os.Stdout},
+		"all of the input":          {Stdin: os.Stdin, Stdout: os.Stdin, Stderr: os.Stdin},
+	} {
+		if status, err := startArgs(t, &o, "/bin/sh", "-c", "exit 3").Wait(); err != nil || status.ExitCode() != 3 {
+			t.Errorf("%s: %v, %v; want exit code 3", name, status, err)
+		}
+	}
+}
+
 func TestTheCommandGetsTheRealStreams(t *testing.T) {
 	in, feed, err := os.Pipe()
 	if err != nil {

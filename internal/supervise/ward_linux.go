@@ -122,8 +122,13 @@ func engage(o *Options) (*ward, error) {
 
 	wardens.Lock() // also so that no other warden inherits this one's socket
 	defer wardens.Unlock()
-	// Inherited under a number that is free here: the usual 3 may be a descriptor the command is meant to inherit.
-	far, err := unix.FcntlInt(uintptr(pair[1]), unix.F_DUPFD, 3)
+	// Inherited under a number that is free here: the usual 3 may be a descriptor the command is meant to inherit. And one that stays free: when the streams are not in
+	// order, StartProcess moves them, in the new process, to the numbers just above the highest of them, whatever is there.
+	highest := uintptr(2)
+	for _, f := range files {
+		highest = max(highest, f.Fd())
+	}
+	far, err := unix.FcntlInt(uintptr(pair[1]), unix.F_DUPFD, int(highest)+8)
 	if err != nil {
 		_ = conn.Close()
 		return nil, fmt.Errorf("supervise: no socket to the warden: %w", err)

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 )
 
 // GCSServer is a Google Cloud Storage under test: fake-gcs-server in a process of its own.
@@ -94,7 +93,7 @@ func (s *GCSServer) Bucket(tb testing.TB) string {
 
 // expect sends a request that must succeed.
 func (s *GCSServer) expect(method, path, body string) error {
-	client := http.Client{Timeout: 5 * time.Second}
+	client := http.Client{Timeout: Patience}
 	req, err := http.NewRequest(method, s.Endpoint+path, strings.NewReader(body))
 	if err != nil {
 		return err

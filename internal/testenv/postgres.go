@@ -336,15 +336,6 @@ func (s *PostgresServer) ready(pid int) bool {
 	return state == "ready" || state == "standby"
 }
 
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
-}
-
 // postgresBin finds the folder of the newest installed server, and installs one where that is possible.
 func postgresBin() (string, error) {
 	find := func() string {

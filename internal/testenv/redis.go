@@ -15,7 +15,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 )
 
 // RedisServer is a Redis under test. Its process can be killed, paused and run again.
@@ -147,7 +146,7 @@ func (s *RedisServer) Ready() error {
 
 // Ask sends one command on a connection of its own and returns the first line of a simple answer, or a whole text.
 func (s *RedisServer) Ask(args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", s.Addr)
 	if err != nil {

@@ -7,11 +7,9 @@ package testenv
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -105,19 +103,6 @@ func install(debianPackage string) error {
 }
 
 func tail(out []byte, most int) []byte { return out[max(0, len(out)-most):] }
-
-// FreePort is a port of the loopback interface that nobody used a moment ago.
-func FreePort(tb testing.TB) int {
-	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatalf("testenv: no free port: %v", err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
-}
-
-func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
 // Eventually tries something until it succeeds, and fails the test with its last error when Patience is over.
 func Eventually(tb testing.TB, what string, try func() error) {
