@@ -31,9 +31,10 @@ func dial(tb testing.TB, c *testenv.EtcdCluster, change ...func(*clientv3.Config
 // wipe removes all keys with a prefix.
 func wipe(tb testing.TB, client *clientv3.Client, prefix string) {
 	tb.Helper()
-	if _, err := client.Delete(context.Background(), prefix, clientv3.WithPrefix()); err != nil {
-		tb.Fatal(err)
-	}
+	testenv.Eventually(tb, "all is deleted", func() error { // also while members are killed
+		_, err := client.Delete(context.Background(), prefix, clientv3.WithPrefix())
+		return err
+	})
 }
 
 // place is an empty store on a cluster; clock is nil for the process's own.

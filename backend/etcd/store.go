@@ -22,9 +22,6 @@ type Options struct {
 	SweepEvery int
 }
 
-// requestTimeout bounds every call of etcd, so that a member that hangs is left behind; the next call goes to another.
-const requestTimeout = 2 * time.Second
-
 // Store keeps leases in etcd. Its methods are safe for concurrent use.
 type Store struct {
 	client    *clientv3.Client
@@ -144,13 +141,7 @@ func (s *Store) usable(ctx context.Context) error {
 	return nil
 }
 
-// txn makes one call of etcd.
+// txn makes one transaction.
 func (s *Store) txn(ctx context.Context, compares []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
-	bounded, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	resp, err := s.client.Txn(bounded).If(compares...).Then(then...).Else(otherwise...).Commit()
-	if err != nil {
-		return nil, explain(ctx, err)
-	}
-	return resp, nil
+	return commit(ctx, s.client, requestTimeout, compares, then, otherwise)
 }

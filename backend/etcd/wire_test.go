@@ -21,6 +21,7 @@ type wire struct {
 	mu     sync.Mutex
 	calls  map[string]int // by method
 	losing bool
+	broken func() bool    // says of each call whether its connection breaks
 	late   bool           // transactions are given up before they are sent,
 	held   []func() error // and sent when they are delivered
 }
@@ -42,6 +43,9 @@ func (w *wire) unary(ctx context.Context, method string, req, reply any, conn *g
 	err := call(ctx, method, req, reply, conn, opts...)
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.broken != nil && w.broken() {
+		return status.Error(codes.Unavailable, "error reading from server: EOF")
+	}
 	if w.losing && strings.HasSuffix(method, "/Txn") {
 		return status.Error(codes.Unavailable, "the reply was lost")
 	}
@@ -57,6 +61,17 @@ func (w *wire) count(method string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.calls[method[strings.LastIndexByte(method, '/')+1:]]++
+}
+
+// breaks lets the connection of every second call break before it is answered.
+func (w *wire) breaks() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := 0
+	w.broken = func() bool {
+		n++
+		return n%2 == 1
+	}
 }
 
 // lose loses the replies to all transactions from now on, or no more.
