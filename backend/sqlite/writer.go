@@ -150,15 +150,11 @@ func (s *Store) enter(w *writer, t *task) error {
 			return err
 		}
 		if since.IsZero() {
-			since = time.Now()
 			if s.shutOut.IsZero() {
-				s.shutOut = since
+				s.shutOut = time.Now()
 			}
-			if !t.from.IsZero() {
-				since = t.from
-				if s.shutOut.After(since) {
-					since = s.shutOut
-				}
+			if since = t.from; s.shutOut.After(since) {
+				since = s.shutOut
 			}
 		}
 		if wait := s.options.LockWait; time.Since(since) >= wait {
