@@ -116,6 +116,9 @@ func TestAKeyIsPassedOnInOneStep(t *testing.T) {
 	if answers := pass(mine, next); answers[0].Awaited || answers[1].Record.Cause != tenure.Released {
 		t.Errorf("nobody else waits: awaited %t, granted as %s", answers[0].Awaited, answers[1].Record.Cause)
 	}
+	if a := one(t.Context(), other, claim(key, "dora")); !errors.Is(a.Err, tenure.ErrHeld) { // or its watch would begin with a wake-up
+		t.Fatalf("the key is held: %v", a.Err)
+	}
 	who := newWaiter(t, other, key, 1)
 	queued(t, st, key, 1)
 	events := client.Watch(t.Context(), st.names.record(key), clientv3.WithCreatedNotify())

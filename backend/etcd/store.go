@@ -43,6 +43,8 @@ type Store struct {
 	waits   map[string]*topic
 	placing bool // places in queues are being kept
 
+	wary atomic.Int64 // batches that are not sent as one transaction
+
 	queueFor time.Duration // how long a place in a queue outlives its store; shorter only in tests
 
 	life    context.Context // of what goes on in the background

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -54,7 +55,24 @@ func (w *wire) unary(ctx context.Context, method string, req, reply any, conn *g
 
 func (w *wire) stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	w.count(method)
-	return open(ctx, desc, conn, method, opts...)
+	stream, err := open(ctx, desc, conn, method, opts...)
+	return counted{stream, w}, err
+}
+
+// counted counts the events that a client is told of.
+type counted struct {
+	grpc.ClientStream
+	w *wire
+}
+
+func (s counted) RecvMsg(msg any) error {
+	err := s.ClientStream.RecvMsg(msg)
+	if resp, is := msg.(*pb.WatchResponse); is && err == nil {
+		for range resp.Events {
+			s.w.count("/event")
+		}
+	}
+	return err
 }
 
 func (w *wire) count(method string) {
