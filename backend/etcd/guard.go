@@ -158,9 +158,13 @@ func (g *Guard) txn(ctx context.Context, compares []clientv3.Cmp, then, otherwis
 	if ctx.Err() != nil {
 		return nil, store.Unknown(over(ctx))
 	}
+	known := g.known()
 	resp, err := commit(ctx, g.client, 2*requestTimeout, compares, then, otherwise)
 	if err != nil {
 		return nil, store.Unknown(err)
+	}
+	if known != nil && resp.Header.Revision < known.mod { // etcd was set back to an earlier state, in which there was no such mark
+		g.remember(nil)
 	}
 	return resp, nil
 }

@@ -43,7 +43,8 @@ type Store struct {
 	waits   map[string]*topic
 	placing bool // places in queues are being kept
 
-	wary atomic.Int64 // batches that are not sent as one transaction
+	wary   atomic.Int64 // batches that are not sent as one transaction
+	newest atomic.Int64 // revision of etcd that is known
 
 	queueFor time.Duration // how long a place in a queue outlives its store; shorter only in tests
 
@@ -145,5 +146,29 @@ func (s *Store) usable(ctx context.Context) error {
 
 // txn makes one transaction.
 func (s *Store) txn(ctx context.Context, compares []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
-	return commit(ctx, s.client, requestTimeout, compares, then, otherwise)
+	before := s.newest.Load()
+	resp, err := commit(ctx, s.client, requestTimeout, compares, then, otherwise)
+	if err != nil {
+		return nil, err
+	}
+	s.reached(before, resp.Header.Revision)
+	return resp, nil
+}
+
+// reached takes note of etcd's revision. One that is lower than what was known before the call says that etcd was set back to an earlier state: what is remembered of keys was never so there, and a record that is written anew may
+// come to have the revision of another that is remembered.
+func (s *Store) reached(before, revision int64) {
+	if revision < before {
+		s.mu.Lock()
+		s.views.init()
+		s.mu.Unlock()
+		s.newest.CompareAndSwap(before, revision)
+		return
+	}
+	for {
+		known := s.newest.Load()
+		if revision <= known || s.newest.CompareAndSwap(known, revision) {
+			return
+		}
+	}
 }
