@@ -23,8 +23,12 @@ type hanging struct {
 }
 
 func newHanging(t *testing.T) *hanging {
+	return newHangingAt(t, filepath.Join(memoryDir(t), "croft.db"))
+}
+
+func newHangingAt(t *testing.T, file string) *hanging {
 	h := &hanging{inside: make(chan struct{}), resume: make(chan struct{})}
-	h.Store = open(t, filepath.Join(memoryDir(t), "croft.db"), &Options{Now: func() time.Time {
+	h.Store = open(t, file, &Options{Now: func() time.Time {
 		if h.hang.Swap(false) {
 			close(h.inside)
 			<-h.resume

@@ -28,6 +28,7 @@ type Options struct {
 	Now func() time.Time
 
 	begin, commit string // for tests of what a transaction without them would do
+	between       func() // what happens, in tests, between reading and writing
 }
 
 // withDefaults is a copy in which everything is set.
@@ -73,6 +74,7 @@ type Store struct {
 	transaction transaction
 	tasks       []*task
 	shutOut     time.Time // since when others have had the lock; zero if they have not
+	doubtful    bool      // a flush of the log has failed: see emptyLog
 
 	closing chan struct{}
 	once    sync.Once

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	codes "modernc.org/sqlite/lib"
+
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -184,6 +186,13 @@ func (s *Store) connected(ctx context.Context, w *writer) (*writer, error) {
 	if w, err = newWriter(ctx, b, &s.options); err != nil {
 		return nil, b.explain(ctx, err)
 	}
+	if s.doubtful {
+		if err := w.emptyLog(ctx, s.options.LockWait); err != nil {
+			w.discard()
+			return nil, b.explain(ctx, err)
+		}
+		s.doubtful = false
+	}
 	return w, nil
 }
 
@@ -208,6 +217,9 @@ func (s *Store) carryOut(w *writer, tasks []*task) ([]*task, error) {
 			}
 			t.do(x)
 		}
+		if s.options.between != nil {
+			s.options.between()
+		}
 		return x.end()
 	})
 	if err == nil && w.base.moved() {
@@ -215,6 +227,7 @@ func (s *Store) carryOut(w *writer, tasks []*task) ([]*task, error) {
 		err = explained(fmt.Sprintf("store %s: the file was moved or removed: nobody else sees what was written there; ask again", w.base.name()))
 	}
 	if err != nil {
+		s.doubtful = s.doubtful || code(err) == codes.SQLITE_IOERR_FSYNC
 		return tasks, w.base.explain(context.Background(), err)
 	}
 	s.announce(w.base.file, x.passed)
@@ -261,11 +274,15 @@ func (x *transaction) begin(w *writer, raw any, now time.Time) error {
 // forget drops what is known of keys: it may be of a transaction that never was.
 func (x *transaction) forget() { x.seen = nil }
 
-// end writes and commits, or leaves everything as it was. What changed nothing is not written: it costs no flush.
+// end writes and commits, or leaves everything as it was. What was refused is not written: it costs no flush. What was confirmed as it is does: a process that was killed before its own flush
+// may have left it in the log.
 func (x *transaction) end() error {
 	err := x.err
 	if err == nil {
 		err = x.flush()
+	}
+	if err == nil && !x.wrote && x.again != nil {
+		err = x.exec(x.touch, x.again.id)
 	}
 	if err == nil {
 		err = x.exec(x.commit)
