@@ -125,7 +125,8 @@ func (p *past) add(t *tenure.Term) error {
 		terms, p.own = append(make([]byte, 0, 2*(len(terms)+more)), terms...), true
 	}
 	terms = append(append(terms, byte(16+len(w.to))), raw[:]...)
-	p.terms = append(terms, w.to...)
+	terms = append(terms, w.to...)
+	p.terms = terms
 	p.count++
 	return nil
 }
@@ -183,5 +184,6 @@ func (p *packer) word(s string) {
 		}
 	}
 	p.number(uint64(len(known) + len(words)))
-	*p.words = append(words[:len(words):len(words)], s) // what others refer to stays as it is
+	words = append(words[:len(words):len(words)], s) // what others refer to stays as it is
+	*p.words = words
 }
