@@ -105,7 +105,7 @@ func unfit(m ground.Mount) string {
 // made waits until nobody in this process is just making a file.
 func made() {
 	making.Lock()
-	making.Unlock() //nolint:staticcheck // whoever had it is done
+	making.Unlock() //nolint:gocritic,staticcheck // whoever had it is done
 }
 
 // create makes an empty file for the user alone, whatever the umask; SQLite gives the files beside it the same permissions. That another was faster is good, too.
