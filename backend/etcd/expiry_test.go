@@ -176,6 +176,25 @@ func TestAnAcquireSentAgainOnALostEtcdLeaseGivesNoAuthority(t *testing.T) {
 	}
 }
 
+// TestAnAcquireSentAgainOnAnEtcdLeaseThatNobodyKeepsGivesNoAuthority: the store has given it up, and etcd has not yet.
+func TestAnAcquireSentAgainOnAnEtcdLeaseThatNobodyKeepsGivesNoAuthority(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	client, w := wired(t, c)
+	st := open(t, client, c.Prefix())
+	must(t, st, claim("again/warm", "ann"))
+	mine := claim("again/given-up", "ann")
+	w.lose(true)
+	if a := one(t.Context(), st, mine); !errors.Is(a.Err, store.ErrUnknown) {
+		t.Fatalf("a grant without an answer: %v", a.Err)
+	}
+	w.lose(false)
+	st.lost(st.anchorFor(class(mine.TTL)))
+	if a := one(t.Context(), st, mine); !errors.Is(a.Err, store.ErrUnknown) {
+		t.Errorf("sent again, it is answered %v, until %s; nobody keeps its etcd lease alive", a.Err, a.Record.Deadline)
+	}
+}
+
 // TestADeadEtcdLeaseIsLeftInPeace: the page of leases that have lapsed with it is not written again and again.
 func TestADeadEtcdLeaseIsLeftInPeace(t *testing.T) {
 	t.Parallel()
