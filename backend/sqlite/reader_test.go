@@ -23,15 +23,7 @@ func TestAReaderThatDoesNotEndIsFound(t *testing.T) {
 	execute(t, file, "CREATE TABLE scratch (v BLOB)")
 	examined := func() store.Finding {
 		t.Helper()
-		findings, err := st.Examine(t.Context())
-		must(t, err)
-		for _, f := range findings {
-			if f.Check == "size" {
-				return f
-			}
-		}
-		t.Fatal("nothing is said about the size")
-		return store.Finding{}
+		return st.examineLog(t.Context(), st.base)[0] // not the rest: it would read every page
 	}
 	log := func() int64 {
 		info, err := os.Stat(file + "-wal")
@@ -68,7 +60,6 @@ func TestAReaderThatDoesNotEndIsFound(t *testing.T) {
 	if log() > 16<<20 {
 		t.Errorf("the reader has gone, and the log still has %d bytes", log())
 	}
-	inOrder(t, file)
 }
 
 // TestReadingNeverStaysOpen: whatever a caller does between two records of a listing, the log can be emptied.
