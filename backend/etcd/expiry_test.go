@@ -44,7 +44,7 @@ func TestClocksNeedNotAgree(t *testing.T) {
 			t.Parallel()
 			c := testenv.Etcd(t)
 			here, there := elsewhere(t, c, 0), elsewhere(t, c, ahead)
-			mine := brief("skew/"+name, "ann", 1500*time.Millisecond)
+			mine := brief("skew/"+name, "ann", 4*time.Second)
 			began := time.Now()
 			token := must(t, here, mine)[0].Record.Token
 			a := one(t.Context(), there, claim(mine.Key, "bob"))
@@ -53,9 +53,9 @@ func TestClocksNeedNotAgree(t *testing.T) {
 				t.Errorf("on the other machine: %v, want it held for about %s", a.Err, mine.TTL)
 			}
 			// Renewed on time, it stays its holder's.
-			time.Sleep(time.Until(began.Add(time.Second)))
+			time.Sleep(time.Until(began.Add(mine.TTL / 3)))
+			renewed := time.Now() // or a little later: it is the time before it is sent that counts
 			must(t, here, then(tenure.Renew, mine))
-			renewed := time.Now()
 			rec, at := grantedAt(t, there, mine.Key)
 			if held := at.Sub(renewed); held < mine.TTL-100*time.Millisecond || rec.Cause != tenure.Expired {
 				t.Errorf("granted %s after it was renewed for %s, as %s", held, mine.TTL, rec.Cause)
@@ -75,7 +75,7 @@ func TestAStalledLeaseLeavesTheOthers(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	here := elsewhere(t, c, 0)
-	const ttl = 1200 * time.Millisecond
+	const ttl = 3 * time.Second
 	kept, stalled := brief("stall/kept", "ann", ttl), brief("stall/stalled", "ann", ttl)
 	deadline := must(t, here, kept, stalled)[1].Record.Deadline
 	for time.Now().Before(deadline.Add(ttl)) {
@@ -91,7 +91,7 @@ func TestAStalledLeaseLeavesTheOthers(t *testing.T) {
 			t.Fatalf("the stalled lease was granted %s before its deadline", time.Until(deadline))
 		}
 		if a.Err == nil {
-			if n := here.anchors[class(ttl)]; n == nil {
+			if anchorOf(here, ttl) == 0 {
 				t.Error("the others have lost their etcd lease")
 			}
 			return
@@ -203,8 +203,10 @@ func TestADeadEtcdLeaseIsLeftInPeace(t *testing.T) {
 	st := open(t, client, c.Prefix())
 	mine := brief("alarm/dead", "ann", 500*time.Millisecond)
 	must(t, st, mine, brief("alarm/too", "ann", 500*time.Millisecond))
-	if _, err := st.client.Revoke(t.Context(), anchorOf(st, mine.TTL)); err != nil {
-		t.Fatal(err)
+	if id := anchorOf(st, mine.TTL); id != 0 { // else so much time has passed that all is over
+		if _, err := st.client.Revoke(t.Context(), id); err != nil && !leaseGone(err) {
+			t.Fatal(err)
+		}
 	}
 	calls := w.during(func() {
 		testenv.Eventually(t, "the store has let go of it", func() error {
