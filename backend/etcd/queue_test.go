@@ -190,3 +190,47 @@ func TestQueuesAreLeftBehindByNobody(t *testing.T) {
 		return err
 	})
 }
+
+// TestWhoeverOnlyTriesStandsInNobodysWay: a store that has waited for a key lately gets in line when it is refused. If nobody waits there after all, it leaves, and passes on what it is offered meanwhile.
+func TestWhoeverOnlyTriesStandsInNobodysWay(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	const key = "queue/tries"
+	holder, tries, waits := open(t, dial(t, c), c.Prefix()), open(t, dial(t, c), c.Prefix()), open(t, dial(t, c), c.Prefix())
+	mine := claim(key, "holder")
+	must(t, holder, mine)
+	ctx, cancel := context.WithCancel(t.Context())
+	wake, err := tries.Watch(ctx, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	queued(t, holder, key, 1)
+	cancel()
+	for range wake { // until it is closed
+	}
+	places := func() error {
+		resp, err := holder.client.Get(t.Context(), holder.names.queue(key), clientv3.WithPrefix(), clientv3.WithCountOnly())
+		if err == nil && resp.Count > 0 {
+			err = fmt.Errorf("%d are in it", resp.Count)
+		}
+		return err
+	}
+	testenv.Eventually(t, "the queue is empty", places)
+	try := func() {
+		if a := resolve(t.Context(), tries, claim(key, "tries")); !errors.Is(a.Err, tenure.ErrHeld) {
+			t.Fatalf("the key is held: %v", a.Err)
+		}
+	}
+	try()
+	testenv.Eventually(t, "the queue is empty again", places)
+
+	try()
+	who := newWaiter(t, waits, key, 1)
+	got := make(chan error, 1)
+	go func() { got <- who.wait(t.Context(), false) }()
+	queued(t, holder, key, 1)
+	must(t, holder, then(tenure.Release, mine))
+	if err := <-got; err != nil {
+		t.Error(err)
+	}
+}
