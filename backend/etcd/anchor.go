@@ -92,7 +92,9 @@ func (s *Store) cover(ctx context.Context, a *anchor, d time.Duration) error {
 	s.mu.Unlock()
 	var seconds int64
 	if id == 0 {
-		granted, err := once(ctx, requestTimeout, func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) { return s.client.Grant(ctx, a.seconds) })
+		granted, err := once(ctx, requestTimeout, func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) {
+			return s.client.Grant(ctx, a.seconds+s.extra)
+		})
 		if err != nil {
 			return err
 		}

@@ -45,7 +45,7 @@ func place(tb testing.TB, c *testenv.EtcdCluster, clock *storetest.Clock, change
 		Open: func(_ testing.TB, o storetest.Options) store.Store {
 			s := New(client, &Options{Prefix: c.Prefix(), Retention: o.Retention})
 			if clock != nil {
-				s.clock, s.domain = clock.Now, name
+				s.clock, s.domain, s.extra = clock.Now, name, int64(testenv.Patience/time.Second)
 			}
 			return s
 		},

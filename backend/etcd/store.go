@@ -47,6 +47,7 @@ type Store struct {
 	newest atomic.Int64 // revision of etcd that is known
 
 	queueFor time.Duration // how long a place in a queue outlives its store; shorter only in tests
+	extra    int64         // seconds that etcd leases last longer than they have to; only in tests whose clock stands still while etcd's does not
 
 	life    context.Context // of what goes on in the background
 	end     context.CancelFunc
