@@ -139,6 +139,9 @@ func (q *lines) vacate(l *Lease) {
 		ln.holder, ln.last = nil, nil
 		q.next(ln)
 	case ln.holder == nil:
+		if ln.watch != nil {
+			ln.watch.heard = true
+		}
 		ln.wake()
 	}
 }

@@ -11,7 +11,11 @@ import (
 // watch is a store's stream of hints about one key. It belongs to a line and lasts as long as somebody waits there.
 type watch struct {
 	cancel context.CancelFunc
-	open   bool // hints come; under the mutex of the lines
+	sees   bool // they also tell of what happened since the key was refused
+
+	// Under the mutex of the lines.
+	open  bool // hints come
+	heard bool // one has come, from the store or from within
 }
 
 // startWatch asks the store for hints about the line's key, if it gives any and they do not come already. Opening the stream may take its time, so it
@@ -29,7 +33,8 @@ func (q *lines) startWatch(p *place) {
 		return
 	}
 	ctx, cancel := context.WithCancel(q.c.life)
-	w := &watch{cancel: cancel}
+	lookout, is := watcher.(store.Lookout)
+	w := &watch{cancel: cancel, sees: is && lookout.Sees()}
 	ln.watch = w
 	q.c.fork(func() {
 		defer cancel()
@@ -37,7 +42,7 @@ func (q *lines) startWatch(p *place) {
 		if err == nil {
 			q.setOpen(ln, w, true)
 			for range hints {
-				ln.wake()
+				q.hear(ln, w)
 			}
 			err = errHintsEnded
 		}
@@ -46,6 +51,14 @@ func (q *lines) startWatch(p *place) {
 			q.c.emit(Event{Kind: EventUnwatched, Key: ln.key, Err: err})
 		}
 	})
+}
+
+// hear passes a hint on.
+func (q *lines) hear(ln *line, w *watch) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	w.heard = true
+	ln.wake()
 }
 
 // setOpen notes whether hints come, and wakes the head to take notice.
@@ -70,7 +83,8 @@ func (q *lines) hinted(p *place, watched *bool) keep.Event {
 	switch was := *watched; {
 	case open && !was:
 		*watched = true
-		return keep.Watched{}
+		w := p.line.watch
+		return keep.Watched{Since: w.sees && !w.heard} // a hint may have come with the news that they come
 	case !open && was:
 		*watched = false
 		return keep.Unwatched{}

@@ -91,6 +91,14 @@ type Watcher interface {
 	Watch(ctx context.Context, key string) (<-chan struct{}, error)
 }
 
+// Lookout is a Watcher whose watches also tell, soon after they begin, of a change since the key was last refused through this store: whoever was refused, and watches from then on, need not ask again
+// when the watch begins.
+type Lookout interface {
+	Watcher
+	// Sees reports whether it does.
+	Sees() bool
+}
+
 // Sweeper is a store that forgets records a retention after they last mattered. Stores sweep by themselves now and then; Sweep does it now, for all keys.
 type Sweeper interface {
 	Sweep(ctx context.Context) (dropped int, err error)

@@ -86,23 +86,23 @@ func (s *Store) cover(ctx context.Context, a *anchor, d time.Duration) error {
 	if s.covers(a, d) {
 		return nil
 	}
-	bounded, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
 	sent := time.Now()
 	s.mu.Lock()
 	id := a.id
 	s.mu.Unlock()
 	var seconds int64
 	if id == 0 {
-		granted, err := s.client.Grant(bounded, a.seconds)
+		granted, err := once(ctx, requestTimeout, func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) {
+			return s.client.Grant(ctx, a.seconds+s.extra)
+		})
 		if err != nil {
-			return explain(ctx, err)
+			return err
 		}
 		id, seconds = granted.ID, granted.TTL
 	} else {
 		var err error
-		if seconds, err = s.beat(bounded, id); err != nil {
-			return explain(ctx, err)
+		if seconds, err = repeated(ctx, requestTimeout, func(ctx context.Context) (int64, error) { return s.beat(ctx, id) }); err != nil {
+			return err
 		}
 	}
 	s.mu.Lock()

@@ -3,6 +3,7 @@ package etcd
 import (
 	"cmp"
 	"context"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -71,11 +72,16 @@ func split(requests []tenure.Request, answers []store.Answer) []*lane {
 	return lanes
 }
 
+// lately is how long ago a key may have been seen for what has been written since to be new.
+const lately = time.Second
+
 // carryOut works on lanes, round by round, until all are finished.
 func (s *Store) carryOut(ctx context.Context, lanes []*lane) {
 	lanes = slices.Clone(lanes)
 	for _, l := range lanes {
-		l.view = s.known(l.key)
+		if l.view = s.known(l.key); l.view != nil && time.Since(l.view.at) < lately {
+			l.since = l.view.asOf
+		}
 	}
 	for round := 0; len(lanes) > 0; round++ {
 		if err := pause(ctx, round); err != nil {
@@ -91,8 +97,11 @@ func (s *Store) carryOut(ctx context.Context, lanes []*lane) {
 			}
 			if err := s.assure(ctx, l); err != nil {
 				l.fail(err)
-			} else {
-				l.finish()
+				continue
+			}
+			l.finish()
+			if l.requests[0].Verb == tenure.Acquire && errors.Is(l.answers[0].Err, tenure.ErrHeld) {
+				s.requeue(l.key)
 			}
 		}
 		lanes = slices.DeleteFunc(lanes, func(l *lane) bool { return l.step == finished })

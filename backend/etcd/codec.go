@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -51,6 +52,9 @@ type writer struct {
 	base  int64
 	texts []string
 }
+
+// writers are those for records, which are packed at every change of one.
+var writers = sync.Pool{New: func() any { return &writer{} }}
 
 func (w *writer) number(n int64)       { w.out = binary.AppendVarint(w.out, n) }
 func (w *writer) unsigned(n uint64)    { w.out = binary.AppendUvarint(w.out, n) }
@@ -114,7 +118,10 @@ func (w *writer) grant(g fence.Grant) {
 // encode packs a deed. Its key is not in it: that is its name.
 func (d *deed) encode() string {
 	r := &d.rec
-	w := &writer{out: make([]byte, 0, 160+48*len(r.History)), base: d.written.UnixMicro()}
+	w := writers.Get().(*writer)
+	defer writers.Put(w)
+	clear(w.texts)
+	w.out, w.texts, w.base = w.out[:0], w.texts[:0], d.written.UnixMicro()
 	w.out = append(w.out, recordFormat)
 	w.number(w.base)
 	w.id(d.clock)

@@ -7,7 +7,6 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 )
 
 // ErrClosed is why a store that has been closed answers nothing.
@@ -52,13 +51,13 @@ func explain(ctx context.Context, err error) error {
 			return fmt.Errorf("%w; %s", known, a.meaning)
 		}
 	}
-	switch status.Code(err) {
+	switch code(err) {
 	case codes.Unavailable:
 		return fmt.Errorf("etcd: no member can be reached: %w; check the addresses and that they are up", known)
 	case codes.Unauthenticated:
 		return fmt.Errorf("etcd: %w; give a user and a password in the URL", known)
 	}
-	if errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.DeadlineExceeded {
+	if errors.Is(err, context.DeadlineExceeded) || code(err) == codes.DeadlineExceeded {
 		return fmt.Errorf("etcd: no answer within %s: %w; see whether its members are up and reach each other", requestTimeout, known)
 	}
 	return fmt.Errorf("etcd: %w", known)

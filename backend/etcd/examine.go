@@ -49,9 +49,7 @@ func (e *examination) ask() error {
 	if _, err := e.s.txn(e.ctx, nil, []clientv3.Op{clientv3.OpGet(e.s.names.records(), clientv3.WithCountOnly())}, nil); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(e.ctx, requestTimeout)
-	defer cancel()
-	if e.cluster, e.hidden = e.s.client.MemberList(ctx); e.hidden != nil {
+	if e.cluster, e.hidden = repeated(e.ctx, requestTimeout, func(ctx context.Context) (*clientv3.MemberListResponse, error) { return e.s.client.MemberList(ctx) }); e.hidden != nil {
 		for _, url := range e.s.client.Endpoints() {
 			e.see(url, url)
 		}
@@ -214,9 +212,7 @@ func (e *examination) clock() store.Finding {
 }
 
 func (e *examination) alarms() store.Finding {
-	ctx, cancel := context.WithTimeout(e.ctx, requestTimeout)
-	defer cancel()
-	resp, err := e.s.client.AlarmList(ctx)
+	resp, err := repeated(e.ctx, requestTimeout, e.s.client.AlarmList)
 	if err != nil {
 		return found("alarms", store.Warn, "cannot be seen: "+err.Error(), "look with `etcdctl alarm list` as root")
 	}

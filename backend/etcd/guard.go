@@ -153,16 +153,18 @@ func (g *Guard) read(ctx context.Context) (*marked, error) {
 	return g.parse(resp.Responses[0].GetResponseRange().Kvs)
 }
 
-// txn makes one call of etcd.
+// txn makes one transaction.
 func (g *Guard) txn(ctx context.Context, compares []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
 	if ctx.Err() != nil {
 		return nil, store.Unknown(over(ctx))
 	}
-	bounded, cancel := context.WithTimeout(ctx, 2*requestTimeout)
-	defer cancel()
-	resp, err := g.client.Txn(bounded).If(compares...).Then(then...).Else(otherwise...).Commit()
+	known := g.known()
+	resp, err := commit(ctx, g.client, 2*requestTimeout, compares, then, otherwise)
 	if err != nil {
-		return nil, store.Unknown(explain(ctx, err))
+		return nil, store.Unknown(err)
+	}
+	if known != nil && resp.Header.Revision < known.mod { // etcd was set back to an earlier state, in which there was no such mark
+		g.remember(nil)
 	}
 	return resp, nil
 }

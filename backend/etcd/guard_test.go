@@ -14,6 +14,7 @@ import (
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/guard/guardtest"
 	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/store"
 )
 
 var guarded atomic.Int64
@@ -147,5 +148,56 @@ func TestAGuardIsOpenedByURL(t *testing.T) {
 		if _, err := guard.Open(ctx, bad); !errors.Is(err, fence.ErrInvalid) {
 			t.Errorf("%s: %v, want invalid", bad, err)
 		}
+	}
+}
+
+// TestANumberedWriteLandsOnceAndNeverLate: one whose reply was lost has been made and is not made again, and one that was given up before it was sent does not land after a newer one.
+func TestANumberedWriteLandsOnceAndNeverLate(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	client, w := wired(t, c)
+	g, err := OpenGuard(client, c.Prefix()+"numbered", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(seq uint64) error {
+		_, err := g.Write(t.Context(), stamp(7, 1, seq), strings.NewReader(fmt.Sprint(seq)))
+		return err
+	}
+	if err := write(1); err != nil {
+		t.Fatal(err)
+	}
+	w.lose(true)
+	if err := write(2); !errors.Is(err, store.ErrUnknown) {
+		t.Fatalf("a write without an answer: %v", err)
+	}
+	w.lose(false)
+	w.delay(true)
+	if err := write(3); !errors.Is(err, store.ErrUnknown) {
+		t.Fatalf("a write without an answer: %v", err)
+	}
+	w.delay(false)
+	if err := write(4); err != nil {
+		t.Fatal(err)
+	}
+	w.deliver(t)
+	for _, seq := range []uint64{2, 3, 4} {
+		if err := write(seq); !errors.Is(err, fence.ErrRepeated) {
+			t.Errorf("write %d after write 4: %v", seq, err)
+		}
+	}
+	var landed []string
+	for revision := int64(0); ; {
+		resp, err := client.Get(t.Context(), g.key, clientv3.WithRev(revision))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(resp.Kvs) == 0 {
+			break
+		}
+		landed, revision = append(landed, string(resp.Kvs[0].Value)), resp.Kvs[0].ModRevision-1
+	}
+	if got := strings.Join(landed, " "); got != "4 2 1" {
+		t.Errorf("landed, the last one first: %s; want 4 2 1", got)
 	}
 }

@@ -30,7 +30,7 @@ type lane struct {
 
 	view *view // nil before anything is known
 	sure bool  // the view was read for these very requests: what it refuses is refused
-	// since is the revision at which the key was first read for these requests. A record that is newer is fresh: nobody has renewed it yet, and its anchor lives. Where a key changes hands faster than it can be
+	// since is the revision at which the key was first read for these requests, or just before them. A record that is newer is fresh: nobody has renewed it yet, and its anchor lives. Where a key changes hands faster than it can be
 	// read with what it hangs on, that is enough to refuse it.
 	since int64
 	fresh bool
@@ -49,12 +49,33 @@ type lane struct {
 	asked   bool      // the write asks who is next in the queue
 	seat    *openPage // reserved for the write: it is given up if that does not happen
 	tied    bool
-	plants  bool // the write also plants the anchor's live key
+	plants  bool   // the write also plants the anchor's live key
+	told    told   // who is woken by the write
+	joins   *topic // the look also puts this store in the key's queue
+	wary    bool   // it was sent together with others, and not carried out
+	encoded string // what is to be written
+}
+
+// told is who is woken by a write.
+type told int
+
+const (
+	toNobody told = iota
+	toOne
+	toAll
+)
+
+// value is the record to write.
+func (l *lane) value() string {
+	if l.encoded == "" {
+		l.encoded = l.next.encode()
+	}
+	return l.encoded
 }
 
 // decide applies the law to what is known and says what is to be done next. The answers are the caller's when it has been done.
 func (s *Store) decide(l *lane) {
-	l.next, l.anchor, l.page, l.asked, l.stays = nil, nil, nil, false, false
+	l.next, l.anchor, l.page, l.asked, l.stays, l.told, l.encoded, l.joins = nil, nil, nil, false, false, toNobody, "", nil
 	first := l.requests[0].Verb
 	if l.view == nil && first != tenure.Acquire && !first.ByHand() || l.view != nil && !s.whole(l.view) && !(l.fresh && first == tenure.Acquire) {
 		l.step, l.look = looking, s.lookAt(l.key, l.view)
@@ -175,7 +196,7 @@ func (s *Store) unsettle(l *lane, known bool) {
 func (s *Store) compares(l *lane) []clientv3.Cmp {
 	out := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(s.names.record(l.key)), "=", l.view.mod)}
 	if l.next.lease != 0 && !l.plants {
-		out = append(out, clientv3.Compare(clientv3.CreateRevision(s.names.live(l.next.lease)), ">", 0))
+		out = append(out, s.lives(l.next.lease))
 	}
 	if l.expired {
 		mod := l.view.pageMod

@@ -16,7 +16,7 @@ const DefaultPrefix = "croft/"
 //	PREFIXr/KEY              the record of a key
 //	PREFIXp/STORE/NUMBER     a page: when the leases on it were renewed last
 //	PREFIXl/LEASE            the live key of an etcd lease: gone when that expires
-//	PREFIXq/KEY\0STORE       a store in which somebody waits for the key
+//	PREFIXq/KEY\0STORE       the place of a store in which somebody waits for the key
 type naming string
 
 func (n naming) records() string          { return string(n) + "r/" }

@@ -34,8 +34,8 @@ type member struct {
 	renewed  time.Time // as confirmed on the page; zero if it is as the record says
 	ttl      time.Duration
 	deadline time.Time
-	lapsed   bool     // the page says so
-	heir     identity // the store to offer the key to when it is freed
+	lapsed   bool  // the page says so
+	heirs    heirs // the stores to offer the key to when it is freed
 }
 
 // seat finds a slot for a lease on a page of an anchor. The caller holds the mutex.

@@ -1,7 +1,9 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -11,14 +13,17 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// The queue of a key are the stores in which somebody waits for it, in the order in which they came: one key in etcd for each, on an etcd lease of its store, so that those of the dead vanish. Whoever frees the key
-// offers it to the first, in the record itself, and takes it off the queue in the same step. An offer is a hint and no reservation: any acquire is decided as if there were no queue.
+// The queue of a key are the stores in which somebody waits for it, in the order in which they came: one key in etcd for each, its place, on an etcd lease of its store, so that those of the dead vanish. A store watches
+// its own place and nothing else. Whoever frees the key writes the freed record into the place of the first, in the same step, and so wakes that one alone; the second is told that it is next, and looks a little later.
+// Whoever is granted the key takes off the queue whom it was offered to. An offer is a hint and no reservation: any acquire is decided as if there were no queue.
 
 const (
 	// queueFor is how long a store stays in a queue without a sign of life.
 	queueFor = time.Minute
 	// mostWaiting bounds how many waiters a transaction that frees keys looks at.
 	mostWaiting = 64
+	// briefly is how long a term lasts during which not so many come to wait that waking all of them would be a stampede.
+	briefly = time.Second
 )
 
 const (
@@ -28,165 +33,119 @@ const (
 	mostYields = 2
 )
 
+// beNext is what the place of a store says that comes after the one to whom the key was offered. One to whom it is offered finds the record there, and one that has just come nothing.
+const beNext = "2"
+
+// heirs are the first two stores in a queue; 0 is nobody.
+type heirs [2]identity
+
 // offered reports whether a key was freed just now and is offered to another store than this.
 func (v *view) offered(me identity) bool {
 	return v.deed != nil && v.deed.rec.State == tenure.Free && v.deed.next > someone && v.deed.next != me && time.Since(v.at) < grace
 }
 
-// enqueue puts this store at the end of the queue of a topic, if it is not in it. The caller holds the mutex.
-func (s *Store) enqueue(t *topic) {
-	if t.queued || len(t.waiters) == 0 || s.closed.Load() {
-		return
+// offerTo writes a freed record into the place of the first in a queue and tells the second. If they have left meanwhile, all are woken.
+func (s *Store) offerTo(key, record string, h heirs) clientv3.Op {
+	all := s.wakeAll(key)
+	if h[1] == 0 {
+		return s.ifThere(key, h[0], []clientv3.Op{s.tell(key, h[0], record)}, all)
 	}
-	t.queued = true
-	s.done.Go(func() {
-		if s.register(t) != nil {
-			s.mu.Lock()
-			t.queued = false // at the next change it is tried again; until then a grace covers it
-			s.mu.Unlock()
-		}
-	})
+	next := s.ifThere(key, h[1], []clientv3.Op{s.tell(key, h[1], beNext)})
+	return s.ifThere(key, h[0], []clientv3.Op{s.tell(key, h[0], record), next}, s.ifThere(key, h[1], []clientv3.Op{s.tell(key, h[1], record)}, all))
 }
 
-func (s *Store) register(t *topic) error {
-	ctx, cancel := context.WithTimeout(s.life, 2*requestTimeout)
-	defer cancel()
-	t.turn <- struct{}{}
-	defer func() { <-t.turn }()
-	a := s.anchorFor(class(s.queueFor))
-	if err := s.cover(ctx, a, s.queueFor/2); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	id, over := a.id, s.waits[t.key] != t || !t.queued
-	s.mu.Unlock()
-	if over {
-		return nil
-	}
-	_, err := s.client.Put(ctx, s.names.waiter(t.key, s.id), "", clientv3.WithLease(id))
-	switch {
-	case leaseGone(err):
-		s.lost(a)
-	case err == nil:
-		s.keepPlaces()
-	}
-	return err
+func (s *Store) tell(key string, to identity, what string) clientv3.Op {
+	return clientv3.OpPut(s.names.waiter(key, to), what, clientv3.WithIgnoreLease())
 }
 
-// keepPlaces keeps the etcd lease alive on which this store is in queues, for as long as it is in one.
-func (s *Store) keepPlaces() {
-	s.mu.Lock()
-	begin := !s.placing
-	s.placing = true
-	s.mu.Unlock()
-	if !begin {
-		return
-	}
-	s.fork(func(ctx context.Context) {
-		for s.waitsAnywhere() {
-			if sleep(ctx, s.queueFor/3) != nil {
-				return
-			}
-			a := s.anchorFor(class(s.queueFor))
-			if s.granted(a) && s.cover(ctx, a, s.queueFor) != nil {
-				continue // the next try comes in time, or the places are lost
-			}
-			s.mu.Lock()
-			if a.gone || a.id == 0 {
-				for _, t := range s.waits {
-					t.queued = false
-					s.enqueue(t)
-				}
-			}
-			s.mu.Unlock()
-		}
-	})
+// ifThere does something if a store is in a queue, and something else if not.
+func (s *Store) ifThere(key string, who identity, then []clientv3.Op, otherwise ...clientv3.Op) clientv3.Op {
+	return clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(s.names.waiter(key, who)), ">", 0)}, then, otherwise)
 }
 
-// waitsAnywhere reports whether this store is in a queue; if not, nobody keeps its places any more.
-func (s *Store) waitsAnywhere() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, t := range s.waits {
-		if t.queued {
-			return true
-		}
-	}
-	s.placing = false
-	return false
+// wakeAll takes all off a queue: whoever waits finds its place gone.
+func (s *Store) wakeAll(key string) clientv3.Op {
+	return clientv3.OpDelete(s.names.queue(key), clientv3.WithPrefix())
 }
 
-// dequeue takes this store off a queue, unless somebody waits again by then.
-func (s *Store) dequeue(t *topic) {
-	t.turn <- struct{}{}
-	defer func() { <-t.turn }()
-	s.mu.Lock()
-	again := s.waits[t.key] != nil
-	s.mu.Unlock()
-	if again {
-		return
-	}
-	ctx, cancel := context.WithTimeout(s.life, requestTimeout)
-	defer cancel()
-	_, _ = s.client.Delete(ctx, s.names.waiter(t.key, s.id)) // otherwise it vanishes, and a grace covers it until then
-}
-
-// handOver adds to a write what it means for those who wait: whoever is granted the key leaves the queue and learns who is next, whoever frees it offers it to the next. A key that one has released and another of this store
-// was granted in the same step was never free: nobody is woken.
-func (s *Store) handOver(l *lane) []clientv3.Op {
+// handOver adds to a write what it means for those who wait: whoever is granted the key leaves the queue and learns who is next, whoever frees it offers it to the next, and what an operator does is told to all. A key that one
+// has released and another of this store was granted in the same step was never free: nobody is woken.
+func (s *Store) handOver(l *lane) (before []clientv3.Op, after []clientv3.Op) {
+	byHand := slices.ContainsFunc(l.requests, func(r tenure.Request) bool { return r.Verb.ByHand() })
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.waits[l.key]
-	switch {
-	case l.next.rec.State == tenure.Free:
+	state := l.next.rec.State
+	if state == tenure.Free {
 		l.next.next = someone
-		if _, m := s.mine(l.old); m != nil && m.heir != 0 {
-			l.next.next = m.heir
-			if m.heir != s.id {
-				l.awaited()
-			}
-			return []clientv3.Op{clientv3.OpDelete(s.names.waiter(l.key, m.heir))}
-		}
-	case l.granted && l.next.rec.State == tenure.Held && (t != nil || l.old != nil && (l.old.next > someone || l.old.rec.State == tenure.Held)):
-		l.asked = true
-		return []clientv3.Op{
-			clientv3.OpDelete(s.names.waiter(l.key, s.id)),
-			clientv3.OpGet(s.names.queue(l.key), append(clientv3.WithFirstCreate(), clientv3.WithKeysOnly())...),
-		}
 	}
-	return nil
+	_, m := s.mine(l.old)
+	switch {
+	case byHand || state == tenure.Reserved:
+		l.told = toAll
+		return nil, []clientv3.Op{s.wakeAll(l.key)}
+	case state == tenure.Free && m != nil && m.heirs[0] != 0:
+		l.next.next = m.heirs[0]
+		if m.heirs[0] != s.id {
+			l.awaited()
+		}
+		l.told = toOne
+		return nil, []clientv3.Op{s.offerTo(l.key, l.value(), m.heirs)}
+	case state == tenure.Free && t != nil && l.now.Sub(l.next.rec.Acquired) < briefly: // others may have come since it was granted
+		l.told = toAll
+		return nil, []clientv3.Op{s.wakeAll(l.key)}
+	case l.granted && state == tenure.Held && (t != nil || l.old != nil && (l.old.next > someone || l.old.rec.State == tenure.Held)):
+		l.asked = true
+		before = []clientv3.Op{clientv3.OpDelete(s.names.waiter(l.key, s.id))}
+		if l.old != nil && l.old.next > someone && l.old.next != s.id { // it was that one's turn, and it did not come
+			before = append(before, clientv3.OpDelete(s.names.waiter(l.key, l.old.next)))
+		}
+		return append(before, s.firstTwo(l.key)), nil
+	}
+	return nil, nil
+}
+
+// firstTwo reads who is next.
+func (s *Store) firstTwo(key string) clientv3.Op {
+	return clientv3.OpGet(s.names.queue(key), clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend), clientv3.WithLimit(2), clientv3.WithKeysOnly())
 }
 
 // handedOver takes in what the write has brought to light.
-func (s *Store) handedOver(l *lane, responses []*etcdserverpb.ResponseOp) {
-	if !l.asked {
-		return
-	}
-	l.asked = false
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if t := s.waits[l.key]; t != nil {
-		t.queued = false
-	}
-	first := s.firstOf(l.key, responses[1].GetResponseRange().Kvs)
-	if _, m := s.mine(l.next); m != nil {
-		m.heir = first
-	}
-	if first != 0 {
-		l.awaited()
+func (s *Store) handedOver(l *lane, revision int64, responses []*etcdserverpb.ResponseOp) {
+	switch {
+	case l.told == toAll:
+		if gone := responses[len(responses)-1].GetResponseDeleteRange(); gone != nil && gone.Deleted > 0 {
+			l.awaited()
+		}
+	case l.asked:
+		l.asked = false
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if t := s.waits[l.key]; t != nil {
+			t.queued, t.left, t.missed = false, revision, false
+		}
+		next := s.first(l.key, responses[len(responses)-2].GetResponseRange().Kvs)
+		if _, m := s.mine(l.next); m != nil {
+			m.heirs = next
+		}
+		if next[0] != 0 {
+			l.awaited()
+		}
 	}
 }
 
-// firstOf finds the store that has waited longest for a key.
-func (s *Store) firstOf(key string, kvs []*mvccpb.KeyValue) identity {
-	var first *mvccpb.KeyValue
-	var who identity
-	for _, kv := range kvs {
-		if k, id, ok := s.names.waiting(string(kv.Key)); ok && k == key && (first == nil || kv.CreateRevision < first.CreateRevision) {
-			first, who = kv, id
+// first finds the two stores that have waited longest for a key.
+func (s *Store) first(key string, kvs []*mvccpb.KeyValue) (h heirs) {
+	queue := slices.Clone(kvs)
+	slices.SortFunc(queue, func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.CreateRevision, b.CreateRevision) })
+	n := 0
+	for _, kv := range queue {
+		if k, id, ok := s.names.waiting(string(kv.Key)); ok && k == key && n < len(h) {
+			h[n] = id
+			n++
 		}
 	}
-	return who
+	return h
 }
 
 // offer names somebody for the keys that a batch has freed without knowing whom to name.
@@ -195,46 +154,51 @@ func (s *Store) offer(b *batch, revision int64, waiting *etcdserverpb.RangeRespo
 		return
 	}
 	for _, l := range b.lanes {
-		if l.next == nil || l.next.next != someone || l.step != finished {
+		if l.next == nil || l.next.next != someone || l.told != toNobody || l.step != finished {
 			continue
 		}
-		first := s.firstOf(l.key, waiting.Kvs)
-		if first == 0 && !waiting.More {
+		next := s.first(l.key, waiting.Kvs)
+		if next[0] == 0 && !waiting.More {
 			continue
 		}
-		if first != s.id {
+		if next[0] != s.id {
 			l.awaited()
 		}
-		d := *l.next
-		if first != 0 {
+		if next[0] != 0 {
 			// Until it is written, at least this store knows: it does not want the key back before others had it.
-			known := d
-			known.next = first
+			known := *l.next
+			known.next = next[0]
 			s.mu.Lock()
 			s.remember(l.key, &view{mod: revision, asOf: revision, deed: &known})
 			s.mu.Unlock()
 		}
-		s.fork(func(ctx context.Context) { s.name(ctx, l.key, revision, &d, first) })
+		s.name(l.key, revision, l.next, next)
 	}
 }
 
-// name offers a key that has been freed to the first of its queue, if nothing has become of it yet.
-func (s *Store) name(ctx context.Context, key string, revision int64, d *deed, first identity) {
-	if first == 0 {
-		resp, err := s.txn(ctx, nil, []clientv3.Op{clientv3.OpGet(s.names.queue(key), append(clientv3.WithFirstCreate(), clientv3.WithKeysOnly())...)}, nil)
-		if err != nil {
-			return
+// name offers a key that has been freed to the first of its queue, in the background, if nothing has become of it yet. Close waits for that: whoever frees a key and ends leaves nobody waiting.
+func (s *Store) name(key string, revision int64, freed *deed, next heirs) {
+	d := *freed
+	s.fork(func(context.Context) {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*requestTimeout)
+		defer cancel()
+		if next[0] == 0 {
+			resp, err := s.txn(ctx, nil, []clientv3.Op{s.firstTwo(key)}, nil)
+			if err != nil {
+				return
+			}
+			if next = s.first(key, resp.Responses[0].GetResponseRange().Kvs); next[0] == 0 {
+				return
+			}
 		}
-		if first = s.firstOf(key, resp.Responses[0].GetResponseRange().Kvs); first == 0 {
-			return
+		d.next = next[0]
+		record := d.encode()
+		same := clientv3.Compare(clientv3.ModRevision(s.names.record(key)), "=", revision)
+		resp, err := s.txn(ctx, []clientv3.Cmp{same}, []clientv3.Op{clientv3.OpPut(s.names.record(key), record), s.offerTo(key, record, next)}, nil)
+		if err == nil && resp.Succeeded {
+			s.mu.Lock()
+			s.remember(key, &view{mod: resp.Header.Revision, asOf: resp.Header.Revision, deed: &d})
+			s.mu.Unlock()
 		}
-	}
-	d.next = first
-	same := clientv3.Compare(clientv3.ModRevision(s.names.record(key)), "=", revision)
-	resp, err := s.txn(ctx, []clientv3.Cmp{same}, []clientv3.Op{clientv3.OpDelete(s.names.waiter(key, first)), clientv3.OpPut(s.names.record(key), d.encode())}, nil)
-	if err == nil && resp.Succeeded {
-		s.mu.Lock()
-		s.remember(key, &view{mod: resp.Header.Revision, asOf: resp.Header.Revision, deed: d})
-		s.mu.Unlock()
-	}
+	})
 }

@@ -117,10 +117,9 @@ func (s *Store) scan(ctx context.Context, prefix string) iter.Seq2[entry, error]
 }
 
 func (s *Store) part(ctx context.Context, from, end string, revision int64) (*clientv3.GetResponse, error) {
-	bounded, cancel := context.WithTimeout(ctx, 2*requestTimeout)
-	defer cancel()
-	resp, err := s.client.Get(bounded, from, clientv3.WithRange(end), clientv3.WithLimit(listed), clientv3.WithRev(revision))
-	return resp, explain(ctx, err)
+	return repeated(ctx, 2*requestTimeout, func(ctx context.Context) (*clientv3.GetResponse, error) {
+		return s.client.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(listed), clientv3.WithRev(revision))
+	})
 }
 
 // surroundings reads all live keys and pages at a revision.

@@ -33,6 +33,9 @@ func (s *Store) send(ctx context.Context, b *batch) {
 		for _, a := range t.planting {
 			s.lost(a)
 		}
+		if slices.ContainsFunc(b.lanes, func(l *lane) bool { return l.joins != nil }) {
+			s.lost(s.anchorFor(class(s.queueFor)))
+		}
 		s.undo(b, true)
 		return
 	case err != nil:
@@ -53,7 +56,11 @@ func (s *Store) send(ctx context.Context, b *batch) {
 		}
 		s.mu.Unlock()
 	}
+	if t.form == joint && !resp.Succeeded {
+		s.wary.Store(waryFor)
+	}
 	for i, l := range b.lanes {
+		l.wary = t.form == joint
 		s.take(l, resp.Header.Revision, t.answer(resp, i))
 		if err := uncovered[l.anchor]; l.anchor != nil && err != nil && l.step == finished {
 			l.fail(err)
@@ -64,32 +71,49 @@ func (s *Store) send(ctx context.Context, b *batch) {
 	}
 }
 
-// transaction is what a batch is sent as: a transaction of its own for every lane within it, or the lane itself if there is only one.
+// transaction is what a batch is sent as. All lanes are carried out or none, if they are likely to find what they expect, or each is a transaction of its own within it.
 type transaction struct {
 	compares        []clientv3.Cmp
 	then, otherwise []clientv3.Op
 	planting        []*anchor
-	pages           int // where the operations of the pages begin
-	lanes           int // and those of the lanes
+	pages           int   // where the operations of the pages begin
+	lanes           []int // and those of each lane, and where the last end
 	freed           bool
-	single          bool
+	form            form
 }
+
+type form int
+
+const (
+	nested form = iota // a transaction for each lane
+	single             // there is only one
+	joint              // all lanes or none
+)
+
+const (
+	// mostOps is how many operations, and how many conditions, etcd takes in one transaction.
+	mostOps = 128
+	// waryFor is how many batches are sent lane by lane after a joint one has failed: others are at work on the same keys.
+	waryFor = 32
+)
 
 // answer is what etcd says of a lane.
 func (t *transaction) answer(resp *clientv3.TxnResponse, lane int) *etcdserverpb.TxnResponse {
-	if !t.single {
-		return resp.Responses[t.lanes+lane].GetResponseTxn()
+	switch {
+	case t.form == nested:
+		return resp.Responses[t.lanes[lane]].GetResponseTxn()
+	case resp.Succeeded:
+		return &etcdserverpb.TxnResponse{Succeeded: true, Responses: resp.Responses[t.lanes[lane]:t.lanes[lane+1]]}
+	case t.form == joint:
+		return &etcdserverpb.TxnResponse{Responses: resp.Responses[lane : lane+1]}
 	}
-	out := &etcdserverpb.TxnResponse{Succeeded: resp.Succeeded, Responses: resp.Responses}
-	if resp.Succeeded {
-		out.Responses = resp.Responses[t.lanes:]
-	}
-	return out
+	return &etcdserverpb.TxnResponse{Responses: resp.Responses}
 }
 
 // build makes the operations of a batch: live keys to plant, pages to write, and what each lane does.
 func (s *Store) build(b *batch) *transaction {
-	t := &transaction{single: len(b.lanes) == 1}
+	t := &transaction{form: s.formOf(b), lanes: make([]int, 0, len(b.lanes)+1)}
+	t.then = make([]clientv3.Op, 0, len(b.lanes)+len(b.pages)+2)
 	s.mu.Lock()
 	for _, l := range b.lanes {
 		if a := l.anchor; l.step == writing && a != nil && !a.planted && !slices.Contains(t.planting, a) {
@@ -99,24 +123,70 @@ func (s *Store) build(b *batch) *transaction {
 	}
 	t.pages = len(t.then)
 	for _, p := range b.pages {
-		t.then = append(t.then, s.note(b, p, t.single))
+		t.then = append(t.then, s.note(b, p, t.form == single))
 	}
 	s.mu.Unlock()
-	t.lanes = len(t.then)
-	for _, l := range b.lanes {
-		l.plants = slices.Contains(t.planting, l.anchor)
-		compares, then, otherwise := s.operations(l)
-		t.freed = t.freed || l.step == writing && l.next.rec.State == tenure.Free
-		if t.single {
-			t.compares, t.then, t.otherwise = compares, append(t.then, then...), otherwise
-		} else {
-			t.then = append(t.then, clientv3.OpTxn(compares, then, otherwise))
-		}
+	if t.form == joint && !s.join(b, t) {
+		t.form, t.compares, t.then, t.otherwise, t.lanes = nested, nil, t.then[:t.pages], nil, t.lanes[:0]
 	}
+	for _, l := range b.lanes {
+		if t.form != joint {
+			l.plants = slices.Contains(t.planting, l.anchor)
+			t.lanes = append(t.lanes, len(t.then))
+			compares, then, otherwise := s.operations(l)
+			if t.form == single {
+				t.compares, t.then, t.otherwise = compares, append(t.then, then...), otherwise
+			} else {
+				t.then = append(t.then, clientv3.OpTxn(compares, then, otherwise))
+			}
+		}
+		t.freed = t.freed || l.step == writing && l.next.rec.State == tenure.Free && l.told == toNobody
+	}
+	t.lanes = append(t.lanes, len(t.then))
 	if t.freed { // one look at whoever waits for anything: mostly nobody
 		t.then = append(t.then, clientv3.OpGet(s.names.queues(), clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(mostWaiting)))
 	}
 	return t
+}
+
+// formOf chooses how a batch is sent. A transaction within a transaction costs etcd about as much again as what it does, so lanes are joined that only write, and have not just found what they did not expect.
+func (s *Store) formOf(b *batch) form {
+	if len(b.lanes) == 1 {
+		return single
+	}
+	if len(b.pages) > 0 {
+		return nested
+	}
+	for _, l := range b.lanes {
+		if l.step != writing || l.expired || l.wary {
+			return nested
+		}
+	}
+	if s.wary.Load() > 0 {
+		s.wary.Add(-1)
+		return nested
+	}
+	return joint
+}
+
+// join makes one transaction of all lanes, if etcd takes it.
+func (s *Store) join(b *batch, t *transaction) bool {
+	t.compares, t.otherwise = make([]clientv3.Cmp, 0, len(b.lanes)+2), make([]clientv3.Op, 0, len(b.lanes))
+	var anchors []*anchor
+	for _, l := range b.lanes {
+		l.plants = slices.Contains(t.planting, l.anchor)
+		if l.anchor != nil && !l.plants && !slices.Contains(anchors, l.anchor) {
+			anchors = append(anchors, l.anchor)
+			t.compares = append(t.compares, s.lives(l.anchor.id))
+		}
+		t.lanes = append(t.lanes, len(t.then))
+		name := s.names.record(l.key)
+		t.compares = append(t.compares, clientv3.Compare(clientv3.ModRevision(name), "=", l.view.mod))
+		t.then = append(t.then, s.change(l, name)...)
+		l.look = look{key: l.key}
+		t.otherwise = append(t.otherwise, clientv3.OpGet(name))
+	}
+	return len(t.then) < mostOps && len(t.compares) <= mostOps
 }
 
 // note writes a page with the renewals of a batch. The caller holds the mutex.
@@ -138,12 +208,14 @@ func (s *Store) note(b *batch, p *openPage, single bool) clientv3.Op {
 func (s *Store) operations(l *lane) (compares []clientv3.Cmp, then, otherwise []clientv3.Op) {
 	switch l.step {
 	case writing:
-		then = append(s.handOver(l), clientv3.OpPut(s.names.record(l.key), l.next.encode()))
+		if l.old == nil || l.old.lease == 0 || !l.expired && s.isMine(l.old) {
+			l.look = look{key: l.key} // it hangs on nothing, or on what this store knows
+		}
 		otherwise = l.look.ops(s.names)
-		if l.next.lease != 0 {
+		if l.expired {
 			otherwise = append(otherwise, clientv3.OpGet(s.names.live(l.next.lease), clientv3.WithKeysOnly()))
 		}
-		return s.compares(l), then, otherwise
+		return s.compares(l), s.change(l, s.names.record(l.key)), otherwise
 	case renewing:
 		unchanged := clientv3.Compare(clientv3.ModRevision(s.names.record(l.key)), "=", l.view.mod)
 		s.mu.Lock()
@@ -151,14 +223,24 @@ func (s *Store) operations(l *lane) (compares []clientv3.Cmp, then, otherwise []
 		s.mu.Unlock()
 		return append(s.writable(l.page.id, l.anchor, mod), unchanged), nil, l.look.ops(s.names)
 	}
-	return nil, l.look.ops(s.names), nil
+	return nil, append(l.look.ops(s.names), s.joining(l)...), nil
+}
+
+// change writes a lane's record, and tells those who wait.
+func (s *Store) change(l *lane, name string) []clientv3.Op {
+	before, after := s.handOver(l)
+	return append(append(before, clientv3.OpPut(name, l.value())), after...)
+}
+
+func (s *Store) lives(id clientv3.LeaseID) clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(s.names.live(id)), ">", 0)
 }
 
 // writable are the conditions of every writing of a page: that its anchor lives, and that the page is as this store wrote it last. So a writing that was given up, and reaches etcd late, takes back no renewal
 // that was confirmed after it.
 func (s *Store) writable(p pageID, a *anchor, mod int64) []clientv3.Cmp {
 	return []clientv3.Cmp{
-		clientv3.Compare(clientv3.CreateRevision(s.names.live(a.id)), ">", 0),
+		s.lives(a.id),
 		clientv3.Compare(clientv3.ModRevision(s.names.page(p)), "=", mod),
 	}
 }

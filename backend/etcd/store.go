@@ -22,9 +22,6 @@ type Options struct {
 	SweepEvery int
 }
 
-// requestTimeout bounds every call of etcd, so that a member that hangs is left behind; the next call goes to another.
-const requestTimeout = 2 * time.Second
-
 // Store keeps leases in etcd. Its methods are safe for concurrent use.
 type Store struct {
 	client    *clientv3.Client
@@ -46,7 +43,11 @@ type Store struct {
 	waits   map[string]*topic
 	placing bool // places in queues are being kept
 
+	wary   atomic.Int64 // batches that are not sent as one transaction
+	newest atomic.Int64 // revision of etcd that is known
+
 	queueFor time.Duration // how long a place in a queue outlives its store; shorter only in tests
+	extra    int64         // seconds that etcd leases last longer than they have to; only in tests whose clock stands still while etcd's does not
 
 	life    context.Context // of what goes on in the background
 	end     context.CancelFunc
@@ -144,13 +145,31 @@ func (s *Store) usable(ctx context.Context) error {
 	return nil
 }
 
-// txn makes one call of etcd.
+// txn makes one transaction.
 func (s *Store) txn(ctx context.Context, compares []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
-	bounded, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	resp, err := s.client.Txn(bounded).If(compares...).Then(then...).Else(otherwise...).Commit()
+	before := s.newest.Load()
+	resp, err := commit(ctx, s.client, requestTimeout, compares, then, otherwise)
 	if err != nil {
-		return nil, explain(ctx, err)
+		return nil, err
 	}
+	s.reached(before, resp.Header.Revision)
 	return resp, nil
+}
+
+// reached takes note of etcd's revision. One that is lower than what was known before the call says that etcd was set back to an earlier state: what is remembered of keys was never so there, and a record that is written anew may
+// come to have the revision of another that is remembered.
+func (s *Store) reached(before, revision int64) {
+	if revision < before {
+		s.mu.Lock()
+		s.views.init()
+		s.mu.Unlock()
+		s.newest.CompareAndSwap(before, revision)
+		return
+	}
+	for {
+		known := s.newest.Load()
+		if revision <= known || s.newest.CompareAndSwap(known, revision) {
+			return
+		}
+	}
 }

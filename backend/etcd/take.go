@@ -10,7 +10,7 @@ func (s *Store) take(l *lane, revision int64, resp *etcdserverpb.TxnResponse) {
 	switch {
 	case l.step == writing && resp.Succeeded:
 		s.wrote(l, revision)
-		s.handedOver(l, resp.Responses)
+		s.handedOver(l, revision, resp.Responses)
 		if l.granted {
 			s.sweepByChance()
 		}
@@ -22,14 +22,18 @@ func (s *Store) take(l *lane, revision int64, resp *etcdserverpb.TxnResponse) {
 		return
 	case l.step == writing:
 		s.unsettle(l, true)
-		if l.anchor != nil && !l.plants && len(read[len(read)-1]) == 0 {
-			s.lost(l.anchor)
-		}
 	}
+	s.joined(l)
 	v, err := s.seen(l.look, read)
 	if err != nil {
 		l.fail(err)
 		return
+	}
+	if l.step == writing && l.anchor != nil && !l.plants && !l.wary {
+		// The record is as it was, so what the write hangs on is not; or that was read, because there is more that it might be.
+		if !l.expired && v.mod == l.view.mod || l.expired && len(read[len(read)-1]) == 0 {
+			s.lost(l.anchor)
+		}
 	}
 	v.asOf = revision
 	if l.step == renewing && v.read && l.view.deed.lease == v.deed.lease && l.page.id == v.deed.page {

@@ -150,7 +150,10 @@ type remembered struct {
 // mostViews bounds the views of keys that this store does not hold.
 const mostViews = 1024
 
-func (c *views) init() { c.byKey = map[string]*list.Element{} }
+func (c *views) init() {
+	c.byKey = map[string]*list.Element{}
+	c.order.Init()
+}
 
 // known is what is remembered of a key, or nil.
 func (s *Store) known(key string) *view {

@@ -13,25 +13,36 @@ import (
 )
 
 const (
-	// grace is how long the others leave a freed key to the store that it is offered to. A waiter that died or hangs delays them by no more.
+	// grace is how long the second in a queue leaves a freed key to the first. One that died or hangs delays it by no more.
 	grace = 100 * time.Millisecond
-	// settled is when those who wait are told that the key has been granted to somebody: it is of no use to them, and so not urgent.
-	settled = time.Second
+	// lookFirst and lookLast are how often a key is looked at that nothing is heard of: changes that are of no use to those who wait are told to nobody.
+	lookFirst, lookLast = time.Second, 8 * time.Second
+	// linger is how long a watch stays open after the last who waited: whoever waits again finds it open.
+	linger = 15 * time.Second
+	// mostTopics bounds how many watches stay open for that.
+	mostTopics = 1024
 )
 
-// topic is a key that somebody in this store waits for. Its watch is opened at the present revision: etcd serves one that begins in the past only ten times a second.
+// topic is a key that somebody in this store waits for, or did lately. Its watch is of this store's own place in the key's queue, and is opened at the present revision: etcd serves one that begins in the past only ten times a
+// second.
 type topic struct {
 	key     string
 	waiters map[chan struct{}]struct{}
 	ready   chan struct{} // closed when etcd has begun to tell of changes: from then on nothing is missed
+	begun   bool
 	end     context.CancelFunc
 	queued  bool          // this store is in the key's queue
+	left    int64         // the revision at which it left it last, with the key
 	turn    chan struct{} // held while it enters the queue or leaves it
 	pending *time.Timer   // a wake-up to come, unless something newer is heard before
+	lookout *time.Timer   // the next look at the key
+	pause   time.Duration // before that
+	closing *time.Timer   // the end, when nobody has waited for long enough
+	missed  bool          // a wake-up came when nobody was there
 }
 
-// Watch wakes after every change of the key. A key that was freed is offered to one store at a time: the others are woken a little later, and only if nothing has become of it. All watches of a client share one
-// stream; it is made again by itself, and then everybody is woken, because nobody knows what was missed.
+// Watch wakes when the key is freed and it is this store's turn to ask, a little later when the one whose turn it was does not come, and some time after any other change. All watches of a client share one stream; it is made again
+// by itself, and then everybody is woken, because nobody knows what was missed.
 func (s *Store) Watch(ctx context.Context, key string) (<-chan struct{}, error) {
 	if err := fence.CheckKey(key); err != nil {
 		return nil, err
@@ -53,7 +64,18 @@ func (s *Store) Watch(ctx context.Context, key string) (<-chan struct{}, error) 
 		life, t.end = context.WithCancel(s.life)
 		s.done.Go(func() { s.listen(life, t) })
 	}
+	if t.closing != nil {
+		t.closing.Stop()
+		t.closing = nil
+	}
 	t.waiters[c] = struct{}{}
+	if t.missed {
+		t.wake()
+	}
+	s.lookOut(t, lookFirst)
+	if t.begun {
+		s.enqueue(t)
+	}
 	s.mu.Unlock()
 	select {
 	case <-t.ready:
@@ -65,7 +87,10 @@ func (s *Store) Watch(ctx context.Context, key string) (<-chan struct{}, error) 
 	return c, nil
 }
 
-// unwatch ends one watch, and the topic with the last.
+// Sees says that a watch also wakes if the key has changed between its refusal and the beginning of the watch: see [store.Lookout].
+func (s *Store) Sees() bool { return true }
+
+// unwatch ends one watch, and the topic some time after the last.
 func (s *Store) unwatch(t *topic, c chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,53 +99,72 @@ func (s *Store) unwatch(t *topic, c chan struct{}) {
 	}
 	delete(t.waiters, c)
 	close(c) // under the mutex: nobody is waking it
-	if len(t.waiters) > 0 {
+	if len(t.waiters) > 0 || s.closed.Load() {
 		return
 	}
-	t.stop()
+	t.quiet()
+	if t.queued {
+		s.done.Go(func() { s.dequeue(t) })
+	}
+	if len(s.waits) > mostTopics {
+		s.endTopic(t)
+		return
+	}
+	t.closing = time.AfterFunc(linger, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if len(t.waiters) == 0 {
+			s.endTopic(t)
+		}
+	})
+}
+
+// endTopic ends a topic. The caller holds the mutex.
+func (s *Store) endTopic(t *topic) {
+	t.quiet()
+	t.end()
+	if t.closing != nil {
+		t.closing.Stop()
+	}
 	if s.waits[t.key] == t {
 		delete(s.waits, t.key)
 	}
-	if t.queued && !s.closed.Load() {
-		s.done.Go(func() { s.dequeue(t) })
-	}
 }
 
-// stop ends what a topic does. The caller holds the mutex.
-func (t *topic) stop() {
-	t.end()
-	if t.pending != nil {
-		t.pending.Stop()
+// quiet stops what would wake somebody later. The caller holds the mutex.
+func (t *topic) quiet() {
+	for _, timer := range []*time.Timer{t.pending, t.lookout} {
+		if timer != nil {
+			timer.Stop()
+		}
 	}
+	t.pending, t.lookout = nil, nil
 }
 
 // closeTopics ends all watches.
 func (s *Store) closeTopics() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for key, t := range s.waits {
-		t.stop()
+	for _, t := range s.waits {
+		s.endTopic(t)
 		for c := range t.waiters {
 			close(c)
 		}
 		t.waiters = nil
-		select {
-		case <-t.ready:
-		default:
+		if !t.begun {
+			t.begun = true
 			close(t.ready) // and its channel is closed
 		}
-		delete(s.waits, key)
 	}
 }
 
-// listen hears of the changes of a topic's key until it ends.
+// listen hears of the changes of this store's place in a queue until the topic ends.
 func (s *Store) listen(ctx context.Context, t *topic) {
-	for known := false; ctx.Err() == nil; {
+	for ctx.Err() == nil {
 		watching, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
-		for resp := range s.client.Watch(watching, s.names.record(t.key), clientv3.WithCreatedNotify()) {
+		for resp := range s.client.Watch(watching, s.names.waiter(t.key, s.id), clientv3.WithCreatedNotify()) {
 			if resp.Created && resp.Err() == nil {
-				s.begin(t, known)
-				known = true
+				s.begin(t)
 			}
 			for _, e := range resp.Events {
 				s.heard(t, e)
@@ -136,12 +180,17 @@ func (s *Store) listen(ctx context.Context, t *topic) {
 }
 
 // begin notes that changes are told from now on.
-func (s *Store) begin(t *topic, again bool) {
+func (s *Store) begin(t *topic) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if again {
+	switch {
+	case s.waits[t.key] != t:
+		return
+	case t.begun:
+		t.queued = false // or not: something may have been missed
 		t.wake()
-	} else if s.waits[t.key] == t {
+	default:
+		t.begun = true
 		close(t.ready)
 	}
 	s.enqueue(t)
@@ -153,6 +202,7 @@ func (t *topic) wake() {
 		t.pending.Stop()
 		t.pending = nil
 	}
+	t.missed = len(t.waiters) == 0
 	for c := range t.waiters {
 		select {
 		case c <- struct{}{}:
@@ -166,6 +216,9 @@ func (s *Store) later(t *topic, d time.Duration) {
 	if t.pending != nil {
 		t.pending.Stop()
 	}
+	if len(t.waiters) == 0 {
+		return
+	}
 	var timer *time.Timer
 	timer = time.AfterFunc(d+rand.N(d), func() {
 		s.mu.Lock()
@@ -177,17 +230,15 @@ func (s *Store) later(t *topic, d time.Duration) {
 	t.pending = timer
 }
 
-// heard takes in one change.
+// heard takes in a change of this store's place.
 func (s *Store) heard(t *topic, e *clientv3.Event) {
 	var d *deed
-	var v *view
-	if e.Type == clientv3.EventTypePut {
+	if offered := e.Type == clientv3.EventTypePut && len(e.Kv.Value) > len(beNext); offered {
 		var err error
 		if d, err = decodeDeed(t.key, e.Kv.Value); err != nil {
 			d = nil // whoever asks is told
 		} else {
 			s.clocks.saw(d.clock, d.written)
-			v = &view{mod: e.Kv.ModRevision, asOf: e.Kv.ModRevision, deed: d}
 		}
 	}
 	s.mu.Lock()
@@ -195,23 +246,78 @@ func (s *Store) heard(t *topic, e *clientv3.Event) {
 	if s.waits[t.key] != t {
 		return
 	}
-	if v != nil {
-		s.remember(t.key, v)
-	}
+	s.lookOut(t, lookFirst)
 	switch {
-	case d == nil || d.rec.State == tenure.Reserved || d.rec.State == tenure.Free && d.next == 0:
-		t.wake()
-	case d.rec.State == tenure.Held:
-		s.later(t, settled)
-		if d.page.store == s.id { // its own: whoever else waits here queues when it is freed
-			return
+	case e.Type == clientv3.EventTypeDelete:
+		if e.Kv.ModRevision > t.left { // else it left with the key
+			t.queued = false
+			t.wake()
 		}
-	case d.next == s.id:
-		t.queued = false // it was taken off
-		t.wake()
-		return
-	default:
+	case len(e.Kv.Value) == 0: // it has come
+	case string(e.Kv.Value) == beNext:
 		s.later(t, grace)
+	default:
+		t.queued = false
+		if d != nil {
+			s.remember(t.key, &view{mod: e.Kv.ModRevision, asOf: e.Kv.ModRevision, deed: d})
+		}
+		t.wake()
+		if t.missed && d != nil { // whoever has just been refused may be about to wait
+			time.AfterFunc(headStart, func() { s.passOn(t, e.Kv.ModRevision, d) })
+		}
 	}
-	s.enqueue(t)
+}
+
+// passOn offers a key to the next in the queue when nobody here waits for it any more.
+func (s *Store) passOn(t *topic, revision int64, d *deed) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !t.missed || s.closed.Load() {
+		return
+	}
+	t.missed = false
+	s.done.Go(func() {
+		ctx, cancel := context.WithTimeout(s.life, requestTimeout)
+		defer cancel()
+		if _, err := s.client.Delete(ctx, s.names.waiter(t.key, s.id)); err == nil {
+			s.name(t.key, revision, d, heirs{})
+		}
+	})
+}
+
+// lookOut looks at the key after a while. The caller holds the mutex.
+func (s *Store) lookOut(t *topic, d time.Duration) {
+	if t.lookout != nil {
+		t.lookout.Stop()
+		t.lookout = nil
+	}
+	t.pause = d
+	if len(t.waiters) > 0 && !s.closed.Load() {
+		t.lookout = time.AfterFunc(d/2+rand.N(d/2), func() { s.fork(func(ctx context.Context) { s.look(ctx, t) }) })
+	}
+}
+
+// look wakes those who wait if the key is not as it was, or is free and nobody has said so.
+func (s *Store) look(ctx context.Context, t *topic) {
+	look := look{key: t.key}
+	before := s.known(t.key)
+	resp, err := s.txn(ctx, nil, look.ops(s.names), nil)
+	var now *view
+	if err == nil {
+		now, err = s.seen(look, results(resp.Responses))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.waits[t.key] != t {
+		return
+	}
+	changed := err != nil || before == nil || before.mod != now.mod || now.deed == nil || now.deed.rec.State == tenure.Free
+	if err == nil && (before == nil || before.mod != now.mod) {
+		now.asOf = resp.Header.Revision
+		s.remember(t.key, now)
+	}
+	if changed {
+		t.wake()
+	}
+	s.lookOut(t, min(2*t.pause, lookLast))
 }

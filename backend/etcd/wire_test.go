@@ -2,10 +2,15 @@ package etcd
 
 import (
 	"context"
+	"errors"
+	"maps"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -18,9 +23,11 @@ import (
 
 // wire is what goes between a client and etcd: it counts calls, and loses their replies when told to.
 type wire struct {
+	events atomic.Int64 // that the client was told of
 	mu     sync.Mutex
 	calls  map[string]int // by method
 	losing bool
+	broken func() bool    // says of each call whether its connection breaks
 	late   bool           // transactions are given up before they are sent,
 	held   []func() error // and sent when they are delivered
 }
@@ -42,6 +49,9 @@ func (w *wire) unary(ctx context.Context, method string, req, reply any, conn *g
 	err := call(ctx, method, req, reply, conn, opts...)
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.broken != nil && w.broken() {
+		return status.Error(codes.Unavailable, "error reading from server: EOF")
+	}
 	if w.losing && strings.HasSuffix(method, "/Txn") {
 		return status.Error(codes.Unavailable, "the reply was lost")
 	}
@@ -50,13 +60,39 @@ func (w *wire) unary(ctx context.Context, method string, req, reply any, conn *g
 
 func (w *wire) stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	w.count(method)
-	return open(ctx, desc, conn, method, opts...)
+	stream, err := open(ctx, desc, conn, method, opts...)
+	return counted{stream, w}, err
+}
+
+// counted counts the events that a client is told of.
+type counted struct {
+	grpc.ClientStream
+	w *wire
+}
+
+func (s counted) RecvMsg(msg any) error {
+	err := s.ClientStream.RecvMsg(msg)
+	if resp, is := msg.(*pb.WatchResponse); is && err == nil {
+		s.w.events.Add(int64(len(resp.Events)))
+	}
+	return err
 }
 
 func (w *wire) count(method string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.calls[method[strings.LastIndexByte(method, '/')+1:]]++
+}
+
+// breaks lets the connection of every second call break before it is answered.
+func (w *wire) breaks() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := 0
+	w.broken = func() bool {
+		n++
+		return n%2 == 1
+	}
 }
 
 // lose loses the replies to all transactions from now on, or no more.
@@ -100,21 +136,36 @@ func (w *wire) during(f func()) map[string]int {
 	f()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.calls
+	return maps.Clone(w.calls) // what goes on in the background is still counted
 }
 
 func one(ctx context.Context, st store.Store, req tenure.Request) store.Answer {
 	return st.Apply(ctx, []tenure.Request{req})[0]
 }
 
-// must sends requests that are to succeed.
+// must sends requests that are to succeed, and again those without an answer: on a busy machine a call may take longer than a store waits for it.
 func must(tb testing.TB, st store.Store, requests ...tenure.Request) []store.Answer {
 	tb.Helper()
-	answers := st.Apply(tb.Context(), requests)
-	for i, a := range answers {
-		if a.Err != nil {
-			tb.Fatalf("%s of %q: %v", requests[i].Verb, requests[i].Key, a.Err)
+	answers := make([]store.Answer, len(requests))
+	left := make([]int, len(requests))
+	for i := range left {
+		left[i] = i
+	}
+	for end := time.Now().Add(testenv.Patience); len(left) > 0; {
+		again := make([]tenure.Request, len(left))
+		for n, i := range left {
+			again[n] = requests[i]
 		}
+		var open []int
+		for n, a := range st.Apply(tb.Context(), again) {
+			i := left[n]
+			if answers[i] = a; errors.Is(a.Err, store.ErrUnknown) && !errors.Is(a.Err, ErrDamaged) && !errors.Is(a.Err, ErrClosed) && time.Now().Before(end) {
+				open = append(open, i)
+			} else if a.Err != nil {
+				tb.Fatalf("%s of %q: %v", requests[i].Verb, requests[i].Key, a.Err)
+			}
+		}
+		left = open
 	}
 	return answers
 }

@@ -74,6 +74,7 @@ type transaction struct {
 	at     int64             // the version of the data that it is of
 	dirty  []*entry
 	passed []*entry // keys that have changed hands
+	again  *entry   // one that was confirmed as it is
 	wrote  bool
 	err    error // the first failure: nothing of it counts
 }
@@ -109,6 +110,8 @@ func (x *transaction) apply(req *tenure.Request) store.Answer {
 			x.dirty = append(x.dirty, e)
 		}
 		e.passing = e.passing || handsOf(&e.head) != before
+	case e.id != 0:
+		x.again = e
 	}
 	return store.Answer{Record: withoutHistory(e.head), Now: x.now}
 }

@@ -164,20 +164,31 @@ func (s *Store) examineFolder(_ context.Context, b *base) []store.Finding {
 	return found(check, store.OK, "", "no program is known to copy it between machines")
 }
 
-// examineLog looks at the files' sizes: a log that has grown tells of a reader that does not end.
-func (s *Store) examineLog(_ context.Context, b *base) []store.Finding {
+// usualLog is how many pages the log has before it is copied back, and longLog how many tell of a reader that does not end: nothing that was written since can be copied then.
+const (
+	usualLog = 1000
+	longLog  = 4 * usualLog
+)
+
+// examineLog copies back what it can and looks at what is left: a log that grows tells of a reader that does not end.
+func (s *Store) examineLog(ctx context.Context, b *base) []store.Finding {
+	const check = "size"
 	size := func(path string) int64 {
 		if info, err := os.Lstat(path); err == nil && info.Mode()&fs.ModeType == 0 {
 			return info.Size()
 		}
 		return 0
 	}
-	whole, log := size(b.file), size(b.file+"-wal")
-	seen := fmt.Sprintf("%d KiB, and %d KiB in its log", whole>>10, log>>10)
-	if log > 64<<20 && log > whole {
-		return found("size", store.Warn, fmt.Sprintf("look for a process that has had it open for long, stopped in the middle of reading: lsof %s", b.file), "%s, which cannot be emptied while somebody reads what was there before", seen)
+	var busy, pages, copied int
+	if err := b.db.QueryRowContext(ctx, "PRAGMA wal_checkpoint(PASSIVE)").Scan(&busy, &pages, &copied); err != nil {
+		return b.failed(ctx, check, err)
 	}
-	return found("size", store.OK, "", "%s", seen)
+	seen := fmt.Sprintf("%d KiB, and %d KiB in its log", size(b.file)>>10, size(b.file+"-wal")>>10)
+	if left := pages - copied; left > longLog {
+		return found(check, store.Warn, "end that transaction, or resume or end the process; the log is then used again from its beginning, and cut back to 16 MiB",
+			"%s, which grows: %d pages cannot be copied back, because somebody still reads what was there before them: %s", seen, left, b.readers())
+	}
+	return found(check, store.OK, "", "%s", seen)
 }
 
 func (s *Store) examineTables(ctx context.Context, b *base) []store.Finding {

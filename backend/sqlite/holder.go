@@ -3,6 +3,7 @@ package sqlite
 import (
 	"fmt"
 	"os"
+	"strings"
 )
 
 // holder says who has the write lock, as far as it can be known, and what to do about it.
@@ -18,6 +19,25 @@ func (b *base) holder() string {
 		return fmt.Sprintf("process %d (%s) is stopped in the middle of a transaction; resume it with kill -CONT %d, or kill it: what it had not committed is undone, and nothing else is lost", who.pid, who.name, who.pid)
 	}
 	return fmt.Sprintf("process %d (%s) is in the middle of a transaction and does not leave; wait for it, or end it: what it had not committed is undone, and nothing else is lost", who.pid, who.name)
+}
+
+// readers says who is in the middle of reading, as far as it can be known.
+func (b *base) readers() string {
+	var all []string
+	for _, p := range logReaders(b.file) {
+		switch {
+		case p.pid == os.Getpid():
+			all = append(all, "this very process")
+		case p.stopped:
+			all = append(all, fmt.Sprintf("process %d (%s), which is stopped", p.pid, p.name))
+		default:
+			all = append(all, fmt.Sprintf("process %d (%s)", p.pid, p.name))
+		}
+	}
+	if len(all) == 0 {
+		return fmt.Sprintf("`lsof %s` tells who has it open", b.name())
+	}
+	return strings.Join(all, ", ")
 }
 
 // held reports whether somebody else is known to have the write lock.

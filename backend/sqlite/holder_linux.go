@@ -1,10 +1,10 @@
 package sqlite
 
 import (
-	"bufio"
 	"bytes"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -19,6 +19,12 @@ const (
 	reservedByte = 0x40000001
 )
 
+// Readers share one of the five bytes behind those of writing, copying back and recovery.
+const (
+	firstReadByte = 123
+	lastReadByte  = 127
+)
+
 // lockHolder asks the kernel which process has the write lock. It opens neither file: closing them would drop the locks that this process has.
 func lockHolder(file string) (process, bool) {
 	for _, place := range []struct {
@@ -26,41 +32,59 @@ func lockHolder(file string) (process, bool) {
 		first int64
 		last  int64
 	}{{file + "-shm", walWriteByte, walWriteByte}, {file, pendingByte, reservedByte}} {
-		info, err := os.Stat(place.file)
-		if err != nil {
-			continue
-		}
-		st, ok := info.Sys().(*syscall.Stat_t)
-		if !ok {
-			continue
-		}
-		locks, err := os.ReadFile("/proc/locks")
-		if err != nil {
-			return process{}, false
-		}
-		inode := fmt.Sprintf("%02x:%02x:%d", unix.Major(st.Dev), unix.Minor(st.Dev), st.Ino)
-		if pid := findLock(bufio.NewScanner(bytes.NewReader(locks)), inode, place.first, place.last); pid > 0 {
-			return describe(pid), true
+		if pids := findLocks(place.file, "WRITE", place.first, place.last); len(pids) > 0 {
+			return describe(pids[0]), true
 		}
 	}
 	return process{}, false
 }
 
-// findLock looks for a line like "1: POSIX  ADVISORY  WRITE 4711 08:01:123456 120 120" that covers a byte. Those who wait have an arrow behind the number.
-func findLock(lines *bufio.Scanner, inode string, first, last int64) int {
-	for lines.Scan() {
-		field := strings.Fields(lines.Text())
-		if len(field) != 8 || field[1] != "POSIX" || field[3] != "WRITE" || field[5] != inode {
-			continue
-		}
-		from, err1 := strconv.ParseInt(field[6], 10, 64)
-		to, err2 := strconv.ParseInt(field[7], 10, 64) // EOF is no number: nobody locks so much
-		pid, err3 := strconv.Atoi(field[4])
-		if err1 == nil && err2 == nil && err3 == nil && from <= last && to >= first && pid > 0 {
-			return pid
+// logReaders asks the kernel which processes read from the log.
+func logReaders(file string) []process {
+	var all []process
+	for _, pid := range findLocks(file+"-shm", "READ", firstReadByte, lastReadByte) {
+		all = append(all, describe(pid))
+	}
+	return all
+}
+
+// findLocks is who has locks that cover some of the bytes of a file, each once.
+func findLocks(file, kind string, first, last int64) []int {
+	info, err := os.Stat(file)
+	if err != nil {
+		return nil
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return nil
+	}
+	locks, err := os.ReadFile("/proc/locks")
+	if err != nil {
+		return nil
+	}
+	inode := fmt.Sprintf("%02x:%02x:%d", unix.Major(st.Dev), unix.Minor(st.Dev), st.Ino)
+	var pids []int
+	for line := range strings.Lines(string(locks)) {
+		if pid := lockIn(line, inode, kind, first, last); pid > 0 && !slices.Contains(pids, pid) {
+			pids = append(pids, pid)
 		}
 	}
-	return 0
+	return pids
+}
+
+// lockIn reads a line like "1: POSIX  ADVISORY  WRITE 4711 08:01:123456 120 120". Those who wait have an arrow behind the number.
+func lockIn(line, inode, kind string, first, last int64) (pid int) {
+	field := strings.Fields(line)
+	if len(field) != 8 || field[1] != "POSIX" || field[3] != kind || field[5] != inode {
+		return 0
+	}
+	from, err1 := strconv.ParseInt(field[6], 10, 64)
+	to, err2 := strconv.ParseInt(field[7], 10, 64) // EOF is no number: nobody locks so much
+	pid, err3 := strconv.Atoi(field[4])
+	if err1 != nil || err2 != nil || err3 != nil || from > last || to < first {
+		return 0
+	}
+	return pid
 }
 
 // describe tells what a process is called, and whether it is stopped.

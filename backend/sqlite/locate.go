@@ -36,7 +36,8 @@ func cleanPath(path string) (string, error) {
 	return whole, nil
 }
 
-// making keeps the making of a file apart from all else this package does to files in this process: closing any descriptor of a file drops all the locks that the process has on it.
+// making keeps the making of a file apart from its use in this process: closing any descriptor of a file drops all the locks that the process has on it. Whoever has found a file passes
+// through here before it is opened.
 var making sync.Mutex
 
 // locate finds the file that a path leads to and makes it, empty and for the user alone, if it is missing and may be made. It refuses what cannot keep a store's promises, and
@@ -72,6 +73,8 @@ func locate(path string, o *Options, mayMake bool) (file string, info fs.FileInf
 		if err = create(file); err == nil {
 			info, err = os.Lstat(file)
 		}
+	} else {
+		made()
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -84,6 +87,8 @@ func locate(path string, o *Options, mayMake bool) (file string, info fs.FileInf
 		return "", nil, refuse("it is not a regular file")
 	case links(info) > 1:
 		return "", nil, refuse("it has %d hard links, and SQLite keeps its journal beside one name: opened by two, it would be damaged; make it a file of its own", links(info))
+	case mountedAlone(file, folder):
+		return "", nil, refuse("the file is mounted by itself, without its folder, as containers do: its log would lie beside this name, and those who have the file under another would not see it and damage it; mount the folder")
 	}
 	return file, info, nil
 }
@@ -95,6 +100,12 @@ func unfit(m ground.Mount) string {
 	}
 	return fmt.Sprintf("it lies on a network or FUSE mount (%s), where SQLite's locks and shared memory do not hold between machines: two would hold a lease at once, and the file would be damaged; "+
 		"choose a local disk, or a store with a server. If only one machine ever opens it, network=allow in the URL takes it", m.Name)
+}
+
+// made waits until nobody in this process is just making a file.
+func made() {
+	making.Lock()
+	making.Unlock() //nolint:gocritic,staticcheck // whoever had it is done
 }
 
 // create makes an empty file for the user alone, whatever the umask; SQLite gives the files beside it the same permissions. That another was faster is good, too.

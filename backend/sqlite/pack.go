@@ -43,6 +43,7 @@ type kept struct {
 type past struct {
 	words []string // that they, and the record, have been packed with
 	terms []byte
+	own   bool // nobody else has the bytes behind terms
 	count int
 }
 
@@ -65,7 +66,7 @@ func (k *kept) pack(to []byte) ([]byte, error) {
 		}
 	}
 	var room [192]byte // for most records
-	p := packer{to: room[:0], words: k.past.words}
+	p := packer{to: room[:0], words: &k.past.words}
 	raw, err := rawGrant(rec.Grant)
 	if err != nil {
 		return nil, err
@@ -87,10 +88,9 @@ func (k *kept) pack(to []byte) ([]byte, error) {
 	for _, g := range rec.Guards {
 		p.word(g)
 	}
-	k.past.words = p.words
 	to = append(to, packedV1)
-	to = binary.AppendUvarint(to, uint64(len(p.words)))
-	for _, w := range p.words {
+	to = binary.AppendUvarint(to, uint64(len(k.past.words)))
+	for _, w := range k.past.words {
 		to = binary.AppendUvarint(to, uint64(len(w)))
 		to = append(to, w...)
 	}
@@ -107,7 +107,7 @@ func (p *past) add(t *tenure.Term) error {
 		return err
 	}
 	var room [64]byte
-	w := packer{to: room[:0], words: p.words}
+	w := packer{to: room[:0], words: &p.words}
 	w.time(t.Acquired, 0)
 	at := t.Acquired.UnixMicro()
 	w.signed(int64(t.Token) - at)
@@ -120,9 +120,13 @@ func (p *past) add(t *tenure.Term) error {
 		terms = terms[1+int(terms[0]):]
 		p.count--
 	}
-	// A copy: the bytes before may still be those that were read.
-	p.terms = append(append(append(make([]byte, 0, len(terms)+17+len(w.to)), terms...), byte(16+len(w.to))), raw[:]...)
-	p.terms, p.words = append(p.terms, w.to...), w.words
+	// The bytes before may be those that were read: they are copied, with room for as many again, and then added to.
+	if more := 17 + len(w.to); !p.own || cap(terms)-len(terms) < more {
+		terms, p.own = append(make([]byte, 0, 2*(len(terms)+more)), terms...), true
+	}
+	terms = append(append(terms, byte(16+len(w.to))), raw[:]...)
+	terms = append(terms, w.to...)
+	p.terms = terms
 	p.count++
 	return nil
 }
@@ -149,7 +153,7 @@ func rawGrant(g fence.Grant) (raw [16]byte, err error) {
 // packer writes fields.
 type packer struct {
 	to    []byte
-	words []string
+	words *[]string
 }
 
 func (p *packer) number(n uint64) { p.to = binary.AppendUvarint(p.to, n) }
@@ -166,8 +170,9 @@ func (p *packer) time(t time.Time, after int64) {
 }
 
 func (p *packer) word(s string) {
-	for i := len(p.words) - 1; i >= 0; i-- { // mostly the last ones
-		if p.words[i] == s {
+	words := *p.words
+	for i := len(words) - 1; i >= 0; i-- { // mostly the last ones
+		if words[i] == s {
 			p.number(uint64(len(known) + i))
 			return
 		}
@@ -178,6 +183,7 @@ func (p *packer) word(s string) {
 			return
 		}
 	}
-	p.number(uint64(len(known) + len(p.words)))
-	p.words = append(p.words[:len(p.words):len(p.words)], s) // what others refer to stays as it is
+	p.number(uint64(len(known) + len(words)))
+	words = append(words[:len(words):len(words)], s) // what others refer to stays as it is
+	*p.words = words
 }

@@ -70,6 +70,15 @@ func TestStoreChild(t *testing.T) {
 			_, err := tx.Exec("INSERT INTO report (body) VALUES ('stopped')")
 			return err
 		}))
+	case "take": // takes a key whenever it is told to
+		st := open(t, file, &Options{LockWait: 200 * time.Millisecond})
+		defer st.Close()
+		say("ready")
+		for in.Scan() {
+			say("answer", one(st, acquire("k", "child")).Err)
+		}
+	case "fault write", "fault flush": // asks while its disk fails
+		failing(t, strings.TrimPrefix(what, "fault "), file)
 	case "busy": // terms and guarded writes without end, until it is killed
 		busy(t, file)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/croft-dev/croft/fence"
@@ -27,6 +28,7 @@ type Options struct {
 	Now func() time.Time
 
 	begin, commit string // for tests of what a transaction without them would do
+	between       func() // what happens, in tests, between reading and writing
 }
 
 // withDefaults is a copy in which everything is set.
@@ -62,14 +64,17 @@ type Store struct {
 	mu      sync.Mutex
 	base    *base // nil until it is open, and after it has gone
 
-	queue []*task // those who wait for another's turn to share
+	queue   []*task // what is to be done in the next transaction
+	working bool    // somebody works at the queue, from the first request on
+	asked   chan struct{}
+	inside  atomic.Pointer[time.Time] // since when there has been a transaction; nil if there is none
 
-	turn        chan struct{} // holds a token while somebody is at work; what follows is that one's
+	// Of the goroutine that works at the queue.
 	writer      *writer
 	transaction transaction
 	tasks       []*task
-	slow        bool      // the last transaction took longer than promptly
 	shutOut     time.Time // since when others have had the lock; zero if they have not
+	doubtful    bool      // a flush of the log has failed: see emptyLog
 
 	closing chan struct{}
 	once    sync.Once
@@ -115,7 +120,7 @@ func newStore(o *Options) *Store {
 	s := &Store{
 		options: o.withDefaults(),
 		opening: make(chan struct{}, 1),
-		turn:    make(chan struct{}, 1),
+		asked:   make(chan struct{}, 1),
 		closing: make(chan struct{}),
 	}
 	s.watch.keys = map[string]*watched{}
@@ -163,10 +168,13 @@ func (s *Store) database(ctx context.Context) (*base, error) {
 // forget lets go of a database whose file is not there any more.
 func (s *Store) forget(b *base) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if b != nil && s.base == b {
+	mine := b != nil && s.base == b
+	if mine {
 		s.base = nil
-		_ = b.close()
+	}
+	s.mu.Unlock()
+	if mine {
+		_ = b.close() // it may take a while, and nobody waits for it
 	}
 }
 
@@ -226,10 +234,6 @@ func (s *Store) Close() error {
 		s.mu.Unlock()
 		s.sweeps.close()
 		s.ended.Wait()
-		s.turn <- struct{}{} // and nobody's any more
-		if s.writer != nil {
-			s.writer.discard()
-		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.base != nil {

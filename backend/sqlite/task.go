@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	codes "modernc.org/sqlite/lib"
+
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -20,41 +22,17 @@ type task struct {
 	ctx  context.Context
 	size int
 	do   func(*transaction)
-	from time.Time // since when it waits for its turn; zero if it never had to
+	from time.Time // since when it waits
 	err  error     // why it is not known to have been done; set before done is closed
 	done chan struct{}
 }
 
-// promptly is how long a disk may take with a transaction for the next caller to do its own. Beyond it, what a goroutine costs is nothing.
-const promptly = 5 * time.Millisecond
-
-// do does something in a transaction and returns when it is on the disk, or when ctx ends. Whoever finds nobody at work does it there and then, with what others ask for meanwhile: handing it to
-// another goroutine would cost a lone caller more than all of Croft's own work. So ctx is heeded while waiting for the turn and for the lock. A disk that has been slow is left to a goroutine, and
-// its callers leave when they must: only the one whom it surprises waits for it.
+// do does something in a transaction and returns when it is on the disk, or when ctx ends. Transactions are made by one goroutine of the store's, with all that is asked for meanwhile: a
+// caller can leave at any time, whatever the disk does.
 func (s *Store) do(ctx context.Context, size int, do func(*transaction)) error {
-	t := &task{ctx: ctx, size: size, do: do, done: make(chan struct{})}
-	select {
-	case s.turn <- struct{}{}:
-		if !s.slow {
-			return s.lead(t)
-		}
-		go s.lead(t) //nolint:errcheck // it is in the task
-	default:
-		t.from = time.Now()
-		s.mu.Lock()
-		s.queue = append(s.queue, t)
-		s.mu.Unlock()
-		select {
-		case s.turn <- struct{}{}:
-			if !s.slow {
-				return s.lead(t)
-			}
-			go s.lead(t) //nolint:errcheck // it is in the task
-		case <-t.done:
-			return t.err
-		case <-ctx.Done():
-		case <-s.closing:
-		}
+	t := &task{ctx: ctx, size: size, do: do, from: time.Now(), done: make(chan struct{})}
+	if !s.join(t) {
+		return ErrClosed
 	}
 	select {
 	case <-t.done:
@@ -74,7 +52,24 @@ func (s *Store) do(ctx context.Context, size int, do func(*transaction)) error {
 	return ErrClosed
 }
 
-// leave takes a task out of the queue: while somebody hangs, those who have given up must not gather there.
+// join puts a task into the queue and makes sure that somebody works there.
+func (s *Store) join(t *task) bool {
+	s.mu.Lock()
+	s.queue = append(s.queue, t)
+	start := !s.working
+	s.working = true
+	s.mu.Unlock()
+	if start && !s.background(s.work) {
+		return false
+	}
+	select {
+	case s.asked <- struct{}{}:
+	default: // it has been told, and has not looked yet
+	}
+	return true
+}
+
+// leave takes a task out of the queue: while the disk hangs, those who have given up must not gather there.
 func (s *Store) leave(t *task) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,18 +78,42 @@ func (s *Store) leave(t *task) {
 	}
 }
 
-// lead is the turn of one caller: its own task, and those that have gathered.
-func (s *Store) lead(t *task) error {
-	defer func() { <-s.turn }()
-	select {
-	case <-t.done: // by the one before
-		return t.err
-	default:
+// next is the task that has waited for longest; nil if there is none.
+func (s *Store) next() *task {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.queue) == 0 {
+		return nil
 	}
-	s.leave(t)
+	t := s.queue[0]
+	s.queue = slices.Delete(s.queue, 0, 1)
+	return t
+}
+
+// work makes transactions until the store is closed.
+func (s *Store) work() {
+	defer func() {
+		if s.writer != nil {
+			s.writer.discard()
+		}
+	}()
+	for {
+		select {
+		case <-s.asked:
+		case <-s.closing: // whoever is still in the queue sees that, too
+			return
+		}
+		for t := s.next(); t != nil; t = s.next() {
+			s.lead(t)
+		}
+	}
+}
+
+// lead makes one transaction: of the task that has waited for longest, and those that have come since.
+func (s *Store) lead(t *task) {
 	if err := s.usable(t.ctx); err != nil {
 		t.finish(err)
-		return err
+		return
 	}
 	w, err := s.connected(t.ctx, s.writer)
 	s.tasks = append(s.tasks[:0], t)
@@ -114,19 +133,26 @@ func (s *Store) lead(t *task) error {
 	}
 	clear(tasks)
 	s.tasks = tasks
-	return t.err
 }
 
-// gaveUp says that ctx has ended, and who kept the request from being carried out if somebody does.
+// gaveUp says that ctx has ended, and who or what kept the request from being carried out, if that is known.
 func (s *Store) gaveUp(ctx context.Context) error {
 	s.mu.Lock()
 	b := s.base
 	s.mu.Unlock()
-	if b != nil && b.held() {
+	switch since := s.inside.Load(); {
+	case b == nil:
+	case b.held():
 		return fmt.Errorf("%w; store %s: %w: %s", over(ctx), b.name(), ErrBusy, b.holder())
+	case since != nil && time.Since(*since) > tooLong:
+		return fmt.Errorf("%w; store %s: a transaction has been on its way to the disk for %s: the disk hangs, or others keep it busy; look at it and at the system's log",
+			over(ctx), b.name(), time.Since(*since).Round(time.Millisecond))
 	}
 	return over(ctx)
 }
+
+// tooLong is after what time a transaction that has the lock is worth a word.
+const tooLong = 100 * time.Millisecond
 
 // isWaiting tells an error of somebody who never got in: the connection is as good as before.
 func isWaiting(err error) bool {
@@ -160,6 +186,13 @@ func (s *Store) connected(ctx context.Context, w *writer) (*writer, error) {
 	if w, err = newWriter(ctx, b, &s.options); err != nil {
 		return nil, b.explain(ctx, err)
 	}
+	if s.doubtful {
+		if err := w.emptyLog(ctx, s.options.LockWait); err != nil {
+			w.discard()
+			return nil, b.explain(ctx, err)
+		}
+		s.doubtful = false
+	}
 	return w, nil
 }
 
@@ -171,7 +204,8 @@ func (s *Store) carryOut(w *writer, tasks []*task) ([]*task, error) {
 			return err
 		}
 		began := time.Now()
-		defer func() { s.slow = time.Since(began) > promptly }()
+		s.inside.Store(&began)
+		defer s.inside.Store(nil)
 		tasks = s.gather(tasks)
 		if err := x.begin(w, raw, s.options.Now()); err != nil {
 			return err
@@ -183,6 +217,9 @@ func (s *Store) carryOut(w *writer, tasks []*task) ([]*task, error) {
 			}
 			t.do(x)
 		}
+		if s.options.between != nil {
+			s.options.between()
+		}
 		return x.end()
 	})
 	if err == nil && w.base.moved() {
@@ -190,6 +227,7 @@ func (s *Store) carryOut(w *writer, tasks []*task) ([]*task, error) {
 		err = explained(fmt.Sprintf("store %s: the file was moved or removed: nobody else sees what was written there; ask again", w.base.name()))
 	}
 	if err != nil {
+		s.doubtful = s.doubtful || code(err) == codes.SQLITE_IOERR_FSYNC
 		return tasks, w.base.explain(context.Background(), err)
 	}
 	s.announce(w.base.file, x.passed)
@@ -236,11 +274,15 @@ func (x *transaction) begin(w *writer, raw any, now time.Time) error {
 // forget drops what is known of keys: it may be of a transaction that never was.
 func (x *transaction) forget() { x.seen = nil }
 
-// end writes and commits, or leaves everything as it was. What changed nothing is not written: it costs no flush.
+// end writes and commits, or leaves everything as it was. What was refused is not written: it costs no flush. What was confirmed as it is does: a process that was killed before its own flush
+// may have left it in the log.
 func (x *transaction) end() error {
 	err := x.err
 	if err == nil {
 		err = x.flush()
+	}
+	if err == nil && !x.wrote && x.again != nil {
+		err = x.exec(x.touch, x.again.id)
 	}
 	if err == nil {
 		err = x.exec(x.commit)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -56,57 +55,6 @@ func TestTheLastOfManyIsToldAsSoonAsTheFirst(t *testing.T) {
 	if a := one(st, acquire("k", "bob")); a.Err != nil {
 		t.Errorf("one who came when the others had given up: %v", a.Err)
 	}
-}
-
-// TestASlowDiskHoldsNobody: once it has been slow, callers leave when their context ends, however long the disk takes. What was begun is finished.
-func TestASlowDiskHoldsNobody(t *testing.T) {
-	t.Parallel()
-	var slow, hung atomic.Bool
-	inside, resume := make(chan struct{}), make(chan struct{})
-	st := open(t, filepath.Join(memoryDir(t), "croft.db"), &Options{Now: func() time.Time {
-		switch {
-		case slow.Swap(false):
-			time.Sleep(2 * promptly)
-		case hung.Swap(false):
-			close(inside)
-			<-resume
-		}
-		return time.Now()
-	}})
-	slow.Store(true)
-	if a := one(st, acquire("slow", "ann")); a.Err != nil {
-		t.Fatal(a.Err)
-	}
-	hung.Store(true)
-	ctx, cancel := context.WithCancelCause(t.Context())
-	reason := errors.New("enough")
-	go func() {
-		<-inside
-		cancel(reason)
-	}()
-	begun := acquire("begun", "ann")
-	if a := st.Apply(ctx, []tenure.Request{begun})[0]; !errors.Is(a.Err, store.ErrUnknown) || !errors.Is(a.Err, reason) {
-		t.Errorf("the caller whose transaction hangs: %v", a.Err)
-	}
-	for range 100 { // and those behind it leave nothing in the queue
-		brief, cancel := context.WithTimeout(t.Context(), time.Microsecond)
-		st.Apply(brief, []tenure.Request{acquire("behind", "ann")})
-		cancel()
-	}
-	st.mu.Lock()
-	left := len(st.queue)
-	st.mu.Unlock()
-	if left > 0 {
-		t.Errorf("%d who have given up are still in the queue", left)
-	}
-	close(resume)
-	if a := one(st, acquire("after", "ann")); a.Err != nil {
-		t.Error(a.Err)
-	}
-	if a := one(st, begun); a.Err != nil {
-		t.Errorf("asking again: %v", a.Err)
-	}
-	must(t, st.Close())
 }
 
 // TestOneBatchCanBeAllAboutOneKey: each request sees what those before it did, and the end is what the law makes of them one by one.

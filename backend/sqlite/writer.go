@@ -21,6 +21,7 @@ type writer struct {
 
 	begin, commit, rollback statement
 	load, insert, update    statement
+	touch                   statement
 	data                    statement
 	args                    [3]sqldriver.NamedValue
 	row                     [2]sqldriver.Value
@@ -71,7 +72,7 @@ func (w *writer) setUp(ctx context.Context, o *Options) error {
 		for _, s := range []struct {
 			into *statement
 			text string
-		}{{&w.begin, o.begin}, {&w.commit, o.commit}, {&w.rollback, sqlRollback}, {&w.load, sqlLoad}, {&w.insert, sqlInsert}, {&w.update, sqlUpdate}, {&w.data, sqlDataVersion}} {
+		}{{&w.begin, o.begin}, {&w.commit, o.commit}, {&w.rollback, sqlRollback}, {&w.load, sqlLoad}, {&w.insert, sqlInsert}, {&w.update, sqlUpdate}, {&w.touch, sqlTouch}, {&w.data, sqlDataVersion}} {
 			prepared, err := dc.PrepareContext(ctx, s.text)
 			if err != nil {
 				return err
@@ -90,10 +91,25 @@ func (w *writer) setUp(ctx context.Context, o *Options) error {
 	return err
 }
 
+// emptyLog brings all that is in the log into the database. After a flush that failed, the system may take what it could not write for written: later flushes would succeed, and a power cut would
+// still take it, with all that came behind it in the log.
+func (w *writer) emptyLog(ctx context.Context, wait time.Duration) error {
+	began := time.Now()
+	for try := 0; ; try++ {
+		var busy, pages, copied int
+		if err := w.conn.QueryRowContext(ctx, sqlEmptyLog).Scan(&busy, &pages, &copied); err != nil || busy == 0 {
+			return err
+		}
+		if time.Since(began) > wait || !pause(ctx.Done(), try) {
+			return fmt.Errorf("store %s: %w: a flush of its log has failed, and the log cannot be emptied while others use it: %s", w.base.name(), ErrBusy, w.base.readers())
+		}
+	}
+}
+
 // discard closes the connection for good: nothing that was set on it or is left open in it reaches anybody else.
 func (w *writer) discard() {
 	_ = w.conn.Raw(func(any) error {
-		for _, s := range []statement{w.begin, w.commit, w.rollback, w.load, w.insert, w.update, w.data} {
+		for _, s := range []statement{w.begin, w.commit, w.rollback, w.load, w.insert, w.update, w.touch, w.data} {
 			if s != nil {
 				_ = s.Close()
 			}
@@ -150,15 +166,11 @@ func (s *Store) enter(w *writer, t *task) error {
 			return err
 		}
 		if since.IsZero() {
-			since = time.Now()
 			if s.shutOut.IsZero() {
-				s.shutOut = since
+				s.shutOut = time.Now()
 			}
-			if !t.from.IsZero() {
-				since = t.from
-				if s.shutOut.After(since) {
-					since = s.shutOut
-				}
+			if since = t.from; s.shutOut.After(since) {
+				since = s.shutOut
 			}
 		}
 		if wait := s.options.LockWait; time.Since(since) >= wait {

@@ -50,8 +50,8 @@ type (
 	// Woken is the store's hint that the key may have changed.
 	Woken struct{}
 
-	// Watched says that hints will come from now on.
-	Watched struct{}
+	// Watched says that hints will come from now on. Since says that there will also be one if the key has changed since it was last refused.
+	Watched struct{ Since bool }
 
 	// Unwatched says that hints will not come any more.
 	Unwatched struct{}

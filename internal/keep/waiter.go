@@ -12,10 +12,11 @@ import (
 
 // How often a key that is held is asked for.
 const (
-	PollFirst   = 25 * time.Millisecond // at first; every further poll is twice as late
-	PollMax     = time.Second           // at last; a request without an answer is sent again after as long
-	PollWatched = 5 * time.Second       // at last, while the store sends hints
-	PollSettled = 10 * time.Second      // at last, when nobody holds the key and time must pass, or an operator free it
+	PollFirst   = 25 * time.Millisecond  // at first; every further poll is twice as late
+	PollMax     = time.Second            // at last; a request without an answer is sent again after as long
+	PollHinted  = 250 * time.Millisecond // at first, while the store sends hints: then a poll is for those that are lost
+	PollWatched = 5 * time.Second        // at last, while it does
+	PollSettled = 10 * time.Second       // at last, when nobody holds the key and time must pass, or an operator free it
 )
 
 // Courtesy is how long a key is left to others who wait for it: time for a hint to reach them, and for them to ask.
@@ -46,6 +47,7 @@ type Waiter struct {
 	limit    clock.Instant // of pursuing an unknown outcome
 
 	next     clock.Instant // when to ask again, if nothing happens before
+	due      clock.Instant // when to do so at the latest, whether or not hints come: the key lapses, or the caller's patience ends
 	poll     time.Duration
 	woken    bool
 	watching bool // Watch was asked for
@@ -155,8 +157,12 @@ func (w *Waiter) ask(e Event, now clock.Instant) Wishes {
 		return w.leave(now, Wishes{Err: e.Err})
 	case Woken:
 		w.woken, w.poll = true, PollFirst
-	case Watched: // what happened before the watch began was not told
-		w.woken, w.watched = true, true
+	case Watched:
+		if w.watched = true; !e.Since { // what happened before the watch began was not told
+			w.woken = true
+		} else if w.sends == 0 && w.attempt > 0 { // it was refused
+			w.next = min(after(now, w.pause(PollWatched)), w.due)
+		}
 	case Unwatched:
 		w.watched = false
 		w.next = min(w.next, after(now, w.pause(PollMax)))
@@ -260,7 +266,8 @@ func (w *Waiter) held(held *tenure.HeldError, now clock.Instant) Wishes {
 		most = PollWatched
 	}
 	freed := after(now, max(held.Remaining(), 0)+time.Millisecond+spread(PollFirst, 0, 1, w.random()))
-	w.next = min(after(now, w.pause(most)), freed, w.end)
+	w.due = min(freed, w.end)
+	w.next = min(after(now, w.pause(most)), w.due)
 	wishes := w.send(now) // at once, if a hint came while the answer was on its way
 	wishes.Watch = !w.watching
 	w.watching = true
@@ -269,6 +276,9 @@ func (w *Waiter) held(held *tenure.HeldError, now clock.Instant) Wishes {
 
 // pause is the time until the next poll, and doubles the one after it.
 func (w *Waiter) pause(most time.Duration) time.Duration {
+	if w.watched {
+		w.poll = max(w.poll, PollHinted)
+	}
 	d := min(w.poll, most)
 	w.poll = min(2*w.poll, PollSettled)
 	return spread(d, 0.75, 1, w.random())

@@ -220,6 +220,42 @@ func TestAHintIsFollowedAtOnce(t *testing.T) {
 	}
 }
 
+// TestAWatchThatSeesWhatWasBeforeItIsTrusted: nothing is asked when it begins, and polls are for hints that are lost. The known deadline is not slept through.
+func TestAWatchThatSeesWhatWasBeforeItIsTrusted(t *testing.T) {
+	w := waitFor(t, time.Hour)
+	w.answer(held(time.Hour), 0)
+	if got := w.step(Watched{Since: true}, ms); got.Ask {
+		t.Fatalf("wishes %+v, want to wait for a hint", got)
+	}
+	if got := w.Wake().Sub(w.now); got < PollHinted*3/4 || got > PollHinted {
+		t.Errorf("polls after %s, want about %s", got, PollHinted)
+	}
+	wantAsk(t, w.step(Woken{}, 2*ms), 2)
+	w.answer(held(100*ms), 3*ms)
+	if got := w.Wake().Sub(w.now); got <= 100*ms || got > 100*ms+PollFirst+ms {
+		t.Errorf("asks again after %s, want just after the deadline in 100ms", got)
+	}
+
+	w = waitFor(t, time.Hour)
+	w.answer(held(100*ms), 0)
+	w.step(Watched{Since: true}, ms)
+	if got := w.Wake(); got > clock.Instant(101*ms+PollFirst) {
+		t.Errorf("asks again at %s, want just after the deadline at 100ms", time.Duration(got))
+	}
+
+	w = waitFor(t, time.Hour)
+	w.step(Watched{Since: true}, ms) // while the first request is on its way
+	w.answer(held(time.Hour), 2*ms)
+	if got := w.Wake().Sub(w.now); got < PollHinted*3/4 || got > PollHinted {
+		t.Errorf("polls after %s, want about %s", got, PollHinted)
+	}
+	w = waitFor(t, time.Hour)
+	w.answer(errDown, 0)
+	if before, got := w.Wake(), w.step(Watched{Since: true}, ms); got.Ask || w.Wake() != before {
+		t.Errorf("wishes %+v at %s: what is unknown is asked for as before, at %s", got, time.Duration(w.Wake()), time.Duration(before))
+	}
+}
+
 func TestLaw6AnUnknownOutcomeIsAskedForWithTheSameSecret(t *testing.T) {
 	w := waitFor(t, 0)
 	if got := w.answer(errDown, 10*ms); got != (Wishes{}) {

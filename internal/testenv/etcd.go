@@ -78,9 +78,7 @@ func Etcd(tb testing.TB) *EtcdCluster {
 		if err != nil {
 			tb.Fatalf("testenv: %v", err)
 		}
-		c := newEtcd(tb, path, []string{folder}, "unsafe-no-fsync: true")
-		c.run(tb)
-		sharedEtcd.cluster = c
+		sharedEtcd.cluster = startEtcd(tb, path, []string{folder}, "unsafe-no-fsync: true")
 	}
 	mine := *sharedEtcd.cluster
 	mine.prefix = fmt.Sprintf("test%d/", sharedEtcd.tests.Add(1))
@@ -106,30 +104,54 @@ func etcd(tb testing.TB, members int, settings ...string) *EtcdCluster {
 	for i := range folders {
 		folders[i] = tb.TempDir()
 	}
-	c := newEtcd(tb, path, folders, settings...)
+	c := startEtcd(tb, path, folders, settings...)
 	for _, m := range c.Members {
 		tb.Cleanup(m.Stop)
 	}
-	c.run(tb)
 	return c
 }
 
-// run starts all members and waits until each serves.
-func (c *EtcdCluster) run(tb testing.TB) {
+// startEtcd runs a cluster, with other ports if somebody else has taken one of those that were free.
+func startEtcd(tb testing.TB, path string, folders []string, settings ...string) *EtcdCluster {
+	tb.Helper()
+	for {
+		c := newEtcd(tb, path, folders, settings...)
+		if c.run(tb) {
+			return c
+		}
+		for i, m := range c.Members {
+			m.Stop()
+			if err := os.RemoveAll(filepath.Join(folders[i], "data")); err != nil {
+				tb.Fatalf("testenv: %v", err)
+			}
+		}
+	}
+}
+
+// run starts all members and waits until each serves. It is false if a port was taken.
+func (c *EtcdCluster) run(tb testing.TB) bool {
 	tb.Helper()
 	for _, m := range c.Members { // none is ready before most are there
 		if err := m.Process.run(); err != nil {
 			tb.Fatalf("testenv: starting etcd: %v", err)
 		}
 	}
+	taken := false
 	for _, m := range c.Members {
 		Eventually(tb, "etcd is ready", func() error {
+			for _, m := range c.Members { // one that is missing may be why another is not ready
+				taken = taken || m.gone() && strings.Contains(m.Output(), "address already in use")
+			}
+			if taken {
+				return nil
+			}
 			if m.gone() {
 				tb.Fatalf("testenv: etcd ended at once: %s", m.Output())
 			}
 			return m.Ready()
 		})
 	}
+	return !taken
 }
 
 // Restart runs a killed member again, with what it has kept on disk.

@@ -380,6 +380,16 @@ func otherFlaws() []flaw {
 				}
 			}
 		}},
+		{"shows a renewal only to the client that made it", "handles", func(p *plain) {
+			fresh := p.reads
+			p.reads = func(h *handle, key string) tenure.Record {
+				rec := fresh(h, key)
+				if h.nth > 1 && rec.State == tenure.Held && rec.Renewed.After(rec.Acquired) {
+					rec.Renewed, rec.Deadline = rec.Acquired, rec.Acquired.Add(rec.TTL)
+				}
+				return rec
+			}
+		}},
 		{"remembers what it has read", "handles", func(p *plain) {
 			fresh := p.reads
 			p.reads = func(h *handle, key string) tenure.Record {

@@ -3,6 +3,7 @@ package storetest
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
@@ -11,6 +12,7 @@ import (
 func handles() []check {
 	return []check{
 		{"what one client does, another sees at once", seenAtOnce},
+		{"a renewal by one client is seen by another, and counts", renewalSeen},
 		{"leases outlive the client that took them", outliveClose},
 		{"closing twice, and asking what is closed", closedStore},
 		{"one handle used by many at once", manyAtOnce},
@@ -29,6 +31,37 @@ func seenAtOnce(t *trial) {
 			}
 			one, two = two, one
 		}
+	}
+}
+
+// renewalSeen renews through the very handle that acquired, as clients do. Where the clock can be moved, the other one also learns who is still the holder when the first deadline has passed.
+func renewalSeen(t *trial) {
+	other := t.open()
+	kept, left, alone := acquire("handles/renewed/1", "ann"), acquire("handles/renewed/2", "ann"), acquire("handles/renewed/3", "ann")
+	first := t.apply(t.store, kept, left, alone)
+	t.pass(first[0].Now.Add(time.Millisecond))
+	again := append(t.apply(t.store, renew(kept)), t.apply(t.store, renew(kept), renew(alone))...)
+	for i, a := range append(first, again...) {
+		if a.Err != nil {
+			t.Fatalf("request %d of one's own: %v", i, a.Err)
+		}
+	}
+	for _, a := range []store.Answer{again[1], again[2], first[1]} {
+		if d := differ(a.Record, withoutHistory(t.get(other, a.Record.Key)), historyOrNone); d != "" {
+			t.Fatalf("renewed by one client; the other sees: %s", d)
+		}
+	}
+	if t.Advance == nil {
+		return
+	}
+	t.pass(first[0].Record.Deadline)
+	for _, req := range []tenure.Request{kept, alone} {
+		if a := t.apply(other, acquire(req.Key, "bob"))[0]; !errors.Is(a.Err, tenure.ErrHeld) {
+			t.Fatalf("%q was renewed, and its first deadline has passed: another's acquire is answered %v", req.Key, a.Err)
+		}
+	}
+	if a := t.apply(other, acquire(left.Key, "bob"))[0]; a.Err != nil {
+		t.Fatalf("%q was not renewed, and its deadline has passed: another's acquire is answered %v", left.Key, a.Err)
 	}
 }
 

@@ -1,0 +1,86 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// requestTimeout bounds every call of etcd, so that a member that hangs is left behind; the next call goes to another.
+const requestTimeout = 2 * time.Second
+
+// commit makes a transaction. One that only reads is tried again through another member when the one it was sent to fails.
+func commit(ctx context.Context, client *clientv3.Client, each time.Duration, compares []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
+	try := once[*clientv3.TxnResponse]
+	if onlyReads(then) && onlyReads(otherwise) {
+		try = repeated
+	}
+	return try(ctx, each, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		return client.Txn(ctx).If(compares...).Then(then...).Else(otherwise...).Commit()
+	})
+}
+
+func onlyReads(ops []clientv3.Op) bool {
+	for _, op := range ops {
+		if op.IsTxn() {
+			_, then, otherwise := op.Txn()
+			if !onlyReads(then) || !onlyReads(otherwise) {
+				return false
+			}
+		} else if !op.IsGet() {
+			return false
+		}
+	}
+	return true
+}
+
+// once makes a call that may change something. Without an answer nobody knows whether it did.
+func once[T any](ctx context.Context, each time.Duration, call func(context.Context) (T, error)) (T, error) {
+	bounded, cancel := context.WithTimeout(ctx, each)
+	defer cancel()
+	got, err := call(bounded)
+	return got, explain(ctx, err)
+}
+
+// repeated makes a call that may be made any number of times, because it only reads or says the same again: while a member dies, or a leader is elected, it is made again through another. Each try is bounded, so that one may
+// hang. After three of them, and twice that bound, what went wrong last is reported.
+func repeated[T any](ctx context.Context, each time.Duration, call func(context.Context) (T, error)) (T, error) {
+	const most = 100 * time.Millisecond
+	began, wait := time.Now(), most/16
+	for tries := 1; ; tries++ {
+		bounded, cancel := context.WithTimeout(ctx, each)
+		got, err := call(bounded)
+		passing := transient(err)
+		cancel()
+		if !passing || tries >= 3 && time.Since(began) > 2*each || sleep(ctx, wait/2+rand.N(wait)) != nil {
+			return got, explain(ctx, err)
+		}
+		wait = min(2*wait, most)
+	}
+}
+
+// transient reports whether another member, or the same a little later, may well answer.
+func transient(err error) bool {
+	if err == nil {
+		return false
+	}
+	switch code(err) {
+	case codes.Unavailable, codes.DeadlineExceeded:
+		return true
+	}
+	return errors.Is(err, context.DeadlineExceeded)
+}
+
+// code is what gRPC calls the error, whether or not the client library has made an error of its own of it.
+func code(err error) codes.Code {
+	var named interface{ Code() codes.Code }
+	if errors.As(err, &named) {
+		return named.Code()
+	}
+	return status.Code(err)
+}

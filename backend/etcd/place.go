@@ -1,0 +1,185 @@
+package etcd
+
+import (
+	"context"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/croft-dev/croft/tenure"
+)
+
+// orphaned is how long a store stays in a queue that it has joined without anybody waiting.
+const orphaned = 250 * time.Millisecond
+
+// enqueue puts this store at the end of the queue of a topic, if it is not in it. The caller holds the mutex.
+func (s *Store) enqueue(t *topic) {
+	if t.queued || len(t.waiters) == 0 || s.closed.Load() {
+		return
+	}
+	t.queued = true
+	s.done.Go(func() {
+		calm, err := s.register(t)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		switch {
+		case err != nil:
+			t.queued = false // whoever asks, and is refused, makes it try again
+			s.later(t, grace)
+		case !calm:
+			t.wake()
+		}
+	})
+}
+
+// requeue puts this store in the queue again when a key was refused that somebody waits for.
+func (s *Store) requeue(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t := s.waits[key]; t != nil && t.begun {
+		s.enqueue(t)
+	}
+}
+
+// joining puts this store in the queue of a key in the same step in which it is looked at, if it has waited for it lately: it will again, as a rule.
+func (s *Store) joining(l *lane) []clientv3.Op {
+	if l.requests[0].Verb != tenure.Acquire {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t, a := s.waits[l.key], s.anchors[class(s.queueFor)]
+	if t == nil || !t.begun || t.queued || a == nil || a.gone || a.id == 0 || a.left() < s.queueFor/2 {
+		return nil
+	}
+	l.joins = t
+	return []clientv3.Op{clientv3.OpPut(s.names.waiter(l.key, s.id), "", clientv3.WithLease(a.id))}
+}
+
+// joined takes note of that. If nobody waits after all, it leaves again.
+func (s *Store) joined(l *lane) {
+	t := l.joins
+	if t == nil {
+		return
+	}
+	s.keepPlaces()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t.queued = true
+	time.AfterFunc(orphaned, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if t.queued && len(t.waiters) == 0 && !s.closed.Load() {
+			s.done.Go(func() { s.dequeue(t) })
+		}
+	})
+}
+
+// register writes this store's place. It is calm if the key is still held as it was when it was last seen: nobody has missed anything.
+func (s *Store) register(t *topic) (calm bool, err error) {
+	ctx, cancel := context.WithTimeout(s.life, 2*requestTimeout)
+	defer cancel()
+	t.turn <- struct{}{}
+	defer func() { <-t.turn }()
+	a := s.anchorFor(class(s.queueFor))
+	if err := s.cover(ctx, a, s.queueFor/2); err != nil {
+		return false, err
+	}
+	v := s.known(t.key)
+	if v == nil {
+		v = &view{}
+	}
+	s.mu.Lock()
+	id, over := a.id, s.waits[t.key] != t || !t.queued
+	s.mu.Unlock()
+	if over {
+		return true, nil
+	}
+	same := clientv3.Compare(clientv3.ModRevision(s.names.record(t.key)), "=", v.mod)
+	put := clientv3.OpPut(s.names.waiter(t.key, s.id), "", clientv3.WithLease(id))
+	look := look{key: t.key}
+	resp, err := repeated(ctx, requestTimeout, func(ctx context.Context) (*clientv3.TxnResponse, error) { // twice in the queue is once
+		return s.client.Txn(ctx).If(same).Then(put).Else(append(look.ops(s.names), put)...).Commit()
+	})
+	if leaseGone(err) {
+		s.lost(a)
+	}
+	if err != nil {
+		return false, err
+	}
+	s.keepPlaces()
+	if resp.Succeeded {
+		return v.deed != nil && v.deed.rec.State == tenure.Held, nil
+	}
+	if now, err := s.seen(look, results(resp.Responses[:1])); err == nil { // otherwise whoever asks is told
+		now.asOf = resp.Header.Revision
+		s.mu.Lock()
+		s.remember(t.key, now)
+		s.mu.Unlock()
+	}
+	return false, nil
+}
+
+// keepPlaces keeps the etcd lease alive on which this store is in queues, for as long as it is in one.
+func (s *Store) keepPlaces() {
+	s.mu.Lock()
+	begin := !s.placing
+	s.placing = true
+	s.mu.Unlock()
+	if !begin {
+		return
+	}
+	s.fork(func(ctx context.Context) {
+		for s.waitsAnywhere() {
+			if sleep(ctx, s.queueFor/3) != nil {
+				return
+			}
+			a := s.anchorFor(class(s.queueFor))
+			if s.granted(a) && s.cover(ctx, a, s.queueFor) != nil {
+				continue // the next try comes in time, or the places are lost
+			}
+			s.mu.Lock()
+			if a.gone || a.id == 0 {
+				for _, t := range s.waits {
+					t.queued = false
+					s.enqueue(t)
+				}
+			}
+			s.mu.Unlock()
+		}
+	})
+}
+
+// waitsAnywhere reports whether this store is in a queue; if not, nobody keeps its places any more.
+func (s *Store) waitsAnywhere() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.waits {
+		if t.queued {
+			return true
+		}
+	}
+	s.placing = false
+	return false
+}
+
+// dequeue takes this store off a queue, unless somebody waits again by then.
+func (s *Store) dequeue(t *topic) {
+	t.turn <- struct{}{}
+	defer func() { <-t.turn }()
+	s.mu.Lock()
+	again := len(t.waiters) > 0 || !t.queued
+	s.mu.Unlock()
+	if again {
+		return
+	}
+	ctx, cancel := context.WithTimeout(s.life, requestTimeout)
+	defer cancel()
+	_, err := s.client.Delete(ctx, s.names.waiter(t.key, s.id)) // otherwise it vanishes, and a grace covers it until then
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil {
+		t.queued = false
+	}
+	s.enqueue(t) // somebody has come meanwhile
+}

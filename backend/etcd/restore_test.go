@@ -1,0 +1,88 @@
+package etcd
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// TestAnOlderReadReplacesNoNewerView: answers may overtake each other on their way.
+func TestAnOlderReadReplacesNoNewerView(t *testing.T) {
+	t.Parallel()
+	s := New(nil, nil)
+	defer s.Close()
+	newer, older := &view{mod: 7, asOf: 9}, &view{mod: 5, asOf: 8}
+	s.mu.Lock()
+	s.remember("views/key", newer)
+	s.remember("views/key", older)
+	s.mu.Unlock()
+	if got := s.known("views/key"); got != newer {
+		t.Errorf("remembered is what was so at revision %d", got.asOf)
+	}
+}
+
+// TestAnEtcdThatWasSetBackIsNotMistakenForWhatItWas: after a restore the revisions are counted from an earlier one on, and another record may come to have the very revision at which a key was last seen.
+func TestAnEtcdThatWasSetBackIsNotMistakenForWhatItWas(t *testing.T) {
+	t.Parallel()
+	before, after := testenv.EtcdAlone(t, "unsafe-no-fsync: true"), testenv.EtcdAlone(t, "unsafe-no-fsync: true")
+	client := dial(t, before)
+	st := open(t, client, before.Prefix())
+	const key = "restored/key"
+	for n := range 20 {
+		must(t, st, claim(fmt.Sprintf("restored/other/%d", n), "ann"))
+	}
+	mine := claim(key, "ann")
+	must(t, st, mine)
+	must(t, st, then(tenure.Release, mine))
+	seen := st.known(key).mod
+	for n := range 20 {
+		must(t, st, claim(fmt.Sprintf("restored/more/%d", n), "ann"))
+	}
+	g, err := OpenGuard(client, "restored/guarded", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.Do(t.Context(), stamp(30, 1, 0), clientv3.OpPut(g.key, "late")); err != nil {
+		t.Fatal(err)
+	}
+
+	// What was restored: bob holds the key, and its record has the revision that ann's freed one had.
+	there := dial(t, after)
+	other := open(t, there, after.Prefix())
+	must(t, other, claim("restored/warm", "bob"))
+	if _, err := there.Put(t.Context(), other.names.live(anchorOf(st, mine.TTL)), ""); err != nil { // ann's etcd lease was there, too
+		t.Fatal(err)
+	}
+	for {
+		resp, err := there.Put(t.Context(), "filler", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp.Header.Revision == seen-1 {
+			break
+		}
+	}
+	must(t, other, claim(key, "bob"))
+	if got := other.known(key).mod; got != seen {
+		t.Fatalf("the record has revision %d, and was to have %d", got, seen)
+	}
+	client.SetEndpoints(after.Addrs()...)
+	testenv.Eventually(t, "the client has found what was restored", func() error {
+		rec, err := st.Get(t.Context(), "restored/warm")
+		if err == nil && rec.Owner != "bob" {
+			err = errors.New("not yet")
+		}
+		return err
+	})
+	if a := one(t.Context(), st, claim(key, "ann")); !errors.Is(a.Err, tenure.ErrHeld) {
+		t.Errorf("bob holds the key; ann's acquire is answered %v", a.Err)
+	}
+	if mark, err := g.Mark(t.Context()); err != nil || mark.Key != "" || g.known().mod != 0 {
+		t.Errorf("the mark that was lost: %+v, %v", mark, err)
+	}
+}

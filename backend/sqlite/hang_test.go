@@ -1,0 +1,126 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// hanging is a store whose next transaction hangs, once hang is set, until resume is closed: it has the lock then and does not come back, as if the disk did not.
+type hanging struct {
+	*Store
+	hang           atomic.Bool
+	inside, resume chan struct{}
+}
+
+func newHanging(t *testing.T) *hanging {
+	return newHangingAt(t, filepath.Join(memoryDir(t), "croft.db"))
+}
+
+func newHangingAt(t *testing.T, file string) *hanging {
+	h := &hanging{inside: make(chan struct{}), resume: make(chan struct{})}
+	h.Store = open(t, file, &Options{Now: func() time.Time {
+		if h.hang.Swap(false) {
+			close(h.inside)
+			<-h.resume
+		}
+		return time.Now()
+	}})
+	return h
+}
+
+// TestADiskThatHangsHoldsNobody: not even the caller whose transaction it is, and whom nothing has warned. All leave when their context ends and are told why; reading goes on; what was begun is finished when
+// the disk comes back, and asking again finds the one truth.
+func TestADiskThatHangsHoldsNobody(t *testing.T) {
+	t.Parallel()
+	st := newHanging(t)
+	held := acquire("held", "ann")
+	must(t, one(st, held).Err)
+	st.hang.Store(true)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	reason := errors.New("enough")
+	go func() {
+		<-st.inside
+		cancel(reason)
+	}()
+	begun := acquire("begun", "ann")
+	if a := st.Apply(ctx, []tenure.Request{begun})[0]; !errors.Is(a.Err, store.ErrUnknown) || !errors.Is(a.Err, reason) || !a.Record.IsZero() {
+		t.Errorf("the caller whose transaction hangs: %+v", a)
+	}
+	var all sync.WaitGroup
+	for range 20 {
+		all.Go(func() {
+			brief, cancel := context.WithTimeout(t.Context(), 2*tooLong)
+			defer cancel()
+			a := st.Apply(brief, []tenure.Request{acquire("behind", "ann")})[0]
+			if !errors.Is(a.Err, store.ErrUnknown) || !errors.Is(a.Err, context.DeadlineExceeded) || !strings.Contains(a.Err.Error(), "the disk hangs") {
+				t.Errorf("one behind it: %v", a.Err)
+			}
+		})
+	}
+	all.Wait()
+	st.mu.Lock()
+	left := len(st.queue)
+	st.mu.Unlock()
+	if left > 0 {
+		t.Errorf("%d who have given up are still in the queue", left)
+	}
+	if rec, err := st.Get(t.Context(), "held"); err != nil || rec.Grant != held.Secret.Grant() {
+		t.Errorf("reading meanwhile: %+v, %v", rec, err)
+	}
+	close(st.resume)
+	must(t, one(st, acquire("after", "ann")).Err)
+	must(t, one(st, then(tenure.Renew, held)).Err)
+	if a := one(st, begun); a.Err != nil || a.Record.Terms != 1 {
+		t.Errorf("asking again for what was begun: %+v, %v", a.Record, a.Err)
+	}
+	if rec, err := st.Get(t.Context(), "behind"); err != nil || !rec.IsZero() {
+		t.Errorf("what nobody waited for was done all the same: %+v, %v", rec, err)
+	}
+	must(t, st.Close())
+}
+
+// TestClosingWaitsForWhatIsBegun, and for nothing else: those who ask meanwhile are told.
+func TestClosingWaitsForWhatIsBegun(t *testing.T) {
+	t.Parallel()
+	st := newHanging(t)
+	st.hang.Store(true)
+	begun := acquire("begun", "ann")
+	answer := make(chan store.Answer, 1)
+	go func() { answer <- one(st, begun) }()
+	<-st.inside
+	closed := make(chan error, 1)
+	go func() { closed <- st.Close() }()
+	if a := <-answer; !errors.Is(a.Err, ErrClosed) || !errors.Is(a.Err, store.ErrUnknown) {
+		t.Errorf("the caller whose transaction hangs: %v", a.Err)
+	}
+	if a := one(st, acquire("late", "ann")); !errors.Is(a.Err, ErrClosed) {
+		t.Errorf("one who asks while it is closed: %v", a.Err)
+	}
+	select {
+	case err := <-closed:
+		t.Errorf("it is closed in the middle of a transaction: %v", err)
+	default:
+	}
+	close(st.resume)
+	select {
+	case err := <-closed:
+		must(t, err)
+	case <-time.After(testenv.Patience):
+		t.Fatal("it does not close")
+	}
+	again := open(t, st.base.file, nil)
+	defer again.Close()
+	if a := one(again, begun); a.Err != nil || a.Record.Terms != 1 {
+		t.Errorf("what was begun: %+v, %v", a.Record, a.Err)
+	}
+}
