@@ -1,0 +1,131 @@
+package chaos
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// fault is one thing that can be done to a run. begin does it, and returns whom it befell, how long it is to last and how it is undone.
+type fault struct {
+	name  string
+	often int // against the others, after each has been had once
+	begin func(s *storm) (victim string, lasts time.Duration, undo func(), err error)
+}
+
+// the pauses of a client, in tenths of the TTL.
+var pauses = []time.Duration{5, 11, 30}
+
+// clientFaults befall one client.
+func clientFaults() []fault {
+	var list []fault
+	for _, tenths := range pauses {
+		list = append(list, fault{fmt.Sprintf("stop %.1f TTL", float64(tenths)/10), 4, func(s *storm) (string, time.Duration, func(), error) {
+			return s.stop(s.running(), s.ttl*tenths/10)
+		}})
+	}
+	return append(list, fault{"kill", 2, func(s *storm) (string, time.Duration, func(), error) {
+		m := s.running()
+		if m == nil {
+			return "", 0, nil, nil
+		}
+		m.kill()
+		return m.name, s.upTo(s.ttl / 4), func() { s.note(m.start()) }, nil
+	}})
+}
+
+// linkFaults befall the way of one client to its servers.
+func linkFaults() []fault {
+	var list []fault
+	bad := func(name string, often int, kind kindOfWeather, most func(s *storm) time.Duration) {
+		list = append(list, fault{name, often, func(s *storm) (string, time.Duration, func(), error) {
+			m := s.anybody()
+			m.weather(weather{kind: kind, delay: s.upTo(s.ttl * 3 / 2)})
+			return m.name, most(s), func() { m.weather(weather{}) }, nil
+		}})
+	}
+	bad("slow", 3, slow, func(s *storm) time.Duration { return s.upTo(3 * s.ttl) })
+	bad("cut after upload", 3, cut, func(s *storm) time.Duration { return s.upTo(s.ttl) })
+	bad("blackhole", 2, hole, func(s *storm) time.Duration { return s.upTo(2 * s.ttl) })
+	bad("blackhole, then late", 2, vault, func(s *storm) time.Duration { return s.upTo(3 * s.ttl) })
+	return append(list, fault{"stop and slow", 4, func(s *storm) (string, time.Duration, func(), error) {
+		m := s.running()
+		if m == nil {
+			return "", 0, nil, nil
+		}
+		m.weather(weather{kind: slow, delay: s.upTo(s.ttl * 3 / 2)})
+		who, lasts, undo, err := s.stop(m, s.ttl*pauses[s.random.IntN(len(pauses))]/10)
+		return who, lasts, func() {
+			undo()
+			s.later(s.upTo(s.ttl), func() { m.weather(weather{}) })
+		}, err
+	}})
+}
+
+// serverFaults befall the servers, one at a time; they take as long as they take.
+func serverFaults(g *ground) []fault {
+	var list []fault
+	for _, sv := range g.servers {
+		list = append(list, fault{"kill " + sv.name, 2, func(s *storm) (string, time.Duration, func(), error) {
+			down := s.upTo(s.ttl)
+			s.aside(func() {
+				sv.kill()
+				time.Sleep(down)
+				sv.restart()
+			})
+			return "", 0, nil, nil
+		}})
+		if sv.pause != nil {
+			list = append(list, fault{"stop " + sv.name, 2, func(s *storm) (string, time.Duration, func(), error) {
+				down := s.upTo(2 * s.ttl)
+				s.aside(func() {
+					sv.pause()
+					time.Sleep(down)
+					sv.resume()
+				})
+				return "", 0, nil, nil
+			}})
+		}
+	}
+	if g.failover != nil {
+		list = append(list, fault{"failover with loss", 3, func(s *storm) (string, time.Duration, func(), error) {
+			lag := s.upTo(s.ttl)
+			s.aside(func() { g.failover(lag, s.rewinding) })
+			return "", 0, nil, nil
+		}})
+	}
+	return list
+}
+
+// stop halts a client for some time; nil is nobody.
+func (s *storm) stop(m *member, lasts time.Duration) (string, time.Duration, func(), error) {
+	if m == nil {
+		return "", 0, nil, nil
+	}
+	return m.name, lasts, m.resume, m.stop()
+}
+
+// anybody is a client, whatever its state.
+func (s *storm) anybody() *member { return s.fleet.members[s.random.IntN(len(s.fleet.members))] }
+
+// running is a client that is neither stopped nor dead, nil if there is none.
+func (s *storm) running() *member {
+	start := s.random.IntN(len(s.fleet.members))
+	for i := range s.fleet.members {
+		m := s.fleet.members[(start+i)%len(s.fleet.members)]
+		if !m.stopped && !m.gone() {
+			return m
+		}
+	}
+	return nil
+}
+
+// upTo is a duration between a tenth of most and all of it.
+func (s *storm) upTo(most time.Duration) time.Duration {
+	return most/10 + time.Duration(s.random.Int64N(int64(most)*9/10))
+}
+
+func shuffled(random *rand.Rand, list []fault) []fault {
+	random.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+	return list
+}

@@ -1,0 +1,217 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	_ "github.com/croft-dev/croft/backend/gcs" // the stores that clients open by their URLs
+	_ "github.com/croft-dev/croft/backend/s3"
+	"github.com/croft-dev/croft/proof/history"
+)
+
+// Options of a run. Backend is required; the zero value of everything else is its default.
+type Options struct {
+	Backend Backend
+	// For is how long faults go on; default 10 s.
+	For time.Duration
+	// Clients are processes; default 16. Keys default to 10.
+	Clients, Keys int
+	// Seed decides which faults come when and what clients choose to do, as far as that can be decided.
+	Seed uint64
+	// Bare lets clients write past the guards. The run then ends as soon as an update is known to be lost.
+	Bare bool
+	// Folder keeps the histories, and a timeline if a law was broken; default: none is kept.
+	Folder string
+	// Progress is told about the run once a second.
+	Progress func(Progress)
+}
+
+// Progress is how far a run has come.
+type Progress struct {
+	Backend           string
+	Bare              bool
+	Elapsed, For      time.Duration
+	Operations        int
+	Updates, Refusals int // confirmed, and refused by guards
+	Faults            int
+}
+
+// Run starts the servers, lets the clients work while faults come and go, and judges what they saw. Its error is about the run itself: a server that could not be had
+// (matching ErrMissing), a client that crashed or hung. What broke a law is in the report.
+func Run(ctx context.Context, o Options) (report *Report, err error) {
+	if o.For <= 0 {
+		o.For = 10 * time.Second
+	}
+	if o.Clients <= 0 {
+		o.Clients = 16
+	}
+	if o.Keys <= 0 {
+		o.Keys = 10
+	}
+	s := &stand{}
+	defer s.end()
+	if o.Folder == "" {
+		if err := s.try(func() { o.Folder = s.TempDir() }); err != nil {
+			return nil, err
+		}
+	}
+	if err := os.MkdirAll(o.Folder, 0o755); err != nil {
+		return nil, err
+	}
+	var g *ground
+	if failed := s.try(func() { g, err = o.Backend.start(ctx, s) }); failed != nil || err != nil {
+		return nil, fmt.Errorf("the servers of %s: %w", o.Backend.Name, errors.Join(failed, err))
+	}
+	for _, setting := range g.env { // for the judge; clients get them, too
+		name, value, _ := strings.Cut(setting, "=")
+		if err := os.Setenv(name, value); err != nil {
+			return nil, err
+		}
+	}
+	r := &run{Options: o, ground: g, reader: history.NewReader(o.Folder)}
+	return r.run(ctx)
+}
+
+// run is one run.
+type run struct {
+	Options
+	ground *ground
+	fleet  *fleet
+	storm  *storm
+	rec    *history.Recorder
+	reader *history.Reader
+	clock  drift
+}
+
+func (r *run) run(ctx context.Context) (*Report, error) {
+	var err error
+	if r.rec, err = history.NewRecorder(r.Folder, "run"); err != nil {
+		return nil, err
+	}
+	defer r.rec.Close()
+	b := brief{Backend: r.Backend.Name, Folder: r.Folder, Keys: r.Keys, TTL: r.Backend.TTL, Seed: r.Seed, Guarded: !r.Bare}
+	judge, err := r.openJudge(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	defer judge.dismiss()
+	r.fleet, err = launch(b, r.ground, r.Clients)
+	defer r.fleet.scuttle()
+	if err != nil {
+		return nil, err
+	}
+	r.storm = newStorm(r.Backend, r.fleet, r.rec, r.Seed)
+	begun := time.Now()
+	lost := r.weather(ctx)
+	took := time.Since(begun)
+	if err := errors.Join(r.storm.calm(), r.fleet.finish(), ctx.Err()); err != nil {
+		return nil, r.kept(err)
+	}
+	if err := judge.ask(ctx); err != nil {
+		return nil, r.kept(err)
+	}
+	ops, err := r.reader.Read()
+	if err != nil {
+		return nil, err
+	}
+	report := newReport(r.Options, ops, r.storm.fired, took)
+	report.FirstLoss = lost
+	report.ClockStepped = r.clock.stepped()
+	report.judge(ops)
+	if len(report.Violations) > 0 {
+		err = report.draw(r.Folder, ops)
+	}
+	return report, err
+}
+
+// kept tells where to look further.
+func (r *run) kept(err error) error {
+	return fmt.Errorf("chaos on %s: %w", r.Backend.Name, err)
+}
+
+// weather lets the storm rage for the time there is, or until an update is known to be lost, and returns when that was.
+func (r *run) weather(ctx context.Context) (lost time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, r.For)
+	defer cancel()
+	begun := time.Now()
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for {
+			r.clock.look()
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			if r.Progress == nil && !r.Bare {
+				continue
+			}
+			ops, err := r.reader.Read()
+			if err != nil {
+				continue // the last look tells
+			}
+			p := progressOf(ops)
+			p.Backend, p.Bare, p.Elapsed, p.For = r.Backend.Name, r.Bare, time.Since(begun), r.For
+			if r.Progress != nil {
+				r.Progress(p)
+			}
+			if r.Bare && forks(ops) > 0 {
+				lost = time.Since(begun)
+				cancel()
+			}
+		}
+	}()
+	r.storm.rage(ctx)
+	<-watched
+	return lost
+}
+
+func forks(ops []history.Op) (n int) {
+	for _, key := range history.Keys(ops) {
+		n += history.Forks(key, ops)
+	}
+	return n
+}
+
+func progressOf(ops []history.Op) Progress {
+	p := Progress{Operations: len(ops)}
+	for _, op := range ops {
+		switch {
+		case op.Kind == history.Fault:
+			p.Faults++
+		case op.Kind == history.Write && (op.Outcome == history.OK || op.Outcome == history.Repeated):
+			p.Updates++
+		case op.Kind == history.Write && op.Outcome == history.Stale:
+			p.Refusals++
+		}
+	}
+	return p
+}
+
+// drift watches whether the wall clock, by which most stores here tell the time, is set while they do.
+type drift struct {
+	seen        bool
+	least, most time.Duration
+}
+
+func (d *drift) look() {
+	lead := time.Duration(time.Now().UnixNano() - history.Now())
+	if !d.seen {
+		d.seen, d.least, d.most = true, lead, lead
+	}
+	d.least, d.most = min(d.least, lead), max(d.most, lead)
+}
+
+// stepped reports whether it moved by more than a holder's margin bears.
+func (d *drift) stepped() bool { return d.most-d.least > 50*time.Millisecond }
+
+// timelineFile is where a report draws what broke a law.
+func timelineFile(folder string) string { return filepath.Join(folder, "timeline.html") }

@@ -1,0 +1,76 @@
+package chaos
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// progress keeps one line about all runs that go on.
+func (c *command) progress(p Progress) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	kind := "guarded"
+	if p.Bare {
+		kind = "control"
+	}
+	c.shown[p.Backend] = fmt.Sprintf("%s %s %d/%ds, %d updates, %d refused, %d faults", p.Backend, kind, int(p.Elapsed.Seconds()), int(p.For.Seconds()), p.Updates, p.Refusals, p.Faults)
+	fmt.Fprintf(c.err, "\r\x1b[K%s", strings.Join(slices.Sorted(maps.Values(c.shown)), " | "))
+}
+
+func (c *command) forget(backend string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.shown, backend)
+}
+
+// clear makes room for a line that stays.
+func (c *command) clear() { fmt.Fprint(c.err, "\r\x1b[K") }
+
+// table shows both runs of every backend side by side.
+func (c *command) table(results []pairOf) {
+	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "\twithout guards\t\t\twith guards\t\t\t\t\t\n")
+	fmt.Fprintf(w, "backend\tupdates\tlost\tafter\tupdates\tlost\trefused\tunknown\tfaults\tfor\n")
+	for _, p := range results {
+		fmt.Fprintf(w, "%s\t", p.backend.Name)
+		if r := p.bare; r != nil {
+			fmt.Fprintf(w, "%d\t%d\t%s\t", r.Updates, r.Lost, since(r.FirstLoss))
+		} else {
+			fmt.Fprint(w, "-\t-\t-\t")
+		}
+		if r := p.guarded; r != nil {
+			faults := 0
+			for _, n := range r.Faults {
+				faults += n
+			}
+			fmt.Fprintf(w, "%d\t%d\t%d\t%d\t%d\t%s\n", r.Updates, r.Lost, r.Refusals, r.Unknown, faults, r.Took.Round(time.Second))
+		} else {
+			fmt.Fprint(w, "-\t-\t-\t-\t-\t-\n")
+		}
+	}
+	_ = w.Flush()
+	fired := map[string]int{}
+	for _, p := range results {
+		if p.guarded != nil {
+			for name, n := range p.guarded.Faults {
+				fired[name] += n
+			}
+		}
+	}
+	var list []string
+	for _, name := range slices.Sorted(maps.Keys(fired)) {
+		list = append(list, fmt.Sprintf("%s %d", name, fired[name]))
+	}
+	fmt.Fprintf(c.out, "\nfaults with guards: %s\nseed %d\n", strings.Join(list, ", "), c.seed)
+}
+
+func since(d time.Duration) string {
+	if d == 0 {
+		return "the end"
+	}
+	return d.Round(100 * time.Millisecond).String()
+}
