@@ -177,6 +177,11 @@ func (s *Store) one(ctx context.Context, req tenure.Request) store.Answer {
 				return store.Answer{Err: store.Unknown(err)}
 			}
 			if next, now, changed, err = decide(held, req); err != nil || !changed {
+				if err == nil && durable(req.Verb) {
+					if err := s.settle(ctx, req.Key, held.Version); err != nil {
+						return store.Answer{Err: store.Unknown(err)}
+					}
+				}
 				return store.Answer{Record: next, Now: now, Err: err}
 			}
 		}
@@ -196,6 +201,14 @@ func (s *Store) one(ctx context.Context, req tenure.Request) store.Answer {
 			return store.Answer{Err: store.Unknown(err)}
 		}
 	}
+}
+
+// settle makes sure of a version that a request found itself done in.
+func (s *Store) settle(ctx context.Context, key string, v Version) error {
+	if r, ok := s.reg.(Settler); ok {
+		return r.Settle(ctx, key, v)
+	}
+	return nil
 }
 
 // decide applies the law to what is held: at the earliest and at the latest time that it may be.
