@@ -66,15 +66,17 @@ func linkFaults() []fault {
 func serverFaults(g *ground) []fault {
 	var list []fault
 	for _, sv := range g.servers {
-		list = append(list, fault{"kill " + sv.name, 2, func(s *storm) (string, time.Duration, func(), error) {
-			down := s.upTo(s.ttl)
-			s.aside(func() {
-				sv.kill()
-				time.Sleep(down)
-				sv.restart()
-			})
-			return "", 0, nil, nil
-		}})
+		if sv.kill != nil {
+			list = append(list, fault{"kill " + sv.name, 2, func(s *storm) (string, time.Duration, func(), error) {
+				down := s.upTo(s.ttl)
+				s.aside(func() {
+					sv.kill()
+					time.Sleep(down)
+					sv.restart()
+				})
+				return "", 0, nil, nil
+			}})
+		}
 		if sv.pause != nil {
 			list = append(list, fault{"stop " + sv.name, 2, func(s *storm) (string, time.Duration, func(), error) {
 				down := s.upTo(2 * s.ttl)
@@ -86,6 +88,17 @@ func serverFaults(g *ground) []fault {
 				return "", 0, nil, nil
 			}})
 		}
+	}
+	if len(g.hosts) > 0 {
+		list = append(list, fault{"outage", 2, func(s *storm) (string, time.Duration, func(), error) {
+			down := s.upTo(2 * s.ttl)
+			s.aside(func() {
+				g.cutOff(true)
+				time.Sleep(down)
+				g.cutOff(false)
+			})
+			return "", 0, nil, nil
+		}})
 	}
 	if g.failover != nil {
 		list = append(list, fault{"failover with loss", 3, func(s *storm) (string, time.Duration, func(), error) {

@@ -13,7 +13,9 @@ import (
 type ground struct {
 	stand *stand
 
-	mu sync.Mutex
+	mu    sync.Mutex
+	apart bool    // nobody reaches any server
+	links []*link // all that were made
 	// hosts are the addresses of the servers now. Clients reach each through a link of their own, so what changes here changes for the connections to come.
 	hosts []string
 	// urls tells, with the addresses of a client's links in the place of hosts, its store and the site of its places.
@@ -28,14 +30,30 @@ type ground struct {
 // server is one that faults befall.
 type server struct {
 	name          string
-	kill, restart func()
+	kill, restart func() // nil if it forgets then
 	pause, resume func() // nil if it cannot be paused
 }
 
+// host is where a server is now, "" while nobody reaches it.
 func (g *ground) host(i int) string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.apart {
+		return ""
+	}
 	return g.hosts[i]
+}
+
+// cutOff breaks all connections and lets none be made, until it is undone.
+func (g *ground) cutOff(apart bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.apart = apart
+	for _, l := range g.links {
+		if apart {
+			l.breakAll()
+		}
+	}
 }
 
 // connect makes links to all servers, wherever they are when a connection is made.
@@ -47,6 +65,9 @@ func (g *ground) connect() (links []*link, err error) {
 		}
 		links = append(links, l)
 	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.links = append(g.links, links...)
 	return links, nil
 }
 

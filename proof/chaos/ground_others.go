@@ -2,14 +2,11 @@ package chaos
 
 import (
 	"context"
-	"errors"
 	"net/url"
 	"strings"
 
 	"github.com/croft-dev/croft/internal/testenv"
 )
-
-var errLags = errors.New("it lags")
 
 // groundEtcd is one member for both.
 func groundEtcd(_ context.Context, s *stand) (*ground, error) {
@@ -35,9 +32,9 @@ func groundS3(_ context.Context, s *stand) (*ground, error) {
 	}, nil
 }
 
-// groundGCS is one bucket for both.
+// groundGCS is one bucket for both. The server is never killed: the front that evaluates what a guard's conditions need keeps what it knows in memory. It is stopped, and cut off from everybody.
 func groundGCS(_ context.Context, s *stand) (*ground, error) {
-	fake := testenv.GCSAlone(s, "-exact", "-root", s.TempDir())
+	fake := testenv.GCSAlone(s, "-exact")
 	bucket := fake.Bucket(s)
 	return &ground{
 		stand: s, hosts: []string{strings.TrimPrefix(fake.Endpoint, "http://")},
@@ -45,6 +42,6 @@ func groundGCS(_ context.Context, s *stand) (*ground, error) {
 			query := url.Values{"endpoint": {"http://" + hosts[0]}, "probe": {"false"}}
 			return "gs://" + bucket + "/leases?" + query.Encode(), "http://" + hosts[0] + "/" + bucket
 		},
-		servers: []server{process("fake-gcs-server", fake.Process, func() { fake.Restart(s) })},
+		servers: []server{{name: "fake-gcs-server", pause: func() { fake.Pause(s) }, resume: fake.Resume}},
 	}, nil
 }

@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"net"
 	"strings"
 	"time"
@@ -9,14 +10,29 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// durable makes a Redis that a kill takes nothing from.
-var durable = []string{"--appendonly", "yes", "--appendfsync", "always"}
+// durableRedis is one that a kill takes nothing from.
+func durableRedis(s *stand) *testenv.RedisServer {
+	return testenv.RedisAlone(s, "--appendonly", "yes", "--appendfsync", "always", "--repl-diskless-sync-delay", "0")
+}
+
+// replicaOf is a server that follows another, until it is promoted; then it is one like any other, also when it is killed and run again.
+func replicaOf(s *stand, primary *testenv.RedisServer) *testenv.RedisServer {
+	replica := durableRedis(s)
+	host, port, err := net.SplitHostPort(primary.Addr)
+	if err == nil {
+		_, err = replica.Ask("REPLICAOF", host, port)
+	}
+	if err != nil {
+		s.Fatalf("making a replica: %v", err)
+	}
+	return replica
+}
 
 // groundRedis is a primary with a replica for the leases, which a failover takes something from, and a server of its own for the values: what is guarded is to be safe
 // also when the lease store forgets.
 func groundRedis(_ context.Context, s *stand) (*ground, error) {
-	leases, replica := testenv.RedisPair(s, durable...)
-	values := testenv.RedisAlone(s, durable...)
+	leases, values := durableRedis(s), durableRedis(s)
+	replica := replicaOf(s, leases)
 	g := &ground{
 		stand: s, hosts: []string{leases.Addr, values.Addr},
 		urls: func(hosts []string) (string, string) { return "redis://" + hosts[0] + "/0", hosts[1] },
@@ -45,11 +61,7 @@ func groundRedis(_ context.Context, s *stand) (*ground, error) {
 		leases = replica
 		g.move(0, leases.Addr)
 		rewinding(false)
-		_, port, err := net.SplitHostPort(leases.Addr)
-		if err != nil {
-			s.Fatalf("the new primary's address: %v", err)
-		}
-		replica = testenv.RedisAlone(s, append([]string{"--replicaof", "127.0.0.1 " + port}, durable...)...)
+		replica = replicaOf(s, leases)
 	}
 	return g, nil
 }
@@ -59,7 +71,7 @@ func inStep(s *stand, replica *testenv.RedisServer) {
 	testenv.Eventually(s, "the replica is in step", func() error {
 		info, err := replica.Ask("INFO", "replication")
 		if err == nil && !strings.Contains(info, "master_link_status:up") {
-			err = errLags
+			err = errors.New("its link is down")
 		}
 		return err
 	})

@@ -10,7 +10,7 @@ import (
 // link is the way of one client to one server: a listener that passes bytes on, and mistreats them when told to.
 type link struct {
 	listener net.Listener
-	target   func() string
+	target   func() string // "" if there is none
 
 	mu      sync.Mutex
 	weather weather
@@ -62,6 +62,11 @@ func (l *link) close() {
 	l.closed = true
 	l.mu.Unlock()
 	l.set(weather{})
+	l.breakAll()
+}
+
+// breakAll breaks all connections.
+func (l *link) breakAll() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for p := range l.pairs {
@@ -95,7 +100,12 @@ func (l *link) serve() {
 }
 
 func (l *link) connect(client net.Conn) {
-	server, err := net.DialTimeout("tcp", l.target(), 5*time.Second)
+	target := l.target()
+	if target == "" {
+		_ = client.Close()
+		return
+	}
+	server, err := net.DialTimeout("tcp", target, 5*time.Second)
 	if err != nil {
 		_ = client.Close()
 		return

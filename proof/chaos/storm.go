@@ -72,7 +72,7 @@ func (s *storm) rage(ctx context.Context) {
 		}
 		if len(s.servers) > 0 && !s.occupied() {
 			if nextServer.IsZero() { // the last one is over
-				nextServer = time.Now().Add(s.upTo(2 * s.ttl))
+				nextServer = time.Now().Add(s.upTo(4 * s.ttl))
 			} else if time.Now().After(nextServer) {
 				s.fire(s.pick(s.servers, &firstServer))
 				nextServer = time.Time{}
