@@ -215,9 +215,11 @@ func (s *Store) settle(ctx context.Context, key string, v Version) error {
 func decide(held Entry, req tenure.Request) (next tenure.Record, now time.Time, changed bool, err error) {
 	now = tenure.Time(held.Now)
 	next, changed, err = tenure.Apply(held.Record, req, now)
-	if latest := tenure.Time(held.Latest); err == nil && changed && latest.After(now) {
-		now = latest
-		next, changed, err = tenure.Apply(held.Record, req, now)
+	if latest := tenure.Time(held.Latest); err == nil && latest.After(now) {
+		now = latest // also of what stays as it is: a holder counts on what is left of its term, and that must not be too long
+		if changed {
+			next, changed, err = tenure.Apply(held.Record, req, now)
+		}
 	}
 	return next, now, changed, err
 }
