@@ -21,8 +21,10 @@ type Recorder struct {
 	mu    sync.Mutex
 	ops   []*op
 	nodes int
-	names map[string]int   // of every file and folder that is there now, by its path below top
-	live  map[int][]string // and back: a file may have several
+	names map[string]int        // of every file and folder that is there now, by its path below top
+	live  map[int][]string      // and back: a file may have several
+	due   []string              // folders that SQLite is about to sync
+	loses func(rel string) bool // broken: SQLite's syncs of these files are lost
 }
 
 // NewRecorder records what happens below top, which is taken to be there for good.
