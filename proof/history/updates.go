@@ -156,7 +156,13 @@ func checkUpdates(key string, ops []Op) []Violation {
 	t := Count(key, ops)
 	found := t.Broken
 	for _, op := range t.Lost {
-		found = append(found, Violation{Law: Kept, Key: key, Text: "update " + op.Call.Update + " was confirmed, and what counts now was made without it", Ops: []Op{op}})
+		v := Violation{Law: Kept, Key: key, Text: "update " + op.Call.Update + " was confirmed, and what counts now was made without it", Ops: []Op{op}}
+		for _, other := range ops {
+			if other.Kind == Write && other.Prior == op.Prior && other.Call.Update != op.Call.Update && other.Outcome == OK {
+				v.Ops = append(v.Ops, other) // made from the same one
+			}
+		}
+		found = append(found, v)
 	}
 	return found
 }
