@@ -4,6 +4,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -36,7 +37,10 @@ const (
 )
 
 // pair is one connection of a client, and the one to the server that belongs to it.
-type pair struct{ client, server net.Conn }
+type pair struct {
+	client, server net.Conn
+	late           atomic.Bool // a request was kept until it was late: no reply is to come through
+}
 
 func (p *pair) close() {
 	_ = p.client.Close()
@@ -110,7 +114,7 @@ func (l *link) connect(client net.Conn) {
 		_ = client.Close()
 		return
 	}
-	p := &pair{client, server}
+	p := &pair{client: client, server: server}
 	l.mu.Lock()
 	if l.closed {
 		l.mu.Unlock()
@@ -156,7 +160,7 @@ func (l *link) carry(p *pair, to io.Writer, from io.Reader, up bool) {
 		}
 	}()
 	for next := range parcels {
-		if !l.admit(next, up) {
+		if !l.admit(p, next, up) {
 			return
 		}
 		if _, err := to.Write(next.bytes); err != nil {
@@ -166,7 +170,7 @@ func (l *link) carry(p *pair, to io.Writer, from io.Reader, up bool) {
 }
 
 // admit waits for as long as the weather keeps a parcel, and reports whether it may pass.
-func (l *link) admit(next parcel, up bool) bool {
+func (l *link) admit(p *pair, next parcel, up bool) bool {
 	swallowed := fair
 	for {
 		w, changed := l.now()
@@ -190,6 +194,13 @@ func (l *link) admit(next parcel, up bool) bool {
 				}
 			}
 		}
-		return swallowed == fair || (swallowed == vault && up)
+		switch {
+		case swallowed == vault && up:
+			p.late.Store(true)
+			return true
+		case swallowed != fair:
+			return false
+		}
+		return up || !p.late.Load()
 	}
 }

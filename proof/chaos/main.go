@@ -15,6 +15,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/term"
 )
 
 // What the command ends with.
@@ -37,6 +39,8 @@ type command struct {
 	atOnce     int
 	folder     string
 	json       bool
+	terminal   bool // somebody looks at the progress
+	told       time.Time
 	mu         sync.Mutex
 	shown      map[string]string // the last word on each run that goes on
 	broken     bool
@@ -46,6 +50,9 @@ type command struct {
 // Main is the program: it returns the exit status.
 func Main(args []string, out, errs io.Writer) int {
 	c := &command{out: out, err: errs, shown: map[string]string{}}
+	if f, ok := errs.(*os.File); ok {
+		c.terminal = term.IsTerminal(int(f.Fd())) //nolint:gosec // a file's number
+	}
 	if status, done := c.parse(args); done {
 		return status
 	}

@@ -1,8 +1,10 @@
 package chaos
 
 import (
+	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/croft-dev/croft/proof/history"
@@ -29,8 +31,10 @@ type Report struct {
 	// ClockStepped says that the machine's clock was set during the run, so that what rests on it was not judged.
 	ClockStepped bool                `json:"clock_stepped,omitempty"`
 	Faults       map[string]int      `json:"faults"`
+	NeverFired   []string            `json:"never_fired,omitempty"` // faults for which there was no time
 	Violations   []history.Violation `json:"violations,omitempty"`
-	// Timeline is the page that shows the violations.
+	// Page shows the violations; Timeline is the file it is in, in the folder of the histories.
+	Page     []byte `json:"-"`
 	Timeline string `json:"timeline,omitempty"`
 }
 
@@ -63,11 +67,11 @@ func (r *Report) judge(ops []history.Op) {
 
 // draw makes the page of the violations.
 func (r *Report) draw(folder string, ops []history.Op) error {
-	f, err := os.Create(timelineFile(folder))
-	if err != nil {
+	var page bytes.Buffer
+	title := fmt.Sprintf("Chaos on %s, seed %d: %d findings", r.Backend, r.Seed, len(r.Violations))
+	if err := history.Timeline(&page, title, ops, r.Violations); err != nil {
 		return err
 	}
-	defer f.Close()
-	r.Timeline = f.Name()
-	return history.Timeline(f, fmt.Sprintf("Chaos on %s, seed %d: %d findings", r.Backend, r.Seed, len(r.Violations)), ops, r.Violations)
+	r.Page, r.Timeline = page.Bytes(), filepath.Join(folder, "timeline.html")
+	return os.WriteFile(r.Timeline, r.Page, 0o644)
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -109,6 +108,7 @@ func (r *run) run(ctx context.Context) (*Report, error) {
 	begun := time.Now()
 	lost := r.weather(ctx)
 	took := time.Since(begun)
+	r.clock.look()
 	if err := errors.Join(r.storm.calm(), r.fleet.finish(), ctx.Err()); err != nil {
 		return nil, r.kept(err)
 	}
@@ -121,7 +121,8 @@ func (r *run) run(ctx context.Context) (*Report, error) {
 	}
 	report := newReport(r.Options, ops, r.storm.fired, took)
 	report.FirstLoss = lost
-	report.ClockStepped = r.clock.stepped()
+	report.ClockStepped = r.clock.stepped
+	report.NeverFired = r.storm.neverFired()
 	report.judge(ops)
 	if len(report.Violations) > 0 {
 		err = report.draw(r.Folder, ops)
@@ -195,23 +196,3 @@ func progressOf(ops []history.Op) Progress {
 	}
 	return p
 }
-
-// drift watches whether the wall clock, by which most stores here tell the time, is set while they do.
-type drift struct {
-	seen        bool
-	least, most time.Duration
-}
-
-func (d *drift) look() {
-	lead := time.Duration(time.Now().UnixNano() - history.Now())
-	if !d.seen {
-		d.seen, d.least, d.most = true, lead, lead
-	}
-	d.least, d.most = min(d.least, lead), max(d.most, lead)
-}
-
-// stepped reports whether it moved by more than a holder's margin bears.
-func (d *drift) stepped() bool { return d.most-d.least > 50*time.Millisecond }
-
-// timelineFile is where a report draws what broke a law.
-func timelineFile(folder string) string { return filepath.Join(folder, "timeline.html") }

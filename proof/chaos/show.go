@@ -18,7 +18,12 @@ func (c *command) progress(p Progress) {
 		kind = "control"
 	}
 	c.shown[p.Backend] = fmt.Sprintf("%s %s %d/%ds, %d updates, %d refused, %d faults", p.Backend, kind, int(p.Elapsed.Seconds()), int(p.For.Seconds()), p.Updates, p.Refusals, p.Faults)
-	fmt.Fprintf(c.err, "\r\x1b[K%s", strings.Join(slices.Sorted(maps.Values(c.shown)), " | "))
+	if c.terminal {
+		fmt.Fprintf(c.err, "\r\x1b[K%s", strings.Join(slices.Sorted(maps.Values(c.shown)), " | "))
+	} else if time.Since(c.told) > 10*time.Second { // a log needs fewer
+		c.told = time.Now()
+		fmt.Fprintln(c.err, strings.Join(slices.Sorted(maps.Values(c.shown)), " | "))
+	}
 }
 
 func (c *command) forget(backend string) {
@@ -28,7 +33,11 @@ func (c *command) forget(backend string) {
 }
 
 // clear makes room for a line that stays.
-func (c *command) clear() { fmt.Fprint(c.err, "\r\x1b[K") }
+func (c *command) clear() {
+	if c.terminal {
+		fmt.Fprint(c.err, "\r\x1b[K")
+	}
+}
 
 // table shows both runs of every backend side by side.
 func (c *command) table(results []pairOf) {
@@ -65,7 +74,19 @@ func (c *command) table(results []pairOf) {
 	for _, name := range slices.Sorted(maps.Keys(fired)) {
 		list = append(list, fmt.Sprintf("%s %d", name, fired[name]))
 	}
-	fmt.Fprintf(c.out, "\nfaults with guards: %s\nseed %d\n", strings.Join(list, ", "), c.seed)
+	fmt.Fprintf(c.out, "\nfaults with guards: %s\n", strings.Join(list, ", "))
+	for _, p := range results {
+		if p.guarded == nil {
+			continue
+		}
+		if len(p.guarded.NeverFired) > 0 {
+			fmt.Fprintf(c.out, "%s: no time for %s\n", p.backend.Name, strings.Join(p.guarded.NeverFired, ", "))
+		}
+		if p.guarded.ClockStepped {
+			fmt.Fprintf(c.out, "%s: the machine's clock was set during the run, so what rests on it was not judged\n", p.backend.Name)
+		}
+	}
+	fmt.Fprintf(c.out, "%d clients, %d keys, seed %d\n", c.clients, c.keys, c.seed)
 }
 
 func since(d time.Duration) string {

@@ -192,6 +192,18 @@ func (s *storm) rewinding(begun bool) {
 	s.rec.End(s.rewind, history.Result{Outcome: history.OK})
 }
 
+// neverFired lists what was not had.
+func (s *storm) neverFired() []string {
+	var names []string
+	for _, f := range slices.Concat(s.clients, s.servers) {
+		if s.fired[f.name] == 0 {
+			names = append(names, f.name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
 func (s *storm) note(err error) {
 	if err == nil {
 		return
@@ -201,11 +213,4 @@ func (s *storm) note(err error) {
 	if !slices.Contains(s.errs, err) {
 		s.errs = append(s.errs, err)
 	}
-}
-
-// failed reports whether something has gone wrong that no law speaks of.
-func (s *storm) failed() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.errs) > 0
 }
