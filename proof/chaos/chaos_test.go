@@ -16,7 +16,7 @@ func TestMain(m *testing.M) {
 
 // slice is as much of chaos as every test run has. The command has more: go run ./proof/chaos/cmd.
 func slice(b Backend) Options {
-	o := Options{Backend: b, For: 10 * time.Second, Clients: 8, Keys: 5, Seed: uint64(time.Now().UnixNano())} //nolint:gosec // any number will do
+	o := Options{Backend: b, For: 10 * time.Second, Clients: 8, Keys: 5, Seed: uint64(time.Now().UnixNano())}
 	if testing.Short() {
 		o.For = 3 * time.Second
 	}

@@ -92,7 +92,7 @@ func (b brief) open(ctx context.Context) (*worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &worker{brief: b, rec: rec, random: rand.New(rand.NewPCG(b.Seed, 0))} //nolint:gosec // whatever it does must be lawful
+	w := &worker{brief: b, rec: rec, random: rand.New(rand.NewPCG(b.Seed, 0))}
 	w.st, err = insist(ctx, func() (store.Store, error) { return store.Open(ctx, b.Store) })
 	for n := 0; n < b.Keys && err == nil; n++ {
 		var p place
@@ -146,11 +146,28 @@ func (w *worker) turn(ctx context.Context) {
 		return
 	}
 	for i := range uint64(1 + w.random.IntN(3)) {
-		if !w.sure(lease) || !w.update(lease, p, i+1) {
+		if !w.sure(lease) {
+			resumed, err := w.resume(lease)
+			if err != nil {
+				break
+			}
+			lease = resumed
+		}
+		if !w.update(lease, p, i+1) {
 			break
 		}
 	}
 	_ = lease.Release(context.WithoutCancel(ctx)) // if it cannot be given back it lapses
+}
+
+// resume takes a lease up again that time has ended, or leaves it at that.
+func (w *worker) resume(l *croft.Lease) (*croft.Lease, error) {
+	if w.random.IntN(2) == 0 {
+		return nil, l.Err()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), w.TTL)
+	defer cancel()
+	return l.Resume(ctx)
 }
 
 // sure notes that the client holds the key, if it thinks so. The time is taken before it looks: who is stopped in between was right then.
@@ -222,4 +239,4 @@ func (w *worker) think() {
 	w.rest(most)
 }
 
-func (w *worker) rest(most time.Duration) { time.Sleep(rand.N(most)) } //nolint:gosec // as above
+func (w *worker) rest(most time.Duration) { time.Sleep(rand.N(most)) }

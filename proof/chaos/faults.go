@@ -13,15 +13,17 @@ type fault struct {
 	begin func(s *storm) (victim string, lasts time.Duration, undo func(), err error)
 }
 
-// the pauses of a client, in tenths of the TTL.
-var pauses = []time.Duration{5, 11, 30}
+// pauses are how long a client is stopped, in TTLs: not long enough to lose its lease, just long enough, and more than that.
+var pauses = []float64{0.5, 1.1, 3}
+
+func (s *storm) ttls(n float64) time.Duration { return time.Duration(n * float64(s.ttl)) }
 
 // clientFaults befall one client.
 func clientFaults() []fault {
 	var list []fault
-	for _, tenths := range pauses {
-		list = append(list, fault{fmt.Sprintf("stop %.1f TTL", float64(tenths)/10), 4, func(s *storm) (string, time.Duration, func(), error) {
-			return s.stop(s.running(), s.ttl*tenths/10)
+	for _, n := range pauses {
+		list = append(list, fault{fmt.Sprintf("stop %.1f TTL", n), 4, func(s *storm) (string, time.Duration, func(), error) {
+			return s.stop(s.running(), s.ttls(n))
 		}})
 	}
 	return append(list, fault{"kill", 2, func(s *storm) (string, time.Duration, func(), error) {
@@ -54,7 +56,7 @@ func linkFaults() []fault {
 			return "", 0, nil, nil
 		}
 		m.weather(weather{kind: slow, delay: s.upTo(s.ttl * 3 / 2)})
-		who, lasts, undo, err := s.stop(m, s.ttl*pauses[s.random.IntN(len(pauses))]/10)
+		who, lasts, undo, err := s.stop(m, s.ttls(pauses[s.random.IntN(len(pauses))]))
 		return who, lasts, func() {
 			undo()
 			s.later(s.upTo(s.ttl), func() { m.weather(weather{}) })
@@ -101,7 +103,7 @@ func serverFaults(g *ground) []fault {
 		}})
 	}
 	if g.failover != nil {
-		list = append(list, fault{"failover with loss", 3, func(s *storm) (string, time.Duration, func(), error) {
+		list = append(list, fault{"failover with loss", 6, func(s *storm) (string, time.Duration, func(), error) {
 			lag := s.upTo(s.ttl)
 			s.aside(func() { g.failover(lag, s.rewinding) })
 			return "", 0, nil, nil

@@ -38,7 +38,6 @@ type fleet struct {
 	brief   brief // without what differs from client to client
 	ground  *ground
 	members []*member
-	crashed []error // of clients that ended by themselves
 }
 
 // launch starts the clients.
@@ -64,7 +63,7 @@ func (m *member) start() error {
 	m.lives++
 	b := f.brief
 	m.name = fmt.Sprintf("c%02d-%d", m.n, m.lives)
-	b.Process, b.Seed = m.name, b.Seed+uint64(m.n)<<32+uint64(m.lives) //nolint:gosec // both are small
+	b.Process, b.Seed = m.name, b.Seed+uint64(m.n)<<32+uint64(m.lives)
 	b.Store, b.Site = f.ground.reach(m.links)
 	text, err := json.Marshal(b)
 	if err != nil {
@@ -135,7 +134,11 @@ func (m *member) check() error {
 		return nil
 	}
 	m.doomed = true
-	return fmt.Errorf("client %s ended by itself (%v): %s", m.name, m.err, m.said)
+	why := "without an error"
+	if m.err != nil {
+		why = m.err.Error()
+	}
+	return fmt.Errorf("client %s ended by itself: %s: %s", m.name, why, m.said)
 }
 
 // finish asks all clients to end and waits for them.

@@ -22,7 +22,7 @@ func groundPostgres(ctx context.Context, s *stand) (*ground, error) {
 		return nil, err
 	}
 	_, err = conn.Exec(ctx, statement("make_postgres"))
-	if err = errors.Join(err, conn.Close(ctx)); err != nil {
+	if err := errors.Join(err, conn.Close(ctx)); err != nil {
 		return nil, err
 	}
 	return &ground{

@@ -14,14 +14,14 @@ import (
 )
 
 // echo is a server that sends every line back, and counts them.
-func echo(t *testing.T) (addr string, heard *atomic.Int64) {
+func echo(t *testing.T) (string, *atomic.Int64) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = listener.Close() })
-	heard = &atomic.Int64{}
+	heard := &atomic.Int64{}
 	go func() {
 		for {
 			conn, err := listener.Accept()

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
-	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -51,7 +50,7 @@ type command struct {
 func Main(args []string, out, errs io.Writer) int {
 	c := &command{out: out, err: errs, shown: map[string]string{}}
 	if f, ok := errs.(*os.File); ok {
-		c.terminal = term.IsTerminal(int(f.Fd())) //nolint:gosec // a file's number
+		c.terminal = term.IsTerminal(int(f.Fd()))
 	}
 	if status, done := c.parse(args); done {
 		return status
@@ -72,9 +71,9 @@ func (c *command) parse(args []string) (status int, done bool) {
 	flags := flag.NewFlagSet("chaos", flag.ContinueOnError)
 	flags.SetOutput(c.err)
 	flags.Usage = func() {
-		fmt.Fprintf(c.err, "Runs clients on real servers under faults, and holds what they saw against the laws.\n\nUsage: go run ./proof/chaos/cmd [flags]\n\n")
+		c.say("Runs clients on real servers under faults, and holds what they saw against the laws.\n\nUsage: go run ./proof/chaos/cmd [flags]\n\n")
 		flags.PrintDefaults()
-		fmt.Fprintf(c.err, "\nExit status: 0 all laws held and every control lost updates, 1 not so, 2 usage, 3 a run could not be carried through.\n")
+		c.say("\nExit status: 0 all laws held and every control lost updates, 1 not so, 2 usage, 3 a run could not be carried through.\n")
 	}
 	backends := flags.String("backend", "all", "which, separated by commas: "+strings.Join(names, ", "))
 	flags.DurationVar(&c.span, "for", time.Minute, "how long faults go on, on each backend")
@@ -92,7 +91,7 @@ func (c *command) parse(args []string) (status int, done bool) {
 		return exitUsage, true
 	}
 	bad := func(format string, args ...any) (int, bool) {
-		fmt.Fprintf(c.err, "chaos: "+format+"; see -h\n", args...)
+		c.say("chaos: "+format+"; see -h\n", args...)
 		return exitUsage, true
 	}
 	if flags.NArg() > 0 {
@@ -111,7 +110,7 @@ func (c *command) parse(args []string) (status int, done bool) {
 		}
 	}
 	if c.seed == 0 {
-		c.seed = uint64(time.Now().UnixNano()) //nolint:gosec // any number will do
+		c.seed = uint64(time.Now().UnixNano())
 	}
 	return 0, false
 }
@@ -127,7 +126,7 @@ func (c *command) run(ctx context.Context) int {
 	if c.folder == "" {
 		folder, err := os.MkdirTemp("", "croft-chaos-")
 		if err != nil {
-			fmt.Fprintln(c.err, "chaos:", err)
+			c.say("chaos: %v\n", err)
 			return exitFailed
 		}
 		c.folder = folder
@@ -184,7 +183,7 @@ func (c *command) conclude(p pairOf) {
 	c.clear()
 	if p.err != nil {
 		c.incomplete = true
-		fmt.Fprintf(c.err, "%s: %v\n\thistories: %s\n", p.backend.Name, p.err, c.folder)
+		c.say("%s: %v\n\thistories: %s\n", p.backend.Name, p.err, c.folder)
 	}
 	for _, r := range []*Report{p.bare, p.guarded} {
 		if r == nil {
@@ -195,14 +194,14 @@ func (c *command) conclude(p pairOf) {
 		}
 		for _, v := range r.Violations {
 			c.broken = true
-			fmt.Fprintf(c.err, "%s: BROKEN: %s\n", r.Backend, v)
+			c.say("%s: BROKEN: %s\n", r.Backend, v)
 		}
 		if r.Timeline != "" {
-			fmt.Fprintf(c.err, "%s: see %s; again with --backend %s --seed %d\n", r.Backend, r.Timeline, r.Backend, r.Seed)
+			c.say("%s: see %s; again with --backend %s --seed %d\n", r.Backend, r.Timeline, r.Backend, r.Seed)
 		}
 		if !r.Guarded && r.Lost == 0 {
 			c.broken = true
-			fmt.Fprintf(c.err, "%s: the control lost no update in %s: the faults are too mild to show anything\n", r.Backend, r.Took.Round(time.Second))
+			c.say("%s: the control lost no update in %s: the faults are too mild to show anything\n", r.Backend, r.Took.Round(time.Second))
 		}
 	}
 }

@@ -136,10 +136,11 @@ func (r *run) kept(err error) error {
 }
 
 // weather lets the storm rage for the time there is, or until an update is known to be lost, and returns when that was.
-func (r *run) weather(ctx context.Context) (lost time.Duration) {
+func (r *run) weather(ctx context.Context) time.Duration {
 	ctx, cancel := context.WithTimeout(ctx, r.For)
 	defer cancel()
 	begun := time.Now()
+	var lost time.Duration
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)

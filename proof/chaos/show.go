@@ -19,10 +19,10 @@ func (c *command) progress(p Progress) {
 	}
 	c.shown[p.Backend] = fmt.Sprintf("%s %s %d/%ds, %d updates, %d refused, %d faults", p.Backend, kind, int(p.Elapsed.Seconds()), int(p.For.Seconds()), p.Updates, p.Refusals, p.Faults)
 	if c.terminal {
-		fmt.Fprintf(c.err, "\r\x1b[K%s", strings.Join(slices.Sorted(maps.Values(c.shown)), " | "))
+		c.say("\r\x1b[K%s", strings.Join(slices.Sorted(maps.Values(c.shown)), " | "))
 	} else if time.Since(c.told) > 10*time.Second { // a log needs fewer
 		c.told = time.Now()
-		fmt.Fprintln(c.err, strings.Join(slices.Sorted(maps.Values(c.shown)), " | "))
+		c.say("%s\n", strings.Join(slices.Sorted(maps.Values(c.shown)), " | "))
 	}
 }
 
@@ -35,30 +35,31 @@ func (c *command) forget(backend string) {
 // clear makes room for a line that stays.
 func (c *command) clear() {
 	if c.terminal {
-		fmt.Fprint(c.err, "\r\x1b[K")
+		c.say("\r\x1b[K")
 	}
 }
 
 // table shows both runs of every backend side by side.
 func (c *command) table(results []pairOf) {
 	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "\twithout guards\t\t\twith guards\t\t\t\t\t\n")
-	fmt.Fprintf(w, "backend\tupdates\tlost\tafter\tupdates\tlost\trefused\tunknown\tfaults\tfor\n")
+	row := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format, args...) }
+	row("\twithout guards\t\t\twith guards\t\t\t\t\t\n")
+	row("backend\tupdates\tlost\tafter\tupdates\tlost\trefused\tunknown\tfaults\tfor\n")
 	for _, p := range results {
-		fmt.Fprintf(w, "%s\t", p.backend.Name)
+		row("%s\t", p.backend.Name)
 		if r := p.bare; r != nil {
-			fmt.Fprintf(w, "%d\t%d\t%s\t", r.Updates, r.Lost, since(r.FirstLoss))
+			row("%d\t%d\t%s\t", r.Updates, r.Lost, since(r.FirstLoss))
 		} else {
-			fmt.Fprint(w, "-\t-\t-\t")
+			row("-\t-\t-\t")
 		}
 		if r := p.guarded; r != nil {
 			faults := 0
 			for _, n := range r.Faults {
 				faults += n
 			}
-			fmt.Fprintf(w, "%d\t%d\t%d\t%d\t%d\t%s\n", r.Updates, r.Lost, r.Refusals, r.Unknown, faults, r.Took.Round(time.Second))
+			row("%d\t%d\t%d\t%d\t%d\t%s\n", r.Updates, r.Lost, r.Refusals, r.Unknown, faults, r.Took.Round(time.Second))
 		} else {
-			fmt.Fprint(w, "-\t-\t-\t-\t-\t-\n")
+			row("-\t-\t-\t-\t-\t-\n")
 		}
 	}
 	_ = w.Flush()
@@ -74,19 +75,19 @@ func (c *command) table(results []pairOf) {
 	for _, name := range slices.Sorted(maps.Keys(fired)) {
 		list = append(list, fmt.Sprintf("%s %d", name, fired[name]))
 	}
-	fmt.Fprintf(c.out, "\nfaults with guards: %s\n", strings.Join(list, ", "))
+	c.print("\nfaults with guards: %s\n", strings.Join(list, ", "))
 	for _, p := range results {
 		if p.guarded == nil {
 			continue
 		}
 		if len(p.guarded.NeverFired) > 0 {
-			fmt.Fprintf(c.out, "%s: no time for %s\n", p.backend.Name, strings.Join(p.guarded.NeverFired, ", "))
+			c.print("%s: no time for %s\n", p.backend.Name, strings.Join(p.guarded.NeverFired, ", "))
 		}
 		if p.guarded.ClockStepped {
-			fmt.Fprintf(c.out, "%s: the machine's clock was set during the run, so what rests on it was not judged\n", p.backend.Name)
+			c.print("%s: the machine's clock was set during the run, so what rests on it was not judged\n", p.backend.Name)
 		}
 	}
-	fmt.Fprintf(c.out, "%d clients, %d keys, seed %d\n", c.clients, c.keys, c.seed)
+	c.print("%d clients, %d keys, seed %d\n", c.clients, c.keys, c.seed)
 }
 
 func since(d time.Duration) string {
@@ -95,3 +96,7 @@ func since(d time.Duration) string {
 	}
 	return d.Round(100 * time.Millisecond).String()
 }
+
+// say tells whoever runs the command, print is for what it came to. That nobody listens changes neither.
+func (c *command) say(format string, args ...any)   { _, _ = fmt.Fprintf(c.err, format, args...) }
+func (c *command) print(format string, args ...any) { _, _ = fmt.Fprintf(c.out, format, args...) }

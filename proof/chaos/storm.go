@@ -39,7 +39,7 @@ type undo struct {
 func newStorm(b Backend, f *fleet, rec *history.Recorder, seed uint64) *storm {
 	s := &storm{
 		ttl: b.TTL, fleet: f, ground: f.ground, rec: rec, fired: map[string]int{},
-		random: rand.New(rand.NewPCG(seed, 1)), //nolint:gosec // chance, not secrets
+		random: rand.New(rand.NewPCG(seed, 1)),
 	}
 	s.clients = clientFaults()
 	if len(f.ground.hosts) > 0 {

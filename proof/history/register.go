@@ -54,8 +54,6 @@ const (
 )
 
 // after returns every state that the register may be in after the step; none if the step cannot have happened.
-//
-//nolint:gocyclo // one case for each thing that can happen
 func (r register) after(s step) []any {
 	token, id := s.op.Shown()
 	mine := r.held && !r.hidden && r.grant == s.of.id

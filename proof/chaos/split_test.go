@@ -1,0 +1,45 @@
+package chaos
+
+import (
+	"context"
+	"path/filepath"
+	"strconv"
+	"sync/atomic"
+	"testing"
+
+	"github.com/croft-dev/croft/proof/history"
+)
+
+// TestAStoreThatIsTwoIsFoundAndGuardsHoldAllTheSame: half of the clients have one store and half another, and both take theirs for the only one. The history shows it, the page draws it,
+// and not one update is lost: whose writes count is for the guards to say, whatever the store does.
+func TestAStoreThatIsTwoIsFoundAndGuardsHoldAllTheSame(t *testing.T) {
+	b, _ := Find("dir")
+	b.start = func(_ context.Context, s *stand) (*ground, error) {
+		folder := s.TempDir()
+		var asked atomic.Int64
+		return &ground{stand: s, urls: func([]string) (string, string) {
+			return filepath.Join(folder, "store"+strconv.Itoa(int(asked.Add(1)%2))), folder
+		}}, nil
+	}
+	o := slice(b)
+	o.Clients, o.Keys, o.Folder = 6, 2, t.TempDir()
+	r, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatalf("seed %d: %v", o.Seed, err)
+	}
+	if r.Updates < 20 {
+		t.Skipf("a machine so slow that there were %d updates in %s shows nothing", r.Updates, r.Took)
+	}
+	found := map[history.Law]int{}
+	for _, v := range r.Violations {
+		found[v.Law]++
+	}
+	if found[history.Register] == 0 || found[history.Exclusion] == 0 || len(r.Page) == 0 {
+		t.Errorf("seed %d: %d updates, found only %v", o.Seed, r.Updates, found)
+	}
+	for _, law := range []history.Law{history.Kept, history.Once, history.Order, history.NoFalse, history.NothingWas} {
+		if found[law] > 0 {
+			t.Errorf("seed %d: broken by the guards: %v", o.Seed, r.Violations)
+		}
+	}
+}
