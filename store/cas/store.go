@@ -126,6 +126,15 @@ func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.An
 	return collect(ctx, answers, results, pending)
 }
 
+// Do is Apply for one request on the caller's own goroutine: it returns when the register does, whatever ctx does meanwhile. It is for those who schedule by
+// themselves, as a simulation does.
+func Do(ctx context.Context, s *Store, req tenure.Request) store.Answer {
+	if err := req.Check(); err != nil {
+		return store.Answer{Err: err}
+	}
+	return s.one(ctx, req)
+}
+
 // collect waits for the results that are due, and no longer than ctx lasts.
 func collect(ctx context.Context, answers []store.Answer, results <-chan result, due int) []store.Answer {
 	answered := make([]bool, len(answers))
