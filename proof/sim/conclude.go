@@ -9,7 +9,7 @@ import (
 
 // makeCalm ends all faults: what is down comes up, who is stopped goes on, and nothing more goes wrong.
 func (w *world) makeCalm() {
-	w.calm = true
+	w.calm, w.calmed = true, w.now
 	w.say("world", "faults stop")
 	base := w.store.base()
 	base.down = w.now
@@ -77,25 +77,33 @@ func (w *world) conclude() {
 		w.waiters = append(w.waiters, fresh)
 	}
 	for _, key := range w.keys {
-		w.until(due[key].first, nil)
+		w.until(due[key].first, func() bool { return w.arrivals[key] > 0 })
 		if w.broken == nil && w.arrivals[key] == 0 {
 			w.fail(Liveness, "nobody has got %s within %s of when the faults had stopped and its holder was gone", key, due[key].first-began)
 			return
 		}
 	}
-	w.until(last, nil)
+	w.until(last, func() bool { return w.waits() == nil })
+	if j := w.waits(); w.broken == nil && j != nil {
+		w.fail(Liveness, "%s still waits for %s, %s after the faults had stopped", j.name, j.u.key(), last-began)
+	}
+}
+
+// waits is a job that still waits for a key that is to be had, or nil.
+func (w *world) waits() *job {
+	for _, j := range w.waiters {
+		if j.u != nil {
+			return j
+		}
+	}
 	for _, c := range w.clients {
 		for _, j := range c.jobs {
-			if u := j.u; w.broken == nil && u != nil && u.forever {
-				w.fail(Liveness, "%s still waits for %s, %s after the faults had stopped", j.name, u.key(), last-began)
+			if j.u != nil && j.u.forever {
+				return j
 			}
 		}
 	}
-	for _, j := range w.waiters {
-		if w.broken == nil && j.u != nil {
-			w.fail(Liveness, "%s still waits for %s, %s after the faults had stopped", j.name, j.u.key(), last-began)
-		}
-	}
+	return nil
 }
 
 // fresh is a waiter that has seen no fault.

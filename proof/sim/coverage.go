@@ -3,9 +3,9 @@ package sim
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // Sight is something that can be seen in a run: a fault that happened, a transition that was taken, a refusal that was given.
@@ -42,13 +42,14 @@ func (c Coverage) sorted() []Sight {
 	})
 }
 
-// Write prints the counts, a kind to a paragraph.
-func (c Coverage) Write(out io.Writer) {
+// String is a table of the counts, a kind to a paragraph.
+func (c Coverage) String() string {
+	out := &strings.Builder{}
 	kind, column := "", 0
 	for _, s := range c.sorted() {
 		if s.Kind != kind || column == 4 {
 			if kind != "" {
-				fmt.Fprintln(out)
+				out.WriteByte('\n')
 			}
 			name := s.Kind
 			if s.Kind == kind {
@@ -61,8 +62,9 @@ func (c Coverage) Write(out io.Writer) {
 		column++
 	}
 	if kind != "" {
-		fmt.Fprintln(out)
+		out.WriteByte('\n')
 	}
+	return out.String()
 }
 
 func (w *world) cover(kind, name string) { w.coverage[Sight{kind, name}]++ }

@@ -1,6 +1,10 @@
 package sim
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
 
 // Fault is something that goes wrong.
 type Fault int
@@ -49,6 +53,16 @@ func (f Fault) String() string { return faultNames[f] }
 
 // MarshalText writes a fault by its name.
 func (f Fault) MarshalText() ([]byte, error) { return []byte(f.String()), nil }
+
+// UnmarshalText reads a fault by its name.
+func (f *Fault) UnmarshalText(text []byte) error {
+	i := slices.Index(faultNames[:], string(text))
+	if i < 0 {
+		return fmt.Errorf("there is no fault %q; there are %s", text, strings.Join(faultNames[:], ", "))
+	}
+	*f = Fault(i)
+	return nil
+}
 
 // Firing is one occasion at which a fault happened: the nth chance that it had in a run.
 type Firing struct {

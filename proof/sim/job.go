@@ -3,6 +3,7 @@ package sim
 import (
 	"cmp"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/croft-dev/croft/fence"
@@ -208,7 +209,7 @@ func (j *job) work(l *lease) {
 // write writes to a resource that was read. Who is no zombie looks at the clock first; what happens after that look is what fences are for.
 func (j *job) write(l *lease) {
 	r := j.c.rng
-	places := append(l.claim.guards, l.claim.blind...) // one of them is empty
+	places := slices.Concat(l.claim.guards, l.claim.blind)
 	res := places[r.IntN(len(places))]
 	version, read := l.seen[res]
 	if len(l.claim.blind) > 0 {

@@ -63,7 +63,7 @@ func (r *resource) refused(a act, err error) {
 }
 
 // coverAnswer notes what a writer was told.
-func (r *resource) coverAnswer(a act, err error) {
+func (r *resource) coverAnswer(err error) {
 	if err != nil {
 		r.w.cover("fence", refusalName(err))
 	}

@@ -46,6 +46,7 @@ const (
 	NoRaiseAtGrant         // a client reads before the fence is up
 	NoRaiseByHand          // an operator does not raise the fence
 	DateIsExact            // a client takes a date of whole seconds for the time
+	EarliestIsTold         // a store with a coarse clock tells what is left of a term from the earliest time that it may be
 	UnconditionalPut       // a register writes whatever it held
 	ConflictIsDone         // a register takes 409 for done
 	LostIsDone             // a register takes a lost reply for done

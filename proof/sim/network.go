@@ -31,19 +31,26 @@ type line struct {
 func (w *world) carry(l line, serve func(m message, reply func(func())), broke func(error)) {
 	h := l.h
 	r := h.rng
-	leaves := w.now
-	if w.fault(PausedSend) {
-		h.stop(skewed(r, longestStop))
-		leaves = h.stopped
-	}
+	// All is drawn first, so that a fault that is left out changes as little as may be.
 	there, back := between(r, time.Millisecond, 12*time.Millisecond), between(r, time.Millisecond, 12*time.Millisecond)
+	delay, slack := between(r, 0, 3*time.Second), between(r, 0, 3*time.Second)
+	late, again := between(r, 0, lateBy-time.Second), between(r, 0, lateBy-time.Second)
+	pause := skewed(r, longestStop)
 	told := chance(r, 80)
 	tell := func(err error) {
 		if told {
 			h.soon(w.now+back, func() { broke(err) })
 		}
 	}
-	unreached := func() bool { return !l.up() || l.cuts && w.now < h.cut }
+	leaves, posted := w.now, w.now
+	if w.fault(PausedSend) {
+		h.stop(pause)
+		leaves = h.stopped
+	}
+	unreached := func() bool {
+		straggler := w.calm && posted <= w.calmed && w.now > w.calmed+stragglers
+		return straggler || !l.up() || l.cuts && w.now < h.cut
+	}
 	if w.fault(LostRequest) {
 		w.at(leaves+there, func() { tell(errRefused) })
 		return
@@ -52,9 +59,6 @@ func (w *world) carry(l line, serve func(m message, reply func(func())), broke f
 	if began < 0 {
 		began = w.now
 	}
-	delay, slack := between(r, 0, 3*time.Second), between(r, 0, 3*time.Second)
-	late := between(r, 0, lateBy-time.Second)
-	again := between(r, 0, lateBy-time.Second)
 	switch {
 	case w.fault(SlowRequest):
 		there += delay

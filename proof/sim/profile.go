@@ -63,7 +63,6 @@ func (p *Profile) draw(r *rand.Rand) Fault {
 		total += n
 	}
 	if total == 0 {
-		r.IntN(1)
 		return -1
 	}
 	at := r.IntN(total)
@@ -106,6 +105,7 @@ var Profiles = []*Profile{
 		Name: "amnesia", Says: "an object store that forgets within the second its clock shows: tokens collide", Skewed: true, Skew: 3 * time.Second,
 		store:   func(w *world) server { return newVault(w, true) },
 		further: []Sight{{"fence", "collision"}},
+		lacks:   []Sight{{"transition", "dropped"}}, // nothing is remembered for so long
 	}).with(network, steps, map[Fault]float64{Conflict: 0.02, Throttled: 0.02, LostHint: 0}).nemesis(people, map[Fault]int{Rewind: 5, Wipe: 3, Pause: 2, Crash: 1}),
 	(&Profile{
 		Name: "guards", Says: "writers that do not stop in time, do not name what they write to, and die or are stopped between the steps of a guard", Skewed: true, Blind: 60, Zombies: 80,

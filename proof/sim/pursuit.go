@@ -74,7 +74,7 @@ func (u *pursuit) step(e keep.Event) {
 		u.end()
 		if wishes.Resolved != "" {
 			c.w.cover("resolution", string(wishes.Resolved))
-			c.w.say(c.name, "what became of its request for %s: %s", u.key(), wishes.Resolved)
+			c.w.say(u.job.name, "what became of its request for %s: %s", u.key(), wishes.Resolved)
 		}
 		c.w.judge.concluded(u, wishes.Resolved)
 		if !u.behind {
@@ -83,7 +83,7 @@ func (u *pursuit) step(e keep.Event) {
 		return
 	case wishes.Background && !u.behind:
 		u.behind = true
-		c.w.say(c.name, "leaves what became of its request for %s to the background", u.key())
+		c.w.say(u.job.name, "leaves what became of its request for %s to the background", u.key())
 		u.job.turnedAway(wishes.Err)
 		if c.w.mutant.is(AbandonsUnknown) {
 			u.end()
@@ -106,7 +106,7 @@ func (u *pursuit) send(wishes keep.Wishes) {
 	if wishes.Again {
 		again = ", again"
 	}
-	c.w.say(c.name, "asks to %s %s%s", req.Verb, req.Key, again)
+	c.w.say(u.job.name, "asks to %s %s%s", req.Verb, req.Key, again)
 	c.apply([]tenure.Request{req}, func(answers []store.Answer, sent instant) {
 		if u.over {
 			return

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"strconv"
 	"time"
@@ -30,7 +29,7 @@ func newVault(w *world, asObjects bool) *vault {
 func (v *vault) of(c *client) *cas.Store {
 	if v.stores[c] == nil {
 		reg := &remote{v: v, c: c}
-		options := &cas.Options{Retention: retention, Parallel: 1, SweepEvery: -1}
+		options := &cas.Options{Retention: retention, SweepEvery: -1}
 		if v.objects {
 			reg.clock = objects.NewClock(time.Second, &c.host)
 			v.stores[c] = cas.New(recalling{reg}, options)
@@ -42,11 +41,16 @@ func (v *vault) of(c *client) *cas.Store {
 }
 
 func (v *vault) apply(c *client, requests []tenure.Request, done func([]store.Answer, error)) func() {
-	rt := &routine{}
+	rt := newRoutine(v.of(c), requests, v.w.now)
 	c.routines = append(c.routines, rt)
-	rt.call = call{began: v.w.now, requests: requests}
-	callCAS(v.of(c), rt, requests)
-	rt.step(func(answers []store.Answer) { done(answers, nil) })
+	rt.step(func(answers []store.Answer) {
+		for i, a := range answers {
+			if v.w.mutant.is(EarliestIsTold) && a.Err == nil && requests[i].Verb == tenure.Acquire && a.Now.After(a.Record.Acquired) {
+				answers[i].Now = a.Now.Add(-time.Second)
+			}
+		}
+		done(answers, nil)
+	})
 	return rt.abandon
 }
 
@@ -80,25 +84,9 @@ type remote struct {
 
 var _ cas.Register = (*remote)(nil)
 
-// call is what a routine was begun with.
-type call struct {
-	began    time.Duration
-	requests []tenure.Request
-}
-
-// request finds what is asked of a key.
-func (k *call) request(key string) tenure.Request {
-	for _, r := range k.requests {
-		if r.Key == key {
-			return r
-		}
-	}
-	panic(fmt.Sprintf("sim: nothing was asked of %q", key))
-}
-
 func (r *remote) line(ctx context.Context) line {
 	l := r.v.line(r.c)
-	l.began = ctx.Value(routineKey{}).(*routine).call.began
+	l.began = routineOf(ctx).began
 	return l
 }
 
@@ -147,8 +135,7 @@ func (r *remote) entry(k kept, now time.Time, sent instant) cas.Entry {
 // Swap replaces a version: one message, or as many as an object store needs.
 func (r *remote) Swap(ctx context.Context, old cas.Version, next tenure.Record, _ bool) error {
 	var got struct{ err error }
-	rt := ctx.Value(routineKey{}).(*routine)
-	s := &swap{r: r, ctx: ctx, req: rt.call.request(next.Key), old: old, next: next}
+	s := &swap{r: r, ctx: ctx, req: routineOf(ctx).request(next.Key), old: old, next: next}
 	r.v.swaps++
 	s.version = cas.Version(strconv.Itoa(r.v.swaps))
 	if !await(ctx, func(finish func()) {

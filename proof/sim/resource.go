@@ -74,7 +74,7 @@ func (r *resource) enter(c *client, a act, done func(error)) {
 			return
 		}
 		finished = true
-		r.coverAnswer(a, err)
+		r.coverAnswer(err)
 		done(err)
 	}
 	r.w.ops++

@@ -3,63 +3,63 @@ package sim
 import (
 	"context"
 	"errors"
+	"iter"
+	"time"
 
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/store/cas"
 	"github.com/croft-dev/croft/tenure"
 )
 
-// routine is one call of store/cas. It has goroutines of its own, and yet there is one thread: the simulation waits while they run, and they wait, in an operation of the
-// register, while the simulation does.
+// routine is one call of store/cas. It stops in every operation of its register, and goes on when the simulation has carried that out: a coroutine, so that there is one thread.
 type routine struct {
-	ctx    context.Context
-	cancel context.CancelFunc
-	call   call
-	// asks brings the next operation of the register, or nil when the call has returned.
-	asks    chan *operation
-	answers []store.Answer
-	asked   *operation // the one that waits for its result
-	over    bool
+	ctx      context.Context
+	cancel   context.CancelFunc
+	began    time.Duration
+	requests []tenure.Request
+	answers  []store.Answer
+
+	next  func() (*operation, bool)
+	stop  func()
+	yield func(*operation) bool
+	asked *operation // the one that waits for its result
+	over  bool
 }
 
 // operation is something a register wants done. do is called on the simulation's side and calls back with what has become of it.
-type operation struct {
-	do     func(finish func())
-	result chan struct{}
-}
+type operation struct{ do func(finish func()) }
 
 // errGone ends operations whose process does not exist any more.
 var errGone = errors.New("the call has ended")
 
-// callCAS begins a call. step must be called for it to get anywhere.
-func callCAS(st *cas.Store, rt *routine, requests []tenure.Request) {
+type routineKey struct{}
+
+// newRoutine makes a call. step must be called for it to get anywhere.
+func newRoutine(st *cas.Store, requests []tenure.Request, now time.Duration) *routine {
+	rt := &routine{began: now, requests: requests}
 	rt.ctx, rt.cancel = context.WithCancel(context.WithValue(context.Background(), routineKey{}, rt))
-	rt.asks = make(chan *operation)
-	go func() {
-		rt.answers = st.Apply(rt.ctx, requests)
-		rt.asks <- nil
-	}()
+	rt.next, rt.stop = iter.Pull(func(yield func(*operation) bool) {
+		rt.yield = yield
+		for _, req := range requests {
+			rt.answers = append(rt.answers, cas.Do(rt.ctx, st, req))
+		}
+	})
+	return rt
 }
 
-type routineKey struct{}
+// routineOf is the call within which a register is used.
+func routineOf(ctx context.Context) *routine { return ctx.Value(routineKey{}).(*routine) }
 
 // await is called by a register within a call: it hands an operation to the simulation and returns when that is finished. It reports false if the call has ended meanwhile, so that
 // nothing of the operation may be looked at.
 func await(ctx context.Context, do func(finish func())) bool {
-	rt := ctx.Value(routineKey{}).(*routine)
-	if ctx.Err() != nil {
-		return false
-	}
-	op := &operation{do: do, result: make(chan struct{})}
-	rt.asks <- op
-	<-op.result
-	return ctx.Err() == nil
+	return ctx.Err() == nil && routineOf(ctx).yield(&operation{do}) && ctx.Err() == nil
 }
 
 // step lets the call go on to its next operation or its end. done is called at the end, unless the call was abandoned.
 func (rt *routine) step(done func([]store.Answer)) {
-	op := <-rt.asks
-	if op == nil {
+	op, more := rt.next()
+	if !more {
 		rt.over = true
 		rt.cancel()
 		done(rt.answers)
@@ -67,25 +67,28 @@ func (rt *routine) step(done func([]store.Answer)) {
 	}
 	rt.asked = op
 	op.do(func() {
-		if rt.over || rt.asked != op {
-			return
+		if !rt.over && rt.asked == op {
+			rt.asked = nil
+			rt.step(done)
 		}
-		rt.asked = nil
-		close(op.result)
-		rt.step(done)
 	})
 }
 
 // abandon ends the call from outside: its context is over, and nobody waits for its answers. What it has sent stays on its way.
 func (rt *routine) abandon() {
-	if rt.over {
-		return
+	if !rt.over {
+		rt.over = true
+		rt.cancel()
+		rt.stop()
 	}
-	rt.over = true
-	rt.cancel()
-	<-rt.asks // the call returns although its worker still waits
-	if rt.asked != nil {
-		close(rt.asked.result)
-		rt.asked = nil
+}
+
+// request finds what was asked of a key.
+func (rt *routine) request(key string) tenure.Request {
+	for _, r := range rt.requests {
+		if r.Key == key {
+			return r
+		}
 	}
+	panic("sim: nothing was asked of " + key)
 }

@@ -1,67 +1,90 @@
 package sim
 
 import (
+	"encoding/json"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
-// Soak is a run of many seeds.
+// Soaking is a run of many seeds of one profile.
+type Soaking struct {
+	Profile string
+	First   uint64 // the first seed
+	Seeds   int
+	Ops     int            // as in a Case
+	Workers int            // how many seeds at a time; 0 is 1
+	Tick    func(done int) // called after each seed, by one at a time; may be nil
+}
+
+// Soak is what many seeds have come to.
 type Soak struct {
-	Profile  string    `json:"profile"`
-	First    uint64    `json:"first_seed"`
-	Seeds    int       `json:"seeds"`
-	Ops      int64     `json:"ops"`
-	LeastOps int       `json:"least_ops"` // of any seed that was not cut short
-	Events   int64     `json:"events"`
-	Broken   []*Result `json:"broken,omitempty"` // at most a few, by seed
-	Missing  []Sight   `json:"missing,omitempty"`
-	Coverage Coverage  `json:"-"`
+	Profile  string
+	First    uint64
+	Seeds    int
+	Ops      int64 // requests in all,
+	LeastOps int   // and in any one seed
+	Events   int64
+	Faults   int64
+	Broken   []*Result // at most a few, the lowest seeds first
+	// Missing is what the profile should have shown and has not. It is empty if fewer seeds were run than Enough, or a law was broken.
+	Missing  []Sight
+	Coverage Coverage
 	Took     time.Duration
 }
 
-// mostBroken is how many broken seeds end a soak.
-const mostBroken = 3
+const (
+	// Enough seeds show all that a profile can.
+	Enough = 1000
+	// mostBroken is how many broken seeds end a soak.
+	mostBroken = 3
+)
 
-// Seeds runs seeds of a profile, on as many workers as are given. tick is called after each, by one at a time; it may be nil.
-func Seeds(profile string, first uint64, seeds, workers int, tick func(done int)) *Soak {
+// Run runs the seeds. The profile must exist.
+func (s Soaking) Run() *Soak {
 	began := time.Now()
-	s := &Soak{Profile: profile, First: first, Coverage: Coverage{}}
-	var next atomic.Int64
+	sum := &Soak{Profile: s.Profile, First: s.First, Coverage: Coverage{}}
 	var mu sync.Mutex
+	next := 0
+	take := func(done *Result) (n int, more bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		if done != nil {
+			sum.add(done)
+			if s.Tick != nil {
+				s.Tick(sum.Seeds)
+			}
+		}
+		n, next = next, next+1
+		return n, n < s.Seeds && len(sum.Broken) < mostBroken
+	}
 	var all sync.WaitGroup
-	for range max(workers, 1) {
+	for range max(s.Workers, 1) {
 		all.Go(func() {
+			var r *Result
 			for {
-				n := int(next.Add(1)) - 1
-				if n >= seeds {
+				n, more := take(r)
+				if !more {
 					return
 				}
-				r := Run(Case{Profile: profile, Seed: first + uint64(n)}, false)
-				mu.Lock()
-				s.add(r)
-				if len(s.Broken) >= mostBroken {
-					next.Store(int64(seeds))
-				}
-				if tick != nil {
-					tick(s.Seeds)
-				}
-				mu.Unlock()
+				r = Run(Case{Profile: s.Profile, Seed: s.First + uint64(n), Ops: s.Ops}, false)
 			}
 		})
 	}
 	all.Wait()
-	if p, err := FindProfile(profile); err == nil && len(s.Broken) == 0 {
-		s.Missing = s.Coverage.Missing(p.Expected())
+	slices.SortFunc(sum.Broken, func(a, b *Result) int { return int(a.Case.Seed) - int(b.Case.Seed) })
+	if len(sum.Broken) == 0 && sum.Seeds >= Enough {
+		sum.Missing = sum.Coverage.Missing(profileOf(s.Profile).Expected())
 	}
-	s.Took = time.Since(began)
-	return s
+	sum.Took = time.Since(began)
+	return sum
 }
 
 func (s *Soak) add(r *Result) {
 	s.Seeds++
 	s.Ops += int64(r.Ops)
 	s.Events += int64(r.Events)
+	s.Faults += int64(len(r.Fired))
 	s.Coverage.Add(r.Coverage)
 	if r.Broken != nil {
 		s.Broken = append(s.Broken, r)
@@ -70,4 +93,19 @@ func (s *Soak) add(r *Result) {
 	if s.LeastOps == 0 || r.Ops < s.LeastOps {
 		s.LeastOps = r.Ops
 	}
+}
+
+// MarshalJSON writes the figures, and the coverage by kind and name.
+func (s *Soak) MarshalJSON() ([]byte, error) {
+	coverage := map[string]map[string]int{}
+	for sight, n := range s.Coverage {
+		if coverage[sight.Kind] == nil {
+			coverage[sight.Kind] = map[string]int{}
+		}
+		coverage[sight.Kind][sight.Name] = n
+	}
+	return json.Marshal(map[string]any{
+		"profile": s.Profile, "first_seed": s.First, "seeds": s.Seeds, "requests": s.Ops, "least_requests": s.LeastOps, "events": s.Events, "faults": s.Faults,
+		"broken": s.Broken, "missing": s.Missing, "coverage": coverage, "seconds": s.Took.Seconds(),
+	})
 }

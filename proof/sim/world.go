@@ -18,6 +18,8 @@ const (
 	longestStop = 15 * time.Second // no pause, suspend or outage lasts longer
 	retention   = 30 * time.Second // of records
 	stalest     = 2 * time.Second  // no read is older
+	stragglers  = 3 * time.Second  // so long after the faults have stopped, messages of before may arrive
+	settled     = 6 * time.Second  // and so long after it, what is left is as without faults
 )
 
 // epoch is what the store's clock shows when a run begins.
@@ -33,8 +35,9 @@ type world struct {
 	agenda agenda
 	events int
 	ops    int
-	calm   bool // faults have stopped
-	final  bool // only waiters are left
+	calm   bool          // faults have stopped,
+	calmed time.Duration // at this time
+	final  bool          // only waiters are left
 
 	luck     [faults]*rand.Rand
 	chances  [faults]int
@@ -111,7 +114,7 @@ func (w *world) run() {
 		return
 	}
 	w.makeCalm()
-	w.until(w.now+lateBy+callBound, nil) // everything that was on its way has arrived
+	w.until(w.now+settled, nil)
 	if w.broken == nil {
 		w.conclude()
 	}
@@ -139,7 +142,7 @@ func (w *world) end() {
 
 // say adds a line to the timeline.
 func (w *world) say(who, format string, args ...any) {
-	if w.telling {
+	if w.telling && w.broken == nil {
 		w.timeline = append(w.timeline, fmt.Sprintf("%s  %-5s %s", clockFace(w.now), who, fmt.Sprintf(format, args...)))
 	}
 }
@@ -147,8 +150,9 @@ func (w *world) say(who, format string, args ...any) {
 // fail notes a broken law; the first one counts.
 func (w *world) fail(l Law, format string, args ...any) {
 	if w.broken == nil {
-		w.broken = &Violation{Law: l, At: w.now, What: fmt.Sprintf(format, args...)}
-		w.say("judge", "law %s: %s", l, w.broken.What)
+		what := fmt.Sprintf(format, args...)
+		w.say("judge", "law %s: %s", l, what) // the last line: what the event still does is of no interest
+		w.broken = &Violation{Law: l, At: w.now, What: what}
 	}
 }
 

@@ -38,6 +38,7 @@ type settings struct {
 	first    uint64
 	seed     uint64
 	single   bool
+	given    *sim.Case
 	workers  int
 	json     bool
 	mutants  bool
@@ -53,7 +54,7 @@ func run(args []string, out, errOut io.Writer) int {
 	case errors.Is(err, flag.ErrHelp):
 		return 0
 	case err != nil:
-		fmt.Fprintln(errOut, "sim:", err)
+		say(errOut, "sim: %v\n", err)
 		return 2
 	case s.mutants:
 		return mutants(s, out)
@@ -67,7 +68,7 @@ func parse(args []string, errOut io.Writer) (*settings, error) {
 	s := &settings{}
 	f := flag.NewFlagSet("sim", flag.ContinueOnError)
 	f.SetOutput(errOut)
-	f.Usage = func() { fmt.Fprint(errOut, usage); f.PrintDefaults() }
+	f.Usage = func() { say(errOut, "%s", usage); f.PrintDefaults() }
 	profiles := f.String("profile", "", "profiles to run, separated by commas (default all: "+strings.Join(sim.ProfileNames(), ", ")+")")
 	f.IntVar(&s.seeds, "seeds", 1000, "how many seeds, spread evenly over the profiles")
 	f.Uint64Var(&s.first, "first", 1, "the first seed of each profile")
@@ -76,8 +77,12 @@ func parse(args []string, errOut io.Writer) (*settings, error) {
 		_, err := fmt.Sscan(text, &s.seed)
 		return err
 	})
+	f.Func("case", "run this case, as it was printed for a broken seed", func(text string) error {
+		s.single, s.given = true, &sim.Case{}
+		return json.Unmarshal([]byte(text), s.given)
+	})
 	f.IntVar(&s.workers, "workers", runtime.GOMAXPROCS(0), "how many seeds at a time")
-	f.IntVar(&s.ops, "ops", 0, "requests before the faults stop, of a single seed (default 500)")
+	f.IntVar(&s.ops, "ops", 0, "requests before the faults stop (default 500)")
 	f.BoolVar(&s.json, "json", false, "print one JSON object per profile, seed or mutant")
 	f.BoolVar(&s.mutants, "mutants", false, "run every broken variant until it is found")
 	f.StringVar(&s.mutant, "mutant", "", "the broken variant of a single seed")
@@ -96,10 +101,14 @@ func parse(args []string, errOut io.Writer) (*settings, error) {
 	if *profiles != "" {
 		s.profiles = strings.Split(*profiles, ",")
 	}
-	return s, s.check(*profiles != "")
+	err := s.check(*profiles != "")
+	return s, err
 }
 
 func (s *settings) check(chosen bool) error {
+	if s.given != nil {
+		s.profiles, s.mutant, chosen = []string{s.given.Profile}, s.given.Mutant, true
+	}
 	for _, p := range s.profiles {
 		if _, err := sim.FindProfile(p); err != nil {
 			return err
@@ -127,37 +136,42 @@ func (s *settings) check(chosen bool) error {
 
 // single tells one seed.
 func single(s *settings, out io.Writer) int {
-	r := sim.Run(sim.Case{Profile: s.profiles[0], Seed: s.seed, Mutant: s.mutant, Ops: s.ops}, true)
+	c := sim.Case{Profile: s.profiles[0], Seed: s.seed, Mutant: s.mutant, Ops: s.ops}
+	if s.given != nil {
+		c = *s.given
+	}
+	r := sim.Run(c, true)
 	if s.json {
 		print1(out, r)
 	} else {
 		for _, line := range r.Timeline {
-			fmt.Fprintln(out, line)
+			say(out, "%s\n", line)
 		}
-		fmt.Fprintf(out, "%d requests, %d faults, %s simulated\n", r.Ops, len(r.Fired), r.Lasted.Round(time.Millisecond))
+		say(out, "%d requests, %d faults, %s simulated\n", r.Ops, len(r.Fired), r.Lasted.Round(time.Millisecond))
 	}
 	if r.Broken == nil {
 		return 0
 	}
-	if !s.json {
+	if !s.json && s.given == nil {
 		tell(out, sim.Shrink(r.Case, shrinkRuns))
 	}
 	return 1
 }
 
 // shrinkRuns bounds the search for a smaller case: some seconds.
-const shrinkRuns = 400
+const shrinkRuns = 1500
 
 // tell prints a case that breaks a law.
 func tell(out io.Writer, r *sim.Result) {
-	fmt.Fprintf(out, "\nshrunk to %d clients, %d keys and %d faults:\n", r.Case.Clients, r.Case.Keys, len(r.Fired))
+	say(out, "\nshrunk to %d clients, %d keys and %d faults:\n", r.Case.Clients, r.Case.Keys, len(r.Fired))
 	for _, line := range r.Timeline {
-		fmt.Fprintln(out, "  "+line)
+		say(out, "  %s\n", line)
 	}
 	for _, f := range r.Fired {
-		fmt.Fprintln(out, "  needed:", f)
+		say(out, "  needed: %s\n", f)
 	}
-	fmt.Fprintf(out, "%v\nrun it again: go run ./proof/cmd/sim %s\n", r.Broken, r.Case)
+	text, _ := json.Marshal(r.Case) // a case is plain data
+	say(out, "%v\nrun it again: go run ./proof/cmd/sim --case '%s'\n", r.Broken, text)
 }
 
 // soak runs many seeds of each profile.
@@ -166,12 +180,12 @@ func soak(s *settings, out, errOut io.Writer) int {
 	code, done, began, told := 0, 0, time.Now(), time.Now()
 	var ops int64
 	for _, name := range s.profiles {
-		soaked := sim.Seeds(name, s.first, each, s.workers, func(n int) {
+		soaked := sim.Soaking{Profile: name, First: s.first, Seeds: each, Ops: s.ops, Workers: s.workers, Tick: func(n int) {
 			if s.progress && time.Since(told) >= 5*time.Second {
 				told = time.Now()
-				fmt.Fprintf(errOut, "%s: %d of %d seeds, %s; %d of %d in all, %s\n", name, n, each, name, done+n, each*len(s.profiles), time.Since(began).Round(time.Second))
+				say(errOut, "%s: %d of %d seeds; %d of %d in all, %s\n", name, n, each, done+n, each*len(s.profiles), time.Since(began).Round(time.Second))
 			}
-		})
+		}}.Run()
 		done += soaked.Seeds
 		ops += soaked.Ops
 		if len(soaked.Broken) > 0 || len(soaked.Missing) > 0 {
@@ -181,22 +195,22 @@ func soak(s *settings, out, errOut io.Writer) int {
 			print1(out, soaked)
 			continue
 		}
-		fmt.Fprintf(out, "%-9s %6d seeds, %9d requests, at least %4d each, %10d events, %s\n", name, soaked.Seeds, soaked.Ops, soaked.LeastOps, soaked.Events, soaked.Took.Round(time.Millisecond))
+		say(out, "%-9s %6d seeds, %9d requests, at least %4d each, %10d events, %s\n", name, soaked.Seeds, soaked.Ops, soaked.LeastOps, soaked.Events, soaked.Took.Round(time.Millisecond))
 		if s.cover {
-			soaked.Coverage.Write(out)
+			say(out, "%s", soaked.Coverage)
 		}
 		for _, m := range soaked.Missing {
-			fmt.Fprintf(out, "  never seen: %s %s\n", m.Kind, m.Name)
+			say(out, "  never seen: %s %s\n", m.Kind, m.Name)
 		}
 		for i, r := range soaked.Broken {
-			fmt.Fprintf(out, "  seed %d: %v\n", r.Case.Seed, r.Broken)
+			say(out, "  seed %d: %v\n", r.Case.Seed, r.Broken)
 			if i == 0 {
 				tell(out, sim.Shrink(r.Case, shrinkRuns))
 			}
 		}
 	}
 	if !s.json {
-		fmt.Fprintf(out, "%d seeds, %d requests, %s\n", done, ops, time.Since(began).Round(time.Millisecond))
+		say(out, "%d seeds, %d requests, %s\n", done, ops, time.Since(began).Round(time.Millisecond))
 	}
 	return code
 }
@@ -220,10 +234,10 @@ func mutants(s *settings, out io.Writer) int {
 			print1(out, killed)
 			continue
 		}
-		fmt.Fprintf(out, "%-6s %-22s %-62s %4d seeds of %-8s %s\n", m.Place, m.Name, m.Says, seeds, m.Profile, by)
+		say(out, "%-6s %-22s %-62s %4d seeds of %-8s %s\n", m.Place, m.Name, m.Says, seeds, m.Profile, by)
 	}
 	if !s.json {
-		fmt.Fprintf(out, "%d mutants, %d not found as expected\n", len(sim.Mutants), survivors)
+		say(out, "%d mutants, %d not found as expected\n", len(sim.Mutants), survivors)
 	}
 	return code
 }
@@ -231,8 +245,11 @@ func mutants(s *settings, out io.Writer) int {
 func print1(out io.Writer, v any) {
 	text, err := json.Marshal(v)
 	if err != nil {
-		fmt.Fprintln(out, err)
+		say(out, "%v\n", err)
 		return
 	}
-	fmt.Fprintln(out, string(text))
+	say(out, "%s\n", text)
 }
+
+// say prints to whoever looks; there is nobody to tell when that fails.
+func say(out io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(out, format, args...) }
