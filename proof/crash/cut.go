@@ -19,17 +19,19 @@ type Search struct {
 	Draws int
 	// Recent bounds the pending steps that are kept or lost one by one; default 10. Older ones, of which there may be many that nobody waits for, are kept or lost together, or at random.
 	Recent int
+	// OneIn recovers one in so many of the folders that differ, beside those in which everything that was on its way is lost; default all.
+	OneIn int
 }
 
 // Report says what a search did.
 type Report struct {
-	Steps, Cuts, Folders int // steps of the recording, cuts made, folders that differed and were opened
+	Steps, Cuts, Folders, Recovered int // steps of the recording, cuts made, folders that differed, and how many of those were opened
 	// Wrong is what the first unlawful recovery was, with the steps before it; "" if there was none.
 	Wrong string
 }
 
 func (r Report) String() string {
-	return fmt.Sprintf("%d steps, %d cuts, %d different folders recovered", r.Steps, r.Cuts, r.Folders)
+	return fmt.Sprintf("%d steps, %d cuts, %d different folders, %d recovered", r.Steps, r.Cuts, r.Folders, r.Recovered)
 }
 
 // Search cuts the power after every step and in many ways, makes each folder that this may leave, and lets recovered look at it: it is given the folder and what clients asked
@@ -57,7 +59,7 @@ func (r *Recorder) Search(tb testing.TB, s Search, recovered func(top string, no
 		if d.at < s.From || d.at > s.To {
 			continue
 		}
-		for _, choice := range d.choices(s, dice) {
+		for i, choice := range d.choices(s, dice) {
 			report.Cuts++
 			im := d.Cut(choice)
 			if n, ok := seen[im.Sum()]; ok && n == len(d.notes) {
@@ -65,6 +67,10 @@ func (r *Recorder) Search(tb testing.TB, s Search, recovered func(top string, no
 			}
 			seen[im.Sum()] = len(d.notes)
 			report.Folders++
+			if i >= 1 && s.OneIn > 1 && report.Folders%s.OneIn != 0 {
+				continue
+			}
+			report.Recovered++
 			c.jobs <- job{report.Folders, d.at, im, slices.Clip(d.notes)}
 		}
 	}

@@ -89,7 +89,8 @@ func TestWhatADiskMayDo(t *testing.T) {
 		"a name without the bytes": {func(_ *Recorder, w func(string, string, bool)) { w("a", "x", false) }, only(0), "map[a:]"},
 		"the length without the bytes": {
 			func(_ *Recorder, w func(string, string, bool)) { w("a", "x", false) },
-			Choice{Keep: func(i, _ int) bool { return i == 0 }, Sizes: true}, "map[a:\x00]",
+			Choice{Keep: func(i, _ int) bool { return i == 0 }, Sizes: true},
+			"map[a:\x00]",
 		},
 		"a synced folder keeps its names": {func(r *Recorder, w func(string, string, bool)) {
 			w("a", "x", true)

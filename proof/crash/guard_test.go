@@ -162,7 +162,7 @@ func TestAGuardedFileSurvivesAKilledWriterAndAPowerCut(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				n := 0
+				n := 0 // a guard does everything in the foreground
 				err := r.admit(&fsys.Faulty{FS: r.rec, Before: func(s fsys.Step) error {
 					if n++; n >= at && s.Op != "close" { // the kernel closes what the dead had open
 						return fsys.ErrCrashed
@@ -179,7 +179,7 @@ func TestAGuardedFileSurvivesAKilledWriterAndAPowerCut(t *testing.T) {
 				if err := r.admit(r.rec, before+2, at%2 == 0); err != nil {
 					t.Fatal(err)
 				}
-				if report := r.rec.Search(t, Search{From: from, Draws: 2, Recent: 4}, guardLawful); report.Wrong != "" {
+				if report := r.rec.Search(t, Search{From: from, Draws: 2, Recent: 4, OneIn: oneIn(8)}, guardLawful); report.Wrong != "" {
 					t.Fatalf("killed before step %d; %s", at, report.Wrong)
 				}
 			}

@@ -3,6 +3,7 @@ package crash
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"slices"
 	"testing"
@@ -13,6 +14,16 @@ import (
 	"github.com/croft-dev/croft/store/storetest"
 	"github.com/croft-dev/croft/tenure"
 )
+
+var all = flag.Bool("all", false, "recover every folder that a power cut may leave: minutes instead of seconds")
+
+// oneIn is how many folders are looked at without -all.
+func oneIn(n int) int {
+	if *all {
+		return 1
+	}
+	return n
+}
 
 // asked and told are the notes of a client of a store; now is the store's time.
 type asked struct {

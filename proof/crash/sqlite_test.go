@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/backend/sqlite"
+	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/store/storetest"
 	"github.com/croft-dev/croft/tenure"
@@ -29,7 +30,7 @@ func newSQLiteRun(tb testing.TB) *client {
 const sqliteName = "croft.db"
 
 func sqliteStore(path string, now func() time.Time) (store.Store, error) {
-	return sqlite.Open(context.Background(), path, &sqlite.Options{Now: now, SweepEvery: -1})
+	return sqlite.Open(context.Background(), path, &sqlite.Options{Now: now, SweepEvery: -1, LockWait: testenv.Patience})
 }
 
 // sqliteLife is recorded of a store: terms of two keys, a checkpoint in the middle of them, and the end of the last connection, which copies the log back and removes it.
@@ -95,7 +96,7 @@ func TestASQLiteStoreSurvivesEveryPowerCut(t *testing.T) {
 	t.Parallel()
 	c := newSQLiteRun(t)
 	sqliteLife(c)
-	report := c.rec.Search(t, Search{Draws: 2, Recent: 4}, sqliteLawful)
+	report := c.rec.Search(t, Search{Draws: 2, Recent: 4, OneIn: oneIn(12)}, sqliteLawful)
 	t.Log(report)
 	if report.Wrong != "" {
 		t.Error(report.Wrong)
@@ -114,7 +115,7 @@ func TestBrokenSQLiteStoresAreCaught(t *testing.T) {
 			c := newSQLiteRun(t)
 			c.rec.loses = loses
 			sqliteLife(c)
-			caught(t, name, c.rec.Search(t, Search{Draws: 2, Recent: 4}, sqliteLawful).Wrong)
+			caught(t, name, c.rec.Search(t, Search{Draws: 2, Recent: 4, OneIn: oneIn(12)}, sqliteLawful).Wrong)
 		})
 	}
 }

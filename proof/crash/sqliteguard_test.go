@@ -13,6 +13,7 @@ import (
 
 	"github.com/croft-dev/croft/backend/sqlite"
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/testenv"
 )
 
 // application is a program's own database, with a table that a fence row guards.
@@ -22,14 +23,14 @@ type application struct {
 }
 
 func openApplication(path, synchronous string) (*application, error) {
-	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=journal_mode(wal)&_pragma=busy_timeout(5000)&_pragma=synchronous("+synchronous+")")
+	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=journal_mode(wal)&_pragma=busy_timeout(60000)&_pragma=synchronous("+synchronous+")")
 	if err != nil {
 		return nil, err
 	}
 	if _, err := db.Exec("CREATE TABLE IF NOT EXISTS artifact (id INTEGER PRIMARY KEY, token INTEGER, body TEXT)"); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	g, err := sqlite.NewGuard(db, sqlite.FenceRow{Name: "artifact"}, nil)
+	g, err := sqlite.NewGuard(db, sqlite.FenceRow{Name: "artifact"}, &sqlite.GuardOptions{LockWait: testenv.Patience})
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
@@ -138,7 +139,7 @@ func TestASQLiteGuardSurvivesEveryPowerCut(t *testing.T) {
 				t.Fatal(err)
 			}
 			applicationLife(t, r, synchronous)
-			report := r.Search(t, Search{Draws: 2, Recent: 4}, applicationLawful)
+			report := r.Search(t, Search{Draws: 2, Recent: 4, OneIn: oneIn(12)}, applicationLawful)
 			if synchronous != "full" {
 				caught(t, "synchronous = "+strings.ToUpper(synchronous), report.Wrong)
 				return
