@@ -64,6 +64,7 @@ func keepPage(t *testing.T, r *Report) string {
 
 // TestWithoutGuardsUpdatesAreLost is the control: the same clients, the same faults, no guards. It shows that the faults are hard enough for the other test to mean something, and that a loss is seen.
 func TestWithoutGuardsUpdatesAreLost(t *testing.T) {
+	t.Parallel()
 	b, _ := Find("dir")
 	o := slice(b)
 	o.Bare, o.For, o.Folder = true, 2*time.Minute, t.TempDir()

@@ -6,11 +6,19 @@ import (
 	"time"
 )
 
-// fault is one thing that can be done to a run. begin does it, and returns whom it befell, how long it is to last and how it is undone.
+// fault is one thing that can be done to a run.
 type fault struct {
 	name  string
 	often int // against the others, after each has been had once
-	begin func(s *storm) (victim string, lasts time.Duration, undo func(), err error)
+	// begin does it; nil if there was nobody to do it to.
+	begin func(s *storm) (*effect, error)
+}
+
+// effect is what a fault has done.
+type effect struct {
+	victim string // a client; "" if it is about a server
+	lasts  time.Duration
+	undo   func() // nil if it undoes itself
 }
 
 // pauses are how long a client is stopped, in TTLs: not long enough to lose its lease, just long enough, and more than that.
@@ -22,17 +30,17 @@ func (s *storm) ttls(n float64) time.Duration { return time.Duration(n * float64
 func clientFaults() []fault {
 	var list []fault
 	for _, n := range pauses {
-		list = append(list, fault{fmt.Sprintf("stop %.1f TTL", n), 4, func(s *storm) (string, time.Duration, func(), error) {
+		list = append(list, fault{fmt.Sprintf("stop %.1f TTL", n), 4, func(s *storm) (*effect, error) {
 			return s.stop(s.running(), s.ttls(n))
 		}})
 	}
-	return append(list, fault{"kill", 2, func(s *storm) (string, time.Duration, func(), error) {
+	return append(list, fault{"kill", 2, func(s *storm) (*effect, error) {
 		m := s.running()
 		if m == nil {
-			return "", 0, nil, nil
+			return nil, nil
 		}
 		m.kill()
-		return m.name, s.upTo(s.ttl / 4), func() { s.note(m.start()) }, nil
+		return &effect{m.name, s.upTo(s.ttl / 4), func() { s.note(m.start()) }}, nil
 	}})
 }
 
@@ -40,84 +48,74 @@ func clientFaults() []fault {
 func linkFaults() []fault {
 	var list []fault
 	bad := func(name string, often int, kind kindOfWeather, most func(s *storm) time.Duration) {
-		list = append(list, fault{name, often, func(s *storm) (string, time.Duration, func(), error) {
+		list = append(list, fault{name, often, func(s *storm) (*effect, error) {
 			m := s.anybody()
 			m.weather(weather{kind: kind, delay: s.upTo(s.ttl * 3 / 2)})
-			return m.name, most(s), func() { m.weather(weather{}) }, nil
+			return &effect{m.name, most(s), func() { m.weather(weather{}) }}, nil
 		}})
 	}
 	bad("slow", 3, slow, func(s *storm) time.Duration { return s.upTo(3 * s.ttl) })
 	bad("cut after upload", 3, cut, func(s *storm) time.Duration { return s.upTo(s.ttl) })
 	bad("blackhole", 2, hole, func(s *storm) time.Duration { return s.upTo(2 * s.ttl) })
 	bad("blackhole, then late", 2, vault, func(s *storm) time.Duration { return s.upTo(3 * s.ttl) })
-	return append(list, fault{"stop and slow", 4, func(s *storm) (string, time.Duration, func(), error) {
+	return append(list, fault{"stop and slow", 4, func(s *storm) (*effect, error) {
 		m := s.running()
 		if m == nil {
-			return "", 0, nil, nil
+			return nil, nil
 		}
 		m.weather(weather{kind: slow, delay: s.upTo(s.ttl * 3 / 2)})
-		who, lasts, undo, err := s.stop(m, s.ttls(pauses[s.random.IntN(len(pauses))]))
-		return who, lasts, func() {
-			undo()
+		e, err := s.stop(m, s.ttls(pauses[s.random.IntN(len(pauses))]))
+		e.undo = func() {
+			m.resume()
 			s.later(s.upTo(s.ttl), func() { m.weather(weather{}) })
-		}, err
+		}
+		return e, err
 	}})
 }
 
 // serverFaults befall the servers, one at a time; they take as long as they take.
 func serverFaults(g *ground) []fault {
 	var list []fault
+	// do begins something, waits for at most so many TTLs, and ends it.
+	do := func(name string, often int, most float64, begin, end func()) {
+		list = append(list, fault{name, often, func(s *storm) (*effect, error) {
+			down := s.upTo(s.ttls(most))
+			s.aside(name, func() {
+				begin()
+				time.Sleep(down)
+				end()
+			})
+			return &effect{}, nil
+		}})
+	}
 	for _, sv := range g.servers {
 		if sv.kill != nil {
-			list = append(list, fault{"kill " + sv.name, 2, func(s *storm) (string, time.Duration, func(), error) {
-				down := s.upTo(s.ttl)
-				s.aside(func() {
-					sv.kill()
-					time.Sleep(down)
-					sv.restart()
-				})
-				return "", 0, nil, nil
-			}})
+			do("kill "+sv.name, 2, 1, sv.kill, sv.restart)
 		}
 		if sv.pause != nil {
-			list = append(list, fault{"stop " + sv.name, 2, func(s *storm) (string, time.Duration, func(), error) {
-				down := s.upTo(2 * s.ttl)
-				s.aside(func() {
-					sv.pause()
-					time.Sleep(down)
-					sv.resume()
-				})
-				return "", 0, nil, nil
-			}})
+			do("stop "+sv.name, 2, 2, sv.pause, sv.resume)
 		}
 	}
 	if len(g.hosts) > 0 {
-		list = append(list, fault{"outage", 2, func(s *storm) (string, time.Duration, func(), error) {
-			down := s.upTo(2 * s.ttl)
-			s.aside(func() {
-				g.cutOff(true)
-				time.Sleep(down)
-				g.cutOff(false)
-			})
-			return "", 0, nil, nil
-		}})
+		do("outage", 2, 2, func() { g.cutOff(true) }, func() { g.cutOff(false) })
 	}
 	if g.failover != nil {
-		list = append(list, fault{"failover with loss", 6, func(s *storm) (string, time.Duration, func(), error) {
+		const name = "failover with loss"
+		list = append(list, fault{name, 6, func(s *storm) (*effect, error) {
 			lag := s.upTo(s.ttl)
-			s.aside(func() { g.failover(lag, s.rewinding) })
-			return "", 0, nil, nil
+			s.aside(name, func() { g.failover(lag, s.rewinding) })
+			return &effect{}, nil
 		}})
 	}
 	return list
 }
 
 // stop halts a client for some time; nil is nobody.
-func (s *storm) stop(m *member, lasts time.Duration) (string, time.Duration, func(), error) {
+func (s *storm) stop(m *member, lasts time.Duration) (*effect, error) {
 	if m == nil {
-		return "", 0, nil, nil
+		return nil, nil
 	}
-	return m.name, lasts, m.resume, m.stop()
+	return &effect{m.name, lasts, m.resume}, m.stop()
 }
 
 // anybody is a client, whatever its state.

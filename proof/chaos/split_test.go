@@ -13,6 +13,7 @@ import (
 // TestAStoreThatIsTwoIsFoundAndGuardsHoldAllTheSame: half of the clients have one store and half another, and both take theirs for the only one. The history shows it, the page draws it,
 // and not one update is lost: whose writes count is for the guards to say, whatever the store does.
 func TestAStoreThatIsTwoIsFoundAndGuardsHoldAllTheSame(t *testing.T) {
+	t.Parallel()
 	b, _ := Find("dir")
 	b.start = func(_ context.Context, s *stand) (*ground, error) {
 		folder := s.TempDir()

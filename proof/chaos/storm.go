@@ -101,23 +101,18 @@ func (s *storm) pick(list []fault, first *int) fault {
 }
 
 func (s *storm) fire(f fault) {
-	call := history.Call{Kind: history.Fault, Note: f.name}
-	id := int64(0)
-	begun := history.Now()
-	victim, lasts, end, err := f.begin(s)
+	e, err := f.begin(s)
 	s.note(err)
-	if victim == "" && end == nil && !s.occupied() { // there was nobody to do it to
+	if e == nil {
 		return
 	}
 	s.fired[f.name]++
-	call.Victim = victim
-	if end == nil { // it goes on by itself
-		s.rec.Note(begun, call, history.Result{Outcome: history.OK})
+	if e.undo == nil {
 		return
 	}
-	id = s.rec.Begin(call)
-	s.later(lasts, func() {
-		end()
+	id := s.rec.Begin(history.Call{Kind: history.Fault, Victim: e.victim, Note: f.name})
+	s.later(e.lasts, func() {
+		e.undo()
 		s.rec.End(id, history.Result{Outcome: history.OK})
 	})
 }
@@ -160,13 +155,15 @@ func (s *storm) calm() error {
 }
 
 // aside does something to a server, which takes its time.
-func (s *storm) aside(what func()) {
+func (s *storm) aside(name string, what func()) {
+	id := s.rec.Begin(history.Call{Kind: history.Fault, Note: name})
 	s.mu.Lock()
 	s.busy, s.over = true, make(chan struct{})
 	over := s.over
 	s.mu.Unlock()
 	go func() {
 		err := s.ground.stand.try(what)
+		s.rec.End(id, history.Result{Outcome: history.OK})
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if err != nil {

@@ -95,7 +95,7 @@ func play(t *testing.T, stores []store.Store, s *shelf) []Op {
 		w := &player{rec: rec, st: rec.NewStore(stores[p%len(stores)]), shelf: s, random: rand.New(rand.NewPCG(7, uint64(p)))}
 		all.Go(func() {
 			defer rec.Close()
-			for turn := range 25 {
+			for turn := range 15 {
 				w.turn(fmt.Sprintf("p%d.%d", p, turn))
 			}
 		})
