@@ -13,7 +13,7 @@ type Case struct {
 	Seed    uint64 `json:"seed"`
 	// Ops is how many requests are made before the faults stop; 0 is 500.
 	Ops int `json:"ops,omitempty"`
-	// Clients and Keys are how many there are; 0 is 3 of each.
+	// Clients and Keys are how many there are; 0 is 3 of each, or as many keys as the profile says.
 	Clients int `json:"clients,omitempty"`
 	Keys    int `json:"keys,omitempty"`
 	// Mutant names a broken variant that takes the place of the sound one.
@@ -26,6 +26,9 @@ type Case struct {
 }
 
 func (c Case) withDefaults() Case {
+	if c.Keys == 0 {
+		c.Keys = profileOf(c.Profile).Keys
+	}
 	if c.Ops == 0 {
 		c.Ops = 500
 	}

@@ -41,12 +41,13 @@ const (
 	RowLocked  // a transaction of somebody else has a row locked
 	Operator   // a key is taken over, reserved or revoked by hand
 	Forgery    // somebody acts with a secret that was never granted, or writes to another's resource
+	Sweep      // a client drops old records: no fault, but it must not become one
 	faults
 )
 
 var faultNames = [faults]string{
 	"lost request", "lost reply", "slow request", "slow reply", "late request", "doubled", "stale read", "409", "429", "lost hint", "slow commit", "aborted", "paused send", "paused step", "guard crash",
-	"crash", "pause", "suspend", "cut off", "client rate", "store rate", "store step", "restart", "failover", "rewind", "wipe", "row locked", "operator", "forgery",
+	"crash", "pause", "suspend", "cut off", "client rate", "store rate", "store step", "restart", "failover", "rewind", "wipe", "row locked", "operator", "forgery", "sweep",
 }
 
 func (f Fault) String() string { return faultNames[f] }

@@ -53,9 +53,11 @@ func (j *job) begin() {
 func (j *job) draw() claim {
 	c, r := j.c, j.c.rng
 	key := c.w.keys[0]
-	if n := len(c.w.keys); n > 1 && chance(r, 60) { // the first is popular, the last is rarely used
+	if n := len(c.w.keys); c.w.profile.Keys > 0 {
+		key = c.w.keys[r.IntN(n)]
+	} else if n > 1 && chance(r, 60) { // the first is popular, the last is rarely used
 		key = c.w.keys[r.IntN(n-1)]
-		if chance(r, 5) {
+		if chance(r, 8) {
 			key = c.w.keys[n-1]
 		}
 	}
@@ -308,6 +310,12 @@ func (j *job) resume(l *lease) {
 			if j.l == nil && j.u == nil {
 				j.later()
 			}
+			return
+		}
+		if r.answer.Record.Token != l.token { // forgotten, and then granted to a late copy of the request: another term
+			c.w.cover("lease", "granted anew")
+			j.giveBack(l, false)
+			j.later()
 			return
 		}
 		until := l.claim.terms.Until(r.first, r.sent, r.answer)

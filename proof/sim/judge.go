@@ -160,7 +160,11 @@ func fateIn(rec tenure.Record) fate {
 // dropped is told that a record was forgotten in due time.
 func (j *judge) dropped(key string) {
 	l := j.ledger(key)
+	now := j.w.store.base().now()
 	for _, g := range l.issued {
+		if g.fate == alive && !g.lost && !g.shaken && now.Before(g.record.Deadline) && !j.w.profile.Steps {
+			j.w.fail(NoEarlyGrant, "the record of %s was dropped, which %s has for another %s", key, g.owner, g.record.Deadline.Sub(now))
+		}
 		if g.fate == alive {
 			g.fate = followed
 		}

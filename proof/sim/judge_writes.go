@@ -32,14 +32,14 @@ func (r *resource) took(a act) {
 func (r *resource) wroteBy(a act) {
 	w, s := r.w, a.stamp
 	r.took(act{stamp: s, write: true})
-	if r.wrote.Grant == s.Grant && s.Seq > 0 && s.Seq <= r.wrote.Seq {
+	if r.wrote.Grant == s.Grant && r.wrote.Token == s.Token && s.Seq > 0 && s.Seq <= r.wrote.Seq {
 		w.fail(WritesInOrder, "%s admitted write %d of grant %s after write %d", r, s.Seq, brief(s.Grant), r.wrote.Seq)
 	}
 	if a.version != blindly && r.content.version != a.version && r.content.by.Grant != s.Grant {
 		w.fail(LostUpdate, "%s was written by token %s, which had read version %d; version %d, by token %s, is lost", r, short(s.Token), a.version, r.content.version, short(r.content.by.Token))
 	}
 	seq := max(s.Seq, r.wrote.Seq)
-	if r.wrote.Grant != s.Grant {
+	if r.wrote.Grant != s.Grant || r.wrote.Token != s.Token {
 		seq = s.Seq
 	}
 	r.wrote = s

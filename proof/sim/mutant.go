@@ -48,6 +48,7 @@ const (
 	DateIsExact            // a client takes a date of whole seconds for the time
 	EarliestIsTold         // a store with a coarse clock tells what is left of a term from the earliest time that it may be
 	UnconditionalPut       // a register writes whatever it held
+	BlindDrop              // a register drops whatever it holds
 	ConflictIsDone         // a register takes 409 for done
 	LostIsDone             // a register takes a lost reply for done
 	SkippedIsDone          // a store says of rows it skipped that they were renewed

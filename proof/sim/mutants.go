@@ -44,6 +44,7 @@ var Mutants = []*Mutant{
 	{Name: "date-is-exact", Place: "store", Says: "a date of whole seconds is taken for the time", Profile: "s3", Laws: []Law{LocalDeadline, NoEarlyGrant}, Bend: DateIsExact},
 	{Name: "earliest-is-told", Place: "store", Says: "what is left of a term is told from the earliest that it may be", Profile: "s3", Laws: []Law{LocalDeadline}, Bend: EarliestIsTold},
 	{Name: "unconditional-put", Place: "store", Says: "a swap does not compare", Profile: "network", Laws: []Law{OneGrant, TokensRise, NoEarlyGrant, WrongGrant, Causes, LocalDeadline}, Bend: UnconditionalPut},
+	{Name: "blind-drop", Place: "store", Says: "a sweep drops what has been taken since it looked", Profile: "sweeps", Laws: []Law{NoEarlyGrant}, Bend: BlindDrop},
 	{Name: "conflict-is-done", Place: "store", Says: "a 409 is taken for done", Profile: "s3", Laws: []Law{OneTruth, LocalDeadline}, Bend: ConflictIsDone},
 	{Name: "lost-is-done", Place: "store", Says: "a reply that was lost is taken for done", Profile: "network", Laws: []Law{OneTruth, LocalDeadline}, Bend: LostIsDone},
 	{Name: "skipped-is-done", Place: "store", Says: "rows that were skipped are reported as renewed", Profile: "postgres", Laws: []Law{LocalDeadline}, Bend: SkippedIsDone},

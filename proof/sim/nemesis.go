@@ -29,6 +29,9 @@ func (w *world) nemesis() {
 		if chance(r, 50) {
 			blow.step /= 1000
 		}
+		if !chance(r, 20) { // the last key is left alone for long enough to be forgotten
+			blow.key = w.keys[r.IntN(max(len(w.keys)-1, 1))]
+		}
 		if f >= 0 && w.fires(Firing{f, n}) {
 			w.strike(f, blow)
 		}
@@ -96,6 +99,8 @@ func (w *world) strike(f Fault, b blow) {
 		w.operate(b)
 	case Forgery:
 		w.forge(b)
+	case Sweep:
+		w.store.(*vault).sweep(c)
 	}
 }
 

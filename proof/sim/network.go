@@ -35,7 +35,7 @@ func (w *world) carry(l line, serve func(m message, reply func(func())), broke f
 	there, back := between(r, time.Millisecond, 12*time.Millisecond), between(r, time.Millisecond, 12*time.Millisecond)
 	delay, slack := between(r, 0, 3*time.Second), between(r, 0, 3*time.Second)
 	late, again := between(r, 0, lateBy-time.Second), between(r, 0, lateBy-time.Second)
-	pause := skewed(r, longestStop)
+	pause := skewed(r, longestWait)
 	told := chance(r, 80)
 	tell := func(err error) {
 		if told {

@@ -18,6 +18,8 @@ type Profile struct {
 	Skewed bool
 	// Skew is how far the store's clock may go back when it has forgotten something: what it then issues may be below what it issued so lately.
 	Skew time.Duration
+	// Keys is how many there are if a case does not say, used evenly; 0 is 3, of which one is popular and one is not.
+	Keys int
 	// Blind is how many jobs in a hundred write to resources they have not named, Zombies how many go on writing when their lease is over; 0 is 20 and 30.
 	Blind, Zombies int
 	// Chances of the faults of messages, each time one may happen.
@@ -80,11 +82,15 @@ var Profiles = []*Profile{
 		Name: "network", Says: "a directory or another plain register; messages are lost, late, doubled and stale", Skewed: true,
 		store: func(w *world) server { return newVault(w, false) },
 		lacks: []Sight{{"fence", "busy"}}, // nobody is stopped inside a guard
-	}).with(network, map[Fault]float64{StaleRead: 0.05}).nemesis(people, map[Fault]int{CutOff: 3, Restart: 1}),
+	}).with(network, map[Fault]float64{StaleRead: 0.05}).nemesis(people, map[Fault]int{CutOff: 3, Restart: 1, Sweep: 5}),
+	(&Profile{
+		Name: "sweeps", Says: "the same with many keys that are seldom used: old records are swept while somebody takes them up again", Skewed: true, Keys: 12,
+		store: func(w *world) server { return newVault(w, false) },
+	}).with(network, map[Fault]float64{PausedStep: 0.1}).nemesis(people, map[Fault]int{Sweep: 20, Pause: 2}),
 	(&Profile{
 		Name: "hosts", Says: "the same; processes die, stop and sleep, between any two steps, and their clocks change their rates", Skewed: true,
 		store: func(w *world) server { return newVault(w, false) },
-	}).with(steps, map[Fault]float64{LostReply: 0.01, LateRequest: 0.01, Doubled: 0.01}).nemesis(hosts, people),
+	}).with(steps, map[Fault]float64{LostReply: 0.01, LateRequest: 0.01, Doubled: 0.01}).nemesis(hosts, people, map[Fault]int{Sweep: 6}),
 	(&Profile{
 		Name: "redis", Says: "one script at a time; replicas that lag take over", Skewed: true,
 		store: func(w *world) server { return newScript(w) },
@@ -100,7 +106,7 @@ var Profiles = []*Profile{
 	(&Profile{
 		Name: "memory", Says: "a plain register that is put back to older states, wiped and restarted", Skewed: true,
 		store: func(w *world) server { return newVault(w, false) },
-	}).with(network, steps).nemesis(hosts, people, map[Fault]int{Restart: 1, Rewind: 4, Wipe: 2}),
+	}).with(network, steps).nemesis(hosts, people, map[Fault]int{Restart: 1, Rewind: 4, Wipe: 2, Sweep: 6}),
 	(&Profile{
 		Name: "amnesia", Says: "an object store that forgets within the second its clock shows: tokens collide", Skewed: true, Skew: 3 * time.Second,
 		store:   func(w *world) server { return newVault(w, true) },

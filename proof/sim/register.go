@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"iter"
 	"strconv"
 	"time"
 
@@ -63,7 +62,9 @@ func (v *vault) get(c *client, key string, done func(tenure.Record, time.Time, e
 
 // read is what a read shows.
 func (v *vault) read(c *client, key string) kept {
-	v.held(key)
+	if v.objects { // nobody sweeps: what is old is not there
+		v.held(key)
+	}
 	ago := upTo(c.rng, stalest)
 	if v.w.fault(StaleRead) {
 		return v.past(key, v.w.now-ago)
@@ -145,21 +146,6 @@ func (r *remote) Swap(ctx context.Context, old cas.Version, next tenure.Record, 
 		return errGone
 	}
 	return got.err
-}
-
-// Drop removes a version.
-func (r *remote) Drop(context.Context, string, cas.Version) error {
-	panic("sim: sweeps are the world's")
-}
-
-// Scan is for sweeps.
-func (r *remote) Scan(context.Context) iter.Seq2[cas.Entry, error] {
-	panic("sim: sweeps are the world's")
-}
-
-// Now is not asked for by requests.
-func (r *remote) Now(context.Context) (time.Time, error) {
-	panic("sim: nobody asks for the time alone")
 }
 
 // Close closes nothing.

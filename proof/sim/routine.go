@@ -34,15 +34,28 @@ var errGone = errors.New("the call has ended")
 
 type routineKey struct{}
 
-// newRoutine makes a call. step must be called for it to get anywhere.
+// newRoutine makes a call that carries requests out. step must be called for it to get anywhere.
 func newRoutine(st *cas.Store, requests []tenure.Request, now time.Duration) *routine {
+	return coroutine(now, requests, func(rt *routine) {
+		for _, req := range requests {
+			rt.answers = append(rt.answers, cas.Do(rt.ctx, st, req))
+		}
+	})
+}
+
+// newSweep makes a call that drops old records.
+func newSweep(st *cas.Store, now time.Duration) *routine {
+	return coroutine(now, nil, func(rt *routine) {
+		_, _ = st.Sweep(rt.ctx) // whoever sweeps next meets what it has left
+	})
+}
+
+func coroutine(now time.Duration, requests []tenure.Request, body func(*routine)) *routine {
 	rt := &routine{began: now, requests: requests}
 	rt.ctx, rt.cancel = context.WithCancel(context.WithValue(context.Background(), routineKey{}, rt))
 	rt.next, rt.stop = iter.Pull(func(yield func(*operation) bool) {
 		rt.yield = yield
-		for _, req := range requests {
-			rt.answers = append(rt.answers, cas.Do(rt.ctx, st, req))
-		}
+		body(rt)
 	})
 	return rt
 }

@@ -16,7 +16,8 @@ const (
 	callBound   = 11 * time.Second // as package croft reckons: two timeouts and a second
 	lateBy      = 16 * time.Second // no message is on its way for longer
 	longestStop = 15 * time.Second // no pause, suspend or outage lasts longer
-	retention   = 30 * time.Second // of records
+	longestWait = 8 * time.Second  // no sender is stopped for longer just before it sends
+	retention   = 25 * time.Second // of records: longer than a message is on its way
 	stalest     = 2 * time.Second  // no read is older
 	stragglers  = 3 * time.Second  // so long after the faults have stopped, messages of before may arrive
 	settled     = 6 * time.Second  // and so long after it, what is left is as without faults
