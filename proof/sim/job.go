@@ -312,7 +312,7 @@ func (j *job) resume(l *lease) {
 			}
 			return
 		}
-		if r.answer.Record.Token != l.token { // forgotten, and then granted to a late copy of the request: another term
+		if r.answer.Record.Token != l.token && !c.w.mutant.is(ResumesAnew) { // forgotten, and then granted to a late copy of the request: another term
 			c.w.cover("lease", "granted anew")
 			j.giveBack(l, false)
 			j.later()
@@ -325,6 +325,9 @@ func (j *job) resume(l *lease) {
 		c.w.cover("lease", "resumed")
 		c.w.say(j.name, "has resumed %s, token %s", l.key(), short(l.token))
 		again := c.hold(j, l.claim, l.secret, r.answer, until, l.since)
+		if again.token != l.token {
+			c.w.fail(OneTruth, "%s has resumed %s with token %s; the lease it had lost was of token %s", j.name, l.key(), short(again.token), short(l.token))
+		}
 		again.zombie, again.rest, again.seq, again.seen = l.zombie, l.rest, l.seq, l.seen
 		j.l, j.last = again, again
 		if c.Now() >= again.keeper.Ends() {

@@ -42,6 +42,7 @@ const (
 	NotOwnedIsRetried      // a client takes "not owned" for a failure to retry
 	UnchangedIsFailed      // a client reads a record, and takes a request that does not show there for failed
 	AbandonsUnknown        // a client leaves an unknown outcome alone
+	ResumesAnew            // a client takes any grant of its secret for the lease it had
 	WaitsForHints          // a client that watches does not poll
 	NoRaiseAtGrant         // a client reads before the fence is up
 	NoRaiseByHand          // an operator does not raise the fence

@@ -37,6 +37,7 @@ var Mutants = []*Mutant{
 	{Name: "not-owned-retried", Place: "client", Says: "not owned is counted as one more failure", Profile: "redis", Laws: []Law{OneTruth}, Bend: NotOwnedIsRetried},
 	{Name: "unchanged-is-failed", Place: "client", Says: "a record that is unchanged is read as failure", Profile: "network", Laws: []Law{OneTruth}, Bend: UnchangedIsFailed},
 	{Name: "abandons-unknown", Place: "client", Says: "an unknown outcome is left alone", Profile: "network", Laws: []Law{OneTruth}, Bend: AbandonsUnknown},
+	{Name: "resumes-anew", Place: "client", Says: "a lease is resumed with another token", Profile: "amnesia", Laws: []Law{OneTruth}, Bend: ResumesAnew},
 	{Name: "waits-for-hints", Place: "client", Says: "a waiter that watches does not poll", Profile: "redis", Laws: []Law{Liveness}, Bend: WaitsForHints},
 	{Name: "no-raise-at-grant", Place: "client", Says: "a holder reads before the fence is up", Profile: "hosts", Laws: []Law{LostUpdate}, Bend: NoRaiseAtGrant},
 
