@@ -20,17 +20,20 @@ import (
 type dirRun struct {
 	*client
 	wrap func(fsys.FS) fsys.FS // between a store and the recorder; nil: nothing
+	open []*dir.Store
 }
 
 func newDirRun(tb testing.TB, wrap func(fsys.FS) fsys.FS) *dirRun {
 	tb.Helper()
-	return &dirRun{&client{tb, NewRecorder(Memory(tb)), storetest.NewClock()}, wrap}
+	r := &dirRun{client: &client{tb, NewRecorder(Memory(tb)), storetest.NewClock()}, wrap: wrap}
+	tb.Cleanup(r.close)
+	return r
 }
 
 const dirRetention = 24 * time.Hour
 
-// open is one more process on the folder.
-func (r *dirRun) open() *dir.Store {
+// process is one more on the folder.
+func (r *dirRun) process() *dir.Store {
 	r.Helper()
 	var fsy fsys.FS = r.rec
 	if r.wrap != nil {
@@ -40,12 +43,21 @@ func (r *dirRun) open() *dir.Store {
 	if err != nil {
 		r.Fatal(err)
 	}
-	r.Cleanup(func() { st.Close() })
+	r.open = append(r.open, st)
 	return st
+}
+
+// close ends all processes, and with them what they do in the background.
+func (r *dirRun) close() {
+	for _, st := range r.open {
+		_ = st.Close()
+	}
+	r.open = nil
 }
 
 func (r *dirRun) search(s Search) Report {
 	r.Helper()
+	r.close()
 	return r.rec.Search(r, s, func(top string, notes []any) error {
 		return lawful(func(now func() time.Time) (store.Store, error) {
 			return dir.Open(filepath.Join(top, "store"), &dir.Options{Now: now, Retention: dirRetention})
@@ -56,7 +68,7 @@ func (r *dirRun) search(s Search) Report {
 // dirLives are what is recorded of directory stores.
 var dirLives = map[string]func(r *dirRun){
 	"two keys, two processes": func(r *dirRun) {
-		one, two := r.open(), r.open()
+		one, two := r.process(), r.process()
 		a := acquire("job/a", "ann")
 		r.ask(one, a)
 		r.ask(one, then(tenure.Renew, a))
@@ -68,7 +80,7 @@ var dirLives = map[string]func(r *dirRun){
 		r.ask(two, takeover("job/a"))
 	},
 	"renewals until they are pruned": func(r *dirRun) {
-		st := r.open()
+		st := r.process()
 		a := acquire("job/a", "ann")
 		r.ask(st, a)
 		for range 18 {
@@ -77,7 +89,7 @@ var dirLives = map[string]func(r *dirRun){
 		r.ask(st, then(tenure.Release, a))
 	},
 	"dropped and born again": func(r *dirRun) {
-		st := r.open()
+		st := r.process()
 		a := acquire("job/a", "ann")
 		r.ask(st, a)
 		r.ask(st, then(tenure.Renew, a))
@@ -132,14 +144,14 @@ var deaths = map[string]func(r *dirRun, st store.Store) tenure.Request{
 // successors are who goes on after a process was killed.
 var successors = map[string]func(r *dirRun, req tenure.Request){
 	// The client has its secret still, and asks again: another thread of it was killed, or its disk failed for a moment.
-	"the same asks again": func(r *dirRun, req tenure.Request) { r.ask(r.open(), req) },
+	"the same asks again": func(r *dirRun, req tenure.Request) { r.ask(r.process(), req) },
 	"another takes the key": func(r *dirRun, req tenure.Request) {
 		r.clock.Advance(2 * ttl)
-		r.ask(r.open(), acquire(req.Key, "carl"))
+		r.ask(r.process(), acquire(req.Key, "carl"))
 	},
 	"another renews, and then releases": func(r *dirRun, req tenure.Request) {
 		r.clock.Advance(2 * ttl)
-		st, mine := r.open(), acquire(req.Key, "carl")
+		st, mine := r.process(), acquire(req.Key, "carl")
 		r.ask(st, mine)
 		r.ask(st, then(tenure.Renew, mine))
 		r.ask(st, then(tenure.Release, mine))
@@ -153,7 +165,7 @@ func dirDeath(t *testing.T, prepare func(*dirRun, store.Store) tenure.Request, g
 		r := newDirRun(t, nil)
 		var req tenure.Request
 		if prepare != nil {
-			req = prepare(r, r.open())
+			req = prepare(r, r.process())
 		}
 		var n atomic.Int64 // the store tidies in the background
 		faulty := &fsys.Faulty{FS: r.rec, Before: func(fsys.Step) error {

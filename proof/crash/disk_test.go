@@ -58,6 +58,7 @@ func TestTheRecordingIsWhatHappened(t *testing.T) {
 	for _, life := range dirLives {
 		r := newDirRun(t, nil)
 		life(r)
+		r.close()
 		same(t, r.rec)
 	}
 	g := newGuardRun(t)
