@@ -67,7 +67,7 @@ func TestWithoutGuardsUpdatesAreLost(t *testing.T) {
 	t.Parallel()
 	b, _ := Find("dir")
 	o := slice(b)
-	o.Bare, o.For, o.Folder = true, 2*time.Minute, t.TempDir()
+	o.Bare, o.For, o.Folder = true, 5*time.Minute, t.TempDir() // it ends at the first loss
 	r, err := Run(t.Context(), o)
 	if err != nil {
 		t.Fatalf("seed %d: %v", o.Seed, err)
@@ -76,9 +76,6 @@ func TestWithoutGuardsUpdatesAreLost(t *testing.T) {
 		t.Errorf("seed %d: the store broke a law: %v", o.Seed, r.Violations)
 	}
 	if r.Lost == 0 {
-		if stops := r.Faults["stop 3.0 TTL"]; r.Updates < 200 || stops < 20 {
-			t.Skipf("a machine so slow that there were %d updates and %d long stops in %s shows nothing", r.Updates, stops, r.Took)
-		}
 		t.Fatalf("seed %d: none of %d updates was lost under %v", o.Seed, r.Updates, r.Faults)
 	}
 	ops, err := history.Load(o.Folder)

@@ -28,6 +28,9 @@ type Options struct {
 	Folder string
 	// Progress is told about the run once a second.
 	Progress func(Progress)
+
+	// until ends the faults early, when what was seen so far is enough.
+	until func(ops []history.Op) bool
 }
 
 // Progress is how far a run has come.
@@ -51,6 +54,9 @@ func Run(ctx context.Context, o Options) (report *Report, err error) {
 	}
 	if o.Keys <= 0 {
 		o.Keys = 10
+	}
+	if o.Bare && o.until == nil {
+		o.until = func(ops []history.Op) bool { return forks(ops) > 0 }
 	}
 	s := &stand{}
 	defer s.end()
@@ -105,8 +111,11 @@ func (r *run) run(ctx context.Context) (*Report, error) {
 		return nil, err
 	}
 	r.storm = newStorm(r.Backend, r.fleet, r.rec, r.Seed)
+	if err := r.warmUp(ctx); err != nil {
+		return nil, err
+	}
 	begun := time.Now()
-	lost := r.weather(ctx)
+	enough := r.weather(ctx)
 	took := time.Since(begun)
 	r.clock.look()
 	if err := errors.Join(r.storm.calm(), r.fleet.finish(), ctx.Err()); err != nil {
@@ -120,7 +129,9 @@ func (r *run) run(ctx context.Context) (*Report, error) {
 		return nil, err
 	}
 	report := newReport(r.Options, ops, r.storm.fired, took)
-	report.FirstLoss = lost
+	if r.Bare {
+		report.FirstLoss = enough
+	}
 	report.ClockStepped = r.clock.stepped
 	report.NeverFired = r.storm.neverFired()
 	report.judge(ops)
@@ -135,12 +146,30 @@ func (r *run) kept(err error) error {
 	return fmt.Errorf("chaos on %s: %w", r.Backend.Name, err)
 }
 
-// weather lets the storm rage for the time there is, or until an update is known to be lost, and returns when that was.
+// warmUp waits until every client has asked for something: on a busy machine it takes them a while to start, and faults before that befall nobody. It does not wait for long.
+func (r *run) warmUp(ctx context.Context) error {
+	for giveUp := time.Now().Add(20 * time.Second); time.Now().Before(giveUp) && ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
+		ops, err := r.reader.Read()
+		if err != nil {
+			return err
+		}
+		seen := map[string]bool{}
+		for _, op := range ops {
+			seen[op.Process] = true
+		}
+		if len(seen) >= r.Clients {
+			return nil
+		}
+	}
+	return ctx.Err()
+}
+
+// weather lets the storm rage for the time there is, or until what was seen is enough, and returns when that was.
 func (r *run) weather(ctx context.Context) time.Duration {
 	ctx, cancel := context.WithTimeout(ctx, r.For)
 	defer cancel()
 	begun := time.Now()
-	var lost time.Duration
+	var enough time.Duration
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
@@ -153,7 +182,7 @@ func (r *run) weather(ctx context.Context) time.Duration {
 				return
 			case <-tick.C:
 			}
-			if r.Progress == nil && !r.Bare {
+			if r.Progress == nil && r.until == nil {
 				continue
 			}
 			ops, err := r.reader.Read()
@@ -165,15 +194,16 @@ func (r *run) weather(ctx context.Context) time.Duration {
 			if r.Progress != nil {
 				r.Progress(p)
 			}
-			if r.Bare && forks(ops) > 0 {
-				lost = time.Since(begun)
+			if r.until != nil && r.until(ops) {
+				enough = time.Since(begun)
 				cancel()
+				return
 			}
 		}
 	}()
 	r.storm.rage(ctx)
 	<-watched
-	return lost
+	return enough
 }
 
 func forks(ops []history.Op) (n int) {

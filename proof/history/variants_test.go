@@ -82,6 +82,9 @@ func (s *shelf) write(stamp fence.Stamp, update string) error {
 	return err
 }
 
+// rounds bounds how often a scene is played until something shows in it. As a rule it does in the first.
+const rounds = 50
+
 // play lets some processes take turns at one key, on stores that are told apart by the process's number, and returns what they saw. Time is that of the bubble, so a pause costs nothing.
 func play(t *testing.T, stores []store.Store, s *shelf) []Op {
 	t.Helper()
@@ -165,14 +168,18 @@ func (w *player) upTo(d time.Duration) time.Duration { return time.Duration(w.ra
 // TestWhatSoundStoresAndGuardsDoIsAccepted.
 func TestWhatSoundStoresAndGuardsDoIsAccepted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		st := mem.New(nil)
-		defer st.Close()
-		ops := play(t, []store.Store{st}, &shelf{})
-		expect(t, ops, Terms{})
 		refused := 0
-		for _, op := range ops {
-			if op.Kind == Write && op.Outcome == Stale {
-				refused++
+		for round := 0; round < rounds && refused == 0; round++ {
+			st := mem.New(nil)
+			ops := play(t, []store.Store{st}, &shelf{})
+			expect(t, ops, Terms{})
+			for _, op := range ops {
+				if op.Kind == Write && op.Outcome == Stale {
+					refused++
+				}
+			}
+			if err := st.Close(); err != nil {
+				t.Fatal(err)
 			}
 		}
 		if refused == 0 {
@@ -184,18 +191,23 @@ func TestWhatSoundStoresAndGuardsDoIsAccepted(t *testing.T) {
 // TestBrokenGuardsAreFound in what processes saw of them.
 func TestBrokenGuardsAreFound(t *testing.T) {
 	for flaw, want := range map[flaw]Law{
-		admitsAll: Kept, twoSteps: Kept, noRaise: Kept, forgetsSeq: Once, writesAnyway: Kept, refusesAll: NoFalse,
+		admitsAll: Kept, twoSteps: Kept, noRaise: Kept, forgetsSeq: Once, writesAnyway: NothingWas, refusesAll: NoFalse,
 	} {
 		t.Run(string(flaw), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				st := mem.New(nil)
-				defer st.Close()
-				found := laws(Check(play(t, []store.Store{st}, &shelf{broken: flaw}), Terms{}))
+				found := map[Law]bool{}
+				for round := 0; round < rounds && !found[want]; round++ {
+					st := mem.New(nil)
+					found = laws(Check(play(t, []store.Store{st}, &shelf{broken: flaw}), Terms{}))
+					if err := st.Close(); err != nil {
+						t.Fatal(err)
+					}
+					if found[Register] || found[Tokens] {
+						t.Errorf("the store is accused, too: %v", found)
+					}
+				}
 				if !found[want] {
 					t.Errorf("found %v, not %q", found, want)
-				}
-				if found[Register] || found[Tokens] {
-					t.Errorf("the store is accused, too: %v", found)
 				}
 			})
 		})
@@ -262,15 +274,16 @@ func TestBrokenStoresAreFound(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				found := Check(play(t, c.stores(), &shelf{}), Terms{Unguarded: true})
 				if c.want == "" {
-					if len(found) > 0 {
-						t.Errorf("found %v", found)
-					}
+					expect(t, play(t, c.stores(), &shelf{}), Terms{Unguarded: true})
 					return
 				}
-				if !laws(found)[c.want] {
-					t.Errorf("found %v, not %q", laws(found), c.want)
+				found := map[Law]bool{}
+				for round := 0; round < rounds && !found[c.want]; round++ {
+					found = laws(Check(play(t, c.stores(), &shelf{}), Terms{Unguarded: true}))
+				}
+				if !found[c.want] {
+					t.Errorf("found %v, not %q", found, c.want)
 				}
 			})
 		})
