@@ -119,10 +119,10 @@ func (r *run) run(ctx context.Context) (*Report, error) {
 	took := time.Since(begun)
 	r.clock.look()
 	if err := errors.Join(r.storm.calm(), r.fleet.finish(), ctx.Err()); err != nil {
-		return nil, r.kept(err)
+		return nil, r.failed(err)
 	}
 	if err := judge.ask(ctx); err != nil {
-		return nil, r.kept(err)
+		return nil, r.failed(err)
 	}
 	ops, err := r.reader.Read()
 	if err != nil {
@@ -141,9 +141,9 @@ func (r *run) run(ctx context.Context) (*Report, error) {
 	return report, err
 }
 
-// kept tells where to look further.
-func (r *run) kept(err error) error {
-	return fmt.Errorf("chaos on %s: %w", r.Backend.Name, err)
+// failed is an error that is about the run and not about a law.
+func (r *run) failed(err error) error {
+	return fmt.Errorf("chaos on %s with seed %d: %w", r.Backend.Name, r.Seed, err)
 }
 
 // warmUp waits until every client has asked for something: on a busy machine it takes them a while to start, and faults before that befall nobody. It does not wait for long.
