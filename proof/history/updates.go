@@ -126,7 +126,7 @@ func newer(a, b Call) bool {
 	return err == nil
 }
 
-// checkApplied compares the chain with what the resource itself says was applied, where it can say: no update twice, and none in another order.
+// checkApplied compares the chain with what the resource itself says was applied, where it can say: no update was applied twice, and all that count were. The order is not compared.
 func checkApplied(key string, ops []Op, chain []*update) []Violation {
 	var found []Violation
 	for _, op := range ops {
