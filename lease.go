@@ -143,6 +143,10 @@ func (l *Lease) Resume(ctx context.Context) (*Lease, error) {
 	if err != nil {
 		return nil, l.asLost(err)
 	}
+	if r.answer.Record.Token != l.Token() {
+		_ = l.Fail(ctx)
+		return nil, &LostError{Key: l.Key(), Token: l.Token(), Loss: Superseded, Err: errGrantedAnew}
+	}
 	resumed := c.keepLease(ctx, l.cl, l.deed.Secret, r.answer, l.cl.terms.Until(r.first, r.sent, r.answer), l.since, c.clk.Now())
 	if err := resumed.Err(); err != nil { // MaxHold has passed, or the answer took too long, or the client was closed
 		_ = resumed.Fail(ctx)

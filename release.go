@@ -111,5 +111,8 @@ func lose(lost, work error) error {
 	return fmt.Errorf("%w; the work returned: %w", lost, work)
 }
 
+// errGrantedAnew refuses to resume a lease that the store has forgotten, and then granted to a late copy of its request: that is another term, with a token that may be lower.
+var errGrantedAnew = errors.New("the store has forgotten this lease and granted its request anew, with another token; stop this work and acquire again")
+
 // errAlive refuses to resume a lease that was not lost.
 var errAlive = fmt.Errorf("%w resume: the lease is alive; there is nothing to resume", ErrInvalid)

@@ -67,6 +67,26 @@ func TestResumeIsRefusedWhenAnotherWasGranted(t *testing.T) {
 	})
 }
 
+// TestResumeIsOfTheSameTerm: a store that has forgotten the lease grants a late copy of its request anew. That is another token, and no resumption.
+func TestResumeIsOfTheSameTerm(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		c, clk := r.sleeper(nil, nil)
+		l := r.acquire(c, "jobs/one", nil)
+		clk.Suspend(time.Hour)
+		r.wantLost(l, Expired)
+		r.st.Wipe()
+		time.Sleep(time.Second)
+		late := tenure.Request{Verb: tenure.Acquire, Key: "jobs/one", Secret: l.Deed().Secret, Owner: "me", TTL: time.Minute}
+		if a := r.st.Apply(r.Context(), []tenure.Request{late}); a[0].Err != nil || a[0].Record.Token == l.Token() {
+			r.Fatalf("the late copy: %v, token %d", a[0].Err, a[0].Record.Token)
+		}
+		if resumed, err := l.Resume(r.Context()); lossIn(err) != Superseded {
+			r.Errorf("resumed as %v, %v", resumed, err)
+		}
+		r.acquire(c, "jobs/one", nil) // nobody is kept from it
+	})
+}
+
 func TestResumeIsForLossesByTimeAlone(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		c := r.client(nil, nil)

@@ -39,6 +39,10 @@
 // earlier than its holder believed. On a local disk all holders died in the same power cut; over NFS the server syncs by itself. Older versions stay until
 // there are more than 16, and then the folder is synced before they are pruned.
 //
+// A process may be killed after it has given a name and before it has synced it. So whoever finds a request done already syncs before it says so; whoever follows a key's first version, which
+// is pruned only then, syncs the folders that lead to it; the marker croft-store.json is made after all else that an opening makes has been synced. A dropped life
+// is removed from tmp only when it has been synced there: a power cut could else bring it back without its newest version.
+//
 // A damaged version is an error that names the file and the repair ([DamagedError]), never a reset.
 //
 // # Clock

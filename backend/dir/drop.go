@@ -36,7 +36,7 @@ func (r *register) Drop(_ context.Context, key string, old cas.Version) error {
 	return r.bury(hash, at.life)
 }
 
-// bury moves away the folder of a life whose newest version is a tombstone, and removes it. Anybody may, any number of times.
+// bury moves away the folder of a life whose newest version is a tombstone; emptyGraves removes it. Anybody may, any number of times.
 func (r *register) bury(hash, life string) error {
 	grave := r.temp("dropped")
 	err := r.fs.Rename(filepath.Join(r.home(hash), life), grave)
@@ -44,15 +44,40 @@ func (r *register) bury(hash, life string) error {
 		return r.explain(err)
 	}
 	// rmdir: neither removes what has been born meanwhile.
-	if r.fs.Remove(r.home(hash)) == nil && r.fs.Remove(r.shard(hash)) == nil {
-		r.mu.Lock()
-		delete(r.synced, hash[:2])
-		r.mu.Unlock()
+	shardToo := r.fs.Remove(r.home(hash)) == nil && r.fs.Remove(r.shard(hash)) == nil
+	if err != nil {
+		grave = ""
 	}
-	if err == nil {
-		r.removeAll(grave)
+	r.mu.Lock()
+	if shardToo {
+		delete(r.synced, hash[:2])
+	}
+	if grave != "" {
+		r.graves = append(r.graves, grave)
+	}
+	many := len(r.graves) >= manyGraves
+	r.mu.Unlock()
+	if many {
+		r.emptyGraves()
 	}
 	return nil
+}
+
+// manyGraves are removed together.
+const manyGraves = 256
+
+// emptyGraves removes what bury has moved away, once a power cut cannot move it back: it might then find the tombstone and the newest version removed, and an older one not.
+func (r *register) emptyGraves() {
+	r.mu.Lock()
+	graves := r.graves
+	r.graves = nil
+	r.mu.Unlock()
+	if len(graves) == 0 || r.syncDir(r.tmp) != nil {
+		return // leftovers has them when they are old
+	}
+	for _, grave := range graves {
+		r.removeAll(grave)
+	}
 }
 
 // removeAll removes a folder of the staging folder and what is in it. What it leaves, a later sweep finds.

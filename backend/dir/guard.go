@@ -67,7 +67,12 @@ var _ guard.Artifact = (*File)(nil)
 
 // OpenFile opens the guard of the file at path, which need not exist yet; its directory must. Nothing is created before the first write, raise or rekey.
 func OpenFile(path string, o *FileOptions) (*File, error) {
-	f := &File{fs: fsys.OS{}, turn: make(chan struct{}, 1)}
+	return OpenFileOn(fsys.OS{}, path, o)
+}
+
+// OpenFileOn is OpenFile on a file system that tests of this module have put between the guard and the real one.
+func OpenFileOn(fsy fsys.FS, path string, o *FileOptions) (*File, error) {
+	f := &File{fs: fsy, turn: make(chan struct{}, 1)}
 	if o != nil {
 		f.options = *o
 	}

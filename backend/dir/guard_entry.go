@@ -144,9 +144,16 @@ func (in *guardEntry) read() error {
 	return in.settleBirth()
 }
 
-// bear writes a new sidecar's first content.
+// bear writes a new sidecar's first content. Its first line comes first, and is synced: a power cut may keep a file's length without what is in it, and a sidecar that is
+// all zeros at its full length is damaged, for it might have had a mark.
 func (in *guardEntry) bear() error {
-	if _, err := in.file.WriteAt(slotBirth, 0); err != nil {
+	if _, err := in.file.WriteAt(slotBirth[:len(slotUnborn)], 0); err != nil {
+		return in.f.explain(err)
+	}
+	if err := in.file.Sync(); err != nil {
+		return in.f.explain(err)
+	}
+	if _, err := in.file.WriteAt(slotBirth[len(slotUnborn):], int64(len(slotUnborn))); err != nil {
 		return in.f.explain(err)
 	}
 	if err := in.sign(slotName()); err != nil {

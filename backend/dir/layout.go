@@ -105,14 +105,21 @@ func (l *layout) makeRoot() error {
 }
 
 // furnish makes what is missing inside the directory. Several processes may do it at once.
+//
+// The marker is made last, when everything else is safe from a power cut: whoever finds it need not ask whether its maker lived long enough to see to that.
 func (l *layout) furnish() error {
 	if err := l.readMarker(); !errors.Is(err, fs.ErrNotExist) {
-		if err == nil {
-			err = l.mkdirs(l.tmp, l.keys) // a wipe may have taken them
+		if err != nil || l.isFurnished() {
+			return err
 		}
-		return err
+		if err := l.fs.Remove(filepath.Join(l.root, markerName)); err != nil && !errors.Is(err, fs.ErrNotExist) { // a wipe has taken the folders and left this
+			return l.explain(err)
+		}
 	}
 	if err := l.mkdirs(l.tmp, l.keys); err != nil {
+		return err
+	}
+	if err := l.syncAbove(); err != nil {
 		return err
 	}
 	text := fmt.Sprintf("{\"format\":%d,\"what\":\"a croft lease store: do not edit, copy or sync these files; look at it with croft ls, croft show, croft doctor\"}\n", formatVersion)
@@ -124,10 +131,32 @@ func (l *layout) furnish() error {
 	if err := l.fs.Link(temp, filepath.Join(l.root, markerName)); err != nil && !errors.Is(err, fs.ErrExist) {
 		return l.noLink(err)
 	}
+	return l.readMarker()
+}
+
+func (l *layout) isFurnished() bool {
+	for _, path := range []string{l.tmp, l.keys} {
+		if _, err := l.fs.Lstat(path); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// syncAbove makes the names in the directory durable, and those that lead to it: somebody may have been killed who had just made them. Above the directory
+// it does what it is allowed to, as far as the same file system goes.
+func (l *layout) syncAbove() error {
 	if err := l.syncDir(l.root); err != nil {
 		return l.explain(err)
 	}
-	return l.readMarker()
+	for dir := l.root; dir != filepath.Dir(dir); {
+		dir = filepath.Dir(dir)
+		if info, err := l.fs.Stat(dir); err != nil || device(info) != l.device {
+			break
+		}
+		_ = l.syncDir(dir)
+	}
+	return nil
 }
 
 func (l *layout) readMarker() error {

@@ -23,6 +23,7 @@ type recalled struct {
 	at     position
 	record tenure.Record
 	file   fs.FileInfo
+	safe   bool // the folder of its life is where it is for good, power cut or not
 }
 
 // life is the life that the key had when it was last seen, or "".
@@ -57,7 +58,25 @@ func (c *recall) keep(hash string, at position, record tenure.Record, file fs.Fi
 			break
 		}
 	}
-	c.known[hash] = recalled{at, record, file}
+	k := c.known[hash]
+	c.known[hash] = recalled{at, record, file, k.safe && k.at.life == at.life}
+}
+
+// safe remembers that a life's folder, if it is the one last seen, stays where it is.
+func (c *recall) safe(hash, life string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if k, known := c.known[hash]; known && k.at.life == life {
+		k.safe = true
+		c.known[hash] = k
+	}
+}
+
+func (c *recall) isSafe(hash, life string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := c.known[hash]
+	return k.safe && k.at.life == life
 }
 
 func (c *recall) forget(hash string) {

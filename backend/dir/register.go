@@ -24,6 +24,7 @@ type register struct {
 
 	mu     sync.Mutex
 	synced map[string]bool // shards whose own entry this process knows to be durable
+	graves []string        // in the staging folder: what has been moved there and not yet removed
 }
 
 // Limits of reading a key that changes meanwhile.

@@ -24,11 +24,14 @@ const (
 	slotTitle = "croft fence "
 )
 
+// slotUnborn is a new sidecar's first line.
+const slotUnborn = "nothing has been admitted here yet\n"
+
 // slotBirth is a new sidecar's content. Its first byte differs from that of every slot, so what is left of a sidecar that was cut short is never
 // taken for one that is about to be born.
 var slotBirth = func() []byte {
 	image := make([]byte, slotFile)
-	copy(image, "nothing has been admitted here yet\n")
+	copy(image, slotUnborn)
 	copy(image[slotInside:], slotNobody)
 	return image
 }()
@@ -148,10 +151,13 @@ func slotParse(text string) (s slotState, err error) {
 	return s, nil
 }
 
-// slotNewest reads a whole sidecar: what its newest valid slot says. It is not born while it is empty or its first content is still being written:
-// nothing can have been admitted then.
+// slotNewest reads a whole sidecar: what its newest valid slot says. It is not born while it is empty or its first content is still being written, nor when a power cut
+// has kept the length of its first line and not the line: nothing can have been admitted then.
 func slotNewest(image []byte) (newest slotState, born bool, err error) {
 	if len(image) < slotFile && bytes.HasPrefix(slotBirth, image[:min(len(image), slotInside)]) {
+		return slotState{}, false, nil
+	}
+	if len(image) == len(slotUnborn) && len(bytes.Trim(image, "\x00")) == 0 {
 		return slotState{}, false, nil
 	}
 	if len(image) != slotFile {

@@ -105,6 +105,9 @@ func TestSidecarIsBornWithoutAMarkHoweverFarItGot(t *testing.T) {
 			t.Fatalf("%d bytes of birth: %+v, %v, %v; want not born", n, s, born, err)
 		}
 	}
+	if s, born, err := slotNewest(make([]byte, len(slotUnborn))); err != nil || born || s != (slotState{}) {
+		t.Fatalf("its first line lost in a power cut: %+v, %v, %v; want not born", s, born, err)
+	}
 	if s, born, err := slotNewest(slotBirth); err != nil || !born || s != (slotState{}) {
 		t.Errorf("born: %+v, %v, %v", s, born, err)
 	}

@@ -44,6 +44,11 @@ var (
 // Open opens the store in a directory, and makes it if it is missing: for the user alone, unless the directory was there before and gives
 // permissions to others, which all files in it then get. It refuses a directory that cannot keep the promises of a store. o may be nil.
 func Open(path string, o *Options) (*Store, error) {
+	return OpenOn(nil, path, o)
+}
+
+// OpenOn is Open on a file system that tests of this module have put between the store and the real one. fsy may be nil.
+func OpenOn(fsy fsys.FS, path string, o *Options) (*Store, error) {
 	if o == nil {
 		o = &Options{}
 	}
@@ -57,7 +62,9 @@ func Open(path string, o *Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	fsy := o.fs
+	if fsy == nil {
+		fsy = o.fs
+	}
 	if fsy == nil {
 		fsy = fsys.OS{}
 	}

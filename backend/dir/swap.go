@@ -58,7 +58,10 @@ func (r *register) Swap(ctx context.Context, old cas.Version, next tenure.Record
 		return err
 	}
 	r.recall.keep(hash, position{at.life, at.number + 1}, next, file)
-	return r.settle(folder, numbers, durable)
+	if before := numbers[:len(numbers)-1]; durable || len(before) > pileMost {
+		return r.settle(hash, at.life, before)
+	}
+	return nil
 }
 
 // link gives the staged file its name, or returns ErrConflict if another has it or the life is over.
@@ -110,18 +113,22 @@ func (r *register) confirm(folder string, n uint64) ([]uint64, error) {
 	return nil, cas.ErrConflict
 }
 
-// settle makes a confirmed version durable, if it must be, and prunes those before it. Pruning comes after the sync: a power cut must not take the
+// settle makes a confirmed version durable and prunes those before it. Pruning comes after the sync: a power cut must not take the
 // old version and the new one. It goes upwards and stops at the first failure, so that a version's absence means the absence of all before it.
-func (r *register) settle(folder string, numbers []uint64, durable bool) error {
-	before := numbers[:len(numbers)-1]
-	if !durable && len(before) <= pileMost {
-		return nil
-	}
+//
+// The first version is pruned by whoever has made sure that the life's own folder stays: its maker may have been killed before it did.
+func (r *register) settle(hash, life string, before []uint64) error {
+	folder := filepath.Join(r.home(hash), life)
 	if err := r.syncDir(folder); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil // dropped or wiped since: it did take effect
 		}
 		return r.explain(err)
+	}
+	if slices.Contains(before, 1) {
+		if err := r.syncBirth(hash, life); err != nil {
+			return err
+		}
 	}
 	for _, n := range before {
 		if err := r.fs.Remove(filepath.Join(folder, versionName(n))); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -129,6 +136,26 @@ func (r *register) settle(folder string, numbers []uint64, durable bool) error {
 		}
 	}
 	return nil
+}
+
+// Settle makes durable a version that was found, not made: its maker may have been killed before it did.
+func (r *register) Settle(_ context.Context, key string, v cas.Version) error {
+	if v == "" {
+		return nil
+	}
+	at, err := parsePosition(v)
+	if err != nil {
+		return err
+	}
+	hash := hashOf(key)
+	err = r.syncDir(filepath.Join(r.home(hash), at.life))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil // dropped or wiped since
+	case err != nil:
+		return r.explain(err)
+	}
+	return r.syncBirth(hash, at.life)
 }
 
 // bear begins a key's life: a folder with its first version is made ready in the staging folder and renamed into place, which fails if there is
@@ -154,7 +181,7 @@ func (r *register) bear(ctx context.Context, next tenure.Record, data []byte) er
 		return err
 	}
 	r.recall.keep(hash, position{life, 1}, next, file)
-	return r.syncBirth(hash)
+	return r.syncBirth(hash, life)
 }
 
 // stageLife makes a key's folder in the staging folder. Everything is made before anything is synced: most file systems then sync all of it at once.
@@ -209,6 +236,7 @@ func (r *register) place(ctx context.Context, ready, hash, life string) error {
 			if err := r.bury(hash, h.at.life); err != nil {
 				return err
 			}
+			r.emptyGraves()
 		case h.at.life != "":
 			return cas.ErrConflict
 		case taken:
@@ -282,8 +310,11 @@ func (r *register) placeShard(hash string) error {
 	return err
 }
 
-// syncBirth makes the entry of a new folder durable, and that of its shard unless this process knows that it is.
-func (r *register) syncBirth(hash string) error {
+// syncBirth makes the entry of a key's folder durable, and that of its shard, unless this process knows that they are.
+func (r *register) syncBirth(hash, life string) error {
+	if r.recall.isSafe(hash, life) {
+		return nil
+	}
 	r.mu.Lock()
 	known := r.synced[hash[:2]]
 	r.mu.Unlock()
@@ -297,6 +328,7 @@ func (r *register) syncBirth(hash string) error {
 	if err != nil {
 		return r.explain(err)
 	}
+	r.recall.safe(hash, life)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.synced[hash[:2]] = true

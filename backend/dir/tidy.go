@@ -78,6 +78,7 @@ func (t *tidying) piece(ctx context.Context, now time.Time) (due time.Time) {
 	if err != nil {
 		return mine.Due
 	}
+	defer t.reg.emptyGraves()
 	for _, shard := range shards {
 		if shard < stamp.From {
 			continue
@@ -110,6 +111,7 @@ func (t *tidying) shard(ctx context.Context, shard string, now time.Time) bool {
 
 // leftovers removes from the staging folder what stopped processes have left there, and nothing that is not the store's.
 func (t *tidying) leftovers(ctx context.Context) error {
+	t.reg.emptyGraves()
 	names, err := t.reg.fs.Names(t.reg.tmp)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -140,13 +142,16 @@ func (t *tidying) leftovers(ctx context.Context) error {
 		}
 		if info.IsDir() { // in one step: the maker of a half-removed folder, if it does come back, must not put it in place
 			grave := t.reg.temp("dropped")
-			if t.reg.fs.Rename(path, grave) != nil {
-				continue
+			if t.reg.fs.Rename(path, grave) == nil {
+				t.reg.mu.Lock()
+				t.reg.graves = append(t.reg.graves, grave)
+				t.reg.mu.Unlock()
 			}
-			path = grave
+			continue
 		}
-		t.reg.removeAll(path)
+		_ = t.reg.fs.Remove(path)
 	}
+	t.reg.emptyGraves()
 	return nil
 }
 

@@ -48,6 +48,12 @@ type Register interface {
 	Close() error
 }
 
+// Settler is a register whose changes can be seen before a crash can no longer take them back: their maker may have died between the two.
+type Settler interface {
+	// Settle makes sure of a version that Load has returned. It is called before a request is answered that found itself done already.
+	Settle(ctx context.Context, key string, v Version) error
+}
+
 // Recaller is a register that remembers what it wrote last, and so saves reading it before the next change of the same key.
 type Recaller interface {
 	// Recall returns the entry that this register's own last Swap of a key left there, if it knows. It may have been changed by another since: only a

@@ -126,6 +126,15 @@ func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.An
 	return collect(ctx, answers, results, pending)
 }
 
+// Do is Apply for one request on the caller's own goroutine: it returns when the register does, whatever ctx does meanwhile. It is for those who schedule by
+// themselves, as a simulation does.
+func Do(ctx context.Context, s *Store, req tenure.Request) store.Answer {
+	if err := req.Check(); err != nil {
+		return store.Answer{Err: err}
+	}
+	return s.one(ctx, req)
+}
+
 // collect waits for the results that are due, and no longer than ctx lasts.
 func collect(ctx context.Context, answers []store.Answer, results <-chan result, due int) []store.Answer {
 	answered := make([]bool, len(answers))
@@ -177,6 +186,11 @@ func (s *Store) one(ctx context.Context, req tenure.Request) store.Answer {
 				return store.Answer{Err: store.Unknown(err)}
 			}
 			if next, now, changed, err = decide(held, req); err != nil || !changed {
+				if err == nil && durable(req.Verb) {
+					if err := s.settle(ctx, req.Key, held.Version); err != nil {
+						return store.Answer{Err: store.Unknown(err)}
+					}
+				}
 				return store.Answer{Record: next, Now: now, Err: err}
 			}
 		}
@@ -198,13 +212,23 @@ func (s *Store) one(ctx context.Context, req tenure.Request) store.Answer {
 	}
 }
 
+// settle makes sure of a version that a request found itself done in.
+func (s *Store) settle(ctx context.Context, key string, v Version) error {
+	if r, ok := s.reg.(Settler); ok {
+		return r.Settle(ctx, key, v)
+	}
+	return nil
+}
+
 // decide applies the law to what is held: at the earliest and at the latest time that it may be.
 func decide(held Entry, req tenure.Request) (next tenure.Record, now time.Time, changed bool, err error) {
 	now = tenure.Time(held.Now)
 	next, changed, err = tenure.Apply(held.Record, req, now)
-	if latest := tenure.Time(held.Latest); err == nil && changed && latest.After(now) {
-		now = latest
-		next, changed, err = tenure.Apply(held.Record, req, now)
+	if latest := tenure.Time(held.Latest); err == nil && latest.After(now) {
+		now = latest // also of what stays as it is: a holder counts on what is left of its term, and that must not be too long
+		if changed {
+			next, changed, err = tenure.Apply(held.Record, req, now)
+		}
 	}
 	return next, now, changed, err
 }

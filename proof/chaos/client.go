@@ -1,0 +1,242 @@
+package chaos
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/proof/history"
+	"github.com/croft-dev/croft/store"
+)
+
+// asked is the variable by which a process learns that it is to be a client.
+const asked = "CROFT_CHAOS_CLIENT"
+
+// brief is what a client is told.
+type brief struct {
+	Backend string
+	Process string
+	Folder  string // of the histories
+	Store   string
+	Site    string
+	Keys    int
+	TTL     time.Duration
+	Seed    uint64
+	Guarded bool
+}
+
+// ServeIfAsked makes this process one of the clients of a run, if a run has started it for that, and does not return then. Programs and test binaries that call Run
+// call it first.
+func ServeIfAsked() {
+	text := os.Getenv(asked)
+	if text == "" {
+		return
+	}
+	var b brief
+	err := json.Unmarshal([]byte(text), &b)
+	if err == nil {
+		err = b.serve()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "chaos client:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func key(n int) string { return fmt.Sprintf("chaos/key-%02d", n) }
+
+// serve works until its input is closed.
+func (b brief) serve() error {
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		cancel()
+	}()
+	c, err := b.open(ctx)
+	if err != nil || c == nil {
+		return err
+	}
+	for ctx.Err() == nil {
+		c.turn(ctx)
+	}
+	return c.close()
+}
+
+// worker is a client at work.
+type worker struct {
+	brief
+	rec    *history.Recorder
+	st     store.Store
+	client *croft.Client
+	places []place
+	random *rand.Rand
+	made   int // updates
+}
+
+// open opens all that the client needs. Servers may be down at the moment, so it tries until ctx ends; then it returns nil.
+func (b brief) open(ctx context.Context) (*worker, error) {
+	backend, ok := Find(b.Backend)
+	if !ok {
+		return nil, fmt.Errorf("there is no backend %q", b.Backend)
+	}
+	rec, err := history.NewRecorder(b.Folder, b.Process)
+	if err != nil {
+		return nil, err
+	}
+	w := &worker{brief: b, rec: rec, random: rand.New(rand.NewPCG(b.Seed, 0))}
+	w.st, err = insist(ctx, func() (store.Store, error) { return store.Open(ctx, b.Store) })
+	for n := 0; n < b.Keys && err == nil; n++ {
+		var p place
+		p, err = insist(ctx, func() (place, error) { return backend.open(ctx, b.Site, key(n)) })
+		w.places = append(w.places, p)
+	}
+	if err != nil {
+		if ctx.Err() != nil {
+			err = nil
+		}
+		return nil, err
+	}
+	w.client = croft.New(rec.NewStore(w.st), &croft.Options{Owner: b.Process, CallTimeout: b.TTL})
+	return w, nil
+}
+
+// insist tries until it succeeds, ctx ends or patience does.
+func insist[T any](ctx context.Context, try func() (T, error)) (T, error) {
+	giveUp := time.Now().Add(patience)
+	for {
+		got, err := try()
+		if err == nil || ctx.Err() != nil || time.Now().After(giveUp) {
+			return got, err
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func (w *worker) close() error {
+	err := w.client.Close()
+	if errors.Is(err, croft.ErrUnknown) { // a lease that lapses by itself
+		err = nil
+	}
+	for _, p := range w.places {
+		p.close()
+	}
+	return errors.Join(err, w.st.Close(), w.rec.Close())
+}
+
+// turn is one lease: some updates under it, and back it goes.
+func (w *worker) turn(ctx context.Context) {
+	n := w.random.IntN(w.Keys)
+	p := w.places[n]
+	o := &croft.LeaseOptions{TTL: w.TTL, WaitFor: 2 * w.TTL}
+	if w.Guarded {
+		o.Guards = []guard.Guard{w.rec.NewGuard(p.guard())}
+	}
+	lease, err := w.client.Acquire(ctx, key(n), o)
+	if err != nil {
+		w.rest(w.TTL / 20)
+		return
+	}
+	for i := range uint64(1 + w.random.IntN(3)) {
+		if !w.sure(lease) {
+			resumed, err := w.resume(lease)
+			if err != nil {
+				break
+			}
+			lease = resumed
+		}
+		if !w.update(lease, p, i+1) {
+			break
+		}
+	}
+	_ = lease.Release(context.WithoutCancel(ctx)) // if it cannot be given back it lapses
+}
+
+// resume takes a lease up again that time has ended, or leaves it at that.
+func (w *worker) resume(l *croft.Lease) (*croft.Lease, error) {
+	if w.random.IntN(2) == 0 {
+		return nil, l.Err()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), w.TTL)
+	defer cancel()
+	return l.Resume(ctx)
+}
+
+// sure notes that the client holds the key, if it thinks so. The time is taken before it looks: who is stopped in between was right then.
+func (w *worker) sure(l *croft.Lease) bool {
+	at := history.Now()
+	if l.Err() != nil {
+		return false
+	}
+	s := l.Stamp()
+	w.rec.Note(at, history.Call{Kind: history.Holds, Key: s.Key, Token: s.Token, Grant: s.Grant}, history.Result{Outcome: history.OK})
+	return true
+}
+
+// update reads, thinks and writes, and reports whether to go on. Whether the lease is lost meanwhile it does not ask: whether its write counts is for the guard to say.
+func (w *worker) update(l *croft.Lease, p place, seq uint64) bool {
+	stamp := l.Stamp()
+	stamp.Seq = seq
+	prior, err := look(w.rec, stamp.Key, p, w.TTL)
+	if err != nil {
+		return false
+	}
+	w.think()
+	w.sure(l)
+	w.made++
+	name := fmt.Sprintf("%s.%d", w.Process, w.made)
+	for range 3 { // a write whose outcome is not known is sent again: its number makes that safe
+		out := w.rec.Write(stamp, name, prior, func() error { return w.write(p, stamp, name) })
+		switch history.Admitted(out).Outcome {
+		case history.OK, history.Repeated:
+			return true
+		case history.Unknown:
+			w.rest(w.TTL / 50)
+		default:
+			return false
+		}
+	}
+	return false
+}
+
+func (w *worker) write(p place, stamp fence.Stamp, update string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), w.TTL*3/2)
+	defer cancel()
+	if w.Guarded {
+		return p.write(ctx, stamp, update)
+	}
+	return p.bare(ctx, update)
+}
+
+// look reads what a place holds.
+func look(rec *history.Recorder, key string, p place, within time.Duration) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	id := rec.Begin(history.Call{Kind: history.Read, Key: key})
+	holds, err := p.read(ctx)
+	out := history.Result{Outcome: history.OK, Update: holds}
+	if err != nil {
+		out = history.Result{Outcome: history.Unknown, Error: err.Error()}
+	}
+	rec.End(id, out)
+	return holds, err
+}
+
+// think takes a moment as a rule, and now and then most of a TTL.
+func (w *worker) think() {
+	most := w.TTL / 8
+	if w.random.IntN(5) == 0 {
+		most = w.TTL * 3 / 4
+	}
+	w.rest(most)
+}
+
+func (w *worker) rest(most time.Duration) { time.Sleep(rand.N(most)) }

@@ -1,0 +1,116 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/proof/history"
+)
+
+// judge is the client that comes when all is over: it takes every key once more, which must be possible, and reads what its resource holds. Its own way to the servers is always
+// fair. It opens everything before the faults begin, so that what has to be made on first use is there.
+type judge struct {
+	*worker
+	links []*link
+}
+
+func (r *run) openJudge(ctx context.Context, b brief) (*judge, error) {
+	b.Process = "judge"
+	j := &judge{}
+	links, err := r.ground.connect()
+	if err != nil {
+		return nil, err
+	}
+	j.links = links
+	b.Store, b.Site = r.ground.reach(links)
+	if j.worker, err = b.open(ctx); err != nil {
+		return nil, err
+	}
+	if j.worker == nil {
+		return nil, ctx.Err()
+	}
+	for n := range j.Keys {
+		if _, err := j.st.Get(ctx, key(n)); err != nil {
+			return nil, err
+		}
+	}
+	return j, nil
+}
+
+func (j *judge) dismiss() {
+	_ = j.close() // what it held lapses
+	for _, l := range j.links {
+		l.close()
+	}
+}
+
+// ask takes every key in turn.
+func (j *judge) ask(ctx context.Context) error {
+	for n := range j.Keys {
+		if err := j.one(ctx, n); err != nil {
+			return fmt.Errorf("%s cannot be taken, written and given back after all faults are over: %w", key(n), err)
+		}
+	}
+	return nil
+}
+
+func (j *judge) one(ctx context.Context, n int) error {
+	p := j.places[n]
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	// A long TTL: a machine that is slow now is no news.
+	o := &croft.LeaseOptions{TTL: patience, WaitFor: patience}
+	if j.Guarded {
+		o.Guards = []guard.Guard{j.rec.NewGuard(p.guard())}
+	}
+	// What a connection that broke meanwhile says first is not the last word.
+	lease, err := insist(ctx, func() (*croft.Lease, error) { return j.client.Acquire(ctx, key(n), o) })
+	if err != nil {
+		return err
+	}
+	prior, err := insist(ctx, func() (string, error) { return look(j.rec, key(n), p, patience) })
+	if err != nil {
+		return err
+	}
+	stamp := lease.Stamp()
+	j.made++
+	stamp.Seq = 1
+	name := fmt.Sprintf("judge.%d", j.made)
+	_, err = insist(ctx, func() (any, error) {
+		err := j.rec.Write(stamp, name, prior, func() error {
+			if j.Guarded {
+				return p.write(ctx, stamp, name)
+			}
+			return p.bare(ctx, name)
+		})
+		if history.Admitted(err).Outcome == history.Repeated {
+			err = nil
+		}
+		return nil, err
+	})
+	if err != nil {
+		return err
+	}
+	if err := j.applied(ctx, n); err != nil {
+		return err
+	}
+	if _, err := insist(ctx, func() (string, error) { return look(j.rec, key(n), p, patience) }); err != nil {
+		return err
+	}
+	return lease.Release(ctx)
+}
+
+// applied writes down what the resource says was applied.
+func (j *judge) applied(ctx context.Context, n int) error {
+	var known bool
+	updates, err := insist(ctx, func() (updates []string, err error) {
+		updates, known, err = j.places[n].applied(ctx)
+		return updates, err
+	})
+	if err == nil && known {
+		j.rec.Note(history.Now(), history.Call{Kind: history.Applied, Key: key(n)}, history.Result{Outcome: history.OK, Updates: updates})
+	}
+	return err
+}

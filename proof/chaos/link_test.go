@@ -1,0 +1,148 @@
+package chaos
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/croft-dev/croft/internal/testenv"
+)
+
+// echo is a server that sends every line back, and counts them.
+func echo(t *testing.T) (string, *atomic.Int64) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	heard := &atomic.Int64{}
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				r := bufio.NewReader(conn)
+				for {
+					text, err := r.ReadString('\n')
+					if err != nil {
+						return
+					}
+					heard.Add(1)
+					if _, err := io.WriteString(conn, text); err != nil {
+						return
+					}
+				}
+			}()
+		}
+	}()
+	return listener.Addr().String(), heard
+}
+
+func open(t *testing.T, addr string) *link {
+	t.Helper()
+	l, err := newLink(func() string { return addr })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.close)
+	return l
+}
+
+// dial connects through a link, and makes sure that the connection stands.
+func dial(t *testing.T, l *link) (net.Conn, *bufio.Reader) {
+	t.Helper()
+	conn, err := net.Dial("tcp", l.addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(testenv.Patience)); err != nil {
+		t.Fatal(err)
+	}
+	r := bufio.NewReader(conn)
+	if got, err := say(conn, r, "hello"); err != nil || got != "hello" {
+		t.Fatalf("through a fair link: %q, %v", got, err)
+	}
+	return conn, r
+}
+
+func say(conn net.Conn, r *bufio.Reader, text string) (string, error) {
+	if _, err := io.WriteString(conn, text+"\n"); err != nil {
+		return "", err
+	}
+	got, err := r.ReadString('\n')
+	return strings.TrimSuffix(got, "\n"), err
+}
+
+func TestASlowLinkDeliversLaterAndWhole(t *testing.T) {
+	addr, _ := echo(t)
+	l := open(t, addr)
+	conn, r := dial(t, l)
+	const delay = 200 * time.Millisecond
+	l.set(weather{kind: slow, delay: delay})
+	start := time.Now()
+	if got, err := say(conn, r, "slowly"); err != nil || got != "slowly" {
+		t.Fatalf("%q, %v", got, err)
+	}
+	if took := time.Since(start); took < 2*delay {
+		t.Errorf("there and back took %s, less than twice the delay", took)
+	}
+	l.set(weather{})
+	if got, err := say(conn, r, "again"); err != nil || got != "again" {
+		t.Errorf("after it: %q, %v", got, err)
+	}
+}
+
+func TestACutLinkDeliversTheRequestAndLosesTheReply(t *testing.T) {
+	addr, heard := echo(t)
+	l := open(t, addr)
+	conn, r := dial(t, l)
+	l.set(weather{kind: cut})
+	if got, err := say(conn, r, "lost"); err == nil {
+		t.Fatalf("the reply came: %q", got)
+	}
+	if heard.Load() != 2 {
+		t.Errorf("the server heard %d lines, want both", heard.Load())
+	}
+}
+
+func TestAHoleSwallowsAndAVaultDeliversLate(t *testing.T) {
+	for kind, want := range map[kindOfWeather]int64{hole: 1, vault: 2} {
+		t.Run(string(kind), func(t *testing.T) {
+			addr, heard := echo(t)
+			l := open(t, addr)
+			conn, r := dial(t, l)
+			l.set(weather{kind: kind})
+			if _, err := io.WriteString(conn, "into the dark\n"); err != nil {
+				t.Fatal(err)
+			}
+			if err := conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
+				t.Fatal(err)
+			}
+			var timeout net.Error
+			if got, err := r.ReadString('\n'); !errors.As(err, &timeout) || !timeout.Timeout() || heard.Load() != 1 {
+				t.Fatalf("inside: %q, %v, the server heard %d lines", got, err, heard.Load())
+			}
+			l.set(weather{})
+			if err := conn.SetReadDeadline(time.Now().Add(testenv.Patience)); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := r.ReadString('\n'); err == nil {
+				t.Fatalf("the connection went on: %q", got)
+			}
+			if heard.Load() != want {
+				t.Errorf("the server heard %d lines, want %d", heard.Load(), want)
+			}
+			dial(t, l)
+		})
+	}
+}

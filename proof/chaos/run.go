@@ -1,0 +1,229 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	_ "github.com/croft-dev/croft/backend/gcs" // the stores that clients open by their URLs
+	_ "github.com/croft-dev/croft/backend/s3"
+	"github.com/croft-dev/croft/proof/history"
+)
+
+// Options of a run. Backend is required; the zero value of everything else is its default.
+type Options struct {
+	Backend Backend
+	// For is how long faults go on; default 10 s.
+	For time.Duration
+	// Clients are processes; default 16. Keys default to 10.
+	Clients, Keys int
+	// Seed decides which faults come when and what clients choose to do, as far as that can be decided.
+	Seed uint64
+	// Bare lets clients write past the guards. The run then ends as soon as an update is known to be lost.
+	Bare bool
+	// Folder keeps the histories, and a timeline if a law was broken; default: none is kept.
+	Folder string
+	// Progress is told about the run once a second.
+	Progress func(Progress)
+
+	// until ends the faults early, when what was seen so far is enough.
+	until func(ops []history.Op) bool
+}
+
+// Progress is how far a run has come.
+type Progress struct {
+	Backend           string
+	Bare              bool
+	Elapsed, For      time.Duration
+	Operations        int
+	Updates, Refusals int // confirmed, and refused by guards
+	Faults            int
+}
+
+// Run starts the servers, lets the clients work while faults come and go, and judges what they saw. Its error is about the run itself: a server that could not be had
+// (matching ErrMissing), a client that crashed or hung. What broke a law is in the report.
+func Run(ctx context.Context, o Options) (report *Report, err error) {
+	if o.For <= 0 {
+		o.For = 10 * time.Second
+	}
+	if o.Clients <= 0 {
+		o.Clients = 16
+	}
+	if o.Keys <= 0 {
+		o.Keys = 10
+	}
+	if o.Bare && o.until == nil {
+		o.until = func(ops []history.Op) bool { return forks(ops) > 0 }
+	}
+	s := &stand{}
+	defer s.end()
+	if o.Folder == "" {
+		if err := s.try(func() { o.Folder = s.TempDir() }); err != nil {
+			return nil, err
+		}
+	}
+	if err := os.MkdirAll(o.Folder, 0o755); err != nil {
+		return nil, err
+	}
+	var g *ground
+	if failed := s.try(func() { g, err = o.Backend.start(ctx, s) }); failed != nil || err != nil {
+		return nil, fmt.Errorf("the servers of %s: %w", o.Backend.Name, errors.Join(failed, err))
+	}
+	for _, setting := range g.env { // for the judge; clients get them, too
+		name, value, _ := strings.Cut(setting, "=")
+		if err := os.Setenv(name, value); err != nil {
+			return nil, err
+		}
+	}
+	r := &run{Options: o, ground: g, reader: history.NewReader(o.Folder)}
+	return r.run(ctx)
+}
+
+// run is one run.
+type run struct {
+	Options
+	ground *ground
+	fleet  *fleet
+	storm  *storm
+	rec    *history.Recorder
+	reader *history.Reader
+	clock  drift
+}
+
+func (r *run) run(ctx context.Context) (*Report, error) {
+	var err error
+	if r.rec, err = history.NewRecorder(r.Folder, "run"); err != nil {
+		return nil, err
+	}
+	defer r.rec.Close()
+	b := brief{Backend: r.Backend.Name, Folder: r.Folder, Keys: r.Keys, TTL: r.Backend.TTL, Seed: r.Seed, Guarded: !r.Bare}
+	judge, err := r.openJudge(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	defer judge.dismiss()
+	r.fleet, err = launch(b, r.ground, r.Clients)
+	defer r.fleet.scuttle()
+	if err != nil {
+		return nil, err
+	}
+	r.storm = newStorm(r.Backend, r.fleet, r.rec, r.Seed)
+	if err := r.warmUp(ctx); err != nil {
+		return nil, err
+	}
+	begun := time.Now()
+	enough := r.weather(ctx)
+	took := time.Since(begun)
+	r.clock.look()
+	if err := errors.Join(r.storm.calm(), r.fleet.finish(), ctx.Err()); err != nil {
+		return nil, r.failed(err)
+	}
+	if err := judge.ask(ctx); err != nil {
+		return nil, r.failed(err)
+	}
+	ops, err := r.reader.Read()
+	if err != nil {
+		return nil, err
+	}
+	report := newReport(r.Options, ops, r.storm.fired, took)
+	if r.Bare {
+		report.FirstLoss = enough
+	}
+	report.ClockStepped = r.clock.stepped
+	report.NeverFired = r.storm.neverFired()
+	report.judge(ops)
+	if len(report.Violations) > 0 {
+		err = report.draw(r.Folder, ops)
+	}
+	return report, err
+}
+
+// failed is an error that is about the run and not about a law.
+func (r *run) failed(err error) error {
+	return fmt.Errorf("chaos on %s with seed %d: %w", r.Backend.Name, r.Seed, err)
+}
+
+// warmUp waits until every client has asked for something: on a busy machine it takes them a while to start, and faults before that befall nobody. It does not wait for long.
+func (r *run) warmUp(ctx context.Context) error {
+	for giveUp := time.Now().Add(20 * time.Second); time.Now().Before(giveUp) && ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
+		ops, err := r.reader.Read()
+		if err != nil {
+			return err
+		}
+		seen := map[string]bool{}
+		for _, op := range ops {
+			seen[op.Process] = true
+		}
+		if len(seen) >= r.Clients {
+			return nil
+		}
+	}
+	return ctx.Err()
+}
+
+// weather lets the storm rage for the time there is, or until what was seen is enough, and returns when that was.
+func (r *run) weather(ctx context.Context) time.Duration {
+	ctx, cancel := context.WithTimeout(ctx, r.For)
+	defer cancel()
+	begun := time.Now()
+	var enough time.Duration
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for {
+			r.clock.look()
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			if r.Progress == nil && r.until == nil {
+				continue
+			}
+			ops, err := r.reader.Read()
+			if err != nil {
+				continue // the last look tells
+			}
+			p := progressOf(ops)
+			p.Backend, p.Bare, p.Elapsed, p.For = r.Backend.Name, r.Bare, time.Since(begun), r.For
+			if r.Progress != nil {
+				r.Progress(p)
+			}
+			if r.until != nil && r.until(ops) {
+				enough = time.Since(begun)
+				cancel()
+				return
+			}
+		}
+	}()
+	r.storm.rage(ctx)
+	<-watched
+	return enough
+}
+
+func forks(ops []history.Op) (n int) {
+	for _, key := range history.Keys(ops) {
+		n += history.Forks(key, ops)
+	}
+	return n
+}
+
+func progressOf(ops []history.Op) Progress {
+	p := Progress{Operations: len(ops)}
+	for _, op := range ops {
+		switch {
+		case op.Kind == history.Fault:
+			p.Faults++
+		case op.Kind == history.Write && (op.Outcome == history.OK || op.Outcome == history.Repeated):
+			p.Updates++
+		case op.Kind == history.Write && op.Outcome == history.Stale:
+			p.Refusals++
+		}
+	}
+	return p
+}

@@ -1,0 +1,53 @@
+package chaos
+
+import (
+	"context"
+	"path/filepath"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/croft-dev/croft/proof/history"
+)
+
+// TestAStoreThatIsTwoIsFoundAndGuardsHoldAllTheSame: half of the clients have one store and half another, and both take theirs for the only one. The history shows it, the page draws it,
+// and not one update is lost: whose writes count is for the guards to say, whatever the store does.
+func TestAStoreThatIsTwoIsFoundAndGuardsHoldAllTheSame(t *testing.T) {
+	t.Parallel()
+	b, _ := Find("dir")
+	b.start = func(_ context.Context, s *stand) (*ground, error) {
+		folder := s.TempDir()
+		var asked atomic.Int64
+		return &ground{stand: s, urls: func([]string) (string, string) {
+			return filepath.Join(folder, "store"+strconv.Itoa(int(asked.Add(1)%2))), folder
+		}}, nil
+	}
+	o := slice(b)
+	o.Clients, o.Keys, o.For = 6, 2, 5*time.Minute
+	o.until = func(ops []history.Op) bool {
+		found := laws(history.Check(ops, history.Terms{Unguarded: true}))
+		return found[history.Register] > 0 && found[history.Exclusion] > 0
+	}
+	r, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatalf("seed %d: %v", o.Seed, err)
+	}
+	found := laws(r.Violations)
+	if found[history.Register] == 0 || found[history.Exclusion] == 0 || len(r.Page) == 0 {
+		t.Errorf("seed %d: %d updates, found only %v", o.Seed, r.Updates, found)
+	}
+	for _, law := range []history.Law{history.Kept, history.Once, history.Order, history.NoFalse, history.NothingWas} {
+		if found[law] > 0 {
+			t.Errorf("seed %d: broken by the guards: %v", o.Seed, r.Violations)
+		}
+	}
+}
+
+func laws(list []history.Violation) map[history.Law]int {
+	found := map[history.Law]int{}
+	for _, v := range list {
+		found[v.Law]++
+	}
+	return found
+}

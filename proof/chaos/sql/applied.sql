@@ -1,0 +1,1 @@
+SELECT id FROM chaos_applied WHERE key = $1 ORDER BY number

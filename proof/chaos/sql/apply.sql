@@ -1,0 +1,1 @@
+INSERT INTO chaos_applied (key, id) VALUES ($1, $2)

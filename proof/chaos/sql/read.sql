@@ -1,0 +1,1 @@
+SELECT holds FROM chaos_state WHERE key = $1

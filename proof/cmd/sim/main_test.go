@@ -1,0 +1,79 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+func sim1(args ...string) (code int, out, errOut string) {
+	var o, e bytes.Buffer
+	code = run(args, &o, &e)
+	return code, o.String(), e.String()
+}
+
+// TestABadCommandLineIsExplained: status 2, and what there is instead.
+func TestABadCommandLineIsExplained(t *testing.T) {
+	for _, c := range []struct{ args, says string }{
+		{"--profile nowhere", "network"},
+		{"--seed 3", "--profile"},
+		{"--mutant nobody --seed 1", "no-anchor"},
+		{"--mutant no-anchor", "--seed"},
+		{"--seeds 0", "1 or more"},
+		{"--profile redis left", "left"},
+		{"--nonsense", "sim -h"},
+		{"--case {", "sim -h"},
+	} {
+		if code, _, errOut := sim1(strings.Fields(c.args)...); code != 2 || !strings.Contains(errOut, c.says) {
+			t.Errorf("sim %s: status %d, %q; want 2 and %q", c.args, code, errOut, c.says)
+		}
+	}
+	if code, _, errOut := sim1("-h"); code != 0 || !strings.Contains(errOut, "--mutants") {
+		t.Errorf("sim -h: status %d, %q", code, errOut)
+	}
+}
+
+// TestASeedIsTold: its timeline, or as JSON.
+func TestASeedIsTold(t *testing.T) {
+	code, out, _ := sim1("--profile", "redis", "--seed", "5", "--ops", "200")
+	if code != 0 || !strings.Contains(out, "acquire sim/k") || !strings.Contains(out, "faults stop") {
+		t.Errorf("status %d:\n%.500s", code, out)
+	}
+	code, out, _ = sim1("--profile", "redis", "--seed", "5", "--ops", "200", "--json")
+	var r struct{ Ops int }
+	if err := json.Unmarshal([]byte(out), &r); err != nil || code != 0 || r.Ops < 200 {
+		t.Errorf("status %d, %v: %.300s", code, err, out)
+	}
+}
+
+// TestABrokenSeedCanBeRunAgain: it is shrunk, and what is printed for it breaks the same law.
+func TestABrokenSeedCanBeRunAgain(t *testing.T) {
+	code, out, _ := sim1("--mutant", "no-anchor", "--seed", "1")
+	_, again, found := strings.Cut(out, "--case '")
+	if code != 1 || !found || !strings.Contains(out, "law 2: tokens rise is broken") {
+		t.Fatalf("status %d:\n%.500s", code, out)
+	}
+	again, _, _ = strings.Cut(again, "'")
+	if code, out, _ := sim1("--case", again); code != 1 || !strings.Contains(out, "law 2: tokens rise") {
+		t.Errorf("again: status %d:\n%.500s", code, out)
+	}
+}
+
+// TestManySeedsAreSummed: a line and an object per profile.
+func TestManySeedsAreSummed(t *testing.T) {
+	code, out, _ := sim1("--profile", "redis,clocks", "--seeds", "6", "--ops", "200", "--coverage")
+	if code != 0 || !strings.Contains(out, "6 seeds") || !strings.Contains(out, "held: held") {
+		t.Errorf("status %d:\n%.800s", code, out)
+	}
+	code, out, _ = sim1("--profile", "redis,clocks", "--seeds", "6", "--ops", "200", "--json")
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	var soak struct {
+		Profile  string
+		Seeds    int
+		Coverage map[string]map[string]int
+	}
+	if err := json.Unmarshal([]byte(lines[0]), &soak); err != nil || code != 0 || len(lines) != 2 || soak.Seeds != 3 || soak.Coverage["transition"]["acquire first"] == 0 {
+		t.Errorf("status %d, %v: %.300s", code, err, out)
+	}
+}

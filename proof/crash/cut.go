@@ -1,0 +1,193 @@
+package crash
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+)
+
+// Search is how hard to look.
+type Search struct {
+	// From and To are the steps between which the power is cut; To 0: the last.
+	From, To int
+	// Draws is how many random mixtures are made of what is on its way at each step, beside the methodical ones; default 4.
+	Draws int
+	// Recent bounds the pending steps that are kept or lost one by one; default 10. Older ones, of which there may be many that nobody waits for, are kept or lost together, or at random.
+	Recent int
+	// OneIn recovers one in so many of the folders that differ, beside those in which everything that was on its way is lost; default all.
+	OneIn int
+}
+
+// Report says what a search did.
+type Report struct {
+	Steps, Cuts, Folders, Recovered int // steps of the recording, cuts made, folders that differed, and how many of those were opened
+	// Wrong is what the first unlawful recovery was, with the steps before it; "" if there was none.
+	Wrong string
+}
+
+func (r Report) String() string {
+	return fmt.Sprintf("%d steps, %d cuts, %d different folders, %d recovered", r.Steps, r.Cuts, r.Folders, r.Recovered)
+}
+
+// Search cuts the power after every step and in many ways, makes each folder that this may leave, and lets recovered look at it: it is given the folder and what clients asked
+// for and were told before the cut. It ends at the first error.
+func (r *Recorder) Search(tb testing.TB, s Search, recovered func(top string, notes []any) error) Report {
+	tb.Helper()
+	if s.Draws == 0 {
+		s.Draws = 4
+	}
+	if s.Recent == 0 {
+		s.Recent = 10
+	}
+	d := r.Disk()
+	if s.To == 0 {
+		s.To = len(d.ops)
+	}
+	c := crew{room: Memory(tb), recovered: recovered, jobs: make(chan job)}
+	for range 8 { // recovering is mostly waiting
+		c.done.Go(c.work)
+	}
+	report := Report{Steps: len(d.ops)}
+	dice := rand.New(rand.NewPCG(1, 2)) // the same every time
+	seen := map[[32]byte]int{}          // how much had been asked and told when a folder was last looked at
+	for more := true; more && !c.over(); more = d.Next() {
+		if d.at < s.From || d.at > s.To {
+			continue
+		}
+		for i, choice := range d.choices(s, dice) {
+			report.Cuts++
+			im := d.Cut(choice)
+			if n, ok := seen[im.Sum()]; ok && n == len(d.notes) {
+				continue
+			}
+			seen[im.Sum()] = len(d.notes)
+			report.Folders++
+			if i >= 1 && s.OneIn > 1 && report.Folders%s.OneIn != 0 {
+				continue
+			}
+			report.Recovered++
+			c.jobs <- job{report.Folders, d.at, im, slices.Clip(d.notes)}
+		}
+	}
+	close(c.jobs)
+	c.done.Wait()
+	if c.wrong != nil {
+		report.Wrong = fmt.Sprintf("power cut after step %d: %v\nthe steps before it:\n%sthe folder it left:\n%s", c.first.at, c.wrong, r.Text(c.first.at-25, c.first.at), c.first.image)
+	}
+	return report
+}
+
+// job is one folder to recover.
+type job struct {
+	number int
+	at     int
+	image  *Image
+	notes  []any
+}
+
+// crew recovers folders, several at a time.
+type crew struct {
+	room      string
+	recovered func(string, []any) error
+	jobs      chan job
+	done      sync.WaitGroup
+
+	mu    sync.Mutex
+	first job // of those that went wrong
+	wrong error
+}
+
+func (c *crew) over() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.wrong != nil
+}
+
+func (c *crew) work() {
+	for j := range c.jobs {
+		top := filepath.Join(c.room, strconv.Itoa(j.number))
+		err := j.image.Make(top)
+		if err == nil {
+			err = c.recovered(top, j.notes)
+		}
+		if removed := os.RemoveAll(top); err == nil {
+			err = removed
+		}
+		c.mu.Lock()
+		if err != nil && (c.wrong == nil || j.number < c.first.number) {
+			c.first, c.wrong = j, err
+		}
+		c.mu.Unlock()
+	}
+}
+
+// Memory is a fresh folder on a file system in memory, where there is one.
+func Memory(tb testing.TB) string {
+	tb.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "croft-crash-test-") //nolint:usetesting // not where the test's own folders are
+	if err != nil {
+		return tb.TempDir()
+	}
+	tb.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			tb.Error(err)
+		}
+	})
+	return dir
+}
+
+// choices are the cuts to try at this moment.
+func (d *Disk) choices(s Search, dice *rand.Rand) []Choice {
+	all := len(d.pending)
+	old := max(0, all-s.Recent)
+	none, every := func(int, int) bool { return false }, func(int, int) bool { return true }
+	choices := []Choice{{Keep: none}, {Keep: every}}
+	if all == 0 {
+		return choices[:1]
+	}
+	add := func(keep func(i, n int) bool) {
+		choices = append(choices, Choice{Keep: keep}, Choice{Keep: keep, Sizes: true})
+	}
+	names := func(i, _ int) bool { return d.pending[i].kind == opNames }
+	add(names) // and none of the bytes
+	add(func(i, n int) bool { return !names(i, n) })
+	for i := old; i < all; i++ {
+		add(func(j, _ int) bool { return j != i }) // this alone is lost
+		add(func(j, _ int) bool { return j == i }) // this alone is kept
+		add(func(j, _ int) bool { return j < i })  // in order, up to this
+		add(func(j, _ int) bool { return j < old || j == i })
+		if sectors := d.pending[i].sectors(); d.pending[i].kind == opWrite && sectors > 1 { // this one is torn
+			add(func(j, n int) bool { return j != i || n < sectors/2 })
+			add(func(j, n int) bool { return j != i || n >= sectors/2 })
+			add(func(j, n int) bool { return j != i || n != 0 })
+			add(func(j, n int) bool { return j != i || n != sectors-1 })
+			add(func(j, n int) bool { return j != i || n%2 == 0 })
+		}
+	}
+	for range s.Draws {
+		// Every step of it is decided once, whole or sector by sector.
+		most, seed := dice.IntN(101), dice.Uint64()
+		torn := dice.IntN(2) == 0
+		add(func(i, n int) bool {
+			if !torn || d.pending[i].kind == opNames {
+				n = 0
+			}
+			return int(mix(seed, uint64(i), uint64(n))%100) < most
+		})
+	}
+	return choices
+}
+
+// mix is a number that depends on all three and nothing else.
+func mix(a, b, c uint64) uint64 {
+	x := a ^ b*0x9e3779b97f4a7c15 ^ c*0xc2b2ae3d27d4eb4f
+	x ^= x >> 29
+	x *= 0xbf58476d1ce4e5b9
+	x ^= x >> 32
+	return x
+}

@@ -1,0 +1,213 @@
+//go:build linux || darwin
+
+package crash
+
+import (
+	"fmt"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/croft-dev/croft/backend/dir"
+	"github.com/croft-dev/croft/internal/fsys"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/store/storetest"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// dirRun is a recording of directory stores on one folder.
+type dirRun struct {
+	*client
+	wrap func(fsys.FS) fsys.FS // between a store and the recorder; nil: nothing
+	open []*dir.Store
+}
+
+func newDirRun(tb testing.TB, wrap func(fsys.FS) fsys.FS) *dirRun {
+	tb.Helper()
+	r := &dirRun{client: &client{tb, NewRecorder(Memory(tb)), storetest.NewClock()}, wrap: wrap}
+	tb.Cleanup(r.close)
+	return r
+}
+
+const dirRetention = 24 * time.Hour
+
+// process is one more on the folder.
+func (r *dirRun) process() *dir.Store {
+	r.Helper()
+	var fsy fsys.FS = r.rec
+	if r.wrap != nil {
+		fsy = r.wrap(fsy)
+	}
+	st, err := dir.OpenOn(fsy, filepath.Join(r.rec.Top(), "store"), &dir.Options{Now: r.clock.Now, Retention: dirRetention})
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.open = append(r.open, st)
+	return st
+}
+
+// close ends all processes, and with them what they do in the background.
+func (r *dirRun) close() {
+	for _, st := range r.open {
+		_ = st.Close()
+	}
+	r.open = nil
+}
+
+func (r *dirRun) search(s Search) Report {
+	r.Helper()
+	r.close()
+	return r.rec.Search(r, s, func(top string, notes []any) error {
+		return lawful(func(now func() time.Time) (store.Store, error) {
+			return dir.Open(filepath.Join(top, "store"), &dir.Options{Now: now, Retention: dirRetention})
+		}, notes)
+	})
+}
+
+// dirLives are what is recorded of directory stores.
+var dirLives = map[string]func(r *dirRun){
+	"two keys, two processes": func(r *dirRun) {
+		one, two := r.process(), r.process()
+		a := acquire("job/a", "ann")
+		r.ask(one, a)
+		r.ask(one, then(tenure.Renew, a))
+		b := acquire("job/b", "ann")
+		r.ask(two, b)
+		r.ask(one, then(tenure.Release, a))
+		r.ask(two, acquire("job/a", "bob"))
+		r.ask(one, takeover("job/b"))
+		r.ask(two, takeover("job/a"))
+	},
+	"renewals until they are pruned": func(r *dirRun) {
+		st := r.process()
+		a := acquire("job/a", "ann")
+		r.ask(st, a)
+		for range 18 {
+			r.ask(st, then(tenure.Renew, a))
+		}
+		r.ask(st, then(tenure.Release, a))
+	},
+	"dropped and born again": func(r *dirRun) {
+		st := r.process()
+		a := acquire("job/a", "ann")
+		r.ask(st, a)
+		r.ask(st, then(tenure.Renew, a))
+		r.ask(st, then(tenure.Release, a))
+		r.clock.Advance(2 * dirRetention)
+		r.rec.Note(swept{})
+		if _, err := st.Sweep(r.Context()); err != nil {
+			r.Fatal(err)
+		}
+		r.ask(st, acquire("job/a", "bob"))
+	},
+}
+
+// TestADirectoryStoreSurvivesEveryPowerCut.
+func TestADirectoryStoreSurvivesEveryPowerCut(t *testing.T) {
+	t.Parallel()
+	for name, life := range dirLives {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newDirRun(t, nil)
+			life(r)
+			report := r.search(Search{OneIn: oneIn(6)})
+			t.Log(report)
+			if report.Wrong != "" {
+				t.Error(report.Wrong)
+			}
+		})
+	}
+}
+
+// deaths are what a process may be in the middle of when it is killed: each prepares the store and gives the request.
+var deaths = map[string]func(r *dirRun, st store.Store) tenure.Request{
+	"first acquire, and the store's making": nil,
+	"first acquire":                         func(*dirRun, store.Store) tenure.Request { return acquire("job/a", "ann") },
+	"acquire after a release": func(r *dirRun, st store.Store) tenure.Request {
+		a := acquire("job/a", "bob")
+		r.ask(st, a)
+		r.ask(st, then(tenure.Release, a))
+		return acquire("job/a", "ann")
+	},
+	"release": func(r *dirRun, st store.Store) tenure.Request {
+		a := acquire("job/a", "ann")
+		r.ask(st, a)
+		return then(tenure.Release, a)
+	},
+	"takeover": func(r *dirRun, st store.Store) tenure.Request {
+		r.ask(st, acquire("job/a", "bob"))
+		return takeover("job/a")
+	},
+}
+
+// successors are who goes on after a process was killed.
+var successors = map[string]func(r *dirRun, req tenure.Request){
+	// The client has its secret still, and asks again: another thread of it was killed, or its disk failed for a moment.
+	"the same asks again": func(r *dirRun, req tenure.Request) { r.ask(r.process(), req) },
+	"another takes the key": func(r *dirRun, req tenure.Request) {
+		r.clock.Advance(2 * ttl)
+		r.ask(r.process(), acquire(req.Key, "carl"))
+	},
+	"another renews, and then releases": func(r *dirRun, req tenure.Request) {
+		r.clock.Advance(2 * ttl)
+		st, mine := r.process(), acquire(req.Key, "carl")
+		r.ask(st, mine)
+		r.ask(st, then(tenure.Renew, mine))
+		r.ask(st, then(tenure.Release, mine))
+	},
+}
+
+// dirDeath kills a process before each of its steps, the opening included, lets another go on, and cuts the power after that. It returns what was wrong first.
+func dirDeath(t *testing.T, prepare func(*dirRun, store.Store) tenure.Request, goOn func(*dirRun, tenure.Request)) (total Report) {
+	t.Helper()
+	for at := 1; ; at++ {
+		r := newDirRun(t, nil)
+		var req tenure.Request
+		if prepare != nil {
+			req = prepare(r, r.process())
+		}
+		var n atomic.Int64 // the store tidies in the background
+		faulty := &fsys.Faulty{FS: r.rec, Before: func(fsys.Step) error {
+			if n.Add(1) >= int64(at) {
+				return fsys.ErrCrashed
+			}
+			return nil
+		}}
+		if prepare == nil {
+			req = acquire("job/a", "ann")
+		}
+		if st, err := dir.OpenOn(faulty, filepath.Join(r.rec.Top(), "store"), &dir.Options{Now: r.clock.Now, Retention: dirRetention}); err == nil {
+			r.try(st, req)
+			_ = st.Close() // it is dead
+		}
+		if n.Load() < int64(at) {
+			return total
+		}
+		goOn(r, req)
+		report := r.search(Search{From: r.rec.Len(), Draws: 2, Recent: 4, OneIn: oneIn(12)})
+		total.Steps = max(total.Steps, report.Steps)
+		total.Cuts, total.Folders, total.Recovered = total.Cuts+report.Cuts, total.Folders+report.Folders, total.Recovered+report.Recovered
+		if report.Wrong != "" {
+			total.Wrong = fmt.Sprintf("killed before step %d; %s", at, report.Wrong)
+			return total
+		}
+	}
+}
+
+// TestWhatAKilledProcessLeftIsNotBuiltUpon: a process that is killed may leave names which no sync has made safe. Whoever goes on from there is told of nothing that the next power cut takes back.
+func TestWhatAKilledProcessLeftIsNotBuiltUpon(t *testing.T) {
+	t.Parallel()
+	for death, prepare := range deaths {
+		for next, goOn := range successors {
+			t.Run(death+"/"+next, func(t *testing.T) {
+				t.Parallel()
+				report := dirDeath(t, prepare, goOn)
+				t.Log(report)
+				if report.Wrong != "" {
+					t.Error(report.Wrong)
+				}
+			})
+		}
+	}
+}

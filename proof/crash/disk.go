@@ -1,0 +1,191 @@
+package crash
+
+import (
+	"maps"
+	"slices"
+)
+
+// Disk is what is on a disk, and what is only on its way there, after some steps of a recording.
+type Disk struct {
+	ops     []*op
+	at      int
+	files   map[int][]byte         // what is safe of every file
+	folders map[int]map[string]int // and of every folder
+	pending []*op                  // what is not, in order
+	notes   []any
+}
+
+// Disk plays a recording back, from its beginning.
+func (r *Recorder) Disk() *Disk {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return &Disk{ops: slices.Clone(r.ops), files: map[int][]byte{}, folders: map[int]map[string]int{0: {}}}
+}
+
+// Next takes one step, and reports false if there is none left.
+func (d *Disk) Next() bool {
+	if d.at == len(d.ops) {
+		return false
+	}
+	o := d.ops[d.at]
+	d.at++
+	switch o.kind {
+	case opNames:
+		if o.node != 0 { // it is new: nobody knows it by any other name yet
+			if o.size == folder {
+				d.folders[o.node] = map[string]int{}
+			} else {
+				d.files[o.node] = nil
+			}
+		}
+		d.pending = append(d.pending, o)
+	case opWrite, opTruncate:
+		d.pending = append(d.pending, o)
+	case opSync:
+		d.settle(func(p *op) bool {
+			if p.kind == opNames || p.node != o.node {
+				return false
+			}
+			d.files[p.node] = apply(d.files[p.node], p, nil)
+			return true
+		})
+	case opSyncDir:
+		d.syncDir(o.node)
+	case opNote:
+		d.notes = append(d.notes, o.note)
+	}
+	return true
+}
+
+// settle takes from the pending steps those that are safe now.
+func (d *Disk) settle(safe func(*op) bool) { d.pending = slices.DeleteFunc(d.pending, safe) }
+
+// syncDir makes the names in a folder safe; whatever of a step is not in this folder comes along, and so does what must have come before it.
+func (d *Disk) syncDir(dir int) {
+	due := d.closure(func(_ int, p *op) bool {
+		return slices.ContainsFunc(p.names, func(n naming) bool { return n.dir == dir })
+	})
+	d.settle(func(p *op) bool {
+		if due[p] {
+			rename(d.folders, p)
+		}
+		return due[p]
+	})
+}
+
+// closure is the pending changes of names that are chosen, and the earlier ones that must have come before them: those of the same name, and the moves of the same file or folder, which else would be in two places.
+func (d *Disk) closure(chosen func(i int, p *op) bool) map[*op]bool {
+	due := map[*op]bool{}
+	type place struct {
+		dir  int
+		name string
+	}
+	names, moved := map[place]bool{}, map[int]bool{}
+	for i, p := range slices.Backward(d.pending) {
+		if p.kind != opNames {
+			continue
+		}
+		due[p] = chosen(i, p)
+		for _, n := range p.names {
+			due[p] = due[p] || names[place{n.dir, n.name}] || len(p.names) == 2 && n.node != gone && moved[n.node]
+		}
+		if !due[p] {
+			continue
+		}
+		for _, n := range p.names {
+			names[place{n.dir, n.name}] = true
+			if n.node != gone && len(p.names) == 2 {
+				moved[n.node] = true
+			}
+		}
+	}
+	return due
+}
+
+// rename changes names in folders.
+func rename(folders map[int]map[string]int, o *op) {
+	for _, n := range o.names {
+		if n.node == gone {
+			delete(folders[n.dir], n.name)
+		} else {
+			folders[n.dir][n.name] = n.node
+		}
+	}
+}
+
+// apply is a file after a step, of which the sectors may be chosen.
+func apply(data []byte, o *op, keep func(n int) bool) []byte {
+	if o.kind == opTruncate {
+		if keep != nil && !keep(0) {
+			return data
+		}
+		return resize(data, o.size)
+	}
+	for n := range o.sectors() {
+		if keep != nil && !keep(n) || len(o.data) == 0 {
+			continue
+		}
+		off, part := o.piece(n)
+		if end := off + int64(len(part)); end > int64(len(data)) {
+			data = resize(data, end)
+		} else {
+			data = slices.Clone(data)
+		}
+		copy(data[off:], part)
+	}
+	return data
+}
+
+// resize is a copy that is longer, by zeros, or shorter.
+func resize(data []byte, size int64) []byte {
+	sized := make([]byte, size)
+	copy(sized, data)
+	return sized
+}
+
+// Choice says which of the pending steps have reached the disk.
+type Choice struct {
+	// Keep decides for the n-th sector of the i-th pending step; a change of names has one.
+	Keep func(i, n int) bool
+	// Sizes: files have the length that they had before the cut, with zeros where bytes are lost.
+	Sizes bool
+}
+
+// Cut is the folder that a power cut leaves at this moment.
+func (d *Disk) Cut(c Choice) *Image {
+	folders := make(map[int]map[string]int, len(d.folders))
+	for node, names := range d.folders {
+		folders[node] = maps.Clone(names)
+	}
+	files := map[int][]byte{}
+	for node, data := range d.files {
+		files[node] = data // apply makes copies
+	}
+	sizes := map[int]int64{}
+	kept := d.closure(func(i int, _ *op) bool { return c.Keep(i, 0) })
+	for i, p := range d.pending {
+		if p.kind == opNames {
+			if kept[p] {
+				rename(folders, p)
+			}
+			continue
+		}
+		if _, ok := sizes[p.node]; !ok {
+			sizes[p.node] = int64(len(d.files[p.node]))
+		}
+		if p.kind == opTruncate {
+			sizes[p.node] = p.size
+		} else {
+			sizes[p.node] = max(sizes[p.node], p.off+int64(len(p.data)))
+		}
+		files[p.node] = apply(files[p.node], p, func(n int) bool { return c.Keep(i, n) })
+	}
+	if c.Sizes {
+		for node, size := range sizes {
+			if size > int64(len(files[node])) {
+				files[node] = resize(files[node], size)
+			}
+		}
+	}
+	return newImage(folders, files)
+}

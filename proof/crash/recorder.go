@@ -1,0 +1,244 @@
+package crash
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/croft-dev/croft/internal/fsys"
+)
+
+// Recorder writes down every change below a folder, which must be empty when it begins. It is a file system for the directory store and the file guard; SQLite's changes come to it
+// through [RecordSQLite]. Its methods are safe for concurrent use; changes from several goroutines are recorded in the order in which they were made.
+type Recorder struct {
+	fsys.FS // what reads goes straight through
+	top     string
+
+	mu    sync.Mutex
+	ops   []*op
+	nodes int
+	names map[string]int        // of every file and folder that is there now, by its path below top
+	live  map[int][]string      // and back: a file may have several
+	due   []string              // folders that SQLite is about to sync
+	loses func(rel string) bool // broken: SQLite's syncs of these files are lost
+}
+
+// NewRecorder records what happens below top, which is taken to be there for good.
+func NewRecorder(top string) *Recorder {
+	return &Recorder{FS: fsys.OS{}, top: top, names: map[string]int{".": 0}, live: map[int][]string{0: {"."}}}
+}
+
+// Top is the folder whose changes are recorded.
+func (r *Recorder) Top() string { return r.top }
+
+// Note writes down, between the changes, what a client asked for or was told.
+func (r *Recorder) Note(note any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ops = append(r.ops, &op{kind: opNote, note: note, text: fmt.Sprintf("-- %v", note)})
+}
+
+// Len is how many steps have been recorded so far.
+func (r *Recorder) Len() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.ops)
+}
+
+// Text is the recorded steps from one number to another, for people.
+func (r *Recorder) Text(from, to int) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var b strings.Builder
+	for i := max(from, 0); i < min(to, len(r.ops)); i++ {
+		fmt.Fprintf(&b, "%4d %s\n", i+1, r.ops[i].text)
+	}
+	return b.String()
+}
+
+// below is a path as seen from top; false if it lies elsewhere.
+func (r *Recorder) below(path string) (string, bool) {
+	rel, err := filepath.Rel(r.top, path)
+	return rel, err == nil && rel != ".." && !strings.HasPrefix(rel, "../")
+}
+
+// where is the folder of a path, and its name there.
+func (r *Recorder) where(rel string) (dir int, name string) {
+	dir, ok := r.names[filepath.Dir(rel)]
+	if !ok {
+		panic("crash: a change in a folder that was never recorded: " + rel)
+	}
+	return dir, filepath.Base(rel)
+}
+
+// do makes a change and records it. Nobody else's comes between.
+func (r *Recorder) do(change func() error, record func()) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	err := change()
+	if err == nil {
+		record()
+	}
+	return err
+}
+
+func (r *Recorder) add(o *op, format string, args ...any) {
+	o.text = fmt.Sprintf(format, args...)
+	r.ops = append(r.ops, o)
+}
+
+// bind and unbind keep track of what is where now.
+func (r *Recorder) bind(rel string, node int) {
+	r.names[rel] = node
+	r.live[node] = append(r.live[node], rel)
+}
+
+func (r *Recorder) unbind(rel string) int {
+	node, ok := r.names[rel]
+	if !ok {
+		return gone
+	}
+	delete(r.names, rel)
+	r.live[node] = slices.DeleteFunc(r.live[node], func(name string) bool { return name == rel })
+	return node
+}
+
+// born records a new file or folder under a name.
+func (r *Recorder) born(rel, how string) int {
+	r.nodes++
+	dir, name := r.where(rel)
+	r.unbind(rel)
+	r.bind(rel, r.nodes)
+	r.add(&op{kind: opNames, names: []naming{{dir, name, r.nodes}}, node: r.nodes}, "%s %s", how, rel)
+	return r.nodes
+}
+
+// Open records a file that is made or emptied by it, and wraps what changes it.
+func (r *Recorder) Open(path string, flag int, perm fs.FileMode) (f fsys.File, err error) {
+	rel, mine := r.below(path)
+	if !mine {
+		return r.FS.Open(path, flag, perm)
+	}
+	node := 0
+	err = r.do(func() error { f, err = r.FS.Open(path, flag, perm); return err }, func() {
+		node = r.opened(rel, flag&os.O_CREATE != 0, flag&os.O_TRUNC != 0)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &recorded{File: f, r: r, node: node, rel: rel}, nil
+}
+
+// opened finds the number of a file that has just been opened.
+func (r *Recorder) opened(rel string, create, truncate bool) int {
+	node, known := r.names[rel]
+	switch {
+	case !known && create:
+		return r.born(rel, "create")
+	case !known:
+		panic("crash: " + rel + " was there before the recording began")
+	case truncate:
+		r.add(&op{kind: opTruncate, node: node}, "empty %s", rel)
+	}
+	return node
+}
+
+// Link records a second name.
+func (r *Recorder) Link(from, to string) error {
+	return r.do(func() error { return r.FS.Link(from, to) }, func() {
+		source, _ := r.below(from)
+		target, _ := r.below(to)
+		dir, name := r.where(target)
+		node := r.names[source]
+		r.bind(target, node)
+		r.add(&op{kind: opNames, names: []naming{{dir, name, node}}}, "link %s to %s", source, target)
+	})
+}
+
+// Rename records both names, and moves all that is below them.
+func (r *Recorder) Rename(from, to string) error {
+	return r.do(func() error { return r.FS.Rename(from, to) }, func() {
+		source, _ := r.below(from)
+		target, _ := r.below(to)
+		oldDir, oldName := r.where(source)
+		newDir, newName := r.where(target)
+		r.unbind(target)
+		node := r.unbind(source)
+		for path := range r.names {
+			if strings.HasPrefix(path, source+"/") {
+				r.bind(target+strings.TrimPrefix(path, source), r.unbind(path))
+			}
+		}
+		r.bind(target, node)
+		r.add(&op{kind: opNames, names: []naming{{oldDir, oldName, gone}, {newDir, newName, node}}}, "rename %s to %s", source, target)
+	})
+}
+
+// Remove records that a name is gone.
+func (r *Recorder) Remove(path string) error {
+	return r.do(func() error { return r.FS.Remove(path) }, func() { r.removed(path) })
+}
+
+func (r *Recorder) removed(path string) {
+	rel, _ := r.below(path)
+	dir, name := r.where(rel)
+	r.unbind(rel)
+	r.add(&op{kind: opNames, names: []naming{{dir, name, gone}}}, "remove %s", rel)
+}
+
+// Mkdir records a folder.
+func (r *Recorder) Mkdir(path string, perm fs.FileMode) error {
+	return r.do(func() error { return r.FS.Mkdir(path, perm) }, func() {
+		rel, _ := r.below(path)
+		r.born(rel, "mkdir")
+		r.ops[len(r.ops)-1].size = folder
+	})
+}
+
+// folder as the size of a new node says that it is one.
+const folder = -1
+
+// SyncDir records that the names in a folder are safe. It does not wait for the disk: the cut is played.
+func (r *Recorder) SyncDir(path string) error {
+	return r.do(func() error { _, err := os.Lstat(path); return err }, func() {
+		if rel, mine := r.below(path); mine {
+			r.syncedDir(rel)
+		}
+	})
+}
+
+func (r *Recorder) syncedDir(rel string) {
+	r.add(&op{kind: opSyncDir, node: r.names[rel]}, "syncdir %s", rel)
+}
+
+// recorded is an open file.
+type recorded struct {
+	fsys.File
+	r    *Recorder
+	node int
+	rel  string
+	at   int64
+}
+
+func (f *recorded) Write(p []byte) (n int, err error) {
+	err = f.r.do(func() error { n, err = f.File.WriteAt(p, f.at); return err }, func() { f.r.wrote(f.node, f.rel, p, f.at) })
+	f.at += int64(n)
+	return n, err
+}
+
+func (f *recorded) WriteAt(p []byte, off int64) (n int, err error) {
+	err = f.r.do(func() error { n, err = f.File.WriteAt(p, off); return err }, func() { f.r.wrote(f.node, f.rel, p, off) })
+	return n, err
+}
+
+func (r *Recorder) wrote(node int, rel string, p []byte, off int64) {
+	r.add(&op{kind: opWrite, node: node, off: off, data: slices.Clone(p)}, "write %s: %d bytes at %d", rel, len(p), off)
+}
+
+func (f *recorded) Sync() error {
+	return f.r.do(func() error { return nil }, func() { f.r.add(&op{kind: opSync, node: f.node}, "sync %s", f.rel) })
+}

@@ -1,0 +1,5 @@
+package history
+
+import "golang.org/x/sys/unix"
+
+const bootClock = unix.CLOCK_MONOTONIC_RAW

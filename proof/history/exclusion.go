@@ -1,0 +1,43 @@
+package history
+
+import "fmt"
+
+// checkExclusion holds that nobody is sure to hold a key after another has been told that it was granted it: a holder's own deadline is never later than the store's,
+// and the store grants nothing before that. Both rest on the store's clock, and on its memory: what it forgot meanwhile it may have granted again.
+func checkExclusion(key string, ops []Op) []Violation {
+	list, _ := grants(ops)
+	var found []Violation
+	for _, op := range ops {
+		if op.Kind != Holds {
+			continue
+		}
+		token, id := op.Asked()
+		var mine *grant
+		for _, g := range list {
+			if g.id == id && g.token == token {
+				mine = g
+			}
+		}
+		if mine == nil {
+			found = append(found, Violation{Law: Exclusion, Key: key, Text: fmt.Sprintf("%s is sure to hold what no answer shows it was granted", op.Process), Ops: []Op{op}})
+			continue
+		}
+		for _, g := range list {
+			if g.token > token && g.told < op.Begin && !forgotten(ops, mine.asked, op.Begin) {
+				found = append(found, Violation{Law: Exclusion, Key: key, Text: fmt.Sprintf("%s is sure to hold it with token %d, though token %d was granted before", op.Process, token, g.token), Ops: []Op{mine.witness, g.witness, op}})
+				break
+			}
+		}
+	}
+	return found
+}
+
+// forgotten reports whether the store lost its memory at some time between.
+func forgotten(ops []Op, from, to int64) bool {
+	for _, op := range ops {
+		if op.Kind == Rewind && op.Begin < to && op.End > from {
+			return true
+		}
+	}
+	return false
+}

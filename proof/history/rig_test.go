@@ -1,0 +1,105 @@
+package history
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// scene is a history made by hand. Times are in units of which a TTL has 1000, the same on the store's clock and on the boot clock.
+type scene struct {
+	ops []Op
+}
+
+const ttl = 1000
+
+func (s *scene) add(process string, begin, end int64, c Call, out Result) *scene {
+	c.Key = "k"
+	if c.Kind == Fault || c.Kind == Rewind {
+		c.Key = ""
+	}
+	s.ops = append(s.ops, Op{Process: process, Number: int64(len(s.ops) + 1), Call: c, Result: out, Begin: begin, End: end})
+	return s
+}
+
+func id(name string) fence.Grant { return fence.Grant(strings.Repeat(name, 32)[:32]) }
+
+// record is a store's answer: grant g holds token since then, at a time.
+func record(outcome Outcome, g string, token, since, deadline, now int64) Result {
+	return Result{Outcome: outcome, Token: fence.Token(token), Grant: id(g), State: tenure.Held, Acquired: since, Deadline: deadline, Now: now}
+}
+
+func gone(g string, token, since, now int64) Result {
+	r := record(OK, g, token, since, now, now)
+	r.State = tenure.Free
+	return r
+}
+
+func ask(verb tenure.Verb, g string) Call { return Call{Kind: Lease, Verb: verb, Grant: id(g)} }
+
+// acquires: grant g asks and is answered.
+func (s *scene) acquires(process, g string, begin, end int64, out Result) *scene {
+	return s.add(process, begin, end, ask(tenure.Acquire, g), out)
+}
+
+// takes: grant g is given a token at a time, and told so.
+func (s *scene) takes(process, g string, at, token int64) *scene {
+	return s.acquires(process, g, at-1, at+1, record(OK, g, token, at, at+ttl, at))
+}
+
+func (s *scene) renews(process, g string, begin, end int64, out Result) *scene {
+	return s.add(process, begin, end, ask(tenure.Renew, g), out)
+}
+
+func (s *scene) releases(process, g string, begin, end int64, out Result) *scene {
+	return s.add(process, begin, end, ask(tenure.Release, g), out)
+}
+
+func (s *scene) holds(process, g string, at, token int64) *scene {
+	return s.add(process, at, at, Call{Kind: Holds, Grant: id(g), Token: fence.Token(token)}, Result{Outcome: OK})
+}
+
+func (s *scene) writes(process, g string, begin, end, token, seq int64, update, prior string, outcome Outcome) *scene {
+	return s.add(process, begin, end, Call{Kind: Write, Grant: id(g), Token: fence.Token(token), Seq: uint64(seq), Update: update, Prior: prior}, Result{Outcome: outcome})
+}
+
+func (s *scene) raises(process, g string, begin, end, token int64) *scene {
+	return s.add(process, begin, end, Call{Kind: Raise, Grant: id(g), Token: fence.Token(token)}, Result{Outcome: OK})
+}
+
+func (s *scene) reads(process string, at int64, holds string) *scene {
+	return s.add(process, at-1, at+1, Call{Kind: Read}, Result{Outcome: OK, Update: holds})
+}
+
+func (s *scene) rewinds(begin, end int64) *scene {
+	return s.add("run", begin, end, Call{Kind: Rewind}, Result{Outcome: OK})
+}
+
+var unknown = Result{Outcome: Unknown}
+
+// laws are those that a history breaks, each once.
+func laws(found []Violation) map[Law]bool {
+	broken := map[Law]bool{}
+	for _, v := range found {
+		broken[v.Law] = true
+	}
+	return broken
+}
+
+// expect holds that a history breaks just these laws.
+func expect(t *testing.T, ops []Op, terms Terms, want ...Law) {
+	t.Helper()
+	found := Check(ops, terms)
+	broken := laws(found)
+	for _, law := range want {
+		if !broken[law] {
+			t.Errorf("not found: %s; found %v", law, found)
+		}
+		delete(broken, law)
+	}
+	for law := range broken {
+		t.Errorf("found without reason: %s in %v", law, found)
+	}
+}

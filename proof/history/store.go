@@ -1,0 +1,64 @@
+package history
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// Store is a lease store that is written about: every copy of every request that reaches it is an operation.
+type Store struct {
+	store.Store
+	r *Recorder
+}
+
+// NewStore records what is asked of a store.
+func (r *Recorder) NewStore(st store.Store) *Store { return &Store{Store: st, r: r} }
+
+// Apply carries out requests.
+func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.Answer {
+	ids := make([]int64, len(requests))
+	for i, req := range requests {
+		ids[i] = s.r.Begin(Call{Kind: Lease, Key: req.Key, Verb: req.Verb, Grant: req.Secret.Grant(), Resume: req.Resume})
+	}
+	answers := s.Store.Apply(ctx, requests)
+	for i, a := range answers {
+		s.r.End(ids[i], answered(a))
+	}
+	return answers
+}
+
+// Watch passes on the store's hints, if it has any.
+func (s *Store) Watch(ctx context.Context, key string) (<-chan struct{}, error) {
+	if w, ok := s.Store.(store.Watcher); ok {
+		return w.Watch(ctx, key)
+	}
+	return nil, fmt.Errorf("this store wakes nobody: %w", errors.ErrUnsupported)
+}
+
+func answered(a store.Answer) Result {
+	rec := a.Record
+	out := Result{Outcome: OK, Token: rec.Token, Grant: rec.Grant, State: rec.State}
+	if !rec.IsZero() {
+		out.Acquired, out.Deadline, out.Now = rec.Acquired.UnixMicro(), rec.Deadline.UnixMicro(), a.Now.UnixMicro()
+	}
+	if a.Err == nil {
+		return out
+	}
+	out.Error = a.Err.Error()
+	switch {
+	case errors.Is(a.Err, tenure.ErrHeld):
+		out.Outcome = Held
+	case errors.Is(a.Err, tenure.ErrNotOwned):
+		out.Outcome = NotOwned
+	case errors.Is(a.Err, fence.ErrInvalid):
+		out.Outcome = Invalid
+	default:
+		return Result{Outcome: Unknown, Error: out.Error}
+	}
+	return out
+}

@@ -1,0 +1,167 @@
+/*
+ * The protocol of Croft in Promela: one lease, clients, two guarded resources, and a store that may forget.
+ *
+ * Time is left out, which is the strongest adversary: a lease may expire at any moment after it was granted, and a client may be
+ * stopped between any two of its steps for as long as it likes, or for ever. Nobody here is saved by a deadline; only tokens and
+ * fences decide. What holds here holds under any clock.
+ *
+ * The network keeps every message for ever. A message may arrive late, again, out of order or never; so nobody here sends anything
+ * twice, loses anything or dies, for all that is among what may happen to messages. Much needs no variable then: an acquire
+ * may arrive at any time, and so may the answer to one that was granted. A release does nothing that the passing of the
+ * deadline does not do.
+ *
+ * A client that asks once more, with a new secret, is a new client to everybody else. So a client is a secret here, and there are
+ * four: as many as three clients need for four terms, and more freedom than they have.
+ *
+ * Broken twins are made by defining one of
+ *   NO_FENCE   a resource admits every write
+ *   NO_ANCHOR  the next token is the one that the store remembers, plus one, whatever the clock says
+ *   RESURRECT  the store grants a secret that it has granted before: a late copy of a request
+ *   NO_RAISE   a new owner reads before it has raised the fence
+ *   ANY_GRANT  a token equal to the mark's is admitted whoever brings it (with SKEW)
+ * and each must be found out. SKEW takes away what anchoring assumes of the clock; see "the store forgets".
+ */
+
+#define TERMS   4	/* grants in all */
+#ifndef REWINDS
+#define REWINDS 2	/* how often the store may forget */
+#endif
+
+#ifdef SKEW
+#define SKEWED 1
+#else
+#define SKEWED 0
+#endif
+
+#define has(set, n) ((set >> n) & 1)
+#define max(a, b)   (a > b -> a : b)
+
+/* ---- What is real: the store and the resources ---- */
+
+/* The store's record is one of the terms, the newest it remembers; 0: it remembers nothing. */
+byte now;
+bit  held;
+byte clock;			/* the lowest token that the store's clock allows */
+
+byte token[TERMS + 1];		/* the stamp of a term is its token ... */
+byte grant[TERMS + 1];		/* ... and its grant, the fingerprint of its secret */
+byte history[TERMS + 1];	/* the secrets that had been granted when it began, its own among them */
+
+typedef Resource {
+	byte token, grant;	/* the mark */
+	byte content;		/* the term whose write was admitted last; 0: none was */
+	byte sent[TERMS + 1]	/* the write of each term, on its way: 1 + the content that it was made from; 0: none */
+};
+Resource at[2];
+
+/* ---- What only the proof sees ---- */
+
+byte terms, secrets, rewinds;	/* so far; secrets are numbered as they are first granted, for they are all alike before */
+byte newest;			/* the highest token ever given */
+byte latest[2];			/* at each resource, the latest term that was admitted or has raised the fence */
+
+/* ---- The store: the law of ownership ---- */
+
+#ifdef RESURRECT
+#define mayHave(s) (s <= secrets + 1)
+#else
+#define mayHave(s) (s <= secrets + 1 && !has(history[now], s))
+#endif
+#ifdef NO_ANCHOR
+#define nextToken  (token[now] + 1)
+#else
+#define nextToken  max(token[now] + 1, clock)
+#endif
+
+/* An acquire arrives. One that finds the key held changes nothing, and one whose grant is alive is answered again. */
+#define acquire(s) d_step { terms < TERMS && !held && mayHave(s) -> \
+	terms++; \
+	token[terms] = nextToken; grant[terms] = s; history[terms] = history[now] | (1 << s); \
+	printf("the store grants term %d, token %d, to secret %d\n", terms, token[terms], s); \
+	assert(!has(history[now], s));				/* law 1: a secret is granted once */ \
+	assert(SKEWED || token[terms] > newest);		/* law 2: tokens rise, also after the store forgot */ \
+	newest = max(token[terms], newest); secrets = max(s, secrets); \
+	now = terms; held = 1 }
+
+/* The store forgets: a replica that lagged takes over, a backup is restored, all is wiped. It is back at any earlier term, which may
+   then still seem to be held. Anchoring assumes that the clock has by now passed every token that was given: here it
+   shows the lowest time for which that is true. */
+#define forget(t) d_step { rewinds < REWINDS && t <= terms && t != now -> \
+	printf("the store forgets what came after term %d\n", t); \
+	rewinds++; now = t; held = (t != 0); clock = (SKEWED -> clock : newest + 1) }
+
+active proctype Store() {
+end:	do
+	:: acquire(1) :: acquire(2) :: acquire(3) :: acquire(4)
+	:: d_step { held -> held = 0; printf("term %d is over\n", now) }	/* the deadline passes, the holder releases, an operator revokes */
+	:: forget(0) :: forget(1) :: forget(2) :: forget(3) :: forget(4)
+	od
+}
+
+/* ---- The resources: the law of writing ---- */
+
+#ifdef NO_FENCE
+#define admits(r, t) 1
+#else
+#ifdef ANY_GRANT
+#define admits(r, t) (token[t] >= at[r].token)
+#else
+#define admits(r, t) (token[t] > at[r].token || (token[t] == at[r].token && grant[t] == at[r].grant))
+#endif
+#endif
+
+/* Law 3: nothing older after something newer. While the clock keeps its promise that is true of terms; always of tokens, and of one token only one grant is admitted. */
+#define advance(r, t) \
+	assert(SKEWED || t >= latest[r]); \
+	assert(token[t] > at[r].token || (token[t] == at[r].token && grant[t] == at[r].grant)); \
+	latest[r] = max(t, latest[r]); \
+	at[r].token = token[t]; at[r].grant = grant[t]
+
+/* A write arrives. No update is lost: what it replaces is what its writer has read, or the same write that came before. */
+#define write(r, t) d_step { at[r].sent[t] != 0 && at[r].content != t && admits(r, t) -> \
+	printf("resource %d admits the write of term %d, token %d, made from the content of term %d, over that of term %d\n", r, t, token[t], at[r].sent[t] - 1, at[r].content); \
+	assert(at[r].sent[t] == 1 + at[r].content); \
+	advance(r, t); \
+	at[r].content = t }
+
+active proctype Resources() {
+end:	do
+	:: write(0, 1) :: write(0, 2) :: write(0, 3) :: write(0, 4)
+	:: write(1, 1) :: write(1, 2) :: write(1, 3) :: write(1, 4)
+	od
+}
+
+/* ---- The clients ---- */
+
+/* The answer that it was granted a term has arrived; only that gives authority (law 6). It stays with the first that it has seen. */
+#define owns(t) (t <= terms && grant[t] == secret && (term == 0 || term == t))
+
+/* Before its first reading an owner raises the fence. Who is refused there has lost the lease. */
+#ifdef NO_RAISE
+#define raise(r, t) d_step { owns(t) && !has(raised, r) -> \
+	printf("the owner of term %d does not raise the fence of resource %d\n", t, r); \
+	term = t; raised = raised | (1 << r) }
+#else
+#define raise(r, t) d_step { owns(t) && !has(raised, r) && admits(r, t) -> \
+	printf("the owner of term %d, token %d, raises the fence of resource %d\n", t, token[t], r); \
+	term = t; raised = raised | (1 << r); advance(r, t) }
+#endif
+
+/* Then it reads, and sends what it has made of that. */
+#define work(r) d_step { has(raised, r) && at[r].sent[term] == 0 -> \
+	printf("the owner of term %d reads resource %d and sends its write\n", term, r); \
+	at[r].sent[term] = 1 + at[r].content }
+
+proctype Client(byte secret) {
+	byte term;	/* that it believes to hold; 0: none */
+	byte raised;	/* the resources where it has raised the fence */
+end:	do
+	:: raise(0, 1) :: raise(0, 2) :: raise(0, 3) :: raise(0, 4)
+	:: raise(1, 1) :: raise(1, 2) :: raise(1, 3) :: raise(1, 4)
+	:: work(0) :: work(1)
+	od
+}
+
+init {
+	atomic { run Client(1); run Client(2); run Client(3); run Client(4) }
+}

@@ -1,0 +1,94 @@
+package model
+
+import (
+	"context"
+	"flag"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/croft-dev/croft/internal/testenv"
+)
+
+var deep = flag.Bool("deep", false, "let the store forget twice: minutes instead of seconds")
+
+func checker(t *testing.T) (context.Context, Checker) {
+	t.Helper()
+	c := Checker{Spin: testenv.Program(t, "spin", "spin"), GCC: testenv.Program(t, "gcc", "gcc"), Folder: t.TempDir()}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
+	t.Cleanup(cancel)
+	return ctx, c
+}
+
+// TestTheProtocolKeepsItsLaws: in everything that can happen within the bounds of the model, and every step of the model does happen.
+func TestTheProtocolKeepsItsLaws(t *testing.T) {
+	t.Parallel()
+	rewinds := "REWINDS=1"
+	if *deep {
+		rewinds = "REWINDS=2"
+	}
+	for name, defines := range map[string][]string{
+		"while the clock keeps what anchoring assumes": {rewinds},
+		"and what is left when it does not":            {rewinds, "SKEW"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, c := checker(t)
+			v, err := c.Check(ctx, false, defines...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("%d states, %.0f MB", v.States, v.Megabyte)
+			if v.Breach != "" {
+				t.Errorf("%s\n%s", v.Breach, strings.Join(v.Story, "\n"))
+			}
+			if len(v.Unreached) > 0 {
+				t.Errorf("nothing ever takes these steps: %q", v.Unreached)
+			}
+			if v.States < 100_000 {
+				t.Errorf("only %d states: the model has become too small to say anything", v.States)
+			}
+		})
+	}
+}
+
+// TestBrokenTwinsAreFoundOut: each lacks one thing that the laws rest on, and the checker tells a story of what comes of it.
+func TestBrokenTwinsAreFoundOut(t *testing.T) {
+	t.Parallel()
+	for _, twin := range []struct {
+		defines []string
+		breach  string // the law that must be broken, as its assertion begins
+	}{
+		{[]string{"NO_FENCE"}, ">=latest["},
+		{[]string{"NO_ANCHOR"}, "token[terms]>newest"},
+		{[]string{"RESURRECT"}, "history[now]"},
+		{[]string{"NO_RAISE"}, ".sent["},
+		{[]string{"ANY_GRANT", "SKEW"}, ".grant"},
+	} {
+		t.Run(twin.defines[0], func(t *testing.T) {
+			t.Parallel()
+			ctx, c := checker(t)
+			v, err := c.Check(ctx, true, append(twin.defines, "REWINDS=1")...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(v.Breach, twin.breach) {
+				t.Fatalf("found %q, want a breach of an assertion with %q", v.Breach, twin.breach)
+			}
+			t.Logf("%s\n%s", v.Breach, strings.Join(v.Story, "\n"))
+		})
+	}
+}
+
+// TestAnUnfinishedSearchIsNoProof: what the checker prints when it ran out of depth or memory is not taken for a verdict.
+func TestAnUnfinishedSearchIsNoProof(t *testing.T) {
+	for name, out := range map[string]string{
+		"depth":  "error: max search depth too small\n  10 states, stored\n 1.0 total actual memory usage\nerrors: 0\n",
+		"memory": "Warning: Search not completed\n  10 states, stored\n 1.0 total actual memory usage\nerrors: 0\n",
+		"killed": "",
+	} {
+		if v, err := parse([]byte(out)); err == nil {
+			t.Errorf("%s: taken for %+v", name, v)
+		}
+	}
+}

@@ -1,0 +1,128 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// makeCalm ends all faults: what is down comes up, who is stopped goes on, and nothing more goes wrong.
+func (w *world) makeCalm() {
+	w.calm, w.calmed = true, w.now
+	w.say("world", "faults stop")
+	base := w.store.base()
+	base.down = w.now
+	if s, ok := w.store.(*rows); ok {
+		s.halt()
+	}
+	for _, c := range w.clients {
+		c.stopped, c.cut = w.now, w.now
+		if c.asleep {
+			c.wake()
+			c.glance()
+		}
+	}
+}
+
+// conclude is law 9: whoever then waits for a key gets it in time, though its holder has died or gone.
+func (w *world) conclude() {
+	w.final = true
+	w.say("world", "holders go, only waiters are left")
+	if w.profile.Steps {
+		return // a clock that was set forward and back leaves deadlines that nobody can wait for
+	}
+	base := w.store.base()
+	for _, c := range w.clients {
+		for _, j := range c.jobs {
+			if l := j.l; l != nil {
+				j.l = nil
+				if chance(c.rng, 50) {
+					j.release(l, false)
+					continue
+				}
+				w.say(j.name, "is gone without a word, with %s", l.key())
+				l.keeper.Step(keep.Ended{Loss: keep.Closed}, c.Now())
+			}
+		}
+		c.leases = nil
+	}
+	type waiting struct {
+		first, all time.Duration
+	}
+	due := map[string]waiting{}
+	began, last := w.now, w.now
+	for _, key := range w.keys {
+		fresh := w.fresh(key)
+		waiters := 1
+		for _, c := range w.clients {
+			for _, j := range c.jobs {
+				if u := j.u; u != nil && u.forever && u.key() == key {
+					waiters++
+				}
+			}
+		}
+		poll := keep.PollMax
+		if base.hints {
+			poll = keep.PollWatched
+		}
+		rec := base.records[key].record
+		wait := rec.TTL + rec.TTL/10 + 2*poll
+		if rec.State == tenure.Free { // a hold: there is no lease to outlive
+			wait = max(rec.HoldUntil.Sub(base.now()), 0) + 2*keep.PollSettled
+		}
+		wait += wait/10 + time.Second // clocks may differ in rate, and messages take time
+		due[key] = waiting{first: began + wait, all: began + wait + time.Duration(waiters)*2*keep.PollSettled}
+		last = max(last, due[key].all)
+		w.waiters = append(w.waiters, fresh)
+	}
+	for _, key := range w.keys {
+		w.until(due[key].first, func() bool { return w.arrivals[key] > 0 })
+		if w.broken == nil && w.arrivals[key] == 0 {
+			w.fail(Liveness, "nobody has got %s within %s of when the faults had stopped and its holder was gone", key, due[key].first-began)
+			return
+		}
+	}
+	w.until(last, func() bool { return w.waits() == nil })
+	if j := w.waits(); w.broken == nil && j != nil {
+		w.fail(Liveness, "%s still waits for %s, %s after the faults had stopped", j.name, j.u.key(), last-began)
+	}
+}
+
+// waits is a job that still waits for a key that is to be had, or nil.
+func (w *world) waits() *job {
+	for _, j := range w.waiters {
+		if j.u != nil {
+			return j
+		}
+	}
+	for _, c := range w.clients {
+		for _, j := range c.jobs {
+			if j.u != nil && j.u.forever {
+				return j
+			}
+		}
+	}
+	return nil
+}
+
+// fresh is a waiter that has seen no fault.
+func (w *world) fresh(key string) *job {
+	c := w.operator
+	j := &job{c: c, name: "new"}
+	cl := claim{terms: keep.Terms{TTL: 2 * time.Second, MaxFailures: 3}}
+	cl.req = tenure.Request{Verb: tenure.Acquire, Key: key, Owner: "new", TTL: 2 * time.Second}
+	u := c.pursue(j, cl, keep.Patience{For: time.Hour})
+	u.forever = true
+	j.u = u
+	u.step(keep.Tick{})
+	return j
+}
+
+// arrived notes that a waiter has got its key after the faults had stopped.
+func (w *world) arrived(u *pursuit) {
+	if w.arrivals == nil {
+		w.arrivals = map[string]int{}
+	}
+	w.arrivals[u.key()]++
+}

@@ -1,0 +1,96 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Fault is something that goes wrong.
+type Fault int
+
+// The faults of messages, decided each time one is sent, served or answered.
+const (
+	LostRequest Fault = iota // it does not arrive
+	LostReply                // it took effect, and nobody is told
+	SlowRequest              // it arrives within the time that a call may take
+	SlowReply                // its reply comes within that time
+	LateRequest              // it arrives when nobody waits for it any more, perhaps beyond the TTL
+	Doubled                  // it arrives twice, the second time at any time
+	StaleRead                // a read that shows what was there a moment ago
+	Conflict                 // an object store's 409: another request is under way, nothing was done
+	Throttled                // its 429: nothing was done
+	LostHint                 // a waiter is not woken
+	SlowCommit               // a transaction takes long to commit, its rows locked
+	Aborted                  // a transaction is rolled back at the end
+	PausedSend               // the sender is stopped between looking at its clock and sending
+	PausedStep               // a writer is stopped between the steps of a guard, perhaps with its lock
+	GuardCrash               // a writer dies between the steps of a guard
+	// The faults of the world, one at a time at random times.
+	Crash      // a client dies and comes back as another instance
+	Pause      // a client is stopped: its clocks go on
+	Suspend    // a client's machine sleeps: its boot clock goes on, its timers do not
+	CutOff     // a client does not reach the store for a while
+	ClientRate // a client's clocks change their rate, within 5 %
+	StoreRate  // the store's clock changes its rate, within 5 %
+	StoreStep  // the store's clock is set forward or back, by up to an hour
+	Restart    // the store is down for a moment, and what was under way in it is undone
+	Failover   // a replica takes over, and has not got the last writes
+	Rewind     // an older state of the store is put back
+	Wipe       // the store has forgotten everything
+	RowLocked  // a transaction of somebody else has a row locked
+	Operator   // a key is taken over, reserved or revoked by hand
+	Forgery    // somebody acts with a secret that was never granted, or writes to another's resource
+	Sweep      // a client drops old records: no fault, but it must not become one
+	faults
+)
+
+var faultNames = [faults]string{
+	"lost request", "lost reply", "slow request", "slow reply", "late request", "doubled", "stale read", "409", "429", "lost hint", "slow commit", "aborted", "paused send", "paused step", "guard crash",
+	"crash", "pause", "suspend", "cut off", "client rate", "store rate", "store step", "restart", "failover", "rewind", "wipe", "row locked", "operator", "forgery", "sweep",
+}
+
+func (f Fault) String() string { return faultNames[f] }
+
+// MarshalText writes a fault by its name.
+func (f Fault) MarshalText() ([]byte, error) { return []byte(f.String()), nil }
+
+// UnmarshalText reads a fault by its name.
+func (f *Fault) UnmarshalText(text []byte) error {
+	i := slices.Index(faultNames[:], string(text))
+	if i < 0 {
+		return fmt.Errorf("there is no fault %q; there are %s", text, strings.Join(faultNames[:], ", "))
+	}
+	*f = Fault(i)
+	return nil
+}
+
+// Firing is one occasion at which a fault happened: the nth chance that it had in a run.
+type Firing struct {
+	Fault  Fault `json:"fault"`
+	Chance int   `json:"chance"`
+}
+
+func (f Firing) String() string { return fmt.Sprintf("%s at its chance %d", f.Fault, f.Chance) }
+
+// fault decides whether a fault happens at this chance. Each fault has a stream of random numbers of its own, and takes one whether or not it happens, so that leaving one out
+// does not change when others happen.
+func (w *world) fault(f Fault) bool {
+	rate := w.profile.Chances[f]
+	if rate == 0 {
+		return false
+	}
+	w.chances[f]++
+	fires := w.luck[f].Float64() < rate && !w.calm
+	return fires && w.fires(Firing{f, w.chances[f]})
+}
+
+// fires notes that a fault happens, unless this case leaves it out.
+func (w *world) fires(at Firing) bool {
+	if w.c.without(at) {
+		return false
+	}
+	w.fired = append(w.fired, at)
+	w.cover("fault", at.Fault.String())
+	return true
+}

@@ -1,0 +1,254 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// judge sees every change of a store at the moment it takes effect, whoever is told of it, and holds it against the laws.
+type judge struct {
+	w       *world
+	ledgers map[string]*ledger
+	grants  map[fence.Grant]*grant
+	asking  map[fence.Grant]*pursuit // who asks, or asked last, with the secret of a grant
+	denied  map[fence.Grant]string   // secrets that were said not to have been granted, and not to be
+}
+
+// ledger is all that was ever granted of a key, whatever the store has forgotten since.
+type ledger struct {
+	issued    []*grant
+	current   *grant // in the store's memory
+	transfers int
+}
+
+// grant is one term in truth.
+type grant struct {
+	fp       fence.Grant
+	token    fence.Token
+	owner    string
+	transfer int // which of the key's transfers it was
+	fate     fate
+	held     bool
+	stray    bool // granted by a copy that nobody answers for
+	lost     bool // the store has forgotten it
+	shaken   bool // the store's memory of it was set back: what was promised since does not hold
+	record   tenure.Record
+}
+
+type fate string
+
+const (
+	alive     fate = "alive"
+	released  fate = "released"
+	takenAway fate = "ended by hand"
+	followed  fate = "followed by another"
+)
+
+func newJudge(w *world) *judge {
+	return &judge{w: w, ledgers: map[string]*ledger{}, grants: map[fence.Grant]*grant{}, asking: map[fence.Grant]*pursuit{}, denied: map[fence.Grant]string{}}
+}
+
+func (j *judge) ledger(key string) *ledger {
+	l := j.ledgers[key]
+	if l == nil {
+		l = &ledger{}
+		j.ledgers[key] = l
+	}
+	return l
+}
+
+// committed takes a change of a record that has just taken effect.
+func (j *judge) committed(req tenure.Request, before, after tenure.Record, m message) {
+	w, l := j.w, j.ledger(req.Key)
+	w.say("store", "%s", describe(req, before, after, m))
+	if after.Grant != before.Grant || after.Token != before.Token {
+		j.transferred(l, req, before, after, m)
+	} else {
+		j.changed(l, req, before, after)
+	}
+	j.beliefs(req.Key)
+}
+
+// changed is law 7: only the holder, and only while it is, changes a term.
+func (j *judge) changed(l *ledger, req tenure.Request, before, after tenure.Record) {
+	w, fp := j.w, req.Secret.Grant()
+	g := l.current
+	switch {
+	case fp != before.Grant:
+		w.fail(WrongGrant, "a %s by grant %s changed the term of grant %s on %s", req.Verb, brief(fp), brief(before.Grant), req.Key)
+		return
+	case before.State != tenure.Held:
+		w.fail(WrongGrant, "a %s changed %s, which nobody holds: it is %s", req.Verb, req.Key, before.State)
+		return
+	}
+	switch req.Verb {
+	case tenure.Renew:
+		late := !after.Renewed.Before(before.Deadline)
+		if late && !req.Resume {
+			w.fail(WrongGrant, "%s was renewed %s after its deadline, and not to resume it", req.Key, after.Renewed.Sub(before.Deadline))
+		}
+		if late {
+			w.cover("transition", "renew to resume")
+		} else {
+			w.cover("transition", "renew")
+		}
+	case tenure.Report:
+		w.cover("transition", "report")
+		if !after.Deadline.Equal(before.Deadline) {
+			w.fail(WrongGrant, "a report moved the deadline of %s by %s", req.Key, after.Deadline.Sub(before.Deadline))
+		}
+	case tenure.Release:
+		if req.Failed {
+			w.cover("transition", "release after failure")
+		} else {
+			w.cover("transition", "release")
+		}
+		if g != nil {
+			g.fate = released
+		}
+	default:
+		w.fail(WrongGrant, "a %s changed the term of %s without a new token", req.Verb, req.Key)
+	}
+	if g != nil {
+		g.record = after
+	}
+}
+
+// forgot is told that the store's memory of a key was set back.
+func (j *judge) forgot(key string, rec tenure.Record, why string) {
+	l := j.ledger(key)
+	lost := 0
+	var cur *grant
+	for _, g := range l.issued {
+		known := slices.ContainsFunc(rec.History, func(t tenure.Term) bool { return t.Grant == g.fp && t.Token == g.token })
+		if !known && !g.lost {
+			g.lost = true
+			lost++
+		}
+		if g.fp == rec.Grant && g.token == rec.Token {
+			cur = g
+		}
+	}
+	if cur != nil {
+		if cur != l.current || !sameTerm(cur.record, rec) {
+			cur.shaken, cur.record, cur.fate = true, rec, fateIn(rec)
+		}
+		l.current = cur
+	} else {
+		l.current = nil
+	}
+	if lost > 0 {
+		j.w.say("store", "%s: it no longer knows of %d grants of %s", why, lost, key)
+	}
+}
+
+func sameTerm(a, b tenure.Record) bool {
+	return a.Token == b.Token && a.State == b.State && a.Ended == b.Ended && a.Deadline.Equal(b.Deadline)
+}
+
+func fateIn(rec tenure.Record) fate {
+	if rec.State == tenure.Free {
+		return released
+	}
+	return alive
+}
+
+// dropped is told that a record was forgotten in due time.
+func (j *judge) dropped(key string) {
+	l := j.ledger(key)
+	now := j.w.store.base().now()
+	for _, g := range l.issued {
+		if g.fate == alive && !g.lost && !g.shaken && now.Before(g.record.Deadline) && !j.w.profile.Steps {
+			j.w.fail(NoEarlyGrant, "the record of %s was dropped, which %s has for another %s", key, g.owner, g.record.Deadline.Sub(now))
+		}
+		if g.fate == alive {
+			g.fate = followed
+		}
+		if j.w.profile.Steps { // a clock that steps forward drops it early, and its numbers may come back if it steps back
+			g.lost = true
+		} else {
+			delete(j.grants, g.fp) // longer ago than any message is on its way
+		}
+	}
+	l.current = nil
+}
+
+// beliefs is law 5: whoever believes to hold a key holds it at the store, unless an operator or a loss of memory has ended that.
+func (j *judge) beliefs(key string) {
+	for _, c := range j.w.clients {
+		for _, l := range c.leases {
+			if l.key() == key {
+				j.belief(l)
+			}
+		}
+	}
+}
+
+func (j *judge) belief(l *lease) {
+	w := j.w
+	g := l.g
+	if w.profile.Steps || g == nil || g.lost || g.shaken || g.fate == takenAway || !l.believes() {
+		return
+	}
+	base := w.store.base()
+	now := base.now()
+	here, there := l.c.truth(l.deadline()), base.clock.when(int64(g.record.Deadline.Sub(epoch)))
+	switch {
+	case here > there && l.g.fate == alive:
+		w.fail(LocalDeadline, "%s believes to hold %s with token %s until %s; the store's deadline is at %s", l.c.name, l.key(), short(g.token), clockFace(here), clockFace(there))
+	case g.fate != alive:
+		w.fail(LocalDeadline, "%s believes to hold %s with token %s for another %s; in truth it is %s", l.c.name, l.key(), short(g.token), l.deadline().Sub(l.c.Now()), g.fate)
+	case !now.Before(g.record.Deadline):
+		w.fail(LocalDeadline, "%s believes to hold %s with token %s for another %s; the store's deadline passed %s ago", l.c.name, l.key(), short(g.token), l.deadline().Sub(l.c.Now()), now.Sub(g.record.Deadline))
+	}
+}
+
+// holds is law 6: authority is only for what was granted.
+func (j *judge) holds(l *lease) {
+	var g *grant
+	for _, issued := range j.ledger(l.key()).issued { // a secret that the store forgot may have been granted twice
+		if issued.fp == l.grant && issued.token == l.token {
+			g = issued
+		}
+	}
+	if g == nil {
+		j.w.fail(OneTruth, "%s takes itself for the holder of %s with token %s; the store never granted that", l.c.name, l.key(), short(l.token))
+		return
+	}
+	l.g = g
+	j.belief(l)
+}
+
+// told is law 6 at a holder: the store's "not owned" ends its authority.
+func (j *judge) told(l *lease) {
+	if l.believes() {
+		j.w.fail(OneTruth, "%s was told that it does not own %s, and goes on", l.c.name, l.key())
+	}
+}
+
+// concluded is law 6 at a waiter: what a request is said to have come to is what it has come to.
+func (j *judge) concluded(u *pursuit, res keep.Resolution) {
+	g := j.grants[u.secret.Grant()]
+	now := j.w.store.base().now()
+	// A store whose clock is coarse refuses what may be over.
+	living := g != nil && g.fate == alive && !g.lost && !g.shaken && !g.stray && now.Add(j.w.profile.Skew).Before(g.record.Deadline)
+	switch res {
+	case keep.WasLeft:
+		if living && !j.w.profile.Steps {
+			j.w.fail(OneTruth, "%s has left what became of its request for %s to time; it was granted and does not lapse for another %s", u.c.name, u.key(), g.record.Deadline.Sub(now))
+		}
+	case keep.WasGranted:
+		if g == nil || living {
+			j.w.fail(OneTruth, "%s says that its request for %s was granted and is released; it is not", u.c.name, u.key())
+		}
+	default:
+		if living && !j.w.profile.Steps { // by a clock that is set back, what was over is not
+			j.w.fail(OneTruth, "%s says that its request for %s was not granted; it was, with token %s", u.c.name, u.key(), short(g.token))
+		}
+		j.denied[u.secret.Grant()] = fmt.Sprintf("at %s", clockFace(j.w.now))
+	}
+}

@@ -1,0 +1,168 @@
+package sim
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// transferred holds a new term against the laws: 1, 2, 4, 6 and 8.
+func (j *judge) transferred(l *ledger, req tenure.Request, before, after tenure.Record, m message) {
+	w, fp := j.w, req.Secret.Grant()
+	if req.Verb != tenure.Acquire && !req.Verb.ByHand() {
+		w.fail(WrongGrant, "a %s made a new term of %s", req.Verb, req.Key)
+		return
+	}
+	l.transfers++
+	seen := j.grants[fp]
+	j.grantedOnce(l, req, after, seen)
+	j.tokensRise(l, req, after)
+	if !w.profile.Steps {
+		j.inTime(l, req, before, after)
+	}
+	j.hasCause(req, before, after)
+	if req.Verb == tenure.Acquire && !m.stray && (seen == nil || !seen.lost) {
+		j.somebodyKnows(req, fp)
+	}
+	if prev := l.current; prev != nil && prev.fate == alive {
+		prev.fate = followed
+		if req.Verb.ByHand() {
+			prev.fate = takenAway
+		}
+	}
+	g := &grant{
+		fp: fp, token: after.Token, owner: req.Owner, transfer: l.transfers, fate: alive,
+		held: after.State == tenure.Held, stray: m.stray, record: after,
+	}
+	l.issued = append(l.issued, g)
+	l.current, j.grants[fp] = g, g
+	w.cover("transition", transitionName(req, after))
+}
+
+func transitionName(req tenure.Request, after tenure.Record) string {
+	if req.Verb.ByHand() {
+		return string(req.Verb)
+	}
+	return "acquire " + string(after.Cause)
+}
+
+// grantedOnce is law 1.
+func (j *judge) grantedOnce(l *ledger, req tenure.Request, after tenure.Record, seen *grant) {
+	if seen != nil && !seen.lost && l.transfers-seen.transfer < tenure.HistoryLen {
+		j.w.fail(OneGrant, "the secret of grant %s was granted again on %s: token %s after %s", brief(seen.fp), req.Key, short(after.Token), short(seen.token))
+	}
+	for _, g := range l.issued {
+		if g.token == after.Token && !g.lost {
+			j.w.fail(OneGrant, "token %s of %s was granted twice", short(g.token), req.Key)
+		}
+	}
+}
+
+// tokensRise is law 2, and what is left of it when the store has forgotten: the token is not below the clock, and so above every one issued longer ago than the clocks may differ.
+func (j *judge) tokensRise(l *ledger, req tenure.Request, after tenure.Record) {
+	w := j.w
+	for _, g := range l.issued {
+		if g.token < after.Token {
+			continue
+		}
+		if !g.lost {
+			w.fail(TokensRise, "token %s of %s was granted after %s", short(after.Token), req.Key, short(g.token))
+		} else if ago := after.Acquired.Sub(g.record.Acquired); !w.profile.Steps && ago > w.profile.Skew {
+			w.fail(TokensRise, "the store forgot token %s of %s, and %s later decides on %s", short(g.token), req.Key, ago, short(after.Token))
+		}
+	}
+	if floor := fence.Token(after.Acquired.UnixMicro()); after.Token < floor {
+		w.fail(TokensRise, "token %s of %s is below the store's clock, %s", short(after.Token), req.Key, short(floor))
+	}
+}
+
+// inTime is law 4.
+func (j *judge) inTime(l *ledger, req tenure.Request, before, after tenure.Record) {
+	w, p := j.w, l.current
+	if p == nil || req.Verb.ByHand() {
+		return
+	}
+	if now := w.store.base().now(); p.fate == alive && p.held && now.Before(p.record.Deadline) {
+		w.fail(NoEarlyGrant, "%s was granted to %s %s before the deadline of %s", req.Key, req.Owner, p.record.Deadline.Sub(now), p.owner)
+	}
+	if !before.IsZero() && after.Acquired.Before(before.Renewed) {
+		w.fail(NoEarlyGrant, "the term of %s on %s begins %s before the last act of the term before it", req.Owner, req.Key, before.Renewed.Sub(after.Acquired))
+	}
+	if before.State == tenure.Free && after.Acquired.Before(before.Deadline) {
+		w.fail(NoEarlyGrant, "the term of %s on %s begins %s before the one before it ended", req.Owner, req.Key, before.Deadline.Sub(after.Acquired))
+	}
+}
+
+// hasCause is law 8.
+func (j *judge) hasCause(req tenure.Request, before, after tenure.Record) {
+	w := j.w
+	want := tenure.Expired
+	switch {
+	case req.Verb == tenure.Revoke:
+		want = tenure.Cancelled
+	case req.Verb.ByHand():
+		want = tenure.Operator
+	case req.Above > 0 && req.Above >= before.Token:
+		want = tenure.Recovery
+	case before.IsZero():
+		want = tenure.First
+	case before.State == tenure.Free && before.Cause == tenure.Cancelled && before.Ended == "":
+		want = tenure.Cancelled
+	case before.State == tenure.Free:
+		want = tenure.Released
+	case before.State == tenure.Reserved && after.Acquired.Before(before.Deadline):
+		want = tenure.Handoff
+	}
+	if after.Cause != want {
+		w.fail(Causes, "the cause of the term of %s on %s is %q; it should be %q", req.Owner, req.Key, after.Cause, want)
+	}
+	if req.Verb.ByHand() && (after.Actor == "" || after.Note == "") {
+		w.fail(Causes, "a %s of %s names actor %q and note %q", req.Verb, req.Key, after.Actor, after.Note)
+	}
+	if n := len(after.History); n == 0 || after.History[n-1].Grant != after.Grant || after.History[n-1].Cause != after.Cause {
+		w.fail(Causes, "the history of %s does not end with its own term", req.Key)
+	}
+}
+
+// somebodyKnows is law 6: a grant is somebody's who waits for it, or finds out about it in the background.
+func (j *judge) somebodyKnows(req tenure.Request, fp fence.Grant) {
+	if at, denied := j.denied[fp]; denied {
+		j.w.fail(OneTruth, "a request for %s was granted that its maker, %s, was told %s would not be", req.Key, req.Owner, at)
+		return
+	}
+	if u := j.asking[fp]; u == nil || u.over && u.life == u.c.life {
+		j.w.fail(OneTruth, "%s was granted by a request of %s that nobody pursues", req.Key, req.Owner)
+	}
+}
+
+// describe is a change as the timeline shows it.
+func describe(req tenure.Request, before, after tenure.Record, m message) string {
+	stray := ""
+	if m.stray {
+		stray = " (a stray copy)"
+	}
+	who := req.Owner
+	if who == "" {
+		who = before.Owner
+	}
+	switch {
+	case after.Token != before.Token:
+		return fmt.Sprintf("%s: %s by %s: token %s, cause %s, %s until %s%s", req.Key, req.Verb, who, short(after.Token), after.Cause, after.State, faceOf(after.Deadline), stray)
+	case req.Verb == tenure.Release:
+		return fmt.Sprintf("%s: release by %s: token %s, %s%s", req.Key, who, short(after.Token), after.Ended, stray)
+	}
+	return fmt.Sprintf("%s: %s by %s: token %s, until %s%s", req.Key, req.Verb, who, short(after.Token), faceOf(after.Deadline), stray)
+}
+
+// faceOf is a time of the store's clock as timelines show it: since the run began.
+func faceOf(t time.Time) string { return clockFace(t.Sub(epoch)) }
+
+// short is a token as timelines show it: the part that tells those of one run apart.
+func short(t fence.Token) string {
+	return fmt.Sprintf("%.6f", float64(int64(t)-epoch.UnixMicro())/1e6)
+}
+
+// brief is the beginning of a grant.
+func brief(g fence.Grant) string { return string(g[:min(len(g), 8)]) }

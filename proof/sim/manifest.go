@@ -1,0 +1,66 @@
+package sim
+
+import (
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/store"
+)
+
+// swapping is a writer at a manifest: it reads the mark, decides, and puts the next manifest in the place of the one it has read. The condition makes both one step, however late the put arrives.
+type swapping struct {
+	r     *resource
+	c     *client
+	act   act
+	done  func(error)
+	tries int
+}
+
+func (r *resource) enterManifest(c *client, a act, done func(error)) {
+	s := &swapping{r: r, c: c, act: a, done: done}
+	s.begin()
+}
+
+// begin reads the manifest.
+func (s *swapping) begin() {
+	r := s.r
+	s.tries++
+	r.w.carry(r.line(s.c), func(_ message, reply func(func())) {
+		mark, version := r.mark, r.content.version
+		reply(func() { s.decide(mark, version) })
+	}, func(err error) { s.done(store.Unknown(err)) })
+}
+
+// decide is at the writer: a refusal rests on what was read, which can only have become newer since.
+func (s *swapping) decide(mark fence.Mark, version int) {
+	next, err := s.r.decide(mark, s.act)
+	if err != nil {
+		s.r.refused(s.act, err)
+		s.done(err)
+		return
+	}
+	s.put(mark, version, next)
+}
+
+func (s *swapping) put(mark fence.Mark, version int, next fence.Mark) {
+	r := s.r
+	r.w.ops++
+	r.w.carry(r.line(s.c), func(_ message, reply func(func())) {
+		unchanged := r.mark == mark && r.content.version == version
+		if unchanged || r.w.mutant.is(BlindManifest) {
+			r.took(s.act)
+			if s.act.write {
+				r.wroteBy(s.act)
+			}
+			r.mark = next
+			reply(func() { s.done(nil) })
+			return
+		}
+		r.w.cover("fence", "overtaken")
+		reply(func() {
+			if s.tries < 8 {
+				s.begin()
+			} else {
+				s.done(store.Unknown(errOvertaken))
+			}
+		})
+	}, func(err error) { s.done(store.Unknown(err)) })
+}

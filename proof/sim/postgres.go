@@ -1,0 +1,227 @@
+package sim
+
+import (
+	"cmp"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// rows is a store like PostgreSQL: a batch is one transaction that locks the row of each key before it looks at the clock, skips rows that others have locked, and shows what it has done when it
+// commits. Keys that were skipped are asked for again, each alone, waiting for its row.
+type rows struct {
+	*ground
+	locks   map[string]*transaction
+	waiting []*transaction // for a row; who gets it next is a matter of chance
+	rng     *rand.Rand
+	live    []*transaction
+}
+
+// lockWait is how long a transaction waits for a row.
+const lockWait = time.Second
+
+// errLocked is why a request has no answer whose row stayed locked.
+var errLocked = errors.New("another transaction has this key's row locked")
+
+func newRows(w *world) *rows {
+	return &rows{ground: newGround(w, true), locks: map[string]*transaction{}, rng: w.stream("rows")}
+}
+
+// transaction is one call on the server.
+type transaction struct {
+	s        *rows
+	requests []tenure.Request
+	order    []int // by key
+	patient  bool
+	m        message
+	began    time.Time
+	commit   func(answers []store.Answer, skipped []int)
+	abort    func(error)
+
+	next    int // in order
+	answers []store.Answer
+	changes map[int]tenure.Record
+	skipped []int
+	over    bool
+}
+
+func (s *rows) apply(c *client, requests []tenure.Request, done func([]store.Answer, error)) func() {
+	s.call(c, requests, func(answers []store.Answer, skipped []int, err error) {
+		if err != nil || len(skipped) == 0 {
+			done(answers, err)
+			return
+		}
+		due := len(skipped)
+		for _, i := range skipped {
+			s.call(c, requests[i:i+1], func(one []store.Answer, _ []int, err error) {
+				if err != nil {
+					one = store.Failed(1, err)
+				}
+				answers[i] = one[0]
+				if due--; due == 0 {
+					done(answers, nil)
+				}
+			})
+		}
+	})
+	return func() {}
+}
+
+// call is one round trip.
+func (s *rows) call(c *client, requests []tenure.Request, done func([]store.Answer, []int, error)) {
+	s.w.ops += len(requests)
+	s.w.carry(s.line(c), func(m message, reply func(func())) {
+		t := &transaction{
+			s: s, requests: requests, patient: len(requests) == 1, m: m, began: s.now(),
+			answers: make([]store.Answer, len(requests)), changes: map[int]tenure.Record{},
+			commit: func(answers []store.Answer, skipped []int) { reply(func() { done(answers, skipped, nil) }) },
+			abort:  func(err error) { reply(func() { done(nil, nil, err) }) },
+		}
+		for i := range requests {
+			t.order = append(t.order, i)
+		}
+		slices.SortStableFunc(t.order, func(i, j int) int { return cmp.Compare(requests[i].Key, requests[j].Key) })
+		s.live = append(s.live, t)
+		t.advance()
+	}, func(err error) { done(nil, nil, err) })
+}
+
+// advance goes through the rows until one that it must wait for.
+func (t *transaction) advance() {
+	s := t.s
+	for ; t.next < len(t.order); t.next++ {
+		i := t.order[t.next]
+		req := t.requests[i]
+		if by := s.locks[req.Key]; by != nil && by != t {
+			if t.patient {
+				s.w.cover("store", "waited for a row")
+				s.waiting = append(s.waiting, t)
+				s.w.at(s.w.now+lockWait, t.tire)
+				return
+			}
+			s.w.cover("store", "skipped a locked row")
+			if s.w.mutant.is(SkippedIsDone) && req.Verb == tenure.Renew {
+				rec := s.held(req.Key)
+				rec.Deadline = s.now().Add(rec.TTL)
+				t.answers[i] = store.Answer{Record: rec, Now: tenure.Time(s.now())}
+				continue
+			}
+			t.skipped = append(t.skipped, i)
+			continue
+		}
+		s.locks[req.Key] = t
+		now := s.now() // after the lock
+		if s.w.mutant.is(ClockBeforeLock) {
+			now = t.began
+		}
+		next, changed, err := s.w.law(s.held(req.Key), req, now)
+		if err == nil && changed {
+			t.changes[i] = next
+		}
+		t.answers[i] = store.Answer{Record: next, Now: tenure.Time(now), Err: err}
+	}
+	takes := between(s.w.luck[SlowCommit], 200*time.Microsecond, 3*time.Millisecond)
+	if s.w.fault(SlowCommit) {
+		takes += upTo(s.w.luck[SlowCommit], 6*time.Second)
+	}
+	s.w.at(s.w.now+takes, t.finish)
+}
+
+// finish is the commit.
+func (t *transaction) finish() {
+	s := t.s
+	if t.over {
+		return
+	}
+	t.over = true
+	if s.w.fault(Aborted) {
+		t.free()
+		t.abort(errors.New("the transaction was rolled back"))
+		return
+	}
+	for _, i := range t.order {
+		if next, changed := t.changes[i]; changed {
+			s.write(t.requests[i], kept{record: next}, t.m)
+		}
+	}
+	t.free()
+	t.commit(t.answers, t.skipped)
+}
+
+// tire gives up waiting for a row.
+func (t *transaction) tire() {
+	if i := slices.Index(t.s.waiting, t); i >= 0 && !t.over {
+		t.s.waiting = slices.Delete(t.s.waiting, i, i+1)
+		t.over = true
+		t.free()
+		t.abort(errLocked)
+	}
+}
+
+// free unlocks the rows, and lets those go on who wait for them.
+func (t *transaction) free() {
+	s := t.s
+	var keys []string
+	for _, key := range s.w.keys {
+		if s.locks[key] == t {
+			delete(s.locks, key)
+			keys = append(keys, key)
+		}
+	}
+	s.live = slices.DeleteFunc(s.live, func(other *transaction) bool { return other == t })
+	for _, key := range keys {
+		var queue []*transaction
+		for _, other := range s.waiting {
+			if other.requests[other.order[other.next]].Key == key {
+				queue = append(queue, other)
+			}
+		}
+		if len(queue) == 0 {
+			continue
+		}
+		next := queue[s.rng.IntN(len(queue))]
+		s.waiting = slices.DeleteFunc(s.waiting, func(other *transaction) bool { return other == next })
+		s.w.at(s.w.now, func() {
+			if !next.over {
+				next.advance()
+			}
+		})
+	}
+}
+
+// lockRow keeps a row locked for somebody who does not say what for.
+func (s *rows) lockRow(key string, d time.Duration) bool {
+	if s.locks[key] != nil {
+		return false
+	}
+	t := &transaction{s: s}
+	s.locks[key] = t
+	s.live = append(s.live, t)
+	s.w.at(s.w.now+d, func() {
+		if !t.over {
+			t.over = true
+			t.free()
+		}
+	})
+	return true
+}
+
+// halt rolls back what is under way: nobody is told.
+func (s *rows) halt() {
+	for _, t := range append(s.live, s.waiting...) {
+		t.over = true
+	}
+	s.live, s.waiting = nil, nil
+	clear(s.locks)
+}
+
+func (s *rows) get(c *client, key string, done func(tenure.Record, time.Time, error)) {
+	s.w.carry(s.line(c), func(_ message, reply func(func())) {
+		rec, now := s.held(key), s.now()
+		reply(func() { done(rec, now, nil) })
+	}, func(err error) { done(tenure.Record{}, time.Time{}, err) })
+}

@@ -1,0 +1,226 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Profile is a kind of world: a store, and what goes wrong. That decides which laws can hold.
+type Profile struct {
+	Name string
+	Says string
+	// Steps is set where the store's clock is set forward and back: laws 4, 5 and 9 then promise nothing.
+	Steps bool
+	// Skewed is set where clients' clocks run at rates of their own, within 5 %.
+	Skewed bool
+	// Skew is how far the store's clock may go back when it has forgotten something: what it then issues may be below what it issued so lately.
+	Skew time.Duration
+	// Keys is how many there are if a case does not say, used evenly; 0 is 3, of which one is popular and one is not.
+	Keys int
+	// Blind is how many jobs in a hundred write to resources they have not named, Zombies how many go on writing when their lease is over; 0 is 20 and 30.
+	Blind, Zombies int
+	// Chances of the faults of messages, each time one may happen.
+	Chances [faults]float64
+	// Weights of the faults of the world against each other.
+	Weights [faults]int
+
+	store   func(*world) server
+	lacks   []Sight // what cannot be seen here
+	further []Sight // what can be seen only here
+}
+
+// The usual rates.
+var (
+	network = map[Fault]float64{LostRequest: 0.04, LostReply: 0.05, SlowRequest: 0.04, SlowReply: 0.04, LateRequest: 0.03, Doubled: 0.03, LostHint: 0.2}
+	hosts   = map[Fault]int{Crash: 3, Pause: 4, Suspend: 3, CutOff: 2, ClientRate: 2}
+	people  = map[Fault]int{Operator: 3, Forgery: 2}
+	steps   = map[Fault]float64{PausedSend: 0.01, PausedStep: 0.03, GuardCrash: 0.015}
+)
+
+func (p *Profile) with(chances ...map[Fault]float64) *Profile {
+	for _, m := range chances {
+		for f, rate := range m {
+			p.Chances[f] = rate
+		}
+	}
+	return p
+}
+
+func (p *Profile) nemesis(weights ...map[Fault]int) *Profile {
+	for _, m := range weights {
+		for f, n := range m {
+			p.Weights[f] = n
+		}
+	}
+	return p
+}
+
+// draw is the next fault of the world, or -1.
+func (p *Profile) draw(r *rand.Rand) Fault {
+	total := 0
+	for _, n := range p.Weights {
+		total += n
+	}
+	if total == 0 {
+		return -1
+	}
+	at := r.IntN(total)
+	for f, n := range p.Weights {
+		if at -= n; at < 0 {
+			return Fault(f)
+		}
+	}
+	return -1
+}
+
+// Profiles are all kinds of worlds.
+var Profiles = []*Profile{
+	(&Profile{
+		Name: "network", Says: "a directory or another plain register; messages are lost, late, doubled and stale", Skewed: true,
+		store: func(w *world) server { return newVault(w, false) },
+		lacks: []Sight{{"fence", "busy"}}, // nobody is stopped inside a guard
+	}).with(network, map[Fault]float64{StaleRead: 0.05}).nemesis(people, map[Fault]int{CutOff: 3, Restart: 1, Sweep: 5}),
+	(&Profile{
+		Name: "sweeps", Says: "the same with many keys that are seldom used: old records are swept while somebody takes them up again", Skewed: true, Keys: 12,
+		store: func(w *world) server { return newVault(w, false) },
+	}).with(network, map[Fault]float64{PausedStep: 0.1}).nemesis(people, map[Fault]int{Sweep: 20, Pause: 2}),
+	(&Profile{
+		Name: "hosts", Says: "the same; processes die, stop and sleep, between any two steps, and their clocks change their rates", Skewed: true,
+		store: func(w *world) server { return newVault(w, false) },
+	}).with(steps, map[Fault]float64{LostReply: 0.01, LateRequest: 0.01, Doubled: 0.01}).nemesis(hosts, people, map[Fault]int{Sweep: 6}),
+	(&Profile{
+		Name: "redis", Says: "one script at a time; replicas that lag take over", Skewed: true,
+		store: func(w *world) server { return newScript(w) },
+	}).with(network, steps, map[Fault]float64{StaleRead: 0.05}).nemesis(hosts, people, map[Fault]int{Restart: 1, Failover: 3}),
+	(&Profile{
+		Name: "postgres", Says: "row locks, batches that skip locked rows, commits that take long, rolled back transactions", Skewed: true,
+		store: func(w *world) server { return newRows(w) },
+	}).with(network, steps, map[Fault]float64{SlowCommit: 0.04, Aborted: 0.02}).nemesis(hosts, people, map[Fault]int{Restart: 1, RowLocked: 3}),
+	(&Profile{
+		Name: "s3", Says: "conditional puts, 409, 412 and 429, a clock of whole seconds, no hints", Skewed: true, Skew: 3 * time.Second,
+		store: func(w *world) server { return newVault(w, true) },
+	}).with(network, steps, map[Fault]float64{Conflict: 0.05, Throttled: 0.04, LostHint: 0}).nemesis(hosts, people, map[Fault]int{Restart: 1}),
+	(&Profile{
+		Name: "memory", Says: "a plain register that is put back to older states, wiped and restarted", Skewed: true,
+		store: func(w *world) server { return newVault(w, false) },
+	}).with(network, steps).nemesis(hosts, people, map[Fault]int{Restart: 1, Rewind: 4, Wipe: 2, Sweep: 6}),
+	(&Profile{
+		Name: "amnesia", Says: "an object store that forgets within the second its clock shows: tokens collide", Skewed: true, Skew: 3 * time.Second,
+		store:   func(w *world) server { return newVault(w, true) },
+		further: []Sight{{"fence", "collision"}},
+		lacks:   []Sight{{"transition", "dropped"}}, // nothing is remembered for so long
+	}).with(network, steps, map[Fault]float64{Conflict: 0.02, Throttled: 0.02, LostHint: 0}).nemesis(people, map[Fault]int{Rewind: 5, Wipe: 3, Pause: 2, Crash: 1}),
+	(&Profile{
+		Name: "guards", Says: "writers that do not stop in time, do not name what they write to, and die or are stopped between the steps of a guard", Skewed: true, Blind: 60, Zombies: 80,
+		store: func(w *world) server { return newScript(w) },
+	}).with(network, map[Fault]float64{PausedSend: 0.02, PausedStep: 0.05, GuardCrash: 0.05}).nemesis(people, map[Fault]int{Pause: 4, Suspend: 2, CutOff: 4, Crash: 1}),
+	(&Profile{
+		Name: "clocks", Says: "one script at a time; the store's clock is set by up to an hour and changes its rate, and replicas take over", Steps: true, Skewed: true,
+		store: func(w *world) server { return newScript(w) },
+	}).with(network, steps).nemesis(hosts, people, map[Fault]int{StoreStep: 6, StoreRate: 3, Failover: 2, Wipe: 1}),
+	(&Profile{
+		Name: "storm", Says: "everything at once, on an object store", Steps: true, Skewed: true, Skew: 3 * time.Second,
+		store: func(w *world) server { return newVault(w, true) },
+	}).with(network, steps, map[Fault]float64{Conflict: 0.05, Throttled: 0.04, StaleRead: 0.03, LostHint: 0}).
+		nemesis(hosts, people, map[Fault]int{StoreStep: 2, StoreRate: 2, Restart: 2, Rewind: 2, Wipe: 1}),
+}
+
+// ProfileNames are the names of all profiles.
+func ProfileNames() []string {
+	names := make([]string, len(Profiles))
+	for i, p := range Profiles {
+		names[i] = p.Name
+	}
+	return names
+}
+
+// FindProfile is the profile of a name.
+func FindProfile(name string) (*Profile, error) {
+	for _, p := range Profiles {
+		if p.Name == name {
+			return p, nil
+		}
+	}
+	return nil, fmt.Errorf("there is no profile %q; there are %s", name, strings.Join(ProfileNames(), ", "))
+}
+
+func profileOf(name string) *Profile {
+	p, err := FindProfile(name)
+	if err != nil {
+		panic(err)
+	}
+	return p
+}
+
+// everywhere is what every profile must show.
+var everywhere = []Sight{
+	{"transition", "acquire first"},
+	{"transition", "acquire released"},
+	{"transition", "acquire expired"},
+	{"transition", "acquire handoff"},
+	{"transition", "acquire cancelled"},
+	{"transition", "acquire again"},
+	{"transition", "renew"},
+	{"transition", "renew to resume"},
+	{"transition", "report"},
+	{"transition", "release"},
+	{"transition", "release after failure"},
+	{"transition", "takeover"},
+	{"transition", "reserve"},
+	{"transition", "revoke"},
+	{"transition", "dropped"},
+	{"refusal", "held: held"},
+	{"refusal", "held: reserved"},
+	{"refusal", "held: hold"},
+	{"refusal", "held: period"},
+	{"refusal", "not owned: released"},
+	{"refusal", "not owned: expired"},
+	{"refusal", "not owned: superseded"},
+	{"refusal", "not owned: taken_over"},
+	{"refusal", "not owned: unknown"},
+	{"refusal", "unknown"},
+	{"fence", "raised"},
+	{"fence", "written"},
+	{"fence", "stale"},
+	{"fence", "repeated"},
+	{"fence", "wrong key"},
+	{"fence", "busy"},
+	{"fence", "unknown"},
+	{"fence", "overtaken"},
+	{"loss", "superseded"},
+	{"loss", "expired"},
+	{"loss", "taken_over"},
+	{"loss", "released"},
+	{"loss", "unreachable"},
+	{"loss", "stalled"},
+	{"loss", "held_too_long"},
+	{"resolution", "released"},
+	{"resolution", "never"},
+	{"resolution", "left"},
+	{"lease", "resumed"},
+}
+
+// Expected is what a run of many seeds must have shown: each of the profile's faults, and each transition and refusal it can lead to.
+func (p *Profile) Expected() []Sight {
+	var all []Sight
+	for f := range faults {
+		if p.Chances[f] > 0 || p.Weights[f] > 0 {
+			all = append(all, Sight{"fault", f.String()})
+		}
+	}
+	if p.Chances[Conflict] > 0 {
+		all = append(all, Sight{"answer", "412"})
+	}
+	if p.Weights[RowLocked] > 0 {
+		all = append(all, Sight{"store", "skipped a locked row"}, Sight{"store", "waited for a row"})
+	}
+	if p.Steps || p.Weights[Wipe] > 0 {
+		all = append(all, Sight{"transition", "acquire recovery"})
+	}
+	all = append(all, everywhere...)
+	all = append(all, p.further...)
+	return slices.DeleteFunc(all, func(s Sight) bool { return slices.Contains(p.lacks, s) })
+}

@@ -1,0 +1,163 @@
+package sim
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/store"
+)
+
+// guardKind is how a guarded resource makes its check and its write one step.
+type guardKind int
+
+const (
+	inOne    guardKind = iota // a server does both in one: a script, a transaction
+	file                      // the writer does both under a lock, the mark first
+	manifest                  // the writer swaps one version for the next
+	guardKinds
+)
+
+var guardNames = [guardKinds]string{"in one", "file", "manifest"}
+
+// resource is a guarded place with content.
+type resource struct {
+	w       *world
+	key     string
+	name    string
+	kind    guardKind
+	mark    fence.Mark
+	content content
+	lock    *entering   // of a file
+	queue   []*entering // for it
+
+	// What the judge has seen of it.
+	shadow fence.Mark  // the newest stamp that took effect
+	wrote  fence.Stamp // the newest write
+}
+
+// content is what is written: who wrote it, and how many writes there were.
+type content struct {
+	version int
+	by      fence.Stamp
+}
+
+func newResource(w *world, key, name string, kind guardKind) *resource {
+	return &resource{w: w, key: key, name: name, kind: kind}
+}
+
+func (r *resource) String() string { return fmt.Sprintf("%s (%s)", r.name, guardNames[r.kind]) }
+
+// blindly is the version of writes that rest on nothing.
+const blindly = -1
+
+// act is one operation on a resource: a raise, or a write that rests on a version read before.
+type act struct {
+	stamp   fence.Stamp
+	write   bool
+	version int
+}
+
+func (r *resource) raise(c *client, s fence.Stamp, done func(error)) {
+	r.enter(c, act{stamp: s}, done)
+}
+
+func (r *resource) write(c *client, s fence.Stamp, version int, done func(error)) {
+	r.enter(c, act{stamp: s, write: true, version: version}, done)
+}
+
+// enter carries out an act; done is called once, with an unknown outcome if there is no answer in time.
+func (r *resource) enter(c *client, a act, done func(error)) {
+	finished := false
+	finish := func(err error) {
+		if finished {
+			return
+		}
+		finished = true
+		r.coverAnswer(err)
+		done(err)
+	}
+	r.w.ops++
+	switch r.kind {
+	case inOne:
+		r.w.carry(r.line(c), func(_ message, reply func(func())) {
+			err := r.step(a)
+			reply(func() { finish(err) })
+		}, func(err error) { finish(store.Unknown(err)) })
+	case file:
+		r.enterFile(c, a, finish)
+	case manifest:
+		r.enterManifest(c, a, finish)
+	}
+	c.timer(callTimeout, func() { finish(store.Unknown(errTimeout)) })
+}
+
+func (r *resource) line(c *client) line {
+	return line{h: &c.host, up: func() bool { return true }, began: -1}
+}
+
+// read brings the version of the content.
+func (r *resource) read(c *client, done func(int, error)) {
+	finished := false
+	finish := func(version int, err error) {
+		if !finished {
+			finished = true
+			done(version, err)
+		}
+	}
+	r.w.ops++
+	r.w.carry(r.line(c), func(_ message, reply func(func())) {
+		version := r.content.version
+		reply(func() { finish(version, nil) })
+	}, func(err error) { finish(0, store.Unknown(err)) })
+	c.timer(callTimeout, func() { finish(0, store.Unknown(errTimeout)) })
+}
+
+// step is an act in one step of the server's.
+func (r *resource) step(a act) error {
+	next, err := r.decide(r.mark, a)
+	if err != nil {
+		r.refused(a, err)
+		return err
+	}
+	if a.write && r.w.mutant.is(CheckThenWrite) {
+		r.w.at(r.w.now+upTo(r.w.luck[PausedStep], 3*time.Second), func() {
+			r.mark = next
+			r.wroteBy(a)
+		})
+		return nil
+	}
+	r.took(a)
+	if a.write {
+		r.wroteBy(a)
+	}
+	if !(r.w.mutant.is(RaiseIsForgotten) && !a.write) {
+		r.mark = next
+	}
+	return nil
+}
+
+// decide is the fence's rule, or what a mutant makes of it.
+func (r *resource) decide(m fence.Mark, a act) (fence.Mark, error) {
+	if r.w.mutant != nil && r.w.mutant.Admit != nil {
+		return r.w.mutant.Admit(m, a.stamp)
+	}
+	if a.write {
+		return m.Admit(a.stamp)
+	}
+	return m.Raise(a.stamp)
+}
+
+// abandon lets go of what a process that has died had locked.
+func (r *resource) abandon(c *client) {
+	var rest []*entering
+	for _, e := range r.queue {
+		if e.c != c {
+			rest = append(rest, e)
+		}
+	}
+	r.queue = rest
+	if r.lock != nil && r.lock.c == c {
+		r.unlock(r.lock)
+	}
+}

@@ -1,0 +1,139 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/store/cas"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// server is a lease store as its clients see it.
+type server interface {
+	// apply carries requests of a client out; done is called once at the client when the answers have come, or with an error when it is known that none will.
+	apply(c *client, requests []tenure.Request, done func([]store.Answer, error)) (abandon func())
+	// get reads a key's record and the store's time.
+	get(c *client, key string, done func(tenure.Record, time.Time, error))
+	// base is what all stores have in common.
+	base() *ground
+	// halt undoes what is under way, as when the server stops.
+	halt()
+}
+
+// ground is the memory of a store and its clock. What is in it is the truth; only its store's own rules lead there.
+type ground struct {
+	w       *world
+	records map[string]kept
+	written []former // for undoing
+	clock   dial
+	down    time.Duration // not reached before this true time
+	hints   bool          // waiters are woken
+	watches []*pursuit
+}
+
+// kept is what a store holds of a key.
+type kept struct {
+	record   tenure.Record
+	version  cas.Version // where there are such, never used twice; a state that is put back has its own
+	modified time.Time
+}
+
+// former is what a write has replaced.
+type former struct {
+	key  string
+	kept kept
+	at   time.Duration
+}
+
+func newGround(w *world, hints bool) *ground {
+	return &ground{w: w, records: map[string]kept{}, hints: hints}
+}
+
+func (g *ground) base() *ground { return g }
+
+// now is the store's time.
+func (g *ground) now() time.Time { return epoch.Add(time.Duration(g.clock.at(g.w.now))) }
+
+// up reports whether the server answers.
+func (g *ground) up() bool { return g.w.now >= g.down }
+
+// line is a client's way here.
+func (g *ground) line(c *client) line { return line{h: &c.host, up: g.up, cuts: true, began: -1} }
+
+// held is a key's record, forgotten if its time has come.
+func (g *ground) held(key string) tenure.Record {
+	rec := g.records[key].record
+	if !rec.IsZero() && rec.Droppable(g.now(), retention) {
+		g.forget(key)
+		return tenure.Record{}
+	}
+	return rec
+}
+
+// forget drops a record that has not mattered for a retention.
+func (g *ground) forget(key string) {
+	k := g.records[key]
+	rec := k.record
+	g.written = append(g.written, former{key, k, g.w.now})
+	delete(g.records, key)
+	g.w.cover("transition", "dropped")
+	g.w.say("store", "drops the record of %s, last token %s", key, short(rec.Token))
+	g.w.judge.dropped(key)
+}
+
+// write is the moment at which a change takes effect.
+func (g *ground) write(req tenure.Request, next kept, m message) {
+	before := g.records[req.Key]
+	g.written = append(g.written, former{req.Key, before, g.w.now})
+	next.modified = g.now()
+	g.records[req.Key] = next
+	g.w.judge.committed(req, before.record, next.record, m)
+	if req.Verb != tenure.Renew && req.Verb != tenure.Report {
+		g.wake(req.Key)
+	}
+}
+
+// wake hints to those who watch a key.
+func (g *ground) wake(key string) {
+	if !g.hints {
+		return
+	}
+	for _, u := range g.watches {
+		if u.key() == key && !g.w.fault(LostHint) {
+			u.c.soon(g.w.now+between(u.c.rng, time.Millisecond, 5*time.Millisecond), u.hint)
+		}
+	}
+}
+
+// rewind undoes the last n writes.
+func (g *ground) rewind(n int, why string) {
+	for i := 0; i < n && len(g.written) > 0; i++ {
+		last := g.written[len(g.written)-1]
+		g.written = g.written[:len(g.written)-1]
+		g.records[last.key] = last.kept
+	}
+	for _, key := range g.w.keys {
+		g.w.judge.forgot(key, g.records[key].record, why)
+		g.wake(key)
+	}
+}
+
+// since is how many writes were made after a true time.
+func (g *ground) since(t time.Duration) int {
+	n := 0
+	for n < len(g.written) && g.written[len(g.written)-1-n].at > t {
+		n++
+	}
+	return n
+}
+
+// past is what a key's record was at a true time.
+func (g *ground) past(key string, t time.Duration) kept {
+	k := g.records[key]
+	for i := len(g.written) - 1; i >= 0 && g.written[i].at > t; i-- {
+		if g.written[i].key == key {
+			k = g.written[i].kept
+		}
+	}
+	return k
+}

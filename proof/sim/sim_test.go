@@ -1,0 +1,149 @@
+package sim
+
+import (
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// sliceSeeds is how many seeds the tests run: a slice of what `go run ./proof/cmd/sim --seeds 20000` does.
+func sliceSeeds() int {
+	if testing.Short() {
+		return 200
+	}
+	return 1000
+}
+
+// report tells a broken seed as its smallest case.
+func report(t *testing.T, r *Result) {
+	t.Helper()
+	small := Shrink(r.Case, 200)
+	t.Errorf("%s: %v\nshrunk to %d faults:\n%s\n%v", r.Case, r.Broken, len(small.Fired), strings.Join(small.Timeline, "\n"), small.Broken)
+}
+
+// TestTheLawsHold in every kind of world, whatever goes wrong there; and everything that can be seen is seen in one of them.
+func TestTheLawsHold(t *testing.T) {
+	seen := Coverage{}
+	for _, p := range Profiles {
+		soak := Soaking{Profile: p.Name, First: 1, Seeds: sliceSeeds() / len(Profiles), Ops: 250, Workers: runtime.GOMAXPROCS(0)}.Run()
+		for _, r := range soak.Broken {
+			report(t, r)
+		}
+		if soak.LeastOps < 200 {
+			t.Errorf("%s: a seed made %d requests, fewer than 200", p.Name, soak.LeastOps)
+		}
+		for _, s := range p.Expected() {
+			if s.Kind == "fault" && soak.Coverage[s] == 0 && !testing.Short() {
+				t.Errorf("%s: %s did not happen in %d seeds", p.Name, s.Name, soak.Seeds)
+			}
+		}
+		seen.Add(soak.Coverage)
+	}
+	if testing.Short() { // too few to see what is rare
+		return
+	}
+	for _, p := range Profiles {
+		for _, s := range seen.Missing(p.Expected()) {
+			t.Errorf("%s: nobody has seen %s %q", p.Name, s.Kind, s.Name)
+		}
+	}
+}
+
+// TestOneSeedIsOneRun: the same case gives the same timeline, to the byte, whatever else the process does.
+func TestOneSeedIsOneRun(t *testing.T) {
+	for _, p := range Profiles {
+		t.Run(p.Name, func(t *testing.T) {
+			t.Parallel()
+			c := Case{Profile: p.Name, Seed: 7, Ops: 200}
+			one, two := Run(c, true), Run(c, true)
+			if !slices.Equal(one.Timeline, two.Timeline) || len(one.Timeline) < 100 {
+				t.Errorf("two runs of %s differ: %d lines and %d", c, len(one.Timeline), len(two.Timeline))
+			}
+			other := Run(Case{Profile: p.Name, Seed: 8, Ops: 200}, true)
+			if slices.Equal(one.Timeline, other.Timeline) {
+				t.Error("another seed gives the same run")
+			}
+			if quiet := Run(c, false); quiet.Events != one.Events || quiet.Ops != one.Ops {
+				t.Errorf("a run without a timeline has %d events, with one %d", quiet.Events, one.Events)
+			}
+		})
+	}
+}
+
+// TestMutantsAreFound: every broken variant breaks one of the laws it should, within a bounded number of seeds.
+func TestMutantsAreFound(t *testing.T) {
+	const seeds = 300
+	for _, m := range Mutants {
+		t.Run(m.Name, func(t *testing.T) {
+			t.Parallel()
+			r, tried := m.Kill(1, seeds)
+			switch {
+			case r == nil:
+				t.Errorf("%s (%s) is not noticed in %d seeds of %s", m.Name, m.Says, tried, m.Profile)
+			case !slices.Contains(m.Laws, r.Broken.Law):
+				t.Errorf("%s (%s) is found by another law than it should, at seed %d: %v", m.Name, m.Says, r.Case.Seed, r.Broken)
+			}
+		})
+	}
+	if len(Mutants) < 15 {
+		t.Errorf("there are %d mutants", len(Mutants))
+	}
+}
+
+// TestEveryLawIsNeeded: for each there is a mutant that it finds.
+func TestEveryLawIsNeeded(t *testing.T) {
+	for _, law := range []Law{OneGrant, TokensRise, WritesInOrder, NoEarlyGrant, LocalDeadline, OneTruth, WrongGrant, Causes, Liveness, LostUpdate, FairRefusal} {
+		if !slices.ContainsFunc(Mutants, func(m *Mutant) bool { return m.Laws[0] == law }) {
+			t.Errorf("no mutant is found by law %s", law)
+		}
+	}
+}
+
+// TestABrokenSeedIsShrunk: what is left breaks the same law with fewer faults, and its timeline ends with the verdict.
+func TestABrokenSeedIsShrunk(t *testing.T) {
+	for _, name := range []string{"no-raise-at-grant", "clock-before-lock", "equal-from-any"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m, err := FindMutant(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			found, _ := m.Kill(1, 300)
+			if found == nil {
+				t.Fatal("not found")
+			}
+			small := Shrink(found.Case, 150)
+			if small.Broken == nil || small.Broken.Law != found.Broken.Law {
+				t.Fatalf("shrunk to %v, from %v", small.Broken, found.Broken)
+			}
+			if len(small.Fired) >= len(found.Fired) {
+				t.Errorf("shrunk from %d faults to %d", len(found.Fired), len(small.Fired))
+			}
+			last := small.Timeline[len(small.Timeline)-1]
+			if !strings.Contains(last, "judge") {
+				t.Errorf("the timeline ends with %q", last)
+			}
+			if again := Run(small.Case, true); !slices.Equal(again.Timeline, small.Timeline) {
+				t.Error("the shrunk case gives another run when it is run again")
+			}
+		})
+	}
+}
+
+// TestNoFaultIsNoTrouble: without faults everybody gets what they ask for, and no law is broken.
+func TestNoFaultIsNoTrouble(t *testing.T) {
+	var every []Fault
+	for f := range faults {
+		every = append(every, f)
+	}
+	for _, p := range Profiles {
+		r := Run(Case{Profile: p.Name, Seed: 1, Never: every, Ops: 200}, false)
+		if r.Broken != nil || len(r.Fired) > 0 {
+			t.Errorf("%s: %d faults, %v", p.Name, len(r.Fired), r.Broken)
+		}
+		if r.Coverage[Sight{"transition", "release"}] == 0 || r.Coverage[Sight{"fence", "written"}] == 0 {
+			t.Errorf("%s: nothing was done", p.Name)
+		}
+	}
+}
