@@ -14,6 +14,13 @@ FUZZTIME ?= 20000x
 # Passed on to the benchmark program: make bench BENCHFLAGS="-h"
 BENCHFLAGS ?=
 
+# And to the program that tries to break Croft.
+PROOFFLAGS ?=
+
+# The tests that show a suite catch its broken variants, beside those of the simulator.
+VARIANTS         := Caught|Catches|Rejects|AreFound
+VARIANT_PACKAGES := ./tenure ./fence ./store/storetest ./guard/guardtest ./work/worktest ./backend/... ./boundary/http ./proof/...
+
 .PHONY: help
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +44,15 @@ lint: golangci-lint ## golangci-lint (built at its pinned version), and types fo
 .PHONY: bench
 bench: ## measure Croft beside its peers and its floor, and write docs/benchmarks.md: make bench BENCHFLAGS=...
 	cd bench && go run . -write ../docs/benchmarks.md $(BENCHFLAGS)
+
+.PHONY: proof
+proof: ## try to break it, for 20 minutes: simulator, broken variants, chaos on real servers, power cuts, the model. Writes docs/proof.md: make proof PROOFFLAGS=...
+	go run ./proof/cmd/proof $(PROOFFLAGS)
+
+.PHONY: mutants
+mutants: ## show every broken variant found, and by which check
+	go run ./proof/cmd/sim --mutants
+	go test -count=1 -v -run '$(VARIANTS)' $(VARIANT_PACKAGES) | grep -E '^ *--- |^(ok|FAIL|panic)'
 
 .PHONY: generate
 generate: ## write again what is generated from the code
