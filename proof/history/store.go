@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
@@ -19,14 +20,20 @@ type Store struct {
 // NewStore records what is asked of a store.
 func (r *Recorder) NewStore(st store.Store) *Store { return &Store{Store: st, r: r} }
 
-// Apply carries out requests.
+// Apply carries out requests. Notes that Croft keeps for operators are no leases, and are not written about.
 func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.Answer {
 	ids := make([]int64, len(requests))
 	for i, req := range requests {
+		if croft.Reserved(req.Key) {
+			continue
+		}
 		ids[i] = s.r.Begin(Call{Kind: Lease, Key: req.Key, Verb: req.Verb, Grant: req.Secret.Grant(), Resume: req.Resume})
 	}
 	answers := s.Store.Apply(ctx, requests)
 	for i, a := range answers {
+		if croft.Reserved(requests[i].Key) {
+			continue
+		}
 		s.r.End(ids[i], answered(a))
 	}
 	return answers
