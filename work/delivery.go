@@ -62,15 +62,10 @@ func Take(e Effect, q Taking, now time.Time) Effect {
 
 // Before is the order in which effects are taken: oldest Ready first, then by identity.
 func (e Effect) Before(other Effect) bool {
-	switch {
-	case !e.Ready.Equal(other.Ready):
+	if !e.Ready.Equal(other.Ready) {
 		return e.Ready.Before(other.Ready)
-	case e.Item != other.Item:
-		return e.Item < other.Item
-	case e.Generation != other.Generation:
-		return e.Generation < other.Generation
 	}
-	return e.Name < other.Name
+	return e.Compare(other.EffectID) < 0
 }
 
 // Settlement says what became of one delivery. A dispatcher's has its stamp; one by hand, or by the reconciler, has no stamp but an actor and a note. Both are a compare and swap on Attempt. Repeated, it has the

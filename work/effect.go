@@ -1,6 +1,7 @@
 package work
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -45,6 +46,11 @@ type EffectID struct {
 // String is the identity as one printable word, which receivers get as Idempotency-Key.
 func (e EffectID) String() string {
 	return string(e.Item) + ":" + strconv.Itoa(e.Generation) + ":" + fence.EscapeKey(e.Name)
+}
+
+// Compare orders identities by item, generation and name, bytewise.
+func (e EffectID) Compare(other EffectID) int {
+	return cmp.Or(cmp.Compare(e.Item, other.Item), cmp.Compare(e.Generation, other.Generation), cmp.Compare(e.Name, other.Name))
 }
 
 // ParseEffectID reads what String wrote.

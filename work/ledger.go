@@ -53,7 +53,7 @@ type Ledger interface {
 
 	// List yields the items that match, ordered by ID, possibly without payload, checkpoint, result and the history of their records. It stops after the first error.
 	List(ctx context.Context, q Query) iter.Seq2[Item, error]
-	// Effects yields the effects that match, ordered by item, generation and name, possibly without their bodies.
+	// Effects yields the effects that match, whole, ordered by item, generation and name.
 	Effects(ctx context.Context, q EffectQuery) iter.Seq2[Effect, error]
 	// Refusals yields the refusals that match, newest first.
 	Refusals(ctx context.Context, q RefusalQuery) iter.Seq2[Refusal, error]

@@ -47,7 +47,9 @@ type EffectQuery struct {
 	States []EffectState
 	// Orphaned selects only unknown effects whose dispatcher has let its time pass, by the ledger's clock.
 	Orphaned bool
-	Limit    int
+	// After leaves out all up to and including that identity: a page begins where the last one ended.
+	After EffectID
+	Limit int
 }
 
 // Check reports what is wrong with the query, or nil.
@@ -62,12 +64,17 @@ func (q EffectQuery) Check() error {
 			return err
 		}
 	}
+	if q.After != (EffectID{}) {
+		if err := q.After.Check(); err != nil {
+			return err
+		}
+	}
 	return checkLimit(q.Limit)
 }
 
 // Selects reports whether the effect matches at now; Limit apart.
 func (q EffectQuery) Selects(e Effect, now time.Time) bool {
-	return (q.Item == "" || q.Item == e.Item) && (q.Queue == "" || q.Queue == e.Queue) &&
+	return (q.After == EffectID{} || e.EffectID.Compare(q.After) > 0) && (q.Item == "" || q.Item == e.Item) && (q.Queue == "" || q.Queue == e.Queue) &&
 		(len(q.States) == 0 || slices.Contains(q.States, e.State)) && (!q.Orphaned || e.Orphaned(now))
 }
 

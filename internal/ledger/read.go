@@ -72,9 +72,7 @@ func (l *Ledger) Effects(ctx context.Context, q work.EffectQuery) iter.Seq2[work
 			}
 		}
 	})
-	slices.SortFunc(found, func(x, y work.Effect) int {
-		return cmp.Or(cmp.Compare(x.Item, y.Item), cmp.Compare(x.Generation, y.Generation), cmp.Compare(x.Name, y.Name))
-	})
+	slices.SortFunc(found, func(x, y work.Effect) int { return x.Compare(y.EffectID) })
 	return yielded(found, q.Limit, err)
 }
 
