@@ -67,7 +67,11 @@ func outbox() []check {
 					t.Fatalf("delivery %d: took %+v", n, got)
 				}
 				a := t.settle(work.Settlement{Effect: got[0].EffectID, Attempt: n, Stamp: d, State: work.Pending, Delay: t.lapsing()})
-				t.take(work.Taking{Stamp: d, Limit: 0, Hold: long})
+				if t.Advance != nil {
+					if got := t.take(work.Taking{Stamp: d, Limit: 5, Hold: long}); len(got) > 0 {
+						t.Fatalf("taken before its delay was over")
+					}
+				}
 				t.pass(a.Effect.Ready)
 			}
 		}},
