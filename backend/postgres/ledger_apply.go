@@ -1,0 +1,263 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/clerk"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+	"github.com/croft-dev/croft/work"
+)
+
+// The largest call, in requests and in what they carry.
+const (
+	largestWork      = 5000
+	largestWorkBytes = 8 << 20
+)
+
+// Apply carries out requests. Those that add items, renew them or complete them go in one round trip, all of a batch, if the law has nothing to say against them; the others, and what that left over, in a
+// transaction in which the law decides with their rows locked. Items that another transaction keeps are asked for each alone, waiting for at most LockWait.
+func (l *Ledger) Apply(ctx context.Context, requests []work.Request) []work.Answer {
+	answers := make([]work.Answer, len(requests))
+	todo := checked(requests, answers)
+	if err := l.usable(ctx); err != nil {
+		return failed(answers, todo, err)
+	}
+	for len(todo) > 0 {
+		n, size := 0, 0
+		for n < len(todo) && n < largestWork && (n == 0 || size < largestWorkBytes) {
+			size += weight(requests[todo[n]])
+			n++
+		}
+		l.apply(ctx, requests, answers, todo[:n])
+		todo = todo[n:]
+	}
+	return answers
+}
+
+// weight is about how many bytes a request carries.
+func weight(req work.Request) int {
+	n := 256 + len(req.Payload) + len(req.Result) + len(req.State)
+	for _, e := range req.Effects {
+		n += 128 + len(e.Body)
+	}
+	return n
+}
+
+func failed(answers []work.Answer, todo []int, err error) []work.Answer {
+	for _, i := range todo {
+		answers[i] = work.Answer{Err: store.Unknown(err)}
+	}
+	return answers
+}
+
+func (l *Ledger) apply(ctx context.Context, requests []work.Request, answers []work.Answer, todo []int) {
+	todo, err := l.shortWay(ctx, requests, answers, todo)
+	if len(todo) == 0 {
+		return
+	}
+	if err == nil {
+		err = l.byLaw(ctx, requests, answers, todo)
+	}
+	switch {
+	case err == nil:
+	case len(todo) > 1 && (hasCode(err, lockTimeout) || hasCode(err, deadlock)):
+		l.eachAlone(ctx, requests, answers, todo)
+	default:
+		failed(answers, todo, explain(ctx, err))
+	}
+}
+
+// byLaw carries out requests in one transaction.
+func (l *Ledger) byLaw(ctx context.Context, requests []work.Request, answers []work.Answer, todo []int) error {
+	return l.within(ctx, func(d *desk) error {
+		changed, err := clerk.Apply(ctx, d, requests, answers, todo)
+		if err != nil {
+			return err
+		}
+		return d.tell(ctx, l.sql.workWake, changed)
+	})
+}
+
+// eachAlone carries out what waits for other transactions: the requests of an item in their order, a few items at a time.
+func (l *Ledger) eachAlone(ctx context.Context, requests []work.Request, answers []work.Answer, todo []int) {
+	lanes := map[work.ID][]int{}
+	var order []work.ID
+	for _, i := range todo {
+		id := requests[i].ID
+		if lanes[id] == nil {
+			order = append(order, id)
+		}
+		lanes[id] = append(lanes[id], i)
+	}
+	var all sync.WaitGroup
+	turn := make(chan struct{}, patients)
+	for _, id := range order {
+		lane := lanes[id]
+		turn <- struct{}{}
+		all.Go(func() {
+			defer func() { <-turn }()
+			if err := l.byLaw(ctx, requests, answers, lane); err != nil {
+				failed(answers, lane, explain(ctx, err))
+			}
+		})
+	}
+	all.Wait()
+}
+
+// What the short way sends of a request.
+type (
+	shortAdd struct {
+		ID        work.ID     `json:"id"`
+		Queue     string      `json:"queue"`
+		Unique    *string     `json:"uniq"`
+		Priority  int         `json:"priority"`
+		Tries     int         `json:"tries"`
+		Delay     int64       `json:"delay"`
+		NotBefore *int64      `json:"not_before"`
+		Payload   clerk.Bytes `json:"payload"`
+	}
+	shortBeat struct {
+		ID    work.ID     `json:"id"`
+		Token fence.Token `json:"token"`
+		Grant fence.Grant `json:"grant_id"`
+		TTL   *int64      `json:"ttl"`
+	}
+	shortDone struct {
+		ID      work.ID       `json:"id"`
+		Token   fence.Token   `json:"token"`
+		Grant   fence.Grant   `json:"grant_id"`
+		Result  clerk.Bytes   `json:"result"`
+		Effects []shortEffect `json:"effects"`
+	}
+	shortEffect struct {
+		Name       string      `json:"name"`
+		To         string      `json:"dest"`
+		AtMostOnce bool        `json:"at_most_once"`
+		Body       clerk.Bytes `json:"body"`
+	}
+)
+
+// shortWay sends the requests that have one, each the only one on its item, and returns what is still to be carried out. Its error is about all of what is left, and nothing of that has happened unless it is unknown.
+func (l *Ledger) shortWay(ctx context.Context, requests []work.Request, answers []work.Answer, todo []int) (left []int, err error) {
+	once := map[string]int{}
+	for _, i := range todo {
+		once[string(requests[i].ID)]++
+		if requests[i].Unique != "" {
+			once[requests[i].Queue+"\x00"+requests[i].Unique]++
+		}
+	}
+	var adds []shortAdd
+	var beats []shortBeat
+	var dones []shortDone
+	short := map[work.ID]int{}
+	for _, i := range todo {
+		req := &requests[i]
+		if once[string(req.ID)] > 1 || req.Unique != "" && once[req.Queue+"\x00"+req.Unique] > 1 {
+			continue
+		}
+		switch req.Verb {
+		case work.Add:
+			a := shortAdd{ID: req.ID, Queue: req.Queue, Priority: req.Priority, Tries: req.Limit, Delay: micro(req.Delay), NotBefore: clerk.Micro(tenure.Time(req.NotBefore)), Payload: req.Payload}
+			if a.Tries == 0 {
+				a.Tries = work.DefaultTries
+			}
+			if req.Unique != "" {
+				a.Unique = &req.Unique
+			}
+			adds = append(adds, a)
+		case work.Heartbeat:
+			b := shortBeat{ID: req.ID, Token: req.Token, Grant: req.Secret.Grant()}
+			if ttl := micro(req.TTL); ttl != 0 {
+				b.TTL = &ttl
+			}
+			beats = append(beats, b)
+		case work.Complete:
+			d := shortDone{ID: req.ID, Token: req.Token, Grant: req.Secret.Grant(), Result: req.Result}
+			for _, e := range req.Effects {
+				to := e.To
+				if to == "" {
+					to = e.Name
+				}
+				d.Effects = append(d.Effects, shortEffect{e.Name, to, e.AtMostOnce, e.Body})
+			}
+			dones = append(dones, d)
+		default:
+			continue
+		}
+		short[req.ID] = i
+	}
+	if len(short) == 0 {
+		return todo, nil
+	}
+	var rows []string
+	err = l.send(ctx, func(ctx context.Context) error {
+		rows, err = poolTexts(ctx, l.pool, l.sql.workApply, l.setAt(), l.waitMillis(), maybe(adds), maybe(beats), maybe(dones))
+		return err
+	})
+	if hasCode(err, lockTimeout) || hasCode(err, deadlock) {
+		return todo, nil // nothing has happened
+	}
+	if err != nil {
+		return todo, err
+	}
+	for _, text := range rows {
+		var row struct {
+			clerk.Item
+			Now int64 `json:"now"`
+		}
+		if err := json.Unmarshal([]byte(text), &row); err != nil {
+			return todo, fmt.Errorf("the server's answer cannot be read: %.200q: %w", text, err)
+		}
+		id := work.ID(clerk.Plain(row.ID))
+		i, asked := short[id]
+		if !asked {
+			return todo, fmt.Errorf("the server answers for item %s, which nobody has asked about", id)
+		}
+		delete(short, id)
+		answers[i] = caught(&requests[i], row.Item, fromMicro(row.Now))
+	}
+	answered := len(rows)
+	left = make([]int, 0, len(todo)-answered)
+	for _, i := range todo {
+		if answers[i].Now.IsZero() {
+			left = append(left, i)
+		}
+	}
+	return left, nil
+}
+
+// caught is the answer to a request that went the short way.
+func caught(req *work.Request, row clerk.Item, now time.Time) work.Answer {
+	a := work.Answer{Now: now, Item: work.Item{
+		ID: req.ID, Queue: row.Queue, State: work.Running, Attempts: row.Attempts, Limit: row.Tries, Generation: row.Generation,
+	}}
+	if req.Verb == work.Add {
+		limit := req.Limit
+		if limit == 0 {
+			limit = work.DefaultTries
+		}
+		a.Item = work.Item{
+			ID: req.ID, Queue: req.Queue, Unique: req.Unique, State: work.Waiting, Priority: req.Priority, Ready: clerk.Time(&row.Ready), Created: now,
+			Limit: limit, Payload: req.Payload,
+		}
+		return a
+	}
+	a.Item.Record = tenure.Record{
+		Key: a.Item.Key(), Token: req.Token, Grant: req.Secret.Grant(), Owner: row.Owner, Instance: row.Instance, Cause: tenure.Cause(row.Cause),
+		State: tenure.Held, Renewed: now, Deadline: clerk.Time(row.Deadline),
+	}
+	if req.Verb == work.Complete {
+		a.Item.State, a.Item.Finished, a.Item.Result = work.Done, now, req.Result
+		a.Item.Record.State, a.Item.Record.Ended, a.Item.Record.Deadline = tenure.Free, tenure.EndReleased, now
+	}
+	if row.TTL != nil {
+		a.Item.Record.TTL = time.Duration(*row.TTL) * time.Microsecond
+	}
+	return a
+}

@@ -1,0 +1,54 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/work"
+)
+
+// Claim takes items in one round trip, without waiting for what others have locked.
+func (l *Ledger) Claim(ctx context.Context, c work.Claim) ([]work.Item, error) {
+	if err := c.Check(); err != nil {
+		return nil, err
+	}
+	if err := l.usable(ctx); err != nil {
+		return nil, err
+	}
+	items, armed, err := l.claim(ctx, c, l.ear.listens(c.Queues))
+	if err == nil && armed && len(items) == 0 {
+		items, _, err = l.claim(ctx, c, false) // what was added before anybody was known to wait has told nobody
+	}
+	return items, err
+}
+
+func (l *Ledger) claim(ctx context.Context, c work.Claim, arm bool) (items []work.Item, armed bool, err error) {
+	var rows []string
+	err = l.send(ctx, func(ctx context.Context) error {
+		rows, err = poolTexts(ctx, l.pool, l.sql.workClaim, l.claimArgs(c, arm)...)
+		return err
+	})
+	if err != nil {
+		return nil, false, store.Unknown(explain(ctx, err))
+	}
+	if items, armed, err = readClaim(rows); err != nil {
+		return nil, false, store.Unknown(err)
+	}
+	return items, armed, nil
+}
+
+func (l *Ledger) claimArgs(c work.Claim, arm bool) []any {
+	return []any{l.setAt(), list(c.Queues), c.Limit, string(c.Secret.Grant()), c.Owner, c.Instance, micro(c.TTL), c.Again, arm}
+}
+
+// readClaim reads what a claim has answered: the items, and whether its queues are now known to be waited for that were not before.
+func readClaim(rows []string) (items []work.Item, armed bool, err error) {
+	if n := len(rows); n > 0 && rows[n-1] == `{"armed": true}` {
+		rows, armed = rows[:n-1], true
+	}
+	if len(rows) == 0 {
+		return nil, armed, nil
+	}
+	items, err = readItems(rows)
+	return items, armed, err
+}

@@ -1,0 +1,265 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/clerk"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/work"
+)
+
+// Get reads an item with all there is of it.
+func (l *Ledger) Get(ctx context.Context, id work.ID) (work.Item, error) {
+	return l.get(ctx, id, l.texts)
+}
+
+// texts sends a statement that reads, and returns its rows.
+func (l *Ledger) texts(ctx context.Context, text string, args ...any) (rows []string, err error) {
+	if err := l.usable(ctx); err != nil {
+		return nil, err
+	}
+	err = l.send(ctx, func(ctx context.Context) error {
+		rows, err = poolTexts(ctx, l.pool, text, args...)
+		return err
+	})
+	return rows, err
+}
+
+func (l *Ledger) get(ctx context.Context, id work.ID, texts func(context.Context, string, ...any) ([]string, error)) (work.Item, error) {
+	if !id.Valid() {
+		return work.Item{}, fmt.Errorf("%w item id %.80q: it must be 32 lower-case hex digits, as add has printed it", fence.ErrInvalid, string(id))
+	}
+	rows, err := texts(ctx, l.sql.workGet, string(id))
+	if err != nil {
+		return work.Item{}, store.Unknown(explain(ctx, err))
+	}
+	if len(rows) == 0 {
+		return work.Item{}, &work.NotFoundError{What: "item " + string(id)}
+	}
+	it, err := readItem(rows[0])
+	if err != nil {
+		return work.Item{}, store.Unknown(err)
+	}
+	return it, nil
+}
+
+// pages yields what next reads, a page at a time, until a page is short or limit is reached. What changes meanwhile may be seen or not.
+func pages[T any](ctx context.Context, page, limit int, bad error, next func(n int) ([]T, error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var none T
+		if bad != nil {
+			yield(none, bad)
+			return
+		}
+		for left := limit; ; {
+			n := page
+			if limit > 0 {
+				n = min(n, left)
+			}
+			found, err := next(n)
+			if err != nil {
+				yield(none, store.Unknown(explain(ctx, err)))
+				return
+			}
+			for _, v := range found {
+				if !yield(v, nil) {
+					return
+				}
+			}
+			left -= len(found)
+			if len(found) < n || limit > 0 && left <= 0 {
+				return
+			}
+		}
+	}
+}
+
+// List yields items by their ID.
+func (l *Ledger) List(ctx context.Context, q work.Query) iter.Seq2[work.Item, error] {
+	last, text := nullable(string(q.After)), l.sql.workList
+	if q.Newest {
+		text = l.sql.workListNewest
+	}
+	return pages(ctx, page, q.Limit, q.Check(), func(n int) ([]work.Item, error) {
+		rows, err := l.texts(ctx, text, q.Queue, maybe(q.States), q.Owner, last, n)
+		if err != nil {
+			return nil, err
+		}
+		items, err := readItems(rows)
+		for i := range items {
+			items[i].Record.History = nil // the past was not asked for
+		}
+		if len(items) > 0 {
+			last = nullable(string(items[len(items)-1].ID))
+		}
+		return items, err
+	})
+}
+
+// nullable is a text that is NULL when it is empty.
+func nullable(text string) *string {
+	if text == "" {
+		return nil
+	}
+	return &text
+}
+
+// Effects yields effects by their identity.
+func (l *Ledger) Effects(ctx context.Context, q work.EffectQuery) iter.Seq2[work.Effect, error] {
+	last := q.After
+	return pages(ctx, page/20, q.Limit, q.Check(), func(n int) ([]work.Effect, error) {
+		var orphaned *int64
+		if q.Orphaned {
+			now, err := l.Now(ctx)
+			if err != nil {
+				return nil, err
+			}
+			orphaned = clerk.Micro(now)
+		}
+		rows, err := l.texts(ctx, l.sql.workEffects, nullable(string(q.Item)), q.Queue, maybe(q.States), orphaned, nullable(string(last.Item)), last.Generation, last.Name, n)
+		if err != nil {
+			return nil, err
+		}
+		effects, err := readEffects(rows)
+		if len(effects) > 0 {
+			last = effects[len(effects)-1].EffectID
+		}
+		return effects, err
+	})
+}
+
+// Refusals yields refusals, the newest first.
+func (l *Ledger) Refusals(ctx context.Context, q work.RefusalQuery) iter.Seq2[work.Refusal, error] {
+	since, last := int64(-1<<62), int64(0)
+	if !q.Since.IsZero() {
+		since = q.Since.UnixMicro()
+	}
+	return pages(ctx, page, q.Limit, q.Check(), func(n int) ([]work.Refusal, error) {
+		rows, err := l.texts(ctx, l.sql.workRefusals, string(q.Item), q.Queue, since, last, n)
+		if err != nil {
+			return nil, err
+		}
+		refusals := make([]work.Refusal, len(rows))
+		for i, text := range rows {
+			var row struct {
+				clerk.Refusal
+				ID int64 `json:"id"`
+			}
+			if err := json.Unmarshal([]byte(text), &row); err != nil {
+				return nil, err
+			}
+			refusals[i], last = row.Read(), row.ID
+		}
+		return refusals, nil
+	})
+}
+
+// Stats counts by queue. It reads all items there are.
+func (l *Ledger) Stats(ctx context.Context, queue string) ([]work.Stats, error) {
+	now, err := l.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := l.texts(ctx, l.sql.workStats, now.UnixMicro(), queue)
+	if err != nil {
+		return nil, store.Unknown(explain(ctx, err))
+	}
+	by := map[string]*work.Stats{}
+	for _, text := range rows {
+		var row statsRow
+		if err := json.Unmarshal([]byte(text), &row); err != nil {
+			return nil, store.Unknown(err)
+		}
+		if by[row.Queue] == nil {
+			by[row.Queue] = &work.Stats{Queue: row.Queue}
+		}
+		row.add(by[row.Queue])
+	}
+	var all []work.Stats
+	for _, s := range by {
+		all = append(all, *s)
+	}
+	slices.SortFunc(all, func(a, b work.Stats) int { return cmp.Compare(a.Queue, b.Queue) })
+	return all, nil
+}
+
+// statsRow is one count of a queue.
+type statsRow struct {
+	Queue     string
+	Kind      string
+	State     string
+	Later     bool
+	Lapsed    bool
+	N         int64
+	Oldest    *int64
+	Heartbeat *int64
+	Progress  *int64
+}
+
+func (r *statsRow) add(s *work.Stats) {
+	earliest := func(t *time.Time, us *int64) {
+		if at := clerk.Time(us); us != nil && (t.IsZero() || at.Before(*t)) {
+			*t = at
+		}
+	}
+	switch {
+	case r.Kind == "refusal":
+		s.Refusals += r.N
+	case r.Kind == "effect":
+		*map[work.EffectState]*int64{work.Pending: &s.Pending, work.Sent: &s.Sent, work.Failed: &s.Failed, work.Unknown: &s.Unknown}[work.EffectState(r.State)] += r.N
+	case r.State == string(work.Waiting) && r.Later:
+		s.Scheduled += r.N
+	case r.State == string(work.Waiting):
+		s.Ready += r.N
+		earliest(&s.Oldest, r.Oldest)
+	case r.State == string(work.Running):
+		s.Running += r.N
+		if r.Lapsed {
+			s.Lapsed += r.N
+		}
+		earliest(&s.Heartbeat, r.Heartbeat)
+		earliest(&s.Progress, r.Progress)
+	case r.State == string(work.Done):
+		s.Done += r.N
+	case r.State == string(work.Dead):
+		s.Dead += r.N
+	default:
+		s.Cancelled += r.N
+	}
+}
+
+// Prune forgets what is over, the oldest first, leaving out what others have locked.
+func (l *Ledger) Prune(ctx context.Context, r work.Retention, limit int) (work.Pruned, error) {
+	r, err := r.Filled()
+	if err == nil && limit < 1 {
+		err = fmt.Errorf("%w limit %d: it must be at least 1", fence.ErrInvalid, limit)
+	}
+	if err != nil {
+		return work.Pruned{}, err
+	}
+	now, err := l.Now(ctx)
+	if err != nil {
+		return work.Pruned{}, err
+	}
+	before := func(d time.Duration) int64 {
+		if cut := work.Cutoff(now, d); !cut.IsZero() {
+			return cut.UnixMicro()
+		}
+		return -1 << 62
+	}
+	var pruned work.Pruned
+	err = l.send(ctx, func(ctx context.Context) error {
+		return l.pool.QueryRow(ctx, l.sql.workPrune, before(r.Done), before(r.Dead), before(r.Refusals), limit).Scan(&pruned.Items, &pruned.Refusals)
+	})
+	if err != nil {
+		return work.Pruned{}, store.Unknown(explain(ctx, err))
+	}
+	return pruned, nil
+}

@@ -1,0 +1,91 @@
+package postgres
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/croft-dev/croft/internal/clerk"
+	"github.com/croft-dev/croft/work"
+)
+
+// Lists travel to the server as JSON, so that every driver can carry them.
+
+// list is the JSON of what cannot fail to have one.
+func list[T any](values []T) string {
+	text, err := json.Marshal(values)
+	if err != nil {
+		panic(err) // strings and numbers
+	}
+	return string(text)
+}
+
+// maybe is a list that is NULL when it is empty.
+func maybe[T any](values []T) *string {
+	if len(values) == 0 {
+		return nil
+	}
+	text := list(values)
+	return &text
+}
+
+func itemList(items []work.Item) (string, error) {
+	rows := make([]clerk.Item, len(items))
+	for i, it := range items {
+		var err error
+		if rows[i], err = clerk.Row(it); err != nil {
+			return "", err
+		}
+	}
+	return list(rows), nil
+}
+
+func effectList(effects []work.Effect) string {
+	rows := make([]clerk.Effect, len(effects))
+	for i, e := range effects {
+		rows[i] = clerk.EffectRow(e)
+	}
+	return list(rows)
+}
+
+func readItem(text string) (work.Item, error) {
+	var row clerk.Item
+	if err := json.Unmarshal([]byte(text), &row); err != nil {
+		return work.Item{}, fmt.Errorf("a row of the table item cannot be read: %w", err)
+	}
+	return row.Read()
+}
+
+func readItems(rows []string) ([]work.Item, error) {
+	items := make([]work.Item, len(rows))
+	for i, text := range rows {
+		var err error
+		if items[i], err = readItem(text); err != nil {
+			return nil, err
+		}
+	}
+	return items, nil
+}
+
+func readEffects(rows []string) ([]work.Effect, error) {
+	effects := make([]work.Effect, len(rows))
+	for i, text := range rows {
+		var row clerk.Effect
+		if err := json.Unmarshal([]byte(text), &row); err != nil {
+			return nil, fmt.Errorf("a row of the table effect cannot be read: %w", err)
+		}
+		effects[i] = row.Read()
+	}
+	return effects, nil
+}
+
+// checked returns the places of the requests that are good, and answers the others.
+func checked(requests []work.Request, answers []work.Answer) (todo []int) {
+	for i := range requests {
+		if err := requests[i].Check(); err != nil {
+			answers[i].Err = err
+			continue
+		}
+		todo = append(todo, i)
+	}
+	return todo
+}
