@@ -62,7 +62,9 @@ func (s session) Claim(_ context.Context, c work.Claim) ([]work.Item, error) {
 	now := tenure.Time(s.now())
 	all := make([]work.Item, 0, len(s.on.items))
 	for _, it := range s.on.items {
-		all = append(all, it)
+		if it.State != work.Done && slices.Contains(c.Queues, it.Queue) {
+			all = append(all, it)
+		}
 	}
 	slices.SortFunc(all, func(a, b work.Item) int {
 		switch {
