@@ -42,7 +42,7 @@ func reading() []check {
 				var got []work.ID
 				for _, it := range collect(t, "List", t.ledger.List(t.ctx, q)) {
 					got = append(got, it.ID)
-					if d := differ(briefly(all[it.ID], false), briefly(it, false)); d != "" {
+					if d := differ(listed(all[it.ID]), listed(it)); d != "" {
 						t.Fatalf("%+v: an item listed is not the one kept: %s", q, d)
 					}
 				}
@@ -195,4 +195,10 @@ func (t *trial) mixed() {
 		t.must(added(q))
 		t.must(added(q))
 	}
+}
+
+// listed is what a list has of an item at least.
+func listed(it work.Item) work.Item {
+	it.Payload, it.Checkpoint, it.Result, it.Record.History = nil, nil, nil, nil
+	return it
 }
