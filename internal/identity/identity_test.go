@@ -15,7 +15,7 @@ func TestNamesAreFitForRecords(t *testing.T) {
 			t.Errorf("%q", name)
 		}
 	}
-	if Instance() == Instance() {
+	if one, other := Instance(), Instance(); one == other {
 		t.Error("two runs have one name")
 	}
 	if got := clip(strings.Repeat("é", tenure.MaxName)); len(got) > tenure.MaxName || !strings.HasSuffix(got, "é") {

@@ -148,9 +148,9 @@ func TestADryRunChangesNothingAndTellsTheSame(t *testing.T) {
 			t.Errorf("after a dry run an item is %s", got)
 		}
 	}
-	real := r.reconcile(nil)
-	if dry.String() != real.String() || !dry.DryRun {
-		t.Errorf("the dry run told %s, the real one %s", dry, real)
+	wet := r.reconcile(nil)
+	if dry.String() != wet.String() || !dry.DryRun {
+		t.Errorf("the dry run told %s, the real one %s", dry, wet)
 	}
 }
 

@@ -28,7 +28,7 @@ const (
 // Sign is the signature of a request: HMAC-SHA256 over timestamp, Idempotency-Key and body, each but the last followed by a line feed.
 func Sign(secret []byte, timestamp, key string, body []byte) string {
 	mac := hmac.New(sha256.New, secret)
-	fmt.Fprintf(mac, "%s\n%s\n", timestamp, key)
+	mac.Write([]byte(timestamp + "\n" + key + "\n"))
 	mac.Write(body)
 	return "v1=" + hex.EncodeToString(mac.Sum(nil))
 }

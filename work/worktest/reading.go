@@ -23,8 +23,16 @@ func reading() []check {
 			t.mixed()
 			all := t.all()
 			for _, q := range []work.Query{
-				{}, {Queue: "mixed/a"}, {Queue: "none"}, {States: []work.State{work.Waiting}}, {States: []work.State{work.Done, work.Dead}, Queue: "mixed/b"},
-				{Owner: "ann"}, {Owner: "nobody"}, {Newest: true}, {Limit: 3}, {Newest: true, Limit: 2, Queue: "mixed/a"},
+				{},
+				{Queue: "mixed/a"},
+				{Queue: "none"},
+				{States: []work.State{work.Waiting}},
+				{States: []work.State{work.Done, work.Dead}, Queue: "mixed/b"},
+				{Owner: "ann"},
+				{Owner: "nobody"},
+				{Newest: true},
+				{Limit: 3},
+				{Newest: true, Limit: 2, Queue: "mixed/a"},
 			} {
 				var want []work.ID
 				for id, it := range all {
