@@ -9,7 +9,6 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/clerk"
-	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 	"github.com/croft-dev/croft/work"
 )
@@ -24,9 +23,9 @@ const (
 // transaction in which the law decides with their rows locked. Items that another transaction keeps are asked for each alone, waiting for at most LockWait.
 func (l *Ledger) Apply(ctx context.Context, requests []work.Request) []work.Answer {
 	answers := make([]work.Answer, len(requests))
-	todo := checked(requests, answers)
+	todo := clerk.Checked(requests, answers)
 	if err := l.usable(ctx); err != nil {
-		return failed(answers, todo, err)
+		return clerk.Failed(answers, todo, err)
 	}
 	for len(todo) > 0 {
 		n, size := 0, 0
@@ -49,13 +48,6 @@ func weight(req work.Request) int {
 	return n
 }
 
-func failed(answers []work.Answer, todo []int, err error) []work.Answer {
-	for _, i := range todo {
-		answers[i] = work.Answer{Err: store.Unknown(err)}
-	}
-	return answers
-}
-
 func (l *Ledger) apply(ctx context.Context, requests []work.Request, answers []work.Answer, todo []int) {
 	todo, err := l.shortWay(ctx, requests, answers, todo)
 	if len(todo) == 0 {
@@ -69,7 +61,7 @@ func (l *Ledger) apply(ctx context.Context, requests []work.Request, answers []w
 	case len(todo) > 1 && (hasCode(err, lockTimeout) || hasCode(err, deadlock)):
 		l.eachAlone(ctx, requests, answers, todo)
 	default:
-		failed(answers, todo, explain(ctx, err))
+		clerk.Failed(answers, todo, explain(ctx, err))
 	}
 }
 
@@ -103,7 +95,7 @@ func (l *Ledger) eachAlone(ctx context.Context, requests []work.Request, answers
 		all.Go(func() {
 			defer func() { <-turn }()
 			if err := l.byLaw(ctx, requests, answers, lane); err != nil {
-				failed(answers, lane, explain(ctx, err))
+				clerk.Failed(answers, lane, explain(ctx, err))
 			}
 		})
 	}

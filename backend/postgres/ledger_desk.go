@@ -26,7 +26,7 @@ var (
 // Apply carries out requests in the caller's transaction.
 func (d *desk) Apply(ctx context.Context, requests []work.Request) []work.Answer {
 	answers := make([]work.Answer, len(requests))
-	todo := checked(requests, answers)
+	todo := clerk.Checked(requests, answers)
 	if len(todo) == 0 {
 		return answers
 	}
@@ -40,10 +40,7 @@ func (d *desk) Apply(ctx context.Context, requests []work.Request) []work.Answer
 		err = d.tell(ctx, d.ledger.sql.workNotify, changed)
 	}
 	if err != nil {
-		err = explain(ctx, err)
-		for _, i := range todo {
-			answers[i] = work.Answer{Err: store.Unknown(err)}
-		}
+		return clerk.Failed(answers, todo, explain(ctx, err))
 	}
 	return answers
 }

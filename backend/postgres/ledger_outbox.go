@@ -75,14 +75,7 @@ func (l *Ledger) Take(ctx context.Context, q work.Taking) ([]work.Effect, error)
 // Settle carries out settlements in one transaction.
 func (l *Ledger) Settle(ctx context.Context, settlements []work.Settlement) []work.EffectAnswer {
 	answers := make([]work.EffectAnswer, len(settlements))
-	var todo []int
-	for i, s := range settlements {
-		if err := s.Check(); err != nil {
-			answers[i].Err = err
-			continue
-		}
-		todo = append(todo, i)
-	}
+	todo := clerk.CheckedSettlements(settlements, answers)
 	if len(todo) == 0 {
 		return answers
 	}

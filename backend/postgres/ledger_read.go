@@ -1,12 +1,10 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"iter"
-	"slices"
 	"time"
 
 	"github.com/croft-dev/croft/fence"
@@ -32,6 +30,15 @@ func (l *Ledger) texts(ctx context.Context, text string, args ...any) (rows []st
 	return rows, err
 }
 
+// look is texts with an error for the caller.
+func (l *Ledger) look(ctx context.Context, text string, args ...any) ([]string, error) {
+	rows, err := l.texts(ctx, text, args...)
+	if err != nil {
+		return nil, store.Unknown(explain(ctx, err))
+	}
+	return rows, nil
+}
+
 func (l *Ledger) get(ctx context.Context, id work.ID, texts func(context.Context, string, ...any) ([]string, error)) (work.Item, error) {
 	if !id.Valid() {
 		return work.Item{}, fmt.Errorf("%w item id %.80q: it must be 32 lower-case hex digits, as add has printed it", fence.ErrInvalid, string(id))
@@ -50,56 +57,28 @@ func (l *Ledger) get(ctx context.Context, id work.ID, texts func(context.Context
 	return it, nil
 }
 
-// pages yields what next reads, a page at a time, until a page is short or limit is reached. What changes meanwhile may be seen or not.
-func pages[T any](ctx context.Context, page, limit int, bad error, next func(n int) ([]T, error)) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		var none T
-		if bad != nil {
-			yield(none, bad)
-			return
-		}
-		for left := limit; ; {
-			n := page
-			if limit > 0 {
-				n = min(n, left)
-			}
-			found, err := next(n)
-			if err != nil {
-				yield(none, store.Unknown(explain(ctx, err)))
-				return
-			}
-			for _, v := range found {
-				if !yield(v, nil) {
-					return
-				}
-			}
-			left -= len(found)
-			if len(found) < n || limit > 0 && left <= 0 {
-				return
-			}
-		}
-	}
-}
-
 // List yields items by their ID.
 func (l *Ledger) List(ctx context.Context, q work.Query) iter.Seq2[work.Item, error] {
 	last, text := nullable(string(q.After)), l.sql.workList
 	if q.Newest {
 		text = l.sql.workListNewest
 	}
-	return pages(ctx, page, q.Limit, q.Check(), func(n int) ([]work.Item, error) {
-		rows, err := l.texts(ctx, text, q.Queue, maybe(q.States), q.Owner, last, n)
+	return clerk.Pages(page, q.Limit, q.Check(), func(n int) ([]work.Item, error) {
+		rows, err := l.look(ctx, text, q.Queue, maybe(q.States), q.Owner, last, n)
 		if err != nil {
 			return nil, err
 		}
 		items, err := readItems(rows)
+		if err != nil {
+			return nil, store.Unknown(err)
+		}
 		for i := range items {
 			items[i].Record.History = nil // the past was not asked for
 		}
 		if len(items) > 0 {
 			last = nullable(string(items[len(items)-1].ID))
 		}
-		return items, err
+		return items, nil
 	})
 }
 
@@ -114,7 +93,7 @@ func nullable(text string) *string {
 // Effects yields effects by their identity.
 func (l *Ledger) Effects(ctx context.Context, q work.EffectQuery) iter.Seq2[work.Effect, error] {
 	last := q.After
-	return pages(ctx, page/20, q.Limit, q.Check(), func(n int) ([]work.Effect, error) {
+	return clerk.Pages(page/20, q.Limit, q.Check(), func(n int) ([]work.Effect, error) {
 		var orphaned *int64
 		if q.Orphaned {
 			now, err := l.Now(ctx)
@@ -123,15 +102,18 @@ func (l *Ledger) Effects(ctx context.Context, q work.EffectQuery) iter.Seq2[work
 			}
 			orphaned = clerk.Micro(now)
 		}
-		rows, err := l.texts(ctx, l.sql.workEffects, nullable(string(q.Item)), q.Queue, maybe(q.States), orphaned, nullable(string(last.Item)), last.Generation, last.Name, n)
+		rows, err := l.look(ctx, l.sql.workEffects, nullable(string(q.Item)), q.Queue, maybe(q.States), orphaned, nullable(string(last.Item)), last.Generation, last.Name, n)
 		if err != nil {
 			return nil, err
 		}
 		effects, err := readEffects(rows)
+		if err != nil {
+			return nil, store.Unknown(err)
+		}
 		if len(effects) > 0 {
 			last = effects[len(effects)-1].EffectID
 		}
-		return effects, err
+		return effects, nil
 	})
 }
 
@@ -141,8 +123,8 @@ func (l *Ledger) Refusals(ctx context.Context, q work.RefusalQuery) iter.Seq2[wo
 	if !q.Since.IsZero() {
 		since = q.Since.UnixMicro()
 	}
-	return pages(ctx, page, q.Limit, q.Check(), func(n int) ([]work.Refusal, error) {
-		rows, err := l.texts(ctx, l.sql.workRefusals, string(q.Item), q.Queue, since, last, n)
+	return clerk.Pages(page, q.Limit, q.Check(), func(n int) ([]work.Refusal, error) {
+		rows, err := l.look(ctx, l.sql.workRefusals, string(q.Item), q.Queue, since, last, n)
 		if err != nil {
 			return nil, err
 		}
@@ -171,68 +153,15 @@ func (l *Ledger) Stats(ctx context.Context, queue string) ([]work.Stats, error) 
 	if err != nil {
 		return nil, store.Unknown(explain(ctx, err))
 	}
-	by := map[string]*work.Stats{}
+	var counts clerk.Counts
 	for _, text := range rows {
-		var row statsRow
-		if err := json.Unmarshal([]byte(text), &row); err != nil {
+		var c clerk.Count
+		if err := json.Unmarshal([]byte(text), &c); err != nil {
 			return nil, store.Unknown(err)
 		}
-		if by[row.Queue] == nil {
-			by[row.Queue] = &work.Stats{Queue: row.Queue}
-		}
-		row.add(by[row.Queue])
+		counts.Add(c)
 	}
-	var all []work.Stats
-	for _, s := range by {
-		all = append(all, *s)
-	}
-	slices.SortFunc(all, func(a, b work.Stats) int { return cmp.Compare(a.Queue, b.Queue) })
-	return all, nil
-}
-
-// statsRow is one count of a queue.
-type statsRow struct {
-	Queue     string
-	Kind      string
-	State     string
-	Later     bool
-	Lapsed    bool
-	N         int64
-	Oldest    *int64
-	Heartbeat *int64
-	Progress  *int64
-}
-
-func (r *statsRow) add(s *work.Stats) {
-	earliest := func(t *time.Time, us *int64) {
-		if at := clerk.Time(us); us != nil && (t.IsZero() || at.Before(*t)) {
-			*t = at
-		}
-	}
-	switch {
-	case r.Kind == "refusal":
-		s.Refusals += r.N
-	case r.Kind == "effect":
-		*map[work.EffectState]*int64{work.Pending: &s.Pending, work.Sent: &s.Sent, work.Failed: &s.Failed, work.Unknown: &s.Unknown}[work.EffectState(r.State)] += r.N
-	case r.State == string(work.Waiting) && r.Later:
-		s.Scheduled += r.N
-	case r.State == string(work.Waiting):
-		s.Ready += r.N
-		earliest(&s.Oldest, r.Oldest)
-	case r.State == string(work.Running):
-		s.Running += r.N
-		if r.Lapsed {
-			s.Lapsed += r.N
-		}
-		earliest(&s.Heartbeat, r.Heartbeat)
-		earliest(&s.Progress, r.Progress)
-	case r.State == string(work.Done):
-		s.Done += r.N
-	case r.State == string(work.Dead):
-		s.Dead += r.N
-	default:
-		s.Cancelled += r.N
-	}
+	return counts.Stats(), nil
 }
 
 // Prune forgets what is over, the oldest first, leaving out what others have locked.

@@ -77,15 +77,3 @@ func readEffects(rows []string) ([]work.Effect, error) {
 	}
 	return effects, nil
 }
-
-// checked returns the places of the requests that are good, and answers the others.
-func checked(requests []work.Request, answers []work.Answer) (todo []int) {
-	for i := range requests {
-		if err := requests[i].Check(); err != nil {
-			answers[i].Err = err
-			continue
-		}
-		todo = append(todo, i)
-	}
-	return todo
-}
