@@ -1,6 +1,7 @@
 package work
 
 import (
+	"slices"
 	"time"
 
 	"github.com/croft-dev/croft/internal/clock"
@@ -15,19 +16,23 @@ type desk struct {
 	secret func() tenure.Secret
 	random func() float64 // from 0 up to 1
 
-	places []*place // in the order in which they were claimed
-	by     map[placeKey]*place
+	places  []*place // in the order in which they were claimed; some may be gone until the step ends
+	by      map[placeKey]*place
+	running int           // whose handler runs
+	due     clock.Instant // before which no place wants attention: with thousands of them most steps look at none
 
 	claiming bool // a claim is on its way
 	again    bool // the last claim has no answer: it is sent again
 	granted  tenure.Secret
 	asked    clock.Instant // when that claim was first sent: what it got is held from then on
 	claimAt  clock.Instant
+	freeAt   clock.Instant // since when slots are free
 	idle     time.Duration
 	woken    bool // while a claim was on its way
 
 	out     []*errand // to be sent
 	sending bool
+	outAt   clock.Instant // since when something waits to be sent
 	sendAt  clock.Instant
 	retry   time.Duration
 	beating bool
@@ -123,7 +128,7 @@ type (
 )
 
 func newDesk(queues []string, o Options) *desk {
-	return &desk{o: o, queues: queues, secret: tenure.NewSecret, random: func() float64 { return 0.5 }, by: map[placeKey]*place{}}
+	return &desk{freeAt: never, o: o, queues: queues, secret: tenure.NewSecret, random: func() float64 { return 0.5 }, by: map[placeKey]*place{}}
 }
 
 // margin is how long before the ledger's deadline the local one is.
@@ -153,24 +158,30 @@ func (d *desk) step(now clock.Instant, events ...any) []any {
 		}
 	}
 	d.close(now)
-	d.watch(now)
-	d.beat(now)
+	if now >= d.due {
+		d.watch(now)
+		d.beat(now)
+		d.due = d.nextDue(now)
+	}
 	d.send(now)
 	d.take(now)
+	if len(d.places) > len(d.by) {
+		d.places = slices.DeleteFunc(d.places, func(p *place) bool { return d.by[p.key()] != p })
+	}
 	return d.actions
 }
 
 func (d *desk) do(action any)   { d.actions = append(d.actions, action) }
 func (d *desk) note(e Event)    { d.do(e) }
 func (d *desk) over() bool      { return d.phase == leaving && d.quiet() }
-func (d *desk) unresolved() int { return len(d.places) }
+func (d *desk) unresolved() int { return len(d.by) }
 func (d *desk) stalled(p *place, now clock.Instant) bool {
 	return d.o.StallAfter > 0 && now.Sub(p.moved) >= d.o.StallAfter
 }
 
 // quiet reports whether nothing is open.
 func (d *desk) quiet() bool {
-	return len(d.places) == 0 && !d.claiming && !d.again && !d.sending && !d.beating && len(d.out) == 0
+	return len(d.by) == 0 && !d.claiming && !d.again && !d.sending && !d.beating && len(d.out) == 0
 }
 
 // drain begins the end.
@@ -182,12 +193,6 @@ func (d *desk) drain(now clock.Instant) {
 
 // close goes on with the end when its time has come.
 func (d *desk) close(now clock.Instant) {
-	running := 0
-	for _, p := range d.places {
-		if p.running {
-			running++
-		}
-	}
 	if d.phase == finishing && now >= d.drainBy {
 		for _, p := range d.places {
 			if p.running && p.lost == nil {
@@ -203,9 +208,8 @@ func (d *desk) close(now clock.Instant) {
 				d.ends(p, Request{Verb: Release}, now)
 			}
 		}
-		running = 0
 	}
-	if (d.phase == finishing || d.phase == stopping) && running == 0 {
+	if (d.phase == finishing || d.phase == stopping) && d.running == 0 {
 		d.phase, d.graceBy = leaving, now.Add(d.o.Grace)
 	}
 }
@@ -247,29 +251,35 @@ func (d *desk) watch(now clock.Instant) {
 	}
 }
 
+// nextDue is when a place next wants attention, if nothing happens to it before.
+func (d *desk) nextDue(now clock.Instant) clock.Instant {
+	at := now.Add(time.Hour)
+	for _, p := range d.places {
+		if p.running && p.lost == nil {
+			at = min(at, p.deadline)
+		}
+		if !d.beating && d.beats(p, now) {
+			at = min(at, p.beatAt)
+		}
+	}
+	return at
+}
+
 // longest is the longest time that a desk with anything on it is left alone: timers of the process may stand still while the machine sleeps.
 const longest = time.Second
 
 // next is when the desk wants to be asked again, if nothing happens before.
 func (d *desk) next(now clock.Instant) clock.Instant {
-	at := now.Add(time.Hour)
+	at := d.due
 	sooner := func(t clock.Instant) { at = min(at, t) }
-	if len(d.places) > 0 {
+	if len(d.by) > 0 {
 		sooner(now.Add(longest))
 	}
-	for _, p := range d.places {
-		if p.running && p.lost == nil {
-			sooner(p.deadline)
-		}
-		if !d.beating && d.beats(p, now) {
-			sooner(p.beatAt)
-		}
-	}
 	if len(d.out) > 0 && !d.sending {
-		sooner(d.sendAt)
+		sooner(d.sendsAt())
 	}
 	if d.wants() {
-		sooner(d.claimAt)
+		sooner(d.claimsAt())
 	}
 	switch d.phase {
 	case finishing:

@@ -49,7 +49,7 @@ func (d *desk) asks(p *place, req Request) Request {
 }
 
 func (d *desk) onBeats(ev answeredEvent, now clock.Instant) {
-	d.beating = false
+	d.beating, d.due = false, now
 	answered := Event{Kind: EventBeat}
 	failed := Event{Kind: EventBeatFailed}
 	for i, e := range ev.batch {
@@ -87,8 +87,8 @@ func (d *desk) onAsked(ev askedEvent, now clock.Instant) {
 		d.do(replyAction{ev.ticket, Answer{Err: p.lost}})
 		return
 	}
-	p.moved = now
-	d.out = append(d.out, &errand{req: d.asks(p, ev.req), place: p, ticket: ev.ticket})
+	p.moved, d.due = now, now // one that had stalled is kept alive again
+	d.queue(&errand{req: d.asks(p, ev.req), place: p, ticket: ev.ticket}, now)
 }
 
 func (d *desk) onReturned(ev returnedEvent, now clock.Instant) {
@@ -104,26 +104,45 @@ func (d *desk) onReturned(ev returnedEvent, now clock.Instant) {
 }
 
 // ends puts what an attempt ended with on its way, unless it is known that it would not count.
-func (d *desk) ends(p *place, end Request, _ clock.Instant) {
-	p.running = false
+func (d *desk) ends(p *place, end Request, now clock.Instant) {
+	if p.running {
+		p.running = false
+		d.running--
+	}
 	if p.lost != nil && p.lost.Loss == Superseded {
 		d.forget(p)
 		return
 	}
 	end = d.asks(p, end)
 	p.end = &end
-	d.out = append(d.out, &errand{req: end, place: p})
+	d.queue(&errand{req: end, place: p}, now)
+}
+
+// queue puts an errand behind the others.
+func (d *desk) queue(e *errand, now clock.Instant) {
+	if len(d.out) == 0 {
+		d.outAt = now
+	}
+	d.out = append(d.out, e)
+}
+
+// sendsAt is when to send what waits: at once if it is half of what there can be.
+func (d *desk) sendsAt() clock.Instant {
+	if 2*len(d.out) >= d.running+len(d.out) {
+		return d.sendAt
+	}
+	return max(d.sendAt, d.outAt.Add(linger))
 }
 
 // send puts what is waiting into one call.
 func (d *desk) send(now clock.Instant) {
-	if d.sending || len(d.out) == 0 || now < d.sendAt {
+	if d.sending || len(d.out) == 0 || now < d.sendsAt() {
 		return
 	}
 	n := min(len(d.out), mostSent)
 	batch := d.out[:n:n]
 	d.out = append([]*errand(nil), d.out[n:]...)
-	d.sending = true
+	d.outAt, d.sending = now, true
 	d.do(sendAction{batch: batch})
 }
 

@@ -2,7 +2,7 @@ package work
 
 import (
 	"errors"
-	"slices"
+	"math"
 	"time"
 
 	"github.com/croft-dev/croft/fence"
@@ -19,13 +19,7 @@ func (d *desk) claim() Claim {
 
 // free is how many more items may be begun. What has been done and is not yet written counts when there is much of it: a ledger that does not answer is not given more to do.
 func (d *desk) free() int {
-	running := 0
-	for _, p := range d.places {
-		if p.running {
-			running++
-		}
-	}
-	return min(d.o.Slots-running, 2*d.o.Slots-len(d.places))
+	return min(d.o.Slots-d.running, 2*d.o.Slots-len(d.by))
 }
 
 // wants reports whether there is anything to claim for.
@@ -35,7 +29,14 @@ func (d *desk) wants() bool {
 
 // take claims, if it is time to.
 func (d *desk) take(now clock.Instant) {
-	if !d.wants() || now < d.claimAt {
+	switch {
+	case !d.wants():
+		d.freeAt = never
+		return
+	case d.freeAt == never:
+		d.freeAt = now
+	}
+	if now < d.claimsAt() {
 		return
 	}
 	c := d.claim()
@@ -71,6 +72,8 @@ func (d *desk) onClaimed(ev claimedEvent, now clock.Instant) {
 			continue
 		}
 		d.places, d.by[p.key()] = append(d.places, p), p
+		d.running++
+		d.due = min(d.due, p.beatAt)
 		if d.phase != open { // too late to begin
 			d.ends(p, Request{Verb: Release}, now)
 			continue
@@ -97,11 +100,23 @@ func (d *desk) wait(now clock.Instant) {
 	d.claimAt = now.Add(d.idle - time.Duration(float64(d.idle/4)*d.random()))
 }
 
+// never is a time that has not come yet.
+const never clock.Instant = math.MinInt64
+
+// linger is how long what could be done at once waits for more of the same, so that many short items do not become as many calls.
+const linger = time.Millisecond
+
+// claimsAt is when to claim for the slots that are free: at once if they are half of all.
+func (d *desk) claimsAt() clock.Instant {
+	if d.again || 2*d.free() >= d.o.Slots || d.freeAt == never {
+		return d.claimAt
+	}
+	return max(d.claimAt, d.freeAt.Add(linger))
+}
+
 // forget takes an attempt off the desk.
 func (d *desk) forget(p *place) {
-	if d.by[p.key()] != p {
-		return
+	if d.by[p.key()] == p {
+		delete(d.by, p.key())
 	}
-	delete(d.by, p.key())
-	d.places = slices.DeleteFunc(d.places, func(o *place) bool { return o == p })
 }
