@@ -328,7 +328,7 @@ func keepingFlaws() []flaw {
 		}},
 		{"counts what was rolled back", "transactions", func(l *ledger.Law) { l.Commit = func(error) bool { return true } }},
 		{"wakes nobody", "waking", func(l *ledger.Law) { l.Wakes = false }},
-		{"overwrites an effect that is there", "sequences", func(l *ledger.Law) {
+		{"overwrites an effect that is there", "completing", func(l *ledger.Law) {
 			l.Apply = func(it work.Item, req work.Request, now time.Time) (work.Outcome, error) {
 				out, err := work.Apply(it, req, now)
 				if req.Verb == work.Complete && err == nil && !out.Changed && len(req.Effects) > 0 {

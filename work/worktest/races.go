@@ -34,10 +34,15 @@ func races() []check {
 						return
 					}
 					mu.Lock()
+					twice := false
 					for _, it := range items {
 						got[it.ID]++
+						twice = twice || got[it.ID] > 1
 					}
 					mu.Unlock()
+					if twice { // it might go on for ever
+						return
+					}
 				}
 			})
 			for _, it := range t.claim(work.Claim{Queues: []string{"q"}, Limit: work.MaxClaim, Secret: claimOf("q").Secret, Owner: "last", TTL: long}) {
@@ -146,14 +151,16 @@ func races() []check {
 					if err != nil {
 						t.Errorf("Take: %v", err)
 					}
-					if len(effects) == 0 {
-						return
-					}
 					mu.Lock()
+					twice := false
 					for _, e := range effects {
 						got[e.EffectID]++
+						twice = twice || got[e.EffectID] > 1
 					}
 					mu.Unlock()
+					if len(effects) == 0 || twice {
+						return
+					}
 				}
 			})
 			for _, e := range t.take(work.Taking{Stamp: d, Limit: 100, Hold: long}) {

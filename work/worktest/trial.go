@@ -41,7 +41,7 @@ func newTrial(tb testing.TB, h Harness) *trial {
 	if h.Patience <= 0 {
 		h.Patience = 30 * time.Second
 	}
-	ctx, cancel := context.WithTimeout(tb.Context(), 10*h.Patience)
+	ctx, cancel := context.WithTimeout(tb.Context(), max(10*h.Patience, time.Minute))
 	tb.Cleanup(cancel)
 	t := &trial{TB: tb, Harness: h, ctx: ctx, rand: rand.New(rand.NewPCG(seed(tb), 0))}
 	tb.Cleanup(func() {
