@@ -8,8 +8,9 @@ import (
 )
 
 const (
-	// mostSent is how many requests go in one call.
-	mostSent = 1000
+	// mostSent is how many requests go in one call, and mostBytes how much they weigh, if there is more than one.
+	mostSent  = 1000
+	mostBytes = 8 << 20
 	// leastRetry and mostRetry bound the wait before what had no answer is sent again.
 	leastRetry = 50 * time.Millisecond
 	mostRetry  = time.Second
@@ -139,7 +140,13 @@ func (d *desk) send(now clock.Instant) {
 	if d.sending || len(d.out) == 0 || now < d.sendsAt() {
 		return
 	}
-	n := min(len(d.out), mostSent)
+	n, weight := 0, 0
+	for n < min(len(d.out), mostSent) {
+		if weight += d.out[n].req.weight(); n > 0 && weight > mostBytes {
+			break
+		}
+		n++
+	}
 	batch := d.out[:n:n]
 	d.out = append([]*errand(nil), d.out[n:]...)
 	d.outAt, d.sending = now, true

@@ -299,7 +299,7 @@ func (s *sim) digest() uint64 {
 // TestWorkersThatFreezeAndLoseRepliesDoEveryItemOnce: every item has one result, of its newest owner, and one effect, whatever happens.
 func TestWorkersThatFreezeAndLoseRepliesDoEveryItemOnce(t *testing.T) {
 	refused, losses := 0, 0
-	for seed := range uint64(150) {
+	for seed := range uint64(60) {
 		s := simulate(t, seed)
 		if t.Failed() {
 			t.Fatalf("seed %d", seed)

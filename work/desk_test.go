@@ -152,3 +152,37 @@ func TestALedgerThatDoesNotAnswerIsNotGivenMore(t *testing.T) {
 		t.Errorf("nothing is kept")
 	}
 }
+
+// TestACallIsOfBoundedWeight: many large results do not become one huge call, and each goes out.
+func TestACallIsOfBoundedWeight(t *testing.T) {
+	d := testDesk(t, Options{Slots: 50})
+	c := found[claimAction](t, d.step(0))
+	var items []Item
+	for range 50 {
+		items = append(items, granted(t, c.claim))
+	}
+	var events []any
+	body := make([]byte, MaxPayload)
+	for _, a := range d.step(1, claimedEvent{items: items, asked: 50}) {
+		if s, ok := a.(startAction); ok {
+			events = append(events, returnedEvent{key: s.place.key(), end: Request{Verb: Complete, Result: body}})
+		}
+	}
+	calls, sent := 0, 0
+	for now := clock.Instant(2); sent < 50; now++ {
+		s := sendAction{}
+		for _, a := range d.step(now, events...) {
+			if send, ok := a.(sendAction); ok {
+				s = send
+			}
+		}
+		if len(s.batch) == 0 || len(s.batch) > mostBytes/MaxPayload {
+			t.Fatalf("%d results of 1 MiB in one call", len(s.batch))
+		}
+		calls, sent = calls+1, sent+len(s.batch)
+		events = []any{answeredEvent{batch: s.batch, answers: make([]Answer, len(s.batch))}}
+	}
+	if calls != 7 || len(d.by) == 50 {
+		t.Errorf("%d calls", calls)
+	}
+}

@@ -96,6 +96,15 @@ func (q Request) Stamp(queue string) fence.Stamp {
 	return fence.Stamp{Key: KeyOf(queue, q.ID), Token: q.Token, Grant: q.Secret.Grant()}
 }
 
+// weight is about how many bytes the request carries.
+func (q Request) weight() int {
+	n := len(q.Payload) + len(q.State) + len(q.Result) + len(q.Error)
+	for _, e := range q.Effects {
+		n += len(e.Body)
+	}
+	return n
+}
+
 // Check reports what is wrong with the request, or nil. [Apply] refuses what Check refuses; a ledger calls it before it begins, so that bad input costs no transaction.
 func (q Request) Check() error {
 	if err := q.ID.check(); err != nil {
