@@ -91,6 +91,9 @@ func outbox() []check {
 			if len(after) != before+2 || after[1].Verb != work.VerbTake || after[0].Verb != work.VerbSettle {
 				t.Fatalf("the refusals are %+v", after)
 			}
+			if stats, err := t.ledger.Stats(t.ctx, ""); err != nil || slices.ContainsFunc(stats, func(s work.Stats) bool { return s.Queue == "" }) {
+				t.Fatalf("a dispatcher that was refused altogether is of no queue: %+v, %v", stats, err)
+			}
 			same := young
 			same.Grant = dispatcher(9).Grant
 			if _, err := t.ledger.Take(t.ctx, work.Taking{Stamp: same, Limit: 1, Hold: long}); !errors.Is(err, fence.ErrCollision) {
