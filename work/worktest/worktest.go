@@ -2,6 +2,7 @@ package worktest
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -59,8 +60,16 @@ func suite() []group {
 }
 
 // Run tries every promise of a ledger, each in a subtest of its own and on a place of its own, side by side. place makes an empty place, apart from all others; it is called once for every check.
-func Run(t *testing.T, place func(tb testing.TB) Harness) {
-	for _, g := range suite() {
+func Run(t *testing.T, place func(tb testing.TB) Harness) { run(t, place, suite()) }
+
+// RunTimed tries the promises in which time or the caller's transaction has a part, and no others: for a second run of a slow ledger on its own clock, or with another kind of transaction, after one of the whole suite.
+func RunTimed(t *testing.T, place func(tb testing.TB) Harness) {
+	timed := []string{"claiming", "owning", "failing", "requeueing", "outbox", "pruning", "transactions", "races"}
+	run(t, place, slices.DeleteFunc(suite(), func(g group) bool { return !slices.Contains(timed, g.name) }))
+}
+
+func run(t *testing.T, place func(tb testing.TB) Harness, groups []group) {
+	for _, g := range groups {
 		t.Run(g.name, func(t *testing.T) {
 			t.Parallel()
 			for _, c := range g.checks {
