@@ -47,7 +47,7 @@ func TestLedgerByTheServersClock(t *testing.T) {
 	t.Parallel()
 	db := stdlib.OpenDBFromPool(shared(t))
 	t.Cleanup(func() { _ = db.Close() })
-	worktest.Run(t, func(tb testing.TB) worktest.Harness {
+	worktest.RunTimed(t, func(tb testing.TB) worktest.Harness {
 		h := ledgerPlace(tb, nil, nil)
 		h.Within = func(ctx context.Context, l work.Ledger, do func(work.Operations) error) error {
 			tx, err := db.BeginTx(ctx, nil)

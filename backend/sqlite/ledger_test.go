@@ -61,7 +61,7 @@ func TestLedger(t *testing.T) {
 // TestLedgerByTheMachinesClock: and by the machine's own.
 func TestLedgerByTheMachinesClock(t *testing.T) {
 	t.Parallel()
-	worktest.Run(t, func(tb testing.TB) worktest.Harness {
+	worktest.RunTimed(t, func(tb testing.TB) worktest.Harness {
 		return ledgerAt(filepath.Join(memoryDir(tb), "work.db"), nil, nil)
 	})
 }
@@ -69,7 +69,7 @@ func TestLedgerByTheMachinesClock(t *testing.T) {
 // TestLedgerInTheCallersDatabase: beside other tables, through the caller's own connections.
 func TestLedgerInTheCallersDatabase(t *testing.T) {
 	t.Parallel()
-	worktest.Run(t, func(tb testing.TB) worktest.Harness {
+	worktest.RunTimed(t, func(tb testing.TB) worktest.Harness {
 		clock := storetest.NewClock()
 		file := filepath.Join(memoryDir(tb), "app.db")
 		db, err := sql.Open("sqlite", "file:"+file+"?_txlock=immediate&_pragma=journal_mode(wal)&_pragma=busy_timeout(30000)&_pragma=synchronous(normal)")
