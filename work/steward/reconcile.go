@@ -31,9 +31,10 @@ type ReconcileOptions struct {
 	DryRun bool
 	// Owner and Instance are who requeues. Default: user@host, and one that is unique.
 	Owner, Instance string
-	// Interval is the time between two passes of RunReconciler. Default: 5 seconds. Key is what its lease is on. Default: "work/reconciler".
+	// Interval is the time between two passes of RunReconciler. Default: 5 seconds. Key is what its lease is on, and TTL how long a replica that died in a pass keeps the others waiting. Default: "work/reconciler", 1 minute or twice the interval.
 	Interval time.Duration
 	Key      string
+	TTL      time.Duration
 	// Logger receives every action, under names that stay as they are. Default: nothing is logged.
 	Logger *slog.Logger
 	// Observe is called for every action that was done, or in a dry run would be, and Passed after every pass. Default: nothing is called.
@@ -49,6 +50,7 @@ func (o *ReconcileOptions) filled() ReconcileOptions {
 	f.StallAfter, f.Interval = cmp.Or(f.StallAfter, 15*time.Minute), cmp.Or(f.Interval, 5*time.Second)
 	f.Deliveries, f.PruneLimit = cmp.Or(f.Deliveries, DefaultDeliveries), cmp.Or(f.PruneLimit, 1000)
 	f.Owner, f.Instance, f.Key = cmp.Or(f.Owner, "reconciler@"+identity.Owner()), cmp.Or(f.Instance, identity.Instance()), cmp.Or(f.Key, "work/reconciler")
+	f.TTL = cmp.Or(f.TTL, max(time.Minute, 2*f.Interval))
 	if len(f.Owner) > tenure.MaxName {
 		f.Owner = "reconciler"
 	}
@@ -74,7 +76,7 @@ type Report struct {
 // RunReconciler reconciles again and again until ctx ends: in every interval one of all replicas that call it does, under a lease of the client. A pass that fails is an event of the client, and is tried again.
 func RunReconciler(ctx context.Context, c *croft.Client, l work.Ledger, o *ReconcileOptions) error {
 	f := o.filled()
-	return c.Loop(ctx, f.Key, f.Interval, &croft.LeaseOptions{TTL: max(time.Minute, 2*f.Interval)}, func(ctx context.Context, lease *croft.Lease) error {
+	return c.Loop(ctx, f.Key, f.Interval, &croft.LeaseOptions{TTL: f.TTL}, func(ctx context.Context, lease *croft.Lease) error {
 		r, err := Reconcile(ctx, l, &f)
 		if f.Passed != nil {
 			f.Passed(r, err)
