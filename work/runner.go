@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"runtime/debug"
 	"sync"
+	"time"
 
 	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/store"
@@ -223,13 +224,17 @@ func (r *runner) ask(ctx, work context.Context, key placeKey, req Request) (Answ
 	}
 }
 
+// withoutHints is how long a ledger that cannot give hints is not asked for them again. It may be reached in another way by then, or have been too slow to tell.
+const withoutHints = 5 * time.Minute
+
 // wake passes on the ledger's hints, where it has them.
 func (r *runner) wake(ctx context.Context) {
 	waker, can := r.ledger.(Waker)
 	for can && ctx.Err() == nil {
+		pause := r.desk.o.Poll
 		hints, err := waker.Wake(ctx, Wanted{Queues: r.desk.queues})
-		if err != nil && errors.Is(err, errors.ErrUnsupported) {
-			return
+		if errors.Is(err, errors.ErrUnsupported) {
+			pause = max(pause, withoutHints)
 		}
 		if err == nil {
 			r.tell(wokenEvent{}) // what became ready before the hints began
@@ -237,7 +242,7 @@ func (r *runner) wake(ctx context.Context) {
 				r.tell(wokenEvent{})
 			}
 		}
-		timer := r.clk.Timer(r.desk.o.Poll)
+		timer := r.clk.Timer(pause)
 		select {
 		case <-timer.C():
 		case <-ctx.Done():

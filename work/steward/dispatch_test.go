@@ -280,3 +280,39 @@ func TestBadInputIsNamed(t *testing.T) {
 		}
 	}
 }
+
+// hinting is a ledger whose hints break at once the first time.
+type hinting struct {
+	work.Ledger
+	asked chan (chan struct{})
+	once  sync.Once
+}
+
+func (h *hinting) Wake(ctx context.Context, _ work.Wanted) (<-chan struct{}, error) {
+	hints := make(chan struct{}, 1)
+	broken := false
+	h.once.Do(func() {
+		broken = true
+		close(hints)
+	})
+	if !broken {
+		context.AfterFunc(ctx, func() { close(hints) })
+		h.asked <- hints
+	}
+	return hints, nil
+}
+
+// TestHintsThatBrokeBeginAgain: after the ledger was away for a moment, it is asked for hints again.
+func TestHintsThatBrokeBeginAgain(t *testing.T) {
+	o := newOffice(t)
+	r := &receiver{}
+	l := &hinting{Ledger: o.l, asked: make(chan (chan struct{}), 10)}
+	o.dispatch(l, map[string]steward.Deliverer{"mail": r}, nil)
+	select {
+	case hints := <-l.asked:
+		hints <- struct{}{}
+	case <-time.After(patience):
+		t.Fatal("the ledger was not asked for hints again")
+	}
+	o.eventually(o.done("letters", work.Emission{Name: "mail"}), work.Sent)
+}

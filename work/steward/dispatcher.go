@@ -82,15 +82,40 @@ func refusal(err error) bool {
 	return errors.Is(err, fence.ErrStale) || errors.Is(err, fence.ErrCollision) || errors.Is(err, fence.ErrInvalid)
 }
 
-// hints is woken when something may be due, where the ledger can tell; otherwise it never is.
+// hints is woken when something may be due, where the ledger can tell; otherwise it never is. Hints that broke begin again.
 func (d *dispatcher) hints(ctx context.Context) <-chan struct{} {
-	if waker, can := d.ledger.(work.Waker); can {
-		if hints, err := waker.Wake(ctx, work.Wanted{Effects: true}); err == nil {
-			return hints
+	waker, can := d.ledger.(work.Waker)
+	if !can {
+		return nil
+	}
+	woken := make(chan struct{}, 1)
+	wake := func() {
+		select {
+		case woken <- struct{}{}:
+		default: // one is waiting to be read already
 		}
 	}
-	return nil
+	go func() {
+		for ctx.Err() == nil {
+			pause := d.o.Poll
+			hints, err := waker.Wake(ctx, work.Wanted{Effects: true})
+			if errors.Is(err, errors.ErrUnsupported) {
+				pause = max(pause, withoutHints)
+			}
+			if err == nil {
+				wake() // of what was written before the hints began
+				for range hints {
+					wake()
+				}
+			}
+			rest(ctx, pause)
+		}
+	}()
+	return woken
 }
+
+// withoutHints is how long a ledger that cannot give hints is not asked for them again. It may be reached in another way by then.
+const withoutHints = 5 * time.Minute
 
 // take takes effects and sends them on their way. It looks at the lease just before: what is taken under one that has ended would only be unknown.
 func (t *turn) take(n int) (int, error) {
@@ -136,10 +161,7 @@ func (t *turn) wait(ctx context.Context, hints <-chan struct{}) {
 	select {
 	case r := <-t.results:
 		t.gather(r)
-	case _, open := <-hints:
-		if !open { // the hints broke: go on by polling, not by spinning
-			rest(ctx, t.o.Poll)
-		}
+	case <-hints:
 	case <-timer.C:
 	case <-ctx.Done():
 	}
