@@ -74,7 +74,7 @@ func judge(e evidence) (broken []string) {
 			want = 1
 		}
 		if e.tally[id] != want {
-			say("item %s (%s): %d lines in the tally, want %d", id, payload, e.tally[id], want)
+			say("item %s: %d lines in the tally, want %d; its result is %q", id, e.tally[id], want, it.Result)
 		}
 	}
 	for key, bodies := range e.delivered {

@@ -84,7 +84,7 @@ func labour(ctx context.Context, shop shop, role, name string, logger *slog.Logg
 	defer journal.Close()
 	slots, handler := 2, busy(shop, name)
 	if role == "sleeper" {
-		slots, handler = 1, asleep(name, os.Getenv(envGo))
+		slots, handler = 1, asleep(name, os.Getenv(envGo), handler)
 	}
 	// A drain shorter than the time in which the parent loses its patience.
 	return work.Run(ctx, shop.ledger(), map[string]work.Handler{queue: handler}, &work.Options{
@@ -131,14 +131,18 @@ func busy(shop shop, name string) work.Handler {
 // inTransaction reports whether the item is completed in a transaction of the worker's own, with a line in its tally.
 func inTransaction(payload []byte) bool { return strings.HasPrefix(string(payload), "tallied ") }
 
-// asleep keeps an item until it is woken, whatever happened to it meanwhile.
-func asleep(name, file string) work.Handler {
-	return func(_ context.Context, job *work.Job) (work.Result, error) {
-		for {
-			if _, err := os.Stat(file); err == nil {
-				return resultOf(job.Item(), name), nil
+// asleep keeps its first item until it is woken, whatever happened to it meanwhile. Then it is a worker like any other.
+func asleep(name, file string, then work.Handler) work.Handler {
+	return func(ctx context.Context, job *work.Job) (work.Result, error) {
+		for waited := false; ; waited = true {
+			if _, err := os.Stat(file); err != nil {
+				time.Sleep(20 * time.Millisecond)
+				continue
 			}
-			time.Sleep(20 * time.Millisecond)
+			if !waited {
+				return then(ctx, job)
+			}
+			return resultOf(job.Item(), name), nil
 		}
 	}
 }
