@@ -136,9 +136,6 @@ func (l *Ledger) setAt() *int64 {
 	return &us
 }
 
-// waitMillis is LockWait as the server takes it.
-func (l *Ledger) waitMillis() int32 { return int32(min(l.lockWait.Milliseconds(), 1<<30)) }
-
 // send calls do, and again if the server gave it up because of another transaction: it has changed nothing then. That happens where the role's default is not READ COMMITTED.
 func (l *Ledger) send(ctx context.Context, do func(context.Context) error) (err error) {
 	for range attempts {
@@ -152,12 +149,12 @@ func (l *Ledger) send(ctx context.Context, do func(context.Context) error) (err 
 	return err
 }
 
-// within calls do in a transaction of the ledger's own, which waits for no lock longer than LockWait.
-func (l *Ledger) within(ctx context.Context, do func(*desk) error) error {
+// within calls do in a transaction of the ledger's own, which waits for no lock longer than that.
+func (l *Ledger) within(ctx context.Context, wait time.Duration, do func(*desk) error) error {
 	return l.send(ctx, func(ctx context.Context) error {
 		return pgxDatabase{l.pool}.within(ctx, func(s session) error {
 			var was string
-			if err := s.row(ctx, l.sql.limit, []any{fmt.Sprint(l.waitMillis()), "30000"}, &was, new(string), new(string)); err != nil {
+			if err := s.row(ctx, l.sql.limit, []any{fmt.Sprint(min(max(wait.Milliseconds(), 1), 1<<30)), "30000"}, &was, new(string), new(string)); err != nil {
 				return err
 			}
 			return do(&desk{ledger: l, session: s})
@@ -171,20 +168,48 @@ func (l *Ledger) In(tx pgx.Tx) work.Operations { return &desk{ledger: l, session
 // InSQL is [Ledger.In] for a transaction of database/sql on the same database, with any driver.
 func (l *Ledger) InSQL(tx *sql.Tx) work.Operations { return &desk{ledger: l, session: sqlSession{tx}} }
 
-// ready makes the schema before a transaction of the caller's begins to use it, where a missing one would spoil the transaction.
-func (l *Ledger) ready(ctx context.Context) error {
+// call sends one statement, in a transaction of its own. Where the role's default is stricter than READ COMMITTED the server gives up what meets others: then it is sent at that level.
+func (l *Ledger) call(ctx context.Context, text string, args ...any) (rows []string, err error) {
+	err = l.send(ctx, func(ctx context.Context) error {
+		rows, err = poolTexts(ctx, l.pool, text, args...)
+		if hasCode(err, serialization) {
+			err = pgxDatabase{l.pool}.within(ctx, func(s session) error {
+				rows, err = s.texts(ctx, text, args...)
+				return err
+			})
+		}
+		return err
+	})
+	return rows, err
+}
+
+// ready makes the schema before a transaction of the caller's begins to use it, where a missing one would spoil the transaction. Whether it is there is asked in that transaction: the pool may have no other connection.
+func (l *Ledger) ready(ctx context.Context, s session) error {
 	if l.made.Load() {
 		return nil
 	}
-	if err := l.send(ctx, func(ctx context.Context) error { _, err := l.pool.Exec(ctx, l.sql.workGet, noItem); return err }); err != nil {
+	var there bool
+	if err := s.row(ctx, l.sql.workThere, nil, &there); err != nil {
 		return err
+	}
+	if !there {
+		return l.make(ctx)
 	}
 	l.made.Store(true)
 	return nil
 }
 
-// noItem is the ID of no item.
-const noItem = "00000000000000000000000000000000"
+// make makes the schema if it is missing.
+func (l *Ledger) make(ctx context.Context) error {
+	if l.made.Load() {
+		return nil
+	}
+	if _, err := l.call(ctx, l.sql.workApply, nil, 1000, nil, nil, nil); err != nil {
+		return err
+	}
+	l.made.Store(true)
+	return nil
+}
 
 // Now is the server's clock.
 func (l *Ledger) Now(ctx context.Context) (time.Time, error) {

@@ -49,25 +49,73 @@ func weight(req work.Request) int {
 }
 
 func (l *Ledger) apply(ctx context.Context, requests []work.Request, answers []work.Answer, todo []int) {
-	todo, err := l.shortWay(ctx, requests, answers, todo)
-	if len(todo) == 0 {
-		return
+	todo, err := l.shortWay(ctx, requests, answers, todo, true)
+	if err == nil && len(todo) > 0 {
+		todo, err = l.longWay(ctx, requests, answers, todo)
 	}
-	if err == nil {
-		err = l.byLaw(ctx, requests, answers, todo)
-	}
-	switch {
-	case err == nil:
-	case len(todo) > 1 && (hasCode(err, lockTimeout) || hasCode(err, deadlock)):
-		l.eachAlone(ctx, requests, answers, todo)
-	default:
+	if err != nil {
 		clerk.Failed(answers, todo, explain(ctx, err))
 	}
 }
 
+// longWay carries out requests by the law. If others keep some of their items, those are asked for each alone: they alone wait.
+func (l *Ledger) longWay(ctx context.Context, requests []work.Request, answers []work.Answer, todo []int) (left []int, err error) {
+	if len(todo) == 1 {
+		return todo, l.byLaw(ctx, requests, answers, todo, l.lockWait)
+	}
+	if err = l.byLaw(ctx, requests, answers, todo, l.briefly()); !isKept(err) {
+		return todo, err
+	}
+	blocked, err := l.blocked(ctx, requests, todo)
+	if err != nil {
+		return todo, err
+	}
+	var kept, free []int
+	for _, i := range todo {
+		if blocked[requests[i].ID] {
+			kept = append(kept, i)
+		} else {
+			free = append(free, i)
+		}
+	}
+	if len(free) > 0 && len(kept) > 0 {
+		if err = l.byLaw(ctx, requests, answers, free, l.briefly()); err == nil {
+			free = nil
+		} else if !isKept(err) {
+			return todo, err
+		}
+	}
+	l.eachAlone(ctx, requests, answers, append(kept, free...)) // what is free and waits all the same waits for an idempotency key
+	return nil, nil
+}
+
+// isKept recognises that others have locked what was asked for: nothing has happened.
+func isKept(err error) bool { return hasCode(err, lockTimeout) || hasCode(err, deadlock) }
+
+// briefly is how long a batch waits for a row before it is asked for without it.
+func (l *Ledger) briefly() time.Duration { return min(l.lockWait, 100*time.Millisecond) }
+
+// blocked are the items of a batch that another transaction has locked just now.
+func (l *Ledger) blocked(ctx context.Context, requests []work.Request, todo []int) (map[work.ID]bool, error) {
+	ids := make([]work.ID, len(todo))
+	for n, i := range todo {
+		ids[n] = requests[i].ID
+	}
+	blocked := map[work.ID]bool{}
+	err := l.within(ctx, l.lockWait, func(d *desk) error {
+		clear(blocked)
+		rows, err := d.session.texts(ctx, l.sql.workBlocked, list(ids))
+		for _, id := range rows {
+			blocked[work.ID(clerk.Plain(id))] = true
+		}
+		return err
+	})
+	return blocked, err
+}
+
 // byLaw carries out requests in one transaction.
-func (l *Ledger) byLaw(ctx context.Context, requests []work.Request, answers []work.Answer, todo []int) error {
-	return l.within(ctx, func(d *desk) error {
+func (l *Ledger) byLaw(ctx context.Context, requests []work.Request, answers []work.Answer, todo []int, wait time.Duration) error {
+	return l.within(ctx, wait, func(d *desk) error {
 		changed, err := clerk.Apply(ctx, d, requests, answers, todo)
 		if err != nil {
 			return err
@@ -88,18 +136,18 @@ func (l *Ledger) eachAlone(ctx context.Context, requests []work.Request, answers
 		lanes[id] = append(lanes[id], i)
 	}
 	var all sync.WaitGroup
+	defer all.Wait()
 	turn := make(chan struct{}, patients)
 	for _, id := range order {
 		lane := lanes[id]
 		turn <- struct{}{}
 		all.Go(func() {
 			defer func() { <-turn }()
-			if err := l.byLaw(ctx, requests, answers, lane); err != nil {
+			if err := l.byLaw(ctx, requests, answers, lane, l.lockWait); err != nil {
 				clerk.Failed(answers, lane, explain(ctx, err))
 			}
 		})
 	}
-	all.Wait()
 }
 
 // What the short way sends of a request.
@@ -136,7 +184,7 @@ type (
 )
 
 // shortWay sends the requests that have one, each the only one on its item, and returns what is still to be carried out. Its error is about all of what is left, and nothing of that has happened unless it is unknown.
-func (l *Ledger) shortWay(ctx context.Context, requests []work.Request, answers []work.Answer, todo []int) (left []int, err error) {
+func (l *Ledger) shortWay(ctx context.Context, requests []work.Request, answers []work.Answer, todo []int, adding bool) (left []int, err error) {
 	once := map[string]int{}
 	for _, i := range todo {
 		once[string(requests[i].ID)]++
@@ -155,6 +203,9 @@ func (l *Ledger) shortWay(ctx context.Context, requests []work.Request, answers 
 		}
 		switch req.Verb {
 		case work.Add:
+			if y := req.NotBefore.Year(); !adding || !req.NotBefore.IsZero() && (y < 1970 || y > 9999) {
+				continue
+			}
 			a := shortAdd{ID: req.ID, Queue: req.Queue, Priority: req.Priority, Tries: req.Limit, Delay: micro(req.Delay), NotBefore: clerk.Micro(tenure.Time(req.NotBefore)), Payload: req.Payload}
 			if a.Tries == 0 {
 				a.Tries = work.DefaultTries
@@ -187,13 +238,13 @@ func (l *Ledger) shortWay(ctx context.Context, requests []work.Request, answers 
 	if len(short) == 0 {
 		return todo, nil
 	}
-	var rows []string
-	err = l.send(ctx, func(ctx context.Context) error {
-		rows, err = poolTexts(ctx, l.pool, l.sql.workApply, l.setAt(), l.waitMillis(), maybe(adds), maybe(beats), maybe(dones))
-		return err
-	})
-	if hasCode(err, lockTimeout) || hasCode(err, deadlock) {
-		return todo, nil // nothing has happened
+	rows, err := l.call(ctx, l.sql.workApply, l.setAt(), l.briefly().Milliseconds(), maybe(adds), maybe(beats), maybe(dones))
+	if isKept(err) {
+		// Nothing has happened. Only who adds waits for others here, who add the same just now.
+		if len(adds) > 0 && len(adds) < len(short) {
+			return l.shortWay(ctx, requests, answers, todo, false)
+		}
+		return todo, nil
 	}
 	if err != nil {
 		return todo, err

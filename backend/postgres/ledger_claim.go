@@ -2,6 +2,8 @@ package postgres
 
 import (
 	"context"
+	"slices"
+	"time"
 
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/work"
@@ -15,19 +17,18 @@ func (l *Ledger) Claim(ctx context.Context, c work.Claim) ([]work.Item, error) {
 	if err := l.usable(ctx); err != nil {
 		return nil, err
 	}
-	items, armed, err := l.claim(ctx, c, l.ear.listens(c.Queues))
-	if err == nil && armed && len(items) == 0 {
-		items, _, err = l.claim(ctx, c, false) // what was added before anybody was known to wait has told nobody
+	items, armed, err := l.claim(ctx, c, l.ear.listens(c.Queues...))
+	if err == nil && armed {
+		l.ear.echo(c.Queues)
+		if len(items) == 0 {
+			items, _, err = l.claim(ctx, c, false) // what was added before anybody was known to wait has told nobody
+		}
 	}
 	return items, err
 }
 
 func (l *Ledger) claim(ctx context.Context, c work.Claim, arm bool) (items []work.Item, armed bool, err error) {
-	var rows []string
-	err = l.send(ctx, func(ctx context.Context) error {
-		rows, err = poolTexts(ctx, l.pool, l.sql.workClaim, l.claimArgs(c, arm)...)
-		return err
-	})
+	rows, err := l.call(ctx, l.sql.workClaim, l.claimArgs(c, arm)...)
 	if err != nil {
 		return nil, false, store.Unknown(explain(ctx, err))
 	}
@@ -35,6 +36,16 @@ func (l *Ledger) claim(ctx context.Context, c work.Claim, arm bool) (items []wor
 		return nil, false, store.Unknown(err)
 	}
 	return items, armed, nil
+}
+
+// echo gives the hints that follow a little later also to those whose queues have just become known as waited for: a change that looked before that, and is committed after they have looked again, has told nobody.
+func (e *ear) echo(queues []string) {
+	waits := func(w *wait) bool {
+		return slices.ContainsFunc(w.queues, func(q string) bool { return slices.Contains(queues, q) })
+	}
+	for _, d := range echoes {
+		time.AfterFunc(d, func() { e.hint(waits) })
+	}
 }
 
 func (l *Ledger) claimArgs(c work.Claim, arm bool) []any {

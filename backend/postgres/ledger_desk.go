@@ -79,7 +79,7 @@ func (d *desk) begin(ctx context.Context) error {
 	if err := d.ledger.usable(ctx); err != nil {
 		return err
 	}
-	return d.ledger.ready(ctx)
+	return d.ledger.ready(ctx, d.session)
 }
 
 // tell tells who waits for what has changed.

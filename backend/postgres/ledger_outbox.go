@@ -2,14 +2,14 @@ package postgres
 
 import (
 	"context"
-	"errors"
+	"time"
 
 	"github.com/croft-dev/croft/internal/clerk"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/work"
 )
 
-// Take takes effects for delivery, under the dispatcher's mark.
+// Take takes effects for delivery, under the dispatcher's mark. If somebody here waits to be told of more, and there is no more, the outbox is entered among what is waited for.
 func (l *Ledger) Take(ctx context.Context, q work.Taking) ([]work.Effect, error) {
 	if err := q.Check(); err != nil {
 		return nil, err
@@ -17,9 +17,21 @@ func (l *Ledger) Take(ctx context.Context, q work.Taking) ([]work.Effect, error)
 	if err := l.usable(ctx); err != nil {
 		return nil, err
 	}
+	taken, err := l.take(ctx, q)
+	if err != nil || len(taken) >= q.Limit || !l.ear.listens("") {
+		return taken, err
+	}
+	armed, err := l.pool.Exec(ctx, l.sql.workArm, list([]string{""}))
+	if err != nil || armed.RowsAffected() == 0 || len(taken) > 0 {
+		return taken, nil // without a hint the next look comes with time
+	}
+	return l.take(ctx, q) // what was written before anybody was known to wait has told nobody
+}
+
+func (l *Ledger) take(ctx context.Context, q work.Taking) ([]work.Effect, error) {
 	var taken []work.Effect
 	var refused error
-	err := l.within(ctx, func(d *desk) error {
+	err := l.within(ctx, l.lockWait, func(d *desk) error {
 		taken, refused = nil, nil
 		marks, err := d.Marks(ctx, []string{q.Stamp.Key})
 		if err != nil {
@@ -72,7 +84,7 @@ func (l *Ledger) Take(ctx context.Context, q work.Taking) ([]work.Effect, error)
 	return taken, nil
 }
 
-// Settle carries out settlements in one transaction.
+// Settle carries out settlements in one transaction, or each in its own if others have locked one of the effects.
 func (l *Ledger) Settle(ctx context.Context, settlements []work.Settlement) []work.EffectAnswer {
 	answers := make([]work.EffectAnswer, len(settlements))
 	todo := clerk.CheckedSettlements(settlements, answers)
@@ -81,24 +93,38 @@ func (l *Ledger) Settle(ctx context.Context, settlements []work.Settlement) []wo
 	}
 	err := l.usable(ctx)
 	if err == nil {
-		err = l.within(ctx, func(d *desk) error {
-			changed, err := clerk.Settle(ctx, d, settlements, answers, todo)
-			if err != nil {
-				return err
-			}
-			return d.tell(ctx, l.sql.workWake, changed)
-		})
-		if err != nil {
-			err = explain(ctx, err)
+		wait := l.lockWait
+		if len(todo) > 1 {
+			wait = l.briefly()
 		}
+		err = l.settle(ctx, settlements, answers, todo, wait)
+	}
+	if err != nil && (len(todo) == 1 || !isKept(err)) {
+		failedSettlements(answers, todo, explain(ctx, err))
+		return answers
 	}
 	if err != nil {
-		if !errors.Is(err, store.ErrUnknown) {
-			err = store.Unknown(err)
-		}
-		for _, i := range todo {
-			answers[i] = work.EffectAnswer{Err: err}
+		for n := range todo {
+			if err := l.settle(ctx, settlements, answers, todo[n:n+1], l.lockWait); err != nil {
+				failedSettlements(answers, todo[n:n+1], explain(ctx, err))
+			}
 		}
 	}
 	return answers
+}
+
+func (l *Ledger) settle(ctx context.Context, settlements []work.Settlement, answers []work.EffectAnswer, todo []int, wait time.Duration) error {
+	return l.within(ctx, wait, func(d *desk) error {
+		changed, err := clerk.Settle(ctx, d, settlements, answers, todo)
+		if err != nil {
+			return err
+		}
+		return d.tell(ctx, l.sql.workWake, changed)
+	})
+}
+
+func failedSettlements(answers []work.EffectAnswer, todo []int, err error) {
+	for _, i := range todo {
+		answers[i] = work.EffectAnswer{Err: store.Unknown(err)}
+	}
 }

@@ -23,11 +23,7 @@ func (l *Ledger) texts(ctx context.Context, text string, args ...any) (rows []st
 	if err := l.usable(ctx); err != nil {
 		return nil, err
 	}
-	err = l.send(ctx, func(ctx context.Context) error {
-		rows, err = poolTexts(ctx, l.pool, text, args...)
-		return err
-	})
-	return rows, err
+	return l.call(ctx, text, args...)
 }
 
 // look is texts with an error for the caller.
@@ -184,8 +180,13 @@ func (l *Ledger) Prune(ctx context.Context, r work.Retention, limit int) (work.P
 		return -1 << 62
 	}
 	var pruned work.Pruned
-	err = l.send(ctx, func(ctx context.Context) error {
-		return l.pool.QueryRow(ctx, l.sql.workPrune, before(r.Done), before(r.Dead), before(r.Refusals), limit).Scan(&pruned.Items, &pruned.Refusals)
+	err = l.within(ctx, l.lockWait, func(d *desk) error {
+		// First the locks, then a new look: an operator may have made an effect pending again meanwhile.
+		old, err := d.session.texts(ctx, l.sql.workPrunable, before(r.Done), before(r.Dead), limit)
+		if err != nil {
+			return err
+		}
+		return d.session.row(ctx, l.sql.workPrune, []any{list(old), before(r.Refusals), limit}, &pruned.Items, &pruned.Refusals)
 	})
 	if err != nil {
 		return work.Pruned{}, store.Unknown(explain(ctx, err))

@@ -39,10 +39,10 @@ type statements struct {
 	examine, clock, count, idle                    string
 
 	// Of the ledger.
-	workApply, workClaim, workGet, workList, workListNewest, workEffects, workRefusals, workStats, workPrune string
-	workItems, workUniques, workInsert, workUpdate, workEmit, workRefuse                                     string
-	workMarkEnter, workMarks, workMark, workEffectsByID, workEffectUpdate, workTake                          string
-	workWake, workNotify, workListen, workArm                                                                string
+	workApply, workClaim, workGet, workList, workListNewest, workEffects, workRefusals, workStats, workPrune, workPrunable string
+	workItems, workUniques, workInsert, workUpdate, workEmit, workRefuse                                                   string
+	workMarkEnter, workMarks, workMark, workEffectsByID, workEffectUpdate, workTake                                        string
+	workWake, workNotify, workListen, workArm, workThere, workBlocked                                                      string
 }
 
 func newStatements(schema string) *statements {
@@ -56,11 +56,11 @@ func newStatements(schema string) *statements {
 		examine: q("examine"), clock: q("clock"), count: q("count"), idle: q("idle"),
 
 		workApply: q("work_apply"), workClaim: q("work_claim"), workGet: q("work_get"), workList: q("work_list"), workListNewest: q("work_list_newest"),
-		workEffects: q("work_effects"), workRefusals: q("work_refusals"), workStats: q("work_stats"), workPrune: q("work_prune"),
+		workEffects: q("work_effects"), workRefusals: q("work_refusals"), workStats: q("work_stats"), workPrune: q("work_prune"), workPrunable: q("work_prunable"),
 		workItems: q("work_items"), workUniques: q("work_uniques"), workInsert: q("work_insert"), workUpdate: q("work_update"), workEmit: q("work_emit"), workRefuse: q("work_refuse"),
 		workMarkEnter: q("work_mark_enter"), workMarks: q("work_marks"), workMark: q("work_mark"),
 		workEffectsByID: q("work_effects_by_id"), workEffectUpdate: q("work_effect_update"), workTake: q("work_take"),
-		workWake: q("work_wake"), workNotify: q("work_notify"), workListen: q("work_listen"), workArm: q("work_arm"),
+		workWake: q("work_wake"), workNotify: q("work_notify"), workListen: q("work_listen"), workArm: q("work_arm"), workThere: q("work_there"), workBlocked: q("work_blocked"),
 	}
 }
 

@@ -17,7 +17,7 @@ CREATE FUNCTION croft.past_v1(i croft.item, now_us bigint) RETURNS json
 LANGUAGE sql STABLE
 AS $$
     SELECT json_agg(t.term ORDER BY t.n) FROM (
-        SELECT t.term, t.n FROM json_array_elements(i.past) WITH ORDINALITY AS t(term, n)
+        SELECT t.term, t.n FROM json_array_elements(CASE WHEN json_typeof(i.past) = 'array' THEN i.past END) WITH ORDINALITY AS t(term, n)
         UNION ALL
         SELECT json_build_object(
             'token', i.token, 'grant', i.grant_id, 'owner', i.owner, 'instance', i.instance,
@@ -47,7 +47,6 @@ DECLARE
     level  integer := 1000000;
     found_ids  uuid[] := '{}';
     more   uuid[];
-    armed  boolean := false;
 BEGIN
     IF again THEN
         RETURN QUERY SELECT row_to_json(i) FROM croft.item i WHERE i.state = 'running' AND i.queue = ANY (queues) AND i.grant_id = g ORDER BY i.priority DESC, i.ready, i.id;
@@ -90,12 +89,18 @@ BEGIN
         SELECT row_to_json(taken) FROM taken ORDER BY priority DESC, ready, id;
     END IF;
 
-    IF arm AND cardinality(found_ids) < n THEN
-        INSERT INTO croft.idle AS i (queue, wait_until) SELECT q, clock_timestamp() + interval '5 minutes' FROM unnest(queues) AS q ORDER BY q
-        ON CONFLICT (queue) DO UPDATE SET wait_until = excluded.wait_until WHERE i.wait_until < clock_timestamp() + interval '2 minutes';
-        IF FOUND THEN
-            RETURN NEXT '{"armed": true}'::json;
-        END IF;
+    -- Looking first: whoever has a row of idle locked keeps others from telling that there is work, so it is locked only by those who then claim once more.
+    IF arm AND cardinality(found_ids) < n AND EXISTS (
+        SELECT FROM unnest(queues) AS q WHERE NOT EXISTS (SELECT FROM croft.idle i WHERE i.queue = q AND i.wait_until >= clock_timestamp() + interval '2 minutes'))
+    THEN
+        BEGIN
+            PERFORM set_config('lock_timeout', '100ms', true); -- whoever tells just now may have stopped in the middle of it
+            INSERT INTO croft.idle AS i (queue, wait_until) SELECT q, clock_timestamp() + interval '5 minutes' FROM unnest(queues) AS q ORDER BY q
+            ON CONFLICT (queue) DO UPDATE SET wait_until = excluded.wait_until WHERE i.wait_until < clock_timestamp() + interval '2 minutes';
+        EXCEPTION WHEN lock_not_available THEN
+            NULL; -- the next claim enters them
+        END;
+        RETURN NEXT '{"armed": true}'::json;
     END IF;
 END
 $$;

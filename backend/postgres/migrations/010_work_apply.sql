@@ -51,19 +51,24 @@ BEGIN
     IF dones IS NOT NULL THEN
         WITH asked AS MATERIALIZED (
             SELECT d.* FROM json_to_recordset(dones) AS d(id uuid, token bigint, grant_id uuid, result bytea, effects json)
+        ), ours AS MATERIALIZED (
+            SELECT d.id, d.result, d.effects FROM asked d CROSS JOIN LATERAL (
+                SELECT FROM croft.item i WHERE i.id = d.id AND i.state = 'running' AND i.token = d.token AND i.grant_id = d.grant_id FOR UPDATE SKIP LOCKED) AS i
+        ), clock AS MATERIALIZED (
+            SELECT coalesce(set_at, croft.now_us()) AS us FROM (SELECT count(*) FROM ours) AS locked -- after the locks
         ), done AS (
             UPDATE croft.item i SET
-                state = 'done', finished = now_us, renewed = now_us, deadline = now_us, held = 'free', ended = 'released',
+                state = 'done', finished = clock.us, renewed = clock.us, deadline = clock.us, held = 'free', ended = 'released',
                 result = d.result, error = '', checkpoint = NULL, checkpoint_at = NULL
-            FROM asked d WHERE i.id = d.id AND i.state = 'running' AND i.token = d.token AND i.grant_id = d.grant_id
-            RETURNING i.id, i.queue, i.attempts, i.tries, i.generation, i.token, i.grant_id, i.owner, i.instance, i.cause, d.effects
+            FROM ours d, clock WHERE i.id = d.id
+            RETURNING i.id, i.queue, i.attempts, i.tries, i.generation, i.token, i.grant_id, i.owner, i.instance, i.cause, i.finished, d.effects
         ), sent AS (
             INSERT INTO croft.effect (item, generation, name, queue, dest, at_most_once, token, grant_id, owner, state, ready, created, body)
-            SELECT done.id, done.generation, e.name, done.queue, e.dest, e.at_most_once, done.token, done.grant_id, done.owner, 'pending', now_us, now_us, e.body
+            SELECT done.id, done.generation, e.name, done.queue, e.dest, e.at_most_once, done.token, done.grant_id, done.owner, 'pending', done.finished, done.finished, e.body
             FROM done CROSS JOIN LATERAL json_to_recordset(done.effects) AS e(name text, dest text, at_most_once boolean, body bytea)
             ON CONFLICT DO NOTHING
             RETURNING 1)
-        SELECT array_agg(json_build_object('now', now_us, 'id', done.id, 'queue', done.queue, 'attempts', done.attempts, 'tries', done.tries, 'generation', done.generation,
+        SELECT array_agg(json_build_object('now', done.finished, 'id', done.id, 'queue', done.queue, 'attempts', done.attempts, 'tries', done.tries, 'generation', done.generation,
             'owner', done.owner, 'instance', done.instance, 'cause', done.cause)), bool_or(done.effects IS NOT NULL) INTO answers, effects FROM done;
         IF answers IS NOT NULL THEN
             RETURN QUERY SELECT unnest(answers);
