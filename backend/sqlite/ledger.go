@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"net/url"
 	"slices"
 	"sync"
@@ -173,7 +174,7 @@ func (l *Ledger) Apply(ctx context.Context, requests []work.Request) []work.Answ
 	}
 }
 
-// shared carries out what all who wait have asked for, in one transaction. If that fails, each has one of its own.
+// shared carries out what all who wait have asked for, in one transaction. If that fails, each has one of its own; but not if another process keeps the file: then each would wait for it in turn, long after its caller has left.
 func (l *Ledger) shared() {
 	l.mu.Lock()
 	all := l.queued
@@ -198,7 +199,14 @@ func (l *Ledger) shared() {
 			}
 		}
 		joined.answers = make([]work.Answer, len(joined.requests))
-		if l.carryOut(ctx, joined) == nil {
+		err := l.carryOut(ctx, joined)
+		if isBusy(err) || errors.Is(err, ErrBusy) {
+			for _, b := range all {
+				b.err = err
+			}
+			return
+		}
+		if err == nil {
 			n := 0
 			for _, b := range all {
 				for _, i := range b.todo {
