@@ -30,7 +30,7 @@ type LedgerOptions struct {
 	Schema string
 	// LockWait is how long a request waits for a row that another transaction has locked, before its outcome is unknown; default 2 s.
 	LockWait time.Duration
-	// Log is told, once, when waiting workers must poll because the server cannot notify them; default [slog.Default].
+	// Log is told, once, when waiting workers must poll because the server cannot notify them, and of items whose rows are damaged; default [slog.Default].
 	Log *slog.Logger
 	// Now replaces the server's clock, for tests. It must be safe for concurrent use.
 	Now func() time.Time
@@ -115,6 +115,13 @@ func (l *Ledger) Close() error {
 }
 
 var errLedgerClosed = errors.New("the ledger is closed; open it again")
+
+func (l *Ledger) logger() *slog.Logger {
+	if l.ear.log != nil {
+		return l.ear.log
+	}
+	return slog.Default()
+}
 
 // usable is the error of a call that need not be tried.
 func (l *Ledger) usable(ctx context.Context) error {

@@ -196,8 +196,13 @@ func (l *Ledger) shortWay(ctx context.Context, requests []work.Request, answers 
 	var beats []shortBeat
 	var dones []shortDone
 	short := map[work.ID]int{}
+	keyed := false // whether an item may have been asked for by its idempotency key before: who comes after must not overtake that
 	for _, i := range todo {
 		req := &requests[i]
+		keyed = keyed || req.Verb == work.Add && req.Unique != ""
+		if keyed && req.Verb != work.Add {
+			continue
+		}
 		if once[string(req.ID)] > 1 || req.Unique != "" && once[req.Queue+"\x00"+req.Unique] > 1 {
 			continue
 		}

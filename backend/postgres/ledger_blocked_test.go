@@ -195,3 +195,21 @@ func TestWhoIsKnownToWaitLocksNothing(t *testing.T) {
 		t.Errorf("an empty claim has locked or written the row:\n%s\n%s", first, second)
 	}
 }
+
+// TestAnItemsRequestsKeepTheirOrderAlsoByItsIdempotencyKey: an Add that is answered with the item that there is comes before the completion that was sent after it.
+func TestAnItemsRequestsKeepTheirOrderAlsoByItsIdempotencyKey(t *testing.T) {
+	t.Parallel()
+	l, _ := ledgerWith(t, testenv.Patience)
+	add := adds("q", 1)[0]
+	add.Unique = "key"
+	applied(t, l, []work.Request{add})
+	items, secret := claimed(t, l, "q", 1)
+	add.ID = work.NewID()
+	answers := l.Apply(t.Context(), []work.Request{add, {Verb: work.Complete, ID: items[0].ID, Token: items[0].Record.Token, Secret: secret}})
+	if a := answers[0]; a.Err != nil || a.Item.ID != items[0].ID || a.Item.State != work.Running {
+		t.Errorf("the add is answered with item %s, which is %s: %v", a.Item.ID, a.Item.State, a.Err)
+	}
+	if a := answers[1]; a.Err != nil || a.Item.State != work.Done {
+		t.Errorf("the completion: %s, %v", a.Item.State, a.Err)
+	}
+}

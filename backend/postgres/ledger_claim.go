@@ -32,7 +32,7 @@ func (l *Ledger) claim(ctx context.Context, c work.Claim, arm bool) (items []wor
 	if err != nil {
 		return nil, false, store.Unknown(explain(ctx, err))
 	}
-	if items, armed, err = readClaim(rows); err != nil {
+	if items, armed, err = l.readClaim(ctx, rows); err != nil {
 		return nil, false, store.Unknown(err)
 	}
 	return items, armed, nil
@@ -52,14 +52,14 @@ func (l *Ledger) claimArgs(c work.Claim, arm bool) []any {
 	return []any{l.setAt(), list(c.Queues), c.Limit, string(c.Secret.Grant()), c.Owner, c.Instance, micro(c.TTL), c.Again, arm}
 }
 
-// readClaim reads what a claim has answered: the items, and whether its queues are now known to be waited for that were not before.
-func readClaim(rows []string) (items []work.Item, armed bool, err error) {
+// readClaim reads what a claim has answered: the items, and whether its queues are now known to be waited for that were not before. A damaged item is nobody's work, and keeps nobody from the others.
+func (l *Ledger) readClaim(ctx context.Context, rows []string) (items []work.Item, armed bool, err error) {
 	if n := len(rows); n > 0 && rows[n-1] == `{"armed": true}` {
 		rows, armed = rows[:n-1], true
 	}
-	if len(rows) == 0 {
-		return nil, armed, nil
+	items, damage, err := readItems(rows)
+	for _, d := range damage {
+		l.logger().WarnContext(ctx, "croft: an item was claimed whose row is damaged; it is left to lapse", "item", string(d.Item), "why", d.Error())
 	}
-	items, err = readItems(rows)
 	return items, armed, err
 }

@@ -58,7 +58,7 @@ func (d *desk) Claim(ctx context.Context, c work.Claim) ([]work.Item, error) {
 	if err != nil {
 		return nil, store.Unknown(explain(ctx, err))
 	}
-	items, _, err := readClaim(rows)
+	items, _, err := d.ledger.readClaim(ctx, rows)
 	if err != nil {
 		return nil, store.Unknown(err)
 	}
@@ -106,10 +106,10 @@ func (d *desk) Now(ctx context.Context) (time.Time, error) {
 }
 
 // Items locks and reads items.
-func (d *desk) Items(ctx context.Context, ids []work.ID, uniques []clerk.Unique) ([]work.Item, error) {
+func (d *desk) Items(ctx context.Context, ids []work.ID, uniques []clerk.Unique) ([]work.Item, clerk.Damage, error) {
 	rows, err := d.session.texts(ctx, d.ledger.sql.workItems, list(ids))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if len(uniques) > 0 {
 		type unique struct {
@@ -122,7 +122,7 @@ func (d *desk) Items(ctx context.Context, ids []work.ID, uniques []clerk.Unique)
 		}
 		more, err := d.session.texts(ctx, d.ledger.sql.workUniques, list(wanted))
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		rows = append(rows, more...)
 	}

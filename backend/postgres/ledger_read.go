@@ -46,11 +46,14 @@ func (l *Ledger) get(ctx context.Context, id work.ID, texts func(context.Context
 	if len(rows) == 0 {
 		return work.Item{}, &work.NotFoundError{What: "item " + string(id)}
 	}
-	it, err := readItem(rows[0])
+	items, damage, err := readItems(rows)
+	if err == nil {
+		err = damage.Err()
+	}
 	if err != nil {
 		return work.Item{}, store.Unknown(err)
 	}
-	return it, nil
+	return items[0], nil
 }
 
 // List yields items by their ID.
@@ -59,22 +62,23 @@ func (l *Ledger) List(ctx context.Context, q work.Query) iter.Seq2[work.Item, er
 	if q.Newest {
 		text = l.sql.workListNewest
 	}
-	return clerk.Pages(page, q.Limit, q.Check(), func(n int) ([]work.Item, error) {
+	return clerk.Pages(page, q.Limit, q.Check(), func(n int) ([]work.Item, int, error) {
 		rows, err := l.look(ctx, text, q.Queue, maybe(q.States), q.Owner, last, n)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
-		items, err := readItems(rows)
+		items, damage, err := readItems(rows)
 		if err != nil {
-			return nil, store.Unknown(err)
+			return nil, 0, store.Unknown(err)
 		}
 		for i := range items {
 			items[i].Record.History = nil // the past was not asked for
 		}
-		if len(items) > 0 {
-			last = nullable(string(items[len(items)-1].ID))
+		last = clerk.Last(last, items, damage, q.Newest)
+		if len(damage) > 0 {
+			err = store.Unknown(damage.Err())
 		}
-		return items, nil
+		return items, len(rows), err
 	})
 }
 
@@ -89,27 +93,27 @@ func nullable(text string) *string {
 // Effects yields effects by their identity.
 func (l *Ledger) Effects(ctx context.Context, q work.EffectQuery) iter.Seq2[work.Effect, error] {
 	last := q.After
-	return clerk.Pages(page/20, q.Limit, q.Check(), func(n int) ([]work.Effect, error) {
+	return clerk.Pages(page/20, q.Limit, q.Check(), func(n int) ([]work.Effect, int, error) {
 		var orphaned *int64
 		if q.Orphaned {
 			now, err := l.Now(ctx)
 			if err != nil {
-				return nil, err
+				return nil, 0, err
 			}
 			orphaned = clerk.Micro(now)
 		}
 		rows, err := l.look(ctx, l.sql.workEffects, nullable(string(q.Item)), q.Queue, maybe(q.States), orphaned, nullable(string(last.Item)), last.Generation, last.Name, n)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		effects, err := readEffects(rows)
 		if err != nil {
-			return nil, store.Unknown(err)
+			return nil, 0, store.Unknown(err)
 		}
 		if len(effects) > 0 {
 			last = effects[len(effects)-1].EffectID
 		}
-		return effects, nil
+		return effects, len(effects), nil
 	})
 }
 
@@ -119,10 +123,10 @@ func (l *Ledger) Refusals(ctx context.Context, q work.RefusalQuery) iter.Seq2[wo
 	if !q.Since.IsZero() {
 		since = q.Since.UnixMicro()
 	}
-	return clerk.Pages(page, q.Limit, q.Check(), func(n int) ([]work.Refusal, error) {
+	return clerk.Pages(page, q.Limit, q.Check(), func(n int) ([]work.Refusal, int, error) {
 		rows, err := l.look(ctx, l.sql.workRefusals, string(q.Item), q.Queue, since, last, n)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		refusals := make([]work.Refusal, len(rows))
 		for i, text := range rows {
@@ -131,11 +135,11 @@ func (l *Ledger) Refusals(ctx context.Context, q work.RefusalQuery) iter.Seq2[wo
 				ID int64 `json:"id"`
 			}
 			if err := json.Unmarshal([]byte(text), &row); err != nil {
-				return nil, err
+				return nil, 0, err
 			}
 			refusals[i], last = row.Read(), row.ID
 		}
-		return refusals, nil
+		return refusals, len(refusals), nil
 	})
 }
 

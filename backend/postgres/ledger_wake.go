@@ -67,11 +67,7 @@ func (l *Ledger) Wake(ctx context.Context, wanted work.Wanted) (<-chan struct{},
 	if err := l.ear.join(ctx, l, w); err != nil {
 		if errors.Is(err, errors.ErrUnsupported) {
 			l.ear.told.Do(func() {
-				log := l.ear.log
-				if log == nil {
-					log = slog.Default()
-				}
-				log.Warn("croft: PostgreSQL cannot wake workers over this connection; they poll instead", "why", err,
+				l.logger().Warn("croft: PostgreSQL cannot wake workers over this connection; they poll instead", "why", err,
 					"advice", "connect to the server itself, or to a pooler in session mode, to have work begun at once")
 			})
 		}

@@ -47,23 +47,16 @@ func effectList(effects []work.Effect) string {
 	return list(rows)
 }
 
-func readItem(text string) (work.Item, error) {
-	var row clerk.Item
-	if err := json.Unmarshal([]byte(text), &row); err != nil {
-		return work.Item{}, fmt.Errorf("a row of the table item cannot be read: %w", err)
-	}
-	return row.Read()
-}
-
-func readItems(rows []string) ([]work.Item, error) {
-	items := make([]work.Item, len(rows))
-	for i, text := range rows {
-		var err error
-		if items[i], err = readItem(text); err != nil {
-			return nil, err
+func readItems(rows []string) (items []work.Item, damage clerk.Damage, err error) {
+	items = make([]work.Item, 0, len(rows))
+	for _, text := range rows {
+		var row clerk.Item
+		if err := json.Unmarshal([]byte(text), &row); err != nil {
+			return nil, nil, fmt.Errorf("a row of the table item cannot be read: %w", err)
 		}
+		items, damage = clerk.Sound(row, items, damage)
 	}
-	return items, nil
+	return items, damage, nil
 }
 
 func readEffects(rows []string) ([]work.Effect, error) {

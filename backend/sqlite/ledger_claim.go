@@ -47,7 +47,7 @@ func (d *desk) claim(ctx context.Context, c work.Claim) ([]work.Item, error) {
 	if c.Again {
 		var running []work.Item
 		for _, q := range queues {
-			found, err := d.items(ctx, sqlWorkGranted, q, string(c.Secret.Grant()))
+			found, _, err := d.items(ctx, sqlWorkGranted, q, string(c.Secret.Grant()))
 			if err != nil {
 				return nil, err
 			}
@@ -73,7 +73,7 @@ func (d *desk) claim(ctx context.Context, c work.Claim) ([]work.Item, error) {
 			after, id := int64(-1<<63), "" // what cannot be granted stands in nobody's way
 			for found := 0; found < c.Limit-len(taken); {
 				want := c.Limit - len(taken) - found
-				some, err := d.items(ctx, sqlWorkReady, q, level, now.UnixMicro(), after, id, want)
+				some, damage, err := d.items(ctx, sqlWorkReady, q, level, now.UnixMicro(), after, id, want)
 				if err != nil {
 					return nil, err
 				}
@@ -84,7 +84,12 @@ func (d *desk) claim(ctx context.Context, c work.Claim) ([]work.Item, error) {
 						found++
 					}
 				}
-				if len(some) < want {
+				for _, bad := range damage {
+					if at := bad.Ready.UnixMicro(); at > after || at == after && string(bad.Item) > id {
+						after, id = at, string(bad.Item)
+					}
+				}
+				if len(some)+len(damage) < want {
 					break
 				}
 			}

@@ -63,15 +63,17 @@ func (d *desk) Get(ctx context.Context, id work.ID) (work.Item, error) {
 		return work.Item{}, err
 	}
 	err := d.begin(ctx)
+	var it work.Item
 	if err == nil {
-		var items []work.Item
-		if items, err = d.items(ctx, sqlWorkItem, string(id)); err == nil && len(items) == 0 {
-			return work.Item{}, &work.NotFoundError{What: "item " + string(id)}
-		} else if err == nil {
-			return items[0], nil
-		}
+		it, err = d.one(ctx, id)
 	}
-	return work.Item{}, store.Unknown(d.ledger.explain(ctx, err))
+	switch {
+	case err != nil:
+		return work.Item{}, store.Unknown(d.ledger.explain(ctx, err))
+	case it.IsZero():
+		return work.Item{}, &work.NotFoundError{What: "item " + string(id)}
+	}
+	return it, nil
 }
 
 func checkID(id work.ID) error {
@@ -118,24 +120,34 @@ func (d *desk) Now(context.Context) (time.Time, error) {
 }
 
 // items reads what a statement over all columns finds.
-func (d *desk) items(ctx context.Context, text string, args ...any) (items []work.Item, err error) {
+func (d *desk) items(ctx context.Context, text string, args ...any) (items []work.Item, damage clerk.Damage, err error) {
 	rows, err := d.session.QueryContext(ctx, text, args...)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer rows.Close()
 	for rows.Next() {
 		var r clerk.Item
 		if err := rows.Scan(itemFields(&r)...); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		it, err := r.Read()
-		if err != nil {
-			return nil, err
-		}
-		items = append(items, it)
+		items, damage = clerk.Sound(r, items, damage)
 	}
-	return items, rows.Err()
+	return items, damage, rows.Err()
+}
+
+// one reads the item that a statement finds, if it does.
+func (d *desk) one(ctx context.Context, id work.ID) (work.Item, error) {
+	items, damage, err := d.items(ctx, sqlWorkItem, string(id))
+	switch {
+	case err != nil:
+		return work.Item{}, err
+	case len(damage) > 0:
+		return work.Item{}, damage.Err()
+	case len(items) == 0:
+		return work.Item{}, nil
+	}
+	return items[0], nil
 }
 
 // itemFields are where the columns go, and come from, in the order of the statements.
@@ -148,22 +160,23 @@ func itemFields(r *clerk.Item) []any {
 }
 
 // Items reads items.
-func (d *desk) Items(ctx context.Context, ids []work.ID, uniques []clerk.Unique) (all []work.Item, err error) {
+func (d *desk) Items(ctx context.Context, ids []work.ID, uniques []clerk.Unique) (all []work.Item, damage clerk.Damage, err error) {
+	read := func(text string, args ...any) error {
+		found, bad, err := d.items(ctx, text, args...)
+		all, damage = append(all, found...), append(damage, bad...)
+		return err
+	}
 	for _, id := range ids {
-		found, err := d.items(ctx, sqlWorkItem, string(id))
-		if err != nil {
-			return nil, err
+		if err := read(sqlWorkItem, string(id)); err != nil {
+			return nil, nil, err
 		}
-		all = append(all, found...)
 	}
 	for _, u := range uniques {
-		found, err := d.items(ctx, sqlWorkUnique, u.Queue, u.Name)
-		if err != nil {
-			return nil, err
+		if err := read(sqlWorkUnique, u.Queue, u.Name); err != nil {
+			return nil, nil, err
 		}
-		all = append(all, found...)
 	}
-	return all, nil
+	return all, damage, nil
 }
 
 // write carries out a statement over all columns for each item, and says for which it has changed a row.

@@ -26,35 +26,45 @@ func (l *Ledger) Get(ctx context.Context, id work.ID) (work.Item, error) {
 	if err := checkID(id); err != nil {
 		return work.Item{}, err
 	}
-	var found []work.Item
-	err := l.looking(ctx, func(d *desk) (err error) { found, err = d.items(ctx, sqlWorkItem, string(id)); return err })
+	var it work.Item
+	err := l.looking(ctx, func(d *desk) (err error) { it, err = d.one(ctx, id); return err })
 	switch {
 	case err != nil:
 		return work.Item{}, err
-	case len(found) == 0:
+	case it.IsZero():
 		return work.Item{}, &work.NotFoundError{What: "item " + string(id)}
 	}
-	return found[0], nil
+	return it, nil
 }
 
 // List yields items by their ID.
 func (l *Ledger) List(ctx context.Context, q work.Query) iter.Seq2[work.Item, error] {
-	last, text := string(q.After), sqlWorkList
+	var last *string
+	if q.After != "" {
+		last = (*string)(&q.After)
+	}
+	text := sqlWorkList
 	if q.Newest {
 		text = sqlWorkListNewest
 	}
-	return clerk.Pages(page, q.Limit, q.Check(), func(n int) (items []work.Item, err error) {
+	return clerk.Pages(page, q.Limit, q.Check(), func(n int) (items []work.Item, read int, err error) {
+		var damage clerk.Damage
 		err = l.looking(ctx, func(d *desk) (err error) {
-			items, err = d.items(ctx, text, q.Queue, list(q.States), q.Owner, last, n)
+			after := ""
+			if last != nil {
+				after = *last
+			}
+			items, damage, err = d.items(ctx, text, q.Queue, list(q.States), q.Owner, after, n)
 			return err
 		})
 		for i := range items {
 			items[i].Record.History = nil // the past was not asked for
 		}
-		if len(items) > 0 {
-			last = string(items[len(items)-1].ID)
+		last = clerk.Last(last, items, damage, q.Newest)
+		if err == nil && len(damage) > 0 {
+			err = store.Unknown(damage.Err())
 		}
-		return items, err
+		return items, len(items) + len(damage), err
 	})
 }
 
@@ -65,12 +75,12 @@ func (l *Ledger) Effects(ctx context.Context, q work.EffectQuery) iter.Seq2[work
 		last.Generation = -1
 	}
 	const bodies = 50 // they may be large
-	return clerk.Pages(bodies, q.Limit, q.Check(), func(n int) (effects []work.Effect, err error) {
+	return clerk.Pages(bodies, q.Limit, q.Check(), func(n int) (effects []work.Effect, read int, err error) {
 		var orphaned any
 		if q.Orphaned {
 			now, err := l.Now(ctx)
 			if err != nil {
-				return nil, err
+				return nil, 0, err
 			}
 			orphaned = now.UnixMicro()
 		}
@@ -81,7 +91,7 @@ func (l *Ledger) Effects(ctx context.Context, q work.EffectQuery) iter.Seq2[work
 		if len(effects) > 0 {
 			last = effects[len(effects)-1].EffectID
 		}
-		return effects, err
+		return effects, len(effects), err
 	})
 }
 
@@ -91,7 +101,7 @@ func (l *Ledger) Refusals(ctx context.Context, q work.RefusalQuery) iter.Seq2[wo
 	if !q.Since.IsZero() {
 		since = q.Since.UnixMicro()
 	}
-	return clerk.Pages(page, q.Limit, q.Check(), func(n int) (refusals []work.Refusal, err error) {
+	return clerk.Pages(page, q.Limit, q.Check(), func(n int) (refusals []work.Refusal, read int, err error) {
 		err = l.looking(ctx, func(d *desk) error {
 			refusals = nil
 			rows, err := d.session.QueryContext(ctx, sqlWorkRefusals, string(q.Item), q.Queue, since, last, n)
@@ -108,7 +118,7 @@ func (l *Ledger) Refusals(ctx context.Context, q work.RefusalQuery) iter.Seq2[wo
 			}
 			return rows.Err()
 		})
-		return refusals, err
+		return refusals, len(refusals), err
 	})
 }
 

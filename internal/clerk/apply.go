@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 	"github.com/croft-dev/croft/work"
 )
@@ -17,7 +18,7 @@ type Desk interface {
 	// Now is the ledger's clock. It is read after the locks.
 	Now(ctx context.Context) (time.Time, error)
 	// Items locks items until the transaction ends and reads all of them, in the order of their IDs: those with one of the IDs, and those that have one of the idempotency keys in their queues.
-	Items(ctx context.Context, ids []work.ID, uniques []Unique) ([]work.Item, error)
+	Items(ctx context.Context, ids []work.ID, uniques []Unique) ([]work.Item, Damage, error)
 	// Insert writes new items and returns the IDs of those that are written: not of those whose ID or idempotency key another transaction has just used.
 	Insert(ctx context.Context, items []work.Item) ([]work.ID, error)
 	Update(ctx context.Context, items []work.Item) error
@@ -98,7 +99,7 @@ func carryOut(ctx context.Context, desk Desk, requests []work.Request, answers [
 			uniques = append(uniques, Unique{requests[i].Queue, requests[i].Unique})
 		}
 	}
-	found, err := desk.Items(ctx, ids, uniques)
+	found, damage, err := desk.Items(ctx, ids, uniques)
 	if err != nil {
 		return nil, err
 	}
@@ -114,12 +115,27 @@ func carryOut(ctx context.Context, desk Desk, requests []work.Request, answers [
 			byUnique[Unique{it.Queue, it.Unique}] = it
 		}
 	}
+	damaged, damagedUnique := map[work.ID]error{}, map[Unique]error{}
+	for _, d := range damage {
+		damaged[d.Item] = d
+		if d.Unique.Name != "" {
+			damagedUnique[d.Unique] = d
+		}
+	}
 	var added, updated []work.Item
 	adders := map[work.ID]int{}
 	var effects []work.Effect
 	var refusals []work.Refusal
 	for _, i := range run {
 		req := requests[i]
+		bad := damaged[req.ID]
+		if bad == nil && req.Verb == work.Add && req.Unique != "" {
+			bad = damagedUnique[Unique{req.Queue, req.Unique}]
+		}
+		if bad != nil { // nothing is decided from it, and the others go on
+			answers[i] = work.Answer{Err: store.Unknown(bad)}
+			continue
+		}
 		it, there := byID[req.ID]
 		if !there && req.Verb == work.Add && req.Unique != "" {
 			it = byUnique[Unique{req.Queue, req.Unique}]
@@ -151,8 +167,12 @@ func carryOut(ctx context.Context, desk Desk, requests []work.Request, answers [
 		if err != nil {
 			return nil, err
 		}
+		is := map[work.ID]bool{}
+		for _, id := range written {
+			is[id] = true
+		}
 		for _, it := range added {
-			if slices.Contains(written, it.ID) {
+			if is[it.ID] {
 				changed.item(it, now)
 			} else {
 				left = append(left, adders[it.ID])

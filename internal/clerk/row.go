@@ -16,6 +16,42 @@ import (
 // ErrDamaged is matched by the error about a row that cannot be one of the law's: somebody has changed it by hand. Nothing is decided from it.
 var ErrDamaged = errors.New("damaged row")
 
+// DamagedError names such a row, so that the others can go on without it. It must not match fence.ErrInvalid as the record's own error does: the caller's input was good.
+type DamagedError struct {
+	Item   work.ID
+	Unique Unique // its idempotency key, if it has one
+	Ready  time.Time
+	Why    string
+}
+
+func (e *DamagedError) Error() string {
+	return fmt.Sprintf("%v: item %s: %s; delete it from the table of items if it may be forgotten", ErrDamaged, e.Item, e.Why)
+}
+
+// Is makes every DamagedError match ErrDamaged.
+func (e *DamagedError) Is(target error) bool { return target == ErrDamaged }
+
+// Damage is all that was found damaged among rows.
+type Damage []*DamagedError
+
+// Err is the damage as one error, or nil if there is none.
+func (d Damage) Err() error {
+	all := make([]error, len(d))
+	for i, e := range d {
+		all[i] = e
+	}
+	return errors.Join(all...)
+}
+
+// Sound reads one more row: into items, or into damage.
+func Sound(row Item, items []work.Item, damage Damage) ([]work.Item, Damage) {
+	it, err := row.Read()
+	if err != nil {
+		return items, append(damage, err)
+	}
+	return append(items, it), damage
+}
+
 // Item is an item as a row keeps it: times in microseconds since 1970, durations in microseconds, nil where there is nothing. The names are those of the columns. Token is nil until the item has
 // a record.
 type Item struct {
@@ -134,8 +170,8 @@ func Row(it work.Item) (Item, error) {
 	return row, err
 }
 
-// Read is the item that a row keeps, checked: its error matches [ErrDamaged].
-func (row Item) Read() (work.Item, error) {
+// Read is the item that a row keeps, checked.
+func (row Item) Read() (work.Item, *DamagedError) {
 	it := work.Item{
 		ID: work.ID(Plain(row.ID)), Queue: row.Queue, State: work.State(row.State), Priority: row.Priority, Ready: Time(&row.Ready), Created: Time(&row.Created),
 		Finished: Time(row.Finished), Attempts: row.Attempts, Limit: row.Tries, Generation: row.Generation,
@@ -148,7 +184,7 @@ func (row Item) Read() (work.Item, error) {
 		return it, nil
 	}
 	if row.Grant == nil || row.TTL == nil {
-		return it, damaged(it.ID, errors.New("its record has no grant or no TTL"))
+		return it, damaged(it, errors.New("its record has no grant or no TTL"))
 	}
 	rec := tenure.Record{
 		Key: it.Key(), Token: fence.Token(*row.Token), Grant: fence.Grant(Plain(*row.Grant)), Owner: row.Owner, Instance: row.Instance, State: tenure.State(row.Held),
@@ -159,7 +195,7 @@ func (row Item) Read() (work.Item, error) {
 	var past []term
 	if len(row.Past) > 0 && string(row.Past) != "null" {
 		if err := json.Unmarshal(row.Past, &past); err != nil {
-			return it, damaged(it.ID, fmt.Errorf("its past: %w", err))
+			return it, damaged(it, fmt.Errorf("its past: %w", err))
 		}
 	}
 	terms := make([]tenure.Term, len(past))
@@ -171,14 +207,13 @@ func (row Item) Read() (work.Item, error) {
 	}
 	it.Record = work.Rejoin(rec, terms)
 	if err := it.Record.Check(); err != nil {
-		return it, damaged(it.ID, err)
+		return it, damaged(it, err)
 	}
 	return it, nil
 }
 
-// damaged names a row. Its error must not match fence.ErrInvalid as the record's own does: the caller's input was good.
-func damaged(id work.ID, err error) error {
-	return fmt.Errorf("%w: item %s: %s; delete it from the table of items if it may be forgotten", ErrDamaged, id, err.Error())
+func damaged(it work.Item, err error) *DamagedError {
+	return &DamagedError{Item: it.ID, Unique: Unique{it.Queue, it.Unique}, Ready: it.Ready, Why: err.Error()}
 }
 
 // Micro is a time as rows keep it.

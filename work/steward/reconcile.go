@@ -93,11 +93,16 @@ func Reconcile(ctx context.Context, l work.Ledger, o *ReconcileOptions) (Report,
 	f := o.filled()
 	r := Report{DryRun: f.DryRun}
 	var items []work.Item
+	var unread error // one item that cannot be read must not keep all others from being requeued
 	for it, err := range l.List(ctx, work.Query{Queue: f.Queue, States: []work.State{work.Running}}) {
 		if err != nil {
-			return r, fmt.Errorf("reading what runs: %w", err)
+			unread = fmt.Errorf("reading what runs: %w", err)
+			break
 		}
 		items = append(items, it)
+	}
+	if unread != nil && len(items) == 0 {
+		return r, unread
 	}
 	var orphans []work.Effect
 	for e, err := range l.Effects(ctx, work.EffectQuery{Queue: f.Queue, Orphaned: true}) {
@@ -111,7 +116,7 @@ func Reconcile(ctx context.Context, l work.Ledger, o *ReconcileOptions) (Report,
 		return r, err
 	}
 	r.Running = len(items)
-	err = r.carryOut(ctx, l, plan(items, orphans, now, f), f)
+	err = errors.Join(unread, r.carryOut(ctx, l, plan(items, orphans, now, f), f))
 	if f.NoPrune || f.Queue != "" { // retention is of the whole ledger
 		return r, err
 	}
