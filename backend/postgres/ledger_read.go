@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/croft-dev/croft/fence"
@@ -59,8 +60,11 @@ func (l *Ledger) get(ctx context.Context, id work.ID, texts func(context.Context
 // List yields items by their ID.
 func (l *Ledger) List(ctx context.Context, q work.Query) iter.Seq2[work.Item, error] {
 	last, text := nullable(string(q.After)), l.sql.workList
-	if q.Newest {
+	switch {
+	case q.Newest:
 		text = l.sql.workListNewest
+	case len(q.States) == 1 && q.States[0] == work.Running:
+		text = l.sql.workListRunning
 	}
 	return clerk.Pages(page, q.Limit, q.Check(), func(n int) ([]work.Item, int, error) {
 		rows, err := l.look(ctx, text, q.Queue, maybe(q.States), q.Owner, last, n)
@@ -95,14 +99,16 @@ func (l *Ledger) Effects(ctx context.Context, q work.EffectQuery) iter.Seq2[work
 	last := q.After
 	return clerk.Pages(page/20, q.Limit, q.Check(), func(n int) ([]work.Effect, int, error) {
 		var orphaned *int64
+		text := l.sql.workEffects
 		if q.Orphaned {
+			text = l.sql.workEffectsOrphaned
 			now, err := l.Now(ctx)
 			if err != nil {
 				return nil, 0, err
 			}
 			orphaned = clerk.Micro(now)
 		}
-		rows, err := l.look(ctx, l.sql.workEffects, nullable(string(q.Item)), q.Queue, maybe(q.States), orphaned, nullable(string(last.Item)), last.Generation, last.Name, n)
+		rows, err := l.look(ctx, text, nullable(string(q.Item)), q.Queue, maybe(q.States), orphaned, nullable(string(last.Item)), last.Generation, last.Name, n)
 		if err != nil {
 			return nil, 0, err
 		}

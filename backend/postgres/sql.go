@@ -40,9 +40,9 @@ type statements struct {
 
 	// Of the ledger.
 	workApply, workClaim, workGet, workList, workListNewest, workListRunning, workEffects, workRefusals, workStats, workPrune, workPrunable string
-	workItems, workUniques, workInsert, workUpdate, workEmit, workRefuse                                                   string
-	workMarkEnter, workMarks, workMark, workEffectsByID, workEffectUpdate, workTake                                        string
-	workWake, workNotify, workListen, workArm, workThere, workBlocked                                                      string
+	workItems, workUniques, workInsert, workUpdate, workEmit, workRefuse                                                                    string
+	workMarkEnter, workMarks, workMark, workEffectsByID, workEffectUpdate, workTake                                                         string
+	workWake, workNotify, workListen, workArm, workThere, workBlocked, workListRunning, workEffectsOrphaned                                 string
 }
 
 func newStatements(schema string) *statements {
@@ -61,6 +61,7 @@ func newStatements(schema string) *statements {
 		workMarkEnter: q("work_mark_enter"), workMarks: q("work_marks"), workMark: q("work_mark"),
 		workEffectsByID: q("work_effects_by_id"), workEffectUpdate: q("work_effect_update"), workTake: q("work_take"),
 		workWake: q("work_wake"), workNotify: q("work_notify"), workListen: q("work_listen"), workArm: q("work_arm"), workThere: q("work_there"), workBlocked: q("work_blocked"),
+		workListRunning: q("work_list_running"), workEffectsOrphaned: q("work_effects_orphaned"),
 	}
 }
 
