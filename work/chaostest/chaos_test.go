@@ -154,10 +154,10 @@ func (s *scene) reassignSome() {
 	ctx, cancel := context.WithTimeout(s.Context(), time.Second)
 	defer cancel()
 	for it, err := range s.shop.ledger().List(ctx, work.Query{Queue: queue, States: []work.State{work.Running}}) {
-		if err != nil || s.reassigned%4 == 3 && s.random.IntN(2) == 0 {
+		if err != nil {
 			return
 		}
-		if it.Record.Owner != "" && s.random.IntN(2) == 0 && s.isWorker(it.Record.Owner) && s.reassign(ctx, it) == nil {
+		if s.random.IntN(3) == 0 && s.isWorker(it.Record.Owner) && s.reassign(ctx, it) == nil {
 			s.reassigned++
 		}
 	}
