@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	sqldriver "database/sql/driver"
 	"errors"
 	"net/url"
 	"slices"
@@ -84,12 +85,15 @@ func (l *Ledger) within(ctx context.Context, do func(ctx context.Context, d *des
 		return over(ctx)
 	}
 	done := make(chan error, 1)
-	go func() {
+	if !l.store.background(func() {
 		defer func() { <-l.turn }()
-		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.longest())
+		bounded, cancel := l.store.untilClosed(l.longest())
 		defer cancel()
 		done <- l.transact(bounded, do)
-	}()
+	}) {
+		<-l.turn
+		return ErrClosed
+	}
 	select {
 	case err := <-done:
 		return err
@@ -103,7 +107,7 @@ func (l *Ledger) longest() time.Duration { return l.store.options.LockWait + tim
 
 // transact makes one transaction.
 func (l *Ledger) transact(ctx context.Context, do func(ctx context.Context, d *desk) error) error {
-	return l.store.reading(ctx, func(b *base) error {
+	err := l.store.reading(ctx, func(b *base) error {
 		conn, err := b.db.Conn(ctx)
 		if err != nil {
 			return err
@@ -122,10 +126,17 @@ func (l *Ledger) transact(ctx context.Context, do func(ctx context.Context, d *d
 			_, err = conn.ExecContext(ctx, sqlCommit)
 		}
 		if err != nil {
-			_, _ = conn.ExecContext(context.WithoutCancel(ctx), sqlRollback) // it may be over already
+			if _, failed := conn.ExecContext(context.WithoutCancel(ctx), sqlRollback); failed != nil {
+				// It may be over already; if it is not, nobody must get a connection that keeps the file locked.
+				_ = conn.Raw(func(any) error { return sqldriver.ErrBadConn })
+			}
 		}
 		return err
 	})
+	if err != nil && errors.Is(l.store.usable(context.Background()), ErrClosed) {
+		return ErrClosed // that is why, and not that a context has ended of which the caller knows nothing
+	}
+	return err
 }
 
 // batch is a caller's requests on their way.
@@ -152,10 +163,13 @@ func (l *Ledger) Apply(ctx context.Context, requests []work.Request) []work.Answ
 	l.mu.Unlock()
 	select {
 	case l.turn <- struct{}{}:
-		go func() {
+		if !l.store.background(func() {
 			defer func() { <-l.turn }()
 			l.shared()
-		}()
+		}) {
+			<-l.turn
+			return clerk.Failed(b.answers, b.todo, ErrClosed)
+		}
 	case <-b.done: // another has carried it along
 	case <-ctx.Done():
 		l.mu.Lock()
@@ -177,8 +191,13 @@ func (l *Ledger) Apply(ctx context.Context, requests []work.Request) []work.Answ
 // shared carries out what all who wait have asked for, in one transaction. If that fails, each has one of its own; but not if another process keeps the file: then each would wait for it in turn, long after its caller has left.
 func (l *Ledger) shared() {
 	l.mu.Lock()
-	all := l.queued
-	l.queued = nil
+	n, size := 0, 0
+	for n < len(l.queued) && (n == 0 || size+len(l.queued[n].todo) <= mostInTransaction) {
+		size += len(l.queued[n].todo)
+		n++
+	}
+	all := slices.Clone(l.queued[:n])
+	l.queued = slices.Delete(l.queued, 0, n) // those who are left are waiting for the next turn
 	l.mu.Unlock()
 	if len(all) == 0 {
 		return

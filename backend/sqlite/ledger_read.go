@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/croft-dev/croft/fence"
@@ -44,8 +45,11 @@ func (l *Ledger) List(ctx context.Context, q work.Query) iter.Seq2[work.Item, er
 		last = (*string)(&q.After)
 	}
 	text := sqlWorkList
-	if q.Newest {
+	switch {
+	case q.Newest:
 		text = sqlWorkListNewest
+	case slices.Equal(q.States, []work.State{work.Running}): // few among many: they have an index of their own
+		text = sqlWorkListRunning
 	}
 	return clerk.Pages(page, q.Limit, q.Check(), func(n int) (items []work.Item, read int, err error) {
 		var damage clerk.Damage
@@ -77,7 +81,9 @@ func (l *Ledger) Effects(ctx context.Context, q work.EffectQuery) iter.Seq2[work
 	const bodies = 50 // they may be large
 	return clerk.Pages(bodies, q.Limit, q.Check(), func(n int) (effects []work.Effect, read int, err error) {
 		var orphaned any
+		text := sqlWorkEffects
 		if q.Orphaned {
+			text = sqlWorkEffectsOrphaned
 			now, err := l.Now(ctx)
 			if err != nil {
 				return nil, 0, err
@@ -85,7 +91,7 @@ func (l *Ledger) Effects(ctx context.Context, q work.EffectQuery) iter.Seq2[work
 			orphaned = now.UnixMicro()
 		}
 		err = l.looking(ctx, func(d *desk) (err error) {
-			effects, err = d.effects(ctx, sqlWorkEffects, string(q.Item), q.Queue, list(q.States), orphaned, string(last.Item), last.Generation, last.Name, n)
+			effects, err = d.effects(ctx, text, string(q.Item), q.Queue, list(q.States), orphaned, string(last.Item), last.Generation, last.Name, n)
 			return err
 		})
 		if len(effects) > 0 {

@@ -65,7 +65,7 @@ CREATE TABLE croft_effect (
     body         BLOB,
     PRIMARY KEY (item, generation, name)
 ) STRICT;
-CREATE INDEX croft_effect_open ON croft_effect (state, ready, item, generation, name) WHERE state IN ('pending', 'unknown');
+CREATE INDEX croft_effect_open ON croft_effect (state, ready, item, generation, name) WHERE state = 'pending' OR state = 'unknown'; -- SQLite does not see that either is IN both
 
 -- The newest stamp of a dispatcher, by the key of its lease.
 CREATE TABLE croft_dispatcher (
