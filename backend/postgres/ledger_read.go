@@ -63,7 +63,7 @@ func (l *Ledger) List(ctx context.Context, q work.Query) iter.Seq2[work.Item, er
 	switch {
 	case q.Newest:
 		text = l.sql.workListNewest
-	case len(q.States) == 1 && q.States[0] == work.Running:
+	case slices.Equal(q.States, []work.State{work.Running}):
 		text = l.sql.workListRunning
 	}
 	return clerk.Pages(page, q.Limit, q.Check(), func(n int) ([]work.Item, int, error) {
