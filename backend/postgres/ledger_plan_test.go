@@ -39,7 +39,7 @@ func TestWhatIsFinishedCostsTheReconcilerNothing(t *testing.T) {
 		args        []any
 	}{
 		{l.sql.workListRunning, "item_running", []any{"", maybe([]work.State{work.Running}), "", nil, page}},
-		{l.sql.workEffects, "effect_open", []any{nil, "", nil, &now, nil, 0, "", page}},
+		{l.sql.workEffectsOrphaned, "effect_open", []any{nil, "", nil, &now, nil, 0, "", page}},
 	} {
 		rows, err := poolTexts(t.Context(), pool, "EXPLAIN "+c.text, c.args...)
 		if err != nil {
