@@ -32,7 +32,7 @@ func (l *Ledger) claim(ctx context.Context, c work.Claim, arm bool) (items []wor
 	if err != nil {
 		return nil, false, store.Unknown(explain(ctx, err))
 	}
-	if items, armed, err = l.readClaim(ctx, rows); err != nil {
+	if items, armed, err = l.readClaim(ctx, c, rows); err != nil {
 		return nil, false, store.Unknown(err)
 	}
 	return items, armed, nil
@@ -53,11 +53,11 @@ func (l *Ledger) claimArgs(c work.Claim, arm bool) []any {
 }
 
 // readClaim reads what a claim has answered: the items, and whether its queues are now known to be waited for that were not before. A damaged item is nobody's work, and keeps nobody from the others.
-func (l *Ledger) readClaim(ctx context.Context, rows []string) (items []work.Item, armed bool, err error) {
+func (l *Ledger) readClaim(ctx context.Context, c work.Claim, rows []string) (items []work.Item, armed bool, err error) {
 	if n := len(rows); n > 0 && rows[n-1] == `{"armed": true}` {
 		rows, armed = rows[:n-1], true
 	}
-	items, damage, err := readItems(rows)
+	items, damage, err := readClaimed(rows, c)
 	for _, d := range damage {
 		l.logger().WarnContext(ctx, "croft: an item was claimed whose row is damaged; it is left to lapse", "item", string(d.Item), "why", d.Error())
 	}

@@ -58,7 +58,7 @@ func (d *desk) Claim(ctx context.Context, c work.Claim) ([]work.Item, error) {
 	if err != nil {
 		return nil, store.Unknown(explain(ctx, err))
 	}
-	items, _, err := d.ledger.readClaim(ctx, rows)
+	items, _, err := d.ledger.readClaim(ctx, c, rows)
 	if err != nil {
 		return nil, store.Unknown(err)
 	}

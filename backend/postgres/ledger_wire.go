@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/croft-dev/croft/internal/clerk"
+	"github.com/croft-dev/croft/tenure"
 	"github.com/croft-dev/croft/work"
 )
 
@@ -55,6 +56,39 @@ func readItems(rows []string) (items []work.Item, damage clerk.Damage, err error
 			return nil, nil, fmt.Errorf("a row of the table item cannot be read: %w", err)
 		}
 		items, damage = clerk.Sound(row, items, damage)
+	}
+	return items, damage, nil
+}
+
+// claimedRow is an item as a claim answers it: whole, or what the claimant does not know by itself if it is the first to have it.
+type claimedRow struct {
+	clerk.Item
+	First *int64 `json:"first"` // when
+}
+
+// whole fills in what the claimant knows.
+func (row *claimedRow) whole(c work.Claim, grant string) clerk.Item {
+	it := row.Item
+	if row.First == nil {
+		return it
+	}
+	ttl := micro(c.TTL)
+	deadline := *row.First + ttl
+	it.State, it.Attempts, it.Terms = string(work.Running), 1, 1
+	it.Grant, it.Owner, it.Instance, it.Held, it.Cause = &grant, c.Owner, c.Instance, string(tenure.Held), string(tenure.First)
+	it.Acquired, it.Renewed, it.Deadline, it.TTL = row.First, row.First, &deadline, &ttl
+	return it
+}
+
+func readClaimed(rows []string, c work.Claim) (items []work.Item, damage clerk.Damage, err error) {
+	items = make([]work.Item, 0, len(rows))
+	grant := string(c.Secret.Grant())
+	for _, text := range rows {
+		var row claimedRow
+		if err := json.Unmarshal([]byte(text), &row); err != nil {
+			return nil, nil, fmt.Errorf("a row of the table item cannot be read: %w", err)
+		}
+		items, damage = clerk.Sound(row.whole(c, grant), items, damage)
 	}
 	return items, damage, nil
 }

@@ -86,7 +86,10 @@ BEGIN
                 acquired = now_us, renewed = now_us, deadline = now_us + ttl_us, ttl = ttl_us, progress = '', progress_at = NULL, terms = i.terms + 1
             WHERE i.id = ANY (found_ids)
             RETURNING i.*)
-        SELECT row_to_json(taken) FROM taken ORDER BY priority DESC, ready, id;
+        -- Who claims an item first knows the rest of it.
+        SELECT CASE WHEN t.cause = 'first' THEN (
+                SELECT row_to_json(f) FROM (SELECT now_us AS first, t.id, t.queue, t.uniq, t.priority, t.ready, t.created, t.tries, t.token, t.payload) AS f) ELSE row_to_json(t) END
+        FROM taken t ORDER BY t.priority DESC, t.ready, t.id;
     END IF;
 
     -- Looking first: whoever has a row of idle locked keeps others from telling that there is work, so it is locked only by those who then claim once more.
