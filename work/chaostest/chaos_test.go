@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -57,6 +58,9 @@ func TestSQLiteUnderChaos(t *testing.T) {
 
 func chaos(t *testing.T, url string, restart func()) {
 	items := int(number(t, "CROFT_CHAOS_ITEMS", 160))
+	if items < perRound {
+		t.Fatalf("CROFT_CHAOS_ITEMS=%d: there must be at least %d", items, perRound)
+	}
 	seed := number(t, "CROFT_CHAOS_SEED", rand.Uint64())
 	t.Logf("%d items; CROFT_CHAOS_SEED=%d", items, seed)
 	s := newScene(t, url, seed)
@@ -244,6 +248,9 @@ func (s *scene) verdict(items int) {
 	for _, it := range e.items {
 		attempts += it.Attempts
 	}
+	if len(e.confirmed) == 0 {
+		s.Error("no worker was told that anything counts")
+	}
 	s.Logf("%d items in %d attempts, %d deliveries, %d reassigned by chance, refused: %v", len(e.items), attempts, s.hook.many, s.reassigned, refused)
 }
 
@@ -257,10 +264,14 @@ func (s *scene) confirmations() map[work.ID][]fence.Token {
 	defer f.Close()
 	told := map[work.ID][]fence.Token{}
 	for lines := bufio.NewScanner(f); lines.Scan(); {
+		line, whole := strings.CutSuffix(lines.Text(), " .")
+		if !whole {
+			continue
+		}
 		var id work.ID
 		var token fence.Token
-		if _, err := fmt.Sscan(lines.Text(), &id, &token); err != nil {
-			s.Fatalf("journal: %q: %v", lines.Text(), err)
+		if _, err := fmt.Sscan(line, &id, &token); err != nil {
+			s.Fatalf("journal: %q: %v", line, err)
 		}
 		told[id] = append(told[id], token)
 	}

@@ -91,7 +91,7 @@ func labour(ctx context.Context, shop shop, role, name string, logger *slog.Logg
 		Slots: slots, Owner: name, TTL: ttl, Poll: 100 * time.Millisecond, Drain: 2 * time.Second, Grace: 2 * time.Second, Logger: logger,
 		Observe: func(e work.Event) {
 			if e.Kind == work.EventCompleted {
-				fmt.Fprintf(journal, "%s %d\n", e.Item, e.Token) // one write(2): lines of several processes do not mix
+				fmt.Fprintf(journal, "\n%s %d .\n", e.Item, e.Token) // one write(2); whoever is killed in the middle of it leaves a line without its end
 			}
 		},
 	})
