@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -167,9 +168,9 @@ func lineOf(r *bufio.Reader) (text []byte, more bool, err error) {
 		switch {
 		case err == nil:
 			return text[:len(text)-1], true, nil
-		case err == io.EOF:
+		case errors.Is(err, io.EOF):
 			return text, false, nil
-		case err != bufio.ErrBufferFull:
+		case !errors.Is(err, bufio.ErrBufferFull):
 			return nil, false, invalid("input: it could not be read: %v", err)
 		case len(text) > work.MaxPayload:
 			return text, true, nil // too long already: the law says so

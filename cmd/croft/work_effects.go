@@ -161,8 +161,13 @@ func rowOfEffect(e work.Effect, now time.Time) []cell {
 		note = word(e.Actor) + ": " + line(e.Note)
 	}
 	return []cell{
-		plainCell(e.EffectID.String()), plainCell(word(e.To)), {state, colours[e.State]}, plainCell(fmt.Sprint(e.Attempts)), plainCell(ago(now, at)),
-		plainCell(cut(line(strings.TrimSuffix(string(e.Body), "\n")), 40)), plainCell(firstLine(note)),
+		plainCell(e.EffectID.String()),
+		plainCell(word(e.To)),
+		{state, colours[e.State]},
+		plainCell(fmt.Sprint(e.Attempts)),
+		plainCell(ago(now, at)),
+		plainCell(cut(line(strings.TrimSuffix(string(e.Body), "\n")), 40)),
+		plainCell(firstLine(note)),
 	}
 }
 
