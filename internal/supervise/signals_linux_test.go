@@ -44,10 +44,10 @@ func TestACommandThatDiesOfAPassedOnSignalGivesItsCode(t *testing.T) {
 
 func TestSignalsToACallerWithACommandAsideAreItsOwn(t *testing.T) {
 	y := newYard(t)
-	c := newCaller(t, fmt.Sprintf(`trap "echo x >>%s" USR1; %s while [ ! -e %s ]; do sleep 0.02; done; exit 5`, y.path("heard"), y.sign("main"), y.path("go")), "ASIDE=1")
+	c := newCaller(t, fmt.Sprintf(`trap "echo x >>%s" TERM; %s while [ ! -e %s ]; do sleep 0.02; done; exit 5`, y.path("heard"), y.sign("main"), y.path("go")), "ASIDE=1")
 	c.start()
 	y.signed("main")
-	c.signal(syscall.SIGUSR1) // which ends who does not expect it
+	c.signal(syscall.SIGTERM) // which ends who does not expect it
 	if code := c.exit(); code == 5 {
 		t.Errorf("exit %d: the caller did not get its signal", code)
 	}
