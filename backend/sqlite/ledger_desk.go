@@ -160,7 +160,7 @@ func itemFields(r *clerk.Item) []any {
 }
 
 // Items reads items.
-func (d *desk) Items(ctx context.Context, ids []work.ID, uniques []clerk.Unique) (all []work.Item, damage clerk.Damage, err error) {
+func (d *desk) Items(ctx context.Context, ids []work.ID, uniques []clerk.Unique, _ bool) (all []work.Item, damage clerk.Damage, err error) {
 	read := func(text string, args ...any) error {
 		found, bad, err := d.items(ctx, text, args...)
 		all, damage = append(all, found...), append(damage, bad...)

@@ -18,7 +18,8 @@ type Desk interface {
 	// Now is the ledger's clock. It is read after the locks.
 	Now(ctx context.Context) (time.Time, error)
 	// Items locks items until the transaction ends and reads all of them, in the order of their IDs: those with one of the IDs, and those that have one of the idempotency keys in their queues.
-	Items(ctx context.Context, ids []work.ID, uniques []Unique) ([]work.Item, Damage, error)
+	// Their payloads are needed only for adding: no other law looks at them, and they may be large.
+	Items(ctx context.Context, ids []work.ID, uniques []Unique, adding bool) ([]work.Item, Damage, error)
 	// Insert writes new items and returns the IDs of those that are written: not of those whose ID or idempotency key another transaction has just used.
 	Insert(ctx context.Context, items []work.Item) ([]work.ID, error)
 	Update(ctx context.Context, items []work.Item) error
@@ -93,13 +94,15 @@ func Apply(ctx context.Context, desk Desk, requests []work.Request, answers []wo
 func carryOut(ctx context.Context, desk Desk, requests []work.Request, answers []work.Answer, run []int, changed *Changed) (left []int, err error) {
 	var ids []work.ID
 	var uniques []Unique
+	adding := false
 	for _, i := range run {
 		ids = append(ids, requests[i].ID)
+		adding = adding || requests[i].Verb == work.Add
 		if requests[i].Verb == work.Add && requests[i].Unique != "" {
 			uniques = append(uniques, Unique{requests[i].Queue, requests[i].Unique})
 		}
 	}
-	found, damage, err := desk.Items(ctx, ids, uniques)
+	found, damage, err := desk.Items(ctx, ids, uniques, adding)
 	if err != nil {
 		return nil, err
 	}
