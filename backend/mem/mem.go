@@ -1,6 +1,6 @@
-// Package mem keeps leases in memory, under a clock of the caller's choice: the store for tests and for the goroutines of one process.
+// Package mem keeps leases, and items of work, in memory, under a clock of the caller's choice: the store and the ledger for tests and for the goroutines of one process.
 //
-// Its URL is "mem://name". All who open the same name in one process share one store; it lasts as long as the process.
+// The URL of both is "mem://name". All who open the same name in one process share one store and one ledger; they last as long as the process.
 package mem
 
 import (
@@ -65,7 +65,7 @@ func init() { store.Register("mem", openURL) }
 
 // openURL opens the store of this process that "mem://name" names, and makes it if need be.
 func openURL(_ context.Context, u *url.URL) (store.Store, error) {
-	if u.Host == "" || (u.Path != "" && u.Path != "/") || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+	if !named(u) {
 		return nil, fmt.Errorf("%w store URL %q: a store in memory is named mem://NAME and takes nothing else", fence.ErrInvalid, store.Redact(u.String()))
 	}
 	shared.Lock()

@@ -25,7 +25,8 @@ func TestOneNameIsOneStore(t *testing.T) {
 		}
 		return st
 	}
-	one, two, other := open("mem://one"), open("mem://one"), open("mem://other")
+	name := "mem://store-" + string(tenure.NewSecret()[:8]) // this process keeps it: another for every run of the test
+	one, two, other := open(name), open(name), open(name+"-other")
 	if a := one.Apply(ctx, []tenure.Request{claim("k")}); a[0].Err != nil {
 		t.Fatal(a[0].Err)
 	}

@@ -86,7 +86,13 @@ func (s *Store) lone(ctx context.Context, b *batch, todo []int) (again []int) {
 		return s.call(ctx, b, todo, true)
 	}
 	var answer string
-	err := s.send(ctx, func(ctx context.Context) error { return s.pool.QueryRow(ctx, text, args...).Scan(&answer) })
+	err := s.send(ctx, func(ctx context.Context) error {
+		err := s.pool.QueryRow(ctx, text, args...).Scan(&answer)
+		if hasCode(err, serialization) { // whoever is asked for much would be given up again and again
+			err = pgx.BeginTxFunc(ctx, s.pool, readCommitted, func(tx pgx.Tx) error { return tx.QueryRow(ctx, text, args...).Scan(&answer) })
+		}
+		return err
+	})
 	if err == nil {
 		_, err = b.take(todo, answer)
 	}

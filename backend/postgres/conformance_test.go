@@ -87,7 +87,7 @@ func wipe(tb testing.TB, schema string) {
 	if !made {
 		return // nothing has been asked of it yet
 	}
-	text := strings.ReplaceAll("DELETE FROM s.lease; DELETE FROM s.past; DELETE FROM s.waiter; UPDATE s.housekeeping SET swept_to = ''", "s.", schema+".")
+	text := strings.ReplaceAll("DELETE FROM s.lease; DELETE FROM s.past; DELETE FROM s.waiter; UPDATE s.housekeeping SET swept_to = ''", "s.", schema+".") + wipeLedger(schema)
 	if _, err := shared(tb).Exec(context.Background(), text); err != nil {
 		tb.Fatal(err)
 	}

@@ -14,6 +14,8 @@ import (
 type session interface {
 	// row reads the one row of a statement, or returns errNoRow or errManyRows.
 	row(ctx context.Context, text string, args []any, into ...any) error
+	// texts reads the only column of all rows of a statement.
+	texts(ctx context.Context, text string, args ...any) ([]string, error)
 	// exec says how many rows a statement has changed.
 	exec(ctx context.Context, text string, args ...any) (rows int64, err error)
 }
@@ -62,6 +64,23 @@ func (s pgxSession) row(ctx context.Context, text string, args []any, into ...an
 	return one(rows, into)
 }
 
+func (s pgxSession) texts(ctx context.Context, text string, args ...any) ([]string, error) {
+	rows, err := s.tx.Query(ctx, text, args...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
+
+// poolTexts is a session's texts, in a transaction of its own.
+func poolTexts(ctx context.Context, pool *pgxpool.Pool, text string, args ...any) ([]string, error) {
+	rows, err := pool.Query(ctx, text, args...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
+
 func (s pgxSession) exec(ctx context.Context, text string, args ...any) (int64, error) {
 	done, err := s.tx.Exec(ctx, text, args...)
 	return done.RowsAffected(), err
@@ -87,6 +106,22 @@ func (s sqlSession) row(ctx context.Context, text string, args []any, into ...an
 	}
 	defer rows.Close()
 	return one(rows, into)
+}
+
+func (s sqlSession) texts(ctx context.Context, text string, args ...any) (all []string, err error) {
+	rows, err := s.tx.QueryContext(ctx, text, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var one string
+		if err := rows.Scan(&one); err != nil {
+			return nil, err
+		}
+		all = append(all, one)
+	}
+	return all, rows.Err()
 }
 
 func (s sqlSession) exec(ctx context.Context, text string, args ...any) (int64, error) {

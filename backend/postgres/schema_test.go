@@ -13,6 +13,7 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
+	"github.com/croft-dev/croft/work"
 )
 
 // TestFiftyFirstUsersMakeOneSchema: whoever comes first makes it, and none of the others notices.
@@ -111,14 +112,11 @@ func TestAnOlderSchemaIsBroughtUpToDate(t *testing.T) {
 	st, name := fresh(t, postgres.Options{})
 	must(t, st, claim("older", "ann"))
 	version := number(t, "SELECT max(version) FROM "+name+".migration")
-	exec(t, "DROP TABLE "+name+".fence, "+name+".rekeying")
+	exec(t, "DROP FUNCTION "+name+".work_v1")
 	exec(t, "DELETE FROM "+name+".migration WHERE version = $1", version)
-	g, err := postgres.NewGuard(shared(t), postgres.FenceRow{Name: "row"}, &postgres.GuardOptions{Schema: name})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := g.Raise(t.Context(), stampOf(10, 1)); err != nil {
-		t.Errorf("Raise: %v", err)
+	l := postgres.NewLedger(shared(t), &postgres.LedgerOptions{Schema: name})
+	if a := l.Apply(t.Context(), []work.Request{{Verb: work.Add, ID: work.NewID(), Queue: "older"}})[0]; a.Err != nil {
+		t.Errorf("add: %v", a.Err)
 	}
 	if n := number(t, "SELECT max(version) FROM "+name+".migration"); n != version {
 		t.Errorf("the schema is at version %d, want %d", n, version)

@@ -37,6 +37,12 @@ type statements struct {
 	version, prepare, migrated                     string
 	limit, unlimit, rekey, rekeyed, holder, there  string
 	examine, clock, count, idle                    string
+
+	// Of the ledger.
+	workApply, workClaim, workGet, workList, workListNewest, workEffects, workRefusals, workStats, workPrune, workPrunable string
+	workItems, workUniques, workInsert, workUpdate, workEmit, workRefuse                                                   string
+	workMarkEnter, workMarks, workMark, workEffectsByID, workEffectUpdate, workTake                                        string
+	workWake, workNotify, workListen, workArm, workThere, workBlocked, workListRunning, workEffectsOrphaned                string
 }
 
 func newStatements(schema string) *statements {
@@ -48,6 +54,14 @@ func newStatements(schema string) *statements {
 		version: q("version"), prepare: q("prepare"), migrated: q("migrated"),
 		limit: q("limit"), unlimit: q("unlimit"), rekey: q("rekey"), rekeyed: q("rekeyed"), holder: q("holder"), there: q("there"),
 		examine: q("examine"), clock: q("clock"), count: q("count"), idle: q("idle"),
+
+		workApply: q("work_apply"), workClaim: q("work_claim"), workGet: q("work_get"), workList: q("work_list"), workListNewest: q("work_list_newest"),
+		workEffects: q("work_effects"), workRefusals: q("work_refusals"), workStats: q("work_stats"), workPrune: q("work_prune"), workPrunable: q("work_prunable"),
+		workItems: q("work_items"), workUniques: q("work_uniques"), workInsert: q("work_insert"), workUpdate: q("work_update"), workEmit: q("work_emit"), workRefuse: q("work_refuse"),
+		workMarkEnter: q("work_mark_enter"), workMarks: q("work_marks"), workMark: q("work_mark"),
+		workEffectsByID: q("work_effects_by_id"), workEffectUpdate: q("work_effect_update"), workTake: q("work_take"),
+		workWake: q("work_wake"), workNotify: q("work_notify"), workListen: q("work_listen"), workArm: q("work_arm"), workThere: q("work_there"), workBlocked: q("work_blocked"),
+		workListRunning: q("work_list_running"), workEffectsOrphaned: q("work_effects_orphaned"),
 	}
 }
 

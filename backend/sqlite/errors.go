@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	codes "modernc.org/sqlite/lib"
+
+	"github.com/croft-dev/croft/internal/clerk"
 )
 
 // ErrClosed is why a store that has been closed answers nothing.
@@ -45,7 +47,7 @@ func (b *base) explain(ctx context.Context, err error) error {
 		return nil
 	case ctx.Err() != nil:
 		return over(ctx)
-	case errors.Is(err, ErrBusy), errors.Is(err, ErrDamaged), errors.Is(err, ErrClosed), errors.As(err, new(explained)):
+	case errors.Is(err, ErrBusy), errors.Is(err, ErrDamaged), errors.Is(err, clerk.ErrDamaged), errors.Is(err, ErrClosed), errors.As(err, new(explained)):
 		return err
 	}
 	advice := "see whether the file can be read and written, and whether `sqlite3 FILE 'PRAGMA integrity_check'` finds it in order"

@@ -45,6 +45,7 @@ func (a *app) commands() []*cobra.Command {
 		a.renewCommand(),
 		a.releaseCommand(),
 		a.reportCommand(),
+		a.workCommand(),
 
 		a.writeCommand(),
 		a.guardCommand(),
@@ -83,7 +84,7 @@ home, good for one machine.
 
 Exit codes:
   0   done, or not your turn (run)
-  1   output could not be written; doctor or drill found something bad
+  1   output could not be written; doctor or drill found something bad; the ledger says that it cannot be so (work)
   2   usage: wrong command, flag or value; nothing was attempted
   11  held by another
   12  the lease is lost or not owned: stop the work

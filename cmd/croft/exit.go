@@ -11,11 +11,12 @@ import (
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
+	"github.com/croft-dev/croft/work"
 )
 
 // The exit codes.
 const (
-	exitFailed      = 1 // output lost; something bad found
+	exitFailed      = 1 // output lost; something bad found; the ledger says that it cannot be so
 	exitUsage       = 2
 	exitHeld        = 11
 	exitNotOwned    = 12
@@ -43,6 +44,11 @@ var outcomes = []outcome{
 	{fence.ErrCollision, "collision", exitRefused, "acquire again with --above"},
 	{fence.ErrWrongKey, "wrong_key", exitRefused, ""},
 	{fence.ErrRepeated, "repeated", exitRefused, "number the writes of one lease upwards, or leave --seq out"},
+	{work.ErrLost, "not_owned", exitNotOwned, ""},
+	{work.ErrNotFound, "not_found", exitFailed, ""},
+	{work.ErrState, "state", exitFailed, ""},
+	{work.ErrConflict, "conflict", exitFailed, ""},
+	{errNothingReady, "empty", exitHeld, ""},
 	{guard.ErrBusy, "unknown", exitUnknown, ""},
 	{store.ErrUnknown, "unknown", exitUnknown, "ask again; croft doctor looks at the store"},
 	{fence.ErrInvalid, "invalid", exitUsage, ""},

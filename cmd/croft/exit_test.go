@@ -17,6 +17,7 @@ import (
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
+	"github.com/croft-dev/croft/work"
 )
 
 const (
@@ -50,6 +51,12 @@ func TestEveryErrorHasItsExitCodeAndName(t *testing.T) {
 		{"collision", refused(fence.ErrCollision), 13, "collision", "key token seq mark"},
 		{"wrong key", refused(fence.ErrWrongKey), 13, "wrong_key", "key token seq mark"},
 		{"repeated", refused(fence.ErrRepeated), 13, "repeated", "key token seq mark"},
+		{"not in the ledger", &work.NotFoundError{What: "item x"}, 1, "not_found", ""},
+		{"not in this state", &work.StateError{What: "cancel", Of: "item x", State: "done", Why: "it is over"}, 1, "state", "of state"},
+		{"the same key for other content", &work.ConflictError{Queue: "q", Unique: "u", ID: "x"}, 1, "conflict", "id queue unique"},
+		{"too large", &work.LimitError{What: "payload", Size: 2, Most: 1}, 2, "invalid", "size most"},
+		{"an item lost", &work.LostError{Item: "x", Loss: work.Superseded}, 12, "not_owned", ""},
+		{"nothing ready", errNothingReady, 11, "empty", ""},
 		{"unknown", store.Unknown(context.DeadlineExceeded), 14, "unknown", ""},
 		{"a damaged record", store.Unknown(fmt.Errorf("file x: %w", fence.ErrInvalid)), 14, "unknown", ""},
 		{"a busy guard", fmt.Errorf("%w: pid 7", guard.ErrBusy), 14, "unknown", ""},

@@ -91,6 +91,7 @@ func factsOf(err error) facts {
 		f.add("seq", refused.Presented.Seq)
 		f.add("mark", refused.Mark)
 	}
+	f.addWork(err)
 	return f
 }
 

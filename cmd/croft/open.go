@@ -56,11 +56,10 @@ func (a *app) storeName() (name string, defaulted bool, err error) {
 		}
 	}
 	if name == "" {
-		home, err := homeDir()
-		if err != nil {
+		if name, err = defaultStore(); err != nil {
 			return "", false, invalid("store: none is named, and there is no home to keep one in (%v); give --store or set %s", err, envStore)
 		}
-		return filepath.Join(home, ".local", "state", "croft"), true, nil
+		return name, true, nil
 	}
 	if isURL(name) || strings.HasPrefix(name, "~") { // the store refuses a ~ that no shell has replaced
 		return name, false, nil
@@ -70,6 +69,15 @@ func (a *app) storeName() (name string, defaulted bool, err error) {
 		return "", false, invalid("store: %v; give --store as an absolute path", err)
 	}
 	return name, false, nil
+}
+
+// defaultStore is the directory that is the store when none is named.
+func defaultStore() (string, error) {
+	home, err := homeDir()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(home, ".local", "state", "croft"), nil
 }
 
 // open opens the store and says so when nobody named it.

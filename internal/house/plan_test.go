@@ -48,6 +48,7 @@ var plan = map[string]room{
 	"proof":    {opens: all, outside: true},
 	"cmd":      {opens: all, outside: true},
 	"bench":    {opens: all, outside: true},
+	"examples": {opens: all, outside: true, apart: true},
 	"tools":    {outside: true, apart: true},
 	"internal": {opens: all},
 }

@@ -14,9 +14,10 @@ import (
 
 // Child is a running command with all its descendants. Its methods may be called from any goroutine.
 type Child struct {
-	body body
-	tty  *terminal
-	may  func() bool
+	body  body
+	tty   *terminal
+	may   func() bool
+	aside bool
 
 	signals chan os.Signal
 	ended   sync.Once
@@ -61,7 +62,8 @@ var passedOn = []os.Signal{
 // runs, the command will not run later, either. A command that cannot be started gives a *StartError.
 //
 // From Start until Kill has returned, the signals a job gets from its user (SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGWINCH,
-// SIGTSTP, SIGCONT) are passed on to the command's process group and do not end the caller, unless they were ignored when the caller started.
+// SIGTSTP, SIGCONT) are passed on to the command's process group and do not end the caller, unless they were ignored when the caller started, or the
+// command runs Aside.
 //
 // On Linux Start makes the caller's process a child subreaper, for good. Should the warden be killed, every
 // child of the process that is not a warden is taken for an orphan of the command; a caller with other children should know.
@@ -86,16 +88,19 @@ func Start(ctx context.Context, args []string, opts *Options) (*Child, error) {
 		}
 	}
 	c := &Child{
-		tty:     openTerminal(),
 		may:     o.MayContinue,
+		aside:   o.Aside,
 		signals: make(chan os.Signal, 64),
 		over:    make(chan struct{}),
 		done:    make(chan struct{}),
 	}
-	for _, sig := range passedOn {
-		// Notify would undo nohup, here and in the command.
-		if !signal.Ignored(sig) {
-			signal.Notify(c.signals, sig)
+	if !o.Aside {
+		c.tty = openTerminal()
+		for _, sig := range passedOn {
+			// Notify would undo nohup, here and in the command.
+			if !signal.Ignored(sig) {
+				signal.Notify(c.signals, sig)
+			}
 		}
 	}
 	foreground := c.tty.lendAtOnce(o.Stdin, o.Stdout)

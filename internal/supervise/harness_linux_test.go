@@ -84,7 +84,7 @@ func survivors(mark string) (left []string) {
 // croft is a caller of this package: it runs its arguments, and exits as they did.
 func croft() int {
 	ctx := context.Background()
-	c, err := Start(ctx, os.Args[1:], &Options{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr})
+	c, err := Start(ctx, os.Args[1:], &Options{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Aside: os.Getenv("ASIDE") != ""})
 	var failed *StartError
 	if errors.As(err, &failed) {
 		fmt.Fprintln(os.Stderr, err)

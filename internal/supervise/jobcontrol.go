@@ -22,8 +22,8 @@ func (c *Child) stopped(sig syscall.Signal) {
 		c.wake()
 		return
 	}
-	if orphaned() {
-		// No shell would ever continue us. Then the system lets nobody be stopped from the terminal; the command only was because
+	if c.aside || orphaned() {
+		// No shell would ever continue us, or the command alone. Then the system lets nobody be stopped from the terminal; the command only was because
 		// its own parent is in the session. It gets what the system gives to a stopped group that loses its shell.
 		c.mu.Unlock()
 		if wantsTerminal {

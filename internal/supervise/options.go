@@ -27,6 +27,10 @@ type Options struct {
 	// so that a terminal stays a terminal. Nil means the null device.
 	Stdin, Stdout, Stderr *os.File
 
+	// Aside is for a command that is one of several under a caller that works on by itself: the signals that the caller gets are its own
+	// and are not passed on, the terminal is never lent, and a command that is stopped does not stop the caller.
+	Aside bool
+
 	// MayContinue is asked whenever the caller's process was continued (SIGCONT) and the command is about to be
 	// continued with it. If it says no, a stopped command stays stopped until Thaw or Kill. It runs on
 	// a goroutine of this package and must not block for long. Nil means always.

@@ -42,6 +42,20 @@ func TestACommandThatDiesOfAPassedOnSignalGivesItsCode(t *testing.T) {
 	}
 }
 
+func TestSignalsToACallerWithACommandAsideAreItsOwn(t *testing.T) {
+	y := newYard(t)
+	c := newCaller(t, fmt.Sprintf(`trap "echo x >>%s" TERM; %s while [ ! -e %s ]; do sleep 0.02; done; exit 5`, y.path("heard"), y.sign("main"), y.path("go")), "ASIDE=1")
+	c.start()
+	y.signed("main")
+	c.signal(syscall.SIGTERM) // which ends who does not expect it
+	if code := c.exit(); code == 5 {
+		t.Errorf("exit %d: the caller did not get its signal", code)
+	}
+	if y.size("heard") > 0 {
+		t.Error("the command got it, too")
+	}
+}
+
 // ordinary are the signals below the C library's own: what is started through posix_spawn, by make for one, ignores signal 32 from birth.
 const ordinary = 1<<31 - 1
 

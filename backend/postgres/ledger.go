@@ -1,0 +1,235 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+	"github.com/croft-dev/croft/work"
+)
+
+func init() {
+	work.Register("postgres", openLedgerURL)
+	work.Register("postgresql", openLedgerURL)
+}
+
+// LedgerOptions of a ledger. The zero value is good.
+type LedgerOptions struct {
+	// Schema holds what the ledger keeps; default [DefaultSchema]. Ledgers in different schemas share nothing.
+	Schema string
+	// LockWait is how long a request waits for a row that another transaction has locked, before its outcome is unknown; default 2 s.
+	LockWait time.Duration
+	// Log is told, once, when waiting workers must poll because the server cannot notify them, and of items whose rows are damaged; default [slog.Default].
+	Log *slog.Logger
+	// Now replaces the server's clock, for tests. It must be safe for concurrent use.
+	Now func() time.Time
+}
+
+// Ledger keeps items of work in PostgreSQL. Its methods are safe for concurrent use, by any number of processes and handles.
+type Ledger struct {
+	setup
+	lockWait time.Duration
+	now      func() time.Time
+	own      bool // the pool is the ledger's to close
+	ear      ear
+
+	made    atomic.Bool // the schema is there
+	closing sync.Once
+	closed  atomic.Bool
+}
+
+var (
+	_ work.Ledger = (*Ledger)(nil)
+	_ work.Waker  = (*Ledger)(nil)
+)
+
+// NewLedger makes a ledger of the caller's pool, which stays the caller's to close. It sends nothing until it is asked something. o may be nil. A schema's name that
+// would need quotes panics.
+func NewLedger(pool *pgxpool.Pool, o *LedgerOptions) *Ledger {
+	if o == nil {
+		o = &LedgerOptions{}
+	}
+	schema := o.Schema
+	if schema == "" {
+		schema = DefaultSchema
+	}
+	if err := checkSchema(schema); err != nil {
+		panic(err)
+	}
+	l := &Ledger{setup: setup{pool: pool, sql: newStatements(schema)}, lockWait: o.LockWait, now: o.Now}
+	if l.lockWait < time.Millisecond {
+		l.lockWait = 2 * time.Second
+	}
+	l.ear.log = o.Log
+	return l
+}
+
+// openLedgerURL opens the ledger that a store's URL names.
+func openLedgerURL(ctx context.Context, u *url.URL) (work.Ledger, error) {
+	l, err := OpenLedger(ctx, u.String())
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// OpenLedger opens the ledger in the database that a URL names, with a pool of its own. It takes the URLs that [Open] takes. Its errors do not repeat the URL's password.
+func OpenLedger(ctx context.Context, raw string) (*Ledger, error) {
+	a, err := parse("ledger", raw)
+	if err != nil {
+		return nil, err
+	}
+	if a.fragment != "" {
+		return nil, a.bad("it has a fragment, which names a guard and no ledger")
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, a.config)
+	if err != nil {
+		return nil, fmt.Errorf("ledger %s: %w", store.Redact(raw), err)
+	}
+	l := NewLedger(pool, &LedgerOptions{Schema: a.schema, LockWait: a.lockWait})
+	l.own = true
+	return l, nil
+}
+
+// Close ends what goes on in the background, and the connections if the ledger was opened by its URL. It gives no item back.
+func (l *Ledger) Close() error {
+	l.closing.Do(func() {
+		l.closed.Store(true)
+		l.ear.close()
+		if l.own {
+			l.pool.Close()
+		}
+	})
+	return nil
+}
+
+var errLedgerClosed = errors.New("the ledger is closed; open it again")
+
+func (l *Ledger) logger() *slog.Logger {
+	if l.ear.log != nil {
+		return l.ear.log
+	}
+	return slog.Default()
+}
+
+// usable is the error of a call that need not be tried.
+func (l *Ledger) usable(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return store.Unknown(over(ctx))
+	}
+	if l.closed.Load() {
+		return store.Unknown(errLedgerClosed)
+	}
+	return nil
+}
+
+// setAt is the time that replaces the server's, or nothing.
+func (l *Ledger) setAt() *int64 {
+	if l.now == nil {
+		return nil
+	}
+	us := l.now().UnixMicro()
+	return &us
+}
+
+// send calls do, and again if the server gave it up because of another transaction: it has changed nothing then. That happens where the role's default is not READ COMMITTED.
+func (l *Ledger) send(ctx context.Context, do func(context.Context) error) (err error) {
+	for range attempts {
+		if err = l.run(ctx, do); !hasCode(err, serialization) {
+			break
+		}
+	}
+	if hasCode(err, readOnly) && l.own {
+		l.pool.Reset() // this server has become a standby: new connections go where the URL's target_session_attrs lead them
+	}
+	return err
+}
+
+// within calls do in a transaction of the ledger's own, which waits for no lock longer than that.
+func (l *Ledger) within(ctx context.Context, wait time.Duration, do func(*desk) error) error {
+	return l.send(ctx, func(ctx context.Context) error {
+		return pgxDatabase{l.pool}.within(ctx, func(s session) error {
+			var was string
+			if err := s.row(ctx, l.sql.limit, []any{fmt.Sprint(min(max(wait.Milliseconds(), 1), 1<<30)), "30000"}, &was, new(string), new(string)); err != nil {
+				return err
+			}
+			return do(&desk{ledger: l, session: s})
+		})
+	})
+}
+
+// In returns the operations on items inside a transaction of the caller's own: they count if it is committed. What they have locked stays locked until it ends.
+func (l *Ledger) In(tx pgx.Tx) work.Operations { return &desk{ledger: l, session: pgxSession{tx}} }
+
+// InSQL is [Ledger.In] for a transaction of database/sql on the same database, with any driver.
+func (l *Ledger) InSQL(tx *sql.Tx) work.Operations { return &desk{ledger: l, session: sqlSession{tx}} }
+
+// call sends one statement, in a transaction of its own. Where the role's default is stricter than READ COMMITTED the server gives up what meets others: then it is sent at that level.
+func (l *Ledger) call(ctx context.Context, text string, args ...any) (rows []string, err error) {
+	err = l.send(ctx, func(ctx context.Context) error {
+		rows, err = poolTexts(ctx, l.pool, text, args...)
+		if hasCode(err, serialization) {
+			err = pgxDatabase{l.pool}.within(ctx, func(s session) error {
+				rows, err = s.texts(ctx, text, args...)
+				return err
+			})
+		}
+		return err
+	})
+	return rows, err
+}
+
+// ready makes the schema before a transaction of the caller's begins to use it, where a missing one would spoil the transaction. Whether it is there is asked in that transaction: the pool may have no other connection.
+func (l *Ledger) ready(ctx context.Context, s session) error {
+	if l.made.Load() {
+		return nil
+	}
+	var there bool
+	if err := s.row(ctx, l.sql.workThere, nil, &there); err != nil {
+		return err
+	}
+	if !there {
+		return l.make(ctx)
+	}
+	l.made.Store(true)
+	return nil
+}
+
+// make makes the schema if it is missing.
+func (l *Ledger) make(ctx context.Context) error {
+	if l.made.Load() {
+		return nil
+	}
+	if _, err := l.call(ctx, l.sql.workApply, nil, 1000, nil, nil, nil); err != nil {
+		return err
+	}
+	l.made.Store(true)
+	return nil
+}
+
+// Now is the server's clock.
+func (l *Ledger) Now(ctx context.Context) (time.Time, error) {
+	if err := l.usable(ctx); err != nil {
+		return time.Time{}, err
+	}
+	if l.now != nil {
+		return tenure.Time(l.now()), nil
+	}
+	var us int64
+	err := l.send(ctx, func(ctx context.Context) error { return l.pool.QueryRow(ctx, l.sql.now).Scan(&us) })
+	if err != nil {
+		return time.Time{}, store.Unknown(explain(ctx, err))
+	}
+	return fromMicro(us), nil
+}

@@ -1,0 +1,311 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/clerk"
+	"github.com/croft-dev/croft/tenure"
+	"github.com/croft-dev/croft/work"
+)
+
+// The largest call, in requests and in what they carry.
+const (
+	largestWork      = 5000
+	largestWorkBytes = 8 << 20
+)
+
+// Apply carries out requests. Those that add items, renew them or complete them go in one round trip, all of a batch, if the law has nothing to say against them; the others, and what that left over, in a
+// transaction in which the law decides with their rows locked. Items that another transaction keeps are asked for each alone, waiting for at most LockWait.
+func (l *Ledger) Apply(ctx context.Context, requests []work.Request) []work.Answer {
+	answers := make([]work.Answer, len(requests))
+	todo := clerk.Checked(requests, answers)
+	if err := l.usable(ctx); err != nil {
+		return clerk.Failed(answers, todo, err)
+	}
+	for len(todo) > 0 {
+		n, size := 0, 0
+		for n < len(todo) && n < largestWork && (n == 0 || size < largestWorkBytes) {
+			size += weight(requests[todo[n]])
+			n++
+		}
+		l.apply(ctx, requests, answers, todo[:n])
+		todo = todo[n:]
+	}
+	return answers
+}
+
+// weight is about how many bytes a request carries.
+func weight(req work.Request) int {
+	n := 256 + len(req.Payload) + len(req.Result) + len(req.State)
+	for _, e := range req.Effects {
+		n += 128 + len(e.Body)
+	}
+	return n
+}
+
+func (l *Ledger) apply(ctx context.Context, requests []work.Request, answers []work.Answer, todo []int) {
+	todo, err := l.shortWay(ctx, requests, answers, todo, true)
+	if err == nil && len(todo) > 0 {
+		todo, err = l.longWay(ctx, requests, answers, todo)
+	}
+	if err != nil {
+		clerk.Failed(answers, todo, explain(ctx, err))
+	}
+}
+
+// longWay carries out requests by the law. If others keep some of their items, those are asked for each alone: they alone wait.
+func (l *Ledger) longWay(ctx context.Context, requests []work.Request, answers []work.Answer, todo []int) (left []int, err error) {
+	if len(todo) == 1 {
+		return todo, l.byLaw(ctx, requests, answers, todo, l.lockWait)
+	}
+	if err = l.byLaw(ctx, requests, answers, todo, l.briefly()); !isKept(err) {
+		return todo, err
+	}
+	blocked, err := l.blocked(ctx, requests, todo)
+	if err != nil {
+		return todo, err
+	}
+	var kept, free []int
+	for _, i := range todo {
+		if blocked[requests[i].ID] {
+			kept = append(kept, i)
+		} else {
+			free = append(free, i)
+		}
+	}
+	if len(free) > 0 && len(kept) > 0 {
+		if err = l.byLaw(ctx, requests, answers, free, l.briefly()); err == nil {
+			free = nil
+		} else if !isKept(err) {
+			return todo, err
+		}
+	}
+	l.eachAlone(ctx, requests, answers, append(kept, free...)) // what is free and waits all the same waits for an idempotency key
+	return nil, nil
+}
+
+// isKept recognises that others have locked what was asked for: nothing has happened.
+func isKept(err error) bool { return hasCode(err, lockTimeout) || hasCode(err, deadlock) }
+
+// briefly is how long a batch waits for a row before it is asked for without it.
+func (l *Ledger) briefly() time.Duration { return min(l.lockWait, 100*time.Millisecond) }
+
+// blocked are the items of a batch that another transaction has locked just now.
+func (l *Ledger) blocked(ctx context.Context, requests []work.Request, todo []int) (map[work.ID]bool, error) {
+	ids := make([]work.ID, len(todo))
+	for n, i := range todo {
+		ids[n] = requests[i].ID
+	}
+	blocked := map[work.ID]bool{}
+	err := l.within(ctx, l.lockWait, func(d *desk) error {
+		clear(blocked)
+		rows, err := d.session.texts(ctx, l.sql.workBlocked, list(ids))
+		for _, id := range rows {
+			blocked[work.ID(clerk.Plain(id))] = true
+		}
+		return err
+	})
+	return blocked, err
+}
+
+// byLaw carries out requests in one transaction.
+func (l *Ledger) byLaw(ctx context.Context, requests []work.Request, answers []work.Answer, todo []int, wait time.Duration) error {
+	return l.within(ctx, wait, func(d *desk) error {
+		changed, err := clerk.Apply(ctx, d, requests, answers, todo)
+		if err != nil {
+			return err
+		}
+		return d.tell(ctx, l.sql.workWake, changed)
+	})
+}
+
+// eachAlone carries out what waits for other transactions: the requests of an item in their order, a few items at a time.
+func (l *Ledger) eachAlone(ctx context.Context, requests []work.Request, answers []work.Answer, todo []int) {
+	lanes := map[work.ID][]int{}
+	var order []work.ID
+	for _, i := range todo {
+		id := requests[i].ID
+		if lanes[id] == nil {
+			order = append(order, id)
+		}
+		lanes[id] = append(lanes[id], i)
+	}
+	var all sync.WaitGroup
+	defer all.Wait()
+	turn := make(chan struct{}, patients)
+	for _, id := range order {
+		lane := lanes[id]
+		turn <- struct{}{}
+		all.Go(func() {
+			defer func() { <-turn }()
+			if err := l.byLaw(ctx, requests, answers, lane, l.lockWait); err != nil {
+				clerk.Failed(answers, lane, explain(ctx, err))
+			}
+		})
+	}
+}
+
+// What the short way sends of a request.
+type (
+	shortAdd struct {
+		ID        work.ID     `json:"id"`
+		Queue     string      `json:"queue"`
+		Unique    *string     `json:"uniq"`
+		Priority  int         `json:"priority"`
+		Tries     int         `json:"tries"`
+		Delay     int64       `json:"delay"`
+		NotBefore *int64      `json:"not_before"`
+		Payload   clerk.Bytes `json:"payload"`
+	}
+	shortBeat struct {
+		ID    work.ID     `json:"id"`
+		Token fence.Token `json:"token"`
+		Grant fence.Grant `json:"grant_id"`
+		TTL   *int64      `json:"ttl"`
+	}
+	shortDone struct {
+		ID      work.ID       `json:"id"`
+		Token   fence.Token   `json:"token"`
+		Grant   fence.Grant   `json:"grant_id"`
+		Result  clerk.Bytes   `json:"result"`
+		Effects []shortEffect `json:"effects"`
+	}
+	shortEffect struct {
+		Name       string      `json:"name"`
+		To         string      `json:"dest"`
+		AtMostOnce bool        `json:"at_most_once"`
+		Body       clerk.Bytes `json:"body"`
+	}
+)
+
+// shortWay sends the requests that have one, each the only one on its item, and returns what is still to be carried out. Its error is about all of what is left, and nothing of that has happened unless it is unknown.
+func (l *Ledger) shortWay(ctx context.Context, requests []work.Request, answers []work.Answer, todo []int, adding bool) (left []int, err error) {
+	once := map[string]int{}
+	for _, i := range todo {
+		once[string(requests[i].ID)]++
+		if requests[i].Unique != "" {
+			once[requests[i].Queue+"\x00"+requests[i].Unique]++
+		}
+	}
+	var adds []shortAdd
+	var beats []shortBeat
+	var dones []shortDone
+	short := map[work.ID]int{}
+	keyed := false // whether an item may have been asked for by its idempotency key before: who comes after must not overtake that
+	for _, i := range todo {
+		req := &requests[i]
+		keyed = keyed || req.Verb == work.Add && req.Unique != ""
+		if keyed && req.Verb != work.Add {
+			continue
+		}
+		if once[string(req.ID)] > 1 || req.Unique != "" && once[req.Queue+"\x00"+req.Unique] > 1 {
+			continue
+		}
+		switch req.Verb {
+		case work.Add:
+			if y := req.NotBefore.Year(); !adding || !req.NotBefore.IsZero() && (y < 1970 || y > 9999) {
+				continue
+			}
+			a := shortAdd{ID: req.ID, Queue: req.Queue, Priority: req.Priority, Tries: req.Limit, Delay: micro(req.Delay), NotBefore: clerk.Micro(tenure.Time(req.NotBefore)), Payload: req.Payload}
+			if a.Tries == 0 {
+				a.Tries = work.DefaultTries
+			}
+			if req.Unique != "" {
+				a.Unique = &req.Unique
+			}
+			adds = append(adds, a)
+		case work.Heartbeat:
+			b := shortBeat{ID: req.ID, Token: req.Token, Grant: req.Secret.Grant()}
+			if ttl := micro(req.TTL); ttl != 0 {
+				b.TTL = &ttl
+			}
+			beats = append(beats, b)
+		case work.Complete:
+			d := shortDone{ID: req.ID, Token: req.Token, Grant: req.Secret.Grant(), Result: req.Result}
+			for _, e := range req.Effects {
+				to := e.To
+				if to == "" {
+					to = e.Name
+				}
+				d.Effects = append(d.Effects, shortEffect{e.Name, to, e.AtMostOnce, e.Body})
+			}
+			dones = append(dones, d)
+		default:
+			continue
+		}
+		short[req.ID] = i
+	}
+	if len(short) == 0 {
+		return todo, nil
+	}
+	rows, err := l.call(ctx, l.sql.workApply, l.setAt(), l.briefly().Milliseconds(), maybe(adds), maybe(beats), maybe(dones))
+	if isKept(err) {
+		// Nothing has happened. Only who adds waits for others here, who add the same just now.
+		if len(adds) > 0 && len(adds) < len(short) {
+			return l.shortWay(ctx, requests, answers, todo, false)
+		}
+		return todo, nil
+	}
+	if err != nil {
+		return todo, err
+	}
+	for _, text := range rows {
+		var row struct {
+			clerk.Item
+			Now int64 `json:"now"`
+		}
+		if err := json.Unmarshal([]byte(text), &row); err != nil {
+			return todo, fmt.Errorf("the server's answer cannot be read: %.200q: %w", text, err)
+		}
+		id := work.ID(clerk.Plain(row.ID))
+		i, asked := short[id]
+		if !asked {
+			return todo, fmt.Errorf("the server answers for item %s, which nobody has asked about", id)
+		}
+		delete(short, id)
+		answers[i] = caught(&requests[i], row.Item, fromMicro(row.Now))
+	}
+	answered := len(rows)
+	left = make([]int, 0, len(todo)-answered)
+	for _, i := range todo {
+		if answers[i].Now.IsZero() {
+			left = append(left, i)
+		}
+	}
+	return left, nil
+}
+
+// caught is the answer to a request that went the short way.
+func caught(req *work.Request, row clerk.Item, now time.Time) work.Answer {
+	a := work.Answer{Now: now, Item: work.Item{
+		ID: req.ID, Queue: row.Queue, State: work.Running, Attempts: row.Attempts, Limit: row.Tries, Generation: row.Generation,
+	}}
+	if req.Verb == work.Add {
+		limit := req.Limit
+		if limit == 0 {
+			limit = work.DefaultTries
+		}
+		a.Item = work.Item{
+			ID: req.ID, Queue: req.Queue, Unique: req.Unique, State: work.Waiting, Priority: req.Priority, Ready: clerk.Time(&row.Ready), Created: now,
+			Limit: limit, Payload: req.Payload,
+		}
+		return a
+	}
+	a.Item.Record = tenure.Record{
+		Key: a.Item.Key(), Token: req.Token, Grant: req.Secret.Grant(), Owner: row.Owner, Instance: row.Instance, Cause: tenure.Cause(row.Cause),
+		State: tenure.Held, Renewed: now, Deadline: clerk.Time(row.Deadline),
+	}
+	if req.Verb == work.Complete {
+		a.Item.State, a.Item.Finished, a.Item.Result = work.Done, now, req.Result
+		a.Item.Record.State, a.Item.Record.Ended, a.Item.Record.Deadline = tenure.Free, tenure.EndReleased, now
+	}
+	if row.TTL != nil {
+		a.Item.Record.TTL = time.Duration(*row.TTL) * time.Microsecond
+	}
+	return a
+}

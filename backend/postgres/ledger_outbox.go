@@ -1,0 +1,130 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/croft-dev/croft/internal/clerk"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/work"
+)
+
+// Take takes effects for delivery, under the dispatcher's mark. If somebody here waits to be told of more, and there is no more, the outbox is entered among what is waited for.
+func (l *Ledger) Take(ctx context.Context, q work.Taking) ([]work.Effect, error) {
+	if err := q.Check(); err != nil {
+		return nil, err
+	}
+	if err := l.usable(ctx); err != nil {
+		return nil, err
+	}
+	taken, err := l.take(ctx, q)
+	if err != nil || len(taken) >= q.Limit || !l.ear.listens("") {
+		return taken, err
+	}
+	armed, err := l.pool.Exec(ctx, l.sql.workArm, list([]string{""}))
+	if err != nil || armed.RowsAffected() == 0 || len(taken) > 0 {
+		return taken, nil // without a hint the next look comes with time
+	}
+	return l.take(ctx, q) // what was written before anybody was known to wait has told nobody
+}
+
+func (l *Ledger) take(ctx context.Context, q work.Taking) ([]work.Effect, error) {
+	var taken []work.Effect
+	var refused error
+	err := l.within(ctx, l.lockWait, func(d *desk) error {
+		taken, refused = nil, nil
+		marks, err := d.Marks(ctx, []string{q.Stamp.Key})
+		if err != nil {
+			return err
+		}
+		now, err := d.Now(ctx)
+		if err != nil {
+			return err
+		}
+		was := marks[q.Stamp.Key]
+		mark, refusal, err := q.Admit(was, now)
+		if err != nil {
+			refused = err
+			if refusal == nil {
+				return nil
+			}
+			return d.Record(ctx, []work.Refusal{*refusal})
+		}
+		if mark != was {
+			marks[q.Stamp.Key] = mark
+			if err := d.KeepMarks(ctx, marks); err != nil {
+				return err
+			}
+		}
+		if q.Limit == 0 {
+			return nil
+		}
+		rows, err := d.session.texts(ctx, l.sql.workTake, now.UnixMicro(), maybe(q.To), q.Limit)
+		if err != nil {
+			return err
+		}
+		found, err := readEffects(rows)
+		if err != nil {
+			return err
+		}
+		for _, e := range found {
+			taken = append(taken, work.Take(e, q, now))
+		}
+		if len(taken) == 0 {
+			return nil
+		}
+		return d.UpdateEffects(ctx, taken)
+	})
+	switch {
+	case err != nil:
+		return nil, store.Unknown(explain(ctx, err))
+	case refused != nil:
+		return nil, refused
+	}
+	return taken, nil
+}
+
+// Settle carries out settlements in one transaction, or each in its own if others have locked one of the effects.
+func (l *Ledger) Settle(ctx context.Context, settlements []work.Settlement) []work.EffectAnswer {
+	answers := make([]work.EffectAnswer, len(settlements))
+	todo := clerk.CheckedSettlements(settlements, answers)
+	if len(todo) == 0 {
+		return answers
+	}
+	err := l.usable(ctx)
+	if err == nil {
+		wait := l.lockWait
+		if len(todo) > 1 {
+			wait = l.briefly()
+		}
+		err = l.settle(ctx, settlements, answers, todo, wait)
+	}
+	if err != nil && (len(todo) == 1 || !isKept(err)) {
+		failedSettlements(answers, todo, explain(ctx, err))
+		return answers
+	}
+	if err != nil {
+		for n := range todo {
+			if err := l.settle(ctx, settlements, answers, todo[n:n+1], l.lockWait); err != nil {
+				failedSettlements(answers, todo[n:n+1], explain(ctx, err))
+			}
+		}
+	}
+	return answers
+}
+
+func (l *Ledger) settle(ctx context.Context, settlements []work.Settlement, answers []work.EffectAnswer, todo []int, wait time.Duration) error {
+	return l.within(ctx, wait, func(d *desk) error {
+		changed, err := clerk.Settle(ctx, d, settlements, answers, todo)
+		if err != nil {
+			return err
+		}
+		return d.tell(ctx, l.sql.workWake, changed)
+	})
+}
+
+func failedSettlements(answers []work.EffectAnswer, todo []int, err error) {
+	for _, i := range todo {
+		answers[i] = work.EffectAnswer{Err: store.Unknown(err)}
+	}
+}

@@ -1,0 +1,205 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/clerk"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/work"
+)
+
+// Get reads an item with all there is of it.
+func (l *Ledger) Get(ctx context.Context, id work.ID) (work.Item, error) {
+	return l.get(ctx, id, l.texts)
+}
+
+// texts sends a statement that reads, and returns its rows.
+func (l *Ledger) texts(ctx context.Context, text string, args ...any) (rows []string, err error) {
+	if err := l.usable(ctx); err != nil {
+		return nil, err
+	}
+	return l.call(ctx, text, args...)
+}
+
+// look is texts with an error for the caller.
+func (l *Ledger) look(ctx context.Context, text string, args ...any) ([]string, error) {
+	rows, err := l.texts(ctx, text, args...)
+	if err != nil {
+		return nil, store.Unknown(explain(ctx, err))
+	}
+	return rows, nil
+}
+
+func (l *Ledger) get(ctx context.Context, id work.ID, texts func(context.Context, string, ...any) ([]string, error)) (work.Item, error) {
+	if !id.Valid() {
+		return work.Item{}, fmt.Errorf("%w item id %.80q: it must be 32 lower-case hex digits, as add has printed it", fence.ErrInvalid, string(id))
+	}
+	rows, err := texts(ctx, l.sql.workGet, string(id))
+	if err != nil {
+		return work.Item{}, store.Unknown(explain(ctx, err))
+	}
+	if len(rows) == 0 {
+		return work.Item{}, &work.NotFoundError{What: "item " + string(id)}
+	}
+	items, damage, err := readItems(rows)
+	if err == nil {
+		err = damage.Err()
+	}
+	if err != nil {
+		return work.Item{}, store.Unknown(err)
+	}
+	return items[0], nil
+}
+
+// List yields items by their ID.
+func (l *Ledger) List(ctx context.Context, q work.Query) iter.Seq2[work.Item, error] {
+	last, text := nullable(string(q.After)), l.sql.workList
+	switch {
+	case q.Newest:
+		text = l.sql.workListNewest
+	case slices.Equal(q.States, []work.State{work.Running}):
+		text = l.sql.workListRunning
+	}
+	return clerk.Pages(page, q.Limit, q.Check(), func(n int) ([]work.Item, int, error) {
+		rows, err := l.look(ctx, text, q.Queue, maybe(q.States), q.Owner, last, n)
+		if err != nil {
+			return nil, 0, err
+		}
+		items, damage, err := readItems(rows)
+		if err != nil {
+			return nil, 0, store.Unknown(err)
+		}
+		for i := range items {
+			items[i].Record.History = nil // the past was not asked for
+		}
+		last = clerk.Last(last, items, damage, q.Newest)
+		if len(damage) > 0 {
+			err = store.Unknown(damage.Err())
+		}
+		return items, len(rows), err
+	})
+}
+
+// nullable is a text that is NULL when it is empty.
+func nullable(text string) *string {
+	if text == "" {
+		return nil
+	}
+	return &text
+}
+
+// Effects yields effects by their identity.
+func (l *Ledger) Effects(ctx context.Context, q work.EffectQuery) iter.Seq2[work.Effect, error] {
+	last := q.After
+	return clerk.Pages(page/20, q.Limit, q.Check(), func(n int) ([]work.Effect, int, error) {
+		var orphaned *int64
+		text := l.sql.workEffects
+		if q.Orphaned {
+			text = l.sql.workEffectsOrphaned
+			now, err := l.Now(ctx)
+			if err != nil {
+				return nil, 0, err
+			}
+			orphaned = clerk.Micro(now)
+		}
+		rows, err := l.look(ctx, text, nullable(string(q.Item)), q.Queue, maybe(q.States), orphaned, nullable(string(last.Item)), last.Generation, last.Name, n)
+		if err != nil {
+			return nil, 0, err
+		}
+		effects, err := readEffects(rows)
+		if err != nil {
+			return nil, 0, store.Unknown(err)
+		}
+		if len(effects) > 0 {
+			last = effects[len(effects)-1].EffectID
+		}
+		return effects, len(effects), nil
+	})
+}
+
+// Refusals yields refusals, the newest first.
+func (l *Ledger) Refusals(ctx context.Context, q work.RefusalQuery) iter.Seq2[work.Refusal, error] {
+	since, last := int64(-1<<62), int64(0)
+	if !q.Since.IsZero() {
+		since = q.Since.UnixMicro()
+	}
+	return clerk.Pages(page, q.Limit, q.Check(), func(n int) ([]work.Refusal, int, error) {
+		rows, err := l.look(ctx, l.sql.workRefusals, string(q.Item), q.Queue, since, last, n)
+		if err != nil {
+			return nil, 0, err
+		}
+		refusals := make([]work.Refusal, len(rows))
+		for i, text := range rows {
+			var row struct {
+				clerk.Refusal
+				ID int64 `json:"id"`
+			}
+			if err := json.Unmarshal([]byte(text), &row); err != nil {
+				return nil, 0, err
+			}
+			refusals[i], last = row.Read(), row.ID
+		}
+		return refusals, len(refusals), nil
+	})
+}
+
+// Stats counts by queue. It reads all items there are.
+func (l *Ledger) Stats(ctx context.Context, queue string) ([]work.Stats, error) {
+	now, err := l.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := l.texts(ctx, l.sql.workStats, now.UnixMicro(), queue)
+	if err != nil {
+		return nil, store.Unknown(explain(ctx, err))
+	}
+	var counts clerk.Counts
+	for _, text := range rows {
+		var c clerk.Count
+		if err := json.Unmarshal([]byte(text), &c); err != nil {
+			return nil, store.Unknown(err)
+		}
+		counts.Add(c)
+	}
+	return counts.Stats(), nil
+}
+
+// Prune forgets what is over, the oldest first, leaving out what others have locked.
+func (l *Ledger) Prune(ctx context.Context, r work.Retention, limit int) (work.Pruned, error) {
+	r, err := r.Filled()
+	if err == nil && limit < 1 {
+		err = fmt.Errorf("%w limit %d: it must be at least 1", fence.ErrInvalid, limit)
+	}
+	if err != nil {
+		return work.Pruned{}, err
+	}
+	now, err := l.Now(ctx)
+	if err != nil {
+		return work.Pruned{}, err
+	}
+	before := func(d time.Duration) int64 {
+		if cut := work.Cutoff(now, d); !cut.IsZero() {
+			return cut.UnixMicro()
+		}
+		return -1 << 62
+	}
+	var pruned work.Pruned
+	err = l.within(ctx, l.lockWait, func(d *desk) error {
+		// First the locks, then a new look: an operator may have made an effect pending again meanwhile.
+		old, err := d.session.texts(ctx, l.sql.workPrunable, before(r.Done), before(r.Dead), limit)
+		if err != nil {
+			return err
+		}
+		return d.session.row(ctx, l.sql.workPrune, []any{list(old), before(r.Refusals), limit}, &pruned.Items, &pruned.Refusals)
+	})
+	if err != nil {
+		return work.Pruned{}, store.Unknown(explain(ctx, err))
+	}
+	return pruned, nil
+}

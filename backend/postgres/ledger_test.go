@@ -1,0 +1,69 @@
+package postgres_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/croft-dev/croft/backend/postgres"
+	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/store/storetest"
+	"github.com/croft-dev/croft/work"
+	"github.com/croft-dev/croft/work/worktest"
+)
+
+// ledgerPlace is an empty ledger under a clock of the test's own, or the server's.
+func ledgerPlace(tb testing.TB, now func() time.Time, advance func(time.Duration)) worktest.Harness {
+	p := shared(tb)
+	name := empty(tb)
+	return worktest.Harness{
+		Open: func(tb testing.TB) work.Ledger {
+			return postgres.NewLedger(p, &postgres.LedgerOptions{Schema: name, LockWait: testenv.Patience, Now: now})
+		},
+		Within: func(ctx context.Context, l work.Ledger, do func(work.Operations) error) error {
+			return pgx.BeginFunc(ctx, p, func(tx pgx.Tx) error { return do(l.(*postgres.Ledger).In(tx)) })
+		},
+		Advance:  advance,
+		Slow:     true,
+		Patience: testenv.Patience,
+	}
+}
+
+// TestLedger: the ledger keeps every promise of the contract, by a clock that the suite moves.
+func TestLedger(t *testing.T) {
+	t.Parallel()
+	worktest.Run(t, func(tb testing.TB) worktest.Harness {
+		clock := storetest.NewClock()
+		return ledgerPlace(tb, clock.Now, clock.Advance)
+	})
+}
+
+// TestLedgerByTheServersClock: and by the server's own, inside transactions of database/sql.
+func TestLedgerByTheServersClock(t *testing.T) {
+	t.Parallel()
+	db := stdlib.OpenDBFromPool(shared(t))
+	t.Cleanup(func() { _ = db.Close() })
+	worktest.RunTimed(t, func(tb testing.TB) worktest.Harness {
+		h := ledgerPlace(tb, nil, nil)
+		h.Within = func(ctx context.Context, l work.Ledger, do func(work.Operations) error) error {
+			tx, err := db.BeginTx(ctx, nil)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = tx.Rollback() }()
+			if err := do(l.(*postgres.Ledger).InSQL(tx)); err != nil {
+				return err
+			}
+			return tx.Commit()
+		}
+		return h
+	})
+}
+
+func wipeLedger(schema string) string {
+	return strings.ReplaceAll("; DELETE FROM s.item; DELETE FROM s.effect; DELETE FROM s.dispatcher; DELETE FROM s.refusal; DELETE FROM s.idle", "s.", schema+".")
+}

@@ -1,0 +1,106 @@
+package postgres
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/croft-dev/croft/internal/clerk"
+	"github.com/croft-dev/croft/tenure"
+	"github.com/croft-dev/croft/work"
+)
+
+// Lists travel to the server as JSON, so that every driver can carry them.
+
+// list is the JSON of what cannot fail to have one.
+func list[T any](values []T) string {
+	text, err := json.Marshal(values)
+	if err != nil {
+		panic(err) // strings and numbers
+	}
+	return string(text)
+}
+
+// maybe is a list that is NULL when it is empty.
+func maybe[T any](values []T) *string {
+	if len(values) == 0 {
+		return nil
+	}
+	text := list(values)
+	return &text
+}
+
+func itemList(items []work.Item) (string, error) {
+	rows := make([]clerk.Item, len(items))
+	for i, it := range items {
+		var err error
+		if rows[i], err = clerk.Row(it); err != nil {
+			return "", err
+		}
+	}
+	return list(rows), nil
+}
+
+func effectList(effects []work.Effect) string {
+	rows := make([]clerk.Effect, len(effects))
+	for i, e := range effects {
+		rows[i] = clerk.EffectRow(e)
+	}
+	return list(rows)
+}
+
+func readItems(rows []string) (items []work.Item, damage clerk.Damage, err error) {
+	items = make([]work.Item, 0, len(rows))
+	for _, text := range rows {
+		var row clerk.Item
+		if err := json.Unmarshal([]byte(text), &row); err != nil {
+			return nil, nil, fmt.Errorf("a row of the table item cannot be read: %w", err)
+		}
+		items, damage = clerk.Sound(row, items, damage)
+	}
+	return items, damage, nil
+}
+
+// claimedRow is an item as a claim answers it: whole, or what the claimant does not know by itself if it is the first to have it.
+type claimedRow struct {
+	clerk.Item
+	First *int64 `json:"first"` // when
+}
+
+// whole fills in what the claimant knows.
+func (row *claimedRow) whole(c work.Claim, grant string) clerk.Item {
+	it := row.Item
+	if row.First == nil {
+		return it
+	}
+	ttl := micro(c.TTL)
+	deadline := *row.First + ttl
+	it.State, it.Attempts, it.Terms = string(work.Running), 1, 1
+	it.Grant, it.Owner, it.Instance, it.Held, it.Cause = &grant, c.Owner, c.Instance, string(tenure.Held), string(tenure.First)
+	it.Acquired, it.Renewed, it.Deadline, it.TTL = row.First, row.First, &deadline, &ttl
+	return it
+}
+
+func readClaimed(rows []string, c work.Claim) (items []work.Item, damage clerk.Damage, err error) {
+	items = make([]work.Item, 0, len(rows))
+	grant := string(c.Secret.Grant())
+	for _, text := range rows {
+		var row claimedRow
+		if err := json.Unmarshal([]byte(text), &row); err != nil {
+			return nil, nil, fmt.Errorf("a row of the table item cannot be read: %w", err)
+		}
+		items, damage = clerk.Sound(row.whole(c, grant), items, damage)
+	}
+	return items, damage, nil
+}
+
+func readEffects(rows []string) ([]work.Effect, error) {
+	effects := make([]work.Effect, len(rows))
+	for i, text := range rows {
+		var row clerk.Effect
+		if err := json.Unmarshal([]byte(text), &row); err != nil {
+			return nil, fmt.Errorf("a row of the table effect cannot be read: %w", err)
+		}
+		effects[i] = row.Read()
+	}
+	return effects, nil
+}

@@ -1,0 +1,106 @@
+-- The ledger: items of work, their effects, and the writes that did not count. Times are whole microseconds since 1970 on this server's clock, durations whole microseconds; NULL is
+-- "not set". A row of item has its ownership record in it: token is NULL until the item is first claimed or reassigned.
+
+CREATE TABLE croft.item (
+    id            uuid PRIMARY KEY,
+    queue         text COLLATE "C" NOT NULL,
+    uniq          text COLLATE "C",                -- idempotency key
+    state         text NOT NULL,
+    priority      smallint NOT NULL,
+    attempts      integer NOT NULL DEFAULT 0,
+    tries         integer NOT NULL,                -- the limit of attempts
+    generation    integer NOT NULL DEFAULT 0,
+    ready         bigint NOT NULL,
+    created       bigint NOT NULL,
+    finished      bigint,
+    token         bigint,
+    acquired      bigint,
+    renewed       bigint,
+    deadline      bigint,
+    ttl           bigint,
+    terms         bigint NOT NULL DEFAULT 0,
+    grant_id      uuid,                            -- fingerprint of the grant's secret; the secret itself is nowhere
+    owner         text NOT NULL DEFAULT '',
+    instance      text NOT NULL DEFAULT '',
+    held          text NOT NULL DEFAULT '',        -- the record's state
+    cause         text NOT NULL DEFAULT '',
+    ended         text NOT NULL DEFAULT '',
+    actor         text NOT NULL DEFAULT '',
+    note          text NOT NULL DEFAULT '',
+    progress      text NOT NULL DEFAULT '',
+    error         text NOT NULL DEFAULT '',
+    progress_at   bigint,
+    checkpoint_at bigint,
+    payload       bytea,
+    checkpoint    bytea,
+    result        bytea,
+    past          json                             -- the transfers before the newest: none for most items
+) WITH (fillfactor = 85, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_insert_scale_factor = 0.1);
+
+-- What is finished is in none of the first two, so that claims stay as fast as they were, however much is kept. No index has a column that a heartbeat changes.
+CREATE INDEX item_waiting ON croft.item (queue, priority DESC, ready, id) WHERE state = 'waiting';
+CREATE INDEX item_running ON croft.item (queue, id) WHERE state = 'running';
+CREATE INDEX item_finished ON croft.item (finished) WHERE finished IS NOT NULL;
+CREATE UNIQUE INDEX item_uniq ON croft.item (queue, uniq) WHERE uniq IS NOT NULL;
+
+-- The outbox. An effect's identity is its item, its name and the generation; the token only says which completion wrote it.
+CREATE TABLE croft.effect (
+    item         uuid NOT NULL,
+    generation   integer NOT NULL,
+    name         text COLLATE "C" NOT NULL,
+    queue        text COLLATE "C" NOT NULL,
+    dest         text NOT NULL,
+    at_most_once boolean NOT NULL,
+    token        bigint NOT NULL,
+    grant_id     uuid NOT NULL,
+    owner        text NOT NULL,
+    state        text NOT NULL,
+    attempts     integer NOT NULL DEFAULT 0,
+    ready        bigint NOT NULL,
+    sender       bigint NOT NULL DEFAULT 0,
+    created      bigint NOT NULL,
+    settled      bigint,
+    error        text NOT NULL DEFAULT '',
+    actor        text NOT NULL DEFAULT '',
+    note         text NOT NULL DEFAULT '',
+    body         bytea,
+    PRIMARY KEY (item, generation, name)
+) WITH (fillfactor = 85, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000);
+CREATE INDEX effect_open ON croft.effect (state, ready, item, generation, name) WHERE state IN ('pending', 'unknown');
+
+-- The newest stamp of a dispatcher, by the key of its lease.
+CREATE TABLE croft.dispatcher (
+    key      text COLLATE "C" PRIMARY KEY,
+    token    bigint NOT NULL DEFAULT 0,
+    grant_id text NOT NULL DEFAULT ''
+);
+
+CREATE TABLE croft.refusal (
+    id              bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at              bigint NOT NULL,
+    item            text NOT NULL,
+    queue           text COLLATE "C" NOT NULL,
+    verb            text NOT NULL,
+    why             text NOT NULL,
+    presented       bigint NOT NULL,
+    presented_grant text NOT NULL,
+    presented_owner text NOT NULL,
+    newest          bigint NOT NULL,
+    newest_grant    text NOT NULL,
+    newest_owner    text NOT NULL
+);
+CREATE INDEX refusal_item ON croft.refusal (item) WHERE item <> '';
+CREATE INDEX refusal_at ON croft.refusal (at);
+
+-- The queues in which somebody has found nothing and waits to be told; '' stands for the outbox. Only while there is one, changes notify: every notification costs all of the server's commits.
+CREATE TABLE croft.idle (
+    queue      text COLLATE "C" PRIMARY KEY,
+    wait_until timestamptz NOT NULL
+);
+
+-- For people: the items with times they can read, without what they carry.
+CREATE VIEW croft.items AS
+SELECT replace(id::text, '-', '') AS id, queue, state, priority, attempts, tries, to_timestamp(ready / 1e6) AS ready, to_timestamp(created / 1e6) AS created,
+       to_timestamp(finished / 1e6) AS finished, token, owner, instance, cause, to_timestamp(renewed / 1e6) AS heartbeat, to_timestamp(deadline / 1e6) AS deadline,
+       progress, to_timestamp(progress_at / 1e6) AS progress_at, actor, note, error
+FROM croft.item;

@@ -1,0 +1,1 @@
+INSERT INTO croft.effect SELECT n.* FROM json_populate_recordset(NULL::croft.effect, $1::text::json) AS n ON CONFLICT DO NOTHING

@@ -1,0 +1,1 @@
+LISTEN "croft.work"

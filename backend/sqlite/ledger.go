@@ -1,0 +1,249 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	sqldriver "database/sql/driver"
+	"errors"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/croft-dev/croft/internal/clerk"
+	"github.com/croft-dev/croft/tenure"
+	"github.com/croft-dev/croft/work"
+)
+
+func init() { work.Register("sqlite", openLedgerURL) }
+
+// Ledger keeps items of work in a SQLite database. Its methods are safe for concurrent use, by any number of processes and handles on the same file. Requests of many goroutines that come while one transaction is being
+// written share the next.
+type Ledger struct {
+	store *Store        // opens the file, and finds it again when it was moved
+	turn  chan struct{} // holds a token while somebody writes
+
+	mu     sync.Mutex
+	queued []*batch // who waits for the next turn
+}
+
+var _ work.Ledger = (*Ledger)(nil)
+
+// OpenLedger opens the ledger in a file, and makes the file, for the user alone, if it is missing. It may be the file of a store. o may be nil; what concerns leases alone is not used.
+func OpenLedger(ctx context.Context, path string, o *Options) (*Ledger, error) {
+	s, err := Open(ctx, path, o)
+	if err != nil {
+		return nil, err
+	}
+	return newLedger(s), nil
+}
+
+// NewLedger makes a ledger in the caller's own database, opened with modernc.org/sqlite, beside its other tables, as [New] makes a store. Transactions that [Ledger.In] is given should begin as writers
+// (_txlock=immediate): SQLite refuses one that has read before it writes if another has written meanwhile.
+func NewLedger(db *sql.DB, o *Options) *Ledger { return newLedger(New(db, o)) }
+
+func newLedger(s *Store) *Ledger { return &Ledger{store: s, turn: make(chan struct{}, 1)} }
+
+// openLedgerURL opens the ledger in the file that a store's URL names.
+func openLedgerURL(ctx context.Context, u *url.URL) (work.Ledger, error) {
+	a, err := parse("ledger", u)
+	if err != nil {
+		return nil, err
+	}
+	if u.Fragment != "" {
+		return nil, a.bad("it has a fragment, which names a guard and no ledger")
+	}
+	l, err := OpenLedger(ctx, pathOf(u), &a.options)
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// Close lets go of the file. It gives no item back.
+func (l *Ledger) Close() error { return l.store.Close() }
+
+// Now is the machine's clock.
+func (l *Ledger) Now(ctx context.Context) (time.Time, error) {
+	if err := l.store.usable(ctx); err != nil {
+		return time.Time{}, err
+	}
+	return tenure.Time(l.store.options.Now()), nil
+}
+
+// In returns the operations on items inside a transaction of the caller's own on the same file: they count if it is committed.
+func (l *Ledger) In(tx *sql.Tx) work.Operations { return &desk{ledger: l, session: tx} }
+
+// within calls do in a transaction of the ledger's own, one at a time in this process. It returns soon after ctx ends. A transaction that was begun ends by itself.
+func (l *Ledger) within(ctx context.Context, do func(ctx context.Context, d *desk) error) error {
+	if err := l.store.usable(ctx); err != nil {
+		return err
+	}
+	select {
+	case l.turn <- struct{}{}:
+	case <-ctx.Done():
+		return over(ctx)
+	}
+	done := make(chan error, 1)
+	if !l.store.background(func() {
+		defer func() { <-l.turn }()
+		bounded, cancel := l.store.untilClosed(l.longest())
+		defer cancel()
+		done <- l.transact(bounded, do)
+	}) {
+		<-l.turn
+		return ErrClosed
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return over(ctx)
+	}
+}
+
+// longest bounds a transaction whose caller may have left: it waits for others, then for the disk.
+func (l *Ledger) longest() time.Duration { return l.store.options.LockWait + time.Minute }
+
+// transact makes one transaction.
+func (l *Ledger) transact(ctx context.Context, do func(ctx context.Context, d *desk) error) error {
+	err := l.store.reading(ctx, func(b *base) error {
+		conn, err := b.db.Conn(ctx)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		if !b.own { // the pool's settings are its owner's
+			if _, err := conn.ExecContext(ctx, "PRAGMA synchronous = FULL"); err != nil {
+				return err
+			}
+		}
+		if err := patiently(ctx, l.store.options.LockWait, func() error { _, err := conn.ExecContext(ctx, sqlBegin); return err }); err != nil {
+			return err
+		}
+		err = do(ctx, &desk{ledger: l, session: conn})
+		if err == nil {
+			_, err = conn.ExecContext(ctx, sqlCommit)
+		}
+		if err != nil {
+			if _, failed := conn.ExecContext(context.WithoutCancel(ctx), sqlRollback); failed != nil {
+				// It may be over already; if it is not, nobody must get a connection that keeps the file locked.
+				_ = conn.Raw(func(any) error { return sqldriver.ErrBadConn })
+			}
+		}
+		return err
+	})
+	if err != nil && errors.Is(l.store.usable(context.Background()), ErrClosed) {
+		return ErrClosed // that is why, and not that a context has ended of which the caller knows nothing
+	}
+	return err
+}
+
+// batch is a caller's requests on their way.
+type batch struct {
+	requests []work.Request
+	answers  []work.Answer
+	todo     []int
+	err      error
+	done     chan struct{}
+}
+
+// Apply carries out requests in one transaction, together with those of others who ask at the same time.
+func (l *Ledger) Apply(ctx context.Context, requests []work.Request) []work.Answer {
+	b := &batch{requests: requests, answers: make([]work.Answer, len(requests)), done: make(chan struct{})}
+	b.todo = clerk.Checked(requests, b.answers)
+	if len(b.todo) == 0 {
+		return b.answers
+	}
+	if err := l.store.usable(ctx); err != nil {
+		return clerk.Failed(b.answers, b.todo, err)
+	}
+	l.mu.Lock()
+	l.queued = append(l.queued, b)
+	l.mu.Unlock()
+	select {
+	case l.turn <- struct{}{}:
+		if !l.store.background(func() {
+			defer func() { <-l.turn }()
+			l.shared()
+		}) {
+			<-l.turn
+			return clerk.Failed(b.answers, b.todo, ErrClosed)
+		}
+	case <-b.done: // another has carried it along
+	case <-ctx.Done():
+		l.mu.Lock()
+		l.queued = slices.DeleteFunc(l.queued, func(other *batch) bool { return other == b }) // it must not happen long after its caller has left
+		l.mu.Unlock()
+	}
+	select {
+	case <-b.done:
+		if b.err != nil {
+			return clerk.Failed(b.answers, b.todo, b.err)
+		}
+		return b.answers
+	case <-ctx.Done():
+		answers := make([]work.Answer, len(requests)) // b's own may still be written
+		return clerk.Failed(answers, clerk.Checked(requests, answers), over(ctx))
+	}
+}
+
+// shared carries out what all who wait have asked for, in one transaction. If that fails, each has one of its own; but not if another process keeps the file: then each would wait for it in turn, long after its caller has left.
+func (l *Ledger) shared() {
+	l.mu.Lock()
+	n, size := 0, 0
+	for n < len(l.queued) && (n == 0 || size+len(l.queued[n].todo) <= mostInTransaction) {
+		size += len(l.queued[n].todo)
+		n++
+	}
+	all := slices.Clone(l.queued[:n])
+	l.queued = slices.Delete(l.queued, 0, n) // those who are left are waiting for the next turn
+	l.mu.Unlock()
+	if len(all) == 0 {
+		return
+	}
+	ctx, cancel := l.store.untilClosed(l.longest())
+	defer cancel()
+	defer func() {
+		for _, b := range all {
+			close(b.done)
+		}
+	}()
+	if len(all) > 1 {
+		joined := &batch{}
+		for _, b := range all {
+			for _, i := range b.todo {
+				joined.todo = append(joined.todo, len(joined.requests))
+				joined.requests = append(joined.requests, b.requests[i])
+			}
+		}
+		joined.answers = make([]work.Answer, len(joined.requests))
+		err := l.carryOut(ctx, joined)
+		if isBusy(err) || errors.Is(err, ErrBusy) {
+			for _, b := range all {
+				b.err = err
+			}
+			return
+		}
+		if err == nil {
+			n := 0
+			for _, b := range all {
+				for _, i := range b.todo {
+					b.answers[i] = joined.answers[n]
+					n++
+				}
+			}
+			return
+		}
+	}
+	for _, b := range all {
+		b.err = l.carryOut(ctx, b)
+	}
+}
+
+func (l *Ledger) carryOut(ctx context.Context, b *batch) error {
+	return l.transact(ctx, func(ctx context.Context, d *desk) error {
+		_, err := clerk.Apply(ctx, d, b.requests, b.answers, b.todo)
+		return err
+	})
+}

@@ -1,0 +1,96 @@
+package sqlite
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/croft-dev/croft/internal/clerk"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/work"
+)
+
+// Take takes effects for delivery, under the dispatcher's mark.
+func (l *Ledger) Take(ctx context.Context, q work.Taking) ([]work.Effect, error) {
+	if err := q.Check(); err != nil {
+		return nil, err
+	}
+	type outcome struct {
+		taken   []work.Effect
+		refused error
+	}
+	out, err := answer(ctx, l, func(ctx context.Context, d *desk) (out outcome, err error) {
+		out.taken, out.refused, err = d.take(ctx, q)
+		return out, err
+	})
+	if err != nil {
+		return nil, store.Unknown(err)
+	}
+	return out.taken, out.refused
+}
+
+func (d *desk) take(ctx context.Context, q work.Taking) (taken []work.Effect, refused, err error) {
+	marks, err := d.Marks(ctx, []string{q.Stamp.Key})
+	if err != nil {
+		return nil, nil, err
+	}
+	now, err := d.Now(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	was := marks[q.Stamp.Key]
+	mark, refusal, refused := q.Admit(was, now)
+	if refused != nil {
+		if refusal != nil {
+			err = d.Record(ctx, []work.Refusal{*refusal})
+		}
+		return nil, refused, err
+	}
+	if mark != was {
+		marks[q.Stamp.Key] = mark
+		if err := d.KeepMarks(ctx, marks); err != nil {
+			return nil, nil, err
+		}
+	}
+	found, err := d.effects(ctx, sqlWorkTake, now.UnixMicro(), list(q.To), q.Limit)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, e := range found {
+		taken = append(taken, work.Take(e, q, now))
+	}
+	return taken, nil, d.UpdateEffects(ctx, taken)
+}
+
+// list is a JSON array: "[]" if there is nothing in it.
+func list[T ~string](values []T) string {
+	if len(values) == 0 {
+		return "[]"
+	}
+	text, err := json.Marshal(values)
+	if err != nil {
+		panic(err) // strings
+	}
+	return string(text)
+}
+
+// Settle carries out settlements in one transaction.
+func (l *Ledger) Settle(ctx context.Context, settlements []work.Settlement) []work.EffectAnswer {
+	answers := make([]work.EffectAnswer, len(settlements))
+	todo := clerk.CheckedSettlements(settlements, answers)
+	if len(todo) == 0 {
+		return answers
+	}
+	settled, err := answer(ctx, l, func(ctx context.Context, d *desk) ([]work.EffectAnswer, error) {
+		settled := make([]work.EffectAnswer, len(settlements))
+		_, err := clerk.Settle(ctx, d, settlements, settled, todo)
+		return settled, err
+	})
+	for _, i := range todo {
+		if err != nil {
+			answers[i].Err = store.Unknown(err)
+			continue
+		}
+		answers[i] = settled[i]
+	}
+	return answers
+}

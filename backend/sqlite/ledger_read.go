@@ -1,0 +1,215 @@
+package sqlite
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/clerk"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/work"
+)
+
+// looking calls do with a connection that only reads, and waits for no writer.
+func (l *Ledger) looking(ctx context.Context, do func(d *desk) error) error {
+	err := l.store.reading(ctx, func(b *base) error { return do(&desk{ledger: l, session: b.db}) })
+	if err != nil {
+		return store.Unknown(err)
+	}
+	return nil
+}
+
+// Get reads an item with all there is of it.
+func (l *Ledger) Get(ctx context.Context, id work.ID) (work.Item, error) {
+	if err := checkID(id); err != nil {
+		return work.Item{}, err
+	}
+	var it work.Item
+	err := l.looking(ctx, func(d *desk) (err error) { it, err = d.one(ctx, id); return err })
+	switch {
+	case err != nil:
+		return work.Item{}, err
+	case it.IsZero():
+		return work.Item{}, &work.NotFoundError{What: "item " + string(id)}
+	}
+	return it, nil
+}
+
+// List yields items by their ID.
+func (l *Ledger) List(ctx context.Context, q work.Query) iter.Seq2[work.Item, error] {
+	var last *string
+	if q.After != "" {
+		last = (*string)(&q.After)
+	}
+	text := sqlWorkList
+	switch {
+	case q.Newest:
+		text = sqlWorkListNewest
+	case slices.Equal(q.States, []work.State{work.Running}): // few among many: they have an index of their own
+		text = sqlWorkListRunning
+	}
+	return clerk.Pages(page, q.Limit, q.Check(), func(n int) (items []work.Item, read int, err error) {
+		var damage clerk.Damage
+		err = l.looking(ctx, func(d *desk) (err error) {
+			after := ""
+			if last != nil {
+				after = *last
+			}
+			items, damage, err = d.items(ctx, text, q.Queue, list(q.States), q.Owner, after, n)
+			return err
+		})
+		for i := range items {
+			items[i].Record.History = nil // the past was not asked for
+		}
+		last = clerk.Last(last, items, damage, q.Newest)
+		if err == nil && len(damage) > 0 {
+			err = store.Unknown(damage.Err())
+		}
+		return items, len(items) + len(damage), err
+	})
+}
+
+// Effects yields effects by their identity.
+func (l *Ledger) Effects(ctx context.Context, q work.EffectQuery) iter.Seq2[work.Effect, error] {
+	last := q.After
+	if last.Item == "" {
+		last.Generation = -1
+	}
+	const bodies = 50 // they may be large
+	return clerk.Pages(bodies, q.Limit, q.Check(), func(n int) (effects []work.Effect, read int, err error) {
+		var orphaned any
+		text := sqlWorkEffects
+		if q.Orphaned {
+			text = sqlWorkEffectsOrphaned
+			now, err := l.Now(ctx)
+			if err != nil {
+				return nil, 0, err
+			}
+			orphaned = now.UnixMicro()
+		}
+		err = l.looking(ctx, func(d *desk) (err error) {
+			effects, err = d.effects(ctx, text, string(q.Item), q.Queue, list(q.States), orphaned, string(last.Item), last.Generation, last.Name, n)
+			return err
+		})
+		if len(effects) > 0 {
+			last = effects[len(effects)-1].EffectID
+		}
+		return effects, len(effects), err
+	})
+}
+
+// Refusals yields refusals, the newest first.
+func (l *Ledger) Refusals(ctx context.Context, q work.RefusalQuery) iter.Seq2[work.Refusal, error] {
+	since, last := int64(-1<<62), int64(0)
+	if !q.Since.IsZero() {
+		since = q.Since.UnixMicro()
+	}
+	return clerk.Pages(page, q.Limit, q.Check(), func(n int) (refusals []work.Refusal, read int, err error) {
+		err = l.looking(ctx, func(d *desk) error {
+			refusals = nil
+			rows, err := d.session.QueryContext(ctx, sqlWorkRefusals, string(q.Item), q.Queue, since, last, n)
+			if err != nil {
+				return err
+			}
+			defer rows.Close()
+			for rows.Next() {
+				var r clerk.Refusal
+				if err := rows.Scan(append([]any{&last}, refusalFields(&r)...)...); err != nil {
+					return err
+				}
+				refusals = append(refusals, r.Read())
+			}
+			return rows.Err()
+		})
+		return refusals, len(refusals), err
+	})
+}
+
+// Stats counts by queue. It reads all items there are.
+func (l *Ledger) Stats(ctx context.Context, queue string) ([]work.Stats, error) {
+	now, err := l.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []work.Stats
+	err = l.looking(ctx, func(d *desk) error {
+		var counts clerk.Counts
+		rows, err := d.session.QueryContext(ctx, sqlWorkStats, now.UnixMicro(), queue)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var c clerk.Count
+			if err := rows.Scan(&c.Queue, &c.Kind, &c.State, &c.Later, &c.Lapsed, &c.N, &c.Oldest, &c.Heartbeat, &c.Progress); err != nil {
+				return err
+			}
+			counts.Add(c)
+		}
+		all = counts.Stats()
+		return rows.Err()
+	})
+	return all, err
+}
+
+// Prune forgets what is over, the oldest first.
+func (l *Ledger) Prune(ctx context.Context, r work.Retention, limit int) (work.Pruned, error) {
+	r, err := r.Filled()
+	if err == nil && limit < 1 {
+		err = fmt.Errorf("%w limit %d: it must be at least 1", fence.ErrInvalid, limit)
+	}
+	if err != nil {
+		return work.Pruned{}, err
+	}
+	pruned, err := answer(ctx, l, func(ctx context.Context, d *desk) (work.Pruned, error) { return d.prune(ctx, r, limit) })
+	if err != nil {
+		return work.Pruned{}, store.Unknown(err)
+	}
+	return pruned, nil
+}
+
+func (d *desk) prune(ctx context.Context, r work.Retention, limit int) (pruned work.Pruned, err error) {
+	now, err := d.Now(ctx)
+	if err != nil {
+		return pruned, err
+	}
+	before := func(keep time.Duration) int64 {
+		if cut := work.Cutoff(now, keep); !cut.IsZero() {
+			return cut.UnixMicro()
+		}
+		return -1 << 62
+	}
+	ids, err := d.old(ctx, before(r.Done), before(r.Dead), limit)
+	if err != nil {
+		return pruned, err
+	}
+	for _, id := range ids {
+		if _, err := d.exec(ctx, sqlWorkForgetEffects, id); err != nil {
+			return pruned, err
+		}
+		if _, err := d.exec(ctx, sqlWorkForget, id); err != nil {
+			return pruned, err
+		}
+	}
+	refusals, err := d.exec(ctx, sqlWorkForgetRefusals, before(r.Refusals), limit)
+	return work.Pruned{Items: len(ids), Refusals: int(refusals)}, err
+}
+
+func (d *desk) old(ctx context.Context, done, dead int64, limit int) (ids []string, err error) {
+	rows, err := d.session.QueryContext(ctx, sqlWorkOld, done, dead, limit)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		ids = append(ids, id)
+	}
+	return ids, rows.Err()
+}

@@ -1,0 +1,1 @@
+DELETE FROM croft_item WHERE id = ?1

@@ -1,0 +1,1 @@
+DELETE FROM croft_effect WHERE item = ?1

@@ -1,0 +1,157 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/work/steward"
+)
+
+// envWebhookSecret holds the secrets of webhooks that are given as flags.
+const envWebhookSecret = "CROFT_WEBHOOK_SECRET"
+
+// destinationFlags are the destinations of a dispatcher as the command line has them.
+type destinationFlags struct {
+	webhooks, commands []string
+	secretFile, file   string
+	unsigned           bool
+}
+
+// destination is one entry of the file of destinations: a URL or a command.
+type destination struct {
+	URL        string            `json:"url"`
+	SecretFile string            `json:"secret_file"`
+	SecretEnv  string            `json:"secret_env"`
+	Unsigned   bool              `json:"unsigned"`
+	Header     map[string]string `json:"header"`
+	Command    []string          `json:"command"`
+	Dir        string            `json:"dir"`
+}
+
+// open makes the destinations.
+func (f *destinationFlags) open() (map[string]steward.Deliverer, error) {
+	to := map[string]steward.Deliverer{}
+	add := func(name string, d steward.Deliverer) error {
+		if _, twice := to[name]; twice || name == "" {
+			return invalid("destination %q: it is empty or named twice", name)
+		}
+		to[name] = d
+		return nil
+	}
+	for _, flag := range f.webhooks {
+		name, target, ok := strings.Cut(flag, "=")
+		if !ok {
+			return nil, invalid("--webhook %q: write NAME=URL", store.Redact(flag))
+		}
+		d, err := (&destination{URL: target, SecretFile: f.secretFile, SecretEnv: envWebhookSecret, Unsigned: f.unsigned}).open(name, "")
+		if err != nil {
+			return nil, err
+		}
+		if err := add(name, d); err != nil {
+			return nil, err
+		}
+	}
+	for _, flag := range f.commands {
+		name, line, ok := strings.Cut(flag, "=")
+		if !ok || strings.TrimSpace(line) == "" {
+			return nil, invalid("--exec %q: write NAME=COMMAND", flag)
+		}
+		shell := []string{"sh", "-c", line}
+		if runtime.GOOS == "windows" {
+			shell = []string{"cmd", "/C", line}
+		}
+		if err := add(name, steward.Command{Args: shell}); err != nil {
+			return nil, err
+		}
+	}
+	if f.file != "" {
+		all, err := readDestinations(f.file)
+		if err != nil {
+			return nil, err
+		}
+		for name, each := range all {
+			d, err := each.open(name, filepath.Dir(f.file))
+			if err != nil {
+				return nil, err
+			}
+			if err := add(name, d); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if len(to) == 0 {
+		return nil, &usageError{"no destination given", "name at least one: --webhook NAME=URL, --exec NAME=COMMAND, or --destinations FILE"}
+	}
+	return to, nil
+}
+
+func readDestinations(path string) (map[string]*destination, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, invalid("--destinations: %v", err)
+	}
+	all := map[string]*destination{}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&all); err != nil {
+		return nil, invalid("--destinations %s: %v; write an object with one entry per destination, as croft work dispatch --help shows", word(path), err)
+	}
+	for name, d := range all {
+		if d == nil {
+			return nil, invalid("--destinations %s: %q is null; give it a url or a command", word(path), name)
+		}
+	}
+	return all, nil
+}
+
+// open makes one destination; paths in a file are relative to it.
+func (d *destination) open(name, dir string) (steward.Deliverer, error) {
+	if (d.URL == "") == (len(d.Command) == 0) {
+		return nil, invalid("destination %q: it needs either a url or a command", name)
+	}
+	if len(d.Command) > 0 {
+		return steward.Command{Args: d.Command, Dir: beside(dir, d.Dir)}, nil
+	}
+	u, err := url.Parse(d.URL)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
+		return nil, invalid("destination %q: %q is no http or https URL", name, store.Redact(d.URL))
+	}
+	hook := steward.Webhook{URL: d.URL, Header: http.Header{}}
+	for key, value := range d.Header {
+		hook.Header.Set(key, value)
+	}
+	var text string
+	switch {
+	case d.SecretFile != "":
+		data, err := os.ReadFile(beside(dir, d.SecretFile))
+		if err != nil {
+			return nil, invalid("secret of destination %q: %v", name, err)
+		}
+		text = string(data)
+	case d.SecretEnv != "":
+		text = os.Getenv(d.SecretEnv)
+	}
+	for secret := range strings.Lines(text) { // several while one is being replaced
+		if secret = strings.TrimSpace(secret); secret != "" {
+			hook.Secrets = append(hook.Secrets, []byte(secret))
+		}
+	}
+	if len(hook.Secrets) == 0 && !d.Unsigned {
+		return nil, &usageError{"destination " + word(name) + ": there is no secret to sign its requests with", "give --secret-file FILE (secret_file in the file of destinations), set " + envWebhookSecret + ", or say --unsigned"}
+	}
+	return hook, nil
+}
+
+func beside(dir, path string) string {
+	if dir == "" || path == "" || filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(dir, path)
+}

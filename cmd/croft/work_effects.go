@@ -1,0 +1,242 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/work"
+)
+
+// effectView is an effect in JSON. The names are those of work.Effect; effect is the identity that receivers get as Idempotency-Key.
+type effectView struct {
+	Effect     string           `json:"effect"`
+	Item       work.ID          `json:"item"`
+	Name       string           `json:"name"`
+	Generation int              `json:"generation"`
+	Queue      string           `json:"queue"`
+	To         string           `json:"to"`
+	Body       []byte           `json:"body"`
+	AtMostOnce bool             `json:"at_most_once"`
+	Token      fence.Token      `json:"token"`
+	Grant      fence.Grant      `json:"grant"`
+	Owner      string           `json:"owner"`
+	State      work.EffectState `json:"state"`
+	Attempts   int              `json:"attempts"`
+	Ready      when             `json:"ready"`
+	Sender     fence.Token      `json:"sender"`
+	Created    when             `json:"created"`
+	Settled    when             `json:"settled"`
+	Error      string           `json:"error"`
+	Actor      string           `json:"actor"`
+	Note       string           `json:"note"`
+}
+
+func effectViewOf(e work.Effect) effectView {
+	return effectView{
+		e.EffectID.String(), e.Item, e.Name, e.Generation, e.Queue, e.To, e.Body, e.AtMostOnce, e.Token, e.Grant, e.Owner, e.State, e.Attempts, when(e.Ready), e.Sender,
+		when(e.Created), when(e.Settled), e.Error, e.Actor, e.Note,
+	}
+}
+
+func (a *app) workEffectsCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "effects ls|settle",
+		Short: "Look at effects, or settle one by hand",
+		Long: `Effects are what completions set off: rows of an outbox, written in one step with the completion, that "croft work dispatch" delivers.
+
+  ls      lists them: pending, sent, failed (given up), or unknown (on its way, or nobody can say whether it arrived)
+  settle  says of one what became of it, on the record`,
+		Example: `  croft work effects ls --state unknown,failed
+  croft work effects settle 0198c0de00007000800000000000cafe:0:charge --as sent --note "the bank has it"`,
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return errors.New("missing argument: ls or settle")
+			}
+			return errors.New(didYouMean(fmt.Sprintf("unknown command %q for %q", args[0], c.CommandPath()), c.SuggestionsFor(args[0])))
+		},
+		SuggestionsMinimumDistance: 2,
+		RunE:                       func(*cobra.Command, []string) error { return nil },
+	}
+	c.AddCommand(a.workEffectsLsCommand(), a.workEffectsSettleCommand())
+	return c
+}
+
+func effectStates() []string {
+	words := make([]string, len(work.EffectStates))
+	for i, s := range work.EffectStates {
+		words[i] = string(s)
+	}
+	return words
+}
+
+func (a *app) workEffectsLsCommand() *cobra.Command {
+	var states []string
+	var item string
+	var limit int
+	c := &cobra.Command{
+		Use:               "ls [QUEUE]",
+		Aliases:           []string{"list"},
+		Short:             "List effects",
+		Long:              `List effects by item. EFFECT is the identity that receivers get as Idempotency-Key: the same in every attempt. In JSON the body is in base64.`,
+		Example:           "  croft work effects ls --state unknown,failed\n  croft work effects ls --item 0198c0de00007000800000000000cafe --json",
+		Args:              takes("[QUEUE]"),
+		ValidArgsFunction: a.completeQueue,
+		RunE: func(c *cobra.Command, args []string) error {
+			q := work.EffectQuery{Item: work.ID(item)}
+			for _, s := range states {
+				q.States = append(q.States, work.EffectState(s))
+			}
+			if len(args) > 0 {
+				q.Queue = args[0]
+			}
+			if limit < 0 {
+				return invalid("--limit %d: it must not be negative", limit)
+			}
+			if err := q.Check(); err != nil {
+				return err
+			}
+			return a.workEffectsLs(c.Context(), q, limit)
+		},
+	}
+	flags := c.Flags()
+	flags.StringSliceVar(&states, "state", nil, "only effects in this `state`: "+strings.Join(effectStates(), ", ")+"; may be given again")
+	_ = c.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(effectStates(), cobra.ShellCompDirectiveNoFileComp))
+	flags.StringVar(&item, "item", "", "only of the item with this `id`")
+	_ = c.RegisterFlagCompletionFunc("item", a.completeItems(work.Done))
+	limitFlag(flags, &limit)
+	return c
+}
+
+func (a *app) workEffectsLs(ctx context.Context, q work.EffectQuery, limit int) error {
+	return a.withLedger(ctx, func(ctx context.Context, l work.Ledger, now time.Time) error {
+		t, count := a.effectTable(), limited{limit: limit}
+		q.Limit = count.query()
+		for e, err := range l.Effects(ctx, q) {
+			if err != nil {
+				return store.Unknown(err)
+			}
+			if count.over() {
+				break
+			}
+			if a.json {
+				a.print(effectViewOf(e))
+				continue
+			}
+			t.row(rowOfEffect(e, now)...)
+		}
+		if !a.json {
+			if len(t.rows) == 0 {
+				fmt.Fprintln(a.stderr, "croft: no such effects")
+				return nil
+			}
+			t.flush()
+		}
+		count.say(a)
+		return nil
+	})
+}
+
+func (a *app) effectTable() *table {
+	return a.table("EFFECT", "TO", "STATE", "TRIES", "WHEN", "BODY", "NOTE")
+}
+
+func rowOfEffect(e work.Effect, now time.Time) []cell {
+	colours := map[work.EffectState]colour{work.Sent: green, work.Failed: red, work.Unknown: yellow}
+	state, at, note := string(e.State), e.Settled, line(e.Error)
+	switch {
+	case e.State == work.Pending:
+		at = e.Ready
+	case e.State == work.Unknown && !e.Orphaned(now):
+		state, at = "on its way", e.Ready
+	}
+	if e.Note != "" {
+		note = word(e.Actor) + ": " + line(e.Note)
+	}
+	return []cell{
+		plainCell(e.EffectID.String()),
+		plainCell(word(e.To)),
+		{state, colours[e.State]},
+		plainCell(fmt.Sprint(e.Attempts)),
+		plainCell(ago(now, at)),
+		plainCell(cut(line(strings.TrimSuffix(string(e.Body), "\n")), 40)),
+		plainCell(firstLine(note)),
+	}
+}
+
+func (a *app) workEffectsSettleCommand() *cobra.Command {
+	var as, note string
+	var delay time.Duration
+	c := &cobra.Command{
+		Use:   "settle EFFECT --as STATE --note WHY",
+		Short: "Say what became of an effect, by hand",
+		Long: `Say of an effect what became of it: sent (the receiver has it), failed (give it up), or pending (deliver it, again). What was sent stays sent. If a
+dispatcher takes the effect meanwhile, nothing is changed.`,
+		Example: `  croft work effects settle 0198c0de00007000800000000000cafe:0:charge --as sent --note "the bank has it"
+  croft work effects settle 0198c0de00007000800000000000cafe:0:charge --as pending --note "the bank does not have it"`,
+		Args:              takes("EFFECT"),
+		ValidArgsFunction: a.completeEffects,
+		RunE: func(c *cobra.Command, args []string) error {
+			id, err := work.ParseEffectID(args[0])
+			if err != nil {
+				return err
+			}
+			if !slices.Contains([]string{"sent", "failed", "pending"}, as) {
+				return invalid("--as %q: it must be sent, failed or pending", as)
+			}
+			if delay != 0 && as != "pending" {
+				return invalid("--delay: only a pending effect waits; leave it out")
+			}
+			return a.workSettle(c.Context(), work.Settlement{Effect: id, State: work.EffectState(as), Delay: delay, Actor: a.actor(), Note: note})
+		},
+	}
+	noteFlag(c, &note)
+	c.Flags().StringVar(&as, "as", "", "what became of it: sent, failed or pending (required)")
+	_ = c.MarkFlagRequired("as")
+	_ = c.RegisterFlagCompletionFunc("as", cobra.FixedCompletions([]string{"sent", "failed", "pending"}, cobra.ShellCompDirectiveNoFileComp))
+	delayFlag(c.Flags(), &delay, "delay", "how long a pending effect waits at least")
+	return c
+}
+
+func (a *app) workSettle(ctx context.Context, s work.Settlement) error {
+	if err := s.Check(); err != nil {
+		return err
+	}
+	return a.withLedger(ctx, func(ctx context.Context, l work.Ledger, now time.Time) error {
+		found := false
+		for e, err := range l.Effects(ctx, work.EffectQuery{Item: s.Effect.Item}) {
+			if err != nil {
+				return store.Unknown(err)
+			}
+			if e.EffectID == s.Effect {
+				s.Attempt, found = e.Attempts, true
+			}
+		}
+		if !found {
+			return &work.NotFoundError{What: "effect " + s.Effect.String()}
+		}
+		answer := l.Settle(ctx, []work.Settlement{s})[0]
+		switch {
+		case answer.Err != nil:
+			return answer.Err
+		case a.json:
+			a.print(struct {
+				Effect   string           `json:"effect"`
+				State    work.EffectState `json:"state"`
+				Attempts int              `json:"attempts"`
+				Ready    when             `json:"ready"`
+				Repeated bool             `json:"repeated"`
+			}{s.Effect.String(), answer.Effect.State, answer.Effect.Attempts, when(answer.Effect.Ready), answer.Repeated})
+		default:
+			fmt.Fprintf(a.stdout, "%s: %s\n", s.Effect, answer.Effect.State)
+		}
+		return nil
+	})
+}

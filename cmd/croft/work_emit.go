@@ -1,0 +1,128 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/croft-dev/croft/work"
+)
+
+// envEffects names the file in which the command of "croft work run" leaves its effects.
+const envEffects = "CROFT_EFFECTS"
+
+// effectLine is an effect as a worker writes it: one JSON object per line.
+type effectLine struct {
+	Name       string          `json:"name"`
+	To         string          `json:"to,omitempty"`
+	Body       json.RawMessage `json:"body,omitempty"`
+	Base64     []byte          `json:"body_base64,omitempty"`
+	AtMostOnce bool            `json:"at_most_once,omitempty"`
+}
+
+// readEffects reads a file of effects. What is wrong with one makes all of it wrong: half of what was meant must not happen.
+func readEffects(path string) ([]work.Emission, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, invalid("effects: %v", err)
+	}
+	var all []work.Emission
+	scan := bufio.NewScanner(bytes.NewReader(data))
+	scan.Buffer(nil, len(data)+1)
+	for n := 1; scan.Scan(); n++ {
+		text := bytes.TrimSpace(scan.Bytes())
+		if len(text) == 0 {
+			continue
+		}
+		e, err := parseEffect(text)
+		if err != nil {
+			return nil, invalid("effects: line %d: %v; write one JSON object per line, with a name", n, err)
+		}
+		all = append(all, e)
+	}
+	check := work.Request{Verb: work.Complete, ID: "00000000000000000000000000000000", Token: 1, Secret: "00000000000000000000000000000000", Effects: all}
+	return all, check.Check()
+}
+
+func parseEffect(text []byte) (work.Emission, error) {
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.DisallowUnknownFields()
+	var l effectLine
+	if err := dec.Decode(&l); err != nil {
+		return work.Emission{}, err
+	}
+	if dec.More() {
+		return work.Emission{}, fmt.Errorf("something follows the object")
+	}
+	e := work.Emission{Name: l.Name, To: l.To, Body: l.Body, AtMostOnce: l.AtMostOnce}
+	var plain string
+	switch {
+	case l.Name == "":
+		return e, fmt.Errorf("the effect has no name")
+	case len(l.Body) > 0 && len(l.Base64) > 0:
+		return e, fmt.Errorf("it has both body and body_base64")
+	case len(l.Base64) > 0:
+		e.Body = l.Base64
+	case json.Unmarshal(l.Body, &plain) == nil && string(l.Body) != "null":
+		e.Body = []byte(plain)
+	}
+	return e, nil
+}
+
+func (a *app) workEmitCommand() *cobra.Command {
+	in := content{what: "body", most: work.MaxBody}
+	var l effectLine
+	c := &cobra.Command{
+		Use:   "emit NAME [BODY|-]",
+		Short: "Inside croft work run: add an effect to the completion",
+		Long: `Add an effect to what the running attempt completes with: it is written to the file that CROFT_EFFECTS names. It happens if the attempt
+completes the item, and only then; "croft work dispatch" delivers it.
+
+The name tells the effects of one item apart and is a part of their identity: a second attempt must use the same name for the same thing, so
+that the receiver can tell the repetition by its Idempotency-Key.`,
+		Example: `  croft work emit published '{"url": "https://example.org/17"}'
+  croft work emit mail/customer --to mail --from mail.txt
+  croft work emit charge --at-most-once '{"order": 4711}'`,
+		Args: takes("NAME", "[BODY]"),
+		RunE: func(c *cobra.Command, args []string) error {
+			path := os.Getenv(envEffects)
+			if path == "" {
+				return &usageError{"no place for the effect: " + envEffects + " is not set", "run it inside croft work run, or give complete --effects FILE"}
+			}
+			body, _, err := in.read(a, args[1:])
+			if err != nil {
+				return err
+			}
+			l.Name, l.Base64 = args[0], body
+			check := work.Request{
+				Verb: work.Complete, ID: "00000000000000000000000000000000", Token: 1, Secret: "00000000000000000000000000000000",
+				Effects: []work.Emission{{Name: l.Name, To: l.To, Body: body}},
+			}
+			if err := check.Check(); err != nil {
+				return err
+			}
+			text, err := json.Marshal(l)
+			if err != nil {
+				return err
+			}
+			f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+			if err != nil {
+				return err
+			}
+			// One write, so that effects emitted at the same time do not mix.
+			if _, err = f.Write(append(text, '\n')); err != nil {
+				_ = f.Close()
+				return err
+			}
+			return f.Close()
+		},
+	}
+	contentFlag(c, &in)
+	c.Flags().StringVar(&l.To, "to", "", "`destination`, as the dispatcher knows it (default: the name)")
+	c.Flags().BoolVar(&l.AtMostOnce, "at-most-once", false, "the receiver does not know repetitions: if nobody can say whether it arrived, do not send it again")
+	return c
+}

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+)
+
+// content is something that a command is given: as an argument, from a file, or from standard input.
+type content struct {
+	what string
+	from string
+	most int
+}
+
+// contentFlag is the file that content is read from.
+func contentFlag(c *cobra.Command, in *content) {
+	c.Flags().StringVar(&in.from, "from", "", "read the "+in.what+" from this `file`, or - for standard input")
+}
+
+// read is the content: the argument, if there is one, "-" for standard input, or else the file of --from. Given is false if there is neither.
+func (in *content) read(a *app, args []string) (data []byte, given bool, err error) {
+	switch {
+	case len(args) > 0 && in.from != "":
+		return nil, false, &usageError{fmt.Sprintf("the %s is given twice", in.what), "give it as an argument or with --from"}
+	case len(args) > 0 && args[0] != "-":
+		return []byte(args[0]), true, nil
+	case len(args) == 0 && in.from == "":
+		return nil, false, nil
+	case len(args) > 0 || in.from == "-":
+		data, err = in.all(a.stdin)
+		return data, true, err
+	}
+	f, err := os.Open(in.from)
+	if err != nil {
+		return nil, false, invalid("--from: %v", err)
+	}
+	defer f.Close()
+	data, err = in.all(f)
+	return data, true, err
+}
+
+// all reads one byte more than is allowed, so that what is too large is refused and not cut.
+func (in *content) all(r io.Reader) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, int64(in.most)+1))
+	switch {
+	case err != nil:
+		return nil, invalid("%s: it could not be read: %v", in.what, err)
+	case len(data) > in.most:
+		return nil, invalid("%s: it has more than %d bytes; keep it elsewhere and give its address", in.what, in.most)
+	}
+	return data, nil
+}

@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+	"github.com/croft-dev/croft/work"
+)
+
+// listLimit is how much of a listing is shown where nothing is said.
+const listLimit = 50
+
+func limitFlag(flags *pflag.FlagSet, limit *int) {
+	flags.IntVar(limit, "limit", listLimit, "how many to list at most; 0 for all")
+}
+
+// limited counts what is listed, and knows when there is more than was asked for.
+type limited struct{ n, limit int }
+
+// over reports whether one more is too many. Listings ask for one more than they show, to be able to say so.
+func (l *limited) over() bool {
+	l.n++
+	return l.limit > 0 && l.n > l.limit
+}
+
+// query is how many to ask for.
+func (l *limited) query() int {
+	if l.limit > 0 {
+		return l.limit + 1
+	}
+	return l.limit
+}
+
+// say tells that there is more.
+func (l *limited) say(a *app) {
+	if l.limit > 0 && l.n > l.limit {
+		fmt.Fprintf(a.stderr, "croft: there are more than these %d; --limit 0 lists all\n", l.limit)
+	}
+}
+
+func (a *app) workLsCommand() *cobra.Command {
+	var states []string
+	q := work.Query{Newest: true}
+	var limit int
+	c := &cobra.Command{
+		Use:     "ls [QUEUE]",
+		Aliases: []string{"list"},
+		Short:   "List items, newest first",
+		Long: `List the items of a queue, or of all, newest first. A running item whose owner was not heard of in time is shown as lapsed until the
+reconciler requeues it, a waiting one whose time has not come as scheduled, one that is kept for a named owner as reserved.`,
+		Example: `  croft work ls
+  croft work ls thumbnails --state running
+  croft work ls --state dead --limit 0 --json | jq -r .id`,
+		Args:              takes("[QUEUE]"),
+		ValidArgsFunction: a.completeQueue,
+		RunE: func(c *cobra.Command, args []string) error {
+			for _, s := range states {
+				q.States = append(q.States, work.State(s))
+			}
+			if len(args) > 0 {
+				q.Queue = args[0]
+				if err := work.CheckQueue(q.Queue); err != nil {
+					return err
+				}
+			}
+			if q.Limit = limit; limit < 0 {
+				return invalid("--limit %d: it must not be negative", limit)
+			}
+			if err := q.Check(); err != nil {
+				return err
+			}
+			return a.workLs(c.Context(), q)
+		},
+	}
+	flags := c.Flags()
+	flags.StringSliceVar(&states, "state", nil, "only items in this `state`: "+statesText()+"; may be given again")
+	_ = c.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(strings.Split(statesText(), ", "), cobra.ShellCompDirectiveNoFileComp))
+	flags.StringVar(&q.Owner, "owned-by", "", "only items whose owner, or last owner, is this one")
+	limitFlag(flags, &limit)
+	return c
+}
+
+func statesText() string {
+	words := make([]string, len(work.States))
+	for i, s := range work.States {
+		words[i] = string(s)
+	}
+	return strings.Join(words, ", ")
+}
+
+func (a *app) workLs(ctx context.Context, q work.Query) error {
+	return a.withLedger(ctx, func(ctx context.Context, l work.Ledger, now time.Time) error {
+		t := a.table("ID", "QUEUE", "STATE", "TRY", "WHEN", "OWNER", "NOTE")
+		count := limited{limit: q.Limit}
+		q.Limit = count.query()
+		for it, err := range l.List(ctx, q) {
+			if err != nil {
+				if len(t.rows) > 0 {
+					t.flush()
+				}
+				return store.Unknown(err)
+			}
+			if count.over() {
+				break
+			}
+			if a.json {
+				a.print(rowViewOf(it, now))
+				if a.stdout.err != nil {
+					return nil
+				}
+				continue
+			}
+			t.row(rowOfItem(it, now)...)
+		}
+		if !a.json {
+			if len(t.rows) == 0 {
+				fmt.Fprintln(a.stderr, "croft: no such items")
+				return nil
+			}
+			t.flush()
+		}
+		count.say(a)
+		return nil
+	})
+}
+
+// itemState is an item's state in a word for people, and its colour.
+func itemState(it work.Item, now time.Time) (string, colour) {
+	switch it.State {
+	case work.Waiting:
+		switch {
+		case it.Record.State == tenure.Reserved && now.Before(it.Record.Deadline):
+			return "reserved", yellow
+		case it.Ready.After(now):
+			return "scheduled", faint
+		}
+		return "waiting", uncoloured
+	case work.Running:
+		if it.Lapsed(now) {
+			return "lapsed", red
+		}
+		return "running", green
+	case work.Dead:
+		return "dead", red
+	}
+	return string(it.State), faint
+}
+
+func rowOfItem(it work.Item, now time.Time) []cell {
+	state, colour := itemState(it, now)
+	at, note := it.Finished, line(it.Error)
+	switch state {
+	case "waiting", "scheduled":
+		at = it.Ready
+	case "reserved":
+		at, note = it.Record.Deadline, line(it.Record.Note)
+	case "running", "lapsed":
+		at, note = it.Record.Acquired, ""
+		if it.Record.Progress != "" {
+			note = fmt.Sprintf("%s (%s)", line(it.Record.Progress), ago(now, it.Record.ProgressAt))
+		}
+	case "cancelled":
+		note = line(it.Record.Note)
+	}
+	owner := it.Record.Owner
+	if state == "waiting" || state == "scheduled" {
+		owner = ""
+	}
+	return []cell{
+		plainCell(string(it.ID)),
+		plainCell(word(it.Queue)),
+		{state, colour},
+		plainCell(fmt.Sprintf("%d/%d", it.Attempts, it.Limit)),
+		plainCell(ago(now, at)),
+		plainCell(word(owner)),
+		plainCell(firstLine(note)),
+	}
+}
+
+// firstLine is what of a text fits a table.
+func firstLine(s string) string { return cut(s, 200) }

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/tenure"
+	"github.com/croft-dev/croft/work"
+	"github.com/croft-dev/croft/work/steward"
+)
+
+func (a *app) workReconcileCommand() *cobra.Command {
+	var o steward.ReconcileOptions
+	var every time.Duration
+	c := &cobra.Command{
+		Use:   "reconcile",
+		Short: "Requeue what lost its worker, bury what is used up, prune what is over",
+		Long: `Look at everything that runs, once, and put it in order:
+
+  requeued   an item whose owner was not heard of in time waits again
+  buried     the same, but its attempts were used up: it is dead
+  stalled    an item is alive and has reported no progress for --stall-after: nothing is done, somebody should look
+  recovered  an effect whose dispatcher died is pending again
+  doubtful   an effect may or may not have been delivered and must not be sent twice: settle it by hand
+  pruned     what is older than its retention is forgotten; an item with an effect that is pending or unknown is kept
+
+Every change is a compare and swap on the token that was read, so it takes nothing from an owner that is heard of meanwhile. With --every it goes
+on until it is told to stop, under a lease: of all that run so, one works at a time. --dry-run only says what would be done.
+
+"croft work run" does this too, all but the pruning, unless --no-reconcile is given.`,
+		Example: `  croft work reconcile --dry-run
+  croft work reconcile --every 5s --keep-done 48h
+  croft work reconcile --queue thumbnails --json`,
+		Args: takes(),
+		RunE: func(c *cobra.Command, _ []string) error {
+			if o.Queue != "" {
+				if err := work.CheckQueue(o.Queue); err != nil {
+					return err
+				}
+			}
+			if c.Flags().Changed("every") {
+				if o.DryRun {
+					return &usageError{"--every and --dry-run do not go together", "leave one of them out"}
+				}
+				o.Interval = every
+				return a.workReconcileLoop(c.Context(), o)
+			}
+			return a.workReconcile(c.Context(), o)
+		},
+	}
+	flags := c.Flags()
+	flags.StringVar(&o.Queue, "queue", "", "look only at this queue, and prune nothing")
+	_ = c.RegisterFlagCompletionFunc("queue", a.completeQueues)
+	flags.BoolVar(&o.DryRun, "dry-run", false, "only say what would be done")
+	flags.Var(&duration{value: &every, least: 100 * time.Millisecond, most: 24 * time.Hour, examples: "5s or 1m"}, "every", "go on, with so much time between two passes")
+	spanFlag(flags, &o.StallAfter, "stall-after", "how long an item may be alive without progress (default 15m)")
+	flags.BoolVar(&o.NoPrune, "no-prune", false, "forget nothing")
+	keepFlag(flags, &o.Retention.Done, "keep-done", "how long done and cancelled items are remembered (default 168h)")
+	keepFlag(flags, &o.Retention.Dead, "keep-dead", "how long dead items are remembered (default 720h)")
+	keepFlag(flags, &o.Retention.Refusals, "keep-refusals", "how long refusals are remembered (default 720h)")
+	return c
+}
+
+// keepFlag is how long something is remembered, or "forever".
+func keepFlag(flags *pflag.FlagSet, value *time.Duration, name, usage string) {
+	flags.Var(&duration{value: value, least: time.Second, most: 10 * tenure.MaxPeriod, forever: true, examples: "48h, or forever"}, name, usage+", or \"forever\"")
+}
+
+// forGood makes of the flags' forever that of the ledger.
+func forGood(r work.Retention) work.Retention {
+	for _, d := range []*time.Duration{&r.Done, &r.Dead, &r.Refusals} {
+		if *d == croft.Forever {
+			*d = work.Never
+		}
+	}
+	return r
+}
+
+// actionView is, in JSON, one thing that was done, or would be.
+type actionView struct {
+	steward.Action
+	Age    string `json:"age,omitempty"`
+	DryRun bool   `json:"dry_run,omitempty"`
+}
+
+func (a *app) printAction(dry bool) func(steward.Action) {
+	p := a.palette()
+	return func(act steward.Action) {
+		if a.json {
+			v := actionView{Action: act, DryRun: dry}
+			if act.Age > 0 {
+				v.Age = act.Age.Round(time.Millisecond).String()
+			}
+			a.print(v)
+			return
+		}
+		what, colour := act.Effect, uncoloured
+		if what == "" {
+			what = string(act.Item)
+		}
+		if act.Kind == steward.Buried || act.Kind == steward.Stalled || act.Kind == steward.Doubtful {
+			colour = yellow
+		}
+		line := fmt.Sprintf("%s  %s", p.paint(colour, fmt.Sprintf("%-9s", act.Kind)), lines(act.Why))
+		if what != "" {
+			line = fmt.Sprintf("%s  %s of %s: %s", p.paint(colour, fmt.Sprintf("%-9s", act.Kind)), what, word(act.Queue), lines(act.Why))
+		}
+		fmt.Fprintln(a.stdout, line)
+	}
+}
+
+func (a *app) workReconcile(ctx context.Context, o steward.ReconcileOptions) error {
+	o.Retention, o.Observe, o.Owner = forGood(o.Retention), a.printAction(o.DryRun), a.owner
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	l, err := a.ledger(ctx)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	r, err := steward.Reconcile(ctx, l, &o)
+	a.printPass(r)
+	return err
+}
+
+// printPass sums up a pass.
+func (a *app) printPass(r steward.Report) {
+	if a.json {
+		a.print(r)
+		return
+	}
+	fmt.Fprintln(a.stdout, r.String())
+}
+
+func (a *app) workReconcileLoop(ctx context.Context, o steward.ReconcileOptions) error {
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	o.Retention, o.Observe, o.Owner = forGood(o.Retention), a.printAction(false), a.owner
+	o.Passed = func(r steward.Report, err error) {
+		switch {
+		case err != nil && ctx.Err() == nil:
+			fmt.Fprintf(a.stderr, "croft: a pass failed and is tried again: %s\n", lines(a.redact(err.Error())))
+		case len(r.Actions) > 0:
+			a.printPass(r)
+		}
+	}
+	l, err := a.ledger(ctx)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	client, end, err := a.ledgerClient(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	if err := steward.RunReconciler(ctx, client, l, &o); ctx.Err() == nil {
+		return err
+	}
+	return nil // it was told to stop
+}

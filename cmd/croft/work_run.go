@@ -1,0 +1,268 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/work"
+	"github.com/croft-dev/croft/work/steward"
+)
+
+// workRunOptions are the flags of work run.
+type workRunOptions struct {
+	worker      work.Options
+	grace       time.Duration
+	once        bool
+	untilEmpty  bool
+	noReconcile bool
+}
+
+// The exit codes by which a worker's command says more than that it failed; they are those of sysexits, as for commands of the dispatcher.
+const (
+	exitCommandFinal    = 65 // EX_DATAERR: trying again would not help
+	exitCommandGiveBack = 75 // EX_TEMPFAIL: not now, and the attempt does not count
+)
+
+// giveBackDelay is how long an item waits whose command said "not now".
+const giveBackDelay = 10 * time.Second
+
+func (a *app) workRunCommand() *cobra.Command {
+	var o workRunOptions
+	c := &cobra.Command{
+		Use:   "run QUEUE [flags] -- COMMAND [ARGUMENT...]",
+		Short: "Work on a queue: run a command for every item",
+		Long: `Claim items and run a command for each, in any language: the payload is its standard input, what it prints is the result.
+
+Exit code 0 completes the item, with the result and the effects, in one step. Any other fails the attempt, with the last lines of its standard error as the
+reason; it is tried again after a while, until its attempts are used up. Two say more: 65 that trying again would not help, the item is dead; 75 not now,
+the item is given back for 10s and the attempt does not count.
+
+The command finds in its environment:
+  CROFT_ITEM, CROFT_QUEUE         the item's id and queue
+  CROFT_ATTEMPT, CROFT_LIMIT      which attempt it is, of how many
+  CROFT_GENERATION                how often an operator had all of it done again
+  CROFT_CHECKPOINT                a file with what the attempt before has saved; empty if there is nothing
+  CROFT_EFFECTS                   a file for effects, one JSON object per line, as "croft work emit" writes it and "complete --help" explains it
+  CROFT_KEY, CROFT_TOKEN          queue/id, and the token of this attempt
+  CROFT_STAMP                     what writes to guarded resources carry
+  CROFT_LEASE, CROFT_STORE        for "croft work report", "checkpoint" and the others, which need no flags inside
+
+The item is kept alive while the command runs. When it is lost, because it was reassigned or cancelled or the ledger cannot be reached in time, the command and all it
+started are killed, and nothing of the attempt counts. If croft dies, all of it dies too, and the reconciler gives the item to another. What a command leaves running is killed when it ends.
+
+TERM or INT drains: nothing more is claimed, commands may finish for --drain, then get TERM, and KILL after --grace; what they have not finished is given back.
+A second signal ends croft at once.
+
+This worker also looks after items that others have lost, as "croft work reconcile" does, unless --no-reconcile is given.
+
+With --json what happens is printed as one object per line. Exit codes with --once: 0 done, 1 the attempt failed, 11 nothing is ready, 12 the item was lost, 13 its completion was refused.`,
+		Example: `  croft work run thumbnails -- ./make-thumbnail
+  croft work run crawl --slots 8 --ttl 5m -- python3 crawl.py
+  croft work run nightly --until-empty -- ./job && echo all done
+  croft work run mails -- sh -c 'jq -r .to | xargs send-mail && croft work emit mailed'`,
+		Args: func(c *cobra.Command, args []string) error {
+			switch at := c.ArgsLenAtDash(); {
+			case len(args) == 0 || at == 0:
+				return errors.New("missing argument: QUEUE")
+			case at > 1 || (at < 0 && len(args) > 1):
+				return errors.New("put -- between the queue and the command: croft work run QUEUE -- COMMAND")
+			case len(args) == 1:
+				return errors.New("missing command: croft work run QUEUE -- COMMAND")
+			}
+			return nil
+		},
+		ValidArgsFunction: a.completeQueue,
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := o.check(args[0]); err != nil {
+				return err
+			}
+			return a.workRun(c.Context(), args[0], args[1:], o)
+		},
+	}
+	flags := c.Flags()
+	flags.IntVar(&o.worker.Slots, "slots", 1, "how many items to work on at once")
+	ttlFlag(flags, &o.worker.TTL, work.DefaultTTL, "how long an item is kept if this machine dies; heartbeats go out at a third of it")
+	o.worker.Poll = time.Second
+	flags.Var(&duration{value: &o.worker.Poll, least: 10 * time.Millisecond, most: time.Hour, examples: "1s or 1m"}, "poll", "the longest wait between two looks at an empty queue")
+	o.worker.Drain = 10 * time.Second
+	flags.Var(&duration{value: &o.worker.Drain, most: 365 * 24 * time.Hour, examples: "10s or 5m"}, "drain", "how long commands may go on after TERM or INT")
+	o.grace = 5 * time.Second
+	flags.Var(&duration{value: &o.grace, most: time.Hour, examples: "5s or 1m"}, "grace", "time between TERM and KILL when the drain is over")
+	flags.BoolVar(&o.once, "once", false, "work on one item, then end")
+	flags.BoolVar(&o.untilEmpty, "until-empty", false, "end when the queue holds nothing that waits or runs, here or elsewhere")
+	flags.BoolVar(&o.noReconcile, "no-reconcile", false, "do not look after items that others have lost")
+	return c
+}
+
+func (o *workRunOptions) check(queue string) error {
+	if err := work.CheckQueue(queue); err != nil {
+		return err
+	}
+	if o.worker.Slots < 1 || o.worker.Slots > work.MaxClaim {
+		return invalid("--slots %d: it must be between 1 and %d", o.worker.Slots, work.MaxClaim)
+	}
+	if o.once && o.untilEmpty {
+		return &usageError{"--once and --until-empty do not go together", "leave one of them out"}
+	}
+	if o.once {
+		o.worker.Slots = 1
+	}
+	// Zero means the default to the worker; and who is killed needs a moment to be gone.
+	o.worker.Drain = max(o.worker.Drain, time.Millisecond)
+	o.worker.Grace = o.grace + killTimeout
+	return nil
+}
+
+// workRun works on a queue until it is told to stop, or there is nothing left, as the options have it.
+func (a *app) workRun(ctx context.Context, queue string, command []string, o workRunOptions) error {
+	asked, stop := interruptible(ctx)
+	defer stop()
+	name, _, err := a.ledgerName()
+	if err != nil {
+		return err
+	}
+	l, err := a.ledger(asked)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+
+	run, end := context.WithCancel(asked)
+	defer end()
+	if !o.noReconcile {
+		done, err := a.reconcileBeside(run, l)
+		if err != nil {
+			return err
+		}
+		defer done()
+		defer end()
+	}
+	w := newCrew(a, name, queue, command, o, end)
+	w.minder = &minder{Ledger: l, crew: w, held: map[work.ID]*held{}}
+	defer w.console.watch(run, l, w)()
+
+	o.worker.Owner, o.worker.CallTimeout, o.worker.Observe = a.actor(), a.timeout, w.observe
+	err = work.Run(run, w.minder, map[string]work.Handler{queue: w.handle}, &o.worker)
+	w.console.finish()
+	return w.verdict(err)
+}
+
+// reconcileBeside looks after lost items while the worker works. Retention is for those who said so.
+func (a *app) reconcileBeside(ctx context.Context, l work.Ledger) (done func(), err error) {
+	client, end, err := a.ledgerClient(ctx)
+	if err != nil {
+		return nil, err
+	}
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		_ = steward.RunReconciler(ctx, client, l, &steward.ReconcileOptions{NoPrune: true, Owner: a.owner})
+	}()
+	return func() {
+		<-over
+		end()
+	}, nil
+}
+
+// verdict is how the whole run ended.
+func (w *crew) verdict(err error) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.broken != nil {
+		return w.broken
+	}
+	if err != nil {
+		return err
+	}
+	if !w.app.json && !w.opts.once {
+		fmt.Fprintf(w.app.stderr, "croft: %d done, %d failed, %d given back, %d lost\n", w.done, w.failed, w.released, w.lost)
+	}
+	if !w.opts.once {
+		return nil
+	}
+	switch {
+	case w.refused > 0:
+		return exitError(exitRefused)
+	case w.lost > 0:
+		return exitError(exitNotOwned)
+	case w.failed+w.released > 0:
+		return exitError(exitFailed)
+	case w.done == 0 && w.started == 0 && w.empty:
+		return fmt.Errorf("%w in %s", errNothingReady, word(w.queue))
+	}
+	return nil
+}
+
+// minder is the ledger as the worker sees it. It knows until when each command may run, and when there is nothing left to do.
+type minder struct {
+	work.Ledger
+	crew *crew
+	held map[work.ID]*held // guarded by the crew's mutex
+}
+
+// Wake passes hints on, where the ledger has them.
+func (m *minder) Wake(ctx context.Context, w work.Wanted) (<-chan struct{}, error) {
+	if waker, can := m.Ledger.(work.Waker); can {
+		return waker.Wake(ctx, w)
+	}
+	return nil, errors.ErrUnsupported
+}
+
+// Claim claims, unless the one item was had, and ends the run when nothing is left.
+func (m *minder) Claim(ctx context.Context, c work.Claim) ([]work.Item, error) {
+	w := m.crew
+	if w.opts.once && w.had() {
+		return nil, nil
+	}
+	sent := monotonic.Now()
+	items, err := m.Ledger.Claim(ctx, c)
+	if err != nil {
+		return items, err
+	}
+	w.claimed(items, sent)
+	if len(items) > 0 {
+		return items, nil
+	}
+	switch {
+	case w.opts.once:
+		w.nothing()
+	case w.opts.untilEmpty:
+		live, err := liveItems(ctx, m.Ledger, w.queue)
+		if err == nil && !live {
+			w.end()
+		}
+	}
+	return items, nil
+}
+
+// liveItems reports whether the queue holds anything that is not finished.
+func liveItems(ctx context.Context, l work.Ledger, queue string) (bool, error) {
+	for _, err := range l.List(ctx, work.Query{Queue: queue, States: []work.State{work.Waiting, work.Running}, Limit: 1}) {
+		if err != nil {
+			return false, store.Unknown(err)
+		}
+		return true, nil
+	}
+	return false, nil
+}
+
+// Apply lets commands run on whose heartbeat was confirmed.
+func (m *minder) Apply(ctx context.Context, requests []work.Request) []work.Answer {
+	sent := monotonic.Now()
+	answers := m.Ledger.Apply(ctx, requests)
+	for i, answer := range answers {
+		if i < len(requests) && requests[i].Verb == work.Heartbeat && answer.Err == nil {
+			m.crew.confirmed(requests[i].ID, sent)
+		}
+	}
+	return answers
+}
+
+// scratch is a folder for what one command gets and leaves.
+func scratch() (string, error) { return os.MkdirTemp("", "croft-work-") }

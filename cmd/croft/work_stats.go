@@ -1,0 +1,192 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/work"
+)
+
+// statsView is a queue in JSON. The names are those of work.Stats.
+type statsView struct {
+	Queue     string `json:"queue"`
+	Ready     int64  `json:"ready"`
+	Scheduled int64  `json:"scheduled"`
+	Running   int64  `json:"running"`
+	Lapsed    int64  `json:"lapsed"`
+	Done      int64  `json:"done"`
+	Dead      int64  `json:"dead"`
+	Cancelled int64  `json:"cancelled"`
+	Oldest    when   `json:"oldest"`
+	Heartbeat when   `json:"heartbeat"`
+	Progress  when   `json:"progress"`
+	Pending   int64  `json:"effects_pending"`
+	Sent      int64  `json:"effects_sent"`
+	Failed    int64  `json:"effects_failed"`
+	Unknown   int64  `json:"effects_unknown"`
+	Refusals  int64  `json:"refusals"`
+}
+
+func (a *app) workStatsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "stats [QUEUE]",
+		Short: "Count items, effects and refusals by queue",
+		Long: `Count what the ledger holds, by queue. OLDEST is how long the oldest ready item has waited; HEARTBEAT and PROGRESS are the oldest of all running
+items: an old heartbeat is a dead worker, an old progress with a young heartbeat a worker that is alive and gets nowhere.`,
+		Example:           "  croft work stats\n  croft work stats thumbnails --json | jq .ready",
+		Args:              takes("[QUEUE]"),
+		ValidArgsFunction: a.completeQueue,
+		RunE: func(c *cobra.Command, args []string) error {
+			queue := ""
+			if len(args) > 0 {
+				queue = args[0]
+				if err := work.CheckQueue(queue); err != nil {
+					return err
+				}
+			}
+			return a.withLedger(c.Context(), func(ctx context.Context, l work.Ledger, now time.Time) error {
+				stats, err := l.Stats(ctx, queue)
+				if err != nil {
+					return store.Unknown(err)
+				}
+				a.printStats(stats, now)
+				return nil
+			})
+		},
+	}
+}
+
+func (a *app) printStats(stats []work.Stats, now time.Time) {
+	t := a.table("QUEUE", "READY", "SCHEDULED", "RUNNING", "LAPSED", "DONE", "DEAD", "CANCELLED", "OLDEST", "HEARTBEAT", "PROGRESS", "EFFECTS", "REFUSALS")
+	t.whole = true
+	count := func(n int64, c colour) cell {
+		if n == 0 {
+			c = uncoloured
+		}
+		return cell{strconv.FormatInt(n, 10), c}
+	}
+	since := func(at time.Time) cell {
+		if at.IsZero() {
+			return plainCell("-")
+		}
+		return plainCell(short(max(now.Sub(at), 0)))
+	}
+	for _, s := range stats {
+		if a.json {
+			a.print(statsView{
+				s.Queue, s.Ready, s.Scheduled, s.Running, s.Lapsed, s.Done, s.Dead, s.Cancelled, when(s.Oldest), when(s.Heartbeat), when(s.Progress),
+				s.Pending, s.Sent, s.Failed, s.Unknown, s.Refusals,
+			})
+			continue
+		}
+		effects := "-"
+		if s.Pending+s.Sent+s.Failed+s.Unknown > 0 {
+			effects = fmt.Sprintf("%d sent", s.Sent)
+			for _, e := range []struct {
+				n    int64
+				what string
+			}{{s.Pending, "pending"}, {s.Unknown, "unknown"}, {s.Failed, "failed"}} {
+				if e.n > 0 {
+					effects += fmt.Sprintf(", %d %s", e.n, e.what)
+				}
+			}
+		}
+		t.row(plainCell(word(s.Queue)), count(s.Ready, uncoloured), count(s.Scheduled, uncoloured), count(s.Running, green), count(s.Lapsed, red), count(s.Done, uncoloured),
+			count(s.Dead, red), count(s.Cancelled, uncoloured), since(s.Oldest), since(s.Heartbeat), since(s.Progress), plainCell(effects), count(s.Refusals, yellow))
+	}
+	switch {
+	case a.json:
+	case len(t.rows) == 0:
+		fmt.Fprintln(a.stderr, "croft: the ledger holds nothing of that")
+	default:
+		t.flush()
+	}
+}
+
+// refusalView is a refusal in JSON. The names are those of work.Refusal.
+type refusalView struct {
+	At             when        `json:"at"`
+	Item           work.ID     `json:"item"`
+	Queue          string      `json:"queue"`
+	Verb           work.Verb   `json:"verb"`
+	Why            string      `json:"why"`
+	Presented      fence.Token `json:"presented"`
+	PresentedGrant fence.Grant `json:"presented_grant"`
+	PresentedOwner string      `json:"presented_owner"`
+	Newest         fence.Token `json:"newest"`
+	NewestGrant    fence.Grant `json:"newest_grant"`
+	NewestOwner    string      `json:"newest_owner"`
+}
+
+func (a *app) workRefusalsCommand() *cobra.Command {
+	var item string
+	var since time.Duration
+	var limit int
+	c := &cobra.Command{
+		Use:   "refusals [QUEUE]",
+		Short: "List the writes that did not count, newest first",
+		Long: `List the writes that did not count: who tried what, with which token, and whose token was newer. Each is damage that did not happen. WHY is stale,
+or collision: a token that this ledger never issued to that owner, which means that something has lost its memory.`,
+		Example:           "  croft work refusals\n  croft work refusals thumbnails --since 1h\n  croft work refusals --item 0198c0de00007000800000000000cafe --json",
+		Args:              takes("[QUEUE]"),
+		ValidArgsFunction: a.completeQueue,
+		RunE: func(c *cobra.Command, args []string) error {
+			q := work.RefusalQuery{Item: work.ID(item)}
+			if len(args) > 0 {
+				q.Queue = args[0]
+			}
+			if limit < 0 {
+				return invalid("--limit %d: it must not be negative", limit)
+			}
+			if err := q.Check(); err != nil {
+				return err
+			}
+			return a.workRefusals(c.Context(), q, since, limit)
+		},
+	}
+	c.Flags().StringVar(&item, "item", "", "only of the item with this `id`")
+	_ = c.RegisterFlagCompletionFunc("item", a.completeItems())
+	spanFlag(c.Flags(), &since, "since", "only of the last so long, as in 24h")
+	limitFlag(c.Flags(), &limit)
+	return c
+}
+
+func (a *app) workRefusals(ctx context.Context, q work.RefusalQuery, since time.Duration, limit int) error {
+	return a.withLedger(ctx, func(ctx context.Context, l work.Ledger, now time.Time) error {
+		if since > 0 {
+			q.Since = now.Add(-since)
+		}
+		count := limited{limit: limit}
+		q.Limit = count.query()
+		t := a.table("WHEN", "ITEM", "QUEUE", "WHAT", "WHY", "TOKEN", "BY", "NEWEST", "OWNER")
+		for r, err := range l.Refusals(ctx, q) {
+			if err != nil {
+				return store.Unknown(err)
+			}
+			if count.over() {
+				break
+			}
+			if a.json {
+				a.print(refusalView{when(r.At), r.Item, r.Queue, r.Verb, r.Why, r.Presented, r.PresentedGrant, r.PresentedOwner, r.Newest, r.NewestGrant, r.NewestOwner})
+				continue
+			}
+			t.row(plainCell(ago(now, r.At)), plainCell(word(string(r.Item))), plainCell(word(r.Queue)), plainCell(string(r.Verb)), cell{r.Why, yellow},
+				plainCell(strconv.FormatInt(int64(r.Presented), 10)), plainCell(word(r.PresentedOwner)), plainCell(strconv.FormatInt(int64(r.Newest), 10)), plainCell(word(r.NewestOwner)))
+		}
+		if !a.json {
+			if len(t.rows) == 0 {
+				fmt.Fprintln(a.stderr, "croft: no refusals")
+				return nil
+			}
+			t.flush()
+		}
+		count.say(a)
+		return nil
+	})
+}

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/tenure"
+	"github.com/croft-dev/croft/work"
+)
+
+// errNothingReady says that there was nothing to claim.
+var errNothingReady = errors.New("nothing is ready")
+
+// rowView is an item of a listing in JSON. The names are those of work.Item.
+type rowView struct {
+	ID           work.ID     `json:"id"`
+	Queue        string      `json:"queue"`
+	Unique       string      `json:"unique"`
+	State        work.State  `json:"state"`
+	Priority     int         `json:"priority"`
+	Ready        when        `json:"ready"`
+	Created      when        `json:"created"`
+	Finished     when        `json:"finished"`
+	Attempts     int         `json:"attempts"`
+	Limit        int         `json:"limit"`
+	Generation   int         `json:"generation"`
+	CheckpointAt when        `json:"checkpoint_at"`
+	Error        string      `json:"error"`
+	Record       *recordView `json:"record"` // null until it is first claimed
+}
+
+func rowViewOf(it work.Item, now time.Time) rowView {
+	v := rowView{
+		ID: it.ID, Queue: it.Queue, Unique: it.Unique, State: it.State, Priority: it.Priority, Ready: when(it.Ready), Created: when(it.Created),
+		Finished: when(it.Finished), Attempts: it.Attempts, Limit: it.Limit, Generation: it.Generation, CheckpointAt: when(it.CheckpointAt), Error: it.Error,
+	}
+	if !it.Record.IsZero() {
+		rec := viewOf(it.Record, now)
+		rec.State = it.Record.State // it is not time that decides whose an item is
+		v.Record = &rec
+	}
+	return v
+}
+
+// itemView is all of an item in JSON; bytes are in base64.
+type itemView struct {
+	rowView
+	Payload    []byte         `json:"payload"`
+	Checkpoint []byte         `json:"checkpoint"`
+	Result     []byte         `json:"result"`
+	History    []transferView `json:"history"` // newest first
+}
+
+func itemViewOf(it work.Item, now time.Time) itemView {
+	v := itemView{rowView: rowViewOf(it, now), Payload: it.Payload, Checkpoint: it.Checkpoint, Result: it.Result, History: []transferView{}}
+	for i := len(it.Record.History) - 1; i >= 0; i-- {
+		v.History = append(v.History, transferOf(it.Record, it.Record.History[i], now))
+	}
+	return v
+}
+
+// answerView is, in JSON, what became of an item by a request. Result is there when the item was done already.
+type answerView struct {
+	ID         work.ID     `json:"id"`
+	Queue      string      `json:"queue"`
+	State      work.State  `json:"state"`
+	Attempts   int         `json:"attempts"`
+	Limit      int         `json:"limit"`
+	Generation int         `json:"generation"`
+	Token      fence.Token `json:"token"`
+	Owner      string      `json:"owner"`
+	Deadline   when        `json:"deadline"`
+	Repeated   bool        `json:"repeated"`
+	Result     []byte      `json:"result,omitempty"`
+}
+
+func answerViewOf(answer work.Answer) answerView {
+	it := answer.Item
+	v := answerView{
+		ID: it.ID, Queue: it.Queue, State: it.State, Attempts: it.Attempts, Limit: it.Limit, Generation: it.Generation,
+		Token: it.Record.Token, Owner: it.Record.Owner, Deadline: when(it.Record.Deadline), Repeated: answer.Repeated,
+	}
+	if answer.Repeated && it.State == work.Done {
+		v.Result = it.Result
+	}
+	return v
+}
+
+// printAnswers says what became of items. Of several errors all are told, and the last one ends the command.
+func (a *app) printAnswers(answers []work.Answer, text func(work.Answer) string) error {
+	var failed error
+	for _, answer := range answers {
+		switch {
+		case answer.Err != nil:
+			if failed != nil {
+				a.fail(failed)
+			}
+			failed = answer.Err
+		case a.json:
+			a.print(answerViewOf(answer))
+		default:
+			fmt.Fprintln(a.stdout, text(answer))
+		}
+	}
+	return failed
+}
+
+// claimView is a claimed item in JSON: its lease, secret included, and all that is needed to work on it.
+type claimView struct {
+	leaseView
+	ID         work.ID `json:"id"`
+	Queue      string  `json:"queue"`
+	Attempts   int     `json:"attempts"`
+	Limit      int     `json:"limit"`
+	Generation int     `json:"generation"`
+	Payload    []byte  `json:"payload"`
+	Checkpoint []byte  `json:"checkpoint"`
+}
+
+func claimViewOf(it work.Item, secret tenure.Secret) claimView {
+	return claimView{
+		leaseView: leaseOf(it.Deed(secret), it.Record), ID: it.ID, Queue: it.Queue, Attempts: it.Attempts, Limit: it.Limit, Generation: it.Generation,
+		Payload: it.Payload, Checkpoint: it.Checkpoint,
+	}
+}
+
+// addWork adds what a program wants to know about an error of a ledger.
+func (f *facts) addWork(err error) {
+	var state *work.StateError
+	if errors.As(err, &state) {
+		f.add("of", state.Of)
+		f.add("state", state.State)
+	}
+	var conflict *work.ConflictError
+	if errors.As(err, &conflict) {
+		f.add("id", conflict.ID)
+		f.add("queue", conflict.Queue)
+		f.add("unique", conflict.Unique)
+	}
+	var limit *work.LimitError
+	if errors.As(err, &limit) {
+		f.add("size", limit.Size)
+		f.add("most", limit.Most)
+	}
+}

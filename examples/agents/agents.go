@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/croft-dev/croft/backend/dir"
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/tenure"
+	"github.com/croft-dev/croft/work"
+)
+
+// agent is the life of an agent process.
+func agent(ctx context.Context, name, folder string) error {
+	ledger, err := work.Open(ctx, place(folder))
+	if err != nil {
+		return err
+	}
+	defer ledger.Close()
+	if name == "ann" {
+		return frozen(ctx, ledger, name, folder)
+	}
+	return diligent(ctx, ledger, name, folder)
+}
+
+// diligent is how an agent is usually written: work.Run claims items, keeps them alive, writes what the handler returns, and ends the handler's context when an item is lost.
+func diligent(ctx context.Context, ledger work.Ledger, name, folder string) error {
+	return work.Run(ctx, ledger, map[string]work.Handler{
+		queue: func(ctx context.Context, job *work.Job) (work.Result, error) {
+			region := string(job.Payload())
+			if saved := job.Checkpoint(); len(saved) > 0 {
+				says(os.Stdout, name, "takes %q under token %d, and begins with what was saved: %s", region, job.Stamp().Token, saved)
+			} else {
+				says(os.Stdout, name, "takes %q under token %d", region, job.Stamp().Token)
+				if err := job.Save(ctx, research(region, name)); err != nil {
+					return work.Result{}, err
+				}
+			}
+			time.Sleep(200 * time.Millisecond) // writing
+			if err := publish(ctx, folder, region, name, job.Stamp()); err != nil {
+				return work.Result{}, err
+			}
+			says(os.Stdout, name, "publishes %q", region)
+			return result(region, name), nil
+		},
+	}, &work.Options{Owner: name, Slots: 1, TTL: ttl})
+}
+
+// frozen is the same work verb by verb, as an agent in any language could do it, so that every answer can be seen. It never asks whether its time is over: nothing rests on that.
+func frozen(ctx context.Context, ledger work.Ledger, name, folder string) error {
+	secret := tenure.NewSecret()
+	items, err := ledger.Claim(ctx, work.Claim{Queues: []string{queue}, Limit: 1, Secret: secret, Owner: name, TTL: ttl})
+	if err != nil {
+		return err
+	}
+	if len(items) == 0 {
+		return errors.New("there is nothing to do")
+	}
+	item := items[0]
+	region := string(item.Payload)
+	says(os.Stdout, name, "takes %q under token %d", region, item.Record.Token)
+
+	// Every write about the item carries the token of the claim. When the outcome is unknown, it is sent again: repeated, it has the effect of one.
+	ask := func(req work.Request) error {
+		req.ID, req.Token, req.Secret = item.ID, item.Record.Token, secret
+		for {
+			err := ledger.Apply(ctx, []work.Request{req})[0].Err
+			if !errors.Is(err, work.ErrUnknown) || ctx.Err() != nil {
+				return err
+			}
+		}
+	}
+	if err := ask(work.Request{Verb: work.Checkpoint, State: research(region, name)}); err != nil {
+		return err
+	}
+	says(os.Stdout, name, "has done the research, and saves it for whoever may have to go on")
+
+	if err := freeze(); err != nil {
+		return err
+	}
+
+	says(os.Stdout, name, "goes on as if nothing had happened")
+	says(os.Stdout, name, "publishes %q: %s", region, outcome(publish(ctx, folder, region, name, item.Record.Stamp())))
+	says(os.Stdout, name, "reports progress: %s", outcome(ask(work.Request{Verb: work.Report, Progress: "published"})))
+	done := result(region, name)
+	says(os.Stdout, name, "completes %q, with a message to the newsroom: %s", region, outcome(ask(work.Request{Verb: work.Complete, Result: done.Body, Effects: done.Effects})))
+	return nil
+}
+
+// outcome tells how a write ended.
+func outcome(err error) string {
+	switch {
+	case err == nil:
+		return "done"
+	case errors.Is(err, fence.ErrStale):
+		return "REFUSED, " + strings.TrimPrefix(err.Error(), "write refused: ")
+	}
+	return err.Error()
+}
+
+// research is the first half of a report: what is worth saving.
+func research(region, name string) []byte {
+	return fmt.Appendf(nil, "the research of %s, by %s", region, name)
+}
+
+// result is what completing a report means: the result, and one message to the newsroom, written in one step with it. A refused completion sends none.
+func result(region, name string) work.Result {
+	body, _ := json.Marshal(map[string]string{"region": region, "by": name})
+	return work.Result{Body: body, Effects: []work.Emission{{Name: "published", To: "newsroom", Body: body}}}
+}
+
+func reportPath(folder, region string) string { return filepath.Join(folder, region+".txt") }
+
+// publish writes the report to a guarded file: the file itself remembers the newest token it has admitted, and refuses older ones.
+func publish(ctx context.Context, folder, region, name string, stamp fence.Stamp) error {
+	file, err := dir.OpenFile(reportPath(folder, region), nil)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	_, err = file.Write(ctx, stamp, strings.NewReader(fmt.Sprintf("the report on %s, by %s", region, name)))
+	return err
+}

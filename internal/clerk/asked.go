@@ -1,0 +1,96 @@
+package clerk
+
+import (
+	"errors"
+	"iter"
+
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/work"
+)
+
+// Checked returns the places of the requests that are good, and answers the others.
+func Checked(requests []work.Request, answers []work.Answer) (todo []int) {
+	for i := range requests {
+		if err := requests[i].Check(); err != nil {
+			answers[i].Err = err
+			continue
+		}
+		todo = append(todo, i)
+	}
+	return todo
+}
+
+// CheckedSettlements does the same for settlements.
+func CheckedSettlements(settlements []work.Settlement, answers []work.EffectAnswer) (todo []int) {
+	for i := range settlements {
+		if err := settlements[i].Check(); err != nil {
+			answers[i].Err = err
+			continue
+		}
+		todo = append(todo, i)
+	}
+	return todo
+}
+
+// Failed answers the requests at the places in todo with an unknown outcome.
+func Failed(answers []work.Answer, todo []int, err error) []work.Answer {
+	for _, i := range todo {
+		answers[i] = work.Answer{Err: store.Unknown(err)}
+	}
+	return answers
+}
+
+// Pages yields what next reads, a page of size at a time, until a page is short or limit is reached. What changes meanwhile may be seen or not. Next says how many rows it has read: an error of its own that matches
+// [ErrDamaged] is about some of them, does not hide the others, and is yielded last.
+func Pages[T any](size, limit int, bad error, next func(n int) (found []T, read int, err error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var none T
+		if bad != nil {
+			yield(none, bad)
+			return
+		}
+		var damage error
+		for left := limit; ; {
+			n := size
+			if limit > 0 {
+				n = min(n, left)
+			}
+			found, read, err := next(n)
+			if errors.Is(err, ErrDamaged) {
+				damage, err = errors.Join(damage, err), nil
+			}
+			if err != nil {
+				yield(none, err)
+				return
+			}
+			for _, v := range found {
+				if !yield(v, nil) {
+					return
+				}
+			}
+			left -= read
+			if read < n || limit > 0 && left <= 0 {
+				break
+			}
+		}
+		if damage != nil {
+			yield(none, damage)
+		}
+	}
+}
+
+// Last is where the next page of items begins: after all that were read, the damaged ones among them.
+func Last(last *string, items []work.Item, damage Damage, newest bool) *string {
+	further := func(id work.ID) {
+		if text := string(id); last == nil || text > *last != newest {
+			last = &text
+		}
+	}
+	for _, it := range items {
+		further(it.ID)
+	}
+	for _, d := range damage {
+		further(d.Item)
+	}
+	return last
+}

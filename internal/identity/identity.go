@@ -1,0 +1,63 @@
+// Package identity names who works here when nobody has said: the owner as people know it, and this run of it.
+package identity
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"os/user"
+	"strings"
+	"unicode"
+
+	"github.com/croft-dev/croft/tenure"
+)
+
+// Owner is user@host. The user comes from the password database first, so that cron, sudo and shells agree.
+func Owner() string {
+	name := ""
+	if u, err := user.Current(); err == nil {
+		name = printable(u.Username)
+	}
+	for _, variable := range []string{"USER", "LOGNAME", "USERNAME"} {
+		if name == "" {
+			name = printable(os.Getenv(variable))
+		}
+	}
+	if name == "" {
+		name = fmt.Sprintf("uid%d", os.Getuid())
+	}
+	return clip(name + "@" + host())
+}
+
+// Instance tells this process, and this call, from all others, those of the same number on other machines and after a restart included.
+func Instance() string {
+	var b [4]byte
+	_, _ = rand.Read(b[:]) // never fails: crypto/rand aborts the program instead
+	return clip(fmt.Sprintf("%d-%s@%s", os.Getpid(), hex.EncodeToString(b[:]), host()))
+}
+
+func host() string {
+	name, err := os.Hostname()
+	if err != nil || printable(name) == "" {
+		return "localhost"
+	}
+	return printable(name)
+}
+
+// printable drops what may not be in an owner's name.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(s, ""))
+}
+
+func clip(s string) string {
+	if len(s) <= tenure.MaxName {
+		return s
+	}
+	return strings.ToValidUTF8(s[:tenure.MaxName], "")
+}

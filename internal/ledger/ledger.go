@@ -1,0 +1,175 @@
+// Package ledger keeps items of work in a map under a mutex, by a law that can be replaced: with the law of package work it is the ledger of backend/mem and the reference of the conformance suite, with a broken one it is what the
+// suite must catch.
+package ledger
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+	"github.com/croft-dev/croft/work"
+)
+
+// Law is every decision of a ledger. [Sound] is the law of package work.
+type Law struct {
+	Apply  func(it work.Item, req work.Request, now time.Time) (work.Outcome, error)
+	Grant  func(it work.Item, c work.Claim, now time.Time) (work.Item, error)
+	Before func(a, b work.Item) bool
+	Admit  func(q work.Taking, mark fence.Mark, now time.Time) (fence.Mark, *work.Refusal, error)
+	Takes  func(q work.Taking, e work.Effect, now time.Time) bool
+	Take   func(e work.Effect, q work.Taking, now time.Time) work.Effect
+	Settle func(e work.Effect, mark fence.Mark, s work.Settlement, now time.Time) (work.EffectOutcome, error)
+	Emit   func(there map[work.EffectID]work.Effect, e work.Effect) // puts an effect into the outbox
+	Record func(r *work.Refusal) bool                               // whether a refusal is recorded
+	Forget func(r work.Retention, it work.Item, effects []work.Effect, now time.Time) bool
+	Commit func(err error) bool // whether a caller's transaction that returned err counts
+	Wakes  bool                 // whether changes wake who waits
+}
+
+// Sound is the law as it is.
+func Sound() Law {
+	return Law{
+		Apply: work.Apply, Grant: work.Grant, Before: work.Item.Before,
+		Admit: work.Taking.Admit, Takes: work.Taking.Takes, Take: work.Take, Settle: work.Settle,
+		Emit: func(there map[work.EffectID]work.Effect, e work.Effect) {
+			if _, known := there[e.EffectID]; !known {
+				there[e.EffectID] = e
+			}
+		},
+		Record: func(r *work.Refusal) bool { return r != nil },
+		Forget: func(r work.Retention, it work.Item, effects []work.Effect, now time.Time) bool {
+			return r.Forgets(it, now) && !slices.ContainsFunc(effects, work.Effect.Keeps)
+		},
+		Commit: func(err error) bool { return err == nil },
+		Wakes:  true,
+	}
+}
+
+// book is what handles share.
+type book struct {
+	law Law
+	now func() time.Time
+
+	mu sync.Mutex
+	page
+	waiting map[*waiter]struct{}
+}
+
+// page is what is remembered; a transaction works on a copy.
+type page struct {
+	items    map[work.ID]work.Item
+	effects  map[work.EffectID]work.Effect
+	marks    map[string]fence.Mark
+	refusals []work.Refusal
+}
+
+func (p page) copied() page {
+	return page{items: maps.Clone(p.items), effects: maps.Clone(p.effects), marks: maps.Clone(p.marks), refusals: slices.Clone(p.refusals)}
+}
+
+// Ledger is a handle on items in memory.
+type Ledger struct {
+	book   *book
+	mu     sync.Mutex
+	closed bool
+}
+
+var (
+	_ work.Ledger = (*Ledger)(nil)
+	_ work.Waker  = (*Ledger)(nil)
+)
+
+// New makes an empty ledger with a clock and a law.
+func New(now func() time.Time, law Law) *Ledger {
+	return &Ledger{book: &book{
+		law: law, now: now, waiting: map[*waiter]struct{}{},
+		page: page{items: map[work.ID]work.Item{}, effects: map[work.EffectID]work.Effect{}, marks: map[string]fence.Mark{}},
+	}}
+}
+
+// Open returns another handle on the same items, as another client has.
+func (l *Ledger) Open() *Ledger { return &Ledger{book: l.book} }
+
+// Close closes the handle and no other.
+func (l *Ledger) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	return nil
+}
+
+var errClosed = errors.New("the ledger is closed; open it again")
+
+// usable says why nothing can be asked of the ledger now.
+func (l *Ledger) usable(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return store.Unknown(err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return store.Unknown(errClosed)
+	}
+	return nil
+}
+
+// Now is the ledger's clock.
+func (l *Ledger) Now(ctx context.Context) (time.Time, error) {
+	if err := l.usable(ctx); err != nil {
+		return time.Time{}, err
+	}
+	return tenure.Time(l.book.now()), nil
+}
+
+// Apply carries out requests.
+func (l *Ledger) Apply(ctx context.Context, requests []work.Request) []work.Answer {
+	if err := l.usable(ctx); err != nil {
+		return work.FailedAnswers(len(requests), err)
+	}
+	l.book.mu.Lock()
+	defer l.book.mu.Unlock()
+	defer l.book.wake()
+	return session{l.book, &l.book.page}.Apply(ctx, requests)
+}
+
+// Claim takes items.
+func (l *Ledger) Claim(ctx context.Context, c work.Claim) ([]work.Item, error) {
+	if err := l.usable(ctx); err != nil {
+		return nil, err
+	}
+	l.book.mu.Lock()
+	defer l.book.mu.Unlock()
+	return session{l.book, &l.book.page}.Claim(ctx, c)
+}
+
+// Get returns one item.
+func (l *Ledger) Get(ctx context.Context, id work.ID) (work.Item, error) {
+	if err := l.usable(ctx); err != nil {
+		return work.Item{}, err
+	}
+	l.book.mu.Lock()
+	defer l.book.mu.Unlock()
+	return session{l.book, &l.book.page}.Get(ctx, id)
+}
+
+// Within carries out do in a transaction: what it does counts if it returns nil, and nothing of it otherwise. Nobody else is in the ledger meanwhile, so do must use nothing but what it is given.
+func (l *Ledger) Within(ctx context.Context, do func(work.Operations) error) error {
+	if err := l.usable(ctx); err != nil {
+		return err
+	}
+	l.book.mu.Lock()
+	defer l.book.mu.Unlock()
+	next := l.book.copied()
+	err := do(session{l.book, &next})
+	if l.book.law.Commit(err) {
+		l.book.page = next
+		l.book.wake()
+	}
+	return err
+}

@@ -1,0 +1,121 @@
+package ledger
+
+import (
+	"context"
+	"slices"
+
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+	"github.com/croft-dev/croft/work"
+)
+
+// session is one transaction: it is used with the book's mutex held.
+type session struct {
+	*book
+	on *page
+}
+
+func (s session) Apply(ctx context.Context, requests []work.Request) []work.Answer {
+	answers := make([]work.Answer, len(requests))
+	for i, req := range requests {
+		if err := ctx.Err(); err != nil {
+			answers[i].Err = store.Unknown(err)
+			continue
+		}
+		if err := req.Check(); err != nil {
+			answers[i].Err = err
+			continue
+		}
+		now := tenure.Time(s.now())
+		out, err := s.law.Apply(copied(s.find(req)), req, now)
+		if out.Changed {
+			s.on.items[out.Item.ID] = copied(out.Item)
+		}
+		for _, e := range out.Effects {
+			s.law.Emit(s.on.effects, copiedEffect(e))
+		}
+		if s.law.Record(out.Refusal) {
+			s.on.refusals = append(s.on.refusals, *out.Refusal)
+		}
+		answers[i] = work.Answer{Item: copied(out.Item), Repeated: err == nil && !out.Changed, Now: now, Err: err}
+	}
+	return answers
+}
+
+// find is the item a request is about.
+func (s session) find(req work.Request) work.Item {
+	if it, known := s.on.items[req.ID]; known || req.Verb != work.Add || req.Unique == "" {
+		return it
+	}
+	for _, it := range s.on.items {
+		if it.Queue == req.Queue && it.Unique == req.Unique {
+			return it
+		}
+	}
+	return work.Item{}
+}
+
+func (s session) Claim(_ context.Context, c work.Claim) ([]work.Item, error) {
+	if err := c.Check(); err != nil {
+		return nil, err
+	}
+	now := tenure.Time(s.now())
+	all := make([]work.Item, 0, len(s.on.items))
+	for _, it := range s.on.items {
+		if it.State != work.Done && slices.Contains(c.Queues, it.Queue) {
+			all = append(all, it)
+		}
+	}
+	slices.SortFunc(all, func(a, b work.Item) int {
+		switch {
+		case s.law.Before(a, b):
+			return -1
+		case s.law.Before(b, a):
+			return 1
+		}
+		return 0
+	})
+	var claimed []work.Item
+	if c.Again {
+		for _, it := range all {
+			if c.Granted(it) {
+				claimed = append(claimed, copied(it))
+			}
+		}
+		if len(claimed) > 0 {
+			return claimed, nil
+		}
+	}
+	for _, it := range all {
+		if len(claimed) == c.Limit {
+			break
+		}
+		next, err := s.law.Grant(copied(it), c, now)
+		if err != nil {
+			continue
+		}
+		s.on.items[it.ID] = copied(next)
+		claimed = append(claimed, copied(next))
+	}
+	return claimed, nil
+}
+
+func (s session) Get(_ context.Context, id work.ID) (work.Item, error) {
+	it, known := s.on.items[id]
+	if !known {
+		return work.Item{}, &work.NotFoundError{What: "item " + string(id)}
+	}
+	return copied(it), nil
+}
+
+// copied shares nothing with its original.
+func copied(it work.Item) work.Item {
+	it.Payload, it.Checkpoint, it.Result = slices.Clone(it.Payload), slices.Clone(it.Checkpoint), slices.Clone(it.Result)
+	it.Record.History, it.Record.Guards = slices.Clone(it.Record.History), slices.Clone(it.Record.Guards)
+	return it
+}
+
+func copiedEffect(e work.Effect) work.Effect {
+	e.Body = slices.Clone(e.Body)
+	return e
+}

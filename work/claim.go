@@ -1,0 +1,92 @@
+package work
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// Claim asks for items to work on. The secret is made before the request: one for the whole claim, and the grant of every item in it. So a lost reply is no mystery: claim again with the same secret
+// and Again set.
+type Claim struct {
+	// Queues are the queues to take from, at least one. They share one order: [Item.Before].
+	Queues []string
+	// Limit is how many items to take at most: 1 to MaxClaim.
+	Limit  int
+	Secret tenure.Secret
+	// Owner and Instance say who asks.
+	Owner, Instance string
+	// TTL is how long an item is kept for an owner that is not heard of.
+	TTL time.Duration
+	// Again says that the claim was sent before and its outcome is unknown. If items run under its secret, they are the answer, and no others are taken; if none does, it is a claim like any other. Should the
+	// first request arrive even later than that, what it takes is known to nobody and lapses.
+	Again bool
+}
+
+// Check reports what is wrong with the claim, or nil.
+func (c Claim) Check() error {
+	if len(c.Queues) == 0 {
+		return fmt.Errorf("%w claim: it names no queue", fence.ErrInvalid)
+	}
+	for _, q := range c.Queues {
+		if err := CheckQueue(q); err != nil {
+			return err
+		}
+	}
+	if c.Limit < 1 || c.Limit > MaxClaim {
+		return fmt.Errorf("%w claim of %d items: it must be between 1 and %d", fence.ErrInvalid, c.Limit, MaxClaim)
+	}
+	if !c.Secret.Valid() {
+		return fmt.Errorf("%w secret: it must be 32 lower-case hex digits", fence.ErrInvalid)
+	}
+	if strings.TrimSpace(c.Owner) == "" {
+		return fmt.Errorf("%w owner: it is empty; say who asks", fence.ErrInvalid)
+	}
+	if err := checkName("owner", c.Owner, tenure.MaxName); err != nil {
+		return err
+	}
+	if err := checkName("instance", c.Instance, tenure.MaxName); err != nil {
+		return err
+	}
+	return checkTTL(c.TTL)
+}
+
+// Grantable reports whether the claim may have the item at now: it waits in one of its queues, its time has come, it is not reserved for another owner, and it was never granted to this secret.
+func (c Claim) Grantable(it Item, now time.Time) bool {
+	_, err := Grant(it, c, now)
+	return err == nil
+}
+
+// Grant is the law of claiming one item: what a ledger keeps of an item that the claim takes. A claim takes the first Limit items in the order of [Item.Before] for which Grant has no error, leaving out those
+// that another transaction has locked just now.
+func Grant(it Item, c Claim, now time.Time) (Item, error) {
+	if err := c.Check(); err != nil {
+		return it, err
+	}
+	now = tenure.Time(now)
+	switch {
+	case it.State != Waiting || it.Ready.After(now):
+		return it, &StateError{What: "claim", Of: "item " + string(it.ID), State: string(it.State), Why: "only a waiting item whose time has come can be claimed"}
+	case !slices.Contains(c.Queues, it.Queue):
+		return it, &StateError{What: "claim", Of: "item " + string(it.ID), State: string(it.State), Why: "it is in another queue"}
+	}
+	rec, changed, err := tenure.Apply(it.Record, tenure.Request{Verb: tenure.Acquire, Key: it.Key(), Secret: c.Secret, Owner: c.Owner, Instance: c.Instance, TTL: c.TTL}, now)
+	if err != nil {
+		return it, err
+	}
+	if !changed {
+		return it, fmt.Errorf("%w item %s: it waits and is held at once", fence.ErrInvalid, it.ID)
+	}
+	it.Record = rec
+	it.State, it.Attempts = Running, it.Attempts+1
+	return it, nil
+}
+
+// Granted reports whether the item runs under the claim's secret: what a claim that is sent again gets.
+func (c Claim) Granted(it Item) bool {
+	return it.State == Running && it.Record.Grant == c.Secret.Grant() && slices.Contains(c.Queues, it.Queue)
+}

@@ -1,0 +1,173 @@
+package work
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// Taking asks for effects to deliver. The dispatcher works under a lease: its stamp is the fence. A ledger keeps a mark for every stamp key, admits each Taking and Settlement by it ([fence.Mark.Admit]), in the
+// same transaction, and so shuts out every older dispatcher as soon as a newer one has taken anything.
+type Taking struct {
+	Stamp fence.Stamp
+	// To are the destinations to deliver to; empty means all.
+	To []string
+	// Limit is how many effects to take at most: 0 to MaxClaim. 0 only raises the fence.
+	Limit int
+	// Hold is how long the dispatcher may take to settle what it took. After that the effects are orphans.
+	Hold time.Duration
+}
+
+// Check reports what is wrong with the taking, or nil.
+func (q Taking) Check() error {
+	if err := q.Stamp.Check(); err != nil {
+		return err
+	}
+	if q.Stamp.Seq != 0 {
+		return fmt.Errorf("%w stamp: a dispatcher's has no sequence", fence.ErrInvalid)
+	}
+	if q.Limit < 0 || q.Limit > MaxClaim {
+		return fmt.Errorf("%w taking of %d effects: it must be between 0 and %d", fence.ErrInvalid, q.Limit, MaxClaim)
+	}
+	if q.Hold <= 0 || q.Hold > tenure.MaxTTL {
+		return fmt.Errorf("%w hold %s: it must be between 0 and %s", fence.ErrInvalid, q.Hold, tenure.MaxTTL)
+	}
+	return nil
+}
+
+// Admit decides about the taking as a whole: it returns the mark to keep, and a refusal to record if there is one.
+func (q Taking) Admit(mark fence.Mark, now time.Time) (fence.Mark, *Refusal, error) {
+	if err := q.Check(); err != nil {
+		return mark, nil, err
+	}
+	next, err := mark.Admit(q.Stamp)
+	return next, refusalOf(err, VerbTake, "", "", tenure.Time(now)), err
+}
+
+// Takes reports whether an admitted taking may have the effect at now. It takes the first Limit of them in the order of [Effect.Before].
+func (q Taking) Takes(e Effect, now time.Time) bool {
+	return e.State == Pending && !e.Ready.After(tenure.Time(now)) && (len(q.To) == 0 || slices.Contains(q.To, e.To))
+}
+
+// Take is what is kept of an effect that a taking takes: unknown until it is settled, because from now on nobody can say whether it has been delivered.
+func Take(e Effect, q Taking, now time.Time) Effect {
+	now = tenure.Time(now)
+	e.State, e.Attempts, e.Sender, e.Ready = Unknown, e.Attempts+1, q.Stamp.Token, now.Add(whole(q.Hold))
+	return e
+}
+
+// Before is the order in which effects are taken: oldest Ready first, then by identity.
+func (e Effect) Before(other Effect) bool {
+	if !e.Ready.Equal(other.Ready) {
+		return e.Ready.Before(other.Ready)
+	}
+	return e.Compare(other.EffectID) < 0
+}
+
+// Settlement says what became of one delivery. A dispatcher's has its stamp; one by hand, or by the reconciler, has no stamp but an actor and a note. Both are a compare and swap on Attempt. Repeated, it has the
+// effect of one.
+type Settlement struct {
+	Effect EffectID
+	// Attempt is the number of the delivery: the effect's Attempts as the settler has read them.
+	Attempt int
+	// State is what the effect becomes: Sent; Pending, to be tried again after Delay; Failed; or Unknown, which only says more about why.
+	State EffectState
+	Delay time.Duration
+	Error string
+
+	Stamp       fence.Stamp
+	Actor, Note string
+}
+
+// Check reports what is wrong with the settlement, or nil.
+func (s Settlement) Check() error {
+	if err := s.Effect.Check(); err != nil {
+		return err
+	}
+	if !slices.Contains(EffectStates, s.State) {
+		return fmt.Errorf("%w effect state %q", fence.ErrInvalid, s.State)
+	}
+	if s.Attempt < 0 {
+		return fmt.Errorf("%w delivery %d: they are numbered from 1", fence.ErrInvalid, s.Attempt)
+	}
+	if err := checkDelay("delay", s.Delay); err != nil {
+		return err
+	}
+	if err := checkError(s.Error); err != nil {
+		return err
+	}
+	if s.ByHand() {
+		if strings.TrimSpace(s.Actor) == "" || strings.TrimSpace(s.Note) == "" {
+			return fmt.Errorf("%w settlement: it needs a dispatcher's stamp, or an actor and a note that says why", fence.ErrInvalid)
+		}
+	} else if err := s.Stamp.Check(); err != nil {
+		return err
+	} else if s.Stamp.Seq != 0 {
+		return fmt.Errorf("%w stamp: a dispatcher's has no sequence", fence.ErrInvalid)
+	}
+	if err := checkName("actor", s.Actor, tenure.MaxName); err != nil {
+		return err
+	}
+	return checkName("note", s.Note, tenure.MaxText)
+}
+
+// ByHand reports whether the settlement is not a dispatcher's.
+func (s Settlement) ByHand() bool { return s.Stamp == fence.Stamp{} }
+
+// EffectOutcome is what the law makes of a settlement.
+type EffectOutcome struct {
+	Effect  Effect
+	Changed bool
+	Mark    fence.Mark // to be kept for the stamp's key, if it has one
+	Refusal *Refusal
+}
+
+// Settle is the law of settling: given the effect (zero if nothing is remembered), the mark kept for the stamp's key (zero for one by hand), the settlement and the ledger's time. Sent is final. A dispatcher may
+// settle the delivery that it made, also one that was made pending again meanwhile and not yet taken: what it knows is a fact. By hand, and for as long as nobody has taken it again, pending, unknown and failed
+// effects become what the operator says.
+func Settle(e Effect, mark fence.Mark, s Settlement, now time.Time) (EffectOutcome, error) {
+	as := EffectOutcome{Effect: e, Mark: mark}
+	if err := s.Check(); err != nil {
+		return as, err
+	}
+	now = tenure.Time(now)
+	next := mark
+	if !s.ByHand() {
+		var err error
+		if next, err = mark.Admit(s.Stamp); err != nil {
+			as.Refusal = refusalOf(err, VerbSettle, e.Queue, s.Effect.Item, now)
+			return as, err
+		}
+	}
+	refuse := func(why string) (EffectOutcome, error) {
+		return as, &StateError{What: "settle as " + string(s.State), Of: "effect " + s.Effect.String(), State: string(e.State), Why: why}
+	}
+	repeated := e.Attempts == s.Attempt && e.State == s.State && e.Error == s.Error && !e.Settled.IsZero()
+	switch {
+	case e.IsZero():
+		return as, &NotFoundError{What: "effect " + s.Effect.String()}
+	case repeated && (s.ByHand() && e.Actor == s.Actor && e.Note == s.Note || !s.ByHand() && e.Sender == s.Stamp.Token):
+		as.Mark = next
+		return as, nil
+	case e.State == Sent:
+		return refuse("it has been delivered")
+	case e.Attempts != s.Attempt:
+		return refuse(fmt.Sprintf("delivery %d is not its newest, which is %d; look again", s.Attempt, e.Attempts))
+	case !s.ByHand() && e.Sender != s.Stamp.Token:
+		return refuse("another dispatcher took it")
+	case !s.ByHand() && e.State == Failed:
+		return refuse("it has been given up; an operator may make it pending again")
+	}
+	e.State, e.Error, e.Settled = s.State, s.Error, now
+	if s.State == Pending {
+		e.Ready = now.Add(whole(s.Delay))
+	}
+	if s.ByHand() {
+		e.Actor, e.Note = s.Actor, s.Note
+	}
+	return EffectOutcome{Effect: e, Changed: true, Mark: next}, nil
+}

@@ -1,0 +1,161 @@
+package work
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+)
+
+// EffectState is what is known of an effect.
+type EffectState string
+
+// The states of an effect.
+const (
+	Pending EffectState = "pending" // to be delivered from Ready on
+	Sent    EffectState = "sent"    // the receiver has it
+	Failed  EffectState = "failed"  // given up; an operator may make it pending again
+	// Unknown is an effect that may or may not have been delivered: on its way since a dispatcher took it, or left so by one that died or got no answer.
+	Unknown EffectState = "unknown"
+)
+
+// EffectStates lists all states.
+var EffectStates = []EffectState{Pending, Unknown, Sent, Failed}
+
+// Emission is an effect as a completion asks for it.
+type Emission struct {
+	// Name tells the effects of one item apart: "charge", "mail/customer". It is a part of the effect's identity, so a second attempt must use the same one for the same thing.
+	Name string
+	// To names the destination, which the dispatcher knows how to reach: an item cannot choose a URL or a command by itself. Empty means Name.
+	To   string
+	Body []byte
+	// AtMostOnce says that the receiver does not know repetitions by their Idempotency-Key: when the outcome of a delivery is unknown, it stays so until an operator settles it.
+	AtMostOnce bool
+}
+
+// EffectID is the identity of an effect. It survives re-attempts: a second attempt of the item reuses it, and only an operator's replay --again makes a new one.
+type EffectID struct {
+	Item       ID     `json:"item"`
+	Name       string `json:"name"`
+	Generation int    `json:"generation"`
+}
+
+// String is the identity as one printable word, which receivers get as Idempotency-Key.
+func (e EffectID) String() string {
+	return string(e.Item) + ":" + strconv.Itoa(e.Generation) + ":" + fence.EscapeKey(e.Name)
+}
+
+// Compare orders identities by item, generation and name, bytewise.
+func (e EffectID) Compare(other EffectID) int {
+	return cmp.Or(cmp.Compare(e.Item, other.Item), cmp.Compare(e.Generation, other.Generation), cmp.Compare(e.Name, other.Name))
+}
+
+// ParseEffectID reads what String wrote.
+func ParseEffectID(text string) (EffectID, error) {
+	parts := strings.Split(text, ":")
+	bad := fmt.Errorf("%w effect %.80q: it has the form item:generation:name, as the list of effects shows it", fence.ErrInvalid, text)
+	if len(parts) != 3 {
+		return EffectID{}, bad
+	}
+	n, err := strconv.Atoi(parts[1])
+	name, err2 := fence.UnescapeKey(parts[2])
+	id := EffectID{Item: ID(parts[0]), Generation: n, Name: name}
+	if err != nil || err2 != nil || id.Check() != nil || id.String() != text {
+		return EffectID{}, bad
+	}
+	return id, nil
+}
+
+// Check reports what is wrong with the identity, or nil.
+func (e EffectID) Check() error {
+	if err := e.Item.check(); err != nil {
+		return err
+	}
+	if e.Name == "" {
+		return fmt.Errorf("%w effect: it has no name", fence.ErrInvalid)
+	}
+	if e.Generation < 0 {
+		return fmt.Errorf("%w effect: generation %d", fence.ErrInvalid, e.Generation)
+	}
+	return checkName("effect name", e.Name, MaxEffectName)
+}
+
+// Effect is one row of the outbox. Times are on the ledger's clock.
+type Effect struct {
+	EffectID
+	Queue      string `json:"queue"`
+	To         string `json:"to"`
+	Body       []byte `json:"body,omitempty"`
+	AtMostOnce bool   `json:"at_most_once,omitempty"`
+
+	// Token, Grant and Owner are those of the completion that wrote the effect: provenance, not identity.
+	Token fence.Token `json:"token"`
+	Grant fence.Grant `json:"grant"`
+	Owner string      `json:"owner,omitempty"`
+
+	State    EffectState `json:"state"`
+	Attempts int         `json:"attempts"` // how often a dispatcher took it
+	// Ready is from when a pending effect may be taken, and for an unknown one until when the dispatcher that took it is given time.
+	Ready time.Time `json:"ready"`
+	// Sender is the token of the dispatcher that took it last.
+	Sender  fence.Token `json:"sender,omitempty"`
+	Created time.Time   `json:"created"`
+	Settled time.Time   `json:"settled,omitzero"` // when it was last settled
+	Error   string      `json:"error,omitempty"`  // of the last delivery
+	// Actor and Note say who settled it by hand last, and why.
+	Actor string `json:"actor,omitempty"`
+	Note  string `json:"note,omitempty"`
+}
+
+// IsZero reports whether nothing is remembered of the effect.
+func (e Effect) IsZero() bool { return e.Item == "" }
+
+// Orphaned reports whether the effect was taken and its dispatcher has let its time pass.
+func (e Effect) Orphaned(now time.Time) bool { return e.State == Unknown && !now.Before(e.Ready) }
+
+// effects is what a completion writes to the outbox: it is called with the item as it is after the completion.
+func effects(it Item, emissions []Emission, now time.Time) []Effect {
+	var rows []Effect
+	for _, m := range emissions {
+		to := m.To
+		if to == "" {
+			to = m.Name
+		}
+		rows = append(rows, Effect{
+			EffectID: EffectID{Item: it.ID, Name: m.Name, Generation: it.Generation},
+			Queue:    it.Queue, To: to, Body: m.Body, AtMostOnce: m.AtMostOnce,
+			Token: it.Record.Token, Grant: it.Record.Grant, Owner: it.Record.Owner,
+			State: Pending, Ready: now, Created: now,
+		})
+	}
+	return rows
+}
+
+func checkEmissions(emissions []Emission) error {
+	if err := checkSize("list of effects", len(emissions), MaxEffects); err != nil {
+		return err
+	}
+	seen := map[string]bool{}
+	for _, m := range emissions {
+		switch {
+		case m.Name == "":
+			return fmt.Errorf("%w effect: it has no name", fence.ErrInvalid)
+		case seen[m.Name]:
+			return fmt.Errorf("%w effect %q: it is named twice; effects of one item are told apart by name", fence.ErrInvalid, m.Name)
+		}
+		seen[m.Name] = true
+		if err := checkName("effect name", m.Name, MaxEffectName); err != nil {
+			return err
+		}
+		if err := checkName("destination", m.To, MaxEffectName); err != nil {
+			return err
+		}
+		if err := checkSize(fmt.Sprintf("body of effect %q", m.Name), len(m.Body), MaxBody); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,66 @@
+package work
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/store"
+)
+
+// What errors of a ledger match, with errors.Is. Whatever matches none of them and is not from the caller's own context is unknown, too.
+var (
+	// ErrStale is matched by every [*fence.StaleError]: the item has a newer owner, nothing was changed, and the work must stop.
+	ErrStale = fence.ErrStale
+	// ErrInvalid is matched by errors about bad input: nothing was attempted. A [*LimitError] is one of them.
+	ErrInvalid = fence.ErrInvalid
+	// ErrNotFound is matched by every [*NotFoundError].
+	ErrNotFound = errors.New("not in the ledger")
+	// ErrState is matched by every [*StateError].
+	ErrState = errors.New("not possible in this state")
+	// ErrConflict is matched by every [*ConflictError].
+	ErrConflict = errors.New("the same name for other content")
+	// ErrUnknown is matched when the ledger could not be reached or did not answer: it may or may not have happened, and sending the same request again is safe.
+	ErrUnknown = store.ErrUnknown
+)
+
+// NotFoundError says that the ledger remembers no such item or effect: it was never added, or pruned after its retention.
+type NotFoundError struct{ What string }
+
+func (e *NotFoundError) Error() string {
+	return fmt.Sprintf("%s is %v: check the id; finished items are forgotten after the retention", e.What, ErrNotFound)
+}
+
+// Is makes every NotFoundError match ErrNotFound.
+func (e *NotFoundError) Is(target error) bool { return target == ErrNotFound }
+
+// StateError refuses an operation that the state of the item, or effect, does not allow. Nothing was changed.
+type StateError struct {
+	What  string // what was asked for: a verb, or the state an effect should have got
+	Of    string // the id
+	State string // as it is
+	Why   string // and what to do
+}
+
+func (e *StateError) Error() string {
+	return fmt.Sprintf("cannot %s %s: it is %s; %s", e.What, e.Of, e.State, e.Why)
+}
+
+// Is makes every StateError match ErrState.
+func (e *StateError) Is(target error) bool { return target == ErrState }
+
+// ConflictError refuses an Add whose ID or idempotency key belongs to an item with other content. Nothing was changed.
+type ConflictError struct {
+	Queue, Unique string
+	ID            ID // of the item that there is
+}
+
+func (e *ConflictError) Error() string {
+	if e.Unique == "" {
+		return fmt.Sprintf("item %s is there already, with other content; make a new id", e.ID)
+	}
+	return fmt.Sprintf("idempotency key %q of queue %q belongs to item %s, which has other content; use another key for other work", e.Unique, e.Queue, e.ID)
+}
+
+// Is makes every ConflictError match ErrConflict.
+func (e *ConflictError) Is(target error) bool { return target == ErrConflict }

@@ -1,0 +1,126 @@
+package work
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// Outcome is what the law makes of a request: what a ledger writes, all of it in one transaction, or nothing.
+type Outcome struct {
+	// Item is to be kept. When the request is refused, and when nothing changes, it is the item as it was.
+	Item Item
+	// Changed is false when there is nothing to write: the request was refused, or its effect is there already.
+	Changed bool
+	// Effects are new rows of the outbox. One whose identity is there already is left as it is.
+	Effects []Effect
+	// Refusal is to be recorded, if there is one: then the error says the same.
+	Refusal *Refusal
+}
+
+// Apply is the law of items. Given what a ledger remembers of the item (the zero Item if nothing), a request and the ledger's time, it returns what to write.
+//
+// For Add the item is the one with the request's ID, or else the one of its queue with its idempotency key, or else the zero Item.
+//
+// A refusal returns the item as it was and one of: [*fence.StaleError] (or a [*fence.RefusedError] that matches fence.ErrCollision), [*StateError], [*NotFoundError], [*ConflictError], or an
+// error matching fence.ErrInvalid. A repeated request, as after a lost reply, is no refusal: it returns no error, the item as it was, and changes nothing. So completing again with the same grant is
+// success, and the item has the first result, whatever the second was.
+func Apply(it Item, req Request, now time.Time) (Outcome, error) {
+	if err := req.Check(); err != nil {
+		return Outcome{Item: it}, err
+	}
+	now = tenure.Time(now)
+	var next Item
+	var changed bool
+	var err error
+	switch {
+	case req.Verb == Add:
+		next, changed, err = add(it, req, now)
+	case it.IsZero():
+		err = &NotFoundError{What: "item " + string(req.ID)}
+	case it.ID != req.ID:
+		err = fmt.Errorf("%w request: it is for item %s, the item is %s", fence.ErrInvalid, req.ID, it.ID)
+	case req.Verb.ByOwner():
+		next, changed, err = byOwner(it, req, now)
+	case req.Verb == Requeue:
+		next, changed, err = requeue(it, req, now)
+	default:
+		next, changed, err = byHand(it, req, now)
+	}
+	switch {
+	case err != nil:
+		out := Outcome{Item: it}
+		if req.Verb != Requeue { // a reconciler that was overtaken has not tried to write what another owns
+			out.Refusal = refusalOf(err, req.Verb, it.Queue, it.ID, now)
+		}
+		return out, err
+	case !changed:
+		return Outcome{Item: it}, nil
+	}
+	out := Outcome{Item: next, Changed: true}
+	if req.Verb == Complete {
+		out.Effects = effects(next, req.Effects, now)
+	}
+	return out, nil
+}
+
+func add(it Item, req Request, now time.Time) (Item, bool, error) {
+	limit := req.Limit
+	if limit == 0 {
+		limit = DefaultTries
+	}
+	if !it.IsZero() {
+		same := it.Queue == req.Queue && it.Unique == req.Unique && it.Priority == req.Priority && it.Limit == limit && bytes.Equal(it.Payload, req.Payload)
+		if !same {
+			return it, false, &ConflictError{Queue: it.Queue, Unique: it.Unique, ID: it.ID}
+		}
+		return it, false, nil
+	}
+	ready := now.Add(whole(req.Delay))
+	if !req.NotBefore.IsZero() {
+		if ready = tenure.Time(req.NotBefore); ready.Before(now) {
+			ready = now
+		}
+		if ready.After(now.Add(MaxDelay)) {
+			return it, false, fmt.Errorf("%w not-before %s: it is more than %s ahead", fence.ErrInvalid, ready.Format(time.RFC3339), MaxDelay)
+		}
+	}
+	return Item{
+		ID: req.ID, Queue: req.Queue, Unique: req.Unique, State: Waiting, Priority: req.Priority, Ready: ready, Created: now,
+		Limit: limit, Payload: req.Payload,
+	}, true, nil
+}
+
+// whole is d in the precision of the ledger's times.
+func whole(d time.Duration) time.Duration { return d.Truncate(time.Microsecond) }
+
+// admit says whether the presented grant is the item's newest, by the law of writing, or why its write does not count.
+func admit(it Item, req Request) error {
+	mark, stamp := it.Mark(), req.Stamp(it.Queue)
+	if mark == fence.Mark(stamp) {
+		return nil
+	}
+	_, err := mark.Admit(stamp)
+	var stale *fence.StaleError
+	switch {
+	case err == nil: // above what this ledger has issued
+		return &fence.RefusedError{Err: fence.ErrCollision, Presented: stamp, Mark: mark}
+	case errors.As(err, &stale):
+		stale.NewestOwner = it.Record.Owner
+		for _, term := range it.Record.History {
+			if term.Grant == stamp.Grant {
+				stale.PresentedOwner = term.Owner
+			}
+		}
+	}
+	return err
+}
+
+// refuse names the state that stands in the way.
+func refuse(it Item, req Request, why string) (Item, bool, error) {
+	return it, false, &StateError{What: string(req.Verb), Of: "item " + string(it.ID), State: string(it.State), Why: why}
+}

@@ -1,0 +1,132 @@
+package work
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// The bounds of what a ledger takes. What is larger is refused with a [*LimitError]: keep it elsewhere, and its address in the item.
+const (
+	MaxPayload    = 1 << 20 // bytes, also of a result and of a checkpoint
+	MaxBody       = 1 << 18 // bytes of one effect
+	MaxEffects    = 64      // of one completion
+	MaxQueue      = 256     // bytes
+	MaxEffectName = 128     // bytes, also of a destination
+	MaxUnique     = 256     // bytes of an idempotency key
+	MaxError      = 4096    // bytes of an attempt's error; Clip shortens one
+	MaxPriority   = 1<<15 - 1
+	MaxTries      = 1000 // of an attempt limit
+	MaxClaim      = 1000 // items of one claim, effects of one Taking
+	MaxDelay      = 366 * 24 * time.Hour
+)
+
+// What applies where nothing is said.
+const (
+	DefaultTries       = 10               // attempts before an item is dead
+	DefaultTTL         = time.Minute      // of a claim
+	DefaultReservation = 10 * time.Minute // of a Reassign
+	BackoffLeast       = time.Second      // before the second attempt; it doubles with each
+	BackoffMost        = time.Hour
+)
+
+// LimitError refuses what is too large. It matches fence.ErrInvalid: nothing was changed.
+type LimitError struct {
+	What       string
+	Size, Most int
+}
+
+func (e *LimitError) Error() string {
+	return fmt.Sprintf("invalid %s: its size is %d, at most %d is allowed; keep it elsewhere and give its address", e.What, e.Size, e.Most)
+}
+
+// Is makes every LimitError match fence.ErrInvalid.
+func (e *LimitError) Is(target error) bool { return target == fence.ErrInvalid }
+
+func checkSize(what string, size, most int) error {
+	if size > most {
+		return &LimitError{What: what, Size: size, Most: most}
+	}
+	return nil
+}
+
+// checkName keeps what people read in listings on one line of bounded length.
+func checkName(what, text string, most int) error {
+	if err := checkSize(what, len(text), most); err != nil {
+		return err
+	}
+	switch {
+	case !utf8.ValidString(text):
+		return fmt.Errorf("%w %s %q: it is not valid UTF-8", fence.ErrInvalid, what, text)
+	case strings.IndexFunc(text, unicode.IsControl) >= 0:
+		return fmt.Errorf("%w %s %q: it has a control character", fence.ErrInvalid, what, text)
+	}
+	return nil
+}
+
+// CheckQueue reports why a queue cannot have this name, or nil. A queue is named like a key of a lease, in at most MaxQueue bytes.
+func CheckQueue(queue string) error {
+	if err := checkSize("queue", len(queue), MaxQueue); err != nil {
+		return err
+	}
+	if err := fence.CheckKey(queue); err != nil {
+		return fmt.Errorf("queue: %w", err)
+	}
+	return nil
+}
+
+func checkError(text string) error {
+	if err := checkSize("error text", len(text), MaxError); err != nil {
+		return err
+	}
+	if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
+		return fmt.Errorf("%w error text: it is not valid UTF-8, or has a NUL; use work.Clip", fence.ErrInvalid)
+	}
+	return nil
+}
+
+// Clip makes an error's text fit for the ledger.
+func Clip(text string) string {
+	text = strings.ReplaceAll(strings.ToValidUTF8(text, "?"), "\x00", "?")
+	if len(text) > MaxError {
+		text = strings.ToValidUTF8(text[:MaxError], "")
+	}
+	return text
+}
+
+func checkDelay(what string, d time.Duration) error {
+	if d < 0 || d > MaxDelay {
+		return fmt.Errorf("%w %s %s: it must be between 0 and %s", fence.ErrInvalid, what, d, MaxDelay)
+	}
+	return nil
+}
+
+func checkTTL(ttl time.Duration) error {
+	if ttl < tenure.MinTTL || ttl > tenure.MaxTTL {
+		return fmt.Errorf("%w TTL %s: it must be between %s and %s", fence.ErrInvalid, ttl, tenure.MinTTL, tenure.MaxTTL)
+	}
+	return nil
+}
+
+// Backoff is how long an item waits after its n-th attempt has failed: BackoffLeast, doubled with each attempt up to BackoffMost, and up to a quarter more that
+// depends on the item, so that items which failed together do not come back together.
+func Backoff(id ID, n int) time.Duration {
+	d := BackoffMost
+	if n < 1 {
+		n = 1
+	}
+	if n <= 12 {
+		d = min(BackoffLeast<<(n-1), BackoffMost)
+	}
+	var h uint32 = 2166136261 // FNV-1a
+	for i := range len(id) {
+		h = (h ^ uint32(id[i])) * 16777619
+	}
+	h = (h ^ uint32(n)) * 16777619
+	return d + d/4*time.Duration(h>>8%1024)/1024
+}

@@ -1,0 +1,252 @@
+package work
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/store"
+)
+
+// runner drives a desk: it makes its calls, runs its handlers, and tells it what happened.
+type runner struct {
+	ledger   Ledger
+	handlers map[string]Handler
+	desk     *desk
+	clk      clock.Clock
+	events   chan any
+	over     chan struct{} // closed when nobody listens to events any more
+	life     context.Context
+	jobs     map[placeKey]*Job
+
+	mu      sync.Mutex
+	tickets map[int]chan Answer
+	issued  int
+}
+
+func newRunner(l Ledger, handlers map[string]Handler, d *desk, clk clock.Clock) *runner {
+	d.random = rand.Float64
+	return &runner{
+		ledger: l, handlers: handlers, desk: d, clk: clk, events: make(chan any, 64), over: make(chan struct{}),
+		jobs: map[placeKey]*Job{}, tickets: map[int]chan Answer{},
+	}
+}
+
+// mostEvents is how many events are taken in before the desk decides again.
+const mostEvents = 256
+
+func (r *runner) run(ctx context.Context) error {
+	var end context.CancelFunc
+	r.life, end = context.WithCancel(context.WithoutCancel(ctx)) // calls are owed an answer also when ctx has ended
+	defer end()
+	defer close(r.over)
+	waking, stopWaking := context.WithCancel(ctx)
+	defer stopWaking()
+	go r.wake(waking)
+
+	ended := ctx.Done()
+	var events []any
+	for {
+		now := r.clk.Now()
+		for _, action := range r.desk.step(now, events...) {
+			r.do(ctx, action, now)
+		}
+		if now = r.clk.Now(); r.desk.over() || r.desk.expired(now) {
+			return r.left()
+		}
+		events = events[:0]
+		timer := r.clk.Timer(r.desk.next(now).Sub(now))
+		select {
+		case ev := <-r.events:
+			events = append(events, ev)
+		case <-ended:
+			ended = nil
+			events = append(events, drainEvent{})
+		case <-timer.C():
+		}
+		timer.Stop()
+		for more := true; more && len(events) < mostEvents; {
+			select {
+			case ev := <-r.events:
+				events = append(events, ev)
+			default:
+				more = false
+			}
+		}
+	}
+}
+
+// left is what Run returns.
+func (r *runner) left() error {
+	switch n := r.desk.unresolved(); {
+	case r.desk.fatal != nil:
+		return r.desk.fatal
+	case n > 0:
+		return store.Unknown(fmt.Errorf("the worker has ended before the ledger answered about %d items; they are done, or lapse and are requeued", n))
+	case r.desk.again || r.desk.claiming:
+		return store.Unknown(fmt.Errorf("the worker has ended before the ledger answered its last claim; what that took lapses and is requeued"))
+	}
+	return nil
+}
+
+// tell hands an event to the desk, unless it is over.
+func (r *runner) tell(ev any) {
+	select {
+	case r.events <- ev:
+	case <-r.over:
+	}
+}
+
+func (r *runner) do(ctx context.Context, action any, now clock.Instant) {
+	switch a := action.(type) {
+	case Event:
+		r.desk.o.emit(a)
+	case claimAction:
+		go func() {
+			call, cancel := context.WithTimeout(r.life, r.desk.o.CallTimeout)
+			defer cancel()
+			items, err := r.ledger.Claim(call, a.claim)
+			r.tell(claimedEvent{items: items, asked: a.claim.Limit, sent: now, err: err})
+		}()
+	case sendAction:
+		go r.send(a, now)
+	case startAction:
+		r.start(ctx, a.place)
+	case loseAction:
+		if j := r.jobs[a.place.key()]; j != nil {
+			j.cancel(a.cause)
+		}
+	case replyAction:
+		r.mu.Lock()
+		c := r.tickets[a.ticket]
+		delete(r.tickets, a.ticket)
+		r.mu.Unlock()
+		if c != nil {
+			c <- a.answer
+		}
+	}
+}
+
+// send makes one call of the ledger.
+func (r *runner) send(a sendAction, now clock.Instant) {
+	call, cancel := context.WithTimeout(r.life, r.desk.o.CallTimeout)
+	defer cancel()
+	requests := make([]Request, len(a.batch))
+	for i, e := range a.batch {
+		requests[i] = e.req
+	}
+	answers := r.ledger.Apply(call, requests)
+	if len(answers) != len(requests) { // a broken ledger must not break the desk
+		answers = FailedAnswers(len(requests), fmt.Errorf("%d requests got %d answers", len(requests), len(answers)))
+	}
+	r.tell(answeredEvent{beats: a.beats, batch: a.batch, answers: answers, sent: now})
+}
+
+// start runs a handler.
+func (r *runner) start(ctx context.Context, p *place) {
+	r.forgetDone()
+	work, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	key := p.key()
+	j := &Job{item: p.item, secret: p.secret, cancel: cancel}
+	j.ask = func(ctx context.Context, req Request) (Answer, error) { return r.ask(ctx, work, key, req) }
+	r.jobs[key] = j
+	handler := r.handlers[p.item.Queue]
+	e := p.event(EventStarted)
+	e.Waited = p.item.Record.Acquired.Sub(p.item.Ready)
+	r.desk.o.emit(e)
+	go func() {
+		defer cancel(nil)
+		result, err := call(work, handler, j)
+		r.tell(returnedEvent{key: key, end: endOf(j.result(result), err)})
+	}()
+}
+
+// forgetDone lets go of the jobs that have left the desk.
+func (r *runner) forgetDone() {
+	if len(r.jobs) <= 4*r.desk.o.Slots {
+		return
+	}
+	for key := range r.jobs {
+		if r.desk.by[key] == nil {
+			delete(r.jobs, key)
+		}
+	}
+}
+
+// call makes an error of a panic.
+func call(ctx context.Context, h Handler, j *Job) (result Result, err error) {
+	returned := false
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		} else if !returned {
+			err = fmt.Errorf("the handler ended its goroutine")
+		}
+	}()
+	result, err = h(ctx, j)
+	returned = true
+	return result, err
+}
+
+// ask sends a handler's request and waits for the answer.
+func (r *runner) ask(ctx, work context.Context, key placeKey, req Request) (Answer, error) {
+	full := req
+	full.ID, full.Token, full.Secret = key.id, 1, "00000000000000000000000000000000"
+	if err := full.Check(); err != nil {
+		return Answer{}, err
+	}
+	c := make(chan Answer, 1)
+	r.mu.Lock()
+	r.issued++
+	ticket := r.issued
+	r.tickets[ticket] = c
+	r.mu.Unlock()
+	defer func() {
+		r.mu.Lock()
+		delete(r.tickets, ticket)
+		r.mu.Unlock()
+	}()
+	r.tell(askedEvent{key: key, req: req, ticket: ticket})
+	select {
+	case a := <-c:
+		return a, a.Err
+	case <-ctx.Done():
+		return Answer{}, store.Unknown(context.Cause(ctx))
+	case <-work.Done():
+		return Answer{}, context.Cause(work)
+	case <-r.over:
+		return Answer{}, store.Unknown(fmt.Errorf("the worker has ended"))
+	}
+}
+
+// withoutHints is how long a ledger that cannot give hints is not asked for them again. It may be reached in another way by then, or have been too slow to tell.
+const withoutHints = 5 * time.Minute
+
+// wake passes on the ledger's hints, where it has them.
+func (r *runner) wake(ctx context.Context) {
+	waker, can := r.ledger.(Waker)
+	for can && ctx.Err() == nil {
+		pause := r.desk.o.Poll
+		hints, err := waker.Wake(ctx, Wanted{Queues: r.desk.queues})
+		if errors.Is(err, errors.ErrUnsupported) {
+			pause = max(pause, withoutHints)
+		}
+		if err == nil {
+			r.tell(wokenEvent{}) // what became ready before the hints began
+			for range hints {
+				r.tell(wokenEvent{})
+			}
+		}
+		timer := r.clk.Timer(pause)
+		select {
+		case <-timer.C():
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+}

@@ -1,0 +1,87 @@
+package steward
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/work"
+)
+
+// DefaultDeliveries is how often an effect is delivered before it is given up.
+const DefaultDeliveries = 20
+
+// Deliverer brings effects to one destination. Deliver returns nil when the receiver has the effect. Any error leaves open whether it has: the effect is sent again, under the same Idempotency-Key, unless it may be sent only once. Deliver says more with [Undelivered], [RetryAfter] and
+// [Refused]. It is called by several goroutines at once.
+type Deliverer interface {
+	Deliver(ctx context.Context, e work.Effect) error
+}
+
+// Func makes a destination of a Go function.
+type Func func(ctx context.Context, e work.Effect) error
+
+// Deliver calls the function.
+func (f Func) Deliver(ctx context.Context, e work.Effect) error { return f(ctx, e) }
+
+// Undelivered says that the receiver certainly does not have the effect: it may be sent again.
+func Undelivered(err error) error { return verdict(err, notDelivered, 0) }
+
+// RetryAfter is Undelivered, with the time that the receiver has asked for.
+func RetryAfter(err error, d time.Duration) error { return verdict(err, notDelivered, d) }
+
+// Refused says that the receiver does not have the effect and never will: sending it again would not help.
+func Refused(err error) error { return verdict(err, refused, 0) }
+
+// outcome is what is known of one delivery.
+type outcome int
+
+const (
+	delivered outcome = iota
+	notDelivered
+	refused
+	unknown
+)
+
+type verdictError struct {
+	error
+	outcome outcome
+	delay   time.Duration
+}
+
+func (e *verdictError) Unwrap() error { return e.error }
+
+func verdict(err error, o outcome, d time.Duration) error {
+	if err == nil {
+		return nil
+	}
+	return &verdictError{err, o, min(max(d, 0), work.MaxDelay)}
+}
+
+// settlement decides what becomes of an effect after a delivery: a pure function of the effect as it was taken, what Deliver returned, and how often it may be tried.
+func settlement(e work.Effect, err error, stamp fence.Stamp, deliveries int) work.Settlement {
+	s := work.Settlement{Effect: e.EffectID, Attempt: e.Attempts, Stamp: stamp}
+	known, delay := unknown, time.Duration(0)
+	v := (*verdictError)(nil)
+	switch {
+	case err == nil:
+		known = delivered
+	case errors.As(err, &v):
+		known, delay = v.outcome, v.delay
+	}
+	if err != nil {
+		s.Error = work.Clip(err.Error())
+	}
+	last := e.Attempts >= deliveries
+	switch {
+	case known == delivered:
+		s.State = work.Sent
+	case known == refused, known == notDelivered && last:
+		s.State = work.Failed
+	case known == unknown && (e.AtMostOnce || last):
+		s.State = work.Unknown // nobody can say, and it is not for the dispatcher to try its luck
+	default:
+		s.State, s.Delay = work.Pending, max(delay, work.Backoff(e.Item, e.Attempts))
+	}
+	return s
+}

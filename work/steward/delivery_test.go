@@ -1,0 +1,201 @@
+package steward
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/work"
+)
+
+func effect(attempts int) work.Effect {
+	return work.Effect{EffectID: work.EffectID{Item: work.NewID(), Name: "mail/customer ✓"}, Queue: "q", To: "mail", Token: 7, Attempts: attempts, Body: []byte(`{"a":1}`)}
+}
+
+// TestWhatBecomesOfADelivery: by what is known of it, and by nothing else.
+func TestWhatBecomesOfADelivery(t *testing.T) {
+	boom := errors.New("boom")
+	for _, c := range []struct {
+		name     string
+		err      error
+		attempts int
+		once     bool
+		want     work.EffectState
+		least    time.Duration
+	}{
+		{"delivered", nil, 1, false, work.Sent, 0},
+		{"not delivered", Undelivered(boom), 1, false, work.Pending, work.BackoffLeast},
+		{"not delivered, though only once", Undelivered(boom), 1, true, work.Pending, work.BackoffLeast},
+		{"not delivered, later", RetryAfter(boom, time.Hour), 1, false, work.Pending, time.Hour},
+		{"not delivered, the last time", Undelivered(boom), 3, false, work.Failed, 0},
+		{"refused", Refused(boom), 1, false, work.Failed, 0},
+		{"unknown", boom, 1, false, work.Pending, work.BackoffLeast},
+		{"unknown, only once", boom, 1, true, work.Unknown, 0},
+		{"unknown, the last time", boom, 3, false, work.Unknown, 0},
+	} {
+		e := effect(c.attempts)
+		e.AtMostOnce = c.once
+		s := settlement(e, c.err, fence.Stamp{Key: "k", Token: 1}, 3)
+		if s.State != c.want || s.Delay < c.least || s.Attempt != c.attempts || s.Effect != e.EffectID || (s.Error == "") != (c.err == nil) {
+			t.Errorf("%s: %+v", c.name, s)
+		}
+	}
+}
+
+// kind is the outcome in an error.
+func kind(err error) outcome {
+	v := (*verdictError)(nil)
+	switch {
+	case err == nil:
+		return delivered
+	case errors.As(err, &v):
+		return v.outcome
+	}
+	return unknown
+}
+
+// TestAWebhookIsSignedAndNamed: the receiver can tell who sent it, and that it has seen it before.
+func TestAWebhookIsSignedAndNamed(t *testing.T) {
+	secret, old := []byte("new secret"), []byte("old secret")
+	var keys []string
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		body, _ := io.ReadAll(req.Body)
+		keys = append(keys, req.Header.Get(HeaderKey))
+		for _, s := range [][]byte{secret, old} {
+			if err := Verify(s, req.Header, body, time.Now(), time.Minute); err != nil {
+				t.Error(err)
+			}
+		}
+		for name, err := range map[string]error{
+			"another secret": Verify([]byte("x"), req.Header, body, time.Now(), time.Minute),
+			"another body":   Verify(secret, req.Header, append(body, ' '), time.Now(), time.Minute),
+			"an old request": Verify(secret, req.Header, body, time.Now().Add(time.Hour), time.Minute),
+			"no headers":     Verify(secret, http.Header{}, body, time.Now(), time.Minute),
+		} {
+			if !errors.Is(err, fence.ErrInvalid) {
+				t.Errorf("%s: %v, want invalid", name, err)
+			}
+		}
+		if req.Header.Get("Content-Type") != "application/json" || req.Header.Get("Authorization") != "Bearer x" || req.Header.Get(HeaderToken) != "7" {
+			t.Errorf("the headers are %v", req.Header)
+		}
+	}))
+	defer srv.Close()
+	w := Webhook{URL: srv.URL, Secrets: [][]byte{secret, old}, Header: http.Header{"Authorization": {"Bearer x"}}}
+	e := effect(1)
+	for e.Attempts = 1; e.Attempts < 4; e.Attempts++ {
+		if err := w.Deliver(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(keys) != 3 || keys[0] != e.EffectID.String() || keys[1] != keys[0] || keys[2] != keys[0] {
+		t.Errorf("the keys are %q", keys)
+	}
+}
+
+// TestAnAnswerIsTakenForWhatItSays: delivered, not delivered, refused, or unknown.
+func TestAnAnswerIsTakenForWhatItSays(t *testing.T) {
+	for code, want := range map[int]outcome{200: delivered, 204: delivered, 302: refused, 400: refused, 404: refused, 410: refused, 408: notDelivered, 429: notDelivered, 503: notDelivered, 500: unknown, 502: unknown, 504: unknown} {
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Location", "/elsewhere")
+			w.Header().Set("Retry-After", "120")
+			w.WriteHeader(code)
+		}))
+		err := Webhook{URL: srv.URL}.Deliver(t.Context(), effect(1))
+		if kind(err) != want {
+			t.Errorf("%d: %v", code, err)
+		}
+		if v := (*verdictError)(nil); code == 429 && (!errors.As(err, &v) || v.delay != 2*time.Minute) {
+			t.Errorf("Retry-After: %v", err)
+		}
+		srv.Close()
+	}
+}
+
+// TestWhatNeverLeftIsNotDelivered, and what got no answer is unknown. Neither error gives the password away.
+func TestWhatNeverLeftIsNotDelivered(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Read(make([]byte, 1))
+			_ = conn.Close() // without a word
+		}
+	}()
+	hook := Webhook{URL: "http://ann:password@" + address, Client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
+	err = hook.Deliver(t.Context(), effect(1))
+	if kind(err) != unknown || strings.Contains(err.Error(), "password") {
+		t.Errorf("no answer: %v", err)
+	}
+	_ = l.Close()
+	err = hook.Deliver(t.Context(), effect(1))
+	if kind(err) != notDelivered || strings.Contains(err.Error(), "password") {
+		t.Errorf("no connection: %v", err)
+	}
+	if err := (Webhook{URL: "://"}).Deliver(t.Context(), effect(1)); kind(err) != refused {
+		t.Errorf("no URL: %v", err)
+	}
+}
+
+// TestMain lets the test binary be a command: what it does is in its arguments.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == "deliver" {
+		body, _ := io.ReadAll(os.Stdin)
+		if os.Getenv("CROFT_IDEMPOTENCY_KEY") == "" || os.Getenv("CROFT_ATTEMPT") != "2" || string(body) != `{"a":1}` {
+			os.Exit(99)
+		}
+		_, _ = os.Stderr.WriteString("said " + os.Args[2])
+		switch os.Args[2] {
+		case "ok":
+			os.Exit(0)
+		case "again":
+			os.Exit(ExitUndelivered)
+		case "never":
+			os.Exit(ExitRefused)
+		case "hang":
+			select {}
+		}
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// TestACommandSaysByItsExitCode: and is given all there is to know.
+func TestACommandSaysByItsExitCode(t *testing.T) {
+	for arg, want := range map[string]outcome{"ok": delivered, "again": notDelivered, "never": refused, "break": unknown} {
+		err := Command{Args: []string{os.Args[0], "deliver", arg}}.Deliver(t.Context(), effect(2))
+		if kind(err) != want || err != nil && !strings.Contains(err.Error(), "said "+arg) {
+			t.Errorf("%s: %v", arg, err)
+		}
+	}
+	if err := (Command{Args: []string{"/no/such/program"}}).Deliver(t.Context(), effect(2)); kind(err) != notDelivered {
+		t.Errorf("no such program: %v", err)
+	}
+	if err := (Command{}).Deliver(t.Context(), effect(2)); kind(err) != refused {
+		t.Errorf("no program: %v", err)
+	}
+	if runtime.GOOS == "windows" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if err := (Command{Args: []string{os.Args[0], "deliver", "hang"}}).Deliver(ctx, effect(2)); kind(err) != unknown {
+		t.Errorf("a command that hangs: %v", err)
+	}
+}

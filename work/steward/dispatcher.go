@@ -1,0 +1,232 @@
+package steward
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	croft "github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/work"
+)
+
+// dispatcher delivers effects during the terms of its lease.
+type dispatcher struct {
+	ledger work.Ledger
+	to     map[string]Deliverer
+	names  []string
+	o      DispatchOptions
+}
+
+// turn is one term: what is on its way, and what is to be settled.
+type turn struct {
+	*dispatcher
+	lease   *croft.Lease
+	stamp   fence.Stamp
+	results chan result
+	flying  int
+	settle  []result // delivered, and the ledger does not know yet
+}
+
+type result struct {
+	effect     work.Effect
+	settlement work.Settlement
+	err        error
+	took       time.Duration
+	until      time.Time // when to stop telling the ledger: by then the effect is an orphan
+}
+
+// lastTries is how often the ledger is told at the end of a term what it did not answer to. What it never hears of becomes an orphan, and is delivered again under the same identity.
+const lastTries = 3
+
+// term works until ctx ends, which is when the caller's does, or the lease.
+func (d *dispatcher) term(ctx context.Context, lease *croft.Lease) error {
+	t := &turn{dispatcher: d, lease: lease, stamp: lease.Stamp(), results: make(chan result, d.o.Slots)}
+	hints := d.hints(ctx)
+	d.log(slog.LevelInfo, "dispatcher_started", slog.Int64("token", int64(lease.Token())))
+	var failed error
+	for ctx.Err() == nil {
+		full := false
+		if free := d.o.Slots - t.flying; free > 0 {
+			n, err := t.take(free)
+			if refusal(err) {
+				failed = err
+				break
+			}
+			if err != nil {
+				d.log(slog.LevelWarn, "take_failed", slog.String("error", err.Error()))
+			}
+			full = n == free
+		}
+		if full && t.flying < d.o.Slots {
+			continue
+		}
+		t.wait(ctx, hints)
+		t.tell()
+	}
+	// What is on its way is waited for: its own timeouts, and the end of the lease, bound that.
+	for t.flying > 0 {
+		t.gather(<-t.results)
+		t.tell()
+	}
+	for try := 0; try < lastTries && len(t.settle) > 0; try++ {
+		t.tell()
+	}
+	return failed
+}
+
+// refusal reports whether the ledger has turned the dispatcher away.
+func refusal(err error) bool {
+	return errors.Is(err, fence.ErrStale) || errors.Is(err, fence.ErrCollision) || errors.Is(err, fence.ErrInvalid)
+}
+
+// hints is woken when something may be due, where the ledger can tell; otherwise it never is. Hints that broke begin again.
+func (d *dispatcher) hints(ctx context.Context) <-chan struct{} {
+	waker, can := d.ledger.(work.Waker)
+	if !can {
+		return nil
+	}
+	woken := make(chan struct{}, 1)
+	wake := func() {
+		select {
+		case woken <- struct{}{}:
+		default: // one is waiting to be read already
+		}
+	}
+	go func() {
+		for ctx.Err() == nil {
+			pause := d.o.Poll
+			hints, err := waker.Wake(ctx, work.Wanted{Effects: true})
+			if errors.Is(err, errors.ErrUnsupported) {
+				pause = max(pause, withoutHints)
+			}
+			if err == nil {
+				wake() // of what was written before the hints began
+				for range hints {
+					wake()
+				}
+			}
+			rest(ctx, pause)
+		}
+	}()
+	return woken
+}
+
+// withoutHints is how long a ledger that cannot give hints is not asked for them again. It may be reached in another way by then.
+const withoutHints = 5 * time.Minute
+
+// take takes effects and sends them on their way. It looks at the lease just before: what is taken under one that has ended would only be unknown.
+func (t *turn) take(n int) (int, error) {
+	if err := t.lease.Err(); err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithTimeout(t.lease.Context(), t.o.CallTimeout)
+	defer cancel()
+	effects, err := t.ledger.Take(ctx, work.Taking{Stamp: t.stamp, To: t.names, Limit: n, Hold: t.o.hold()})
+	if err != nil {
+		return 0, err
+	}
+	for _, e := range effects {
+		t.flying++
+		go t.deliver(e)
+	}
+	return len(effects), nil
+}
+
+// deliver makes one delivery. Its context ends with the lease: nobody may send for long under a lease that another has.
+func (t *turn) deliver(e work.Effect) {
+	ctx, cancel := context.WithTimeout(t.lease.Context(), t.o.Timeout)
+	defer cancel()
+	begun := time.Now()
+	err := attempt(ctx, t.to[e.To], e)
+	t.results <- result{effect: e, err: err, took: time.Since(begun), settlement: settlement(e, err, t.stamp, t.o.Deliveries), until: begun.Add(t.o.hold())}
+}
+
+// attempt makes an error of a panic: then nobody can say whether the effect was delivered.
+func attempt(ctx context.Context, to Deliverer, e work.Effect) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	return to.Deliver(ctx, e)
+}
+
+// wait lets something happen: a delivery ends, something may be due, or a while passes.
+func (t *turn) wait(ctx context.Context, hints <-chan struct{}) {
+	timer := time.NewTimer(t.o.Poll)
+	defer timer.Stop()
+	select {
+	case r := <-t.results:
+		t.gather(r)
+	case <-hints:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// gather takes in a delivery that has ended, and all others that have.
+func (t *turn) gather(r result) {
+	for {
+		t.flying--
+		t.settle = append(t.settle, r)
+		select {
+		case r = <-t.results:
+		default:
+			return
+		}
+	}
+}
+
+// tell settles what has been delivered, in one call. What has no answer stays for the next.
+func (t *turn) tell() {
+	if len(t.settle) == 0 {
+		return
+	}
+	// The lease may have ended: what is known is told all the same, and the fence decides whether it counts.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.lease.Context()), t.o.CallTimeout)
+	defer cancel()
+	settlements := make([]work.Settlement, len(t.settle))
+	for i, r := range t.settle {
+		settlements[i] = r.settlement
+	}
+	var open []result
+	for i, a := range t.ledger.Settle(ctx, settlements) {
+		r := t.settle[i]
+		if errors.Is(a.Err, work.ErrUnknown) && time.Now().Before(r.until) {
+			open = append(open, r)
+			continue
+		}
+		t.report(r, a.Err)
+	}
+	t.settle = open
+}
+
+// report logs and shows what became of a delivery.
+func (t *turn) report(r result, refused error) {
+	if t.o.Observe != nil {
+		t.o.Observe(Delivery{Effect: r.effect, State: r.settlement.State, Took: r.took, Err: r.err, Refused: refused})
+	}
+	level := slog.LevelInfo
+	attrs := []slog.Attr{
+		slog.String("effect", r.effect.EffectID.String()), slog.String("to", r.effect.To), slog.String("state", string(r.settlement.State)),
+		slog.Int("attempt", r.effect.Attempts), slog.Duration("took", r.took),
+	}
+	if r.err != nil {
+		level = slog.LevelWarn
+		attrs = append(attrs, slog.String("error", r.err.Error()))
+	}
+	if refused != nil {
+		level = slog.LevelWarn
+		attrs = append(attrs, slog.String("refused", refused.Error()))
+	}
+	t.log(level, "delivery", attrs...)
+}
+
+func (d *dispatcher) log(level slog.Level, name string, attrs ...slog.Attr) {
+	if d.o.Logger != nil {
+		d.o.Logger.LogAttrs(context.Background(), level, name, attrs...)
+	}
+}

@@ -1,0 +1,110 @@
+package steward
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/work"
+)
+
+// Webhook delivers effects by POST. The body is the effect's; the Idempotency-Key is its identity, the same in every attempt, so that a receiver which keeps the keys it has seen gets every effect once. 2xx is delivered. 408, 425, 429 and 503 are not, and are tried again, after
+// Retry-After if it is given; other 3xx and 4xx are refused for good. What never reached the receiver is not delivered. Anything else, a 500 or a reply that never came, is unknown.
+type Webhook struct {
+	URL string
+	// Secrets sign each request, if there are any: see [Verify]. Several while one is being replaced.
+	Secrets [][]byte
+	// Header is sent along, for example with a receiver's own authorization.
+	Header http.Header
+	// Client makes the requests. Default: http.DefaultClient. Redirects are never followed: a POST would become a GET.
+	Client *http.Client
+	// Now is the clock of signatures. Default: time.Now.
+	Now func() time.Time
+}
+
+// Deliver posts the effect.
+func (w Webhook) Deliver(ctx context.Context, e work.Effect) error {
+	var sent atomic.Bool
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent.Store(true) }})
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.URL, bytes.NewReader(e.Body))
+	if err != nil {
+		return Refused(fmt.Errorf("webhook %s: %w", store.Redact(w.URL), err))
+	}
+	w.dress(req, e)
+	client := http.Client{}
+	if w.Client != nil {
+		client = *w.Client
+	}
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	resp, err := client.Do(req)
+	if err != nil {
+		err = fmt.Errorf("webhook %s: %w", store.Redact(w.URL), bare(err))
+		if !sent.Load() { // no connection: nothing has left this machine
+			return Undelivered(err)
+		}
+		return err
+	}
+	defer resp.Body.Close()
+	said, _ := io.ReadAll(io.LimitReader(resp.Body, 512))
+	return w.judge(resp, said)
+}
+
+// dress gives the request its headers.
+func (w Webhook) dress(req *http.Request, e work.Effect) {
+	for name, values := range w.Header {
+		req.Header[name] = append([]string(nil), values...)
+	}
+	if req.Header.Get("Content-Type") == "" {
+		kind := "application/octet-stream"
+		if json.Valid(e.Body) {
+			kind = "application/json"
+		}
+		req.Header.Set("Content-Type", kind)
+	}
+	now := time.Now
+	if w.Now != nil {
+		now = w.Now
+	}
+	key, timestamp := e.EffectID.String(), strconv.FormatInt(now().Unix(), 10)
+	req.Header.Set(HeaderKey, key)
+	req.Header.Set(HeaderTime, timestamp)
+	req.Header.Set(HeaderItem, string(e.Item))
+	req.Header.Set(HeaderEffect, escape(e.Name))
+	req.Header.Set(HeaderQueue, escape(e.Queue))
+	req.Header.Set(HeaderToken, strconv.FormatInt(int64(e.Token), 10))
+	req.Header.Set(HeaderAttempt, strconv.Itoa(e.Attempts))
+	signature := ""
+	for _, secret := range w.Secrets {
+		if signature != "" {
+			signature += ", "
+		}
+		signature += Sign(secret, timestamp, key, e.Body)
+	}
+	if signature != "" {
+		req.Header.Set(HeaderSignature, signature)
+	}
+}
+
+// judge makes an outcome of the receiver's answer.
+func (w Webhook) judge(resp *http.Response, said []byte) error {
+	if resp.StatusCode/100 == 2 {
+		return nil
+	}
+	err := fmt.Errorf("webhook %s: %s: %s", store.Redact(w.URL), resp.Status, bytes.TrimSpace(said))
+	switch code := resp.StatusCode; {
+	case code == http.StatusRequestTimeout, code == http.StatusTooEarly, code == http.StatusTooManyRequests, code == http.StatusServiceUnavailable:
+		seconds, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
+		return RetryAfter(err, time.Duration(min(max(seconds, 0), 24*3600))*time.Second)
+	case code/100 == 3, code/100 == 4:
+		return Refused(err)
+	}
+	return err
+}

@@ -1,0 +1,378 @@
+package worktest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/ledger"
+	"github.com/croft-dev/croft/tenure"
+	"github.com/croft-dev/croft/work"
+)
+
+// flaw is one way to get a ledger wrong, and the behaviour in which the suite has to notice it.
+type flaw struct {
+	name  string
+	group string
+	spoil func(l *ledger.Law)
+	wrap  func(l, base *ledger.Ledger) work.Ledger // what is wrong around the law; may be nil
+}
+
+// lawFlaw is a flaw of the law alone.
+type lawFlaw struct {
+	name  string
+	group string
+	spoil func(l *ledger.Law)
+}
+
+func lawFlaws(of []lawFlaw) []flaw {
+	var all []flaw
+	for _, f := range of {
+		all = append(all, flaw{name: f.name, group: f.group, spoil: f.spoil})
+	}
+	return all
+}
+
+// before changes what the law sees of an item and a request.
+func before(change func(it *work.Item, req *work.Request, now time.Time)) func(*ledger.Law) {
+	return func(l *ledger.Law) {
+		l.Apply = func(it work.Item, req work.Request, now time.Time) (work.Outcome, error) {
+			change(&it, &req, now)
+			return work.Apply(it, req, now)
+		}
+	}
+}
+
+// after changes what the law has decided.
+func after(change func(was work.Item, req work.Request, out *work.Outcome, err *error, now time.Time)) func(*ledger.Law) {
+	return func(l *ledger.Law) {
+		l.Apply = func(it work.Item, req work.Request, now time.Time) (work.Outcome, error) {
+			out, err := work.Apply(it, req, now)
+			change(it, req, &out, &err, now)
+			return out, err
+		}
+	}
+}
+
+// pretend admits whoever asks, for some verbs.
+func pretend(verbs ...work.Verb) func(*ledger.Law) {
+	return func(l *ledger.Law) {
+		l.Apply = func(it work.Item, req work.Request, now time.Time) (work.Outcome, error) {
+			out, err := work.Apply(it, req, now)
+			if !slices.Contains(verbs, req.Verb) || !errors.Is(err, work.ErrStale) {
+				return out, err
+			}
+			// As a ledger does that looks only at the id.
+			forged := it
+			forged.State, forged.Record.State, forged.Record.Ended = work.Running, tenure.Held, ""
+			forged.Record.Token, forged.Record.Grant = req.Token, req.Secret.Grant()
+			forged.Record.TTL = time.Minute
+			for i := range forged.Record.History {
+				forged.Record.History[i].Ended = tenure.EndExpired
+			}
+			forged.Record.History = append(forged.Record.History, tenure.Term{Token: req.Token, Grant: forged.Record.Grant, State: tenure.Held, Cause: tenure.Released})
+			return work.Apply(forged, req, now)
+		}
+	}
+}
+
+func flaws() []flaw {
+	return slices.Concat(staleFlaws(), itemFlaws(), claimFlaws(), effectFlaws(), keepingFlaws(), handleFlaws())
+}
+
+// staleFlaws let an owner write that was replaced.
+func staleFlaws() []flaw {
+	return lawFlaws([]lawFlaw{
+		{"admits a stale complete", "stale", pretend(work.Complete)},
+		{"admits a stale fail", "stale", pretend(work.Fail)},
+		{"accepts the checkpoint of a stale owner", "stale", pretend(work.Checkpoint)},
+		{"accepts the report of a stale owner", "stale", pretend(work.Report)},
+		{"renews for a stale owner", "stale", pretend(work.Heartbeat)},
+		{"writes the effects of a refused completion", "stale", after(func(was work.Item, req work.Request, out *work.Outcome, err *error, now time.Time) {
+			if errors.Is(*err, work.ErrStale) && req.Verb == work.Complete {
+				for _, m := range req.Effects {
+					out.Effects = append(out.Effects, work.Effect{EffectID: work.EffectID{Item: was.ID, Name: m.Name, Generation: was.Generation}, Queue: was.Queue, To: m.Name, State: work.Pending, Ready: now, Created: now, Token: req.Token})
+				}
+			}
+		})},
+		{"does not record refusals", "stale", func(l *ledger.Law) { l.Record = func(*work.Refusal) bool { return false } }},
+		{"forgets who was refused", "refusals", after(func(_ work.Item, _ work.Request, out *work.Outcome, _ *error, _ time.Time) {
+			if out.Refusal != nil {
+				out.Refusal.PresentedOwner = ""
+			}
+		})},
+		{"records what is no stale write", "refusals", after(func(was work.Item, req work.Request, out *work.Outcome, err *error, now time.Time) {
+			if errors.Is(*err, work.ErrState) {
+				out.Refusal = &work.Refusal{At: now, Item: was.ID, Queue: was.Queue, Verb: req.Verb}
+			}
+		})},
+		{"compares the token and not the grant", "owning", before(func(it *work.Item, req *work.Request, _ time.Time) {
+			if req.Verb == work.Heartbeat && it.Record.Token == req.Token && it.State == work.Running {
+				it.Record.Grant = req.Secret.Grant()
+				it.Record.History[len(it.Record.History)-1].Grant = it.Record.Grant
+			}
+		})},
+	})
+}
+
+// itemFlaws decide otherwise than the law.
+func itemFlaws() []flaw {
+	return lawFlaws([]lawFlaw{
+		{"refuses an owner whose deadline has passed", "owning", after(func(was work.Item, req work.Request, out *work.Outcome, err *error, now time.Time) {
+			if req.Verb.ByOwner() && was.Lapsed(now) {
+				out.Item, out.Changed, *err = was, false, &work.StateError{What: string(req.Verb)}
+			}
+		})},
+		{"overwrites the result at a second completion", "completing", after(func(was work.Item, req work.Request, out *work.Outcome, err *error, _ time.Time) {
+			if req.Verb == work.Complete && *err == nil && was.State == work.Done && !bytes.Equal(was.Result, req.Result) {
+				out.Item.Result, out.Changed = req.Result, true
+			}
+		})},
+		{"refuses a second completion", "completing", after(func(was work.Item, req work.Request, _ *work.Outcome, err *error, _ time.Time) {
+			if req.Verb == work.Complete && was.State == work.Done {
+				*err = &work.StateError{What: "complete"}
+			}
+		})},
+		{"puts the token into the identity of effects", "completing", after(func(_ work.Item, _ work.Request, out *work.Outcome, _ *error, _ time.Time) {
+			for i := range out.Effects {
+				out.Effects[i].Generation = int(out.Effects[i].Token % 1000)
+			}
+		})},
+		{"replays without a new generation", "completing", before(func(_ *work.Item, req *work.Request, _ time.Time) {
+			if req.Verb == work.Replay && req.Again {
+				req.Again = false
+			}
+		})},
+		{"keeps nothing of a checkpoint", "claiming", before(func(_ *work.Item, req *work.Request, _ time.Time) { req.State = nil })},
+		{"retries at once", "failing", after(func(_ work.Item, req work.Request, out *work.Outcome, _ *error, now time.Time) {
+			if req.Verb == work.Fail && out.Changed && out.Item.State == work.Waiting {
+				out.Item.Ready = now
+			}
+		})},
+		{"never gives up", "failing", before(func(it *work.Item, _ *work.Request, _ time.Time) { it.Limit = work.MaxTries })},
+		{"counts a release as an attempt", "failing", after(func(was work.Item, req work.Request, out *work.Outcome, _ *error, _ time.Time) {
+			if req.Verb == work.Release && out.Changed {
+				out.Item.Attempts = was.Attempts
+			}
+		})},
+		{"does not advance the token at a requeue", "requeueing", after(func(was work.Item, req work.Request, out *work.Outcome, _ *error, _ time.Time) {
+			if req.Verb == work.Requeue && out.Changed {
+				out.Item.Record.Token = was.Record.Token
+			}
+		})},
+		{"requeues without compare and swap", "requeueing", before(func(it *work.Item, req *work.Request, _ time.Time) {
+			if req.Verb == work.Requeue {
+				req.Token = it.Record.Token
+			}
+		})},
+		{"requeues who is alive", "requeueing", before(func(it *work.Item, req *work.Request, now time.Time) {
+			if req.Verb == work.Requeue && it.State == work.Running {
+				it.Record.Deadline = now
+			}
+		})},
+		{"requeues for ever", "requeueing", after(func(_ work.Item, req work.Request, out *work.Outcome, _ *error, _ time.Time) {
+			if req.Verb == work.Requeue && out.Item.State == work.Dead {
+				out.Item.State = work.Waiting
+			}
+		})},
+		{"reassigns without burning a token", "by hand", after(func(was work.Item, req work.Request, out *work.Outcome, _ *error, _ time.Time) {
+			if req.Verb == work.Reassign && out.Changed && !was.Record.IsZero() {
+				out.Item.Record.Token = was.Record.Token
+			}
+		})},
+		{"drops the note", "by hand", after(func(_ work.Item, _ work.Request, out *work.Outcome, _ *error, _ time.Time) { out.Item.Record.Note = "" })},
+		{"cancels what is done", "by hand", before(func(it *work.Item, req *work.Request, _ time.Time) {
+			if req.Verb == work.Cancel && it.State == work.Done {
+				it.State = work.Waiting
+			}
+		})},
+		{"adds other content under the same key", "adding", before(func(it *work.Item, req *work.Request, _ time.Time) {
+			if req.Verb == work.Add && !it.IsZero() {
+				it.Payload = req.Payload
+			}
+		})},
+		{"ignores idempotency keys", "batches", before(func(it *work.Item, req *work.Request, _ time.Time) {
+			if req.Verb == work.Add && it.ID != req.ID {
+				*it = work.Item{}
+			}
+		})},
+		{"moves the deadline at a report", "owning", after(func(_ work.Item, req work.Request, out *work.Outcome, _ *error, now time.Time) {
+			if req.Verb == work.Report && out.Changed {
+				out.Item.Record.Deadline = now.Add(2 * out.Item.Record.TTL)
+			}
+		})},
+	})
+}
+
+// claimFlaws give items to the wrong one, or at the wrong time.
+func claimFlaws() []flaw {
+	see := func(change func(it *work.Item, c *work.Claim, now time.Time)) func(*ledger.Law) {
+		return func(l *ledger.Law) {
+			l.Grant = func(it work.Item, c work.Claim, now time.Time) (work.Item, error) {
+				change(&it, &c, now)
+				return work.Grant(it, c, now)
+			}
+		}
+	}
+	return lawFlaws([]lawFlaw{
+		{"claims a dead item", "claiming", see(func(it *work.Item, _ *work.Claim, _ time.Time) {
+			if it.State == work.Dead {
+				it.State = work.Waiting
+			}
+		})},
+		{"ignores not-before", "claiming", see(func(it *work.Item, _ *work.Claim, now time.Time) {
+			if it.Ready.After(now) {
+				it.Ready = now
+			}
+		})},
+		{"ignores priority", "claiming", func(l *ledger.Law) {
+			l.Before = func(a, b work.Item) bool {
+				a.Priority, b.Priority = 0, 0
+				return a.Before(b)
+			}
+		}},
+		{"takes the newest first", "claiming", func(l *ledger.Law) { l.Before = func(a, b work.Item) bool { return b.Before(a) } }},
+		{"does not count attempts", "claiming", func(l *ledger.Law) {
+			l.Grant = func(it work.Item, c work.Claim, now time.Time) (work.Item, error) {
+				next, err := work.Grant(it, c, now)
+				next.Attempts = it.Attempts
+				return next, err
+			}
+		}},
+		{"does not advance the token at a claim", "claiming", func(l *ledger.Law) {
+			l.Grant = func(it work.Item, c work.Claim, now time.Time) (work.Item, error) {
+				next, err := work.Grant(it, c, now)
+				if err == nil && it.Record.Token > 0 {
+					next.Record.Token = it.Record.Token
+				}
+				return next, err
+			}
+		}},
+		{"grants what runs", "races", see(func(it *work.Item, _ *work.Claim, _ time.Time) {
+			if it.State == work.Running {
+				it.State, it.Record = work.Waiting, tenure.Record{}
+			}
+		})},
+		{"gives an item to another than the one it is reserved for", "by hand", see(func(it *work.Item, c *work.Claim, _ time.Time) {
+			if it.Record.State == tenure.Reserved {
+				it.Record.Owner = c.Owner
+			}
+		})},
+		{"grants a secret again", "claiming", see(func(it *work.Item, _ *work.Claim, _ time.Time) {
+			for i := range it.Record.History {
+				it.Record.History[i].Grant = "ffffffffffffffffffffffffffffffff"
+			}
+		})},
+	})
+}
+
+// effectFlaws are those of the outbox.
+func effectFlaws() []flaw {
+	return lawFlaws([]lawFlaw{
+		{"lets an old dispatcher take", "outbox", func(l *ledger.Law) {
+			l.Admit = func(q work.Taking, mark fence.Mark, now time.Time) (fence.Mark, *work.Refusal, error) {
+				next, refusal, err := q.Admit(mark, now)
+				if errors.Is(err, work.ErrStale) {
+					return mark, nil, nil
+				}
+				return next, refusal, err
+			}
+		}},
+		{"lets an old dispatcher settle", "outbox", func(l *ledger.Law) {
+			l.Settle = func(e work.Effect, _ fence.Mark, s work.Settlement, now time.Time) (work.EffectOutcome, error) {
+				return work.Settle(e, fence.Mark{}, s, now)
+			}
+		}},
+		{"says that what was taken is still pending", "outbox", func(l *ledger.Law) {
+			l.Take = func(e work.Effect, q work.Taking, now time.Time) work.Effect {
+				e = work.Take(e, q, now)
+				e.State = work.Pending
+				return e
+			}
+		}},
+		{"takes what is not due", "outbox", func(l *ledger.Law) {
+			l.Takes = func(q work.Taking, e work.Effect, now time.Time) bool {
+				e.Ready = now
+				return q.Takes(e, now)
+			}
+		}},
+		{"settles a delivery that is not the newest", "outbox", func(l *ledger.Law) {
+			l.Settle = func(e work.Effect, mark fence.Mark, s work.Settlement, now time.Time) (work.EffectOutcome, error) {
+				s.Attempt = e.Attempts
+				return work.Settle(e, mark, s, now)
+			}
+		}},
+		{"un-sends what was sent", "outbox", func(l *ledger.Law) {
+			l.Settle = func(e work.Effect, mark fence.Mark, s work.Settlement, now time.Time) (work.EffectOutcome, error) {
+				if e.State == work.Sent {
+					e.State = work.Unknown
+				}
+				return work.Settle(e, mark, s, now)
+			}
+		}},
+	})
+}
+
+// keepingFlaws are about what is kept, and when.
+func keepingFlaws() []flaw {
+	return lawFlaws([]lawFlaw{
+		{"forgets items whose effects are pending", "pruning", func(l *ledger.Law) {
+			l.Forget = func(r work.Retention, it work.Item, _ []work.Effect, now time.Time) bool { return r.Forgets(it, now) }
+		}},
+		{"forgets what is live", "pruning", func(l *ledger.Law) {
+			l.Forget = func(work.Retention, work.Item, []work.Effect, time.Time) bool { return true }
+		}},
+		{"counts what was rolled back", "transactions", func(l *ledger.Law) { l.Commit = func(error) bool { return true } }},
+		{"wakes nobody", "waking", func(l *ledger.Law) { l.Wakes = false }},
+		{"overwrites an effect that is there", "completing", func(l *ledger.Law) {
+			l.Apply = func(it work.Item, req work.Request, now time.Time) (work.Outcome, error) {
+				out, err := work.Apply(it, req, now)
+				if req.Verb == work.Complete && err == nil && !out.Changed && len(req.Effects) > 0 {
+					m := req.Effects[0]
+					out.Effects = []work.Effect{{EffectID: work.EffectID{Item: it.ID, Name: m.Name, Generation: it.Generation}, Queue: it.Queue, To: "elsewhere", State: work.Pending, Ready: now, Created: now}}
+				}
+				return out, err
+			}
+			l.Emit = func(there map[work.EffectID]work.Effect, e work.Effect) { there[e.EffectID] = e }
+		}},
+	})
+}
+
+// handleFlaws are about what is around the law.
+func handleFlaws() []flaw {
+	return []flaw{
+		{name: "lists more than was asked for", group: "reading", wrap: func(l, _ *ledger.Ledger) work.Ledger { return limitless{l} }},
+		{name: "counts no refusals", group: "reading", wrap: func(l, _ *ledger.Ledger) work.Ledger { return uncounting{l} }},
+		{name: "closes everybody's handle", group: "handles", wrap: func(l, base *ledger.Ledger) work.Ledger { return shared{base} }},
+		{name: "goes on after the context has ended", group: "handles", wrap: func(l, _ *ledger.Ledger) work.Ledger { return heedless{l} }},
+	}
+}
+
+type limitless struct{ *ledger.Ledger }
+
+func (l limitless) List(ctx context.Context, q work.Query) iter.Seq2[work.Item, error] {
+	q.Limit = max(q.Limit, 0) * 2
+	return l.Ledger.List(ctx, q)
+}
+
+type uncounting struct{ *ledger.Ledger }
+
+func (l uncounting) Stats(ctx context.Context, queue string) ([]work.Stats, error) {
+	all, err := l.Ledger.Stats(ctx, queue)
+	for i := range all {
+		all[i].Refusals = 0
+	}
+	return all, err
+}
+
+type shared struct{ *ledger.Ledger }
+
+type heedless struct{ *ledger.Ledger }
+
+func (l heedless) Apply(_ context.Context, requests []work.Request) []work.Answer {
+	return l.Ledger.Apply(context.Background(), requests)
+}

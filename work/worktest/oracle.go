@@ -1,0 +1,240 @@
+package worktest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/tenure"
+	"github.com/croft-dev/croft/work"
+)
+
+// step sends one request and holds the answer, and what the ledger keeps afterwards, against the law.
+func (t *trial) step(req work.Request) work.Answer {
+	t.Helper()
+	return t.steps(req)[0]
+}
+
+// must is a step that the law allows.
+func (t *trial) must(req work.Request) work.Answer {
+	t.Helper()
+	a := t.step(req)
+	if a.Err != nil {
+		t.Fatalf("%s: %v; the check expected it to succeed", req.Verb, a.Err)
+	}
+	return a
+}
+
+// known is what the ledger keeps of one item.
+type known struct {
+	item     work.Item
+	effects  []work.Effect
+	refusals []work.Refusal // newest first
+}
+
+func (t *trial) known(id work.ID) known {
+	t.Helper()
+	return known{item: t.get(id), effects: t.effectsOf(id), refusals: t.refusalsOf(id)}
+}
+
+// steps sends a batch, while nobody else uses its items, and holds all of it against the law: requests on one item in their order.
+func (t *trial) steps(requests ...work.Request) []work.Answer {
+	t.Helper()
+	kept := map[work.ID]*known{}
+	for _, req := range requests {
+		if req.ID.Valid() && kept[req.ID] == nil {
+			k := t.known(req.ID)
+			kept[req.ID] = &k
+		}
+	}
+	alias := t.aliases(requests, kept)
+	answers := t.apply(t.ledger, requests...)
+	for i, req := range requests {
+		if k := kept[req.ID]; k != nil {
+			if other := alias(req); other != nil && k.item.IsZero() {
+				k = other
+			}
+			t.judge(k, req, answers[i])
+		} else if !errors.Is(answers[i].Err, fence.ErrInvalid) {
+			t.Fatalf("%s of the id %q: %v; want invalid", req.Verb, req.ID, answers[i].Err)
+		}
+	}
+	for id, want := range kept {
+		got := t.known(id)
+		if d := differ(want.item, got.item); d != "" {
+			t.Fatalf("after %s: the item kept is not the law's: %s", verbs(requests), d)
+		}
+		if d := differ(want.effects, got.effects); d != "" {
+			t.Fatalf("after %s: the effects kept are not the law's: %s", verbs(requests), d)
+		}
+		if d := differ(want.refusals, got.refusals); d != "" {
+			t.Fatalf("after %s: the refusals kept are not the law's: %s", verbs(requests), d)
+		}
+	}
+	return answers
+}
+
+// aliases finds the item that has a request's idempotency key, among those kept and those in the ledger.
+func (t *trial) aliases(requests []work.Request, kept map[work.ID]*known) func(req work.Request) *known {
+	t.Helper()
+	for _, req := range requests {
+		if req.Verb != work.Add || req.Unique == "" || req.Check() != nil {
+			continue
+		}
+		for _, it := range collect(t, "List", t.ledger.List(t.ctx, work.Query{Queue: req.Queue})) {
+			if it.Unique == req.Unique && kept[it.ID] == nil {
+				k := t.known(it.ID)
+				kept[it.ID] = &k
+			}
+		}
+	}
+	return func(req work.Request) *known {
+		for _, k := range kept {
+			if req.Verb == work.Add && req.Unique != "" && k.item.Queue == req.Queue && k.item.Unique == req.Unique {
+				return k
+			}
+		}
+		return nil
+	}
+}
+
+// judge compares an answer with the law's and makes of k what the law leaves.
+func (t *trial) judge(k *known, req work.Request, got work.Answer) {
+	t.Helper()
+	if errors.Is(got.Err, work.ErrUnknown) {
+		t.Fatalf("%s: %v; nothing stood in the way of an answer", req.Verb, got.Err)
+	}
+	if bad := req.Check(); bad != nil {
+		if d := differentErrors(bad, got.Err); d != "" {
+			t.Fatalf("%s: %s", req.Verb, d)
+		}
+		return
+	}
+	if flaw := badTime(got.Now); flaw != "" {
+		t.Fatalf("%s: the answer's Now %s", req.Verb, flaw)
+	}
+	before := k.item
+	out, err := work.Apply(before, req, got.Now)
+	if d := differentErrors(err, got.Err); d != "" {
+		t.Fatalf("%s of an item that is %q: %s", req.Verb, before.State, d)
+	}
+	if want := err == nil && !out.Changed; want != got.Repeated {
+		t.Fatalf("%s: Repeated is %v, the law's is %v", req.Verb, got.Repeated, want)
+	}
+	if d := differ(briefly(out.Item, got.Repeated), briefly(got.Item, got.Repeated)); d != "" {
+		t.Fatalf("%s: the answer's item is not the law's: %s", req.Verb, d)
+	}
+	k.item = out.Item
+	for _, e := range out.Effects {
+		if !slices.ContainsFunc(k.effects, func(o work.Effect) bool { return o.EffectID == e.EffectID }) {
+			k.effects = append(k.effects, e)
+		}
+	}
+	slices.SortFunc(k.effects, func(a, b work.Effect) int { return a.Compare(b.EffectID) })
+	if out.Refusal != nil {
+		k.refusals = append([]work.Refusal{*out.Refusal}, k.refusals...)
+	}
+}
+
+// briefly is what an answer has at least.
+func briefly(it work.Item, repeated bool) work.Item {
+	r := it.Record
+	brief := work.Item{
+		ID: it.ID, Queue: it.Queue, State: it.State, Attempts: it.Attempts, Limit: it.Limit, Generation: it.Generation,
+		Record: tenure.Record{Token: r.Token, Grant: r.Grant, Owner: r.Owner, State: r.State, Cause: r.Cause, Ended: r.Ended, Deadline: r.Deadline},
+	}
+	if repeated {
+		brief.Result = it.Result
+	}
+	return brief
+}
+
+// claim takes items while nobody else does, and holds what is taken, and what is left, against the law.
+func (t *trial) claim(c work.Claim) []work.Item {
+	t.Helper()
+	before := t.all()
+	earliest := t.now()
+	got, err := t.ledger.Claim(t.ctx, c)
+	if err != nil {
+		t.Fatalf("Claim: %v", err)
+	}
+	latest := t.now()
+	t.judgeClaim(c, before, got, earliest, latest)
+	return got
+}
+
+// all reads every item there is, whole.
+func (t *trial) all() map[work.ID]work.Item {
+	t.Helper()
+	items := map[work.ID]work.Item{}
+	for _, it := range collect(t, "List", t.ledger.List(t.ctx, work.Query{})) {
+		items[it.ID] = t.get(it.ID)
+	}
+	return items
+}
+
+func (t *trial) judgeClaim(c work.Claim, before map[work.ID]work.Item, got []work.Item, earliest, latest time.Time) {
+	t.Helper()
+	if len(got) > c.Limit && !c.Again {
+		t.Fatalf("a claim of %d got %d items", c.Limit, len(got))
+	}
+	again := c.Again && slices.ContainsFunc(got, func(it work.Item) bool { return c.Granted(before[it.ID]) })
+	taken := map[work.ID]bool{}
+	for i, it := range got {
+		taken[it.ID] = true
+		was := before[it.ID]
+		if again {
+			if !c.Granted(was) {
+				t.Fatalf("a claim sent again got item %s besides what it had been granted", it.ID)
+			}
+		} else {
+			at := it.Record.Acquired
+			if at.Before(earliest) || at.After(latest) {
+				t.Fatalf("an item was acquired at %s, outside the time of its claim, %s to %s", at, earliest, latest)
+			}
+			next, err := work.Grant(was, c, at)
+			if err != nil {
+				t.Fatalf("a claim got item %s, which the law does not grant: %v", it.ID, err)
+			}
+			was = next
+		}
+		if d := differ(was, t.get(it.ID)); d != "" {
+			t.Fatalf("after a claim the item kept is not the law's: %s", d)
+		}
+		was.Record.History, it.Record.History = nil, nil
+		if d := differ(was, it); d != "" {
+			t.Fatalf("the item claimed is not the law's: %s", d)
+		}
+		if i > 0 && !got[i-1].Before(it) {
+			t.Fatalf("a claim got %s before %s, against the order of claims", got[i-1].ID, it.ID)
+		}
+	}
+	for id, it := range before {
+		if again && c.Granted(it) && !taken[id] {
+			t.Fatalf("a claim sent again did not get item %s, which it had been granted", id)
+		}
+		if taken[id] || again || !c.Grantable(it, earliest) {
+			continue
+		}
+		if len(got) < c.Limit {
+			t.Fatalf("a claim of %d got %d items and left %s, which is ready", c.Limit, len(got), describe(it))
+		}
+		if last := got[len(got)-1]; it.Before(before[last.ID]) {
+			t.Fatalf("a claim left %s and took %s, which comes after it", describe(it), describe(before[last.ID]))
+		}
+	}
+}
+
+func describe(it work.Item) string {
+	return fmt.Sprintf("item %s (priority %d, ready %s)", it.ID, it.Priority, it.Ready.Format("15:04:05.000000"))
+}
+
+func verbs(requests []work.Request) string {
+	var all []work.Verb
+	for _, r := range requests {
+		all = append(all, r.Verb)
+	}
+	return fmt.Sprint(all)
+}

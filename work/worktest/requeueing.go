@@ -1,0 +1,68 @@
+package worktest
+
+import (
+	"errors"
+	"time"
+
+	"github.com/croft-dev/croft/tenure"
+	"github.com/croft-dev/croft/work"
+)
+
+func requeueing() []check {
+	return []check{
+		{"a lapsed item waits again, with a new token and the cause expired", func(t *trial) {
+			h := t.lapsed("q")
+			req := requeue(h.Item)
+			a := t.must(req)
+			if a.Item.State != work.Waiting || a.Item.Record.Cause != tenure.Expired || a.Item.Record.Token <= h.Record.Token {
+				t.Fatalf("after the requeue: %+v", a.Item)
+			}
+			if again := t.must(req); !again.Repeated {
+				t.Fatalf("requeued twice")
+			}
+		}},
+		{"who is alive is left alone", func(t *trial) {
+			h := t.running("q")
+			if a := t.step(requeue(h.Item)); !errors.Is(a.Err, work.ErrState) {
+				t.Fatalf("requeue of a living item: %v", a.Err)
+			}
+			if t.Advance != nil {
+				t.pass(h.Record.Deadline.Add(-time.Microsecond))
+				if a := t.step(requeue(h.Item)); !errors.Is(a.Err, work.ErrState) {
+					t.Fatalf("requeue a microsecond before the deadline: %v", a.Err)
+				}
+			}
+		}},
+		{"compare and swap on the token", func(t *trial) {
+			h := t.lapsed("q")
+			t.must(requeue(h.Item))
+			c := claimOf("q")
+			c.TTL = t.lapsing()
+			next := t.claim(c)[0]
+			t.pass(next.Record.Deadline) // lapsed as well, but another term than the one that was read
+			if a := t.step(requeue(h.Item)); !errors.Is(a.Err, work.ErrStale) {
+				t.Fatalf("requeue by a token that is no longer the newest: %v, want stale", a.Err)
+			}
+			if n := len(t.refusalsOf(h.ID)); n != 0 {
+				t.Fatalf("a reconciler that was overtaken left %d refusals", n)
+			}
+		}},
+		{"what was given back is left alone", func(t *trial) {
+			h := t.lapsed("q")
+			t.must(h.by(work.Complete))
+			if a := t.step(requeue(h.Item)); !errors.Is(a.Err, work.ErrState) {
+				t.Fatalf("requeue of a done item: %v", a.Err)
+			}
+		}},
+		{"exhausted is dead", func(t *trial) {
+			add := added("q")
+			add.Limit = 1
+			t.must(add)
+			h := t.claimed("q", t.lapsing())
+			t.pass(h.Record.Deadline)
+			if a := t.must(requeue(h.Item)); a.Item.State != work.Dead {
+				t.Fatalf("its one attempt is used up, and it is %s", a.Item.State)
+			}
+		}},
+	}
+}

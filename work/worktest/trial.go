@@ -1,0 +1,258 @@
+package worktest
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/tenure"
+	"github.com/croft-dev/croft/work"
+)
+
+const (
+	// long is a time that does not run out while a check runs, on any clock that is not advanced.
+	long = time.Hour
+	// brief is a time that can be waited for. Nothing is asserted of a brief lease that needs it to be still alive.
+	brief = 30 * time.Millisecond
+)
+
+// trial is one check under way on one place.
+type trial struct {
+	testing.TB
+	Harness
+	// ledger is the first handle on the place.
+	ledger work.Ledger
+	opened []work.Ledger
+	ctx    context.Context
+	rand   *rand.Rand
+}
+
+func newTrial(tb testing.TB, h Harness) *trial {
+	tb.Helper()
+	if h.Open == nil {
+		tb.Fatalf("worktest: the harness lacks Open")
+	}
+	if h.Patience <= 0 {
+		h.Patience = 30 * time.Second
+	}
+	ctx, cancel := context.WithTimeout(tb.Context(), max(10*h.Patience, time.Minute))
+	tb.Cleanup(cancel)
+	t := &trial{TB: tb, Harness: h, ctx: ctx, rand: rand.New(rand.NewPCG(seed(tb), 0))}
+	tb.Cleanup(func() {
+		for _, l := range t.opened {
+			if err := l.Close(); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+		}
+	})
+	t.ledger = t.open()
+	return t
+}
+
+// seed is random, and written down so that a failure can be had again.
+func seed(tb testing.TB) uint64 {
+	if fixed := os.Getenv("WORKTEST_SEED"); fixed != "" {
+		n, err := strconv.ParseUint(fixed, 10, 64)
+		if err != nil {
+			tb.Fatalf("WORKTEST_SEED: %v", err)
+		}
+		return n
+	}
+	n := rand.Uint64()
+	tb.Logf("repeat with WORKTEST_SEED=%d", n)
+	return n
+}
+
+// open opens one more handle on the place.
+func (t *trial) open() work.Ledger {
+	t.Helper()
+	l := t.Open(t.TB)
+	t.opened = append(t.opened, l)
+	return l
+}
+
+// many is how often something is repeated: in full, and on a slow ledger or in a short test.
+func (t *trial) many(full, slow int) int {
+	if t.Slow || testing.Short() {
+		return min(full, slow)
+	}
+	return full
+}
+
+// pick returns one of what it is given.
+func pick[T any](t *trial, of ...T) T { return of[t.rand.IntN(len(of))] }
+
+// apply sends requests and makes sure that each has its one answer.
+func (t *trial) apply(l work.Operations, requests ...work.Request) []work.Answer {
+	t.Helper()
+	answers := l.Apply(t.ctx, requests)
+	if len(answers) != len(requests) {
+		t.Fatalf("%d requests got %d answers; every request gets exactly one, in order", len(requests), len(answers))
+	}
+	return answers
+}
+
+// get reads an item; zero if there is none.
+func (t *trial) get(id work.ID) work.Item {
+	t.Helper()
+	it, err := t.ledger.Get(t.ctx, id)
+	if err != nil && !errors.Is(err, work.ErrNotFound) {
+		t.Fatalf("Get(%s): %v", id, err)
+	}
+	return it
+}
+
+// effectsOf reads the effects of an item.
+func (t *trial) effectsOf(id work.ID) []work.Effect {
+	t.Helper()
+	return collect(t, "Effects", t.ledger.Effects(t.ctx, work.EffectQuery{Item: id}))
+}
+
+// refusalsOf reads the refusals of an item.
+func (t *trial) refusalsOf(id work.ID) []work.Refusal {
+	t.Helper()
+	return collect(t, "Refusals", t.ledger.Refusals(t.ctx, work.RefusalQuery{Item: id}))
+}
+
+// collect reads a sequence to its end.
+func collect[T any](t *trial, what string, seq func(func(T, error) bool)) []T {
+	t.Helper()
+	var all []T
+	for v, err := range seq {
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		all = append(all, v)
+	}
+	return all
+}
+
+// now reads the ledger's clock.
+func (t *trial) now() time.Time {
+	t.Helper()
+	now, err := t.ledger.Now(t.ctx)
+	if err != nil {
+		t.Fatalf("Now: %v", err)
+	}
+	return now
+}
+
+// pass lets the ledger's clock reach a moment: by moving it where that is possible, otherwise by waiting for it.
+func (t *trial) pass(until time.Time) {
+	t.Helper()
+	for {
+		left := until.Sub(t.now())
+		if left <= 0 {
+			return
+		}
+		if t.Advance != nil {
+			t.Advance(left)
+			if left = until.Sub(t.now()); left > 0 {
+				t.Fatalf("the harness advanced the clock and the ledger's Now is still %s short", left)
+			}
+			return
+		}
+		select {
+		case <-time.After(min(left, 50*time.Millisecond)):
+		case <-t.ctx.Done():
+			t.Fatalf("the ledger's clock did not reach %s in time", until)
+		}
+	}
+}
+
+// lapsing is a time that is about to run out: short where that has to be waited for.
+func (t *trial) lapsing() time.Duration {
+	if t.Advance == nil {
+		return brief
+	}
+	return long
+}
+
+// together calls f once for each of n contenders, all released at one moment.
+func (t *trial) together(n int, f func(i int)) {
+	start := make(chan struct{})
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			<-start
+			f(i)
+		})
+	}
+	close(start)
+	all.Wait()
+}
+
+// held is an item and the secret it was claimed with.
+type held struct {
+	work.Item
+	secret tenure.Secret
+}
+
+// by is a request of the owner.
+func (h held) by(verb work.Verb) work.Request {
+	return work.Request{Verb: verb, ID: h.ID, Token: h.Record.Token, Secret: h.secret}
+}
+
+// added is a request for a new item in a queue.
+func added(queue string) work.Request {
+	return work.Request{Verb: work.Add, ID: work.NewID(), Queue: queue, Payload: []byte("payload of " + queue)}
+}
+
+// hand is an act by hand.
+func hand(verb work.Verb, id work.ID) work.Request {
+	req := work.Request{Verb: verb, ID: id, Secret: tenure.NewSecret(), Actor: "olga", Note: "because"}
+	if verb == work.Reassign {
+		req.Owner = "cleo"
+	}
+	return req
+}
+
+// claimOf asks for one item of a queue.
+func claimOf(queue string) work.Claim {
+	return work.Claim{Queues: []string{queue}, Limit: 1, Secret: tenure.NewSecret(), Owner: "ann", Instance: "run 1", TTL: long}
+}
+
+// running is a new item of its own queue, claimed.
+func (t *trial) running(queue string) held { t.Helper(); return t.runningFor(queue, long) }
+
+func (t *trial) runningFor(queue string, ttl time.Duration) held {
+	t.Helper()
+	t.must(added(queue))
+	return t.claimed(queue, ttl)
+}
+
+// claimed claims the one item there is in a queue.
+func (t *trial) claimed(queue string, ttl time.Duration) held {
+	t.Helper()
+	c := claimOf(queue)
+	c.TTL = ttl
+	got := t.claim(c)
+	if len(got) != 1 {
+		t.Fatalf("a claim of the ready item in %q got %d items", queue, len(got))
+	}
+	return held{got[0], c.Secret}
+}
+
+// lapsed lets an owner's time run out.
+func (t *trial) lapsed(queue string) held {
+	t.Helper()
+	h := t.runningFor(queue, t.lapsing())
+	t.pass(h.Record.Deadline)
+	return h
+}
+
+// requeue is the reconciler's request for what it has read.
+func requeue(it work.Item) work.Request {
+	return work.Request{Verb: work.Requeue, ID: it.ID, Token: it.Record.Token, Secret: tenure.NewSecret(), Owner: "reconciler"}
+}
+
+// dispatcher is the stamp of the n-th dispatcher.
+func dispatcher(n int) fence.Stamp {
+	return fence.Stamp{Key: "work/dispatch", Token: fence.Token(1000 + n), Grant: tenure.NewSecret().Grant()}
+}

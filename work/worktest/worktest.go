@@ -1,0 +1,83 @@
+package worktest
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/croft-dev/croft/work"
+)
+
+// Harness is one empty place for items, and what a check may do with it.
+type Harness struct {
+	// Open opens a handle on the place. Every call is another client of the same items. The suite closes what it opens. Required.
+	Open func(tb testing.TB) work.Ledger
+	// Within carries out do in a transaction of the caller's own, begun beside the handle l, and commits it if do returns nil, else rolls it back and returns do's error. Nil for a ledger without transactions.
+	Within func(ctx context.Context, l work.Ledger, do func(work.Operations) error) error
+	// Advance moves the ledger's clock, where it is the harness's to move. Without it the suite uses short times and waits for the ledger's own clock.
+	Advance func(d time.Duration)
+	// Slow says that a request costs a round trip or a sync to disk: the suite does less of the same.
+	Slow bool
+	// Patience is how long something may take that must happen soon; default 30 s. It is a bound on hanging, not on speed.
+	Patience time.Duration
+}
+
+// check is one promise of a ledger and how it is tried.
+type check struct {
+	name string
+	run  func(t *trial)
+}
+
+// group is a behaviour: the checks of one file.
+type group struct {
+	name   string
+	checks []check
+}
+
+// suite lists every check there is.
+func suite() []group {
+	return []group{
+		{"adding", adding()},
+		{"claiming", claiming()},
+		{"owning", owning()},
+		{"stale", stale()},
+		{"completing", completing()},
+		{"failing", failing()},
+		{"by hand", byHand()},
+		{"requeueing", requeueing()},
+		{"outbox", outbox()},
+		{"refusals", refusals()},
+		{"reading", reading()},
+		{"pruning", pruning()},
+		{"batches", batches()},
+		{"transactions", transactions()},
+		{"races", races()},
+		{"waking", waking()},
+		{"handles", handles()},
+		{"sequences", sequences()},
+	}
+}
+
+// Run tries every promise of a ledger, each in a subtest of its own and on a place of its own, side by side. place makes an empty place, apart from all others; it is called once for every check.
+func Run(t *testing.T, place func(tb testing.TB) Harness) { run(t, place, suite()) }
+
+// RunTimed tries the promises in which time or the caller's transaction has a part, and no others: for a second run of a slow ledger on its own clock, or with another kind of transaction, after one of the whole suite.
+func RunTimed(t *testing.T, place func(tb testing.TB) Harness) {
+	timed := []string{"claiming", "owning", "failing", "requeueing", "outbox", "pruning", "transactions", "races"}
+	run(t, place, slices.DeleteFunc(suite(), func(g group) bool { return !slices.Contains(timed, g.name) }))
+}
+
+func run(t *testing.T, place func(tb testing.TB) Harness, groups []group) {
+	for _, g := range groups {
+		t.Run(g.name, func(t *testing.T) {
+			t.Parallel()
+			for _, c := range g.checks {
+				t.Run(c.name, func(t *testing.T) {
+					t.Parallel()
+					c.run(newTrial(t, place(t)))
+				})
+			}
+		})
+	}
+}
