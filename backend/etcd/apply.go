@@ -72,16 +72,11 @@ func split(requests []tenure.Request, answers []store.Answer) []*lane {
 	return lanes
 }
 
-// lately is how long ago a key may have been seen for what has been written since to be new.
-const lately = time.Second
-
 // carryOut works on lanes, round by round, until all are finished.
 func (s *Store) carryOut(ctx context.Context, lanes []*lane) {
 	lanes = slices.Clone(lanes)
 	for _, l := range lanes {
-		if l.view = s.known(l.key); l.view != nil && time.Since(l.view.at) < lately {
-			l.since = l.view.asOf
-		}
+		l.view = s.known(l.key)
 	}
 	for round := 0; len(lanes) > 0; round++ {
 		if err := pause(ctx, round); err != nil {

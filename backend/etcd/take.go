@@ -4,6 +4,9 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
+// restless is how many reads a key must have changed under for its newest record to be taken as it is.
+const restless = 3
+
 // take takes in what etcd answered to a lane.
 func (s *Store) take(l *lane, revision int64, resp *etcdserverpb.TxnResponse) {
 	read := results(resp.Responses)
@@ -45,7 +48,8 @@ func (s *Store) take(l *lane, revision int64, resp *etcdserverpb.TxnResponse) {
 			s.mu.Unlock()
 		}
 	}
-	l.fresh = l.since != 0 && v.mod > l.since
+	l.reads++
+	l.fresh = l.reads >= restless && v.mod > l.since
 	if l.since == 0 {
 		l.since = revision
 	}

@@ -109,8 +109,8 @@ func (a *app) printStats(stats []work.Stats, now time.Time) {
 	}
 }
 
-// refusalView is a refusal in JSON. The names are those of work.Refusal.
-type refusalView struct {
+// workRefusalView is a refusal in JSON. The names are those of work.Refusal.
+type workRefusalView struct {
 	At             when        `json:"at"`
 	Item           work.ID     `json:"item"`
 	Queue          string      `json:"queue"`
@@ -173,7 +173,7 @@ func (a *app) workRefusals(ctx context.Context, q work.RefusalQuery, since time.
 				break
 			}
 			if a.json {
-				a.print(refusalView{when(r.At), r.Item, r.Queue, r.Verb, r.Why, r.Presented, r.PresentedGrant, r.PresentedOwner, r.Newest, r.NewestGrant, r.NewestOwner})
+				a.print(workRefusalView{when(r.At), r.Item, r.Queue, r.Verb, r.Why, r.Presented, r.PresentedGrant, r.PresentedOwner, r.Newest, r.NewestGrant, r.NewestOwner})
 				continue
 			}
 			t.row(plainCell(ago(now, r.At)), plainCell(word(string(r.Item))), plainCell(word(r.Queue)), plainCell(string(r.Verb)), cell{r.Why, yellow},
