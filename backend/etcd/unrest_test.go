@@ -65,6 +65,16 @@ func (s steadfastStore) Get(ctx context.Context, key string) (rec tenure.Record,
 	return rec, err
 }
 
+func (s steadfastStore) Sweep(ctx context.Context) (n int, err error) {
+	steadfast(ctx, func() error {
+		var more int
+		more, err = s.Store.Sweep(ctx)
+		n += more
+		return err
+	})
+	return n, err
+}
+
 func (s steadfastStore) List(ctx context.Context, prefix string) iter.Seq2[tenure.Record, error] {
 	var all []tenure.Record
 	var failed error
