@@ -21,6 +21,8 @@ type Search struct {
 	Recent int
 	// OneIn recovers one in so many of the folders that differ, beside those in which everything that was on its way is lost; default all.
 	OneIn int
+	// Thin makes one in so many of the cuts, beside those in which everything that was on its way is lost or kept; default all. Of a large file, making them takes longer than recovering.
+	Thin int
 }
 
 // Report says what a search did.
@@ -60,12 +62,16 @@ func (r *Recorder) Search(tb testing.TB, s Search, recovered func(top string, no
 			continue
 		}
 		for i, choice := range d.choices(s, dice) {
-			report.Cuts++
-			im := d.Cut(choice)
-			if n, ok := seen[im.Sum()]; ok && n == len(d.notes) {
+			if i >= 2 && s.Thin > 1 && dice.IntN(s.Thin) != 0 {
 				continue
 			}
-			seen[im.Sum()] = len(d.notes)
+			report.Cuts++
+			im := d.Cut(choice)
+			sum := im.Sum()
+			if n, ok := seen[sum]; ok && n == len(d.notes) {
+				continue
+			}
+			seen[sum] = len(d.notes)
 			report.Folders++
 			if i >= 1 && s.OneIn > 1 && report.Folders%s.OneIn != 0 {
 				continue
