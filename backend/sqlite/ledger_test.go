@@ -58,28 +58,19 @@ func TestLedger(t *testing.T) {
 	})
 }
 
-// TestLedgerByTheMachinesClock: and by the machine's own.
-func TestLedgerByTheMachinesClock(t *testing.T) {
-	t.Parallel()
-	worktest.RunTimed(t, func(tb testing.TB) worktest.Harness {
-		return ledgerAt(filepath.Join(memoryDir(tb), "work.db"), nil, nil)
-	})
-}
-
-// TestLedgerInTheCallersDatabase: beside other tables, through the caller's own connections.
+// TestLedgerInTheCallersDatabase: by the machine's own clock, beside other tables, through the caller's own connections.
 func TestLedgerInTheCallersDatabase(t *testing.T) {
 	t.Parallel()
 	worktest.RunTimed(t, func(tb testing.TB) worktest.Harness {
-		clock := storetest.NewClock()
 		file := filepath.Join(memoryDir(tb), "app.db")
 		db, err := sql.Open("sqlite", "file:"+file+"?_txlock=immediate&_pragma=journal_mode(wal)&_pragma=busy_timeout(30000)&_pragma=synchronous(normal)")
 		if err != nil {
 			tb.Fatal(err)
 		}
 		tb.Cleanup(func() { db.Close() })
-		h := ledgerAt(file, clock.Now, clock.Advance)
+		h := ledgerAt(file, nil, nil)
 		h.Open = func(testing.TB) work.Ledger {
-			return NewLedger(db, &Options{Now: clock.Now, LockWait: testenv.Patience})
+			return NewLedger(db, &Options{LockWait: testenv.Patience})
 		}
 		h.Within = func(ctx context.Context, l work.Ledger, do func(work.Operations) error) error {
 			return inTransaction(ctx, db, l.(*Ledger), do)
