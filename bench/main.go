@@ -43,6 +43,7 @@ var workloads = []workload{
 	{"sqlite-handoff-16", "SQLite: hand-off among 16 waiters", handoffWhat, onSQLite(sqliteWaiters, handoffAmong(16))},
 	{"postgres-work", "PostgreSQL: items that do nothing", "5,000 items are added, then worked on by 500 at once. An item counts when its completion is confirmed.", benchWork},
 	{"postgres-claims", "PostgreSQL: claims beside finished items", "One item is claimed, then completed, again and again.", benchClaims},
+	{"sqlite-work", "SQLite: items that do nothing", "2,000 items are added, then worked on by 500 at once. An item counts when its completion is confirmed.", benchWorkSQLite},
 	{"dir", "Directory: one acquire and release", "A grant and a release are each one file created, written and synced, one link, and one folder synced.", benchDir},
 	{"combine", "Directory: 64 goroutines, distinct keys", "The client combines their calls, the disk their syncs.", benchCombine},
 	{"held", "Directory: keeping 10,000 leases", "One client holds them all.", benchHeld},

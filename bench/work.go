@@ -56,7 +56,9 @@ func crewRounds(ctx context.Context, b *bench, e *engine, t *table, n int, crews
 			if round == 0 {
 				continue
 			}
-			seen[i].add("added", float64(n)/added.Seconds())
+			if added > time.Millisecond { // the floor has nothing to add
+				seen[i].add("added", float64(n)/added.Seconds())
+			}
 			seen[i].add("rate", float64(n)/worked.Seconds())
 			seen[i].add("cpu", float64(cpuTime()+e.used()-cpu)/float64(n))
 		}
