@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/internal/identity"
 	"github.com/croft-dev/croft/store"
 )
 
@@ -51,9 +52,8 @@ func newClient(st store.Store, o *Options, clk clock.Clock, random func() float6
 	if o != nil {
 		c.o = *o
 	}
-	host := hostname()
-	c.o.Owner = cmp.Or(c.o.Owner, defaultOwner(host))
-	c.o.Instance = cmp.Or(c.o.Instance, defaultInstance(host))
+	c.o.Owner = cmp.Or(c.o.Owner, identity.Owner())
+	c.o.Instance = cmp.Or(c.o.Instance, identity.Instance())
 	if c.o.CallTimeout <= 0 {
 		c.o.CallTimeout = 5 * time.Second
 	}

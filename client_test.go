@@ -139,17 +139,6 @@ func TestWhoHoldsIsKnownByDefault(t *testing.T) {
 	})
 }
 
-func TestDefaultNamesFitTheLaw(t *testing.T) {
-	for _, host := range []string{"box1", strings.Repeat("ö", 300), "a\nb\xff"} {
-		for _, name := range []string{defaultOwner(printable(host)), defaultInstance(printable(host))} {
-			req := tenure.Request{Verb: tenure.Acquire, Key: "k", Secret: tenure.NewSecret(), TTL: time.Minute, Owner: name}
-			if err := req.Check(); err != nil {
-				t.Errorf("host %q: %v", host, err)
-			}
-		}
-	}
-}
-
 // TestEventsTellALifeStory: what an observer hears of one lease, and what the log says.
 func TestEventsTellALifeStory(t *testing.T) {
 	inBubble(t, func(r *rig) {

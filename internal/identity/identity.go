@@ -14,7 +14,9 @@ import (
 )
 
 // Owner is user@host. The user comes from the password database first, so that cron, sudo and shells agree.
-func Owner() string {
+func Owner() string { return owner(host()) }
+
+func owner(host string) string {
 	name := ""
 	if u, err := user.Current(); err == nil {
 		name = printable(u.Username)
@@ -27,14 +29,16 @@ func Owner() string {
 	if name == "" {
 		name = fmt.Sprintf("uid%d", os.Getuid())
 	}
-	return clip(name + "@" + host())
+	return clip(name + "@" + host)
 }
 
 // Instance tells this process, and this call, from all others, those of the same number on other machines and after a restart included.
-func Instance() string {
+func Instance() string { return instance(host()) }
+
+func instance(host string) string {
 	var b [4]byte
 	_, _ = rand.Read(b[:]) // never fails: crypto/rand aborts the program instead
-	return clip(fmt.Sprintf("%d-%s@%s", os.Getpid(), hex.EncodeToString(b[:]), host()))
+	return clip(fmt.Sprintf("%d-%s@%s", os.Getpid(), hex.EncodeToString(b[:]), host))
 }
 
 func host() string {

@@ -3,6 +3,7 @@ package identity
 import (
 	"strings"
 	"testing"
+	"time"
 	"unicode"
 
 	"github.com/croft-dev/croft/tenure"
@@ -23,5 +24,17 @@ func TestNamesAreFitForRecords(t *testing.T) {
 	}
 	if got := printable("a\nb\xff"); got != "ab" {
 		t.Errorf("printable: %q", got)
+	}
+}
+
+// TestDefaultNamesFitTheLaw, whatever the machine calls itself.
+func TestDefaultNamesFitTheLaw(t *testing.T) {
+	for _, host := range []string{"box1", strings.Repeat("ö", 300), "a\nb\xff"} {
+		for _, name := range []string{owner(printable(host)), instance(printable(host))} {
+			req := tenure.Request{Verb: tenure.Acquire, Key: "k", Secret: tenure.NewSecret(), TTL: time.Minute, Owner: name}
+			if err := req.Check(); err != nil {
+				t.Errorf("host %q: %v", host, err)
+			}
+		}
 	}
 }
