@@ -184,7 +184,7 @@ func (s *Store) moor(ctx context.Context, lanes []*lane) []*lane {
 	}
 	for part := range slices.Chunk(unknown, mostLanes) {
 		for _, l := range part {
-			l.step, l.look = looking, look{key: l.key}
+			l.step, l.look = looking, look{key: l.key, shelf: true}
 		}
 		all.Go(func() { s.send(ctx, &batch{lanes: part}) })
 	}
@@ -220,7 +220,11 @@ func (s *Store) batches(lanes []*lane) []*batch {
 		switch l.step {
 		case writing:
 			s.settle(l)
-			add(200+64*len(l.next.rec.History)+1024*len(l.next.rec.Guards)+len(l.next.rec.Note), l)
+			terms := len(l.next.rec.History)
+			if terms > mostAtHand {
+				terms += len(l.next.older)
+			}
+			add(200+64*terms+1024*len(l.next.rec.Guards)+len(l.next.rec.Note), l)
 		case renewing:
 			byPage[l.page] = append(byPage[l.page], l)
 		case looking:

@@ -27,6 +27,7 @@ var flaws = []struct {
 	{name: "there is no live key", group: "transitions", operation: func(of string, op *pb.RequestOp) bool { return of != "l" || op.GetRequestPut() == nil }},
 	{name: "records are not written", group: "tokens", operation: func(of string, op *pb.RequestOp) bool { return of != "r" || op.GetRequestPut() == nil }},
 	{name: "renewals are not written", group: "handles", operation: func(of string, op *pb.RequestOp) bool { return of != "p" || op.GetRequestPut() == nil }},
+	{name: "shelves are not written", group: "history", operation: func(of string, op *pb.RequestOp) bool { return of != "h" || op.GetRequestPut() == nil }},
 	{name: "nothing is dropped", group: "retention", operation: func(of string, op *pb.RequestOp) bool { return of != "r" || op.GetRequestDeleteRange() == nil }},
 }
 

@@ -26,6 +26,9 @@ type deed struct {
 	slot  int
 	// next is the store whose waiter the key is offered to: a hint.
 	next identity
+	// shelved is the token of the newest transfer on the key's shelf, 0 if there is none. rec has the history after it, and older is what is on the shelf: nil if that has not been read.
+	shelved fence.Token
+	older   []tenure.Term
 }
 
 // someone is the next of a key that was freed by one who did not know yet whom to name.
@@ -40,7 +43,7 @@ type page struct {
 }
 
 const (
-	recordFormat = 1
+	recordFormat = 2
 	pageFormat   = 1
 )
 
@@ -115,8 +118,13 @@ func (w *writer) grant(g fence.Grant) {
 	w.out = append(w.out, raw[:]...)
 }
 
-// encode packs a deed. Its key is not in it: that is its name.
-func (d *deed) encode() string {
+// encode packs a deed. Its key is not in it: that is its name. Nor are its older transfers.
+func (d *deed) encode() string { return d.pack(false) }
+
+// encodeWhole packs a deed with all its transfers, for one who shall not have to read any more.
+func (d *deed) encodeWhole() string { return d.pack(true) }
+
+func (d *deed) pack(whole bool) string {
 	r := &d.rec
 	w := writers.Get().(*writer)
 	defer writers.Put(w)
@@ -146,21 +154,27 @@ func (d *deed) encode() string {
 	for _, g := range r.Guards {
 		w.text(g)
 	}
-	w.unsigned(uint64(len(r.History)))
+	w.number(int64(d.shelved))
+	w.terms(r.History)
+	if whole && d.older != nil {
+		w.terms(d.older)
+	}
+	return string(w.out)
+}
+
+// terms packs transfers of a key. They lie close to each other, and a token is a time as well.
+func (w *writer) terms(terms []tenure.Term) {
+	w.unsigned(uint64(len(terms)))
 	var last [termTexts]string
-	at := d.written
-	for i := range r.History {
-		t := &r.History[i]
+	for i := range terms {
+		t := &terms[i]
 		last = w.changed(last, [termTexts]string{t.Owner, t.Instance, string(t.State), string(t.Cause), string(t.Ended), t.Actor, t.Note})
 		w.grant(t.Grant)
-		w.base = at.UnixMicro() // terms lie close to each other, and a token is a time as well
 		w.time(t.Acquired)
 		w.base = t.Acquired.UnixMicro()
 		w.number(int64(t.Token) - w.base)
 		w.time(t.Finished)
-		at = t.Acquired
 	}
-	return string(w.out)
 }
 
 // reader unpacks what a writer has packed. After the first thing that does not fit, all values are zero and err says so.
@@ -283,21 +297,11 @@ func decodeDeed(key string, value []byte) (*deed, error) {
 			rec.Guards[i] = r.text()
 		}
 	}
-	if n := r.count(); n > 0 {
-		rec.History = make([]tenure.Term, n)
-		var texts [termTexts]string
-		at := d.written
-		for i := range rec.History {
-			t := &rec.History[i]
-			r.changed(&texts)
-			t.Owner, t.Instance, t.State, t.Cause, t.Ended = texts[0], texts[1], tenure.State(texts[2]), tenure.Cause(texts[3]), tenure.End(texts[4])
-			t.Actor, t.Note, t.Grant = texts[5], texts[6], r.grant()
-			r.base = at.UnixMicro()
-			t.Acquired = r.time()
-			r.base = t.Acquired.UnixMicro()
-			t.Token, t.Finished = fence.Token(r.base+r.number()), r.time()
-			at = t.Acquired
-		}
+	d.shelved = fence.Token(r.number())
+	rec.History = r.terms()
+	var older []tenure.Term
+	if d.shelved != 0 && len(r.rest) > 0 {
+		older = r.terms()
 	}
 	if r.err == nil && len(r.rest) > 0 {
 		r.err = errFormat
@@ -305,10 +309,33 @@ func decodeDeed(key string, value []byte) (*deed, error) {
 	if r.err == nil {
 		r.err = rec.Check()
 	}
+	if r.err == nil && older != nil {
+		r.err = d.put(older)
+	}
 	if r.err != nil {
 		return nil, damaged(key, r.err)
 	}
 	return d, nil
+}
+
+// terms unpacks transfers; none are nil.
+func (r *reader) terms() []tenure.Term {
+	n := r.count()
+	if n == 0 {
+		return nil
+	}
+	terms := make([]tenure.Term, n)
+	var texts [termTexts]string
+	for i := range terms {
+		t := &terms[i]
+		r.changed(&texts)
+		t.Owner, t.Instance, t.State, t.Cause, t.Ended = texts[0], texts[1], tenure.State(texts[2]), tenure.Cause(texts[3]), tenure.End(texts[4])
+		t.Actor, t.Note, t.Grant = texts[5], texts[6], r.grant()
+		t.Acquired = r.time()
+		r.base = t.Acquired.UnixMicro()
+		t.Token, t.Finished = fence.Token(r.base+r.number()), r.time()
+	}
+	return terms
 }
 
 // encode packs a page.

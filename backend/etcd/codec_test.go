@@ -26,6 +26,16 @@ func TestDeedsAreReadAsWritten(t *testing.T) {
 		if err != nil || !reflect.DeepEqual(got, d) {
 			t.Fatalf("after %s: %v\nread    %+v\nwritten %+v", req.Verb, err, got, d)
 		}
+		shelf := d.shelve()
+		if got, err = decodeDeed(rec.Key, []byte(d.encode())); err == nil && shelf != "" {
+			err = got.decodeShelf([]byte(shelf))
+		}
+		if err != nil || !reflect.DeepEqual(got, d) || !reflect.DeepEqual(got.history(), rec.History) {
+			t.Fatalf("after %s, with a shelf: %v\nread    %+v\nwritten %+v", req.Verb, err, got, d)
+		}
+		if got, err = decodeDeed(rec.Key, []byte(d.encodeWhole())); err != nil || !reflect.DeepEqual(got, d) {
+			t.Fatalf("after %s, whole: %v\nread    %+v\nwritten %+v", req.Verb, err, got, d)
+		}
 	}
 	for range 40 {
 		mine := claim("codec/key", "ann")
@@ -48,9 +58,19 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Add((&deed{rec: rec, written: now}).encode())
 	f.Add((&page{written: now, renewed: map[int]time.Time{3: now}}).encode())
+	d := &deed{rec: rec, written: now}
+	for range 10 {
+		d.rec.History = append(d.rec.History, d.rec.History[len(d.rec.History)-1])
+	}
+	f.Add(d.shelve())
+	f.Add(d.encodeWhole())
 	f.Add("")
 	f.Fuzz(func(t *testing.T, text string) {
 		if d, err := decodeDeed("k", []byte(text)); err != nil && !errors.Is(err, ErrDamaged) || err == nil && d.rec.Check() != nil {
+			t.Errorf("%v", err)
+		}
+		shelved := &deed{rec: rec, shelved: rec.Token - 1}
+		if err := shelved.decodeShelf([]byte(text)); err != nil && !errors.Is(err, ErrDamaged) || err == nil && !shelved.complete() {
 			t.Errorf("%v", err)
 		}
 		if _, err := decodePage("p", []byte(text)); err != nil && !errors.Is(err, ErrDamaged) {

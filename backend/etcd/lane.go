@@ -54,7 +54,8 @@ type lane struct {
 	told    told   // who is woken by the write
 	joins   *topic // the look also puts this store in the key's queue
 	wary    bool   // it was sent together with others, and not carried out
-	encoded string // what is to be written
+	encoded string // what is to be written,
+	shelf   string // and what to the shelf, if anything
 }
 
 // told is who is woken by a write.
@@ -69,16 +70,23 @@ const (
 // value is the record to write.
 func (l *lane) value() string {
 	if l.encoded == "" {
+		l.shelf = l.next.shelve()
 		l.encoded = l.next.encode()
 	}
 	return l.encoded
 }
 
+// forHeir is the record that whoever waits is offered.
+func (l *lane) forHeir() string {
+	l.value() // it may go to the shelf
+	return l.next.encodeWhole()
+}
+
 // decide applies the law to what is known and says what is to be done next. The answers are the caller's when it has been done.
 func (s *Store) decide(l *lane) {
-	l.next, l.anchor, l.page, l.asked, l.stays, l.told, l.encoded, l.joins = nil, nil, nil, false, false, toNobody, "", nil
+	l.next, l.anchor, l.page, l.asked, l.stays, l.told, l.encoded, l.shelf, l.joins = nil, nil, nil, false, false, toNobody, "", "", nil
 	first := l.requests[0].Verb
-	if l.view == nil && first != tenure.Acquire && !first.ByHand() || l.view != nil && !s.whole(l.view) && !(l.fresh && first == tenure.Acquire) {
+	if l.view == nil && first != tenure.Acquire && !first.ByHand() || l.view != nil && !s.whole(l.view) && !(l.fresh && l.view.deed.complete() && first == tenure.Acquire) {
 		l.step, l.look = looking, s.lookAt(l.key, l.view)
 		return
 	}
@@ -93,6 +101,9 @@ func (s *Store) decide(l *lane) {
 	}
 	l.now = s.now()
 	rec := s.record(v, l.now)
+	if v.deed != nil {
+		rec = v.deed.forLaw(rec, l.requests)
+	}
 	cur, changed, renewals, reports := rec, false, true, true
 	l.granted = false
 	for i, req := range l.requests {
@@ -117,6 +128,9 @@ func (s *Store) decide(l *lane) {
 	case changed:
 		l.step = writing
 		l.old, l.next = v.deed, &deed{rec: cur, clock: s.domain, written: l.now}
+		if v.deed != nil {
+			l.next.shelved, l.next.older = v.deed.shelved, v.deed.older
+		}
 		l.expired = rec.State == tenure.Held && !l.now.Before(rec.Deadline) && v.deed.lease != 0 && !v.gone && v.deed.page.store != 0
 		l.view = v
 		if reports && !s.isMine(v.deed) {
@@ -250,7 +264,7 @@ func (l *lane) finish() {
 		a := &l.answers[i]
 		switch err := a.Err.(type) { //nolint:errorlint // the law's own
 		case *tenure.NotOwnedError: // with its history, which says who ended the term
-			err.Record = own(err.Record)
+			err.Record = l.view.own(err.Record)
 			a.Record = err.Record
 		case *tenure.HeldError:
 			err.Record = bare(err.Record)
@@ -262,9 +276,12 @@ func (l *lane) finish() {
 	l.step = finished
 }
 
-// own copies what a record refers to.
-func own(rec tenure.Record) tenure.Record {
-	rec.History, rec.Guards = slices.Clone(rec.History), slices.Clone(rec.Guards)
+// own is a record with all that is remembered of it, copied.
+func (v *view) own(rec tenure.Record) tenure.Record {
+	rec.Guards = slices.Clone(rec.Guards)
+	if v.deed != nil {
+		rec.History = joined(v.deed.older, rec.History)
+	}
 	return rec
 }
 

@@ -14,6 +14,7 @@ const DefaultPrefix = "croft/"
 // naming makes the names of a store's keys in etcd. Croft's keys have no control characters, so a zero byte ends one.
 //
 //	PREFIXr/KEY              the record of a key
+//	PREFIXh/KEY              its shelf: the older part of its history
 //	PREFIXp/STORE/NUMBER     a page: when the leases on it were renewed last
 //	PREFIXl/LEASE            the live key of an etcd lease: gone when that expires
 //	PREFIXq/KEY\0STORE       the place of a store in which somebody waits for the key
@@ -21,6 +22,7 @@ type naming string
 
 func (n naming) records() string          { return string(n) + "r/" }
 func (n naming) record(key string) string { return string(n) + "r/" + key }
+func (n naming) shelf(key string) string  { return string(n) + "h/" + key }
 func (n naming) pages() string            { return string(n) + "p/" }
 func (n naming) lives() string            { return string(n) + "l/" }
 func (n naming) live(id clientv3.LeaseID) string {

@@ -90,7 +90,7 @@ func (s *Store) handOver(l *lane) (before []clientv3.Op, after []clientv3.Op) {
 			l.awaited()
 		}
 		l.told = toOne
-		return nil, []clientv3.Op{s.offerTo(l.key, l.value(), m.heirs)}
+		return nil, []clientv3.Op{s.offerTo(l.key, l.forHeir(), m.heirs)}
 	case state == tenure.Free && t != nil && l.now.Sub(l.next.rec.Acquired) < briefly: // others may have come since it was granted
 		l.told = toAll
 		return nil, []clientv3.Op{s.wakeAll(l.key)}
@@ -192,9 +192,8 @@ func (s *Store) name(key string, revision int64, freed *deed, next heirs) {
 			}
 		}
 		d.next = next[0]
-		record := d.encode()
 		same := clientv3.Compare(clientv3.ModRevision(s.names.record(key)), "=", revision)
-		resp, err := s.txn(ctx, []clientv3.Cmp{same}, []clientv3.Op{clientv3.OpPut(s.names.record(key), record), s.offerTo(key, record, next)}, nil)
+		resp, err := s.txn(ctx, []clientv3.Cmp{same}, []clientv3.Op{clientv3.OpPut(s.names.record(key), d.encode()), s.offerTo(key, d.encodeWhole(), next)}, nil)
 		if err == nil && resp.Succeeded {
 			s.mu.Lock()
 			s.remember(key, &view{mod: resp.Header.Revision, asOf: resp.Header.Revision, deed: &d})

@@ -36,7 +36,7 @@ func (s *Store) Get(ctx context.Context, key string) (tenure.Record, error) {
 			return tenure.Record{}, store.Unknown(err)
 		}
 		if v.deed == nil || v.deed.lease == 0 || v.read {
-			return own(s.record(v, s.now())), nil
+			return v.own(s.record(v, s.now())), nil
 		}
 	}
 }
@@ -151,7 +151,7 @@ func (s *Store) entry(kv *mvccpb.KeyValue, around surroundings) (entry, error) {
 	if err != nil {
 		return entry{key: key}, err
 	}
-	l := look{key: key, live: d.lease, page: d.page}
+	l := look{key: key, live: d.lease, page: d.page} // without the shelf: nobody asks for histories
 	found := [][]*mvccpb.KeyValue{{kv}}
 	add := func(name string) {
 		var list []*mvccpb.KeyValue

@@ -161,6 +161,11 @@ func TestNothingIsLeftOfOldKeys(t *testing.T) {
 		must(t, st, renewals[:100]...) // which makes pages
 		must(t, st, ends...)
 	}
+	for range 3 * mostAtHand { // and a shelf
+		take := brief("old/often", "ann", 20*time.Second)
+		must(t, st, take)
+		must(t, st, then(tenure.Release, take))
+	}
 	testenv.Eventually(t, "all is dropped", func() error {
 		if _, err := st.Sweep(t.Context()); err != nil {
 			return err

@@ -209,7 +209,7 @@ func (s *Store) operations(l *lane) (compares []clientv3.Cmp, then, otherwise []
 	switch l.step {
 	case writing:
 		if l.old == nil || l.old.lease == 0 || !l.expired && s.isMine(l.old) {
-			l.look = look{key: l.key} // it hangs on nothing, or on what this store knows
+			l.look = look{key: l.key, shelf: true} // it hangs on nothing, or on what this store knows
 		}
 		otherwise = l.look.ops(s.names)
 		if l.expired {
@@ -229,7 +229,12 @@ func (s *Store) operations(l *lane) (compares []clientv3.Cmp, then, otherwise []
 // change writes a lane's record, and tells those who wait.
 func (s *Store) change(l *lane, name string) []clientv3.Op {
 	before, after := s.handOver(l)
-	return append(append(before, clientv3.OpPut(name, l.value())), after...)
+	ops := make([]clientv3.Op, 0, len(before)+len(after)+2)
+	value := l.value()
+	if l.shelf != "" {
+		ops = append(ops, clientv3.OpPut(s.names.shelf(l.key), l.shelf))
+	}
+	return append(append(append(ops, before...), clientv3.OpPut(name, value)), after...)
 }
 
 func (s *Store) lives(id clientv3.LeaseID) clientv3.Cmp {

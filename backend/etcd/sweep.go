@@ -25,9 +25,9 @@ const longestSweep = time.Minute
 
 // doomed is a key to be deleted if it has not changed.
 type doomed struct {
-	name   string
-	mod    int64
-	record bool
+	name  string
+	mod   int64
+	shelf string // of a record
 }
 
 // Sweep drops the records that have not mattered for a retention, and pages that no record hangs on any more. A record that changes meanwhile stays. Damaged records stay, too, and are reported after the
@@ -58,7 +58,7 @@ func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 			mine[seated{d.page, d.slot}] = true
 		}
 		if s.record(e.view, now).Droppable(now, s.retention) {
-			old = append(old, doomed{s.names.record(e.key), e.view.mod, true})
+			old = append(old, doomed{s.names.record(e.key), e.view.mod, s.names.shelf(e.key)})
 		}
 		if len(old) == mostLanes {
 			if err := flush(); err != nil {
@@ -109,14 +109,18 @@ func (s *Store) deleteAll(ctx context.Context, old []doomed) (records int, err e
 	ops := make([]clientv3.Op, len(old))
 	for i, d := range old {
 		same := clientv3.Compare(clientv3.ModRevision(d.name), "=", d.mod)
-		ops[i] = clientv3.OpTxn([]clientv3.Cmp{same}, []clientv3.Op{clientv3.OpDelete(d.name)}, nil)
+		deletes := []clientv3.Op{clientv3.OpDelete(d.name)}
+		if d.shelf != "" {
+			deletes = append(deletes, clientv3.OpDelete(d.shelf))
+		}
+		ops[i] = clientv3.OpTxn([]clientv3.Cmp{same}, deletes, nil)
 	}
 	resp, err := s.txn(ctx, nil, ops, nil)
 	if err != nil {
 		return 0, err
 	}
 	for i, d := range old {
-		if d.record && resp.Responses[i].GetResponseTxn().Succeeded {
+		if d.shelf != "" && resp.Responses[i].GetResponseTxn().Succeeded {
 			records++
 		}
 	}

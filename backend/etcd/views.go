@@ -25,7 +25,7 @@ type view struct {
 
 // whole reports whether the view says all that the law needs to know.
 func (s *Store) whole(v *view) bool {
-	return v.deed == nil || v.deed.lease == 0 || v.read || v.deed.page.store == s.id && s.isMine(v.deed)
+	return v.deed == nil || v.deed.complete() && (v.deed.lease == 0 || v.read || v.deed.page.store == s.id && s.isMine(v.deed))
 }
 
 func (s *Store) isMine(d *deed) bool {
@@ -80,14 +80,15 @@ func (s *Store) renewedAt(v *view) (at time.Time) {
 
 // look are the operations that read a view: the record, and what it is thought to hang on.
 type look struct {
-	key  string
-	page pageID
-	live clientv3.LeaseID
+	key   string
+	shelf bool
+	page  pageID
+	live  clientv3.LeaseID
 }
 
 // lookAt reads a key, guided by what is known of it.
 func (s *Store) lookAt(key string, v *view) look {
-	l := look{key: key}
+	l := look{key: key, shelf: true}
 	if v != nil && v.deed != nil && v.deed.lease != 0 {
 		l.live, l.page = v.deed.lease, v.deed.page
 	}
@@ -96,6 +97,9 @@ func (s *Store) lookAt(key string, v *view) look {
 
 func (l look) ops(n naming) []clientv3.Op {
 	ops := []clientv3.Op{clientv3.OpGet(n.record(l.key))}
+	if l.shelf {
+		ops = append(ops, clientv3.OpGet(n.shelf(l.key)))
+	}
 	if l.live != 0 {
 		ops = append(ops, clientv3.OpGet(n.live(l.live), clientv3.WithKeysOnly()))
 	}
@@ -119,6 +123,17 @@ func (s *Store) seen(l look, results [][]*mvccpb.KeyValue) (*view, error) {
 	v.mod, v.deed = kv.ModRevision, d
 	s.clocks.saw(d.clock, d.written)
 	results = results[1:]
+	if l.shelf {
+		if d.shelved != 0 {
+			if len(results[0]) == 0 {
+				return nil, damaged(l.key, errShelf)
+			}
+			if err := d.decodeShelf(results[0][0].Value); err != nil {
+				return nil, err
+			}
+		}
+		results = results[1:]
+	}
 	if l.live == 0 || l.live != d.lease || l.page != d.page {
 		return v, nil
 	}
@@ -176,6 +191,7 @@ func (s *Store) remember(key string, v *view) {
 	v.at = time.Now()
 	if e := c.byKey[key]; e != nil {
 		r := e.Value.(*remembered)
+		v.adopt(r.view)
 		if v.asOf < r.view.asOf {
 			return
 		}
@@ -194,6 +210,13 @@ func (s *Store) remember(key string, v *view) {
 	c.byKey[key] = c.order.PushFront(r)
 	for c.order.Len() > mostViews {
 		c.forget(c.order.Back().Value.(*remembered).key)
+	}
+}
+
+// adopt takes over what is known of the key's shelf.
+func (v *view) adopt(known *view) {
+	if v.deed != nil && known.deed != nil && v.deed.older == nil && v.deed.shelved == known.deed.shelved {
+		v.deed.older = known.deed.older
 	}
 }
 

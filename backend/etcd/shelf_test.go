@@ -1,0 +1,115 @@
+package etcd
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// worn is a key with many terms behind it, of two stores in turn.
+func worn(t *testing.T, key string, terms int) (st *Store, claims []tenure.Request, tokens []fence.Token) {
+	t.Helper()
+	c := testenv.Etcd(t)
+	client := dial(t, c)
+	stores := []*Store{open(t, client, c.Prefix()), open(t, client, c.Prefix())}
+	for n := range terms {
+		st := stores[n/3%2]
+		take := claim(key, "ann")
+		answers := must(t, st, take)
+		must(t, st, then(tenure.Release, take))
+		claims, tokens = append(claims, take), append(tokens, answers[0].Record.Token)
+	}
+	return open(t, client, c.Prefix()), claims, tokens
+}
+
+// TestOldTransfersStayKnown (law 1): a record remembers as many as the law says, wherever they are kept, and none of them is granted again. A store that has never seen the key knows as much.
+func TestOldTransfersStayKnown(t *testing.T) {
+	t.Parallel()
+	const key = "shelf/known"
+	st, claims, tokens := worn(t, key, tenure.HistoryLen+5)
+	for n := 5; n < len(claims); n++ {
+		var refused *tenure.NotOwnedError
+		if a := st.Apply(t.Context(), claims[n:n+1])[0]; !errors.As(a.Err, &refused) || refused.Why != tenure.WhyReleased || len(refused.Record.History) != tenure.HistoryLen {
+			t.Fatalf("a late copy of request %d of %d: %v", n, len(claims), a.Err)
+		}
+		must(t, st, then(tenure.Release, claims[n])) // it was released by its owner
+	}
+	rec, err := st.Get(t.Context(), key)
+	if err != nil || len(rec.History) != tenure.HistoryLen {
+		t.Fatalf("%d transfers are remembered, %v", len(rec.History), err)
+	}
+	for i, term := range rec.History {
+		if term.Token != tokens[i+5] {
+			t.Errorf("transfer %d has the token %d, and had %d", i, term.Token, tokens[i+5])
+		}
+	}
+	if err := rec.Check(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRecordsStaySmall: what is written at every change does not grow with what has been.
+func TestRecordsStaySmall(t *testing.T) {
+	t.Parallel()
+	const key = "shelf/small"
+	most := func(terms int) (most int) {
+		st, _, _ := worn(t, key, terms)
+		resp, err := st.client.Get(t.Context(), st.names.record(key))
+		if err != nil || len(resp.Kvs) != 1 {
+			t.Fatalf("%v", err)
+		}
+		return len(resp.Kvs[0].Value)
+	}
+	if few, many := most(mostAtHand), most(3*mostAtHand); many > few+32 {
+		t.Errorf("a record is %d bytes after %d terms and %d after %d", few, mostAtHand, many, 3*mostAtHand)
+	}
+}
+
+// TestADamagedShelfIsNamed and nothing is decided from it.
+func TestADamagedShelfIsNamed(t *testing.T) {
+	t.Parallel()
+	const key = "shelf/damaged"
+	for name, damage := range map[string]func(st *Store) error{
+		"lost": func(st *Store) error {
+			_, err := st.client.Delete(t.Context(), st.names.shelf(key))
+			return err
+		},
+		"nonsense": func(st *Store) error {
+			_, err := st.client.Put(t.Context(), st.names.shelf(key), "nonsense")
+			return err
+		},
+		"of another time": func(st *Store) error {
+			resp, err := st.client.Get(t.Context(), st.names.shelf(key))
+			if err != nil {
+				return err
+			}
+			d := &deed{shelved: 1}
+			r := &reader{rest: resp.Kvs[0].Value[1:]}
+			d.rec.History = r.terms()[:mostAtHand+1]
+			_, err = st.client.Put(t.Context(), st.names.shelf(key), d.shelve())
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			st, _, tokens := worn(t, key, 3*mostAtHand)
+			if err := damage(st); err != nil {
+				t.Fatal(err)
+			}
+			if a := st.Apply(t.Context(), []tenure.Request{claim(key, "bob")})[0]; !errors.Is(a.Err, ErrDamaged) {
+				t.Errorf("the next grant: %v", a.Err)
+			}
+			if _, err := st.Get(t.Context(), key); !errors.Is(err, ErrDamaged) {
+				t.Errorf("reading it: %v", err)
+			}
+			for rec, err := range st.List(t.Context(), "shelf/") { // which needs no history
+				if err != nil || rec.Token != tokens[len(tokens)-1] {
+					t.Errorf("listed as %+v, %v", rec, err)
+				}
+			}
+		})
+	}
+}
