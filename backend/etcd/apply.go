@@ -53,21 +53,23 @@ func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.An
 func split(requests []tenure.Request, answers []store.Answer) []*lane {
 	lanes := make([]*lane, 0, len(requests))
 	byKey := make(map[string]*lane, len(requests))
-	for i, req := range requests {
+	room, indexes := make([]lane, len(requests)), make([]int, len(requests))
+	for i := range requests {
+		req := &requests[i]
 		if err := req.Check(); err != nil {
 			answers[i].Err = err
 			continue
 		}
-		l := byKey[req.Key]
-		if l == nil {
-			l = &lane{key: req.Key}
-			byKey[req.Key] = l
-			lanes = append(lanes, l)
+		indexes[i] = i
+		if l := byKey[req.Key]; l != nil {
+			l.requests, l.indexes, l.answers = append(l.requests, *req), append(l.indexes, i), append(l.answers, store.Answer{})
+			continue
 		}
-		l.requests, l.indexes = append(l.requests, req), append(l.indexes, i)
-	}
-	for _, l := range lanes {
-		l.answers = make([]store.Answer, len(l.requests))
+		l := &room[i]
+		l.key = req.Key
+		l.requests, l.indexes, l.answers = requests[i:i+1:i+1], indexes[i:i+1:i+1], answers[i:i+1:i+1] // its own if more are added
+		byKey[req.Key] = l
+		lanes = append(lanes, l)
 	}
 	return lanes
 }

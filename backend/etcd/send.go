@@ -113,7 +113,7 @@ func (t *transaction) answer(resp *clientv3.TxnResponse, lane int) *etcdserverpb
 // build makes the operations of a batch: live keys to plant, pages to write, and what each lane does.
 func (s *Store) build(b *batch) *transaction {
 	t := &transaction{form: s.formOf(b), lanes: make([]int, 0, len(b.lanes)+1)}
-	t.then = make([]clientv3.Op, 0, len(b.lanes)+len(b.pages)+2)
+	t.then = make([]clientv3.Op, 0, len(b.lanes)+len(b.lanes)/4+len(b.pages)+2)
 	s.mu.Lock()
 	for _, l := range b.lanes {
 		if a := l.anchor; l.step == writing && a != nil && !a.planted && !slices.Contains(t.planting, a) {
@@ -182,7 +182,7 @@ func (s *Store) join(b *batch, t *transaction) bool {
 		t.lanes = append(t.lanes, len(t.then))
 		name := s.names.record(l.key)
 		t.compares = append(t.compares, clientv3.Compare(clientv3.ModRevision(name), "=", l.view.mod))
-		t.then = append(t.then, s.change(l, name)...)
+		t.then = s.change(t.then, l, name)
 		l.look = look{key: l.key}
 		t.otherwise = append(t.otherwise, clientv3.OpGet(name))
 	}
@@ -215,7 +215,7 @@ func (s *Store) operations(l *lane) (compares []clientv3.Cmp, then, otherwise []
 		if l.expired {
 			otherwise = append(otherwise, clientv3.OpGet(s.names.live(l.next.lease), clientv3.WithKeysOnly()))
 		}
-		return s.compares(l), s.change(l, s.names.record(l.key)), otherwise
+		return s.compares(l), s.change(nil, l, s.names.record(l.key)), otherwise
 	case renewing:
 		unchanged := clientv3.Compare(clientv3.ModRevision(s.names.record(l.key)), "=", l.view.mod)
 		s.mu.Lock()
@@ -226,10 +226,9 @@ func (s *Store) operations(l *lane) (compares []clientv3.Cmp, then, otherwise []
 	return nil, append(l.look.ops(s.names), s.joining(l)...), nil
 }
 
-// change writes a lane's record, and tells those who wait.
-func (s *Store) change(l *lane, name string) []clientv3.Op {
+// change adds to operations those that write a lane's record and tell those who wait.
+func (s *Store) change(ops []clientv3.Op, l *lane, name string) []clientv3.Op {
 	before, after := s.handOver(l)
-	ops := make([]clientv3.Op, 0, len(before)+len(after)+2)
 	value := l.value()
 	if l.shelf != "" {
 		ops = append(ops, clientv3.OpPut(s.names.shelf(l.key), l.shelf))

@@ -86,7 +86,12 @@ func (d *deed) complete() bool { return d.shelved == 0 || d.older != nil }
 
 // isOlder reports whether a grant is one of those on the shelf.
 func (d *deed) isOlder(g fence.Grant) bool {
-	return slices.ContainsFunc(d.older, func(t tenure.Term) bool { return t.Grant == g })
+	for i := range d.older {
+		if d.older[i].Grant == g {
+			return true
+		}
+	}
+	return false
 }
 
 // forLaw gives a record all its transfers if one of the requests is about an older one. Otherwise those at hand are enough to decide.
