@@ -1,7 +1,6 @@
 package etcd
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -14,14 +13,6 @@ import (
 
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
-)
-
-const (
-	// mostLanes is how many keys one transaction carries out. Each is a transaction within it with conditions of its own, so that a key that has changed spoils nothing for the others;
-	// etcd takes 128 operations in one, and what is left of them in each of those.
-	mostLanes = 100
-	// mostBytes bounds what one transaction carries: etcd takes 1.5 MiB.
-	mostBytes = 512 << 10
 )
 
 // Apply carries out requests: a hundred keys in one transaction, more of them side by side. What this store holds, or has seen freed, is changed in one round trip; what is not as it was last seen comes back with that
@@ -197,59 +188,6 @@ func (s *Store) moor(ctx context.Context, lanes []*lane) []*lane {
 		}
 	}
 	return ready
-}
-
-// batch is what one transaction carries out.
-type batch struct {
-	lanes []*lane
-	bytes int
-	pages []*openPage
-}
-
-// batches packs lanes. The renewals on one page go together.
-func (s *Store) batches(lanes []*lane) []*batch {
-	var out []*batch
-	open := &batch{}
-	add := func(bytes int, group ...*lane) {
-		if len(open.lanes) > 0 && (len(open.lanes)+len(open.pages)+len(group) > mostLanes || open.bytes+bytes > mostBytes) {
-			out = append(out, open)
-			open = &batch{}
-		}
-		open.lanes, open.bytes = append(open.lanes, group...), open.bytes+bytes
-	}
-	byPage := map[*openPage][]*lane{}
-	for _, l := range lanes {
-		switch l.step {
-		case writing:
-			s.settle(l)
-			terms := len(l.next.rec.History)
-			if terms > mostAtHand {
-				terms += len(l.next.older)
-			}
-			add(200+64*terms+1024*len(l.next.rec.Guards)+len(l.next.rec.Note), l)
-		case renewing:
-			byPage[l.page] = append(byPage[l.page], l)
-		case looking:
-			add(0, l)
-		}
-	}
-	for _, p := range sortedPages(byPage) {
-		add(0, byPage[p]...)
-		open.pages = append(open.pages, p)
-	}
-	if len(open.lanes) > 0 {
-		out = append(out, open)
-	}
-	return out
-}
-
-func sortedPages(byPage map[*openPage][]*lane) []*openPage {
-	pages := make([]*openPage, 0, len(byPage))
-	for p := range byPage {
-		pages = append(pages, p)
-	}
-	slices.SortFunc(pages, func(a, b *openPage) int { return cmp.Compare(a.id.number, b.id.number) })
-	return pages
 }
 
 // results are the keys that the operations of a transaction have read, one list for each.

@@ -170,14 +170,14 @@ func (s *Store) onPage(l *lane, v *view, next tenure.Record) bool {
 // settle gives a deed that is to be written its place: the anchor it lives on and the slot for its renewals. What it had it keeps, if that is good enough.
 func (s *Store) settle(l *lane) {
 	d := l.next
-	l.seat, l.tied = nil, false
+	l.seat, l.tied, l.plants = nil, false, false
 	if l.anchor == nil {
 		return
 	}
 	a := l.anchor
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	d.lease = a.id
+	d.lease, l.plants = a.id, !a.planted
 	if d.rec.State != tenure.Held {
 		a.tied++
 		l.tied = true
@@ -278,10 +278,11 @@ func (l *lane) finish() {
 
 // own is a record with all that is remembered of it, copied.
 func (v *view) own(rec tenure.Record) tenure.Record {
-	rec.Guards = slices.Clone(rec.Guards)
+	var older []tenure.Term
 	if v.deed != nil {
-		rec.History = joined(v.deed.older, rec.History)
+		older = v.deed.older
 	}
+	rec.Guards, rec.History = slices.Clone(rec.Guards), joined(older, rec.History)
 	return rec
 }
 

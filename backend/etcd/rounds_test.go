@@ -48,6 +48,22 @@ func TestRoundTrips(t *testing.T) {
 	}
 	calls("90 keys", map[string]int{"Txn": 1}, many...)
 	calls("90 renewals", map[string]int{"Txn": 1}, renewals[:40]...)
+	for range mostAtHand + 1 { // keys with a shelf
+		var takes, ends []tenure.Request
+		for n := range 40 {
+			takes = append(takes, claim(fmt.Sprintf("rounds/worn/%d", n), "ann"))
+			ends = append(ends, then(tenure.Release, takes[n]))
+		}
+		must(t, st, append(takes, ends...)...)
+	}
+	var worn []tenure.Request
+	st.mu.Lock()
+	for n := range 40 {
+		worn = append(worn, claim(fmt.Sprintf("rounds/worn/%d", n), "ann"))
+		st.views.forget(worn[n].Key)
+	}
+	st.mu.Unlock()
+	calls("40 keys of which nothing is known", map[string]int{"Txn": 2}, worn...)
 	if a := st.Apply(t.Context(), []tenure.Request{claim("rounds/1", "bob")})[0]; !errors.Is(a.Err, tenure.ErrHeld) {
 		t.Errorf("a held key: %v", a.Err)
 	}

@@ -90,12 +90,8 @@ const (
 	joint              // all lanes or none
 )
 
-const (
-	// mostOps is how many operations, and how many conditions, etcd takes in one transaction.
-	mostOps = 128
-	// waryFor is how many batches are sent lane by lane after a joint one has failed: others are at work on the same keys.
-	waryFor = 32
-)
+// waryFor is how many batches are sent lane by lane after a joint one has failed: others are at work on the same keys.
+const waryFor = 32
 
 // answer is what etcd says of a lane.
 func (t *transaction) answer(resp *clientv3.TxnResponse, lane int) *etcdserverpb.TxnResponse {
@@ -105,6 +101,9 @@ func (t *transaction) answer(resp *clientv3.TxnResponse, lane int) *etcdserverpb
 	case resp.Succeeded:
 		return &etcdserverpb.TxnResponse{Succeeded: true, Responses: resp.Responses[t.lanes[lane]:t.lanes[lane+1]]}
 	case t.form == joint:
+		if both := resp.Responses[lane].GetResponseTxn(); both != nil {
+			return &etcdserverpb.TxnResponse{Responses: both.Responses}
+		}
 		return &etcdserverpb.TxnResponse{Responses: resp.Responses[lane : lane+1]}
 	}
 	return &etcdserverpb.TxnResponse{Responses: resp.Responses}
@@ -183,8 +182,12 @@ func (s *Store) join(b *batch, t *transaction) bool {
 		name := s.names.record(l.key)
 		t.compares = append(t.compares, clientv3.Compare(clientv3.ModRevision(name), "=", l.view.mod))
 		t.then = s.change(t.then, l, name)
-		l.look = look{key: l.key}
-		t.otherwise = append(t.otherwise, clientv3.OpGet(name))
+		l.look = look{key: l.key, shelf: l.view.deed == nil} // of others the shelf is known, and mostly the same
+		if l.look.shelf {
+			t.otherwise = append(t.otherwise, clientv3.OpTxn(nil, l.look.ops(s.names), nil))
+		} else {
+			t.otherwise = append(t.otherwise, clientv3.OpGet(name))
+		}
 	}
 	return len(t.then) < mostOps && len(t.compares) <= mostOps
 }

@@ -1,0 +1,123 @@
+package etcd
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/croft-dev/croft/tenure"
+)
+
+const (
+	// mostLanes is how many keys one transaction carries out.
+	mostLanes = 100
+	// mostOps is how many operations, and how many conditions, a transaction has: etcd takes 128, and in a transaction within it what that leaves of them. A lane has six at most, an offer in it two, and what is in that one.
+	mostOps = 128 - 6 - 2 - 1
+	// mostBytes bounds what one transaction carries: etcd takes 1.5 MiB.
+	mostBytes = 1 << 20
+)
+
+// batch is what one transaction carries out.
+type batch struct {
+	lanes    []*lane
+	bytes    int
+	pages    []*openPage
+	planting []*anchor // whose live keys are not there yet
+}
+
+// batches packs lanes. The renewals on one page go together.
+func (s *Store) batches(lanes []*lane) []*batch {
+	var out []*batch
+	open := &batch{}
+	add := func(bytes int, group ...*lane) {
+		n := len(open.lanes) + len(group)
+		// Two more for a page or a live key that comes with it, and for a look at the queues.
+		if len(open.lanes) > 0 && (n > mostLanes || n+len(open.pages)+len(open.planting)+2 > mostOps || open.bytes+bytes > mostBytes) {
+			out = append(out, open)
+			open = &batch{}
+		}
+		open.lanes, open.bytes = append(open.lanes, group...), open.bytes+bytes
+	}
+	byPage := map[*openPage][]*lane{}
+	for _, l := range lanes {
+		switch l.step {
+		case writing:
+			s.settle(l)
+			add(s.weight(l), l)
+			if l.plants && !slices.Contains(open.planting, l.anchor) {
+				open.planting = append(open.planting, l.anchor)
+			}
+		case renewing:
+			byPage[l.page] = append(byPage[l.page], l)
+		case looking:
+			add(0, l)
+		}
+	}
+	for _, p := range sortedPages(byPage) {
+		add(0, byPage[p]...)
+		open.pages = append(open.pages, p)
+	}
+	if len(open.lanes) > 0 {
+		out = append(out, open)
+	}
+	return out
+}
+
+func sortedPages(byPage map[*openPage][]*lane) []*openPage {
+	pages := make([]*openPage, 0, len(byPage))
+	for p := range byPage {
+		pages = append(pages, p)
+	}
+	slices.SortFunc(pages, func(a, b *openPage) int { return cmp.Compare(a.id.number, b.id.number) })
+	return pages
+}
+
+// weight is at least how many bytes a lane's write takes, whatever is in it.
+func (s *Store) weight(l *lane) int {
+	d := l.next
+	record := 256 + len(d.rec.Owner) + len(d.rec.Instance) + len(d.rec.Actor) + len(d.rec.Note) + len(d.rec.Progress) + weigh(d.rec.History)
+	for _, g := range d.rec.Guards {
+		record += len(g) + 4
+	}
+	sum := 512 + 16*(len(s.names)+len(l.key)+2) + record // it is named in conditions, reads and the queue
+	shelves, offers := len(d.rec.History) > mostAtHand, false
+	if d.rec.State == tenure.Free {
+		s.mu.Lock()
+		_, m := s.mine(l.old)
+		offers = m != nil && m.heirs[0] != 0
+		s.mu.Unlock()
+	}
+	if !shelves && !offers {
+		return sum
+	}
+	older := weigh(d.older)
+	if shelves {
+		sum += record + older
+	}
+	if offers { // to the first, or else to the second
+		sum += 2 * (record + older)
+	}
+	return sum
+}
+
+// weigh is at least how many bytes transfers take. What is as in the one before is not packed again.
+func weigh(terms []tenure.Term) int {
+	sum, last := 256, &tenure.Term{}
+	for i := range terms {
+		t := &terms[i]
+		sum += 80
+		if t.Owner != last.Owner {
+			sum += len(t.Owner)
+		}
+		if t.Instance != last.Instance {
+			sum += len(t.Instance)
+		}
+		if t.Actor != last.Actor {
+			sum += len(t.Actor)
+		}
+		if t.Note != last.Note {
+			sum += len(t.Note)
+		}
+		last = t
+	}
+	return sum
+}

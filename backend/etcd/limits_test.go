@@ -1,0 +1,94 @@
+package etcd
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// TestNoBatchIsMoreThanEtcdTakes in one transaction: 128 operations, within a transaction what the one around it leaves of them, and 1.5 MiB.
+func TestNoBatchIsMoreThanEtcdTakes(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	client := dial(t, c)
+
+	t.Run("the longest histories there are, all shelved at once", func(t *testing.T) {
+		t.Parallel()
+		st := open(t, client, c.Prefix()+"long/")
+		long := func(n, size int) string { return fmt.Sprintf("%0*d", size, n) }
+		var acts, ends []tenure.Request
+		for k := range 40 {
+			key := long(k, 512)
+			for n := range mostAtHand + tenure.HistoryLen {
+				act := tenure.Request{
+					Verb: tenure.Takeover, Key: key, Secret: tenure.NewSecret(), TTL: time.Minute,
+					Owner: long(n, tenure.MaxName), Instance: long(n+1000, tenure.MaxName), Actor: long(n+2000, tenure.MaxName), Note: long(n, tenure.MaxText),
+				}
+				for g := range tenure.MaxGuards {
+					act.Guards = append(act.Guards, long(g, tenure.MaxText))
+				}
+				acts = append(acts, act)
+			}
+			ends = append(ends, then(tenure.Release, acts[len(acts)-1]))
+		}
+		must(t, st, acts...)
+		name(st, ends)
+		must(t, st, ends...)
+	})
+
+	t.Run("many keys, each handed to one who waits", func(t *testing.T) {
+		t.Parallel()
+		st := open(t, client, c.Prefix()+"heirs/")
+		for lanes := 60; lanes < 66; lanes++ { // two operations for each
+			var takes, ends []tenure.Request
+			for n := range lanes {
+				takes = append(takes, claim(fmt.Sprintf("heirs/%d/%d", lanes, n), "ann"))
+				ends = append(ends, then(tenure.Release, takes[n]))
+			}
+			must(t, st, takes...)
+			name(st, ends)
+			must(t, st, ends...)
+		}
+	})
+
+	t.Run("many TTLs, each with an etcd lease of its own", func(t *testing.T) {
+		t.Parallel()
+		st := open(t, client, c.Prefix()+"ttls/")
+		var takes, ends []tenure.Request
+		for n := range mostLanes {
+			takes = append(takes, brief(fmt.Sprintf("ttls/%d", n), "ann", time.Hour+time.Duration(n)*time.Second))
+			ends = append(ends, then(tenure.Release, takes[n]))
+		}
+		must(t, st, takes...)
+		must(t, st, ends...)
+	})
+
+	t.Run("long names", func(t *testing.T) {
+		t.Parallel()
+		st := open(t, client, c.Prefix()+strings.Repeat("long", 1000)+"/")
+		var takes, ends []tenure.Request
+		for n := range mostLanes {
+			takes = append(takes, claim(fmt.Sprintf("names/%0500d", n), "ann"))
+			ends = append(ends, then(tenure.Release, takes[n]))
+		}
+		must(t, st, takes...)
+		name(st, ends)
+		must(t, st, ends...)
+	})
+}
+
+// name makes a store believe that two others wait for what it holds.
+func name(st *Store, held []tenure.Request) {
+	for _, req := range held {
+		v := st.known(req.Key)
+		st.mu.Lock()
+		if _, m := st.mine(v.deed); m != nil {
+			m.heirs = heirs{newIdentity(), newIdentity()}
+		}
+		st.mu.Unlock()
+	}
+}
