@@ -22,6 +22,7 @@ type naming string
 
 func (n naming) records() string          { return string(n) + "r/" }
 func (n naming) record(key string) string { return string(n) + "r/" + key }
+func (n naming) shelves() string          { return string(n) + "h/" }
 func (n naming) shelf(key string) string  { return string(n) + "h/" + key }
 func (n naming) pages() string            { return string(n) + "p/" }
 func (n naming) lives() string            { return string(n) + "l/" }

@@ -113,3 +113,54 @@ func TestADamagedShelfIsNamed(t *testing.T) {
 		})
 	}
 }
+
+// TestAShelfOutlivesItsRecordByASweep: nothing is left of a record that was deleted by hand, and until then nobody takes its shelf for that of the next record of the key.
+func TestAShelfOutlivesItsRecordByASweep(t *testing.T) {
+	t.Parallel()
+	const key, other = "shelf/loose", "shelf/kept"
+	st, claims, _ := worn(t, key, mostAtHand+3)
+	for range mostAtHand + 1 {
+		take := claim(other, "ann")
+		must(t, st, take, then(tenure.Release, take))
+	}
+	count := func(name string) int64 {
+		t.Helper()
+		resp, err := st.client.Get(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.Count
+	}
+	forget := func() {
+		t.Helper()
+		if _, err := st.client.Delete(t.Context(), st.names.record(key)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sweep := func() {
+		t.Helper()
+		testenv.Eventually(t, "it has swept", func() error {
+			n, err := st.Sweep(t.Context())
+			if n != 0 {
+				t.Errorf("%d records were dropped", n)
+			}
+			return err
+		})
+	}
+	must(t, st, then(tenure.Release, claims[1])) // the store knows the shelf
+	forget()
+	again := claim(key, "bob")
+	must(t, st, again, then(tenure.Release, again))
+	if rec, err := st.Get(t.Context(), key); err != nil || len(rec.History) != 1 || rec.Terms != 1 {
+		t.Errorf("born again, it remembers %d transfers, %v", len(rec.History), err)
+	}
+	sweep()
+	if count(st.names.shelf(key)) != 1 {
+		t.Error("a shelf was dropped whose key has a record")
+	}
+	forget()
+	sweep()
+	if count(st.names.shelf(key)) != 0 || count(st.names.shelf(other)) != 1 {
+		t.Errorf("of the shelf without a record %d is left, of the other %d", count(st.names.shelf(key)), count(st.names.shelf(other)))
+	}
+}

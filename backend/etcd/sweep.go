@@ -26,11 +26,11 @@ const longestSweep = time.Minute
 // doomed is a key to be deleted if it has not changed.
 type doomed struct {
 	name  string
-	mod   int64
+	mod   int64  // 0 if it is not there, but its shelf is
 	shelf string // of a record
 }
 
-// Sweep drops the records that have not mattered for a retention, and pages that no record hangs on any more. A record that changes meanwhile stays. Damaged records stay, too, and are reported after the
+// Sweep drops the records that have not mattered for a retention, pages that no record hangs on any more, and shelves whose records were deleted by hand. A record that changes meanwhile stays. Damaged records stay, too, and are reported after the
 // others have been dropped.
 func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 	if err := s.usable(ctx); err != nil {
@@ -40,7 +40,7 @@ func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 	now := s.now()
 	var failed error
 	var old []doomed
-	mine := map[seated]bool{}
+	mine, shelved := map[seated]bool{}, map[string]bool{}
 	flush := func() error {
 		n, err := s.deleteAll(ctx, old)
 		dropped, old = dropped+n, old[:0]
@@ -50,9 +50,13 @@ func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 		switch {
 		case errors.Is(err, ErrDamaged):
 			failed = errors.Join(failed, err)
+			shelved[e.key] = true // for all that is known
 			continue
 		case err != nil:
 			return dropped, store.Unknown(err)
+		}
+		if e.view.deed.shelved != 0 {
+			shelved[e.key] = true
 		}
 		if d := e.view.deed; d.page.store == s.id {
 			mine[seated{d.page, d.slot}] = true
@@ -69,6 +73,9 @@ func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 	s.vacate(mine)
 	if err = flush(); err == nil && failed == nil { // a damaged record may hang on any page
 		old, err = s.loosePages(ctx, now)
+	}
+	if err == nil {
+		old, err = s.looseShelves(ctx, shelved, old)
 	}
 	for part := range slices.Chunk(old, mostLanes) {
 		if err == nil {
@@ -120,7 +127,7 @@ func (s *Store) deleteAll(ctx context.Context, old []doomed) (records int, err e
 		return 0, err
 	}
 	for i, d := range old {
-		if d.shelf != "" && resp.Responses[i].GetResponseTxn().Succeeded {
+		if d.shelf != "" && d.mod != 0 && resp.Responses[i].GetResponseTxn().Succeeded {
 			records++
 		}
 	}
@@ -157,6 +164,27 @@ func (s *Store) loosePages(ctx context.Context, now time.Time) ([]doomed, error)
 		}
 	}
 	return loose, nil
+}
+
+// looseShelves adds the shelves that no record was found to have. They are deleted if it is not there then, either: one that is dropped takes its shelf along.
+func (s *Store) looseShelves(ctx context.Context, shelved map[string]bool, loose []doomed) ([]doomed, error) {
+	from, end := s.names.shelves(), clientv3.GetPrefixRangeEnd(s.names.shelves())
+	for {
+		resp, err := s.part(ctx, from, end, 0, clientv3.WithKeysOnly())
+		if err != nil {
+			return nil, err
+		}
+		for _, kv := range resp.Kvs {
+			from = string(kv.Key)
+			if key := from[len(s.names.shelves()):]; !shelved[key] {
+				loose = append(loose, doomed{name: s.names.record(key), shelf: from})
+			}
+		}
+		if !resp.More {
+			return loose, nil
+		}
+		from += "\x00"
+	}
 }
 
 // sweepByChance begins a sweep in the background after one in so many grants: a matter of chance and not of counting, so that processes which live for a single grant sweep as well. Its error is
