@@ -1,0 +1,134 @@
+package etcd
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// TestShelvesChangeNoAnswer: whatever several stores ask of one key, alone or many at once, new or long over, the answer is the law's on a record with its whole history. Stores know what they happen to know.
+func TestShelvesChangeNoAnswer(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	client := dial(t, c)
+	stores := []*Store{open(t, client, c.Prefix()), open(t, client, c.Prefix()), open(t, client, c.Prefix())}
+	seed := rand.Uint64()
+	r := rand.New(rand.NewPCG(seed, 0))
+	t.Logf("seed %d", seed)
+	const key = "lawful/key"
+	var rec tenure.Record
+	var past []tenure.Request // all that was ever asked for with a new secret
+	for step := range 400 {
+		st := stores[r.IntN(len(stores))]
+		switch r.IntN(4) {
+		case 0:
+			st.mu.Lock()
+			st.views.forget(key)
+			st.mu.Unlock()
+		case 1:
+			glance(t, st, key)
+		}
+		st.wary.Store(int64(r.IntN(2)))
+		var requests []tenure.Request
+		for range 1 + r.IntN(4)*r.IntN(4) {
+			req := draw(r, key, past)
+			requests = append(requests, req)
+			if req.Verb == tenure.Acquire || req.Verb.ByHand() {
+				past = append(past, req)
+			}
+		}
+		if r.IntN(3) == 0 { // beside others, it is sent in another form
+			beside := claim(fmt.Sprintf("lawful/beside/%d", step), "ann")
+			requests = append(requests, beside)
+		}
+		asked := append([]tenure.Request(nil), requests...)
+		answers := st.Apply(t.Context(), requests)
+		if !reflect.DeepEqual(asked, requests) {
+			t.Fatalf("step %d: the caller's requests were changed", step)
+		}
+		for i, req := range requests {
+			if req.Key != key {
+				continue
+			}
+			a := answers[i]
+			if errors.Is(a.Err, store.ErrUnknown) {
+				t.Logf("step %d: %v", step, a.Err)
+				return // it was given up, and may yet be carried out: nobody knows what the law is to be applied to
+			}
+			next, _, err := tenure.Apply(rec, req, a.Now)
+			if fmt.Sprintf("%T", err) != fmt.Sprintf("%T", a.Err) || a.Record.Token != next.Token || a.Record.Grant != next.Grant || a.Record.State != next.State || a.Record.Terms != next.Terms {
+				t.Fatalf("step %d, request %d, %s: %v, the law says %v\nanswered %+v\nthe law  %+v", step, i, req.Verb, a.Err, err, a.Record, next)
+			}
+			var got, want *tenure.NotOwnedError
+			if errors.As(a.Err, &got) && errors.As(err, &want) && (got.Why != want.Why || !reflect.DeepEqual(got.Record.History, next.History)) {
+				t.Fatalf("step %d, request %d, %s: %v with %d transfers, the law says %v with %d", step, i, req.Verb, got, len(got.Record.History), want, len(next.History))
+			}
+			if got != nil { // it is the caller's
+				clear(got.Record.History)
+				clear(got.Record.Guards)
+			}
+			rec = next
+		}
+		read, err := stores[r.IntN(len(stores))].Get(t.Context(), key)
+		if err != nil {
+			continue // a call that was given up; the next one tells
+		}
+		if !reflect.DeepEqual(read.History, rec.History) || !reflect.DeepEqual(read.Guards, rec.Guards) {
+			t.Fatalf("step %d: it is read with the history\n%+v\nand the law made\n%+v", step, read.History, rec.History)
+		}
+	}
+	if rec.Terms < 2*tenure.HistoryLen {
+		t.Errorf("only %d terms", rec.Terms)
+	}
+}
+
+// glance takes in the record without its shelf, as one does who waits for the key.
+func glance(t *testing.T, st *Store, key string) {
+	t.Helper()
+	look := look{key: key}
+	resp, err := st.txn(t.Context(), nil, look.ops(st.names), nil)
+	if err != nil {
+		return
+	}
+	v, err := st.seen(look, results(resp.Responses))
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.asOf = resp.Header.Revision
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.remember(key, v)
+}
+
+// draw makes up a request: a new one, or another about something past.
+func draw(r *rand.Rand, key string, past []tenure.Request) tenure.Request {
+	req := claim(key, []string{"ann", "bob", "cy"}[r.IntN(3)])
+	req.TTL, req.Guards = time.Hour, []string{"a", "b"}[:r.IntN(3)]
+	if len(past) > 0 && r.IntN(3) > 0 {
+		old := past[len(past)-1]
+		if r.IntN(2) == 0 {
+			old = past[max(0, len(past)-1-r.IntN(48))]
+		}
+		switch r.IntN(5) {
+		case 0:
+			return old
+		case 1:
+			return then(tenure.Renew, old)
+		case 2:
+			return then(tenure.Report, old)
+		default:
+			return then(tenure.Release, old)
+		}
+	}
+	if r.IntN(4) == 0 {
+		req.Verb, req.Actor, req.Note = []tenure.Verb{tenure.Takeover, tenure.Reserve, tenure.Revoke}[r.IntN(3)], "olga", fmt.Sprint("because ", r.IntN(9))
+	}
+	return req
+}
