@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"sync"
 	"testing"
 	"time"
 
@@ -131,4 +132,47 @@ func draw(r *rand.Rand, key string, past []tenure.Request) tenure.Request {
 		req.Verb, req.Actor, req.Note = []tenure.Verb{tenure.Takeover, tenure.Reserve, tenure.Revoke}[r.IntN(3)], "olga", fmt.Sprint("because ", r.IntN(9))
 	}
 	return req
+}
+
+// TestLateCopiesAmongManyCallers: what stores know of a key is shared by their callers, and by those who only glance at it. For as long as the record remembers a grant, no copy of its request is granted again.
+func TestLateCopiesAmongManyCallers(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	client := dial(t, c)
+	stores := []*Store{open(t, client, c.Prefix()), open(t, client, c.Prefix())}
+	const key = "lawful/callers"
+	var all sync.WaitGroup
+	for n := range 8 {
+		all.Go(func() {
+			var old tenure.Request // granted last
+			var term int64
+			for round := range 40 {
+				st := stores[(n+round/5)%2]
+				take := claim(key, "ann")
+				a := st.Apply(t.Context(), []tenure.Request{take, claim(fmt.Sprintf("lawful/callers/%d/%d", n, round), "ann")})[0]
+				if a.Err == nil {
+					old, term = take, a.Record.Terms
+				}
+				if !errors.Is(a.Err, tenure.ErrHeld) { // or nobody knows
+					st.Apply(t.Context(), []tenure.Request{then(tenure.Release, take)})
+				}
+				if round%4 == 0 {
+					glance(t, st, key)
+				}
+				if term == 0 {
+					continue
+				}
+				late := one(t.Context(), st, old)
+				if late.Err != nil {
+					continue
+				}
+				if late.Record.Terms < term+tenure.HistoryLen && late.Record.Terms != term { // else it is forgotten, or its release was given up
+					t.Errorf("the request of term %d was granted again as term %d", term, late.Record.Terms)
+				}
+				term = 0
+				st.Apply(t.Context(), []tenure.Request{then(tenure.Release, old)})
+			}
+		})
+	}
+	all.Wait()
 }
