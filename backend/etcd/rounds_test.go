@@ -24,11 +24,12 @@ func TestRoundTrips(t *testing.T) {
 		t.Helper()
 		began := time.Now()
 		got := w.during(func() { must(t, st, requests...) })
+		delete(got, "LeaseKeepAlive") // beside it, now and then
 		if fmt.Sprint(got) != fmt.Sprint(want) && time.Since(began) < requestTimeout { // else a call may have been given up and made again
 			t.Errorf("%s: %v, want %v", what, got, want)
 		}
 	}
-	first, again, cold := claim("rounds/1", "ann"), claim("rounds/1", "ann"), claim("rounds/1", "ann")
+	first, again, unknown := claim("rounds/1", "ann"), claim("rounds/1", "ann"), claim("rounds/1", "ann")
 	// A store's first grant also makes the etcd lease; meanwhile it looks at the key.
 	calls("the first grant of a store", map[string]int{"LeaseGrant": 1, "Txn": 2}, first)
 	calls("a renewal", map[string]int{"Txn": 1}, then(tenure.Renew, first))
@@ -40,7 +41,7 @@ func TestRoundTrips(t *testing.T) {
 	st.mu.Lock()
 	st.views.forget("rounds/1")
 	st.mu.Unlock()
-	calls("a key of which nothing is known", map[string]int{"Txn": 2}, cold)
+	calls("a key of which nothing is known", map[string]int{"Txn": 2}, unknown)
 	var many, renewals []tenure.Request
 	for n := range 90 {
 		many = append(many, claim(fmt.Sprintf("rounds/many/%d", n), "ann"))
@@ -56,14 +57,30 @@ func TestRoundTrips(t *testing.T) {
 		}
 		must(t, st, append(takes, ends...)...)
 	}
-	var worn []tenure.Request
+	var cold, stale, ends []tenure.Request
 	st.mu.Lock()
 	for n := range 40 {
-		worn = append(worn, claim(fmt.Sprintf("rounds/worn/%d", n), "ann"))
-		st.views.forget(worn[n].Key)
+		cold, stale = append(cold, claim(fmt.Sprintf("rounds/worn/%d", n), "ann")), append(stale, claim(fmt.Sprintf("rounds/worn/%d", n), "ann"))
+		ends = append(ends, then(tenure.Release, cold[n]))
+		st.views.forget(cold[n].Key)
 	}
 	st.mu.Unlock()
-	calls("40 keys of which nothing is known", map[string]int{"Txn": 2}, worn...)
+	calls("40 keys of which nothing is known", map[string]int{"Txn": 2}, cold...)
+	must(t, st, ends...)
+	other := open(t, dial(t, c), c.Prefix())
+	for range mostAtHand { // until there are other shelves
+		var terms []tenure.Request
+		for _, req := range stale {
+			take := claim(req.Key, "bob")
+			terms = append(terms, take, then(tenure.Release, take))
+		}
+		must(t, other, terms...)
+	}
+	for _, req := range stale {
+		st.known(req.Key).at = time.Now().Add(-2 * recent)
+	}
+	st.wary.Store(0)
+	calls("40 keys that others have used since", map[string]int{"Txn": 2}, stale...)
 	if a := st.Apply(t.Context(), []tenure.Request{claim("rounds/1", "bob")})[0]; !errors.Is(a.Err, tenure.ErrHeld) {
 		t.Errorf("a held key: %v", a.Err)
 	}

@@ -90,8 +90,12 @@ const (
 	joint              // all lanes or none
 )
 
-// waryFor is how many batches are sent lane by lane after a joint one has failed: others are at work on the same keys.
-const waryFor = 32
+const (
+	// waryFor is how many batches are sent lane by lane after a joint one has failed: others are at work on the same keys.
+	waryFor = 32
+	// recent is for how long it is unlikely that others have changed a key so often that its shelf is another one.
+	recent = time.Second
+)
 
 // answer is what etcd says of a lane.
 func (t *transaction) answer(resp *clientv3.TxnResponse, lane int) *etcdserverpb.TxnResponse {
@@ -182,7 +186,7 @@ func (s *Store) join(b *batch, t *transaction) bool {
 		name := s.names.record(l.key)
 		t.compares = append(t.compares, clientv3.Compare(clientv3.ModRevision(name), "=", l.view.mod))
 		t.then = s.change(t.then, l, name)
-		l.look = look{key: l.key, shelf: l.view.deed == nil} // of others the shelf is known, and mostly the same
+		l.look = look{key: l.key, shelf: l.view.deed == nil || time.Since(l.view.at) > recent}
 		if l.look.shelf {
 			t.otherwise = append(t.otherwise, clientv3.OpTxn(nil, l.look.ops(s.names), nil))
 		} else {
