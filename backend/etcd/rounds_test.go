@@ -24,7 +24,7 @@ func TestRoundTrips(t *testing.T) {
 		t.Helper()
 		began := time.Now()
 		got := w.during(func() { must(t, st, requests...) })
-		delete(got, "LeaseKeepAlive") // beside it, now and then
+		delete(got, "LeaseKeepAlive")                                                  // beside it, now and then
 		if fmt.Sprint(got) != fmt.Sprint(want) && time.Since(began) < requestTimeout { // else a call may have been given up and made again
 			t.Errorf("%s: %v, want %v", what, got, want)
 		}
@@ -55,7 +55,8 @@ func TestRoundTrips(t *testing.T) {
 			takes = append(takes, claim(fmt.Sprintf("rounds/worn/%d", n), "ann"))
 			ends = append(ends, then(tenure.Release, takes[n]))
 		}
-		must(t, st, append(takes, ends...)...)
+		must(t, st, takes...)
+		must(t, st, ends...)
 	}
 	var cold, stale, ends []tenure.Request
 	st.mu.Lock()
@@ -69,12 +70,13 @@ func TestRoundTrips(t *testing.T) {
 	must(t, st, ends...)
 	other := open(t, dial(t, c), c.Prefix())
 	for range mostAtHand { // until there are other shelves
-		var terms []tenure.Request
-		for _, req := range stale {
-			take := claim(req.Key, "bob")
-			terms = append(terms, take, then(tenure.Release, take))
+		var takes, ends []tenure.Request
+		for n, req := range stale {
+			takes = append(takes, claim(req.Key, "bob"))
+			ends = append(ends, then(tenure.Release, takes[n]))
 		}
-		must(t, other, terms...)
+		must(t, other, takes...)
+		must(t, other, ends...)
 	}
 	for _, req := range stale {
 		st.known(req.Key).at = time.Now().Add(-2 * recent)

@@ -121,7 +121,8 @@ func TestAShelfOutlivesItsRecordByASweep(t *testing.T) {
 	st, claims, _ := worn(t, key, mostAtHand+3)
 	for range mostAtHand + 1 {
 		take := claim(other, "ann")
-		must(t, st, take, then(tenure.Release, take))
+		must(t, st, take)
+		must(t, st, then(tenure.Release, take))
 	}
 	count := func(name string) int64 {
 		t.Helper()
@@ -150,7 +151,8 @@ func TestAShelfOutlivesItsRecordByASweep(t *testing.T) {
 	must(t, st, then(tenure.Release, claims[1])) // the store knows the shelf
 	forget()
 	again := claim(key, "bob")
-	must(t, st, again, then(tenure.Release, again))
+	must(t, st, again)
+	must(t, st, then(tenure.Release, again))
 	if rec, err := st.Get(t.Context(), key); err != nil || len(rec.History) != 1 || rec.Terms != 1 {
 		t.Errorf("born again, it remembers %d transfers, %v", len(rec.History), err)
 	}
