@@ -2,10 +2,10 @@ package worktest
 
 import (
 	"context"
-	"strings"
 	"testing"
 
 	"github.com/croft-dev/croft/internal/ledger"
+	"github.com/croft-dev/croft/internal/suite"
 	"github.com/croft-dev/croft/store/storetest"
 	"github.com/croft-dev/croft/work"
 )
@@ -42,50 +42,13 @@ func TestASoundLedgerPasses(t *testing.T) {
 
 // TestBrokenLedgersAreCaught: every flaw is noticed, and in the behaviour it is a flaw of.
 func TestBrokenLedgersAreCaught(t *testing.T) {
-	groups := map[string]group{}
-	for _, g := range suite() {
-		groups[g.name] = g
-	}
-	seen := map[string]bool{}
+	var broken []suite.Flaw[*trial]
 	for _, f := range flaws() {
-		if seen[f.name] {
-			t.Errorf("two flaws are called %q", f.name)
+		law := ledger.Sound()
+		if f.spoil != nil {
+			f.spoil(&law)
 		}
-		seen[f.name] = true
-		t.Run(f.name, func(t *testing.T) {
-			t.Parallel()
-			g, ok := groups[f.group]
-			if !ok {
-				t.Fatalf("there is no group %q", f.group)
-			}
-			law := ledger.Sound()
-			if f.spoil != nil {
-				f.spoil(&law)
-			}
-			for _, c := range g.checks {
-				said := record(t, c, place(law, f.wrap))
-				if len(said) > 0 {
-					if strings.HasPrefix(said[len(said)-1], "panic: ") {
-						t.Errorf("the suite ended in %q: %s", c.name, said[len(said)-1])
-					}
-					t.Logf("caught by %q: %s", c.name, said[0])
-					return
-				}
-			}
-			t.Errorf("a ledger that %s passes all of %q", f.name, f.group)
-		})
+		broken = append(broken, suite.Flaw[*trial]{Name: f.name, Group: f.group, Begin: begun(place(law, f.wrap))})
 	}
-}
-
-// TestEveryGroupCatchesSomething: a behaviour whose checks no flaw can fail would be decoration.
-func TestEveryGroupCatchesSomething(t *testing.T) {
-	caught := map[string]bool{}
-	for _, f := range flaws() {
-		caught[f.group] = true
-	}
-	for _, g := range suite() {
-		if !caught[g.name] && g.name != "sequences" { // which repeats what the others try, at random
-			t.Errorf("no broken ledger is there for %q", g.name)
-		}
-	}
+	suite.Caught(t, groups(), broken, "sequences")
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/croft-dev/croft/internal/suite"
 	"github.com/croft-dev/croft/work"
 )
 
@@ -50,7 +51,7 @@ func reading() []check {
 				var got []work.ID
 				for _, it := range collect(t, "List", t.ledger.List(t.ctx, q)) {
 					got = append(got, it.ID)
-					if d := differ(listed(all[it.ID]), listed(it)); d != "" {
+					if d := suite.Differ(listed(all[it.ID]), listed(it)); d != "" {
 						t.Fatalf("%+v: an item listed is not the one kept: %s", q, d)
 					}
 				}
@@ -165,7 +166,7 @@ func reading() []check {
 			if err != nil {
 				t.Fatalf("Stats: %v", err)
 			}
-			if d := differ(want, got); d != "" {
+			if d := suite.Differ(want, got); d != "" {
 				t.Fatalf("Stats: %s", d)
 			}
 			one, err := t.ledger.Stats(t.ctx, "mixed/a")
