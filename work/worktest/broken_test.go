@@ -10,31 +10,37 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// place is an empty ledger by a law, under a clock that the suite moves; wrap may be nil.
-func place(law ledger.Law, wrap func(l, base *ledger.Ledger) work.Ledger) func(testing.TB) Harness {
-	return func(testing.TB) Harness {
-		clock := storetest.NewClock()
-		base := ledger.New(clock.Now, law)
-		return Harness{
-			Open: func(testing.TB) work.Ledger {
-				if wrap != nil {
-					return wrap(base.Open(), base)
-				}
-				return base.Open()
-			},
-			Within: func(ctx context.Context, _ work.Ledger, do func(work.Operations) error) error {
-				return base.Within(ctx, do)
-			},
-			Advance:  clock.Advance,
-			Patience: 100e6, // what is broken may never happen
-		}
+// place is an empty ledger with a flaw, or none, under a clock that the suite moves.
+func (f flaw) place(testing.TB) Harness {
+	law := ledger.Sound()
+	if f.spoil != nil {
+		f.spoil(&law)
+	}
+	clock := storetest.NewClock()
+	bad := f.rot
+	base := ledger.New(clock.Now, bad.under(law))
+	return Harness{
+		Open: func(testing.TB) work.Ledger {
+			if f.wrap != nil {
+				return f.wrap(base.Open(), base)
+			}
+			return rotten{base.Open(), &bad}
+		},
+		Within: func(ctx context.Context, _ work.Ledger, do func(work.Operations) error) error {
+			return base.Within(ctx, do)
+		},
+		Damage: func(_ testing.TB, _ work.Ledger, id work.ID, _ work.State) {
+			bad.ids = append(bad.ids, id)
+		},
+		Advance:  clock.Advance,
+		Patience: 100e6, // what is broken may never happen
 	}
 }
 
 // TestASoundLedgerPasses: what is caught below is caught for its flaw, and not because the ledger it is in fails anyway.
 func TestASoundLedgerPasses(t *testing.T) {
 	Run(t, func(tb testing.TB) Harness {
-		h := place(ledger.Sound(), nil)(tb)
+		h := flaw{}.place(tb)
 		h.Patience = 0 // nothing is expected to take long
 		return h
 	})
@@ -44,11 +50,7 @@ func TestASoundLedgerPasses(t *testing.T) {
 func TestBrokenLedgersAreCaught(t *testing.T) {
 	var broken []suite.Flaw[*trial]
 	for _, f := range flaws() {
-		law := ledger.Sound()
-		if f.spoil != nil {
-			f.spoil(&law)
-		}
-		broken = append(broken, suite.Flaw[*trial]{Name: f.name, Group: f.group, Begin: begun(place(law, f.wrap))})
+		broken = append(broken, suite.Flaw[*trial]{Name: f.name, Group: f.group, Begin: begun(f.place)})
 	}
 	suite.Caught(t, groups(), broken, "sequences")
 }

@@ -20,6 +20,7 @@ type flaw struct {
 	group string
 	spoil func(l *ledger.Law)
 	wrap  func(l, base *ledger.Ledger) work.Ledger // what is wrong around the law; may be nil
+	rot   rot
 }
 
 // lawFlaw is a flaw of the law alone.
@@ -81,7 +82,7 @@ func pretend(verbs ...work.Verb) func(*ledger.Law) {
 }
 
 func flaws() []flaw {
-	return slices.Concat(staleFlaws(), itemFlaws(), claimFlaws(), effectFlaws(), keepingFlaws(), handleFlaws())
+	return slices.Concat(staleFlaws(), itemFlaws(), claimFlaws(), effectFlaws(), keepingFlaws(), handleFlaws(), damageFlaws())
 }
 
 // staleFlaws let an owner write that was replaced.

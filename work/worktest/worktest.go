@@ -15,6 +15,8 @@ type Harness struct {
 	Open func(tb testing.TB) work.Ledger
 	// Within carries out do in a transaction of the caller's own, begun beside the handle l, and commits it if do returns nil, else rolls it back and returns do's error. Nil for a ledger without transactions.
 	Within func(ctx context.Context, l work.Ledger, do func(work.Operations) error) error
+	// Damage spoils what the ledger behind the handle l keeps of an item, as somebody might by hand: it is in the given state then, and its record cannot be one of the law's. Nil for a ledger that keeps its items where nobody reaches them.
+	Damage func(tb testing.TB, l work.Ledger, id work.ID, state work.State)
 	// Advance moves the ledger's clock, where it is the harness's to move. Without it the suite uses short times and waits for the ledger's own clock.
 	Advance func(d time.Duration)
 	// Slow says that a request costs a round trip or a sync to disk: the suite does less of the same.
@@ -46,6 +48,7 @@ func groups() []group {
 		{"pruning", pruning()},
 		{"batches", batches()},
 		{"transactions", transactions()},
+		{"damaged", damaged()},
 		{"races", races()},
 		{"waking", waking()},
 		{"handles", handles()},
