@@ -165,24 +165,9 @@ func (t *trial) expire(key string) {
 // resolve sends a request until its outcome is known. It is for goroutines that contend: it reports a store that never answers and returns
 // what there is.
 func (t *trial) resolve(st store.Store, req tenure.Request) store.Answer {
-	for try := 0; ; try++ {
-		answers := st.Apply(t.ctx, []tenure.Request{req})
-		if len(answers) != 1 {
-			t.Errorf("one request got %d answers", len(answers))
-			return store.Answer{Err: store.ErrUnknown}
-		}
-		if !errors.Is(answers[0].Err, store.ErrUnknown) {
-			return answers[0]
-		}
-		var wait time.Duration // none at first: most faults are over as soon as they are seen
-		if try > 3 {
-			wait = min(time.Millisecond<<min(try-4, 8), t.Patience/10)
-		}
-		select {
-		case <-time.After(wait):
-		case <-t.ctx.Done():
-			t.Errorf("%s of %q is still unknown when the check's time is over: %v", req.Verb, req.Key, answers[0].Err)
-			return answers[0]
-		}
+	a := Resolve(t.ctx, st, req)
+	if errors.Is(a.Err, store.ErrUnknown) {
+		t.Errorf("%s of %q is still unknown when the check's time is over: %v", req.Verb, req.Key, a.Err)
 	}
+	return a
 }
