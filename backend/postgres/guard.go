@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"net"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -90,7 +89,7 @@ func newGuard(db database, place Place, o *GuardOptions) (*Guard, error) {
 	}
 	g := &Guard{db: db, place: p, sql: newStatements(schema), target: o.Target, waits: setting(o.LockWait, 5*time.Second), idles: setting(o.IdleLimit, 30*time.Second)}
 	if g.target == "" {
-		g.target = db.target() + "#" + fence.EscapeKey(p.name)
+		g.target = db.target(schema) + "#" + fence.EscapeKey(p.name)
 	}
 	return g, nil
 }
@@ -101,10 +100,6 @@ func setting(d, usual time.Duration) string {
 		d = usual
 	}
 	return strconv.FormatInt(max(d.Milliseconds(), 1), 10) + "ms"
-}
-
-func hostPort(host string, port uint16) string {
-	return net.JoinHostPort(host, strconv.Itoa(int(port)))
 }
 
 // Target names the resource, without a password.
