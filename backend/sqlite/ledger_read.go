@@ -130,6 +130,9 @@ func (l *Ledger) Refusals(ctx context.Context, q work.RefusalQuery) iter.Seq2[wo
 
 // Stats counts by queue. It reads all items there are.
 func (l *Ledger) Stats(ctx context.Context, queue string) ([]work.Stats, error) {
+	if err := work.CheckSelected(queue); err != nil {
+		return nil, err
+	}
 	now, err := l.Now(ctx)
 	if err != nil {
 		return nil, err

@@ -347,6 +347,7 @@ func keepingFlaws() []flaw {
 func handleFlaws() []flaw {
 	return []flaw{
 		{name: "lists more than was asked for", group: "reading", wrap: func(l, _ *ledger.Ledger) work.Ledger { return limitless{l} }},
+		{name: "looks for what cannot be", group: "reading", wrap: func(l, _ *ledger.Ledger) work.Ledger { return lenient{l} }},
 		{name: "counts no refusals", group: "reading", wrap: func(l, _ *ledger.Ledger) work.Ledger { return uncounting{l} }},
 		{name: "closes everybody's handle", group: "handles", wrap: func(l, base *ledger.Ledger) work.Ledger { return shared{base} }},
 		{name: "goes on after the context has ended", group: "handles", wrap: func(l, _ *ledger.Ledger) work.Ledger { return heedless{l} }},
@@ -357,6 +358,15 @@ type limitless struct{ *ledger.Ledger }
 
 func (l limitless) List(ctx context.Context, q work.Query) iter.Seq2[work.Item, error] {
 	q.Limit = max(q.Limit, 0) * 2
+	return l.Ledger.List(ctx, q)
+}
+
+type lenient struct{ *ledger.Ledger }
+
+func (l lenient) List(ctx context.Context, q work.Query) iter.Seq2[work.Item, error] {
+	if errors.Is(work.CheckSelected(q.Queue), work.ErrInvalid) {
+		return func(func(work.Item, error) bool) {}
+	}
 	return l.Ledger.List(ctx, q)
 }
 
