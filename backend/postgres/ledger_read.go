@@ -59,12 +59,13 @@ func (l *Ledger) get(ctx context.Context, id work.ID, texts func(context.Context
 
 // List yields items by their ID.
 func (l *Ledger) List(ctx context.Context, q work.Query) iter.Seq2[work.Item, error] {
-	last, text := nullable(string(q.After)), l.sql.workList
-	switch {
-	case q.Newest:
-		text = l.sql.workListNewest
-	case slices.Equal(q.States, []work.State{work.Running}):
-		text = l.sql.workListRunning
+	last, texts := nullable(string(q.After)), l.sql.workList
+	if len(q.States) > 0 && !slices.Contains(q.States, work.Done) { // few among many
+		texts = l.sql.workListFew
+	}
+	text := texts.oldest
+	if q.Newest {
+		text = texts.newest
 	}
 	return clerk.Pages(page, q.Limit, q.Check(), func(n int) ([]work.Item, int, error) {
 		rows, err := l.look(ctx, text, q.Queue, maybe(q.States), q.Owner, last, n)
