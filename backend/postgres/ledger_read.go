@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"time"
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/clerk"
@@ -187,20 +186,14 @@ func (l *Ledger) Prune(ctx context.Context, r work.Retention, limit int) (work.P
 	if err != nil {
 		return work.Pruned{}, err
 	}
-	before := func(d time.Duration) int64 {
-		if cut := work.Cutoff(now, d); !cut.IsZero() {
-			return cut.UnixMicro()
-		}
-		return -1 << 62
-	}
 	var pruned work.Pruned
 	err = l.within(ctx, l.lockWait, func(d *desk) error {
 		// First the locks, then a new look: an operator may have made an effect pending again meanwhile.
-		old, err := d.session.texts(ctx, l.sql.workPrunable, before(r.Done), before(r.Dead), limit)
+		old, err := d.session.texts(ctx, l.sql.workPrunable, clerk.Cut(now, r.Done), clerk.Cut(now, r.Dead), limit)
 		if err != nil {
 			return err
 		}
-		return d.session.row(ctx, l.sql.workPrune, []any{list(old), before(r.Refusals), limit}, &pruned.Items, &pruned.Refusals)
+		return d.session.row(ctx, l.sql.workPrune, []any{list(old), clerk.Cut(now, r.Refusals), limit}, &pruned.Items, &pruned.Refusals)
 	})
 	if err != nil {
 		return work.Pruned{}, store.Unknown(explain(ctx, err))
