@@ -30,6 +30,11 @@ func (q Taking) Check() error {
 	if q.Stamp.Seq != 0 {
 		return fmt.Errorf("%w stamp: a dispatcher's has no sequence", fence.ErrInvalid)
 	}
+	for _, to := range q.To {
+		if err := checkName("destination", to, MaxEffectName); err != nil {
+			return err
+		}
+	}
 	if q.Limit < 0 || q.Limit > MaxClaim {
 		return fmt.Errorf("%w taking of %d effects: it must be between 0 and %d", fence.ErrInvalid, q.Limit, MaxClaim)
 	}

@@ -57,7 +57,7 @@ type Ledger interface {
 	Effects(ctx context.Context, q EffectQuery) iter.Seq2[Effect, error]
 	// Refusals yields the refusals that match, newest first.
 	Refusals(ctx context.Context, q RefusalQuery) iter.Seq2[Refusal, error]
-	// Stats counts, by queue, ordered by name. Only queues that have an item, an effect or a refusal are in it; with a queue named, at most that one. The refusal of a dispatcher as a whole is of no queue, and in none of them.
+	// Stats counts, by queue, ordered by name. Only queues that have an item, an effect or a refusal are in it; with a queue named, at most that one. The refusal of a dispatcher as a whole is of no queue, and in none of them. A name that no queue can have is refused by [CheckSelected].
 	Stats(ctx context.Context, queue string) ([]Stats, error)
 
 	// Prune forgets what [Retention] lets go of: at most limit items with their effects, and at most limit refusals. It returns how many; less than limit means that nothing is left to forget now.

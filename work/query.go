@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/tenure"
 )
 
 // Query selects items. The zero Query selects all.
@@ -22,6 +23,12 @@ type Query struct {
 
 // Check reports what is wrong with the query, or nil. A ledger yields its error.
 func (q Query) Check() error {
+	if err := CheckSelected(q.Queue); err != nil {
+		return err
+	}
+	if err := checkName("owner", q.Owner, tenure.MaxName); err != nil {
+		return err
+	}
 	for _, s := range q.States {
 		if !slices.Contains(States, s) {
 			return fmt.Errorf("%w state %q: items are %v", fence.ErrInvalid, s, States)
@@ -54,6 +61,9 @@ type EffectQuery struct {
 
 // Check reports what is wrong with the query, or nil.
 func (q EffectQuery) Check() error {
+	if err := CheckSelected(q.Queue); err != nil {
+		return err
+	}
 	for _, s := range q.States {
 		if !slices.Contains(EffectStates, s) {
 			return fmt.Errorf("%w state %q: effects are %v", fence.ErrInvalid, s, EffectStates)
@@ -88,6 +98,9 @@ type RefusalQuery struct {
 
 // Check reports what is wrong with the query, or nil.
 func (q RefusalQuery) Check() error {
+	if err := CheckSelected(q.Queue); err != nil {
+		return err
+	}
 	if q.Item != "" {
 		if err := q.Item.check(); err != nil {
 			return err
@@ -99,6 +112,14 @@ func (q RefusalQuery) Check() error {
 // Selects reports whether the refusal matches; Limit apart.
 func (q RefusalQuery) Selects(r Refusal) bool {
 	return (q.Item == "" || q.Item == r.Item) && (q.Queue == "" || q.Queue == r.Queue) && !r.At.Before(q.Since)
+}
+
+// CheckSelected is [CheckQueue] for a queue in a query, where no name means all of them.
+func CheckSelected(queue string) error {
+	if queue == "" {
+		return nil
+	}
+	return CheckQueue(queue)
 }
 
 func checkLimit(n int) error {

@@ -11,7 +11,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/croft-dev/croft/fence"
-	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/guard/guardtest"
 	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/store"
@@ -129,26 +128,10 @@ func TestAGuardIsOpenedByURL(t *testing.T) {
 	if _, err := client.Put(ctx, key, "before"); err != nil {
 		t.Fatal(err)
 	}
-	g, err := guard.Open(ctx, mine.Target())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer g.Close()
-	if g.Target() != mine.Target() {
-		t.Errorf("the same target is %q and %q", g.Target(), mine.Target())
-	}
-	receipt, err := g.(guard.Artifact).Write(ctx, stamp(20, 1, 0), strings.NewReader("content"))
-	if err != nil || receipt.Bytes != 7 || !receipt.Adopted {
+	if receipt, err := mine.Write(ctx, stamp(20, 1, 0), strings.NewReader("content")); err != nil || receipt.Bytes != 7 || !receipt.Adopted {
 		t.Errorf("the first guarded write of what was there: %+v, %v", receipt, err)
 	}
-	if mark, err := mine.Mark(ctx); err != nil || mark != fence.Mark(stamp(20, 1, 0)) {
-		t.Errorf("the other handle's mark: %+v, %v", mark, err)
-	}
-	for _, bad := range []string{"etcd://localhost", "etcd://localhost/#", "etcd:///#k", "etcd://localhost/?retention=1h#k", "etcd://localhost/?nonsense=1#k"} {
-		if _, err := guard.Open(ctx, bad); !errors.Is(err, fence.ErrInvalid) {
-			t.Errorf("%s: %v, want invalid", bad, err)
-		}
-	}
+	guardtest.ByURL(t, mine, "etcd://localhost", "etcd://localhost/#", "etcd:///#k", "etcd://localhost/?retention=1h#k", "etcd://ann:hunter2@localhost/?nonsense=1#k")
 }
 
 // TestANumberedWriteLandsOnceAndNeverLate: one whose reply was lost has been made and is not made again, and one that was given up before it was sent does not land after a newer one.

@@ -14,6 +14,7 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/store/cas"
+	"github.com/croft-dev/croft/store/storetest"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -49,7 +50,7 @@ func TestAFaultAtEveryStepLeavesOneTruth(t *testing.T) {
 						if a.Err != nil && !errors.Is(a.Err, store.ErrUnknown) {
 							t.Fatalf("%s: %v", req.Verb, a.Err)
 						}
-						again := resolve(t.Context(), st, req)
+						again := storetest.Resolve(t.Context(), st, req)
 						if again.Err != nil || again.Record.Terms == 0 {
 							t.Fatalf("%s again: %v", req.Verb, again.Err)
 						}
@@ -64,17 +65,6 @@ func TestAFaultAtEveryStepLeavesOneTruth(t *testing.T) {
 				})
 			}
 		}
-	}
-}
-
-// resolve asks until there is an answer.
-func resolve(ctx context.Context, st store.Store, req tenure.Request) store.Answer {
-	for {
-		a := one(ctx, st, req)
-		if !errors.Is(a.Err, store.ErrUnknown) || ctx.Err() != nil {
-			return a
-		}
-		sleep(ctx, 10*time.Millisecond)
 	}
 }
 
@@ -209,7 +199,7 @@ func TestOneWriteASecond(t *testing.T) {
 		t.Errorf("turned away for longer than the context lasts: %v", a.Err)
 	}
 	way.on(nil)
-	if a := resolve(t.Context(), st, next); a.Err != nil || a.Record.Terms != 2 {
+	if a := storetest.Resolve(t.Context(), st, next); a.Err != nil || a.Record.Terms != 2 {
 		t.Errorf("asked again: %v in term %d", a.Err, a.Record.Terms)
 	}
 }
@@ -233,7 +223,7 @@ func TestAServerThatHangsHoldsNobodyUp(t *testing.T) {
 		t.Errorf("a guarded write: %v", err)
 	}
 	server.Resume()
-	if a := resolve(t.Context(), st, mine); a.Err != nil || a.Record.Terms != 1 {
+	if a := storetest.Resolve(t.Context(), st, mine); a.Err != nil || a.Record.Terms != 1 {
 		t.Errorf("asked again: %v in term %d", a.Err, a.Record.Terms)
 	}
 }
@@ -385,7 +375,7 @@ func TestAServerKilledBetweenRequestAndReply(t *testing.T) {
 		}
 		way.on(nil)
 		server.Restart(t)
-		a := resolve(t.Context(), st, req)
+		a := storetest.Resolve(t.Context(), st, req)
 		if a.Err != nil || a.Record.Terms != 1 {
 			t.Fatalf("%s again: %v in term %d, want the one grant", req.Verb, a.Err, a.Record.Terms)
 		}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -117,35 +116,9 @@ func init() { guard.Register("gs", openGuardURL) }
 
 // openGuardURL opens the guard of gs://bucket/object.
 func openGuardURL(ctx context.Context, u *url.URL) (guard.Guard, error) {
-	bad := func(format string, args ...any) (guard.Guard, error) {
-		return nil, fmt.Errorf("%w target %q: %s; write gs://BUCKET/OBJECT, with ?endpoint=, project= or probe=false if need be, and # as %%23", fence.ErrInvalid, store.Redact(u.String()), fmt.Sprintf(format, args...))
-	}
-	if why := misplaced(u); why != "" {
-		return bad("%s", why)
-	}
-	query, err := url.ParseQuery(u.RawQuery)
-	if err != nil {
-		return bad("its query cannot be read")
-	}
 	o := &GuardOptions{}
-	for name, values := range query {
-		if len(values) != 1 {
-			return bad("%s is given twice", name)
-		}
-		switch value := values[0]; name {
-		case "endpoint":
-			o.Connection.Endpoint = value
-		case "project":
-			o.Connection.Project = value
-		case "probe":
-			probe, err := strconv.ParseBool(value)
-			if err != nil {
-				return bad("probe=%q is neither true nor false", value)
-			}
-			o.SkipProbe = !probe
-		default:
-			return bad("parameter %q is unknown", name)
-		}
+	if why := o.Connection.read(u, &o.SkipProbe, func(name, _ string) string { return unknownParameter(name) }); why != "" {
+		return nil, fmt.Errorf("%w target %q: %s; write gs://BUCKET/OBJECT, with ?endpoint=, project= or probe=false if need be, and # as %%23", fence.ErrInvalid, store.Redact(u.String()), why)
 	}
 	g, err := OpenGuard(ctx, u.Host, strings.TrimPrefix(u.Path, "/"), o)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/guard/guardtest"
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
@@ -20,22 +21,10 @@ func TestAGuardIsOpenedByURL(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer g.Close()
-	if _, err := g.(guard.Artifact).Write(t.Context(), stamp(10, 1, 0), strings.NewReader("content")); err != nil {
-		t.Fatal(err)
+	if name := g.(*Guard).object; name != "out/a report#1.json" {
+		t.Errorf("%s is of %q", g.Target(), name)
 	}
-	again, err := guard.Open(t.Context(), g.Target())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer again.Close()
-	if mark, err := again.Mark(t.Context()); err != nil || mark != fence.Mark(stamp(10, 1, 0)) || again.(*Guard).object != "out/a report#1.json" {
-		t.Errorf("%s is of %q, with the mark %+v, %v", g.Target(), again.(*Guard).object, mark, err)
-	}
-	for _, bad := range []string{"gs://bucket", "gs://bucket/", "gs://bucket/folder/", "gs://bucket/x?retention=1h", "gs://bucket/x#y", "gs://bucket/" + strings.Repeat("x", 1000)} {
-		if _, err := guard.Open(t.Context(), bad); !errors.Is(err, fence.ErrInvalid) {
-			t.Errorf("%.60s: %v, want invalid", bad, err)
-		}
-	}
+	guardtest.ByURL(t, g, "gs://bucket", "gs://bucket/", "gs://bucket/folder/", "gs://bucket/x?retention=1h", "gs://bucket/x#y", "gs://bucket/"+strings.Repeat("x", 1000))
 }
 
 // TestATargetLeadsToTheSameObject also when the way to it was not given as a URL.

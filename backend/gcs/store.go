@@ -83,39 +83,19 @@ const form = "write gs://BUCKET/PREFIX, with ?endpoint=, project=, retention= or
 
 // openURL opens gs://bucket/prefix.
 func openURL(ctx context.Context, u *url.URL) (store.Store, error) {
-	bad := func(format string, args ...any) (store.Store, error) {
-		return nil, fmt.Errorf("%w store URL %q: %s; "+form, fence.ErrInvalid, store.Redact(u.String()), fmt.Sprintf(format, args...))
-	}
-	if why := misplaced(u); why != "" {
-		return bad("%s", why)
-	}
 	o := &Options{}
-	query, err := url.ParseQuery(u.RawQuery)
-	if err != nil {
-		return bad("its query cannot be read")
-	}
-	for name, values := range query {
-		if len(values) != 1 {
-			return bad("%s is given twice", name)
+	why := o.Connection.read(u, &o.SkipProbe, func(name, value string) (why string) {
+		if name != "retention" {
+			return unknownParameter(name)
 		}
-		switch value := values[0]; name {
-		case "endpoint":
-			o.Connection.Endpoint = value
-		case "project":
-			o.Connection.Project = value
-		case "retention":
-			if o.Retention, err = time.ParseDuration(value); err != nil || o.Retention <= 0 {
-				return bad("retention %q is not a positive duration", value)
-			}
-		case "probe":
-			probe, err := strconv.ParseBool(value)
-			if err != nil {
-				return bad("probe=%q is neither true nor false", value)
-			}
-			o.SkipProbe = !probe
-		default:
-			return bad("parameter %q is unknown", name)
+		var err error
+		if o.Retention, err = time.ParseDuration(value); err != nil || o.Retention <= 0 {
+			return fmt.Sprintf("retention %q is not a positive duration", value)
 		}
+		return ""
+	})
+	if why != "" {
+		return nil, fmt.Errorf("%w store URL %q: %s; "+form, fence.ErrInvalid, store.Redact(u.String()), why)
 	}
 	st, err := Open(ctx, u.Host, u.Path, o)
 	if err != nil {
@@ -123,6 +103,41 @@ func openURL(ctx context.Context, u *url.URL) (store.Store, error) {
 	}
 	return st, nil
 }
+
+// read reads the parameters of a URL: its own, whether to probe, and by other those it does not know. It says what is wrong with them.
+func (c *Connection) read(u *url.URL, skipProbe *bool, other func(name, value string) (why string)) (why string) {
+	if why := misplaced(u); why != "" {
+		return why
+	}
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return "its query cannot be read"
+	}
+	for name, values := range query {
+		if len(values) != 1 {
+			return name + " is given twice"
+		}
+		switch value := values[0]; name {
+		case "endpoint":
+			c.Endpoint = value
+		case "project":
+			c.Project = value
+		case "probe":
+			probe, err := strconv.ParseBool(value)
+			if err != nil {
+				return fmt.Sprintf("probe=%q is neither true nor false", value)
+			}
+			*skipProbe = !probe
+		default:
+			if why := other(name, value); why != "" {
+				return why
+			}
+		}
+	}
+	return ""
+}
+
+func unknownParameter(name string) string { return fmt.Sprintf("parameter %q is unknown", name) }
 
 // misplaced says what a URL of a bucket has and should not have.
 func misplaced(u *url.URL) string {

@@ -4,14 +4,8 @@
 package mem
 
 import (
-	"context"
-	"fmt"
-	"net/url"
-	"sync"
 	"time"
 
-	"github.com/croft-dev/croft/fence"
-	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/store/cas"
 )
 
@@ -55,26 +49,3 @@ func (s *Store) Open(o *Options) *Store {
 
 // Wipe forgets everything, as a store does that has lost its memory. Waiters are woken.
 func (s *Store) Wipe() { s.reg.wipe() }
-
-var shared struct {
-	sync.Mutex
-	stores map[string]*Store
-}
-
-func init() { store.Register("mem", openURL) }
-
-// openURL opens the store of this process that "mem://name" names, and makes it if need be.
-func openURL(_ context.Context, u *url.URL) (store.Store, error) {
-	if !named(u) {
-		return nil, fmt.Errorf("%w store URL %q: a store in memory is named mem://NAME and takes nothing else", fence.ErrInvalid, store.Redact(u.String()))
-	}
-	shared.Lock()
-	defer shared.Unlock()
-	if shared.stores == nil {
-		shared.stores = map[string]*Store{}
-	}
-	if shared.stores[u.Host] == nil {
-		shared.stores[u.Host] = New(nil)
-	}
-	return shared.stores[u.Host].Open(nil), nil
-}

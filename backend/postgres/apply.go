@@ -59,7 +59,7 @@ func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.An
 	s.listener.asked(b)
 	for i := range b.answers {
 		if b.answers[i].Err == nil && (requests[i].Verb == tenure.Acquire || requests[i].Verb.ByHand()) {
-			s.sweepByChance()
+			s.sweeping.Granted()
 		}
 	}
 	return b.answers

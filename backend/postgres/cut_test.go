@@ -13,6 +13,7 @@ import (
 	"github.com/croft-dev/croft/backend/postgres"
 	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/store/storetest"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -93,7 +94,7 @@ func TestAConnectionCutAfterTheRequestLeavesOneTruth(t *testing.T) {
 	for _, req := range []tenure.Request{mine, then(tenure.Renew, mine), then(tenure.Report, mine), then(tenure.Release, mine), hand} {
 		warm := claim("cut/warm/"+string(tenure.NewSecret()), "ann")
 		for _, req := range []tenure.Request{warm, then(tenure.Renew, warm), then(tenure.Release, warm)} { // a connection, and the statements prepared on it
-			if a := resolve(ctx, st, req); a.Err != nil {
+			if a := storetest.Resolve(ctx, st, req); a.Err != nil {
 				t.Fatal(a.Err)
 			}
 		}
@@ -112,7 +113,7 @@ func TestAConnectionCutAfterTheRequestLeavesOneTruth(t *testing.T) {
 		if !errors.Is(a.Err, store.ErrUnknown) || !a.Record.IsZero() {
 			t.Fatalf("%s whose reply was lost: %v, %+v; want unknown", req.Verb, a.Err, a.Record)
 		}
-		again := resolve(ctx, st, req)
+		again := storetest.Resolve(ctx, st, req)
 		if again.Err != nil || again.Record.Token != done.Token || again.Record.Terms != done.Terms || again.Record.State != done.State {
 			t.Fatalf("%s again: %v, token %d in term %d (%s); the server had token %d in term %d (%s)",
 				req.Verb, again.Err, again.Record.Token, again.Record.Terms, again.Record.State, done.Token, done.Terms, done.State)
@@ -136,7 +137,7 @@ func TestAConnectionCutBeforeTheRequestLeavesNothing(t *testing.T) {
 	if rec, err := near.Get(ctx, mine.Key); err != nil || !rec.IsZero() {
 		t.Fatalf("a request that never arrived left %+v, %v", rec, err)
 	}
-	if a := resolve(ctx, st, mine); a.Err != nil || a.Record.Terms != 1 {
+	if a := storetest.Resolve(ctx, st, mine); a.Err != nil || a.Record.Terms != 1 {
 		t.Fatalf("asked again: %v in term %d", a.Err, a.Record.Terms)
 	}
 }

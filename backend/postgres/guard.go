@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"net"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/internal/clerk"
 )
 
 // GuardOptions of a guard. The zero value is good.
@@ -45,7 +45,7 @@ type GuardOptions struct {
 // COMMITTED, Admit may fail as any statement there may (SQLSTATE 40001): run the whole transaction again.
 type Guard struct {
 	db     database
-	place  *placeStatements
+	place  *clerk.Place
 	sql    *statements
 	target string
 	waits  string // as the server's settings are written
@@ -90,7 +90,7 @@ func newGuard(db database, place Place, o *GuardOptions) (*Guard, error) {
 	}
 	g := &Guard{db: db, place: p, sql: newStatements(schema), target: o.Target, waits: setting(o.LockWait, 5*time.Second), idles: setting(o.IdleLimit, 30*time.Second)}
 	if g.target == "" {
-		g.target = db.target() + "#" + fence.EscapeKey(p.name)
+		g.target = db.target(schema) + "#" + fence.EscapeKey(p.Name)
 	}
 	return g, nil
 }
@@ -101,10 +101,6 @@ func setting(d, usual time.Duration) string {
 		d = usual
 	}
 	return strconv.FormatInt(max(d.Milliseconds(), 1), 10) + "ms"
-}
-
-func hostPort(host string, port uint16) string {
-	return net.JoinHostPort(host, strconv.Itoa(int(port)))
 }
 
 // Target names the resource, without a password.
@@ -145,8 +141,8 @@ func (g *Guard) admit(ctx context.Context, tx session, stamp fence.Stamp) error 
 
 // Mark is the newest stamp admitted. It waits for nobody.
 func (g *Guard) Mark(ctx context.Context) (mark fence.Mark, err error) {
-	err = g.own(ctx, g.place.enter != "", func(tx session) error {
-		mark, err = g.read(ctx, tx, g.place.mark)
+	err = g.own(ctx, g.place.Enter != "", func(tx session) error {
+		mark, err = g.read(ctx, tx, g.place.Mark)
 		return err
 	})
 	return mark, err
@@ -158,7 +154,7 @@ func (g *Guard) Raise(ctx context.Context, stamp fence.Stamp) (mark fence.Mark, 
 		return fence.Mark{}, err
 	}
 	var refusal error
-	err = g.own(ctx, g.place.enter != "", func(tx session) error {
+	err = g.own(ctx, g.place.Enter != "", func(tx session) error {
 		mark, refusal = g.decide(ctx, tx, func(m fence.Mark) (fence.Mark, error) { return m.Raise(stamp) })
 		return refusal
 	})
@@ -179,7 +175,7 @@ func (g *Guard) Rekey(ctx context.Context, key, actor, note string) (mark fence.
 		if err != nil {
 			return err
 		}
-		_, err = tx.exec(ctx, g.sql.rekey, g.place.name, from.Key, int64(from.Token), key, actor, note)
+		_, err = tx.exec(ctx, g.sql.rekey, g.place.Name, from.Key, int64(from.Token), key, actor, note)
 		return err
 	})
 	return mark, err
@@ -191,7 +187,7 @@ func (g *Guard) Rekeyed(ctx context.Context) (text string, err error) {
 		var at time.Time
 		var from, to, actor, note string
 		var token int64
-		err := tx.row(ctx, g.sql.rekeyed, []any{g.place.name}, &at, &from, &token, &to, &actor, &note)
+		err := tx.row(ctx, g.sql.rekeyed, []any{g.place.Name}, &at, &from, &token, &to, &actor, &note)
 		if errors.Is(err, errNoRow) {
 			return nil
 		}

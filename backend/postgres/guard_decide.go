@@ -17,22 +17,16 @@ func (g *Guard) decide(ctx context.Context, tx session, law func(fence.Mark) (fe
 	if err != nil {
 		return fence.Mark{}, g.explain(ctx, err)
 	}
-	next, refusal := law(before)
-	if refusal != nil {
-		return before, refusal
-	}
-	if next == before {
-		return next, nil
-	}
-	args := append(append([]any{}, g.place.args...), next.Key, int64(next.Token), string(next.Grant), strconv.FormatUint(next.Seq, 10))
-	moved, err := tx.exec(ctx, g.place.move, args...)
-	if err != nil {
-		return fence.Mark{}, g.explain(ctx, err)
-	}
-	if moved != 1 {
-		return fence.Mark{}, fmt.Errorf("guard %s: %w: %d rows changed when the mark moved; roll the transaction back, and see whether a trigger, a rule or row-level security keeps this role from updating the row", g.target, ErrNoSuchRow, moved)
-	}
-	return next, nil
+	return g.place.Decide(before, law, func(text string, args []any) error {
+		moved, err := tx.exec(ctx, text, args...)
+		if err != nil {
+			return g.explain(ctx, err)
+		}
+		if moved != 1 {
+			return fmt.Errorf("guard %s: %w: %d rows changed when the mark moved; roll the transaction back, and see whether a trigger, a rule or row-level security keeps this role from updating the row", g.target, ErrNoSuchRow, moved)
+		}
+		return nil
+	})
 }
 
 // lock waits for the mark's row, for a bounded time, and reads it. The transaction's own lock_timeout is set back; its limit on idleness stays, so that a writer that
@@ -42,12 +36,12 @@ func (g *Guard) lock(ctx context.Context, tx session) (fence.Mark, error) {
 	if err := tx.row(ctx, g.sql.limit, []any{g.waits, g.idles}, &usual, &set, &idle); err != nil {
 		return fence.Mark{}, err
 	}
-	mark, err := g.read(ctx, tx, g.place.lock)
-	if errors.Is(err, ErrNoSuchRow) && g.place.enter != "" {
-		if _, err := tx.exec(ctx, g.place.enter, g.place.args...); err != nil {
+	mark, err := g.read(ctx, tx, g.place.Lock)
+	if errors.Is(err, ErrNoSuchRow) && g.place.Enter != "" {
+		if _, err := tx.exec(ctx, g.place.Enter, g.place.Args...); err != nil {
 			return fence.Mark{}, err
 		}
-		mark, err = g.read(ctx, tx, g.place.lock)
+		mark, err = g.read(ctx, tx, g.place.Lock)
 	}
 	if err != nil {
 		return fence.Mark{}, err
@@ -59,9 +53,9 @@ func (g *Guard) lock(ctx context.Context, tx session) (fence.Mark, error) {
 func (g *Guard) read(ctx context.Context, tx session, text string) (fence.Mark, error) {
 	var key, grant, seq string
 	var token int64
-	err := tx.row(ctx, text, g.place.args, &key, &token, &grant, &seq)
+	err := tx.row(ctx, text, g.place.Args, &key, &token, &grant, &seq)
 	if errors.Is(err, errNoRow) {
-		if g.place.enter != "" && text == g.place.mark {
+		if g.place.Enter != "" && text == g.place.Mark {
 			return fence.Mark{}, nil
 		}
 		return fence.Mark{}, fmt.Errorf("guard %s: %w; insert the row before it is guarded", g.target, ErrNoSuchRow)
@@ -97,11 +91,11 @@ func (g *Guard) own(ctx context.Context, needsSchema bool, do func(session) erro
 // prepare makes the schema if it is missing, before the caller's transaction can stumble over that. It looks in the transaction itself: who waits for a second connection of a
 // pool while it has one may wait for ever. Only to make the schema it takes one, and not for ever.
 func (g *Guard) prepare(ctx context.Context, tx session) error {
-	if g.made.Load() || g.setup == nil || g.place.enter == "" {
+	if g.made.Load() || g.setup == nil || g.place.Enter == "" {
 		return nil
 	}
 	var there bool
-	if err := tx.row(ctx, g.sql.there, []any{g.place.table}, &there); err != nil {
+	if err := tx.row(ctx, g.sql.there, []any{g.place.Table}, &there); err != nil {
 		return err
 	}
 	if !there {
@@ -136,7 +130,7 @@ func (g *Guard) explain(ctx context.Context, err error) error {
 		return fmt.Errorf("guard %s: %w: %s; nothing was changed: %w", g.target, guard.ErrBusy, g.holder(ctx), err)
 	case errors.Is(err, errSetup):
 		return fmt.Errorf("guard %s: %w", g.target, err)
-	case hasCode(err, "42P01") && (g.setup == nil || g.place.enter == ""):
+	case hasCode(err, "42P01") && (g.setup == nil || g.place.Enter == ""):
 		return fmt.Errorf("guard %s: %w; if it is Croft's own table, make the schema first: croft schema postgres", g.target, err)
 	}
 	return fmt.Errorf("guard %s: %w", g.target, explain(ctx, err))
@@ -151,7 +145,7 @@ func (g *Guard) holder(ctx context.Context) string {
 	_ = g.db.within(ctx, func(tx session) error {
 		var pid, millis int64
 		var name, state string
-		if err := tx.row(ctx, g.sql.holder, []any{g.place.table}, &pid, &name, &state, &millis); err != nil {
+		if err := tx.row(ctx, g.sql.holder, []any{g.place.Table}, &pid, &name, &state, &millis); err != nil {
 			return err
 		}
 		text = fmt.Sprintf("server process %d (%s, %s) has been in a transaction for %s; if it is stopped, end it with SELECT pg_terminate_backend(%d)",

@@ -5,6 +5,10 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -25,7 +29,7 @@ type database interface {
 	// within calls do in a transaction and commits it if do returns nil.
 	within(ctx context.Context, do func(session) error) error
 	// target is the part of a guard's name that tells which database.
-	target() string
+	target(schema string) string
 }
 
 // What a statement has found that should find one row.
@@ -92,9 +96,21 @@ func (d pgxDatabase) within(ctx context.Context, do func(session) error) error {
 	return pgx.BeginTxFunc(ctx, d.pool, readCommitted, func(tx pgx.Tx) error { return do(pgxSession{tx}) })
 }
 
-func (d pgxDatabase) target() string {
+func (d pgxDatabase) target(schema string) string {
 	c := d.pool.Config().ConnConfig
-	return "postgres://" + hostPort(c.Host, c.Port) + "/" + c.Database
+	port := strconv.Itoa(int(c.Port))
+	u := url.URL{Scheme: "postgres", Host: net.JoinHostPort(c.Host, port), Path: "/" + c.Database}
+	query := url.Values{}
+	if strings.ContainsRune(c.Host, '/') { // a socket
+		u.Host = ""
+		query.Set("host", c.Host)
+		query.Set("port", port)
+	}
+	if schema != DefaultSchema { // or others would open a row of the same name elsewhere
+		query.Set("schema", schema)
+	}
+	u.RawQuery = query.Encode()
+	return u.String()
 }
 
 type sqlSession struct{ tx *sql.Tx }
@@ -147,4 +163,4 @@ func (d sqlDatabase) within(ctx context.Context, do func(session) error) error {
 }
 
 // target cannot say which server it is: database/sql does not tell.
-func (d sqlDatabase) target() string { return "postgres://" }
+func (d sqlDatabase) target(string) string { return "postgres://" }

@@ -31,49 +31,15 @@ func (l *Ledger) Take(ctx context.Context, q work.Taking) ([]work.Effect, error)
 func (l *Ledger) take(ctx context.Context, q work.Taking) ([]work.Effect, error) {
 	var taken []work.Effect
 	var refused error
-	err := l.within(ctx, l.lockWait, func(d *desk) error {
-		taken, refused = nil, nil
-		marks, err := d.Marks(ctx, []string{q.Stamp.Key})
-		if err != nil {
-			return err
-		}
-		now, err := d.Now(ctx)
-		if err != nil {
-			return err
-		}
-		was := marks[q.Stamp.Key]
-		mark, refusal, err := q.Admit(was, now)
-		if err != nil {
-			refused = err
-			if refusal == nil {
-				return nil
+	err := l.within(ctx, l.lockWait, func(d *desk) (err error) {
+		taken, refused, err = clerk.Take(ctx, d, q, func(now time.Time) ([]work.Effect, error) {
+			rows, err := d.session.texts(ctx, l.sql.workTake, now.UnixMicro(), maybe(q.To), q.Limit)
+			if err != nil {
+				return nil, err
 			}
-			return d.Record(ctx, []work.Refusal{*refusal})
-		}
-		if mark != was {
-			marks[q.Stamp.Key] = mark
-			if err := d.KeepMarks(ctx, marks); err != nil {
-				return err
-			}
-		}
-		if q.Limit == 0 {
-			return nil
-		}
-		rows, err := d.session.texts(ctx, l.sql.workTake, now.UnixMicro(), maybe(q.To), q.Limit)
-		if err != nil {
-			return err
-		}
-		found, err := readEffects(rows)
-		if err != nil {
-			return err
-		}
-		for _, e := range found {
-			taken = append(taken, work.Take(e, q, now))
-		}
-		if len(taken) == 0 {
-			return nil
-		}
-		return d.UpdateEffects(ctx, taken)
+			return readEffects(rows)
+		})
+		return err
 	})
 	switch {
 	case err != nil:

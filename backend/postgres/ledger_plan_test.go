@@ -10,8 +10,8 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// TestWhatIsFinishedCostsTheReconcilerNothing: what it asks for in every pass is found by indexes that have nothing finished in them.
-func TestWhatIsFinishedCostsTheReconcilerNothing(t *testing.T) {
+// TestWhatIsDoneIsNotRead: what the reconciler asks for in every pass, and what people list, is found by indexes that have nothing done in them.
+func TestWhatIsDoneIsNotRead(t *testing.T) {
 	pool, err := pgxpool.New(t.Context(), testenv.Postgres(t).Database(t))
 	if err != nil {
 		t.Fatal(err)
@@ -38,14 +38,16 @@ func TestWhatIsFinishedCostsTheReconcilerNothing(t *testing.T) {
 		text, index string
 		args        []any
 	}{
-		{l.sql.workListRunning, "item_running", []any{"", maybe([]work.State{work.Running}), "", nil, page}},
+		{l.sql.workListFew.oldest, "item_running", []any{"", maybe([]work.State{work.Running}), "", nil, page}},
+		{l.sql.workListFew.oldest, "item_waiting", []any{"q", maybe([]work.State{work.Waiting}), "ann", nil, page}},
+		{l.sql.workListFew.newest, "item_given_up", []any{"", maybe([]work.State{work.Waiting, work.Dead}), "", nil, page}},
 		{l.sql.workEffectsOrphaned, "effect_open", []any{nil, "", nil, &now, nil, 0, "", page}},
 	} {
 		rows, err := poolTexts(t.Context(), pool, "EXPLAIN "+c.text, c.args...)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if plan := strings.Join(rows, "\n"); !strings.Contains(plan, c.index) {
+		if plan := strings.Join(rows, "\n"); !strings.Contains(plan, c.index) || strings.Contains(plan, "Seq Scan") {
 			t.Errorf("%s is not used:\n%s", c.index, plan)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"time"
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/clerk"
@@ -59,12 +58,13 @@ func (l *Ledger) get(ctx context.Context, id work.ID, texts func(context.Context
 
 // List yields items by their ID.
 func (l *Ledger) List(ctx context.Context, q work.Query) iter.Seq2[work.Item, error] {
-	last, text := nullable(string(q.After)), l.sql.workList
-	switch {
-	case q.Newest:
-		text = l.sql.workListNewest
-	case slices.Equal(q.States, []work.State{work.Running}):
-		text = l.sql.workListRunning
+	last, texts := nullable(string(q.After)), l.sql.workList
+	if len(q.States) > 0 && !slices.Contains(q.States, work.Done) { // few among many
+		texts = l.sql.workListFew
+	}
+	text := texts.oldest
+	if q.Newest {
+		text = texts.newest
 	}
 	return clerk.Pages(page, q.Limit, q.Check(), func(n int) ([]work.Item, int, error) {
 		rows, err := l.look(ctx, text, q.Queue, maybe(q.States), q.Owner, last, n)
@@ -151,6 +151,9 @@ func (l *Ledger) Refusals(ctx context.Context, q work.RefusalQuery) iter.Seq2[wo
 
 // Stats counts by queue. It reads all items there are.
 func (l *Ledger) Stats(ctx context.Context, queue string) ([]work.Stats, error) {
+	if err := work.CheckSelected(queue); err != nil {
+		return nil, err
+	}
 	now, err := l.Now(ctx)
 	if err != nil {
 		return nil, err
@@ -183,20 +186,14 @@ func (l *Ledger) Prune(ctx context.Context, r work.Retention, limit int) (work.P
 	if err != nil {
 		return work.Pruned{}, err
 	}
-	before := func(d time.Duration) int64 {
-		if cut := work.Cutoff(now, d); !cut.IsZero() {
-			return cut.UnixMicro()
-		}
-		return -1 << 62
-	}
 	var pruned work.Pruned
 	err = l.within(ctx, l.lockWait, func(d *desk) error {
 		// First the locks, then a new look: an operator may have made an effect pending again meanwhile.
-		old, err := d.session.texts(ctx, l.sql.workPrunable, before(r.Done), before(r.Dead), limit)
+		old, err := d.session.texts(ctx, l.sql.workPrunable, clerk.Cut(now, r.Done), clerk.Cut(now, r.Dead), limit)
 		if err != nil {
 			return err
 		}
-		return d.session.row(ctx, l.sql.workPrune, []any{list(old), before(r.Refusals), limit}, &pruned.Items, &pruned.Refusals)
+		return d.session.row(ctx, l.sql.workPrune, []any{list(old), clerk.Cut(now, r.Refusals), limit}, &pruned.Items, &pruned.Refusals)
 	})
 	if err != nil {
 		return work.Pruned{}, store.Unknown(explain(ctx, err))

@@ -27,6 +27,11 @@ func ledgerPlace(tb testing.TB, now func() time.Time, advance func(time.Duration
 		Within: func(ctx context.Context, l work.Ledger, do func(work.Operations) error) error {
 			return pgx.BeginFunc(ctx, p, func(tx pgx.Tx) error { return do(l.(*postgres.Ledger).In(tx)) })
 		},
+		Damage: func(tb testing.TB, _ work.Ledger, id work.ID, state work.State) {
+			if _, err := p.Exec(tb.Context(), "UPDATE "+name+".item SET state = $2, ttl = NULL, past = '[1]' WHERE id = $1::text::uuid", string(id), string(state)); err != nil {
+				tb.Fatal(err)
+			}
+		},
 		Advance:  advance,
 		Slow:     true,
 		Patience: testenv.Patience,

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/clerk"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -67,16 +68,9 @@ func unpack(key string, f []string, past string) (tenure.Record, error) {
 	if past == "" {
 		return rec, nil
 	}
-	var terms []term
-	if err := json.Unmarshal([]byte(past), &terms); err != nil {
+	var err error
+	if rec.History, err = clerk.Terms([]byte(past)); err != nil {
 		return tenure.Record{}, damaged(key, fmt.Errorf("its history: %w", err))
-	}
-	for _, t := range terms {
-		rec.History = append(rec.History, tenure.Term{
-			Token: fence.Token(t.Token), Grant: fence.Grant(t.Grant), Owner: t.Owner, Instance: t.Instance, State: tenure.State(t.State),
-			Cause: tenure.Cause(t.Cause), Actor: t.Actor, Note: t.Note,
-			Acquired: fromMicro(t.Acquired), Finished: fromMicro(t.Finished), Ended: tenure.End(t.Ended),
-		})
 	}
 	rec.History = append(rec.History, newest(rec))
 	if err := rec.Check(); err != nil {
@@ -109,21 +103,6 @@ func (n *numbers) time(field int) time.Time {
 
 func (n *numbers) duration(field int) time.Duration {
 	return time.Duration(n.at(field)) * time.Microsecond
-}
-
-// term is a transfer as croft.past_of writes it.
-type term struct {
-	Token    int64  `json:"token"`
-	Grant    string `json:"grant"`
-	Owner    string `json:"owner"`
-	Instance string `json:"instance"`
-	State    string `json:"state"`
-	Cause    string `json:"cause"`
-	Actor    string `json:"actor"`
-	Note     string `json:"note"`
-	Acquired int64  `json:"acquired"`
-	Finished int64  `json:"finished"`
-	Ended    string `json:"ended"`
 }
 
 // newest is the transfer that the record itself tells of. Only a release ends it without another taking its place, and moves the deadline

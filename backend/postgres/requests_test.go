@@ -35,20 +35,6 @@ func must(t *testing.T, st store.Store, req tenure.Request) store.Answer {
 	return a
 }
 
-// resolve asks until there is an answer, however often connections break meanwhile.
-func resolve(ctx context.Context, st store.Store, req tenure.Request) store.Answer {
-	for {
-		a := one(ctx, st, req)
-		if !errors.Is(a.Err, store.ErrUnknown) || ctx.Err() != nil {
-			return a
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(2 * time.Millisecond):
-		}
-	}
-}
-
 // fresh is a store in a schema of its own.
 func fresh(t *testing.T, o postgres.Options) (st *postgres.Store, name string) {
 	t.Helper()

@@ -12,6 +12,7 @@ import (
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/store/storetest"
 	"github.com/croft-dev/croft/tenure"
 	"github.com/croft-dev/croft/work"
 )
@@ -101,7 +102,7 @@ func TestASchemaThatWasDroppedIsMadeAgain(t *testing.T) {
 	st, name := fresh(t, postgres.Options{})
 	before := must(t, st, claim("dropped", "ann"))
 	exec(t, "DROP SCHEMA "+name+" CASCADE")
-	after := resolve(t.Context(), st, claim("dropped", "bob"))
+	after := storetest.Resolve(t.Context(), st, claim("dropped", "bob"))
 	if after.Err != nil || after.Record.Token <= before.Record.Token {
 		t.Errorf("after the schema was dropped: %v, token %d after %d", after.Err, after.Record.Token, before.Record.Token)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/croft-dev/croft/backend/postgres"
 	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/store/storetest"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -263,7 +264,7 @@ func TestAPreparedStatementThatIsLostIsExplained(t *testing.T) {
 	if !errors.Is(a.Err, store.ErrUnknown) || !strings.Contains(a.Err.Error(), "default_query_exec_mode=exec") {
 		t.Errorf("%v; want unknown, and what to do", a.Err)
 	}
-	if a := resolve(t.Context(), st, claim("settings/prepared/2", "ann")); a.Err != nil {
+	if a := storetest.Resolve(t.Context(), st, claim("settings/prepared/2", "ann")); a.Err != nil {
 		t.Errorf("asked again: %v", a.Err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/croft-dev/croft/internal/chore"
 	"github.com/croft-dev/croft/store"
 )
 
@@ -35,7 +36,7 @@ type Store struct {
 	lockWait  time.Duration
 	now       func() time.Time
 	own       bool // the pool is the store's to close
-	sweeping  sweeping
+	sweeping  chore.Chore
 	listener  *listener
 
 	closing sync.Once
@@ -73,10 +74,8 @@ func New(pool *pgxpool.Pool, o *Options) *Store {
 	if s.lockWait < time.Millisecond {
 		s.lockWait = 2 * time.Second
 	}
-	s.sweeping.every = o.SweepEvery
-	if s.sweeping.every == 0 {
-		s.sweeping.every = 1024
-	}
+	s.sweeping.Every, s.sweeping.Longest = o.SweepEvery, 30*time.Second
+	s.sweeping.Do = func(ctx context.Context) { _, _, _, _ = s.sweepFrom(ctx, nil) }
 	log := o.Log
 	if log == nil {
 		log = slog.Default()
@@ -112,7 +111,7 @@ func (s *Store) usable(ctx context.Context) error {
 func (s *Store) Close() error {
 	s.closing.Do(func() {
 		s.closed.Store(true)
-		s.sweeping.close()
+		s.sweeping.Close()
 		s.listener.close()
 		if s.own {
 			s.pool.Close()

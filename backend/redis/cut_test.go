@@ -12,6 +12,7 @@ import (
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/store/storetest"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -28,24 +29,10 @@ func one(ctx context.Context, st store.Store, req tenure.Request) store.Answer {
 	return st.Apply(ctx, []tenure.Request{req})[0]
 }
 
-// resolve asks until there is an answer, however often connections break meanwhile.
-func resolve(ctx context.Context, st store.Store, req tenure.Request) store.Answer {
-	for {
-		a := one(ctx, st, req)
-		if !errors.Is(a.Err, store.ErrUnknown) || ctx.Err() != nil {
-			return a
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(2 * time.Millisecond):
-		}
-	}
-}
-
 // warm opens a connection and loads the scripts, so that what is cut afterwards is the request itself.
 func warm(t *testing.T, st store.Store) {
 	t.Helper()
-	if a := resolve(t.Context(), st, claim("warm/"+string(tenure.NewSecret()), "ann")); a.Err != nil {
+	if a := storetest.Resolve(t.Context(), st, claim("warm/"+string(tenure.NewSecret()), "ann")); a.Err != nil {
 		t.Fatal(a.Err)
 	}
 }
@@ -76,7 +63,7 @@ func TestAConnectionCutAfterTheRequestLeavesOneTruth(t *testing.T) {
 		if !errors.Is(a.Err, store.ErrUnknown) || !a.Record.IsZero() {
 			t.Fatalf("%s whose reply was lost: %v, %+v; want unknown", req.Verb, a.Err, a.Record)
 		}
-		again := resolve(ctx, st, req)
+		again := storetest.Resolve(ctx, st, req)
 		if again.Err != nil || again.Record.Token != done.Token || again.Record.Terms != done.Terms || again.Record.State != done.State {
 			t.Fatalf("%s again: %v, token %d in term %d (%s); the server had token %d in term %d (%s)",
 				req.Verb, again.Err, again.Record.Token, again.Record.Terms, again.Record.State, done.Token, done.Terms, done.State)
@@ -101,7 +88,7 @@ func TestAConnectionCutBeforeTheRequestLeavesNothing(t *testing.T) {
 	if rec, err := near.Get(ctx, mine.Key); err != nil || !rec.IsZero() {
 		t.Fatalf("a request that never arrived left %+v, %v", rec, err)
 	}
-	if a := resolve(ctx, st, mine); a.Err != nil || a.Record.Terms != 1 {
+	if a := storetest.Resolve(ctx, st, mine); a.Err != nil || a.Record.Terms != 1 {
 		t.Fatalf("asked again: %v in term %d", a.Err, a.Record.Terms)
 	}
 }
@@ -224,7 +211,7 @@ func TestAServerThatHangsHoldsNobodyUp(t *testing.T) {
 		}
 	}
 	server.Resume()
-	if a := resolve(t.Context(), hasty, mine); a.Err != nil || a.Record.Terms != 1 {
+	if a := storetest.Resolve(t.Context(), hasty, mine); a.Err != nil || a.Record.Terms != 1 {
 		t.Errorf("asked again: %v in term %d, want the one grant", a.Err, a.Record.Terms)
 	}
 }

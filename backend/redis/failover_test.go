@@ -94,7 +94,7 @@ func (f *failover) lose(t *testing.T, req tenure.Request, passing time.Duration)
 // take is what a holder does: acquire, raise the fence before the first read, and if the fence has seen newer, acquire again above that.
 func (f *failover) take(ctx context.Context, owner string) (tenure.Record, error) {
 	req := claim("jobs/nightly", owner)
-	a := resolve(ctx, f.after, req)
+	a := storetest.Resolve(ctx, f.after, req)
 	if a.Err != nil {
 		return a.Record, a.Err
 	}
@@ -103,12 +103,12 @@ func (f *failover) take(ctx context.Context, owner string) (tenure.Record, error
 	if !errors.As(err, &stale) {
 		return a.Record, err
 	}
-	if a := resolve(ctx, f.after, then(tenure.Release, req)); a.Err != nil {
+	if a := storetest.Resolve(ctx, f.after, then(tenure.Release, req)); a.Err != nil {
 		return a.Record, a.Err
 	}
 	req = claim("jobs/nightly", owner)
 	req.Above = stale.Newest.Token
-	if a = resolve(ctx, f.after, req); a.Err != nil {
+	if a = storetest.Resolve(ctx, f.after, req); a.Err != nil {
 		return a.Record, a.Err
 	}
 	_, err = f.guard.Raise(ctx, a.Record.Stamp())
@@ -189,7 +189,7 @@ func TestWaitingForReplicasMakesALossUnknown(t *testing.T) {
 	ctx := t.Context()
 	st := New(dial(t, primary), &Options{WaitReplicas: 1, WaitTimeout: 100 * time.Millisecond})
 	held := claim("wait/held", "ann")
-	if a := resolve(ctx, st, held); a.Err != nil {
+	if a := storetest.Resolve(ctx, st, held); a.Err != nil {
 		t.Fatal(a.Err)
 	}
 	replica.Pause(t)
@@ -204,7 +204,7 @@ func TestWaitingForReplicasMakesALossUnknown(t *testing.T) {
 		t.Errorf("a refusal needs no replica: %v", a.Err)
 	}
 	replica.Resume()
-	if a := resolve(ctx, st, mine); a.Err != nil || a.Record.Terms != 1 {
+	if a := storetest.Resolve(ctx, st, mine); a.Err != nil || a.Record.Terms != 1 {
 		t.Errorf("when the replica is back: %v in term %d", a.Err, a.Record.Terms)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/store/storetest"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -79,7 +80,7 @@ func TestACancelledCallEndsWhileTheServerHangs(t *testing.T) {
 		t.Errorf("its time is over while the server hangs: %v", a.Err)
 	}
 	server.Resume()
-	if a := resolve(t.Context(), st, mine); a.Err != nil || a.Record.Terms != 1 {
+	if a := storetest.Resolve(t.Context(), st, mine); a.Err != nil || a.Record.Terms != 1 {
 		t.Errorf("asked again: %v in term %d, want the one grant", a.Err, a.Record.Terms)
 	}
 }

@@ -139,26 +139,10 @@ func TestAGuardIsOpenedByURL(t *testing.T) {
 		t.Fatal(err)
 	}
 	dial(t, server).Set(ctx, key, "before", 0)
-	g, err := guard.Open(ctx, mine.Target())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer g.Close()
-	if g.Target() != mine.Target() {
-		t.Errorf("the same target is %q and %q", g.Target(), mine.Target())
-	}
-	receipt, err := g.(guard.Artifact).Write(ctx, stamp(20, 1, 0), strings.NewReader("content"))
-	if err != nil || receipt.Bytes != 7 || !receipt.Adopted {
+	if receipt, err := mine.Write(ctx, stamp(20, 1, 0), strings.NewReader("content")); err != nil || receipt.Bytes != 7 || !receipt.Adopted {
 		t.Errorf("the first guarded write of what was there: %+v, %v", receipt, err)
 	}
-	if mark, err := mine.Mark(ctx); err != nil || mark != fence.Mark(stamp(20, 1, 0)) {
-		t.Errorf("the other handle's mark: %+v, %v", mark, err)
-	}
-	for _, bad := range []string{"redis://localhost/0", "redis://localhost/0#", "redis://localhost/zero#k", "redis://localhost/0?retention=1h#k", "redis://localhost/0?nonsense=1#k"} {
-		if _, err := guard.Open(ctx, bad); !errors.Is(err, fence.ErrInvalid) {
-			t.Errorf("%s: %v, want invalid", bad, err)
-		}
-	}
+	guardtest.ByURL(t, mine, "redis://localhost/0", "redis://localhost/0#", "redis://localhost/zero#k", "redis://localhost/0?retention=1h#k", "redis://ann:hunter2@localhost/0?nonsense=1#k")
 	secret, err := guard.Open(ctx, "redis://ann:hunter2@localhost/0#k")
 	if err != nil {
 		t.Fatal(err)

@@ -24,20 +24,6 @@ func one(ctx context.Context, st store.Store, req tenure.Request) store.Answer {
 	return st.Apply(ctx, []tenure.Request{req})[0]
 }
 
-// resolve asks until there is an answer.
-func resolve(ctx context.Context, st store.Store, req tenure.Request) store.Answer {
-	for {
-		a := one(ctx, st, req)
-		if !errors.Is(a.Err, store.ErrUnknown) || ctx.Err() != nil {
-			return a
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(2 * time.Millisecond):
-		}
-	}
-}
-
 // TestRequestsOfEveryOperation: they cost money.
 func TestRequestsOfEveryOperation(t *testing.T) {
 	t.Parallel()

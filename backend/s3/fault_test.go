@@ -10,6 +10,7 @@ import (
 
 	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/store/storetest"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -54,7 +55,7 @@ func TestAFaultAtAnyStepOfALeaseLeavesOneTruth(t *testing.T) {
 					if a.Err != nil && !errors.Is(a.Err, store.ErrUnknown) {
 						t.Fatalf("%s: %v", req.Verb, a.Err)
 					}
-					if a = resolve(ctx, st, req); a.Err != nil || a.Record.Grant != mine.Secret.Grant() {
+					if a = storetest.Resolve(ctx, st, req); a.Err != nil || a.Record.Grant != mine.Secret.Grant() {
 						t.Fatalf("%s, asked again: %v", req.Verb, a.Err)
 					}
 				}
@@ -122,7 +123,7 @@ func TestAServerKilledBetweenRequestAndReply(t *testing.T) {
 				if granted := before.Grant == mine.Secret.Grant(); req.Verb == tenure.Acquire && granted != done {
 					t.Errorf("granted: %v; the request arrived: %v", granted, done)
 				}
-				if a := resolve(ctx, st, req); a.Err != nil || a.Record.Terms != 1 {
+				if a := storetest.Resolve(ctx, st, req); a.Err != nil || a.Record.Terms != 1 {
 					t.Errorf("%s, asked again: %v in term %d", req.Verb, a.Err, a.Record.Terms)
 				}
 			}

@@ -16,6 +16,7 @@ import (
 	"github.com/croft-dev/croft/internal/objects"
 	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/store/storetest"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -200,7 +201,7 @@ func TestAHangingServerHoldsNobodyUp(t *testing.T) {
 		break
 	}
 	server.Resume()
-	if a := resolve(t.Context(), st, mine); a.Err != nil || a.Record.Terms != 1 {
+	if a := storetest.Resolve(t.Context(), st, mine); a.Err != nil || a.Record.Terms != 1 {
 		t.Errorf("asked again: %v in term %d, want the one grant", a.Err, a.Record.Terms)
 	}
 }

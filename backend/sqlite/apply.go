@@ -37,7 +37,7 @@ func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.An
 	s.awaited(file, mine, answers)
 	for i := range answers {
 		if answers[i].Err == nil && (mine[i].Verb == tenure.Acquire || mine[i].Verb.ByHand()) {
-			s.sweepByChance()
+			s.sweeps.Granted()
 		}
 	}
 	return answers

@@ -10,6 +10,7 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard/guardtest"
+	"github.com/croft-dev/croft/internal/clerk"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/store/storetest"
 	"github.com/croft-dev/croft/tenure"
@@ -130,9 +131,9 @@ func TestWhatCouldNotBeCommittedIsUnknown(t *testing.T) {
 // TestBrokenGuardsAreCaught.
 func TestBrokenGuardsAreCaught(t *testing.T) {
 	t.Parallel()
-	for name, spoil := range map[string]func(*placeStatements){
-		"does not take the lock": func(p *placeStatements) { p.lock = "SELECT 1" },
-		"shares one mark":        func(p *placeStatements) { p.args = []any{"everybody"} },
+	for name, spoil := range map[string]func(*clerk.Place){
+		"does not take the lock": func(p *clerk.Place) { p.Lock = "SELECT 1" },
+		"shares one mark":        func(p *clerk.Place) { p.Args = []any{"everybody"} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/internal/clerk"
 )
 
 // GuardOptions of a guard. The zero value is good.
@@ -41,7 +42,7 @@ type GuardOptions struct {
 // be the first statement of its transaction: one that has read before may have to begin again. A transaction that is rolled back has not moved the mark.
 type Guard struct {
 	base   *base
-	place  *placeStatements
+	place  *clerk.Place
 	target string
 	waits  time.Duration
 	close  func() error
@@ -66,10 +67,10 @@ func NewGuard(db *sql.DB, place Place, o *GuardOptions) (*Guard, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), g.waits)
 	defer cancel()
 	if err := g.base.find(ctx); err != nil { // nobody could tell whose mark it is otherwise
-		return nil, fmt.Errorf("guard %s: %w", p.name, g.base.explain(ctx, err))
+		return nil, fmt.Errorf("guard %s: %w", p.Name, g.base.explain(ctx, err))
 	}
 	if g.target == "" {
-		g.target = targetOf(g.base.file, p.name)
+		g.target = targetOf(g.base.file, p.Name)
 	}
 	return g, nil
 }
@@ -136,7 +137,7 @@ func (g *Guard) Admit(ctx context.Context, tx *sql.Tx, stamp fence.Stamp) error 
 // Mark is the newest stamp admitted. It waits for nobody, and makes nothing.
 func (g *Guard) Mark(ctx context.Context) (fence.Mark, error) {
 	mark, err := g.read(ctx, g.base.db)
-	if g.place.enter != "" && (lacksTable(err) || errors.Is(err, ErrNoSuchRow)) {
+	if g.place.Enter != "" && (lacksTable(err) || errors.Is(err, ErrNoSuchRow)) {
 		return fence.Mark{}, nil // nobody has been there
 	}
 	return mark, g.explain(ctx, err)
@@ -168,7 +169,7 @@ func (g *Guard) Rekey(ctx context.Context, key, actor, note string) (mark fence.
 		if err != nil {
 			return err
 		}
-		return g.exec(ctx, tx, sqlRekey, g.place.name, from.Key, int64(from.Token), key, actor, note)
+		return g.exec(ctx, tx, sqlRekey, g.place.Name, from.Key, int64(from.Token), key, actor, note)
 	})
 	return mark, err
 }
@@ -177,7 +178,7 @@ func (g *Guard) Rekey(ctx context.Context, key, actor, note string) (mark fence.
 func (g *Guard) Rekeyed(ctx context.Context) (string, error) {
 	var at, from, to, actor, note string
 	var token int64
-	err := g.base.db.QueryRowContext(ctx, sqlRekeyed, g.place.name).Scan(&at, &from, &token, &to, &actor, &note)
+	err := g.base.db.QueryRowContext(ctx, sqlRekeyed, g.place.Name).Scan(&at, &from, &token, &to, &actor, &note)
 	if errors.Is(err, sql.ErrNoRows) || lacksTable(err) {
 		return "", nil
 	}

@@ -22,22 +22,16 @@ func (g *Guard) decide(ctx context.Context, tx *sql.Tx, law func(fence.Mark) (fe
 	if err != nil {
 		return fence.Mark{}, g.explain(ctx, err)
 	}
-	next, refusal := law(before)
-	if refusal != nil {
-		return before, refusal
-	}
-	if next == before {
-		return next, nil
-	}
-	args := append(append([]any{}, g.place.args...), next.Key, int64(next.Token), string(next.Grant), strconv.FormatUint(next.Seq, 10))
-	done, err := tx.ExecContext(ctx, g.place.move, args...)
-	if err != nil {
-		return fence.Mark{}, g.explain(ctx, err)
-	}
-	if n, err := done.RowsAffected(); err != nil || n != 1 {
-		return fence.Mark{}, g.explain(ctx, explained(fmt.Sprintf("its mark does not move (%d rows changed): look for a trigger that suppresses the change, or a view in the place of a table; roll the transaction back", n)))
-	}
-	return next, nil
+	return g.place.Decide(before, law, func(text string, args []any) error {
+		done, err := tx.ExecContext(ctx, text, args...)
+		if err != nil {
+			return g.explain(ctx, err)
+		}
+		if n, err := done.RowsAffected(); err != nil || n != 1 {
+			return g.explain(ctx, explained(fmt.Sprintf("its mark does not move (%d rows changed): look for a trigger that suppresses the change, or a view in the place of a table; roll the transaction back", n)))
+		}
+		return nil
+	})
 }
 
 // locked reads the mark under the write lock.
@@ -46,8 +40,8 @@ func (g *Guard) locked(ctx context.Context, tx *sql.Tx) (fence.Mark, error) {
 		return fence.Mark{}, err
 	}
 	mark, err := g.read(ctx, tx)
-	if errors.Is(err, ErrNoSuchRow) && g.place.enter != "" {
-		if _, err := tx.ExecContext(ctx, g.place.enter, g.place.args...); err != nil {
+	if errors.Is(err, ErrNoSuchRow) && g.place.Enter != "" {
+		if _, err := tx.ExecContext(ctx, g.place.Enter, g.place.Args...); err != nil {
 			return fence.Mark{}, err
 		}
 		return fence.Mark{}, nil
@@ -60,7 +54,7 @@ func (g *Guard) lock(ctx context.Context, tx *sql.Tx) error {
 	limited, cancel := context.WithTimeout(ctx, g.waits)
 	defer cancel()
 	for try := 0; ; try++ {
-		err := g.exec(limited, tx, g.place.lock)
+		err := g.exec(limited, tx, g.place.Lock)
 		switch {
 		case err == nil:
 			return nil
@@ -91,7 +85,7 @@ func (g *Guard) exec(ctx context.Context, tx *sql.Tx, text string, args ...any) 
 
 // read reads the mark.
 func (g *Guard) read(ctx context.Context, from session) (fence.Mark, error) {
-	rows, err := from.QueryContext(ctx, g.place.mark, g.place.args...)
+	rows, err := from.QueryContext(ctx, g.place.Mark, g.place.Args...)
 	if err != nil {
 		return fence.Mark{}, err
 	}

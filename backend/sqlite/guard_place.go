@@ -3,31 +3,21 @@ package sqlite
 import (
 	"errors"
 	"fmt"
-	"regexp"
-	"strconv"
-	"strings"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/clerk"
 )
 
 // Place is where a guarded resource keeps its mark: a [FenceRow], or [Columns] of the caller's own table.
 type Place interface {
-	statements() (*placeStatements, error)
-}
-
-// placeStatements read and move one mark. Their arguments are those that find its row; move has the mark's four after them.
-type placeStatements struct {
-	name             string
-	mark, lock, move string
-	enter            string // makes the row, where that is not the caller's to do
-	args             []any
+	statements() (*clerk.Place, error)
 }
 
 // FenceRow is a row of the table croft_fence: for resources of any shape, one row or many tables. The name says which resource it
 // is: writers that name the same row exclude each other.
 type FenceRow struct{ Name string }
 
-func (f FenceRow) statements() (*placeStatements, error) {
+func (f FenceRow) statements() (*clerk.Place, error) {
 	if err := fence.CheckKey(f.Name); err != nil {
 		return nil, fmt.Errorf("fence row: %w", err)
 	}
@@ -35,7 +25,7 @@ func (f FenceRow) statements() (*placeStatements, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.name, p.enter = f.Name, statementText("fence_enter")
+	p.Name, p.Enter = f.Name, statementText("fence_enter")
 	return p, nil
 }
 
@@ -57,37 +47,8 @@ type Columns struct {
 	Key, Token, Grant, Seq string
 }
 
-var plainName = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*(\.[a-zA-Z_][a-zA-Z0-9_]*)?$`)
-
-func (c Columns) statements() (*placeStatements, error) {
-	for _, column := range []struct {
-		name  *string
-		usual string
-	}{{&c.Key, "fence_key"}, {&c.Token, "fence_token"}, {&c.Grant, "fence_grant"}, {&c.Seq, "fence_seq"}} {
-		if *column.name == "" {
-			*column.name = column.usual
-		}
-	}
-	for _, name := range []string{c.Table, c.Key, c.Token, c.Grant, c.Seq} {
-		if !plainName.MatchString(name) {
-			return nil, fmt.Errorf("%w name %q: the tables and columns of a guard are plain names", fence.ErrInvalid, name)
-		}
-	}
-	if strings.TrimSpace(c.Where) == "" {
-		return nil, fmt.Errorf("%w guard of table %s: Where is empty; say which row", fence.ErrInvalid, c.Table)
-	}
-	arg := func(n int) string { return "?" + strconv.Itoa(len(c.Args)+n) }
-	fill := strings.NewReplacer(
-		"{table}", c.Table, "{key}", c.Key, "{token}", c.Token, "{grant}", c.Grant, "{seq}", c.Seq, "{where}", "("+c.Where+")",
-		"{new_key}", arg(1), "{new_token}", arg(2), "{new_grant}", arg(3), "{new_seq}", arg(4),
-	)
-	return &placeStatements{
-		name: fmt.Sprintf("%s where %s %v", c.Table, c.Where, c.Args),
-		mark: fill.Replace(statementText("mark")),
-		lock: fill.Replace(statementText("lock")),
-		move: fill.Replace(statementText("move")),
-		args: c.Args,
-	}, nil
+func (c Columns) statements() (*clerk.Place, error) {
+	return clerk.Columns(c).Place("?", statementText("mark"), statementText("lock"), statementText("move"))
 }
 
 // ErrNoSuchRow is matched where the row that should carry the mark does not exist, or where it is not the only one.

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"encoding/json"
+	"time"
 
 	"github.com/croft-dev/croft/internal/clerk"
 	"github.com/croft-dev/croft/store"
@@ -19,46 +20,15 @@ func (l *Ledger) Take(ctx context.Context, q work.Taking) ([]work.Effect, error)
 		refused error
 	}
 	out, err := answer(ctx, l, func(ctx context.Context, d *desk) (out outcome, err error) {
-		out.taken, out.refused, err = d.take(ctx, q)
+		out.taken, out.refused, err = clerk.Take(ctx, d, q, func(now time.Time) ([]work.Effect, error) {
+			return d.effects(ctx, sqlWorkTake, now.UnixMicro(), list(q.To), q.Limit)
+		})
 		return out, err
 	})
 	if err != nil {
 		return nil, store.Unknown(err)
 	}
 	return out.taken, out.refused
-}
-
-func (d *desk) take(ctx context.Context, q work.Taking) (taken []work.Effect, refused, err error) {
-	marks, err := d.Marks(ctx, []string{q.Stamp.Key})
-	if err != nil {
-		return nil, nil, err
-	}
-	now, err := d.Now(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	was := marks[q.Stamp.Key]
-	mark, refusal, refused := q.Admit(was, now)
-	if refused != nil {
-		if refusal != nil {
-			err = d.Record(ctx, []work.Refusal{*refusal})
-		}
-		return nil, refused, err
-	}
-	if mark != was {
-		marks[q.Stamp.Key] = mark
-		if err := d.KeepMarks(ctx, marks); err != nil {
-			return nil, nil, err
-		}
-	}
-	found, err := d.effects(ctx, sqlWorkTake, now.UnixMicro(), list(q.To), q.Limit)
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, e := range found {
-		taken = append(taken, work.Take(e, q, now))
-	}
-	return taken, nil, d.UpdateEffects(ctx, taken)
 }
 
 // list is a JSON array: "[]" if there is nothing in it.

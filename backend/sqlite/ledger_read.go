@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"time"
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/clerk"
@@ -130,6 +129,9 @@ func (l *Ledger) Refusals(ctx context.Context, q work.RefusalQuery) iter.Seq2[wo
 
 // Stats counts by queue. It reads all items there are.
 func (l *Ledger) Stats(ctx context.Context, queue string) ([]work.Stats, error) {
+	if err := work.CheckSelected(queue); err != nil {
+		return nil, err
+	}
 	now, err := l.Now(ctx)
 	if err != nil {
 		return nil, err
@@ -176,13 +178,7 @@ func (d *desk) prune(ctx context.Context, r work.Retention, limit int) (pruned w
 	if err != nil {
 		return pruned, err
 	}
-	before := func(keep time.Duration) int64 {
-		if cut := work.Cutoff(now, keep); !cut.IsZero() {
-			return cut.UnixMicro()
-		}
-		return -1 << 62
-	}
-	ids, err := d.old(ctx, before(r.Done), before(r.Dead), limit)
+	ids, err := d.old(ctx, clerk.Cut(now, r.Done), clerk.Cut(now, r.Dead), limit)
 	if err != nil {
 		return pruned, err
 	}
@@ -194,7 +190,7 @@ func (d *desk) prune(ctx context.Context, r work.Retention, limit int) (pruned w
 			return pruned, err
 		}
 	}
-	refusals, err := d.exec(ctx, sqlWorkForgetRefusals, before(r.Refusals), limit)
+	refusals, err := d.exec(ctx, sqlWorkForgetRefusals, clerk.Cut(now, r.Refusals), limit)
 	return work.Pruned{Items: len(ids), Refusals: int(refusals)}, err
 }
 

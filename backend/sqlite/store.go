@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/chore"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -42,9 +43,6 @@ func (o *Options) withDefaults() Options {
 	}
 	if d.LockWait < time.Millisecond {
 		d.LockWait = 2 * time.Second
-	}
-	if d.SweepEvery == 0 {
-		d.SweepEvery = 1024
 	}
 	if d.Now == nil {
 		d.Now = time.Now
@@ -80,7 +78,7 @@ type Store struct {
 	once    sync.Once
 	ended   sync.WaitGroup
 	watch   watches
-	sweeps  sweeping
+	sweeps  chore.Chore
 }
 
 var (
@@ -123,6 +121,8 @@ func newStore(o *Options) *Store {
 		asked:   make(chan struct{}, 1),
 		closing: make(chan struct{}),
 	}
+	s.sweeps.Every, s.sweeps.Longest = s.options.SweepEvery, 30*time.Second
+	s.sweeps.Do = func(ctx context.Context) { _ = s.sweepSomewhere(ctx) }
 	s.watch.keys = map[string]*watched{}
 	return s
 }
@@ -232,7 +232,7 @@ func (s *Store) Close() error {
 		s.mu.Lock()
 		close(s.closing)
 		s.mu.Unlock()
-		s.sweeps.close()
+		s.sweeps.Close()
 		s.ended.Wait()
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/croft-dev/croft/store"
@@ -15,17 +14,7 @@ const (
 	sweepStep = 4096
 	// vacuumStep is how many free pages are given back to the file system in one transaction.
 	vacuumStep = 512
-	// longestSweep bounds a step in the background.
-	longestSweep = 30 * time.Second
 )
-
-// sweeping is the store's housekeeping in the background: at most one step at a time, none after Close.
-type sweeping struct {
-	mu     sync.Mutex
-	cancel context.CancelFunc // nil while none is under way
-	closed bool
-	done   sync.WaitGroup
-}
 
 // Sweep drops the records that have not mattered for a retention, and gives the space they took back to the file system.
 func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
@@ -89,29 +78,7 @@ func (s *Store) vacuum(ctx context.Context, spare int) error {
 	})
 }
 
-// sweepByChance begins a step after one in so many grants: by chance and not by counting, so that processes which live for a single grant
-// do their part as well. It looks at a stretch of the table that it chooses by chance, too, so nobody needs to remember how far the last one came.
-func (s *Store) sweepByChance() {
-	if s.options.SweepEvery < 0 || rand.IntN(s.options.SweepEvery) != 0 {
-		return
-	}
-	w := &s.sweeps
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.closed || w.cancel != nil {
-		return
-	}
-	var ctx context.Context
-	ctx, w.cancel = context.WithTimeout(context.Background(), longestSweep)
-	w.done.Go(func() {
-		_ = s.sweepSomewhere(ctx) // what it leaves the next one finds
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.cancel()
-		w.cancel = nil
-	})
-}
-
+// sweepSomewhere does one step, on a stretch of the table chosen by chance, so that nobody needs to remember how far the last one came.
 func (s *Store) sweepSomewhere(ctx context.Context) error {
 	var last int64
 	var pages int
@@ -130,15 +97,4 @@ func (s *Store) sweepSomewhere(ctx context.Context) error {
 		return err
 	}
 	return s.vacuum(ctx, max(pages/2, vacuumStep)) // the rest will be used again
-}
-
-// close ends the step under way.
-func (w *sweeping) close() {
-	w.mu.Lock()
-	w.closed = true
-	if w.cancel != nil {
-		w.cancel()
-	}
-	w.mu.Unlock()
-	w.done.Wait()
 }

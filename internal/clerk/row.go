@@ -192,17 +192,11 @@ func (row Item) Read() (work.Item, *DamagedError) {
 		Acquired: Time(row.Acquired), Renewed: Time(row.Renewed), Deadline: Time(row.Deadline), TTL: time.Duration(*row.TTL) * time.Microsecond,
 		Progress: row.Progress, ProgressAt: Time(row.ProgressAt), Terms: row.Terms,
 	}
-	var past []term
+	var terms []tenure.Term
 	if len(row.Past) > 0 && string(row.Past) != "null" {
-		if err := json.Unmarshal(row.Past, &past); err != nil {
+		var err error
+		if terms, err = Terms(row.Past); err != nil {
 			return it, damaged(it, fmt.Errorf("its past: %w", err))
-		}
-	}
-	terms := make([]tenure.Term, len(past))
-	for i, t := range past {
-		terms[i] = tenure.Term{
-			Token: fence.Token(t.Token), Grant: fence.Grant(Plain(t.Grant)), Owner: t.Owner, Instance: t.Instance, State: tenure.State(t.State), Cause: tenure.Cause(t.Cause),
-			Actor: t.Actor, Note: t.Note, Acquired: time.UnixMicro(t.Acquired).UTC(), Finished: time.UnixMicro(t.Finished).UTC(), Ended: tenure.End(t.Ended),
 		}
 	}
 	it.Record = work.Rejoin(rec, terms)
@@ -210,6 +204,22 @@ func (row Item) Read() (work.Item, *DamagedError) {
 		return it, damaged(it, err)
 	}
 	return it, nil
+}
+
+// Terms reads transfers that a row keeps as JSON.
+func Terms(text []byte) ([]tenure.Term, error) {
+	var past []term
+	if err := json.Unmarshal(text, &past); err != nil {
+		return nil, err
+	}
+	terms := make([]tenure.Term, len(past), len(past)+1) // the newest is in the record itself
+	for i, t := range past {
+		terms[i] = tenure.Term{
+			Token: fence.Token(t.Token), Grant: fence.Grant(Plain(t.Grant)), Owner: t.Owner, Instance: t.Instance, State: tenure.State(t.State), Cause: tenure.Cause(t.Cause),
+			Actor: t.Actor, Note: t.Note, Acquired: time.UnixMicro(t.Acquired).UTC(), Finished: time.UnixMicro(t.Finished).UTC(), Ended: tenure.End(t.Ended),
+		}
+	}
+	return terms, nil
 }
 
 func damaged(it work.Item, err error) *DamagedError {

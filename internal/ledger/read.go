@@ -98,7 +98,7 @@ func (l *Ledger) Stats(ctx context.Context, queue string) ([]work.Stats, error) 
 		}
 		return by[name]
 	}
-	err := l.look(ctx, nil, func(b *book) {
+	err := l.look(ctx, work.CheckSelected(queue), func(b *book) {
 		now := tenure.Time(b.now())
 		for _, it := range b.items {
 			of(it.Queue).Count(it, now)

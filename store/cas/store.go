@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/croft-dev/croft/internal/chore"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -42,7 +43,8 @@ type Store struct {
 	reg       Register
 	retention time.Duration
 	parallel  int
-	sweeping  sweeping
+	sweeping  chore.Chore
+	sweepers  int // how many records one sweep drops at once
 
 	closing sync.Once
 	closed  atomic.Bool
@@ -68,11 +70,9 @@ func New(reg Register, o *Options) *Store {
 	if s.parallel <= 0 {
 		s.parallel = 16
 	}
-	s.sweeping.parallel = max(o.SweepParallel, 1)
-	s.sweeping.every = o.SweepEvery
-	if s.sweeping.every == 0 {
-		s.sweeping.every = 1024
-	}
+	s.sweepers = max(o.SweepParallel, 1)
+	s.sweeping.Every = o.SweepEvery
+	s.sweeping.Do = func(ctx context.Context) { _, _ = s.Sweep(ctx) }
 	return s
 }
 
@@ -201,7 +201,7 @@ func (s *Store) one(ctx context.Context, req tenure.Request) store.Answer {
 		switch {
 		case err == nil:
 			if next.Grant != held.Record.Grant {
-				s.sweepByChance()
+				s.sweeping.Granted()
 			}
 			return store.Answer{Record: own(next), Now: now}
 		case !errors.Is(err, ErrConflict):

@@ -3,26 +3,10 @@ package cas
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"sync"
-	"time"
 
 	"github.com/croft-dev/croft/store"
 )
-
-// sweeping is the store's sweep in the background: at most one at a time, none after Close.
-type sweeping struct {
-	every    int
-	parallel int
-
-	mu     sync.Mutex
-	cancel context.CancelFunc // nil while none is under way
-	closed bool
-	done   sync.WaitGroup
-}
-
-// longestSweep bounds a sweep in the background; what it leaves the next one finds.
-const longestSweep = time.Minute
 
 // Sweep drops the records that have not mattered for a retention. A record that changes meanwhile stays. Damaged records stay, too,
 // and are reported after the others have been dropped.
@@ -32,7 +16,7 @@ func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	drops := dropping{reg: s.reg, places: make(chan struct{}, s.sweeping.parallel)}
+	drops := dropping{reg: s.reg, places: make(chan struct{}, s.sweepers)}
 	var failed error
 	scan := s.reg.Scan(ctx)
 	if old, ok := s.reg.(OldScanner); ok {
@@ -109,39 +93,11 @@ func (d *dropping) wait() (int, error) {
 	return d.dropped, d.failed
 }
 
-// sweepByChance begins a sweep in the background after one in so many grants. Its error is nobody's: the next sweep meets it again, and so
-// does whoever calls Sweep.
-func (s *Store) sweepByChance() {
-	if s.sweeping.every < 0 || rand.IntN(s.sweeping.every) != 0 {
-		return
-	}
-	s.sweeping.mu.Lock()
-	defer s.sweeping.mu.Unlock()
-	if s.sweeping.closed || s.sweeping.cancel != nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), longestSweep)
-	s.sweeping.cancel = cancel
-	s.sweeping.done.Go(func() {
-		_, _ = s.Sweep(ctx)
-		s.sweeping.mu.Lock()
-		defer s.sweeping.mu.Unlock()
-		s.sweeping.cancel()
-		s.sweeping.cancel = nil
-	})
-}
-
 // Close ends a sweep in the background and closes the register. Further calls do nothing; requests after it are answered as unknown.
 func (s *Store) Close() error {
 	s.closing.Do(func() {
 		s.closed.Store(true)
-		s.sweeping.mu.Lock()
-		s.sweeping.closed = true
-		if s.sweeping.cancel != nil {
-			s.sweeping.cancel()
-		}
-		s.sweeping.mu.Unlock()
-		s.sweeping.done.Wait()
+		s.sweeping.Close()
 		s.failed = s.reg.Close()
 	})
 	return s.failed

@@ -3,6 +3,8 @@ package storetest
 import (
 	"strings"
 	"testing"
+
+	"github.com/croft-dev/croft/internal/suite"
 )
 
 // TestASoundStorePasses: what is caught below is caught for its flaw, and not because the store it is in fails anyway.
@@ -16,63 +18,24 @@ func TestASoundStorePasses(t *testing.T) {
 
 // TestBrokenStoresAreCaught: every flaw is noticed, and in the behaviour it is a flaw of.
 func TestBrokenStoresAreCaught(t *testing.T) {
-	groups := map[string]group{}
-	for _, g := range suite() {
-		groups[g.name] = g
-	}
-	seen := map[string]bool{}
+	var broken []suite.Flaw[*trial]
 	for _, f := range flaws() {
-		if seen[f.name] {
-			t.Errorf("two flaws are called %q", f.name)
-		}
-		seen[f.name] = true
-		t.Run(f.name, func(t *testing.T) {
-			t.Parallel()
-			g, ok := groups[f.group]
-			if !ok {
-				t.Fatalf("there is no group %q", f.group)
-			}
-			for _, c := range g.checks {
-				failures := record(t, c, func(tb testing.TB) Harness {
-					p := sound()
-					f.spoil(p)
-					return p.place(tb)
-				})
-				if len(failures) > 0 {
-					if strings.HasPrefix(failures[len(failures)-1], "panic: ") {
-						t.Errorf("the suite ended in %q: %s", c.name, failures[len(failures)-1])
-					}
-					t.Logf("caught by %q: %s", c.name, failures[0])
-					return
-				}
-			}
-			t.Errorf("a store that %s passes all of %q", f.name, f.group)
-		})
+		broken = append(broken, suite.Flaw[*trial]{Name: f.name, Group: f.group, Begin: begun(f.place)})
 	}
+	suite.Caught(t, groups(), broken, "sequences")
 }
 
-// TestEveryGroupCatchesSomething: a behaviour whose checks no flaw can fail would be decoration.
-func TestEveryGroupCatchesSomething(t *testing.T) {
-	caught := map[string]int{}
-	for _, f := range flaws() {
-		caught[f.group]++
-	}
-	for _, g := range suite() {
-		if caught[g.name] == 0 && g.name != "sequences" { // which repeats what the others try, at random
-			t.Errorf("no broken store is there for %q", g.name)
-		}
-	}
+// place is an empty place for leases with the flaw.
+func (f flaw) place(tb testing.TB) Harness {
+	p := sound()
+	f.spoil(p)
+	return p.place(tb)
 }
 
 // TestFailuresNamesWhatFails, and only that, as suites of other packages ask for it.
 func TestFailuresNamesWhatFails(t *testing.T) {
 	f := flaws()[0]
-	broken := func(tb testing.TB) Harness {
-		p := sound()
-		f.spoil(p)
-		return p.place(tb)
-	}
-	failures := Failures(t, broken, f.group)
+	failures := Failures(t, f.place, f.group)
 	for name, said := range failures {
 		if !strings.HasPrefix(name, f.group+"/") || len(said) == 0 {
 			t.Errorf("%q said %q", name, said)

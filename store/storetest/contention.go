@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/suite"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -29,7 +30,7 @@ func (t *trial) race(handles []store.Store, key string, n int) (tenure.Request, 
 	for i := range requests {
 		requests[i] = acquire(key, fmt.Sprintf("contender %d", i))
 	}
-	t.together(n, func(i int) { answers[i] = t.resolve(handles[i%len(handles)], requests[i]) })
+	suite.Together(n, func(i int) { answers[i] = t.resolve(handles[i%len(handles)], requests[i]) })
 	winner := -1
 	for i, a := range answers {
 		if a.Err != nil {
@@ -200,7 +201,7 @@ func everybodyAtOnce(t *trial) {
 		}
 		return true
 	}
-	t.together(t.many(16, 8, 8), func(i int) {
+	suite.Together(t.many(16, 8, 8), func(i int) {
 		st := handles[i%len(handles)]
 		for n := range t.many(60, 6, 15) {
 			mine := acquire(key, fmt.Sprintf("client %d", i))

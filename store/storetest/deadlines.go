@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/croft-dev/croft/internal/suite"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -97,7 +98,7 @@ func oneClock(t *trial) {
 		if err != nil {
 			t.Fatalf("Now: %v", err)
 		}
-		if flaw := badTime(now); flaw != "" {
+		if flaw := suite.BadTime(now); flaw != "" {
 			t.Fatalf("Now %s", flaw)
 		}
 		if now.Add(t.Grain).Before(last) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/croft-dev/croft/internal/suite"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -115,7 +116,7 @@ func closedStore(t *trial) {
 
 // manyAtOnce is mostly for the race detector: everything a client does, from many goroutines.
 func manyAtOnce(t *trial) {
-	t.together(t.many(12, 6, 6), func(i int) {
+	suite.Together(t.many(12, 6, 6), func(i int) {
 		for n := range t.many(30, 4, 8) {
 			a, b := acquire(fmt.Sprintf("handles/many/%d", i), "ann"), acquire(fmt.Sprintf("handles/many/%d/%d", i, n), "ann")
 			for _, requests := range [][]tenure.Request{{a, b}, {renew(a), report(b, "half")}, {release(a), release(b)}} {

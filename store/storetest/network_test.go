@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/croft-dev/croft/internal/suite"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -102,8 +103,7 @@ func TestANetworkTakesNoPowerAway(t *testing.T) {
 
 // TestAnUnfinishedHarnessIsNamed: instead of a crash somewhere inside.
 func TestAnUnfinishedHarnessIsNamed(t *testing.T) {
-	none := check{"none", func(*trial) { t.Error("the check was run") }}
-	failures := record(t, none, func(testing.TB) Harness { return Harness{} })
+	failures := suite.Record(t, func(tb testing.TB) { newTrial(tb, Harness{}) })
 	if len(failures) != 1 || !strings.Contains(failures[0], "lacks Open or Wipe") {
 		t.Errorf("reported %q", failures)
 	}
@@ -114,35 +114,28 @@ type silent struct{ store.Store }
 
 // TestAStoreThatForgetsByItselfPasses: records that go away without a sweep are as good, and those that stay are noticed.
 func TestAStoreThatForgetsByItselfPasses(t *testing.T) {
-	groups := suite()
-	at := slices.IndexFunc(groups, func(g group) bool { return g.name == "retention" })
 	for _, forgets := range []bool{true, false} {
-		caught := false
-		for _, c := range groups[at].checks {
-			failures := record(t, c, func(tb testing.TB) Harness {
-				p := sound()
-				h := p.place(tb)
-				open := h.Open
-				h.Open = func(tb testing.TB, o Options) store.Store {
-					st := open(tb, o).(*handle)
-					if forgets {
-						read := p.reads
-						p.reads = func(by *handle, key string) tenure.Record {
-							_, _ = st.Sweep(context.Background())
-							return read(by, key)
-						}
+		failures := Failures(t, func(tb testing.TB) Harness {
+			p := sound()
+			h := p.place(tb)
+			open := h.Open
+			h.Open = func(tb testing.TB, o Options) store.Store {
+				st := open(tb, o).(*handle)
+				if forgets {
+					read := p.reads
+					p.reads = func(by *handle, key string) tenure.Record {
+						_, _ = st.Sweep(context.Background())
+						return read(by, key)
 					}
-					return silent{st}
 				}
-				return h
-			})
-			caught = caught || len(failures) > 0
-			if forgets && caught {
-				t.Errorf("%s: %s", c.name, failures[0])
-				break
+				return silent{st}
 			}
+			return h
+		}, "retention")
+		if forgets && len(failures) > 0 {
+			t.Errorf("a store that forgets by itself: %q", failures)
 		}
-		if !forgets && !caught {
+		if !forgets && len(failures) == 0 {
 			t.Error("a store that never forgets and has no Sweep passes")
 		}
 	}

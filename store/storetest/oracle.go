@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/suite"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -61,7 +62,7 @@ func (t *trial) judge(before tenure.Record, req tenure.Request, got store.Answer
 		}
 		return before
 	}
-	if flaw := badTime(got.Now); flaw != "" {
+	if flaw := suite.BadTime(got.Now); flaw != "" {
 		t.Fatalf("%s of %q: the answer's Now %s", req.Verb, req.Key, flaw)
 	}
 	want, _, err := tenure.Apply(before, req, got.Now)

@@ -1,10 +1,36 @@
 package storetest
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"time"
 
+	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
+
+// Resolve sends a request until its outcome is known, as clients do, however often connections break meanwhile, or until ctx is over.
+func Resolve(ctx context.Context, st store.Store, req tenure.Request) store.Answer {
+	for try := 0; ; try++ {
+		answers := st.Apply(ctx, []tenure.Request{req})
+		if len(answers) != 1 {
+			return store.Answer{Err: store.Unknown(fmt.Errorf("one request got %d answers", len(answers)))}
+		}
+		if !errors.Is(answers[0].Err, store.ErrUnknown) || ctx.Err() != nil {
+			return answers[0]
+		}
+		var wait time.Duration // none at first: most faults are over as soon as they are seen
+		if try > 3 {
+			wait = min(time.Millisecond<<min(try-4, 8), 20*time.Millisecond)
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return answers[0]
+		}
+	}
+}
 
 // acquire asks for a key with a secret of its own.
 func acquire(key, owner string) tenure.Request {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/croft-dev/croft/internal/suite"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -171,7 +172,7 @@ func sweepingWhileAcquiring(t *trial) {
 		}
 		t.pass(last.Quiet().Add(t.options.Retention))
 		requests, answers := make([]tenure.Request, n), make([]store.Answer, n)
-		t.together(n+len(handles), func(i int) {
+		suite.Together(n+len(handles), func(i int) {
 			if round%2 == 1 { // those who start first are not always the same
 				i = n + len(handles) - 1 - i
 			}

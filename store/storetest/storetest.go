@@ -1,10 +1,10 @@
 package storetest
 
 import (
-	"slices"
 	"testing"
 	"time"
 
+	"github.com/croft-dev/croft/internal/suite"
 	"github.com/croft-dev/croft/store"
 )
 
@@ -32,20 +32,14 @@ type Options struct {
 	Retention time.Duration
 }
 
-// check is one promise of a store and how it is tried.
-type check struct {
-	name string
-	run  func(t *trial)
-}
+// check is one promise of a store and how it is tried; group is a behaviour: the checks of one file.
+type (
+	check = suite.Check[*trial]
+	group = suite.Group[*trial]
+)
 
-// group is a behaviour: the checks of one file.
-type group struct {
-	name   string
-	checks []check
-}
-
-// suite lists every check there is.
-func suite() []group {
+// groups lists every check there is.
+func groups() []group {
 	return []group{
 		{"transitions", transitions()},
 		{"sequences", sequences()},
@@ -73,25 +67,26 @@ func suite() []group {
 //
 // With -short, and on stores that are Slow, the suite repeats less and leaves nothing out.
 func Run(t *testing.T, place func(tb testing.TB) Harness) {
-	run(t, place, suite())
+	suite.Run(t, groups(), begun(place))
 }
 
 // RunTimed tries the promises in which time has a part, and no others: for a second run of a slow store on its own clock, after one of the whole suite on a clock that the harness moves.
 func RunTimed(t *testing.T, place func(tb testing.TB) Harness) {
 	timed := []string{"transitions", "contention", "tokens", "deadlines", "periods", "reservations", "history", "retention"}
-	run(t, place, slices.DeleteFunc(suite(), func(g group) bool { return !slices.Contains(timed, g.name) }))
+	suite.Run(t, suite.Only(t, groups(), timed...), begun(place))
 }
 
-func run(t *testing.T, place func(tb testing.TB) Harness, groups []group) {
-	for _, g := range groups {
-		t.Run(g.name, func(t *testing.T) {
-			t.Parallel()
-			for _, c := range g.checks {
-				t.Run(c.name, func(t *testing.T) {
-					t.Parallel()
-					c.run(newTrial(t, place(t)))
-				})
-			}
-		})
+// Failures runs the checks of the named groups, or all checks if none is named, without failing t, and returns what the failed ones had to say, by "group/check". It is for tests of the suite: a store that is broken on purpose must fail.
+func Failures(t testing.TB, place func(tb testing.TB) Harness, names ...string) map[string][]string {
+	t.Helper()
+	some := groups()
+	if len(names) > 0 {
+		some = suite.Only(t, some, names...)
 	}
+	return suite.Failures(t, some, begun(place))
+}
+
+// begun begins a trial on a place of its own.
+func begun(place func(tb testing.TB) Harness) func(testing.TB) *trial {
+	return func(tb testing.TB) *trial { return newTrial(tb, place(tb)) }
 }

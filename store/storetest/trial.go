@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"os"
-	"strconv"
-	"sync"
 	"testing"
 	"time"
 
+	"github.com/croft-dev/croft/internal/suite"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -43,24 +41,10 @@ func newTrial(tb testing.TB, h Harness) *trial {
 	}
 	ctx, cancel := context.WithTimeout(tb.Context(), 10*h.Patience)
 	tb.Cleanup(cancel)
-	t := &trial{TB: tb, Harness: h, ctx: ctx, rand: rand.New(rand.NewPCG(seed(tb), 0))}
+	t := &trial{TB: tb, Harness: h, ctx: ctx, rand: suite.Random(tb, "STORETEST_SEED")}
 	tb.Cleanup(func() { t.close() })
 	t.store = t.open()
 	return t
-}
-
-// seed is random, and written down so that a failure can be had again.
-func seed(tb testing.TB) uint64 {
-	if fixed := os.Getenv("STORETEST_SEED"); fixed != "" {
-		n, err := strconv.ParseUint(fixed, 10, 64)
-		if err != nil {
-			tb.Fatalf("STORETEST_SEED: %v", err)
-		}
-		return n
-	}
-	n := rand.Uint64()
-	tb.Logf("repeat with STORETEST_SEED=%d", n)
-	return n
 }
 
 // open opens one more handle on the place.
@@ -160,27 +144,7 @@ func (t *trial) now() time.Time {
 // pass lets the store's clock reach a moment: by moving it where that is possible, otherwise by waiting for it.
 func (t *trial) pass(until time.Time) {
 	t.Helper()
-	if whole := tenure.Time(until); whole.Before(until) {
-		until = whole.Add(time.Microsecond) // clocks of stores have no less
-	}
-	for {
-		left := until.Sub(t.now())
-		if left <= 0 {
-			return
-		}
-		if t.Advance != nil {
-			t.Advance(left)
-			if left = until.Sub(t.now()); left > 0 {
-				t.Fatalf("the harness advanced the clock and the store's Now is still %s short", left)
-			}
-			return
-		}
-		select {
-		case <-time.After(min(left, 50*time.Millisecond)):
-		case <-t.ctx.Done():
-			t.Fatalf("the store's clock did not reach %s in time", until)
-		}
-	}
+	suite.Pass(t.ctx, t, until, t.now, t.Advance)
 }
 
 // expiring is a request for what is about to expire: briefly where that has to be waited for. Then nothing may be asserted of it that
@@ -201,38 +165,9 @@ func (t *trial) expire(key string) {
 // resolve sends a request until its outcome is known. It is for goroutines that contend: it reports a store that never answers and returns
 // what there is.
 func (t *trial) resolve(st store.Store, req tenure.Request) store.Answer {
-	for try := 0; ; try++ {
-		answers := st.Apply(t.ctx, []tenure.Request{req})
-		if len(answers) != 1 {
-			t.Errorf("one request got %d answers", len(answers))
-			return store.Answer{Err: store.ErrUnknown}
-		}
-		if !errors.Is(answers[0].Err, store.ErrUnknown) {
-			return answers[0]
-		}
-		var wait time.Duration // none at first: most faults are over as soon as they are seen
-		if try > 3 {
-			wait = min(time.Millisecond<<min(try-4, 8), t.Patience/10)
-		}
-		select {
-		case <-time.After(wait):
-		case <-t.ctx.Done():
-			t.Errorf("%s of %q is still unknown when the check's time is over: %v", req.Verb, req.Key, answers[0].Err)
-			return answers[0]
-		}
+	a := Resolve(t.ctx, st, req)
+	if errors.Is(a.Err, store.ErrUnknown) {
+		t.Errorf("%s of %q is still unknown when the check's time is over: %v", req.Verb, req.Key, a.Err)
 	}
-}
-
-// together calls f once for each of n contenders, all released at one moment.
-func (t *trial) together(n int, f func(i int)) {
-	start := make(chan struct{})
-	var all sync.WaitGroup
-	for i := range n {
-		all.Go(func() {
-			<-start
-			f(i)
-		})
-	}
-	close(start)
-	all.Wait()
+	return a
 }

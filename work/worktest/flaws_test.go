@@ -20,6 +20,7 @@ type flaw struct {
 	group string
 	spoil func(l *ledger.Law)
 	wrap  func(l, base *ledger.Ledger) work.Ledger // what is wrong around the law; may be nil
+	rot   rot
 }
 
 // lawFlaw is a flaw of the law alone.
@@ -81,7 +82,7 @@ func pretend(verbs ...work.Verb) func(*ledger.Law) {
 }
 
 func flaws() []flaw {
-	return slices.Concat(staleFlaws(), itemFlaws(), claimFlaws(), effectFlaws(), keepingFlaws(), handleFlaws())
+	return slices.Concat(staleFlaws(), itemFlaws(), claimFlaws(), effectFlaws(), keepingFlaws(), handleFlaws(), damageFlaws())
 }
 
 // staleFlaws let an owner write that was replaced.
@@ -346,6 +347,7 @@ func keepingFlaws() []flaw {
 func handleFlaws() []flaw {
 	return []flaw{
 		{name: "lists more than was asked for", group: "reading", wrap: func(l, _ *ledger.Ledger) work.Ledger { return limitless{l} }},
+		{name: "looks for what cannot be", group: "reading", wrap: func(l, _ *ledger.Ledger) work.Ledger { return lenient{l} }},
 		{name: "counts no refusals", group: "reading", wrap: func(l, _ *ledger.Ledger) work.Ledger { return uncounting{l} }},
 		{name: "closes everybody's handle", group: "handles", wrap: func(l, base *ledger.Ledger) work.Ledger { return shared{base} }},
 		{name: "goes on after the context has ended", group: "handles", wrap: func(l, _ *ledger.Ledger) work.Ledger { return heedless{l} }},
@@ -356,6 +358,15 @@ type limitless struct{ *ledger.Ledger }
 
 func (l limitless) List(ctx context.Context, q work.Query) iter.Seq2[work.Item, error] {
 	q.Limit = max(q.Limit, 0) * 2
+	return l.Ledger.List(ctx, q)
+}
+
+type lenient struct{ *ledger.Ledger }
+
+func (l lenient) List(ctx context.Context, q work.Query) iter.Seq2[work.Item, error] {
+	if errors.Is(work.CheckSelected(q.Queue), work.ErrInvalid) {
+		return func(func(work.Item, error) bool) {}
+	}
 	return l.Ledger.List(ctx, q)
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/suite"
 	"github.com/croft-dev/croft/tenure"
 	"github.com/croft-dev/croft/work"
 )
@@ -63,13 +64,13 @@ func (t *trial) steps(requests ...work.Request) []work.Answer {
 	}
 	for id, want := range kept {
 		got := t.known(id)
-		if d := differ(want.item, got.item); d != "" {
+		if d := suite.Differ(want.item, got.item); d != "" {
 			t.Fatalf("after %s: the item kept is not the law's: %s", verbs(requests), d)
 		}
-		if d := differ(want.effects, got.effects); d != "" {
+		if d := suite.Differ(want.effects, got.effects); d != "" {
 			t.Fatalf("after %s: the effects kept are not the law's: %s", verbs(requests), d)
 		}
-		if d := differ(want.refusals, got.refusals); d != "" {
+		if d := suite.Differ(want.refusals, got.refusals); d != "" {
 			t.Fatalf("after %s: the refusals kept are not the law's: %s", verbs(requests), d)
 		}
 	}
@@ -112,7 +113,7 @@ func (t *trial) judge(k *known, req work.Request, got work.Answer) {
 		}
 		return
 	}
-	if flaw := badTime(got.Now); flaw != "" {
+	if flaw := suite.BadTime(got.Now); flaw != "" {
 		t.Fatalf("%s: the answer's Now %s", req.Verb, flaw)
 	}
 	before := k.item
@@ -123,7 +124,7 @@ func (t *trial) judge(k *known, req work.Request, got work.Answer) {
 	if want := err == nil && !out.Changed; want != got.Repeated {
 		t.Fatalf("%s: Repeated is %v, the law's is %v", req.Verb, got.Repeated, want)
 	}
-	if d := differ(briefly(out.Item, got.Repeated), briefly(got.Item, got.Repeated)); d != "" {
+	if d := suite.Differ(briefly(out.Item, got.Repeated), briefly(got.Item, got.Repeated)); d != "" {
 		t.Fatalf("%s: the answer's item is not the law's: %s", req.Verb, d)
 	}
 	k.item = out.Item
@@ -200,11 +201,11 @@ func (t *trial) judgeClaim(c work.Claim, before map[work.ID]work.Item, got []wor
 			}
 			was = next
 		}
-		if d := differ(was, t.get(it.ID)); d != "" {
+		if d := suite.Differ(was, t.get(it.ID)); d != "" {
 			t.Fatalf("after a claim the item kept is not the law's: %s", d)
 		}
 		was.Record.History, it.Record.History = nil, nil
-		if d := differ(was, it); d != "" {
+		if d := suite.Differ(was, it); d != "" {
 			t.Fatalf("the item claimed is not the law's: %s", d)
 		}
 		if i > 0 && !got[i-1].Before(it) {

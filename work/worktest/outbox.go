@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/suite"
 	"github.com/croft-dev/croft/work"
 )
 
@@ -211,12 +212,12 @@ func (t *trial) take(q work.Taking) []work.Effect {
 		}
 		last = was
 		before[e.EffectID] = work.Take(was, q, at)
-		if d := differ(before[e.EffectID], e); d != "" {
+		if d := suite.Differ(before[e.EffectID], e); d != "" {
 			t.Fatalf("the effect taken is not the law's: %s", d)
 		}
 	}
 	for id, e := range before {
-		if d := differ(e, after[id]); d != "" {
+		if d := suite.Differ(e, after[id]); d != "" {
 			t.Fatalf("after a taking the effect kept is not the law's: %s", d)
 		}
 		if q.Takes(e, earliest) && (len(got) < q.Limit || q.Limit > 0 && e.Before(last)) {
@@ -246,7 +247,7 @@ func (t *trial) settle(s work.Settlement) work.EffectAnswer {
 	}
 	got, after := answers[0], find()
 	if refused := errors.Is(got.Err, work.ErrStale) || errors.Is(got.Err, fence.ErrCollision); refused || s.Check() != nil {
-		if d := differ(before, after); d != "" {
+		if d := suite.Differ(before, after); d != "" {
 			t.Fatalf("a refused settlement has changed the effect: %s", d)
 		}
 		return got
@@ -256,7 +257,7 @@ func (t *trial) settle(s work.Settlement) work.EffectAnswer {
 	if d := differentErrors(err, got.Err); d != "" {
 		t.Fatalf("settling %s as %s: %s", before.State, s.State, d)
 	}
-	if d := differ(out.Effect, after); d != "" {
+	if d := suite.Differ(out.Effect, after); d != "" {
 		t.Fatalf("after settling as %s the effect kept is not the law's: %s", s.State, d)
 	}
 	if err == nil && got.Repeated == out.Changed {

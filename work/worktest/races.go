@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/suite"
 	"github.com/croft-dev/croft/work"
 )
 
@@ -21,7 +22,7 @@ func races() []check {
 			ledgers := []work.Ledger{t.ledger, t.open(), t.open()}
 			var mu sync.Mutex
 			got := map[work.ID]int{}
-			t.together(8, func(i int) {
+			suite.Together(8, func(i int) {
 				for {
 					c := claimOf("q")
 					c.Limit = 1 + i
@@ -64,7 +65,7 @@ func races() []check {
 				base.Unique = string(base.ID)
 				var mu sync.Mutex
 				ids := map[work.ID]int{}
-				t.together(8, func(i int) {
+				suite.Together(8, func(i int) {
 					req := base
 					req.ID = work.NewID()
 					a := ledgers[i%4].Apply(t.ctx, []work.Request{req})[0]
@@ -89,7 +90,7 @@ func races() []check {
 				done.Effects = []work.Emission{{Name: "x"}}
 				requests := []work.Request{done, hand(work.Reassign, h.ID), requeue(h.Item)}
 				answers := make([]work.Answer, 3)
-				t.together(3, func(i int) { answers[i] = ledgers[i].Apply(t.ctx, requests[i:i+1])[0] })
+				suite.Together(3, func(i int) { answers[i] = ledgers[i].Apply(t.ctx, requests[i:i+1])[0] })
 				it := t.get(h.ID)
 				completed := answers[0].Err == nil
 				if completed != (it.State == work.Done) || completed != (len(t.effectsOf(h.ID)) == 1) {
@@ -120,7 +121,7 @@ func races() []check {
 			for i := range orders {
 				orders[i] = t.rand.Perm(n)
 			}
-			t.together(4, func(i int) {
+			suite.Together(4, func(i int) {
 				for range t.many(10, 4) {
 					var beats []work.Request
 					for _, k := range orders[i] {
@@ -145,7 +146,7 @@ func races() []check {
 			ledgers := []work.Ledger{t.ledger, t.open()}
 			var mu sync.Mutex
 			got := map[work.EffectID]int{}
-			t.together(4, func(i int) {
+			suite.Together(4, func(i int) {
 				for {
 					effects, err := ledgers[i%2].Take(t.ctx, work.Taking{Stamp: d, Limit: 3, Hold: long})
 					if err != nil {

@@ -3,9 +3,11 @@ package worktest
 import (
 	"cmp"
 	"errors"
+	"iter"
 	"maps"
 	"slices"
 
+	"github.com/croft-dev/croft/internal/suite"
 	"github.com/croft-dev/croft/work"
 )
 
@@ -50,7 +52,7 @@ func reading() []check {
 				var got []work.ID
 				for _, it := range collect(t, "List", t.ledger.List(t.ctx, q)) {
 					got = append(got, it.ID)
-					if d := differ(listed(all[it.ID]), listed(it)); d != "" {
+					if d := suite.Differ(listed(all[it.ID]), listed(it)); d != "" {
 						t.Fatalf("%+v: an item listed is not the one kept: %s", q, d)
 					}
 				}
@@ -128,16 +130,20 @@ func reading() []check {
 			}
 		}},
 		{"bad queries are named", func(t *trial) {
-			for _, q := range []work.Query{{Limit: -1}, {States: []work.State{"asleep"}}, {After: "x"}} {
-				n := 0
-				for _, err := range t.ledger.List(t.ctx, q) {
-					if n++; !errors.Is(err, work.ErrInvalid) || n > 1 {
-						t.Fatalf("%+v: %v", q, err)
-					}
-				}
-				if n == 0 {
-					t.Fatalf("%+v was taken", q)
-				}
+			for _, q := range []work.Query{{Limit: -1}, {States: []work.State{"asleep"}}, {After: "x"}, {Queue: "a\x00b"}, {Queue: "\xff"}, {Owner: "ann\x00"}, {Owner: "\xff"}} {
+				refuses(t, q, t.ledger.List(t.ctx, q))
+			}
+			for _, q := range []work.EffectQuery{{Limit: -1}, {Item: "x"}, {Queue: "a\x00b"}, {Queue: "\xff"}, {After: work.EffectID{Item: work.NewID(), Name: "x\x00"}}} {
+				refuses(t, q, t.ledger.Effects(t.ctx, q))
+			}
+			for _, q := range []work.RefusalQuery{{Limit: -1}, {Item: "x"}, {Queue: "a\x00b"}, {Queue: "\xff"}} {
+				refuses(t, q, t.ledger.Refusals(t.ctx, q))
+			}
+			if _, err := t.ledger.Stats(t.ctx, "a\x00b"); !errors.Is(err, work.ErrInvalid) {
+				t.Fatalf("Stats of a queue that cannot be: %v", err)
+			}
+			if _, err := t.ledger.Take(t.ctx, work.Taking{Stamp: dispatcher(1), Limit: 1, Hold: long, To: []string{"x\x00"}}); !errors.Is(err, work.ErrInvalid) {
+				t.Fatalf("Take for a destination that cannot be: %v", err)
 			}
 		}},
 		{"stats count what is there", func(t *trial) {
@@ -165,7 +171,7 @@ func reading() []check {
 			if err != nil {
 				t.Fatalf("Stats: %v", err)
 			}
-			if d := differ(want, got); d != "" {
+			if d := suite.Differ(want, got); d != "" {
 				t.Fatalf("Stats: %s", d)
 			}
 			one, err := t.ledger.Stats(t.ctx, "mixed/a")
@@ -176,6 +182,20 @@ func reading() []check {
 				t.Fatalf("Stats of no queue: %+v, %v", none, err)
 			}
 		}},
+	}
+}
+
+// refuses makes sure that a query yields that it is invalid and nothing else.
+func refuses[T any](t *trial, q any, seq iter.Seq2[T, error]) {
+	t.Helper()
+	n := 0
+	for _, err := range seq {
+		if n++; !errors.Is(err, work.ErrInvalid) || n > 1 {
+			t.Fatalf("%+v: %v", q, err)
+		}
+	}
+	if n == 0 {
+		t.Fatalf("%+v was taken", q)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/croft-dev/croft/internal/suite"
 	"github.com/croft-dev/croft/work"
 )
 
@@ -57,7 +58,7 @@ func transactions() []check {
 				return errRollback
 			})
 			after := t.known(h.ID)
-			if d := differ(before.item, after.item); d != "" || len(after.effects) > 0 {
+			if d := suite.Differ(before.item, after.item); d != "" || len(after.effects) > 0 {
 				t.Fatalf("after the rollback: %s, %d effects", d, len(after.effects))
 			}
 			if !t.get(add.ID).IsZero() {

@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"os"
-	"strconv"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/suite"
 	"github.com/croft-dev/croft/tenure"
 	"github.com/croft-dev/croft/work"
 )
@@ -43,7 +41,7 @@ func newTrial(tb testing.TB, h Harness) *trial {
 	}
 	ctx, cancel := context.WithTimeout(tb.Context(), max(10*h.Patience, time.Minute))
 	tb.Cleanup(cancel)
-	t := &trial{TB: tb, Harness: h, ctx: ctx, rand: rand.New(rand.NewPCG(seed(tb), 0))}
+	t := &trial{TB: tb, Harness: h, ctx: ctx, rand: suite.Random(tb, "WORKTEST_SEED")}
 	tb.Cleanup(func() {
 		for _, l := range t.opened {
 			if err := l.Close(); err != nil {
@@ -53,20 +51,6 @@ func newTrial(tb testing.TB, h Harness) *trial {
 	})
 	t.ledger = t.open()
 	return t
-}
-
-// seed is random, and written down so that a failure can be had again.
-func seed(tb testing.TB) uint64 {
-	if fixed := os.Getenv("WORKTEST_SEED"); fixed != "" {
-		n, err := strconv.ParseUint(fixed, 10, 64)
-		if err != nil {
-			tb.Fatalf("WORKTEST_SEED: %v", err)
-		}
-		return n
-	}
-	n := rand.Uint64()
-	tb.Logf("repeat with WORKTEST_SEED=%d", n)
-	return n
 }
 
 // open opens one more handle on the place.
@@ -146,24 +130,7 @@ func (t *trial) now() time.Time {
 // pass lets the ledger's clock reach a moment: by moving it where that is possible, otherwise by waiting for it.
 func (t *trial) pass(until time.Time) {
 	t.Helper()
-	for {
-		left := until.Sub(t.now())
-		if left <= 0 {
-			return
-		}
-		if t.Advance != nil {
-			t.Advance(left)
-			if left = until.Sub(t.now()); left > 0 {
-				t.Fatalf("the harness advanced the clock and the ledger's Now is still %s short", left)
-			}
-			return
-		}
-		select {
-		case <-time.After(min(left, 50*time.Millisecond)):
-		case <-t.ctx.Done():
-			t.Fatalf("the ledger's clock did not reach %s in time", until)
-		}
-	}
+	suite.Pass(t.ctx, t, until, t.now, t.Advance)
 }
 
 // lapsing is a time that is about to run out: short where that has to be waited for.
@@ -172,20 +139,6 @@ func (t *trial) lapsing() time.Duration {
 		return brief
 	}
 	return long
-}
-
-// together calls f once for each of n contenders, all released at one moment.
-func (t *trial) together(n int, f func(i int)) {
-	start := make(chan struct{})
-	var all sync.WaitGroup
-	for i := range n {
-		all.Go(func() {
-			<-start
-			f(i)
-		})
-	}
-	close(start)
-	all.Wait()
 }
 
 // held is an item and the secret it was claimed with.

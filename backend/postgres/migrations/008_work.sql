@@ -37,9 +37,11 @@ CREATE TABLE croft.item (
     past          json                             -- the transfers before the newest: none for most items
 ) WITH (fillfactor = 85, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_insert_scale_factor = 0.1);
 
--- What is finished is in none of the first two, so that claims stay as fast as they were, however much is kept. No index has a column that a heartbeat changes.
+-- What is finished is in none of the first two, so that claims stay as fast as they were, however much is kept. No index has a column that a heartbeat changes. What people look for is found among all that
+-- is done: what waits and runs by the first two, what was given up by the third.
 CREATE INDEX item_waiting ON croft.item (queue, priority DESC, ready, id) WHERE state = 'waiting';
 CREATE INDEX item_running ON croft.item (queue, id) WHERE state = 'running';
+CREATE INDEX item_given_up ON croft.item (queue, id) WHERE state IN ('dead', 'cancelled');
 CREATE INDEX item_finished ON croft.item (finished) WHERE finished IS NOT NULL;
 CREATE UNIQUE INDEX item_uniq ON croft.item (queue, uniq) WHERE uniq IS NOT NULL;
 

@@ -1,0 +1,51 @@
+package chore
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+// TestOneAtATimeAndNoneAfterClose.
+func TestOneAtATimeAndNoneAfterClose(t *testing.T) {
+	begun, ended := make(chan struct{}), 0
+	c := Chore{Every: 1, Longest: time.Hour, Do: func(ctx context.Context) {
+		close(begun) // twice would panic
+		<-ctx.Done() // Close ends it
+		ended++
+	}}
+	c.Granted()
+	<-begun
+	c.Granted()
+	c.Close()
+	if ended != 1 {
+		t.Error("Close has not waited for its end")
+	}
+	c.Granted()
+	c.Close()
+}
+
+// TestChance: none where there are to be none, and one in so many otherwise.
+func TestChance(t *testing.T) {
+	never := Chore{Every: -1, Do: func(context.Context) { t.Error("one was begun") }}
+	for range 5000 {
+		never.Granted()
+	}
+	never.Close()
+	done := make(chan struct{}, 1)
+	usual := Chore{Do: func(context.Context) {
+		select {
+		case done <- struct{}{}:
+		default:
+		}
+	}}
+	defer usual.Close()
+	for { // ends unless chance itself is broken
+		usual.Granted()
+		select {
+		case <-done:
+			return
+		default:
+		}
+	}
+}

@@ -1,0 +1,239 @@
+// Package crowd is many clients that take turns at a few keys of a store, write under each through a guard and ask again whatever they are not told, and a judge who
+// watches them. It is for tests of backends that kill, stop and cut off servers meanwhile: no law may be broken, and everybody goes on without help.
+package crowd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard/guardtest"
+	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/store/storetest"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// Place is what a crowd works on.
+type Place struct {
+	// Stores has a handle for each client.
+	Stores []store.Store
+	// Keys are those they take turns at.
+	Keys []string
+	// TTL of leases: of whoever is cut off in the middle, the others wait for this.
+	TTL time.Duration
+	// Write sends one guarded write under a key. If it is admitted, the stamp's token is put at the end of what Written returns. An outcome that is not known is store.ErrUnknown.
+	Write func(ctx context.Context, key string, s fence.Stamp) error
+	// Written are the tokens of all writes that were admitted under a key, in their order.
+	Written func(ctx context.Context, key string) ([]fence.Token, error)
+	// Forgets says that the store may lose what it has confirmed. The guard never does.
+	Forgets bool
+}
+
+// Keys are names for so many keys.
+func Keys(n int) []string {
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("crowd/%d", i)
+	}
+	return keys
+}
+
+// Crowd is clients at work.
+type Crowd struct {
+	Place
+	tb    testing.TB
+	ctx   context.Context
+	halt  context.CancelFunc
+	all   sync.WaitGroup
+	terms []atomic.Int64 // by client
+	clock atomic.Int64
+
+	mu      sync.Mutex
+	newest  map[string]fence.Token       // by key: the newest that a client was told of
+	granted map[string]fence.Grant       // by key and token
+	writes  map[string][]guardtest.Event // by key: those that a client was told of
+}
+
+// Gather sends a client to each store. They work until Judge is called.
+func Gather(tb testing.TB, p Place) *Crowd {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), 3*testenv.Patience)
+	stop, halt := context.WithCancel(ctx)
+	c := &Crowd{
+		Place: p, tb: tb, ctx: ctx, halt: halt, terms: make([]atomic.Int64, len(p.Stores)),
+		newest: map[string]fence.Token{}, granted: map[string]fence.Grant{}, writes: map[string][]guardtest.Event{},
+	}
+	for n, st := range p.Stores {
+		c.all.Go(func() { c.live(stop, st, n) })
+	}
+	tb.Cleanup(func() {
+		cancel()
+		c.all.Wait()
+	})
+	return c
+}
+
+// live is one client.
+func (c *Crowd) live(stop context.Context, st store.Store, n int) {
+	for turn := 0; stop.Err() == nil; turn++ {
+		mine := tenure.Request{Verb: tenure.Acquire, Key: c.Keys[(n+turn)%len(c.Keys)], Secret: tenure.NewSecret(), Owner: fmt.Sprintf("client %d", n), TTL: c.TTL}
+		c.mu.Lock()
+		before := c.newest[mine.Key]
+		c.mu.Unlock()
+		a := storetest.Resolve(c.ctx, st, mine)
+		if a.Err != nil {
+			if !errors.Is(a.Err, tenure.ErrHeld) {
+				c.late(a.Err)
+			}
+			continue
+		}
+		c.judgeGrant(before, a.Record)
+		c.work(st, mine, a.Record.Stamp())
+		if a := c.then(st, tenure.Release, mine); a.Err != nil {
+			c.late(a.Err)
+		}
+		c.terms[n].Add(1)
+	}
+}
+
+func (c *Crowd) then(st store.Store, verb tenure.Verb, mine tenure.Request) store.Answer {
+	return storetest.Resolve(c.ctx, st, tenure.Request{Verb: verb, Key: mine.Key, Secret: mine.Secret})
+}
+
+// work writes, numbered, and renews between. Whoever has lost the lease goes on writing all the same, as one who was not told. Whoever is refused as stale must have lost it.
+func (c *Crowd) work(st store.Store, mine tenure.Request, s fence.Stamp) {
+	for s.Seq = 1; s.Seq <= 3; s.Seq++ {
+		err := c.write(mine.Key, s)
+		a := c.then(st, tenure.Renew, mine)
+		switch {
+		case c.ctx.Err() != nil || err == nil || errors.Is(err, fence.ErrRepeated): // made, now or by the copy whose reply was lost
+		case errors.Is(err, fence.ErrStale):
+			if a.Err == nil && !c.Forgets {
+				c.tb.Errorf("law 7: %v, and the lease is still its own", err)
+			}
+		default:
+			c.tb.Errorf("guarded write: %v", err)
+		}
+		if a.Err != nil {
+			c.late(a.Err)
+		}
+	}
+}
+
+// write writes until it is told what became of it.
+func (c *Crowd) write(key string, s fence.Stamp) error {
+	for {
+		e := guardtest.Event{Kind: guardtest.Write, Token: s.Token, Who: fmt.Sprintf("%s %d", key, s.Seq), Begin: c.clock.Add(1)}
+		err := c.Write(c.ctx, key, s)
+		e.End = c.clock.Add(1)
+		if err == nil {
+			c.mu.Lock()
+			c.writes[key] = append(c.writes[key], e)
+			c.mu.Unlock()
+		}
+		if !errors.Is(err, store.ErrUnknown) || c.ctx.Err() != nil {
+			return err
+		}
+		select { // as a client backs off
+		case <-c.ctx.Done():
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// late accepts that a client came too late: it was cut off for longer than its lease. Anything else is a broken law.
+func (c *Crowd) late(err error) {
+	var lost *tenure.NotOwnedError
+	if errors.As(err, &lost) && (c.Forgets || lost.Why == tenure.WhyExpired || lost.Why == tenure.WhySuperseded) || c.ctx.Err() != nil {
+		return
+	}
+	c.tb.Errorf("a client was told: %v", err)
+}
+
+// judgeGrant holds a grant against laws 1 and 2: its token is its own, and above all that were known before it was asked for.
+func (c *Crowd) judgeGrant(before fence.Token, rec tenure.Record) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at := fmt.Sprintf("%s@%d", rec.Key, rec.Token)
+	if g, taken := c.granted[at]; taken && g != rec.Grant {
+		c.tb.Errorf("law 1: token %d of %s was granted twice", rec.Token, rec.Key)
+	}
+	c.granted[at] = rec.Grant
+	if rec.Token <= before {
+		c.tb.Errorf("law 2: token %d of %s was granted after %d", rec.Token, rec.Key, before)
+	}
+	c.newest[rec.Key] = max(c.newest[rec.Key], rec.Token)
+}
+
+// Terms is how many terms there have been.
+func (c *Crowd) Terms() (n int64) {
+	for i := range c.terms {
+		n += c.terms[i].Load()
+	}
+	return n
+}
+
+// GoesOn waits until there have been so many terms more.
+func (c *Crowd) GoesOn(why string, more int64) {
+	c.tb.Helper()
+	goal := c.Terms() + more
+	testenv.Eventually(c.tb, why, func() error {
+		if now := c.Terms(); now < goal && !c.tb.Failed() {
+			return fmt.Errorf("%d terms, waiting for %d", now, goal)
+		}
+		return nil
+	})
+}
+
+// EverybodyGoesOn waits until every client has had one term more.
+func (c *Crowd) EverybodyGoesOn(why string) {
+	c.tb.Helper()
+	due := make([]int64, len(c.terms))
+	for n := range due {
+		due[n] = c.terms[n].Load() + 1
+	}
+	testenv.Eventually(c.tb, why, func() error {
+		for n := range due {
+			if c.terms[n].Load() < due[n] && !c.tb.Failed() {
+				return fmt.Errorf("client %d is stuck", n)
+			}
+		}
+		return nil
+	})
+}
+
+// Judge ends the work and holds what was written against law 3, and what is remembered against law 8.
+func (c *Crowd) Judge() {
+	c.tb.Helper()
+	c.halt()
+	c.all.Wait()
+	c.tb.Logf("%d terms", c.Terms())
+	for _, key := range c.Keys {
+		tokens, err := c.Written(c.ctx, key)
+		if err != nil || len(tokens) < len(c.writes[key]) || len(tokens) == 0 {
+			c.tb.Errorf("%d writes were admitted under %s, and %d were told to be (%v)", len(tokens), key, len(c.writes[key]), err)
+		}
+		if !slices.IsSorted(tokens) {
+			c.tb.Errorf("law 3: the writes under %s were admitted with tokens %v", key, tokens)
+		}
+		for _, broken := range guardtest.Law3(c.writes[key]) {
+			c.tb.Errorf("law 3: %s", broken)
+		}
+		rec, err := c.Stores[0].Get(c.ctx, key)
+		if err != nil {
+			c.tb.Error(err)
+		}
+		for _, term := range rec.History {
+			if term.Cause == "" {
+				c.tb.Errorf("law 8: token %d of %s has no cause", term.Token, key)
+			}
+		}
+	}
+}

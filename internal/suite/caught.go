@@ -1,0 +1,50 @@
+package suite
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Flaw is one way to get something wrong, and the behaviour in which the suite has to notice it.
+type Flaw[T any] struct {
+	// Name says what is done wrong: "forgets who holds it".
+	Name string
+	// Group is the behaviour it is a flaw of.
+	Group string
+	// Begin begins a trial of what has the flaw.
+	Begin func(tb testing.TB) T
+}
+
+// Caught fails t for every flaw that passes all checks of its group, and for every group that no flaw is there for: a behaviour whose checks nothing can fail would be
+// decoration. Groups that repeat at random what others try are spared.
+func Caught[T any](t *testing.T, groups []Group[T], flaws []Flaw[T], spared ...string) {
+	t.Helper()
+	seen, tried := map[string]bool{}, map[string]bool{}
+	for _, f := range flaws {
+		if seen[f.Name] {
+			t.Errorf("two flaws are called %q", f.Name)
+		}
+		seen[f.Name], tried[f.Group] = true, true
+		t.Run(f.Name, func(t *testing.T) {
+			t.Parallel()
+			for _, c := range Only(t, slices.Clone(groups), f.Group)[0].Checks {
+				said := Record(t, func(tb testing.TB) { c.Run(f.Begin(tb)) })
+				if len(said) == 0 {
+					continue
+				}
+				if n := slices.IndexFunc(said, func(s string) bool { return strings.HasPrefix(s, "panic: ") }); n >= 0 {
+					t.Errorf("the suite ended in %q: %s", c.Name, said[n])
+				}
+				t.Logf("caught by %q: %s", c.Name, said[0])
+				return
+			}
+			t.Errorf("what %s passes all of %q", f.Name, f.Group)
+		})
+	}
+	for _, g := range groups {
+		if !tried[g.Name] && !slices.Contains(spared, g.Name) {
+			t.Errorf("nothing broken is there for %q", g.Name)
+		}
+	}
+}

@@ -1,0 +1,69 @@
+package suite
+
+import (
+	"context"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/croft-dev/croft/tenure"
+)
+
+// Random is a source of chance that is written down, so that a failure can be had again: by a number in the environment under the given name.
+func Random(tb testing.TB, variable string) *rand.Rand {
+	tb.Helper()
+	seed := rand.Uint64()
+	if fixed := os.Getenv(variable); fixed != "" {
+		n, err := strconv.ParseUint(fixed, 10, 64)
+		if err != nil {
+			tb.Fatalf("%s: %v", variable, err)
+		}
+		seed = n
+	} else {
+		tb.Logf("repeat with %s=%d", variable, seed)
+	}
+	return rand.New(rand.NewPCG(seed, 0))
+}
+
+// Pass lets a clock reach a moment: by moving it where that is possible, otherwise by waiting for it for as long as ctx lives.
+func Pass(ctx context.Context, tb testing.TB, until time.Time, now func() time.Time, advance func(d time.Duration)) {
+	tb.Helper()
+	if whole := tenure.Time(until); whole.Before(until) {
+		until = whole.Add(time.Microsecond) // the clocks of records have no less
+	}
+	for {
+		left := until.Sub(now())
+		if left <= 0 {
+			return
+		}
+		if advance != nil {
+			advance(left)
+			if left = until.Sub(now()); left > 0 {
+				tb.Fatalf("the harness advanced the clock and Now is still %s short", left)
+			}
+			return
+		}
+		select {
+		case <-time.After(min(left, 50*time.Millisecond)):
+		case <-ctx.Done():
+			tb.Fatalf("the clock did not reach %s in time", until)
+		}
+	}
+}
+
+// Together calls f once for each of n contenders, all released at one moment, and waits for them.
+func Together(n int, f func(i int)) {
+	start := make(chan struct{})
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			<-start
+			f(i)
+		})
+	}
+	close(start)
+	all.Wait()
+}
