@@ -89,9 +89,7 @@ func serverFaults(g *ground) []fault {
 		}})
 	}
 	for _, sv := range g.servers {
-		if sv.kill != nil {
-			do("kill "+sv.name, 2, 1, sv.kill, sv.restart)
-		}
+		do("kill "+sv.name, 2, 1, sv.kill, sv.restart)
 		if sv.pause != nil {
 			do("stop "+sv.name, 2, 2, sv.pause, sv.resume)
 		}
