@@ -92,3 +92,11 @@ func TestAnUnfinishedSearchIsNoProof(t *testing.T) {
 		}
 	}
 }
+
+// TestAStoryIsToldWhateverSpinWarnsOf: on a fast machine the model and its counterexample are of the same second, which spin remarks on first.
+func TestAStoryIsToldWhateverSpinWarnsOf(t *testing.T) {
+	steps := story([]byte("spin: warning, \"croft.pml\" is newer than croft.pml.trail\n  the store grants term 1\n  term 1 is over\nspin: croft.pml:95, Error: assertion violated\n#processes: 3\n  now = 1\n"))
+	if strings.Join(steps, "; ") != "the store grants term 1; term 1 is over" {
+		t.Errorf("%q", steps)
+	}
+}
