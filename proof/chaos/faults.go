@@ -57,7 +57,7 @@ func linkFaults() []fault {
 	bad("slow", 3, slow, func(s *storm) time.Duration { return s.upTo(3 * s.ttl) })
 	bad("cut after upload", 3, cut, func(s *storm) time.Duration { return s.upTo(s.ttl) })
 	bad("blackhole", 2, hole, func(s *storm) time.Duration { return s.upTo(2 * s.ttl) })
-	bad("blackhole, then late", 2, vault, func(s *storm) time.Duration { return s.upTo(3 * s.ttl) })
+	bad("blackhole then late", 2, vault, func(s *storm) time.Duration { return s.upTo(3 * s.ttl) })
 	return append(list, fault{"stop and slow", 4, func(s *storm) (*effect, error) {
 		m := s.running()
 		if m == nil {
