@@ -311,7 +311,7 @@ func mustNotice(t *testing.T, by string, broken func(testing.TB) Resource) {
 	var failures map[string][]string
 	for range 20 { // some flaws show only when two calls meet, which they do in most runs and not in all
 		if failures = Failures(t, Harness{Make: broken}); len(failures[by]) > 0 {
-			t.Logf("noticed by %d of %d checks; %s: %s", len(failures), len(checks), by, failures[by][0])
+			t.Logf("caught by %q, and %d of %d checks in all: %s", by, len(failures), len(checks), failures[by][0])
 			return
 		}
 	}
