@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -70,7 +71,7 @@ func (c Checker) Check(ctx context.Context, shortest bool, defines ...string) (V
 	}
 	out, err = c.run(ctx, c.Spin, append(flags, "-t", "-T", "croft.pml")...)
 	if v.Story = story(out); len(v.Story) == 0 {
-		return v, fmt.Errorf("model: spin does not tell the counterexample (%v): %s", err, out)
+		return v, errors.Join(fmt.Errorf("model: spin does not tell the counterexample: %s", out), err)
 	}
 	return v, nil
 }

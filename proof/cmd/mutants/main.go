@@ -37,13 +37,13 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	quick := false
 	f := flag.NewFlagSet("mutants", flag.ContinueOnError)
 	f.SetOutput(errOut)
-	f.Usage = func() { fmt.Fprint(errOut, usage); f.PrintDefaults() }
+	f.Usage = func() { p.tell(errOut, "%s", usage); f.PrintDefaults() }
 	f.BoolVar(&p.json, "json", false, "print one JSON object for each variant instead of the table")
 	f.BoolVar(&quick, "quick", false, "leave out what needs a server, or a program that may not be there")
 	if err := f.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return 0
 	} else if err != nil || f.NArg() > 0 {
-		fmt.Fprintf(errOut, "mutants: it takes no arguments but flags; see -h\n")
+		p.tell(errOut, "mutants: it takes no arguments but flags; see -h\n")
 		return 2
 	}
 	began := time.Now()
@@ -57,7 +57,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	}
 	err := tested(ctx, some, p)
 	if err != nil {
-		fmt.Fprintf(errOut, "mutants: %v\n", err)
+		p.tell(errOut, "mutants: %v\n", err)
 	}
 	if good := p.end(time.Since(began)); !good || err != nil {
 		return 1
