@@ -159,6 +159,10 @@ func (p *program) part(ctx context.Context, part part) {
 	p.voice.say(part.name, "begins")
 	began := time.Now()
 	err := part.do(p, ctx)
+	if ctx.Err() != nil {
+		p.voice.say(part.name, "interrupted")
+		return
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	known := slices.ContainsFunc(p.failures, func(f failure) bool { return f.part == part.name })
