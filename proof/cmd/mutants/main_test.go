@@ -51,6 +51,14 @@ func TestASurvivorIsNamed(t *testing.T) {
 	}
 }
 
+// TestWhatWasNotRunIsNotFound: a server that is not there shows nothing.
+func TestWhatWasNotRunIsNotFound(t *testing.T) {
+	p, out, _, _ := shown(t, line("output", "TestBrokenStoresAreCaught", "=== RUN   TestBrokenStoresAreCaught")+line("output", "TestBrokenStoresAreCaught", "no server")+line("skip", "TestBrokenStoresAreCaught", "")+line("pass", "", ""))
+	if len(p.all) != 1 || p.all[0].Killed || !strings.Contains(out, "SURVIVES: it was not run: no server") {
+		t.Errorf("%+v\n%s", p.all, out)
+	}
+}
+
 // TestAPackageWithoutAVerdictIsAnError: it did not compile, or ended before its time.
 func TestAPackageWithoutAVerdictIsAnError(t *testing.T) {
 	if _, _, errs, err := shown(t, line("output", "", "cannot find package")+line("fail", "", "")); err == nil || !strings.Contains(errs, "cannot find package") {

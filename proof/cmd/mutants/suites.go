@@ -154,6 +154,9 @@ func (s suite) variants(trials map[string]*trial) (found []variant, broken bool)
 		if !v.Killed {
 			broken, v.By = true, ""
 		}
+		if t.outcome == "skip" {
+			v.By = "it was not run: " + strings.TrimSpace(strings.Join(t.said[min(1, len(t.said)):], " "))
+		}
 		found = append(found, v)
 	}
 	return found, broken
