@@ -242,10 +242,10 @@ func look(rec *history.Recorder, key string, p place, within time.Duration) (str
 	return holds, err
 }
 
-// think takes a moment as a rule, and now and then most of a TTL.
+// think takes a moment as a rule, and often most of a TTL: that is when things can happen.
 func (w *worker) think() {
 	most := w.TTL / 8
-	if w.random.IntN(5) == 0 {
+	if w.random.IntN(3) == 0 {
 		most = w.TTL * 3 / 4
 	}
 	w.rest(most)

@@ -53,7 +53,7 @@ func (w *worker) act(ctx context.Context) {
 	default:
 		_, _ = w.client.Revoke(ctx, key(n), h)
 	}
-	w.rest(w.TTL * 3 / 2)
+	w.rest(w.TTL)
 }
 
 // stepIn does what the holder did, and gives the key back or leaves it to lapse. Where the fence is not up an operator must not read, let alone write: the holder may still.
