@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"slices"
 	"sort"
@@ -25,12 +26,34 @@ type run struct {
 	Faults        int64     `json:"faults"`
 	Mutants       int       `json:"mutants"`
 	Killed        int       `json:"killed"`
+	Profiles      []profile `json:"profiles,omitempty"` // of the last run only
 	Chaos         []weather `json:"chaos"`
 	Cuts          int64     `json:"cuts"`
 	Folders       int64     `json:"folders"` // that differed, and were recovered
 	States        int64     `json:"states"`  // of the model
 	Parts         []outcome `json:"parts"`
 	Failed        []string  `json:"failed,omitempty"`
+}
+
+// profile is what was seen in the worlds of one profile: by kind (faults, transitions, refusals) and name, how often.
+type profile struct {
+	Profile  string                      `json:"profile"`
+	Seeds    int64                       `json:"seeds"`
+	Requests int64                       `json:"requests"`
+	Coverage map[string]map[string]int64 `json:"coverage"`
+}
+
+// seen is a cell about one kind: how many different ones, how often in all, and the one that was rarest.
+func (p profile) seen(kind string) string {
+	var sum int64
+	rarest := ""
+	for _, name := range slices.Sorted(maps.Keys(p.Coverage[kind])) {
+		n := p.Coverage[kind][name]
+		if sum += n; rarest == "" || n < p.Coverage[kind][rarest] {
+			rarest = name
+		}
+	}
+	return fmt.Sprintf("%d, %s times; least %s, %s", len(p.Coverage[kind]), thousands(sum), rarest, thousands(p.Coverage[kind][rarest]))
 }
 
 // outcome is how a part went.
@@ -95,6 +118,9 @@ func (p *program) write(earlier []*run) error {
 		return nil
 	}
 	runs := slices.Concat(earlier, []*run{p.run})
+	for _, r := range earlier {
+		r.Profiles = nil
+	}
 	text, err := json.MarshalIndent(runs, "", "  ")
 	if err != nil {
 		return err
@@ -134,7 +160,7 @@ func figures(runs []*run) string {
 		}
 	}
 	last := runs[len(runs)-1]
-	fmt.Fprintf(&b, "\nIn all, %d runs, of which %d failed: %s seeds with %s requests and %s faults in the simulator, no seed twice; %.1f hours of chaos; %s power cuts; %.1f hours.\n\n",
+	fmt.Fprintf(&b, "\nRuns so far: %d, failed: %d. In all %s seeds with %s requests and %s faults in the simulator, no seed twice; %.1f hours of chaos; %s power cuts; %.1f hours of everything.\n\n",
 		len(runs), failed, thousands(total.Seeds), thousands(total.Requests), thousands(total.Faults), stormy.Hours(), thousands(total.Cuts), total.Seconds/3600)
 	fmt.Fprintf(&b, "The last one, of %s, took %s:\n\n| part | | time | result |\n|---|---|---|---|\n", last.At.Format("2006-01-02"), span(last.Seconds))
 	for _, o := range last.Parts {
@@ -142,6 +168,10 @@ func figures(runs []*run) string {
 	}
 	for _, f := range last.Failed {
 		fmt.Fprintf(&b, "\nFAILED: %s\n", f)
+	}
+	b.WriteString("\nWhat was seen in the simulator; what is in none of a profile's worlds makes it fail ([proof.json](proof.json) has every count):\n\n| profile | seeds | requests | kinds of faults | transitions | refusals |\n|---|---|---|---|---|---|\n")
+	for _, s := range last.Profiles {
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", s.Profile, thousands(s.Seeds), thousands(s.Requests), s.seen("fault"), s.seen("transition"), s.seen("refusal"))
 	}
 	b.WriteString("\nChaos, without guards and with them:\n\n| backend | guards | for | operations | grants | writes | refused | unknown | faults | updates lost |\n|---|---|---|---|---|---|---|---|---|---|\n")
 	sort.SliceStable(last.Chaos, func(i, j int) bool { return last.Chaos[i].Backend < last.Chaos[j].Backend })

@@ -20,8 +20,9 @@ func TestTheFiguresAreWrittenBetweenTheirLines(t *testing.T) {
 		p.run = &run{
 			At: time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC), Seconds: 1800, FirstSeed: 1, NextSeed: 2001, Seeds: 20000, Requests: 12345678, LeastRequests: 512, Faults: 9,
 			Mutants: 348, Killed: 348, Cuts: 70000, Folders: 30000, States: 18385542,
-			Parts: []outcome{{"variants", 60, true}, {"sim", 100, true}, {"cuts", 90, true}, {"model", 61, true}, {"chaos", 600, true}},
-			Chaos: []weather{{Backend: "redis", Guarded: true, TookNS: 6e10, Operations: 1000}, {Backend: "dir", Lost: 3, FirstLoss: 2e9, TookNS: 1e9}},
+			Profiles: []profile{{"s3", 4000, 2500000, map[string]map[string]int64{"fault": {"wipe": 3, "pause": 1200}, "transition": {"renew": 7}, "refusal": {"held": 9}}}},
+			Parts:    []outcome{{"variants", 60, true}, {"sim", 100, true}, {"cuts", 90, true}, {"model", 61, true}, {"chaos", 600, true}},
+			Chaos:    []weather{{Backend: "redis", Guarded: true, TookNS: 6e10, Operations: 1000}, {Backend: "dir", Lost: 3, FirstLoss: 2e9, TookNS: 1e9}},
 		}
 		earlier, err := p.read()
 		if err != nil {
@@ -35,8 +36,11 @@ func TestTheFiguresAreWrittenBetweenTheirLines(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if runs, err := p.read(); err != nil || len(runs) != 2 || runs[0].Profiles != nil || len(runs[1].Profiles) != 1 {
+		t.Errorf("the book: %v, %+v", err, runs)
+	}
 	for _, want := range []string{
-		"# Proof\n", "\nmore\n", "2 runs, of which 0 failed: 40,000 seeds with 24,691,356 requests", "140,000 power cuts; 1.0 hours", "348 of 348 found", "20,000 seeds of at least 512 requests",
+		"# Proof\n", "\nmore\n", "Runs so far: 2, failed: 0. In all 40,000 seeds with 24,691,356 requests", "140,000 power cuts; 1.0 hours of everything", "| s3 | 4,000 | 2,500,000 | 2, 1,203 times; least wipe, 3 | 1, 7 times; least renew, 7 |", "348 of 348 found", "20,000 seeds of at least 512 requests",
 		"70,000 cuts, 30,000 different folders recovered | 1m30s | held", "| 18,385,542 states |", "2 backends", "| dir | no | 1s |", "3, the first after 2s", "| redis | yes | 1m0s | 1,000 |",
 	} {
 		if !strings.Contains(string(page), want) {

@@ -69,13 +69,15 @@ func (p *program) simulate(ctx context.Context) error {
 			Case   struct{ Seed uint64 }
 			Broken struct{ Law, What string }
 		}
-		Missing []struct{ Kind, Name string }
+		Missing  []struct{ Kind, Name string }
+		Coverage map[string]map[string]int64
 	}
 	c := p.meek(ctx, "sim", filepath.Join(p.bin, "sim"), "--json", "--workers=1", fmt.Sprintf("--seeds=%d", p.seeds), fmt.Sprintf("--first=%d", p.run.FirstSeed))
 	return objects(c, func(got soak) {
 		p.run.Seeds += got.Seeds
 		p.run.Requests += got.Requests
 		p.run.Faults += got.Faults
+		p.run.Profiles = append(p.run.Profiles, profile{got.Profile, got.Seeds, got.Requests, got.Coverage})
 		p.run.NextSeed = max(p.run.NextSeed, got.First+uint64(got.Seeds))
 		if p.run.LeastRequests == 0 || got.Least < p.run.LeastRequests {
 			p.run.LeastRequests = got.Least
