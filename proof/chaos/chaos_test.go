@@ -25,7 +25,7 @@ func slice(b Backend) Options {
 }
 
 // slots are for the runs that go on at a time. What they do is wait, for the most part, so there are more than processors.
-var slots = make(chan struct{}, 5)
+var slots = make(chan struct{}, 7)
 
 // onEvery has a run on every backend, several at a time, and ends when all are over.
 func onEvery(t *testing.T, set func(o *Options), judge func(t *testing.T, o Options, r *Report)) {

@@ -48,8 +48,8 @@ func TestWhatOperatorsMayDoIsAccepted(t *testing.T) {
 	}
 }
 
-// TestWhatOperatorsMayNotDoIsFound, nor what stores may not make of it.
-func TestWhatOperatorsMayNotDoIsFound(t *testing.T) {
+// TestActsThatBreakALawAreFound, whether it is by the operator or by what the store makes of it.
+func TestActsThatBreakALawAreFound(t *testing.T) {
 	for name, c := range map[string]struct {
 		s    *scene
 		laws []Law
