@@ -17,10 +17,6 @@ BENCHFLAGS ?=
 # And to the program that tries to break Croft.
 PROOFFLAGS ?=
 
-# The tests that show a suite catch its broken variants, beside those of the simulator.
-VARIANTS         := Caught|Catches|Rejects|AreFound
-VARIANT_PACKAGES := ./tenure ./fence ./store/storetest ./guard/guardtest ./work/worktest ./backend/... ./boundary/http ./proof/...
-
 .PHONY: help
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,8 +47,7 @@ proof: ## try to break it, for 20 minutes: simulator, broken variants, chaos on 
 
 .PHONY: mutants
 mutants: ## show every broken variant found, and by which check
-	go run ./proof/cmd/sim --mutants
-	go test -count=1 -v -run '$(VARIANTS)' $(VARIANT_PACKAGES) | grep -E '^ *--- |^(ok|FAIL|panic)'
+	@go run ./proof/cmd/mutants
 
 .PHONY: generate
 generate: ## write again what is generated from the code

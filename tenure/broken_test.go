@@ -291,6 +291,7 @@ func reject(t *testing.T, broken law, droppable func(tenure.Record, time.Time, t
 				continue
 			}
 			if strings.Contains(err.Error(), ": "+want) {
+				t.Logf("caught by %q: %v", strings.TrimSpace(want), err)
 				return
 			}
 			other = err

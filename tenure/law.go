@@ -105,7 +105,7 @@ func refuse(rec Record, req Request, now time.Time) error {
 // causeOf derives a term's cause from what ended the one before it.
 func causeOf(rec Record, req Request, now time.Time) Cause {
 	switch {
-	case req.Above > 0 && req.Above >= rec.Token:
+	case req.Above > 0 && req.Above >= rec.Token: // equal: the store gave a token out again, having forgotten to whom it gave it first
 		return Recovery
 	case rec.IsZero():
 		return First

@@ -16,9 +16,11 @@ import (
 func TestAStoreWithoutASecondListingIsCaught(t *testing.T) {
 	t.Parallel()
 	for _, held := range []bool{true, false} {
-		if err := prunedPast(newPlace(t), &blind{FS: unsynced{fsys.OS{}}}, held); err == nil {
+		err := prunedPast(newPlace(t), &blind{FS: unsynced{fsys.OS{}}}, held)
+		if err == nil {
 			t.Errorf("a link that was a stray was taken for a grant, and the race with held=%t did not show it", held)
 		}
+		t.Logf("caught by %q: %v", "a writer that was overtaken and pruned past", err)
 	}
 }
 
@@ -55,9 +57,11 @@ func TestAStoreThatPrunesTheHeadIsCaught(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	p.Store = p.another(&reckless{FS: unsynced{fsys.OS{}}})
-	if err := prunedPast(p, unsynced{fsys.OS{}}, true); err == nil {
+	err := prunedPast(p, unsynced{fsys.OS{}}, true)
+	if err == nil {
 		t.Error("the newest version was pruned, and the race did not show it")
 	}
+	t.Logf("caught by %q: %v", "a writer that was overtaken and pruned past", err)
 }
 
 // reckless prunes one version too many.

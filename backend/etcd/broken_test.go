@@ -57,6 +57,9 @@ func TestStoresBrokenOnPurposeAreCaught(t *testing.T) {
 			if len(failures) == 0 {
 				t.Error("the suite has not noticed")
 			}
+			for check, said := range failures {
+				t.Logf("caught by %q: %s", check, said[0])
+			}
 		})
 	}
 }

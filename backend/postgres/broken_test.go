@@ -83,6 +83,9 @@ func TestFunctionsBrokenOnPurposeAreCaught(t *testing.T) {
 			if len(failures) == 0 {
 				t.Errorf("%s: the suite has not noticed", f.name)
 			}
+			for check, said := range failures {
+				t.Logf("caught by %q: %s", check, said[0])
+			}
 		})
 	}
 }

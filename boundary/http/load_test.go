@@ -240,7 +240,7 @@ func TestTheTrialCatchesBrokenProxies(t *testing.T) {
 			for range 10 {
 				tr := &trial{resources: 4, terms: 15, flaw: flaw}
 				if wrong := tr.run(t); len(wrong) > 0 {
-					t.Logf("caught: %s, and %d more", wrong[0], len(wrong)-1)
+					t.Logf("caught by %q: %s, and %d more", "the trial", wrong[0], len(wrong)-1)
 					return
 				}
 			}

@@ -127,7 +127,7 @@ var brokenGuards = []struct {
 		}},
 	},
 	{
-		"advances the mark, then writes without looking", "law 3 with tokens in any order",
+		"advances the mark, then writes without looking", "law 3 with rising tokens",
 		guardWith{write: func(m *Memory, s fence.Stamp, content []byte) (err error) {
 			m.locked(func() { m.mark, err = m.mark.Admit(s) })
 			if err == nil {
@@ -308,10 +308,12 @@ func mustNotice(t *testing.T, by string, broken func(testing.TB) Resource) {
 	if !slices.ContainsFunc(checks, func(c check) bool { return c.name == by }) {
 		t.Fatalf("there is no check %q", by)
 	}
-	failures := Failures(t, Harness{Make: broken})
-	if len(failures[by]) == 0 {
-		t.Errorf("not noticed by %q; noticed by %d others: %q", by, len(failures), failures)
-		return
+	var failures map[string][]string
+	for range 20 { // some flaws show only when two calls meet, which they do in most runs and not in all
+		if failures = Failures(t, Harness{Make: broken}); len(failures[by]) > 0 {
+			t.Logf("caught by %q, and %d of %d checks in all: %s", by, len(failures), len(checks), failures[by][0])
+			return
+		}
 	}
-	t.Logf("noticed by %d of %d checks; %s: %s", len(failures), len(checks), by, failures[by][0])
+	t.Errorf("not noticed by %q; noticed by %d others: %q", by, len(failures), failures)
 }

@@ -173,6 +173,7 @@ func TestWhatIsBrokenIsCaught(t *testing.T) {
 			if r.Good() || r.Unanswered() {
 				t.Error("the drill as a whole has not failed")
 			}
+			t.Logf("caught by %q", strings.Join(want, ", "))
 		})
 	}
 }

@@ -251,7 +251,8 @@ func (w *Waiter) granted(e Answered, now clock.Instant) Wishes {
 	return Wishes{Granted: true, Deadline: deadline, Done: true}
 }
 
-// held takes a refusal: the request, as it was sent last, has certainly not been granted.
+// held takes a refusal: the request, as it was sent last, has certainly not been granted. An earlier copy that is still on its way may yet be, and the next answer then is about that grant; when it was first
+// sent is not remembered for it, because the store says with every grant what is left of it, and Until counts that from the copy that was answered.
 func (w *Waiter) held(held *tenure.HeldError, now clock.Instant) Wishes {
 	w.sends, w.burned = 0, 0
 	// A period ends when it ends: there is nothing to wait for if that is later. Anything else may end before its time.

@@ -51,7 +51,7 @@ func shareGCS(tb testing.TB, shared **GCSServer, settings ...string) *GCSServer 
 	return *shared
 }
 
-// GCSAlone is a server of the test's own. With "-root", FOLDER it keeps objects when it is killed.
+// GCSAlone is a server of the test's own. With "-keep", FOLDER it is as GCSExact, and keeps everything when it is killed; with "-root", FOLDER as far as fake-gcs-server does that by itself.
 func GCSAlone(tb testing.TB, settings ...string) *GCSServer {
 	tb.Helper()
 	s := newGCS(tb, Built(tb, "gcs", "."), settings...)

@@ -3,6 +3,7 @@ package chaos
 import (
 	"errors"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,36 +17,81 @@ func TestMain(m *testing.M) {
 
 // slice is as much of chaos as every test run has. The command has more: go run ./proof/chaos/cmd.
 func slice(b Backend) Options {
-	o := Options{Backend: b, For: 10 * time.Second, Clients: 8, Keys: 5, Seed: uint64(time.Now().UnixNano())}
+	o := Options{Backend: b, For: 10 * time.Second, Clients: 8, Operators: 1, Keys: 3, Seed: uint64(time.Now().UnixNano())}
 	if testing.Short() {
 		o.For = 3 * time.Second
 	}
 	return o
 }
 
+// slots are for the runs that go on at a time. What they do is wait, for the most part, so there are more than processors.
+var slots = make(chan struct{}, 7)
+
+// onEvery has a run on every backend, several at a time, and ends when all are over.
+func onEvery(t *testing.T, set func(o *Options), judge func(t *testing.T, o Options, r *Report)) {
+	t.Helper()
+	var all sync.WaitGroup
+	defer all.Wait()
+	for _, b := range Backends {
+		all.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			t.Run(b.Name, func(t *testing.T) {
+				o := slice(b)
+				o.Folder = t.TempDir()
+				set(&o)
+				r, err := Run(t.Context(), o)
+				if errors.Is(err, ErrMissing) {
+					t.Skip(err) // under CI=true it is another error
+				}
+				if err != nil {
+					t.Fatalf("seed %d: %v", o.Seed, err)
+				}
+				for _, v := range r.Violations {
+					t.Errorf("seed %d: %s", o.Seed, v)
+				}
+				if len(r.Violations) > 0 {
+					t.Logf("drawn: %s", keepPage(t, r))
+				}
+				judge(t, o, r)
+			})
+		})
+	}
+}
+
 // TestNoLawIsBrokenUnderChaos on any backend: stopped, killed, cut off and confused as they are, clients lose no update and nobody's answer is wrong. It fails when a law is broken, when a client crashes,
 // and when something hangs; never because the machine is slow.
 func TestNoLawIsBrokenUnderChaos(t *testing.T) {
-	for _, b := range Backends {
-		t.Run(b.Name, func(t *testing.T) {
-			t.Parallel()
-			o := slice(b)
-			r, err := Run(t.Context(), o)
-			if errors.Is(err, ErrMissing) {
-				t.Skip(err) // under CI=true it is another error
+	t.Parallel()
+	onEvery(t, func(*Options) {}, func(t *testing.T, _ Options, r *Report) {
+		t.Logf("%d operations, %d grants, %d updates, %d refused, %d unknown, %d by hand, faults %v", r.Operations, r.Grants, r.Updates, r.Refusals, r.Unknown, r.ByHand, r.Faults)
+	})
+}
+
+// TestWithoutGuardsUpdatesAreLost on any backend is the control: the same clients, the same faults, no guards. It shows that the faults are hard enough for the other test to mean something, and that a loss is
+// seen. Each run ends at its first loss.
+func TestWithoutGuardsUpdatesAreLost(t *testing.T) {
+	t.Parallel()
+	bare := func(o *Options) { o.Bare, o.For = true, 5*time.Minute }
+	onEvery(t, bare, func(t *testing.T, o Options, r *Report) {
+		if r.Lost == 0 {
+			t.Fatalf("seed %d: none of %d updates was lost under %v", o.Seed, r.Updates, r.Faults)
+		}
+		ops, err := history.Load(o.Folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept := 0
+		for _, v := range history.Check(ops, history.Terms{}) {
+			if v.Law == history.Kept {
+				kept++
 			}
-			if err != nil {
-				t.Fatalf("seed %d: %v", o.Seed, err)
-			}
-			for _, v := range r.Violations {
-				t.Errorf("seed %d: %s", o.Seed, v)
-			}
-			if len(r.Violations) > 0 {
-				t.Logf("drawn: %s", keepPage(t, r))
-			}
-			t.Logf("%d operations, %d grants, %d updates, %d refused, %d unknown, faults %v", r.Operations, r.Grants, r.Updates, r.Refusals, r.Unknown, r.Faults)
-		})
-	}
+		}
+		if kept < r.Lost {
+			t.Errorf("%d updates were lost, and the checker finds %d", r.Lost, kept)
+		}
+		t.Logf("%d of %d updates lost, the first after %s", r.Lost, r.Updates, r.FirstLoss.Round(time.Millisecond))
+	})
 }
 
 // keepPage saves the timeline from the folder that goes with the run.
@@ -60,36 +106,4 @@ func keepPage(t *testing.T, r *Report) string {
 		t.Fatal(err)
 	}
 	return f.Name()
-}
-
-// TestWithoutGuardsUpdatesAreLost is the control: the same clients, the same faults, no guards. It shows that the faults are hard enough for the other test to mean something, and that a loss is seen.
-func TestWithoutGuardsUpdatesAreLost(t *testing.T) {
-	t.Parallel()
-	b, _ := Find("dir")
-	o := slice(b)
-	o.Bare, o.For, o.Folder = true, 5*time.Minute, t.TempDir() // it ends at the first loss
-	r, err := Run(t.Context(), o)
-	if err != nil {
-		t.Fatalf("seed %d: %v", o.Seed, err)
-	}
-	if len(r.Violations) > 0 {
-		t.Errorf("seed %d: the store broke a law: %v", o.Seed, r.Violations)
-	}
-	if r.Lost == 0 {
-		t.Fatalf("seed %d: none of %d updates was lost under %v", o.Seed, r.Updates, r.Faults)
-	}
-	ops, err := history.Load(o.Folder)
-	if err != nil {
-		t.Fatal(err)
-	}
-	kept := 0
-	for _, v := range history.Check(ops, history.Terms{}) {
-		if v.Law == history.Kept {
-			kept++
-		}
-	}
-	if kept < r.Lost {
-		t.Errorf("%d updates were lost, and the checker finds %d", r.Lost, kept)
-	}
-	t.Logf("%d of %d updates lost, the first after %s", r.Lost, r.Updates, r.FirstLoss.Round(time.Millisecond))
 }

@@ -24,13 +24,17 @@ const asked = "CROFT_CHAOS_CLIENT"
 type brief struct {
 	Backend string
 	Process string
-	Folder  string // of the histories
-	Store   string
-	Site    string
-	Keys    int
-	TTL     time.Duration
-	Seed    uint64
-	Guarded bool
+	// Owner is the same for a process and those that follow it when it is killed.
+	Owner    string
+	Operator bool   // acts by hand
+	Folder   string // of the histories
+	Store    string
+	Site     string
+	Clients  int // how many there are beside operators
+	Keys     int
+	TTL      time.Duration
+	Seed     uint64
+	Guarded  bool
 }
 
 // ServeIfAsked makes this process one of the clients of a run, if a run has started it for that, and does not return then. Programs and test binaries that call Run
@@ -54,6 +58,8 @@ func ServeIfAsked() {
 
 func key(n int) string { return fmt.Sprintf("chaos/key-%02d", n) }
 
+func owner(n int) string { return fmt.Sprintf("c%02d", n) }
+
 // serve works until its input is closed.
 func (b brief) serve() error {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -65,8 +71,13 @@ func (b brief) serve() error {
 	if err != nil || c == nil {
 		return err
 	}
+	one := c.turn
+	if b.Operator {
+		c.guards()
+		one = c.act
+	}
 	for ctx.Err() == nil {
-		c.turn(ctx)
+		one(ctx)
 	}
 	return c.close()
 }
@@ -105,7 +116,7 @@ func (b brief) open(ctx context.Context) (*worker, error) {
 		}
 		return nil, err
 	}
-	w.client = croft.New(rec.NewStore(w.st), &croft.Options{Owner: b.Process, CallTimeout: b.TTL})
+	w.client = croft.New(rec.NewStore(w.st), &croft.Options{Owner: b.Owner, CallTimeout: b.TTL})
 	return w, nil
 }
 
@@ -138,7 +149,7 @@ func (w *worker) turn(ctx context.Context) {
 	p := w.places[n]
 	o := &croft.LeaseOptions{TTL: w.TTL, WaitFor: 2 * w.TTL}
 	if w.Guarded {
-		o.Guards = []guard.Guard{w.rec.NewGuard(p.guard())}
+		o.Guards = []guard.Guard{w.guard(n)}
 	}
 	lease, err := w.client.Acquire(ctx, key(n), o)
 	if err != nil {
@@ -153,7 +164,9 @@ func (w *worker) turn(ctx context.Context) {
 			}
 			lease = resumed
 		}
-		if !w.update(lease, p, i+1) {
+		stamp := lease.Stamp()
+		stamp.Seq = i + 1
+		if !w.update(stamp, p, func() { w.sure(lease) }) {
 			break
 		}
 	}
@@ -182,15 +195,14 @@ func (w *worker) sure(l *croft.Lease) bool {
 }
 
 // update reads, thinks and writes, and reports whether to go on. Whether the lease is lost meanwhile it does not ask: whether its write counts is for the guard to say.
-func (w *worker) update(l *croft.Lease, p place, seq uint64) bool {
-	stamp := l.Stamp()
-	stamp.Seq = seq
+// before is called before the write.
+func (w *worker) update(stamp fence.Stamp, p place, before func()) bool {
 	prior, err := look(w.rec, stamp.Key, p, w.TTL)
 	if err != nil {
 		return false
 	}
 	w.think()
-	w.sure(l)
+	before()
 	w.made++
 	name := fmt.Sprintf("%s.%d", w.Process, w.made)
 	for range 3 { // a write whose outcome is not known is sent again: its number makes that safe
@@ -230,10 +242,10 @@ func look(rec *history.Recorder, key string, p place, within time.Duration) (str
 	return holds, err
 }
 
-// think takes a moment as a rule, and now and then most of a TTL.
+// think takes a moment as a rule, and often most of a TTL: that is when things can happen.
 func (w *worker) think() {
 	most := w.TTL / 8
-	if w.random.IntN(5) == 0 {
+	if w.random.IntN(3) == 0 {
 		most = w.TTL * 3 / 4
 	}
 	w.rest(most)

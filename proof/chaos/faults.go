@@ -57,7 +57,7 @@ func linkFaults() []fault {
 	bad("slow", 3, slow, func(s *storm) time.Duration { return s.upTo(3 * s.ttl) })
 	bad("cut after upload", 3, cut, func(s *storm) time.Duration { return s.upTo(s.ttl) })
 	bad("blackhole", 2, hole, func(s *storm) time.Duration { return s.upTo(2 * s.ttl) })
-	bad("blackhole, then late", 2, vault, func(s *storm) time.Duration { return s.upTo(3 * s.ttl) })
+	bad("blackhole then late", 2, vault, func(s *storm) time.Duration { return s.upTo(3 * s.ttl) })
 	return append(list, fault{"stop and slow", 4, func(s *storm) (*effect, error) {
 		m := s.running()
 		if m == nil {
@@ -89,9 +89,7 @@ func serverFaults(g *ground) []fault {
 		}})
 	}
 	for _, sv := range g.servers {
-		if sv.kill != nil {
-			do("kill "+sv.name, 2, 1, sv.kill, sv.restart)
-		}
+		do("kill "+sv.name, 2, 1, sv.kill, sv.restart)
 		if sv.pause != nil {
 			do("stop "+sv.name, 2, 2, sv.pause, sv.resume)
 		}

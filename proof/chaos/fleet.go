@@ -20,6 +20,7 @@ const patience = 2 * time.Minute
 type member struct {
 	name  string // of the present process
 	n     int
+	owner string // all processes of the member
 	lives int
 	links []*link
 	fleet *fleet
@@ -40,12 +41,15 @@ type fleet struct {
 	members []*member
 }
 
-// launch starts the clients.
-func launch(b brief, g *ground, clients int) (*fleet, error) {
+// launch starts the clients, and then the operators.
+func launch(b brief, g *ground, operators int) (*fleet, error) {
 	f := &fleet{brief: b, ground: g}
-	for n := range clients {
+	for n := range b.Clients + operators {
 		links, err := g.connect()
-		m := &member{n: n, fleet: f, links: links}
+		m := &member{n: n, owner: owner(n), fleet: f, links: links}
+		if n >= b.Clients {
+			m.owner = fmt.Sprintf("operator%d", n-b.Clients)
+		}
 		f.members = append(f.members, m)
 		if err == nil {
 			err = m.start()
@@ -62,8 +66,9 @@ func (m *member) start() error {
 	f := m.fleet
 	m.lives++
 	b := f.brief
-	m.name = fmt.Sprintf("c%02d-%d", m.n, m.lives)
-	b.Process, b.Seed = m.name, b.Seed+uint64(m.n)<<32+uint64(m.lives)
+	m.name = fmt.Sprintf("%s-%d", m.owner, m.lives)
+	b.Process, b.Owner, b.Operator = m.name, m.owner, m.n >= b.Clients
+	b.Seed = b.Seed + uint64(m.n)<<32 + uint64(m.lives)
 	b.Store, b.Site = f.ground.reach(m.links)
 	text, err := json.Marshal(b)
 	if err != nil {

@@ -30,7 +30,7 @@ type ground struct {
 // server is one that faults befall.
 type server struct {
 	name          string
-	kill, restart func() // nil if it forgets then
+	kill, restart func()
 	pause, resume func() // nil if it cannot be paused
 }
 

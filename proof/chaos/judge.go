@@ -17,7 +17,7 @@ type judge struct {
 }
 
 func (r *run) openJudge(ctx context.Context, b brief) (*judge, error) {
-	b.Process = "judge"
+	b.Process, b.Owner = "judge", "judge"
 	j := &judge{}
 	links, err := r.ground.connect()
 	if err != nil {
@@ -63,7 +63,7 @@ func (j *judge) one(ctx context.Context, n int) error {
 	// A long TTL: a machine that is slow now is no news.
 	o := &croft.LeaseOptions{TTL: patience, WaitFor: patience}
 	if j.Guarded {
-		o.Guards = []guard.Guard{j.rec.NewGuard(p.guard())}
+		o.Guards = []guard.Guard{j.guard(n)}
 	}
 	// What a connection that broke meanwhile says first is not the last word.
 	lease, err := insist(ctx, func() (*croft.Lease, error) { return j.client.Acquire(ctx, key(n), o) })

@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -34,6 +35,7 @@ type command struct {
 	control    time.Duration
 	seed       uint64
 	clients    int
+	operators  int
 	keys       int
 	atOnce     int
 	folder     string
@@ -56,8 +58,10 @@ func Main(args []string, out, errs io.Writer) int {
 		return status
 	}
 	// The servers are those of the tests, which ask whether tests are to be short.
-	testing.Init()
-	_ = flag.CommandLine.Parse(nil)
+	if !flag.Parsed() {
+		testing.Init()
+		_ = flag.CommandLine.Parse(nil)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	return c.run(ctx)
@@ -80,6 +84,7 @@ func (c *command) parse(args []string) (status int, done bool) {
 	flags.DurationVar(&c.control, "control", 2*time.Minute, "how long at most the run without guards may take to lose an update; 0 leaves it out")
 	flags.Uint64Var(&c.seed, "seed", 0, "decides which faults come when; 0 takes the time")
 	flags.IntVar(&c.clients, "clients", 16, "client processes")
+	flags.IntVar(&c.operators, "operators", 2, "processes that take keys from clients by hand")
 	flags.IntVar(&c.keys, "keys", 10, "keys")
 	flags.IntVar(&c.atOnce, "at-once", 2, "backends at the same time")
 	flags.StringVar(&c.folder, "keep", "", "keep histories and timelines in this folder (default: a temporary one, kept if a law was broken)")
@@ -97,8 +102,8 @@ func (c *command) parse(args []string) (status int, done bool) {
 	if flags.NArg() > 0 {
 		return bad("%q is no flag", flags.Arg(0))
 	}
-	if c.span <= 0 || c.control < 0 || c.clients < 1 || c.keys < 1 || c.atOnce < 1 {
-		return bad("--for, --clients, --keys and --at-once must be more than nothing, --control not less")
+	if c.span <= 0 || c.control < 0 || c.clients < 1 || c.operators < 0 || c.keys < 1 || c.atOnce < 1 {
+		return bad("--for, --clients, --keys and --at-once must be more than nothing, --control and --operators not less")
 	}
 	for name := range strings.SplitSeq(*backends, ",") {
 		if b, ok := Find(name); ok {
@@ -163,7 +168,7 @@ func (c *command) run(ctx context.Context) int {
 // both runs a backend without and with guards.
 func (c *command) both(ctx context.Context, b Backend) pairOf {
 	p := pairOf{backend: b}
-	o := Options{Backend: b, Clients: c.clients, Keys: c.keys, Seed: c.seed, Progress: c.progress}
+	o := Options{Backend: b, Clients: c.clients, Operators: cmp.Or(c.operators, -1), Keys: c.keys, Seed: c.seed, Progress: c.progress}
 	defer c.forget(b.Name)
 	if c.control > 0 {
 		o.Bare, o.For, o.Folder = true, c.control, filepath.Join(c.folder, b.Name+"-bare")

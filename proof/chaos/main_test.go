@@ -19,6 +19,7 @@ func TestBadFlagsAreNamed(t *testing.T) {
 		"an unknown backend": {[]string{"--backend", "dir,floppy"}, exitUsage, `"floppy"`},
 		"an argument":        {[]string{"dir"}, exitUsage, `"dir"`},
 		"no time":            {[]string{"--for", "0s"}, exitUsage, "--for"},
+		"fewer than none":    {[]string{"--operators", "-1"}, exitUsage, "--operators"},
 		"no clients":         {[]string{"--clients", "0"}, exitUsage, "--clients"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -32,8 +33,9 @@ func TestBadFlagsAreNamed(t *testing.T) {
 
 // TestTheCommandReportsBothRuns as JSON, and ends with 0 where all is well.
 func TestTheCommandReportsBothRuns(t *testing.T) {
+	t.Parallel()
 	var out, errs bytes.Buffer
-	status := Main([]string{"--backend", "dir", "--for", "1s", "--control", "1s", "--clients", "3", "--keys", "2", "--seed", "7", "--json", "--keep", t.TempDir()}, &out, &errs)
+	status := Main([]string{"--backend", "dir", "--for", "1s", "--control", "1s", "--clients", "3", "--operators", "1", "--keys", "2", "--seed", "7", "--json", "--keep", t.TempDir()}, &out, &errs)
 	if status == exitFailed {
 		t.Fatalf("exit %d: %s", status, errs.String())
 	}
@@ -43,7 +45,7 @@ func TestTheCommandReportsBothRuns(t *testing.T) {
 		if err := lines.Decode(&r); err != nil {
 			t.Fatal(err)
 		}
-		if r.Guarded != guarded || r.Backend != "dir" || r.Seed != 7 || r.Clients != 3 || r.Keys != 2 || r.Operations == 0 {
+		if r.Guarded != guarded || r.Backend != "dir" || r.Seed != 7 || r.Clients != 3 || r.Operators != 1 || r.Keys != 2 || r.Operations == 0 {
 			t.Errorf("reported %+v", r)
 		}
 		if guarded && (r.Lost > 0 || len(r.Violations) > 0) {

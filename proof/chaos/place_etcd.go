@@ -14,7 +14,7 @@ import (
 	"github.com/croft-dev/croft/guard"
 )
 
-// etcdPlace is a key of etcd. site is the address of its server.
+// etcdPlace is a key of etcd. site are the addresses of its members.
 type etcdPlace struct {
 	client *clientv3.Client
 	g      *etcd.Guard
@@ -22,7 +22,7 @@ type etcdPlace struct {
 }
 
 func openEtcdKey(_ context.Context, site, key string) (place, error) {
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{site}, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
+	client, err := clientv3.New(clientv3.Config{Endpoints: strings.Split(site, ","), DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
 	if err != nil {
 		return nil, err
 	}

@@ -7,21 +7,25 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/proof/history"
 	"github.com/croft-dev/croft/tenure"
 )
 
 // Report is what a run came to.
 type Report struct {
-	Backend string        `json:"backend"`
-	Guarded bool          `json:"guarded"`
-	Seed    uint64        `json:"seed"`
-	Clients int           `json:"clients"`
-	Keys    int           `json:"keys"`
-	Took    time.Duration `json:"took_ns"`
+	Backend string `json:"backend"`
+	Guarded bool   `json:"guarded"`
+	Seed    uint64 `json:"seed"`
+	Clients int    `json:"clients"`
+	// Operators are processes beside the clients.
+	Operators int           `json:"operators"`
+	Keys      int           `json:"keys"`
+	Took      time.Duration `json:"took_ns"`
 
 	Operations int `json:"operations"`
 	Grants     int `json:"grants"`
+	ByHand     int `json:"by_hand"`  // what operators did and were told was done
 	Updates    int `json:"updates"`  // that their writers were told were made
 	Refusals   int `json:"refusals"` // writes that guards refused because a newer owner had been admitted
 	Unknown    int `json:"unknown"`  // operations whose outcome their client never knew
@@ -39,7 +43,8 @@ type Report struct {
 }
 
 func newReport(o Options, ops []history.Op, fired map[string]int, took time.Duration) *Report {
-	r := &Report{Backend: o.Backend.Name, Guarded: !o.Bare, Seed: o.Seed, Clients: o.Clients, Keys: o.Keys, Took: took, Faults: fired, Operations: len(ops)}
+	r := &Report{Backend: o.Backend.Name, Guarded: !o.Bare, Seed: o.Seed, Clients: o.Clients, Operators: o.Operators, Keys: o.Keys, Took: took, Faults: fired, Operations: len(ops)}
+	acts := map[fence.Grant]bool{} // one may be asked for twice
 	for _, op := range ops {
 		switch {
 		case op.Kind == history.Fault || op.Kind == history.Rewind:
@@ -50,8 +55,11 @@ func newReport(o Options, ops []history.Op, fired map[string]int, took time.Dura
 			r.Refusals++
 		case op.Kind == history.Lease && op.Verb == tenure.Acquire && op.Outcome == history.OK:
 			r.Grants++
+		case op.Kind == history.Lease && op.Verb.ByHand() && op.Outcome == history.OK:
+			acts[op.Call.Grant] = true
 		}
 	}
+	r.ByHand = len(acts)
 	for _, key := range history.Keys(ops) {
 		t := history.Count(key, ops)
 		r.Updates += t.Confirmed

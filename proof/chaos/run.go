@@ -20,6 +20,8 @@ type Options struct {
 	For time.Duration
 	// Clients are processes; default 16. Keys default to 10.
 	Clients, Keys int
+	// Operators are processes, too, who take keys from clients by hand; default 2, none if negative.
+	Operators int
 	// Seed decides which faults come when and what clients choose to do, as far as that can be decided.
 	Seed uint64
 	// Bare lets clients write past the guards. The run then ends as soon as an update is known to be lost.
@@ -55,6 +57,10 @@ func Run(ctx context.Context, o Options) (report *Report, err error) {
 	if o.Keys <= 0 {
 		o.Keys = 10
 	}
+	if o.Operators == 0 {
+		o.Operators = 2
+	}
+	o.Operators = max(o.Operators, 0)
 	if o.Bare && o.until == nil {
 		o.until = func(ops []history.Op) bool { return forks(ops) > 0 }
 	}
@@ -99,13 +105,13 @@ func (r *run) run(ctx context.Context) (*Report, error) {
 		return nil, err
 	}
 	defer r.rec.Close()
-	b := brief{Backend: r.Backend.Name, Folder: r.Folder, Keys: r.Keys, TTL: r.Backend.TTL, Seed: r.Seed, Guarded: !r.Bare}
+	b := brief{Backend: r.Backend.Name, Folder: r.Folder, Clients: r.Clients, Keys: r.Keys, TTL: r.Backend.TTL, Seed: r.Seed, Guarded: !r.Bare}
 	judge, err := r.openJudge(ctx, b)
 	if err != nil {
 		return nil, err
 	}
 	defer judge.dismiss()
-	r.fleet, err = launch(b, r.ground, r.Clients)
+	r.fleet, err = launch(b, r.ground, r.Operators)
 	defer r.fleet.scuttle()
 	if err != nil {
 		return nil, err
@@ -146,7 +152,7 @@ func (r *run) failed(err error) error {
 	return fmt.Errorf("chaos on %s with seed %d: %w", r.Backend.Name, r.Seed, err)
 }
 
-// warmUp waits until every client has asked for something: on a busy machine it takes them a while to start, and faults before that befall nobody. It does not wait for long.
+// warmUp waits until every process has asked for something: on a busy machine it takes them a while to start, and faults before that befall nobody. It does not wait for long.
 func (r *run) warmUp(ctx context.Context) error {
 	for giveUp := time.Now().Add(20 * time.Second); time.Now().Before(giveUp) && ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
 		ops, err := r.reader.Read()
@@ -157,7 +163,7 @@ func (r *run) warmUp(ctx context.Context) error {
 		for _, op := range ops {
 			seen[op.Process] = true
 		}
-		if len(seen) >= r.Clients {
+		if len(seen) >= r.Clients+r.Operators {
 			return nil
 		}
 	}

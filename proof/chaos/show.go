@@ -43,8 +43,8 @@ func (c *command) clear() {
 func (c *command) table(results []pairOf) {
 	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
 	row := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format, args...) }
-	row("\twithout guards\t\t\twith guards\t\t\t\t\t\n")
-	row("backend\tupdates\tlost\tafter\tupdates\tlost\trefused\tunknown\tfaults\tfor\n")
+	row("\twithout guards\t\t\twith guards\t\t\t\t\t\t\n")
+	row("backend\tupdates\tlost\tafter\tupdates\tlost\trefused\tunknown\tby hand\tfaults\tfor\n")
 	for _, p := range results {
 		row("%s\t", p.backend.Name)
 		if r := p.bare; r != nil {
@@ -57,9 +57,9 @@ func (c *command) table(results []pairOf) {
 			for _, n := range r.Faults {
 				faults += n
 			}
-			row("%d\t%d\t%d\t%d\t%d\t%s\n", r.Updates, r.Lost, r.Refusals, r.Unknown, faults, r.Took.Round(time.Second))
+			row("%d\t%d\t%d\t%d\t%d\t%d\t%s\n", r.Updates, r.Lost, r.Refusals, r.Unknown, r.ByHand, faults, r.Took.Round(time.Second))
 		} else {
-			row("-\t-\t-\t-\t-\t-\n")
+			row("-\t-\t-\t-\t-\t-\t-\n")
 		}
 	}
 	_ = w.Flush()
@@ -87,7 +87,7 @@ func (c *command) table(results []pairOf) {
 			c.print("%s: the machine's clock was set during the run, so what rests on it was not judged\n", p.backend.Name)
 		}
 	}
-	c.print("%d clients, %d keys, seed %d\n", c.clients, c.keys, c.seed)
+	c.print("%d clients, %d operators, %d keys, seed %d\n", c.clients, c.operators, c.keys, c.seed)
 }
 
 func since(d time.Duration) string {

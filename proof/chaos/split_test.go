@@ -24,7 +24,7 @@ func TestAStoreThatIsTwoIsFoundAndGuardsHoldAllTheSame(t *testing.T) {
 		}}, nil
 	}
 	o := slice(b)
-	o.Clients, o.Keys, o.For = 6, 2, 5*time.Minute
+	o.Clients, o.Operators, o.Keys, o.For = 6, -1, 2, 5*time.Minute
 	o.until = func(ops []history.Op) bool {
 		found := laws(history.Check(ops, history.Terms{Unguarded: true}))
 		return found[history.Register] > 0 && found[history.Exclusion] > 0

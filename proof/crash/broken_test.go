@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -58,8 +59,13 @@ func caught(t *testing.T, name, wrong string) {
 	if wrong == "" {
 		t.Errorf("not noticed: %s", name)
 	}
-	line, _, _ := strings.Cut(wrong, "\n")
-	t.Logf("%s: %s", name, line)
+	cut, rest, _ := strings.Cut(wrong, ": ")
+	line, _, _ := strings.Cut(rest, "\n")
+	law := regexp.MustCompile(`law \d`).FindString(line)
+	if law == "" {
+		law = "it must open and be whole"
+	}
+	t.Logf("caught by %q: %s", law+", "+cut, line)
 }
 
 // unsyncedFiles loses every sync of a file.

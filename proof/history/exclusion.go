@@ -1,9 +1,13 @@
 package history
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // checkExclusion holds that nobody is sure to hold a key after another has been told that it was granted it: a holder's own deadline is never later than the store's,
-// and the store grants nothing before that. Both rest on the store's clock, and on its memory: what it forgot meanwhile it may have granted again.
+// and the store grants nothing before that. Both rest on the store's clock, and on its memory: what it forgot meanwhile it may have granted again. An operator asks no holder, who
+// learns of it when it next renews.
 func checkExclusion(key string, ops []Op) []Violation {
 	list, _ := grants(ops)
 	var found []Violation
@@ -23,7 +27,7 @@ func checkExclusion(key string, ops []Op) []Violation {
 			continue
 		}
 		for _, g := range list {
-			if g.token > token && g.told < op.Begin && !forgotten(ops, mine.asked, op.Begin) {
+			if g.token > token && g.told < op.Begin && !forgotten(ops, mine.asked, op.Begin) && !byHand(list, mine, g) {
 				found = append(found, Violation{Law: Exclusion, Key: key, Text: fmt.Sprintf("%s is sure to hold it with token %d, though token %d was granted before", op.Process, token, g.token), Ops: []Op{mine.witness, g.witness, op}})
 				break
 			}
@@ -40,4 +44,17 @@ func forgotten(ops []Op, from, to int64) bool {
 		}
 	}
 	return false
+}
+
+// byHand reports whether an operator ended a term, or may have, before another began.
+func byHand(list []*grant, term, next *grant) bool {
+	return slices.ContainsFunc(list, func(g *grant) bool {
+		if !g.verb.ByHand() {
+			return false
+		}
+		if g.token == 0 { // nobody knows whether it was done
+			return g.asked < next.told
+		}
+		return g.token > term.token && g.token <= next.token
+	})
 }

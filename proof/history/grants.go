@@ -12,7 +12,9 @@ import (
 type grant struct {
 	id    fence.Grant
 	token fence.Token // 0 if no answer ever showed it
-	// asked is when its acquire was first sent, shown is the end of the first operation whose answer shows that it was granted, told that of the first that told its holder.
+	verb  tenure.Verb // that asked for it: an acquire, or an operator's
+	owner string      // who asked for it, or whom it was reserved for
+	// asked is when that was first sent, shown is the end of the first operation whose answer shows that it was granted, told that of the first that told its holder.
 	asked, shown, told int64
 	acquired           int64 // on the store's clock, in microseconds
 	first              Op    // that sent it
@@ -43,14 +45,14 @@ func grants(ops []Op) ([]*grant, []Violation) {
 			list = append(list, g)
 		}
 		switch {
-		case op.Verb == tenure.Acquire && op.Begin < g.asked:
-			g.asked, g.first = op.Begin, op
+		case (op.Verb == tenure.Acquire || op.Verb.ByHand()) && op.Begin < g.asked:
+			g.asked, g.first, g.verb, g.owner = op.Begin, op, op.Verb, op.Call.Owner
 		case op.Verb == tenure.Release:
 			g.releases = append(g.releases, op.Begin)
 		case op.Verb == tenure.Renew && op.Open():
 			g.unsure = min(g.unsure, op.Begin)
 		}
-		if op.Verb == tenure.Acquire && op.Outcome == OK {
+		if (op.Verb == tenure.Acquire || op.Verb == tenure.Takeover) && op.Outcome == OK {
 			g.told = min(g.told, op.End)
 		}
 	}

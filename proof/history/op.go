@@ -50,6 +50,8 @@ type Call struct {
 	Grant fence.Grant `json:"grant,omitempty"`
 	Token fence.Token `json:"token,omitempty"`
 	Seq   uint64      `json:"seq,omitempty"`
+	// Owner is who asks for the key, or whom an operator reserves it for.
+	Owner string `json:"owner,omitempty"`
 	// Resume says of a renewal that it is allowed after the deadline.
 	Resume bool `json:"resume,omitempty"`
 	// Update names a write, and Prior the one it was made from: that which the writer had read, or "" if there was none.
@@ -66,6 +68,7 @@ type Result struct {
 	Token    fence.Token  `json:"record_token,omitempty"`
 	Grant    fence.Grant  `json:"record_grant,omitempty"`
 	State    tenure.State `json:"state,omitempty"`
+	Owner    string       `json:"record_owner,omitempty"`
 	Acquired int64        `json:"acquired,omitempty"` // in microseconds on the store's clock, like the next two
 	Deadline int64        `json:"deadline,omitempty"`
 	Now      int64        `json:"now,omitempty"`
@@ -114,6 +117,9 @@ func (o Op) String() string {
 	}
 	if grant != "" && token == 0 {
 		s += " by grant " + short(grant)
+	}
+	if o.Verb == tenure.Reserve {
+		s += " for " + o.Call.Owner
 	}
 	if o.Call.Update != "" {
 		s += fmt.Sprintf(" of update %s made from %q", o.Call.Update, o.Prior)

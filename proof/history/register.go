@@ -17,6 +17,8 @@ type register struct {
 	token fence.Token // 0: nothing was granted yet
 	grant fence.Grant
 	held  bool
+	// reserved says for whom the key is held, if nobody has it and an operator keeps it for that owner.
+	reserved string
 	// deadline is the latest that a confirmed answer told, on the store's clock. A renewal that nobody heard of may have moved the true one further.
 	deadline int64
 	// hidden says that a grant whose token no answer ever showed has the key.
@@ -42,7 +44,7 @@ type what string
 const (
 	granted   what = "granted"   // at some time between the first asking and the first answer that shows it
 	perhaps   what = "perhaps"   // granted, or not, at any time after the asking
-	confirmed what = "confirmed" // an acquire was answered: the grant has the key
+	confirmed what = "confirmed" // an acquire was answered, or an operator: the grant is the newest
 	held      what = "held"      // an acquire was refused: another has it
 	renewed   what = "renewed"
 	reported  what = "reported"
@@ -56,19 +58,22 @@ const (
 // after returns every state that the register may be in after the step; none if the step cannot have happened.
 func (r register) after(s step) []any {
 	token, id := s.op.Shown()
-	mine := r.held && !r.hidden && r.grant == s.of.id
+	mine := !r.hidden && r.grant == s.of.id && (r.held || s.of.verb == tenure.Revoke)
 	switch s.what {
 	case rewound:
 		return []any{register{token: r.token, forgot: true}}
 	case granted:
-		next := register{token: s.of.token, grant: s.of.id, held: true, deadline: s.of.acquired}
-		if s.of.token <= r.token || (s.timed && r.held && s.of.acquired < r.deadline) {
+		early := s.timed && r.held && s.of.acquired < r.deadline
+		allowed := s.of.verb.ByHand() || (r.reserved != "" && r.reserved == s.of.owner)
+		if s.of.token <= r.token || (early && !allowed) {
 			return nil
 		}
-		return []any{next}
+		return []any{s.of.begin()}
 	case perhaps:
 		if s.of.token == 0 {
-			return []any{r, register{token: r.token, grant: s.of.id, held: true, hidden: true}}
+			next := s.of.begin()
+			next.token, next.hidden = r.token, true
+			return []any{r, next}
 		}
 		return []any{r}
 	case letGo:
@@ -90,6 +95,9 @@ func (r register) after(s step) []any {
 			return nil
 		}
 		next := register{token: token, grant: id, held: s.op.State != tenure.Free, deadline: s.op.Deadline}
+		if s.op.State == tenure.Reserved {
+			next.reserved = s.op.Result.Owner
+		}
 		if s.what == freed {
 			return []any{r, next} // it may have been released long ago, and another have the key by now
 		}
@@ -101,7 +109,7 @@ func (r register) after(s step) []any {
 		if !mine || token != r.token || id != r.grant || late {
 			return nil
 		}
-		if s.what != reported {
+		if s.what != reported && r.held {
 			r.deadline = max(r.deadline, s.op.Deadline)
 		}
 		return []any{r}
@@ -120,7 +128,8 @@ func (r register) after(s step) []any {
 		}
 		return nil
 	case denied:
-		if mine && s.timed && s.op.Now < r.deadline {
+		lasts := s.of.verb == tenure.Reserve || s.of.verb == tenure.Revoke // is answered as done for as long as nothing came after it
+		if mine && (lasts || (s.timed && s.op.Now < r.deadline)) {
 			return nil
 		}
 		if !r.hidden && (token != r.token || id != r.grant) {
@@ -135,9 +144,21 @@ func (r register) after(s step) []any {
 // was judged by.
 func (s step) earliest() int64 { return s.op.Now - (s.op.End-s.op.Begin)/1000 }
 
+// begin is the register after a grant.
+func (g *grant) begin() register {
+	r := register{token: g.token, grant: g.id}
+	if g.verb != tenure.Revoke {
+		r.held, r.deadline = true, g.acquired
+	}
+	if g.verb == tenure.Reserve {
+		r.reserved = g.owner
+	}
+	return r
+}
+
 // free is the register after its holder has given the key back.
 func (r register) free() register {
-	r.held, r.deadline = false, 0
+	r.held, r.reserved, r.deadline = false, "", 0
 	return r
 }
 
@@ -271,13 +292,13 @@ func stepsOf(ops []Op, list []*grant, timed bool) []step {
 				s.what = letGo
 				steps = append(steps, s)
 			}
-			continue // an acquire has its step already, and a renewal nobody heard of binds nobody
+			continue // what asks for a grant has its step already, and a renewal nobody heard of binds nobody
 		}
 		s.what = puzzling
 		switch {
 		case op.Outcome == NotOwned:
 			s.what = denied
-		case op.Verb == tenure.Acquire && op.Outcome == OK:
+		case (op.Verb == tenure.Acquire || op.Verb.ByHand()) && op.Outcome == OK:
 			s.what = confirmed
 		case op.Verb == tenure.Acquire && op.Outcome == Held:
 			s.what = held

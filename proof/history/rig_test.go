@@ -57,6 +57,30 @@ func (s *scene) releases(process, g string, begin, end int64, out Result) *scene
 	return s.add(process, begin, end, ask(tenure.Release, g), out)
 }
 
+// acts: an operator does something to the key at a time, with a grant of its own, and is told so. owner is whom a reservation is for.
+func (s *scene) acts(verb tenure.Verb, g, owner string, at, token int64) *scene {
+	return s.add("operator", at-1, at+1, byHandCall(verb, g, owner), made(verb, g, owner, token, at, at))
+}
+
+func byHandCall(verb tenure.Verb, g, owner string) Call {
+	c := ask(verb, g)
+	c.Owner = owner
+	return c
+}
+
+// made is what an operator is told who acted at a time, and asks, perhaps again, at another.
+func made(verb tenure.Verb, g, owner string, token, at, now int64) Result {
+	r := record(OK, g, token, at, at+ttl, now)
+	r.Owner = owner
+	switch verb {
+	case tenure.Revoke:
+		r.State, r.Deadline = tenure.Free, at
+	case tenure.Reserve:
+		r.State = tenure.Reserved
+	}
+	return r
+}
+
 func (s *scene) holds(process, g string, at, token int64) *scene {
 	return s.add(process, at, at, Call{Kind: Holds, Grant: id(g), Token: fence.Token(token)}, Result{Outcome: OK})
 }

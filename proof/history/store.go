@@ -27,7 +27,7 @@ func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.An
 		if croft.Reserved(req.Key) {
 			continue
 		}
-		ids[i] = s.r.Begin(Call{Kind: Lease, Key: req.Key, Verb: req.Verb, Grant: req.Secret.Grant(), Resume: req.Resume})
+		ids[i] = s.r.Begin(Call{Kind: Lease, Key: req.Key, Verb: req.Verb, Grant: req.Secret.Grant(), Owner: req.Owner, Resume: req.Resume})
 	}
 	answers := s.Store.Apply(ctx, requests)
 	for i, a := range answers {
@@ -49,7 +49,7 @@ func (s *Store) Watch(ctx context.Context, key string) (<-chan struct{}, error) 
 
 func answered(a store.Answer) Result {
 	rec := a.Record
-	out := Result{Outcome: OK, Token: rec.Token, Grant: rec.Grant, State: rec.State}
+	out := Result{Outcome: OK, Token: rec.Token, Grant: rec.Grant, State: rec.State, Owner: rec.Owner}
 	if !rec.IsZero() {
 		out.Acquired, out.Deadline, out.Now = rec.Acquired.UnixMicro(), rec.Deadline.UnixMicro(), a.Now.UnixMicro()
 	}

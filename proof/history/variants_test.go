@@ -95,11 +95,16 @@ func play(t *testing.T, stores []store.Store, s *shelf) []Op {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := &player{rec: rec, st: rec.NewStore(stores[p%len(stores)]), shelf: s, random: rand.New(rand.NewPCG(7, uint64(p)))}
+		w := &player{owner: fmt.Sprintf("p%d", p), rec: rec, st: rec.NewStore(stores[p%len(stores)]), shelf: s, random: rand.New(rand.NewPCG(7, uint64(p)))}
 		all.Go(func() {
 			defer rec.Close()
 			for turn := range 15 {
-				w.turn(fmt.Sprintf("p%d.%d", p, turn))
+				name := fmt.Sprintf("p%d.%d", p, turn)
+				if p == 4 { // one is an operator
+					w.act(name)
+				} else {
+					w.turn(name)
+				}
 			}
 		})
 	}
@@ -119,6 +124,7 @@ func play(t *testing.T, stores []store.Store, s *shelf) []Op {
 }
 
 type player struct {
+	owner  string
 	rec    *Recorder
 	st     *Store
 	shelf  *shelf
@@ -126,7 +132,46 @@ type player struct {
 }
 
 func (w *player) apply(verb tenure.Verb, secret tenure.Secret) store.Answer {
-	return w.st.Apply(context.Background(), []tenure.Request{{Verb: verb, Key: "k", Secret: secret, Owner: "p", TTL: time.Second}})[0]
+	return w.ask(tenure.Request{Verb: verb, Secret: secret, Owner: w.owner})
+}
+
+func (w *player) ask(req tenure.Request) store.Answer {
+	req.Key, req.TTL = "k", time.Second
+	return w.st.Apply(context.Background(), []tenure.Request{req})[0]
+}
+
+// act does something by hand, now and then twice, and raises the fence to it. After a takeover it updates once and gives the key back, or leaves it.
+func (w *player) act(name string) {
+	time.Sleep(w.upTo(2 * time.Second))
+	req := tenure.Request{Secret: tenure.NewSecret(), Owner: w.owner, Actor: w.owner, Note: "because"}
+	req.Verb = []tenure.Verb{tenure.Takeover, tenure.Reserve, tenure.Revoke}[w.random.IntN(3)]
+	if req.Verb == tenure.Reserve {
+		req.Owner = fmt.Sprintf("p%d", w.random.IntN(4))
+	}
+	done := w.ask(req)
+	if done.Err != nil {
+		return
+	}
+	stamp := done.Record.Stamp()
+	id := w.rec.Begin(presented(Raise, stamp))
+	err := w.shelf.raise(stamp)
+	w.rec.End(id, Admitted(err))
+	if w.random.IntN(2) == 0 {
+		time.Sleep(w.upTo(500 * time.Millisecond))
+		w.ask(req)
+	}
+	if req.Verb != tenure.Takeover || err != nil {
+		return
+	}
+	id = w.rec.Begin(Call{Kind: Read, Key: "k"})
+	prior := w.shelf.read()
+	w.rec.End(id, Result{Outcome: OK, Update: prior})
+	time.Sleep(w.upTo(1500 * time.Millisecond))
+	stamp.Seq = 1
+	_ = w.rec.Write(stamp, name, prior, func() error { return w.shelf.write(stamp, name) })
+	if w.random.IntN(2) == 0 {
+		w.apply(tenure.Release, req.Secret)
+	}
 }
 
 // turn takes the key, updates twice with pauses that now and then outlast the lease, and gives it back.
@@ -263,6 +308,19 @@ func TestBrokenStoresAreFound(t *testing.T) {
 		"one that numbers grants with less than they have": {one(func(_ *mem.Store, req tenure.Request, a store.Answer) store.Answer {
 			a.Record.Token -= fence.Token(len(req.Secret)) + fence.Token(req.Secret.Grant()[0]) - 'f' // the same for a grant, not in their order
 			a.Record.Token = a.Record.Token / 10_000_000 * 10_000_000
+			return a
+		}), Tokens},
+		"one that reserves a key and grants it to others": {one(func(base *mem.Store, req tenure.Request, a store.Answer) store.Answer {
+			if req.Verb == tenure.Acquire && a.Record.State == tenure.Reserved && a.Err != nil {
+				req.Owner = a.Record.Owner
+				return base.Apply(context.Background(), []tenure.Request{req})[0]
+			}
+			return a
+		}), Register},
+		"one that numbers what operators do with the token before": {one(func(_ *mem.Store, req tenure.Request, a store.Answer) store.Answer {
+			if n := len(a.Record.History); req.Verb.ByHand() && a.Err == nil && n > 1 {
+				a.Record.Token = a.Record.History[n-2].Token
+			}
 			return a
 		}), Tokens},
 		"one that cannot say": {one(func(_ *mem.Store, _ tenure.Request, a store.Answer) store.Answer {

@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -69,16 +70,24 @@ func (c Checker) Check(ctx context.Context, shortest bool, defines ...string) (V
 		return v, err
 	}
 	out, err = c.run(ctx, c.Spin, append(flags, "-t", "-T", "croft.pml")...)
-	for line := range strings.Lines(string(out)) {
-		if strings.HasPrefix(line, "spin: ") || strings.HasPrefix(line, "#") { // then it lists variables
-			break
-		}
-		v.Story = append(v.Story, strings.TrimSpace(line))
-	}
-	if len(v.Story) == 0 {
-		return v, fmt.Errorf("model: spin does not tell the counterexample: %w: %s", err, out)
+	if v.Story = story(out); len(v.Story) == 0 {
+		return v, errors.Join(fmt.Errorf("model: spin does not tell the counterexample: %s", out), err)
 	}
 	return v, nil
+}
+
+// story is the steps of a counterexample, as spin prints them before it lists variables.
+func story(out []byte) (steps []string) {
+	for line := range strings.Lines(string(out)) {
+		if strings.HasPrefix(line, "spin: warning") { // "newer than its trail": made in the same second
+			continue
+		}
+		if strings.HasPrefix(line, "spin: ") || strings.HasPrefix(line, "#") {
+			break
+		}
+		steps = append(steps, strings.TrimSpace(line))
+	}
+	return steps
 }
 
 func (c Checker) run(ctx context.Context, name string, args ...string) ([]byte, error) {

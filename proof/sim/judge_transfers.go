@@ -60,7 +60,9 @@ func (j *judge) grantedOnce(l *ledger, req tenure.Request, after tenure.Record, 
 	}
 }
 
-// tokensRise is law 2, and what is left of it when the store has forgotten: the token is not below the clock, and so above every one issued longer ago than the clocks may differ.
+// tokensRise is law 2, and what is left of it when the store has forgotten: the token is not below the clock, and so above every one issued longer ago than the clocks may differ. The clock is that of the decision. The
+// creation of a record that was decided on before the store forgot, and arrives after it, is accepted, as every real register accepts it: nothing there tells the two emptinesses apart. Its token may be below one
+// that was issued meanwhile and forgotten; the fence shuts it out then (law 3), and its owner asks for one above.
 func (j *judge) tokensRise(l *ledger, req tenure.Request, after tenure.Record) {
 	w := j.w
 	for _, g := range l.issued {

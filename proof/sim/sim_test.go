@@ -26,7 +26,7 @@ func report(t *testing.T, r *Result) {
 func TestTheLawsHold(t *testing.T) {
 	seen := Coverage{}
 	for _, p := range Profiles {
-		soak := Soaking{Profile: p.Name, First: 1, Seeds: sliceSeeds() / len(Profiles), Ops: 250, Workers: runtime.GOMAXPROCS(0)}.Run()
+		soak := Soaking{Profile: p.Name, First: 1, Seeds: (sliceSeeds() + len(Profiles) - 1) / len(Profiles), Ops: 250, Workers: runtime.GOMAXPROCS(0)}.Run()
 		for _, r := range soak.Broken {
 			report(t, r)
 		}

@@ -3,13 +3,17 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/fsouza/fake-gcs-server/fakestorage"
 )
 
 // conditions is a front that does one request at a time, evaluates its preconditions on the object's generation and metageneration, and counts metagenerations, which
@@ -20,12 +24,39 @@ type conditions struct {
 	mu       sync.Mutex
 	objects  map[string]version    // by bucket/name
 	sessions map[string]url.Values // of resumable uploads: what was asked for when they began
+	save     func(o operation)     // keeps what an operation has changed, before it is answered
 }
 
 type version struct{ generation, metageneration int64 }
 
 func newConditions(behind http.Handler) *conditions {
-	return &conditions{behind: behind, objects: map[string]version{}, sessions: map[string]url.Values{}}
+	return &conditions{behind: behind, objects: map[string]version{}, sessions: map[string]url.Values{}, save: func(operation) {}}
+}
+
+// keep begins with what was kept, and keeps what changes.
+func (c *conditions) keep(fake *fakestorage.Server, k keeper, objects []kept) {
+	for _, o := range objects {
+		c.objects[o.Attrs.BucketName+"/"+o.Attrs.Name] = version{o.Attrs.Generation, o.Metageneration}
+	}
+	c.save = func(o operation) {
+		bucket, name, _ := strings.Cut(o.key, "/")
+		var err error
+		switch {
+		case o.makes:
+			err = k.makeBucket(bucket)
+		case o.deletes:
+			err = k.remove(bucket, name)
+		case o.changes:
+			var object fakestorage.Object
+			if object, err = fake.GetObject(bucket, name); err == nil {
+				err = k.put(kept{object.ObjectAttrs, object.Content, c.objects[o.key].metageneration})
+			}
+		}
+		if err != nil { // what cannot be kept must not be answered
+			fmt.Fprintln(os.Stderr, "gcs: keeping", o.key+":", err)
+			os.Exit(1)
+		}
+	}
 }
 
 func (c *conditions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -75,10 +106,11 @@ func (c *conditions) one(r *http.Request, body []byte) *httptest.ResponseRecorde
 	case o.changes:
 		delete(c.sessions, id)
 	}
-	if r.URL.Query().Get("alt") == "media" {
-		return answer // content, not metadata
+	if r.URL.Query().Get("alt") != "media" { // that is content, without metadata
+		answer = c.number(answer, o)
 	}
-	return c.number(answer, o)
+	c.save(o)
+	return answer
 }
 
 func (c *conditions) pass(r *http.Request, body []byte) *httptest.ResponseRecorder {
@@ -160,6 +192,7 @@ type operation struct {
 	begins  bool // a resumable upload, which changes the object when it ends
 	patches bool
 	deletes bool
+	makes   bool // a bucket
 }
 
 func read(r *http.Request, body []byte) operation {
@@ -191,6 +224,8 @@ func read(r *http.Request, body []byte) operation {
 	// storage/v1/b/BUCKET/o/NAME, perhaps with more behind it
 	o := operation{key: at(3) + "/" + at(5)}
 	switch {
+	case len(path) == 3 && at(2) == "b" && r.Method == http.MethodPost:
+		o.key, o.makes = named(body)+"/", true
 	case len(path) < 6:
 	case at(6) == "rewriteTo" || at(6) == "copyTo":
 		o.key, o.changes = at(8)+"/"+at(10), true

@@ -1,9 +1,10 @@
 // Program gcs is the Google Cloud Storage that Croft's tests talk to: fake-gcs-server, which evaluates ifGenerationMatch on uploads and no other condition. With -exact it gets a
-// front that evaluates the others, too, as Google documents them.
+// front that evaluates the others, too, as Google documents them; with -keep that front also keeps everything in a folder, so that the process can be killed and run again.
 package main
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -16,30 +17,56 @@ import (
 
 func main() {
 	listen := flag.String("listen", "127.0.0.1:0", "host and port")
-	root := flag.String("root", "", "keep objects in this folder, so that they outlive the process; default: in memory")
+	root := flag.String("root", "", "keep objects in this folder by the fake's own means, which a kill may interrupt; default: in memory")
 	exact := flag.Bool("exact", false, "evaluate every precondition, on every operation")
+	keep := flag.String("keep", "", "as -exact, and keep objects in this folder with their generations and metagenerations, whatever a kill interrupts")
 	flag.Parse()
-	if err := serve(*listen, *root, *exact); err != nil {
+	var err error
+	switch {
+	case *root != "" && *keep != "":
+		err = errors.New("-root and -keep are two ways to keep objects; choose one")
+	default:
+		err = serve(*listen, *root, *exact, *keep)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "gcs:", err)
 		os.Exit(1)
 	}
 }
 
-func serve(listen, root string, exact bool) error {
+func serve(listen, root string, exact bool, keep string) error {
 	l, err := net.Listen("tcp", listen)
 	if err != nil {
 		return err
 	}
+	var buckets []string
+	var objects []kept
+	if keep != "" {
+		if buckets, objects, err = (keeper{keep}).load(); err != nil {
+			return fmt.Errorf("reading what was kept: %w", err)
+		}
+	}
+	initial := make([]fakestorage.Object, len(objects))
+	for i, o := range objects {
+		initial[i] = fakestorage.Object{ObjectAttrs: o.Attrs, Content: o.Content}
+	}
 	fake, err := fakestorage.NewServerWithOptions(fakestorage.Options{
-		NoListener: true, Scheme: "http", StorageRoot: root, Writer: io.Discard,
+		NoListener: true, Scheme: "http", StorageRoot: root, InitialObjects: initial, Writer: io.Discard,
 		ExternalURL: "http://" + l.Addr().String(), PublicHost: l.Addr().String(),
 	})
 	if err != nil {
 		return err
 	}
+	for _, name := range buckets {
+		fake.CreateBucket(name)
+	}
 	handler := fake.HTTPHandler()
-	if exact {
-		handler = newConditions(handler)
+	if exact || keep != "" {
+		front := newConditions(handler)
+		if keep != "" {
+			front.keep(fake, keeper{keep}, objects)
+		}
+		handler = front
 	}
 	fmt.Println("listening on", l.Addr())
 	return http.Serve(l, whole(handler))

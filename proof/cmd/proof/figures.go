@@ -4,8 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"maps"
 	"os"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -13,23 +16,58 @@ import (
 
 // run is what one call has run.
 type run struct {
-	At       time.Time `json:"at"`
-	Seconds  float64   `json:"seconds"`
-	Seeds    int64     `json:"seeds"`
-	Requests int64     `json:"requests"`
-	Faults   int64     `json:"faults"`
-	Mutants  int       `json:"mutants"`
-	Killed   int       `json:"killed"`
-	Chaos    []storm   `json:"chaos"`
-	Cuts     bool      `json:"cuts"`
-	Model    bool      `json:"model"`
-	Failed   []string  `json:"failed,omitempty"`
+	At            time.Time `json:"at"`
+	Seconds       float64   `json:"seconds"`
+	FirstSeed     uint64    `json:"first_seed"` // of every profile
+	NextSeed      uint64    `json:"next_seed"`
+	Seeds         int64     `json:"seeds"`
+	Requests      int64     `json:"requests"`
+	LeastRequests int64     `json:"least_requests"` // in any one seed
+	Faults        int64     `json:"faults"`
+	Mutants       int       `json:"mutants"`
+	Killed        int       `json:"killed"`
+	Profiles      []profile `json:"profiles,omitempty"` // of the last run only
+	Chaos         []weather `json:"chaos"`
+	Cuts          int64     `json:"cuts"`
+	Folders       int64     `json:"folders"` // that differed, and were recovered
+	States        int64     `json:"states"`  // of the model
+	Parts         []outcome `json:"parts"`
+	Failed        []string  `json:"failed,omitempty"`
 }
 
-// storm is one run of chaos.
-type storm struct {
+// profile is what was seen in the worlds of one profile: by kind (faults, transitions, refusals) and name, how often.
+type profile struct {
+	Profile  string                      `json:"profile"`
+	Seeds    int64                       `json:"seeds"`
+	Requests int64                       `json:"requests"`
+	Coverage map[string]map[string]int64 `json:"coverage"`
+}
+
+// seen is a cell about one kind: how many different ones, how often in all, and the one that was rarest.
+func (p profile) seen(kind string) string {
+	var sum int64
+	rarest := ""
+	for _, name := range slices.Sorted(maps.Keys(p.Coverage[kind])) {
+		n := p.Coverage[kind][name]
+		if sum += n; rarest == "" || n < p.Coverage[kind][rarest] {
+			rarest = name
+		}
+	}
+	return fmt.Sprintf("%d, %s times; least %s, %s", len(p.Coverage[kind]), thousands(sum), rarest, thousands(p.Coverage[kind][rarest]))
+}
+
+// outcome is how a part went.
+type outcome struct {
+	Part    string  `json:"part"`
+	Seconds float64 `json:"seconds"`
+	Held    bool    `json:"held"`
+}
+
+// weather is one run of chaos.
+type weather struct {
 	Backend    string         `json:"backend"`
 	Guarded    bool           `json:"guarded"`
+	Seed       uint64         `json:"seed"`
 	TookNS     int64          `json:"took_ns"`
 	Operations int64          `json:"operations"`
 	Grants     int64          `json:"grants"`
@@ -39,6 +77,18 @@ type storm struct {
 	Lost       int64          `json:"lost"`
 	FirstLoss  int64          `json:"first_loss_ns,omitempty"`
 	Faults     map[string]int `json:"faults"`
+	Violations []breach       `json:"violations,omitempty"`
+}
+
+// breach is a law that a history broke.
+type breach struct{ Law, Key, Text string }
+
+// faults is how many there were.
+func (w weather) faults() (n int) {
+	for _, fired := range w.Faults {
+		n += fired
+	}
+	return n
 }
 
 // Between these lines of the page are the figures.
@@ -47,21 +97,32 @@ const (
 	end   = "<!-- end of figures -->"
 )
 
-// write adds the run to the book, and writes the page anew.
-func (p *program) write() error {
-	if p.page == "" {
-		return nil
-	}
-	var runs []*run
+// read is what earlier runs have written down.
+func (p *program) read() (runs []*run, err error) {
 	text, err := os.ReadFile(p.book)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
 	if err == nil {
 		err = json.Unmarshal(text, &runs)
 	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s: %w; move it away to begin anew", p.book, err)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w; move it away to begin anew", p.book, err)
 	}
-	runs = append(runs, p.run)
-	if text, err = json.MarshalIndent(runs, "", "  "); err != nil {
+	return runs, nil
+}
+
+// write adds the run to the book, and writes the page anew.
+func (p *program) write(earlier []*run) error {
+	if p.page == "" {
+		return nil
+	}
+	runs := slices.Concat(earlier, []*run{p.run})
+	for _, r := range earlier {
+		r.Profiles = nil
+	}
+	text, err := json.MarshalIndent(runs, "", "  ")
+	if err != nil {
 		return err
 	}
 	page, err := os.ReadFile(p.page)
@@ -84,51 +145,102 @@ func figures(runs []*run) string {
 	var b strings.Builder
 	var total run
 	var stormy time.Duration
+	failed := 0
 	for _, r := range runs {
 		total.Seeds += r.Seeds
 		total.Requests += r.Requests
 		total.Faults += r.Faults
+		total.Cuts += r.Cuts
 		total.Seconds += r.Seconds
 		for _, s := range r.Chaos {
 			stormy += time.Duration(s.TookNS)
 		}
+		if len(r.Failed) > 0 {
+			failed++
+		}
 	}
 	last := runs[len(runs)-1]
-	fmt.Fprintf(&b, "\nAll runs that were written down, %d of them: %s seeds with %s requests and %s faults in the simulator, %.1f hours of chaos, %.1f hours in all.\n\n",
-		len(runs), thousands(total.Seeds), thousands(total.Requests), thousands(total.Faults), stormy.Hours(), total.Seconds/3600)
-	fmt.Fprintf(&b, "The last one, of %s, took %s: %s seeds, %s requests, %s faults; %d of %d broken variants found; power cuts %s; the model %s.",
-		last.At.Format("2006-01-02"), time.Duration(last.Seconds*float64(time.Second)).Round(time.Second), thousands(last.Seeds), thousands(last.Requests), thousands(last.Faults),
-		last.Killed, last.Mutants, held(last.Cuts), held(last.Model))
-	if len(last.Failed) > 0 {
-		fmt.Fprintf(&b, " FAILED: %s.", strings.Join(last.Failed, ", "))
+	fmt.Fprintf(&b, "\nRuns so far: %d, failed: %d. In all %s seeds with %s requests and %s faults in the simulator, no seed twice; %.1f hours of chaos; %s power cuts; %.1f hours of everything.\n\n",
+		len(runs), failed, thousands(total.Seeds), thousands(total.Requests), thousands(total.Faults), stormy.Hours(), thousands(total.Cuts), total.Seconds/3600)
+	fmt.Fprintf(&b, "The last one, of %s, took %s:\n\n| part | | time | result |\n|---|---|---|---|\n", last.At.Format("2006-01-02"), span(last.Seconds))
+	for _, o := range last.Parts {
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", titles[o.Part], last.what(o.Part), span(o.Seconds), word(o.Held))
 	}
-	b.WriteString(" Chaos, without guards and with them:\n\n| backend | guards | for | operations | grants | writes | refused | unknown | faults | updates lost |\n|---|---|---|---|---|---|---|---|---|---|\n")
+	for _, f := range last.Failed {
+		fmt.Fprintf(&b, "\nFAILED: %s\n", f)
+	}
+	b.WriteString("\nWhat was seen in the simulator; what is in none of a profile's worlds makes it fail ([proof.json](proof.json) has every count):\n\n| profile | seeds | requests | kinds of faults | transitions | refusals |\n|---|---|---|---|---|---|\n")
+	for _, s := range last.Profiles {
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", s.Profile, thousands(s.Seeds), thousands(s.Requests), s.seen("fault"), s.seen("transition"), s.seen("refusal"))
+	}
+	b.WriteString("\nChaos, without guards and with them:\n\n| backend | guards | for | operations | grants | writes | refused | unknown | faults | updates lost |\n|---|---|---|---|---|---|---|---|---|---|\n")
 	sort.SliceStable(last.Chaos, func(i, j int) bool { return last.Chaos[i].Backend < last.Chaos[j].Backend })
 	for _, s := range last.Chaos {
-		faults := 0
-		for _, n := range s.Faults {
-			faults += n
-		}
-		lost := "0"
-		if s.Lost > 0 {
-			lost = fmt.Sprintf("%d, the first after %s", s.Lost, time.Duration(s.FirstLoss).Round(100*time.Millisecond))
-		}
 		guards := "no"
 		if s.Guarded {
 			guards = "yes"
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s | %s | %d | %s |\n", s.Backend, guards, time.Duration(s.TookNS).Round(time.Second),
-			thousands(s.Operations), thousands(s.Grants), thousands(s.Updates), thousands(s.Refusals), thousands(s.Unknown), faults, lost)
+			thousands(s.Operations), thousands(s.Grants), thousands(s.Updates), thousands(s.Refusals), thousands(s.Unknown), s.faults(), s.losses())
 	}
 	b.WriteString("\n")
 	return b.String()
 }
 
-func held(good bool) string {
-	if good {
-		return "held"
+// losses is how many updates were lost, and how soon.
+func (w weather) losses() string {
+	switch {
+	case w.Lost == 0:
+		return "0"
+	case w.FirstLoss == 0:
+		return fmt.Sprint(w.Lost)
 	}
-	return "FAILED"
+	return fmt.Sprintf("%d, the first after %s", w.Lost, time.Duration(w.FirstLoss).Round(100*time.Millisecond))
+}
+
+var titles = map[string]string{"variants": "broken variants", "sim": "simulator", "chaos": "chaos on real servers", "cuts": "power cuts", "model": "the model"}
+
+// what is how much of a part was run.
+func (r *run) what(part string) string {
+	switch part {
+	case "variants":
+		return fmt.Sprintf("%d of %d found", r.Killed, r.Mutants)
+	case "sim":
+		return fmt.Sprintf("%s seeds of at least %d requests; %s requests, %s faults", thousands(r.Seeds), r.LeastRequests, thousands(r.Requests), thousands(r.Faults))
+	case "chaos":
+		backends, lost, faults := map[string]bool{}, int64(0), 0
+		for _, w := range r.Chaos {
+			backends[w.Backend] = true
+			if w.Guarded {
+				lost += w.Lost
+			}
+			faults += w.faults()
+		}
+		return fmt.Sprintf("%d backends, %s faults; updates lost behind guards: %d", len(backends), thousands(int64(faults)), lost)
+	case "cuts":
+		return fmt.Sprintf("%s cuts, %s different folders recovered", thousands(r.Cuts), thousands(r.Folders))
+	}
+	return thousands(r.States) + " states"
+}
+
+// summary is the end of it.
+func (p *program) summary(out io.Writer) {
+	say := func(format string, args ...any) { _, _ = fmt.Fprintf(out, format, args...) }
+	say("\n%-24s %-86s %-8s %s\n", "part", "", "time", "result")
+	for _, o := range p.run.Parts {
+		say("%-24s %-86s %-8s %s\n", titles[o.Part], p.run.what(o.Part), span(o.Seconds), word(o.Held))
+	}
+	say("%-24s %-86s %-8s %s\n", "all", "", span(p.run.Seconds), word(len(p.failures) == 0))
+	for _, f := range p.failures {
+		say("\n%s: %s\n   again: %s\n", titles[f.part], f.what, f.again)
+	}
+	if p.page != "" {
+		say("\nwritten: %s, %s\n", p.page, p.book)
+	}
+}
+
+func span(seconds float64) string {
+	return time.Duration(seconds * float64(time.Second)).Round(time.Second).String()
 }
 
 // thousands is a number with its digits set apart.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,15 +13,22 @@ import (
 func TestTheFiguresAreWrittenBetweenTheirLines(t *testing.T) {
 	dir := t.TempDir()
 	p := &program{page: filepath.Join(dir, "proof.md"), book: filepath.Join(dir, "proof.json")}
-	if err := os.WriteFile(p.page, []byte("# Proof\n\n"+begin+"\nold\n"+end+"\n\nmore\n"), 0o600); err != nil {
+	if err := os.WriteFile(p.page, []byte("# Proof\n\n"+begin+"\nof yesterday\n"+end+"\n\nmore\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
 		p.run = &run{
-			At: time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC), Seconds: 1800, Seeds: 20000, Requests: 12345678, Faults: 9, Mutants: 41, Killed: 41, Cuts: true, Model: true,
-			Chaos: []storm{{Backend: "redis", Guarded: true, TookNS: 6e10, Operations: 1000}, {Backend: "dir", Lost: 3, FirstLoss: 2e9, TookNS: 1e9}},
+			At: time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC), Seconds: 1800, FirstSeed: 1, NextSeed: 2001, Seeds: 20000, Requests: 12345678, LeastRequests: 512, Faults: 9,
+			Mutants: 348, Killed: 348, Cuts: 70000, Folders: 30000, States: 18385542,
+			Profiles: []profile{{"s3", 4000, 2500000, map[string]map[string]int64{"fault": {"wipe": 3, "pause": 1200}, "transition": {"renew": 7}, "refusal": {"held": 9}}}},
+			Parts:    []outcome{{"variants", 60, true}, {"sim", 100, true}, {"cuts", 90, true}, {"model", 61, true}, {"chaos", 600, true}},
+			Chaos:    []weather{{Backend: "redis", Guarded: true, TookNS: 6e10, Operations: 1000}, {Backend: "dir", Lost: 3, FirstLoss: 2e9, TookNS: 1e9}},
 		}
-		if err := p.write(); err != nil {
+		earlier, err := p.read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.write(earlier); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -28,12 +36,18 @@ func TestTheFiguresAreWrittenBetweenTheirLines(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"# Proof\n", "\nmore\n", "2 of them: 40,000 seeds with 24,691,356 requests", "41 of 41 broken variants", "| dir | no | 1s |", "3, the first after 2s", "| redis | yes | 1m0s | 1,000 |"} {
+	if runs, err := p.read(); err != nil || len(runs) != 2 || runs[0].Profiles != nil || len(runs[1].Profiles) != 1 {
+		t.Errorf("the book: %v, %+v", err, runs)
+	}
+	for _, want := range []string{
+		"# Proof\n", "\nmore\n", "Runs so far: 2, failed: 0. In all 40,000 seeds with 24,691,356 requests", "140,000 power cuts; 1.0 hours of everything", "| s3 | 4,000 | 2,500,000 | 2, 1,203 times; least wipe, 3 | 1, 7 times; least renew, 7 |", "348 of 348 found", "20,000 seeds of at least 512 requests",
+		"70,000 cuts, 30,000 different folders recovered | 1m30s | held", "| 18,385,542 states |", "2 backends", "| dir | no | 1s |", "3, the first after 2s", "| redis | yes | 1m0s | 1,000 |",
+	} {
 		if !strings.Contains(string(page), want) {
 			t.Errorf("%q is not in the page:\n%s", want, page)
 		}
 	}
-	if strings.Contains(string(page), "old") || strings.Index(string(page), "| dir") > strings.Index(string(page), "| redis") {
+	if strings.Contains(string(page), "yesterday") || strings.Index(string(page), "| dir") > strings.Index(string(page), "| redis") {
 		t.Errorf("old figures, or out of order:\n%s", page)
 	}
 }
@@ -45,10 +59,46 @@ func TestAPageWithoutAPlaceIsNamed(t *testing.T) {
 	if err := os.WriteFile(p.page, []byte("# Proof\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.write(); err == nil || !strings.Contains(err.Error(), begin) {
+	if err := p.write(nil); err == nil || !strings.Contains(err.Error(), begin) {
 		t.Errorf("%v", err)
 	}
 	if _, err := os.Stat(p.book); err == nil {
 		t.Error("the book was written")
+	}
+}
+
+// TestWhatFailedIsSaidWithTheCommandThatShowsIt.
+func TestWhatFailedIsSaidWithTheCommandThatShowsIt(t *testing.T) {
+	var told, out bytes.Buffer
+	p := &program{run: &run{Parts: []outcome{{"sim", 3, false}}}, voice: newVoice(&told)}
+	p.fail("sim", "go run ./proof/cmd/sim --profile s3 --seed 81", "law %d", 5)
+	p.summary(&out)
+	if !strings.Contains(told.String(), "sim       WRONG: law 5") || !strings.Contains(out.String(), "FAILED") || !strings.Contains(out.String(), "again: go run ./proof/cmd/sim --profile s3 --seed 81") {
+		t.Errorf("%s%s", told.String(), out.String())
+	}
+}
+
+// TestPartsAreKnownByName.
+func TestPartsAreKnownByName(t *testing.T) {
+	p := &program{seeds: 1, chaos: 1, control: 1, only: []string{"sim", "weather"}}
+	if err := p.check(); err == nil || !strings.Contains(err.Error(), "variants, chaos, sim, cuts, model") {
+		t.Errorf("%v", err)
+	}
+	if p.only = []string{"variants", "model"}; p.check() != nil {
+		t.Error(p.check())
+	}
+}
+
+// TestLinesAreSaidWhole, however they come.
+func TestLinesAreSaidWhole(t *testing.T) {
+	var told bytes.Buffer
+	w := newVoice(&told).lines("cuts")
+	for _, piece := range []string{"one\ntw", "o\n\nthree"} {
+		if _, err := w.Write([]byte(piece)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := strings.ReplaceAll(told.String(), "  0:00  cuts      ", "> "); got != "> one\n> two\n" {
+		t.Errorf("%q", got)
 	}
 }

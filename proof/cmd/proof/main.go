@@ -1,40 +1,48 @@
-// Command proof runs everything that tries to break Croft, one after the other, and writes what was run into docs/proof.md: the simulator, its broken variants, chaos on real servers, power cuts, and the model.
+// Command proof runs everything that tries to break Croft, and writes what was run into docs/proof.md: the simulator, the broken variants, chaos on real servers, power cuts, and the model.
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 )
 
 const usage = `proof runs everything that tries to break Croft, and writes what was run into a page.
 
-  go run ./proof/cmd/proof                 everything: about 20 minutes on two cores
-  go run ./proof/cmd/proof -seeds 100000   more of the simulator
+  go run ./proof/cmd/proof                    everything: less than 20 minutes on two cores
+  go run ./proof/cmd/proof -seeds 200000      more of the simulator
+  go run ./proof/cmd/proof -only sim,model    some of it; nothing is written
 
-The exit status is 1 if a law was broken, a broken variant was not found, or something could not be run. The page is written then, too.
+Parts: variants, sim, chaos, cuts, model. The exit status is 1 if a law was broken, a broken variant was not found, or something could not be run; what to run to see it again is said at the
+end. The page is written then, too.
 
 `
 
 func main() {
-	p := &program{run: &run{At: time.Now().UTC().Truncate(time.Second)}}
+	p := &program{run: &run{At: time.Now().UTC().Truncate(time.Second)}, voice: newVoice(os.Stderr)}
+	only := ""
 	flag.Usage = func() { fmt.Fprint(os.Stderr, usage); flag.PrintDefaults() }
-	flag.IntVar(&p.seeds, "seeds", 22000, "seeds of the simulator")
+	flag.IntVar(&p.seeds, "seeds", 44000, "seeds of the simulator; each run goes on where the last one that was written down ended")
 	flag.DurationVar(&p.chaos, "for", time.Minute, "how long faults go on, on each backend")
 	flag.DurationVar(&p.control, "control", 2*time.Minute, "how long the run without guards may take to lose an update")
+	flag.StringVar(&p.backends, "backend", "all", "the backends to try, separated by commas")
+	flag.StringVar(&only, "only", "", "the parts to run, separated by commas; nothing is written then")
 	flag.StringVar(&p.page, "page", "docs/proof.md", "the page to write the figures into; empty: none")
 	flag.StringVar(&p.book, "book", "docs/proof.json", "the file that keeps the figures of all runs")
 	flag.Parse()
-	if flag.NArg() > 0 {
-		flag.Usage()
+	if only != "" {
+		p.only, p.page = strings.Split(only, ","), ""
+	}
+	if err := p.check(); err != nil || flag.NArg() > 0 {
+		fmt.Fprintf(os.Stderr, "proof: %v; see -h\n", errors.Join(err, unknown(flag.Args())))
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -46,124 +54,140 @@ func main() {
 	}
 }
 
+func unknown(args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return fmt.Errorf("there is no argument %q", args[0])
+}
+
 // program is one call of the command.
 type program struct {
 	seeds          int
 	chaos, control time.Duration
+	backends       string
+	only           []string
 	page, book     string
+	bin            string // the folder of the programs
 	run            *run
+	voice          *voice
+
+	mu       sync.Mutex
+	failures []failure
+}
+
+// failure is one thing that is wrong, and the command that shows it again.
+type failure struct{ part, what, again string }
+
+// part is one of the things that are run.
+type part struct {
+	name string
+	do   func(*program, context.Context) error
+}
+
+var (
+	// first is run alone: its tests of real servers have patience, but not without end.
+	first = part{"variants", (*program).variants}
+	// storm mostly waits, and its timing is part of what is tried. Beside it runs, with what it leaves of the processors, what only reckons.
+	storm  = part{"chaos", (*program).unrest}
+	beside = []part{{"sim", (*program).simulate}, {"cuts", (*program).cuts}, {"model", (*program).model}}
+)
+
+func (p *program) check() error {
+	known := []string{first.name, storm.name}
+	for _, part := range beside {
+		known = append(known, part.name)
+	}
+	for _, name := range p.only {
+		if !slices.Contains(known, name) {
+			return fmt.Errorf("there is no part %q; there are %s", name, strings.Join(known, ", "))
+		}
+	}
+	if p.seeds < 1 || p.chaos <= 0 || p.control <= 0 {
+		return errors.New("-seeds, -for and -control must be more than nothing")
+	}
+	return nil
 }
 
 // all runs every part, also after one has failed, and writes the figures.
 func (p *program) all(ctx context.Context) error {
-	start := time.Now()
-	var failed []error
-	for _, part := range []struct {
-		name string
-		do   func(context.Context) error
-	}{
-		{"the simulator", p.simulate},
-		{"broken variants", p.mutate},
-		{"chaos on real servers", p.unrest},
-		{"power cuts", func(ctx context.Context) error { return test(ctx, &p.run.Cuts, "./proof/crash", "-all") }},
-		{"the model", func(ctx context.Context) error { return test(ctx, &p.run.Model, "./proof/model") }},
-	} {
-		fmt.Printf("== %s\n", part.name)
-		began := time.Now()
-		err := part.do(ctx)
-		if ctx.Err() != nil {
-			return ctx.Err() // what was interrupted is no figure
-		}
-		if err != nil {
-			failed = append(failed, fmt.Errorf("%s: %w", part.name, err))
-			p.run.Failed = append(p.run.Failed, part.name)
-		}
-		fmt.Printf("   %s, after %s\n", word(err == nil), time.Since(began).Round(time.Second))
+	earlier, err := p.read()
+	if err != nil {
+		return err
 	}
-	p.run.Seconds = time.Since(start).Seconds()
-	return errors.Join(append(failed, p.write())...)
+	p.run.FirstSeed = 1
+	for _, r := range earlier {
+		p.run.FirstSeed = max(p.run.FirstSeed, r.NextSeed)
+	}
+	if p.bin, err = os.MkdirTemp("", "croft-proof-"); err != nil {
+		return err
+	}
+	defer os.RemoveAll(p.bin)
+	p.voice.say("proof", "building")
+	for name, pkg := range map[string]string{"sim": "./proof/cmd/sim", "mutants": "./proof/cmd/mutants", "chaos": "./proof/chaos/cmd"} {
+		if err := p.command(ctx, "proof", "go", "build", "-o", filepath.Join(p.bin, name), pkg).Run(); err != nil {
+			return fmt.Errorf("%s cannot be built: %w", pkg, err)
+		}
+	}
+	p.part(ctx, first)
+	var lane sync.WaitGroup
+	lane.Go(func() { p.part(ctx, storm) })
+	for _, other := range beside {
+		p.part(ctx, other)
+	}
+	lane.Wait()
+	if ctx.Err() != nil {
+		return ctx.Err() // what was interrupted is no figure
+	}
+	p.run.Seconds = time.Since(p.voice.began).Seconds()
+	for _, f := range p.failures {
+		p.run.Failed = append(p.run.Failed, f.part+": "+f.what)
+	}
+	err = p.write(earlier)
+	p.summary(os.Stdout)
+	if len(p.failures) > 0 {
+		err = errors.Join(err, fmt.Errorf("%d things are wrong", len(p.failures)))
+	}
+	return err
 }
+
+// part runs one part and remembers how it went.
+func (p *program) part(ctx context.Context, part part) {
+	if len(p.only) > 0 && !slices.Contains(p.only, part.name) || ctx.Err() != nil {
+		return
+	}
+	p.voice.say(part.name, "begins")
+	began := time.Now()
+	err := part.do(p, ctx)
+	if ctx.Err() != nil {
+		p.voice.say(part.name, "interrupted")
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	known := slices.ContainsFunc(p.failures, func(f failure) bool { return f.part == part.name })
+	if err != nil && !known {
+		p.failures = append(p.failures, failure{part.name, err.Error(), p.again(part.name)})
+		known = true
+	}
+	took := time.Since(began)
+	p.run.Parts = append(p.run.Parts, outcome{Part: part.name, Seconds: took.Seconds(), Held: !known})
+	p.voice.say(part.name, "%s, after %s", word(!known), took.Round(time.Second))
+}
+
+// fail notes something that is wrong.
+func (p *program) fail(part, again, format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.failures = append(p.failures, failure{part, fmt.Sprintf(format, args...), again})
+	p.voice.say(part, "WRONG: "+format, args...)
+}
+
+func (p *program) again(part string) string { return "go run ./proof/cmd/proof -only " + part }
 
 func word(good bool) string {
 	if good {
-		return "all laws held"
+		return "held"
 	}
 	return "FAILED"
-}
-
-// lines runs a program of this repository and hands each line of JSON that it prints to read.
-func lines(ctx context.Context, read func(line []byte) error, args ...string) error {
-	c := exec.CommandContext(ctx, "go", append([]string{"run"}, args...)...)
-	c.Stderr = os.Stderr
-	var out bytes.Buffer
-	c.Stdout = &out
-	failed := c.Run()
-	for decoder := json.NewDecoder(&out); ; {
-		var line json.RawMessage
-		if err := decoder.Decode(&line); errors.Is(err, io.EOF) {
-			return failed
-		} else if err != nil {
-			return errors.Join(failed, err)
-		}
-		if err := read(line); err != nil {
-			return errors.Join(failed, err)
-		}
-	}
-}
-
-func (p *program) simulate(ctx context.Context) error {
-	return lines(ctx, func(line []byte) error {
-		var got struct {
-			Seeds, Requests, Faults int64
-			Seconds                 float64
-		}
-		if err := json.Unmarshal(line, &got); err != nil {
-			return err
-		}
-		p.run.Seeds += got.Seeds
-		p.run.Requests += got.Requests
-		p.run.Faults += got.Faults
-		return nil
-	}, "./proof/cmd/sim", "--json", fmt.Sprintf("--seeds=%d", p.seeds))
-}
-
-func (p *program) mutate(ctx context.Context) error {
-	return lines(ctx, func(line []byte) error {
-		var got struct {
-			Mutant, Says, Law string
-			Killed            bool
-			Seeds             int
-		}
-		if err := json.Unmarshal(line, &got); err != nil {
-			return err
-		}
-		p.run.Mutants++
-		if !got.Killed {
-			fmt.Printf("   NOT FOUND: %s: %s\n", got.Mutant, got.Says)
-			return nil
-		}
-		p.run.Killed++
-		fmt.Printf("   %-22s %-62s found by law %s, after %d seeds\n", got.Mutant, got.Says, got.Law, got.Seeds)
-		return nil
-	}, "./proof/cmd/sim", "--mutants", "--json", "--progress=false")
-}
-
-func (p *program) unrest(ctx context.Context) error {
-	return lines(ctx, func(line []byte) error {
-		var got storm
-		if err := json.Unmarshal(line, &got); err != nil {
-			return err
-		}
-		p.run.Chaos = append(p.run.Chaos, got)
-		return nil
-	}, "./proof/chaos/cmd", "-json", "-for", p.chaos.String(), "-control", p.control.String())
-}
-
-// test runs the tests of a package and remembers whether they passed.
-func test(ctx context.Context, passed *bool, args ...string) error {
-	c := exec.CommandContext(ctx, "go", append([]string{"test", "-count=1", "-timeout=60m"}, args...)...)
-	c.Stdout, c.Stderr = os.Stdout, os.Stderr
-	err := c.Run()
-	*passed = err == nil
-	return err
 }

@@ -181,7 +181,7 @@ func soak(s *settings, out, errOut io.Writer) int {
 	var ops int64
 	for _, name := range s.profiles {
 		soaked := sim.Soaking{Profile: name, First: s.first, Seeds: each, Ops: s.ops, Workers: s.workers, Tick: func(n int) {
-			if s.progress && time.Since(told) >= 5*time.Second {
+			if s.progress && time.Since(told) >= 15*time.Second {
 				told = time.Now()
 				say(errOut, "%s: %d of %d seeds; %d of %d in all, %s\n", name, n, each, done+n, each*len(s.profiles), time.Since(began).Round(time.Second))
 			}

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// command is a program whose words are said for a part.
+func (p *program) command(ctx context.Context, part, name string, args ...string) *exec.Cmd {
+	c := exec.CommandContext(ctx, name, args...)
+	c.Stdout, c.Stderr = p.voice.lines(part), p.voice.lines(part)
+	return c
+}
+
+// meek is a command that takes one processor at most, and only when nobody else wants it.
+func (p *program) meek(ctx context.Context, part, name string, args ...string) *exec.Cmd {
+	if nice, err := exec.LookPath("nice"); err == nil {
+		name, args = nice, append([]string{"-n", "15", name}, args...)
+	}
+	c := p.command(ctx, part, name, args...)
+	c.Env = append(os.Environ(), "GOMAXPROCS=1")
+	return c
+}
+
+// objects runs a command and hands each object of JSON that it prints to read, as it comes.
+func objects[T any](c *exec.Cmd, read func(T)) error {
+	c.Stdout = nil
+	out, err := c.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := c.Start(); err != nil {
+		return err
+	}
+	decoder := json.NewDecoder(out)
+	for {
+		var one T
+		if err = decoder.Decode(&one); err != nil {
+			break
+		}
+		read(one)
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	_, _ = io.Copy(io.Discard, out)
+	return errors.Join(c.Wait(), err)
+}
+
+// simulate runs seeds that no earlier run has had.
+func (p *program) simulate(ctx context.Context) error {
+	type soak struct {
+		Profile         string
+		Seeds, Requests int64
+		Least           int64 `json:"least_requests"`
+		Faults          int64
+		First           uint64 `json:"first_seed"`
+		Broken          []struct {
+			Case   struct{ Seed uint64 }
+			Broken struct{ Law, What string }
+		}
+		Missing  []struct{ Kind, Name string }
+		Coverage map[string]map[string]int64
+	}
+	c := p.meek(ctx, "sim", filepath.Join(p.bin, "sim"), "--json", "--workers=1", fmt.Sprintf("--seeds=%d", p.seeds), fmt.Sprintf("--first=%d", p.run.FirstSeed))
+	return objects(c, func(got soak) {
+		p.run.Seeds += got.Seeds
+		p.run.Requests += got.Requests
+		p.run.Faults += got.Faults
+		p.run.Profiles = append(p.run.Profiles, profile{got.Profile, got.Seeds, got.Requests, got.Coverage})
+		p.run.NextSeed = max(p.run.NextSeed, got.First+uint64(got.Seeds))
+		if p.run.LeastRequests == 0 || got.Least < p.run.LeastRequests {
+			p.run.LeastRequests = got.Least
+		}
+		for _, b := range got.Broken {
+			p.fail("sim", fmt.Sprintf("go run ./proof/cmd/sim --profile %s --seed %d", got.Profile, b.Case.Seed), "%s, seed %d: law %s: %s", got.Profile, b.Case.Seed, b.Broken.Law, b.Broken.What)
+		}
+		for _, m := range got.Missing {
+			p.fail("sim", fmt.Sprintf("go run ./proof/cmd/sim --profile %s --first %d --seeds %d --coverage", got.Profile, got.First, got.Seeds), "%s: never seen in %d seeds: %s %s", got.Profile, got.Seeds, m.Kind, m.Name)
+		}
+	})
+}
+
+func (p *program) variants(ctx context.Context) error {
+	type variant struct {
+		Place, Variant, Says, Again string
+		Killed                      bool
+	}
+	return objects(p.command(ctx, "variants", filepath.Join(p.bin, "mutants"), "-json"), func(got variant) {
+		if p.run.Mutants++; got.Killed {
+			p.run.Killed++
+			return
+		}
+		p.fail("variants", got.Again, "%s: %s is not found", got.Place, got.Variant)
+	})
+}
+
+func (p *program) unrest(ctx context.Context) error {
+	c := p.command(ctx, "chaos", filepath.Join(p.bin, "chaos"), "-json", "-at-once=1", "-backend="+p.backends, "-for="+p.chaos.String(), "-control="+p.control.String())
+	return objects(c, func(got weather) {
+		p.run.Chaos = append(p.run.Chaos, got)
+		again := fmt.Sprintf("go run ./proof/chaos/cmd -backend %s -seed %d -for %s -keep out", got.Backend, got.Seed, p.chaos)
+		switch {
+		case len(got.Violations) > 0:
+			p.fail("chaos", again, "%s: %d breaches, the first of %s: %s: %s", got.Backend, len(got.Violations), got.Violations[0].Key, got.Violations[0].Law, got.Violations[0].Text)
+		case !got.Guarded && got.Lost == 0:
+			p.fail("chaos", again, "%s without guards has lost nothing in %s: the faults are too mild", got.Backend, p.control)
+		case got.Guarded:
+			p.voice.say("chaos", "%s with guards: %s updates, none lost, %d refused", got.Backend, thousands(got.Updates), got.Refusals)
+		default:
+			p.voice.say("chaos", "%s without guards: %d of %s updates lost", got.Backend, got.Lost, thousands(got.Updates))
+		}
+	})
+}
+
+var (
+	cutsLine   = regexp.MustCompile(`(\d+) cuts, (\d+) different folders, (\d+) recovered`)
+	statesLine = regexp.MustCompile(`(\d+) states, (\d+) MB`)
+)
+
+func (p *program) cuts(ctx context.Context) error {
+	return p.test(ctx, "cuts", "./proof/crash", "-all", cutsLine, func(n []int64) {
+		p.run.Cuts, p.run.Folders = p.run.Cuts+n[0], p.run.Folders+n[2]
+	})
+}
+
+func (p *program) model(ctx context.Context) error {
+	return p.test(ctx, "model", "./proof/model", "-deep", statesLine, func(n []int64) { p.run.States += n[0] })
+}
+
+var failLine = regexp.MustCompile(`^\s*--- FAIL: (\S+)`)
+
+// test runs the tests of a package; the numbers of its lines that look like figures are handed over.
+func (p *program) test(ctx context.Context, part, pkg, flag string, figures *regexp.Regexp, add func(n []int64)) error {
+	c := p.meek(ctx, part, "go", "test", "-count=1", "-v", "-timeout=60m", pkg, flag)
+	c.Stdout = nil
+	out, err := c.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := c.Start(); err != nil {
+		return err
+	}
+	var failed []string
+	all := strings.Builder{}
+	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		line := lines.Text()
+		fmt.Fprintln(&all, line)
+		if m := figures.FindStringSubmatch(line); m != nil {
+			var n []int64
+			for _, text := range m[1:] {
+				number, _ := strconv.ParseInt(text, 10, 64) // digits
+				n = append(n, number)
+			}
+			add(n)
+			p.voice.say(part, "%s", m[0])
+		}
+		if m := failLine.FindStringSubmatch(line); m != nil {
+			failed = append(failed, m[1])
+		}
+	}
+	_, _ = io.Copy(io.Discard, out)
+	err = c.Wait()
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	_, _ = fmt.Fprint(p.voice.lines(part), all.String())
+	for i, name := range failed {
+		if i+1 < len(failed) && strings.HasPrefix(failed[i+1], name+"/") {
+			continue // it fails for what is below it
+		}
+		p.fail(part, fmt.Sprintf("go test -count=1 -v -run '^%s$' %s %s", strings.ReplaceAll(strings.ReplaceAll(name, "'", "."), "/", "$/^"), pkg, flag), "%s", name)
+	}
+	return err
+}
