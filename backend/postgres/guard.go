@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"net/url"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -26,7 +27,8 @@ type GuardOptions struct {
 	// IdleLimit is how long a transaction that was admitted may do nothing before the server ends it, so that a writer which was stopped in the middle
 	// keeps nobody out for ever; default 30 s. A limit that the transaction has already is left as it is.
 	IdleLimit time.Duration
-	// Target is the resource's name in messages, and in the leases of holders who name it; default one made from the database and the place.
+	// Target is the resource's name in messages, and in the leases of holders who name it; default one made from the database and the place. A guard from [NewSQLGuard] cannot
+	// tell which server its database is on: set "postgres://host:port/database#NAME" where an operator's takeover is to raise the fence of a [FenceRow].
 	Target string
 }
 
@@ -68,7 +70,7 @@ func NewGuard(pool *pgxpool.Pool, place Place, o *GuardOptions) (*Guard, error) 
 }
 
 // NewSQLGuard is NewGuard for programs that use database/sql, with any driver that numbers arguments as $1. The schema must have been made, by a store
-// or with [Schema], for a [FenceRow] and for Rekey.
+// or with [Schema], for a [FenceRow] and for Rekey. Nobody else can open it by its target unless [GuardOptions].Target says where it is.
 func NewSQLGuard(db *sql.DB, place Place, o *GuardOptions) (*Guard, error) {
 	return newGuard(sqlDatabase{db}, place, o)
 }
@@ -90,9 +92,25 @@ func newGuard(db database, place Place, o *GuardOptions) (*Guard, error) {
 	}
 	g := &Guard{db: db, place: p, sql: newStatements(schema), target: o.Target, waits: setting(o.LockWait, 5*time.Second), idles: setting(o.IdleLimit, 30*time.Second)}
 	if g.target == "" {
-		g.target = db.target(schema) + "#" + fence.EscapeKey(p.Name)
+		g.target = targetOf(db.address(), schema, p)
 	}
 	return g, nil
+}
+
+// targetOf names a place so that others open the same one by it, or are refused.
+func targetOf(u *url.URL, schema string, p *clerk.Place) string {
+	query := u.Query()
+	switch {
+	case p.Enter == "": // not as a fragment: that would be a fence row of this name
+		query.Set("columns", p.Name)
+	case schema != DefaultSchema: // or others would open a row of the same name elsewhere
+		query.Set("schema", schema)
+	}
+	u.RawQuery = query.Encode()
+	if p.Enter == "" {
+		return u.String()
+	}
+	return u.String() + "#" + fence.EscapeKey(p.Name)
 }
 
 // setting is a duration as the server's settings are written; zero there means none, so it is never less than a millisecond.

@@ -28,8 +28,8 @@ type session interface {
 type database interface {
 	// within calls do in a transaction and commits it if do returns nil.
 	within(ctx context.Context, do func(session) error) error
-	// target is the part of a guard's name that tells which database.
-	target(schema string) string
+	// address tells which server and database it is, as far as that is known.
+	address() *url.URL
 }
 
 // What a statement has found that should find one row.
@@ -96,21 +96,16 @@ func (d pgxDatabase) within(ctx context.Context, do func(session) error) error {
 	return pgx.BeginTxFunc(ctx, d.pool, readCommitted, func(tx pgx.Tx) error { return do(pgxSession{tx}) })
 }
 
-func (d pgxDatabase) target(schema string) string {
+func (d pgxDatabase) address() *url.URL {
 	c := d.pool.Config().ConnConfig
 	port := strconv.Itoa(int(c.Port))
-	u := url.URL{Scheme: "postgres", Host: net.JoinHostPort(c.Host, port), Path: "/" + c.Database}
-	query := url.Values{}
-	if strings.ContainsRune(c.Host, '/') { // a socket
-		u.Host = ""
-		query.Set("host", c.Host)
-		query.Set("port", port)
+	u := &url.URL{Scheme: "postgres", Path: "/" + cmp.Or(c.Database, c.User)} // the server's own default, which is another for others
+	if strings.ContainsRune(c.Host, '/') {                                    // a socket
+		u.RawQuery = url.Values{"host": {c.Host}, "port": {port}}.Encode()
+	} else {
+		u.Host = net.JoinHostPort(c.Host, port)
 	}
-	if schema != DefaultSchema { // or others would open a row of the same name elsewhere
-		query.Set("schema", schema)
-	}
-	u.RawQuery = query.Encode()
-	return u.String()
+	return u
 }
 
 type sqlSession struct{ tx *sql.Tx }
@@ -162,5 +157,5 @@ func (d sqlDatabase) within(ctx context.Context, do func(session) error) error {
 	return tx.Commit()
 }
 
-// target cannot say which server it is: database/sql does not tell.
-func (d sqlDatabase) target(string) string { return "postgres://" }
+// address cannot say which server it is: database/sql does not tell.
+func (d sqlDatabase) address() *url.URL { return &url.URL{Scheme: "postgres", Path: "/"} }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/croft-dev/croft/backend/postgres"
 	"github.com/croft-dev/croft/fence"
@@ -167,4 +168,55 @@ func TestAGuardIsOpenedByItsTarget(t *testing.T) {
 	if want := "postgres:///app%20x?host=%2Frun%2Fpg&port=5433#a/b"; socket.Target() != want {
 		t.Errorf("the target is %s, want %s", socket.Target(), want)
 	}
+	t.Setenv("PGDATABASE", "")
+	usual := pool(t, "postgres://ann@db.example:5433")
+	defer usual.Close()
+	byDefault, err := postgres.NewGuard(usual, postgres.FenceRow{Name: "x"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "postgres://db.example:5433/ann#x"; byDefault.Target() != want {
+		t.Errorf("in the server's default database the target is %s, want %s", byDefault.Target(), want)
+	}
+}
+
+// TestATargetThatLeadsElsewhereIsRefused: a takeover that opened it by the defaults of its own process, or took it for a fence row, would raise a fence that keeps nobody out, and say that it is up.
+func TestATargetThatLeadsElsewhereIsRefused(t *testing.T) {
+	own := shared(t).Config().ConnConfig
+	for name, value := range map[string]string{"PGHOST": own.Host, "PGPORT": fmt.Sprint(own.Port), "PGDATABASE": own.Database, "PGUSER": own.User} {
+		t.Setenv(name, value)
+	}
+	db := stdlib.OpenDBFromPool(shared(t))
+	defer db.Close()
+	table, fresh := guarded(t)
+	row, columns := postgres.FenceRow{Name: "elsewhere " + schema()}, postgres.Columns{Table: table, Where: "id = $1", Args: []any{fresh(t)}}
+	unknown, err := postgres.NewSQLGuard(db, row, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := newGuard(t, columns, postgres.GuardOptions{})
+	hidden, err := postgres.NewSQLGuard(db, columns, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for target, says := range map[string]string{
+		unknown.Target():                   "set GuardOptions.Target",
+		"postgres://db.example#x":          "which server and database",
+		"postgres://:5432/app?port=5433#x": "which server and database",
+		there.Target():                     "the same Columns",
+		hidden.Target():                    "the same Columns",
+	} {
+		g, err := guard.Open(t.Context(), target)
+		if !errors.Is(err, fence.ErrInvalid) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v, want invalid: %s", target, err, says)
+		}
+		if err == nil {
+			_ = g.Close()
+		}
+	}
+	known, err := postgres.NewSQLGuard(db, row, &postgres.GuardOptions{Target: newGuard(t, row, postgres.GuardOptions{}).Target()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	guardtest.ByURL(t, known)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -58,6 +59,9 @@ func openGuard(ctx context.Context, u *url.URL) (guard.Guard, error) {
 	if a.fragment == "" {
 		return nil, a.bad("it does not say which fence row: add #NAME")
 	}
+	if !a.server || !a.database { // the defaults here may lead elsewhere than those of whoever named it, and a fence there would keep nobody out
+		return nil, a.bad("it does not say which server and database; if it is the target of a guard for database/sql, which cannot tell, set GuardOptions.Target there")
+	}
 	pool, err := pgxpool.NewWithConfig(ctx, a.config)
 	if err != nil {
 		return nil, fmt.Errorf("target %s: %w", store.Redact(a.raw), err)
@@ -75,13 +79,17 @@ func openGuard(ctx context.Context, u *url.URL) (guard.Guard, error) {
 type address struct {
 	kind, raw           string
 	schema, fragment    string
+	server, database    bool // are named
 	retention, lockWait time.Duration
 	config              *pgxpool.Config
 }
 
 func (a *address) bad(why string) error {
-	return fmt.Errorf("%w %s URL %q: %s; write postgres://user@host:5432/database?sslmode=require, with schema, retention or lock_wait if need be",
-		fence.ErrInvalid, a.kind, store.Redact(a.raw), why)
+	form := "postgres://user@host:5432/database?sslmode=require, with schema, retention or lock_wait if need be"
+	if a.kind == "target" {
+		form = "postgres://user@host:5432/database?sslmode=require#NAME, with schema or lock_wait if need be"
+	}
+	return fmt.Errorf("%w %s URL %q: %s; write %s", fence.ErrInvalid, a.kind, store.Redact(a.raw), why, form)
 }
 
 func parse(kind, raw string) (*address, error) {
@@ -94,6 +102,12 @@ func parse(kind, raw string) (*address, error) {
 	if err != nil {
 		return nil, a.bad("its query cannot be read")
 	}
+	if query.Has("columns") {
+		return nil, fmt.Errorf("%w %s URL %q: it names columns in a table, which only a program that has the same Columns can open; raise the fence from there", fence.ErrInvalid, kind, store.Redact(raw))
+	}
+	service := query.Get("service") != ""
+	a.server = u.Hostname() != "" || query.Get("host") != "" || service
+	a.database = strings.Trim(u.Path, "/") != "" || query.Get("dbname") != "" || query.Get("database") != "" || service
 	for name, into := range map[string]*time.Duration{"retention": &a.retention, "lock_wait": &a.lockWait} {
 		if text := query.Get(name); text != "" {
 			if *into, err = time.ParseDuration(text); err != nil || *into < time.Millisecond {

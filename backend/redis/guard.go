@@ -85,7 +85,7 @@ func markOf(key string) string {
 	return "croft:fence:{" + key + "}"
 }
 
-// targetOf is the URL under which others open the same guard.
+// targetOf is the URL under which others open the same guard. Of a client whose server it cannot tell it names none, and is refused.
 func targetOf(client goredis.UniversalClient, key string) string {
 	u := &url.URL{Scheme: "redis", Fragment: key}
 	switch c := client.(type) {
@@ -121,6 +121,9 @@ func openGuardURL(_ context.Context, u *url.URL) (guard.Guard, error) {
 	}
 	if u.Fragment == "" {
 		return bad("it names no key; write %s://HOST:PORT/DB#KEY", u.Scheme)
+	}
+	if u.Hostname() == "" { // it would be whatever runs beside whoever opens it, and a fence there would keep nobody out
+		return bad("it names no server; write %s://HOST:PORT/DB#KEY", u.Scheme)
 	}
 	rest, query, err := splitQuery(u)
 	if err != nil {

@@ -142,7 +142,7 @@ func TestAGuardIsOpenedByURL(t *testing.T) {
 	if receipt, err := mine.Write(ctx, stamp(20, 1, 0), strings.NewReader("content")); err != nil || receipt.Bytes != 7 || !receipt.Adopted {
 		t.Errorf("the first guarded write of what was there: %+v, %v", receipt, err)
 	}
-	guardtest.ByURL(t, mine, "redis://localhost/0", "redis://localhost/0#", "redis://localhost/zero#k", "redis://localhost/0?retention=1h#k", "redis://ann:hunter2@localhost/0?nonsense=1#k")
+	guardtest.ByURL(t, mine, "redis://localhost/0", "redis://localhost/0#", "redis:///0#k", "redis://:6379/0#k", "redis://#k", "redis://localhost/zero#k", "redis://localhost/0?retention=1h#k", "redis://ann:hunter2@localhost/0?nonsense=1#k")
 	secret, err := guard.Open(ctx, "redis://ann:hunter2@localhost/0#k")
 	if err != nil {
 		t.Fatal(err)

@@ -71,6 +71,9 @@ func NewGuard(db *sql.DB, place Place, o *GuardOptions) (*Guard, error) {
 	}
 	if g.target == "" {
 		g.target = targetOf(g.base.file, p.Name)
+		if p.Enter == "" { // not as a fragment: that would be a fence row of this name
+			g.target = fileURL(g.base.file) + "?" + url.Values{"columns": {p.Name}}.Encode()
+		}
 	}
 	return g, nil
 }
@@ -104,13 +107,15 @@ func openGuard(_ context.Context, u *url.URL) (guard.Guard, error) {
 	return g, nil
 }
 
-// targetOf names a place in a file so that the guard can be opened by it.
-func targetOf(file, name string) string {
+// targetOf names a fence row in a file so that the guard can be opened by it.
+func targetOf(file, name string) string { return fileURL(file) + "#" + fence.EscapeKey(name) }
+
+func fileURL(file string) string {
 	u := url.URL{Scheme: "sqlite", Path: filepath.ToSlash(file)}
 	if !strings.HasPrefix(u.Path, "/") {
 		u.Path = "/" + u.Path
 	}
-	return "sqlite://" + u.EscapedPath() + "#" + fence.EscapeKey(name)
+	return "sqlite://" + u.EscapedPath()
 }
 
 // Target names the resource.

@@ -37,6 +37,9 @@ func (f FenceRow) statements() (*clerk.Place, error) {
 //	ALTER TABLE report ADD COLUMN fence_seq TEXT;
 //
 // The row must exist: what has no row has no mark.
+//
+// Such a guard has no URL: a table and a condition with arguments make none. Nobody but a program that has the same Columns can open it, and an operator's takeover reports it as unreachable. Where an
+// operator must be able to shut an owner out by hand, use a [FenceRow].
 type Columns struct {
 	// Table is the caller's table. It and the columns are plain names without quotes.
 	Table string

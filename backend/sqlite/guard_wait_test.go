@@ -187,6 +187,20 @@ func TestTheGuardOfAURLIsTheSame(t *testing.T) {
 	}
 }
 
+// TestColumnsAreNotOpenedByURL: a takeover that took them for a fence row would raise a fence that keeps nobody out, and say that it is up.
+func TestColumnsAreNotOpenedByURL(t *testing.T) {
+	t.Parallel()
+	db := applicationAt(t, filepath.Join(memoryDir(t), "app.db"), "")
+	mine := guardIn(t, db, Columns{Table: "report", Where: "id = ?1", Args: []any{1}}, nil)
+	g, err := guard.Open(t.Context(), mine.Target())
+	if !errors.Is(err, fence.ErrInvalid) || !strings.Contains(err.Error(), "the same Columns") {
+		t.Errorf("%s: %v, want invalid", mine.Target(), err)
+	}
+	if err == nil {
+		_ = g.Close()
+	}
+}
+
 // TestAMarkThatDoesNotMoveAdmitsNothing: a trigger of the caller's suppresses the change. The next owner would not be known to have been there.
 func TestAMarkThatDoesNotMoveAdmitsNothing(t *testing.T) {
 	t.Parallel()

@@ -68,6 +68,8 @@ func parse(kind string, u *url.URL) (*address, error) {
 			return nil, a.bad(fmt.Sprintf("parameter %q is given twice", name))
 		case name == "network" && values[0] == "allow":
 			a.options.AllowNetwork = true
+		case name == "columns":
+			return nil, fmt.Errorf("%w %s URL %q: it names columns in a table, which only a program that has the same Columns can open; raise the fence from there", fence.ErrInvalid, kind, store.Redact(u.String()))
 		case into == nil:
 			return nil, a.bad(fmt.Sprintf("parameter %s=%q is unknown", name, values[0]))
 		default:
