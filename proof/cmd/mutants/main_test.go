@@ -29,13 +29,16 @@ func TestAVariantIsShownWithTheCheckThatFindsIt(t *testing.T) {
 	p, out, _, err := shown(t, line("run", "TestBrokenStoresAreCaught", "")+
 		line("output", "TestBrokenStoresAreCaught/wakes_nobody", `    x_test.go:1: caught by "a watch wakes": nobody woke`)+
 		line("pass", "TestBrokenStoresAreCaught/wakes_nobody", "")+
+		line("pass", "TestBrokenStoresAreCaught/late", "")+
+		line("pass", "TestBrokenStoresAreCaught/late-and-early", "")+
+		line("pass", "TestBrokenStoresAreCaught/late/by_a_day", "")+
 		line("pass", "TestBrokenStoresAreCaught", "")+
 		line("pass", "TestAStoreWithoutASecondListingIsCaught", "")+
 		line("pass", "", ""))
-	if err != nil || len(p.all) != 2 {
+	if err != nil || len(p.all) != 4 {
 		t.Fatalf("%v: %+v", err, p.all)
 	}
-	for _, want := range []string{"wakes nobody ", "a watch wakes", "250ms", "a store without a second listing", "backend/dir.TestAStoreWithoutASecondListingIsCaught", "2 broken variants, 2 killed"} {
+	for _, want := range []string{"wakes nobody ", "a watch wakes", "250ms", "a store without a second listing", "backend/dir.TestAStoreWithoutASecondListingIsCaught", "4 broken variants, 4 killed"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in\n%s", want, out)
 		}
@@ -63,6 +66,15 @@ func TestWhatWasNotRunIsNotFound(t *testing.T) {
 func TestAPackageWithoutAVerdictIsAnError(t *testing.T) {
 	if _, _, errs, err := shown(t, line("output", "", "cannot find package")+line("fail", "", "")); err == nil || !strings.Contains(errs, "cannot find package") {
 		t.Errorf("%v: %s", err, errs)
+	}
+}
+
+// TestASuiteThatIsCutOffIsAnError: neither one that ended in the middle, nor one that never began, has found what it was run for.
+func TestASuiteThatIsCutOffIsAnError(t *testing.T) {
+	for name, events := range map[string]string{"in the middle": line("pass", "TestBrokenStoresAreCaught/wakes_nobody", ""), "before it began": ""} {
+		if _, _, _, err := shown(t, events); err == nil || !strings.Contains(err.Error(), "./backend/dir") {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

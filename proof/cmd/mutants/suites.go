@@ -4,7 +4,9 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os/exec"
 	"regexp"
 	"slices"
@@ -71,17 +73,17 @@ func tested(ctx context.Context, some []suite, p *page) error {
 		return fmt.Errorf("the suites: %w", err)
 	}
 	err = read(bufio.NewScanner(out), some, p)
-	if waited := c.Wait(); err == nil && waited != nil && len(p.all) == 0 {
-		err = fmt.Errorf("the suites: %w", waited)
-	}
+	_, _ = io.Copy(io.Discard, out)
+	_ = c.Wait() // it fails when a variant survives, which the page shows; of what was not run, read has told
 	return err
 }
 
-// read goes through the events.
+// read goes through the events. A suite that is in none of them, or did not come to its end, is an error.
 func read(lines *bufio.Scanner, some []suite, p *page) (err error) {
 	lines.Buffer(nil, 16<<20)
 	trials := map[string]map[string]*trial{}
 	said := map[string][]string{} // by a package itself
+	done := map[string]bool{}
 	for lines.Scan() {
 		var e event
 		if json.Unmarshal(lines.Bytes(), &e) != nil {
@@ -100,11 +102,12 @@ func read(lines *bufio.Scanner, some []suite, p *page) (err error) {
 		case e.Test == "" && e.Action == "output":
 			said[s.pkg] = append(said[s.pkg], e.Output)
 		case e.Test == "" && over:
+			done[s.pkg] = true
 			found, broken := s.variants(trials[s.pkg])
 			p.block(s.pkg, found)
 			if e.Action == "fail" && !broken || len(found) == 0 {
 				p.tell(p.err, "%s\n", strings.Join(said[s.pkg], ""))
-				err = fmt.Errorf("%s ended without a verdict on its variants; again: go test -v -run '%s' ./%s", s.pkg, tests, s.pkg)
+				err = errors.Join(err, fmt.Errorf("%s ended without a verdict on its variants; again: go test -v -run '%s' ./%s", s.pkg, tests, s.pkg))
 			}
 		case e.Test != "":
 			t := trials[s.pkg][e.Test]
@@ -120,10 +123,12 @@ func read(lines *bufio.Scanner, some []suite, p *page) (err error) {
 			}
 		}
 	}
-	if err == nil {
-		err = lines.Err()
+	for _, s := range some {
+		if !done[s.pkg] {
+			err = errors.Join(err, fmt.Errorf("%s was not run to its end; again: go test -v -run '%s' ./%s", s.pkg, tests, s.pkg))
+		}
 	}
-	return err
+	return errors.Join(err, lines.Err())
 }
 
 var caughtBy = regexp.MustCompile(`caught by "((?:[^"\\]|\\.)*)"`)
@@ -135,17 +140,18 @@ func (s suite) variants(trials map[string]*trial) (found []variant, broken bool)
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	for i, name := range names {
+	for _, name := range names {
 		t := trials[name]
-		if i+1 < len(names) && strings.HasPrefix(names[i+1], name+"/") && t.outcome == "pass" {
+		below := func(n string) bool { return strings.HasPrefix(n, name+"/") }
+		if slices.ContainsFunc(names, below) && t.outcome == "pass" {
 			continue
 		}
-		if parent := slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(n, name+"/") && trials[n].outcome != "pass" }); parent {
+		if slices.ContainsFunc(names, func(n string) bool { return below(n) && trials[n].outcome != "pass" }) {
 			continue // it fails for what is below it
 		}
-		test, below, _ := strings.Cut(name, "/")
-		v := variant{Place: s.place, Name: strings.ReplaceAll(below, "_", " "), Fast: quickly(t.took), Killed: t.outcome == "pass", By: s.pkg + "." + test, Again: again(s.pkg, name)}
-		if below == "" {
+		test, part, _ := strings.Cut(name, "/")
+		v := variant{Place: s.place, Name: strings.ReplaceAll(part, "_", " "), Fast: quickly(t.took), Killed: t.outcome == "pass", By: s.pkg + "." + test, Again: again(s.pkg, name)}
+		if part == "" {
 			v.Name = words(test)
 		}
 		if by := caughtBy.FindAllStringSubmatch(strings.Join(t.said, ""), -1); by != nil { // one of several, the same each time

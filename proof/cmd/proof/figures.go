@@ -200,6 +200,11 @@ func (w weather) losses() string {
 
 var titles = map[string]string{"variants": "broken variants", "sim": "simulator", "chaos": "chaos on real servers", "cuts": "power cuts", "model": "the model"}
 
+// nothing reports whether a part has no figure: what it should have run was not there, or said nothing.
+func (r *run) nothing(part string) bool {
+	return map[string]int64{"variants": int64(r.Mutants), "sim": r.Seeds, "chaos": int64(len(r.Chaos)), "cuts": r.Cuts, "model": r.States}[part] == 0
+}
+
 // what is how much of a part was run.
 func (r *run) what(part string) string {
 	switch part {

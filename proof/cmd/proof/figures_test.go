@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -75,6 +77,17 @@ func TestWhatFailedIsSaidWithTheCommandThatShowsIt(t *testing.T) {
 	p.summary(&out)
 	if !strings.Contains(told.String(), "sim       WRONG: law 5") || !strings.Contains(out.String(), "FAILED") || !strings.Contains(out.String(), "again: go run ./proof/cmd/sim --profile s3 --seed 81") {
 		t.Errorf("%s%s", told.String(), out.String())
+	}
+}
+
+// TestAPartThatRanNothingHasNotHeld.
+func TestAPartThatRanNothingHasNotHeld(t *testing.T) {
+	for _, figures := range []int64{0, 7} {
+		p := &program{run: &run{}, voice: newVoice(io.Discard)}
+		p.part(t.Context(), part{"model", func(p *program, _ context.Context) error { p.run.States = figures; return nil }})
+		if held := len(p.failures) == 0 && p.run.Parts[0].Held; held != (figures > 0) {
+			t.Errorf("%d states: %+v, %+v", figures, p.run.Parts, p.failures)
+		}
 	}
 }
 

@@ -163,6 +163,9 @@ func (p *program) part(ctx context.Context, part part) {
 		p.voice.say(part.name, "interrupted")
 		return
 	}
+	if err == nil && p.run.nothing(part.name) {
+		err = errors.New("nothing was run")
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	known := slices.ContainsFunc(p.failures, func(f failure) bool { return f.part == part.name })
