@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/internal/clock"
-	"github.com/croft-dev/croft/internal/keep"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -150,7 +149,7 @@ func TestWhatHangsTakesNoOthersWithIt(t *testing.T) {
 		submit := func(key string, at lane) {
 			all.Add(1)
 			req := tenure.Request{Verb: tenure.Renew, Key: key, Secret: tenure.NewSecret()}
-			c.calls.submit(&submission{requests: []tenure.Request{req}, lane: at, done: func([]store.Answer, clock.Instant) { all.Done() }})
+			c.calls.submit(&submission{requests: []tenure.Request{req}, lane: at, to: told(func([]store.Answer, clock.Instant) { all.Done() })})
 		}
 		submit("first", fresh) // on its way while the others gather
 		submit("a1", again)
@@ -259,9 +258,9 @@ func TestAnswersThatNobodyReadsHoldUpNobody(t *testing.T) {
 		}
 		p := c.lines.join(cl, c.clk.Now())
 		defer c.lines.stepAside(p)
-		_, request := c.lines.pursuit(p).next(keep.Tick{})
-		for range 100 {
-			request.done(store.Failed(1, errDown), c.clk.Now())
+		u := c.lines.pursuit(p)
+		for i := range 100 {
+			new(letter).address(&u.mail, &cl.req, fresh, i).to.receive(store.Failed(1, errDown), c.clk.Now())
 		}
 	})
 }

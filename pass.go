@@ -12,7 +12,7 @@ func (q *lines) pass(l *Lease) *submission {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	ln := q.byKey[l.Key()]
-	if ln == nil || ln.holder != l || ln.queue.Len() == 0 {
+	if ln == nil || ln.holder != l || ln.head == nil {
 		return nil
 	}
 	if ln.others || ln.passed == mostPassed {
@@ -20,10 +20,10 @@ func (q *lines) pass(l *Lease) *submission {
 		return nil
 	}
 	ln.passed++
-	p := ln.queue.Front().Value.(*place)
-	p.begun = q.c.newPursuit(p)
-	_, request := p.begun.next(keep.Tick{})
-	close(p.turn)
+	p := ln.head
+	p.pursuit, p.begun = q.c.newPursuit(p), true
+	_, request := p.pursuit.next(keep.Tick{})
+	p.call()
 	return request
 }
 
@@ -41,10 +41,9 @@ func (q *lines) yield(l *Lease, awaited bool) {
 func (q *lines) pursuit(p *place) *pursuit {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	u := p.begun
-	p.begun = nil
-	if u == nil {
-		u = q.c.newPursuit(p)
+	if !p.begun {
+		p.pursuit = q.c.newPursuit(p)
 	}
-	return u
+	p.begun = false
+	return p.pursuit
 }

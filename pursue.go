@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/internal/keep"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
@@ -16,13 +15,14 @@ import (
 type pursuit struct {
 	c       *Client
 	cl      *claim
-	waiter  *keep.Waiter
+	waiter  keep.Waiter
 	secret  tenure.Secret
-	asked   bool            // a request was made
-	answers chan keep.Event // keep.Answered, boxed: a buffer of answers themselves would be kilobytes for every acquire
-	doubt   bool            // an outcome is unknown
-	grant   store.Answer    // the last one without an error
-	refusal error           // the last one with
+	asked   bool   // a request was made,
+	first   letter // the first of them
+	mail    mail
+	doubt   bool          // an outcome is unknown
+	grant   *store.Answer // the last one without an error
+	refusal error         // the last one with
 }
 
 // errPending is what a caller is told that leaves while its request is on its way.
@@ -39,8 +39,9 @@ func (c *Client) newPursuit(p *place) *pursuit {
 	if patience != Forever {
 		patience = max(patience-now.Sub(p.start), 0)
 	}
-	u := &pursuit{c: c, cl: p.cl, answers: make(chan keep.Event, 8)}
-	u.waiter = keep.NewWaiter(keep.Patience{
+	u := &pursuit{c: c, cl: p.cl}
+	u.mail.rung = p.line.hint
+	u.waiter = *keep.NewWaiter(keep.Patience{
 		For: patience, After: after, Resolve: c.o.CallTimeout, Terms: p.cl.terms,
 		Call: 2*c.o.CallTimeout + patientFor, // waiting for hanging batches before it, and then on its way
 	}, now, c.random)
@@ -59,7 +60,8 @@ func (c *Client) pursue(ctx context.Context, p *place) (*Lease, error) {
 	}
 	switch {
 	case wishes.Granted:
-		return c.newLease(ctx, cl, u.secret, u.grant, wishes.Deadline), nil
+		now := c.clk.Now()
+		return c.newLease(ctx, cl, u.secret, u.grant, wishes.Deadline, now, now), nil
 	case wishes.Unknown:
 		return nil, fmt.Errorf("acquire %q: %w", cl.req.Key, wishes.Err)
 	case why != nil && wishes.Background:
@@ -95,28 +97,24 @@ func (u *pursuit) inFront(ctx context.Context, p *place) (wishes keep.Wishes, wh
 		if wishes.Done || wishes.Background {
 			return wishes, why
 		}
-		select {
-		case event = <-u.answers: // there already, as a rule
-			u.read(event, p)
-			continue
-		default:
+		l := u.mail.take() // there already, as a rule
+		if l == nil {
+			c.await(&u.mail, min(u.waiter.Wake().Sub(c.clk.Now()), time.Second), ctx.Done(), c.closing)
+			l = u.mail.take()
 		}
-		timer := c.clk.Timer(min(u.waiter.Wake().Sub(c.clk.Now()), time.Second))
-		select {
-		case event = <-u.answers:
-			u.read(event, p)
-		case <-p.line.hint:
-			event = c.lines.hinted(p, &watched)
-		case <-timer.C():
-			event = keep.Tick{}
-		case <-ctx.Done():
+		switch {
+		case l != nil:
+			u.read(l, p)
+			event = keep.Answered{Attempt: l.attempt, Sent: l.sent, Answer: *l.answer}
+		case ctx.Err() != nil:
 			why = ended(ctx)
 			event = keep.Abandoned{Err: why}
-		case <-c.closing:
+		case isClosed(c.closing):
 			why = ErrClosed
 			event = keep.Abandoned{Err: why}
+		default:
+			event = c.lines.hinted(p, &watched)
 		}
-		timer.Stop()
 	}
 }
 
@@ -136,17 +134,20 @@ func (u *pursuit) behind(event keep.Event) {
 			u.resolved(Outcome(wishes.Resolved))
 			return
 		}
-		event = keep.Tick{}
-		timer := u.c.clk.Timer(min(u.waiter.Wake().Sub(u.c.clk.Now()), time.Second))
-		select {
-		case event = <-u.answers:
-		case <-timer.C():
-		case <-u.c.life.Done():
-			timer.Stop()
+		l := u.mail.take()
+		if l == nil {
+			u.c.await(&u.mail, min(u.waiter.Wake().Sub(u.c.clk.Now()), time.Second), nil, u.c.life.Done())
+			l = u.mail.take()
+		}
+		switch {
+		case l != nil:
+			event = keep.Answered{Attempt: l.attempt, Sent: l.sent, Answer: *l.answer}
+		case u.c.life.Err() != nil:
 			u.resolved(OutcomeLeft)
 			return
+		default:
+			event = keep.Tick{}
 		}
-		timer.Stop()
 	}
 }
 
@@ -158,7 +159,7 @@ func (u *pursuit) next(event keep.Event) (keep.Wishes, *submission) {
 	}
 	req := u.cl.req
 	req.Secret = u.secret
-	at := fresh
+	at, l := fresh, &u.first
 	switch {
 	case wishes.Ask && wishes.Again:
 		at = again
@@ -169,25 +170,24 @@ func (u *pursuit) next(event keep.Event) (keep.Wishes, *submission) {
 	default:
 		return wishes, nil
 	}
+	if u.asked {
+		l = new(letter)
+	}
 	u.asked = true
-	return wishes, &submission{requests: []tenure.Request{req}, lane: at, done: func(answers []store.Answer, sent clock.Instant) {
-		select {
-		case u.answers <- keep.Answered{Attempt: wishes.Attempt, Sent: sent, Answer: answers[0]}:
-		default: // nobody reads so many, or at all any more; what matters is asked for again
-		}
-	}}
+	return wishes, l.address(&u.mail, &req, at, wishes.Attempt)
 }
 
 // read takes note of an answer on its way to the machine.
-func (u *pursuit) read(event keep.Event, p *place) {
-	var held *tenure.HeldError
-	answer := event.(keep.Answered).Answer
-	switch err := answer.Err; {
-	case err == nil:
-		u.grant = answer
+func (u *pursuit) read(l *letter, p *place) {
+	if l.answer.Err == nil {
+		u.grant = l.answer
 		if u.doubt {
 			u.resolved(OutcomeOK)
 		}
+		return
+	}
+	var held *tenure.HeldError
+	switch err := l.answer.Err; {
 	case errors.As(err, &held):
 		u.refusal = err
 		u.c.lines.refused(p, held, u.c.clk.Now())
