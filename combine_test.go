@@ -256,9 +256,9 @@ func TestAnswersThatNobodyReadsHoldUpNobody(t *testing.T) {
 		if err != nil {
 			r.Fatal(err)
 		}
-		p := c.lines.join(cl, c.clk.Now())
+		p, _ := c.lines.join(cl, c.clk.Now())
 		defer c.lines.stepAside(p)
-		u := c.lines.pursuit(p)
+		u := c.lines.pursuit(p, c.clk.Now())
 		for i := range 100 {
 			new(letter).address(&u.mail, &cl.req, fresh, i).to.receive(store.Failed(1, errDown), c.clk.Now())
 		}

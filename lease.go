@@ -17,32 +17,30 @@ type Lease struct {
 	c     *Client
 	cl    *claim
 	deed  tenure.Deed
-	since clock.Instant   // when the key was granted, be it to the lease this one resumes
-	under context.Context // what it was acquired with: its values are the lease's
+	since clock.Instant // when the key was granted, be it to the lease this one resumes
 
 	// Under the warden's mutex.
-	ctx    context.Context // nil until somebody wants it
-	cancel context.CancelCauseFunc
+	ctx    context.Context         // its own, once somebody has wanted it; before, the one it was acquired with
+	cancel context.CancelCauseFunc // of its own; nil before
 	keeper keep.Keeper
 	index  int // in the warden's heap; -1 when not there
 	rec    tenure.Record
 	recAt  time.Time // on the store's clock
 	lost   *LostError
-	alone  bool          // the next renewal goes in a call of its own
-	giving bool          // somebody is in Release,
-	given  chan struct{} // and somebody else waits for this to be closed
-
-	// Of whoever is in Release.
-	finished bool  // the store knows that the lease is over
-	outcome  error // of the Release that ended it
+	alone  bool // the next renewal goes in a call of its own
+	giving bool // somebody is in Release,
+	// finished says that the store knows that the lease is over, and outcome is of the Release that ended it: both are for who is in Release.
+	finished bool
+	outcome  error
+	given    chan struct{} // closed when nobody is in Release; nil if nobody waits for that
 }
 
 // newLease begins to keep what was granted with a secret, good until deadline.
 func (c *Client) newLease(ctx context.Context, cl *claim, secret tenure.Secret, granted *store.Answer, deadline, since, now clock.Instant) *Lease {
 	l := &Lease{
-		c: c, cl: cl, since: since, under: ctx, index: -1, rec: granted.Record, recAt: granted.Now,
+		c: c, cl: cl, since: since, ctx: ctx, index: -1, rec: granted.Record, recAt: granted.Now,
 		deed:   tenure.Deed{Key: cl.req.Key, Token: granted.Record.Token, Secret: secret, TTL: cl.o.TTL},
-		keeper: keep.NewKeeper(cl.terms, deadline, since, now, granted.Record, c.random()),
+		keeper: keep.NewKeeper(cl.terms(), deadline, since, now, granted.Record, c.random()),
 	}
 	c.warden.add(l, now)
 	return l
@@ -72,8 +70,8 @@ func (l *Lease) Record() tenure.Record {
 func (l *Lease) Context() context.Context {
 	l.c.warden.mu.Lock()
 	defer l.c.warden.mu.Unlock()
-	if l.ctx == nil {
-		l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(l.under))
+	if l.cancel == nil {
+		l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(l.ctx))
 		if l.lost != nil {
 			l.cancel(l.lost)
 		}
@@ -169,7 +167,7 @@ func (l *Lease) Resume(ctx context.Context) (*Lease, error) {
 		_ = l.Fail(ctx)
 		return nil, &LostError{Key: l.Key(), Token: l.Token(), Loss: Superseded, Err: errGrantedAnew}
 	}
-	resumed := c.newLease(ctx, l.cl, l.deed.Secret, &r.answer, l.cl.terms.Until(r.first, r.sent, r.answer), l.since, c.clk.Now())
+	resumed := c.newLease(ctx, l.cl, l.deed.Secret, &r.answer, l.cl.terms().Until(r.first, r.sent, r.answer), l.since, c.clk.Now())
 	if err := resumed.Err(); err != nil { // MaxHold has passed, or the answer took too long, or the client was closed
 		_ = resumed.Fail(ctx)
 		return nil, err
@@ -199,6 +197,6 @@ func (l *Lease) asHeld() *tenure.HeldError {
 	if l.lost != nil {
 		return nil
 	}
-	left := l.keeper.Deadline().Sub(l.c.clk.Now()) + l.cl.terms.Margin()
+	left := l.keeper.Deadline().Sub(l.c.clk.Now()) + l.cl.terms().Margin()
 	return &tenure.HeldError{Record: l.rec, Why: tenure.WhyHeld, Until: l.rec.Deadline, Now: l.rec.Deadline.Add(-left)}
 }

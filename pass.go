@@ -1,6 +1,9 @@
 package croft
 
-import "github.com/croft-dev/croft/internal/keep"
+import (
+	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/internal/keep"
+)
 
 // mostPassed bounds how often in a row a key is passed on within a client. Then it is free for as long as a call takes, and whoever waits for it elsewhere
 // can compete: not every store can tell that somebody does.
@@ -21,8 +24,8 @@ func (q *lines) pass(l *Lease) *submission {
 	}
 	ln.passed++
 	p := ln.head
-	p.pursuit, p.begun = q.c.newPursuit(p), true
-	_, request := p.pursuit.next(keep.Tick{})
+	p.pursuit, p.begun = q.c.newPursuit(p, q.c.clk.Now()), true
+	_, request := p.pursuit.step(keep.Tick{})
 	p.call()
 	return request
 }
@@ -37,12 +40,12 @@ func (q *lines) yield(l *Lease, awaited bool) {
 	}
 }
 
-// pursuit is what the one before has begun on behalf of a contender, or a new one.
-func (q *lines) pursuit(p *place) *pursuit {
+// pursuit is what the one before has begun on behalf of a contender, or a new one that begins now.
+func (q *lines) pursuit(p *place, now clock.Instant) *pursuit {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !p.begun {
-		p.pursuit = q.c.newPursuit(p)
+		p.pursuit = q.c.newPursuit(p, now)
 	}
 	p.begun = false
 	return p.pursuit

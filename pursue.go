@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/internal/keep"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
@@ -23,14 +24,14 @@ type pursuit struct {
 	doubt   bool          // an outcome is unknown
 	grant   *store.Answer // the last one without an error
 	refusal error         // the last one with
+	now     clock.Instant // when the machine was last stepped
 }
 
 // errPending is what a caller is told that leaves while its request is on its way.
 var errPending = store.Unknown(errors.New("whether it was granted is not known yet; if it was, it is released in the background"))
 
 // newPursuit makes ready to ask for what a contender claims. The caller holds the mutex of the lines.
-func (c *Client) newPursuit(p *place) *pursuit {
-	now := c.clk.Now()
+func (c *Client) newPursuit(p *place, now clock.Instant) *pursuit {
 	var after time.Duration
 	if p.line.others {
 		p.line.others, after = false, keep.Courtesy
@@ -39,18 +40,18 @@ func (c *Client) newPursuit(p *place) *pursuit {
 	if patience != Forever {
 		patience = max(patience-now.Sub(p.start), 0)
 	}
-	u := &pursuit{c: c, cl: p.cl}
+	u := &pursuit{c: c, cl: p.cl, now: now}
 	u.mail.rung = p.line.hint
 	u.waiter = *keep.NewWaiter(keep.Patience{
-		For: patience, After: after, Resolve: c.o.CallTimeout, Terms: p.cl.terms,
+		For: patience, After: after, Resolve: c.o.CallTimeout, Terms: p.cl.terms(),
 		Call: 2*c.o.CallTimeout + patientFor, // waiting for hanging batches before it, and then on its way
 	}, now, c.random)
 	return u
 }
 
-// pursue asks for the key until it is granted or the caller's patience ends. The caller is the head of its line.
-func (c *Client) pursue(ctx context.Context, p *place) (*Lease, error) {
-	cl, u := p.cl, c.lines.pursuit(p)
+// pursue asks for the key, from now on, until it is granted or the caller's patience ends. The caller is the head of its line.
+func (c *Client) pursue(ctx context.Context, p *place, now clock.Instant) (*Lease, error) {
+	cl, u := p.cl, c.lines.pursuit(p, now)
 	if err := ended(ctx); err != nil && !u.asked {
 		return nil, fmt.Errorf("acquire %q: %w", cl.req.Key, err)
 	}
@@ -60,8 +61,7 @@ func (c *Client) pursue(ctx context.Context, p *place) (*Lease, error) {
 	}
 	switch {
 	case wishes.Granted:
-		now := c.clk.Now()
-		return c.newLease(ctx, cl, u.secret, u.grant, wishes.Deadline, now, now), nil
+		return c.newLease(ctx, cl, u.secret, u.grant, wishes.Deadline, u.now, u.now), nil
 	case wishes.Unknown:
 		return nil, fmt.Errorf("acquire %q: %w", cl.req.Key, wishes.Err)
 	case why != nil && wishes.Background:
@@ -77,19 +77,18 @@ func (c *Client) pursue(ctx context.Context, p *place) (*Lease, error) {
 // inFront steps the machine until the caller is free to go. why is set if the caller was called away.
 func (u *pursuit) inFront(ctx context.Context, p *place) (wishes keep.Wishes, why error) {
 	c := u.c
-	watched, asked := false, u.asked
-	var event keep.Event = keep.Tick{}
-	for ; ; asked = false {
-		if !asked { // the one before has done it
-			var request *submission
-			wishes, request = u.next(event)
-			switch {
-			case request == nil:
-			case wishes.Background: // the caller does not wait for it
-				c.calls.submit(request)
-			default:
-				c.calls.carry(ctx, request)
-			}
+	watched := false
+	var request *submission
+	if !u.asked { // else the one before has done it
+		wishes, request = u.step(keep.Tick{})
+	}
+	for {
+		switch {
+		case request == nil:
+		case wishes.Background: // the caller does not wait for it
+			c.calls.submit(request)
+		default:
+			c.calls.carry(ctx, request)
 		}
 		if wishes.Watch {
 			c.lines.startWatch(p)
@@ -105,15 +104,15 @@ func (u *pursuit) inFront(ctx context.Context, p *place) (wishes keep.Wishes, wh
 		switch {
 		case l != nil:
 			u.read(l, p)
-			event = keep.Answered{Attempt: l.attempt, Sent: l.sent, Answer: *l.answer}
+			wishes, request = u.next(keep.Answered{Attempt: l.attempt, Sent: l.sent, Answer: *l.answer})
 		case ctx.Err() != nil:
 			why = ended(ctx)
-			event = keep.Abandoned{Err: why}
+			wishes, request = u.next(keep.Abandoned{Err: why})
 		case isClosed(c.closing):
 			why = ErrClosed
-			event = keep.Abandoned{Err: why}
+			wishes, request = u.next(keep.Abandoned{Err: why})
 		default:
-			event = c.lines.hinted(p, &watched)
+			wishes, request = u.next(c.lines.hinted(p, &watched))
 		}
 	}
 }
@@ -151,9 +150,15 @@ func (u *pursuit) behind(event keep.Event) {
 	}
 }
 
-// next lets the machine decide, and returns what it wants sent, or nil.
+// next lets the machine decide now, and returns what it wants sent, or nil.
 func (u *pursuit) next(event keep.Event) (keep.Wishes, *submission) {
-	wishes := u.waiter.Step(event, u.c.clk.Now())
+	u.now = u.c.clk.Now()
+	return u.step(event)
+}
+
+// step is next at the time that was looked at last.
+func (u *pursuit) step(event keep.Event) (keep.Wishes, *submission) {
+	wishes := u.waiter.Step(event, u.now)
 	if wishes.Fresh {
 		u.secret = tenure.NewSecret()
 	}

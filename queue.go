@@ -48,12 +48,12 @@ type place struct {
 	gone          bool          // only its own contender changes it
 }
 
-// join takes the last place in the line for a claim's key.
-func (q *lines) join(cl *claim, start clock.Instant) *place {
+// join takes the last place in the line for a claim's key, and tells whether it has the turn.
+func (q *lines) join(cl *claim, start clock.Instant) (p *place, turn bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	ln := q.of(cl.req.Key)
-	p := &place{line: ln, cl: cl, start: start}
+	p = &place{line: ln, cl: cl, start: start}
 	if p.before = ln.tail; p.before == nil {
 		ln.head = p
 	} else {
@@ -61,7 +61,7 @@ func (q *lines) join(cl *claim, start clock.Instant) *place {
 	}
 	ln.tail = p
 	q.next(ln)
-	return p
+	return p, p.turn
 }
 
 // leave takes a contender out of its line. The caller holds the mutex.

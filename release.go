@@ -25,10 +25,10 @@ func (l *Lease) Fail(ctx context.Context) error { return l.finish(ctx, true) }
 func (l *Lease) finish(ctx context.Context, failed bool) error {
 	w := l.c.warden
 	w.mu.Lock()
-	own, first := l.ctx, !l.giving // even if ctx is over: giving back is worth a message
+	own, has, first := l.ctx, l.cancel != nil, !l.giving // even if ctx is over: giving back is worth a message
 	l.giving = true
 	w.mu.Unlock()
-	if own != nil && ctx.Done() != nil {
+	if has && ctx.Done() != nil {
 		var stop func()
 		ctx, stop = outlasting(ctx, own)
 		defer stop()
@@ -61,7 +61,9 @@ func (l *Lease) finish(ctx context.Context, failed bool) error {
 	l.finished, l.outcome = true, l.asLost(err)
 	l.c.lines.yield(l, r.answer.Awaited)
 	if err == nil {
-		l.c.emit(Event{Kind: EventReleased, Key: l.Key(), Token: l.Token(), Failed: failed, Held: l.c.clk.Now().Sub(l.since)})
+		if l.c.calls.observe != nil {
+			l.c.emit(Event{Kind: EventReleased, Key: l.Key(), Token: l.Token(), Failed: failed, Held: l.c.clk.Now().Sub(l.since)})
+		}
 		return nil
 	}
 	l.c.notOwned(tenure.Release, l.Stamp(), l.c.o.Owner, err)
