@@ -14,9 +14,11 @@ import (
 
 // claim is what one Acquire asks for, with every default filled in.
 type claim struct {
-	o   LeaseOptions
-	req tenure.Request // without its secret
+	o       LeaseOptions
+	request [1]tenure.Request // its secret is made when it is sent; from then on it does not change
 }
+
+func (cl *claim) key() string { return cl.request[0].Key }
 
 // terms are what the lease is to be kept by.
 func (cl *claim) terms() keep.Terms {
@@ -77,8 +79,9 @@ func (c *Client) acquire(ctx context.Context, cl *claim, start clock.Instant) (*
 		if above == 0 || recovered {
 			return nil, err
 		}
-		cl.req.Above = above
-		now = c.clk.Now()
+		higher := *cl
+		higher.request[0].Above = above
+		p.cl, now = &higher, c.clk.Now()
 	}
 }
 
@@ -97,7 +100,8 @@ func (c *Client) newClaim(key string, o *LeaseOptions) (*claim, error) {
 	if cl.o.MaxFailures == 0 {
 		cl.o.MaxFailures = 3
 	}
-	cl.req = tenure.Request{
+	req := &cl.request[0]
+	*req = tenure.Request{
 		Verb: tenure.Acquire, Key: key, Owner: c.o.Owner, Instance: c.o.Instance,
 		TTL: cl.o.TTL, Above: cl.o.Above, Every: cl.o.Every, HoldFor: cl.o.HoldFor,
 	}
@@ -105,9 +109,9 @@ func (c *Client) newClaim(key string, o *LeaseOptions) (*claim, error) {
 		if g == nil {
 			return nil, fmt.Errorf("%w guard: number %d is nil", ErrInvalid, i+1)
 		}
-		cl.req.Guards = append(cl.req.Guards, g.Target())
+		req.Guards = append(req.Guards, g.Target())
 	}
-	probe := cl.req
+	probe := *req
 	probe.Secret = anySecret
 	if err := probe.Check(); err != nil {
 		return nil, err

@@ -25,8 +25,8 @@ func (c *Client) ask(ctx context.Context, req tenure.Request, bound time.Duratio
 	if err := ended(ctx); err != nil && req.Verb != tenure.Release { // giving back is worth a message all the same
 		return reply{}, fmt.Errorf("%s of %q was not tried: %w", req.Verb, req.Key, err)
 	}
-	q := &question{c: c, asked: c.clk.Now(), patience: min(patientFor, bound)}
-	request := q.first.address(&q.mail, &req, fresh, 0)
+	q := &question{c: c, asked: c.clk.Now(), patience: min(patientFor, bound), request: [1]tenure.Request{req}}
+	request := q.first.address(&q.mail, q.request[:], fresh, 0)
 	request.next = along
 	r, answered := q.put(ctx, request)
 	if answered && known(r.answer.Err) {
@@ -52,7 +52,7 @@ func (c *Client) ask(ctx context.Context, req tenure.Request, bound time.Duratio
 		if err != nil {
 			return reply{}, store.Unknown(fmt.Errorf("%s of %q has no known outcome after %d tries; it is safe to repeat: %w (%w)", req.Verb, req.Key, tries, last, err))
 		}
-		if r, answered = q.put(ctx, new(letter).address(&q.mail, &req, again, 0)); answered && known(r.answer.Err) {
+		if r, answered = q.put(ctx, new(letter).address(&q.mail, q.request[:], again, 0)); answered && known(r.answer.Err) {
 			c.emit(Event{Kind: EventResolved, Key: req.Key, Verb: req.Verb, Outcome: outcomeOf(r.answer.Err)})
 			return r, r.answer.Err
 		}
@@ -64,8 +64,9 @@ type question struct {
 	c        *Client
 	asked    clock.Instant
 	patience time.Duration // with one copy of it
-	mail     mail
+	request  [1]tenure.Request
 	first    letter
+	mail     mail
 }
 
 // put sends a copy, and waits for an answer to any.

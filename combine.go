@@ -223,9 +223,9 @@ type flown struct {
 
 // flight makes one call of a batch that was launched, within ctx and at most for limit, and returns the batch that may go next.
 func (b *combiner) flight(ctx context.Context, limit time.Duration, batch *submission) (f flown, next *submission) {
-	bounded := &bound{Context: ctx, until: b.epoch.Add(batch.began + limit)}
+	bounded, cancel := context.WithDeadline(ctx, b.epoch.Add(batch.began+limit))
 	defer func() {
-		bounded.release()
+		cancel()
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.aloft[slices.Index(b.aloft[:], batch)] = nil

@@ -260,7 +260,7 @@ func TestAnswersThatNobodyReadsHoldUpNobody(t *testing.T) {
 		defer c.lines.stepAside(p)
 		u := c.lines.pursuit(p, c.clk.Now())
 		for i := range 100 {
-			new(letter).address(&u.mail, &cl.req, fresh, i).to.receive(store.Failed(1, errDown), c.clk.Now())
+			new(letter).address(&u.mail, cl.request[:], fresh, i).to.receive(store.Failed(1, errDown), c.clk.Now())
 		}
 	})
 }

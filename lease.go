@@ -35,11 +35,11 @@ type Lease struct {
 	given    chan struct{} // closed when nobody is in Release; nil if nobody waits for that
 }
 
-// newLease begins to keep what was granted with a secret, good until deadline.
-func (c *Client) newLease(ctx context.Context, cl *claim, secret tenure.Secret, granted *store.Answer, deadline, since, now clock.Instant) *Lease {
+// newLease begins to keep what was granted to a claim, good until deadline.
+func (c *Client) newLease(ctx context.Context, cl *claim, granted *store.Answer, deadline, since, now clock.Instant) *Lease {
 	l := &Lease{
 		c: c, cl: cl, since: since, ctx: ctx, index: -1, rec: granted.Record, recAt: granted.Now,
-		deed:   tenure.Deed{Key: cl.req.Key, Token: granted.Record.Token, Secret: secret, TTL: cl.o.TTL},
+		deed:   tenure.Deed{Key: cl.key(), Token: granted.Record.Token, Secret: cl.request[0].Secret, TTL: cl.o.TTL},
 		keeper: keep.NewKeeper(cl.terms(), deadline, since, now, granted.Record, c.random()),
 	}
 	c.warden.add(l, now)
@@ -167,7 +167,7 @@ func (l *Lease) Resume(ctx context.Context) (*Lease, error) {
 		_ = l.Fail(ctx)
 		return nil, &LostError{Key: l.Key(), Token: l.Token(), Loss: Superseded, Err: errGrantedAnew}
 	}
-	resumed := c.newLease(ctx, l.cl, l.deed.Secret, &r.answer, l.cl.terms().Until(r.first, r.sent, r.answer), l.since, c.clk.Now())
+	resumed := c.newLease(ctx, l.cl, &r.answer, l.cl.terms().Until(r.first, r.sent, r.answer), l.since, c.clk.Now())
 	if err := resumed.Err(); err != nil { // MaxHold has passed, or the answer took too long, or the client was closed
 		_ = resumed.Fail(ctx)
 		return nil, err

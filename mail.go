@@ -12,7 +12,6 @@ import (
 // letter is one request of a caller that reads its answer when it comes to it. A copy sent again is another letter.
 type letter struct {
 	submission
-	request [1]tenure.Request
 	attempt int // the caller's own number
 	box     *mail
 
@@ -22,10 +21,10 @@ type letter struct {
 	after  *letter // in the box
 }
 
-// address makes the letter ready to be sent once.
-func (l *letter) address(box *mail, req *tenure.Request, at lane, attempt int) *submission {
-	l.box, l.attempt, l.request[0] = box, attempt, *req
-	l.submission = submission{requests: l.request[:], lane: at, to: l}
+// address makes the letter ready to be sent once. The request, of which there is one, must not change any more.
+func (l *letter) address(box *mail, request []tenure.Request, at lane, attempt int) *submission {
+	l.box, l.attempt = box, attempt
+	l.submission = submission{requests: request, lane: at, to: l}
 	return &l.submission
 }
 

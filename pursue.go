@@ -17,7 +17,6 @@ type pursuit struct {
 	c       *Client
 	cl      *claim
 	waiter  keep.Waiter
-	secret  tenure.Secret
 	asked   bool   // a request was made,
 	first   letter // the first of them
 	mail    mail
@@ -51,9 +50,9 @@ func (c *Client) newPursuit(p *place, now clock.Instant) *pursuit {
 
 // pursue asks for the key, from now on, until it is granted or the caller's patience ends. The caller is the head of its line.
 func (c *Client) pursue(ctx context.Context, p *place, now clock.Instant) (*Lease, error) {
-	cl, u := p.cl, c.lines.pursuit(p, now)
+	key, u := p.cl.key(), c.lines.pursuit(p, now)
 	if err := ended(ctx); err != nil && !u.asked {
-		return nil, fmt.Errorf("acquire %q: %w", cl.req.Key, err)
+		return nil, fmt.Errorf("acquire %q: %w", key, err)
 	}
 	wishes, why := u.inFront(ctx, p)
 	if wishes.Background {
@@ -61,15 +60,15 @@ func (c *Client) pursue(ctx context.Context, p *place, now clock.Instant) (*Leas
 	}
 	switch {
 	case wishes.Granted:
-		return c.newLease(ctx, cl, u.secret, u.grant, wishes.Deadline, u.now, u.now), nil
+		return c.newLease(ctx, u.cl, u.grant, wishes.Deadline, u.now, u.now), nil
 	case wishes.Unknown:
-		return nil, fmt.Errorf("acquire %q: %w", cl.req.Key, wishes.Err)
+		return nil, fmt.Errorf("acquire %q: %w", key, wishes.Err)
 	case why != nil && wishes.Background:
-		return nil, fmt.Errorf("acquire %q: %w; %w", cl.req.Key, why, errPending)
+		return nil, fmt.Errorf("acquire %q: %w; %w", key, why, errPending)
 	case why != nil && u.refusal != nil:
-		return nil, fmt.Errorf("acquire %q: %w (%w)", cl.req.Key, why, u.refusal)
+		return nil, fmt.Errorf("acquire %q: %w (%w)", key, why, u.refusal)
 	case why != nil:
-		return nil, fmt.Errorf("acquire %q: %w", cl.req.Key, why)
+		return nil, fmt.Errorf("acquire %q: %w", key, why)
 	}
 	return nil, wishes.Err
 }
@@ -160,10 +159,13 @@ func (u *pursuit) next(event keep.Event) (keep.Wishes, *submission) {
 func (u *pursuit) step(event keep.Event) (keep.Wishes, *submission) {
 	wishes := u.waiter.Step(event, u.now)
 	if wishes.Fresh {
-		u.secret = tenure.NewSecret()
+		if u.asked { // with another secret, and copies of that request may still be on their way
+			other := *u.cl
+			u.cl = &other
+		}
+		u.cl.request[0].Secret = tenure.NewSecret()
 	}
-	req := u.cl.req
-	req.Secret = u.secret
+	request := u.cl.request[:]
 	at, l := fresh, &u.first
 	switch {
 	case wishes.Ask && wishes.Again:
@@ -171,7 +173,7 @@ func (u *pursuit) step(event keep.Event) (keep.Wishes, *submission) {
 	case wishes.Ask:
 	case wishes.Release:
 		at = again
-		req = tenure.Request{Verb: tenure.Release, Key: req.Key, Secret: req.Secret, Failed: true}
+		request = []tenure.Request{{Verb: tenure.Release, Key: request[0].Key, Secret: request[0].Secret, Failed: true}}
 	default:
 		return wishes, nil
 	}
@@ -179,7 +181,7 @@ func (u *pursuit) step(event keep.Event) (keep.Wishes, *submission) {
 		l = new(letter)
 	}
 	u.asked = true
-	return wishes, l.address(&u.mail, &req, at, wishes.Attempt)
+	return wishes, l.address(&u.mail, request, at, wishes.Attempt)
 }
 
 // read takes note of an answer on its way to the machine.
@@ -198,12 +200,12 @@ func (u *pursuit) read(l *letter, p *place) {
 		u.c.lines.refused(p, held, u.c.clk.Now())
 	case !known(err):
 		u.doubt = true
-		u.c.emit(Event{Kind: EventUnknown, Key: u.cl.req.Key, Verb: tenure.Acquire, Err: err})
+		u.c.emit(Event{Kind: EventUnknown, Key: u.cl.key(), Verb: tenure.Acquire, Err: err})
 	}
 }
 
 // resolved tells what an unknown outcome has come to.
 func (u *pursuit) resolved(o Outcome) {
 	u.doubt = false
-	u.c.emit(Event{Kind: EventResolved, Key: u.cl.req.Key, Verb: tenure.Acquire, Outcome: o})
+	u.c.emit(Event{Kind: EventResolved, Key: u.cl.key(), Verb: tenure.Acquire, Outcome: o})
 }

@@ -52,7 +52,7 @@ type place struct {
 func (q *lines) join(cl *claim, start clock.Instant) (p *place, turn bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	ln := q.of(cl.req.Key)
+	ln := q.of(cl.key())
 	p = &place{line: ln, cl: cl, start: start}
 	if p.before = ln.tail; p.before == nil {
 		ln.head = p
