@@ -271,17 +271,19 @@ func (b *combiner) close() <-chan struct{} {
 	landed := make(chan struct{})
 	b.landed = landed
 	b.settle()
-	if b.watchdog != nil {
-		b.watchdog.Stop()
-	}
 	return landed
 }
 
 // settle tells close when all has landed. The caller holds the mutex.
 func (b *combiner) settle() {
-	if b.flying == 0 && b.delivering == 0 && b.landed != nil {
-		close(b.landed)
-		b.landed = nil
+	if b.flying > 0 || b.delivering > 0 || b.landed == nil {
+		return
+	}
+	close(b.landed)
+	b.landed = nil
+	if b.watching {
+		b.watching = false
+		b.watchdog.Stop()
 	}
 }
 

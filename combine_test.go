@@ -265,6 +265,45 @@ func TestAnswersThatNobodyReadsHoldUpNobody(t *testing.T) {
 	})
 }
 
+// TestWhatWasSeenWakesNobody: a wait ends by mail, by the bell, also by one that rang before, and by time; not by an answer that has been read.
+func TestWhatWasSeenWakesNobody(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		c := r.client(nil, nil)
+		var m mail
+		put := func() {
+			new(letter).address(&m, nil, fresh, 0).to.receive(store.Failed(1, errDown), c.clk.Now())
+		}
+		for _, w := range []struct {
+			name   string
+			before func()
+			during func()
+			takes  time.Duration
+		}{
+			{"nothing", nil, nil, time.Second},
+			{"mail before", put, nil, 0},
+			{"mail that was read", func() { put(); m.take() }, nil, time.Second},
+			{"mail", nil, put, time.Millisecond},
+			{"the bell before", m.ring, nil, 0},
+			{"the bell", nil, m.ring, time.Millisecond},
+			{"a bell that was heard", func() { m.ring(); c.await(&m, time.Second, nil, nil) }, nil, time.Second},
+		} {
+			for m.take() != nil {
+			}
+			if w.before != nil {
+				w.before()
+			}
+			if w.during != nil {
+				time.AfterFunc(time.Millisecond, w.during)
+			}
+			start := time.Now()
+			c.await(&m, time.Second, nil, nil)
+			if took := time.Since(start); took != w.takes {
+				r.Errorf("%s: the wait took %s, want %s", w.name, took, w.takes)
+			}
+		}
+	})
+}
+
 // TestAPanicOfTheStoreHoldsUpNobody: the caller that made the call may recover.
 func TestAPanicOfTheStoreHoldsUpNobody(t *testing.T) {
 	inBubble(t, func(r *rig) {

@@ -37,8 +37,8 @@ func (l *letter) receive(answers []store.Answer, sent clock.Instant) {
 type mail struct {
 	mu          sync.Mutex
 	first, last *letter
-	rung        bool          // there is something to see, here or elsewhere
-	bell        chan struct{} // of whoever waits for that; else nil
+	rung        bool          // there is something to see elsewhere
+	bell        chan struct{} // of whoever waits for either; else nil
 }
 
 func (m *mail) put(l *letter) {
@@ -50,7 +50,7 @@ func (m *mail) put(l *letter) {
 		m.last.after = l
 	}
 	m.last = l
-	m.wake()
+	m.sound()
 }
 
 // take is the answer that came first of those not read, or nil.
@@ -71,12 +71,12 @@ func (m *mail) take() *letter {
 func (m *mail) ring() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.wake()
+	m.rung = true
+	m.sound()
 }
 
-// wake is ring for who holds the mutex.
-func (m *mail) wake() {
-	m.rung = true
+// sound wakes whoever waits. The caller holds the mutex.
+func (m *mail) sound() {
 	if m.bell != nil {
 		select {
 		case m.bell <- struct{}{}:
@@ -85,15 +85,15 @@ func (m *mail) wake() {
 	}
 }
 
-// await waits until the bell rings, d has passed, or one of the others is closed.
+// await waits until there is mail or the bell rings, d has passed, or one of the others is closed.
 func (c *Client) await(m *mail, d time.Duration, left, over <-chan struct{}) {
 	e := c.listen(d)
 	defer c.unlisten(e)
 	m.mu.Lock()
 	m.bell = e.bell
-	rung := m.rung
+	quiet := m.first == nil && !m.rung
 	m.mu.Unlock()
-	if !rung {
+	if quiet {
 		select {
 		case <-e.bell:
 		case <-e.timer.C():
