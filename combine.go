@@ -107,8 +107,8 @@ func (b *combiner) submit(s *submission) {
 	}
 }
 
-// carry is submit for a caller that only waits for the answer. If nothing else is on its way and the store has been prompt, it makes the call itself, and done is
-// called before carry returns, at the latest soon after ctx ends or patientFor has passed: handing the call to a goroutine and the answer back would take as long again as many a store.
+// carry is submit for a caller that only waits for the answer. If nothing else is on its way and the store has been prompt, it makes the call itself, and the answer is
+// given out before carry returns, at the latest soon after ctx ends or patientFor has passed: handing the call to a goroutine and the answer back would take as long again as many a store.
 func (b *combiner) carry(ctx context.Context, s *submission) {
 	b.mu.Lock()
 	if !b.prompt || b.flying > 0 || b.waiting.first != nil || ctx.Err() != nil {
