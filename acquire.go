@@ -14,9 +14,15 @@ import (
 
 // claim is what one Acquire asks for, with every default filled in.
 type claim struct {
-	o     LeaseOptions
-	terms keep.Terms
-	req   tenure.Request // without its secret
+	o       LeaseOptions
+	request [1]tenure.Request // its secret is made when it is sent; from then on it does not change
+}
+
+func (cl *claim) key() string { return cl.request[0].Key }
+
+// terms are what the lease is to be kept by.
+func (cl *claim) terms() keep.Terms {
+	return keep.Terms{TTL: cl.o.TTL, StallAfter: cl.o.StallAfter, MaxHold: cl.o.MaxHold, Notice: cl.o.Notice, MaxFailures: cl.o.MaxFailures}
 }
 
 // Acquire takes the lease on a key, waiting at most WaitFor while another holds it. On return the fence is up at every guard named. Its error
@@ -35,6 +41,9 @@ func (c *Client) Acquire(ctx context.Context, key string, o *LeaseOptions) (*Lea
 
 	start := c.clk.Now()
 	l, err := c.acquire(ctx, cl, start)
+	if c.calls.observe == nil {
+		return l, err
+	}
 	wait := c.clk.Now().Sub(start)
 	switch {
 	case err == nil:
@@ -47,13 +56,17 @@ func (c *Client) Acquire(ctx context.Context, key string, o *LeaseOptions) (*Lea
 }
 
 func (c *Client) acquire(ctx context.Context, cl *claim, start clock.Instant) (*Lease, error) {
-	p := c.lines.join(cl, start)
+	p, turn := c.lines.join(cl, start)
 	defer c.lines.stepAside(p)
-	if err := c.lines.stand(ctx, p); err != nil {
-		return nil, err
+	now := start
+	if !turn {
+		if err := c.lines.stand(ctx, p); err != nil {
+			return nil, err
+		}
+		now = c.clk.Now()
 	}
 	for recovered := false; ; recovered = true {
-		l, err := c.pursue(ctx, p)
+		l, err := c.pursue(ctx, p, now)
 		if err != nil {
 			return nil, err
 		}
@@ -66,7 +79,9 @@ func (c *Client) acquire(ctx context.Context, cl *claim, start clock.Instant) (*
 		if above == 0 || recovered {
 			return nil, err
 		}
-		cl.req.Above = above
+		higher := *cl
+		higher.request[0].Above = above
+		p.cl, now = &higher, c.clk.Now()
 	}
 }
 
@@ -85,7 +100,8 @@ func (c *Client) newClaim(key string, o *LeaseOptions) (*claim, error) {
 	if cl.o.MaxFailures == 0 {
 		cl.o.MaxFailures = 3
 	}
-	cl.req = tenure.Request{
+	req := &cl.request[0]
+	*req = tenure.Request{
 		Verb: tenure.Acquire, Key: key, Owner: c.o.Owner, Instance: c.o.Instance,
 		TTL: cl.o.TTL, Above: cl.o.Above, Every: cl.o.Every, HoldFor: cl.o.HoldFor,
 	}
@@ -93,9 +109,9 @@ func (c *Client) newClaim(key string, o *LeaseOptions) (*claim, error) {
 		if g == nil {
 			return nil, fmt.Errorf("%w guard: number %d is nil", ErrInvalid, i+1)
 		}
-		cl.req.Guards = append(cl.req.Guards, g.Target())
+		req.Guards = append(req.Guards, g.Target())
 	}
-	probe := cl.req
+	probe := *req
 	probe.Secret = anySecret
 	if err := probe.Check(); err != nil {
 		return nil, err
@@ -119,9 +135,6 @@ func (c *Client) newClaim(key string, o *LeaseOptions) (*claim, error) {
 	}
 	if cl.o.MaxFailures < 0 {
 		return nil, fmt.Errorf("%w MaxFailures %d: it must be 1 or more, or 0 for the default of 3", ErrInvalid, cl.o.MaxFailures)
-	}
-	cl.terms = keep.Terms{
-		TTL: cl.o.TTL, StallAfter: cl.o.StallAfter, MaxHold: cl.o.MaxHold, Notice: cl.o.Notice, MaxFailures: cl.o.MaxFailures,
 	}
 	return cl, nil
 }

@@ -20,37 +20,21 @@ type reply struct {
 }
 
 // ask puts one request until its outcome is known or ctx ends: an unknown outcome is asked for again, with the same secret, and so is a call that
-// hangs. Without a deadline in ctx it gives up after bound. What another wants sent, if not nil, goes along with the first copy.
+// hangs. Without a deadline in ctx it gives up after bound. What another wants sent, if not nil, goes along with the first copy. The request has been checked.
 func (c *Client) ask(ctx context.Context, req tenure.Request, bound time.Duration, along *submission) (reply, error) {
-	if err := req.Check(); err != nil {
-		return reply{}, err
-	}
 	if err := ended(ctx); err != nil && req.Verb != tenure.Release { // giving back is worth a message all the same
 		return reply{}, fmt.Errorf("%s of %q was not tried: %w", req.Verb, req.Key, err)
 	}
-	first := c.clk.Now()
-	replies := make(chan *reply, 8)
-	put := func(at lane, along *submission) (reply, bool) {
-		request := &submission{requests: []tenure.Request{req}, lane: at, done: func(answers []store.Answer, sent clock.Instant) {
-			select {
-			case replies <- &reply{answers[0], first, sent}:
-			default: // nobody reads so many; what matters is asked for again
-			}
-		}}
-		if along != nil {
-			c.calls.carry(ctx, request, along)
-		} else {
-			c.calls.carry(ctx, request)
-		}
-		return c.await(ctx, replies, min(patientFor, bound))
-	}
-	r, answered := put(fresh, along)
+	q := &question{c: c, asked: c.clk.Now(), patience: min(patientFor, bound), request: [1]tenure.Request{req}}
+	request := q.first.address(&q.mail, q.request[:], fresh, 0)
+	request.next = along
+	r, answered := q.put(ctx, request)
 	if answered && known(r.answer.Err) {
 		return r, r.answer.Err
 	}
 	if _, bounded := ctx.Deadline(); !bounded { // the first try is bounded anyway
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, bound-c.clk.Now().Sub(first))
+		ctx, cancel = context.WithTimeout(ctx, bound-c.clk.Now().Sub(q.asked))
 		defer cancel()
 	}
 	last, pause := store.Unknown(errors.New("no answer yet")), 25*time.Millisecond
@@ -68,30 +52,35 @@ func (c *Client) ask(ctx context.Context, req tenure.Request, bound time.Duratio
 		if err != nil {
 			return reply{}, store.Unknown(fmt.Errorf("%s of %q has no known outcome after %d tries; it is safe to repeat: %w (%w)", req.Verb, req.Key, tries, last, err))
 		}
-		if r, answered = put(again, nil); answered && known(r.answer.Err) {
+		if r, answered = q.put(ctx, new(letter).address(&q.mail, q.request[:], again, 0)); answered && known(r.answer.Err) {
 			c.emit(Event{Kind: EventResolved, Key: req.Key, Verb: req.Verb, Outcome: outcomeOf(r.answer.Err)})
 			return r, r.answer.Err
 		}
 	}
 }
 
-// await waits for a reply, at most d.
-func (c *Client) await(ctx context.Context, replies <-chan *reply, d time.Duration) (reply, bool) {
-	select {
-	case r := <-replies: // there already, as a rule
-		return *r, true
-	default:
+// question is one request that is put until it is answered.
+type question struct {
+	c        *Client
+	asked    clock.Instant
+	patience time.Duration // with one copy of it
+	request  [1]tenure.Request
+	first    letter
+	mail     mail
+}
+
+// put sends a copy, and waits for an answer to any.
+func (q *question) put(ctx context.Context, request *submission) (reply, bool) {
+	q.c.calls.carry(ctx, request)
+	l := q.mail.take()
+	if l == nil {
+		q.c.await(&q.mail, q.patience, ctx.Done(), q.c.life.Done())
+		l = q.mail.take()
 	}
-	timer := c.clk.Timer(d)
-	defer timer.Stop()
-	select {
-	case r := <-replies:
-		return *r, true
-	case <-ctx.Done():
-	case <-c.life.Done():
-	case <-timer.C():
+	if l == nil {
+		return reply{}, false
 	}
-	return reply{}, false
+	return reply{*l.answer, q.asked, l.sent}, true
 }
 
 // sleep passes the time until ctx or the client ends.

@@ -26,7 +26,15 @@ func (instant) Apply(_ context.Context, batch []tenure.Request) []store.Answer {
 	return answers
 }
 
-// BenchmarkAcquireRelease is what the client adds to a store that costs nothing, alone and with others.
+// afar is instant at the other end of a wire: while it is asked, others gather.
+type afar struct{ instant }
+
+func (s afar) Apply(ctx context.Context, batch []tenure.Request) []store.Answer {
+	time.Sleep(50 * time.Microsecond)
+	return s.instant.Apply(ctx, batch)
+}
+
+// BenchmarkAcquireRelease is what the client adds to a store that costs nothing, alone and with others, and in a crowd that waits for it.
 func BenchmarkAcquireRelease(b *testing.B) {
 	keys := make([]string, 1000)
 	for i := range keys {
@@ -49,8 +57,8 @@ func BenchmarkAcquireRelease(b *testing.B) {
 			pair(b, c, keys[n%len(keys)])
 		}
 	})
-	b.Run("64", func(b *testing.B) {
-		c := New(instant{}, nil)
+	many := func(b *testing.B, st store.Store) {
+		c := New(st, nil)
 		defer c.Close()
 		b.ReportAllocs()
 		b.SetParallelism(32)
@@ -61,7 +69,9 @@ func BenchmarkAcquireRelease(b *testing.B) {
 				pair(b, c, key)
 			}
 		})
-	})
+	}
+	b.Run("64", func(b *testing.B) { many(b, instant{}) })
+	b.Run("crowd", func(b *testing.B) { many(b, afar{}) })
 }
 
 // BenchmarkTick is one renewal of ten thousand held leases, the store's part included, and one look when none is due.

@@ -32,6 +32,7 @@ type Client struct {
 	// refusals are noted here for operators.
 	refusals *recorder
 	closing  chan struct{} // closed when Close begins
+	ears     sync.Pool     // of *ear
 	life     context.Context
 	kill     context.CancelFunc
 
@@ -58,7 +59,7 @@ func newClient(st store.Store, o *Options, clk clock.Clock, random func() float6
 		c.o.CallTimeout = 5 * time.Second
 	}
 	c.life, c.kill = context.WithCancel(context.Background())
-	c.calls = &combiner{st: st, life: c.life, timeout: c.o.CallTimeout, clk: clk}
+	c.calls = &combiner{st: st, life: c.life, timeout: c.o.CallTimeout, clk: clk, epoch: time.Now()}
 	if c.o.Observe != nil || c.o.Logger != nil {
 		c.calls.observe = c.emit
 	}

@@ -3,6 +3,7 @@ package croft
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -33,13 +34,17 @@ type combiner struct {
 	clk     clock.Clock
 	observe func(Event) // nil if nobody listens
 
+	epoch      time.Time // what the ages of batches are reckoned from, on the process's own time
 	mu         sync.Mutex
-	waiting    []*submission
-	flying     int           // batches on their way,
-	hanging    int           // those of them that have been for longer than patientFor
-	delivering int           // batches whose answers are being given out
-	prompt     bool          // the last batch took no longer than promptly
-	landed     chan struct{} // closed when nothing is on its way or given out, if somebody waits for it
+	waiting    chain
+	aloft      [mostInFlight]*submission // the first of every batch on its way
+	watchdog   *time.Timer               // lets others overtake what hangs: one for all batches, looked after only when it has run out
+	watching   bool                      // it is set
+	flying     int                       // batches on their way,
+	hanging    int                       // those of them that have been for longer than patientFor
+	delivering int                       // batches whose answers are being given out
+	prompt     bool                      // the last batch took no longer than promptly
+	landed     chan struct{}             // closed when nothing is on its way or given out, if somebody waits for it
 }
 
 // lane keeps apart what should not be in one call.
@@ -51,19 +56,50 @@ const (
 	alone             // in a call of its own
 )
 
-// submission is what one caller wants carried out: it is not divided between batches, and holds at most mostInBatch requests.
+// submission is what one caller wants carried out: it is not divided between batches, and holds at most mostInBatch requests. It is submitted once.
 type submission struct {
 	requests []tenure.Request
 	lane     lane
-	// done is called once with an answer per request, and the instant just before they were sent. It must not block.
-	done func(answers []store.Answer, sent clock.Instant)
+	to       recipient
+	next     *submission // the one that is given, waits or flies with it
+
+	// Of the first of a batch on its way.
+	began time.Duration // since the epoch
+	hung  bool          // it takes longer than patientFor
 }
 
-// submit takes requests and returns. Their context is the combiner's own: a caller that goes away leaves its requests on their way. Submissions that are given
+// recipient takes an answer per request, once, and the instant just before they were sent. It must not block.
+type recipient interface {
+	receive(answers []store.Answer, sent clock.Instant)
+}
+
+// told is a recipient that is a function.
+type told func(answers []store.Answer, sent clock.Instant)
+
+func (f told) receive(answers []store.Answer, sent clock.Instant) { f(answers, sent) }
+
+// chain is a queue of submissions.
+type chain struct{ first, last *submission }
+
+func (c *chain) add(s *submission) {
+	s.next = nil
+	if c.last == nil {
+		c.first = s
+	} else {
+		c.last.next = s
+	}
+	c.last = s
+}
+
+// submit takes a submission and what goes with it, and returns. Their context is the combiner's own: a caller that goes away leaves its requests on their way. Submissions that are given
 // together, and are in one lane, go together.
-func (b *combiner) submit(together ...*submission) {
+func (b *combiner) submit(s *submission) {
 	b.mu.Lock()
-	b.waiting = append(b.waiting, together...)
+	for s != nil {
+		next := s.next
+		b.waiting.add(s)
+		s = next
+	}
 	batch := b.take()
 	b.mu.Unlock()
 	if batch != nil {
@@ -71,62 +107,102 @@ func (b *combiner) submit(together ...*submission) {
 	}
 }
 
-// carry is submit for a caller that only waits for the answer. If nothing else is on its way and the store has been prompt, it makes the call itself, and done is
-// called before carry returns, at the latest soon after ctx ends or patientFor has passed: handing the call to a goroutine and the answer back would take as long again as many a store.
-func (b *combiner) carry(ctx context.Context, together ...*submission) {
+// carry is submit for a caller that only waits for the answer. If nothing else is on its way and the store has been prompt, it makes the call itself, and the answer is
+// given out before carry returns, at the latest soon after ctx ends or patientFor has passed: handing the call to a goroutine and the answer back would take as long again as many a store.
+func (b *combiner) carry(ctx context.Context, s *submission) {
 	b.mu.Lock()
-	if !b.prompt || b.flying > 0 || len(b.waiting) > 0 || ctx.Err() != nil {
+	if !b.prompt || b.flying > 0 || b.waiting.first != nil || ctx.Err() != nil {
 		b.mu.Unlock()
-		b.submit(together...)
+		b.submit(s)
 		return
 	}
-	b.flying++
+	b.launch(s)
 	b.mu.Unlock()
 
-	bounded, cancel := context.WithTimeout(ctx, min(patientFor, b.timeout))
-	defer cancel()
-	f, next := b.flight(bounded, together)
+	f, next := b.flight(ctx, min(patientFor, b.timeout), s)
 	if next != nil {
 		go b.fly(next)
 	}
 	b.deliver(f)
 	// Giving back is worth another message. Anything else that the caller has left might come when it, or others, have gone on to something else.
 	if f.requests[0].Verb == tenure.Release && !known(f.answers[0].Err) && ctx.Err() != nil {
-		b.submit(&submission{requests: together[0].requests, lane: again, done: func([]store.Answer, clock.Instant) {}})
+		b.submit(&submission{requests: s.requests, lane: again, to: told(func([]store.Answer, clock.Instant) {})})
 	}
 }
 
 // take returns the batch that may go now, or nil. The caller holds the mutex.
-func (b *combiner) take() []*submission {
-	if len(b.waiting) == 0 || b.flying > b.hanging || b.flying >= mostInFlight {
+func (b *combiner) take() *submission {
+	first := b.waiting.first
+	if first == nil || b.flying > b.hanging || b.flying >= mostInFlight {
 		return nil
 	}
-	b.flying++
-	first := b.waiting[0]
-	if first.lane == alone {
-		b.waiting = b.waiting[1:]
-		return []*submission{first}
-	}
-	var batch, rest []*submission
+	var batch, rest chain
 	room := mostInBatch
-	for _, s := range b.waiting {
-		if s.lane == first.lane && len(s.requests) <= room {
-			batch = append(batch, s)
+	for s := first; s != nil; {
+		next := s.next
+		if s == first || s.lane == first.lane && s.lane != alone && len(s.requests) <= room {
+			batch.add(s)
 			room -= len(s.requests)
 		} else {
-			rest = append(rest, s)
+			rest.add(s)
 		}
+		s = next
 	}
 	b.waiting = rest
-	return batch
+	b.launch(first)
+	return first
+}
+
+// launch puts a batch among those on their way. The caller holds the mutex, and has seen that there is room.
+func (b *combiner) launch(batch *submission) {
+	batch.began, batch.hung = time.Since(b.epoch), false
+	b.flying++
+	b.aloft[slices.Index(b.aloft[:], nil)] = batch
+	if !b.watching {
+		b.watch(patientFor)
+	}
+}
+
+// watch sets the watchdog. The caller holds the mutex.
+func (b *combiner) watch(d time.Duration) {
+	b.watching = true
+	if b.watchdog == nil {
+		b.watchdog = time.AfterFunc(d, b.look)
+	} else {
+		b.watchdog.Reset(d)
+	}
+}
+
+// look lets others overtake the batches that hang, and comes back for those that may yet.
+func (b *combiner) look() {
+	b.mu.Lock()
+	b.watching = false
+	now, soonest := time.Since(b.epoch), Forever
+	for _, batch := range b.aloft {
+		if batch == nil || batch.hung {
+			continue
+		}
+		if left := batch.began + patientFor - now; left > 0 {
+			soonest = min(soonest, left)
+		} else {
+			batch.hung = true
+			b.hanging++
+		}
+	}
+	if soonest != Forever {
+		b.watch(soonest)
+	}
+	next := b.take()
+	b.mu.Unlock()
+	if next != nil {
+		go b.fly(next)
+	}
 }
 
 // fly carries out a batch, and then those that have gathered meanwhile. The next is sent before the answers are given out, so that the store has something to do.
-func (b *combiner) fly(batch []*submission) {
+func (b *combiner) fly(batch *submission) {
 	for batch != nil {
-		ctx, cancel := context.WithTimeout(b.life, b.timeout)
-		f, next := b.flight(ctx, batch)
-		cancel()
+		f, next := b.flight(b.life, b.timeout, batch)
 		if next != nil {
 			go b.deliver(f)
 		} else {
@@ -138,35 +214,22 @@ func (b *combiner) fly(batch []*submission) {
 
 // flown is a batch with its answers.
 type flown struct {
-	batch    []*submission
+	batch    *submission
 	requests []tenure.Request
 	answers  []store.Answer
 	sent     clock.Instant
 	took     time.Duration
 }
 
-// flight makes one call, lets others overtake it if it hangs, and returns the batch that may go next.
-func (b *combiner) flight(ctx context.Context, batch []*submission) (f flown, next []*submission) {
-	var call struct{ landed, hung bool } // under the mutex
-	overtake := time.AfterFunc(patientFor, func() {
-		b.mu.Lock()
-		var next []*submission
-		if !call.landed {
-			call.hung = true
-			b.hanging++
-			next = b.take()
-		}
-		b.mu.Unlock()
-		if next != nil {
-			go b.fly(next)
-		}
-	})
+// flight makes one call of a batch that was launched, within ctx and at most for limit, and returns the batch that may go next.
+func (b *combiner) flight(ctx context.Context, limit time.Duration, batch *submission) (f flown, next *submission) {
+	bounded, cancel := context.WithDeadline(ctx, b.epoch.Add(batch.began+limit))
 	defer func() {
-		overtake.Stop()
+		cancel()
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		call.landed = true
-		if call.hung {
+		b.aloft[slices.Index(b.aloft[:], batch)] = nil
+		if batch.hung {
 			b.hanging--
 		}
 		b.flying--
@@ -179,7 +242,7 @@ func (b *combiner) flight(ctx context.Context, batch []*submission) (f flown, ne
 		b.delivering++
 		b.prompt = f.took <= promptly
 	}()
-	return b.call(ctx, batch), nil
+	return b.call(bounded, batch), nil
 }
 
 // deliver gives the answers out.
@@ -191,10 +254,10 @@ func (b *combiner) deliver(f flown) {
 		b.settle()
 	}()
 	rest := f.answers
-	for _, s := range f.batch {
-		n := len(s.requests)
-		s.done(rest[:n:n], f.sent)
-		rest = rest[n:]
+	for s := f.batch; s != nil; {
+		n, next := len(s.requests), s.next
+		s.to.receive(rest[:n:n], f.sent)
+		s, rest = next, rest[n:]
 	}
 	if b.observe != nil {
 		b.report(f)
@@ -213,22 +276,27 @@ func (b *combiner) close() <-chan struct{} {
 
 // settle tells close when all has landed. The caller holds the mutex.
 func (b *combiner) settle() {
-	if b.flying == 0 && b.delivering == 0 && b.landed != nil {
-		close(b.landed)
-		b.landed = nil
+	if b.flying > 0 || b.delivering > 0 || b.landed == nil {
+		return
+	}
+	close(b.landed)
+	b.landed = nil
+	if b.watching {
+		b.watching = false
+		b.watchdog.Stop()
 	}
 }
 
 // call is one call of the store.
-func (b *combiner) call(ctx context.Context, batch []*submission) flown {
-	f := flown{batch: batch, requests: batch[0].requests}
-	if len(batch) > 1 {
+func (b *combiner) call(ctx context.Context, batch *submission) flown {
+	f := flown{batch: batch, requests: batch.requests}
+	if batch.next != nil {
 		n := 0
-		for _, s := range batch {
+		for s := batch; s != nil; s = s.next {
 			n += len(s.requests)
 		}
 		f.requests = make([]tenure.Request, 0, n)
-		for _, s := range batch {
+		for s := batch; s != nil; s = s.next {
 			f.requests = append(f.requests, s.requests...)
 		}
 	}

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/internal/clock"
-	"github.com/croft-dev/croft/internal/keep"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -150,7 +149,7 @@ func TestWhatHangsTakesNoOthersWithIt(t *testing.T) {
 		submit := func(key string, at lane) {
 			all.Add(1)
 			req := tenure.Request{Verb: tenure.Renew, Key: key, Secret: tenure.NewSecret()}
-			c.calls.submit(&submission{requests: []tenure.Request{req}, lane: at, done: func([]store.Answer, clock.Instant) { all.Done() }})
+			c.calls.submit(&submission{requests: []tenure.Request{req}, lane: at, to: told(func([]store.Answer, clock.Instant) { all.Done() })})
 		}
 		submit("first", fresh) // on its way while the others gather
 		submit("a1", again)
@@ -257,11 +256,50 @@ func TestAnswersThatNobodyReadsHoldUpNobody(t *testing.T) {
 		if err != nil {
 			r.Fatal(err)
 		}
-		p := c.lines.join(cl, c.clk.Now())
+		p, _ := c.lines.join(cl, c.clk.Now())
 		defer c.lines.stepAside(p)
-		_, request := c.lines.pursuit(p).next(keep.Tick{})
-		for range 100 {
-			request.done(store.Failed(1, errDown), c.clk.Now())
+		u := c.lines.pursuit(p, c.clk.Now())
+		for i := range 100 {
+			new(letter).address(&u.mail, cl.request[:], fresh, i).to.receive(store.Failed(1, errDown), c.clk.Now())
+		}
+	})
+}
+
+// TestWhatWasSeenWakesNobody: a wait ends by mail, by the bell, also by one that rang before, and by time; not by an answer that has been read.
+func TestWhatWasSeenWakesNobody(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		c := r.client(nil, nil)
+		var m mail
+		put := func() {
+			new(letter).address(&m, nil, fresh, 0).to.receive(store.Failed(1, errDown), c.clk.Now())
+		}
+		for _, w := range []struct {
+			name   string
+			before func()
+			during func()
+			takes  time.Duration
+		}{
+			{"nothing", nil, nil, time.Second},
+			{"mail before", put, nil, 0},
+			{"mail that was read", func() { put(); m.take() }, nil, time.Second},
+			{"mail", nil, put, time.Millisecond},
+			{"the bell before", m.ring, nil, 0},
+			{"the bell", nil, m.ring, time.Millisecond},
+			{"a bell that was heard", func() { m.ring(); c.await(&m, time.Second, nil, nil) }, nil, time.Second},
+		} {
+			for m.take() != nil {
+			}
+			if w.before != nil {
+				w.before()
+			}
+			if w.during != nil {
+				time.AfterFunc(time.Millisecond, w.during)
+			}
+			start := time.Now()
+			c.await(&m, time.Second, nil, nil)
+			if took := time.Since(start); took != w.takes {
+				r.Errorf("%s: the wait took %s, want %s", w.name, took, w.takes)
+			}
 		}
 	})
 }

@@ -29,6 +29,9 @@ func (c *Client) byDeed(ctx context.Context, d tenure.Deed, req tenure.Request) 
 	}
 	defer c.leave()
 	req.Key, req.Secret = d.Key, d.Secret
+	if err := req.Check(); err != nil {
+		return tenure.Record{}, err
+	}
 	r, err := c.ask(ctx, req, 2*c.o.CallTimeout, nil)
 	c.notOwned(req.Verb, d.Stamp(), "", err)
 	return r.answer.Record, err

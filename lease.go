@@ -14,40 +14,34 @@ import (
 
 // Lease is one term of a key, held by this process and renewed by its client until it ends. It is safe for concurrent use.
 type Lease struct {
-	c      *Client
-	cl     *claim
-	deed   tenure.Deed
-	since  clock.Instant // when the key was granted, be it to the lease this one resumes
-	ctx    context.Context
-	cancel context.CancelCauseFunc
+	c     *Client
+	cl    *claim
+	deed  tenure.Deed
+	since clock.Instant // when the key was granted, be it to the lease this one resumes
 
 	// Under the warden's mutex.
+	ctx    context.Context         // its own, once somebody has wanted it; before, the one it was acquired with
+	cancel context.CancelCauseFunc // of its own; nil before
 	keeper keep.Keeper
 	index  int // in the warden's heap; -1 when not there
 	rec    tenure.Record
 	recAt  time.Time // on the store's clock
 	lost   *LostError
 	alone  bool // the next renewal goes in a call of its own
-
-	finishing chan struct{} // holds one: whoever is in Release
-	finished  bool          // the store knows that the lease is over
-	outcome   error         // of the Release that ended it
+	giving bool // somebody is in Release,
+	// finished says that the store knows that the lease is over, and outcome is of the Release that ended it: both are for who is in Release.
+	finished bool
+	outcome  error
+	given    chan struct{} // closed when nobody is in Release; nil if nobody waits for that
 }
 
-// newLease begins to keep what was granted with a secret, good until deadline.
-func (c *Client) newLease(ctx context.Context, cl *claim, secret tenure.Secret, granted store.Answer, deadline clock.Instant) *Lease {
-	now := c.clk.Now()
-	return c.keepLease(ctx, cl, secret, granted, deadline, now, now)
-}
-
-func (c *Client) keepLease(ctx context.Context, cl *claim, secret tenure.Secret, granted store.Answer, deadline, since, now clock.Instant) *Lease {
+// newLease begins to keep what was granted to a claim, good until deadline.
+func (c *Client) newLease(ctx context.Context, cl *claim, granted *store.Answer, deadline, since, now clock.Instant) *Lease {
 	l := &Lease{
-		c: c, cl: cl, since: since, index: -1, rec: granted.Record, recAt: granted.Now,
-		deed:      tenure.Deed{Key: cl.req.Key, Token: granted.Record.Token, Secret: secret, TTL: cl.o.TTL},
-		keeper:    keep.NewKeeper(cl.terms, deadline, since, now, granted.Record, c.random()),
-		finishing: make(chan struct{}, 1),
+		c: c, cl: cl, since: since, ctx: ctx, index: -1, rec: granted.Record, recAt: granted.Now,
+		deed:   tenure.Deed{Key: cl.key(), Token: granted.Record.Token, Secret: cl.request[0].Secret, TTL: cl.o.TTL},
+		keeper: keep.NewKeeper(cl.terms(), deadline, since, now, granted.Record, c.random()),
 	}
-	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	c.warden.add(l, now)
 	return l
 }
@@ -73,15 +67,38 @@ func (l *Lease) Record() tenure.Record {
 
 // Context carries the values of the context the lease was acquired with. It ends when the lease does, at the latest Notice before the local deadline, also
 // while a call of the store hangs, and within a second of waking from suspend; context.Cause then gives a [*LostError].
-func (l *Lease) Context() context.Context { return l.ctx }
+func (l *Lease) Context() context.Context {
+	l.c.warden.mu.Lock()
+	defer l.c.warden.mu.Unlock()
+	if l.cancel == nil {
+		l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(l.ctx))
+		if l.lost != nil {
+			l.cancel(l.lost)
+		}
+	}
+	return l.ctx
+}
 
 // Done is closed when the lease has ended.
-func (l *Lease) Done() <-chan struct{} { return l.ctx.Done() }
+func (l *Lease) Done() <-chan struct{} { return l.Context().Done() }
 
 // Err is nil while the lease lives, and then a [*LostError]. It looks at the clock: after a suspend it is right at once.
 func (l *Lease) Err() error {
-	l.c.warden.check(l)
-	return context.Cause(l.ctx)
+	if lost := l.c.warden.check(l); lost != nil {
+		return lost
+	}
+	return nil
+}
+
+// end ends the context of a lease that was lost, if there is one, and returns the loss.
+func (l *Lease) end() *LostError {
+	l.c.warden.mu.Lock()
+	lost, cancel := l.lost, l.cancel
+	l.c.warden.mu.Unlock()
+	if lost != nil && cancel != nil {
+		cancel(lost)
+	}
+	return lost
 }
 
 // Remaining is the time until the local deadline, on a clock that runs during suspend. It may be more than zero when the context has already ended (by
@@ -112,6 +129,9 @@ func (l *Lease) Report(ctx context.Context, marker string) error {
 	l.c.warden.step(l, keep.Progressed{})
 	l.c.emit(Event{Kind: EventReported, Key: l.Key(), Token: l.Token()})
 	req := tenure.Request{Verb: tenure.Report, Key: l.Key(), Secret: l.deed.Secret, Progress: marker}
+	if err := req.Check(); err != nil {
+		return err
+	}
 	r, err := l.c.ask(ctx, req, 2*l.c.o.CallTimeout, nil)
 	switch {
 	case err == nil:
@@ -147,7 +167,7 @@ func (l *Lease) Resume(ctx context.Context) (*Lease, error) {
 		_ = l.Fail(ctx)
 		return nil, &LostError{Key: l.Key(), Token: l.Token(), Loss: Superseded, Err: errGrantedAnew}
 	}
-	resumed := c.keepLease(ctx, l.cl, l.deed.Secret, r.answer, l.cl.terms.Until(r.first, r.sent, r.answer), l.since, c.clk.Now())
+	resumed := c.newLease(ctx, l.cl, &r.answer, l.cl.terms().Until(r.first, r.sent, r.answer), l.since, c.clk.Now())
 	if err := resumed.Err(); err != nil { // MaxHold has passed, or the answer took too long, or the client was closed
 		_ = resumed.Fail(ctx)
 		return nil, err
@@ -159,6 +179,9 @@ func (l *Lease) Resume(ctx context.Context) (*Lease, error) {
 
 // asLost makes a loss of the store's "not owned"; other errors stay as they are.
 func (l *Lease) asLost(err error) error {
+	if err == nil {
+		return nil
+	}
 	var refusal *tenure.NotOwnedError
 	if !errors.As(err, &refusal) {
 		return err
@@ -174,6 +197,6 @@ func (l *Lease) asHeld() *tenure.HeldError {
 	if l.lost != nil {
 		return nil
 	}
-	left := l.keeper.Deadline().Sub(l.c.clk.Now()) + l.cl.terms.Margin()
+	left := l.keeper.Deadline().Sub(l.c.clk.Now()) + l.cl.terms().Margin()
 	return &tenure.HeldError{Record: l.rec, Why: tenure.WhyHeld, Until: l.rec.Deadline, Now: l.rec.Deadline.Add(-left)}
 }

@@ -158,6 +158,20 @@ func TestTheContextCarriesValuesAndNotTheEndOfAcquire(t *testing.T) {
 	})
 }
 
+// TestAContextAskedForLateTellsTheLoss: it is made when somebody wants it, and that may be when the lease is over.
+func TestAContextAskedForLateTellsTheLoss(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		l := r.acquire(r.client(nil, nil), "jobs/one", nil)
+		if err := l.Release(r.Context()); err != nil {
+			r.Fatal(err)
+		}
+		r.wantLost(l, Released)
+		if first := l.Context(); first != l.Context() {
+			r.Error("every call makes another")
+		}
+	})
+}
+
 // TestProgressKeepsALeaseFromStalling: reported here, or by another process with the deed.
 func TestProgressKeepsALeaseFromStalling(t *testing.T) {
 	for _, elsewhere := range []bool{false, true} {

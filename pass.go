@@ -1,6 +1,9 @@
 package croft
 
-import "github.com/croft-dev/croft/internal/keep"
+import (
+	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/internal/keep"
+)
 
 // mostPassed bounds how often in a row a key is passed on within a client. Then it is free for as long as a call takes, and whoever waits for it elsewhere
 // can compete: not every store can tell that somebody does.
@@ -12,7 +15,7 @@ func (q *lines) pass(l *Lease) *submission {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	ln := q.byKey[l.Key()]
-	if ln == nil || ln.holder != l || ln.queue.Len() == 0 {
+	if ln == nil || ln.holder != l || ln.head == nil {
 		return nil
 	}
 	if ln.others || ln.passed == mostPassed {
@@ -20,10 +23,10 @@ func (q *lines) pass(l *Lease) *submission {
 		return nil
 	}
 	ln.passed++
-	p := ln.queue.Front().Value.(*place)
-	p.begun = q.c.newPursuit(p)
-	_, request := p.begun.next(keep.Tick{})
-	close(p.turn)
+	p := ln.head
+	p.pursuit, p.begun = q.c.newPursuit(p, q.c.clk.Now()), true
+	_, request := p.pursuit.step(keep.Tick{})
+	p.call()
 	return request
 }
 
@@ -37,14 +40,13 @@ func (q *lines) yield(l *Lease, awaited bool) {
 	}
 }
 
-// pursuit is what the one before has begun on behalf of a contender, or a new one.
-func (q *lines) pursuit(p *place) *pursuit {
+// pursuit is what the one before has begun on behalf of a contender, or a new one that begins now.
+func (q *lines) pursuit(p *place, now clock.Instant) *pursuit {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	u := p.begun
-	p.begun = nil
-	if u == nil {
-		u = q.c.newPursuit(p)
+	if !p.begun {
+		p.pursuit = q.c.newPursuit(p, now)
 	}
-	return u
+	p.begun = false
+	return p.pursuit
 }

@@ -125,7 +125,7 @@ func TestWhoLeftAMomentBeforeItWasPassedTheKeyGivesItBack(t *testing.T) {
 		if err != nil {
 			r.Fatal(err)
 		}
-		p := c.lines.join(cl, c.clk.Now())
+		p, _ := c.lines.join(cl, c.clk.Now())
 		along := c.lines.pass(l)
 		c.lines.stepAside(p) // it had looked whether it was its turn just before
 		if err := l.Release(r.Context()); err != nil {

@@ -138,7 +138,8 @@ func (l *Lease) do(ctx context.Context, fn Work) error {
 // within is a context that ends when ctx or the lease does.
 func (l *Lease) within(ctx context.Context) (context.Context, func()) {
 	work, cancel := context.WithCancelCause(ctx)
-	unhook := context.AfterFunc(l.ctx, func() { cancel(context.Cause(l.ctx)) })
+	own := l.Context()
+	unhook := context.AfterFunc(own, func() { cancel(context.Cause(own)) })
 	return work, func() {
 		unhook()
 		cancel(nil)

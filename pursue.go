@@ -16,21 +16,21 @@ import (
 type pursuit struct {
 	c       *Client
 	cl      *claim
-	waiter  *keep.Waiter
-	secret  tenure.Secret
-	asked   bool            // a request was made
-	answers chan keep.Event // keep.Answered, boxed: a buffer of answers themselves would be kilobytes for every acquire
-	doubt   bool            // an outcome is unknown
-	grant   store.Answer    // the last one without an error
-	refusal error           // the last one with
+	waiter  keep.Waiter
+	asked   bool   // a request was made,
+	first   letter // the first of them
+	mail    mail
+	doubt   bool          // an outcome is unknown
+	grant   *store.Answer // the last one without an error
+	refusal error         // the last one with
+	now     clock.Instant // when the machine was last stepped
 }
 
 // errPending is what a caller is told that leaves while its request is on its way.
 var errPending = store.Unknown(errors.New("whether it was granted is not known yet; if it was, it is released in the background"))
 
 // newPursuit makes ready to ask for what a contender claims. The caller holds the mutex of the lines.
-func (c *Client) newPursuit(p *place) *pursuit {
-	now := c.clk.Now()
+func (c *Client) newPursuit(p *place, now clock.Instant) *pursuit {
 	var after time.Duration
 	if p.line.others {
 		p.line.others, after = false, keep.Courtesy
@@ -39,19 +39,20 @@ func (c *Client) newPursuit(p *place) *pursuit {
 	if patience != Forever {
 		patience = max(patience-now.Sub(p.start), 0)
 	}
-	u := &pursuit{c: c, cl: p.cl, answers: make(chan keep.Event, 8)}
-	u.waiter = keep.NewWaiter(keep.Patience{
-		For: patience, After: after, Resolve: c.o.CallTimeout, Terms: p.cl.terms,
+	u := &pursuit{c: c, cl: p.cl, now: now}
+	u.mail.rung = p.line.hint
+	u.waiter = *keep.NewWaiter(keep.Patience{
+		For: patience, After: after, Resolve: c.o.CallTimeout, Terms: p.cl.terms(),
 		Call: 2*c.o.CallTimeout + patientFor, // waiting for hanging batches before it, and then on its way
 	}, now, c.random)
 	return u
 }
 
-// pursue asks for the key until it is granted or the caller's patience ends. The caller is the head of its line.
-func (c *Client) pursue(ctx context.Context, p *place) (*Lease, error) {
-	cl, u := p.cl, c.lines.pursuit(p)
+// pursue asks for the key, from now on, until it is granted or the caller's patience ends. The caller is the head of its line.
+func (c *Client) pursue(ctx context.Context, p *place, now clock.Instant) (*Lease, error) {
+	key, u := p.cl.key(), c.lines.pursuit(p, now)
 	if err := ended(ctx); err != nil && !u.asked {
-		return nil, fmt.Errorf("acquire %q: %w", cl.req.Key, err)
+		return nil, fmt.Errorf("acquire %q: %w", key, err)
 	}
 	wishes, why := u.inFront(ctx, p)
 	if wishes.Background {
@@ -59,15 +60,15 @@ func (c *Client) pursue(ctx context.Context, p *place) (*Lease, error) {
 	}
 	switch {
 	case wishes.Granted:
-		return c.newLease(ctx, cl, u.secret, u.grant, wishes.Deadline), nil
+		return c.newLease(ctx, u.cl, u.grant, wishes.Deadline, u.now, u.now), nil
 	case wishes.Unknown:
-		return nil, fmt.Errorf("acquire %q: %w", cl.req.Key, wishes.Err)
+		return nil, fmt.Errorf("acquire %q: %w", key, wishes.Err)
 	case why != nil && wishes.Background:
-		return nil, fmt.Errorf("acquire %q: %w; %w", cl.req.Key, why, errPending)
+		return nil, fmt.Errorf("acquire %q: %w; %w", key, why, errPending)
 	case why != nil && u.refusal != nil:
-		return nil, fmt.Errorf("acquire %q: %w (%w)", cl.req.Key, why, u.refusal)
+		return nil, fmt.Errorf("acquire %q: %w (%w)", key, why, u.refusal)
 	case why != nil:
-		return nil, fmt.Errorf("acquire %q: %w", cl.req.Key, why)
+		return nil, fmt.Errorf("acquire %q: %w", key, why)
 	}
 	return nil, wishes.Err
 }
@@ -75,19 +76,18 @@ func (c *Client) pursue(ctx context.Context, p *place) (*Lease, error) {
 // inFront steps the machine until the caller is free to go. why is set if the caller was called away.
 func (u *pursuit) inFront(ctx context.Context, p *place) (wishes keep.Wishes, why error) {
 	c := u.c
-	watched, asked := false, u.asked
-	var event keep.Event = keep.Tick{}
-	for ; ; asked = false {
-		if !asked { // the one before has done it
-			var request *submission
-			wishes, request = u.next(event)
-			switch {
-			case request == nil:
-			case wishes.Background: // the caller does not wait for it
-				c.calls.submit(request)
-			default:
-				c.calls.carry(ctx, request)
-			}
+	watched := false
+	var request *submission
+	if !u.asked { // else the one before has done it
+		wishes, request = u.step(keep.Tick{})
+	}
+	for {
+		switch {
+		case request == nil:
+		case wishes.Background: // the caller does not wait for it
+			c.calls.submit(request)
+		default:
+			c.calls.carry(ctx, request)
 		}
 		if wishes.Watch {
 			c.lines.startWatch(p)
@@ -95,28 +95,24 @@ func (u *pursuit) inFront(ctx context.Context, p *place) (wishes keep.Wishes, wh
 		if wishes.Done || wishes.Background {
 			return wishes, why
 		}
-		select {
-		case event = <-u.answers: // there already, as a rule
-			u.read(event, p)
-			continue
-		default:
+		l := u.mail.take() // there already, as a rule
+		if l == nil {
+			c.await(&u.mail, min(u.waiter.Wake().Sub(c.clk.Now()), time.Second), ctx.Done(), c.closing)
+			l = u.mail.take()
 		}
-		timer := c.clk.Timer(min(u.waiter.Wake().Sub(c.clk.Now()), time.Second))
-		select {
-		case event = <-u.answers:
-			u.read(event, p)
-		case <-p.line.hint:
-			event = c.lines.hinted(p, &watched)
-		case <-timer.C():
-			event = keep.Tick{}
-		case <-ctx.Done():
+		switch {
+		case l != nil:
+			u.read(l, p)
+			wishes, request = u.next(keep.Answered{Attempt: l.attempt, Sent: l.sent, Answer: *l.answer})
+		case ctx.Err() != nil:
 			why = ended(ctx)
-			event = keep.Abandoned{Err: why}
-		case <-c.closing:
+			wishes, request = u.next(keep.Abandoned{Err: why})
+		case isClosed(c.closing):
 			why = ErrClosed
-			event = keep.Abandoned{Err: why}
+			wishes, request = u.next(keep.Abandoned{Err: why})
+		default:
+			wishes, request = u.next(c.lines.hinted(p, &watched))
 		}
-		timer.Stop()
 	}
 }
 
@@ -136,69 +132,80 @@ func (u *pursuit) behind(event keep.Event) {
 			u.resolved(Outcome(wishes.Resolved))
 			return
 		}
-		event = keep.Tick{}
-		timer := u.c.clk.Timer(min(u.waiter.Wake().Sub(u.c.clk.Now()), time.Second))
-		select {
-		case event = <-u.answers:
-		case <-timer.C():
-		case <-u.c.life.Done():
-			timer.Stop()
+		l := u.mail.take()
+		if l == nil {
+			u.c.await(&u.mail, min(u.waiter.Wake().Sub(u.c.clk.Now()), time.Second), nil, u.c.life.Done())
+			l = u.mail.take()
+		}
+		switch {
+		case l != nil:
+			event = keep.Answered{Attempt: l.attempt, Sent: l.sent, Answer: *l.answer}
+		case u.c.life.Err() != nil:
 			u.resolved(OutcomeLeft)
 			return
+		default:
+			event = keep.Tick{}
 		}
-		timer.Stop()
 	}
 }
 
-// next lets the machine decide, and returns what it wants sent, or nil.
+// next lets the machine decide now, and returns what it wants sent, or nil.
 func (u *pursuit) next(event keep.Event) (keep.Wishes, *submission) {
-	wishes := u.waiter.Step(event, u.c.clk.Now())
+	u.now = u.c.clk.Now()
+	return u.step(event)
+}
+
+// step is next at the time that was looked at last.
+func (u *pursuit) step(event keep.Event) (keep.Wishes, *submission) {
+	wishes := u.waiter.Step(event, u.now)
 	if wishes.Fresh {
-		u.secret = tenure.NewSecret()
+		if u.asked { // with another secret, and copies of that request may still be on their way
+			other := *u.cl
+			u.cl = &other
+		}
+		u.cl.request[0].Secret = tenure.NewSecret()
 	}
-	req := u.cl.req
-	req.Secret = u.secret
-	at := fresh
+	request := u.cl.request[:]
+	at, l := fresh, &u.first
 	switch {
 	case wishes.Ask && wishes.Again:
 		at = again
 	case wishes.Ask:
 	case wishes.Release:
 		at = again
-		req = tenure.Request{Verb: tenure.Release, Key: req.Key, Secret: req.Secret, Failed: true}
+		request = []tenure.Request{{Verb: tenure.Release, Key: request[0].Key, Secret: request[0].Secret, Failed: true}}
 	default:
 		return wishes, nil
 	}
+	if u.asked {
+		l = new(letter)
+	}
 	u.asked = true
-	return wishes, &submission{requests: []tenure.Request{req}, lane: at, done: func(answers []store.Answer, sent clock.Instant) {
-		select {
-		case u.answers <- keep.Answered{Attempt: wishes.Attempt, Sent: sent, Answer: answers[0]}:
-		default: // nobody reads so many, or at all any more; what matters is asked for again
-		}
-	}}
+	return wishes, l.address(&u.mail, request, at, wishes.Attempt)
 }
 
 // read takes note of an answer on its way to the machine.
-func (u *pursuit) read(event keep.Event, p *place) {
-	var held *tenure.HeldError
-	answer := event.(keep.Answered).Answer
-	switch err := answer.Err; {
-	case err == nil:
-		u.grant = answer
+func (u *pursuit) read(l *letter, p *place) {
+	if l.answer.Err == nil {
+		u.grant = l.answer
 		if u.doubt {
 			u.resolved(OutcomeOK)
 		}
+		return
+	}
+	var held *tenure.HeldError
+	switch err := l.answer.Err; {
 	case errors.As(err, &held):
 		u.refusal = err
 		u.c.lines.refused(p, held, u.c.clk.Now())
 	case !known(err):
 		u.doubt = true
-		u.c.emit(Event{Kind: EventUnknown, Key: u.cl.req.Key, Verb: tenure.Acquire, Err: err})
+		u.c.emit(Event{Kind: EventUnknown, Key: u.cl.key(), Verb: tenure.Acquire, Err: err})
 	}
 }
 
 // resolved tells what an unknown outcome has come to.
 func (u *pursuit) resolved(o Outcome) {
 	u.doubt = false
-	u.c.emit(Event{Kind: EventResolved, Key: u.cl.req.Key, Verb: tenure.Acquire, Outcome: o})
+	u.c.emit(Event{Kind: EventResolved, Key: u.cl.key(), Verb: tenure.Acquire, Outcome: o})
 }

@@ -1,7 +1,6 @@
 package croft
 
 import (
-	"container/list"
 	"context"
 	"fmt"
 	"sync"
@@ -21,15 +20,16 @@ type lines struct {
 	byKey map[string]*line
 }
 
-// line is the queue for one key. Its head has the turn, unless a lease of this client holds the key.
+// line is the queue for one key.
 type line struct {
 	key    string
-	queue  list.List // of *place
+	head   *place // has the turn, unless a lease of this client holds the key
+	tail   *place
 	holder *Lease
 	others bool          // elsewhere somebody waits, too, and it is their turn
 	passed int           // how often in a row the key was passed on here
-	hint   chan struct{} // wakes the head
-	news   chan struct{} // closed, and replaced, when something has become known: who holds the key, or that the store refused
+	hint   bool          // the head shall ask the store again, soon, or see whether hints come
+	news   chan struct{} // closed when something has become known: who holds the key, or that the store refused. Nil if nobody wants to know
 	last   *tenure.HeldError
 	lastAt clock.Instant
 	watch  *watch // the store's hints about the key, kept from one head to the next
@@ -37,31 +37,65 @@ type line struct {
 
 // place is one contender's place in a line.
 type place struct {
-	line  *line
-	at    *list.Element
-	cl    *claim
-	start clock.Instant // when it began to wait
-	turn  chan struct{} // closed when it is this one's turn
-	begun *pursuit      // if the one before has asked on its behalf
-	gone  bool
+	line          *line
+	before, after *place
+	cl            *claim
+	start         clock.Instant // when it began to wait
+	turn          bool          // it is this one's turn
+	called        chan struct{} // closed when the turn comes; nil if nobody waits for it
+	pursuit       *pursuit      // since it has asked,
+	begun         bool          // which was the one before, on its behalf
+	gone          bool          // only its own contender changes it
 }
 
-// join takes the last place in the line for a claim's key.
-func (q *lines) join(cl *claim, start clock.Instant) *place {
+// join takes the last place in the line for a claim's key, and tells whether it has the turn.
+func (q *lines) join(cl *claim, start clock.Instant) (p *place, turn bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	ln := q.of(cl.req.Key)
-	p := &place{line: ln, cl: cl, start: start, turn: make(chan struct{})}
-	p.at = ln.queue.PushBack(p)
+	ln := q.of(cl.key())
+	p = &place{line: ln, cl: cl, start: start}
+	if p.before = ln.tail; p.before == nil {
+		ln.head = p
+	} else {
+		p.before.after = p
+	}
+	ln.tail = p
 	q.next(ln)
-	return p
+	return p, p.turn
+}
+
+// leave takes a contender out of its line. The caller holds the mutex.
+func (p *place) leave() {
+	p.gone = true
+	if p.before == nil {
+		p.line.head = p.after
+	} else {
+		p.before.after = p.after
+	}
+	if p.after == nil {
+		p.line.tail = p.before
+	} else {
+		p.after.before = p.before
+	}
+	p.before, p.after = nil, nil
+}
+
+// call tells a contender that it is its turn. The caller holds the mutex.
+func (p *place) call() {
+	if p.turn {
+		return
+	}
+	p.turn = true
+	if p.called != nil {
+		close(p.called)
+	}
 }
 
 // of is the line for a key. The caller holds the mutex.
 func (q *lines) of(key string) *line {
 	ln := q.byKey[key]
 	if ln == nil {
-		ln = &line{key: key, hint: make(chan struct{}, 1), news: make(chan struct{})}
+		ln = &line{key: key}
 		q.byKey[key] = ln
 	}
 	return ln
@@ -69,9 +103,9 @@ func (q *lines) of(key string) *line {
 
 // next gives the turn to the head if the key is not held here, and forgets the line if nobody is left. The caller holds the mutex.
 func (q *lines) next(ln *line) {
-	if head := ln.queue.Front(); head != nil {
-		if p := head.Value.(*place); ln.holder == nil && !isClosed(p.turn) {
-			close(p.turn)
+	if ln.head != nil {
+		if ln.holder == nil {
+			ln.head.call()
 		}
 		return
 	}
@@ -92,7 +126,7 @@ func (q *lines) next(ln *line) {
 func (q *lines) forget(ln *line) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if ln.holder == nil && ln.queue.Len() == 0 {
+	if ln.holder == nil && ln.head == nil {
 		ln.others = false
 		q.next(ln)
 	}
@@ -100,30 +134,29 @@ func (q *lines) forget(ln *line) {
 
 // stepAside gives a place up. It may be called again.
 func (q *lines) stepAside(p *place) {
+	if p.gone {
+		return
+	}
 	q.mu.Lock()
 	left := p.begun
-	p.begun = nil
-	if !p.gone {
-		p.gone = true
-		p.line.queue.Remove(p.at)
-		q.next(p.line)
-	}
+	p.begun = false
+	p.leave()
+	q.next(p.line)
 	q.mu.Unlock()
-	if left != nil {
-		left.abandon()
+	if left {
+		p.pursuit.abandon()
 	}
 }
 
 // occupy lets a lease hold the line of the contender that was granted it, until vacate.
 func (q *lines) occupy(p *place, l *Lease) {
 	q.mu.Lock()
-	p.gone = true
-	p.line.queue.Remove(p.at)
+	p.leave()
 	p.line.holder = l
 	q.tell(p.line)
 	q.next(p.line)
 	q.mu.Unlock()
-	if l.Err() != nil {
+	if l.end() != nil {
 		q.vacate(l) // it ended before it could be found here
 	}
 }
@@ -149,7 +182,7 @@ func (q *lines) vacate(l *Lease) {
 // reoccupy lets a lease that was resumed hold the line again, unless others have come.
 func (q *lines) reoccupy(l *Lease) {
 	q.mu.Lock()
-	if ln := q.of(l.Key()); ln.holder == nil && ln.queue.Len() == 0 {
+	if ln := q.of(l.Key()); ln.holder == nil && ln.head == nil {
 		ln.holder = l
 	}
 	q.mu.Unlock()
@@ -168,15 +201,17 @@ func (q *lines) refused(p *place, held *tenure.HeldError, now clock.Instant) {
 
 // tell wakes those in line who want to know what has become known. The caller holds the mutex.
 func (q *lines) tell(ln *line) {
-	close(ln.news)
-	ln.news = make(chan struct{})
+	if ln.news != nil {
+		close(ln.news)
+		ln.news = nil
+	}
 }
 
-// wake lets the head ask the store again, soon.
+// wake lets the head look at the hint, now or when it comes to it. The caller holds the mutex.
 func (ln *line) wake() {
-	select {
-	case ln.hint <- struct{}{}:
-	default:
+	ln.hint = true
+	if ln.head != nil && ln.head.pursuit != nil {
+		ln.head.pursuit.mail.ring()
 	}
 }
 
@@ -188,9 +223,22 @@ func (q *lines) stand(ctx context.Context, p *place) error {
 	if patience > 0 {
 		limit = patience
 	}
-	for !isClosed(p.turn) {
+	for {
 		q.mu.Lock()
-		news := p.line.news
+		if p.turn {
+			q.mu.Unlock()
+			return nil
+		}
+		if p.called == nil {
+			p.called = make(chan struct{})
+		}
+		var news chan struct{}
+		if patience == 0 { // else only the turn and the time matter
+			if p.line.news == nil {
+				p.line.news = make(chan struct{})
+			}
+			news = p.line.news
+		}
 		refusal := q.refusal(p.line, start, patience > 0)
 		if refusal == nil && patience == 0 {
 			p.line.wake()
@@ -208,9 +256,6 @@ func (q *lines) stand(ctx context.Context, p *place) error {
 		case isClosed(c.closing):
 			return fmt.Errorf("waiting for %q: %w", p.line.key, ErrClosed)
 		}
-		if patience > 0 {
-			news = nil // only the turn and the time matter
-		}
 		timer := c.clk.Timer(min(left, patientFor))
 		tick := timer.C()
 		if patience == Forever { // many may wait like this, and none of them for the time
@@ -218,7 +263,7 @@ func (q *lines) stand(ctx context.Context, p *place) error {
 			tick = nil
 		}
 		select {
-		case <-p.turn:
+		case <-p.called:
 		case <-news:
 		case <-ctx.Done():
 		case <-c.closing:
@@ -226,7 +271,6 @@ func (q *lines) stand(ctx context.Context, p *place) error {
 		}
 		timer.Stop()
 	}
-	return nil
 }
 
 // refusal is why the key cannot be had now, as far as this client knows, or nil. Unless any knowledge will do, it must be as new as the question.

@@ -23,35 +23,31 @@ func (l *Lease) Release(ctx context.Context) error { return l.finish(ctx, false)
 func (l *Lease) Fail(ctx context.Context) error { return l.finish(ctx, true) }
 
 func (l *Lease) finish(ctx context.Context, failed bool) error {
-	if ctx.Done() != nil {
+	w := l.c.warden
+	w.mu.Lock()
+	own, has, first := l.ctx, l.cancel != nil, !l.giving // even if ctx is over: giving back is worth a message
+	l.giving = true
+	w.mu.Unlock()
+	if has && ctx.Done() != nil {
 		var stop func()
-		ctx, stop = l.outlasting(ctx)
+		ctx, stop = outlasting(ctx, own)
 		defer stop()
 	}
-	select {
-	case l.finishing <- struct{}{}: // even if ctx is over: giving back is worth a message
-	default:
-		if _, bounded := ctx.Deadline(); !bounded {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, releaseBound)
-			defer cancel()
-		}
-		select {
-		case l.finishing <- struct{}{}:
-		case <-ctx.Done():
-			return fmt.Errorf("release of %q: another is under way: %w", l.Key(), ended(ctx))
+	if !first {
+		if err := l.queueUp(ctx); err != nil {
+			return err
 		}
 	}
-	defer func() { <-l.finishing }()
+	defer l.stepBack()
 	if l.finished {
 		return l.outcome
 	}
 	defer l.c.lines.vacate(l)
-	l.c.warden.step(l, keep.Ended{Loss: keep.Released})
-	var lost *LostError
-	if err := l.Err(); errors.As(err, &lost) && (lost.Loss == Superseded || lost.Loss == TakenOver || lost.Loss == Closed) {
-		l.finished, l.outcome = true, err // nothing is left to give back
-		return err
+	w.step(l, keep.Ended{Loss: keep.Released})
+	lost := l.end()
+	if lost.Loss == Superseded || lost.Loss == TakenOver || lost.Loss == Closed {
+		l.finished, l.outcome = true, lost // nothing is left to give back
+		return lost
 	}
 	if err := l.c.enter(); err != nil {
 		return err
@@ -64,17 +60,60 @@ func (l *Lease) finish(ctx context.Context, failed bool) error {
 	}
 	l.finished, l.outcome = true, l.asLost(err)
 	l.c.lines.yield(l, r.answer.Awaited)
-	l.c.notOwned(tenure.Release, l.Stamp(), l.c.o.Owner, err)
 	if err == nil {
-		l.c.emit(Event{Kind: EventReleased, Key: l.Key(), Token: l.Token(), Failed: failed, Held: l.c.clk.Now().Sub(l.since)})
-	} else if lost.Loss == Released {
+		if l.c.calls.observe != nil {
+			l.c.emit(Event{Kind: EventReleased, Key: l.Key(), Token: l.Token(), Failed: failed, Held: l.c.clk.Now().Sub(l.since)})
+		}
+		return nil
+	}
+	l.c.notOwned(tenure.Release, l.Stamp(), l.c.o.Owner, err)
+	if lost.Loss == Released {
 		l.c.emit(Event{Kind: EventLost, Key: l.Key(), Token: l.Token(), Loss: lossIn(l.outcome), Err: err})
 	}
 	return l.outcome
 }
 
-// outlasting is ctx, except that the end of this very lease does not end it: work may release with its own context.
-func (l *Lease) outlasting(ctx context.Context) (context.Context, func()) {
+// queueUp waits until whoever is in Release has left it, no longer than a release may take.
+func (l *Lease) queueUp(ctx context.Context) error {
+	if _, bounded := ctx.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, releaseBound)
+		defer cancel()
+	}
+	w := l.c.warden
+	for {
+		w.mu.Lock()
+		if !l.giving {
+			l.giving = true
+			w.mu.Unlock()
+			return nil
+		}
+		if l.given == nil {
+			l.given = make(chan struct{})
+		}
+		given := l.given
+		w.mu.Unlock()
+		select {
+		case <-given:
+		case <-ctx.Done():
+			return fmt.Errorf("release of %q: another is under way: %w", l.Key(), ended(ctx))
+		}
+	}
+}
+
+// stepBack lets the next one into Release.
+func (l *Lease) stepBack() {
+	l.c.warden.mu.Lock()
+	defer l.c.warden.mu.Unlock()
+	l.giving = false
+	if l.given != nil {
+		close(l.given)
+		l.given = nil
+	}
+}
+
+// outlasting is ctx, except that the end of a lease's own context does not end it: work may release with that, or one made from it.
+func outlasting(ctx, own context.Context) (context.Context, func()) {
 	out, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := func() { cancel(nil) }
 	if deadline, ok := ctx.Deadline(); ok {
@@ -83,7 +122,7 @@ func (l *Lease) outlasting(ctx context.Context) (context.Context, func()) {
 		stop = func() { free(); cancel(nil) }
 	}
 	end := func() {
-		if cause := context.Cause(ctx); cause != context.Cause(l.ctx) { //nolint:errorlint // the very same, not one like it
+		if cause := context.Cause(ctx); cause != context.Cause(own) { //nolint:errorlint // the very same, not one like it
 			cancel(cause)
 		}
 	}

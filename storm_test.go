@@ -88,8 +88,8 @@ func TestAStormLeavesOneTruth(t *testing.T) {
 			c.lines.mu.Lock()
 			c.warden.mu.Lock()
 			c.calls.mu.Lock()
-			if n, m, w, f := len(c.lines.byKey), len(c.warden.leases), len(c.calls.waiting), c.calls.flying+c.calls.hanging+c.calls.delivering; n+m+w+f != 0 {
-				r.Errorf("in a client there are left: %d lines, %d leases, %d requests, %d calls", n, m, w, f)
+			if n, m, f := len(c.lines.byKey), len(c.warden.leases), c.calls.flying+c.calls.hanging+c.calls.delivering; n+m+f != 0 || c.calls.waiting.first != nil {
+				r.Errorf("in a client there are left: %d lines, %d leases, %d calls; requests wait: %t", n, m, f, c.calls.waiting.first != nil)
 			}
 			c.calls.mu.Unlock()
 			c.warden.mu.Unlock()

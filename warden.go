@@ -120,20 +120,19 @@ func (w *warden) step(l *Lease, e keep.Event) {
 	w.carryOut(d)
 }
 
-// check ends a lease whose time is over, if nobody has noticed yet, and its context, if whoever noticed has not got to it yet.
-func (w *warden) check(l *Lease) {
+// check ends a lease whose time is over, if nobody has noticed yet, and its context, if whoever noticed has not got to it yet. It returns the loss.
+func (w *warden) check(l *Lease) *LostError {
 	w.mu.Lock()
-	over := l.lost == nil && w.c.clk.Now() >= l.keeper.Ends()
+	lives := l.lost == nil
+	over := lives && w.c.clk.Now() >= l.keeper.Ends()
 	w.mu.Unlock()
+	if lives && !over {
+		return nil
+	}
 	if over {
 		w.step(l, keep.Tick{Jitter: w.c.random()})
 	}
-	w.mu.Lock()
-	lost := l.lost
-	w.mu.Unlock()
-	if lost != nil {
-		l.cancel(lost)
-	}
+	return l.end()
 }
 
 // close ends all leases, and keeps no more.
@@ -207,11 +206,13 @@ func (w *warden) nudge(now clock.Instant) {
 // carryOut does what was gathered, without the mutex.
 func (w *warden) carryOut(d due) {
 	for _, l := range d.ended {
-		l.cancel(l.lost)
-		if l.lost.Loss != Released {
+		lost := l.end()
+		if lost.Loss != Released {
 			w.c.lines.vacate(l)
 		}
-		w.c.notOwned(tenure.Renew, l.Stamp(), w.c.o.Owner, l.lost.Err)
+		if lost.Err != nil {
+			w.c.notOwned(tenure.Renew, l.Stamp(), w.c.o.Owner, lost.Err)
+		}
 	}
 	w.renew(d.renew[fresh], fresh)
 	w.renew(d.renew[again], again)
@@ -233,9 +234,9 @@ func (w *warden) renew(leases []*Lease, at lane) {
 		for i, l := range together {
 			requests[i] = tenure.Request{Verb: tenure.Renew, Key: l.Key(), Secret: l.deed.Secret}
 		}
-		w.c.calls.submit(&submission{requests: requests, lane: at, done: func(answers []store.Answer, sent clock.Instant) {
+		w.c.calls.submit(&submission{requests: requests, lane: at, to: told(func(answers []store.Answer, sent clock.Instant) {
 			w.renewed(together, answers, sent)
-		}})
+		})})
 	}
 }
 
@@ -263,7 +264,7 @@ func (w *warden) renewed(leases []*Lease, answers []store.Answer, sent clock.Ins
 // look reads the records of stalled leases: another process may have reported progress.
 func (w *warden) look(leases []*Lease) {
 	for _, l := range leases {
-		ctx, cancel := context.WithTimeout(l.ctx, w.c.o.CallTimeout)
+		ctx, cancel := context.WithTimeout(l.Context(), w.c.o.CallTimeout)
 		rec, err := w.c.st.Get(ctx, l.Key())
 		var now time.Time
 		if err == nil {

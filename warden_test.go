@@ -96,7 +96,7 @@ func TestRenewalsFallTogether(t *testing.T) {
 		tap.forget()
 		time.Sleep(5 * time.Minute)
 		requests, calls := tap.count(tenure.Renew)
-		if calls > requests/6 {
+		if calls > requests/3 { // by chance, that of jitter and of which goroutine draws it, a call takes from 5 to 20 along; without company it is 1
 			r.Errorf("%d renewals of %d leases in %d calls", requests, many, calls)
 		}
 	})

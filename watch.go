@@ -75,10 +75,14 @@ func (q *lines) setOpen(ln *line, w *watch, open bool) {
 // errHintsEnded is told of a watch that broke.
 var errHintsEnded = errors.New("the store's hints have ended")
 
-// hinted is what a wake-up of the head means to one who knew whether hints come.
+// hinted is what a wake-up of the head means to one who knew whether hints come: that time has passed, if there was no hint.
 func (q *lines) hinted(p *place, watched *bool) keep.Event {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if !p.line.hint {
+		return keep.Tick{}
+	}
+	p.line.hint = false
 	open := p.line.watch != nil && p.line.watch.open
 	switch was := *watched; {
 	case open && !was:

@@ -31,3 +31,8 @@ type Timer interface {
 	// Stop lets go of the timer; it may fire all the same.
 	Stop()
 }
+
+// Resetter is a Timer that can be used again: after Stop, and nothing of before is left in its channel. Those of System and Process are.
+type Resetter interface {
+	Reset(d time.Duration)
+}

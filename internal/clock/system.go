@@ -13,5 +13,6 @@ func (system) Timer(d time.Duration) Timer { return goTimer{time.NewTimer(d)} }
 
 type goTimer struct{ t *time.Timer }
 
-func (g goTimer) C() <-chan time.Time { return g.t.C }
-func (g goTimer) Stop()               { g.t.Stop() }
+func (g goTimer) C() <-chan time.Time   { return g.t.C }
+func (g goTimer) Stop()                 { g.t.Stop() }
+func (g goTimer) Reset(d time.Duration) { g.t.Reset(d) }

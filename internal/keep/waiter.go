@@ -115,8 +115,15 @@ var (
 
 // NewWaiter begins a wait at now. The first Step asks, unless others go first.
 func NewWaiter(p Patience, now clock.Instant, random func() float64) *Waiter {
-	end := after(now, p.For)
-	return &Waiter{patience: p, random: random, next: after(now, min(p.After, p.For)), poll: PollFirst, end: end, limit: max(end, after(now, p.Resolve))}
+	w := &Waiter{patience: p, random: random, poll: PollFirst} // no more than this, so that a caller can have it inlined, and keep it where it likes
+	w.begin(now)
+	return w
+}
+
+func (w *Waiter) begin(now clock.Instant) {
+	p := &w.patience
+	w.next, w.end = after(now, min(p.After, p.For)), after(now, p.For)
+	w.limit = max(w.end, after(now, p.Resolve))
 }
 
 // Wake is when Step has something to do at the latest.
