@@ -197,14 +197,14 @@ func TestAContextWantedAsTheLeaseEndsEndsWithIt(t *testing.T) {
 					c := r.client(nil, nil)
 					l := r.acquire(c, "jobs/one", nil)
 					var all sync.WaitGroup
-					var seen [3]context.Context
+					var seen [3]<-chan struct{}
 					for i := range seen {
 						all.Go(func() {
 							for range rand.IntN(20) {
 								runtime.Gosched()
 							}
-							seen[i] = l.Context()
-							<-seen[i].Done()
+							seen[i] = l.Done()
+							<-seen[i]
 						})
 					}
 					all.Go(func() { end(r, c, l) })

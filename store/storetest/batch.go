@@ -175,7 +175,8 @@ func requestsAreTheCallers(t *trial) {
 	ann.Guards = []string{"two", "one"}
 	requests := []tenure.Request{
 		ann, acquire("batch/own/2", "ann"), acquire("batch/own/2", "bob"), renew(ann), report(ann, "half"),
-		stranger(release(ann)), release(ann), {Verb: "juggle", Key: "batch/own/3"},
+		stranger(release(ann)), release(ann),
+		{Verb: "juggle", Key: "batch/own/3"},
 	}
 	before := slices.Clone(requests)
 	before[0].Guards = slices.Clone(before[0].Guards)
