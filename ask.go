@@ -74,8 +74,7 @@ func (q *question) put(ctx context.Context, request *submission) (reply, bool) {
 	q.c.calls.carry(ctx, request)
 	l := q.mail.take()
 	if l == nil {
-		q.c.await(&q.mail, q.patience, ctx.Done(), q.c.life.Done())
-		l = q.mail.take()
+		l = q.c.await(&q.mail, q.patience, ctx.Done(), q.c.life.Done())
 	}
 	if l == nil {
 		return reply{}, false

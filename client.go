@@ -59,7 +59,7 @@ func newClient(st store.Store, o *Options, clk clock.Clock, random func() float6
 		c.o.CallTimeout = 5 * time.Second
 	}
 	c.life, c.kill = context.WithCancel(context.Background())
-	c.calls = &combiner{st: st, life: c.life, timeout: c.o.CallTimeout, clk: clk, epoch: time.Now()}
+	c.calls = &combiner{st: st, life: c.life, timeout: c.o.CallTimeout, clk: clk}
 	if c.o.Observe != nil || c.o.Logger != nil {
 		c.calls.observe = c.emit
 	}

@@ -34,7 +34,6 @@ type combiner struct {
 	clk     clock.Clock
 	observe func(Event) // nil if nobody listens
 
-	epoch      time.Time // what the ages of batches are reckoned from, on the process's own time
 	mu         sync.Mutex
 	waiting    chain
 	aloft      [mostInFlight]*submission // the first of every batch on its way
@@ -64,8 +63,8 @@ type submission struct {
 	next     *submission // the one that is given, waits or flies with it
 
 	// Of the first of a batch on its way.
-	began time.Duration // since the epoch
-	hung  bool          // it takes longer than patientFor
+	began time.Time
+	hung  bool // it takes longer than patientFor
 }
 
 // recipient takes an answer per request, once, and the instant just before they were sent. It must not block.
@@ -155,7 +154,7 @@ func (b *combiner) take() *submission {
 
 // launch puts a batch among those on their way. The caller holds the mutex, and has seen that there is room.
 func (b *combiner) launch(batch *submission) {
-	batch.began, batch.hung = time.Since(b.epoch), false
+	batch.began, batch.hung = time.Now(), false
 	b.flying++
 	b.aloft[slices.Index(b.aloft[:], nil)] = batch
 	if !b.watching {
@@ -177,12 +176,12 @@ func (b *combiner) watch(d time.Duration) {
 func (b *combiner) look() {
 	b.mu.Lock()
 	b.watching = false
-	now, soonest := time.Since(b.epoch), Forever
+	soonest := Forever
 	for _, batch := range b.aloft {
 		if batch == nil || batch.hung {
 			continue
 		}
-		if left := batch.began + patientFor - now; left > 0 {
+		if left := patientFor - time.Since(batch.began); left > 0 {
 			soonest = min(soonest, left)
 		} else {
 			batch.hung = true
@@ -223,7 +222,7 @@ type flown struct {
 
 // flight makes one call of a batch that was launched, within ctx and at most for limit, and returns the batch that may go next.
 func (b *combiner) flight(ctx context.Context, limit time.Duration, batch *submission) (f flown, next *submission) {
-	bounded, cancel := context.WithDeadline(ctx, b.epoch.Add(batch.began+limit))
+	bounded, cancel := context.WithDeadline(ctx, batch.began.Add(limit))
 	defer func() {
 		cancel()
 		b.mu.Lock()

@@ -304,6 +304,26 @@ func TestWhatWasSeenWakesNobody(t *testing.T) {
 	})
 }
 
+// TestABellThatRangBesideMailIsHeardAfterIt: whoever was woken by both reads the mail, and has not seen yet what the bell was for.
+func TestABellThatRangBesideMailIsHeardAfterIt(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		c := r.client(nil, nil)
+		var m mail
+		time.AfterFunc(time.Millisecond, func() {
+			new(letter).address(&m, nil, fresh, 0).to.receive(store.Failed(1, errDown), c.clk.Now())
+			m.ring()
+		})
+		start := time.Now()
+		if c.await(&m, time.Second, nil, nil) == nil {
+			r.Error("there is no mail")
+		}
+		c.await(&m, time.Second, nil, nil)
+		wantAfter(r, start, time.Millisecond, time.Millisecond)
+		c.await(&m, time.Second, nil, nil)
+		wantAfter(r, start, time.Second+time.Millisecond, time.Second+time.Millisecond)
+	})
+}
+
 // TestAPanicOfTheStoreHoldsUpNobody: the caller that made the call may recover.
 func TestAPanicOfTheStoreHoldsUpNobody(t *testing.T) {
 	inBubble(t, func(r *rig) {

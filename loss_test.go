@@ -3,12 +3,17 @@ package croft
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
+	"runtime"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/internal/keep"
 	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
 )
 
 // TestEveryLossHasItsCause: the context ends, with a typed cause, when it should.
@@ -170,6 +175,55 @@ func TestAContextAskedForLateTellsTheLoss(t *testing.T) {
 			r.Error("every call makes another")
 		}
 	})
+}
+
+// TestAContextWantedAsTheLeaseEndsEndsWithIt: whoever wants it first, and however the lease ends at that moment, there is one context and one cause.
+func TestAContextWantedAsTheLeaseEndsEndsWithIt(t *testing.T) {
+	ends := map[Loss]func(r *rig, c *Client, l *Lease){
+		Released: func(r *rig, _ *Client, l *Lease) { _ = l.Release(r.Context()) },
+		Closed:   func(_ *rig, c *Client, _ *Lease) { _ = c.Close() },
+		Expired: func(_ *rig, c *Client, l *Lease) {
+			c.clk.(*clock.Process).Suspend(time.Hour)
+			_ = l.Err()
+		},
+		Superseded: func(_ *rig, c *Client, l *Lease) {
+			c.warden.step(l, keep.Answered{Answer: store.Answer{Err: &tenure.NotOwnedError{}}})
+		},
+	}
+	for loss, end := range ends {
+		t.Run(string(loss), func(t *testing.T) {
+			inBubble(t, func(r *rig) {
+				for range 50 {
+					c := r.client(nil, nil)
+					l := r.acquire(c, "jobs/one", nil)
+					var all sync.WaitGroup
+					var seen [3]<-chan struct{}
+					for i := range seen {
+						all.Go(func() {
+							for range rand.IntN(20) {
+								runtime.Gosched()
+							}
+							seen[i] = l.Done()
+							<-seen[i]
+						})
+					}
+					all.Go(func() { end(r, c, l) })
+					all.Wait()
+					if seen[0] != seen[1] || seen[1] != seen[2] {
+						r.Fatal("there are several contexts")
+					}
+					r.wantLost(l, loss)
+					if err := l.Release(l.Context()); err != nil && loss != Closed && loss != Superseded {
+						r.Fatal(err)
+					}
+					if err := c.Close(); err != nil {
+						r.Fatal(err)
+					}
+					time.Sleep(time.Hour) // what was not given back lapses
+				}
+			})
+		})
+	}
 }
 
 // TestProgressKeepsALeaseFromStalling: reported here, or by another process with the deed.

@@ -57,6 +57,11 @@ func (m *mail) put(l *letter) {
 func (m *mail) take() *letter {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	return m.next()
+}
+
+// next is take for a caller that holds the mutex.
+func (m *mail) next() *letter {
 	l := m.first
 	if l == nil {
 		return nil
@@ -85,8 +90,9 @@ func (m *mail) sound() {
 	}
 }
 
-// await waits until there is mail or the bell rings, d has passed, or one of the others is closed.
-func (c *Client) await(m *mail, d time.Duration, left, over <-chan struct{}) {
+// await waits until there is mail or the bell rings, d has passed, or one of the others is closed, and takes the mail if there is any. Then the bell goes on ringing: only who gets none
+// looks at what it rang for.
+func (c *Client) await(m *mail, d time.Duration, left, over <-chan struct{}) *letter {
 	e := c.listen(d)
 	defer c.unlisten(e)
 	m.mu.Lock()
@@ -102,8 +108,13 @@ func (c *Client) await(m *mail, d time.Duration, left, over <-chan struct{}) {
 		}
 	}
 	m.mu.Lock()
-	m.bell, m.rung = nil, false
-	m.mu.Unlock()
+	defer m.mu.Unlock()
+	m.bell = nil
+	l := m.next()
+	if l == nil {
+		m.rung = false
+	}
+	return l
 }
 
 // ear is what a goroutine waits with. A client's are used again: to make a channel and a timer takes longer than all else about a short wait.

@@ -97,8 +97,7 @@ func (u *pursuit) inFront(ctx context.Context, p *place) (wishes keep.Wishes, wh
 		}
 		l := u.mail.take() // there already, as a rule
 		if l == nil {
-			c.await(&u.mail, min(u.waiter.Wake().Sub(c.clk.Now()), time.Second), ctx.Done(), c.closing)
-			l = u.mail.take()
+			l = c.await(&u.mail, min(u.waiter.Wake().Sub(c.clk.Now()), time.Second), ctx.Done(), c.closing)
 		}
 		switch {
 		case l != nil:
@@ -134,8 +133,7 @@ func (u *pursuit) behind(event keep.Event) {
 		}
 		l := u.mail.take()
 		if l == nil {
-			u.c.await(&u.mail, min(u.waiter.Wake().Sub(u.c.clk.Now()), time.Second), nil, u.c.life.Done())
-			l = u.mail.take()
+			l = u.c.await(&u.mail, min(u.waiter.Wake().Sub(u.c.clk.Now()), time.Second), nil, u.c.life.Done())
 		}
 		switch {
 		case l != nil:

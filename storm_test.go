@@ -41,6 +41,14 @@ func (s *stormy) Apply(ctx context.Context, batch []tenure.Request) []store.Answ
 			return store.Failed(len(batch), ctx.Err())
 		}
 		return answers
+	case n < 10: // a reply that takes its time
+		answers := s.Store.Apply(ctx, batch)
+		select {
+		case <-ctx.Done():
+			return store.Failed(len(batch), ctx.Err())
+		case <-time.After(rand.N(1500 * time.Millisecond)):
+			return answers
+		}
 	case n < 40:
 		time.Sleep(rand.N(3 * time.Millisecond))
 	}
@@ -55,7 +63,7 @@ func (s *stormy) Apply(ctx context.Context, batch []tenure.Request) []store.Answ
 }
 
 // TestAStormLeavesOneTruth: three clients with many contenders, who leave and give back at any moment, on a store that fails in every way. There are never
-// two who may work, tokens rise, and when the storm is over everybody can have every key and nothing is left in the clients.
+// two who may work, nobody counts on more time than the store gives, tokens rise, and when the storm is over everybody can have every key and nothing is left in the clients.
 func TestAStormLeavesOneTruth(t *testing.T) {
 	const keys, contenders, lasts = 3, 24, 20 * time.Second
 	inBubble(t, func(r *rig) {
@@ -123,6 +131,11 @@ func contend(r *rig, c *Client, key string, newest *atomic.Pointer[Lease]) {
 			r.Errorf("two may work on %s: %d and %d", key, before.Token(), l.Token())
 		}
 	}
+	c.warden.mu.Lock()
+	if late := l.keeper.Deadline().Sub(c.clk.Now()) - time.Until(l.rec.Deadline); late > 0 {
+		r.Errorf("token %d of %s: the local deadline is %s after the store's", l.Token(), key, late)
+	}
+	c.warden.mu.Unlock()
 	if rand.IntN(3) == 0 {
 		time.Sleep(rand.N(2 * time.Millisecond))
 	}

@@ -18,7 +18,7 @@ import (
 type Store interface {
 	// Apply carries out requests, each one atomic step on its own key by the store's clock; the batch is a convenience, not a
 	// transaction. Requests on one key are carried out in their order. It returns exactly one answer per request, in order, and returns soon after ctx ends: requests without an answer by then
-	// are answered with an error matching ErrUnknown.
+	// are answered with an error matching ErrUnknown. It does not change the requests, nor what they refer to: the caller may have the same ones in another call at the same time.
 	Apply(ctx context.Context, requests []tenure.Request) []Answer
 
 	// Get returns the record of a key with its history, or the zero Record if nothing is remembered.

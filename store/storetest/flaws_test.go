@@ -271,6 +271,14 @@ func batchFlaws() []flaw {
 				return answers
 			}
 		}},
+		{"sorts the caller's guards", "batch", func(p *plain) {
+			p.carry = func(st store.Store, requests list) []store.Answer {
+				for _, req := range requests {
+					slices.Sort(req.Guards)
+				}
+				return each(st, requests)
+			}
+		}},
 	}
 }
 
