@@ -60,6 +60,9 @@ func newClient(st store.Store, o *Options, clk clock.Clock, random func() float6
 	}
 	c.life, c.kill = context.WithCancel(context.Background())
 	c.calls = &combiner{st: st, life: c.life, timeout: c.o.CallTimeout, clk: clk}
+	if p, is := st.(store.Pipelined); is {
+		c.calls.beside = p.Pipelines()
+	}
 	if c.o.Observe != nil || c.o.Logger != nil {
 		c.calls.observe = c.emit
 	}

@@ -26,9 +26,10 @@ const (
 )
 
 // combiner makes few calls of the store out of many requests: while one batch is on its way, the requests of other goroutines gather for
-// the next. Nothing is delayed when idle, and nothing waits on a timer.
+// the next. Nothing is delayed when idle, and nothing waits on a timer. Where the store is [store.Pipelined], a second batch goes beside the first as soon as it is as large.
 type combiner struct {
 	st      store.Store
+	beside  bool // the store is pipelined
 	life    context.Context
 	timeout time.Duration
 	clk     clock.Clock
@@ -36,6 +37,8 @@ type combiner struct {
 
 	mu         sync.Mutex
 	waiting    chain
+	gathered   int                       // submissions in it,
+	others     int                       // those of them that may not go beside a batch
 	aloft      [mostInFlight]*submission // the first of every batch on its way
 	watchdog   *time.Timer               // lets others overtake what hangs: one for all batches, looked after only when it has run out
 	watching   bool                      // it is set
@@ -63,8 +66,16 @@ type submission struct {
 	next     *submission // the one that is given, waits or flies with it
 
 	// Of the first of a batch on its way.
-	began time.Time
-	hung  bool // it takes longer than patientFor
+	began  time.Time
+	hung   bool // it takes longer than patientFor
+	size   int  // submissions in it
+	single bool // nothing may go beside it
+}
+
+// mayPass reports whether a submission may go beside others: it begins or ends terms, and is sent for the first time. Renewals wait, so that none is on its way when its lease is given back.
+func (s *submission) mayPass() bool {
+	verb := s.requests[0].Verb
+	return s.lane == fresh && (verb == tenure.Acquire || verb == tenure.Release)
 }
 
 // recipient takes an answer per request, once, and the instant just before they were sent. It must not block.
@@ -96,13 +107,22 @@ func (b *combiner) submit(s *submission) {
 	b.mu.Lock()
 	for s != nil {
 		next := s.next
-		b.waiting.add(s)
+		b.wait(s)
 		s = next
 	}
 	batch := b.take()
 	b.mu.Unlock()
 	if batch != nil {
 		go b.fly(batch)
+	}
+}
+
+// wait puts a submission among those that gather. The caller holds the mutex.
+func (b *combiner) wait(s *submission) {
+	b.waiting.add(s)
+	b.gathered++
+	if !s.mayPass() {
+		b.others++
 	}
 }
 
@@ -132,10 +152,11 @@ func (b *combiner) carry(ctx context.Context, s *submission) {
 // take returns the batch that may go now, or nil. The caller holds the mutex.
 func (b *combiner) take() *submission {
 	first := b.waiting.first
-	if first == nil || b.flying > b.hanging || b.flying >= mostInFlight {
+	if first == nil || b.flying >= mostInFlight || b.flying > b.hanging && !b.mayGoBeside() {
 		return nil
 	}
-	var batch, rest chain
+	var batch chain
+	b.waiting, b.gathered, b.others = chain{}, 0, 0
 	room := mostInBatch
 	for s := first; s != nil; {
 		next := s.next
@@ -143,18 +164,34 @@ func (b *combiner) take() *submission {
 			batch.add(s)
 			room -= len(s.requests)
 		} else {
-			rest.add(s)
+			b.wait(s)
 		}
 		s = next
 	}
-	b.waiting = rest
 	b.launch(first)
 	return first
 }
 
+// mayGoBeside reports whether what has gathered may go beside the one batch on its way that does not hang: if there are as many, so that batches do not become smaller and smaller. The caller holds the mutex.
+func (b *combiner) mayGoBeside() bool {
+	if !b.beside || b.others > 0 || b.flying > b.hanging+1 {
+		return false
+	}
+	for _, batch := range b.aloft {
+		if batch != nil && !batch.hung {
+			return !batch.single && b.gathered >= batch.size
+		}
+	}
+	return false
+}
+
 // launch puts a batch among those on their way. The caller holds the mutex, and has seen that there is room.
 func (b *combiner) launch(batch *submission) {
-	batch.began, batch.hung = time.Now(), false
+	batch.began, batch.hung, batch.size, batch.single = time.Now(), false, 0, false
+	for s := batch; s != nil; s = s.next {
+		batch.size++
+		batch.single = batch.single || !s.mayPass()
+	}
 	b.flying++
 	b.aloft[slices.Index(b.aloft[:], nil)] = batch
 	if !b.watching {

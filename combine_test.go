@@ -382,3 +382,79 @@ func TestAStoreThatMiscountsIsNotBelieved(t *testing.T) {
 		}
 	})
 }
+
+// piped is a store that says that it is pipelined.
+type piped struct{ *tap }
+
+func (piped) Pipelines() bool { return true }
+
+// TestASecondBatchGoesBesideTheFirst where the store gains from it, as soon as it is as large, and a third does not. Renewals go by themselves.
+func TestASecondBatchGoesBesideTheFirst(t *testing.T) {
+	const ms = time.Millisecond
+	const held = 10*ms + ms/2
+	// begin makes so many acquires, each of them a millisecond after the one before, and returns when the calls began and how many requests they had.
+	begin := func(r *rig, c *Client, tap *tap, n int) (times []time.Duration, sizes []int) {
+		start := time.Now()
+		var mu sync.Mutex
+		tap.set(func(ctx context.Context, batch []tenure.Request) []store.Answer {
+			mu.Lock()
+			times, sizes = append(times, time.Since(start)), append(sizes, len(batch))
+			mu.Unlock()
+			return slow(held)(ctx, batch)
+		})
+		var all sync.WaitGroup
+		for i := range n {
+			all.Go(func() { r.acquire(c, fmt.Sprint("jobs/", n, "/", i), nil) })
+			time.Sleep(ms)
+		}
+		all.Wait()
+		return times, sizes
+	}
+	want := func(r *rig, what string, times []time.Duration, sizes []int, wantTimes []time.Duration, wantSizes []int) {
+		r.Helper()
+		if !slices.Equal(times, wantTimes) || !slices.Equal(sizes, wantSizes) {
+			r.Errorf("%s: calls after %v with %v requests, want %v and %v", what, times, sizes, wantTimes, wantSizes)
+		}
+	}
+	inBubble(t, func(r *rig) {
+		tap := &tap{Store: r.st}
+		times, sizes := begin(r, r.client(tap, nil), tap, 12)
+		want(r, "one at a time", times, sizes, []time.Duration{0, held, 2 * held}, []int{1, 10, 1})
+	})
+	inBubble(t, func(r *rig) {
+		tap := &tap{Store: r.st}
+		c := r.client(piped{tap}, nil)
+		times, sizes := begin(r, c, tap, 12)
+		// The second is as large as the first and goes at once. When the first lands, nine have gathered. The last one does not go beside those, though the second has landed.
+		want(r, "two at a time", times, sizes, []time.Duration{0, ms, held, 2 * held}, []int{1, 1, 9, 1})
+	})
+	inBubble(t, func(r *rig) {
+		tap := &tap{Store: r.st}
+		c := r.client(piped{tap}, nil)
+		l := r.acquire(c, "jobs/renewed", nil)
+		var under, renewals, renewing, together atomic.Int64
+		tap.set(func(ctx context.Context, batch []tenure.Request) []store.Answer {
+			defer under.Add(-1)
+			n := under.Add(1)
+			if slices.ContainsFunc(batch, func(req tenure.Request) bool { return req.Verb == tenure.Renew }) {
+				defer renewing.Add(-1)
+				renewing.Add(1)
+				renewals.Add(1)
+			}
+			if renewing.Load() > 0 && n > 1 {
+				together.Add(1)
+			}
+			return slow(held)(ctx, batch)
+		})
+		var all sync.WaitGroup
+		all.Go(func() {
+			for i := range 3000 {
+				r.acquire(c, fmt.Sprint("jobs/beside/", i), nil)
+			}
+		})
+		all.Wait()
+		if l.Remaining() <= 0 || renewals.Load() == 0 || together.Load() > 0 {
+			r.Errorf("%d renewals, %d times with another call beside them, and the lease has %s", renewals.Load(), together.Load(), l.Remaining())
+		}
+	})
+}

@@ -99,6 +99,13 @@ type Lookout interface {
 	Sees() bool
 }
 
+// Pipelined is a store that gets more done when a second batch is under way beside the first, because most of a call is spent on the way or in a server: the client then has two under way where it has one as a rule. A store whose
+// time goes into the disk, or into work of its own, gains more from larger batches.
+type Pipelined interface {
+	// Pipelines reports whether it does.
+	Pipelines() bool
+}
+
 // Sweeper is a store that forgets records a retention after they last mattered. Stores sweep by themselves now and then; Sweep does it now, for all keys.
 type Sweeper interface {
 	Sweep(ctx context.Context) (dropped int, err error)

@@ -59,10 +59,11 @@ type Store struct {
 }
 
 var (
-	_ store.Store    = (*Store)(nil)
-	_ store.Watcher  = (*Store)(nil)
-	_ store.Sweeper  = (*Store)(nil)
-	_ store.Examiner = (*Store)(nil)
+	_ store.Store     = (*Store)(nil)
+	_ store.Watcher   = (*Store)(nil)
+	_ store.Sweeper   = (*Store)(nil)
+	_ store.Examiner  = (*Store)(nil)
+	_ store.Pipelined = (*Store)(nil)
 )
 
 // New makes a store of a client, which stays the caller's: Close leaves it open. o may be nil.
@@ -92,6 +93,9 @@ func New(client *clientv3.Client, o *Options) *Store {
 
 // now is the store's clock, as records keep time.
 func (s *Store) now() time.Time { return tenure.Time(s.clock()) }
+
+// Pipelines says that a second batch is worth sending beside the first: see [store.Pipelined].
+func (s *Store) Pipelines() bool { return true }
 
 // Now is the clock of this machine: etcd has none that it tells. Deadlines that others have written are given on it, too.
 func (s *Store) Now(ctx context.Context) (time.Time, error) {

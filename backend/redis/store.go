@@ -56,9 +56,10 @@ type Store struct {
 }
 
 var (
-	_ store.Store    = (*Store)(nil)
-	_ store.Watcher  = (*Store)(nil)
-	_ store.Examiner = (*Store)(nil)
+	_ store.Store     = (*Store)(nil)
+	_ store.Watcher   = (*Store)(nil)
+	_ store.Examiner  = (*Store)(nil)
+	_ store.Pipelined = (*Store)(nil)
 )
 
 // New makes a store of a client, which stays the caller's: Close leaves it open. Give it ContextTimeoutEnabled, and the end of a context is noticed soon also while the server hangs; otherwise it may be noticed only
@@ -178,6 +179,9 @@ func connect(u *url.URL, cluster bool) (goredis.UniversalClient, error) {
 	o.ContextTimeoutEnabled = true
 	return goredis.NewClient(o), nil
 }
+
+// Pipelines says that a second batch is worth sending beside the first: see [store.Pipelined].
+func (s *Store) Pipelines() bool { return true }
 
 // Close ends all watches, and the client if the store was opened from a URL. It releases no lease.
 func (s *Store) Close() error {

@@ -47,6 +47,12 @@ func (s *Store) Watch(ctx context.Context, key string) (<-chan struct{}, error) 
 	return nil, fmt.Errorf("this store wakes nobody: %w", errors.ErrUnsupported)
 }
 
+// Pipelines passes on what the store says.
+func (s *Store) Pipelines() bool {
+	p, ok := s.Store.(store.Pipelined)
+	return ok && p.Pipelines()
+}
+
 func answered(a store.Answer) Result {
 	rec := a.Record
 	out := Result{Outcome: OK, Token: rec.Token, Grant: rec.Grant, State: rec.State, Owner: rec.Owner}
