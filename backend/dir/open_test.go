@@ -13,6 +13,7 @@ import (
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/fsys"
 	"github.com/croft-dev/croft/internal/ground"
+	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/store"
 )
 
@@ -102,7 +103,7 @@ func TestADirectoryThatCannotBeUsedIsExplained(t *testing.T) {
 		{syscall.ELOOP, "by hand"},
 	} {
 		for _, op := range []string{"mkdir", "open", "readfile", "link"} {
-			root := memoryDir(t)
+			root := testenv.Memory(t)
 			fsy := &fsys.Faulty{FS: fsys.OS{}, Before: func(s fsys.Step) error { return failFrom(s.Op == op, c.err) }}
 			_, err := Open(filepath.Join(root, "store"), &Options{fs: fsy})
 			if !errors.Is(err, c.err) || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), root) {
@@ -115,7 +116,7 @@ func TestADirectoryThatCannotBeUsedIsExplained(t *testing.T) {
 // TestAFileSystemWithoutLinksIsRefused: where links are not to be had, and where they are not exclusive.
 func TestAFileSystemWithoutLinksIsRefused(t *testing.T) {
 	t.Parallel()
-	root := memoryDir(t)
+	root := testenv.Memory(t)
 	without := &fsys.Faulty{FS: fsys.OS{}, Before: func(s fsys.Step) error { return failFrom(s.Op == "link", syscall.EPERM) }}
 	for what, fsy := range map[string]fsys.FS{"no links": without, "links that replace": replacing{fsys.OS{}}} {
 		_, err := Open(filepath.Join(root, what), &Options{fs: fsy})
@@ -135,7 +136,7 @@ func (r replacing) Link(from, to string) error {
 
 // TestURLs: what a store's URL may say, and what is refused rather than ignored.
 func TestURLs(t *testing.T) {
-	root := memoryDir(t)
+	root := testenv.Memory(t)
 	t.Chdir(root)
 	for url, want := range map[string]string{
 		root + "/plain":                             "plain",

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -50,7 +51,7 @@ func TestPermissions(t *testing.T) {
 			{0o755, 0o755, 0o644},
 			{0o777 | fs.ModeSticky, 0o777, 0o666},
 		} {
-			root := filepath.Join(memoryDir(t), "store")
+			root := filepath.Join(testenv.Memory(t), "store")
 			if c.root != 0 {
 				if err := os.Mkdir(root, 0o700); err != nil {
 					t.Fatal(err)

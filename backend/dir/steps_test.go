@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/internal/fsys"
+	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -328,7 +329,7 @@ func TestAFaultAtAnyStepOfOpening(t *testing.T) {
 	t.Parallel()
 	for _, fault := range []error{fsys.ErrCrashed, syscall.ENOSPC, syscall.EIO} {
 		for at := 1; ; at++ {
-			root := memoryDir(t) + "/a/store"
+			root := testenv.Memory(t) + "/a/store"
 			n := 0
 			fsy := &fsys.Faulty{FS: unsynced{fsys.OS{}}, Before: func(fsys.Step) error {
 				n++

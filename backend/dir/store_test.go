@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/internal/fsys"
+	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/store/cas"
 	"github.com/croft-dev/croft/store/storetest"
@@ -21,7 +22,7 @@ const retention = 24 * time.Hour
 // TestConformance: a directory keeps every promise of a store, under a clock that the suite moves.
 func TestConformance(t *testing.T) {
 	storetest.Run(t, func(tb testing.TB) storetest.Harness {
-		root, clock := filepath.Join(memoryDir(tb), "store"), storetest.NewClock()
+		root, clock := filepath.Join(testenv.Memory(tb), "store"), storetest.NewClock()
 		return storetest.Harness{
 			Open: func(tb testing.TB, o storetest.Options) store.Store {
 				st := open(tb, root, &Options{Retention: o.Retention, Now: clock.Now, fs: unsynced{fsys.OS{}}})
@@ -61,21 +62,6 @@ func open(tb testing.TB, root string, o *Options) *Store {
 	return st
 }
 
-// memoryDir is a fresh folder on a file system in memory, where there is one: thousands of places are made, and a disk shared with others is slow at that.
-func memoryDir(tb testing.TB) string {
-	tb.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "croft-dir-test-") //nolint:usetesting // not where the test's own folders are
-	if err != nil {
-		return tb.TempDir()
-	}
-	tb.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			tb.Error(err)
-		}
-	})
-	return dir
-}
-
 // unsynced is a file system that does not wait for the disk: only a power cut could tell, and these tests have none.
 type unsynced struct{ fsys.FS }
 
@@ -106,7 +92,7 @@ type place struct {
 
 func newPlace(tb testing.TB) *place {
 	tb.Helper()
-	p := &place{TB: tb, root: filepath.Join(memoryDir(tb), "store"), clock: storetest.NewClock()}
+	p := &place{TB: tb, root: filepath.Join(testenv.Memory(tb), "store"), clock: storetest.NewClock()}
 	p.Store = p.another(nil)
 	return p
 }

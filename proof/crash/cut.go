@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+
+	"github.com/croft-dev/croft/internal/testenv"
 )
 
 // Search is how hard to look.
@@ -50,7 +52,7 @@ func (r *Recorder) Search(tb testing.TB, s Search, recovered func(top string, no
 	if s.To == 0 {
 		s.To = len(d.ops)
 	}
-	c := crew{room: Memory(tb), recovered: recovered, jobs: make(chan job)}
+	c := crew{room: testenv.Memory(tb), recovered: recovered, jobs: make(chan job)}
 	for range 8 { // recovering is mostly waiting
 		c.done.Go(c.work)
 	}
@@ -130,21 +132,6 @@ func (c *crew) work() {
 		}
 		c.mu.Unlock()
 	}
-}
-
-// Memory is a fresh folder on a file system in memory, where there is one.
-func Memory(tb testing.TB) string {
-	tb.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "croft-crash-test-") //nolint:usetesting // not where the test's own folders are
-	if err != nil {
-		return tb.TempDir()
-	}
-	tb.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			tb.Error(err)
-		}
-	})
-	return dir
 }
 
 // choices are the cuts to try at this moment.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/croft-dev/croft/backend/dir"
 	"github.com/croft-dev/croft/internal/fsys"
+	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/store/storetest"
 	"github.com/croft-dev/croft/tenure"
@@ -25,7 +26,7 @@ type dirRun struct {
 
 func newDirRun(tb testing.TB, wrap func(fsys.FS) fsys.FS) *dirRun {
 	tb.Helper()
-	r := &dirRun{client: &client{tb, NewRecorder(Memory(tb)), storetest.NewClock()}, wrap: wrap}
+	r := &dirRun{client: &client{tb, NewRecorder(testenv.Memory(tb)), storetest.NewClock()}, wrap: wrap}
 	tb.Cleanup(r.close)
 	return r
 }

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/croft-dev/croft/internal/testenv"
 )
 
 // listing is everything in a folder, with its content.
@@ -41,7 +43,7 @@ func TestTheRecordingIsWhatHappened(t *testing.T) {
 		d := r.Disk()
 		for d.Next() {
 		}
-		top := filepath.Join(Memory(t), "again")
+		top := filepath.Join(testenv.Memory(t), "again")
 		if err := d.Cut(Choice{Keep: func(int, int) bool { return true }}).Make(top); err != nil {
 			t.Fatal(err)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/croft-dev/croft/backend/dir"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/fsys"
+	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -45,7 +46,7 @@ type guardRun struct {
 	rec *Recorder
 }
 
-func newGuardRun(tb testing.TB) *guardRun { return &guardRun{tb, NewRecorder(Memory(tb))} }
+func newGuardRun(tb testing.TB) *guardRun { return &guardRun{tb, NewRecorder(testenv.Memory(tb))} }
 
 // admit writes, or raises the fence, as a process of its own on a file system.
 func (r *guardRun) admit(fsy fsys.FS, token fence.Token, raise bool) error {

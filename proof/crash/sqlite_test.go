@@ -20,7 +20,7 @@ import (
 
 func newSQLiteRun(tb testing.TB) *client {
 	tb.Helper()
-	r := NewRecorder(Memory(tb))
+	r := NewRecorder(testenv.Memory(tb))
 	if err := RecordSQLite(r); err != nil {
 		tb.Fatal(err)
 	}

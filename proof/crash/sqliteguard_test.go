@@ -136,7 +136,7 @@ func TestASQLiteGuardSurvivesEveryPowerCut(t *testing.T) {
 	for _, synchronous := range []string{"full", "normal", "off"} {
 		t.Run(synchronous, func(t *testing.T) {
 			t.Parallel()
-			r := NewRecorder(Memory(t))
+			r := NewRecorder(testenv.Memory(t))
 			if err := RecordSQLite(r); err != nil {
 				t.Fatal(err)
 			}
