@@ -15,6 +15,11 @@ func Apply(rec Record, req Request, now time.Time) (next Record, changed bool, e
 	if err := req.Check(); err != nil {
 		return rec, false, err
 	}
+	return apply(rec, req, req.Secret.Grant(), now)
+}
+
+// apply decides a request that was checked, made with the secret of a grant.
+func apply(rec Record, req Request, g fence.Grant, now time.Time) (next Record, changed bool, err error) {
 	if !rec.IsZero() && rec.Key != req.Key {
 		return rec, false, fmt.Errorf("%w request: it is for %q, the record is of %q", fence.ErrInvalid, req.Key, rec.Key)
 	}
@@ -25,13 +30,13 @@ func Apply(rec Record, req Request, now time.Time) (next Record, changed bool, e
 	req.TTL, req.Every, req.HoldFor = whole(req.TTL), whole(req.Every), whole(req.HoldFor)
 	switch req.Verb {
 	case Acquire:
-		return acquire(rec, req, now)
+		return acquire(rec, req, g, now)
 	case Renew, Report:
-		return renew(rec, req, now)
+		return renew(rec, req, g, now)
 	case Release:
-		return release(rec, req, now)
+		return release(rec, req, g, now)
 	default:
-		return byHand(rec, req, now)
+		return byHand(rec, req, g, now)
 	}
 }
 
@@ -50,8 +55,7 @@ func checkClock(now time.Time) error {
 	return nil
 }
 
-func acquire(rec Record, req Request, now time.Time) (Record, bool, error) {
-	g := req.Secret.Grant()
+func acquire(rec Record, req Request, g fence.Grant, now time.Time) (Record, bool, error) {
 	if rec.Grant == g && rec.Alive(now) {
 		return rec, false, nil // the reply was lost: same answer, same deadline
 	}
@@ -67,7 +71,7 @@ func acquire(rec Record, req Request, now time.Time) (Record, bool, error) {
 		next.Actor, next.Note = "", ""
 	}
 	next.Cause = cause
-	if err := grant(&next, req, now, Held); err != nil {
+	if err := grant(&next, req, g, now, Held); err != nil {
 		return rec, false, err
 	}
 	if req.Every > 0 {
@@ -120,7 +124,7 @@ func causeOf(rec Record, req Request, now time.Time) Cause {
 }
 
 // grant burns a new token, closes the term before it and begins one in the given state.
-func grant(next *Record, req Request, now time.Time, state State) error {
+func grant(next *Record, req Request, g fence.Grant, now time.Time, state State) error {
 	token, err := nextToken(next.Token, req.Above, now)
 	if err != nil {
 		return err
@@ -135,7 +139,7 @@ func grant(next *Record, req Request, now time.Time, state State) error {
 			last.Finished, last.Ended = next.Deadline, EndExpired
 		}
 	}
-	next.Key, next.Token, next.Grant = req.Key, token, req.Secret.Grant()
+	next.Key, next.Token, next.Grant = req.Key, token, g
 	next.Owner, next.Instance = req.Owner, req.Instance
 	next.State, next.Ended = state, ""
 	next.Acquired, next.Renewed = now, now
@@ -169,8 +173,7 @@ func nextToken(previous, above fence.Token, now time.Time) (fence.Token, error) 
 	return token, nil
 }
 
-func renew(rec Record, req Request, now time.Time) (Record, bool, error) {
-	g := req.Secret.Grant()
+func renew(rec Record, req Request, g fence.Grant, now time.Time) (Record, bool, error) {
 	if rec.Grant != g || rec.State != Held || (!now.Before(rec.Deadline) && !req.Resume) {
 		return rec, false, notOwned(rec, g, now)
 	}
@@ -192,8 +195,7 @@ func renew(rec Record, req Request, now time.Time) (Record, bool, error) {
 	return next, true, nil
 }
 
-func release(rec Record, req Request, now time.Time) (Record, bool, error) {
-	g := req.Secret.Grant()
+func release(rec Record, req Request, g fence.Grant, now time.Time) (Record, bool, error) {
 	if !(rec.Grant == g && rec.Alive(now)) {
 		if term, known := rec.term(g); known && (term.Ended == EndReleased || term.Ended == EndFailed) {
 			return rec, false, nil // already released by oneself
@@ -212,7 +214,7 @@ func release(rec Record, req Request, now time.Time) (Record, bool, error) {
 	return next, true, nil
 }
 
-func byHand(rec Record, req Request, now time.Time) (Record, bool, error) {
+func byHand(rec Record, req Request, g fence.Grant, now time.Time) (Record, bool, error) {
 	next := rec.clone()
 	next.Actor, next.Note, next.Cause = req.Actor, req.Note, Operator
 	state := Held
@@ -223,7 +225,6 @@ func byHand(rec Record, req Request, now time.Time) (Record, bool, error) {
 		state, next.Cause = Free, Cancelled
 		req.Owner, req.Instance, req.TTL = "", "", 0
 	}
-	g := req.Secret.Grant()
 	if term, known := rec.term(g); known {
 		switch {
 		case term.State != state || term.Cause != next.Cause: // no repetition of this act: it would be taken for done
@@ -233,7 +234,7 @@ func byHand(rec Record, req Request, now time.Time) (Record, bool, error) {
 		}
 		return rec, false, notOwned(rec, g, now)
 	}
-	if err := grant(&next, req, now, state); err != nil {
+	if err := grant(&next, req, g, now, state); err != nil {
 		return rec, false, err
 	}
 	return next, true, nil

@@ -82,6 +82,11 @@ func (q Request) Check() error {
 	if !q.Secret.Valid() {
 		return fmt.Errorf("%w secret: it must be 32 lower-case hex digits", fence.ErrInvalid)
 	}
+	return q.check()
+}
+
+// check looks at all but the key and the secret.
+func (q Request) check() error {
 	switch q.Verb {
 	case Acquire, Renew, Report, Release, Takeover, Reserve, Revoke:
 	default:
