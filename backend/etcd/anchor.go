@@ -174,7 +174,7 @@ func (s *Store) assure(ctx context.Context, l *lane) error {
 		}
 	}
 	s.mu.Unlock()
-	if mine == nil && l.view.deed.page.store == s.id {
+	if d := l.view.deed; d.page.store == s.id && (mine == nil || d.clock != s.domain && !s.isMine(d)) {
 		return errAnchorLost // soon its live key is gone, or the deadline passed
 	}
 	if mine == nil {

@@ -71,6 +71,9 @@ func (s *Store) carryOut(ctx context.Context, lanes []*lane) {
 	for _, l := range lanes {
 		l.view = s.known(l.key)
 	}
+	if len(lanes) == 1 {
+		s.meet(ctx, lanes[0])
+	}
 	for round := 0; len(lanes) > 0; round++ {
 		if err := pause(ctx, round); err != nil {
 			for _, l := range lanes {
@@ -89,7 +92,7 @@ func (s *Store) carryOut(ctx context.Context, lanes []*lane) {
 			}
 			l.finish()
 			if l.requests[0].Verb == tenure.Acquire && errors.Is(l.answers[0].Err, tenure.ErrHeld) {
-				s.requeue(l.key)
+				s.requeue(&l.requests[0])
 			}
 		}
 		lanes = slices.DeleteFunc(lanes, func(l *lane) bool { return l.step == finished })
@@ -144,7 +147,7 @@ func (s *Store) moor(ctx context.Context, lanes []*lane) []*lane {
 	granting := map[*anchor][]*lane{}
 	var ready, unknown []*lane
 	for _, l := range lanes {
-		if l.step != writing || l.next.rec.State == tenure.Free || l.stays {
+		if l.step != writing || l.next.rec.State == tenure.Free || l.stays || l.heir != nil {
 			ready = append(ready, l)
 			continue
 		}

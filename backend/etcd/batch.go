@@ -79,11 +79,11 @@ func (s *Store) weight(l *lane) int {
 		record += len(g) + 4
 	}
 	sum := 512 + 16*(len(s.names)+len(l.key)+2) + record // it is named in conditions, reads and the queue
-	shelves, offers := len(d.rec.History) > mostAtHand, false
+	shelves, offers := len(d.rec.History) > mostAtHand, l.heir != nil
 	if d.rec.State == tenure.Free {
 		s.mu.Lock()
 		_, m := s.mine(l.old)
-		offers = m != nil && m.heirs[0] != 0
+		offers = m != nil && m.heirs[0].id != 0
 		s.mu.Unlock()
 	}
 	if !shelves && !offers {

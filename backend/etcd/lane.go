@@ -52,7 +52,11 @@ type lane struct {
 	tied    bool
 	plants  bool   // the write also plants the anchor's live key
 	told    told   // who is woken by the write
-	joins   *topic // the look also puts this store in the key's queue
+	joins   *topic // the look also puts this store in the key's queue,
+	stake   *stake // with a bid
+	heir    *bid   // whom the key is granted to in the step that frees it
+	forgoes bool   // that did not work
+	leaves  bool   // the write also takes this store's own place off the queue
 	wary    bool   // it was sent together with others, and not carried out
 	encoded string // what is to be written,
 	shelf   string // and what to the shelf, if anything
@@ -84,7 +88,8 @@ func (l *lane) forHeir() string {
 
 // decide applies the law to what is known and says what is to be done next. The answers are the caller's when it has been done.
 func (s *Store) decide(l *lane) {
-	l.next, l.anchor, l.page, l.asked, l.stays, l.told, l.encoded, l.shelf, l.joins = nil, nil, nil, false, false, toNobody, "", "", nil
+	l.next, l.anchor, l.page, l.asked, l.stays, l.told, l.encoded, l.shelf = nil, nil, nil, false, false, toNobody, "", ""
+	l.joins, l.stake, l.heir, l.leaves = nil, nil, nil, false
 	first := l.requests[0].Verb
 	if l.view == nil && first != tenure.Acquire && !first.ByHand() || l.view != nil && !s.whole(l.view) && !(l.fresh && l.view.deed.complete() && first == tenure.Acquire) {
 		l.step, l.look = looking, s.lookAt(l.key, l.view)
@@ -122,6 +127,9 @@ func (s *Store) decide(l *lane) {
 		l.step, l.look, l.fresh = looking, s.lookAt(l.key, v), false
 		return
 	}
+	if changed {
+		cur, l.heir = s.bequeath(l, v, cur)
+	}
 	switch {
 	case changed && renewals && rec.Alive(l.now) && s.onPage(l, v, cur):
 		l.step = renewing
@@ -131,11 +139,16 @@ func (s *Store) decide(l *lane) {
 		if v.deed != nil {
 			l.next.shelved, l.next.older = v.deed.shelved, v.deed.older
 		}
+		if b := l.heir; b != nil {
+			l.next.lease, l.next.page, l.next.slot = b.lease, b.page, b.slot
+		}
 		l.expired = rec.State == tenure.Held && !l.now.Before(rec.Deadline) && v.deed.lease != 0 && !v.gone && v.deed.page.store != 0
 		l.view = v
 		if reports && !s.isMine(v.deed) {
 			l.stay()
 		}
+	case s.claim(l, v):
+		return
 	case l.sure:
 		l.step = finished
 	default:
@@ -154,7 +167,7 @@ func (l *lane) stay() {
 
 // onPage reports whether a renewal needs no more than a note on the lease's page.
 func (s *Store) onPage(l *lane, v *view, next tenure.Record) bool {
-	if v.gone || next.Renewed.Before(v.deed.rec.Renewed) || !next.Deadline.Equal(next.Renewed.Add(next.TTL)) {
+	if v.gone || v.deed.clock != s.domain || next.Renewed.Before(v.deed.rec.Renewed) || !next.Deadline.Equal(next.Renewed.Add(next.TTL)) {
 		return false
 	}
 	s.mu.Lock()
@@ -187,7 +200,7 @@ func (s *Store) settle(l *lane) {
 		d.page, d.slot = l.old.page, l.old.slot
 		return
 	}
-	l.seat, d.slot = s.seat(a, &d.rec)
+	l.seat, d.slot = s.seat(a, &member{key: d.rec.Key, ttl: d.rec.TTL, deadline: d.rec.Deadline})
 	d.page = l.seat.id
 }
 
@@ -210,6 +223,9 @@ func (s *Store) unsettle(l *lane, known bool) {
 // compares are the conditions of a lane's write.
 func (s *Store) compares(l *lane) []clientv3.Cmp {
 	out := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(s.names.record(l.key)), "=", l.view.mod)}
+	if l.heir != nil {
+		return append(out, s.inherits(l.key, l.heir)...)
+	}
 	if l.next.lease != 0 && !l.plants {
 		out = append(out, s.lives(l.next.lease))
 	}
@@ -236,6 +252,7 @@ func (s *Store) wrote(l *lane, revision int64) {
 	}
 	if _, m := s.mine(l.next); m != nil {
 		m.ttl, m.deadline, m.lapsed = l.next.rec.TTL, l.next.rec.Deadline, false
+		m.stake = nil // it is on this store's clock now
 	}
 	s.remember(l.key, &view{mod: revision, asOf: revision, deed: l.next})
 }

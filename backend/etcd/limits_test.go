@@ -96,7 +96,7 @@ func name(st *Store, held []tenure.Request) {
 		v := st.known(req.Key)
 		st.mu.Lock()
 		if _, m := st.mine(v.deed); m != nil {
-			m.heirs = heirs{newIdentity(), newIdentity()}
+			m.heirs = heirs{{id: newIdentity()}, {id: newIdentity()}}
 		}
 		st.mu.Unlock()
 	}

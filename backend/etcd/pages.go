@@ -6,8 +6,6 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
-
-	"github.com/croft-dev/croft/tenure"
 )
 
 // pageSize is how many leases have their renewals on one page. One transaction renews all of them and makes sure of each that it is still its holder's: etcd takes 128 operations
@@ -35,11 +33,16 @@ type member struct {
 	ttl      time.Duration
 	deadline time.Time
 	lapsed   bool  // the page says so
-	heirs    heirs // the stores to offer the key to when it is freed
+	heirs    heirs // the stores to leave the key to when it is freed
+
+	stake     *stake        // the bid that it was granted to, or is kept free for
+	placed    bool          // the bid's place is still in the queue
+	contended bool          // others were waiting when it was granted
+	asking    chan struct{} // closed when it is known who is next; nil if nobody has asked
 }
 
 // seat finds a slot for a lease on a page of an anchor. The caller holds the mutex.
-func (s *Store) seat(a *anchor, rec *tenure.Record) (*openPage, int) {
+func (s *Store) seat(a *anchor, m *member) (*openPage, int) {
 	p := a.page
 	if p == nil || p.used == pageSize {
 		s.last++
@@ -49,11 +52,14 @@ func (s *Store) seat(a *anchor, rec *tenure.Record) (*openPage, int) {
 	}
 	slot := p.used
 	p.used++
-	p.members[slot] = &member{key: rec.Key, ttl: rec.TTL, deadline: rec.Deadline}
+	p.members[slot] = m
 	a.tied++
 	s.setAlarm(p)
 	return p, slot
 }
+
+// runs reports whether a lease may be alive: it has been granted, and nobody was told that it is over.
+func (m *member) runs() bool { return !m.lapsed && !m.deadline.IsZero() }
 
 // leave takes a lease off its page. The caller holds the mutex.
 func (s *Store) leave(p *openPage, slot int) {
@@ -108,7 +114,7 @@ func (s *Store) setAlarm(p *openPage) {
 	}
 	var first time.Time
 	for _, m := range p.members {
-		if !m.lapsed && (first.IsZero() || m.deadline.Before(first)) {
+		if m.runs() && (first.IsZero() || m.deadline.Before(first)) {
 			first = m.deadline
 		}
 	}
@@ -140,7 +146,7 @@ func (s *Store) lapse(ctx context.Context, p *openPage) {
 	now := s.now()
 	var over []*member
 	for _, m := range p.members {
-		if !m.lapsed && !now.Before(m.deadline) {
+		if m.runs() && !now.Before(m.deadline) {
 			over = append(over, m)
 		}
 	}

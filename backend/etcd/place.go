@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/croft-dev/croft/tenure"
@@ -33,15 +34,16 @@ func (s *Store) enqueue(t *topic) {
 }
 
 // requeue puts this store in the queue again when a key was refused that somebody waits for.
-func (s *Store) requeue(key string) {
+func (s *Store) requeue(refused *tenure.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t := s.waits[key]; t != nil && t.begun {
+	if t := s.waits[refused.Key]; t != nil && t.begun {
+		s.revise(t, refused)
 		s.enqueue(t)
 	}
 }
 
-// joining puts this store in the queue of a key in the same step in which it is looked at, if it has waited for it lately: it will again, as a rule.
+// joining puts this store in the queue of a key in the same step in which it is looked at, if it has waited for it lately: it will again, as a rule. It leaves its bid there.
 func (s *Store) joining(l *lane) []clientv3.Op {
 	if l.requests[0].Verb != tenure.Acquire {
 		return nil
@@ -53,11 +55,13 @@ func (s *Store) joining(l *lane) []clientv3.Op {
 		return nil
 	}
 	l.joins = t
-	return []clientv3.Op{clientv3.OpPut(s.names.waiter(l.key, s.id), "", clientv3.WithLease(a.id))}
+	var value string
+	l.stake, value = s.stakeFor(&l.requests[0])
+	return []clientv3.Op{clientv3.OpPut(s.names.waiter(l.key, s.id), value, clientv3.WithLease(a.id))}
 }
 
 // joined takes note of that. If nobody waits after all, it leaves again.
-func (s *Store) joined(l *lane) {
+func (s *Store) joined(l *lane, revision int64) {
 	t := l.joins
 	if t == nil {
 		return
@@ -65,7 +69,14 @@ func (s *Store) joined(l *lane) {
 	s.keepPlaces()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t.queued = true
+	if l.stake != nil && l.stake.awarded { // that was heard of before this
+		return
+	}
+	s.withdraw(t.stake)
+	t.queued, t.came, t.stake, t.award = true, revision, l.stake, nil
+	if l.stake != nil {
+		l.stake.mod = revision
+	}
 	time.AfterFunc(orphaned, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -73,6 +84,22 @@ func (s *Store) joined(l *lane) {
 			s.done.Go(func() { s.dequeue(t) })
 		}
 	})
+}
+
+// unjoin gives up a bid that was not left in a queue, or of which nobody knows whether it was.
+func (s *Store) unjoin(l *lane, known bool) {
+	k, t := l.stake, l.joins
+	if k == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if known {
+		s.withdraw(k)
+	} else if !k.awarded {
+		s.withdraw(t.stake)
+		t.stake = k
+	}
 }
 
 // register writes this store's place. It is calm if the key is still held as it was when it was last seen: nobody has missed anything.
@@ -108,13 +135,22 @@ func (s *Store) register(t *topic) (calm bool, err error) {
 		return false, err
 	}
 	s.keepPlaces()
-	if resp.Succeeded {
+	s.mu.Lock()
+	t.came = max(t.came, resp.Header.Revision)
+	s.mu.Unlock()
+	if resp.Succeeded { // and no bid is in it
+		s.mu.Lock()
+		s.withdraw(t.stake)
+		t.stake = nil
+		s.mu.Unlock()
 		return v.deed != nil && v.deed.rec.State == tenure.Held, nil
 	}
 	if now, err := s.seen(look, results(resp.Responses[:1])); err == nil { // otherwise whoever asks is told
 		now.asOf = resp.Header.Revision
 		s.mu.Lock()
 		s.remember(t.key, now)
+		s.withdraw(t.stake) // or it was granted
+		t.stake = nil
 		s.mu.Unlock()
 	}
 	return false, nil
@@ -175,11 +211,28 @@ func (s *Store) dequeue(t *topic) {
 	}
 	ctx, cancel := context.WithTimeout(s.life, requestTimeout)
 	defer cancel()
-	_, err := s.client.Delete(ctx, s.names.waiter(t.key, s.id)) // otherwise it vanishes, and a grace covers it until then
+	gone, err := s.client.Delete(ctx, s.names.waiter(t.key, s.id), clientv3.WithPrevKV()) // otherwise it vanishes, and a grace covers it until then
+	if err == nil {
+		s.missed(t.key, gone.PrevKvs)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err == nil {
+	if err == nil && t.came < gone.Header.Revision { // else it has come again meanwhile
 		t.queued = false
+		s.withdraw(t.stake)
+		t.stake = nil
 	}
 	s.enqueue(t) // somebody has come meanwhile
+}
+
+// missed takes in that this store was granted a key just before it left the queue.
+func (s *Store) missed(key string, places []*mvccpb.KeyValue) {
+	for _, kv := range places {
+		if d, err := decodeDeed(key, kv.Value); err == nil && d.rec.State == tenure.Held {
+			s.clocks.saw(d.clock, d.written)
+			s.mu.Lock()
+			s.remember(key, &view{mod: kv.ModRevision, asOf: kv.ModRevision, deed: d})
+			s.mu.Unlock()
+		}
+	}
 }

@@ -33,11 +33,17 @@ const (
 	mostYields = 2
 )
 
-// beNext is what the place of a store says that comes after the one to whom the key was offered. One to whom it is offered finds the record there, and one that has just come nothing.
+// beNext is what the place of a store says that comes after the one to whom the key was offered, before its bid if it has left one. One to whom it is offered finds the record there, and one that has just come its bid, or nothing.
 const beNext = "2"
 
-// heirs are the first two stores in a queue; 0 is nobody.
-type heirs [2]identity
+// heir is a store in a queue, and what it has bid, if anything. The zero heir is nobody.
+type heir struct {
+	id  identity
+	bid *bid
+}
+
+// heirs are the first two in a queue.
+type heirs [2]heir
 
 // offered reports whether a key was freed just now and is offered to another store than this.
 func (v *view) offered(me identity) bool {
@@ -47,11 +53,15 @@ func (v *view) offered(me identity) bool {
 // offerTo writes a freed record into the place of the first in a queue and tells the second. If they have left meanwhile, all are woken.
 func (s *Store) offerTo(key, record string, h heirs) clientv3.Op {
 	all := s.wakeAll(key)
-	if h[1] == 0 {
-		return s.ifThere(key, h[0], []clientv3.Op{s.tell(key, h[0], record)}, all)
+	one, two := h[0].id, h[1].id
+	if two == 0 {
+		return s.ifThere(key, one, []clientv3.Op{s.tell(key, one, record)}, all)
 	}
-	next := s.ifThere(key, h[1], []clientv3.Op{s.tell(key, h[1], beNext)})
-	return s.ifThere(key, h[0], []clientv3.Op{s.tell(key, h[0], record), next}, s.ifThere(key, h[1], []clientv3.Op{s.tell(key, h[1], record)}, all))
+	next := s.ifThere(key, two, []clientv3.Op{s.tell(key, two, beNext)})
+	if b := h[1].bid; b != nil { // which stays where it is; if it is another by now, that one is heard of when it is next
+		next = clientv3.OpTxn([]clientv3.Cmp{s.stands(key, b)}, []clientv3.Op{s.tell(key, two, beNext+b.encode())}, nil)
+	}
+	return s.ifThere(key, one, []clientv3.Op{s.tell(key, one, record), next}, s.ifThere(key, two, []clientv3.Op{s.tell(key, two, record)}, all))
 }
 
 func (s *Store) tell(key string, to identity, what string) clientv3.Op {
@@ -80,20 +90,28 @@ func (s *Store) handOver(l *lane) (before []clientv3.Op, after []clientv3.Op) {
 		l.next.next = someone
 	}
 	_, m := s.mine(l.old)
+	if m != nil && m.placed && (state == tenure.Free || l.heir != nil) {
+		l.leaves = true
+		before = append(before, clientv3.OpDelete(s.names.waiter(l.key, s.id)))
+	}
 	switch {
+	case l.heir != nil:
+		l.awaited()
+		l.told = toOne
+		return before, []clientv3.Op{s.tell(l.key, l.heir.page.store, l.forHeir())}
 	case byHand || state == tenure.Reserved:
 		l.told = toAll
-		return nil, []clientv3.Op{s.wakeAll(l.key)}
-	case state == tenure.Free && m != nil && m.heirs[0] != 0:
-		l.next.next = m.heirs[0]
-		if m.heirs[0] != s.id {
+		return before, []clientv3.Op{s.wakeAll(l.key)}
+	case state == tenure.Free && m != nil && m.heirs[0].id != 0:
+		l.next.next = m.heirs[0].id
+		if m.heirs[0].id != s.id {
 			l.awaited()
 		}
 		l.told = toOne
-		return nil, []clientv3.Op{s.offerTo(l.key, l.forHeir(), m.heirs)}
+		return before, []clientv3.Op{s.offerTo(l.key, l.forHeir(), m.heirs)}
 	case state == tenure.Free && t != nil && l.now.Sub(l.next.rec.Acquired) < briefly: // others may have come since it was granted
 		l.told = toAll
-		return nil, []clientv3.Op{s.wakeAll(l.key)}
+		return before, []clientv3.Op{s.wakeAll(l.key)}
 	case l.granted && state == tenure.Held && (t != nil || l.old != nil && (l.old.next > someone || l.old.rec.State == tenure.Held)):
 		l.asked = true
 		before = []clientv3.Op{clientv3.OpDelete(s.names.waiter(l.key, s.id))}
@@ -102,16 +120,23 @@ func (s *Store) handOver(l *lane) (before []clientv3.Op, after []clientv3.Op) {
 		}
 		return append(before, s.firstTwo(l.key)), nil
 	}
-	return nil, nil
+	return before, nil
 }
 
-// firstTwo reads who is next.
+// firstTwo reads who is next; one of three may be this store itself, which has the key.
 func (s *Store) firstTwo(key string) clientv3.Op {
-	return clientv3.OpGet(s.names.queue(key), clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend), clientv3.WithLimit(2), clientv3.WithKeysOnly())
+	return clientv3.OpGet(s.names.queue(key), clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend), clientv3.WithLimit(3))
 }
 
 // handedOver takes in what the write has brought to light.
 func (s *Store) handedOver(l *lane, revision int64, responses []*etcdserverpb.ResponseOp) {
+	if l.leaves {
+		s.mu.Lock()
+		if t := s.waits[l.key]; t != nil {
+			t.left, t.award = revision, nil
+		}
+		s.mu.Unlock()
+	}
 	switch {
 	case l.told == toAll:
 		if gone := responses[len(responses)-1].GetResponseDeleteRange(); gone != nil && gone.Deleted > 0 {
@@ -121,29 +146,35 @@ func (s *Store) handedOver(l *lane, revision int64, responses []*etcdserverpb.Re
 		l.asked = false
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if t := s.waits[l.key]; t != nil {
+		t := s.waits[l.key]
+		if t != nil {
 			t.queued, t.left, t.missed = false, revision, false
+			s.withdraw(t.stake)
+			t.stake, t.award = nil, nil
 		}
-		next := s.first(l.key, responses[len(responses)-2].GetResponseRange().Kvs)
+		next := s.first(l.key, responses[len(responses)-2].GetResponseRange().Kvs, 0)
 		if _, m := s.mine(l.next); m != nil {
 			m.heirs = next
+			m.contended = t != nil
 		}
-		if next[0] != 0 {
+		if next[0].id != 0 {
 			l.awaited()
 		}
 	}
 }
 
-// first finds the two stores that have waited longest for a key.
-func (s *Store) first(key string, kvs []*mvccpb.KeyValue) (h heirs) {
+// first finds the two stores that have waited longest for a key. Whom the key was granted to waits no more, though its place may still be there.
+func (s *Store) first(key string, kvs []*mvccpb.KeyValue, except identity) (h heirs) {
 	queue := slices.Clone(kvs)
 	slices.SortFunc(queue, func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.CreateRevision, b.CreateRevision) })
 	n := 0
 	for _, kv := range queue {
-		if k, id, ok := s.names.waiting(string(kv.Key)); ok && k == key && n < len(h) {
-			h[n] = id
-			n++
+		k, id, ok := s.names.waiting(string(kv.Key))
+		if !ok || k != key || id == except || n == len(h) {
+			continue
 		}
+		h[n] = heir{id, decodeBid(key, id, kv)}
+		n++
 	}
 	return h
 }
@@ -157,17 +188,17 @@ func (s *Store) offer(b *batch, revision int64, waiting *etcdserverpb.RangeRespo
 		if l.next == nil || l.next.next != someone || l.told != toNobody || l.step != finished {
 			continue
 		}
-		next := s.first(l.key, waiting.Kvs)
-		if next[0] == 0 && !waiting.More {
+		next := s.first(l.key, waiting.Kvs, 0)
+		if next[0].id == 0 && !waiting.More {
 			continue
 		}
-		if next[0] != s.id {
+		if next[0].id != s.id {
 			l.awaited()
 		}
-		if next[0] != 0 {
+		if next[0].id != 0 {
 			// Until it is written, at least this store knows: it does not want the key back before others had it.
 			known := *l.next
-			known.next = next[0]
+			known.next = next[0].id
 			s.mu.Lock()
 			s.remember(l.key, &view{mod: revision, asOf: revision, deed: &known})
 			s.mu.Unlock()
@@ -182,16 +213,16 @@ func (s *Store) name(key string, revision int64, freed *deed, next heirs) {
 	s.fork(func(context.Context) {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*requestTimeout)
 		defer cancel()
-		if next[0] == 0 {
+		if next[0].id == 0 {
 			resp, err := s.txn(ctx, nil, []clientv3.Op{s.firstTwo(key)}, nil)
 			if err != nil {
 				return
 			}
-			if next = s.first(key, resp.Responses[0].GetResponseRange().Kvs); next[0] == 0 {
+			if next = s.first(key, resp.Responses[0].GetResponseRange().Kvs, 0); next[0].id == 0 {
 				return
 			}
 		}
-		d.next = next[0]
+		d.next = next[0].id
 		same := clientv3.Compare(clientv3.ModRevision(s.names.record(key)), "=", revision)
 		resp, err := s.txn(ctx, []clientv3.Cmp{same}, []clientv3.Op{clientv3.OpPut(s.names.record(key), d.encode()), s.offerTo(key, d.encodeWhole(), next)}, nil)
 		if err == nil && resp.Succeeded {

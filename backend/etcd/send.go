@@ -185,6 +185,9 @@ func (s *Store) join(b *batch, t *transaction) bool {
 		t.lanes = append(t.lanes, len(t.then))
 		name := s.names.record(l.key)
 		t.compares = append(t.compares, clientv3.Compare(clientv3.ModRevision(name), "=", l.view.mod))
+		if l.heir != nil {
+			t.compares = append(t.compares, s.inherits(l.key, l.heir)...)
+		}
 		t.then = s.change(t.then, l, name)
 		l.look = look{key: l.key, shelf: l.view.deed == nil || time.Since(l.view.at) > recent}
 		if l.look.shelf {
@@ -336,5 +339,6 @@ func (s *Store) undo(b *batch, known bool) {
 		if l.step == writing {
 			s.unsettle(l, known)
 		}
+		s.unjoin(l, known)
 	}
 }

@@ -34,6 +34,7 @@ type Store struct {
 	clock  func() time.Time // this machine's; another one only in tests,
 	domain identity         // and then with a name of its own
 	clocks clocks
+	ages   ages
 
 	mu      sync.Mutex
 	views   views
@@ -47,6 +48,7 @@ type Store struct {
 	newest atomic.Int64 // revision of etcd that is known
 
 	queueFor time.Duration // how long a place in a queue outlives its store; shorter only in tests
+	young    time.Duration // how old a bid may be at the most; longer only in tests
 	extra    int64         // seconds that etcd leases last longer than they have to; only in tests whose clock stands still while etcd's does not
 
 	life    context.Context // of what goes on in the background
@@ -74,7 +76,7 @@ func New(client *clientv3.Client, o *Options) *Store {
 	s := &Store{
 		client: client, id: newIdentity(), names: naming(o.Prefix), retention: o.Retention,
 		clock: time.Now, domain: machineClock,
-		anchors: map[int64]*anchor{}, pages: map[uint32]*openPage{}, waits: map[string]*topic{}, queueFor: queueFor,
+		anchors: map[int64]*anchor{}, pages: map[uint32]*openPage{}, waits: map[string]*topic{}, queueFor: queueFor, young: young,
 	}
 	if s.names == "" {
 		s.names = DefaultPrefix
@@ -151,11 +153,12 @@ func (s *Store) usable(ctx context.Context) error {
 
 // txn makes one transaction.
 func (s *Store) txn(ctx context.Context, compares []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
-	before := s.newest.Load()
+	before, sent := s.newest.Load(), time.Now()
 	resp, err := commit(ctx, s.client, requestTimeout, compares, then, otherwise)
 	if err != nil {
 		return nil, err
 	}
+	s.ages.note(sent, resp.Header.Revision)
 	s.reached(before, resp.Header.Revision)
 	return resp, nil
 }
@@ -167,6 +170,7 @@ func (s *Store) reached(before, revision int64) {
 		s.mu.Lock()
 		s.views.init()
 		s.mu.Unlock()
+		s.ages.forget()
 		s.newest.CompareAndSwap(before, revision)
 		return
 	}

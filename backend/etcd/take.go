@@ -14,7 +14,7 @@ func (s *Store) take(l *lane, revision int64, resp *etcdserverpb.TxnResponse) {
 	case l.step == writing && resp.Succeeded:
 		s.wrote(l, revision)
 		s.handedOver(l, revision, resp.Responses)
-		if l.granted {
+		if l.granted || l.heir != nil {
 			s.sweepByChance()
 		}
 		l.finish()
@@ -25,8 +25,9 @@ func (s *Store) take(l *lane, revision int64, resp *etcdserverpb.TxnResponse) {
 		return
 	case l.step == writing:
 		s.unsettle(l, true)
+		l.forgoes = l.forgoes || l.heir != nil
 	}
-	s.joined(l)
+	s.joined(l, revision)
 	v, err := s.seen(l.look, read)
 	if err != nil {
 		l.fail(err)

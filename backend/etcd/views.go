@@ -49,6 +49,15 @@ func (s *Store) record(v *view, now time.Time) tenure.Record {
 	if rec.State == tenure.Held && renewed.After(rec.Renewed) {
 		rec.Renewed, rec.Deadline = renewed, renewed.Add(rec.TTL)
 	}
+	if k := s.stakeOf(d); k != nil && renewed.IsZero() { // it counts from the bid, and what others reckon with is no sooner
+		if ends := tenure.Time(now.Add(s.left(k))); ends.Before(rec.Deadline) || d.clock != s.domain {
+			rec.Deadline = ends
+		}
+		if v.gone && now.Before(rec.Deadline) {
+			rec.Deadline = now
+		}
+		return rec
+	}
 	reached := now
 	if d.clock != s.domain {
 		reached = s.clocks.least(d.clock)
@@ -61,6 +70,19 @@ func (s *Store) record(v *view, now time.Time) tenure.Record {
 		rec.Deadline = tenure.Time(now.Add(rec.Deadline.Sub(reached))) // the latest that it can be
 	}
 	return rec
+}
+
+// stakeOf is the bid of this store that a lease was granted to, or nil.
+func (s *Store) stakeOf(d *deed) *stake {
+	if d.page.store != s.id {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, m := s.mine(d); m != nil {
+		return m.stake
+	}
+	return nil
 }
 
 // renewedAt is when a lease was renewed according to its page.
@@ -186,7 +208,7 @@ func (s *Store) known(key string) *view {
 
 // remember keeps a view, unless a newer one is there. The caller holds the mutex.
 func (s *Store) remember(key string, v *view) {
-	_, m := s.mine(v.deed)
+	p, m := s.mine(v.deed)
 	c, kept := &s.views, m != nil
 	v.at = time.Now()
 	if e := c.byKey[key]; e != nil {
@@ -196,11 +218,17 @@ func (s *Store) remember(key string, v *view) {
 			return
 		}
 		s.unseat(r.view.deed, v.deed)
-		if r.kept == kept {
+		if r.kept != kept {
+			c.forget(key)
+		} else {
 			r.view = v
-			return
 		}
-		c.forget(key)
+	}
+	if m != nil && m.stake != nil && !m.stake.awarded {
+		s.award(p, m)
+	}
+	if c.byKey[key] != nil {
+		return
 	}
 	r := &remembered{key: key, view: v, kept: kept}
 	if kept {

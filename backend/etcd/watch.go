@@ -32,13 +32,16 @@ type topic struct {
 	begun   bool
 	end     context.CancelFunc
 	queued  bool          // this store is in the key's queue
-	left    int64         // the revision at which it left it last, with the key
+	came    int64         // the revision at which it came to it last,
+	left    int64         // and at which it left it, with the key
 	turn    chan struct{} // held while it enters the queue or leaves it
 	pending *time.Timer   // a wake-up to come, unless something newer is heard before
 	lookout *time.Timer   // the next look at the key
 	pause   time.Duration // before that
 	closing *time.Timer   // the end, when nobody has waited for long enough
 	missed  bool          // a wake-up came when nobody was there
+	stake   *stake        // the bid in its place
+	award   *stake        // the bid that was granted there
 }
 
 // Watch wakes when the key is freed and it is this store's turn to ask, a little later when the one whose turn it was does not come, and some time after any other change. All watches of a client share one stream; it is made again
@@ -106,6 +109,9 @@ func (s *Store) unwatch(t *topic, c chan struct{}) {
 	if t.queued {
 		s.done.Go(func() { s.dequeue(t) })
 	}
+	if k := t.award; k != nil && !k.claimed {
+		time.AfterFunc(headStart, func() { s.giveUp(k) }) // whoever it was may be about to ask
+	}
 	if len(s.waits) > mostTopics {
 		s.endTopic(t)
 		return
@@ -147,6 +153,8 @@ func (s *Store) closeTopics() {
 	defer s.mu.Unlock()
 	for _, t := range s.waits {
 		s.endTopic(t)
+		s.withdraw(t.stake)
+		t.stake = nil
 		for c := range t.waiters {
 			close(c)
 		}
@@ -233,7 +241,7 @@ func (s *Store) later(t *topic, d time.Duration) {
 // heard takes in a change of this store's place.
 func (s *Store) heard(t *topic, e *clientv3.Event) {
 	var d *deed
-	if offered := e.Type == clientv3.EventTypePut && len(e.Kv.Value) > len(beNext); offered {
+	if told := e.Type == clientv3.EventTypePut && len(e.Kv.Value) > 0 && e.Kv.Value[0] == recordFormat; told { // it is offered, or was granted
 		var err error
 		if d, err = decodeDeed(t.key, e.Kv.Value); err != nil {
 			d = nil // whoever asks is told
@@ -249,20 +257,37 @@ func (s *Store) heard(t *topic, e *clientv3.Event) {
 	s.lookOut(t, lookFirst)
 	switch {
 	case e.Type == clientv3.EventTypeDelete:
-		if e.Kv.ModRevision > t.left { // else it left with the key
+		switch {
+		case e.Kv.ModRevision <= max(t.left, t.came): // it left with the key, or has come again
+		case t.award != nil: // or is about to
+			t.award = nil
+		default:
 			t.queued = false
+			s.withdraw(t.stake)
+			t.stake = nil
 			t.wake()
 		}
-	case len(e.Kv.Value) == 0: // it has come
-	case string(e.Kv.Value) == beNext:
+	case len(e.Kv.Value) == 0 || isBid(e.Kv.Value): // it has come
+	case e.Kv.Value[0] == beNext[0]:
+		if t.stake != nil {
+			t.stake.mod = e.Kv.ModRevision
+		}
 		s.later(t, grace)
 	default:
 		t.queued = false
 		if d != nil {
 			s.remember(t.key, &view{mod: e.Kv.ModRevision, asOf: e.Kv.ModRevision, deed: d})
 		}
+		s.withdraw(t.stake) // unless it was granted
+		t.stake = nil
 		t.wake()
-		if t.missed && d != nil { // whoever has just been refused may be about to wait
+		if k := t.award; k != nil {
+			if t.missed {
+				time.AfterFunc(headStart, func() { s.giveUp(k) })
+			}
+			return
+		}
+		if t.missed && d != nil && d.rec.State == tenure.Free { // whoever has just been refused may be about to wait
 			time.AfterFunc(headStart, func() { s.passOn(t, e.Kv.ModRevision, d) })
 		}
 	}

@@ -1,0 +1,347 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// lasting is a claim that no stall of a test outlasts.
+func lasting(key, owner string) tenure.Request {
+	q := claim(key, owner)
+	q.TTL = time.Hour
+	return q
+}
+
+// acquainted makes a store one that has held a lease of an hour, and has waited for a key lately, as those have among which it goes around.
+func acquainted(t *testing.T, st *Store, key string) *Store {
+	t.Helper()
+	st.young = time.Hour
+	other := lasting(key+"/other/"+st.id.String(), "ann")
+	must(t, st, other)
+	must(t, st, then(tenure.Release, other))
+	ctx, cancel := context.WithCancel(t.Context())
+	wake, err := st.Watch(ctx, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	for range wake { // until it is closed
+	}
+	testenv.Eventually(t, "it has left the queue", func() error {
+		st.mu.Lock()
+		defer st.mu.Unlock()
+		if st.waits[key].queued {
+			return errors.New("it is in it")
+		}
+		return nil
+	})
+	return st
+}
+
+// bids lets a store ask for a key that is held, and leave its bid.
+func bids(t *testing.T, st *Store, mine tenure.Request) {
+	t.Helper()
+	if a := resolve(t.Context(), st, mine); !errors.Is(a.Err, tenure.ErrHeld) {
+		t.Fatalf("the key is held: %v", a.Err)
+	}
+	if in := inPlace(t, st, mine.Key); !isBid(in) {
+		t.Fatalf("its bid is not in the queue, but %q", in)
+	}
+}
+
+// inPlace is what the place of a store in a queue says.
+func inPlace(t *testing.T, st *Store, key string) []byte {
+	t.Helper()
+	resp, err := st.client.Get(t.Context(), st.names.waiter(key, st.id))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(resp.Kvs) == 0 {
+		return nil
+	}
+	return resp.Kvs[0].Value
+}
+
+// TestAHandOffIsOneWrite: what frees the key grants it to the next, who is told so, and needs to ask nobody. Then it is its lease as any other.
+func TestAHandOffIsOneWrite(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	const key = "award/one"
+	client, w := wired(t, c)
+	holder, heir := acquainted(t, open(t, client, c.Prefix()), key), acquainted(t, open(t, dial(t, c), c.Prefix()), key)
+	mine, next := lasting(key, "holder"), lasting(key, "heir")
+	first := must(t, holder, mine)[0].Record
+	bids(t, heir, next)
+	wake, err := heir.Watch(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := versionOf(t, heir, key)
+	if calls := w.during(func() {
+		if a := must(t, holder, then(tenure.Release, mine))[0]; !a.Awaited {
+			t.Error("another waits, and the release does not say so")
+		}
+	}); calls["Txn"] != 2 { // one of them reads who is next
+		t.Errorf("the release took %v", calls)
+	}
+	<-wake
+	a := resolve(t.Context(), heir, next)
+	if a.Err != nil || a.Record.Owner != "heir" || a.Record.Token <= first.Token || a.Record.Cause != tenure.Released {
+		t.Fatalf("it was granted %+v, %v", a.Record, a.Err)
+	}
+	if now := versionOf(t, heir, key); now != before+1 {
+		t.Errorf("the record was written %d times", now-before)
+	}
+	if left := a.Record.Deadline.Sub(a.Now); left > next.TTL || left < next.TTL/2 {
+		t.Errorf("it has %s left", left)
+	}
+	must(t, heir, then(tenure.Renew, next), then(tenure.Release, next))
+	if in := inPlace(t, heir, key); in != nil {
+		t.Errorf("it is still in the queue, with %q", in)
+	}
+	rec, err := holder.Get(t.Context(), key)
+	if err != nil || rec.State != tenure.Free || len(rec.History) != 2 {
+		t.Errorf("in the end it is %+v, %v", rec, err)
+	}
+}
+
+// versionOf tells how often a record has been written.
+func versionOf(t *testing.T, st *Store, key string) int64 {
+	t.Helper()
+	resp, err := st.client.Get(t.Context(), st.names.record(key), clientv3.WithKeysOnly())
+	if err != nil || len(resp.Kvs) == 0 {
+		t.Fatalf("no record: %v", err)
+	}
+	return resp.Kvs[0].Version
+}
+
+// TestLaw5ALeaseCountsFromItsBid: what is left of it is told from when its holder last said that it wants it, whoever wrote the grant and whatever that one's clock says. Others reckon with no less.
+func TestLaw5ALeaseCountsFromItsBid(t *testing.T) {
+	t.Parallel()
+	for name, ahead := range map[string]time.Duration{"one clock": 0, "ahead": time.Hour, "behind": -3 * time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := testenv.Etcd(t)
+			key := "award/time/" + name
+			var holder *Store
+			heir := open(t, dial(t, c), c.Prefix())
+			if ahead == 0 {
+				holder = open(t, dial(t, c), c.Prefix())
+			} else {
+				holder = elsewhere(t, c, ahead)
+			}
+			acquainted(t, holder, key)
+			acquainted(t, heir, key)
+			mine, next := lasting(key, "holder"), lasting(key, "heir")
+			must(t, holder, mine)
+			bids(t, heir, next)
+			const waited = 10 * time.Minute // longer than the holder lets it, as it was asleep
+			heir.mu.Lock()
+			heir.waits[key].stake.sent = heir.waits[key].stake.sent.Add(-waited)
+			heir.mu.Unlock()
+			must(t, holder, then(tenure.Release, mine))
+			var a store.Answer
+			testenv.Eventually(t, "it is granted", func() error {
+				a = resolve(t.Context(), heir, next)
+				return a.Err
+			})
+			if left := a.Record.Deadline.Sub(a.Now); left > next.TTL-waited || left < next.TTL/2 {
+				t.Errorf("it has %s left of %s after %s", left, next.TTL, waited)
+			}
+			if again := resolve(t.Context(), heir, next); again.Err != nil || again.Record.Deadline.Sub(again.Now) > next.TTL-waited {
+				t.Errorf("asked again, it has %s left, %v", again.Record.Deadline.Sub(again.Now), again.Err)
+			}
+			other := elsewhere(t, c, -ahead/2)
+			refused := resolve(t.Context(), other, lasting(key, "other"))
+			var held *tenure.HeldError
+			if !errors.As(refused.Err, &held) || held.Remaining() < next.TTL-waited {
+				t.Errorf("others are told %v, of %s", refused.Err, held.Remaining())
+			}
+			renewed := must(t, heir, then(tenure.Renew, next))[0]
+			if left := renewed.Record.Deadline.Sub(renewed.Now); left != next.TTL {
+				t.Errorf("renewed, it has %s left", left)
+			}
+			must(t, heir, then(tenure.Renew, next))
+			if a := resolve(t.Context(), other, lasting(key, "other")); !errors.Is(a.Err, tenure.ErrHeld) {
+				t.Errorf("it was renewed, and another is told %v", a.Err)
+			}
+			must(t, heir, then(tenure.Release, next))
+			must(t, other, lasting(key, "other"))
+		})
+	}
+}
+
+// TestABidThatNobodyStandsByIsGivenBack: whoever bid has gone before it was granted the key, and the one after it does not wait until that lease is over.
+func TestABidThatNobodyStandsByIsGivenBack(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	const key = "award/gone"
+	holder, gone, last := acquainted(t, open(t, dial(t, c), c.Prefix()), key), acquainted(t, open(t, dial(t, c), c.Prefix()), key), open(t, dial(t, c), c.Prefix())
+	mine, next := lasting(key, "holder"), lasting(key, "gone")
+	must(t, holder, mine)
+	gone.mu.Lock()
+	gone.waits[key].missed = false
+	gone.mu.Unlock()
+	bids(t, gone, next)
+	who := newWaiter(t, last, key, 1)
+	queued(t, holder, key, 2)
+	must(t, holder, then(tenure.Release, mine))
+	if err := who.wait(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	rec, err := last.Get(t.Context(), key)
+	if err != nil || len(rec.History) != 3 || rec.History[1].Owner != "gone" || rec.History[1].Ended != tenure.EndFailed {
+		t.Errorf("what was granted to one that had gone is remembered as %+v, %v", rec.History, err)
+	}
+	if a := resolve(t.Context(), gone, next); !errors.Is(a.Err, tenure.ErrNotOwned) {
+		t.Errorf("a late copy of its request is answered %v", a.Err)
+	}
+}
+
+// TestWhatIsBeingGivenBackIsNotClaimed: one who comes just then would hold what is about to be free.
+func TestWhatIsBeingGivenBackIsNotClaimed(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	const key = "award/given"
+	client, w := wired(t, c)
+	holder, heir := acquainted(t, open(t, dial(t, c), c.Prefix()), key), acquainted(t, open(t, client, c.Prefix()), key)
+	mine, next := lasting(key, "holder"), lasting(key, "heir")
+	must(t, holder, mine)
+	bids(t, heir, next)
+	w.delay(true) // it cannot give it back
+	must(t, holder, then(tenure.Release, mine))
+	testenv.Eventually(t, "it is being given back", func() error {
+		heir.mu.Lock()
+		defer heir.mu.Unlock()
+		if k := heir.waits[key].award; k == nil || !k.given {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+	if a := one(t.Context(), heir, next); !errors.Is(a.Err, store.ErrUnknown) {
+		t.Errorf("a request for it is answered %v", a.Err)
+	}
+	w.delay(false)
+	testenv.Eventually(t, "it is known to be over", func() error {
+		if a := one(t.Context(), heir, next); !errors.Is(a.Err, tenure.ErrNotOwned) {
+			return a.Err
+		}
+		return nil
+	})
+	must(t, heir, lasting(key, "heir again"))
+}
+
+// TestOneThatMayBeDeadIsAsked: a bid that has stood for long is not granted. The key is offered, and whoever comes next has it.
+func TestOneThatMayBeDeadIsAsked(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	const key = "award/old"
+	holder, heir := acquainted(t, open(t, dial(t, c), c.Prefix()), key), acquainted(t, open(t, dial(t, c), c.Prefix()), key)
+	mine, next := lasting(key, "holder"), lasting(key, "heir")
+	must(t, holder, mine)
+	bids(t, heir, next)
+	holder.young = 0 // anything is older
+	must(t, holder, then(tenure.Release, mine))
+	if rec, err := holder.Get(t.Context(), key); err != nil || rec.State != tenure.Free {
+		t.Errorf("it is %s, %v", rec.State, err)
+	}
+	must(t, heir, next)
+}
+
+// TestABidIsGrantedOnlyWhereItStands: not one that has been taken back, and nothing is lost by it.
+func TestABidIsGrantedOnlyWhereItStands(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	const key = "award/back"
+	holder, heir := acquainted(t, open(t, dial(t, c), c.Prefix()), key), acquainted(t, open(t, dial(t, c), c.Prefix()), key)
+	mine, first, second := lasting(key, "holder"), lasting(key, "first"), lasting(key, "second")
+	must(t, holder, mine)
+	bids(t, heir, first)
+	holder.mu.Lock()
+	_, m := holder.mine(holder.views.byKey[key].Value.(*remembered).view.deed)
+	holder.mu.Unlock()
+	holder.seeWhoIsNext(t.Context(), key, m)
+	wake, err := heir.Watch(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := resolve(t.Context(), heir, second); !errors.Is(a.Err, tenure.ErrHeld) { // another of the same store
+		t.Fatalf("the key is held: %v", a.Err)
+	}
+	testenv.Eventually(t, "the first bid is taken back", func() error {
+		if in := inPlace(t, heir, key); len(in) != 0 {
+			return errors.New("it is still there")
+		}
+		return nil
+	})
+	must(t, holder, then(tenure.Release, mine))
+	if rec, err := holder.Get(t.Context(), key); err != nil || rec.State != tenure.Free {
+		t.Errorf("it is %s of %s, %v", rec.State, rec.Owner, err)
+	}
+	<-wake
+	must(t, heir, second)
+}
+
+// TestALostReplyToAHandOffLeavesOneTruth: the one who released learns that it has, and the next one holds the key.
+func TestALostReplyToAHandOffLeavesOneTruth(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	const key = "award/lost"
+	client, w := wired(t, c)
+	holder, heir := acquainted(t, open(t, client, c.Prefix()), key), acquainted(t, open(t, dial(t, c), c.Prefix()), key)
+	mine, next := lasting(key, "holder"), lasting(key, "heir")
+	must(t, holder, mine)
+	bids(t, heir, next)
+	wake, err := heir.Watch(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	holder.mu.Lock()
+	_, m := holder.mine(holder.views.byKey[key].Value.(*remembered).view.deed)
+	holder.mu.Unlock()
+	holder.seeWhoIsNext(t.Context(), key, m)
+	w.lose(true)
+	if a := one(t.Context(), holder, then(tenure.Release, mine)); !errors.Is(a.Err, store.ErrUnknown) {
+		t.Fatalf("nobody has answered: %v", a.Err)
+	}
+	w.lose(false)
+	<-wake
+	must(t, heir, next)
+	must(t, holder, then(tenure.Release, mine))
+	if rec, err := holder.Get(t.Context(), key); err != nil || rec.Owner != "heir" || rec.State != tenure.Held {
+		t.Errorf("it is %s of %s, %v", rec.State, rec.Owner, err)
+	}
+	must(t, heir, then(tenure.Release, next))
+}
+
+// TestAnHeirThatDiesIsSucceeded: when what it was granted is over, as with any holder that dies.
+func TestAnHeirThatDiesIsSucceeded(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	const key = "award/dead"
+	dying := dial(t, c)
+	holder, dead, last := acquainted(t, open(t, dial(t, c), c.Prefix()), key), acquainted(t, open(t, dying, c.Prefix()), key), open(t, dial(t, c), c.Prefix())
+	mine, next := lasting(key, "holder"), lasting(key, "dead")
+	must(t, holder, mine)
+	bids(t, dead, next)
+	lease := anchorOf(dead, next.TTL)
+	dying.Close()
+	must(t, holder, then(tenure.Release, mine))
+	if a := resolve(t.Context(), last, lasting(key, "last")); !errors.Is(a.Err, tenure.ErrHeld) || a.Record.Owner != "dead" {
+		t.Fatalf("it was granted to the next: %+v, %v", a.Record, a.Err)
+	}
+	if _, err := last.client.Revoke(t.Context(), lease); err != nil { // as if its time were over
+		t.Fatal(err)
+	}
+	if a := must(t, last, lasting(key, "last"))[0]; a.Record.Cause != tenure.Expired {
+		t.Errorf("it succeeds it as %s", a.Record.Cause)
+	}
+}
