@@ -172,14 +172,33 @@ func (b *combiner) take() *submission {
 	return first
 }
 
-// mayGoBeside reports whether what has gathered may go beside the one batch on its way that does not hang: if there are as many, so that batches do not become smaller and smaller. The caller holds the mutex.
+// mayGoBeside reports whether what has gathered may go beside the one batch on its way: if there are as many, so that batches do not become smaller and smaller, and they are about other keys. What is about one key goes in its order: who has
+// left a release on its way, and asks for the key again, is not refused on account of its own lease. The caller holds the mutex, and has seen that something is on its way.
 func (b *combiner) mayGoBeside() bool {
-	if !b.beside || b.others > 0 || b.flying > b.hanging+1 {
+	if !b.beside || b.others > 0 || b.flying > 1 {
 		return false
 	}
-	for _, batch := range b.aloft {
-		if batch != nil && !batch.hung {
-			return !batch.single && b.gathered >= batch.size
+	before := b.aloft[slices.IndexFunc(b.aloft[:], func(s *submission) bool { return s != nil })]
+	if before.single || b.gathered < before.size {
+		return false
+	}
+	before.single = meet(before, b.waiting.first)
+	return !before.single
+}
+
+// meet reports whether submissions have a key in common with others.
+func meet(some, others *submission) bool {
+	keys := make(map[string]struct{}, some.size)
+	for s := some; s != nil; s = s.next {
+		for i := range s.requests {
+			keys[s.requests[i].Key] = struct{}{}
+		}
+	}
+	for s := others; s != nil; s = s.next {
+		for i := range s.requests {
+			if _, both := keys[s.requests[i].Key]; both {
+				return true
+			}
 		}
 	}
 	return false
