@@ -311,6 +311,7 @@ func (b *combiner) deliver(f flown) {
 	rest := f.answers
 	for s := f.batch; s != nil; {
 		n, next := len(s.requests), s.next
+		s.next = nil // whoever keeps it keeps no others
 		s.to.receive(rest[:n:n], f.sent)
 		s, rest = next, rest[n:]
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 // TestWhatGoesBesideABatchHasNothingToDoWithIt: whatever is asked for, in whatever order, and however long it takes, two batches are under way only if both are of acquires and releases that are sent for the first time, they are about
-// different keys, the second is as large, and nothing hangs. What is about one key arrives in its order, and everything is answered once.
+// different keys, the second is as large, and nothing hangs. What is about one key arrives in its order, what is given together goes together, and everything is answered once.
 func TestWhatGoesBesideABatchHasNothingToDoWithIt(t *testing.T) {
 	together := 0
 	for seed := range uint64(30) {
@@ -48,6 +48,7 @@ type flightLog struct {
 	mu      sync.Mutex
 	moment  int
 	flights []*logged
+	pairs   [][2]tenure.Secret         // what was given together
 	order   map[string][]tenure.Secret // what was asked about each key for the first time
 }
 
@@ -101,6 +102,7 @@ func (s *flightLog) fill(r *rig) {
 		case 2:
 			both := ask(tenure.Release, key, fresh)
 			both.next = ask(tenure.Acquire, key, fresh)
+			s.pairs = append(s.pairs, [2]tenure.Secret{both.requests[0].Secret, both.next.requests[0].Secret})
 			c.calls.submit(both)
 		case 3:
 			carried := ask(tenure.Acquire, fmt.Sprint(key, "/", n), fresh)
@@ -114,6 +116,10 @@ func (s *flightLog) fill(r *rig) {
 }
 
 func (f *logged) size() int { return len(f.requests) }
+
+func (f *logged) has(secret tenure.Secret) bool {
+	return slices.ContainsFunc(f.requests, func(req tenure.Request) bool { return req.Secret == secret })
+}
 
 // check looks at every call that began while others were under way, and returns how many there were of those that went beside one that does not hang.
 func (s *flightLog) check(r *rig) (together int) {
@@ -152,6 +158,11 @@ func (s *flightLog) check(r *rig) (together int) {
 			if slices.ContainsFunc(g.requests, func(other tenure.Request) bool { return other.Key == req.Key }) {
 				r.Errorf("at %s two batches were under way with %s", f.at, req.Key)
 			}
+		}
+	}
+	for _, pair := range s.pairs {
+		if !slices.ContainsFunc(s.flights, func(f *logged) bool { return f.has(pair[0]) && f.has(pair[1]) }) {
+			r.Error("what was given together did not go together")
 		}
 	}
 	for _, f := range s.flights {
