@@ -144,6 +144,11 @@ func TestWhatIsAboutOneKeyGoesInItsOrder(t *testing.T) {
 				c.calls.submit(ask(tenure.Acquire, fmt.Sprint("jobs/2/", i)))
 			}
 			all.Wait()
+			for _, batch := range tap.all() {
+				if len(batch) > mostInBatch {
+					r.Errorf("a batch of %d, want %d at most", len(batch), mostInBatch)
+				}
+			}
 		})
 	})
 }
