@@ -153,6 +153,42 @@ func TestWhatIsAboutOneKeyGoesInItsOrder(t *testing.T) {
 	})
 }
 
+// TestTwoThatHangTogetherCostNobodyATry: a store that answers again after a few seconds is asked as soon as one that gets one batch at a time.
+func TestTwoThatHangTogetherCostNobodyATry(t *testing.T) {
+	const ms = time.Millisecond
+	const hangs, every = 2600 * ms, 50 * ms
+	inBubble(t, func(r *rig) {
+		tap := &tap{Store: r.st}
+		c := r.client(piped{tap}, nil)
+		start := time.Now()
+		var under, most atomic.Int64
+		tap.set(func(ctx context.Context, batch []tenure.Request) []store.Answer {
+			defer under.Add(-1)
+			most.Store(max(most.Load(), under.Add(1)))
+			if time.Since(start) < hangs {
+				return hang(ctx, batch)
+			}
+			return nil
+		})
+		ctx, cancel := context.WithCancel(r.Context())
+		var all sync.WaitGroup
+		for i := range hangs / every {
+			all.Go(func() {
+				time.Sleep(i * every)
+				_, _ = c.Acquire(ctx, fmt.Sprint("jobs/", i), nil)
+			})
+		}
+		time.Sleep(hangs)
+		r.acquire(c, "jobs/last", nil)
+		wantAfter(r, start, hangs, hangs+patientFor)
+		cancel()
+		all.Wait()
+		if n := most.Load(); n != mostInFlight+1 {
+			r.Errorf("%d batches were on their way at once, want %d", n, mostInFlight+1)
+		}
+	})
+}
+
 // TestTheEndOfAContextEndsNoOtherCall: neither that of the caller that makes a call itself, nor that of one who waits for the call beside it.
 func TestTheEndOfAContextEndsNoOtherCall(t *testing.T) {
 	const ms = time.Millisecond

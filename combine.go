@@ -15,7 +15,7 @@ import (
 const (
 	// patientFor is how long requests wait for the batch before theirs. A batch that takes longer is overtaken.
 	patientFor = time.Second
-	// mostInFlight bounds the batches on their way, hanging ones included.
+	// mostInFlight bounds the batches on their way, hanging ones included. Where a second one goes beside the first it is one more: the two may hang together.
 	mostInFlight = 4
 	// mostInBatch bounds the requests in one, so that a slow store answers within CallTimeout. Renewals fill no more than mostRenewals of it: however many
 	// wait, other requests go along with the next of them.
@@ -37,14 +37,14 @@ type combiner struct {
 
 	mu         sync.Mutex
 	waiting    chain
-	aloft      [mostInFlight]*submission // the first of every batch on its way
-	watchdog   *time.Timer               // lets others overtake what hangs: one for all batches, looked after only when it has run out
-	watching   bool                      // it is set
-	flying     int                       // batches on their way,
-	hanging    int                       // those of them that have been for longer than patientFor
-	delivering int                       // batches whose answers are being given out
-	prompt     bool                      // the last batch took no longer than promptly
-	landed     chan struct{}             // closed when nothing is on its way or given out, if somebody waits for it
+	aloft      [mostInFlight + 1]*submission // the first of every batch on its way
+	watchdog   *time.Timer                   // lets others overtake what hangs: one for all batches, looked after only when it has run out
+	watching   bool                          // it is set
+	flying     int                           // batches on their way,
+	hanging    int                           // those of them that have been for longer than patientFor
+	delivering int                           // batches whose answers are being given out
+	prompt     bool                          // the last batch took no longer than promptly
+	landed     chan struct{}                 // closed when nothing is on its way or given out, if somebody waits for it
 }
 
 // lane keeps apart what should not be in one call.
@@ -155,8 +155,11 @@ func (b *combiner) carry(ctx context.Context, s *submission) {
 
 // take returns the batch that may go now, or nil. The caller holds the mutex.
 func (b *combiner) take() *submission {
-	first := b.waiting.first
-	if first == nil || b.flying >= mostInFlight || b.flying > b.hanging && !b.mayGoBeside() {
+	first, most := b.waiting.first, mostInFlight
+	if b.beside {
+		most++
+	}
+	if first == nil || b.flying >= most || b.flying > b.hanging && !b.mayGoBeside() {
 		return nil
 	}
 	var batch, rest chain

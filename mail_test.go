@@ -87,16 +87,18 @@ func TestWhoWaitsLongKeepsNothingOfOthers(t *testing.T) {
 		cancel()
 		waits.Wait()
 
-		kept, companion := &letter{box: &mail{}}, &letter{box: &mail{}}
-		ask := func(l *letter) *submission {
-			return l.address(l.box, []tenure.Request{{Verb: tenure.Renew, Key: "jobs/one", Secret: tenure.NewSecret()}}, fresh, 0)
-		}
-		batch := ask(kept)
-		batch.next = ask(companion)
-		c.calls.submit(batch)
+		kept := &letter{}
+		gone := func() weak.Pointer[letter] {
+			companion := &letter{}
+			ask := func(l *letter) *submission {
+				return l.address(&mail{}, []tenure.Request{{Verb: tenure.Renew, Key: "jobs/one", Secret: tenure.NewSecret()}}, fresh, 0)
+			}
+			batch := ask(kept)
+			batch.next = ask(companion)
+			c.calls.submit(batch)
+			return weak.Make(companion)
+		}()
 		synctest.Wait()
-		gone := weak.Make(companion)
-		companion = nil
 		runtime.GC()
 		if gone.Value() != nil {
 			r.Error("a letter that is kept keeps those that were sent with it")
