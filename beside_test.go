@@ -172,9 +172,9 @@ func TestTwoThatHangTogetherCostNobodyATry(t *testing.T) {
 		})
 		ctx, cancel := context.WithCancel(r.Context())
 		var all sync.WaitGroup
-		for i := range hangs / every {
+		for i := range int(hangs / every) {
 			all.Go(func() {
-				time.Sleep(i * every)
+				time.Sleep(time.Duration(i) * every)
 				_, _ = c.Acquire(ctx, fmt.Sprint("jobs/", i), nil)
 			})
 		}
