@@ -15,7 +15,7 @@ import (
 const (
 	// patientFor is how long requests wait for the batch before theirs. A batch that takes longer is overtaken.
 	patientFor = time.Second
-	// mostInFlight bounds the batches on their way, hanging ones included.
+	// mostInFlight bounds the batches on their way, hanging ones included. Where a second one goes beside the first it is one more: the two may hang together.
 	mostInFlight = 4
 	// mostInBatch bounds the requests in one, so that a slow store answers within CallTimeout. Renewals fill no more than mostRenewals of it: however many
 	// wait, other requests go along with the next of them.
@@ -37,16 +37,14 @@ type combiner struct {
 
 	mu         sync.Mutex
 	waiting    chain
-	gathered   int                       // submissions in it,
-	others     int                       // those of them that may not go beside a batch
-	aloft      [mostInFlight]*submission // the first of every batch on its way
-	watchdog   *time.Timer               // lets others overtake what hangs: one for all batches, looked after only when it has run out
-	watching   bool                      // it is set
-	flying     int                       // batches on their way,
-	hanging    int                       // those of them that have been for longer than patientFor
-	delivering int                       // batches whose answers are being given out
-	prompt     bool                      // the last batch took no longer than promptly
-	landed     chan struct{}             // closed when nothing is on its way or given out, if somebody waits for it
+	aloft      [mostInFlight + 1]*submission // the first of every batch on its way
+	watchdog   *time.Timer                   // lets others overtake what hangs: one for all batches, looked after only when it has run out
+	watching   bool                          // it is set
+	flying     int                           // batches on their way,
+	hanging    int                           // those of them that have been for longer than patientFor
+	delivering int                           // batches whose answers are being given out
+	prompt     bool                          // the last batch took no longer than promptly
+	landed     chan struct{}                 // closed when nothing is on its way or given out, if somebody waits for it
 }
 
 // lane keeps apart what should not be in one call.
@@ -89,7 +87,11 @@ type told func(answers []store.Answer, sent clock.Instant)
 func (f told) receive(answers []store.Answer, sent clock.Instant) { f(answers, sent) }
 
 // chain is a queue of submissions.
-type chain struct{ first, last *submission }
+type chain struct {
+	first, last *submission
+	size        int // submissions in it,
+	others      int // those of them that may not go beside a batch
+}
 
 func (c *chain) add(s *submission) {
 	s.next = nil
@@ -99,30 +101,30 @@ func (c *chain) add(s *submission) {
 		c.last.next = s
 	}
 	c.last = s
+	c.size++
+	if !s.mayPass() {
+		c.others++
+	}
+}
+
+// addAll adds a submission and what goes with it.
+func (c *chain) addAll(s *submission) {
+	for s != nil {
+		next := s.next
+		c.add(s)
+		s = next
+	}
 }
 
 // submit takes a submission and what goes with it, and returns. Their context is the combiner's own: a caller that goes away leaves its requests on their way. Submissions that are given
 // together, and are in one lane, go together.
 func (b *combiner) submit(s *submission) {
 	b.mu.Lock()
-	for s != nil {
-		next := s.next
-		b.wait(s)
-		s = next
-	}
+	b.waiting.addAll(s)
 	batch := b.take()
 	b.mu.Unlock()
 	if batch != nil {
 		go b.fly(batch)
-	}
-}
-
-// wait puts a submission among those that gather. The caller holds the mutex.
-func (b *combiner) wait(s *submission) {
-	b.waiting.add(s)
-	b.gathered++
-	if !s.mayPass() {
-		b.others++
 	}
 }
 
@@ -135,7 +137,9 @@ func (b *combiner) carry(ctx context.Context, s *submission) {
 		b.submit(s)
 		return
 	}
-	b.launch(s)
+	var batch chain
+	batch.addAll(s)
+	b.launch(batch)
 	b.mu.Unlock()
 
 	f, next := b.flight(ctx, min(patientFor, b.timeout), s)
@@ -151,12 +155,14 @@ func (b *combiner) carry(ctx context.Context, s *submission) {
 
 // take returns the batch that may go now, or nil. The caller holds the mutex.
 func (b *combiner) take() *submission {
-	first := b.waiting.first
-	if first == nil || b.flying >= mostInFlight || b.flying > b.hanging && !b.mayGoBeside() {
+	first, most := b.waiting.first, mostInFlight
+	if b.beside {
+		most++
+	}
+	if first == nil || b.flying >= most || b.flying > b.hanging && !b.mayGoBeside() {
 		return nil
 	}
-	var batch chain
-	b.waiting, b.gathered, b.others = chain{}, 0, 0
+	var batch, rest chain
 	room := mostInBatch
 	for s := first; s != nil; {
 		next := s.next
@@ -164,36 +170,53 @@ func (b *combiner) take() *submission {
 			batch.add(s)
 			room -= len(s.requests)
 		} else {
-			b.wait(s)
+			rest.add(s)
 		}
 		s = next
 	}
-	b.launch(first)
+	b.waiting = rest
+	b.launch(batch)
 	return first
 }
 
-// mayGoBeside reports whether what has gathered may go beside the one batch on its way that does not hang: if there are as many, so that batches do not become smaller and smaller. The caller holds the mutex.
+// mayGoBeside reports whether what has gathered may go beside the one batch on its way: if there are as many, so that batches do not become smaller and smaller, and they are about other keys. What is about one key goes in its order: who has
+// left a release on its way, and asks for the key again, is not refused on account of its own lease. The caller holds the mutex, and has seen that something is on its way.
 func (b *combiner) mayGoBeside() bool {
-	if !b.beside || b.others > 0 || b.flying > b.hanging+1 {
+	if !b.beside || b.waiting.others > 0 || b.flying > 1 {
 		return false
 	}
-	for _, batch := range b.aloft {
-		if batch != nil && !batch.hung {
-			return !batch.single && b.gathered >= batch.size
+	before := b.aloft[slices.IndexFunc(b.aloft[:], func(s *submission) bool { return s != nil })]
+	if before.single || b.waiting.size < before.size {
+		return false
+	}
+	before.single = meet(before, b.waiting.first)
+	return !before.single
+}
+
+// meet reports whether submissions have a key in common with others.
+func meet(some, others *submission) bool {
+	keys := make(map[string]struct{}, some.size)
+	for s := some; s != nil; s = s.next {
+		for i := range s.requests {
+			keys[s.requests[i].Key] = struct{}{}
+		}
+	}
+	for s := others; s != nil; s = s.next {
+		for i := range s.requests {
+			if _, both := keys[s.requests[i].Key]; both {
+				return true
+			}
 		}
 	}
 	return false
 }
 
 // launch puts a batch among those on their way. The caller holds the mutex, and has seen that there is room.
-func (b *combiner) launch(batch *submission) {
-	batch.began, batch.hung, batch.size, batch.single = time.Now(), false, 0, false
-	for s := batch; s != nil; s = s.next {
-		batch.size++
-		batch.single = batch.single || !s.mayPass()
-	}
+func (b *combiner) launch(batch chain) {
+	first := batch.first
+	first.began, first.hung, first.size, first.single = time.Now(), false, batch.size, batch.others > 0
 	b.flying++
-	b.aloft[slices.Index(b.aloft[:], nil)] = batch
+	b.aloft[slices.Index(b.aloft[:], nil)] = first
 	if !b.watching {
 		b.watch(patientFor)
 	}
@@ -292,6 +315,7 @@ func (b *combiner) deliver(f flown) {
 	rest := f.answers
 	for s := f.batch; s != nil; {
 		n, next := len(s.requests), s.next
+		s.next = nil // whoever keeps it keeps no others
 		s.to.receive(rest[:n:n], f.sent)
 		s, rest = next, rest[n:]
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/internal/keep"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -31,6 +32,13 @@ func (l *letter) address(box *mail, request []tenure.Request, at lane, attempt i
 func (l *letter) receive(answers []store.Answer, sent clock.Instant) {
 	l.answer, l.sent = &answers[0], sent
 	l.box.put(l)
+}
+
+// open is the answer, once. The letter lets go of it: whoever waits long must not keep the answers of all who were in one batch with it.
+func (l *letter) open() keep.Answered {
+	answer := l.answer
+	l.answer = nil
+	return keep.Answered{Attempt: l.attempt, Sent: l.sent, Answer: *answer}
 }
 
 // mail holds the answers to one caller until it reads them.

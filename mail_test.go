@@ -1,13 +1,17 @@
 package croft
 
 import (
+	"context"
 	"math/rand/v2"
 	"runtime"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
 )
 
 // TestNobodyMissesABellOrHearsAnothers: what callers wait with goes from one to the next, at any moment of a wait. Every letter is read, and every ring heard, without waiting for the time; and
@@ -54,5 +58,51 @@ func TestNobodyMissesABellOrHearsAnothers(t *testing.T) {
 		}
 		all.Wait()
 		wantAfter(r, start, 0, 0)
+	})
+}
+
+// TestWhoWaitsLongKeepsNothingOfOthers: a contender that was refused may wait for days, and a thousand others may have been in the batch with it.
+func TestWhoWaitsLongKeepsNothingOfOthers(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		other := r.client(nil, nil)
+		r.acquire(other, "jobs/held", &LeaseOptions{TTL: time.Hour})
+		tap := &tap{Store: r.st}
+		var answers weak.Pointer[store.Answer]
+		tap.set(func(ctx context.Context, batch []tenure.Request) []store.Answer {
+			made := r.st.Apply(ctx, batch)
+			if answers == (weak.Pointer[store.Answer]{}) {
+				answers = weak.Make(&made[0])
+			}
+			return made
+		})
+		c := r.client(tap, nil)
+		ctx, cancel := context.WithCancel(r.Context())
+		var waits sync.WaitGroup
+		waits.Go(func() { _, _ = c.Acquire(ctx, "jobs/held", &LeaseOptions{WaitFor: Forever}) })
+		synctest.Wait()
+		runtime.GC()
+		if answers.Value() != nil {
+			r.Error("a contender that waits keeps the answers of the batch in which it was refused")
+		}
+		cancel()
+		waits.Wait()
+
+		kept := &letter{}
+		gone := func() weak.Pointer[letter] {
+			companion := &letter{}
+			ask := func(l *letter) *submission {
+				return l.address(&mail{}, []tenure.Request{{Verb: tenure.Renew, Key: "jobs/one", Secret: tenure.NewSecret()}}, fresh, 0)
+			}
+			batch := ask(kept)
+			batch.next = ask(companion)
+			c.calls.submit(batch)
+			return weak.Make(companion)
+		}()
+		synctest.Wait()
+		runtime.GC()
+		if gone.Value() != nil {
+			r.Error("a letter that is kept keeps those that were sent with it")
+		}
+		runtime.KeepAlive(kept)
 	})
 }

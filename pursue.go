@@ -102,7 +102,7 @@ func (u *pursuit) inFront(ctx context.Context, p *place) (wishes keep.Wishes, wh
 		switch {
 		case l != nil:
 			u.read(l, p)
-			wishes, request = u.next(keep.Answered{Attempt: l.attempt, Sent: l.sent, Answer: *l.answer})
+			wishes, request = u.next(l.open())
 		case ctx.Err() != nil:
 			why = ended(ctx)
 			wishes, request = u.next(keep.Abandoned{Err: why})
@@ -137,7 +137,7 @@ func (u *pursuit) behind(event keep.Event) {
 		}
 		switch {
 		case l != nil:
-			event = keep.Answered{Attempt: l.attempt, Sent: l.sent, Answer: *l.answer}
+			event = l.open()
 		case u.c.life.Err() != nil:
 			u.resolved(OutcomeLeft)
 			return

@@ -18,8 +18,11 @@ import (
 // stormy loses some requests and some replies, hangs now and then, and tells at random that others wait.
 type stormy struct {
 	*mem.Store
-	calm atomic.Bool
+	pipelines bool
+	calm      atomic.Bool
 }
+
+func (s *stormy) Pipelines() bool { return s.pipelines }
 
 func (s *stormy) Apply(ctx context.Context, batch []tenure.Request) []store.Answer {
 	if s.calm.Load() {
@@ -65,45 +68,48 @@ func (s *stormy) Apply(ctx context.Context, batch []tenure.Request) []store.Answ
 // TestAStormLeavesOneTruth: three clients with many contenders, who leave and give back at any moment, on a store that fails in every way. There are never
 // two who may work, nobody counts on more time than the store gives, tokens rise, and when the storm is over everybody can have every key and nothing is left in the clients.
 func TestAStormLeavesOneTruth(t *testing.T) {
-	const keys, contenders, lasts = 3, 24, 20 * time.Second
-	inBubble(t, func(r *rig) {
-		st := &stormy{Store: r.st}
-		var clients [3]*Client
-		for i := range clients {
-			clients[i] = r.client(st, &Options{Observe: func(Event) {}, CallTimeout: 2 * time.Second})
-		}
-		var newest [keys]atomic.Pointer[Lease]
-		var all sync.WaitGroup
-		end := time.Now().Add(lasts)
-		for i := range contenders {
-			all.Go(func() {
-				for time.Now().Before(end) {
-					k := rand.IntN(keys)
-					contend(r, clients[i%len(clients)], fmt.Sprint("jobs/", k), &newest[k])
-				}
-			})
-		}
-		all.Wait()
+	t.Run("one batch at a time", func(t *testing.T) { inBubble(t, func(r *rig) { storm(r, false) }) })
+	t.Run("two", func(t *testing.T) { inBubble(t, func(r *rig) { storm(r, true) }) })
+}
 
-		st.calm.Store(true)
-		time.Sleep(time.Minute) // what was left lapses
-		for _, c := range clients {
-			for k := range keys {
-				if err := r.acquire(c, fmt.Sprint("jobs/", k), &LeaseOptions{WaitFor: time.Second}).Release(r.Context()); err != nil {
-					r.Error(err)
-				}
+func storm(r *rig, pipelines bool) {
+	const keys, contenders, lasts = 3, 24, 20 * time.Second
+	st := &stormy{Store: r.st, pipelines: pipelines}
+	var clients [3]*Client
+	for i := range clients {
+		clients[i] = r.client(st, &Options{Observe: func(Event) {}, CallTimeout: 2 * time.Second})
+	}
+	var newest [keys]atomic.Pointer[Lease]
+	var all sync.WaitGroup
+	end := time.Now().Add(lasts)
+	for i := range contenders {
+		all.Go(func() {
+			for time.Now().Before(end) {
+				k := rand.IntN(keys)
+				contend(r, clients[i%len(clients)], fmt.Sprint("jobs/", k), &newest[k])
 			}
-			c.lines.mu.Lock()
-			c.warden.mu.Lock()
-			c.calls.mu.Lock()
-			if n, m, f := len(c.lines.byKey), len(c.warden.leases), c.calls.flying+c.calls.hanging+c.calls.delivering; n+m+f != 0 || c.calls.waiting.first != nil {
-				r.Errorf("in a client there are left: %d lines, %d leases, %d calls; requests wait: %t", n, m, f, c.calls.waiting.first != nil)
+		})
+	}
+	all.Wait()
+
+	st.calm.Store(true)
+	time.Sleep(time.Minute) // what was left lapses
+	for _, c := range clients {
+		for k := range keys {
+			if err := r.acquire(c, fmt.Sprint("jobs/", k), &LeaseOptions{WaitFor: time.Second}).Release(r.Context()); err != nil {
+				r.Error(err)
 			}
-			c.calls.mu.Unlock()
-			c.warden.mu.Unlock()
-			c.lines.mu.Unlock()
 		}
-	})
+		c.lines.mu.Lock()
+		c.warden.mu.Lock()
+		c.calls.mu.Lock()
+		if n, m, f := len(c.lines.byKey), len(c.warden.leases), c.calls.flying+c.calls.hanging+c.calls.delivering; n+m+f != 0 || c.calls.waiting.first != nil {
+			r.Errorf("in a client there are left: %d lines, %d leases, %d calls; requests wait: %t", n, m, f, c.calls.waiting.first != nil)
+		}
+		c.calls.mu.Unlock()
+		c.warden.mu.Unlock()
+		c.lines.mu.Unlock()
+	}
 }
 
 // contend is one contender's try: it may leave at any moment, and gives back what it got in one way or another.

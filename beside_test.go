@@ -1,0 +1,275 @@
+package croft
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// piped is a store that says that it is pipelined.
+type piped struct{ *tap }
+
+func (piped) Pipelines() bool { return true }
+
+// TestASecondBatchGoesBesideTheFirst where the store gains from it, as soon as it is as large, and a third does not. Renewals go by themselves.
+func TestASecondBatchGoesBesideTheFirst(t *testing.T) {
+	const ms = time.Millisecond
+	const held = 10*ms + ms/2
+	// begin makes so many acquires, each of them a millisecond after the one before, and returns when the calls began and how many requests they had.
+	begin := func(r *rig, c *Client, tap *tap, n int) (times []time.Duration, sizes []int) {
+		start := time.Now()
+		var mu sync.Mutex
+		tap.set(func(ctx context.Context, batch []tenure.Request) []store.Answer {
+			mu.Lock()
+			times, sizes = append(times, time.Since(start)), append(sizes, len(batch))
+			mu.Unlock()
+			return slow(held)(ctx, batch)
+		})
+		var all sync.WaitGroup
+		for i := range n {
+			all.Go(func() { r.acquire(c, fmt.Sprint("jobs/", n, "/", i), nil) })
+			time.Sleep(ms)
+		}
+		all.Wait()
+		return times, sizes
+	}
+	want := func(r *rig, what string, times []time.Duration, sizes []int, wantTimes []time.Duration, wantSizes []int) {
+		r.Helper()
+		if !slices.Equal(times, wantTimes) || !slices.Equal(sizes, wantSizes) {
+			r.Errorf("%s: calls after %v with %v requests, want %v and %v", what, times, sizes, wantTimes, wantSizes)
+		}
+	}
+	inBubble(t, func(r *rig) {
+		tap := &tap{Store: r.st}
+		times, sizes := begin(r, r.client(tap, nil), tap, 12)
+		want(r, "one at a time", times, sizes, []time.Duration{0, held, 2 * held}, []int{1, 10, 1})
+	})
+	inBubble(t, func(r *rig) {
+		tap := &tap{Store: r.st}
+		c := r.client(piped{tap}, nil)
+		times, sizes := begin(r, c, tap, 12)
+		// The second is as large as the first and goes at once. When the first lands, nine have gathered. The last one does not go beside those, though the second has landed.
+		want(r, "two at a time", times, sizes, []time.Duration{0, ms, held, 2 * held}, []int{1, 1, 9, 1})
+	})
+	inBubble(t, func(r *rig) {
+		tap := &tap{Store: r.st}
+		c := r.client(piped{tap}, nil)
+		l := r.acquire(c, "jobs/renewed", nil)
+		var under, renewals, renewing, together atomic.Int64
+		tap.set(func(ctx context.Context, batch []tenure.Request) []store.Answer {
+			defer under.Add(-1)
+			n := under.Add(1)
+			if slices.ContainsFunc(batch, func(req tenure.Request) bool { return req.Verb == tenure.Renew }) {
+				defer renewing.Add(-1)
+				renewing.Add(1)
+				renewals.Add(1)
+			}
+			if renewing.Load() > 0 && n > 1 {
+				together.Add(1)
+			}
+			return slow(held)(ctx, batch)
+		})
+		var all sync.WaitGroup
+		all.Go(func() {
+			for i := range 3000 {
+				r.acquire(c, fmt.Sprint("jobs/beside/", i), nil)
+			}
+		})
+		all.Wait()
+		if l.Remaining() <= 0 || renewals.Load() == 0 || together.Load() > 0 {
+			r.Errorf("%d renewals, %d times with another call beside them, and the lease has %s", renewals.Load(), together.Load(), l.Remaining())
+		}
+	})
+}
+
+// TestWhatIsAboutOneKeyGoesInItsOrder: who was the last to ask for a key is the last to be answered, also if somebody has left who was before.
+func TestWhatIsAboutOneKeyGoesInItsOrder(t *testing.T) {
+	late := func(verb tenure.Verb) func(context.Context, []tenure.Request) []store.Answer { // every other overtakes it
+		return only(verb, slow(20*time.Millisecond))
+	}
+	t.Run("a release that was left", func(t *testing.T) {
+		inBubble(t, func(r *rig) {
+			tap := &tap{Store: r.st}
+			c := r.client(piped{tap}, nil)
+			l := r.acquire(c, "jobs/one", nil)
+			tap.set(late(tenure.Release))
+			over, cancel := context.WithCancel(r.Context())
+			cancel()
+			if err := l.Release(over); !errors.Is(err, ErrUnknown) {
+				r.Errorf("a release that nobody waits for: %v, want unknown", err)
+			}
+			r.acquire(c, "jobs/one", nil)
+		})
+	})
+	t.Run("a release and who comes next, of whom only one had room", func(t *testing.T) {
+		inBubble(t, func(r *rig) {
+			tap := &tap{Store: r.st}
+			c := r.client(piped{tap}, nil)
+			l := r.acquire(c, "jobs/one", nil)
+			tap.set(slow(20 * time.Millisecond))
+			var all sync.WaitGroup
+			ask := func(verb tenure.Verb, key string) *submission {
+				all.Add(1)
+				req := tenure.Request{Verb: verb, Key: key, Secret: tenure.NewSecret(), Owner: "ana", Instance: "a", TTL: time.Minute}
+				if verb == tenure.Release {
+					req.Secret = l.Deed().Secret
+				}
+				return &submission{requests: []tenure.Request{req}, to: told(func(answers []store.Answer, _ clock.Instant) {
+					defer all.Done()
+					if err := answers[0].Err; err != nil && verb != tenure.Renew {
+						r.Errorf("%s of %s: %v", verb, key, err)
+					}
+				})}
+			}
+			c.calls.submit(ask(tenure.Renew, "jobs/first")) // nothing goes beside it
+			for i := range mostInBatch - 1 {
+				c.calls.submit(ask(tenure.Acquire, fmt.Sprint("jobs/1/", i)))
+			}
+			last := ask(tenure.Release, "jobs/one")
+			last.next = ask(tenure.Acquire, "jobs/one")
+			c.calls.submit(last)
+			time.Sleep(30 * time.Millisecond)
+			tap.set(nil) // what follows is at once
+			for i := range mostInBatch {
+				c.calls.submit(ask(tenure.Acquire, fmt.Sprint("jobs/2/", i)))
+			}
+			all.Wait()
+			for _, batch := range tap.all() {
+				if len(batch) > mostInBatch {
+					r.Errorf("a batch of %d, want %d at most", len(batch), mostInBatch)
+				}
+			}
+		})
+	})
+}
+
+// TestTwoThatHangTogetherCostNobodyATry: a store that answers again after a few seconds is asked as soon as one that gets one batch at a time.
+func TestTwoThatHangTogetherCostNobodyATry(t *testing.T) {
+	const ms = time.Millisecond
+	const hangs, every = 2600 * ms, 50 * ms
+	inBubble(t, func(r *rig) {
+		tap := &tap{Store: r.st}
+		c := r.client(piped{tap}, nil)
+		start := time.Now()
+		var under, most atomic.Int64
+		tap.set(func(ctx context.Context, batch []tenure.Request) []store.Answer {
+			defer under.Add(-1)
+			most.Store(max(most.Load(), under.Add(1)))
+			if time.Since(start) < hangs {
+				return hang(ctx, batch)
+			}
+			return nil
+		})
+		ctx, cancel := context.WithCancel(r.Context())
+		var all sync.WaitGroup
+		for i := range int(hangs / every) {
+			all.Go(func() {
+				time.Sleep(time.Duration(i) * every)
+				_, _ = c.Acquire(ctx, fmt.Sprint("jobs/", i), nil)
+			})
+		}
+		time.Sleep(hangs)
+		r.acquire(c, "jobs/last", nil)
+		wantAfter(r, start, hangs, hangs+patientFor)
+		cancel()
+		all.Wait()
+		if n := most.Load(); n != mostInFlight+1 {
+			r.Errorf("%d batches were on their way at once, want %d", n, mostInFlight+1)
+		}
+	})
+}
+
+// TestTheEndOfAContextEndsNoOtherCall: neither that of the caller that makes a call itself, nor that of one who waits for the call beside it.
+func TestTheEndOfAContextEndsNoOtherCall(t *testing.T) {
+	const ms = time.Millisecond
+	for name, leaves := range map[string]int{"the first": 0, "the second": 1} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(r *rig) {
+				tap := &tap{Store: r.st}
+				c := r.client(piped{tap}, nil)
+				r.acquire(c, "jobs/zero", nil) // the store was prompt
+				tap.set(slow(100 * ms))
+				start := time.Now()
+				var all sync.WaitGroup
+				for i := range 2 {
+					ctx, cancel := context.WithCancel(r.Context())
+					defer cancel()
+					all.Go(func() {
+						_, err := c.Acquire(ctx, fmt.Sprint("jobs/", i), nil)
+						if i == leaves && !errors.Is(err, context.Canceled) || i != leaves && err != nil {
+							r.Errorf("caller %d: %v", i, err)
+						}
+						if i != leaves {
+							wantAfter(r, start, time.Duration(100+10*i)*ms, time.Duration(100+10*i)*ms)
+						}
+					})
+					time.Sleep(10 * ms)
+					if i == leaves {
+						time.AfterFunc(30*ms, cancel)
+					}
+				}
+				all.Wait()
+			})
+		})
+	}
+}
+
+// leaver is a store whose calls take a while to see that nobody waits for them any more.
+type leaver struct {
+	*tap
+	under  atomic.Int64
+	closed atomic.Bool
+}
+
+func (s *leaver) Pipelines() bool { return true }
+
+func (s *leaver) Apply(ctx context.Context, batch []tenure.Request) []store.Answer {
+	s.under.Add(1)
+	defer s.under.Add(-1)
+	<-ctx.Done()
+	time.Sleep(100 * time.Millisecond)
+	return store.Failed(len(batch), ctx.Err())
+}
+
+func (s *leaver) Close() error {
+	s.closed.Store(true)
+	if n := s.under.Load(); n != 0 {
+		return fmt.Errorf("closed with %d calls under way", n)
+	}
+	return nil
+}
+
+func TestCloseWaitsForBothBatches(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		st := &leaver{tap: &tap{Store: r.st}}
+		c := r.client(st, &Options{CallTimeout: time.Minute})
+		c.owned = true
+		var answered atomic.Int64
+		for i := range 3 { // the third waits
+			c.calls.submit(&submission{
+				requests: []tenure.Request{{Verb: tenure.Acquire, Key: fmt.Sprint("jobs/", i), Secret: tenure.NewSecret()}},
+				to:       told(func([]store.Answer, clock.Instant) { answered.Add(1) }),
+			})
+		}
+		synctest.Wait()
+		if n := st.under.Load(); n != 2 {
+			r.Errorf("%d calls under way, want 2", n)
+		}
+		if err := c.Close(); err != nil || !st.closed.Load() {
+			r.Errorf("Close: %v; the store was closed: %t", err, st.closed.Load())
+		}
+		if n := answered.Load(); n != 3 {
+			r.Errorf("%d of 3 were answered", n)
+		}
+	})
+}
