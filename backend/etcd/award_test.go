@@ -7,6 +7,7 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/store"
@@ -103,6 +104,13 @@ func TestAHandOffIsOneWrite(t *testing.T) {
 	if left := a.Record.Deadline.Sub(a.Now); left > next.TTL || left < next.TTL/2 {
 		t.Errorf("it has %s left", left)
 	}
+	heir.mu.Lock()
+	k := heir.waits[key].award
+	heir.mu.Unlock()
+	heir.giveUp(k) // it was claimed
+	if rec, err := holder.Get(t.Context(), key); err != nil || rec.State != tenure.Held {
+		t.Errorf("it is %s, %v", rec.State, err)
+	}
 	must(t, heir, then(tenure.Renew, next), then(tenure.Release, next))
 	if in := inPlace(t, heir, key); in != nil {
 		t.Errorf("it is still in the queue, with %q", in)
@@ -131,12 +139,9 @@ func TestLaw5ALeaseCountsFromItsBid(t *testing.T) {
 			t.Parallel()
 			c := testenv.Etcd(t)
 			key := "award/time/" + name
-			var holder *Store
-			heir := open(t, dial(t, c), c.Prefix())
+			heir, holder, other := elsewhere(t, c, 0), elsewhere(t, c, ahead), elsewhere(t, c, -ahead/2)
 			if ahead == 0 {
-				holder = open(t, dial(t, c), c.Prefix())
-			} else {
-				holder = elsewhere(t, c, ahead)
+				holder.domain, other.domain = heir.domain, heir.domain
 			}
 			acquainted(t, holder, key)
 			acquainted(t, heir, key)
@@ -145,7 +150,12 @@ func TestLaw5ALeaseCountsFromItsBid(t *testing.T) {
 			bids(t, heir, next)
 			const waited = 10 * time.Minute // longer than the holder lets it, as it was asleep
 			heir.mu.Lock()
-			heir.waits[key].stake.sent = heir.waits[key].stake.sent.Add(-waited)
+			k := heir.waits[key].stake
+			if ahead == 0 { // its monotonic clock stood still, or the other was set back
+				k.said = k.said.Add(-waited)
+			} else {
+				k.sent = k.sent.Add(-waited)
+			}
 			heir.mu.Unlock()
 			must(t, holder, then(tenure.Release, mine))
 			var a store.Answer
@@ -159,7 +169,6 @@ func TestLaw5ALeaseCountsFromItsBid(t *testing.T) {
 			if again := resolve(t.Context(), heir, next); again.Err != nil || again.Record.Deadline.Sub(again.Now) > next.TTL-waited {
 				t.Errorf("asked again, it has %s left, %v", again.Record.Deadline.Sub(again.Now), again.Err)
 			}
-			other := elsewhere(t, c, -ahead/2)
 			refused := resolve(t.Context(), other, lasting(key, "other"))
 			var held *tenure.HeldError
 			if !errors.As(refused.Err, &held) || held.Remaining() < next.TTL-waited {
@@ -169,9 +178,16 @@ func TestLaw5ALeaseCountsFromItsBid(t *testing.T) {
 			if left := renewed.Record.Deadline.Sub(renewed.Now); left != next.TTL {
 				t.Errorf("renewed, it has %s left", left)
 			}
+			heir.mu.Lock()
+			k.sent, k.said = k.sent.Add(-next.TTL), k.said.Add(-next.TTL) // from now on the renewal counts
+			heir.mu.Unlock()
+			if rec, err := heir.Get(t.Context(), key); err != nil || rec.Deadline.Before(renewed.Record.Deadline) {
+				t.Errorf("renewed until %s, it is said to end at %s, %v", renewed.Record.Deadline, rec.Deadline, err)
+			}
 			must(t, heir, then(tenure.Renew, next))
-			if a := resolve(t.Context(), other, lasting(key, "other")); !errors.Is(a.Err, tenure.ErrHeld) {
-				t.Errorf("it was renewed, and another is told %v", a.Err)
+			refused = resolve(t.Context(), other, lasting(key, "other"))
+			if !errors.As(refused.Err, &held) || held.Remaining() < next.TTL/2 || held.Remaining() > next.TTL*3/2 {
+				t.Errorf("it was renewed, and another is told %v", refused.Err)
 			}
 			must(t, heir, then(tenure.Release, next))
 			must(t, other, lasting(key, "other"))
@@ -239,21 +255,158 @@ func TestWhatIsBeingGivenBackIsNotClaimed(t *testing.T) {
 	must(t, heir, lasting(key, "heir again"))
 }
 
-// TestOneThatMayBeDeadIsAsked: a bid that has stood for long is not granted. The key is offered, and whoever comes next has it.
+// TestOneThatMayBeDeadIsAsked: a bid is not granted that has stood for long, or for much of its TTL, or whose etcd lease is gone. The key is offered, and whoever comes next has it.
 func TestOneThatMayBeDeadIsAsked(t *testing.T) {
 	t.Parallel()
+	for name, age := range map[string]func(t *testing.T, holder, heir *Store, b *bid){
+		"old":       func(_ *testing.T, holder, _ *Store, _ *bid) { holder.young = 0 },
+		"half over": func(_ *testing.T, _, _ *Store, b *bid) { b.Request.TTL = tenure.MinTTL }, // as seen by the holder
+		"of unknown age": func(_ *testing.T, holder, _ *Store, _ *bid) {
+			holder.ages.forget()
+		},
+		"without a lease": func(t *testing.T, holder, heir *Store, b *bid) {
+			if _, err := holder.client.Revoke(t.Context(), b.lease); err != nil {
+				t.Fatal(err)
+			}
+			heir.mu.Lock()
+			defer heir.mu.Unlock()
+			for _, a := range heir.anchors {
+				if a.id == b.lease {
+					heir.drop(a)
+				}
+			}
+		},
+		"damaged": func(_ *testing.T, _, _ *Store, b *bid) { b.Request.Owner = "" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := testenv.Etcd(t)
+			key := "award/old/" + name
+			holder, heir := acquainted(t, open(t, dial(t, c), c.Prefix()), key), acquainted(t, open(t, dial(t, c), c.Prefix()), key)
+			mine, next := lasting(key, "holder"), lasting(key, "heir")
+			must(t, holder, mine)
+			bids(t, heir, next)
+			m := looksRound(t, holder, key)
+			age(t, holder, heir, m.heirs[0].bid)
+			must(t, holder, then(tenure.Release, mine))
+			if rec, err := holder.Get(t.Context(), key); err != nil || rec.State != tenure.Free {
+				t.Errorf("it is %s, %v", rec.State, err)
+			}
+			must(t, heir, next)
+		})
+	}
+}
+
+// looksRound lets the holder of a key see who waits for it.
+func looksRound(t *testing.T, holder *Store, key string) *member {
+	t.Helper()
+	holder.mu.Lock()
+	_, m := holder.mine(holder.views.byKey[key].Value.(*remembered).view.deed)
+	holder.mu.Unlock()
+	holder.seeWhoIsNext(t.Context(), key, m)
+	if m.heirs[0].bid == nil {
+		t.Fatal("it sees no bid")
+	}
+	return m
+}
+
+// TestABidForASecretThatIsUsedUpIsNotGranted, though the term is so long ago that it is on the shelf: a secret is granted once.
+func TestABidForASecretThatIsUsedUpIsNotGranted(t *testing.T) {
+	t.Parallel()
 	c := testenv.Etcd(t)
-	const key = "award/old"
+	const key = "award/used"
 	holder, heir := acquainted(t, open(t, dial(t, c), c.Prefix()), key), acquainted(t, open(t, dial(t, c), c.Prefix()), key)
-	mine, next := lasting(key, "holder"), lasting(key, "heir")
+	for range mostAtHand + 2 {
+		used := lasting(key, "holder")
+		must(t, holder, used)
+		must(t, holder, then(tenure.Release, used))
+	}
+	rec, err := holder.Get(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mine := lasting(key, "holder")
 	must(t, holder, mine)
-	bids(t, heir, next)
-	holder.young = 0 // anything is older
+	bids(t, heir, lasting(key, "heir"))
+	m := looksRound(t, holder, key)
+	m.heirs[0].bid.Grant = rec.History[0].Grant
 	must(t, holder, then(tenure.Release, mine))
 	if rec, err := holder.Get(t.Context(), key); err != nil || rec.State != tenure.Free {
 		t.Errorf("it is %s, %v", rec.State, err)
 	}
-	must(t, heir, next)
+}
+
+// TestAKeyGoesRound among three: each hand-off is one write of the record, whoever had to be asked at first, and none is left in the queue whose turn is over.
+func TestAKeyGoesRound(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	const key, stores = "award/round", 3
+	var all []*Store
+	for range stores {
+		all = append(all, acquainted(t, open(t, dial(t, c), c.Prefix()), key))
+	}
+	claims := make([]tenure.Request, stores)
+	for n, st := range all {
+		claims[n] = lasting(key, "holder")
+		if n == 0 {
+			must(t, st, claims[n])
+		} else {
+			bids(t, st, claims[n])
+		}
+	}
+	looksRound(t, all[0], key)
+	all[0].young = 0 // the first is asked, and the second told that it is next
+	for round := range 4 * stores {
+		n, next := round%stores, (round+1)%stores
+		wake, err := all[next].Watch(t.Context(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := versionOf(t, all[n], key)
+		must(t, all[n], then(tenure.Release, claims[n]))
+		all[n].young = time.Hour
+		<-wake
+		must(t, all[next], claims[next])
+		writes := int64(1)
+		if round == 0 {
+			writes = 2
+		}
+		if now := versionOf(t, all[n], key); now != before+writes {
+			t.Errorf("hand-off %d: the record was written %d times", round, now-before)
+		}
+		claims[n] = lasting(key, "holder")
+		bids(t, all[n], claims[n])
+		resp, err := all[n].client.Get(t.Context(), all[n].names.queue(key), clientv3.WithPrefix())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, kv := range resp.Kvs {
+			if _, id, _ := all[n].names.waiting(string(kv.Key)); id == all[next].id && round == 0 {
+				t.Errorf("hand-off %d: who was asked is still in the queue", round)
+			}
+		}
+		if len(resp.Kvs) > stores {
+			t.Errorf("hand-off %d: %d are in the queue", round, len(resp.Kvs))
+		}
+	}
+}
+
+// TestALostWordOfAnAwardIsMadeUpFor: one that leaves the queue finds there that it was granted the key, and gives it back.
+func TestALostWordOfAnAwardIsMadeUpFor(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	const key = "award/deaf"
+	hears := dial(t, c, func(config *clientv3.Config) {
+		config.DialOptions = append(config.DialOptions, grpc.WithChainStreamInterceptor(deafen))
+	})
+	holder, deaf, last := acquainted(t, open(t, dial(t, c), c.Prefix()), key), acquainted(t, open(t, hears, c.Prefix()), key), open(t, dial(t, c), c.Prefix())
+	mine, next := lasting(key, "holder"), lasting(key, "deaf")
+	must(t, holder, mine)
+	bids(t, deaf, next)
+	must(t, holder, then(tenure.Release, mine))
+	testenv.Eventually(t, "it is given back", func() error {
+		return resolve(t.Context(), last, lasting(key, "last")).Err
+	})
 }
 
 // TestABidIsGrantedOnlyWhereItStands: not one that has been taken back, and nothing is lost by it.
@@ -265,10 +418,7 @@ func TestABidIsGrantedOnlyWhereItStands(t *testing.T) {
 	mine, first, second := lasting(key, "holder"), lasting(key, "first"), lasting(key, "second")
 	must(t, holder, mine)
 	bids(t, heir, first)
-	holder.mu.Lock()
-	_, m := holder.mine(holder.views.byKey[key].Value.(*remembered).view.deed)
-	holder.mu.Unlock()
-	holder.seeWhoIsNext(t.Context(), key, m)
+	looksRound(t, holder, key)
 	wake, err := heir.Watch(t.Context(), key)
 	if err != nil {
 		t.Fatal(err)
@@ -304,10 +454,7 @@ func TestALostReplyToAHandOffLeavesOneTruth(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	holder.mu.Lock()
-	_, m := holder.mine(holder.views.byKey[key].Value.(*remembered).view.deed)
-	holder.mu.Unlock()
-	holder.seeWhoIsNext(t.Context(), key, m)
+	looksRound(t, holder, key)
 	w.lose(true)
 	if a := one(t.Context(), holder, then(tenure.Release, mine)); !errors.Is(a.Err, store.ErrUnknown) {
 		t.Fatalf("nobody has answered: %v", a.Err)
