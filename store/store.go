@@ -88,6 +88,9 @@ func Failed(n int, err error) []Answer {
 type Watcher interface {
 	// Watch returns a channel that receives soon after the key may have changed; several changes may be one wake-up. It is a hint: the
 	// truth is in the next request. The channel is closed when ctx ends or the watch breaks; callers go on by polling.
+	//
+	// A store may keep an Acquire that it has refused for whoever watches the key next, and grant it when its turn comes. The caller learns of it by asking again with the same request, as soon as it is woken; what nobody asks for the store
+	// gives back when the watch ends or a moment has passed.
 	Watch(ctx context.Context, key string) (<-chan struct{}, error)
 }
 

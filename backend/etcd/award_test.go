@@ -107,9 +107,12 @@ func TestAHandOffIsOneWrite(t *testing.T) {
 	heir.mu.Lock()
 	k := heir.waits[key].award
 	heir.mu.Unlock()
-	heir.giveUp(k) // it was claimed
-	if rec, err := holder.Get(t.Context(), key); err != nil || rec.State != tenure.Held {
-		t.Errorf("it is %s, %v", rec.State, err)
+	heir.giveUp(k)
+	heir.mu.Lock()
+	given := k.given
+	heir.mu.Unlock()
+	if given {
+		t.Error("it was claimed, and is given back")
 	}
 	must(t, heir, then(tenure.Renew, next), then(tenure.Release, next))
 	if in := inPlace(t, heir, key); in != nil {
@@ -297,6 +300,23 @@ func TestOneThatMayBeDeadIsAsked(t *testing.T) {
 	}
 }
 
+// TestAStoreGrantsNothingToItself: its own next is in no queue but its own, as a rule; if it is, it is asked.
+func TestAStoreGrantsNothingToItself(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	const key = "award/self"
+	st := acquainted(t, open(t, dial(t, c), c.Prefix()), key)
+	mine, next := lasting(key, "one"), lasting(key, "other")
+	must(t, st, mine)
+	bids(t, st, next)
+	looksRound(t, st, key)
+	must(t, st, then(tenure.Release, mine))
+	if rec, err := st.Get(t.Context(), key); err != nil || rec.State != tenure.Free {
+		t.Errorf("it is %s of %s, %v", rec.State, rec.Owner, err)
+	}
+	must(t, st, next)
+}
+
 // looksRound lets the holder of a key see who waits for it.
 func looksRound(t *testing.T, holder *Store, key string) *member {
 	t.Helper()
@@ -414,7 +434,8 @@ func TestABidIsGrantedOnlyWhereItStands(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	const key = "award/back"
-	holder, heir := acquainted(t, open(t, dial(t, c), c.Prefix()), key), acquainted(t, open(t, dial(t, c), c.Prefix()), key)
+	client, w := wired(t, c)
+	holder, heir := acquainted(t, open(t, client, c.Prefix()), key), acquainted(t, open(t, dial(t, c), c.Prefix()), key)
 	mine, first, second := lasting(key, "holder"), lasting(key, "first"), lasting(key, "second")
 	must(t, holder, mine)
 	bids(t, heir, first)
@@ -432,7 +453,9 @@ func TestABidIsGrantedOnlyWhereItStands(t *testing.T) {
 		}
 		return nil
 	})
-	must(t, holder, then(tenure.Release, mine))
+	if calls := w.during(func() { must(t, holder, then(tenure.Release, mine)) }); calls["Txn"] > 2 {
+		t.Errorf("the release took %v", calls)
+	}
 	if rec, err := holder.Get(t.Context(), key); err != nil || rec.State != tenure.Free {
 		t.Errorf("it is %s of %s, %v", rec.State, rec.Owner, err)
 	}
