@@ -30,8 +30,11 @@ func newWaiter(t *testing.T, st *Store, key string, n int) *waiter {
 	return &waiter{st: st, wake: wake, mine: claim(key, fmt.Sprintf("waiter %d", n))}
 }
 
-// wait takes the key when it is its turn; asked says that it was refused already.
+// wait takes the key when it is its turn; asked says that it was refused already. A secret is asked with until it is used up.
 func (w *waiter) wait(ctx context.Context, asked bool) error {
+	if !asked {
+		w.mine.Secret = tenure.NewSecret()
+	}
 	for {
 		if asked {
 			select {
@@ -40,12 +43,15 @@ func (w *waiter) wait(ctx context.Context, asked bool) error {
 				return ctx.Err()
 			}
 		}
-		w.mine.Secret = tenure.NewSecret()
 		a := resolve(ctx, w.st, w.mine)
-		if !errors.Is(a.Err, tenure.ErrHeld) {
+		switch {
+		case errors.Is(a.Err, tenure.ErrHeld):
+			asked = true
+		case errors.Is(a.Err, tenure.ErrNotOwned):
+			w.mine.Secret, asked = tenure.NewSecret(), false
+		default:
 			return a.Err
 		}
-		asked = true
 	}
 }
 

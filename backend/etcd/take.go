@@ -50,7 +50,8 @@ func (s *Store) take(l *lane, revision int64, resp *etcdserverpb.TxnResponse) {
 		}
 	}
 	l.reads++
-	l.fresh = l.reads >= restless && v.mod > l.since
+	age, known := s.ages.of(v.mod)
+	l.fresh = l.reads >= restless && v.mod > l.since || known && age < recent
 	if l.since == 0 {
 		l.since = revision
 	}
