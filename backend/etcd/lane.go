@@ -30,8 +30,8 @@ type lane struct {
 
 	view *view // nil before anything is known
 	sure bool  // the view was read for these very requests: what it refuses is refused
-	// since is the revision at which the key was first read for these requests, and reads how often it was. A record that was written a moment ago, or changes hands faster than it can be read with what it hangs on, is fresh: its anchor lives,
-	// and hardly anybody has renewed it yet. That is enough to refuse it; at the worst, the deadline that is told is too early.
+	// since is the revision at which the key was first read for these requests, and reads how often it was. A record that changes hands faster than it can be read with what it hangs on is fresh: its anchor lives, and hardly anybody has
+	// renewed it yet. That is enough to refuse it; at the worst, the deadline that is told is too early.
 	since int64
 	reads int
 	fresh bool

@@ -50,8 +50,7 @@ func (s *Store) take(l *lane, revision int64, resp *etcdserverpb.TxnResponse) {
 		}
 	}
 	l.reads++
-	age, known := s.ages.of(v.mod)
-	l.fresh = l.reads >= restless && v.mod > l.since || known && age < recent
+	l.fresh = l.reads >= restless && v.mod > l.since
 	if l.since == 0 {
 		l.since = revision
 	}
