@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"errors"
 	"reflect"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -74,4 +76,136 @@ func TestAgesAreUpperBounds(t *testing.T) {
 	if _, known := a.of(391); known {
 		t.Error("all was forgotten")
 	}
+}
+
+// TestOneThatMayBeDeadIsAsked: a bid is not granted that has stood for long, or for much of its TTL, or whose etcd lease is gone. The key is offered, and whoever comes next has it.
+func TestOneThatMayBeDeadIsAsked(t *testing.T) {
+	t.Parallel()
+	for name, age := range map[string]func(t *testing.T, holder, heir *Store, b *bid){
+		"old":       func(_ *testing.T, holder, _ *Store, _ *bid) { holder.young = 0 },
+		"half over": func(_ *testing.T, _, _ *Store, b *bid) { b.Request.TTL = tenure.MinTTL }, // as seen by the holder
+		"of unknown age": func(_ *testing.T, holder, _ *Store, _ *bid) {
+			holder.ages.forget()
+		},
+		"without a lease": func(t *testing.T, holder, heir *Store, b *bid) {
+			if _, err := holder.client.Revoke(t.Context(), b.lease); err != nil {
+				t.Fatal(err)
+			}
+			heir.mu.Lock()
+			defer heir.mu.Unlock()
+			for _, a := range heir.anchors {
+				if a.id == b.lease {
+					heir.drop(a)
+				}
+			}
+		},
+		"damaged": func(_ *testing.T, _, _ *Store, b *bid) { b.Request.Owner = "" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := testenv.Etcd(t)
+			key := "award/old/" + name
+			holder, heir := acquainted(t, open(t, dial(t, c), c.Prefix()), key), acquainted(t, open(t, dial(t, c), c.Prefix()), key)
+			mine, next := lasting(key, "holder"), lasting(key, "heir")
+			must(t, holder, mine)
+			bids(t, heir, next)
+			m := looksRound(t, holder, key)
+			age(t, holder, heir, m.heirs[0].bid)
+			must(t, holder, then(tenure.Release, mine))
+			if rec, err := holder.Get(t.Context(), key); err != nil || rec.State != tenure.Free {
+				t.Errorf("it is %s, %v", rec.State, err)
+			}
+			must(t, heir, next)
+		})
+	}
+}
+
+// TestAStoreGrantsNothingToItself: its own next is in no queue but its own, as a rule; if it is, it is asked.
+func TestAStoreGrantsNothingToItself(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	const key = "award/self"
+	st := acquainted(t, open(t, dial(t, c), c.Prefix()), key)
+	mine, next := lasting(key, "one"), lasting(key, "other")
+	must(t, st, mine)
+	bids(t, st, next)
+	looksRound(t, st, key)
+	must(t, st, then(tenure.Release, mine))
+	if rec, err := st.Get(t.Context(), key); err != nil || rec.State != tenure.Free {
+		t.Errorf("it is %s of %s, %v", rec.State, rec.Owner, err)
+	}
+	must(t, st, next)
+}
+
+// looksRound lets the holder of a key see who waits for it.
+func looksRound(t *testing.T, holder *Store, key string) *member {
+	t.Helper()
+	holder.mu.Lock()
+	_, m := holder.mine(holder.views.byKey[key].Value.(*remembered).view.deed)
+	holder.mu.Unlock()
+	holder.seeWhoIsNext(t.Context(), key, m)
+	if m.heirs[0].bid == nil {
+		t.Fatal("it sees no bid")
+	}
+	return m
+}
+
+// TestABidForASecretThatIsUsedUpIsNotGranted, though the term is so long ago that it is on the shelf: a secret is granted once.
+func TestABidForASecretThatIsUsedUpIsNotGranted(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	const key = "award/used"
+	holder, heir := acquainted(t, open(t, dial(t, c), c.Prefix()), key), acquainted(t, open(t, dial(t, c), c.Prefix()), key)
+	for range mostAtHand + 2 {
+		used := lasting(key, "holder")
+		must(t, holder, used)
+		must(t, holder, then(tenure.Release, used))
+	}
+	rec, err := holder.Get(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mine := lasting(key, "holder")
+	must(t, holder, mine)
+	bids(t, heir, lasting(key, "heir"))
+	m := looksRound(t, holder, key)
+	m.heirs[0].bid.Grant = rec.History[0].Grant
+	must(t, holder, then(tenure.Release, mine))
+	if rec, err := holder.Get(t.Context(), key); err != nil || rec.State != tenure.Free {
+		t.Errorf("it is %s, %v", rec.State, err)
+	}
+}
+
+// TestABidIsGrantedOnlyWhereItStands: not one that has been taken back, and nothing is lost by it.
+func TestABidIsGrantedOnlyWhereItStands(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	const key = "award/back"
+	client, w := wired(t, c)
+	holder, heir := acquainted(t, open(t, client, c.Prefix()), key), acquainted(t, open(t, dial(t, c), c.Prefix()), key)
+	mine, first, second := lasting(key, "holder"), lasting(key, "first"), lasting(key, "second")
+	must(t, holder, mine)
+	bids(t, heir, first)
+	looksRound(t, holder, key)
+	wake, err := heir.Watch(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := resolve(t.Context(), heir, second); !errors.Is(a.Err, tenure.ErrHeld) { // another of the same store
+		t.Fatalf("the key is held: %v", a.Err)
+	}
+	testenv.Eventually(t, "the first bid is taken back", func() error {
+		if in := inPlace(t, heir, key); len(in) != 0 {
+			return errors.New("it is still there")
+		}
+		return nil
+	})
+	if calls := w.during(func() { must(t, holder, then(tenure.Release, mine)) }); calls["Txn"] > 2 {
+		t.Errorf("the release took %v", calls)
+	}
+	if rec, err := holder.Get(t.Context(), key); err != nil || rec.State != tenure.Free {
+		t.Errorf("it is %s of %s, %v", rec.State, rec.Owner, err)
+	}
+	<-wake
+	must(t, heir, second)
 }
