@@ -412,6 +412,20 @@ func otherFlaws() []flaw {
 			p.skew = func(nth int) time.Duration { return time.Duration(nth%2) * time.Second }
 		}},
 		{"wakes nobody", "watch", func(p *plain) { p.wake = func(chan struct{}) {} }},
+		{"keeps a key for one that has left", "watch", func(p *plain) {
+			waiting := map[string]tenure.Request{}
+			p.law = func(rec tenure.Record, req tenure.Request, now time.Time) (tenure.Record, bool, error) {
+				next, changed, err := tenure.Apply(rec, req, now)
+				switch {
+				case req.Verb == tenure.Acquire && errors.Is(err, tenure.ErrHeld):
+					waiting[req.Key] = req
+				case req.Verb == tenure.Release && changed && waiting[req.Key].Secret != "":
+					next, _, _ = tenure.Award(next, waiting[req.Key].Bid(), now)
+					delete(waiting, req.Key)
+				}
+				return next, changed, err
+			}
+		}},
 		{"never ends a watch", "watch", func(p *plain) { p.unlook = func(chan struct{}) {} }},
 		{"takes an ended context for a refusal", "contexts", func(p *plain) {
 			p.ended = func(n int, _ error) []store.Answer {

@@ -16,6 +16,7 @@ func watch() []check {
 		{"every change of a key wakes its watchers", changesWake},
 		{"a waiter never sleeps through a release", noLostWakeUp},
 		{"a watch ends with its context", watchEnds},
+		{"a waiter that leaves keeps the key from nobody", leaversLeave},
 	}
 }
 
@@ -145,5 +146,62 @@ func watchEnds(t *trial) {
 		case <-giveUp:
 			t.Fatalf("the channel is not closed after the context has ended")
 		}
+	}
+}
+
+// leaversLeave is about stores that grant a key to whoever was refused it and waits: one that has left must not hold it, nor think that it does when another has it.
+func leaversLeave(t *trial) {
+	leaver, other := t.open(), t.open()
+	w, mine := t.watcher(leaver), t.watcher(t.store)
+	if w == nil || mine == nil {
+		t.Logf("this store wakes nobody: clients poll")
+		return
+	}
+	const key = "watch/leaver"
+	ok := func(st store.Store, requests ...tenure.Request) {
+		t.Helper()
+		for _, req := range requests {
+			if a := t.resolve(st, req); a.Err != nil {
+				t.Fatalf("%s: %v", req.Verb, a.Err)
+			}
+		}
+	}
+	for n := range t.many(10, 4, 6) {
+		ctx, cancel := context.WithCancel(t.ctx)
+		held := acquire(key, "bob") // they know the key, as those do among whom it goes around
+		ok(leaver, held, release(held))
+		t.watching(ctx, mine, key)
+		wake := t.watching(ctx, w, key)
+		cancel()
+		for range wake { // until it is closed
+		}
+		first, refused, next := acquire(key, "ann"), acquire(key, "bob"), acquire(key, "carl")
+		ok(t.store, first)
+		ctx, cancel = context.WithCancel(t.ctx)
+		if n%2 == 1 {
+			t.watching(ctx, w, key)
+		}
+		if a := t.resolve(leaver, refused); !errors.Is(a.Err, tenure.ErrHeld) {
+			t.Fatalf("the key is held, and another is told %v", a.Err)
+		}
+		if n%3 == 1 {
+			cancel()
+		}
+		ok(t.store, release(first))
+		cancel()
+		for giveUp := time.Now().Add(t.Patience); ; {
+			a := t.resolve(other, next)
+			if a.Err == nil {
+				break
+			}
+			if !errors.Is(a.Err, tenure.ErrHeld) || time.Now().After(giveUp) {
+				t.Fatalf("whoever was next has left, and the one after it is told %v", a.Err)
+			}
+			time.Sleep(time.Millisecond)
+		}
+		if a := t.resolve(leaver, refused); a.Err == nil {
+			t.Fatalf("two hold the key: %+v", a.Record)
+		}
+		ok(other, release(next))
 	}
 }
