@@ -2,11 +2,9 @@ package sqlite
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"slices"
 
-	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/clerk"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/work"
@@ -23,7 +21,7 @@ func (l *Ledger) looking(ctx context.Context, do func(d *desk) error) error {
 
 // Get reads an item with all there is of it.
 func (l *Ledger) Get(ctx context.Context, id work.ID) (work.Item, error) {
-	if err := checkID(id); err != nil {
+	if err := id.Check(); err != nil {
 		return work.Item{}, err
 	}
 	var it work.Item
@@ -102,10 +100,7 @@ func (l *Ledger) Effects(ctx context.Context, q work.EffectQuery) iter.Seq2[work
 
 // Refusals yields refusals, the newest first.
 func (l *Ledger) Refusals(ctx context.Context, q work.RefusalQuery) iter.Seq2[work.Refusal, error] {
-	since, last := int64(-1<<62), int64(0)
-	if !q.Since.IsZero() {
-		since = q.Since.UnixMicro()
-	}
+	since, last := clerk.From(q.Since), int64(0)
 	return clerk.Pages(page, q.Limit, q.Check(), func(n int) (refusals []work.Refusal, read int, err error) {
 		err = l.looking(ctx, func(d *desk) error {
 			refusals = nil
@@ -159,10 +154,7 @@ func (l *Ledger) Stats(ctx context.Context, queue string) ([]work.Stats, error) 
 
 // Prune forgets what is over, the oldest first.
 func (l *Ledger) Prune(ctx context.Context, r work.Retention, limit int) (work.Pruned, error) {
-	r, err := r.Filled()
-	if err == nil && limit < 1 {
-		err = fmt.Errorf("%w limit %d: it must be at least 1", fence.ErrInvalid, limit)
-	}
+	r, err := r.Pruning(limit)
 	if err != nil {
 		return work.Pruned{}, err
 	}

@@ -40,6 +40,14 @@ func Failed(answers []work.Answer, todo []int, err error) []work.Answer {
 	return answers
 }
 
+// FailedSettlements does the same for settlements.
+func FailedSettlements(answers []work.EffectAnswer, todo []int, err error) []work.EffectAnswer {
+	for _, i := range todo {
+		answers[i] = work.EffectAnswer{Err: store.Unknown(err)}
+	}
+	return answers
+}
+
 // Pages yields what next reads, a page of size at a time, until a page is short or limit is reached. What changes meanwhile may be seen or not. Next says how many rows it has read: an error of its own that matches
 // [ErrDamaged] is about some of them, does not hide the others, and is yielded last.
 func Pages[T any](size, limit int, bad error, next func(n int) (found []T, read int, err error)) iter.Seq2[T, error] {
