@@ -60,10 +60,7 @@ func (l *Ledger) List(ctx context.Context, q work.Query) iter.Seq2[work.Item, er
 	if len(q.States) > 0 && !slices.Contains(q.States, work.Done) { // few among many
 		texts = l.sql.workListFew
 	}
-	text := texts.oldest
-	if q.Newest {
-		text = texts.newest
-	}
+	text := texts.Text(q.Newest)
 	return clerk.Pages(page, q.Limit, q.Check(), func(n int) ([]work.Item, int, error) {
 		rows, err := l.look(ctx, text, q.Queue, maybe(q.States), q.Owner, last, n)
 		if err != nil {

@@ -41,19 +41,21 @@ func (l *Ledger) List(ctx context.Context, q work.Query) iter.Seq2[work.Item, er
 	if q.After != "" {
 		last = (*string)(&q.After)
 	}
-	text := sqlWorkList
-	switch {
-	case q.Newest:
-		text = sqlWorkListNewest
-	case slices.Equal(q.States, []work.State{work.Running}): // few among many: they have an index of their own
-		text = sqlWorkListRunning
-	}
+	text := "" // chosen with the first page
 	return clerk.Pages(page, q.Limit, q.Check(), func(n int) (items []work.Item, read int, err error) {
 		var damage clerk.Damage
 		err = l.looking(ctx, func(d *desk) (err error) {
+			if text == "" {
+				if text, err = d.listing(ctx, q); err != nil {
+					return err
+				}
+			}
 			after := ""
-			if last != nil {
+			switch {
+			case last != nil:
 				after = *last
+			case q.Newest:
+				after = "g" // no hex digit is beyond
 			}
 			items, damage, err = d.items(ctx, text, q.Queue, list(q.States), q.Owner, after, n)
 			return err
@@ -67,6 +69,24 @@ func (l *Ledger) List(ctx context.Context, q work.Query) iter.Seq2[work.Item, er
 		}
 		return items, len(items) + len(damage), err
 	})
+}
+
+// few is how many items are still few: each page reads through all of them to find its own.
+const few = 20 * page
+
+// listing is the statement that answers a query: what is not done is found without reading what is, unless there is so much of it that going through all once is less.
+func (d *desk) listing(ctx context.Context, q work.Query) (string, error) {
+	texts := sqlWorkList
+	if len(q.States) > 0 && !slices.Contains(q.States, work.Done) {
+		n := 0
+		if err := d.session.QueryRowContext(ctx, sqlWorkFew, list(q.States), few+1).Scan(&n); err != nil {
+			return "", err
+		}
+		if n <= few {
+			texts = sqlWorkListFew
+		}
+	}
+	return texts.Text(q.Newest), nil
 }
 
 // Effects yields effects by their identity.

@@ -3,6 +3,7 @@ package clerk
 import (
 	"errors"
 	"iter"
+	"strings"
 
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/work"
@@ -85,6 +86,22 @@ func Pages[T any](size, limit int, bad error, next func(n int) (found []T, read 
 			yield(none, damage)
 		}
 	}
+}
+
+// Directed is a statement that lists in both directions.
+type Directed struct{ oldest, newest string }
+
+// Direct makes both out of one text, in which {after} and {order} stand for the direction.
+func Direct(text string) Directed {
+	return Directed{strings.NewReplacer("{after}", ">", "{order}", "ASC").Replace(text), strings.NewReplacer("{after}", "<", "{order}", "DESC").Replace(text)}
+}
+
+// Text is the statement for the newest first, or for the oldest.
+func (d Directed) Text(newest bool) string {
+	if newest {
+		return d.newest
+	}
+	return d.oldest
 }
 
 // Last is where the next page of items begins: after all that were read, the damaged ones among them.
