@@ -167,7 +167,8 @@ func (a *app) workRefusals(ctx context.Context, q work.RefusalQuery, since time.
 			table: a.table("WHEN", "ITEM", "QUEUE", "WHAT", "WHY", "TOKEN", "BY", "NEWEST", "OWNER"), none: "refusals",
 			row: func(r work.Refusal) []cell {
 				return []cell{
-					plainCell(ago(now, r.At)), plainCell(word(string(r.Item))), plainCell(word(r.Queue)), plainCell(string(r.Verb)), {r.Why, yellow},
+					plainCell(ago(now, r.At)), plainCell(word(string(r.Item))), plainCell(word(r.Queue)), plainCell(string(r.Verb)),
+					{r.Why, yellow},
 					plainCell(strconv.FormatInt(int64(r.Presented), 10)), plainCell(word(r.PresentedOwner)), plainCell(strconv.FormatInt(int64(r.Newest), 10)), plainCell(word(r.NewestOwner)),
 				}
 			},
