@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"time"
 
-	httpfence "github.com/croft-dev/croft/boundary/http"
+	"github.com/croft-dev/croft/guard/gate"
 )
 
 // Labels of what happens at gates.
@@ -19,22 +19,22 @@ const (
 const ever = 100 * 365 * 24 * time.Hour
 
 // Gate takes one event of a gate or proxy. It is what Observe of httpfence.Options is set to. Which resource it was is no label: there are any number of them.
-func (m *Metrics) Gate(e httpfence.Event) {
+func (m *Metrics) Gate(e gate.Event) {
 	space := m.spaces.of(e.Key)
 	switch e.Kind {
-	case httpfence.Admitted:
+	case gate.Admitted:
 		m.gateWrite(space, admitted)
-	case httpfence.Refused:
+	case gate.Refused:
 		if e.Status == http.StatusBadGateway { // it had been let in
 			m.unanswered.WithLabelValues(space, notSent).Inc()
 			return
 		}
 		m.gateWrite(space, gateOutcome(e))
-	case httpfence.InDoubt:
+	case gate.InDoubt:
 		m.unanswered.WithLabelValues(space, inDoubt).Inc()
-	case httpfence.Answered:
+	case gate.Answered:
 		m.answers.WithLabelValues(statusClass(e.Status)).Observe(e.Took.Seconds())
-	case httpfence.Taken, httpfence.Left, httpfence.Closed, httpfence.Opened:
+	case gate.Taken, gate.Left, gate.Closed, gate.Opened:
 		m.resource(e)
 	}
 }
@@ -49,7 +49,7 @@ func (m *Metrics) gateWrite(space, outcome string) {
 }
 
 // gateOutcome names a refusal as those of other guards are named: a resource that is closed, or another's, is busy.
-func gateOutcome(e httpfence.Event) string {
+func gateOutcome(e gate.Event) string {
 	switch e.Code {
 	case "held":
 		return "busy"
@@ -68,18 +68,18 @@ func statusClass(status int) string {
 }
 
 // resource keeps which resources a gate has, and which of them are closed, and until when. Nobody tells when the time is over if nobody asks to write.
-func (m *Metrics) resource(e httpfence.Event) {
+func (m *Metrics) resource(e gate.Event) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.gated = true
 	switch e.Kind {
-	case httpfence.Taken:
+	case gate.Taken:
 		m.taken[e.Resource] = true
-	case httpfence.Closed:
+	case gate.Closed:
 		m.closed[e.Resource] = m.now().Add(min(e.For, ever))
-	case httpfence.Opened:
+	case gate.Opened:
 		delete(m.closed, e.Resource)
-	case httpfence.Left: // whoever has it next tells
+	case gate.Left: // whoever has it next tells
 		delete(m.taken, e.Resource)
 		delete(m.closed, e.Resource)
 	}

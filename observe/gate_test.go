@@ -17,6 +17,7 @@ import (
 	httpfence "github.com/croft-dev/croft/boundary/http"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/guard/gate"
 	"github.com/croft-dev/croft/guard/guardtest"
 )
 
@@ -161,19 +162,19 @@ func TestAClosedResourceIsCountedWhileItIs(t *testing.T) {
 		t.Errorf("%v closed where there is no proxy", got)
 	}
 	for resource, d := range map[string]time.Duration{"a": time.Minute, "b": croft.Forever, "c": time.Hour} {
-		m.Gate(httpfence.Event{Kind: httpfence.Taken, Resource: resource})
-		m.Gate(httpfence.Event{Kind: httpfence.Closed, Resource: resource, For: d})
+		m.Gate(gate.Event{Kind: gate.Taken, Resource: resource})
+		m.Gate(gate.Event{Kind: gate.Closed, Resource: resource, For: d})
 	}
 	for _, step := range []struct {
 		after time.Duration
-		event httpfence.Event
+		event gate.Event
 		want  float64
 	}{
-		{0, httpfence.Event{}, 3},
-		{time.Minute, httpfence.Event{}, 2},
-		{0, httpfence.Event{Kind: httpfence.Opened, Resource: "c"}, 1},
-		{1000 * time.Hour, httpfence.Event{}, 1},
-		{0, httpfence.Event{Kind: httpfence.Left, Resource: "b"}, 0},
+		{0, gate.Event{}, 3},
+		{time.Minute, gate.Event{}, 2},
+		{0, gate.Event{Kind: gate.Opened, Resource: "c"}, 1},
+		{1000 * time.Hour, gate.Event{}, 1},
+		{0, gate.Event{Kind: gate.Left, Resource: "b"}, 0},
 	} {
 		now = now.Add(step.after)
 		m.Gate(step.event)

@@ -36,6 +36,7 @@ type desk struct {
 	sendAt  clock.Instant
 	retry   time.Duration
 	beating bool
+	looking bool // for progress that others have reported
 
 	phase            phase
 	drainBy, graceBy clock.Instant
@@ -69,7 +70,9 @@ type place struct {
 	end      *Request      // what it ended with
 	deadline clock.Instant // local: never later than the ledger's
 	beatAt   clock.Instant
-	moved    clock.Instant // when its handler last got somewhere
+	moved    clock.Instant // when its work last got somewhere, as far as is known here
+	reported time.Time     // the newest progress that the ledger has shown
+	lookAt   clock.Instant // before which the ledger is not asked for newer
 	began    clock.Instant
 }
 
@@ -105,6 +108,12 @@ type (
 		answers []Answer
 		sent    clock.Instant
 	}
+	lookedEvent struct {
+		found map[placeKey]Item // as far as the ledger has answered
+		asked []*place
+		now   time.Time // the ledger's
+		sent  clock.Instant
+	}
 	wokenEvent struct{}
 	drainEvent struct{}
 )
@@ -116,6 +125,7 @@ type (
 		beats bool
 		batch []*errand
 	}
+	lookAction  struct{ places []*place }
 	startAction struct{ place *place }
 	loseAction  struct {
 		place *place
@@ -151,6 +161,8 @@ func (d *desk) step(now clock.Instant, events ...any) []any {
 			} else {
 				d.onAnswers(ev, now)
 			}
+		case lookedEvent:
+			d.onLooked(ev, now)
 		case wokenEvent:
 			d.woken, d.idle, d.claimAt = true, 0, min(d.claimAt, now)
 		case drainEvent:
@@ -160,6 +172,7 @@ func (d *desk) step(now clock.Instant, events ...any) []any {
 	d.close(now)
 	if now >= d.due {
 		d.watch(now)
+		d.look(now)
 		d.beat(now)
 		d.due = d.nextDue(now)
 	}
@@ -257,6 +270,9 @@ func (d *desk) nextDue(now clock.Instant) clock.Instant {
 	for _, p := range d.places {
 		if p.running && p.lost == nil {
 			at = min(at, p.deadline)
+			if d.o.StallAfter > 0 && !d.looking {
+				at = min(at, max(p.moved.Add(d.o.StallAfter), p.lookAt))
+			}
 		}
 		if !d.beating && d.beats(p, now) {
 			at = min(at, p.beatAt)

@@ -43,6 +43,43 @@ func (d *desk) beat(now clock.Instant) {
 	}
 }
 
+// look asks the ledger about attempts that seem to have stalled: their progress may be reported by the deed, from another process. As long as there is none, it is asked for again when a heartbeat would be due.
+func (d *desk) look(now clock.Instant) {
+	if d.looking {
+		return
+	}
+	var places []*place
+	for _, p := range d.places {
+		if p.running && p.lost == nil && d.stalled(p, now) && p.lookAt <= now {
+			places = append(places, p)
+		}
+	}
+	if len(places) > 0 {
+		d.looking = true
+		d.do(lookAction{places})
+	}
+}
+
+func (d *desk) onLooked(ev lookedEvent, now clock.Instant) {
+	d.looking, d.due = false, now
+	for _, p := range ev.asked {
+		p.lookAt = now.Add(d.o.TTL / 3)
+		it, found := ev.found[p.key()]
+		if at := progressOf(it); found && at.After(p.reported) {
+			p.reported = at
+			p.moved = max(p.moved, ev.sent.Add(-max(ev.now.Sub(at), 0)))
+		}
+	}
+}
+
+// progressOf is when an item's work last got somewhere, on the ledger's clock.
+func progressOf(it Item) time.Time {
+	if it.CheckpointAt.After(it.Record.ProgressAt) {
+		return it.CheckpointAt
+	}
+	return it.Record.ProgressAt
+}
+
 // asks is a request of the attempt's owner.
 func (d *desk) asks(p *place, req Request) Request {
 	req.ID, req.Token, req.Secret = p.item.ID, p.item.Record.Token, p.secret

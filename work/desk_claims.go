@@ -65,7 +65,7 @@ func (d *desk) onClaimed(ev claimedEvent, now clock.Instant) {
 	d.again = false
 	for _, it := range ev.items {
 		p := &place{
-			item: it, secret: d.granted, running: true, began: now, moved: now,
+			item: it, secret: d.granted, running: true, began: now, moved: now, reported: progressOf(it), lookAt: now,
 			deadline: d.asked.Add(d.o.TTL - d.margin()), beatAt: d.asked.Add(d.o.TTL / 3),
 		}
 		if d.by[p.key()] != nil { // a claim that was sent again

@@ -71,7 +71,7 @@ func ParseEffectID(text string) (EffectID, error) {
 
 // Check reports what is wrong with the identity, or nil.
 func (e EffectID) Check() error {
-	if err := e.Item.check(); err != nil {
+	if err := e.Item.Check(); err != nil {
 		return err
 	}
 	if e.Name == "" {

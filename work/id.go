@@ -31,7 +31,8 @@ func newID(now time.Time) ID {
 // Valid reports whether the ID has the one form that is written.
 func (id ID) Valid() bool { return fence.Grant(id).Valid() }
 
-func (id ID) check() error {
+// Check reports what is wrong with the ID, for whoever has typed it, or nil.
+func (id ID) Check() error {
 	if !id.Valid() {
 		return fmt.Errorf("%w item id %.80q: it must be 32 lower-case hex digits, as add has printed it", fence.ErrInvalid, string(id))
 	}

@@ -80,7 +80,7 @@ func ItemOf(deed tenure.Deed) (queue string, id ID, err error) {
 	if n := len(deed.Key) - hex; n > 1 && deed.Key[n-1] == '/' {
 		queue, id = deed.Key[:n-1], ID(deed.Key[n:])
 	}
-	return queue, id, id.check()
+	return queue, id, id.Check()
 }
 
 // Lapsed reports whether the item is held by somebody whose time is over.

@@ -34,7 +34,7 @@ func (j *Job) Stamp() fence.Stamp { return j.item.Record.Stamp() }
 // Deed lets another process act on the item. It holds the secret, which is also that of the items claimed together with this one.
 func (j *Job) Deed() tenure.Deed { return j.item.Deed(j.secret) }
 
-// Report tells the ledger, and who looks there, how far the work has got. With StallAfter set, the item is kept alive only as long as Report or Save is called. An error that matches ErrLost, ErrStale or ErrState says that the item is no longer this worker's; one
+// Report tells the ledger, and who looks there, how far the work has got. With StallAfter set, the item is kept alive only as long as Report or Save is called, here or by the deed. An error that matches ErrLost, ErrStale or ErrState says that the item is no longer this worker's; one
 // that matches ErrUnknown that the ledger could not be asked: the progress counts all the same.
 func (j *Job) Report(ctx context.Context, marker string) error {
 	_, err := j.ask(ctx, Request{Verb: Report, Progress: marker})

@@ -17,7 +17,7 @@ type Loss string
 const (
 	Superseded Loss = "superseded" // the ledger says that it has a newer owner, was cancelled, or is no longer there
 	Expired    Loss = "expired"    // no heartbeat was confirmed in time
-	Stalled    Loss = "stalled"    // the handler reported no progress for StallAfter
+	Stalled    Loss = "stalled"    // no progress was reported for StallAfter
 	Drained    Loss = "drained"    // the worker is shutting down, and the time to finish is over
 )
 
@@ -34,7 +34,7 @@ func (e *LostError) Error() string {
 	why := map[Loss]string{
 		Superseded: "it is no longer this worker's; stop, nothing of this attempt will count",
 		Expired:    "no heartbeat was confirmed in time; stop, another may begin soon",
-		Stalled:    "the handler reported no progress for too long",
+		Stalled:    "no progress was reported for too long",
 		Drained:    "the worker is shutting down; the item is given back",
 	}[e.Loss]
 	s := fmt.Sprintf("item %s lost (token %d): %s", e.Item, e.Token, why)

@@ -35,7 +35,7 @@ func (q Query) Check() error {
 		}
 	}
 	if q.After != "" {
-		if err := q.After.check(); err != nil {
+		if err := q.After.Check(); err != nil {
 			return err
 		}
 	}
@@ -70,7 +70,7 @@ func (q EffectQuery) Check() error {
 		}
 	}
 	if q.Item != "" {
-		if err := q.Item.check(); err != nil {
+		if err := q.Item.Check(); err != nil {
 			return err
 		}
 	}
@@ -102,7 +102,7 @@ func (q RefusalQuery) Check() error {
 		return err
 	}
 	if q.Item != "" {
-		if err := q.Item.check(); err != nil {
+		if err := q.Item.Check(); err != nil {
 			return err
 		}
 	}

@@ -107,7 +107,7 @@ func (q Request) weight() int {
 
 // Check reports what is wrong with the request, or nil. [Apply] refuses what Check refuses; a ledger calls it before it begins, so that bad input costs no transaction.
 func (q Request) Check() error {
-	if err := q.ID.check(); err != nil {
+	if err := q.ID.Check(); err != nil {
 		return err
 	}
 	if !slices.Contains(Verbs, q.Verb) {

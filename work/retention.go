@@ -42,6 +42,14 @@ func (r Retention) Filled() (Retention, error) {
 	return r, nil
 }
 
+// Pruning is Filled for a ledger that is to forget at most limit: also what is wrong with that.
+func (r Retention) Pruning(limit int) (Retention, error) {
+	if limit < 1 {
+		return r, fmt.Errorf("%w limit %d: it must be at least 1", fence.ErrInvalid, limit)
+	}
+	return r.Filled()
+}
+
 // Cutoff is the moment before or at which something that is kept for d must have ended to be forgotten at now; zero if nothing is.
 func Cutoff(now time.Time, d time.Duration) time.Time {
 	if d == Never {

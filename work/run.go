@@ -34,7 +34,7 @@ type Options struct {
 	TTL time.Duration
 	// Poll is the longest wait between two claims while nothing is ready. Ledgers that can wake the worker are asked sooner. Default: 1 second.
 	Poll time.Duration
-	// StallAfter withholds the heartbeat of an item whose handler has neither reported nor saved a checkpoint for this long: it is lost at its deadline unless it does before. Default: 0, never.
+	// StallAfter withholds the heartbeat of an item of which neither progress nor a checkpoint was written for this long, by its handler or by the deed: it is lost at its deadline unless that happens before, and the attempt has failed. Default: 0, never.
 	StallAfter time.Duration
 	// Drain is how long handlers may go on when ctx has ended. After that their contexts end, and what they do not finish is given back. Default: 10 seconds.
 	Drain time.Duration

@@ -323,6 +323,51 @@ func TestAStalledHandlerLosesItsItem(t *testing.T) {
 	})
 }
 
+// TestProgressByTheDeedKeepsAnItem: reported, or saved as a checkpoint, by another process; when that ends, the item is lost, the attempt has failed, and the next one is another's.
+func TestProgressByTheDeedKeepsAnItem(t *testing.T) {
+	for verb, req := range map[string]work.Request{
+		"report": {Verb: work.Report, Progress: "on it"}, "checkpoint": {Verb: work.Checkpoint, State: []byte("half")},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l := mem.NewLedger(nil)
+			id := add(t, l, "q", 1, nil)[0]
+			cause := make(chan error, 1)
+			w := start(l, one(func(ctx context.Context, j *work.Job) (work.Result, error) {
+				if j.Item().Attempts > 1 {
+					return work.Result{}, nil
+				}
+				defer func() { cause <- context.Cause(ctx) }()
+				req.ID, req.Token, req.Secret = id, j.Deed().Token, j.Deed().Secret
+				for range 100 { // far more than fits into a lease that is not renewed
+					time.Sleep(11 * time.Second)
+					if a := l.Apply(context.Background(), []work.Request{req})[0]; a.Err != nil || ctx.Err() != nil {
+						t.Errorf("%s: %v in the middle: %v", verb, a.Err, context.Cause(ctx))
+						return work.Result{}, ctx.Err()
+					}
+				}
+				last := time.Now()
+				<-ctx.Done()
+				// Not before StallAfter, and not after it, the way to the next look and a whole lease.
+				if took := time.Since(last); took < 15*time.Second || took > 15*time.Second+20*time.Second+54*time.Second {
+					t.Errorf("%s: lost %s after the last", verb, took)
+				}
+				return work.Result{}, context.Cause(ctx)
+			}), &work.Options{TTL: time.Minute, StallAfter: 15 * time.Second})
+			var lost *work.LostError
+			if err := <-cause; !errors.As(err, &lost) || lost.Loss != work.Stalled {
+				t.Errorf("%s: the cause is %v", verb, err)
+			}
+			time.Sleep(time.Hour)
+			if err := w.stop(); err != nil {
+				t.Error(err)
+			}
+			if it := get(t, l, id); it.State != work.Done || it.Attempts != 2 {
+				t.Errorf("%s: it is %s after %d attempts", verb, it.State, it.Attempts)
+			}
+		})
+	}
+}
+
 // TestAResultThatIsTooLargeIsAFailure: which says so.
 func TestAResultThatIsTooLargeIsAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

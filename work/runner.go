@@ -115,6 +115,8 @@ func (r *runner) do(ctx context.Context, action any, now clock.Instant) {
 		}()
 	case sendAction:
 		go r.send(a, now)
+	case lookAction:
+		go r.look(a.places, now)
 	case startAction:
 		r.start(ctx, a.place)
 	case loseAction:
@@ -145,6 +147,22 @@ func (r *runner) send(a sendAction, now clock.Instant) {
 		answers = FailedAnswers(len(requests), fmt.Errorf("%d requests got %d answers", len(requests), len(answers)))
 	}
 	r.tell(answeredEvent{beats: a.beats, batch: a.batch, answers: answers, sent: now})
+}
+
+// look reads what the ledger knows of attempts: nothing of those that have another owner by now.
+func (r *runner) look(places []*place, now clock.Instant) {
+	call, cancel := context.WithTimeout(r.life, r.desk.o.CallTimeout)
+	defer cancel()
+	ev := lookedEvent{found: map[placeKey]Item{}, asked: places, sent: now}
+	var err error
+	if ev.now, err = r.ledger.Now(call); err == nil {
+		for _, p := range places {
+			if it, err := r.ledger.Get(call, p.item.ID); err == nil && it.Record.Token == p.item.Record.Token {
+				ev.found[p.key()] = it
+			}
+		}
+	}
+	r.tell(ev)
 }
 
 // start runs a handler.

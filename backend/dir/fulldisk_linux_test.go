@@ -2,7 +2,6 @@ package dir
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -24,40 +24,19 @@ func contains(text string, all ...string) bool {
 	return true
 }
 
-// smallDisk mounts a file system of the given size.
-func smallDisk(tb testing.TB, options string) string {
-	tb.Helper()
-	needRoot(tb)
-	dir := tb.TempDir()
-	if err := unix.Mount("croft-test", dir, "tmpfs", 0, options); err != nil {
-		if os.Getenv("CI") != "" {
-			tb.Fatalf("mounting a small disk: %v; CI must run this test", err)
-		}
-		tb.Skipf("NOT TESTED: mounting a small disk: %v", err)
-	}
-	tb.Cleanup(func() {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			tb.Error(err)
-		}
-	})
-	return dir
-}
-
 // TestAFullDiskLosesNothing: on a real one. Every request that needs space is answered with unknown and with what to do, every record stays readable, and with
 // some space freed all goes on as if nothing had been.
 func TestAFullDiskLosesNothing(t *testing.T) {
 	for what, options := range map[string]string{"bytes": "size=256k", "inodes": "size=1m,nr_inodes=64"} {
 		t.Run(what, func(t *testing.T) {
-			disk := smallDisk(t, options)
+			disk := testenv.SmallDisk(t, options)
 			st := open(t, filepath.Join(disk, "store"), nil)
 			defer st.Close()
 			held := acquire("held", "ann")
 			if a := one(st, held); a.Err != nil {
 				t.Fatal(a.Err)
 			}
-			if err := fill(disk); !errors.Is(err, syscall.ENOSPC) {
-				t.Fatalf("filling the disk ended with %v", err)
-			}
+			empty := testenv.Fill(t, disk)
 			before, err := st.Get(t.Context(), "held")
 			if err != nil {
 				t.Fatalf("reading on a full disk: %v", err)
@@ -81,28 +60,13 @@ func TestAFullDiskLosesNothing(t *testing.T) {
 			if _, err := Open(filepath.Join(disk, "store"), nil); err != nil && !contains(err.Error(), "free some space") {
 				t.Errorf("opening on a full disk: %v", err)
 			}
-			if err := os.RemoveAll(filepath.Join(disk, "filler")); err != nil {
-				t.Fatal(err)
-			}
+			empty()
 			for _, req := range []tenure.Request{then(tenure.Renew, held), then(tenure.Release, held), acquire("new", "bob")} {
 				if a := one(st, req); a.Err != nil {
 					t.Errorf("%s with space freed: %v", req.Verb, a.Err)
 				}
 			}
 		})
-	}
-}
-
-// fill uses up a disk's bytes and inodes, whichever comes first.
-func fill(disk string) error {
-	dir := filepath.Join(disk, "filler")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return err
-	}
-	for i := 0; ; i++ {
-		if err := os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), make([]byte, 4096), 0o600); err != nil {
-			return err
-		}
 	}
 }
 
@@ -117,7 +81,7 @@ func level(findings []store.Finding, check string) store.Level {
 
 // TestAnUnmountedStoreIsNotEmpty: with a real mount, taken away while the store is open.
 func TestAnUnmountedStoreIsNotEmpty(t *testing.T) {
-	disk := smallDisk(t, "size=1m")
+	disk := testenv.SmallDisk(t, "size=1m")
 	below := t.TempDir()
 	root := filepath.Join(below, "mount")
 	if err := os.Mkdir(root, 0o700); err != nil {

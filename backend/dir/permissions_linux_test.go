@@ -111,7 +111,7 @@ func TestUsersShareADirectory(t *testing.T) {
 			cmd.Dir = "/"
 			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid, Groups: groups}}
 		})
-		return c.hear()
+		return hear(c)
 	}
 	before := syscall.Umask(0o077)
 	defer syscall.Umask(before)

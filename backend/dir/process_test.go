@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -28,29 +28,29 @@ func TestStoreChild(t *testing.T) {
 	}
 	st, err := Open(root, nil)
 	if err != nil {
-		say("error", err)
+		testenv.Say("error", err)
 		return
 	}
 	defer st.Close()
-	say("ready")
+	testenv.Say("ready")
 	in := bufio.NewScanner(os.Stdin)
 	switch what {
 	case "race": // on "go" one try for the key; on "end" a release
 		var mine tenure.Request
 		for in.Scan() {
 			if in.Text() == "end" {
-				say("released", one(st, then(tenure.Release, mine)).Err)
+				testenv.Say("released", one(st, then(tenure.Release, mine)).Err)
 				continue
 			}
 			mine = acquire("race", fmt.Sprint(os.Getpid()))
 			mine.TTL = time.Hour
 			switch a := one(st, mine); {
 			case a.Err == nil:
-				say("won", a.Record.Token)
+				testenv.Say("won", a.Record.Token)
 			case errors.Is(a.Err, tenure.ErrHeld):
-				say("held")
+				testenv.Say("held")
 			default:
-				say("error", a.Err)
+				testenv.Say("error", a.Err)
 			}
 		}
 	case "busy": // terms without end, until it is killed
@@ -60,11 +60,11 @@ func TestStoreChild(t *testing.T) {
 			a := one(st, req)
 			if a.Err != nil {
 				if !errors.Is(a.Err, tenure.ErrHeld) {
-					say("error", a.Err)
+					testenv.Say("error", a.Err)
 				}
 				continue
 			}
-			say("won", req.Key, a.Record.Token, req.Secret.Grant())
+			testenv.Say("won", req.Key, a.Record.Token, req.Secret.Grant())
 			_ = one(st, then(tenure.Renew, req))
 			if rand.IntN(2) == 0 {
 				_ = one(st, then(tenure.Release, req))
@@ -83,60 +83,25 @@ func TestStoreChild(t *testing.T) {
 			a = one(st, then(tenure.Release, req))
 		}
 		_, err := st.Sweep(t.Context())
-		say("done", errors.Join(a.Err, err))
+		testenv.Say("done", errors.Join(a.Err, err))
 	}
 }
 
-// say prints a line for the parent, apart from what the testing package prints.
-func say(words ...any) { fmt.Println(append([]any{"child:"}, words...)...) }
-
-// child is a process that runs TestStoreChild.
-type child struct {
-	cmd *exec.Cmd
-	in  io.WriteCloser
-	out *bufio.Scanner
-}
-
-func startChild(tb testing.TB, program, what, root string, prepare func(*exec.Cmd)) *child {
+// startChild starts a process that runs TestStoreChild.
+func startChild(tb testing.TB, program, what, root string, prepare func(*exec.Cmd)) *testenv.Child {
 	tb.Helper()
 	cmd := exec.Command(program, "-test.run=^TestStoreChild$")
 	cmd.Env = append(os.Environ(), childEnv+"="+what+":"+root)
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		tb.Fatal(err)
-	}
 	if prepare != nil {
 		prepare(cmd)
 	}
-	if err := cmd.Start(); err != nil {
-		tb.Fatal(err)
-	}
-	c := &child{cmd: cmd, in: in, out: bufio.NewScanner(out)}
-	tb.Cleanup(func() {
-		in.Close()
-		cmd.Process.Kill()
-		cmd.Wait()
-	})
-	if words := c.hear(); len(words) != 1 || words[0] != "ready" {
-		tb.Fatalf("a child says %v", words)
-	}
+	c := testenv.StartChild(tb, cmd)
+	c.Expect(tb, "ready")
 	return c
 }
 
-// hear returns the next thing the child says, in words; none when it has ended.
-func (c *child) hear() []string {
-	for c.out.Scan() {
-		if text, ok := strings.CutPrefix(c.out.Text(), "child: "); ok {
-			return strings.Fields(text)
-		}
-	}
-	return nil
-}
+// hear is the next thing a child says, in words; none when it has ended.
+func hear(c *testenv.Child) []string { return strings.Fields(c.Hear()) }
 
 func self(tb testing.TB) string {
 	tb.Helper()
@@ -154,18 +119,18 @@ func TestOfManyProcessesOneWins(t *testing.T) {
 		processes, rounds = 10, 10
 	}
 	root := filepath.Join(t.TempDir(), "store")
-	children := make([]*child, processes)
+	children := make([]*testenv.Child, processes)
 	for i := range children {
 		children[i] = startChild(t, self(t), "race", root, nil)
 	}
 	last := fence.Token(0)
 	for round := range rounds {
 		for _, c := range children {
-			fmt.Fprintln(c.in, "go")
+			fmt.Fprintln(c.In, "go")
 		}
-		var winner *child
+		var winner *testenv.Child
 		for _, c := range children {
-			switch words := c.hear(); {
+			switch words := hear(c); {
 			case len(words) == 1 && words[0] == "held":
 			case len(words) == 2 && words[0] == "won":
 				var token fence.Token
@@ -183,8 +148,8 @@ func TestOfManyProcessesOneWins(t *testing.T) {
 		if winner == nil {
 			t.Fatalf("round %d: nobody won", round)
 		}
-		fmt.Fprintln(winner.in, "end")
-		if words := winner.hear(); len(words) != 2 || words[1] != "<nil>" {
+		fmt.Fprintln(winner.In, "end")
+		if words := hear(winner); len(words) != 2 || words[1] != "<nil>" {
 			t.Fatalf("round %d: the winner says %v", round, words)
 		}
 	}
@@ -206,13 +171,13 @@ func TestKilledProcessesLeaveAStoreThatWorks(t *testing.T) {
 	grants := map[grant]string{}
 	newest := map[string]fence.Token{}
 	for range kills / 2 {
-		pair := []*child{startChild(t, self(t), "busy", root, nil), startChild(t, self(t), "busy", root, nil)}
+		pair := []*testenv.Child{startChild(t, self(t), "busy", root, nil), startChild(t, self(t), "busy", root, nil)}
 		for _, c := range pair {
 			time.Sleep(rand.N(20 * time.Millisecond)) // anywhere in its work
-			if err := c.cmd.Process.Kill(); err != nil {
+			if err := c.Cmd.Process.Kill(); err != nil {
 				t.Fatal(err)
 			}
-			for words := c.hear(); words != nil; words = c.hear() {
+			for words := hear(c); len(words) > 0; words = hear(c) {
 				if words[0] != "won" || len(words) != 4 {
 					t.Fatalf("a child says %v", words)
 				}

@@ -66,13 +66,12 @@ func (l *Ledger) Settle(ctx context.Context, settlements []work.Settlement) []wo
 		err = l.settle(ctx, settlements, answers, todo, wait)
 	}
 	if err != nil && (len(todo) == 1 || !isKept(err)) {
-		failedSettlements(answers, todo, explain(ctx, err))
-		return answers
+		return clerk.FailedSettlements(answers, todo, explain(ctx, err))
 	}
 	if err != nil {
 		for n := range todo {
 			if err := l.settle(ctx, settlements, answers, todo[n:n+1], l.lockWait); err != nil {
-				failedSettlements(answers, todo[n:n+1], explain(ctx, err))
+				clerk.FailedSettlements(answers, todo[n:n+1], explain(ctx, err))
 			}
 		}
 	}
@@ -87,10 +86,4 @@ func (l *Ledger) settle(ctx context.Context, settlements []work.Settlement, answ
 		}
 		return d.tell(ctx, l.sql.workWake, changed)
 	})
-}
-
-func failedSettlements(answers []work.EffectAnswer, todo []int, err error) {
-	for _, i := range todo {
-		answers[i] = work.EffectAnswer{Err: store.Unknown(err)}
-	}
 }

@@ -38,9 +38,9 @@ func TestWhatIsDoneIsNotRead(t *testing.T) {
 		text, index string
 		args        []any
 	}{
-		{l.sql.workListFew.oldest, "item_running", []any{"", maybe([]work.State{work.Running}), "", nil, page}},
-		{l.sql.workListFew.oldest, "item_waiting", []any{"q", maybe([]work.State{work.Waiting}), "ann", nil, page}},
-		{l.sql.workListFew.newest, "item_given_up", []any{"", maybe([]work.State{work.Waiting, work.Dead}), "", nil, page}},
+		{l.sql.workListFew.Text(false), "item_running", []any{"", maybe([]work.State{work.Running}), "", nil, page}},
+		{l.sql.workListFew.Text(false), "item_waiting", []any{"q", maybe([]work.State{work.Waiting}), "ann", nil, page}},
+		{l.sql.workListFew.Text(true), "item_given_up", []any{"", maybe([]work.State{work.Waiting, work.Dead}), "", nil, page}},
 		{l.sql.workEffectsOrphaned, "effect_open", []any{nil, "", nil, &now, nil, 0, "", page}},
 	} {
 		rows, err := poolTexts(t.Context(), pool, "EXPLAIN "+c.text, c.args...)

@@ -3,11 +3,9 @@ package postgres
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"iter"
 	"slices"
 
-	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/clerk"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/work"
@@ -36,8 +34,8 @@ func (l *Ledger) look(ctx context.Context, text string, args ...any) ([]string, 
 }
 
 func (l *Ledger) get(ctx context.Context, id work.ID, texts func(context.Context, string, ...any) ([]string, error)) (work.Item, error) {
-	if !id.Valid() {
-		return work.Item{}, fmt.Errorf("%w item id %.80q: it must be 32 lower-case hex digits, as add has printed it", fence.ErrInvalid, string(id))
+	if err := id.Check(); err != nil {
+		return work.Item{}, err
 	}
 	rows, err := texts(ctx, l.sql.workGet, string(id))
 	if err != nil {
@@ -62,10 +60,7 @@ func (l *Ledger) List(ctx context.Context, q work.Query) iter.Seq2[work.Item, er
 	if len(q.States) > 0 && !slices.Contains(q.States, work.Done) { // few among many
 		texts = l.sql.workListFew
 	}
-	text := texts.oldest
-	if q.Newest {
-		text = texts.newest
-	}
+	text := texts.Text(q.Newest)
 	return clerk.Pages(page, q.Limit, q.Check(), func(n int) ([]work.Item, int, error) {
 		rows, err := l.look(ctx, text, q.Queue, maybe(q.States), q.Owner, last, n)
 		if err != nil {
@@ -125,10 +120,7 @@ func (l *Ledger) Effects(ctx context.Context, q work.EffectQuery) iter.Seq2[work
 
 // Refusals yields refusals, the newest first.
 func (l *Ledger) Refusals(ctx context.Context, q work.RefusalQuery) iter.Seq2[work.Refusal, error] {
-	since, last := int64(-1<<62), int64(0)
-	if !q.Since.IsZero() {
-		since = q.Since.UnixMicro()
-	}
+	since, last := clerk.From(q.Since), int64(0)
 	return clerk.Pages(page, q.Limit, q.Check(), func(n int) ([]work.Refusal, int, error) {
 		rows, err := l.look(ctx, l.sql.workRefusals, string(q.Item), q.Queue, since, last, n)
 		if err != nil {
@@ -175,10 +167,7 @@ func (l *Ledger) Stats(ctx context.Context, queue string) ([]work.Stats, error) 
 
 // Prune forgets what is over, the oldest first, leaving out what others have locked.
 func (l *Ledger) Prune(ctx context.Context, r work.Retention, limit int) (work.Pruned, error) {
-	r, err := r.Filled()
-	if err == nil && limit < 1 {
-		err = fmt.Errorf("%w limit %d: it must be at least 1", fence.ErrInvalid, limit)
-	}
+	r, err := r.Pruning(limit)
 	if err != nil {
 		return work.Pruned{}, err
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/clerk"
 )
 
 //go:embed migrations/*.sql queries/*.sql
@@ -40,7 +41,7 @@ type statements struct {
 
 	// Of the ledger.
 	workApply, workClaim, workGet, workEffects, workRefusals, workStats, workPrune, workPrunable string
-	workList, workListFew                                                                        directed
+	workList, workListFew                                                                        clerk.Directed
 	workItems, workUniques, workInsert, workUpdate, workEmit, workRefuse                         string
 	workMarkEnter, workMarks, workMark, workEffectsByID, workEffectUpdate, workTake              string
 	workWake, workNotify, workListen, workArm, workThere, workBlocked, workEffectsOrphaned       string
@@ -56,7 +57,7 @@ func newStatements(schema string) *statements {
 		limit: q("limit"), unlimit: q("unlimit"), rekey: q("rekey"), rekeyed: q("rekeyed"), holder: q("holder"), there: q("there"),
 		examine: q("examine"), clock: q("clock"), count: q("count"), idle: q("idle"),
 
-		workApply: q("work_apply"), workClaim: q("work_claim"), workGet: q("work_get"), workList: direct(q("work_list")), workListFew: direct(q("work_list_few")),
+		workApply: q("work_apply"), workClaim: q("work_claim"), workGet: q("work_get"), workList: clerk.Direct(q("work_list")), workListFew: clerk.Direct(q("work_list_few")),
 		workEffects: q("work_effects"), workRefusals: q("work_refusals"), workStats: q("work_stats"), workPrune: q("work_prune"), workPrunable: q("work_prunable"),
 		workItems: q("work_items"), workUniques: q("work_uniques"), workInsert: q("work_insert"), workUpdate: q("work_update"), workEmit: q("work_emit"), workRefuse: q("work_refuse"),
 		workMarkEnter: q("work_mark_enter"), workMarks: q("work_marks"), workMark: q("work_mark"),
@@ -64,13 +65,6 @@ func newStatements(schema string) *statements {
 		workWake: q("work_wake"), workNotify: q("work_notify"), workListen: q("work_listen"), workArm: q("work_arm"), workThere: q("work_there"), workBlocked: q("work_blocked"),
 		workEffectsOrphaned: q("work_effects_orphaned"),
 	}
-}
-
-// directed is a statement in both directions.
-type directed struct{ oldest, newest string }
-
-func direct(text string) directed {
-	return directed{strings.NewReplacer("{after}", ">", "{order}", "ASC").Replace(text), strings.NewReplacer("{after}", "<", "{order}", "DESC").Replace(text)}
 }
 
 // sqlText is the text of an embedded file with the schema's name in the place of the default one.

@@ -37,69 +37,44 @@ func warm(t *testing.T, st store.Store) {
 	}
 }
 
+// overNetwork is a store that reaches the server over a bad network, and asks nothing twice by itself; another that does not; and the network.
+func overNetwork(t *testing.T) (far, near *Store, net *testenv.Network) {
+	t.Helper()
+	server := testenv.Redis(t)
+	net = testenv.NewNetwork(t, server.Addr)
+	far = New(overNet(t, net), &Options{Prefix: server.Prefix()})
+	t.Cleanup(func() { far.Close() })
+	return far, New(dial(t, server), &Options{Prefix: server.Prefix()}), net
+}
+
+func overNet(t *testing.T, net *testenv.Network) *goredis.Client {
+	t.Helper()
+	client := goredis.NewClient(&goredis.Options{Addr: net.Addr, MaxRetries: -1})
+	t.Cleanup(func() { client.Close() })
+	return client
+}
+
 // TestAConnectionCutAfterTheRequestLeavesOneTruth: the server has done what was asked, the client does not know, and learns it by asking again.
 func TestAConnectionCutAfterTheRequestLeavesOneTruth(t *testing.T) {
 	t.Parallel()
-	server := testenv.Redis(t)
-	net, near := newNetwork(t, server), New(dial(t, server), &Options{Prefix: server.Prefix()})
-	st := New(net.client(), &Options{Prefix: server.Prefix()})
-	ctx := t.Context()
-	mine := claim("cut/reply", "ann")
-	hand := tenure.Request{Verb: tenure.Takeover, Key: mine.Key, Secret: tenure.NewSecret(), Owner: "op", TTL: time.Minute, Actor: "op", Note: "test"}
-	for _, req := range []tenure.Request{mine, then(tenure.Renew, mine), then(tenure.Report, mine), then(tenure.Release, mine), hand} {
-		warm(t, st)
-		before, err := near.Get(ctx, mine.Key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var done tenure.Record
-		var a store.Answer
-		net.replyLost(func() { a = one(ctx, st, req) }, func() error {
-			if done, err = near.Get(ctx, mine.Key); err == nil && fmt.Sprint(done) == fmt.Sprint(before) {
-				err = errors.New("not yet")
-			}
-			return err
-		})
-		if !errors.Is(a.Err, store.ErrUnknown) || !a.Record.IsZero() {
-			t.Fatalf("%s whose reply was lost: %v, %+v; want unknown", req.Verb, a.Err, a.Record)
-		}
-		again := storetest.Resolve(ctx, st, req)
-		if again.Err != nil || again.Record.Token != done.Token || again.Record.Terms != done.Terms || again.Record.State != done.State {
-			t.Fatalf("%s again: %v, token %d in term %d (%s); the server had token %d in term %d (%s)",
-				req.Verb, again.Err, again.Record.Token, again.Record.Terms, again.Record.State, done.Token, done.Terms, done.State)
-		}
-	}
+	far, near, net := overNetwork(t)
+	storetest.CutAfterRequest(t, far, near, net.LoseReply)
 }
 
 // TestAConnectionCutBeforeTheRequestLeavesNothing.
 func TestAConnectionCutBeforeTheRequestLeavesNothing(t *testing.T) {
 	t.Parallel()
-	server := testenv.Redis(t)
-	net, near := newNetwork(t, server), New(dial(t, server), &Options{Prefix: server.Prefix()})
-	st := New(net.client(), &Options{Prefix: server.Prefix()})
-	ctx := t.Context()
-	mine := claim("cut/request", "ann")
-	warm(t, st)
-	net.during("upstream", func() {
-		if a := one(ctx, st, mine); !errors.Is(a.Err, store.ErrUnknown) {
-			t.Fatalf("a request that was lost: %v, want unknown", a.Err)
-		}
-	})
-	if rec, err := near.Get(ctx, mine.Key); err != nil || !rec.IsZero() {
-		t.Fatalf("a request that never arrived left %+v, %v", rec, err)
-	}
-	if a := storetest.Resolve(ctx, st, mine); a.Err != nil || a.Record.Terms != 1 {
-		t.Fatalf("asked again: %v in term %d", a.Err, a.Record.Terms)
-	}
+	far, near, net := overNetwork(t)
+	storetest.CutBeforeRequest(t, far, near, net.LoseRequests)
 }
 
 // TestANumberedWriteWhoseReplyIsLostIsMadeOnce: written again it is refused as repeated, and that is how the writer learns that it was made.
 func TestANumberedWriteWhoseReplyIsLostIsMadeOnce(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
-	net := newNetwork(t, server)
+	net := testenv.NewNetwork(t, server.Addr)
 	key := server.Prefix() + "log"
-	g, err := OpenGuard(net.client(), key, nil)
+	g, err := OpenGuard(overNet(t, net), key, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +87,7 @@ func TestANumberedWriteWhoseReplyIsLostIsMadeOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	near := dial(t, server)
-	net.replyLost(func() { err = push(2) }, func() error {
+	net.LoseReply(func() { err = push(2) }, func() error {
 		if n := near.LLen(ctx, key).Val(); n != 2 {
 			return fmt.Errorf("%d entries", n)
 		}
@@ -136,10 +111,7 @@ func TestANumberedWriteWhoseReplyIsLostIsMadeOnce(t *testing.T) {
 // TestAWatchOutlivesItsConnection: whoever waits is woken when the connection is there again, because something may have been missed.
 func TestAWatchOutlivesItsConnection(t *testing.T) {
 	t.Parallel()
-	server := testenv.Redis(t)
-	net, near := newNetwork(t, server), New(dial(t, server), &Options{Prefix: server.Prefix()})
-	st := New(net.client(), &Options{Prefix: server.Prefix()})
-	t.Cleanup(func() { st.Close() })
+	st, near, net := overNetwork(t)
 	ctx := t.Context()
 	mine := claim("cut/watch", "ann")
 	if a := one(ctx, near, mine); a.Err != nil {
@@ -149,7 +121,7 @@ func TestAWatchOutlivesItsConnection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	net.during("downstream", func() {
+	net.LoseReplies(func() {
 		if a := one(ctx, near, then(tenure.Release, mine)); a.Err != nil {
 			t.Fatal(a.Err)
 		}
@@ -169,27 +141,7 @@ func TestAServerThatIsNotThereIsUnknown(t *testing.T) {
 	t.Parallel()
 	client := goredis.NewClient(&goredis.Options{Addr: "127.0.0.1:1", MaxRetries: -1})
 	t.Cleanup(func() { client.Close() })
-	st, ctx := New(client, nil), t.Context()
-	if a := one(ctx, st, claim("a/b", "ann")); !errors.Is(a.Err, store.ErrUnknown) {
-		t.Errorf("Apply: %v", a.Err)
-	}
-	if _, err := st.Get(ctx, "a/b"); !errors.Is(err, store.ErrUnknown) {
-		t.Errorf("Get: %v", err)
-	}
-	if _, err := st.Now(ctx); !errors.Is(err, store.ErrUnknown) {
-		t.Errorf("Now: %v", err)
-	}
-	if _, err := st.Watch(ctx, "a/b"); !errors.Is(err, store.ErrUnknown) {
-		t.Errorf("Watch: %v", err)
-	}
-	for _, err := range st.List(ctx, "") {
-		if !errors.Is(err, store.ErrUnknown) {
-			t.Errorf("List: %v", err)
-		}
-	}
-	if err := st.Close(); err != nil {
-		t.Errorf("Close: %v", err)
-	}
+	storetest.NotThere(t, New(client, nil))
 }
 
 // TestAServerThatHangsHoldsNobodyUp: the first call notices after the client's read timeout at the latest, and those after it at once.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -31,7 +32,7 @@ func busy(t *testing.T, file string) {
 	for k := range guards {
 		guards[k] = guardIn(t, db, FenceRow{Name: fmt.Sprintf("artifact/%d", k)}, &GuardOptions{LockWait: patient})
 	}
-	say("ready")
+	testenv.Say("ready")
 	for {
 		k := rand.IntN(crashKeys)
 		mine := acquire(fmt.Sprintf("busy/%d", k), fmt.Sprint(os.Getpid()))
@@ -39,11 +40,11 @@ func busy(t *testing.T, file string) {
 		a := one(st, mine)
 		if a.Err != nil {
 			if !errors.Is(a.Err, tenure.ErrHeld) {
-				say("error", a.Err)
+				testenv.Say("error", a.Err)
 			}
 			continue
 		}
-		say("won", k, a.Record.Token, a.Record.Grant)
+		testenv.Say("won", k, a.Record.Token, a.Record.Grant)
 		write := func() {
 			err := inside(context.Background(), db, func(tx *sql.Tx) error {
 				if err := guards[k].Admit(context.Background(), tx, a.Record.Stamp()); err != nil {
@@ -56,7 +57,7 @@ func busy(t *testing.T, file string) {
 				return err
 			})
 			if err != nil && !errors.Is(err, fence.ErrStale) {
-				say("error", err)
+				testenv.Say("error", err)
 			}
 		}
 		write()
@@ -85,19 +86,19 @@ func TestNoLawIsBrokenWhenWritersAreKilled(t *testing.T) {
 	grants := map[grant]string{}
 	newest := map[string]fence.Token{}
 	for range rounds {
-		children := make([]*child, 8)
+		children := make([]*testenv.Child, 8)
 		for i := range children {
 			children[i] = startChild(t, "busy", file)
 		}
 		for _, c := range children {
-			c.expect(t, "ready")
+			c.Expect(t, "ready")
 		}
 		for _, c := range children {
 			time.Sleep(rand.N(40 * time.Millisecond)) // anywhere in its work
-			if err := c.cmd.Process.Kill(); err != nil {
+			if err := c.Cmd.Process.Kill(); err != nil {
 				t.Fatal(err)
 			}
-			for text := c.hear(); text != ""; text = c.hear() {
+			for text := c.Hear(); text != ""; text = c.Hear() {
 				words := strings.Fields(text)
 				if words[0] != "won" || len(words) != 4 || len(words[3]) != 32 {
 					if words[0] == "won" {

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -190,7 +191,7 @@ func TestADiskThatFailsInTheMiddleOfABatch(t *testing.T) {
 			must(t, one(st, heldThere()).Err)
 			must(t, st.Close())
 			c := startChild(t, "fault "+fault, file)
-			heard := c.hear()
+			heard := c.Hear()
 			if why, cannot := strings.CutPrefix(heard, "cannot "); cannot && os.Getenv("CI") == "" {
 				t.Skipf("NOT TESTED: making flushes fail: %s", why)
 			}
@@ -198,12 +199,12 @@ func TestADiskThatFailsInTheMiddleOfABatch(t *testing.T) {
 				t.Fatalf("the child says %q", heard)
 			}
 			if fault == "write" {
-				c.expect(t, "went on <nil>")
+				c.Expect(t, "went on <nil>")
 				nothingOf(t, file)
 				return
 			}
 			// After a flush that failed nobody knows what the disk has: all of the batch or nothing.
-			_ = c.cmd.Wait()
+			_ = c.Cmd.Wait()
 			inOrder(t, file)
 			again := open(t, file, nil)
 			defer again.Close()
@@ -241,27 +242,27 @@ func failing(t *testing.T, fault, file string) {
 		mend = func() { must(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &was)) }
 	case "flush":
 		if err := failFlushes(); err != nil {
-			say("cannot", err)
+			testenv.Say("cannot", err)
 			return
 		}
 	}
 	for range 2 {
 		if err := allUnknown(st.Apply(t.Context(), faulty()), "the disk failed"); err != nil {
-			say("failed", err)
+			testenv.Say("failed", err)
 			return
 		}
 	}
 	if fault == "flush" { // for good
-		say("failed <nil>")
+		testenv.Say("failed <nil>")
 		return
 	}
 	if rec, err := st.Get(t.Context(), faultKey(0)); err != nil || !rec.IsZero() {
-		say("failed: half of it is there:", rec.Key, err)
+		testenv.Say("failed: half of it is there:", rec.Key, err)
 		return
 	}
-	say("failed <nil>")
+	testenv.Say("failed <nil>")
 	mend()
-	say("went on", one(st, acquire("after", "child")).Err)
+	testenv.Say("went on", one(st, acquire("after", "child")).Err)
 }
 
 // failFlushes makes every flush fail, on every thread of this process and for good: the kernel refuses them.

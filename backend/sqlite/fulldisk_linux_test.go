@@ -11,47 +11,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
 
-// smallDisk mounts a file system of the given size.
-func smallDisk(tb testing.TB, options string) string {
-	tb.Helper()
-	dir := tb.TempDir()
-	if err := unix.Mount("croft-test", dir, "tmpfs", 0, options); err != nil {
-		if os.Getenv("CI") != "" {
-			tb.Fatalf("mounting a small disk: %v; CI must run this test", err)
-		}
-		tb.Skipf("NOT TESTED: mounting a small disk: %v", err)
-	}
-	tb.Cleanup(func() {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			tb.Error(err)
-		}
-	})
-	return dir
-}
-
-// fill uses up a disk.
-func fill(tb testing.TB, disk string) {
-	tb.Helper()
-	dir := filepath.Join(disk, "filler")
-	must(tb, os.Mkdir(dir, 0o700))
-	for i := 0; ; i++ {
-		if err := os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), make([]byte, 4096), 0o600); err != nil {
-			if !errors.Is(err, syscall.ENOSPC) {
-				tb.Fatalf("filling the disk ended with %v", err)
-			}
-			return
-		}
-	}
-}
-
 // TestAFullDiskLosesNothing: on a real one. Every request that needs space is answered with unknown and with what to do, every record stays readable, and with
 // some space freed all goes on as if nothing had been.
 func TestAFullDiskLosesNothing(t *testing.T) {
-	disk := smallDisk(t, "size=1m")
+	disk := testenv.SmallDisk(t, "size=1m")
 	file := filepath.Join(disk, "croft.db")
 	st := open(t, file, nil)
 	defer st.Close()
@@ -61,7 +29,7 @@ func TestAFullDiskLosesNothing(t *testing.T) {
 	}
 	before, err := st.Get(t.Context(), "held")
 	must(t, err)
-	fill(t, disk)
+	empty := testenv.Fill(t, disk)
 	full := 0
 	for n := range 200 { // the log has some room left in its last page
 		a := one(st, acquire(fmt.Sprintf("new/%d", n), "bob"))
@@ -89,7 +57,7 @@ func TestAFullDiskLosesNothing(t *testing.T) {
 	if err != nil || level(findings, "free space") != store.Warn {
 		t.Errorf("the doctor finds %+v, %v", findings, err)
 	}
-	must(t, os.RemoveAll(filepath.Join(disk, "filler")))
+	empty()
 	for _, req := range []tenure.Request{then(tenure.Renew, held), then(tenure.Release, held), acquire("held", "bob")} {
 		if a := one(st, req); a.Err != nil {
 			t.Errorf("%s with space freed: %v", req.Verb, a.Err)
@@ -100,7 +68,7 @@ func TestAFullDiskLosesNothing(t *testing.T) {
 
 // TestADiskThatHasBecomeReadOnlyIsSaid: the outcome is unknown, the reason is not, and reading goes on.
 func TestADiskThatHasBecomeReadOnlyIsSaid(t *testing.T) {
-	disk := smallDisk(t, "size=1m")
+	disk := testenv.SmallDisk(t, "size=1m")
 	file := filepath.Join(disk, "croft.db")
 	open(t, file, nil).Close() // no log is left beside it
 	must(t, unix.Mount("croft-test", disk, "tmpfs", unix.MS_REMOUNT|unix.MS_RDONLY, ""))

@@ -27,9 +27,9 @@ func TestAWriterStoppedInsideTheGuardIsNamed(t *testing.T) {
 				db := applicationAt(t, file, "&_pragma=journal_mode("+journal+")")
 				g := guardIn(t, db, FenceRow{Name: "report"}, &GuardOptions{LockWait: 300 * time.Millisecond})
 				c := startChild(t, "stop guard", file)
-				c.expect(t, "ready")
-				fmt.Fprintln(c.in, "go")
-				c.expect(t, "inside")
+				c.Expect(t, "ready")
+				fmt.Fprintln(c.In, "go")
+				c.Expect(t, "inside")
 				stopped(t, c)
 
 				_, err := g.Raise(t.Context(), stampOf(1002))
@@ -50,13 +50,13 @@ func TestAWriterStoppedInsideTheGuardIsNamed(t *testing.T) {
 				if end == "killed" {
 					signal, written = syscall.SIGKILL, 0
 				}
-				if err := c.cmd.Process.Signal(signal); err != nil {
+				if err := c.Cmd.Process.Signal(signal); err != nil {
 					t.Fatal(err)
 				}
 				if end == "resumed" {
-					c.expect(t, "answer <nil>")
+					c.Expect(t, "answer <nil>")
 				} else {
-					_ = c.cmd.Wait()
+					_ = c.Cmd.Wait()
 				}
 				if mark, err := g.Raise(t.Context(), stampOf(1002)); err != nil || mark.Token != 1002 {
 					t.Errorf("raising after it: %+v, %v", mark, err)

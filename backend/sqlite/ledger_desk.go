@@ -59,7 +59,7 @@ func (d *desk) Claim(ctx context.Context, c work.Claim) ([]work.Item, error) {
 
 // Get reads an item in the caller's transaction.
 func (d *desk) Get(ctx context.Context, id work.ID) (work.Item, error) {
-	if err := checkID(id); err != nil {
+	if err := id.Check(); err != nil {
 		return work.Item{}, err
 	}
 	err := d.begin(ctx)
@@ -74,13 +74,6 @@ func (d *desk) Get(ctx context.Context, id work.ID) (work.Item, error) {
 		return work.Item{}, &work.NotFoundError{What: "item " + string(id)}
 	}
 	return it, nil
-}
-
-func checkID(id work.ID) error {
-	if id.Valid() {
-		return nil
-	}
-	return fmt.Errorf("%w item id %.80q: it must be 32 lower-case hex digits, as add has printed it", fence.ErrInvalid, string(id))
 }
 
 // begin makes sure that the tables are there. If nobody has looked yet, they are made in the caller's own transaction: it has the file locked.

@@ -55,11 +55,10 @@ func (l *Ledger) Settle(ctx context.Context, settlements []work.Settlement) []wo
 		_, err := clerk.Settle(ctx, d, settlements, settled, todo)
 		return settled, err
 	})
+	if err != nil {
+		return clerk.FailedSettlements(answers, todo, err)
+	}
 	for _, i := range todo {
-		if err != nil {
-			answers[i].Err = store.Unknown(err)
-			continue
-		}
 		answers[i] = settled[i]
 	}
 	return answers

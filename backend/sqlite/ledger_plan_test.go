@@ -1,11 +1,16 @@
 package sqlite
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/work"
 )
 
 // TestWhatIsFinishedIsNotRead: what runs again and again finds its rows by an index, however many items are kept.
@@ -17,7 +22,7 @@ func TestWhatIsFinishedIsNotRead(t *testing.T) {
 	}
 	defer l.Close()
 	for name, text := range map[string]string{
-		"claim": sqlWorkReady, "level": sqlWorkLevel, "claim again": sqlWorkGranted, "running": sqlWorkListRunning, "take": sqlWorkTake, "orphans": sqlWorkEffectsOrphaned,
+		"claim": sqlWorkReady, "level": sqlWorkLevel, "claim again": sqlWorkGranted, "take": sqlWorkTake, "orphans": sqlWorkEffectsOrphaned,
 		"old": sqlWorkOld, "item": sqlWorkItem, "key": sqlWorkUnique, "effect": sqlWorkEffect,
 	} {
 		args := make([]any, strings.Count(text, "?"))
@@ -31,25 +36,114 @@ func TestWhatIsFinishedIsNotRead(t *testing.T) {
 			}
 		}
 		err := l.looking(t.Context(), func(d *desk) error {
-			rows, err := d.session.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+text, args[:min(len(args), 8)]...)
-			if err != nil {
-				return err
-			}
-			defer rows.Close()
-			for rows.Next() {
-				var id, parent, unused int
-				var step string
-				if err := rows.Scan(&id, &parent, &unused, &step); err != nil {
-					return err
-				}
+			plan, err := planOf(t.Context(), d, text, args[:min(len(args), 8)]...)
+			for _, step := range plan {
 				if strings.HasPrefix(step, "SCAN croft_") {
 					t.Errorf("%s: %s", name, step)
 				}
 			}
-			return rows.Err()
+			return err
 		})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// throughIDs matches a plan that goes through all items there are.
+var throughIDs = regexp.MustCompile(`autoindex_croft_item_1 \(id[<>]|SCAN croft_item`)
+
+// TestWhatIsDoneIsNotListedThrough: what people list, and what the reconciler asks for in every pass, is found by indexes that have nothing done in them.
+func TestWhatIsDoneIsNotListedThrough(t *testing.T) {
+	t.Parallel()
+	l, err := OpenLedger(t.Context(), filepath.Join(memoryDir(t), "work.db"), &Options{LockWait: testenv.Patience})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for _, c := range []struct {
+		q     work.Query
+		index string
+	}{
+		{work.Query{States: []work.State{work.Running}}, "croft_item_running"},
+		{work.Query{States: []work.State{work.Waiting}, Queue: "q", Owner: "ann"}, "croft_item_waiting"},
+		{work.Query{States: []work.State{work.Waiting, work.Dead}, Newest: true}, "croft_item_given_up"},
+	} {
+		err := l.looking(t.Context(), func(d *desk) error {
+			text, err := d.listing(t.Context(), c.q)
+			if err != nil {
+				return err
+			}
+			plan, err := planOf(t.Context(), d, text, c.q.Queue, list(c.q.States), c.q.Owner, "", page)
+			if all := strings.Join(plan, "\n"); err == nil && (!strings.Contains(all, c.index) || throughIDs.MatchString(all)) {
+				t.Errorf("%s is not all that is read:\n%s", c.index, all)
+			}
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestManyAreListedByGoingThroughAll: each page would read through all of the many otherwise, to find its own.
+func TestManyAreListedByGoingThroughAll(t *testing.T) {
+	t.Parallel()
+	l, err := OpenLedger(t.Context(), filepath.Join(memoryDir(t), "work.db"), &Options{LockWait: testenv.Patience})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	waiting := work.Query{States: []work.State{work.Waiting}}
+	for n, want := range map[int]string{few: sqlWorkListFew.Text(false), few + 1: sqlWorkList.Text(false)} {
+		err := l.within(t.Context(), func(ctx context.Context, d *desk) error {
+			_, err := d.exec(ctx, `DELETE FROM croft_item`)
+			if err == nil {
+				_, err = d.exec(ctx, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
+					INSERT INTO croft_item (id, queue, state, priority, ready, created, attempts, tries, generation, error, owner, instance, held, cause, ended, actor, note, progress, terms)
+					SELECT lower(hex(randomblob(16))), 'q', 'waiting', 0, i, i, 0, 1, 0, '', '', '', '', '', '', '', '', '', 0 FROM n`, n)
+			}
+			if err != nil {
+				return err
+			}
+			text, err := d.listing(ctx, waiting)
+			if text != want {
+				t.Errorf("%d items are listed by %s", n, text)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, err := 0, error(nil)
+		last := work.ID("")
+		for it, bad := range l.List(t.Context(), waiting) {
+			if bad != nil || it.ID <= last {
+				err = errors.Join(err, bad, fmt.Errorf("%s after %s", it.ID, last))
+				break
+			}
+			found, last = found+1, it.ID
+		}
+		if found != n || err != nil {
+			t.Errorf("%d of %d items are listed: %v", found, n, err)
+		}
+	}
+}
+
+// planOf is how SQLite carries out a statement, step by step.
+func planOf(ctx context.Context, d *desk, text string, args ...any) (steps []string, err error) {
+	rows, err := d.session.QueryContext(ctx, "EXPLAIN QUERY PLAN "+text, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id, parent, unused int
+		var step string
+		if err := rows.Scan(&id, &parent, &unused, &step); err != nil {
+			return nil, err
+		}
+		steps = append(steps, step)
+	}
+	return steps, rows.Err()
 }

@@ -2,11 +2,9 @@ package sqlite
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"slices"
 
-	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/clerk"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/work"
@@ -23,7 +21,7 @@ func (l *Ledger) looking(ctx context.Context, do func(d *desk) error) error {
 
 // Get reads an item with all there is of it.
 func (l *Ledger) Get(ctx context.Context, id work.ID) (work.Item, error) {
-	if err := checkID(id); err != nil {
+	if err := id.Check(); err != nil {
 		return work.Item{}, err
 	}
 	var it work.Item
@@ -43,19 +41,21 @@ func (l *Ledger) List(ctx context.Context, q work.Query) iter.Seq2[work.Item, er
 	if q.After != "" {
 		last = (*string)(&q.After)
 	}
-	text := sqlWorkList
-	switch {
-	case q.Newest:
-		text = sqlWorkListNewest
-	case slices.Equal(q.States, []work.State{work.Running}): // few among many: they have an index of their own
-		text = sqlWorkListRunning
-	}
+	text := "" // chosen with the first page
 	return clerk.Pages(page, q.Limit, q.Check(), func(n int) (items []work.Item, read int, err error) {
 		var damage clerk.Damage
 		err = l.looking(ctx, func(d *desk) (err error) {
+			if text == "" {
+				if text, err = d.listing(ctx, q); err != nil {
+					return err
+				}
+			}
 			after := ""
-			if last != nil {
+			switch {
+			case last != nil:
 				after = *last
+			case q.Newest:
+				after = "g" // no hex digit is beyond
 			}
 			items, damage, err = d.items(ctx, text, q.Queue, list(q.States), q.Owner, after, n)
 			return err
@@ -69,6 +69,24 @@ func (l *Ledger) List(ctx context.Context, q work.Query) iter.Seq2[work.Item, er
 		}
 		return items, len(items) + len(damage), err
 	})
+}
+
+// few is how many items are still few: each page reads through all of them to find its own.
+const few = 20 * page
+
+// listing is the statement that answers a query: what is not done is found without reading what is, unless there is so much of it that going through all once is less.
+func (d *desk) listing(ctx context.Context, q work.Query) (string, error) {
+	texts := sqlWorkList
+	if len(q.States) > 0 && !slices.Contains(q.States, work.Done) {
+		n := 0
+		if err := d.session.QueryRowContext(ctx, sqlWorkFew, list(q.States), few+1).Scan(&n); err != nil {
+			return "", err
+		}
+		if n <= few {
+			texts = sqlWorkListFew
+		}
+	}
+	return texts.Text(q.Newest), nil
 }
 
 // Effects yields effects by their identity.
@@ -102,10 +120,7 @@ func (l *Ledger) Effects(ctx context.Context, q work.EffectQuery) iter.Seq2[work
 
 // Refusals yields refusals, the newest first.
 func (l *Ledger) Refusals(ctx context.Context, q work.RefusalQuery) iter.Seq2[work.Refusal, error] {
-	since, last := int64(-1<<62), int64(0)
-	if !q.Since.IsZero() {
-		since = q.Since.UnixMicro()
-	}
+	since, last := clerk.From(q.Since), int64(0)
 	return clerk.Pages(page, q.Limit, q.Check(), func(n int) (refusals []work.Refusal, read int, err error) {
 		err = l.looking(ctx, func(d *desk) error {
 			refusals = nil
@@ -159,10 +174,7 @@ func (l *Ledger) Stats(ctx context.Context, queue string) ([]work.Stats, error) 
 
 // Prune forgets what is over, the oldest first.
 func (l *Ledger) Prune(ctx context.Context, r work.Retention, limit int) (work.Pruned, error) {
-	r, err := r.Filled()
-	if err == nil && limit < 1 {
-		err = fmt.Errorf("%w limit %d: it must be at least 1", fence.ErrInvalid, limit)
-	}
+	r, err := r.Pruning(limit)
 	if err != nil {
 		return work.Pruned{}, err
 	}

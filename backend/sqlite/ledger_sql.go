@@ -1,5 +1,7 @@
 package sqlite
 
+import "github.com/croft-dev/croft/internal/clerk"
+
 // The statements of the ledger, each in a file of its own.
 var (
 	sqlWorkEffect          = statementText("work_effect")
@@ -13,10 +15,10 @@ var (
 	sqlWorkInsert          = statementText("work_insert")
 	sqlWorkItem            = statementText("work_item")
 	sqlWorkLevel           = statementText("work_level")
-	sqlWorkList            = statementText("work_list")
-	sqlWorkListRunning     = statementText("work_list_running")
+	sqlWorkFew             = statementText("work_few")
+	sqlWorkList            = clerk.Direct(statementText("work_list"))
+	sqlWorkListFew         = clerk.Direct(statementText("work_list_few"))
 	sqlWorkEffectsOrphaned = statementText("work_effects_orphaned")
-	sqlWorkListNewest      = statementText("work_list_newest")
 	sqlWorkMark            = statementText("work_mark")
 	sqlWorkMarkKeep        = statementText("work_mark_keep")
 	sqlWorkOld             = statementText("work_old")

@@ -45,20 +45,20 @@ func TestOneFileByTwoPathsIsOneStore(t *testing.T) {
 	}
 	// Another process is still kept out.
 	c := startChild(t, "take", link)
-	c.expect(t, "ready")
-	fmt.Fprintln(c.in, "go")
-	if heard := c.hear(); !strings.Contains(heard, "the database is locked") {
+	c.Expect(t, "ready")
+	fmt.Fprintln(c.In, "go")
+	if heard := c.Hear(); !strings.Contains(heard, "the database is locked") {
 		t.Errorf("a child that came by the other path says %q in the middle of a transaction", heard)
 	}
 	resume()
 	must(t, <-answer)
-	fmt.Fprintln(c.in, "go")
-	if heard := c.hear(); !strings.Contains(heard, "held by") {
+	fmt.Fprintln(c.In, "go")
+	if heard := c.Hear(); !strings.Contains(heard, "held by") {
 		t.Errorf("a child that came by the other path says %q of a key that is held", heard)
 	}
 	must(t, one(st, then(tenure.Release, mine)).Err)
-	fmt.Fprintln(c.in, "go")
-	c.expect(t, "answer <nil>")
+	fmt.Fprintln(c.In, "go")
+	c.Expect(t, "answer <nil>")
 	if a := one(st, acquire("k", "ann")); !errors.Is(a.Err, tenure.ErrHeld) {
 		t.Errorf("the child holds it, and it is %v here", a.Err)
 	}

@@ -8,7 +8,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -32,40 +32,40 @@ func TestStoreChild(t *testing.T) {
 	in := bufio.NewScanner(os.Stdin)
 	switch what {
 	case "first": // opens on "go", of many the first
-		say("ready")
+		testenv.Say("ready")
 		in.Scan()
 		st, err := Open(t.Context(), file, nil)
 		if err != nil {
-			say("error", err)
+			testenv.Say("error", err)
 			return
 		}
 		defer st.Close()
 		a := one(st, acquire(fmt.Sprintf("first/%d", os.Getpid()), "ann"))
-		say("done", a.Err)
+		testenv.Say("done", a.Err)
 	case "stop": // stops itself in the middle of its transaction
 		var stopping atomic.Bool
 		st := open(t, file, &Options{Now: func() time.Time {
 			if stopping.Swap(false) {
-				say("inside")
+				testenv.Say("inside")
 				stopSelf()
 			}
 			return time.Now()
 		}})
 		defer st.Close()
-		say("ready")
+		testenv.Say("ready")
 		in.Scan()
 		stopping.Store(true)
-		say("answer", one(st, acquire("stopped", "child")).Err)
+		testenv.Say("answer", one(st, acquire("stopped", "child")).Err)
 	case "stop guard": // stops itself in the middle of a guarded write
 		db := applicationAt(t, file, "")
 		g := guardIn(t, db, FenceRow{Name: "report"}, nil)
-		say("ready")
+		testenv.Say("ready")
 		in.Scan()
-		say("answer", inside(t.Context(), db, func(tx *sql.Tx) error {
+		testenv.Say("answer", inside(t.Context(), db, func(tx *sql.Tx) error {
 			if err := g.Admit(t.Context(), tx, stampOf(1001)); err != nil {
 				return err
 			}
-			say("inside")
+			testenv.Say("inside")
 			stopSelf()
 			_, err := tx.Exec("INSERT INTO report (body) VALUES ('stopped')")
 			return err
@@ -73,9 +73,9 @@ func TestStoreChild(t *testing.T) {
 	case "take": // takes a key whenever it is told to
 		st := open(t, file, &Options{LockWait: 200 * time.Millisecond})
 		defer st.Close()
-		say("ready")
+		testenv.Say("ready")
 		for in.Scan() {
-			say("answer", one(st, acquire("k", "child")).Err)
+			testenv.Say("answer", one(st, acquire("k", "child")).Err)
 		}
 	case "fault write", "fault flush": // asks while its disk fails
 		failing(t, strings.TrimPrefix(what, "fault "), file)
@@ -84,56 +84,12 @@ func TestStoreChild(t *testing.T) {
 	}
 }
 
-// say prints a line for the parent, apart from what the testing package prints.
-func say(words ...any) { fmt.Println(append([]any{"child:"}, words...)...) }
-
-// child is a process that runs TestStoreChild.
-type child struct {
-	cmd *exec.Cmd
-	in  io.WriteCloser
-	out *bufio.Scanner
-}
-
-func startChild(tb testing.TB, what, file string) *child {
+// startChild starts a process that runs TestStoreChild.
+func startChild(tb testing.TB, what, file string) *testenv.Child {
 	tb.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestStoreChild$")
 	cmd.Env = append(os.Environ(), childEnv+"="+what+":"+file, "GORACE=atexit_sleep_ms=10")
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		tb.Fatal(err)
-	}
-	c := &child{cmd: cmd, in: in, out: bufio.NewScanner(out)}
-	tb.Cleanup(func() {
-		in.Close()
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	return c
-}
-
-// hear returns the next thing the child says; nothing when it has ended.
-func (c *child) hear() string {
-	for c.out.Scan() {
-		if text, ok := strings.CutPrefix(c.out.Text(), "child: "); ok {
-			return text
-		}
-	}
-	return ""
-}
-
-func (c *child) expect(tb testing.TB, want string) {
-	tb.Helper()
-	if got := c.hear(); got != want {
-		tb.Fatalf("a child says %q, want %q", got, want)
-	}
+	return testenv.StartChild(tb, cmd)
 }
 
 // TestOfManyFirstUsersOneMakesTheFile: fifty processes open a file that is not there, at one moment. All of them get a lease.
@@ -143,18 +99,18 @@ func TestOfManyFirstUsersOneMakesTheFile(t *testing.T) {
 		users = 10
 	}
 	file := t.TempDir() + "/croft.db"
-	children := make([]*child, users)
+	children := make([]*testenv.Child, users)
 	for i := range children {
 		children[i] = startChild(t, "first", file)
 	}
 	for _, c := range children {
-		c.expect(t, "ready")
+		c.Expect(t, "ready")
 	}
 	for _, c := range children {
-		fmt.Fprintln(c.in, "go")
+		fmt.Fprintln(c.In, "go")
 	}
 	for _, c := range children {
-		c.expect(t, "done <nil>")
+		c.Expect(t, "done <nil>")
 	}
 	st := open(t, file, nil)
 	defer st.Close()
@@ -190,9 +146,9 @@ func TestAStoppedWriterIsNamed(t *testing.T) {
 				t.Fatal(a.Err)
 			}
 			c := startChild(t, "stop", file)
-			c.expect(t, "ready")
-			fmt.Fprintln(c.in, "go")
-			c.expect(t, "inside")
+			c.Expect(t, "ready")
+			fmt.Fprintln(c.In, "go")
+			c.Expect(t, "inside")
 			stopped(t, c)
 
 			renew := then(tenure.Renew, mine)
@@ -219,13 +175,13 @@ func TestAStoppedWriterIsNamed(t *testing.T) {
 			if end == "killed" {
 				signal = syscall.SIGKILL
 			}
-			if err := c.cmd.Process.Signal(signal); err != nil {
+			if err := c.Cmd.Process.Signal(signal); err != nil {
 				t.Fatal(err)
 			}
 			if end == "resumed" {
-				c.expect(t, "answer <nil>")
+				c.Expect(t, "answer <nil>")
 			} else {
-				_ = c.cmd.Wait()
+				_ = c.Cmd.Wait()
 			}
 			if a := one(st, renew); a.Err != nil {
 				t.Errorf("renewing after it: %v", a.Err)
@@ -240,10 +196,10 @@ func TestAStoppedWriterIsNamed(t *testing.T) {
 }
 
 // stopped waits until the child is.
-func stopped(tb testing.TB, c *child) {
+func stopped(tb testing.TB, c *testenv.Child) {
 	tb.Helper()
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.cmd.Process.Pid))
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.Cmd.Process.Pid))
 		if err != nil || strings.Contains(string(stat), ") T ") { // where there is no /proc, it is by now
 			return
 		}
@@ -252,11 +208,11 @@ func stopped(tb testing.TB, c *child) {
 }
 
 // told makes sure that an error says what is wrong and what to do.
-func told(tb testing.TB, err error, c *child, what string) {
+func told(tb testing.TB, err error, c *testenv.Child, what string) {
 	tb.Helper()
 	var words []string
 	if _, err := os.Stat("/proc/locks"); err == nil {
-		words = append(words, fmt.Sprintf("process %d", c.cmd.Process.Pid), "is stopped", fmt.Sprintf("kill -CONT %d", c.cmd.Process.Pid))
+		words = append(words, fmt.Sprintf("process %d", c.Cmd.Process.Pid), "is stopped", fmt.Sprintf("kill -CONT %d", c.Cmd.Process.Pid))
 	}
 	for _, word := range words {
 		if err == nil || !strings.Contains(err.Error(), word) {

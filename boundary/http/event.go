@@ -3,41 +3,11 @@ package httpfence
 import (
 	"context"
 	"log/slog"
-	"time"
 
-	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard/gate"
 )
 
-// EventKind names what happened at a gate. The names are also those of the log records, and stay as they are.
-type EventKind string
-
-// The kinds of events.
-const (
-	Admitted EventKind = "write_admitted"  // a write was let in: Method, Key, Token
-	Refused  EventKind = "write_refused"   // a write was not, or was and could not be sent (Status 502): Method, Code, Status, Err; Key and Token if it is stamped
-	InDoubt  EventKind = "write_in_doubt"  // a write was sent and its outcome is not known: Method, Key, Token, Err
-	Answered EventKind = "write_answered"  // a write was answered by the service: Method, Key, Token, Status, Took
-	Closed   EventKind = "resource_closed" // nothing is let in for a while: For, Err
-	Opened   EventKind = "resource_opened" // and now it is again
-	Taken    EventKind = "resource_taken"  // this gate is the only one of the resource from now on: Token of its own lease
-	Left     EventKind = "resource_left"   // and now it is not any more
-)
-
-// Event is one thing that happened at a gate. Fields that do not concern its kind are zero.
-type Event struct {
-	Kind     EventKind
-	Resource string
-	Method   string
-	Key      string
-	Token    fence.Token
-	Status   int
-	Code     string
-	Took     time.Duration
-	For      time.Duration // croft.Forever: until an operator opens it
-	Err      error
-}
-
-func (g *Gate) emit(e Event) {
+func (g *Gate) emit(e gate.Event) {
 	if g.o.Observe != nil {
 		g.o.Observe(e)
 	}
@@ -46,9 +16,9 @@ func (g *Gate) emit(e Event) {
 	}
 	level := slog.LevelDebug
 	switch e.Kind {
-	case Refused, InDoubt, Closed:
+	case gate.Refused, gate.InDoubt, gate.Closed:
 		level = slog.LevelWarn
-	case Opened, Taken, Left:
+	case gate.Opened, gate.Taken, gate.Left:
 		level = slog.LevelInfo
 	}
 	attrs := []slog.Attr{slog.String("resource", e.Resource)}

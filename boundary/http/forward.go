@@ -11,6 +11,8 @@ import (
 	"net/http/httptrace"
 	"sync/atomic"
 	"time"
+
+	"github.com/croft-dev/croft/guard/gate"
 )
 
 // forwarder sends writes to the service, each at most once and on a connection of its own: a connection that was kept may be closed by the service at the
@@ -82,7 +84,7 @@ func (l *line) failed(ctx context.Context, err error, connected bool) error {
 		p.notSent()
 		known := &refusal{status: http.StatusBadGateway, code: "unknown", resource: p.w.resource, retry: time.Second, err: fmt.Errorf(
 			"the service behind the proxy cannot be reached; nothing was sent, try again: %w", err)}
-		l.gate.emit(Event{Kind: Refused, Resource: p.w.resource, Method: p.w.what, Key: p.w.stamp.Key, Token: p.w.stamp.Token, Status: known.status, Code: known.code, Err: err})
+		l.gate.emit(gate.Event{Kind: gate.Refused, Resource: p.w.resource, Method: p.w.what, Key: p.w.stamp.Key, Token: p.w.stamp.Token, Status: known.status, Code: known.code, Err: err})
 		return known
 	}
 	l.doubt(err)
@@ -96,7 +98,7 @@ func (l *line) failed(ctx context.Context, err error, connected bool) error {
 
 func (l *line) doubt(err error) {
 	p := l.passage
-	l.gate.emit(Event{Kind: InDoubt, Resource: p.w.resource, Method: p.w.what, Key: p.w.stamp.Key, Token: p.w.stamp.Token, Err: err})
+	l.gate.emit(gate.Event{Kind: gate.InDoubt, Resource: p.w.resource, Method: p.w.what, Key: p.w.stamp.Key, Token: p.w.stamp.Token, Err: err})
 	p.inDoubt(err.Error())
 }
 
@@ -142,7 +144,7 @@ func (a *answer) end(err error) {
 	}
 	if errors.Is(err, io.EOF) {
 		w := l.passage.w
-		l.gate.emit(Event{Kind: Answered, Resource: w.resource, Method: w.what, Key: w.stamp.Key, Token: w.stamp.Token, Status: a.status, Took: time.Since(l.start)})
+		l.gate.emit(gate.Event{Kind: gate.Answered, Resource: w.resource, Method: w.what, Key: w.stamp.Key, Token: w.stamp.Token, Status: a.status, Took: time.Since(l.start)})
 		l.passage.answered()
 		return
 	}

@@ -17,6 +17,7 @@ import (
 	_ "github.com/croft-dev/croft/backend/dir" // marks in files
 	"github.com/croft-dev/croft/backend/mem"
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard/gate"
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
@@ -56,7 +57,7 @@ func (tr *trial) run(t *testing.T) []string {
 		p, front := w.proxyTo(t, owner, upstream, func(o *ProxyOptions) {
 			o.Marks, o.AnswerWithin = marks, tr.service.answerWithin
 			o.TTL, o.Settle, o.Wait = time.Second, tr.service.answerWithin, 20*time.Second
-			o.Observe = func(e Event) { tr.tally(string(e.Kind) + "/" + e.Code) }
+			o.Observe = func(e gate.Event) { tr.tally(string(e.Kind) + "/" + e.Code) }
 		})
 		p.gate.settled, p.gate.o.Settle = tr.service.settled, 20*time.Millisecond
 		tr.service.behind(p)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net/http"
 	"time"
+
+	"github.com/croft-dev/croft/guard/gate"
 )
 
 // Require refuses requests without a stamp, or with one that cannot be read, and hands the stamp of the others to next, which finds it with [StampFrom]. It admits
@@ -57,7 +59,7 @@ func (g *Gate) Middleware(next http.Handler) http.Handler {
 		}
 		start := time.Now()
 		next.ServeHTTP(w, r)
-		g.emit(Event{Kind: Answered, Resource: wr.resource, Method: wr.what, Key: wr.stamp.Key, Token: wr.stamp.Token, Took: time.Since(start)})
+		g.emit(gate.Event{Kind: gate.Answered, Resource: wr.resource, Method: wr.what, Key: wr.stamp.Key, Token: wr.stamp.Token, Took: time.Since(start)})
 	})
 }
 
@@ -65,7 +67,7 @@ func (g *Gate) Middleware(next http.Handler) http.Handler {
 func (g *Gate) refuse(w http.ResponseWriter, wr write, err error) {
 	known := *refusalOf(err)
 	known.resource = wr.resource
-	g.emit(Event{Kind: Refused, Resource: wr.resource, Method: wr.what, Key: wr.stamp.Key, Token: wr.stamp.Token, Status: known.status, Code: known.code, Err: err})
+	g.emit(gate.Event{Kind: gate.Refused, Resource: wr.resource, Method: wr.what, Key: wr.stamp.Key, Token: wr.stamp.Token, Status: known.status, Code: known.code, Err: err})
 	Refuse(w, &known)
 	if g.o.Client != nil && wr.stamped && refused(err) {
 		g.o.Client.Refused(wr.stamp, "http:"+wr.resource, err)

@@ -11,6 +11,7 @@ import (
 	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/guard/gate"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -41,8 +42,8 @@ type Options struct {
 	Idle time.Duration
 	// AllowUnstamped lets writes without a stamp in: in turn with the others, but unchecked. Default: they are refused.
 	AllowUnstamped bool
-	// Observe is called for every [Event], on the goroutine where it happens: it must be quick and safe for concurrent use. Default: nothing.
-	Observe func(Event)
+	// Observe is called for every [gate.Event], on the goroutine where it happens: it must be quick and safe for concurrent use. Default: nothing.
+	Observe func(gate.Event)
 	// Logger receives the same events. Default: nothing is logged.
 	Logger *slog.Logger
 }

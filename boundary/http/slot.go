@@ -11,6 +11,7 @@ import (
 	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/guard/gate"
 	"github.com/croft-dev/croft/internal/clock"
 )
 
@@ -67,7 +68,7 @@ func (s *slot) admit(ctx context.Context, w write) (*passage, error) {
 	if s.g.flaw.unserialised {
 		p.free.Do(func() { s.leave() })
 	}
-	s.g.emit(Event{Kind: Admitted, Resource: s.resource, Method: w.what, Key: w.stamp.Key, Token: w.stamp.Token})
+	s.g.emit(gate.Event{Kind: gate.Admitted, Resource: s.resource, Method: w.what, Key: w.stamp.Key, Token: w.stamp.Token})
 	return p, nil
 }
 
@@ -195,7 +196,7 @@ func (s *slot) closeFor(d time.Duration, why string) {
 	if s.doubt.forever {
 		s.doubt.until = 0
 	}
-	s.g.emit(Event{Kind: Closed, Resource: s.resource, For: d, Err: errors.New(why)})
+	s.g.emit(gate.Event{Kind: gate.Closed, Resource: s.resource, For: d, Err: errors.New(why)})
 }
 
 // passage is one write that was let in. Exactly one of its endings counts.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard/gate"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -65,7 +66,7 @@ func (s *slot) hold(ctx context.Context) error {
 		return s.leaseless(err)
 	}
 	s.lease, s.raised = lease, false
-	s.g.emit(Event{Kind: Taken, Resource: s.resource, Token: lease.Token()})
+	s.g.emit(gate.Event{Kind: gate.Taken, Resource: s.resource, Token: lease.Token()})
 	rec := s.terms(ctx)
 	if !follows(rec, s.last) { // another gate may have sent it
 		s.unsent = fence.Stamp{}
@@ -196,7 +197,7 @@ func (s *slot) over() bool {
 // reopen ends a closed term: nothing is on its way any more.
 func (s *slot) reopen(ctx context.Context) {
 	s.doubt = nil
-	s.g.emit(Event{Kind: Opened, Resource: s.resource})
+	s.g.emit(gate.Event{Kind: gate.Opened, Resource: s.resource})
 	if s.lease != nil {
 		_ = s.lease.Release(ctx) // if that cannot be confirmed it lapses, and the next term waits again
 		s.lease, s.raised = nil, false
@@ -267,7 +268,7 @@ func (s *slot) end(ctx context.Context) {
 		} else {
 			_ = s.lease.Release(ctx)
 		}
-		s.g.emit(Event{Kind: Left, Resource: s.resource})
+		s.g.emit(gate.Event{Kind: gate.Left, Resource: s.resource})
 		s.lease = nil
 	}
 	s.shut()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/backend/mem"
+	"github.com/croft-dev/croft/guard/gate"
 	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
@@ -231,8 +232,8 @@ func TestAWriteWaitsForTheOperator(t *testing.T) {
 	closed := make(chan struct{}, 1)
 	g := w.gate(t, "one", func(o *Options) {
 		o.Settle = croft.Forever
-		o.Observe = func(e Event) {
-			if e.Kind == Closed {
+		o.Observe = func(e gate.Event) {
+			if e.Kind == gate.Closed {
 				closed <- struct{}{}
 			}
 		}
@@ -262,8 +263,8 @@ func TestWhatIsIdleIsGivenBack(t *testing.T) {
 	left := make(chan struct{}, 1)
 	one := w.gate(t, "one", func(o *Options) {
 		o.Idle = 20 * time.Millisecond
-		o.Observe = func(e Event) {
-			if e.Kind == Left {
+		o.Observe = func(e gate.Event) {
+			if e.Kind == gate.Left {
 				left <- struct{}{}
 			}
 		}

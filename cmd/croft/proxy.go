@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	httpfence "github.com/croft-dev/croft/boundary/http"
+	"github.com/croft-dev/croft/guard/gate"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -147,7 +148,7 @@ func (a *app) proxy(ctx context.Context, f *proxyFlags) error {
 	f.o.Client, f.o.Observe = client, a.proxyEvents()
 	if metrics.m != nil {
 		told := f.o.Observe
-		f.o.Observe = func(e httpfence.Event) {
+		f.o.Observe = func(e gate.Event) {
 			metrics.m.Gate(e)
 			told(e)
 		}

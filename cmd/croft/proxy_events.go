@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft"
-	httpfence "github.com/croft-dev/croft/boundary/http"
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard/gate"
 )
 
 // listenView says, in JSON, that the proxy has begun.
@@ -43,9 +43,9 @@ type proxyEventView struct {
 }
 
 // proxyEvents prints what happens: all of it as JSON, and otherwise, on standard error, what somebody should know.
-func (a *app) proxyEvents() func(httpfence.Event) {
+func (a *app) proxyEvents() func(gate.Event) {
 	var mu sync.Mutex
-	return func(e httpfence.Event) {
+	return func(e gate.Event) {
 		message := ""
 		if e.Err != nil {
 			message = a.redact(e.Err.Error())
@@ -72,16 +72,16 @@ func (a *app) proxyEvents() func(httpfence.Event) {
 		}
 		var what string
 		switch e.Kind {
-		case httpfence.Refused:
+		case gate.Refused:
 			what = fmt.Sprintf("refused: %s (%d %s): %s", word(e.Method), e.Status, e.Code, message)
-		case httpfence.InDoubt:
+		case gate.InDoubt:
 			what = fmt.Sprintf("in doubt: %s of token %d: %s", word(e.Method), e.Token, message)
-		case httpfence.Closed:
+		case gate.Closed:
 			what = fmt.Sprintf("closed for %s: %s", span, message)
 			if e.For == croft.Forever {
 				what = "closed until an operator opens it: " + message
 			}
-		case httpfence.Opened:
+		case gate.Opened:
 			what = "open again"
 		default:
 			return

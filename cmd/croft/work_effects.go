@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -117,30 +118,15 @@ func (a *app) workEffectsLsCommand() *cobra.Command {
 
 func (a *app) workEffectsLs(ctx context.Context, q work.EffectQuery, limit int) error {
 	return a.withLedger(ctx, func(ctx context.Context, l work.Ledger, now time.Time) error {
-		t, count := a.effectTable(), limited{limit: limit}
-		q.Limit = count.query()
-		for e, err := range l.Effects(ctx, q) {
-			if err != nil {
-				return store.Unknown(err)
-			}
-			if count.over() {
-				break
-			}
-			if a.json {
-				a.print(effectViewOf(e))
-				continue
-			}
-			t.row(rowOfEffect(e, now)...)
+		effects := listing[work.Effect]{
+			table: a.effectTable(), none: "such effects",
+			row:  func(e work.Effect) []cell { return rowOfEffect(e, now) },
+			view: func(e work.Effect) any { return effectViewOf(e) },
 		}
-		if !a.json {
-			if len(t.rows) == 0 {
-				fmt.Fprintln(a.stderr, "croft: no such effects")
-				return nil
-			}
-			t.flush()
-		}
-		count.say(a)
-		return nil
+		return effects.show(a, limit, func(limit int) iter.Seq2[work.Effect, error] {
+			q.Limit = limit
+			return l.Effects(ctx, q)
+		})
 	})
 }
 

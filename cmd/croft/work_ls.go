@@ -3,47 +3,15 @@ package main
 import (
 	"context"
 	"fmt"
+	"iter"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
-	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 	"github.com/croft-dev/croft/work"
 )
-
-// listLimit is how much of a listing is shown where nothing is said.
-const listLimit = 50
-
-func limitFlag(flags *pflag.FlagSet, limit *int) {
-	flags.IntVar(limit, "limit", listLimit, "how many to list at most; 0 for all")
-}
-
-// limited counts what is listed, and knows when there is more than was asked for.
-type limited struct{ n, limit int }
-
-// over reports whether one more is too many. Listings ask for one more than they show, to be able to say so.
-func (l *limited) over() bool {
-	l.n++
-	return l.limit > 0 && l.n > l.limit
-}
-
-// query is how many to ask for.
-func (l *limited) query() int {
-	if l.limit > 0 {
-		return l.limit + 1
-	}
-	return l.limit
-}
-
-// say tells that there is more.
-func (l *limited) say(a *app) {
-	if l.limit > 0 && l.n > l.limit {
-		fmt.Fprintf(a.stderr, "croft: there are more than these %d; --limit 0 lists all\n", l.limit)
-	}
-}
 
 func (a *app) workLsCommand() *cobra.Command {
 	var states []string
@@ -97,37 +65,15 @@ func statesText() string {
 
 func (a *app) workLs(ctx context.Context, q work.Query) error {
 	return a.withLedger(ctx, func(ctx context.Context, l work.Ledger, now time.Time) error {
-		t := a.table("ID", "QUEUE", "STATE", "TRY", "WHEN", "OWNER", "NOTE")
-		count := limited{limit: q.Limit}
-		q.Limit = count.query()
-		for it, err := range l.List(ctx, q) {
-			if err != nil {
-				if len(t.rows) > 0 {
-					t.flush()
-				}
-				return store.Unknown(err)
-			}
-			if count.over() {
-				break
-			}
-			if a.json {
-				a.print(rowViewOf(it, now))
-				if a.stdout.err != nil {
-					return nil
-				}
-				continue
-			}
-			t.row(rowOfItem(it, now)...)
+		items := listing[work.Item]{
+			table: a.table("ID", "QUEUE", "STATE", "TRY", "WHEN", "OWNER", "NOTE"), none: "such items",
+			row:  func(it work.Item) []cell { return rowOfItem(it, now) },
+			view: func(it work.Item) any { return rowViewOf(it, now) },
 		}
-		if !a.json {
-			if len(t.rows) == 0 {
-				fmt.Fprintln(a.stderr, "croft: no such items")
-				return nil
-			}
-			t.flush()
-		}
-		count.say(a)
-		return nil
+		return items.show(a, q.Limit, func(limit int) iter.Seq2[work.Item, error] {
+			q.Limit = limit
+			return l.List(ctx, q)
+		})
 	})
 }
 

@@ -32,7 +32,7 @@ func (a *app) workReportCommand() *cobra.Command {
 		Use:   "report MARKER [@FILE|-]",
 		Short: "Report how far the work on an item has got",
 		Long: `Report progress: one line that ls and show display with its age. It proves that the work gets somewhere, which a heartbeat does not, and
-it does not move the deadline.
+it does not move the deadline. Under "croft work run --stall-after" a command that reports nothing for that long loses its item.
 
 ` + workLeaseHelp,
 		Example:           "  croft work report \"page 17 of 40\"          # inside croft work run\n  croft work report \"page 17 of 40\" @lease",

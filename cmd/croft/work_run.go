@@ -53,7 +53,8 @@ The command finds in its environment:
   CROFT_STAMP                     what writes to guarded resources carry
   CROFT_LEASE, CROFT_STORE        for "croft work report", "checkpoint" and the others, which need no flags inside
 
-The item is kept alive while the command runs. When it is lost, because it was reassigned or cancelled or the ledger cannot be reached in time, the command and all it
+The item is kept alive while the command runs; with --stall-after only as long as it gets somewhere, which "croft work report" and "checkpoint" tell. An item whose command tells
+nothing for that long is no longer kept: at its deadline the command is killed, and the attempt has failed. When the item is lost otherwise, because it was reassigned or cancelled or the ledger cannot be reached in time, the command and all it
 started are killed, and nothing of the attempt counts. If croft dies, all of it dies too, and the reconciler gives the item to another. What a command leaves running is killed when it ends.
 
 TERM or INT drains: nothing more is claimed, commands may finish for --drain, then get TERM, and KILL after --grace; what they have not finished is given back.
@@ -64,6 +65,7 @@ This worker also looks after items that others have lost, as "croft work reconci
 With --json what happens is printed as one object per line. Exit codes with --once: 0 done, 1 the attempt failed, 11 nothing is ready, 12 the item was lost, 13 its completion was refused.`,
 		Example: `  croft work run thumbnails -- ./make-thumbnail
   croft work run crawl --slots 8 --ttl 5m -- python3 crawl.py
+  croft work run train --stall-after 10m -- ./train      # which calls "croft work report" as it goes
   croft work run nightly --until-empty -- ./job && echo all done
   croft work run mails -- sh -c 'jq -r .to | xargs send-mail && croft work emit mailed'`,
 		Args: func(c *cobra.Command, args []string) error {
@@ -94,6 +96,7 @@ With --json what happens is printed as one object per line. Exit codes with --on
 	flags.Var(&duration{value: &o.worker.Drain, most: 365 * 24 * time.Hour, examples: "10s or 5m"}, "drain", "how long commands may go on after TERM or INT")
 	o.grace = 5 * time.Second
 	flags.Var(&duration{value: &o.grace, most: time.Hour, examples: "5s or 1m"}, "grace", "time between TERM and KILL when the drain is over")
+	spanFlag(flags, &o.worker.StallAfter, "stall-after", "stop a command that has called neither \"croft work report\" nor \"checkpoint\" for this long")
 	flags.BoolVar(&o.once, "once", false, "work on one item, then end")
 	flags.BoolVar(&o.untilEmpty, "until-empty", false, "end when the queue holds nothing that waits or runs, here or elsewhere")
 	flags.BoolVar(&o.noReconcile, "no-reconcile", false, "do not look after items that others have lost")

@@ -172,7 +172,7 @@ func (t *attempt) environment() (env []string, err error) {
 func (t *attempt) watch(ctx context.Context, child *supervise.Child) error {
 	select {
 	case <-child.Done():
-		return nil
+		return overdue(ctx, child)
 	case <-ctx.Done():
 	}
 	cause := context.Cause(ctx)
@@ -187,6 +187,20 @@ func (t *attempt) watch(ctx context.Context, child *supervise.Child) error {
 		}
 	}
 	return cause
+}
+
+// overdue is why the time of a command was over that its warden has killed for that: the worker is about to say so, and it is no matter of chance who was first. Nil if the command ended otherwise, or nobody knows.
+func overdue(ctx context.Context, child *supervise.Child) error {
+	if status, err := child.Wait(); err != nil || !status.Overdue {
+		return nil
+	}
+	timer := time.NewTimer(killTimeout)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+	return context.Cause(ctx)
 }
 
 // ended is what the ledger is told of a command that has ended by itself.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"iter"
 	"strconv"
 	"time"
 
@@ -162,31 +163,22 @@ func (a *app) workRefusals(ctx context.Context, q work.RefusalQuery, since time.
 		if since > 0 {
 			q.Since = now.Add(-since)
 		}
-		count := limited{limit: limit}
-		q.Limit = count.query()
-		t := a.table("WHEN", "ITEM", "QUEUE", "WHAT", "WHY", "TOKEN", "BY", "NEWEST", "OWNER")
-		for r, err := range l.Refusals(ctx, q) {
-			if err != nil {
-				return store.Unknown(err)
-			}
-			if count.over() {
-				break
-			}
-			if a.json {
-				a.print(workRefusalView{when(r.At), r.Item, r.Queue, r.Verb, r.Why, r.Presented, r.PresentedGrant, r.PresentedOwner, r.Newest, r.NewestGrant, r.NewestOwner})
-				continue
-			}
-			t.row(plainCell(ago(now, r.At)), plainCell(word(string(r.Item))), plainCell(word(r.Queue)), plainCell(string(r.Verb)), cell{r.Why, yellow},
-				plainCell(strconv.FormatInt(int64(r.Presented), 10)), plainCell(word(r.PresentedOwner)), plainCell(strconv.FormatInt(int64(r.Newest), 10)), plainCell(word(r.NewestOwner)))
+		refusals := listing[work.Refusal]{
+			table: a.table("WHEN", "ITEM", "QUEUE", "WHAT", "WHY", "TOKEN", "BY", "NEWEST", "OWNER"), none: "refusals",
+			row: func(r work.Refusal) []cell {
+				return []cell{
+					plainCell(ago(now, r.At)), plainCell(word(string(r.Item))), plainCell(word(r.Queue)), plainCell(string(r.Verb)),
+					{r.Why, yellow},
+					plainCell(strconv.FormatInt(int64(r.Presented), 10)), plainCell(word(r.PresentedOwner)), plainCell(strconv.FormatInt(int64(r.Newest), 10)), plainCell(word(r.NewestOwner)),
+				}
+			},
+			view: func(r work.Refusal) any {
+				return workRefusalView{when(r.At), r.Item, r.Queue, r.Verb, r.Why, r.Presented, r.PresentedGrant, r.PresentedOwner, r.Newest, r.NewestGrant, r.NewestOwner}
+			},
 		}
-		if !a.json {
-			if len(t.rows) == 0 {
-				fmt.Fprintln(a.stderr, "croft: no refusals")
-				return nil
-			}
-			t.flush()
-		}
-		count.say(a)
-		return nil
+		return refusals.show(a, limit, func(limit int) iter.Seq2[work.Refusal, error] {
+			q.Limit = limit
+			return l.Refusals(ctx, q)
+		})
 	})
 }

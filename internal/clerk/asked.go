@@ -3,6 +3,7 @@ package clerk
 import (
 	"errors"
 	"iter"
+	"strings"
 
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/work"
@@ -36,6 +37,14 @@ func CheckedSettlements(settlements []work.Settlement, answers []work.EffectAnsw
 func Failed(answers []work.Answer, todo []int, err error) []work.Answer {
 	for _, i := range todo {
 		answers[i] = work.Answer{Err: store.Unknown(err)}
+	}
+	return answers
+}
+
+// FailedSettlements does the same for settlements.
+func FailedSettlements(answers []work.EffectAnswer, todo []int, err error) []work.EffectAnswer {
+	for _, i := range todo {
+		answers[i] = work.EffectAnswer{Err: store.Unknown(err)}
 	}
 	return answers
 }
@@ -77,6 +86,22 @@ func Pages[T any](size, limit int, bad error, next func(n int) (found []T, read 
 			yield(none, damage)
 		}
 	}
+}
+
+// Directed is a statement that lists in both directions.
+type Directed struct{ oldest, newest string }
+
+// Direct makes both out of one text, in which {after} and {order} stand for the direction.
+func Direct(text string) Directed {
+	return Directed{strings.NewReplacer("{after}", ">", "{order}", "ASC").Replace(text), strings.NewReplacer("{after}", "<", "{order}", "DESC").Replace(text)}
+}
+
+// Text is the statement for the newest first, or for the oldest.
+func (d Directed) Text(newest bool) string {
+	if newest {
+		return d.newest
+	}
+	return d.oldest
 }
 
 // Last is where the next page of items begins: after all that were read, the damaged ones among them.

@@ -44,10 +44,16 @@ func Take(ctx context.Context, desk Desk, q work.Taking, due func(now time.Time)
 	return taken, nil, desk.UpdateEffects(ctx, taken)
 }
 
-// Cut is, as rows keep times, the moment at or before which something that is kept for d must have ended to be forgotten at now: before all times if it is kept for ever.
-func Cut(now time.Time, d time.Duration) int64 {
-	if cut := work.Cutoff(now, d); !cut.IsZero() {
-		return cut.UnixMicro()
+// ever is before all times that rows keep.
+const ever = -1 << 62
+
+// From is, as rows keep times, when what is asked for begins: ever if nothing is said.
+func From(t time.Time) int64 {
+	if t.IsZero() {
+		return ever
 	}
-	return -1 << 62
+	return t.UnixMicro()
 }
+
+// Cut is, as rows keep times, the moment at or before which something that is kept for d must have ended to be forgotten at now: before all times if it is kept for ever.
+func Cut(now time.Time, d time.Duration) int64 { return From(work.Cutoff(now, d)) }

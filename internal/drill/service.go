@@ -14,6 +14,7 @@ import (
 	httpfence "github.com/croft-dev/croft/boundary/http"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/guard/gate"
 )
 
 // service is an HTTP service that cannot check stamps: whoever writes to it replaces its one file. In front of it stands a proxy that can, unless there is to
@@ -50,9 +51,9 @@ func (d *director) openService(name, path string, meter *Meter) (*service, error
 		Marks: func(ctx context.Context, _ string) (guard.Guard, error) {
 			return guard.Open(ctx, d.o.Target(path+".mark"))
 		},
-		Observe: func(e httpfence.Event) {
+		Observe: func(e gate.Event) {
 			switch e.Kind {
-			case httpfence.Admitted, httpfence.Refused:
+			case gate.Admitted, gate.Refused:
 				meter.Write(s.url, fence.Stamp{Key: e.Key, Token: e.Token}, e.Err)
 			}
 		},

@@ -100,6 +100,7 @@ func TestEveryBreachIsCaught(t *testing.T) {
 		{"a backend opens into the root", "backend/mem/x.go", imports("mem", module), "never into (root)"},
 		{"a backend opens into another", "backend/mem/x.go", imports("mem", module+"/backend/redis"), "backend/mem knows no other backend"},
 		{"a backend's folder opens into another", "backend/mem/journal/x.go", imports("journal", module+"/backend/redis"), "backend/mem knows no other backend"},
+		{"the signals open into a boundary", "observe/x.go", imports("observe", module+"/boundary/http"), "never into boundary"},
 		{"a boundary opens into a backend", "boundary/http/x.go", imports("http", module+"/backend/mem"), "never into backend"},
 		{"a way around through internal", "internal/registry/x.go", imports("registry", module+"/backend/mem"), "store/store.go:6: imports github.com/croft-dev/croft/backend/mem (through internal/registry)"},
 		{"an import on one system only", "fence/x_windows.go", "//go:build windows\n\n" + imports("fence", module+"/store"), "never into store"},

@@ -42,7 +42,7 @@ var plan = map[string]room{
 	"guard":    {opens: contracts},
 	root:       {opens: contracts},
 	"work":     {opens: core},
-	"observe":  {opens: append([]string{"work", "boundary"}, core...), outside: true},
+	"observe":  {opens: append([]string{"work"}, core...), outside: true},
 	"backend":  {opens: append([]string{"work"}, contracts...), outside: true, apart: true},
 	"boundary": {opens: append([]string{"work"}, core...), outside: true, apart: true},
 	"proof":    {opens: all, outside: true},

@@ -3,11 +3,9 @@ package ledger
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"iter"
 	"slices"
 
-	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/tenure"
 	"github.com/croft-dev/croft/work"
 )
@@ -125,10 +123,7 @@ func (l *Ledger) Stats(ctx context.Context, queue string) ([]work.Stats, error) 
 // Prune forgets what is over.
 func (l *Ledger) Prune(ctx context.Context, r work.Retention, limit int) (work.Pruned, error) {
 	var pruned work.Pruned
-	r, bad := r.Filled()
-	if bad == nil && limit < 1 {
-		bad = fmt.Errorf("%w limit %d: it must be at least 1", fence.ErrInvalid, limit)
-	}
+	r, bad := r.Pruning(limit)
 	err := l.look(ctx, bad, func(b *book) {
 		now := tenure.Time(b.now())
 		of := map[work.ID][]work.Effect{}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/croft-dev/croft/internal/link"
 )
 
 // fault is one thing that can be done to a run.
@@ -47,27 +49,27 @@ func clientFaults() []fault {
 // linkFaults befall the way of one client to its servers.
 func linkFaults() []fault {
 	var list []fault
-	bad := func(name string, often int, kind kindOfWeather, most func(s *storm) time.Duration) {
+	bad := func(name string, often int, kind link.Kind, most func(s *storm) time.Duration) {
 		list = append(list, fault{name, often, func(s *storm) (*effect, error) {
 			m := s.anybody()
-			m.weather(weather{kind: kind, delay: s.upTo(s.ttl * 3 / 2)})
-			return &effect{m.name, most(s), func() { m.weather(weather{}) }}, nil
+			m.weather(link.Weather{Kind: kind, Delay: s.upTo(s.ttl * 3 / 2)})
+			return &effect{m.name, most(s), func() { m.weather(link.Weather{}) }}, nil
 		}})
 	}
-	bad("slow", 3, slow, func(s *storm) time.Duration { return s.upTo(3 * s.ttl) })
-	bad("cut after upload", 3, cut, func(s *storm) time.Duration { return s.upTo(s.ttl) })
-	bad("blackhole", 2, hole, func(s *storm) time.Duration { return s.upTo(2 * s.ttl) })
-	bad("blackhole then late", 2, vault, func(s *storm) time.Duration { return s.upTo(3 * s.ttl) })
+	bad("slow", 3, link.Slow, func(s *storm) time.Duration { return s.upTo(3 * s.ttl) })
+	bad("cut after upload", 3, link.Cut, func(s *storm) time.Duration { return s.upTo(s.ttl) })
+	bad("blackhole", 2, link.Hole, func(s *storm) time.Duration { return s.upTo(2 * s.ttl) })
+	bad("blackhole then late", 2, link.Vault, func(s *storm) time.Duration { return s.upTo(3 * s.ttl) })
 	return append(list, fault{"stop and slow", 4, func(s *storm) (*effect, error) {
 		m := s.running()
 		if m == nil {
 			return nil, nil
 		}
-		m.weather(weather{kind: slow, delay: s.upTo(s.ttl * 3 / 2)})
+		m.weather(link.Weather{Kind: link.Slow, Delay: s.upTo(s.ttl * 3 / 2)})
 		e, err := s.stop(m, s.ttls(pauses[s.random.IntN(len(pauses))]))
 		e.undo = func() {
 			m.resume()
-			s.later(s.upTo(s.ttl), func() { m.weather(weather{}) })
+			s.later(s.upTo(s.ttl), func() { m.weather(link.Weather{}) })
 		}
 		return e, err
 	}})

@@ -11,6 +11,8 @@ import (
 	"runtime"
 	"sync"
 	"time"
+
+	"github.com/croft-dev/croft/internal/link"
 )
 
 // patience bounds what must happen some time. It is a bound on hanging, not on speed.
@@ -22,7 +24,7 @@ type member struct {
 	n     int
 	owner string // all processes of the member
 	lives int
-	links []*link
+	links []*link.Link
 	fleet *fleet
 
 	cmd     *exec.Cmd
@@ -127,9 +129,9 @@ func (m *member) resume() {
 }
 
 // weather befalls all links of a client.
-func (m *member) weather(w weather) {
+func (m *member) weather(w link.Weather) {
 	for _, l := range m.links {
-		l.set(w)
+		l.Set(w)
 	}
 }
 
@@ -151,7 +153,7 @@ func (f *fleet) finish() error {
 	var found []error
 	for _, m := range f.members {
 		found = append(found, m.check())
-		m.weather(weather{})
+		m.weather(link.Weather{})
 		m.resume()
 		_ = m.stdin.Close()
 	}
@@ -182,7 +184,7 @@ func (f *fleet) scuttle() {
 			m.kill()
 		}
 		for _, l := range m.links {
-			l.close()
+			l.Close()
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/croft-dev/croft/internal/link"
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
@@ -14,8 +15,8 @@ type ground struct {
 	stand *stand
 
 	mu    sync.Mutex
-	apart bool    // nobody reaches any server
-	links []*link // all that were made
+	apart bool         // nobody reaches any server
+	links []*link.Link // all that were made
 	// hosts are the addresses of the servers now. Clients reach each through a link of their own, so what changes here changes for the connections to come.
 	hosts []string
 	// urls tells, with the addresses of a client's links in the place of hosts, its store and the site of its places.
@@ -51,15 +52,15 @@ func (g *ground) cutOff(apart bool) {
 	g.apart = apart
 	for _, l := range g.links {
 		if apart {
-			l.breakAll()
+			l.BreakAll()
 		}
 	}
 }
 
 // connect makes links to all servers, wherever they are when a connection is made.
-func (g *ground) connect() (links []*link, err error) {
+func (g *ground) connect() (links []*link.Link, err error) {
 	for i := range g.hosts {
-		l, err := newLink(func() string { return g.host(i) })
+		l, err := link.New(func() string { return g.host(i) })
 		if err != nil {
 			return links, err
 		}
@@ -72,10 +73,10 @@ func (g *ground) connect() (links []*link, err error) {
 }
 
 // reach is where a client finds its store and its places through its links.
-func (g *ground) reach(links []*link) (store, site string) {
+func (g *ground) reach(links []*link.Link) (store, site string) {
 	hosts := make([]string, len(links))
 	for i, l := range links {
-		hosts[i] = l.addr()
+		hosts[i] = l.Addr()
 	}
 	return g.urls(hosts)
 }

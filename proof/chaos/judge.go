@@ -6,6 +6,7 @@ import (
 
 	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/internal/link"
 	"github.com/croft-dev/croft/proof/history"
 )
 
@@ -13,7 +14,7 @@ import (
 // fair. It opens everything before the faults begin, so that what has to be made on first use is there.
 type judge struct {
 	*worker
-	links []*link
+	links []*link.Link
 }
 
 func (r *run) openJudge(ctx context.Context, b brief) (*judge, error) {
@@ -42,7 +43,7 @@ func (r *run) openJudge(ctx context.Context, b brief) (*judge, error) {
 func (j *judge) dismiss() {
 	_ = j.close() // what it held lapses
 	for _, l := range j.links {
-		l.close()
+		l.Close()
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/croft-dev/croft/internal/link"
 	"github.com/croft-dev/croft/proof/history"
 )
 
@@ -146,7 +147,7 @@ func (s *storm) calm() error {
 		s.settle(time.Now().Add(24 * time.Hour))
 	}
 	for _, m := range s.fleet.members {
-		m.weather(weather{})
+		m.weather(link.Weather{})
 		m.resume()
 	}
 	s.mu.Lock()

@@ -36,9 +36,11 @@ CREATE TABLE croft_item (
     result        BLOB
 ) STRICT;
 
--- What is finished is in none of the first two, so that claims stay as fast as they were, however much is kept.
+-- What is finished is in none of the first two, so that claims stay as fast as they were, however much is kept. What people look for is found among all that is done: what waits and runs by the first two, what
+-- was given up by the third, which no claim touches.
 CREATE INDEX croft_item_waiting ON croft_item (queue, priority DESC, ready, id) WHERE state = 'waiting';
 CREATE INDEX croft_item_running ON croft_item (queue, id) WHERE state = 'running';
+CREATE INDEX croft_item_given_up ON croft_item (id) WHERE state = 'dead' OR state = 'cancelled'; -- SQLite does not see that either is IN both
 CREATE INDEX croft_item_finished ON croft_item (finished) WHERE finished IS NOT NULL;
 CREATE UNIQUE INDEX croft_item_uniq ON croft_item (queue, uniq) WHERE uniq IS NOT NULL;
 
@@ -65,7 +67,7 @@ CREATE TABLE croft_effect (
     body         BLOB,
     PRIMARY KEY (item, generation, name)
 ) STRICT;
-CREATE INDEX croft_effect_open ON croft_effect (state, ready, item, generation, name) WHERE state = 'pending' OR state = 'unknown'; -- SQLite does not see that either is IN both
+CREATE INDEX croft_effect_open ON croft_effect (state, ready, item, generation, name) WHERE state = 'pending' OR state = 'unknown'; -- as above
 
 -- The newest stamp of a dispatcher, by the key of its lease.
 CREATE TABLE croft_dispatcher (

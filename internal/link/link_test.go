@@ -1,4 +1,4 @@
-package chaos
+package link
 
 import (
 	"bufio"
@@ -9,9 +9,10 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/croft-dev/croft/internal/testenv"
 )
+
+// patience bounds hanging, not speed.
+const patience = time.Minute
 
 // echo is a server that sends every line back, and counts them.
 func echo(t *testing.T) (string, *atomic.Int64) {
@@ -47,25 +48,25 @@ func echo(t *testing.T) (string, *atomic.Int64) {
 	return listener.Addr().String(), heard
 }
 
-func open(t *testing.T, addr string) *link {
+func open(t *testing.T, addr string) *Link {
 	t.Helper()
-	l, err := newLink(func() string { return addr })
+	l, err := New(func() string { return addr })
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(l.close)
+	t.Cleanup(l.Close)
 	return l
 }
 
 // dial connects through a link, and makes sure that the connection stands.
-func dial(t *testing.T, l *link) (net.Conn, *bufio.Reader) {
+func dial(t *testing.T, l *Link) (net.Conn, *bufio.Reader) {
 	t.Helper()
-	conn, err := net.Dial("tcp", l.addr())
+	conn, err := net.Dial("tcp", l.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(testenv.Patience)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
 	}
 	r := bufio.NewReader(conn)
@@ -88,7 +89,7 @@ func TestASlowLinkDeliversLaterAndWhole(t *testing.T) {
 	l := open(t, addr)
 	conn, r := dial(t, l)
 	const delay = 200 * time.Millisecond
-	l.set(weather{kind: slow, delay: delay})
+	l.Set(Weather{Kind: Slow, Delay: delay})
 	start := time.Now()
 	if got, err := say(conn, r, "slowly"); err != nil || got != "slowly" {
 		t.Fatalf("%q, %v", got, err)
@@ -96,7 +97,7 @@ func TestASlowLinkDeliversLaterAndWhole(t *testing.T) {
 	if took := time.Since(start); took < 2*delay {
 		t.Errorf("there and back took %s, less than twice the delay", took)
 	}
-	l.set(weather{})
+	l.Set(Weather{})
 	if got, err := say(conn, r, "again"); err != nil || got != "again" {
 		t.Errorf("after it: %q, %v", got, err)
 	}
@@ -106,7 +107,7 @@ func TestACutLinkDeliversTheRequestAndLosesTheReply(t *testing.T) {
 	addr, heard := echo(t)
 	l := open(t, addr)
 	conn, r := dial(t, l)
-	l.set(weather{kind: cut})
+	l.Set(Weather{Kind: Cut})
 	if got, err := say(conn, r, "lost"); err == nil {
 		t.Fatalf("the reply came: %q", got)
 	}
@@ -115,25 +116,40 @@ func TestACutLinkDeliversTheRequestAndLosesTheReply(t *testing.T) {
 	}
 }
 
+func TestADeafLinkLosesTheRequest(t *testing.T) {
+	addr, heard := echo(t)
+	l := open(t, addr)
+	conn, r := dial(t, l)
+	l.Set(Weather{Kind: Deaf})
+	if got, err := say(conn, r, "lost"); err == nil {
+		t.Fatalf("it was answered: %q", got)
+	}
+	l.Set(Weather{})
+	dial(t, l)
+	if heard.Load() != 2 {
+		t.Errorf("the server heard %d lines, want the two of fair weather", heard.Load())
+	}
+}
+
 func TestAHoleSwallowsAndAVaultDeliversLate(t *testing.T) {
-	for kind, want := range map[kindOfWeather]int64{hole: 1, vault: 2} {
+	for kind, want := range map[Kind]int64{Hole: 1, Vault: 2} {
 		t.Run(string(kind), func(t *testing.T) {
 			addr, heard := echo(t)
 			l := open(t, addr)
 			conn, r := dial(t, l)
-			l.set(weather{kind: kind})
+			l.Set(Weather{Kind: kind})
 			if _, err := io.WriteString(conn, "into the dark\n"); err != nil {
 				t.Fatal(err)
 			}
-			if err := conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
+			if err := conn.SetReadDeadline(time.Now().Add(250 * time.Millisecond)); err != nil {
 				t.Fatal(err)
 			}
 			var timeout net.Error
 			if got, err := r.ReadString('\n'); !errors.As(err, &timeout) || !timeout.Timeout() || heard.Load() != 1 {
 				t.Fatalf("inside: %q, %v, the server heard %d lines", got, err, heard.Load())
 			}
-			l.set(weather{})
-			if err := conn.SetReadDeadline(time.Now().Add(testenv.Patience)); err != nil {
+			l.Set(Weather{})
+			if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
 				t.Fatal(err)
 			}
 			if got, err := r.ReadString('\n'); err == nil {
@@ -144,5 +160,25 @@ func TestAHoleSwallowsAndAVaultDeliversLate(t *testing.T) {
 			}
 			dial(t, l)
 		})
+	}
+}
+
+// TestAMuteLinkDeliversTheRequestAndKeepsTheReply: it does not come when the connection is cut, either.
+func TestAMuteLinkDeliversTheRequestAndKeepsTheReply(t *testing.T) {
+	addr, heard := echo(t)
+	l := open(t, addr)
+	conn, r := dial(t, l)
+	l.Set(Weather{Kind: Mute})
+	if _, err := io.WriteString(conn, "unanswered\n"); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(patience); heard.Load() != 2; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the server did not hear it")
+		}
+	}
+	l.Set(Weather{Kind: Cut})
+	if got, err := r.ReadString('\n'); err == nil {
+		t.Fatalf("the reply came: %q", got)
 	}
 }

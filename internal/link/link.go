@@ -1,4 +1,5 @@
-package chaos
+// Package link is the way of a client to a server: a listener that passes bytes on, and mistreats them when told to. It is for tests that need real connections to break, and break at the moment they say.
+package link
 
 import (
 	"io"
@@ -8,32 +9,36 @@ import (
 	"time"
 )
 
-// link is the way of one client to one server: a listener that passes bytes on, and mistreats them when told to.
-type link struct {
+// Link is a way of clients to one server. Its methods are safe for concurrent use.
+type Link struct {
 	listener net.Listener
 	target   func() string // "" if there is none
 
 	mu      sync.Mutex
-	weather weather
+	weather Weather
 	changed chan struct{} // closed when the weather changes
 	closed  bool
 	pairs   map[*pair]bool
 }
 
-// weather is what a link does to the bytes that pass.
-type weather struct {
-	kind  kindOfWeather
-	delay time.Duration
+// Weather is what a link does to the bytes that pass. The zero Weather lets them.
+type Weather struct {
+	Kind  Kind
+	Delay time.Duration // of Slow
 }
 
-type kindOfWeather string
+// Kind is a kind of bad weather.
+type Kind string
 
+// The kinds of weather.
 const (
-	fair  kindOfWeather = ""
-	slow  kindOfWeather = "slow"  // everything arrives later by the delay
-	cut   kindOfWeather = "cut"   // requests arrive, and the connection breaks when the reply comes
-	hole  kindOfWeather = "hole"  // nothing arrives; when it is over, connections break
-	vault kindOfWeather = "vault" // nothing arrives; when it is over, the requests do, late, and connections break when replies come
+	Fair  Kind = ""
+	Slow  Kind = "slow"  // everything arrives later by the delay
+	Deaf  Kind = "deaf"  // no request arrives: the connection breaks when one comes
+	Cut   Kind = "cut"   // requests arrive, and the connection breaks when the reply comes
+	Mute  Kind = "mute"  // requests arrive, and replies do not; when it is over, connections break
+	Hole  Kind = "hole"  // nothing arrives; when it is over, connections break
+	Vault Kind = "vault" // nothing arrives; when it is over, the requests do, late, and connections break when replies come
 )
 
 // pair is one connection of a client, and the one to the server that belongs to it.
@@ -47,30 +52,32 @@ func (p *pair) close() {
 	_ = p.server.Close()
 }
 
-// newLink listens on a port of its own. The target is asked for with every connection.
-func newLink(target func() string) (*link, error) {
+// New listens on a port of its own. The target is asked for with every connection: the address of the server now, or "" if there is none.
+func New(target func() string) (*Link, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	l := &link{listener: listener, target: target, changed: make(chan struct{}), pairs: map[*pair]bool{}}
+	l := &Link{listener: listener, target: target, changed: make(chan struct{}), pairs: map[*pair]bool{}}
 	go l.serve()
 	return l, nil
 }
 
-func (l *link) addr() string { return l.listener.Addr().String() }
+// Addr is where clients find it.
+func (l *Link) Addr() string { return l.listener.Addr().String() }
 
-func (l *link) close() {
+// Close breaks all connections and takes no more.
+func (l *Link) Close() {
 	_ = l.listener.Close()
 	l.mu.Lock()
 	l.closed = true
 	l.mu.Unlock()
-	l.set(weather{})
-	l.breakAll()
+	l.Set(Weather{})
+	l.BreakAll()
 }
 
-// breakAll breaks all connections.
-func (l *link) breakAll() {
+// BreakAll breaks all connections there are.
+func (l *Link) BreakAll() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for p := range l.pairs {
@@ -78,8 +85,8 @@ func (l *link) breakAll() {
 	}
 }
 
-// set changes the weather.
-func (l *link) set(w weather) {
+// Set changes the weather, for the connections there are and for those to come.
+func (l *Link) Set(w Weather) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.weather = w
@@ -87,13 +94,13 @@ func (l *link) set(w weather) {
 	l.changed = make(chan struct{})
 }
 
-func (l *link) now() (weather, <-chan struct{}) {
+func (l *Link) now() (Weather, <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.weather, l.changed
 }
 
-func (l *link) serve() {
+func (l *Link) serve() {
 	for {
 		client, err := l.listener.Accept()
 		if err != nil {
@@ -103,7 +110,7 @@ func (l *link) serve() {
 	}
 }
 
-func (l *link) connect(client net.Conn) {
+func (l *Link) connect(client net.Conn) {
 	target := l.target()
 	if target == "" {
 		_ = client.Close()
@@ -139,7 +146,7 @@ type parcel struct {
 }
 
 // carry passes bytes on in one direction until the connection breaks. What comes in is taken at once, so that a delay is one for all that comes and not for each piece in turn.
-func (l *link) carry(p *pair, to io.Writer, from io.Reader, up bool) {
+func (l *Link) carry(p *pair, to io.Writer, from io.Reader, up bool) {
 	parcels := make(chan parcel, 1024)
 	go func() {
 		defer close(parcels)
@@ -170,21 +177,31 @@ func (l *link) carry(p *pair, to io.Writer, from io.Reader, up bool) {
 }
 
 // admit waits for as long as the weather keeps a parcel, and reports whether it may pass.
-func (l *link) admit(p *pair, next parcel, up bool) bool {
-	swallowed := fair
+func (l *Link) admit(p *pair, next parcel, up bool) bool {
+	swallowed := Fair
 	for {
 		w, changed := l.now()
-		switch w.kind {
-		case hole, vault:
-			swallowed = w.kind
+		switch w.Kind {
+		case Hole, Vault:
+			swallowed = w.Kind
 			<-changed
 			continue
-		case cut:
+		case Mute:
+			if !up {
+				swallowed = w.Kind
+				<-changed
+				continue
+			}
+		case Deaf:
+			if up {
+				return false
+			}
+		case Cut:
 			if !up {
 				return false
 			}
-		case slow:
-			if wait := w.delay - time.Since(next.at); wait > 0 {
+		case Slow:
+			if wait := w.Delay - time.Since(next.at); wait > 0 {
 				timer := time.NewTimer(wait)
 				select {
 				case <-timer.C:
@@ -195,10 +212,10 @@ func (l *link) admit(p *pair, next parcel, up bool) bool {
 			}
 		}
 		switch {
-		case swallowed == vault && up:
+		case swallowed == Vault && up:
 			p.late.Store(true)
 			return true
-		case swallowed != fair:
+		case swallowed != Fair:
 			return false
 		}
 		return up || !p.late.Load()

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"fmt"
+	"iter"
+
+	"github.com/spf13/pflag"
+
+	"github.com/croft-dev/croft/store"
+)
+
+// listLimit is how much of a listing is shown where nothing is said.
+const listLimit = 50
+
+func limitFlag(flags *pflag.FlagSet, limit *int) {
+	flags.IntVar(limit, "limit", listLimit, "how many to list at most; 0 for all")
+}
+
+// listing is how what a ledger yields is shown: each as a row of a table, or in JSON as an object on a line of its own.
+type listing[T any] struct {
+	table *table
+	row   func(T) []cell
+	view  func(T) any
+	none  string // what is not there, if nothing is
+}
+
+// show shows at most so many of what ask yields when it is asked for at most some, and says if there are more; 0 is all.
+func (l listing[T]) show(a *app, limit int, ask func(limit int) iter.Seq2[T, error]) error {
+	n, most := 0, limit
+	if limit > 0 {
+		most++ // to be able to say that there are more
+	}
+	for v, err := range ask(most) {
+		if err != nil {
+			if len(l.table.rows) > 0 {
+				l.table.flush() // what could be read is worth seeing
+			}
+			return store.Unknown(err)
+		}
+		if n++; limit > 0 && n > limit {
+			break
+		}
+		if !a.json {
+			l.table.row(l.row(v)...)
+			continue
+		}
+		a.print(l.view(v))
+		if a.stdout.err != nil {
+			return nil
+		}
+	}
+	if !a.json && n == 0 {
+		fmt.Fprintln(a.stderr, "croft: no "+l.none)
+		return nil
+	}
+	if !a.json {
+		l.table.flush()
+	}
+	if limit > 0 && n > limit {
+		fmt.Fprintf(a.stderr, "croft: there are more than these %d; --limit 0 lists all\n", limit)
+	}
+	return nil
+}
