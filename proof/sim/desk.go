@@ -80,7 +80,15 @@ func (k *stake) left() time.Duration {
 	case w.mutant.is(AwardByReleasersClock):
 		return k.by.Add(k.request.TTL).Sub(k.d.c.Now())
 	}
-	return k.request.TTL - k.d.c.Now().Sub(k.sent)
+	sent := k.sent
+	if k.d.s.w.mutant.is(AwardFromLastBid) {
+		for _, other := range k.d.stakes {
+			if other.request.Secret == k.request.Secret {
+				sent = max(sent, other.sent)
+			}
+		}
+	}
+	return k.request.TTL - k.d.c.Now().Sub(sent)
 }
 
 // claim answers a request whose bid is known to have been granted: it needs not ask the server.
@@ -158,7 +166,11 @@ func (d *desk) told(k *stake, rec tenure.Record, by instant) {
 	for _, u := range slices.Clone(d.s.base().watches) {
 		if u.c == d.c && u.key() == k.request.Key {
 			wait = unclaimed
-			d.soon(d.s.w.now, u.hint)
+			late := upTo(d.c.rng, 2*unclaimed)
+			if !d.s.w.fault(LateHint) {
+				late = 0
+			}
+			d.soon(d.s.w.now+late, u.hint)
 		}
 	}
 	d.c.timer(wait, func() { d.giveUp(k) })

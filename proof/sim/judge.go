@@ -177,9 +177,10 @@ func (j *judge) dropped(key string) {
 		if g.fate == alive {
 			g.fate = followed
 		}
-		if j.w.profile.Steps { // a clock that steps forward drops it early, and its numbers may come back if it steps back
+		switch {
+		case j.w.profile.Steps: // a clock that steps forward drops it early, and its numbers may come back if it steps back
 			g.lost = true
-		} else {
+		case !g.lost: // what was forgotten before may have been granted a moment ago
 			delete(j.grants, g.fp) // longer ago than any message is on its way
 		}
 	}

@@ -60,6 +60,7 @@ const (
 	WriteThenMark              // a guard writes the content before the mark
 	AwardIsFullTerm            // a desk says that all of the TTL is left of what a bid was granted
 	AwardByReleasersClock      // a desk reckons what is left from the clock of whoever released the key
+	AwardFromLastBid           // a desk reckons it from the last bid with the same secret
 	AwardIsDatedBySender       // a store dates what a bid is granted with when the release was sent
 	AwardToAbsent              // a store grants a key to a bid that is not in its place any more
 	AwardAgain                 // a store leaves a bid in its place that was granted, and does not ask whether its secret was used

@@ -54,6 +54,7 @@ var Mutants = []*Mutant{
 	// Stores that grant a key in the step that frees it.
 	{Name: "award-full-term", Place: "store", Says: "what a bid was granted is said to last for a TTL from when it is asked for", Profile: "etcd", Laws: []Law{LocalDeadline}, Bend: AwardIsFullTerm},
 	{Name: "award-releasers-clock", Place: "store", Says: "what is left of it is reckoned from the clock of whoever released the key", Profile: "etcd", Laws: []Law{LocalDeadline}, Bend: AwardByReleasersClock},
+	{Name: "award-from-last-bid", Place: "store", Says: "it counts from the last bid with the same secret, whichever was granted", Profile: "etcd", Laws: []Law{LocalDeadline}, Bend: AwardFromLastBid},
 	{Name: "award-dated-by-sender", Place: "store", Says: "it begins when the release was sent", Profile: "etcd", Laws: []Law{NoEarlyGrant, LocalDeadline, TokensRise}, Bend: AwardIsDatedBySender},
 	{Name: "award-to-absent", Place: "store", Says: "a bid is granted that was withdrawn or replaced", Profile: "etcd", Laws: []Law{OneTruth}, Bend: AwardToAbsent},
 	{Name: "award-again", Place: "store", Says: "a bid that was granted stays in its place, and is granted again", Profile: "etcd", Laws: []Law{OneGrant}, Bend: AwardAgain},

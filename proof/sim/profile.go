@@ -103,7 +103,12 @@ var Profiles = []*Profile{
 		Name: "etcd", Says: "one step at a time; who releases a key grants it to the next who waits, and that one is told, perhaps late or never", Skewed: true,
 		store:   func(w *world) server { return newTurns(w) },
 		further: awards,
-	}).with(network, steps, map[Fault]float64{LateHint: 0.15}).nemesis(hosts, people, map[Fault]int{Restart: 1}),
+	}).with(network, steps, map[Fault]float64{LateHint: 0.3}).nemesis(hosts, people, map[Fault]int{Restart: 1}),
+	(&Profile{
+		Name: "restored", Says: "the same; it is put back to older states, with the bids that waited then, and wiped", Skewed: true,
+		store:   func(w *world) server { return newTurns(w) },
+		further: []Sight{{"award", "written"}, {"award", "claimed"}, {"award", "given back"}},
+	}).with(network, steps, map[Fault]float64{LateHint: 0.3}).nemesis(hosts, people, map[Fault]int{Restart: 1, Rewind: 4, Wipe: 1}),
 	(&Profile{
 		Name: "s3", Says: "conditional puts, 409, 412 and 429, a clock of whole seconds, no hints", Skewed: true, Skew: 3 * time.Second,
 		store: func(w *world) server { return newVault(w, true) },

@@ -13,10 +13,17 @@ import (
 // is made only if the bid is still in its place. Each client has a desk, which leaves its bids and answers for what they were granted.
 type turns struct {
 	*ground
-	places []*place // in the order in which they were taken
+	places []place // in the order in which they were taken
+	former []queue // for undoing
 	desks  map[*client]*desk
 	bids   int
 	steps  int // that were taken: etcd's revision
+}
+
+// queue is all places as they were before a true time.
+type queue struct {
+	at     time.Duration
+	places []place
 }
 
 // place is where a client waits for a key. It outlives the client's process.
@@ -227,18 +234,18 @@ func (s *turns) handOver(t *turn, req tenure.Request, freed, awarded tenure.Reco
 // enter puts a bid into its client's place, at the end of the queue if that is new.
 func (s *turns) enter(req tenure.Request, t *turn, m message) {
 	b := bid{Bid: req.Bid(), id: t.stake.id, placed: s.now(), m: m, stake: t.stake}
-	for _, p := range s.places {
-		if p.key == req.Key && p.d == t.d {
-			p.bid = b
-			return
-		}
+	places := slices.Clone(s.places)
+	if i := slices.IndexFunc(places, func(p place) bool { return p.key == req.Key && p.d == t.d }); i >= 0 {
+		places[i].bid = b
+	} else {
+		places = append(places, place{key: req.Key, d: t.d, bid: b})
 	}
-	s.places = append(s.places, &place{key: req.Key, d: t.d, bid: b})
+	s.requeue(places)
 }
 
 // leave takes a client off a queue.
 func (s *turns) leave(key string, d *desk) {
-	s.places = slices.DeleteFunc(s.places, func(p *place) bool { return p.key == key && p.d == d })
+	s.requeue(slices.DeleteFunc(slices.Clone(s.places), func(p place) bool { return p.key == key && p.d == d }))
 }
 
 // next is the bid of the first in a queue but one.
@@ -254,13 +261,33 @@ func (s *turns) next(key string, but *desk) *bid {
 
 // stands reports whether a bid is in its place.
 func (s *turns) stands(b *bid) bool {
-	return slices.ContainsFunc(s.places, func(p *place) bool { return p.bid.id == b.id })
+	return slices.ContainsFunc(s.places, func(p place) bool { return p.bid.id == b.id })
 }
 
 // offered takes the first off a queue: it was woken with the others, and may be dead.
 func (s *turns) offered(key string) {
-	if i := slices.IndexFunc(s.places, func(p *place) bool { return p.key == key }); i >= 0 {
-		s.places = slices.Delete(s.places, i, i+1)
+	if i := slices.IndexFunc(s.places, func(p place) bool { return p.key == key }); i >= 0 {
+		s.requeue(slices.Delete(slices.Clone(s.places), i, i+1))
+	}
+}
+
+// requeue replaces all places.
+func (s *turns) requeue(places []place) {
+	if s.w.profile.Weights[Rewind] > 0 {
+		s.former = append(s.former, queue{s.w.now, s.places})
+	}
+	s.places = places
+}
+
+// restore puts back who waited when the records were as they are now. Nobody answers for bids that come back: their makers may have withdrawn them, or hold what they were granted.
+func (s *turns) restore() {
+	for len(s.former) > 0 && s.former[len(s.former)-1].at >= s.undone {
+		s.places = s.former[len(s.former)-1].places
+		s.former = s.former[:len(s.former)-1]
+	}
+	s.places = slices.Clone(s.places)
+	for i := range s.places {
+		s.places[i].bid.m.stray = true
 	}
 }
 
