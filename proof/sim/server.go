@@ -108,6 +108,7 @@ func (g *ground) wake(key string) {
 
 // rewind undoes the last n writes.
 func (g *ground) rewind(n int, why string) {
+	g.undone = g.w.now
 	for i := 0; i < n && len(g.written) > 0; i++ {
 		last := g.written[len(g.written)-1]
 		g.undone = last.at

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/croft-dev/croft/store"
@@ -18,28 +17,6 @@ type turns struct {
 	desks  map[*client]*desk
 	bids   int
 	steps  int // that were taken: etcd's revision
-}
-
-// queue is all places as they were before a true time.
-type queue struct {
-	at     time.Duration
-	places []place
-}
-
-// place is where a client waits for a key. It outlives the client's process.
-type place struct {
-	key string
-	d   *desk // whose it is
-	bid bid
-}
-
-// bid is what is in a place: all of a request but its secret.
-type bid struct {
-	tenure.Bid
-	id     int
-	placed time.Time
-	m      message // that brought it
-	stake  *stake  // in truth; the server knows nothing of it
 }
 
 const (
@@ -158,7 +135,8 @@ func (s *turns) serve(t *turn, req tenure.Request, heir *bid, now, posted time.T
 	next, changed, err := s.w.law(rec, req, now)
 	switch {
 	case err == nil && changed && req.Verb == tenure.Release:
-		if awarded, granted := s.award(next, heir, t.d, now, posted); granted {
+		heir = s.heir(heir, t.d, now)
+		if awarded, granted := s.award(next, heir, now, posted); granted {
 			s.handOver(t, req, next, awarded, heir, m)
 			return store.Answer{Record: next, Now: tenure.Time(now), Awaited: true}
 		}
@@ -174,7 +152,8 @@ func (s *turns) serve(t *turn, req tenure.Request, heir *bid, now, posted time.T
 	case err != nil && req.Verb == tenure.Release && s.w.mutant.is(AwardAfterRefusal):
 		freed := rec
 		freed.State, freed.Ended, freed.Deadline, freed.HoldUntil = tenure.Free, tenure.EndReleased, tenure.Time(now), time.Time{}
-		if awarded, granted := s.award(freed, heir, t.d, now, posted); granted && !rec.IsZero() {
+		heir = s.heir(heir, t.d, now)
+		if awarded, granted := s.award(freed, heir, now, posted); granted && !rec.IsZero() {
 			s.records[req.Key] = kept{record: awarded, modified: now}
 			s.w.judge.awarded(heir, rec, awarded)
 		}
@@ -182,16 +161,27 @@ func (s *turns) serve(t *turn, req tenure.Request, heir *bid, now, posted time.T
 	return store.Answer{Record: next, Now: tenure.Time(now), Err: err}
 }
 
-// award is what a key that is freed becomes by a bid, if it may be granted to it.
-func (s *turns) award(freed tenure.Record, heir *bid, by *desk, now, posted time.Time) (tenure.Record, bool) {
+// heir is the bid that a key may be granted to which a client frees: the one that it knows of, if that stands and is young; or nil.
+func (s *turns) heir(known *bid, by *desk, now time.Time) *bid {
+	found := s.standing(known)
+	if s.w.mutant.is(AwardToAbsent) {
+		found = known
+	}
 	switch {
-	case heir == nil || heir.stake.d == by:
-		return freed, false
-	case !s.stands(heir) && !s.w.mutant.is(AwardToAbsent):
+	case known == nil || known.stake.d == by:
+		return nil
+	case found == nil:
 		s.w.cover("award", "the bid had gone")
-		return freed, false
-	case now.Sub(heir.placed) > min(young, heir.Request.TTL/freshOf):
+	case now.Sub(found.placed) > min(young, found.Request.TTL/freshOf):
 		s.w.cover("award", "the bid was old")
+		return nil
+	}
+	return found
+}
+
+// award is what a key that is freed becomes by a bid, if the law lets it.
+func (s *turns) award(freed tenure.Record, heir *bid, now, posted time.Time) (tenure.Record, bool) {
+	if heir == nil {
 		return freed, false
 	}
 	switch {
@@ -229,66 +219,6 @@ func (s *turns) handOver(t *turn, req tenure.Request, freed, awarded tenure.Reco
 		delay += late
 	}
 	k.d.soon(s.w.now+delay, func() { k.d.told(k, awarded, t.sent) })
-}
-
-// enter puts a bid into its client's place, at the end of the queue if that is new.
-func (s *turns) enter(req tenure.Request, t *turn, m message) {
-	b := bid{Bid: req.Bid(), id: t.stake.id, placed: s.now(), m: m, stake: t.stake}
-	places := slices.Clone(s.places)
-	if i := slices.IndexFunc(places, func(p place) bool { return p.key == req.Key && p.d == t.d }); i >= 0 {
-		places[i].bid = b
-	} else {
-		places = append(places, place{key: req.Key, d: t.d, bid: b})
-	}
-	s.requeue(places)
-}
-
-// leave takes a client off a queue.
-func (s *turns) leave(key string, d *desk) {
-	s.requeue(slices.DeleteFunc(slices.Clone(s.places), func(p place) bool { return p.key == key && p.d == d }))
-}
-
-// next is the bid of the first in a queue but one.
-func (s *turns) next(key string, but *desk) *bid {
-	for _, p := range s.places {
-		if p.key == key && p.d != but {
-			b := p.bid
-			return &b
-		}
-	}
-	return nil
-}
-
-// stands reports whether a bid is in its place.
-func (s *turns) stands(b *bid) bool {
-	return slices.ContainsFunc(s.places, func(p place) bool { return p.bid.id == b.id })
-}
-
-// offered takes the first off a queue: it was woken with the others, and may be dead.
-func (s *turns) offered(key string) {
-	if i := slices.IndexFunc(s.places, func(p place) bool { return p.key == key }); i >= 0 {
-		s.requeue(slices.Delete(slices.Clone(s.places), i, i+1))
-	}
-}
-
-// requeue replaces all places.
-func (s *turns) requeue(places []place) {
-	if s.w.profile.Weights[Rewind] > 0 {
-		s.former = append(s.former, queue{s.w.now, s.places})
-	}
-	s.places = places
-}
-
-// restore puts back who waited when the records were as they are now. Nobody answers for bids that come back: their makers may have withdrawn them, or hold what they were granted.
-func (s *turns) restore() {
-	for len(s.former) > 0 && s.former[len(s.former)-1].at >= s.undone {
-		s.places = s.former[len(s.former)-1].places
-		s.former = s.former[:len(s.former)-1]
-	}
-	s.places = slices.Clone(s.places)
-	for i := range s.places {
-		s.places[i].bid.m.stray = true
-	}
 }
 
 func (s *turns) get(c *client, key string, done func(tenure.Record, time.Time, error)) {
