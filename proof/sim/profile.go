@@ -169,7 +169,6 @@ func profileOf(name string) *Profile {
 var awards = []Sight{
 	{"award", "written"},
 	{"award", "claimed"},
-	{"award", "claimed too late"},
 	{"award", "answered by the server"},
 	{"award", "given back"},
 	{"award", "asked for while given back"},
