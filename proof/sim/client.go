@@ -64,6 +64,9 @@ func (w *world) forgetClient(c *client) {
 	if v, ok := w.store.(*vault); ok {
 		delete(v.stores, c)
 	}
+	if t, ok := w.store.(*turns); ok {
+		delete(t.desks, c)
+	}
 	base := w.store.base()
 	base.watches = slices.DeleteFunc(base.watches, func(u *pursuit) bool { return u.c == c })
 	for _, r := range w.resources {

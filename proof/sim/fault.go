@@ -21,6 +21,7 @@ const (
 	Conflict                 // an object store's 409: another request is under way, nothing was done
 	Throttled                // its 429: nothing was done
 	LostHint                 // a waiter is not woken
+	LateHint                 // a waiter is told late that it was granted a key
 	SlowCommit               // a transaction takes long to commit, its rows locked
 	Aborted                  // a transaction is rolled back at the end
 	PausedSend               // the sender is stopped between looking at its clock and sending
@@ -46,7 +47,7 @@ const (
 )
 
 var faultNames = [faults]string{
-	"lost request", "lost reply", "slow request", "slow reply", "late request", "doubled", "stale read", "409", "429", "lost hint", "slow commit", "aborted", "paused send", "paused step", "guard crash",
+	"lost request", "lost reply", "slow request", "slow reply", "late request", "doubled", "stale read", "409", "429", "lost hint", "late hint", "slow commit", "aborted", "paused send", "paused step", "guard crash",
 	"crash", "pause", "suspend", "cut off", "client rate", "store rate", "store step", "restart", "failover", "rewind", "wipe", "row locked", "operator", "forgery", "sweep",
 }
 

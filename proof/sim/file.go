@@ -45,7 +45,12 @@ func (e *entering) then(step func()) {
 	switch {
 	case w.fault(GuardCrash):
 		w.say(c.name, "dies inside the guard of %s", e.r.name)
-		c.crash(away)
+		life := c.life
+		w.at(w.now, func() { // and not in the midst of what is being done just now
+			if c.life == life {
+				c.crash(away)
+			}
+		})
 		return
 	case w.fault(PausedStep):
 		w.say(c.name, "is stopped inside the guard of %s for %s", e.r.name, pause)

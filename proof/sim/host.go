@@ -52,8 +52,10 @@ func (h *host) Timer(time.Duration) clock.Timer { panic("sim: a timer of its own
 func (h *host) truth(i instant) time.Duration { return h.boot.when(int64(i)) }
 
 // soon does something at a true time, or when the process goes on after that, unless it has died by then.
-func (h *host) soon(at time.Duration, do func()) {
-	life := h.life
+func (h *host) soon(at time.Duration, do func()) { h.within(h.life, at, do) }
+
+// within does something at a true time, as soon does, in one of the lives of the process.
+func (h *host) within(life int, at time.Duration, do func()) {
 	var try func()
 	try = func() {
 		switch {

@@ -33,9 +33,10 @@ type grant struct {
 	transfer int // which of the key's transfers it was
 	fate     fate
 	held     bool
-	stray    bool // granted by a copy that nobody answers for
-	lost     bool // the store has forgotten it
-	shaken   bool // the store's memory of it was set back: what was promised since does not hold
+	stray    bool   // granted by a copy that nobody answers for
+	lost     bool   // the store has forgotten it
+	bid      *stake // it was granted to a bid
+	shaken   bool   // the store's memory of it was set back: what was promised since does not hold
 	record   tenure.Record
 }
 
@@ -66,11 +67,19 @@ func (j *judge) committed(req tenure.Request, before, after tenure.Record, m mes
 	w, l := j.w, j.ledger(req.Key)
 	w.say("store", "%s", describe(req, before, after, m))
 	if after.Grant != before.Grant || after.Token != before.Token {
-		j.transferred(l, req, before, after, m)
+		j.transferred(l, req, nil, before, after, m)
 	} else {
 		j.changed(l, req, before, after)
 	}
 	j.beliefs(req.Key)
+}
+
+// awarded takes a grant to a bid, made in the step that freed the key.
+func (j *judge) awarded(b *bid, before, after tenure.Record) {
+	j.w.say("store", "%s, by its bid", describe(b.Request, before, after, b.m))
+	j.w.cover("award", "written")
+	j.transferred(j.ledger(b.Request.Key), b.Request, b.stake, before, after, b.m)
+	j.beliefs(b.Request.Key)
 }
 
 // changed is law 7: only the holder, and only while it is, changes a term.
@@ -168,9 +177,10 @@ func (j *judge) dropped(key string) {
 		if g.fate == alive {
 			g.fate = followed
 		}
-		if j.w.profile.Steps { // a clock that steps forward drops it early, and its numbers may come back if it steps back
+		switch {
+		case j.w.profile.Steps: // a clock that steps forward drops it early, and its numbers may come back if it steps back
 			g.lost = true
-		} else {
+		case !g.lost: // what was forgotten before may have been granted a moment ago
 			delete(j.grants, g.fp) // longer ago than any message is on its way
 		}
 	}
@@ -236,6 +246,9 @@ func (j *judge) concluded(u *pursuit, res keep.Resolution) {
 	now := j.w.store.base().now()
 	// A store whose clock is coarse refuses what may be over.
 	living := g != nil && g.fate == alive && !g.lost && !g.shaken && !g.stray && now.Add(j.w.profile.Skew).Before(g.record.Deadline)
+	if living && g.bid != nil && !g.bid.claimed && res != keep.WasGranted {
+		living = false // it was granted while nobody asked, and is the store's to give back
+	}
 	switch res {
 	case keep.WasLeft:
 		if living && !j.w.profile.Steps {

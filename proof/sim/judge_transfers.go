@@ -9,8 +9,12 @@ import (
 )
 
 // transferred holds a new term against the laws: 1, 2, 4, 6 and 8.
-func (j *judge) transferred(l *ledger, req tenure.Request, before, after tenure.Record, m message) {
+// bid is what it was granted to, if nobody asked at that moment.
+func (j *judge) transferred(l *ledger, req tenure.Request, bid *stake, before, after tenure.Record, m message) {
 	w, fp := j.w, req.Secret.Grant()
+	if bid != nil {
+		fp = bid.request.Secret.Grant()
+	}
 	if req.Verb != tenure.Acquire && !req.Verb.ByHand() {
 		w.fail(WrongGrant, "a %s made a new term of %s", req.Verb, req.Key)
 		return
@@ -24,7 +28,7 @@ func (j *judge) transferred(l *ledger, req tenure.Request, before, after tenure.
 	}
 	j.hasCause(req, before, after)
 	if req.Verb == tenure.Acquire && !m.stray && (seen == nil || !seen.lost) {
-		j.somebodyKnows(req, fp)
+		j.somebodyKnows(req, fp, bid)
 	}
 	if prev := l.current; prev != nil && prev.fate == alive {
 		prev.fate = followed
@@ -34,7 +38,7 @@ func (j *judge) transferred(l *ledger, req tenure.Request, before, after tenure.
 	}
 	g := &grant{
 		fp: fp, token: after.Token, owner: req.Owner, transfer: l.transfers, fate: alive,
-		held: after.State == tenure.Held, stray: m.stray, record: after,
+		held: after.State == tenure.Held, stray: m.stray, bid: bid, record: after,
 	}
 	l.issued = append(l.issued, g)
 	l.current, j.grants[fp] = g, g
@@ -95,6 +99,12 @@ func (j *judge) inTime(l *ledger, req tenure.Request, before, after tenure.Recor
 	if before.State == tenure.Free && after.Acquired.Before(before.Deadline) {
 		w.fail(NoEarlyGrant, "the term of %s on %s begins %s before the one before it ended", req.Owner, req.Key, before.Deadline.Sub(after.Acquired))
 	}
+	if before.State == tenure.Free && before.Ended == tenure.EndReleased && after.Acquired.Before(before.HoldUntil) {
+		w.fail(NoEarlyGrant, "%s was granted to %s %s before its hold was over", req.Key, req.Owner, before.HoldUntil.Sub(after.Acquired))
+	}
+	if before.State == tenure.Reserved && before.Owner != req.Owner && after.Acquired.Before(before.Deadline) {
+		w.fail(NoEarlyGrant, "%s was granted to %s, though it is reserved for %s for another %s", req.Key, req.Owner, before.Owner, before.Deadline.Sub(after.Acquired))
+	}
 }
 
 // hasCause is law 8.
@@ -129,7 +139,13 @@ func (j *judge) hasCause(req tenure.Request, before, after tenure.Record) {
 }
 
 // somebodyKnows is law 6: a grant is somebody's who waits for it, or finds out about it in the background.
-func (j *judge) somebodyKnows(req tenure.Request, fp fence.Grant) {
+func (j *judge) somebodyKnows(req tenure.Request, fp fence.Grant, bid *stake) {
+	if bid != nil { // whoever left it may have gone: then its desk gives back what it was granted, unless it knows that nothing can be
+		if bid.gone && bid.d.life == bid.d.c.life {
+			j.w.fail(OneTruth, "%s was granted to a bid of %s that had been withdrawn: nobody asks for it, and nobody gives it back", req.Key, req.Owner)
+		}
+		return
+	}
 	if at, denied := j.denied[fp]; denied {
 		j.w.fail(OneTruth, "a request for %s was granted that its maker, %s, was told %s would not be", req.Key, req.Owner, at)
 		return

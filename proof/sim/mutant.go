@@ -33,32 +33,42 @@ type Bend int
 
 // The places.
 const (
-	Straight          Bend = iota
-	MonotonicClock         // a client looks at a clock that stands still in suspend
-	TimeFromReply          // a client counts the TTL from the reply
-	TimeFromLastSend       // a client counts it from the last copy it sent
-	NoMargin               // a client leaves no room for clocks that differ in rate
-	EndsOnlyWhenTold       // a client does not end a lease by its own clock
-	NotOwnedIsRetried      // a client takes "not owned" for a failure to retry
-	UnchangedIsFailed      // a client reads a record, and takes a request that does not show there for failed
-	AbandonsUnknown        // a client leaves an unknown outcome alone
-	ResumesAnew            // a client takes any grant of its secret for the lease it had
-	WaitsForHints          // a client that watches does not poll
-	NoRaiseAtGrant         // a client reads before the fence is up
-	NoRaiseByHand          // an operator does not raise the fence
-	DateIsExact            // a client takes a date of whole seconds for the time
-	EarliestIsTold         // a store with a coarse clock tells what is left of a term from the earliest time that it may be
-	UnconditionalPut       // a register writes whatever it held
-	BlindDrop              // a register drops whatever it holds
-	ConflictIsDone         // a register takes 409 for done
-	LostIsDone             // a register takes a lost reply for done
-	SkippedIsDone          // a store says of rows it skipped that they were renewed
-	ClockBeforeLock        // a store looks at the clock before it has the row
-	CheckThenWrite         // a guard checks, and writes later
-	RaiseIsForgotten       // a guard does not keep what it was raised to
-	NoFileLock             // a guard's file has no lock
-	WriteThenMark          // a guard writes the content before the mark
-	BlindManifest          // a guard puts its manifest without a condition
+	Straight              Bend = iota
+	MonotonicClock             // a client looks at a clock that stands still in suspend
+	TimeFromReply              // a client counts the TTL from the reply
+	TimeFromLastSend           // a client counts it from the last copy it sent
+	NoMargin                   // a client leaves no room for clocks that differ in rate
+	EndsOnlyWhenTold           // a client does not end a lease by its own clock
+	NotOwnedIsRetried          // a client takes "not owned" for a failure to retry
+	UnchangedIsFailed          // a client reads a record, and takes a request that does not show there for failed
+	AbandonsUnknown            // a client leaves an unknown outcome alone
+	ResumesAnew                // a client takes any grant of its secret for the lease it had
+	WaitsForHints              // a client that watches does not poll
+	NoRaiseAtGrant             // a client reads before the fence is up
+	NoRaiseByHand              // an operator does not raise the fence
+	DateIsExact                // a client takes a date of whole seconds for the time
+	EarliestIsTold             // a store with a coarse clock tells what is left of a term from the earliest time that it may be
+	UnconditionalPut           // a register writes whatever it held
+	BlindDrop                  // a register drops whatever it holds
+	ConflictIsDone             // a register takes 409 for done
+	LostIsDone                 // a register takes a lost reply for done
+	SkippedIsDone              // a store says of rows it skipped that they were renewed
+	ClockBeforeLock            // a store looks at the clock before it has the row
+	CheckThenWrite             // a guard checks, and writes later
+	RaiseIsForgotten           // a guard does not keep what it was raised to
+	NoFileLock                 // a guard's file has no lock
+	WriteThenMark              // a guard writes the content before the mark
+	AwardIsFullTerm            // a desk says that all of the TTL is left of what a bid was granted
+	AwardByReleasersClock      // a desk reckons what is left from the clock of whoever released the key
+	AwardFromLastBid           // a desk reckons it from the last bid with the same secret
+	AwardIsDatedBySender       // a store dates what a bid is granted with when the release was sent
+	AwardToAbsent              // a store grants a key to a bid that is not in its place any more
+	AwardAgain                 // a store leaves a bid in its place that was granted, and does not ask whether its secret was used
+	AwardOverHold              // a store grants a key to a bid within a hold
+	AwardAfterRefusal          // a store grants a key to a bid though the release was refused
+	ClaimedWhileGiven          // a desk answers for what it is giving back
+	OnlyTheTold                // a desk does not notice that the server has answered for what a bid was granted
+	BlindManifest              // a guard puts its manifest without a condition
 )
 
 // is reports whether the mutant bends this place; nil is the sound variant.

@@ -39,13 +39,19 @@ func clockIsToken(rec tenure.Record, req tenure.Request, now time.Time) (tenure.
 // resurrects asks a record that remembers no secret which is over.
 func resurrects(rec tenure.Record, req tenure.Request, now time.Time) (tenure.Record, bool, error) {
 	if req.Verb == tenure.Acquire && !rec.Alive(now) {
-		rec.History = slices.Clone(rec.History)
-		for i := range rec.History {
-			rec.History[i].Grant = "00000000000000000000000000000000"
-		}
-		rec.Grant = "00000000000000000000000000000000"
+		rec = forgetful(rec)
 	}
 	return tenure.Apply(rec, req, now)
+}
+
+// forgetful is a record that knows of no secret which was used.
+func forgetful(rec tenure.Record) tenure.Record {
+	rec.History = slices.Clone(rec.History)
+	for i := range rec.History {
+		rec.History[i].Grant = "00000000000000000000000000000000"
+	}
+	rec.Grant = "00000000000000000000000000000000"
+	return rec
 }
 
 // earlyGrant takes the last second of a lease for over.

@@ -50,4 +50,16 @@ var Mutants = []*Mutant{
 	{Name: "lost-is-done", Place: "store", Says: "a reply that was lost is taken for done", Profile: "network", Laws: []Law{OneTruth, LocalDeadline}, Bend: LostIsDone},
 	{Name: "skipped-is-done", Place: "store", Says: "rows that were skipped are reported as renewed", Profile: "postgres", Laws: []Law{LocalDeadline}, Bend: SkippedIsDone},
 	{Name: "clock-before-lock", Place: "store", Says: "the deadline is reckoned before the row is locked", Profile: "postgres", Laws: []Law{LocalDeadline, NoEarlyGrant}, Bend: ClockBeforeLock},
+
+	// Stores that grant a key in the step that frees it.
+	{Name: "award-full-term", Place: "store", Says: "what a bid was granted is said to last for a TTL from when it is asked for", Profile: "etcd", Laws: []Law{LocalDeadline}, Bend: AwardIsFullTerm},
+	{Name: "award-releasers-clock", Place: "store", Says: "what is left of it is reckoned from the clock of whoever released the key", Profile: "etcd", Laws: []Law{LocalDeadline}, Bend: AwardByReleasersClock},
+	{Name: "award-from-last-bid", Place: "store", Says: "it counts from the last bid with the same secret, whichever was granted", Profile: "etcd", Laws: []Law{LocalDeadline}, Bend: AwardFromLastBid},
+	{Name: "award-dated-by-sender", Place: "store", Says: "it begins when the release was sent", Profile: "etcd", Laws: []Law{NoEarlyGrant, LocalDeadline, TokensRise}, Bend: AwardIsDatedBySender},
+	{Name: "award-to-absent", Place: "store", Says: "a bid is granted that was withdrawn or replaced", Profile: "etcd", Laws: []Law{OneTruth}, Bend: AwardToAbsent},
+	{Name: "award-again", Place: "store", Says: "a bid that was granted stays in its place, and is granted again", Profile: "etcd", Laws: []Law{OneGrant}, Bend: AwardAgain},
+	{Name: "award-over-hold", Place: "store", Says: "a bid is granted within a hold", Profile: "etcd", Laws: []Law{NoEarlyGrant}, Bend: AwardOverHold},
+	{Name: "award-after-refusal", Place: "store", Says: "a bid is granted though the release was refused", Profile: "etcd", Laws: []Law{NoEarlyGrant, Causes}, Bend: AwardAfterRefusal},
+	{Name: "claimed-while-given", Place: "store", Says: "a bid's grant is answered for while it is given back", Profile: "etcd", Laws: []Law{LocalDeadline}, Bend: ClaimedWhileGiven},
+	{Name: "claims-only-the-told", Place: "store", Says: "a bid's grant is given back though the server has told its holder of it", Profile: "etcd", Laws: []Law{LocalDeadline}, Bend: OnlyTheTold},
 }

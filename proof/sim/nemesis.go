@@ -88,9 +88,11 @@ func (w *world) strike(f Fault, b blow) {
 	case Rewind:
 		w.outage("is put back to an older state", b.down)
 		base.rewind(b.writes, "rewind")
+		w.restored()
 	case Wipe:
 		w.outage("is wiped", b.down)
 		base.rewind(len(base.written), "wipe")
+		w.restored()
 	case RowLocked:
 		if w.store.(*rows).lockRow(b.key, b.brief/2) {
 			w.say("store", "%s: its row is locked by another for %s", b.key, b.brief/2)
@@ -114,6 +116,13 @@ func (w *world) outage(how string, down time.Duration) {
 	base.watches = nil
 	for _, u := range watches {
 		u.c.soon(w.now, u.unwatch)
+	}
+}
+
+// restored puts back, with the records, who waits for them.
+func (w *world) restored() {
+	if t, ok := w.store.(*turns); ok {
+		t.restore()
 	}
 }
 

@@ -30,7 +30,7 @@ type line struct {
 // the reply has come. broke is called if the sender is told that something went wrong; sometimes it is not told.
 func (w *world) carry(l line, serve func(m message, reply func(func())), broke func(error)) {
 	h := l.h
-	r := h.rng
+	r, life := h.rng, h.life // who has died since is told nothing
 	// All is drawn first, so that a fault that is left out changes as little as may be.
 	there, back := between(r, time.Millisecond, 12*time.Millisecond), between(r, time.Millisecond, 12*time.Millisecond)
 	delay, slack := between(r, 0, 3*time.Second), between(r, 0, 3*time.Second)
@@ -39,7 +39,7 @@ func (w *world) carry(l line, serve func(m message, reply func(func())), broke f
 	told := chance(r, 80)
 	tell := func(err error) {
 		if told {
-			h.soon(w.now+back, func() { broke(err) })
+			h.within(life, w.now+back, func() { broke(err) })
 		}
 	}
 	leaves, posted := w.now, w.now
@@ -86,7 +86,7 @@ func (w *world) carry(l line, serve func(m message, reply func(func())), broke f
 			if w.fault(SlowReply) {
 				back += slack
 			}
-			h.soon(w.now+back, deliver)
+			h.within(life, w.now+back, deliver)
 		})
 	})
 }

@@ -100,6 +100,16 @@ var Profiles = []*Profile{
 		store: func(w *world) server { return newRows(w) },
 	}).with(network, steps, map[Fault]float64{SlowCommit: 0.04, Aborted: 0.02}).nemesis(hosts, people, map[Fault]int{Restart: 1, RowLocked: 3}),
 	(&Profile{
+		Name: "etcd", Says: "one step at a time; who releases a key grants it to the next who waits, and that one is told, perhaps late or never", Skewed: true,
+		store:   func(w *world) server { return newTurns(w) },
+		further: awards,
+	}).with(network, steps, map[Fault]float64{LateHint: 0.3}).nemesis(hosts, people, map[Fault]int{Restart: 1}),
+	(&Profile{
+		Name: "restored", Says: "the same; it is put back to older states, with the bids that waited then, and wiped", Skewed: true,
+		store:   func(w *world) server { return newTurns(w) },
+		further: []Sight{{"award", "written"}, {"award", "claimed"}, {"award", "given back"}},
+	}).with(network, steps, map[Fault]float64{LateHint: 0.3}).nemesis(hosts, people, map[Fault]int{Restart: 1, Rewind: 4, Wipe: 1}),
+	(&Profile{
 		Name: "s3", Says: "conditional puts, 409, 412 and 429, a clock of whole seconds, no hints", Skewed: true, Skew: 3 * time.Second,
 		store: func(w *world) server { return newVault(w, true) },
 	}).with(network, steps, map[Fault]float64{Conflict: 0.05, Throttled: 0.04, LostHint: 0}).nemesis(hosts, people, map[Fault]int{Restart: 1}),
@@ -153,6 +163,18 @@ func profileOf(name string) *Profile {
 		panic(err)
 	}
 	return p
+}
+
+// awards is what a store must show that grants a key in the step that frees it.
+var awards = []Sight{
+	{"award", "written"},
+	{"award", "claimed"},
+	{"award", "answered by the server"},
+	{"award", "given back"},
+	{"award", "asked for while given back"},
+	{"award", "the bid had gone"},
+	{"award", "the bid was old"},
+	{"award", "refused by the law"},
 }
 
 // everywhere is what every profile must show.

@@ -142,6 +142,15 @@ func (u *pursuit) end() {
 	u.over = true
 	base := u.c.w.store.base()
 	base.watches = slices.DeleteFunc(base.watches, func(other *pursuit) bool { return other == u })
+	u.watchEnds()
+}
+
+// watchEnds tells a store that awards that nobody is woken for this pursuit any more.
+func (u *pursuit) watchEnds() {
+	if t, awards := u.c.w.store.(*turns); awards && u.watched {
+		u.watched = false
+		t.desk(u.c).unwatched(u.key())
+	}
 }
 
 // arm sets the timer to when the machine has something to do.
@@ -173,7 +182,11 @@ func (u *pursuit) watch() {
 		if !u.over && !u.behind && base.up() {
 			u.watched = true
 			base.watches = append(base.watches, u)
-			u.step(keep.Watched{})
+			since := false
+			if t, awards := u.c.w.store.(*turns); awards {
+				since = t.desk(u.c).watched(u)
+			}
+			u.step(keep.Watched{Since: since})
 		}
 	})
 }
@@ -188,6 +201,7 @@ func (u *pursuit) hint() {
 // unwatch says that no more hints will come.
 func (u *pursuit) unwatch() {
 	if !u.over && u.watched {
+		u.watchEnds()
 		u.watched = false
 		u.step(keep.Unwatched{})
 	}

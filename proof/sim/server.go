@@ -24,7 +24,8 @@ type server interface {
 type ground struct {
 	w       *world
 	records map[string]kept
-	written []former // for undoing
+	written []former      // for undoing
+	undone  time.Duration // when the oldest write was made that was undone last
 	clock   dial
 	down    time.Duration // not reached before this true time
 	hints   bool          // waiters are woken
@@ -107,8 +108,10 @@ func (g *ground) wake(key string) {
 
 // rewind undoes the last n writes.
 func (g *ground) rewind(n int, why string) {
+	g.undone = g.w.now
 	for i := 0; i < n && len(g.written) > 0; i++ {
 		last := g.written[len(g.written)-1]
+		g.undone = last.at
 		g.written = g.written[:len(g.written)-1]
 		g.records[last.key] = last.kept
 	}

@@ -1,0 +1,232 @@
+package sim
+
+import (
+	"errors"
+	"time"
+
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// turns is a store like etcd: a key that is released is granted, in the same step, to the first who waits for it and has left a bid a moment ago. Who releases has looked before whom that would be; the step
+// is made only if the bid is still in its place. Each client has a desk, which leaves its bids and answers for what they were granted.
+type turns struct {
+	*ground
+	places []place // in the order in which they were taken
+	former []queue // for undoing
+	desks  map[*client]*desk
+	bids   int
+	steps  int // that were taken: etcd's revision
+}
+
+const (
+	// young is how old a bid may be that is granted, and freshOf which part of its TTL.
+	young   = 2 * time.Second
+	freshOf = 4
+	// meeting is how long a release waits to hear who is next.
+	meeting = 100 * time.Millisecond
+)
+
+func newTurns(w *world) *turns {
+	return &turns{ground: newGround(w, true), desks: map[*client]*desk{}}
+}
+
+func (s *turns) apply(c *client, requests []tenure.Request, done func([]store.Answer, error)) func() {
+	call := &turn{s: s, d: s.desk(c), c: c, requests: requests, began: s.w.now, done: done}
+	if len(requests) == 1 {
+		switch requests[0].Verb {
+		case tenure.Acquire:
+			call.acquire()
+			return call.abandon
+		case tenure.Release:
+			call.meet()
+			return call.abandon
+		}
+	}
+	call.send(nil)
+	return call.abandon
+}
+
+// turn is one call of a client's.
+type turn struct {
+	s        *turns
+	d        *desk
+	c        *client
+	requests []tenure.Request
+	began    time.Duration
+	stake    *stake // the bid that goes with it
+	sent     instant
+	over     bool
+	done     func([]store.Answer, error)
+}
+
+// abandon ends the call from outside: what comes back is not looked at.
+func (t *turn) abandon() { t.over = true }
+
+func (t *turn) finish(answers []store.Answer, err error) {
+	if !t.over {
+		t.over = true
+		t.done(answers, err)
+	}
+}
+
+func (t *turn) line() line {
+	l := t.s.line(t.c)
+	l.began = t.began
+	return l
+}
+
+// acquire is answered by the desk if a bid of it was granted; otherwise it leaves one, if somebody here watches the key.
+func (t *turn) acquire() {
+	req := t.requests[0]
+	if a, known := t.d.claim(req); known {
+		t.c.soon(t.s.w.now+between(t.c.rng, time.Microsecond, time.Millisecond), func() { t.finish([]store.Answer{a}, nil) })
+		return
+	}
+	if t.d.watches(req.Key) {
+		t.stake = t.d.bid(req)
+	}
+	t.send(nil)
+}
+
+// meet looks who is next before the key is released.
+func (t *turn) meet() {
+	met := false
+	release := func(b *bid) {
+		if !met && !t.over {
+			met = true
+			t.send(b)
+		}
+	}
+	t.s.w.carry(t.line(), func(_ message, reply func(func())) {
+		next := t.s.next(t.requests[0].Key, t.d)
+		reply(func() { release(next) })
+	}, func(error) { release(nil) })
+	t.c.timer(meeting, func() { release(nil) })
+}
+
+// send is one round trip. heir is who is to have the key that is released.
+func (t *turn) send(heir *bid) {
+	s, posted := t.s, t.s.now()
+	s.w.ops += len(t.requests)
+	t.sent = t.c.Now()
+	s.w.carry(t.line(), func(m message, reply func(func())) {
+		now := s.now()
+		s.steps++
+		step, answers := s.steps, make([]store.Answer, len(t.requests))
+		for i, req := range t.requests {
+			answers[i] = s.serve(t, req, heir, now, posted, m)
+		}
+		reply(func() {
+			if t.over {
+				return
+			}
+			if t.requests[0].Verb == tenure.Acquire {
+				answers[0] = t.d.answered(t.requests[0], t.stake, step, answers[0])
+			}
+			t.finish(answers, nil)
+		})
+	}, func(err error) { t.finish(nil, err) })
+}
+
+// serve is the one atomic step for a request.
+func (s *turns) serve(t *turn, req tenure.Request, heir *bid, now, posted time.Time, m message) store.Answer {
+	rec := s.held(req.Key)
+	next, changed, err := s.w.law(rec, req, now)
+	switch {
+	case err == nil && changed && req.Verb == tenure.Release:
+		heir = s.heir(heir, t.d, now)
+		if awarded, granted := s.award(next, heir, now, posted); granted {
+			s.handOver(t, req, next, awarded, heir, m)
+			return store.Answer{Record: next, Now: tenure.Time(now), Awaited: true}
+		}
+		s.write(req, kept{record: next}, m)
+		s.offered(req.Key)
+	case err == nil && changed:
+		s.write(req, kept{record: next}, m)
+		if req.Verb == tenure.Acquire {
+			s.leave(req.Key, t.d)
+		}
+	case errors.Is(err, tenure.ErrHeld) && t.stake != nil:
+		s.enter(req, t, m)
+	case err != nil && req.Verb == tenure.Release && s.w.mutant.is(AwardAfterRefusal):
+		freed := rec
+		freed.State, freed.Ended, freed.Deadline, freed.HoldUntil = tenure.Free, tenure.EndReleased, tenure.Time(now), time.Time{}
+		heir = s.heir(heir, t.d, now)
+		if awarded, granted := s.award(freed, heir, now, posted); granted && !rec.IsZero() {
+			s.records[req.Key] = kept{record: awarded, modified: now}
+			s.w.judge.awarded(heir, rec, awarded)
+		}
+	}
+	return store.Answer{Record: next, Now: tenure.Time(now), Err: err}
+}
+
+// heir is the bid that a key may be granted to which a client frees: the one that it knows of, if that stands and is young; or nil.
+func (s *turns) heir(known *bid, by *desk, now time.Time) *bid {
+	found := s.standing(known)
+	if s.w.mutant.is(AwardToAbsent) {
+		found = known
+	}
+	switch {
+	case known == nil || known.stake.d == by:
+		return nil
+	case found == nil:
+		s.w.cover("award", "the bid had gone")
+	case now.Sub(found.placed) > min(young, found.Request.TTL/freshOf):
+		s.w.cover("award", "the bid was old")
+		return nil
+	}
+	return found
+}
+
+// award is what a key that is freed becomes by a bid, if the law lets it.
+func (s *turns) award(freed tenure.Record, heir *bid, now, posted time.Time) (tenure.Record, bool) {
+	if heir == nil {
+		return freed, false
+	}
+	switch {
+	case s.w.mutant.is(AwardOverHold):
+		freed.HoldUntil = time.Time{}
+	case s.w.mutant.is(AwardAgain):
+		freed = forgetful(freed)
+	case s.w.mutant.is(AwardIsDatedBySender):
+		now = posted
+	}
+	next, granted, err := tenure.Award(freed, heir.Bid, now)
+	if err != nil || !granted {
+		s.w.cover("award", "refused by the law")
+		return freed, false
+	}
+	return next, true
+}
+
+// handOver writes a release and the grant that it leads to: one write.
+func (s *turns) handOver(t *turn, req tenure.Request, freed, awarded tenure.Record, heir *bid, m message) {
+	before := s.records[req.Key]
+	s.written = append(s.written, former{req.Key, before, s.w.now})
+	s.records[req.Key] = kept{record: awarded, modified: s.now()}
+	s.w.judge.committed(req, before.record, freed, m)
+	s.w.judge.awarded(heir, freed, awarded)
+	if !s.w.mutant.is(AwardAgain) {
+		s.leave(req.Key, heir.stake.d)
+	}
+	k := heir.stake
+	delay, late := between(k.d.c.rng, time.Millisecond, 5*time.Millisecond), upTo(k.d.c.rng, 3*time.Second)
+	if s.w.fault(LostHint) {
+		return
+	}
+	if s.w.fault(LateHint) {
+		delay += late
+	}
+	k.d.soon(s.w.now+delay, func() { k.d.told(k, awarded, t.sent) })
+}
+
+func (s *turns) get(c *client, key string, done func(tenure.Record, time.Time, error)) {
+	s.w.carry(s.line(c), func(_ message, reply func(func())) {
+		rec, now := s.held(key), s.now()
+		reply(func() { done(rec, now, nil) })
+	}, func(err error) { done(tenure.Record{}, time.Time{}, err) })
+}
+
+// halt undoes nothing: a step is one step.
+func (s *turns) halt() {}
