@@ -27,7 +27,7 @@ help: ## list the targets
 
 .PHONY: test
 test: ## everything: lint, generated files, fuzzing, benchmarks' own tests, all tests with the race detector
-	@MAKE="$(MAKE)" tools/stages lint generated fuzz bench-tests tests
+	@MAKE="$(MAKE)" tools/stages lint generated fuzz 'bench-tests&' tests
 
 .PHONY: quick
 quick: ## vet, and the tests that need no server and no root, within two minutes
