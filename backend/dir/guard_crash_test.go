@@ -17,6 +17,7 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/fsys"
+	"github.com/croft-dev/croft/internal/testenv"
 )
 
 // guardScene is a call that is disturbed at each of its steps, and what stands before it. The call's token is 20.
@@ -52,7 +53,7 @@ var guardScenes = []guardScene{
 // set makes a directory as the scene wants it, quickly: without syncing.
 func (g guardScene) set(t testing.TB) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "artifact")
+	path := filepath.Join(testenv.Memory(t), "artifact")
 	if g.content != "" {
 		if err := os.WriteFile(path, []byte(g.content), 0o600); err != nil {
 			t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/fsys"
 	"github.com/croft-dev/croft/internal/ground"
+	"github.com/croft-dev/croft/internal/testenv"
 )
 
 // guardTemp is a directory without symbolic links in its path.
@@ -213,7 +214,7 @@ func TestGuardDamagedSidecarIsNamedAndNeverReset(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := guardOpen(t, filepath.Join(t.TempDir(), "artifact"))
+			f := guardOpen(t, filepath.Join(testenv.Memory(t), "artifact"))
 			guardPut(t, f, 1, "one")
 			guardPut(t, f, 2, "two")
 			guardMust(t, spoil(f.sidecar))

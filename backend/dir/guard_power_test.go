@@ -16,6 +16,7 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/fsys"
+	"github.com/croft-dev/croft/internal/testenv"
 )
 
 // guardDisk is a file system that remembers what of the sidecar, and of the names in its directory, is on the disk, so that the power can be cut. Staged
@@ -146,7 +147,7 @@ const guardUnharmed = 1000 // more steps than any call takes
 func guardLife(t *testing.T, seed uint64, spoil func(*guardDisk)) string {
 	t.Helper()
 	dice := rand.New(rand.NewPCG(seed, 7))
-	disk := &guardDisk{FS: fsys.OS{}, path: filepath.Join(t.TempDir(), "artifact")}
+	disk := &guardDisk{FS: fsys.OS{}, path: filepath.Join(testenv.Memory(t), "artifact")}
 	spoil(disk)
 	var highest fence.Token // confirmed to somebody
 	var story []string
@@ -225,7 +226,7 @@ func TestGuardPowerCutIsFeltWhereSyncsAreMissing(t *testing.T) {
 // case for which the guard looks whether the one before it has signed out: both slots are written and neither is synced.
 func guardTwoDeaths(t *testing.T, spoil func(*guardDisk)) string {
 	t.Helper()
-	disk := &guardDisk{FS: fsys.OS{}, path: filepath.Join(t.TempDir(), "artifact")}
+	disk := &guardDisk{FS: fsys.OS{}, path: filepath.Join(testenv.Memory(t), "artifact")}
 	for token := range fence.Token(3) {
 		if _, err := disk.killed(t, true, token+1, guardUnharmed, ""); err != nil {
 			t.Fatal(err)

@@ -17,12 +17,13 @@ import (
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/guard/guardtest"
+	"github.com/croft-dev/croft/internal/testenv"
 )
 
 func TestGuardConformance(t *testing.T) {
 	t.Parallel()
 	guardtest.Run(t, guardtest.Harness{MarkLeads: true, Make: func(t testing.TB) guardtest.Resource {
-		path := filepath.Join(t.TempDir(), "artifact")
+		path := filepath.Join(testenv.Memory(t), "artifact")
 		return guardtest.Resource{
 			Open: func(t testing.TB) guardtest.Handle { return guardtest.Artifact(guardOpen(t, path)) },
 			Read: func(context.Context) ([]byte, bool, error) {

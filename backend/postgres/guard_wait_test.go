@@ -214,7 +214,11 @@ func TestATargetThatLeadsElsewhereIsRefused(t *testing.T) {
 			_ = g.Close()
 		}
 	}
-	known, err := postgres.NewSQLGuard(db, row, &postgres.GuardOptions{Target: newGuard(t, row, postgres.GuardOptions{}).Target()})
+	direct := newGuard(t, row, postgres.GuardOptions{})
+	if _, err := direct.Rekeyed(t.Context()); err != nil { // makes the schema, which no test before this one need have done
+		t.Fatal(err)
+	}
+	known, err := postgres.NewSQLGuard(db, row, &postgres.GuardOptions{Target: direct.Target()})
 	if err != nil {
 		t.Fatal(err)
 	}

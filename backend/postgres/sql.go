@@ -3,9 +3,11 @@ package postgres
 import (
 	"embed"
 	"fmt"
+	"io/fs"
 	"path"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/clerk"
@@ -69,8 +71,27 @@ func newStatements(schema string) *statements {
 
 // sqlText is the text of an embedded file with the schema's name in the place of the default one.
 func sqlText(name, schema string) string {
-	return croftWord.ReplaceAllLiteralString(rawText(name), schema)
+	pieces, ok := sqlPieces()[name]
+	if !ok {
+		panic("no " + name + " is embedded")
+	}
+	return strings.Join(pieces, schema)
 }
+
+// sqlPieces are the embedded files, cut where the schema's name goes. They are searched for it once, not whenever a store is opened.
+var sqlPieces = sync.OnceValue(func() map[string][]string {
+	pieces := map[string][]string{}
+	for _, pattern := range []string{"migrations/*.sql", "queries/*.sql"} {
+		names, err := fs.Glob(files, pattern)
+		if err != nil {
+			panic(err)
+		}
+		for _, name := range names {
+			pieces[name] = croftWord.Split(rawText(name), -1)
+		}
+	}
+	return pieces
+})
 
 func rawText(name string) string {
 	text, err := files.ReadFile(name)

@@ -113,7 +113,7 @@ func rename(folders map[int]map[string]int, o *op) {
 	}
 }
 
-// apply is a file after a step, of which the sectors may be chosen.
+// apply is a file after a step, of which the sectors may be chosen. It leaves data as it is.
 func apply(data []byte, o *op, keep func(n int) bool) []byte {
 	if o.kind == opTruncate {
 		if keep != nil && !keep(0) {
@@ -121,15 +121,17 @@ func apply(data []byte, o *op, keep func(n int) bool) []byte {
 		}
 		return resize(data, o.size)
 	}
+	copied := false
 	for n := range o.sectors() {
 		if keep != nil && !keep(n) || len(o.data) == 0 {
 			continue
 		}
 		off, part := o.piece(n)
-		if end := off + int64(len(part)); end > int64(len(data)) {
-			data = resize(data, end)
-		} else {
-			data = slices.Clone(data)
+		if !copied { // once, and not for every sector of a large file
+			data, copied = append(make([]byte, 0, max(len(data), int(o.off)+len(o.data))), data...), true
+		}
+		if more := int(off) + len(part) - len(data); more > 0 {
+			data = append(data, make([]byte, more)...)
 		}
 		copy(data[off:], part)
 	}
