@@ -294,6 +294,11 @@ func TestAnswersToBidsMayComeInAnyOrder(t *testing.T) {
 	if topic.queued || seated(1) || seated(2) {
 		t.Error("it has left the queue, and still is in it")
 	}
+	st.reached(now+4, 1) // etcd was set back
+	st.joined(&lane{key: key, joins: topic}, 2)
+	if !topic.queued {
+		t.Error("it has come to a queue of an earlier state of etcd, and is not in it")
+	}
 }
 
 // TestBidsAreNotMoreThanEtcdTakes: all keys of a batch are waited for, and the requests are as large as they may be.

@@ -171,6 +171,9 @@ func (s *Store) reached(before, revision int64) {
 	if revision < before {
 		s.mu.Lock()
 		s.views.init()
+		for _, t := range s.waits { // or all that is heard from now on would be old
+			t.came, t.left = 0, 0
+		}
 		s.mu.Unlock()
 		s.ages.forget()
 		s.newest.CompareAndSwap(before, revision)
