@@ -119,7 +119,7 @@ func (s *Store) meet(ctx context.Context, l *lane) {
 	}
 	asking := m.asking
 	s.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, grace) // the release is not to wait for a member that hangs
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout/2) // the release is not to wait for long for a member that hangs
 	defer cancel()
 	if asking != nil {
 		select {

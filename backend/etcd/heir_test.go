@@ -39,6 +39,23 @@ func steady(t *testing.T, st *Store, key string) *Store {
 	return acquainted(t, st, key)
 }
 
+// seesBid lets the holder of a key see the bid of the next.
+func seesBid(t *testing.T, holder *Store, key string) {
+	t.Helper()
+	holder.mu.Lock()
+	_, m := holder.mine(holder.views.byKey[key].Value.(*remembered).view.deed)
+	holder.mu.Unlock()
+	testenv.Eventually(t, "its bid is seen", func() error {
+		holder.seeWhoIsNext(t.Context(), key, m)
+		holder.mu.Lock()
+		defer holder.mu.Unlock()
+		if m.heirs[0].bid == nil {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+}
+
 // inherits lets a store hold a key by a bid, and returns the bid.
 func inherits(t *testing.T, holder, heir *Store, next tenure.Request) *stake {
 	t.Helper()
@@ -49,6 +66,7 @@ func inherits(t *testing.T, holder, heir *Store, next tenure.Request) *stake {
 	k := heir.waits[next.Key].stake
 	heir.mu.Unlock()
 	awaits(t, heir, next.Key)
+	seesBid(t, holder, next.Key)
 	must(t, holder, then(tenure.Release, mine))
 	testenv.Eventually(t, "it is told", func() error {
 		heir.mu.Lock()
@@ -197,8 +215,9 @@ func TestALateBidIsGivenBack(t *testing.T) {
 	if in := inPlace(t, heir, key); !isBid(in) {
 		t.Fatalf("its place says %q", in)
 	}
+	seesBid(t, holder, key)
 	must(t, holder, then(tenure.Release, mine))
-	if rec, err := holder.Get(t.Context(), key); err != nil || rec.History[1].Owner != "heir" {
+	if rec, err := holder.Get(t.Context(), key); err != nil || len(rec.History) < 2 || rec.History[1].Owner != "heir" {
 		t.Fatalf("it was not granted: %+v, %v", rec, err)
 	}
 	testenv.Eventually(t, "it is given back", func() error { return resolve(t.Context(), holder, lasting(key, "holder again")).Err })
