@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -11,46 +12,69 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// unclaimed is how long a key that was granted to a bid of this store waits for whoever made the bid. It was woken, and asks at once; one that has gone meanwhile does not.
-const unclaimed = 250 * time.Millisecond
+// claimIn is how long a key that was granted to a bid of this store waits for whoever made the bid. It was woken, and asks at once; one that has gone meanwhile does not.
+const claimIn = 250 * time.Millisecond
 
 // errGivenBack is why a request is not answered whose bid was granted when nobody seemed to want it any more.
 var errGivenBack = errors.New("etcd: the key was granted and is being given back, because nobody asked for it any more; ask again")
 
-// award takes note that a bid of this store was granted. The caller holds the mutex.
-func (s *Store) award(p *openPage, m *member) {
+// award takes note that a bid of this store was granted at a revision. The caller holds the mutex.
+func (s *Store) award(p *openPage, m *member, revision int64) {
 	k := m.stake
 	k.awarded = true
 	m.deadline, m.placed, m.contended = s.now().Add(s.left(k)), true, true
 	s.setAlarm(p)
 	if t := s.waits[m.key]; t != nil {
-		if t.stake != k {
+		t.award = k
+		if t.came < revision { // else it has come again
 			s.withdraw(t.stake)
+			t.queued, t.stake = false, nil
 		}
-		t.queued, t.stake, t.award = false, nil, k
 	}
-	time.AfterFunc(unclaimed, func() { s.giveUp(k) })
+	s.expect(k)
 }
 
-// claim answers a request whose bid was granted. It needs not ask etcd: what it was told then is its answer, as if that had been on its way since. It reports whether the lane is done.
-func (s *Store) claim(l *lane, v *view) bool {
-	req := &l.requests[0]
-	if len(l.requests) > 1 || req.Verb != tenure.Acquire || l.answers[0].Err != nil {
-		return false
-	}
+// expect gives a key back that nobody has claimed after a while. There is no hurry while somebody waits here, who was woken and may be slow: one that has come for something else is refused, and says so.
+func (s *Store) expect(k *stake) {
+	time.AfterFunc(claimIn, func() {
+		s.mu.Lock()
+		t := s.waits[k.request.Key]
+		waits := t != nil && len(t.waiters) > 0 && !k.claimed && s.left(k) > k.request.TTL/2
+		s.mu.Unlock()
+		if waits {
+			s.expect(k)
+			return
+		}
+		s.giveUp(k)
+	})
+}
+
+// claim takes note that somebody asks for what a bid was granted: from then on it is not given back. It reports whether the lane is done. A request that was made a bid of needs not ask etcd: what this store was told then is its answer, as
+// if that had been on its way since.
+func (s *Store) claim(l *lane, v *view, changed bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, m := s.mine(v.deed)
-	if m == nil || m.stake == nil || m.stake.claimed || v.deed.rec.Grant != req.Secret.Grant() {
+	if m == nil || m.stake == nil || m.stake.claimed {
 		return false
 	}
-	if m.stake.given {
+	wanted := false
+	for i, req := range l.requests {
+		wanted = wanted || l.answers[i].Err == nil && req.Verb != tenure.Release && req.Secret == m.stake.request.Secret
+	}
+	switch {
+	case !wanted:
+		return false
+	case m.stake.given:
 		l.fail(errGivenBack)
 		return true
 	}
 	m.stake.claimed = true
-	l.step = finished
 	s.learn(l.key, m)
+	if changed || len(l.requests) > 1 {
+		return false
+	}
+	l.step = finished
 	return true
 }
 
@@ -95,15 +119,15 @@ func (s *Store) meet(ctx context.Context, l *lane) {
 	}
 	asking := m.asking
 	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout/2) // the release is not to wait for long for a member that hangs
+	defer cancel()
 	if asking != nil {
 		select {
 		case <-asking:
 		default:
-			bounded, cancel := context.WithTimeout(ctx, grace)
-			defer cancel()
 			select {
 			case <-asking:
-			case <-bounded.Done():
+			case <-ctx.Done():
 			}
 			return
 		}
@@ -116,6 +140,25 @@ func (s *Store) meet(ctx context.Context, l *lane) {
 	}
 }
 
+// unclaimed is the bid that a key is granted to and that nobody has claimed yet, if it is this store's. The caller holds the mutex.
+func (s *Store) unclaimed(key string) *stake {
+	e := s.views.byKey[key]
+	if e == nil {
+		return nil
+	}
+	if _, m := s.mine(e.Value.(*remembered).view.deed); m != nil && m.stake != nil && !m.stake.claimed {
+		return m.stake
+	}
+	return nil
+}
+
+// hurry gives a key back soon: whoever it was granted to seems to have gone, or is about to ask.
+func (s *Store) hurry(k *stake) {
+	if k != nil {
+		time.AfterFunc(headStart, func() { s.giveUp(k) })
+	}
+}
+
 // giveUp gives a key back that was granted to a bid which nobody stands by any more.
 func (s *Store) giveUp(k *stake) {
 	s.mu.Lock()
@@ -124,6 +167,9 @@ func (s *Store) giveUp(k *stake) {
 		return
 	}
 	k.given = true
+	if t := s.waits[k.request.Key]; t != nil {
+		t.vain = time.Now()
+	}
 	s.done.Go(func() { // Close waits for it
 		release := tenure.Request{Verb: tenure.Release, Key: k.request.Key, Secret: k.request.Secret, Failed: true}
 		for s.left(k) > 0 {
@@ -132,21 +178,57 @@ func (s *Store) giveUp(k *stake) {
 			lanes := split([]tenure.Request{release}, answers)
 			s.carryOut(ctx, lanes)
 			cancel()
-			if err := lanes[0].answers[0].Err; !errors.Is(err, store.ErrUnknown) || s.life.Err() != nil {
-				return
-			}
-			if sleep(s.life, grace) != nil {
+			if err := lanes[0].answers[0].Err; !errors.Is(err, store.ErrUnknown) || sleep(s.life, grace) != nil {
 				return
 			}
 		}
 	})
 }
 
+// resign takes back the bids of a store that ends, and gives back what they were granted: to others it would be held until its time is over.
+func (s *Store) resign() {
+	s.mu.Lock()
+	var bids []string
+	for key, t := range s.waits {
+		if t.stake != nil {
+			bids = append(bids, key)
+		}
+	}
+	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout/2)
+	defer cancel()
+	for keys := range slices.Chunk(bids, mostLanes) {
+		leave := make([]clientv3.Op, len(keys))
+		for i, key := range keys {
+			leave[i] = clientv3.OpDelete(s.names.waiter(key, s.id), clientv3.WithPrevKV())
+		}
+		resp, err := s.txn(ctx, nil, leave, nil)
+		if err != nil {
+			break
+		}
+		for i, key := range keys {
+			s.missed(key, resp.Responses[i].GetResponseDeleteRange().PrevKvs)
+		}
+	}
+	s.mu.Lock()
+	var granted []*stake
+	for _, p := range s.pages {
+		for _, m := range p.members {
+			if m.stake != nil {
+				granted = append(granted, m.stake)
+			}
+		}
+	}
+	s.mu.Unlock()
+	for _, k := range granted {
+		s.giveUp(k)
+	}
+}
+
 // revise gives up, after a refusal, what an earlier request of this store has left behind: a bid that is not the one that waits now, or what was granted to it. The caller holds the mutex.
 func (s *Store) revise(t *topic, refused *tenure.Request) {
-	if t.award != nil && !t.award.claimed && t.award.request.Secret != refused.Secret {
-		k := t.award
-		time.AfterFunc(0, func() { s.giveUp(k) })
+	if k := s.unclaimed(t.key); k != nil && k.request.Secret != refused.Secret {
+		s.hurry(k)
 	}
 	k := t.stake
 	if k == nil || k.request.Secret == refused.Secret || s.closed.Load() {

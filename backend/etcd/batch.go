@@ -49,7 +49,7 @@ func (s *Store) batches(lanes []*lane) []*batch {
 		case renewing:
 			byPage[l.page] = append(byPage[l.page], l)
 		case looking:
-			add(0, l)
+			add(bidWeight(&l.requests[0]), l) // which it may leave
 		}
 	}
 	for _, p := range sortedPages(byPage) {
@@ -84,6 +84,9 @@ func (s *Store) weight(l *lane) int {
 		s.mu.Lock()
 		_, m := s.mine(l.old)
 		offers = m != nil && m.heirs[0].id != 0
+		if offers && m.heirs[1].bid != nil {
+			sum += bidWeight(&m.heirs[1].bid.Request)
+		}
 		s.mu.Unlock()
 	}
 	if !shelves && !offers {
@@ -95,6 +98,15 @@ func (s *Store) weight(l *lane) int {
 	}
 	if offers { // to the first, or else to the second
 		sum += 2 * (record + older)
+	}
+	return sum
+}
+
+// bidWeight is at least how many bytes a bid takes.
+func bidWeight(q *tenure.Request) int {
+	sum := 256 + len(q.Key) + len(q.Owner) + len(q.Instance)
+	for _, g := range q.Guards {
+		sum += len(g) + 4
 	}
 	return sum
 }

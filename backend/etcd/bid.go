@@ -95,6 +95,7 @@ type stake struct {
 	awarded bool // it was granted,
 	claimed bool // and whoever asked for it knows,
 	given   bool // or it is being given back
+	doubted bool // nobody knows whether it has reached its place, or yet will
 }
 
 // left is what is left of a lease that was granted to a bid. It counts from the sending of the bid, by whichever clock has run further.
@@ -114,9 +115,19 @@ func (s *Store) stakeFor(req *tenure.Request) (*stake, string) {
 	return k, b.encode()
 }
 
-// withdraw gives up the seat of a bid that is not in the queue any more. The caller holds the mutex.
+// doubt notes that nobody knows whether a bid is in the queue, or yet will be. A sweep takes it off its page when its time is over. The caller holds the mutex.
+func (s *Store) doubt(k *stake) {
+	if k == nil || k.awarded || k.page.members[k.slot] == nil {
+		return
+	}
+	k.doubted = true
+	k.page.members[k.slot].deadline = s.now().Add(s.left(k))
+	s.setAlarm(k.page)
+}
+
+// withdraw gives up the seat of a bid that is not in the queue any more. One that may yet come there keeps it until its time is over: if it is granted after all, it is known as this store's, and given back. The caller holds the mutex.
 func (s *Store) withdraw(k *stake) {
-	if k != nil && !k.awarded {
+	if k != nil && !k.awarded && !k.doubted {
 		s.leave(k.page, k.slot)
 	}
 }
@@ -124,7 +135,7 @@ func (s *Store) withdraw(k *stake) {
 // heir is the bid that a key is granted to in the step that frees it, or nil.
 func (s *Store) heir(l *lane, v *view, freed *tenure.Record) *bid {
 	last := len(l.requests) - 1
-	if l.forgoes || freed.State != tenure.Free || l.requests[last].Verb != tenure.Release {
+	if l.forgoes || l.granted || freed.State != tenure.Free || l.requests[last].Verb != tenure.Release {
 		return nil
 	}
 	s.mu.Lock()

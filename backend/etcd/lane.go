@@ -127,6 +127,9 @@ func (s *Store) decide(l *lane) {
 		l.step, l.look, l.fresh = looking, s.lookAt(l.key, v), false
 		return
 	}
+	if s.claim(l, v, changed) {
+		return
+	}
 	if changed {
 		cur, l.heir = s.bequeath(l, v, cur)
 	}
@@ -147,8 +150,6 @@ func (s *Store) decide(l *lane) {
 		if reports && !s.isMine(v.deed) {
 			l.stay()
 		}
-	case s.claim(l, v):
-		return
 	case l.sure:
 		l.step = finished
 	default:

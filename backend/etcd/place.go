@@ -56,7 +56,9 @@ func (s *Store) joining(l *lane) []clientv3.Op {
 	}
 	l.joins = t
 	var value string
-	l.stake, value = s.stakeFor(&l.requests[0])
+	if time.Since(t.vain) > s.young {
+		l.stake, value = s.stakeFor(&l.requests[0])
+	}
 	return []clientv3.Op{clientv3.OpPut(s.names.waiter(l.key, s.id), value, clientv3.WithLease(a.id))}
 }
 
@@ -72,12 +74,16 @@ func (s *Store) joined(l *lane, revision int64) {
 	if l.stake != nil && l.stake.awarded { // that was heard of before this
 		return
 	}
+	if revision < max(t.left, t.came) { // it has left again, or another of this store has taken the place over
+		s.withdraw(l.stake)
+		return
+	}
 	s.withdraw(t.stake)
 	t.queued, t.came, t.stake, t.award = true, revision, l.stake, nil
 	if l.stake != nil {
 		l.stake.mod = revision
 	}
-	time.AfterFunc(orphaned, func() {
+	time.AfterFunc(s.orphaned, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if t.queued && len(t.waiters) == 0 && !s.closed.Load() {
@@ -97,7 +103,8 @@ func (s *Store) unjoin(l *lane, known bool) {
 	if known {
 		s.withdraw(k)
 	} else if !k.awarded {
-		s.withdraw(t.stake)
+		s.doubt(k)
+		s.doubt(t.stake) // it may be there as well
 		t.stake = k
 	}
 }
@@ -135,25 +142,24 @@ func (s *Store) register(t *topic) (calm bool, err error) {
 		return false, err
 	}
 	s.keepPlaces()
+	var now *view
+	if !resp.Succeeded {
+		if now, err = s.seen(look, results(resp.Responses[:1])); err != nil {
+			return false, nil // whoever asks is told
+		}
+		now.asOf = resp.Header.Revision
+	}
 	s.mu.Lock()
-	t.came = max(t.came, resp.Header.Revision)
-	s.mu.Unlock()
-	if resp.Succeeded { // and no bid is in it
-		s.mu.Lock()
+	defer s.mu.Unlock()
+	if now != nil {
+		s.remember(t.key, now)
+	}
+	if t.came < resp.Header.Revision { // and no bid is in it, or what was is granted
+		t.came = resp.Header.Revision
 		s.withdraw(t.stake)
 		t.stake = nil
-		s.mu.Unlock()
-		return v.deed != nil && v.deed.rec.State == tenure.Held, nil
 	}
-	if now, err := s.seen(look, results(resp.Responses[:1])); err == nil { // otherwise whoever asks is told
-		now.asOf = resp.Header.Revision
-		s.mu.Lock()
-		s.remember(t.key, now)
-		s.withdraw(t.stake) // or it was granted
-		t.stake = nil
-		s.mu.Unlock()
-	}
-	return false, nil
+	return now == nil && v.deed != nil && v.deed.rec.State == tenure.Held, nil
 }
 
 // keepPlaces keeps the etcd lease alive on which this store is in queues, for as long as it is in one.
@@ -218,7 +224,7 @@ func (s *Store) dequeue(t *topic) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err == nil && t.came < gone.Header.Revision { // else it has come again meanwhile
-		t.queued = false
+		t.queued, t.left = false, gone.Header.Revision
 		s.withdraw(t.stake)
 		t.stake = nil
 	}

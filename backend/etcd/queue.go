@@ -134,6 +134,9 @@ func (s *Store) handedOver(l *lane, revision int64, responses []*etcdserverpb.Re
 		s.mu.Lock()
 		if t := s.waits[l.key]; t != nil {
 			t.left, t.award = revision, nil
+			if t.queued && t.came < revision { // another of this store had come to wait there
+				s.outOfQueue(t)
+			}
 		}
 		s.mu.Unlock()
 	}

@@ -49,6 +49,7 @@ type Store struct {
 
 	queueFor time.Duration // how long a place in a queue outlives its store; shorter only in tests
 	young    time.Duration // how old a bid may be at the most; longer only in tests
+	orphaned time.Duration // how long it stays in a queue that nobody here waits in; longer only in tests
 	extra    int64         // seconds that etcd leases last longer than they have to; only in tests whose clock stands still while etcd's does not
 
 	life    context.Context // of what goes on in the background
@@ -76,7 +77,7 @@ func New(client *clientv3.Client, o *Options) *Store {
 	s := &Store{
 		client: client, id: newIdentity(), names: naming(o.Prefix), retention: o.Retention,
 		clock: time.Now, domain: machineClock,
-		anchors: map[int64]*anchor{}, pages: map[uint32]*openPage{}, waits: map[string]*topic{}, queueFor: queueFor, young: young,
+		anchors: map[int64]*anchor{}, pages: map[uint32]*openPage{}, waits: map[string]*topic{}, queueFor: queueFor, young: young, orphaned: orphaned,
 	}
 	if s.names == "" {
 		s.names = DefaultPrefix
@@ -121,6 +122,7 @@ func (s *Store) fork(f func(ctx context.Context)) {
 // more are given back.
 func (s *Store) Close() error {
 	s.closing.Do(func() {
+		s.resign()
 		s.mu.Lock()
 		s.closed.Store(true)
 		for _, p := range s.pages {
@@ -169,6 +171,9 @@ func (s *Store) reached(before, revision int64) {
 	if revision < before {
 		s.mu.Lock()
 		s.views.init()
+		for _, t := range s.waits { // or all that is heard from now on would be old
+			t.came, t.left = 0, 0
+		}
 		s.mu.Unlock()
 		s.ages.forget()
 		s.newest.CompareAndSwap(before, revision)

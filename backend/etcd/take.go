@@ -27,9 +27,9 @@ func (s *Store) take(l *lane, revision int64, resp *etcdserverpb.TxnResponse) {
 		s.unsettle(l, true)
 		l.forgoes = l.forgoes || l.heir != nil
 	}
-	s.joined(l, revision)
 	v, err := s.seen(l.look, read)
 	if err != nil {
+		s.unjoin(l, false)
 		l.fail(err)
 		return
 	}
@@ -58,4 +58,5 @@ func (s *Store) take(l *lane, revision int64, resp *etcdserverpb.TxnResponse) {
 	s.mu.Lock()
 	s.remember(l.key, v)
 	s.mu.Unlock()
+	s.joined(l, revision) // after that: a bid that was there before is known to be granted, or was not
 }

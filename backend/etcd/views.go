@@ -225,7 +225,7 @@ func (s *Store) remember(key string, v *view) {
 		}
 	}
 	if m != nil && m.stake != nil && !m.stake.awarded {
-		s.award(p, m)
+		s.award(p, m, v.mod)
 	}
 	if c.byKey[key] != nil {
 		return

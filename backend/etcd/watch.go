@@ -33,7 +33,7 @@ type topic struct {
 	end     context.CancelFunc
 	queued  bool          // this store is in the key's queue
 	came    int64         // the revision at which it came to it last,
-	left    int64         // and at which it left it, with the key
+	left    int64         // and at which it left it
 	turn    chan struct{} // held while it enters the queue or leaves it
 	pending *time.Timer   // a wake-up to come, unless something newer is heard before
 	lookout *time.Timer   // the next look at the key
@@ -42,6 +42,7 @@ type topic struct {
 	missed  bool          // a wake-up came when nobody was there
 	stake   *stake        // the bid in its place
 	award   *stake        // the bid that was granted there
+	vain    time.Time     // when that was given back last: none is left there for a while
 }
 
 // Watch wakes when the key is freed and it is this store's turn to ask, a little later when the one whose turn it was does not come, and some time after any other change. All watches of a client share one stream; it is made again
@@ -109,9 +110,7 @@ func (s *Store) unwatch(t *topic, c chan struct{}) {
 	if t.queued {
 		s.done.Go(func() { s.dequeue(t) })
 	}
-	if k := t.award; k != nil && !k.claimed {
-		time.AfterFunc(headStart, func() { s.giveUp(k) }) // whoever it was may be about to ask
-	}
+	s.hurry(s.unclaimed(t.key))
 	if len(s.waits) > mostTopics {
 		s.endTopic(t)
 		return
@@ -120,6 +119,8 @@ func (s *Store) unwatch(t *topic, c chan struct{}) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if len(t.waiters) == 0 {
+			s.withdraw(t.stake) // it could not leave the queue, and is too old to be granted anything
+			t.stake = nil
 			s.endTopic(t)
 		}
 	})
@@ -197,11 +198,22 @@ func (s *Store) begin(t *topic) {
 	case t.begun:
 		t.queued = false // or not: something may have been missed
 		t.wake()
+		if t.stake != nil && t.missed && !s.closed.Load() { // and nobody else finds out whether it was granted
+			s.done.Go(func() { s.look(s.life, t) })
+		}
 	default:
 		t.begun = true
 		close(t.ready)
 	}
 	s.enqueue(t)
+}
+
+// outOfQueue takes note that this store's place is gone, and makes those who wait ask. The caller holds the mutex.
+func (s *Store) outOfQueue(t *topic) {
+	t.queued = false
+	s.withdraw(t.stake)
+	t.stake = nil
+	t.wake()
 }
 
 // wake tells all who wait. The caller holds the mutex.
@@ -259,36 +271,33 @@ func (s *Store) heard(t *topic, e *clientv3.Event) {
 	case e.Type == clientv3.EventTypeDelete:
 		switch {
 		case e.Kv.ModRevision <= max(t.left, t.came): // it left with the key, or has come again
-		case t.award != nil: // or is about to
+		case t.award != nil && !t.queued: // or is about to
 			t.award = nil
 		default:
-			t.queued = false
-			s.withdraw(t.stake)
-			t.stake = nil
-			t.wake()
+			t.left = e.Kv.ModRevision
+			s.outOfQueue(t)
 		}
 	case len(e.Kv.Value) == 0 || isBid(e.Kv.Value): // it has come
 	case e.Kv.Value[0] == beNext[0]:
-		if t.stake != nil {
+		if t.stake != nil && t.came < e.Kv.ModRevision {
 			t.stake.mod = e.Kv.ModRevision
 		}
 		s.later(t, grace)
 	default:
-		t.queued = false
 		if d != nil {
 			s.remember(t.key, &view{mod: e.Kv.ModRevision, asOf: e.Kv.ModRevision, deed: d})
 		}
-		s.withdraw(t.stake) // unless it was granted
-		t.stake = nil
-		t.wake()
-		if k := t.award; k != nil {
-			if t.missed {
-				time.AfterFunc(headStart, func() { s.giveUp(k) })
-			}
-			return
+		if t.came < e.Kv.ModRevision { // else it has come again
+			t.queued = false
+			s.withdraw(t.stake) // unless it was granted
+			t.stake = nil
 		}
-		if t.missed && d != nil && d.rec.State == tenure.Free { // whoever has just been refused may be about to wait
-			time.AfterFunc(headStart, func() { s.passOn(t, e.Kv.ModRevision, d) })
+		t.wake()
+		if t.missed { // whoever has just been refused may be about to wait
+			s.hurry(s.unclaimed(t.key))
+			if d != nil && d.rec.State == tenure.Free {
+				time.AfterFunc(headStart, func() { s.passOn(t, e.Kv.ModRevision, d) })
+			}
 		}
 	}
 }

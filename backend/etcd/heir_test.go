@@ -1,0 +1,369 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// awaits lets somebody wait for a key until the test ends.
+func awaits(t *testing.T, st *Store, key string) <-chan struct{} {
+	t.Helper()
+	wake, err := st.Watch(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return wake
+}
+
+// steady is a store that is acquainted, and whose bids stay where they are though nobody waits.
+func steady(t *testing.T, st *Store, key string) *Store {
+	t.Helper()
+	st.orphaned = time.Hour
+	return acquainted(t, st, key)
+}
+
+// seesBid lets the holder of a key see the bid of the next.
+func seesBid(t *testing.T, holder *Store, key string) {
+	t.Helper()
+	holder.mu.Lock()
+	_, m := holder.mine(holder.views.byKey[key].Value.(*remembered).view.deed)
+	holder.mu.Unlock()
+	testenv.Eventually(t, "its bid is seen", func() error {
+		holder.seeWhoIsNext(t.Context(), key, m)
+		holder.mu.Lock()
+		defer holder.mu.Unlock()
+		if m.heirs[0].bid == nil {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+}
+
+// inherits lets a store hold a key by a bid, and returns the bid.
+func inherits(t *testing.T, holder, heir *Store, next tenure.Request) *stake {
+	t.Helper()
+	mine := lasting(next.Key, "holder")
+	must(t, holder, mine)
+	bids(t, heir, next)
+	heir.mu.Lock()
+	k := heir.waits[next.Key].stake
+	heir.mu.Unlock()
+	awaits(t, heir, next.Key)
+	seesBid(t, holder, next.Key)
+	must(t, holder, then(tenure.Release, mine))
+	testenv.Eventually(t, "it is told", func() error {
+		heir.mu.Lock()
+		defer heir.mu.Unlock()
+		if !k.awarded {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+	return k
+}
+
+// TestWhoeverIsToldThatItHoldsKeepsTheKey: by whatever request it was told so.
+func TestWhoeverIsToldThatItHoldsKeepsTheKey(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	for name, ask := range map[string]func(tenure.Request) []tenure.Request{
+		"asked for twice at once": func(q tenure.Request) []tenure.Request { return []tenure.Request{q, q} },
+		"renewed":                 func(q tenure.Request) []tenure.Request { return []tenure.Request{then(tenure.Renew, q)} },
+		"asked for and renewed":   func(q tenure.Request) []tenure.Request { return []tenure.Request{q, then(tenure.Renew, q)} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			key := "heir/told/" + name
+			holder, heir := steady(t, open(t, dial(t, c), c.Prefix()), key), steady(t, open(t, dial(t, c), c.Prefix()), key)
+			next := lasting(key, "heir")
+			k := inherits(t, holder, heir, next)
+			must(t, heir, ask(next)...)
+			heir.giveUp(k) // as if it had not been claimed for a while
+			heir.mu.Lock()
+			defer heir.mu.Unlock()
+			if k.given {
+				t.Error("it is given back, and its holder was told that it has it")
+			}
+		})
+	}
+}
+
+// TestOneWhoWaitsInTheHoldersStoreIsNotForgotten: what the store was granted by a bid it leaves with its place in the queue, which another of the same store has taken over meanwhile.
+func TestOneWhoWaitsInTheHoldersStoreIsNotForgotten(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	for name, lost := range map[string]bool{"released": false, "released without an answer": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			key := "heir/mate/" + name
+			var deaf atomic.Bool // what it is told comes after the answer
+			w := &wire{calls: map[string]int{}}
+			client := dial(t, c, func(config *clientv3.Config) {
+				config.DialOptions = append(config.DialOptions, grpc.WithChainUnaryInterceptor(w.unary), grpc.WithChainStreamInterceptor(mute(&deaf)))
+			})
+			holder, heir := steady(t, open(t, dial(t, c), c.Prefix()), key), steady(t, open(t, client, c.Prefix()), key)
+			first, mate := lasting(key, "first"), lasting(key, "mate")
+			inherits(t, holder, heir, first)
+			must(t, heir, first)
+			if a := resolve(t.Context(), heir, mate); !errors.Is(a.Err, tenure.ErrHeld) {
+				t.Fatalf("the key is held: %v", a.Err)
+			}
+			testenv.Eventually(t, "it is in the queue", func() error {
+				if in := inPlace(t, heir, key); in == nil || len(in) > 0 && in[0] == recordFormat {
+					return fmt.Errorf("its place says %q", in)
+				}
+				return nil
+			})
+			w.lose(lost)
+			deaf.Store(!lost)
+			one(t.Context(), heir, then(tenure.Release, first))
+			w.lose(false)
+			must(t, holder, lasting(key, "another"))
+			testenv.Eventually(t, "it is in the queue again", func() error {
+				if a := resolve(t.Context(), heir, mate); !errors.Is(a.Err, tenure.ErrHeld) {
+					t.Fatalf("the key is held: %v", a.Err)
+				}
+				if inPlace(t, heir, key) == nil {
+					return errors.New("it is not")
+				}
+				return nil
+			})
+		})
+	}
+}
+
+// TestCloseKeepsNothingFromOthers: a bid that is granted to a store that ends is given back, and one that was not yet is taken back.
+func TestCloseKeepsNothingFromOthers(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	for name, granted := range map[string]bool{"granted": true, "waiting": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			key := "heir/close/" + name
+			holder, heir := acquainted(t, open(t, dial(t, c), c.Prefix()), key), open(t, dial(t, c), c.Prefix())
+			heir.queueFor = time.Hour // on the etcd lease that something else hangs on
+			steady(t, heir, key)
+			must(t, heir, lasting(key+"/kept", "heir"))
+			next := lasting(key, "heir")
+			if granted {
+				inherits(t, holder, heir, next)
+			} else {
+				must(t, holder, lasting(key, "holder"))
+				bids(t, heir, next)
+			}
+			if err := heir.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if granted {
+				must(t, holder, lasting(key, "holder again"))
+			} else if in := inPlace(t, heir, key); in != nil {
+				t.Errorf("its place says %q", in)
+			}
+		})
+	}
+}
+
+// TestALateBidIsGivenBack: it was given up on its way, others have come after it, and nobody waits any more when it arrives and is granted.
+func TestALateBidIsGivenBack(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	const key = "heir/late"
+	client, w := wired(t, c)
+	holder, heir := acquainted(t, open(t, dial(t, c), c.Prefix()), key), acquainted(t, open(t, client, c.Prefix()), key)
+	heir.orphaned = time.Millisecond
+	mine, next := lasting(key, "holder"), lasting(key, "heir")
+	must(t, holder, mine)
+	comesAndGoes := func() {
+		t.Helper()
+		if a := resolve(t.Context(), heir, lasting(key, "another")); !errors.Is(a.Err, tenure.ErrHeld) {
+			t.Fatalf("the key is held: %v", a.Err)
+		}
+		testenv.Eventually(t, "it has left the queue", func() error {
+			heir.mu.Lock()
+			defer heir.mu.Unlock()
+			if heir.waits[key].queued {
+				return errors.New("it is in it")
+			}
+			return nil
+		})
+	}
+	comesAndGoes()
+	w.delay(true)
+	if a := one(t.Context(), heir, next); !errors.Is(a.Err, store.ErrUnknown) {
+		t.Fatalf("a request without an answer: %v", a.Err)
+	}
+	w.delay(false)
+	comesAndGoes()
+	w.deliver(t)
+	if in := inPlace(t, heir, key); !isBid(in) {
+		t.Fatalf("its place says %q", in)
+	}
+	seesBid(t, holder, key)
+	must(t, holder, then(tenure.Release, mine))
+	if rec, err := holder.Get(t.Context(), key); err != nil || len(rec.History) < 2 || rec.History[1].Owner != "heir" {
+		t.Fatalf("it was not granted: %+v, %v", rec, err)
+	}
+	testenv.Eventually(t, "it is given back", func() error { return resolve(t.Context(), holder, lasting(key, "holder again")).Err })
+}
+
+// TestAGrantThatWasNotHeardOfIsGivenBack: the watch broke, and nobody waits any more when it begins again.
+func TestAGrantThatWasNotHeardOfIsGivenBack(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	const key = "heir/unheard"
+	var cut atomic.Bool
+	var tries atomic.Int64
+	client := dial(t, c, func(config *clientv3.Config) {
+		config.DialOptions = append(config.DialOptions,
+			grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+				if strings.HasSuffix(method, "/DeleteRange") && cut.Load() {
+					tries.Add(1)
+					return status.Error(codes.Unavailable, "cut off")
+				}
+				return call(ctx, method, req, reply, conn, opts...)
+			}),
+			grpc.WithChainStreamInterceptor(mute(&cut)))
+	})
+	holder, heir := acquainted(t, open(t, dial(t, c), c.Prefix()), key), acquainted(t, open(t, client, c.Prefix()), key)
+	heir.orphaned = time.Millisecond
+	mine := lasting(key, "holder")
+	must(t, holder, mine)
+	cut.Store(true)
+	bids(t, heir, lasting(key, "heir"))
+	must(t, holder, then(tenure.Release, mine))
+	testenv.Eventually(t, "it has tried to leave the queue", func() error {
+		if tries.Load() == 0 {
+			return errors.New("it has not")
+		}
+		return nil
+	})
+	cut.Store(false)
+	heir.mu.Lock()
+	topic := heir.waits[key]
+	heir.mu.Unlock()
+	heir.begin(topic)
+	testenv.Eventually(t, "it is given back", func() error { return resolve(t.Context(), holder, lasting(key, "holder again")).Err })
+}
+
+// mute keeps events from a client while it is cut off.
+func mute(cut *atomic.Bool) grpc.StreamClientInterceptor {
+	return func(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		s, err := open(ctx, desc, conn, method, opts...)
+		return muted{s, cut}, err
+	}
+}
+
+type muted struct {
+	grpc.ClientStream
+	cut *atomic.Bool
+}
+
+func (s muted) RecvMsg(msg any) error {
+	err := s.ClientStream.RecvMsg(msg)
+	if resp, is := msg.(*pb.WatchResponse); is && s.cut.Load() {
+		resp.Events = nil
+	}
+	return err
+}
+
+// TestAnswersToBidsMayComeInAnyOrder: what is in the place is what was put there last, not what was answered last.
+func TestAnswersToBidsMayComeInAnyOrder(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	const key = "heir/order"
+	st := acquainted(t, open(t, dial(t, c), c.Prefix()), key)
+	stakes := make([]*stake, 3)
+	st.mu.Lock()
+	topic := st.waits[key]
+	for i := range stakes {
+		q := lasting(key, "ann")
+		stakes[i], _ = st.stakeFor(&q)
+	}
+	st.mu.Unlock()
+	seated := func(i int) bool {
+		st.mu.Lock()
+		defer st.mu.Unlock()
+		return stakes[i].page.members[stakes[i].slot] != nil
+	}
+	const now = 1 << 40 // of none that etcd has
+	st.joined(&lane{key: key, joins: topic, stake: stakes[1]}, now+1)
+	st.joined(&lane{key: key, joins: topic, stake: stakes[0]}, now)
+	if seated(0) || !seated(1) || topic.stake != stakes[1] {
+		t.Error("the later bid has lost its seat to the earlier one")
+	}
+	st.heard(topic, &clientv3.Event{Type: clientv3.EventTypeDelete, Kv: kvAt(now + 3)})
+	st.joined(&lane{key: key, joins: topic, stake: stakes[2]}, now+2)
+	if topic.queued || seated(1) || seated(2) {
+		t.Error("it has left the queue, and still is in it")
+	}
+	st.reached(now+4, 1) // etcd was set back
+	st.joined(&lane{key: key, joins: topic}, 2)
+	if !topic.queued {
+		t.Error("it has come to a queue of an earlier state of etcd, and is not in it")
+	}
+}
+
+// TestBidsAreNotMoreThanEtcdTakes: all keys of a batch are waited for, and the requests are as large as they may be.
+func TestBidsAreNotMoreThanEtcdTakes(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	holder, heir := open(t, dial(t, c), c.Prefix()), open(t, dial(t, c), c.Prefix())
+	first := lasting("heir/large", "ann")
+	must(t, heir, first)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var held, wanted []tenure.Request
+	for n := range mostLanes {
+		q := lasting(fmt.Sprintf("heir/large/%d", n), "ann")
+		held = append(held, q)
+		if _, err := heir.Watch(ctx, q.Key); err != nil {
+			t.Fatal(err)
+		}
+		q.Secret = tenure.NewSecret()
+		for g := range tenure.MaxGuards {
+			q.Guards = append(q.Guards, fmt.Sprintf("%0*d", tenure.MaxText, n*100+g))
+		}
+		wanted = append(wanted, q)
+	}
+	cancel()
+	testenv.Eventually(t, "it has left all queues", func() error {
+		heir.mu.Lock()
+		defer heir.mu.Unlock()
+		for key, t := range heir.waits {
+			if t.queued {
+				return fmt.Errorf("it is in that of %s", key)
+			}
+		}
+		return nil
+	})
+	must(t, holder, held...)
+	testenv.Eventually(t, "all are refused", func() error {
+		for _, a := range heir.Apply(t.Context(), wanted) {
+			if errors.Is(a.Err, rpctypes.ErrRequestTooLarge) {
+				t.Fatal(a.Err)
+			} else if !errors.Is(a.Err, tenure.ErrHeld) {
+				return a.Err
+			}
+		}
+		return nil
+	})
+}
+
+func kvAt(revision int64) *mvccpb.KeyValue { return &mvccpb.KeyValue{ModRevision: revision} }

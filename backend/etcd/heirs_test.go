@@ -1,0 +1,158 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// TestACrowdThatComesAndGoesLeavesNoKeyBehind: clients that lose patience, are called away, end and begin again. None has to wait until the lease of one who has gone is over, but for once, if the machine stalls just when that one ends.
+func TestACrowdThatComesAndGoesLeavesNoKeyBehind(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	const key, stores, terms = "heir/crowd", 8, 120
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
+	defer cancel()
+	var (
+		mu      sync.Mutex
+		holder  *croft.Lease
+		granted int
+		left    int // by those who have gone
+		all     sync.WaitGroup
+	)
+	term := func(cr *croft.Client) {
+		o, asking, stop := &croft.LeaseOptions{TTL: 15 * time.Second, WaitFor: croft.Forever}, ctx, context.CancelFunc(func() {})
+		switch rand.N(6) {
+		case 0:
+			o.WaitFor = rand.N(50 * time.Millisecond)
+		case 1:
+			asking, stop = context.WithTimeout(ctx, rand.N(50*time.Millisecond))
+		}
+		l, err := cr.Acquire(asking, key, o)
+		stop()
+		if err != nil {
+			return
+		}
+		mu.Lock()
+		if holder != nil && holder.Err() == nil {
+			t.Errorf("token %d was granted while the holder of %d has %s left", l.Token(), holder.Token(), holder.Remaining())
+		}
+		holder = l
+		if l.Record().Cause == tenure.Expired {
+			left++
+		}
+		if granted++; granted >= terms {
+			cancel()
+		}
+		mu.Unlock()
+		time.Sleep(rand.N(3 * time.Millisecond)) // the work
+		mu.Lock()
+		holder = nil
+		mu.Unlock()
+		for errors.Is(l.Release(t.Context()), store.ErrUnknown) {
+		}
+	}
+	for n := range stores {
+		client := dial(t, c)
+		all.Go(func() {
+			for ctx.Err() == nil {
+				st := New(client, &Options{Prefix: c.Prefix(), SweepEvery: 50})
+				if n%2 == 0 { // on another machine
+					ahead := rand.N(time.Hour) - time.Hour/2
+					st.domain, st.clock = newIdentity(), func() time.Time { return time.Now().Add(ahead) }
+				}
+				var mates sync.WaitGroup
+				for range 1 + n%2 {
+					mates.Go(func() {
+						cr := croft.New(st, nil)
+						for range 5 + rand.N(20) {
+							if ctx.Err() == nil {
+								term(cr)
+							}
+						}
+						cr.Close()
+					})
+				}
+				mates.Wait()
+				st.Close()
+			}
+		})
+	}
+	all.Wait()
+	if granted < terms || left > 1 {
+		t.Errorf("%d terms, and %d times the key was left to others by time alone", granted, left)
+	}
+}
+
+// TestABatchHandsOffAllItsKeys, in whatever form it is sent.
+func TestABatchHandsOffAllItsKeys(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	for name, form := range map[string]struct {
+		keys int
+		wary int64
+	}{"all or none": {30, 0}, "too many for that": {50, 0}, "each by itself": {mostLanes, waryFor}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			prefix := c.Prefix() + name + "/"
+			holder, heir := open(t, dial(t, c), prefix), open(t, dial(t, c), prefix)
+			holder.young, heir.orphaned = time.Hour, time.Hour
+			must(t, heir, lasting("heir/first", "heir")) // so that leases have something to live on
+			var held, wanted, ends []tenure.Request
+			for n := range form.keys {
+				held = append(held, lasting(fmt.Sprintf("heir/batch/%d", n), "holder"))
+				wanted = append(wanted, lasting(held[n].Key, "heir"))
+				ends = append(ends, then(tenure.Release, held[n]))
+			}
+			must(t, holder, held...)
+			ctx, cancel := context.WithCancel(t.Context())
+			for _, q := range wanted {
+				if _, err := heir.Watch(ctx, q.Key); err != nil {
+					t.Fatal(err)
+				}
+			}
+			cancel()
+			testenv.Eventually(t, "it has left all queues", func() error {
+				heir.mu.Lock()
+				defer heir.mu.Unlock()
+				for key, t := range heir.waits {
+					if t.queued || len(t.waiters) > 0 {
+						return fmt.Errorf("it is in that of %s", key)
+					}
+				}
+				return nil
+			})
+			testenv.Eventually(t, "it has left all its bids", func() error {
+				for _, a := range heir.Apply(t.Context(), wanted) {
+					if !errors.Is(a.Err, tenure.ErrHeld) {
+						return a.Err
+					}
+				}
+				return nil
+			})
+			for _, q := range held {
+				v := holder.known(q.Key)
+				holder.mu.Lock()
+				_, m := holder.mine(v.deed)
+				holder.mu.Unlock()
+				holder.seeWhoIsNext(t.Context(), q.Key, m)
+			}
+			holder.wary.Store(form.wary)
+			must(t, holder, ends...)
+			for _, q := range wanted {
+				if rec, err := holder.Get(t.Context(), q.Key); err != nil || rec.History[len(rec.History)-1].Cause != tenure.Released {
+					t.Errorf("%s was not handed off: %+v, %v", q.Key, rec, err)
+				}
+			}
+		})
+	}
+}
