@@ -25,7 +25,7 @@ func lasting(key, owner string) tenure.Request {
 // acquainted makes a store one that has held a lease of an hour, and has waited for a key lately, as those have among which it goes around.
 func acquainted(t *testing.T, st *Store, key string) *Store {
 	t.Helper()
-	st.young = time.Hour
+	st.young, st.orphaned = time.Hour, time.Hour
 	other := lasting(key+"/other/"+st.id.String(), "ann")
 	must(t, st, other)
 	must(t, st, then(tenure.Release, other))
@@ -161,6 +161,9 @@ func TestLaw5ALeaseCountsFromItsBid(t *testing.T) {
 				k.sent = k.sent.Add(-waited)
 			}
 			heir.mu.Unlock()
+			if _, err := heir.Watch(t.Context(), key); err != nil { // or it is given back soon
+				t.Fatal(err)
+			}
 			must(t, holder, then(tenure.Release, mine))
 			var a store.Answer
 			testenv.Eventually(t, "it is granted", func() error {
@@ -323,6 +326,7 @@ func TestALostWordOfAnAwardIsMadeUpFor(t *testing.T) {
 		config.DialOptions = append(config.DialOptions, grpc.WithChainStreamInterceptor(deafen))
 	})
 	holder, deaf, last := acquainted(t, open(t, dial(t, c), c.Prefix()), key), acquainted(t, open(t, hears, c.Prefix()), key), open(t, dial(t, c), c.Prefix())
+	deaf.orphaned = time.Second
 	mine, next := lasting(key, "holder"), lasting(key, "deaf")
 	must(t, holder, mine)
 	bids(t, deaf, next)
@@ -382,6 +386,10 @@ func TestAnHeirThatDiesIsSucceeded(t *testing.T) {
 	}
 	if a := must(t, last, lasting(key, "last"))[0]; a.Record.Cause != tenure.Expired {
 		t.Errorf("it succeeds it as %s", a.Record.Cause)
+	}
+	resp, err := last.client.Get(t.Context(), last.names.waiter(key, dead.id))
+	if err != nil || resp.Count != 0 {
+		t.Errorf("it is still the first in the queue: %v, %v", resp, err)
 	}
 }
 

@@ -115,12 +115,25 @@ func (s *Store) handOver(l *lane) (before []clientv3.Op, after []clientv3.Op) {
 	case l.granted && state == tenure.Held && (t != nil || l.old != nil && (l.old.next > someone || l.old.rec.State == tenure.Held)):
 		l.asked = true
 		before = []clientv3.Op{clientv3.OpDelete(s.names.waiter(l.key, s.id))}
-		if l.old != nil && l.old.next > someone && l.old.next != s.id { // it was that one's turn, and it did not come
-			before = append(before, clientv3.OpDelete(s.names.waiter(l.key, l.old.next)))
+		if who := l.old.absent(); who != 0 && who != s.id {
+			before = append(before, clientv3.OpDelete(s.names.waiter(l.key, who)))
 		}
 		return append(before, s.firstTwo(l.key)), nil
 	}
 	return before, nil
+}
+
+// absent is whose turn it was that did not come, or did not come back: the store that the key was offered to, or granted to in its place.
+func (d *deed) absent() identity {
+	switch {
+	case d == nil:
+		return 0
+	case d.rec.State == tenure.Held:
+		return d.page.store
+	case d.next > someone:
+		return d.next
+	}
+	return 0
 }
 
 // firstTwo reads who is next; one of three may be this store itself, which has the key.
