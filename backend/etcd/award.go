@@ -22,7 +22,7 @@ var errGivenBack = errors.New("etcd: the key was granted and is being given back
 func (s *Store) award(p *openPage, m *member, revision int64) {
 	k := m.stake
 	k.awarded = true
-	m.deadline, m.placed, m.contended = s.now().Add(s.left(k)), true, true
+	m.deadline, m.placed = s.now().Add(s.left(k)), true
 	s.setAlarm(p)
 	if t := s.waits[m.key]; t != nil {
 		t.award = k
@@ -78,7 +78,10 @@ func (s *Store) claim(l *lane, v *view, changed bool) bool {
 	return true
 }
 
-// learn asks who is next in the queue of a key that this store was granted by a bid. The caller holds the mutex.
+// comeBack is when a store that has just been granted a key looks at its queue again, for as long as nobody is there: those who had the key before come back to it.
+var comeBack = []time.Duration{time.Millisecond, 4 * time.Millisecond, 16 * time.Millisecond, 64 * time.Millisecond}
+
+// learn finds out who is next in the queue of a key that was granted to a bid, so that its release can grant it to that one. The caller holds the mutex.
 func (s *Store) learn(key string, m *member) {
 	if s.closed.Load() {
 		return
@@ -86,9 +89,27 @@ func (s *Store) learn(key string, m *member) {
 	asking := make(chan struct{})
 	m.asking = asking
 	s.done.Go(func() {
-		defer close(asking)
 		s.seeWhoIsNext(s.life, key, m)
+		close(asking)
+		s.lookBack(key, m)
 	})
+}
+
+// lookBack looks at the queue of a key that goes around until somebody is there, a few times.
+func (s *Store) lookBack(key string, m *member) {
+	for _, pause := range s.comeBack {
+		if !s.alone(m) || sleep(s.life, pause) != nil || !s.alone(m) {
+			return
+		}
+		s.seeWhoIsNext(s.life, key, m)
+	}
+}
+
+// alone reports whether this store holds a key and knows of nobody who waits for it.
+func (s *Store) alone(m *member) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !m.left && m.heirs[0].id == 0
 }
 
 // seeWhoIsNext looks at the queue of a key that this store holds.
@@ -106,37 +127,31 @@ func (s *Store) seeWhoIsNext(ctx context.Context, key string, m *member) {
 	m.heirs = s.first(key, resp.Responses[0].GetResponseRange().Kvs, except)
 }
 
-// meet makes sure that who is next is known before a key is released that others were waiting for a moment ago: with it, the release grants it to them.
+// meet waits, before a key is released, for the answer to who is next if that is on its way: it is sooner there than that one could ask.
 func (s *Store) meet(ctx context.Context, l *lane) {
 	if len(l.requests) > 1 || l.requests[0].Verb != tenure.Release || l.view == nil {
 		return
 	}
 	s.mu.Lock()
 	_, m := s.mine(l.view.deed)
-	if m == nil || !m.contended {
-		s.mu.Unlock()
+	var asking chan struct{}
+	if m != nil {
+		asking = m.asking
+	}
+	s.mu.Unlock()
+	if asking == nil {
 		return
 	}
-	asking := m.asking
-	s.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout/2) // the release is not to wait for long for a member that hangs
-	defer cancel()
-	if asking != nil {
-		select {
-		case <-asking:
-		default:
-			select {
-			case <-asking:
-			case <-ctx.Done():
-			}
-			return
-		}
+	select {
+	case <-asking:
+		return
+	default:
 	}
-	s.mu.Lock()
-	nobody := m.heirs[0].id == 0
-	s.mu.Unlock()
-	if nobody { // or they have come since
-		s.seeWhoIsNext(ctx, l.key, m)
+	ctx, cancel := context.WithTimeout(ctx, grace) // the release is not to wait for a member that hangs
+	defer cancel()
+	select {
+	case <-asking:
+	case <-ctx.Done():
 	}
 }
 

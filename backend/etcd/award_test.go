@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -25,7 +26,7 @@ func lasting(key, owner string) tenure.Request {
 // acquainted makes a store one that has held a lease of an hour, and has waited for a key lately, as those have among which it goes around.
 func acquainted(t *testing.T, st *Store, key string) *Store {
 	t.Helper()
-	st.young, st.orphaned = time.Hour, time.Hour
+	st.young, st.orphaned, st.comeBack = time.Hour, time.Hour, nil
 	other := lasting(key+"/other/"+st.id.String(), "ann")
 	must(t, st, other)
 	must(t, st, then(tenure.Release, other))
@@ -87,11 +88,12 @@ func TestAHandOffIsOneWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := versionOf(t, heir, key)
+	looksRound(t, holder, key)
 	if calls := w.during(func() {
 		if a := must(t, holder, then(tenure.Release, mine))[0]; !a.Awaited {
 			t.Error("another waits, and the release does not say so")
 		}
-	}); calls["Txn"] != 2 { // one of them reads who is next
+	}); calls["Txn"] != 1 || len(calls) != 1 {
 		t.Errorf("the release took %v", calls)
 	}
 	<-wake
@@ -164,6 +166,7 @@ func TestLaw5ALeaseCountsFromItsBid(t *testing.T) {
 			if _, err := heir.Watch(t.Context(), key); err != nil { // or it is given back soon
 				t.Fatal(err)
 			}
+			looksRound(t, holder, key)
 			must(t, holder, then(tenure.Release, mine))
 			var a store.Answer
 			testenv.Eventually(t, "it is granted", func() error {
@@ -216,6 +219,7 @@ func TestABidThatNobodyStandsByIsGivenBack(t *testing.T) {
 	bids(t, gone, next)
 	who := newWaiter(t, last, key, 1)
 	queued(t, holder, key, 2)
+	looksRound(t, holder, key)
 	must(t, holder, then(tenure.Release, mine))
 	if err := who.wait(t.Context(), false); err != nil {
 		t.Fatal(err)
@@ -239,6 +243,7 @@ func TestWhatIsBeingGivenBackIsNotClaimed(t *testing.T) {
 	mine, next := lasting(key, "holder"), lasting(key, "heir")
 	must(t, holder, mine)
 	bids(t, heir, next)
+	looksRound(t, holder, key)
 	w.delay(true) // it cannot give it back
 	must(t, holder, then(tenure.Release, mine))
 	testenv.Eventually(t, "it is being given back", func() error {
@@ -280,7 +285,6 @@ func TestAKeyGoesRound(t *testing.T) {
 			bids(t, st, claims[n])
 		}
 	}
-	looksRound(t, all[0], key)
 	all[0].young = 0 // the first is asked, and the second told that it is next
 	for round := range 4 * stores {
 		n, next := round%stores, (round+1)%stores
@@ -289,6 +293,7 @@ func TestAKeyGoesRound(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := versionOf(t, all[n], key)
+		looksRound(t, all[n], key)
 		must(t, all[n], then(tenure.Release, claims[n]))
 		all[n].young = time.Hour
 		<-wake
@@ -330,6 +335,7 @@ func TestALostWordOfAnAwardIsMadeUpFor(t *testing.T) {
 	mine, next := lasting(key, "holder"), lasting(key, "deaf")
 	must(t, holder, mine)
 	bids(t, deaf, next)
+	looksRound(t, holder, key)
 	must(t, holder, then(tenure.Release, mine))
 	testenv.Eventually(t, "it is given back", func() error {
 		return resolve(t.Context(), last, lasting(key, "last")).Err
@@ -375,6 +381,7 @@ func TestAnHeirThatDiesIsSucceeded(t *testing.T) {
 	mine, next := lasting(key, "holder"), lasting(key, "dead")
 	must(t, holder, mine)
 	bids(t, dead, next)
+	looksRound(t, holder, key)
 	lease := anchorOf(dead, next.TTL)
 	dying.Close()
 	must(t, holder, then(tenure.Release, mine))
@@ -417,7 +424,35 @@ func TestWordOfAnOlderPlaceChangesNothing(t *testing.T) {
 	if !queued || !kept || noted {
 		t.Errorf("in the queue: %t, with its bid: %t; the seat is said to be over: %t", queued, kept, noted)
 	}
+	looksRound(t, holder, key)
 	must(t, holder, then(tenure.Release, mine))
 	<-wake
+	must(t, heir, next)
+}
+
+// TestThoseWhoComeBackAreSeen by the one who has the key, before it releases it: nobody was there when it was granted it.
+func TestThoseWhoComeBackAreSeen(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	const key = "award/back again"
+	holder, heir := acquainted(t, open(t, dial(t, c), c.Prefix()), key), acquainted(t, open(t, dial(t, c), c.Prefix()), key)
+	holder.comeBack = slices.Repeat([]time.Duration{10 * time.Millisecond}, int(testenv.Patience/(10*time.Millisecond)))
+	mine, next := lasting(key, "holder"), lasting(key, "heir")
+	must(t, holder, mine)
+	bids(t, heir, next)
+	wake := awaits(t, heir, key)
+	testenv.Eventually(t, "it is seen", func() error {
+		holder.mu.Lock()
+		defer holder.mu.Unlock()
+		if _, m := holder.mine(holder.views.byKey[key].Value.(*remembered).view.deed); m.heirs[0].bid == nil {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+	must(t, holder, then(tenure.Release, mine))
+	<-wake
+	if rec, err := holder.Get(t.Context(), key); err != nil || rec.State != tenure.Held {
+		t.Errorf("it is %s, %v", rec.State, err)
+	}
 	must(t, heir, next)
 }

@@ -137,16 +137,21 @@ func TestAStoreGrantsNothingToItself(t *testing.T) {
 	must(t, st, next)
 }
 
-// looksRound lets the holder of a key see who waits for it.
+// looksRound lets the holder of a key see who waits for it, with a bid.
 func looksRound(t *testing.T, holder *Store, key string) *member {
 	t.Helper()
 	holder.mu.Lock()
 	_, m := holder.mine(holder.views.byKey[key].Value.(*remembered).view.deed)
 	holder.mu.Unlock()
-	holder.seeWhoIsNext(t.Context(), key, m)
-	if m.heirs[0].bid == nil {
-		t.Fatal("it sees no bid")
-	}
+	testenv.Eventually(t, "it sees a bid", func() error {
+		holder.seeWhoIsNext(t.Context(), key, m)
+		holder.mu.Lock()
+		defer holder.mu.Unlock()
+		if m.heirs[0].bid == nil {
+			return errors.New("it does not")
+		}
+		return nil
+	})
 	return m
 }
 

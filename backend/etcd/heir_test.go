@@ -39,23 +39,6 @@ func steady(t *testing.T, st *Store, key string) *Store {
 	return acquainted(t, st, key)
 }
 
-// seesBid lets the holder of a key see the bid of the next.
-func seesBid(t *testing.T, holder *Store, key string) {
-	t.Helper()
-	holder.mu.Lock()
-	_, m := holder.mine(holder.views.byKey[key].Value.(*remembered).view.deed)
-	holder.mu.Unlock()
-	testenv.Eventually(t, "its bid is seen", func() error {
-		holder.seeWhoIsNext(t.Context(), key, m)
-		holder.mu.Lock()
-		defer holder.mu.Unlock()
-		if m.heirs[0].bid == nil {
-			return errors.New("it is not")
-		}
-		return nil
-	})
-}
-
 // inherits lets a store hold a key by a bid, and returns the bid.
 func inherits(t *testing.T, holder, heir *Store, next tenure.Request) *stake {
 	t.Helper()
@@ -66,7 +49,7 @@ func inherits(t *testing.T, holder, heir *Store, next tenure.Request) *stake {
 	k := heir.waits[next.Key].stake
 	heir.mu.Unlock()
 	awaits(t, heir, next.Key)
-	seesBid(t, holder, next.Key)
+	looksRound(t, holder, next.Key)
 	must(t, holder, then(tenure.Release, mine))
 	testenv.Eventually(t, "it is told", func() error {
 		heir.mu.Lock()
@@ -215,7 +198,7 @@ func TestALateBidIsGivenBack(t *testing.T) {
 	if in := inPlace(t, heir, key); !isBid(in) {
 		t.Fatalf("its place says %q", in)
 	}
-	seesBid(t, holder, key)
+	looksRound(t, holder, key)
 	must(t, holder, then(tenure.Release, mine))
 	if rec, err := holder.Get(t.Context(), key); err != nil || len(rec.History) < 2 || rec.History[1].Owner != "heir" {
 		t.Fatalf("it was not granted: %+v, %v", rec, err)
@@ -247,6 +230,7 @@ func TestAGrantThatWasNotHeardOfIsGivenBack(t *testing.T) {
 	must(t, holder, mine)
 	cut.Store(true)
 	bids(t, heir, lasting(key, "heir"))
+	looksRound(t, holder, key)
 	must(t, holder, then(tenure.Release, mine))
 	testenv.Eventually(t, "it has tried to leave the queue", func() error {
 		if tries.Load() == 0 {

@@ -35,10 +35,10 @@ type member struct {
 	lapsed   bool  // the page says so
 	heirs    heirs // the stores to leave the key to when it is freed
 
-	stake     *stake        // the bid that it was granted to, or is kept free for
-	placed    bool          // the bid's place is still in the queue
-	contended bool          // others were waiting when it was granted
-	asking    chan struct{} // closed when it is known who is next; nil if nobody has asked
+	stake  *stake        // the bid that it was granted to, or is kept free for
+	placed bool          // the bid's place is still in the queue
+	asking chan struct{} // closed when it is known who is next; nil if nobody has asked
+	left   bool          // it is on its page no more
 }
 
 // seat finds a slot for a lease on a page of an anchor. The caller holds the mutex.
@@ -66,6 +66,7 @@ func (s *Store) leave(p *openPage, slot int) {
 	if p == nil || p.members[slot] == nil {
 		return
 	}
+	p.members[slot].left = true
 	delete(p.members, slot)
 	p.anchor.tied--
 	if p.used < pageSize || len(p.members) > 0 {

@@ -171,7 +171,9 @@ func (s *Store) handedOver(l *lane, revision int64, responses []*etcdserverpb.Re
 		next := s.first(l.key, responses[len(responses)-2].GetResponseRange().Kvs, 0)
 		if _, m := s.mine(l.next); m != nil {
 			m.heirs = next
-			m.contended = t != nil
+			if t != nil && next[0].id == 0 && !s.closed.Load() {
+				s.done.Go(func() { s.lookBack(l.key, m) })
+			}
 		}
 		if next[0].id != 0 {
 			l.awaited()

@@ -47,10 +47,11 @@ type Store struct {
 	wary   atomic.Int64 // batches that are not sent as one transaction
 	newest atomic.Int64 // revision of etcd that is known
 
-	queueFor time.Duration // how long a place in a queue outlives its store; shorter only in tests
-	young    time.Duration // how old a bid may be at the most; longer only in tests
-	orphaned time.Duration // how long it stays in a queue that nobody here waits in; longer only in tests
-	extra    int64         // seconds that etcd leases last longer than they have to; only in tests whose clock stands still while etcd's does not
+	queueFor time.Duration   // how long a place in a queue outlives its store; shorter only in tests
+	young    time.Duration   // how old a bid may be at the most; longer only in tests
+	comeBack []time.Duration // when the queue of a key that goes around is looked at; never in tests that do it themselves
+	orphaned time.Duration   // how long it stays in a queue that nobody here waits in; longer only in tests
+	extra    int64           // seconds that etcd leases last longer than they have to; only in tests whose clock stands still while etcd's does not
 
 	life    context.Context // of what goes on in the background
 	end     context.CancelFunc
@@ -77,7 +78,7 @@ func New(client *clientv3.Client, o *Options) *Store {
 	s := &Store{
 		client: client, id: newIdentity(), names: naming(o.Prefix), retention: o.Retention,
 		clock: time.Now, domain: machineClock,
-		anchors: map[int64]*anchor{}, pages: map[uint32]*openPage{}, waits: map[string]*topic{}, queueFor: queueFor, young: young, orphaned: orphaned,
+		anchors: map[int64]*anchor{}, pages: map[uint32]*openPage{}, waits: map[string]*topic{}, queueFor: queueFor, young: young, comeBack: comeBack, orphaned: orphaned,
 	}
 	if s.names == "" {
 		s.names = DefaultPrefix
