@@ -68,7 +68,7 @@ func TestAFaultAtEveryStepLeavesOneTruth(t *testing.T) {
 	}
 }
 
-// TestALostReplyAndAnotherSince: the write was made, nobody said so, and before it is asked about another has replaced the record. The law finds it in the history.
+// TestALostReplyAndAnotherSince: the write was made, nobody said so, and before it is asked about another has replaced the record. The law finds it in the history; a renewal is not in it, and is not refused as if it had not been made.
 func TestALostReplyAndAnotherSince(t *testing.T) {
 	t.Parallel()
 	server := testenv.GCS(t)
@@ -102,6 +102,18 @@ func TestALostReplyAndAnotherSince(t *testing.T) {
 	}
 	if rec, err := near.Get(ctx, mine.Key); err != nil || rec.Grant != next.Secret.Grant() || rec.State != tenure.Held {
 		t.Errorf("the next holder has %+v, %v", rec, err)
+	}
+	for _, verb := range []tenure.Verb{tenure.Renew, tenure.Report} {
+		mine := acquire("since/"+string(verb), "ann")
+		if a := storetest.Resolve(ctx, st, mine); a.Err != nil {
+			t.Fatal(a.Err)
+		}
+		if a := during(then(verb, mine), hand(mine.Key)); !errors.Is(a.Err, store.ErrUnknown) {
+			t.Errorf("a %s that was made before another took over: %v, want unknown", verb, a.Err)
+		}
+		if a := storetest.Resolve(ctx, st, then(verb, mine)); !errors.As(a.Err, &lost) || lost.Why != tenure.WhyTakenOver {
+			t.Errorf("asked again: %v", a.Err)
+		}
 	}
 }
 

@@ -23,6 +23,9 @@ const (
 // errMismatch: the condition of a write did not hold, so it changed nothing.
 var errMismatch = errors.New("the object has changed")
 
+// errEclipsed is an errMismatch of a write that may have been made before another's.
+var errEclipsed = fmt.Errorf("the reply was lost, and now %w", errMismatch)
+
 // content is an object as it was read. Its generation is 0 if there is none.
 type content struct {
 	data       []byte
@@ -59,8 +62,8 @@ func (b *bucket) noBucket() error {
 	return fmt.Errorf("gcs: %w as %s; make it, or mend the name", errNoBucket, b.name)
 }
 
-// put replaces the generation old of a small object, or creates it if old is 0, and returns the new generation. errMismatch says that it changed nothing, or
-// that it did and was then replaced by another. After any other error it may have taken effect, or do so yet. The data must differ from all that was written before: if a reply is lost, that is how the write is found again.
+// put replaces the generation old of a small object, or creates it if old is 0, and returns the new generation. errMismatch says that it changed nothing,
+// errEclipsed that it may have, and was then replaced by another. After any other error it may have taken effect, or do so yet. The data must differ from all that was written before: if a reply is lost, that is how the write is found again.
 //
 // key is noted in its metadata, if it is a key's, so that listings can tell whose it is.
 func (b *bucket) put(ctx context.Context, name string, old int64, data []byte, key string) (int64, error) {
@@ -89,7 +92,7 @@ func (b *bucket) putWithin(ctx context.Context, waits int, name string, old int6
 			case bytes.Equal(now.data, data):
 				return now.generation, nil
 			}
-			return 0, errMismatch
+			return 0, errEclipsed
 		case v == missing:
 			return 0, b.noBucket()
 		case v == throttled && try >= waits, !b.again(ctx, v, try):

@@ -138,7 +138,10 @@ func (r *register) Swap(ctx context.Context, old cas.Version, next tenure.Record
 		waits = 2 // others of its batch wait for it, and a renewal comes again by itself
 	}
 	generation, err = r.putWithin(ctx, waits, name, generation, data, next.Key)
-	if errors.Is(err, errMismatch) {
+	switch {
+	case errors.Is(err, errEclipsed):
+		return cas.ErrEclipsed
+	case errors.Is(err, errMismatch):
 		return cas.ErrConflict
 	}
 	if err == nil {

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/store"
@@ -81,6 +83,38 @@ func TestALostReplyIsResolvedByReadingBack(t *testing.T) {
 				t.Errorf("%s whose reply was lost: %v", req.Verb, a.Err)
 			}
 		})
+	}
+}
+
+// TestARenewalThatMayHaveBeenFollowedIsNotRefused: it was made, its reply was lost, and another has taken over since. Of a renewal nothing is left to tell that by.
+func TestARenewalThatMayHaveBeenFollowedIsNotRefused(t *testing.T) {
+	t.Parallel()
+	server := testenv.S3(t)
+	g, near := newGateway(t, server), open(t, server, dial(server), Options{})
+	st, ctx := open(t, server, g.client(server), Options{}), t.Context()
+	mine := claim("followed/k", "ann")
+	if a := one(ctx, st, mine); a.Err != nil {
+		t.Fatal(a.Err)
+	}
+	isWrite := func(r *http.Request) bool { return r.Method == http.MethodPut }
+	var followed sync.Once
+	g.after = func(r *http.Request) {
+		if isWrite(r) {
+			followed.Do(func() {
+				hand := tenure.Request{Verb: tenure.Takeover, Key: mine.Key, Secret: tenure.NewSecret(), Owner: "op", TTL: time.Minute, Actor: "op", Note: "test"}
+				if a := one(ctx, near, hand); a.Err != nil {
+					t.Error(a.Err)
+				}
+			})
+		}
+	}
+	g.during(nth(1, 0, true, isWrite), func() {
+		if a := one(ctx, st, then(tenure.Renew, mine)); !errors.Is(a.Err, store.ErrUnknown) {
+			t.Errorf("a renewal that was made before another took over: %v, want unknown", a.Err)
+		}
+	})
+	if a := one(ctx, st, then(tenure.Renew, mine)); !errors.Is(a.Err, tenure.ErrNotOwned) {
+		t.Errorf("asked again: %v", a.Err)
 	}
 }
 

@@ -97,7 +97,10 @@ func (r *register) Swap(ctx context.Context, old cas.Version, next tenure.Record
 	tag, err := r.swap(ctx, name, string(old), data)
 	if err != nil {
 		r.memory.Forget(next.Key)
-		if errors.Is(err, errOvertaken) {
+		switch {
+		case errors.Is(err, errEclipsed):
+			return cas.ErrEclipsed
+		case errors.Is(err, errOvertaken):
 			return cas.ErrConflict
 		}
 		return err

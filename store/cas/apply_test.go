@@ -179,6 +179,38 @@ func TestAnAmbiguousSwapIsUnknown(t *testing.T) {
 	}
 }
 
+// TestAnEclipsedSwapIsRefusedOnlyByWhatItLeft: it took effect, its reply was lost, and another has followed. The record remembers a grant and a release; of a renewal nothing is left, so it is not refused as if it had not been made.
+func TestAnEclipsedSwapIsRefusedOnlyByWhatItLeft(t *testing.T) {
+	for verb, known := range map[tenure.Verb]bool{tenure.Acquire: true, tenure.Renew: false, tenure.Report: false} {
+		reg := newRegister()
+		st, mine := reg.open(nil), acquire("k")
+		if verb != tenure.Acquire {
+			must(t, st, mine)
+		}
+		reg.afterSwap = func(rec tenure.Record) error {
+			reg.afterSwap = nil
+			hand := tenure.Request{Verb: tenure.Takeover, Key: "k", Secret: tenure.NewSecret(), Owner: "op", TTL: time.Minute, Actor: "op", Note: "test"}
+			taken, _, err := tenure.Apply(rec, hand, reg.now)
+			if err != nil {
+				t.Error(err)
+			}
+			reg.put(taken)
+			return cas.ErrEclipsed
+		}
+		req := tenure.Request{Verb: verb, Key: "k", Secret: mine.Secret}
+		if verb == tenure.Acquire {
+			req = mine
+		}
+		a := one(t.Context(), st, req)
+		if errors.Is(a.Err, tenure.ErrNotOwned) != known || errors.Is(a.Err, store.ErrUnknown) == known {
+			t.Errorf("%s: %v", verb, a.Err)
+		}
+		if a := one(t.Context(), st, req); !errors.Is(a.Err, tenure.ErrNotOwned) {
+			t.Errorf("%s, asked again: %v", verb, a.Err)
+		}
+	}
+}
+
 // TestAFailedLoadIsUnknown: with its reason.
 func TestAFailedLoadIsUnknown(t *testing.T) {
 	reg := newRegister()

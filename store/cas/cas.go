@@ -6,6 +6,7 @@ package cas
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"time"
 
@@ -14,6 +15,9 @@ import (
 
 // ErrConflict is what Swap returns when the register no longer held the version it was given: nothing was changed, read again.
 var ErrConflict = errors.New("cas: the record has changed")
+
+// ErrEclipsed is an ErrConflict of a Swap that may have taken effect before another's did: its reply was lost.
+var ErrEclipsed = fmt.Errorf("the reply was lost, and since then: %w", ErrConflict)
 
 // Version names one state of one key's record. The empty Version is a key that has no record.
 type Version string
@@ -35,7 +39,7 @@ type Register interface {
 	// Load returns what is held of a key.
 	Load(ctx context.Context, key string) (Entry, error)
 	// Swap replaces the version old of the record's key with next, or creates it if old is empty. It returns ErrConflict if it certainly changed
-	// nothing because another was faster. Any other error leaves open whether it took effect. durable is false for renewals and
+	// nothing because another was faster, and ErrEclipsed if it may have taken effect before. Any other error leaves open whether it took effect, or yet will. durable is false for renewals and
 	// reports: losing one in a crash of the register ends a lease early and does no harm.
 	Swap(ctx context.Context, old Version, next tenure.Record, durable bool) error
 	// Drop removes the version old of a key, or returns ErrConflict. A register may keep a trace of it for as long as it needs.

@@ -166,6 +166,7 @@ func collect(ctx context.Context, answers []store.Answer, results <-chan result,
 
 // one carries out a request: load, decide, swap, and again when another was faster.
 func (s *Store) one(ctx context.Context, req tenure.Request) store.Answer {
+	doubt := false // it may have taken effect already
 	for try := 0; ; try++ {
 		if err := pause(ctx, try); err != nil {
 			return store.Answer{Err: store.Unknown(err)}
@@ -191,6 +192,9 @@ func (s *Store) one(ctx context.Context, req tenure.Request) store.Answer {
 						return store.Answer{Err: store.Unknown(err)}
 					}
 				}
+				if err != nil && doubt && !durable(req.Verb) { // other requests leave a trace in the record: the law knows a repetition
+					return store.Answer{Err: store.Unknown(errEclipsed)}
+				}
 				return store.Answer{Record: next, Now: now, Err: err}
 			}
 		}
@@ -209,8 +213,12 @@ func (s *Store) one(ctx context.Context, req tenure.Request) store.Answer {
 			// with the same secret does both.
 			return store.Answer{Err: store.Unknown(err)}
 		}
+		doubt = doubt || errors.Is(err, ErrEclipsed)
 	}
 }
+
+// errEclipsed is why a renewal or a report is not refused that may have been made before others followed.
+var errEclipsed = errors.New("cas: the reply was lost, and others have changed the record since; ask again")
 
 // settle makes sure of a version that a request found itself done in.
 func (s *Store) settle(ctx context.Context, key string, v Version) error {
