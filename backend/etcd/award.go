@@ -78,8 +78,8 @@ func (s *Store) claim(l *lane, v *view, changed bool) bool {
 	return true
 }
 
-// comeBack is when a store that has just been granted a key looks at its queue again, for as long as nobody is there: those who had the key before come back to it.
-var comeBack = []time.Duration{time.Millisecond, 4 * time.Millisecond, 16 * time.Millisecond, 64 * time.Millisecond}
+// comeBack are the pauses after which a store that has just been granted a key looks at its queue again, for as long as nobody is there: those who had the key before come back to it.
+var comeBack = []time.Duration{time.Millisecond, time.Millisecond, 2 * time.Millisecond, 4 * time.Millisecond, 8 * time.Millisecond, 16 * time.Millisecond, 32 * time.Millisecond}
 
 // learn finds out who is next in the queue of a key that was granted to a bid, so that its release can grant it to that one. The caller holds the mutex.
 func (s *Store) learn(key string, m *member) {

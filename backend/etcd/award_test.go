@@ -90,8 +90,8 @@ func TestAHandOffIsOneWrite(t *testing.T) {
 	before := versionOf(t, heir, key)
 	looksRound(t, holder, key)
 	if calls := w.during(func() {
-		if a := must(t, holder, then(tenure.Release, mine))[0]; !a.Awaited {
-			t.Error("another waits, and the release does not say so")
+		if a := must(t, holder, then(tenure.Release, mine))[0]; a.Awaited {
+			t.Error("who waited has it, and the release says that one still waits")
 		}
 	}); calls["Txn"] != 1 || len(calls) != 1 {
 		t.Errorf("the release took %v", calls)
@@ -294,7 +294,9 @@ func TestAKeyGoesRound(t *testing.T) {
 		}
 		before := versionOf(t, all[n], key)
 		looksRound(t, all[n], key)
-		must(t, all[n], then(tenure.Release, claims[n]))
+		if a := must(t, all[n], then(tenure.Release, claims[n]))[0]; !a.Awaited {
+			t.Errorf("hand-off %d: one more waits, and the release does not say so", round)
+		}
 		all[n].young = time.Hour
 		<-wake
 		must(t, all[next], claims[next])

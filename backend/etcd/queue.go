@@ -96,7 +96,9 @@ func (s *Store) handOver(l *lane) (before []clientv3.Op, after []clientv3.Op) {
 	}
 	switch {
 	case l.heir != nil:
-		l.awaited()
+		if m != nil && m.heirs[1].id != 0 { // the first has it now, and needs no head start
+			l.awaited()
+		}
 		l.told = toOne
 		return before, []clientv3.Op{s.tell(l.key, l.heir.page.store, l.forHeir())}
 	case byHand || state == tenure.Reserved:
