@@ -27,8 +27,8 @@ func (s *Store) award(p *openPage, m *member, revision int64) {
 	if t := s.waits[m.key]; t != nil {
 		t.award = k
 		if t.came < revision { // else it has come again
-			s.withdraw(t.stake)
-			t.queued, t.stake = false, nil
+			s.takeBack(t)
+			t.queued = false
 		}
 	}
 	s.expect(k)

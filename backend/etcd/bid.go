@@ -132,6 +132,12 @@ func (s *Store) withdraw(k *stake) {
 	}
 }
 
+// takeBack gives up the bid of a topic, which is not in its place any more. The caller holds the mutex.
+func (s *Store) takeBack(t *topic) {
+	s.withdraw(t.stake)
+	t.stake = nil
+}
+
 // heir is the bid that a key is granted to in the step that frees it, or nil.
 func (s *Store) heir(l *lane, v *view, freed *tenure.Record) *bid {
 	last := len(l.requests) - 1

@@ -156,8 +156,7 @@ func (s *Store) register(t *topic) (calm bool, err error) {
 	}
 	if t.came < resp.Header.Revision { // and no bid is in it, or what was is granted
 		t.came = resp.Header.Revision
-		s.withdraw(t.stake)
-		t.stake = nil
+		s.takeBack(t)
 	}
 	return now == nil && v.deed != nil && v.deed.rec.State == tenure.Held, nil
 }
@@ -225,8 +224,7 @@ func (s *Store) dequeue(t *topic) {
 	defer s.mu.Unlock()
 	if err == nil && t.came < gone.Header.Revision { // else it has come again meanwhile
 		t.queued, t.left = false, gone.Header.Revision
-		s.withdraw(t.stake)
-		t.stake = nil
+		s.takeBack(t)
 	}
 	s.enqueue(t) // somebody has come meanwhile
 }

@@ -167,8 +167,8 @@ func (s *Store) handedOver(l *lane, revision int64, responses []*etcdserverpb.Re
 		t := s.waits[l.key]
 		if t != nil {
 			t.queued, t.left, t.missed = false, revision, false
-			s.withdraw(t.stake)
-			t.stake, t.award = nil, nil
+			s.takeBack(t)
+			t.award = nil
 		}
 		next := s.first(l.key, responses[len(responses)-2].GetResponseRange().Kvs, 0)
 		if _, m := s.mine(l.next); m != nil {

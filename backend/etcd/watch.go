@@ -119,8 +119,7 @@ func (s *Store) unwatch(t *topic, c chan struct{}) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if len(t.waiters) == 0 {
-			s.withdraw(t.stake) // it could not leave the queue, and is too old to be granted anything
-			t.stake = nil
+			s.takeBack(t) // it could not leave the queue, and is too old to be granted anything
 			s.endTopic(t)
 		}
 	})
@@ -154,8 +153,7 @@ func (s *Store) closeTopics() {
 	defer s.mu.Unlock()
 	for _, t := range s.waits {
 		s.endTopic(t)
-		s.withdraw(t.stake)
-		t.stake = nil
+		s.takeBack(t)
 		for c := range t.waiters {
 			close(c)
 		}
@@ -211,8 +209,7 @@ func (s *Store) begin(t *topic) {
 // outOfQueue takes note that this store's place is gone, and makes those who wait ask. The caller holds the mutex.
 func (s *Store) outOfQueue(t *topic) {
 	t.queued = false
-	s.withdraw(t.stake)
-	t.stake = nil
+	s.takeBack(t)
 	t.wake()
 }
 
@@ -289,8 +286,7 @@ func (s *Store) heard(t *topic, e *clientv3.Event) {
 		}
 		if t.came < e.Kv.ModRevision { // else it has come again
 			t.queued = false
-			s.withdraw(t.stake) // unless it was granted
-			t.stake = nil
+			s.takeBack(t) // unless it was granted
 		}
 		t.wake()
 		if t.missed { // whoever has just been refused may be about to wait
