@@ -45,12 +45,12 @@ func (s *Store) record(v *view, now time.Time) tenure.Record {
 	if d.lease == 0 || rec.State == tenure.Free {
 		return rec
 	}
-	renewed := s.renewedAt(v)
+	renewed, bid := s.standing(v)
 	if rec.State == tenure.Held && renewed.After(rec.Renewed) {
 		rec.Renewed, rec.Deadline = renewed, renewed.Add(rec.TTL)
 	}
-	if k := s.stakeOf(d); k != nil && renewed.IsZero() { // it counts from the bid, and what others reckon with is no sooner
-		if ends := tenure.Time(now.Add(s.left(k))); ends.Before(rec.Deadline) || d.clock != s.domain {
+	if bid != nil && renewed.IsZero() { // it counts from the bid, and what others reckon with is no sooner
+		if ends := tenure.Time(now.Add(s.left(bid))); ends.Before(rec.Deadline) || d.clock != s.domain {
 			rec.Deadline = ends
 		}
 		if v.gone && now.Before(rec.Deadline) {
@@ -72,32 +72,19 @@ func (s *Store) record(v *view, now time.Time) tenure.Record {
 	return rec
 }
 
-// stakeOf is the bid of this store that a lease was granted to, or nil.
-func (s *Store) stakeOf(d *deed) *stake {
-	if d.page.store != s.id {
-		return nil
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, m := s.mine(d); m != nil {
-		return m.stake
-	}
-	return nil
-}
-
-// renewedAt is when a lease was renewed according to its page.
-func (s *Store) renewedAt(v *view) (at time.Time) {
+// standing is when a lease was renewed according to its page, and the bid of this store that it was granted to, if it was.
+func (s *Store) standing(v *view) (renewed time.Time, bid *stake) {
 	if v.deed.page.store == s.id {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if _, m := s.mine(v.deed); m != nil {
-			at = m.renewed
+			renewed, bid = m.renewed, m.stake
 		}
 	}
-	if v.page != nil && v.page.renewed[v.deed.slot].After(at) { // of one's own, too: the answer to a renewal may have been lost
-		at = v.page.renewed[v.deed.slot]
+	if v.page != nil && v.page.renewed[v.deed.slot].After(renewed) { // of one's own, too: the answer to a renewal may have been lost
+		renewed = v.page.renewed[v.deed.slot]
 	}
-	return at
+	return renewed, bid
 }
 
 // look are the operations that read a view: the record, and what it is thought to hang on.

@@ -1,0 +1,89 @@
+package etcd
+
+import (
+	"context"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/croft-dev/croft/tenure"
+)
+
+// Who holds a key that goes around finds out who is next while it works, so that its release can grant it to that one in the same step, and is one round trip.
+
+// comeBack are the pauses after which a store that has just been granted a key looks at its queue again, for as long as nobody is there: those who had the key before come back to it.
+var comeBack = []time.Duration{time.Millisecond, time.Millisecond, 2 * time.Millisecond, 4 * time.Millisecond, 8 * time.Millisecond, 16 * time.Millisecond, 32 * time.Millisecond}
+
+// learn finds out who is next in the queue of a key that was granted to a bid, so that its release can grant it to that one. The caller holds the mutex.
+func (s *Store) learn(key string, m *member) {
+	if s.closed.Load() {
+		return
+	}
+	asking := make(chan struct{})
+	m.asking = asking
+	s.done.Go(func() {
+		s.seeWhoIsNext(s.life, key, m)
+		close(asking)
+		s.lookBack(key, m)
+	})
+}
+
+// lookBack looks at the queue of a key that goes around until somebody is there, a few times.
+func (s *Store) lookBack(key string, m *member) {
+	for _, pause := range s.comeBack {
+		if !s.alone(m) || sleep(s.life, pause) != nil || !s.alone(m) {
+			return
+		}
+		s.seeWhoIsNext(s.life, key, m)
+	}
+}
+
+// alone reports whether this store holds a key and knows of nobody who waits for it.
+func (s *Store) alone(m *member) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !m.left && m.heirs[0].id == 0
+}
+
+// seeWhoIsNext looks at the queue of a key that this store holds.
+func (s *Store) seeWhoIsNext(ctx context.Context, key string, m *member) {
+	resp, err := s.txn(ctx, nil, []clientv3.Op{s.firstTwo(key)}, nil)
+	if err != nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var except identity
+	if m.placed {
+		except = s.id
+	}
+	m.heirs = s.first(key, resp.Responses[0].GetResponseRange().Kvs, except)
+}
+
+// meet waits, before a key is released, for the answer to who is next if that is on its way: it is sooner there than that one could ask.
+func (s *Store) meet(ctx context.Context, l *lane) {
+	if len(l.requests) > 1 || l.requests[0].Verb != tenure.Release || l.view == nil {
+		return
+	}
+	s.mu.Lock()
+	_, m := s.mine(l.view.deed)
+	var asking chan struct{}
+	if m != nil {
+		asking = m.asking
+	}
+	s.mu.Unlock()
+	if asking == nil {
+		return
+	}
+	select {
+	case <-asking:
+		return
+	default:
+	}
+	ctx, cancel := context.WithTimeout(ctx, grace) // the release is not to wait for a member that hangs
+	defer cancel()
+	select {
+	case <-asking:
+	case <-ctx.Done():
+	}
+}
