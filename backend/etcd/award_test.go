@@ -83,10 +83,7 @@ func TestAHandOffIsOneWrite(t *testing.T) {
 	mine, next := lasting(key, "holder"), lasting(key, "heir")
 	first := must(t, holder, mine)[0].Record
 	bids(t, heir, next)
-	wake, err := heir.Watch(t.Context(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	wake := awaits(t, heir, key)
 	before := versionOf(t, heir, key)
 	looksRound(t, holder, key)
 	if calls := w.during(func() {
@@ -163,9 +160,7 @@ func TestLaw5ALeaseCountsFromItsBid(t *testing.T) {
 				k.sent = k.sent.Add(-waited)
 			}
 			heir.mu.Unlock()
-			if _, err := heir.Watch(t.Context(), key); err != nil { // or it is given back soon
-				t.Fatal(err)
-			}
+			awaits(t, heir, key) // or it is given back soon
 			looksRound(t, holder, key)
 			must(t, holder, then(tenure.Release, mine))
 			var a store.Answer
@@ -288,10 +283,7 @@ func TestAKeyGoesRound(t *testing.T) {
 	all[0].young = 0 // the first is asked, and the second told that it is next
 	for round := range 4 * stores {
 		n, next := round%stores, (round+1)%stores
-		wake, err := all[next].Watch(t.Context(), key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		wake := awaits(t, all[next], key)
 		before := versionOf(t, all[n], key)
 		looksRound(t, all[n], key)
 		if a := must(t, all[n], then(tenure.Release, claims[n]))[0]; !a.Awaited {
@@ -354,10 +346,7 @@ func TestALostReplyToAHandOffLeavesOneTruth(t *testing.T) {
 	mine, next := lasting(key, "holder"), lasting(key, "heir")
 	must(t, holder, mine)
 	bids(t, heir, next)
-	wake, err := heir.Watch(t.Context(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	wake := awaits(t, heir, key)
 	looksRound(t, holder, key)
 	w.lose(true)
 	if a := one(t.Context(), holder, then(tenure.Release, mine)); !errors.Is(a.Err, store.ErrUnknown) {
@@ -411,10 +400,7 @@ func TestWordOfAnOlderPlaceChangesNothing(t *testing.T) {
 	mine, next := lasting(key, "holder"), lasting(key, "heir")
 	must(t, holder, mine)
 	bids(t, heir, next)
-	wake, err := heir.Watch(t.Context(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	wake := awaits(t, heir, key)
 	heir.mu.Lock()
 	topic, k := heir.waits[key], heir.waits[key].stake
 	heir.mu.Unlock()

@@ -192,10 +192,7 @@ func TestABidIsGrantedOnlyWhereItStands(t *testing.T) {
 	must(t, holder, mine)
 	bids(t, heir, first)
 	looksRound(t, holder, key)
-	wake, err := heir.Watch(t.Context(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	wake := awaits(t, heir, key)
 	if a := resolve(t.Context(), heir, second); !errors.Is(a.Err, tenure.ErrHeld) { // another of the same store
 		t.Fatalf("the key is held: %v", a.Err)
 	}
