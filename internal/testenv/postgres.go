@@ -64,7 +64,7 @@ func NewPostgres(tb testing.TB, extra ...string) *PostgresServer {
 	if err != nil {
 		noPostgres(tb, err)
 	}
-	tb.Cleanup(func() { s.Kill(tb) })
+	tb.Cleanup(s.stop)
 	return s
 }
 
@@ -84,7 +84,7 @@ func (s *PostgresServer) Standby(tb testing.TB) *PostgresServer {
 	if err != nil {
 		noPostgres(tb, err)
 	}
-	tb.Cleanup(func() { standby.Kill(tb) })
+	tb.Cleanup(standby.stop)
 	Eventually(tb, "the standby catches up", func() error {
 		if s.Query(tb, "postgres", "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming' AND replay_lsn = pg_current_wal_lsn()") != "1" {
 			return errors.New("it lags")
@@ -144,13 +144,25 @@ func (s *PostgresServer) Query(tb testing.TB, database, sql string) string {
 // Kill ends the server with SIGKILL, as a crash does. What was confirmed is still there after Start.
 func (s *PostgresServer) Kill(tb testing.TB) {
 	tb.Helper()
+	s.end(os.Kill)
+}
+
+// stop ends the server at once, but lets it give back what the system keeps for it: memory that is shared outlives a killed server.
+func (s *PostgresServer) stop() { s.end(abandon) }
+
+func (s *PostgresServer) end(by os.Signal) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.cmd == nil {
 		return
 	}
-	_ = s.cmd.Process.Kill()
-	<-s.exited
+	_ = s.cmd.Process.Signal(by)
+	select {
+	case <-s.exited:
+	case <-time.After(Patience):
+		_ = s.cmd.Process.Kill()
+		<-s.exited
+	}
 	s.cmd = nil
 	_, _ = fmt.Fprintln(s.warden)
 }
@@ -208,7 +220,8 @@ func (s *PostgresServer) init(extra []string) error {
 	}
 	conf := append([]string{
 		"listen_addresses='127.0.0.1'", "unix_socket_directories=''", "max_connections=400", "shared_buffers=64MB",
-		"fsync=off", // nothing here outlives a power cut; a killed server loses nothing by it
+		"fsync=off",                       // nothing here outlives a power cut; a killed server loses nothing by it
+		"dynamic_shared_memory_type=mmap", // in the server's own folder: elsewhere it would outlive a killed server
 		"timezone='UTC'",
 	}, extra...)
 	f, err := os.OpenFile(filepath.Join(data, "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
@@ -219,7 +232,7 @@ func (s *PostgresServer) init(extra []string) error {
 	return errors.Join(err, f.Close())
 }
 
-// guardDir starts the process that outlives this one by a moment: it stops the server and removes the folder when the pipe to it closes.
+// guardDir starts the process that outlives this one by a moment: when the pipe to it closes it stops the server, gives back the memory that one which was killed had shared, named in the seventh line of its file, and removes the folder.
 func (s *PostgresServer) guardDir() error {
 	const script = `trap '' INT TERM
 while read -r line; do pid=$line; done
@@ -228,6 +241,7 @@ if [ -n "$pid" ]; then
 	for i in 1 2 3 4 5 6 7 8 9 10; do kill -0 "$pid" 2>/dev/null || break; sleep 0.3; done
 	kill -KILL "$pid" 2>/dev/null
 fi
+{ for i in 1 2 3 4 5 6; do read -r line; done; read -r key id && ipcrm -m "$id"; } <"$1/data/postmaster.pid" 2>/dev/null
 rm -rf -- "$1"`
 	cmd := exec.Command("sh", "-c", script, "sh", s.dir)
 	pipe, err := cmd.StdinPipe()

@@ -7,4 +7,4 @@ import (
 	"syscall"
 )
 
-var terminate, pause, resume os.Signal = syscall.SIGTERM, syscall.SIGSTOP, syscall.SIGCONT
+var terminate, abandon, pause, resume os.Signal = syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGSTOP, syscall.SIGCONT

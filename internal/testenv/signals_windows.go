@@ -4,6 +4,6 @@ import "os"
 
 // Without signals a server can be killed, and neither asked nor paused.
 var (
-	terminate     = os.Kill
-	pause, resume os.Signal
+	terminate, abandon = os.Kill, os.Kill
+	pause, resume      os.Signal
 )
