@@ -112,6 +112,9 @@ func (s *Store) cover(ctx context.Context, a *anchor, d time.Duration) error {
 		return nil // whoever uses it finds its live key missing
 	}
 	if a.id == 0 { // it does not change after that: whoever has a granted anchor reads it freely
+		if a.gone { // it was given up before that
+			return errAnchorLost
+		}
 		a.id = id
 	}
 	a.good = sent.Add(time.Duration(seconds) * time.Second)
@@ -122,7 +125,7 @@ func (s *Store) cover(ctx context.Context, a *anchor, d time.Duration) error {
 func (s *Store) covers(a *anchor, d time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return a.gone || a.id != 0 && a.left() >= d
+	return a.id != 0 && (a.gone || a.left() >= d)
 }
 
 // left is how long etcd certainly keeps an anchor yet. The caller holds the mutex.
