@@ -211,3 +211,28 @@ func TestABidIsGrantedOnlyWhereItStands(t *testing.T) {
 	<-wake
 	must(t, heir, second)
 }
+
+// TestLaw5AnAwardIsNoOlderThanItsBid: whoever releases may look at its clock, be held up, and see the bid only then.
+func TestLaw5AnAwardIsNoOlderThanItsBid(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	const key = "award/held up"
+	holder, heir := acquainted(t, open(t, dial(t, c), c.Prefix()), key), acquainted(t, open(t, dial(t, c), c.Prefix()), key)
+	mine, next := lasting(key, "holder"), lasting(key, "heir")
+	must(t, holder, mine)
+	v, looked := holder.known(key), holder.now()
+	bids(t, heir, next)
+	heir.mu.Lock()
+	k := heir.waits[key].stake
+	heir.mu.Unlock()
+	looksRound(t, holder, key)
+	end := then(tenure.Release, mine)
+	freed, _, err := tenure.Apply(v.deed.rec, end, looked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &lane{key: key, requests: []tenure.Request{end}, now: looked}
+	if rec, b := holder.bequeath(l, v, freed); b == nil || rec.Deadline.Before(k.said.Add(next.TTL)) {
+		t.Errorf("to its holder it ends at %s, and to others at %s", k.said.Add(next.TTL), rec.Deadline)
+	}
+}
