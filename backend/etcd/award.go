@@ -18,15 +18,18 @@ const claimIn = 250 * time.Millisecond
 // errGivenBack is why a request is not answered whose bid was granted when nobody seemed to want it any more.
 var errGivenBack = errors.New("etcd: the key was granted and is being given back, because nobody asked for it any more; ask again")
 
-// award takes note that a bid of this store was granted at a revision. The caller holds the mutex.
-func (s *Store) award(p *openPage, m *member, revision int64) {
+// award takes note that a bid of this store was granted. The caller holds the mutex.
+func (s *Store) award(p *openPage, m *member, v *view) {
 	k := m.stake
 	k.awarded = true
 	m.deadline, m.placed = s.now().Add(s.left(k)), true
+	if d := v.deed; d.clock == s.domain && d.rec.Deadline.After(m.deadline) {
+		m.deadline = d.rec.Deadline // before that the page says to nobody that it is over
+	}
 	s.setAlarm(p)
 	if t := s.waits[m.key]; t != nil {
 		t.award = k
-		if t.came < revision { // else it has come again
+		if t.came < v.mod { // else it has come again
 			s.takeBack(t)
 			t.queued = false
 		}

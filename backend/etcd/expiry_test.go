@@ -3,6 +3,7 @@ package etcd
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -253,5 +254,47 @@ func TestDeadlinesAreShownOnTheReadersClock(t *testing.T) {
 		if a := one(t.Context(), there, claim(mine.Key, "bob")); !errors.As(a.Err, &held) || held.Remaining() <= 0 || held.Remaining() > mine.TTL+mine.TTL/10 {
 			t.Errorf("on a clock that is %s, a refusal says %v", name, a.Err)
 		}
+	}
+}
+
+// TestAStalledHeirLeavesTheOthers: what it was granted by a bid ends at its deadline also for those who come by only then, whosever clock the grant is on.
+func TestAStalledHeirLeavesTheOthers(t *testing.T) {
+	t.Parallel()
+	for name, ahead := range map[string]time.Duration{"one clock": 0, "ahead": time.Hour, "behind": -time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := testenv.Etcd(t)
+			key := "stall/heir/" + name
+			holder, heir := elsewhere(t, c, ahead), elsewhere(t, c, 0)
+			if ahead == 0 {
+				holder.domain = heir.domain
+			}
+			var passed atomic.Int64
+			heir.clock = func() time.Time { return time.Now().Add(time.Duration(passed.Load())) }
+			acquainted(t, holder, key)
+			acquainted(t, heir, key)
+			next := lasting(key, "heir")
+			k := inherits(t, holder, heir, next)
+			must(t, heir, next)
+			if a := one(t.Context(), elsewhere(t, c, 0), lasting(key, "early")); !errors.Is(a.Err, tenure.ErrHeld) {
+				t.Fatalf("it is held: %v", a.Err)
+			}
+			told := heir.known(key).deed.rec.Deadline
+			heir.mu.Lock()
+			ends := k.page.members[k.slot].deadline
+			heir.mu.Unlock()
+			if ahead == 0 && ends.Before(told) {
+				t.Errorf("its page would say that it is over at %s, and others reckon with %s", ends, told)
+			}
+			passed.Store(int64(next.TTL + time.Minute)) // its etcd lease lives on, as others hang on it
+			heir.lapse(t.Context(), k.page)
+			late := resolve(t.Context(), elsewhere(t, c, 0), lasting(key, "late"))
+			if late.Err != nil || late.Record.Cause != tenure.Expired {
+				t.Errorf("who comes by later is answered %v, %s", late.Err, late.Record.Cause)
+			}
+			if a := one(t.Context(), heir, then(tenure.Renew, next)); !errors.Is(a.Err, tenure.ErrNotOwned) {
+				t.Errorf("the heir's renewal: %v", a.Err)
+			}
+		})
 	}
 }
