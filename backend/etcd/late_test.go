@@ -164,3 +164,22 @@ func TestWhoeverWaitsLongKeepsItsPlace(t *testing.T) {
 		t.Errorf("its place is %v, %v", resp, err)
 	}
 }
+
+// TestAPlaceIsKeptFromTheMomentItIsTaken: whoever keeps places looks whether there are any, and there is one.
+func TestAPlaceIsKeptFromTheMomentItIsTaken(t *testing.T) {
+	t.Parallel()
+	for range 5000 {
+		st := New(nil, &Options{SweepEvery: -1})
+		topic := &topic{key: "queue/kept", waiters: map[chan struct{}]struct{}{make(chan struct{}, 1): {}}}
+		st.waits[topic.key] = topic
+		st.joined(&lane{key: topic.key, joins: topic}, 1)
+		st.mu.Lock()
+		kept := st.placing
+		st.mu.Unlock()
+		st.end()
+		st.done.Wait()
+		if !kept {
+			t.Fatal("nobody keeps it")
+		}
+	}
+}
