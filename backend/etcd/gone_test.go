@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -49,5 +50,32 @@ func TestNothingHangsOnWhatWasNeverGranted(t *testing.T) {
 	must(t, st, claim("gone/never", "ann"))
 	if d := st.known("gone/never").deed; d.lease == 0 || d.rec.State != tenure.Held {
 		t.Errorf("it is %s and hangs on %x", d.rec.State, d.lease)
+	}
+}
+
+// TestTTLsThatNobodyUsesAnyMoreAreForgotten: a store that is asked for many does not keep something of each for ever.
+func TestTTLsThatNobodyUsesAnyMoreAreForgotten(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	st := open(t, dial(t, c), c.Prefix())
+	for n := range 20 {
+		mine := brief(fmt.Sprintf("gone/ttl/%d", n), "ann", time.Duration(n+1)*time.Minute)
+		must(t, st, mine)
+		must(t, st, then(tenure.Release, mine))
+	}
+	held := lasting("gone/ttl/held", "ann")
+	must(t, st, held)
+	st.mu.Lock()
+	for seconds, a := range st.anchors {
+		if seconds != class(held.TTL) {
+			a.good = time.Now() // as if its time were over
+		}
+	}
+	st.mu.Unlock()
+	must(t, st, brief("gone/ttl/other", "ann", 2*time.Hour))
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if len(st.anchors) != 2 || len(st.pages) != 2 {
+		t.Errorf("it keeps %d etcd leases and %d pages", len(st.anchors), len(st.pages))
 	}
 }
