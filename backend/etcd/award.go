@@ -27,12 +27,9 @@ func (s *Store) award(p *openPage, m *member, v *view) {
 		m.deadline = d.rec.Deadline // before that the page says to nobody that it is over
 	}
 	s.setAlarm(p)
-	if t := s.waits[m.key]; t != nil {
-		t.award = k
-		if t.came < v.mod { // else it has come again
-			s.takeBack(t)
-			t.queued = false
-		}
+	if t := s.waits[m.key]; t != nil && t.came < v.mod { // else it has come again
+		s.takeBack(t)
+		t.queued = false
 	}
 	s.expect(k)
 }

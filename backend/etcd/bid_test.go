@@ -221,10 +221,7 @@ func TestLaw5AnAwardIsNoOlderThanItsBid(t *testing.T) {
 	mine, next := lasting(key, "holder"), lasting(key, "heir")
 	must(t, holder, mine)
 	v, looked := holder.known(key), holder.now()
-	bids(t, heir, next)
-	heir.mu.Lock()
-	k := heir.waits[key].stake
-	heir.mu.Unlock()
+	k := bids(t, heir, next)
 	looksRound(t, holder, key)
 	end := then(tenure.Release, mine)
 	freed, _, err := tenure.Apply(v.deed.rec, end, looked)

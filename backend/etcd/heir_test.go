@@ -44,10 +44,7 @@ func inherits(t *testing.T, holder, heir *Store, next tenure.Request) *stake {
 	t.Helper()
 	mine := lasting(next.Key, "holder")
 	must(t, holder, mine)
-	bids(t, heir, next)
-	heir.mu.Lock()
-	k := heir.waits[next.Key].stake
-	heir.mu.Unlock()
+	k := bids(t, heir, next)
 	awaits(t, heir, next.Key)
 	looksRound(t, holder, next.Key)
 	must(t, holder, then(tenure.Release, mine))

@@ -78,7 +78,7 @@ func (s *Store) joined(l *lane, revision int64) {
 		return
 	}
 	s.withdraw(t.stake)
-	t.queued, t.came, t.stake, t.award = true, revision, l.stake, nil
+	t.queued, t.came, t.stake = true, revision, l.stake
 	s.keepPlaces()
 	if l.stake != nil {
 		l.stake.mod = revision

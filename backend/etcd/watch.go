@@ -42,7 +42,6 @@ type topic struct {
 	closing *time.Timer        // the end, when nobody has waited for long enough
 	missed  bool               // a wake-up came when nobody was there
 	stake   *stake             // the bid in its place
-	award   *stake             // the bid that was granted there
 	vain    time.Time          // when that was given back last: none is left there for a while
 }
 
@@ -272,8 +271,8 @@ func (s *Store) heard(t *topic, e *clientv3.Event) {
 	case e.Type == clientv3.EventTypeDelete:
 		switch {
 		case e.Kv.ModRevision <= max(t.left, t.came): // it left with the key, or has come again
-		case t.award != nil && !t.queued: // or is about to
-			t.award = nil
+		case !t.queued: // whoever waits was woken when its turn came, or comes to the queue now and looks at the key then
+			t.left = e.Kv.ModRevision
 		default:
 			t.left = e.Kv.ModRevision
 			s.outOfQueue(t)
