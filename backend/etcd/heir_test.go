@@ -129,6 +129,29 @@ func TestOneWhoWaitsInTheHoldersStoreIsNotForgotten(t *testing.T) {
 	}
 }
 
+// TestAnHeirThatWantsAnotherTTLLeavesItsPlace with the key, and leaves the key to the next, as it would have with the TTL that it bid for.
+func TestAnHeirThatWantsAnotherTTLLeavesItsPlace(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	const key = "heir/ttl"
+	holder, heir := steady(t, open(t, dial(t, c), c.Prefix()), key), steady(t, open(t, dial(t, c), c.Prefix()), key)
+	next, after := lasting(key, "heir"), lasting(key, "holder again")
+	inherits(t, holder, heir, next)
+	must(t, heir, next)
+	bids(t, holder, after)
+	looksRound(t, heir, key)
+	renewal := then(tenure.Renew, next)
+	renewal.TTL = 2 * next.TTL
+	must(t, heir, renewal)
+	must(t, heir, then(tenure.Release, next))
+	if in := inPlace(t, heir, key); in != nil {
+		t.Errorf("it is still in the queue, with %q", in)
+	}
+	if rec, err := heir.Get(t.Context(), key); err != nil || rec.Owner != after.Owner { // who may have given it back by now
+		t.Errorf("it is %s of %s, %v", rec.State, rec.Owner, err)
+	}
+}
+
 // TestCloseKeepsNothingFromOthers: a bid that is granted to a store that ends is given back, and one that was not yet is taken back.
 func TestCloseKeepsNothingFromOthers(t *testing.T) {
 	t.Parallel()
