@@ -72,6 +72,12 @@ func TestAgesAreUpperBounds(t *testing.T) {
 	if _, known := a.of(240); known {
 		t.Error("all that is remembered came later")
 	}
+	for i := range a.seen { // the machine was suspended
+		a.seen[i].wall = a.seen[i].wall.Add(-24 * time.Hour)
+	}
+	if age, known := a.of(391); !known || age < 24*time.Hour {
+		t.Errorf("after a day it is said to be %s old, %t", age, known)
+	}
 	a.forget()
 	if _, known := a.of(391); known {
 		t.Error("all was forgotten")
