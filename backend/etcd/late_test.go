@@ -68,8 +68,8 @@ func TestASuspendedMachineTrustsNoOldPromise(t *testing.T) {
 	st.mu.Lock()
 	st.anchors[class(mine.TTL)].wall = time.Now().Add(mine.TTL / 2)
 	st.mu.Unlock()
-	calls := w.during(func() { must(t, st, then(tenure.Renew, mine)) })
-	if calls["LeaseKeepAlive"] != 1 {
+	calls, fast := w.inTime(func() { must(t, st, then(tenure.Renew, mine)) })
+	if calls["LeaseKeepAlive"] != 1 && fast {
 		t.Errorf("the renewal took %v", calls)
 	}
 }
@@ -108,7 +108,9 @@ func TestAKeyIsPassedOnInOneStep(t *testing.T) {
 	must(t, st, mine)
 	pass := func(from, to tenure.Request) (answers []store.Answer) {
 		t.Helper()
-		if calls := w.during(func() { answers = must(t, st, then(tenure.Release, from), to) }); calls["Txn"] != 1 || len(calls) != 1 {
+		calls, fast := w.inTime(func() { answers = must(t, st, then(tenure.Release, from), to) })
+		delete(calls, "LeaseKeepAlive") // beside it, if so much time has passed
+		if fast && (calls["Txn"] != 1 || len(calls) != 1) {
 			t.Errorf("passing it on took %v", calls)
 		}
 		return answers
@@ -116,7 +118,7 @@ func TestAKeyIsPassedOnInOneStep(t *testing.T) {
 	if answers := pass(mine, next); answers[0].Awaited || answers[1].Record.Cause != tenure.Released {
 		t.Errorf("nobody else waits: awaited %t, granted as %s", answers[0].Awaited, answers[1].Record.Cause)
 	}
-	if a := one(t.Context(), other, claim(key, "dora")); !errors.Is(a.Err, tenure.ErrHeld) { // or its watch would begin with a wake-up
+	if a := resolve(t.Context(), other, claim(key, "dora")); !errors.Is(a.Err, tenure.ErrHeld) { // or its watch would begin with a wake-up
 		t.Fatalf("the key is held: %v", a.Err)
 	}
 	began := time.Now()

@@ -80,7 +80,7 @@ func TestAnEtcdThatWasSetBackIsNotMistakenForWhatItWas(t *testing.T) {
 		}
 		return err
 	})
-	if a := one(t.Context(), st, claim(key, "ann")); !errors.Is(a.Err, tenure.ErrHeld) {
+	if a := resolve(t.Context(), st, claim(key, "ann")); !errors.Is(a.Err, tenure.ErrHeld) {
 		t.Errorf("bob holds the key; ann's acquire is answered %v", a.Err)
 	}
 	if mark, err := g.Mark(t.Context()); err != nil || mark.Key != "" || g.known().mod != 0 {
