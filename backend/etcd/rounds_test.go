@@ -188,7 +188,7 @@ func TestNothingIsLeftOfOldKeys(t *testing.T) {
 	for first := 0; first < keys; first += 1000 {
 		var takes, renewals, ends []tenure.Request
 		for n := range 1000 {
-			takes = append(takes, brief(fmt.Sprintf("old/%d", first+n), "ann", 20*time.Second))
+			takes = append(takes, brief(fmt.Sprintf("old/%d", first+n), "ann", 40*time.Second))
 			renewals, ends = append(renewals, then(tenure.Renew, takes[n])), append(ends, then(tenure.Release, takes[n]))
 		}
 		must(t, st, takes...)
@@ -196,7 +196,7 @@ func TestNothingIsLeftOfOldKeys(t *testing.T) {
 		must(t, st, ends...)
 	}
 	for range 3 * mostAtHand { // and a shelf
-		take := brief("old/often", "ann", 20*time.Second)
+		take := brief("old/often", "ann", 40*time.Second)
 		must(t, st, take)
 		must(t, st, then(tenure.Release, take))
 	}
