@@ -183,6 +183,45 @@ func TestCloseKeepsNothingFromOthers(t *testing.T) {
 	}
 }
 
+// TestCloseGivesBackWhatItIsAboutToLearnOf: the store has just left the queue, in which it was granted the key, and is closed before it is told so.
+func TestCloseGivesBackWhatItIsAboutToLearnOf(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	const key = "heir/close/leaving"
+	var deaf atomic.Bool
+	left := make(chan struct{})
+	client := dial(t, c, func(config *clientv3.Config) {
+		config.DialOptions = append(config.DialOptions,
+			grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+				err := call(ctx, method, req, reply, conn, opts...)
+				if strings.HasSuffix(method, "/DeleteRange") && deaf.Load() && err == nil {
+					close(left)
+					<-ctx.Done()
+					return ctx.Err()
+				}
+				return err
+			}),
+			grpc.WithChainStreamInterceptor(mute(&deaf)))
+	})
+	holder, heir := acquainted(t, open(t, dial(t, c), c.Prefix()), key), acquainted(t, open(t, client, c.Prefix()), key)
+	must(t, heir, lasting(key+"/kept", "heir")) // so that its etcd lease is not given back
+	mine, next := lasting(key, "holder"), lasting(key, "heir")
+	must(t, holder, mine)
+	bids(t, heir, next)
+	deaf.Store(true)
+	looksRound(t, holder, key)
+	must(t, holder, then(tenure.Release, mine))
+	heir.mu.Lock()
+	topic := heir.waits[key]
+	heir.mu.Unlock()
+	go heir.dequeue(topic)
+	<-left
+	if err := heir.Close(); err != nil {
+		t.Fatal(err)
+	}
+	must(t, holder, lasting(key, "holder again"))
+}
+
 // TestALateBidIsGivenBack: it was given up on its way, others have come after it, and nobody waits any more when it arrives and is granted.
 func TestALateBidIsGivenBack(t *testing.T) {
 	t.Parallel()
