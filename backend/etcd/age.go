@@ -11,6 +11,7 @@ type ages struct {
 	seen [16]struct {
 		revision int64
 		sent     time.Time
+		wall     time.Time // the same on the clock that runs on while the machine is suspended
 	}
 	n int // seen, the newest at n-1
 }
@@ -27,7 +28,8 @@ func (a *ages) note(sent time.Time, revision int64) {
 			return
 		}
 	}
-	a.seen[a.n%len(a.seen)].revision, a.seen[a.n%len(a.seen)].sent = revision, sent
+	e := &a.seen[a.n%len(a.seen)]
+	e.revision, e.sent, e.wall = revision, sent, sent.Round(0)
 	a.n++
 }
 
@@ -44,7 +46,7 @@ func (a *ages) of(revision int64) (age time.Duration, known bool) {
 	defer a.mu.Unlock()
 	for n := a.n - 1; n >= max(0, a.n-len(a.seen)); n-- {
 		if e := &a.seen[n%len(a.seen)]; e.revision < revision {
-			return time.Since(e.sent), true
+			return max(time.Since(e.sent), time.Since(e.wall)), true
 		}
 	}
 	return 0, false

@@ -37,11 +37,12 @@ func (s *Store) anchorFor(seconds int64) *anchor {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := s.anchors[seconds]
-	if a != nil && (a.gone || a.id != 0 && a.left() <= 0) {
-		s.drop(a)
-		a = nil
-	}
-	if a == nil {
+	if a == nil || a.over() {
+		for _, old := range s.anchors { // also those of TTLs that nobody asks for any more
+			if old.over() {
+				s.drop(old)
+			}
+		}
 		a = &anchor{seconds: seconds, turn: make(chan struct{}, 1)}
 		s.anchors[seconds] = a
 	}
@@ -112,6 +113,9 @@ func (s *Store) cover(ctx context.Context, a *anchor, d time.Duration) error {
 		return nil // whoever uses it finds its live key missing
 	}
 	if a.id == 0 { // it does not change after that: whoever has a granted anchor reads it freely
+		if a.gone { // it was given up before that
+			return errAnchorLost
+		}
 		a.id = id
 	}
 	a.good = sent.Add(time.Duration(seconds) * time.Second)
@@ -122,7 +126,7 @@ func (s *Store) cover(ctx context.Context, a *anchor, d time.Duration) error {
 func (s *Store) covers(a *anchor, d time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return a.gone || a.id != 0 && a.left() >= d
+	return a.id != 0 && (a.gone || a.left() >= d)
 }
 
 // left is how long etcd certainly keeps an anchor yet. The caller holds the mutex.
@@ -130,6 +134,9 @@ func (a *anchor) left() time.Duration {
 	now := time.Now()
 	return min(a.good.Sub(now), a.wall.Sub(now.Round(0)))
 }
+
+// over reports whether etcd may have let it expire. The caller holds the mutex.
+func (a *anchor) over() bool { return a.id != 0 && a.left() <= 0 }
 
 // granted reports whether etcd has granted an anchor.
 func (s *Store) granted(a *anchor) bool {

@@ -18,18 +18,18 @@ const claimIn = 250 * time.Millisecond
 // errGivenBack is why a request is not answered whose bid was granted when nobody seemed to want it any more.
 var errGivenBack = errors.New("etcd: the key was granted and is being given back, because nobody asked for it any more; ask again")
 
-// award takes note that a bid of this store was granted at a revision. The caller holds the mutex.
-func (s *Store) award(p *openPage, m *member, revision int64) {
+// award takes note that a bid of this store was granted. The caller holds the mutex.
+func (s *Store) award(p *openPage, m *member, v *view) {
 	k := m.stake
 	k.awarded = true
 	m.deadline, m.placed = s.now().Add(s.left(k)), true
+	if d := v.deed; d.clock == s.domain && d.rec.Deadline.After(m.deadline) {
+		m.deadline = d.rec.Deadline // before that the page says to nobody that it is over
+	}
 	s.setAlarm(p)
-	if t := s.waits[m.key]; t != nil {
-		t.award = k
-		if t.came < revision { // else it has come again
-			s.takeBack(t)
-			t.queued = false
-		}
+	if t := s.waits[m.key]; t != nil && t.came < v.mod { // else it has come again
+		s.takeBack(t)
+		t.queued = false
 	}
 	s.expect(k)
 }
@@ -126,39 +126,37 @@ func (s *Store) giveUp(k *stake) {
 // resign takes back the bids of a store that ends, and gives back what they were granted: to others it would be held until its time is over.
 func (s *Store) resign() {
 	s.mu.Lock()
-	var bids []string
-	for key, t := range s.waits {
-		if t.stake != nil {
-			bids = append(bids, key)
+	var bids []*stake
+	for _, p := range s.pages {
+		for _, m := range p.members {
+			if m.stake != nil && !m.stake.claimed {
+				bids = append(bids, m.stake)
+			}
 		}
 	}
 	s.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout/2)
 	defer cancel()
-	for keys := range slices.Chunk(bids, mostLanes) {
-		leave := make([]clientv3.Op, len(keys))
-		for i, key := range keys {
-			leave[i] = clientv3.OpDelete(s.names.waiter(key, s.id), clientv3.WithPrevKV())
+	for part := range slices.Chunk(bids, mostLanes/2) {
+		var ops []clientv3.Op
+		for _, k := range part { // what it was granted is in the record, whoever has taken it off the queue
+			ops = append(ops, clientv3.OpDelete(s.names.waiter(k.request.Key, s.id)), clientv3.OpGet(s.names.record(k.request.Key)))
 		}
-		resp, err := s.txn(ctx, nil, leave, nil)
+		resp, err := s.txn(ctx, nil, ops, nil)
 		if err != nil {
 			break
 		}
-		for i, key := range keys {
-			s.missed(key, resp.Responses[i].GetResponseDeleteRange().PrevKvs)
-		}
-	}
-	s.mu.Lock()
-	var granted []*stake
-	for _, p := range s.pages {
-		for _, m := range p.members {
-			if m.stake != nil {
-				granted = append(granted, m.stake)
+		read := results(resp.Responses)
+		for i, k := range part {
+			if v, err := s.seen(look{key: k.request.Key}, read[2*i+1:2*i+2]); err == nil {
+				v.asOf = resp.Header.Revision
+				s.mu.Lock()
+				s.remember(k.request.Key, v)
+				s.mu.Unlock()
 			}
 		}
 	}
-	s.mu.Unlock()
-	for _, k := range granted {
+	for _, k := range bids {
 		s.giveUp(k)
 	}
 }

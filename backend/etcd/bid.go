@@ -166,6 +166,7 @@ func (s *Store) bequeath(l *lane, v *view, freed tenure.Record) (tenure.Record, 
 	if b == nil {
 		return freed, nil
 	}
+	l.now = s.now() // after the bid was seen, and so after it was sent: its holder counts from then
 	if next, granted, err := tenure.Award(freed, b.Bid, l.now); err == nil && granted {
 		return next, b
 	}

@@ -59,7 +59,7 @@ func TestCloseTakesNoLeaseFromAnybody(t *testing.T) {
 		if err != nil || left.TTL > 0 != test.kept {
 			t.Errorf("%s: the etcd lease lasts %d s after Close, %v", name, left.TTL, err)
 		}
-		if a := one(t.Context(), other, claim(mine.Key, "bob")); errors.Is(a.Err, tenure.ErrHeld) != test.kept {
+		if a := resolve(t.Context(), other, claim(mine.Key, "bob")); errors.Is(a.Err, tenure.ErrHeld) != test.kept {
 			t.Errorf("%s: another's acquire after Close: %v", name, a.Err)
 		}
 	}
@@ -98,7 +98,7 @@ func TestAGrantThatCloseOvertakesIsKept(t *testing.T) {
 	close(on)
 	if a := <-answered; a.Err != nil && !errors.Is(a.Err, store.ErrUnknown) {
 		t.Fatalf("the grant: %v", a.Err)
-	} else if b := one(t.Context(), other, claim(mine.Key, "bob")); a.Err == nil && !errors.Is(b.Err, tenure.ErrHeld) {
+	} else if b := resolve(t.Context(), other, claim(mine.Key, "bob")); a.Err == nil && !errors.Is(b.Err, tenure.ErrHeld) {
 		t.Errorf("it was granted, and so it was to another: %v", b.Err)
 	}
 }

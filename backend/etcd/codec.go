@@ -40,6 +40,7 @@ type page struct {
 	written time.Time
 	lease   clientv3.LeaseID
 	renewed map[int]time.Time // by slot
+	over    map[int]bool      // leases that have lapsed, though their records are on another clock
 }
 
 const (
@@ -346,7 +347,10 @@ func (p *page) encode() string {
 	w.id(p.clock)
 	w.number(int64(p.lease))
 	for slot := range pageSize {
-		if t, there := p.renewed[slot]; there {
+		if t, there := p.renewed[slot]; there || p.over[slot] {
+			if p.over[slot] {
+				t = time.UnixMicro(0) // when nothing was renewed
+			}
 			w.unsigned(uint64(slot))
 			w.number(t.UnixMicro() - w.base)
 		}
@@ -360,10 +364,14 @@ func decodePage(name string, value []byte) (*page, error) {
 		r.fail()
 	}
 	r.base = r.number()
-	p := &page{written: time.UnixMicro(r.base).UTC(), clock: r.id(), lease: clientv3.LeaseID(r.number()), renewed: map[int]time.Time{}}
+	p := &page{written: time.UnixMicro(r.base).UTC(), clock: r.id(), lease: clientv3.LeaseID(r.number()), renewed: map[int]time.Time{}, over: map[int]bool{}}
 	for len(r.rest) > 0 {
 		slot := int(r.unsigned())
-		p.renewed[slot] = time.UnixMicro(r.base + r.number()).UTC()
+		if at := r.base + r.number(); at == 0 {
+			p.over[slot] = true
+		} else {
+			p.renewed[slot] = time.UnixMicro(at).UTC()
+		}
 	}
 	if r.err != nil {
 		return nil, fmt.Errorf("%w: page %q: %w", ErrDamaged, name, r.err)

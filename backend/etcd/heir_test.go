@@ -44,10 +44,7 @@ func inherits(t *testing.T, holder, heir *Store, next tenure.Request) *stake {
 	t.Helper()
 	mine := lasting(next.Key, "holder")
 	must(t, holder, mine)
-	bids(t, heir, next)
-	heir.mu.Lock()
-	k := heir.waits[next.Key].stake
-	heir.mu.Unlock()
+	k := bids(t, heir, next)
 	awaits(t, heir, next.Key)
 	looksRound(t, holder, next.Key)
 	must(t, holder, then(tenure.Release, mine))
@@ -132,6 +129,29 @@ func TestOneWhoWaitsInTheHoldersStoreIsNotForgotten(t *testing.T) {
 	}
 }
 
+// TestAnHeirThatWantsAnotherTTLLeavesItsPlace with the key, and leaves the key to the next, as it would have with the TTL that it bid for.
+func TestAnHeirThatWantsAnotherTTLLeavesItsPlace(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	const key = "heir/ttl"
+	holder, heir := steady(t, open(t, dial(t, c), c.Prefix()), key), steady(t, open(t, dial(t, c), c.Prefix()), key)
+	next, after := lasting(key, "heir"), lasting(key, "holder again")
+	inherits(t, holder, heir, next)
+	must(t, heir, next)
+	bids(t, holder, after)
+	looksRound(t, heir, key)
+	renewal := then(tenure.Renew, next)
+	renewal.TTL = 2 * next.TTL
+	must(t, heir, renewal)
+	must(t, heir, then(tenure.Release, next))
+	if in := inPlace(t, heir, key); in != nil {
+		t.Errorf("it is still in the queue, with %q", in)
+	}
+	if rec, err := heir.Get(t.Context(), key); err != nil || rec.Owner != after.Owner { // who may have given it back by now
+		t.Errorf("it is %s of %s, %v", rec.State, rec.Owner, err)
+	}
+}
+
 // TestCloseKeepsNothingFromOthers: a bid that is granted to a store that ends is given back, and one that was not yet is taken back.
 func TestCloseKeepsNothingFromOthers(t *testing.T) {
 	t.Parallel()
@@ -161,6 +181,45 @@ func TestCloseKeepsNothingFromOthers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestCloseGivesBackWhatItIsAboutToLearnOf: the store has just left the queue, in which it was granted the key, and is closed before it is told so.
+func TestCloseGivesBackWhatItIsAboutToLearnOf(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	const key = "heir/close/leaving"
+	var deaf atomic.Bool
+	left := make(chan struct{})
+	client := dial(t, c, func(config *clientv3.Config) {
+		config.DialOptions = append(config.DialOptions,
+			grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+				err := call(ctx, method, req, reply, conn, opts...)
+				if strings.HasSuffix(method, "/DeleteRange") && deaf.Load() && err == nil {
+					close(left)
+					<-ctx.Done()
+					return ctx.Err()
+				}
+				return err
+			}),
+			grpc.WithChainStreamInterceptor(mute(&deaf)))
+	})
+	holder, heir := acquainted(t, open(t, dial(t, c), c.Prefix()), key), acquainted(t, open(t, client, c.Prefix()), key)
+	must(t, heir, lasting(key+"/kept", "heir")) // so that its etcd lease is not given back
+	mine, next := lasting(key, "holder"), lasting(key, "heir")
+	must(t, holder, mine)
+	bids(t, heir, next)
+	deaf.Store(true)
+	looksRound(t, holder, key)
+	must(t, holder, then(tenure.Release, mine))
+	heir.mu.Lock()
+	topic := heir.waits[key]
+	heir.mu.Unlock()
+	go heir.dequeue(topic)
+	<-left
+	if err := heir.Close(); err != nil {
+		t.Fatal(err)
+	}
+	must(t, holder, lasting(key, "holder again"))
 }
 
 // TestALateBidIsGivenBack: it was given up on its way, others have come after it, and nobody waits any more when it arrives and is granted.

@@ -20,7 +20,7 @@ func TestACrowdThatComesAndGoesLeavesNoKeyBehind(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	const key, stores, terms = "heir/crowd", 8, 120
-	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*testenv.Patience)
 	defer cancel()
 	var (
 		mu      sync.Mutex

@@ -197,11 +197,15 @@ func (s *Store) settle(l *lane) {
 		l.tied = true
 		return
 	}
-	if p, m := s.mine(l.old); m != nil && p.anchor == a && !l.granted {
-		d.page, d.slot = l.old.page, l.old.slot
-		return
+	seated := &member{key: d.rec.Key, ttl: d.rec.TTL, deadline: d.rec.Deadline}
+	if p, m := s.mine(l.old); m != nil && !l.granted {
+		if p.anchor == a {
+			d.page, d.slot = l.old.page, l.old.slot
+			return
+		}
+		seated.heirs, seated.placed = m.heirs, m.placed // it has another TTL now, and is otherwise as it was
 	}
-	l.seat, d.slot = s.seat(a, &member{key: d.rec.Key, ttl: d.rec.TTL, deadline: d.rec.Deadline})
+	l.seat, d.slot = s.seat(a, seated)
 	d.page = l.seat.id
 }
 

@@ -97,12 +97,14 @@ func (s *Store) mine(d *deed) (*openPage, *member) {
 
 // content is what a page says at a moment, with some leases renewed then. The caller holds the mutex.
 func (p *openPage) content(s *Store, now time.Time, renewed map[int]time.Time) string {
-	out := page{clock: s.domain, written: now, lease: p.anchor.id, renewed: make(map[int]time.Time, len(p.members))}
+	out := page{clock: s.domain, written: now, lease: p.anchor.id, renewed: make(map[int]time.Time, len(p.members)), over: map[int]bool{}}
 	for slot, m := range p.members {
 		if at, again := renewed[slot]; again {
 			out.renewed[slot] = at
 		} else if !m.renewed.IsZero() {
 			out.renewed[slot] = m.renewed
+		} else if m.stake != nil && !m.deadline.IsZero() && !now.Before(m.deadline) {
+			out.over[slot] = true
 		}
 	}
 	return out.encode()
@@ -175,7 +177,7 @@ func (s *Store) lapse(ctx context.Context, p *openPage) {
 	case resp.Succeeded:
 		p.there, p.mod = true, resp.Header.Revision
 		for _, m := range over {
-			m.lapsed = true // it has not changed: whoever renews has the page's turn
+			m.lapsed = !now.Before(m.deadline) // unless it was written anew meanwhile: whoever notes a renewal has the page's turn
 		}
 		s.setAlarm(p)
 	default:

@@ -68,7 +68,6 @@ func (s *Store) joined(l *lane, revision int64) {
 	if t == nil {
 		return
 	}
-	s.keepPlaces()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if l.stake != nil && l.stake.awarded { // that was heard of before this
@@ -79,7 +78,8 @@ func (s *Store) joined(l *lane, revision int64) {
 		return
 	}
 	s.withdraw(t.stake)
-	t.queued, t.came, t.stake, t.award = true, revision, l.stake, nil
+	t.queued, t.came, t.stake = true, revision, l.stake
+	s.keepPlaces()
 	if l.stake != nil {
 		l.stake.mod = revision
 	}
@@ -141,7 +141,6 @@ func (s *Store) register(t *topic) (calm bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	s.keepPlaces()
 	var now *view
 	if !resp.Succeeded {
 		if now, err = s.seen(look, results(resp.Responses[:1])); err != nil {
@@ -151,6 +150,7 @@ func (s *Store) register(t *topic) (calm bool, err error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.keepPlaces()
 	if now != nil {
 		s.remember(t.key, now)
 	}
@@ -161,22 +161,19 @@ func (s *Store) register(t *topic) (calm bool, err error) {
 	return now == nil && v.deed != nil && v.deed.rec.State == tenure.Held, nil
 }
 
-// keepPlaces keeps the etcd lease alive on which this store is in queues, for as long as it is in one.
+// keepPlaces keeps the etcd lease alive on which this store is in queues, for as long as it is in one. The caller holds the mutex.
 func (s *Store) keepPlaces() {
-	s.mu.Lock()
-	begin := !s.placing
-	s.placing = true
-	s.mu.Unlock()
-	if !begin {
+	if s.placing || s.closed.Load() {
 		return
 	}
-	s.fork(func(ctx context.Context) {
+	s.placing = true
+	s.done.Go(func() {
 		for s.waitsAnywhere() {
-			if sleep(ctx, s.queueFor/3) != nil {
+			if sleep(s.life, s.queueFor/3) != nil {
 				return
 			}
 			a := s.anchorFor(class(s.queueFor))
-			if s.granted(a) && s.cover(ctx, a, s.queueFor) != nil {
+			if s.granted(a) && s.cover(s.life, a, s.queueFor) != nil {
 				continue // the next try comes in time, or the places are lost
 			}
 			s.mu.Lock()

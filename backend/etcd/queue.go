@@ -148,7 +148,7 @@ func (s *Store) handedOver(l *lane, revision int64, responses []*etcdserverpb.Re
 	if l.leaves {
 		s.mu.Lock()
 		if t := s.waits[l.key]; t != nil {
-			t.left, t.award = revision, nil
+			t.left = revision
 			if t.queued && t.came < revision { // another of this store had come to wait there
 				s.outOfQueue(t)
 			}
@@ -168,7 +168,6 @@ func (s *Store) handedOver(l *lane, revision int64, responses []*etcdserverpb.Re
 		if t != nil {
 			t.queued, t.left, t.missed = false, revision, false
 			s.takeBack(t)
-			t.award = nil
 		}
 		next := s.first(l.key, responses[len(responses)-2].GetResponseRange().Kvs, 0)
 		if _, m := s.mine(l.next); m != nil {

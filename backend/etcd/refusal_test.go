@@ -23,7 +23,7 @@ func TestARefusalTellsTheDeadlineAsItIs(t *testing.T) {
 	for range 20 {
 		renewed := must(t, holder, then(tenure.Renew, mine))[0].Record.Deadline
 		var held *tenure.HeldError
-		if a := asker.Apply(t.Context(), []tenure.Request{claim(key, "bob")})[0]; !errors.As(a.Err, &held) {
+		if a := resolve(t.Context(), asker, claim(key, "bob")); !errors.As(a.Err, &held) {
 			t.Fatalf("a key that is held: %v", a.Err)
 		}
 		if held.Until.Before(renewed) || held.Record.Deadline.Before(renewed) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -79,10 +80,74 @@ func TestAnEtcdThatWasSetBackIsNotMistakenForWhatItWas(t *testing.T) {
 		}
 		return err
 	})
-	if a := one(t.Context(), st, claim(key, "ann")); !errors.Is(a.Err, tenure.ErrHeld) {
+	if a := resolve(t.Context(), st, claim(key, "ann")); !errors.Is(a.Err, tenure.ErrHeld) {
 		t.Errorf("bob holds the key; ann's acquire is answered %v", a.Err)
 	}
 	if mark, err := g.Mark(t.Context()); err != nil || mark.Key != "" || g.known().mod != 0 {
 		t.Errorf("the mark that was lost: %+v, %v", mark, err)
+	}
+}
+
+// TestWhoeverWaitsGetsInLineInAnEtcdThatWasSetBack, and is told there: a watch that goes on where it was would hear nothing until as much has been written again.
+func TestWhoeverWaitsGetsInLineInAnEtcdThatWasSetBack(t *testing.T) {
+	t.Parallel()
+	before, after := testenv.EtcdAlone(t, "unsafe-no-fsync: true"), testenv.EtcdAlone(t, "unsafe-no-fsync: true")
+	const key = "restored/queue"
+	client := dial(t, before)
+	st, holder, other := open(t, client, before.Prefix()), open(t, dial(t, before), before.Prefix()), open(t, dial(t, after), before.Prefix())
+	st.queueFor = time.Hour // nobody finds out by its etcd lease
+	mine := lasting(key, "holder")
+	must(t, holder, mine)
+	must(t, other, mine) // as it was then
+	for range 100 {
+		if _, err := client.Put(t.Context(), "filler", ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next := lasting(key, "ann")
+	asks := func() {
+		t.Helper()
+		if a := resolve(t.Context(), st, next); !errors.Is(a.Err, tenure.ErrHeld) {
+			t.Fatalf("the key is held: %v", a.Err)
+		}
+	}
+	asks()
+	awaits(t, st, key)
+	queued(t, holder, key, 1)
+	client.SetEndpoints(after.Addrs()...)
+	testenv.Eventually(t, "it is in the queue there", func() error {
+		asks()
+		resp, err := other.client.Get(t.Context(), other.names.waiter(key, st.id))
+		if err == nil && len(resp.Kvs) == 0 {
+			err = errors.New("it is not")
+		}
+		return err
+	})
+	must(t, other, then(tenure.Release, mine))
+	testenv.Eventually(t, "it is told there", func() error {
+		st.mu.Lock()
+		defer st.mu.Unlock()
+		if st.waits[key].queued {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+}
+
+// TestNobodyIsGrantedAKeyThatWaitedInALaterState: etcd was set back, and what comes to be in a place at the same revision is another bid, or none.
+func TestNobodyIsGrantedAKeyThatWaitedInALaterState(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	const key = "restored/heir"
+	holder, heir := acquainted(t, open(t, dial(t, c), c.Prefix()), key), acquainted(t, open(t, dial(t, c), c.Prefix()), key)
+	mine := lasting(key, "holder")
+	must(t, holder, mine)
+	bids(t, heir, lasting(key, "heir"))
+	looksRound(t, holder, key)
+	holder.reached(1<<40, 1)
+	holder.ages.note(time.Now(), 1) // of what counts anew
+	must(t, holder, then(tenure.Release, mine))
+	if rec, err := holder.Get(t.Context(), key); err != nil || rec.State != tenure.Free {
+		t.Errorf("it is %s of %s, %v", rec.State, rec.Owner, err)
 	}
 }

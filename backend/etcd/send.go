@@ -272,7 +272,10 @@ func (s *Store) keep(ctx context.Context, b *batch) func() map[*anchor]error {
 		default:
 			continue
 		}
-		if !s.covers(l.anchor, d) {
+		s.mu.Lock()
+		sure := !l.anchor.gone && l.anchor.left() >= d // one that was given up a moment ago is kept alive by nobody, though its live key may still be there
+		s.mu.Unlock()
+		if !sure {
 			if need == nil {
 				need = map[*anchor]time.Duration{}
 			}

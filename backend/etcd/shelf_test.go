@@ -32,7 +32,7 @@ func TestOldTransfersStayKnown(t *testing.T) {
 	st, claims, tokens := worn(t, key, tenure.HistoryLen+5)
 	for n := 5; n < len(claims); n++ {
 		var refused *tenure.NotOwnedError
-		if a := st.Apply(t.Context(), claims[n:n+1])[0]; !errors.As(a.Err, &refused) || refused.Why != tenure.WhyReleased || len(refused.Record.History) != tenure.HistoryLen {
+		if a := resolve(t.Context(), st, claims[n]); !errors.As(a.Err, &refused) || refused.Why != tenure.WhyReleased || len(refused.Record.History) != tenure.HistoryLen {
 			t.Fatalf("a late copy of request %d of %d: %v", n, len(claims), a.Err)
 		}
 		must(t, st, then(tenure.Release, claims[n])) // it was released by its owner
@@ -99,9 +99,7 @@ func TestADamagedShelfIsNamed(t *testing.T) {
 			if err := damage(st); err != nil {
 				t.Fatal(err)
 			}
-			if a := st.Apply(t.Context(), []tenure.Request{claim(key, "bob")})[0]; !errors.Is(a.Err, ErrDamaged) {
-				t.Errorf("the next grant: %v", a.Err)
-			}
+			saysDamaged(t, st, claim(key, "bob"))
 			if _, err := st.Get(t.Context(), key); !errors.Is(err, ErrDamaged) {
 				t.Errorf("reading it: %v", err)
 			}

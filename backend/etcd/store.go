@@ -172,8 +172,16 @@ func (s *Store) reached(before, revision int64) {
 	if revision < before {
 		s.mu.Lock()
 		s.views.init()
-		for _, t := range s.waits { // or all that is heard from now on would be old
+		for _, t := range s.waits { // or all that is heard from now on would be old, and nothing is until etcd has come to where it was
 			t.came, t.left = 0, 0
+			if t.again != nil {
+				t.again()
+			}
+		}
+		for _, p := range s.pages {
+			for _, m := range p.members {
+				m.heirs = heirs{} // nor did they wait there
+			}
 		}
 		s.mu.Unlock()
 		s.ages.forget()

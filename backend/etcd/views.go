@@ -62,7 +62,8 @@ func (s *Store) record(v *view, now time.Time) tenure.Record {
 	if d.clock != s.domain {
 		reached = s.clocks.least(d.clock)
 	}
-	switch over := v.gone || !reached.Before(rec.Deadline); {
+	said := v.page != nil && v.page.clock != d.clock && v.page.over[d.slot] // by the one who was granted it, on another clock than the one who wrote it down
+	switch over := v.gone || said || !reached.Before(rec.Deadline); {
 	case over && now.Before(rec.Deadline):
 		rec.Deadline = now
 	case over || d.clock == s.domain:
@@ -212,7 +213,7 @@ func (s *Store) remember(key string, v *view) {
 		}
 	}
 	if m != nil && m.stake != nil && !m.stake.awarded {
-		s.award(p, m, v.mod)
+		s.award(p, m, v)
 	}
 	if c.byKey[key] != nil {
 		return

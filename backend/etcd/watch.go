@@ -31,18 +31,18 @@ type topic struct {
 	ready   chan struct{} // closed when etcd has begun to tell of changes: from then on nothing is missed
 	begun   bool
 	end     context.CancelFunc
-	queued  bool          // this store is in the key's queue
-	came    int64         // the revision at which it came to it last,
-	left    int64         // and at which it left it
-	turn    chan struct{} // held while it enters the queue or leaves it
-	pending *time.Timer   // a wake-up to come, unless something newer is heard before
-	lookout *time.Timer   // the next look at the key
-	pause   time.Duration // before that
-	closing *time.Timer   // the end, when nobody has waited for long enough
-	missed  bool          // a wake-up came when nobody was there
-	stake   *stake        // the bid in its place
-	award   *stake        // the bid that was granted there
-	vain    time.Time     // when that was given back last: none is left there for a while
+	again   context.CancelFunc // begins the watch anew
+	queued  bool               // this store is in the key's queue
+	came    int64              // the revision at which it came to it last,
+	left    int64              // and at which it left it
+	turn    chan struct{}      // held while it enters the queue or leaves it
+	pending *time.Timer        // a wake-up to come, unless something newer is heard before
+	lookout *time.Timer        // the next look at the key
+	pause   time.Duration      // before that
+	closing *time.Timer        // the end, when nobody has waited for long enough
+	missed  bool               // a wake-up came when nobody was there
+	stake   *stake             // the bid in its place
+	vain    time.Time          // when that was given back last: none is left there for a while
 }
 
 // Watch wakes when the key is freed and it is this store's turn to ask, a little later when the one whose turn it was does not come, and some time after any other change. All watches of a client share one stream; it is made again
@@ -169,6 +169,9 @@ func (s *Store) closeTopics() {
 func (s *Store) listen(ctx context.Context, t *topic) {
 	for ctx.Err() == nil {
 		watching, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+		s.mu.Lock()
+		t.again = cancel
+		s.mu.Unlock()
 		for resp := range s.client.Watch(watching, s.names.waiter(t.key, s.id), clientv3.WithCreatedNotify()) {
 			if resp.Created && resp.Err() == nil {
 				s.begin(t)
@@ -268,8 +271,8 @@ func (s *Store) heard(t *topic, e *clientv3.Event) {
 	case e.Type == clientv3.EventTypeDelete:
 		switch {
 		case e.Kv.ModRevision <= max(t.left, t.came): // it left with the key, or has come again
-		case t.award != nil && !t.queued: // or is about to
-			t.award = nil
+		case !t.queued: // whoever waits was woken when its turn came, or comes to the queue now and looks at the key then
+			t.left = e.Kv.ModRevision
 		default:
 			t.left = e.Kv.ModRevision
 			s.outOfQueue(t)

@@ -128,6 +128,13 @@ func (w *wire) deliver(tb testing.TB) {
 	}
 }
 
+// inTime counts the calls that something makes, and says whether it was so fast that none can have been given up and made again.
+func (w *wire) inTime(f func()) (calls map[string]int, fast bool) {
+	began := time.Now()
+	calls = w.during(f)
+	return calls, time.Since(began) < requestTimeout
+}
+
 // during counts the calls that something makes.
 func (w *wire) during(f func()) map[string]int {
 	w.mu.Lock()

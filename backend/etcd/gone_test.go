@@ -1,0 +1,81 @@
+package etcd
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// TestNothingIsAnsweredThatHangsOnWhatWasGivenUp: an anchor whose time was over when another looked, while its live key is still in etcd. Nobody keeps it alive for as long as the answer would say.
+func TestNothingIsAnsweredThatHangsOnWhatWasGivenUp(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	st := open(t, dial(t, c), c.Prefix())
+	mine := claim("gone/held", "ann")
+	must(t, st, mine)
+	v := st.known(mine.Key)
+	st.mu.Lock()
+	page, _ := st.mine(v.deed)
+	st.mu.Unlock()
+	for name, l := range map[string]*lane{
+		"a grant":   {step: writing, anchor: page.anchor, next: v.deed, now: v.deed.rec.Acquired},
+		"a renewal": {step: renewing, anchor: page.anchor, page: page, view: v},
+	} {
+		if failed := st.keep(t.Context(), &batch{lanes: []*lane{l}})(); len(failed) != 0 {
+			t.Errorf("%s on what lives: %v", name, failed)
+		}
+		defer func() {
+			if failed := st.keep(t.Context(), &batch{lanes: []*lane{l}})(); !errors.Is(failed[page.anchor], errAnchorLost) {
+				t.Errorf("%s on what was given up: %v", name, failed)
+			}
+		}()
+	}
+	st.lost(page.anchor)
+}
+
+// TestNothingHangsOnWhatWasNeverGranted: an anchor that was given up before etcd had granted it.
+func TestNothingHangsOnWhatWasNeverGranted(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	st := open(t, dial(t, c), c.Prefix())
+	a := st.anchorFor(class(time.Minute))
+	st.lost(a)
+	if err := st.cover(t.Context(), a, 0); !errors.Is(err, errAnchorLost) || a.id != 0 {
+		t.Errorf("etcd lease %x, %v", a.id, err)
+	}
+	must(t, st, claim("gone/never", "ann"))
+	if d := st.known("gone/never").deed; d.lease == 0 || d.rec.State != tenure.Held {
+		t.Errorf("it is %s and hangs on %x", d.rec.State, d.lease)
+	}
+}
+
+// TestTTLsThatNobodyUsesAnyMoreAreForgotten: a store that is asked for many does not keep something of each for ever.
+func TestTTLsThatNobodyUsesAnyMoreAreForgotten(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	st := open(t, dial(t, c), c.Prefix())
+	for n := range 20 {
+		mine := brief(fmt.Sprintf("gone/ttl/%d", n), "ann", time.Duration(n+1)*time.Minute)
+		must(t, st, mine)
+		must(t, st, then(tenure.Release, mine))
+	}
+	held := lasting("gone/ttl/held", "ann")
+	must(t, st, held)
+	st.mu.Lock()
+	for seconds, a := range st.anchors {
+		if seconds != class(held.TTL) {
+			a.good = time.Now() // as if its time were over
+		}
+	}
+	st.mu.Unlock()
+	must(t, st, brief("gone/ttl/other", "ann", 2*time.Hour))
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if len(st.anchors) != 2 || len(st.pages) != 2 {
+		t.Errorf("it keeps %d etcd leases and %d pages", len(st.anchors), len(st.pages))
+	}
+}
