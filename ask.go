@@ -66,12 +66,16 @@ type question struct {
 	patience time.Duration // with one copy of it
 	request  [1]tenure.Request
 	first    letter
+	newest   *submission // the last copy
 	mail     mail
 }
 
-// put sends a copy, and waits for an answer to any.
+// put sends a copy, unless the last one has yet to be sent, and waits for an answer to any.
 func (q *question) put(ctx context.Context, request *submission) (reply, bool) {
-	q.c.calls.carry(ctx, request)
+	if q.newest == nil || !q.c.calls.waits(q.newest) {
+		q.newest = request
+		q.c.calls.carry(ctx, request)
+	}
 	l := q.mail.take()
 	if l == nil {
 		l = q.c.await(&q.mail, q.patience, ctx.Done(), q.c.life.Done())

@@ -63,6 +63,10 @@ type submission struct {
 	to       recipient
 	next     *submission // the one that is given, waits or flies with it
 
+	// Under the combiner's mutex.
+	sent      bool // it waits no more
+	withdrawn bool // it waits for nothing
+
 	// Of the first of a batch on its way.
 	began  time.Time
 	hung   bool // it takes longer than patientFor
@@ -107,11 +111,15 @@ func (c *chain) add(s *submission) {
 	}
 }
 
-// addAll adds a submission and what goes with it.
+// addAll adds a submission and what goes with it. The caller holds the combiner's mutex.
 func (c *chain) addAll(s *submission) {
 	for s != nil {
 		next := s.next
-		c.add(s)
+		if s.withdrawn { // before it could be submitted
+			s.next = nil
+		} else {
+			c.add(s)
+		}
 		s = next
 	}
 }
@@ -166,17 +174,37 @@ func (b *combiner) take() *submission {
 	room := mostInBatch
 	for s := first; s != nil; {
 		next := s.next
-		if s == first || s.lane == first.lane && s.lane != alone && len(s.requests) <= room {
+		switch {
+		case s.withdrawn:
+			s.next = nil
+		case batch.first == nil || s.lane == batch.first.lane && s.lane != alone && len(s.requests) <= room:
 			batch.add(s)
 			room -= len(s.requests)
-		} else {
+		default:
 			rest.add(s)
 		}
 		s = next
 	}
 	b.waiting = rest
-	b.launch(batch)
-	return first
+	if batch.first != nil {
+		b.launch(batch)
+	}
+	return batch.first
+}
+
+// waits reports whether a submission has yet to be sent: then another of the same requests would only make the queue longer, and what is in it later.
+func (b *combiner) waits(s *submission) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return !s.sent
+}
+
+// withdraw takes a submission back, and reports false if it was sent before that. It gets no answer.
+func (b *combiner) withdraw(s *submission) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s.withdrawn = !s.sent
+	return s.withdrawn
 }
 
 // mayGoBeside reports whether what has gathered may go beside the one batch on its way: if there are as many, so that batches do not become smaller and smaller, and they are about other keys. What is about one key goes in its order: who has
@@ -215,6 +243,9 @@ func meet(some, others *submission) bool {
 func (b *combiner) launch(batch chain) {
 	first := batch.first
 	first.began, first.hung, first.size, first.single = time.Now(), false, batch.size, batch.others > 0
+	for s := first; s != nil; s = s.next {
+		s.sent = true
+	}
 	b.flying++
 	b.aloft[slices.Index(b.aloft[:], nil)] = first
 	if !b.watching {

@@ -19,6 +19,8 @@ type pursuit struct {
 	waiter  keep.Waiter
 	asked   bool   // a request was made,
 	first   letter // the first of them
+	newest  *letter
+	sole    *letter // the only one with the present secret; nil if there are more
 	mail    mail
 	doubt   bool          // an outcome is unknown
 	grant   *store.Answer // the last one without an error
@@ -28,6 +30,9 @@ type pursuit struct {
 
 // errPending is what a caller is told that leaves while its request is on its way.
 var errPending = store.Unknown(errors.New("whether it was granted is not known yet; if it was, it is released in the background"))
+
+// errUnsent is what it is told if that had not been sent.
+var errUnsent = store.Unknown(errors.New("it was never sent, because the store has not answered what was sent before it; nothing was granted"))
 
 // newPursuit makes ready to ask for what a contender claims. The caller holds the mutex of the lines.
 func (c *Client) newPursuit(p *place, now clock.Instant) *pursuit {
@@ -54,7 +59,7 @@ func (c *Client) pursue(ctx context.Context, p *place, now clock.Instant) (*Leas
 	if err := ended(ctx); err != nil && !u.asked {
 		return nil, fmt.Errorf("acquire %q: %w", key, err)
 	}
-	wishes, why := u.inFront(ctx, p)
+	wishes, why, unsent := u.inFront(ctx, p)
 	if wishes.Background {
 		c.fork(func() { u.behind(keep.Tick{}) })
 	}
@@ -63,6 +68,8 @@ func (c *Client) pursue(ctx context.Context, p *place, now clock.Instant) (*Leas
 		return c.newLease(ctx, u.cl, u.grant, wishes.Deadline, u.now, u.now), nil
 	case wishes.Unknown:
 		return nil, fmt.Errorf("acquire %q: %w", key, wishes.Err)
+	case why != nil && unsent:
+		return nil, fmt.Errorf("acquire %q: %w; %w", key, why, errUnsent)
 	case why != nil && wishes.Background:
 		return nil, fmt.Errorf("acquire %q: %w; %w", key, why, errPending)
 	case why != nil && u.refusal != nil:
@@ -73,8 +80,8 @@ func (c *Client) pursue(ctx context.Context, p *place, now clock.Instant) (*Leas
 	return nil, wishes.Err
 }
 
-// inFront steps the machine until the caller is free to go. why is set if the caller was called away.
-func (u *pursuit) inFront(ctx context.Context, p *place) (wishes keep.Wishes, why error) {
+// inFront steps the machine until the caller is free to go. why is set if the caller was called away, and unsent if nothing can come of what it asked.
+func (u *pursuit) inFront(ctx context.Context, p *place) (wishes keep.Wishes, why error, unsent bool) {
 	c := u.c
 	watched := false
 	var request *submission
@@ -82,6 +89,10 @@ func (u *pursuit) inFront(ctx context.Context, p *place) (wishes keep.Wishes, wh
 		wishes, request = u.step(keep.Tick{})
 	}
 	for {
+		if wishes.Background && u.withdraw() {
+			wishes.Background = false
+			return wishes, why, true
+		}
 		switch {
 		case request == nil:
 		case wishes.Background: // the caller does not wait for it
@@ -93,7 +104,7 @@ func (u *pursuit) inFront(ctx context.Context, p *place) (wishes keep.Wishes, wh
 			c.lines.startWatch(p)
 		}
 		if wishes.Done || wishes.Background {
-			return wishes, why
+			return wishes, why, false
 		}
 		l := u.mail.take() // there already, as a rule
 		if l == nil {
@@ -117,6 +128,9 @@ func (u *pursuit) inFront(ctx context.Context, p *place) (wishes keep.Wishes, wh
 
 // abandon lets go of what was asked on behalf of a caller that had just left.
 func (u *pursuit) abandon() {
+	if u.withdraw() {
+		return
+	}
 	u.c.fork(func() { u.behind(keep.Abandoned{Err: context.Canceled}) })
 }
 
@@ -176,10 +190,25 @@ func (u *pursuit) step(event keep.Event) (keep.Wishes, *submission) {
 		return wishes, nil
 	}
 	if u.asked {
+		if n := u.newest; !wishes.Fresh && n.requests[0].Verb == request[0].Verb && u.c.calls.waits(&n.submission) {
+			n.attempt = wishes.Attempt // the same request, and it is not on its way yet
+			return wishes, nil
+		}
 		l = new(letter)
 	}
-	u.asked = true
+	u.asked, u.newest = true, l
+	switch {
+	case wishes.Fresh:
+		u.sole = l
+	case wishes.Ask:
+		u.sole = nil
+	}
 	return wishes, l.address(&u.mail, request, at, wishes.Attempt)
+}
+
+// withdraw reports whether nothing can come of what was asked, because it had not been sent, and now will not be.
+func (u *pursuit) withdraw() bool {
+	return u.sole != nil && u.c.calls.withdraw(&u.sole.submission)
 }
 
 // read takes note of an answer on its way to the machine.

@@ -1,0 +1,132 @@
+package croft
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/croft-dev/croft/tenure"
+)
+
+// fill lets as many callers ask as there are batches on their way at most, each of which hangs. Whatever is asked after that waits to be sent.
+func (r *rig) fill(ctx context.Context, c *Client, all *sync.WaitGroup) {
+	for i := range mostInFlight {
+		all.Go(func() { _, _ = c.Acquire(ctx, fmt.Sprint("hangs/", i), &LeaseOptions{WaitFor: Forever}) })
+		time.Sleep(1100 * time.Millisecond)
+	}
+}
+
+// queued is how many requests wait to be sent.
+func (c *Client) queued() int {
+	c.calls.mu.Lock()
+	defer c.calls.mu.Unlock()
+	n := 0
+	for s := c.calls.waiting.first; s != nil; s = s.next {
+		n += len(s.requests)
+	}
+	return n
+}
+
+// TestWhatWaitsToBeSentWaitsOnce: a store that hangs, and is asked again and again, has not the more to do afterwards the longer it took.
+func TestWhatWaitsToBeSentWaitsOnce(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		tap := &tap{Store: r.st}
+		c := r.client(tap, &Options{CallTimeout: time.Minute})
+		l := r.acquire(c, "jobs/mine", &LeaseOptions{TTL: time.Hour})
+		tap.set(hang)
+		ctx, cancel := context.WithCancel(r.Context())
+		var all sync.WaitGroup
+		r.fill(ctx, c, &all)
+		const waiters = 10
+		for i := range waiters {
+			all.Go(func() { _, _ = c.Acquire(ctx, fmt.Sprint("jobs/", i), &LeaseOptions{WaitFor: Forever}) })
+		}
+		all.Go(func() {
+			bounded, cancel := context.WithTimeout(ctx, 30*time.Second)
+			defer cancel()
+			_ = l.Report(bounded, "half")
+		})
+		time.Sleep(30 * time.Second)
+		if got, most := c.queued(), mostInFlight+waiters+1; got > most {
+			r.Errorf("%d requests wait to be sent, want at most one for each of %d callers", got, most)
+		}
+		cancel()
+		tap.set(nil)
+		all.Wait()
+	})
+}
+
+// TestManyWaitersCostNoLease: a store that is slow, and has more to do than it can, is asked no more for being slow. What is renewed then is renewed in time.
+func TestManyWaitersCostNoLease(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		tap := &tap{Store: r.st}
+		c := r.client(tap, nil)
+		l := r.acquire(c, "jobs/mine", nil)
+		other := r.client(nil, nil)
+		const waiters = 2 * mostInBatch
+		for i := range waiters {
+			r.acquire(other, fmt.Sprint("jobs/", i), &LeaseOptions{TTL: 24 * time.Hour})
+		}
+		tap.set(slow(2 * time.Second))
+		ctx, cancel := context.WithCancel(r.Context())
+		var all sync.WaitGroup
+		for i := range waiters {
+			all.Go(func() { _, _ = c.Acquire(ctx, fmt.Sprint("jobs/", i), &LeaseOptions{WaitFor: Forever}) })
+		}
+		time.Sleep(3 * time.Minute)
+		if err := l.Err(); err != nil {
+			r.Error(err)
+		}
+		if got := c.queued(); got > waiters+1 {
+			r.Errorf("%d requests of %d callers wait to be sent", got, waiters)
+		}
+		cancel()
+		all.Wait()
+	})
+}
+
+// TestWhoLeavesBeforeItsRequestIsSentLeavesNothing: not a request, nor anything that looks after it.
+func TestWhoLeavesBeforeItsRequestIsSentLeavesNothing(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		tap := &tap{Store: r.st}
+		c := r.client(tap, &Options{CallTimeout: time.Minute})
+		tap.set(hang)
+		ctx, cancel := context.WithCancel(r.Context())
+		var all sync.WaitGroup
+		r.fill(ctx, c, &all)
+		for patience := range 3 { // it is found to hang after the first
+			brief, cancel := context.WithTimeout(r.Context(), time.Duration(patience)*time.Second+time.Second/2)
+			_, err := c.Acquire(brief, "jobs/one", &LeaseOptions{WaitFor: Forever})
+			cancel()
+			if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), "never sent") {
+				r.Errorf("%v, want that it was never sent", err)
+			}
+		}
+		synctest.Wait()
+		c.mu.Lock()
+		busy := c.busy
+		c.mu.Unlock()
+		if busy > mostInFlight {
+			r.Errorf("%d tasks are under way, want those of the %d who wait", busy, mostInFlight)
+		}
+		tap.set(nil)
+		cancel()
+		all.Wait()
+		time.Sleep(5 * time.Minute)
+		for _, batch := range tap.all() {
+			for _, req := range batch {
+				if req.Key == "jobs/one" {
+					r.Errorf("%s of %s was sent", req.Verb, req.Key)
+				}
+			}
+		}
+		if rec := r.record("hangs/0"); rec.State == tenure.Held {
+			r.Error("a key is held by nobody")
+		}
+	})
+}
