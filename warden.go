@@ -207,7 +207,7 @@ func (w *warden) nudge(now clock.Instant) {
 func (w *warden) carryOut(d due) {
 	for _, l := range d.ended {
 		lost := l.end()
-		if lost.Loss != Released {
+		if lost.Loss != Released || lost.Err != nil { // else whoever releases it does so when that is done
 			w.c.lines.vacate(l)
 		}
 		if lost.Err != nil {
