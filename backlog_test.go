@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -66,9 +68,9 @@ func TestManyWaitersCostNoLease(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		tap := &tap{Store: r.st}
 		c := r.client(tap, nil)
-		l := r.acquire(c, "jobs/mine", nil)
+		l := r.acquire(c, "jobs/mine", &LeaseOptions{TTL: 20 * time.Second})
 		other := r.client(nil, nil)
-		const waiters = 2 * mostInBatch
+		const waiters = 3 * mostInBatch / 2
 		for i := range waiters {
 			r.acquire(other, fmt.Sprint("jobs/", i), &LeaseOptions{TTL: 24 * time.Hour})
 		}
@@ -78,7 +80,7 @@ func TestManyWaitersCostNoLease(t *testing.T) {
 		for i := range waiters {
 			all.Go(func() { _, _ = c.Acquire(ctx, fmt.Sprint("jobs/", i), &LeaseOptions{WaitFor: Forever}) })
 		}
-		time.Sleep(3 * time.Minute)
+		time.Sleep(30 * time.Second)
 		if err := l.Err(); err != nil {
 			r.Error(err)
 		}
@@ -87,6 +89,49 @@ func TestManyWaitersCostNoLease(t *testing.T) {
 		}
 		cancel()
 		all.Wait()
+	})
+}
+
+// TestRenewalsDoNotQueueBehindAcquires: whoever asks can wait, a lease cannot. And the other way round nobody waits for all renewals.
+func TestRenewalsDoNotQueueBehindAcquires(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		tap := &tap{Store: r.st}
+		const call = 100 * time.Millisecond
+		tap.set(func(_ context.Context, batch []tenure.Request) []store.Answer {
+			time.Sleep(call)
+			return make([]store.Answer, len(batch))
+		})
+		c := r.client(tap, nil)
+		start := time.Now()
+		var mu sync.Mutex
+		var last [2]time.Duration // when the last answer came, to a renewal and to another
+		var all sync.WaitGroup
+		submit := func(verb tenure.Verb, n, kind int) {
+			all.Add(1)
+			requests := make([]tenure.Request, n)
+			for i := range requests {
+				requests[i] = tenure.Request{Verb: verb, Key: fmt.Sprint("jobs/", i)}
+			}
+			c.calls.submit(&submission{requests: requests, to: told(func([]store.Answer, clock.Instant) {
+				defer all.Done()
+				mu.Lock()
+				defer mu.Unlock()
+				last[kind] = max(last[kind], time.Since(start))
+			})})
+		}
+		for range 15 * mostInBatch {
+			submit(tenure.Acquire, 1, 1)
+		}
+		for range 5 {
+			submit(tenure.Renew, mostRenewals, 0)
+		}
+		all.Wait()
+		if most := 12 * call; last[0] > most {
+			r.Errorf("the last of 5 batches of renewals was answered after %s, want within %s: behind 15 of others", last[0], most)
+		}
+		if most := 21 * call; last[1] > most {
+			r.Errorf("the last other request was answered after %s, want within %s", last[1], most)
+		}
 	})
 }
 

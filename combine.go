@@ -44,6 +44,7 @@ type combiner struct {
 	hanging    int                           // those of them that have been for longer than patientFor
 	delivering int                           // batches whose answers are being given out
 	prompt     bool                          // the last batch took no longer than promptly
+	favoured   bool                          // the last batch that was taken was for renewals
 	landed     chan struct{}                 // closed when nothing is on its way or given out, if somebody waits for it
 }
 
@@ -163,21 +164,29 @@ func (b *combiner) carry(ctx context.Context, s *submission) {
 
 // take returns the batch that may go now, or nil. The caller holds the mutex.
 func (b *combiner) take() *submission {
-	first, most := b.waiting.first, mostInFlight
+	most := mostInFlight
 	if b.beside {
 		most++
 	}
-	if first == nil || b.flying >= most || b.flying > b.hanging && !b.mayGoBeside() {
+	if b.waiting.first == nil || b.flying >= most || b.flying > b.hanging && !b.mayGoBeside() {
 		return nil
 	}
+	lead := b.lead()
+	if lead == nil {
+		b.waiting = chain{}
+		return nil
+	}
+	b.favoured = lead.requests[0].Verb == tenure.Renew
 	var batch, rest chain
-	room := mostInBatch
-	for s := first; s != nil; {
+	room := mostInBatch - len(lead.requests)
+	for s := b.waiting.first; s != nil; {
 		next := s.next
 		switch {
 		case s.withdrawn:
 			s.next = nil
-		case batch.first == nil || s.lane == batch.first.lane && s.lane != alone && len(s.requests) <= room:
+		case s == lead:
+			batch.add(s)
+		case s.lane == lead.lane && s.lane != alone && len(s.requests) <= room:
 			batch.add(s)
 			room -= len(s.requests)
 		default:
@@ -186,10 +195,29 @@ func (b *combiner) take() *submission {
 		s = next
 	}
 	b.waiting = rest
-	if batch.first != nil {
-		b.launch(batch)
-	}
+	b.launch(batch)
 	return batch.first
+}
+
+// lead is the submission that must be in the next batch: every other time the first renewals, however many others came before them, because who asks can wait and a lease cannot; else the first
+// of all. It is nil if all were withdrawn. The caller holds the mutex.
+func (b *combiner) lead() *submission {
+	var first *submission
+	for s := b.waiting.first; s != nil; s = s.next {
+		if s.withdrawn {
+			continue
+		}
+		if first == nil {
+			first = s
+		}
+		if b.favoured || b.waiting.others == 0 {
+			break
+		}
+		if s.requests[0].Verb == tenure.Renew {
+			return s
+		}
+	}
+	return first
 }
 
 // waits reports whether a submission has yet to be sent: then another of the same requests would only make the queue longer, and what is in it later.
