@@ -215,15 +215,17 @@ func (ln *line) wake() {
 	}
 }
 
-// stand waits for the turn of a contender, and no longer than it is willing to. One that wants a single try learns what the
-// head learns: that the key is held is as true for it.
+// stand waits for the turn of a contender, and no longer than it is willing to. One that wants a single try, or whose time is over, learns what the
+// head learns: that the key is held is as true for it. If the key is just being passed on, it waits for that.
 func (q *lines) stand(ctx context.Context, p *place) error {
 	c, start, patience := q.c, p.start, p.cl.o.WaitFor
 	limit := c.o.CallTimeout // for a single try: the head's own
 	if patience > 0 {
-		limit = patience
+		limit = min(patience, Forever-patientFor) + patientFor
 	}
 	for {
+		waited := c.clk.Now().Sub(start)
+		over := waited >= patience
 		q.mu.Lock()
 		if p.turn {
 			q.mu.Unlock()
@@ -233,7 +235,7 @@ func (q *lines) stand(ctx context.Context, p *place) error {
 			p.called = make(chan struct{})
 		}
 		var news chan struct{}
-		if patience == 0 { // else only the turn and the time matter
+		if over { // else only the turn and the time matter
 			if p.line.news == nil {
 				p.line.news = make(chan struct{})
 			}
@@ -245,11 +247,14 @@ func (q *lines) stand(ctx context.Context, p *place) error {
 		}
 		q.mu.Unlock()
 
-		left := limit - c.clk.Now().Sub(start)
+		left := patience - waited
+		if over {
+			left = limit - waited
+		}
 		switch {
 		case ctx.Err() != nil:
 			return fmt.Errorf("waiting for %q: %w", p.line.key, ended(ctx))
-		case refusal != nil && (patience == 0 || left <= 0):
+		case refusal != nil && over:
 			return refusal
 		case left <= 0:
 			return store.Unknown(fmt.Errorf("waiting for %q: the store has not told the contender before this one whether it is held; check that it can be reached", p.line.key))

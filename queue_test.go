@@ -116,6 +116,43 @@ func TestTimeInLineIsPartOfTheWait(t *testing.T) {
 	})
 }
 
+// TestWhoseTimeIsOverInLineIsToldThatTheKeyIsHeld, also if it is handed from one to the next at that moment: the store can be reached, and nothing is unknown.
+func TestWhoseTimeIsOverInLineIsToldThatTheKeyIsHeld(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		tap := &tap{Store: r.st}
+		tap.set(slow(5 * time.Millisecond))
+		c := r.client(tap, nil)
+		var all sync.WaitGroup
+		var granted, held atomic.Int64
+		for i := range 20 {
+			all.Go(func() {
+				for range 50 {
+					start := time.Now()
+					wait := time.Duration(10+i) * time.Millisecond
+					l, err := c.Acquire(r.Context(), "jobs/one", &LeaseOptions{WaitFor: wait})
+					wantAfter(r, start, 0, wait+20*time.Millisecond)
+					switch {
+					case err == nil:
+						granted.Add(1)
+						time.Sleep(time.Millisecond)
+						if err := l.Release(r.Context()); err != nil {
+							r.Error(err)
+						}
+					case errors.Is(err, ErrHeld):
+						held.Add(1)
+					default:
+						r.Error(err)
+					}
+				}
+			})
+		}
+		all.Wait()
+		if granted.Load() == 0 || held.Load() == 0 {
+			r.Errorf("%d were granted the key and %d refused, want some of both", granted.Load(), held.Load())
+		}
+	})
+}
+
 func TestTheContextHoldsInLine(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		c := r.client(nil, nil)
