@@ -148,7 +148,7 @@ func TestWhoLeftAMomentBeforeItWasPassedTheKeyGivesItBack(t *testing.T) {
 			synctest.Wait()
 			c.lines.stepAside(p)
 			time.Sleep(time.Minute / 2) // before it lapses
-			if rec := r.record("jobs/one"); rec.State != tenure.Free || int64(rec.Terms) != m.terms {
+			if rec := r.record("jobs/one"); rec.State != tenure.Free || rec.Terms != m.terms {
 				r.Errorf("%+v: the key is %s after %d terms", m, rec.State, rec.Terms)
 			}
 		})

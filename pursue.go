@@ -21,6 +21,7 @@ type pursuit struct {
 	first   letter // the first of them
 	newest  *letter
 	sole    *letter // the only one with the present secret; nil if there are more
+	unsent  bool    // that was withdrawn
 	mail    mail
 	doubt   bool          // an outcome is unknown
 	grant   *store.Answer // the last one without an error
@@ -59,7 +60,7 @@ func (c *Client) pursue(ctx context.Context, p *place, now clock.Instant) (*Leas
 	if err := ended(ctx); err != nil && !u.asked {
 		return nil, fmt.Errorf("acquire %q: %w", key, err)
 	}
-	wishes, why, unsent := u.inFront(ctx, p)
+	wishes, why := u.inFront(ctx, p)
 	if wishes.Background {
 		c.fork(func() { u.behind(keep.Tick{}) })
 	}
@@ -68,7 +69,7 @@ func (c *Client) pursue(ctx context.Context, p *place, now clock.Instant) (*Leas
 		return c.newLease(ctx, u.cl, u.grant, wishes.Deadline, u.now, u.now), nil
 	case wishes.Unknown:
 		return nil, fmt.Errorf("acquire %q: %w", key, wishes.Err)
-	case why != nil && unsent:
+	case why != nil && u.unsent:
 		return nil, fmt.Errorf("acquire %q: %w; %w", key, why, errUnsent)
 	case why != nil && wishes.Background:
 		return nil, fmt.Errorf("acquire %q: %w; %w", key, why, errPending)
@@ -80,8 +81,8 @@ func (c *Client) pursue(ctx context.Context, p *place, now clock.Instant) (*Leas
 	return nil, wishes.Err
 }
 
-// inFront steps the machine until the caller is free to go. why is set if the caller was called away, and unsent if nothing can come of what it asked.
-func (u *pursuit) inFront(ctx context.Context, p *place) (wishes keep.Wishes, why error, unsent bool) {
+// inFront steps the machine until the caller is free to go. why is set if the caller was called away.
+func (u *pursuit) inFront(ctx context.Context, p *place) (wishes keep.Wishes, why error) {
 	c := u.c
 	watched := false
 	var request *submission
@@ -91,7 +92,7 @@ func (u *pursuit) inFront(ctx context.Context, p *place) (wishes keep.Wishes, wh
 	for {
 		if wishes.Background && u.withdraw() {
 			wishes.Background = false
-			return wishes, why, true
+			return wishes, why
 		}
 		switch {
 		case request == nil:
@@ -104,7 +105,7 @@ func (u *pursuit) inFront(ctx context.Context, p *place) (wishes keep.Wishes, wh
 			c.lines.startWatch(p)
 		}
 		if wishes.Done || wishes.Background {
-			return wishes, why, false
+			return wishes, why
 		}
 		l := u.mail.take() // there already, as a rule
 		if l == nil {
@@ -208,7 +209,8 @@ func (u *pursuit) step(event keep.Event) (keep.Wishes, *submission) {
 
 // withdraw reports whether nothing can come of what was asked, because it had not been sent, and now will not be.
 func (u *pursuit) withdraw() bool {
-	return u.sole != nil && u.c.calls.withdraw(&u.sole.submission)
+	u.unsent = u.sole != nil && u.c.calls.withdraw(&u.sole.submission)
+	return u.unsent
 }
 
 // read takes note of an answer on its way to the machine.
