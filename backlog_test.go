@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -159,15 +160,17 @@ func TestWhoLeavesBeforeItsRequestIsSentLeavesNothing(t *testing.T) {
 		if busy > mostInFlight {
 			r.Errorf("%d tasks are under way, want those of the %d who wait", busy, mostInFlight)
 		}
+		sent, _ := tap.count(tenure.Acquire)
 		tap.set(nil)
 		cancel()
 		all.Wait()
 		time.Sleep(5 * time.Minute)
+		if n, _ := tap.count(tenure.Acquire); n != sent {
+			r.Errorf("%d requests were sent, %d of them after their callers had left", n, n-sent)
+		}
 		for _, batch := range tap.all() {
-			for _, req := range batch {
-				if req.Key == "jobs/one" {
-					r.Errorf("%s of %s was sent", req.Verb, req.Key)
-				}
+			if slices.ContainsFunc(batch, func(req tenure.Request) bool { return req.Key == "jobs/one" }) {
+				r.Errorf("what nobody waited for was sent: %v", batch)
 			}
 		}
 		if rec := r.record("hangs/0"); rec.State == tenure.Held {

@@ -20,8 +20,9 @@ type pursuit struct {
 	asked   bool   // a request was made,
 	first   letter // the first of them
 	newest  *letter
-	sole    *letter // the only one with the present secret; nil if there are more
-	unsent  bool    // that was withdrawn
+	acquire *letter // the newest that is no release
+	copies  int     // of it, with the present secret
+	unsent  bool    // there was one, and it was withdrawn
 	mail    mail
 	doubt   bool          // an outcome is unknown
 	grant   *store.Answer // the last one without an error
@@ -198,18 +199,19 @@ func (u *pursuit) step(event keep.Event) (keep.Wishes, *submission) {
 		l = new(letter)
 	}
 	u.asked, u.newest = true, l
-	switch {
-	case wishes.Fresh:
-		u.sole = l
-	case wishes.Ask:
-		u.sole = nil
+	if wishes.Fresh {
+		u.copies = 0
+	}
+	if wishes.Ask {
+		u.acquire = l
+		u.copies++
 	}
 	return wishes, l.address(&u.mail, request, at, wishes.Attempt)
 }
 
-// withdraw reports whether nothing can come of what was asked, because it had not been sent, and now will not be.
+// withdraw takes back what has not been sent, and reports whether nothing can come of what was asked: no copy of it was sent.
 func (u *pursuit) withdraw() bool {
-	u.unsent = u.sole != nil && u.c.calls.withdraw(&u.sole.submission)
+	u.unsent = u.c.calls.withdraw(&u.acquire.submission) && u.copies == 1
 	return u.unsent
 }
 
