@@ -50,6 +50,9 @@ func (c *Client) ask(ctx context.Context, req tenure.Request, bound time.Duratio
 			err = ErrClosed
 		}
 		if err != nil {
+			if req.Verb != tenure.Release {
+				c.calls.withdraw(q.newest) // it is not to happen when nobody expects it any more
+			}
 			return reply{}, store.Unknown(fmt.Errorf("%s of %q has no known outcome after %d tries; it is safe to repeat: %w (%w)", req.Verb, req.Key, tries, last, err))
 		}
 		if r, answered = q.put(ctx, new(letter).address(&q.mail, q.request[:], again, 0)); answered && known(r.answer.Err) {
