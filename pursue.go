@@ -64,8 +64,6 @@ func (c *Client) pursue(ctx context.Context, p *place, now clock.Instant) (*Leas
 	wishes, why := u.inFront(ctx, p)
 	if wishes.Background {
 		c.fork(func() { u.behind(keep.Tick{}) })
-	} else if u.copies > 1 {
-		u.withdraw() // one was answered
 	}
 	switch {
 	case wishes.Granted:
