@@ -307,6 +307,30 @@ func TestLoopOutlivesFailuresAndEndsWhenTold(t *testing.T) {
 	})
 }
 
+// TestWhatTheWorkSaysOfALossIsNotLost: it may tell of the loss by itself, and of something else.
+func TestWhatTheWorkSaysOfALossIsNotLost(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		c := r.client(nil, nil)
+		o := &LeaseOptions{MaxHold: time.Second}
+		err := c.Do(r.Context(), "jobs/one", o, func(ctx context.Context, _ *Lease) error {
+			<-ctx.Done()
+			return errors.Join(context.Cause(ctx), errWork)
+		})
+		if lossIn(err) != HeldTooLong || !errors.Is(err, errWork) {
+			r.Errorf("Do: %v, want the loss and the work's own error", err)
+		}
+		brief, cancel := context.WithTimeout(r.Context(), time.Hour)
+		defer cancel()
+		err = c.Loop(brief, "jobs/tick", time.Minute, o, func(ctx context.Context, _ *Lease) error {
+			<-ctx.Done()
+			return Fatal(context.Cause(ctx))
+		})
+		if lossIn(err) != HeldTooLong || brief.Err() != nil {
+			r.Errorf("Loop: %v, want to end with what was fatal", err)
+		}
+	})
+}
+
 // TestLoopOutlivesTheEndOfAnotherClient that its work uses.
 func TestLoopOutlivesTheEndOfAnotherClient(t *testing.T) {
 	inBubble(t, func(r *rig) {

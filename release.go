@@ -154,8 +154,11 @@ func lossIn(err error) Loss {
 
 // lose is how a lease's error reads when the work has an error of its own: it matches both.
 func lose(lost, work error) error {
-	if work == nil || errors.Is(work, lost) {
+	switch {
+	case work == nil:
 		return lost
+	case errors.Is(work, lost):
+		return work
 	}
 	return fmt.Errorf("%w; the work returned: %w", lost, work)
 }
