@@ -45,6 +45,7 @@ type place struct {
 	called        chan struct{} // closed when the turn comes; nil if nobody waits for it
 	pursuit       *pursuit      // since it has asked,
 	begun         bool          // which was the one before, on its behalf
+	lease         *Lease        // what it was granted, while the fence is raised for it
 	gone          bool          // only its own contender changes it
 }
 
@@ -146,6 +147,14 @@ func (q *lines) stepAside(p *place) {
 	if left {
 		p.pursuit.abandon()
 	}
+}
+
+// granted tells the line that the key is held: the head was granted it, and may take a while to raise the fence.
+func (q *lines) granted(p *place, l *Lease) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	p.lease = l
+	q.tell(p.line)
 }
 
 // occupy lets a lease hold the line of the contender that was granted it, until vacate.
@@ -281,8 +290,12 @@ func (q *lines) stand(ctx context.Context, p *place) error {
 // refusal is why the key cannot be had now, as far as this client knows, or nil. Unless any knowledge will do, it must be as new as the question.
 // The caller holds the mutex.
 func (q *lines) refusal(ln *line, asked clock.Instant, anyAge bool) error {
-	if ln.holder != nil {
-		if held := ln.holder.asHeld(); held != nil {
+	holder := ln.holder
+	if holder == nil && ln.head != nil {
+		holder = ln.head.lease
+	}
+	if holder != nil {
+		if held := holder.asHeld(); held != nil {
 			return held
 		}
 	}
