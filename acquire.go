@@ -70,6 +70,9 @@ func (c *Client) acquire(ctx context.Context, cl *claim, start clock.Instant) (*
 		if err != nil {
 			return nil, err
 		}
+		if len(cl.o.Guards) > 0 {
+			c.lines.granted(p, l)
+		}
 		above, err := c.raiseAtGrant(ctx, l)
 		if err == nil {
 			c.lines.occupy(p, l)

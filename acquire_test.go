@@ -138,31 +138,36 @@ func TestHintsThatEndAreReplacedByPolling(t *testing.T) {
 	})
 }
 
-// TestHintsThatEndedAreTriedAgain by whoever is at the head of the line next.
+// TestHintsThatEndedAreTriedAgain by whoever is at the head of the line next, and so are those that could not be had; but not those that never come.
 func TestHintsThatEndedAreTriedAgain(t *testing.T) {
-	inBubble(t, func(r *rig) {
-		holder := r.acquire(r.client(nil, nil), "jobs/one", nil)
-		broken := &shortWatch{tap: tap{Store: r.st}}
-		c := r.client(broken, nil)
-		first, cancel := context.WithTimeout(r.Context(), 30*time.Second)
-		defer cancel()
-		var both sync.WaitGroup
-		both.Go(func() {
-			if _, err := c.Acquire(first, "jobs/one", &LeaseOptions{WaitFor: Forever}); !errors.Is(err, context.DeadlineExceeded) {
-				r.Error(err)
+	for _, c := range []struct {
+		err  error
+		want int64
+	}{{nil, 2}, {errDown, 2}, {errors.ErrUnsupported, 1}} {
+		inBubble(t, func(r *rig) {
+			holder := r.acquire(r.client(nil, nil), "jobs/one", nil)
+			broken := &shortWatch{tap: tap{Store: r.st}, err: c.err}
+			client := r.client(broken, nil)
+			first, cancel := context.WithTimeout(r.Context(), 30*time.Second)
+			defer cancel()
+			var both sync.WaitGroup
+			both.Go(func() {
+				if _, err := client.Acquire(first, "jobs/one", &LeaseOptions{WaitFor: Forever}); !errors.Is(err, context.DeadlineExceeded) {
+					r.Error(err)
+				}
+			})
+			synctest.Wait()
+			both.Go(func() { r.acquire(client, "jobs/one", &LeaseOptions{WaitFor: Forever}) })
+			time.Sleep(time.Minute)
+			if n := broken.asked.Load(); n != c.want {
+				r.Errorf("asked for hints %d times by two heads after %v, want %d", n, c.err, c.want)
 			}
+			if err := holder.Release(r.Context()); err != nil {
+				r.Fatal(err)
+			}
+			both.Wait()
 		})
-		synctest.Wait()
-		both.Go(func() { r.acquire(c, "jobs/one", &LeaseOptions{WaitFor: Forever}) })
-		time.Sleep(time.Minute)
-		if n := broken.asked.Load(); n != 2 {
-			r.Errorf("asked for hints %d times, want once by either head", n)
-		}
-		if err := holder.Release(r.Context()); err != nil {
-			r.Fatal(err)
-		}
-		both.Wait()
-	})
+	}
 }
 
 // TestAStoreThatSeesIsNotAskedTwice: whoever was refused by it waits for a hint, also for one that came just as the watch began.
@@ -223,10 +228,14 @@ func (s *seeingStore) Watch(ctx context.Context, key string) (<-chan struct{}, e
 type shortWatch struct {
 	tap
 	asked atomic.Int64
+	err   error // instead
 }
 
 func (s *shortWatch) Watch(context.Context, string) (<-chan struct{}, error) {
 	s.asked.Add(1)
+	if s.err != nil {
+		return nil, s.err
+	}
 	hints := make(chan struct{})
 	time.AfterFunc(time.Second, func() { close(hints) })
 	return hints, nil

@@ -50,6 +50,9 @@ func (c *Client) ask(ctx context.Context, req tenure.Request, bound time.Duratio
 			err = ErrClosed
 		}
 		if err != nil {
+			if req.Verb != tenure.Release {
+				c.calls.withdraw(q.newest) // it is not to happen when nobody expects it any more
+			}
 			return reply{}, store.Unknown(fmt.Errorf("%s of %q has no known outcome after %d tries; it is safe to repeat: %w (%w)", req.Verb, req.Key, tries, last, err))
 		}
 		if r, answered = q.put(ctx, new(letter).address(&q.mail, q.request[:], again, 0)); answered && known(r.answer.Err) {
@@ -66,12 +69,16 @@ type question struct {
 	patience time.Duration // with one copy of it
 	request  [1]tenure.Request
 	first    letter
+	newest   *submission // the last copy
 	mail     mail
 }
 
-// put sends a copy, and waits for an answer to any.
+// put sends a copy, unless the last one has yet to be sent, and waits for an answer to any.
 func (q *question) put(ctx context.Context, request *submission) (reply, bool) {
-	q.c.calls.carry(ctx, request)
+	if q.newest == nil || !q.c.calls.waits(q.newest) {
+		q.newest = request
+		q.c.calls.carry(ctx, request)
+	}
 	l := q.mail.take()
 	if l == nil {
 		l = q.c.await(&q.mail, q.patience, ctx.Done(), q.c.life.Done())

@@ -99,8 +99,10 @@ func (c *Client) overtaken(ctx context.Context, req tenure.Request, before tenur
 	}
 	now := refusal.Record
 	if len(now.History) == 0 { // an answer need not bring it
+		bounded, cancel := context.WithTimeout(ctx, c.o.CallTimeout)
+		defer cancel()
 		var err error
-		if now, err = c.st.Get(ctx, req.Key); err != nil {
+		if now, err = c.st.Get(bounded, req.Key); err != nil {
 			return tenure.Record{}, errors.Join(refused, err)
 		}
 	}

@@ -3,6 +3,7 @@ package croft
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -175,6 +176,36 @@ func TestLaw6AnOperatorsActIsDoneEvenIfOvertaken(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAnOperatorIsNotKeptWaitingForTheHistory of an act that was overtaken: every call of the store is bounded.
+func TestAnOperatorIsNotKeptWaitingForTheHistory(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		st := &mute{tap: tap{Store: r.st}}
+		st.set(func(context.Context, []tenure.Request) []store.Answer {
+			st.hangs.Store(true)
+			return []store.Answer{{Err: &tenure.NotOwnedError{Why: tenure.WhySuperseded}}}
+		})
+		start := time.Now()
+		if _, err := r.client(st, nil).Revoke(r.Context(), "jobs/one", ByHand{Note: "x"}); !errors.Is(err, ErrNotOwned) {
+			r.Errorf("%v, want the refusal", err)
+		}
+		wantAfter(r, start, 5*time.Second, 5*time.Second)
+	})
+}
+
+// mute is a store that can be told to hang when it is read.
+type mute struct {
+	tap
+	hangs atomic.Bool
+}
+
+func (s *mute) Get(ctx context.Context, key string) (tenure.Record, error) {
+	if s.hangs.Load() {
+		<-ctx.Done()
+		return tenure.Record{}, ctx.Err()
+	}
+	return s.tap.Get(ctx, key)
 }
 
 // TestAFenceThatIsHigherIsUp: whoever was granted the key after an operator's act may be the first to raise the fence.

@@ -17,6 +17,9 @@ import (
 // closeBound is how long Close waits for what has no outcome yet.
 const closeBound = 2 * time.Second
 
+// longestCall is the most that CallTimeout can be: twice as long must still be a duration.
+const longestCall = 24 * time.Hour
+
 // Client takes and keeps leases in one store. It is safe for concurrent use; one per process and store is enough, and lets its
 // leases be renewed together.
 type Client struct {
@@ -58,6 +61,7 @@ func newClient(st store.Store, o *Options, clk clock.Clock, random func() float6
 	if c.o.CallTimeout <= 0 {
 		c.o.CallTimeout = 5 * time.Second
 	}
+	c.o.CallTimeout = min(c.o.CallTimeout, longestCall)
 	c.life, c.kill = context.WithCancel(context.Background())
 	c.calls = &combiner{st: st, life: c.life, timeout: c.o.CallTimeout, clk: clk}
 	if p, is := st.(store.Pipelined); is {
@@ -110,6 +114,7 @@ func (c *Client) Close() error {
 	}
 	c.refusals.flush()
 	c.kill()
+	c.refusals.flush()
 	c.wait(c.idle, time.Second) // what waits for the store sees the end of its context
 	c.wait(c.calls.close(), time.Second)
 	if c.owned {

@@ -44,6 +44,7 @@ type combiner struct {
 	hanging    int                           // those of them that have been for longer than patientFor
 	delivering int                           // batches whose answers are being given out
 	prompt     bool                          // the last batch took no longer than promptly
+	favoured   bool                          // the last batch that was taken was for renewals
 	landed     chan struct{}                 // closed when nothing is on its way or given out, if somebody waits for it
 }
 
@@ -62,6 +63,10 @@ type submission struct {
 	lane     lane
 	to       recipient
 	next     *submission // the one that is given, waits or flies with it
+
+	// Under the combiner's mutex.
+	sent      bool // it waits no more
+	withdrawn bool // it waits for nothing
 
 	// Of the first of a batch on its way.
 	began  time.Time
@@ -107,11 +112,15 @@ func (c *chain) add(s *submission) {
 	}
 }
 
-// addAll adds a submission and what goes with it.
+// addAll adds a submission and what goes with it. The caller holds the combiner's mutex.
 func (c *chain) addAll(s *submission) {
 	for s != nil {
 		next := s.next
-		c.add(s)
+		if s.withdrawn { // before it could be submitted
+			s.next = nil
+		} else {
+			c.add(s)
+		}
 		s = next
 	}
 }
@@ -155,28 +164,75 @@ func (b *combiner) carry(ctx context.Context, s *submission) {
 
 // take returns the batch that may go now, or nil. The caller holds the mutex.
 func (b *combiner) take() *submission {
-	first, most := b.waiting.first, mostInFlight
+	most := mostInFlight
 	if b.beside {
 		most++
 	}
-	if first == nil || b.flying >= most || b.flying > b.hanging && !b.mayGoBeside() {
+	if b.waiting.first == nil || b.flying >= most || b.flying > b.hanging && !b.mayGoBeside() {
 		return nil
 	}
+	lead := b.lead()
+	if lead == nil {
+		b.waiting = chain{}
+		return nil
+	}
+	b.favoured = lead.requests[0].Verb == tenure.Renew
 	var batch, rest chain
-	room := mostInBatch
-	for s := first; s != nil; {
+	room := mostInBatch - len(lead.requests)
+	for s := b.waiting.first; s != nil; {
 		next := s.next
-		if s == first || s.lane == first.lane && s.lane != alone && len(s.requests) <= room {
+		switch {
+		case s.withdrawn:
+			s.next = nil
+		case s == lead:
+			batch.add(s)
+		case s.lane == lead.lane && s.lane != alone && len(s.requests) <= room:
 			batch.add(s)
 			room -= len(s.requests)
-		} else {
+		default:
 			rest.add(s)
 		}
 		s = next
 	}
 	b.waiting = rest
 	b.launch(batch)
+	return batch.first
+}
+
+// lead is the submission that must be in the next batch: every other time the first renewals, however many others came before them, because who asks can wait and a lease cannot; else the first
+// of all. It is nil if all were withdrawn. The caller holds the mutex.
+func (b *combiner) lead() *submission {
+	var first *submission
+	for s := b.waiting.first; s != nil; s = s.next {
+		if s.withdrawn {
+			continue
+		}
+		if first == nil {
+			first = s
+		}
+		if b.favoured || b.waiting.others == 0 {
+			break
+		}
+		if s.requests[0].Verb == tenure.Renew {
+			return s
+		}
+	}
 	return first
+}
+
+// waits reports whether a submission has yet to be sent: then another of the same requests would only make the queue longer, and what is in it later.
+func (b *combiner) waits(s *submission) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return !s.sent
+}
+
+// withdraw takes a submission back, and reports false if it was sent before that. It gets no answer.
+func (b *combiner) withdraw(s *submission) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s.withdrawn = !s.sent
+	return s.withdrawn
 }
 
 // mayGoBeside reports whether what has gathered may go beside the one batch on its way: if there are as many, so that batches do not become smaller and smaller, and they are about other keys. What is about one key goes in its order: who has
@@ -215,6 +271,9 @@ func meet(some, others *submission) bool {
 func (b *combiner) launch(batch chain) {
 	first := batch.first
 	first.began, first.hung, first.size, first.single = time.Now(), false, batch.size, batch.others > 0
+	for s := first; s != nil; s = s.next {
+		s.sent = true
+	}
 	b.flying++
 	b.aloft[slices.Index(b.aloft[:], nil)] = first
 	if !b.watching {

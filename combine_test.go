@@ -373,6 +373,20 @@ func TestCallTimeoutBoundsACall(t *testing.T) {
 	})
 }
 
+// TestACallMayTakeForever, as far as the client is concerned: no bound that is reckoned from it becomes a short one.
+func TestACallMayTakeForever(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		tap := &tap{Store: r.st}
+		l := r.acquire(r.client(tap, &Options{CallTimeout: Forever}), "jobs/one", nil)
+		tap.set(slow(100 * time.Millisecond))
+		for range 2 { // the store was prompt, and is not
+			if err := l.Report(r.Context(), "half"); err != nil {
+				r.Error(err)
+			}
+		}
+	})
+}
+
 func TestAStoreThatMiscountsIsNotBelieved(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		tap := &tap{Store: r.st}

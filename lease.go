@@ -194,9 +194,10 @@ func (l *Lease) asHeld() *tenure.HeldError {
 	w := l.c.warden
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if l.lost != nil {
+	now := l.c.clk.Now()
+	if l.lost != nil || now >= l.keeper.Ends() { // nobody need have noticed yet
 		return nil
 	}
-	left := l.keeper.Deadline().Sub(l.c.clk.Now()) + l.cl.terms().Margin()
+	left := l.keeper.Deadline().Sub(now) + l.cl.terms().Margin()
 	return &tenure.HeldError{Record: l.rec, Why: tenure.WhyHeld, Until: l.rec.Deadline, Now: l.rec.Deadline.Add(-left)}
 }

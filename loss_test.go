@@ -3,9 +3,11 @@ package croft
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -253,6 +255,41 @@ func TestProgressKeepsALeaseFromStalling(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestManyLeasesAreLookedAtInTime: their work is elsewhere, and has reported to the store in time, but reading the records takes a while.
+func TestManyLeasesAreLookedAtInTime(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		st := &slowReads{Store: r.st}
+		c, elsewhere := r.client(st, nil), r.client(nil, nil)
+		leases := make([]*Lease, 400)
+		for i := range leases {
+			leases[i] = r.acquire(c, fmt.Sprint("jobs/", i), &LeaseOptions{TTL: time.Minute, StallAfter: 30 * time.Second})
+		}
+		for range 8 {
+			time.Sleep(25 * time.Second)
+			for _, l := range leases {
+				if _, err := elsewhere.Report(r.Context(), l.Deed(), "on the way"); err != nil {
+					r.Fatal(err)
+				}
+			}
+		}
+		if st.reads.Load() == 0 {
+			r.Error("no record was looked at")
+		}
+	})
+}
+
+// slowReads takes a while to read a record.
+type slowReads struct {
+	store.Store
+	reads atomic.Int64
+}
+
+func (s *slowReads) Get(ctx context.Context, key string) (tenure.Record, error) {
+	s.reads.Add(1)
+	time.Sleep(200 * time.Millisecond)
+	return s.Store.Get(ctx, key)
 }
 
 // TestReportOnALostLeaseSaysSo: the store's word ends the lease at once, and the work learns of it.

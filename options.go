@@ -23,7 +23,7 @@ type Options struct {
 	// Observe is called for every [Event], without locks held, on the goroutine where it happens: it must be quick and safe for
 	// concurrent use. It may look at the client and its leases, but must not wait for either. Default: nothing is called.
 	Observe func(Event)
-	// CallTimeout bounds one call of the store. Default: 5 seconds.
+	// CallTimeout bounds one call of the store. Default: 5 seconds. More than a day is a day.
 	CallTimeout time.Duration
 }
 

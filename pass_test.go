@@ -116,27 +116,43 @@ func TestWhoLeavesAsItIsPassedTheKeyLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// TestWhoLeftAMomentBeforeItWasPassedTheKeyGivesItBack: the same, at the one moment that is hard to hit.
+// TestWhoLeftAMomentBeforeItWasPassedTheKeyGivesItBack: the same, at the moments that are hard to hit. It had looked whether it was its turn just before, and leaves
+// before its request is given to be sent, or before it is sent, or when it is on its way.
 func TestWhoLeftAMomentBeforeItWasPassedTheKeyGivesItBack(t *testing.T) {
-	inBubble(t, func(r *rig) {
-		c := r.client(nil, nil)
-		l := r.acquire(c, "jobs/one", nil)
-		cl, err := c.newClaim("jobs/one", &LeaseOptions{WaitFor: Forever})
-		if err != nil {
-			r.Fatal(err)
-		}
-		p, _ := c.lines.join(cl, c.clk.Now())
-		along := c.lines.pass(l)
-		c.lines.stepAside(p) // it had looked whether it was its turn just before
-		if err := l.Release(r.Context()); err != nil {
-			r.Fatal(err)
-		}
-		c.calls.submit(along)
-		time.Sleep(time.Minute / 2) // before it lapses
-		if rec := r.record("jobs/one"); rec.State != tenure.Free || rec.Terms != 2 {
-			r.Errorf("the key is %s after %d terms, want that the second was given back", rec.State, rec.Terms)
-		}
-	})
+	type moment struct {
+		leave, carry bool // before it is given; by the one who releases
+		terms        int64
+	}
+	for _, m := range []moment{{true, true, 1}, {true, false, 1}, {false, false, 2}} {
+		inBubble(t, func(r *rig) {
+			tap := &tap{Store: r.st}
+			c := r.client(tap, nil)
+			l := r.acquire(c, "jobs/one", nil)
+			cl, err := c.newClaim("jobs/one", &LeaseOptions{WaitFor: Forever})
+			if err != nil {
+				r.Fatal(err)
+			}
+			p, _ := c.lines.join(cl, c.clk.Now())
+			along := c.lines.pass(l)
+			if m.leave {
+				c.lines.stepAside(p)
+			}
+			release := new(letter).address(new(mail), []tenure.Request{{Verb: tenure.Release, Key: "jobs/one", Secret: l.Deed().Secret}}, fresh, 0)
+			release.next = along
+			if m.carry {
+				c.calls.carry(r.Context(), release)
+			} else {
+				tap.set(slow(time.Millisecond))
+				c.calls.submit(release)
+			}
+			synctest.Wait()
+			c.lines.stepAside(p)
+			time.Sleep(time.Minute / 2) // before it lapses
+			if rec := r.record("jobs/one"); rec.State != tenure.Free || rec.Terms != m.terms {
+				r.Errorf("%+v: the key is %s after %d terms", m, rec.State, rec.Terms)
+			}
+		})
+	}
 }
 
 // oneStep carries out a whole batch in one step, as a script in a server does: nobody comes between a release and what goes along with it. It tells who releases

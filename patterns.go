@@ -65,7 +65,7 @@ func (c *Client) Loop(ctx context.Context, key string, interval time.Duration, o
 			return fatal.err
 		case ctx.Err() != nil:
 			return ended(ctx)
-		case errors.Is(err, ErrClosed) || lossIn(err) == Closed:
+		case isClosed(c.closing) && (errors.Is(err, ErrClosed) || lossIn(err) == Closed): // and not another client that the work uses
 			return err
 		case err != nil:
 			c.emit(Event{Kind: EventWorkFailed, Key: key, Err: err})
@@ -114,6 +114,9 @@ func (l *Lease) do(ctx context.Context, fn Work) error {
 
 	lost := l.Err()
 	if loss := (*LostError)(nil); errors.As(lost, &loss) && loss.Loss == Released && loss.Err == nil {
+		if refused := l.refused(); refused != nil {
+			return lose(refused, err)
+		}
 		return err // the work released it by itself
 	}
 	switch {

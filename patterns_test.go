@@ -159,6 +159,25 @@ func TestALossFoundAtTheReleaseIsALoss(t *testing.T) {
 }
 
 // TestEveryRunsOncePerPeriod, also when starts come a little early or late.
+// TestALossFoundWhenTheWorkReleasesIsALoss: the work need not look at what its own Release says.
+func TestALossFoundWhenTheWorkReleasesIsALoss(t *testing.T) {
+	for _, work := range []error{nil, errWork} {
+		inBubble(t, func(r *rig) {
+			other := r.client(nil, nil)
+			err := r.client(nil, nil).Do(r.Context(), "jobs/one", nil, func(ctx context.Context, l *Lease) error {
+				if _, err := other.Revoke(ctx, "jobs/one", ByHand{Note: "x"}); err != nil {
+					r.Error(err)
+				}
+				_ = l.Release(ctx)
+				return work
+			})
+			if lossIn(err) != TakenOver || work != nil && !errors.Is(err, work) {
+				r.Errorf("%v, want that it was taken over, and %v", err, work)
+			}
+		})
+	}
+}
+
 func TestEveryRunsOncePerPeriod(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		c := r.client(nil, nil)
@@ -284,6 +303,51 @@ func TestLoopOutlivesFailuresAndEndsWhenTold(t *testing.T) {
 		}
 		if err := <-done; lossIn(err) != Closed && !errors.Is(err, ErrClosed) {
 			r.Errorf("Loop on a closed client: %v", err)
+		}
+	})
+}
+
+// TestWhatTheWorkSaysOfALossIsNotLost: it may tell of the loss by itself, and of something else.
+func TestWhatTheWorkSaysOfALossIsNotLost(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		c := r.client(nil, nil)
+		o := &LeaseOptions{MaxHold: time.Second}
+		err := c.Do(r.Context(), "jobs/one", o, func(ctx context.Context, _ *Lease) error {
+			<-ctx.Done()
+			return errors.Join(context.Cause(ctx), errWork)
+		})
+		if lossIn(err) != HeldTooLong || !errors.Is(err, errWork) {
+			r.Errorf("Do: %v, want the loss and the work's own error", err)
+		}
+		brief, cancel := context.WithTimeout(r.Context(), time.Hour)
+		defer cancel()
+		err = c.Loop(brief, "jobs/tick", time.Minute, o, func(ctx context.Context, _ *Lease) error {
+			<-ctx.Done()
+			return Fatal(context.Cause(ctx))
+		})
+		if lossIn(err) != HeldTooLong || brief.Err() != nil {
+			r.Errorf("Loop: %v, want to end with what was fatal", err)
+		}
+	})
+}
+
+// TestLoopOutlivesTheEndOfAnotherClient that its work uses.
+func TestLoopOutlivesTheEndOfAnotherClient(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		c, other := r.client(nil, nil), r.client(nil, nil)
+		if err := other.Close(); err != nil {
+			r.Fatal(err)
+		}
+		turns := 0
+		err := c.Loop(r.Context(), "jobs/tick", time.Minute, nil, func(ctx context.Context, _ *Lease) error {
+			if turns++; turns == 2 {
+				return Fatal(errWork)
+			}
+			_, err := other.Acquire(ctx, "jobs/two", nil)
+			return err
+		})
+		if !errors.Is(err, errWork) || turns != 2 {
+			r.Errorf("after %d turns: %v", turns, err)
 		}
 	})
 }

@@ -19,6 +19,10 @@ type pursuit struct {
 	waiter  keep.Waiter
 	asked   bool   // a request was made,
 	first   letter // the first of them
+	newest  *letter
+	acquire *letter // the newest that is no release
+	copies  int     // of it, with the present secret
+	unsent  bool    // there was one, and it was withdrawn
 	mail    mail
 	doubt   bool          // an outcome is unknown
 	grant   *store.Answer // the last one without an error
@@ -28,6 +32,9 @@ type pursuit struct {
 
 // errPending is what a caller is told that leaves while its request is on its way.
 var errPending = store.Unknown(errors.New("whether it was granted is not known yet; if it was, it is released in the background"))
+
+// errUnsent is what it is told if that had not been sent.
+var errUnsent = store.Unknown(errors.New("it was never sent, because the store has not answered what was sent before it; nothing was granted"))
 
 // newPursuit makes ready to ask for what a contender claims. The caller holds the mutex of the lines.
 func (c *Client) newPursuit(p *place, now clock.Instant) *pursuit {
@@ -63,6 +70,8 @@ func (c *Client) pursue(ctx context.Context, p *place, now clock.Instant) (*Leas
 		return c.newLease(ctx, u.cl, u.grant, wishes.Deadline, u.now, u.now), nil
 	case wishes.Unknown:
 		return nil, fmt.Errorf("acquire %q: %w", key, wishes.Err)
+	case why != nil && u.unsent:
+		return nil, fmt.Errorf("acquire %q: %w; %w", key, why, errUnsent)
 	case why != nil && wishes.Background:
 		return nil, fmt.Errorf("acquire %q: %w; %w", key, why, errPending)
 	case why != nil && u.refusal != nil:
@@ -82,6 +91,10 @@ func (u *pursuit) inFront(ctx context.Context, p *place) (wishes keep.Wishes, wh
 		wishes, request = u.step(keep.Tick{})
 	}
 	for {
+		if wishes.Background && u.withdraw() {
+			wishes.Background = false
+			return wishes, why
+		}
 		switch {
 		case request == nil:
 		case wishes.Background: // the caller does not wait for it
@@ -117,6 +130,9 @@ func (u *pursuit) inFront(ctx context.Context, p *place) (wishes keep.Wishes, wh
 
 // abandon lets go of what was asked on behalf of a caller that had just left.
 func (u *pursuit) abandon() {
+	if u.withdraw() {
+		return
+	}
 	u.c.fork(func() { u.behind(keep.Abandoned{Err: context.Canceled}) })
 }
 
@@ -176,10 +192,27 @@ func (u *pursuit) step(event keep.Event) (keep.Wishes, *submission) {
 		return wishes, nil
 	}
 	if u.asked {
+		if n := u.newest; !wishes.Fresh && n.requests[0].Verb == request[0].Verb && u.c.calls.waits(&n.submission) {
+			n.attempt = wishes.Attempt // the same request, and it is not on its way yet
+			return wishes, nil
+		}
 		l = new(letter)
 	}
-	u.asked = true
+	u.asked, u.newest = true, l
+	if wishes.Fresh {
+		u.copies = 0
+	}
+	if wishes.Ask {
+		u.acquire = l
+		u.copies++
+	}
 	return wishes, l.address(&u.mail, request, at, wishes.Attempt)
+}
+
+// withdraw takes back what has not been sent, and reports whether nothing can come of what was asked: no copy of it was sent.
+func (u *pursuit) withdraw() bool {
+	u.unsent = u.c.calls.withdraw(&u.acquire.submission) && u.copies == 1
+	return u.unsent
 }
 
 // read takes note of an answer on its way to the machine.

@@ -45,6 +45,7 @@ type place struct {
 	called        chan struct{} // closed when the turn comes; nil if nobody waits for it
 	pursuit       *pursuit      // since it has asked,
 	begun         bool          // which was the one before, on its behalf
+	lease         *Lease        // what it was granted, while the fence is raised for it
 	gone          bool          // only its own contender changes it
 }
 
@@ -148,6 +149,14 @@ func (q *lines) stepAside(p *place) {
 	}
 }
 
+// granted tells the line that the key is held: the head was granted it, and may take a while to raise the fence.
+func (q *lines) granted(p *place, l *Lease) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	p.lease = l
+	q.tell(p.line)
+}
+
 // occupy lets a lease hold the line of the contender that was granted it, until vacate.
 func (q *lines) occupy(p *place, l *Lease) {
 	q.mu.Lock()
@@ -215,15 +224,17 @@ func (ln *line) wake() {
 	}
 }
 
-// stand waits for the turn of a contender, and no longer than it is willing to. One that wants a single try learns what the
-// head learns: that the key is held is as true for it.
+// stand waits for the turn of a contender, and no longer than it is willing to. One that wants a single try, or whose time is over, learns what the
+// head learns: that the key is held is as true for it. If the key is just being passed on, it waits for that.
 func (q *lines) stand(ctx context.Context, p *place) error {
 	c, start, patience := q.c, p.start, p.cl.o.WaitFor
 	limit := c.o.CallTimeout // for a single try: the head's own
 	if patience > 0 {
-		limit = patience
+		limit = min(patience, Forever-patientFor) + patientFor
 	}
 	for {
+		waited := c.clk.Now().Sub(start)
+		over := waited >= patience
 		q.mu.Lock()
 		if p.turn {
 			q.mu.Unlock()
@@ -233,7 +244,7 @@ func (q *lines) stand(ctx context.Context, p *place) error {
 			p.called = make(chan struct{})
 		}
 		var news chan struct{}
-		if patience == 0 { // else only the turn and the time matter
+		if over { // else only the turn and the time matter
 			if p.line.news == nil {
 				p.line.news = make(chan struct{})
 			}
@@ -245,11 +256,14 @@ func (q *lines) stand(ctx context.Context, p *place) error {
 		}
 		q.mu.Unlock()
 
-		left := limit - c.clk.Now().Sub(start)
+		left := patience - waited
+		if over {
+			left = limit - waited
+		}
 		switch {
 		case ctx.Err() != nil:
 			return fmt.Errorf("waiting for %q: %w", p.line.key, ended(ctx))
-		case refusal != nil && (patience == 0 || left <= 0):
+		case refusal != nil && over:
 			return refusal
 		case left <= 0:
 			return store.Unknown(fmt.Errorf("waiting for %q: the store has not told the contender before this one whether it is held; check that it can be reached", p.line.key))
@@ -276,8 +290,12 @@ func (q *lines) stand(ctx context.Context, p *place) error {
 // refusal is why the key cannot be had now, as far as this client knows, or nil. Unless any knowledge will do, it must be as new as the question.
 // The caller holds the mutex.
 func (q *lines) refusal(ln *line, asked clock.Instant, anyAge bool) error {
-	if ln.holder != nil {
-		if held := ln.holder.asHeld(); held != nil {
+	holder := ln.holder
+	if holder == nil && ln.head != nil {
+		holder = ln.head.lease
+	}
+	if holder != nil {
+		if held := holder.asHeld(); held != nil {
 			return held
 		}
 	}

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/croft-dev/croft/backend/mem"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -114,6 +116,43 @@ func TestTimeInLineIsPartOfTheWait(t *testing.T) {
 	})
 }
 
+// TestWhoseTimeIsOverInLineIsToldThatTheKeyIsHeld, also if it is handed from one to the next at that moment: the store can be reached, and nothing is unknown.
+func TestWhoseTimeIsOverInLineIsToldThatTheKeyIsHeld(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		tap := &tap{Store: r.st}
+		tap.set(slow(5 * time.Millisecond))
+		c := r.client(tap, nil)
+		var all sync.WaitGroup
+		var granted, held atomic.Int64
+		for i := range 20 {
+			all.Go(func() {
+				for range 50 {
+					start := time.Now()
+					wait := time.Duration(10+i) * time.Millisecond
+					l, err := c.Acquire(r.Context(), "jobs/one", &LeaseOptions{WaitFor: wait})
+					wantAfter(r, start, 0, wait+20*time.Millisecond)
+					switch {
+					case err == nil:
+						granted.Add(1)
+						time.Sleep(time.Millisecond)
+						if err := l.Release(r.Context()); err != nil {
+							r.Error(err)
+						}
+					case errors.Is(err, ErrHeld):
+						held.Add(1)
+					default:
+						r.Error(err)
+					}
+				}
+			})
+		}
+		all.Wait()
+		if granted.Load() == 0 || held.Load() == 0 {
+			r.Errorf("%d were granted the key and %d refused, want some of both", granted.Load(), held.Load())
+		}
+	})
+}
+
 func TestTheContextHoldsInLine(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		c := r.client(nil, nil)
@@ -186,6 +225,39 @@ func TestALostLeaseFreesTheLine(t *testing.T) {
 		if l.Token() <= lost.Token() || l.Record().Cause != tenure.Expired {
 			r.Errorf("token %d after %d, cause %s", l.Token(), lost.Token(), l.Record().Cause)
 		}
+	})
+}
+
+// TestALeaseReleasedElsewhereFreesTheLine as soon as that is noticed, whatever becomes of the work that held it.
+func TestALeaseReleasedElsewhereFreesTheLine(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		c := r.client(nil, nil)
+		given := r.acquire(c, "jobs/one", &LeaseOptions{TTL: 30 * time.Second})
+		if _, err := r.client(nil, nil).Release(r.Context(), given.Deed(), false); err != nil {
+			r.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), time.Hour)
+		defer cancel()
+		start := time.Now()
+		if _, err := c.Acquire(ctx, "jobs/one", &LeaseOptions{WaitFor: Forever}); err != nil {
+			r.Fatal(err)
+		}
+		wantAfter(r, start, 0, 11*time.Second)
+		r.wantLost(given, Released)
+	})
+}
+
+// TestAfterASuspendOneTryAsksTheStore: a lease whose time is over speaks for nobody, even if nobody has noticed yet.
+func TestAfterASuspendOneTryAsksTheStore(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		var slept atomic.Int64
+		r.st = mem.New(&mem.Options{Now: func() time.Time { return time.Now().Add(time.Duration(slept.Load())) }})
+		c, clk := r.sleeper(nil, nil)
+		r.acquire(c, "jobs/one", nil)
+		time.Sleep(100 * time.Millisecond)
+		clk.Suspend(time.Hour)
+		slept.Store(int64(time.Hour))
+		r.acquire(c, "jobs/one", nil)
 	})
 }
 

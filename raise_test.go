@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/croft-dev/croft/fence"
@@ -161,6 +162,25 @@ func TestALeaseIsKeptWhileItsFencesAreRaised(t *testing.T) {
 		if err := l.Err(); err != nil {
 			r.Error(err)
 		}
+	})
+}
+
+// TestAKeyIsHeldWhileItsFencesAreRaised, also to others of the same client: nothing about it is unknown.
+func TestAKeyIsHeldWhileItsFencesAreRaised(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		g := &slowPlace{fencedPlace{name: "mem://slow"}, 20 * time.Second}
+		c := r.client(nil, &Options{CallTimeout: time.Minute})
+		var all sync.WaitGroup
+		all.Go(func() { r.acquire(c, "jobs/one", &LeaseOptions{Guards: []guard.Guard{g}}) })
+		synctest.Wait()
+		for _, wait := range []time.Duration{0, 3 * time.Second} {
+			start := time.Now()
+			if _, err := c.Acquire(r.Context(), "jobs/one", &LeaseOptions{WaitFor: wait}); !errors.Is(err, ErrHeld) {
+				r.Errorf("%v, want held", err)
+			}
+			wantAfter(r, start, wait, wait)
+		}
+		all.Wait()
 	})
 }
 

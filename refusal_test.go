@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -200,6 +201,35 @@ func TestCloseRecordsWhatWaits(t *testing.T) {
 		}
 		if all := r.refusals("jobs/a"); len(all) != 2 {
 			r.Errorf("remembered: %+v", all)
+		}
+	})
+}
+
+// TestCloseLeavesNoRecordUnderWay: the store may be closed next.
+func TestCloseLeavesNoRecordUnderWay(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		var under atomic.Int64
+		st := &tap{Store: r.st}
+		st.set(func(ctx context.Context, batch []tenure.Request) []store.Answer {
+			under.Add(1)
+			defer under.Add(-1)
+			<-ctx.Done()
+			time.Sleep(100 * time.Millisecond) // soon after its end
+			return store.Failed(len(batch), ctx.Err())
+		})
+		r.known(r.client(nil, nil), "jobs/a")
+		c := r.client(st, nil)
+		s := fence.Stamp{Key: "jobs/a", Token: 1, Grant: tenure.NewSecret().Grant()}
+		c.Refused(s, "out", stale(s, 2))
+		synctest.Wait()
+		if under.Load() != 1 {
+			r.Fatal("nothing is being recorded")
+		}
+		if err := c.Close(); err != nil {
+			r.Error(err)
+		}
+		if under.Load() != 0 {
+			r.Error("the store is still being called")
 		}
 	})
 }

@@ -112,6 +112,16 @@ func (l *Lease) stepBack() {
 	}
 }
 
+// refused is why the store did not take the lease back, or nil if it did, has not been asked or has not answered.
+func (l *Lease) refused() error {
+	l.c.warden.mu.Lock()
+	defer l.c.warden.mu.Unlock()
+	if l.giving {
+		return nil
+	}
+	return l.outcome
+}
+
 // outlasting is ctx, except that the end of a lease's own context does not end it: work may release with that, or one made from it.
 func outlasting(ctx, own context.Context) (context.Context, func()) {
 	out, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -144,8 +154,11 @@ func lossIn(err error) Loss {
 
 // lose is how a lease's error reads when the work has an error of its own: it matches both.
 func lose(lost, work error) error {
-	if work == nil || errors.Is(work, lost) {
+	switch {
+	case work == nil:
 		return lost
+	case errors.Is(work, lost):
+		return work
 	}
 	return fmt.Errorf("%w; the work returned: %w", lost, work)
 }

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/croft-dev/croft/internal/clock"
@@ -19,6 +20,8 @@ const (
 	glance = time.Second
 	// mostAlone bounds how many leases of one batch are renewed in calls of their own after the store skipped them.
 	mostAlone = 8
+	// mostLooks bounds how many records are read at a time.
+	mostLooks = 16
 	// atOnce is before every instant.
 	atOnce clock.Instant = math.MinInt64
 )
@@ -207,7 +210,7 @@ func (w *warden) nudge(now clock.Instant) {
 func (w *warden) carryOut(d due) {
 	for _, l := range d.ended {
 		lost := l.end()
-		if lost.Loss != Released {
+		if lost.Loss != Released || lost.Err != nil { // else whoever releases it does so when that is done
 			w.c.lines.vacate(l)
 		}
 		if lost.Err != nil {
@@ -261,19 +264,29 @@ func (w *warden) renewed(leases []*Lease, answers []store.Answer, sent clock.Ins
 	w.carryOut(d)
 }
 
-// look reads the records of stalled leases: another process may have reported progress.
+// look reads the records of stalled leases: another process may have reported progress. They may all have stalled at once, and have until their deadlines.
 func (w *warden) look(leases []*Lease) {
-	for _, l := range leases {
-		ctx, cancel := context.WithTimeout(l.Context(), w.c.o.CallTimeout)
-		rec, err := w.c.st.Get(ctx, l.Key())
-		var now time.Time
-		if err == nil {
-			now, err = w.c.st.Now(ctx)
-		}
-		cancel()
-		if err == nil && rec.Grant == l.Stamp().Grant {
-			w.step(l, keep.Looked{Record: rec, Now: now})
-		}
+	var wait sync.WaitGroup
+	var next atomic.Int64
+	for range min(len(leases), mostLooks) {
+		wait.Go(func() {
+			for i := next.Add(1); i <= int64(len(leases)); i = next.Add(1) {
+				w.lookAt(leases[i-1])
+			}
+		})
+	}
+	wait.Wait()
+}
+
+func (w *warden) lookAt(l *Lease) {
+	ctx, cancel := context.WithTimeout(l.Context(), w.c.o.CallTimeout)
+	defer cancel()
+	rec, err := w.c.st.Get(ctx, l.Key())
+	if err != nil || rec.Grant != l.Stamp().Grant {
+		return
+	}
+	if now, err := w.c.st.Now(ctx); err == nil {
+		w.step(l, keep.Looked{Record: rec, Now: now})
 	}
 }
 

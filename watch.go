@@ -40,14 +40,15 @@ func (q *lines) startWatch(p *place) {
 		defer cancel()
 		hints, err := watcher.Watch(ctx, ln.key)
 		if err == nil {
-			q.setOpen(ln, w, true)
+			q.opened(ln, w)
 			for range hints {
 				q.hear(ln, w)
 			}
 			err = errHintsEnded
 		}
-		q.setOpen(ln, w, false)
-		if err != nil && !errors.Is(err, errors.ErrUnsupported) && ctx.Err() == nil {
+		never := errors.Is(err, errors.ErrUnsupported)
+		q.ended(ln, w, never)
+		if !never && ctx.Err() == nil {
 			q.c.emit(Event{Kind: EventUnwatched, Key: ln.key, Err: err})
 		}
 	})
@@ -61,14 +62,22 @@ func (q *lines) hear(ln *line, w *watch) {
 	ln.wake()
 }
 
-// setOpen notes whether hints come, and wakes the head to take notice.
-func (q *lines) setOpen(ln *line, w *watch, open bool) {
+// opened notes that hints come, and wakes the head to take notice.
+func (q *lines) opened(ln *line, w *watch) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if w.open && !open && ln.watch == w {
-		ln.watch = nil // it broke: the next head tries anew
+	w.open = true
+	ln.wake()
+}
+
+// ended notes that they do not come, or not any more. The next head tries anew, unless they never will.
+func (q *lines) ended(ln *line, w *watch, never bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	w.open = false
+	if ln.watch == w && !never {
+		ln.watch = nil
 	}
-	w.open = open
 	ln.wake()
 }
 

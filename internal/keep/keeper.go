@@ -95,8 +95,11 @@ func (k *Keeper) Step(e Event, now clock.Instant) Orders {
 			return k.end(LossOf(refusal), a.Answer.Err) // the store's word says more than the clock's
 		}
 	}
-	if loss := k.overdue(now); loss != "" {
-		return k.end(loss, k.err) // first: what arrives after the deadline cannot undo it
+	if loss := k.overdue(now); loss != "" { // first: what arrives after the deadline cannot undo it
+		if loss == HeldTooLong || loss == Stalled {
+			return k.end(loss, nil) // whatever the store has answered, it would have ended
+		}
+		return k.end(loss, k.err)
 	}
 	switch e := e.(type) {
 	case Tick:
@@ -111,6 +114,7 @@ func (k *Keeper) Step(e Event, now clock.Instant) Orders {
 		return k.end(e.Loss, nil)
 	}
 	if k.withheld && !k.stalled(now) {
+		k.slot = max(k.slot, k.next(now, 1)) // it gets its whole interval, like any other
 		return k.begin(now)
 	}
 	return Orders{}
@@ -174,7 +178,9 @@ func (k *Keeper) send(now clock.Instant) Orders {
 func (k *Keeper) answered(e Answered, now clock.Instant) Orders {
 	present := k.open && e.Sent >= k.first
 	if e.Answer.Err != nil {
-		k.err = e.Answer.Err
+		if k.open { // else a later one has been confirmed
+			k.err = e.Answer.Err
+		}
 		if present {
 			k.retry = after(now, k.pause)
 			k.pause = min(2*k.pause, k.interval)

@@ -328,12 +328,54 @@ func TestProgressTakesRenewalUpAgain(t *testing.T) {
 			}
 			if o.Renew {
 				k.step(Answered{Sent: clock.Instant(50 * s), Answer: confirmed(50*s, time.Minute)}, 50*s)
-				k.run(60*s, up)
-				if k.sends[len(k.sends)-1] != 60*s {
+				k.run(70*s, up)
+				if k.sends[len(k.sends)-1] != 70*s {
 					t.Errorf("renewed at %v, want renewals to go on", k.sends)
 				}
 			}
 		})
+	}
+}
+
+// TestARenewalTakenUpAgainGetsItsWholeInterval, however soon the next one would have been: one that has only just been sent is no failure.
+func TestARenewalTakenUpAgainGetsItsWholeInterval(t *testing.T) {
+	terms := minute
+	terms.StallAfter, terms.MaxFailures = 15*s, 1
+	k := keepFor(t, terms)
+	k.run(39*s, up) // withheld from 20 s on
+	if o := k.step(Progressed{}, 40*s-ms); !o.Renew {
+		t.Fatalf("orders %+v, want a renewal", o)
+	}
+	if o := k.run(40*s+ms, nil); o.Lost != "" {
+		t.Fatalf("lost as %q when the store had been asked for a millisecond", o.Lost)
+	}
+	k.step(Answered{Sent: clock.Instant(40*s - ms), Answer: confirmed(40*s, time.Minute)}, 40*s+ms)
+	if k.Lost() != "" || k.Deadline() != clock.Instant(94*s-ms) {
+		t.Errorf("lost as %q, the deadline is %s", k.Lost(), time.Duration(k.Deadline()))
+	}
+}
+
+// TestALossSaysOnlyWhatLedToIt: neither a bound of the holder's own, nor an answer that a later one has put right.
+func TestALossSaysOnlyWhatLedToIt(t *testing.T) {
+	terms := minute
+	terms.MaxHold = 30 * s
+	k := keepFor(t, terms)
+	if o := k.run(time.Hour, down); o.Lost != HeldTooLong || o.Err != nil {
+		t.Errorf("held too long: %q, %v", o.Lost, o.Err)
+	}
+	terms = minute
+	terms.StallAfter = 30 * s
+	k = keepFor(t, terms)
+	if o := k.run(time.Hour, down); o.Lost != Stalled || o.Err != nil {
+		t.Errorf("stalled: %q, %v", o.Lost, o.Err)
+	}
+	k = keepFor(t, minute)
+	k.step(Tick{Jitter: 1}, 20*s)
+	k.step(Tick{Jitter: 1}, 30*s) // a second copy
+	k.step(Answered{Sent: clock.Instant(30 * s), Answer: confirmed(30*s, time.Minute)}, 30*s)
+	k.step(Answered{Sent: clock.Instant(20 * s), Answer: *down(0)}, 31*s)
+	if o := k.step(Tick{}, time.Hour); o.Lost != Expired || o.Err != nil {
+		t.Errorf("after a suspend: %q, %v", o.Lost, o.Err)
 	}
 }
 

@@ -1,0 +1,211 @@
+package croft
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// fill lets as many callers ask as there are batches on their way at most, each of which hangs. Whatever is asked after that waits to be sent.
+func (r *rig) fill(ctx context.Context, c *Client, all *sync.WaitGroup) {
+	for i := range mostInFlight {
+		all.Go(func() { _, _ = c.Acquire(ctx, fmt.Sprint("hangs/", i), &LeaseOptions{WaitFor: Forever}) })
+		time.Sleep(1100 * time.Millisecond)
+	}
+}
+
+// queued is how many requests wait to be sent.
+func (c *Client) queued() int {
+	c.calls.mu.Lock()
+	defer c.calls.mu.Unlock()
+	n := 0
+	for s := c.calls.waiting.first; s != nil; s = s.next {
+		n += len(s.requests)
+	}
+	return n
+}
+
+// TestWhatWaitsToBeSentWaitsOnce: a store that hangs, and is asked again and again, has not the more to do afterwards the longer it took.
+func TestWhatWaitsToBeSentWaitsOnce(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		tap := &tap{Store: r.st}
+		c := r.client(tap, &Options{CallTimeout: time.Minute})
+		l := r.acquire(c, "jobs/mine", &LeaseOptions{TTL: time.Hour})
+		tap.set(hang)
+		ctx, cancel := context.WithCancel(r.Context())
+		var all sync.WaitGroup
+		r.fill(ctx, c, &all)
+		const waiters = 10
+		for i := range waiters {
+			all.Go(func() { _, _ = c.Acquire(ctx, fmt.Sprint("jobs/", i), &LeaseOptions{WaitFor: Forever}) })
+		}
+		all.Go(func() {
+			bounded, cancel := context.WithTimeout(ctx, 30*time.Second)
+			defer cancel()
+			_ = l.Report(bounded, "half")
+		})
+		time.Sleep(30 * time.Second)
+		if got, most := c.queued(), mostInFlight+waiters+1; got > most {
+			r.Errorf("%d requests wait to be sent, want at most one for each of %d callers", got, most)
+		}
+		cancel()
+		tap.set(nil)
+		all.Wait()
+	})
+}
+
+// TestManyWaitersCostNoLease: a store that is slow, and has more to do than it can, is asked no more for being slow. What is renewed then is renewed in time.
+func TestManyWaitersCostNoLease(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		tap := &tap{Store: r.st}
+		c := r.client(tap, nil)
+		l := r.acquire(c, "jobs/mine", &LeaseOptions{TTL: 20 * time.Second})
+		other := r.client(nil, nil)
+		const waiters = 3 * mostInBatch / 2
+		for i := range waiters {
+			r.acquire(other, fmt.Sprint("jobs/", i), &LeaseOptions{TTL: 24 * time.Hour})
+		}
+		tap.set(slow(2 * time.Second))
+		ctx, cancel := context.WithCancel(r.Context())
+		var all sync.WaitGroup
+		for i := range waiters {
+			all.Go(func() { _, _ = c.Acquire(ctx, fmt.Sprint("jobs/", i), &LeaseOptions{WaitFor: Forever}) })
+		}
+		time.Sleep(30 * time.Second)
+		if err := l.Err(); err != nil {
+			r.Error(err)
+		}
+		if got := c.queued(); got > waiters+1 {
+			r.Errorf("%d requests of %d callers wait to be sent", got, waiters)
+		}
+		cancel()
+		all.Wait()
+	})
+}
+
+// TestRenewalsDoNotQueueBehindAcquires: whoever asks can wait, a lease cannot. And the other way round nobody waits for all renewals.
+func TestRenewalsDoNotQueueBehindAcquires(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		tap := &tap{Store: r.st}
+		const call = 100 * time.Millisecond
+		tap.set(func(_ context.Context, batch []tenure.Request) []store.Answer {
+			time.Sleep(call)
+			return make([]store.Answer, len(batch))
+		})
+		c := r.client(tap, nil)
+		start := time.Now()
+		var mu sync.Mutex
+		var last [2]time.Duration // when the last answer came, to a renewal and to another
+		var all sync.WaitGroup
+		submit := func(verb tenure.Verb, n, kind int) {
+			all.Add(1)
+			requests := make([]tenure.Request, n)
+			for i := range requests {
+				requests[i] = tenure.Request{Verb: verb, Key: fmt.Sprint("jobs/", i)}
+			}
+			c.calls.submit(&submission{requests: requests, to: told(func([]store.Answer, clock.Instant) {
+				defer all.Done()
+				mu.Lock()
+				defer mu.Unlock()
+				last[kind] = max(last[kind], time.Since(start))
+			})})
+		}
+		for range 15 * mostInBatch {
+			submit(tenure.Acquire, 1, 1)
+		}
+		for range 5 {
+			submit(tenure.Renew, mostRenewals, 0)
+		}
+		all.Wait()
+		if most := 12 * call; last[0] > most {
+			r.Errorf("the last of 5 batches of renewals was answered after %s, want within %s: behind 15 of others", last[0], most)
+		}
+		if most := 21 * call; last[1] > most {
+			r.Errorf("the last other request was answered after %s, want within %s", last[1], most)
+		}
+	})
+}
+
+// TestWhoLeavesBeforeItsRequestIsSentLeavesNothing: not a request, nor anything that looks after it.
+func TestWhoLeavesBeforeItsRequestIsSentLeavesNothing(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		tap := &tap{Store: r.st}
+		c := r.client(tap, &Options{CallTimeout: time.Minute})
+		tap.set(hang)
+		ctx, cancel := context.WithCancel(r.Context())
+		var all sync.WaitGroup
+		r.fill(ctx, c, &all)
+		for patience := range 3 { // it is found to hang after the first
+			brief, cancel := context.WithTimeout(r.Context(), time.Duration(patience)*time.Second+time.Second/2)
+			_, err := c.Acquire(brief, "jobs/one", &LeaseOptions{WaitFor: Forever})
+			cancel()
+			if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), "never sent") {
+				r.Errorf("%v, want that it was never sent", err)
+			}
+		}
+		synctest.Wait()
+		c.mu.Lock()
+		busy := c.busy
+		c.mu.Unlock()
+		if busy > mostInFlight {
+			r.Errorf("%d tasks are under way, want those of the %d who wait", busy, mostInFlight)
+		}
+		sent, _ := tap.count(tenure.Acquire)
+		tap.set(nil)
+		cancel()
+		all.Wait()
+		time.Sleep(5 * time.Minute)
+		if n, _ := tap.count(tenure.Acquire); n != sent {
+			r.Errorf("%d requests were sent, %d of them after their callers had left", n, n-sent)
+		}
+		for _, batch := range tap.all() {
+			if slices.ContainsFunc(batch, func(req tenure.Request) bool { return req.Key == "jobs/one" }) {
+				r.Errorf("what nobody waited for was sent: %v", batch)
+			}
+		}
+		if rec := r.record("hangs/0"); rec.State == tenure.Held {
+			r.Error("a key is held by nobody")
+		}
+	})
+}
+
+// TestWhatWasGivenUpBeforeItWasSentDoesNotHappen: an operator's act that was reported to have failed is not done when nobody expects it any more. A release is.
+func TestWhatWasGivenUpBeforeItWasSentDoesNotHappen(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		tap := &tap{Store: r.st}
+		c := r.client(tap, &Options{CallTimeout: time.Minute})
+		l := r.acquire(c, "jobs/mine", &LeaseOptions{TTL: time.Hour})
+		tap.set(hang)
+		ctx, cancel := context.WithCancel(r.Context())
+		var all sync.WaitGroup
+		r.fill(ctx, c, &all)
+		brief, done := context.WithTimeout(r.Context(), 3*time.Second)
+		defer done()
+		if _, err := c.Takeover(brief, "jobs/other", ByHand{Note: "x"}); !errors.Is(err, ErrUnknown) {
+			r.Errorf("takeover: %v", err)
+		}
+		if err := l.Release(r.Context()); !errors.Is(err, ErrUnknown) {
+			r.Errorf("release: %v", err)
+		}
+		tap.set(nil)
+		cancel()
+		all.Wait()
+		time.Sleep(5 * time.Minute)
+		if n, _ := tap.count(tenure.Takeover); n != 0 {
+			r.Error("the takeover was sent")
+		}
+		if rec := r.record("jobs/mine"); rec.State != tenure.Free {
+			r.Errorf("the lease that was given back is %s", rec.State)
+		}
+	})
+}
