@@ -129,10 +129,7 @@ func (l *listener) tend(ctx context.Context, conn *pgx.Conn) error {
 		return conn.Ping(ctx)
 	}
 	_, err := conn.Exec(ctx, l.store.sql.wait, l.store.waitMillis(), l.id, keys, int32(registered.Milliseconds()))
-	if err != nil && !conn.IsClosed() {
-		return nil // a row that stays locked, perhaps: the next time comes before they are forgotten
-	}
-	if err != nil {
+	if err != nil && conn.IsClosed() {
 		return err
 	}
 	l.mu.Lock()
@@ -140,6 +137,12 @@ func (l *listener) tend(ctx context.Context, conn *pgx.Conn) error {
 	for _, key := range keys {
 		w := l.keys[key]
 		if w == nil {
+			continue
+		}
+		if err != nil { // one row that stays locked, perhaps: the others must not be forgotten because of it
+			if time.Until(w.until) < refresh+refresh/2 { // or the next time is early enough
+				l.enterLater(key, w)
+			}
 			continue
 		}
 		if w.until.Round(0).Before(time.Now().Round(0)) { // by the wall clock: the machine slept, and they had been forgotten for a while
