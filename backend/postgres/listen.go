@@ -129,7 +129,7 @@ func (l *listener) tend(ctx context.Context, conn *pgx.Conn) error {
 		return conn.Ping(ctx)
 	}
 	_, err := conn.Exec(ctx, l.store.sql.wait, l.store.waitMillis(), l.id, keys, int32(registered.Milliseconds()))
-	if err != nil && conn.IsClosed() {
+	if err != nil && (conn.IsClosed() || hasCode(err, readOnly)) {
 		return err
 	}
 	l.mu.Lock()
@@ -208,6 +208,15 @@ func (l *listener) pass(key string) {
 	})
 }
 
+// leave gives up a connection that may listen at the wrong server. The next watch opens another.
+func (l *listener) leave() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.line != nil {
+		l.line.cancel()
+	}
+}
+
 // broke ends all watches: their owners go on by polling, and may watch again.
 func (l *listener) broke(which *line) {
 	l.mu.Lock()
@@ -237,7 +246,7 @@ func (l *listener) open(ctx context.Context) (*pgx.Conn, error) {
 		return nil, err
 	}
 	if _, err := conn.Exec(ctx, s.sql.listen); err != nil {
-		if hasCode(err, "0A000") || hasCode(err, readOnly) {
+		if hasCode(err, "0A000") { // and not what a standby says: the next connection may lead to the primary
 			return fail(l.unsupported("the server refuses LISTEN: " + err.Error()))
 		}
 		return fail(err)

@@ -224,6 +224,10 @@ func TestAStoreFollowsItsPrimary(t *testing.T) {
 	defer st.Close()
 	mine := claim("failover/key", "ann")
 	before := must(t, st, mine)
+	hints, err := st.Watch(t.Context(), mine.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
 	testenv.Eventually(t, "the standby has it", func() error {
 		if n := standby.Query(t, "postgres", "SELECT count(*) FROM croft.lease WHERE key = 'failover/key'"); n != "1" {
 			return errors.New("not yet")
@@ -245,6 +249,22 @@ func TestAStoreFollowsItsPrimary(t *testing.T) {
 	})
 	if a := must(t, st, then(tenure.Renew, mine)); a.Record.Token != before.Record.Token {
 		t.Errorf("token %d, was %d", a.Record.Token, before.Record.Token)
+	}
+	testenv.Eventually(t, "the watch breaks: nothing more is heard from the old primary", func() error {
+		select {
+		case _, open := <-hints:
+			if !open {
+				return nil
+			}
+		default:
+		}
+		return errors.New("it goes on")
+	})
+	if _, err := st.Watch(t.Context(), mine.Key); err != nil {
+		t.Fatal(err)
+	}
+	if n := standby.Query(t, "postgres", `SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN "croft.wake"%'`); n != "1" {
+		t.Errorf("%s connections listen at the new primary", n)
 	}
 	must(t, st, then(tenure.Release, mine))
 }
