@@ -156,9 +156,23 @@ func (l *listener) asked(b *batch) {
 	defer l.mu.Unlock()
 	for i, id := range b.waiters {
 		var held *tenure.HeldError
-		if id != "" && errors.As(b.answers[i].Err, &held) {
+		switch {
+		case id == "":
+		case errors.As(b.answers[i].Err, &held):
 			l.entered(b.requests[i].Key, b.turns[i])
+		case b.answers[i].Err == nil:
+			l.served(b.requests[i].Key)
 		}
+	}
+}
+
+// served notes that the server has taken this client off the list of those who wait for a key: it was granted. What was on its way to enter it may have been done before that, and is not counted. The
+// caller holds the mutex.
+func (l *listener) served(key string) {
+	delete(l.left, key)
+	if w := l.keys[key]; w != nil {
+		w.turns++
+		l.enterLater(key, w)
 	}
 }
 
