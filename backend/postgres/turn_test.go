@@ -59,7 +59,7 @@ func TestWhoIsGrantedTheKeyIsOffTheList(t *testing.T) {
 		for _, heard := range []bool{first == "the entry", first != "the entry"} {
 			if heard {
 				l.mu.Lock()
-				l.entered(key, turns)
+				l.entered(on, key, turns)
 				l.mu.Unlock()
 			} else {
 				l.asked(b)
@@ -74,4 +74,32 @@ func TestWhoIsGrantedTheKeyIsOffTheList(t *testing.T) {
 		l.keys[key].stop()
 		l.mu.Unlock()
 	}
+}
+
+// TestAnEntryFromBeforeTheLineBrokeIsNotCountedOn: the server may be another now, or one that was restored from an older backup.
+func TestAnEntryFromBeforeTheLineBrokeIsNotCountedOn(t *testing.T) {
+	const key = "turn/broken"
+	l := newListener(&Store{}, slog.Default())
+	before, after := &line{}, &line{}
+	l.line = before
+	if _, ok := l.add(t.Context(), before, key); !ok {
+		t.Fatal("not added")
+	}
+	b := &batch{requests: []tenure.Request{{Verb: tenure.Acquire, Key: key}}, answers: make([]store.Answer, 1)}
+	l.asking(b)
+	b.answers[0].Err = &tenure.HeldError{}
+	l.broke(before)
+	l.line = after
+	l.asked(b)
+	if _, ok := l.add(t.Context(), after, key); !ok {
+		t.Fatal("not added")
+	}
+	next := &batch{requests: b.requests, answers: b.answers}
+	l.asking(next)
+	if next.waiter(0) != l.id {
+		t.Error("who watches over the new line does not ask to be entered")
+	}
+	l.mu.Lock()
+	l.keys[key].stop()
+	l.mu.Unlock()
 }
