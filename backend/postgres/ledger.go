@@ -150,8 +150,11 @@ func (l *Ledger) send(ctx context.Context, do func(context.Context) error) (err 
 			break
 		}
 	}
-	if hasCode(err, readOnly) && l.own {
-		l.pool.Reset() // this server has become a standby: new connections go where the URL's target_session_attrs lead them
+	if hasCode(err, readOnly) { // this server has become a standby,
+		if l.own {
+			l.pool.Reset() // new connections go where the URL's target_session_attrs lead them,
+		}
+		l.ear.move() // and who waits must hear of what happens there
 	}
 	return err
 }
