@@ -21,7 +21,7 @@ func TestALockedKeySilencesNoOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	st := New(pool, &Options{LockWait: 50 * time.Millisecond})
+	st := New(pool, &Options{LockWait: time.Second})
 	defer st.Close()
 	const locked, other = "tend/locked", "tend/other"
 	for _, key := range []string{locked, other} {
