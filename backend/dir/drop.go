@@ -36,22 +36,19 @@ func (r *register) Drop(_ context.Context, key string, old cas.Version) error {
 	return r.bury(hash, at.life)
 }
 
-// bury moves away the folder of a life whose newest version is a tombstone; emptyGraves removes it. Anybody may, any number of times.
+// bury moves away the folder of a life whose newest version is a tombstone; emptyGraves removes it. Anybody may, any number of times. The shard stays: other processes know it to be durable, and would not
+// sync one that was made anew.
 func (r *register) bury(hash, life string) error {
 	grave := r.temp("dropped")
 	err := r.fs.Rename(filepath.Join(r.home(hash), life), grave)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return r.explain(err)
 	}
-	// rmdir: neither removes what has been born meanwhile.
-	shardToo := r.fs.Remove(r.home(hash)) == nil && r.fs.Remove(r.shard(hash)) == nil
+	_ = r.fs.Remove(r.home(hash)) // rmdir: it does not remove what has been born meanwhile
 	if err != nil {
 		grave = ""
 	}
 	r.mu.Lock()
-	if shardToo {
-		delete(r.synced, hash[:2])
-	}
 	if grave != "" {
 		r.graves = append(r.graves, grave)
 	}

@@ -164,8 +164,11 @@ func (s *Store) send(ctx context.Context, do func(context.Context) error) (err e
 			break
 		}
 	}
-	if hasCode(err, readOnly) && s.own {
-		s.pool.Reset() // this server has become a standby: new connections go where the URL's target_session_attrs lead them
+	if hasCode(err, readOnly) { // this server has become a standby,
+		if s.own {
+			s.pool.Reset() // new connections go where the URL's target_session_attrs lead them,
+		}
+		s.listener.leave() // and who waits must hear of what happens there
 	}
 	return err
 }

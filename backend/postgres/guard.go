@@ -65,7 +65,7 @@ func NewGuard(pool *pgxpool.Pool, place Place, o *GuardOptions) (*Guard, error) 
 	if err != nil {
 		return nil, err
 	}
-	g.setup = &setup{pool: pool, sql: g.sql}
+	g.setup = newSetup(pool, g.sql)
 	return g, nil
 }
 

@@ -38,7 +38,7 @@ type LedgerOptions struct {
 
 // Ledger keeps items of work in PostgreSQL. Its methods are safe for concurrent use, by any number of processes and handles.
 type Ledger struct {
-	setup
+	*setup
 	lockWait time.Duration
 	now      func() time.Time
 	own      bool // the pool is the ledger's to close
@@ -67,7 +67,7 @@ func NewLedger(pool *pgxpool.Pool, o *LedgerOptions) *Ledger {
 	if err := checkSchema(schema); err != nil {
 		panic(err)
 	}
-	l := &Ledger{setup: setup{pool: pool, sql: newStatements(schema)}, lockWait: o.LockWait, now: o.Now}
+	l := &Ledger{setup: newSetup(pool, newStatements(schema)), lockWait: o.LockWait, now: o.Now}
 	if l.lockWait < time.Millisecond {
 		l.lockWait = 2 * time.Second
 	}
@@ -150,8 +150,11 @@ func (l *Ledger) send(ctx context.Context, do func(context.Context) error) (err 
 			break
 		}
 	}
-	if hasCode(err, readOnly) && l.own {
-		l.pool.Reset() // this server has become a standby: new connections go where the URL's target_session_attrs lead them
+	if hasCode(err, readOnly) { // this server has become a standby,
+		if l.own {
+			l.pool.Reset() // new connections go where the URL's target_session_attrs lead them,
+		}
+		l.ear.move() // and who waits must hear of what happens there
 	}
 	return err
 }

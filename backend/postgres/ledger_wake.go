@@ -262,6 +262,15 @@ func (e *ear) end(n *earLine) {
 	}
 }
 
+// move gives up a connection that may listen at the wrong server: everybody who waits is told so, and waits anew.
+func (e *ear) move() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.line != nil {
+		e.line.cancel()
+	}
+}
+
 func (e *ear) close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -129,10 +129,7 @@ func (l *listener) tend(ctx context.Context, conn *pgx.Conn) error {
 		return conn.Ping(ctx)
 	}
 	_, err := conn.Exec(ctx, l.store.sql.wait, l.store.waitMillis(), l.id, keys, int32(registered.Milliseconds()))
-	if err != nil && !conn.IsClosed() {
-		return nil // a row that stays locked, perhaps: the next time comes before they are forgotten
-	}
-	if err != nil {
+	if err != nil && (conn.IsClosed() || hasCode(err, readOnly)) {
 		return err
 	}
 	l.mu.Lock()
@@ -140,6 +137,12 @@ func (l *listener) tend(ctx context.Context, conn *pgx.Conn) error {
 	for _, key := range keys {
 		w := l.keys[key]
 		if w == nil {
+			continue
+		}
+		if err != nil { // one row that stays locked, perhaps: the others must not be forgotten because of it
+			if time.Until(w.until) < refresh+refresh/2 { // or the next time is early enough
+				l.enterLater(key, w)
+			}
 			continue
 		}
 		if w.until.Round(0).Before(time.Now().Round(0)) { // by the wall clock: the machine slept, and they had been forgotten for a while
@@ -205,6 +208,15 @@ func (l *listener) pass(key string) {
 	})
 }
 
+// leave gives up a connection that may listen at the wrong server. The next watch opens another.
+func (l *listener) leave() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.line != nil {
+		l.line.cancel()
+	}
+}
+
 // broke ends all watches: their owners go on by polling, and may watch again.
 func (l *listener) broke(which *line) {
 	l.mu.Lock()
@@ -234,7 +246,7 @@ func (l *listener) open(ctx context.Context) (*pgx.Conn, error) {
 		return nil, err
 	}
 	if _, err := conn.Exec(ctx, s.sql.listen); err != nil {
-		if hasCode(err, "0A000") || hasCode(err, readOnly) {
+		if hasCode(err, "0A000") { // and not what a standby says: the next connection may lead to the primary
 			return fail(l.unsupported("the server refuses LISTEN: " + err.Error()))
 		}
 		return fail(err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -36,7 +35,11 @@ COMMIT;
 type setup struct {
 	pool *pgxpool.Pool
 	sql  *statements
-	mu   sync.Mutex // one at a time is enough for a client
+	turn chan struct{} // one at a time is enough for a client
+}
+
+func newSetup(pool *pgxpool.Pool, sql *statements) *setup {
+	return &setup{pool: pool, sql: sql, turn: make(chan struct{}, 1)}
 }
 
 // readCommitted is how Croft's own transactions run, whatever the role's default: who waited for another sees what it has done.
@@ -48,8 +51,12 @@ const migrationLock = 0x63726f66745f7067
 // migrate brings the schema up to this version. A server process that waited for another to make it may still have in its cache that nothing is there; the next
 // transaction knows better.
 func (s *setup) migrate(ctx context.Context) (err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-ctx.Done():
+		return over(ctx)
+	}
 	for range 5 {
 		if err = s.tryMigrate(ctx); !alreadyThere(err) {
 			return err

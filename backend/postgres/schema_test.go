@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/croft-dev/croft/backend/postgres"
 	"github.com/croft-dev/croft/fence"
@@ -215,5 +216,43 @@ func TestEveryWayToSendAStatementWorks(t *testing.T) {
 				t.Errorf("Rekey: %v", err)
 			}
 		})
+	}
+}
+
+// TestWhoWaitsForTheSchemaMayLeave: while another of the client's calls waits until it can make the schema, one whose context ends returns.
+func TestWhoWaitsForTheSchemaMayLeave(t *testing.T) {
+	t.Parallel()
+	p := shared(t)
+	tx, err := p.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	name := schema()
+	if _, err := tx.Exec(t.Context(), "CREATE SCHEMA "+name); err != nil { // somebody else is at it
+		t.Fatal(err)
+	}
+	st := postgres.New(p, &postgres.Options{Schema: name})
+	defer st.Close()
+	first := make(chan store.Answer, 1)
+	go func() { first <- one(t.Context(), st, claim("schema/first", "ann")) }()
+	waits(t, name, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	second := make(chan store.Answer, 1)
+	go func() { second <- one(ctx, st, claim("schema/second", "ann")) }()
+	select {
+	case a := <-second:
+		if !errors.Is(a.Err, store.ErrUnknown) {
+			t.Errorf("a call whose context has ended: %v", a.Err)
+		}
+	case a := <-first:
+		t.Errorf("the call that waits for another has its answer (%v), and the one whose context has ended long ago has none", a.Err)
+	case <-time.After(testenv.Patience / 2):
+		t.Error("a call whose context has ended does not return")
+	}
+	_ = tx.Rollback(t.Context())
+	if a := <-first; a.Err != nil {
+		t.Errorf("the call that waited: %v", a.Err)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/store/storetest"
 	"github.com/croft-dev/croft/tenure"
+	"github.com/croft-dev/croft/work"
 )
 
 // TestStricterDefaultLevelsChangeNothing: where the role's default is not READ COMMITTED, the server gives up calls that meet others; they are sent again.
@@ -224,6 +225,19 @@ func TestAStoreFollowsItsPrimary(t *testing.T) {
 	defer st.Close()
 	mine := claim("failover/key", "ann")
 	before := must(t, st, mine)
+	hints, err := st.Watch(t.Context(), mine.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ledger, err := postgres.OpenLedger(t.Context(), hosts(old, standby))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ledger.Close()
+	wakes, err := ledger.Wake(t.Context(), work.Wanted{Queues: []string{"failover"}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	testenv.Eventually(t, "the standby has it", func() error {
 		if n := standby.Query(t, "postgres", "SELECT count(*) FROM croft.lease WHERE key = 'failover/key'"); n != "1" {
 			return errors.New("not yet")
@@ -245,6 +259,39 @@ func TestAStoreFollowsItsPrimary(t *testing.T) {
 	})
 	if a := must(t, st, then(tenure.Renew, mine)); a.Record.Token != before.Record.Token {
 		t.Errorf("token %d, was %d", a.Record.Token, before.Record.Token)
+	}
+	there, err := postgres.OpenLedger(t.Context(), standby.URL("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer there.Close()
+	if a := there.Apply(t.Context(), []work.Request{{Verb: work.Add, ID: work.NewID(), Queue: "failover"}})[0]; a.Err != nil {
+		t.Fatal(a.Err)
+	}
+	testenv.Eventually(t, "the ledger finds the new primary", func() error { // and does not believe the old one that there is nothing to do
+		items, err := ledger.Claim(t.Context(), work.Claim{Queues: []string{"failover"}, Limit: 1, Secret: tenure.NewSecret(), Owner: "ann", TTL: time.Minute})
+		if err == nil && len(items) == 0 {
+			return errors.New("it finds nothing")
+		}
+		return err
+	})
+	for name, c := range map[string]<-chan struct{}{"watch": hints, "wake": wakes} {
+		testenv.Eventually(t, "the "+name+" breaks: nothing more is heard from the old primary", func() error {
+			select {
+			case _, open := <-c:
+				if !open {
+					return nil
+				}
+			default:
+			}
+			return errors.New("it goes on")
+		})
+	}
+	if _, err := st.Watch(t.Context(), mine.Key); err != nil {
+		t.Fatal(err)
+	}
+	if n := standby.Query(t, "postgres", `SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN "croft.wake"%'`); n != "1" {
+		t.Errorf("%s connections listen at the new primary", n)
 	}
 	must(t, st, then(tenure.Release, mine))
 }

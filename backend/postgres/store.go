@@ -31,7 +31,7 @@ type Options struct {
 
 // Store keeps leases in PostgreSQL. Its methods are safe for concurrent use, by any number of processes and handles.
 type Store struct {
-	setup
+	*setup
 	retention time.Duration
 	lockWait  time.Duration
 	now       func() time.Time
@@ -63,7 +63,7 @@ func New(pool *pgxpool.Pool, o *Options) *Store {
 		panic(err)
 	}
 	s := &Store{
-		setup:     setup{pool: pool, sql: newStatements(schema)},
+		setup:     newSetup(pool, newStatements(schema)),
 		retention: o.Retention,
 		lockWait:  o.LockWait,
 		now:       o.Now,

@@ -142,7 +142,7 @@ func (l *listener) asking(b *batch) {
 			if b.waiters == nil {
 				b.waiters, b.turns = make([]string, len(b.requests)), make([]int, len(b.requests))
 			}
-			b.waiters[i], b.turns[i] = l.id, w.turns
+			b.waiters[i], b.turns[i], b.line = l.id, w.turns, l.line
 		}
 	}
 }
@@ -156,15 +156,32 @@ func (l *listener) asked(b *batch) {
 	defer l.mu.Unlock()
 	for i, id := range b.waiters {
 		var held *tenure.HeldError
-		if id != "" && errors.As(b.answers[i].Err, &held) {
-			l.entered(b.requests[i].Key, b.turns[i])
+		switch {
+		case id == "":
+		case errors.As(b.answers[i].Err, &held):
+			l.entered(b.line, b.requests[i].Key, b.turns[i])
+		case b.answers[i].Err == nil:
+			l.served(b.requests[i].Key)
 		}
 	}
 }
 
+// served notes that the server has taken this client off the list of those who wait for a key: it was granted. What was on its way to enter it may have been done before that, and is not counted. The
+// caller holds the mutex.
+func (l *listener) served(key string) {
+	delete(l.left, key)
+	if w := l.keys[key]; w != nil {
+		w.turns++
+		l.enterLater(key, w)
+	}
+}
+
 // entered notes that the server counts this client among those who wait for a key, unless it was named since it asked for that: the news of its turn may be
-// faster than the answer. The caller holds the mutex.
-func (l *listener) entered(key string, turns int) {
+// faster than the answer. An entry from before the line broke is not counted on: the server may be another now, or have forgotten it. The caller holds the mutex.
+func (l *listener) entered(on *line, key string, turns int) {
+	if l.line != on {
+		return
+	}
 	until := time.Now().Add(registered)
 	w := l.keys[key]
 	switch {
@@ -181,9 +198,9 @@ func (l *listener) entered(key string, turns int) {
 
 // enterLate enters a key whose watchers have not asked for it, or not in vain. What happened before that may have escaped them, so they are woken.
 func (l *listener) enterLate(key string, w *watched) {
-	turns := 0
+	turns, on := 0, (*line)(nil)
 	ctx, done := l.begin(func() bool {
-		turns, w.late = w.turns, nil
+		turns, on, w.late = w.turns, l.line, nil
 		return l.keys[key] == w && w.until.IsZero()
 	})
 	if ctx == nil {
@@ -198,7 +215,7 @@ func (l *listener) enterLate(key string, w *watched) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err == nil {
-		l.entered(key, turns)
+		l.entered(on, key, turns)
 	}
 	switch {
 	case l.keys[key] != w:

@@ -18,6 +18,7 @@ type batch struct {
 	answers  []store.Answer
 	waiters  []string // of each request, what enters its client among those who wait if it is refused; nil if nobody waits here
 	turns    []int    // and how often its client had been named when it was sent
+	line     *line    // over which its client listened then
 }
 
 // waiter is what enters the client of a request among those who wait, or nothing.

@@ -3,7 +3,11 @@
 package crash
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
@@ -98,6 +102,23 @@ var dirLives = map[string]func(r *dirRun){
 		r.clock.Advance(2 * dirRetention)
 		r.rec.Note(swept{})
 		if _, err := st.Sweep(r.Context()); err != nil {
+			r.Fatal(err)
+		}
+		r.ask(st, acquire("job/a", "bob"))
+	},
+	"dropped by another, and begun again by one that died": func(r *dirRun) {
+		st := r.process()
+		a := acquire("job/a", "ann")
+		r.ask(st, a)
+		r.ask(st, then(tenure.Release, a))
+		r.clock.Advance(2 * dirRetention)
+		r.rec.Note(swept{})
+		if _, err := r.process().Sweep(r.Context()); err != nil {
+			r.Fatal(err)
+		}
+		sum := sha256.Sum256([]byte("job/a"))
+		shard := filepath.Join(r.rec.Top(), "store", "keys", hex.EncodeToString(sum[:1]))
+		if err := r.rec.Mkdir(shard, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			r.Fatal(err)
 		}
 		r.ask(st, acquire("job/a", "bob"))

@@ -4,7 +4,7 @@
 --   \x03 key      the key has been granted: the others need not ask
 -- Whoever calls these functions has the lease's row locked, so that between looking for waiters and committing nobody can come to wait unseen.
 
--- Names the client that has waited longest for a key that is free now.
+-- Names the client that has waited longest for a key that is free now. One that is just leaving is passed over: it would take its turn with it.
 CREATE FUNCTION croft.wake_v1(k text) RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
@@ -12,7 +12,7 @@ DECLARE
     next_id text;
 BEGIN
     UPDATE croft.waiter w SET named = true
-    FROM (SELECT v.id FROM croft.waiter v WHERE v.key = k AND NOT v.named AND v.wait_until > clock_timestamp() ORDER BY v.place LIMIT 1) AS first
+    FROM (SELECT v.id FROM croft.waiter v WHERE v.key = k AND NOT v.named AND v.wait_until > clock_timestamp() ORDER BY v.place LIMIT 1 FOR UPDATE SKIP LOCKED) AS first
     WHERE w.key = k AND w.id = first.id
     RETURNING w.id INTO next_id;
     IF FOUND THEN

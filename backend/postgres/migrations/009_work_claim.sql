@@ -48,6 +48,10 @@ DECLARE
     found_ids  uuid[] := '{}';
     more   uuid[];
 BEGIN
+    -- A standby, or a primary that others have replaced, would find nothing for ever: as long as nothing waits there, nothing else here fails.
+    IF current_setting('transaction_read_only')::boolean THEN
+        RAISE EXCEPTION 'cannot claim items in a read-only transaction' USING ERRCODE = 'read_only_sql_transaction';
+    END IF;
     IF again THEN
         RETURN QUERY SELECT row_to_json(i) FROM croft.item i WHERE i.state = 'running' AND i.queue = ANY (queues) AND i.grant_id = g ORDER BY i.priority DESC, i.ready, i.id;
         IF FOUND THEN

@@ -1,0 +1,49 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/croft-dev/croft/backend/postgres"
+	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// TestAClientThatIsJustLeavingIsNotNamed: one that was first in line, and takes itself off the list at the very moment of a release, neither delays the release nor swallows the turn of the next.
+func TestAClientThatIsJustLeavingIsNotNamed(t *testing.T) {
+	st, name := fresh(t, postgres.Options{LockWait: testenv.Patience})
+	mine := claim("watch/leaving", "ann")
+	must(t, st, mine)
+	exec(t, "SELECT "+name+".wait_v1(1000, 'leaving', $1, 60000)", []string{mine.Key})
+	waiter, _ := fresh(t, postgres.Options{Schema: name})
+	heard := listen(t, name)
+	c := waitsFor(t, waiter, mine.Key)
+	tx, err := shared(t).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	if _, err := tx.Exec(t.Context(), "DELETE FROM "+name+".waiter WHERE id = 'leaving'"); err != nil {
+		t.Fatal(err)
+	}
+	answer := make(chan store.Answer, 1)
+	go func() { answer <- one(t.Context(), st, then(tenure.Release, mine)) }()
+	testenv.Eventually(t, "the release is over, or waits for the one that leaves", func() error {
+		if len(answer) == 1 || number(t, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%'||$1::text||'.%'", name) > 0 {
+			return nil
+		}
+		return errors.New("neither")
+	})
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if a := <-answer; a.Err != nil {
+		t.Fatalf("the release: %v", a.Err)
+	}
+	if id := heard.turn(mine.Key); id == "leaving" {
+		t.Error("a client was named that had left")
+	}
+	woken(t, c, "its turn")
+}
