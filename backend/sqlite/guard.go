@@ -66,7 +66,7 @@ func NewGuard(db *sql.DB, place Place, o *GuardOptions) (*Guard, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), g.waits)
 	defer cancel()
-	if err := g.base.find(ctx); err != nil { // nobody could tell whose mark it is otherwise
+	if err := patiently(ctx, g.waits, func() error { return g.base.find(ctx) }); err != nil { // nobody could tell whose mark it is otherwise
 		return nil, fmt.Errorf("guard %s: %w", p.Name, g.base.explain(ctx, err))
 	}
 	if g.target == "" {
