@@ -21,8 +21,9 @@ import (
 // base is an open database: connections, and which file it is.
 type base struct {
 	db   *sql.DB
-	own  bool // the connections are Croft's to configure and close
-	file string
+	own  bool   // the connections are Croft's to configure and close
+	path string // by which it was opened, and by which others will; "" if that is not known
+	file string // where that has led
 	info fs.FileInfo
 	// company is what lies beside the file, as a connection that stays open has found it. There is none in a pool of the caller's.
 	company company
@@ -43,7 +44,7 @@ func openBase(ctx context.Context, path string, o *Options) (*base, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &base{db: db, own: true, file: file, info: info}
+	b := &base{db: db, own: true, path: path, file: file, info: info}
 	err = b.prepare(ctx)
 	if err == nil {
 		err = b.stay(ctx)
@@ -120,6 +121,9 @@ func (b *base) find(ctx context.Context) error {
 // moved reports whether the path no longer leads to the file that is open: then nobody else sees what is written there.
 func (b *base) moved() bool {
 	info, err := os.Lstat(b.file)
+	if err == nil && b.path != "" && b.path != b.file && os.SameFile(info, b.info) {
+		info, err = os.Stat(b.path) // a link on the way may lead elsewhere by now
+	}
 	return err != nil || !os.SameFile(info, b.info)
 }
 

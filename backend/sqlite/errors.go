@@ -66,7 +66,7 @@ func (b *base) explain(ctx context.Context, err error) error {
 	case codes.SQLITE_NOTADB:
 		advice = "the file is no SQLite database; name another"
 	case codes.SQLITE_CANTOPEN:
-		advice = "give this user the permission to read and write the file and its folder: SQLite makes FILE-wal and FILE-shm beside it"
+		advice = "give this user the permission to read and write the file and its folder, or mount it writable: SQLite makes FILE-wal and FILE-shm beside it"
 	case codes.SQLITE_PERM, codes.SQLITE_AUTH:
 		advice = "give this user the permission to read and write the file and its folder"
 	case codes.SQLITE_IOERR:

@@ -103,7 +103,7 @@ func openGuard(_ context.Context, u *url.URL) (guard.Guard, error) {
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	g.close = sync.OnceValue(db.Close)
+	g.base.path, g.close = path, sync.OnceValue(db.Close)
 	return g, nil
 }
 

@@ -243,6 +243,34 @@ func TestAFileThatIsGoneIsMadeAnew(t *testing.T) {
 	}
 }
 
+// TestALinkThatLeadsElsewhereIsFollowed: those who come later open another file by the same path, as after a release of which "current" is a link.
+func TestALinkThatLeadsElsewhereIsFollowed(t *testing.T) {
+	t.Parallel()
+	dir := memoryDir(t)
+	in := func(name string) string { return filepath.Join(dir, name) }
+	must(t, errors.Join(os.Mkdir(in("41"), 0o700), os.Mkdir(in("42"), 0o700), os.Symlink("41", in("current"))))
+	st := open(t, in("current/croft.db"), nil)
+	defer st.Close()
+	g, err := guard.Open(t.Context(), targetOf(in("current/croft.db"), "row"))
+	must(t, err)
+	defer g.Close()
+	must(t, one(st, acquire("before", "ann")).Err)
+	must(t, errors.Join(os.Symlink("42", in("next")), os.Rename(in("next"), in("current"))))
+	other := open(t, in("current/croft.db"), nil)
+	defer other.Close()
+	must(t, one(other, acquire("k", "bob")).Err)
+	mine := acquire("k", "ann")
+	if a := one(st, mine); !errors.Is(a.Err, store.ErrUnknown) || !strings.Contains(a.Err.Error(), "moved or removed") {
+		t.Errorf("at first: %+v, %v", a.Record, a.Err)
+	}
+	if a := one(st, mine); !errors.Is(a.Err, tenure.ErrHeld) {
+		t.Errorf("what bob holds where the path leads now: %+v, %v", a.Record, a.Err)
+	}
+	if mark, err := g.Raise(t.Context(), stampOf(1001)); err == nil {
+		t.Errorf("a fence was raised where the path does not lead: %+v", mark)
+	}
+}
+
 // TestTheCallersConnectionsStayWithTheirFile: when it is moved, what is at its path now is another, in which others take leases. No connection of the caller's pool sees those.
 func TestTheCallersConnectionsStayWithTheirFile(t *testing.T) {
 	t.Parallel()

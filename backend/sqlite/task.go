@@ -276,6 +276,9 @@ func (x *transaction) begin(w *writer, raw any, now time.Time) error {
 	if x.seen == nil || len(x.seen) > mostKnown { // what one large batch needed is no measure for the next
 		x.seen = map[string]*entry{}
 	}
+	if cap(x.dirty) > mostKnown || cap(x.passed) > mostKnown { // what is behind their ends keeps records
+		x.dirty, x.passed = nil, nil
+	}
 	if x.writer != w || x.at != at {
 		clear(x.seen)
 	}
