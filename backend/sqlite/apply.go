@@ -75,8 +75,8 @@ type transaction struct {
 	dirty  []*entry
 	passed []*entry // keys that have changed hands
 	again  *entry   // one that was confirmed as it is
-	wrote  bool
-	err    error // the first failure: nothing of it counts
+	wrote  bool     // a record: whether anything else was is not known
+	err    error    // the first failure: nothing of it counts
 }
 
 // entry is a key's record as a transaction has read or changed it.
@@ -227,7 +227,6 @@ func (x *transaction) run(text string, args ...int64) (affected int64) {
 	if result, x.err = x.raw.ExecContext(context.Background(), text, values); x.err != nil {
 		return 0
 	}
-	x.wrote = true
 	affected, x.err = result.RowsAffected()
 	return affected
 }

@@ -3,12 +3,14 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	driver "modernc.org/sqlite"
@@ -19,9 +21,14 @@ import (
 // base is an open database: connections, and which file it is.
 type base struct {
 	db   *sql.DB
-	own  bool // the connections are Croft's to configure and close
-	file string
+	own  bool   // the connections are Croft's to configure and close
+	path string // by which it was opened, and by which others will; "" if that is not known
+	file string // where that has led
 	info fs.FileInfo
+	// company is what lies beside the file, as a connection that stays open has found it. There is none in a pool of the caller's.
+	company company
+	stays   *sql.Conn
+	looked  atomic.Int64 // when that was last compared, in nanoseconds since 1970
 }
 
 // setupWait bounds the waiting for others while a database is made ready: of many first users, one makes the tables.
@@ -37,8 +44,12 @@ func openBase(ctx context.Context, path string, o *Options) (*base, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &base{db: db, own: true, file: file, info: info}
-	if err := b.prepare(ctx); err != nil {
+	b := &base{db: db, own: true, path: path, file: file, info: info}
+	err = b.prepare(ctx)
+	if err == nil {
+		err = b.stay(ctx)
+	}
+	if err != nil {
 		_ = db.Close()
 		return nil, err
 	}
@@ -59,7 +70,7 @@ func connections(file string, lockWait time.Duration) (*sql.DB, error) {
 		return nil, fmt.Errorf("store %s: %w", file, err)
 	}
 	db := sql.OpenDB(c)
-	db.SetMaxOpenConns(8) // one writes, one watches, the others read
+	db.SetMaxOpenConns(9) // one stays, one writes, one watches, the others read
 	db.SetMaxIdleConns(4)
 	return db, nil
 }
@@ -70,7 +81,8 @@ func adoptBase(ctx context.Context, db *sql.DB, o *Options) (*base, error) {
 	if most := db.Stats().MaxOpenConnections; most > 0 && most < 3 {
 		return nil, fmt.Errorf("%w store: the database may have %d connections open, and the store keeps one or two; allow at least 3 (SetMaxOpenConns)", fence.ErrInvalid, most)
 	}
-	if err := b.find(ctx); err != nil {
+	// Of many new connections that all set the journal's mode on a new file, some are told that it is locked.
+	if err := patiently(ctx, setupWait, func() error { return b.find(ctx) }); err != nil {
 		return nil, b.explain(ctx, err)
 	}
 	if b.file == "" {
@@ -83,6 +95,17 @@ func adoptBase(ctx context.Context, db *sql.DB, o *Options) (*base, error) {
 		return nil, err
 	}
 	return b, nil
+}
+
+// adoptAgain makes it ready once more, if the file is still the same: connections of the caller's pool keep what they have open, and nothing tells those that have another file from the others.
+func (b *base) adoptAgain(ctx context.Context, o *Options) (*base, error) {
+	if isAbandoned(b.info) {
+		return nil, abandoned(b.name())
+	}
+	if b.moved() {
+		return nil, explained(fmt.Sprintf("store %s: the file was moved or removed, and the connections of the database do not see what is there now; put it back, or close the database and open it anew, and the store after it", b.name()))
+	}
+	return adoptBase(ctx, b.db, o)
 }
 
 // find asks which file a database is in.
@@ -98,6 +121,9 @@ func (b *base) find(ctx context.Context) error {
 // moved reports whether the path no longer leads to the file that is open: then nobody else sees what is written there.
 func (b *base) moved() bool {
 	info, err := os.Lstat(b.file)
+	if err == nil && b.path != "" && b.path != b.file && os.SameFile(info, b.info) {
+		info, err = os.Stat(b.path) // a link on the way may lead elsewhere by now
+	}
 	return err != nil || !os.SameFile(info, b.info)
 }
 
@@ -112,7 +138,7 @@ func (b *base) close() error {
 	if !b.own {
 		return nil
 	}
-	return b.db.Close()
+	return errors.Join(b.stays.Close(), b.db.Close())
 }
 
 // patiently repeats what others keep from being done, for a bounded time.

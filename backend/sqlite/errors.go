@@ -66,18 +66,21 @@ func (b *base) explain(ctx context.Context, err error) error {
 	case codes.SQLITE_NOTADB:
 		advice = "the file is no SQLite database; name another"
 	case codes.SQLITE_CANTOPEN:
-		advice = "give this user the permission to read and write the file and its folder: SQLite makes FILE-wal and FILE-shm beside it"
+		advice = "give this user the permission to read and write the file and its folder, or mount it writable: SQLite makes FILE-wal and FILE-shm beside it"
 	case codes.SQLITE_PERM, codes.SQLITE_AUTH:
 		advice = "give this user the permission to read and write the file and its folder"
 	case codes.SQLITE_IOERR:
 		advice = "the disk failed, or is full: look at its space and at the system's log"
+		if code(err) == codes.SQLITE_IOERR_SHORT_READ {
+			advice = "something is missing: if the file or FILE-wal was removed while others use it, end those (`lsof FILE-shm` tells who they are) and ask again; otherwise look at the disk"
+		}
 	case codes.SQLITE_PROTOCOL:
 		advice = "too many open it at once; ask again"
 	case codes.SQLITE_NOMEM:
 		advice = "this process is out of memory"
 	}
 	if lacksTable(err) {
-		advice = "its tables were removed; ask again to have them made anew"
+		advice = "tables were removed: ask again, and they are made anew; if only some of them were, bring the file back from a copy"
 	}
 	return fmt.Errorf("store %s: %w; %s", b.name(), err, advice)
 }

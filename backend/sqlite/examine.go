@@ -199,7 +199,11 @@ func (s *Store) examineTables(ctx context.Context, b *base) []store.Finding {
 	if err := b.db.QueryRowContext(ctx, sqlCount).Scan(&keys); err != nil {
 		return b.failed(ctx, "keys", err)
 	}
-	return append(found("schema", store.OK, "", "version %d", version), found("keys", store.OK, "", "%d", keys)...)
+	level := store.OK
+	if version > len(migrations()) {
+		level = store.Warn
+	}
+	return append(found("schema", level, "use the newer Croft that has made them here as well", "version %d; this Croft knows %d", version, len(migrations())), found("keys", store.OK, "", "%d", keys)...)
 }
 
 func (s *Store) examineIntegrity(ctx context.Context, b *base) []store.Finding {

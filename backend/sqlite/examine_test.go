@@ -26,6 +26,10 @@ func TestTheDoctorNamesWhatItLooksAt(t *testing.T) {
 			t.Errorf("%+v", f)
 		}
 	}
+	execute(t, file, "INSERT INTO croft_migration (version, name) VALUES (99, 'of the future')")
+	if found := st.examineTables(t.Context(), st.base)[0]; found.Level != store.Warn || !strings.Contains(found.Seen, "99") {
+		t.Errorf("tables of a newer Croft: %+v", found)
+	}
 }
 
 // TestTheSchemaIsWhatTheStoreUses: made by hand, beside other tables, it is found and left as it is.

@@ -36,7 +36,7 @@ func TestWhatIsConfirmedAgainIsFlushedAgain(t *testing.T) {
 	defer conn.Close()
 	written := func() int64 {
 		t.Helper()
-		n, err := dataVersion(conn)
+		n, err := dataVersion(t.Context(), conn)
 		must(t, err)
 		return n
 	}
@@ -49,6 +49,15 @@ func TestWhatIsConfirmedAgainIsFlushedAgain(t *testing.T) {
 	}
 	if after := written(); after == before {
 		t.Error("what was confirmed again was not flushed")
+	}
+	before = written()
+	must(t, st.do(t.Context(), 1, func(x *transaction) { // together with a sweep that finds nothing
+		if x.run(sqlSweep, 0, 1000, 0) != 0 || x.apply(&mine).Err != nil {
+			t.Error("it is not as it should be")
+		}
+	}))
+	if after := written(); after == before {
+		t.Error("what was confirmed again beside a sweep was not flushed")
 	}
 	before = written()
 	if a := one(st, acquire("k", "bob")); !errors.Is(a.Err, tenure.ErrHeld) {

@@ -66,7 +66,7 @@ func NewGuard(db *sql.DB, place Place, o *GuardOptions) (*Guard, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), g.waits)
 	defer cancel()
-	if err := g.base.find(ctx); err != nil { // nobody could tell whose mark it is otherwise
+	if err := patiently(ctx, g.waits, func() error { return g.base.find(ctx) }); err != nil { // nobody could tell whose mark it is otherwise
 		return nil, fmt.Errorf("guard %s: %w", p.Name, g.base.explain(ctx, err))
 	}
 	if g.target == "" {
@@ -103,7 +103,7 @@ func openGuard(_ context.Context, u *url.URL) (guard.Guard, error) {
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	g.close = sync.OnceValue(db.Close)
+	g.base.path, g.close = path, sync.OnceValue(db.Close)
 	return g, nil
 }
 

@@ -123,7 +123,13 @@ func (g *Guard) own(ctx context.Context, do func(*sql.Tx) error) error {
 	if err := do(tx); err != nil {
 		return g.explain(ctx, err)
 	}
-	return g.explain(ctx, tx.Commit())
+	if err := tx.Commit(); err != nil {
+		return g.explain(ctx, err)
+	}
+	if g.base.file != "" && g.base.moved() {
+		return g.explain(ctx, explained("the file was moved or removed since the guard was opened: the mark that others see has not moved; open it again, and the database if it is yours"))
+	}
+	return nil
 }
 
 // explain makes refusals stand out: what is one stays as it is.

@@ -21,7 +21,8 @@ func (f FenceRow) statements() (*clerk.Place, error) {
 	if err := fence.CheckKey(f.Name); err != nil {
 		return nil, fmt.Errorf("fence row: %w", err)
 	}
-	p, err := Columns{Table: "croft_fence", Where: "name = ?1", Args: []any{f.Name}}.statements()
+	// In the caller's own file, whatever else is attached to the connection: a name alone could be that of a table in another.
+	p, err := Columns{Table: "main.croft_fence", Where: "name = ?1", Args: []any{f.Name}}.statements()
 	if err != nil {
 		return nil, err
 	}

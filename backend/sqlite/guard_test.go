@@ -104,3 +104,29 @@ func resource(t testing.TB, db *sql.DB, form string) guardtest.Resource {
 }
 
 var _ guard.Guard = (*Guard)(nil)
+
+// TestTheMarkIsInTheCallersOwnFile, and not in another that is attached to the connection and has a fence table, too: others who open the same file would not see it.
+func TestTheMarkIsInTheCallersOwnFile(t *testing.T) {
+	t.Parallel()
+	dir := memoryDir(t)
+	leases := filepath.Join(dir, "croft.db")
+	must(t, open(t, leases, nil).Close())
+	db := applicationAt(t, filepath.Join(dir, "app.db"), "&_pragma=journal_mode(wal)")
+	g := guardIn(t, db, FenceRow{Name: "report"}, nil)
+	conn, err := db.Conn(t.Context())
+	must(t, err)
+	defer conn.Close()
+	_, err = conn.ExecContext(t.Context(), "ATTACH ?1 AS leases", leases)
+	must(t, err)
+	tx, err := conn.BeginTx(t.Context(), nil)
+	must(t, err)
+	must(t, g.Admit(t.Context(), tx, stampOf(1002)))
+	must(t, tx.Commit())
+	if mark, err := g.Mark(t.Context()); err != nil || mark.Token != 1002 {
+		t.Errorf("the mark is %+v, %v", mark, err)
+	}
+	err = inside(t.Context(), db, func(tx *sql.Tx) error { return g.Admit(t.Context(), tx, stampOf(1001)) })
+	if !errors.Is(err, fence.ErrStale) {
+		t.Errorf("an older owner, by a connection without it: %v", err)
+	}
+}

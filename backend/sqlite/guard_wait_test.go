@@ -7,6 +7,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -184,6 +185,33 @@ func TestTheGuardOfAURLIsTheSame(t *testing.T) {
 	query(t, file, "SELECT (SELECT journal_mode FROM pragma_journal_mode), (SELECT application_id FROM pragma_application_id)", &mode, &application)
 	if mode != "wal" || application != 0 {
 		t.Errorf("the caller's file has become %s, %#x", mode, application)
+	}
+}
+
+// TestAFenceInAFileThatIsGoneIsNotUp: the file was replaced since the guard was opened, and owners who open it now are asked by what is there.
+func TestAFenceInAFileThatIsGoneIsNotUp(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(memoryDir(t), "app.db")
+	mine := guardIn(t, applicationAt(t, file, "&_pragma=journal_mode(wal)"), FenceRow{Name: "report"}, nil)
+	g, err := guard.Open(t.Context(), mine.Target())
+	must(t, err)
+	defer g.Close()
+	_, err = g.Raise(t.Context(), stampOf(1001))
+	must(t, err)
+	for _, suffix := range []string{"", "-wal", "-shm"} {
+		must(t, os.Rename(file+suffix, file+".old"+suffix))
+	}
+	applicationAt(t, file, "&_pragma=journal_mode(wal)")
+	for _, g := range []guard.Guard{g, mine} {
+		if mark, err := g.Raise(t.Context(), stampOf(1002)); err == nil || !strings.Contains(err.Error(), "open it again") {
+			t.Errorf("raised to %+v where nobody sees it, %v", mark, err)
+		}
+	}
+	again, err := guard.Open(t.Context(), mine.Target())
+	must(t, err)
+	defer again.Close()
+	if mark, err := again.Raise(t.Context(), stampOf(1002)); err != nil || mark.Token != 1002 {
+		t.Errorf("opened again: %+v, %v", mark, err)
 	}
 }
 

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"errors"
+	"fmt"
 	"path/filepath"
 	"testing"
 
@@ -61,4 +62,29 @@ func TestWhatIsAnsweredIsTheCallers(t *testing.T) {
 	if a := one(st, then(tenure.Renew, req)); a.Err != nil || a.Record.Guards[0] != "file:///a" {
 		t.Errorf("its guards are now %q, %v", a.Record.Guards, a.Err)
 	}
+}
+
+// TestALargeBatchIsNotKept: what was needed for it once goes with the next transaction.
+func TestALargeBatchIsNotKept(t *testing.T) {
+	t.Parallel()
+	st := open(t, filepath.Join(memoryDir(t), "croft.db"), &Options{SweepEvery: -1})
+	defer st.Close()
+	batch := make([]tenure.Request, 5*mostKnown)
+	for i := range batch {
+		batch[i] = acquire(fmt.Sprintf("k/%d", i), "ann")
+	}
+	for range 2 { // first they are made, then changed
+		for _, a := range st.Apply(t.Context(), batch) {
+			must(t, a.Err)
+		}
+		for i := range batch {
+			batch[i].Verb = tenure.Release
+		}
+	}
+	must(t, one(st, acquire("small", "ann")).Err)
+	must(t, st.do(t.Context(), 1, func(x *transaction) {
+		if len(x.seen) > mostKnown || cap(x.dirty) > mostKnown || cap(x.passed) > mostKnown {
+			t.Errorf("%d records are still known, with room for %d and %d that have changed", len(x.seen), cap(x.dirty), cap(x.passed))
+		}
+	}))
 }

@@ -121,7 +121,10 @@ func (l *Ledger) transact(ctx context.Context, do func(ctx context.Context, d *d
 		if err := patiently(ctx, l.store.options.LockWait, func() error { _, err := conn.ExecContext(ctx, sqlBegin); return err }); err != nil {
 			return err
 		}
-		err = do(ctx, &desk{ledger: l, session: conn})
+		err = l.store.apart(b, b.company) // before anything is damaged
+		if err == nil {
+			err = do(ctx, &desk{ledger: l, session: conn})
+		}
 		if err == nil {
 			_, err = conn.ExecContext(ctx, sqlCommit)
 		}
@@ -130,8 +133,9 @@ func (l *Ledger) transact(ctx context.Context, do func(ctx context.Context, d *d
 				// It may be over already; if it is not, nobody must get a connection that keeps the file locked.
 				_ = conn.Raw(func(any) error { return sqldriver.ErrBadConn })
 			}
+			return err
 		}
-		return err
+		return l.store.gone(b)
 	})
 	if err != nil && errors.Is(l.store.usable(context.Background()), ErrClosed) {
 		return ErrClosed // that is why, and not that a context has ended of which the caller knows nothing
@@ -150,7 +154,8 @@ type batch struct {
 
 // Apply carries out requests in one transaction, together with those of others who ask at the same time.
 func (l *Ledger) Apply(ctx context.Context, requests []work.Request) []work.Answer {
-	b := &batch{requests: requests, answers: make([]work.Answer, len(requests)), done: make(chan struct{})}
+	// A copy: it may be carried out after this call has returned, and what is the caller's is the caller's again by then.
+	b := &batch{requests: slices.Clone(requests), answers: make([]work.Answer, len(requests)), done: make(chan struct{})}
 	b.todo = clerk.Checked(requests, b.answers)
 	if len(b.todo) == 0 {
 		return b.answers
@@ -165,16 +170,15 @@ func (l *Ledger) Apply(ctx context.Context, requests []work.Request) []work.Answ
 	case l.turn <- struct{}{}:
 		if !l.store.background(func() {
 			defer func() { <-l.turn }()
-			l.shared()
+			for l.waits(b) { // those before it may be enough for a transaction, and nobody else may come to make the next
+				l.shared()
+			}
 		}) {
 			<-l.turn
 			return clerk.Failed(b.answers, b.todo, ErrClosed)
 		}
 	case <-b.done: // another has carried it along
 	case <-ctx.Done():
-		l.mu.Lock()
-		l.queued = slices.DeleteFunc(l.queued, func(other *batch) bool { return other == b }) // it must not happen long after its caller has left
-		l.mu.Unlock()
 	}
 	select {
 	case <-b.done:
@@ -183,9 +187,19 @@ func (l *Ledger) Apply(ctx context.Context, requests []work.Request) []work.Answ
 		}
 		return b.answers
 	case <-ctx.Done():
+		l.mu.Lock()
+		l.queued = slices.DeleteFunc(l.queued, func(other *batch) bool { return other == b }) // it must not happen long after its caller has left
+		l.mu.Unlock()
 		answers := make([]work.Answer, len(requests)) // b's own may still be written
 		return clerk.Failed(answers, clerk.Checked(requests, answers), over(ctx))
 	}
+}
+
+// waits reports whether nobody has taken a batch up yet.
+func (l *Ledger) waits(b *batch) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Contains(l.queued, b)
 }
 
 // shared carries out what all who wait have asked for, in one transaction. If that fails, each has one of its own; but not if another process keeps the file: then each would wait for it in turn, long after its caller has left.

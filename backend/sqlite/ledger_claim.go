@@ -16,6 +16,7 @@ func (l *Ledger) Claim(ctx context.Context, c work.Claim) ([]work.Item, error) {
 	if err := c.Check(); err != nil {
 		return nil, err
 	}
+	c.Queues = slices.Clone(c.Queues) // a caller that has left may do with its own what it likes
 	items, err := answer(ctx, l, func(ctx context.Context, d *desk) ([]work.Item, error) { return d.claim(ctx, c) })
 	if err != nil {
 		return nil, store.Unknown(err)

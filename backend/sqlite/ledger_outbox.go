@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/croft-dev/croft/internal/clerk"
@@ -15,6 +16,7 @@ func (l *Ledger) Take(ctx context.Context, q work.Taking) ([]work.Effect, error)
 	if err := q.Check(); err != nil {
 		return nil, err
 	}
+	q.To = slices.Clone(q.To)
 	type outcome struct {
 		taken   []work.Effect
 		refused error
@@ -50,6 +52,7 @@ func (l *Ledger) Settle(ctx context.Context, settlements []work.Settlement) []wo
 	if len(todo) == 0 {
 		return answers
 	}
+	settlements = slices.Clone(settlements) // a caller that has left may do with its own what it likes
 	settled, err := answer(ctx, l, func(ctx context.Context, d *desk) ([]work.EffectAnswer, error) {
 		settled := make([]work.EffectAnswer, len(settlements))
 		_, err := clerk.Settle(ctx, d, settlements, settled, todo)

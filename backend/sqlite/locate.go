@@ -87,6 +87,8 @@ func locate(path string, o *Options, mayMake bool) (file string, info fs.FileInf
 		return "", nil, refuse("it is not a regular file")
 	case links(info) > 1:
 		return "", nil, refuse("it has %d hard links, and SQLite keeps its journal beside one name: opened by two, it would be damaged; make it a file of its own", links(info))
+	case isAbandoned(info):
+		return "", nil, abandoned(file)
 	case mountedAlone(file, folder):
 		return "", nil, refuse("the file is mounted by itself, without its folder, as containers do: its log would lie beside this name, and those who have the file under another would not see it and damage it; mount the folder")
 	}

@@ -243,6 +243,84 @@ func TestAFileThatIsGoneIsMadeAnew(t *testing.T) {
 	}
 }
 
+// TestALinkThatLeadsElsewhereIsFollowed: those who come later open another file by the same path, as after a release of which "current" is a link.
+func TestALinkThatLeadsElsewhereIsFollowed(t *testing.T) {
+	t.Parallel()
+	dir := memoryDir(t)
+	in := func(name string) string { return filepath.Join(dir, name) }
+	must(t, errors.Join(os.Mkdir(in("41"), 0o700), os.Mkdir(in("42"), 0o700), os.Symlink("41", in("current"))))
+	st := open(t, in("current/croft.db"), nil)
+	defer st.Close()
+	g, err := guard.Open(t.Context(), targetOf(in("current/croft.db"), "row"))
+	must(t, err)
+	defer g.Close()
+	must(t, one(st, acquire("before", "ann")).Err)
+	must(t, errors.Join(os.Symlink("42", in("next")), os.Rename(in("next"), in("current"))))
+	other := open(t, in("current/croft.db"), nil)
+	defer other.Close()
+	must(t, one(other, acquire("k", "bob")).Err)
+	mine := acquire("k", "ann")
+	if a := one(st, mine); !errors.Is(a.Err, store.ErrUnknown) || !strings.Contains(a.Err.Error(), "moved or removed") {
+		t.Errorf("at first: %+v, %v", a.Record, a.Err)
+	}
+	if a := one(st, mine); !errors.Is(a.Err, tenure.ErrHeld) {
+		t.Errorf("what bob holds where the path leads now: %+v, %v", a.Record, a.Err)
+	}
+	if mark, err := g.Raise(t.Context(), stampOf(1001)); err == nil {
+		t.Errorf("a fence was raised where the path does not lead: %+v", mark)
+	}
+}
+
+// TestTheCallersConnectionsStayWithTheirFile: when it is moved, what is at its path now is another, in which others take leases. No connection of the caller's pool sees those.
+func TestTheCallersConnectionsStayWithTheirFile(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(memoryDir(t), "app.db")
+	db, err := sql.Open("sqlite", "file:"+file+"?_pragma=journal_mode(wal)&_pragma=busy_timeout(10000)")
+	must(t, err)
+	defer db.Close()
+	st := New(db, nil)
+	defer st.Close()
+	must(t, one(st, acquire("before", "ann")).Err)
+	_, err = st.Get(t.Context(), "before") // by another connection than the writer's
+	must(t, err)
+	move := func(from, to string) {
+		t.Helper()
+		for _, suffix := range []string{"", "-wal", "-shm"} {
+			must(t, os.Rename(from+suffix, to+suffix))
+		}
+	}
+	move(file, file+".old")
+	if a := one(st, acquire("k", "ann")); !errors.Is(a.Err, store.ErrUnknown) {
+		t.Errorf("there is no file: %+v, %v", a.Record, a.Err)
+	}
+	other := open(t, file, nil)
+	defer other.Close()
+	must(t, one(other, acquire("k", "bob")).Err)
+	for range 3 {
+		if a := one(st, acquire("k", "ann")); !errors.Is(a.Err, store.ErrUnknown) || !strings.Contains(a.Err.Error(), "open it anew") {
+			t.Errorf("bob holds it in the new file: %+v, %v", a.Record, a.Err)
+		}
+	}
+	move(file, file+".new")
+	move(file+".old", file)
+	must(t, one(st, acquire("after", "ann")).Err)
+}
+
+// TestTablesThatWereRemovedAreMadeAnew, for those who only write as well.
+func TestTablesThatWereRemovedAreMadeAnew(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(memoryDir(t), "croft.db")
+	st := open(t, file, nil)
+	defer st.Close()
+	must(t, one(st, acquire("k", "ann")).Err)
+	execute(t, file, "DROP TABLE croft_lease; DROP TABLE croft_migration; DROP TABLE croft_fence; DROP TABLE croft_rekeying; DROP TABLE croft_item; DROP TABLE croft_effect; DROP TABLE croft_dispatcher; DROP TABLE croft_refusal")
+	mine := acquire("k", "bob")
+	if a := one(st, mine); !errors.Is(a.Err, store.ErrUnknown) || !strings.Contains(a.Err.Error(), "ask again") {
+		t.Errorf("at first: %v", a.Err)
+	}
+	must(t, one(st, mine).Err)
+}
+
 // TestTheCallersDatabaseMustBeFit: what is missing is said, and how to set it.
 func TestTheCallersDatabaseMustBeFit(t *testing.T) {
 	t.Parallel()

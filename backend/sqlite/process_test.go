@@ -77,6 +77,13 @@ func TestStoreChild(t *testing.T) {
 		for in.Scan() {
 			testenv.Say("answer", one(st, acquire("k", "child")).Err)
 		}
+	case "look": // says whether the file is whole, and who has a key
+		var verdict string
+		query(t, file, "PRAGMA integrity_check", &verdict)
+		st := open(t, file, nil)
+		defer st.Close()
+		rec, err := st.Get(t.Context(), "k")
+		testenv.Say(verdict, rec.State, rec.Owner, err)
 	case "fault write", "fault flush": // asks while its disk fails
 		failing(t, strings.TrimPrefix(what, "fault "), file)
 	case "busy": // terms and guarded writes without end, until it is killed

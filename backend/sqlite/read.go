@@ -64,9 +64,10 @@ func (s *Store) reading(ctx context.Context, do func(*base) error) error {
 	}
 	err = do(b)
 	if lacksTable(err) {
-		if err = b.prepare(ctx); err == nil {
-			err = do(b)
+		if err := b.prepare(ctx); err != nil {
+			return err
 		}
+		err = do(b)
 	}
 	return b.explain(ctx, err)
 }

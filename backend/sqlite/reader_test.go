@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -59,6 +60,37 @@ func TestAReaderThatDoesNotEndIsFound(t *testing.T) {
 	}
 	if log() > 16<<20 {
 		t.Errorf("the reader has gone, and the log still has %d bytes", log())
+	}
+}
+
+// TestSweepingKeepsNobodyOutForAReader: somebody reads and does not end. Copying the log back cannot be finished then, and must not keep writers out while it waits.
+func TestSweepingKeepsNobodyOutForAReader(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(memoryDir(t), "croft.db")
+	st := open(t, file, &Options{SweepEvery: -1, LockWait: 2 * testenv.Patience})
+	defer st.Close()
+	term(t, st, "k")
+	db, err := connections(file, 0)
+	must(t, err)
+	defer db.Close()
+	reader, err := db.BeginTx(t.Context(), &sql.TxOptions{ReadOnly: true})
+	must(t, err)
+	var n int
+	must(t, reader.QueryRow("SELECT count(*) FROM croft_lease").Scan(&n))
+	term(t, st, "k")
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
+	defer cancel()
+	if _, err := st.Sweep(ctx); err != nil {
+		t.Errorf("sweeping: %v", err)
+	}
+	must(t, reader.Rollback())
+	// Connections that have swept wait for others as before.
+	for range 4 {
+		var wait int
+		must(t, st.base.db.QueryRow("PRAGMA busy_timeout").Scan(&wait))
+		if int64(wait) != st.options.LockWait.Milliseconds() {
+			t.Errorf("a connection waits %d ms", wait)
+		}
 	}
 }
 

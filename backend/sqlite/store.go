@@ -110,7 +110,16 @@ func Open(ctx context.Context, path string, o *Options) (*Store, error) {
 // the store is asked something. o may be nil.
 func New(db *sql.DB, o *Options) *Store {
 	s := newStore(o)
-	s.open = func(ctx context.Context) (*base, error) { return adoptBase(ctx, db, &s.options) }
+	var first *base // of one caller at a time
+	s.open = func(ctx context.Context) (b *base, err error) {
+		if first != nil {
+			return first.adoptAgain(ctx, &s.options)
+		}
+		if b, err = adoptBase(ctx, db, &s.options); err == nil {
+			first = b
+		}
+		return b, err
+	}
 	return s
 }
 
@@ -133,7 +142,7 @@ func (s *Store) database(ctx context.Context) (*base, error) {
 	b := s.base
 	s.mu.Unlock()
 	if b != nil && !b.moved() {
-		return b, nil
+		return b, s.apart(b, b.company)
 	}
 	select {
 	case s.opening <- struct{}{}:
@@ -147,7 +156,7 @@ func (s *Store) database(ctx context.Context) (*base, error) {
 	b = s.base
 	s.mu.Unlock()
 	if b != nil && !b.moved() {
-		return b, nil // another was faster
+		return b, s.apart(b, b.company) // another was faster
 	}
 	s.forget(b)
 	b, err := s.open(ctx)
@@ -236,9 +245,15 @@ func (s *Store) Close() error {
 		s.ended.Wait()
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.base != nil {
-			failed = s.base.close()
+		if s.base == nil {
+			return
 		}
+		s.base.looked.Store(0) // this once it must be known
+		if s.base.cutOff(s.base.company) {
+			failed = s.base.abandon()
+			return
+		}
+		failed = s.base.close()
 	})
 	return failed
 }

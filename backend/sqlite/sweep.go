@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	sqldriver "database/sql/driver"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -14,6 +15,8 @@ const (
 	sweepStep = 4096
 	// vacuumStep is how many free pages are given back to the file system in one transaction.
 	vacuumStep = 512
+	// cutWait is how long a moment without readers is looked for.
+	cutWait = 100 * time.Millisecond
 )
 
 // Sweep drops the records that have not mattered for a retention, and gives the space they took back to the file system.
@@ -71,11 +74,24 @@ func (s *Store) vacuum(ctx context.Context, spare int) error {
 			return err
 		}
 	}
-	// The file itself becomes shorter when the log has been copied into it; readers may keep that for later.
-	return s.reading(ctx, func(b *base) error {
-		var busy, log, copied int
-		return b.db.QueryRowContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)").Scan(&busy, &log, &copied)
-	})
+	return s.reading(ctx, func(b *base) error { return b.cutLog(ctx, s.options.LockWait) })
+}
+
+// cutLog copies the log into the file, which becomes shorter only then. Readers may keep that for later: nobody must wait for them.
+func (b *base) cutLog(ctx context.Context, lockWait time.Duration) error {
+	conn, err := b.db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if _, err := conn.ExecContext(ctx, "PRAGMA busy_timeout = 0"); err != nil {
+		return err
+	}
+	_, err = emptyLog(ctx, conn, cutWait)
+	if _, failed := conn.ExecContext(context.WithoutCancel(ctx), fmt.Sprintf("PRAGMA busy_timeout = %d", lockWait.Milliseconds())); failed != nil {
+		_ = conn.Raw(func(any) error { return sqldriver.ErrBadConn }) // whoever gets it next must be able to wait
+	}
+	return err
 }
 
 // sweepSomewhere does one step, on a stretch of the table chosen by chance, so that nobody needs to remember how far the last one came.

@@ -122,7 +122,9 @@ func (s *Store) lead(t *task) {
 		tasks, err = s.carryOut(w, tasks)
 	}
 	if err != nil && w != nil && !isWaiting(err) {
-		w.discard() // whatever state it is in
+		if !isAbandoned(w.base.info) {
+			w.discard() // whatever state it is in
+		}
 		s.writer = nil
 	}
 	for _, q := range tasks {
@@ -183,7 +185,14 @@ func (s *Store) connected(ctx context.Context, w *writer) (*writer, error) {
 	if w != nil {
 		w.discard()
 	}
-	if w, err = newWriter(ctx, b, &s.options); err != nil {
+	w, err = newWriter(ctx, b, &s.options)
+	if lacksTable(err) { // they were removed
+		if err := b.prepare(ctx); err != nil {
+			return nil, err
+		}
+		w, err = newWriter(ctx, b, &s.options)
+	}
+	if err != nil {
 		return nil, b.explain(ctx, err)
 	}
 	if s.doubtful {
@@ -207,6 +216,11 @@ func (s *Store) carryOut(w *writer, tasks []*task) ([]*task, error) {
 		s.inside.Store(&began)
 		defer s.inside.Store(nil)
 		tasks = s.gather(tasks)
+		if err := s.apart(w.base, w.company); err != nil { // before anything is damaged
+			x.forget()
+			_ = w.exec(w.rollback)
+			return err
+		}
 		if err := x.begin(w, raw, s.options.Now()); err != nil {
 			return err
 		}
@@ -222,9 +236,8 @@ func (s *Store) carryOut(w *writer, tasks []*task) ([]*task, error) {
 		}
 		return x.end()
 	})
-	if err == nil && w.base.moved() {
-		s.forget(w.base) // the next one finds what is there now
-		err = explained(fmt.Sprintf("store %s: the file was moved or removed: nobody else sees what was written there; ask again", w.base.name()))
+	if err == nil {
+		err = s.gone(w.base)
 	}
 	if err != nil {
 		s.doubtful = s.doubtful || code(err) == codes.SQLITE_IOERR_FSYNC
@@ -262,6 +275,9 @@ func (x *transaction) begin(w *writer, raw any, now time.Time) error {
 	}
 	if x.seen == nil || len(x.seen) > mostKnown { // what one large batch needed is no measure for the next
 		x.seen = map[string]*entry{}
+	}
+	if cap(x.dirty) > mostKnown || cap(x.passed) > mostKnown { // what is behind their ends keeps records
+		x.dirty, x.passed = nil, nil
 	}
 	if x.writer != w || x.at != at {
 		clear(x.seen)

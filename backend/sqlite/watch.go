@@ -181,14 +181,14 @@ func (s *Store) lookOut() {
 			return
 		}
 		next := pollEvery
-		version, err := dataVersion(conn)
+		version, err := dataVersion(context.Background(), conn)
 		if err == nil && version != last {
 			last = version
 			began := time.Now()
 			err = s.compareAll(load, keys)
 			next = max(next, pollShare*time.Since(began))
 		}
-		if err != nil || b.moved() {
+		if err != nil || b.moved() || b.cutOff(b.company) {
 			s.watch.broke()
 			return
 		}
@@ -203,8 +203,8 @@ func (s *Store) lookOut() {
 }
 
 // dataVersion is a number that differs after another connection has changed the file.
-func dataVersion(conn *sql.Conn) (version int64, err error) {
-	err = conn.QueryRowContext(context.Background(), sqlDataVersion).Scan(&version)
+func dataVersion(ctx context.Context, conn *sql.Conn) (version int64, err error) {
+	err = conn.QueryRowContext(ctx, sqlDataVersion).Scan(&version)
 	return version, err
 }
 

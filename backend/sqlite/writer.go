@@ -16,8 +16,9 @@ import (
 // writer is the connection that changes records, with its statements prepared once. It belongs to one goroutine. Statements go to the driver's own connection, which database/sql
 // cannot replace behind our back, and are never interrupted: an interrupted commit would be one more thing that nobody knows.
 type writer struct {
-	conn *sql.Conn
-	base *base
+	conn    *sql.Conn
+	base    *base
+	company company // of this very connection, if the base has none that stays
 
 	begin, commit, rollback statement
 	load, insert, update    statement
@@ -41,10 +42,13 @@ func newWriter(ctx context.Context, b *base, o *Options) (*writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &writer{conn: conn, base: b}
+	w := &writer{conn: conn, base: b, company: b.company}
 	if err := w.setUp(ctx, o); err != nil {
 		w.discard()
 		return nil, err
+	}
+	if w.company == nil {
+		w.company = b.lookAround()
 	}
 	return w, nil
 }
@@ -94,14 +98,23 @@ func (w *writer) setUp(ctx context.Context, o *Options) error {
 // emptyLog brings all that is in the log into the database. After a flush that failed, the system may take what it could not write for written: later flushes would succeed, and a power cut would
 // still take it, with all that came behind it in the log.
 func (w *writer) emptyLog(ctx context.Context, wait time.Duration) error {
+	done, err := emptyLog(ctx, w.conn, wait)
+	if err == nil && !done {
+		return fmt.Errorf("store %s: %w: a flush of its log has failed, and the log cannot be emptied while others use it: %s", w.base.name(), ErrBusy, w.base.readers())
+	}
+	return err
+}
+
+// emptyLog tries for some time to find nobody who still needs the log. The connection must not wait by itself: SQLite would do so with the write lock in its hand.
+func emptyLog(ctx context.Context, conn *sql.Conn, wait time.Duration) (done bool, err error) {
 	began := time.Now()
 	for try := 0; ; try++ {
 		var busy, pages, copied int
-		if err := w.conn.QueryRowContext(ctx, sqlEmptyLog).Scan(&busy, &pages, &copied); err != nil || busy == 0 {
-			return err
+		if err := conn.QueryRowContext(ctx, sqlEmptyLog).Scan(&busy, &pages, &copied); err != nil || busy == 0 {
+			return err == nil, err
 		}
 		if time.Since(began) > wait || !pause(ctx.Done(), try) {
-			return fmt.Errorf("store %s: %w: a flush of its log has failed, and the log cannot be emptied while others use it: %s", w.base.name(), ErrBusy, w.base.readers())
+			return false, nil
 		}
 	}
 }

@@ -1,1 +1,1 @@
-SELECT count(*) FROM croft_lease
+SELECT count(*) FROM main.croft_lease

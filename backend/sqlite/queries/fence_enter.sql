@@ -1,1 +1,1 @@
-INSERT INTO croft_fence (name) VALUES (?1) ON CONFLICT (name) DO NOTHING
+INSERT INTO main.croft_fence (name) VALUES (?1) ON CONFLICT (name) DO NOTHING

@@ -1,1 +1,1 @@
-INSERT INTO croft_lease (key, quiet, record) VALUES (?1, ?2, ?3)
+INSERT INTO main.croft_lease (key, quiet, record) VALUES (?1, ?2, ?3)

@@ -1,1 +1,1 @@
-SELECT coalesce(max(id), 0) FROM croft_lease
+SELECT coalesce(max(id), 0) FROM main.croft_lease

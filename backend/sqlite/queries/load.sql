@@ -1,1 +1,1 @@
-SELECT id, record FROM croft_lease WHERE key = ?1
+SELECT id, record FROM main.croft_lease WHERE key = ?1

@@ -1,1 +1,1 @@
-INSERT INTO croft_migration (version, name) VALUES (?1, ?2)
+INSERT INTO main.croft_migration (version, name) VALUES (?1, ?2)

@@ -1,1 +1,1 @@
-DELETE FROM croft_lease WHERE id > ?1 AND id <= ?2 AND quiet <= ?3
+DELETE FROM main.croft_lease WHERE id > ?1 AND id <= ?2 AND quiet <= ?3

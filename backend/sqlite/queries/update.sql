@@ -1,1 +1,1 @@
-UPDATE croft_lease SET quiet = ?2, record = ?3 WHERE id = ?1
+UPDATE main.croft_lease SET quiet = ?2, record = ?3 WHERE id = ?1

@@ -1,1 +1,1 @@
-SELECT coalesce(max(version), 0) FROM croft_migration
+SELECT coalesce(max(version), 0) FROM main.croft_migration

@@ -1,1 +1,1 @@
-DELETE FROM croft_item WHERE id = ?1
+DELETE FROM main.croft_item WHERE id = ?1

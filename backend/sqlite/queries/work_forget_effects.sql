@@ -1,1 +1,1 @@
-DELETE FROM croft_effect WHERE item = ?1
+DELETE FROM main.croft_effect WHERE item = ?1

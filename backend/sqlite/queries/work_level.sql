@@ -1,1 +1,1 @@
-SELECT max(priority) FROM croft_item WHERE state = 'waiting' AND queue = ?1 AND priority < ?2
+SELECT max(priority) FROM main.croft_item WHERE state = 'waiting' AND queue = ?1 AND priority < ?2

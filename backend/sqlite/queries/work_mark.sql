@@ -1,1 +1,1 @@
-SELECT token, grant_id FROM croft_dispatcher WHERE key = ?1
+SELECT token, grant_id FROM main.croft_dispatcher WHERE key = ?1

@@ -1,0 +1,135 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/work"
+)
+
+func additions(n int, queue string) []work.Request {
+	all := make([]work.Request, n)
+	for i := range all {
+		all[i] = work.Request{Verb: work.Add, ID: work.NewID(), Queue: queue}
+	}
+	return all
+}
+
+// TestWhoMakesATransactionForOthersGetsItsOwn: those who came before fill it. Nobody else may come to make the next.
+func TestWhoMakesATransactionForOthersGetsItsOwn(t *testing.T) {
+	t.Parallel()
+	l, err := OpenLedger(t.Context(), filepath.Join(memoryDir(t), "work.db"), nil)
+	must(t, err)
+	defer l.Close()
+	full := &batch{requests: additions(mostInTransaction, "full"), answers: make([]work.Answer, mostInTransaction), done: make(chan struct{})}
+	for i := range full.requests {
+		full.todo = append(full.todo, i)
+	}
+	l.queued = append(l.queued, full) // of somebody who has not come to wait for its turn yet
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
+	defer cancel()
+	if a := l.Apply(ctx, additions(1, "last"))[0]; a.Err != nil {
+		t.Errorf("the last: %v", a.Err)
+	}
+	select {
+	case <-full.done:
+		must(t, full.err)
+	default:
+		t.Error("the first was not carried out")
+	}
+}
+
+// held keeps a file locked until it is let go.
+func heldBy(t *testing.T, file string) (release func()) {
+	t.Helper()
+	db, err := connections(file, testenv.Patience)
+	must(t, err)
+	t.Cleanup(func() { db.Close() })
+	conn, err := db.Conn(t.Context())
+	must(t, err)
+	_, err = conn.ExecContext(t.Context(), sqlBegin)
+	must(t, err)
+	return func() {
+		_, err := conn.ExecContext(t.Context(), sqlRollback)
+		must(t, errors.Join(err, conn.Close(), db.Close()))
+	}
+}
+
+// TestWhatALedgerWritesToAFileThatIsGoneIsUnknown: it waits for its turn in the file, and meanwhile that is moved away.
+func TestWhatALedgerWritesToAFileThatIsGoneIsUnknown(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(memoryDir(t), "work.db")
+	l, err := OpenLedger(t.Context(), file, &Options{LockWait: testenv.Patience})
+	must(t, err)
+	defer l.Close()
+	release := heldBy(t, file)
+	answer := make(chan work.Answer, 1)
+	go func() { answer <- l.Apply(t.Context(), additions(1, "q"))[0] }()
+	testenv.Eventually(t, "it waits for the file", func() error {
+		if l.store.opened().db.Stats().InUse < 2 {
+			return errors.New("it does not")
+		}
+		return nil
+	})
+	for _, suffix := range []string{"", "-wal", "-shm"} {
+		must(t, os.Rename(file+suffix, file+".old"+suffix))
+	}
+	release()
+	if a := <-answer; !errors.Is(a.Err, work.ErrUnknown) || !strings.Contains(a.Err.Error(), "removed") {
+		t.Errorf("adding to a file that nobody sees: %+v", a)
+	}
+	if a := l.Apply(t.Context(), additions(1, "q"))[0]; a.Err != nil {
+		t.Errorf("adding to what is there now: %v", a.Err)
+	}
+}
+
+// TestRequestsAreTheCallersAgain when Apply has returned, whatever becomes of what it has begun.
+func TestRequestsAreTheCallersAgain(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(memoryDir(t), "work.db")
+	l, err := OpenLedger(t.Context(), file, &Options{LockWait: testenv.Patience})
+	must(t, err)
+	defer l.Close()
+	release := heldBy(t, file)
+	mine := additions(1, "q")
+	id := mine[0].ID
+	ctx, cancel := context.WithCancel(t.Context())
+	left := make(chan work.Answer, 1)
+	go func() { left <- l.Apply(ctx, mine)[0] }()
+	testenv.Eventually(t, "it waits for the file", func() error {
+		if l.store.opened().db.Stats().InUse < 2 {
+			return errors.New("it does not")
+		}
+		return nil
+	})
+	cancel()
+	if a := <-left; !errors.Is(a.Err, context.Canceled) {
+		t.Fatalf("it was cancelled, and says %v", a.Err)
+	}
+	mine[0] = work.Request{Verb: work.Add, ID: work.NewID(), Queue: "another"}
+	release()
+	wait, stop := context.WithTimeout(t.Context(), testenv.Patience)
+	defer stop()
+	for { // what was begun is finished
+		it, err := l.Get(wait, id)
+		if err == nil {
+			if it.Queue != "q" {
+				t.Errorf("it is in queue %q", it.Queue)
+			}
+			break
+		}
+		if missing := (*work.NotFoundError)(nil); !errors.As(err, &missing) {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if stats, err := l.Stats(t.Context(), "another"); err != nil || len(stats) > 0 {
+		t.Errorf("what the caller has made of its request since was carried out: %+v, %v", stats, err)
+	}
+}
