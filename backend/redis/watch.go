@@ -46,7 +46,8 @@ type topic struct {
 	waiters   map[chan struct{}]struct{}
 	confirmed chan struct{} // closed when the server has confirmed the subscription: from then on nothing is missed
 	known     bool
-	inLine    time.Time   // when the store was last given a place in line; zero if it has none
+	placed    bool        // the store may have a place in line: it has asked for one, whether or not there was an answer
+	inLine    time.Time   // when it was last given one; zero if it does not count on one
 	grace     *time.Timer // until those who wait are woken although it was another's turn
 	unused    *time.Timer // until the subscription ends
 }
@@ -66,10 +67,10 @@ func (h *hub) join(ctx context.Context, name string) (<-chan struct{}, error) {
 	c := make(chan struct{}, 1) // one pending wake-up stands for any number of changes
 	t, err := await(ctx, func() (*topic, error) {
 		h.order.Lock()
+		defer h.order.Unlock()
 		t, err := h.subscribe(ctx, name, c)
-		h.order.Unlock()
-		if err == nil && ctx.Err() != nil {
-			h.leave(t, c) // nobody is waiting for it any more
+		if err == nil {
+			context.AfterFunc(ctx, func() { h.leave(t, c) }) // here, because whoever asked for it may have gone by now
 		}
 		return t, err
 	})
@@ -78,12 +79,10 @@ func (h *hub) join(ctx context.Context, name string) (<-chan struct{}, error) {
 	}
 	select {
 	case <-t.confirmed:
+		return c, nil
 	case <-ctx.Done():
-		h.leave(t, c)
 		return nil, store.Unknown(over(ctx))
 	}
-	context.AfterFunc(ctx, func() { h.leave(t, c) })
-	return c, nil
 }
 
 // subscribe adds a waiter to a topic and subscribes if it is the first. The caller holds order.
@@ -209,8 +208,8 @@ func (h *hub) leave(t *topic, c chan struct{}) {
 	}
 	h.watched.Add(-1)
 	stop(&t.grace)
-	if !t.inLine.IsZero() {
-		t.inLine = time.Time{}
+	if t.placed {
+		t.placed, t.inLine = false, time.Time{}
 		h.stepOut(t.name)
 	}
 	keep := h.kept
@@ -244,7 +243,7 @@ func (h *hub) close() {
 	for _, t := range h.topics {
 		stop(&t.grace)
 		stop(&t.unused)
-		if !t.inLine.IsZero() {
+		if t.placed {
 			lines = append(lines, t.name)
 		}
 		for c := range t.waiters {
