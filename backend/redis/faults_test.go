@@ -3,8 +3,10 @@ package redis
 import (
 	"context"
 	"errors"
+	"net"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -236,5 +238,32 @@ func TestARingIsRefused(t *testing.T) {
 	}
 	if _, err := OpenGuard(ring, "ring", nil); !errors.Is(err, fence.ErrInvalid) {
 		t.Errorf("a guard: %v, want invalid", err)
+	}
+}
+
+// TestARefusedWatchIsToldAlsoAfterAnOutage: the server was not there when it was first asked.
+func TestARefusedWatchIsToldAlsoAfterAnOutage(t *testing.T) {
+	t.Parallel()
+	server := testenv.RedisAlone(t)
+	if _, err := server.Ask("ACL", "SETUSER", "weak", "on", ">secret", "~*", "+@all", "resetchannels"); err != nil {
+		t.Fatal(err)
+	}
+	var out atomic.Bool
+	st := New(dialWith(t, server, &goredis.Options{Username: "weak", Password: "secret", Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if out.Load() {
+			return nil, errors.New("nobody is there")
+		}
+		return (&net.Dialer{}).DialContext(ctx, network, addr)
+	}}), nil)
+	t.Cleanup(func() { st.Close() })
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
+	defer cancel()
+	out.Store(true)
+	if _, err := st.Watch(ctx, "weak/out"); !errors.Is(err, store.ErrUnknown) {
+		t.Errorf("during the outage: %v, want unknown", err)
+	}
+	out.Store(false)
+	if _, err := st.Watch(ctx, "weak/out"); !errors.Is(err, store.ErrUnknown) || !strings.Contains(err.Error(), "channels that begin") {
+		t.Errorf("after it: %v, want unknown, and what to do", err)
 	}
 }

@@ -31,6 +31,7 @@ type hub struct {
 	leaves func(ctx context.Context, names []string) // takes the store out of lines
 
 	order   sync.Mutex // held while subscribing and unsubscribing, so that the server sees both in our order
+	allowed bool       // the server has let this user subscribe; under order
 	mu      sync.Mutex
 	conn    *goredis.PubSub // opened for the first watch
 	topics  map[string]*topic
@@ -92,9 +93,9 @@ func (h *hub) subscribe(ctx context.Context, name string, c chan struct{}) (*top
 		h.mu.Unlock()
 		return nil, store.Unknown(ErrClosed)
 	}
-	if h.conn == nil {
+	if !h.allowed {
 		h.mu.Unlock()
-		if err := h.allowed(ctx, name); err != nil {
+		if err := h.ask(ctx, name); err != nil {
 			return nil, err
 		}
 		h.mu.Lock()
@@ -102,6 +103,8 @@ func (h *hub) subscribe(ctx context.Context, name string, c chan struct{}) (*top
 			h.mu.Unlock()
 			return nil, store.Unknown(ErrClosed)
 		}
+	}
+	if h.conn == nil {
 		h.open()
 	}
 	t, first := h.topics[name], false
@@ -133,14 +136,16 @@ func (h *hub) subscribe(ctx context.Context, name string, c chan struct{}) (*top
 	return t, nil
 }
 
-// allowed asks the server whether this user may subscribe at all, before the first watch: go-redis takes a refusal for a lost connection and would make new ones for ever.
-func (h *hub) allowed(ctx context.Context, name string) error {
+// ask asks the server whether this user may subscribe at all, until it has said so: go-redis keeps a refusal to itself, and the watch would wait for ever. The caller holds order.
+func (h *hub) ask(ctx context.Context, name string) error {
 	probe := h.client.Subscribe(ctx, name)
 	defer probe.Close()
-	if _, err := probe.ReceiveTimeout(ctx, readTimeout); replied(err) {
+	_, err := probe.ReceiveTimeout(ctx, readTimeout)
+	if replied(err) {
 		return store.Unknown(explain(err))
 	}
-	return nil // or it cannot be reached now, which is another matter
+	h.allowed = err == nil // otherwise it cannot be reached now, which is another matter
+	return nil
 }
 
 // open begins to listen. The caller holds mu.
