@@ -2,6 +2,8 @@ package redis
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -37,7 +39,11 @@ type hub struct {
 	topics  map[string]*topic
 	watched atomic.Int64  // topics that somebody waits on
 	kept    time.Duration // keptFor but in tests
+	every   time.Duration // checkEvery but in tests
+	checked string        // what is subscribed to once more to learn how many channels the connection has,
+	due     int           // and how many it should
 	over    bool
+	ended   chan struct{} // closed when it is over
 	done    sync.WaitGroup
 }
 
@@ -57,11 +63,13 @@ const (
 	// keptFor is how long a subscription outlives its last watch, keptMost how many do.
 	keptFor  = 10 * time.Second
 	keptMost = 1000
+	// checkEvery is how often it is made sure that the connection still has its channels.
+	checkEvery = 15 * time.Second
 )
 
 func (h *hub) init(s *Store) {
 	h.client, h.id, h.leaves = s.client, s.id, s.leave
-	h.topics, h.kept = map[string]*topic{}, keptFor
+	h.topics, h.kept, h.every, h.ended = map[string]*topic{}, keptFor, checkEvery, make(chan struct{})
 }
 
 func (h *hub) join(ctx context.Context, name string) (<-chan struct{}, error) {
@@ -157,24 +165,75 @@ func (h *hub) open() {
 			switch e := event.(type) {
 			case *goredis.Subscription:
 				if e.Kind == "subscribe" {
-					h.confirm(e.Channel)
+					h.confirm(e.Channel, e.Count)
 				}
 			case *goredis.Message:
 				h.hear(e.Channel, e.Payload)
 			}
 		}
 	})
+	h.done.Go(func() {
+		for {
+			select {
+			case <-time.After(h.every):
+				h.check()
+			case <-h.ended:
+				return
+			}
+		}
+	})
 }
 
-// confirm notes that the server has begun to send. If it has done so before, the connection was lost in between, and with it perhaps a wake-up.
-func (h *hub) confirm(name string) {
+// check subscribes to a channel once more, because the server then says how many the connection has. A server that is busy with a script refuses to subscribe; go-redis keeps that to itself, and
+// a connection made at such a time would be silent for as long as it lasts.
+func (h *hub) check() {
+	h.order.Lock()
+	defer h.order.Unlock()
+	h.mu.Lock()
+	h.checked, h.due = "", len(h.topics)
+	for name, t := range h.topics {
+		if len(t.waiters) > 0 {
+			h.checked = name
+			break
+		}
+	}
+	conn, name := h.conn, h.checked
+	h.mu.Unlock()
+	if name != "" {
+		_ = conn.Subscribe(context.Background(), name) // the next check tries again
+	}
+}
+
+// resubscribe subscribes to everything once more.
+func (h *hub) resubscribe() {
+	h.order.Lock()
+	defer h.order.Unlock()
+	h.mu.Lock()
+	names := slices.Collect(maps.Keys(h.topics))
+	conn := h.conn
+	h.mu.Unlock()
+	if len(names) > 0 {
+		_ = conn.Subscribe(context.Background(), names...)
+	}
+}
+
+// confirm notes that the server has begun to send, on so many channels. If it has done so before, the connection was lost in between, and with it perhaps a wake-up.
+func (h *hub) confirm(name string, channels int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	check := name == h.checked
+	if check {
+		h.checked = ""
+	}
 	t := h.topics[name]
 	switch {
 	case t == nil:
+	case t.known && check && channels >= h.due: // nothing was lost, as far as anybody can tell
 	case t.known:
 		t.wake()
+		if check {
+			go h.resubscribe()
+		}
 	default:
 		t.known = true
 		close(t.confirmed)
@@ -244,6 +303,7 @@ func (h *hub) forget(t *topic) {
 func (h *hub) close() {
 	h.mu.Lock()
 	h.over = true
+	close(h.ended)
 	var lines []string
 	for _, t := range h.topics {
 		stop(&t.grace)

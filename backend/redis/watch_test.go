@@ -1,12 +1,15 @@
 package redis
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 
@@ -155,6 +158,84 @@ func TestAWatchThatEndsAsItBeginsIsNotKept(t *testing.T) {
 	testenv.Eventually(t, "nobody watches", func() error {
 		if w.watch.watches(w.names.record(w.mine.Key)) {
 			return errors.New("somebody does")
+		}
+		return nil
+	})
+}
+
+// told is a connection that notes when it was refused a subscription because the server is busy.
+type told struct {
+	net.Conn
+	asks    *atomic.Bool
+	refused *atomic.Bool
+}
+
+func (c told) Write(b []byte) (int, error) {
+	if bytes.Contains(bytes.ToLower(b), []byte("subscribe")) {
+		c.asks.Store(true)
+	}
+	return c.Conn.Write(b)
+}
+
+func (c told) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if c.asks.Load() && bytes.Contains(b[:n], []byte("BUSY")) {
+		c.refused.Store(true)
+	}
+	return n, err
+}
+
+// TestAWatchOutlivesABusyServer: the connection was lost and made anew while the server did not let anybody subscribe, and says so to nobody.
+func TestAWatchOutlivesABusyServer(t *testing.T) {
+	t.Parallel()
+	server := testenv.RedisAlone(t)
+	var refused atomic.Bool
+	conns := make(chan net.Conn, 1000)
+	st := New(dialWith(t, server, &goredis.Options{Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+		if err == nil {
+			conns <- conn
+		}
+		return told{conn, &atomic.Bool{}, &refused}, err
+	}}), nil)
+	t.Cleanup(func() { st.Close() })
+	st.watch.every = 100 * time.Millisecond
+	names := []string{st.names.record("busy/one"), st.names.record("busy/two")}
+	for _, key := range []string{"busy/one", "busy/two"} {
+		if _, err := st.Watch(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	client, ctx := dialWith(t, server, &goredis.Options{MaxRetries: -1, ReadTimeout: testenv.Patience}), t.Context()
+	if err := client.ConfigSet(ctx, "lua-time-limit", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- client.Eval(ctx, "while true do end", nil).Err() }()
+	testenv.Eventually(t, "the server is busy", func() error {
+		if err := client.Ping(ctx).Err(); !goredis.HasErrorPrefix(err, "BUSY") {
+			return fmt.Errorf("it answers %w", err)
+		}
+		return nil
+	})
+	for len(conns) > 0 {
+		_ = (<-conns).Close()
+	}
+	testenv.Eventually(t, "it has refused a subscription", func() error {
+		if !refused.Load() {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	if err := client.ScriptKill(ctx).Err(); err != nil {
+		t.Fatal(err)
+	}
+	<-done
+	testenv.Eventually(t, "both are subscribed to", func() error {
+		for _, name := range names {
+			if n := client.PubSubNumSub(ctx, name).Val()[name]; n != 1 {
+				return fmt.Errorf("%d subscriptions of %s", n, name)
+			}
 		}
 		return nil
 	})
