@@ -88,7 +88,7 @@ type object struct {
 var errAbsent = errors.New("no such object")
 
 // errNoDate: expiry cannot be judged.
-var errNoDate = errors.New("the service's responses have no Date header, by which leases expire, or come from a cache; make whatever stands before it pass both on as they are")
+var errNoDate = errors.New("the service's responses have no Date header, by which leases expire, or come from a cache; make whatever stands before it pass responses on as they are and keep none")
 
 // get reads a small object.
 func (b *bucket) get(ctx context.Context, name string) (object, error) {
