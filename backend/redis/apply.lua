@@ -108,6 +108,8 @@ for i = 2, #KEYS do
       call('DEL', key)
       record = nil
     end
+  elseif found.err and not string.find(found.err, 'WRONGTYPE', 1, true) then
+    return found -- it may not be read, here or by this user, which says nothing of it
   elseif record or words or found.err then
     outcome, record = DAMAGED, nil -- not written by this script: nothing is decided from it
   end
@@ -402,8 +404,8 @@ if listed then
   if many >= LARGE or now + call('PTTL', index) * 1000 < latest or clock[2] % LARGE == 0 then
     for _, member in ipairs(call('ZRANGEBYSCORE', index, '-inf', math.floor(now / 1000), 'LIMIT', 0, many + 2 * LARGE)) do
       local key = sub(index, 1, -2) .. 'k:' .. member
-      local found = call('HGET', key, 'r')
-      if not found then
+      local found = redis.pcall('HGET', key, 'r')
+      if not found or found.err then -- it has expired; another program may use its name
         call('ZREM', index, member)
       elseif #found == RECORD_SIZE then
         local _, _, _, expires, deadline, renewed, _, matters = read(HEAD, found)

@@ -3,13 +3,16 @@ package redis
 import (
 	"context"
 	"errors"
+	"net"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/store/storetest"
@@ -185,5 +188,82 @@ func TestAUserWithoutChannelsHasLeasesAllTheSame(t *testing.T) {
 	}
 	if _, err := st.Watch(ctx, one.Key); !errors.Is(err, store.ErrUnknown) || !strings.Contains(err.Error(), "channels that begin") {
 		t.Errorf("watching: %v, want unknown, and what to do", err)
+	}
+}
+
+// TestARecordThatMayNotBeReadIsNotDamaged: to delete it would be to forget a lease.
+func TestARecordThatMayNotBeReadIsNotDamaged(t *testing.T) {
+	t.Parallel()
+	primary, replica := testenv.RedisPair(t)
+	if _, err := primary.Ask("ACL", "SETUSER", "weak", "on", ">secret", "~*", "&*", "+@all", "-hmget"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := replica.Ask("CONFIG", "SET", "replica-serve-stale-data", "no"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := replica.Ask("REPLICAOF", "127.0.0.1", "1"); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		client *goredis.Client
+		advice string
+	}{
+		"a user who may not":            {dialWith(t, primary, &goredis.Options{Username: "weak", Password: "secret"}), "this user needs the commands"},
+		"a replica without its primary": {dialWith(t, replica, &goredis.Options{MaxRetries: -1}), "connect to the primary"},
+	} {
+		st := New(c.client, nil)
+		err := one(t.Context(), st, claim("unread/held", "ann")).Err
+		_, getErr := st.Get(t.Context(), "unread/held")
+		for _, err := range []error{err, getErr} {
+			if !errors.Is(err, store.ErrUnknown) || errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), c.advice) {
+				t.Errorf("%s: %v, want unknown and %q", name, err, c.advice)
+			}
+		}
+	}
+}
+
+// TestARingIsRefused: a shard that does not answer for a moment would be a second owner's chance.
+func TestARingIsRefused(t *testing.T) {
+	t.Parallel()
+	server := testenv.Redis(t)
+	ring := goredis.NewRing(&goredis.RingOptions{Addrs: map[string]string{"one": server.Addr}})
+	t.Cleanup(func() { ring.Close() })
+	st := New(ring, &Options{Prefix: server.Prefix()})
+	t.Cleanup(func() { st.Close() })
+	_, watchErr := st.Watch(t.Context(), "ring/key")
+	for _, err := range []error{one(t.Context(), st, claim("ring/key", "ann")).Err, watchErr} {
+		if !errors.Is(err, store.ErrUnknown) || !strings.Contains(err.Error(), "Sentinel") {
+			t.Errorf("%v, want unknown, and what to do", err)
+		}
+	}
+	if _, err := OpenGuard(ring, "ring", nil); !errors.Is(err, fence.ErrInvalid) {
+		t.Errorf("a guard: %v, want invalid", err)
+	}
+}
+
+// TestARefusedWatchIsToldAlsoAfterAnOutage: the server was not there when it was first asked.
+func TestARefusedWatchIsToldAlsoAfterAnOutage(t *testing.T) {
+	t.Parallel()
+	server := testenv.RedisAlone(t)
+	if _, err := server.Ask("ACL", "SETUSER", "weak", "on", ">secret", "~*", "+@all", "resetchannels"); err != nil {
+		t.Fatal(err)
+	}
+	var out atomic.Bool
+	st := New(dialWith(t, server, &goredis.Options{Username: "weak", Password: "secret", Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if out.Load() {
+			return nil, errors.New("nobody is there")
+		}
+		return (&net.Dialer{}).DialContext(ctx, network, addr)
+	}}), nil)
+	t.Cleanup(func() { st.Close() })
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
+	defer cancel()
+	out.Store(true)
+	if _, err := st.Watch(ctx, "weak/out"); !errors.Is(err, store.ErrUnknown) {
+		t.Errorf("during the outage: %v, want unknown", err)
+	}
+	out.Store(false)
+	if _, err := st.Watch(ctx, "weak/out"); !errors.Is(err, store.ErrUnknown) || !strings.Contains(err.Error(), "channels that begin") {
+		t.Errorf("after it: %v, want unknown, and what to do", err)
 	}
 }

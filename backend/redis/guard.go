@@ -64,6 +64,9 @@ func OpenGuard(client goredis.UniversalClient, key string, o *GuardOptions) (*Gu
 	if key == "" {
 		return nil, fmt.Errorf("%w target: the key is empty; name what is to be guarded", fence.ErrInvalid)
 	}
+	if err := unfit(client); err != nil {
+		return nil, fmt.Errorf("%w client: %w", fence.ErrInvalid, err)
+	}
 	g := &Guard{client: client, key: key, mark: o.Mark, most: o.MaxContent, lua: guardScript(), target: targetOf(client, key)}
 	if g.mark == "" {
 		g.mark = markOf(key)

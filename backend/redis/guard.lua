@@ -26,6 +26,8 @@ end
 if mark and not (held[1] and tonumber(held[2]) and tonumber(held[4])) then return answer(false) end -- damaged: nothing is admitted, and the caller is shown why
 
 if ARGV[1] == 'rekey' then
+  local last = redis.call('HMGET', guarded, 'rekeyed_by', 'rekeyed_note')
+  if mark and mark.key == ARGV[2] and mark.grant == '' and last[1] == ARGV[3] and last[2] == ARGV[4] then return answer(true) end -- sent again: where it came from stays known
   local clock = redis.call('TIME')
   redis.call('HSET', guarded, 'rekeyed_from', mark and mark.key or '', 'rekeyed_by', ARGV[3], 'rekeyed_note', ARGV[4], 'rekeyed_at', clock[1])
   keep({key = ARGV[2], token = mark and mark.token or '0', grant = '', seq = '0'})

@@ -286,3 +286,32 @@ func TestACommandTooLongForAScriptChangesNothing(t *testing.T) {
 		t.Errorf("the longest command: %v", err)
 	}
 }
+
+// TestARekeyThatIsSentAgainKeepsWhereItCameFrom: the client does so by itself when a reply is lost, and an operator who was told that the outcome is unknown.
+func TestARekeyThatIsSentAgainKeepsWhereItCameFrom(t *testing.T) {
+	t.Parallel()
+	server := testenv.Redis(t)
+	g, err := OpenGuard(dial(t, server), server.Prefix()+"moved", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, first := t.Context(), stamp(20, 1, 0)
+	if _, err := g.Raise(ctx, first); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		mark, err := g.Rekey(ctx, "tests/elsewhere", "ann", "the job was split")
+		if want := (fence.Mark{Key: "tests/elsewhere", Token: first.Token}); err != nil || mark != want {
+			t.Fatalf("%+v, %v, want %+v", mark, err, want)
+		}
+	}
+	if r, err := g.Rekeyed(ctx); err != nil || r.From != first.Key {
+		t.Errorf("moved from %q, %v, want from %q", r.From, err, first.Key)
+	}
+	if _, err := g.Rekey(ctx, "tests/elsewhere", "bob", "and again"); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := g.Rekeyed(ctx); err != nil || r.From != "tests/elsewhere" || r.Actor != "bob" {
+		t.Errorf("another rekey is kept as %+v, %v", r, err)
+	}
+}

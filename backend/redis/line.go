@@ -33,7 +33,7 @@ func newID() string {
 	return string(id)
 }
 
-// watches reports whether somebody waits for a key in this store, so that it may stand in line. It costs next to nothing while nobody waits for any.
+// watches reports whether somebody waits for a key in this store, so that an acquire puts it in line. It costs next to nothing while nobody waits for any.
 func (h *hub) watches(name string) bool {
 	if h.watched.Load() == 0 {
 		return false
@@ -41,7 +41,11 @@ func (h *hub) watches(name string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	t := h.topics[name]
-	return t != nil && t.known && len(t.waiters) > 0
+	if t == nil || !t.known || len(t.waiters) == 0 {
+		return false
+	}
+	t.placed = true
+	return true
 }
 
 // stands takes note of whether an acquire left the store in line.
@@ -57,9 +61,9 @@ func (h *hub) stands(name string, req *tenure.Request, said verdict) {
 			h.stepOut(name)
 		}
 	case said.inLine():
-		t.inLine = time.Now()
+		t.placed, t.inLine = true, time.Now()
 	default:
-		t.inLine = time.Time{}
+		t.placed, t.inLine = t.placed && said != done, time.Time{} // only who is granted the key loses its place
 	}
 }
 
@@ -94,6 +98,11 @@ func (h *hub) stepOut(name string) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		h.leaves(ctx, []string{name})
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if t := h.topics[name]; t != nil {
+			t.inLine = time.Time{} // whoever waits again, and was put in line before this arrived, is so no more
+		}
 	}()
 }
 

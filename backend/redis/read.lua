@@ -17,7 +17,9 @@ local answers = {}
 for i, key in ipairs(KEYS) do
   local kept = redis.pcall('HMGET', key, unpack(fields))
   local parts = {}
-  if kept.err then -- of another type
+  if kept.err and not string.find(kept.err, 'WRONGTYPE', 1, true) then
+    return kept -- it may not be read, here or by this user, which says nothing of it
+  elseif kept.err then -- of another type
     parts[1] = '!'
   else
     local gone = false -- its time to leave has come, whether or not it has expired yet

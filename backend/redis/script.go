@@ -174,11 +174,16 @@ func over(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
+// noRight is for a user who lacks one.
+const noRight = "this user needs the commands eval, evalsha, time, hget, hmget, hset, hdel, del, pexpireat, pttl, zadd, zrem, zrange, zrangebyscore, zrevrange, publish, pubsub, subscribe and scan, on keys and channels that begin with the store's prefix"
+
 // advice says what to do about what Redis answers, by the answer's first word.
 var advice = []struct{ code, meaning string }{
 	{"NOAUTH", "give a password in the URL"},
 	{"WRONGPASS", "the user or the password is wrong"},
-	{"NOPERM", "this user needs the commands eval, evalsha, time, hget, hmget, hset, hdel, del, pexpireat, pttl, zadd, zrem, zrange, zrangebyscore, zrevrange, publish, pubsub, subscribe and scan, on keys and channels that begin with the store's prefix"},
+	{"NOPERM", noRight},
+	{"The user executing the script", noRight}, // of a command in it
+	{"ACL failure in script", noRight},         // since Redis 7.2
 	{"READONLY", "this server is a replica; connect to its primary"},
 	{"OOM", "the server is out of memory; raise maxmemory"},
 	{"LOADING", "the server is reading its data; ask again"},
@@ -191,7 +196,7 @@ var advice = []struct{ code, meaning string }{
 	{"MOVED", "this server is part of a cluster; add ?cluster=true to the URL"},
 	{"CROSSSLOT", "these keys live on different nodes; give them a common {tag}"},
 	{"WRONGTYPE", "another program uses this key; choose another prefix"},
-	{"ERR unknown command", "this server is not Redis 5 or newer, or a proxy keeps commands from it"},
+	{"unknown command", "this server is not Redis 5 or newer, or a proxy keeps commands from it"},
 }
 
 // explain adds to what Redis answers what to do about it. Redis 6 and older put what a command in a script has answered behind words of their own.

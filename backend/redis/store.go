@@ -50,6 +50,7 @@ type Store struct {
 	clock       func() time.Time // in place of the server's; nil but in tests
 
 	watch   hub
+	unfit   error // why this client cannot carry a store
 	closed  atomic.Bool
 	closing sync.Once
 	failed  error
@@ -63,7 +64,7 @@ var (
 )
 
 // New makes a store of a client, which stays the caller's: Close leaves it open. Give it ContextTimeoutEnabled, and the end of a context is noticed soon also while the server hangs; otherwise it may be noticed only
-// after the client's read timeout. o may be nil.
+// after the client's read timeout. With a Ring nothing is answered: it does not keep a key where it is. o may be nil.
 func New(client goredis.UniversalClient, o *Options) *Store {
 	if o == nil {
 		o = &Options{}
@@ -91,6 +92,7 @@ func New(client goredis.UniversalClient, o *Options) *Store {
 	if _, ok := client.(*goredis.Client); !ok {
 		s.flags += clustered
 	}
+	s.unfit = unfit(client)
 	s.slow.Store(true) // until it has shown otherwise
 	s.watch.init(s)
 	return s
@@ -195,8 +197,22 @@ func (s *Store) Close() error {
 	return s.failed
 }
 
+// errRing is why a Ring is refused.
+var errRing = errors.New("redis: a Ring gives a key to another server as soon as its own is slow to answer, and that one knows nothing of it; use a client of one server, of Sentinel or of a cluster")
+
+// unfit is why neither leases nor marks can be kept with a client, or nil.
+func unfit(client goredis.UniversalClient) error {
+	if _, ok := client.(*goredis.Ring); ok {
+		return errRing
+	}
+	return nil
+}
+
 // usable is the error of a call that need not be tried.
 func (s *Store) usable(ctx context.Context) error {
+	if s.unfit != nil {
+		return store.Unknown(s.unfit)
+	}
 	if ctx.Err() != nil {
 		return store.Unknown(over(ctx))
 	}

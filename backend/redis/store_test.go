@@ -371,3 +371,32 @@ func TestTheIndexIsTidiedAsItIsUsed(t *testing.T) {
 		t.Errorf("a key is used every minute and kept for an hour: %d of 500 are in the index", n)
 	}
 }
+
+// TestANameThatAnotherProgramUsesStopsNobodyElse: when its record would have expired, the index is tidied all the same.
+func TestANameThatAnotherProgramUsesStopsNobodyElse(t *testing.T) {
+	t.Parallel()
+	server := testenv.Redis(t)
+	client, ctx := dial(t, server), t.Context()
+	clock := storetest.NewClock()
+	clock.Advance(time.Since(clock.Now()))
+	st := New(client, &Options{Prefix: server.Prefix(), Retention: time.Hour})
+	st.clock = clock.Now
+	mine := claim("used/elsewhere", "ann")
+	if a := one(ctx, st, mine); a.Err != nil {
+		t.Fatal(a.Err)
+	}
+	client.Set(ctx, st.names.record(mine.Key), "text", 0)
+	clock.Advance(3 * time.Hour)
+	var many []tenure.Request // enough for the index to be tidied
+	for n := range 32 {
+		many = append(many, claim(fmt.Sprintf("used/%d", n), "ann"))
+	}
+	for _, a := range st.Apply(ctx, many) {
+		if a.Err != nil {
+			t.Fatal(a.Err)
+		}
+	}
+	if err := client.ZScore(ctx, st.names.index("used"), mine.Key).Err(); !errors.Is(err, goredis.Nil) {
+		t.Errorf("it is still in the index: %v", err)
+	}
+}

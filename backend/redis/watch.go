@@ -2,6 +2,8 @@ package redis
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,12 +33,17 @@ type hub struct {
 	leaves func(ctx context.Context, names []string) // takes the store out of lines
 
 	order   sync.Mutex // held while subscribing and unsubscribing, so that the server sees both in our order
+	allowed bool       // the server has let this user subscribe; under order
 	mu      sync.Mutex
 	conn    *goredis.PubSub // opened for the first watch
 	topics  map[string]*topic
 	watched atomic.Int64  // topics that somebody waits on
 	kept    time.Duration // keptFor but in tests
+	every   time.Duration // checkEvery but in tests
+	checked string        // what is subscribed to once more to learn how many channels the connection has,
+	due     int           // and how many it should
 	over    bool
+	ended   chan struct{} // closed when it is over
 	done    sync.WaitGroup
 }
 
@@ -46,7 +53,8 @@ type topic struct {
 	waiters   map[chan struct{}]struct{}
 	confirmed chan struct{} // closed when the server has confirmed the subscription: from then on nothing is missed
 	known     bool
-	inLine    time.Time   // when the store was last given a place in line; zero if it has none
+	placed    bool        // the store may have a place in line: it has asked for one, whether or not there was an answer
+	inLine    time.Time   // when it was last given one; zero if it does not count on one
 	grace     *time.Timer // until those who wait are woken although it was another's turn
 	unused    *time.Timer // until the subscription ends
 }
@@ -55,21 +63,23 @@ const (
 	// keptFor is how long a subscription outlives its last watch, keptMost how many do.
 	keptFor  = 10 * time.Second
 	keptMost = 1000
+	// checkEvery is how often it is made sure that the connection still has its channels.
+	checkEvery = 15 * time.Second
 )
 
 func (h *hub) init(s *Store) {
 	h.client, h.id, h.leaves = s.client, s.id, s.leave
-	h.topics, h.kept = map[string]*topic{}, keptFor
+	h.topics, h.kept, h.every, h.ended = map[string]*topic{}, keptFor, checkEvery, make(chan struct{})
 }
 
 func (h *hub) join(ctx context.Context, name string) (<-chan struct{}, error) {
 	c := make(chan struct{}, 1) // one pending wake-up stands for any number of changes
 	t, err := await(ctx, func() (*topic, error) {
 		h.order.Lock()
+		defer h.order.Unlock()
 		t, err := h.subscribe(ctx, name, c)
-		h.order.Unlock()
-		if err == nil && ctx.Err() != nil {
-			h.leave(t, c) // nobody is waiting for it any more
+		if err == nil {
+			context.AfterFunc(ctx, func() { h.leave(t, c) }) // here, because whoever asked for it may have gone by now
 		}
 		return t, err
 	})
@@ -78,12 +88,10 @@ func (h *hub) join(ctx context.Context, name string) (<-chan struct{}, error) {
 	}
 	select {
 	case <-t.confirmed:
+		return c, nil
 	case <-ctx.Done():
-		h.leave(t, c)
 		return nil, store.Unknown(over(ctx))
 	}
-	context.AfterFunc(ctx, func() { h.leave(t, c) })
-	return c, nil
 }
 
 // subscribe adds a waiter to a topic and subscribes if it is the first. The caller holds order.
@@ -93,9 +101,9 @@ func (h *hub) subscribe(ctx context.Context, name string, c chan struct{}) (*top
 		h.mu.Unlock()
 		return nil, store.Unknown(ErrClosed)
 	}
-	if h.conn == nil {
+	if !h.allowed {
 		h.mu.Unlock()
-		if err := h.allowed(ctx, name); err != nil {
+		if err := h.ask(ctx, name); err != nil {
 			return nil, err
 		}
 		h.mu.Lock()
@@ -103,6 +111,8 @@ func (h *hub) subscribe(ctx context.Context, name string, c chan struct{}) (*top
 			h.mu.Unlock()
 			return nil, store.Unknown(ErrClosed)
 		}
+	}
+	if h.conn == nil {
 		h.open()
 	}
 	t, first := h.topics[name], false
@@ -134,14 +144,16 @@ func (h *hub) subscribe(ctx context.Context, name string, c chan struct{}) (*top
 	return t, nil
 }
 
-// allowed asks the server whether this user may subscribe at all, before the first watch: go-redis takes a refusal for a lost connection and would make new ones for ever.
-func (h *hub) allowed(ctx context.Context, name string) error {
+// ask asks the server whether this user may subscribe at all, until it has said so: go-redis keeps a refusal to itself, and the watch would wait for ever. The caller holds order.
+func (h *hub) ask(ctx context.Context, name string) error {
 	probe := h.client.Subscribe(ctx, name)
 	defer probe.Close()
-	if _, err := probe.ReceiveTimeout(ctx, readTimeout); replied(err) {
+	_, err := probe.ReceiveTimeout(ctx, readTimeout)
+	if replied(err) {
 		return store.Unknown(explain(err))
 	}
-	return nil // or it cannot be reached now, which is another matter
+	h.allowed = err == nil // otherwise it cannot be reached now, which is another matter
+	return nil
 }
 
 // open begins to listen. The caller holds mu.
@@ -153,24 +165,75 @@ func (h *hub) open() {
 			switch e := event.(type) {
 			case *goredis.Subscription:
 				if e.Kind == "subscribe" {
-					h.confirm(e.Channel)
+					h.confirm(e.Channel, e.Count)
 				}
 			case *goredis.Message:
 				h.hear(e.Channel, e.Payload)
 			}
 		}
 	})
+	h.done.Go(func() {
+		for {
+			select {
+			case <-time.After(h.every):
+				h.check()
+			case <-h.ended:
+				return
+			}
+		}
+	})
 }
 
-// confirm notes that the server has begun to send. If it has done so before, the connection was lost in between, and with it perhaps a wake-up.
-func (h *hub) confirm(name string) {
+// check subscribes to a channel once more, because the server then says how many the connection has. A server that is busy with a script refuses to subscribe; go-redis keeps that to itself, and
+// a connection made at such a time would be silent for as long as it lasts.
+func (h *hub) check() {
+	h.order.Lock()
+	defer h.order.Unlock()
+	h.mu.Lock()
+	h.checked, h.due = "", len(h.topics)
+	for name, t := range h.topics {
+		if len(t.waiters) > 0 {
+			h.checked = name
+			break
+		}
+	}
+	conn, name := h.conn, h.checked
+	h.mu.Unlock()
+	if name != "" {
+		_ = conn.Subscribe(context.Background(), name) // the next check tries again
+	}
+}
+
+// resubscribe subscribes to everything once more.
+func (h *hub) resubscribe() {
+	h.order.Lock()
+	defer h.order.Unlock()
+	h.mu.Lock()
+	names := slices.Collect(maps.Keys(h.topics))
+	conn := h.conn
+	h.mu.Unlock()
+	if len(names) > 0 {
+		_ = conn.Subscribe(context.Background(), names...)
+	}
+}
+
+// confirm notes that the server has begun to send, on so many channels. If it has done so before, the connection was lost in between, and with it perhaps a wake-up.
+func (h *hub) confirm(name string, channels int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	check := name == h.checked
+	if check {
+		h.checked = ""
+	}
 	t := h.topics[name]
 	switch {
 	case t == nil:
+	case t.known && check && channels >= h.due: // nothing was lost, as far as anybody can tell
 	case t.known:
 		t.wake()
+		if check {
+			go h.resubscribe()
+		}
 	default:
 		t.known = true
 		close(t.confirmed)
@@ -209,8 +272,8 @@ func (h *hub) leave(t *topic, c chan struct{}) {
 	}
 	h.watched.Add(-1)
 	stop(&t.grace)
-	if !t.inLine.IsZero() {
-		t.inLine = time.Time{}
+	if t.placed {
+		t.placed, t.inLine = false, time.Time{}
 		h.stepOut(t.name)
 	}
 	keep := h.kept
@@ -240,11 +303,12 @@ func (h *hub) forget(t *topic) {
 func (h *hub) close() {
 	h.mu.Lock()
 	h.over = true
+	close(h.ended)
 	var lines []string
 	for _, t := range h.topics {
 		stop(&t.grace)
 		stop(&t.unused)
-		if !t.inLine.IsZero() {
+		if t.placed {
 			lines = append(lines, t.name)
 		}
 		for c := range t.waiters {

@@ -10,9 +10,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
 
+	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/store"
 )
@@ -210,5 +212,67 @@ func TestAnEmptyArtifactIsContent(t *testing.T) {
 			t.Errorf("the copy is %d bytes, %v; want %d", len(copied), err, size)
 		}
 		out.Body.Close()
+	}
+}
+
+// TestARekeyThatMayHaveBeenFollowedIsNotMadeAgain: it would shut out whoever has come to the new key since, and forget where the object came from.
+func TestARekeyThatMayHaveBeenFollowedIsNotMadeAgain(t *testing.T) {
+	t.Parallel()
+	server := testenv.S3(t)
+	gate, key, ctx := newGateway(t, server), objectName(server), t.Context()
+	g, near := openGuard(t, server, gate.client(server), key), openGuard(t, server, dial(server), key)
+	before, after := stamp(10, 1, 0), stamp(20, 2, 0)
+	after.Key = "tests/elsewhere"
+	if _, err := near.Raise(ctx, before); err != nil {
+		t.Fatal(err)
+	}
+	isCommit := func(r *http.Request) bool { return r.Method == http.MethodPut }
+	var followed sync.Once
+	gate.after = func(*http.Request) {
+		followed.Do(func() {
+			if _, err := near.Raise(ctx, after); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	var err error
+	gate.during(nth(1, 0, true, isCommit), func() { _, err = g.Rekey(ctx, after.Key, "ann", "the job was split") })
+	if err != nil {
+		t.Error(err)
+	}
+	if mark, err := near.Mark(ctx); err != nil || mark != fence.Mark(after) {
+		t.Errorf("the mark is %+v, %v, want the new owner's", mark, err)
+	}
+	if r, err := near.Rekeyed(ctx); err != nil || r.From != before.Key {
+		t.Errorf("it came from %q, %v, want %q", r.From, err, before.Key)
+	}
+}
+
+// caching is a client behind a cache, which answers with what it has kept for a minute.
+type caching struct {
+	next awss3.HTTPClient
+	on   atomic.Bool
+}
+
+func (c *caching) Do(request *http.Request) (*http.Response, error) {
+	response, err := c.next.Do(request)
+	if err == nil && c.on.Load() && request.Method == http.MethodGet {
+		if date, err := http.ParseTime(response.Header.Get("Date")); err == nil {
+			response.Header.Set("Date", date.Add(-time.Minute).Format(http.TimeFormat))
+		}
+		response.Header.Set("Age", "60")
+	}
+	return response, err
+}
+
+// TestNothingIsDatedByWhatACacheHasKept: a lease would be over before its holder believes.
+func TestNothingIsDatedByWhatACacheHasKept(t *testing.T) {
+	t.Parallel()
+	server := testenv.S3(t)
+	cache := &caching{}
+	st := open(t, server, dial(server, func(o *awss3.Options) { cache.next, o.HTTPClient = o.HTTPClient, cache }), Options{})
+	cache.on.Store(true)
+	if a := one(t.Context(), st, claim("cached/k", "ann")); !errors.Is(a.Err, store.ErrUnknown) || !strings.Contains(a.Err.Error(), "cache") {
+		t.Errorf("granted until %s, at %s by a minute-old answer: %v, want unknown", a.Record.Deadline, a.Now, a.Err)
 	}
 }

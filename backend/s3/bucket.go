@@ -58,7 +58,7 @@ func (o observer) Do(request *http.Request) (*http.Response, error) {
 	sent := o.clock.Local()
 	response, err := o.next.Do(request)
 	if err == nil && authentic(response.StatusCode) {
-		if date, err := http.ParseTime(response.Header.Get("Date")); err == nil {
+		if date, known := dated(response.Header); known {
 			o.clock.Observe(sent, o.clock.Local(), date)
 		}
 		if version := response.Header.Get("X-Amz-Version-Id"); version != "" && version != "null" {
@@ -88,7 +88,7 @@ type object struct {
 var errAbsent = errors.New("no such object")
 
 // errNoDate: expiry cannot be judged.
-var errNoDate = errors.New("the service's responses have no Date header, by which leases expire; make whatever stands before it pass that on")
+var errNoDate = errors.New("the service's responses have no Date header, by which leases expire, or come from a cache; make whatever stands before it pass responses on as they are and keep none")
 
 // get reads a small object.
 func (b *bucket) get(ctx context.Context, name string) (object, error) {
@@ -123,7 +123,15 @@ func dateIn(m middleware.Metadata) (time.Time, bool) {
 	if !ok {
 		return time.Time{}, false
 	}
-	date, err := http.ParseTime(response.Header.Get("Date"))
+	return dated(response.Header)
+}
+
+// dated is when a response was made. What a cache has kept says so by its age: to go by its date would be to set a deadline in the past of whoever believes in it.
+func dated(header http.Header) (time.Time, bool) {
+	if age := header.Get("Age"); age != "" && age != "0" {
+		return time.Time{}, false
+	}
+	date, err := http.ParseTime(header.Get("Date"))
 	return date, err == nil
 }
 

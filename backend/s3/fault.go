@@ -69,16 +69,15 @@ func answerOf(err error) (status int, code string) {
 
 // dateOf is when an answer that is an error was made.
 func dateOf(err error) (time.Time, bool) {
-	date, parseErr := http.ParseTime(headerOf(err, "Date"))
-	return date, parseErr == nil
+	return dated(headerOf(err))
 }
 
-func headerOf(err error, name string) string {
+func headerOf(err error) http.Header {
 	var response *smithyhttp.ResponseError
 	if !errors.As(err, &response) || response.Response == nil {
-		return ""
+		return nil
 	}
-	return response.Response.Header.Get(name)
+	return response.Response.Header
 }
 
 // The reasons for which a service turns a client away, to match with errors.Is.
@@ -107,7 +106,7 @@ func (b *bucket) explain(err error) error {
 	case code == "NoSuchBucket", status == http.StatusNotFound && code == "NotFound":
 		return fmt.Errorf("%w: %s; create it, or correct its name or the endpoint: %w", ErrNoBucket, where, err)
 	case status == http.StatusMovedPermanently, status == http.StatusTemporaryRedirect, code == "AuthorizationHeaderMalformed", code == "PermanentRedirect", code == "IllegalLocationConstraintException":
-		region := headerOf(err, "X-Amz-Bucket-Region")
+		region := headerOf(err).Get("X-Amz-Bucket-Region")
 		advice := "add the bucket's own as ?region= to the URL"
 		if region != "" {
 			advice = fmt.Sprintf("the bucket is in %s: add ?region=%s to the URL", region, region)

@@ -200,9 +200,14 @@ func (g *Guard) Rekey(ctx context.Context, key, actor, note string) (fence.Mark,
 	if err := guard.CheckRekey(key, actor, note); err != nil {
 		return fence.Mark{}, err
 	}
+	var made Rekeyed // as it was tried the last time
 	return g.change(ctx, func(now seen) (manifest, error) {
 		next := now.manifest
+		if next.Rekeyed != nil && *next.Rekeyed == made { // the reply was lost, and another has followed: to do it again would shut that one out
+			return next, nil
+		}
 		next.Rekeyed = &Rekeyed{From: now.Mark.Key, Actor: actor, Note: note, At: now.date}
+		made = *next.Rekeyed
 		var err error
 		next.Mark, err = now.Mark.Rekey(key)
 		return next, err

@@ -1,0 +1,242 @@
+package redis
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/store"
+)
+
+// deaf is a hook of a client that loses the replies to scripts while it is told to: the server has carried them out.
+type deaf struct{ atomic.Bool }
+
+func (*deaf) DialHook(next goredis.DialHook) goredis.DialHook { return next }
+
+func (d *deaf) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
+	return func(ctx context.Context, cmd goredis.Cmder) error {
+		err := next(ctx, cmd)
+		if d.Load() && cmd.Name() == "evalsha" {
+			cmd.SetErr(io.ErrUnexpectedEOF)
+			return io.ErrUnexpectedEOF
+		}
+		return err
+	}
+}
+
+func (*deaf) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+	return next
+}
+
+// inLine waits until so many are in a key's line.
+func inLine(t *testing.T, client *goredis.Client, st *Store, key string, want int) {
+	t.Helper()
+	testenv.Eventually(t, fmt.Sprintf("%d are in line", want), func() error {
+		if n := line(t, client, st, key); n != want {
+			return fmt.Errorf("%d are", n)
+		}
+		return nil
+	})
+}
+
+// TestAPlaceNobodyKnowsOfIsGivenUpAsWell: the reply that tells of it was lost, and everybody else would be kept waiting when it is named.
+func TestAPlaceNobodyKnowsOfIsGivenUpAsWell(t *testing.T) {
+	t.Parallel()
+	for name, goes := range map[string]func(w *waiter){
+		"ended":  func(w *waiter) { w.end() },
+		"closed": func(w *waiter) { _ = w.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := testenv.Redis(t)
+			client, key := dial(t, server), "place/"+name
+			ann, bob := waits(t, server, key, "ann"), waits(t, server, key, "bob")
+			if !ann.ask() {
+				t.Fatal("ann has not got the key")
+			}
+			warm(t, bob.Store) // its connection is open
+			var lost deaf
+			bob.client.(*goredis.Client).AddHook(&lost)
+			lost.Store(true)
+			if a := one(t.Context(), bob.Store, bob.mine); !errors.Is(a.Err, store.ErrUnknown) {
+				t.Fatalf("a request whose reply was lost: %v, want unknown", a.Err)
+			}
+			lost.Store(false)
+			inLine(t, client, ann.Store, key, 1)
+			goes(bob)
+			inLine(t, client, ann.Store, key, 0)
+		})
+	}
+}
+
+// TestWhoeverComesBackWhileItLeavesDoesNotCountOnAPlace: the store steps out of line some time soon, and is by then back in it.
+func TestWhoeverComesBackWhileItLeavesDoesNotCountOnAPlace(t *testing.T) {
+	t.Parallel()
+	server := testenv.Redis(t)
+	client, key := dial(t, server), "place/back"
+	ann, bob, cat := waits(t, server, key, "ann"), waits(t, server, key, "bob"), waits(t, server, key, "cat")
+	if !ann.ask() {
+		t.Fatal("ann has not got the key")
+	}
+	held := make(chan struct{})
+	leaves := bob.watch.leaves
+	bob.watch.leaves = func(ctx context.Context, names []string) {
+		<-held
+		leaves(context.WithoutCancel(ctx), names)
+	}
+	for _, w := range []*waiter{bob, cat} {
+		w.wakes("who is not in line hears of everything")
+		w.refused()
+	}
+	bob.end()
+	for range bob.woken { // until it is closed: he waits no more
+	}
+	bob.watchKey()
+	bob.refused()
+	close(held)
+	inLine(t, client, ann.Store, key, 1) // cat
+	testenv.Eventually(t, "bob knows that he has no place", func() error {
+		bob.watch.mu.Lock()
+		defer bob.watch.mu.Unlock()
+		if since := bob.watch.topics[bob.names.record(key)].inLine; !since.IsZero() {
+			return fmt.Errorf("he counts on one since %s", since)
+		}
+		return nil
+	})
+	drained(bob)
+	ann.release()
+	if !cat.ask() {
+		t.Fatal("cat has not got the key")
+	}
+	bob.wakes("who is not in line hears of everything")
+}
+
+// leaving is a context that ends just after somebody has seen, for the second time, that it has not.
+type leaving struct {
+	context.Context
+	seen   *atomic.Int64
+	cancel context.CancelFunc
+	gone   chan struct{} // closed when whoever waited has gone
+}
+
+func (c leaving) Err() error {
+	err := c.Context.Err()
+	if err == nil && c.seen.Add(1) == 2 {
+		c.cancel()
+		<-c.gone
+	}
+	return err
+}
+
+// TestAWatchThatEndsAsItBeginsIsNotKept: nobody would ever end it, and its store would stand in line for nobody.
+func TestAWatchThatEndsAsItBeginsIsNotKept(t *testing.T) {
+	t.Parallel()
+	w := waits(t, testenv.Redis(t), "watch/leaving", "ann")
+	w.end()
+	for range w.woken { // until it is closed
+	}
+	inner, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ctx := leaving{inner, &atomic.Int64{}, cancel, make(chan struct{})}
+	done := make(chan struct{})
+	go func() {
+		_, _ = w.Watch(ctx, w.mine.Key) // it begins by seeing that its context has not ended
+		close(ctx.gone)
+		close(done)
+	}()
+	<-done
+	cancel()
+	testenv.Eventually(t, "nobody watches", func() error {
+		if w.watch.watches(w.names.record(w.mine.Key)) {
+			return errors.New("somebody does")
+		}
+		return nil
+	})
+}
+
+// told is a connection that notes when it was refused a subscription because the server is busy.
+type told struct {
+	net.Conn
+	asks    *atomic.Bool
+	refused *atomic.Bool
+}
+
+func (c told) Write(b []byte) (int, error) {
+	if bytes.Contains(bytes.ToLower(b), []byte("subscribe")) {
+		c.asks.Store(true)
+	}
+	return c.Conn.Write(b)
+}
+
+func (c told) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if c.asks.Load() && bytes.Contains(b[:n], []byte("BUSY")) {
+		c.refused.Store(true)
+	}
+	return n, err
+}
+
+// TestAWatchOutlivesABusyServer: the connection was lost and made anew while the server did not let anybody subscribe, and says so to nobody.
+func TestAWatchOutlivesABusyServer(t *testing.T) {
+	t.Parallel()
+	server := testenv.RedisAlone(t)
+	var refused atomic.Bool
+	conns := make(chan net.Conn, 1000)
+	st := New(dialWith(t, server, &goredis.Options{Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+		if err == nil {
+			conns <- conn
+		}
+		return told{conn, &atomic.Bool{}, &refused}, err
+	}}), nil)
+	t.Cleanup(func() { st.Close() })
+	st.watch.every = 100 * time.Millisecond
+	names := []string{st.names.record("busy/one"), st.names.record("busy/two")}
+	for _, key := range []string{"busy/one", "busy/two"} {
+		if _, err := st.Watch(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	client, ctx := dialWith(t, server, &goredis.Options{MaxRetries: -1, ReadTimeout: testenv.Patience}), t.Context()
+	if err := client.ConfigSet(ctx, "lua-time-limit", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- client.Eval(ctx, "while true do end", nil).Err() }()
+	testenv.Eventually(t, "the server is busy", func() error {
+		if err := client.Ping(ctx).Err(); !goredis.HasErrorPrefix(err, "BUSY") {
+			return fmt.Errorf("it answers %w", err)
+		}
+		return nil
+	})
+	for len(conns) > 0 {
+		_ = (<-conns).Close()
+	}
+	testenv.Eventually(t, "it has refused a subscription", func() error {
+		if !refused.Load() {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	if err := client.ScriptKill(ctx).Err(); err != nil {
+		t.Fatal(err)
+	}
+	<-done
+	testenv.Eventually(t, "both are subscribed to", func() error {
+		for _, name := range names {
+			if n := client.PubSubNumSub(ctx, name).Val()[name]; n != 1 {
+				return fmt.Errorf("%d subscriptions of %s", n, name)
+			}
+		}
+		return nil
+	})
+}
