@@ -27,7 +27,7 @@ var advice = []struct {
 	{rpctypes.ErrNoSpace, "etcd's quota is used up and it accepts no changes: compact and defragment it, or raise --quota-backend-bytes, then disarm the alarm"},
 	{rpctypes.ErrCorrupt, "a member's data is corrupt: see `etcdctl alarm list`"},
 	{rpctypes.ErrPermissionDenied, "this user needs a role that may read and write keys with the store's prefix"},
-	{rpctypes.ErrUserEmpty, "etcd asks for a user: write etcd://USER:PASSWORD@HOST"},
+	{rpctypes.ErrUserEmpty, "etcd asks for a user: put USER and PASSWORD before the host in the URL, with : between them and @ behind"},
 	{rpctypes.ErrAuthFailed, "the user or the password is wrong"},
 	{rpctypes.ErrInvalidAuthToken, "the login has lapsed; ask again"},
 	{rpctypes.ErrAuthOldRevision, "users or roles have just been changed; ask again"},
@@ -53,7 +53,10 @@ func explain(ctx context.Context, err error) error {
 	}
 	switch code(err) {
 	case codes.Unavailable:
-		return fmt.Errorf("etcd: no member can be reached: %w; check the addresses and that they are up", known)
+		why := unreached{known}
+		return fmt.Errorf("etcd: no member can be reached: %w; %s", why, remedy(why.Error()))
+	case codes.Unimplemented:
+		return fmt.Errorf("etcd: what answers there is no etcd: %w; check host and port", known)
 	case codes.Unauthenticated:
 		return fmt.Errorf("etcd: %w; give a user and a password in the URL", known)
 	}
