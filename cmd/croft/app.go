@@ -26,6 +26,8 @@ type app struct {
 	ownerGiven func() bool
 	// started tells errors of a command at work from errors in the way it was called.
 	started bool
+	// examining is set by doctor, which nobody needs to be sent to then.
+	examining bool
 }
 
 // The groups of the help text.

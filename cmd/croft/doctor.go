@@ -27,6 +27,7 @@ what weakens it. Exit code 1 says that something is bad; a warning is something 
 }
 
 func (a *app) doctor(ctx context.Context) error {
+	a.examining = true
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	st, err := a.open(ctx)
