@@ -285,6 +285,33 @@ func TestTheDoctorNamesWhatWeakensALease(t *testing.T) {
 	if a := one(t.Context(), st, claim("doctor/key", "bob")); !errors.Is(a.Err, ErrDamaged) || !errors.Is(a.Err, store.ErrUnknown) || errors.Is(a.Err, fence.ErrInvalid) {
 		t.Errorf("a damaged record: %v", a.Err)
 	}
+	last := c.Leader(t)
+	for _, m := range c.Members {
+		if m != last {
+			m.Kill()
+		}
+	}
+	if got := levels(st); got["members"] != store.Bad || got["agreement"] != store.Bad {
+		t.Errorf("with one member of three left: %v", got)
+	}
+}
+
+// TestTheDoctorSeesMembersThatAdvertiseAWrongAddress: they work, and who looks for them by it does not find them.
+func TestTheDoctorSeesMembersThatAdvertiseAWrongAddress(t *testing.T) {
+	t.Parallel()
+	c := testenv.EtcdAlone(t, "unsafe-no-fsync: true", "advertise-client-urls: http://127.0.0.1:1")
+	findings, err := open(t, dial(t, c), c.Prefix()).Examine(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range findings {
+		switch {
+		case f.Check == "members" && (f.Level != store.Warn || !strings.Contains(f.Advice, "advertise")):
+			t.Errorf("the doctor says %+v", f)
+		case f.Check == "leader" && f.Level != store.OK:
+			t.Errorf("the doctor says %+v of a leader that is there", f)
+		}
+	}
 }
 
 // TestAFullEtcdSaysSo: its quota is used up, and it accepts no changes.

@@ -43,8 +43,12 @@ func explain(ctx context.Context, err error) error {
 		return nil
 	}
 	known := rpctypes.Error(err)
-	if ctx.Err() != nil {
-		return fmt.Errorf("etcd: %w (%w)", over(ctx), known)
+	switch why := over(ctx); {
+	case why == nil:
+	case errors.Is(why, known): // it only says so again
+		return fmt.Errorf("etcd: no answer: %w", why)
+	default:
+		return fmt.Errorf("etcd: %w (%w)", why, known)
 	}
 	for _, a := range advice {
 		if errors.Is(known, a.err) {
@@ -68,7 +72,7 @@ func explain(ctx context.Context, err error) error {
 
 func leaseGone(err error) bool { return errors.Is(rpctypes.Error(err), rpctypes.ErrLeaseNotFound) }
 
-// over is why ctx has ended: its error, and its cause if that says more.
+// over is why ctx has ended: its error, and its cause if that says more; nil if it has not.
 func over(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if errors.Is(cause, err) {
