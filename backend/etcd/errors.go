@@ -46,7 +46,9 @@ func explain(ctx context.Context, err error) error {
 	switch why := over(ctx); {
 	case why == nil:
 	case errors.Is(why, known): // it only says so again
-		return fmt.Errorf("etcd: no answer: %w", why)
+		return fmt.Errorf("etcd: no answer: %w; see whether its members are up and reach each other", why)
+	case code(known) == codes.Unavailable:
+		return fmt.Errorf("etcd: %w (%w)", why, unreached{known})
 	default:
 		return fmt.Errorf("etcd: %w (%w)", why, known)
 	}

@@ -81,6 +81,7 @@ var remedies = []struct{ sign, remedy string }{
 	{"first record does not look like a TLS handshake", "they speak without TLS: write etcd:// and neither cert, key, cacert nor servername"},
 	{"handshake failed: EOF", "they speak without TLS: write etcd:// and neither cert, key, cacert nor servername"},
 	{"remote error: tls:", "they ask for a certificate that they trust: give cert=FILE and key=FILE in the URL"},
+	{"use of closed network connection", "something listens there and says nothing: see whether the members hang, and whether it is etcd"},
 	{"broken pipe", "what answers there hangs up: it may ask for a certificate that it trusts, cert=FILE and key=FILE in the URL; its log says why"},
 	{"connection reset", "what answers there hangs up: it may ask for a certificate that it trusts, cert=FILE and key=FILE in the URL; its log says why"},
 	{"server preface", "what answers there speaks TLS, or is no etcd: write etcds://, or check host and port"},
