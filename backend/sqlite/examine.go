@@ -199,7 +199,13 @@ func (s *Store) examineTables(ctx context.Context, b *base) []store.Finding {
 	if err := b.db.QueryRowContext(ctx, sqlCount).Scan(&keys); err != nil {
 		return b.failed(ctx, "keys", err)
 	}
-	return append(found("schema", store.OK, "", "version %d", version), found("keys", store.OK, "", "%d", keys)...)
+	schema := found("schema", store.OK, "", "version %d", version)
+	for _, err := range s.List(ctx, "") {
+		if err != nil {
+			return append(schema, found("keys", store.Bad, "do what it says, if the key may be forgotten", "%d, and not all can be read: %v", keys, err)...)
+		}
+	}
+	return append(schema, found("keys", store.OK, "", "%d", keys)...)
 }
 
 func (s *Store) examineIntegrity(ctx context.Context, b *base) []store.Finding {
