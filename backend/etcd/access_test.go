@@ -314,6 +314,26 @@ func TestTheDoctorSeesMembersThatAdvertiseAWrongAddress(t *testing.T) {
 	}
 }
 
+// TestTheDoctorSaysThatAUserIsNotAskedFor: a password in the URL keeps nobody out of a cluster that checks none.
+func TestTheDoctorSaysThatAUserIsNotAskedFor(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	st, err := store.Open(t.Context(), "etcd://ann:hunter2@"+c.Addrs()[0]+"/"+c.Prefix())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	findings, err := st.(*Store).Examine(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range findings {
+		if f.Check == "access" && (f.Level != store.Warn || !strings.Contains(f.Advice, "auth enable")) {
+			t.Errorf("the doctor says %+v", f)
+		}
+	}
+}
+
 // TestAFullEtcdSaysSo: its quota is used up, and it accepts no changes.
 func TestAFullEtcdSaysSo(t *testing.T) {
 	t.Parallel()

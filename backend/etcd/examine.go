@@ -302,10 +302,19 @@ func (e *examination) access() store.Finding {
 	if user {
 		who = "a user"
 	}
+	if user && e.open() {
+		return found("access", store.Warn, "a user is given, but the cluster asks nobody who they are: whoever reaches it can read and take leases", "`etcdctl auth enable`, or leave the user out of the URL")
+	}
 	if plain {
 		return found("access", store.Warn, "no TLS, "+who+": whoever reaches the network can read and take leases", "give members certificates and use etcds://, with cert= and key= or a user where others share the cluster")
 	}
 	return found("access", store.OK, "TLS, "+who, "")
+}
+
+// open reports whether the cluster is known to ask nobody for a user.
+func (e *examination) open() bool {
+	auth, err := once(e.ctx, requestTimeout, func(ctx context.Context) (*clientv3.AuthStatusResponse, error) { return e.s.client.AuthStatus(ctx) })
+	return err == nil && !auth.Enabled
 }
 
 func (e *examination) keys() store.Finding {
