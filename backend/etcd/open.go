@@ -103,9 +103,10 @@ func openGuardURL(ctx context.Context, u *url.URL) (guard.Guard, error) {
 
 // dial makes a client. It logs in, where there is a user.
 func (p *site) dial(ctx context.Context) (*clientv3.Client, error) {
-	var met *trouble
-	p.config.Context, met = troubled(context.WithoutCancel(ctx))
-	client, err := clientv3.New(p.config)
+	lasting, met := troubled(context.WithoutCancel(ctx))
+	config := p.config
+	config.Context = lasting
+	client, err := clientv3.New(config)
 	if err != nil {
 		return nil, store.Unknown(explain(ctx, met.behind(err)))
 	}
