@@ -37,11 +37,13 @@ func (c *Client) ask(ctx context.Context, req tenure.Request, bound time.Duratio
 		ctx, cancel = context.WithTimeout(ctx, bound-c.clk.Now().Sub(q.asked))
 		defer cancel()
 	}
-	last, pause := store.Unknown(errors.New("no answer yet")), 25*time.Millisecond
+	last, heard, pause := store.Unknown(errors.New("no answer yet")), false, 25*time.Millisecond
 	for tries := 1; ; tries++ {
 		if answered {
-			last = r.answer.Err
-			c.emit(Event{Kind: EventUnknown, Key: req.Key, Verb: req.Verb, Err: last})
+			if !heard || ctx.Err() == nil { // what the end of ctx did to the last copy says less than what was wrong with those before
+				last, heard = r.answer.Err, true
+			}
+			c.emit(Event{Kind: EventUnknown, Key: req.Key, Verb: req.Verb, Err: r.answer.Err})
 			c.sleep(ctx, pause)
 			pause = min(2*pause, time.Second)
 		}

@@ -284,3 +284,24 @@ func TestLaw6ByDeedIsRepeatedUntilKnown(t *testing.T) {
 		}
 	})
 }
+
+// TestWhatWasWrongIsToldRatherThanThatTimeIsUp: the last copy of a request fails because the caller's time is up; why those before it came to nothing says more.
+func TestWhatWasWrongIsToldRatherThanThatTimeIsUp(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		refused, asked := errors.New("connection refused"), 0
+		tap := &tap{Store: r.st}
+		tap.set(func(ctx context.Context, batch []tenure.Request) []store.Answer {
+			if asked++; asked == 1 {
+				return []store.Answer{{Err: store.Unknown(refused)}}
+			}
+			<-ctx.Done()
+			return []store.Answer{{Err: store.Unknown(ctx.Err())}}
+		})
+		ctx, cancel := context.WithTimeout(r.Context(), 300*time.Millisecond)
+		defer cancel()
+		_, err := r.client(tap, nil).Renew(ctx, tenure.Deed{Key: "jobs/one", Token: 1, Secret: tenure.NewSecret(), TTL: time.Minute}, false)
+		if !errors.Is(err, refused) || !errors.Is(err, ErrUnknown) || !errors.Is(err, context.DeadlineExceeded) {
+			r.Errorf("renewing: %v, want unknown, why, and that time was up", err)
+		}
+	})
+}

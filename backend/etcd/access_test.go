@@ -5,6 +5,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -12,6 +13,7 @@ import (
 	"fmt"
 	"math/big"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -31,13 +33,13 @@ func TestURLsThatCannotBeRightAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []string{
 		"etcd:///prefix", "etcd://h1,,h2/", "etcd://h/?nonsense=1", "etcd://h/?retention=soon", "etcd://h/?retention=-1h", "etcd://h/#key",
-		"etcds://h/?cert=only.pem", "etcds://h/?cacert=nowhere.pem", "etcds://h/?cert=nowhere.pem&key=nowhere.pem",
+		"etcd://h/?retention=", "etcd://h/?retention=1h&retention=2h", "etcd://h:0/", "etcd://h:70000/", "etcd://h1:1:2,h2/", "etcd://h1;h2/", "etcd://:2379/", "etcds://h/?cert=only.pem", "etcds://h/?cacert=nowhere.pem", "etcds://h/?cert=nowhere.pem&key=nowhere.pem",
 	} {
 		if _, err := store.Open(t.Context(), bad); !errors.Is(err, fence.ErrInvalid) || strings.Contains(err.Error(), "%!") {
 			t.Errorf("%s: %v, want invalid", bad, err)
 		}
 	}
-	for raw, want := range map[string]string{"h": "[http://h:2379]", "h1,h2:1": "[http://h1:2379 http://h2:1]", "[::1]": "[http://[::1]:2379]"} {
+	for raw, want := range map[string]string{"h": "[http://h:2379]", "h1,h2:1": "[http://h1:2379 http://h2:1]", "h:": "[http://h:2379]", "[::1]": "[http://[::1]:2379]", "[::1]:1": "[http://[::1]:1]", "::1": "[http://[::1]:2379]"} {
 		if got, err := endpoints(raw, false); err != nil || fmt.Sprint(got) != want {
 			t.Errorf("%s: %v, %v, want %s", raw, got, err, want)
 		}
@@ -102,8 +104,8 @@ func TestUsersKeepToTheirPrefix(t *testing.T) {
 	}
 }
 
-// certificate writes a self-signed certificate that is good for a server and a client, and its key.
-func certificate(t *testing.T) (cert, key string) {
+// certificate writes a self-signed certificate that is good for a client and, at these addresses and under these names, for a server, and its key.
+func certificate(t *testing.T, addresses []net.IP, names ...string) (cert, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -112,7 +114,7 @@ func certificate(t *testing.T) (cert, key string) {
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost"},
+		IPAddresses: addresses, DNSNames: names,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
 	if err != nil {
@@ -135,7 +137,7 @@ func certificate(t *testing.T) (cert, key string) {
 // TestTLS: the server shows a certificate and asks for one.
 func TestTLS(t *testing.T) {
 	t.Parallel()
-	cert, key := certificate(t)
+	cert, key := certificate(t, []net.IP{net.IPv4(127, 0, 0, 1)}, "localhost")
 	c := testenv.EtcdAlone(t, "unsafe-no-fsync: true", fmt.Sprintf("client-transport-security: {cert-file: %q, key-file: %q}", cert, key))
 	good := "etcds://" + c.Addrs()[0] + "/tls?cacert=" + cert + "&cert=" + cert + "&key=" + key
 	testenv.Eventually(t, "it works over TLS", func() error { return try(t.Context(), good) })
@@ -144,6 +146,101 @@ func TestTLS(t *testing.T) {
 	if err := try(ctx, "etcds://"+c.Addrs()[0]+"/tls"); !errors.Is(err, store.ErrUnknown) {
 		t.Errorf("a server that is not trusted: %v", err)
 	}
+}
+
+// TestServersMayHaveAnotherName: the one in their certificates, if it is given.
+func TestServersMayHaveAnotherName(t *testing.T) {
+	t.Parallel()
+	cert, key := certificate(t, nil, "etcd.example")
+	c := testenv.EtcdAlone(t, "unsafe-no-fsync: true", fmt.Sprintf("client-transport-security: {cert-file: %q, key-file: %q}", cert, key))
+	trusting := "etcds://" + c.Addrs()[0] + "/?cacert=" + cert
+	if err := try(t.Context(), trusting+"&servername=etcd.example"); err != nil {
+		t.Errorf("by its name: %v", err)
+	}
+	for _, other := range []string{trusting, trusting + "&servername=localhost"} {
+		saysSo(t, other, "servername=NAME")
+	}
+}
+
+// reach makes one short call.
+func reach(t *testing.T, raw string) error {
+	t.Helper()
+	u, err := url.Parse(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := parseURL(u)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := p.dial(t.Context())
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	_, err = once(t.Context(), time.Second, func(ctx context.Context) (*clientv3.GetResponse, error) { return client.Get(ctx, "key") })
+	return err
+}
+
+// demanding is a server that asks for a client's certificate. It never gets further than that.
+func demanding(t *testing.T, cert, key string) (addr string) {
+	t.Helper()
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAnyClientCert, NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				_ = conn.(*tls.Conn).HandshakeContext(t.Context())
+				_ = conn.Close()
+			}()
+		}
+	}()
+	return l.Addr().String()
+}
+
+// TestWhyNobodyIsReachedIsSaid: etcd's client alone would say that time is up, whatever the reason.
+func TestWhyNobodyIsReachedIsSaid(t *testing.T) {
+	t.Parallel()
+	cert, key := certificate(t, []net.IP{net.IPv4(127, 0, 0, 1)})
+	secure := testenv.EtcdAlone(t, "unsafe-no-fsync: true", fmt.Sprintf("client-transport-security: {cert-file: %q, key-file: %q}", cert, key)).Addrs()[0]
+	plain := testenv.Etcd(t).Addrs()[0]
+	const closed = "127.0.0.1:1"
+	for name, c := range map[string]struct{ url, says string }{
+		"nobody is there":               {"etcd://" + closed, "check the addresses"},
+		"nobody to log in with":         {"etcd://ann:hunter2@" + closed, "check the addresses"},
+		"a server that is not trusted":  {"etcds://" + secure, "cacert=FILE"},
+		"a client without certificate":  {"etcds://" + demanding(t, cert, key) + "/?cacert=" + cert, "cert=FILE and key=FILE"},
+		"no TLS where there should be":  {"etcd://" + secure, "write etcds://"},
+		"TLS where there should not be": {"etcds://" + plain, "write etcd://"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			saysSo(t, c.url, c.says)
+		})
+	}
+}
+
+// saysSo makes sure that nobody can be reached by a URL, and that the reason is told with what to do about it.
+func saysSo(t *testing.T, raw, says string) {
+	t.Helper()
+	testenv.Eventually(t, "the reason is told", func() error { // a call that is given up before it has tried knows of none
+		err := reach(t, raw)
+		if err == nil || !strings.Contains(err.Error(), "no member can be reached") || !strings.Contains(err.Error(), says) {
+			return fmt.Errorf("%s: %w, want what to do: %s", raw, err, says)
+		}
+		return nil
+	})
 }
 
 // TestTheDoctorNamesWhatWeakensALease.
@@ -189,6 +286,53 @@ func TestTheDoctorNamesWhatWeakensALease(t *testing.T) {
 		t.Errorf("with a damaged record: %v", got)
 	}
 	saysDamaged(t, st, claim("doctor/key", "bob"))
+	last := c.Leader(t)
+	for _, m := range c.Members {
+		if m != last {
+			m.Kill()
+		}
+	}
+	if got := levels(st); got["members"] != store.Bad || got["agreement"] != store.Bad {
+		t.Errorf("with one member of three left: %v", got)
+	}
+}
+
+// TestTheDoctorSeesMembersThatAdvertiseAWrongAddress: they work, and who looks for them by it does not find them.
+func TestTheDoctorSeesMembersThatAdvertiseAWrongAddress(t *testing.T) {
+	t.Parallel()
+	c := testenv.EtcdAlone(t, "unsafe-no-fsync: true", "advertise-client-urls: http://127.0.0.1:1")
+	findings, err := open(t, dial(t, c), c.Prefix()).Examine(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range findings {
+		switch {
+		case f.Check == "members" && (f.Level != store.Warn || !strings.Contains(f.Advice, "advertise")):
+			t.Errorf("the doctor says %+v", f)
+		case f.Check == "leader" && f.Level != store.OK:
+			t.Errorf("the doctor says %+v of a leader that is there", f)
+		}
+	}
+}
+
+// TestTheDoctorSaysThatAUserIsNotAskedFor: a password in the URL keeps nobody out of a cluster that checks none.
+func TestTheDoctorSaysThatAUserIsNotAskedFor(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	st, err := store.Open(t.Context(), "etcd://ann:hunter2@"+c.Addrs()[0]+"/"+c.Prefix())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	findings, err := st.(*Store).Examine(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range findings {
+		if f.Check == "access" && (f.Level != store.Warn || !strings.Contains(f.Advice, "auth enable")) {
+			t.Errorf("the doctor says %+v", f)
+		}
+	}
 }
 
 // saysDamaged asks for a key whose record is damaged until that is the answer: before it a call may have been given up.

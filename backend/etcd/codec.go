@@ -384,5 +384,5 @@ var ErrDamaged = errors.New("damaged record")
 
 // damaged must not match fence.ErrInvalid as the record's own error does: the caller's input was good.
 func damaged(key string, err error) error {
-	return fmt.Errorf("%w: key %q: %s; delete it from etcd if the key may be forgotten", ErrDamaged, key, err.Error())
+	return fmt.Errorf("%w: key %q: %s; if the key may be forgotten, delete r/%s, with the store's prefix before it, from etcd", ErrDamaged, key, err.Error(), key)
 }

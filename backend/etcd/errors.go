@@ -27,7 +27,7 @@ var advice = []struct {
 	{rpctypes.ErrNoSpace, "etcd's quota is used up and it accepts no changes: compact and defragment it, or raise --quota-backend-bytes, then disarm the alarm"},
 	{rpctypes.ErrCorrupt, "a member's data is corrupt: see `etcdctl alarm list`"},
 	{rpctypes.ErrPermissionDenied, "this user needs a role that may read and write keys with the store's prefix"},
-	{rpctypes.ErrUserEmpty, "etcd asks for a user: write etcd://USER:PASSWORD@HOST"},
+	{rpctypes.ErrUserEmpty, "etcd asks for a user: put USER and PASSWORD before the host in the URL, with : between them and @ behind"},
 	{rpctypes.ErrAuthFailed, "the user or the password is wrong"},
 	{rpctypes.ErrInvalidAuthToken, "the login has lapsed; ask again"},
 	{rpctypes.ErrAuthOldRevision, "users or roles have just been changed; ask again"},
@@ -43,8 +43,14 @@ func explain(ctx context.Context, err error) error {
 		return nil
 	}
 	known := rpctypes.Error(err)
-	if ctx.Err() != nil {
-		return fmt.Errorf("etcd: %w (%w)", over(ctx), known)
+	switch why := over(ctx); {
+	case why == nil:
+	case errors.Is(why, known): // it only says so again
+		return fmt.Errorf("etcd: no answer: %w; see whether its members are up and reach each other", why)
+	case code(known) == codes.Unavailable:
+		return fmt.Errorf("etcd: %w (%w)", why, unreached{known})
+	default:
+		return fmt.Errorf("etcd: %w (%w)", why, known)
 	}
 	for _, a := range advice {
 		if errors.Is(known, a.err) {
@@ -53,7 +59,10 @@ func explain(ctx context.Context, err error) error {
 	}
 	switch code(err) {
 	case codes.Unavailable:
-		return fmt.Errorf("etcd: no member can be reached: %w; check the addresses and that they are up", known)
+		why := unreached{known}
+		return fmt.Errorf("etcd: no member can be reached: %w; %s", why, remedy(why.Error()))
+	case codes.Unimplemented:
+		return fmt.Errorf("etcd: what answers there is no etcd: %w; check host and port", known)
 	case codes.Unauthenticated:
 		return fmt.Errorf("etcd: %w; give a user and a password in the URL", known)
 	}
@@ -65,7 +74,7 @@ func explain(ctx context.Context, err error) error {
 
 func leaseGone(err error) bool { return errors.Is(rpctypes.Error(err), rpctypes.ErrLeaseNotFound) }
 
-// over is why ctx has ended: its error, and its cause if that says more.
+// over is why ctx has ended: its error, and its cause if that says more; nil if it has not.
 func over(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if errors.Is(cause, err) {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -24,6 +25,9 @@ func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 	if err := e.ask(); err != nil {
 		return nil, store.Unknown(err)
 	}
+	if e.halted != nil {
+		return []store.Finding{e.members(), e.leader(), e.agreement(), e.version(), e.clock(), e.access()}, nil
+	}
 	return []store.Finding{e.members(), e.leader(), e.version(), e.tier(), e.clock(), e.alarms(), e.space(), e.access(), e.keys()}, nil
 }
 
@@ -34,6 +38,10 @@ type examination struct {
 	cluster *clientv3.MemberListResponse
 	states  []state
 	hidden  error // why the members cannot be seen
+	halted  error // why they answer nothing together, though some do alone
+	// apart says that none answers at the address it advertises, such as this one.
+	apart      bool
+	advertised string
 }
 
 // state is what one member says.
@@ -46,30 +54,58 @@ type state struct {
 // ask reads what all findings are made of.
 func (e *examination) ask() error {
 	// A read through the leader: without it nothing else matters.
-	if _, err := e.s.txn(e.ctx, nil, []clientv3.Op{clientv3.OpGet(e.s.names.records(), clientv3.WithCountOnly())}, nil); err != nil {
+	_, err := e.s.txn(e.ctx, nil, []clientv3.Op{clientv3.OpGet(e.s.names.records(), clientv3.WithCountOnly())}, nil)
+	if err != nil && !transient(err) {
 		return err
 	}
-	if e.cluster, e.hidden = repeated(e.ctx, requestTimeout, func(ctx context.Context) (*clientv3.MemberListResponse, error) { return e.s.client.MemberList(ctx) }); e.hidden != nil {
-		for _, url := range e.s.client.Endpoints() {
-			e.see(url, url)
-		}
-		return nil
+	list := repeated[*clientv3.MemberListResponse]
+	var options []clientv3.OpOption
+	if e.halted = err; err != nil { // any one may know
+		list, options = once[*clientv3.MemberListResponse], append(options, clientv3.WithSerializable())
 	}
-	for _, m := range e.cluster.Members {
-		if len(m.ClientURLs) == 0 {
-			e.states = append(e.states, state{name: m.Name, err: errors.New("it has not started yet")})
-			continue
+	e.cluster, e.hidden = list(e.ctx, requestTimeout, func(ctx context.Context) (*clientv3.MemberListResponse, error) {
+		return e.s.client.MemberList(ctx, options...)
+	})
+	if e.hidden == nil {
+		for _, m := range e.cluster.Members {
+			st := state{name: m.Name, err: errors.New("it has not started yet")}
+			if len(m.ClientURLs) > 0 {
+				st = state{name: m.Name, url: m.ClientURLs[0]}
+			}
+			e.states = append(e.states, st)
 		}
-		e.see(m.Name, m.ClientURLs[0])
+		if e.see(); len(e.states) > 0 && e.states[0].url != "" {
+			e.advertised = e.states[0].url
+		}
+	}
+	if up, _ := e.up(); up == 0 {
+		e.apart, e.states = e.hidden == nil, nil
+		for _, url := range e.s.client.Endpoints() {
+			e.states = append(e.states, state{name: url, url: url})
+		}
+		e.see()
+	}
+	if up, _ := e.up(); up == 0 {
+		return e.halted
 	}
 	return nil
 }
 
-func (e *examination) see(name, url string) {
-	ctx, cancel := context.WithTimeout(e.ctx, requestTimeout)
-	defer cancel()
-	status, err := e.s.client.Status(ctx, url)
-	e.states = append(e.states, state{name, url, status, err})
+// see asks each member for its state.
+func (e *examination) see() {
+	var all sync.WaitGroup
+	for i := range e.states {
+		st := &e.states[i]
+		if st.err != nil {
+			continue
+		}
+		all.Go(func() {
+			ctx, cancel := context.WithTimeout(e.ctx, requestTimeout)
+			defer cancel()
+			st.status, st.err = e.s.client.Status(ctx, st.url)
+		})
+	}
+	all.Wait()
 }
 
 func found(check string, level store.Level, seen, advice string) store.Finding {
@@ -99,6 +135,10 @@ func (e *examination) members() store.Finding {
 		seen += "; not " + strings.Join(down, ", ")
 	}
 	switch {
+	case e.apart:
+		return found(check, store.Warn, fmt.Sprintf("none answers from here at the address it advertises, such as %s; of the addresses given %s", e.advertised, seen), "let --advertise-client-urls name addresses that clients reach")
+	case e.halted != nil && e.hidden == nil && up <= len(e.states)/2:
+		return found(check, store.Bad, seen, fmt.Sprintf("bring them back: with fewer than %d no lease can be had", len(e.states)/2+1))
 	case e.hidden != nil:
 		return found(check, store.Warn, "cannot be seen: "+e.hidden.Error()+"; of the addresses given "+seen, "look with `etcdctl member list` as root")
 	case len(e.states) == 1:
@@ -130,6 +170,11 @@ func (e *examination) leader() store.Finding {
 		return found("leader", store.Warn, "members disagree about the leader: an election is under way", "ask again; if it goes on, look at their network and disks")
 	}
 	return found("leader", store.OK, fmt.Sprintf("one, %q", name), "")
+}
+
+// agreement is what is wrong when members are there and answer nothing that most of them must agree on.
+func (e *examination) agreement() store.Finding {
+	return found("agreement", store.Bad, "nothing can be read or changed: "+e.halted.Error(), "bring back most of the members, and see whether they reach each other and their disks keep up")
 }
 
 func (e *examination) version() store.Finding {
@@ -257,10 +302,19 @@ func (e *examination) access() store.Finding {
 	if user {
 		who = "a user"
 	}
+	if user && e.open() {
+		return found("access", store.Warn, "a user is given, but the cluster asks nobody who they are: whoever reaches it can read and take leases", "`etcdctl auth enable`, or leave the user out of the URL")
+	}
 	if plain {
 		return found("access", store.Warn, "no TLS, "+who+": whoever reaches the network can read and take leases", "give members certificates and use etcds://, with cert= and key= or a user where others share the cluster")
 	}
 	return found("access", store.OK, "TLS, "+who, "")
+}
+
+// open reports whether the cluster is known to ask nobody for a user.
+func (e *examination) open() bool {
+	auth, err := once(e.ctx, requestTimeout, func(ctx context.Context) (*clientv3.AuthStatusResponse, error) { return e.s.client.AuthStatus(ctx) })
+	return err == nil && !auth.Enabled
 }
 
 func (e *examination) keys() store.Finding {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
@@ -58,9 +60,9 @@ func openURL(ctx context.Context, u *url.URL) (store.Store, error) {
 	for name := range p.rest {
 		return bad("unknown option %q; known are cert, key, cacert, servername and retention", name)
 	}
-	client, err := clientv3.New(p.config)
+	client, err := p.dial(ctx)
 	if err != nil {
-		return nil, store.Unknown(explain(ctx, err)) // it logs in, where there is a user
+		return nil, err
 	}
 	s := New(client, &o)
 	s.owned = true
@@ -82,9 +84,9 @@ func openGuardURL(ctx context.Context, u *url.URL) (guard.Guard, error) {
 	for name := range p.rest {
 		return bad("%s is no option of a guarded key; known are cert, key, cacert and servername", name)
 	}
-	client, err := clientv3.New(p.config)
+	client, err := p.dial(ctx)
 	if err != nil {
-		return nil, store.Unknown(explain(ctx, err)) // it logs in, where there is a user
+		return nil, err
 	}
 	g, err := OpenGuard(client, p.prefix+u.Fragment, nil)
 	if err != nil {
@@ -99,11 +101,28 @@ func openGuardURL(ctx context.Context, u *url.URL) (guard.Guard, error) {
 	return g, nil
 }
 
+// dial makes a client. It logs in, where there is a user.
+func (p *site) dial(ctx context.Context) (*clientv3.Client, error) {
+	lasting, met := troubled(context.WithoutCancel(ctx))
+	config := p.config
+	config.Context = lasting
+	client, err := clientv3.New(config)
+	if err != nil {
+		return nil, store.Unknown(explain(ctx, met.behind(err)))
+	}
+	return client, nil
+}
+
 // parseURL reads etcd://USER:PASSWORD@HOST:PORT,HOST:PORT/PREFIX?cert=FILE&key=FILE&cacert=FILE. Nothing is sent yet: a cluster that is down when the program starts may be up when it is needed.
 func parseURL(u *url.URL) (*site, error) {
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
 		return nil, errors.New("what follows the question mark cannot be read")
+	}
+	for name, values := range query {
+		if len(values) != 1 || values[0] == "" {
+			return nil, fmt.Errorf("%s: give it once, with a value, or leave it out", name)
+		}
 	}
 	p := &site{rest: query, prefix: strings.TrimPrefix(u.Path, "/")}
 	if p.prefix != "" && !strings.HasSuffix(p.prefix, "/") {
@@ -112,9 +131,12 @@ func parseURL(u *url.URL) (*site, error) {
 	p.config = clientv3.Config{
 		DialTimeout: requestTimeout, Logger: zap.NewNop(),
 		DialKeepAliveTime: 6 * time.Second, DialKeepAliveTimeout: 2 * time.Second, // etcd takes a ping every 5 s
-		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff: backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second}, MinConnectTimeout: requestTimeout,
-		})},
+		DialOptions: []grpc.DialOption{
+			grpc.WithConnectParams(grpc.ConnectParams{
+				Backoff: backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second}, MinConnectTimeout: requestTimeout,
+			}),
+			grpc.WithChainUnaryInterceptor(noteTrouble),
+		},
 	}
 	take := func(name string) string {
 		value := query.Get(name)
@@ -128,6 +150,9 @@ func parseURL(u *url.URL) (*site, error) {
 			return nil, err
 		}
 	}
+	if name != "" {
+		p.config.DialOptions = append(p.config.DialOptions, grpc.WithTransportCredentials(named{credentials.NewTLS(p.config.TLS), name}))
+	}
 	if p.config.Endpoints, err = endpoints(u.Host, secure); err != nil {
 		return nil, err
 	}
@@ -140,21 +165,60 @@ func parseURL(u *url.URL) (*site, error) {
 
 // endpoints reads HOST:PORT,HOST:PORT; the port is 2379 where none is given.
 func endpoints(hosts string, secure bool) ([]string, error) {
+	scheme := "http://"
+	if secure {
+		scheme = "https://"
+	}
 	var out []string
-	for host := range strings.SplitSeq(hosts, ",") {
-		if host == "" {
-			return nil, errors.New("a host is missing; write etcd://HOST:2379,HOST:2379/PREFIX")
+	for place := range strings.SplitSeq(hosts, ",") {
+		host, port, err := splitPlace(place)
+		if err != nil {
+			return nil, err
 		}
-		if _, _, err := net.SplitHostPort(host); err != nil {
-			host = net.JoinHostPort(strings.Trim(host, "[]"), "2379")
-		}
-		scheme := "http://"
-		if secure {
-			scheme = "https://"
-		}
-		out = append(out, scheme+host)
+		out = append(out, scheme+net.JoinHostPort(host, port))
 	}
 	return out, nil
+}
+
+// splitPlace divides HOST:PORT, and says what is wrong with what would never be reached.
+func splitPlace(place string) (host, port string, err error) {
+	host = place
+	if net.ParseIP(place) == nil { // else it is an address alone, IPv6 perhaps
+		bare := strings.LastIndexByte(place, ':') <= strings.LastIndexByte(place, ']')
+		if bare {
+			host = strings.TrimSuffix(strings.TrimPrefix(place, "["), "]")
+		} else if host, port, err = net.SplitHostPort(place); err != nil {
+			return "", "", fmt.Errorf("%q is no HOST:PORT; put IPv6 addresses in brackets, [::1]:2379", place)
+		}
+	}
+	switch {
+	case host == "":
+		return "", "", errors.New("a host is missing; write etcd://HOST:2379,HOST:2379/PREFIX")
+	case strings.ContainsAny(host, "; "):
+		return "", "", fmt.Errorf("%q is no host; put a comma between two of them, and no space", host)
+	case port == "":
+		return host, "2379", nil
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+		return "", "", fmt.Errorf("port %q of %s: it must be a number between 1 and 65535", port, host)
+	}
+	return host, port, nil
+}
+
+// named are credentials for servers that all have one name in their certificates: etcd's client asks for each server's address there.
+type named struct {
+	credentials.TransportCredentials
+	name string
+}
+
+// ClientHandshake expects the one name.
+func (n named) ClientHandshake(ctx context.Context, _ string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return n.TransportCredentials.ClientHandshake(ctx, n.name, conn)
+}
+
+// Clone makes another that expects it.
+func (n named) Clone() credentials.TransportCredentials {
+	return named{n.TransportCredentials.Clone(), n.name}
 }
 
 // secureBy makes a TLS configuration of files.

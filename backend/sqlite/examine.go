@@ -203,7 +203,13 @@ func (s *Store) examineTables(ctx context.Context, b *base) []store.Finding {
 	if version > len(migrations()) {
 		level = store.Warn
 	}
-	return append(found("schema", level, "use the newer Croft that has made them here as well", "version %d; this Croft knows %d", version, len(migrations())), found("keys", store.OK, "", "%d", keys)...)
+	schema := found("schema", level, "use the newer Croft that has made them here as well", "version %d; this Croft knows %d", version, len(migrations()))
+	for _, err := range s.List(ctx, "") {
+		if err != nil {
+			return append(schema, found("keys", store.Bad, "do what it says, if the key may be forgotten", "%d, and not all can be read: %v", keys, err)...)
+		}
+	}
+	return append(schema, found("keys", store.OK, "", "%d", keys)...)
 }
 
 func (s *Store) examineIntegrity(ctx context.Context, b *base) []store.Finding {

@@ -24,7 +24,7 @@ func cleanPath(path string) (string, error) {
 		return "", bad("nobody has put your home directory in the place of ~; write the whole path")
 	case strings.ContainsRune(path, 0):
 		return "", bad("it has a NUL byte")
-	case path == ":memory:" || strings.HasPrefix(path, "file:"):
+	case filepath.Base(path) == ":memory:" || strings.HasPrefix(path, "file:"):
 		return "", bad("leases live in a file that all contenders can open; name one by its plain path")
 	case strings.HasSuffix(path, "/"):
 		return "", bad("it names a directory; name a file in it")

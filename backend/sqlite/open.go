@@ -49,7 +49,11 @@ type address struct {
 }
 
 func (a *address) bad(why string) error {
-	return fmt.Errorf("%w %s URL %q: %s; write sqlite:///path/to/file.db, with ?retention=24h or &lock_wait=2s if need be", fence.ErrInvalid, a.kind, store.Redact(a.url.String()), why)
+	form := "sqlite:///path/to/file.db, with ?retention=24h or &lock_wait=2s if need be"
+	if a.kind == "target" {
+		form = "sqlite:///path/to/file.db#NAME"
+	}
+	return fmt.Errorf("%w %s URL %q: %s; write %s", fence.ErrInvalid, a.kind, store.Redact(a.url.String()), why, form)
 }
 
 func parse(kind string, u *url.URL) (*address, error) {
@@ -71,7 +75,7 @@ func parse(kind string, u *url.URL) (*address, error) {
 		case name == "columns":
 			return nil, fmt.Errorf("%w %s URL %q: it names columns in a table, which only a program that has the same Columns can open; raise the fence from there", fence.ErrInvalid, kind, store.Redact(u.String()))
 		case into == nil:
-			return nil, a.bad(fmt.Sprintf("parameter %s=%q is unknown", name, values[0]))
+			return nil, a.bad(fmt.Sprintf("parameter %s=%q is unknown; known are retention, lock_wait and network=allow", name, values[0]))
 		default:
 			if *into, err = time.ParseDuration(values[0]); err != nil || *into < time.Millisecond {
 				return nil, a.bad(fmt.Sprintf("%s %q is not a duration of a millisecond or more", name, values[0]))

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -138,6 +139,11 @@ func TestADamagedRecordDecidesNothing(t *testing.T) {
 	}
 	if _, err := st.Get(t.Context(), "b"); !errors.Is(err, ErrDamaged) {
 		t.Errorf("Get: %v", err)
+	}
+	findings, err := st.Examine(t.Context())
+	must(t, err)
+	if got := level(findings, "keys"); got != store.Bad {
+		t.Errorf("the doctor calls the keys %q", got)
 	}
 	execute(t, file, "DELETE FROM croft_lease WHERE key = 'b'")
 	if a := one(st, acquire("b", "bob")); a.Err != nil {

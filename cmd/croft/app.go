@@ -26,6 +26,8 @@ type app struct {
 	ownerGiven func() bool
 	// started tells errors of a command at work from errors in the way it was called.
 	started bool
+	// examining is set by doctor, which nobody needs to be sent to then.
+	examining bool
 }
 
 // The groups of the help text.
@@ -79,8 +81,15 @@ func (a *app) rootCommand() *cobra.Command {
 A lease says who may try. A fence, at the file or table that is written, says whose writes still count: a worker that was
 presumed dead, replaced, and is awake again finds its write refused.
 
-The store is a directory (or URL) that all contenders share: --store or CROFT_STORE. Without either it is a directory under your
-home, good for one machine.
+The store is what all contenders share: --store or CROFT_STORE. Without either it is a directory under your home, good for one
+machine. "croft doctor" tells how fit it is.
+  /shared/croft                        a directory
+  sqlite:///var/lib/croft.db           a file on one machine
+  postgres://user@host/db
+  redis://host:6379/0                  rediss:// for TLS
+  etcd://host1:2379,host2:2379/prefix  etcds:// for TLS
+  s3://bucket/prefix
+  gs://bucket/prefix
 
 Exit codes:
   0   done, or not your turn (run)

@@ -17,8 +17,9 @@ func (a *app) doctorCommand() *cobra.Command {
 		GroupID: groupTool,
 		Short:   "Examine whether the store is fit for its task",
 		Long: `Examine the store as it is configured: how far its answers can be relied on, how its clock compares with this machine's, and
-what weakens it. Exit code 1 says that something is bad; a warning is something that could be better.`,
-		Example: "  croft doctor\n  croft doctor --store /shared/croft --json",
+what weakens it. Exit code 1 says that something is bad; a warning is something that could be better. Exit code 14 says that nobody
+answers.`,
+		Example: "  croft doctor\n  croft doctor --store sqlite:///var/lib/croft.db\n  croft doctor --store etcd://host1,host2,host3/prefix --json",
 		Args:    takes(),
 		RunE: func(c *cobra.Command, _ []string) error {
 			return a.doctor(c.Context())
@@ -27,6 +28,7 @@ what weakens it. Exit code 1 says that something is bad; a warning is something 
 }
 
 func (a *app) doctor(ctx context.Context) error {
+	a.examining = true
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	st, err := a.open(ctx)

@@ -50,9 +50,11 @@ var outcomes = []outcome{
 	{work.ErrConflict, "conflict", exitFailed, ""},
 	{errNothingReady, "empty", exitHeld, ""},
 	{guard.ErrBusy, "unknown", exitUnknown, ""},
-	{store.ErrUnknown, "unknown", exitUnknown, "ask again; croft doctor looks at the store"},
+	{store.ErrUnknown, "unknown", exitUnknown, hintDoctor},
 	{fence.ErrInvalid, "invalid", exitUsage, ""},
 }
+
+const hintDoctor = "ask again; croft doctor looks at the store"
 
 // otherwise is for what nothing else explains: a file system or a network said no.
 var otherwise = outcome{code: "unknown", exit: exitUnknown}
@@ -96,6 +98,9 @@ func (a *app) fail(err error) int {
 	var usage *usageError
 	if errors.As(err, &usage) {
 		hint = usage.hint
+	}
+	if a.examining && hint == hintDoctor {
+		hint = ""
 	}
 	if o.exit == exitInterrupted {
 		err = errors.New("interrupted")

@@ -169,7 +169,7 @@ func (a *app) withGuard(ctx context.Context, target string, do func(context.Cont
 		return nil
 	}
 	if mark.IsZero() {
-		fmt.Fprintf(a.stdout, "%s: not guarded yet; the first croft write there begins it\n", word(shown))
+		fmt.Fprintf(a.stdout, "%s: not guarded yet; the first write there begins it\n", word(shown))
 		return nil
 	}
 	fmt.Fprintf(a.stdout, "target  %s\nkey     %s\ntoken   %d\n", word(shown), word(mark.Key), mark.Token)

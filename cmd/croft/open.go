@@ -8,6 +8,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -61,7 +62,8 @@ func (a *app) storeName() (name string, defaulted bool, err error) {
 		}
 		return name, true, nil
 	}
-	if isURL(name) || strings.HasPrefix(name, "~") { // the store refuses a ~ that no shell has replaced
+	scheme, _, colon := strings.Cut(name, ":")
+	if isURL(name) || strings.HasPrefix(name, "~") || colon && slices.Contains(store.Schemes(), scheme) { // opening refuses a ~ that no shell has replaced, and a URL that lacks its slashes
 		return name, false, nil
 	}
 	name, err = filepath.Abs(name)

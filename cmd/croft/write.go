@@ -21,14 +21,18 @@ func (a *app) writeCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "write TARGET",
 		GroupID: groupWrite,
-		Short:   "Write a file, unless a newer owner has",
+		Short:   "Write a file, object or key, unless a newer owner has",
 		Long: `Replace TARGET, a path or a URL, with standard input. Whose write it is says the stamp: inside "croft run" it is in CROFT_STAMP. If
 a newer owner has been admitted there, the write is refused with exit code 13 and nothing changes.
+
+TARGET may be redis://HOST:6379/0#KEY, etcd://HOST:2379/#KEY (a path before # is put in front of the key), s3://BUCKET/KEY or
+gs://BUCKET/KEY. Rows of a database are written by the program whose transaction they are in, not from here.
 
 Readers see the old content or the new, never a part. The first write puts an existing file under guard, and says so. What takes long
 shows its progress on a terminal.`,
 		Example: `  generate | croft write out/today.json                 # inside croft run
   croft write out/today.json --from build/today.json
+  croft write 'etcd://localhost:2379/#config/current' --from current.yaml
   croft write out/today.json --stamp "$STAMP" < today   # STAMP: from acquire --json
   croft write out/log.json --seq 17 < log               # a late copy of write 16 is refused`,
 		Args: takes("TARGET"),

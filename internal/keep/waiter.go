@@ -177,7 +177,7 @@ func (w *Waiter) ask(e Event, now clock.Instant) Wishes {
 	hung := w.open && now >= w.hung()
 	if w.sends > 0 && now >= w.limit && (!w.open || hung) {
 		err := w.err
-		if w.open || err == nil {
+		if err == nil || w.open && !errors.Is(err, store.ErrUnknown) { // why an earlier copy came to nothing is better than no reason at all
 			err = errNoAnswer
 		}
 		return w.leave(now, Wishes{Unknown: true, Err: err})
@@ -234,9 +234,9 @@ func (w *Waiter) answered(e Answered, now clock.Instant) Wishes {
 		w.open = w.open && !newest
 		return w.leave(now, Wishes{Refused: true, Err: err})
 	}
-	w.tainted = true
+	w.tainted, w.err = true, err
 	if newest {
-		w.open, w.err = false, err
+		w.open = false
 		w.next = after(now, w.pause(PollMax))
 	}
 	return w.ask(Tick{}, now)

@@ -350,6 +350,21 @@ func TestAnUnreachableStoreIsSaidToBe(t *testing.T) {
 	}
 }
 
+// TestWhyAnEarlierCopyCameToNothingIsTold: a store that takes long to say what is wrong says it of a copy that younger ones have followed.
+func TestWhyAnEarlierCopyCameToNothingIsTold(t *testing.T) {
+	w := waitFor(t, 0)
+	wantAsk(t, w.wake(), 2)
+	refused := store.Unknown(errors.New("connection refused"))
+	w.step(Answered{Attempt: 1, Answer: store.Answer{Err: refused}}, 1500*ms)
+	got := Wishes{}
+	for !got.Unknown {
+		got = w.wake()
+	}
+	if !errors.Is(got.Err, refused) {
+		t.Errorf("the caller is told %v, want %v", got.Err, refused)
+	}
+}
+
 func TestWhoLeavesInTimeLeavesNothingBehind(t *testing.T) {
 	gone := errors.New("gone")
 	w := waitFor(t, time.Hour)

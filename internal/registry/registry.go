@@ -3,6 +3,7 @@ package registry
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -65,10 +66,27 @@ func (r *Registry[T]) Open(ctx context.Context, raw string) (T, error) {
 	return open(ctx, u)
 }
 
+// reason is why a URL cannot be read, unless it could quote a password.
+func reason(raw string, err error) string {
+	var failed *url.Error
+	if strings.Contains(raw, "@") || !errors.As(err, &failed) {
+		return ""
+	}
+	return fmt.Sprintf(" (%v)", failed.Err)
+}
+
 // isURL tells a URL from a path: a path may have "://" in it, too, but only behind a slash.
 func isURL(raw string) bool {
 	scheme, _, found := strings.Cut(raw, "://")
 	return found && !strings.Contains(scheme, "/")
+}
+
+// lacksSlashes tells what was meant to be a URL from a path: one that begins with a scheme and a colon is hardly ever meant, and would be made.
+func (r *Registry[T]) lacksSlashes(raw string) bool {
+	scheme, rest, found := strings.Cut(raw, ":")
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return found && r.openers[scheme] != nil && !strings.HasPrefix(rest, "//")
 }
 
 func (r *Registry[T]) parse(raw string) (*url.URL, error) {
@@ -78,12 +96,16 @@ func (r *Registry[T]) parse(raw string) (*url.URL, error) {
 	if strings.ContainsRune(raw, 0) {
 		return nil, fmt.Errorf("%w %s %q: it has a NUL byte", fence.ErrInvalid, r.kind, Redact(raw))
 	}
+	if r.lacksSlashes(raw) {
+		scheme, _, _ := strings.Cut(raw, ":")
+		return nil, fmt.Errorf("%w %s: %q lacks its two slashes; write %s://…, or ./%s:… if it is a path", fence.ErrInvalid, r.kind, scheme+":", scheme, scheme)
+	}
 	if !isURL(raw) {
 		return &url.URL{Scheme: r.plain, Path: raw}, nil
 	}
 	u, err := url.Parse(raw)
 	if err != nil {
-		return nil, fmt.Errorf("%w %s URL %q: it cannot be read; write scheme://host/path, with special characters percent-encoded", fence.ErrInvalid, r.kind, Redact(raw))
+		return nil, fmt.Errorf("%w %s URL %q: it cannot be read%s; write scheme://host/path, with special characters percent-encoded", fence.ErrInvalid, r.kind, Redact(raw), reason(raw, err))
 	}
 	return u, nil
 }

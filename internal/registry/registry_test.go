@@ -69,9 +69,12 @@ func TestABadURLSaysWhatToDo(t *testing.T) {
 		"gopher://h":                       `invalid door "gopher://h": unknown scheme "gopher"; known are dir, redis`,
 		"gopher://bob:hunter2@h":           `invalid door "gopher://bob:xxxxx@h": unknown scheme "gopher"; known are dir, redis`,
 		"gopher://h?secret=hunter2":        `invalid door "gopher://h?secret=xxxxx": unknown scheme "gopher"; known are dir, redis`,
-		"://h":                             `invalid door URL "://h": it cannot be read; write scheme://host/path, with special characters percent-encoded`,
+		"redis:h":                          `invalid door: "redis:" lacks its two slashes; write redis://…, or ./redis:… if it is a path`,
+		"redis:/bob:hunter2@h":             `invalid door: "redis:" lacks its two slashes; write redis://…, or ./redis:… if it is a path`,
+		"redis://h1, h2":                   `invalid door URL "redis://h1, h2": it cannot be read (invalid character " " in host name); write scheme://host/path, with special characters percent-encoded`,
+		"://h":                             `invalid door URL "://h": it cannot be read (missing protocol scheme); write scheme://host/path, with special characters percent-encoded`,
 		"redis://bob:hun%ter2@h":           `invalid door URL "redis://xxxxx@h": it cannot be read; write scheme://host/path, with special characters percent-encoded`,
-		"redis://h:port/?password=hunter2": `invalid door URL "redis://h:port/?password=xxxxx": it cannot be read; write scheme://host/path, with special characters percent-encoded`,
+		"redis://h:port/?password=hunter2": `invalid door URL "redis://h:port/?password=xxxxx": it cannot be read (invalid port ":port" after host); write scheme://host/path, with special characters percent-encoded`,
 	} {
 		_, err := doors().Open(t.Context(), raw)
 		if !errors.Is(err, fence.ErrInvalid) {

@@ -85,7 +85,7 @@ func Etcd(tb testing.TB) *EtcdCluster {
 	return &mine
 }
 
-// EtcdAlone is a single member of the test's own, with these settings added, lines of etcd's configuration file ("quota-backend-bytes: 16777216").
+// EtcdAlone is a single member of the test's own, with these settings added, or in the place of the usual ones: lines of etcd's configuration file ("quota-backend-bytes: 16777216").
 func EtcdAlone(tb testing.TB, settings ...string) *EtcdCluster {
 	tb.Helper()
 	return etcd(tb, 1, settings...)
@@ -231,12 +231,17 @@ func newEtcd(tb testing.TB, path string, folders []string, settings ...string) *
 			m.secure()
 		}
 		client := m.scheme + "://" + m.Addr
-		lines := append([]string{
+		lines := []string{
 			fmt.Sprintf("name: m%d", i), "data-dir: " + filepath.Join(folder, "data"), "log-level: error", "log-outputs: [stderr]",
 			"listen-client-urls: " + client, "advertise-client-urls: " + client,
 			"listen-peer-urls: " + peers[i], "initial-advertise-peer-urls: " + peers[i],
 			"initial-cluster: " + strings.Join(ring, ","), "initial-cluster-state: new", fmt.Sprintf("initial-cluster-token: %q", ring[0]),
-		}, settings...)
+		}
+		lines = slices.DeleteFunc(lines, func(line string) bool { // the test's own word counts
+			name, _, _ := strings.Cut(line, ":")
+			return slices.ContainsFunc(settings, func(own string) bool { return strings.HasPrefix(own, name+":") })
+		})
+		lines = append(lines, settings...)
 		file := filepath.Join(folder, "member.yaml")
 		if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
 			tb.Fatalf("testenv: %v", err)
