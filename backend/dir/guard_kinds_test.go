@@ -166,7 +166,7 @@ func TestGuardOpensURLsAndPaths(t *testing.T) {
 		dir + "/plain?network=allow":         dir + "/plain?network=allow",
 		"relative.json":                      dir + "/relative.json",
 		"./a#b":                              dir + "/a#b",
-		"file:colon":                         dir + "/file:colon",
+		"./file:colon":                       dir + "/file:colon",
 	} {
 		g, err := guard.Open(t.Context(), target)
 		if err != nil || g.Target() != want {
@@ -181,7 +181,7 @@ func TestGuardOpensURLsAndPaths(t *testing.T) {
 	}
 	for _, target := range []string{
 		"file://relative/x", "file://host/x", "file://", "file:///x?network=yes", "file:///x?lock=1", "file:///x?network=allow&network=allow",
-		"file://ann@localhost/x", "file:///x#y", "file:///x?%zz", "file://" + dir + "/",
+		"file:colon", "file://ann@localhost/x", "file:///x#y", "file:///x?%zz", "file://" + dir + "/",
 	} {
 		if g, err := guard.Open(t.Context(), target); !errors.Is(err, fence.ErrInvalid) || g != nil {
 			t.Errorf("%s: %v, %v; want ErrInvalid", target, g, err)
