@@ -127,7 +127,7 @@ Exit codes:
 	flags.StringVar(&a.owner, "owner", "", "who you are, in records and refusals (default $CROFT_OWNER, else user@host)")
 	a.timeout = 5 * time.Second
 	flags.Var(&duration{value: &a.timeout, least: 10 * time.Millisecond, most: time.Hour, examples: "5s or 1m"}, "timeout",
-		"how long the store may take for one answer; after twice as long without any, croft gives up")
+		"how long the store may take for one answer; after twice as long without any, croft gives up (listings: after a minute)")
 	a.storeGiven = func() bool { return flags.Changed("store") }
 	a.ownerGiven = func() bool { return flags.Changed("owner") }
 
