@@ -161,7 +161,7 @@ func (q *lines) granted(p *place, l *Lease) {
 func (q *lines) occupy(p *place, l *Lease) {
 	q.mu.Lock()
 	p.leave()
-	p.line.holder = l
+	p.line.holder, p.line.last = l, nil // who held it before is no news any more
 	q.tell(p.line)
 	q.next(p.line)
 	q.mu.Unlock()
@@ -290,12 +290,15 @@ func (q *lines) stand(ctx context.Context, p *place) error {
 // refusal is why the key cannot be had now, as far as this client knows, or nil. Unless any knowledge will do, it must be as new as the question.
 // The caller holds the mutex.
 func (q *lines) refusal(ln *line, asked clock.Instant, anyAge bool) error {
-	holder := ln.holder
-	if holder == nil && ln.head != nil {
-		holder = ln.head.lease
+	holders := [2]*Lease{ln.holder} // it may be over, and the key passed on
+	if ln.head != nil {
+		holders[1] = ln.head.lease
 	}
-	if holder != nil {
-		if held := holder.asHeld(); held != nil {
+	for _, l := range holders {
+		if l == nil {
+			continue
+		}
+		if held := l.asHeld(); held != nil {
 			return held
 		}
 	}
