@@ -18,13 +18,13 @@ type pursuit struct {
 	cl      *claim
 	waiter  keep.Waiter
 	asked   bool   // a request was made,
-	first   letter // the first of them
+	unsent  bool   // and withdrawn before it was sent
+	doubt   bool   // an outcome is unknown
+	first   letter // the first request
 	newest  *letter
 	acquire *letter // the newest that is no release
 	copies  int     // of it, with the present secret, that were not refused
-	unsent  bool    // there was one, and it was withdrawn
 	mail    mail
-	doubt   bool          // an outcome is unknown
 	grant   *store.Answer // the last one without an error
 	refusal error         // the last one with
 	now     clock.Instant // when the machine was last stepped

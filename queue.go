@@ -41,11 +41,11 @@ type place struct {
 	before, after *place
 	cl            *claim
 	start         clock.Instant // when it began to wait
-	turn          bool          // it is this one's turn
 	called        chan struct{} // closed when the turn comes; nil if nobody waits for it
-	pursuit       *pursuit      // since it has asked,
-	begun         bool          // which was the one before, on its behalf
+	pursuit       *pursuit      // since it has asked
 	lease         *Lease        // what it was granted, while the fence is raised for it
+	turn          bool          // it is this one's turn
+	begun         bool          // the one before has asked on its behalf
 	gone          bool          // only its own contender changes it
 }
 
