@@ -35,6 +35,18 @@ func (c *Client) queued() int {
 	return n
 }
 
+// waitsToBeSent reports whether a request about a key does.
+func (c *Client) waitsToBeSent(key string) bool {
+	c.calls.mu.Lock()
+	defer c.calls.mu.Unlock()
+	for s := c.calls.waiting.first; s != nil; s = s.next {
+		if s.requests[0].Key == key {
+			return true
+		}
+	}
+	return false
+}
+
 // TestWhatWaitsToBeSentWaitsOnce: a store that hangs, and is asked again and again, has not the more to do afterwards the longer it took.
 func TestWhatWaitsToBeSentWaitsOnce(t *testing.T) {
 	inBubble(t, func(r *rig) {
@@ -207,5 +219,38 @@ func TestWhatWasGivenUpBeforeItWasSentDoesNotHappen(t *testing.T) {
 		if rec := r.record("jobs/mine"); rec.State != tenure.Free {
 			r.Errorf("the lease that was given back is %s", rec.State)
 		}
+	})
+}
+
+// TestWhoWasRefusedAndLeavesBeforeItAsksAgainLeavesNothing: whatever was sent has been answered. There is nothing to give back, nothing for Close to wait for, and nothing
+// unknown about a key that is held.
+func TestWhoWasRefusedAndLeavesBeforeItAsksAgainLeavesNothing(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.acquire(r.client(nil, nil), "jobs/one", &LeaseOptions{TTL: time.Hour})
+		tap := &tap{Store: r.st}
+		c := r.client(tap, nil)
+		ctx, cancel := context.WithCancel(r.Context())
+		var all sync.WaitGroup
+		all.Go(func() {
+			_, err := c.Acquire(ctx, "jobs/one", &LeaseOptions{WaitFor: Forever})
+			if !errors.Is(err, context.Canceled) || !errors.Is(err, ErrHeld) || errors.Is(err, ErrUnknown) {
+				r.Errorf("%v, want that it was held", err)
+			}
+		})
+		time.Sleep(time.Minute)
+		tap.set(slow(900 * time.Millisecond))
+		all.Go(func() { r.acquire(c, "jobs/two", nil) })
+		for !c.waitsToBeSent("jobs/one") {
+			time.Sleep(time.Millisecond)
+		}
+		cancel()
+		time.Sleep(3 * time.Second)
+		if n, _ := tap.count(tenure.Release); n > 0 {
+			r.Errorf("%d releases of what was refused", n)
+		}
+		if err := c.Close(); err != nil {
+			r.Errorf("Close: %v", err)
+		}
+		all.Wait()
 	})
 }

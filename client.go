@@ -105,9 +105,9 @@ func (c *Client) Close() error {
 	if c.busy == 0 {
 		close(c.idle)
 	}
+	close(c.closing) // whoever is told ErrClosed finds it so
 	c.mu.Unlock()
 
-	close(c.closing)
 	c.warden.close()
 	if !c.wait(c.idle, closeBound) {
 		c.err = store.Unknown(errors.New("closed before every request had an outcome; what was granted unnoticed lapses at its deadline"))

@@ -246,3 +246,24 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestWhoIsToldThatTheClientIsClosedFindsItSo: a loop tells by that whether it was its own client.
+func TestWhoIsToldThatTheClientIsClosedFindsItSo(t *testing.T) {
+	st := mem.New(nil)
+	for range 2000 {
+		c := New(st, nil)
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() {
+				for c.enter() == nil {
+					c.leave()
+				}
+				if !isClosed(c.closing) {
+					t.Error("it is closed, and is not")
+				}
+			})
+		}
+		_ = c.Close()
+		all.Wait()
+	}
+}

@@ -69,10 +69,10 @@ type submission struct {
 	withdrawn bool // it waits for nothing
 
 	// Of the first of a batch on its way.
-	began  time.Time
 	hung   bool // it takes longer than patientFor
-	size   int  // submissions in it
 	single bool // nothing may go beside it
+	size   int  // submissions in it
+	began  time.Time
 }
 
 // mayPass reports whether a submission may go beside others: it begins or ends terms, and is sent for the first time. Renewals wait, so that none is on its way when its lease is given back.

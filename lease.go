@@ -28,6 +28,7 @@ type Lease struct {
 	recAt  time.Time // on the store's clock
 	lost   *LostError
 	alone  bool // the next renewal goes in a call of its own
+	gave   bool // the store was asked to take it back, or will be
 	giving bool // somebody is in Release,
 	// finished says that the store knows that the lease is over, and outcome is of the Release that ended it: both are for who is in Release.
 	finished bool
@@ -144,7 +145,8 @@ func (l *Lease) Report(ctx context.Context, marker string) error {
 }
 
 // Resume takes up a lease that was lost by time (expired or unreachable), if nobody was granted the key meanwhile: it returns a new lease with the same
-// token, whose writes count like those of the old one. After any other loss its error is that loss, and of a lease that still lives it is ErrInvalid.
+// token, whose writes count like those of the old one. After any other loss its error is that loss, after Release or Fail, whatever came of it, one as
+// [Released], and of a lease that still lives it is ErrInvalid.
 func (l *Lease) Resume(ctx context.Context) (*Lease, error) {
 	var lost *LostError
 	switch err := l.Err(); {
@@ -152,6 +154,9 @@ func (l *Lease) Resume(ctx context.Context) (*Lease, error) {
 		return nil, errAlive
 	case errors.As(err, &lost) && lost.Loss != Expired && lost.Loss != Unreachable:
 		return nil, err
+	}
+	if l.givenBack() {
+		return nil, &LostError{Key: l.Key(), Token: l.Token(), Loss: Released, Err: errGave}
 	}
 	c := l.c
 	if err := c.enter(); err != nil {

@@ -158,7 +158,6 @@ func TestALossFoundAtTheReleaseIsALoss(t *testing.T) {
 	}
 }
 
-// TestEveryRunsOncePerPeriod, also when starts come a little early or late.
 // TestALossFoundWhenTheWorkReleasesIsALoss: the work need not look at what its own Release says.
 func TestALossFoundWhenTheWorkReleasesIsALoss(t *testing.T) {
 	for _, work := range []error{nil, errWork} {
@@ -178,6 +177,7 @@ func TestALossFoundWhenTheWorkReleasesIsALoss(t *testing.T) {
 	}
 }
 
+// TestEveryRunsOncePerPeriod, also when starts come a little early or late.
 func TestEveryRunsOncePerPeriod(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		c := r.client(nil, nil)

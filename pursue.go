@@ -18,13 +18,13 @@ type pursuit struct {
 	cl      *claim
 	waiter  keep.Waiter
 	asked   bool   // a request was made,
-	first   letter // the first of them
+	unsent  bool   // and withdrawn before it was sent
+	doubt   bool   // an outcome is unknown
+	first   letter // the first request
 	newest  *letter
 	acquire *letter // the newest that is no release
-	copies  int     // of it, with the present secret
-	unsent  bool    // there was one, and it was withdrawn
+	copies  int     // of it, with the present secret, that were not refused
 	mail    mail
-	doubt   bool          // an outcome is unknown
 	grant   *store.Answer // the last one without an error
 	refusal error         // the last one with
 	now     clock.Instant // when the machine was last stepped
@@ -70,7 +70,7 @@ func (c *Client) pursue(ctx context.Context, p *place, now clock.Instant) (*Leas
 		return c.newLease(ctx, u.cl, u.grant, wishes.Deadline, u.now, u.now), nil
 	case wishes.Unknown:
 		return nil, fmt.Errorf("acquire %q: %w", key, wishes.Err)
-	case why != nil && u.unsent:
+	case why != nil && u.unsent && u.refusal == nil:
 		return nil, fmt.Errorf("acquire %q: %w; %w", key, why, errUnsent)
 	case why != nil && wishes.Background:
 		return nil, fmt.Errorf("acquire %q: %w; %w", key, why, errPending)
@@ -209,7 +209,7 @@ func (u *pursuit) step(event keep.Event) (keep.Wishes, *submission) {
 	return wishes, l.address(&u.mail, request, at, wishes.Attempt)
 }
 
-// withdraw takes back what has not been sent, and reports whether nothing can come of what was asked: no copy of it was sent.
+// withdraw takes back what has not been sent, and reports whether nothing can come of what was asked: no other copy of it was sent, or all were refused.
 func (u *pursuit) withdraw() bool {
 	u.unsent = u.c.calls.withdraw(&u.acquire.submission) && u.copies == 1
 	return u.unsent
@@ -223,6 +223,9 @@ func (u *pursuit) read(l *letter, p *place) {
 			u.resolved(OutcomeOK)
 		}
 		return
+	}
+	if known(l.answer.Err) && l.requests[0].Secret == u.cl.request[0].Secret {
+		u.copies--
 	}
 	var held *tenure.HeldError
 	switch err := l.answer.Err; {

@@ -41,11 +41,11 @@ type place struct {
 	before, after *place
 	cl            *claim
 	start         clock.Instant // when it began to wait
-	turn          bool          // it is this one's turn
 	called        chan struct{} // closed when the turn comes; nil if nobody waits for it
-	pursuit       *pursuit      // since it has asked,
-	begun         bool          // which was the one before, on its behalf
+	pursuit       *pursuit      // since it has asked
 	lease         *Lease        // what it was granted, while the fence is raised for it
+	turn          bool          // it is this one's turn
+	begun         bool          // the one before has asked on its behalf
 	gone          bool          // only its own contender changes it
 }
 
@@ -161,7 +161,7 @@ func (q *lines) granted(p *place, l *Lease) {
 func (q *lines) occupy(p *place, l *Lease) {
 	q.mu.Lock()
 	p.leave()
-	p.line.holder = l
+	p.line.holder, p.line.last = l, nil // who held it before is no news any more
 	q.tell(p.line)
 	q.next(p.line)
 	q.mu.Unlock()
@@ -290,12 +290,15 @@ func (q *lines) stand(ctx context.Context, p *place) error {
 // refusal is why the key cannot be had now, as far as this client knows, or nil. Unless any knowledge will do, it must be as new as the question.
 // The caller holds the mutex.
 func (q *lines) refusal(ln *line, asked clock.Instant, anyAge bool) error {
-	holder := ln.holder
-	if holder == nil && ln.head != nil {
-		holder = ln.head.lease
+	holders := [2]*Lease{ln.holder} // it may be over, and the key passed on
+	if ln.head != nil {
+		holders[1] = ln.head.lease
 	}
-	if holder != nil {
-		if held := holder.asHeld(); held != nil {
+	for _, l := range holders {
+		if l == nil {
+			continue
+		}
+		if held := l.asHeld(); held != nil {
 			return held
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/backend/mem"
+	"github.com/croft-dev/croft/internal/keep"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -314,5 +315,71 @@ func TestAHangingHeadDoesNotSpeakForTheOthers(t *testing.T) {
 		start := time.Now()
 		all.Wait()
 		wantAfter(r, start, 20*time.Second, 22*time.Second)
+	})
+}
+
+// TestWhoHeldTheKeyBeforeIsNotSaidToHoldIt: what a lease of this client came after is no news while that lease is given back, which may take a while.
+func TestWhoHeldTheKeyBeforeIsNotSaidToHoldIt(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		before := r.acquire(r.client(nil, &Options{Owner: "before"}), "jobs/one", nil)
+		tap := &tap{Store: r.st}
+		c := r.client(tap, &Options{Owner: "here"})
+		var all sync.WaitGroup
+		all.Go(func() {
+			l := r.acquire(c, "jobs/one", &LeaseOptions{WaitFor: Forever})
+			time.Sleep(time.Minute)
+			tap.set(slow(500 * time.Millisecond))
+			if err := l.Release(r.Context()); err != nil {
+				r.Error(err)
+			}
+		})
+		time.Sleep(time.Second)
+		if err := before.Release(r.Context()); err != nil {
+			r.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		all.Go(func() { r.acquire(c, "jobs/one", &LeaseOptions{WaitFor: Forever}) })
+		synctest.Wait()
+		for !c.lines.passing("jobs/one") {
+			time.Sleep(time.Millisecond)
+		}
+		_, err := c.Acquire(r.Context(), "jobs/one", &LeaseOptions{WaitFor: time.Millisecond})
+		var held *tenure.HeldError
+		if !errors.As(err, &held) || held.Record.Owner != "here" {
+			r.Errorf("%v, want that it is held here", err)
+		}
+		all.Wait()
+	})
+}
+
+// passing reports whether the key is about to be passed on.
+func (q *lines) passing(key string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	ln := q.byKey[key]
+	return ln != nil && ln.holder != nil && ln.head != nil && ln.head.turn
+}
+
+// TestAKeyThatWasPassedOnIsHeldWhileItsFencesAreRaised, also before the one who passed it on has left the line.
+func TestAKeyThatWasPassedOnIsHeldWhileItsFencesAreRaised(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		c := r.client(nil, nil)
+		l := r.acquire(c, "jobs/one", nil)
+		cl, err := c.newClaim("jobs/one", &LeaseOptions{WaitFor: Forever})
+		if err != nil {
+			r.Fatal(err)
+		}
+		p, _ := c.lines.join(cl, c.clk.Now())
+		c.warden.step(l, keep.Ended{Loss: keep.Released}) // it is being released
+		if _, err := r.client(nil, nil).Release(r.Context(), l.Deed(), false); err != nil {
+			r.Fatal(err)
+		}
+		c.lines.granted(p, r.acquire(r.client(nil, nil), "jobs/one", nil))
+		start := time.Now()
+		if _, err := c.Acquire(r.Context(), "jobs/one", nil); !errors.Is(err, ErrHeld) {
+			r.Error(err)
+		}
+		wantAfter(r, start, 0, 0)
+		c.lines.stepAside(p)
 	})
 }

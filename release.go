@@ -26,7 +26,7 @@ func (l *Lease) finish(ctx context.Context, failed bool) error {
 	w := l.c.warden
 	w.mu.Lock()
 	own, has, first := l.ctx, l.cancel != nil, !l.giving // even if ctx is over: giving back is worth a message
-	l.giving = true
+	l.gave, l.giving = true, true
 	w.mu.Unlock()
 	if has && ctx.Done() != nil {
 		var stop func()
@@ -122,6 +122,13 @@ func (l *Lease) refused() error {
 	return l.outcome
 }
 
+// givenBack reports whether Release or Fail was called.
+func (l *Lease) givenBack() bool {
+	l.c.warden.mu.Lock()
+	defer l.c.warden.mu.Unlock()
+	return l.gave
+}
+
 // outlasting is ctx, except that the end of a lease's own context does not end it: work may release with that, or one made from it.
 func outlasting(ctx, own context.Context) (context.Context, func()) {
 	out, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -165,6 +172,9 @@ func lose(lost, work error) error {
 
 // errGrantedAnew refuses to resume a lease that the store has forgotten, and then granted to a late copy of its request: that is another term, with a token that may be lower.
 var errGrantedAnew = errors.New("the store has forgotten this lease and granted its request anew, with another token; stop this work and acquire again")
+
+// errGave refuses to resume a lease whose release may still be on its way.
+var errGave = errors.New("it was to be given back, and that may yet come to pass; acquire again")
 
 // errAlive refuses to resume a lease that was not lost.
 var errAlive = fmt.Errorf("%w resume: the lease is alive; there is nothing to resume", ErrInvalid)

@@ -129,3 +129,26 @@ func TestMaxHoldBoundsTheWholeOfAResumedLease(t *testing.T) {
 		}
 	})
 }
+
+// TestLaw5WhatIsOnItsWayBackIsNotResumed: a release that nobody waits for any more may arrive after the renewal, and then the store would keep the key for nobody.
+func TestLaw5WhatIsOnItsWayBackIsNotResumed(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		tap := &tap{Store: r.st}
+		c, clk := r.sleeper(tap, nil)
+		l := r.acquire(c, "jobs/one", nil)
+		clk.Suspend(time.Hour)
+		r.wantLost(l, Expired)
+		tap.set(only(tenure.Release, slow(4*time.Second)))
+		if err := l.Release(r.Context()); !errors.Is(err, ErrUnknown) {
+			r.Fatal(err)
+		}
+		resumed, err := l.Resume(r.Context())
+		if lossIn(err) != Released {
+			r.Errorf("%v, want that it was released", err)
+		}
+		time.Sleep(5 * time.Second)
+		if rec := r.record("jobs/one"); rec.State == tenure.Free && resumed != nil && resumed.Err() == nil {
+			r.Error("a lease lives of which the store knows nothing")
+		}
+	})
+}
