@@ -54,9 +54,12 @@ func (s *Store) take(l *lane, revision int64, resp *etcdserverpb.TxnResponse) {
 	if l.since == 0 {
 		l.since = revision
 	}
-	l.view, l.sure = v, true
 	s.mu.Lock()
 	s.remember(l.key, v)
+	if e := s.views.byKey[l.key]; e != nil { // what was long on its way may have been overtaken: the key given back, by this very store
+		v = e.Value.(*remembered).view
+	}
 	s.mu.Unlock()
+	l.view, l.sure = v, true
 	s.joined(l, revision) // after that: a bid that was there before is known to be granted, or was not
 }

@@ -32,7 +32,8 @@ type stake struct {
 	by      instant // when the release was sent, by another's clock: of no use to anybody
 	claimed bool    // and whoever asked for it knows,
 	given   bool    // or it is being given back,
-	over    bool    // or has been
+	over    bool    // or has been,
+	ended   int     // at this step or before it
 }
 
 const (
@@ -124,6 +125,11 @@ func (d *desk) answered(req tenure.Request, k *stake, step int, a store.Answer) 
 			}
 			if other.given && !w.mutant.is(ClaimedWhileGiven) {
 				w.cover("award", "asked for while given back")
+				if other.over && step > other.ended { // a server that was put back has forgotten both: copies of the release may be on their way, so it is given back once more
+					again := d.bid(req)
+					again.awarded, again.record = true, a.Record
+					d.giveUp(again)
+				}
 				return store.Failed(1, errGivenBack)[0]
 			}
 			other.claimed = !w.mutant.is(OnlyTheTold)
@@ -224,7 +230,7 @@ func (d *desk) giveUp(k *stake) {
 	var release func()
 	release = func() {
 		if k.left() <= 0 {
-			k.over = true
+			k.over, k.ended = true, d.s.steps
 			return
 		}
 		d.c.apply([]tenure.Request{req}, func(answers []store.Answer, _ instant) {
@@ -232,7 +238,7 @@ func (d *desk) giveUp(k *stake) {
 				d.c.timer(meeting, release)
 				return
 			}
-			k.over = true
+			k.over, k.ended = true, d.s.steps
 		})
 	}
 	release()

@@ -17,6 +17,8 @@ var found = []struct {
 	}},
 	// Resume took a term that the store had granted anew, to a late copy of the request, for the one that was lost: resumes-anew.
 	{"a lease was resumed with another token", Case{Profile: "amnesia", Seed: 1209}},
+	// The simulator's own: what it had given back was granted anew by a store that had been put back, and nobody gave it back again.
+	{"a key that was given back before the store was put back stood idle", Case{Profile: "restored", Seed: 14632}},
 }
 
 // TestWhatWasFoundStaysRight: seeds that broke a law before it was put right.
