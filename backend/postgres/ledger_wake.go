@@ -141,7 +141,7 @@ func (l *Ledger) open(ctx context.Context) (*pgx.Conn, error) {
 
 func (l *Ledger) hears(ctx context.Context, conn *pgx.Conn) error {
 	if _, err := conn.Exec(ctx, l.sql.workListen); err != nil {
-		if hasCode(err, "0A000") || hasCode(err, readOnly) {
+		if hasCode(err, "0A000") { // and not what a standby says: the next connection may lead to the primary
 			return fmt.Errorf("%w: the server refuses LISTEN: %w", errors.ErrUnsupported, err)
 		}
 		return err

@@ -47,3 +47,31 @@ func TestAClientThatIsJustLeavingIsNotNamed(t *testing.T) {
 	}
 	woken(t, c, "its turn")
 }
+
+// TestOneTurnIsOneClients, however the server goes about it: with statistics of many keys for which few wait, it joins tables row by row.
+func TestOneTurnIsOneClients(t *testing.T) {
+	st, name := fresh(t, postgres.Options{})
+	must(t, st, claim("turns/made", "ann"))
+	exec(t, "INSERT INTO "+name+".waiter (key, id, wait_until) SELECT 'turns/'||i, 'one', now() + interval '1 hour' FROM generate_series(1, 500) i")
+	exec(t, "INSERT INTO "+name+".waiter (key, id, wait_until) SELECT 'turns/busy', 'client '||i, now() + interval '1 hour' FROM generate_series(10, 25) i")
+	exec(t, "ANALYZE "+name+".waiter")
+	tx, err := shared(t).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	for _, setting := range []string{"enable_seqscan = off", "enable_hashjoin = off", "enable_mergejoin = off", "enable_material = off", "plan_cache_mode = force_generic_plan"} {
+		if _, err := tx.Exec(t.Context(), "SET LOCAL "+setting); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for turn := 1; turn <= 16; turn++ {
+		if _, err := tx.Exec(t.Context(), "SELECT "+name+".wake_v1('turns/busy')"); err != nil {
+			t.Fatalf("turn %d: %v", turn, err)
+		}
+		var named int
+		if err := tx.QueryRow(t.Context(), "SELECT count(*) FROM "+name+".waiter WHERE named").Scan(&named); err != nil || named != turn {
+			t.Fatalf("after turn %d: %d were named, %v", turn, named, err)
+		}
+	}
+}

@@ -11,11 +11,10 @@ AS $$
 DECLARE
     next_id text;
 BEGIN
-    UPDATE croft.waiter w SET named = true
-    FROM (SELECT v.id FROM croft.waiter v WHERE v.key = k AND NOT v.named AND v.wait_until > clock_timestamp() ORDER BY v.place LIMIT 1 FOR UPDATE SKIP LOCKED) AS first
-    WHERE w.key = k AND w.id = first.id
-    RETURNING w.id INTO next_id;
+    -- In two statements: a plan that joins them may look for the first more than once, and finds another each time.
+    SELECT v.id INTO next_id FROM croft.waiter v WHERE v.key = k AND NOT v.named AND v.wait_until > clock_timestamp() ORDER BY v.place LIMIT 1 FOR UPDATE SKIP LOCKED;
     IF FOUND THEN
+        UPDATE croft.waiter w SET named = true WHERE w.key = k AND w.id = next_id;
         PERFORM pg_notify('croft.wake', E'\x02' || next_id || ' ' || k); -- it goes out when the change is committed
     END IF;
     UPDATE croft.lease l SET awaited = false
