@@ -49,3 +49,18 @@ func TestAnAnswerThatWasOvertakenIsNotTaken(t *testing.T) {
 		t.Errorf("it is answered as held: %+v", l.answers[0].Record)
 	}
 }
+
+// TestWhatIsRememberedOfALaterStateIsForgotten: etcd was set back, and an answer from before came to be remembered after that had been noticed.
+func TestWhatIsRememberedOfALaterStateIsForgotten(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	st := open(t, dial(t, c), c.Prefix())
+	mine := lasting("stale/later", "ann")
+	must(t, st, mine)
+	later := *st.known(mine.Key)
+	later.mod, later.asOf = 1<<40, 1<<40
+	st.mu.Lock()
+	st.remember(mine.Key, &later)
+	st.mu.Unlock()
+	must(t, st, then(tenure.Release, mine))
+}

@@ -56,8 +56,13 @@ func (s *Store) take(l *lane, revision int64, resp *etcdserverpb.TxnResponse) {
 	}
 	s.mu.Lock()
 	s.remember(l.key, v)
-	if e := s.views.byKey[l.key]; e != nil { // what was long on its way may have been overtaken: the key given back, by this very store
-		v = e.Value.(*remembered).view
+	if e := s.views.byKey[l.key]; e != nil {
+		if newer := e.Value.(*remembered).view; newer != v && newer == l.view { // it was known before this was asked: etcd was set back since
+			s.views.forget(l.key)
+			s.remember(l.key, v)
+		} else { // what was long on its way may have been overtaken: the key given back, by this very store
+			v = newer
+		}
 	}
 	s.mu.Unlock()
 	l.view, l.sure = v, true

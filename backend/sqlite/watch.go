@@ -188,7 +188,7 @@ func (s *Store) lookOut() {
 			err = s.compareAll(load, keys)
 			next = max(next, pollShare*time.Since(began))
 		}
-		if err != nil || b.moved() || b.cutOff(b.company) {
+		if err != nil || b.moved() || s.apart(b, b.company) != nil {
 			s.watch.broke()
 			return
 		}
