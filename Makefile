@@ -7,10 +7,6 @@ MAKEFLAGS     += --no-print-directory
 
 TOOLS := .tools/bin
 
-# Inputs tried at every fuzz target. A count, not a duration: when a duration runs out, Go before 1.27 now and then
-# reports "context deadline exceeded" as a failure of the target (go.dev/issue/75804).
-FUZZTIME ?= 20000x
-
 # Passed on to the benchmark program: make bench BENCHFLAGS="-h"
 BENCHFLAGS ?=
 
@@ -26,8 +22,8 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: test
-test: ## everything: lint, generated files, fuzzing, benchmarks' own tests, all tests with the race detector
-	@MAKE="$(MAKE)" tools/stages lint generated fuzz 'bench-tests&' tests
+test: gotest ## everything: lint, generated files, benchmarks' own tests, all tests with the race detector
+	@MAKE="$(MAKE)" tools/stages lint generated 'bench-tests&' tests
 
 .PHONY: quick
 quick: ## vet, and the tests that need no server and no root, within two minutes
@@ -62,20 +58,21 @@ generate: ## write again what is generated from the code
 # Most of what tests do is wait, for a lease to end or a server to answer: several of a package run at a time, on however few processors. The timeout is a bound on
 # hanging, not on speed.
 .PHONY: tests
-tests:
-	go test $(RACE) -count=1 -timeout=20m -parallel=8 ./...
+tests: gotest
+	@$(TOOLS)/gotest $(RACE) -count=1 -timeout=20m -parallel=8 ./...
 
 .PHONY: bench-tests
-bench-tests:
-	@if [ -f bench/go.mod ]; then cd bench && go vet ./... && go test $(RACE) -count=1 -timeout=20m ./...; fi
-
-.PHONY: fuzz
-fuzz:
-	@tools/fuzz $(FUZZTIME)
+bench-tests: gotest
+	@cd bench && go vet ./... && ../$(TOOLS)/gotest $(RACE) -count=1 -timeout=20m ./...
 
 .PHONY: generated
 generated:
 	@tools/generated
+
+# gotest runs go test and says at the end what failed.
+.PHONY: gotest
+gotest:
+	@go build -o $(TOOLS)/gotest ./tools/gotest
 
 # tools/lint pins golangci-lint and all it is built from, so that a warm cache is enough to build it. Building what is
 # up to date takes a moment; the first time takes a minute or two.

@@ -31,6 +31,8 @@ type run struct {
 	Cuts          int64     `json:"cuts"`
 	Folders       int64     `json:"folders"` // that differed, and were recovered
 	States        int64     `json:"states"`  // of the model
+	Targets       int64     `json:"fuzz_targets,omitempty"`
+	Inputs        int64     `json:"fuzz_inputs,omitempty"`
 	Parts         []outcome `json:"parts"`
 	Failed        []string  `json:"failed,omitempty"`
 }
@@ -198,11 +200,11 @@ func (w weather) losses() string {
 	return fmt.Sprintf("%d, the first after %s", w.Lost, time.Duration(w.FirstLoss).Round(100*time.Millisecond))
 }
 
-var titles = map[string]string{"variants": "broken variants", "sim": "simulator", "chaos": "chaos on real servers", "cuts": "power cuts", "model": "the model"}
+var titles = map[string]string{"variants": "broken variants", "sim": "simulator", "fuzz": "fuzzing", "chaos": "chaos on real servers", "cuts": "power cuts", "model": "the model"}
 
 // nothing reports whether a part has no figure: what it should have run was not there, or said nothing.
 func (r *run) nothing(part string) bool {
-	return map[string]int64{"variants": int64(r.Mutants), "sim": r.Seeds, "chaos": int64(len(r.Chaos)), "cuts": r.Cuts, "model": r.States}[part] == 0
+	return map[string]int64{"variants": int64(r.Mutants), "sim": r.Seeds, "fuzz": r.Inputs, "chaos": int64(len(r.Chaos)), "cuts": r.Cuts, "model": r.States}[part] == 0
 }
 
 // what is how much of a part was run.
@@ -212,6 +214,8 @@ func (r *run) what(part string) string {
 		return fmt.Sprintf("%d of %d found", r.Killed, r.Mutants)
 	case "sim":
 		return fmt.Sprintf("%s seeds of at least %d requests; %s requests, %s faults", thousands(r.Seeds), r.LeastRequests, thousands(r.Requests), thousands(r.Faults))
+	case "fuzz":
+		return fmt.Sprintf("%d targets, %s inputs", r.Targets, thousands(r.Inputs))
 	case "chaos":
 		backends, lost, faults := map[string]bool{}, int64(0), 0
 		for _, w := range r.Chaos {

@@ -21,9 +21,9 @@ func TestTheFiguresAreWrittenBetweenTheirLines(t *testing.T) {
 	for range 2 {
 		p.run = &run{
 			At: time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC), Seconds: 1800, FirstSeed: 1, NextSeed: 2001, Seeds: 20000, Requests: 12345678, LeastRequests: 512, Faults: 9,
-			Mutants: 348, Killed: 348, Cuts: 70000, Folders: 30000, States: 18385542,
+			Mutants: 348, Killed: 348, Cuts: 70000, Folders: 30000, States: 18385542, Targets: 11, Inputs: 220000,
 			Profiles: []profile{{"s3", 4000, 2500000, map[string]map[string]int64{"fault": {"wipe": 3, "pause": 1200}, "transition": {"renew": 7}, "refusal": {"held": 9}}}},
-			Parts:    []outcome{{"variants", 60, true}, {"sim", 100, true}, {"cuts", 90, true}, {"model", 61, true}, {"chaos", 600, true}},
+			Parts:    []outcome{{"variants", 60, true}, {"sim", 100, true}, {"fuzz", 40, true}, {"cuts", 90, true}, {"model", 61, true}, {"chaos", 600, true}},
 			Chaos:    []weather{{Backend: "redis", Guarded: true, TookNS: 6e10, Operations: 1000}, {Backend: "dir", Lost: 3, FirstLoss: 2e9, TookNS: 1e9}},
 		}
 		earlier, err := p.read()
@@ -43,7 +43,7 @@ func TestTheFiguresAreWrittenBetweenTheirLines(t *testing.T) {
 	}
 	for _, want := range []string{
 		"# Proof\n", "\nmore\n", "Runs so far: 2, failed: 0. In all 40,000 seeds with 24,691,356 requests", "140,000 power cuts; 1.0 hours of everything", "| s3 | 4,000 | 2,500,000 | 2, 1,203 times; least wipe, 3 | 1, 7 times; least renew, 7 |", "348 of 348 found", "20,000 seeds of at least 512 requests",
-		"70,000 cuts, 30,000 different folders recovered | 1m30s | held", "| 18,385,542 states |", "2 backends", "| dir | no | 1s |", "3, the first after 2s", "| redis | yes | 1m0s | 1,000 |",
+		"70,000 cuts, 30,000 different folders recovered | 1m30s | held", "| 18,385,542 states |", "| fuzzing | 11 targets, 220,000 inputs | 40s | held |", "2 backends", "| dir | no | 1s |", "3, the first after 2s", "| redis | yes | 1m0s | 1,000 |",
 	} {
 		if !strings.Contains(string(page), want) {
 			t.Errorf("%q is not in the page:\n%s", want, page)
@@ -93,8 +93,8 @@ func TestAPartThatRanNothingHasNotHeld(t *testing.T) {
 
 // TestPartsAreKnownByName.
 func TestPartsAreKnownByName(t *testing.T) {
-	p := &program{seeds: 1, chaos: 1, control: 1, only: []string{"sim", "weather"}}
-	if err := p.check(); err == nil || !strings.Contains(err.Error(), "variants, chaos, sim, cuts, model") {
+	p := &program{seeds: 1, inputs: 1, chaos: 1, control: 1, only: []string{"sim", "weather"}}
+	if err := p.check(); err == nil || !strings.Contains(err.Error(), "variants, chaos, fuzz, sim, cuts, model") {
 		t.Errorf("%v", err)
 	}
 	if p.only = []string{"variants", "model"}; p.check() != nil {

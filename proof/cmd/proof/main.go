@@ -1,4 +1,4 @@
-// Command proof runs everything that tries to break Croft, and writes what was run into docs/proof.md: the simulator, the broken variants, chaos on real servers, power cuts, and the model.
+// Command proof runs everything that tries to break Croft, and writes what was run into docs/proof.md: the simulator, the broken variants, fuzzing, chaos on real servers, power cuts, and the model.
 package main
 
 import (
@@ -21,7 +21,7 @@ const usage = `proof runs everything that tries to break Croft, and writes what 
   go run ./proof/cmd/proof -seeds 200000      more of the simulator
   go run ./proof/cmd/proof -only sim,model    some of it; nothing is written
 
-Parts: variants, sim, chaos, cuts, model. The exit status is 1 if a law was broken, a broken variant was not found, or something could not be run; what to run to see it again is said at the
+Parts: variants, fuzz, sim, chaos, cuts, model. The exit status is 1 if a law was broken, a broken variant was not found, or something could not be run; what to run to see it again is said at the
 end. The page is written then, too.
 
 `
@@ -31,6 +31,7 @@ func main() {
 	only := ""
 	flag.Usage = func() { fmt.Fprint(os.Stderr, usage); flag.PrintDefaults() }
 	flag.IntVar(&p.seeds, "seeds", 44000, "seeds of the simulator; each run goes on where the last one that was written down ended")
+	flag.IntVar(&p.inputs, "inputs", 20000, "inputs tried at every fuzz target")
 	flag.DurationVar(&p.chaos, "for", time.Minute, "how long faults go on, on each backend")
 	flag.DurationVar(&p.control, "control", 2*time.Minute, "how long the run without guards may take to lose an update")
 	flag.StringVar(&p.backends, "backend", "all", "the backends to try, separated by commas")
@@ -63,7 +64,7 @@ func unknown(args []string) error {
 
 // program is one call of the command.
 type program struct {
-	seeds          int
+	seeds, inputs  int
 	chaos, control time.Duration
 	backends       string
 	only           []string
@@ -90,7 +91,7 @@ var (
 	first = part{"variants", (*program).variants}
 	// storm mostly waits, and its timing is part of what is tried. Beside it runs, with what it leaves of the processors, what only reckons.
 	storm  = part{"chaos", (*program).unrest}
-	beside = []part{{"sim", (*program).simulate}, {"cuts", (*program).cuts}, {"model", (*program).model}}
+	beside = []part{{"fuzz", (*program).fuzz}, {"sim", (*program).simulate}, {"cuts", (*program).cuts}, {"model", (*program).model}}
 )
 
 func (p *program) check() error {
@@ -103,8 +104,8 @@ func (p *program) check() error {
 			return fmt.Errorf("there is no part %q; there are %s", name, strings.Join(known, ", "))
 		}
 	}
-	if p.seeds < 1 || p.chaos <= 0 || p.control <= 0 {
-		return errors.New("-seeds, -for and -control must be more than nothing")
+	if p.seeds < 1 || p.inputs < 1 || p.chaos <= 0 || p.control <= 0 {
+		return errors.New("-seeds, -inputs, -for and -control must be more than nothing")
 	}
 	return nil
 }

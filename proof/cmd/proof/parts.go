@@ -138,6 +138,47 @@ func (p *program) model(ctx context.Context) error {
 	return p.test(ctx, "model", "./proof/model", "-deep", statesLine, func(n []int64) { p.run.States += n[0] })
 }
 
+var (
+	targetLine = regexp.MustCompile(`^fuzz (\S+) (Fuzz\S+)$`)
+	execsLine  = regexp.MustCompile(`^fuzz: .* execs: (\d+) `)
+)
+
+// fuzz tries random inputs at every fuzz target. An input that fails is
+// written into the package's testdata/fuzz.
+func (p *program) fuzz(ctx context.Context) error {
+	c := p.meek(ctx, "fuzz", "tools/fuzz", fmt.Sprintf("%dx", p.inputs))
+	c.Stdout = nil
+	out, err := c.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := c.Start(); err != nil {
+		return err
+	}
+	var pkg, target string
+	var tried int64 // inputs of this target, as the last line told
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		line := lines.Text()
+		if m := targetLine.FindStringSubmatch(line); m != nil {
+			pkg, target = m[1], m[2]
+			p.run.Targets++
+			p.run.Inputs += tried
+			tried = 0
+		}
+		if m := execsLine.FindStringSubmatch(line); m != nil {
+			tried, _ = strconv.ParseInt(m[1], 10, 64) // digits
+		}
+		if failLine.MatchString(line) {
+			again := fmt.Sprintf("go test -run='^%s$' %s # the input is in its testdata/fuzz", target, pkg)
+			p.fail("fuzz", again, "%s %s", pkg, target)
+		}
+	}
+	p.run.Inputs += tried
+	_, _ = io.Copy(io.Discard, out)
+	return c.Wait()
+}
+
 var failLine = regexp.MustCompile(`^\s*--- FAIL: (\S+)`)
 
 // test runs the tests of a package; the numbers of its lines that look like figures are handed over.

@@ -1,0 +1,154 @@
+// Command gotest runs "go test" for people: one line for each package as it
+// ends, and at the end what went wrong. Its arguments are those of go test:
+//
+//	go run ./tools/gotest -race -count=1 ./...
+//
+// The end names every test that failed, with its output and the command that
+// runs it alone; every test that was skipped, with its reason; and the packages
+// that took longest. The whole output, as go test -json writes it, is kept in
+// .tools/tests.json.
+//
+// With REPORT=FILE in the environment the part about failures is also written
+// to that file. tools/stages shows it again when all stages are over.
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+func main() {
+	args := os.Args[1:]
+	if len(args) == 0 || args[0] == "-h" || args[0] == "--help" {
+		fmt.Fprintln(os.Stderr, "usage: gotest ARGUMENTS OF GO TEST, for example: gotest -race ./...")
+		os.Exit(2)
+	}
+	log := filepath.Join(".tools", "tests.json")
+	if err := os.MkdirAll(filepath.Dir(log), 0o755); err != nil {
+		fail(err)
+	}
+	keep, err := os.Create(log)
+	if err != nil {
+		fail(err)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	module, err := exec.CommandContext(ctx, "go", "list", "-m").Output()
+	if err != nil {
+		fail(fmt.Errorf("go list -m: %w", err))
+	}
+	r := newRun(strings.TrimSpace(string(module)), args)
+	err = r.goTest(ctx, keep, os.Stdout)
+	interrupted := ctx.Err() != nil
+	stop()
+	if closed := keep.Close(); closed != nil {
+		fail(closed)
+	}
+
+	r.slowest(os.Stdout, 8)
+	r.skips(os.Stdout)
+	var failures strings.Builder
+	r.failures(&failures)
+	if err != nil && failures.Len() == 0 && !interrupted {
+		fmt.Fprintf(&failures, "go test: %v, and no test failed: look into %s\n", err, log)
+	}
+	fmt.Print(failures.String())
+	if file := os.Getenv("REPORT"); file != "" && failures.Len() > 0 {
+		if err := os.WriteFile(file, []byte(failures.String()), 0o644); err != nil {
+			fail(err)
+		}
+	}
+	fmt.Println(r.total(time.Now()))
+	if interrupted {
+		os.Exit(130)
+	}
+	if err != nil {
+		os.Exit(1)
+	}
+}
+
+func fail(err error) {
+	fmt.Fprintln(os.Stderr, "gotest:", err)
+	os.Exit(1)
+}
+
+// heartbeat is how often a run that says nothing names what it waits for.
+const heartbeat = time.Minute
+
+// goTest runs go test and follows it. It copies the events to keep, and writes
+// what people want to see at once to out.
+func (r *run) goTest(ctx context.Context, keep, out io.Writer) error {
+	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, r.args...)...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 30 * time.Second
+	cmd.Stderr = os.Stderr
+	events, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	var mu sync.Mutex // between the events and the heartbeat
+	over := make(chan struct{})
+	var beat sync.WaitGroup
+	beat.Go(func() {
+		tick := time.NewTicker(heartbeat)
+		defer tick.Stop()
+		for {
+			select {
+			case <-over:
+				return
+			case now := <-tick.C:
+				mu.Lock()
+				r.waiting(out, now)
+				mu.Unlock()
+			}
+		}
+	})
+	read := r.follow(io.TeeReader(events, keep), out, &mu)
+	close(over)
+	beat.Wait()
+	return errors.Join(read, cmd.Wait())
+}
+
+// follow reads events to their end.
+func (r *run) follow(events io.Reader, out io.Writer, mu *sync.Mutex) error {
+	lines := bufio.NewReader(events)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if len(line) > 0 {
+			mu.Lock()
+			r.line(line, out)
+			mu.Unlock()
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// line takes one line of the stream. A line that is no event comes from the go
+// command itself, and is passed on.
+func (r *run) line(line []byte, out io.Writer) {
+	var e event
+	if err := json.Unmarshal(line, &e); err != nil || e.Action == "" {
+		_, _ = out.Write(line)
+		return
+	}
+	r.event(e, out)
+}

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+)
+
+// output keeps what a test says: its first lines and its last. The lines
+// between are in the file that keeps everything.
+type output struct {
+	first, later []string
+	dropped      int
+}
+
+const (
+	mostFirst = 40
+	mostLast  = 160
+)
+
+func (o *output) add(text string) {
+	switch {
+	case frame(text):
+	case len(o.first) < mostFirst:
+		o.first = append(o.first, text)
+	case len(o.later) < mostLast:
+		o.later = append(o.later, text)
+	default:
+		copy(o.later, o.later[1:])
+		o.later[mostLast-1] = text
+		o.dropped++
+	}
+}
+
+// frame reports whether a line only says that a test begins or goes on.
+func frame(line string) bool {
+	for _, mark := range []string{"=== RUN", "=== PAUSE", "=== CONT", "=== NAME"} {
+		if strings.HasPrefix(line, mark) {
+			return true
+		}
+	}
+	return false
+}
+
+// says reports whether there is more than the line that tells the outcome.
+func (o *output) says() bool {
+	for _, line := range append(o.first[:len(o.first):len(o.first)], o.later...) {
+		if text := strings.TrimSpace(line); text != "" && !strings.HasPrefix(text, "--- ") {
+			return true
+		}
+	}
+	return false
+}
+
+func (o *output) write(w io.Writer) {
+	io.WriteString(w, strings.Join(o.first, ""))
+	if o.dropped > 0 {
+		fmt.Fprintf(w, "... %d lines are left out here; .tools/tests.json has them\n", o.dropped)
+	}
+	io.WriteString(w, strings.Join(o.later, ""))
+}
+
+// last is the last line that is not about the outcome: the reason of a skip.
+func (o *output) last() string {
+	lines := append(o.first[:len(o.first):len(o.first)], o.later...)
+	for i := len(lines) - 1; i >= 0; i-- {
+		if text := strings.TrimSpace(lines[i]); text != "" && !strings.HasPrefix(text, "--- ") {
+			return text
+		}
+	}
+	return "no reason given"
+}

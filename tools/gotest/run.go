@@ -1,0 +1,150 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+)
+
+// event is one line of go test -json.
+type event struct {
+	Time        time.Time
+	Action      string
+	Package     string
+	ImportPath  string // of a build
+	Test        string
+	Elapsed     float64
+	Output      string
+	FailedBuild string
+}
+
+// run is one call of go test, as far as its events have told.
+type run struct {
+	args     []string
+	module   string // the path that its packages begin with
+	began    time.Time
+	packages map[string]*pkg
+	order    []*pkg // as they ended
+	builds   map[string]*strings.Builder
+}
+
+// pkg is one package under test.
+type pkg struct {
+	path    string
+	began   time.Time
+	took    time.Duration
+	outcome string // pass, fail, skip, or empty while it runs
+	build   string // the package whose build failed, if one did
+	output  output
+	tests   map[string]*test
+	order   []*test // as they began
+}
+
+// test is one test or subtest.
+type test struct {
+	name    string
+	began   time.Time
+	took    time.Duration
+	outcome string // pass, fail, skip, or empty while it runs
+	output  output
+}
+
+func newRun(module string, args []string) *run {
+	return &run{args: args, module: module, began: time.Now(), packages: map[string]*pkg{}, builds: map[string]*strings.Builder{}}
+}
+
+// event takes what happened. It writes to out what people want to see at once.
+func (r *run) event(e event, out io.Writer) {
+	switch e.Action {
+	case "build-output":
+		if r.builds[e.ImportPath] == nil {
+			r.builds[e.ImportPath] = &strings.Builder{}
+		}
+		r.builds[e.ImportPath].WriteString(e.Output)
+		return
+	case "build-fail":
+		return
+	}
+	p := r.packages[e.Package]
+	if p == nil {
+		p = &pkg{path: e.Package, began: e.Time, tests: map[string]*test{}}
+		r.packages[e.Package] = p
+	}
+	if e.Test == "" {
+		r.packageEvent(p, e, out)
+		return
+	}
+	t := p.tests[e.Test]
+	if t == nil {
+		t = &test{name: e.Test, began: e.Time}
+		p.tests[e.Test] = t
+		p.order = append(p.order, t)
+	}
+	switch e.Action {
+	case "output":
+		t.output.add(e.Output)
+	case "pass", "fail", "skip":
+		t.outcome, t.took = e.Action, seconds(e.Elapsed)
+		if e.Action == "fail" && !strings.Contains(t.name, "/") {
+			fmt.Fprintf(out, "FAIL %7.1fs  %s %s\n", e.Elapsed, r.short(p), t.name)
+		}
+		if e.Action == "pass" {
+			t.output = output{} // nobody asks for it any more
+		}
+	}
+}
+
+func (r *run) packageEvent(p *pkg, e event, out io.Writer) {
+	switch e.Action {
+	case "output":
+		p.output.add(e.Output)
+	case "pass", "fail", "skip":
+		p.outcome, p.took, p.build = e.Action, seconds(e.Elapsed), e.FailedBuild
+		r.order = append(r.order, p)
+		word := "ok  "
+		switch {
+		case e.Action == "fail":
+			word = "FAIL"
+		case len(p.tests) == 0:
+			return // no tests
+		}
+		fmt.Fprintf(out, "%s %7.1fs  %s, %d tests\n", word, e.Elapsed, r.short(p), len(p.tests))
+	}
+}
+
+// waiting names what still runs.
+func (r *run) waiting(out io.Writer, now time.Time) {
+	var names []string
+	for _, p := range r.packages {
+		if p.outcome != "" {
+			continue
+		}
+		name := r.short(p)
+		for _, t := range p.unfinished() {
+			if !strings.Contains(t.name, "/") {
+				name += " " + t.name
+			}
+		}
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	fmt.Fprintf(out, "... %7.0fs  %d packages done; running: %s\n",
+		now.Sub(r.began).Seconds(), len(r.order), strings.Join(names, "; "))
+}
+
+// unfinished lists the tests that have not said how they ended.
+func (p *pkg) unfinished() []*test {
+	return slices.DeleteFunc(slices.Clone(p.order), func(t *test) bool { return t.outcome != "" })
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// short is a package as its folder in the module: ./backend/redis.
+func (r *run) short(p *pkg) string {
+	if rest, ok := strings.CutPrefix(p.path, r.module); ok && (rest == "" || rest[0] == '/') {
+		return "." + rest
+	}
+	return p.path
+}
