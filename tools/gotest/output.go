@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
 
@@ -44,7 +45,7 @@ func frame(line string) bool {
 
 // says reports whether there is more than the line that tells the outcome.
 func (o *output) says() bool {
-	for _, line := range append(o.first[:len(o.first):len(o.first)], o.later...) {
+	for _, line := range slices.Concat(o.first, o.later) {
 		if text := strings.TrimSpace(line); text != "" && !strings.HasPrefix(text, "--- ") {
 			return true
 		}
@@ -53,16 +54,16 @@ func (o *output) says() bool {
 }
 
 func (o *output) write(w io.Writer) {
-	io.WriteString(w, strings.Join(o.first, ""))
+	fmt.Fprint(w, strings.Join(o.first, ""))
 	if o.dropped > 0 {
 		fmt.Fprintf(w, "... %d lines are left out here; .tools/tests.json has them\n", o.dropped)
 	}
-	io.WriteString(w, strings.Join(o.later, ""))
+	fmt.Fprint(w, strings.Join(o.later, ""))
 }
 
 // last is the last line that is not about the outcome: the reason of a skip.
 func (o *output) last() string {
-	lines := append(o.first[:len(o.first):len(o.first)], o.later...)
+	lines := slices.Concat(o.first, o.later)
 	for i := len(lines) - 1; i >= 0; i-- {
 		if text := strings.TrimSpace(lines[i]); text != "" && !strings.HasPrefix(text, "--- ") {
 			return text

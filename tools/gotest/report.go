@@ -19,7 +19,7 @@ func (r *run) failures(w io.Writer) {
 			told[p.build] = true
 			fmt.Fprintf(w, "\n--- %s does not build\n", r.short(p))
 			if said := r.builds[p.build]; said != nil {
-				io.WriteString(w, said.String())
+				fmt.Fprint(w, said.String())
 			}
 			fmt.Fprintf(w, "again: %s\n", r.command(p, ""))
 		}
