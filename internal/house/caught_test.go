@@ -115,6 +115,7 @@ func TestEveryBreachIsCaught(t *testing.T) {
 		{"a README without its first command", "README.md", "`make test`", "go run ./cmd/croft run hello"},
 		{"a README without its second command", "README.md", commands[0], "does not give the command: make test"},
 		{"a README that names no target", "README.md", sound["README.md"] + "`make coffee`", "names `make coffee`"},
+		{"a workflow that runs no target", ".github/workflows/tea.yml", "steps:\n  - run: make tea\n", "tea.yml runs `make tea`"},
 		{"a README that names no target in a block", "README.md", sound["README.md"] + "```\nmake coffee\n```", "names `make coffee`"},
 	}
 	for _, c := range cases {

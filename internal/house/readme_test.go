@@ -16,10 +16,12 @@ var commands = []string{
 var (
 	makeInline = regexp.MustCompile("`make ([a-z][a-z-]*)")
 	makeLine   = regexp.MustCompile(`^\s*(?:\$ )?make ([a-z][a-z-]*)`)
+	makeStep   = regexp.MustCompile(`(?m)^\s*(?:- )?run: make ([a-z][a-z-]*)`)
 	makeTarget = regexp.MustCompile(`(?m)^([a-z][a-z-]*):`)
 )
 
-// brokenPromises reports what the README promises a newcomer and does not keep.
+// brokenPromises reports what the README promises a newcomer and does not keep,
+// and make targets that a workflow runs and the Makefile lacks.
 func brokenPromises(top string) ([]string, error) {
 	text, err := os.ReadFile(filepath.Join(top, "README.md"))
 	if os.IsNotExist(err) {
@@ -45,6 +47,21 @@ func brokenPromises(top string) ([]string, error) {
 	for _, name := range namedTargets(string(text)) {
 		if !targets[name] {
 			found = append(found, "README.md names `make "+name+"`, which the Makefile does not have")
+		}
+	}
+	workflows, err := filepath.Glob(filepath.Join(top, ".github", "workflows", "*.yml"))
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range workflows {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range makeStep.FindAllSubmatch(text, -1) {
+			if name := string(m[1]); !targets[name] {
+				found = append(found, filepath.Base(file)+" runs `make "+name+"`, which the Makefile does not have")
+			}
 		}
 	}
 	return found, nil

@@ -91,13 +91,25 @@ func install(debianPackage string) error {
 	if _, err := os.Stat("/etc/debian_version"); err != nil {
 		return fmt.Errorf("not on Debian")
 	}
+	if err := aptGet("install", "-y", "--no-install-recommends", debianPackage); err == nil {
+		return nil
+	}
+	// A fresh container has no lists of packages, and old lists name packages
+	// that are gone.
+	if err := aptGet("update"); err != nil {
+		return err
+	}
+	return aptGet("install", "-y", "--no-install-recommends", debianPackage)
+}
+
+func aptGet(args ...string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	// Another test binary may be installing the same at this moment.
-	cmd := exec.CommandContext(ctx, "apt-get", "-o", "DPkg::Lock::Timeout=240", "install", "-y", "--no-install-recommends", debianPackage)
+	cmd := exec.CommandContext(ctx, "apt-get", append([]string{"-o", "DPkg::Lock::Timeout=240"}, args...)...)
 	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("apt-get: %w: %s", err, tail(out, 400))
+		return fmt.Errorf("apt-get %s: %w: %s", args[0], err, tail(out, 400))
 	}
 	return nil
 }
