@@ -129,7 +129,7 @@ func (h *hunter) build(ctx context.Context, pkgs []*pkg) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	began := time.Now()
-	h.say("building %d test binaries with %q", len(pkgs), strings.Join(append([]string{"go", "test", "-c"}, h.flags...), " "))
+	h.say("building the tests of %s with %q", plural(len(pkgs), "package"), strings.Join(append([]string{"go", "test", "-c"}, h.flags...), " "))
 	type result struct {
 		pkg  *pkg
 		took time.Duration

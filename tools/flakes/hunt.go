@@ -138,7 +138,7 @@ func (h *hunter) hunt(ctx context.Context, pkgs []*pkg) error {
 
 // load starts the neighbours, and says what the tests are up against.
 func (h *hunter) load() error {
-	told := []string{fmt.Sprintf("%d busy loops", h.busy)}
+	told := []string{plural(h.busy, "busy loop")}
 	for range h.busy {
 		if err := h.neighbours.start("busy"); err != nil {
 			return err
@@ -162,9 +162,9 @@ func (h *hunter) load() error {
 	case h.time > 0:
 		limit = "for " + short(h.time)
 	case h.count > 0:
-		limit = fmt.Sprintf("%d runs of each package", h.count)
+		limit = plural(h.count, "run") + " of each package"
 	}
-	h.say("running, %s, %d binaries at once; load: %s", limit, h.jobs, strings.Join(told, ", "))
+	h.say("running, %s, up to %d at once; load: %s", limit, h.jobs, strings.Join(told, ", "))
 	return nil
 }
 

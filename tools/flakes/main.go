@@ -187,7 +187,7 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitFailed
 	case result.Failures > 0:
 		return exitFailed
-	case result.Tests == 0 && ctx.Err() == nil:
+	case result.nothing():
 		say(stderr, "flakes: no test was run; does -run match one?")
 		return exitUsage
 	}

@@ -160,6 +160,11 @@ func (t *tally) result(folder string) *result {
 	return r
 }
 
+// nothing reports whether every package ran and none had a test to run.
+func (r *result) nothing() bool {
+	return r.Tests == 0 && len(r.NotRun) == 0 && !slices.ContainsFunc(r.Each, func(p *packageTally) bool { return p.Cut > 0 })
+}
+
 // print prints the table.
 func (r *result) print(w io.Writer) {
 	say(w, "")
@@ -167,7 +172,7 @@ func (r *result) print(w io.Writer) {
 		say(w, "FAILED")
 	}
 	for _, f := range r.Failing {
-		say(w, "%s %s: %d of %s, %.2g %%", f.Package, name(f.Test), f.Failures, plural(f.Runs, "run"), 100*f.Rate)
+		say(w, "%s %s: %d of %s, %.3g %%", f.Package, name(f.Test), f.Failures, plural(f.Runs, "run"), 100*f.Rate)
 		for _, l := range f.Failed[0].Lines {
 			say(w, "    %s", l)
 		}
@@ -183,11 +188,11 @@ func (r *result) print(w io.Writer) {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	say(table, "runs\tfailed\tcut short\ttests\tmean\tslowest\t  package")
 	for _, p := range r.Each {
-		mean := "-"
+		mean, slowest := "-", "-"
 		if p.Runs > 0 {
 			mean = brief(p.spent / time.Duration(p.Runs))
+			slowest = brief(time.Duration(p.Slowest * float64(time.Second)))
 		}
-		slowest := brief(time.Duration(p.Slowest * float64(time.Second)))
 		say(table, "%d\t%d\t%d\t%d\t%s\t%s\t  %s", p.Runs, p.Failures, p.Cut, p.Tests, mean, slowest, p.Package)
 	}
 	_ = table.Flush()
