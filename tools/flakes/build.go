@@ -136,15 +136,21 @@ func (h *hunter) build(ctx context.Context, pkgs []*pkg) error {
 		err  error
 	}
 	results := make(chan result)
-	slots := make(chan struct{}, h.jobs)
-	for n, p := range pkgs {
-		p.binary = filepath.Join(h.tmp, "bin", fmt.Sprintf("%d.test", n))
+	todo := make(chan *pkg)
+	go func() {
+		defer close(todo)
+		for n, p := range pkgs {
+			p.binary = filepath.Join(h.tmp, "bin", fmt.Sprintf("%d.test", n))
+			todo <- p
+		}
+	}()
+	for range h.jobs {
 		go func() {
-			slots <- struct{}{}
-			defer func() { <-slots }()
-			from := time.Now()
-			err := h.buildOne(ctx, p)
-			results <- result{p, time.Since(from), err}
+			for p := range todo {
+				from := time.Now()
+				err := h.buildOne(ctx, p)
+				results <- result{p, time.Since(from), err}
+			}
 		}()
 	}
 	var failed error
