@@ -229,7 +229,11 @@ func (h *hunter) note(r *run, t *track) error {
 	}
 	h.tally.add(r, failures)
 	for _, f := range failures {
-		h.say("FAIL %s %s: %s", r.pkg.name, f.name(), r)
+		times := ""
+		if f.times > 1 {
+			times = fmt.Sprintf(" %d times", f.times)
+		}
+		h.say("FAIL %s %s%s: %s", r.pkg.name, f.name(), times, r)
 		for _, l := range f.lines {
 			h.say("       %s", l)
 		}

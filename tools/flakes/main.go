@@ -55,6 +55,7 @@ type options struct {
 	patterns []string
 	run      string
 	count    int
+	each     int
 	time     time.Duration // 0 is no limit
 	jobs     int
 	busy     int
@@ -87,6 +88,7 @@ func parse(args []string, stdout io.Writer) (*options, error) {
 	flags.DurationVar(&o.time, "for", 10*time.Minute, "how long to run tests, after building them; no limit if only -count is given")
 	flags.StringVar(&o.run, "run", "", "run only the tests that match this `regexp`, as go test -run does")
 	flags.IntVar(&o.count, "count", 0, "end when every package was run this `often`; 0 means only time ends the hunt")
+	flags.IntVar(&o.each, "each", 1, "how `often` a binary runs each test before it ends; more than 1 is quicker for short tests")
 	flags.IntVar(&o.jobs, "jobs", 2, "how many test binaries run at once")
 	flags.IntVar(&o.busy, "busy", runtime.NumCPU(), "how many busy loops compete with the tests, each a process of its own")
 	flags.DurationVar(&o.stop, "stop", time.Second,
@@ -132,8 +134,8 @@ func (o *options) check(given map[string]bool) error {
 	switch {
 	case given["for"] && o.time <= 0:
 		return errors.New("-for must be more than nothing, as in 30m")
-	case o.jobs < 1:
-		return errors.New("-jobs must be at least 1")
+	case o.jobs < 1 || o.each < 1:
+		return errors.New("-jobs and -each must be at least 1")
 	case o.count < 0, given["count"] && o.count == 0:
 		return errors.New("-count must be at least 1")
 	case o.busy < 0 || o.stop < 0:

@@ -18,12 +18,14 @@ type outcome struct {
 	rest   []string        // the lines that belong to no test
 }
 
-// A test is a test or subtest in one run.
+// A test is a test or subtest in one run of its binary, which may run it more
+// than once.
 type test struct {
-	name   string
-	state  string // the last action of test2json: run, pause, cont, pass, fail, skip
-	lines  []string
-	failed bool
+	name  string
+	state string // the last action of test2json: run, pause, cont, pass, fail, skip
+	runs  int    // that ended
+	fails int
+	lines []string // of its first failure, or of its last run
 }
 
 // ended reports whether the test said how it ended.
@@ -36,6 +38,7 @@ func (t *test) running() bool { return !t.ended() && t.state != "pause" }
 // A failure is a failed test of a run, or the failure of the run as a whole.
 type failure struct {
 	test  string // empty: no single test can be blamed
+	times int
 	lines []string
 }
 
@@ -83,14 +86,26 @@ func (o *outcome) add(action, name, output string) {
 	}
 	switch action {
 	case "output":
-		if trimmed := strings.TrimSpace(output); trimmed != "" && !strings.HasPrefix(trimmed, "=== ") &&
-			!strings.HasPrefix(trimmed, "--- ") {
+		trimmed := strings.TrimSpace(output)
+		framed := strings.HasPrefix(trimmed, "=== ") || strings.HasPrefix(trimmed, "--- ")
+		if t.fails == 0 && trimmed != "" && !framed {
 			t.lines = append(t.lines, output)
 		}
-	case "run", "pause", "cont", "pass", "fail", "skip":
-		t.state = action
-		t.failed = t.failed || action == "fail"
+		return
+	case "run":
+		if t.fails == 0 {
+			t.lines = nil
+		}
+	case "pass":
+		t.runs++
+	case "fail":
+		t.runs++
+		t.fails++
+	case "pause", "cont", "skip":
+	default:
+		return
 	}
+	t.state = action
 }
 
 // failures says which tests failed. end is how the process ended, empty if it
@@ -98,27 +113,31 @@ func (o *outcome) add(action, name, output string) {
 // have the tests that were running. A test that is cut short by the end of the
 // hunt has not.
 func (o *outcome) failures(end string, cut bool) []failure {
-	failed := map[string]bool{}
+	failed := map[string]int{}
 	for _, t := range o.tests {
-		if t.failed || t.running() && !cut {
-			failed[t.name] = true
+		times := t.fails
+		if t.running() && !cut {
+			times++
+		}
+		if times > 0 {
+			failed[t.name] = times
 		}
 	}
 	var found []failure
 	for _, t := range o.tests {
-		if failed[t.name] && !aChildFailed(t.name, failed) {
-			found = append(found, failure{t.name, o.tell(t, end)})
+		if times := failed[t.name]; times > 0 && !aChildFailed(t.name, failed) {
+			found = append(found, failure{t.name, times, o.tell(t, end)})
 		}
 	}
 	if len(found) == 0 && end != "" && !cut {
-		found = append(found, failure{"", append(crash(o.lines()), "the test binary ended with "+end)})
+		found = append(found, failure{"", 1, append(crash(o.lines()), "the test binary ended with "+end)})
 	}
 	return found
 }
 
 // aChildFailed reports whether a subtest of a test failed. The test then failed
 // because of it, and says nothing of its own.
-func aChildFailed(name string, failed map[string]bool) bool {
+func aChildFailed(name string, failed map[string]int) bool {
 	for other := range failed {
 		if strings.HasPrefix(other, name+"/") {
 			return true
@@ -129,7 +148,7 @@ func aChildFailed(name string, failed map[string]bool) bool {
 
 // tell says in a few lines why a test failed.
 func (o *outcome) tell(t *test, end string) []string {
-	if t.ended() {
+	if t.fails > 0 {
 		return first(t.lines)
 	}
 	told := crash(o.lines())

@@ -93,26 +93,24 @@ func (t *tally) add(r *run, failures []failure) {
 		p.Slowest = max(p.Slowest, r.elapsed.Seconds())
 	}
 	for _, one := range r.outcome.tests {
-		switch one.state {
-		case "pass", "fail":
-			t.at(r.pkg, one.name).Runs++
-		case "skip", "pause":
-		default: // still running
-			if !r.cut {
-				t.at(r.pkg, one.name).Runs++
-			}
+		runs := one.runs
+		if one.running() && !r.cut {
+			runs++
+		}
+		if runs > 0 {
+			t.at(r.pkg, one.name).Runs += runs
 		}
 	}
 	if len(failures) > 0 {
 		p.Failures++
 	}
 	for _, f := range failures {
-		t.failures++
+		t.failures += f.times
 		row := t.at(r.pkg, f.test)
 		if f.test == "" {
 			row.Runs = p.Runs
 		}
-		row.Failures++
+		row.Failures += f.times
 		row.Failed = append(row.Failed, failedRun{r.seed, r.cpu, r.stops, r.elapsed.Seconds(), r.file, f.lines})
 	}
 }
@@ -222,6 +220,9 @@ func (t *testTally) commands(o *options) (again, plain string) {
 	}
 	hunt, once := t.Package, fmt.Sprintf("-count=1 -shuffle=%d -cpu=%d -parallel=%d -timeout=%s %s",
 		first.Seed, first.CPU, parallel, o.timeout, t.pkg.local)
+	if o.each > 1 {
+		hunt = fmt.Sprintf("-each %d %s", o.each, hunt)
+	}
 	if pattern != "" {
 		hunt = fmt.Sprintf("-run %s %s", strings.ReplaceAll(pattern, "$", "$$"), hunt)
 		once = fmt.Sprintf("-run '%s' %s", pattern, once)

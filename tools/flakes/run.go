@@ -49,6 +49,9 @@ func (r *run) args(o *options) []string {
 		"-test.cpu=" + strconv.Itoa(r.cpu),
 		"-test.parallel=" + strconv.Itoa(parallel),
 	}
+	if o.each > 1 {
+		args = append(args, "-test.count="+strconv.Itoa(o.each))
+	}
 	if o.run != "" {
 		args = append(args, "-test.run="+o.run)
 	}
