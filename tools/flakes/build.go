@@ -129,7 +129,8 @@ func (h *hunter) build(ctx context.Context, pkgs []*pkg) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	began := time.Now()
-	h.say("building the tests of %s with %q", plural(len(pkgs), "package"), strings.Join(append([]string{"go", "test", "-c"}, h.flags...), " "))
+	with := strings.Join(append([]string{"go test -c"}, h.flags...), " ")
+	h.say("building the tests of %s with %q", plural(len(pkgs), "package"), with)
 	type result struct {
 		pkg  *pkg
 		took time.Duration

@@ -80,7 +80,8 @@ func TestATestIsStoppedWhileItHoldsATimer(t *testing.T) {
 	h := hunt(t, t.Context(), "-count", "1", "-busy", "0", "-disk=false", "-stop", "1s", "-every", "300ms", "./timer")
 	f := h.failing(t, "./timer", "TestTimer")
 	if h.status != exitFailed || f.Failures != 1 || f.Failed[0].Stops == 0 {
-		t.Errorf("exit status %d, %d failures, %d stops; want a failure after a stop", h.status, f.Failures, f.Failed[0].Stops)
+		t.Errorf("exit status %d, %d failures, %d stops; want a failure after a stop",
+			h.status, f.Failures, f.Failed[0].Stops)
 	}
 }
 
@@ -120,7 +121,7 @@ func TestAnInterruptedHuntPrintsItsTable(t *testing.T) {
 	// The good package has run when the other one hangs: one binary at a time.
 	go func() {
 		for ; ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
-			if outs, _ := filepath.Glob(filepath.Join(os.TempDir(), "fl*", "1.out")); len(outs) > 0 {
+			if outs, _ := filepath.Glob(filepath.Join(os.Getenv("TMPDIR"), "fl*", "1.out")); len(outs) > 0 {
 				cancel()
 			}
 		}
@@ -154,8 +155,16 @@ func TestTimeEndsAHunt(t *testing.T) {
 func TestWrongUseIsToldApart(t *testing.T) {
 	plant(t)
 	for _, args := range [][]string{
-		{"-bogus"}, {"-for", "0s"}, {"-count", "0"}, {"-jobs", "0"}, {"-run", "("}, {"-stop", "-1s"}, {"./good", "-run", "x"},
-		{"./nowhere"}, {"./untested"}, {"-count", "1", "-run", "^TestNobody$", "./good"},
+		{"-bogus"},
+		{"-for", "0s"},
+		{"-count", "0"},
+		{"-jobs", "0"},
+		{"-run", "("},
+		{"-stop", "-1s"},
+		{"./good", "-run", "x"},
+		{"./nowhere"},
+		{"./untested"},
+		{"-count", "1", "-run", "^TestNobody$", "./good"},
 	} {
 		if h := hunt(t, t.Context(), args...); h.status != exitUsage || !strings.HasPrefix(h.stderr, "flakes: ") {
 			t.Errorf("%q: exit status %d, says %q; want %d and why", args, h.status, h.stderr, exitUsage)
@@ -168,7 +177,8 @@ func TestWrongUseIsToldApart(t *testing.T) {
 
 func TestTestsThatDoNotBuildFail(t *testing.T) {
 	plant(t)
-	if err := os.WriteFile(filepath.Join("good", "broken_test.go"), []byte("package good\nvar x int = nothing\n"), 0o600); err != nil {
+	broken := []byte("package good\nvar x int = nothing\n")
+	if err := os.WriteFile(filepath.Join("good", "broken_test.go"), broken, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	h := hunt(t, t.Context(), "-count", "1", "./good")

@@ -282,7 +282,8 @@ func (h *hunter) progress(tracks []*track, deadline time.Time) {
 			waiting++
 		}
 	}
-	told := fmt.Sprintf("%s: %s, %s", short(time.Since(h.tally.began)), plural(h.tally.runs, "run"), plural(h.tally.failures, "failure"))
+	told := fmt.Sprintf("%s: %s, %s", short(time.Since(h.tally.began)),
+		plural(h.tally.runs, "run"), plural(h.tally.failures, "failure"))
 	if waiting > 0 {
 		told += fmt.Sprintf(", %s not yet run", plural(waiting, "package"))
 	}

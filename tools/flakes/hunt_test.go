@@ -93,8 +93,16 @@ func TestProcessesLeftBehindAreEnded(t *testing.T) {
 func TestOutputTellsTestsApart(t *testing.T) {
 	o := &outcome{byName: map[string]*test{}}
 	for _, e := range [][3]string{
-		{"run", "TestA"}, {"run", "TestA/x"}, {"output", "TestA/x", "    a_test.go:1: wrong\n"}, {"fail", "TestA/x"}, {"fail", "TestA"},
-		{"run", "TestB"}, {"pass", "TestB"}, {"run", "TestC"}, {"pause", "TestC"}, {"run", "TestD"},
+		{"run", "TestA"},
+		{"run", "TestA/x"},
+		{"output", "TestA/x", "    a_test.go:1: wrong\n"},
+		{"fail", "TestA/x"},
+		{"fail", "TestA"},
+		{"run", "TestB"},
+		{"pass", "TestB"},
+		{"run", "TestC"},
+		{"pause", "TestC"},
+		{"run", "TestD"},
 	} {
 		o.add(e[0], e[1], e[2])
 	}

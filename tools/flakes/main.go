@@ -85,21 +85,26 @@ func parse(args []string, stdout io.Writer) (*options, error) {
 	flags := flag.NewFlagSet("flakes", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	flags.Usage = func() {}
-	flags.DurationVar(&o.time, "for", 10*time.Minute, "how long to run tests, after building them; no limit if only -count is given")
+	flags.DurationVar(&o.time, "for", 10*time.Minute,
+		"how long to run tests, after building them; no limit if only -count is given")
 	flags.StringVar(&o.run, "run", "", "run only the tests that match this `regexp`, as go test -run does")
 	flags.IntVar(&o.count, "count", 0, "end when every package was run this `often`; 0 means only time ends the hunt")
-	flags.IntVar(&o.each, "each", 1, "how `often` a binary runs each test before it ends; more than 1 is quicker for short tests")
+	flags.IntVar(&o.each, "each", 1,
+		"how `often` a binary runs each test before it ends; more than 1 is quicker for short tests")
 	flags.IntVar(&o.jobs, "jobs", 2, "how many test binaries run at once")
-	flags.IntVar(&o.busy, "busy", runtime.NumCPU(), "how many busy loops compete with the tests, each a process of its own")
+	flags.IntVar(&o.busy, "busy", runtime.NumCPU(),
+		"how many busy loops compete with the tests, each a process of its own")
 	flags.DurationVar(&o.stop, "stop", time.Second,
 		"the longest SIGSTOP of a test binary; each is of random length; 0 means none")
-	flags.DurationVar(&o.every, "every", 5*time.Second, "the longest time between two such stops; each is random, a fifth of it at least")
-	flags.BoolVar(&o.disk, "disk", true, "slow the disk: a process of low priority writes and syncs 4 MB files beside the\n"+
-		"tests' temporary files all the time, so that their own syncs queue behind it;\n"+
+	flags.DurationVar(&o.every, "every", 5*time.Second,
+		"the longest time between two such stops; each is random, a fifth of it at least")
+	flags.BoolVar(&o.disk, "disk", true, "slow the disk: a process of low priority writes and syncs 4 MB files\n"+
+		"beside the tests' temporary files all the time; their own syncs queue behind it;\n"+
 		"without effect where temporary files are in memory (tmpfs)")
 	flags.DurationVar(&o.timeout, "timeout", 20*time.Minute, "the timeout of each test binary")
 	flags.StringVar(&build, "build", "", "`flags` for go test -c, as in '-race -tags x'")
-	flags.StringVar(&o.keep, "keep", filepath.Join(".tools", "flakes"), "the `folder` that keeps the output of failed runs, in a folder for each hunt")
+	flags.StringVar(&o.keep, "keep", filepath.Join(".tools", "flakes"),
+		"the `folder` that keeps the output of failed runs, in a folder for each hunt")
 	flags.StringVar(&o.json, "json", "", "also write the result to this `file`, as JSON")
 	err := flags.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
@@ -116,15 +121,16 @@ func parse(args []string, stdout io.Writer) (*options, error) {
 	if given["count"] && !given["for"] {
 		o.time = 0
 	}
-	return o, o.check(given)
+	if err := o.check(given); err != nil {
+		return nil, err
+	}
+	return o, nil
 }
 
 // check reports what is wrong with the options.
 func (o *options) check(given map[string]bool) error {
-	for _, p := range strings.Split(o.run, "/") {
-		if _, err := regexp.Compile(p); err != nil {
-			return fmt.Errorf("-run: %w", err)
-		}
+	if _, err := regexp.Compile(o.run); err != nil {
+		return fmt.Errorf("-run: %w", err)
 	}
 	for _, p := range o.patterns {
 		if strings.HasPrefix(p, "-") {

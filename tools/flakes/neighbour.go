@@ -32,7 +32,7 @@ func isNeighbour() bool {
 
 // spin keeps a core busy.
 func spin() {
-	for n := 0; ; n++ { //nolint:revive // the loop is the work
+	for n := 0; ; n++ {
 		_ = n
 	}
 }

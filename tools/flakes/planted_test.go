@@ -27,7 +27,8 @@ func TestGood(t *testing.T) {}
 func TestEnvironment(t *testing.T) {
 	if os.Getenv("CI") != "true" { t.Error("CI is not true") }
 	if wd, _ := os.Getwd(); filepath.Base(wd) != "good" { t.Error("runs in", wd) }
-	if left, err := os.ReadDir(os.TempDir()); err != nil || len(left) > 0 { t.Error("its temporary folder holds", left, err) }
+	left, err := os.ReadDir(os.TempDir())
+	if err != nil || len(left) > 0 { t.Error("its temporary folder holds", left, err) }
 	if n := runtime.GOMAXPROCS(0); n > 2 { t.Error("runs on", n) }
 	if testing.Short() { t.Error("is short") }
 }`,

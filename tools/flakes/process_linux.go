@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -28,7 +27,7 @@ func leftovers(group int, folder string) []int {
 		if err != nil {
 			continue
 		}
-		stat, err := os.ReadFile(filepath.Join("/proc", e.Name(), "stat"))
+		stat, err := os.ReadFile("/proc/" + e.Name() + "/stat")
 		if err != nil {
 			continue // it has just ended
 		}
@@ -38,7 +37,7 @@ func leftovers(group int, folder string) []int {
 		if len(fields) < 3 || fields[0] == "Z" {
 			continue
 		}
-		env, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
+		env, _ := os.ReadFile("/proc/" + e.Name() + "/environ")
 		if fields[2] == strconv.Itoa(group) || bytes.Contains(env, []byte("\x00"+tmpEnv+"="+folder+"\x00")) {
 			found = append(found, pid)
 		}

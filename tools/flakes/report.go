@@ -160,7 +160,8 @@ func (t *tally) result(folder string) *result {
 
 // nothing reports whether every package ran and none had a test to run.
 func (r *result) nothing() bool {
-	return r.Tests == 0 && len(r.NotRun) == 0 && !slices.ContainsFunc(r.Each, func(p *packageTally) bool { return p.Cut > 0 })
+	cut := slices.ContainsFunc(r.Each, func(p *packageTally) bool { return p.Cut > 0 })
+	return r.Tests == 0 && len(r.NotRun) == 0 && !cut
 }
 
 // print prints the table.
