@@ -13,6 +13,9 @@ BENCHFLAGS ?=
 # And to the program that tries to break Croft.
 PROOFFLAGS ?=
 
+# And to the program that hunts flaky tests.
+FLAKESFLAGS ?=
+
 # The race detector watches all packages but one. modernc.org/sqlite/lib is SQLite's C as Go: its data lies outside the Go heap, where the detector sees nothing, and
 # asking at every access took two thirds of the time of all that uses SQLite. What is handed to it goes through its driver, which is watched.
 RACE := -race -gcflags=modernc.org/sqlite/lib=-race=false
@@ -48,6 +51,11 @@ proof: ## try to break it, for 20 minutes: simulator, broken variants, chaos on 
 .PHONY: mutants
 mutants: ## show every broken variant found, and by which check
 	@go run ./proof/cmd/mutants
+
+.PHONY: flakes
+flakes: ## hunt flaky tests: run every test binary again and again on a busy machine, for 10 minutes: make flakes FLAKESFLAGS="-h"
+	@go build -o $(TOOLS)/flakes ./tools/flakes
+	@exec $(TOOLS)/flakes -build '$(RACE)' $(FLAKESFLAGS)
 
 .PHONY: generate
 generate: ## write again what is generated from the code
