@@ -188,6 +188,7 @@ func TestAStoppedWriterIsNamed(t *testing.T) {
 			} else {
 				_ = c.Cmd.Wait()
 			}
+			st.options.LockWait = testenv.Patience // its end takes a moment
 			if a := one(st, renew); a.Err != nil {
 				t.Errorf("renewing after it: %v", a.Err)
 			}
