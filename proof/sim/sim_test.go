@@ -121,7 +121,7 @@ func TestABrokenSeedIsShrunk(t *testing.T) {
 			if found == nil {
 				t.Fatal("not found")
 			}
-			small := Shrink(found.Case, 150)
+			small := Shrink(found.Case, 60)
 			if small.Broken == nil || small.Broken.Law != found.Broken.Law {
 				t.Fatalf("shrunk to %v, from %v", small.Broken, found.Broken)
 			}
