@@ -13,7 +13,8 @@ type Work = func(ctx context.Context, l *Lease) error
 
 // Do acquires the lease, does the work, and releases the lease when the work has returned: after success, or after failure if the work
 // returned an error or panicked. If the lease was lost on the way, the error matches ErrLost, also if the work returned nil, and whatever the work's own
-// error matches. An error that matches ErrUnknown after the work returned nil says that the release could not be confirmed.
+// error matches. An error that matches ErrUnknown after the work returned nil says that the release could not be confirmed. Work never begins
+// after ctx has ended.
 func (c *Client) Do(ctx context.Context, key string, o *LeaseOptions, fn Work) error {
 	l, err := c.Acquire(ctx, key, o)
 	if err != nil {
@@ -109,7 +110,10 @@ func (l *Lease) do(ctx context.Context, fn Work) error {
 			_ = l.Fail(after)
 		}
 	}()
-	err := fn(work, l)
+	err := ended(ctx) // it may have ended since the grant: then the work does not begin
+	if err == nil {
+		err = fn(work, l)
+	}
 	returned = true
 
 	lost := l.Err()

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -60,6 +61,41 @@ func TestDoAfterALossMatchesBoth(t *testing.T) {
 					r.Errorf("Do returned %v, want the loss and %v", err, work)
 				}
 			})
+		})
+	}
+}
+
+// TestNoWorkBeginsAfterTheEndOfItsContext: the context ends while the grant is
+// on its way. The key is free for others at once.
+func TestNoWorkBeginsAfterTheEndOfItsContext(t *testing.T) {
+	never := func(context.Context, *Lease) error {
+		t.Error("the work began")
+		return nil
+	}
+	for name, call := range map[string]func(ctx context.Context, c *Client) error{
+		"Do":    func(ctx context.Context, c *Client) error { return c.Do(ctx, "jobs/one", nil, never) },
+		"Every": func(ctx context.Context, c *Client) error { return c.Every(ctx, "jobs/one", time.Hour, nil, never) },
+		"Loop":  func(ctx context.Context, c *Client) error { return c.Loop(ctx, "jobs/one", time.Hour, nil, never) },
+	} {
+		inBubble(t, func(r *rig) {
+			ctx, cancel := context.WithCancel(r.Context())
+			defer cancel()
+			tap := &tap{Store: r.st}
+			tap.set(func(ctx context.Context, batch []tenure.Request) []store.Answer {
+				defer cancel()
+				return r.st.Apply(ctx, batch)
+			})
+			c := r.client(tap, nil)
+			if err := call(ctx, c); !errors.Is(err, context.Canceled) {
+				r.Errorf("%s returned %v", name, err)
+			}
+			l, err := c.Acquire(r.Context(), "jobs/one", &LeaseOptions{Every: time.Hour, WaitFor: time.Second})
+			if err != nil {
+				r.Fatalf("%s: the next one: %v", name, err)
+			}
+			if err := l.Release(r.Context()); err != nil {
+				r.Error(err)
+			}
 		})
 	}
 }

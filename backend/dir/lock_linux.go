@@ -19,12 +19,19 @@ func guardLocker(info fs.FileInfo) int {
 	if !ok {
 		return 0
 	}
-	locks, err := os.Open("/proc/locks")
-	if err != nil {
-		return 0
+	file := fmt.Sprintf("%02x:%02x:%d", unix.Major(st.Dev), unix.Minor(st.Dev), st.Ino)
+	for range 10 { // a long list lacks lines if other locks were dropped while it was read
+		locks, err := os.Open("/proc/locks")
+		if err != nil {
+			return 0
+		}
+		pid := guardFindLock(bufio.NewScanner(locks), file)
+		_ = locks.Close()
+		if pid > 0 {
+			return pid
+		}
 	}
-	defer locks.Close()
-	return guardFindLock(bufio.NewScanner(locks), fmt.Sprintf("%02x:%02x:%d", unix.Major(st.Dev), unix.Minor(st.Dev), st.Ino))
+	return 0
 }
 
 // guardFindLock looks for a line like "1: FLOCK  ADVISORY  WRITE 4711 08:01:123456 0 EOF". Those who wait have an arrow behind the number.

@@ -112,12 +112,11 @@ func self(tb testing.TB) string {
 	return path
 }
 
-// TestOfManyProcessesOneWins: forty processes race for one key, round after round. Every round has one winner, and every winner a higher token.
+// TestOfManyProcessesOneWins: many processes race for one key, round after
+// round. Every round has one winner, and every winner a higher token.
 func TestOfManyProcessesOneWins(t *testing.T) {
-	processes, rounds := 40, 50
-	if testing.Short() {
-		processes, rounds = 10, 10
-	}
+	t.Parallel()
+	processes, rounds := many(40, 16, 10), many(50, 20, 10)
 	root := filepath.Join(t.TempDir(), "store")
 	children := make([]*testenv.Child, processes)
 	for i := range children {
@@ -158,14 +157,13 @@ func TestOfManyProcessesOneWins(t *testing.T) {
 	if rec, err := st.Get(t.Context(), "race"); err != nil || rec.Terms != int64(rounds) || rec.Token != last {
 		t.Errorf("after %d rounds: %d terms, token %d, %v; the last winner had %d", rounds, rec.Terms, rec.Token, err, last)
 	}
+	t.Logf("%d rounds of %d processes", rounds, processes)
 }
 
 // TestKilledProcessesLeaveAStoreThatWorks: processes are killed in the middle of whatever they do. No token is granted twice, and the keys go on.
 func TestKilledProcessesLeaveAStoreThatWorks(t *testing.T) {
-	kills := 40
-	if testing.Short() {
-		kills = 10
-	}
+	t.Parallel()
+	kills := many(40, 20, 10)
 	root := filepath.Join(t.TempDir(), "store")
 	type grant struct{ key, token string }
 	grants := map[grant]string{}

@@ -3,6 +3,7 @@ package dir
 import (
 	"context"
 	"errors"
+	"flag"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -19,6 +20,20 @@ import (
 
 const retention = 24 * time.Hour
 
+// full is for make proof, which has more time.
+var full = flag.Bool("all", false, "the largest crowds: 50 contenders, 200 rounds, 40 processes")
+
+// many is how often something is repeated with -all, without, and with -short.
+func many(all, some, short int) int {
+	switch {
+	case *full:
+		return all
+	case testing.Short():
+		return short
+	}
+	return some
+}
+
 // TestConformance: a directory keeps every promise of a store, under a clock that the suite moves.
 func TestConformance(t *testing.T) {
 	storetest.Run(t, func(tb testing.TB) storetest.Harness {
@@ -31,18 +46,19 @@ func TestConformance(t *testing.T) {
 			},
 			Wipe:    func(tb testing.TB) { wipe(tb, root) },
 			Advance: clock.Advance,
-			Slow:    testing.Short(), // otherwise all of it: 50 contenders, 200 rounds, 10,000 keys
+			Slow:    !*full,
 		}
 	})
 }
 
-// TestConformanceOnTheFileSystemsClock: the same on the clock that the store uses outside tests.
+// TestConformanceOnTheFileSystemsClock: whatever has to do with time, on the
+// clock that the store uses outside tests.
 func TestConformanceOnTheFileSystemsClock(t *testing.T) {
 	if testing.Short() {
 		t.Skip("real time passes in it; TestConformance runs the same suite on a clock of its own")
 	}
-	storetest.Run(t, func(tb testing.TB) storetest.Harness {
-		root := filepath.Join(tb.TempDir(), "store")
+	storetest.RunTimed(t, func(tb testing.TB) storetest.Harness {
+		root := filepath.Join(testenv.Memory(tb), "store")
 		return storetest.Harness{
 			Open: func(tb testing.TB, o storetest.Options) store.Store {
 				return open(tb, root, &Options{Retention: o.Retention})

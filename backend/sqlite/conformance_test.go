@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"database/sql"
+	"flag"
 	"path/filepath"
 	"testing"
 	"time"
@@ -44,14 +45,30 @@ func open(tb testing.TB, file string, o *Options) *Store {
 	return st
 }
 
-// TestConformance holds the store to every law of a lease store, by the machine's own clock.
+// full is for make proof, which has more time.
+var full = flag.Bool("all", false, "the largest crowds: 50 processes, 20,000 keys")
+
+// many is how often something is repeated with -all, without, and with -short.
+func many(all, some, short int) int {
+	switch {
+	case *full:
+		return all
+	case testing.Short():
+		return short
+	}
+	return some
+}
+
+// TestConformance holds the store to whatever has to do with time, by the
+// machine's own clock.
 func TestConformance(t *testing.T) {
-	storetest.Run(t, func(tb testing.TB) storetest.Harness {
+	storetest.RunTimed(t, func(tb testing.TB) storetest.Harness {
 		return at(tb, filepath.Join(memoryDir(tb), "croft.db"), nil, nil)
 	})
 }
 
-// TestConformanceUnderASetClock does the same at the very edges of deadlines.
+// TestConformanceUnderASetClock holds the store to every law of a lease store,
+// at the very edges of deadlines.
 func TestConformanceUnderASetClock(t *testing.T) {
 	storetest.Run(t, func(tb testing.TB) storetest.Harness {
 		clock := storetest.NewClock()

@@ -75,10 +75,8 @@ func busy(t *testing.T, file string) {
 // TestNoLawIsBrokenWhenWritersAreKilled: eight processes acquire, write, renew, release and sweep, and are killed in the middle of whatever they do, again and again. The file stays
 // whole; no token is granted twice; no two terms of a key overlap; every admitted write is at least as new as those before it; and the keys go on.
 func TestNoLawIsBrokenWhenWritersAreKilled(t *testing.T) {
-	rounds := 6
-	if testing.Short() {
-		rounds = 2
-	}
+	t.Parallel()
+	rounds := many(6, 3, 2)
 	file := t.TempDir() + "/croft.db"
 	open(t, file, nil).Close()
 	execute(t, file, "CREATE TABLE artifact (id INTEGER PRIMARY KEY, token INTEGER); CREATE TABLE admitted (seq INTEGER PRIMARY KEY AUTOINCREMENT, artifact INTEGER, token INTEGER); INSERT INTO artifact (id) VALUES (0), (1), (2)")
@@ -149,7 +147,7 @@ func TestNoLawIsBrokenWhenWritersAreKilled(t *testing.T) {
 		}
 		admittedInOrder(t, file, k)
 	}
-	t.Logf("%d grants between %d kills", len(grants), 8*rounds)
+	t.Logf("%d rounds of 8 processes, all killed; %d grants", rounds, len(grants))
 }
 
 // admittedInOrder is law 3, by what the database itself has kept of every admitted write.

@@ -50,6 +50,11 @@ func (b *base) explain(ctx context.Context, err error) error {
 	case errors.Is(err, ErrBusy), errors.Is(err, ErrDamaged), errors.Is(err, clerk.ErrDamaged), errors.Is(err, ErrClosed), errors.As(err, new(explained)):
 		return err
 	}
+	if code(err) != 0 && !isBusy(err) && b.info != nil && b.moved() {
+		// SQLite reports many things then, as the step that met it: an I/O
+		// error, a file that cannot be opened, tables that are missing.
+		return fmt.Errorf("store %s: %w; the file was moved or removed while it was open; put it back, or ask again to have it made anew", b.name(), err)
+	}
 	advice := "see whether the file can be read and written, and whether `sqlite3 FILE 'PRAGMA integrity_check'` finds it in order"
 	switch primary(err) {
 	case codes.SQLITE_BUSY, codes.SQLITE_LOCKED:
@@ -59,7 +64,7 @@ func (b *base) explain(ctx context.Context, err error) error {
 	case codes.SQLITE_READONLY:
 		advice = "it cannot be written: give this user the permission to write the file, the files FILE-wal and FILE-shm beside it, and its folder; or mount it writable"
 		if code(err) == codes.SQLITE_READONLY_DBMOVED {
-			advice = "the file was moved or removed while it was open; put it back, or try again to have it made anew"
+			advice = "the file was moved or removed while it was open; put it back, or ask again to have it made anew"
 		}
 	case codes.SQLITE_CORRUPT:
 		advice = "the file is damaged: stop all who use it, look at the disk, and bring it back with `sqlite3 FILE .recover`, or move it and the files beside it away: all keys then begin anew, with higher tokens"

@@ -16,6 +16,7 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/internal/testenv"
 )
 
 // TestAWriterStoppedInsideTheGuardIsNamed: a process is stopped between being admitted and writing. Others are told who it is; resumed, it still comes before them; killed, it was never there.
@@ -59,7 +60,9 @@ func TestAWriterStoppedInsideTheGuardIsNamed(t *testing.T) {
 				} else {
 					_ = c.Cmd.Wait()
 				}
-				if mark, err := g.Raise(t.Context(), stampOf(1002)); err != nil || mark.Token != 1002 {
+				// Its end takes a moment, in which the database is brought in order.
+				patient := guardIn(t, db, FenceRow{Name: "report"}, &GuardOptions{LockWait: testenv.Patience})
+				if mark, err := patient.Raise(t.Context(), stampOf(1002)); err != nil || mark.Token != 1002 {
 					t.Errorf("raising after it: %+v, %v", mark, err)
 				}
 				var rows int

@@ -2,7 +2,9 @@ package sqlite
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strconv"
@@ -58,18 +60,46 @@ func findLocks(file, kind string, first, last int64) []int {
 	if !ok {
 		return nil
 	}
-	locks, err := os.ReadFile("/proc/locks")
-	if err != nil {
-		return nil
-	}
 	inode := fmt.Sprintf("%02x:%02x:%d", unix.Major(st.Dev), unix.Minor(st.Dev), st.Ino)
-	var pids []int
-	for line := range strings.Lines(string(locks)) {
-		if pid := lockIn(line, inode, kind, first, last); pid > 0 && !slices.Contains(pids, pid) {
-			pids = append(pids, pid)
+	for range 20 {
+		locks, whole, err := readLocks()
+		if err != nil {
+			return nil
+		}
+		var pids []int
+		for line := range strings.Lines(locks) {
+			if pid := lockIn(line, inode, kind, first, last); pid > 0 && !slices.Contains(pids, pid) {
+				pids = append(pids, pid)
+			}
+		}
+		if whole || len(pids) > 0 {
+			return pids
 		}
 	}
-	return pids
+	return nil
+}
+
+// readLocks reads the kernel's list of locks. Only one read sees the list at one
+// moment, and it returns a page at most. Where the list is longer, it is not
+// whole: it lacks lines if other locks were dropped between two reads.
+func readLocks() (locks string, whole bool, err error) {
+	f, err := os.Open("/proc/locks")
+	if err != nil {
+		return "", false, err
+	}
+	defer f.Close()
+	var text strings.Builder
+	buf := make([]byte, 1<<16)
+	for reads := 0; ; reads++ {
+		n, err := f.Read(buf)
+		text.Write(buf[:n])
+		if errors.Is(err, io.EOF) {
+			return text.String(), reads <= 1, nil
+		}
+		if err != nil {
+			return "", false, err
+		}
+	}
 }
 
 // lockIn reads a line like "1: POSIX  ADVISORY  WRITE 4711 08:01:123456 120 120". Those who wait have an arrow behind the number.

@@ -69,7 +69,7 @@ func TestALargeBatchIsNotKept(t *testing.T) {
 	t.Parallel()
 	st := open(t, filepath.Join(memoryDir(t), "croft.db"), &Options{SweepEvery: -1})
 	defer st.Close()
-	batch := make([]tenure.Request, 5*mostKnown)
+	batch := make([]tenure.Request, 2*mostKnown)
 	for i := range batch {
 		batch[i] = acquire(fmt.Sprintf("k/%d", i), "ann")
 	}

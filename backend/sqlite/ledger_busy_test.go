@@ -15,9 +15,9 @@ import (
 // TestManyWhoWaitForTheFileAreAnsweredTogether: while another keeps the file, those who ask at the same time wait for it once, not one after the other, and nothing of it happens later.
 func TestManyWhoWaitForTheFileAreAnsweredTogether(t *testing.T) {
 	t.Parallel()
-	const callers = 80
+	const callers, wait = 160, 500 * time.Millisecond
 	file := filepath.Join(memoryDir(t), "croft.db")
-	l, err := OpenLedger(t.Context(), file, &Options{LockWait: 500 * time.Millisecond})
+	l, err := OpenLedger(t.Context(), file, &Options{LockWait: wait})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func TestManyWhoWaitForTheFileAreAnsweredTogether(t *testing.T) {
 	}
 
 	// One after the other they would need more time than they have.
-	ctx, cancel := context.WithTimeout(t.Context(), callers*500*time.Millisecond*3/4)
+	ctx, cancel := context.WithTimeout(t.Context(), callers*wait*3/4)
 	defer cancel()
 	var all sync.WaitGroup
 	for range callers {

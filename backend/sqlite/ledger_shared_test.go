@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	codes "modernc.org/sqlite/lib"
+
 	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/work"
 )
@@ -61,33 +63,66 @@ func heldBy(t *testing.T, file string) (release func()) {
 	}
 }
 
-// TestWhatALedgerWritesToAFileThatIsGoneIsUnknown: it waits for its turn in the file, and meanwhile that is moved away.
+// TestWhatALedgerWritesToAFileThatIsGoneIsUnknown: the ledger waits for its
+// turn in the file while somebody moves the file away. Its connection may be
+// in the middle of opening the file then, or have it open for long.
 func TestWhatALedgerWritesToAFileThatIsGoneIsUnknown(t *testing.T) {
 	t.Parallel()
-	file := filepath.Join(memoryDir(t), "work.db")
-	l, err := OpenLedger(t.Context(), file, &Options{LockWait: testenv.Patience})
-	must(t, err)
-	defer l.Close()
-	release := heldBy(t, file)
-	answer := make(chan work.Answer, 1)
-	go func() { answer <- l.Apply(t.Context(), additions(1, "q"))[0] }()
-	testenv.Eventually(t, "it waits for the file", func() error {
-		if l.store.opened().db.Stats().InUse < 2 {
-			return errors.New("it does not")
+	for _, opened := range []bool{false, true} {
+		file := filepath.Join(memoryDir(t), "work.db")
+		l, err := OpenLedger(t.Context(), file, &Options{LockWait: testenv.Patience})
+		must(t, err)
+		defer l.Close()
+		if opened {
+			must(t, l.Apply(t.Context(), additions(1, "q"))[0].Err)
 		}
-		return nil
-	})
-	for _, suffix := range []string{"", "-wal", "-shm"} {
-		must(t, os.Rename(file+suffix, file+".old"+suffix))
-	}
-	release()
-	if a := <-answer; !errors.Is(a.Err, work.ErrUnknown) || !strings.Contains(a.Err.Error(), "removed") {
-		t.Errorf("adding to a file that nobody sees: %+v", a)
-	}
-	if a := l.Apply(t.Context(), additions(1, "q"))[0]; a.Err != nil {
-		t.Errorf("adding to what is there now: %v", a.Err)
+		release := heldBy(t, file)
+		answer := make(chan work.Answer, 1)
+		go func() { answer <- l.Apply(t.Context(), additions(1, "q"))[0] }()
+		testenv.Eventually(t, "it waits for the file", func() error {
+			if l.store.opened().db.Stats().InUse < 2 {
+				return errors.New("it does not")
+			}
+			return nil
+		})
+		for _, suffix := range []string{"", "-wal", "-shm"} {
+			must(t, os.Rename(file+suffix, file+".old"+suffix))
+		}
+		release()
+		if a := <-answer; !errors.Is(a.Err, work.ErrUnknown) {
+			t.Errorf("opened before %t: adding to a file that nobody sees: %+v", opened, a)
+		}
+		if a := l.Apply(t.Context(), additions(1, "q"))[0]; a.Err != nil {
+			t.Errorf("opened before %t: adding to what is there now: %v", opened, a.Err)
+		}
 	}
 }
+
+// TestAFaultOfAFileThatIsGoneIsExplained: SQLite names the step that met it, an
+// I/O error for example. The user needs to know that the file was moved.
+func TestAFaultOfAFileThatIsGoneIsExplained(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(memoryDir(t), "work.db")
+	l, err := OpenLedger(t.Context(), file, nil)
+	must(t, err)
+	defer l.Close()
+	b := l.store.opened()
+	fault := coded(codes.SQLITE_IOERR_FSTAT)
+	if err := b.explain(t.Context(), fault); !errors.Is(err, fault) || strings.Contains(err.Error(), "moved or removed") {
+		t.Errorf("the file is where it was: %v", err)
+	}
+	must(t, os.Rename(file, file+".old"))
+	if err := b.explain(t.Context(), fault); !errors.Is(err, fault) || !strings.Contains(err.Error(), "moved or removed") {
+		t.Errorf("the file is gone: %v", err)
+	}
+	must(t, os.Rename(file+".old", file))
+}
+
+// coded is an error of SQLite with this code.
+type coded int
+
+func (c coded) Error() string { return "some fault" }
+func (c coded) Code() int     { return int(c) }
 
 // TestRequestsAreTheCallersAgain when Apply has returned, whatever becomes of what it has begun.
 func TestRequestsAreTheCallersAgain(t *testing.T) {

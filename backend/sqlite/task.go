@@ -112,6 +112,9 @@ func (s *Store) work() {
 // lead makes one transaction: of the task that has waited for longest, and those that have come since.
 func (s *Store) lead(t *task) {
 	if err := s.usable(t.ctx); err != nil {
+		if t.ctx.Err() != nil { // it ended in the queue: say what it waited for
+			err = s.gaveUp(t.ctx)
+		}
 		t.finish(err)
 		return
 	}

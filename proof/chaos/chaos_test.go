@@ -17,7 +17,7 @@ func TestMain(m *testing.M) {
 
 // slice is as much of chaos as every test run has. The command has more: go run ./proof/chaos/cmd.
 func slice(b Backend) Options {
-	o := Options{Backend: b, For: 10 * time.Second, Clients: 8, Operators: 1, Keys: 3, Seed: uint64(time.Now().UnixNano())}
+	o := Options{Backend: b, For: 6 * time.Second, Clients: 8, Operators: 1, Keys: 3, Seed: uint64(time.Now().UnixNano())}
 	if testing.Short() {
 		o.For = 3 * time.Second
 	}

@@ -133,7 +133,7 @@ func TestADirectoryStoreSurvivesEveryPowerCut(t *testing.T) {
 			t.Parallel()
 			r := newDirRun(t, nil)
 			life(r)
-			report := r.search(Search{OneIn: oneIn(6)})
+			report := r.search(Search{OneIn: oneIn(15)})
 			t.Log(report)
 			if report.Wrong != "" {
 				t.Error(report.Wrong)
@@ -207,7 +207,7 @@ func dirDeath(t *testing.T, prepare func(*dirRun, store.Store) tenure.Request, g
 			return total
 		}
 		goOn(r, req)
-		report := r.search(Search{From: r.rec.Len(), Draws: 2, Recent: 4, OneIn: oneIn(12)})
+		report := r.search(Search{From: r.rec.Len(), Draws: 2, Recent: 4, OneIn: oneIn(30)})
 		total.Steps = max(total.Steps, report.Steps)
 		total.Cuts, total.Folders, total.Recovered = total.Cuts+report.Cuts, total.Folders+report.Folders, total.Recovered+report.Recovered
 		if report.Wrong != "" {

@@ -180,7 +180,7 @@ func TestAGuardedFileSurvivesAKilledWriterAndAPowerCut(t *testing.T) {
 				if err := r.admit(r.rec, before+2, at%2 == 0); err != nil {
 					t.Fatal(err)
 				}
-				if report := r.rec.Search(t, Search{From: from, Draws: 2, Recent: 4, OneIn: oneIn(8)}, guardLawful); report.Wrong != "" {
+				if report := r.rec.Search(t, Search{From: from, Draws: 2, Recent: 4, OneIn: oneIn(20)}, guardLawful); report.Wrong != "" {
 					t.Fatalf("killed before step %d; %s", at, report.Wrong)
 				}
 			}

@@ -141,7 +141,7 @@ func TestASQLiteGuardSurvivesEveryPowerCut(t *testing.T) {
 				t.Fatal(err)
 			}
 			made := applicationLife(t, r, synchronous)
-			report := r.Search(t, Search{From: after(made), Draws: 2, Recent: 4, OneIn: oneIn(4), Thin: oneIn(12)}, applicationLawful)
+			report := r.Search(t, Search{From: after(made), Draws: 2, Recent: 4, OneIn: oneIn(10), Thin: oneIn(30)}, applicationLawful)
 			if synchronous != "full" {
 				caught(t, "synchronous = "+strings.ToUpper(synchronous), report.Wrong)
 				return

@@ -84,7 +84,10 @@ func RunReconciler(ctx context.Context, c *croft.Client, l work.Ledger, o *Recon
 		if err != nil {
 			return err
 		}
-		return lease.Report(ctx, r.String())
+		if err := lease.Report(ctx, r.String()); err != nil && ctx.Err() == nil {
+			return err
+		}
+		return nil // ctx has ended, but the pass is done: the next is due in an interval
 	})
 }
 

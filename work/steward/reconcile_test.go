@@ -212,3 +212,25 @@ func TestOneReplicaReconcilesInAnInterval(t *testing.T) {
 		t.Errorf("%d more passes in one interval", len(passes))
 	}
 }
+
+// TestAPassIsDoneThoughItsContextEndsThen: the replica shuts down between the
+// end of its pass and its report. No other replica begins in that interval.
+func TestAPassIsDoneThoughItsContextEndsThen(t *testing.T) {
+	r := newRig(t)
+	c := croft.New(mem.New(nil), nil)
+	defer c.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	err := steward.RunReconciler(ctx, c, r.l, &steward.ReconcileOptions{Interval: time.Hour, Key: "k", Passed: func(_ steward.Report, err error) {
+		if err != nil {
+			t.Error(err)
+		}
+		cancel()
+	}})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("it ended with %v", err)
+	}
+	if _, err := c.Acquire(t.Context(), "k", nil); !errors.Is(err, croft.ErrHeld) {
+		t.Errorf("another asks for the same interval: %v, want held", err)
+	}
+}

@@ -29,8 +29,9 @@ type run struct {
 	Profiles      []profile `json:"profiles,omitempty"` // of the last run only
 	Chaos         []weather `json:"chaos"`
 	Cuts          int64     `json:"cuts"`
-	Folders       int64     `json:"folders"` // that differed, and were recovered
-	States        int64     `json:"states"`  // of the model
+	Folders       int64     `json:"folders"`         // that differed, and were recovered
+	Crowd         int64     `json:"crowd,omitempty"` // tries of processes at once
+	States        int64     `json:"states"`          // of the model
 	Targets       int64     `json:"fuzz_targets,omitempty"`
 	Inputs        int64     `json:"fuzz_inputs,omitempty"`
 	Parts         []outcome `json:"parts"`
@@ -200,11 +201,11 @@ func (w weather) losses() string {
 	return fmt.Sprintf("%d, the first after %s", w.Lost, time.Duration(w.FirstLoss).Round(100*time.Millisecond))
 }
 
-var titles = map[string]string{"variants": "broken variants", "sim": "simulator", "fuzz": "fuzzing", "chaos": "chaos on real servers", "cuts": "power cuts", "model": "the model"}
+var titles = map[string]string{"variants": "broken variants", "sim": "simulator", "fuzz": "fuzzing", "chaos": "chaos on real servers", "cuts": "power cuts", "crowds": "crowds on one machine", "model": "the model"}
 
 // nothing reports whether a part has no figure: what it should have run was not there, or said nothing.
 func (r *run) nothing(part string) bool {
-	return map[string]int64{"variants": int64(r.Mutants), "sim": r.Seeds, "fuzz": r.Inputs, "chaos": int64(len(r.Chaos)), "cuts": r.Cuts, "model": r.States}[part] == 0
+	return map[string]int64{"variants": int64(r.Mutants), "sim": r.Seeds, "fuzz": r.Inputs, "chaos": int64(len(r.Chaos)), "cuts": r.Cuts, "crowds": r.Crowd, "model": r.States}[part] == 0
 }
 
 // what is how much of a part was run.
@@ -226,6 +227,8 @@ func (r *run) what(part string) string {
 			faults += w.faults()
 		}
 		return fmt.Sprintf("%d backends, %s faults; updates lost behind guards: %d", len(backends), thousands(int64(faults)), lost)
+	case "crowds":
+		return fmt.Sprintf("the suites of dir and sqlite in full; %s tries of processes that race or are killed", thousands(r.Crowd))
 	case "cuts":
 		return fmt.Sprintf("%s cuts, %s different folders recovered", thousands(r.Cuts), thousands(r.Folders))
 	}

@@ -1,4 +1,4 @@
-// Command proof runs everything that tries to break Croft, and writes what was run into docs/proof.md: the simulator, the broken variants, fuzzing, chaos on real servers, power cuts, and the model.
+// Command proof runs everything that tries to break Croft, and writes what was run into docs/proof.md: the simulator, the broken variants, fuzzing, chaos on real servers, power cuts, crowds, and the model.
 package main
 
 import (
@@ -21,7 +21,7 @@ const usage = `proof runs everything that tries to break Croft, and writes what 
   go run ./proof/cmd/proof -seeds 200000      more of the simulator
   go run ./proof/cmd/proof -only sim,model    some of it; nothing is written
 
-Parts: variants, fuzz, sim, chaos, cuts, model. The exit status is 1 if a law was broken, a broken variant was not found, or something could not be run; what to run to see it again is said at the
+Parts: variants, fuzz, sim, chaos, cuts, crowds, model. The exit status is 1 if a law was broken, a broken variant was not found, or something could not be run; what to run to see it again is said at the
 end. The page is written then, too.
 
 `
@@ -91,7 +91,7 @@ var (
 	first = part{"variants", (*program).variants}
 	// storm mostly waits, and its timing is part of what is tried. Beside it runs, with what it leaves of the processors, what only reckons.
 	storm  = part{"chaos", (*program).unrest}
-	beside = []part{{"fuzz", (*program).fuzz}, {"sim", (*program).simulate}, {"cuts", (*program).cuts}, {"model", (*program).model}}
+	beside = []part{{"fuzz", (*program).fuzz}, {"sim", (*program).simulate}, {"cuts", (*program).cuts}, {"crowds", (*program).crowds}, {"model", (*program).model}}
 )
 
 func (p *program) check() error {

@@ -125,6 +125,7 @@ func (p *program) unrest(ctx context.Context) error {
 
 var (
 	cutsLine   = regexp.MustCompile(`(\d+) cuts, (\d+) different folders, (\d+) recovered`)
+	crowdLine  = regexp.MustCompile(`(\d+) rounds of (\d+) processes`)
 	statesLine = regexp.MustCompile(`(\d+) states, (\d+) MB`)
 )
 
@@ -132,6 +133,16 @@ func (p *program) cuts(ctx context.Context) error {
 	return p.test(ctx, "cuts", "./proof/crash", "-all", cutsLine, func(n []int64) {
 		p.run.Cuts, p.run.Folders = p.run.Cuts+n[0], p.run.Folders+n[2]
 	})
+}
+
+// crowds runs the suites of the stores on this machine in full: more contenders,
+// rounds, keys and processes than every test run has.
+func (p *program) crowds(ctx context.Context) error {
+	var failed error
+	for _, pkg := range []string{"./backend/dir", "./backend/sqlite"} {
+		failed = errors.Join(failed, p.test(ctx, "crowds", pkg, "-all", crowdLine, func(n []int64) { p.run.Crowd += n[0] * n[1] }))
+	}
+	return failed
 }
 
 func (p *program) model(ctx context.Context) error {
