@@ -46,6 +46,7 @@ func now(t *testing.T, st store.Store) time.Time {
 
 // TestARenewalThatWaitedBehindALockIsNotBornExpired: its deadline is reckoned from when it came through, not from when it was sent.
 func TestARenewalThatWaitedBehindALockIsNotBornExpired(t *testing.T) {
+	t.Parallel()
 	st, name := fresh(t, postgres.Options{LockWait: testenv.Patience})
 	mine := claim("blocked/renewal", "ann")
 	must(t, st, mine)
@@ -97,6 +98,7 @@ func TestARenewalThatWaitedBehindALockIsNotAcceptedLate(t *testing.T) {
 
 // TestALockedKeyDelaysNobodyElse: the others of its batch get their answers, and other batches do not notice.
 func TestALockedKeyDelaysNobodyElse(t *testing.T) {
+	t.Parallel()
 	st, name := fresh(t, postgres.Options{LockWait: testenv.Patience})
 	var leases []tenure.Request
 	for n := range 20 {
@@ -135,6 +137,7 @@ func TestALockedKeyDelaysNobodyElse(t *testing.T) {
 
 // TestALockThatStaysIsUnknown: the wait is bounded, and the outcome of that one request is neither owned nor lost.
 func TestALockThatStaysIsUnknown(t *testing.T) {
+	t.Parallel()
 	st, name := fresh(t, postgres.Options{LockWait: 50 * time.Millisecond})
 	held, other := claim("blocked/stays", "ann"), claim("blocked/other", "ann")
 	must(t, st, held)
@@ -159,6 +162,7 @@ func TestALockThatStaysIsUnknown(t *testing.T) {
 
 // TestAnOpenInsertOfANewKeyDelaysNobodyElse: a key that another transaction is just making has no row that could be skipped.
 func TestAnOpenInsertOfANewKeyDelaysNobodyElse(t *testing.T) {
+	t.Parallel()
 	st, name := fresh(t, postgres.Options{LockWait: 50 * time.Millisecond})
 	must(t, st, claim("blocked/model", "ann"))
 	tx, err := shared(t).Begin(t.Context())

@@ -61,6 +61,7 @@ func broken(tb testing.TB, name, function, place, change string) {
 
 // TestFunctionsBrokenOnPurposeAreCaught by the suite that the functions pass.
 func TestFunctionsBrokenOnPurposeAreCaught(t *testing.T) {
+	t.Parallel()
 	for _, f := range flaws {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
@@ -126,6 +127,7 @@ func TestAReleaseThatWaitedBehindALockIsNotAcceptedLate(t *testing.T) {
 
 // TestNoTermBeginsBeforeTheOneBeforeItHasEnded: however requests meet at one row, the short cut's clock included.
 func TestNoTermBeginsBeforeTheOneBeforeItHasEnded(t *testing.T) {
+	t.Parallel()
 	st, name := fresh(t, postgres.Options{SweepEvery: -1})
 	meets := func() bool {
 		mine := claim("order/"+string(tenure.NewSecret()), "ann")

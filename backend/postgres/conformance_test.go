@@ -109,11 +109,13 @@ func place(tb testing.TB, now func() time.Time, advance func(time.Duration)) sto
 
 // TestConformance holds the store to every law of a lease store, by the server's own clock.
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	storetest.Run(t, func(tb testing.TB) storetest.Harness { return place(tb, nil, nil) })
 }
 
 // TestConformanceUnderASetClock does the same at the very edges of deadlines.
 func TestConformanceUnderASetClock(t *testing.T) {
+	t.Parallel()
 	storetest.Run(t, func(tb testing.TB) storetest.Harness {
 		clock := storetest.NewClock()
 		return place(tb, clock.Now, clock.Advance)

@@ -31,12 +31,14 @@ func TestAConnectionCutAfterTheRequestLeavesOneTruth(t *testing.T) {
 
 // TestAConnectionCutBeforeTheRequestLeavesNothing.
 func TestAConnectionCutBeforeTheRequestLeavesNothing(t *testing.T) {
+	t.Parallel()
 	far, near, net := overNetwork(t)
 	storetest.CutBeforeRequest(t, far, near, net.LoseRequests)
 }
 
 // TestAServerThatIsNotThereIsUnknown, and says so in time.
 func TestAServerThatIsNotThereIsUnknown(t *testing.T) {
+	t.Parallel()
 	st, err := store.Open(t.Context(), "postgres://nobody@127.0.0.1:1/none?sslmode=disable")
 	if err != nil {
 		t.Fatal(err)

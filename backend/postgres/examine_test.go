@@ -58,6 +58,7 @@ func TestTheDoctorSeesWhatWeakensAStore(t *testing.T) {
 
 // TestTheDoctorMakesNothing: looking at a database leaves it as it was.
 func TestTheDoctorMakesNothing(t *testing.T) {
+	t.Parallel()
 	pg := testenv.Postgres(t)
 	url := pg.Database(t)
 	database := strings.TrimPrefix(mustParse(t, url).Path, "/")

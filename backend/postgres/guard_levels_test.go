@@ -40,6 +40,7 @@ func newGuard(t *testing.T, place postgres.Place, o postgres.GuardOptions) *post
 
 // TestNoLevelLetsAStaleOwnerThrough: whatever a transaction has seen before it asks, and at whatever level, it is not admitted below a mark that was raised meanwhile.
 func TestNoLevelLetsAStaleOwnerThrough(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	own := schema()
 	for _, level := range levels {
@@ -84,6 +85,7 @@ func TestNoLevelLetsAStaleOwnerThrough(t *testing.T) {
 
 // TestARaiseWaitsAtEveryDefaultLevel: a raise behind a writer that moves the mark is decided by what the writer left, whatever the role's default is.
 func TestARaiseWaitsAtEveryDefaultLevel(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	shared(t)
 	strict := pool(t, server.url+"&default_transaction_isolation=serializable")
@@ -117,8 +119,8 @@ func TestARaiseWaitsAtEveryDefaultLevel(t *testing.T) {
 				}
 				raised := make(chan error, 1)
 				go func() { _, err := g.Raise(ctx, stampOf(mark.Token+11, 2)); raised <- err }()
-				testenv.Eventually(t, "the raise waits", func() error {
-					if number(t, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'") == 0 {
+				testenv.Eventually(t, "the raise waits for the writer", func() error {
+					if number(t, "SELECT count(*) FROM pg_stat_activity WHERE $1::int = ANY (pg_blocking_pids(pid))", tx.Conn().PgConn().PID()) == 0 {
 						return errors.New("not yet")
 					}
 					return nil
@@ -136,6 +138,7 @@ func TestARaiseWaitsAtEveryDefaultLevel(t *testing.T) {
 
 // TestASavepointThatIsRolledBackUndoesAdmit: as it undoes everything else; the mark stays where it was, and the next owner is not kept out.
 func TestASavepointThatIsRolledBackUndoesAdmit(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	own := schema()
 	for form, place := range places(t) {
@@ -172,6 +175,7 @@ func TestASavepointThatIsRolledBackUndoesAdmit(t *testing.T) {
 
 // TestAMarkThatCannotMoveAdmitsNobody: a trigger or a policy that swallows the update would leave the old owner's mark in place.
 func TestAMarkThatCannotMoveAdmitsNobody(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	table, fresh := guarded(t)
 	id := fresh(t)
@@ -194,6 +198,7 @@ func TestAMarkThatCannotMoveAdmitsNobody(t *testing.T) {
 
 // TestAdmitNeedsNoSecondConnection: a pool whose connections all have a transaction under way has none to spare.
 func TestAdmitNeedsNoSecondConnection(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 	defer cancel()
 	own := schema()
@@ -215,6 +220,7 @@ func TestAdmitNeedsNoSecondConnection(t *testing.T) {
 
 // TestColumnsNeedNoSchemaOfCroft: a role that may not create anything guards a row of its own table.
 func TestColumnsNeedNoSchemaOfCroft(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	pg := testenv.Postgres(t)
 	url := pg.Database(t)

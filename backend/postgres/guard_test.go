@@ -34,6 +34,7 @@ func guarded(tb testing.TB) (table string, fresh func(tb testing.TB) int64) {
 
 // TestGuardConformance holds both forms of the guard, through both drivers, to the law of writing.
 func TestGuardConformance(t *testing.T) {
+	t.Parallel()
 	for _, form := range []string{"fence table", "columns"} {
 		for _, driver := range []string{"pgx", "database/sql"} {
 			t.Run(form+" through "+driver, func(t *testing.T) {
@@ -44,7 +45,7 @@ func TestGuardConformance(t *testing.T) {
 				if form == "columns" {
 					own = postgres.DefaultSchema
 				}
-				guardtest.Run(t, guardtest.Harness{Large: 1 << 20, Make: func(t testing.TB) guardtest.Resource {
+				guardtest.Run(t, guardtest.Harness{Large: 1 << 20, Slow: true, Make: func(t testing.TB) guardtest.Resource {
 					id := fresh(t)
 					var place postgres.Place = postgres.FenceRow{Name: fmt.Sprintf("%s/%d", table, id)}
 					if form == "columns" {

@@ -99,6 +99,7 @@ func wanted(t *testing.T, schema string, held []tenure.Request) {
 
 // TestHousekeepingHappensByItself: clients sweep now and then after a grant, each a part, and together all of it.
 func TestHousekeepingHappensByItself(t *testing.T) {
+	t.Parallel()
 	st, name := fresh(t, postgres.Options{Retention: time.Millisecond, SweepEvery: 1})
 	for n := range 20 {
 		mine := claim(fmt.Sprintf("sweep/%d", n), "ann")

@@ -15,6 +15,7 @@ import (
 
 // TestNobodyWaitsForAConnectionThatDoesNotOpen: while the connection for hints is being opened, at a server that says nothing, claims do not wait for that, and neither does Close.
 func TestNobodyWaitsForAConnectionThatDoesNotOpen(t *testing.T) {
+	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -60,6 +61,7 @@ func TestNobodyWaitsForAConnectionThatDoesNotOpen(t *testing.T) {
 
 // TestALineThatEndsLateLeavesTheNextAlone: the last one who waited has left, and another has come, before the old connection is gone. Its end is not the end of the new hints.
 func TestALineThatEndsLateLeavesTheNextAlone(t *testing.T) {
+	t.Parallel()
 	var e ear
 	line := func() *earLine {
 		n := &earLine{ready: make(chan struct{}), waits: map[*wait]struct{}{}}

@@ -12,6 +12,7 @@ import (
 
 // TestWhatIsDoneIsNotRead: what the reconciler asks for in every pass, and what people list, is found by indexes that have nothing done in them.
 func TestWhatIsDoneIsNotRead(t *testing.T) {
+	t.Parallel()
 	pool, err := pgxpool.New(t.Context(), testenv.Postgres(t).Database(t))
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 
 // TestAClientThatIsJustLeavingIsNotNamed: one that was first in line, and takes itself off the list at the very moment of a release, neither delays the release nor swallows the turn of the next.
 func TestAClientThatIsJustLeavingIsNotNamed(t *testing.T) {
+	t.Parallel()
 	st, name := fresh(t, postgres.Options{LockWait: testenv.Patience})
 	mine := claim("watch/leaving", "ann")
 	must(t, st, mine)
@@ -50,6 +51,7 @@ func TestAClientThatIsJustLeavingIsNotNamed(t *testing.T) {
 
 // TestOneTurnIsOneClients, however the server goes about it: with statistics of many keys for which few wait, it joins tables row by row.
 func TestOneTurnIsOneClients(t *testing.T) {
+	t.Parallel()
 	st, name := fresh(t, postgres.Options{})
 	must(t, st, claim("turns/made", "ann"))
 	exec(t, "INSERT INTO "+name+".waiter (key, id, wait_until) SELECT 'turns/'||i, 'one', now() + interval '1 hour' FROM generate_series(1, 500) i")

@@ -20,6 +20,7 @@ import (
 
 // TestFiftyFirstUsersMakeOneSchema: whoever comes first makes it, and none of the others notices.
 func TestFiftyFirstUsersMakeOneSchema(t *testing.T) {
+	t.Parallel()
 	shared(t)
 	name := schema()
 	var all sync.WaitGroup
@@ -100,6 +101,7 @@ func TestARoleThatMayNotCreateUsesWhatADBAHasMade(t *testing.T) {
 
 // TestASchemaThatWasDroppedIsMadeAgain: a store outlives the loss of its database's memory.
 func TestASchemaThatWasDroppedIsMadeAgain(t *testing.T) {
+	t.Parallel()
 	st, name := fresh(t, postgres.Options{})
 	before := must(t, st, claim("dropped", "ann"))
 	exec(t, "DROP SCHEMA "+name+" CASCADE")
@@ -111,6 +113,7 @@ func TestASchemaThatWasDroppedIsMadeAgain(t *testing.T) {
 
 // TestAnOlderSchemaIsBroughtUpToDate: what the newer statements lack is made when it is first missed.
 func TestAnOlderSchemaIsBroughtUpToDate(t *testing.T) {
+	t.Parallel()
 	st, name := fresh(t, postgres.Options{})
 	must(t, st, claim("older", "ann"))
 	version := number(t, "SELECT max(version) FROM "+name+".migration")
@@ -126,6 +129,7 @@ func TestAnOlderSchemaIsBroughtUpToDate(t *testing.T) {
 }
 
 func TestABadURLIsNamed(t *testing.T) {
+	t.Parallel()
 	for _, raw := range []string{
 		"postgres://user:hunter2@host/db?retention=soon", "postgres://user:hunter2@host/db?schema=a%22b", "postgres://user:hunter2@host/db#guard",
 		"postgres://user:hunter2@host:port/db", "postgres://user:hunter2@host/db?lock_wait=0s", "postgres://user:hunter2@host/db?sslmode=perhaps",
@@ -149,6 +153,7 @@ func mustParse(t *testing.T, raw string) *url.URL {
 // TestWhoWaitedForTheSchemaSeesIt: server processes that have looked for it before, and remember that it was not there, do not trip over what another has
 // made while they waited.
 func TestWhoWaitedForTheSchemaSeesIt(t *testing.T) {
+	t.Parallel()
 	p := shared(t)
 	for range 5 {
 		name := schema()
@@ -171,6 +176,7 @@ func TestWhoWaitedForTheSchemaSeesIt(t *testing.T) {
 
 // TestEveryWayToSendAStatementWorks: behind a pooler the driver must not prepare statements.
 func TestEveryWayToSendAStatementWorks(t *testing.T) {
+	t.Parallel()
 	shared(t)
 	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
 		t.Run(mode, func(t *testing.T) {

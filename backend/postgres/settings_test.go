@@ -109,6 +109,7 @@ func TestABatchThatWouldDeadlockIsAskedForAgain(t *testing.T) {
 
 // TestAStatementTimeoutIsUnknown, and says what it was.
 func TestAStatementTimeoutIsUnknown(t *testing.T) {
+	t.Parallel()
 	near, name := fresh(t, postgres.Options{})
 	mine := claim("settings/timeout", "ann")
 	must(t, near, mine)
@@ -123,11 +124,15 @@ func TestAStatementTimeoutIsUnknown(t *testing.T) {
 		}
 	}
 	letGo()
-	must(t, st, then(tenure.Release, mine))
+	// On a busy machine any statement may take longer than this role allows.
+	if a := storetest.Resolve(t.Context(), st, then(tenure.Release, mine)); a.Err != nil {
+		t.Errorf("the release, when nothing is in its way: %v", a.Err)
+	}
 }
 
 // TestASearchPathChangesNothing: what is named is Croft's own, whatever lies in front of it.
 func TestASearchPathChangesNothing(t *testing.T) {
+	t.Parallel()
 	shared(t)
 	trap := "trap_" + schema()
 	exec(t, fmt.Sprintf(`CREATE SCHEMA %[1]s; CREATE TABLE %[1]s.lease (key text, x int); CREATE TABLE %[1]s.past (x int); CREATE TABLE %[1]s.waiter (x int);
@@ -186,6 +191,7 @@ func TestACallThatIsCalledOffLeavesNothingBehind(t *testing.T) {
 
 // TestAPoolThatIsUsedUpIsUnknown: a caller that keeps all connections gets no answer before its context ends, and then one.
 func TestAPoolThatIsUsedUpIsUnknown(t *testing.T) {
+	t.Parallel()
 	_, name := fresh(t, postgres.Options{})
 	p := pool(t, server.url+"&pool_max_conns=1")
 	defer p.Close()
@@ -298,6 +304,7 @@ func TestAStoreFollowsItsPrimary(t *testing.T) {
 
 // TestAPreparedStatementThatIsLostIsExplained: behind a transaction pooler the next statement may go to a server process that does not know it.
 func TestAPreparedStatementThatIsLostIsExplained(t *testing.T) {
+	t.Parallel()
 	_, name := fresh(t, postgres.Options{})
 	p := pool(t, server.url+"&pool_max_conns=1")
 	defer p.Close()
@@ -318,6 +325,7 @@ func TestAPreparedStatementThatIsLostIsExplained(t *testing.T) {
 
 // TestNoKeyIsLookedForInAWholeTable: a plan that was made while a table was small, when reading all of it is cheapest, would stay when it has grown.
 func TestNoKeyIsLookedForInAWholeTable(t *testing.T) {
+	t.Parallel()
 	st, name := fresh(t, postgres.Options{SweepEvery: -1})
 	mine := claim("settings/plan", "ann")
 	must(t, st, mine)

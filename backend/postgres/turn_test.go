@@ -11,6 +11,7 @@ import (
 // TestATurnMayBeFasterThanTheAnswer: a client that is refused is entered among those who wait, and may be named before it has read the refusal. It must not count itself as
 // waiting then, or it would ask in vain once more and be forgotten.
 func TestATurnMayBeFasterThanTheAnswer(t *testing.T) {
+	t.Parallel()
 	const key = "turn/key"
 	for _, named := range []bool{false, true} {
 		l := newListener(&Store{}, slog.Default())
@@ -45,6 +46,7 @@ func TestATurnMayBeFasterThanTheAnswer(t *testing.T) {
 // TestWhoIsGrantedTheKeyIsOffTheList: the server takes a client off the list of those who wait together with the grant. An entry that was made just before, and is heard of after, must not be counted on: who
 // waits next at this client would be woken by nothing.
 func TestWhoIsGrantedTheKeyIsOffTheList(t *testing.T) {
+	t.Parallel()
 	const key = "turn/granted"
 	for _, first := range []string{"the entry", "the grant"} {
 		l := newListener(&Store{}, slog.Default())
@@ -78,6 +80,7 @@ func TestWhoIsGrantedTheKeyIsOffTheList(t *testing.T) {
 
 // TestAnEntryFromBeforeTheLineBrokeIsNotCountedOn: the server may be another now, or one that was restored from an older backup.
 func TestAnEntryFromBeforeTheLineBrokeIsNotCountedOn(t *testing.T) {
+	t.Parallel()
 	const key = "turn/broken"
 	l := newListener(&Store{}, slog.Default())
 	before, after := &line{}, &line{}

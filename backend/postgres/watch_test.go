@@ -92,6 +92,7 @@ func (w *wire) turn(key string) (id string) {
 
 // TestOnlyAWaiterCostsANotification: without one, changes notify nobody.
 func TestOnlyAWaiterCostsANotification(t *testing.T) {
+	t.Parallel()
 	st, name := fresh(t, postgres.Options{})
 	mine := claim("watch/quiet", "ann")
 	must(t, st, mine)
@@ -109,6 +110,7 @@ func TestOnlyAWaiterCostsANotification(t *testing.T) {
 
 // TestAReleaseNamesWhoHasWaitedLongest, and only that client is woken.
 func TestAReleaseNamesWhoHasWaitedLongest(t *testing.T) {
+	t.Parallel()
 	st, name := fresh(t, postgres.Options{})
 	key := "watch/order"
 	mine := claim(key, "ann")
@@ -152,6 +154,7 @@ func TestAReleaseNamesWhoHasWaitedLongest(t *testing.T) {
 
 // TestWhoAsksInVainKeepsItsPlace: somebody who has not waited comes first; the one who was named asks in vain, and is named again.
 func TestWhoAsksInVainKeepsItsPlace(t *testing.T) {
+	t.Parallel()
 	st, name := fresh(t, postgres.Options{})
 	key := "watch/vain"
 	mine := claim(key, "ann")
@@ -178,6 +181,7 @@ func TestWhoAsksInVainKeepsItsPlace(t *testing.T) {
 
 // TestANamedClientThatDoesNotComeStallsNobody: one that was named and is dead, stopped or cut off. The others come by themselves.
 func TestANamedClientThatDoesNotComeStallsNobody(t *testing.T) {
+	t.Parallel()
 	st, name := fresh(t, postgres.Options{})
 	mine := claim("watch/dead", "ann")
 	must(t, st, mine)
@@ -195,6 +199,7 @@ func TestANamedClientThatDoesNotComeStallsNobody(t *testing.T) {
 
 // TestAClientThatWaitsNoMorePassesItsTurnOn: it costs nothing to stop waiting, and nobody waits for one who has.
 func TestAClientThatWaitsNoMorePassesItsTurnOn(t *testing.T) {
+	t.Parallel()
 	st, name := fresh(t, postgres.Options{})
 	mine := claim("watch/pass", "ann")
 	must(t, st, mine)
@@ -243,6 +248,7 @@ func TestAClientThatWaitsNoMorePassesItsTurnOn(t *testing.T) {
 
 // TestAThousandWaitersAreOne: to the server, all waiters of a client for a key are one, on one connection; and none when it is closed.
 func TestAThousandWaitersAreOne(t *testing.T) {
+	t.Parallel()
 	st, name := fresh(t, postgres.Options{})
 	mine := claim("watch/crowd", "ann")
 	must(t, st, mine)
@@ -296,6 +302,7 @@ func TestAThousandWaitersAreOne(t *testing.T) {
 
 // TestAWatchThatBreaksSaysSo: its channel is closed, and the next watch listens again.
 func TestAWatchThatBreaksSaysSo(t *testing.T) {
+	t.Parallel()
 	st, name := fresh(t, postgres.Options{})
 	mine := claim("watch/broken", "ann")
 	must(t, st, mine)
@@ -358,6 +365,7 @@ var _ store.Watcher = (*postgres.Store)(nil)
 
 // TestAReleaseSaysWhetherOthersWait, so that its client lets them go first: alone, and in a batch that grants the key again.
 func TestAReleaseSaysWhetherOthersWait(t *testing.T) {
+	t.Parallel()
 	st, name := fresh(t, postgres.Options{})
 	other, _ := fresh(t, postgres.Options{Schema: name})
 	mine := claim("watch/awaited", "ann")
