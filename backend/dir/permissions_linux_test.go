@@ -1,7 +1,6 @@
 package dir
 
 import (
-	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -157,21 +156,11 @@ func openDir(tb testing.TB) string {
 
 func copyOf(tb testing.TB, from, to string) string {
 	tb.Helper()
-	in, err := os.Open(from)
+	content, err := os.ReadFile(from)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	defer in.Close()
-	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE, 0o755)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	if _, err := io.Copy(out, in); err != nil {
-		tb.Fatal(err)
-	}
-	if err := out.Close(); err != nil {
-		tb.Fatal(err)
-	}
+	testenv.WriteProgram(tb, to, content, 0o755)
 	return to
 }
 

@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/croft-dev/croft/internal/testenv"
 )
 
 // patience bounds every wait for something that must happen. It is not a measure: the machine may be slow.
@@ -47,9 +49,7 @@ func newStation(t *testing.T) *station {
 		t.Fatal(err)
 	}
 	wrapper := fmt.Sprintf("#!/bin/sh\nCROFT_TEST_MAIN=1 exec %q \"$@\"\n", self)
-	if err := os.WriteFile(filepath.Join(bin, "croft"), []byte(wrapper), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testenv.WriteProgram(t, filepath.Join(bin, "croft"), []byte(wrapper), 0o700)
 	s.path = bin + ":" + os.Getenv("PATH")
 	return s
 }
@@ -74,9 +74,7 @@ func (s *station) croft(args ...string) (*exec.Cmd, *bytes.Buffer) {
 func (s *station) script(name, text string) string {
 	s.t.Helper()
 	path := filepath.Join(s.dir, name)
-	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text), 0o700); err != nil {
-		s.t.Fatal(err)
-	}
+	testenv.WriteProgram(s.t, path, []byte("#!/bin/sh\n"+text), 0o700)
 	return path
 }
 

@@ -1,13 +1,14 @@
 package supervise
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/croft-dev/croft/internal/testenv"
 )
 
 // needsRoot is for tests that must make processes of several users.
@@ -50,9 +51,7 @@ func copySelf(t *testing.T, path string, mode os.FileMode) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(os.WriteFile(path, text, 0o755), os.Chmod(path, mode)); err != nil {
-		t.Fatal(err)
-	}
+	testenv.WriteProgram(t, path, text, mode)
 }
 
 // becomeRoot is a program like sudo: it takes on root's identity for good and runs its arguments.

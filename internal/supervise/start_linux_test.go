@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/croft-dev/croft/internal/testenv"
 )
 
 func TestTheStatusIsTheCommandsOwn(t *testing.T) {
@@ -37,9 +39,7 @@ func TestACommandThatCannotBeStartedSaysWhyAsAShellWould(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, content string, mode fs.FileMode) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(content), mode); err != nil {
-			t.Fatal(err)
-		}
+		testenv.WriteProgram(t, path, []byte(content), mode)
 		return path
 	}
 	closed := filepath.Join(dir, "closed") // nobody, not even root, can look into it
@@ -138,9 +138,7 @@ func TestNothingStartsOnceTheContextIsOver(t *testing.T) {
 
 func TestAScriptWithoutAFirstLineIsRunByTheShell(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "script")
-	if err := os.WriteFile(path, []byte("exit $1\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testenv.WriteProgram(t, path, []byte("exit $1\n"), 0o755)
 	if status, err := startArgs(t, nil, path, "7").Wait(); err != nil || status.Code != 7 {
 		t.Errorf("Wait = %v, %v", status, err)
 	}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/croft-dev/croft/internal/testenv"
 )
 
 // desk is a pseudoterminal with a session on it, seen from the keyboard.
@@ -261,9 +263,7 @@ func TestAKilledCommandLeavesTheTerminalAsItWas(t *testing.T) {
 
 func TestACommandThatFailsToStartLeavesTheTerminalAsItWas(t *testing.T) {
 	y := newYard(t)
-	if err := os.WriteFile(y.path("lost"), []byte("#!/no/such/interpreter\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testenv.WriteProgram(t, y.path("lost"), []byte("#!/no/such/interpreter\n"), 0o755)
 	d := inShell(t, true, fmt.Sprintf(`$CROFT %s 2>/dev/null; echo "code $?"; read word; echo "got <$word>"`, y.path("lost")))
 	d.see("code 126")
 	d.press("hello\n")
