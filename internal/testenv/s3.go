@@ -81,7 +81,7 @@ func S3Alone(tb testing.TB) *S3Server {
 
 func builtS3(tb testing.TB) string {
 	tb.Helper()
-	return Built(tb, "versitygw", "github.com/versity/versitygw/cmd/versitygw")
+	return Built(tb, "versitygw", ".")
 }
 
 // newS3 makes a server that keeps objects in a folder. A folder in that is a bucket.
@@ -97,7 +97,7 @@ func newS3(tb testing.TB, path, folder string) *S3Server {
 	addr := loopback(FreePort(tb))
 	s.Endpoint = "http://" + addr
 	s.Process = &Process{name: "versitygw", command: func() *exec.Cmd {
-		cmd := exec.Command(path, "--port", addr, "--region", s.Region(), "--keep-alive", "--quiet", "posix", "--versioning-dir", versions, objects)
+		cmd := exec.Command(path, "-listen", addr, "-region", s.Region(), "-versions", versions, objects)
 		cmd.Env = append(os.Environ(), "ROOT_ACCESS_KEY="+s.AccessKey, "ROOT_SECRET_KEY="+s.SecretKey)
 		cmd.Dir = folder
 		return cmd
