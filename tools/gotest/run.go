@@ -48,11 +48,15 @@ type test struct {
 	began   time.Time
 	took    time.Duration
 	outcome string // pass, fail, skip, or empty while it runs
+	paused  bool   // it waits for its turn among parallel tests
 	output  output
 }
 
 func newRun(module string, args []string) *run {
-	return &run{args: args, module: module, began: time.Now(), packages: map[string]*pkg{}, builds: map[string]*strings.Builder{}}
+	return &run{
+		args: args, module: module, began: time.Now(),
+		packages: map[string]*pkg{}, builds: map[string]*strings.Builder{},
+	}
 }
 
 // event takes what happened. It writes to out what people want to see at once.
@@ -85,6 +89,8 @@ func (r *run) event(e event, out io.Writer) {
 	switch e.Action {
 	case "output":
 		t.output.add(e.Output)
+	case "pause", "cont":
+		t.paused = e.Action == "pause"
 	case "pass", "fail", "skip":
 		t.outcome, t.took = e.Action, seconds(e.Elapsed)
 		if e.Action == "fail" && !strings.Contains(t.name, "/") {
@@ -114,7 +120,8 @@ func (r *run) packageEvent(p *pkg, e event, out io.Writer) {
 	}
 }
 
-// waiting names what still runs.
+// waiting names the tests that run, and for how long: the oldest of each
+// package.
 func (r *run) waiting(out io.Writer, now time.Time) {
 	var names []string
 	for _, p := range r.packages {
@@ -122,10 +129,8 @@ func (r *run) waiting(out io.Writer, now time.Time) {
 			continue
 		}
 		name := r.short(p)
-		for _, t := range p.unfinished() {
-			if !strings.Contains(t.name, "/") {
-				name += " " + t.name
-			}
+		if t := p.oldest(); t != nil {
+			name += fmt.Sprintf(" %s for %.0fs", t.name, now.Sub(t.began).Seconds())
 		}
 		names = append(names, name)
 	}
@@ -134,9 +139,14 @@ func (r *run) waiting(out io.Writer, now time.Time) {
 		now.Sub(r.began).Seconds(), len(r.order), strings.Join(names, "; "))
 }
 
-// unfinished lists the tests that have not said how they ended.
-func (p *pkg) unfinished() []*test {
-	return slices.DeleteFunc(slices.Clone(p.order), func(t *test) bool { return t.outcome != "" })
+// oldest is the test that has been running for longest.
+func (p *pkg) oldest() *test {
+	for _, t := range p.order {
+		if t.outcome == "" && !t.paused && !strings.Contains(t.name, "/") {
+			return t
+		}
+	}
+	return nil
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

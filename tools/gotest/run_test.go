@@ -131,6 +131,13 @@ not an event
 	if err := r.follow(strings.NewReader(stream), &out, &sync.Mutex{}); err != nil {
 		t.Fatal(err)
 	}
+	var beat strings.Builder
+	r.event(event{Action: "run", Package: "planted/cut", Test: "TestWaits"}, &beat)
+	r.event(event{Action: "pause", Package: "planted/cut", Test: "TestWaits"}, &beat)
+	r.event(event{Action: "run", Package: "planted/cut", Test: "TestRuns"}, &beat)
+	if r.waiting(&beat, r.began); !strings.Contains(beat.String(), "1 packages done; running: ./cut TestRuns for ") {
+		t.Errorf("the heartbeat says %s", beat.String())
+	}
 	var failures strings.Builder
 	r.failures(&failures)
 	for _, want := range []string{"./p TestHangs did not end", "timed out after 20m", "-race -run '^TestHangs$' ./p", "./cut did not end"} {
