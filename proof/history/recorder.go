@@ -22,9 +22,10 @@ type line struct {
 // Recorder writes the history of one process. Its methods are safe for concurrent use. Lines are handed to the system one by one, so that they are there when the
 // process is killed; they are not synced, so a power cut may take them.
 type Recorder struct {
-	mu   sync.Mutex
-	file *os.File
-	next int64
+	mu     sync.Mutex
+	file   *os.File
+	next   int64
+	closed bool
 }
 
 // NewRecorder begins the history of a process in a folder. The name must be its alone.
@@ -36,8 +37,15 @@ func NewRecorder(folder, process string) (*Recorder, error) {
 	return &Recorder{file: file}, nil
 }
 
-// Close ends the history.
-func (r *Recorder) Close() error { return r.file.Close() }
+// Close ends the history. A call may still be on its way then, when a client
+// closes and a batch hangs. Its end is not written: a call without an end has
+// an unknown outcome, and that is true of it.
+func (r *Recorder) Close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+	return r.file.Close()
+}
 
 // Begin notes that something is about to be asked for, and returns its number for End. It has reached the system when Begin returns.
 func (r *Recorder) Begin(c Call) int64 { return r.write(line{At: Now(), Call: &c}) }
@@ -54,6 +62,9 @@ func (r *Recorder) Note(at int64, c Call, out Result) {
 func (r *Recorder) write(l line) int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.closed && l.Call == nil {
+		return l.ID
+	}
 	if l.ID == 0 {
 		r.next++
 		l.ID = r.next

@@ -45,6 +45,29 @@ func TestWhatAKilledProcessLeftIsRead(t *testing.T) {
 	}
 }
 
+// A batch that hangs outlives its client, and may end after the history.
+func TestACallThatEndsAfterTheHistoryStaysOpen(t *testing.T) {
+	folder := t.TempDir()
+	rec, err := NewRecorder(folder, "c1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := rec.Begin(Call{Kind: Read, Key: "k"})
+	if err := rec.Close(); err != nil {
+		t.Fatal(err)
+	}
+	rec.End(id, Result{Outcome: OK})
+	if ops, err := NewReader(folder).Read(); err != nil || len(ops) != 1 || !ops[0].Open() {
+		t.Errorf("read %v, %v", ops, err)
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("a call began unnoticed after the history had ended")
+		}
+	}()
+	rec.Begin(Call{Kind: Read, Key: "k"})
+}
+
 // TestADamagedHistoryIsRefused: guessing would accuse, or acquit, the wrong one.
 func TestADamagedHistoryIsRefused(t *testing.T) {
 	for name, text := range map[string]string{
