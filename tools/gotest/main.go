@@ -8,8 +8,8 @@
 // that took longest. The whole output, as go test -json writes it, is kept in
 // .tools/tests.json.
 //
-// With REPORT=FILE in the environment the part about failures is also written
-// to that file. tools/stages shows it again when all stages are over.
+// With REPORT=FILE in the environment the part about failures is written to that
+// file instead. tools/stages shows it when all stages are over.
 package main
 
 import (
@@ -63,11 +63,10 @@ func main() {
 	if err != nil && failures.Len() == 0 && !interrupted {
 		fmt.Fprintf(&failures, "go test: %v, and no test failed: look into %s\n", err, log)
 	}
-	fmt.Print(failures.String())
-	if file := os.Getenv("REPORT"); file != "" && failures.Len() > 0 {
-		if err := os.WriteFile(file, []byte(failures.String()), 0o644); err != nil {
-			fail(err)
-		}
+	if file := os.Getenv("REPORT"); file == "" {
+		fmt.Print(failures.String())
+	} else if err := os.WriteFile(file, []byte(failures.String()), 0o644); err != nil {
+		fail(err)
 	}
 	fmt.Println(r.total(time.Now()))
 	if interrupted {
