@@ -2,6 +2,7 @@ package main
 
 import (
 	"os/exec"
+	"strings"
 	"testing"
 	"time"
 )
@@ -117,5 +118,17 @@ func TestOutputTellsTestsApart(t *testing.T) {
 	}
 	if got := names(o.failures("signal: killed", true)); got != "TestA/x " {
 		t.Errorf("failed in a run cut short: %s; want only what failed before", got)
+	}
+}
+
+func TestTheLinesOfAFailureAreItsLast(t *testing.T) {
+	lines := []string{"    a_test.go:1: one\n", "    a_test.go:2: two\n", "    a_test.go:3: three\n"}
+	if got := strings.Join(ends(lines), "|"); got != "a_test.go:1: one|a_test.go:2: two|a_test.go:3: three" {
+		t.Errorf("a few lines became %q", got)
+	}
+	lines = append(lines, "    a_test.go:4: four\n", "    a_test.go:5: why\n", "noise of a server\n")
+	want := "a_test.go:1: one|...|a_test.go:3: three|a_test.go:4: four|a_test.go:5: why"
+	if got := strings.Join(ends(lines), "|"); got != want {
+		t.Errorf("many lines became %q, want %q", got, want)
 	}
 }

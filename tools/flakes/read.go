@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -149,7 +151,7 @@ func aChildFailed(name string, failed map[string]int) bool {
 // tell says in a few lines why a test failed.
 func (o *outcome) tell(t *test, end string) []string {
 	if t.fails > 0 {
-		return first(t.lines)
+		return ends(t.lines)
 	}
 	told := crash(o.lines())
 	if end == "" {
@@ -171,6 +173,21 @@ func crash(lines []string) []string {
 		}
 	}
 	return nil
+}
+
+// logged matches what t.Log and t.Error print.
+var logged = regexp.MustCompile(`^\s+\S+\.go:\d+: `)
+
+// ends shortens the output of a failed test to the lines that most likely say
+// why: the first one, and the last of those that the test itself printed. A test
+// logs what it does, and the failure comes last.
+func ends(lines []string) []string {
+	const last = 3
+	own := slices.DeleteFunc(slices.Clone(lines), func(l string) bool { return !logged.MatchString(l) })
+	if len(own) <= last+1 {
+		return first(lines)
+	}
+	return slices.Concat(first(own[:1]), []string{"..."}, first(own[len(own)-last:]))
 }
 
 // first shortens lines to those that fit in a table.
