@@ -2,6 +2,7 @@ package suite
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -28,14 +29,21 @@ func Random(tb testing.TB, variable string) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 0))
 }
 
-// Pass lets a clock reach a moment: by moving it where that is possible, otherwise by waiting for it for as long as ctx lives.
+// Pass lets a clock reach a moment: by moving it where that is possible,
+// otherwise by waiting for it for as long as ctx lives. It reads the clock as
+// seldom as it can, because a reading may be a request: once after the time that
+// is left, and less and less often while a coarse clock stands still.
 func Pass(ctx context.Context, tb testing.TB, until time.Time, now func() time.Time, advance func(d time.Duration)) {
 	tb.Helper()
 	if whole := tenure.Time(until); whole.Before(until) {
 		until = whole.Add(time.Microsecond) // the clocks of records have no less
 	}
+	const shortest, longest = time.Millisecond, 200 * time.Millisecond
+	var last time.Time
+	still := shortest
 	for {
-		left := until.Sub(now())
+		at := now()
+		left := until.Sub(at)
 		if left <= 0 {
 			return
 		}
@@ -46,10 +54,34 @@ func Pass(ctx context.Context, tb testing.TB, until time.Time, now func() time.T
 			}
 			return
 		}
+		wait := max(left, shortest)
+		if at.Equal(last) {
+			still = min(2*still, longest)
+			wait = still
+		} else {
+			last, still = at, min(max(left, shortest), longest)
+		}
 		select {
-		case <-time.After(min(left, 50*time.Millisecond)):
+		case <-time.After(wait):
 		case <-ctx.Done():
 			tb.Fatalf("the clock did not reach %s in time", until)
+		}
+	}
+}
+
+// Watch is a context that ends when the check has not called alive for as long
+// as patience: a bound on hanging, not on speed. It ends with tb, too.
+func Watch(tb testing.TB, patience time.Duration) (ctx context.Context, alive func()) {
+	tb.Helper()
+	ctx, cancel := context.WithCancelCause(tb.Context())
+	timer := time.AfterFunc(patience, func() {
+		cancel(fmt.Errorf("%w: the check got no answer for %s", context.DeadlineExceeded, patience))
+	})
+	tb.Cleanup(func() { timer.Stop(); cancel(nil) })
+	return ctx, func() {
+		// A timer that has fired stays as it is: its context has ended.
+		if ctx.Err() == nil {
+			timer.Reset(patience)
 		}
 	}
 }

@@ -27,8 +27,11 @@ type trial struct {
 	store   store.Store
 	options Options
 	opened  []store.Store
-	ctx     context.Context
-	rand    *rand.Rand
+	// ctx ends when the store has answered nothing for ten times Patience.
+	ctx context.Context
+	// alive notes that the store has answered.
+	alive func()
+	rand  *rand.Rand
 }
 
 func newTrial(tb testing.TB, h Harness) *trial {
@@ -39,9 +42,8 @@ func newTrial(tb testing.TB, h Harness) *trial {
 	if h.Patience <= 0 {
 		h.Patience = 30 * time.Second
 	}
-	ctx, cancel := context.WithTimeout(tb.Context(), 10*h.Patience)
-	tb.Cleanup(cancel)
-	t := &trial{TB: tb, Harness: h, ctx: ctx, rand: suite.Random(tb, "STORETEST_SEED")}
+	ctx, alive := suite.Watch(tb, 10*h.Patience)
+	t := &trial{TB: tb, Harness: h, ctx: ctx, alive: alive, rand: suite.Random(tb, "STORETEST_SEED")}
 	tb.Cleanup(func() { t.close() })
 	t.store = t.open()
 	return t
@@ -102,6 +104,7 @@ func (t *trial) many(full, slow, short int) int {
 func (t *trial) apply(st store.Store, requests ...tenure.Request) []store.Answer {
 	t.Helper()
 	answers := st.Apply(t.ctx, requests)
+	t.alive()
 	if len(answers) != len(requests) {
 		t.Fatalf("%d requests got %d answers; every request gets exactly one, in order", len(requests), len(answers))
 	}
@@ -115,6 +118,7 @@ func (t *trial) get(st store.Store, key string) tenure.Record {
 	if err != nil {
 		t.Fatalf("Get(%q): %v", key, err)
 	}
+	t.alive()
 	return rec
 }
 
@@ -126,6 +130,7 @@ func (t *trial) list(st store.Store, prefix string) []tenure.Record {
 		if err != nil {
 			t.Fatalf("List(%q): %v", prefix, err)
 		}
+		t.alive()
 		records = append(records, rec)
 	}
 	return records
@@ -168,6 +173,8 @@ func (t *trial) resolve(st store.Store, req tenure.Request) store.Answer {
 	a := Resolve(t.ctx, st, req)
 	if errors.Is(a.Err, store.ErrUnknown) {
 		t.Errorf("%s of %q is still unknown when the check's time is over: %v", req.Verb, req.Key, a.Err)
+		return a
 	}
+	t.alive()
 	return a
 }
