@@ -87,17 +87,18 @@ func TestRoundTrips(t *testing.T) {
 	}
 }
 
-// TestTenThousandLeasesAreOneEtcdLease: kept alive by one message at a time, and renewed by a few transactions that write next to nothing.
-func TestTenThousandLeasesAreOneEtcdLease(t *testing.T) {
+// TestThousandsOfLeasesAreOneEtcdLease: kept alive by one message at a time, and
+// renewed by a few transactions that write next to nothing.
+func TestThousandsOfLeasesAreOneEtcdLease(t *testing.T) {
 	t.Parallel()
-	const leases = 10_000
+	const leases = 3000
 	c := testenv.EtcdAlone(t, "unsafe-no-fsync: true")
 	client, w := wired(t, c)
 	st := open(t, client, c.Prefix())
 	mine := make([]tenure.Request, leases)
 	renewals := make([]tenure.Request, leases)
 	for n := range mine {
-		mine[n] = claim(fmt.Sprintf("ten-thousand/%d", n), "ann")
+		mine[n] = brief(fmt.Sprintf("thousands/%d", n), "ann", 10*time.Minute) // they live through all of this
 		renewals[n] = then(tenure.Renew, mine[n])
 	}
 	for part := range slices.Chunk(mine, 1000) {
@@ -107,13 +108,10 @@ func TestTenThousandLeasesAreOneEtcdLease(t *testing.T) {
 		t.Errorf("%d etcd leases carry them", n)
 	}
 	time.Sleep(time.Until(time.Now().Add(slack + 100*time.Millisecond))) // or the etcd lease would last long enough as it is
-	var deadline time.Time
 	began := time.Now()
 	calls := w.during(func() {
 		for part := range slices.Chunk(renewals, 800) { // as the client sends them
-			for _, a := range must(t, st, part...) {
-				deadline = a.Record.Deadline
-			}
+			must(t, st, part...)
 		}
 	})
 	t.Logf("renewing %d leases: %v", leases, calls)
@@ -127,11 +125,11 @@ func TestTenThousandLeasesAreOneEtcdLease(t *testing.T) {
 	// Whoever reads them sees the renewal.
 	other := open(t, dial(t, c), c.Prefix())
 	seen := 0
-	for rec, err := range other.List(t.Context(), "ten-thousand/") {
+	for rec, err := range other.List(t.Context(), "thousands/") {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if seen++; rec.State != tenure.Held || rec.Deadline.Before(deadline.Add(-testenv.Patience/2)) || !rec.Deadline.After(rec.Acquired.Add(rec.TTL)) {
+		if seen++; rec.State != tenure.Held || rec.Deadline.Before(began.Add(rec.TTL-time.Second)) || !rec.Deadline.After(rec.Acquired.Add(rec.TTL)) {
 			t.Fatalf("%s is %s until %s", rec.Key, rec.State, rec.Deadline)
 		}
 	}
@@ -179,15 +177,16 @@ func TestALostReplyLeavesOneTruth(t *testing.T) {
 // TestNothingIsLeftOfOldKeys: keys that were used once are gone a retention later, and with them all that they hung on.
 func TestNothingIsLeftOfOldKeys(t *testing.T) {
 	t.Parallel()
-	const keys = 20_000
+	const keys = 5000
 	c := testenv.EtcdAlone(t, "unsafe-no-fsync: true")
 	client := dial(t, c)
 	before := size(t, c, client)
 	st := New(client, &Options{Prefix: c.Prefix(), Retention: time.Second, SweepEvery: -1})
 	defer st.Close()
-	for first := 0; first < keys; first += 1000 {
+	const batch = 500
+	for first := 0; first < keys; first += batch {
 		var takes, renewals, ends []tenure.Request
-		for n := range 1000 {
+		for n := range batch {
 			takes = append(takes, brief(fmt.Sprintf("old/%d", first+n), "ann", 40*time.Second))
 			renewals, ends = append(renewals, then(tenure.Renew, takes[n])), append(ends, then(tenure.Release, takes[n]))
 		}
@@ -226,7 +225,7 @@ func TestNothingIsLeftOfOldKeys(t *testing.T) {
 		}
 		return err
 	})
-	if after := size(t, c, client); after > before+1<<20 {
+	if after := size(t, c, client); after > before+50*keys { // 50 bytes a key
 		t.Errorf("etcd has grown from %d to %d bytes", before, after)
 	}
 }

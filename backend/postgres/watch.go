@@ -29,7 +29,8 @@ const grace = 100 * time.Millisecond
 type listener struct {
 	store *Store
 	log   *slog.Logger
-	id    string // names the client among those who wait
+	id    string        // names the client among those who wait
+	late  time.Duration // [lateness], which tests can put off
 
 	mu     sync.Mutex
 	keys   map[string]*watched
@@ -50,7 +51,7 @@ type watched struct {
 }
 
 func newListener(s *Store, log *slog.Logger) *listener {
-	return &listener{store: s, log: log, id: rand.Text()[:13], keys: map[string]*watched{}, left: map[string]time.Time{}}
+	return &listener{store: s, log: log, id: rand.Text()[:13], late: lateness, keys: map[string]*watched{}, left: map[string]time.Time{}}
 }
 
 // Watch returns a channel that receives soon after the key may have changed hands: granted, released, or moved by an operator. Renewals wake nobody. Of several clients that
@@ -103,7 +104,7 @@ func (l *listener) add(ctx context.Context, on *line, key string) (c chan struct
 func (l *listener) enterLater(key string, w *watched) {
 	w.until = time.Time{}
 	if w.late == nil {
-		w.late = time.AfterFunc(lateness, func() { l.enterLate(key, w) })
+		w.late = time.AfterFunc(l.late, func() { l.enterLate(key, w) })
 	}
 }
 

@@ -440,6 +440,7 @@ func TestASubscriptionIsKeptForAWhile(t *testing.T) {
 
 // TestAReleaseSaysWhetherOthersWait, so that its client lets them go first.
 func TestAReleaseSaysWhetherOthersWait(t *testing.T) {
+	t.Parallel()
 	server := testenv.Redis(t)
 	holder := New(dial(t, server), &Options{Prefix: server.Prefix()})
 	t.Cleanup(func() { holder.Close() })
