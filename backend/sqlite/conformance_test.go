@@ -1,12 +1,14 @@
 package sqlite
 
 import (
+	"cmp"
 	"database/sql"
 	"flag"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/store/storetest"
 )
@@ -15,7 +17,7 @@ import (
 func at(tb testing.TB, file string, now func() time.Time, advance func(time.Duration)) storetest.Harness {
 	return storetest.Harness{
 		Open: func(tb testing.TB, o storetest.Options) store.Store {
-			return open(tb, file, &Options{Retention: o.Retention, Now: now, LockWait: 10 * time.Second})
+			return open(tb, file, &Options{Retention: o.Retention, Now: now, LockWait: testenv.Patience})
 		},
 		Wipe:    func(tb testing.TB) { execute(tb, file, "DELETE FROM croft_lease") },
 		Advance: advance,
@@ -26,7 +28,7 @@ func at(tb testing.TB, file string, now func() time.Time, advance func(time.Dura
 // execute does something to a file behind the store's back.
 func execute(tb testing.TB, file, text string) {
 	tb.Helper()
-	db, err := connections(file, 10*time.Second)
+	db, err := connections(file, testenv.Patience)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -36,9 +38,17 @@ func execute(tb testing.TB, file, text string) {
 	}
 }
 
+// open opens a store that waits for the lock as long as it takes, unless the
+// test says otherwise: the 2 seconds of users are too short for a machine on
+// which the one that holds it may not run for longer.
 func open(tb testing.TB, file string, o *Options) *Store {
 	tb.Helper()
-	st, err := Open(tb.Context(), file, o)
+	var with Options
+	if o != nil {
+		with = *o
+	}
+	with.LockWait = cmp.Or(with.LockWait, testenv.Patience)
+	st, err := Open(tb.Context(), file, &with)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -81,7 +91,7 @@ func TestConformanceInTheCallersDatabase(t *testing.T) {
 	storetest.Run(t, func(tb testing.TB) storetest.Harness {
 		clock := storetest.NewClock()
 		file := filepath.Join(memoryDir(tb), "app.db")
-		db, err := sql.Open("sqlite", "file:"+file+"?_pragma=journal_mode(wal)&_pragma=busy_timeout(10000)&_pragma=synchronous(normal)")
+		db, err := sql.Open("sqlite", "file:"+file+"?_pragma=journal_mode(wal)&_pragma=busy_timeout(60000)&_pragma=synchronous(normal)")
 		if err != nil {
 			tb.Fatal(err)
 		}
@@ -91,7 +101,7 @@ func TestConformanceInTheCallersDatabase(t *testing.T) {
 		}
 		h := at(tb, file, clock.Now, clock.Advance)
 		h.Open = func(_ testing.TB, o storetest.Options) store.Store {
-			return New(db, &Options{Retention: o.Retention, Now: clock.Now, LockWait: 10 * time.Second})
+			return New(db, &Options{Retention: o.Retention, Now: clock.Now, LockWait: testenv.Patience})
 		}
 		return h
 	})

@@ -34,7 +34,7 @@ func TestStoreChild(t *testing.T) {
 	case "first": // opens on "go", of many the first
 		testenv.Say("ready")
 		in.Scan()
-		st, err := Open(t.Context(), file, nil)
+		st, err := Open(t.Context(), file, &Options{LockWait: testenv.Patience})
 		if err != nil {
 			testenv.Say("error", err)
 			return
@@ -71,7 +71,7 @@ func TestStoreChild(t *testing.T) {
 			return err
 		}))
 	case "take": // takes a key whenever it is told to
-		st := open(t, file, &Options{LockWait: 200 * time.Millisecond})
+		st := open(t, file, nil)
 		defer st.Close()
 		testenv.Say("ready")
 		for in.Scan() {

@@ -28,7 +28,7 @@ func TestTheFileEndsAsSmallAsItBegan(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := onDisk(t, file)
-	rounds := many(20, 4, 4)
+	rounds := many(20, 10, 10)
 	for n := range rounds {
 		var batch []tenure.Request
 		for i := range 1000 {
