@@ -24,9 +24,10 @@ type Options struct {
 	// them grants one lease to many.
 	SkipProbe bool
 
-	clock    func() time.Time // in place of the service's
-	patience time.Duration    // in place of a second
-	limit    time.Duration    // between writes to an object, in place of that of the endpoint
+	clock      func() time.Time // in place of the service's
+	patience   time.Duration    // in place of a second
+	limit      time.Duration    // between writes to an object, in place of that of the endpoint
+	sweepEvery int              // as in cas.Options
 }
 
 // Store keeps leases in a bucket. Its methods are safe for concurrent use, by any number of processes and handles on the same prefix.
@@ -70,11 +71,8 @@ func Open(ctx context.Context, bucketName, prefix string, o *Options) (*Store, e
 			return nil, err
 		}
 	}
-	every := 0
-	if o.clock != nil {
-		every = -1 // tests sweep by hand
-	}
-	return &Store{Store: cas.New(reg, &cas.Options{Retention: o.Retention, SweepEvery: every, Parallel: atOnce}), reg: reg}, nil
+	leases := cas.New(reg, &cas.Options{Retention: o.Retention, SweepEvery: o.sweepEvery, Parallel: atOnce})
+	return &Store{Store: leases, reg: reg}, nil
 }
 
 func init() { store.Register("gs", openURL) }
