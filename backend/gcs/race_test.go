@@ -82,7 +82,7 @@ func TestAStaleReleaseAfterAReclaimReleasesNothing(t *testing.T) {
 		mine, next := acquire("races/release", "ann"), acquire("races/release", "bob")
 		p.must(t, p.slow, mine)
 		a := p.during(t, then(tenure.Release, mine), func() {
-			p.clock.Advance(2 * time.Minute)
+			p.clock.Advance(2 * time.Hour)
 			p.must(t, p.quick, next)
 		})
 		rec, err := p.quick.Get(t.Context(), mine.Key)
@@ -103,7 +103,7 @@ func TestADoubleReclaimHasOneWinner(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, p *pair) string {
 		p.must(t, p.quick, acquire("races/reclaim", "cleo"))
-		p.clock.Advance(2 * time.Minute)
+		p.clock.Advance(2 * time.Hour)
 		mine, next := acquire("races/reclaim", "ann"), acquire("races/reclaim", "bob")
 		a := p.during(t, mine, func() { p.must(t, p.quick, next) })
 		if a.Err == nil {
@@ -259,7 +259,7 @@ func TestAHundredReclaimOneLease(t *testing.T) {
 	if a := one(t.Context(), handles[0], acquire("hundred/workers", "gone")); a.Err != nil {
 		t.Fatal(a.Err)
 	}
-	clock.Advance(time.Hour)
+	clock.Advance(2 * time.Hour)
 	way.sent()
 	const workers = 100
 	answers, requests := make([]store.Answer, workers), make([]tenure.Request, workers)

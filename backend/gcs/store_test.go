@@ -86,8 +86,10 @@ func one(ctx context.Context, st store.Store, req tenure.Request) store.Answer {
 	return st.Apply(ctx, []tenure.Request{req})[0]
 }
 
+// acquire asks for a key for longer than any test takes, on however busy a
+// machine.
 func acquire(key, owner string) tenure.Request {
-	return tenure.Request{Verb: tenure.Acquire, Key: key, Secret: tenure.NewSecret(), Owner: owner, TTL: time.Minute}
+	return tenure.Request{Verb: tenure.Acquire, Key: key, Secret: tenure.NewSecret(), Owner: owner, TTL: time.Hour}
 }
 
 func then(verb tenure.Verb, of tenure.Request) tenure.Request {

@@ -11,8 +11,10 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
+// claim asks for a key for longer than any test takes, on however busy a
+// machine.
 func claim(key, owner string) tenure.Request {
-	return tenure.Request{Verb: tenure.Acquire, Key: key, Secret: tenure.NewSecret(), Owner: owner, TTL: time.Minute}
+	return tenure.Request{Verb: tenure.Acquire, Key: key, Secret: tenure.NewSecret(), Owner: owner, TTL: time.Hour}
 }
 
 // then is another request of the same grant.

@@ -30,6 +30,7 @@ func newScene(t *testing.T, strip ...string) *scene {
 	s.slow.strip = strip
 	s.ann = open(t, server, s.slow.client(server), Options{now: s.clock.Now, SkipProbe: true})
 	s.bob = open(t, server, dial(server), Options{now: s.clock.Now})
+	s.announcing(dropping{within: time.Hour, lapse: 2 * time.Hour}) // a delete on a busy machine is not refused as late
 	return s
 }
 
@@ -169,6 +170,32 @@ func TestAHundredWorkersReclaimOneExpiredLease(t *testing.T) {
 	}
 }
 
+// held acquires a key for two seconds, and renews that if asked to. It returns
+// the request and when the last one was sent. A renewal that comes too late on a
+// busy machine is no renewal: then it begins again with another key.
+func held(t *testing.T, st *Store, name string, renewed bool) (tenure.Request, time.Time) {
+	t.Helper()
+	for try := 0; ; try++ {
+		mine := claim(fmt.Sprintf("%s/%d", name, try), "ann")
+		mine.TTL = 2 * time.Second
+		sent := time.Now()
+		if a := one(t.Context(), st, mine); a.Err != nil {
+			t.Fatal(a.Err)
+		}
+		if !renewed {
+			return mine, sent
+		}
+		sent = time.Now()
+		a := one(t.Context(), st, then(tenure.Renew, mine))
+		if a.Err == nil {
+			return mine, sent
+		}
+		if !errors.Is(a.Err, tenure.ErrNotOwned) {
+			t.Fatal(a.Err)
+		}
+	}
+}
+
 // TestALeaseLastsAsLongAsItsHolderBelieves, whatever the fraction of a second was in which it was granted; and a process that has just started takes a dead one at its first try.
 func TestALeaseLastsAsLongAsItsHolderBelieves(t *testing.T) {
 	t.Parallel()
@@ -178,21 +205,13 @@ func TestALeaseLastsAsLongAsItsHolderBelieves(t *testing.T) {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			t.Parallel()
 			time.Sleep(time.Duration(i) * 190 * time.Millisecond) // another fraction of the second
-			mine := claim(fmt.Sprintf("clock/%d", i), "ann")
-			mine.TTL = 2 * time.Second
 			holder := open(t, server, client, Options{})
-			sent := time.Now()
-			if a := one(ctx, holder, mine); a.Err != nil {
-				t.Fatal(a.Err)
-			}
-			// Again from memory, by a clock that is reckoned and not asked.
-			if i%2 == 0 {
-				sent = time.Now()
-				if a := one(ctx, holder, then(tenure.Renew, mine)); a.Err != nil {
-					t.Fatal(a.Err)
-				}
-			}
+			// Every second time renewed from memory, by a clock that is reckoned and not
+			// asked.
+			mine, sent := held(t, holder, fmt.Sprintf("clock/%d", i), i%2 == 0)
 			other := open(t, server, client, Options{})
+			// A grant that comes too early is there just before the end, too.
+			time.Sleep(time.Until(sent.Add(mine.TTL - 150*time.Millisecond)))
 			for {
 				a := one(ctx, other, claim(mine.Key, "bob"))
 				if a.Err == nil {
@@ -202,7 +221,11 @@ func TestALeaseLastsAsLongAsItsHolderBelieves(t *testing.T) {
 				if !errors.As(a.Err, &held) {
 					t.Fatal(a.Err)
 				}
-				time.Sleep(10 * time.Millisecond)
+				if time.Since(sent) < mine.TTL {
+					time.Sleep(10 * time.Millisecond)
+				} else {
+					time.Sleep(100 * time.Millisecond) // now it only has to come
+				}
 			}
 			if after := time.Since(sent); after < mine.TTL {
 				t.Errorf("granted to another after %s; the holder counted on %s", after, mine.TTL)

@@ -116,14 +116,18 @@ func aptGet(args ...string) error {
 
 func tail(out []byte, most int) []byte { return out[max(0, len(out)-most):] }
 
-// Eventually tries something until it succeeds, and fails the test with its last error when Patience is over.
+// Eventually tries something until it succeeds, and fails the test with its last
+// error when Patience is over. It tries less and less often: a try may be many
+// requests, and the tests beside this one need the processor.
 func Eventually(tb testing.TB, what string, try func() error) {
 	tb.Helper()
 	var err error
-	for end := time.Now().Add(Patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	pause := 5 * time.Millisecond
+	for end := time.Now().Add(Patience); time.Now().Before(end); time.Sleep(pause) {
 		if err = try(); err == nil {
 			return
 		}
+		pause = min(pause*3/2, 100*time.Millisecond)
 	}
 	tb.Fatalf("testenv: %s: not within %s: %v", what, Patience, err)
 }
