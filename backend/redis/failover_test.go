@@ -10,6 +10,7 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/store/storetest"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -194,11 +195,17 @@ func TestWaitingForReplicasMakesALossUnknown(t *testing.T) {
 	}
 	replica.Pause(t)
 	mine := claim("wait/mine", "ann")
+	explained := false
 	for range 3 {
 		another := New(dial(t, primary), &Options{WaitReplicas: 1, WaitTimeout: 50 * time.Millisecond})
-		if a := one(ctx, another, mine); a.Err == nil || !strings.Contains(a.Err.Error(), "0 of 1 replicas") {
+		a := one(ctx, another, mine)
+		if !errors.Is(a.Err, store.ErrUnknown) {
 			t.Fatalf("a grant that no replica has: %v, want unknown", a.Err)
 		}
+		explained = explained || strings.Contains(a.Err.Error(), "0 of 1 replicas")
+	}
+	if !explained {
+		t.Error("nobody was told that no replica has it")
 	}
 	if a := one(ctx, st, claim("wait/held", "bob")); !errors.Is(a.Err, tenure.ErrHeld) {
 		t.Errorf("a refusal needs no replica: %v", a.Err)

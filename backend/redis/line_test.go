@@ -347,7 +347,7 @@ func TestEverybodyInLineIsServed(t *testing.T) {
 		taken  = make(chan struct{}) // closed when the key has been taken
 		late   atomic.Int64          // hand-offs for which somebody may have been passed over: the machine was too busy to come in time
 	)
-	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*testenv.Patience) // a late hand-off takes more than a tenth of a second
 	defer cancel()
 	for n := range stores {
 		w := waits(t, server, "line/all", fmt.Sprintf("store %d", n))
@@ -375,7 +375,7 @@ func TestEverybodyInLineIsServed(t *testing.T) {
 				released := time.Now()
 				select {
 				case <-next:
-					if time.Since(released) > grace {
+					if time.Since(released) > grace/2 { // somebody else may have seen more of it
 						late.Add(1)
 					}
 				case <-ctx.Done():
@@ -396,9 +396,11 @@ func TestEverybodyInLineIsServed(t *testing.T) {
 			t.Errorf("store %d had the key %d times of %d, of which %d were late", n, times, handOffs, late.Load())
 		}
 	}
-	// Each asks to stand in line and again when it is its turn. If all were woken each time, there would be 16.
-	if each := float64(asked.Load()) / handOffs; each > 6 {
-		t.Errorf("%.1f requests for each hand-off", each)
+	// Each asks to stand in line and again when it is its turn. If all were
+	// woken each time, there would be 16. At a late hand-off all are woken,
+	// and ask again to stand in line.
+	if most := 6*handOffs + 2*stores*late.Load(); asked.Load() > most {
+		t.Errorf("%d requests for %d hand-offs, of which %d were late; want at most %d", asked.Load(), handOffs, late.Load(), most)
 	}
 	t.Logf("%.2f requests for each hand-off, %d of them late, served %v", float64(asked.Load())/handOffs, late.Load(), served)
 }
