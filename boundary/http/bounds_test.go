@@ -83,7 +83,7 @@ func TestAnOpenedResourceIsForgotten(t *testing.T) {
 	w := newWorld()
 	crash(t, w, "zero")
 	g := w.gate(t, "one", func(o *Options) {
-		o.TTL, o.Settle, o.Wait, o.Idle = time.Second, croft.Forever, 50*time.Millisecond, 20*time.Millisecond
+		o.TTL, o.Settle, o.Wait, o.Idle = time.Second, croft.Forever, soon, 20*time.Millisecond
 	})
 	send(t, "PUT", serve(t, g), newer, "").want(t, "closed", 503, "unknown")
 	if err := Reopen(t.Context(), newClient(t, w.store, "op"), "", "r/1", croft.ByHand{Note: "test"}); err != nil {
@@ -120,7 +120,7 @@ func TestWhateverTheReasonTheRecordSaysThatItIsClosed(t *testing.T) {
 func TestTheWaitForATurnIsNotTheClients(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
-	const within = time.Second
+	const within = soon
 	entered, goOn := make(chan struct{}), make(chan struct{})
 	_, front := w.proxy(t, "one", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == "POST" {

@@ -111,7 +111,7 @@ func TestOneWriteAtATime(t *testing.T) {
 func TestATurnThatDoesNotComeIsAnAnswer(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
-	g := w.gate(t, "one", func(o *Options) { o.Wait = 30 * time.Millisecond })
+	g := w.gate(t, "one", func(o *Options) { o.Wait = soon })
 	entered, goOn := make(chan struct{}), make(chan struct{})
 	front := httptest.NewServer(g.Middleware(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		close(entered)

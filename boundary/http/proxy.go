@@ -43,6 +43,7 @@ type Proxy struct {
 	o      ProxyOptions
 	writes *httputil.ReverseProxy
 	reads  *httputil.ReverseProxy
+	stall  time.Duration
 }
 
 // NewProxy makes a proxy in front of a service. The error matches fence.ErrInvalid. Close it.
@@ -93,7 +94,7 @@ func newProxy(upstream *url.URL, o ProxyOptions, gate *Gate) (*Proxy, error) {
 			o.Transport = usual.Clone()
 		}
 	}
-	p := &Proxy{gate: gate, o: o}
+	p := &Proxy{gate: gate, o: o, stall: stall}
 	rewrite := func(pr *httputil.ProxyRequest) {
 		pr.SetURL(upstream)
 		pr.Out.URL.RawQuery = pr.In.URL.RawQuery // as it was sent: no rule looks at it
@@ -187,7 +188,7 @@ func (p *Proxy) write(w http.ResponseWriter, r *http.Request, wr write) {
 	if len(r.Trailer) > 0 {
 		out.ContentLength = -1
 	}
-	p.writes.ServeHTTP(&patient{ResponseWriter: w, control: control}, out)
+	p.writes.ServeHTTP(&patient{ResponseWriter: w, control: control, stall: p.stall}, out)
 }
 
 // errNoAnswer is why a write is given up.
@@ -206,12 +207,13 @@ func (p *Proxy) Close(ctx context.Context) error {
 }
 
 // stall is how long a client may take to accept a piece of an answer. A slow one loses its answer rather than keep others from the resource.
-var stall = 10 * time.Second
+const stall = 10 * time.Second
 
 // patient passes an answer on to a client, for as long as it takes it.
 type patient struct {
 	http.ResponseWriter
 	control *http.ResponseController
+	stall   time.Duration
 }
 
 // Write writes a piece, with a deadline of its own.
@@ -228,7 +230,7 @@ func (p *patient) FlushError() error {
 
 // within sets the deadline, and returns what takes it away again: the service may take its time until the next piece.
 func (p *patient) within() func() {
-	_ = p.control.SetWriteDeadline(time.Now().Add(stall)) // not every server can; then its own limits count
+	_ = p.control.SetWriteDeadline(time.Now().Add(p.stall)) // not every server can; then its own limits count
 	return func() { _ = p.control.SetWriteDeadline(time.Time{}) }
 }
 

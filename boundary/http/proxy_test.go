@@ -145,7 +145,7 @@ func TestAClientThatBreaksOffSendsNothing(t *testing.T) {
 	w := newWorld()
 	var calls atomic.Int32
 	_, front := w.proxy(t, "one", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { calls.Add(1) }), func(o *ProxyOptions) {
-		o.ReceiveWithin, o.Wait, o.Settle = 100*time.Millisecond, 50*time.Millisecond, time.Minute
+		o.ReceiveWithin, o.Wait, o.Settle = soon, soon, time.Minute
 	})
 	for _, stay := range []bool{false, true} {
 		conn, err := net.Dial("tcp", strings.TrimPrefix(front.URL, "http://"))
@@ -183,7 +183,7 @@ func TestAnswersStream(t *testing.T) {
 			<-goOn
 			fmt.Fprint(w, "last")
 		}
-	}), func(o *ProxyOptions) { o.Wait = 50 * time.Millisecond })
+	}), func(o *ProxyOptions) { o.Wait = soon })
 	req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, front.URL+"/r/1", nil)
 	SetStamp(req.Header, newer)
 	resp, err := http.DefaultClient.Do(req)
@@ -288,7 +288,7 @@ func TestAForwardWithoutAnAnswerClosesTheResource(t *testing.T) {
 				})
 			}
 			p, front := w.proxy(t, "one", handler, func(o *ProxyOptions) {
-				o.Wait, o.Settle = 50*time.Millisecond, time.Minute
+				o.Wait, o.Settle = soon, time.Minute
 				if method == "PUT" {
 					o.AnswerWithin = 2 * time.Second
 				}
@@ -401,7 +401,7 @@ func TestAProxyThatLosesItsLeaseCutsWhatIsInFlight(t *testing.T) {
 	}))
 	defer service.Close()
 	p, one := w.proxyTo(t, "one", service.URL, nil)
-	next, two := w.proxyTo(t, "two", service.URL, func(o *ProxyOptions) { o.Wait = 50 * time.Millisecond })
+	next, two := w.proxyTo(t, "two", service.URL, func(o *ProxyOptions) { o.Wait = soon })
 	clk := at(next.gate)
 	go func() {
 		<-entered
@@ -421,15 +421,15 @@ func TestAProxyThatLosesItsLeaseCutsWhatIsInFlight(t *testing.T) {
 
 // TestASlowServiceKeepsItsClient: the pieces of an answer may come as far apart as the service likes, though the client must take each at once.
 func TestASlowServiceKeepsItsClient(t *testing.T) {
-	w := newWorld() // not in parallel: it changes how long a client may take
-	_, front := w.proxy(t, "one", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	t.Parallel()
+	w := newWorld()
+	p, front := w.proxy(t, "one", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, "first ")
 		_ = http.NewResponseController(w).Flush()
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(soon + time.Second)
 		fmt.Fprint(w, "last")
 	}), nil)
-	defer func(old time.Duration) { stall = old }(stall)
-	stall = 20 * time.Millisecond
+	p.stall = soon
 	if r := send(t, "POST", front.URL+"/r/1", newer, ""); r.body != "first last" {
 		t.Errorf("the client got %s", r)
 	}

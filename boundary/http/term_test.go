@@ -40,8 +40,13 @@ func serve(t *testing.T, g *Gate) string {
 	return front.URL + "/r/1"
 }
 
+// soon is how long a write waits where a test wants it to be refused. A write
+// that must get in has the same time, also on a machine that stands still
+// for a second.
+const soon = 3 * time.Second
+
 // impatient makes a closed resource an answer.
-func impatient(o *Options) { o.Wait, o.Settle = 50*time.Millisecond, time.Minute }
+func impatient(o *Options) { o.Wait, o.Settle = soon, time.Minute }
 
 // crash ends a gate as a process that died does: its lease is kept from being renewed, and is left to the store.
 func crash(t *testing.T, w *world, owner string) {
@@ -173,7 +178,7 @@ func TestAnOperatorOpensWhatIsClosed(t *testing.T) {
 		t.Errorf("what nobody knows: %v, want ErrOpen", err)
 	}
 	crash(t, w, "zero")
-	g := w.gate(t, "one", func(o *Options) { o.Settle, o.Wait = croft.Forever, 50*time.Millisecond })
+	g := w.gate(t, "one", func(o *Options) { o.Settle, o.Wait = croft.Forever, soon })
 	url := serve(t, g)
 	r := send(t, "PUT", url, newer, "")
 	r.want(t, "closed", 503, "unknown")
@@ -322,7 +327,7 @@ func TestWithoutTheLeaseNothingIsWritten(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
 	st := &faulty{Store: w.store.Open(nil)}
-	client := croft.New(st, &croft.Options{Owner: "one", CallTimeout: 100 * time.Millisecond})
+	client := croft.New(st, &croft.Options{Owner: "one", CallTimeout: time.Second})
 	t.Cleanup(func() { _ = client.Close() })
 	g := w.gate(t, "one", func(o *Options) {
 		impatient(o)

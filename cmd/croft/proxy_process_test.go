@@ -19,6 +19,7 @@ import (
 
 	httpfence "github.com/croft-dev/croft/boundary/http"
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/store"
 )
 
 // The two owners of a resource, and what they write.
@@ -174,8 +175,10 @@ func TestAStoppedProxyIsFollowedWhenItsWriteHasSettled(t *testing.T) {
 	t.Parallel()
 	s := newStation(t)
 	service, upstream := newBehind(t)
-	one := s.proxy("one", upstream, "--settle", "6s", "--answer-within", "6s")
-	two := s.proxy("two", upstream, "--settle", "6s", "--answer-within", "6s")
+	// This test must see the second proxy and let the write go within this time.
+	const settle = "10s"
+	one := s.proxy("one", upstream, "--settle", settle, "--answer-within", settle)
+	two := s.proxy("two", upstream, "--settle", settle, "--answer-within", settle)
 	var wait sync.WaitGroup
 	wait.Go(func() { _ = s.put(one.url, olderOwner, "slow") })
 	<-service.entered
@@ -187,8 +190,16 @@ func TestAStoppedProxyIsFollowedWhenItsWriteHasSettled(t *testing.T) {
 		wait.Go(func() { _ = s.put(one.url, olderOwner, fmt.Sprintf("late%d", i)) })
 	}
 	wait.Go(func() { s.insist(two.url, newerOwner, "newer") })
-	s.until("the second proxy", func() bool { return s.show("croft-proxy/r/1").Owner == "two" })
-	close(service.goOn) // within the settle time
+	st, err := store.Open(t.Context(), filepath.Join(s.dir, "store")) // a process each time would take too long
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	s.until("the second proxy", func() bool {
+		rec, err := st.Get(t.Context(), "croft-proxy/r/1")
+		return err == nil && rec.Owner == "two"
+	})
+	close(service.goOn)
 	s.until("the newer write", func() bool { return strings.Contains(service.seen(), "newer") })
 	if err := one.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)

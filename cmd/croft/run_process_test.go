@@ -256,7 +256,9 @@ exit 7
 	token := s.read("token")
 	tree := descendants(t, run.Process.Pid)
 	stopAll(t, tree)
-	time.Sleep(time.Until(s.show("job").Deadline) + time.Millisecond) // past the TTL: the pause is the point
+	// Past the TTL: the pause is the point. The warden must see that it stood
+	// still itself, and takes half a second for that.
+	time.Sleep(time.Until(s.show("job").Deadline) + time.Second)
 	for _, pid := range tree {
 		_ = syscall.Kill(pid, syscall.SIGCONT)
 	}

@@ -18,12 +18,13 @@ import (
 )
 
 // TestMain makes this binary the croft of the scripts, with one difference: a script's home stands in for the one in the password
-// database, which no test may write to.
+// database, which no test may write to. Scripts that are not about concurrency
+// use a copy of it without the race detector: see plainCroft.
 func TestMain(m *testing.M) {
 	if os.Getenv("CROFT_TEST_MAIN") != "" { // a croft that a test started as a real process
 		main()
 	}
-	testscript.Main(m, map[string]func(){
+	testscript.Main(withBinaries{m}, map[string]func(){
 		"croft": func() {
 			homeDir = func() (string, error) { return os.Getenv("SCRIPT_HOME"), nil }
 			main()
@@ -44,6 +45,10 @@ func scripts(folder string, setup func(e *testscript.Env)) testscript.Params {
 		UpdateScripts:       os.Getenv("UPDATE_SCRIPTS") != "",
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("SCRIPT_HOME", filepath.Join(e.WorkDir, "home"))
+			e.Setenv("RACE_PATH", e.Getenv("PATH")) // for the command race
+			if dir := plainCroft(); dir != "" {
+				e.Setenv("PATH", dir+string(filepath.ListSeparator)+e.Getenv("PATH"))
+			}
 			setup(e)
 			e.Setenv("TZ", "UTC")
 			// Under the race detector every process would stay for a second at its end, to give other goroutines time to race.
@@ -55,6 +60,7 @@ func scripts(folder string, setup func(e *testscript.Env)) testscript.Params {
 			return os.MkdirAll(filepath.Join(e.WorkDir, "home"), 0o700)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"race":   race,
 			"exits":  exits,
 			"await":  await,
 			"until":  until,
@@ -73,6 +79,15 @@ func scripts(folder string, setup func(e *testscript.Env)) testscript.Params {
 			return os.Getuid() == 0, nil
 		},
 	}
+}
+
+// race makes the croft of a script the one with the race detector. It is for
+// scripts in which one croft process does several things at a time.
+func race(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 0 {
+		ts.Fatalf("usage: race")
+	}
+	ts.Setenv("PATH", ts.Getenv("RACE_PATH"))
 }
 
 // exits runs a program that must end with the given code: exits 11 croft acquire k
@@ -118,7 +133,7 @@ func until(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: until REGEXP PROGRAM ARGS...")
 	}
 	re := regexp.MustCompile("(?m)" + args[0])
-	for end := time.Now().Add(testenv.Patience); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(testenv.Patience); ; time.Sleep(100 * time.Millisecond) { // a start costs time
 		ts.Check(ts.Exec(args[1], args[2:]...))
 		if re.MatchString(ts.ReadFile("stdout")) {
 			return

@@ -39,7 +39,7 @@ func ledgerIn(dir string) string {
 // TestEveryCommandOfTheWorkPageWorks: all blocks, one after the other, as its reader would try them.
 func TestEveryCommandOfTheWorkPageWorks(t *testing.T) {
 	t.Parallel()
-	tryBlocks(t, "docs/work.md", "", `exec bash -eux page.sh
+	tryBlocks(t, "docs/work.md", "", nil, `exec bash -eux page.sh
 stdout ':0:published +published +sent'
 grep '"pages": 3' published.json
 `)
@@ -48,20 +48,19 @@ grep '"pages": 3' published.json
 // TestTheWorkBlockOfTheReadmeWorks with the simplest of agents.
 func TestTheWorkBlockOfTheReadmeWorks(t *testing.T) {
 	t.Parallel()
-	tryBlocks(t, "README.md", "croft work", `chmod 755 agent.sh
-exec bash -eux page.sh
+	agent := func(e *testscript.Env) {
+		testenv.WriteProgram(t, filepath.Join(e.WorkDir, "agent.sh"), []byte("#!/bin/sh\nexec grep example.org\n"), 0o755)
+	}
+	tryBlocks(t, "README.md", "croft work", agent, `exec bash -eux page.sh
 env CROFT_STORE=sqlite://$WORK/work.db
 exec croft work ls --json
 stdout '"state":"done"'
 stdout '"queue":"pages"'
--- agent.sh --
-#!/bin/sh
-exec grep example.org
 `)
 }
 
 // tryBlocks runs a script that has the shell blocks of a page in page.sh: those with a word in them, or all.
-func tryBlocks(t *testing.T, path, word, script string) {
+func tryBlocks(t *testing.T, path, word string, setup func(*testscript.Env), script string) {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join("../..", path))
 	if err != nil {
@@ -77,7 +76,10 @@ func tryBlocks(t *testing.T, path, word, script string) {
 	if err := os.WriteFile(filepath.Join(dir, "page.txtar"), []byte(script), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := scripts("", func(*testscript.Env) {})
+	if setup == nil {
+		setup = func(*testscript.Env) {}
+	}
+	p := scripts("", setup)
 	p.Dir = dir
 	testscript.Run(t, p)
 }
