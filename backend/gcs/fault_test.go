@@ -226,21 +226,21 @@ func TestAServerThatHangsHoldsNobodyUp(t *testing.T) {
 	g := openGuard(t, name, "out.json", GuardOptions{Connection: at(server.Endpoint)})
 	server.Pause(t)
 	var mine tenure.Request
-	var ctx context.Context
 	for n := 0; ; n++ { // a signal takes its time
 		mine = acquire(fmt.Sprintf("hang/server/%d", n), "ann")
 		soon, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		defer cancel()
 		a := one(soon, st, mine)
+		cancel()
 		if a.Err == nil {
 			continue
 		}
 		if !errors.Is(a.Err, store.ErrUnknown) || !errors.Is(a.Err, context.DeadlineExceeded) {
 			t.Errorf("a claim: %v", a.Err)
 		}
-		ctx = soon
 		break
 	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
 	if _, err := g.Write(ctx, stamp(10, 1, 0), strings.NewReader("content")); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a guarded write: %v", err)
 	}
