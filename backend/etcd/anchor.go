@@ -93,7 +93,7 @@ func (s *Store) cover(ctx context.Context, a *anchor, d time.Duration) error {
 	s.mu.Unlock()
 	var seconds int64
 	if id == 0 {
-		granted, err := once(ctx, requestTimeout, func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) {
+		granted, err := once(ctx, s.bound, func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) {
 			return s.client.Grant(ctx, a.seconds+s.extra)
 		})
 		if err != nil {
@@ -102,7 +102,7 @@ func (s *Store) cover(ctx context.Context, a *anchor, d time.Duration) error {
 		id, seconds = granted.ID, granted.TTL
 	} else {
 		var err error
-		if seconds, err = repeated(ctx, requestTimeout, func(ctx context.Context) (int64, error) { return s.beat(ctx, id) }); err != nil {
+		if seconds, err = repeated(ctx, s.bound, func(ctx context.Context) (int64, error) { return s.beat(ctx, id) }); err != nil {
 			return err
 		}
 	}

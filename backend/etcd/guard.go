@@ -42,6 +42,7 @@ type Guard struct {
 	mark   string
 	most   int64
 	law    law
+	bound  time.Duration // of a call; longer only in tests
 
 	mu   sync.Mutex
 	seen *marked // the mark as it was last known
@@ -88,7 +89,7 @@ func OpenGuard(client *clientv3.Client, key string, o *GuardOptions) (*Guard, er
 	if key == "" {
 		return nil, fmt.Errorf("%w target: the key is empty; name what is to be guarded", fence.ErrInvalid)
 	}
-	g := &Guard{client: client, key: key, mark: o.Mark, most: o.MaxContent, law: theLaw}
+	g := &Guard{client: client, key: key, mark: o.Mark, most: o.MaxContent, law: theLaw, bound: 2 * requestTimeout}
 	if g.mark == "" {
 		g.mark = key + ".fence"
 	}
@@ -159,7 +160,7 @@ func (g *Guard) txn(ctx context.Context, compares []clientv3.Cmp, then, otherwis
 		return nil, store.Unknown(over(ctx))
 	}
 	known := g.known()
-	resp, err := commit(ctx, g.client, 2*requestTimeout, compares, then, otherwise)
+	resp, err := commit(ctx, g.client, g.bound, compares, then, otherwise)
 	if err != nil {
 		return nil, store.Unknown(err)
 	}

@@ -118,7 +118,7 @@ func (s *Store) scan(ctx context.Context, prefix string) iter.Seq2[entry, error]
 
 func (s *Store) part(ctx context.Context, from, end string, revision int64, options ...clientv3.OpOption) (*clientv3.GetResponse, error) {
 	options = append(options, clientv3.WithRange(end), clientv3.WithLimit(listed), clientv3.WithRev(revision))
-	return repeated(ctx, 2*requestTimeout, func(ctx context.Context) (*clientv3.GetResponse, error) { return s.client.Get(ctx, from, options...) })
+	return repeated(ctx, 2*s.bound, func(ctx context.Context) (*clientv3.GetResponse, error) { return s.client.Get(ctx, from, options...) })
 }
 
 // surroundings reads all live keys and pages at a revision.

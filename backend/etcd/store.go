@@ -47,6 +47,7 @@ type Store struct {
 	wary   atomic.Int64 // batches that are not sent as one transaction
 	newest atomic.Int64 // revision of etcd that is known
 
+	bound    time.Duration   // of a call that somebody waits for; longer only in tests
 	queueFor time.Duration   // how long a place in a queue outlives its store; shorter only in tests
 	young    time.Duration   // how old a bid may be at the most; longer only in tests
 	comeBack []time.Duration // when the queue of a key that goes around is looked at; never in tests that do it themselves
@@ -78,7 +79,7 @@ func New(client *clientv3.Client, o *Options) *Store {
 	s := &Store{
 		client: client, id: newIdentity(), names: naming(o.Prefix), retention: o.Retention,
 		clock: time.Now, domain: machineClock,
-		anchors: map[int64]*anchor{}, pages: map[uint32]*openPage{}, waits: map[string]*topic{}, queueFor: queueFor, young: young, comeBack: comeBack, orphaned: orphaned,
+		anchors: map[int64]*anchor{}, pages: map[uint32]*openPage{}, waits: map[string]*topic{}, bound: requestTimeout, queueFor: queueFor, young: young, comeBack: comeBack, orphaned: orphaned,
 	}
 	if s.names == "" {
 		s.names = DefaultPrefix
@@ -157,7 +158,7 @@ func (s *Store) usable(ctx context.Context) error {
 // txn makes one transaction.
 func (s *Store) txn(ctx context.Context, compares []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
 	before, sent := s.newest.Load(), time.Now()
-	resp, err := commit(ctx, s.client, requestTimeout, compares, then, otherwise)
+	resp, err := commit(ctx, s.client, s.bound, compares, then, otherwise)
 	if err != nil {
 		return nil, err
 	}

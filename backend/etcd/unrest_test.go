@@ -197,7 +197,11 @@ func TestTheLawsHoldWhileLeadersAreKilled(t *testing.T) {
 			report(storetest.Failures(t, func(tb testing.TB) storetest.Harness {
 				h := place(tb, c.Apart(), storetest.NewClock())
 				opens := h.Open
-				h.Open = func(tb testing.TB, o storetest.Options) store.Store { return steadfastStore{opens(tb, o).(*Store)} }
+				h.Open = func(tb testing.TB, o storetest.Options) store.Store {
+					st := opens(tb, o).(*Store)
+					st.bound = requestTimeout // as clients have it
+					return steadfastStore{st}
+				}
 				h.Patience = testenv.Patience
 				return h
 			}, group))
@@ -210,7 +214,11 @@ func TestTheLawsHoldWhileLeadersAreKilled(t *testing.T) {
 		h.Make = func(tb testing.TB) guardtest.Resource {
 			r := made(tb)
 			opens, reads := r.Open, r.Read
-			r.Open = func(tb testing.TB) guardtest.Handle { return steadfastGuard(opens(tb).Guard.(*Guard)) }
+			r.Open = func(tb testing.TB) guardtest.Handle {
+				g := opens(tb).Guard.(*Guard)
+				g.bound = 2 * requestTimeout // as writers have it
+				return steadfastGuard(g)
+			}
 			r.Read = func(ctx context.Context) (content []byte, there bool, err error) {
 				for range 200 {
 					if content, there, err = reads(ctx); err == nil || sleep(ctx, 20*time.Millisecond) != nil {

@@ -21,6 +21,16 @@ func dial(tb testing.TB, server *testenv.RedisServer) *goredis.Client {
 func dialWith(tb testing.TB, server *testenv.RedisServer, o *goredis.Options) *goredis.Client {
 	tb.Helper()
 	o.Addr = server.Addr
+	// Replies may be late on a busy machine, and most tests want them.
+	if o.ReadTimeout == 0 {
+		o.ReadTimeout = testenv.Patience
+	}
+	if o.WriteTimeout == 0 {
+		o.WriteTimeout = testenv.Patience
+	}
+	if o.DialTimeout == 0 {
+		o.DialTimeout = testenv.Patience
+	}
 	client := goredis.NewClient(o)
 	tb.Cleanup(func() { client.Close() })
 	return client
