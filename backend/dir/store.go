@@ -90,7 +90,7 @@ func OpenOn(fsy fsys.FS, path string, o *Options) (*Store, error) {
 	return &Store{
 		Store: cas.New(reg, &cas.Options{Retention: retention, SweepEvery: -1}), // it sweeps by its own rule
 		reg:   reg,
-		tidy:  tidying{reg: reg, retention: retention},
+		tidy:  tidying{reg: reg, retention: retention, slice: tidySlice},
 	}, nil
 }
 

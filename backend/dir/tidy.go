@@ -27,6 +27,7 @@ const (
 type tidying struct {
 	reg       *register
 	retention time.Duration
+	slice     time.Duration // bounds one piece; tests may need more than tidySlice
 
 	mu     sync.Mutex
 	due    time.Time // on the store's clock, as far as this process knows
@@ -51,7 +52,7 @@ func (t *tidying) soon(now time.Time) {
 	}
 	t.busy = true
 	t.done.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), tidySlice)
+		ctx, cancel := context.WithTimeout(context.Background(), t.slice)
 		defer cancel()
 		due := t.piece(ctx, now)
 		t.mu.Lock()

@@ -46,7 +46,7 @@ func TestOneFileByTwoPathsIsOneStore(t *testing.T) {
 	// Another process is still kept out.
 	c := startChild(t, "take", link)
 	c.Expect(t, "ready")
-	fmt.Fprintln(c.In, "go")
+	fmt.Fprintln(c.In, "try")
 	if heard := c.Hear(); !strings.Contains(heard, "the database is locked") {
 		t.Errorf("a child that came by the other path says %q in the middle of a transaction", heard)
 	}

@@ -75,6 +75,10 @@ func TestStoreChild(t *testing.T) {
 		defer st.Close()
 		testenv.Say("ready")
 		for in.Scan() {
+			st.options.LockWait = testenv.Patience
+			if in.Text() == "try" { // it will be in vain
+				st.options.LockWait = 200 * time.Millisecond
+			}
 			testenv.Say("answer", one(st, acquire("k", "child")).Err)
 		}
 	case "look": // says whether the file is whole, and who has a key
