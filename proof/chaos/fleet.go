@@ -16,7 +16,7 @@ import (
 )
 
 // patience bounds what must happen some time. It is a bound on hanging, not on speed.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 // member is one client's place in the fleet: a process, followed by another when that is killed.
 type member struct {
