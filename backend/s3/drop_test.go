@@ -123,7 +123,7 @@ func TestAnAnnouncementLeftBehindIsInNobodysWay(t *testing.T) {
 	}
 	mine := claim("drop/taken", "bob")
 	s.must(one(ctx, s.bob, mine))
-	s.hastily(time.Hour, 2*time.Hour) // on a busy machine, too, the next delete comes in time
+	s.hastily(time.Hour, 2*time.Second) // on a busy machine, too, the next delete comes in time
 	testenv.Eventually(t, "the other one is swept", func() error {
 		_, err := s.bob.Sweep(ctx)
 		if names := s.objects(); err == nil && len(names) != 1 {

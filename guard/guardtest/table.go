@@ -72,10 +72,14 @@ func everyRow(t testing.TB, h Harness, law func(fence.Mark, fence.Stamp) (fence.
 	t.Helper()
 	rows := map[string]int{}
 	for _, prep := range prepared {
+		var p *probe
+		var before state
 		for _, s := range presented {
-			p := newProbe(t, h)
-			prep.make(p)
-			before := p.state()
+			if p == nil {
+				p = newProbe(t, h)
+				prep.make(p)
+				before = p.state()
+			}
 			want := before
 			next, refusal := law(before.mark, s)
 			want.mark = next
@@ -83,6 +87,9 @@ func everyRow(t testing.TB, h Harness, law func(fence.Mark, fence.Stamp) (fence.
 			got := try(p, s, before, want, refusal != nil)
 			if d := differs(got, refusal); d != "" {
 				t.Errorf("%s mark, stamp %s: %s", prep.name, s, d)
+			}
+			if refusal == nil || t.Failed() {
+				p = nil // try has seen that a refusal leaves everything as it was
 			}
 		}
 	}

@@ -76,8 +76,9 @@ func oddTexts(t *trial) {
 		first, second = append(first, req), append(second, report(req, text))
 		third, last = append(third, hand), append(last, acquire(key, name))
 	}
+	records := map[string]tenure.Record{}
 	for _, stage := range [][]tenure.Request{first, second, third, last} {
-		for i, a := range t.steps(t.store, stage...) {
+		for i, a := range t.stepsFrom(records, t.store, stage...) {
 			if a.Err != nil {
 				t.Fatalf("%s with the texts of %+v: %v", stage[i].Verb, first[i], a.Err)
 			}

@@ -44,12 +44,15 @@ func checkHistory(t *trial, rec tenure.Record) {
 func lastTransfers(t *trial) {
 	const key = "history/32"
 	var tokens []tenure.Term
+	records := map[string]tenure.Record{}
 	for n := range tenure.HistoryLen + 8 {
 		mine := acquire(key, fmt.Sprintf("owner %d", n))
-		a := t.must(mine)
+		a := t.stepFrom(records, mine)
+		if end := t.stepFrom(records, release(mine)); a.Err != nil || end.Err != nil {
+			t.Fatalf("term %d: acquire %v, release %v", n+1, a.Err, end.Err)
+		}
 		tokens = append(tokens, tenure.Term{Token: a.Record.Token, Grant: a.Record.Grant, Owner: mine.Owner})
-		t.must(release(mine))
-		rec := t.get(t.store, key)
+		rec := records[key] // as the store keeps it: the step has compared them
 		if want := min(n+1, tenure.HistoryLen); len(rec.History) != want || rec.Terms != int64(n+1) {
 			t.Fatalf("after %d terms the history has %d transfers and counts %d terms; want %d and %d", n+1, len(rec.History), rec.Terms, want, n+1)
 		}

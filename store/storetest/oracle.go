@@ -26,10 +26,24 @@ func (t *trial) must(req tenure.Request) store.Answer {
 	return a
 }
 
+// stepFrom is step for a check that is alone with the key, as stepsFrom is.
+func (t *trial) stepFrom(records map[string]tenure.Record, req tenure.Request) store.Answer {
+	t.Helper()
+	return t.stepsFrom(records, t.store, req)[0]
+}
+
 // steps sends a batch, while nobody else uses its keys, and holds all of it against the law: requests on one key in their order.
 func (t *trial) steps(st store.Store, requests ...tenure.Request) []store.Answer {
 	t.Helper()
-	records := map[string]tenure.Record{}
+	return t.stepsFrom(map[string]tenure.Record{}, st, requests...)
+}
+
+// stepsFrom is steps for a check that is alone with its keys from one batch to
+// the next. records are those that the steps before have left; stepsFrom reads
+// only the others, and notes what its own requests leave. A record that changes
+// by itself between two batches shows in the answers.
+func (t *trial) stepsFrom(records map[string]tenure.Record, st store.Store, requests ...tenure.Request) []store.Answer {
+	t.Helper()
 	for _, req := range requests {
 		if _, read := records[req.Key]; !read && fence.CheckKey(req.Key) == nil {
 			records[req.Key] = t.get(st, req.Key)
@@ -39,10 +53,14 @@ func (t *trial) steps(st store.Store, requests ...tenure.Request) []store.Answer
 	for i, req := range requests {
 		records[req.Key] = t.judge(records[req.Key], req, answers[i])
 	}
-	for key, want := range records {
-		if fence.CheckKey(key) != nil {
+	seen := map[string]bool{}
+	for _, req := range requests {
+		key := req.Key
+		if seen[key] || fence.CheckKey(key) != nil {
 			continue
 		}
+		seen[key] = true
+		want := records[key]
 		if d := differ(want, t.get(st, key), wholeHistory); d != "" {
 			t.Fatalf("after %s: the record kept of %q is not the law's: %s", verbs(requests), key, d)
 		}
