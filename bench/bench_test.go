@@ -16,7 +16,7 @@ func TestEveryWorkloadRuns(t *testing.T) {
 		var out bytes.Buffer
 		b := &bench{
 			out: &out, dir: t.TempDir(), tb: t, rounds: 1, leases: 100,
-			span: 5 * time.Millisecond, passes: 3, passFor: time.Second, patience: time.Second, kept: 100, keepFor: 100 * time.Millisecond,
+			span: 5 * time.Millisecond, passes: 3, passFor: time.Second, patience: time.Second, kept: 100, keepFor: 100 * time.Millisecond, divide: 100,
 		}
 		if err := b.all(pick); err != nil {
 			t.Fatalf("%v\n%s", err, &out)

@@ -31,6 +31,7 @@ func crewRounds(ctx context.Context, b *bench, e *engine, t *table, n int, crews
 			c.close()
 		}
 	}()
+	n = b.count(n)
 	seen := make([]medians, len(crews))
 	for round := range b.rounds + 1 {
 		for i := range crews {

@@ -162,14 +162,14 @@ func benchClaims(ctx context.Context, b *bench) error {
 	for schema, finished := range map[string]int{few: 10_000, many: 1_000_000} {
 		l := postgres.NewLedger(pool, &postgres.LedgerOptions{Schema: schema}) // it holds nothing open but the pool
 		ledgers[schema] = l
-		if err := finish(ctx, pool, l, schema, finished); err != nil {
+		if err := finish(ctx, pool, l, schema, b.count(finished)); err != nil {
 			return err
 		}
 	}
 	seen := map[string]medians{few: {}, many: {}}
 	for round := range b.rounds + 1 {
 		for _, schema := range []string{few, many} {
-			each, err := claims(ctx, ledgers[schema], "bench/claims", 200)
+			each, err := claims(ctx, ledgers[schema], "bench/claims", b.count(200))
 			if err != nil {
 				return err
 			}
