@@ -26,7 +26,7 @@ func lasting(key, owner string) tenure.Request {
 // acquainted makes a store one that has held a lease of an hour, and has waited for a key lately, as those have among which it goes around.
 func acquainted(t *testing.T, st *Store, key string) *Store {
 	t.Helper()
-	st.young, st.orphaned, st.comeBack = time.Hour, time.Hour, nil
+	st.young, st.orphaned, st.lingers, st.comeBack = time.Hour, time.Hour, time.Hour, nil
 	other := lasting(key+"/other/"+st.id.String(), "ann")
 	must(t, st, other)
 	must(t, st, then(tenure.Release, other))

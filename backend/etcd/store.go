@@ -48,6 +48,7 @@ type Store struct {
 	newest atomic.Int64 // revision of etcd that is known
 
 	bound    time.Duration   // of a call that somebody waits for; longer only in tests
+	lingers  time.Duration   // how long a watch stays open; longer only in tests
 	queueFor time.Duration   // how long a place in a queue outlives its store; shorter only in tests
 	young    time.Duration   // how old a bid may be at the most; longer only in tests
 	comeBack []time.Duration // when the queue of a key that goes around is looked at; never in tests that do it themselves
@@ -79,7 +80,7 @@ func New(client *clientv3.Client, o *Options) *Store {
 	s := &Store{
 		client: client, id: newIdentity(), names: naming(o.Prefix), retention: o.Retention,
 		clock: time.Now, domain: machineClock,
-		anchors: map[int64]*anchor{}, pages: map[uint32]*openPage{}, waits: map[string]*topic{}, bound: requestTimeout, queueFor: queueFor, young: young, comeBack: comeBack, orphaned: orphaned,
+		anchors: map[int64]*anchor{}, pages: map[uint32]*openPage{}, waits: map[string]*topic{}, bound: requestTimeout, lingers: linger, queueFor: queueFor, young: young, comeBack: comeBack, orphaned: orphaned,
 	}
 	if s.names == "" {
 		s.names = DefaultPrefix

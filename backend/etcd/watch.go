@@ -115,7 +115,7 @@ func (s *Store) unwatch(t *topic, c chan struct{}) {
 		s.endTopic(t)
 		return
 	}
-	t.closing = time.AfterFunc(linger, func() {
+	t.closing = time.AfterFunc(s.lingers, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if len(t.waiters) == 0 {

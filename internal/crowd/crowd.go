@@ -64,7 +64,7 @@ type Crowd struct {
 // Gather sends a client to each store. They work until Judge is called.
 func Gather(tb testing.TB, p Place) *Crowd {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(tb.Context(), 3*testenv.Patience)
+	ctx, cancel := context.WithTimeout(tb.Context(), 10*testenv.Patience)
 	stop, halt := context.WithCancel(ctx)
 	c := &Crowd{
 		Place: p, tb: tb, ctx: ctx, halt: halt, terms: make([]atomic.Int64, len(p.Stores)),
@@ -82,6 +82,7 @@ func Gather(tb testing.TB, p Place) *Crowd {
 
 // live is one client.
 func (c *Crowd) live(stop context.Context, st store.Store, n int) {
+	pause := time.Millisecond
 	for turn := 0; stop.Err() == nil; turn++ {
 		mine := tenure.Request{Verb: tenure.Acquire, Key: c.Keys[(n+turn)%len(c.Keys)], Secret: tenure.NewSecret(), Owner: fmt.Sprintf("client %d", n), TTL: c.TTL}
 		c.mu.Lock()
@@ -92,8 +93,14 @@ func (c *Crowd) live(stop context.Context, st store.Store, n int) {
 			if !errors.Is(a.Err, tenure.ErrHeld) {
 				c.late(a.Err)
 			}
+			select { // as a client backs off: the holders need the processor
+			case <-stop.Done():
+			case <-time.After(pause):
+			}
+			pause = min(2*pause, 64*time.Millisecond)
 			continue
 		}
+		pause = time.Millisecond
 		c.judgeGrant(before, a.Record)
 		c.work(st, mine, a.Record.Stamp())
 		if a := c.then(st, tenure.Release, mine); a.Err != nil {
@@ -184,11 +191,9 @@ func (c *Crowd) Terms() (n int64) {
 func (c *Crowd) GoesOn(why string, more int64) {
 	c.tb.Helper()
 	goal := c.Terms() + more
-	testenv.Eventually(c.tb, why, func() error {
-		if now := c.Terms(); now < goal && !c.tb.Failed() {
-			return fmt.Errorf("%d terms, waiting for %d", now, goal)
-		}
-		return nil
+	c.until(why, func() (int64, error) {
+		now := c.Terms()
+		return goal - now, fmt.Errorf("%d terms, waiting for %d", now, goal)
 	})
 }
 
@@ -199,14 +204,31 @@ func (c *Crowd) EverybodyGoesOn(why string) {
 	for n := range due {
 		due[n] = c.terms[n].Load() + 1
 	}
-	testenv.Eventually(c.tb, why, func() error {
+	c.until(why, func() (left int64, err error) {
 		for n := range due {
-			if c.terms[n].Load() < due[n] && !c.tb.Failed() {
-				return fmt.Errorf("client %d is stuck", n)
+			if c.terms[n].Load() < due[n] {
+				left, err = left+1, fmt.Errorf("client %d is stuck", n)
 			}
 		}
-		return nil
+		return left, err
 	})
+}
+
+// until waits until nothing is left to wait for. It fails the test if that does
+// not become less for as long as the tests' patience lasts: a slow machine may
+// take longer for all of it.
+func (c *Crowd) until(why string, missing func() (left int64, err error)) {
+	c.tb.Helper()
+	least, err := missing()
+	for end := time.Now().Add(testenv.Patience); least > 0 && !c.tb.Failed(); time.Sleep(5 * time.Millisecond) {
+		var left int64
+		if left, err = missing(); left < least {
+			least, end = left, time.Now().Add(testenv.Patience)
+		}
+		if time.Now().After(end) {
+			c.tb.Fatalf("%s: nothing more within %s: %v", why, testenv.Patience, err)
+		}
+	}
 }
 
 // Judge ends the work and holds what was written against law 3, and what is remembered against law 8.
