@@ -39,7 +39,7 @@ func TestMarksAndLeasesInEveryBackend(t *testing.T) {
 			var seen journal
 			handler := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seen.add("%s", r.URL.EscapedPath()) })
 			proxy := func(owner string) (*Proxy, string) {
-				client, err := croft.Open(t.Context(), storeURL, &croft.Options{Owner: owner})
+				client, err := croft.Open(t.Context(), storeURL, &croft.Options{Owner: owner, CallTimeout: testenv.Patience})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -112,7 +112,7 @@ func newWorld() *world { return &world{store: mem.New(nil), marks: &places{}} }
 func (w *world) options(t testing.TB, owner string) Options {
 	return Options{
 		Rules: []Rule{rule(t, "/r/{id}")}, Marks: w.marks.open, Client: newClient(t, w.store, owner),
-		TTL: time.Minute, Settle: 100 * time.Millisecond, Wait: 10 * time.Second,
+		TTL: time.Minute, Settle: 100 * time.Millisecond, Wait: testenv.Patience,
 	}
 }
 
@@ -143,6 +143,7 @@ func (w *world) proxyTo(t testing.TB, owner, upstream string, change func(*Proxy
 	t.Helper()
 	o := ProxyOptions{Options: w.options(t, owner)}
 	o.Settle = testenv.Patience // how long a service may take to answer goes with it
+	o.ConnectWithin = testenv.Patience
 	if change != nil {
 		change(&o)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -23,6 +24,12 @@ import (
 func TestMain(m *testing.M) {
 	if os.Getenv("CROFT_TEST_MAIN") != "" { // a croft that a test started as a real process
 		main()
+	}
+	// Signals ignored at start stay ignored in children. Scripts send INT to
+	// croft, also when the tests run in the background of a shell. A signal
+	// that is caught here has its default effect in children.
+	if base := filepath.Base(os.Args[0]); strings.TrimSuffix(base, ".exe") != "croft" && signal.Ignored(os.Interrupt) {
+		signal.Notify(make(chan os.Signal, 1), os.Interrupt)
 	}
 	testscript.Main(withBinaries{m}, map[string]func(){
 		"croft": func() {
