@@ -105,7 +105,7 @@ func TestABatchHandsOffAllItsKeys(t *testing.T) {
 			t.Parallel()
 			prefix := c.Prefix() + name + "/"
 			holder, heir := open(t, dial(t, c), prefix), open(t, dial(t, c), prefix)
-			holder.young, heir.orphaned = time.Hour, time.Hour
+			holder.young, heir.young, heir.orphaned, heir.lingers = time.Hour, time.Hour, time.Hour, time.Hour
 			must(t, heir, lasting("heir/first", "heir")) // so that leases have something to live on
 			var held, wanted, ends []tenure.Request
 			for n := range form.keys {
