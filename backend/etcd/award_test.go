@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -52,12 +53,15 @@ func acquainted(t *testing.T, st *Store, key string) *Store {
 // bids lets a store ask for a key that is held, and leave its bid.
 func bids(t *testing.T, st *Store, mine tenure.Request) *stake {
 	t.Helper()
-	if a := resolve(t.Context(), st, mine); !errors.Is(a.Err, tenure.ErrHeld) {
-		t.Fatalf("the key is held: %v", a.Err)
-	}
-	if in := inPlace(t, st, mine.Key); !isBid(in) {
-		t.Fatalf("its bid is not in the queue, but %q", in)
-	}
+	testenv.Eventually(t, "its bid is in the queue", func() error { // it does not bid while it is late
+		if a := resolve(t.Context(), st, mine); !errors.Is(a.Err, tenure.ErrHeld) {
+			t.Fatalf("the key is held: %v", a.Err)
+		}
+		if in := inPlace(t, st, mine.Key); !isBid(in) {
+			return fmt.Errorf("there is %q", in)
+		}
+		return nil
+	})
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	return st.waits[mine.Key].stake

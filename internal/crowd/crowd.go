@@ -219,10 +219,10 @@ func (c *Crowd) EverybodyGoesOn(why string) {
 // take longer for all of it.
 func (c *Crowd) until(why string, missing func() (left int64, err error)) {
 	c.tb.Helper()
-	least, err := missing()
+	least, _ := missing()
 	for end := time.Now().Add(testenv.Patience); least > 0 && !c.tb.Failed(); time.Sleep(5 * time.Millisecond) {
-		var left int64
-		if left, err = missing(); left < least {
+		left, err := missing()
+		if left < least {
 			least, end = left, time.Now().Add(testenv.Patience)
 		}
 		if time.Now().After(end) {
