@@ -66,10 +66,10 @@ var shared = []string{"/", "/tmp", "/var", "/usr", "/opt", "/srv", "/mnt", "/med
 // privatePaths reports mentions, in the named files, of the folders this machine keeps to itself: the one the repository
 // lies in, and the home of whoever runs the test. They mean nothing to a reader elsewhere.
 func privatePaths(top, home string, files []string) ([]string, error) {
-	var private []string
+	var private, folders []string
 	for _, dir := range []string{filepath.Dir(top), home} {
 		if dir != "" && !slices.Contains(shared, filepath.ToSlash(dir)) {
-			private = append(private, regexp.QuoteMeta(dir))
+			private, folders = append(private, regexp.QuoteMeta(dir)), append(folders, dir)
 		}
 	}
 	if len(private) == 0 {
@@ -86,6 +86,10 @@ func privatePaths(top, home string, files []string) ([]string, error) {
 		}
 		if err != nil {
 			return nil, err
+		}
+		within := func(folder string) bool { return strings.Contains(string(text), folder) }
+		if !slices.ContainsFunc(folders, within) {
+			continue // most files, and much quicker than a look at each line
 		}
 		for n, line := range strings.Split(string(text), "\n") {
 			if mention.MatchString(line) {
