@@ -67,7 +67,7 @@ generate: ## write again what is generated from the code
 # hanging, not on speed.
 .PHONY: tests
 tests: gotest
-	@$(TOOLS)/gotest $(RACE) -count=1 -timeout=20m -parallel=8 -p=4 ./...
+	@$(TOOLS)/gotest $(RACE) -count=1 -timeout=20m -parallel=8 -p=3 ./...
 
 .PHONY: bench-tests
 bench-tests: gotest
