@@ -58,7 +58,7 @@ func TestConformanceOnTheFileSystemsClock(t *testing.T) {
 		t.Skip("real time passes in it; TestConformance runs the same suite on a clock of its own")
 	}
 	storetest.RunTimed(t, func(tb testing.TB) storetest.Harness {
-		root := filepath.Join(testenv.Memory(tb), "store")
+		root := filepath.Join(tb.TempDir(), "store")
 		return storetest.Harness{
 			Open: func(tb testing.TB, o storetest.Options) store.Store {
 				return open(tb, root, &Options{Retention: o.Retention})

@@ -23,7 +23,7 @@ var guarded atomic.Int64
 
 // guardHarness makes guarded values on the shared server.
 func guardHarness(open func(client goredis.UniversalClient, key string) (*Guard, error)) guardtest.Harness {
-	return guardtest.Harness{Slow: true, Make: func(tb testing.TB) guardtest.Resource {
+	return guardtest.Harness{SideBySide: true, Make: func(tb testing.TB) guardtest.Resource {
 		server := testenv.Redis(tb)
 		client := dial(tb, server)
 		key := fmt.Sprintf("%sguarded %d", server.Prefix(), guarded.Add(1))

@@ -28,7 +28,11 @@ type Harness struct {
 	// MarkLeads says that readers may see the mark advance a moment before the content does (the mark is never behind in any guard). Leave
 	// it false where both change in one step for readers, too.
 	MarkLeads bool
-	// Slow says that a call costs a round trip: the suite repeats less and leaves nothing out, and its checks run side by side: Make is then called by several at once.
+	// SideBySide runs the checks beside each other. Several of them call Make at
+	// once then.
+	SideBySide bool
+	// Slow says that a call is a request to a distant service. The suite repeats
+	// less, leaves nothing out, and runs its checks side by side.
 	Slow bool
 	// Large is the size of the largest payload tried, in bytes. Default 4 MiB and a byte.
 	Large int
@@ -81,7 +85,7 @@ func Run(t *testing.T, h Harness) {
 	t.Helper()
 	for _, c := range checks {
 		t.Run(c.name, func(t *testing.T) {
-			if h.Slow {
+			if h.Slow || h.SideBySide {
 				t.Parallel()
 			}
 			c.run(t, h)

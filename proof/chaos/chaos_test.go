@@ -75,7 +75,7 @@ func TestNoLawIsBrokenUnderChaos(t *testing.T) {
 func TestWithoutGuardsUpdatesAreLost(t *testing.T) {
 	t.Parallel()
 	// It takes seconds, and on a starved machine minutes: the bound is one on hanging.
-	bare := func(o *Options) { o.Bare, o.For = true, 12*time.Minute }
+	bare := func(o *Options) { o.Bare, o.For = true, 6*time.Minute }
 	onEvery(t, bare, func(t *testing.T, o Options, r *Report) {
 		if r.Lost == 0 {
 			t.Fatalf("seed %d: none of %d updates was lost under %v", o.Seed, r.Updates, r.Faults)

@@ -117,6 +117,7 @@ func (r *run) goTest(ctx context.Context, keep, out io.Writer) error {
 		}
 	})
 	read := r.follow(io.TeeReader(events, keep), out, &mu)
+	_, _ = io.Copy(io.Discard, events) // go test must be able to end
 	close(over)
 	beat.Wait()
 	return errors.Join(read, cmd.Wait())

@@ -43,6 +43,13 @@ func frame(line string) bool {
 	return false
 }
 
+// alarms reports whether there is a panic or a data race.
+func (o *output) alarms() bool {
+	return slices.ContainsFunc(slices.Concat(o.first, o.later), func(line string) bool {
+		return strings.Contains(line, "DATA RACE") || strings.HasPrefix(line, "panic: ")
+	})
+}
+
 // says reports whether there is more than the line that tells the outcome.
 func (o *output) says() bool {
 	for _, line := range slices.Concat(o.first, o.later) {

@@ -51,6 +51,10 @@ func (r *run) packageFailures(w io.Writer, p *pkg) {
 		t.output.write(w)
 		fmt.Fprintf(w, "again: %s\n", r.command(p, t.name))
 	}
+	if named > 0 && p.output.alarms() {
+		fmt.Fprintf(w, "\n--- %s, outside its tests\n", r.short(p))
+		p.output.write(w)
+	}
 	if named == 0 {
 		fmt.Fprintf(w, "\n--- %s failed, but none of its tests\n", r.short(p))
 		p.output.write(w)

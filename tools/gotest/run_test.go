@@ -125,6 +125,7 @@ func TestATestWithoutAnOutcomeIsTold(t *testing.T) {
 {"Action":"run","Package":"planted/p","Test":"TestHangs"}
 {"Action":"output","Package":"planted/p","Test":"TestHangs","Output":"panic: test timed out after 20m0s\n"}
 not an event
+{"Action":"output","Package":"planted/p","Output":"WARNING: DATA RACE\\n"}
 {"Action":"fail","Package":"planted/p","Elapsed":1200}
 {"Action":"start","Package":"planted/cut"}
 `
@@ -140,7 +141,7 @@ not an event
 	}
 	var failures strings.Builder
 	r.failures(&failures)
-	for _, want := range []string{"./p TestHangs did not end", "timed out after 20m", "-race -run '^TestHangs$' ./p", "./cut did not end"} {
+	for _, want := range []string{"./p TestHangs did not end", "timed out after 20m", "-race -run '^TestHangs$' ./p", "./p, outside its tests", "DATA RACE", "./cut did not end"} {
 		if !strings.Contains(failures.String(), want) {
 			t.Errorf("the end does not say %q but\n%s", want, failures.String())
 		}
