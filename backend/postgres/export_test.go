@@ -7,3 +7,6 @@ import "time"
 // turn, a grace that is over or a change wakes its watchers: a test knows the
 // order of the line however slow the machine is. Call it before Watch.
 func EnterNeverLate(s *Store) { s.listener.late = 24 * time.Hour }
+
+// LeavePatiently lets Close wait for as long as it takes to leave the line.
+func LeavePatiently(s *Store, patience time.Duration) { s.listener.farewell = patience }

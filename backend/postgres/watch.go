@@ -27,10 +27,11 @@ const grace = 100 * time.Millisecond
 
 // listener wakes the watchers of one client: all share one connection that listens, and are one waiter to the database.
 type listener struct {
-	store *Store
-	log   *slog.Logger
-	id    string        // names the client among those who wait
-	late  time.Duration // [lateness], which tests can put off
+	store    *Store
+	log      *slog.Logger
+	id       string        // names the client among those who wait
+	late     time.Duration // [lateness], which tests can put off
+	farewell time.Duration // how long close tries to leave the line; longer only in tests
 
 	mu     sync.Mutex
 	keys   map[string]*watched
@@ -51,7 +52,7 @@ type watched struct {
 }
 
 func newListener(s *Store, log *slog.Logger) *listener {
-	return &listener{store: s, log: log, id: rand.Text()[:13], late: lateness, keys: map[string]*watched{}, left: map[string]time.Time{}}
+	return &listener{store: s, log: log, id: rand.Text()[:13], late: lateness, farewell: time.Second, keys: map[string]*watched{}, left: map[string]time.Time{}}
 }
 
 // Watch returns a channel that receives soon after the key may have changed hands: granted, released, or moved by an operator. Renewals wake nobody. Of several clients that
@@ -300,7 +301,7 @@ func (l *listener) close() {
 	}
 	l.errand.Wait()
 	if len(keys) > 0 {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), l.farewell)
 		defer cancel()
 		_, _ = l.store.pool.Exec(ctx, l.store.sql.leave, l.id, keys) // if it fails, they lapse
 	}
