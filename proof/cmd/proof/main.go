@@ -1,4 +1,6 @@
-// Command proof runs everything that tries to break Croft, and writes what was run into docs/proof.md: the simulator, the broken variants, fuzzing, chaos on real servers, power cuts, crowds, and the model.
+// Command proof runs everything that tries to break Croft, and writes the
+// figures into docs/proof.md: the simulator, the broken variants, fuzzing, chaos
+// on real servers, power cuts, crowds, and the model.
 package main
 
 import (
