@@ -11,10 +11,13 @@ import (
 // after that. Every write that matters carries [Lease.Stamp].
 type Work = func(ctx context.Context, l *Lease) error
 
-// Do acquires the lease, does the work, and releases the lease when the work has returned: after success, or after failure if the work
-// returned an error or panicked. If the lease was lost on the way, the error matches ErrLost, also if the work returned nil, and whatever the work's own
-// error matches. An error that matches ErrUnknown after the work returned nil says that the release could not be confirmed. Work never begins
-// after ctx has ended.
+// Do acquires the lease, does the work, and releases the lease when the work has
+// returned. The release says failure if the work returned an error or panicked,
+// otherwise success. The work never begins after ctx has ended.
+//
+// If the lease was lost on the way, the error matches ErrLost, even if the work
+// returned nil. It also matches the work's own error. If the work returned nil
+// and the error matches ErrUnknown, the release could not be confirmed.
 func (c *Client) Do(ctx context.Context, key string, o *LeaseOptions, fn Work) error {
 	l, err := c.Acquire(ctx, key, o)
 	if err != nil {

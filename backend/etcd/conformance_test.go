@@ -63,9 +63,9 @@ func place(tb testing.TB, c *testenv.EtcdCluster, clock *storetest.Clock, change
 	return h
 }
 
-// patientStore asks again for what is unknown because the machine stood still:
-// an etcd lease of a brief lease may have run out on the way, and the suite
-// wants an answer. What is unknown at once stays so.
+// patientStore repeats a request if its outcome is unknown and the call was slow.
+// The machine stood still then, and the etcd lease may have run out on the way.
+// An unknown outcome of a quick call is passed on to the suite.
 type patientStore struct{ *Store }
 
 func (s patientStore) Apply(ctx context.Context, requests []tenure.Request) []store.Answer {

@@ -80,7 +80,8 @@ func New(client *clientv3.Client, o *Options) *Store {
 	s := &Store{
 		client: client, id: newIdentity(), names: naming(o.Prefix), retention: o.Retention,
 		clock: time.Now, domain: machineClock,
-		anchors: map[int64]*anchor{}, pages: map[uint32]*openPage{}, waits: map[string]*topic{}, bound: requestTimeout, lingers: linger, queueFor: queueFor, young: young, comeBack: comeBack, orphaned: orphaned,
+		anchors: map[int64]*anchor{}, pages: map[uint32]*openPage{}, waits: map[string]*topic{},
+		bound: requestTimeout, lingers: linger, queueFor: queueFor, young: young, comeBack: comeBack, orphaned: orphaned,
 	}
 	if s.names == "" {
 		s.names = DefaultPrefix

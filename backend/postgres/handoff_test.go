@@ -27,9 +27,9 @@ func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.Tra
 func (*statements) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
 // handOffs lets clients take turns at a key, one worker each, until there were
-// so many turns and every client had one. It says how many turns there were,
-// how long they took and what was sent. It fails the test if a client has no
-// turn for as long as the tests' patience lasts.
+// so many turns and every client had one. It returns the number of turns, the
+// statements sent and the time taken. It fails the test if a round takes longer
+// than twice the tests' patience.
 func handOffs(t *testing.T, clients, turns int) (done, sent int64, took time.Duration) {
 	t.Helper()
 	shared(t)

@@ -52,7 +52,10 @@ type watched struct {
 }
 
 func newListener(s *Store, log *slog.Logger) *listener {
-	return &listener{store: s, log: log, id: rand.Text()[:13], late: lateness, farewell: time.Second, keys: map[string]*watched{}, left: map[string]time.Time{}}
+	return &listener{
+		store: s, log: log, id: rand.Text()[:13], late: lateness, farewell: time.Second,
+		keys: map[string]*watched{}, left: map[string]time.Time{},
+	}
 }
 
 // Watch returns a channel that receives soon after the key may have changed hands: granted, released, or moved by an operator. Renewals wake nobody. Of several clients that

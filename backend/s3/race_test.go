@@ -206,8 +206,7 @@ func TestALeaseLastsAsLongAsItsHolderBelieves(t *testing.T) {
 			t.Parallel()
 			time.Sleep(time.Duration(i) * 190 * time.Millisecond) // another fraction of the second
 			holder := open(t, server, client, Options{})
-			// Every second time renewed from memory, by a clock that is reckoned and not
-			// asked.
+			// Every second lease is renewed from memory, on a reckoned clock.
 			mine, sent := held(t, holder, fmt.Sprintf("clock/%d", i), i%2 == 0)
 			other := open(t, server, client, Options{})
 			// A grant that comes too early is there just before the end, too.

@@ -60,7 +60,7 @@ func TestAWriterStoppedInsideTheGuardIsNamed(t *testing.T) {
 				} else {
 					_ = c.Cmd.Wait()
 				}
-				// Its end takes a moment, in which the database is brought in order.
+				// SQLite takes a moment to recover the database.
 				patient := guardIn(t, db, FenceRow{Name: "report"}, &GuardOptions{LockWait: testenv.Patience})
 				if mark, err := patient.Raise(t.Context(), stampOf(1002)); err != nil || mark.Token != 1002 {
 					t.Errorf("raising after it: %+v, %v", mark, err)

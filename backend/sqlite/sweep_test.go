@@ -11,9 +11,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestTheFileEndsAsSmallAsItBegan: thousands of keys come and go; a retention
-// later nothing is left of them, in the tables and on the disk. What is held
-// stays.
+// TestTheFileEndsAsSmallAsItBegan: thousands of keys come and go. A retention
+// later the tables and the disk keep nothing of them. A held key stays.
 func TestTheFileEndsAsSmallAsItBegan(t *testing.T) {
 	t.Parallel()
 	clock := storetest.NewClock()

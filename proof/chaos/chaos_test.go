@@ -74,7 +74,7 @@ func TestNoLawIsBrokenUnderChaos(t *testing.T) {
 // seen. Each run ends at its first loss.
 func TestWithoutGuardsUpdatesAreLost(t *testing.T) {
 	t.Parallel()
-	// It takes seconds, and on a starved machine minutes: the bound is one on hanging.
+	// A run takes seconds, on a starved machine minutes. This bounds hanging.
 	bare := func(o *Options) { o.Bare, o.For = true, 6*time.Minute }
 	onEvery(t, bare, func(t *testing.T, o Options, r *Report) {
 		if r.Lost == 0 {

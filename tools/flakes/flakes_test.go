@@ -105,7 +105,7 @@ func TestABinaryThatTimesOutFails(t *testing.T) {
 	h.blames(t, "./hangs", "TestHangs", "panic: test timed out after 1s")
 }
 
-// blames checks that a test failed in its only run, and what is said of it.
+// blames checks that a test failed in its only run, with a certain output.
 func (h hunted) blames(t *testing.T, pkg, test, says string) {
 	t.Helper()
 	f := h.failing(t, pkg, test)

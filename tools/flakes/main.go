@@ -182,7 +182,7 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		say(stderr, "flakes: %v", err)
 		return exitFailed
 	}
-	// The table is printed whatever happens: what was found is found.
+	// Print the table in any case: an interrupted hunt has findings, too.
 	err = h.hunt(ctx, pkgs)
 	result := h.tally.result(h.folder)
 	result.print(stdout)

@@ -8,8 +8,8 @@
 // that took longest. The whole output, as go test -json writes it, is kept in
 // .tools/tests.json.
 //
-// With REPORT=FILE in the environment the part about failures is written to that
-// file instead. tools/stages shows it when all stages are over.
+// With REPORT=FILE in the environment, gotest writes the failures to that file
+// instead. tools/stages shows it when all stages are over.
 package main
 
 import (
@@ -82,7 +82,7 @@ func fail(err error) {
 	os.Exit(1)
 }
 
-// heartbeat is how often a run that says nothing names what it waits for.
+// heartbeat is the time between two lines that name the running tests.
 const heartbeat = time.Minute
 
 // goTest runs go test and follows it. It copies the events to keep, and writes

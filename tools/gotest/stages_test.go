@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// stagesMakefile has stages that pass, fail with a report, and fail with
-// nothing but what they print.
+// stagesMakefile has stages that pass, fail with a report, and fail without one.
 const stagesMakefile = `
 good:
 	@echo all is well

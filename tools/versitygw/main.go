@@ -3,10 +3,10 @@
 // that use Croft.
 //
 // It does what `versitygw posix` does with the same settings. That program also
-// links Azure, the scoutfs backend and versitygw's own integration tests, which
-// cost more to compile than all the rest.
+// links Azure, the scoutfs backend and versitygw's own integration tests.
 //
-//	ROOT_ACCESS_KEY=... ROOT_SECRET_KEY=... versitygw -listen 127.0.0.1:7070 -versions FOLDER FOLDER
+//	ROOT_ACCESS_KEY=... ROOT_SECRET_KEY=... versitygw \
+//		-listen 127.0.0.1:7070 -versions FOLDER FOLDER
 package main
 
 import (

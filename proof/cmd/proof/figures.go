@@ -201,11 +201,17 @@ func (w weather) losses() string {
 	return fmt.Sprintf("%d, the first after %s", w.Lost, time.Duration(w.FirstLoss).Round(100*time.Millisecond))
 }
 
-var titles = map[string]string{"variants": "broken variants", "sim": "simulator", "fuzz": "fuzzing", "chaos": "chaos on real servers", "cuts": "power cuts", "crowds": "crowds on one machine", "model": "the model"}
+var titles = map[string]string{
+	"variants": "broken variants", "sim": "simulator", "fuzz": "fuzzing", "chaos": "chaos on real servers",
+	"cuts": "power cuts", "crowds": "crowds on one machine", "model": "the model",
+}
 
 // nothing reports whether a part has no figure: what it should have run was not there, or said nothing.
 func (r *run) nothing(part string) bool {
-	return map[string]int64{"variants": int64(r.Mutants), "sim": r.Seeds, "fuzz": r.Inputs, "chaos": int64(len(r.Chaos)), "cuts": r.Cuts, "crowds": r.Crowd, "model": r.States}[part] == 0
+	return map[string]int64{
+		"variants": int64(r.Mutants), "sim": r.Seeds, "fuzz": r.Inputs, "chaos": int64(len(r.Chaos)),
+		"cuts": r.Cuts, "crowds": r.Crowd, "model": r.States,
+	}[part] == 0
 }
 
 // what is how much of a part was run.

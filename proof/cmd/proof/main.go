@@ -93,7 +93,13 @@ var (
 	first = part{"variants", (*program).variants}
 	// storm mostly waits, and its timing is part of what is tried. Beside it runs, with what it leaves of the processors, what only reckons.
 	storm  = part{"chaos", (*program).unrest}
-	beside = []part{{"fuzz", (*program).fuzz}, {"sim", (*program).simulate}, {"cuts", (*program).cuts}, {"crowds", (*program).crowds}, {"model", (*program).model}}
+	beside = []part{
+		{"fuzz", (*program).fuzz},
+		{"sim", (*program).simulate},
+		{"cuts", (*program).cuts},
+		{"crowds", (*program).crowds},
+		{"model", (*program).model},
+	}
 )
 
 func (p *program) check() error {
