@@ -140,7 +140,7 @@ func until(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: until REGEXP PROGRAM ARGS...")
 	}
 	re := regexp.MustCompile("(?m)" + args[0])
-	for end := time.Now().Add(testenv.Patience); ; time.Sleep(100 * time.Millisecond) { // a start costs time
+	for end := time.Now().Add(testenv.Patience); ; time.Sleep(300 * time.Millisecond) { // a start costs time
 		ts.Check(ts.Exec(args[1], args[2:]...))
 		if re.MatchString(ts.ReadFile("stdout")) {
 			return
