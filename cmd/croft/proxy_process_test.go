@@ -16,9 +16,11 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	httpfence "github.com/croft-dev/croft/boundary/http"
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/store"
 )
 
@@ -274,6 +276,27 @@ func TestAProxyTellsOperatorsWhatItRefuses(t *testing.T) {
 			t.Fatalf("the older owner: %v, want ErrStale", err)
 		}
 	}
+	// The proxy records refusals in the background. It waits for the record at
+	// its end, but not for long: so the test waits before it ends the proxy.
+	remembered := func() int {
+		count := 0
+		for line := range strings.Lines(say("inventory", "--refusals", "--json", "jobs/")) {
+			var r struct {
+				Owner, Code, Target string
+				Count               int
+			}
+			if err := json.Unmarshal([]byte(line), &r); err != nil || r.Owner != "ada" || r.Code != "stale" || r.Target != "http:r/1" {
+				t.Errorf("remembered %s (%v)", line, err)
+			}
+			count += r.Count
+		}
+		return count
+	}
+	for end := time.Now().Add(testenv.Patience); remembered() < 3; time.Sleep(300 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("fewer than 3 refusals are remembered after %s", testenv.Patience)
+		}
+	}
 	if err := p.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
@@ -292,18 +315,7 @@ func TestAProxyTellsOperatorsWhatItRefuses(t *testing.T) {
 			t.Errorf("the metrics lack %s", want)
 		}
 	}
-	count := 0
-	for line := range strings.Lines(say("inventory", "--refusals", "--json", "jobs/")) {
-		var r struct {
-			Owner, Code, Target string
-			Count               int
-		}
-		if err := json.Unmarshal([]byte(line), &r); err != nil || r.Owner != "ada" || r.Code != "stale" || r.Target != "http:r/1" {
-			t.Errorf("remembered %s (%v)", line, err)
-		}
-		count += r.Count
-	}
-	if count != 3 {
+	if count := remembered(); count != 3 {
 		t.Errorf("%d refusals are remembered, want 3", count)
 	}
 }
