@@ -20,7 +20,7 @@ var guarded atomic.Int64
 
 // guardHarness makes guarded values on a cluster.
 func guardHarness(cluster func(testing.TB) *testenv.EtcdCluster, by law) guardtest.Harness {
-	return guardtest.Harness{Large: defaultMaxContent, SideBySide: true, Make: func(tb testing.TB) guardtest.Resource {
+	return guardtest.Harness{Large: defaultMaxContent, Slow: true, Make: func(tb testing.TB) guardtest.Resource {
 		c := cluster(tb)
 		client := dial(tb, c)
 		key := fmt.Sprintf("%sguarded %d", c.Prefix(), guarded.Add(1))
