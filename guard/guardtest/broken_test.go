@@ -5,12 +5,10 @@ import (
 	"errors"
 	"io"
 	"runtime"
-	"slices"
 	"testing"
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
-	"github.com/croft-dev/croft/internal/suite"
 )
 
 // guardWith is a Memory with one thing done wrong.
@@ -307,12 +305,8 @@ func TestBrokenGuardsAreCaught(t *testing.T) {
 // guards. The check must fail.
 func mustNotice(t *testing.T, by string, broken func(testing.TB) Resource) {
 	t.Helper()
-	n := slices.IndexFunc(checks, func(c check) bool { return c.name == by })
-	if n < 0 {
-		t.Fatalf("there is no check %q", by)
-	}
 	for try := range 20 { // some flaws show only when two calls meet, which they do in most runs and not in all
-		if said := suite.Record(t, func(tb testing.TB) { checks[n].run(tb, Harness{Make: broken, Slow: true}) }); len(said) > 0 {
+		if said := Failures(t, Harness{Make: broken, Slow: true}, by)[by]; len(said) > 0 {
 			t.Logf("caught by try %d of %q: %s", try+1, by, said[0])
 			return
 		}
