@@ -87,9 +87,9 @@ func timed(t testing.TB) []group {
 		}
 	}
 	waiting := group{Name: "transitions"}
-	for i, st := range states() {
+	for _, st := range states() {
 		if st.waits() {
-			waiting.Checks = append(waiting.Checks, check{st.name, func(t *trial) { t.everyAct(i, st) }})
+			waiting.Checks = append(waiting.Checks, check{st.name, func(t *trial) { t.everyAct(st) }})
 		}
 	}
 	return append(some, waiting)
