@@ -175,16 +175,23 @@ func TestTheLawsHoldWhileLeadersAreKilled(t *testing.T) {
 	c := testenv.EtcdThree(t, "unsafe-no-fsync: true")
 	ctx, cancel := context.WithCancel(t.Context())
 	kills := 0
+	first, killed := context.WithCancel(ctx) // over when the first leader is dead
 	var killing sync.WaitGroup
 	killing.Go(func() {
-		for sleep(ctx, 2*time.Second) == nil {
+		defer killed()
+		for {
 			leader := c.Leader(t)
 			leader.Kill()
 			kills++
+			killed()
 			_ = sleep(ctx, 700*time.Millisecond)
 			leader.Restart(t)
+			if sleep(ctx, 3*time.Second) != nil {
+				return
+			}
 		}
 	})
+	<-first.Done() // every group meets a kill, however quick it is
 	begun := time.Now()
 	var suites sync.WaitGroup
 	report := func(failures map[string][]string) {

@@ -2,6 +2,7 @@ package gcs
 
 import (
 	"context"
+	"net/http"
 	"testing"
 	"time"
 
@@ -19,11 +20,12 @@ func TestConformance(t *testing.T) {
 		name, clock := server.Bucket(tb), storetest.NewClock()
 		return storetest.Harness{
 			Open: func(tb testing.TB, o storetest.Options) store.Store {
-				return open(tb, name, &Options{Connection: at(server.Endpoint), Retention: o.Retention, clock: clock.Now, SkipProbe: true}) // the probe has tests of its own
+				return open(tb, name, &Options{Connection: paged(server.Endpoint), Retention: o.Retention, clock: clock.Now, SkipProbe: true}) // the probe has tests of its own
 			},
 			Wipe:    func(tb testing.TB) { wipe(tb, server, name) },
 			Advance: clock.Advance,
 			Slow:    true,
+			Crowd:   60,
 		}
 	})
 }
@@ -36,13 +38,31 @@ func TestConformanceOnTheServersClock(t *testing.T) {
 		name := server.Bucket(tb)
 		return storetest.Harness{
 			Open: func(tb testing.TB, o storetest.Options) store.Store {
-				return open(tb, name, &Options{Connection: at(server.Endpoint), Retention: o.Retention, SkipProbe: true})
+				return open(tb, name, &Options{Connection: paged(server.Endpoint), Retention: o.Retention, SkipProbe: true})
 			},
 			Wipe:  func(tb testing.TB) { wipe(tb, server, name) },
 			Grain: 2 * time.Second,
 			Slow:  true,
+			Crowd: 60,
 		}
 	})
+}
+
+// paged is the way to an endpoint that lists 20 objects at a time, so that a
+// crowd is on several pages.
+func paged(endpoint string) Connection {
+	return Connection{Endpoint: endpoint, Transport: smallPages{}}
+}
+
+type smallPages struct{}
+
+func (smallPages) RoundTrip(r *http.Request) (*http.Response, error) {
+	if q := r.URL.Query(); q.Has("maxResults") {
+		q.Set("maxResults", "20")
+		r = r.Clone(r.Context())
+		r.URL.RawQuery = q.Encode()
+	}
+	return shared.RoundTrip(r)
 }
 
 // at is the way to an endpoint.

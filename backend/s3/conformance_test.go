@@ -28,7 +28,7 @@ func open(tb testing.TB, server *testenv.S3Server, client *awss3.Client, o Optio
 	if o.Prefix == "" {
 		o.Prefix = server.Prefix()
 	}
-	o.sweepEvery, o.pageSize = -1, 40 // nothing by chance, and every crowd on several pages
+	o.sweepEvery, o.pageSize = -1, 20 // nothing by chance, and every crowd on several pages
 	st, err := Open(tb.Context(), client, server.Bucket, &o)
 	if err != nil {
 		tb.Fatal(err)
@@ -71,7 +71,7 @@ func place(tb testing.TB) storetest.Harness {
 		Wipe:    func(tb testing.TB) { wipe(tb, server, client) },
 		Advance: clock.Advance,
 		Slow:    true,
-		Crowd:   150,
+		Crowd:   60,
 	}
 }
 
@@ -94,7 +94,7 @@ func TestConformanceOnTheServersClock(t *testing.T) {
 			Wipe:  func(tb testing.TB) { wipe(tb, server, client) },
 			Grain: 2 * grain,
 			Slow:  true,
-			Crowd: 150,
+			Crowd: 60,
 		}
 	})
 }

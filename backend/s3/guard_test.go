@@ -66,7 +66,7 @@ func plain(ctx context.Context, client *awss3.Client, bucket, key string) ([]byt
 
 // guardHarness makes guarded objects on the shared server. They are read as the manifest says, so no plain copies are made.
 func guardHarness() guardtest.Harness {
-	return guardtest.Harness{Slow: true, Make: func(tb testing.TB) guardtest.Resource {
+	return guardtest.Harness{Large: 1 << 19, Slow: true, Make: func(tb testing.TB) guardtest.Resource {
 		server := testenv.S3(tb)
 		client, key := dial(server), objectName(server)
 		handle := func(tb testing.TB) *Guard {

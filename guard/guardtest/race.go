@@ -14,12 +14,14 @@ import (
 	"github.com/croft-dev/croft/fence"
 )
 
-// The size of one race: how many goroutines write, over how many handles, how often each.
+// The size of one race: how many goroutines write, over how many handles.
 const (
 	racers  = 12
 	handles = 4
-	turns   = 20
 )
+
+// calls is how many calls all racers make together.
+func (h Harness) calls() int { return racers * int(h.many(20, 7)) }
 
 func risingRace(t testing.TB, h Harness) {
 	race(t, h, func(i, _ int) int { return i/3 + 1 })
@@ -31,7 +33,7 @@ func fallingRace(t testing.TB, h Harness) {
 
 func shuffledRace(t testing.TB, h Harness) {
 	for round := range h.many(3, 1) {
-		order := rand.New(rand.NewPCG(round, 3)).Perm(racers * turns)
+		order := rand.New(rand.NewPCG(round, 3)).Perm(h.calls())
 		race(t, h, func(i, _ int) int { return order[i]/3 + 1 })
 	}
 }
@@ -41,7 +43,7 @@ func race(t testing.TB, h Harness, token func(i, n int) int) {
 	t.Helper()
 	r := &arena{probe: newProbe(t, h), whole: h, refused: map[int]bool{}}
 	var next atomic.Int64
-	const all = racers * turns
+	all := h.calls()
 	r.run(func(on Handle) bool {
 		i := int(next.Add(1)) - 1
 		if i >= all {
@@ -62,7 +64,7 @@ func race(t testing.TB, h Harness, token func(i, n int) int) {
 // numberedRace is a race of one owner's own numbered writes; what is ordered is the number instead of the token.
 func numberedRace(t testing.TB, h Harness) {
 	r := &arena{probe: newProbe(t, h), whole: h, refused: map[int]bool{}, bySeq: true}
-	order := rand.New(rand.NewPCG(1, 2)).Perm(racers * turns)
+	order := rand.New(rand.NewPCG(1, 2)).Perm(h.calls())
 	var next atomic.Int64
 	r.run(func(on Handle) bool {
 		i := int(next.Add(1)) - 1

@@ -12,7 +12,7 @@ import (
 // random takes random steps through the guard and through the law, and compares after each. Keys, tokens, grants and numbers are
 // few, so that every row is met often.
 func random(t testing.TB, h Harness) {
-	for seed := range h.many(24, 8) {
+	for seed := range h.many(24, 4) {
 		walk(t, h, seed)
 		if t.Failed() {
 			return // the next would most likely say the same

@@ -1,17 +1,27 @@
 package guardtest
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/croft-dev/croft/internal/suite"
 )
 
-// Failures runs every check without failing t and returns what the failed ones had to say, by the check's name. It is for tests of the
-// suite: a guard that is broken on purpose must fail.
-func Failures(t testing.TB, h Harness) map[string][]string {
+// Failures runs the named checks, or all if none is named, without failing t.
+// It returns what the failed ones had to say, by the check's name. It is for
+// tests of the suite: a guard that is broken on purpose must fail.
+func Failures(t testing.TB, h Harness, names ...string) map[string][]string {
 	t.Helper()
+	for _, name := range names {
+		if !slices.ContainsFunc(checks, func(c check) bool { return c.name == name }) {
+			t.Fatalf("guardtest: there is no check %q", name)
+		}
+	}
 	failures := map[string][]string{}
 	for _, c := range checks {
+		if len(names) > 0 && !slices.Contains(names, c.name) {
+			continue
+		}
 		if said := suite.Record(t, func(tb testing.TB) { c.run(tb, h) }); len(said) > 0 {
 			failures[c.name] = said
 		}

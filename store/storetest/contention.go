@@ -15,12 +15,18 @@ import (
 func contention() []check {
 	return []check{
 		{"law 1: many contenders, one grant a round", manyContenders},
-		{"law 4: dozens reclaim an expired lease, one gets it", reclaim},
+		{checkReclaim, reclaim},
 		{"contenders in one batch: one grant", contendersInABatch},
 		{"an operator's takeover ends all renewals", takeoverEndsRenewals},
-		{"laws 1 and 2: everybody at once on one key", everybodyAtOnce},
+		{checkEverybody, everybodyAtOnce},
 	}
 }
+
+// The checks that a store's own clock has a part in.
+const (
+	checkReclaim   = "law 4: dozens reclaim an expired lease, one gets it"
+	checkEverybody = "laws 1 and 2: everybody at once on one key"
+)
 
 // race lets n contenders ask for a key at one moment and returns the winner. Exactly one is granted; every other learns who it is.
 func (t *trial) race(handles []store.Store, key string, n int) (tenure.Request, tenure.Record) {
@@ -66,8 +72,8 @@ func manyContenders(t *trial) {
 	const key = "laws/1/contenders"
 	handles := t.handles(5)
 	var last fence.Token
-	for range t.many(200, 10, 25) {
-		mine, won := t.race(handles, key, t.many(50, 16, 20))
+	for range t.many(200, 6, 25) {
+		mine, won := t.race(handles, key, t.many(50, 12, 20))
 		if won.Token <= last {
 			t.Fatalf("token %d was granted after %d", won.Token, last)
 		}
@@ -81,11 +87,11 @@ func manyContenders(t *trial) {
 func reclaim(t *trial) {
 	const key = "laws/4/reclaim"
 	handles := t.handles(4)
-	for range t.many(25, 4, 5) {
+	for range t.many(25, 3, 5) {
 		t.must(t.expiring(acquire(key, "ann")))
 		t.expire(key)
 		before := t.get(t.store, key)
-		mine, won := t.race(handles, key, t.many(36, 16, 16))
+		mine, won := t.race(handles, key, t.many(36, 12, 16))
 		switch {
 		case won.Cause != tenure.Expired:
 			t.Fatalf("an expired lease was reclaimed with cause %q", won.Cause)
@@ -100,7 +106,7 @@ func reclaim(t *trial) {
 
 func contendersInABatch(t *trial) {
 	const key = "contention/batch"
-	for range t.many(20, 3, 5) {
+	for range t.many(20, 2, 5) {
 		var requests []tenure.Request
 		for i := range 20 {
 			requests = append(requests, acquire(key, fmt.Sprintf("contender %d", i)))
@@ -123,7 +129,7 @@ func contendersInABatch(t *trial) {
 
 func takeoverEndsRenewals(t *trial) {
 	handles := t.handles(2)
-	for n := range t.many(30, 5, 8) {
+	for n := range t.many(30, 3, 8) {
 		key := fmt.Sprintf("contention/takeover/%d", n)
 		mine := acquire(key, "ann")
 		t.must(mine)
@@ -203,7 +209,7 @@ func everybodyAtOnce(t *trial) {
 	}
 	suite.Together(t.many(16, 8, 8), func(i int) {
 		st := handles[i%len(handles)]
-		for n := range t.many(60, 6, 15) {
+		for n := range t.many(60, 4, 15) {
 			mine := acquire(key, fmt.Sprintf("client %d", i))
 			if (i+n)%7 == 0 {
 				hand := takeover(key)

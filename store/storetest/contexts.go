@@ -77,9 +77,9 @@ func (t *trial) knownOrEnded(ctx context.Context, req tenure.Request, a store.An
 
 // cancelledBatch ends the context while a batch is under way. Some of it has happened, some has not, some will.
 func cancelledBatch(t *trial) {
-	for round := range t.many(20, 5, 6) {
+	for round := range t.many(20, 4, 6) {
 		var requests []tenure.Request
-		for n := range t.many(100, 30, 40) {
+		for n := range t.many(100, 15, 40) {
 			requests = append(requests, acquire(fmt.Sprintf("contexts/batch/%d/%d", round, n), "ann"))
 		}
 		ctx, cancel := context.WithTimeout(t.ctx, time.Duration(t.rand.Int64N(int64(2*time.Millisecond))))

@@ -62,19 +62,32 @@ func greatestFields(t *trial) {
 }
 
 func oddTexts(t *trial) {
+	// Every field of a record is given the same text. On a slow store the fields
+	// of one record share four texts, and all of them are among its guards.
+	share := 1
+	if t.Slow {
+		share = 4
+	}
+	words := oddWords()
 	var first, second, third, last []tenure.Request
-	for i, text := range oddWords() {
-		key, name := fmt.Sprintf("facts/texts/%d", i), text
-		if strings.TrimSpace(text) == "" {
-			name = "x" + text // nobody is called nothing
+	for i := 0; i < len(words); i += share {
+		key, some := fmt.Sprintf("facts/texts/%d", i), words[i:min(i+share, len(words))]
+		text := func(n int) string { return some[n%len(some)] }
+		name := func(n int) string {
+			if strings.TrimSpace(text(n)) == "" {
+				return "x" + text(n) // nobody is called nothing
+			}
+			return text(n)
 		}
-		req := acquire(key, name)
-		req.Instance = text
-		req.Guards = []string{text, "x" + text}
-		hand := reserve(key, name)
-		hand.Actor, hand.Note = name, name
-		first, second = append(first, req), append(second, report(req, text))
-		third, last = append(third, hand), append(last, acquire(key, name))
+		req := acquire(key, name(0))
+		req.Instance = text(1)
+		for n := range some {
+			req.Guards = append(req.Guards, text(n), "x"+text(n))
+		}
+		hand := reserve(key, name(1))
+		hand.Actor, hand.Note = name(2), name(3)
+		first, second = append(first, req), append(second, report(req, text(2)))
+		third, last = append(third, hand), append(last, acquire(key, name(1)))
 	}
 	records := map[string]tenure.Record{}
 	for _, stage := range [][]tenure.Request{first, second, third, last} {

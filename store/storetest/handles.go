@@ -23,7 +23,7 @@ func handles() []check {
 
 func seenAtOnce(t *trial) {
 	one, two := t.store, t.open()
-	for n := range t.many(30, 5, 10) {
+	for n := range t.many(30, 3, 10) {
 		mine := acquire(fmt.Sprintf("handles/seen/%d", n%3), "ann")
 		for _, req := range []tenure.Request{mine, renew(mine), report(mine, "half"), release(mine)} {
 			a := t.steps(one, req)[0]
@@ -116,8 +116,8 @@ func closedStore(t *trial) {
 
 // manyAtOnce is mostly for the race detector: everything a client does, from many goroutines.
 func manyAtOnce(t *trial) {
-	suite.Together(t.many(12, 6, 6), func(i int) {
-		for n := range t.many(30, 4, 8) {
+	suite.Together(t.many(12, 5, 6), func(i int) {
+		for n := range t.many(30, 3, 8) {
 			a, b := acquire(fmt.Sprintf("handles/many/%d", i), "ann"), acquire(fmt.Sprintf("handles/many/%d/%d", i, n), "ann")
 			for _, requests := range [][]tenure.Request{{a, b}, {renew(a), report(b, "half")}, {release(a), release(b)}} {
 				for k, answer := range t.store.Apply(t.ctx, requests) {

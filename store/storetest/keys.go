@@ -29,11 +29,13 @@ func oddWords() []string {
 	}
 }
 
-// everyCharacter are keys with each character that a terminal can print.
-func everyCharacter() []string {
+// everyCharacter are keys with each character that a terminal can print. A slow
+// store is spared all letters and digits but a few: none of them is special.
+func everyCharacter(slow bool) []string {
 	var keys []string
 	for c := ' '; c <= '~'; c++ {
-		if c != '/' {
+		ordinary := c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z'
+		if c != '/' && !(slow && ordinary && !strings.ContainsRune("09AEZaez", c)) {
 			keys = append(keys, fmt.Sprintf("x%cy", c))
 		}
 	}
@@ -64,11 +66,6 @@ func (t *trial) distinct(keys []string) {
 		}
 	}
 	t.lists("", keys)
-	for i, a := range t.apply(t.store, requests...) {
-		if a.Err != nil || a.Record.Key != keys[i] {
-			t.Fatalf("%q again: %v, about %q", keys[i], a.Err, a.Record.Key)
-		}
-	}
 	// Letting one go lets no other go.
 	var ends []tenure.Request
 	for i := 0; i < len(requests); i += 2 {
@@ -79,20 +76,21 @@ func (t *trial) distinct(keys []string) {
 			t.Fatalf("releasing %q: %v", ends[i].Key, a.Err)
 		}
 	}
-	for i, key := range keys {
-		want := tenure.Held
-		if i%2 == 0 {
-			want = tenure.Free
-		}
-		if rec := t.get(t.store, key); rec.State != want {
-			t.Fatalf("every second key was released; %q is %s, want %s", key, rec.State, want)
+	for i, a := range t.apply(t.store, requests...) { // once more: each is told what became of its own
+		switch {
+		case a.Record.Key != keys[i]:
+			t.Fatalf("%q again: the answer is about %q", keys[i], a.Record.Key)
+		case i%2 == 0:
+			t.refused(a, tenure.WhyReleased)
+		case a.Err != nil || a.Record.State != tenure.Held:
+			t.Fatalf("every second key was released; %q is %s: %v", keys[i], a.Record.State, a.Err)
 		}
 	}
 }
 
 func oddKeys(t *trial) {
 	var keys []string
-	for _, word := range append(oddWords(), everyCharacter()...) {
+	for _, word := range append(oddWords(), everyCharacter(t.Slow)...) {
 		keys = append(keys, word)
 		if !t.Slow {
 			keys = append(keys, "ns/"+word, word+"/end")

@@ -90,7 +90,7 @@ func prefixIsNoPattern(t *trial) {
 	for _, key := range keys {
 		for cut := range key + "." {
 			prefix := key[:cut]
-			if tried[prefix] || !telling[prefix] && t.Slow && t.rand.IntN(3) > 0 {
+			if tried[prefix] || !telling[prefix] && t.Slow && t.rand.IntN(16) > 0 {
 				continue
 			}
 			tried[prefix] = true
@@ -154,7 +154,7 @@ func leftEarly(t *trial) {
 
 func listingMeanwhile(t *trial) {
 	var keys []string
-	for n := range t.many(200, 50, 50) {
+	for n := range t.many(200, 30, 50) {
 		keys = append(keys, fmt.Sprintf("listing/still/%03d", n))
 	}
 	t.fill(keys)
@@ -174,7 +174,7 @@ func listingMeanwhile(t *trial) {
 		}
 	}()
 	defer func() { close(stop); <-done }()
-	for range t.many(20, 4, 5) {
+	for range t.many(20, 3, 5) {
 		t.lists("listing/still/", keys)
 		last := ""
 		for _, rec := range t.list(t.store, "listing/") {

@@ -155,8 +155,8 @@ func notDroppedEarly(t *trial) {
 func sweepingWhileAcquiring(t *trial) {
 	t.forgetful()
 	handles := t.handles(3)
-	n := t.many(60, 10, 20)
-	for round := range t.many(8, 4, 4) {
+	n := t.many(60, 8, 20)
+	for round := range t.many(8, 3, 4) {
 		old := make([]tenure.Request, n)
 		for i := range old {
 			old[i] = acquire(fmt.Sprintf("retention/race/%d", i), "ann")

@@ -25,9 +25,10 @@ type author struct {
 // randomRequests writes many sequences side by side, so that they share the times that have to be waited for.
 func randomRequests(t *trial) {
 	by := t.authors("single", t.many(60, 6, 20))
-	for range t.many(40, 25, 25) {
+	records := map[string]tenure.Record{}
+	for range t.many(40, 20, 25) {
 		for i := range by {
-			t.step(by[i].request())
+			t.stepFrom(records, by[i].request())
 		}
 		pickOne(t, by...).letTimePass()
 	}
@@ -43,12 +44,13 @@ func (t *trial) authors(group string, n int) []author {
 
 func randomBatches(t *trial) {
 	by := t.authors("batch", 6)
-	for range t.many(200, 25, 60) {
+	records := map[string]tenure.Record{}
+	for range t.many(200, 20, 60) {
 		var requests []tenure.Request
 		for range 1 + t.rand.IntN(16) {
 			requests = append(requests, by[t.rand.IntN(len(by))].request())
 		}
-		t.steps(t.store, requests...)
+		t.stepsFrom(records, t.store, requests...)
 		pickOne(t, by...).letTimePass()
 	}
 }

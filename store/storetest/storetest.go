@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -72,8 +73,36 @@ func Run(t *testing.T, place func(tb testing.TB) Harness) {
 
 // RunTimed tries the promises in which time has a part, and no others: for a second run of a slow store on its own clock, after one of the whole suite on a clock that the harness moves.
 func RunTimed(t *testing.T, place func(tb testing.TB) Harness) {
-	timed := []string{"transitions", "contention", "tokens", "deadlines", "periods", "reservations", "history", "retention"}
-	suite.Run(t, suite.Only(t, groups(), timed...), begun(place))
+	suite.Run(t, timed(t), begun(place))
+}
+
+// timed lists the checks that read the clock or wait for it. Of transitions it
+// takes the states that are reached by waiting. Of contention it takes the race
+// for an expired lease, and one race in which every verb meets every other.
+func timed(t testing.TB) []group {
+	some := suite.Only(t, groups(), "contention", "tokens", "deadlines", "periods", "reservations", "history", "retention")
+	for i, g := range some {
+		if g.Name == "contention" {
+			some[i].Checks = only(t, g.Checks, checkReclaim, checkEverybody)
+		}
+	}
+	waiting := group{Name: "transitions"}
+	for _, st := range states() {
+		if st.waits() {
+			waiting.Checks = append(waiting.Checks, check{st.name, func(t *trial) { t.everyAct(st) }})
+		}
+	}
+	return append(some, waiting)
+}
+
+// only returns the named checks.
+func only(t testing.TB, checks []check, names ...string) []check {
+	t.Helper()
+	some := slices.DeleteFunc(slices.Clone(checks), func(c check) bool { return !slices.Contains(names, c.Name) })
+	if len(some) != len(names) {
+		t.Fatalf("of the checks %q there are %d", names, len(some))
+	}
+	return some
 }
 
 // Failures runs the checks of the named groups, or all checks if none is named, without failing t, and returns what the failed ones had to say, by "group/check". It is for tests of the suite: a store that is broken on purpose must fail.
