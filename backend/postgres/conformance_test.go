@@ -54,7 +54,7 @@ func schema() string { return fmt.Sprintf("s%d", schemas.Add(1)) }
 
 // A lot is a schema that no other test uses at the same time, and a pool that is
 // used for this schema only. Every connection compiles the functions of every
-// schema that it meets: on a pool for all, that takes most of the time.
+// schema that it meets.
 type lot struct {
 	name string
 	pool *pgxpool.Pool
