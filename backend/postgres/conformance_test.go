@@ -52,68 +52,81 @@ func pool(tb testing.TB, url string) *pgxpool.Pool {
 // schema is a name that no other test uses.
 func schema() string { return fmt.Sprintf("s%d", schemas.Add(1)) }
 
-// spare are schemas that a check has left empty: making one takes longer than most checks.
-var spare struct {
-	sync.Mutex
-	names []string
+// A lot is a schema that no other test uses at the same time, and a pool that is
+// used for this schema only. Every connection compiles the functions of every
+// schema that it meets.
+type lot struct {
+	name string
+	pool *pgxpool.Pool
 }
 
-// empty is a schema that nobody uses and nothing is in.
-func empty(tb testing.TB) string {
+// spare are lots that a check has left empty. Making one takes longer than most
+// checks.
+var spare struct {
+	sync.Mutex
+	lots []lot
+}
+
+// empty is a lot that nobody uses and nothing is in.
+func empty(tb testing.TB) lot {
+	shared(tb)
 	spare.Lock()
 	defer spare.Unlock()
-	name := schema()
-	if n := len(spare.names); n > 0 {
-		name, spare.names = spare.names[n-1], spare.names[:n-1]
+	var own lot
+	if n := len(spare.lots); n > 0 {
+		own, spare.lots = spare.lots[n-1], spare.lots[:n-1]
+	} else {
+		own = lot{schema(), pool(tb, server.url+"&pool_max_conns=20")}
 	}
 	tb.Cleanup(func() {
 		if tb.Failed() {
 			return // it may still be in use
 		}
-		wipe(tb, name)
+		own.wipe(tb)
 		spare.Lock()
 		defer spare.Unlock()
-		spare.names = append(spare.names, name)
+		spare.lots = append(spare.lots, own)
 	})
-	return name
+	return own
 }
 
-func wipe(tb testing.TB, schema string) {
+func (l lot) wipe(tb testing.TB) {
 	tb.Helper()
 	var made bool
-	if err := shared(tb).QueryRow(context.Background(), "SELECT to_regclass($1) IS NOT NULL", schema+".lease").Scan(&made); err != nil {
+	if err := l.pool.QueryRow(context.Background(), "SELECT to_regclass($1) IS NOT NULL", l.name+".lease").Scan(&made); err != nil {
 		tb.Fatal(err)
 	}
 	if !made {
 		return // nothing has been asked of it yet
 	}
-	text := strings.ReplaceAll("DELETE FROM s.lease; DELETE FROM s.past; DELETE FROM s.waiter; UPDATE s.housekeeping SET swept_to = ''", "s.", schema+".") + wipeLedger(schema)
-	if _, err := shared(tb).Exec(context.Background(), text); err != nil {
+	text := strings.ReplaceAll("DELETE FROM s.lease; DELETE FROM s.past; DELETE FROM s.waiter; UPDATE s.housekeeping SET swept_to = ''", "s.", l.name+".") + wipeLedger(l.name)
+	if _, err := l.pool.Exec(context.Background(), text); err != nil {
 		tb.Fatal(err)
 	}
 }
 
 func place(tb testing.TB, now func() time.Time, advance func(time.Duration)) storetest.Harness {
-	p := shared(tb)
-	name := empty(tb)
+	own := empty(tb)
 	return storetest.Harness{
 		Open: func(_ testing.TB, o storetest.Options) store.Store {
 			// Nothing is forgotten by chance: the suite's oracle does not know when.
-			return postgres.New(p, &postgres.Options{Schema: name, Retention: o.Retention, Now: now, LockWait: 10 * time.Second, SweepEvery: -1})
+			return postgres.New(own.pool, &postgres.Options{Schema: own.name, Retention: o.Retention, Now: now, LockWait: 10 * time.Second, SweepEvery: -1})
 		},
-		Wipe:    func(tb testing.TB) { wipe(tb, name) },
+		Wipe:    own.wipe,
 		Advance: advance,
 		Slow:    true,
 	}
 }
 
-// TestConformance holds the store to every law of a lease store, by the server's own clock.
+// TestConformance holds the store to the laws in which time has a part, by the
+// server's own clock. A set clock is only another number in the same statements.
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, func(tb testing.TB) storetest.Harness { return place(tb, nil, nil) })
+	storetest.RunTimed(t, func(tb testing.TB) storetest.Harness { return place(tb, nil, nil) })
 }
 
-// TestConformanceUnderASetClock does the same at the very edges of deadlines.
+// TestConformanceUnderASetClock holds the store to every law of a lease store,
+// also at the very edges of deadlines.
 func TestConformanceUnderASetClock(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(tb testing.TB) storetest.Harness {

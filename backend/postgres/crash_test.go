@@ -24,7 +24,7 @@ func TestNoLawIsBrokenWhenTheServerIsKilled(t *testing.T) {
 	t.Cleanup(p.Close)
 	place := written(t, p)
 	place.TTL = time.Second
-	for range 32 {
+	for range 12 {
 		st := postgres.New(p, nil)
 		t.Cleanup(func() { st.Close() })
 		place.Stores = append(place.Stores, st)
@@ -54,7 +54,7 @@ func written(t *testing.T, pool *pgxpool.Pool) crowd.Place {
 	if _, err := pool.Exec(t.Context(), "CREATE TABLE written (id bigserial PRIMARY KEY, key text, token bigint)"); err != nil {
 		t.Fatal(err)
 	}
-	p := crowd.Place{Keys: crowd.Keys(8)}
+	p := crowd.Place{Keys: crowd.Keys(4)}
 	guards := map[string]*postgres.Guard{}
 	for _, key := range p.Keys {
 		g, err := postgres.NewGuard(pool, postgres.FenceRow{Name: key}, nil)

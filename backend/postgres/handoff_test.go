@@ -107,11 +107,11 @@ func handOffs(t *testing.T, clients, turns int) (done, sent int64, took time.Dur
 }
 
 // TestAHandOffCostsTheSameHoweverManyWait: a release wakes one client of
-// sixteen, not all.
+// sixteen, not all, and every one of them is served.
 func TestAHandOffCostsTheSameHoweverManyWait(t *testing.T) {
 	t.Parallel()
 	const clients, turns = 16, 200
-	done, sent, took := handOffs(t, clients, turns)
+	done, sent, took := handOffs(t, clients, turns) // fails if one is never served
 	t.Logf("%.1f statements for each hand-off", float64(sent)/float64(done))
 	// Waking all of them takes more than 20 statements for each hand-off. On a
 	// slow machine a client also asks by itself, about once in a tenth of a
@@ -119,13 +119,6 @@ func TestAHandOffCostsTheSameHoweverManyWait(t *testing.T) {
 	if most := 8*done + 2*clients*int64(took/(100*time.Millisecond)); sent > most {
 		t.Errorf("%d hand-offs among %d clients took %d statements in %s, want at most %d", done, clients, sent, took, most)
 	}
-}
-
-// TestNobodyStarves: of eight clients, every one is served.
-func TestNobodyStarves(t *testing.T) {
-	t.Parallel()
-	const clients, turns = 8, 200
-	done, _, took := handOffs(t, clients, turns) // fails if one is never served
 	if done > turns+clients && took < time.Duration(done)*50*time.Millisecond {
 		t.Errorf("somebody waited for more than %d turns, though each took only %s", turns, took/time.Duration(done))
 	}

@@ -20,10 +20,10 @@ import (
 // ledgerWith is an empty ledger by the server's clock, and its schema.
 func ledgerWith(t *testing.T, wait time.Duration) (*postgres.Ledger, string) {
 	t.Helper()
-	p, name := shared(t), empty(t)
-	l := postgres.NewLedger(p, &postgres.LedgerOptions{Schema: name, LockWait: wait})
+	own := empty(t)
+	l := postgres.NewLedger(own.pool, &postgres.LedgerOptions{Schema: own.name, LockWait: wait})
 	t.Cleanup(func() { _ = l.Close() })
-	return l, name
+	return l, own.name
 }
 
 func adds(queue string, n int) (all []work.Request) {
@@ -118,7 +118,7 @@ func TestStricterDefaultLevelsDoNotTroubleTheLedger(t *testing.T) {
 			shared(t)
 			p := pool(t, server.url+"&pool_max_conns=8&default_transaction_isolation="+strings.ReplaceAll(level, " ", "%20"))
 			defer p.Close()
-			l := postgres.NewLedger(p, &postgres.LedgerOptions{Schema: empty(t), LockWait: testenv.Patience})
+			l := postgres.NewLedger(p, &postgres.LedgerOptions{Schema: empty(t).name, LockWait: testenv.Patience})
 			defer l.Close()
 			const workers, each = 6, 40
 			var all sync.WaitGroup

@@ -66,7 +66,8 @@ func TestADispatcherThatFoundNothingIsKnownToWait(t *testing.T) {
 func TestAnEffectThatIsMadePendingAgainIsNotPruned(t *testing.T) {
 	t.Parallel()
 	clock := storetest.NewClock()
-	p, schema := shared(t), empty(t)
+	own := empty(t)
+	p, schema := own.pool, own.name
 	l := postgres.NewLedger(p, &postgres.LedgerOptions{Schema: schema, LockWait: testenv.Patience, Now: clock.Now})
 	defer func() { _ = l.Close() }()
 	id := completed(t, l, "q")

@@ -17,9 +17,8 @@ import (
 )
 
 // ledgerPlace is an empty ledger under a clock of the test's own, or the server's.
-func ledgerPlace(tb testing.TB, now func() time.Time, advance func(time.Duration)) worktest.Harness {
-	p := shared(tb)
-	name := empty(tb)
+func ledgerPlace(own lot, now func() time.Time, advance func(time.Duration)) worktest.Harness {
+	p, name := own.pool, own.name
 	return worktest.Harness{
 		Open: func(tb testing.TB) work.Ledger {
 			return postgres.NewLedger(p, &postgres.LedgerOptions{Schema: name, LockWait: testenv.Patience, Now: now})
@@ -43,17 +42,18 @@ func TestLedger(t *testing.T) {
 	t.Parallel()
 	worktest.Run(t, func(tb testing.TB) worktest.Harness {
 		clock := storetest.NewClock()
-		return ledgerPlace(tb, clock.Now, clock.Advance)
+		return ledgerPlace(empty(tb), clock.Now, clock.Advance)
 	})
 }
 
 // TestLedgerByTheServersClock: and by the server's own, inside transactions of database/sql.
 func TestLedgerByTheServersClock(t *testing.T) {
 	t.Parallel()
-	db := stdlib.OpenDBFromPool(shared(t))
-	t.Cleanup(func() { _ = db.Close() })
 	worktest.RunTimed(t, func(tb testing.TB) worktest.Harness {
-		h := ledgerPlace(tb, nil, nil)
+		own := empty(tb)
+		db := stdlib.OpenDBFromPool(own.pool)
+		tb.Cleanup(func() { _ = db.Close() })
+		h := ledgerPlace(own, nil, nil)
 		h.Within = func(ctx context.Context, l work.Ledger, do func(work.Operations) error) error {
 			tx, err := db.BeginTx(ctx, nil)
 			if err != nil {

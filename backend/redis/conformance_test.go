@@ -81,10 +81,11 @@ func TestConformance(t *testing.T) {
 	storetest.Run(t, func(tb testing.TB) storetest.Harness { return place(tb, applyScript()) })
 }
 
-// TestConformanceOnTheServersClock does the same as clients do it: the time is the server's, and the suite waits for it.
+// TestConformanceOnTheServersClock tries the laws in which time has a part as
+// clients do: the time is the server's, and the suite waits for it.
 func TestConformanceOnTheServersClock(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, func(tb testing.TB) storetest.Harness {
+	storetest.RunTimed(t, func(tb testing.TB) storetest.Harness {
 		server := testenv.Redis(tb)
 		client := dial(tb, server)
 		tb.Cleanup(func() { wipe(tb, client, server.Prefix()) })

@@ -175,7 +175,16 @@ func TestGuardsBrokenOnPurposeAreCaught(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if len(guardtest.Failures(t, guardHarness(open))) == 0 {
+			h, caught := guardHarness(open), false
+			resource := h.Make
+			h.Make = func(tb testing.TB) guardtest.Resource {
+				if caught {
+					tb.SkipNow() // one check is enough
+				}
+				tb.Cleanup(func() { caught = tb.Failed() })
+				return resource(tb)
+			}
+			if len(guardtest.Failures(t, h)) == 0 {
 				t.Error("the suite has not noticed")
 			}
 		})

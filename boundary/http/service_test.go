@@ -123,7 +123,7 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case n < 72:
 		take()
-	case n < 92: // slow
+	case n < 91: // slow
 		time.Sleep(time.Duration(1+rand.IntN(5)) * time.Millisecond)
 		take()
 	case n < 93: // too slow

@@ -22,8 +22,8 @@ import (
 
 // The size of a scene. Every round adds items and has one fault.
 const (
-	crew     = 8
-	perRound = 16
+	crew     = 5
+	perRound = 8
 	atLeast  = 10 // rounds: one for each kind of fault, at least
 )
 
@@ -57,7 +57,7 @@ func TestSQLiteUnderChaos(t *testing.T) {
 }
 
 func chaos(t *testing.T, url string, restart func()) {
-	items := int(number(t, "CROFT_CHAOS_ITEMS", 160))
+	items := int(number(t, "CROFT_CHAOS_ITEMS", 80))
 	if items < perRound {
 		t.Fatalf("CROFT_CHAOS_ITEMS=%d: there must be at least %d", items, perRound)
 	}
