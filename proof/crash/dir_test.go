@@ -125,6 +125,9 @@ var dirLives = map[string]func(r *dirRun){
 	},
 }
 
+// lifeSearch is how hard a life is searched, of sound and broken stores alike.
+func lifeSearch() Search { return Search{OneIn: oneIn(40)} }
+
 // TestADirectoryStoreSurvivesEveryPowerCut.
 func TestADirectoryStoreSurvivesEveryPowerCut(t *testing.T) {
 	t.Parallel()
@@ -133,7 +136,7 @@ func TestADirectoryStoreSurvivesEveryPowerCut(t *testing.T) {
 			t.Parallel()
 			r := newDirRun(t, nil)
 			life(r)
-			report := r.search(Search{OneIn: oneIn(15)})
+			report := r.search(lifeSearch())
 			t.Log(report)
 			if report.Wrong != "" {
 				t.Error(report.Wrong)
