@@ -30,7 +30,7 @@ func TestBrokenDirectoryStoresAreCaught(t *testing.T) {
 			t.Parallel()
 			r := newDirRun(t, wrap)
 			dirLives["dropped and born again"](r) // it has something of everything
-			caught(t, name, r.search(Search{}).Wrong)
+			caught(t, name, r.search(lifeSearch()).Wrong)
 		})
 	}
 }

@@ -125,6 +125,9 @@ var dirLives = map[string]func(r *dirRun){
 	},
 }
 
+// lifeSearch is how hard a life is searched, of sound and broken stores alike.
+func lifeSearch() Search { return Search{OneIn: oneIn(40)} }
+
 // TestADirectoryStoreSurvivesEveryPowerCut.
 func TestADirectoryStoreSurvivesEveryPowerCut(t *testing.T) {
 	t.Parallel()
@@ -133,7 +136,7 @@ func TestADirectoryStoreSurvivesEveryPowerCut(t *testing.T) {
 			t.Parallel()
 			r := newDirRun(t, nil)
 			life(r)
-			report := r.search(Search{OneIn: oneIn(15)})
+			report := r.search(lifeSearch())
 			t.Log(report)
 			if report.Wrong != "" {
 				t.Error(report.Wrong)
@@ -164,26 +167,31 @@ var deaths = map[string]func(r *dirRun, st store.Store) tenure.Request{
 }
 
 // successors are who goes on after a process was killed.
-var successors = map[string]func(r *dirRun, req tenure.Request){
+var successors = []struct {
+	name string
+	goOn func(r *dirRun, req tenure.Request)
+}{
 	// The client has its secret still, and asks again: another thread of it was killed, or its disk failed for a moment.
-	"the same asks again": func(r *dirRun, req tenure.Request) { r.ask(r.process(), req) },
-	"another takes the key": func(r *dirRun, req tenure.Request) {
+	{"the same asks again", func(r *dirRun, req tenure.Request) { r.ask(r.process(), req) }},
+	{"another takes the key", func(r *dirRun, req tenure.Request) {
 		r.clock.Advance(2 * ttl)
 		r.ask(r.process(), acquire(req.Key, "carl"))
-	},
-	"another renews, and then releases": func(r *dirRun, req tenure.Request) {
+	}},
+	{"another renews, and then releases", func(r *dirRun, req tenure.Request) {
 		r.clock.Advance(2 * ttl)
 		st, mine := r.process(), acquire(req.Key, "carl")
 		r.ask(st, mine)
 		r.ask(st, then(tenure.Renew, mine))
 		r.ask(st, then(tenure.Release, mine))
-	},
+	}},
 }
 
-// dirDeath kills a process before each of its steps, the opening included, lets another go on, and cuts the power after that. It returns what was wrong first.
-func dirDeath(t *testing.T, prepare func(*dirRun, store.Store) tenure.Request, goOn func(*dirRun, tenure.Request)) (total Report) {
+// dirDeath kills a process before its steps, the opening included, lets another
+// go on, and cuts the power after that. It kills before step first and before
+// every so many after it. It returns what was wrong first.
+func dirDeath(t *testing.T, first, every int, prepare func(*dirRun, store.Store) tenure.Request, goOn func(*dirRun, tenure.Request)) (total Report) {
 	t.Helper()
-	for at := 1; ; at++ {
+	for at := first; ; at += every {
 		r := newDirRun(t, nil)
 		var req tenure.Request
 		if prepare != nil {
@@ -221,10 +229,14 @@ func dirDeath(t *testing.T, prepare func(*dirRun, store.Store) tenure.Request, g
 func TestWhatAKilledProcessLeftIsNotBuiltUpon(t *testing.T) {
 	t.Parallel()
 	for death, prepare := range deaths {
-		for next, goOn := range successors {
-			t.Run(death+"/"+next, func(t *testing.T) {
+		for i, next := range successors {
+			t.Run(death+"/"+next.name, func(t *testing.T) {
 				t.Parallel()
-				report := dirDeath(t, prepare, goOn)
+				first, every := 1+i, len(successors) // each step has one successor
+				if *all {
+					first, every = 1, 1
+				}
+				report := dirDeath(t, first, every, prepare, next.goOn)
 				t.Log(report)
 				if report.Wrong != "" {
 					t.Error(report.Wrong)

@@ -40,7 +40,7 @@ type Verdict struct {
 	Unreached []string
 }
 
-// Check goes through a model with some names defined ("SKEW", "REWINDS=1"). With shortest it goes through it in breadth and ends at a shortest counterexample; that is for models which have one. Without, in depth, which
+// Check goes through a model with some names defined ("SKEW", "TERMS=3"). With shortest it goes through it in breadth and ends at a shortest counterexample; that is for models which have one. Without, in depth, which
 // takes less memory.
 func (c Checker) Check(ctx context.Context, shortest bool, defines ...string) (Verdict, error) {
 	if err := os.WriteFile(filepath.Join(c.Folder, "croft.pml"), text, 0o600); err != nil {
@@ -53,7 +53,7 @@ func (c Checker) Check(ctx context.Context, shortest bool, defines ...string) (V
 	if out, err := c.run(ctx, c.Spin, append(flags, "-a", "croft.pml")...); err != nil {
 		return Verdict{}, fmt.Errorf("model: spin cannot read it: %w: %s", err, out)
 	}
-	how := []string{"-O2", "-DCOLLAPSE"}
+	how := []string{"-O1", "-DCOLLAPSE"} // -O2 takes longer to compile than it saves
 	if shortest {
 		how = []string{"-O0", "-DBFS"}
 	}
