@@ -25,10 +25,9 @@ type author struct {
 // randomRequests writes many sequences side by side, so that they share the times that have to be waited for.
 func randomRequests(t *trial) {
 	by := t.authors("single", t.many(60, 6, 20))
-	records := map[string]tenure.Record{}
 	for range t.many(40, 20, 25) {
 		for i := range by {
-			t.stepFrom(records, by[i].request())
+			t.step(by[i].request())
 		}
 		pickOne(t, by...).letTimePass()
 	}
@@ -44,13 +43,12 @@ func (t *trial) authors(group string, n int) []author {
 
 func randomBatches(t *trial) {
 	by := t.authors("batch", 6)
-	records := map[string]tenure.Record{}
 	for range t.many(200, 20, 60) {
 		var requests []tenure.Request
 		for range 1 + t.rand.IntN(16) {
 			requests = append(requests, by[t.rand.IntN(len(by))].request())
 		}
-		t.stepsFrom(records, t.store, requests...)
+		t.steps(t.store, requests...)
 		pickOne(t, by...).letTimePass()
 	}
 }
