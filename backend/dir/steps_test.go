@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"sync"
@@ -298,9 +299,10 @@ func stoppedAt(p *place, req tenure.Request, at int, happens func(*place, string
 func TestACrashInASweepLosesNothing(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
+	const key = "steps" // always the same: a sweep goes through the folder of every key there was
 	for at := 1; ; at++ {
-		key := stepKey(at)
 		last := p.must(acquire(key, "ann")).Record
+		p.must(acquire("beside", "bob")) // a crash may come between two keys
 		p.clock.Advance(2 * retention)
 		st, count := p.faulty(faults{before: func(n int, _ fsys.Step) error { return failFrom(n >= at, fsys.ErrCrashed) }})
 		_, _ = st.Sweep(t.Context())
@@ -320,6 +322,13 @@ func TestACrashInASweepLosesNothing(t *testing.T) {
 		}
 		if token, err := p.term(key); err != nil || token <= last.Token {
 			t.Fatalf("crash at step %d: the next term: token %d after %d, %v", at, token, last.Token, err)
+		}
+		p.clock.Advance(2 * retention)
+		if _, err := p.Sweep(t.Context()); err != nil { // the next round begins with none
+			t.Fatalf("crash at step %d: the last sweep: %v", at, err)
+		}
+		if left, err := filepath.Glob(filepath.Join(p.root, "keys", "*", "*", "*")); err != nil || len(left) > 0 {
+			t.Fatalf("crash at step %d: the last sweep left the lives %q, %v", at, left, err)
 		}
 	}
 }
