@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"sync"
@@ -325,6 +326,9 @@ func TestACrashInASweepLosesNothing(t *testing.T) {
 		p.clock.Advance(2 * retention)
 		if _, err := p.Sweep(t.Context()); err != nil { // the next round begins with none
 			t.Fatalf("crash at step %d: the last sweep: %v", at, err)
+		}
+		if left, err := filepath.Glob(filepath.Join(p.root, "keys", "*", "*", "*")); err != nil || len(left) > 0 {
+			t.Fatalf("crash at step %d: the last sweep left the lives %q, %v", at, left, err)
 		}
 	}
 }
