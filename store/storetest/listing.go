@@ -90,7 +90,7 @@ func prefixIsNoPattern(t *trial) {
 	for _, key := range keys {
 		for cut := range key + "." {
 			prefix := key[:cut]
-			if tried[prefix] || !telling[prefix] && t.Slow && t.rand.IntN(16) > 0 {
+			if tried[prefix] || !telling[prefix] && t.Slow && t.rand.IntN(8) > 0 {
 				continue
 			}
 			tried[prefix] = true

@@ -87,9 +87,9 @@ func timed(t testing.TB) []group {
 		}
 	}
 	waiting := group{Name: "transitions"}
-	for _, st := range states() {
+	for i, st := range states() {
 		if st.waits() {
-			waiting.Checks = append(waiting.Checks, check{st.name, func(t *trial) { t.everyAct(st) }})
+			waiting.Checks = append(waiting.Checks, check{st.name, func(t *trial) { t.everyAct(i, st) }})
 		}
 	}
 	return append(some, waiting)
