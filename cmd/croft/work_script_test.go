@@ -28,7 +28,10 @@ func TestWorkScripts(t *testing.T) {
 			files = append(files, filepath.Join("testdata", "work", name+".txtar"))
 			urls["script-"+name] = server.Database(t)
 		}
-		p := scripts("work", func(e *testscript.Env) { e.Setenv("CROFT_STORE", urls[filepath.Base(e.WorkDir)]) })
+		p := scripts("work", func(e *testscript.Env) {
+			e.Setenv("CROFT_STORE", urls[filepath.Base(e.WorkDir)])
+			e.Setenv("RACE_PATH", e.Getenv("PATH")) // the race detector watches them on SQLite
+		})
 		p.Dir, p.Files = "", files
 		testscript.Run(t, p)
 	})
