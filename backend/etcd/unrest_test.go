@@ -186,12 +186,12 @@ func TestTheLawsHoldWhileLeadersAreKilled(t *testing.T) {
 			killed()
 			_ = sleep(ctx, 700*time.Millisecond)
 			leader.Restart(t)
-			if sleep(ctx, 3*time.Second) != nil {
+			if sleep(ctx, 2*time.Second) != nil {
 				return
 			}
 		}
 	})
-	<-first.Done() // every group meets a kill, however quick it is
+	<-first.Done() // the first requests meet a cluster without a leader
 	begun := time.Now()
 	var suites sync.WaitGroup
 	report := func(failures map[string][]string) {
@@ -243,7 +243,7 @@ func TestTheLawsHoldWhileLeadersAreKilled(t *testing.T) {
 	cancel()
 	killing.Wait()
 	t.Logf("%d leaders killed in %s", kills, time.Since(begun))
-	if kills == 0 {
-		t.Error("no leader was killed")
+	if kills < 2 {
+		t.Error("no leader was killed while the suites ran")
 	}
 }

@@ -119,7 +119,7 @@ func place(tb testing.TB, now func() time.Time, advance func(time.Duration)) sto
 }
 
 // TestConformance holds the store to the laws in which time has a part, by the
-// server's own clock. A set clock is only another number in the same statements.
+// server's own clock, which it reads after it has locked a row.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	storetest.RunTimed(t, func(tb testing.TB) storetest.Harness { return place(tb, nil, nil) })

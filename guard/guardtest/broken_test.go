@@ -307,7 +307,7 @@ func mustNotice(t *testing.T, by string, broken func(testing.TB) Resource) {
 	t.Helper()
 	for try := range 20 { // some flaws show only when two calls meet, which they do in most runs and not in all
 		if said := Failures(t, Harness{Make: broken, Slow: true}, by)[by]; len(said) > 0 {
-			t.Logf("caught by try %d of %q: %s", try+1, by, said[0])
+			t.Logf("caught by %q, try %d: %s", by, try+1, said[0])
 			return
 		}
 	}

@@ -17,9 +17,9 @@ func TestMain(m *testing.M) {
 
 // slice is as much of chaos as every test run has. The command has more: go run ./proof/chaos/cmd.
 func slice(b Backend) Options {
-	o := Options{Backend: b, For: 4 * time.Second, Clients: 8, Operators: 1, Keys: 3, Seed: uint64(time.Now().UnixNano())}
+	o := Options{Backend: b, For: 5 * b.TTL, Clients: 8, Operators: 1, Keys: 3, Seed: uint64(time.Now().UnixNano())}
 	if testing.Short() {
-		o.For = 2 * time.Second
+		o.For = 3 * b.TTL
 	}
 	return o
 }
@@ -74,14 +74,14 @@ func TestNoLawIsBrokenUnderChaos(t *testing.T) {
 // TestWithoutGuardsUpdatesAreLost is the control: the same clients, the same
 // faults, no guards. It shows that the faults are hard enough for the other
 // test to mean something, and that a loss is seen. Each run ends at its first
-// loss. Here it runs on a store of files and on one behind a network; `make
-// proof` runs it on every backend.
+// loss. Here it runs on a store of files, on one behind a network, and on object
+// storage; `make proof` runs it on every backend.
 func TestWithoutGuardsUpdatesAreLost(t *testing.T) {
 	t.Parallel()
 	// A run takes seconds, on a starved machine minutes. This bounds hanging.
 	bare := func(o *Options) { o.Bare, o.For = true, 6*time.Minute }
 	var backends []Backend
-	for _, name := range []string{"sqlite", "redis"} {
+	for _, name := range []string{"sqlite", "redis", "s3"} {
 		b, ok := Find(name)
 		if !ok {
 			t.Fatalf("no backend %s", name)

@@ -76,11 +76,12 @@ func RunTimed(t *testing.T, place func(tb testing.TB) Harness) {
 	suite.Run(t, timed(t), begun(place))
 }
 
-// timed lists the checks that read the clock or wait for it. Of transitions it
-// takes the states that are reached by waiting. Of contention it takes the race
-// for an expired lease, and one race in which every verb meets every other.
+// timed lists the checks that read the clock or wait for it, and those of
+// batches, which may read it once for many requests. Of transitions it takes the
+// states that are reached by waiting. Of contention it takes the race for an
+// expired lease, and one race in which every verb meets every other.
 func timed(t testing.TB) []group {
-	some := suite.Only(t, groups(), "contention", "tokens", "deadlines", "periods", "reservations", "history", "retention")
+	some := suite.Only(t, groups(), "contention", "batch", "tokens", "deadlines", "periods", "reservations", "history", "retention")
 	for i, g := range some {
 		if g.Name == "contention" {
 			some[i].Checks = only(t, g.Checks, checkReclaim, checkEverybody)
