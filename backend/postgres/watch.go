@@ -38,8 +38,11 @@ type listener struct {
 	left   map[string]time.Time // keys that nobody watches any more, and until when the database still counts this client among those who wait
 	line   *line                // the connection that listens; nil while there is none
 	cannot cannot
+	waits  bool // it may be among those who wait, for whatever key
 	closed bool
-	errand sync.WaitGroup // what goes on in the background
+	errand sync.WaitGroup  // what goes on in the background
+	life   context.Context // of errands
+	end    context.CancelFunc
 }
 
 // watched is a key with watchers.
@@ -52,10 +55,12 @@ type watched struct {
 }
 
 func newListener(s *Store, log *slog.Logger) *listener {
-	return &listener{
+	l := &listener{
 		store: s, log: log, id: rand.Text()[:13], late: lateness, farewell: time.Second,
 		keys: map[string]*watched{}, left: map[string]time.Time{},
 	}
+	l.life, l.end = context.WithCancel(context.Background())
+	return l
 }
 
 // Watch returns a channel that receives soon after the key may have changed hands: granted, released, or moved by an operator. Renewals wake nobody. Of several clients that
@@ -91,6 +96,7 @@ func (l *listener) add(ctx context.Context, on *line, key string) (c chan struct
 	if l.line != on || l.closed {
 		return nil, false
 	}
+	l.waits = true
 	w := l.keys[key]
 	if w == nil {
 		w = &watched{watchers: map[chan struct{}]func() bool{}, until: l.left[key]}
@@ -231,7 +237,8 @@ func (l *listener) enterLate(key string, w *watched) {
 	}
 }
 
-// begin begins an errand in the background, with a context that ends with the line and in any case, unless what it is for has passed. The errand ends by done.
+// begin begins an errand in the background, unless what it is for has passed.
+// Its context ends in any case. The errand ends by done.
 func (l *listener) begin(still func() bool) (ctx context.Context, done func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -239,7 +246,7 @@ func (l *listener) begin(still func() bool) (ctx context.Context, done func()) {
 		return nil, nil
 	}
 	l.errand.Add(1)
-	ctx, cancel := context.WithTimeout(l.line.life, l.store.lockWait+longestProbe)
+	ctx, cancel := context.WithTimeout(l.life, l.store.lockWait+longestProbe)
 	return ctx, func() {
 		cancel()
 		l.errand.Done()
@@ -281,31 +288,23 @@ func (l *listener) drop(key string, w *watched) {
 }
 
 // close ends all watches, and takes this client off the lists of those who wait.
+// Errands end first: one that is under way may be entering the client.
 func (l *listener) close() {
 	l.mu.Lock()
 	l.closed = true
-	line := l.line
-	var keys []string
-	now := time.Now()
-	for key, w := range l.keys {
-		if now.Before(w.until) {
-			keys = append(keys, key)
-		}
-	}
-	for key, until := range l.left {
-		if now.Before(until) {
-			keys = append(keys, key)
-		}
-	}
+	line, waits := l.line, l.waits
 	l.mu.Unlock()
 	if line != nil {
 		line.cancel()
 		<-line.ended
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), l.farewell)
+	defer cancel()
+	stop := context.AfterFunc(ctx, l.end)
 	l.errand.Wait()
-	if len(keys) > 0 {
-		ctx, cancel := context.WithTimeout(context.Background(), l.farewell)
-		defer cancel()
-		_, _ = l.store.pool.Exec(ctx, l.store.sql.leave, l.id, keys) // if it fails, they lapse
+	stop()
+	l.end()
+	if waits {
+		_, _ = l.store.pool.Exec(ctx, l.store.sql.leave, l.id) // if it fails, the entries lapse
 	}
 }

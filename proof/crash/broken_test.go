@@ -30,7 +30,14 @@ func TestBrokenDirectoryStoresAreCaught(t *testing.T) {
 			t.Parallel()
 			r := newDirRun(t, wrap)
 			dirLives["dropped and born again"](r) // it has something of everything
-			caught(t, name, r.search(lifeSearch()).Wrong)
+			wrong := r.search(lifeSearch()).Wrong
+			if wrong == "" {
+				// Which folders that search recovers depends on the recording.
+				// A fault that shows in few of them can be missed.
+				t.Log("only the whole search can find it this time")
+				wrong = r.search(Search{}).Wrong
+			}
+			caught(t, name, wrong)
 		})
 	}
 }
