@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -19,6 +21,11 @@ type ByHand struct {
 	Note string
 	// TTL is how long the operator's lease lasts, or the reservation. Default: 1 minute, for a reservation 10 minutes.
 	TTL time.Duration
+	// Raise is where the fence may be raised besides the store's own place.
+	// The targets are those that the holder named. They are opened with the
+	// credentials of this process: allow only what you would open yourself.
+	// Default: nowhere else.
+	Raise guard.Allowed
 }
 
 // Transfer is what an operator's act did.
@@ -28,7 +35,9 @@ type Transfer struct {
 	// Before is the record as it was read just before the act, zero if there was none; Record is the one that the act made. If that is over already, because
 	// the act's answer was lost and another was granted the key before it was known, Ended says how.
 	Before, Record tenure.Record
-	// Raised tells for every guard that the term before had named whether the fence is up there, at the act's token or above. It is empty if none was named.
+	// Raised tells for every guard that the term before had named whether the
+	// fence is up there, at the act's token or above. It is empty if none was
+	// named.
 	Raised []Raise
 }
 
@@ -38,9 +47,16 @@ type Raise struct {
 	Err    error // nil: raised
 }
 
-// Takeover takes the key for the operator, whoever holds it: the deed returned is a lease of the operator's, which this client does not renew. Every takeover
-// burns a new token, and the fence is raised to it at the guards the holder had named, so that the holder's writes are refused from then on. What could
-// not be raised is in Transfer.Raised and is not an error. Unknown outcomes are treated as by Renew.
+// Takeover takes the key for the operator, whoever holds it. The deed returned
+// is a lease of the operator's, which this client does not renew.
+//
+// Every takeover burns a new token. The fence is raised to it at the guards
+// that the holder had named, so that the holder's writes are refused from then
+// on: at those in the store's own place, and at those that h.Raise allows. If
+// it is not up at one of them afterwards, Takeover returns the transfer and an
+// error that matches [ErrUnfenced]; Transfer.Raised has the reasons. If a guard
+// remembers a token that the store has forgotten, the key is taken once more,
+// above it. Unknown outcomes are treated as by Renew.
 func (c *Client) Takeover(ctx context.Context, key string, h ByHand) (*Transfer, error) {
 	return c.byHand(ctx, h, tenure.Request{Verb: tenure.Takeover, Key: key, Owner: cmp.Or(h.Actor, c.o.Owner), Instance: c.o.Instance, TTL: cmp.Or(h.TTL, time.Minute)})
 }
@@ -56,11 +72,7 @@ func (c *Client) Revoke(ctx context.Context, key string, h ByHand) (*Transfer, e
 }
 
 func (c *Client) byHand(ctx context.Context, h ByHand, req tenure.Request) (*Transfer, error) {
-	req.Secret = tenure.NewSecret()
 	req.Actor, req.Note = cmp.Or(h.Actor, c.o.Owner), h.Note
-	if err := req.Check(); err != nil {
-		return nil, err
-	}
 	if err := checkReserved(req.Key); err != nil {
 		return nil, err
 	}
@@ -69,6 +81,36 @@ func (c *Client) byHand(ctx context.Context, h ByHand, req tenure.Request) (*Tra
 	}
 	defer c.leave()
 
+	t, err := c.act(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	// The record keeps the guards of the term that was ended, in the same step: also of one that began after before was read.
+	raised, ahead := c.raiseNamed(ctx, t.Deed.Stamp(), t.Record.Guards, h.Raise)
+	t.Raised = raised
+	if ahead > 0 && ahead-t.Record.Token < mostAhead {
+		req.Above = ahead
+		again, err := c.act(ctx, req)
+		if err != nil {
+			return t, errors.Join(unfenced(t.Raised), fmt.Errorf("taking it once more, above token %d: %w", ahead, err))
+		}
+		again.Before = t.Before
+		t = again
+		t.Raised, _ = c.raiseNamed(ctx, t.Deed.Stamp(), t.Record.Guards, h.Raise)
+	}
+	return t, unfenced(t.Raised)
+}
+
+// mostAhead bounds how far above the store's own tokens a key is taken once
+// more: as far as a clock may be wrong, and not as far as a forged mark says.
+const mostAhead = fence.Token(365 * 24 * time.Hour / time.Microsecond)
+
+// act does once what an operator asks for, with a new secret.
+func (c *Client) act(ctx context.Context, req tenure.Request) (*Transfer, error) {
+	req.Secret = tenure.NewSecret()
+	if err := req.Check(); err != nil {
+		return nil, err
+	}
 	before, err := c.read(ctx, req.Key)
 	if err != nil {
 		return nil, err
@@ -81,13 +123,10 @@ func (c *Client) byHand(ctx context.Context, h ByHand, req tenure.Request) (*Tra
 	if err != nil {
 		return nil, err
 	}
-	t := &Transfer{
+	return &Transfer{
 		Deed:   tenure.Deed{Key: req.Key, Token: made.Token, Secret: req.Secret, TTL: req.TTL},
 		Before: before, Record: made,
-	}
-	// The record keeps the guards of the term that was ended, in the same step: also of one that began after before was read.
-	t.Raised = c.raiseAt(ctx, t.Deed.Stamp(), t.Record.Guards)
-	return t, nil
+	}, nil
 }
 
 // overtaken is the record that an operator's act made, though its answer was lost and its term was over when it was asked for again: the law answers

@@ -25,6 +25,13 @@ var (
 	ErrInvalid = fence.ErrInvalid
 	// ErrClosed is matched by what is asked of a client after its Close.
 	ErrClosed = errors.New("the client is closed")
+	// ErrUnfenced is matched by the error of Takeover, Reserve and Revoke when
+	// the act was done, and the fence is not up at a guard that the holder had
+	// named: there the holder's writes may still be admitted.
+	ErrUnfenced = errors.New("done, but the fence is not up everywhere")
+	// ErrNotAllowed is matched by the error of a [Raise] at a target that is
+	// neither in the store's own place nor allowed by the operator.
+	ErrNotAllowed = errors.New("the holder chose this target, and nobody here allowed it; it was not opened")
 )
 
 // Loss says why a lease ended.

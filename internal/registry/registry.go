@@ -53,7 +53,7 @@ func (r *Registry[T]) Schemes() []string {
 // Open opens what raw names.
 func (r *Registry[T]) Open(ctx context.Context, raw string) (T, error) {
 	var none T
-	u, err := r.parse(raw)
+	u, err := r.Parse(raw)
 	if err != nil {
 		return none, err
 	}
@@ -89,7 +89,8 @@ func (r *Registry[T]) lacksSlashes(raw string) bool {
 	return found && r.openers[scheme] != nil && !strings.HasPrefix(rest, "//")
 }
 
-func (r *Registry[T]) parse(raw string) (*url.URL, error) {
+// Parse reads raw as Open does. What is a path is a URL of the plain scheme.
+func (r *Registry[T]) Parse(raw string) (*url.URL, error) {
 	if raw == "" {
 		return nil, fmt.Errorf("%w %s: it is empty; give a path or a URL", fence.ErrInvalid, r.kind)
 	}
