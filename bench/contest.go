@@ -83,6 +83,11 @@ func (c *contest) rounds(ctx context.Context, t *table, workers int, run func(ct
 			cancel()
 			if late {
 				stuck[i]++
+				// What was held when the round was cut short lapses before the next.
+				select {
+				case <-time.After(ttl):
+				case <-ctx.Done():
+				}
 				continue
 			}
 			if err != nil {
