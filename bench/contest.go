@@ -83,7 +83,7 @@ func (c *contest) rounds(ctx context.Context, t *table, workers int, run func(ct
 			cancel()
 			if late {
 				stuck[i]++
-				// What was held when the round was cut short lapses before the next.
+				// Workers may still hold keys. Wait until their leases end.
 				select {
 				case <-time.After(ttl):
 				case <-ctx.Done():

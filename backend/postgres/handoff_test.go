@@ -114,8 +114,8 @@ func TestAHandOffCostsTheSameHoweverManyWait(t *testing.T) {
 	done, sent, took := handOffs(t, clients, turns) // fails if one is never served
 	t.Logf("%.1f statements for each hand-off", float64(sent)/float64(done))
 	// Waking all of them takes more than 20 statements for each hand-off. On a
-	// slow machine a client also asks by itself, about once in a tenth of a
-	// second, because the one that was named does not come.
+	// slow machine the client whose turn it is comes late. Then each other client
+	// asks the server by itself, about ten times a second.
 	if most := 8*done + 2*clients*int64(took/(100*time.Millisecond)); sent > most {
 		t.Errorf("%d hand-offs among %d clients took %d statements in %s, want at most %d", done, clients, sent, took, most)
 	}

@@ -39,8 +39,8 @@ func execute(tb testing.TB, file, text string) {
 }
 
 // open opens a store that waits for the lock as long as it takes, unless the
-// test says otherwise: the 2 seconds of users are too short for a machine on
-// which the one that holds it may not run for longer.
+// test sets LockWait. The default of 2 seconds is too short on a busy machine:
+// the process that holds the lock may not run for longer than that.
 func open(tb testing.TB, file string, o *Options) *Store {
 	tb.Helper()
 	var with Options

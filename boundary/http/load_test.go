@@ -206,8 +206,9 @@ func (tr *trial) try(target, resource string, e effect) (code string, retry bool
 	return "ok", false
 }
 
-// TestNoStaleWriteReachesTheServiceAfterANewerOne: while ownership moves 300 times, the service stalls, connections are cut and clients leave; and no
-// newer write is lost.
+// TestNoStaleWriteReachesTheServiceAfterANewerOne: ownership moves 300 times
+// while the service stalls, connections are cut and clients leave. No newer write
+// is lost.
 func TestNoStaleWriteReachesTheServiceAfterANewerOne(t *testing.T) {
 	t.Parallel()
 	tr := &trial{resources: 15, terms: 20}

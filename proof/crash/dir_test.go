@@ -186,9 +186,10 @@ var successors = []struct {
 	}},
 }
 
-// dirDeath kills a process before its steps, the opening included, lets another
-// go on, and cuts the power after that. It kills before step first and before
-// every so many after it. It returns what was wrong first.
+// dirDeath kills a process before one of its steps, lets another process go on,
+// and cuts the power after that. It does so for the steps first, first+every,
+// first+2*every and so on. Opening the store is among the steps. It ends at the
+// first step after which something is wrong.
 func dirDeath(t *testing.T, first, every int, prepare func(*dirRun, store.Store) tenure.Request, goOn func(*dirRun, tenure.Request)) (total Report) {
 	t.Helper()
 	for at := first; ; at += every {

@@ -40,8 +40,10 @@ type Verdict struct {
 	Unreached []string
 }
 
-// Check goes through a model with some names defined ("SKEW", "TERMS=3"). With shortest it goes through it in breadth and ends at a shortest counterexample; that is for models which have one. Without, in depth, which
-// takes less memory.
+// Check searches a model with some names defined ("SKEW", "TERMS=3"). With
+// shortest it searches breadth first and ends at a shortest counterexample: use
+// that for models that have one. Without, it searches depth first, which takes
+// less memory.
 func (c Checker) Check(ctx context.Context, shortest bool, defines ...string) (Verdict, error) {
 	if err := os.WriteFile(filepath.Join(c.Folder, "croft.pml"), text, 0o600); err != nil {
 		return Verdict{}, err

@@ -72,7 +72,10 @@ func thousandsOfKeys(t *trial) {
 		keys[i] = fmt.Sprintf("tenant-%d/job/%05d", i%7, i)
 	}
 	t.fill(keys)
-	for _, prefix := range []string{"", "tenant-3/", "tenant-3/job/0001", "tenant", keys[n/2], keys[n/2] + "0", "Tenant", "job/", "tenant-3/job/9"} {
+	for _, prefix := range []string{
+		"", "tenant-3/", "tenant-3/job/0001", "tenant", keys[n/2], // some keys
+		keys[n/2] + "0", "Tenant", "job/", "tenant-3/job/9", // none
+	} {
 		t.lists(prefix, under(prefix, keys))
 	}
 }

@@ -81,7 +81,8 @@ func RunTimed(t *testing.T, place func(tb testing.TB) Harness) {
 // states that are reached by waiting. Of contention it takes the race for an
 // expired lease, and one race in which every verb meets every other.
 func timed(t testing.TB) []group {
-	some := suite.Only(t, groups(), "contention", "batch", "tokens", "deadlines", "periods", "reservations", "history", "retention")
+	names := []string{"contention", "batch", "tokens", "deadlines", "periods", "reservations", "history", "retention"}
+	some := suite.Only(t, groups(), names...)
 	for i, g := range some {
 		if g.Name == "contention" {
 			some[i].Checks = only(t, g.Checks, checkReclaim, checkEverybody)

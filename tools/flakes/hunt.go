@@ -70,7 +70,7 @@ func newHunter(o *options, out io.Writer) (*hunter, error) {
 	}, nil
 }
 
-// cleanUp ends what is still running and removes the temporary folder.
+// cleanUp stops the load and removes the temporary folder.
 func (h *hunter) cleanUp() error {
 	return errors.Join(h.neighbours.end(), removeAll(h.tmp))
 }

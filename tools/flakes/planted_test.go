@@ -33,7 +33,7 @@ func TestEnvironment(t *testing.T) {
 	if testing.Short() { t.Error("is short") }
 }`,
 
-	// Every fourth run fails. The number of runs is kept in the package's folder.
+	// Every fourth run fails. A file in the package's folder counts the runs.
 	"flaky/flaky_test.go": `package flaky
 import ("os"; "testing")
 func TestSteady(t *testing.T) {}

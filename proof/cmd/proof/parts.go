@@ -57,6 +57,26 @@ func objects[T any](c *exec.Cmd, read func(T)) error {
 	return errors.Join(c.Wait(), err)
 }
 
+// eachLine runs a command and hands each line that it prints to read, as it
+// comes. A line that is longer than 1 MiB ends the reading, not the command.
+func eachLine(c *exec.Cmd, read func(line string)) error {
+	c.Stdout = nil
+	out, err := c.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := c.Start(); err != nil {
+		return err
+	}
+	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		read(lines.Text())
+	}
+	_, _ = io.Copy(io.Discard, out)
+	return c.Wait()
+}
+
 // simulate runs seeds that no earlier run has had.
 func (p *program) simulate(ctx context.Context) error {
 	type soak struct {
@@ -158,19 +178,9 @@ var (
 // written into the package's testdata/fuzz.
 func (p *program) fuzz(ctx context.Context) error {
 	c := p.meek(ctx, "fuzz", "tools/fuzz", fmt.Sprintf("%dx", p.inputs))
-	c.Stdout = nil
-	out, err := c.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	if err := c.Start(); err != nil {
-		return err
-	}
 	var pkg, target string
 	var tried int64 // inputs of this target, as the last line told
-	lines := bufio.NewScanner(out)
-	for lines.Scan() {
-		line := lines.Text()
+	err := eachLine(c, func(line string) {
 		if m := targetLine.FindStringSubmatch(line); m != nil {
 			pkg, target = m[1], m[2]
 			p.run.Targets++
@@ -184,10 +194,9 @@ func (p *program) fuzz(ctx context.Context) error {
 			again := fmt.Sprintf("go test -run='^%s$' %s # the input is in its testdata/fuzz", target, pkg)
 			p.fail("fuzz", again, "%s %s", pkg, target)
 		}
-	}
+	})
 	p.run.Inputs += tried
-	_, _ = io.Copy(io.Discard, out)
-	return c.Wait()
+	return err
 }
 
 var failLine = regexp.MustCompile(`^\s*--- FAIL: (\S+)`)
@@ -196,20 +205,9 @@ var failLine = regexp.MustCompile(`^\s*--- FAIL: (\S+)`)
 func (p *program) test(ctx context.Context, part, pkg, flag string, figures *regexp.Regexp, add func(n []int64)) error {
 	c := p.meek(ctx, part, "go", "test", "-count=1", "-v", "-timeout=60m", pkg, flag)
 	c.Env = append(c.Env, "CI=true") // what cannot be checked has not held
-	c.Stdout = nil
-	out, err := c.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	if err := c.Start(); err != nil {
-		return err
-	}
 	var failed []string
 	all := strings.Builder{}
-	lines := bufio.NewScanner(out)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		line := lines.Text()
+	err := eachLine(c, func(line string) {
 		fmt.Fprintln(&all, line)
 		if m := figures.FindStringSubmatch(line); m != nil {
 			var n []int64
@@ -223,9 +221,7 @@ func (p *program) test(ctx context.Context, part, pkg, flag string, figures *reg
 		if m := failLine.FindStringSubmatch(line); m != nil {
 			failed = append(failed, m[1])
 		}
-	}
-	_, _ = io.Copy(io.Discard, out)
-	err = c.Wait()
+	})
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
