@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -55,8 +54,8 @@ type Raise struct {
 // on: at those in the store's own place, and at those that h.Raise allows. If
 // it is not up at one of them afterwards, Takeover returns the transfer and an
 // error that matches [ErrUnfenced]; Transfer.Raised has the reasons. If a guard
-// remembers a token that the store has forgotten, the key is taken once more,
-// above it. Unknown outcomes are treated as by Renew.
+// remembers a token that the store has forgotten, the new token is above it.
+// Unknown outcomes are treated as by Renew.
 func (c *Client) Takeover(ctx context.Context, key string, h ByHand) (*Transfer, error) {
 	return c.byHand(ctx, h, tenure.Request{Verb: tenure.Takeover, Key: key, Owner: cmp.Or(h.Actor, c.o.Owner), Instance: c.o.Instance, TTL: cmp.Or(h.TTL, time.Minute)})
 }
@@ -81,32 +80,6 @@ func (c *Client) byHand(ctx context.Context, h ByHand, req tenure.Request) (*Tra
 	}
 	defer c.leave()
 
-	t, err := c.act(ctx, req)
-	if err != nil {
-		return nil, err
-	}
-	// The record keeps the guards of the term that was ended, in the same step: also of one that began after before was read.
-	raised, ahead := c.raiseNamed(ctx, t.Deed.Stamp(), t.Record.Guards, h.Raise)
-	t.Raised = raised
-	if ahead > 0 && ahead-t.Record.Token < mostAhead {
-		req.Above = ahead
-		again, err := c.act(ctx, req)
-		if err != nil {
-			return t, errors.Join(unfenced(t.Raised), fmt.Errorf("taking it once more, above token %d: %w", ahead, err))
-		}
-		again.Before = t.Before
-		t = again
-		t.Raised, _ = c.raiseNamed(ctx, t.Deed.Stamp(), t.Record.Guards, h.Raise)
-	}
-	return t, unfenced(t.Raised)
-}
-
-// mostAhead bounds how far above the store's own tokens a key is taken once
-// more: as far as a clock may be wrong, and not as far as a forged mark says.
-const mostAhead = fence.Token(365 * 24 * time.Hour / time.Microsecond)
-
-// act does once what an operator asks for, with a new secret.
-func (c *Client) act(ctx context.Context, req tenure.Request) (*Transfer, error) {
 	req.Secret = tenure.NewSecret()
 	if err := req.Check(); err != nil {
 		return nil, err
@@ -114,6 +87,9 @@ func (c *Client) act(ctx context.Context, req tenure.Request) (*Transfer, error)
 	before, err := c.read(ctx, req.Key)
 	if err != nil {
 		return nil, err
+	}
+	if highest := c.highest(ctx, before.Guards, h.Raise); highest > before.Token {
+		req.Above = highest
 	}
 	r, err := c.ask(ctx, req, 2*c.o.CallTimeout, nil)
 	made := r.answer.Record
@@ -123,10 +99,13 @@ func (c *Client) act(ctx context.Context, req tenure.Request) (*Transfer, error)
 	if err != nil {
 		return nil, err
 	}
-	return &Transfer{
+	t := &Transfer{
 		Deed:   tenure.Deed{Key: req.Key, Token: made.Token, Secret: req.Secret, TTL: req.TTL},
 		Before: before, Record: made,
-	}, nil
+	}
+	// The record keeps the guards of the term that was ended, in the same step: also of one that began after before was read.
+	t.Raised = c.raiseNamed(ctx, t.Deed.Stamp(), t.Record.Guards, h.Raise)
+	return t, unfenced(t.Raised)
 }
 
 // overtaken is the record that an operator's act made, though its answer was lost and its term was over when it was asked for again: the law answers

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -31,7 +32,7 @@ var (
 	ErrUnfenced = errors.New("done, but the fence is not up everywhere")
 	// ErrNotAllowed is matched by the error of a [Raise] at a target that is
 	// neither in the store's own place nor allowed by the operator.
-	ErrNotAllowed = errors.New("the holder chose this target, and nobody here allowed it; it was not opened")
+	ErrNotAllowed = guard.ErrNotAllowed
 )
 
 // Loss says why a lease ended.

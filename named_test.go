@@ -71,7 +71,10 @@ func TestAMarkThatNoClockExplainsIsReported(t *testing.T) {
 		l := r.acquire(r.client(nil, nil), "jobs/one", &LeaseOptions{Guards: []guard.Guard{place}})
 		forged := l.Stamp()
 		forged.Token = tenure.MaxAbove - 1
-		if _, err := place.Raise(r.Context(), forged); err != nil {
+		fence.SetMaxAhead(200 * fence.DefaultMaxAhead) // as if it were from before there was a bound
+		_, err := place.Raise(r.Context(), forged)
+		fence.SetMaxAhead(0)
+		if err != nil {
 			r.Fatal(err)
 		}
 		got, err := r.client(nil, nil).Takeover(r.Context(), "jobs/one", ByHand{Note: "x", Raise: trusted})

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
@@ -30,100 +32,102 @@ func (c *Client) raiseOne(ctx context.Context, stamp fence.Stamp, g guard.Guard)
 }
 
 // raiseNamed raises the fence at guards that a record names, all at the same
-// time. The holder wrote those targets, so they are data: see openNamed. If a
-// guard remembers a token that this store has not issued, raiseNamed returns
-// the highest of those tokens.
-func (c *Client) raiseNamed(ctx context.Context, stamp fence.Stamp, targets []string, allowed guard.Allowed) (raised []Raise, ahead fence.Token) {
-	raised, tokens := make([]Raise, len(targets)), make([]fence.Token, len(targets))
+// time. The holder wrote those targets, so they are data: see openNamed.
+func (c *Client) raiseNamed(ctx context.Context, stamp fence.Stamp, targets []string, allowed guard.Allowed) []Raise {
+	raised := make([]Raise, len(targets))
 	var wait sync.WaitGroup
 	for i, target := range targets {
-		wait.Go(func() {
-			r := Raise{Target: target}
-			tokens[i], r.Err = c.raiseAt(ctx, stamp, target, allowed)
-			raised[i] = c.tellRaise(stamp, r)
-		})
+		wait.Go(func() { raised[i] = c.tellRaise(stamp, Raise{Target: target, Err: c.raiseAt(ctx, stamp, target, allowed)}) })
 	}
 	wait.Wait()
-	for _, token := range tokens {
-		ahead = max(ahead, token)
-	}
-	return raised, ahead
+	return raised
 }
 
 // raiseAt raises the fence at a target. It succeeds if the mark that then
-// stands shuts out every owner before the stamp's. If the guard remembers a
-// token that this store has not issued, raiseAt returns that token with the
-// guard's refusal.
-func (c *Client) raiseAt(ctx context.Context, stamp fence.Stamp, target string, allowed guard.Allowed) (ahead fence.Token, err error) {
-	g, err := c.openNamed(ctx, target, allowed)
+// stands shuts out every owner before the stamp's.
+func (c *Client) raiseAt(ctx context.Context, stamp fence.Stamp, target string, allowed guard.Allowed) error {
+	g, _, err := c.openNamed(ctx, target, allowed)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer g.Close()
-	if err := c.marked(ctx, g); err != nil {
-		return 0, err
-	}
 	err = c.raiseOne(ctx, stamp, g).Err
-	var refused *fence.RefusedError
-	var stale *fence.StaleError
-	var stands fence.Token
-	switch {
-	case errors.As(err, &stale):
-		stands = stale.Newest.Token
-	case errors.Is(err, fence.ErrWrongKey): // it refuses all owners of this key
-		return 0, nil
-	case errors.As(err, &refused):
-		stands = refused.Mark.Token
-	default:
-		return 0, err
+	if !errors.Is(err, fence.ErrStale) {
+		return err
 	}
-	// The mark is at least as high as the stamp. If a later owner raised it,
-	// all is well. It may also be the mark of the holder that was replaced, if
-	// the store has forgotten that it gave out this token.
+	// A later owner may have raised it. Then its stamp is the one to raise to.
+	// Otherwise the mark is of a token that this store has not given out.
 	rec, readErr := c.read(ctx, stamp.Key)
 	switch {
 	case readErr != nil:
-		return 0, errors.Join(err, readErr)
-	case rec.Token > stamp.Token && rec.Token >= stands:
-		return 0, nil
-	}
-	return stands, err
-}
-
-// marked is the error about a guard without a mark. Whoever names a guard
-// raises it first, so it has one. To make one here would let a holder decide
-// where this process makes files, rows and objects.
-func (c *Client) marked(ctx context.Context, g guard.Guard) error {
-	ctx, cancel := context.WithTimeout(ctx, c.o.CallTimeout)
-	defer cancel()
-	mark, err := g.Mark(ctx)
-	if err == nil && mark.IsZero() {
-		err = errors.New("nothing was ever guarded there, so there is no fence to raise")
+		return errors.Join(err, readErr)
+	case rec.Token > stamp.Token:
+		return c.raiseOne(ctx, rec.Stamp(), g).Err
 	}
 	return err
 }
 
-// openNamed opens the guard that a holder named in its record. It opens what
-// is in the store's own place, over the store's own connection, and what the
-// operator has allowed. The rest it refuses: opening it would send this
-// process's credentials wherever the holder says.
-func (c *Client) openNamed(ctx context.Context, target string, allowed guard.Allowed) (guard.Guard, error) {
+// highest is the highest token that guards which a record names remember. An
+// operator's act takes a token above it: the guards may remember more than the
+// store, if that was set back to an earlier state. A token that no clock
+// explains is left out: it was made up, and would use up the key's tokens.
+func (c *Client) highest(ctx context.Context, targets []string, allowed guard.Allowed) fence.Token {
+	tokens := make([]fence.Token, len(targets))
+	var wait sync.WaitGroup
+	for i, target := range targets {
+		wait.Go(func() {
+			g, mark, err := c.openNamed(ctx, target, allowed)
+			if err != nil {
+				return // whoever raises it will say so
+			}
+			_ = g.Close()
+			if fence.CheckAhead(mark.Token, time.Now()) == nil {
+				tokens[i] = mark.Token
+			}
+		})
+	}
+	wait.Wait()
+	return slices.Max(append(tokens, 0))
+}
+
+// openNamed opens the guard that a holder named in its record, and reads its
+// mark. It opens what is in the store's own place, over the store's own
+// connection, and what the operator has allowed. The rest it refuses: opening
+// it would send this process's credentials wherever the holder says.
+//
+// It also refuses a guard without a mark. Whoever names a guard raises it
+// first, so it has one. To make one here would let a holder decide where this
+// process makes files, rows and objects.
+func (c *Client) openNamed(ctx context.Context, target string, allowed guard.Allowed) (guard.Guard, fence.Mark, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.o.CallTimeout)
 	defer cancel()
+	g, err := c.openAt(ctx, target, allowed)
+	if err != nil {
+		return nil, fence.Mark{}, err
+	}
+	mark, err := g.Mark(ctx)
+	if err == nil && mark.IsZero() {
+		err = errors.New("nothing was ever guarded there, so there is no fence to raise")
+	}
+	if err != nil {
+		_ = g.Close()
+		return nil, fence.Mark{}, err
+	}
+	return g, mark, nil
+}
+
+func (c *Client) openAt(ctx context.Context, target string, allowed guard.Allowed) (guard.Guard, error) {
 	if host, ok := c.st.(guard.Host); ok {
 		g, err := host.Guard(ctx, target)
 		if !errors.Is(err, guard.ErrElsewhere) {
 			return g, err
 		}
 	}
-	if !allowed.Has(target) {
-		return nil, ErrNotAllowed
+	g, err := allowed.Open(ctx, target)
+	if err != nil && !errors.Is(err, ErrNotAllowed) {
+		err = fmt.Errorf("the guard could not be opened here; raise the fence from where it can be: %w", err)
 	}
-	g, err := guard.Open(ctx, target)
-	if err != nil {
-		return nil, fmt.Errorf("the guard could not be opened here; raise the fence from where it can be: %w", err)
-	}
-	return g, nil
+	return g, err
 }
 
 // unfenced is the error about guards at which the fence is not up, or nil.

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,6 +15,10 @@ import (
 	"github.com/croft-dev/croft/internal/registry"
 )
 
+// ErrNotAllowed is matched when a target is in none of the places that an
+// operator has allowed.
+var ErrNotAllowed = errors.New("the holder chose this target, and nobody here allowed it; it was not opened")
+
 // Allowed is a list of places. An operator lets Croft open targets there that
 // somebody else wrote down, such as the holder of a lease in its record. The
 // zero Allowed has no place.
@@ -26,16 +31,14 @@ type Allowed struct {
 //
 //	/srv/reports
 //	s3://bucket/reports
-//	postgres://db.example.com:5432/app
-//
-// A target is in the place of a URL if scheme, host, port and query are the
-// same, and if its path is that of the place or below it. So a target with an
-// endpoint in its query is only in a place with that endpoint in its query. A
-// target with a password in it is in no place.
+//	postgres://ann:secret@db.example.com/app?sslmode=verify-full
 func Allow(places ...string) (Allowed, error) {
 	var a Allowed
 	for _, place := range places {
-		u, err := parsePlace(place)
+		u, err := guards.Parse(place)
+		if err == nil {
+			err = normal(u)
+		}
 		if err != nil {
 			return Allowed{}, fmt.Errorf("%w place %q: %w; write the absolute path of a folder, or a URL such as s3://BUCKET/FOLDER", fence.ErrInvalid, registry.Redact(place), err)
 		}
@@ -44,61 +47,80 @@ func Allow(places ...string) (Allowed, error) {
 	return a, nil
 }
 
-// Has reports whether a target is in one of the places. Of the path of a file
-// it resolves links first.
-func (a Allowed) Has(target string) bool {
-	if len(a.places) == 0 {
-		return false
+// Open opens the guard of a target that is in one of the places. Where it
+// leads, how, and as whom is taken from the place: scheme, host, user, password
+// and query. Only the path and the name of the resource are taken from the
+// target. If the guard then found goes by another name than the target, it is
+// not the one that was meant. In a path on this machine, links are resolved
+// first. If the target is in no place, nothing is opened and the error matches
+// [ErrNotAllowed].
+func (a Allowed) Open(ctx context.Context, target string) (Guard, error) {
+	t, err := guards.Parse(target)
+	if err == nil {
+		err = normal(t)
 	}
-	t, err := parsePlace(target)
 	if err != nil {
-		return false
+		return nil, fmt.Errorf("%w: %w", ErrNotAllowed, err)
 	}
-	for _, p := range a.places {
-		if p.Scheme == t.Scheme && p.Host == t.Host && p.RawQuery == t.RawQuery && below(p.Path, t.Path) && (p.Fragment == "" || p.Fragment == t.Fragment) {
-			return true
+	for _, place := range a.places {
+		if !in(place, t) {
+			continue
 		}
-	}
-	return false
-}
-
-// parsePlace reads a place or a target. Of two that are the same it makes the
-// same URL.
-func parsePlace(raw string) (*url.URL, error) {
-	u, err := guards.Parse(raw)
-	if err != nil {
-		return nil, err
-	}
-	if _, has := u.User.Password(); has {
-		return nil, errors.New("it has a password")
-	}
-	query, err := url.ParseQuery(u.RawQuery)
-	if err != nil {
-		return nil, errors.New("its query cannot be read")
-	}
-	same := &url.URL{Scheme: strings.ToLower(u.Scheme), Host: strings.ToLower(u.Host), RawQuery: query.Encode(), Fragment: u.Fragment}
-	if same.Scheme == files {
-		if !filepath.IsAbs(u.Path) {
-			return nil, errors.New("its path is not absolute")
-		}
-		real, err := resolve(filepath.Clean(u.Path))
+		to := *place
+		to.Path, to.RawPath, to.Fragment, to.RawFragment = t.Path, t.RawPath, t.Fragment, t.RawFragment
+		g, err := guards.OpenURL(ctx, &to)
 		if err != nil {
 			return nil, err
 		}
-		same.Path = filepath.ToSlash(real)
-		return same, nil
+		if !named(g, t, target) {
+			_ = g.Close()
+			return nil, fmt.Errorf("%w: what the place has there is %s", ErrNotAllowed, registry.Redact(g.Target()))
+		}
+		return g, nil
 	}
-	same.Path = strings.TrimSuffix(u.Path, "/")
-	if clean := path.Clean("/" + same.Path); same.Path != "" && clean != same.Path {
-		return nil, errors.New("its path has empty, . or .. segments")
+	return nil, ErrNotAllowed
+}
+
+// named reports whether a guard goes by the name of a target. On this machine
+// that is a path without links. A link that somebody put on the path meanwhile
+// has led to a guard of another name.
+func named(g Guard, t *url.URL, target string) bool {
+	if t.Host != "" {
+		return g.Target() == target
 	}
-	return same, nil
+	name, err := guards.Parse(g.Target())
+	return err == nil && name.Path == t.Path && name.Fragment == t.Fragment
+}
+
+// in reports whether a target is in a place, as far as their URLs tell. A port
+// that one of them leaves out is looked at when the guard is open.
+func in(place, t *url.URL) bool {
+	return place.Scheme == t.Scheme && place.Hostname() == t.Hostname() &&
+		(place.Port() == t.Port() || place.Port() == "" || t.Port() == "") &&
+		below(place.Path, t.Path) && (place.Fragment == "" || place.Fragment == t.Fragment)
+}
+
+// normal makes equal URLs of equal places, or says why it cannot.
+func normal(u *url.URL) error {
+	u.Scheme, u.Host = strings.ToLower(u.Scheme), strings.ToLower(u.Host)
+	local := u.Host == ""
+	switch {
+	case u.Opaque != "" || local && !filepath.IsAbs(filepath.FromSlash(u.Path)):
+		return errors.New("its path is not absolute")
+	case path.Clean("/"+u.Path) != "/"+strings.Trim(u.Path, "/"):
+		return errors.New("its path has empty, . or .. segments")
+	case !local:
+		return nil
+	}
+	resolved, err := resolve(filepath.FromSlash(u.Path))
+	u.Path, u.RawPath = filepath.ToSlash(resolved), ""
+	return err
 }
 
 // resolve is a path without links. Its last segments need not exist.
 func resolve(p string) (string, error) {
-	if real, err := filepath.EvalSymlinks(p); err == nil {
-		return real, nil
+	if resolved, err := filepath.EvalSymlinks(p); err == nil {
+		return resolved, nil
 	}
 	if _, err := os.Lstat(p); !errors.Is(err, fs.ErrNotExist) {
 		return "", errors.New("it leads nowhere") // a link to nothing, or nobody can tell

@@ -9,7 +9,7 @@ import (
 
 var _ guard.Host = (*Store)(nil)
 
-// Guard opens the guard of any file, if nobody but this user can write to the
+// Guard opens the guard of any file, if nobody but this user can enter the
 // store: then this user has named the file. See [guard.Host].
 func (s *Store) Guard(ctx context.Context, target string) (guard.Guard, error) {
 	if !guard.IsFile(target) {
@@ -19,7 +19,7 @@ func (s *Store) Guard(ctx context.Context, target string) (guard.Guard, error) {
 	if err != nil {
 		return nil, s.reg.explain(err)
 	}
-	if !fsys.Private(info) {
+	if info.Mode().Perm()&0o077 != 0 || !fsys.Private(s.reg.root) {
 		return nil, guard.ErrElsewhere
 	}
 	return guard.Open(ctx, target)

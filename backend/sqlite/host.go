@@ -18,7 +18,7 @@ func (s *Store) Guard(ctx context.Context, target string) (guard.Guard, error) {
 	if err != nil {
 		return nil, err
 	}
-	if b.info != nil && guard.IsFile(target) && fsys.Private(b.info) {
+	if guard.IsFile(target) && fsys.Private(b.file) {
 		return guard.Open(ctx, target)
 	}
 	u, err := url.Parse(target)

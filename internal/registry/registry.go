@@ -52,16 +52,22 @@ func (r *Registry[T]) Schemes() []string {
 
 // Open opens what raw names.
 func (r *Registry[T]) Open(ctx context.Context, raw string) (T, error) {
-	var none T
 	u, err := r.Parse(raw)
 	if err != nil {
+		var none T
 		return none, err
 	}
+	return r.OpenURL(ctx, u)
+}
+
+// OpenURL opens what a URL names.
+func (r *Registry[T]) OpenURL(ctx context.Context, u *url.URL) (T, error) {
 	r.mu.RLock()
 	open := r.openers[u.Scheme]
 	r.mu.RUnlock()
 	if open == nil {
-		return none, fmt.Errorf("%w %s %q: unknown scheme %q; known are %s", fence.ErrInvalid, r.kind, Redact(raw), u.Scheme, strings.Join(r.Schemes(), ", "))
+		var none T
+		return none, fmt.Errorf("%w %s %q: unknown scheme %q; known are %s", fence.ErrInvalid, r.kind, Redact(u.String()), u.Scheme, strings.Join(r.Schemes(), ", "))
 	}
 	return open(ctx, u)
 }
