@@ -145,8 +145,10 @@ func (c *Client) newClaim(key string, o *LeaseOptions) (*claim, error) {
 	return cl, nil
 }
 
-// raiseAtGrant raises the fence at the guards a new lease names. When one refuses the lease's token as not new enough, above is the token
-// to ask for more than: the store has forgotten what the guard remembers. A token that was made up is not chased: it would use up the key's.
+// raiseAtGrant raises the fence at the guards that a new lease names. If one
+// refuses the lease's token as not new enough, above is the token that the next
+// request must exceed: the store has forgotten what the guard remembers. A token
+// that was made up is not followed: it would use up the tokens of the key.
 func (c *Client) raiseAtGrant(ctx context.Context, l *Lease) (above fence.Token, err error) {
 	if len(l.cl.o.Guards) == 0 {
 		return 0, nil

@@ -37,7 +37,9 @@ func (c *Client) raiseNamed(ctx context.Context, stamp fence.Stamp, targets []st
 	raised := make([]Raise, len(targets))
 	var wait sync.WaitGroup
 	for i, target := range targets {
-		wait.Go(func() { raised[i] = c.tellRaise(stamp, Raise{Target: target, Err: c.raiseAt(ctx, stamp, target, allowed)}) })
+		wait.Go(func() {
+			raised[i] = c.tellRaise(stamp, Raise{Target: target, Err: c.raiseAt(ctx, stamp, target, allowed)})
+		})
 	}
 	wait.Wait()
 	return raised

@@ -32,11 +32,10 @@ func addressIn(target *url.URL) string {
 		return ""
 	}
 	u, query := &url.URL{Scheme: "postgres", Path: target.Path}, target.Query()
-	switch {
-	case target.Host == "":
-		u.RawQuery = url.Values{"host": {query.Get("host")}, "port": {cmp.Or(query.Get("port"), "5432")}}.Encode()
-	default:
+	if target.Host != "" {
 		u.Host = net.JoinHostPort(target.Hostname(), cmp.Or(target.Port(), "5432"))
+	} else {
+		u.RawQuery = url.Values{"host": {query.Get("host")}, "port": {cmp.Or(query.Get("port"), "5432")}}.Encode()
 	}
 	return u.String()
 }

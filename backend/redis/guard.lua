@@ -4,7 +4,8 @@
 -- KEYS[2]  what the mark guards; more keys may follow, all on one node
 -- ARGV     "write", "raise" or "rekey"
 --          then for write and raise: key, token, grant, seq; and for write the commands, each as its number of words and its words
---          then for rekey: key, actor, note, and for a mark at this token: the token to keep instead
+--          then for rekey: key, actor, note, from, to; a mark whose token
+--          is from gets the token to
 --
 -- Returns whether it was admitted, the mark as it then stands ("" if there is none), whether the data was there before its first mark; and for write how many commands
 -- were carried out, and their replies. After a command that failed no other is tried.
