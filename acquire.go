@@ -119,6 +119,9 @@ func (c *Client) newClaim(key string, o *LeaseOptions) (*claim, error) {
 	if err := probe.Check(); err != nil {
 		return nil, err
 	}
+	if err := fence.CheckAhead(cl.o.Above, time.Now()); err != nil { // no guard would admit what follows
+		return nil, fmt.Errorf("above: %w", err)
+	}
 	if err := checkReserved(key); err != nil {
 		return nil, err
 	}
@@ -142,8 +145,10 @@ func (c *Client) newClaim(key string, o *LeaseOptions) (*claim, error) {
 	return cl, nil
 }
 
-// raiseAtGrant raises the fence at the guards a new lease names. When one refuses the lease's token as not new enough, above is the token
-// to ask for more than: the store has forgotten what the guard remembers.
+// raiseAtGrant raises the fence at the guards that a new lease names. If one
+// refuses the lease's token as not new enough, above is the token that the next
+// request must exceed: the store has forgotten what the guard remembers. A token
+// that was made up is not followed: it would use up the tokens of the key.
 func (c *Client) raiseAtGrant(ctx context.Context, l *Lease) (above fence.Token, err error) {
 	if len(l.cl.o.Guards) == 0 {
 		return 0, nil
@@ -156,7 +161,7 @@ func (c *Client) raiseAtGrant(ctx context.Context, l *Lease) (above fence.Token,
 		switch {
 		case r.Err == nil:
 			continue
-		case errors.As(r.Err, &stale):
+		case errors.As(r.Err, &stale) && fence.CheckAhead(stale.Newest.Token, time.Now()) == nil:
 			above = max(above, stale.Newest.Token)
 		case errors.As(r.Err, &refused) && errors.Is(r.Err, fence.ErrCollision):
 			above = max(above, refused.Mark.Token)

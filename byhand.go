@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -19,6 +20,11 @@ type ByHand struct {
 	Note string
 	// TTL is how long the operator's lease lasts, or the reservation. Default: 1 minute, for a reservation 10 minutes.
 	TTL time.Duration
+	// Raise is where the fence may be raised besides the store's own place.
+	// The targets are those that the holder named. They are opened with the
+	// credentials of this process: allow only what you would open yourself.
+	// Default: nowhere else.
+	Raise guard.Allowed
 }
 
 // Transfer is what an operator's act did.
@@ -28,7 +34,9 @@ type Transfer struct {
 	// Before is the record as it was read just before the act, zero if there was none; Record is the one that the act made. If that is over already, because
 	// the act's answer was lost and another was granted the key before it was known, Ended says how.
 	Before, Record tenure.Record
-	// Raised tells for every guard that the term before had named whether the fence is up there, at the act's token or above. It is empty if none was named.
+	// Raised tells for every guard that the term before had named whether the
+	// fence is up there, at the act's token or above. It is empty if none was
+	// named.
 	Raised []Raise
 }
 
@@ -38,9 +46,16 @@ type Raise struct {
 	Err    error // nil: raised
 }
 
-// Takeover takes the key for the operator, whoever holds it: the deed returned is a lease of the operator's, which this client does not renew. Every takeover
-// burns a new token, and the fence is raised to it at the guards the holder had named, so that the holder's writes are refused from then on. What could
-// not be raised is in Transfer.Raised and is not an error. Unknown outcomes are treated as by Renew.
+// Takeover takes the key for the operator, whoever holds it. The deed returned
+// is a lease of the operator's, which this client does not renew.
+//
+// Every takeover burns a new token. The fence is raised to it at the guards
+// that the holder had named, so that the holder's writes are refused from then
+// on: at those in the store's own place, and at those that h.Raise allows. If
+// it is not up at one of them afterwards, Takeover returns the transfer and an
+// error that matches [ErrUnfenced]; Transfer.Raised has the reasons. If a guard
+// remembers a token that the store has forgotten, the new token is above it.
+// Unknown outcomes are treated as by Renew.
 func (c *Client) Takeover(ctx context.Context, key string, h ByHand) (*Transfer, error) {
 	return c.byHand(ctx, h, tenure.Request{Verb: tenure.Takeover, Key: key, Owner: cmp.Or(h.Actor, c.o.Owner), Instance: c.o.Instance, TTL: cmp.Or(h.TTL, time.Minute)})
 }
@@ -56,11 +71,7 @@ func (c *Client) Revoke(ctx context.Context, key string, h ByHand) (*Transfer, e
 }
 
 func (c *Client) byHand(ctx context.Context, h ByHand, req tenure.Request) (*Transfer, error) {
-	req.Secret = tenure.NewSecret()
 	req.Actor, req.Note = cmp.Or(h.Actor, c.o.Owner), h.Note
-	if err := req.Check(); err != nil {
-		return nil, err
-	}
 	if err := checkReserved(req.Key); err != nil {
 		return nil, err
 	}
@@ -69,9 +80,16 @@ func (c *Client) byHand(ctx context.Context, h ByHand, req tenure.Request) (*Tra
 	}
 	defer c.leave()
 
+	req.Secret = tenure.NewSecret()
+	if err := req.Check(); err != nil {
+		return nil, err
+	}
 	before, err := c.read(ctx, req.Key)
 	if err != nil {
 		return nil, err
+	}
+	if highest := c.highest(ctx, before.Guards, h.Raise); highest > before.Token {
+		req.Above = highest
 	}
 	r, err := c.ask(ctx, req, 2*c.o.CallTimeout, nil)
 	made := r.answer.Record
@@ -86,8 +104,8 @@ func (c *Client) byHand(ctx context.Context, h ByHand, req tenure.Request) (*Tra
 		Before: before, Record: made,
 	}
 	// The record keeps the guards of the term that was ended, in the same step: also of one that began after before was read.
-	t.Raised = c.raiseAt(ctx, t.Deed.Stamp(), t.Record.Guards)
-	return t, nil
+	t.Raised = c.raiseNamed(ctx, t.Deed.Stamp(), t.Record.Guards, h.Raise)
+	return t, unfenced(t.Raised)
 }
 
 // overtaken is the record that an operator's act made, though its answer was lost and its term was over when it was asked for again: the law answers

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -25,6 +26,13 @@ var (
 	ErrInvalid = fence.ErrInvalid
 	// ErrClosed is matched by what is asked of a client after its Close.
 	ErrClosed = errors.New("the client is closed")
+	// ErrUnfenced is matched by the error of Takeover, Reserve and Revoke when
+	// the act was done, and the fence is not up at a guard that the holder had
+	// named: there the holder's writes may still be admitted.
+	ErrUnfenced = errors.New("done, but the fence is not up everywhere")
+	// ErrNotAllowed is matched by the error of a [Raise] at a target that is
+	// neither in the store's own place nor allowed by the operator.
+	ErrNotAllowed = guard.ErrNotAllowed
 )
 
 // Loss says why a lease ended.

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/store"
 )
 
 // raise raises the fence at some guards, all at the same time, each within CallTimeout.
@@ -28,31 +31,119 @@ func (c *Client) raiseOne(ctx context.Context, stamp fence.Stamp, g guard.Guard)
 	return Raise{Target: g.Target(), Err: err}
 }
 
-// raiseAt raises the fence at guards that are known by their targets alone, all at the same time. One that cannot be opened is reported, not fatal: the
-// operator's process need not know every kind of resource.
-func (c *Client) raiseAt(ctx context.Context, stamp fence.Stamp, targets []string) []Raise {
+// raiseNamed raises the fence at guards that a record names, all at the same
+// time. The holder wrote those targets, so they are data: see openNamed.
+func (c *Client) raiseNamed(ctx context.Context, stamp fence.Stamp, targets []string, allowed guard.Allowed) []Raise {
 	raised := make([]Raise, len(targets))
 	var wait sync.WaitGroup
 	for i, target := range targets {
 		wait.Go(func() {
-			opening, cancel := context.WithTimeout(ctx, c.o.CallTimeout)
-			defer cancel()
-			g, err := guard.Open(opening, target)
-			if err != nil {
-				raised[i] = c.tellRaise(stamp, Raise{Target: target, Err: fmt.Errorf("the guard could not be opened here; raise the fence from where it can be: %w", err)})
-				return
-			}
-			defer g.Close()
-			r := c.raiseOne(ctx, stamp, g)
-			r.Target = target // as the record names it
-			if errors.Is(r.Err, fence.ErrStale) {
-				r.Err = nil // who came after has raised it higher: that keeps out the same ones, and more
-			}
-			raised[i] = c.tellRaise(stamp, r)
+			raised[i] = c.tellRaise(stamp, Raise{Target: target, Err: c.raiseAt(ctx, stamp, target, allowed)})
 		})
 	}
 	wait.Wait()
 	return raised
+}
+
+// raiseAt raises the fence at a target. It succeeds if the mark that then
+// stands shuts out every owner before the stamp's.
+func (c *Client) raiseAt(ctx context.Context, stamp fence.Stamp, target string, allowed guard.Allowed) error {
+	g, _, err := c.openNamed(ctx, target, allowed)
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	err = c.raiseOne(ctx, stamp, g).Err
+	if !errors.Is(err, fence.ErrStale) {
+		return err
+	}
+	// A later owner may have raised it. Then its stamp is the one to raise to.
+	// Otherwise the mark is of a token that this store has not given out.
+	rec, readErr := c.read(ctx, stamp.Key)
+	switch {
+	case readErr != nil:
+		return errors.Join(err, readErr)
+	case rec.Token > stamp.Token:
+		return c.raiseOne(ctx, rec.Stamp(), g).Err
+	}
+	return err
+}
+
+// highest is the highest token that guards which a record names remember. An
+// operator's act takes a token above it: the guards may remember more than the
+// store, if that was set back to an earlier state. A token that no clock
+// explains is left out: it was made up, and would use up the key's tokens.
+func (c *Client) highest(ctx context.Context, targets []string, allowed guard.Allowed) fence.Token {
+	tokens := make([]fence.Token, len(targets))
+	var wait sync.WaitGroup
+	for i, target := range targets {
+		wait.Go(func() {
+			g, mark, err := c.openNamed(ctx, target, allowed)
+			if err != nil {
+				return // whoever raises it will say so
+			}
+			_ = g.Close()
+			if fence.CheckAhead(mark.Token, time.Now()) == nil {
+				tokens[i] = mark.Token
+			}
+		})
+	}
+	wait.Wait()
+	return slices.Max(append(tokens, 0))
+}
+
+// openNamed opens the guard that a holder named in its record, and reads its
+// mark. It opens what is in the store's own place, over the store's own
+// connection, and what the operator has allowed. The rest it refuses: opening
+// it would send this process's credentials wherever the holder says.
+//
+// It also refuses a guard without a mark. Whoever names a guard raises it
+// first, so it has one. To make one here would let a holder decide where this
+// process makes files, rows and objects.
+func (c *Client) openNamed(ctx context.Context, target string, allowed guard.Allowed) (guard.Guard, fence.Mark, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.o.CallTimeout)
+	defer cancel()
+	g, err := c.openAt(ctx, target, allowed)
+	if err != nil {
+		return nil, fence.Mark{}, err
+	}
+	mark, err := g.Mark(ctx)
+	if err == nil && mark.IsZero() {
+		err = errors.New("nothing was ever guarded there, so there is no fence to raise")
+	}
+	if err != nil {
+		_ = g.Close()
+		return nil, fence.Mark{}, err
+	}
+	return g, mark, nil
+}
+
+func (c *Client) openAt(ctx context.Context, target string, allowed guard.Allowed) (guard.Guard, error) {
+	if host, ok := c.st.(guard.Host); ok {
+		g, err := host.Guard(ctx, target)
+		if !errors.Is(err, guard.ErrElsewhere) {
+			return g, err
+		}
+	}
+	g, err := allowed.Open(ctx, target)
+	if err != nil && !errors.Is(err, ErrNotAllowed) {
+		err = fmt.Errorf("the guard could not be opened here; raise the fence from where it can be: %w", err)
+	}
+	return g, err
+}
+
+// unfenced is the error about guards at which the fence is not up, or nil.
+func unfenced(raised []Raise) error {
+	var all []error
+	for _, r := range raised {
+		if r.Err != nil {
+			all = append(all, fmt.Errorf("%s: %w", store.Redact(r.Target), r.Err))
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", ErrUnfenced, errors.Join(all...))
 }
 
 func (c *Client) tellRaise(stamp fence.Stamp, r Raise) Raise {

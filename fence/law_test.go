@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -47,7 +48,7 @@ func law3(admit rule, ps []passage) error {
 	)
 	for i, p := range ps {
 		if p.rekey != "" {
-			moved, err := mark.Rekey(p.rekey)
+			moved, err := mark.Rekey(p.rekey, time.Now())
 			if err != nil {
 				return err
 			}

@@ -10,7 +10,10 @@ import (
 // Opener opens the guard a URL names.
 type Opener = func(ctx context.Context, u *url.URL) (Guard, error)
 
-var guards = registry.New[Guard]("target", "file")
+// files is the scheme of what is written as a path.
+const files = "file"
+
+var guards = registry.New[Guard]("target", files)
 
 // Register makes a scheme known to Open. Backends call it from init; a scheme registered twice panics. What has no
 // scheme is the path of a file and goes to "file".
@@ -21,3 +24,9 @@ func Schemes() []string { return guards.Schemes() }
 
 // Open opens the guard that a URL, or the plain path of a file, names.
 func Open(ctx context.Context, target string) (Guard, error) { return guards.Open(ctx, target) }
+
+// IsFile reports whether a target names a file: by its path, or by a URL.
+func IsFile(target string) bool {
+	u, err := guards.Parse(target)
+	return err == nil && u.Scheme == files
+}

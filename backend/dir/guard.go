@@ -162,7 +162,7 @@ func (f *File) Rekeyed(ctx context.Context) (Rekeyed, error) {
 
 // Raise advances the mark without writing. The file need not exist.
 func (f *File) Raise(ctx context.Context, stamp fence.Stamp) (fence.Mark, error) {
-	if err := stamp.Check(); err != nil {
+	if err := stamp.CheckNow(); err != nil {
 		return fence.Mark{}, err
 	}
 	return f.change(ctx, func(s slotState) (slotState, error) {
@@ -180,7 +180,7 @@ func (f *File) Rekey(ctx context.Context, key, actor, note string) (fence.Mark, 
 	return f.change(ctx, func(s slotState) (slotState, error) {
 		s.rekeyed = Rekeyed{From: s.mark.Key, Actor: actor, Note: note, At: time.Now()}
 		var err error
-		s.mark, err = s.mark.Rekey(key)
+		s.mark, err = s.mark.Rekey(key, time.Now())
 		return s, err
 	})
 }

@@ -24,7 +24,7 @@ func (g *Guard) Do(ctx context.Context, stamp fence.Stamp, ops ...clientv3.Op) (
 
 // Write replaces the value with what r yields.
 func (g *Guard) Write(ctx context.Context, stamp fence.Stamp, r io.Reader) (guard.Receipt, error) {
-	if err := stamp.Check(); err != nil {
+	if err := stamp.CheckNow(); err != nil {
 		return guard.Receipt{}, err
 	}
 	content, err := readAll(ctx, r, g.most)
@@ -81,7 +81,7 @@ func (g *Guard) Rekey(ctx context.Context, key, actor, note string) (fence.Mark,
 		return fence.Mark{}, err
 	}
 	m, _, err := g.attempt(ctx, func(m *marked) (markRecord, bool, error) {
-		next, err := m.Mark.Rekey(key)
+		next, err := m.Mark.Rekey(key, time.Now())
 		return markRecord{next, &Rekeyed{From: m.Mark.Key, Actor: actor, Note: note, At: time.Now().UTC().Truncate(time.Second)}}, err == nil, err
 	}, nil)
 	if err != nil {
@@ -92,7 +92,7 @@ func (g *Guard) Rekey(ctx context.Context, key, actor, note string) (fence.Mark,
 
 // change writes or raises: whatever rule says of the stamp.
 func (g *Guard) change(ctx context.Context, rule func(fence.Mark, fence.Stamp) (fence.Mark, error), stamp fence.Stamp, ops []clientv3.Op) (*marked, []*etcdserverpb.ResponseOp, error) {
-	if err := stamp.Check(); err != nil {
+	if err := stamp.CheckNow(); err != nil {
 		return nil, nil, err
 	}
 	return g.attempt(ctx, func(m *marked) (markRecord, bool, error) {

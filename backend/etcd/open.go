@@ -124,10 +124,7 @@ func parseURL(u *url.URL) (*site, error) {
 			return nil, fmt.Errorf("%s: give it once, with a value, or leave it out", name)
 		}
 	}
-	p := &site{rest: query, prefix: strings.TrimPrefix(u.Path, "/")}
-	if p.prefix != "" && !strings.HasSuffix(p.prefix, "/") {
-		p.prefix += "/"
-	}
+	p := &site{rest: query, prefix: prefixOf(u)}
 	p.config = clientv3.Config{
 		DialTimeout: requestTimeout, Logger: zap.NewNop(),
 		DialKeepAliveTime: 6 * time.Second, DialKeepAliveTimeout: 2 * time.Second, // etcd takes a ping every 5 s

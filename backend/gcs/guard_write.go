@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"time"
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
@@ -13,7 +14,7 @@ import (
 
 // Write replaces the content with what r yields: two requests for a content of at most GuardOptions.InMemory bytes, six and one for every 8 MiB for a longer one.
 func (g *Guard) Write(ctx context.Context, stamp fence.Stamp, r io.Reader) (guard.Receipt, error) {
-	if err := stamp.Check(); err != nil {
+	if err := stamp.CheckNow(); err != nil {
 		return guard.Receipt{}, err
 	}
 	if ctx.Err() != nil {
@@ -65,7 +66,7 @@ func (g *Guard) upload(ctx context.Context, s state, meta map[string]string, dat
 
 // Raise advances the mark without writing: two requests, one if it stands there already.
 func (g *Guard) Raise(ctx context.Context, stamp fence.Stamp) (fence.Mark, error) {
-	if err := stamp.Check(); err != nil {
+	if err := stamp.CheckNow(); err != nil {
 		return fence.Mark{}, err
 	}
 	raise := func(m fence.Mark) (fence.Mark, error) { return m.Raise(stamp) }
@@ -87,7 +88,7 @@ func (g *Guard) Rekey(ctx context.Context, key, actor, note string) (fence.Mark,
 	if err := guard.CheckRekey(key, actor, note); err != nil {
 		return fence.Mark{}, err
 	}
-	rekey := func(m fence.Mark) (fence.Mark, error) { return m.Rekey(key) }
+	rekey := func(m fence.Mark) (fence.Mark, error) { return m.Rekey(key, time.Now()) }
 	_, mark, err := g.settle(ctx, rekey, func(ctx context.Context, s state, mark fence.Mark, nonce string) error {
 		done := &Rekeyed{From: s.mark.Key, Actor: actor, Note: note}
 		if earliest, _, known := g.bucket.clock.Span(); known {

@@ -144,7 +144,7 @@ func (g *Guard) AdmitSQL(ctx context.Context, tx *sql.Tx, stamp fence.Stamp) err
 }
 
 func (g *Guard) admit(ctx context.Context, tx session, stamp fence.Stamp) error {
-	if err := stamp.Check(); err != nil {
+	if err := stamp.CheckNow(); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
@@ -168,7 +168,7 @@ func (g *Guard) Mark(ctx context.Context) (mark fence.Mark, err error) {
 
 // Raise advances the mark without writing.
 func (g *Guard) Raise(ctx context.Context, stamp fence.Stamp) (mark fence.Mark, err error) {
-	if err := stamp.Check(); err != nil {
+	if err := stamp.CheckNow(); err != nil {
 		return fence.Mark{}, err
 	}
 	var refusal error
@@ -188,7 +188,7 @@ func (g *Guard) Rekey(ctx context.Context, key, actor, note string) (mark fence.
 		var from fence.Mark
 		mark, err = g.decide(ctx, tx, func(m fence.Mark) (fence.Mark, error) {
 			from = m
-			return m.Rekey(key)
+			return m.Rekey(key, time.Now())
 		})
 		if err != nil {
 			return err

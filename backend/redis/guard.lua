@@ -4,7 +4,8 @@
 -- KEYS[2]  what the mark guards; more keys may follow, all on one node
 -- ARGV     "write", "raise" or "rekey"
 --          then for write and raise: key, token, grant, seq; and for write the commands, each as its number of words and its words
---          then for rekey: key, actor, note
+--          then for rekey: key, actor, note, from, to; a mark whose token
+--          is from gets the token to
 --
 -- Returns whether it was admitted, the mark as it then stands ("" if there is none), whether the data was there before its first mark; and for write how many commands
 -- were carried out, and their replies. After a command that failed no other is tried.
@@ -30,7 +31,9 @@ if ARGV[1] == 'rekey' then
   if mark and mark.key == ARGV[2] and mark.grant == '' and last[1] == ARGV[3] and last[2] == ARGV[4] then return answer(true) end -- sent again: where it came from stays known
   local clock = redis.call('TIME')
   redis.call('HSET', guarded, 'rekeyed_from', mark and mark.key or '', 'rekeyed_by', ARGV[3], 'rekeyed_note', ARGV[4], 'rekeyed_at', clock[1])
-  keep({key = ARGV[2], token = mark and mark.token or '0', grant = '', seq = '0'})
+  local floor = mark and mark.token or '0'
+  if floor == ARGV[5] then floor = ARGV[6] end
+  keep({key = ARGV[2], token = floor, grant = '', seq = '0'})
   return answer(true)
 end
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 
@@ -45,7 +46,7 @@ func (g *Guard) Do(ctx context.Context, stamp fence.Stamp, commands ...Command) 
 
 // Write replaces the value with what r yields.
 func (g *Guard) Write(ctx context.Context, stamp fence.Stamp, r io.Reader) (guard.Receipt, error) {
-	if err := stamp.Check(); err != nil {
+	if err := stamp.CheckNow(); err != nil {
 		return guard.Receipt{}, err
 	}
 	if ctx.Err() != nil {
@@ -80,7 +81,17 @@ func (g *Guard) Rekey(ctx context.Context, key, actor, note string) (fence.Mark,
 	if err := guard.CheckRekey(key, actor, note); err != nil {
 		return fence.Mark{}, err
 	}
-	out, err := g.run(ctx, []any{"rekey", key, actor, note})
+	// The mark is read first for the law to decide whether its token was made
+	// up. Only then, and only if it is still there, the script lowers it.
+	from, err := g.Mark(ctx)
+	if err != nil {
+		return fence.Mark{}, err
+	}
+	to, err := from.Rekey(key, time.Now())
+	if err != nil {
+		return fence.Mark{}, err
+	}
+	out, err := g.run(ctx, []any{"rekey", key, actor, note, int64(from.Token), int64(to.Token)})
 	return out.mark, err
 }
 
@@ -94,7 +105,7 @@ type outcome struct {
 
 // change writes or raises. The refusal is the law's own, on the mark that the script has seen.
 func (g *Guard) change(ctx context.Context, act string, stamp fence.Stamp, commands []Command) (outcome, error) {
-	if err := stamp.Check(); err != nil {
+	if err := stamp.CheckNow(); err != nil {
 		return outcome{}, err
 	}
 	args := []any{act, stamp.Key, int64(stamp.Token), string(stamp.Grant), strconv.FormatUint(stamp.Seq, 10)}

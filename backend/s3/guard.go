@@ -184,7 +184,7 @@ func (g *Guard) Rekeyed(ctx context.Context) (Rekeyed, error) {
 
 // Raise advances the mark without writing: two requests. The object need not exist.
 func (g *Guard) Raise(ctx context.Context, stamp fence.Stamp) (fence.Mark, error) {
-	if err := stamp.Check(); err != nil {
+	if err := stamp.CheckNow(); err != nil {
 		return fence.Mark{}, err
 	}
 	return g.change(ctx, func(now seen) (manifest, error) {
@@ -209,7 +209,7 @@ func (g *Guard) Rekey(ctx context.Context, key, actor, note string) (fence.Mark,
 		next.Rekeyed = &Rekeyed{From: now.Mark.Key, Actor: actor, Note: note, At: now.date}
 		made = *next.Rekeyed
 		var err error
-		next.Mark, err = now.Mark.Rekey(key)
+		next.Mark, err = now.Mark.Rekey(key, time.Now())
 		return next, err
 	})
 }

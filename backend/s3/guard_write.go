@@ -23,7 +23,7 @@ var ErrCopyBehind = errors.New("the write is committed, but its plain copy could
 //
 // A stamp that is refused before anything has been read is told so at once. An aborted write leaves nothing that counts; what it could not remove, [Guard.Sweep] does.
 func (g *Guard) Write(ctx context.Context, stamp fence.Stamp, r io.Reader) (guard.Receipt, error) {
-	if err := stamp.Check(); err != nil {
+	if err := stamp.CheckNow(); err != nil {
 		return guard.Receipt{}, err
 	}
 	if ctx.Err() != nil {

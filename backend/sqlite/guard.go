@@ -132,7 +132,7 @@ func (g *Guard) Close() error {
 // Admit takes the write lock in the caller's transaction and decides whether its writes count. A refusal is one of package fence; the transaction
 // can go on, but must not write what was refused. Any other error leaves the transaction to be rolled back: [guard.ErrBusy] if another writer did not leave in time.
 func (g *Guard) Admit(ctx context.Context, tx *sql.Tx, stamp fence.Stamp) error {
-	if err := stamp.Check(); err != nil {
+	if err := stamp.CheckNow(); err != nil {
 		return err
 	}
 	_, err := g.decide(ctx, tx, func(m fence.Mark) (fence.Mark, error) { return m.Admit(stamp) })
@@ -150,7 +150,7 @@ func (g *Guard) Mark(ctx context.Context) (fence.Mark, error) {
 
 // Raise advances the mark without writing.
 func (g *Guard) Raise(ctx context.Context, stamp fence.Stamp) (mark fence.Mark, err error) {
-	if err := stamp.Check(); err != nil {
+	if err := stamp.CheckNow(); err != nil {
 		return fence.Mark{}, err
 	}
 	err = g.own(ctx, func(tx *sql.Tx) error {
@@ -169,7 +169,7 @@ func (g *Guard) Rekey(ctx context.Context, key, actor, note string) (mark fence.
 		var from fence.Mark
 		mark, err = g.decide(ctx, tx, func(m fence.Mark) (fence.Mark, error) {
 			from = m
-			return m.Rekey(key)
+			return m.Rekey(key, time.Now())
 		})
 		if err != nil {
 			return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/croft-dev/croft/fence"
 )
@@ -18,13 +19,19 @@ var ErrNoStamp = errors.New("the write carries no stamp")
 // SetStamp puts a stamp into the header of a request.
 func SetStamp(h http.Header, s fence.Stamp) { h.Set(Header, s.String()) }
 
-// StampOf reads the stamp of a request. Its error matches [ErrNoStamp] if there is none, and fence.ErrInvalid if it cannot be read or if there is more than one.
+// StampOf reads the stamp of a request. Its error matches [ErrNoStamp] if there
+// is none, and fence.ErrInvalid if it cannot be read, if there is more than one,
+// or if no store can have issued it.
 func StampOf(h http.Header) (fence.Stamp, error) {
 	switch values := h.Values(Header); len(values) {
 	case 0:
 		return fence.Stamp{}, fmt.Errorf("%w; send it in the header %s (inside croft run it is $CROFT_STAMP)", ErrNoStamp, Header)
 	case 1:
-		return fence.ParseStamp(values[0])
+		s, err := fence.ParseStamp(values[0])
+		if err != nil {
+			return fence.Stamp{}, err
+		}
+		return s, fence.CheckAhead(s.Token, time.Now())
 	default:
 		return fence.Stamp{}, fmt.Errorf("%w stamp: the header %s is there %d times; a write has one", fence.ErrInvalid, Header, len(values))
 	}

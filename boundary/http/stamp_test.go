@@ -29,7 +29,7 @@ func TestTheHeaderCarriesOneStamp(t *testing.T) {
 	if _, err := StampOf(h); !errors.Is(err, fence.ErrInvalid) {
 		t.Errorf("two: %v, want ErrInvalid", err)
 	}
-	for _, text := range []string{"", "7", "croft1:1:x:0:k", want.String() + ", " + want.String()} {
+	for _, text := range []string{"", "7", "croft1:1:x:0:k", want.String() + ", " + want.String(), fence.Stamp{Key: "k", Token: fence.MaxToken, Grant: want.Grant}.String()} {
 		h.Set(Header, text)
 		if _, err := StampOf(h); !errors.Is(err, fence.ErrInvalid) {
 			t.Errorf("%q: %v, want ErrInvalid", text, err)

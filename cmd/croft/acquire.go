@@ -39,6 +39,9 @@ Exit code 11 says that the key is held by another, or that --wait ran out.`,
 			if above < 0 || o.Above > tenure.MaxAbove {
 				return invalid("--above %d: it must be between 0 and %d", above, tenure.MaxAbove)
 			}
+			if err := fence.CheckAhead(o.Above, time.Now()); err != nil {
+				return invalid("--above %d: %v", above, err)
+			}
 			return a.acquire(c.Context(), args[0], o, targets)
 		},
 	}

@@ -149,6 +149,9 @@ func (a *app) mark(c *cobra.Command) {
 			if !a.ownerGiven() {
 				a.owner = os.Getenv(envOwner)
 			}
+			if err := setMaxAhead(); err != nil {
+				return err
+			}
 			return run(c, args)
 		}
 	}

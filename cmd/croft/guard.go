@@ -16,7 +16,7 @@ import (
 
 func (a *app) guardCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use:     "guard show|raise|rekey|sweep TARGET",
+		Use:     "guard show|raise|rekey|reset|sweep TARGET",
 		GroupID: groupWrite,
 		Short:   "Look at the fence of a guarded resource, or move it",
 		Long: `A guarded resource keeps a mark: the newest stamp it has admitted. Writes of older owners are refused there.
@@ -24,22 +24,24 @@ func (a *app) guardCommand() *cobra.Command {
   show   prints the mark; watch it climb to learn whether double execution was happening at all
   raise  advances the mark without writing, so that older owners are shut out from now on
   rekey  moves the resource to another key, on the record
+  reset  takes back a mark that somebody made up, on the record
   sweep  removes what writes have left behind that died, where that can be: uploads to object storage`,
 		Example: `  croft guard show out/today.json
   croft guard raise out/today.json
   croft guard rekey out/today.json reports/weekly --note "the job was renamed"
+  croft guard reset out/today.json --note "forged by a test script"
   croft guard sweep s3://bucket/out/today.json`,
 		// Without this, cobra would take a mistyped subcommand for an argument and print the help as if all were well.
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return errors.New("missing argument: show, raise, rekey or sweep")
+				return errors.New("missing argument: show, raise, rekey, reset or sweep")
 			}
 			return errors.New(didYouMean(fmt.Sprintf("unknown command %q for %q", args[0], c.CommandPath()), c.SuggestionsFor(args[0])))
 		},
 		SuggestionsMinimumDistance: 2,
 		RunE:                       func(*cobra.Command, []string) error { return nil },
 	}
-	c.AddCommand(a.guardShowCommand(), a.guardRaiseCommand(), a.guardRekeyCommand(), a.guardSweepCommand())
+	c.AddCommand(a.guardShowCommand(), a.guardRaiseCommand(), a.guardRekeyCommand(), a.guardResetCommand(), a.guardSweepCommand())
 	return c
 }
 
@@ -93,6 +95,36 @@ one. The resource keeps who did it, and why.`,
 			}
 			return a.withGuard(c.Context(), args[0], func(ctx context.Context, g guard.Guard) (fence.Mark, error) {
 				return g.Rekey(ctx, args[1], a.actor(), note)
+			})
+		},
+	}
+	noteFlag(c, &note)
+	return c
+}
+
+func (a *app) guardResetCommand() *cobra.Command {
+	var note string
+	c := &cobra.Command{
+		Use:   "reset TARGET --note WHY",
+		Short: "Take back a mark that somebody made up",
+		Long: `Take back a mark whose token no store can have issued: somebody made it up, and it shuts out every owner. The token comes down to
+the present moment. Owners up to now stay shut out; whoever holds the key acquires it anew and can write. The resource keeps
+who did it, and why.
+
+A token counts as made up if it lies more than a year ahead of this machine's clock. CROFT_MAX_AHEAD sets another bound. Below the
+bound nothing needs to be taken back: whoever acquires the key and names the target with --guard gets a token above it.`,
+		Example: "  croft guard show out/today.json\n  croft guard reset out/today.json --note \"forged by a test script\"",
+		Args:    takes("TARGET"),
+		RunE: func(c *cobra.Command, args []string) error {
+			return a.withGuard(c.Context(), args[0], func(ctx context.Context, g guard.Guard) (fence.Mark, error) {
+				mark, err := g.Mark(ctx)
+				if err != nil {
+					return mark, err
+				}
+				if fence.CheckAhead(mark.Token, time.Now()) == nil {
+					return mark, invalid("reset: the token %d of %s is not made up, as far as this machine's clock tells; if a holder is refused there, acquire anew with --guard, or with --above %d", mark.Token, word(args[0]), mark.Token)
+				}
+				return g.Rekey(ctx, mark.Key, a.actor(), note)
 			})
 		},
 	}
@@ -171,6 +203,9 @@ func (a *app) withGuard(ctx context.Context, target string, do func(context.Cont
 	if mark.IsZero() {
 		fmt.Fprintf(a.stdout, "%s: not guarded yet; the first write there begins it\n", word(shown))
 		return nil
+	}
+	if fence.CheckAhead(mark.Token, time.Now()) != nil {
+		fmt.Fprintln(a.stderr, "croft: no store can have issued this token: somebody made it up; take it back with croft guard reset")
 	}
 	fmt.Fprintf(a.stdout, "target  %s\nkey     %s\ntoken   %d\n", word(shown), word(mark.Key), mark.Token)
 	if mark.Grant != "" {

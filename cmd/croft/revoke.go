@@ -11,21 +11,29 @@ import (
 
 func (a *app) revokeCommand() *cobra.Command {
 	var note string
+	var raise []string
 	c := &cobra.Command{
 		Use:     "revoke KEY --note WHY",
 		GroupID: groupHand,
 		Short:   "End a lease by hand and free the key",
 		Long: `End whatever lease or reservation there is on a key: it is free at once, for anybody. The store keeps who did it and why. A new token is
 burned, and the fence is raised at the guards that the holder named, so its writes are refused there from now on; standard
-error says where that worked.`,
+error says where that worked.
+
+` + raiseHelp,
 		Example:           `  croft revoke reports/daily --note "cancelled by the customer"`,
 		Args:              takes("KEY"),
 		ValidArgsFunction: a.completeKey,
 		RunE: func(c *cobra.Command, args []string) error {
-			return a.revoke(c.Context(), args[0], croft.ByHand{Actor: a.owner, Note: note})
+			allowed, err := allowRaise(raise)
+			if err != nil {
+				return err
+			}
+			return a.revoke(c.Context(), args[0], croft.ByHand{Actor: a.owner, Note: note, Raise: allowed})
 		},
 	}
 	noteFlag(c, &note)
+	raiseFlag(c, &raise)
 	return c
 }
 
@@ -39,7 +47,7 @@ func (a *app) revoke(ctx context.Context, key string, h croft.ByHand) error {
 	}
 	defer end()
 	t, err := client.Revoke(ctx, key, h)
-	if err != nil {
+	if t == nil {
 		return err
 	}
 	return a.printTransfer(t, "revoked "+word(key)+": it is free")

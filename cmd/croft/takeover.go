@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 
 func (a *app) takeoverCommand() *cobra.Command {
 	var note, to string
+	var raise []string
 	var ttl time.Duration
 	c := &cobra.Command{
 		Use:     "takeover KEY --note WHY",
@@ -22,6 +24,8 @@ func (a *app) takeoverCommand() *cobra.Command {
 		Short:   "Take a key by hand, whoever holds it",
 		Long: `Take a key from whoever holds it. The store keeps who did it and why. A new token is burned, and the fence is raised at the
 guards that the holder named, so its writes are refused there from now on; standard error says where that worked.
+
+` + raiseHelp + `
 
 Without --to you hold the key yourself, and the lease is printed as acquire prints it. With --to nobody holds it, but only the
 named owner can take it until the time is up.`,
@@ -34,12 +38,17 @@ named owner can take it until the time is up.`,
 			if toGiven && to == "" {
 				return invalid("--to: it is empty; name the owner the key is for, or leave it out to take the key yourself")
 			}
-			return a.takeover(c.Context(), args[0], to, croft.ByHand{Actor: a.owner, Note: note, TTL: ttl})
+			allowed, err := allowRaise(raise)
+			if err != nil {
+				return err
+			}
+			return a.takeover(c.Context(), args[0], to, croft.ByHand{Actor: a.owner, Note: note, TTL: ttl, Raise: allowed})
 		},
 	}
 	flags := c.Flags()
 	noteFlag(c, &note)
 	flags.StringVar(&to, "to", "", "reserve the key for this owner instead of holding it")
+	raiseFlag(c, &raise)
 	ttlFlag(flags, &ttl, 0, "how long your lease lasts (default 1m), or the reservation (default 10m)")
 	return c
 }
@@ -89,13 +98,13 @@ func (a *app) takeover(ctx context.Context, key, to string, h croft.ByHand) erro
 	defer end()
 	if to != "" {
 		t, err := client.Reserve(ctx, key, to, h)
-		if err != nil {
+		if t == nil {
 			return err
 		}
 		return a.printTransfer(t, fmt.Sprintf("reserved %s for %s for %s", word(key), word(t.Record.Owner), t.Record.TTL))
 	}
 	t, err := client.Takeover(ctx, key, h)
-	if err != nil {
+	if t == nil {
 		return err
 	}
 	raised := a.printRaised(t)
@@ -110,6 +119,17 @@ func (a *app) takeover(ctx context.Context, key, to string, h croft.ByHand) erro
 		fmt.Fprintf(a.stderr, "croft: the lease could not be printed (%v); the key is yours for %s all the same\n", a.stdout.err, t.Record.TTL)
 		return exitError(exitFailed)
 	}
+	return unfenced(t)
+}
+
+// unfenced is the exit code of an act by hand after which the fence is not up
+// at a guard that the holder had named. It has been printed where and why.
+func unfenced(t *croft.Transfer) error {
+	for _, r := range t.Raised {
+		if r.Err != nil {
+			return exitError(exitFailed)
+		}
+	}
 	return nil
 }
 
@@ -118,14 +138,14 @@ func (a *app) printTransfer(t *croft.Transfer, text string) error {
 	raised := a.printRaised(t)
 	if !a.json {
 		fmt.Fprintln(a.stdout, text)
-		return nil
+		return unfenced(t)
 	}
 	rec := t.Record
 	a.print(byHandView{
 		Key: rec.Key, Token: rec.Token, Stamp: rec.Stamp().String(), State: rec.State, Owner: rec.Owner, Cause: rec.Cause, Actor: rec.Actor, Note: rec.Note,
 		Deadline: when(rec.Deadline), TTL: rec.TTL.String(), Raised: raised,
 	})
-	return nil
+	return unfenced(t)
 }
 
 // printRaised says, on standard error, whom it was taken from and where the fence is up; it returns the latter for JSON.
@@ -136,12 +156,17 @@ func (a *app) printRaised(t *croft.Transfer) []raiseView {
 	views, missing := []raiseView{}, len(t.Raised) == 0
 	for _, r := range t.Raised {
 		v := raiseView{Target: store.Redact(r.Target), Raised: r.Err == nil}
-		if r.Err != nil {
+		switch {
+		case r.Err == nil:
+			fmt.Fprintf(a.stderr, "croft: fence raised: %s\n", word(v.Target))
+		case errors.Is(r.Err, croft.ErrNotAllowed):
+			missing = true
+			v.Error = r.Err.Error()
+			fmt.Fprintf(a.stderr, "croft: fence NOT raised: %s: %s\n       if you trust this target, allow it with --raise, or raise it alone\n", word(v.Target), v.Error)
+		default:
 			missing = true
 			v.Error = a.redact(r.Err.Error())
-			fmt.Fprintf(a.stderr, "croft: fence unreachable: %s: %s\n", word(v.Target), lines(v.Error))
-		} else {
-			fmt.Fprintf(a.stderr, "croft: fence raised: %s\n", word(v.Target))
+			fmt.Fprintf(a.stderr, "croft: fence NOT raised: %s: %s\n", word(v.Target), lines(v.Error))
 		}
 		views = append(views, v)
 	}

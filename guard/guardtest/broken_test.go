@@ -6,6 +6,7 @@ import (
 	"io"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
@@ -279,9 +280,27 @@ var brokenGuards = []struct {
 		}},
 	},
 	{
+		"keeps a made-up floor when rekeyed", "a rekey lowers a token that was made up",
+		guardWith{rekey: func(m *Memory, key string) (mark fence.Mark, err error) {
+			m.locked(func() { m.mark = fence.Mark{Key: key, Token: m.mark.Token}; mark = m.mark })
+			return mark, nil
+		}},
+	},
+	{
+		"admits a made-up token", "an invalid stamp changes nothing",
+		guardWith{write: func(m *Memory, s fence.Stamp, content []byte) (err error) {
+			m.locked(func() {
+				if m.mark, err = m.mark.Admit(s); err == nil {
+					m.put(content)
+				}
+			})
+			return err
+		}},
+	},
+	{
 		"keeps no audit of a rekey", "rekey moves the resource and keeps the floor",
 		guardWith{rekey: func(m *Memory, key string) (mark fence.Mark, err error) {
-			m.locked(func() { m.mark, err = m.mark.Rekey(key); mark = m.mark })
+			m.locked(func() { m.mark, err = m.mark.Rekey(key, time.Now()); mark = m.mark })
 			return mark, err
 		}},
 	},

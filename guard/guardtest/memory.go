@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
@@ -40,6 +41,9 @@ func (m *Memory) Mark(ctx context.Context) (fence.Mark, error) {
 
 // Raise advances the mark without writing.
 func (m *Memory) Raise(ctx context.Context, stamp fence.Stamp) (fence.Mark, error) {
+	if err := stamp.CheckNow(); err != nil {
+		return fence.Mark{}, err
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := ctx.Err(); err != nil {
@@ -62,7 +66,7 @@ func (m *Memory) Rekey(ctx context.Context, key, actor, note string) (fence.Mark
 	if err := ctx.Err(); err != nil {
 		return m.mark, err
 	}
-	next, err := m.mark.Rekey(key)
+	next, err := m.mark.Rekey(key, time.Now())
 	if err != nil {
 		return m.mark, err
 	}
@@ -73,6 +77,9 @@ func (m *Memory) Rekey(ctx context.Context, key, actor, note string) (fence.Mark
 
 // Write reads all of r, then replaces the content if the stamp is admitted.
 func (m *Memory) Write(ctx context.Context, stamp fence.Stamp, r io.Reader) (guard.Receipt, error) {
+	if err := stamp.CheckNow(); err != nil {
+		return guard.Receipt{}, err
+	}
 	content, err := readAll(ctx, r)
 	if err != nil {
 		return guard.Receipt{}, err

@@ -3,7 +3,9 @@ package guardtest
 import (
 	"errors"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
@@ -125,6 +127,40 @@ func rekeyed(t testing.TB, h Harness) {
 		if !strings.Contains(audit, fact) {
 			t.Errorf("after a rekey and a write, the audit %q does not say %q", audit, fact)
 		}
+	}
+}
+
+// bound is held while a test changes how far ahead a token may lie, which is
+// the same for all guards of a process.
+var bound sync.Mutex
+
+// lowered: an operator has a way back from a mark that shuts out every owner.
+func lowered(t testing.TB, h Harness) {
+	p := newProbe(t, h)
+	far := stamp(fence.Token(time.Now().Add(2*fence.DefaultMaxAhead).UnixMicro()), 1, 3)
+	func() {
+		bound.Lock()
+		defer bound.Unlock()
+		fence.SetMaxAhead(3 * fence.DefaultMaxAhead)
+		defer fence.SetMaxAhead(0)
+		p.mustWrite(far, "content")
+	}()
+	before := fence.Token(time.Now().UnixMicro())
+	if err := p.Write(p.ctx, stamp(before, 2, 0), []byte("never")); !errors.Is(err, fence.ErrStale) {
+		t.Fatalf("write below a made-up mark: %v, want it refused as stale", err)
+	}
+	p.mustRekey(usual)
+	floor := p.mark()
+	if now := fence.Token(time.Now().UnixMicro()); floor.Token < before || floor.Token > now || floor != (fence.Mark{Key: usual, Token: floor.Token}) {
+		t.Fatalf("the mark is %+v, want no grant and a token between %d and %d", floor, before, now)
+	}
+	if err := p.Write(p.ctx, stamp(before, 2, 0), []byte("never")); !errors.Is(err, fence.ErrStale) {
+		t.Errorf("an owner from before the rekey: %v, want it refused as stale", err)
+	}
+	p.mustWrite(stamp(floor.Token+1, 2, 0), "of the next owner")
+	p.mustRekey(usual)
+	if after := p.mark(); after.Token != floor.Token+1 {
+		t.Errorf("a rekey at the present moment's token %d left the floor %d", floor.Token+1, after.Token)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/croft-dev/croft/fence"
 )
@@ -60,7 +61,7 @@ func walk(t testing.TB, h Harness, seed uint64) {
 			_, err = on.Raise(on.ctx, s)
 		case roll < 18:
 			steps = append(steps, "rekey "+s.Key)
-			next, law = now.mark.Rekey(s.Key)
+			next, law = now.mark.Rekey(s.Key, time.Now())
 			_, err = on.Rekey(on.ctx, s.Key, "ann", fmt.Sprintf("step %d", n))
 		default:
 			steps = append(steps, "reopen")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/croft-dev/croft/fence"
 )
@@ -30,7 +31,7 @@ var presented = []fence.Stamp{
 	{Key: other, Token: 10, Grant: grant(1)},
 	stamp(11, 2, 0),
 	stamp(11, 1, 3),
-	stamp(fence.MaxToken, 2, 1<<63),
+	stamp(fence.Token(time.Now().UnixMicro()), 2, 1<<63),
 	stamp(10, 1, 0),
 	stamp(10, 1, 4),
 	stamp(10, 1, 5),
@@ -128,6 +129,7 @@ func invalidStamps(t testing.TB, h Harness) {
 			"no token":         {Key: usual, Grant: grant(1)},
 			"a negative token": {Key: usual, Token: -20, Grant: grant(1)},
 			"too high a token": {Key: usual, Token: fence.MaxToken + 1, Grant: grant(1)},
+			"a made-up token":  {Key: usual, Token: fence.MaxToken, Grant: grant(1)},
 			"no grant":         {Key: usual, Token: 20},
 			"a bad grant":      {Key: usual, Token: 20, Grant: "ABC"},
 		} {

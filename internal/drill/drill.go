@@ -314,7 +314,7 @@ func (d *director) release(ctx context.Context) (left []string) {
 		}
 	}
 	for _, key := range keys {
-		if _, err := d.client.Revoke(ctx, key, croft.ByHand{Note: "the drill is over"}); err != nil {
+		if done, _ := d.client.Revoke(ctx, key, croft.ByHand{Note: "the drill is over"}); done == nil {
 			left = append(left, key)
 		}
 	}

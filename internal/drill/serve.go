@@ -162,8 +162,15 @@ func (h *hand) acquire(ctx context.Context, o order) (reply, error) {
 }
 
 func (h *hand) takeOver(ctx context.Context, o order) (reply, error) {
-	t, err := h.client.Takeover(ctx, o.Key, croft.ByHand{Note: o.Note, TTL: o.TTL})
-	if err != nil {
+	by := croft.ByHand{Note: o.Note, TTL: o.TTL}
+	if o.Target != "" {
+		var err error
+		if by.Raise, err = guard.Allow(o.Target); err != nil {
+			return reply{}, err
+		}
+	}
+	t, err := h.client.Takeover(ctx, o.Key, by)
+	if t == nil {
 		return reply{}, err
 	}
 	if h.place, _, err = openArtifact(ctx, o.Target, o.Path); err != nil {

@@ -52,16 +52,22 @@ func (r *Registry[T]) Schemes() []string {
 
 // Open opens what raw names.
 func (r *Registry[T]) Open(ctx context.Context, raw string) (T, error) {
-	var none T
-	u, err := r.parse(raw)
+	u, err := r.Parse(raw)
 	if err != nil {
+		var none T
 		return none, err
 	}
+	return r.OpenURL(ctx, u)
+}
+
+// OpenURL opens what a URL names.
+func (r *Registry[T]) OpenURL(ctx context.Context, u *url.URL) (T, error) {
 	r.mu.RLock()
 	open := r.openers[u.Scheme]
 	r.mu.RUnlock()
 	if open == nil {
-		return none, fmt.Errorf("%w %s %q: unknown scheme %q; known are %s", fence.ErrInvalid, r.kind, Redact(raw), u.Scheme, strings.Join(r.Schemes(), ", "))
+		var none T
+		return none, fmt.Errorf("%w %s %q: unknown scheme %q; known are %s", fence.ErrInvalid, r.kind, Redact(u.String()), u.Scheme, strings.Join(r.Schemes(), ", "))
 	}
 	return open(ctx, u)
 }
@@ -89,7 +95,8 @@ func (r *Registry[T]) lacksSlashes(raw string) bool {
 	return found && r.openers[scheme] != nil && !strings.HasPrefix(rest, "//")
 }
 
-func (r *Registry[T]) parse(raw string) (*url.URL, error) {
+// Parse reads raw as Open does. What is a path is a URL of the plain scheme.
+func (r *Registry[T]) Parse(raw string) (*url.URL, error) {
 	if raw == "" {
 		return nil, fmt.Errorf("%w %s: it is empty; give a path or a URL", fence.ErrInvalid, r.kind)
 	}

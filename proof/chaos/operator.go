@@ -42,10 +42,14 @@ func (w *worker) guards() {
 // act does something to a key by hand, by what the command line's takeover and revoke use, whoever has it and whatever they are doing.
 func (w *worker) act(ctx context.Context) {
 	n := w.random.IntN(w.Keys)
-	h := croft.ByHand{Note: "chaos", TTL: w.TTL}
+	allowed, err := guard.Allow(scheme + "://place")
+	if err != nil {
+		panic(err)
+	}
+	h := croft.ByHand{Note: "chaos", TTL: w.TTL, Raise: allowed}
 	switch w.random.IntN(3) {
 	case 0:
-		if t, err := w.client.Takeover(ctx, key(n), h); err == nil {
+		if t, _ := w.client.Takeover(ctx, key(n), h); t != nil {
 			w.stepIn(ctx, t, n)
 		}
 	case 1:

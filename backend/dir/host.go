@@ -1,0 +1,26 @@
+package dir
+
+import (
+	"context"
+
+	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/internal/fsys"
+)
+
+var _ guard.Host = (*Store)(nil)
+
+// Guard opens the guard of any file, if nobody but this user can enter the
+// store: then this user has named the file. See [guard.Host].
+func (s *Store) Guard(ctx context.Context, target string) (guard.Guard, error) {
+	if !guard.IsFile(target) {
+		return nil, guard.ErrElsewhere
+	}
+	info, err := s.reg.fs.Stat(s.reg.root)
+	if err != nil {
+		return nil, s.reg.explain(err)
+	}
+	if info.Mode().Perm()&0o077 != 0 || !fsys.Private(s.reg.root) {
+		return nil, guard.ErrElsewhere
+	}
+	return guard.Open(ctx, target)
+}

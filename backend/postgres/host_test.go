@@ -1,0 +1,96 @@
+package postgres_test
+
+import (
+	"errors"
+	"net/url"
+	"testing"
+
+	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/backend/postgres"
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
+)
+
+// TestATakeoverRaisesTheFenceWithoutAUserInItsTarget: the record names the guard
+// without user and password, so the operator's store opens it over its own
+// connection.
+func TestATakeoverRaisesTheFenceWithoutAUserInItsTarget(t *testing.T) {
+	t.Parallel()
+	p := shared(t)
+	own := schema()
+	st := postgres.New(p, &postgres.Options{Schema: own})
+	defer st.Close()
+	g, err := postgres.NewGuard(p, postgres.FenceRow{Name: "report"}, &postgres.GuardOptions{Schema: own})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if u, err := url.Parse(g.Target()); err != nil || u.User != nil {
+		t.Fatalf("the target is %s, %v", g.Target(), err)
+	}
+	client := croft.New(st, nil)
+	defer client.Close()
+	lease, err := client.Acquire(t.Context(), "jobs/one", &croft.LeaseOptions{Guards: []guard.Guard{g}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken, err := client.Takeover(t.Context(), "jobs/one", croft.ByHand{Note: "the host is down"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if mark, err := g.Mark(t.Context()); err != nil || mark.Token != taken.Deed.Token {
+		t.Errorf("the mark is %+v, %v; want token %d", mark, err, taken.Deed.Token)
+	}
+	if _, err := g.Raise(t.Context(), lease.Stamp()); !errors.Is(err, fence.ErrStale) {
+		t.Errorf("the holder at the guard: %v, want stale", err)
+	}
+}
+
+// TestAStoreOpensGuardsInItsOwnSchemaAlone: tables in another schema may be
+// anybody's, with triggers that run as the operator.
+func TestAStoreOpensGuardsInItsOwnSchemaAlone(t *testing.T) {
+	t.Parallel()
+	p := shared(t)
+	own := schema()
+	st := postgres.New(p, &postgres.Options{Schema: own})
+	defer st.Close()
+	g, err := postgres.NewGuard(p, postgres.FenceRow{Name: "report"}, &postgres.GuardOptions{Schema: own})
+	if err != nil {
+		t.Fatal(err)
+	}
+	change := func(f func(u *url.URL)) string {
+		u, err := url.Parse(g.Target())
+		if err != nil {
+			t.Fatal(err)
+		}
+		f(u)
+		return u.String()
+	}
+	query := func(name, value string) func(u *url.URL) {
+		return func(u *url.URL) {
+			q := u.Query()
+			q.Set(name, value)
+			u.RawQuery = q.Encode()
+		}
+	}
+	for name, c := range map[string]struct {
+		target string
+		own    bool
+	}{
+		"as it is":         {g.Target(), true},
+		"with a user":      {change(func(u *url.URL) { u.User = url.User("ann") }), true},
+		"another scheme":   {change(func(u *url.URL) { u.Scheme = "redis" }), false},
+		"another database": {change(func(u *url.URL) { u.Path = "/other" }), false},
+		"another host":     {change(func(u *url.URL) { u.Host, u.RawQuery = "attacker.example:5432", "schema="+own }), false},
+		"another schema":   {change(query("schema", "evil")), false},
+		"no row":           {change(func(u *url.URL) { u.Fragment = "" }), false},
+		"a file":           {"/tmp/report", false},
+	} {
+		got, err := st.Guard(t.Context(), c.target)
+		if c.own != (err == nil) || !c.own && !errors.Is(err, guard.ErrElsewhere) {
+			t.Errorf("%s: %s: %v, own %v", name, c.target, err, c.own)
+		}
+		if err == nil {
+			_ = got.Close()
+		}
+	}
+}

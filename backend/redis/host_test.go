@@ -1,0 +1,79 @@
+package redis
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/store"
+)
+
+// TestATakeoverRaisesTheFenceBehindAPassword: the record names the guard without
+// the password, so the operator's store opens it over its own connection.
+func TestATakeoverRaisesTheFenceBehindAPassword(t *testing.T) {
+	t.Parallel()
+	server := testenv.RedisAlone(t)
+	if _, err := server.Ask("CONFIG", "SET", "requirepass", "hunter2"); err != nil {
+		t.Fatal(err)
+	}
+	st, err := store.Open(t.Context(), "redis://:hunter2@"+server.Addr+"/0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	g, err := guard.Open(t.Context(), "redis://:hunter2@"+server.Addr+"/0#report")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	client := croft.New(st, nil)
+	defer client.Close()
+	lease, err := client.Acquire(t.Context(), "jobs/one", &croft.LeaseOptions{Guards: []guard.Guard{g}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken, err := client.Takeover(t.Context(), "jobs/one", croft.ByHand{Note: "the host is down"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if mark, err := g.Mark(t.Context()); err != nil || mark.Token != taken.Deed.Token {
+		t.Errorf("the mark is %+v, %v; want token %d", mark, err, taken.Deed.Token)
+	}
+	if _, err := g.Raise(t.Context(), lease.Stamp()); !errors.Is(err, fence.ErrStale) {
+		t.Errorf("the holder at the guard: %v, want stale", err)
+	}
+}
+
+// TestAStoreOpensGuardsInItsOwnDatabaseAlone.
+func TestAStoreOpensGuardsInItsOwnDatabaseAlone(t *testing.T) {
+	t.Parallel()
+	server := testenv.Redis(t)
+	st := New(dial(t, server), &Options{Prefix: server.Prefix()})
+	defer st.Close()
+	for target, own := range map[string]bool{
+		"redis://" + server.Addr + "/0#key":                  true,
+		"redis://" + server.Addr + "#key":                    true,
+		"redis://ann@" + server.Addr + "/0#key":              true,
+		"redis://" + server.Addr + "/1#key":                  false,
+		"redis://" + server.Addr + "/x#key":                  false,
+		"redis://" + server.Addr + "/0":                      false,
+		"rediss://" + server.Addr + "/0#key":                 false,
+		"redis://" + server.Addr + "?cluster=true#key":       false,
+		"redis://attacker.example:6379/0#key":                false,
+		"redis://" + server.Addr + "@attacker.example/0#key": false,
+		"redis:///0#key":                                     false,
+		"/tmp/report":                                        false,
+		"\x7f://":                                            false,
+	} {
+		g, err := st.Guard(t.Context(), target)
+		if own != (err == nil) || !own && !errors.Is(err, guard.ErrElsewhere) {
+			t.Errorf("%s: %v, own %v", target, err, own)
+		}
+		if err == nil {
+			_ = g.Close()
+		}
+	}
+}

@@ -1,0 +1,98 @@
+package croft
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// trusted are the guards of these tests that an operator trusts.
+var trusted = func() guard.Allowed {
+	a, err := guard.Allow("crofttest://near", "crofttest://between", "crofttest://overtaken", "crofttest://higher", "crofttest://ahead", "crofttest://new")
+	if err != nil {
+		panic(err)
+	}
+	return a
+}()
+
+// TestTargetsInARecordAreNotOpenedUnlessAllowed: a holder chooses them, and
+// opening one sends the operator's credentials there.
+func TestTargetsInARecordAreNotOpenedUnlessAllowed(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		place := &fencedPlace{name: "crofttest://opened"}
+		places.Store("opened", place)
+		r.acquire(r.client(nil, nil), "jobs/one", &LeaseOptions{Guards: []guard.Guard{place}})
+		before := r.mark(place)
+		got, err := r.client(nil, nil).Takeover(r.Context(), "jobs/one", ByHand{Note: "x", Raise: trusted})
+		if !errors.Is(err, ErrUnfenced) || got == nil || len(got.Raised) != 1 || !errors.Is(got.Raised[0].Err, ErrNotAllowed) {
+			r.Fatalf("%+v, %v", got, err)
+		}
+		if _, yes := opened.Load("opened"); yes || r.mark(place) != before {
+			r.Error("the target was opened")
+		}
+	})
+}
+
+// TestAGuardThatRemembersAForgottenTokenIsRaisedAboveIt: the store was set back
+// while its holder had a token of its future. That holder is shut out, too.
+func TestAGuardThatRemembersAForgottenTokenIsRaisedAboveIt(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		place := &fencedPlace{name: "crofttest://ahead"}
+		places.Store("ahead", place)
+		l := r.acquire(r.client(nil, nil), "jobs/one", &LeaseOptions{Guards: []guard.Guard{place}})
+		old := l.Stamp()
+		old.Token += fence.Token(time.Hour / time.Microsecond)
+		if _, err := place.Raise(r.Context(), old); err != nil {
+			r.Fatal(err)
+		}
+		got, err := r.client(nil, nil).Takeover(r.Context(), "jobs/one", ByHand{Note: "x", Raise: trusted})
+		if err != nil {
+			r.Fatal(err)
+		}
+		if got.Deed.Token <= old.Token || got.Record.Token != got.Deed.Token || got.Before.Token != l.Token() {
+			r.Errorf("taken with token %d from %d, want it above %d", got.Deed.Token, got.Before.Token, old.Token)
+		}
+		if _, err := place.Memory.Raise(r.Context(), old); !errors.Is(err, ErrStale) {
+			r.Errorf("the old holder at the guard: %v, want stale", err)
+		}
+	})
+}
+
+// TestAMarkThatNoClockExplainsIsReported: the key's tokens are not taken to
+// wherever a forged mark says.
+func TestAMarkThatNoClockExplainsIsReported(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		place := &fencedPlace{name: "crofttest://ahead"}
+		places.Store("ahead", place)
+		l := r.acquire(r.client(nil, nil), "jobs/one", &LeaseOptions{Guards: []guard.Guard{place}})
+		forged := l.Stamp()
+		forged.Token = tenure.MaxAbove - 1
+		fence.SetMaxAhead(200 * fence.DefaultMaxAhead) // as if it were from before there was a bound
+		_, err := place.Raise(r.Context(), forged)
+		fence.SetMaxAhead(0)
+		if err != nil {
+			r.Fatal(err)
+		}
+		got, err := r.client(nil, nil).Takeover(r.Context(), "jobs/one", ByHand{Note: "x", Raise: trusted})
+		if !errors.Is(err, ErrUnfenced) || !errors.Is(err, ErrStale) || got == nil || got.Deed.Token >= forged.Token {
+			r.Errorf("%+v, %v; want it done, and the fence reported as not up", got, err)
+		}
+	})
+}
+
+// TestNothingIsMadeWhereARecordSays: a target without a mark is left as it is.
+func TestNothingIsMadeWhereARecordSays(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		named, there := &fencedPlace{name: "crofttest://new"}, &fencedPlace{name: "crofttest://new"}
+		places.Store("new", there)
+		r.acquire(r.client(nil, nil), "jobs/one", &LeaseOptions{Guards: []guard.Guard{named}})
+		got, err := r.client(nil, nil).Revoke(r.Context(), "jobs/one", ByHand{Note: "x", Raise: trusted})
+		if !errors.Is(err, ErrUnfenced) || got == nil || !r.mark(there).IsZero() {
+			r.Errorf("%+v, %v; the mark there is %+v", got, err, r.mark(there))
+		}
+	})
+}

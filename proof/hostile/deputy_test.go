@@ -1,0 +1,136 @@
+package hostile
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/croft-dev/croft/backend/dir"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// croft builds the command line once.
+var croft = sync.OnceValues(func() (string, error) {
+	folder, err := os.MkdirTemp("", "croft-hostile-*")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(folder, "croft")
+	out, err := exec.Command("go", "build", "-o", path, "github.com/croft-dev/croft/cmd/croft").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%w: %s", err, out)
+	}
+	return path, nil
+})
+
+// attacker is a host that notes whatever is sent to it.
+type attacker struct {
+	addr string
+	mu   sync.Mutex
+	got  []string
+}
+
+func newAttacker(t *testing.T) *attacker {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	a := &attacker{addr: l.Addr().String()}
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			a.note("a connection")
+			go func() {
+				defer conn.Close()
+				_ = conn.SetDeadline(time.Now().Add(time.Minute))
+				buf := make([]byte, 4096)
+				for {
+					n, err := conn.Read(buf)
+					if err != nil {
+						return
+					}
+					a.note(string(buf[:n]))
+				}
+			}()
+		}
+	}()
+	return a
+}
+
+func (a *attacker) note(text string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.got = append(a.got, text)
+}
+
+// TestAnOperatorSendsNothingWhereARecordSays: a holder names its own host in the
+// record of a shared store. An operator with credentials of every kind ends its
+// lease. Nothing reaches the host, and no file is made.
+func TestAnOperatorSendsNothingWhereARecordSays(t *testing.T) {
+	bin, err := croft()
+	if err != nil {
+		t.Fatal(err)
+	}
+	evil, shared, away := newAttacker(t), t.TempDir(), t.TempDir()
+	if err := os.Chmod(shared, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	st, err := dir.Open(shared, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	targets := []string{
+		"gs://bucket/object?endpoint=http://" + evil.addr,
+		"gs://bucket/object?endpoint=https://" + evil.addr,
+		"s3://bucket/key?endpoint=http://" + evil.addr + "&region=eu-west-1",
+		"postgres://" + evil.addr + "/db?sslmode=disable#row",
+		"redis://" + evil.addr + "/0#key",
+		"etcd://" + evil.addr + "/#key",
+		"sqlite://" + filepath.Join(away, "made.db") + "#row",
+		filepath.Join(away, "made.txt"),
+		"file://" + filepath.Join(away, "made.json"),
+	}
+	for _, act := range []string{"takeover", "revoke"} {
+		req := tenure.Request{Verb: tenure.Acquire, Key: "jobs/" + act, Secret: tenure.NewSecret(), Owner: "mallory", TTL: time.Hour, Guards: targets}
+		if a := st.Apply(t.Context(), []tenure.Request{req})[0]; a.Err != nil {
+			t.Fatal(a.Err)
+		}
+		cmd := exec.CommandContext(t.Context(), bin, act, "jobs/"+act, "--note", "the host is down", "--store", shared)
+		home := t.TempDir()
+		key := filepath.Join(home, "key.json")
+		if err := os.WriteFile(key, []byte(`{"type":"authorized_user","client_id":"x","client_secret":"hunter2","refresh_token":"hunter2"}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		cmd.Env = append(os.Environ(), "HOME="+home, "PGPASSWORD=hunter2", "PGUSER=ops", "AWS_ACCESS_KEY_ID=ops", "AWS_SECRET_ACCESS_KEY=hunter2",
+			"AWS_EC2_METADATA_DISABLED=true", "GOOGLE_APPLICATION_CREDENTIALS="+key)
+		out, _ := cmd.CombinedOutput()
+		if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != 1 {
+			t.Errorf("%s: %v, want exit code 1, because no fence is up:\n%s", act, cmd.ProcessState, out)
+		}
+		if n := strings.Count(string(out), "fence NOT raised"); n != len(targets) {
+			t.Errorf("%s tells of %d targets, want %d:\n%s", act, n, len(targets), out)
+		}
+		if rec, err := st.Get(t.Context(), "jobs/"+act); err != nil || rec.Owner == "mallory" {
+			t.Errorf("%s: %s holds the key, %v", act, rec.Owner, err)
+		}
+	}
+	evil.mu.Lock()
+	defer evil.mu.Unlock()
+	if len(evil.got) > 0 {
+		t.Errorf("the attacker's host received %q", evil.got)
+	}
+	if made, err := os.ReadDir(away); err != nil || len(made) > 0 {
+		t.Errorf("made where the record says: %v, %v", made, err)
+	}
+}
