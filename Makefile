@@ -16,6 +16,9 @@ PROOFFLAGS ?=
 # And to the program that hunts flaky tests.
 FLAKESFLAGS ?=
 
+# And to the program that looks for known vulnerabilities.
+VULNFLAGS ?=
+
 # The race detector watches all packages but two: modernc.org/sqlite/lib is
 # SQLite's C as Go, and modernc.org/libc is the C library that it calls. Their
 # data lies outside the Go heap, where the detector sees nothing. Asking it at
@@ -60,6 +63,17 @@ flakes: ## hunt flaky tests: run every test binary again and again on a busy mac
 	@go build -o $(TOOLS)/flakes ./tools/flakes
 	@exec $(TOOLS)/flakes -build '$(RACE)' $(FLAKESFLAGS)
 
+.PHONY: vuln
+vuln: govulncheck ## look for known vulnerabilities in all Go modules (needs the network): make vuln VULNFLAGS="-h"
+	@go build -o $(TOOLS)/vuln ./tools/vuln
+	@exec $(TOOLS)/vuln -govulncheck $(TOOLS)/govulncheck $(VULNFLAGS)
+
+# VERSION comes through the environment, where no character in it is special.
+.PHONY: dist
+dist: ## build the archives of a release, their checksums and SBOMs into dist: make dist VERSION=v1.2.3
+	@go build -o $(TOOLS)/dist ./tools/dist
+	@exec $(TOOLS)/dist -version "$${VERSION:-}" -out dist
+
 .PHONY: generate
 generate: ## write again what is generated from the code
 	go generate ./...
@@ -91,3 +105,8 @@ gotest:
 golangci-lint:
 	@[ -x $(TOOLS)/golangci-lint ] || echo "building golangci-lint into .tools/bin (a minute or two, once)"
 	@cd tools/lint && GOOS= GOARCH= go build -buildvcs=false -o ../../$(TOOLS)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+# tools/govulncheck pins govulncheck in the same way.
+.PHONY: govulncheck
+govulncheck:
+	@cd tools/govulncheck && GOOS= GOARCH= go build -buildvcs=false -o ../../$(TOOLS)/govulncheck golang.org/x/vuln/cmd/govulncheck

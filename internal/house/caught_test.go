@@ -27,6 +27,10 @@ var sound = map[string]string{
 	"bench/main.go":            imports("main", module+"/backend/redis", "github.com/go-redsync/redsync/v4"),
 	"tenure/testdata/util.go":  "not even Go",
 	".tools/types.go":          "not even Go",
+	"go.mod":                   "module " + module + "\n",
+	"bench/go.mod":             "module " + module + "/bench\n",
+	".github/dependabot.yml":   "updates:\n  - directories:\n      - /\n      - /bench\n",
+	".github/workflows/a.yml":  readOnly + "steps:\n  - uses: a/b@fbc6f3992d24b796d5a048ff273f7fcc4a7b6c09 # v5\n",
 	"README.md":                "Make sure to\n\n```\n$ " + commands[0] + "\n$ make test\n```\n\nor `make quick`.\n",
 	"Makefile":                 ".PHONY: test\ntest: lint ## all\n\tgo test ./...\nquick:\n",
 }
@@ -70,6 +74,11 @@ func broken(t *testing.T, top string) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	loose, err := looseSupply(top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found = append(found, loose...)
 	for _, law := range goLaws {
 		found = append(found, law(tree)...)
 	}
@@ -79,6 +88,9 @@ func broken(t *testing.T, top string) []string {
 func TestASoundTreeIsLeftInPeace(t *testing.T) {
 	report(t, broken(t, write(t, sound, nil)))
 }
+
+// readOnly begins a workflow whose token may read the repository and no more.
+const readOnly = "permissions:\n  contents: read\n\n"
 
 // TestEveryBreachIsCaught spoils the sound tree in one place a case; exactly that must be reported, with the place.
 func TestEveryBreachIsCaught(t *testing.T) {
@@ -115,7 +127,12 @@ func TestEveryBreachIsCaught(t *testing.T) {
 		{"a README without its first command", "README.md", "`make test`", "go run ./cmd/croft run hello"},
 		{"a README without its second command", "README.md", commands[0], "does not give the command: make test"},
 		{"a README that names no target", "README.md", sound["README.md"] + "`make coffee`", "names `make coffee`"},
-		{"a workflow that runs no target", ".github/workflows/tea.yml", "steps:\n  - run: make tea\n", "tea.yml runs `make tea`"},
+		{"a workflow that runs no target", ".github/workflows/tea.yml", readOnly + "steps:\n  - run: make tea\n", "tea.yml runs `make tea`"},
+		{"an action by its tag", ".github/workflows/tea.yml", readOnly + "  - uses: actions/checkout@v5\n", "uses actions/checkout@v5; name the commit"},
+		{"an action by a short commit", ".github/workflows/tea.yml", readOnly + "    uses: a/b@fbc6f39 # v5\n", "uses a/b@fbc6f39; name the commit"},
+		{"a workflow with the default rights", ".github/workflows/tea.yml", "jobs:\n", "tea.yml does not limit its token"},
+		{"a workflow that may write", ".github/workflows/tea.yml", "permissions:\n  contents: read\n  packages: write\njobs:\n", "tea.yml does not limit its token"},
+		{"a module that Dependabot does not watch", "tools/tea/go.mod", "module tea\n", "the Go module in /tools/tea is not in"},
 		{"a README that names no target in a block", "README.md", sound["README.md"] + "```\nmake coffee\n```", "names `make coffee`"},
 	}
 	for _, c := range cases {

@@ -29,6 +29,13 @@ func TestTheRepositoryKeepsItsLaws(t *testing.T) {
 		}
 		report(t, found)
 	})
+	t.Run("others' code comes in under a fixed name", func(t *testing.T) {
+		found, err := looseSupply(top)
+		if err != nil {
+			t.Fatal(err)
+		}
+		report(t, found)
+	})
 	t.Run("no file names a folder of one machine", func(t *testing.T) {
 		files, err := tracked(top)
 		if err != nil {

@@ -76,6 +76,10 @@ func build(name, pkg string) (string, error) {
 // times as fast. It serves where a test starts many of them and looks at what
 // they print. Go keeps the result in .tools/plain, under the same name, and
 // builds it again only when it is out of date.
+//
+// The binary is built as a release is: with -trimpath, and without C. So
+// the scripts run what users run, and the test of tools/dist finds most of
+// what it builds in Go's build cache.
 func BuildPlain(to string) error {
 	top, err := topWith("go.mod")
 	if err != nil {
@@ -93,7 +97,8 @@ func BuildPlain(to string) error {
 	defer unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "go", "test", "-race=false", "-ldflags=-s -w", "-c", "-o", path, ".")
+	cmd := exec.CommandContext(ctx, "go", "test", "-race=false", "-trimpath", "-ldflags=-s -w", "-c", "-o", path, ".")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("go test -c: %w: %s", err, tail(out, 400))
 	}

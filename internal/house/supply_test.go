@@ -1,0 +1,77 @@
+package house
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+var (
+	usesStep      = regexp.MustCompile(`(?m)^\s*(?:- )?uses:\s*(\S+)`)
+	pinnedAction  = regexp.MustCompile(`^[\w.-]+/[\w./-]+@[0-9a-f]{40}$`)
+	readsOnly     = regexp.MustCompile(`(?m)^permissions:\n  contents: read\n(?:\S|\n|$)`)
+	watchedModule = regexp.MustCompile(`(?m)^\s*- (/\S*)$`)
+)
+
+// looseSupply reports workflows that run code which can change under its name,
+// or that hold more rights than to read, and Go modules that Dependabot does
+// not watch.
+func looseSupply(top string) ([]string, error) {
+	var found []string
+	workflows, err := filepath.Glob(filepath.Join(top, ".github", "workflows", "*.yml"))
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range workflows {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		name := filepath.Base(file)
+		for _, m := range usesStep.FindAllSubmatch(text, -1) {
+			if action := string(m[1]); !pinnedAction.MatchString(action) {
+				found = append(found, name+" uses "+action+"; name the commit, because a tag can be moved")
+			}
+		}
+		if !readsOnly.Match(text) {
+			found = append(found, name+" does not limit its token; give it permissions: contents: read, and no more")
+		}
+	}
+	unwatched, err := unwatchedModules(top)
+	return append(found, unwatched...), err
+}
+
+// unwatchedModules reports Go modules that .github/dependabot.yml leaves out.
+func unwatchedModules(top string) ([]string, error) {
+	text, err := os.ReadFile(filepath.Join(top, ".github", "dependabot.yml"))
+	if err != nil && !os.IsNotExist(err) {
+		return nil, err
+	}
+	watched := map[string]bool{}
+	for _, m := range watchedModule.FindAllSubmatch(text, -1) {
+		watched[string(m[1])] = true
+	}
+	var found []string
+	err = filepath.WalkDir(top, func(file string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && file != top && (d.Name() == "testdata" || strings.HasPrefix(d.Name(), ".")) {
+			return fs.SkipDir
+		}
+		if d.IsDir() || d.Name() != "go.mod" {
+			return nil
+		}
+		dir, err := filepath.Rel(top, filepath.Dir(file))
+		if err != nil {
+			return err
+		}
+		if dir = strings.TrimSuffix("/"+filepath.ToSlash(dir), "."); !watched[dir] {
+			found = append(found, "the Go module in "+dir+" is not in .github/dependabot.yml")
+		}
+		return nil
+	})
+	return found, err
+}

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// platform is an operating system and a processor, as Go names them.
+type platform struct{ os, arch string }
+
+func (p platform) String() string { return p.os + "/" + p.arch }
+
+// program is the name of the binary on the platform.
+func (p platform) program() string {
+	if p.os == "windows" {
+		return "croft.exe"
+	}
+	return "croft"
+}
+
+// archiveType is the type of archive that the platform's users expect.
+func (p platform) archiveType() string {
+	if p.os == "windows" {
+		return ".zip"
+	}
+	return ".tar.gz"
+}
+
+// build compiles cmd/croft of the source in the folder top, for a platform,
+// into the file out. more is added to the flags of go build.
+func build(ctx context.Context, top string, p platform, version, out string, more ...string) error {
+	out, err := filepath.Abs(out)
+	if err != nil {
+		return err
+	}
+	args := append(flags(version), more...)
+	cmd := goCommand(ctx, top, p, "build", append(args, "-o", out, "./cmd/croft")...)
+	if said, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("go build: %w\n%s", err, said)
+	}
+	return nil
+}
+
+// flags are the flags of a release build:
+//
+//   - -trimpath keeps the paths of the source and of the module cache out.
+//   - -buildvcs=false makes a clone and an unpacked archive of the source equal.
+func flags(version string) []string {
+	return []string{"-trimpath", "-buildvcs=false", "-ldflags=" + linkerFlags(version)}
+}
+
+// linkerFlags leave out debugging data. The symbols stay: govulncheck reads
+// them. The version is where cmd/croft/version.go asks for it.
+func linkerFlags(version string) string {
+	if version == development {
+		return "-w"
+	}
+	return "-w -X main.version=" + version
+}
+
+// goCommand is a call of the go command for a platform. Its environment holds
+// every setting that changes the bytes, so that those of the machine do not
+// matter. CGO_ENABLED=0 keeps the C compiler and the C library out.
+func goCommand(ctx context.Context, top string, p platform, verb string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "go", append([]string{verb}, args...)...)
+	cmd.Dir = top
+	cmd.Env = append(os.Environ(),
+		"GOOS="+p.os, "GOARCH="+p.arch, "GOAMD64=v1", "GOARM64=v8.0",
+		"CGO_ENABLED=0", "GOFIPS140=off", "GOEXPERIMENT=",
+		"GOFLAGS=-mod=readonly", "GOWORK=off", "PWD="+top,
+	)
+	return cmd
+}

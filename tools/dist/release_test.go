@@ -1,0 +1,341 @@
+package main
+
+import (
+	"archive/tar"
+	"archive/zip"
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// host is the platform of this machine, whatever a release is built for.
+var host = platform{runtime.GOOS, runtime.GOARCH}
+
+// TestRelease builds croft as a release does, for this platform, and looks at
+// what comes out.
+func TestRelease(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: builds croft twice")
+	}
+	t.Parallel()
+	top, err := filepath.Abs(filepath.Join("..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const version = "v1.2.3"
+	second := filepath.Join(t.TempDir(), "second-folder")
+	copySource(t, top, second)
+	binary := filepath.Join(t.TempDir(), host.program())
+	if err := build(t.Context(), top, host, version, binary, compiledTwice(version)...); err != nil {
+		t.Fatal(err)
+	}
+
+	t.Run("another folder gives the same bytes", func(t *testing.T) {
+		first, _ := buildID(t, top, "./fence", compiledTwice(version))
+		if other, _ := buildID(t, second, "./fence", compiledTwice(version)); first == other {
+			t.Error("the build cache serves both folders: the second one compiles nothing and shows nothing")
+		}
+		again := filepath.Join(t.TempDir(), host.program())
+		if err := build(t.Context(), second, host, version, again, compiledTwice(version)...); err != nil {
+			t.Fatal(err)
+		}
+		if !sameBytes(t, binary, again) {
+			t.Error("two folders with the same source gave different binaries")
+		}
+	})
+
+	t.Run("another folder gives the same build ID", func(t *testing.T) {
+		action, content := buildID(t, top, "./cmd/croft", nil)
+		if a, c := buildID(t, second, "./cmd/croft", nil); a != action || c != content {
+			t.Errorf("%s/%s and %s/%s", action, content, a, c)
+		}
+	})
+
+	t.Run("the binary names no folder of this machine", func(t *testing.T) {
+		content := read(t, binary)
+		for _, folder := range []string{top, second, goEnv(t, "GOMODCACHE"), goEnv(t, "GOROOT") + "/src"} {
+			if bytes.Contains(content, []byte(filepath.ToSlash(folder)+"/")) {
+				t.Errorf("%s is in the binary", folder)
+			}
+		}
+	})
+
+	t.Run("the binary knows its version", func(t *testing.T) {
+		out, err := exec.CommandContext(t.Context(), binary, "version", "--json").Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var said struct{ Version string }
+		if err := json.Unmarshal(out, &said); err != nil || said.Version != version {
+			t.Errorf("croft version said %s (%v), want %s", out, err, version)
+		}
+	})
+
+	t.Run("the SBOM lists every module of the binary", func(t *testing.T) {
+		bill := readBill(t, binary, version)
+		if c := bill.Metadata.Component; c.Version != version || c.Hashes[0].Content != sum(t, binary) {
+			t.Errorf("the SBOM is of %s %v", c.Version, c.Hashes)
+		}
+		checkModules(t, bill, binary, string(read(t, filepath.Join(top, "go.sum"))))
+	})
+}
+
+// compiledTwice are flags that make the second folder compile Croft's packages
+// again. With -trimpath the build cache would serve both folders from one
+// compilation, and equal bytes would show little.
+//
+// The pattern is relative to the folder of the build: it matches all packages
+// in second-folder and none in another. -c sets how many functions are compiled
+// at a time, and must not change the result. Modules of others lie in one
+// folder for both builds: the cache serves them.
+//
+// The build ID is a hash that -c changes. So it is set here, and compared by
+// itself for builds without -c.
+func compiledTwice(version string) []string {
+	return []string{"-gcflags=../second-folder/...=-c=1", "-ldflags=" + linkerFlags(version) + " -buildid=fixed"}
+}
+
+// buildID returns the two parts of a package's build ID: a hash of all that goes
+// into its compilation, under which the cache keeps it, and one of the result.
+func buildID(t *testing.T, top, pkg string, more []string) (action, content string) {
+	t.Helper()
+	args := append(flags(development), more...)
+	args = append(args, "-export", "-f", "{{.BuildID}}", pkg)
+	out, err := goCommand(t.Context(), top, host, "list", args...).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	action, content, ok := strings.Cut(strings.TrimSpace(string(out)), "/")
+	if !ok || action == "" || content == "" {
+		t.Fatalf("not a build ID: %q", out)
+	}
+	return action, content
+}
+
+// checkModules compares an SBOM with what the go command says of the binary,
+// and its hashes with go.sum.
+func checkModules(t *testing.T, bill *sbom, binary, goSum string) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", "version", "-m", binary).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	modules := 0
+	for line := range strings.Lines(string(out)) {
+		fields := strings.Fields(line)
+		if len(fields) != 4 || fields[0] != "dep" {
+			continue
+		}
+		modules++
+		path, version, sum := fields[1], fields[2], fields[3]
+		at := slices.IndexFunc(bill.Components, func(c component) bool { return c.Name == path })
+		if at < 0 {
+			t.Errorf("%s is missing", path)
+			continue
+		}
+		c := bill.Components[at]
+		if c.Version != version || len(c.Hashes) != 1 || c.Properties[0].Value != sum {
+			t.Errorf("%s: got %+v, want %s %s", path, c, version, sum)
+		}
+		if !strings.Contains(goSum, path+" "+version+" "+sum+"\n") {
+			t.Errorf("%s: go.sum does not have %s", path, sum)
+		}
+	}
+	if modules < 10 {
+		t.Errorf("the go command names %d modules: are they read as it writes them?\n%s", modules, out)
+	}
+	if len(bill.Components) != modules+1 { // and the standard library
+		t.Errorf("%d components, want %d", len(bill.Components), modules+1)
+	}
+}
+
+// TestUntrimmedPathsAreNoticed is a test of TestRelease: a build that does not
+// trim paths must not pass its comparison.
+func TestUntrimmedPathsAreNoticed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: builds four programs")
+	}
+	t.Parallel()
+	same := func(more ...string) bool {
+		more = append(compiledTwice(development), more...)
+		_, first := small(t, "first-folder", more...)
+		_, second := small(t, "second-folder", more...)
+		return sameBytes(t, first, second)
+	}
+	if !same() {
+		t.Error("with trimmed paths the binaries differ")
+	}
+	if same("-trimpath=false") {
+		t.Error("without trimmed paths the binaries are equal: the comparison sees nothing")
+	}
+}
+
+func TestTheArchiveHoldsBinaryLicenseAndREADME(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: builds a program")
+	}
+	t.Parallel()
+	top, binary := small(t, "folder")
+	for _, p := range platforms {
+		out := t.TempDir()
+		files, err := pack(top, p, "v1.2.3", binary, out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		folder := "croft_v1.2.3_" + p.os + "_" + p.arch + "/"
+		got, want := unpack(t, filepath.Join(out, files[0])), map[string]string{
+			folder + p.program(): string(read(t, binary)),
+			folder + "LICENSE":   "the license",
+			folder + "README.md": "the README",
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("%s holds %q", files[0], slices.Sorted(maps.Keys(got)))
+		}
+		if len(files) != 2 || !json.Valid(read(t, filepath.Join(out, files[1]))) {
+			t.Errorf("%s: no SBOM in %q", p, files)
+		}
+	}
+}
+
+// small builds a small program, in a folder of this name, as a release.
+func small(t *testing.T, folder string, more ...string) (top, binary string) {
+	t.Helper()
+	top = filepath.Join(t.TempDir(), folder)
+	write(t, filepath.Join(top, "go.mod"), "module example.org/small\n\ngo 1.26\n")
+	write(t, filepath.Join(top, "cmd", "croft", "main.go"), "package main\n\nfunc main() { println(\"small\") }\n")
+	write(t, filepath.Join(top, "LICENSE"), "the license")
+	write(t, filepath.Join(top, "README.md"), "the README")
+	binary = filepath.Join(t.TempDir(), host.program())
+	if err := build(t.Context(), top, host, development, binary, more...); err != nil {
+		t.Fatal(err)
+	}
+	return top, binary
+}
+
+// copySource copies the files under version control, and new ones.
+func copySource(t *testing.T, from, to string) {
+	t.Helper()
+	git := exec.CommandContext(t.Context(), "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	git.Dir = from
+	out, err := git.Output()
+	if err != nil {
+		t.Fatalf("git ls-files: %v: this test copies the files under version control, so run it in a clone", err)
+	}
+	for _, name := range strings.Split(strings.TrimRight(string(out), "\x00"), "\x00") {
+		content, err := os.ReadFile(filepath.Join(from, name))
+		if os.IsNotExist(err) {
+			continue // removed and not yet committed
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(to, name), string(content))
+	}
+}
+
+// unpack returns the contents of an archive by name.
+func unpack(t *testing.T, path string) map[string]string {
+	t.Helper()
+	got := map[string]string{}
+	keep := func(name string, r io.Reader) {
+		content, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[name] = string(content)
+	}
+	if strings.HasSuffix(path, ".zip") {
+		archive, err := zip.OpenReader(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer archive.Close()
+		for _, f := range archive.File {
+			r, err := f.Open()
+			if err != nil {
+				t.Fatal(err)
+			}
+			keep(f.Name, r)
+		}
+		return got
+	}
+	zipped, err := gzip.NewReader(bytes.NewReader(read(t, path)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	archive := tar.NewReader(zipped)
+	for {
+		header, err := archive.Next()
+		if err == io.EOF {
+			return got
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		keep(header.Name, archive)
+	}
+}
+
+func readBill(t *testing.T, binary, version string) *sbom {
+	t.Helper()
+	text, err := readSBOM(binary, version)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var bill sbom
+	if err := json.Unmarshal(text, &bill); err != nil {
+		t.Fatal(err)
+	}
+	return &bill
+}
+
+func sameBytes(t *testing.T, a, b string) bool {
+	t.Helper()
+	return bytes.Equal(read(t, a), read(t, b))
+}
+
+func sum(t *testing.T, file string) string {
+	t.Helper()
+	s, err := sumFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func read(t *testing.T, file string) []byte {
+	t.Helper()
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
+func write(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func goEnv(t *testing.T, name string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", "env", name).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(out))
+}

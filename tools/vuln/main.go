@@ -1,0 +1,222 @@
+// Command vuln asks govulncheck for known vulnerabilities in every Go module
+// of the repository: Croft itself, the benchmarks and the tools. `make vuln`
+// runs it.
+//
+// It first asks the vulnerability database one question. Without the right
+// answer it looks at nothing, says "NOT CHECKED" and ends with status 3, so that a
+// machine without a network never seems to have found nothing.
+//
+// Its status is 0 if nothing was found, 1 if something was found or a module
+// could not be read, 2 for wrong arguments, and 3 for no database.
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	exitFound      = 1
+	exitUsage      = 2
+	exitNotChecked = 3
+)
+
+// govulncheckFound is govulncheck's status when it found something.
+const govulncheckFound = 3
+
+// patience bounds the first question to the database.
+const patience = time.Minute
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	status := command(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(status)
+}
+
+func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	s := scanner{stdout: stdout, stderr: stderr}
+	flags := flag.NewFlagSet("vuln", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.StringVar(&s.program, "govulncheck", "govulncheck", "the program to run")
+	flags.StringVar(&s.database, "db", "",
+		"`URL` of the vulnerability database, or file:///FOLDER of a copy; default: Go's own")
+	top := flags.String("top", ".", "look for modules in this folder and below")
+	if err := flags.Parse(args); err != nil {
+		return exitUsage
+	}
+	if flags.NArg() > 0 {
+		fmt.Fprintf(stderr, "vuln: unknown argument %q\n", flags.Arg(0))
+		return exitUsage
+	}
+
+	if err := s.askDatabase(ctx); err != nil {
+		fmt.Fprintf(stderr, "vuln: NOT CHECKED: the vulnerability database cannot be read:\n%v\n"+
+			"vuln: no module was looked at. Try again where the database can be reached,\n"+
+			"vuln: or name a copy of it: make vuln VULNFLAGS=\"-db file:///FOLDER\"\n", err)
+		return exitNotChecked
+	}
+	modules, err := findModules(*top)
+	if err != nil {
+		fmt.Fprintln(stderr, "vuln:", err)
+		return exitFound
+	}
+	return s.scanAll(ctx, modules)
+}
+
+// scanner runs govulncheck.
+type scanner struct {
+	program, database string
+	stdout, stderr    io.Writer
+}
+
+// askDatabase asks for a vulnerability that every copy of the database has
+// known since 2021. govulncheck itself takes an empty folder for a database in
+// which nothing is known, and its -version passes over one that is not there.
+func (s *scanner) askDatabase(ctx context.Context) error {
+	const module, known = "golang.org/x/text@v0.3.0", "GO-2021-0113"
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	cmd := s.command(ctx, "-mode=query", "-format=json", module)
+	var answer, said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &answer, &said
+	if err := cmd.Run(); err != nil {
+		return errors.Join(err, context.Cause(ctx), errors.New(strings.TrimSpace(said.String())))
+	}
+	if !strings.Contains(answer.String(), `"`+known+`"`) {
+		return fmt.Errorf("it does not know %s in %s", known, module)
+	}
+	return nil
+}
+
+// scanAll looks at every module, also after one with a vulnerability.
+func (s *scanner) scanAll(ctx context.Context, modules []string) int {
+	var found, failed []string
+	for _, dir := range modules {
+		fmt.Fprintf(s.stdout, "== %s\n", dir)
+		err := s.scan(ctx, dir)
+		var exit *exec.ExitError
+		switch {
+		case errors.As(err, &exit) && exit.ExitCode() == govulncheckFound:
+			found = append(found, dir)
+		case err != nil:
+			fmt.Fprintf(s.stderr, "vuln: %s: %v\n", dir, err)
+			failed = append(failed, dir)
+		}
+	}
+	if len(found)+len(failed) == 0 {
+		fmt.Fprintf(s.stdout, "vuln: %d modules, none calls code with a known vulnerability\n", len(modules))
+		return 0
+	}
+	if len(found) > 0 {
+		fmt.Fprintf(s.stderr, "vuln: FOUND, as above, in: %s\n", strings.Join(found, " "))
+	}
+	if len(failed) > 0 {
+		fmt.Fprintf(s.stderr, "vuln: NOT CHECKED, as above: %s\n", strings.Join(failed, " "))
+	}
+	return exitFound
+}
+
+// scan looks at one module. A module without packages of its own pins a tool:
+// the tool is built, and its binary looked at.
+func (s *scanner) scan(ctx context.Context, dir string) error {
+	own, err := hasPackages(dir)
+	if err != nil {
+		return err
+	}
+	if own {
+		return s.govulncheck(ctx, "-C", dir, "./...")
+	}
+	work, err := os.MkdirTemp("", "croft-vuln-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(work)
+	build := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", work+string(filepath.Separator), "tool")
+	build.Dir, build.Stderr = dir, s.stderr
+	if err := build.Run(); err != nil {
+		return fmt.Errorf("go build tool: %w", err)
+	}
+	binaries, err := os.ReadDir(work)
+	if err != nil {
+		return err
+	}
+	var all error
+	for _, b := range binaries {
+		all = errors.Join(all, s.govulncheck(ctx, "-mode=binary", filepath.Join(work, b.Name())))
+	}
+	return all
+}
+
+func (s *scanner) govulncheck(ctx context.Context, args ...string) error {
+	cmd := s.command(ctx, args...)
+	cmd.Stdout, cmd.Stderr = s.stdout, s.stderr
+	return cmd.Run()
+}
+
+func (s *scanner) command(ctx context.Context, args ...string) *exec.Cmd {
+	if s.database != "" {
+		args = append([]string{"-db", s.database}, args...)
+	}
+	return exec.CommandContext(ctx, s.program, args...)
+}
+
+// findModules lists the folders with a go.mod, except below folders that the go
+// command passes over.
+func findModules(top string) ([]string, error) {
+	var dirs []string
+	err := filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && path != top && passedOver(d.Name()):
+			return fs.SkipDir
+		case !d.IsDir() && d.Name() == "go.mod":
+			dirs = append(dirs, filepath.Dir(path))
+		}
+		return nil
+	})
+	if err == nil && len(dirs) == 0 {
+		err = fmt.Errorf("no go.mod in %s or below", top)
+	}
+	return dirs, err
+}
+
+// hasPackages reports whether a module has Go files, not counting those of the
+// modules below it.
+func hasPackages(module string) (bool, error) {
+	has := false
+	err := filepath.WalkDir(module, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case has:
+			return fs.SkipAll
+		case d.IsDir() && path != module:
+			if _, err := os.Stat(filepath.Join(path, "go.mod")); err == nil || passedOver(d.Name()) {
+				return fs.SkipDir
+			}
+		case strings.HasSuffix(d.Name(), ".go"):
+			has = true
+		}
+		return nil
+	})
+	return has, err
+}
+
+// passedOver reports whether the go command passes over folders of this name.
+func passedOver(name string) bool {
+	return name == "testdata" || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_")
+}
