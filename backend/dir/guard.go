@@ -47,6 +47,9 @@ const defaultLockWait = 10 * time.Second
 // Content is replaced, not rewritten: the group and the permission bits of the old file are kept, the owner only when root writes, and extended attributes, ACLs and set-user-id
 // bits are not. A file that the caller may not write to is not replaced either. Hard-linked files are refused, because other names would
 // keep the old content. Symbolic links are followed, once, when the file is opened.
+// After that, every call opens the file's directory once, without following a
+// link, and takes each of its steps there. A call whose directory is moved away
+// meanwhile ends with an error.
 //
 // All methods are safe for concurrent use. A File holds nothing open between calls.
 type File struct {
@@ -90,7 +93,12 @@ func OpenFileOn(fsy fsys.FS, path string, o *FileOptions) (*File, error) {
 	if err := f.checkName(); err != nil {
 		return nil, err
 	}
-	if _, err := f.inspect(); err != nil {
+	v, err := f.visit()
+	if err != nil {
+		return nil, err
+	}
+	defer v.leave()
+	if _, err := v.inspect(); err != nil {
 		return nil, err
 	}
 	m, err := ground.MountOf(f.folder)
@@ -150,13 +158,23 @@ func (f *File) Close() error { return nil }
 
 // Mark reads the mark without taking the lock: it answers while another process is inside.
 func (f *File) Mark(ctx context.Context) (fence.Mark, error) {
-	s, err := f.look(ctx)
+	v, err := f.visit()
+	if err != nil {
+		return fence.Mark{}, err
+	}
+	defer v.leave()
+	s, err := v.look(ctx)
 	return s.mark, err
 }
 
 // Rekeyed tells of the last Rekey. It takes no lock.
 func (f *File) Rekeyed(ctx context.Context) (Rekeyed, error) {
-	s, err := f.look(ctx)
+	v, err := f.visit()
+	if err != nil {
+		return Rekeyed{}, err
+	}
+	defer v.leave()
+	s, err := v.look(ctx)
 	return s.rekeyed, err
 }
 
@@ -188,7 +206,12 @@ func (f *File) Rekey(ctx context.Context, key, actor, note string) (fence.Mark, 
 // change moves the mark under the lock, and nothing else. A mark that stays is written all the same: what a process that died here left behind may not have
 // reached the disk.
 func (f *File) change(ctx context.Context, to func(slotState) (slotState, error)) (fence.Mark, error) {
-	in, err := f.enter(ctx)
+	v, err := f.visit()
+	if err != nil {
+		return fence.Mark{}, err
+	}
+	defer v.leave()
+	in, err := v.enter(ctx)
 	if err != nil {
 		return fence.Mark{}, err
 	}

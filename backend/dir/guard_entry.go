@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"time"
 
 	"github.com/croft-dev/croft/internal/fsys"
@@ -14,31 +13,31 @@ import (
 
 // guardEntry is one call's stay inside the lock.
 type guardEntry struct {
-	f     *File
+	f     *visit
 	file  fsys.File // the sidecar, locked
 	state slotState
 	doubt bool // what is in the sidecar may not have reached the disk
 }
 
 // enter takes the lock and reads the mark, making the sidecar if there is none.
-func (f *File) enter(ctx context.Context) (*guardEntry, error) {
+func (v *visit) enter(ctx context.Context) (*guardEntry, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("guard %s: %w", f.path, err)
+		return nil, fmt.Errorf("guard %s: %w", v.path, err)
 	}
-	w := f.startWaiting(ctx)
+	w := v.startWaiting(ctx)
 	if err := w.takeTurn(); err != nil {
 		return nil, err
 	}
-	in, err := f.enterLocked(w)
+	in, err := v.enterLocked(w)
 	if err != nil {
-		<-f.turn
+		<-v.turn
 		return nil, err
 	}
 	return in, nil
 }
 
-func (f *File) enterLocked(w *waiting) (*guardEntry, error) {
-	old, err := f.inspect()
+func (v *visit) enterLocked(w *waiting) (*guardEntry, error) {
+	old, err := v.inspect()
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +46,7 @@ func (f *File) enterLocked(w *waiting) (*guardEntry, error) {
 		perm = old.Mode().Perm()
 	}
 	for {
-		file, err := f.openSidecar(perm)
+		file, err := v.openSidecar(perm)
 		if err != nil {
 			return nil, err
 		}
@@ -55,7 +54,7 @@ func (f *File) enterLocked(w *waiting) (*guardEntry, error) {
 			_ = file.Close()
 			return nil, err
 		}
-		in := &guardEntry{f: f, file: file}
+		in := &guardEntry{f: v, file: file}
 		current, err := in.isCurrent()
 		if err == nil && current {
 			if err = in.read(); err == nil {
@@ -75,6 +74,9 @@ func (f *File) enterLocked(w *waiting) (*guardEntry, error) {
 
 // isCurrent reports whether the locked file is still the one at the sidecar's path.
 func (in *guardEntry) isCurrent() (bool, error) {
+	if err := in.f.stay(); err != nil {
+		return false, err
+	}
 	mine, err := in.file.Stat()
 	if err != nil {
 		return false, in.f.explain(err)
@@ -86,10 +88,10 @@ func (in *guardEntry) isCurrent() (bool, error) {
 	if err != nil {
 		return false, in.f.explain(err)
 	}
-	if n := guardLinks(there); n > 1 && there.Mode().IsRegular() {
+	if n := guardLinks(mine); n > 1 {
 		return false, &SidecarError{Path: in.f.sidecar, Reason: fmt.Sprintf("it has %d hard links", n)} // it may be anybody's file
 	}
-	return os.SameFile(mine, there), nil
+	return fsys.SameFile(mine, there), nil
 }
 
 // dress gives the sidecar the artifact's permissions where they differ and the system lets us: only its owner or root can. For others the

@@ -33,23 +33,23 @@ var ErrLockNotKept = errors.New("another writer was inside the guard at the same
 const lookTries = 20
 
 // look reads the sidecar without the lock.
-func (f *File) look(ctx context.Context) (slotState, error) {
+func (v *visit) look(ctx context.Context) (slotState, error) {
 	var damage error
 	for try := range lookTries {
 		if try > 0 {
 			rest(ctx, 5*time.Millisecond)
 		}
 		if err := ctx.Err(); err != nil {
-			return slotState{}, fmt.Errorf("guard %s: %w", f.path, err)
+			return slotState{}, fmt.Errorf("guard %s: %w", v.path, err)
 		}
-		file, err := f.fs.Open(f.sidecar, os.O_RDONLY|guardOpenFlags, 0)
+		file, err := v.fs.Open(v.sidecar, os.O_RDONLY|guardOpenFlags, 0)
 		if errors.Is(err, fs.ErrNotExist) {
 			return slotState{}, nil
 		}
 		if err != nil {
-			return slotState{}, f.explain(err)
+			return slotState{}, v.explain(err)
 		}
-		image, err := f.readImage(file)
+		image, err := v.readImage(file)
 		_ = file.Close()
 		if err != nil {
 			return slotState{}, err
@@ -60,7 +60,7 @@ func (f *File) look(ctx context.Context) (slotState, error) {
 		}
 		damage = err
 	}
-	return slotState{}, f.distrust(damage)
+	return slotState{}, v.distrust(damage)
 }
 
 // distrust says why a sidecar could not be read.
@@ -72,18 +72,18 @@ func (f *File) distrust(err error) error {
 }
 
 // readImage reads a whole sidecar, and one byte more if it is too long.
-func (f *File) readImage(file fsys.File) ([]byte, error) {
+func (v *visit) readImage(file fsys.File) ([]byte, error) {
 	info, err := file.Stat()
 	if err != nil {
-		return nil, f.explain(err)
+		return nil, v.explain(err)
 	}
 	if !info.Mode().IsRegular() {
-		return nil, &SidecarError{Path: f.sidecar, Reason: "it is no regular file"}
+		return nil, &SidecarError{Path: v.sidecar, Reason: "it is no regular file"}
 	}
 	image := make([]byte, slotFile+1)
 	n, err := file.ReadAt(image, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, f.explain(err)
+		return nil, v.explain(err)
 	}
 	return image[:n], nil
 }
@@ -100,18 +100,18 @@ func (f *File) explain(err error) error {
 }
 
 // openSidecar opens the sidecar for writing, making an empty one if there is none.
-func (f *File) openSidecar(perm fs.FileMode) (fsys.File, error) {
+func (v *visit) openSidecar(perm fs.FileMode) (fsys.File, error) {
 	for {
 		// Not in one step: a sticky directory may forbid O_CREATE on what another user made (fs.protected_regular).
-		file, err := f.fs.Open(f.sidecar, os.O_RDWR|guardOpenFlags, 0)
+		file, err := v.fs.Open(v.sidecar, os.O_RDWR|guardOpenFlags, 0)
 		if errors.Is(err, fs.ErrNotExist) {
-			file, err = f.fs.Open(f.sidecar, os.O_RDWR|os.O_CREATE|os.O_EXCL|guardOpenFlags, perm)
+			file, err = v.fs.Open(v.sidecar, os.O_RDWR|os.O_CREATE|os.O_EXCL|guardOpenFlags, perm)
 			if errors.Is(err, fs.ErrExist) {
 				continue
 			}
 		}
 		if err != nil {
-			return nil, f.explain(err)
+			return nil, v.explain(err)
 		}
 		return file, nil
 	}

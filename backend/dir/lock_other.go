@@ -28,6 +28,4 @@ func guardLinks(fs.FileInfo) uint64 { return 1 }
 
 func guardChown(_, _ fs.FileInfo) (uid, gid int) { return -1, -1 }
 
-func guardWritable(string) error { return guardPlatform() }
-
 func guardLocker(fs.FileInfo) int { return 0 }

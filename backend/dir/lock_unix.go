@@ -66,11 +66,3 @@ func guardChown(info, old fs.FileInfo) (uid, gid int) {
 	}
 	return uid, gid
 }
-
-// guardWritable asks whether the caller may write to a file, as a shell's redirection would find out.
-func guardWritable(path string) error {
-	if err := unix.Faccessat(unix.AT_FDCWD, path, unix.W_OK, unix.AT_EACCESS); err != nil {
-		return &fs.PathError{Op: "write", Path: path, Err: err}
-	}
-	return nil
-}
