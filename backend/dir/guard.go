@@ -35,6 +35,9 @@ const defaultLockWait = 10 * time.Second
 // Its mark is kept beside it in the sidecar NAME.fence, in two checksummed slots that are written in place and in turn; the sidecar can be read with
 // cat, must stay beside the file, and belongs into no backup that is ever restored alone. It has the file's owner, group and mode as far as the system allows.
 //
+// In a sticky directory, /tmp for example, a sidecar that another user
+// has made is refused, unless the file or the directory is that user's.
+//
 // A write is staged in a hidden file beside the target, ".NAME.croft-stage-" and 16 hex digits, and synced. Then, under an exclusive flock(2) on the sidecar: the
 // stamp is checked, the mark advanced and synced, the staged file renamed over the target, the directory synced. So a crash at any point
 // leaves the old or the new content whole, and a mark at least as high as every admitted token. The kernel drops the lock of a process that dies; one that is stopped inside keeps

@@ -16,9 +16,16 @@ import (
 // SidecarError says that a sidecar cannot be trusted: the mark is unknown, so nothing is admitted until it is repaired.
 type SidecarError struct {
 	Path, Reason string
+	// Foreign: another user has planted it.
+	Foreign bool
 }
 
 func (e *SidecarError) Error() string {
+	if e.Foreign {
+		return fmt.Sprintf("the sidecar %s is not trusted (%s); keep the file in a directory that only its writers may write, or remove the sidecar "+
+			"and raise the fence with the token of the present owner: rm '%[1]s' && croft guard raise '%[3]s'",
+			e.Path, e.Reason, strings.TrimSuffix(e.Path, guardSuffix))
+	}
 	return fmt.Sprintf("the sidecar %s is damaged (%s), and with it the memory of whose writes count; restore it from where it was moved or copied, or, once no old writer "+
 		"is alive, remove it and raise the fence with the token of the present owner: rm '%[1]s' && croft guard raise '%[3]s'",
 		e.Path, e.Reason, strings.TrimSuffix(e.Path, guardSuffix))
@@ -49,7 +56,10 @@ func (v *visit) look(ctx context.Context) (slotState, error) {
 		if err != nil {
 			return slotState{}, v.explain(err)
 		}
-		image, err := v.readImage(file)
+		var image []byte
+		if err = v.trust(file); err == nil {
+			image, err = v.readImage(file)
+		}
 		_ = file.Close()
 		if err != nil {
 			return slotState{}, err
@@ -71,15 +81,38 @@ func (f *File) distrust(err error) error {
 	return &SidecarError{Path: f.sidecar, Reason: err.Error()}
 }
 
-// readImage reads a whole sidecar, and one byte more if it is too long.
-func (v *visit) readImage(file fsys.File) ([]byte, error) {
+// trust refuses a sidecar that another user has planted. In a sticky folder,
+// /tmp for example, any user can make a file under any free name, and only its
+// owner can remove it. Elsewhere, a user who can plant a sidecar can replace
+// the artifact as well.
+func (v *visit) trust(file fsys.File) error {
 	info, err := file.Stat()
 	if err != nil {
-		return nil, v.explain(err)
+		return v.explain(err)
 	}
 	if !info.Mode().IsRegular() {
-		return nil, &SidecarError{Path: v.sidecar, Reason: "it is no regular file"}
+		return &SidecarError{Path: v.sidecar, Reason: "it is no regular file"}
 	}
+	folder, err := v.fs.Lstat(v.folder)
+	if err != nil {
+		return v.explain(err)
+	}
+	if folder.Mode()&fs.ModeSticky == 0 {
+		return nil
+	}
+	owner := guardUser(info)
+	if owner == 0 || owner == os.Geteuid() || owner == guardUser(folder) {
+		return nil
+	}
+	if artifact, err := v.fs.Lstat(v.path); err == nil && owner == guardUser(artifact) {
+		return nil
+	}
+	return &SidecarError{Path: v.sidecar, Foreign: true, Reason: fmt.Sprintf("user %d has made it, "+
+		"who is neither you nor root, and owns neither the file nor its directory, where every user can make files", owner)}
+}
+
+// readImage reads a whole sidecar, and one byte more if it is too long.
+func (v *visit) readImage(file fsys.File) ([]byte, error) {
 	image := make([]byte, slotFile+1)
 	n, err := file.ReadAt(image, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -112,6 +145,10 @@ func (v *visit) openSidecar(perm fs.FileMode) (fsys.File, error) {
 		}
 		if err != nil {
 			return nil, v.explain(err)
+		}
+		if err := v.trust(file); err != nil {
+			_ = file.Close()
+			return nil, err
 		}
 		return file, nil
 	}

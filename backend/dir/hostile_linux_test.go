@@ -291,3 +291,39 @@ func TestAWriteStaysInTheFolderThatItHasInspected(t *testing.T) {
 		}
 	}
 }
+
+func TestAPlantedSidecarIsNotTrusted(t *testing.T) {
+	needRoot(t)
+	dir := guardOpenDir(t, 0o777|fs.ModeSticky)
+	path := filepath.Join(dir, "artifact")
+	plant := func() {
+		t.Helper()
+		planted := filepath.Join(openDir(t), "planted")
+		image := slotImageOf(slotSample(3), slotSample(4))
+		guardMust(t, os.WriteFile(planted, image, 0o644))
+		asNeighbour(t, `cat "$1" > "$2"; chmod 666 "$2"`, planted, path+guardSuffix)
+	}
+	plant()
+	f := guardOpen(t, path)
+	_, write := f.Write(t.Context(), guardStamp(900), strings.NewReader("root's"))
+	_, raise := f.Raise(t.Context(), guardStamp(900))
+	_, mark := f.Mark(t.Context())
+	for verb, err := range map[string]error{"write": write, "raise": raise, "mark": mark} {
+		var refused *SidecarError
+		if !errors.As(err, &refused) || !refused.Foreign || !contains(err.Error(), "user 64202", "rm '"+path+guardSuffix+"' && croft guard raise") {
+			t.Errorf("%s: %v; want it refused with the repair", verb, err)
+		}
+	}
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the file was written: %v", err)
+	}
+	// The repair works, and what root makes is trusted.
+	guardMust(t, os.Remove(path+guardSuffix))
+	guardPut(t, f, 1, "one")
+	guardPut(t, f, 2, "two")
+	// So is the sidecar of the user whose file it is.
+	guardMust(t, os.Chown(path, neighbour, neighbour))
+	guardPut(t, f, 3, "three")
+	guardPut(t, f, 4, "four")
+	guardHas(t, f, 4, "four")
+}

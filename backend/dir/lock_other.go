@@ -26,6 +26,8 @@ func guardUnlock(fsys.File) {}
 
 func guardLinks(fs.FileInfo) uint64 { return 1 }
 
+func guardUser(fs.FileInfo) int { return -1 }
+
 func guardChown(_, _ fs.FileInfo) (uid, gid int) { return -1, -1 }
 
 func guardLocker(fs.FileInfo) int { return 0 }

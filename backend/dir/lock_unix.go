@@ -50,6 +50,14 @@ func guardLinks(info fs.FileInfo) uint64 {
 	return 1
 }
 
+// guardUser is the number of a file's owner.
+func guardUser(info fs.FileInfo) int {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return int(st.Uid)
+	}
+	return -1
+}
+
 // guardChown says which owner and group a file must be given to have those of old; -1 for what it has, or what only root can give.
 func guardChown(info, old fs.FileInfo) (uid, gid int) {
 	uid, gid = -1, -1
