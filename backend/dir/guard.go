@@ -33,9 +33,11 @@ const defaultLockWait = 10 * time.Second
 // File is a guarded file: each admitted write replaces its content, and readers, who need to know nothing of the guard, see the old content or the new.
 //
 // Its mark is kept beside it in the sidecar NAME.fence, in two checksummed slots that are written in place and in turn; the sidecar can be read with
-// cat, must stay beside the file, and belongs into no backup that is ever restored alone. It has the file's owner, group and mode as far as the system allows.
+// cat, must stay beside the file, and belongs into no backup that is ever restored alone.
 //
-// In a sticky directory, /tmp for example, a sidecar that another user
+// The sidecar has the file's owner and group, and lets in those who may write
+// the file: a user who could only read it could lock it and keep every writer
+// waiting. In a sticky directory, /tmp for example, a sidecar that another user
 // has made is refused, unless the file or the directory is that user's.
 //
 // A write is staged in a hidden file beside the target, ".NAME.croft-stage-" and 16 hex digits, and synced. Then, under an exclusive flock(2) on the sidecar: the

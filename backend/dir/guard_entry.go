@@ -41,12 +41,8 @@ func (v *visit) enterLocked(w *waiting) (*guardEntry, error) {
 	if err != nil {
 		return nil, err
 	}
-	perm := fs.FileMode(0o666) // and the umask
-	if old != nil {
-		perm = old.Mode().Perm()
-	}
 	for {
-		file, err := v.openSidecar(perm)
+		file, err := v.openSidecar(w.ctx, old)
 		if err != nil {
 			return nil, err
 		}
@@ -94,15 +90,16 @@ func (in *guardEntry) isCurrent() (bool, error) {
 	return fsys.SameFile(mine, there), nil
 }
 
-// dress gives the sidecar the artifact's permissions where they differ and the system lets us: only its owner or root can. For others the
-// sidecar is good as it is, or they could not have opened it.
+// dress gives the sidecar the artifact's owner and group, and lets in those who
+// may write the artifact, where the system lets us: only its owner or root can.
+// For others the sidecar is good as it is, or they could not have opened it.
 func (in *guardEntry) dress(old fs.FileInfo) error {
-	if old == nil {
-		return nil
-	}
 	info, err := in.file.Stat()
 	if err != nil {
 		return in.f.explain(err)
+	}
+	if old == nil {
+		old = info
 	}
 	uid, gid := guardChown(info, old)
 	if uid >= 0 || gid >= 0 {
@@ -110,8 +107,8 @@ func (in *guardEntry) dress(old fs.FileInfo) error {
 			return in.f.explain(err)
 		}
 	}
-	if info.Mode().Perm() != old.Mode().Perm() {
-		if err := in.file.Chmod(old.Mode().Perm()); err != nil && !errors.Is(err, fs.ErrPermission) {
+	if perm := sidecarPerm(old.Mode()); info.Mode().Perm() != perm {
+		if err := in.file.Chmod(perm); err != nil && !errors.Is(err, fs.ErrPermission) {
 			return in.f.explain(err)
 		}
 	}

@@ -125,21 +125,41 @@ func (v *visit) readImage(file fsys.File) ([]byte, error) {
 func (f *File) explain(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("guard %s: %w; the sidecar %s has the permissions of the file: whoever may write the one must be able to write the other and their directory", f.path, err, f.sidecar)
+		return fmt.Errorf("guard %s: %w; users who may write the file, and no others, may open its sidecar %s: check the permissions of both and of their directory", f.path, err, f.sidecar)
 	case guardIsLink(err):
 		return &SidecarError{Path: f.sidecar, Reason: "it is a symbolic link"}
 	}
 	return fmt.Errorf("guard %s: %w", f.path, err)
 }
 
-// openSidecar opens the sidecar for writing, making an empty one if there is none.
-func (v *visit) openSidecar(perm fs.FileMode) (fsys.File, error) {
-	for {
+// sidecarPerm lets in those who may write the artifact, and its owner. Users
+// who may only read it stay out: an open file is all that flock(2) asks for,
+// and they could keep every writer waiting.
+func sidecarPerm(artifact fs.FileMode) fs.FileMode {
+	write := artifact.Perm()&0o222 | 0o200
+	return write | write<<1
+}
+
+// newbornTries is how often a sidecar that may not be opened, and is empty, is
+// tried again, 1 ms apart: its maker may be about to give it its permissions.
+const newbornTries = 20
+
+// openSidecar opens the sidecar for writing, making an empty one if there is
+// none. It waits for no lock.
+func (v *visit) openSidecar(ctx context.Context, old fs.FileInfo) (fsys.File, error) {
+	for try := 0; ; {
 		// Not in one step: a sticky directory may forbid O_CREATE on what another user made (fs.protected_regular).
 		file, err := v.fs.Open(v.sidecar, os.O_RDWR|guardOpenFlags, 0)
 		if errors.Is(err, fs.ErrNotExist) {
-			file, err = v.fs.Open(v.sidecar, os.O_RDWR|os.O_CREATE|os.O_EXCL|guardOpenFlags, perm)
+			file, err = v.makeSidecar(old)
 			if errors.Is(err, fs.ErrExist) {
+				continue
+			}
+		}
+		if errors.Is(err, fs.ErrPermission) && try < newbornTries {
+			if info, statErr := v.fs.Lstat(v.sidecar); statErr == nil && info.Size() == 0 {
+				try++
+				rest(ctx, time.Millisecond)
 				continue
 			}
 		}
@@ -152,4 +172,26 @@ func (v *visit) openSidecar(perm fs.FileMode) (fsys.File, error) {
 		}
 		return file, nil
 	}
+}
+
+// makeSidecar makes an empty sidecar. Without an artifact, those are let in whom
+// the umask would let write a new file.
+func (v *visit) makeSidecar(old fs.FileInfo) (fsys.File, error) {
+	perm := fs.FileMode(0o622)
+	if old != nil {
+		perm = sidecarPerm(old.Mode())
+	}
+	file, err := v.fs.Open(v.sidecar, os.O_RDWR|os.O_CREATE|os.O_EXCL|guardOpenFlags, perm)
+	if err != nil || old != nil {
+		return file, err
+	}
+	info, err := file.Stat()
+	if err == nil {
+		err = file.Chmod(sidecarPerm(info.Mode()))
+	}
+	if err != nil {
+		_ = file.Close()
+		return nil, err
+	}
+	return file, nil
 }

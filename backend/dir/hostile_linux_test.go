@@ -1,6 +1,7 @@
 package dir
 
 import (
+	"bufio"
 	"errors"
 	"io/fs"
 	"os"
@@ -11,6 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/fsys"
 	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/store/cas"
@@ -326,4 +330,76 @@ func TestAPlantedSidecarIsNotTrusted(t *testing.T) {
 	guardPut(t, f, 3, "three")
 	guardPut(t, f, 4, "four")
 	guardHas(t, f, 4, "four")
+}
+
+// TestNeighbourChild is the neighbour's part of the test below.
+func TestNeighbourChild(t *testing.T) {
+	path := os.Getenv("CROFT_TEST_NEIGHBOUR_LOCKS")
+	if path == "" {
+		return
+	}
+	file, err := os.Open(path)
+	if err == nil {
+		err = unix.Flock(int(file.Fd()), unix.LOCK_EX)
+	}
+	testenv.Say("locked", err)
+	bufio.NewScanner(os.Stdin).Scan() // until it is told to end
+}
+
+func TestAReaderCannotKeepWritersWaiting(t *testing.T) {
+	needRoot(t)
+	dir := guardOpenDir(t, 0o755)
+	path := filepath.Join(dir, "artifact")
+	guardMust(t, os.WriteFile(path, []byte("public"), 0o644), os.Chmod(path, 0o644))
+	f, err := OpenFile(path, &FileOptions{LockWait: -1})
+	guardMust(t, err)
+	guardPut(t, f, 1, "one")
+	cmd := exec.Command(copyOf(t, self(t), filepath.Join(openDir(t), "program")), "-test.run=^TestNeighbourChild$")
+	cmd.Dir = "/"
+	cmd.Env = append(os.Environ(), "CROFT_TEST_NEIGHBOUR_LOCKS="+path+guardSuffix)
+	cmd.SysProcAttr = asUser()
+	in, err := cmd.StdinPipe()
+	guardMust(t, err)
+	out, err := cmd.StdoutPipe()
+	guardMust(t, err, cmd.Start())
+	defer func() { _ = in.Close(); _ = cmd.Wait() }()
+	lines := bufio.NewScanner(out)
+	for lines.Scan() && !strings.Contains(lines.Text(), "locked") {
+	}
+	if !strings.Contains(lines.Text(), "locked") {
+		t.Fatal("the neighbour did not try")
+	}
+	if got, err := exec.Command("cat", path).Output(); err != nil || string(got) != "one" {
+		t.Errorf("a reader gets %q, %v", got, err)
+	}
+	if _, err := f.Write(t.Context(), guardStamp(2), strings.NewReader("two")); err != nil {
+		t.Errorf("while a reader says %q: %v", lines.Text(), err)
+	}
+}
+
+// TestGuardGroupMembersMakeASidecarAtOnce: the one that comes second finds the
+// sidecar without its permissions for a moment.
+func TestGuardGroupMembersMakeASidecarAtOnce(t *testing.T) {
+	needRoot(t)
+	dir := guardOpenDir(t, 0o775|fs.ModeSetgid)
+	guardMust(t, os.Chown(dir, 0, 5000))
+	path := filepath.Join(dir, "artifact")
+	var children []*guardChild
+	umask := 0o002
+	for user := 1001; user < 1005; user++ {
+		children = append(children, guardStart(t, guardOrder{Path: path, Tokens: []fence.Token{fence.Token(user)}, UID: user, GIDs: []int{user, 5000}, Umask: &umask}))
+	}
+	admitted := 0
+	for _, child := range children {
+		for _, a := range child.answers(t) {
+			if a.Error == "" {
+				admitted++
+			} else if !a.Stale {
+				t.Error(a.Error)
+			}
+		}
+	}
+	if admitted == 0 {
+		t.Error("nobody was admitted")
+	}
 }
