@@ -29,7 +29,8 @@ func (l *layout) explain(err error) error {
 	case errors.Is(err, fs.ErrNotExist):
 		advice = "it was removed or unmounted meanwhile: mount it, or try again to have it made anew"
 	case errors.Is(err, syscall.ELOOP), errors.Is(err, syscall.ENOTDIR):
-		advice = "something is in the place of a folder of the store's, and a link there is not followed: see who put it there, and remove it"
+		advice = "something is in the place of a folder of the store's, and a link there is not followed: " +
+			"see who put it there, and remove it"
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
 		advice = "too many files are open: raise the limit (ulimit -n)"
 	}

@@ -22,8 +22,9 @@ type SidecarError struct {
 
 func (e *SidecarError) Error() string {
 	if e.Foreign {
-		return fmt.Sprintf("the sidecar %s is not trusted (%s); keep the file in a directory that only its writers may write, or remove the sidecar "+
-			"and raise the fence with the token of the present owner: rm '%[1]s' && croft guard raise '%[3]s'",
+		return fmt.Sprintf("the sidecar %s is not trusted (%s); keep the file in a directory that only its writers "+
+			"may write, or remove the sidecar and raise the fence with the token of the present owner: "+
+			"rm '%[1]s' && croft guard raise '%[3]s'",
 			e.Path, e.Reason, strings.TrimSuffix(e.Path, guardSuffix))
 	}
 	return fmt.Sprintf("the sidecar %s is damaged (%s), and with it the memory of whose writes count; restore it from where it was moved or copied, or, once no old writer "+
@@ -125,7 +126,8 @@ func (v *visit) readImage(file fsys.File) ([]byte, error) {
 func (f *File) explain(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("guard %s: %w; users who may write the file, and no others, may open its sidecar %s: check the permissions of both and of their directory", f.path, err, f.sidecar)
+		return fmt.Errorf("guard %s: %w; users who may write the file, and no others, may open its sidecar %s: "+
+			"check the permissions of both and of their directory", f.path, err, f.sidecar)
 	case guardIsLink(err):
 		return &SidecarError{Path: f.sidecar, Reason: "it is a symbolic link"}
 	}
@@ -174,8 +176,8 @@ func (v *visit) openSidecar(ctx context.Context, old fs.FileInfo) (fsys.File, er
 	}
 }
 
-// makeSidecar makes an empty sidecar. Without an artifact, those are let in whom
-// the umask would let write a new file.
+// makeSidecar makes an empty sidecar. Without an artifact, it lets in those whom
+// the umask lets write a new file.
 func (v *visit) makeSidecar(old fs.FileInfo) (fsys.File, error) {
 	perm := fs.FileMode(0o622)
 	if old != nil {

@@ -45,5 +45,6 @@ func (v *visit) stay() error {
 }
 
 func (f *File) relinked() error {
-	return fmt.Errorf("%w target %s: a symbolic link is on its path that was not there when it was opened; see who put it there, and open it again", fence.ErrInvalid, f.path)
+	return fmt.Errorf("%w target %s: a symbolic link is on its path that was not there when it was opened; "+
+		"see who put it there, and open it again", fence.ErrInvalid, f.path)
 }

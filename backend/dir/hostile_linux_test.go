@@ -40,7 +40,9 @@ func asNeighbour(tb testing.TB, script string, args ...string) {
 }
 
 func asUser() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: neighbour, Gid: neighbour, Groups: []uint32{neighbourGroup}}}
+	return &syscall.SysProcAttr{Credential: &syscall.Credential{
+		Uid: neighbour, Gid: neighbour, Groups: []uint32{neighbourGroup},
+	}}
 }
 
 // sharedDir is an empty directory for a store that root shares with the
@@ -50,7 +52,8 @@ func sharedDir(t *testing.T) (root, victim string) {
 	needRoot(t)
 	base := openDir(t)
 	root, victim = filepath.Join(base, "store"), filepath.Join(base, "victim")
-	guardMust(t, os.Mkdir(root, 0o700), os.Chown(root, -1, neighbourGroup), os.Chmod(root, 0o770|fs.ModeSetgid), os.Mkdir(victim, 0o755))
+	guardMust(t, os.Mkdir(root, 0o700), os.Chown(root, -1, neighbourGroup), os.Chmod(root, 0o770|fs.ModeSetgid),
+		os.Mkdir(victim, 0o755))
 	for _, name := range victims {
 		guardMust(t, os.WriteFile(filepath.Join(victim, name), []byte("root's"), 0o600))
 	}
@@ -81,7 +84,8 @@ func TestASweepRemovesNothingThroughALink(t *testing.T) {
 				After:  func(s fsys.Step) error { return attack(s, "after the listing") },
 			}})
 			defer st.Close()
-			asNeighbour(t, `mkdir "$1"; for n in 1 2 3 4 5 6; do : > "$1/$n"; done; touch -d '3 hours ago' "$1"`, filepath.Join(root, "tmp", "croft-born-0123456789abcdef"))
+			asNeighbour(t, `mkdir "$1"; for n in 1 2 3 4 5 6; do : > "$1/$n"; done; touch -d '3 hours ago' "$1"`,
+				filepath.Join(root, "tmp", "croft-born-0123456789abcdef"))
 			_, _ = st.Sweep(t.Context()) // whatever it says
 			if attacked != 1 {
 				t.Fatal("the sweep did not come to the neighbour's folder")
@@ -164,11 +168,12 @@ func TestOnlyRegularFilesOfReasonableSizeAreRead(t *testing.T) {
 			guardMust(t, os.Remove(path), plant(path))
 			st := p.another(nil)
 			var damaged *DamagedError
-			if a := inTime(t, func() error { return one(st, acquire("job", "bob")).Err }); !errors.As(a, &damaged) || damaged.Path != path {
-				t.Errorf("an acquire is answered %v", a)
+			err := inTime(t, func() error { return one(st, acquire("job", "bob")).Err })
+			if !errors.As(err, &damaged) || damaged.Path != path {
+				t.Errorf("an acquire is answered %v", err)
 			}
 			listed := 0
-			err := inTime(t, func() (failed error) {
+			err = inTime(t, func() (failed error) {
 				for _, err := range st.List(t.Context(), "") {
 					if failed = err; err == nil {
 						listed++
@@ -195,7 +200,8 @@ func TestOnlyRegularFilesOfReasonableSizeAreRead(t *testing.T) {
 			p := newPlace(t)
 			path := filepath.Join(p.root, markerName)
 			guardMust(t, os.Remove(path), plant(path))
-			if err := inTime(t, func() error { _, err := Open(p.root, nil); return err }); err == nil || !strings.Contains(err.Error(), path) {
+			err := inTime(t, func() error { _, err := Open(p.root, nil); return err })
+			if err == nil || !strings.Contains(err.Error(), path) {
 				t.Errorf("it opens with %v", err)
 			}
 		})
@@ -216,7 +222,8 @@ func TestAStoreFollowsNoLinkInThePlaceOfItsFolders(t *testing.T) {
 			files, folders := census(t, away)
 			st := p.on(unsynced{fsys.OS{}})
 			p.clock.Advance(time.Hour)
-			if a := one(st, acquire("job", "bob")); !errors.Is(a.Err, syscall.ELOOP) || !strings.Contains(a.Err.Error(), "see who put it there") {
+			a := one(st, acquire("job", "bob"))
+			if !errors.Is(a.Err, syscall.ELOOP) || !strings.Contains(a.Err.Error(), "see who put it there") {
 				t.Errorf("an acquire is answered %v", a.Err)
 			}
 			_, _ = st.Sweep(t.Context())
@@ -254,7 +261,9 @@ func TestAWriteStaysInTheFolderThatItHasInspected(t *testing.T) {
 				folder, secret := filepath.Join(mine, "folder"), filepath.Join(mine, "secret")
 				path := filepath.Join(folder, "artifact")
 				guardMust(t, os.MkdirAll(folder, 0o755), os.WriteFile(path, []byte("old"), 0o644), os.Mkdir(secret, 0o700))
-				guardMust(t, os.Chown(mine, neighbour, neighbour), os.Chown(folder, neighbour, neighbour), os.Chown(path, neighbour, neighbour))
+				for _, its := range []string{mine, folder, path} {
+					guardMust(t, os.Chown(its, neighbour, neighbour))
+				}
 				before, err := os.Lstat(secret)
 				guardMust(t, err)
 				f := guardOpen(t, path)
@@ -314,7 +323,8 @@ func TestAPlantedSidecarIsNotTrusted(t *testing.T) {
 	_, mark := f.Mark(t.Context())
 	for verb, err := range map[string]error{"write": write, "raise": raise, "mark": mark} {
 		var refused *SidecarError
-		if !errors.As(err, &refused) || !refused.Foreign || !contains(err.Error(), "user 64202", "rm '"+path+guardSuffix+"' && croft guard raise") {
+		repair := "rm '" + path + guardSuffix + "' && croft guard raise"
+		if !errors.As(err, &refused) || !refused.Foreign || !contains(err.Error(), "user 64202", repair) {
 			t.Errorf("%s: %v; want it refused with the repair", verb, err)
 		}
 	}
@@ -387,7 +397,9 @@ func TestGuardGroupMembersMakeASidecarAtOnce(t *testing.T) {
 	var children []*guardChild
 	umask := 0o002
 	for user := 1001; user < 1005; user++ {
-		children = append(children, guardStart(t, guardOrder{Path: path, Tokens: []fence.Token{fence.Token(user)}, UID: user, GIDs: []int{user, 5000}, Umask: &umask}))
+		children = append(children, guardStart(t, guardOrder{
+			Path: path, Tokens: []fence.Token{fence.Token(user)}, UID: user, GIDs: []int{user, 5000}, Umask: &umask,
+		}))
 	}
 	admitted := 0
 	for _, child := range children {

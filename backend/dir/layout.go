@@ -172,7 +172,8 @@ func (l *layout) readMarker() error {
 		return err
 	}
 	if strange(err) != "" {
-		return fmt.Errorf("%w store %s: %w, where the store's marker belongs; see who put it there, and remove it: it is made anew", fence.ErrInvalid, l.root, err)
+		return fmt.Errorf("%w store %s: %w, where the store's marker belongs; see who put it there, and remove it: "+
+			"it is made anew", fence.ErrInvalid, l.root, err)
 	}
 	if err != nil {
 		return l.explain(err)

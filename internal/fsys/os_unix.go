@@ -202,8 +202,8 @@ func (p Path) parent() (dir int, name string, done func(), err error) {
 	return dir, name, func() { _ = unix.Close(dir) }, nil
 }
 
-// open opens a path: its trusted folder as any program does, and the rest of the
-// way without following a link.
+// open opens a path: its trusted folder as any program does, and the rest of
+// the way without following a link.
 func open(p Path, flag int, perm uint32) (fd int, err error) {
 	top := unix.AT_FDCWD
 	switch {
