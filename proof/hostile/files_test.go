@@ -178,7 +178,7 @@ func (s *fileScene) stamp(plant string) {
 }
 
 // rounds is how often a race is run.
-const rounds = 40
+const rounds = 25
 
 // sweep races with root's tidying: the attacker links a folder of root's in the
 // place of folders that are about to be removed. The race may miss its moment
@@ -220,7 +220,10 @@ func (s *fileScene) sweep() {
 func (s *fileScene) write() {
 	secret, mine := filepath.Join(s.base, "secret"), filepath.Join(s.base, "mine")
 	s.must(os.Mkdir(secret, 0o700), os.Mkdir(mine, 0o755), os.Chown(mine, fileAttacker, fileAttacker))
-	s.attack(`mkdir "$1"; echo old > "$1/artifact"`, mine+"/folder")
+	// Root looks at every staged file between its check and its own staging: many
+	// of them make the moment wide.
+	s.attack(`mkdir "$1"; cd "$1"; echo old > artifact
+		seq 1000000000000001 1000000000003000 | sed 's/^/.artifact.croft-stage-/' | xargs touch`, mine+"/folder")
 	end := s.racing(`mv "$1" "$1.away"; ln -s "$2" "$1"; rm "$1"; mv "$1.away" "$1"`, mine+"/folder", secret)
 	defer end()
 	for round := range rounds {
