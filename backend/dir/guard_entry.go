@@ -54,7 +54,9 @@ func (v *visit) enterLocked(w *waiting) (*guardEntry, error) {
 		current, err := in.isCurrent()
 		if err == nil && current {
 			if err = in.read(); err == nil {
-				err = in.dress(old)
+				if err = dressSidecar(file, old); err != nil {
+					err = v.explain(err)
+				}
 			}
 		}
 		if err == nil && current {
@@ -88,31 +90,6 @@ func (in *guardEntry) isCurrent() (bool, error) {
 		return false, &SidecarError{Path: in.f.sidecar, Reason: fmt.Sprintf("it has %d hard links", n)} // it may be anybody's file
 	}
 	return fsys.SameFile(mine, there), nil
-}
-
-// dress gives the sidecar the artifact's owner and group, and lets in those who
-// may write the artifact, where the system lets us: only its owner or root can.
-// For others the sidecar is good as it is, or they could not have opened it.
-func (in *guardEntry) dress(old fs.FileInfo) error {
-	info, err := in.file.Stat()
-	if err != nil {
-		return in.f.explain(err)
-	}
-	if old == nil {
-		old = info
-	}
-	uid, gid := guardChown(info, old)
-	if uid >= 0 || gid >= 0 {
-		if err := in.file.Chown(uid, gid); err != nil && !errors.Is(err, fs.ErrPermission) {
-			return in.f.explain(err)
-		}
-	}
-	if perm := sidecarPerm(old.Mode()); info.Mode().Perm() != perm {
-		if err := in.file.Chmod(perm); err != nil && !errors.Is(err, fs.ErrPermission) {
-			return in.f.explain(err)
-		}
-	}
-	return nil
 }
 
 // read reads the mark under the lock and signs in. Whoever was inside before and has not signed out died here, or its disk failed: what it wrote is

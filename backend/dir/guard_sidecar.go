@@ -40,12 +40,14 @@ var ErrLockNotKept = errors.New("another writer was inside the guard at the same
 // the two slots can meet both of them being written.
 const lookTries = 20
 
+const lookPause = 5 * time.Millisecond
+
 // look reads the sidecar without the lock.
 func (v *visit) look(ctx context.Context) (slotState, error) {
-	var damage error
+	var failed error
 	for try := range lookTries {
 		if try > 0 {
-			rest(ctx, 5*time.Millisecond)
+			rest(ctx, lookPause)
 		}
 		if err := ctx.Err(); err != nil {
 			return slotState{}, fmt.Errorf("guard %s: %w", v.path, err)
@@ -53,6 +55,10 @@ func (v *visit) look(ctx context.Context) (slotState, error) {
 		file, err := v.fs.Open(v.sidecar, os.O_RDONLY|guardOpenFlags, 0)
 		if errors.Is(err, fs.ErrNotExist) {
 			return slotState{}, nil
+		}
+		if v.newborn(err) {
+			failed = v.explain(err)
+			continue
 		}
 		if err != nil {
 			return slotState{}, v.explain(err)
@@ -69,9 +75,9 @@ func (v *visit) look(ctx context.Context) (slotState, error) {
 		if err == nil {
 			return s, nil
 		}
-		damage = err
+		failed = v.distrust(err)
 	}
-	return slotState{}, v.distrust(damage)
+	return slotState{}, failed
 }
 
 // distrust says why a sidecar could not be read.
@@ -142,14 +148,20 @@ func sidecarPerm(artifact fs.FileMode) fs.FileMode {
 	return write | write<<1
 }
 
-// newbornTries is how often a sidecar that may not be opened, and is empty, is
-// tried again, 1 ms apart: its maker may be about to give it its permissions.
-const newbornTries = 20
+// newborn reports whether a sidecar could not be opened because its maker has
+// not yet given it its permissions. That takes it a moment: look again.
+func (v *visit) newborn(err error) bool {
+	if !errors.Is(err, fs.ErrPermission) {
+		return false
+	}
+	info, err := v.fs.Lstat(v.sidecar)
+	return err == nil && info.Size() == 0
+}
 
 // openSidecar opens the sidecar for writing, making an empty one if there is
 // none. It waits for no lock.
 func (v *visit) openSidecar(ctx context.Context, old fs.FileInfo) (fsys.File, error) {
-	for try := 0; ; {
+	for try := 0; ; try++ {
 		// Not in one step: a sticky directory may forbid O_CREATE on what another user made (fs.protected_regular).
 		file, err := v.fs.Open(v.sidecar, os.O_RDWR|guardOpenFlags, 0)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -158,12 +170,9 @@ func (v *visit) openSidecar(ctx context.Context, old fs.FileInfo) (fsys.File, er
 				continue
 			}
 		}
-		if errors.Is(err, fs.ErrPermission) && try < newbornTries {
-			if info, statErr := v.fs.Lstat(v.sidecar); statErr == nil && info.Size() == 0 {
-				try++
-				rest(ctx, time.Millisecond)
-				continue
-			}
+		if try < lookTries && v.newborn(err) {
+			rest(ctx, lookPause)
+			continue
 		}
 		if err != nil {
 			return nil, v.explain(err)
@@ -181,19 +190,39 @@ func (v *visit) openSidecar(ctx context.Context, old fs.FileInfo) (fsys.File, er
 func (v *visit) makeSidecar(old fs.FileInfo) (fsys.File, error) {
 	perm := fs.FileMode(0o622)
 	if old != nil {
-		perm = sidecarPerm(old.Mode())
+		perm = 0o600 // until it has the group that it shall have
 	}
 	file, err := v.fs.Open(v.sidecar, os.O_RDWR|os.O_CREATE|os.O_EXCL|guardOpenFlags, perm)
-	if err != nil || old != nil {
-		return file, err
-	}
-	info, err := file.Stat()
-	if err == nil {
-		err = file.Chmod(sidecarPerm(info.Mode()))
-	}
 	if err != nil {
+		return nil, err
+	}
+	if err := dressSidecar(file, old); err != nil {
 		_ = file.Close()
 		return nil, err
 	}
 	return file, nil
+}
+
+// dressSidecar gives the sidecar the artifact's owner and group, and lets in
+// those who may write the artifact, where the system lets us: only its owner or
+// root can. For others it is good as it is, or they could not have opened it.
+func dressSidecar(file fsys.File, old fs.FileInfo) error {
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	if old == nil {
+		old = info
+	}
+	if uid, gid := guardChown(info, old); uid >= 0 || gid >= 0 {
+		if err := file.Chown(uid, gid); err != nil && !errors.Is(err, fs.ErrPermission) {
+			return err
+		}
+	}
+	if perm := sidecarPerm(old.Mode()); info.Mode().Perm() != perm {
+		if err := file.Chmod(perm); err != nil && !errors.Is(err, fs.ErrPermission) {
+			return err
+		}
+	}
+	return nil
 }
