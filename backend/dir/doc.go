@@ -60,7 +60,8 @@
 // Members of the group can change, end and remove every lease in it. They get
 // nothing else by it: below the directory the store follows no symbolic link,
 // reads regular files of bounded size only, and never waits for a pipe. Links
-// on the way to the directory, and the directory itself, are followed.
+// on the way to the directory, and the directory itself, are followed. Solaris
+// and AIX have none of this: share a directory there with trusted users only.
 //
 // # Limits
 //

@@ -8,8 +8,9 @@ import (
 	"os"
 )
 
-// These systems have neither directory stores nor guarded files. What others
-// ask of a file system is asked by its path.
+// These systems go by paths, and links are followed everywhere: Windows, where
+// there are neither directory stores nor guarded files, and Solaris and AIX,
+// for which golang.org/x/sys has no linkat(2).
 
 // OpenDir opens a folder.
 func (OS) OpenDir(p Path) (*os.File, error) { return os.Open(p.full) }
