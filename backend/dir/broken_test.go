@@ -69,7 +69,7 @@ type reckless struct{ fsys.FS }
 
 func (r *reckless) Remove(path fsys.Path) error {
 	if n, ok := parseVersionName(filepath.Base(path.String())); ok && strings.Contains(path.String(), "/keys/") {
-		_ = r.FS.Remove(path.Beside(versionName(n + 1)))
+		_ = r.FS.Remove(fsys.Anywhere(filepath.Join(filepath.Dir(path.String()), versionName(n+1))))
 	}
 	return r.FS.Remove(path)
 }

@@ -9,18 +9,19 @@ import (
 // passFlags open a folder to pass through it, which takes no right to list it.
 const passFlags = unix.O_PATH | unix.O_DIRECTORY
 
-// beneath opens what lies beneath a folder. The kernel refuses every link.
-func beneath(top int, way string, flag int, perm uint32) (fd int, err error) {
-	how := &unix.OpenHow{
-		Flags:   uint64(flag | unix.O_CLOEXEC | unix.O_LARGEFILE),
-		Resolve: unix.RESOLVE_NO_SYMLINKS,
+// openNoLinks opens a path on which no link is; the kernel refuses every link.
+// ENOSYS: the kernel cannot.
+func openNoLinks(dir int, way string, flag int, perm uint32) (fd int, err error) {
+	how := &unix.OpenHow{Flags: uint64(flag | unix.O_CLOEXEC), Resolve: unix.RESOLVE_NO_SYMLINKS}
+	if flag&unix.O_PATH == 0 {
+		how.Flags |= unix.O_LARGEFILE // openat2 refuses the two together; 0 on 64-bit systems
 	}
 	if flag&unix.O_CREAT != 0 {
 		how.Mode = uint64(perm)
 	}
-	err = again(func() error { fd, err = unix.Openat2(top, way, how); return err })
-	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) { // before Linux 5.6, or a container that forbids it
-		return walk(top, way, flag, perm)
+	err = again(func() error { fd, err = unix.Openat2(dir, way, how); return err })
+	if errors.Is(err, unix.EPERM) { // perhaps of a container that forbids the call
+		err = unix.ENOSYS // also the answer before Linux 5.6
 	}
 	return fd, err
 }

@@ -205,21 +205,22 @@ func (p Path) parent() (dir int, name string, done func(), err error) {
 // open opens a path: its trusted folder as any program does, and the rest of
 // the way without following a link.
 func open(p Path, flag int, perm uint32) (fd int, err error) {
-	top := unix.AT_FDCWD
 	switch {
 	case p.top == "":
 		return openat(unix.AT_FDCWD, p.full, flag, perm)
 	case p.dir != nil:
-		top = int(p.dir.Fd())
-	default:
-		if top, err = openat(unix.AT_FDCWD, p.top, passFlags, 0); err != nil {
-			return -1, err
-		}
-		if p.below() == "." && flag == passFlags {
-			return top, nil
-		}
-		defer unix.Close(top)
+		return beneath(int(p.dir.Fd()), p.below(), flag, perm)
 	}
+	fd, err = openNoLinks(unix.AT_FDCWD, p.full, flag, perm)
+	if !errors.Is(err, unix.ELOOP) && !errors.Is(err, unix.ENOSYS) {
+		return fd, err
+	}
+	// A link leads to the trusted folder, or lies below it.
+	top, err := openat(unix.AT_FDCWD, p.top, passFlags, 0)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(top)
 	return beneath(top, p.below(), flag, perm)
 }
 
@@ -228,25 +229,43 @@ func openat(dir int, name string, flag int, perm uint32) (fd int, err error) {
 	return fd, err
 }
 
-// walk opens what lies beneath a folder, one element after the other.
-func walk(top int, way string, flag int, perm uint32) (fd int, err error) {
-	fd = top
-	for way != "" {
-		name, rest, _ := strings.Cut(way, "/")
+// beneath opens what lies beneath a folder without following a link. A link
+// is ELOOP.
+func beneath(top int, way string, flag int, perm uint32) (int, error) {
+	fd, err := openNoLinks(top, way, flag, perm)
+	if errors.Is(err, unix.ENOSYS) {
+		return walk(top, way, flag, perm)
+	}
+	return fd, err
+}
+
+// walk is beneath, one element after the other.
+func walk(top int, way string, flag int, perm uint32) (int, error) {
+	dir := top
+	for {
+		name, rest, more := strings.Cut(way, "/")
 		flags := flag
-		if way = rest; way != "" {
+		if more {
 			flags = passFlags
 		}
-		next, err := openat(fd, name, flags|unix.O_NOFOLLOW, perm)
-		if fd != top {
-			_ = unix.Close(fd)
+		next, err := openat(dir, name, flags|unix.O_NOFOLLOW, perm)
+		if err != nil && !errors.Is(err, unix.EEXIST) && isLink(dir, name) {
+			err = unix.ELOOP // systems differ: ENOTDIR, EMLINK, EFTYPE
 		}
-		if err != nil {
-			return -1, err
+		if dir != top {
+			_ = unix.Close(dir)
 		}
-		fd = next
+		if err != nil || !more {
+			return next, err
+		}
+		dir, way = next, rest
 	}
-	return fd, nil
+}
+
+func isLink(dir int, name string) bool {
+	var st unix.Stat_t
+	err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)
+	return err == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK
 }
 
 // again repeats a system call that a signal has interrupted.

@@ -3,7 +3,6 @@ package fsys
 import (
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 )
 
@@ -20,12 +19,6 @@ func Anywhere(path string) Path { return Path{full: path} }
 
 // String is the whole path, for people and for tests.
 func (p Path) String() string { return p.full }
-
-// Beside names another file in the same folder.
-func (p Path) Beside(name string) Path {
-	p.full = filepath.Join(filepath.Dir(p.full), name)
-	return p
-}
 
 // below is the way from the trusted folder.
 func (p Path) below() string {
@@ -67,19 +60,14 @@ func (t Tree) Close() error {
 	return t.dir.Close()
 }
 
-// Moved reports whether the path of a held folder leads elsewhere now, or
-// nowhere.
+// Moved reports whether the path of a held folder leads elsewhere now. It may
+// lead to the folder through links.
 func (t Tree) Moved() (bool, error) {
-	now, err := t.FS.OpenDir(Path{full: t.top, top: "/"})
-	if err != nil {
-		return true, err
-	}
-	defer now.Close()
 	mine, err := t.dir.Stat()
 	if err != nil {
 		return true, err
 	}
-	there, err := now.Stat()
+	there, err := t.FS.Stat(Anywhere(t.top))
 	if err != nil {
 		return true, err
 	}
