@@ -86,8 +86,10 @@ func (in *guardEntry) isCurrent() (bool, error) {
 	if err != nil {
 		return false, in.f.explain(err)
 	}
-	if n := guardLinks(mine); n > 1 {
-		return false, &SidecarError{Path: in.f.sidecar, Reason: fmt.Sprintf("it has %d hard links", n)} // it may be anybody's file
+	// It may be anybody's file. Counted at its name: a file that has this name
+	// and another has two links, even if it had one a moment ago.
+	if n := guardLinks(there); n > 1 && there.Mode().IsRegular() {
+		return false, &SidecarError{Path: in.f.sidecar, Reason: fmt.Sprintf("it has %d hard links", n)}
 	}
 	return fsys.SameFile(mine, there), nil
 }

@@ -342,6 +342,45 @@ func TestAPlantedSidecarIsNotTrusted(t *testing.T) {
 	guardHas(t, f, 4, "four")
 }
 
+// TestAFileOfAnothersIsNeverTakenForTheSidecar: the neighbour links an empty
+// file of root's in the sidecar's place (where fs.protected_hardlinks is off),
+// and takes the link away whenever root looks at the open file.
+func TestAFileOfAnothersIsNeverTakenForTheSidecar(t *testing.T) {
+	needRoot(t)
+	dir := guardOpenDir(t, 0o755)
+	path, victim := filepath.Join(dir, "artifact"), filepath.Join(dir, "victim")
+	guardMust(t, os.WriteFile(path, []byte("old"), 0o644), os.Chown(path, neighbour, neighbour),
+		os.WriteFile(victim, nil, 0o600), os.Link(victim, path+guardSuffix))
+	before := guardModes(t, victim)
+	f := guardOpen(t, path)
+	attacked := false
+	f.fs = &fsys.Faulty{
+		FS: fsys.OS{},
+		Before: func(s fsys.Step) error {
+			if s.Op == "fstat" && s.Path == path+guardSuffix {
+				attacked = true
+				return os.Remove(s.Path)
+			}
+			return nil
+		},
+		After: func(s fsys.Step) error {
+			if s.Op == "fstat" && s.Path == path+guardSuffix {
+				return os.Link(victim, s.Path)
+			}
+			return nil
+		},
+	}
+	_, err := f.Write(t.Context(), guardStamp(1), strings.NewReader("new"))
+	if !attacked || err == nil || !strings.Contains(err.Error(), "hard links") {
+		t.Errorf("attacked: %t; the write ends with %v", attacked, err)
+	}
+	content, err := os.ReadFile(victim)
+	guardMust(t, err)
+	if after := guardModes(t, victim); after != before || len(content) > 0 {
+		t.Errorf("root's file was %s, and is %s now, with %d bytes", before, after, len(content))
+	}
+}
+
 // TestNeighbourChild is the neighbour's part of the test below.
 func TestNeighbourChild(t *testing.T) {
 	path := os.Getenv("CROFT_TEST_NEIGHBOUR_LOCKS")
