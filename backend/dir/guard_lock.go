@@ -123,7 +123,7 @@ func (w *waiting) lock(file fsys.File) error {
 // busy finds out who is inside: from the kernel where it tells, or else from what the one inside has written.
 func (w *waiting) busy(ended error) error {
 	e := &BusyError{Target: w.f.path, Waited: time.Since(w.began), ended: ended}
-	file, err := w.f.fs.Open(w.f.sidecar, os.O_RDONLY|guardOpenFlags, 0)
+	file, err := w.f.fs.Open(w.f.sidecar, os.O_RDONLY, 0)
 	if err != nil {
 		return e
 	}

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/croft-dev/croft/internal/fsys"
@@ -52,7 +53,7 @@ func (v *visit) look(ctx context.Context) (slotState, error) {
 		if err := ctx.Err(); err != nil {
 			return slotState{}, fmt.Errorf("guard %s: %w", v.path, err)
 		}
-		file, err := v.fs.Open(v.sidecar, os.O_RDONLY|guardOpenFlags, 0)
+		file, err := v.fs.Open(v.sidecar, os.O_RDONLY, 0)
 		if errors.Is(err, fs.ErrNotExist) {
 			return slotState{}, nil
 		}
@@ -134,7 +135,7 @@ func (f *File) explain(err error) error {
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("guard %s: %w; users who may write the file, and no others, may open its sidecar %s: "+
 			"check the permissions of both and of their directory", f.path, err, f.sidecar)
-	case guardIsLink(err):
+	case errors.Is(err, syscall.ELOOP):
 		return &SidecarError{Path: f.sidecar, Reason: "it is a symbolic link"}
 	}
 	return fmt.Errorf("guard %s: %w", f.path, err)
@@ -163,7 +164,7 @@ func (v *visit) newborn(err error) bool {
 func (v *visit) openSidecar(ctx context.Context, old fs.FileInfo) (fsys.File, error) {
 	for try := 0; ; try++ {
 		// Not in one step: a sticky directory may forbid O_CREATE on what another user made (fs.protected_regular).
-		file, err := v.fs.Open(v.sidecar, os.O_RDWR|guardOpenFlags, 0)
+		file, err := v.fs.Open(v.sidecar, os.O_RDWR, 0)
 		if errors.Is(err, fs.ErrNotExist) {
 			file, err = v.makeSidecar(old)
 			if errors.Is(err, fs.ErrExist) {
@@ -192,7 +193,7 @@ func (v *visit) makeSidecar(old fs.FileInfo) (fsys.File, error) {
 	if old != nil {
 		perm = 0o600 // until it has the group that it shall have
 	}
-	file, err := v.fs.Open(v.sidecar, os.O_RDWR|os.O_CREATE|os.O_EXCL|guardOpenFlags, perm)
+	file, err := v.fs.Open(v.sidecar, os.O_RDWR|os.O_CREATE|os.O_EXCL, perm)
 	if err != nil {
 		return nil, err
 	}

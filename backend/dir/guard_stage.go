@@ -51,7 +51,7 @@ func (v *visit) stage(old fs.FileInfo) (*guardStage, error) {
 	var random [8]byte
 	_, _ = rand.Read(random[:]) // does not fail
 	path := filepath.Join(v.folder, v.stagePrefix()+hex.EncodeToString(random[:]))
-	file, err := v.fs.Open(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|guardOpenFlags, perm)
+	file, err := v.fs.Open(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		_ = v.fs.Remove(path) // a network mount may say no to what it did; nobody else has this name
 	}
@@ -162,7 +162,7 @@ func (v *visit) sweepOne(path string, now time.Time) {
 	if err != nil || !info.Mode().IsRegular() || now.Sub(info.ModTime()) < guardStageAge {
 		return
 	}
-	file, err := v.fs.Open(path, os.O_WRONLY|guardOpenFlags, 0)
+	file, err := v.fs.Open(path, os.O_WRONLY, 0)
 	if err != nil {
 		return
 	}

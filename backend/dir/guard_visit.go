@@ -1,7 +1,9 @@
 package dir
 
 import (
+	"errors"
 	"fmt"
+	"syscall"
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/fsys"
@@ -18,8 +20,9 @@ type visit struct {
 
 func (f *File) visit() (*visit, error) {
 	held, err := fsys.Hold(f.fs, f.folder)
-	if guardIsLink(err) {
-		return nil, f.relinked()
+	if errors.Is(err, syscall.ELOOP) {
+		return nil, fmt.Errorf("%w target %s: a symbolic link is on its path that was not there when it was opened; "+
+			"see who put it there, and open it again", fence.ErrInvalid, f.path)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("guard %s: %w", f.path, err)
@@ -34,17 +37,10 @@ func (v *visit) leave() { _ = v.fs.Close() }
 func (v *visit) stay() error {
 	moved, err := v.fs.Moved()
 	switch {
-	case guardIsLink(err):
-		return v.relinked()
 	case err != nil:
 		return fmt.Errorf("guard %s: %w; nothing was written", v.path, err)
 	case moved:
 		return fmt.Errorf("guard %s: its directory was replaced meanwhile; nothing was written: write again", v.path)
 	}
 	return nil
-}
-
-func (f *File) relinked() error {
-	return fmt.Errorf("%w target %s: a symbolic link is on its path that was not there when it was opened; "+
-		"see who put it there, and open it again", fence.ErrInvalid, f.path)
 }

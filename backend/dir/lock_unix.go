@@ -13,15 +13,7 @@ import (
 	"github.com/croft-dev/croft/internal/fsys"
 )
 
-// guardOpenFlags: never through a symbolic link that somebody put in the sidecar's place, never waiting for a pipe's other end.
-const guardOpenFlags = syscall.O_NOFOLLOW | syscall.O_NONBLOCK
-
 func guardPlatform() error { return nil }
-
-// guardIsLink reports whether an open failed because of O_NOFOLLOW.
-func guardIsLink(err error) bool {
-	return errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.EMLINK) // the BSDs
-}
 
 // guardTryLock takes the exclusive lock on an open file, which is this opening's and no other's, even within one process.
 func guardTryLock(f fsys.File) (bool, error) {
