@@ -54,9 +54,10 @@ const defaultLockWait = 10 * time.Second
 // keep the old content.
 //
 // Symbolic links are followed, once, when the file is opened; but not a link
-// that another user has made in a sticky directory. After that, every call opens the file's directory once, without following a
-// link, and takes each of its steps there. A call whose directory is moved away
-// meanwhile ends with an error.
+// that another user has made in a sticky directory. After that, every call
+// opens the file's directory once, without following a link, and takes each of
+// its steps there. A call whose directory is moved away meanwhile ends with an
+// error.
 //
 // All methods are safe for concurrent use. A File holds nothing open between calls.
 type File struct {
@@ -291,8 +292,8 @@ func guardFollow(link, folder string) error {
 		return fmt.Errorf("target %s: %w", link, err)
 	}
 	if planted(info, there) {
-		return fmt.Errorf("%w target %s: user %d has made it a symbolic link, in a directory where every user can make files; "+
-			"see where it leads, and name that file or remove the link", fence.ErrInvalid, link, guardUser(info))
+		return fmt.Errorf("%w target %s: user %d has made it a symbolic link, in a directory where every user can "+
+			"make files; see where it leads, and name that file or remove the link", fence.ErrInvalid, link, guardUser(info))
 	}
 	return nil
 }

@@ -279,7 +279,8 @@ func (s *fileScene) link() {
 	s.must(os.Mkdir(public, 0o700), os.Chmod(public, 0o777|fs.ModeSticky), os.WriteFile(victim, []byte("root's"), 0o600))
 	artifact := filepath.Join(public, "artifact")
 	s.attack(`ln -s "$1" "$2"`, victim, artifact)
-	if out, err := s.root("new", "write", artifact, "--stamp", fileStamp(1)); err == nil || !strings.Contains(out, artifact) {
+	out, err := s.root("new", "write", artifact, "--stamp", fileStamp(1))
+	if err == nil || !strings.Contains(out, artifact) {
 		s.Errorf("%v: %s; want the link refused", err, out)
 	}
 	if got, err := os.ReadFile(victim); err != nil || string(got) != "root's" {
