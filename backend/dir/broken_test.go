@@ -31,20 +31,20 @@ type blind struct {
 	linked string
 }
 
-func (b *blind) Link(from, to string) error {
+func (b *blind) Link(from, to fsys.Path) error {
 	err := b.FS.Link(from, to)
 	if err == nil {
 		b.mu.Lock()
-		b.linked = to
+		b.linked = to.String()
 		b.mu.Unlock()
 	}
 	return err
 }
 
-func (b *blind) Names(path string) ([]string, error) {
+func (b *blind) Names(path fsys.Path) ([]string, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if filepath.Dir(b.linked) != path {
+	if filepath.Dir(b.linked) != path.String() {
 		return b.FS.Names(path)
 	}
 	n, _ := parseVersionName(filepath.Base(b.linked))
@@ -67,9 +67,9 @@ func TestAStoreThatPrunesTheHeadIsCaught(t *testing.T) {
 // reckless prunes one version too many.
 type reckless struct{ fsys.FS }
 
-func (r *reckless) Remove(path string) error {
-	if n, ok := parseVersionName(filepath.Base(path)); ok && strings.Contains(path, "/keys/") {
-		_ = r.FS.Remove(filepath.Join(filepath.Dir(path), versionName(n+1)))
+func (r *reckless) Remove(path fsys.Path) error {
+	if n, ok := parseVersionName(filepath.Base(path.String())); ok && strings.Contains(path.String(), "/keys/") {
+		_ = r.FS.Remove(fsys.Anywhere(filepath.Join(filepath.Dir(path.String()), versionName(n+1))))
 	}
 	return r.FS.Remove(path)
 }

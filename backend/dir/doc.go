@@ -57,6 +57,12 @@
 //
 //	install -d -m 2770 -g GROUP /srv/croft
 //
+// Members of the group can change, end and remove every lease in it. They get
+// nothing else by it: below the directory the store follows no symbolic link,
+// reads regular files of bounded size only, and never waits for a pipe. Links
+// on the way to the directory, and the directory itself, are followed. Solaris
+// and AIX have none of this: share a directory there with trusted users only.
+//
 // # Limits
 //
 // The file system must have hard links; that is probed at every opening. Folders that a program copies between machines (iCloud Drive, Dropbox, OneDrive and

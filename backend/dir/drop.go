@@ -73,13 +73,18 @@ func (r *register) emptyGraves() {
 		return // leftovers has them when they are old
 	}
 	for _, grave := range graves {
-		r.removeAll(grave)
+		r.removeAll(grave, graveDepth)
 	}
 }
 
-// removeAll removes a folder of the staging folder and what is in it. What it leaves, a later sweep finds.
-func (r *register) removeAll(path string) {
-	if r.fs.Remove(path) == nil {
+// graveDepth is how deep a grave is: a key's folder, a life's, a tombstone.
+const graveDepth = 3
+
+// removeAll removes a folder of the staging folder and what is in it. What it
+// leaves, a later sweep finds. Others may put links in the place of folders at
+// any moment: a link is removed, and never followed.
+func (r *register) removeAll(path string, depth int) {
+	if r.fs.Remove(path) == nil || depth == 0 {
 		return
 	}
 	names, err := r.fs.Names(path)
@@ -87,7 +92,7 @@ func (r *register) removeAll(path string) {
 		return
 	}
 	for _, name := range names {
-		r.removeAll(filepath.Join(path, name))
+		r.removeAll(filepath.Join(path, name), depth-1)
 	}
 	_ = r.fs.Remove(path)
 }

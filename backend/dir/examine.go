@@ -153,7 +153,7 @@ func (r *register) examinePermissions(context.Context) []store.Finding {
 }
 
 func (r *register) examineSync(context.Context) []store.Finding {
-	if service, where := ground.SyncedBy(r.fs, r.root); service != "" {
+	if service, where := ground.SyncedBy(r.fs.FS, r.root); service != "" {
 		return []store.Finding{finding("sync folder", store.Bad, "choose a directory that nothing copies between machines", "%s copies it (%s)", service, where)}
 	}
 	return []store.Finding{finding("sync folder", store.OK, "", "no program is known to copy it between machines")}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io/fs"
 	"syscall"
+
+	"github.com/croft-dev/croft/internal/fsys"
 )
 
 // explain adds to a file system's error which store it is about and what can be done.
@@ -26,10 +28,27 @@ func (l *layout) explain(err error) error {
 		advice = "the network mount has lost it: mount it again"
 	case errors.Is(err, fs.ErrNotExist):
 		advice = "it was removed or unmounted meanwhile: mount it, or try again to have it made anew"
+	case errors.Is(err, syscall.ELOOP), errors.Is(err, syscall.ENOTDIR):
+		advice = "something is in the place of a folder of the store's, and a link there is not followed: " +
+			"see who put it there, and remove it"
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
 		advice = "too many files are open: raise the limit (ulimit -n)"
 	}
 	return fmt.Errorf("store %s: %w; %s", l.root, err, advice)
+}
+
+// strange says why what lies in the place of a file is none of the store's: a
+// link, a pipe, a device, or a file too large to be one. "" is another error.
+func strange(err error) string {
+	switch {
+	case errors.Is(err, syscall.ELOOP):
+		return "it is a symbolic link"
+	case errors.Is(err, fsys.ErrNotRegular):
+		return "it is not a regular file"
+	case errors.Is(err, fsys.ErrTooLarge):
+		return "it is larger than any record"
+	}
+	return ""
 }
 
 // noLink explains why a link was not made, or made twice: with the system's own words if it failed for a reason of the moment, otherwise the

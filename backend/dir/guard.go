@@ -33,7 +33,12 @@ const defaultLockWait = 10 * time.Second
 // File is a guarded file: each admitted write replaces its content, and readers, who need to know nothing of the guard, see the old content or the new.
 //
 // Its mark is kept beside it in the sidecar NAME.fence, in two checksummed slots that are written in place and in turn; the sidecar can be read with
-// cat, must stay beside the file, and belongs into no backup that is ever restored alone. It has the file's owner, group and mode as far as the system allows.
+// cat, must stay beside the file, and belongs into no backup that is ever restored alone.
+//
+// The sidecar has the file's owner and group, and lets in those who may write
+// the file: a user who could only read it could lock it and keep every writer
+// waiting. In a sticky directory, /tmp for example, a sidecar that another user
+// has made is refused, unless the file or the directory is that user's.
 //
 // A write is staged in a hidden file beside the target, ".NAME.croft-stage-" and 16 hex digits, and synced. Then, under an exclusive flock(2) on the sidecar: the
 // stamp is checked, the mark advanced and synced, the staged file renamed over the target, the directory synced. So a crash at any point
@@ -46,7 +51,13 @@ const defaultLockWait = 10 * time.Second
 //
 // Content is replaced, not rewritten: the group and the permission bits of the old file are kept, the owner only when root writes, and extended attributes, ACLs and set-user-id
 // bits are not. A file that the caller may not write to is not replaced either. Hard-linked files are refused, because other names would
-// keep the old content. Symbolic links are followed, once, when the file is opened.
+// keep the old content.
+//
+// Symbolic links are followed, once, when the file is opened; but not a link
+// that another user has made in a sticky directory. After that, every call
+// opens the file's directory once, without following a link, and takes each of
+// its steps there. A call whose directory is moved away meanwhile ends with an
+// error.
 //
 // All methods are safe for concurrent use. A File holds nothing open between calls.
 type File struct {
@@ -90,7 +101,12 @@ func OpenFileOn(fsy fsys.FS, path string, o *FileOptions) (*File, error) {
 	if err := f.checkName(); err != nil {
 		return nil, err
 	}
-	if _, err := f.inspect(); err != nil {
+	v, err := f.visit()
+	if err != nil {
+		return nil, err
+	}
+	defer v.leave()
+	if _, err := v.inspect(); err != nil {
 		return nil, err
 	}
 	m, err := ground.MountOf(f.folder)
@@ -150,13 +166,23 @@ func (f *File) Close() error { return nil }
 
 // Mark reads the mark without taking the lock: it answers while another process is inside.
 func (f *File) Mark(ctx context.Context) (fence.Mark, error) {
-	s, err := f.look(ctx)
+	v, err := f.visit()
+	if err != nil {
+		return fence.Mark{}, err
+	}
+	defer v.leave()
+	s, err := v.look(ctx)
 	return s.mark, err
 }
 
 // Rekeyed tells of the last Rekey. It takes no lock.
 func (f *File) Rekeyed(ctx context.Context) (Rekeyed, error) {
-	s, err := f.look(ctx)
+	v, err := f.visit()
+	if err != nil {
+		return Rekeyed{}, err
+	}
+	defer v.leave()
+	s, err := v.look(ctx)
 	return s.rekeyed, err
 }
 
@@ -188,7 +214,12 @@ func (f *File) Rekey(ctx context.Context, key, actor, note string) (fence.Mark, 
 // change moves the mark under the lock, and nothing else. A mark that stays is written all the same: what a process that died here left behind may not have
 // reached the disk.
 func (f *File) change(ctx context.Context, to func(slotState) (slotState, error)) (fence.Mark, error) {
-	in, err := f.enter(ctx)
+	v, err := f.visit()
+	if err != nil {
+		return fence.Mark{}, err
+	}
+	defer v.leave()
+	in, err := v.enter(ctx)
 	if err != nil {
 		return fence.Mark{}, err
 	}
@@ -238,9 +269,31 @@ func guardResolve(path string) (string, error) {
 		if err != nil {
 			return full, nil // no link; whatever else may be wrong with it, inspect will say
 		}
+		if err := guardFollow(full, folder); err != nil {
+			return "", err
+		}
 		if full = link; !filepath.IsAbs(link) {
 			full = folder + "/" + link
 		}
 	}
 	return "", fmt.Errorf("%w target %s: too many symbolic links; do they lead in a circle?", fence.ErrInvalid, path)
+}
+
+// guardFollow refuses a link that another user may have planted, as Linux does
+// when a shell writes to it (fs.protected_symlinks). It looks at a link that
+// was read already: its maker cannot put one of root's in its place.
+func guardFollow(link, folder string) error {
+	there, err := os.Stat(folder)
+	if err != nil {
+		return fmt.Errorf("target %s: %w", link, err)
+	}
+	info, err := os.Lstat(link)
+	if err != nil {
+		return fmt.Errorf("target %s: %w", link, err)
+	}
+	if planted(info, there) {
+		return fmt.Errorf("%w target %s: user %d has made it a symbolic link, in a directory where every user can "+
+			"make files; see where it leads, and name that file or remove the link", fence.ErrInvalid, link, guardUser(info))
+	}
+	return nil
 }

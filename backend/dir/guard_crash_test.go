@@ -119,9 +119,9 @@ func (g guardScene) judge(path string, callErr error) (wrong string) {
 // guardUnsynced is a file system that does not wait for the disk. A process's death does not need it to.
 type guardUnsynced struct{ fsys.OS }
 
-func (guardUnsynced) SyncDir(string) error { return nil }
+func (guardUnsynced) SyncDir(fsys.Path) error { return nil }
 
-func (guardUnsynced) Open(path string, flag int, perm fs.FileMode) (fsys.File, error) {
+func (guardUnsynced) Open(path fsys.Path, flag int, perm fs.FileMode) (fsys.File, error) {
 	file, err := fsys.OS{}.Open(path, flag, perm)
 	if err != nil {
 		return nil, err
@@ -202,7 +202,7 @@ func guardEveryStep(t *testing.T, g guardScene, faults []guardFault, report func
 				continue
 			}
 			// The process lives on: it has tidied up behind itself, unless that was what failed.
-			names, _ := fsys.OS{}.Names(filepath.Dir(path))
+			names, _ := fsys.OS{}.Names(fsys.Anywhere(filepath.Dir(path)))
 			for _, name := range names {
 				if guardIsStage(name) && (*steps)[n].Op != "remove" {
 					report(when, name+" is left in the directory")
@@ -224,14 +224,19 @@ func TestGuardCrashOrErrorAtAnyStepLeavesTheFileWholeAndTheMarkHighEnough(t *tes
 
 // guardSwapFirst is Write with its two halves the wrong way round.
 func guardSwapFirst(ctx context.Context, f *File) error {
-	s, err := f.stage(nil)
+	v, err := f.visit()
+	if err != nil {
+		return err
+	}
+	defer v.leave()
+	s, err := v.stage(nil)
 	if err != nil {
 		return err
 	}
 	if _, err := s.file.Write([]byte(guardNew)); err != nil {
 		return s.drop(err)
 	}
-	in, err := f.enter(ctx)
+	in, err := v.enter(ctx)
 	if err != nil {
 		return s.drop(err)
 	}
@@ -409,7 +414,7 @@ func guardCrashAt(op string) func(fsys.Step) error {
 
 func guardStaged(t testing.TB, path string) []string {
 	t.Helper()
-	names, err := fsys.OS{}.Names(filepath.Dir(path))
+	names, err := fsys.OS{}.Names(fsys.Anywhere(filepath.Dir(path)))
 	if err != nil {
 		t.Fatal(err)
 	}

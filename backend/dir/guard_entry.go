@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"time"
 
 	"github.com/croft-dev/croft/internal/fsys"
@@ -14,40 +13,36 @@ import (
 
 // guardEntry is one call's stay inside the lock.
 type guardEntry struct {
-	f     *File
+	f     *visit
 	file  fsys.File // the sidecar, locked
 	state slotState
 	doubt bool // what is in the sidecar may not have reached the disk
 }
 
 // enter takes the lock and reads the mark, making the sidecar if there is none.
-func (f *File) enter(ctx context.Context) (*guardEntry, error) {
+func (v *visit) enter(ctx context.Context) (*guardEntry, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("guard %s: %w", f.path, err)
+		return nil, fmt.Errorf("guard %s: %w", v.path, err)
 	}
-	w := f.startWaiting(ctx)
+	w := v.startWaiting(ctx)
 	if err := w.takeTurn(); err != nil {
 		return nil, err
 	}
-	in, err := f.enterLocked(w)
+	in, err := v.enterLocked(w)
 	if err != nil {
-		<-f.turn
+		<-v.turn
 		return nil, err
 	}
 	return in, nil
 }
 
-func (f *File) enterLocked(w *waiting) (*guardEntry, error) {
-	old, err := f.inspect()
+func (v *visit) enterLocked(w *waiting) (*guardEntry, error) {
+	old, err := v.inspect()
 	if err != nil {
 		return nil, err
 	}
-	perm := fs.FileMode(0o666) // and the umask
-	if old != nil {
-		perm = old.Mode().Perm()
-	}
 	for {
-		file, err := f.openSidecar(perm)
+		file, err := v.openSidecar(w.ctx, old)
 		if err != nil {
 			return nil, err
 		}
@@ -55,11 +50,13 @@ func (f *File) enterLocked(w *waiting) (*guardEntry, error) {
 			_ = file.Close()
 			return nil, err
 		}
-		in := &guardEntry{f: f, file: file}
+		in := &guardEntry{f: v, file: file}
 		current, err := in.isCurrent()
 		if err == nil && current {
 			if err = in.read(); err == nil {
-				err = in.dress(old)
+				if err = dressSidecar(file, old); err != nil {
+					err = v.explain(err)
+				}
 			}
 		}
 		if err == nil && current {
@@ -75,6 +72,9 @@ func (f *File) enterLocked(w *waiting) (*guardEntry, error) {
 
 // isCurrent reports whether the locked file is still the one at the sidecar's path.
 func (in *guardEntry) isCurrent() (bool, error) {
+	if err := in.f.stay(); err != nil {
+		return false, err
+	}
 	mine, err := in.file.Stat()
 	if err != nil {
 		return false, in.f.explain(err)
@@ -86,34 +86,12 @@ func (in *guardEntry) isCurrent() (bool, error) {
 	if err != nil {
 		return false, in.f.explain(err)
 	}
+	// It may be anybody's file. Counted at its name: a file that has this name
+	// and another has two links, even if it had one a moment ago.
 	if n := guardLinks(there); n > 1 && there.Mode().IsRegular() {
-		return false, &SidecarError{Path: in.f.sidecar, Reason: fmt.Sprintf("it has %d hard links", n)} // it may be anybody's file
+		return false, &SidecarError{Path: in.f.sidecar, Reason: fmt.Sprintf("it has %d hard links", n)}
 	}
-	return os.SameFile(mine, there), nil
-}
-
-// dress gives the sidecar the artifact's permissions where they differ and the system lets us: only its owner or root can. For others the
-// sidecar is good as it is, or they could not have opened it.
-func (in *guardEntry) dress(old fs.FileInfo) error {
-	if old == nil {
-		return nil
-	}
-	info, err := in.file.Stat()
-	if err != nil {
-		return in.f.explain(err)
-	}
-	uid, gid := guardChown(info, old)
-	if uid >= 0 || gid >= 0 {
-		if err := in.file.Chown(uid, gid); err != nil && !errors.Is(err, fs.ErrPermission) {
-			return in.f.explain(err)
-		}
-	}
-	if info.Mode().Perm() != old.Mode().Perm() {
-		if err := in.file.Chmod(old.Mode().Perm()); err != nil && !errors.Is(err, fs.ErrPermission) {
-			return in.f.explain(err)
-		}
-	}
-	return nil
+	return fsys.SameFile(mine, there), nil
 }
 
 // read reads the mark under the lock and signs in. Whoever was inside before and has not signed out died here, or its disk failed: what it wrote is

@@ -29,16 +29,16 @@ func (f *File) checkName() error {
 }
 
 // inspect looks at the artifact and says why it cannot be guarded. The answer is nil if it does not exist.
-func (f *File) inspect() (fs.FileInfo, error) {
-	info, err := f.fs.Lstat(f.path)
+func (v *visit) inspect() (fs.FileInfo, error) {
+	info, err := v.fs.Lstat(v.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("guard %s: %w", f.path, err)
+		return nil, fmt.Errorf("guard %s: %w", v.path, err)
 	}
 	refuse := func(why string) (fs.FileInfo, error) {
-		return nil, fmt.Errorf("%w target %s: %s", fence.ErrInvalid, f.path, why)
+		return nil, fmt.Errorf("%w target %s: %s", fence.ErrInvalid, v.path, why)
 	}
 	switch mode := info.Mode(); {
 	case mode.IsDir():

@@ -72,15 +72,15 @@ func (in *guardEntry) sign(line string) error {
 
 // waiting is one call's bounded wait for the lock.
 type waiting struct {
-	f        *File
+	f        *visit
 	ctx      context.Context
 	began    time.Time
 	deadline time.Time
 }
 
-func (f *File) startWaiting(ctx context.Context) *waiting {
+func (v *visit) startWaiting(ctx context.Context) *waiting {
 	now := time.Now()
-	return &waiting{f: f, ctx: ctx, began: now, deadline: now.Add(max(f.options.LockWait, 0))}
+	return &waiting{f: v, ctx: ctx, began: now, deadline: now.Add(max(v.options.LockWait, 0))}
 }
 
 // takeTurn waits for other calls through the same File.
@@ -123,7 +123,7 @@ func (w *waiting) lock(file fsys.File) error {
 // busy finds out who is inside: from the kernel where it tells, or else from what the one inside has written.
 func (w *waiting) busy(ended error) error {
 	e := &BusyError{Target: w.f.path, Waited: time.Since(w.began), ended: ended}
-	file, err := w.f.fs.Open(w.f.sidecar, os.O_RDONLY|guardOpenFlags, 0)
+	file, err := w.f.fs.Open(w.f.sidecar, os.O_RDONLY, 0)
 	if err != nil {
 		return e
 	}

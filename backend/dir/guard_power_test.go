@@ -34,15 +34,15 @@ type guardDisk struct {
 	nameless bool // broken: a sync of the directory does nothing for the sidecar
 }
 
-func (d *guardDisk) Open(path string, flag int, perm fs.FileMode) (fsys.File, error) {
+func (d *guardDisk) Open(path fsys.Path, flag int, perm fs.FileMode) (fsys.File, error) {
 	file, err := d.FS.Open(path, flag, perm)
 	if err != nil {
 		return nil, err
 	}
-	return guardDiskFile{file, d, path == d.path+guardSuffix}, nil
+	return guardDiskFile{file, d, path.String() == d.path+guardSuffix}, nil
 }
 
-func (d *guardDisk) SyncDir(string) error {
+func (d *guardDisk) SyncDir(fsys.Path) error {
 	_, err := os.Lstat(d.path + guardSuffix)
 	d.named = err == nil && !d.nameless
 	if d.content, err = os.ReadFile(d.path); errors.Is(err, fs.ErrNotExist) {

@@ -308,7 +308,12 @@ func TestGuardManyProcessesKeepLaw3(t *testing.T) {
 
 func TestGuardCallsOfOneProcessWaitForEachOther(t *testing.T) {
 	f := guardOpen(t, filepath.Join(t.TempDir(), "artifact"))
-	in, err := f.enter(t.Context())
+	v, err := f.visit()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.leave()
+	in, err := v.enter(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,7 +34,7 @@ func (f *File) stagePrefix() string {
 
 // guardStage is a file that is to become the artifact.
 type guardStage struct {
-	f     *File
+	f     *visit
 	file  fsys.File
 	path  string
 	like  fs.FileInfo // the artifact whose permissions it has; nil if there was none
@@ -43,27 +43,27 @@ type guardStage struct {
 
 // stage makes an empty file beside the artifact, with the permissions of the old one or, if there is none, those a shell's redirection would give. It is
 // locked for as long as it is open, so that nobody takes it for a leftover however long the content takes to come.
-func (f *File) stage(old fs.FileInfo) (*guardStage, error) {
+func (v *visit) stage(old fs.FileInfo) (*guardStage, error) {
 	perm := fs.FileMode(0o666) // and the umask
 	if old != nil {
 		perm = 0o600 // nobody reads it before it has the group it shall have
 	}
 	var random [8]byte
 	_, _ = rand.Read(random[:]) // does not fail
-	path := filepath.Join(f.folder, f.stagePrefix()+hex.EncodeToString(random[:]))
-	file, err := f.fs.Open(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|guardOpenFlags, perm)
+	path := filepath.Join(v.folder, v.stagePrefix()+hex.EncodeToString(random[:]))
+	file, err := v.fs.Open(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
 	if err != nil && !errors.Is(err, fs.ErrExist) {
-		_ = f.fs.Remove(path) // a network mount may say no to what it did; nobody else has this name
+		_ = v.fs.Remove(path) // a network mount may say no to what it did; nobody else has this name
 	}
 	if errors.Is(err, fs.ErrPermission) {
-		return nil, fmt.Errorf("guard %s: %w; the content is staged in the same directory and then renamed, so the directory must be writable", f.path, err)
+		return nil, fmt.Errorf("guard %s: %w; the content is staged in the same directory and then renamed, so the directory must be writable", v.path, err)
 	}
 	if err != nil {
-		return nil, f.failed("staging the new content", err)
+		return nil, v.failed("staging the new content", err)
 	}
-	s := &guardStage{f: f, file: file, path: path}
+	s := &guardStage{f: v, file: file, path: path}
 	if _, err := guardTryLock(file); err != nil {
-		return nil, s.drop(f.failed("locking the staged content", err))
+		return nil, s.drop(v.failed("locking the staged content", err))
 	}
 	if err := s.dress(old); err != nil {
 		return nil, s.drop(err)
@@ -139,35 +139,35 @@ func (s *guardStage) drop(err error) error {
 }
 
 // sweep removes what crashed writes left staged. It is a courtesy: it says nothing when it fails.
-func (f *File) sweep(now time.Time) {
-	f.sweeping.Lock()
-	defer f.sweeping.Unlock()
-	if now.Sub(f.swept) < guardStageAge {
+func (v *visit) sweep(now time.Time) {
+	v.sweeping.Lock()
+	defer v.sweeping.Unlock()
+	if now.Sub(v.swept) < guardStageAge {
 		return
 	}
-	f.swept = now
-	names, err := f.fs.Names(f.folder)
+	v.swept = now
+	names, err := v.fs.Names(v.folder)
 	if err != nil {
 		return
 	}
 	for _, name := range names {
-		if guardIsStage(name) && strings.HasPrefix(name, f.stagePrefix()) {
-			f.sweepOne(filepath.Join(f.folder, name), now)
+		if guardIsStage(name) && strings.HasPrefix(name, v.stagePrefix()) {
+			v.sweepOne(filepath.Join(v.folder, name), now)
 		}
 	}
 }
 
-func (f *File) sweepOne(path string, now time.Time) {
-	info, err := f.fs.Lstat(path)
+func (v *visit) sweepOne(path string, now time.Time) {
+	info, err := v.fs.Lstat(path)
 	if err != nil || !info.Mode().IsRegular() || now.Sub(info.ModTime()) < guardStageAge {
 		return
 	}
-	file, err := f.fs.Open(path, os.O_WRONLY|guardOpenFlags, 0)
+	file, err := v.fs.Open(path, os.O_WRONLY, 0)
 	if err != nil {
 		return
 	}
 	defer file.Close()
 	if free, err := guardTryLock(file); err == nil && free {
-		_ = f.fs.Remove(path)
+		_ = v.fs.Remove(path)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/guard/guardtest"
+	"github.com/croft-dev/croft/internal/fsys"
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
@@ -79,7 +80,7 @@ func guardHas(t testing.TB, f *File, token fence.Token, content string) {
 // guardAlone checks that the directory holds the artifact, its sidecar and nothing staged.
 func guardAlone(t testing.TB, f *File) {
 	t.Helper()
-	names, err := f.fs.Names(f.folder)
+	names, err := fsys.OS{}.Names(fsys.Anywhere(f.folder))
 	if err != nil {
 		t.Fatal(err)
 	}

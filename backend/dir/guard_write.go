@@ -20,36 +20,45 @@ func (f *File) Write(ctx context.Context, stamp fence.Stamp, r io.Reader) (guard
 	if err := stamp.CheckNow(); err != nil {
 		return guard.Receipt{}, err
 	}
-	now, err := f.look(ctx)
+	v, err := f.visit()
+	if err != nil {
+		return guard.Receipt{}, err
+	}
+	defer v.leave()
+	return v.write(ctx, stamp, r)
+}
+
+func (v *visit) write(ctx context.Context, stamp fence.Stamp, r io.Reader) (guard.Receipt, error) {
+	old, err := v.inspect()
+	if err != nil {
+		return guard.Receipt{}, err
+	}
+	if old != nil {
+		if err := v.fs.Writable(v.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return guard.Receipt{}, fmt.Errorf("guard %s: %w; it is write-protected, and replacing it would get around that: give it write permission first", v.path, err)
+		}
+	}
+	now, err := v.look(ctx)
 	if err != nil {
 		return guard.Receipt{}, err
 	}
 	if _, err := now.mark.Admit(stamp); err != nil {
 		return guard.Receipt{}, err
 	}
-	old, err := f.inspect()
-	if err != nil {
-		return guard.Receipt{}, err
-	}
-	if old != nil {
-		if err := guardWritable(f.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return guard.Receipt{}, fmt.Errorf("guard %s: %w; it is write-protected, and replacing it would get around that: give it write permission first", f.path, err)
-		}
-	}
-	f.sweep(time.Now())
+	v.sweep(time.Now())
 
-	s, err := f.stage(old)
+	s, err := v.stage(old)
 	if err != nil {
 		return guard.Receipt{}, err
 	}
 	n, err := guardCopy(ctx, s.file, r)
 	if err != nil {
-		return guard.Receipt{}, s.drop(f.failed("staging the new content", err))
+		return guard.Receipt{}, s.drop(v.failed("staging the new content", err))
 	}
 	if err := s.sync(); err != nil {
 		return guard.Receipt{}, s.drop(err)
 	}
-	receipt, err := f.commit(ctx, stamp, s)
+	receipt, err := v.commit(ctx, stamp, s)
 	if err != nil {
 		return guard.Receipt{}, s.drop(err)
 	}
@@ -58,8 +67,8 @@ func (f *File) Write(ctx context.Context, stamp fence.Stamp, r io.Reader) (guard
 }
 
 // commit is the one step of a write: check, advance the mark, swap the content.
-func (f *File) commit(ctx context.Context, stamp fence.Stamp, s *guardStage) (guard.Receipt, error) {
-	in, err := f.enter(ctx)
+func (v *visit) commit(ctx context.Context, stamp fence.Stamp, s *guardStage) (guard.Receipt, error) {
+	in, err := v.enter(ctx)
 	if err != nil {
 		return guard.Receipt{}, err
 	}
@@ -68,7 +77,7 @@ func (f *File) commit(ctx context.Context, stamp fence.Stamp, s *guardStage) (gu
 	if next.mark, err = in.state.mark.Admit(stamp); err != nil {
 		return guard.Receipt{}, err
 	}
-	old, err := f.inspect()
+	old, err := v.inspect()
 	if err != nil {
 		return guard.Receipt{}, err
 	}
@@ -76,7 +85,7 @@ func (f *File) commit(ctx context.Context, stamp fence.Stamp, s *guardStage) (gu
 		return guard.Receipt{}, err
 	}
 	if err := ctx.Err(); err != nil {
-		return guard.Receipt{}, fmt.Errorf("guard %s: %w", f.path, err)
+		return guard.Receipt{}, fmt.Errorf("guard %s: %w", v.path, err)
 	}
 	receipt := guard.Receipt{Mark: next.mark, Adopted: old != nil && next.writes == 0}
 
@@ -88,10 +97,10 @@ func (f *File) commit(ctx context.Context, stamp fence.Stamp, s *guardStage) (gu
 	}
 	if err := s.place(); err != nil {
 		return guard.Receipt{}, fmt.Errorf("guard %s: putting the new content in place: %w; the content is unchanged, the mark stands at token %d: write again, with the next number if your writes are numbered",
-			f.path, err, stamp.Token)
+			v.path, err, stamp.Token)
 	}
-	if err := f.fs.SyncDir(f.folder); err != nil {
-		return guard.Receipt{}, fmt.Errorf("guard %s: the new content is in place, but may not survive a power cut: syncing its directory: %w", f.path, err)
+	if err := v.fs.SyncDir(v.folder); err != nil {
+		return guard.Receipt{}, fmt.Errorf("guard %s: the new content is in place, but may not survive a power cut: syncing its directory: %w", v.path, err)
 	}
 	return receipt, in.recheck()
 }

@@ -20,6 +20,12 @@ const formatVersion = 1
 
 const markerName = "croft-store.json"
 
+// Bounds of what is read. Others may have put anything there.
+const (
+	markerMost = 64 << 10
+	recordMost = 1 << 20 // the largest record that the law allows takes less
+)
+
 // tempNames are those of everything in the staging folder that is the store's to remove.
 var tempNames = regexp.MustCompile(`^croft-(new|born|shard|dropped|probe)-[0-9a-f]{16}(-link)?$`)
 
@@ -27,7 +33,7 @@ func isTemp(name string) bool { return tempNames.MatchString(name) }
 
 // layout is where things lie in a store's directory, and with which permissions they are made.
 type layout struct {
-	fs       fsys.FS
+	fs       fsys.Tree // others may write below root: no link there is followed
 	root     string
 	keys     string
 	tmp      string
@@ -52,11 +58,11 @@ func (l *layout) temp(kind string) string {
 
 // newLayout looks at the directory, makes it if it is missing, and refuses what cannot be a store.
 func newLayout(fsy fsys.FS, root string) (*layout, error) {
-	l := &layout{fs: fsy, root: root, keys: filepath.Join(root, "keys"), tmp: filepath.Join(root, "tmp")}
+	l := &layout{fs: fsys.Below(fsy, root), root: root, keys: filepath.Join(root, "keys"), tmp: filepath.Join(root, "tmp")}
 	if err := l.makeRoot(); err != nil {
 		return nil, err
 	}
-	info, err := fsy.Stat(root)
+	info, err := l.fs.Stat(root)
 	switch {
 	case err != nil:
 		return nil, l.explain(err)
@@ -161,9 +167,13 @@ func (l *layout) syncAbove() error {
 
 func (l *layout) readMarker() error {
 	path := filepath.Join(l.root, markerName)
-	data, err := l.fs.ReadFile(path)
+	data, err := l.fs.ReadFile(path, markerMost)
 	if errors.Is(err, fs.ErrNotExist) {
 		return err
+	}
+	if strange(err) != "" {
+		return fmt.Errorf("%w store %s: %w, where the store's marker belongs; see who put it there, and remove it: "+
+			"it is made anew", fence.ErrInvalid, l.root, err)
 	}
 	if err != nil {
 		return l.explain(err)
@@ -171,7 +181,7 @@ func (l *layout) readMarker() error {
 	var marker struct {
 		Format int `json:"format"`
 	}
-	if err := json.Unmarshal(data, &marker); err != nil || marker.Format < 1 {
+	if json.Unmarshal(data, &marker) != nil || marker.Format < 1 {
 		return fmt.Errorf("%w store %s: %s is damaged; if this is a croft store, move the file away and it is made anew", fence.ErrInvalid, l.root, path)
 	}
 	if marker.Format > formatVersion {

@@ -11,14 +11,10 @@ import (
 	"github.com/croft-dev/croft/internal/fsys"
 )
 
-const guardOpenFlags = 0
-
 // guardPlatform refuses systems without flock(2): nothing else would keep two writers apart and let go when one dies.
 func guardPlatform() error {
 	return fmt.Errorf("files cannot be guarded on %s; guard the result in a database or an object store instead: %w", runtime.GOOS, errors.ErrUnsupported)
 }
-
-func guardIsLink(error) bool { return false }
 
 func guardTryLock(fsys.File) (bool, error) { return false, guardPlatform() }
 
@@ -26,8 +22,8 @@ func guardUnlock(fsys.File) {}
 
 func guardLinks(fs.FileInfo) uint64 { return 1 }
 
-func guardChown(_, _ fs.FileInfo) (uid, gid int) { return -1, -1 }
+func guardUser(fs.FileInfo) int { return -1 }
 
-func guardWritable(string) error { return guardPlatform() }
+func guardChown(_, _ fs.FileInfo) (uid, gid int) { return -1, -1 }
 
 func guardLocker(fs.FileInfo) int { return 0 }

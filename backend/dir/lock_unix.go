@@ -13,15 +13,7 @@ import (
 	"github.com/croft-dev/croft/internal/fsys"
 )
 
-// guardOpenFlags: never through a symbolic link that somebody put in the sidecar's place, never waiting for a pipe's other end.
-const guardOpenFlags = syscall.O_NOFOLLOW | syscall.O_NONBLOCK
-
 func guardPlatform() error { return nil }
-
-// guardIsLink reports whether an open failed because of O_NOFOLLOW.
-func guardIsLink(err error) bool {
-	return errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.EMLINK) // the BSDs
-}
 
 // guardTryLock takes the exclusive lock on an open file, which is this opening's and no other's, even within one process.
 func guardTryLock(f fsys.File) (bool, error) {
@@ -50,6 +42,14 @@ func guardLinks(info fs.FileInfo) uint64 {
 	return 1
 }
 
+// guardUser is the number of a file's owner.
+func guardUser(info fs.FileInfo) int {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return int(st.Uid)
+	}
+	return -1
+}
+
 // guardChown says which owner and group a file must be given to have those of old; -1 for what it has, or what only root can give.
 func guardChown(info, old fs.FileInfo) (uid, gid int) {
 	uid, gid = -1, -1
@@ -65,12 +65,4 @@ func guardChown(info, old fs.FileInfo) (uid, gid int) {
 		gid = int(want.Gid)
 	}
 	return uid, gid
-}
-
-// guardWritable asks whether the caller may write to a file, as a shell's redirection would find out.
-func guardWritable(path string) error {
-	if err := unix.Faccessat(unix.AT_FDCWD, path, unix.W_OK, unix.AT_EACCESS); err != nil {
-		return &fs.PathError{Op: "write", Path: path, Err: err}
-	}
-	return nil
 }

@@ -100,7 +100,8 @@ func TestADirectoryThatCannotBeUsedIsExplained(t *testing.T) {
 		{syscall.EIO, "system's log"},
 		{syscall.ESTALE, "mount it again"},
 		{syscall.EMFILE, "ulimit"},
-		{syscall.ELOOP, "by hand"},
+		{syscall.ELOOP, "see who put it there"},
+		{syscall.EBUSY, "by hand"},
 	} {
 		for _, op := range []string{"mkdir", "open", "readfile", "link"} {
 			root := testenv.Memory(t)
@@ -129,7 +130,7 @@ func TestAFileSystemWithoutLinksIsRefused(t *testing.T) {
 // replacing has links that take a name from whoever has it.
 type replacing struct{ fsys.FS }
 
-func (r replacing) Link(from, to string) error {
+func (r replacing) Link(from, to fsys.Path) error {
 	_ = r.FS.Remove(to)
 	return r.FS.Link(from, to)
 }

@@ -3,6 +3,7 @@ package dir
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -238,7 +239,7 @@ func TestALinkerStoppedBeforeATombstone(t *testing.T) {
 	mine := acquire(key, "slow")
 	answer := stop.begin(p.another(fsy), mine)
 	// Only the tombstone, as if the dropper had then been stopped for good.
-	if err := (fsys.OS{}).Mkdir(filepath.Join(p.folder(key), versionName(2)), 0o700); err != nil {
+	if err := os.Mkdir(filepath.Join(p.folder(key), versionName(2)), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	close(stop.resume)

@@ -2,9 +2,9 @@ package dir
 
 import (
 	"io/fs"
-	"os"
 	"sync"
 
+	"github.com/croft-dev/croft/internal/fsys"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -39,7 +39,7 @@ func (c *recall) version(hash string, at position, file fs.FileInfo) (tenure.Rec
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	k := c.known[hash]
-	if k.at != at || !os.SameFile(k.file, file) || !k.file.ModTime().Equal(file.ModTime()) || k.file.Size() != file.Size() {
+	if k.at != at || !fsys.SameFile(k.file, file) || !k.file.ModTime().Equal(file.ModTime()) || k.file.Size() != file.Size() {
 		return tenure.Record{}, false
 	}
 	return k.record, true

@@ -163,11 +163,13 @@ func (r *register) read(hash string, at position) (head, error) {
 	}
 	var data []byte
 	if err == nil {
-		data, err = r.fs.ReadFile(path)
+		data, err = r.fs.ReadFile(path, recordMost)
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return head{}, errMoved
+	case strange(err) != "":
+		return head{}, &DamagedError{Path: path, Why: strange(err)}
 	case err != nil:
 		return head{}, r.explain(err)
 	}

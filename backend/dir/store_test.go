@@ -81,7 +81,7 @@ func open(tb testing.TB, root string, o *Options) *Store {
 // unsynced is a file system that does not wait for the disk: only a power cut could tell, and these tests have none.
 type unsynced struct{ fsys.FS }
 
-func (u unsynced) Open(path string, flag int, perm fs.FileMode) (fsys.File, error) {
+func (u unsynced) Open(path fsys.Path, flag int, perm fs.FileMode) (fsys.File, error) {
 	f, err := u.FS.Open(path, flag, perm)
 	if err != nil {
 		return nil, err
@@ -89,8 +89,8 @@ func (u unsynced) Open(path string, flag int, perm fs.FileMode) (fsys.File, erro
 	return unsyncedFile{f}, nil
 }
 
-func (unsynced) SyncDir(path string) error {
-	_, err := os.Lstat(path)
+func (u unsynced) SyncDir(path fsys.Path) error {
+	_, err := u.Lstat(path)
 	return err
 }
 
@@ -128,7 +128,7 @@ func (p *place) another(fsy fsys.FS) *Store {
 // on is a handle on the same directory that makes its steps on another file system and none in the background. It is not to be closed.
 func (p *place) on(fsy fsys.FS) *Store {
 	l := *p.reg.layout
-	l.fs = fsy
+	l.fs = fsys.Below(fsy, l.root)
 	reg := &register{layout: &l, clock: p.reg.clock, newLife: newLife, synced: map[string]bool{}}
 	return &Store{
 		Store: cas.New(reg, &cas.Options{Retention: retention, SweepEvery: -1}),
@@ -168,7 +168,7 @@ func (p *place) folder(key string) string {
 // versions are the names in the folder of the key's present life.
 func (p *place) versions(key string) []string {
 	p.Helper()
-	names, err := fsys.OS{}.Names(p.folder(key))
+	names, err := p.reg.fs.Names(p.folder(key))
 	if err != nil {
 		p.Fatal(err)
 	}

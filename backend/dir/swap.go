@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"syscall"
 
+	"github.com/croft-dev/croft/internal/fsys"
 	"github.com/croft-dev/croft/store/cas"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -88,7 +88,7 @@ func (r *register) same(a, b string) bool {
 		return false
 	}
 	other, err := r.fs.Lstat(b)
-	return err == nil && os.SameFile(one, other)
+	return err == nil && fsys.SameFile(one, other)
 }
 
 // confirm looks whether the version after n, just made, is the newest and follows its predecessor. If not, it is a stray: its maker was stopped after

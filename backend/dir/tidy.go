@@ -21,6 +21,7 @@ const (
 	// back finds its file gone, and reads the key anew.
 	leftoverAge = time.Hour
 	stampName   = "croft-tidied.json"
+	stampMost   = 4 << 10
 )
 
 // tidying sweeps a store in the background after a release: all processes on a directory together begin it once in an eighth of the retention.
@@ -158,7 +159,7 @@ func (t *tidying) leftovers(ctx context.Context) error {
 
 func (t *tidying) read() tidyStamp {
 	var stamp tidyStamp
-	data, err := t.reg.fs.ReadFile(filepath.Join(t.reg.tmp, stampName))
+	data, err := t.reg.fs.ReadFile(filepath.Join(t.reg.tmp, stampName), stampMost)
 	if err != nil || json.Unmarshal(data, &stamp) != nil {
 		return tidyStamp{} // never tidied, or the stamp was lost: tidying too often does no harm
 	}

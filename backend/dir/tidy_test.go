@@ -141,7 +141,7 @@ func TestTidyingThatRunsOutOfTimeGoesOnLater(t *testing.T) {
 		before := left()
 		ctx, cancel := context.WithCancel(t.Context())
 		drops := 0
-		p.reg.fs = &fsys.Faulty{FS: unsynced{fsys.OS{}}, After: func(s fsys.Step) error {
+		p.reg.fs.FS = &fsys.Faulty{FS: unsynced{fsys.OS{}}, After: func(s fsys.Step) error {
 			if s.Op == "rename" && strings.Contains(s.Path, "dropped") {
 				if drops++; drops == 5 {
 					cancel()
@@ -150,7 +150,7 @@ func TestTidyingThatRunsOutOfTimeGoesOnLater(t *testing.T) {
 			return nil
 		}}
 		due := slow.piece(ctx, p.clock.Now())
-		p.reg.fs = unsynced{fsys.OS{}}
+		p.reg.fs.FS = unsynced{fsys.OS{}}
 		if now := left(); before-now > 5 || before-now < min(before, 5) {
 			t.Fatalf("one piece dropped %d of %d", before-now, before)
 		}
@@ -192,7 +192,7 @@ func TestLeftoversOfStoppedProcessesAreRemoved(t *testing.T) {
 	if _, err := p.Sweep(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	names, err := fsys.OS{}.Names(p.reg.tmp)
+	names, err := p.reg.fs.Names(p.reg.tmp)
 	if err != nil || len(names) != len(keep) {
 		t.Errorf("left are %v (%v), want %v", names, err, keep)
 	}
@@ -211,7 +211,7 @@ func TestAStagedFileTakenForALeftover(t *testing.T) {
 		req := acquire("k", "ann")
 		answer := stop.begin(p.on(fsy), req)
 		old := time.Now().Add(-2 * leftoverAge)
-		names, err := fsys.OS{}.Names(p.reg.tmp)
+		names, err := p.reg.fs.Names(p.reg.tmp)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -81,7 +81,11 @@ func (r *register) startWatching() error {
 func (r *register) arm(w *wait) error {
 	for range readTries {
 		path, name := r.deepest(w.hash)
-		wd, err := unix.InotifyAddWatch(r.watcher.fd, path, watchFor)
+		mask := uint32(watchFor)
+		if path != r.root { // others may write below it
+			mask |= unix.IN_DONT_FOLLOW // a link further up may be followed: that wakes a waiter for nothing
+		}
+		wd, err := unix.InotifyAddWatch(r.watcher.fd, path, mask)
 		if errors.Is(err, unix.ENOENT) {
 			if err := r.there(); err != nil {
 				return err

@@ -3,6 +3,7 @@ package fsys
 import (
 	"errors"
 	"io/fs"
+	"os"
 )
 
 // ErrCrashed is what every step of a file system gives after its simulated crash.
@@ -25,8 +26,8 @@ type Faulty struct {
 	Tear func(s Step, n int) int
 }
 
-func (f *Faulty) step(op, path string, do func() error) error {
-	s := Step{op, path}
+func (f *Faulty) step(op string, path Path, do func() error) error {
+	s := Step{op, path.String()}
 	if f.Before != nil {
 		if err := f.Before(s); err != nil {
 			return err
@@ -41,8 +42,20 @@ func (f *Faulty) step(op, path string, do func() error) error {
 	return nil
 }
 
+// OpenDir is a wrapped step.
+func (f *Faulty) OpenDir(path Path) (dir *os.File, err error) {
+	err = f.step("opendir", path, func() error { dir, err = f.FS.OpenDir(path); return err })
+	if err != nil {
+		if dir != nil {
+			_ = dir.Close()
+		}
+		return nil, err
+	}
+	return dir, nil
+}
+
 // Open opens a file whose own steps are wrapped too.
-func (f *Faulty) Open(path string, flag int, perm fs.FileMode) (file File, err error) {
+func (f *Faulty) Open(path Path, flag int, perm fs.FileMode) (file File, err error) {
 	err = f.step("open", path, func() error { file, err = f.FS.Open(path, flag, perm); return err })
 	if err != nil {
 		if file != nil {
@@ -54,68 +67,68 @@ func (f *Faulty) Open(path string, flag int, perm fs.FileMode) (file File, err e
 }
 
 // Link is a wrapped step.
-func (f *Faulty) Link(from, to string) error {
+func (f *Faulty) Link(from, to Path) error {
 	return f.step("link", to, func() error { return f.FS.Link(from, to) })
 }
 
 // Rename is a wrapped step.
-func (f *Faulty) Rename(from, to string) error {
+func (f *Faulty) Rename(from, to Path) error {
 	return f.step("rename", to, func() error { return f.FS.Rename(from, to) })
 }
 
 // Remove is a wrapped step.
-func (f *Faulty) Remove(path string) error {
+func (f *Faulty) Remove(path Path) error {
 	return f.step("remove", path, func() error { return f.FS.Remove(path) })
 }
 
 // Mkdir is a wrapped step.
-func (f *Faulty) Mkdir(path string, perm fs.FileMode) error {
+func (f *Faulty) Mkdir(path Path, perm fs.FileMode) error {
 	return f.step("mkdir", path, func() error { return f.FS.Mkdir(path, perm) })
 }
 
 // Chmod is a wrapped step.
-func (f *Faulty) Chmod(path string, mode fs.FileMode) error {
+func (f *Faulty) Chmod(path Path, mode fs.FileMode) error {
 	return f.step("chmod", path, func() error { return f.FS.Chmod(path, mode) })
 }
 
-// Chown is a wrapped step.
-func (f *Faulty) Chown(path string, uid, gid int) error {
-	return f.step("chown", path, func() error { return f.FS.Chown(path, uid, gid) })
-}
-
 // Stat is a wrapped step.
-func (f *Faulty) Stat(path string) (info fs.FileInfo, err error) {
+func (f *Faulty) Stat(path Path) (info fs.FileInfo, err error) {
 	err = f.step("stat", path, func() error { info, err = f.FS.Stat(path); return err })
 	return info, err
 }
 
 // Lstat is a wrapped step.
-func (f *Faulty) Lstat(path string) (info fs.FileInfo, err error) {
+func (f *Faulty) Lstat(path Path) (info fs.FileInfo, err error) {
 	err = f.step("lstat", path, func() error { info, err = f.FS.Lstat(path); return err })
 	return info, err
 }
 
+// Writable is a wrapped step.
+func (f *Faulty) Writable(path Path) error {
+	return f.step("writable", path, func() error { return f.FS.Writable(path) })
+}
+
 // ReadFile is a wrapped step.
-func (f *Faulty) ReadFile(path string) (data []byte, err error) {
-	err = f.step("readfile", path, func() error { data, err = f.FS.ReadFile(path); return err })
+func (f *Faulty) ReadFile(path Path, limit int) (data []byte, err error) {
+	err = f.step("readfile", path, func() error { data, err = f.FS.ReadFile(path, limit); return err })
 	return data, err
 }
 
 // Names is a wrapped step.
-func (f *Faulty) Names(path string) (names []string, err error) {
+func (f *Faulty) Names(path Path) (names []string, err error) {
 	err = f.step("names", path, func() error { names, err = f.FS.Names(path); return err })
 	return names, err
 }
 
 // SyncDir is a wrapped step.
-func (f *Faulty) SyncDir(path string) error {
+func (f *Faulty) SyncDir(path Path) error {
 	return f.step("syncdir", path, func() error { return f.FS.SyncDir(path) })
 }
 
 type faultyFile struct {
 	File
 	fs   *Faulty
-	path string
+	path Path
 }
 
 func (f *faultyFile) Write(p []byte) (n int, err error) {
@@ -139,7 +152,7 @@ func (f *faultyFile) torn(op string, p []byte, write func([]byte) (int, error)) 
 	if f.fs.Tear == nil {
 		return 0
 	}
-	n := min(f.fs.Tear(Step{op, f.path}, len(p)), len(p))
+	n := min(f.fs.Tear(Step{op, f.path.String()}, len(p)), len(p))
 	if n <= 0 {
 		return 0
 	}

@@ -1,8 +1,15 @@
-// Package fsys is the file system as the directory store and the file guard use it: single steps that can fail, one by one. The real one is [OS]; tests wrap
+// Package fsys is the file system as the directory store and the file guard use
+// it: single steps that can fail, one by one. The real one is [OS]; tests wrap
 // it in [Faulty].
+//
+// Other users may share the folders that Croft works in. So a step names its
+// file by a [Path]: a trusted folder, and the way from there. Links on the way
+// to the trusted folder are followed, as by any program. Below it no link is
+// ever followed, whoever makes one and whenever. A [Tree] makes such paths.
 package fsys
 
 import (
+	"errors"
 	"io"
 	"io/fs"
 	"os"
@@ -10,21 +17,28 @@ import (
 
 // FS is a file system. Every method is one step: it happens or it does not.
 type FS interface {
-	// Open opens a file as os.OpenFile does.
-	Open(path string, flag int, perm fs.FileMode) (File, error)
-	Link(from, to string) error
-	Rename(from, to string) error
-	Remove(path string) error
-	Mkdir(path string, perm fs.FileMode) error
-	Chmod(path string, mode fs.FileMode) error
-	Chown(path string, uid, gid int) error
-	Stat(path string) (fs.FileInfo, error)
-	Lstat(path string) (fs.FileInfo, error)
-	ReadFile(path string) ([]byte, error)
+	// OpenDir opens a folder as the start of further steps; see [Hold].
+	OpenDir(path Path) (*os.File, error)
+	// Open opens a file as os.OpenFile does. It never waits for a pipe.
+	Open(path Path, flag int, perm fs.FileMode) (File, error)
+	Link(from, to Path) error
+	// Rename is as os.Rename: it replaces a file, and never a folder.
+	Rename(from, to Path) error
+	Remove(path Path) error
+	Mkdir(path Path, perm fs.FileMode) error
+	// Chmod changes a folder, and nothing that has taken its place.
+	Chmod(path Path, mode fs.FileMode) error
+	Stat(path Path) (fs.FileInfo, error)
+	Lstat(path Path) (fs.FileInfo, error)
+	// Writable asks whether this user may write to a file.
+	Writable(path Path) error
+	// ReadFile reads a regular file of at most limit bytes. The error matches
+	// ErrNotRegular or ErrTooLarge for anything else.
+	ReadFile(path Path, limit int) ([]byte, error)
 	// Names lists a folder, unsorted, in one reading as far as the system allows.
-	Names(path string) ([]string, error)
+	Names(path Path) ([]string, error)
 	// SyncDir makes the entries of a folder durable.
-	SyncDir(path string) error
+	SyncDir(path Path) error
 }
 
 // File is an open file.
@@ -41,48 +55,18 @@ type File interface {
 	Close() error
 }
 
+// Errors of [FS.ReadFile].
+var (
+	ErrNotRegular = errors.New("not a regular file")
+	ErrTooLarge   = errors.New("larger than any file that belongs here")
+)
+
 // OS is the operating system's own file system.
 type OS struct{}
 
-// Open opens a file as os.OpenFile does.
-func (OS) Open(path string, flag int, perm fs.FileMode) (File, error) {
-	f, err := os.OpenFile(path, flag, perm)
-	if err != nil {
-		return nil, err // not f: a nil *os.File in a File would not be nil
-	}
-	return f, nil
-}
-
-// Link is os.Link.
-func (OS) Link(from, to string) error { return os.Link(from, to) }
-
-// Rename is os.Rename.
-func (OS) Rename(from, to string) error { return os.Rename(from, to) }
-
-// Remove is os.Remove.
-func (OS) Remove(path string) error { return os.Remove(path) }
-
-// Mkdir is os.Mkdir.
-func (OS) Mkdir(path string, perm fs.FileMode) error { return os.Mkdir(path, perm) }
-
-// Chmod is os.Chmod.
-func (OS) Chmod(path string, mode fs.FileMode) error { return os.Chmod(path, mode) }
-
-// Chown is os.Chown.
-func (OS) Chown(path string, uid, gid int) error { return os.Chown(path, uid, gid) }
-
-// Stat is os.Stat.
-func (OS) Stat(path string) (fs.FileInfo, error) { return os.Stat(path) }
-
-// Lstat is os.Lstat.
-func (OS) Lstat(path string) (fs.FileInfo, error) { return os.Lstat(path) }
-
-// ReadFile is os.ReadFile.
-func (OS) ReadFile(path string) ([]byte, error) { return os.ReadFile(path) }
-
 // Names lists a folder.
-func (OS) Names(path string) ([]string, error) {
-	d, err := os.Open(path)
+func (OS) Names(path Path) ([]string, error) {
+	d, err := openFolder(path)
 	if err != nil {
 		return nil, err
 	}
@@ -94,12 +78,26 @@ func (OS) Names(path string) ([]string, error) {
 }
 
 // SyncDir makes the entries of a folder durable.
-func (OS) SyncDir(path string) error {
-	d, err := os.Open(path)
+func (OS) SyncDir(path Path) error {
+	d, err := openFolder(path)
 	if err != nil {
 		return err
 	}
 	err = d.Sync()
+	if closed := d.Close(); err == nil {
+		err = closed
+	}
+	return err
+}
+
+// Chmod changes a folder through a handle: what has taken the folder's place
+// meanwhile is not a folder, or not reached through a link.
+func (OS) Chmod(path Path, mode fs.FileMode) error {
+	d, err := openFolder(path)
+	if err != nil {
+		return err
+	}
+	err = d.Chmod(mode)
 	if closed := d.Close(); err == nil {
 		err = closed
 	}

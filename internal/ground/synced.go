@@ -54,7 +54,7 @@ func SyncedBy(fsy fsys.FS, path string) (service, where string) {
 	for dir := resolved; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
 		for _, m := range syncedMarkers {
 			marker := filepath.Join(dir, m.name)
-			if _, err := fsy.Lstat(marker); err == nil {
+			if _, err := fsy.Lstat(fsys.Anywhere(marker)); err == nil {
 				return m.service, marker
 			}
 		}

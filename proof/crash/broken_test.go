@@ -78,7 +78,7 @@ func caught(t *testing.T, name, wrong string) {
 // unsyncedFiles loses every sync of a file.
 type unsyncedFiles struct{ fsys.FS }
 
-func (u unsyncedFiles) Open(path string, flag int, perm fs.FileMode) (fsys.File, error) {
+func (u unsyncedFiles) Open(path fsys.Path, flag int, perm fs.FileMode) (fsys.File, error) {
 	f, err := u.FS.Open(path, flag, perm)
 	if err != nil {
 		return nil, err
@@ -96,8 +96,8 @@ type unsyncedFolders struct {
 	name string
 }
 
-func (u unsyncedFolders) SyncDir(path string) error {
-	if u.name == "" || filepath.Base(path) == u.name {
+func (u unsyncedFolders) SyncDir(path fsys.Path) error {
+	if u.name == "" || filepath.Base(path.String()) == u.name {
 		return nil
 	}
 	return u.FS.SyncDir(path)
@@ -109,11 +109,11 @@ type lateSync struct {
 	below fsys.FS
 }
 
-func (l lateSync) Link(from, to string) error   { return l.late(l.below.Link(from, to), to) }
-func (l lateSync) Rename(from, to string) error { return l.late(l.below.Rename(from, to), to) }
+func (l lateSync) Link(from, to fsys.Path) error   { return l.late(l.below.Link(from, to), to) }
+func (l lateSync) Rename(from, to fsys.Path) error { return l.late(l.below.Rename(from, to), to) }
 
-func (l lateSync) late(err error, path string) error {
-	if info, statErr := os.Lstat(path); err != nil || statErr != nil || info.IsDir() {
+func (l lateSync) late(err error, path fsys.Path) error {
+	if info, statErr := l.below.Lstat(path); err != nil || statErr != nil || info.IsDir() {
 		return err
 	}
 	f, err := l.below.Open(path, os.O_WRONLY, 0)
@@ -130,15 +130,15 @@ type lateMark struct {
 	held []func() error
 }
 
-func (l *lateMark) Open(path string, flag int, perm fs.FileMode) (fsys.File, error) {
+func (l *lateMark) Open(path fsys.Path, flag int, perm fs.FileMode) (fsys.File, error) {
 	f, err := l.FS.Open(path, flag, perm)
-	if err != nil || !strings.HasSuffix(path, ".fence") || flag&os.O_RDWR == 0 {
+	if err != nil || !strings.HasSuffix(path.String(), ".fence") || flag&os.O_RDWR == 0 {
 		return f, err
 	}
 	return &heldBack{f, l}, nil
 }
 
-func (l *lateMark) Rename(from, to string) error {
+func (l *lateMark) Rename(from, to fsys.Path) error {
 	err := l.FS.Rename(from, to)
 	for _, write := range l.held {
 		if err == nil {

@@ -118,7 +118,7 @@ var dirLives = map[string]func(r *dirRun){
 		}
 		sum := sha256.Sum256([]byte("job/a"))
 		shard := filepath.Join(r.rec.Top(), "store", "keys", hex.EncodeToString(sum[:1]))
-		if err := r.rec.Mkdir(shard, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := r.rec.Mkdir(fsys.Anywhere(shard), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			r.Fatal(err)
 		}
 		r.ask(st, acquire("job/a", "bob"))

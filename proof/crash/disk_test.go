@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/croft-dev/croft/internal/fsys"
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
@@ -97,33 +98,33 @@ func TestWhatADiskMayDo(t *testing.T) {
 		},
 		"a synced folder keeps its names": {func(r *Recorder, w func(string, string, bool)) {
 			w("a", "x", true)
-			check(r.SyncDir(r.Top()))
+			check(r.SyncDir(fsys.Anywhere(r.Top())))
 		}, none, "map[a:x]"},
 		"a rename is kept whole": {func(r *Recorder, w func(string, string, bool)) {
 			w("a", "x", true)
-			check(r.SyncDir(r.Top()))
-			check(r.Rename(r.Top()+"/a", r.Top()+"/b"))
+			check(r.SyncDir(fsys.Anywhere(r.Top())))
+			check(r.Rename(fsys.Anywhere(r.Top()+"/a"), fsys.Anywhere(r.Top()+"/b")))
 		}, every, "map[b:x]"},
 		"or lost whole": {func(r *Recorder, w func(string, string, bool)) {
 			w("a", "x", true)
-			check(r.SyncDir(r.Top()))
-			check(r.Rename(r.Top()+"/a", r.Top()+"/b"))
+			check(r.SyncDir(fsys.Anywhere(r.Top())))
+			check(r.Rename(fsys.Anywhere(r.Top()+"/a"), fsys.Anywhere(r.Top()+"/b")))
 		}, none, "map[a:x]"},
 		"a later step may come without an earlier": {func(_ *Recorder, w func(string, string, bool)) {
 			w("a", "x", true)
 			w("b", "y", true)
 		}, only(1), "map[b:y]"},
 		"a file in a folder that is lost is lost": {func(r *Recorder, w func(string, string, bool)) {
-			check(r.Mkdir(r.Top()+"/d", 0o700))
+			check(r.Mkdir(fsys.Anywhere(r.Top()+"/d"), 0o700))
 			w("d/a", "x", true)
-			check(r.SyncDir(r.Top() + "/d"))
+			check(r.SyncDir(fsys.Anywhere(r.Top() + "/d")))
 		}, none, "map[]"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := NewRecorder(t.TempDir())
 			c.do(r, func(name, text string, sync bool) {
-				f, err := r.Open(filepath.Join(r.Top(), name), os.O_CREATE|os.O_WRONLY, 0o600)
+				f, err := r.Open(fsys.Anywhere(filepath.Join(r.Top(), name)), os.O_CREATE|os.O_WRONLY, 0o600)
 				check(err)
 				_, err = f.Write([]byte(text))
 				check(err)

@@ -118,8 +118,8 @@ func (r *Recorder) born(rel, how string) int {
 }
 
 // Open records a file that is made or emptied by it, and wraps what changes it.
-func (r *Recorder) Open(path string, flag int, perm fs.FileMode) (f fsys.File, err error) {
-	rel, mine := r.below(path)
+func (r *Recorder) Open(path fsys.Path, flag int, perm fs.FileMode) (f fsys.File, err error) {
+	rel, mine := r.below(path.String())
 	if !mine {
 		return r.FS.Open(path, flag, perm)
 	}
@@ -148,10 +148,10 @@ func (r *Recorder) opened(rel string, create, truncate bool) int {
 }
 
 // Link records a second name.
-func (r *Recorder) Link(from, to string) error {
+func (r *Recorder) Link(from, to fsys.Path) error {
 	return r.do(func() error { return r.FS.Link(from, to) }, func() {
-		source, _ := r.below(from)
-		target, _ := r.below(to)
+		source, _ := r.below(from.String())
+		target, _ := r.below(to.String())
 		dir, name := r.where(target)
 		node := r.names[source]
 		r.bind(target, node)
@@ -160,10 +160,10 @@ func (r *Recorder) Link(from, to string) error {
 }
 
 // Rename records both names, and moves all that is below them.
-func (r *Recorder) Rename(from, to string) error {
+func (r *Recorder) Rename(from, to fsys.Path) error {
 	return r.do(func() error { return r.FS.Rename(from, to) }, func() {
-		source, _ := r.below(from)
-		target, _ := r.below(to)
+		source, _ := r.below(from.String())
+		target, _ := r.below(to.String())
 		oldDir, oldName := r.where(source)
 		newDir, newName := r.where(target)
 		r.unbind(target)
@@ -179,8 +179,8 @@ func (r *Recorder) Rename(from, to string) error {
 }
 
 // Remove records that a name is gone.
-func (r *Recorder) Remove(path string) error {
-	return r.do(func() error { return r.FS.Remove(path) }, func() { r.removed(path) })
+func (r *Recorder) Remove(path fsys.Path) error {
+	return r.do(func() error { return r.FS.Remove(path) }, func() { r.removed(path.String()) })
 }
 
 func (r *Recorder) removed(path string) {
@@ -191,9 +191,9 @@ func (r *Recorder) removed(path string) {
 }
 
 // Mkdir records a folder.
-func (r *Recorder) Mkdir(path string, perm fs.FileMode) error {
+func (r *Recorder) Mkdir(path fsys.Path, perm fs.FileMode) error {
 	return r.do(func() error { return r.FS.Mkdir(path, perm) }, func() {
-		rel, _ := r.below(path)
+		rel, _ := r.below(path.String())
 		r.born(rel, "mkdir")
 		r.ops[len(r.ops)-1].size = folder
 	})
@@ -203,9 +203,9 @@ func (r *Recorder) Mkdir(path string, perm fs.FileMode) error {
 const folder = -1
 
 // SyncDir records that the names in a folder are safe. It does not wait for the disk: the cut is played.
-func (r *Recorder) SyncDir(path string) error {
-	return r.do(func() error { _, err := os.Lstat(path); return err }, func() {
-		if rel, mine := r.below(path); mine {
+func (r *Recorder) SyncDir(path fsys.Path) error {
+	return r.do(func() error { _, err := r.FS.Lstat(path); return err }, func() {
+		if rel, mine := r.below(path.String()); mine {
 			r.syncedDir(rel)
 		}
 	})

@@ -1,0 +1,11 @@
+//go:build freebsd || netbsd || openbsd || dragonfly
+
+package fsys
+
+import "golang.org/x/sys/unix"
+
+// passFlags open a folder to pass through it.
+const passFlags = unix.O_RDONLY | unix.O_DIRECTORY
+
+// openNoLinks is not to be had here.
+func openNoLinks(int, string, int, uint32) (int, error) { return -1, unix.ENOSYS }
