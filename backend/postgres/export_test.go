@@ -1,6 +1,9 @@
 package postgres
 
-import "time"
+import (
+	"io/fs"
+	"time"
+)
 
 // EnterNeverLate keeps a store from entering itself among those who wait, some
 // time after Watch or after its turn. Then only a refusal enters it, and only a
@@ -10,3 +13,16 @@ func EnterNeverLate(s *Store) { s.listener.late = 24 * time.Hour }
 
 // LeavePatiently lets Close wait for as long as it takes to leave the line.
 func LeavePatiently(s *Store, patience time.Duration) { s.listener.farewell = patience }
+
+// Statements are all texts that are sent as they are.
+func Statements() []string {
+	names, err := fs.Glob(files, "queries/*.sql")
+	if err != nil {
+		panic(err)
+	}
+	var all []string
+	for _, name := range names {
+		all = append(all, rawText(name))
+	}
+	return all
+}

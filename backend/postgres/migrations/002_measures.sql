@@ -1,24 +1,31 @@
+-- Names mean the server's own everywhere in Croft's functions, whatever the
+-- caller's search_path: a role that may create something in a schema on that
+-- path could otherwise have its function or operator run as the caller. Most
+-- functions set the path for themselves. Those that the server merges into the
+-- calling statement cannot, and name the schema of everything they use.
+
 -- The clock of leases: whole microseconds since 1970, read when it is called and not when the transaction began.
 CREATE FUNCTION croft.now_us() RETURNS bigint
 LANGUAGE sql VOLATILE PARALLEL SAFE
-AS $$ SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint $$; -- 53 bits hold it to the microsecond until 2255
+AS $$ SELECT (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000000)::bigint $$; -- 53 bits hold it to the microsecond until 2255
 
 -- The first 32 bits of a grant's fingerprint, as a number: the same on every version of the server, unlike its own hashes.
 CREATE FUNCTION croft.short(grant_id text) RETURNS integer
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
-AS $$ SELECT ('x' || left(grant_id, 8))::bit(32)::integer $$;
+AS $$ SELECT ('x' OPERATOR(pg_catalog.||) pg_catalog.left(grant_id, 8))::bit(32)::integer $$;
 
 -- A record as clients read it: one text, its fields set apart by a character that is in none of them. Columns of a result cost the server more than their contents.
 CREATE FUNCTION croft.pack(l croft.lease) RETURNS text
 LANGUAGE sql STABLE PARALLEL SAFE
 AS $$
-    SELECT concat_ws(E'\x1f', l.token, l.grant_id, l.owner, l.instance, l.state, l.cause, l.ended, l.actor, l.note, l.acquired, l.renewed, l.deadline, l.ttl, l.every,
-        coalesce(l.succeeded::text, ''), coalesce(l.hold_until::text, ''), l.guards, l.progress, coalesce(l.progress_at::text, ''), l.terms, l.awaited)
+    SELECT pg_catalog.concat_ws(E'\x1f', l.token, l.grant_id, l.owner, l.instance, l.state, l.cause, l.ended, l.actor, l.note, l.acquired, l.renewed, l.deadline, l.ttl, l.every,
+        coalesce(l.succeeded::pg_catalog.text, ''), coalesce(l.hold_until::pg_catalog.text, ''), l.guards, l.progress, coalesce(l.progress_at::pg_catalog.text, ''), l.terms, l.awaited)
 $$;
 
 -- The transfers before a key's newest one, oldest first.
 CREATE FUNCTION croft.past_of(of_key text) RETURNS json
 LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT coalesce(json_agg(json_build_object(
         'token', p.token, 'grant', p.grant_id, 'owner', p.owner, 'instance', p.instance, 'state', p.state, 'cause', p.cause,

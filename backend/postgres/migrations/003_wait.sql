@@ -7,6 +7,7 @@
 -- Names the client that has waited longest for a key that is free now. One that is just leaving is passed over: it would take its turn with it.
 CREATE FUNCTION croft.wake_v1(k text) RETURNS void
 LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     next_id text;
@@ -26,6 +27,7 @@ $$;
 -- finds the waiter. A key without a record has no row to lock; if it is being made at this very moment, the client is found when it enters itself the next time.
 CREATE FUNCTION croft.wait_v1(wait_ms integer, client text, keys text[], for_ms integer) RETURNS void
 LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     PERFORM set_config('lock_timeout', wait_ms::text, true);
@@ -40,6 +42,7 @@ $$;
 -- Passes the turn on: for a client that was named and does not want the key any more.
 CREATE FUNCTION croft.pass_v1(wait_ms integer, k text) RETURNS void
 LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     PERFORM set_config('lock_timeout', wait_ms::text, true);

@@ -16,6 +16,7 @@ CREATE FUNCTION croft.apply_v1(
     guardses text[], resumes boolean[], progresses text[], faileds boolean[], actors text[], notes text[], waiters text[]
 ) RETURNS SETOF text
 LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp
 -- A plan made while a table is small must serve when it has grown: keys are looked up by their index, and no plan is made twice.
 SET plan_cache_mode = force_generic_plan
 SET jit = off

@@ -6,6 +6,7 @@
 -- what the client cannot know.
 CREATE FUNCTION croft.acquire_v1(set_at bigint, wait_ms integer, for_ms integer, k text, g text, claimant text, run text, ttl_us bigint, guard_list text, waiter_id text) RETURNS text
 LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off -- as in apply_v1
 AS $$
 DECLARE
@@ -59,6 +60,7 @@ $$;
 -- Gives a key back.
 CREATE FUNCTION croft.release_v1(set_at bigint, wait_ms integer, k text, g text, failure boolean) RETURNS text
 LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off -- as in apply_v1
 AS $$
 DECLARE

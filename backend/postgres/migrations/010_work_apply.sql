@@ -3,6 +3,7 @@
 -- itself, with its row locked.
 CREATE FUNCTION croft.work_v1(set_at bigint, wait_ms integer, adds json, beats json, dones json) RETURNS SETOF json
 LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan
 SET jit = off
 SET enable_seqscan = off
