@@ -86,9 +86,9 @@ type address struct {
 }
 
 func (a *address) bad(why string) error {
-	form := "postgres://user@host:5432/database?sslmode=require, with schema, retention or lock_wait if need be"
+	form := "postgres://user@host:5432/database?sslmode=verify-full, with schema, retention or lock_wait if need be"
 	if a.kind == "target" {
-		form = "postgres://user@host:5432/database?sslmode=require#NAME, with schema or lock_wait if need be"
+		form = "postgres://user@host:5432/database?sslmode=verify-full#NAME, with schema or lock_wait if need be"
 	}
 	return fmt.Errorf("%w %s URL %q: %s; write %s", fence.ErrInvalid, a.kind, store.Redact(a.raw), why, form)
 }

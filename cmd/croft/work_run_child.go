@@ -178,7 +178,7 @@ func (t *attempt) environment() (env []string, err error) {
 			return nil, err
 		}
 	}
-	return append(os.Environ(),
+	return append(inherited(),
 		"CROFT_ITEM="+string(it.ID),
 		"CROFT_QUEUE="+it.Queue,
 		"CROFT_ATTEMPT="+strconv.Itoa(it.Attempts),
