@@ -33,3 +33,17 @@ AS $$
     FROM (SELECT q.* FROM croft.past q, croft.lease l WHERE l.key = of_key AND q.key = of_key AND q.token < l.token ORDER BY q.token DESC
         LIMIT (SELECT least(m.transfers - 1, 31) FROM croft.lease m WHERE m.key = of_key)) AS p -- and not those of a record that somebody deleted by hand
 $$;
+
+-- Whether a row can be one of the law's; see tenure.Record.Check. Nothing is
+-- decided from one that is not: somebody has changed it by hand, and the client
+-- says so. Only functions that set the path call this one.
+CREATE FUNCTION croft.sound(l croft.lease) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$
+    SELECT l.token BETWEEN 1 AND 9007199254740991 AND pg_catalog.length(l.grant_id) = 32
+        AND l.cause IN ('first', 'released', 'expired', 'handoff', 'operator', 'cancelled', 'recovery')
+        AND CASE l.state
+            WHEN 'held' THEN l.ended = '' WHEN 'reserved' THEN l.ended = ''
+            WHEN 'free' THEN l.ended IN ('released', 'failed') OR l.ended = '' AND l.cause = 'cancelled' ELSE false END
+        AND (l.state = 'free' OR l.ttl BETWEEN 10000 AND 2592000000000) AND l.every BETWEEN 0 AND 31622400000000
+$$;

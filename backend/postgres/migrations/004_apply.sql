@@ -136,6 +136,10 @@ WHILE wave <= cardinality(ends) LOOP
             known := false; alive := false;
             IF present THEN
                 lease := r; shown := true;
+                IF NOT croft.sound(r) THEN
+                    past := croft.past_of(k); -- by which the client sees it, too
+                    EXIT decide;
+                END IF;
                 known := r.grant_id = g;
                 alive := r.state = 'held' AND now_us < r.deadline;
                 IF wave = 1 AND alive AND r.awaited THEN
