@@ -1,8 +1,11 @@
 package postgres
 
 import (
+	"context"
 	"io/fs"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // EnterNeverLate keeps a store from entering itself among those who wait, some
@@ -25,4 +28,13 @@ func Statements() []string {
 		all = append(all, rawText(name))
 	}
 	return all
+}
+
+// Connect is the pool of a store that is opened by its URL.
+func Connect(ctx context.Context, raw string) (*pgxpool.Pool, error) {
+	a, err := parse("store", raw)
+	if err != nil {
+		return nil, err
+	}
+	return a.connect(ctx)
 }

@@ -2,8 +2,11 @@ package postgres_test
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"regexp"
 	"slices"
 	"strings"
@@ -104,6 +107,69 @@ func TestTheDoctorSeesFunctionsThatGoByTheCallersPath(t *testing.T) {
 	if f := examined(t, st)["schema"]; f.Level != store.Bad || !strings.Contains(f.Seen, "search_path") {
 		t.Errorf("a function without its path: %+v", f)
 	}
+}
+
+// TestTheSessionsOfAPoolerStayAsTheyAre: there the next client may get the same
+// session. What stands in between gives its clients a process number of its own.
+func TestTheSessionsOfAPoolerStayAsTheyAre(t *testing.T) {
+	t.Parallel()
+	pg := testenv.Postgres(t)
+	url := pg.Database(t) + "&search_path=public"
+	for address, want := range map[string]string{pg.Addr(): "pg_catalog, pg_temp", renumbering(t, pg.Addr()): "public"} {
+		p, err := postgres.Connect(t.Context(), strings.Replace(url, pg.Addr(), address, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		var path string
+		if err := p.QueryRow(t.Context(), "SHOW search_path").Scan(&path); err != nil || path != want {
+			t.Errorf("the path is %q, %v; want %q", path, err, want)
+		}
+	}
+}
+
+// renumbering passes connections on to a server, and tells clients another
+// number of the server process.
+func renumbering(t *testing.T, server string) (address string) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			near, err := l.Accept()
+			if err != nil {
+				return
+			}
+			far, err := net.Dial("tcp", server)
+			if err != nil {
+				_ = near.Close()
+				return
+			}
+			go func() { _, _ = io.Copy(far, near); _ = far.Close() }()
+			go func() {
+				defer near.Close()
+				for {
+					head := make([]byte, 5)
+					if _, err := io.ReadFull(far, head); err != nil {
+						return
+					}
+					body := make([]byte, binary.BigEndian.Uint32(head[1:])-4)
+					if _, err := io.ReadFull(far, body); err != nil {
+						return
+					}
+					if head[0] == 'K' { // the process number, and the key that cancels
+						binary.BigEndian.PutUint32(body, 4711<<8)
+					}
+					if _, err := near.Write(append(head, body...)); err != nil {
+						return
+					}
+				}
+			}()
+		}
+	}()
+	return l.Addr().String()
 }
 
 // plant runs the attacker's statements.
