@@ -20,7 +20,6 @@ type server struct {
 	isolation                                          string
 	replicas                                           int64
 	mayCreate, made                                    bool
-	exposed                                            int64 // functions that go by the caller's search_path
 }
 
 // Examine tells how fit the server, as it is configured, is to keep leases: `croft doctor` prints it. It makes nothing.
@@ -30,7 +29,7 @@ func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 	}
 	var v server
 	err := s.pool.QueryRow(ctx, s.sql.examine).Scan(&v.version, &v.number, &v.standby, &v.readOnly, &v.syncCommit, &v.fsync, &v.fullPages, &v.syncStandbys,
-		&v.replicas, &v.encode, &v.mayCreate, &v.made, &v.isolation, &v.exposed)
+		&v.replicas, &v.encode, &v.mayCreate, &v.made, &v.isolation)
 	if err != nil {
 		return nil, store.Unknown(explain(ctx, err))
 	}
@@ -130,7 +129,7 @@ func (s *Store) examineClock(ctx context.Context, _ *server) store.Finding {
 }
 
 func (s *Store) examineSchema(ctx context.Context, v *server) store.Finding {
-	want := len(migrations(s.sql.schema))
+	want := newestVersion()
 	if !v.made {
 		if v.mayCreate {
 			return found("schema", store.OK, fmt.Sprintf("%s is not there yet; the first use makes it", s.sql.schema), "")
@@ -144,10 +143,6 @@ func (s *Store) examineSchema(ctx context.Context, v *server) store.Finding {
 	seen := fmt.Sprintf("%s, version %d", s.sql.schema, version)
 	if version < want {
 		return found("schema", store.Warn, fmt.Sprintf("%s of %d", seen, want), "a role that may create brings it up to date at its first use; or let a DBA do it with the last parts of `croft schema postgres`")
-	}
-	if v.exposed > 0 {
-		return found("schema", store.Bad, fmt.Sprintf("%s: %d of its functions go by the caller's search_path, so that others can have theirs run instead", seen, v.exposed),
-			"an older Croft has made it: drop the schema while nobody holds a lease, and the next use makes it anew")
 	}
 	return found("schema", store.OK, seen, "")
 }

@@ -17,18 +17,24 @@ func EnterNeverLate(s *Store) { s.listener.late = 24 * time.Hour }
 // LeavePatiently lets Close wait for as long as it takes to leave the line.
 func LeavePatiently(s *Store, patience time.Duration) { s.listener.farewell = patience }
 
-// Statements are all texts that are sent as they are.
-func Statements() []string {
+// Statements are all texts that are sent as they are, by their names.
+func Statements() map[string]string {
 	names, err := fs.Glob(files, "queries/*.sql")
 	if err != nil {
 		panic(err)
 	}
-	var all []string
+	all := map[string]string{}
 	for _, name := range names {
-		all = append(all, rawText(name))
+		all[name] = rawText(name)
 	}
 	return all
 }
+
+// NewestVersion is the version of the schema that this program makes.
+func NewestVersion() int { return newestVersion() }
+
+// Migrations is how many steps make the schema.
+func Migrations() int { return len(migrations(DefaultSchema)) }
 
 // Connect is the pool of a store that is opened by its URL.
 func Connect(ctx context.Context, raw string) (*pgxpool.Pool, error) {

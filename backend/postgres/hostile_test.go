@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"regexp"
 	"slices"
@@ -88,24 +89,11 @@ func TestAHostileRoleHasNothingRunByOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	missed = slices.DeleteFunc(missed, func(name string) bool { return slices.Contains([]string{"pack", "short", "now_us", "sound"}, name) })
+	missed = slices.DeleteFunc(missed, func(name string) bool {
+		return slices.Contains([]string{"pack", "short", "now_us", "sound", "version_18"}, name)
+	})
 	if len(missed) > 0 {
 		t.Errorf("the test has never called %q", missed)
-	}
-}
-
-// TestTheDoctorSeesFunctionsThatGoByTheCallersPath: a schema that an older
-// Croft has made stays as it was.
-func TestTheDoctorSeesFunctionsThatGoByTheCallersPath(t *testing.T) {
-	t.Parallel()
-	st, name := fresh(t, postgres.Options{})
-	must(t, st, claim("path", "ann"))
-	if f := examined(t, st)["schema"]; f.Level != store.OK {
-		t.Errorf("a new schema: %+v", f)
-	}
-	exec(t, "ALTER FUNCTION "+name+".release_v1 RESET search_path")
-	if f := examined(t, st)["schema"]; f.Level != store.Bad || !strings.Contains(f.Seen, "search_path") {
-		t.Errorf("a function without its path: %+v", f)
 	}
 }
 
@@ -185,7 +173,7 @@ func plant(t *testing.T, attacker *pgxpool.Pool, text string) {
 // takes arguments of any type, one that fits a call of Croft better.
 func hostileFunctions(t *testing.T) string {
 	names := map[string]bool{}
-	for _, text := range append(postgres.Statements(), postgres.Schema()) {
+	for _, text := range append(slices.Collect(maps.Values(postgres.Statements())), postgres.Schema()) {
 		for _, m := range regexp.MustCompile(`\b([a-z_]+)\(`).FindAllStringSubmatch(text, -1) {
 			names["'"+m[1]+"'"] = true
 		}

@@ -84,7 +84,6 @@ func (s *setup) tryMigrate(ctx context.Context) error {
 		if _, err := tx.Exec(ctx, "SELECT pg_catalog.pg_advisory_xact_lock($1)", int64(migrationLock)); err != nil {
 			return err
 		}
-		all := migrations(s.sql.schema)
 		var made bool
 		if err := tx.QueryRow(ctx, s.sql.there, s.sql.schema+".migration").Scan(&made); err != nil {
 			return err
@@ -95,7 +94,7 @@ func (s *setup) tryMigrate(ctx context.Context) error {
 				return err
 			}
 		}
-		if version >= len(all) {
+		if version >= newestVersion() {
 			return nil // another was faster, or is newer: what it has made is still there
 		}
 		if !made {
@@ -103,7 +102,10 @@ func (s *setup) tryMigrate(ctx context.Context) error {
 				return err
 			}
 		}
-		for _, m := range all[version:] {
+		for _, m := range migrations(s.sql.schema) {
+			if m.version <= version {
+				continue
+			}
 			if _, err := tx.Exec(ctx, m.text, pgx.QueryExecModeSimpleProtocol); err != nil {
 				return fmt.Errorf("migration %s: %w", m.name, err)
 			}

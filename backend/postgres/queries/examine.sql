@@ -4,6 +4,4 @@ SELECT pg_catalog.current_setting('server_version'), pg_catalog.current_setting(
        (SELECT pg_catalog.pg_encoding_to_char(encoding) FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()),
        pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE'),
        pg_catalog.to_regclass('croft.migration') IS NOT NULL,
-       pg_catalog.current_setting('transaction_isolation'),
-       (SELECT pg_catalog.count(*) FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
-        WHERE n.nspname = 'croft' AND p.proname NOT IN ('now_us', 'short', 'pack', 'sound') AND NOT coalesce('search_path=pg_catalog, pg_temp' = ANY (p.proconfig), false))
+       pg_catalog.current_setting('transaction_isolation')

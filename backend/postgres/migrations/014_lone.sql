@@ -4,7 +4,7 @@
 
 -- Grants a key that was given back, or that nothing is remembered of. A key that was given back it answers shortly: "granted", the time, and of the record
 -- what the client cannot know.
-CREATE FUNCTION croft.acquire_v1(set_at bigint, wait_ms integer, for_ms integer, k text, g text, claimant text, run text, ttl_us bigint, guard_list text, waiter_id text) RETURNS text
+CREATE OR REPLACE FUNCTION croft.acquire_v1(set_at bigint, wait_ms integer, for_ms integer, k text, g text, claimant text, run text, ttl_us bigint, guard_list text, waiter_id text) RETURNS text
 LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off -- as in apply_v1
@@ -59,7 +59,7 @@ END
 $$;
 
 -- Gives a key back.
-CREATE FUNCTION croft.release_v1(set_at bigint, wait_ms integer, k text, g text, failure boolean) RETURNS text
+CREATE OR REPLACE FUNCTION croft.release_v1(set_at bigint, wait_ms integer, k text, g text, failure boolean) RETURNS text
 LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off -- as in apply_v1

@@ -10,7 +10,7 @@
 --
 -- It waits for no row, except at most wait_ms for one that another transaction is just making. A patient call is for a single key, every request in a wave of its own, and
 -- waits for its row, too. set_at replaces the clock, for tests. A claim that is refused enters its client, if it is named in waiters, among those who wait.
-CREATE FUNCTION croft.apply_v1(
+CREATE OR REPLACE FUNCTION croft.apply_v1(
     set_at bigint, wait_ms integer, for_ms integer, patient boolean, claims integer[], ends integer[],
     verbs text[], keys text[], grants text[], owners text[], instances text[], ttls bigint[], aboves bigint[], everys bigint[], holds bigint[],
     guardses text[], resumes boolean[], progresses text[], faileds boolean[], actors text[], notes text[], waiters text[]

@@ -5,17 +5,17 @@
 -- calling statement cannot, and name the schema of everything they use.
 
 -- The clock of leases: whole microseconds since 1970, read when it is called and not when the transaction began.
-CREATE FUNCTION croft.now_us() RETURNS bigint
+CREATE OR REPLACE FUNCTION croft.now_us() RETURNS bigint
 LANGUAGE sql VOLATILE PARALLEL SAFE
 AS $$ SELECT (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000000)::bigint $$; -- 53 bits hold it to the microsecond until 2255
 
 -- The first 32 bits of a grant's fingerprint, as a number: the same on every version of the server, unlike its own hashes.
-CREATE FUNCTION croft.short(grant_id text) RETURNS integer
+CREATE OR REPLACE FUNCTION croft.short(grant_id text) RETURNS integer
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$ SELECT ('x' OPERATOR(pg_catalog.||) pg_catalog.left(grant_id, 8))::bit(32)::integer $$;
 
 -- A record as clients read it: one text, its fields set apart by a character that is in none of them. Columns of a result cost the server more than their contents.
-CREATE FUNCTION croft.pack(l croft.lease) RETURNS text
+CREATE OR REPLACE FUNCTION croft.pack(l croft.lease) RETURNS text
 LANGUAGE sql STABLE PARALLEL SAFE
 AS $$
     SELECT pg_catalog.concat_ws(E'\x1f', l.token, l.grant_id, l.owner, l.instance, l.state, l.cause, l.ended, l.actor, l.note, l.acquired, l.renewed, l.deadline, l.ttl, l.every,
@@ -23,7 +23,7 @@ AS $$
 $$;
 
 -- The transfers before a key's newest one, oldest first.
-CREATE FUNCTION croft.past_of(of_key text) RETURNS json
+CREATE OR REPLACE FUNCTION croft.past_of(of_key text) RETURNS json
 LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -37,7 +37,7 @@ $$;
 -- Whether a row can be one of the law's; see tenure.Record.Check. Nothing is
 -- decided from one that is not: somebody has changed it by hand, and the client
 -- says so. Only functions that set the path call this one.
-CREATE FUNCTION croft.sound(l croft.lease) RETURNS boolean
+CREATE OR REPLACE FUNCTION croft.sound(l croft.lease) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$
     SELECT l.token BETWEEN 1 AND 9007199254740991 AND pg_catalog.length(l.grant_id) = 32
