@@ -90,13 +90,18 @@ func (c Command) run(ctx context.Context, env []string, body []byte, said io.Wri
 	if deadline, ok := ctx.Deadline(); ok { // also if the dispatcher itself is stopped until then
 		opts.AllowFor = max(time.Until(deadline), 1)
 	}
+	if err := ctx.Err(); err != nil {
+		return notStarted, err
+	}
 	child, err := supervise.Start(ctx, c.Args, opts)
 	_ = stdin.Close() // it is the program's now
 	_ = out.Close()
-	if errors.Is(err, supervise.ErrUnsupported) {
+	switch {
+	case errors.Is(err, supervise.ErrUnsupported):
 		return c.plain(ctx, env, body, said)
-	}
-	if err != nil {
+	case mayHaveRun(err):
+		return cutShort, err
+	case err != nil:
 		return notStarted, err
 	}
 	select {
@@ -125,6 +130,12 @@ func (c Command) run(ctx context.Context, env []string, body []byte, said io.Wri
 		return status.ExitCode(), errors.New(status.String())
 	}
 	return 0, nil
+}
+
+// mayHaveRun reports whether a program may have run although Start failed: Start
+// was called off, or lost its warden, before it heard that the program runs.
+func mayHaveRun(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, supervise.ErrWardenLost)
 }
 
 // plain runs the program on systems where nothing more can be done.

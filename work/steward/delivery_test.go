@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/supervise"
 	"github.com/croft-dev/croft/work"
 )
 
@@ -134,16 +135,19 @@ func TestASecretThatCanBeGuessedOrIsSharedIsRefused(t *testing.T) {
 		}
 	}
 	hook := func(url string, secret []byte) Webhook { return Webhook{URL: url, Secrets: [][]byte{secret}} }
+	pointer := func(w Webhook) *Webhook { return &w }
 	for name, to := range map[string]map[string]Deliverer{
-		"one secret for two hosts": {"a": hook("https://a.example/", long), "b": hook("https://b.example/", long)},
-		"a short secret":           {"a": hook("https://a.example/", long[1:])},
+		"one secret for two hosts":   {"a": hook("https://a.example/", long), "b": hook("https://b.example/", long)},
+		"one secret for two tenants": {"a": hook("https://a.example/x", long), "b": hook("https://a.example/y", long)},
+		"behind pointers":            {"a": pointer(hook("https://a.example/", long)), "b": pointer(hook("https://b.example/", long))},
+		"a short secret":             {"a": hook("https://a.example/", long[1:])},
 	} {
 		if err := RunDispatcher(t.Context(), nil, nil, to, nil); !errors.Is(err, fence.ErrInvalid) {
 			t.Errorf("%s: %v, want invalid", name, err)
 		}
 	}
-	if err := shared(map[string]Deliverer{"a": hook("https://a.example/x", long), "b": hook("https://a.example/y", long), "c": hook("https://c.example/", append(long, 'c'))}); err != nil {
-		t.Errorf("two paths of one receiver: %v", err)
+	if err := checkSecrets(map[string]Deliverer{"a": hook("https://a.example/", long), "b": hook("https://a.example/", long), "c": hook("https://c.example/", append(long, 'c'))}); err != nil {
+		t.Errorf("one receiver under two names, and another: %v", err)
 	}
 }
 
@@ -242,5 +246,18 @@ func TestACommandSaysByItsExitCode(t *testing.T) {
 	defer cancel()
 	if err := (Command{Args: []string{os.Args[0], "deliver", "hang"}}).Deliver(ctx, effect(2)); kind(err) != unknown {
 		t.Errorf("a command that hangs: %v", err)
+	}
+}
+
+// TestACommandThatMayHaveRunIsNotCalledUndelivered: the dispatcher would run it
+// again, although its effect may be sent only once.
+func TestACommandThatMayHaveRunIsNotCalledUndelivered(t *testing.T) {
+	for _, err := range []error{context.Canceled, context.DeadlineExceeded, supervise.ErrWardenLost} {
+		if !mayHaveRun(errors.Join(err, &supervise.SurvivorsError{})) {
+			t.Errorf("%v: the command may have run", err)
+		}
+	}
+	if mayHaveRun(&supervise.StartError{}) || mayHaveRun(nil) {
+		t.Error("a command that could not be started has not run")
 	}
 }

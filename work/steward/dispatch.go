@@ -78,7 +78,7 @@ func RunDispatcher(ctx context.Context, c *croft.Client, l work.Ledger, to map[s
 			return fmt.Errorf("%w destination %q: it is nil", fence.ErrInvalid, name)
 		}
 	}
-	if err := shared(to); err != nil {
+	if err := checkSecrets(to); err != nil {
 		return err
 	}
 	d := &dispatcher{ledger: l, to: to, names: slices.Sorted(maps.Keys(to)), o: f}

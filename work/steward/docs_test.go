@@ -1,6 +1,7 @@
 package steward
 
 import (
+	"bytes"
 	"encoding/hex"
 	"encoding/json"
 	"net/http"
@@ -35,7 +36,7 @@ func trials() (all []trial) {
 			h.Set(name, "value-"+strconv.Itoa(i))
 		}
 		h.Set(HeaderTime, strconv.FormatInt(at.Unix(), 10))
-		body := []byte("{\"name\": \"J\xc3\xb6rg\"}\r\n\x00\xff")
+		body := []byte(" x\n{\"name\": \"J\xc3\xb6rg\"}\r\n\x00\xff")
 		one := trial{Name: name, Secret: signedWith, URL: "https://billing.example/hook?a=b", Headers: map[string]string{}, Body: hex.EncodeToString(body), Good: good}
 		h.Set(HeaderSignature, "v2=00, "+Sign([]byte(signedWith), one.URL, h, body))
 		for name := range h {
@@ -53,6 +54,12 @@ func trials() (all []trial) {
 	make("a short secret", false, secret[:31], now, nil)
 	make("another receiver", false, secret, now, func(t *trial) { t.URL = "https://shop.example/hook?a=b" })
 	make("another body", false, secret, now, func(t *trial) { t.Body += "00" })
+	make("a line moved from the body to a header", false, secret, now, func(t *trial) {
+		body, _ := hex.DecodeString(t.Body)
+		line, rest, _ := bytes.Cut(body, []byte("\n"))
+		t.Headers[HeaderAttempt] += "\n" + string(line)
+		t.Body = hex.EncodeToString(rest)
+	})
 	make("no signature", false, secret, now, func(t *trial) { delete(t.Headers, HeaderSignature) })
 	make("another version", false, secret, now, func(t *trial) {
 		t.Headers[HeaderSignature] = strings.ReplaceAll(t.Headers[HeaderSignature], "v2=", "v3=")

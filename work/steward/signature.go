@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -64,9 +65,12 @@ func Verify(secret []byte, url string, h http.Header, body []byte, now time.Time
 	if err := CheckSecret(secret); err != nil {
 		return err
 	}
-	for _, name := range append(signed, HeaderSignature) {
+	for _, name := range slices.Concat(signed, []string{HeaderSignature}) {
 		if n := len(h.Values(name)); n != 1 { // of several, others may take another than Verify
 			return fmt.Errorf("%w signature: the header %s occurs %d times, it must occur once", fence.ErrInvalid, name, n)
+		}
+		if strings.ContainsAny(h.Get(name), "\r\n") { // with a line feed, it could be several of the signed lines
+			return fmt.Errorf("%w signature: the header %s has more than one line", fence.ErrInvalid, name)
 		}
 	}
 	seconds, err := strconv.ParseInt(h.Get(HeaderTime), 10, 64)

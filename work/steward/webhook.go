@@ -9,7 +9,6 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptrace"
-	"net/url"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -46,29 +45,28 @@ func (w Webhook) check() error {
 	return nil
 }
 
-// shared reports two destinations on different hosts that are signed for with
-// one secret.
-func shared(to map[string]Deliverer) error {
-	type place struct{ name, host string }
+// checkSecrets reports a secret that is too short, or that signs requests to
+// two receivers. Two destinations with the same URL are one receiver.
+func checkSecrets(to map[string]Deliverer) error {
+	type place struct{ name, url string }
 	has := map[string]place{}
 	for _, name := range slices.Sorted(maps.Keys(to)) {
-		w, ok := to[name].(Webhook)
-		if !ok {
-			continue
+		var w Webhook
+		switch d := to[name].(type) {
+		case Webhook:
+			w = d
+		case *Webhook:
+			w = *d
 		}
 		if err := w.check(); err != nil {
 			return fmt.Errorf("destination %q: %w", name, err)
 		}
-		u, err := url.Parse(w.URL)
-		if err != nil {
-			return fmt.Errorf("%w destination %q: its URL cannot be read", fence.ErrInvalid, name)
-		}
 		for _, secret := range w.Secrets {
 			other, taken := has[string(secret)]
-			if taken && other.host != u.Host {
+			if taken && other.url != w.URL {
 				return fmt.Errorf("%w destinations %q and %q: they have one secret, so that each receiver could sign requests to the other; give each its own", fence.ErrInvalid, other.name, name)
 			}
-			has[string(secret)] = place{name, u.Host}
+			has[string(secret)] = place{name, w.URL}
 		}
 	}
 	return nil
