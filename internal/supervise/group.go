@@ -103,7 +103,7 @@ func (g *group) terminate() error {
 func (g *group) kill(ctx context.Context) error {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for unix.Kill(-g.pid, syscall.SIGKILL) == nil {
+	for unix.Kill(-g.pid, syscall.SIGKILL) == nil && groupRuns(g.pid) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -115,7 +115,7 @@ func (g *group) kill(ctx context.Context) error {
 
 // alive names the group by its leader: this system does not list its members.
 func (g *group) alive() []int {
-	if unix.Kill(-g.pid, 0) != nil {
+	if unix.Kill(-g.pid, 0) != nil || !groupRuns(g.pid) {
 		return nil
 	}
 	return []int{g.pid}
