@@ -30,6 +30,9 @@ type effectLine struct {
 // escaped by six characters.
 const longestEffect = 6*work.MaxBody + 4096
 
+// mostOfEffects is how many bytes of effects are read.
+const mostOfEffects = (work.MaxEffects + 1) * longestEffect
+
 // readEffects reads a file of effects that the user has named.
 func readEffects(path string) ([]work.Emission, error) {
 	f, err := os.Open(path)
@@ -45,7 +48,8 @@ func readEffects(path string) ([]work.Emission, error) {
 // was meant must not happen.
 func parseEffects(r io.Reader) ([]work.Emission, error) {
 	var all []work.Emission
-	scan := bufio.NewScanner(io.LimitReader(r, (work.MaxEffects+1)*longestEffect))
+	left := &io.LimitedReader{R: r, N: mostOfEffects}
+	scan := bufio.NewScanner(left)
 	scan.Buffer(nil, longestEffect)
 	n := 1
 	for ; scan.Scan(); n++ {
@@ -60,6 +64,9 @@ func parseEffects(r io.Reader) ([]work.Emission, error) {
 		if all = append(all, e); len(all) > work.MaxEffects {
 			return nil, invalid("effects: line %d: these are more than %d; emit fewer, or one that stands for them", n, work.MaxEffects)
 		}
+	}
+	if left.N == 0 {
+		return nil, invalid("effects: they have %d bytes or more; emit fewer, or one that stands for them", mostOfEffects)
 	}
 	if errors.Is(scan.Err(), bufio.ErrTooLong) {
 		return nil, invalid("effects: line %d: it is longer than an effect can be; a body has at most %d bytes", n, work.MaxBody)
