@@ -219,3 +219,19 @@ func TestARoleThatMayNotUpgradeSaysWhoCan(t *testing.T) {
 	}
 	must(t, limited, claim("older/new", "bob"))
 }
+
+// TestTheDoctorNamesWhoCanChangeTheFunctions: the schema's owner can, and is who
+// brings an older schema up to date.
+func TestTheDoctorNamesWhoCanChangeTheFunctions(t *testing.T) {
+	t.Parallel()
+	o := olderSchema(t)
+	st, err := store.Open(t.Context(), o.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	f := examined(t, st.(*postgres.Store))["schema"]
+	if f.Level != store.Warn || !strings.Contains(f.Seen, "owned by postgres, version 10 of 18") || !strings.Contains(f.Advice, "croft ls") {
+		t.Errorf("an older schema: %+v", f)
+	}
+}

@@ -4,4 +4,5 @@ SELECT pg_catalog.current_setting('server_version'), pg_catalog.current_setting(
        (SELECT pg_catalog.pg_encoding_to_char(encoding) FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()),
        pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE'),
        pg_catalog.to_regclass('croft.migration') IS NOT NULL,
-       pg_catalog.current_setting('transaction_isolation')
+       pg_catalog.current_setting('transaction_isolation'),
+       coalesce((SELECT pg_catalog.pg_get_userbyid(nspowner)::text FROM pg_catalog.pg_namespace WHERE nspname = 'croft'), '')
