@@ -46,7 +46,7 @@ var flaws = []struct{ name, group, function, place, change string }{
 func broken(tb testing.TB, name, function, place, change string) (mend func()) {
 	tb.Helper()
 	text := postgres.Schema()
-	begin := strings.Index(text, "CREATE FUNCTION croft."+function+"(")
+	begin := strings.Index(text, "CREATE OR REPLACE FUNCTION croft."+function+"(")
 	if begin < 0 {
 		tb.Fatalf("there is no function %s", function)
 	}
@@ -57,7 +57,7 @@ func broken(tb testing.TB, name, function, place, change string) (mend func()) {
 	use := func(text string) {
 		tb.Helper()
 		text = regexp.MustCompile(`\bcroft\b`).ReplaceAllString(text+"\n$$;", name)
-		if _, err := shared(tb).Exec(context.Background(), strings.Replace(text, "CREATE FUNCTION", "CREATE OR REPLACE FUNCTION", 1)); err != nil {
+		if _, err := shared(tb).Exec(context.Background(), text); err != nil {
 			tb.Fatalf("%s: %v", function, err)
 		}
 	}

@@ -27,7 +27,7 @@ func explain(ctx context.Context, err error) error {
 	case "57014":
 		advice = "the server's statement_timeout ended it; give the role a longer one"
 	case "42501":
-		advice = "the role lacks a right; let a DBA run `croft schema postgres` and grant what its last lines say"
+		advice = "the role lacks a right; let a DBA run `croft schema postgres` and grant what its last lines say. If an older version has made the schema, let the schema's owner run `croft ls` once, which brings it up to date"
 	case readOnly:
 		advice = "this server is read-only, probably a standby: name the primary, or add target_session_attrs=read-write to the URL"
 	case "53300", "53400":

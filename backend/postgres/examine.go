@@ -20,6 +20,7 @@ type server struct {
 	isolation                                          string
 	replicas                                           int64
 	mayCreate, made                                    bool
+	owner                                              string // of the schema
 }
 
 // Examine tells how fit the server, as it is configured, is to keep leases: `croft doctor` prints it. It makes nothing.
@@ -29,7 +30,7 @@ func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 	}
 	var v server
 	err := s.pool.QueryRow(ctx, s.sql.examine).Scan(&v.version, &v.number, &v.standby, &v.readOnly, &v.syncCommit, &v.fsync, &v.fullPages, &v.syncStandbys,
-		&v.replicas, &v.encode, &v.mayCreate, &v.made, &v.isolation)
+		&v.replicas, &v.encode, &v.mayCreate, &v.made, &v.isolation, &v.owner)
 	if err != nil {
 		return nil, store.Unknown(explain(ctx, err))
 	}
@@ -129,7 +130,7 @@ func (s *Store) examineClock(ctx context.Context, _ *server) store.Finding {
 }
 
 func (s *Store) examineSchema(ctx context.Context, v *server) store.Finding {
-	want := len(migrations(s.sql.schema))
+	want := newestVersion()
 	if !v.made {
 		if v.mayCreate {
 			return found("schema", store.OK, fmt.Sprintf("%s is not there yet; the first use makes it", s.sql.schema), "")
@@ -140,9 +141,9 @@ func (s *Store) examineSchema(ctx context.Context, v *server) store.Finding {
 	if err := s.pool.QueryRow(ctx, s.sql.version).Scan(&version); err != nil {
 		return found("schema", store.Bad, explain(ctx, err).Error(), "grant this role what the last lines of `croft schema postgres` say")
 	}
-	seen := fmt.Sprintf("%s, version %d", s.sql.schema, version)
+	seen := fmt.Sprintf("%s, owned by %s, version %d", s.sql.schema, v.owner, version)
 	if version < want {
-		return found("schema", store.Warn, fmt.Sprintf("%s of %d", seen, want), "a role that may create brings it up to date at its first use; or let a DBA do it with the last parts of `croft schema postgres`")
+		return found("schema", store.Warn, fmt.Sprintf("%s of %d", seen, want), "its owner brings it up to date by any use of it: run `croft ls` as that role")
 	}
 	return found("schema", store.OK, seen, "")
 }

@@ -1,6 +1,12 @@
 package postgres
 
-import "time"
+import (
+	"context"
+	"io/fs"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+)
 
 // EnterNeverLate keeps a store from entering itself among those who wait, some
 // time after Watch or after its turn. Then only a refusal enters it, and only a
@@ -10,3 +16,31 @@ func EnterNeverLate(s *Store) { s.listener.late = 24 * time.Hour }
 
 // LeavePatiently lets Close wait for as long as it takes to leave the line.
 func LeavePatiently(s *Store, patience time.Duration) { s.listener.farewell = patience }
+
+// Statements are all texts that are sent as they are, by their names.
+func Statements() map[string]string {
+	names, err := fs.Glob(files, "queries/*.sql")
+	if err != nil {
+		panic(err)
+	}
+	all := map[string]string{}
+	for _, name := range names {
+		all[name] = rawText(name)
+	}
+	return all
+}
+
+// NewestVersion is the version of the schema that this program makes.
+func NewestVersion() int { return newestVersion() }
+
+// Migrations is how many steps make the schema.
+func Migrations() int { return len(migrations(DefaultSchema)) }
+
+// Connect is the pool of a store that is opened by its URL.
+func Connect(ctx context.Context, raw string) (*pgxpool.Pool, error) {
+	a, err := parse("store", raw)
+	if err != nil {
+		return nil, err
+	}
+	return a.connect(ctx)
+}

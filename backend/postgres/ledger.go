@@ -93,7 +93,7 @@ func OpenLedger(ctx context.Context, raw string) (*Ledger, error) {
 	if a.fragment != "" {
 		return nil, a.bad("it has a fragment, which names a guard and no ledger")
 	}
-	pool, err := pgxpool.NewWithConfig(ctx, a.config)
+	pool, err := a.connect(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("ledger %s: %w", store.Redact(raw), err)
 	}

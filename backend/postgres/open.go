@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/croft-dev/croft/fence"
@@ -41,7 +42,7 @@ func Open(ctx context.Context, raw string) (*Store, error) {
 	if a.fragment != "" {
 		return nil, a.bad("it has a fragment, which names a guard and no store")
 	}
-	pool, err := pgxpool.NewWithConfig(ctx, a.config)
+	pool, err := a.connect(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("store %s: %w", store.Redact(raw), err)
 	}
@@ -62,7 +63,7 @@ func openGuard(ctx context.Context, u *url.URL) (guard.Guard, error) {
 	if !a.server || !a.database { // the defaults here may lead elsewhere than those of whoever named it, and a fence there would keep nobody out
 		return nil, a.bad("it does not say which server and database; if it is the target of a guard for database/sql, which cannot tell, set GuardOptions.Target there")
 	}
-	pool, err := pgxpool.NewWithConfig(ctx, a.config)
+	pool, err := a.connect(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("target %s: %w", store.Redact(a.raw), err)
 	}
@@ -85,11 +86,21 @@ type address struct {
 }
 
 func (a *address) bad(why string) error {
-	form := "postgres://user@host:5432/database?sslmode=require, with schema, retention or lock_wait if need be"
+	form := "postgres://user@host:5432/database?sslmode=verify-full, with schema, retention or lock_wait if need be"
 	if a.kind == "target" {
-		form = "postgres://user@host:5432/database?sslmode=require#NAME, with schema or lock_wait if need be"
+		form = "postgres://user@host:5432/database?sslmode=verify-full#NAME, with schema or lock_wait if need be"
 	}
 	return fmt.Errorf("%w %s URL %q: %s; write %s", fence.ErrInvalid, a.kind, store.Redact(a.raw), why, form)
+}
+
+// connect makes a pool. In its sessions names mean the server's own, so that
+// nobody who may create something in the database can have it run by others.
+func (a *address) connect(ctx context.Context) (*pgxpool.Pool, error) {
+	a.config.AfterConnect = func(ctx context.Context, c *pgx.Conn) error {
+		_, err := c.Exec(ctx, rawText("queries/pin.sql"), pgx.QueryExecModeExec, int32(c.PgConn().PID()))
+		return err
+	}
+	return pgxpool.NewWithConfig(ctx, a.config)
 }
 
 func parse(kind, raw string) (*address, error) {

@@ -15,7 +15,7 @@ func Schema() string {
 	const schema = DefaultSchema
 	s := newStatements(schema)
 	var b strings.Builder
-	b.WriteString("-- Everything that Croft keeps in PostgreSQL. Run it once, as a role that may create a schema:\n--   croft schema postgres | psql -v ON_ERROR_STOP=1 DATABASE\n\nBEGIN;\n\n")
+	b.WriteString("-- Everything that Croft keeps in PostgreSQL. Run it once, as a role that may create a schema:\n--   croft schema postgres | psql -v ON_ERROR_STOP=1 DATABASE\n\nBEGIN;\nSET LOCAL search_path = pg_catalog, pg_temp;\n\n")
 	b.WriteString(s.prepare + "\n")
 	for _, m := range migrations(schema) {
 		fmt.Fprintf(&b, "\n-- %s\n\n%s\n\nINSERT INTO %s.migration (version, name) VALUES (%d, '%s');\n", m.name, m.text, schema, m.version, m.name)
@@ -77,15 +77,15 @@ func alreadyThere(err error) bool {
 
 func (s *setup) tryMigrate(ctx context.Context) error {
 	return pgx.BeginTxFunc(ctx, s.pool, readCommitted, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, `SELECT set_config('lock_timeout', '30s', true), set_config('idle_in_transaction_session_timeout', '30s', true)`); err != nil {
+		// With the path of another, views and defaults would be made of what others have put there.
+		if _, err := tx.Exec(ctx, s.sql.making); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", int64(migrationLock)); err != nil {
+		if _, err := tx.Exec(ctx, "SELECT pg_catalog.pg_advisory_xact_lock($1)", int64(migrationLock)); err != nil {
 			return err
 		}
-		all := migrations(s.sql.schema)
 		var made bool
-		if err := tx.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", s.sql.schema+".migration").Scan(&made); err != nil {
+		if err := tx.QueryRow(ctx, s.sql.there, s.sql.schema+".migration").Scan(&made); err != nil {
 			return err
 		}
 		version := 0
@@ -94,7 +94,7 @@ func (s *setup) tryMigrate(ctx context.Context) error {
 				return err
 			}
 		}
-		if version >= len(all) {
+		if version >= newestVersion() {
 			return nil // another was faster, or is newer: what it has made is still there
 		}
 		if !made {
@@ -102,7 +102,10 @@ func (s *setup) tryMigrate(ctx context.Context) error {
 				return err
 			}
 		}
-		for _, m := range all[version:] {
+		for _, m := range migrations(s.sql.schema) {
+			if m.version <= version {
+				continue
+			}
 			if _, err := tx.Exec(ctx, m.text, pgx.QueryExecModeSimpleProtocol); err != nil {
 				return fmt.Errorf("migration %s: %w", m.name, err)
 			}

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"path"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -37,7 +38,7 @@ type statements struct {
 	schema                                         string
 	apply, acquire, release, get, list, now, sweep string
 	wait, pass, leave, listen, probe               string
-	version, prepare, migrated                     string
+	version, prepare, making, migrated             string
 	limit, unlimit, rekey, rekeyed, holder, there  string
 	examine, clock, count, idle                    string
 
@@ -55,7 +56,7 @@ func newStatements(schema string) *statements {
 		schema: schema,
 		apply:  q("apply"), acquire: q("acquire"), release: q("release"), get: q("get"), list: q("list"), now: q("now"), sweep: q("sweep"),
 		wait: q("wait"), pass: q("pass"), leave: q("leave"), listen: q("listen"), probe: q("probe"),
-		version: q("version"), prepare: q("prepare"), migrated: q("migrated"),
+		version: q("version"), prepare: q("prepare"), making: q("making"), migrated: q("migrated"),
 		limit: q("limit"), unlimit: q("unlimit"), rekey: q("rekey"), rekeyed: q("rekeyed"), holder: q("holder"), there: q("there"),
 		examine: q("examine"), clock: q("clock"), count: q("count"), idle: q("idle"),
 
@@ -107,15 +108,28 @@ type migration struct {
 	name, text string
 }
 
-// migrations are all steps, in order.
+// migrations are all steps, in order. Each file's number is the version of the
+// schema after it. Some numbers are missing: versions 2 to 6, 9 and 10 made
+// functions that versions 11 to 17 replace, so a new schema never needs them.
 func migrations(schema string) []migration {
 	entries, err := files.ReadDir("migrations")
 	if err != nil {
 		panic(err)
 	}
 	var all []migration
-	for i, e := range entries { // sorted by name, numbered from 001
-		all = append(all, migration{version: i + 1, name: strings.TrimSuffix(e.Name(), ".sql"), text: sqlText(path.Join("migrations", e.Name()), schema)})
+	for _, e := range entries { // sorted by name
+		name := strings.TrimSuffix(e.Name(), ".sql")
+		version, err := strconv.Atoi(name[:3])
+		if err != nil {
+			panic(err) // it is embedded
+		}
+		all = append(all, migration{version: version, name: name, text: sqlText(path.Join("migrations", e.Name()), schema)})
 	}
 	return all
+}
+
+// newestVersion is the version of the schema that this program makes.
+func newestVersion() int {
+	all := migrations(DefaultSchema)
+	return all[len(all)-1].version
 }

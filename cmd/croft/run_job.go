@@ -285,7 +285,7 @@ func (j *job) environment() (env []string, err error) {
 			return nil, err
 		}
 	}
-	return append(os.Environ(),
+	return append(inherited(),
 		"CROFT_KEY="+j.lease().Key(),
 		"CROFT_TOKEN="+strconv.FormatInt(int64(j.lease().Token()), 10),
 		envStamp+"="+j.lease().Stamp().String(),

@@ -2,12 +2,14 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/croft-dev/croft/store"
@@ -20,7 +22,8 @@ const envWebhookSecret = "CROFT_WEBHOOK_SECRET"
 // destinationFlags are the destinations of a dispatcher as the command line has them.
 type destinationFlags struct {
 	webhooks, commands []string
-	secretFile, file   string
+	secretFiles        []string // FILE, or NAME=FILE
+	file               string
 	unsigned           bool
 }
 
@@ -45,12 +48,17 @@ func (f *destinationFlags) open() (map[string]steward.Deliverer, error) {
 		to[name] = d
 		return nil
 	}
+	secretFile, err := f.secretFile()
+	if err != nil {
+		return nil, err
+	}
+	defer forgetSecrets(envWebhookSecret)
 	for _, flag := range f.webhooks {
 		name, target, ok := strings.Cut(flag, "=")
 		if !ok {
 			return nil, invalid("--webhook %q: write NAME=URL", store.Redact(flag))
 		}
-		d, err := (&destination{URL: target, SecretFile: f.secretFile, SecretEnv: envWebhookSecret, Unsigned: f.unsigned}).open(name, "")
+		d, err := (&destination{URL: target, SecretFile: secretFile(name), SecretEnv: envWebhookSecret, Unsigned: f.unsigned}).open(name, "")
 		if err != nil {
 			return nil, err
 		}
@@ -77,6 +85,7 @@ func (f *destinationFlags) open() (map[string]steward.Deliverer, error) {
 			return nil, err
 		}
 		for name, each := range all {
+			defer forgetSecrets(each.SecretEnv)
 			d, err := each.open(name, filepath.Dir(f.file))
 			if err != nil {
 				return nil, err
@@ -90,6 +99,31 @@ func (f *destinationFlags) open() (map[string]steward.Deliverer, error) {
 		return nil, &usageError{"no destination given", "name at least one: --webhook NAME=URL, --exec NAME=COMMAND, or --destinations FILE"}
 	}
 	return to, nil
+}
+
+// secretFile finds the file with the secret of a webhook that is given as a
+// flag.
+func (f *destinationFlags) secretFile() (of func(name string) string, err error) {
+	files := map[string]string{}
+	for _, flag := range f.secretFiles {
+		name, path, named := strings.Cut(flag, "=")
+		if !named || !slices.ContainsFunc(f.webhooks, func(w string) bool { return strings.HasPrefix(w, name+"=") }) {
+			name, path = "", flag
+		}
+		if _, twice := files[name]; twice {
+			return nil, invalid("--secret-file %q: there is one already; write NAME=FILE for each --webhook", flag)
+		}
+		files[name] = path
+	}
+	return func(name string) string { return cmp.Or(files[name], files[""]) }, nil
+}
+
+// forgetSecrets keeps secrets out of the environment of commands: one that has
+// them could sign requests in the dispatcher's name.
+func forgetSecrets(variable string) {
+	if variable != "" {
+		_ = os.Unsetenv(variable)
+	}
 }
 
 func readDestinations(path string) (map[string]*destination, error) {

@@ -24,18 +24,21 @@ func (a *app) workDispatchCommand() *cobra.Command {
 		Long: `Deliver effects to their destinations until it is told to stop. Start as many as you like: one works at a time, under a lease, and the ledger checks
 its stamp with every effect, so one that was presumed dead settles nothing. Dispatchers with other destinations need another --key.
 
-A webhook gets the body by POST, with the effect's identity as Idempotency-Key, the same in every attempt, and a signature: Croft-Signature is "v1="
-and HMAC-SHA256, in hex, over Croft-Timestamp, a line feed, Idempotency-Key, a line feed, and the body. 2xx is delivered; 408, 425, 429, 503 and
-no connection are tried again; other 3xx and 4xx are given up; after anything else nobody can say, and it is sent again unless it may be
-sent only once. The secret is read from --secret-file or CROFT_WEBHOOK_SECRET, one per line.
+A webhook gets the body by POST, with the effect's identity as Idempotency-Key, the same in every attempt, and a signature over the URL, the
+identity, the time and the body; docs/webhooks.md says how a receiver checks it. 2xx is delivered; 408, 425, 429, 503 and no connection are tried
+again; other 3xx and 4xx are given up; after anything else nobody can say, and it is sent again unless it may be sent only once.
+
+Each receiver needs a secret of its own, of at least 32 bytes: "openssl rand -hex 32" makes one. It is read from --secret-file, or for a single webhook
+from CROFT_WEBHOOK_SECRET, one per line while it is being replaced. Commands do not find it in their environment.
 
 A command, run by the shell, finds the body on standard input, and CROFT_IDEMPOTENCY_KEY, CROFT_ITEM, CROFT_QUEUE, CROFT_EFFECT, CROFT_TOKEN and CROFT_ATTEMPT in its
-environment. Exit code 0 is delivered, 75 try again, 65 give up; after any other nobody can say.
+environment. Exit code 0 is delivered, 75 try again, 65 give up; after any other nobody can say. On Linux nothing that it started outlives it, or --delivery-timeout.
 
 --destinations names a file with all of them; paths in it are relative to it:
   {"billing": {"url": "https://billing.example/hook", "secret_file": "billing.secret", "header": {"X-Team": "shop"}},
    "mail": {"command": ["./send-mail", "--quiet"]}}`,
 		Example: `  croft work dispatch --webhook published=https://example.org/hook --secret-file hook.secret
+  croft work dispatch --webhook a=https://a.example/ --secret-file a=a.secret --webhook b=https://b.example/ --secret-file b=b.secret
   croft work dispatch --exec mail='sendmail -t' --until-empty
   croft work dispatch --destinations destinations.json`,
 		Args: takes(),
@@ -54,7 +57,7 @@ environment. Exit code 0 is delivered, 75 try again, 65 give up; after any other
 	flags.StringArrayVar(&f.webhooks, "webhook", nil, "deliver effects for NAME by POST, as `NAME=URL`; may be given again")
 	flags.StringArrayVar(&f.commands, "exec", nil, "deliver effects for NAME by a shell command, as `NAME=COMMAND`; may be given again")
 	flags.StringVar(&f.file, "destinations", "", "read destinations from this JSON `file`")
-	flags.StringVar(&f.secretFile, "secret-file", "", "a `file` with the secret that signs the requests of --webhook (default $"+envWebhookSecret+")")
+	flags.StringArrayVar(&f.secretFiles, "secret-file", nil, "a `file` with the secret that signs the requests of --webhook, as FILE or NAME=FILE; may be given again (default $"+envWebhookSecret+")")
 	flags.BoolVar(&f.unsigned, "unsigned", false, "send the requests of --webhook without a signature")
 	flags.IntVar(&o.Slots, "slots", 16, "how many are on their way at once")
 	flags.IntVar(&o.Deliveries, "deliveries", steward.DefaultDeliveries, "how often an effect is delivered before it is given up")

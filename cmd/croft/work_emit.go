@@ -4,7 +4,9 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -24,16 +26,33 @@ type effectLine struct {
 	AtMostOnce bool            `json:"at_most_once,omitempty"`
 }
 
-// readEffects reads a file of effects. What is wrong with one makes all of it wrong: half of what was meant must not happen.
+// longestEffect is the longest line of an effect: every byte of its body may be
+// escaped by six characters.
+const longestEffect = 6*work.MaxBody + 4096
+
+// mostOfEffects is how many bytes of effects are read.
+const mostOfEffects = (work.MaxEffects + 1) * longestEffect
+
+// readEffects reads a file of effects that the user has named.
 func readEffects(path string) ([]work.Emission, error) {
-	data, err := os.ReadFile(path)
+	f, err := os.Open(path)
 	if err != nil {
 		return nil, invalid("effects: %v", err)
 	}
+	defer f.Close()
+	return parseEffects(f)
+}
+
+// parseEffects reads effects, one per line, and never more of the input than
+// effects can have. What is wrong with one makes all of it wrong: half of what
+// was meant must not happen.
+func parseEffects(r io.Reader) ([]work.Emission, error) {
 	var all []work.Emission
-	scan := bufio.NewScanner(bytes.NewReader(data))
-	scan.Buffer(nil, len(data)+1)
-	for n := 1; scan.Scan(); n++ {
+	left := &io.LimitedReader{R: r, N: mostOfEffects}
+	scan := bufio.NewScanner(left)
+	scan.Buffer(nil, longestEffect)
+	n := 1
+	for ; scan.Scan(); n++ {
 		text := bytes.TrimSpace(scan.Bytes())
 		if len(text) == 0 {
 			continue
@@ -42,7 +61,18 @@ func readEffects(path string) ([]work.Emission, error) {
 		if err != nil {
 			return nil, invalid("effects: line %d: %v; write one JSON object per line, with a name", n, err)
 		}
-		all = append(all, e)
+		if all = append(all, e); len(all) > work.MaxEffects {
+			return nil, invalid("effects: line %d: these are more than %d; emit fewer, or one that stands for them", n, work.MaxEffects)
+		}
+	}
+	if left.N == 0 {
+		return nil, invalid("effects: they have %d bytes or more; emit fewer, or one that stands for them", mostOfEffects)
+	}
+	if errors.Is(scan.Err(), bufio.ErrTooLong) {
+		return nil, invalid("effects: line %d: it is longer than an effect can be; a body has at most %d bytes", n, work.MaxBody)
+	}
+	if err := scan.Err(); err != nil {
+		return nil, fmt.Errorf("effects: %w", err)
 	}
 	check := work.Request{Verb: work.Complete, ID: "00000000000000000000000000000000", Token: 1, Secret: "00000000000000000000000000000000", Effects: all}
 	return all, check.Check()
@@ -69,6 +99,9 @@ func parseEffect(text []byte) (work.Emission, error) {
 		e.Body = l.Base64
 	case json.Unmarshal(l.Body, &plain) == nil && string(l.Body) != "null":
 		e.Body = []byte(plain)
+	}
+	if len(e.Body) > work.MaxBody {
+		return e, fmt.Errorf("the body has %d bytes, at most %d are allowed", len(e.Body), work.MaxBody)
 	}
 	return e, nil
 }

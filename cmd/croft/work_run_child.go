@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/croft-dev/croft/internal/supervise"
@@ -20,6 +21,7 @@ type attempt struct {
 	crew    *crew
 	job     *work.Job
 	dir     string
+	root    *os.Root   // of dir, from before the command could touch it
 	files   []*os.File // to be closed
 	result  *collector
 	said    *collector
@@ -46,7 +48,7 @@ func (w *crew) handle(ctx context.Context, job *work.Job) (work.Result, error) {
 	}
 	w.begun(id, child)
 	cause := t.watch(ctx, child)
-	effects, wrong := readEffects(filepath.Join(t.dir, "effects")) // the warden removes the folder at its end
+	file, wrong := t.openEffects() // the warden removes the folder at its end
 	killing, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTimeout)
 	defer cancel()
 	survived := child.Kill(killing)
@@ -61,7 +63,26 @@ func (w *crew) handle(ctx context.Context, job *work.Job) (work.Result, error) {
 	if err != nil {
 		return work.Result{}, err
 	}
+	var effects []work.Emission
+	if wrong == nil {
+		effects, wrong = parseEffects(file) // nothing lives that could still write to it
+	}
 	return t.ended(status, effects, wrong)
+}
+
+// openEffects opens the file that the command has left its effects in. The
+// command may have put anything in its place. Opening waits for nobody and
+// follows no link out of the folder.
+func (t *attempt) openEffects() (*os.File, error) {
+	f, err := t.root.OpenFile("effects", os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, fmt.Errorf("effects: %w; write them to the file that %s names", err, envEffects)
+	}
+	t.files = append(t.files, f)
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("effects: what %s names is no regular file any more; write to the file that is there", envEffects)
+	}
+	return f, nil
 }
 
 // start runs the command.
@@ -130,12 +151,18 @@ func (t *attempt) clear() {
 	for _, over := range t.reading {
 		<-over
 	}
+	if t.root != nil {
+		_ = t.root.Close()
+	}
 	_ = os.RemoveAll(t.dir)
 }
 
 // environment is what the command finds, and the folder with the files that it points to.
 func (t *attempt) environment() (env []string, err error) {
 	if t.dir, err = scratch(); err != nil {
+		return nil, err
+	}
+	if t.root, err = os.OpenRoot(t.dir); err != nil {
 		return nil, err
 	}
 	it, deed := t.job.Item(), t.job.Deed()
@@ -151,7 +178,7 @@ func (t *attempt) environment() (env []string, err error) {
 			return nil, err
 		}
 	}
-	return append(os.Environ(),
+	return append(inherited(),
 		"CROFT_ITEM="+string(it.ID),
 		"CROFT_QUEUE="+it.Queue,
 		"CROFT_ATTEMPT="+strconv.Itoa(it.Attempts),

@@ -27,7 +27,7 @@ func croftMain(t *testing.T, stdin string, args ...string) (stdout string) {
 }
 
 func TestWebhooksAreSignedAndNamedTheSameInEveryAttempt(t *testing.T) {
-	secret := "s3cr3t of the hook"
+	secret := "a secret of the hook that is long enough"
 	var mu sync.Mutex
 	var keys []string
 	var problems []error
@@ -36,7 +36,7 @@ func TestWebhooksAreSignedAndNamedTheSameInEveryAttempt(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		keys = append(keys, r.Header.Get(steward.HeaderKey))
-		problems = append(problems, err, steward.Verify([]byte(secret), r.Header, body, time.Now(), time.Hour))
+		problems = append(problems, err, steward.Verify([]byte(secret), "http://"+r.Host+"/", r.Header, body, time.Now(), time.Hour))
 		if string(body) != `{"a":1}` || r.Header.Get("X-Team") != "shop" {
 			problems = append(problems, errors.New("body or header is not what was asked for"))
 		}

@@ -31,6 +31,11 @@ type Options struct {
 	// and are not passed on, the terminal is never lent, and a command that is stopped does not stop the caller.
 	Aside bool
 
+	// GroupWillDo is for a library, whose program may not call [MaybeWarden].
+	// There the command runs without a warden, as on other Unix systems: its
+	// process group is all that is signalled and killed.
+	GroupWillDo bool
+
 	// MayContinue is asked whenever the caller's process was continued (SIGCONT) and the command is about to be
 	// continued with it. If it says no, a stopped command stays stopped until Thaw or Kill. It runs on
 	// a goroutine of this package and must not block for long. Nil means always.

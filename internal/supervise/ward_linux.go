@@ -46,6 +46,9 @@ type ward struct {
 // launch starts a warden and has it start the command.
 func launch(ctx context.Context, args []string, o *Options, foreground bool) (body, <-chan event, error) {
 	if !wardenReady.Load() {
+		if o.GroupWillDo {
+			return launchGroup(ctx, args, o, foreground)
+		}
 		return nil, nil, ErrNoWarden
 	}
 	if _, ok := readProc(os.Getpid()); !ok {

@@ -36,7 +36,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := steward.Verify(secret, req.Header, body, time.Now(), time.Hour); err != nil {
+	if err := steward.Verify(secret, "http://"+req.Host+req.URL.RequestURI(), req.Header, body, time.Now(), time.Hour); err != nil {
 		r.bad = append(r.bad, err.Error())
 	}
 	key := req.Header.Get(steward.HeaderKey)

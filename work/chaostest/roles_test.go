@@ -27,7 +27,7 @@ const (
 	limit = 1000
 )
 
-var secret = []byte("of the webhook")
+var secret = []byte("the secret of the webhook, for tests")
 
 // play is the life of a process of the scene: it ends with SIGTERM.
 func play(role string) error {

@@ -5,14 +5,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"os"
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/supervise"
 	"github.com/croft-dev/croft/work"
 )
 
@@ -24,13 +27,20 @@ const (
 
 // Command delivers effects by a program: the body is its standard input, and it finds CROFT_IDEMPOTENCY_KEY, CROFT_ITEM, CROFT_QUEUE, CROFT_EFFECT, CROFT_TOKEN and CROFT_ATTEMPT in its environment. Exit 0 is delivered, ExitUndelivered is tried again, ExitRefused is not; after any other end,
 // a signal included, nobody can say.
+//
+// When Deliver returns, nothing of the program runs any more: what it has left
+// behind is killed, and so is all of it when the context ends. In the croft
+// command that means every descendant on Linux. In other programs, and on
+// other Unix systems, it means the program's process group. On Windows it
+// means the program alone.
 type Command struct {
 	Args []string // the program and its arguments
 	Dir  string   // default: the dispatcher's own
 	Env  []string // in addition to the dispatcher's own
 }
 
-// stopDelay is how long a program may keep its output open after it was told to stop.
+// stopDelay is how long Deliver tries to kill a program, and then waits for
+// what it wrote.
 const stopDelay = 5 * time.Second
 
 // Deliver runs the program.
@@ -38,29 +48,153 @@ func (c Command) Deliver(ctx context.Context, e work.Effect) error {
 	if len(c.Args) == 0 {
 		return Refused(fmt.Errorf("%w command: it is empty", fence.ErrInvalid))
 	}
-	cmd := exec.CommandContext(ctx, c.Args[0], c.Args[1:]...)
-	cmd.Dir, cmd.WaitDelay = c.Dir, stopDelay
-	cmd.Env = append(append(os.Environ(), c.Env...),
+	env := append(append(os.Environ(), c.Env...),
 		"CROFT_IDEMPOTENCY_KEY="+e.EffectID.String(), "CROFT_ITEM="+string(e.Item), "CROFT_QUEUE="+e.Queue, "CROFT_EFFECT="+e.Name,
 		"CROFT_TOKEN="+strconv.FormatInt(int64(e.Token), 10), "CROFT_ATTEMPT="+strconv.Itoa(e.Attempts))
-	cmd.Stdin = bytes.NewReader(e.Body)
 	said := &tail{most: 512}
-	cmd.Stdout, cmd.Stderr = said, said
-	if err := cmd.Start(); err != nil {
-		return Undelivered(fmt.Errorf("command %s: %w", c.Args[0], err))
-	}
-	err := cmd.Wait()
+	code, err := c.run(ctx, env, e.Body, said)
 	if err == nil {
 		return nil
 	}
 	err = fmt.Errorf("command %s: %w: %s", c.Args[0], err, strings.TrimSpace(said.text()))
-	switch cmd.ProcessState.ExitCode() {
-	case ExitUndelivered:
+	switch code {
+	case ExitUndelivered, notStarted:
 		return Undelivered(err)
 	case ExitRefused:
 		return Refused(err)
 	}
 	return err
+}
+
+// The codes of a program that has not run, and of one that did not end by
+// itself.
+const (
+	notStarted = -2 // -1 is the system's
+	cutShort   = -3
+)
+
+// run runs the program and kills all of it in the end. It returns the exit
+// code and, unless that is 0, what happened.
+func (c Command) run(ctx context.Context, env []string, body []byte, said io.Writer) (code int, err error) {
+	var p pipes
+	defer p.close()
+	stdin, err := p.from(body)
+	if err != nil {
+		return notStarted, err
+	}
+	out, err := p.to(said)
+	if err != nil {
+		return notStarted, err
+	}
+	opts := &supervise.Options{Env: env, Dir: c.Dir, Stdin: stdin, Stdout: out, Stderr: out, Aside: true, GroupWillDo: true}
+	if deadline, ok := ctx.Deadline(); ok { // also if the dispatcher itself is stopped until then
+		opts.AllowFor = max(time.Until(deadline), 1)
+	}
+	if err := ctx.Err(); err != nil {
+		return notStarted, err
+	}
+	child, err := supervise.Start(ctx, c.Args, opts)
+	_ = stdin.Close() // it is the program's now
+	_ = out.Close()
+	switch {
+	case errors.Is(err, supervise.ErrUnsupported):
+		return c.plain(ctx, env, body, said)
+	case mayHaveRun(err):
+		return cutShort, err
+	case err != nil:
+		return notStarted, err
+	}
+	select {
+	case <-child.Done():
+	case <-ctx.Done():
+	}
+	killing, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopDelay)
+	defer cancel()
+	ended := false
+	select {
+	case <-child.Done():
+		ended = true
+	default:
+	}
+	if err := child.Kill(killing); err != nil {
+		return cutShort, err
+	}
+	p.drain()
+	status, err := child.Wait()
+	switch {
+	case err != nil:
+		return cutShort, err
+	case !ended, status.Overdue:
+		return cutShort, fmt.Errorf("its time was over, and all of it was killed: %v", status)
+	case status.ExitCode() != 0:
+		return status.ExitCode(), errors.New(status.String())
+	}
+	return 0, nil
+}
+
+// mayHaveRun reports whether a program may have run although Start failed: Start
+// was called off, or lost its warden, before it heard that the program runs.
+func mayHaveRun(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, supervise.ErrWardenLost)
+}
+
+// plain runs the program on systems where nothing more can be done.
+func (c Command) plain(ctx context.Context, env []string, body []byte, said io.Writer) (code int, err error) {
+	cmd := exec.CommandContext(ctx, c.Args[0], c.Args[1:]...)
+	cmd.Dir, cmd.WaitDelay, cmd.Env = c.Dir, stopDelay, env
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(body), said, said
+	if err := cmd.Start(); err != nil {
+		return notStarted, err
+	}
+	err = cmd.Wait()
+	return cmd.ProcessState.ExitCode(), err
+}
+
+// pipes are between this process and a program.
+type pipes struct {
+	files   []*os.File
+	reading sync.WaitGroup
+}
+
+// from is a file for the program to read data from.
+func (p *pipes) from(data []byte) (*os.File, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	p.files = append(p.files, r, w)
+	go func() {
+		_, _ = w.Write(data) // a program need not read it
+		_ = w.Close()
+	}()
+	return r, nil
+}
+
+// to is a file for the program to write to.
+func (p *pipes) to(said io.Writer) (*os.File, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	p.files = append(p.files, r, w)
+	p.reading.Go(func() { _, _ = io.Copy(said, r) })
+	return w, nil
+}
+
+// drain waits until all is read that the program wrote. Nothing of it lives, so
+// that is soon.
+func (p *pipes) drain() {
+	for _, f := range p.files {
+		_ = f.SetReadDeadline(time.Now().Add(stopDelay)) // somebody else may have inherited the other end
+	}
+	p.reading.Wait()
+}
+
+func (p *pipes) close() {
+	for _, f := range p.files {
+		_ = f.Close()
+	}
+	p.reading.Wait()
 }
 
 // tail keeps the end of what is written to it.

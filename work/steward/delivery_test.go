@@ -1,6 +1,7 @@
 package steward
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/supervise"
 	"github.com/croft-dev/croft/work"
 )
 
@@ -65,24 +67,37 @@ func kind(err error) outcome {
 
 // TestAWebhookIsSignedAndNamed: the receiver can tell who sent it, and that it has seen it before.
 func TestAWebhookIsSignedAndNamed(t *testing.T) {
-	secret, old := []byte("new secret"), []byte("old secret")
+	secret, old := []byte(strings.Repeat("new secret", 4)), []byte(strings.Repeat("old secret", 4))
 	var keys []string
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		body, _ := io.ReadAll(req.Body)
 		keys = append(keys, req.Header.Get(HeaderKey))
+		here := "http://" + req.Host + "/hook?to=ann"
 		for _, s := range [][]byte{secret, old} {
-			if err := Verify(s, req.Header, body, time.Now(), time.Minute); err != nil {
+			if err := Verify(s, here, req.Header, body, time.Now(), time.Minute); err != nil {
 				t.Error(err)
 			}
 		}
 		for name, err := range map[string]error{
-			"another secret": Verify([]byte("x"), req.Header, body, time.Now(), time.Minute),
-			"another body":   Verify(secret, req.Header, append(body, ' '), time.Now(), time.Minute),
-			"an old request": Verify(secret, req.Header, body, time.Now().Add(time.Hour), time.Minute),
-			"no headers":     Verify(secret, http.Header{}, body, time.Now(), time.Minute),
+			"another secret": Verify([]byte(strings.Repeat("x", 40)), here, req.Header, body, time.Now(), time.Minute),
+			"another body":   Verify(secret, here, req.Header, append(body, ' '), time.Now(), time.Minute),
+			"an old request": Verify(secret, here, req.Header, body, time.Now().Add(time.Hour), time.Minute),
+			"another place":  Verify(secret, "http://elsewhere/hook?to=ann", req.Header, body, time.Now(), time.Minute),
+			"another path":   Verify(secret, "http://"+req.Host+"/hook?to=bob", req.Header, body, time.Now(), time.Minute),
+			"no headers":     Verify(secret, here, http.Header{}, body, time.Now(), time.Minute),
 		} {
 			if !errors.Is(err, fence.ErrInvalid) {
 				t.Errorf("%s: %v, want invalid", name, err)
+			}
+		}
+		for _, name := range []string{HeaderKey, HeaderTime, HeaderItem, HeaderEffect, HeaderQueue, HeaderToken, HeaderAttempt} {
+			changed, twice := req.Header.Clone(), req.Header.Clone()
+			changed.Set(name, "1"+changed.Get(name))
+			twice.Add(name, "1")
+			for how, h := range map[string]http.Header{"changed": changed, "twice": twice} {
+				if err := Verify(secret, here, h, body, time.Now(), 1<<62); !errors.Is(err, fence.ErrInvalid) {
+					t.Errorf("%s, %s: %v, want invalid", name, how, err)
+				}
 			}
 		}
 		if req.Header.Get("Content-Type") != "application/json" || req.Header.Get("Authorization") != "Bearer x" || req.Header.Get(HeaderToken) != "7" {
@@ -90,7 +105,7 @@ func TestAWebhookIsSignedAndNamed(t *testing.T) {
 		}
 	}))
 	defer srv.Close()
-	w := Webhook{URL: srv.URL, Secrets: [][]byte{secret, old}, Header: http.Header{"Authorization": {"Bearer x"}}}
+	w := Webhook{URL: strings.Replace(srv.URL, "http://", "http://ann:pw@", 1) + "/hook?to=ann#x", Secrets: [][]byte{secret, old}, Header: http.Header{"Authorization": {"Bearer x"}}}
 	e := effect(1)
 	for e.Attempts = 1; e.Attempts < 4; e.Attempts++ {
 		if err := w.Deliver(t.Context(), e); err != nil {
@@ -99,6 +114,40 @@ func TestAWebhookIsSignedAndNamed(t *testing.T) {
 	}
 	if len(keys) != 3 || keys[0] != e.EffectID.String() || keys[1] != keys[0] || keys[2] != keys[0] {
 		t.Errorf("the keys are %q", keys)
+	}
+}
+
+// TestASecretThatCanBeGuessedOrIsSharedIsRefused: by the receiver's side, by a
+// webhook, and by the dispatcher before it delivers anything.
+func TestASecretThatCanBeGuessedOrIsSharedIsRefused(t *testing.T) {
+	long := bytes.Repeat([]byte("s"), MinSecret)
+	for _, short := range [][]byte{nil, {}, []byte("hunter2"), long[1:]} {
+		h := http.Header{}
+		for _, name := range signed {
+			h.Set(name, "1")
+		}
+		h.Set(HeaderSignature, Sign(short, "http://a/", h, nil))
+		if err := Verify(short, "http://a/", h, nil, time.Unix(1, 0), time.Minute); !errors.Is(err, fence.ErrInvalid) {
+			t.Errorf("a forged request under the secret %q: %v, want invalid", short, err)
+		}
+		if err := (Webhook{URL: "http://127.0.0.1:1/", Secrets: [][]byte{short}}).Deliver(t.Context(), effect(1)); kind(err) != notDelivered || !errors.Is(err, fence.ErrInvalid) {
+			t.Errorf("a delivery under the secret %q: %v", short, err)
+		}
+	}
+	hook := func(url string, secret []byte) Webhook { return Webhook{URL: url, Secrets: [][]byte{secret}} }
+	pointer := func(w Webhook) *Webhook { return &w }
+	for name, to := range map[string]map[string]Deliverer{
+		"one secret for two hosts":   {"a": hook("https://a.example/", long), "b": hook("https://b.example/", long)},
+		"one secret for two tenants": {"a": hook("https://a.example/x", long), "b": hook("https://a.example/y", long)},
+		"behind pointers":            {"a": pointer(hook("https://a.example/", long)), "b": pointer(hook("https://b.example/", long))},
+		"a short secret":             {"a": hook("https://a.example/", long[1:])},
+	} {
+		if err := RunDispatcher(t.Context(), nil, nil, to, nil); !errors.Is(err, fence.ErrInvalid) {
+			t.Errorf("%s: %v, want invalid", name, err)
+		}
+	}
+	if err := checkSecrets(map[string]Deliverer{"a": hook("https://a.example/", long), "b": hook("https://a.example/", long), "c": hook("https://c.example/", append(long, 'c'))}); err != nil {
+		t.Errorf("one receiver under two names, and another: %v", err)
 	}
 }
 
@@ -197,5 +246,18 @@ func TestACommandSaysByItsExitCode(t *testing.T) {
 	defer cancel()
 	if err := (Command{Args: []string{os.Args[0], "deliver", "hang"}}).Deliver(ctx, effect(2)); kind(err) != unknown {
 		t.Errorf("a command that hangs: %v", err)
+	}
+}
+
+// TestACommandThatMayHaveRunIsNotCalledUndelivered: the dispatcher would run it
+// again, although its effect may be sent only once.
+func TestACommandThatMayHaveRunIsNotCalledUndelivered(t *testing.T) {
+	for _, err := range []error{context.Canceled, context.DeadlineExceeded, supervise.ErrWardenLost} {
+		if !mayHaveRun(errors.Join(err, &supervise.SurvivorsError{})) {
+			t.Errorf("%v: the command may have run", err)
+		}
+	}
+	if mayHaveRun(&supervise.StartError{}) || mayHaveRun(nil) {
+		t.Error("a command that could not be started has not run")
 	}
 }

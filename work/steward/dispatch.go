@@ -78,6 +78,9 @@ func RunDispatcher(ctx context.Context, c *croft.Client, l work.Ledger, to map[s
 			return fmt.Errorf("%w destination %q: it is nil", fence.ErrInvalid, name)
 		}
 	}
+	if err := checkSecrets(to); err != nil {
+		return err
+	}
 	d := &dispatcher{ledger: l, to: to, names: slices.Sorted(maps.Keys(to)), o: f}
 	lease := &croft.LeaseOptions{TTL: f.TTL, WaitFor: croft.Forever}
 	for ctx.Err() == nil {

@@ -6,6 +6,8 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/http"
+	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,7 +19,7 @@ import (
 const (
 	HeaderKey       = "Idempotency-Key" // the effect's identity: the same in every attempt
 	HeaderTime      = "Croft-Timestamp" // seconds since 1970, when this attempt was signed
-	HeaderSignature = "Croft-Signature" // "v1=" and hex digits
+	HeaderSignature = "Croft-Signature" // "v2=" and hex digits; see Sign
 	HeaderItem      = "Croft-Item"
 	HeaderEffect    = "Croft-Effect"
 	HeaderQueue     = "Croft-Queue"
@@ -25,31 +27,76 @@ const (
 	HeaderAttempt   = "Croft-Attempt"
 )
 
-// Sign is the signature of a request: HMAC-SHA256 over timestamp, Idempotency-Key and body, each but the last followed by a line feed.
-func Sign(secret []byte, timestamp, key string, body []byte) string {
-	mac := hmac.New(sha256.New, secret)
-	mac.Write([]byte(timestamp + "\n" + key + "\n"))
-	mac.Write(body)
-	return "v1=" + hex.EncodeToString(mac.Sum(nil))
+// signed are the headers under the signature, in their order.
+var signed = []string{HeaderTime, HeaderKey, HeaderItem, HeaderQueue, HeaderEffect, HeaderToken, HeaderAttempt}
+
+// MinSecret is how many bytes a secret has at least. A shorter one can be
+// guessed from a single request.
+const MinSecret = 32
+
+// CheckSecret reports why requests cannot be signed with a secret, or nil.
+func CheckSecret(secret []byte) error {
+	if len(secret) < MinSecret {
+		return fmt.Errorf("%w secret of a webhook: it has %d bytes and needs at least %d; make one with: openssl rand -hex 32", fence.ErrInvalid, len(secret), MinSecret)
+	}
+	return nil
 }
 
-// Verify is for receivers: it reports why a request was not signed with the secret, or was signed longer than tolerance before or after now. The body is the whole one, as it was received.
-func Verify(secret []byte, h http.Header, body []byte, now time.Time, tolerance time.Duration) error {
-	timestamp := h.Get(HeaderTime)
-	seconds, err := strconv.ParseInt(timestamp, 10, 64)
+// Sign is the signature of a request to a URL: "v2=" and HMAC-SHA256, in hex,
+// over lines that each end with a line feed, and then the body. The lines are
+// "v2", the URL, and the values of Croft-Timestamp, Idempotency-Key, Croft-Item,
+// Croft-Queue, Croft-Effect, Croft-Token and Croft-Attempt.
+func Sign(secret []byte, url string, h http.Header, body []byte) string {
+	mac := hmac.New(sha256.New, secret)
+	mac.Write([]byte("v2\n" + url + "\n"))
+	for _, name := range signed {
+		mac.Write([]byte(h.Get(name) + "\n"))
+	}
+	mac.Write(body)
+	return "v2=" + hex.EncodeToString(mac.Sum(nil))
+}
+
+// Verify is for receivers. It reports why a request was not signed with the
+// secret for this receiver, or was signed longer than tolerance before or after
+// now. The URL is the receiver's own, as the dispatcher is given it: without
+// user, password and fragment, and with the path "/" if there is none. The body
+// is the whole one, as it was received.
+func Verify(secret []byte, url string, h http.Header, body []byte, now time.Time, tolerance time.Duration) error {
+	if err := CheckSecret(secret); err != nil {
+		return err
+	}
+	for _, name := range slices.Concat(signed, []string{HeaderSignature}) {
+		if n := len(h.Values(name)); n != 1 { // of several, others may take another than Verify
+			return fmt.Errorf("%w signature: the header %s occurs %d times, it must occur once", fence.ErrInvalid, name, n)
+		}
+		if strings.ContainsAny(h.Get(name), "\r\n") { // with a line feed, it could be several of the signed lines
+			return fmt.Errorf("%w signature: the header %s has more than one line", fence.ErrInvalid, name)
+		}
+	}
+	seconds, err := strconv.ParseInt(h.Get(HeaderTime), 10, 64)
 	if err != nil {
 		return fmt.Errorf("%w signature: the header %s is not a number of seconds", fence.ErrInvalid, HeaderTime)
 	}
-	want := Sign(secret, timestamp, h.Get(HeaderKey), body)
+	want := Sign(secret, url, h, body)
 	matches := false
 	for given := range strings.SplitSeq(h.Get(HeaderSignature), ",") { // several while a secret is being replaced
 		matches = matches || hmac.Equal([]byte(strings.TrimSpace(given)), []byte(want))
 	}
 	if !matches {
-		return fmt.Errorf("%w signature: it was not made with this secret, or the request was changed on its way", fence.ErrInvalid)
+		return fmt.Errorf("%w signature: it was not made with this secret for %s, or the request was changed on its way", fence.ErrInvalid, url)
 	}
 	if off := now.Sub(time.Unix(seconds, 0)).Abs(); off > tolerance {
 		return fmt.Errorf("%w signature: it is %s off, at most %s is allowed; it may be a copy of an old request, or a clock is wrong", fence.ErrInvalid, round(off), tolerance)
 	}
 	return nil
+}
+
+// signedURL is a destination as its receiver knows it.
+func signedURL(u *url.URL) string {
+	clean := *u
+	clean.User, clean.Fragment, clean.RawFragment = nil, "", ""
+	if clean.Path == "" {
+		clean.Path = "/"
+	}
+	return clean.String()
 }

@@ -6,12 +6,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptrace"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
 
+	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/work"
 )
@@ -20,7 +23,9 @@ import (
 // Retry-After if it is given; other 3xx and 4xx are refused for good. What never reached the receiver is not delivered. Anything else, a 500 or a reply that never came, is unknown.
 type Webhook struct {
 	URL string
-	// Secrets sign each request, if there are any: see [Verify]. Several while one is being replaced.
+	// Secrets sign each request, if there are any: see [Verify]. Several while
+	// one is being replaced. Another receiver must not have them: it could sign
+	// requests in the dispatcher's name.
 	Secrets [][]byte
 	// Header is sent along, for example with a receiver's own authorization.
 	Header http.Header
@@ -30,6 +35,43 @@ type Webhook struct {
 	Now func() time.Time
 }
 
+// check reports a secret that requests cannot be signed with.
+func (w Webhook) check() error {
+	for _, secret := range w.Secrets {
+		if err := CheckSecret(secret); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkSecrets reports a secret that is too short, or that signs requests to
+// two receivers. Two destinations with the same URL are one receiver.
+func checkSecrets(to map[string]Deliverer) error {
+	type place struct{ name, url string }
+	has := map[string]place{}
+	for _, name := range slices.Sorted(maps.Keys(to)) {
+		var w Webhook
+		switch d := to[name].(type) {
+		case Webhook:
+			w = d
+		case *Webhook:
+			w = *d
+		}
+		if err := w.check(); err != nil {
+			return fmt.Errorf("destination %q: %w", name, err)
+		}
+		for _, secret := range w.Secrets {
+			other, taken := has[string(secret)]
+			if taken && other.url != w.URL {
+				return fmt.Errorf("%w destinations %q and %q: they have one secret, so that each receiver could sign requests to the other; give each its own", fence.ErrInvalid, other.name, name)
+			}
+			has[string(secret)] = place{name, w.URL}
+		}
+	}
+	return nil
+}
+
 // Deliver posts the effect.
 func (w Webhook) Deliver(ctx context.Context, e work.Effect) error {
 	var sent atomic.Bool
@@ -37,6 +79,9 @@ func (w Webhook) Deliver(ctx context.Context, e work.Effect) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.URL, bytes.NewReader(e.Body))
 	if err != nil {
 		return Refused(fmt.Errorf("webhook %s: %w", store.Redact(w.URL), err))
+	}
+	if err := w.check(); err != nil {
+		return Undelivered(err)
 	}
 	w.dress(req, e)
 	client := http.Client{}
@@ -73,9 +118,8 @@ func (w Webhook) dress(req *http.Request, e work.Effect) {
 	if w.Now != nil {
 		now = w.Now
 	}
-	key, timestamp := e.EffectID.String(), strconv.FormatInt(now().Unix(), 10)
-	req.Header.Set(HeaderKey, key)
-	req.Header.Set(HeaderTime, timestamp)
+	req.Header.Set(HeaderKey, e.EffectID.String())
+	req.Header.Set(HeaderTime, strconv.FormatInt(now().Unix(), 10))
 	req.Header.Set(HeaderItem, string(e.Item))
 	req.Header.Set(HeaderEffect, escape(e.Name))
 	req.Header.Set(HeaderQueue, escape(e.Queue))
@@ -86,7 +130,7 @@ func (w Webhook) dress(req *http.Request, e work.Effect) {
 		if signature != "" {
 			signature += ", "
 		}
-		signature += Sign(secret, timestamp, key, e.Body)
+		signature += Sign(secret, signedURL(req.URL), req.Header, e.Body)
 	}
 	if signature != "" {
 		req.Header.Set(HeaderSignature, signature)

@@ -62,12 +62,3 @@ CREATE TABLE croft.housekeeping (
     swept_to text COLLATE "C" NOT NULL DEFAULT ''
 );
 INSERT INTO croft.housekeeping DEFAULT VALUES;
-
--- For people: the leases with times they can read.
-CREATE VIEW croft.leases AS
-SELECT key, token, owner, instance,
-       CASE WHEN state <> 'free' AND to_timestamp(deadline / 1e6) <= clock_timestamp() THEN 'free' ELSE state END AS state,
-       cause, ended, actor, note,
-       to_timestamp(acquired / 1e6) AS acquired, to_timestamp(renewed / 1e6) AS renewed, to_timestamp(deadline / 1e6) AS deadline,
-       ttl * interval '1 microsecond' AS ttl, progress, to_timestamp(progress_at / 1e6) AS progress_at, terms
-FROM croft.lease;

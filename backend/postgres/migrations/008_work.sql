@@ -99,10 +99,3 @@ CREATE TABLE croft.idle (
     queue      text COLLATE "C" PRIMARY KEY,
     wait_until timestamptz NOT NULL
 );
-
--- For people: the items with times they can read, without what they carry.
-CREATE VIEW croft.items AS
-SELECT replace(id::text, '-', '') AS id, queue, state, priority, attempts, tries, to_timestamp(ready / 1e6) AS ready, to_timestamp(created / 1e6) AS created,
-       to_timestamp(finished / 1e6) AS finished, token, owner, instance, cause, to_timestamp(renewed / 1e6) AS heartbeat, to_timestamp(deadline / 1e6) AS deadline,
-       progress, to_timestamp(progress_at / 1e6) AS progress_at, actor, note, error
-FROM croft.item;

@@ -1,1 +1,1 @@
-SELECT clock_timestamp()
+SELECT pg_catalog.clock_timestamp()

@@ -1,1 +1,1 @@
-SELECT count(*) FROM croft.lease
+SELECT pg_catalog.count(*) FROM croft.lease

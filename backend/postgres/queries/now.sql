@@ -1,1 +1,1 @@
-SELECT croft.now_us()
+SELECT croft.now_us() WHERE croft.version_18()

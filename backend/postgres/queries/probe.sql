@@ -1,1 +1,1 @@
-SELECT pg_notify('croft.wake', $1)
+SELECT pg_catalog.pg_notify('croft.wake', $1)

@@ -1,1 +1,1 @@
-SELECT set_config('lock_timeout', $1::text, true)
+SELECT pg_catalog.set_config('lock_timeout', $1::text, true)

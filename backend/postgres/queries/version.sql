@@ -1,1 +1,1 @@
-SELECT coalesce(max(version), 0) FROM croft.migration
+SELECT coalesce(pg_catalog.max(version), 0) FROM croft.migration

@@ -1,5 +1,5 @@
 -- Items that are not done, among any number that are: each state by an index that has nothing else in it, or in the order of IDs if there are many. {after} and {order} are as in work_list.
-SELECT row_to_json(l)::text FROM (
+SELECT pg_catalog.row_to_json(l)::text FROM (
     SELECT i.id, i.queue, i.uniq, i.state, i.priority, i.ready, i.created, i.finished, i.attempts, i.tries, i.generation, i.checkpoint_at, i.error,
            i.token, i.grant_id, i.owner, i.instance, i.held, i.cause, i.ended, i.actor, i.note, i.acquired, i.renewed, i.deadline, i.ttl, i.progress, i.progress_at, i.terms
     FROM croft.item i
@@ -13,6 +13,6 @@ SELECT row_to_json(l)::text FROM (
          ORDER BY r.id {order} LIMIT $5)
         UNION ALL
         (SELECT d.id FROM croft.item d
-         WHERE d.state IN ('dead', 'cancelled') AND $2::text::jsonb @> to_jsonb(d.state) AND ($1 = '' OR d.queue = $1) AND ($3 = '' OR d.owner = $3) AND ($4::text::uuid IS NULL OR d.id {after} $4::text::uuid)
+         WHERE d.state IN ('dead', 'cancelled') AND $2::text::jsonb @> pg_catalog.to_jsonb(d.state) AND ($1 = '' OR d.queue = $1) AND ($3 = '' OR d.owner = $3) AND ($4::text::uuid IS NULL OR d.id {after} $4::text::uuid)
          ORDER BY d.id {order} LIMIT $5))
     ORDER BY i.id {order} LIMIT $5) AS l

@@ -7,4 +7,4 @@ WITH old AS MATERIALIZED (
 ), locked AS MATERIALIZED (
     SELECT e.item FROM croft.effect e JOIN old ON e.item = old.id ORDER BY e.item, e.generation, e.name FOR UPDATE OF e
 )
-SELECT old.id::text FROM old CROSS JOIN (SELECT count(*) FROM locked) AS all_locked
+SELECT old.id::text FROM old CROSS JOIN (SELECT pg_catalog.count(*) FROM locked) AS all_locked

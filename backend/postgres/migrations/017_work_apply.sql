@@ -1,8 +1,9 @@
 -- The short way of what is asked most: adding items, heartbeats, and completions with their effects, each for a whole batch, where the law of package work has nothing to say against it. What is caught here is answered by a row:
 -- the request's number, the time, and what the answer must have of the item. What is not (a repetition, a refusal, a row that another transaction has) is left as it is, has no row, and is carried out by the law
 -- itself, with its row locked.
-CREATE FUNCTION croft.work_v1(set_at bigint, wait_ms integer, adds json, beats json, dones json) RETURNS SETOF json
+CREATE OR REPLACE FUNCTION croft.work_v1(set_at bigint, wait_ms integer, adds json, beats json, dones json) RETURNS SETOF json
 LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan
 SET jit = off
 SET enable_seqscan = off

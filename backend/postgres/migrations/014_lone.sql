@@ -4,8 +4,9 @@
 
 -- Grants a key that was given back, or that nothing is remembered of. A key that was given back it answers shortly: "granted", the time, and of the record
 -- what the client cannot know.
-CREATE FUNCTION croft.acquire_v1(set_at bigint, wait_ms integer, for_ms integer, k text, g text, claimant text, run text, ttl_us bigint, guard_list text, waiter_id text) RETURNS text
+CREATE OR REPLACE FUNCTION croft.acquire_v1(set_at bigint, wait_ms integer, for_ms integer, k text, g text, claimant text, run text, ttl_us bigint, guard_list text, waiter_id text) RETURNS text
 LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off -- as in apply_v1
 AS $$
 DECLARE
@@ -21,6 +22,7 @@ BEGIN
         terms = l.terms + 1, transfers = l.transfers + 1, spent = croft.short(l.grant_id) || l.spent[:30]
     WHERE l.key = k AND l.state = 'free' AND l.ended <> '' AND (l.hold_until IS NULL OR l.hold_until <= now_us)
       AND l.grant_id <> g AND NOT croft.short(g) = ANY (l.spent) AND l.token < max_token AND now_us BETWEEN l.deadline AND max_token AND now_us > 0
+      AND croft.sound(l)
     RETURNING concat_ws(E'\x1f', 1, 'granted', now_us, l.token, l.terms, l.every, coalesce(l.succeeded::text, '')), l.awaited INTO answer, told;
     IF FOUND THEN
         IF waiter_id <> '' THEN
@@ -57,8 +59,9 @@ END
 $$;
 
 -- Gives a key back.
-CREATE FUNCTION croft.release_v1(set_at bigint, wait_ms integer, k text, g text, failure boolean) RETURNS text
+CREATE OR REPLACE FUNCTION croft.release_v1(set_at bigint, wait_ms integer, k text, g text, failure boolean) RETURNS text
 LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off -- as in apply_v1
 AS $$
 DECLARE
@@ -73,7 +76,7 @@ BEGIN
         SET state = 'free', ended = CASE WHEN failure THEN 'failed' ELSE 'released' END, deadline = now_us,
             hold_until = CASE WHEN NOT failure THEN l.hold_until END, succeeded = CASE WHEN failure THEN l.succeeded ELSE l.acquired END
         WHERE l.key = k AND l.grant_id = g AND l.state = 'held' AND l.deadline > now_us
-          AND now_us BETWEEN greatest(l.renewed, l.progress_at) AND max_token AND now_us > 0
+          AND now_us BETWEEN greatest(l.renewed, l.progress_at) AND max_token AND now_us > 0 AND croft.sound(l)
         RETURNING concat_ws(E'\x1f', 1, 'done', now_us, '', croft.pack(l)) AS packed, l.*
     ), over AS (
         INSERT INTO croft.past (key, slot, token, grant_id, owner, instance, state, cause, actor, note, acquired, finished, ended)

@@ -10,12 +10,13 @@
 --
 -- It waits for no row, except at most wait_ms for one that another transaction is just making. A patient call is for a single key, every request in a wave of its own, and
 -- waits for its row, too. set_at replaces the clock, for tests. A claim that is refused enters its client, if it is named in waiters, among those who wait.
-CREATE FUNCTION croft.apply_v1(
+CREATE OR REPLACE FUNCTION croft.apply_v1(
     set_at bigint, wait_ms integer, for_ms integer, patient boolean, claims integer[], ends integer[],
     verbs text[], keys text[], grants text[], owners text[], instances text[], ttls bigint[], aboves bigint[], everys bigint[], holds bigint[],
     guardses text[], resumes boolean[], progresses text[], faileds boolean[], actors text[], notes text[], waiters text[]
 ) RETURNS SETOF text
 LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp
 -- A plan made while a table is small must serve when it has grown: keys are looked up by their index, and no plan is made twice.
 SET plan_cache_mode = force_generic_plan
 SET jit = off
@@ -135,6 +136,10 @@ WHILE wave <= cardinality(ends) LOOP
             known := false; alive := false;
             IF present THEN
                 lease := r; shown := true;
+                IF NOT croft.sound(r) THEN
+                    past := croft.past_of(k); -- by which the client sees it, too
+                    EXIT decide;
+                END IF;
                 known := r.grant_id = g;
                 alive := r.state = 'held' AND now_us < r.deadline;
                 IF wave = 1 AND alive AND r.awaited THEN

@@ -5,8 +5,9 @@
 -- Whoever calls these functions has the lease's row locked, so that between looking for waiters and committing nobody can come to wait unseen.
 
 -- Names the client that has waited longest for a key that is free now. One that is just leaving is passed over: it would take its turn with it.
-CREATE FUNCTION croft.wake_v1(k text) RETURNS void
+CREATE OR REPLACE FUNCTION croft.wake_v1(k text) RETURNS void
 LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     next_id text;
@@ -24,8 +25,9 @@ $$;
 
 -- Enters a client as waiting for keys, for a while. The leases' rows are locked first: a change under way is over then and seen by whoever asks next, and every later one
 -- finds the waiter. A key without a record has no row to lock; if it is being made at this very moment, the client is found when it enters itself the next time.
-CREATE FUNCTION croft.wait_v1(wait_ms integer, client text, keys text[], for_ms integer) RETURNS void
+CREATE OR REPLACE FUNCTION croft.wait_v1(wait_ms integer, client text, keys text[], for_ms integer) RETURNS void
 LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     PERFORM set_config('lock_timeout', wait_ms::text, true);
@@ -38,8 +40,9 @@ END
 $$;
 
 -- Passes the turn on: for a client that was named and does not want the key any more.
-CREATE FUNCTION croft.pass_v1(wait_ms integer, k text) RETURNS void
+CREATE OR REPLACE FUNCTION croft.pass_v1(wait_ms integer, k text) RETURNS void
 LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     PERFORM set_config('lock_timeout', wait_ms::text, true);

@@ -1,8 +1,9 @@
 -- Forgets the records among the next n keys after a place that have said nothing for a retention which a claim must respect; see tenure.Record.Quiet.
 -- Without a place it goes on where the last such call ended, unless another client is at it: housekeeping by many, each paying a little.
 -- A row that another transaction has stays for the next time. at_end says that there are no keys behind.
-CREATE FUNCTION croft.sweep_v1(set_at bigint, wait_ms integer, retention bigint, place text, n integer, OUT dropped integer, OUT swept_to text, OUT at_end boolean)
+CREATE OR REPLACE FUNCTION croft.sweep_v1(set_at bigint, wait_ms integer, retention bigint, place text, n integer, OUT dropped integer, OUT swept_to text, OUT at_end boolean)
 LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     now_us bigint := coalesce(set_at, croft.now_us()); -- read before any record: none is taken to be older than it is

@@ -1,6 +1,7 @@
 -- Tells who waits for one of these queues, if anybody does, and takes them off the list: they enter themselves again when they next find nothing.
-CREATE FUNCTION croft.wake_v1(queues text[]) RETURNS void
+CREATE OR REPLACE FUNCTION croft.wake_v1(queues text[]) RETURNS void
 LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     q text;
@@ -13,8 +14,9 @@ END
 $$;
 
 -- The past of an item that is granted to another at now_us: with its newest transfer, closed if nothing has ended it yet; see tenure's grant. The newest 31 are kept.
-CREATE FUNCTION croft.past_v1(i croft.item, now_us bigint) RETURNS json
+CREATE OR REPLACE FUNCTION croft.past_v1(i croft.item, now_us bigint) RETURNS json
 LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT json_agg(t.term ORDER BY t.n) FROM (
         SELECT t.term, t.n FROM json_array_elements(CASE WHEN json_typeof(i.past) = 'array' THEN i.past END) WITH ORDINALITY AS t(term, n)
@@ -31,8 +33,9 @@ $$;
 -- Claims up to n items of the queues by the law of package work, in their common order, and returns their rows. It waits for no row that another transaction has. With again, what runs under this grant is the
 -- answer, if there is any. With arm, and fewer than n found, the queues are entered among those that somebody waits for; a last row says {"armed": true} if they were not: then it is to claim once more, because what was
 -- added meanwhile has told nobody. set_at replaces the clock, for tests.
-CREATE FUNCTION croft.claim_v1(set_at bigint, queue_list json, n integer, g uuid, who text, run text, ttl_us bigint, again boolean, arm boolean) RETURNS SETOF json
+CREATE OR REPLACE FUNCTION croft.claim_v1(set_at bigint, queue_list json, n integer, g uuid, who text, run text, ttl_us bigint, again boolean, arm boolean) RETURNS SETOF json
 LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan
 SET jit = off
 SET enable_seqscan = off

@@ -1,0 +1,49 @@
+-- Names mean the server's own everywhere in Croft's functions, whatever the
+-- caller's search_path: a role that may create something in a schema on that
+-- path could otherwise have its function or operator run as the caller. Most
+-- functions set the path for themselves. Those that the server merges into the
+-- calling statement cannot, and name the schema of everything they use.
+
+-- The clock of leases: whole microseconds since 1970, read when it is called and not when the transaction began.
+CREATE OR REPLACE FUNCTION croft.now_us() RETURNS bigint
+LANGUAGE sql VOLATILE PARALLEL SAFE
+AS $$ SELECT (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000000)::bigint $$; -- 53 bits hold it to the microsecond until 2255
+
+-- The first 32 bits of a grant's fingerprint, as a number: the same on every version of the server, unlike its own hashes.
+CREATE OR REPLACE FUNCTION croft.short(grant_id text) RETURNS integer
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$ SELECT ('x' OPERATOR(pg_catalog.||) pg_catalog.left(grant_id, 8))::bit(32)::integer $$;
+
+-- A record as clients read it: one text, its fields set apart by a character that is in none of them. Columns of a result cost the server more than their contents.
+CREATE OR REPLACE FUNCTION croft.pack(l croft.lease) RETURNS text
+LANGUAGE sql STABLE PARALLEL SAFE
+AS $$
+    SELECT pg_catalog.concat_ws(E'\x1f', l.token, l.grant_id, l.owner, l.instance, l.state, l.cause, l.ended, l.actor, l.note, l.acquired, l.renewed, l.deadline, l.ttl, l.every,
+        coalesce(l.succeeded::pg_catalog.text, ''), coalesce(l.hold_until::pg_catalog.text, ''), l.guards, l.progress, coalesce(l.progress_at::pg_catalog.text, ''), l.terms, l.awaited)
+$$;
+
+-- The transfers before a key's newest one, oldest first.
+CREATE OR REPLACE FUNCTION croft.past_of(of_key text) RETURNS json
+LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT coalesce(json_agg(json_build_object(
+        'token', p.token, 'grant', p.grant_id, 'owner', p.owner, 'instance', p.instance, 'state', p.state, 'cause', p.cause,
+        'actor', p.actor, 'note', p.note, 'acquired', p.acquired, 'finished', p.finished, 'ended', p.ended) ORDER BY p.token), '[]')
+    FROM (SELECT q.* FROM croft.past q, croft.lease l WHERE l.key = of_key AND q.key = of_key AND q.token < l.token ORDER BY q.token DESC
+        LIMIT (SELECT least(m.transfers - 1, 31) FROM croft.lease m WHERE m.key = of_key)) AS p -- and not those of a record that somebody deleted by hand
+$$;
+
+-- Whether a row can be one of the law's; see tenure.Record.Check. Nothing is
+-- decided from one that is not: somebody has changed it by hand, and the client
+-- says so. Only functions that set the path call this one.
+CREATE OR REPLACE FUNCTION croft.sound(l croft.lease) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$
+    SELECT l.token BETWEEN 1 AND 9007199254740991 AND pg_catalog.length(l.grant_id) = 32
+        AND l.cause IN ('first', 'released', 'expired', 'handoff', 'operator', 'cancelled', 'recovery')
+        AND CASE l.state
+            WHEN 'held' THEN l.ended = '' WHEN 'reserved' THEN l.ended = ''
+            WHEN 'free' THEN l.ended IN ('released', 'failed') OR l.ended = '' AND l.cause = 'cancelled' ELSE false END
+        AND (l.state = 'free' OR l.ttl BETWEEN 10000 AND 2592000000000) AND l.every BETWEEN 0 AND 31622400000000
+$$;

@@ -1,0 +1,122 @@
+//go:build linux || darwin || dragonfly || freebsd || netbsd || openbsd
+
+package supervise
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// group is the command where only its process group can be had: descendants that leave the group are out of reach, and all of it
+// survives a SIGKILL of the caller.
+type group struct {
+	pid    int
+	mu     sync.Mutex // reaping against signalling, so that no recycled pid is hit
+	reaped bool
+}
+
+func launchGroup(ctx context.Context, args []string, o *Options, foreground bool) (body, <-chan event, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	files, done, err := o.streams()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer done()
+	attr := &syscall.ProcAttr{
+		Dir: o.Dir,
+		Env: o.environ(),
+		Sys: &syscall.SysProcAttr{Setpgid: true, Foreground: foreground},
+	}
+	for _, f := range files {
+		attr.Files = append(attr.Files, f.Fd())
+	}
+	if foreground {
+		attr.Sys.Ctty = int(files[0].Fd())
+	}
+	pid, failed := spawn(args, attr)
+	if failed != nil {
+		return nil, nil, failed
+	}
+	g := &group{pid: pid}
+	events := make(chan event, 16)
+	go g.watch(events)
+	return g, events, nil
+}
+
+// watch waits for the command to stop or to exit. It looks rather than waits, because a blocking wait would reap outside the lock.
+func (g *group) watch(events chan<- event) {
+	defer close(events)
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for range tick.C {
+		var status syscall.WaitStatus
+		g.mu.Lock()
+		pid, err := syscall.Wait4(g.pid, &status, syscall.WNOHANG|syscall.WUNTRACED, nil)
+		g.reaped = pid == g.pid && !status.Stopped() || err != nil && !errors.Is(err, syscall.EINTR)
+		reaped := g.reaped
+		g.mu.Unlock()
+		switch {
+		case pid == g.pid && status.Stopped():
+			events <- event{stopped: status.StopSignal()}
+		case pid == g.pid:
+			events <- event{exited: true, status: statusOf(status)}
+		case reaped:
+			events <- event{exited: true, err: os.NewSyscallError("wait4", err)}
+		}
+		if reaped {
+			return
+		}
+	}
+}
+
+func (g *group) id() int { return g.pid }
+
+func (g *group) signal(sig syscall.Signal) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.reaped {
+		return ErrOver
+	}
+	return unix.Kill(-g.pid, sig)
+}
+
+func (g *group) allowFor(time.Duration) error { return nil }
+func (g *group) freeze(context.Context) error { return g.signal(syscall.SIGSTOP) }
+func (g *group) thaw()                        { _ = g.signal(syscall.SIGCONT) }
+
+func (g *group) terminate() error {
+	if err := g.signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	return g.signal(syscall.SIGCONT)
+}
+
+// kill goes on after the command itself was reaped: its number is not given out again while its group has members.
+func (g *group) kill(ctx context.Context) error {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for unix.Kill(-g.pid, syscall.SIGKILL) == nil && groupRuns(g.pid) {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return &SurvivorsError{PIDs: g.alive(), Err: ctx.Err()}
+		}
+	}
+	return nil
+}
+
+// alive names the group by its leader: this system does not list its members.
+func (g *group) alive() []int {
+	if unix.Kill(-g.pid, 0) != nil || !groupRuns(g.pid) {
+		return nil
+	}
+	return []int{g.pid}
+}

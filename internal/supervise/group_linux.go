@@ -1,0 +1,21 @@
+package supervise
+
+import "golang.org/x/sys/unix"
+
+// groupRuns reports whether a process of the group can still run anything. The
+// system also counts zombies, and nobody may ever reap those: in a container,
+// orphans go to a process 1 that may not expect them.
+func groupRuns(pgid int) bool {
+	children, err := readFamily()
+	if err != nil {
+		return true
+	}
+	for _, siblings := range children {
+		for _, p := range siblings {
+			if group, err := unix.Getpgid(p.pid); err == nil && group == pgid && p.alive() {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,54 @@
+//go:build linux
+
+package hostile
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/croft-dev/croft/internal/testenv"
+)
+
+// TestAPlantedFunctionIsNotRunByASuperuser: a role that may create in public
+// plants a concat_ws that fits Croft's call better than the server's own, and
+// makes itself a superuser when it runs. A superuser then looks at a lease.
+func TestAPlantedFunctionIsNotRunByASuperuser(t *testing.T) {
+	croft, err := builtCroft()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pg := testenv.Postgres(t)
+	url := pg.Database(t)
+	database := url[strings.LastIndex(url, "/")+1 : strings.Index(url, "?")]
+	mallory := "mallory_" + database
+	superuser := func(args ...string) string {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, croft, args...)
+		cmd.Env = append(os.Environ(), "CROFT_STORE="+url)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Errorf("croft %q: %v: %s", args, err, out)
+		}
+		return string(out)
+	}
+	superuser("acquire", "jobs/a", "--ttl", "1h")
+	pg.Query(t, database, "CREATE ROLE "+mallory+" LOGIN; GRANT CREATE, USAGE ON SCHEMA public TO "+mallory)
+	// SET ROLE and not a login of its own: what counts is who owns the function.
+	pg.Query(t, database, "SET ROLE "+mallory+`;
+		CREATE FUNCTION public.concat_ws(text, bigint, text, text, text, text, text, text, text, text, bigint, bigint, bigint, bigint, bigint, text, text, text, text, text, bigint, boolean)
+		RETURNS text LANGUAGE plpgsql AS $$ BEGIN EXECUTE 'ALTER ROLE `+mallory+` SUPERUSER'; RETURN ''; END $$;`)
+	if said := superuser("show", "jobs/a"); !strings.Contains(said, "jobs/a") {
+		t.Errorf("croft show said %q", said)
+	}
+	superuser("ls")
+	superuser("takeover", "jobs/a", "--note", "why")
+	superuser("history", "jobs/a")
+	if pg.Query(t, database, "SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = '"+mallory+"'") != "f" {
+		t.Error("the hostile role has made itself a superuser")
+	}
+}

@@ -1,0 +1,165 @@
+package steward
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/croft-dev/croft/internal/testenv"
+)
+
+// trial is a request that a verifier is to judge.
+type trial struct {
+	Name    string            `json:"name"`
+	Secret  string            `json:"secret"`
+	URL     string            `json:"url"`
+	Headers map[string]string `json:"headers"`
+	Body    string            `json:"body"` // in hex
+	Good    bool              `json:"good"`
+}
+
+// trials are one good request, one under two secrets, and changed ones.
+func trials() (all []trial) {
+	secret := strings.Repeat("secret of tests ", 3)
+	make := func(name string, good bool, signedWith string, at time.Time, change func(*trial)) {
+		h := http.Header{}
+		for i, name := range signed {
+			h.Set(name, "value-"+strconv.Itoa(i))
+		}
+		h.Set(HeaderTime, strconv.FormatInt(at.Unix(), 10))
+		body := []byte(" x\n{\"name\": \"J\xc3\xb6rg\"}\r\n\x00\xff")
+		one := trial{Name: name, Secret: signedWith, URL: "https://billing.example/hook?a=b", Headers: map[string]string{}, Body: hex.EncodeToString(body), Good: good}
+		h.Set(HeaderSignature, "v2=00, "+Sign([]byte(signedWith), one.URL, h, body))
+		for name := range h {
+			one.Headers[name] = h.Get(name)
+		}
+		if change != nil {
+			change(&one)
+		}
+		all = append(all, one)
+	}
+	now := time.Now()
+	make("good", true, secret, now, nil)
+	make("another secret", false, secret, now, func(t *trial) { t.Secret = strings.ToUpper(t.Secret) })
+	make("an empty secret", false, "", now, nil)
+	make("a short secret", false, secret[:31], now, nil)
+	make("another receiver", false, secret, now, func(t *trial) { t.URL = "https://shop.example/hook?a=b" })
+	make("another body", false, secret, now, func(t *trial) { t.Body += "00" })
+	make("a line moved from the body to a header", false, secret, now, func(t *trial) {
+		body, _ := hex.DecodeString(t.Body)
+		line, rest, _ := bytes.Cut(body, []byte("\n"))
+		t.Headers[HeaderAttempt] += "\n" + string(line)
+		t.Body = hex.EncodeToString(rest)
+	})
+	make("no signature", false, secret, now, func(t *trial) { delete(t.Headers, HeaderSignature) })
+	make("another version", false, secret, now, func(t *trial) {
+		t.Headers[HeaderSignature] = strings.ReplaceAll(t.Headers[HeaderSignature], "v2=", "v3=")
+	})
+	make("an old copy", false, secret, now.Add(-time.Hour), nil)
+	make("from the future", false, secret, now.Add(time.Hour), nil)
+	for _, header := range signed {
+		make("another "+header, false, secret, now, func(t *trial) { t.Headers[header] += "0" })
+		make("no "+header, false, secret, now, func(t *trial) { delete(t.Headers, header) })
+	}
+	return all
+}
+
+// example is the code in docs/webhooks.md in a language.
+func example(t *testing.T, language string) string {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/webhooks.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile("(?s)```" + language + "\n(.*?)```").FindSubmatch(page)
+	if m == nil {
+		t.Fatalf("docs/webhooks.md has no example in %s", language)
+	}
+	return string(m[1])
+}
+
+// TestTheVerifiersOfTheDocumentationAgree: each tells the one good request from
+// all others.
+func TestTheVerifiersOfTheDocumentationAgree(t *testing.T) {
+	t.Parallel()
+	list, err := json.Marshal(trials())
+	if err != nil {
+		t.Fatal(err)
+	}
+	judge := func(t *testing.T, program, file, text string) {
+		path, err := exec.LookPath(program)
+		if err != nil {
+			testenv.Missing(t, "%s is not installed", program)
+		}
+		dir := t.TempDir()
+		for name, data := range map[string]string{file: text, "trials.json": string(list)} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(data), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cmd := exec.CommandContext(t.Context(), path, file)
+		cmd.Dir = dir
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v: %s", program, err, out)
+		}
+		if got := strings.Fields(string(out)); len(got) != len(trials()) {
+			t.Fatalf("%s judged %d of %d requests: %s", program, len(got), len(trials()), out)
+		} else {
+			for i, one := range trials() {
+				if (got[i] == "good") != one.Good {
+					t.Errorf("%s says of %q: %s", program, one.Name, got[i])
+				}
+			}
+		}
+	}
+	t.Run("go", func(t *testing.T) {
+		for _, one := range trials() {
+			h := http.Header{}
+			for name, value := range one.Headers {
+				h.Set(name, value)
+			}
+			body, _ := hex.DecodeString(one.Body)
+			if err := Verify([]byte(one.Secret), one.URL, h, body, time.Now(), 5*time.Minute); (err == nil) != one.Good {
+				t.Errorf("Verify says of %q: %v", one.Name, err)
+			}
+		}
+	})
+	t.Run("python", func(t *testing.T) {
+		judge(t, "python3", "verify.py", example(t, "python")+`
+
+import json
+
+for t in json.load(open("trials.json")):
+    try:
+        verify(t["secret"].encode(), t["url"], t["headers"], bytes.fromhex(t["body"]))
+        print("good")
+    except ValueError:
+        print("bad")
+`)
+	})
+	t.Run("typescript", func(t *testing.T) {
+		// Not every node that is in use takes types. They stand after parameters only.
+		text := regexp.MustCompile(`: (string|Headers|Buffer)\b`).ReplaceAllString(example(t, "typescript"), "")
+		judge(t, "node", "verify.mjs", text+`
+import { readFileSync } from "node:fs";
+for (const t of JSON.parse(readFileSync("trials.json", "utf8"))) {
+  try {
+    verify(t.secret, t.url, new Headers(t.headers), Buffer.from(t.body, "hex"));
+    console.log("good");
+  } catch {
+    console.log("bad");
+  }
+}
+`)
+	})
+}
