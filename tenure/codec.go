@@ -71,10 +71,17 @@ func (r Record) Check() error {
 		return damaged("period %s", r.Every)
 	case over && r.Ended != EndReleased && r.Ended != EndFailed, over && r.State != Free, !over && r.State == Free && r.Cause != Cancelled:
 		return damaged("it is %s and ended %q", r.State, r.Ended)
+	case len(r.Guards) > MaxGuards || slices.ContainsFunc(r.Guards, func(g string) bool { return len(g) > MaxText }):
+		return damaged("%d guards, or one that is too long", len(r.Guards))
+	case len(r.Progress) > MaxText:
+		return damaged("a progress marker of %d bytes", len(r.Progress))
 	case len(r.History) == 0 || len(r.History) > HistoryLen:
 		return damaged("%d transfers in its history", len(r.History))
 	}
 	last := r.History[len(r.History)-1]
+	if tooLong(r.Owner, r.Instance, r.Actor, r.Note) {
+		return damaged("a name or a note is longer than any request may have")
+	}
 	if last.Token != r.Token || last.Grant != r.Grant || last.Cause != r.Cause || last.Ended != r.Ended {
 		return damaged("its history does not end with its own grant")
 	}
@@ -87,10 +94,17 @@ func (r Record) Check() error {
 			return damaged("token %d has the cause %q", term.Token, term.Cause)
 		case !slices.Contains(ends, term.Ended) || term.Ended == "" && i < len(r.History)-1:
 			return damaged("token %d ended %q in its history", term.Token, term.Ended)
+		case tooLong(term.Owner, term.Instance, term.Actor, term.Note):
+			return damaged("token %d has a name or a note that is longer than any request may have", term.Token)
 		}
 		token = term.Token
 	}
 	return nil
+}
+
+// tooLong reports texts that no request could have brought.
+func tooLong(owner, instance, actor, note string) bool {
+	return len(owner) > MaxName || len(instance) > MaxName || len(actor) > MaxName || len(note) > MaxText
 }
 
 var (

@@ -159,6 +159,11 @@ func TestCheckNamesDamage(t *testing.T) {
 		{held, func(r *tenure.Record) { r.History[0].Token = 0 }, "token 0 comes after 0"},
 		{held, func(r *tenure.Record) { r.History[0].Ended = "" }, `ended "" in its history`},
 		{held, func(r *tenure.Record) { r.History[0].Ended = "lost" }, `ended "lost" in its history`},
+		{held, func(r *tenure.Record) { r.Guards = make([]string, tenure.MaxGuards+1) }, "17 guards"},
+		{held, func(r *tenure.Record) { r.Guards = []string{strings.Repeat("x", tenure.MaxText+1)} }, "one that is too long"},
+		{held, func(r *tenure.Record) { r.Progress = strings.Repeat("x", tenure.MaxText+1) }, "a progress marker of 1025 bytes"},
+		{held, func(r *tenure.Record) { r.Owner = strings.Repeat("x", tenure.MaxName+1) }, "longer than any request"},
+		{held, func(r *tenure.Record) { r.History[0].Note = strings.Repeat("x", tenure.MaxText+1) }, "longer than any request"},
 	} {
 		rec := play(t, c.story)
 		c.spoil(&rec)

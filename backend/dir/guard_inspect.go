@@ -18,7 +18,7 @@ const maxName = 255
 func (f *File) checkName() error {
 	base := filepath.Base(f.path)
 	switch {
-	case strings.HasSuffix(base, guardSuffix):
+	case strings.HasSuffix(strings.ToLower(base), guardSuffix): // macOS does not tell the two apart
 		return fmt.Errorf("%w target %s: names that end in %s are those of sidecars; name the file that it guards", fence.ErrInvalid, f.path, guardSuffix)
 	case guardIsStage(base):
 		return fmt.Errorf("%w target %s: names like this are those of unfinished writes; choose another", fence.ErrInvalid, f.path)

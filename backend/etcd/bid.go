@@ -73,7 +73,7 @@ func decodeBid(key string, store identity, kv *mvccpb.KeyValue) *bid {
 	q := &b.Request
 	q.Verb, q.Key, q.Owner, q.Instance = tenure.Acquire, key, r.text(), r.text()
 	q.TTL, q.Above, q.Every, q.HoldFor = r.span(), fence.Token(r.number()), r.span(), r.span()
-	for range r.count() {
+	for range r.count(tenure.MaxGuards) {
 		q.Guards = append(q.Guards, r.text())
 	}
 	if r.err != nil || len(r.rest) > 0 || b.lease == 0 || b.page.store != store || b.slot >= pageSize || b.Check() != nil {

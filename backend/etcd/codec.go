@@ -265,10 +265,11 @@ func (r *reader) changed(texts *[termTexts]string) {
 
 func (r *reader) grant() fence.Grant { return fence.Grant(hex.EncodeToString(r.take(16))) }
 
-// count is how many of something follow; more than could fit are an error.
-func (r *reader) count() int {
+// count is how many of something follow. More than there may be are an error:
+// each takes far more room here than in etcd, where others may write.
+func (r *reader) count(most int) int {
 	n := r.unsigned()
-	if n > uint64(len(r.rest)) {
+	if n > uint64(most) {
 		r.fail()
 		return 0
 	}
@@ -292,7 +293,7 @@ func decodeDeed(key string, value []byte) (*deed, error) {
 	rec.Actor, rec.Note, rec.Progress = r.text(), r.text(), r.text()
 	rec.Acquired, rec.Renewed, rec.Deadline, rec.Succeeded, rec.HoldUntil, rec.ProgressAt = r.time(), r.time(), r.time(), r.time(), r.time(), r.time()
 	rec.TTL, rec.Every, rec.Terms = r.span(), r.span(), r.number()
-	if n := r.count(); n > 0 {
+	if n := r.count(tenure.MaxGuards); n > 0 {
 		rec.Guards = make([]string, n)
 		for i := range rec.Guards {
 			rec.Guards[i] = r.text()
@@ -321,7 +322,7 @@ func decodeDeed(key string, value []byte) (*deed, error) {
 
 // terms unpacks transfers; none are nil.
 func (r *reader) terms() []tenure.Term {
-	n := r.count()
+	n := r.count(tenure.HistoryLen)
 	if n == 0 {
 		return nil
 	}
@@ -384,5 +385,5 @@ var ErrDamaged = errors.New("damaged record")
 
 // damaged must not match fence.ErrInvalid as the record's own error does: the caller's input was good.
 func damaged(key string, err error) error {
-	return fmt.Errorf("%w: key %q: %s; if the key may be forgotten, delete r/%s, with the store's prefix before it, from etcd", ErrDamaged, key, err.Error(), key)
+	return fmt.Errorf("%w: key %q: %s; if the key may be forgotten, delete %q, with the store's prefix before it, from etcd", ErrDamaged, key, err.Error(), "r/"+key)
 }

@@ -220,7 +220,10 @@ func (e *examination) clock() store.Finding {
 	const check = "clock"
 	var most time.Duration
 	asked := 0
-	client := &http.Client{Timeout: requestTimeout, Transport: &http.Transport{DisableKeepAlives: true}}
+	client := &http.Client{
+		Timeout: requestTimeout, Transport: &http.Transport{DisableKeepAlives: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // it is that member's clock
+	}
 	for _, st := range e.states {
 		if st.err != nil || !strings.HasPrefix(st.url, "http://") {
 			continue

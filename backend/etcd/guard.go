@@ -178,7 +178,7 @@ func (g *Guard) parse(kvs []*mvccpb.KeyValue) (*marked, error) {
 	m := &marked{}
 	if len(kvs) > 0 {
 		m.mod = kvs[0].ModRevision
-		if err := json.Unmarshal(kvs[0].Value, &m.markRecord); err != nil || m.Mark.Key == "" {
+		if err := json.Unmarshal(kvs[0].Value, &m.markRecord); err != nil || m.Mark.IsZero() || m.Mark.Check() != nil {
 			return nil, fmt.Errorf("%w: %s holds %.80q; once no old writer lives, delete it and raise the fence with the present owner's stamp", ErrMarkDamaged, g.mark, kvs[0].Value)
 		}
 	}

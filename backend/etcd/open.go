@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/url"
 	"os"
@@ -225,14 +226,22 @@ func secureBy(cert, key, cacert, name string) (*tls.Config, error) {
 		return nil, errors.New("cert and key belong together; give both or none")
 	}
 	if cert != "" {
-		pair, err := tls.LoadX509KeyPair(cert, key)
+		public, err := readPEM(cert)
+		if err != nil {
+			return nil, fmt.Errorf("cert: %w", err)
+		}
+		private, err := readPEM(key)
+		if err != nil {
+			return nil, fmt.Errorf("key: %w", err)
+		}
+		pair, err := tls.X509KeyPair(public, private)
 		if err != nil {
 			return nil, fmt.Errorf("cert and key: %w", err)
 		}
 		config.Certificates = []tls.Certificate{pair}
 	}
 	if cacert != "" {
-		text, err := os.ReadFile(cacert)
+		text, err := readPEM(cacert)
 		if err != nil {
 			return nil, fmt.Errorf("cacert: %w", err)
 		}
@@ -242,4 +251,25 @@ func secureBy(cert, key, cacert, name string) (*tls.Config, error) {
 		}
 	}
 	return config, nil
+}
+
+// mostPEM is more than any bundle of certificates is long.
+const mostPEM = 4 << 20
+
+// readPEM reads a file that a URL names. The URL may be another's: a device or a
+// pipe is not read.
+func readPEM(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > mostPEM {
+		return nil, fmt.Errorf("%s is no file of certificates", path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, mostPEM))
 }

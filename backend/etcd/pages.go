@@ -92,7 +92,11 @@ func (s *Store) mine(d *deed) (*openPage, *member) {
 	if p == nil {
 		return nil, nil
 	}
-	return p, p.members[d.slot]
+	m := p.members[d.slot]
+	if m != nil && m.key != d.rec.Key { // a record that somebody has made up
+		return nil, nil
+	}
+	return p, m
 }
 
 // content is what a page says at a moment, with some leases renewed then. The caller holds the mutex.

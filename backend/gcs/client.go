@@ -3,6 +3,7 @@ package gcs
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -80,7 +81,7 @@ func dial(ctx context.Context, name string, c *Connection) (*bucket, error) {
 	if base == nil {
 		base = shared
 	}
-	hc := &http.Client{Transport: &dated{base: base, clock: b.clock}}
+	hc := &http.Client{Transport: &dated{base: base, clock: b.clock, home: endpoint}, CheckRedirect: stay}
 	creds := c.Credentials
 	switch {
 	case creds != nil:
@@ -169,13 +170,29 @@ func describe(creds *auth.Credentials) string {
 	return who + ", " + from
 }
 
-// dated tells the clock what the service's answers say about its time.
+// dated tells the clock what the service's answers say about its time. It stands
+// behind what adds the credentials, and lets them go home alone.
 type dated struct {
 	base  http.RoundTripper
 	clock *objects.Clock
+	home  string // the endpoint
 }
 
+// errStranger is why a request is not sent. The service answers a long upload
+// with the address at which to go on, and that is an answer like any other.
+var errStranger = errors.New("the endpoint sends requests, and with them the credentials, to another host; nothing was sent there")
+
+// stay makes a client give out a redirect instead of following it: the
+// credentials are added to every request, also to one for another host.
+func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
 func (d *dated) RoundTrip(req *http.Request) (*http.Response, error) {
+	if to := req.URL.Scheme + "://" + req.URL.Host; to != d.home && to != google {
+		if req.Body != nil {
+			_ = req.Body.Close() // as a RoundTripper must
+		}
+		return nil, fmt.Errorf("%w: %s", errStranger, to)
+	}
 	sent := d.clock.Local()
 	resp, err := d.base.RoundTrip(req)
 	if err == nil && authentic(resp) {

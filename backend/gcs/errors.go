@@ -37,7 +37,7 @@ func judge(err error) verdict {
 		return done
 	case errors.As(err, &token) && !token.Temporary():
 		return refused
-	case errors.Is(err, errUploadGone), errors.Is(err, errNoBucket):
+	case errors.Is(err, errUploadGone), errors.Is(err, errNoBucket), errors.Is(err, errStranger):
 		return refused
 	case !errors.As(err, &api):
 		return doubtful
@@ -90,10 +90,14 @@ func (b *bucket) explain(ctx context.Context, right string, err error) error {
 	if ctx.Err() != nil {
 		return over(ctx)
 	}
+	objects.HideQuery(err)
 	var api *googleapi.Error
 	if !errors.As(err, &api) {
 		if errors.Is(err, errUploadGone) || errors.Is(err, errNoBucket) {
 			return err
+		}
+		if errors.Is(err, errStranger) {
+			return fmt.Errorf("gcs: %s: %w; name the endpoint itself with endpoint=", b.place, err)
 		}
 		var token *auth.Error
 		if errors.As(err, &token) {
@@ -124,6 +128,8 @@ func (b *bucket) explain(ctx context.Context, right string, err error) error {
 		return what("see whether the name is right, and that the bucket exists")
 	case http.StatusTooManyRequests:
 		return what("the service takes one write a second to an object: ask again, and use longer TTLs if this goes on")
+	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+		return what("it sends requests elsewhere, and credentials do not follow: name the endpoint itself with endpoint=")
 	case http.StatusBadRequest:
 		return what("the request was not understood: is this endpoint a Google Cloud Storage?")
 	}

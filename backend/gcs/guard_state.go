@@ -72,7 +72,7 @@ func (g *Guard) read(attrs *storage.Object) (state, error) {
 		return state{}, fmt.Errorf("%w: %s of %s is %.200q; once no old writer lives, remove it and raise the fence with the present owner's stamp", ErrMarkDamaged, name, g.target, attrs.Metadata[name])
 	}
 	if text := attrs.Metadata[metaMark]; text != "" {
-		if json.Unmarshal([]byte(text), &s.mark) != nil || fence.CheckKey(s.mark.Key) != nil || s.mark.Token < 0 || s.mark.Token > fence.MaxToken || (s.mark.Grant != "" && !s.mark.Grant.Valid()) {
+		if json.Unmarshal([]byte(text), &s.mark) != nil || s.mark.IsZero() || s.mark.Check() != nil {
 			return damaged(metaMark)
 		}
 	}

@@ -50,7 +50,7 @@ func (r *register) Load(ctx context.Context, key string) (cas.Entry, error) {
 	if err != nil {
 		return cas.Entry{}, err
 	}
-	e, err := entryOf(name, c)
+	e, err := r.entryOf(name, c)
 	if err == nil {
 		err = r.time(&e)
 	}
@@ -64,11 +64,11 @@ func (r *register) Load(ctx context.Context, key string) (cas.Entry, error) {
 }
 
 // entryOf is what an object says. A dropped one says nothing, but it is in the way: whoever comes next replaces it.
-func entryOf(name string, c content) (cas.Entry, error) {
+func (r *register) entryOf(name string, c content) (cas.Entry, error) {
 	if c.generation == 0 {
 		return cas.Entry{}, nil
 	}
-	body, err := objects.Read(name, c.data)
+	body, err := r.layout.Read(name, c.data)
 	if err != nil {
 		return cas.Entry{}, err
 	}

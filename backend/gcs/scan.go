@@ -121,7 +121,7 @@ func (r *register) readAll(ctx context.Context, page []*storage.Object) []readOn
 	turn := make(chan struct{}, atOnce)
 	for i, o := range page {
 		if data := r.bodies.Known(o.Name, string(version(o.Generation))); data != nil {
-			all[i].entry, all[i].err = entryOf(o.Name, content{data, o.Generation})
+			all[i].entry, all[i].err = r.entryOf(o.Name, content{data, o.Generation})
 			continue
 		}
 		turn <- struct{}{}
@@ -129,7 +129,7 @@ func (r *register) readAll(ctx context.Context, page []*storage.Object) []readOn
 			defer func() { <-turn }()
 			c, err := r.get(ctx, o.Name)
 			if err == nil {
-				all[i].entry, err = entryOf(o.Name, c)
+				all[i].entry, err = r.entryOf(o.Name, c)
 			}
 			if all[i].err = err; err == nil && c.generation != 0 {
 				r.bodies.Keep(o.Name, string(version(c.generation)), c.data)

@@ -141,6 +141,11 @@ func (s *Store) send(ctx context.Context, once bool, chunks []*chunk, requests [
 				answers[i] = store.Answer{Err: store.Unknown(unconfirmed)}
 			}
 		}
+		if reply.rest != "" { // what was read as answers was none
+			for _, i := range c.indexes {
+				answers[i] = store.Answer{Err: store.Unknown(errReply)}
+			}
+		}
 	}
 	if slow = slow || time.Since(began) > prompt; slow != s.slow.Load() {
 		s.slow.Store(slow)

@@ -30,13 +30,15 @@
 --# HEAD '<BBBddddddddH', HEAD_SIZE 69, RECORD '<BBBddddddddHBdddI4I4c16HH', RECORD_SIZE 122, WAITED_AT 3
 --# A term in the past: its end, the state it began with, when it ended, the term, and the first of its texts.
 --# PAST '<BBd', PAST_TERM '<BBdBdddI4I4c16HH', PAST_SIZE 63
+--# Another program may have written to the hash. No term that this script has written is longer, and the length of all of them must fit into two bytes.
+--# MOST_TERM 2048
 --# FREE 1, HELD 2, RESERVED 3
 --# FIRST 1, RELEASED 2, EXPIRED 3, HANDOFF 4, OPERATOR 5, CANCELLED 6, RECOVERY 7
 --# END_RELEASED 1, END_FAILED 2, END_EXPIRED 3, END_TAKEN_OVER 4, END_SUPERSEDED 5
 --# GRANTED 'g', DONE 'd', IS_HELD 'h', IS_HELD_IN_LINE 'H', IS_RESERVED 'r', IS_RESERVED_IN_LINE 'R', ON_HOLD 'o', IN_PERIOD 'p'
 --# WAS_RELEASED 'l', HAS_EXPIRED 'e', WAS_SUPERSEDED 's', WAS_TAKEN_OVER 't', UNKNOWN 'u', SECRET_USED 'x', NO_TOKENS 'n', DAMAGED '!'
 --# Terms before the newest and their fields; the bytes of a grant that are kept of each; the highest token; how many writes are a large batch.
---# HISTORY 31, LETTERS 'ABCDEFGHIJKLMNOPQRSTUVWXYZ01234', DIGITS 2, MAX_TOKEN 9007199254740991, LARGE 16
+--# HISTORY 31, OTHERS 30, LETTERS 'ABCDEFGHIJKLMNOPQRSTUVWXYZ01234', DIGITS 2, MAX_TOKEN 9007199254740991, LARGE 16
 --# Who waits: at most so many, each by its id and when it last asked; one who has not asked for so long is passed over.
 --# MOST_WAITERS 64, WAITER '<c8d', WAITER_SIZE 16, LAPSE 20000000
 --# What watchers are told: that the key is held; otherwise the id of the one whose turn it is, or nothing if it is everybody's.
@@ -58,7 +60,7 @@ local wrote = false
 
 -- The end of a grant's term before the newest, and the state and cause it began with; nil if it is not remembered.
 local function past(key, grant, grants, transfers)
-  grants = grants or call('HGET', key, 'g') or ''
+  grants = sub(grants or call('HGET', key, 'g') or '', -HISTORY * DIGITS)
   local digits, at = sub(grant, 1, DIGITS), 0
   while true do
     at = string.find(grants, digits, at + 1, true)
@@ -66,7 +68,7 @@ local function past(key, grant, grants, transfers)
     local nth = transfers - (#grants - at + 1) / DIGITS
     local place = nth % HISTORY + 1
     local term = nth % 1 == 0 and call('HGET', key, sub(LETTERS, place, place))
-    if term and #term >= PAST_SIZE then
+    if term and #term >= PAST_SIZE and #term <= MOST_TERM then
       local ended, began, _, cause, _, _, _, _, _, theirs = read(PAST_TERM, term)
       if theirs == grant then return ended, began, cause end
     end
@@ -249,9 +251,7 @@ for i = 2, #KEYS do
         closed = pack(PAST, how, began, finished) .. sub(record, HEAD_SIZE + 1) .. (#words > saying and sub(words, 1, saying) or words)
         place = transfers % HISTORY + 1
         place = sub(LETTERS, place, place)
-        before = found[3] or call('HGET', key, 'g') or ''
-        if #before >= HISTORY * DIGITS then before = sub(before, DIGITS + 1) end -- the oldest is forgotten for it
-        before = before .. sub(holder, 1, DIGITS)
+        before = sub(found[3] or call('HGET', key, 'g') or '', -OTHERS * DIGITS) .. sub(holder, 1, DIGITS) -- the oldest is forgotten for it
         if because == HANDOFF then -- the operator's word stays with it: what follows owner and instance
           local at, from = 3 + read('<H', said), 3 + read('<H', words)
           at, from = at + 2 + read('<H', said, at), from + 2 + read('<H', words, from)
@@ -317,7 +317,7 @@ for i = 2, #KEYS do
   -- Who waits ----------------------------------------------------------------------------------------------------------
 
   if record and (verb == LEAVE or flag == WATCHING and verb == ACQUIRE) and (waited == 1 or outcome == IS_HELD or outcome == IS_RESERVED) then
-    local line = waited == 1 and call('HGET', key, 'w') or ''
+    local line = waited == 1 and sub(call('HGET', key, 'w') or '', 1, MOST_WAITERS * WAITER_SIZE) or ''
     local at = string.find(line, asker, 1, true)
     if outcome == DONE or outcome == GRANTED then
       if at then line = sub(line, 1, at - 1) .. sub(line, at + WAITER_SIZE) end -- it has what it waited for, or has gone
@@ -351,7 +351,7 @@ for i = 2, #KEYS do
     local fields, kept = {}, {}
     for nth = 1, HISTORY do fields[nth] = sub(LETTERS, nth, nth) end
     for _, term in ipairs(call('HMGET', key, unpack(fields))) do
-      if term then kept[#kept + 1] = term end
+      if term and #term <= MOST_TERM then kept[#kept + 1] = term end
     end
     kept = table.concat(kept)
     answers[n + 1], answers[n + 2] = pack('<H', #kept), kept
@@ -373,7 +373,7 @@ if changed then
   for i, key in ipairs(changed) do
     local word = fate[key]
     if word == NEXT then -- the first who waits; it is a hint: whoever asks may have the key
-      local line, id, asked = call('HGET', key, 'w') or '', nil, nil
+      local line, id, asked = sub(call('HGET', key, 'w') or '', 1, MOST_WAITERS * WAITER_SIZE), nil, nil
       word = ''
       while word == '' and #line >= WAITER_SIZE do
         id, asked = read(WAITER, line)

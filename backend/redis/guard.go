@@ -16,6 +16,7 @@ import (
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
 )
 
 //go:embed guard.lua
@@ -199,9 +200,17 @@ func (g *Guard) fields(ctx context.Context, names ...string) ([]string, error) {
 	if ctx.Err() != nil {
 		return nil, store.Unknown(over(ctx))
 	}
-	values, err := await(ctx, func() ([]any, error) { return g.client.HMGet(ctx, g.mark, names...).Result() })
+	values, err := await(ctx, func() ([]any, error) {
+		if long, err := g.tooLong(ctx, names); long || err != nil {
+			return nil, err
+		}
+		return g.client.HMGet(ctx, g.mark, names...).Result()
+	})
 	if err != nil {
 		return nil, store.Unknown(explain(err))
+	}
+	if values == nil {
+		return nil, fmt.Errorf("%w: %s holds more than a mark does; once no old writer lives, delete it and raise the fence with the present owner's stamp", ErrMarkDamaged, g.mark)
 	}
 	texts := make([]string, len(names))
 	for i, v := range values {
@@ -210,14 +219,34 @@ func (g *Guard) fields(ctx context.Context, names ...string) ([]string, error) {
 	return texts, nil
 }
 
+// tooLong reports whether a field is longer than any guard writes. Another
+// program that may write to the mark decides how long it is.
+func (g *Guard) tooLong(ctx context.Context, names []string) (bool, error) {
+	pipe := g.client.Pipeline()
+	lengths := make([]*goredis.Cmd, len(names))
+	for i, name := range names {
+		lengths[i] = pipe.Do(ctx, "hstrlen", g.mark, name)
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return false, err
+	}
+	for _, length := range lengths {
+		if n, err := length.Int(); n > tenure.MaxText || err != nil {
+			return true, err
+		}
+	}
+	return false, nil
+}
+
 // ErrMarkDamaged is matched by the error about a mark that the guard has not written. Nothing is admitted then.
 var ErrMarkDamaged = errors.New("the mark is damaged")
 
 func (g *Guard) parse(texts []string) (fence.Mark, error) {
 	token, err := strconv.ParseInt(texts[1], 10, 64)
 	seq, seqErr := strconv.ParseUint(texts[3], 10, 64)
-	if err != nil || seqErr != nil || texts[0] == "" {
-		return fence.Mark{}, fmt.Errorf("%w: %s holds %q; once no old writer lives, delete it and raise the fence with the present owner's stamp", ErrMarkDamaged, g.mark, texts)
+	mark := fence.Mark{Key: texts[0], Token: fence.Token(token), Grant: fence.Grant(texts[2]), Seq: seq}
+	if err != nil || seqErr != nil || !mark.IsZero() && mark.Check() != nil {
+		return fence.Mark{}, fmt.Errorf("%w: %s holds %.80q; once no old writer lives, delete it and raise the fence with the present owner's stamp", ErrMarkDamaged, g.mark, texts)
 	}
-	return fence.Mark{Key: texts[0], Token: fence.Token(token), Grant: fence.Grant(texts[2]), Seq: seq}, nil
+	return mark, nil
 }

@@ -24,7 +24,13 @@ local function keep(next)
   redis.call('HSET', guarded, 'key', mark.key, 'token', mark.token, 'grant', mark.grant, 'seq', mark.seq)
 end
 
-if mark and not (held[1] and tonumber(held[2]) and tonumber(held[4])) then return answer(false) end -- damaged: nothing is admitted, and the caller is shown why
+-- Others may be able to write to the hash. Of a damaged mark nothing is admitted, and the caller is shown why, as far as that is short.
+local function sound(text, most, pattern) return text and #text <= most and string.find(text, pattern) end
+if mark and not (sound(held[1], 512, '') and sound(held[2], 16, '^%d+$') and sound(mark.grant, 32, '') and sound(held[4], 20, '^%d+$')) then
+  for name, text in pairs(mark) do mark[name] = string.sub(text, 1, 80) end
+  mark.token = '?' .. mark.token
+  return answer(false)
+end
 
 if ARGV[1] == 'rekey' then
   local last = redis.call('HMGET', guarded, 'rekeyed_by', 'rekeyed_note')

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"slices"
 	"strconv"
@@ -37,7 +38,8 @@ func (s *Store) Get(ctx context.Context, key string) (tenure.Record, error) {
 	return records[0], nil
 }
 
-// records reads the records of keys, in their order; those that are not there are left out.
+// records reads the records of keys, in their order; those that are not there are left out. With an error that
+// matches ErrDamaged it returns the others.
 func (s *Store) records(ctx context.Context, keys []string, history bool) ([]tenure.Record, error) {
 	type part struct {
 		indexes []int
@@ -67,6 +69,7 @@ func (s *Store) records(ctx context.Context, keys []string, history bool) ([]ten
 	}
 	runAll(ctx, s.client, calls)
 	records := make([]tenure.Record, len(keys))
+	var wrong error
 	for _, p := range parts {
 		texts, err := p.cmd.Result()
 		if err != nil {
@@ -77,14 +80,15 @@ func (s *Store) records(ctx context.Context, keys []string, history bool) ([]ten
 		}
 		for k, i := range p.indexes {
 			if records[i], err = parseRecord(keys[i], texts[k], history); err != nil {
-				return nil, damaged(keys[i], err)
+				wrong = errors.Join(wrong, damaged(keys[i], err))
 			}
 		}
 	}
-	return slices.DeleteFunc(records, tenure.Record.IsZero), nil
+	return slices.DeleteFunc(records, tenure.Record.IsZero), wrong
 }
 
-// List yields the records whose key begins with prefix, without their history. A prefix with a namespace reads that namespace's index; a shorter one looks through all
+// List yields the records whose key begins with prefix, without their history. A damaged record does not hide the
+// others: they are yielded first, the error last. A prefix with a namespace reads that namespace's index; a shorter one looks through all
 // keys of the database for indexes first.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[tenure.Record, error] {
 	return func(yield func(tenure.Record, error) bool) {
@@ -97,21 +101,26 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[tenure.Record
 			yield(tenure.Record{}, store.Unknown(err))
 			return
 		}
+		var wrong error
 		for part := range slices.Chunk(keys, 4*chunkSize) {
 			if err := s.usable(ctx); err != nil {
 				yield(tenure.Record{}, err)
 				return
 			}
 			records, err := await(ctx, func() ([]tenure.Record, error) { return s.records(ctx, part, false) })
-			if err != nil {
+			if err != nil && !errors.Is(err, ErrDamaged) {
 				yield(tenure.Record{}, store.Unknown(err))
 				return
 			}
+			wrong = errors.Join(wrong, err)
 			for _, rec := range records {
 				if !yield(rec, nil) {
 					return
 				}
 			}
+		}
+		if wrong != nil {
+			yield(tenure.Record{}, store.Unknown(wrong))
 		}
 	}
 }
@@ -138,13 +147,14 @@ func (s *Store) keys(ctx context.Context, prefix string) ([]string, error) {
 	}
 	_, _ = pipe.Exec(ctx)
 	var keys []string
-	for _, m := range members {
+	for i, m := range members {
 		found, err := m.Result()
 		if err != nil {
 			return nil, explain(err)
 		}
 		for _, key := range found {
-			if strings.HasPrefix(key, prefix) {
+			// Others may be able to write to an index. What no store lists there is passed over.
+			if strings.HasPrefix(key, prefix) && fence.CheckKey(key) == nil && s.names.index(fence.Namespace(key)) == indexes[i] {
 				keys = append(keys, key)
 			}
 		}

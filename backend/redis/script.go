@@ -175,7 +175,7 @@ func over(ctx context.Context) error {
 }
 
 // noRight is for a user who lacks one.
-const noRight = "this user needs the commands eval, evalsha, time, hget, hmget, hset, hdel, del, pexpireat, pttl, zadd, zrem, zrange, zrangebyscore, zrevrange, publish, pubsub, subscribe and scan, on keys and channels that begin with the store's prefix"
+const noRight = "this user needs the commands eval, evalsha, time, hget, hmget, hset, hdel, del, pexpireat, pttl, zadd, zrem, zrange, zrangebyscore, zrevrange, publish, pubsub, subscribe, unsubscribe, ping and scan, on keys and channels that begin with the store's prefix"
 
 // advice says what to do about what Redis answers, by the answer's first word.
 var advice = []struct{ code, meaning string }{

@@ -146,6 +146,9 @@ func splitQuery(u *url.URL) (rest *url.URL, mine url.Values, err error) {
 	if err != nil {
 		return nil, nil, errors.New("what follows the question mark cannot be read")
 	}
+	if query.Has("skip_verify") { // go-redis would then believe every server that it is the right one
+		return nil, nil, errors.New("skip_verify is not taken: without it the password goes to whoever answers; add the server's CA to those of this machine, or name its file in SSL_CERT_FILE")
+	}
 	mine = url.Values{}
 	for _, name := range own {
 		if values, given := query[name]; given {

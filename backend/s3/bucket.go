@@ -39,6 +39,11 @@ func newBucket(client *awss3.Client, name string) *bucket {
 	b := &bucket{name: name, clock: objects.NewClock(grain, clock.System()), versioned: &atomic.Bool{}}
 	b.client = awss3.New(client.Options(), func(o *awss3.Options) {
 		o.ExpressCredentials = nil // the default one belongs to one client, and would be made another's
+		if c, ok := o.HTTPClient.(*http.Client); ok {
+			mine := *c
+			mine.CheckRedirect = stay
+			o.HTTPClient = &mine
+		}
 		o.HTTPClient = observer{o.HTTPClient, b}
 		o.Retryer = retry.AddWithMaxBackoffDelay(o.Retryer, 500*time.Millisecond) // of reads: whoever waits for a lease is told soon that it is not known
 		// Servers that are not Amazon's refuse what they do not know: chunked bodies with a checksum behind them.

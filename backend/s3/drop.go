@@ -43,7 +43,7 @@ func (r *register) Drop(ctx context.Context, key string, old cas.Version) error 
 
 // bury does the same with an announcement that nobody has followed up.
 func (r *register) bury(ctx context.Context, name string, o object) {
-	if body, err := objects.Read(name, o.data); err == nil && body.Dropped != nil && !r.versioned.Load() {
+	if body, err := r.layout.Read(name, o.data); err == nil && body.Dropped != nil && !r.versioned.Load() {
 		_ = r.remove(ctx, name, body.Dropped.Key, o.tag) // the next sweep meets it again
 	}
 }
@@ -143,7 +143,7 @@ func (r *register) awaitDrop(ctx context.Context, name, tag string) error {
 		if err != nil {
 			return err
 		}
-		body, err := objects.Read(name, o.data)
+		body, err := r.layout.Read(name, o.data)
 		if err != nil || o.tag != tag || body.Dropped == nil || r.drop.lapsed(body.Dropped, o.date) {
 			return cas.ErrConflict
 		}

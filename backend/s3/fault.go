@@ -10,6 +10,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/smithy-go"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
+
+	"github.com/croft-dev/croft/internal/objects"
 )
 
 // fault is what an error of a request means for it.
@@ -94,6 +96,7 @@ var (
 
 // explain says what is wrong and what to do about it. The SDK's error stays within.
 func (b *bucket) explain(err error) error {
+	objects.HideQuery(err)
 	status, code := answerOf(err)
 	where := b.where()
 	switch {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/croft-dev/croft/fence"
@@ -56,13 +57,30 @@ func (g *Guard) read(ctx context.Context) (seen, error) {
 		return seen{}, err
 	}
 	s := seen{tag: o.tag, date: o.date}
-	if err := json.Unmarshal(o.data, &s.manifest); err != nil || s.Format < 1 || s.Nonce == "" || s.Payload != nil && (s.Payload.Name == "" || len(s.Payload.SHA256) != 64) {
-		return seen{}, fmt.Errorf("%w: %s; once no old writer lives, delete it and raise the fence with the present owner's stamp", ErrManifestDamaged, g.manifestName())
+	damaged := func(why string) (seen, error) {
+		return seen{}, fmt.Errorf("%w: %s: %s; once no old writer lives, delete it and raise the fence with the present owner's stamp", ErrManifestDamaged, g.manifestName(), why)
 	}
-	if s.Format > objects.Format {
+	switch err := json.Unmarshal(o.data, &s.manifest); {
+	case err != nil:
+		return damaged(fmt.Sprintf("it cannot be read: %.200s", err))
+	case s.Format < 1 || s.Nonce == "":
+		return damaged("no guard has written it")
+	case s.Format > objects.Format:
 		return seen{}, fmt.Errorf("%s has format %d, this version knows %d: a newer version of Croft writes there; upgrade this one", g.manifestName(), s.Format, objects.Format)
+	case s.Mark.Check() != nil:
+		return damaged("it holds an impossible mark")
+	case s.Payload != nil && !g.owns(s.Payload):
+		// Writers delete the payload they replace, and copy the one they find.
+		return damaged(fmt.Sprintf("it names %.200q, which is no payload of this object", s.Payload.Name))
 	}
 	return s, nil
+}
+
+// owns reports whether a payload is one that this guard's writers made. The
+// manifest is as trustworthy as everybody who may write to it.
+func (g *Guard) owns(p *payload) bool {
+	name, ok := strings.CutPrefix(p.Name, g.key+payloadFolder)
+	return ok && name != "" && !strings.Contains(name, "/") && len(p.SHA256) == 64 && p.Size >= 0
 }
 
 // replace commits a manifest in place of one that was read.

@@ -49,7 +49,7 @@ func (r *register) entry(name string, o object) (cas.Entry, error) {
 	var held cas.Entry
 	held.Now, held.Latest = r.clock.At(o.date)
 	if o.data != nil {
-		body, err := objects.Read(name, o.data)
+		body, err := r.layout.Read(name, o.data)
 		if err != nil {
 			return cas.Entry{}, err
 		}

@@ -21,7 +21,8 @@ func (f Fixed) Stamp() fence.Stamp { return fence.Stamp(f) }
 
 // Transport adds the stamp of its source to every request. It is safe for concurrent use if its source and base are.
 //
-// Use a client of its own for the guarded service: a stamp is no secret, but it is nobody else's business.
+// Use a client of its own for the guarded service: a stamp is no secret, but it is nobody else's business. Nor does it
+// follow a redirect to another host.
 type Transport struct {
 	// Source gives the stamp, anew for every request.
 	Source Source
@@ -40,12 +41,28 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	out := r.Clone(r.Context())
-	SetStamp(out.Header, stamp)
+	if elsewhere(r) {
+		out.Header.Del(Header)
+	} else {
+		SetStamp(out.Header, stamp)
+	}
 	base := t.Base
 	if base == nil {
 		base = http.DefaultTransport
 	}
 	return base.RoundTrip(out)
+}
+
+// elsewhere reports whether a redirect has taken a request to another host. The
+// service there knows nothing of the key, and could write in its owner's name.
+func elsewhere(r *http.Request) bool {
+	for before := r.Response; before != nil && before.Request != nil; before = before.Request.Response {
+		from := before.Request.URL
+		if from.Host != r.URL.Host || from.Scheme == "https" && r.URL.Scheme != "https" {
+			return true
+		}
+	}
+	return false
 }
 
 func (t *Transport) stamp(r *http.Request) (fence.Stamp, error) {

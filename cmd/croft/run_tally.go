@@ -95,11 +95,31 @@ func (t *tally) count() {
 	if t.file == nil {
 		return
 	}
-	text, err := io.ReadAll(io.NewSectionReader(t.file, t.read, 1<<30))
+	for range mostTallied / tallyPart { // the command may write to the file faster than it is read
+		if !t.countPart() {
+			return
+		}
+	}
+}
+
+// What one count reads of the file at most, and at a time: the command decides
+// how long the file is.
+const (
+	mostTallied = 64 << 20
+	tallyPart   = 1 << 20
+)
+
+// countPart counts what one read yields, and reports whether there may be more.
+// The caller holds the mutex.
+func (t *tally) countPart() bool {
+	text, err := io.ReadAll(io.NewSectionReader(t.file, t.read, tallyPart))
 	if err != nil {
-		return
+		return false
 	}
 	whole := bytes.LastIndexByte(text, '\n') + 1 // the rest is being written
+	if whole == 0 && len(text) == tallyPart {
+		whole = len(text) // no croft writes a line that long
+	}
 	t.read += int64(whole)
 	for line := range bytes.Lines(text[:whole]) {
 		var w tallied
@@ -114,4 +134,5 @@ func (t *tally) count() {
 		}
 		t.m.Write(context.Background(), observe.Write{Target: w.Target, Stamp: w.Stamp, Err: refused})
 	}
+	return len(text) == tallyPart
 }

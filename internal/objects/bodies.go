@@ -6,6 +6,7 @@ import "sync"
 type Bodies struct {
 	mu     sync.Mutex
 	byName map[string]taggedBody
+	size   int // of all bodies, in bytes
 }
 
 type taggedBody struct {
@@ -13,8 +14,12 @@ type taggedBody struct {
 	data []byte
 }
 
-// mostBodies bounds what is kept: a few megabytes.
-const mostBodies = 4096
+// What is kept has bounds: how many bodies, and how many bytes. Neighbours decide
+// how long bodies are.
+const (
+	mostBodies     = 4096
+	mostBodiesSize = 16 << 20
+)
 
 // Known is what was kept of an object under this tag, or nil.
 func (b *Bodies) Known(name, tag string) []byte {
@@ -33,11 +38,19 @@ func (b *Bodies) Keep(name, tag string, data []byte) {
 	if b.byName == nil {
 		b.byName = map[string]taggedBody{}
 	}
-	if _, again := b.byName[name]; !again && len(b.byName) >= mostBodies {
-		for other := range b.byName { // any of them
-			delete(b.byName, other)
+	b.drop(name)
+	for other := range b.byName { // any of them
+		if len(b.byName) < mostBodies && b.size+len(data) <= mostBodiesSize {
 			break
 		}
+		b.drop(other)
 	}
 	b.byName[name] = taggedBody{tag, data}
+	b.size += len(data)
+}
+
+// drop forgets an object. The caller holds the mutex.
+func (b *Bodies) drop(name string) {
+	b.size -= len(b.byName[name].data)
+	delete(b.byName, name)
 }

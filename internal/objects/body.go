@@ -71,13 +71,33 @@ func Read(name string, data []byte) (Body, error) {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	switch err := decoder.Decode(&b); {
 	case err != nil:
-		return damaged(err.Error())
+		return damaged(fmt.Sprintf("%.200s", err)) // it may quote all that was planted
 	case b.Format > Format:
 		return Body{}, fmt.Errorf("the object %s has format %d, this version knows %d: a newer version of Croft uses this store; upgrade this one", name, b.Format, Format)
 	case b.Format != Format || b.Nonce == "" || (b.Record == nil) == (b.Dropped == nil):
 		return damaged("it is not a record of Croft's")
 	case decoder.More():
 		return damaged("something follows the record")
+	}
+	return b, nil
+}
+
+// Read reads the body of an object of this layout. A body whose key belongs
+// under another name is damage: whoever may write to one object would otherwise
+// say who holds the key of another.
+func (l Layout) Read(name string, data []byte) (Body, error) {
+	b, err := Read(name, data)
+	if err != nil {
+		return Body{}, err
+	}
+	key := ""
+	if b.Record != nil {
+		key = b.Record.Key
+	} else {
+		key = b.Dropped.Key
+	}
+	if l.Record(key) != name {
+		return Body{}, fmt.Errorf("%w: the object %s: it is of %.200q, which belongs elsewhere; delete it", cas.ErrDamaged, name, key)
 	}
 	return b, nil
 }

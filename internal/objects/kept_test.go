@@ -30,6 +30,22 @@ func TestBodiesAreKnownByTheirTagAndBounded(t *testing.T) {
 	}
 }
 
+func TestLargeBodiesAreBoundedByTheirBytes(t *testing.T) {
+	var b objects.Bodies
+	large := make([]byte, objects.MaxBody)
+	for n := range 100 {
+		b.Keep(fmt.Sprint(n), "1", large)
+		b.Keep(fmt.Sprint(n), "2", large) // in place of the first
+	}
+	known := 0
+	for n := range 100 {
+		known += len(b.Known(fmt.Sprint(n), "2"))
+	}
+	if known > 16<<20 || b.Known("99", "2") == nil {
+		t.Errorf("%d bytes are kept", known)
+	}
+}
+
 func TestNobodySetsAnEarlierDeadlineThanSomebodyBefore(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	for _, c := range []struct {

@@ -152,3 +152,22 @@ func TestMemoryIsBounded(t *testing.T) {
 		t.Error("what was forgotten is remembered")
 	}
 }
+
+// TestARecordUnderAnothersNameIsDamage: whoever may write to one object must not
+// say who holds another's key.
+func TestARecordUnderAnothersNameIsDamage(t *testing.T) {
+	l, err := objects.NewLayout("croft")
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, _, _ := objects.Write(record(t, "a/b"))
+	dropped, _, _ := objects.WriteDropped("a/b", time.Now())
+	for _, body := range [][]byte{data, dropped} {
+		if _, err := l.Read(l.Record("a/b"), body); err != nil {
+			t.Errorf("under its own name: %v", err)
+		}
+		if _, err := l.Read(l.Record("a/c"), body); !errors.Is(err, cas.ErrDamaged) || !strings.Contains(err.Error(), `"a/b"`) {
+			t.Errorf("under another's name: %v, want damage", err)
+		}
+	}
+}

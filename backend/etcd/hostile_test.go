@@ -1,0 +1,249 @@
+package etcd
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// TestAPlantedRecordTakesNoMemory: it says how many terms follow, and each takes
+// a hundred times the room here that a byte takes there.
+func TestAPlantedRecordTakesNoMemory(t *testing.T) {
+	now := tenure.Time(time.Now())
+	req := claim("k", "ann")
+	rec, _, err := tenure.Apply(tenure.Record{}, req, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec.History = nil
+	whole := (&deed{rec: rec, written: now, clock: newIdentity()}).encode()
+	const most = 1 << 20 // etcd takes half as much again
+	for what, value := range map[string][]byte{
+		"terms":  append(binary.AppendUvarint([]byte(whole[:len(whole)-1]), most), make([]byte, most)...),
+		"guards": append(binary.AppendUvarint([]byte(whole[:len(whole)-3]), most), make([]byte, most)...),
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := decodeDeed("k", value)
+		runtime.ReadMemStats(&after)
+		if took := after.TotalAlloc - before.TotalAlloc; !errors.Is(err, ErrDamaged) || took > most {
+			t.Errorf("%s: %v, and it took %d bytes", what, err, took)
+		}
+	}
+}
+
+// TestAPlantedRecordUnseatsNobody: it says that it lives where another key does.
+func TestAPlantedRecordUnseatsNobody(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	client, ctx := dial(t, c), t.Context()
+	st := open(t, client, c.Prefix())
+	mine := claim("seats/mine", "ann")
+	must(t, st, mine)
+	held := st.known(mine.Key).deed
+	for n := range 2 {
+		planted := *held
+		planted.rec.Key, planted.slot = "seats/planted", held.slot+n*1000
+		if _, err := client.Put(ctx, st.names.record(planted.rec.Key), planted.encode()); err != nil {
+			t.Fatal(err)
+		}
+		testenv.Eventually(t, "the planted record is met", func() error {
+			if a := one(ctx, st, claim(planted.rec.Key, "bob")); !errors.Is(a.Err, tenure.ErrHeld) {
+				return fmt.Errorf("a claim: %w", a.Err)
+			}
+			return nil
+		})
+	}
+	st.mu.Lock()
+	_, m := st.mine(held)
+	st.mu.Unlock()
+	if m == nil {
+		t.Error("the lease has lost its seat, and with it its renewals")
+	}
+	must(t, st, then(tenure.Renew, mine), then(tenure.Release, mine))
+}
+
+// TestPlantedValuesHideNothing: below the store's prefix, whatever their names.
+func TestPlantedValuesHideNothing(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	client, ctx := dial(t, c), t.Context()
+	st := open(t, client, c.Prefix())
+	good := claim("planted/good", "ann")
+	must(t, st, good)
+	whole := st.known(good.Key).deed.encode()
+	for _, name := range []string{
+		st.names.record("planted/../x"), st.names.record("planted/\x1b[2Jx"), st.names.record(""), st.names.record("planted/large"), st.names.shelf("planted/good"),
+		st.names.pages() + "x", st.names.lives() + "zz", st.names.queue("planted/good") + "x", st.names.queues() + "x",
+	} {
+		value := whole
+		if strings.HasSuffix(name, "large") {
+			value = strings.Repeat("x", 1<<20)
+		}
+		if _, err := client.Put(ctx, name, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	testenv.Eventually(t, "the others are listed, then the damage", func() error {
+		var keys []string
+		var failed error
+		for rec, err := range st.List(ctx, "") {
+			if failed = err; err == nil {
+				keys = append(keys, rec.Key)
+			}
+		}
+		if strings.Join(keys, " ") != good.Key || !errors.Is(failed, ErrDamaged) || strings.Contains(failed.Error(), "\x1b") || len(failed.Error()) > 4096 {
+			return fmt.Errorf("listed %q, then %w", keys, failed)
+		}
+		return nil
+	})
+	must(t, st, then(tenure.Renew, good), then(tenure.Release, good))
+	must(t, st, claim(good.Key, "bob"))
+}
+
+// TestAPlantedMarkAdmitsNothing.
+func TestAPlantedMarkAdmitsNothing(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	client, ctx := dial(t, c), t.Context()
+	for _, mark := range []string{`{"key":"a//b","token":1}`, `{"key":"a","token":-1}`, `{"key":"a","token":9007199254740992}`, `{"key":"a","token":1,"grant":"x"}`, `{}`, strings.Repeat("[", 100_000)} {
+		g, err := OpenGuard(client, c.Prefix()+"planted mark", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := client.Put(ctx, g.mark, `{"mark":`+mark+`}`); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := g.Write(ctx, stamp(20, 2, 0), strings.NewReader("never")); !errors.Is(err, ErrMarkDamaged) || len(err.Error()) > 4096 {
+			t.Errorf("the mark %.80s: %v, want damaged", mark, err)
+		}
+	}
+}
+
+// TestUsersOfOneClusterKeepApart: one may read the store's prefix, another has a
+// prefix of its own, and neither can change or end a lease of the store.
+func TestUsersOfOneClusterKeepApart(t *testing.T) {
+	t.Parallel()
+	c := testenv.EtcdAlone(t, "unsafe-no-fsync: true")
+	root, ctx := dial(t, c), t.Context()
+	grant := func(role, prefix string, right clientv3.PermissionType) func() error {
+		return func() error {
+			_, err := root.RoleGrantPermission(ctx, role, prefix, clientv3.GetPrefixRangeEnd(prefix), right)
+			return err
+		}
+	}
+	steps := []func() error{}
+	for _, user := range []string{"root", "owner", "reader", "neighbour"} {
+		steps = append(steps,
+			func() error { _, err := root.RoleAdd(ctx, user); return err },
+			func() error { _, err := root.UserAdd(ctx, user, "hunter2"); return err },
+			func() error { _, err := root.UserGrantRole(ctx, user, user); return err })
+	}
+	steps = append(steps,
+		grant("owner", "team-a/", clientv3.PermissionType(clientv3.PermReadWrite)),
+		grant("reader", "team-a/", clientv3.PermissionType(clientv3.PermRead)),
+		grant("neighbour", "team-b/", clientv3.PermissionType(clientv3.PermReadWrite)),
+		func() error { _, err := root.AuthEnable(ctx); return err })
+	for _, step := range steps {
+		if err := step(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	as := func(user string) *clientv3.Client {
+		var client *clientv3.Client
+		testenv.Eventually(t, user+" logs in", func() (err error) {
+			client, err = clientv3.New(clientv3.Config{Endpoints: c.Addrs(), Username: user, Password: "hunter2", DialTimeout: testenv.Patience / 4, Logger: zap.NewNop()})
+			return err
+		})
+		t.Cleanup(func() { client.Close() })
+		return client
+	}
+	owner, reader, neighbour := open(t, as("owner"), "team-a/"), open(t, as("reader"), "team-a/"), as("neighbour")
+	mine := claim("jobs/one", "ann")
+	must(t, owner, mine)
+	testenv.Eventually(t, "the reader reads", func() error {
+		rec, err := reader.Get(ctx, mine.Key)
+		if err == nil && rec.Owner != "ann" {
+			err = fmt.Errorf("the owner is %q", rec.Owner)
+		}
+		for _, listed := range reader.List(ctx, "") {
+			err = errors.Join(err, listed)
+		}
+		return err
+	})
+	for what, req := range map[string]tenure.Request{
+		"a claim":    claim("jobs/two", "eve"),
+		"a takeover": {Verb: tenure.Takeover, Key: mine.Key, Secret: tenure.NewSecret(), Owner: "eve", TTL: time.Minute, Actor: "eve", Note: "mine now"},
+	} {
+		testenv.Eventually(t, what+" of the reader is refused", func() error {
+			a := one(ctx, reader, req)
+			if !errors.Is(a.Err, store.ErrUnknown) {
+				t.Fatalf("%s: %v, want unknown", what, a.Err)
+			}
+			if !strings.Contains(a.Err.Error(), "role") {
+				return a.Err
+			}
+			return nil
+		})
+	}
+	lease := owner.known(mine.Key).deed.lease
+	for name, client := range map[string]*clientv3.Client{"reader": reader.client, "neighbour": neighbour} {
+		if _, err := client.Revoke(ctx, lease); err == nil {
+			t.Errorf("the %s has ended the etcd lease of another", name)
+		}
+		if _, err := client.Put(ctx, "team-a/r/jobs/one", "x"); err == nil {
+			t.Errorf("the %s has written to the record of another", name)
+		}
+	}
+	if _, err := neighbour.Get(ctx, "team-a/", clientv3.WithPrefix()); err == nil {
+		t.Error("the neighbour has read records of another")
+	}
+	must(t, owner, then(tenure.Renew, mine), then(tenure.Release, mine))
+}
+
+// TestNobodyKeepsADeadHoldersKey: etcd lets every user keep any lease alive, and
+// so whoever knows its number.
+func TestNobodyKeepsADeadHoldersKey(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	client := dial(t, c)
+	dead, next := New(client, &Options{Prefix: c.Prefix(), SweepEvery: -1}), open(t, client, c.Prefix())
+	dead.bound = testenv.Patience
+	mine := claim("kept/key", "ann")
+	mine.TTL = 2 * time.Second
+	must(t, dead, mine) // and is never renewed
+	lease := dead.known(mine.Key).deed.lease
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() {
+		for ctx.Err() == nil {
+			_, _ = client.KeepAliveOnce(ctx, lease)
+			time.Sleep(100 * time.Millisecond)
+		}
+	}()
+	testenv.Eventually(t, "the key is granted to another", func() error { return one(t.Context(), next, claim(mine.Key, "bob")).Err })
+}
+
+// TestAURLReadsNoDevice: a target that another has named may say where
+// certificates are.
+func TestAURLReadsNoDevice(t *testing.T) {
+	t.Parallel()
+	for _, raw := range []string{"etcds://h/?cacert=/dev/zero", "etcds://h/?cert=/dev/zero&key=/dev/zero"} {
+		if _, err := store.Open(t.Context(), raw); !errors.Is(err, fence.ErrInvalid) {
+			t.Errorf("%s: %v, want invalid", raw, err)
+		}
+	}
+}

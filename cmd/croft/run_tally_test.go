@@ -1,0 +1,27 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestACommandCannotFillTheTally: it may write to the file that writes are
+// counted in, and decides how long that is.
+func TestACommandCannotFillTheTally(t *testing.T) {
+	lease := filepath.Join(t.TempDir(), "lease")
+	counted := &tally{}
+	if err := counted.begin(lease); err != nil {
+		t.Fatal(err)
+	}
+	defer counted.end()
+	const size = 3 * tallyPart
+	if err := os.WriteFile(lease+tallySuffix, bytes.Repeat([]byte("x"), size), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	counted.count()
+	if counted.read != size { // otherwise it would be read again at every count
+		t.Errorf("%d of %d bytes were passed over", counted.read, size)
+	}
+}
