@@ -40,6 +40,15 @@ type Options struct {
 	Wait time.Duration
 	// Idle is how long the lease of a resource that nobody writes to is kept. Default: 1 minute.
 	Idle time.Duration
+	// ClientWrites is how many writes of one client may be at the gate at once,
+	// waiting or under way. A client is an address (of IPv6, a network of 64
+	// bits); clients behind a balancer share one. More are refused with 429.
+	// Default: 256.
+	ClientWrites int
+	// ClientResources is how many resources one client may bring into use: each
+	// costs a lease and a mark. A resource counts until it has been idle for
+	// Idle. More are refused with 429. Default: 1000.
+	ClientResources int
 	// AllowUnstamped lets writes without a stamp in: in turn with the others, but unchecked. Default: they are refused.
 	AllowUnstamped bool
 	// Observe is called for every [gate.Event], on the goroutine where it happens: it must be quick and safe for concurrent use. Default: nothing.
@@ -101,6 +110,18 @@ func (o *Options) fill() error {
 		}
 		if *d.value < 0 || *d.value > d.most {
 			return bad("%s %s: it must be between 0 and %s", d.name, *d.value, d.most)
+		}
+	}
+	for _, n := range []struct {
+		name  string
+		value *int
+		usual int
+	}{{"ClientWrites", &o.ClientWrites, 256}, {"ClientResources", &o.ClientResources, 1000}} {
+		if *n.value == 0 {
+			*n.value = n.usual
+		}
+		if *n.value < 0 {
+			return bad("%s %d: it must be more than 0", n.name, *n.value)
 		}
 	}
 	if o.TTL < tenure.MinTTL {

@@ -41,22 +41,61 @@ type Problem struct {
 	// Newest is the token that a stale stamp is older than; Mark is what any other refused stamp does not agree with.
 	Newest fence.Token `json:"newest,omitempty"`
 	Mark   *fence.Mark `json:"mark,omitempty"`
-	// Owner is who has the resource: of a standby's answer.
-	Owner string `json:"owner,omitempty"`
 }
 
-// refusal is an error that knows how it is told over HTTP.
+// refusal is an error that knows how it is told over HTTP. A client is told
+// say. The error behind it is for the operator: it may name addresses, owners
+// and files that are none of the client's business.
 type refusal struct {
 	status   int
 	code     string
 	resource string
 	retry    time.Duration // for Retry-After; 0: none
 	sent     bool
-	err      error
+	say      string // "": see detail
+	err      error  // nil: say is all there is to know
 }
 
-func (r *refusal) Error() string { return r.err.Error() }
+func (r *refusal) Error() string {
+	switch {
+	case r.err == nil:
+		return r.say
+	case r.say == "":
+		return r.err.Error()
+	}
+	return r.say + ": " + r.err.Error()
+}
+
 func (r *refusal) Unwrap() error { return r.err }
+
+// detail is what the client is told. Of an error that nobody has put into
+// words for clients, it is told what the law says of its own stamp, what is
+// wrong with its own request, and otherwise only what the code means.
+func (r *refusal) detail() string {
+	if r.say != "" {
+		return r.say
+	}
+	var stale *fence.StaleError
+	var refused *fence.RefusedError
+	switch {
+	case errors.As(r.err, &stale):
+		anonymous := *stale
+		anonymous.PresentedOwner, anonymous.NewestOwner = "", ""
+		return anonymous.Error()
+	case errors.As(r.err, &refused):
+		return refused.Error()
+	case r.code == "invalid":
+		return r.err.Error()
+	}
+	return meanings[r.code]
+}
+
+// meanings are the details of refusals whose errors are not for clients.
+var meanings = map[string]string{
+	"held":      "another owner has the lease that this write needs; try again later",
+	"not_owned": "the lease that this write needs is no longer its owner's; stop this work",
+	"unknown":   "the write could not be decided; look whether it took effect before you send it again",
+}
 
 // verdicts is the one table from errors to HTTP. The first match counts; the codes are those of the command line.
 var verdicts = []struct {
@@ -92,7 +131,8 @@ func refusalOf(err error) *refusal {
 }
 
 // Refuse answers a request with the problem that err is: 409 for a refusal of the fence, 428 if there is no stamp, 400 for other bad input, and 503
-// for whatever leaves the outcome unknown. For handlers that admit stamps in their own transaction.
+// for whatever leaves the outcome unknown. For handlers that admit stamps in their own transaction. The client is told what is wrong with its stamp or request. It is not told
+// the text of other errors, which may name addresses, owners and files: log those.
 func Refuse(w http.ResponseWriter, err error) {
 	r := refusalOf(err)
 	h := w.Header()
@@ -109,10 +149,9 @@ func Refuse(w http.ResponseWriter, err error) {
 }
 
 func problemOf(r *refusal) Problem {
-	p := Problem{Title: http.StatusText(r.status), Status: r.status, Detail: r.Error(), Code: r.code, Resource: r.resource, Sent: r.sent}
+	p := Problem{Title: http.StatusText(r.status), Status: r.status, Detail: r.detail(), Code: r.code, Resource: r.resource, Sent: r.sent}
 	var stale *fence.StaleError
 	var refused *fence.RefusedError
-	var held *tenure.HeldError
 	presented := func(s fence.Stamp) { p.Key, p.Token, p.Seq = s.Key, s.Token, s.Seq }
 	switch {
 	case errors.As(r.err, &stale):
@@ -121,8 +160,6 @@ func problemOf(r *refusal) Problem {
 	case errors.As(r.err, &refused):
 		presented(refused.Presented)
 		p.Mark = &refused.Mark
-	case errors.As(r.err, &held):
-		p.Owner = held.Record.Owner
 	}
 	return p
 }

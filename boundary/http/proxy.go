@@ -6,13 +6,17 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httputil"
+	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard/gate"
 )
 
 // ProxyOptions shape a [Proxy]. Those of its gate are required as there; and Client is.
@@ -27,8 +31,17 @@ type ProxyOptions struct {
 	ReceiveWithin time.Duration
 	// MaxBody bounds the body of a write, in bytes. Default: 64 MiB.
 	MaxBody int64
+	// MaxBodies bounds all bodies of writes that are kept at once, in bytes. One
+	// client may have a quarter of it, or one body of MaxBody if that is more.
+	// Default: 1 GiB, or 4 times MaxBody if that is more.
+	MaxBodies int64
+	// Hosts are the names by which clients call the proxy. Requests for another
+	// host are refused with 421, so that no web page can reach the proxy through
+	// a name of its own. IP addresses and localhost are always allowed; "*"
+	// allows all names. Default: no names.
+	Hosts []string
 	// StreamBodies passes the body of a write on as it comes, instead of receiving all of it first. A client that is slow then keeps others from the resource, and
-	// one that breaks off closes it for the settle time. Default: bodies are received first, in memory up to 1 MiB, in a temporary file beyond.
+	// one that breaks off closes it for the settle time. Default: bodies are received first, in memory up to 64 KiB, in a temporary file beyond.
 	StreamBodies bool
 	// Transport sends reads. Default: a copy of http.DefaultTransport. Of an *http.Transport, its TLS settings are used for writes, too.
 	Transport http.RoundTripper
@@ -88,6 +101,12 @@ func newProxy(upstream *url.URL, o ProxyOptions, gate *Gate) (*Proxy, error) {
 	if o.MaxBody == 0 {
 		o.MaxBody = 64 << 20
 	}
+	if o.MaxBodies == 0 {
+		o.MaxBodies = max(1<<30, 4*o.MaxBody)
+	}
+	if o.MaxBody < 0 || o.MaxBodies < o.MaxBody {
+		return nil, fmt.Errorf("%w MaxBodies %d: it must be at least as much as one body may have (%d)", fence.ErrInvalid, o.MaxBodies, o.MaxBody)
+	}
 	if o.Transport == nil {
 		o.Transport = http.DefaultTransport
 		if usual, ok := http.DefaultTransport.(*http.Transport); ok { // the program may have put another there
@@ -100,9 +119,12 @@ func newProxy(upstream *url.URL, o ProxyOptions, gate *Gate) (*Proxy, error) {
 		pr.Out.URL.RawQuery = pr.In.URL.RawQuery // as it was sent: no rule looks at it
 		pr.Out.Header["X-Forwarded-For"] = pr.In.Header["X-Forwarded-For"]
 		pr.SetXForwarded()
+		// Some services leave the body of a request unread and take it for the
+		// next request. So no connection is used again after a body.
+		pr.Out.Close = pr.In.ContentLength != 0
 	}
 	silent := log.New(io.Discard, "", 0) // what it would say is an event of the gate's
-	p.reads = &httputil.ReverseProxy{Rewrite: rewrite, Transport: o.Transport, FlushInterval: -1, ErrorHandler: readFailed, ErrorLog: silent}
+	p.reads = &httputil.ReverseProxy{Rewrite: rewrite, Transport: o.Transport, FlushInterval: -1, ErrorHandler: p.readFailed, ErrorLog: silent}
 	p.writes = &httputil.ReverseProxy{
 		Rewrite: rewrite, Transport: newForwarder(o, gate.o.Settle), FlushInterval: -1, ErrorLog: silent,
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) { Refuse(w, err) },
@@ -111,20 +133,26 @@ func newProxy(upstream *url.URL, o ProxyOptions, gate *Gate) (*Proxy, error) {
 }
 
 // readFailed tells that a read got no answer.
-func readFailed(w http.ResponseWriter, r *http.Request, err error) {
+func (p *Proxy) readFailed(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {
 		panic(http.ErrAbortHandler) // the client has gone
 	}
-	Refuse(w, &refusal{status: http.StatusBadGateway, code: "unknown", sent: true, err: fmt.Errorf("the service behind the proxy did not answer; try again: %w", err)})
+	p.gate.emit(gate.Event{Kind: gate.ReadFailed, Method: r.Method, Status: http.StatusBadGateway, Code: "unknown", Err: err})
+	Refuse(w, &refusal{status: http.StatusBadGateway, code: "unknown", sent: true, err: err, say: "the service behind the proxy did not answer; try again"})
 }
 
 // ServeHTTP passes a request on, or refuses it.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if err := plain(r); err != nil {
-		p.gate.refuse(w, write{what: r.Method}, err)
-		return
+	wr, err := write{what: r.Method}, p.addressed(r)
+	if err == nil {
+		err = plain(r)
 	}
-	wr, err := p.gate.read(r)
+	if err == nil {
+		wr, err = p.gate.read(r)
+	}
+	if err == nil && wr.resource == "" && !wr.exempt {
+		err = bodiless(r)
+	}
 	switch {
 	case err != nil:
 		p.gate.refuse(w, wr, err)
@@ -133,6 +161,33 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		p.write(w, r, wr)
 	}
+}
+
+// addressed refuses a request for a host that the proxy is not called by.
+func (p *Proxy) addressed(r *http.Request) error {
+	host := r.Host
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.TrimSuffix(strings.ToLower(host), ".")
+	if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil || host == "" || host == "localhost" {
+		return nil
+	}
+	if slices.ContainsFunc(p.o.Hosts, func(name string) bool { return name == "*" || strings.EqualFold(name, host) }) {
+		return nil
+	}
+	return &refusal{status: http.StatusMisdirectedRequest, code: "invalid", err: fmt.Errorf(
+		"%w host %q: the proxy is not called by this name; use its address, or have its operator allow the name (croft proxy --host)", fence.ErrInvalid, host)}
+}
+
+// bodiless refuses a read with a body. What a service does with such a body is
+// not certain: some take it for the next request, which nobody has checked.
+func bodiless(r *http.Request) error {
+	if r.ContentLength == 0 {
+		return nil
+	}
+	return &refusal{status: http.StatusBadRequest, code: "invalid", err: fmt.Errorf(
+		"%w request: a %s has no body here; leave it out, or have the operator exempt this request by a rule (croft proxy --exempt)", fence.ErrInvalid, r.Method)}
 }
 
 // plain refuses what would turn the connection into something that cannot be checked.
@@ -146,12 +201,23 @@ func plain(r *http.Request) error {
 
 func (p *Proxy) write(w http.ResponseWriter, r *http.Request, wr write) {
 	start := time.Now()
+	arrival, err := p.gate.arrive(r.Context(), wr)
+	if err != nil {
+		p.gate.refuse(w, wr, err)
+		return
+	}
+	defer arrival.depart()
 	control := http.NewResponseController(w)
 	body := http.MaxBytesReader(w, r.Body, p.o.MaxBody)
 	size, whole := r.ContentLength, io.Reader(body)
+	if size > p.o.MaxBody {
+		p.gate.refuse(w, wr, receiving(&http.MaxBytesError{Limit: p.o.MaxBody}))
+		return
+	}
 	if !p.o.StreamBodies {
 		_ = control.SetReadDeadline(start.Add(p.o.ReceiveWithin)) // not every server can; then its own limits count
-		got, err := receive(body)
+		share := max(p.o.MaxBodies/4, p.o.MaxBody)
+		got, err := receive(kept{body, func(n int64) error { return arrival.keep(n, share, p.o.MaxBodies) }})
 		if err != nil {
 			p.gate.refuse(w, wr, err)
 			return
@@ -159,11 +225,8 @@ func (p *Proxy) write(w http.ResponseWriter, r *http.Request, wr write) {
 		defer got.close()
 		_ = control.SetReadDeadline(time.Time{})
 		size, whole = got.size, got
-	} else if size > p.o.MaxBody {
-		p.gate.refuse(w, wr, receiving(&http.MaxBytesError{Limit: p.o.MaxBody}))
-		return
 	}
-	passage, err := p.gate.enter(r.Context(), wr)
+	passage, err := arrival.enter(r.Context())
 	if err != nil {
 		p.gate.refuse(w, wr, err)
 		return

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/croft-dev/croft"
@@ -15,12 +16,16 @@ import (
 	"github.com/croft-dev/croft/internal/clock"
 )
 
-// slot is one resource at a gate. Who has put something into turn has the slot, and all below it.
+// slot is one resource at a gate. The write that has the turn has all below it.
 type slot struct {
 	g        *Gate
 	resource string
-	users    int // waiting or inside; under the gate's mutex
-	turn     chan struct{}
+	client   string // who wrote to it first; see clients
+	users    int    // arrived and not departed; under the gate's mutex
+	turn     queue
+	// inside is the mark under which the write that is inside was admitted; nil
+	// if none is. It can be read without the turn.
+	inside atomic.Pointer[fence.Mark]
 
 	lease *croft.Lease
 	last  fence.Token // of the newest lease
@@ -47,10 +52,16 @@ func (s *slot) admit(ctx context.Context, w write) (*passage, error) {
 	if err := s.ready(ctx); err != nil {
 		return nil, err
 	}
+	if s.turn.outranked(w.stamp) { // it came while the resource was closed
+		return nil, errOutranked
+	}
 	if w.stamped {
 		if err := s.raise(ctx, w.stamp); err != nil {
 			return nil, err
 		}
+		mark := s.mark
+		s.inside.Store(&mark)
+		s.turn.refuse(mark)
 	}
 	p := &passage{s: s, w: w}
 	if s.lease == nil {
@@ -58,7 +69,7 @@ func (s *slot) admit(ctx context.Context, w write) (*passage, error) {
 	} else {
 		if err := s.lease.Err(); err != nil { // while the mark was being raised
 			s.keep(w.stamp)
-			return nil, s.unavailable("unknown", time.Second, fmt.Errorf("the gate's own lease on the resource was lost; nothing was sent, try again: %w", err))
+			return nil, s.unavailable("unknown", time.Second, "the gate's own lease on the resource was lost; nothing was sent, try again", err)
 		}
 		p.ctx, p.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 		p.lease = s.lease
@@ -70,6 +81,34 @@ func (s *slot) admit(ctx context.Context, w write) (*passage, error) {
 	}
 	s.g.emit(gate.Event{Kind: gate.Admitted, Resource: s.resource, Method: w.what, Key: w.stamp.Key, Token: w.stamp.Token})
 	return p, nil
+}
+
+// known refuses a write that the mark is known to shut out, so that its body
+// need not be received. It never waits for a turn.
+func (s *slot) known(ctx context.Context, w write) error {
+	if mark := s.inside.Load(); mark != nil {
+		return shutOut(*mark, w.stamp)
+	}
+	if !w.stamped || !s.turn.try() {
+		return nil
+	}
+	defer s.turn.pass()
+	if shutOut(s.mark, w.stamp) == nil {
+		return nil
+	}
+	// An operator may have moved or reset the mark since it was seen.
+	ctx, cancel := context.WithTimeout(ctx, markTimeout)
+	defer cancel()
+	done, err := s.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	mark, err := s.marks.Mark(ctx)
+	if err != nil {
+		return s.unreachable(err)
+	}
+	return shutOut(mark, w.stamp)
 }
 
 // raise checks the stamp and makes sure that the mark stands at it, durably, before anything is written.
@@ -171,18 +210,18 @@ func refused(err error) bool {
 }
 
 func (s *slot) unreachable(err error) error {
-	return s.unavailable("unknown", time.Second, fmt.Errorf("the mark of the resource cannot be read or raised, so nothing may be written; nothing was sent, try again: %w", err))
+	return s.unavailable("unknown", time.Second, "the mark of the resource cannot be read or raised, so nothing may be written; nothing was sent, try again", err)
 }
 
-func (s *slot) unavailable(code string, retry time.Duration, err error) error {
-	return &refusal{status: http.StatusServiceUnavailable, code: code, resource: s.resource, retry: retry, err: err}
+func (s *slot) unavailable(code string, retry time.Duration, say string, err error) error {
+	return &refusal{status: http.StatusServiceUnavailable, code: code, resource: s.resource, retry: retry, say: say, err: err}
 }
 
 // leave gives the turn to the next.
 func (s *slot) leave() {
 	s.used = s.g.clk.Now()
-	<-s.turn
-	s.g.part(s)
+	s.inside.Store(nil)
+	s.turn.pass()
 }
 
 // close closes the resource because a write may still be on its way. The caller has the turn.

@@ -1,0 +1,412 @@
+package httpfence
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/internal/testenv"
+)
+
+// deaf is a service that never reads the body of a request. On a connection
+// that stays open it takes the body for the next request, as the services do
+// that an attack called CL.0 is made for.
+type deaf struct {
+	listener net.Listener
+	seen     journal
+	open     sync.WaitGroup
+}
+
+func newDeaf(t *testing.T) *deaf {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &deaf{listener: listener}
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			d.open.Go(func() { d.serve(conn) })
+		}
+	}()
+	return d
+}
+
+func (d *deaf) serve(conn net.Conn) {
+	defer conn.Close()
+	for in := bufio.NewReader(conn); ; {
+		r, err := http.ReadRequest(in)
+		if err != nil {
+			return
+		}
+		d.seen.add("%s:%s", r.Method, r.URL.Path)
+		if _, err := io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"); err != nil || r.Close {
+			return
+		}
+	}
+}
+
+// TestABodyIsNeverTakenForARequest: of a read, of an exempt request, and of a
+// write. The service is one that leaves bodies unread.
+func TestABodyIsNeverTakenForARequest(t *testing.T) {
+	t.Parallel()
+	const inside = "DELETE /r/1 HTTP/1.1\r\nHost: inside\r\n\r\n"
+	chunked := fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(inside), inside)
+	length := fmt.Sprintf("Content-Length: %d\r\n", len(inside))
+	for name, c := range map[string]struct {
+		request string
+		status  int
+		seen    string
+	}{
+		"GET":     {"GET /r/1 HTTP/1.1\r\nHost: 127.0.0.1\r\n" + length + "\r\n" + inside, 400, "GET:/after"},
+		"chunked": {"GET /r/1 HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n" + chunked, 400, "GET:/after"},
+		"OPTIONS": {"OPTIONS /r/1 HTTP/1.1\r\nHost: 127.0.0.1\r\n" + length + "\r\n" + inside, 400, "GET:/after"},
+		"exempt":  {"POST /search HTTP/1.1\r\nHost: 127.0.0.1\r\n" + length + "\r\n" + inside, 200, "POST:/search GET:/after"},
+		"write":   {"PUT /r/2 HTTP/1.1\r\nHost: 127.0.0.1\r\n" + Header + ": " + newer.String() + "\r\n" + length + "\r\n" + inside, 200, "PUT:/r/2 GET:/after"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			service := newDeaf(t)
+			p, front := newWorld().proxyTo(t, "one", "http://"+service.listener.Addr().String(), func(o *ProxyOptions) {
+				o.Exempt = []Rule{rule(t, "POST /search")}
+			})
+			resp := raw(t, front.URL, c.request)
+			if resp.StatusCode != c.status {
+				t.Errorf("answered %d, want %d", resp.StatusCode, c.status)
+			}
+			send(t, "GET", front.URL+"/after", fence.Stamp{}, "").want(t, "the next read", 200, "")
+			// When all connections are closed the service has seen all that it will see.
+			closeSoon(p.Close)
+			service.open.Wait()
+			if got := service.seen.String(); got != c.seen {
+				t.Errorf("the service saw %s, want %s", got, c.seen)
+			}
+		})
+	}
+}
+
+// raw sends a request as it is written and returns the answer.
+func raw(t *testing.T, front, request string) *http.Response {
+	t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(front, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(testenv.Patience))
+	if _, err := io.WriteString(conn, request); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = resp.Body.Close() })
+	return resp
+}
+
+// atGate waits until n writes to r/1 have arrived at a gate and wait or are
+// inside.
+func atGate(t *testing.T, g *Gate, n int) {
+	t.Helper()
+	testEventually(t, func() bool {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		s := g.slots["r/1"]
+		return s != nil && s.users == n
+	})
+}
+
+// TestAReplacedOwnerCannotKeepTheNextOneWaiting: however many of its writes
+// wait, the newer one is the next. The service sees none of the others.
+func TestAReplacedOwnerCannotKeepTheNextOneWaiting(t *testing.T) {
+	t.Parallel()
+	const many = 20
+	var seen journal
+	entered, goOn := make(chan struct{}), make(chan struct{})
+	p, front := newWorld().proxy(t, "one", http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		seen.add("%s", r.Method)
+		if r.Method == "POST" {
+			close(entered)
+			<-goOn
+		}
+	}), nil)
+	var all sync.WaitGroup
+	all.Go(func() { send(t, "POST", front.URL+"/r/1", older, "").want(t, "the first", 200, "") })
+	<-entered
+	for range many {
+		all.Go(func() { send(t, "PATCH", front.URL+"/r/1", older, "").want(t, "one of many", 409, "stale") })
+	}
+	atGate(t, p.gate, 1+many)
+	all.Go(func() { send(t, "PUT", front.URL+"/r/1", newer, "").want(t, "the newer", 200, "") })
+	atGate(t, p.gate, 1+many+1)
+	close(goOn)
+	all.Wait()
+	if want := "POST PUT"; seen.String() != want {
+		t.Errorf("the service saw %s, want %s", seen.String(), want)
+	}
+}
+
+// TestAReplacedOwnerThatWaitsForAClosedResourceGivesWay: to a newer one that
+// came later.
+func TestAReplacedOwnerThatWaitsForAClosedResourceGivesWay(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	crash(t, w, "zero")
+	var seen journal
+	p, front := w.proxy(t, "one", http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seen.add("%s", r.Method) }), func(o *ProxyOptions) {
+		o.Settle = time.Minute
+	})
+	clk := at(p.gate)
+	var all sync.WaitGroup
+	all.Go(func() { send(t, "PATCH", front.URL+"/r/1", older, "").want(t, "the older", 409, "stale") })
+	testEventually(t, func() bool {
+		rec, err := w.store.Get(t.Context(), DefaultLeasePrefix+"r/1")
+		return err == nil && strings.HasPrefix(rec.Progress, closedMark)
+	})
+	all.Go(func() { send(t, "PUT", front.URL+"/r/1", newer, "").want(t, "the newer", 200, "") })
+	atGate(t, p.gate, 2)
+	testEventually(t, waitsAt(p.gate)) // it has arrived; now it is in the queue
+	clk.Advance(time.Minute)
+	all.Wait()
+	if want := "PUT"; seen.String() != want {
+		t.Errorf("the service saw %s, want %s", seen.String(), want)
+	}
+}
+
+// waitsAt reports whether a write waits for its turn at r/1.
+func waitsAt(g *Gate) func() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s := g.slots["r/1"]
+	return func() bool {
+		s.turn.mu.Lock()
+		defer s.turn.mu.Unlock()
+		return len(s.turn.waiting) == 1
+	}
+}
+
+// TestTheBodyOfAStaleWriteIsNotReceived: neither while the newer owner's write
+// is inside nor when nobody is.
+func TestTheBodyOfAStaleWriteIsNotReceived(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	entered, goOn := make(chan struct{}), make(chan struct{})
+	_, front := w.proxy(t, "one", http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.Method == "POST" {
+			close(entered)
+			<-goOn
+		}
+	}), func(o *ProxyOptions) { o.ReceiveWithin = soon })
+	stale := "PUT /r/1 HTTP/1.1\r\nHost: 127.0.0.1\r\n" + Header + ": " + older.String() + "\r\nContent-Length: 1000000\r\n\r\n"
+	var wait sync.WaitGroup
+	wait.Go(func() { send(t, "POST", front.URL+"/r/1", newer, "").want(t, "the newer", 200, "") })
+	<-entered
+	if resp := raw(t, front.URL, stale); resp.StatusCode != http.StatusConflict {
+		t.Errorf("while the newer is inside: %s, want 409 before the body", resp.Status)
+	}
+	close(goOn)
+	wait.Wait()
+	if resp := raw(t, front.URL, stale); resp.StatusCode != http.StatusConflict {
+		t.Errorf("when nobody is inside: %s, want 409 before the body", resp.Status)
+	}
+	// The mark that the gate remembers is not the last word.
+	place, err := w.marks.open(t.Context(), "r/1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := place.Rekey(t.Context(), "jobs/b", "op", "moved"); err != nil {
+		t.Fatal(err)
+	}
+	moved := fence.Stamp{Key: "jobs/b", Token: 50, Grant: newer.Grant}
+	send(t, "PUT", front.URL+"/r/1", moved, "").want(t, "a key that was allowed meanwhile", 200, "")
+}
+
+// TestOneClientHasItsShare: of writes at once, of resources and of bodies.
+func TestOneClientHasItsShare(t *testing.T) {
+	t.Parallel()
+	half := func(i, length, sent int) string {
+		return fmt.Sprintf("PUT /r/%d HTTP/1.1\r\nHost: 127.0.0.1\r\n%s: %s\r\nContent-Length: %d\r\n\r\n%s", i, Header, newer, length, strings.Repeat("x", sent))
+	}
+	open := func(t *testing.T, p *Proxy, front string, writes, length, sent int) {
+		t.Helper()
+		for i := range writes {
+			conn, err := net.Dial("tcp", strings.TrimPrefix(front, "http://"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = conn.Close() })
+			if _, err := io.WriteString(conn, half(i, length, sent)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		testEventually(t, func() bool {
+			p.gate.mu.Lock()
+			defer p.gate.mu.Unlock()
+			return p.gate.clients.of("127.0.0.1").writes == writes && p.gate.clients.bytes == int64(writes*sent)
+		})
+	}
+	refused := func(t *testing.T, what string, r reply) {
+		t.Helper()
+		r.want(t, what, http.StatusTooManyRequests, "held")
+		if r.problem == nil || r.problem.Sent || r.problem.RetryAfter == 0 {
+			t.Errorf("%s: %s, want when to try again", what, r)
+		}
+	}
+	t.Run("writes", func(t *testing.T) {
+		t.Parallel()
+		p, front := newWorld().proxy(t, "one", http.HandlerFunc(echo), func(o *ProxyOptions) { o.ClientWrites = 3 })
+		open(t, p, front.URL, 3, 10, 5)
+		refused(t, "a fourth write", send(t, "PUT", front.URL+"/r/9", newer, "x"))
+		send(t, "GET", front.URL+"/r/9", fence.Stamp{}, "").want(t, "a read", 200, "")
+	})
+	t.Run("bodies", func(t *testing.T) {
+		t.Parallel()
+		p, front := newWorld().proxy(t, "one", http.HandlerFunc(echo), func(o *ProxyOptions) { o.MaxBody, o.MaxBodies = 100, 400 })
+		open(t, p, front.URL, 2, 100, 40)
+		send(t, "PUT", front.URL+"/r/9", newer, strings.Repeat("x", 20)).want(t, "a body for which there is room", 200, "")
+		refused(t, "a body too much", send(t, "PUT", front.URL+"/r/9", newer, strings.Repeat("x", 21)))
+	})
+	t.Run("resources", func(t *testing.T) {
+		t.Parallel()
+		p, front := newWorld().proxy(t, "one", http.HandlerFunc(echo), func(o *ProxyOptions) {
+			o.ClientResources, o.Idle = 3, time.Hour
+		})
+		for i := range 3 {
+			send(t, "PUT", fmt.Sprint(front.URL, "/r/", i), newer, "").want(t, "a resource", 200, "")
+		}
+		refused(t, "a fourth resource", send(t, "PUT", front.URL+"/r/9", newer, ""))
+		send(t, "PUT", front.URL+"/r/1", newer, "").want(t, "one of the three", 200, "")
+		p.gate.o.Idle = 0
+		p.gate.mu.Lock()
+		s := p.gate.slots["r/1"]
+		p.gate.mu.Unlock()
+		testEventually(t, func() bool {
+			s.rest()
+			p.gate.mu.Lock()
+			defer p.gate.mu.Unlock()
+			return len(p.gate.slots) == 2
+		})
+		send(t, "PUT", front.URL+"/r/9", newer, "").want(t, "when one is idle", 200, "")
+	})
+	t.Run("nothing is left", func(t *testing.T) {
+		t.Parallel()
+		p, front := newWorld().proxy(t, "one", http.HandlerFunc(echo), func(o *ProxyOptions) { o.Idle = time.Millisecond })
+		for _, stamp := range []fence.Stamp{newer, older} {
+			send(t, "PUT", front.URL+"/r/1", stamp, strings.Repeat("x", 2*inMemory))
+		}
+		testEventually(t, func() bool {
+			p.gate.mu.Lock()
+			defer p.gate.mu.Unlock()
+			return len(p.gate.clients.each) == 0 && p.gate.clients.bytes == 0
+		})
+	})
+}
+
+// TestAClientIsAnAddress: of IPv6, a network, because a host has all of it.
+func TestAClientIsAnAddress(t *testing.T) {
+	for address, want := range map[string]string{
+		"192.0.2.1:80":          "192.0.2.1",
+		"[::ffff:192.0.2.1]:80": "192.0.2.1",
+		"[2001:db8::1]:80":      "2001:db8::/64",
+		"[2001:db8::ffff:1]:80": "2001:db8::/64",
+		"[fe80::1%eth0]:80":     "fe80::/64",
+		"@":                     "@", // of a Unix socket
+	} {
+		if got := clientOf(&http.Request{RemoteAddr: address}); got != want {
+			t.Errorf("%s is %s, want %s", address, got, want)
+		}
+	}
+}
+
+// TestHeadersThatNameAnotherRequestAreRefused: the service might follow them.
+func TestHeadersThatNameAnotherRequestAreRefused(t *testing.T) {
+	t.Parallel()
+	var seen journal
+	_, front := newWorld().proxy(t, "one", http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seen.add("%s", r.Method) }), nil)
+	for _, header := range []string{"X-Original-URL: /r/2", "x_rewrite_url: /r/2", "X-HTTP-Method: DELETE", "X-HTTP-Method-Override: DELETE", "X.HTTP.Method.Override: DELETE", "X-Method-Override: DELETE"} {
+		for _, method := range []string{"GET", "PUT"} {
+			resp := raw(t, front.URL, fmt.Sprintf("%s /r/1 HTTP/1.1\r\nHost: 127.0.0.1\r\n%s: %s\r\n%s\r\n\r\n", method, Header, newer, header))
+			if err := RefusalIn(resp); resp.StatusCode != http.StatusBadRequest || !errors.Is(err, fence.ErrInvalid) {
+				t.Errorf("%s with %s: %s, %v; want 400", method, header, resp.Status, err)
+			}
+		}
+	}
+	if seen.String() != "" {
+		t.Errorf("the service saw %s", seen.String())
+	}
+}
+
+// TestARequestForAnotherHostIsRefused: a web page whose name was moved to the
+// proxy's address sends its own name.
+func TestARequestForAnotherHostIsRefused(t *testing.T) {
+	t.Parallel()
+	_, front := newWorld().proxy(t, "one", http.HandlerFunc(echo), func(o *ProxyOptions) { o.Hosts = []string{"orders.example"} })
+	for host, want := range map[string]int{
+		"127.0.0.1": 200, "127.0.0.1:8080": 200, "[::1]": 200, "[::1]:8080": 200, "localhost": 200, "LOCALHOST.:80": 200, "Orders.example:80": 200,
+		"evil.example": 421, "evil.example:80": 421, "orders.example.evil.example": 421, "127.0.0.1.evil.example": 421, "localhost.evil.example": 421,
+	} {
+		for _, request := range []string{"GET /r/1", "PUT /r/1"} {
+			resp := raw(t, front.URL, fmt.Sprintf("%s HTTP/1.1\r\nHost: %s\r\n%s: %s\r\n\r\n", request, host, Header, newer))
+			if resp.StatusCode != want {
+				t.Errorf("%s of %s: %s, want %d", request, host, resp.Status, want)
+			}
+		}
+	}
+	_, any := newWorld().proxy(t, "one", http.HandlerFunc(echo), func(o *ProxyOptions) { o.Hosts = []string{"*"} })
+	if resp := raw(t, any.URL, "GET / HTTP/1.1\r\nHost: any.example\r\n\r\n"); resp.StatusCode != 200 {
+		t.Errorf("where all names are allowed: %s", resp.Status)
+	}
+}
+
+// TestClientsLearnNothingOfTheInside: of no address, no owner and no file.
+func TestClientsLearnNothingOfTheInside(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	const file = "/srv/secret-marks/x"
+	dead := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
+	_, front := w.proxyTo(t, "secret-owner@secret-host", "http://"+dead, func(o *ProxyOptions) {
+		o.Rules, o.Settle = append(o.Rules, rule(t, "/broken/{id}")), soon
+		marks := o.Marks
+		o.Marks = func(ctx context.Context, resource string) (guard.Guard, error) {
+			if strings.HasPrefix(resource, "broken/") {
+				return nil, fmt.Errorf("opening %s: permission denied", file)
+			}
+			return marks(ctx, resource)
+		}
+	})
+	_, standby := w.proxyTo(t, "two", "http://"+dead, nil)
+	told := map[string]reply{
+		"a read":              send(t, "GET", front.URL+"/r/1", fence.Stamp{}, ""),
+		"a write":             send(t, "PUT", front.URL+"/r/1", newer, ""),
+		"a stale write":       send(t, "PUT", front.URL+"/r/1", older, ""),
+		"a mark out of reach": send(t, "PUT", front.URL+"/broken/1", newer, ""),
+		"the standby":         send(t, "PUT", standby.URL+"/r/1", newer, ""),
+	}
+	upstream, _ := url.Parse("http://" + dead)
+	for what, r := range told {
+		if r.problem == nil {
+			t.Errorf("%s: %s, want a refusal", what, r)
+		}
+		for _, secret := range []string{upstream.Port(), "secret", "127.0.0.1", "connection refused", "dial"} {
+			if strings.Contains(r.body, secret) {
+				t.Errorf("%s: the client is told %q: %s", what, secret, r.body)
+			}
+		}
+	}
+}
