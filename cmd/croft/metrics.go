@@ -60,8 +60,12 @@ func (a *app) startMetrics(where string) (metrics, error) {
 }
 
 func (a *app) serveMetrics(addr string, source prometheus.Gatherer) (end func(), err error) {
-	if _, _, err := net.SplitHostPort(addr); err != nil {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
 		return nil, invalid("--metrics %q: give host:port to serve them, like :9464, or a file that ends in .prom", addr)
+	}
+	if host == "" { // metrics tell of keys and owners: other machines see them only where somebody says so
+		addr = net.JoinHostPort("127.0.0.1", port)
 	}
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
