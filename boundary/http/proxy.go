@@ -143,9 +143,9 @@ func (p *Proxy) readFailed(w http.ResponseWriter, r *http.Request, err error) {
 
 // ServeHTTP passes a request on, or refuses it.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	wr, err := write{what: r.Method}, p.addressed(r)
+	wr, err := write{what: r.Method}, plain(r)
 	if err == nil {
-		err = plain(r)
+		err = p.addressed(r)
 	}
 	if err == nil {
 		wr, err = p.gate.read(r)

@@ -139,10 +139,9 @@ func TestAStoreThatForgotIsNotTakenForAFirstTime(t *testing.T) {
 	}
 	w.store.Wipe()
 	two := w.gate(t, "two", impatient)
-	r := send(t, "PUT", serve(t, two), newer, "")
-	r.want(t, "after the store has forgotten", 503, "unknown")
-	if !strings.Contains(r.body, "remembers no gate") {
-		t.Errorf("%s, want it to say why", r)
+	send(t, "PUT", serve(t, two), newer, "").want(t, "after the store has forgotten", 503, "unknown")
+	if rec, _ := w.store.Get(t.Context(), DefaultLeasePrefix+"r/1"); !strings.Contains(rec.Progress, "remembers no gate") {
+		t.Errorf("the record says %q, want why", rec.Progress)
 	}
 }
 
