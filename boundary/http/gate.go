@@ -118,8 +118,10 @@ func (a *arrival) enter(ctx context.Context) (*passage, error) {
 	for {
 		if err := s.turn.take(ctx, w.stamp, s.g.done); err != nil {
 			if ctx.Err() != nil && !refused(err) {
-				return nil, &refusal{status: http.StatusServiceUnavailable, code: "held", retry: time.Second, err: err,
-					say: "another write to this resource is under way and did not end in time; nothing was sent, try again"}
+				return nil, &refusal{
+					status: http.StatusServiceUnavailable, code: "held", retry: time.Second, err: err,
+					say: "another write to this resource is under way and did not end in time; nothing was sent, try again",
+				}
 			}
 			return nil, err
 		}

@@ -85,9 +85,8 @@ func TestABodyIsNeverTakenForARequest(t *testing.T) {
 			p, front := newWorld().proxyTo(t, "one", "http://"+service.listener.Addr().String(), func(o *ProxyOptions) {
 				o.Exempt = []Rule{rule(t, "POST /search")}
 			})
-			resp := raw(t, front.URL, c.request)
-			if resp.StatusCode != c.status {
-				t.Errorf("answered %d, want %d", resp.StatusCode, c.status)
+			if r := raw(t, front.URL, c.request); r.status != c.status {
+				t.Errorf("answered %s, want %d", r, c.status)
 			}
 			send(t, "GET", front.URL+"/after", fence.Stamp{}, "").want(t, "the next read", 200, "")
 			// When all connections are closed the service has seen all that it will see.
@@ -101,13 +100,13 @@ func TestABodyIsNeverTakenForARequest(t *testing.T) {
 }
 
 // raw sends a request as it is written and returns the answer.
-func raw(t *testing.T, front, request string) *http.Response {
+func raw(t *testing.T, front, request string) reply {
 	t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(front, "http://"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = conn.Close() })
+	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(testenv.Patience))
 	if _, err := io.WriteString(conn, request); err != nil {
 		t.Fatal(err)
@@ -116,8 +115,15 @@ func raw(t *testing.T, front, request string) *http.Response {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = resp.Body.Close() })
-	return resp
+	defer resp.Body.Close()
+	refused := RefusalIn(resp)
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := reply{status: resp.StatusCode, header: resp.Header, body: string(text)}
+	errors.As(refused, &r.problem)
+	return r
 }
 
 // atGate waits until n writes to r/1 have arrived at a gate and wait or are
@@ -217,14 +223,10 @@ func TestTheBodyOfAStaleWriteIsNotReceived(t *testing.T) {
 	var wait sync.WaitGroup
 	wait.Go(func() { send(t, "POST", front.URL+"/r/1", newer, "").want(t, "the newer", 200, "") })
 	<-entered
-	if resp := raw(t, front.URL, stale); resp.StatusCode != http.StatusConflict {
-		t.Errorf("while the newer is inside: %s, want 409 before the body", resp.Status)
-	}
+	raw(t, front.URL, stale).want(t, "before the body, while the newer is inside", 409, "stale")
 	close(goOn)
 	wait.Wait()
-	if resp := raw(t, front.URL, stale); resp.StatusCode != http.StatusConflict {
-		t.Errorf("when nobody is inside: %s, want 409 before the body", resp.Status)
-	}
+	raw(t, front.URL, stale).want(t, "before the body, when nobody is inside", 409, "stale")
 	// The mark that the gate remembers is not the last word.
 	place, err := w.marks.open(t.Context(), "r/1")
 	if err != nil {
@@ -341,10 +343,8 @@ func TestHeadersThatNameAnotherRequestAreRefused(t *testing.T) {
 	_, front := newWorld().proxy(t, "one", http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seen.add("%s", r.Method) }), nil)
 	for _, header := range []string{"X-Original-URL: /r/2", "x_rewrite_url: /r/2", "X-HTTP-Method: DELETE", "X-HTTP-Method-Override: DELETE", "X.HTTP.Method.Override: DELETE", "X-Method-Override: DELETE"} {
 		for _, method := range []string{"GET", "PUT"} {
-			resp := raw(t, front.URL, fmt.Sprintf("%s /r/1 HTTP/1.1\r\nHost: 127.0.0.1\r\n%s: %s\r\n%s\r\n\r\n", method, Header, newer, header))
-			if err := RefusalIn(resp); resp.StatusCode != http.StatusBadRequest || !errors.Is(err, fence.ErrInvalid) {
-				t.Errorf("%s with %s: %s, %v; want 400", method, header, resp.Status, err)
-			}
+			r := raw(t, front.URL, fmt.Sprintf("%s /r/1 HTTP/1.1\r\nHost: 127.0.0.1\r\n%s: %s\r\n%s\r\n\r\n", method, Header, newer, header))
+			r.want(t, method+" with "+header, 400, "invalid")
 		}
 	}
 	if seen.String() != "" {
@@ -362,16 +362,13 @@ func TestARequestForAnotherHostIsRefused(t *testing.T) {
 		"evil.example": 421, "evil.example:80": 421, "orders.example.evil.example": 421, "127.0.0.1.evil.example": 421, "localhost.evil.example": 421,
 	} {
 		for _, request := range []string{"GET /r/1", "PUT /r/1"} {
-			resp := raw(t, front.URL, fmt.Sprintf("%s HTTP/1.1\r\nHost: %s\r\n%s: %s\r\n\r\n", request, host, Header, newer))
-			if resp.StatusCode != want {
-				t.Errorf("%s of %s: %s, want %d", request, host, resp.Status, want)
+			if r := raw(t, front.URL, fmt.Sprintf("%s HTTP/1.1\r\nHost: %s\r\n%s: %s\r\n\r\n", request, host, Header, newer)); r.status != want {
+				t.Errorf("%s of %s: %s, want %d", request, host, r, want)
 			}
 		}
 	}
-	_, any := newWorld().proxy(t, "one", http.HandlerFunc(echo), func(o *ProxyOptions) { o.Hosts = []string{"*"} })
-	if resp := raw(t, any.URL, "GET / HTTP/1.1\r\nHost: any.example\r\n\r\n"); resp.StatusCode != 200 {
-		t.Errorf("where all names are allowed: %s", resp.Status)
-	}
+	_, open := newWorld().proxy(t, "one", http.HandlerFunc(echo), func(o *ProxyOptions) { o.Hosts = []string{"*"} })
+	raw(t, open.URL, "GET / HTTP/1.1\r\nHost: any.example\r\n\r\n").want(t, "where all names are allowed", 200, "")
 }
 
 // TestClientsLearnNothingOfTheInside: of no address, no owner and no file.
