@@ -188,6 +188,18 @@ func TestAClosedResourceIsCountedWhileItIs(t *testing.T) {
 	}
 }
 
+// TestNamespacesThatWereNamedKeepTheirLabels: whatever else is admitted.
+func TestNamespacesThatWereNamedKeepTheirLabels(t *testing.T) {
+	m := New(&Options{MaxNamespaces: 3, Namespaces: []string{"jobs", ""}})
+	for i := range 10 {
+		m.Gate(gate.Event{Kind: gate.Admitted, Key: fmt.Sprintf("made-up-%d/x", i), Token: 1})
+	}
+	m.Gate(gate.Event{Kind: gate.Admitted, Key: "jobs/a", Token: 1})
+	if got := m.spaces.of("jobs/a"); got != "jobs" {
+		t.Errorf("the label of jobs is %s", got)
+	}
+}
+
 // TestMadeUpKeysTakeNoLabels: refused writes with keys that no mark knows
 // leave the labels to those that count.
 func TestMadeUpKeysTakeNoLabels(t *testing.T) {

@@ -39,11 +39,12 @@ func (m metrics) observe() func(croft.Event) {
 }
 
 // startMetrics serves metrics at host:port, or keeps them in a file, as where says. A place that cannot be used is an error before anything has begun.
-func (a *app) startMetrics(where string) (metrics, error) {
+// The given namespaces have labels of their own in any case.
+func (a *app) startMetrics(where string, namespaces ...string) (metrics, error) {
 	if where == "" {
 		return metrics{end: func() {}}, nil
 	}
-	m := observe.New(nil)
+	m := observe.New(&observe.Options{Namespaces: namespaces})
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(m)
 	counted := &tally{m: m}

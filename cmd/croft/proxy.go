@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	httpfence "github.com/croft-dev/croft/boundary/http"
+	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard/gate"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
@@ -134,6 +135,18 @@ func (f *proxyFlags) options() (*url.URL, error) {
 	return upstream, nil
 }
 
+// namespaces are those of the keys that the rules name. Clients cannot take
+// their labels by making others up.
+func (f *proxyFlags) namespaces() []string {
+	var all []string
+	for _, rule := range f.o.Rules {
+		if space := fence.Namespace(rule.Key); !strings.Contains(space, "{") {
+			all = append(all, space)
+		}
+	}
+	return all
+}
+
 // readsEnd is how long reads may go on when the proxy stops and all writes are done.
 const readsEnd = 2 * time.Second
 
@@ -148,7 +161,7 @@ func (a *app) proxy(ctx context.Context, f *proxyFlags) error {
 	if err != nil {
 		return err
 	}
-	metrics, err := a.startMetrics(f.metrics)
+	metrics, err := a.startMetrics(f.metrics, f.namespaces()...)
 	if err != nil {
 		return err
 	}
