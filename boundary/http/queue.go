@@ -12,10 +12,12 @@ import (
 // queue hands out the turns of one resource: one write has the turn, the
 // others wait.
 //
-// Writes get the turn as they came, with one exception: among those of one key
-// the newest token goes first. A replaced owner that sends without pause
-// therefore cannot keep its successor waiting. When the successor has been
-// admitted, refuse sends the older writes away.
+// Every key has the places in the line that its writes came to. Of the writes
+// of one key, the one with the newest token has the first of these places, and
+// writes with the same token have theirs as they came. A replaced owner that
+// sends without pause therefore cannot keep its successor waiting, and no key
+// gets before another by its tokens. When the successor has been admitted,
+// refuse sends the older writes away.
 type queue struct {
 	mu      sync.Mutex
 	taken   bool
@@ -88,7 +90,14 @@ func (q *queue) pass() {
 		}
 	}
 	w := q.waiting[next]
-	q.waiting = slices.Delete(q.waiting, next, next+1)
+	// Those of its key that it has overtaken move back by one of their places.
+	for i := next - 1; i >= 0; i-- {
+		if q.waiting[i].stamp.Key == w.stamp.Key {
+			q.waiting[next] = q.waiting[i]
+			next = i
+		}
+	}
+	q.waiting = slices.Delete(q.waiting, 0, 1)
 	w.told <- nil
 }
 
