@@ -15,8 +15,9 @@ import (
 	"github.com/croft-dev/croft/internal/clock"
 )
 
-// mostSlots bounds how many resources a gate has open at once.
-const mostSlots = 1 << 16
+// mostKept is how many unused resources a gate keeps for all of Idle. Each
+// costs the renewals of a lease.
+const mostKept = 1 << 10
 
 // mostPlaces bounds how many places of marks a gate keeps open between writes, and how many it uses at once: each may have connections of its own, and servers have few.
 const mostPlaces = 32
@@ -154,19 +155,15 @@ func (g *Gate) join(resource, client string) (*slot, error) {
 		return nil, err
 	}
 	if s == nil {
-		if len(g.slots) >= mostSlots {
-			return nil, &refusal{status: http.StatusServiceUnavailable, code: "held", retry: g.o.Idle, say: fmt.Sprintf(
-				"%d resources are being written to, which is as many as the gate serves at once; try again, or make the rules name fewer", mostSlots)}
-		}
 		s = &slot{g: g, resource: resource, client: client}
 		g.slots[resource] = s
-		g.clients.of(client).resources++
+		g.clients.count(client, usage{resources: 1})
 		if !g.tidying {
 			g.tidying = true
 			go g.tidy()
 		}
 	}
-	g.clients.of(client).writes++
+	g.clients.count(client, usage{writes: 1})
 	s.users++
 	return s, nil
 }
@@ -175,11 +172,13 @@ func (g *Gate) part(a *arrival) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	a.s.users--
-	u := g.clients.of(a.w.client)
-	u.writes--
-	u.bytes -= a.bytes
-	g.clients.bytes -= a.bytes
-	g.clients.tidy(a.w.client)
+	g.clients.count(a.w.client, usage{writes: -1, bytes: -a.bytes})
+}
+
+// idle is how long an unused resource is kept. It is less than Idle, and the
+// lease is taken anew for the next write, if there are very many.
+func (g *Gate) idle() time.Duration {
+	return g.o.Idle / time.Duration(max(1, len(g.slots)/mostKept))
 }
 
 // tidy gives back what is no longer used, for as long as the gate is open.
@@ -194,6 +193,7 @@ func (g *Gate) tidy() {
 			return
 		}
 		g.mu.Lock()
+		idle := g.idle()
 		slots := make([]*slot, 0, len(g.slots))
 		for _, s := range g.slots {
 			if s.users == 0 {
@@ -202,7 +202,7 @@ func (g *Gate) tidy() {
 		}
 		g.mu.Unlock()
 		for _, s := range slots {
-			s.rest()
+			s.rest(idle)
 		}
 	}
 }

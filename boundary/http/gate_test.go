@@ -239,7 +239,7 @@ func TestBadOptionsAreRefused(t *testing.T) {
 		"a bad ttl":   func(o *Options) { o.TTL = time.Hour },
 		"a short ttl": func(o *Options) { o.TTL = 1 },
 		"a wait < 0":  func(o *Options) { o.Wait = -1 },
-		"writes < 0":  func(o *Options) { o.ClientWrites = -1 },
+		"writes < 0":  func(o *Options) { o.MaxWrites = -1 },
 		"a prefix":    func(o *Options) { o.LeasePrefix = "/" },
 	} {
 		o := w.options(t, "one")

@@ -38,17 +38,18 @@ type Options struct {
 	Settle time.Duration
 	// Wait is how long a write waits for its turn, and for a closed resource to open. Default: 1 minute.
 	Wait time.Duration
-	// Idle is how long the lease of a resource that nobody writes to is kept. Default: 1 minute.
+	// Idle is how long the lease of a resource that nobody writes to is kept. With more than 2000 resources in use it is less. Default: 1 minute.
 	Idle time.Duration
-	// ClientWrites is how many writes of one client may be at the gate at once,
-	// waiting or under way. A client is an address (of IPv6, a network of 64
-	// bits); clients behind a balancer share one. More are refused with 429.
-	// Default: 256.
-	ClientWrites int
-	// ClientResources is how many resources one client may bring into use: each
-	// costs a lease and a mark. A resource counts until it has been idle for
-	// Idle. More are refused with 429. Default: 1000.
-	ClientResources int
+	// MaxWrites is how many writes may be at the gate at once, waiting or under
+	// way. One client may have as many as it leaves free: alone, half of them. A
+	// client is an address (of IPv6, a network of 48 bits). A client with too
+	// many is refused with 429, and everybody with 503 when there are that many.
+	// Default: 4096.
+	MaxWrites int
+	// MaxResources is how many resources may be in use at once, shared like
+	// MaxWrites. Each costs a lease and a mark, and counts until it has been
+	// idle for Idle. Default: 65536.
+	MaxResources int
 	// AllowUnstamped lets writes without a stamp in: in turn with the others, but unchecked. Default: they are refused.
 	AllowUnstamped bool
 	// Observe is called for every [gate.Event], on the goroutine where it happens: it must be quick and safe for concurrent use. Default: nothing.
@@ -116,7 +117,7 @@ func (o *Options) fill() error {
 		name  string
 		value *int
 		usual int
-	}{{"ClientWrites", &o.ClientWrites, 256}, {"ClientResources", &o.ClientResources, 1000}} {
+	}{{"MaxWrites", &o.MaxWrites, 4096}, {"MaxResources", &o.MaxResources, 1 << 16}} {
 		if *n.value == 0 {
 			*n.value = n.usual
 		}

@@ -31,9 +31,9 @@ type ProxyOptions struct {
 	ReceiveWithin time.Duration
 	// MaxBody bounds the body of a write, in bytes. Default: 64 MiB.
 	MaxBody int64
-	// MaxBodies bounds all bodies of writes that are kept at once, in bytes. One
-	// client may have a quarter of it, or one body of MaxBody if that is more.
-	// Default: 1 GiB, or 4 times MaxBody if that is more.
+	// MaxBodies bounds all bodies of writes that are kept at once, in bytes,
+	// shared like MaxWrites; one body of MaxBody is allowed in any case while
+	// there is room. Default: 1 GiB, or 4 times MaxBody if that is more.
 	MaxBodies int64
 	// Hosts are the names by which clients call the proxy. Requests for another
 	// host are refused with 421, so that no web page can reach the proxy through
@@ -215,9 +215,8 @@ func (p *Proxy) write(w http.ResponseWriter, r *http.Request, wr write) {
 		return
 	}
 	if !p.o.StreamBodies {
-		_ = control.SetReadDeadline(start.Add(p.o.ReceiveWithin)) // not every server can; then its own limits count
-		share := max(p.o.MaxBodies/4, p.o.MaxBody)
-		got, err := receive(kept{body, func(n int64) error { return arrival.keep(n, share, p.o.MaxBodies) }})
+		_ = control.SetReadDeadline(time.Now().Add(p.o.ReceiveWithin)) // a wait before it was not the client's
+		got, err := receive(kept{body, func(n int64) error { return arrival.keep(n, p.o.MaxBodies, p.o.MaxBody) }})
 		if err != nil {
 			p.gate.refuse(w, wr, err)
 			return

@@ -34,8 +34,10 @@ type kept struct {
 // Read reads a piece. A piece for which there is no room is lost.
 func (k kept) Read(b []byte) (int, error) {
 	n, err := k.Reader.Read(b)
-	if full := k.keep(int64(n)); full != nil {
-		return 0, full
+	if n > 0 {
+		if full := k.keep(int64(n)); full != nil {
+			return 0, full
+		}
 	}
 	return n, err
 }

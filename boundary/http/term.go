@@ -232,8 +232,8 @@ func legible(text string) string {
 	return text
 }
 
-// rest gives the lease of an idle resource back, and opens one that has settled. A slot that is in use is left alone.
-func (s *slot) rest() {
+// rest gives the lease back of a resource that was unused for as long as idle, and opens one that has settled. A slot that is in use is left alone.
+func (s *slot) rest(idle time.Duration) {
 	if !s.turn.try() {
 		return
 	}
@@ -243,14 +243,13 @@ func (s *slot) rest() {
 	case s.doubt != nil && s.over():
 		s.reopen(ctx)
 	case s.doubt != nil && (s.lease == nil || s.lease.Err() == nil): // if it is over, an operator has opened the resource, or the terms say what is left
-	case now.Sub(s.used) >= s.g.o.Idle:
+	case now.Sub(s.used) >= idle:
 		s.end(ctx)
 		s.g.mu.Lock()
 		gone := s.users == 0
 		if gone {
 			delete(s.g.slots, s.resource)
-			s.g.clients.of(s.client).resources--
-			s.g.clients.tidy(s.client)
+			s.g.clients.count(s.client, usage{resources: -1})
 		}
 		s.g.mu.Unlock()
 		if gone {

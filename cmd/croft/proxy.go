@@ -50,9 +50,10 @@ sent, the mark of its resource is raised, durably, where --marks says. Among wri
 (croft-proxy/RESOURCE); others answer 503. A write without an answer, and a proxy that died, close the resource for --settle, which
 must be longer than anything that was sent can take to have its effect. "croft proxy open" opens it earlier.
 
-Clients call the proxy by its address, by localhost, or by a --host: requests for other names are refused, so that no web page can reach it
-through a name of its own. One client, which is one address, has a share of what the proxy can hold: --client-writes,
---client-resources and a quarter of --max-bodies. What is more is answered with 429.
+Clients call the proxy by its address, by localhost, or by a --host. Requests for other names are refused, so that no web page can
+reach it through a name of its own; a proxy that listens on the network without any --host takes all names. One client, which is one
+address, may have as much of --max-writes, --max-resources and --max-bodies as it leaves free for others: alone, half. What is more is
+answered with 429.
 
 Connections are not upgraded: WebSockets are refused. End it with an interrupt or TERM: writes under way are finished first.`,
 		Example: `  croft proxy --upstream http://localhost:9000 --resource '/orders/{id}'
@@ -92,9 +93,9 @@ Connections are not upgraded: WebSockets are refused. End it with an interrupt o
 	span(&f.o.ConnectWithin, time.Millisecond, time.Hour, false, "connect-within", "how long it may take to connect to the service")
 	span(&f.o.ReceiveWithin, time.Millisecond, tenure.MaxPeriod, false, "receive-within", "how long a client may take to send the body of a write")
 	flags.Var(&f.maxBody, "max-body", "the longest body of a write, in bytes or as in 64MiB")
-	flags.Var(&f.maxBodies, "max-bodies", "all bodies of writes that are kept at once (default 1GiB, or four of --max-body if that is more)")
-	flags.IntVar(&f.o.ClientWrites, "client-writes", 256, "how many writes of one client may wait or be under way at once")
-	flags.IntVar(&f.o.ClientResources, "client-resources", 1000, "how many resources one client may bring into use; one counts until it has been idle for --idle")
+	flags.Var(&f.maxBodies, "max-bodies", "all bodies of writes that are kept at once; one client may have half (default 1GiB, or four of --max-body if that is more)")
+	flags.IntVar(&f.o.MaxWrites, "max-writes", 4096, "how many writes may wait or be under way at once; one client may have half")
+	flags.IntVar(&f.o.MaxResources, "max-resources", 1<<16, "how many resources may be in use at once, each until it has been idle for --idle; one client may have half")
 	flags.BoolVar(&f.stream, "stream-bodies", false, "pass bodies on as they come instead of receiving them first: one that breaks off closes the resource")
 	flags.StringVar(&f.metrics, "metrics", "", "serve metrics for Prometheus at `host:port` (:port is this machine only), or keep them in a file that ends in .prom")
 	_ = c.MarkFlagRequired("upstream")
@@ -126,7 +127,7 @@ func (f *proxyFlags) options() (*url.URL, error) {
 			return nil, invalid("--read-methods: %q is no method; they are written in capitals", method)
 		}
 	}
-	for name, n := range map[string]int{"client-writes": f.o.ClientWrites, "client-resources": f.o.ClientResources} {
+	for name, n := range map[string]int{"max-writes": f.o.MaxWrites, "max-resources": f.o.MaxResources} {
 		if n < 1 {
 			return nil, invalid("--%s %d: it must be at least 1", name, n)
 		}
