@@ -102,7 +102,7 @@ func (g *Gate) arrive(ctx context.Context, w write) (*arrival, error) {
 		return nil, err
 	}
 	a := &arrival{s: s, w: w}
-	if err := s.known(ctx, w); err != nil {
+	if err := a.known(ctx); err != nil {
 		a.depart()
 		return nil, err
 	}
@@ -111,19 +111,25 @@ func (g *Gate) arrive(ctx context.Context, w write) (*arrival, error) {
 
 func (a *arrival) depart() { a.s.g.part(a) }
 
+// wait waits for the write's turn.
+func (a *arrival) wait(ctx context.Context) error {
+	err := a.s.turn.take(ctx, a.w.stamp, a.s.g.done)
+	if err != nil && ctx.Err() != nil && !refused(err) {
+		return &refusal{
+			status: http.StatusServiceUnavailable, code: "held", retry: time.Second, err: err,
+			say: "another write to this resource is under way and did not end in time; nothing was sent, try again",
+		}
+	}
+	return err
+}
+
 // enter waits for the write's turn and decides whether it is let in. The passage it returns must be ended.
 func (a *arrival) enter(ctx context.Context) (*passage, error) {
 	s, w := a.s, a.w
 	ctx, cancel := context.WithTimeout(ctx, s.g.o.Wait)
 	defer cancel()
 	for {
-		if err := s.turn.take(ctx, w.stamp, s.g.done); err != nil {
-			if ctx.Err() != nil && !refused(err) {
-				return nil, &refusal{
-					status: http.StatusServiceUnavailable, code: "held", retry: time.Second, err: err,
-					say: "another write to this resource is under way and did not end in time; nothing was sent, try again",
-				}
-			}
+		if err := a.wait(ctx); err != nil {
 			return nil, err
 		}
 		p, err := s.admit(ctx, w)

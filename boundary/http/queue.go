@@ -125,9 +125,9 @@ func (q *queue) refuse(mark fence.Mark) {
 // outranks reports whether stamp a is of a newer owner of b's key.
 func outranks(a, b fence.Stamp) bool { return a.Key == b.Key && a.Token > b.Token }
 
-// shutOut is the refusal of a stamp that cannot be admitted again while the
-// mark stands: nil for one that can, for a repeated number, which the slot
-// judges, and for a write without a stamp.
+// shutOut is the refusal of a stamp that cannot be admitted while the mark
+// stands: nil for one that can, for a repeated number, which the slot judges,
+// and for a write without a stamp.
 func shutOut(mark fence.Mark, stamp fence.Stamp) error {
 	if mark.IsZero() || stamp == (fence.Stamp{}) {
 		return nil

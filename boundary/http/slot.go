@@ -23,9 +23,11 @@ type slot struct {
 	client   string // who wrote to it first; see clients
 	users    int    // arrived and not departed; under the gate's mutex
 	turn     queue
-	// inside is the mark under which the write that is inside was admitted; nil
-	// if none is. It can be read without the turn.
-	inside atomic.Pointer[fence.Mark]
+	// seen is the newest mark that was seen where it is kept, nil if none was;
+	// inside says that a write is inside which has raised it. Both can be read
+	// without the turn.
+	seen   atomic.Pointer[fence.Mark]
+	inside atomic.Bool
 
 	lease *croft.Lease
 	last  fence.Token // of the newest lease
@@ -59,9 +61,9 @@ func (s *slot) admit(ctx context.Context, w write) (*passage, error) {
 		if err := s.raise(ctx, w.stamp); err != nil {
 			return nil, err
 		}
-		mark := s.mark
-		s.inside.Store(&mark)
-		s.turn.refuse(mark)
+		s.see(s.mark)
+		s.inside.Store(true)
+		s.turn.refuse(s.mark)
 	}
 	p := &passage{s: s, w: w}
 	if s.lease == nil {
@@ -83,21 +85,27 @@ func (s *slot) admit(ctx context.Context, w write) (*passage, error) {
 	return p, nil
 }
 
-// known refuses a write that the mark is known to shut out, so that its body
-// need not be received. It never waits for a turn.
-func (s *slot) known(ctx context.Context, w write) error {
-	if mark := s.inside.Load(); mark != nil {
-		return shutOut(*mark, w.stamp)
-	}
-	if !w.stamped || !s.turn.try() {
+// known refuses a write that the mark shuts out before its body is received. A
+// mark that was seen is only a reason to look, in turn: an operator may have
+// moved the resource to another key since. No look is needed for an older
+// token of the key that is inside.
+func (a *arrival) known(ctx context.Context) error {
+	s, stamp := a.s, a.w.stamp
+	seen := s.seen.Load()
+	if seen == nil {
 		return nil
+	}
+	err := shutOut(*seen, stamp)
+	if err == nil || s.inside.Load() && stamp.Key == seen.Key {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.g.o.Wait)
+	defer cancel()
+	if err := a.wait(ctx); err != nil {
+		return err
 	}
 	defer s.turn.pass()
-	if shutOut(s.mark, w.stamp) == nil {
-		return nil
-	}
-	// An operator may have moved or reset the mark since it was seen.
-	ctx, cancel := context.WithTimeout(ctx, markTimeout)
+	ctx, cancel = context.WithTimeout(ctx, markTimeout)
 	defer cancel()
 	done, err := s.open(ctx)
 	if err != nil {
@@ -108,8 +116,12 @@ func (s *slot) known(ctx context.Context, w write) error {
 	if err != nil {
 		return s.unreachable(err)
 	}
-	return shutOut(mark, w.stamp)
+	s.see(mark)
+	return shutOut(mark, stamp)
 }
+
+// see takes note of a mark that was seen where it is kept.
+func (s *slot) see(mark fence.Mark) { s.seen.Store(&mark) }
 
 // raise checks the stamp and makes sure that the mark stands at it, durably, before anything is written.
 func (s *slot) raise(ctx context.Context, stamp fence.Stamp) error {
@@ -146,6 +158,9 @@ func (s *slot) raise(ctx context.Context, stamp fence.Stamp) error {
 	mark, err := s.marks.Raise(ctx, stamp)
 	if err != nil {
 		if refused(err) {
+			if mark, known := markIn(err); known {
+				s.see(mark)
+			}
 			return err
 		}
 		s.raised = false
@@ -204,6 +219,19 @@ func (s *slot) open(ctx context.Context) (done func(), err error) {
 	}, nil
 }
 
+// markIn is the mark that a refusal rests on.
+func markIn(err error) (mark fence.Mark, known bool) {
+	var stale *fence.StaleError
+	var refused *fence.RefusedError
+	switch {
+	case errors.As(err, &stale):
+		return stale.Newest, true
+	case errors.As(err, &refused):
+		return refused.Mark, true
+	}
+	return fence.Mark{}, false
+}
+
 // refused tells a decision of the law from a failure to decide.
 func refused(err error) bool {
 	return errors.Is(err, fence.ErrStale) || errors.Is(err, fence.ErrCollision) || errors.Is(err, fence.ErrWrongKey) || errors.Is(err, fence.ErrRepeated)
@@ -220,7 +248,7 @@ func (s *slot) unavailable(code string, retry time.Duration, say string, err err
 // leave gives the turn to the next.
 func (s *slot) leave() {
 	s.used = s.g.clk.Now()
-	s.inside.Store(nil)
+	s.inside.Store(false)
 	s.turn.pass()
 }
 
