@@ -38,7 +38,7 @@ type Problem struct {
 	Key   string      `json:"key,omitempty"`
 	Token fence.Token `json:"token,omitempty"`
 	Seq   uint64      `json:"seq,omitempty"`
-	// Newest is the token that a stale stamp is older than; Mark is what any other refused stamp does not agree with.
+	// Newest is the token that a stale stamp is older than; Mark is what any other refused stamp does not agree with. It has no grant: with it anybody could write as its owner.
 	Newest fence.Token `json:"newest,omitempty"`
 	Mark   *fence.Mark `json:"mark,omitempty"`
 }
@@ -159,7 +159,9 @@ func problemOf(r *refusal) Problem {
 		p.Newest = stale.Newest.Token
 	case errors.As(r.err, &refused):
 		presented(refused.Presented)
-		p.Mark = &refused.Mark
+		mark := refused.Mark
+		mark.Grant = ""
+		p.Mark = &mark
 	}
 	return p
 }
