@@ -35,10 +35,11 @@ type ProxyOptions struct {
 	// shared like MaxWrites; one body of MaxBody is allowed in any case while
 	// there is room. Default: 1 GiB, or 4 times MaxBody if that is more.
 	MaxBodies int64
-	// Hosts are the names by which clients call the proxy. Requests for another
-	// host are refused with 421, so that no web page can reach the proxy through
-	// a name of its own. IP addresses and localhost are always allowed; "*"
-	// allows all names. Default: no names.
+	// Hosts are the names by which clients call the proxy, without ports.
+	// Requests for another host are refused with 421, so that no web page can
+	// reach the proxy through a name of its own. IP addresses and localhost are
+	// always allowed; "*" allows all names. Default: no names for connections
+	// to a loopback address, all names for others.
 	Hosts []string
 	// StreamBodies passes the body of a write on as it comes, instead of receiving all of it first. A client that is slow then keeps others from the resource, and
 	// one that breaks off closes it for the settle time. Default: bodies are received first, in memory up to 64 KiB, in a temporary file beyond.
@@ -113,6 +114,13 @@ func newProxy(upstream *url.URL, o ProxyOptions, gate *Gate) (*Proxy, error) {
 			o.Transport = usual.Clone()
 		}
 	}
+	o.Hosts = slices.Clone(o.Hosts)
+	for i, name := range o.Hosts {
+		if name == "" || strings.ContainsAny(name, ":/ ") {
+			return nil, fmt.Errorf("%w host name %q: give the name alone, without a scheme or a port, as in orders.example", fence.ErrInvalid, name)
+		}
+		o.Hosts[i] = hostName(name)
+	}
 	p := &Proxy{gate: gate, o: o, stall: stall}
 	rewrite := func(pr *httputil.ProxyRequest) {
 		pr.SetURL(upstream)
@@ -165,19 +173,32 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // addressed refuses a request for a host that the proxy is not called by.
 func (p *Proxy) addressed(r *http.Request) error {
+	if len(p.o.Hosts) == 0 && !atLoopback(r) {
+		return nil
+	}
 	host := r.Host
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
 	}
-	host = strings.TrimSuffix(strings.ToLower(host), ".")
+	host = hostName(host)
 	if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil || host == "" || host == "localhost" {
 		return nil
 	}
-	if slices.ContainsFunc(p.o.Hosts, func(name string) bool { return name == "*" || strings.EqualFold(name, host) }) {
+	if slices.Contains(p.o.Hosts, host) || slices.Contains(p.o.Hosts, "*") {
 		return nil
 	}
 	return &refusal{status: http.StatusMisdirectedRequest, code: "invalid", err: fmt.Errorf(
 		"%w host %q: the proxy is not called by this name; use its address, or have its operator allow the name (croft proxy --host)", fence.ErrInvalid, host)}
+}
+
+// hostName is a host's name as names are compared.
+func hostName(name string) string { return strings.TrimSuffix(strings.ToLower(name), ".") }
+
+// atLoopback reports whether a request came to an address that only this
+// machine reaches. The browsers on it are the way in for others.
+func atLoopback(r *http.Request) bool {
+	local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	return ok && local.IP.IsLoopback()
 }
 
 // bodiless refuses a read with a body. What a service does with such a body is

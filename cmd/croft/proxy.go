@@ -46,9 +46,10 @@ segment of the path, {name...} for the rest. Without METHODS, all but --read-met
 Reads pass, without a body: some services would take it for the next request. A read that needs one is named by --exempt.
 
 One write is on its way to a resource at a time, until the service has answered, whether or not the client still waits. Before it is
-sent, the mark of its resource is raised, durably, where --marks says. Among writes that wait, a newer owner's goes first. One proxy at a time has a resource, under a lease in --store
-(croft-proxy/RESOURCE); others answer 503. A write without an answer, and a proxy that died, close the resource for --settle, which
-must be longer than anything that was sent can take to have its effect. "croft proxy open" opens it earlier.
+sent, the mark of its resource is raised, durably, where --marks says. Among writes that wait, a newer owner's goes first. One proxy at
+a time has a resource, under a lease in --store (croft-proxy/RESOURCE); others answer 503. A write without an answer, and a proxy that
+died, close the resource for --settle, which must be longer than anything that was sent can take to have its effect. "croft proxy
+open" opens it earlier.
 
 Clients call the proxy by its address, by localhost, or by a --host. Requests for other names are refused, so that no web page can
 reach it through a name of its own; a proxy that listens on the network without any --host takes all names. One client, which is one
@@ -77,7 +78,7 @@ Connections are not upgraded: WebSockets are refused. End it with an interrupt o
 	flags.StringArrayVar(&f.exempt, "exempt", nil, "a `rule` for requests that write nothing although they look like it: METHODS PATTERN (repeatable)")
 	flags.StringSliceVar(&f.reads, "read-methods", []string{"GET", "HEAD", "OPTIONS", "TRACE"}, "the `methods` that write nothing; all others are writes")
 	flags.StringVar(&f.listen, "listen", f.listen, "the `address` to listen on; port 0 chooses a free one")
-	flags.StringSliceVar(&f.o.Hosts, "host", nil, "a `name` by which clients call the proxy, beside its address and localhost; \"*\" for any (repeatable)")
+	flags.StringSliceVar(&f.o.Hosts, "host", nil, "a `name` by which clients call the proxy, beside its address and localhost; \"*\" for any (repeatable; default: none on a loopback address, any elsewhere)")
 	flags.StringVar(&f.marks, "marks", "", "where marks are kept: a `target` with {resource} in it (default: beside the leases, where the store has room)")
 	flags.BoolVar(&f.unstamped, "allow-unstamped", false, "let writes without a stamp in, unchecked, in turn with the others")
 	f.o.TTL, f.o.Settle, f.o.Wait, f.o.Idle = 15*time.Second, 30*time.Second, time.Minute, time.Minute
