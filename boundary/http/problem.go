@@ -135,17 +135,19 @@ func refusalOf(err error) *refusal {
 // the text of other errors, which may name addresses, owners and files: log those.
 func Refuse(w http.ResponseWriter, err error) {
 	r := refusalOf(err)
+	var body bytes.Buffer
+	enc := json.NewEncoder(&body)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(problemOf(r)) // it can be encoded
 	h := w.Header()
 	h.Set("Content-Type", ProblemType)
 	h.Set("Cache-Control", "no-store")
-	h.Del("Content-Length")
+	h.Set("Content-Length", strconv.Itoa(body.Len())) // a client need not wait for the end of the request
 	if r.retry > 0 {
 		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(r.retry.Seconds()))))
 	}
 	w.WriteHeader(r.status)
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	_ = enc.Encode(problemOf(r)) // the client may have gone
+	_, _ = body.WriteTo(w) // the client may have gone
 }
 
 func problemOf(r *refusal) Problem {

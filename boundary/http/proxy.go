@@ -163,11 +163,29 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	switch {
 	case err != nil:
-		p.gate.refuse(w, wr, err)
+		p.refuse(w, r, wr, err)
 	case wr.resource == "":
 		p.reads.ServeHTTP(w, r)
 	default:
 		p.write(w, r, wr)
+	}
+}
+
+// refuse answers a request before its body has been received. Then it takes
+// what the client still sends, and keeps nothing of it: a client that is cut
+// off while it sends may miss the answer.
+func (p *Proxy) refuse(w http.ResponseWriter, r *http.Request, wr write, err error) {
+	if r.ContentLength == 0 || r.ProtoMajor != 1 { // HTTP/2 tells clients to stop
+		p.gate.refuse(w, wr, err)
+		return
+	}
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Now().Add(p.o.ReceiveWithin)) // not every server can; then its own limits count
+	w.Header().Set("Connection", "close")                          // otherwise the answer would wait for the body
+	p.gate.refuse(w, wr, err)
+	_ = control.Flush()
+	if r.Header.Get("Expect") == "" {
+		_, _ = io.CopyN(io.Discard, r.Body, p.o.MaxBody)
 	}
 }
 
@@ -224,7 +242,7 @@ func (p *Proxy) write(w http.ResponseWriter, r *http.Request, wr write) {
 	start := time.Now()
 	arrival, err := p.gate.arrive(r.Context(), wr)
 	if err != nil {
-		p.gate.refuse(w, wr, err)
+		p.refuse(w, r, wr, err)
 		return
 	}
 	defer arrival.depart()
@@ -232,14 +250,14 @@ func (p *Proxy) write(w http.ResponseWriter, r *http.Request, wr write) {
 	body := http.MaxBytesReader(w, r.Body, p.o.MaxBody)
 	size, whole := r.ContentLength, io.Reader(body)
 	if size > p.o.MaxBody {
-		p.gate.refuse(w, wr, receiving(&http.MaxBytesError{Limit: p.o.MaxBody}))
+		p.refuse(w, r, wr, receiving(&http.MaxBytesError{Limit: p.o.MaxBody}))
 		return
 	}
 	if !p.o.StreamBodies {
 		_ = control.SetReadDeadline(time.Now().Add(p.o.ReceiveWithin)) // a wait before it was not the client's
 		got, err := receive(kept{body, func(n int64) error { return arrival.keep(n, p.o.MaxBodies, p.o.MaxBody) }})
 		if err != nil {
-			p.gate.refuse(w, wr, err)
+			p.refuse(w, r, wr, err)
 			return
 		}
 		defer got.close()
