@@ -13,14 +13,14 @@ import (
 	"github.com/croft-dev/croft/fence"
 )
 
-// steering are headers by which some frameworks are told another path or
-// method than those on the request line. So is every name that begins with
+// steering are headers by which some services are told another path, method
+// or length than the proxy has seen. So is every name that begins with
 // x-http-method.
-var steering = []string{"x-method-override", "x-original-url", "x-rewrite-url", "x-override-url"}
+var steering = []string{"x-method-override", "x-original-url", "x-rewrite-url", "x-override-url", "content-length", "transfer-encoding"}
 
-// steers returns the name of such a header, "" if the request has none.
-// Services that see headers as variables read an underscore, and some any
-// other sign, for a hyphen.
+// steers returns the name of such a header, "" if there is none. Services that
+// see headers as variables read an underscore, and some any other sign, for a
+// hyphen. The server has checked the real Content-Length.
 func steers(h http.Header) string {
 	for name := range h {
 		plain := strings.Map(func(c rune) rune {
@@ -29,11 +29,16 @@ func steers(h http.Header) string {
 			}
 			return '-'
 		}, strings.ToLower(name))
-		if slices.Contains(steering, plain) || strings.HasPrefix(plain, "x-http-method") {
+		if name != "Content-Length" && (slices.Contains(steering, plain) || strings.HasPrefix(plain, "x-http-method")) {
 			return name
 		}
 	}
 	return ""
+}
+
+// steered refuses a request for such a header.
+func steered(name string) error {
+	return fmt.Errorf("%w request: the header %q may tell the service another path, method or length than the request has, so it is not certain what is meant; leave it out", fence.ErrInvalid, name)
 }
 
 // clean refuses a path that a service might take for another than the gate does: two names of one resource would have two marks.
@@ -77,7 +82,7 @@ type target struct {
 // classify finds out what a request is. Its error refuses a write that no rule covers.
 func (o *Options) classify(r *http.Request) (target, error) {
 	if name := steers(r.Header); name != "" {
-		return target{}, fmt.Errorf("%w request: the header %q may tell the service another path or method than the request line does, so it is not certain what is meant; leave it out", fence.ErrInvalid, name)
+		return target{}, steered(name)
 	}
 	escaped := r.URL.EscapedPath()
 	path := strings.Split(strings.TrimPrefix(escaped, "/"), "/")

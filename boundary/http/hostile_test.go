@@ -111,7 +111,11 @@ func raw(t *testing.T, front, request string) reply {
 	if _, err := io.WriteString(conn, request); err != nil {
 		t.Fatal(err)
 	}
-	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	in := bufio.NewReader(conn)
+	resp, err := http.ReadResponse(in, nil)
+	if err == nil && resp.StatusCode == http.StatusContinue {
+		resp, err = http.ReadResponse(in, nil)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,132 +130,58 @@ func raw(t *testing.T, front, request string) reply {
 	return r
 }
 
-// atGate waits until n writes to r/1 have arrived at a gate and wait or are
-// inside.
-func atGate(t *testing.T, g *Gate, n int) {
-	t.Helper()
-	testEventually(t, func() bool {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		s := g.slots["r/1"]
-		return s != nil && s.users == n
-	})
-}
-
-// TestAReplacedOwnerCannotKeepTheNextOneWaiting: however many of its writes
-// wait, the newer one is the next. The service sees none of the others.
-func TestAReplacedOwnerCannotKeepTheNextOneWaiting(t *testing.T) {
-	t.Parallel()
-	const many = 20
-	var seen journal
-	entered, goOn := make(chan struct{}), make(chan struct{})
-	p, front := newWorld().proxy(t, "one", http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		seen.add("%s", r.Method)
-		if r.Method == "POST" {
-			close(entered)
-			<-goOn
-		}
-	}), nil)
-	var all sync.WaitGroup
-	all.Go(func() { send(t, "POST", front.URL+"/r/1", older, "").want(t, "the first", 200, "") })
-	<-entered
-	for range many {
-		all.Go(func() { send(t, "PATCH", front.URL+"/r/1", older, "").want(t, "one of many", 409, "stale") })
-	}
-	atGate(t, p.gate, 1+many)
-	all.Go(func() { send(t, "PUT", front.URL+"/r/1", newer, "").want(t, "the newer", 200, "") })
-	atGate(t, p.gate, 1+many+1)
-	close(goOn)
-	all.Wait()
-	if want := "POST PUT"; seen.String() != want {
-		t.Errorf("the service saw %s, want %s", seen.String(), want)
-	}
-}
-
-// TestAReplacedOwnerThatWaitsForAClosedResourceGivesWay: to a newer one that
-// came later.
-func TestAReplacedOwnerThatWaitsForAClosedResourceGivesWay(t *testing.T) {
-	t.Parallel()
-	w := newWorld()
-	crash(t, w, "zero")
-	var seen journal
-	p, front := w.proxy(t, "one", http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seen.add("%s", r.Method) }), func(o *ProxyOptions) {
-		o.Settle = time.Minute
-	})
-	clk := at(p.gate)
-	var all sync.WaitGroup
-	all.Go(func() { send(t, "PATCH", front.URL+"/r/1", older, "").want(t, "the older", 409, "stale") })
-	testEventually(t, func() bool {
-		rec, err := w.store.Get(t.Context(), DefaultLeasePrefix+"r/1")
-		return err == nil && strings.HasPrefix(rec.Progress, closedMark)
-	})
-	all.Go(func() { send(t, "PUT", front.URL+"/r/1", newer, "").want(t, "the newer", 200, "") })
-	atGate(t, p.gate, 2)
-	testEventually(t, waitsAt(p.gate)) // it has arrived; now it is in the queue
-	clk.Advance(time.Minute)
-	all.Wait()
-	if want := "PUT"; seen.String() != want {
-		t.Errorf("the service saw %s, want %s", seen.String(), want)
-	}
-}
-
-// waitsAt reports whether a write waits for its turn at r/1.
-func waitsAt(g *Gate) func() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	s := g.slots["r/1"]
-	return func() bool {
-		s.turn.mu.Lock()
-		defer s.turn.mu.Unlock()
-		return len(s.turn.waiting) == 1
-	}
-}
-
-// TestTheBodyOfAStaleWriteIsNotReceived: neither while the newer owner's write
-// is inside nor when nobody is.
-func TestTheBodyOfAStaleWriteIsNotReceived(t *testing.T) {
-	t.Parallel()
-	w := newWorld()
-	entered, goOn := make(chan struct{}), make(chan struct{})
-	_, front := w.proxy(t, "one", http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		if r.Method == "POST" {
-			close(entered)
-			<-goOn
-		}
-	}), func(o *ProxyOptions) { o.ReceiveWithin = soon })
-	stale := "PUT /r/1 HTTP/1.1\r\nHost: 127.0.0.1\r\n" + Header + ": " + older.String() + "\r\nContent-Length: 1000000\r\n\r\n"
-	var wait sync.WaitGroup
-	wait.Go(func() { send(t, "POST", front.URL+"/r/1", newer, "").want(t, "the newer", 200, "") })
-	<-entered
-	raw(t, front.URL, stale).want(t, "before the body, while the newer is inside", 409, "stale")
-	close(goOn)
-	wait.Wait()
-	raw(t, front.URL, stale).want(t, "before the body, when nobody is inside", 409, "stale")
-	// The mark that the gate remembers is not the last word.
-	place, err := w.marks.open(t.Context(), "r/1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := place.Rekey(t.Context(), "jobs/b", "op", "moved"); err != nil {
-		t.Fatal(err)
-	}
-	moved := fence.Stamp{Key: "jobs/b", Token: 50, Grant: newer.Grant}
-	send(t, "PUT", front.URL+"/r/1", moved, "").want(t, "a key that was allowed meanwhile", 200, "")
-}
-
 // TestHeadersThatNameAnotherRequestAreRefused: the service might follow them.
 func TestHeadersThatNameAnotherRequestAreRefused(t *testing.T) {
 	t.Parallel()
 	var seen journal
 	_, front := newWorld().proxy(t, "one", http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seen.add("%s", r.Method) }), nil)
-	for _, header := range []string{"X-Original-URL: /r/2", "x_rewrite_url: /r/2", "X-HTTP-Method: DELETE", "X-HTTP-Method-Override: DELETE", "X.HTTP.Method.Override: DELETE", "X-Method-Override: DELETE"} {
+	for _, header := range []string{"X-Original-URL: /r/2", "x_rewrite_url: /r/2", "X-HTTP-Method: DELETE", "X-HTTP-Method-Override: DELETE", "X.HTTP.Method.Override: DELETE", "X-Method-Override: DELETE", "Content_Length: 40", "content.length: 40", "Transfer_Encoding: chunked"} {
 		for _, method := range []string{"GET", "PUT"} {
 			r := raw(t, front.URL, fmt.Sprintf("%s /r/1 HTTP/1.1\r\nHost: 127.0.0.1\r\n%s: %s\r\n%s\r\n\r\n", method, Header, newer, header))
 			r.want(t, method+" with "+header, 400, "invalid")
 		}
+		name, _, _ := strings.Cut(header, ":")
+		for _, announced := range []string{"", "Trailer: " + name + "\r\n"} {
+			trailed := fmt.Sprintf("PUT /r/1 HTTP/1.1\r\nHost: 127.0.0.1\r\n%s: %s\r\n%sTransfer-Encoding: chunked\r\n\r\n0\r\n%s\r\n\r\n", Header, newer, announced, header)
+			raw(t, front.URL, trailed).want(t, "a trailer with "+header, 400, "invalid")
+		}
 	}
+	raw(t, front.URL, fmt.Sprintf("PUT /r/1 HTTP/1.1\r\nHost: 127.0.0.1\r\n%s: %s\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nContent-Length: 9\r\n\r\n", Header, newer)).want(t, "a length in the trailer", 400, "invalid")
 	if seen.String() != "" {
 		t.Errorf("the service saw %s", seen.String())
+	}
+}
+
+// TestExpectIsNotPassedOn: the proxy has answered it.
+func TestExpectIsNotPassedOn(t *testing.T) {
+	t.Parallel()
+	var seen journal
+	_, front := newWorld().proxy(t, "one", http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		seen.add("%s:%s", r.Method, r.Header.Get("Expect"))
+	}), func(o *ProxyOptions) { o.Exempt = []Rule{rule(t, "POST /search")} })
+	for _, request := range []string{"GET /r/1 HTTP/1.1\r\n", "POST /search HTTP/1.1\r\nContent-Length: 1\r\n", "PUT /r/1 HTTP/1.1\r\nContent-Length: 1\r\n" + Header + ": " + newer.String() + "\r\n"} {
+		raw(t, front.URL, request+"Host: localhost\r\nExpect: x, 100-continue\r\n\r\na").want(t, request, 200, "")
+	}
+	if want := "GET: POST: PUT:"; seen.String() != want {
+		t.Errorf("the service saw %s, want %s", seen.String(), want)
+	}
+}
+
+// TestAReadIsNoTunnel: also if the service says so.
+func TestAReadIsNoTunnel(t *testing.T) {
+	t.Parallel()
+	headers := map[string]string{"/bare": "", "/named": "Connection: Upgrade\r\nUpgrade: tunnel\r\n", "/nameless": "Connection: Upgrade\r\nUpgrade:\r\n"}
+	_, front := newWorld().proxy(t, "one", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\n"+headers[r.URL.Path]+"\r\n")
+	}), nil)
+	for path := range headers {
+		send(t, "GET", front.URL+path, fence.Stamp{}, "").want(t, path, 502, "unknown")
 	}
 }
 
@@ -259,7 +189,7 @@ func TestHeadersThatNameAnotherRequestAreRefused(t *testing.T) {
 // proxy's address sends its own name.
 func TestARequestForAnotherHostIsRefused(t *testing.T) {
 	t.Parallel()
-	_, front := newWorld().proxy(t, "one", http.HandlerFunc(echo), func(o *ProxyOptions) { o.Hosts = []string{"orders.example"} })
+	_, front := newWorld().proxy(t, "one", http.HandlerFunc(echo), func(o *ProxyOptions) { o.Hosts = []string{"Orders.example."} })
 	for host, want := range map[string]int{
 		"127.0.0.1": 200, "127.0.0.1:8080": 200, "[::1]": 200, "[::1]:8080": 200, "localhost": 200, "LOCALHOST.:80": 200, "Orders.example:80": 200,
 		"evil.example": 421, "evil.example:80": 421, "orders.example.evil.example": 421, "127.0.0.1.evil.example": 421, "localhost.evil.example": 421,
@@ -272,6 +202,49 @@ func TestARequestForAnotherHostIsRefused(t *testing.T) {
 	}
 	_, open := newWorld().proxy(t, "one", http.HandlerFunc(echo), func(o *ProxyOptions) { o.Hosts = []string{"*"} })
 	raw(t, open.URL, "GET / HTTP/1.1\r\nHost: any.example\r\n\r\n").want(t, "where all names are allowed", 200, "")
+}
+
+// TestAProxyOnTheNetworkIsCalledByAnyName: it cannot know which it has, behind
+// a balancer or in a cluster. One on a loopback address can.
+func TestAProxyOnTheNetworkIsCalledByAnyName(t *testing.T) {
+	t.Parallel()
+	p, _ := newWorld().proxy(t, "one", http.HandlerFunc(echo), nil)
+	strict, _ := newWorld().proxy(t, "one", http.HandlerFunc(echo), func(o *ProxyOptions) { o.Hosts = []string{"orders.example"} })
+	for address, c := range map[string]struct{ usual, named bool }{
+		"127.0.0.1:80": {false, false}, "[::1]:80": {false, false}, "10.0.0.7:80": {true, false}, "[2001:db8::1]:80": {true, false},
+	} {
+		local, err := net.ResolveTCPAddr("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := (&http.Request{Host: "orders-proxy:80"}).WithContext(context.WithValue(t.Context(), http.LocalAddrContextKey, net.Addr(local)))
+		if usual, named := p.addressed(r) == nil, strict.addressed(r) == nil; usual != c.usual || named != c.named {
+			t.Errorf("at %s: passes %v, and %v where names are given; want %v and %v", address, usual, named, c.usual, c.named)
+		}
+	}
+	for _, name := range []string{"", "orders.example:80", "http://orders.example", "a b"} {
+		o := ProxyOptions{Options: newWorld().options(t, "one"), Hosts: []string{name}}
+		if _, err := NewProxy(&url.URL{Scheme: "http", Host: "h"}, o); !errors.Is(err, fence.ErrInvalid) {
+			t.Errorf("the name %q: %v, want ErrInvalid", name, err)
+		}
+	}
+}
+
+// TestAMadeUpStampIsNotToldTheOwners: with the grant, anybody could write as
+// the owner, and nobody would notice.
+func TestAMadeUpStampIsNotToldTheOwners(t *testing.T) {
+	t.Parallel()
+	_, front := newWorld().proxy(t, "one", http.HandlerFunc(echo), nil)
+	send(t, "PUT", front.URL+"/r/1", newer, "").want(t, "the owner", 200, "")
+	madeUp, other := older, older
+	madeUp.Token, other.Key = newer.Token, "jobs/b"
+	for code, stamp := range map[string]fence.Stamp{"stale": older, "collision": madeUp, "wrong_key": other} {
+		r := send(t, "PUT", front.URL+"/r/1", stamp, "")
+		r.want(t, "a made-up stamp", 409, code)
+		if strings.Contains(r.body, string(newer.Grant)) {
+			t.Errorf("%s: the client is told the owner's grant: %s", code, r.body)
+		}
+	}
 }
 
 // TestClientsLearnNothingOfTheInside: of no address, no owner and no file.

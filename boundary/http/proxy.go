@@ -127,6 +127,9 @@ func newProxy(upstream *url.URL, o ProxyOptions, gate *Gate) (*Proxy, error) {
 		pr.Out.URL.RawQuery = pr.In.URL.RawQuery // as it was sent: no rule looks at it
 		pr.Out.Header["X-Forwarded-For"] = pr.In.Header["X-Forwarded-For"]
 		pr.SetXForwarded()
+		// The proxy has answered it. A service that answers it again, or waits for
+		// a body that it does not know the end of, mixes requests up.
+		pr.Out.Header.Del("Expect")
 		// Some services leave the body of a request unread and take it for the
 		// next request. So no connection is used again after a body.
 		pr.Out.Close = pr.In.ContentLength != 0
@@ -264,6 +267,10 @@ func (p *Proxy) write(w http.ResponseWriter, r *http.Request, wr write) {
 		_ = control.SetReadDeadline(time.Time{})
 		size, whole = got.size, got
 	}
+	if err := untrailed(r.Trailer); err != nil { // it is known when the body has been received
+		p.refuse(w, r, wr, err)
+		return
+	}
 	passage, err := arrival.enter(r.Context())
 	if err != nil {
 		p.gate.refuse(w, wr, err)
@@ -280,8 +287,6 @@ func (p *Proxy) write(w http.ResponseWriter, r *http.Request, wr write) {
 	ctx, cancel := context.WithTimeoutCause(passage.ctx, p.o.AnswerWithin, errNoAnswer)
 	defer cancel()
 	out := r.WithContext(context.WithValue(ctx, lineKey, &line{passage: passage, ctx: ctx, gate: p.gate, start: start}))
-	out.Header = r.Header.Clone()
-	out.Header.Del("Expect")
 	out.Body, out.ContentLength = io.NopCloser(whole), size
 	if size == 0 {
 		out.Body = http.NoBody
@@ -290,6 +295,21 @@ func (p *Proxy) write(w http.ResponseWriter, r *http.Request, wr write) {
 		out.ContentLength = -1
 	}
 	p.writes.ServeHTTP(&patient{ResponseWriter: w, control: control, stall: p.stall}, out)
+}
+
+// untrailed refuses in a trailer what is refused in a header, and what may not
+// be in one: it could not be sent on.
+func untrailed(trailer http.Header) error {
+	name := steers(trailer)
+	for _, never := range []string{"Content-Length", "Trailer"} {
+		if _, is := trailer[never]; is {
+			name = never
+		}
+	}
+	if name != "" {
+		return steered(name)
+	}
+	return nil
 }
 
 // errNoAnswer is why a write is given up.
