@@ -22,7 +22,7 @@ type Refusal struct {
 	// Key and Token are those presented.
 	Key   string
 	Token fence.Token
-	// Owner is who presented them, "" if the store no longer knows.
+	// Owner is who presented them, "" if the store does not know: the grant is none that it remembers for this token.
 	Owner string
 	// Act is what was refused: write, renew, report or release.
 	Act string
@@ -34,6 +34,8 @@ type Refusal struct {
 	Target string
 	// Count is how many like it this one stands for, at least 1.
 	Count int
+
+	grant fence.Grant // presented; it is not remembered
 }
 
 // refusedSpace begins the keys under which refusals are remembered, one for each namespace. The record of the key itself is not touched: a wrong grant changes nothing
@@ -155,7 +157,7 @@ func (r Refusal) request() (tenure.Request, error) {
 
 // refusalOf sorts an error: ok is false for what is no refusal of a fence or of the law.
 func refusalOf(stamp fence.Stamp, target string, err error) (r Refusal, ok bool) {
-	r = Refusal{Key: stamp.Key, Token: stamp.Token, Act: "write", Target: target, Count: 1}
+	r = Refusal{Key: stamp.Key, Token: stamp.Token, grant: stamp.Grant, Act: "write", Target: target, Count: 1}
 	var stale *fence.StaleError
 	var refused *fence.RefusedError
 	var notOwned *tenure.NotOwnedError

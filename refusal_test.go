@@ -70,6 +70,28 @@ func TestARefusedWriteIsRememberedWithItsOwnerAndTheKeyIsUntouched(t *testing.T)
 	})
 }
 
+// TestAMadeUpStampIsNobodys: it has the owner's token and another grant. The
+// owner's own refusal, of the same moment, is told apart from it.
+func TestAMadeUpStampIsNobodys(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		c := r.client(nil, &Options{Owner: "ann"})
+		l := r.acquire(c, "jobs/a", nil)
+		real, madeUp := l.Stamp(), l.Stamp()
+		madeUp.Grant = tenure.NewSecret().Grant()
+		for _, s := range []fence.Stamp{madeUp, real, madeUp} {
+			c.Refused(s, "out", stale(s, real.Token+1))
+		}
+		time.Sleep(2 * recordEvery)
+		counts := map[string]int{}
+		for _, x := range r.refusals("") {
+			counts[x.Owner] += x.Count
+		}
+		if counts["ann"] != 1 || counts[""] != 2 {
+			r.Errorf("refusals by owner: %v, want 1 of ann and 2 of nobody", counts)
+		}
+	})
+}
+
 func TestWhatIsNoRefusalIsNotRemembered(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		c := r.client(nil, nil)

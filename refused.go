@@ -71,7 +71,7 @@ func (n *recorder) add(r Refusal) {
 func (n *recorder) merge(r Refusal) bool {
 	for i := range n.waiting {
 		w := &n.waiting[i]
-		if w.Key == r.Key && w.Token == r.Token && w.Act == r.Act && w.Code == r.Code && w.Target == r.Target {
+		if w.Key == r.Key && w.Token == r.Token && w.grant == r.grant && w.Act == r.Act && w.Code == r.Code && w.Target == r.Target {
 			w.Count += r.Count
 			w.Newest = max(w.Newest, r.Newest)
 			return true
@@ -138,7 +138,7 @@ func (n *recorder) record(batch []Refusal) {
 				continue // anybody can present any stamp: only keys that there are may leave a trace
 			}
 			for _, term := range rec.History {
-				if term.Token == r.Token {
+				if term.Token == r.Token && term.Grant == r.grant { // a token alone can be made up
 					r.Owner = term.Owner
 				}
 			}

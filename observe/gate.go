@@ -2,6 +2,7 @@ package observe
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -20,7 +21,11 @@ const ever = 100 * 365 * 24 * time.Hour
 
 // Gate takes one event of a gate or proxy. It is what Observe of httpfence.Options is set to. Which resource it was is no label: there are any number of them.
 func (m *Metrics) Gate(e gate.Event) {
-	space := m.spaces.of(e.Key)
+	label := m.spaces.of
+	if e.Kind == gate.Refused && !slices.Contains([]string{"stale", "collision", "repeated"}, e.Code) {
+		label = m.spaces.known // no mark has ever known the key: it may be made up
+	}
+	space := label(e.Key)
 	switch e.Kind {
 	case gate.Admitted:
 		m.gateWrite(space, admitted)

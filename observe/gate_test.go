@@ -3,6 +3,7 @@ package observe
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -184,5 +185,38 @@ func TestAClosedResourceIsCountedWhileItIs(t *testing.T) {
 	}
 	if got := value(scrape(t, m)["croft_http_resources"], "state=taken"); got != 2 {
 		t.Errorf("%v taken", got)
+	}
+}
+
+// TestNamespacesThatWereNamedKeepTheirLabels: whatever else is admitted.
+func TestNamespacesThatWereNamedKeepTheirLabels(t *testing.T) {
+	m := New(&Options{MaxNamespaces: 3, Namespaces: []string{"jobs", ""}})
+	for i := range 10 {
+		m.Gate(gate.Event{Kind: gate.Admitted, Key: fmt.Sprintf("made-up-%d/x", i), Token: 1})
+	}
+	m.Gate(gate.Event{Kind: gate.Admitted, Key: "jobs/a", Token: 1})
+	if got := m.spaces.of("jobs/a"); got != "jobs" {
+		t.Errorf("the label of jobs is %s", got)
+	}
+}
+
+// TestMadeUpKeysTakeNoLabels: refused writes with keys that no mark knows
+// leave the labels to those that count.
+func TestMadeUpKeysTakeNoLabels(t *testing.T) {
+	m := New(&Options{MaxNamespaces: 3})
+	for i := range 10 {
+		for _, code := range []string{"wrong_key", "held", "invalid", "unknown"} {
+			m.Gate(gate.Event{Kind: gate.Refused, Key: fmt.Sprintf("made-up-%d/x", i), Token: 1, Status: http.StatusConflict, Code: code})
+		}
+	}
+	m.Gate(gate.Event{Kind: gate.Admitted, Key: "jobs/a", Token: 1})
+	m.Gate(gate.Event{Kind: gate.Refused, Key: "billing/a", Token: 1, Status: http.StatusConflict, Code: "stale"})
+	for _, space := range []string{"jobs", "billing"} {
+		if got := m.spaces.known(space + "/a"); got != space {
+			t.Errorf("the label of %s is %s", space, got)
+		}
+	}
+	if got := m.spaces.known("made-up-1/x"); got != otherSpace {
+		t.Errorf("the label of a made-up key is %s, want %s", got, otherSpace)
 	}
 }

@@ -25,6 +25,21 @@ const (
 
 func (s *spaces) of(key string) string { return s.named(fence.Namespace(key)) }
 
+// known is the label that a key's namespace has already. A namespace without
+// one shares the label "other" and takes none of those that are left.
+func (s *spaces) known(key string) string {
+	space := fence.Namespace(key)
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if space == "" {
+		return noSpace
+	}
+	if !s.seen[space] {
+		return otherSpace
+	}
+	return space
+}
+
 // named is the label of a namespace.
 func (s *spaces) named(space string) string {
 	if space == "" {

@@ -14,6 +14,8 @@ import (
 type Options struct {
 	// MaxNamespaces bounds how many namespaces have labels of their own; those that come later share the label "other". Default: 100.
 	MaxNamespaces int
+	// Namespaces have labels of their own in any case, and count first. Default: none.
+	Namespaces []string
 }
 
 // Metrics counts what clients and guards do. It is a [prometheus.Collector], to be registered once, and may serve any number of clients. Its methods are safe for
@@ -76,6 +78,11 @@ func New(o *Options) *Metrics {
 		most = o.MaxNamespaces
 	}
 	m := &Metrics{now: time.Now, leases: map[lease]*work{}, taken: map[string]bool{}, closed: map[string]time.Time{}, spaces: spaces{most: most}}
+	if o != nil {
+		for _, space := range o.Namespaces {
+			m.spaces.named(space)
+		}
+	}
 	m.wait = histogram("croft_lease_wait_seconds", "How long acquires took until they were granted the key, or told that it is not their turn.", seconds, "namespace", "outcome")
 	m.held = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "croft_leases_held", Help: "Leases held now."}, []string{"namespace"})
 	m.heldFor = histogram("croft_lease_held_seconds", "How long leases were held that have been released.", terms, "namespace", "result")

@@ -4,28 +4,41 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/croft-dev/croft/fence"
 )
 
-// override are headers by which some frameworks are told another method than the one on the request line.
-var override = []string{"x-http-method-override", "x-http-method", "x-method-override"}
+// steering are headers by which some services are told another path, method
+// or length than the proxy has seen. So is every name that begins with
+// x-http-method.
+var steering = []string{"x-method-override", "x-original-url", "x-rewrite-url", "x-override-url", "content-length", "transfer-encoding"}
 
-// overridden reports whether a request has such a header. Services that see headers as variables take an underscore for a hyphen.
-func overridden(r *http.Request) bool {
-	for name := range r.Header {
-		if slices.Contains(override, strings.ReplaceAll(strings.ToLower(name), "_", "-")) {
-			return true
+// steers returns the name of such a header, "" if there is none. Services that
+// see headers as variables read an underscore, and some any other sign, for a
+// hyphen. The server has checked the real Content-Length.
+func steers(h http.Header) string {
+	for name := range h {
+		plain := strings.Map(func(c rune) rune {
+			if c >= 'a' && c <= 'z' || c >= '0' && c <= '9' {
+				return c
+			}
+			return '-'
+		}, strings.ToLower(name))
+		if name != "Content-Length" && (slices.Contains(steering, plain) || strings.HasPrefix(plain, "x-http-method")) {
+			return name
 		}
 	}
-	return false
+	return ""
 }
 
-// isRead reports whether a request's method is one that writes nothing.
-func isRead(r *http.Request, reads []string) bool {
-	return slices.Contains(reads, r.Method) && !overridden(r)
+// steered refuses a request for such a header.
+func steered(name string) error {
+	return fmt.Errorf("%w request: the header %q may tell the service another path, method or length than the request has, so it is not certain what is meant; leave it out", fence.ErrInvalid, name)
 }
 
 // clean refuses a path that a service might take for another than the gate does: two names of one resource would have two marks.
@@ -47,26 +60,37 @@ func clean(escaped string) error {
 			return bad("it has an empty segment")
 		case strings.ContainsAny(plain, `/\;`):
 			return bad("it has an encoded slash, a backslash or a semicolon")
+		case encoded.MatchString(plain):
+			return bad("it is percent-encoded twice")
+		case !utf8.ValidString(plain) || strings.ContainsFunc(plain, unicode.IsControl):
+			return bad("it is not plain UTF-8")
 		}
 	}
 	return nil
 }
 
+// encoded is an octet that a service would decode if it decodes once more.
+var encoded = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
+
 // target is what a request writes to; resource is "" if it is a read.
 type target struct {
 	resource string
 	key      string // the only one allowed; "" for any
+	exempt   bool   // a rule says that it is a read
 }
 
 // classify finds out what a request is. Its error refuses a write that no rule covers.
 func (o *Options) classify(r *http.Request) (target, error) {
+	if name := steers(r.Header); name != "" {
+		return target{}, steered(name)
+	}
 	escaped := r.URL.EscapedPath()
 	path := strings.Split(strings.TrimPrefix(escaped, "/"), "/")
-	read := isRead(r, o.Reads)
+	read := slices.Contains(o.Reads, r.Method)
 	for i := range o.Exempt {
-		if rule := &o.Exempt[i]; len(rule.Methods) == 0 || slices.Contains(rule.Methods, r.Method) && !overridden(r) {
+		if rule := &o.Exempt[i]; len(rule.Methods) == 0 || slices.Contains(rule.Methods, r.Method) {
 			if _, ok := rule.match(path); ok && clean(escaped) == nil {
-				return target{}, nil
+				return target{exempt: true}, nil
 			}
 		}
 	}
@@ -99,10 +123,10 @@ func (o *Options) classify(r *http.Request) (target, error) {
 		"%w request: no rule says which resource %s %s writes to, so it is refused; add a rule, or exempt it if it writes nothing", fence.ErrInvalid, r.Method, escaped)}
 }
 
-// names reports whether the rule names the request's method, if that is certain. Many services answer HEAD with what they do for GET, effects included.
+// names reports whether the rule names the request's method. Many services answer HEAD with what they do for GET, effects included.
 func (r *Rule) names(req *http.Request) bool {
 	method := req.Method
-	return (slices.Contains(r.Methods, method) || method == http.MethodHead && slices.Contains(r.Methods, http.MethodGet)) && !overridden(req)
+	return slices.Contains(r.Methods, method) || method == http.MethodHead && slices.Contains(r.Methods, http.MethodGet)
 }
 
 func (r *Rule) target(values map[string]string) (target, error) {

@@ -82,8 +82,10 @@ func (l *line) failed(ctx context.Context, err error, connected bool) error {
 	p := l.passage
 	if !connected {
 		p.notSent()
-		known := &refusal{status: http.StatusBadGateway, code: "unknown", resource: p.w.resource, retry: time.Second, err: fmt.Errorf(
-			"the service behind the proxy cannot be reached; nothing was sent, try again: %w", err)}
+		known := &refusal{
+			status: http.StatusBadGateway, code: "unknown", resource: p.w.resource, retry: time.Second, err: err,
+			say: "the service behind the proxy cannot be reached; nothing was sent, try again",
+		}
 		l.gate.emit(gate.Event{Kind: gate.Refused, Resource: p.w.resource, Method: p.w.what, Key: p.w.stamp.Key, Token: p.w.stamp.Token, Status: known.status, Code: known.code, Err: err})
 		return known
 	}
@@ -92,8 +94,10 @@ func (l *line) failed(ctx context.Context, err error, connected bool) error {
 	if errors.Is(err, errNoAnswer) {
 		status = http.StatusGatewayTimeout
 	}
-	return &refusal{status: status, code: "unknown", resource: p.w.resource, sent: true, err: fmt.Errorf(
-		"the write was sent to the service and it is not known whether it took effect, or still will; the resource is closed until that has settled: %w", err)}
+	return &refusal{
+		status: status, code: "unknown", resource: p.w.resource, sent: true, err: err,
+		say: "the write was sent to the service and it is not known whether it took effect, or still will; the resource is closed until that has settled",
+	}
 }
 
 func (l *line) doubt(err error) {

@@ -15,8 +15,9 @@ import (
 	"github.com/croft-dev/croft/internal/clock"
 )
 
-// mostSlots bounds how many resources a gate has open at once.
-const mostSlots = 1 << 16
+// mostKept is how many unused resources a gate keeps for all of Idle. Each
+// costs the renewals of a lease.
+const mostKept = 1 << 10
 
 // mostPlaces bounds how many places of marks a gate keeps open between writes, and how many it uses at once: each may have connections of its own, and servers have few.
 const mostPlaces = 32
@@ -29,6 +30,7 @@ type Gate struct {
 
 	mu      sync.Mutex
 	slots   map[string]*slot
+	clients clients
 	closed  bool
 	tidying bool
 	done    chan struct{} // closed by Close
@@ -49,7 +51,7 @@ func NewGate(o Options) (*Gate, error) {
 	if err := o.fill(); err != nil {
 		return nil, err
 	}
-	return &Gate{o: o, clk: clock.System(), slots: map[string]*slot{}, done: make(chan struct{}), marking: make(chan struct{}, mostPlaces)}, nil
+	return &Gate{o: o, clk: clock.System(), slots: map[string]*slot{}, clients: clients{each: map[string]*usage{}}, done: make(chan struct{}), marking: make(chan struct{}, mostPlaces)}, nil
 }
 
 // write is one write that asks to be let in.
@@ -58,15 +60,16 @@ type write struct {
 	stamp   fence.Stamp
 	stamped bool
 	what    string // for people: the method
+	client  string // whose bounds it counts against
 }
 
 // read finds out what a request is and whose. A zero resource is a read.
 func (g *Gate) read(r *http.Request) (write, error) {
 	to, err := g.o.classify(r)
 	if err != nil || to.resource == "" {
-		return write{}, err
+		return write{target: to, what: r.Method}, err
 	}
-	w := write{target: to, what: r.Method}
+	w := write{target: to, what: r.Method, client: clientOf(r)}
 	if err := fence.CheckKey(g.o.LeasePrefix + to.resource); err != nil {
 		return w, fmt.Errorf("the resource has no name for a lease: %w", err)
 	}
@@ -83,63 +86,105 @@ func (g *Gate) read(r *http.Request) (write, error) {
 	return w, nil
 }
 
-// enter waits for the write's turn and decides whether it is let in. The passage it returns must be ended.
-func (g *Gate) enter(ctx context.Context, w write) (*passage, error) {
-	ctx, cancel := context.WithTimeout(ctx, g.o.Wait)
-	defer cancel()
-	s, err := g.join(w.resource)
-	if err != nil {
-		return nil, err
-	}
-	select {
-	case s.turn <- struct{}{}:
-	case <-g.done:
-		g.part(s)
-		return nil, errClosing
-	case <-ctx.Done():
-		g.part(s)
-		return nil, &refusal{status: http.StatusServiceUnavailable, code: "held", retry: time.Second, err: fmt.Errorf(
-			"another write to this resource is under way and did not end in time; nothing was sent, try again: %w", context.Cause(ctx))}
-	}
-	p, err := s.admit(ctx, w)
-	if err != nil {
-		s.leave()
-		return nil, err
-	}
-	return p, nil
+// arrival is a write at the gate, from before its body is received until it
+// has been answered. It counts against its client, and keeps its slot in use.
+type arrival struct {
+	s     *slot
+	w     write
+	bytes int64 // of its body that are kept; under the gate's mutex
 }
 
-// errClosing refuses whoever comes, or still waits, when the gate closes.
-var errClosing = &refusal{status: http.StatusServiceUnavailable, code: "held", retry: time.Second, err: errors.New("this proxy is stopping; nothing was sent, try again")}
+// arrive lets a write come up to its resource, or refuses what can be refused
+// before its body is received. Call depart when it has been answered.
+func (g *Gate) arrive(ctx context.Context, w write) (*arrival, error) {
+	s, err := g.join(w.resource, w.client)
+	if err != nil {
+		return nil, err
+	}
+	a := &arrival{s: s, w: w}
+	if err := a.known(ctx); err != nil {
+		a.depart()
+		return nil, err
+	}
+	return a, nil
+}
 
-// join finds the slot of a resource, or makes it. Every join has its part.
-func (g *Gate) join(resource string) (*slot, error) {
+func (a *arrival) depart() { a.s.g.part(a) }
+
+// wait waits for the write's turn.
+func (a *arrival) wait(ctx context.Context) error {
+	err := a.s.turn.take(ctx, a.w.stamp, a.s.g.done)
+	if err != nil && ctx.Err() != nil && !refused(err) {
+		return &refusal{
+			status: http.StatusServiceUnavailable, code: "held", retry: time.Second, err: err,
+			say: "another write to this resource is under way and did not end in time; nothing was sent, try again",
+		}
+	}
+	return err
+}
+
+// enter waits for the write's turn and decides whether it is let in. The passage it returns must be ended.
+func (a *arrival) enter(ctx context.Context) (*passage, error) {
+	s, w := a.s, a.w
+	ctx, cancel := context.WithTimeout(ctx, s.g.o.Wait)
+	defer cancel()
+	for {
+		if err := a.wait(ctx); err != nil {
+			return nil, err
+		}
+		p, err := s.admit(ctx, w)
+		if err == nil {
+			return p, nil
+		}
+		s.leave()
+		if !errors.Is(err, errOutranked) {
+			return nil, err
+		}
+	}
+}
+
+// errOutranked makes a write give its turn to a newer one.
+var errOutranked = errors.New("a write of a newer owner waits")
+
+// errClosing refuses whoever comes, or still waits, when the gate closes.
+var errClosing = &refusal{status: http.StatusServiceUnavailable, code: "held", retry: time.Second, say: "this proxy is stopping; nothing was sent, try again"}
+
+// join finds the slot of a resource, or makes it, for one write of a client.
+func (g *Gate) join(resource, client string) (*slot, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed {
 		return nil, errClosing
 	}
 	s := g.slots[resource]
+	if err := g.clients.admit(client, s == nil, &g.o); err != nil {
+		return nil, err
+	}
 	if s == nil {
-		if len(g.slots) >= mostSlots {
-			return nil, &refusal{status: http.StatusServiceUnavailable, code: "held", retry: g.o.Idle, err: fmt.Errorf(
-				"%d resources are being written to, which is as many as the gate serves at once; try again, or make the rules name fewer", mostSlots)}
-		}
-		s = &slot{g: g, resource: resource, turn: make(chan struct{}, 1)}
+		s = &slot{g: g, resource: resource, client: client}
 		g.slots[resource] = s
+		g.clients.count(client, usage{resources: 1})
 		if !g.tidying {
 			g.tidying = true
 			go g.tidy()
 		}
 	}
+	g.clients.count(client, usage{writes: 1})
 	s.users++
 	return s, nil
 }
 
-func (g *Gate) part(s *slot) {
+func (g *Gate) part(a *arrival) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	s.users--
+	a.s.users--
+	g.clients.count(a.w.client, usage{writes: -1, bytes: -a.bytes})
+}
+
+// idle is how long an unused resource is kept. It is less than Idle, and the
+// lease is taken anew for the next write, if there are very many.
+func (g *Gate) idle() time.Duration {
+	return g.o.Idle / time.Duration(max(1, len(g.slots)/mostKept))
 }
 
 // tidy gives back what is no longer used, for as long as the gate is open.
@@ -154,6 +199,7 @@ func (g *Gate) tidy() {
 			return
 		}
 		g.mu.Lock()
+		idle := g.idle()
 		slots := make([]*slot, 0, len(g.slots))
 		for _, s := range g.slots {
 			if s.users == 0 {
@@ -162,7 +208,7 @@ func (g *Gate) tidy() {
 		}
 		g.mu.Unlock()
 		for _, s := range slots {
-			s.rest()
+			s.rest(idle)
 		}
 	}
 }
@@ -186,10 +232,9 @@ func (g *Gate) Close(ctx context.Context) error {
 	left := make(chan string, len(slots))
 	for _, s := range slots {
 		wait.Go(func() {
-			select {
-			case s.turn <- struct{}{}:
+			if s.turn.take(ctx, fence.Stamp{}, nil) == nil {
 				s.end(context.WithoutCancel(ctx)) // the turn is kept: nobody comes after
-			case <-ctx.Done():
+			} else {
 				left <- s.resource
 			}
 		})

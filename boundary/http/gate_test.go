@@ -143,8 +143,8 @@ func TestWithoutTheMarkNothingIsWritten(t *testing.T) {
 	for _, stamp := range []fence.Stamp{numbered(newer, 2), newer, older} {
 		r := send(t, "POST", front.URL+"/r/1", stamp, "")
 		r.want(t, "a write", 503, "unknown")
-		if !strings.Contains(r.body, "connection refused") || r.problem.Sent {
-			t.Errorf("%s, want it to say why, and that nothing was sent", r)
+		if !strings.Contains(r.body, "mark of the resource cannot be read or raised") || r.problem.Sent {
+			t.Errorf("%s, want it to say what is wrong, and that nothing was sent", r)
 		}
 	}
 	send(t, "POST", front.URL+"/r/9", newer, "").want(t, "a write to a resource not seen before", 503, "unknown")
@@ -239,6 +239,7 @@ func TestBadOptionsAreRefused(t *testing.T) {
 		"a bad ttl":   func(o *Options) { o.TTL = time.Hour },
 		"a short ttl": func(o *Options) { o.TTL = 1 },
 		"a wait < 0":  func(o *Options) { o.Wait = -1 },
+		"writes < 0":  func(o *Options) { o.MaxWrites = -1 },
 		"a prefix":    func(o *Options) { o.LeasePrefix = "/" },
 	} {
 		o := w.options(t, "one")

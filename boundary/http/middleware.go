@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/croft-dev/croft/guard/gate"
@@ -19,7 +20,7 @@ func Require(next http.Handler) http.Handler {
 		switch {
 		case err == nil:
 			r = withStamp(r, stamp)
-		case errors.Is(err, ErrNoStamp) && isRead(r, reads):
+		case errors.Is(err, ErrNoStamp) && slices.Contains(reads, r.Method) && steers(r.Header) == "":
 		default:
 			Refuse(w, err)
 			return
@@ -44,7 +45,13 @@ func (g *Gate) Middleware(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		p, err := g.enter(r.Context(), wr)
+		a, err := g.arrive(r.Context(), wr)
+		if err != nil {
+			g.refuse(w, wr, err)
+			return
+		}
+		defer a.depart()
+		p, err := a.enter(r.Context())
 		if err != nil {
 			g.refuse(w, wr, err)
 			return

@@ -38,8 +38,18 @@ type Options struct {
 	Settle time.Duration
 	// Wait is how long a write waits for its turn, and for a closed resource to open. Default: 1 minute.
 	Wait time.Duration
-	// Idle is how long the lease of a resource that nobody writes to is kept. Default: 1 minute.
+	// Idle is how long the lease of a resource that nobody writes to is kept. With more than 2000 resources in use it is less. Default: 1 minute.
 	Idle time.Duration
+	// MaxWrites is how many writes may be at the gate at once, waiting or under
+	// way. One client may have as many as it leaves free: alone, half of them. A
+	// client is an address (of IPv6, a network of 48 bits). A client with too
+	// many is refused with 429, and everybody with 503 when there are that many.
+	// Default: 4096.
+	MaxWrites int
+	// MaxResources is how many resources may be in use at once, shared like
+	// MaxWrites. Each costs a lease and a mark, and counts until it has been
+	// idle for Idle. Default: 65536.
+	MaxResources int
 	// AllowUnstamped lets writes without a stamp in: in turn with the others, but unchecked. Default: they are refused.
 	AllowUnstamped bool
 	// Observe is called for every [gate.Event], on the goroutine where it happens: it must be quick and safe for concurrent use. Default: nothing.
@@ -101,6 +111,18 @@ func (o *Options) fill() error {
 		}
 		if *d.value < 0 || *d.value > d.most {
 			return bad("%s %s: it must be between 0 and %s", d.name, *d.value, d.most)
+		}
+	}
+	for _, n := range []struct {
+		name  string
+		value *int
+		usual int
+	}{{"MaxWrites", &o.MaxWrites, 4096}, {"MaxResources", &o.MaxResources, 1 << 16}} {
+		if *n.value == 0 {
+			*n.value = n.usual
+		}
+		if *n.value < 0 {
+			return bad("%s %d: it must be more than 0", n.name, *n.value)
 		}
 	}
 	if o.TTL < tenure.MinTTL {

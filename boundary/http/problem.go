@@ -38,25 +38,64 @@ type Problem struct {
 	Key   string      `json:"key,omitempty"`
 	Token fence.Token `json:"token,omitempty"`
 	Seq   uint64      `json:"seq,omitempty"`
-	// Newest is the token that a stale stamp is older than; Mark is what any other refused stamp does not agree with.
+	// Newest is the token that a stale stamp is older than; Mark is what any other refused stamp does not agree with. It has no grant: with it anybody could write as its owner.
 	Newest fence.Token `json:"newest,omitempty"`
 	Mark   *fence.Mark `json:"mark,omitempty"`
-	// Owner is who has the resource: of a standby's answer.
-	Owner string `json:"owner,omitempty"`
 }
 
-// refusal is an error that knows how it is told over HTTP.
+// refusal is an error that knows how it is told over HTTP. A client is told
+// say. The error behind it is for the operator: it may name addresses, owners
+// and files that are none of the client's business.
 type refusal struct {
 	status   int
 	code     string
 	resource string
 	retry    time.Duration // for Retry-After; 0: none
 	sent     bool
-	err      error
+	say      string // "": see detail
+	err      error  // nil: say is all there is to know
 }
 
-func (r *refusal) Error() string { return r.err.Error() }
+func (r *refusal) Error() string {
+	switch {
+	case r.err == nil:
+		return r.say
+	case r.say == "":
+		return r.err.Error()
+	}
+	return r.say + ": " + r.err.Error()
+}
+
 func (r *refusal) Unwrap() error { return r.err }
+
+// detail is what the client is told. Of an error that nobody has put into
+// words for clients, it is told what the law says of its own stamp, what is
+// wrong with its own request, and otherwise only what the code means.
+func (r *refusal) detail() string {
+	if r.say != "" {
+		return r.say
+	}
+	var stale *fence.StaleError
+	var refused *fence.RefusedError
+	switch {
+	case errors.As(r.err, &stale):
+		anonymous := *stale
+		anonymous.PresentedOwner, anonymous.NewestOwner = "", ""
+		return anonymous.Error()
+	case errors.As(r.err, &refused):
+		return refused.Error()
+	case r.code == "invalid":
+		return r.err.Error()
+	}
+	return meanings[r.code]
+}
+
+// meanings are the details of refusals whose errors are not for clients.
+var meanings = map[string]string{
+	"held":      "another owner has the lease that this write needs; try again later",
+	"not_owned": "the lease that this write needs is no longer its owner's; stop this work",
+	"unknown":   "the write could not be decided; look whether it took effect before you send it again",
+}
 
 // verdicts is the one table from errors to HTTP. The first match counts; the codes are those of the command line.
 var verdicts = []struct {
@@ -92,27 +131,29 @@ func refusalOf(err error) *refusal {
 }
 
 // Refuse answers a request with the problem that err is: 409 for a refusal of the fence, 428 if there is no stamp, 400 for other bad input, and 503
-// for whatever leaves the outcome unknown. For handlers that admit stamps in their own transaction.
+// for whatever leaves the outcome unknown. For handlers that admit stamps in their own transaction. The client is told what is wrong with its stamp or request. It is not told
+// the text of other errors, which may name addresses, owners and files: log those.
 func Refuse(w http.ResponseWriter, err error) {
 	r := refusalOf(err)
+	var body bytes.Buffer
+	enc := json.NewEncoder(&body)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(problemOf(r)) // it can be encoded
 	h := w.Header()
 	h.Set("Content-Type", ProblemType)
 	h.Set("Cache-Control", "no-store")
-	h.Del("Content-Length")
+	h.Set("Content-Length", strconv.Itoa(body.Len())) // a client need not wait for the end of the request
 	if r.retry > 0 {
 		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(r.retry.Seconds()))))
 	}
 	w.WriteHeader(r.status)
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	_ = enc.Encode(problemOf(r)) // the client may have gone
+	_, _ = body.WriteTo(w) // the client may have gone
 }
 
 func problemOf(r *refusal) Problem {
-	p := Problem{Title: http.StatusText(r.status), Status: r.status, Detail: r.Error(), Code: r.code, Resource: r.resource, Sent: r.sent}
+	p := Problem{Title: http.StatusText(r.status), Status: r.status, Detail: r.detail(), Code: r.code, Resource: r.resource, Sent: r.sent}
 	var stale *fence.StaleError
 	var refused *fence.RefusedError
-	var held *tenure.HeldError
 	presented := func(s fence.Stamp) { p.Key, p.Token, p.Seq = s.Key, s.Token, s.Seq }
 	switch {
 	case errors.As(r.err, &stale):
@@ -120,9 +161,9 @@ func problemOf(r *refusal) Problem {
 		p.Newest = stale.Newest.Token
 	case errors.As(r.err, &refused):
 		presented(refused.Presented)
-		p.Mark = &refused.Mark
-	case errors.As(r.err, &held):
-		p.Owner = held.Record.Owner
+		mark := refused.Mark
+		mark.Grant = ""
+		p.Mark = &mark
 	}
 	return p
 }

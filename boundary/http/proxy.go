@@ -6,13 +6,17 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httputil"
+	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard/gate"
 )
 
 // ProxyOptions shape a [Proxy]. Those of its gate are required as there; and Client is.
@@ -27,8 +31,18 @@ type ProxyOptions struct {
 	ReceiveWithin time.Duration
 	// MaxBody bounds the body of a write, in bytes. Default: 64 MiB.
 	MaxBody int64
+	// MaxBodies bounds all bodies of writes that are kept at once, in bytes,
+	// shared like MaxWrites; one body of MaxBody is allowed in any case while
+	// there is room. Default: 1 GiB, or 4 times MaxBody if that is more.
+	MaxBodies int64
+	// Hosts are the names by which clients call the proxy, without ports.
+	// Requests for another host are refused with 421, so that no web page can
+	// reach the proxy through a name of its own. IP addresses and localhost are
+	// always allowed; "*" allows all names. Default: no names for connections
+	// to a loopback address, all names for others.
+	Hosts []string
 	// StreamBodies passes the body of a write on as it comes, instead of receiving all of it first. A client that is slow then keeps others from the resource, and
-	// one that breaks off closes it for the settle time. Default: bodies are received first, in memory up to 1 MiB, in a temporary file beyond.
+	// one that breaks off closes it for the settle time. Default: bodies are received first, in memory up to 64 KiB, in a temporary file beyond.
 	StreamBodies bool
 	// Transport sends reads. Default: a copy of http.DefaultTransport. Of an *http.Transport, its TLS settings are used for writes, too.
 	Transport http.RoundTripper
@@ -88,11 +102,24 @@ func newProxy(upstream *url.URL, o ProxyOptions, gate *Gate) (*Proxy, error) {
 	if o.MaxBody == 0 {
 		o.MaxBody = 64 << 20
 	}
+	if o.MaxBodies == 0 {
+		o.MaxBodies = max(1<<30, 4*o.MaxBody)
+	}
+	if o.MaxBody < 0 || o.MaxBodies < o.MaxBody {
+		return nil, fmt.Errorf("%w MaxBodies %d: it must be at least as much as one body may have (%d)", fence.ErrInvalid, o.MaxBodies, o.MaxBody)
+	}
 	if o.Transport == nil {
 		o.Transport = http.DefaultTransport
 		if usual, ok := http.DefaultTransport.(*http.Transport); ok { // the program may have put another there
 			o.Transport = usual.Clone()
 		}
+	}
+	o.Hosts = slices.Clone(o.Hosts)
+	for i, name := range o.Hosts {
+		if name == "" || strings.ContainsAny(name, ":/ ") {
+			return nil, fmt.Errorf("%w host name %q: give the name alone, without a scheme or a port, as in orders.example", fence.ErrInvalid, name)
+		}
+		o.Hosts[i] = hostName(name)
 	}
 	p := &Proxy{gate: gate, o: o, stall: stall}
 	rewrite := func(pr *httputil.ProxyRequest) {
@@ -100,9 +127,15 @@ func newProxy(upstream *url.URL, o ProxyOptions, gate *Gate) (*Proxy, error) {
 		pr.Out.URL.RawQuery = pr.In.URL.RawQuery // as it was sent: no rule looks at it
 		pr.Out.Header["X-Forwarded-For"] = pr.In.Header["X-Forwarded-For"]
 		pr.SetXForwarded()
+		// The proxy has answered it. A service that answers it again, or waits for
+		// a body that it does not know the end of, mixes requests up.
+		pr.Out.Header.Del("Expect")
+		// Some services leave the body of a request unread and take it for the
+		// next request. So no connection is used again after a body.
+		pr.Out.Close = pr.In.ContentLength != 0
 	}
 	silent := log.New(io.Discard, "", 0) // what it would say is an event of the gate's
-	p.reads = &httputil.ReverseProxy{Rewrite: rewrite, Transport: o.Transport, FlushInterval: -1, ErrorHandler: readFailed, ErrorLog: silent}
+	p.reads = &httputil.ReverseProxy{Rewrite: rewrite, Transport: o.Transport, FlushInterval: -1, ErrorHandler: p.readFailed, ErrorLog: silent}
 	p.writes = &httputil.ReverseProxy{
 		Rewrite: rewrite, Transport: newForwarder(o, gate.o.Settle), FlushInterval: -1, ErrorLog: silent,
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) { Refuse(w, err) },
@@ -111,28 +144,92 @@ func newProxy(upstream *url.URL, o ProxyOptions, gate *Gate) (*Proxy, error) {
 }
 
 // readFailed tells that a read got no answer.
-func readFailed(w http.ResponseWriter, r *http.Request, err error) {
+func (p *Proxy) readFailed(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {
 		panic(http.ErrAbortHandler) // the client has gone
 	}
-	Refuse(w, &refusal{status: http.StatusBadGateway, code: "unknown", sent: true, err: fmt.Errorf("the service behind the proxy did not answer; try again: %w", err)})
+	p.gate.emit(gate.Event{Kind: gate.ReadFailed, Method: r.Method, Status: http.StatusBadGateway, Code: "unknown", Err: err})
+	Refuse(w, &refusal{status: http.StatusBadGateway, code: "unknown", sent: true, err: err, say: "the service behind the proxy did not answer; try again"})
 }
 
 // ServeHTTP passes a request on, or refuses it.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if err := plain(r); err != nil {
-		p.gate.refuse(w, write{what: r.Method}, err)
-		return
+	wr, err := write{what: r.Method}, plain(r)
+	if err == nil {
+		err = p.addressed(r)
 	}
-	wr, err := p.gate.read(r)
+	if err == nil {
+		wr, err = p.gate.read(r)
+	}
+	if err == nil && wr.resource == "" && !wr.exempt {
+		err = bodiless(r)
+	}
 	switch {
 	case err != nil:
-		p.gate.refuse(w, wr, err)
+		p.refuse(w, r, wr, err)
 	case wr.resource == "":
 		p.reads.ServeHTTP(w, r)
 	default:
 		p.write(w, r, wr)
 	}
+}
+
+// refuse answers a request before its body has been received. Then it takes
+// what the client still sends, and keeps nothing of it: a client that is cut
+// off while it sends may miss the answer.
+func (p *Proxy) refuse(w http.ResponseWriter, r *http.Request, wr write, err error) {
+	if r.ContentLength == 0 || r.ProtoMajor != 1 { // HTTP/2 tells clients to stop
+		p.gate.refuse(w, wr, err)
+		return
+	}
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Now().Add(p.o.ReceiveWithin)) // not every server can; then its own limits count
+	w.Header().Set("Connection", "close")                          // otherwise the answer would wait for the body
+	p.gate.refuse(w, wr, err)
+	_ = control.Flush()
+	if r.Header.Get("Expect") == "" {
+		_, _ = io.CopyN(io.Discard, r.Body, p.o.MaxBody)
+	}
+}
+
+// addressed refuses a request for a host that the proxy is not called by.
+func (p *Proxy) addressed(r *http.Request) error {
+	if len(p.o.Hosts) == 0 && !atLoopback(r) {
+		return nil
+	}
+	host := r.Host
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = hostName(host)
+	if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil || host == "" || host == "localhost" {
+		return nil
+	}
+	if slices.Contains(p.o.Hosts, host) || slices.Contains(p.o.Hosts, "*") {
+		return nil
+	}
+	return &refusal{status: http.StatusMisdirectedRequest, code: "invalid", err: fmt.Errorf(
+		"%w host %q: the proxy is not called by this name; use its address, or have its operator allow the name (croft proxy --host)", fence.ErrInvalid, host)}
+}
+
+// hostName is a host's name as names are compared.
+func hostName(name string) string { return strings.TrimSuffix(strings.ToLower(name), ".") }
+
+// atLoopback reports whether a request came to an address that only this
+// machine reaches. The browsers on it are the way in for others.
+func atLoopback(r *http.Request) bool {
+	local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	return ok && local.IP.IsLoopback()
+}
+
+// bodiless refuses a read with a body. What a service does with such a body is
+// not certain: some take it for the next request, which nobody has checked.
+func bodiless(r *http.Request) error {
+	if r.ContentLength == 0 {
+		return nil
+	}
+	return &refusal{status: http.StatusBadRequest, code: "invalid", err: fmt.Errorf(
+		"%w request: a %s has no body here; leave it out, or have the operator exempt this request by a rule (croft proxy --exempt)", fence.ErrInvalid, r.Method)}
 }
 
 // plain refuses what would turn the connection into something that cannot be checked.
@@ -146,24 +243,35 @@ func plain(r *http.Request) error {
 
 func (p *Proxy) write(w http.ResponseWriter, r *http.Request, wr write) {
 	start := time.Now()
+	arrival, err := p.gate.arrive(r.Context(), wr)
+	if err != nil {
+		p.refuse(w, r, wr, err)
+		return
+	}
+	defer arrival.depart()
 	control := http.NewResponseController(w)
 	body := http.MaxBytesReader(w, r.Body, p.o.MaxBody)
 	size, whole := r.ContentLength, io.Reader(body)
+	if size > p.o.MaxBody {
+		p.refuse(w, r, wr, receiving(&http.MaxBytesError{Limit: p.o.MaxBody}))
+		return
+	}
 	if !p.o.StreamBodies {
-		_ = control.SetReadDeadline(start.Add(p.o.ReceiveWithin)) // not every server can; then its own limits count
-		got, err := receive(body)
+		_ = control.SetReadDeadline(time.Now().Add(p.o.ReceiveWithin)) // a wait before it was not the client's
+		got, err := receive(kept{body, func(n int64) error { return arrival.keep(n, p.o.MaxBodies, p.o.MaxBody) }})
 		if err != nil {
-			p.gate.refuse(w, wr, err)
+			p.refuse(w, r, wr, err)
 			return
 		}
 		defer got.close()
 		_ = control.SetReadDeadline(time.Time{})
 		size, whole = got.size, got
-	} else if size > p.o.MaxBody {
-		p.gate.refuse(w, wr, receiving(&http.MaxBytesError{Limit: p.o.MaxBody}))
+	}
+	if err := untrailed(r.Trailer); err != nil { // it is known when the body has been received
+		p.refuse(w, r, wr, err)
 		return
 	}
-	passage, err := p.gate.enter(r.Context(), wr)
+	passage, err := arrival.enter(r.Context())
 	if err != nil {
 		p.gate.refuse(w, wr, err)
 		return
@@ -179,8 +287,6 @@ func (p *Proxy) write(w http.ResponseWriter, r *http.Request, wr write) {
 	ctx, cancel := context.WithTimeoutCause(passage.ctx, p.o.AnswerWithin, errNoAnswer)
 	defer cancel()
 	out := r.WithContext(context.WithValue(ctx, lineKey, &line{passage: passage, ctx: ctx, gate: p.gate, start: start}))
-	out.Header = r.Header.Clone()
-	out.Header.Del("Expect")
 	out.Body, out.ContentLength = io.NopCloser(whole), size
 	if size == 0 {
 		out.Body = http.NoBody
@@ -189,6 +295,21 @@ func (p *Proxy) write(w http.ResponseWriter, r *http.Request, wr write) {
 		out.ContentLength = -1
 	}
 	p.writes.ServeHTTP(&patient{ResponseWriter: w, control: control, stall: p.stall}, out)
+}
+
+// untrailed refuses in a trailer what is refused in a header, and what may not
+// be in one: it could not be sent on.
+func untrailed(trailer http.Header) error {
+	name := steers(trailer)
+	for _, never := range []string{"Content-Length", "Trailer"} {
+		if _, is := trailer[never]; is {
+			name = never
+		}
+	}
+	if name != "" {
+		return steered(name)
+	}
+	return nil
 }
 
 // errNoAnswer is why a write is given up.

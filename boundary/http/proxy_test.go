@@ -20,6 +20,7 @@ import (
 
 	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard/gate"
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
@@ -64,11 +65,18 @@ func TestTheServiceMaySpeakTLS(t *testing.T) {
 	if r := send(t, "GET", front.URL+"/r/1", fence.Stamp{}, ""); r.body != "GET /r/1 " {
 		t.Errorf("a read: %s", r)
 	}
-	_, strange := w.proxyTo(t, "two", service.URL, nil)
+	var why journal
+	_, strange := w.proxyTo(t, "two", service.URL, func(o *ProxyOptions) {
+		o.Observe = func(e gate.Event) {
+			if e.Kind == gate.Refused {
+				why.add("%v", e.Err)
+			}
+		}
+	})
 	r := send(t, "PUT", strange.URL+"/r/2", newer, "hello")
 	r.want(t, "a service that is not known", 502, "unknown")
-	if r.problem == nil || r.problem.Sent || !strings.Contains(r.problem.Detail, "certificate") {
-		t.Errorf("%s, want it to say why, and that nothing was sent", r)
+	if r.problem == nil || r.problem.Sent || !strings.Contains(why.String(), "certificate") {
+		t.Errorf("%s, want it to say that nothing was sent; the operator is told %s, want why", r, why.String())
 	}
 }
 
@@ -83,7 +91,7 @@ func TestUpgradesAreRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		fmt.Fprintf(conn, "GET /r/1 HTTP/1.1\r\nHost: x\r\n%s\r\n\r\n", header)
+		fmt.Fprintf(conn, "GET /r/1 HTTP/1.1\r\nHost: localhost\r\n%s\r\n\r\n", header)
 		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		if err != nil {
 			t.Fatal(err)
@@ -152,7 +160,7 @@ func TestAClientThatBreaksOffSendsNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		fmt.Fprintf(conn, "PUT /r/1 HTTP/1.1\r\nHost: x\r\n%s: %s\r\nContent-Length: 10\r\n\r\nhalf", Header, newer)
+		fmt.Fprintf(conn, "PUT /r/1 HTTP/1.1\r\nHost: localhost\r\n%s: %s\r\nContent-Length: 10\r\n\r\nhalf", Header, newer)
 		if stay { // and says nothing more
 			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 			if err != nil {
@@ -476,6 +484,11 @@ func TestAProxyIsAskedForWhatItNeeds(t *testing.T) {
 	short.AnswerWithin = short.Settle + 1
 	if _, err := NewProxy(&url.URL{Scheme: "http", Host: "h"}, short); !errors.Is(err, fence.ErrInvalid) {
 		t.Errorf("a settle time shorter than an answer: %v, want ErrInvalid", err)
+	}
+	cramped := good
+	cramped.MaxBody, cramped.MaxBodies = 2, 1
+	if _, err := NewProxy(&url.URL{Scheme: "http", Host: "h"}, cramped); !errors.Is(err, fence.ErrInvalid) {
+		t.Errorf("no room for one body: %v, want ErrInvalid", err)
 	}
 	alone := good
 	alone.Client = nil

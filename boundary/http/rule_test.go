@@ -58,16 +58,20 @@ func TestRulesNameTheResource(t *testing.T) {
 		"PUT /orders/%00":           "invalid",
 		"PUT /orders/%FF":           "invalid",
 		"POST /open/../orders/42":   "invalid",
-		"GET! /orders/42":           "orders/42 shop/42", // a method override
-		"POST! /orders/search":      "orders/search shop/search",
-		"POST! /jobs/7/run":         "refused", // it is not certain that this is a POST
-		"POST! /open/a":             "",
+		"GET! /orders/42":           "invalid", // it is not certain that this is a GET of this path
+		"POST! /orders/search":      "invalid",
+		"POST! /open/a":             "invalid",
+		"PUT /orders/4%252e2":       "invalid", // encoded twice
+		"PUT /orders/%252e%252e":    "invalid",
+		"PUT /orders/4%c0%ae2":      "invalid", // a dot that is not UTF-8
+		"PUT /orders/4%002":         "invalid",
+		"PUT /orders/100%25":        "orders/100% shop/100%",
 		"PUT /orders/" + longest(t): "invalid",
 	} {
 		method, path, _ := strings.Cut(request, " ")
 		r := httptest.NewRequest(strings.TrimSuffix(method, "!"), path, nil)
 		if strings.HasSuffix(method, "!") {
-			r.Header.Set([]string{"X-HTTP-Method-Override", "x_http_method_override", "X-Method-Override"}[len(path)%3], "PUT")
+			r.Header["x_http_method.override"] = []string{"PUT"}
 		}
 		to, err := o.classify(r)
 		got := strings.TrimSpace(to.resource + " " + to.key)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/croft-dev/croft"
@@ -15,12 +16,18 @@ import (
 	"github.com/croft-dev/croft/internal/clock"
 )
 
-// slot is one resource at a gate. Who has put something into turn has the slot, and all below it.
+// slot is one resource at a gate. The write that has the turn has all below it.
 type slot struct {
 	g        *Gate
 	resource string
-	users    int // waiting or inside; under the gate's mutex
-	turn     chan struct{}
+	client   string // who wrote to it first; see clients
+	users    int    // arrived and not departed; under the gate's mutex
+	turn     queue
+	// seen is the newest mark that was seen where it is kept, nil if none was;
+	// inside says that a write is inside which has raised it. Both can be read
+	// without the turn.
+	seen   atomic.Pointer[fence.Mark]
+	inside atomic.Bool
 
 	lease *croft.Lease
 	last  fence.Token // of the newest lease
@@ -47,10 +54,16 @@ func (s *slot) admit(ctx context.Context, w write) (*passage, error) {
 	if err := s.ready(ctx); err != nil {
 		return nil, err
 	}
+	if s.turn.outranked(w.stamp) { // it came while the resource was closed
+		return nil, errOutranked
+	}
 	if w.stamped {
 		if err := s.raise(ctx, w.stamp); err != nil {
 			return nil, err
 		}
+		s.see(s.mark)
+		s.inside.Store(true)
+		s.turn.refuse(s.mark)
 	}
 	p := &passage{s: s, w: w}
 	if s.lease == nil {
@@ -58,7 +71,7 @@ func (s *slot) admit(ctx context.Context, w write) (*passage, error) {
 	} else {
 		if err := s.lease.Err(); err != nil { // while the mark was being raised
 			s.keep(w.stamp)
-			return nil, s.unavailable("unknown", time.Second, fmt.Errorf("the gate's own lease on the resource was lost; nothing was sent, try again: %w", err))
+			return nil, s.unavailable("unknown", time.Second, "the gate's own lease on the resource was lost; nothing was sent, try again", err)
 		}
 		p.ctx, p.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 		p.lease = s.lease
@@ -71,6 +84,44 @@ func (s *slot) admit(ctx context.Context, w write) (*passage, error) {
 	s.g.emit(gate.Event{Kind: gate.Admitted, Resource: s.resource, Method: w.what, Key: w.stamp.Key, Token: w.stamp.Token})
 	return p, nil
 }
+
+// known refuses a write that the mark shuts out before its body is received. A
+// mark that was seen is only a reason to look, in turn: an operator may have
+// moved the resource to another key since. No look is needed for an older
+// token of the key that is inside.
+func (a *arrival) known(ctx context.Context) error {
+	s, stamp := a.s, a.w.stamp
+	seen := s.seen.Load()
+	if seen == nil {
+		return nil
+	}
+	err := shutOut(*seen, stamp)
+	if err == nil || s.inside.Load() && stamp.Key == seen.Key {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.g.o.Wait)
+	defer cancel()
+	if err := a.wait(ctx); err != nil {
+		return err
+	}
+	defer s.turn.pass()
+	ctx, cancel = context.WithTimeout(ctx, markTimeout)
+	defer cancel()
+	done, err := s.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	mark, err := s.marks.Mark(ctx)
+	if err != nil {
+		return s.unreachable(err)
+	}
+	s.see(mark)
+	return shutOut(mark, stamp)
+}
+
+// see takes note of a mark that was seen where it is kept.
+func (s *slot) see(mark fence.Mark) { s.seen.Store(&mark) }
 
 // raise checks the stamp and makes sure that the mark stands at it, durably, before anything is written.
 func (s *slot) raise(ctx context.Context, stamp fence.Stamp) error {
@@ -107,6 +158,9 @@ func (s *slot) raise(ctx context.Context, stamp fence.Stamp) error {
 	mark, err := s.marks.Raise(ctx, stamp)
 	if err != nil {
 		if refused(err) {
+			if mark, known := markIn(err); known {
+				s.see(mark)
+			}
 			return err
 		}
 		s.raised = false
@@ -165,24 +219,37 @@ func (s *slot) open(ctx context.Context) (done func(), err error) {
 	}, nil
 }
 
+// markIn is the mark that a refusal rests on.
+func markIn(err error) (mark fence.Mark, known bool) {
+	var stale *fence.StaleError
+	var refused *fence.RefusedError
+	switch {
+	case errors.As(err, &stale):
+		return stale.Newest, true
+	case errors.As(err, &refused):
+		return refused.Mark, true
+	}
+	return fence.Mark{}, false
+}
+
 // refused tells a decision of the law from a failure to decide.
 func refused(err error) bool {
 	return errors.Is(err, fence.ErrStale) || errors.Is(err, fence.ErrCollision) || errors.Is(err, fence.ErrWrongKey) || errors.Is(err, fence.ErrRepeated)
 }
 
 func (s *slot) unreachable(err error) error {
-	return s.unavailable("unknown", time.Second, fmt.Errorf("the mark of the resource cannot be read or raised, so nothing may be written; nothing was sent, try again: %w", err))
+	return s.unavailable("unknown", time.Second, "the mark of the resource cannot be read or raised, so nothing may be written; nothing was sent, try again", err)
 }
 
-func (s *slot) unavailable(code string, retry time.Duration, err error) error {
-	return &refusal{status: http.StatusServiceUnavailable, code: code, resource: s.resource, retry: retry, err: err}
+func (s *slot) unavailable(code string, retry time.Duration, say string, err error) error {
+	return &refusal{status: http.StatusServiceUnavailable, code: code, resource: s.resource, retry: retry, say: say, err: err}
 }
 
 // leave gives the turn to the next.
 func (s *slot) leave() {
 	s.used = s.g.clk.Now()
-	<-s.turn
-	s.g.part(s)
+	s.inside.Store(false)
+	s.turn.pass()
 }
 
 // close closes the resource because a write may still be on its way. The caller has the turn.

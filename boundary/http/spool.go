@@ -14,7 +14,7 @@ import (
 )
 
 // inMemory is how much of a body is kept in memory; what is larger goes to a file.
-const inMemory = 1 << 20
+const inMemory = 64 << 10
 
 // spool is a whole body, received before anything of it is sent on: a client that is slow, or breaks off, then neither keeps others waiting nor leaves the service
 // with half a write.
@@ -22,6 +22,24 @@ type spool struct {
 	io.Reader
 	size int64
 	file *os.File
+}
+
+// kept reads a body that is kept, and asks for every piece whether there is
+// room for it.
+type kept struct {
+	io.Reader
+	keep func(n int64) error
+}
+
+// Read reads a piece. A piece for which there is no room is lost.
+func (k kept) Read(b []byte) (int, error) {
+	n, err := k.Reader.Read(b)
+	if n > 0 {
+		if full := k.keep(int64(n)); full != nil {
+			return 0, full
+		}
+	}
+	return n, err
 }
 
 // receive reads a body to its end.
@@ -67,15 +85,20 @@ func (s *spool) close() {
 
 // noRoom explains that a body could not be kept. That is no fault of the client's.
 func noRoom(err error) error {
-	return &refusal{status: http.StatusServiceUnavailable, code: "unknown", retry: time.Second, err: fmt.Errorf(
-		"a body of more than %d bytes needs room for a temporary file; nothing was sent: %w", inMemory, err)}
+	return &refusal{status: http.StatusServiceUnavailable, code: "unknown", retry: time.Second, err: err, say: fmt.Sprintf(
+		"a body of more than %d bytes needs room for a temporary file, and there is none; nothing was sent", inMemory)}
 }
 
 // receiving explains why a body could not be received. Nothing has been sent.
 func receiving(err error) error {
 	var long *http.MaxBytesError
-	if errors.As(err, &long) {
-		return &refusal{status: http.StatusRequestEntityTooLarge, code: "invalid", err: fmt.Errorf("%w body: it has more than %d bytes, which is all that is let through; nothing was sent", fence.ErrInvalid, long.Limit)}
+	var known *refusal
+	switch {
+	case errors.As(err, &known):
+		return err
+	case errors.As(err, &long):
+		return &refusal{status: http.StatusRequestEntityTooLarge, code: "invalid", err: fmt.Errorf(
+			"%w body: it has more than %d bytes, which is all that is let through; nothing was sent", fence.ErrInvalid, long.Limit)}
 	}
-	return &refusal{status: http.StatusBadRequest, code: "invalid", err: fmt.Errorf("%w body: it broke off; nothing was sent: %w", fence.ErrInvalid, err)}
+	return &refusal{status: http.StatusBadRequest, code: "invalid", say: "the body broke off; nothing was sent", err: fmt.Errorf("%w body: %w", fence.ErrInvalid, err)}
 }

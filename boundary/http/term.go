@@ -104,9 +104,9 @@ func follows(rec tenure.Record, token fence.Token) bool {
 
 func (s *slot) leaseless(err error) error {
 	if errors.Is(err, croft.ErrHeld) {
-		return s.unavailable("held", time.Second, fmt.Errorf("another gate has this resource and this one stands by; nothing was sent, try again, or go to the other: %w", err))
+		return s.unavailable("held", time.Second, "another gate has this resource and this one stands by; nothing was sent, try again, or go to the other", err)
 	}
-	return s.unavailable("unknown", time.Second, fmt.Errorf("the gate's own lease cannot be taken, so nothing may be written; nothing was sent, try again: %w", err))
+	return s.unavailable("unknown", time.Second, "the gate's own lease cannot be taken, so nothing may be written; nothing was sent, try again", err)
 }
 
 // assess closes the resource for a while if the terms before this one may have left something on its way.
@@ -183,8 +183,8 @@ func (s *slot) settle(ctx context.Context) error {
 			if !s.doubt.forever {
 				until = fmt.Sprintf("for another %s", left.Round(time.Millisecond))
 			}
-			return s.unavailable("unknown", left, fmt.Errorf(
-				"the resource is closed %s, because an earlier write may still be on its way: %s; nothing was sent, try again then: %w", until, s.doubt.why, context.Cause(ctx)))
+			return s.unavailable("unknown", left, "the resource is closed "+until+", because an earlier write may still be on its way; nothing was sent, try again then",
+				fmt.Errorf("%s: %w", s.doubt.why, context.Cause(ctx)))
 		}
 	}
 }
@@ -232,11 +232,9 @@ func legible(text string) string {
 	return text
 }
 
-// rest gives the lease of an idle resource back, and opens one that has settled. A slot that is in use is left alone.
-func (s *slot) rest() {
-	select {
-	case s.turn <- struct{}{}:
-	default:
+// rest gives the lease back of a resource that was unused for as long as idle, and opens one that has settled. A slot that is in use is left alone.
+func (s *slot) rest(idle time.Duration) {
+	if !s.turn.try() {
 		return
 	}
 	now := s.g.clk.Now()
@@ -245,19 +243,20 @@ func (s *slot) rest() {
 	case s.doubt != nil && s.over():
 		s.reopen(ctx)
 	case s.doubt != nil && (s.lease == nil || s.lease.Err() == nil): // if it is over, an operator has opened the resource, or the terms say what is left
-	case now.Sub(s.used) >= s.g.o.Idle:
+	case now.Sub(s.used) >= idle:
 		s.end(ctx)
 		s.g.mu.Lock()
 		gone := s.users == 0
 		if gone {
 			delete(s.g.slots, s.resource)
+			s.g.clients.count(s.client, usage{resources: -1})
 		}
 		s.g.mu.Unlock()
 		if gone {
 			return
 		}
 	}
-	<-s.turn
+	s.turn.pass()
 }
 
 // end lets go of everything. The caller has the turn.

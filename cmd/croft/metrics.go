@@ -39,11 +39,12 @@ func (m metrics) observe() func(croft.Event) {
 }
 
 // startMetrics serves metrics at host:port, or keeps them in a file, as where says. A place that cannot be used is an error before anything has begun.
-func (a *app) startMetrics(where string) (metrics, error) {
+// The given namespaces have labels of their own in any case.
+func (a *app) startMetrics(where string, namespaces ...string) (metrics, error) {
 	if where == "" {
 		return metrics{end: func() {}}, nil
 	}
-	m := observe.New(nil)
+	m := observe.New(&observe.Options{Namespaces: namespaces})
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(m)
 	counted := &tally{m: m}
@@ -60,8 +61,12 @@ func (a *app) startMetrics(where string) (metrics, error) {
 }
 
 func (a *app) serveMetrics(addr string, source prometheus.Gatherer) (end func(), err error) {
-	if _, _, err := net.SplitHostPort(addr); err != nil {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
 		return nil, invalid("--metrics %q: give host:port to serve them, like :9464, or a file that ends in .prom", addr)
+	}
+	if host == "" { // metrics tell of keys and owners: other machines see them only where somebody says so
+		addr = net.JoinHostPort("127.0.0.1", port)
 	}
 	l, err := net.Listen("tcp", addr)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	httpfence "github.com/croft-dev/croft/boundary/http"
+	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard/gate"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
@@ -26,7 +27,7 @@ type proxyFlags struct {
 	resources, exempt                []string
 	reads                            []string
 	unstamped, stream                bool
-	maxBody                          bytesFlag
+	maxBody, maxBodies               bytesFlag
 	o                                httpfence.ProxyOptions
 }
 
@@ -42,12 +43,18 @@ that of --json.
 
 A RULE says which requests write to which resource: [METHODS ]PATTERN[ as RESOURCE][ for KEY]. {name} in the pattern stands for one
 segment of the path, {name...} for the rest. Without METHODS, all but --read-methods are writes. A write that no rule fits is refused.
-Reads always pass.
+Reads pass, without a body: some services would take it for the next request. A read that needs one is named by --exempt.
 
 One write is on its way to a resource at a time, until the service has answered, whether or not the client still waits. Before it is
-sent, the mark of its resource is raised, durably, where --marks says. One proxy at a time has a resource, under a lease in --store
-(croft-proxy/RESOURCE); others answer 503. A write without an answer, and a proxy that died, close the resource for --settle, which
-must be longer than anything that was sent can take to have its effect. "croft proxy open" opens it earlier.
+sent, the mark of its resource is raised, durably, where --marks says. Among writes that wait, a newer owner's goes first. One proxy at
+a time has a resource, under a lease in --store (croft-proxy/RESOURCE); others answer 503. A write without an answer, and a proxy that
+died, close the resource for --settle, which must be longer than anything that was sent can take to have its effect. "croft proxy
+open" opens it earlier.
+
+Clients call the proxy by its address, by localhost, or by a --host. Requests for other names are refused, so that no web page can
+reach it through a name of its own; a proxy that listens on the network without any --host takes all names. One client, which is one
+address, may have as much of --max-writes, --max-resources and --max-bodies as it leaves free for others: alone, half. What is more is
+answered with 429.
 
 Connections are not upgraded: WebSockets are refused. End it with an interrupt or TERM: writes under way are finished first.`,
 		Example: `  croft proxy --upstream http://localhost:9000 --resource '/orders/{id}'
@@ -71,6 +78,7 @@ Connections are not upgraded: WebSockets are refused. End it with an interrupt o
 	flags.StringArrayVar(&f.exempt, "exempt", nil, "a `rule` for requests that write nothing although they look like it: METHODS PATTERN (repeatable)")
 	flags.StringSliceVar(&f.reads, "read-methods", []string{"GET", "HEAD", "OPTIONS", "TRACE"}, "the `methods` that write nothing; all others are writes")
 	flags.StringVar(&f.listen, "listen", f.listen, "the `address` to listen on; port 0 chooses a free one")
+	flags.StringSliceVar(&f.o.Hosts, "host", nil, "a `name` by which clients call the proxy, beside its address and localhost; \"*\" for any (repeatable; default: none on a loopback address, any elsewhere)")
 	flags.StringVar(&f.marks, "marks", "", "where marks are kept: a `target` with {resource} in it (default: beside the leases, where the store has room)")
 	flags.BoolVar(&f.unstamped, "allow-unstamped", false, "let writes without a stamp in, unchecked, in turn with the others")
 	f.o.TTL, f.o.Settle, f.o.Wait, f.o.Idle = 15*time.Second, 30*time.Second, time.Minute, time.Minute
@@ -86,8 +94,11 @@ Connections are not upgraded: WebSockets are refused. End it with an interrupt o
 	span(&f.o.ConnectWithin, time.Millisecond, time.Hour, false, "connect-within", "how long it may take to connect to the service")
 	span(&f.o.ReceiveWithin, time.Millisecond, tenure.MaxPeriod, false, "receive-within", "how long a client may take to send the body of a write")
 	flags.Var(&f.maxBody, "max-body", "the longest body of a write, in bytes or as in 64MiB")
+	flags.Var(&f.maxBodies, "max-bodies", "all bodies of writes that are kept at once; one client may have half (default 1GiB, or four of --max-body if that is more)")
+	flags.IntVar(&f.o.MaxWrites, "max-writes", 4096, "how many writes may wait or be under way at once; one client may have half")
+	flags.IntVar(&f.o.MaxResources, "max-resources", 1<<16, "how many resources may be in use at once, each until it has been idle for --idle; one client may have half")
 	flags.BoolVar(&f.stream, "stream-bodies", false, "pass bodies on as they come instead of receiving them first: one that breaks off closes the resource")
-	flags.StringVar(&f.metrics, "metrics", "", "serve metrics for Prometheus at `host:port`, or keep them in a file that ends in .prom")
+	flags.StringVar(&f.metrics, "metrics", "", "serve metrics for Prometheus at `host:port` (:port is this machine only), or keep them in a file that ends in .prom")
 	_ = c.MarkFlagRequired("upstream")
 	_ = c.MarkFlagRequired("resource")
 	c.AddCommand(a.proxyOpenCommand())
@@ -117,8 +128,25 @@ func (f *proxyFlags) options() (*url.URL, error) {
 			return nil, invalid("--read-methods: %q is no method; they are written in capitals", method)
 		}
 	}
-	f.o.Reads, f.o.AllowUnstamped, f.o.StreamBodies, f.o.MaxBody = f.reads, f.unstamped, f.stream, int64(f.maxBody)
+	for name, n := range map[string]int{"max-writes": f.o.MaxWrites, "max-resources": f.o.MaxResources} {
+		if n < 1 {
+			return nil, invalid("--%s %d: it must be at least 1", name, n)
+		}
+	}
+	f.o.Reads, f.o.AllowUnstamped, f.o.StreamBodies, f.o.MaxBody, f.o.MaxBodies = f.reads, f.unstamped, f.stream, int64(f.maxBody), int64(f.maxBodies)
 	return upstream, nil
+}
+
+// namespaces are those of the keys that the rules name. Clients cannot take
+// their labels by making others up.
+func (f *proxyFlags) namespaces() []string {
+	var all []string
+	for _, rule := range f.o.Rules {
+		if space := fence.Namespace(rule.Key); !strings.Contains(space, "{") {
+			all = append(all, space)
+		}
+	}
+	return all
 }
 
 // readsEnd is how long reads may go on when the proxy stops and all writes are done.
@@ -135,7 +163,7 @@ func (a *app) proxy(ctx context.Context, f *proxyFlags) error {
 	if err != nil {
 		return err
 	}
-	metrics, err := a.startMetrics(f.metrics)
+	metrics, err := a.startMetrics(f.metrics, f.namespaces()...)
 	if err != nil {
 		return err
 	}

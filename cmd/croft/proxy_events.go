@@ -81,6 +81,8 @@ func (a *app) proxyEvents() func(gate.Event) {
 			if e.For == croft.Forever {
 				what = "closed until an operator opens it: " + message
 			}
+		case gate.ReadFailed:
+			what = fmt.Sprintf("unanswered: %s (%d %s): %s", word(e.Method), e.Status, e.Code, message)
 		case gate.Opened:
 			what = "open again"
 		default:

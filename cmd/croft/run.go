@@ -82,7 +82,7 @@ last line on stderr, and --status-file, tell them apart.`,
 	guardFlag(flags, &o.targets)
 	flags.IntVar(&o.heldExit, "held-exit", 0, "exit `code` when it is not your turn (default 0; 11 when an explicit --wait ran out)")
 	flags.StringVar(&o.statusFile, "status-file", "", "write the outcome to this `file`, as JSON")
-	flags.StringVar(&o.metrics, "metrics", "", "serve metrics for Prometheus at `host:port` while it runs, or keep them in a file that ends in .prom")
+	flags.StringVar(&o.metrics, "metrics", "", "serve metrics for Prometheus at `host:port` while it runs (:port is this machine only), or keep them in a file that ends in .prom")
 	return c
 }
 

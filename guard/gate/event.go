@@ -21,6 +21,8 @@ const (
 	Opened   Kind = "resource_opened" // and now it is again
 	Taken    Kind = "resource_taken"  // this gate is the only one of the resource from now on: Token of its own lease
 	Left     Kind = "resource_left"   // and now it is not any more
+
+	ReadFailed Kind = "read_failed" // a read got no answer from the service: Method, Code, Status, Err
 )
 
 // Event is one thing that happened at a gate. Fields that do not concern its kind are zero.

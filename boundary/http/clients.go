@@ -1,0 +1,115 @@
+package httpfence
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"time"
+)
+
+// clients counts what each client of a gate uses at the moment, so that one
+// client cannot use up what all of them need. It belongs to the gate's mutex.
+//
+// A client may use as much as it leaves free: alone, half of all there is;
+// beside another that takes what it can, a third. So an address that stands
+// for many clients, of a balancer or a NAT, is refused only when the gate is
+// half full, and there is always something left for the next client.
+type clients struct {
+	each map[string]*usage
+	all  usage
+}
+
+// usage is what one client uses, or all of them.
+type usage struct {
+	writes    int64 // arrived and not answered
+	resources int64 // slots that the client was the first to use
+	bytes     int64 // of bodies that are kept
+}
+
+func (u *usage) add(n usage) {
+	u.writes += n.writes
+	u.resources += n.resources
+	u.bytes += n.bytes
+}
+
+// clientOf names the client of a request: its address, or for IPv6 the network
+// of 48 bits, because one site can have all the addresses in it.
+func clientOf(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	ip, err := netip.ParseAddr(host)
+	if err != nil {
+		return host
+	}
+	ip = ip.Unmap().WithZone("")
+	if ip.Is6() {
+		if network, err := ip.Prefix(48); err == nil {
+			return network.String()
+		}
+	}
+	return ip.String()
+}
+
+// of is what a client uses.
+func (c *clients) of(client string) usage {
+	if u := c.each[client]; u != nil {
+		return *u
+	}
+	return usage{}
+}
+
+// count adds to what a client uses, and forgets one that uses nothing.
+func (c *clients) count(client string, n usage) {
+	u := c.each[client]
+	if u == nil {
+		u = &usage{}
+		c.each[client] = u
+	}
+	u.add(n)
+	c.all.add(n)
+	if *u == (usage{}) {
+		delete(c.each, client)
+	}
+}
+
+// claim refuses a client n more of something of which it uses used, and all
+// clients use all. least is what it may have in any case while there is room.
+func claim(what string, used, all, n, most, least int64, retry time.Duration) error {
+	switch {
+	case all+n > most:
+		return &refusal{status: http.StatusServiceUnavailable, code: "held", retry: retry, say: fmt.Sprintf(
+			"the gate has %d %s, and %d are as many as it takes at once; nothing was sent, try again later", all, what, most)}
+	case used+n > max(most-all-n, least):
+		return &refusal{status: http.StatusTooManyRequests, code: "held", retry: retry, say: fmt.Sprintf(
+			"this client has %d of the %d %s that the gate takes at once, and what is left is for others; nothing was sent, try again later", used, most, what)}
+	}
+	return nil
+}
+
+// admit refuses one more write of a client, and one more resource if it needs
+// one.
+func (c *clients) admit(client string, fresh bool, o *Options) error {
+	u := c.of(client)
+	err := claim("writes", u.writes, c.all.writes, 1, int64(o.MaxWrites), 1, time.Second)
+	if err == nil && fresh {
+		err = claim("resources", u.resources, c.all.resources, 1, int64(o.MaxResources), 1, o.Idle)
+	}
+	return err
+}
+
+// keep counts n more bytes of a body that the proxy keeps. most is how many
+// bytes there may be of all bodies, least is how many one body may have.
+func (a *arrival) keep(n, most, least int64) error {
+	c := &a.s.g.clients
+	a.s.g.mu.Lock()
+	defer a.s.g.mu.Unlock()
+	if err := claim("bytes of bodies", c.of(a.w.client).bytes, c.all.bytes, n, most, least, time.Second); err != nil {
+		return err
+	}
+	a.bytes += n
+	c.count(a.w.client, usage{bytes: n})
+	return nil
+}
