@@ -32,7 +32,7 @@ func openNewsroom(out io.Writer) *newsroom {
 func (n *newsroom) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, 1<<20))
 	if err == nil {
-		err = steward.Verify(newsroomSecret, n.URL+"/", r.Header, body, time.Now(), 5*time.Minute)
+		err = steward.Verify(newsroomSecret, n.URL, r.Header, body, time.Now(), 5*time.Minute)
 	}
 	var message struct{ Region, By string }
 	if err == nil {

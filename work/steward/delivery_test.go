@@ -73,6 +73,9 @@ func TestAWebhookIsSignedAndNamed(t *testing.T) {
 		body, _ := io.ReadAll(req.Body)
 		keys = append(keys, req.Header.Get(HeaderKey))
 		here := "http://" + req.Host + "/hook?to=ann"
+		if err := Verify(secret, "http://ann@"+req.Host+"/hook?to=ann#x", req.Header, body, time.Now(), time.Minute); err != nil {
+			t.Errorf("with a user and a fragment: %v", err)
+		}
 		for _, s := range [][]byte{secret, old} {
 			if err := Verify(s, here, req.Header, body, time.Now(), time.Minute); err != nil {
 				t.Error(err)

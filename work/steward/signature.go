@@ -45,10 +45,11 @@ func CheckSecret(secret []byte) error {
 // Sign is the signature of a request to a URL: "v2=" and HMAC-SHA256, in hex,
 // over lines that each end with a line feed, and then the body. The lines are
 // "v2", the URL, and the values of Croft-Timestamp, Idempotency-Key, Croft-Item,
-// Croft-Queue, Croft-Effect, Croft-Token and Croft-Attempt.
+// Croft-Queue, Croft-Effect, Croft-Token and Croft-Attempt. The URL is signed
+// without user, password and fragment, and with the path "/" if it has none.
 func Sign(secret []byte, url string, h http.Header, body []byte) string {
 	mac := hmac.New(sha256.New, secret)
-	mac.Write([]byte("v2\n" + url + "\n"))
+	mac.Write([]byte("v2\n" + signedURL(url) + "\n"))
 	for _, name := range signed {
 		mac.Write([]byte(h.Get(name) + "\n"))
 	}
@@ -58,9 +59,8 @@ func Sign(secret []byte, url string, h http.Header, body []byte) string {
 
 // Verify is for receivers. It reports why a request was not signed with the
 // secret for this receiver, or was signed longer than tolerance before or after
-// now. The URL is the receiver's own, as the dispatcher is given it: without
-// user, password and fragment, and with the path "/" if there is none. The body
-// is the whole one, as it was received.
+// now. The URL is the receiver's own, as the dispatcher is given it. The body is
+// the whole one, as it was received.
 func Verify(secret []byte, url string, h http.Header, body []byte, now time.Time, tolerance time.Duration) error {
 	if err := CheckSecret(secret); err != nil {
 		return err
@@ -91,12 +91,15 @@ func Verify(secret []byte, url string, h http.Header, body []byte, now time.Time
 	return nil
 }
 
-// signedURL is a destination as its receiver knows it.
-func signedURL(u *url.URL) string {
-	clean := *u
-	clean.User, clean.Fragment, clean.RawFragment = nil, "", ""
-	if clean.Path == "" {
-		clean.Path = "/"
+// signedURL is a URL as it is signed.
+func signedURL(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return raw // nothing was sent there
 	}
-	return clean.String()
+	u.User, u.Fragment, u.RawFragment = nil, "", ""
+	if u.Path == "" {
+		u.Path = "/"
+	}
+	return u.String()
 }

@@ -130,7 +130,7 @@ func (w Webhook) dress(req *http.Request, e work.Effect) {
 		if signature != "" {
 			signature += ", "
 		}
-		signature += Sign(secret, signedURL(req.URL), req.Header, e.Body)
+		signature += Sign(secret, w.URL, req.Header, e.Body)
 	}
 	if signature != "" {
 		req.Header.Set(HeaderSignature, signature)
