@@ -161,7 +161,7 @@ func (c *Client) raiseAtGrant(ctx context.Context, l *Lease) (above fence.Token,
 		switch {
 		case r.Err == nil:
 			continue
-		case errors.As(r.Err, &stale) && fence.CheckAhead(stale.Newest.Token, time.Now()) == nil:
+		case errors.As(r.Err, &stale) && !fence.Doubtful(stale.Newest.Token, time.Now()):
 			above = max(above, stale.Newest.Token)
 		case errors.As(r.Err, &refused) && errors.Is(r.Err, fence.ErrCollision):
 			above = max(above, refused.Mark.Token)

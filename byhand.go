@@ -88,7 +88,7 @@ func (c *Client) byHand(ctx context.Context, h ByHand, req tenure.Request) (*Tra
 	if err != nil {
 		return nil, err
 	}
-	if highest := c.highest(ctx, before.Guards, h.Raise); highest > before.Token {
+	if highest := c.highest(ctx, req.Key, before.Guards, h.Raise); highest > before.Token {
 		req.Above = highest
 	}
 	r, err := c.ask(ctx, req, 2*c.o.CallTimeout, nil)

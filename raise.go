@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -69,27 +68,39 @@ func (c *Client) raiseAt(ctx context.Context, stamp fence.Stamp, target string, 
 	return err
 }
 
-// highest is the highest token that guards which a record names remember. An
-// operator's act takes a token above it: the guards may remember more than the
-// store, if that was set back to an earlier state. A token that no clock
-// explains is left out: it was made up, and would use up the key's tokens.
-func (c *Client) highest(ctx context.Context, targets []string, allowed guard.Allowed) fence.Token {
-	tokens := make([]fence.Token, len(targets))
-	var wait sync.WaitGroup
-	for i, target := range targets {
-		wait.Go(func() {
+// highest is the highest token that guards which a record names remember of its
+// key. An operator's act takes a token above it: the guards may remember more
+// than the store, if that was set back to an earlier state. A token that no
+// clock explains is left out: it was made up, and would use up the key's tokens.
+// A guard that does not answer within CallTimeout is left out, too: whoever
+// raises it will say so.
+func (c *Client) highest(ctx context.Context, key string, targets []string, allowed guard.Allowed) (highest fence.Token) {
+	ctx, cancel := context.WithTimeout(ctx, c.o.CallTimeout)
+	defer cancel()
+	tokens := make(chan fence.Token, len(targets))
+	for _, target := range targets {
+		go func() {
 			g, mark, err := c.openNamed(ctx, target, allowed)
 			if err != nil {
-				return // whoever raises it will say so
+				tokens <- 0
+				return
 			}
 			_ = g.Close()
-			if fence.CheckAhead(mark.Token, time.Now()) == nil {
-				tokens[i] = mark.Token
+			if mark.Key != key || fence.Doubtful(mark.Token, time.Now()) {
+				mark.Token = 0
 			}
-		})
+			tokens <- mark.Token
+		}()
 	}
-	wait.Wait()
-	return slices.Max(append(tokens, 0))
+	for range targets {
+		select {
+		case token := <-tokens:
+			highest = max(highest, token)
+		case <-ctx.Done(): // a file system may hang for longer than that
+			return highest
+		}
+	}
+	return highest
 }
 
 // openNamed opens the guard that a holder named in its record, and reads its
@@ -109,7 +120,7 @@ func (c *Client) openNamed(ctx context.Context, target string, allowed guard.All
 	}
 	mark, err := g.Mark(ctx)
 	if err == nil && mark.IsZero() {
-		err = errors.New("nothing was ever guarded there, so there is no fence to raise")
+		err = errors.New("nothing was ever guarded there, so there is no fence to raise; if the holder may still begin to write there, use guard raise")
 	}
 	if err != nil {
 		_ = g.Close()

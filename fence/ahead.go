@@ -24,22 +24,37 @@ var maxAhead atomic.Int64
 // [DefaultMaxAhead].
 func SetMaxAhead(d time.Duration) { maxAhead.Store(int64(d)) }
 
+func mostAhead() time.Duration {
+	if most := time.Duration(maxAhead.Load()); most > 0 {
+		return most
+	}
+	return DefaultMaxAhead
+}
+
+// newest is a moment that every right clock has passed. A clock that shows an
+// earlier one stands still or was never set, and is taken to show this one.
+var newest = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
 // CheckAhead refuses a token that lies too far ahead of now, with [ErrAhead].
 func CheckAhead(t Token, now time.Time) error {
-	most := time.Duration(maxAhead.Load())
-	if most <= 0 {
-		most = DefaultMaxAhead
-	}
-	if t <= tokenAt(now.Add(most)) {
+	if !above(t, now, mostAhead()) {
 		return nil
 	}
-	return fmt.Errorf("%w token %d: %w: it is of %s, and this machine's clock shows %s",
+	return fmt.Errorf("%w token %d: %w: it is of %s, and this machine's clock shows %s; if that is right, the stamp was made up or the store's clock was far ahead",
 		ErrInvalid, t, ErrAhead, time.UnixMicro(int64(t)).UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
 }
 
-// tokenAt is the token that a store issues at a moment, unless the key's last
-// one is higher.
-func tokenAt(at time.Time) Token { return Token(at.UnixMicro()) }
+// Doubtful reports whether a token lies more than half as far ahead as guards
+// admit. A client does not ask for a token above it: the next one might be
+// refused by a machine whose clock is behind. An operator may reset such a mark.
+func Doubtful(t Token, now time.Time) bool { return above(t, now, mostAhead()/2) }
+
+func above(t Token, now time.Time, ahead time.Duration) bool {
+	if now.Before(newest) {
+		now = newest
+	}
+	return t > Token(now.Add(ahead).UnixMicro())
+}
 
 // CheckNow is what a guard asks of a stamp before it looks at its mark: that
 // its form is right, by [Stamp.Check], and that a store can have issued it, by
@@ -49,4 +64,18 @@ func (s Stamp) CheckNow() error {
 		return err
 	}
 	return CheckAhead(s.Token, time.Now())
+}
+
+// Reset is the mark after an operator has found that its token was made up. The
+// operator knows from the store how high the key's tokens are: that is the
+// floor. Owners up to it stay shut out. A mark that is not [Doubtful] is not
+// reset: its own token is the floor that keeps stale owners out.
+func (m Mark) Reset(floor Token, now time.Time) (Mark, error) {
+	switch {
+	case !Doubtful(m.Token, now):
+		return m, fmt.Errorf("%w reset: the token %d was not made up, as far as the clock tells; whoever is refused acquires anew, above it", ErrInvalid, m.Token)
+	case floor < 1 || Doubtful(floor, now):
+		return m, fmt.Errorf("%w reset to %d: that is no token of the present", ErrInvalid, floor)
+	}
+	return Mark{Key: m.Key, Token: floor}, nil
 }

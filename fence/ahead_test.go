@@ -47,18 +47,37 @@ func TestAStampIsCheckedAgainstTheClock(t *testing.T) {
 	}
 }
 
-// TestRekeyLowersAMadeUpFloor to the present moment, and no other.
-func TestRekeyLowersAMadeUpFloor(t *testing.T) {
+// TestOnlyAMadeUpMarkIsReset, to a floor of the present.
+func TestOnlyAMadeUpMarkIsReset(t *testing.T) {
 	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
-	present := fence.Token(now.UnixMicro())
-	for from, want := range map[fence.Token]fence.Token{
-		0: 0, 7: 7, present: present, present + 1: present + 1,
-		fence.Token(now.Add(fence.DefaultMaxAhead).UnixMicro()): fence.Token(now.Add(fence.DefaultMaxAhead).UnixMicro()),
-		fence.MaxToken: present, 1 << 52: present,
-	} {
-		got, err := fence.Mark{Key: "k", Token: from, Grant: "g", Seq: 3}.Rekey("k", now)
-		if err != nil || got != (fence.Mark{Key: "k", Token: want}) {
-			t.Errorf("from %d: %+v, %v; want the floor %d", from, got, err, want)
+	at := func(d time.Duration) fence.Token { return fence.Token(now.Add(d).UnixMicro()) }
+	mark := func(token fence.Token) fence.Mark { return fence.Mark{Key: "k", Token: token, Grant: "g", Seq: 3} }
+	for _, token := range []fence.Token{fence.MaxToken, 1 << 52, at(fence.DefaultMaxAhead), at(fence.DefaultMaxAhead/2) + 1} {
+		if got, err := mark(token).Reset(at(0), now); err != nil || got != (fence.Mark{Key: "k", Token: at(0)}) {
+			t.Errorf("from %d: %+v, %v", token, got, err)
+		}
+	}
+	for _, token := range []fence.Token{0, 7, at(0), at(time.Hour), at(fence.DefaultMaxAhead / 2)} {
+		if got, err := mark(token).Reset(at(-time.Hour), now); !errors.Is(err, fence.ErrInvalid) || got != mark(token) {
+			t.Errorf("from %d: %+v, %v; want it as it was", token, got, err)
+		}
+	}
+	for _, floor := range []fence.Token{-1, 0, fence.MaxToken, at(fence.DefaultMaxAhead)} {
+		if got, err := mark(fence.MaxToken).Reset(floor, now); !errors.Is(err, fence.ErrInvalid) || got != mark(fence.MaxToken) {
+			t.Errorf("to %d: %+v, %v; want it as it was", floor, got, err)
+		}
+	}
+}
+
+// TestAClockThatWasNeverSetMakesNoMarkDoubtful.
+func TestAClockThatWasNeverSetMakesNoMarkDoubtful(t *testing.T) {
+	present := fence.Token(time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC).UnixMicro())
+	for _, now := range []time.Time{time.Unix(60, 0), time.Date(2010, 1, 1, 0, 0, 0, 0, time.UTC)} {
+		if err := fence.CheckAhead(present, now); err != nil || fence.Doubtful(present, now) {
+			t.Errorf("at %s: %v", now, err)
+		}
+		if fence.CheckAhead(fence.MaxToken, now) == nil {
+			t.Errorf("at %s the highest token is taken", now)
 		}
 	}
 }

@@ -58,18 +58,12 @@ func (m Mark) Admit(s Stamp) (Mark, error) {
 }
 
 // Rekey is the mark after an operator has moved the resource to another key.
-// The token stays as a floor: whoever writes next needs a higher one. A token
-// that was made up, by [CheckAhead], comes down to the present moment. All
-// owners up to now stay shut out, and the next one is admitted.
-func (m Mark) Rekey(key string, now time.Time) (Mark, error) {
+// The token stays as a floor: whoever writes next needs a higher one.
+func (m Mark) Rekey(key string) (Mark, error) {
 	if err := CheckKey(key); err != nil {
 		return m, err
 	}
-	floor := m.Token
-	if CheckAhead(floor, now) != nil {
-		floor = tokenAt(now)
-	}
-	return Mark{Key: key, Token: floor}, nil
+	return Mark{Key: key, Token: m.Token}, nil
 }
 
 // RefusedError is a refusal for a reason other than age. It unwraps to ErrWrongKey, ErrRepeated or ErrCollision.
@@ -107,7 +101,7 @@ func (e *StaleError) Error() string {
 		return " (" + owner + ")"
 	}
 	if CheckAhead(e.Newest.Token, time.Now()) != nil {
-		return fmt.Sprintf("write refused: token %d for %q is below %d, which no store can have issued: somebody made it up; an operator takes it back with guard reset",
+		return fmt.Sprintf("write refused: token %d for %q is below %d, which no store can have issued: if this machine's clock is right, somebody made it up; an operator takes it back with guard reset",
 			e.Presented.Token, e.Presented.Key, e.Newest.Token)
 	}
 	if e.Presented.Token == e.Newest.Token { // no newer owner: the floor that a move to another key left

@@ -3,7 +3,6 @@ package fence_test
 import (
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/croft-dev/croft/fence"
 )
@@ -164,19 +163,19 @@ func TestAdmitRefusesBadStamps(t *testing.T) {
 // TestRekeyKeepsTheTokenAsAFloor: after the move nobody writes with a token that was valid before, on the old key or the new one.
 func TestRekeyKeepsTheTokenAsAFloor(t *testing.T) {
 	old := fence.Mark{Key: "k", Token: 7, Grant: ann, Seq: 3}
-	mark, err := old.Rekey("new", time.Now())
+	mark, err := old.Rekey("new")
 	if err != nil || mark != (fence.Mark{Key: "new", Token: 7}) {
 		t.Fatalf("rekeyed to %+v, %v", mark, err)
 	}
-	if again, err := mark.Rekey("new", time.Now()); err != nil || again != mark {
+	if again, err := mark.Rekey("new"); err != nil || again != mark {
 		t.Errorf("rekeyed twice: %+v, %v; want the same as once", again, err)
 	}
 	for _, bad := range []string{"", "a//b", "..", "a\nb"} {
-		if same, err := old.Rekey(bad, time.Now()); !errors.Is(err, fence.ErrInvalid) || same != old {
+		if same, err := old.Rekey(bad); !errors.Is(err, fence.ErrInvalid) || same != old {
 			t.Errorf("rekeyed to %q: %+v, %v; want it invalid and the mark unchanged", bad, same, err)
 		}
 	}
-	if zero, err := (fence.Mark{}).Rekey("new", time.Now()); err != nil || zero != (fence.Mark{Key: "new"}) || zero.IsZero() {
+	if zero, err := (fence.Mark{}).Rekey("new"); err != nil || zero != (fence.Mark{Key: "new"}) || zero.IsZero() {
 		t.Errorf("a mark that has admitted nothing was rekeyed to %+v, %v; want it to belong to the new key", zero, err)
 	}
 }
@@ -201,7 +200,7 @@ func TestRefusalsSayWhatToDo(t *testing.T) {
 	if want := `write refused: stale token 6 (ann@a) for "k", newest admitted is 7 (bob@b); stop this work, it has a newer owner`; named.Error() != want {
 		t.Errorf("got\n\t%v, want\n\t%s", named, want)
 	}
-	floor, _ := mark.Rekey("k", time.Now())
+	floor, _ := mark.Rekey("k")
 	if _, err := floor.Admit(fence.Stamp{Key: "k", Token: 7, Grant: ann}); err == nil || err.Error() !=
 		`write refused: stale token 7 for "k": the resource was moved to this key at token 7; acquire again above it` {
 		t.Errorf("got\n\t%v", err)

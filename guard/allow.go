@@ -23,7 +23,12 @@ var ErrNotAllowed = errors.New("the holder chose this target, and nobody here al
 // somebody else wrote down, such as the holder of a lease in its record. The
 // zero Allowed has no place.
 type Allowed struct {
-	places []*url.URL
+	places []place
+}
+
+type place struct {
+	*url.URL
+	resolved string // its path without links, if it is on this machine
 }
 
 // Allow makes a list of places. A place is the absolute path of a folder or of
@@ -34,15 +39,18 @@ type Allowed struct {
 //	postgres://ann:secret@db.example.com/app?sslmode=verify-full
 func Allow(places ...string) (Allowed, error) {
 	var a Allowed
-	for _, place := range places {
-		u, err := guards.Parse(place)
-		if err == nil {
-			err = normal(u)
+	for _, text := range places {
+		u, err := parse(text)
+		p := place{u, ""}
+		if err == nil && local(u) {
+			p.resolved, err = resolve(filepath.FromSlash(u.Path))
+			p.resolved = filepath.ToSlash(p.resolved)
 		}
 		if err != nil {
-			return Allowed{}, fmt.Errorf("%w place %q: %w; write the absolute path of a folder, or a URL such as s3://BUCKET/FOLDER", fence.ErrInvalid, registry.Redact(place), err)
+			return Allowed{}, fmt.Errorf("%w place %q: %w; write the absolute path of a folder, "+
+				"or a URL such as s3://BUCKET/FOLDER", fence.ErrInvalid, registry.Redact(text), err)
 		}
-		a.places = append(a.places, u)
+		a.places = append(a.places, p)
 	}
 	return a, nil
 }
@@ -50,71 +58,97 @@ func Allow(places ...string) (Allowed, error) {
 // Open opens the guard of a target that is in one of the places. Where it
 // leads, how, and as whom is taken from the place: scheme, host, user, password
 // and query. Only the path and the name of the resource are taken from the
-// target. If the guard then found goes by another name than the target, it is
-// not the one that was meant. In a path on this machine, links are resolved
-// first. If the target is in no place, nothing is opened and the error matches
+// target. The guard that is found must go by the target's name. If the target
+// is in no place, nothing is opened, or even looked at, and the error matches
 // [ErrNotAllowed].
 func (a Allowed) Open(ctx context.Context, target string) (Guard, error) {
-	t, err := guards.Parse(target)
-	if err == nil {
-		err = normal(t)
-	}
+	t, err := parse(target)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotAllowed, err)
 	}
-	for _, place := range a.places {
-		if !in(place, t) {
+	for _, p := range a.places {
+		if !p.has(t) {
 			continue
 		}
-		to := *place
+		to := *p.URL
 		to.Path, to.RawPath, to.Fragment, to.RawFragment = t.Path, t.RawPath, t.Fragment, t.RawFragment
-		g, err := guards.OpenURL(ctx, &to)
+		if local(t) {
+			// Links below the place may lead out of it.
+			resolved, err := resolve(filepath.FromSlash(t.Path))
+			to.Path, to.RawPath = filepath.ToSlash(resolved), ""
+			if err != nil || !below(p.resolved, to.Path) {
+				continue
+			}
+		}
+		opened := to
+		g, err := guards.OpenURL(named(ctx), &opened)
 		if err != nil {
 			return nil, err
 		}
-		if !named(g, t, target) {
+		if !same(g.Target(), &to, t) {
 			_ = g.Close()
-			return nil, fmt.Errorf("%w: what the place has there is %s", ErrNotAllowed, registry.Redact(g.Target()))
+			return nil, fmt.Errorf("%w: what the place has there is %q", ErrNotAllowed, registry.Redact(g.Target()))
 		}
 		return g, nil
 	}
 	return nil, ErrNotAllowed
 }
 
-// named reports whether a guard goes by the name of a target. On this machine
-// that is a path without links. A link that somebody put on the path meanwhile
-// has led to a guard of another name.
-func named(g Guard, t *url.URL, target string) bool {
-	if t.Host != "" {
-		return g.Target() == target
-	}
-	name, err := guards.Parse(g.Target())
-	return err == nil && name.Path == t.Path && name.Fragment == t.Fragment
-}
-
-// in reports whether a target is in a place, as far as their URLs tell. A port
+// has reports whether a target is in a place, as far as their URLs tell. A port
 // that one of them leaves out is looked at when the guard is open.
-func in(place, t *url.URL) bool {
-	return place.Scheme == t.Scheme && place.Hostname() == t.Hostname() &&
-		(place.Port() == t.Port() || place.Port() == "" || t.Port() == "") &&
-		below(place.Path, t.Path) && (place.Fragment == "" || place.Fragment == t.Fragment)
+func (p place) has(t *url.URL) bool {
+	return p.Scheme == t.Scheme && p.Hostname() == t.Hostname() &&
+		(p.Port() == t.Port() || p.Port() == "" || t.Port() == "") &&
+		(below(p.Path, t.Path) || p.resolved != "" && below(p.resolved, t.Path)) &&
+		(p.Fragment == "" || p.Fragment == t.Fragment)
 }
 
-// normal makes equal URLs of equal places, or says why it cannot.
-func normal(u *url.URL) error {
-	u.Scheme, u.Host = strings.ToLower(u.Scheme), strings.ToLower(u.Host)
-	local := u.Host == ""
-	switch {
-	case u.Opaque != "" || local && !filepath.IsAbs(filepath.FromSlash(u.Path)):
-		return errors.New("its path is not absolute")
-	case path.Clean("/"+u.Path) != "/"+strings.Trim(u.Path, "/"):
-		return errors.New("its path has empty, . or .. segments")
-	case !local:
-		return nil
+// same reports whether a guard that was opened by a URL is the one that a
+// target means. On this machine its name is a path without links: a link that
+// somebody put on the path meanwhile has led to a guard of another name.
+func same(name string, to, target *url.URL) bool {
+	got, err := parse(name)
+	if err != nil || got.Scheme != to.Scheme || got.Fragment != to.Fragment || got.User != nil || target.User != nil {
+		return false
 	}
-	resolved, err := resolve(filepath.FromSlash(u.Path))
-	u.Path, u.RawPath = filepath.ToSlash(resolved), ""
-	return err
+	if local(to) {
+		return got.Path == to.Path
+	}
+	return got.Host == target.Host && got.Path == target.Path && where(got) == where(target)
+}
+
+// where is the part of a query that says which resource is meant. The rest says
+// how to get there.
+func where(u *url.URL) string {
+	query := u.Query()
+	for _, how := range []string{"region", "project", "probe", "copy"} {
+		query.Del(how)
+	}
+	return query.Encode()
+}
+
+// local reports whether a URL is a path on this machine.
+func local(u *url.URL) bool { return u.Scheme == files || u.Scheme == "sqlite" }
+
+// parse reads a place or a target. It looks at nothing but the text.
+func parse(text string) (*url.URL, error) {
+	u, err := guards.Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	u.Scheme, u.Host = strings.ToLower(u.Scheme), strings.ToLower(u.Host)
+	if u.Scheme == "postgresql" {
+		u.Scheme = "postgres"
+	}
+	switch {
+	case u.Opaque != "" || local(u) && !filepath.IsAbs(filepath.FromSlash(u.Path)):
+		return nil, errors.New("its path is not absolute")
+	case strings.TrimSuffix(u.Path, "/") != strings.TrimSuffix(path.Clean(u.Path), "/") && u.Path != "":
+		return nil, errors.New("its path has empty, . or .. segments")
+	case local(u) && strings.HasPrefix(filepath.VolumeName(filepath.FromSlash(u.Path)), `\\`):
+		return nil, errors.New("its path is on another machine")
+	}
+	return u, nil
 }
 
 // resolve is a path without links. Its last segments need not exist.
@@ -134,3 +168,13 @@ func below(place, p string) bool {
 	rest, found := strings.CutPrefix(p, strings.TrimSuffix(place, "/"))
 	return found && (rest == "" || rest[0] == '/')
 }
+
+type namedKey struct{}
+
+// named marks the opening of a target that somebody else wrote down.
+func named(ctx context.Context) context.Context { return context.WithValue(ctx, namedKey{}, true) }
+
+// IsNamed reports whether somebody else wrote down the target that an [Opener]
+// is to open. The opener then asks and changes nothing there: it makes no trial
+// of the service, which would leave something where the target says.
+func IsNamed(ctx context.Context) bool { return ctx.Value(namedKey{}) != nil }

@@ -19,6 +19,7 @@ import (
 type place struct {
 	guardtest.Memory
 	from *url.URL
+	ctx  context.Context
 }
 
 func (p *place) Target() string {
@@ -28,7 +29,7 @@ func (p *place) Target() string {
 	u, query := *p.from, p.from.Query()
 	query.Del("sslmode")
 	u.User, u.RawQuery = nil, query.Encode()
-	if u.Scheme == "postgres" && u.Port() == "" {
+	if u.Scheme == "postgres" && u.Port() == "" && u.Host != "" {
 		u.Host += ":5432"
 	}
 	return u.String()
@@ -39,7 +40,7 @@ var meanwhile func()
 
 func init() {
 	for _, scheme := range []string{"file", "sqlite", "s3", "gs", "postgres", "redis"} {
-		guard.Register(scheme, func(_ context.Context, u *url.URL) (guard.Guard, error) {
+		guard.Register(scheme, func(ctx context.Context, u *url.URL) (guard.Guard, error) {
 			if meanwhile != nil {
 				meanwhile()
 			}
@@ -48,7 +49,7 @@ func init() {
 					u.Path = filepath.Join(resolved, filepath.Base(u.Path))
 				}
 			}
-			return &place{from: u}, nil
+			return &place{from: u, ctx: ctx}, nil
 		})
 	}
 }
@@ -76,7 +77,7 @@ func TestATargetIsOpenedInItsPlaceAlone(t *testing.T) {
 			"gs://bucket/a?endpoint=http%3A%2F%2Flocalhost%3A4443": true,
 			"gs://bucket/a": false,
 			"gs://bucket/a?endpoint=http%3A%2F%2Flocalhost%3A4444":           false,
-			"gs://bucket/a?endpoint=http%3A%2F%2Flocalhost%3A4443&project=p": false,
+			"gs://bucket/a?endpoint=http%3A%2F%2Flocalhost%3A4443&project=p": true, // by the operator's project
 		},
 		"postgres://ann:secret@DB.example.com/app?sslmode=verify-full": {
 			"postgres://db.example.com:5432/app#row":           true,
@@ -87,6 +88,13 @@ func TestATargetIsOpenedInItsPlaceAlone(t *testing.T) {
 			"postgres://db.example.com.evil.com:5432/app#row":  false,
 			"postgres://evil.com:5432/app#row":                 false,
 			"postgres://db.example.com:5432@evil:5432/app#row": false,
+		},
+		"postgresql:///app?host=/run/one": {
+			"postgres:///app?host=%2Frun%2Fone#row":                true,
+			"postgres:///app?host=%2Frun%2Ftwo#row":                false,
+			"postgres:///app?host=%2Frun%2Fone&schema=billing#row": false,
+			"postgres:///app?host=evil.example#row":                false,
+			"postgres:///other?host=%2Frun%2Fone#row":              false,
 		},
 		"redis://cache:6379/0#one": {
 			"redis://cache:6379/0#one": true,
@@ -108,6 +116,9 @@ func TestATargetIsOpenedInItsPlaceAlone(t *testing.T) {
 			}
 			from := g.(*place).from
 			operator, _ := url.Parse(allowed)
+			if !guard.IsNamed(g.(*place).ctx) {
+				t.Errorf("%s was opened as if the operator had written it", target)
+			}
 			if from.User.String() != operator.User.String() || from.RawQuery != operator.RawQuery || from.Host != strings.ToLower(operator.Host) {
 				t.Errorf("%s was opened as %s: all but the path comes from the operator's %s", target, from, allowed)
 			}
@@ -164,7 +175,7 @@ func TestLinksDoNotLeadOutOfAnAllowedFolder(t *testing.T) {
 }
 
 func TestAPlaceMustBeWhole(t *testing.T) {
-	for _, place := range []string{"", "reports", "./reports", "s3://bucket/../x", "s3:bucket"} {
+	for _, place := range []string{"", "reports", "//evil/share", "/srv//reports", "./reports", "s3://bucket/../x", "s3:bucket"} {
 		if _, err := guard.Allow("/srv", place); !errors.Is(err, fence.ErrInvalid) {
 			t.Errorf("%q: %v, want ErrInvalid", place, err)
 		}

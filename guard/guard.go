@@ -24,6 +24,10 @@ type Guard interface {
 	Raise(ctx context.Context, stamp fence.Stamp) (fence.Mark, error)
 	// Rekey moves the resource to another key, by an operator and for a stated reason, both of which it keeps.
 	Rekey(ctx context.Context, key, actor, note string) (fence.Mark, error)
+	// Reset takes back a mark whose token was made up, by [fence.Mark.Reset]: by
+	// an operator and for a stated reason, which it keeps as Rekey does. The
+	// floor is the highest token that the store has given out for the key.
+	Reset(ctx context.Context, floor fence.Token, actor, note string) (fence.Mark, error)
 	// Close lets go of what the guard holds open.
 	Close() error
 }

@@ -21,13 +21,20 @@ func CheckRekey(key, actor, note string) error {
 	if err := fence.CheckKey(key); err != nil {
 		return err
 	}
+	return checkByHand("rekey", actor, note)
+}
+
+// CheckReset is the same for a Reset.
+func CheckReset(actor, note string) error { return checkByHand("reset", actor, note) }
+
+func checkByHand(act, actor, note string) error {
 	for _, field := range []struct {
 		name, text string
 		most       int
 	}{{"actor", actor, MaxActor}, {"note", note, MaxNote}} {
 		switch {
 		case strings.TrimSpace(field.text) == "":
-			return fmt.Errorf("%w rekey: the %s is empty; it needs an actor and a note that says why", fence.ErrInvalid, field.name)
+			return fmt.Errorf("%w %s: the %s is empty; it needs an actor and a note that says why", fence.ErrInvalid, act, field.name)
 		case len(field.text) > field.most:
 			return fmt.Errorf("%w %s: %d bytes long, at most %d are allowed", fence.ErrInvalid, field.name, len(field.text), field.most)
 		case !utf8.ValidString(field.text):

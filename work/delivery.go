@@ -49,6 +49,9 @@ func (q Taking) Admit(mark fence.Mark, now time.Time) (fence.Mark, *Refusal, err
 	if err := q.Check(); err != nil {
 		return mark, nil, err
 	}
+	if err := fence.CheckAhead(q.Stamp.Token, now); err != nil {
+		return mark, nil, err
+	}
 	next, err := mark.Admit(q.Stamp)
 	return next, refusalOf(err, VerbTake, "", "", tenure.Time(now)), err
 }
@@ -142,7 +145,10 @@ func Settle(e Effect, mark fence.Mark, s Settlement, now time.Time) (EffectOutco
 	now = tenure.Time(now)
 	next := mark
 	if !s.ByHand() {
-		var err error
+		err := fence.CheckAhead(s.Stamp.Token, now)
+		if err != nil {
+			return as, err
+		}
 		if next, err = mark.Admit(s.Stamp); err != nil {
 			as.Refusal = refusalOf(err, VerbSettle, e.Queue, s.Effect.Item, now)
 			return as, err

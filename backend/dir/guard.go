@@ -203,10 +203,24 @@ func (f *File) Rekey(ctx context.Context, key, actor, note string) (fence.Mark, 
 	if err := guard.CheckRekey(key, actor, note); err != nil {
 		return fence.Mark{}, err
 	}
+	return f.move(ctx, actor, note, func(m fence.Mark) (fence.Mark, error) { return m.Rekey(key) })
+}
+
+// Reset takes back a mark that was made up. The sidecar keeps who did so, as
+// after a Rekey.
+func (f *File) Reset(ctx context.Context, floor fence.Token, actor, note string) (fence.Mark, error) {
+	if err := guard.CheckReset(actor, note); err != nil {
+		return fence.Mark{}, err
+	}
+	return f.move(ctx, actor, note, func(m fence.Mark) (fence.Mark, error) { return m.Reset(floor, time.Now()) })
+}
+
+// move moves the mark as a law says, and keeps who did so and why.
+func (f *File) move(ctx context.Context, actor, note string, law func(fence.Mark) (fence.Mark, error)) (fence.Mark, error) {
 	return f.change(ctx, func(s slotState) (slotState, error) {
 		s.rekeyed = Rekeyed{From: s.mark.Key, Actor: actor, Note: note, At: time.Now()}
 		var err error
-		s.mark, err = s.mark.Rekey(key, time.Now())
+		s.mark, err = law(s.mark)
 		return s, err
 	})
 }

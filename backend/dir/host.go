@@ -9,17 +9,13 @@ import (
 
 var _ guard.Host = (*Store)(nil)
 
-// Guard opens the guard of any file, if nobody but this user can enter the
+// Guard opens the guard of any file, if nobody but this user can write to the
 // store: then this user has named the file. See [guard.Host].
 func (s *Store) Guard(ctx context.Context, target string) (guard.Guard, error) {
 	if !guard.IsFile(target) {
 		return nil, guard.ErrElsewhere
 	}
-	info, err := s.reg.fs.Stat(s.reg.root)
-	if err != nil {
-		return nil, s.reg.explain(err)
-	}
-	if info.Mode().Perm()&0o077 != 0 || !fsys.Private(s.reg.root) {
+	if !fsys.Private(s.reg.root) || !fsys.Private(s.reg.keys) {
 		return nil, guard.ErrElsewhere
 	}
 	return guard.Open(ctx, target)

@@ -80,8 +80,21 @@ func (g *Guard) Rekey(ctx context.Context, key, actor, note string) (fence.Mark,
 	if err := guard.CheckRekey(key, actor, note); err != nil {
 		return fence.Mark{}, err
 	}
+	return g.move(ctx, actor, note, func(m fence.Mark) (fence.Mark, error) { return m.Rekey(key) })
+}
+
+// Reset takes back a mark that was made up, and keeps who did so as Rekey does.
+func (g *Guard) Reset(ctx context.Context, floor fence.Token, actor, note string) (fence.Mark, error) {
+	if err := guard.CheckReset(actor, note); err != nil {
+		return fence.Mark{}, err
+	}
+	return g.move(ctx, actor, note, func(m fence.Mark) (fence.Mark, error) { return m.Reset(floor, time.Now()) })
+}
+
+// move moves the mark as a law says, and keeps who did so and why.
+func (g *Guard) move(ctx context.Context, actor, note string, law func(fence.Mark) (fence.Mark, error)) (fence.Mark, error) {
 	m, _, err := g.attempt(ctx, func(m *marked) (markRecord, bool, error) {
-		next, err := m.Mark.Rekey(key, time.Now())
+		next, err := law(m.Mark)
 		return markRecord{next, &Rekeyed{From: m.Mark.Key, Actor: actor, Note: note, At: time.Now().UTC().Truncate(time.Second)}}, err == nil, err
 	}, nil)
 	if err != nil {

@@ -120,6 +120,7 @@ func openGuardURL(ctx context.Context, u *url.URL) (guard.Guard, error) {
 	if why := o.Connection.read(u, &o.SkipProbe, func(name, _ string) string { return unknownParameter(name) }); why != "" {
 		return nil, fmt.Errorf("%w target %q: %s; write gs://BUCKET/OBJECT, with ?endpoint=, project= or probe=false if need be, and # as %%23", fence.ErrInvalid, store.Redact(u.String()), why)
 	}
+	o.SkipProbe = o.SkipProbe || guard.IsNamed(ctx)
 	g, err := OpenGuard(ctx, u.Host, strings.TrimPrefix(u.Path, "/"), o)
 	if err != nil {
 		return nil, err

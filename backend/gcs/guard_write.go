@@ -88,8 +88,20 @@ func (g *Guard) Rekey(ctx context.Context, key, actor, note string) (fence.Mark,
 	if err := guard.CheckRekey(key, actor, note); err != nil {
 		return fence.Mark{}, err
 	}
-	rekey := func(m fence.Mark) (fence.Mark, error) { return m.Rekey(key, time.Now()) }
-	_, mark, err := g.settle(ctx, rekey, func(ctx context.Context, s state, mark fence.Mark, nonce string) error {
+	return g.move(ctx, actor, note, func(m fence.Mark) (fence.Mark, error) { return m.Rekey(key) })
+}
+
+// Reset takes back a mark that was made up, and keeps who did so as Rekey does.
+func (g *Guard) Reset(ctx context.Context, floor fence.Token, actor, note string) (fence.Mark, error) {
+	if err := guard.CheckReset(actor, note); err != nil {
+		return fence.Mark{}, err
+	}
+	return g.move(ctx, actor, note, func(m fence.Mark) (fence.Mark, error) { return m.Reset(floor, time.Now()) })
+}
+
+// move moves the mark as a law says, and keeps who did so and why.
+func (g *Guard) move(ctx context.Context, actor, note string, law func(fence.Mark) (fence.Mark, error)) (fence.Mark, error) {
+	_, mark, err := g.settle(ctx, law, func(ctx context.Context, s state, mark fence.Mark, nonce string) error {
 		done := &Rekeyed{From: s.mark.Key, Actor: actor, Note: note}
 		if earliest, _, known := g.bucket.clock.Span(); known {
 			done.At = tenure.Time(earliest)

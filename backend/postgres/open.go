@@ -72,6 +72,9 @@ func openGuard(ctx context.Context, u *url.URL) (guard.Guard, error) {
 		pool.Close()
 		return nil, err
 	}
+	if guard.IsNamed(ctx) {
+		g.setup = nil // it makes no schema where somebody else says
+	}
 	g.close = sync.OnceFunc(pool.Close)
 	return g, nil
 }

@@ -2,10 +2,11 @@
 --
 -- KEYS[1]  the mark: a hash of key, token, grant and seq, and of the last rekey
 -- KEYS[2]  what the mark guards; more keys may follow, all on one node
--- ARGV     "write", "raise" or "rekey"
+-- ARGV     "write", "raise", "rekey" or "reset"
 --          then for write and raise: key, token, grant, seq; and for write the commands, each as its number of words and its words
---          then for rekey: key, actor, note, from, to; a mark whose token
---          is from gets the token to
+--          then for rekey: key, actor, note
+--          then for reset: key, actor, note, token, grant, seq, floor; the mark
+--          gets the floor as its token if it still is as given
 --
 -- Returns whether it was admitted, the mark as it then stands ("" if there is none), whether the data was there before its first mark; and for write how many commands
 -- were carried out, and their replies. After a command that failed no other is tried.
@@ -32,15 +33,24 @@ if mark and not (sound(held[1], 512, '') and sound(held[2], 16, '^%d+$') and sou
   return answer(false)
 end
 
+local function moved(from, next)
+  local clock = redis.call('TIME')
+  redis.call('HSET', guarded, 'rekeyed_from', from, 'rekeyed_by', ARGV[3], 'rekeyed_note', ARGV[4], 'rekeyed_at', clock[1])
+  keep(next)
+  return answer(true)
+end
+
 if ARGV[1] == 'rekey' then
   local last = redis.call('HMGET', guarded, 'rekeyed_by', 'rekeyed_note')
   if mark and mark.key == ARGV[2] and mark.grant == '' and last[1] == ARGV[3] and last[2] == ARGV[4] then return answer(true) end -- sent again: where it came from stays known
-  local clock = redis.call('TIME')
-  redis.call('HSET', guarded, 'rekeyed_from', mark and mark.key or '', 'rekeyed_by', ARGV[3], 'rekeyed_note', ARGV[4], 'rekeyed_at', clock[1])
-  local floor = mark and mark.token or '0'
-  if floor == ARGV[5] then floor = ARGV[6] end
-  keep({key = ARGV[2], token = floor, grant = '', seq = '0'})
-  return answer(true)
+  return moved(mark and mark.key or '', {key = ARGV[2], token = mark and mark.token or '0', grant = '', seq = '0'})
+end
+
+if ARGV[1] == 'reset' then
+  local last = redis.call('HMGET', guarded, 'rekeyed_by', 'rekeyed_note')
+  if mark and mark.key == ARGV[2] and mark.grant == '' and mark.token == ARGV[8] and last[1] == ARGV[3] and last[2] == ARGV[4] then return answer(true) end -- sent again
+  if not mark or mark.key ~= ARGV[2] or mark.token ~= ARGV[5] or mark.grant ~= ARGV[6] or mark.seq ~= ARGV[7] then return answer(false) end
+  return moved(mark.key, {key = mark.key, token = ARGV[8], grant = '', seq = '0'})
 end
 
 local stamp = {key = ARGV[2], token = ARGV[3], grant = ARGV[4], seq = ARGV[5]}

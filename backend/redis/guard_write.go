@@ -81,18 +81,33 @@ func (g *Guard) Rekey(ctx context.Context, key, actor, note string) (fence.Mark,
 	if err := guard.CheckRekey(key, actor, note); err != nil {
 		return fence.Mark{}, err
 	}
-	// The mark is read first for the law to decide whether its token was made
-	// up. Only then, and only if it is still there, the script lowers it.
-	from, err := g.Mark(ctx)
-	if err != nil {
-		return fence.Mark{}, err
-	}
-	to, err := from.Rekey(key, time.Now())
-	if err != nil {
-		return fence.Mark{}, err
-	}
-	out, err := g.run(ctx, []any{"rekey", key, actor, note, int64(from.Token), int64(to.Token)})
+	out, err := g.run(ctx, []any{"rekey", key, actor, note})
 	return out.mark, err
+}
+
+// Reset takes back a mark that was made up, and keeps who did so as Rekey does.
+// The law decides on the mark that was read. The script changes that very mark,
+// or none: then the law decides again.
+func (g *Guard) Reset(ctx context.Context, floor fence.Token, actor, note string) (fence.Mark, error) {
+	if err := guard.CheckReset(actor, note); err != nil {
+		return fence.Mark{}, err
+	}
+	for {
+		from, err := g.Mark(ctx)
+		if err != nil {
+			return fence.Mark{}, err
+		}
+		to, err := from.Reset(floor, time.Now())
+		if err != nil {
+			return from, err
+		}
+		out, err := g.run(ctx, []any{
+			"reset", from.Key, actor, note, int64(from.Token), string(from.Grant), strconv.FormatUint(from.Seq, 10), int64(to.Token),
+		})
+		if err != nil || out.admitted {
+			return out.mark, err
+		}
+	}
 }
 
 // outcome is what the script answers.

@@ -124,7 +124,7 @@ func openGuardURL(ctx context.Context, u *url.URL) (guard.Guard, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &GuardOptions{SkipProbe: a.skipProbe}
+	o := &GuardOptions{SkipProbe: a.skipProbe || guard.IsNamed(ctx)}
 	switch value := u.Query().Get("copy"); value {
 	case "", "on":
 	case "off":
@@ -200,6 +200,19 @@ func (g *Guard) Rekey(ctx context.Context, key, actor, note string) (fence.Mark,
 	if err := guard.CheckRekey(key, actor, note); err != nil {
 		return fence.Mark{}, err
 	}
+	return g.move(ctx, actor, note, func(m fence.Mark) (fence.Mark, error) { return m.Rekey(key) })
+}
+
+// Reset takes back a mark that was made up, and keeps who did so as Rekey does.
+func (g *Guard) Reset(ctx context.Context, floor fence.Token, actor, note string) (fence.Mark, error) {
+	if err := guard.CheckReset(actor, note); err != nil {
+		return fence.Mark{}, err
+	}
+	return g.move(ctx, actor, note, func(m fence.Mark) (fence.Mark, error) { return m.Reset(floor, time.Now()) })
+}
+
+// move moves the mark as a law says, and keeps who did so and why.
+func (g *Guard) move(ctx context.Context, actor, note string, law func(fence.Mark) (fence.Mark, error)) (fence.Mark, error) {
 	var made Rekeyed // as it was tried the last time
 	return g.change(ctx, func(now seen) (manifest, error) {
 		next := now.manifest
@@ -209,7 +222,7 @@ func (g *Guard) Rekey(ctx context.Context, key, actor, note string) (fence.Mark,
 		next.Rekeyed = &Rekeyed{From: now.Mark.Key, Actor: actor, Note: note, At: now.date}
 		made = *next.Rekeyed
 		var err error
-		next.Mark, err = now.Mark.Rekey(key, time.Now())
+		next.Mark, err = law(now.Mark)
 		return next, err
 	})
 }

@@ -99,7 +99,7 @@ func openGuard(_ context.Context, u *url.URL) (guard.Guard, error) {
 	if err != nil {
 		return nil, err
 	}
-	g, err := NewGuard(db, FenceRow{Name: u.Fragment}, &GuardOptions{LockWait: a.options.LockWait, Target: targetOf(path, u.Fragment)})
+	g, err := NewGuard(db, FenceRow{Name: u.Fragment}, &GuardOptions{LockWait: a.options.LockWait, Target: targetOf(file, u.Fragment)})
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
@@ -161,20 +161,33 @@ func (g *Guard) Raise(ctx context.Context, stamp fence.Stamp) (mark fence.Mark, 
 }
 
 // Rekey moves the resource to another key, and keeps who did so and why in the table croft_rekeying.
-func (g *Guard) Rekey(ctx context.Context, key, actor, note string) (mark fence.Mark, err error) {
+func (g *Guard) Rekey(ctx context.Context, key, actor, note string) (fence.Mark, error) {
 	if err := guard.CheckRekey(key, actor, note); err != nil {
 		return fence.Mark{}, err
 	}
+	return g.move(ctx, actor, note, func(m fence.Mark) (fence.Mark, error) { return m.Rekey(key) })
+}
+
+// Reset takes back a mark that was made up, and keeps who did so as Rekey does.
+func (g *Guard) Reset(ctx context.Context, floor fence.Token, actor, note string) (fence.Mark, error) {
+	if err := guard.CheckReset(actor, note); err != nil {
+		return fence.Mark{}, err
+	}
+	return g.move(ctx, actor, note, func(m fence.Mark) (fence.Mark, error) { return m.Reset(floor, time.Now()) })
+}
+
+// move moves the mark as a law says, and keeps who did so and why.
+func (g *Guard) move(ctx context.Context, actor, note string, law func(fence.Mark) (fence.Mark, error)) (mark fence.Mark, err error) {
 	err = g.own(ctx, func(tx *sql.Tx) error {
 		var from fence.Mark
 		mark, err = g.decide(ctx, tx, func(m fence.Mark) (fence.Mark, error) {
 			from = m
-			return m.Rekey(key, time.Now())
+			return law(m)
 		})
 		if err != nil {
 			return err
 		}
-		return g.exec(ctx, tx, sqlRekey, g.place.Name, from.Key, int64(from.Token), key, actor, note)
+		return g.exec(ctx, tx, sqlRekey, g.place.Name, from.Key, int64(from.Token), mark.Key, actor, note)
 	})
 	return mark, err
 }

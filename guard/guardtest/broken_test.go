@@ -6,7 +6,6 @@ import (
 	"io"
 	"runtime"
 	"testing"
-	"time"
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
@@ -18,6 +17,7 @@ type guardWith struct {
 	write func(m *Memory, stamp fence.Stamp, content []byte) error
 	raise func(m *Memory, stamp fence.Stamp) (fence.Mark, error)
 	rekey func(m *Memory, key string) (fence.Mark, error)
+	reset func(m *Memory, floor fence.Token) (fence.Mark, error)
 }
 
 func (g guardWith) Write(ctx context.Context, stamp fence.Stamp, r io.Reader) (guard.Receipt, error) {
@@ -43,6 +43,13 @@ func (g guardWith) Rekey(ctx context.Context, key, actor, note string) (fence.Ma
 		return g.Memory.Rekey(ctx, key, actor, note)
 	}
 	return g.rekey(g.Memory, key)
+}
+
+func (g guardWith) Reset(ctx context.Context, floor fence.Token, actor, note string) (fence.Mark, error) {
+	if g.reset == nil || ctx.Err() != nil || guard.CheckReset(actor, note) != nil {
+		return g.Memory.Reset(ctx, floor, actor, note)
+	}
+	return g.reset(g.Memory, floor)
 }
 
 // locked does one thing to the guard's state at a time; a guard that uses it twice for one write is not one step.
@@ -280,9 +287,13 @@ var brokenGuards = []struct {
 		}},
 	},
 	{
-		"keeps a made-up floor when rekeyed", "a rekey lowers a token that was made up",
-		guardWith{rekey: func(m *Memory, key string) (mark fence.Mark, err error) {
-			m.locked(func() { m.mark = fence.Mark{Key: key, Token: m.mark.Token}; mark = m.mark })
+		"resets every mark", "a reset takes back a mark that was made up",
+		guardWith{reset: func(m *Memory, floor fence.Token) (mark fence.Mark, err error) {
+			m.locked(func() {
+				m.mark = fence.Mark{Key: m.mark.Key, Token: floor}
+				m.audit = "by ann@example: it was forged"
+				mark = m.mark
+			})
 			return mark, nil
 		}},
 	},
@@ -300,7 +311,7 @@ var brokenGuards = []struct {
 	{
 		"keeps no audit of a rekey", "rekey moves the resource and keeps the floor",
 		guardWith{rekey: func(m *Memory, key string) (mark fence.Mark, err error) {
-			m.locked(func() { m.mark, err = m.mark.Rekey(key, time.Now()); mark = m.mark })
+			m.locked(func() { m.mark, err = m.mark.Rekey(key); mark = m.mark })
 			return mark, err
 		}},
 	},

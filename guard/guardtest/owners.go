@@ -134,9 +134,10 @@ func rekeyed(t testing.TB, h Harness) {
 // the same for all guards of a process.
 var bound sync.Mutex
 
-// lowered: an operator has a way back from a mark that shuts out every owner.
-func lowered(t testing.TB, h Harness) {
+// reset: an operator has a way back from a mark that shuts out every owner.
+func reset(t testing.TB, h Harness) {
 	p := newProbe(t, h)
+	present := fence.Token(time.Now().UnixMicro())
 	far := stamp(fence.Token(time.Now().Add(2*fence.DefaultMaxAhead).UnixMicro()), 1, 3)
 	func() {
 		bound.Lock()
@@ -145,23 +146,42 @@ func lowered(t testing.TB, h Harness) {
 		defer fence.SetMaxAhead(0)
 		p.mustWrite(far, "content")
 	}()
-	before := fence.Token(time.Now().UnixMicro())
-	if err := p.Write(p.ctx, stamp(before, 2, 0), []byte("never")); !errors.Is(err, fence.ErrStale) {
+	if err := p.Write(p.ctx, stamp(present, 2, 0), []byte("never")); !errors.Is(err, fence.ErrStale) {
 		t.Fatalf("write below a made-up mark: %v, want it refused as stale", err)
 	}
-	p.mustRekey(usual)
-	floor := p.mark()
-	if now := fence.Token(time.Now().UnixMicro()); floor.Token < before || floor.Token > now || floor != (fence.Mark{Key: usual, Token: floor.Token}) {
-		t.Fatalf("the mark is %+v, want no grant and a token between %d and %d", floor, before, now)
+	before := p.state()
+	for _, args := range [][2]string{{"", "why"}, {"ann", ""}} {
+		if _, err := p.Reset(p.ctx, present, args[0], args[1]); !errors.Is(err, fence.ErrInvalid) {
+			t.Errorf("reset by %q because of %q: %v, want ErrInvalid", args[0], args[1], err)
+		}
 	}
-	if err := p.Write(p.ctx, stamp(before, 2, 0), []byte("never")); !errors.Is(err, fence.ErrStale) {
-		t.Errorf("an owner from before the rekey: %v, want it refused as stale", err)
+	if _, err := p.Reset(p.ctx, fence.MaxToken, "ann", "why"); !errors.Is(err, fence.ErrInvalid) {
+		t.Errorf("reset to another made-up token: %v, want ErrInvalid", err)
 	}
-	p.mustWrite(stamp(floor.Token+1, 2, 0), "of the next owner")
-	p.mustRekey(usual)
-	if after := p.mark(); after.Token != floor.Token+1 {
-		t.Errorf("a rekey at the present moment's token %d left the floor %d", floor.Token+1, after.Token)
+	p.holds(before, "after resets that were refused")
+
+	mark, err := p.Reset(p.ctx, present, "ann@example", "it was forged")
+	want := before
+	want.mark = fence.Mark{Key: usual, Token: present}
+	if err != nil || mark != want.mark {
+		t.Fatalf("reset answered %+v, %v; want %+v", mark, err, want.mark)
 	}
+	p.holds(want, "after a reset")
+	if p.res.Audit != nil {
+		said, err := p.res.Audit(p.ctx)
+		if err != nil || !strings.Contains(said, "ann@example") || !strings.Contains(said, "it was forged") {
+			t.Errorf("the resource keeps %q of the reset, %v; want who and why", said, err)
+		}
+	}
+	if err := p.Write(p.ctx, stamp(present, 2, 0), []byte("never")); !errors.Is(err, fence.ErrStale) {
+		t.Errorf("an owner at the floor: %v, want it refused as stale", err)
+	}
+	p.mustWrite(stamp(present+1, 2, 0), "of the next owner")
+	before = p.state()
+	if _, err := p.Reset(p.ctx, present, "ann@example", "it was forged"); !errors.Is(err, fence.ErrInvalid) {
+		t.Errorf("reset of a mark that was not made up: %v, want ErrInvalid", err)
+	}
+	p.holds(before, "after a reset of a mark that was not made up")
 }
 
 func rekeyedBadly(t testing.TB, h Harness) {

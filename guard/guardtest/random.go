@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/croft-dev/croft/fence"
 )
@@ -61,7 +60,7 @@ func walk(t testing.TB, h Harness, seed uint64) {
 			_, err = on.Raise(on.ctx, s)
 		case roll < 18:
 			steps = append(steps, "rekey "+s.Key)
-			next, law = now.mark.Rekey(s.Key, time.Now())
+			next, law = now.mark.Rekey(s.Key)
 			_, err = on.Rekey(on.ctx, s.Key, "ann", fmt.Sprintf("step %d", n))
 		default:
 			steps = append(steps, "reopen")

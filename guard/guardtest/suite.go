@@ -113,7 +113,7 @@ var checks = []check{
 	{"numbered writes are admitted once and in order", numbered},
 	{"a late write of one's own never lands after a newer one", numberedRace},
 	{"rekey moves the resource and keeps the floor", rekeyed},
-	{"a rekey lowers a token that was made up", lowered},
+	{"a reset takes back a mark that was made up", reset},
 	{"a rekey without a reason changes nothing", rekeyedBadly},
 	{"a cancelled call changes nothing", cancelled},
 	{"a broken reader changes nothing", brokenReader},
