@@ -58,7 +58,9 @@ func TestTheServiceMaySpeakTLS(t *testing.T) {
 	service.Config.ErrorLog = log.New(io.Discard, "", 0)
 	service.StartTLS()
 	defer service.Close()
-	_, front := w.proxyTo(t, "one", service.URL, func(o *ProxyOptions) { o.Transport = service.Client().Transport })
+	_, front := w.proxyTo(t, "one", service.URL, func(o *ProxyOptions) {
+		o.Transport, o.AnswerWithin = service.Client().Transport, testenv.Patience
+	})
 	if r := send(t, "PUT", front.URL+"/r/1", newer, "hello"); r.body != "PUT /r/1 hello" {
 		t.Errorf("a write: %s", r)
 	}
@@ -67,6 +69,7 @@ func TestTheServiceMaySpeakTLS(t *testing.T) {
 	}
 	var why journal
 	_, strange := w.proxyTo(t, "two", service.URL, func(o *ProxyOptions) {
+		o.AnswerWithin = testenv.Patience
 		o.Observe = func(e gate.Event) {
 			if e.Kind == gate.Refused {
 				why.add("%v", e.Err)
