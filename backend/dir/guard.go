@@ -51,10 +51,13 @@ const defaultLockWait = 10 * time.Second
 //
 // Content is replaced, not rewritten: the group and the permission bits of the old file are kept, the owner only when root writes, and extended attributes, ACLs and set-user-id
 // bits are not. A file that the caller may not write to is not replaced either. Hard-linked files are refused, because other names would
-// keep the old content. Symbolic links are followed, once, when the file is opened.
-// After that, every call opens the file's directory once, without following a
-// link, and takes each of its steps there. A call whose directory is moved away
-// meanwhile ends with an error.
+// keep the old content.
+//
+// Symbolic links are followed, once, when the file is opened; but not a link
+// that another user has made in a sticky directory. After that, every call
+// opens the file's directory once, without following a link, and takes each of
+// its steps there. A call whose directory is moved away meanwhile ends with an
+// error.
 //
 // All methods are safe for concurrent use. A File holds nothing open between calls.
 type File struct {
@@ -266,9 +269,31 @@ func guardResolve(path string) (string, error) {
 		if err != nil {
 			return full, nil // no link; whatever else may be wrong with it, inspect will say
 		}
+		if err := guardFollow(full, folder); err != nil {
+			return "", err
+		}
 		if full = link; !filepath.IsAbs(link) {
 			full = folder + "/" + link
 		}
 	}
 	return "", fmt.Errorf("%w target %s: too many symbolic links; do they lead in a circle?", fence.ErrInvalid, path)
+}
+
+// guardFollow refuses a link that another user may have planted, as Linux does
+// when a shell writes to it (fs.protected_symlinks). It looks at a link that
+// was read already: its maker cannot put one of root's in its place.
+func guardFollow(link, folder string) error {
+	there, err := os.Stat(folder)
+	if err != nil {
+		return fmt.Errorf("target %s: %w", link, err)
+	}
+	info, err := os.Lstat(link)
+	if err != nil {
+		return fmt.Errorf("target %s: %w", link, err)
+	}
+	if planted(info, there) {
+		return fmt.Errorf("%w target %s: user %d has made it a symbolic link, in a directory where every user can "+
+			"make files; see where it leads, and name that file or remove the link", fence.ErrInvalid, link, guardUser(info))
+	}
+	return nil
 }

@@ -89,10 +89,9 @@ func (f *File) distrust(err error) error {
 	return &SidecarError{Path: f.sidecar, Reason: err.Error()}
 }
 
-// trust refuses a sidecar that another user has planted. In a sticky folder,
-// /tmp for example, any user can make a file under any free name, and only its
-// owner can remove it. Elsewhere, a user who can plant a sidecar can replace
-// the artifact as well.
+// trust refuses a sidecar that is no regular file, and one that another user
+// has planted. In a folder that is not sticky, a user who can plant one can
+// replace the artifact as well.
 func (v *visit) trust(file fsys.File) error {
 	info, err := file.Stat()
 	if err != nil {
@@ -105,18 +104,23 @@ func (v *visit) trust(file fsys.File) error {
 	if err != nil {
 		return v.explain(err)
 	}
-	if folder.Mode()&fs.ModeSticky == 0 {
+	if !planted(info, folder) {
 		return nil
 	}
 	owner := guardUser(info)
-	if owner == 0 || owner == os.Geteuid() || owner == guardUser(folder) {
-		return nil
-	}
 	if artifact, err := v.fs.Lstat(v.path); err == nil && owner == guardUser(artifact) {
 		return nil
 	}
 	return &SidecarError{Path: v.sidecar, Foreign: true, Reason: fmt.Sprintf("user %d has made it, "+
 		"who is neither you nor root, and owns neither the file nor its directory, where every user can make files", owner)}
+}
+
+// planted reports whether another user may have put a file in the caller's way.
+// In a sticky folder, /tmp for example, any user can make a file under any free
+// name, and only its owner, the folder's or root can remove it.
+func planted(file, folder fs.FileInfo) bool {
+	owner := guardUser(file)
+	return folder.Mode()&fs.ModeSticky != 0 && owner != 0 && owner != os.Geteuid() && owner != guardUser(folder)
 }
 
 // readImage reads a whole sidecar, and one byte more if it is too long.

@@ -342,6 +342,26 @@ func TestAPlantedSidecarIsNotTrusted(t *testing.T) {
 	guardHas(t, f, 4, "four")
 }
 
+// TestALinkPlantedInAStickyDirectoryIsNotFollowed: Linux would keep a shell's
+// redirection from following it (fs.protected_symlinks).
+func TestALinkPlantedInAStickyDirectoryIsNotFollowed(t *testing.T) {
+	needRoot(t)
+	dir, victim := guardOpenDir(t, 0o777|fs.ModeSticky), filepath.Join(t.TempDir(), "victim")
+	guardMust(t, os.WriteFile(victim, []byte("root's"), 0o600))
+	path := filepath.Join(dir, "artifact")
+	asNeighbour(t, `ln -s "$1" "$2"`, victim, path)
+	f, err := OpenFile(path, nil)
+	if !errors.Is(err, fence.ErrInvalid) || !contains(err.Error(), path, "user 64202") {
+		t.Errorf("it opens as %v, %v", f, err)
+	}
+	// A link of root's own is followed.
+	guardMust(t, os.Remove(path), os.Symlink(victim, path))
+	guardPut(t, guardOpen(t, path), 1, "new")
+	if got, err := os.ReadFile(victim); string(got) != "new" {
+		t.Errorf("behind root's own link is %q, %v", got, err)
+	}
+}
+
 // TestAFileOfAnothersIsNeverTakenForTheSidecar: the neighbour links an empty
 // file of root's in the sidecar's place (where fs.protected_hardlinks is off),
 // and takes the link away whenever root looks at the open file.
