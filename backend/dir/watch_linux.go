@@ -83,7 +83,7 @@ func (r *register) arm(w *wait) error {
 		path, name := r.deepest(w.hash)
 		mask := uint32(watchFor)
 		if path != r.root { // others may write below it
-			mask |= unix.IN_DONT_FOLLOW
+			mask |= unix.IN_DONT_FOLLOW // a link further up may be followed: that wakes a waiter for nothing
 		}
 		wd, err := unix.InotifyAddWatch(r.watcher.fd, path, mask)
 		if errors.Is(err, unix.ENOENT) {

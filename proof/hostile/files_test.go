@@ -50,6 +50,7 @@ func TestFiles(t *testing.T) {
 		"a link under a sweep":            (*fileScene).sweep,
 		"a link under a write":            (*fileScene).write,
 		"a planted sidecar":               (*fileScene).sidecar,
+		"a planted link":                  (*fileScene).link,
 		"a reader that locks the sidecar": (*fileScene).lock,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -268,6 +269,22 @@ func (s *fileScene) sidecar() {
 		if out, err := s.root("root's", "write", artifact, "--stamp", fileStamp(token)); err != nil {
 			s.Errorf("after the repair: %v: %s", err, out)
 		}
+	}
+}
+
+// link: the attacker links a file of root's in the artifact's place, in a sticky
+// folder.
+func (s *fileScene) link() {
+	public, victim := filepath.Join(s.base, "public"), filepath.Join(s.base, "victim")
+	s.must(os.Mkdir(public, 0o700), os.Chmod(public, 0o777|fs.ModeSticky), os.WriteFile(victim, []byte("root's"), 0o600))
+	artifact := filepath.Join(public, "artifact")
+	s.attack(`ln -s "$1" "$2"`, victim, artifact)
+	out, err := s.root("new", "write", artifact, "--stamp", fileStamp(1))
+	if err == nil || !strings.Contains(out, artifact) {
+		s.Errorf("%v: %s; want the link refused", err, out)
+	}
+	if got, err := os.ReadFile(victim); err != nil || string(got) != "root's" {
+		s.Errorf("root's file holds %q, %v", got, err)
 	}
 }
 
