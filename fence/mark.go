@@ -100,8 +100,8 @@ func (e *StaleError) Error() string {
 		}
 		return " (" + owner + ")"
 	}
-	if CheckAhead(e.Newest.Token, time.Now()) != nil {
-		return fmt.Sprintf("write refused: token %d for %q is below %d, which no store can have issued: if this machine's clock is right, somebody made it up; an operator takes it back with guard reset",
+	if Doubtful(e.Newest.Token, time.Now()) {
+		return fmt.Sprintf("write refused: token %d for %q is below %d, which lies far ahead: if this machine's clock is right, somebody made it up; an operator takes it back with guard reset",
 			e.Presented.Token, e.Presented.Key, e.Newest.Token)
 	}
 	if e.Presented.Token == e.Newest.Token { // no newer owner: the floor that a move to another key left

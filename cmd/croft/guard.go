@@ -104,32 +104,63 @@ one. The resource keeps who did it, and why.`,
 
 func (a *app) guardResetCommand() *cobra.Command {
 	var note string
+	var floor int64
 	c := &cobra.Command{
 		Use:   "reset TARGET --note WHY",
 		Short: "Take back a mark that somebody made up",
-		Long: `Take back a mark whose token no store can have issued: somebody made it up, and it shuts out every owner. The token comes down to
-the present moment. Owners up to now stay shut out; whoever holds the key acquires it anew and can write. The resource keeps
-who did it, and why.
+		Long: `Take back a mark whose token lies so far ahead that somebody made it up: it shuts out every owner. Its token comes down to the
+highest one that the store has given out for the key, or to the store's present time if that is higher. Owners up to now stay
+shut out. Whoever holds the key acquires it anew and can write. The resource keeps who did it, and why.
 
-A token counts as made up if it lies more than a year ahead of this machine's clock. CROFT_MAX_AHEAD sets another bound. Below the
-bound nothing needs to be taken back: whoever acquires the key and names the target with --guard gets a token above it.`,
+Guards refuse tokens that lie more than a year ahead of this machine's clock; CROFT_MAX_AHEAD sets another bound. A mark can be
+reset if it lies more than half of that ahead. Below that nothing needs to be taken back: whoever acquires the key and names the
+target with --guard gets a token above it. Look at this machine's clock first: if it is behind, no mark was made up.`,
 		Example: "  croft guard show out/today.json\n  croft guard reset out/today.json --note \"forged by a test script\"",
 		Args:    takes("TARGET"),
 		RunE: func(c *cobra.Command, args []string) error {
+			if c.Flags().Changed("floor") && floor < 1 {
+				return invalid("--floor %d: it is a token, 1 or more", floor)
+			}
 			return a.withGuard(c.Context(), args[0], func(ctx context.Context, g guard.Guard) (fence.Mark, error) {
-				mark, err := g.Mark(ctx)
-				if err != nil {
-					return mark, err
+				to := fence.Token(floor)
+				if floor == 0 {
+					mark, err := g.Mark(ctx)
+					if err != nil {
+						return mark, err
+					}
+					if to, err = a.highest(ctx, mark.Key); err != nil {
+						return mark, err
+					}
 				}
-				if fence.CheckAhead(mark.Token, time.Now()) == nil {
-					return mark, invalid("reset: the token %d of %s is not made up, as far as this machine's clock tells; if a holder is refused there, acquire anew with --guard, or with --above %d", mark.Token, word(args[0]), mark.Token)
-				}
-				return g.Rekey(ctx, mark.Key, a.actor(), note)
+				return g.Reset(ctx, to, a.actor(), note)
 			})
 		},
 	}
 	noteFlag(c, &note)
+	c.Flags().Int64Var(&floor, "floor", 0, "bring it down to this `token` instead of asking the store")
 	return c
+}
+
+// highest is the highest token that the store can have given out for a key.
+func (a *app) highest(ctx context.Context, key string) (fence.Token, error) {
+	client, end, err := a.client(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer end()
+	st := client.Store()
+	now, err := st.Now(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("asking the store for its time, so that older owners stay shut out: %w; nothing was changed", store.Unknown(err))
+	}
+	if fence.CheckKey(key) != nil { // of a mark that was planted
+		return fence.Token(now.UnixMicro()), nil
+	}
+	rec, err := st.Get(ctx, key)
+	if err != nil {
+		return 0, fmt.Errorf("reading the record of %q, so that older owners stay shut out: %w; nothing was changed", key, store.Unknown(err))
+	}
+	return max(rec.Token, fence.Token(now.UnixMicro())), nil
 }
 
 func (a *app) guardSweepCommand() *cobra.Command {
@@ -204,8 +235,8 @@ func (a *app) withGuard(ctx context.Context, target string, do func(context.Cont
 		fmt.Fprintf(a.stdout, "%s: not guarded yet; the first write there begins it\n", word(shown))
 		return nil
 	}
-	if fence.CheckAhead(mark.Token, time.Now()) != nil {
-		fmt.Fprintln(a.stderr, "croft: no store can have issued this token: somebody made it up; take it back with croft guard reset")
+	if fence.Doubtful(mark.Token, time.Now()) {
+		fmt.Fprintln(a.stderr, "croft: this token lies far ahead of this machine's clock; if that is right, somebody made it up: see croft guard reset --help")
 	}
 	fmt.Fprintf(a.stdout, "target  %s\nkey     %s\ntoken   %d\n", word(shown), word(mark.Key), mark.Token)
 	if mark.Grant != "" {

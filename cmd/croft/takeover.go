@@ -161,8 +161,8 @@ func (a *app) printRaised(t *croft.Transfer) []raiseView {
 			fmt.Fprintf(a.stderr, "croft: fence raised: %s\n", word(v.Target))
 		case errors.Is(r.Err, croft.ErrNotAllowed):
 			missing = true
-			v.Error = r.Err.Error()
-			fmt.Fprintf(a.stderr, "croft: fence NOT raised: %s: %s\n       if you trust this target, allow it with --raise, or raise it alone\n", word(v.Target), v.Error)
+			v.Error = a.redact(r.Err.Error())
+			fmt.Fprintf(a.stderr, "croft: fence NOT raised: %s: %s\n       if you trust this target, allow it with --raise, or raise it alone\n", word(v.Target), lines(v.Error))
 		default:
 			missing = true
 			v.Error = a.redact(r.Err.Error())
