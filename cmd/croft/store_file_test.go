@@ -51,7 +51,8 @@ func TestALostFileOfTheStoreIsSaid(t *testing.T) {
 	t.Setenv(envStore, bare)
 	for _, file := range []string{empty, filepath.Join(t.TempDir(), "gone"), t.TempDir()} {
 		t.Setenv(envStoreFile, file)
-		if got, err := withPassword(bare); err == nil || outcomeOf(err).exit != exitUsage || !strings.Contains(err.Error(), "--pass-store") {
+		got, err := withPassword(bare)
+		if err == nil || outcomeOf(err).exit != exitUsage || !strings.Contains(err.Error(), "--pass-store") {
 			t.Errorf("%s: %q, %v; want a usage error that names --pass-store", file, got, err)
 		}
 		if got, err := withPassword(bare + "#row"); err == nil || !strings.Contains(err.Error(), "--pass-store") {

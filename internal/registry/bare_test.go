@@ -45,7 +45,8 @@ func TestBareTakesSecretsAndNothingElse(t *testing.T) {
 	}
 	for _, same := range []string{
 		"", "/var/lib/croft", "./a b@c:d", "/odd/a://u:pw@h", "dir:///var/lib/croft", "sqlite:///a/b.db?x=1",
-		"redis://h:6379/0", "redis://bob@h:6379/0", "redis://bob:@h", "s3://bucket/bob:x@example.org/file", "pg://h:5432/db?user=bob:b@corp",
+		"redis://h:6379/0", "redis://bob@h:6379/0", "redis://bob:@h",
+		"s3://bucket/bob:x@example.org/file", "pg://h:5432/db?user=bob:b@corp",
 		"postgres://bob@h/db?sslmode=verify-full&sslkey=/etc/key.pem&passfile=/etc/pass&require_auth=scram-sha-256",
 		"etcds://h/?cert=c.pem&key=k.pem", "pg://h/db?", "pg://h/db?password", "pg://h/db?password=", "pg://h/db#",
 	} {

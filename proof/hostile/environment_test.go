@@ -138,16 +138,23 @@ func (s *environmentScene) become() {
 	if err := os.Chmod(filepath.Dir(s.croft), 0o755); err != nil {
 		s.Fatal(err)
 	}
-	const attack = `cd /; tr '\0' '\n' </proc/$$/environ; cat "$CROFT_STORE_FILE" "${CROFT_LEASE#@}"; croft ls; echo "croft ls: $?"`
-	other := []string{"--", "setpriv", "--reuid=" + otherUser, "--regid=" + otherUser, "--clear-groups", "sh", "-c", attack}
+	const attack = `cd /
+tr '\0' '\n' </proc/$$/environ
+cat "$CROFT_STORE_FILE" "${CROFT_LEASE#@}"
+croft ls
+echo "croft ls: $?"`
+	become := []string{"setpriv", "--reuid=" + otherUser, "--regid=" + otherUser, "--clear-groups"}
+	other := append(append([]string{"--"}, become...), "sh", "-c", attack)
 	said := s.must(append([]string{"run", "job"}, other...)...)
 	switch {
 	case strings.Contains(said, storePassword):
 		s.Errorf("another user has the password: %s", said)
-	case strings.Count(said, "Permission denied") != 2, !strings.Contains(said, "start it with --pass-store"), !strings.HasSuffix(said, "croft ls: 2\n"):
+	case strings.Count(said, "Permission denied") != 2,
+		!strings.Contains(said, "start it with --pass-store"), !strings.HasSuffix(said, "croft ls: 2\n"):
 		s.Errorf("another user sees %s; want two files that it may not read, and an error that names --pass-store", said)
 	}
-	if said := s.must(append([]string{"run", "job", "--pass-store"}, other...)...); !strings.HasSuffix(said, "croft ls: 0\n") {
+	said = s.must(append([]string{"run", "job", "--pass-store"}, other...)...)
+	if !strings.HasSuffix(said, "croft ls: 0\n") {
 		s.Errorf("with --pass-store another user sees %s", said)
 	}
 }
