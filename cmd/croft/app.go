@@ -85,7 +85,7 @@ The store is what all contenders share: --store or CROFT_STORE. Without either i
 machine. "croft doctor" tells how fit it is.
   /shared/croft                        a directory
   sqlite:///var/lib/croft.db           a file on one machine
-  postgres://user@host/db
+  postgres://user@host/db              ?sslmode=verify-full over a network
   redis://host:6379/0                  rediss:// for TLS
   etcd://host1:2379,host2:2379/prefix  etcds:// for TLS
   s3://bucket/prefix

@@ -253,6 +253,10 @@ const guardTimeout = 10 * time.Second
 
 // openGuard opens a guarded resource.
 func openGuard(ctx context.Context, target string) (guard.Guard, error) {
+	target, err := withPassword(target)
+	if err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, guardTimeout)
 	defer cancel()
 	return guard.Open(ctx, target)

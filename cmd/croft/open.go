@@ -62,6 +62,9 @@ func (a *app) storeName() (name string, defaulted bool, err error) {
 		}
 		return name, true, nil
 	}
+	if name, err = withPassword(name); err != nil {
+		return "", false, err
+	}
 	scheme, _, colon := strings.Cut(name, ":")
 	if isURL(name) || strings.HasPrefix(name, "~") || colon && slices.Contains(store.Schemes(), scheme) { // opening refuses a ~ that no shell has replaced, and a URL that lacks its slashes
 		return name, false, nil

@@ -144,7 +144,8 @@ var (
 // redact is the last net under messages: whoever wrote them, neither a URL's password nor a lease's secret gets through.
 func (a *app) redact(message string) string {
 	message = urlText.ReplaceAllStringFunc(message, store.Redact)
-	for _, raw := range []string{a.storeURL, os.Getenv(envStore)} {
+	whole, _ := readStore(os.Getenv(envStoreFile))
+	for _, raw := range []string{a.storeURL, os.Getenv(envStore), whole} {
 		if password := passwordOf(raw); password != "" {
 			message = strings.ReplaceAll(message, password, "xxxxx")
 		}

@@ -16,7 +16,10 @@ import (
 // openMarks finds out where marks are kept and tries to open one there, so that what is wrong with the place is said now and not to the first client. It
 // returns the place as people may see it.
 func (a *app) openMarks(ctx context.Context, f *proxyFlags) (shown string, err error) {
-	template := f.marks
+	template, err := withPassword(f.marks)
+	if err != nil {
+		return "", err
+	}
 	if template == "" {
 		name, _, err := a.storeName()
 		if err != nil {

@@ -23,6 +23,7 @@ type runOptions struct {
 	heldExit   int
 	heldGiven  bool
 	statusFile string
+	passStore  bool
 	metrics    string
 }
 
@@ -45,7 +46,11 @@ in the background is killed when the command ends.
 
 The command finds CROFT_KEY, CROFT_TOKEN, CROFT_STAMP, CROFT_LEASE, CROFT_STORE and
 CROFT_DEADLINE in its environment, so "croft write" and "croft report" inside it need no
-flags. Its exit code becomes croft's own, unless croft has something worse to say: the
+flags. CROFT_STORE has the store's URL without its password. A croft that the command
+calls finds the password in a file that only you can read. A command that runs as
+another user, or that opens the store by itself, may need --pass-store.
+
+The command's exit code becomes croft's own, unless croft has something worse to say: the
 last line on stderr, and --status-file, tell them apart.`,
 		Example: `  croft run reports/daily --every 24h -- ./publish.sh
   croft run sync --ttl 2m --guard out/today.json -- sh -c 'generate | croft write out/today.json'
@@ -80,6 +85,7 @@ last line on stderr, and --status-file, tell them apart.`,
 	spanFlag(flags, &o.lease.StallAfter, "stall-after", "stop the command if it has not called \"croft report\" for this long")
 	spanFlag(flags, &o.lease.MaxHold, "max-hold", "stop the command after this long, whatever it does")
 	guardFlag(flags, &o.targets)
+	passStoreFlag(flags, &o.passStore)
 	flags.IntVar(&o.heldExit, "held-exit", 0, "exit `code` when it is not your turn (default 0; 11 when an explicit --wait ran out)")
 	flags.StringVar(&o.statusFile, "status-file", "", "write the outcome to this `file`, as JSON")
 	flags.StringVar(&o.metrics, "metrics", "", "serve metrics for Prometheus at `host:port` while it runs (:port is this machine only), or keep them in a file that ends in .prom")

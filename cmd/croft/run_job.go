@@ -285,12 +285,15 @@ func (j *job) environment() (env []string, err error) {
 			return nil, err
 		}
 	}
-	return append(inherited(),
+	store, err := storeFor(j.scratch, name, j.opts.passStore)
+	if err != nil {
+		return nil, err
+	}
+	return append(append(inherited(), store...),
 		"CROFT_KEY="+j.lease().Key(),
 		"CROFT_TOKEN="+strconv.FormatInt(int64(j.lease().Token()), 10),
 		envStamp+"="+j.lease().Stamp().String(),
 		envLease+"=@"+file,
-		envStore+"="+name,
 		"CROFT_DEADLINE="+j.lease().Record().Deadline.Format(time.RFC3339Nano),
 	), nil
 }

@@ -47,6 +47,9 @@ func TestEveryCommandInTheRunbookWorks(t *testing.T) {
 		if !closed {
 			t.Fatalf("block %d does not end", i+1)
 		}
+		if strings.Contains(b, "> mine.lease") && !strings.HasPrefix(b, "umask 077") {
+			t.Errorf("block %d writes a secret to a file that others can read:\n%s", i+1, b)
+		}
 		script := incident + "-- block.sh --\n" + b
 		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("block%02d.txtar", i+1)), []byte(script), 0o600); err != nil {
 			t.Fatal(err)

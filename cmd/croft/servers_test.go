@@ -1,12 +1,64 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/croft-dev/croft/internal/testenv"
 )
+
+// TestPasswordScripts runs scripts on servers that ask for a password. No
+// command that croft starts finds it in its environment.
+func TestPasswordScripts(t *testing.T) {
+	t.Parallel()
+	const password = "hunter22"
+	redis := func(t *testing.T, settings ...string) string {
+		server := testenv.RedisAlone(t)
+		for _, setting := range settings {
+			if _, err := server.Ask(strings.Fields(setting)...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return server.Addr
+	}
+	for name, open := range map[string]func(*testing.T) (whole, bare string){
+		"redis": func(t *testing.T) (string, string) {
+			addr := redis(t, "CONFIG SET requirepass "+password)
+			return "redis://:" + password + "@" + addr + "/0", "redis://" + addr + "/0"
+		},
+		"redis user": func(t *testing.T) (string, string) {
+			addr := redis(t, "ACL SETUSER ann on >"+password+" allkeys allchannels allcommands", "ACL SETUSER default off")
+			return "redis://ann:" + password + "@" + addr + "/0", "redis://ann@" + addr + "/0"
+		},
+		"postgres": func(t *testing.T) (string, string) {
+			whole := testenv.Postgres(t).Login(t, password)
+			return whole, strings.Replace(whole, ":"+password+"@", "@", 1)
+		},
+		"postgres query": func(t *testing.T) (string, string) {
+			whole := testenv.Postgres(t).Login(t, password)
+			bare := strings.Replace(whole, ":"+password+"@", "@", 1)
+			return strings.Replace(bare, "?", "?password="+password+"&", 1), bare
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			whole, bare := open(t)
+			folders := []string{"password"}
+			if strings.HasPrefix(name, "postgres") {
+				folders = append(folders, "password_work")
+			}
+			for _, folder := range folders {
+				testscript.Run(t, scripts(folder, func(e *testscript.Env) {
+					e.Setenv("CROFT_STORE", whole)
+					e.Setenv("WHOLE", whole)
+					e.Setenv("BARE", bare)
+				}))
+			}
+		})
+	}
+}
 
 // The same scripts on every engine beside the default one: what users script against does not depend on where leases are kept.
 func TestServerScripts(t *testing.T) {

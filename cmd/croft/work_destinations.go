@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"net/http"
 	"net/url"
@@ -13,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/work"
 	"github.com/croft-dev/croft/work/steward"
 )
 
@@ -181,6 +183,31 @@ func (d *destination) open(name, dir string) (steward.Deliverer, error) {
 		return nil, &usageError{"destination " + word(name) + ": there is no secret to sign its requests with", "give --secret-file FILE (secret_file in the file of destinations), set " + envWebhookSecret + ", or say --unsigned"}
 	}
 	return hook, nil
+}
+
+// effectCommand delivers effects by a command that finds the ledger, as that of
+// a worker does.
+type effectCommand struct {
+	steward.Command
+	ledger    string
+	passStore bool
+}
+
+// Deliver runs the command.
+func (c effectCommand) Deliver(ctx context.Context, e work.Effect) error {
+	dir, err := scratch()
+	if err != nil {
+		return steward.Undelivered(err)
+	}
+	defer os.RemoveAll(dir)
+	env, err := storeFor(dir, c.ledger, c.passStore)
+	if err != nil {
+		return steward.Undelivered(err)
+	}
+	// The dispatcher may itself be under a croft that keeps its store in a file.
+	c.Env = slices.Concat(c.Env, []string{envStoreFile + "="}, env)
+	c.Scratch = dir
+	return c.Command.Deliver(ctx, e)
 }
 
 func beside(dir, path string) string {

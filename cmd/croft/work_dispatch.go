@@ -17,7 +17,7 @@ import (
 func (a *app) workDispatchCommand() *cobra.Command {
 	var f destinationFlags
 	var o steward.DispatchOptions
-	untilEmpty := false
+	untilEmpty, passStore := false, false
 	c := &cobra.Command{
 		Use:   "dispatch",
 		Short: "Deliver effects to webhooks and commands",
@@ -31,8 +31,8 @@ again; other 3xx and 4xx are given up; after anything else nobody can say, and i
 Each receiver needs a secret of its own, of at least 32 bytes: "openssl rand -hex 32" makes one. It is read from --secret-file, or for a single webhook
 from CROFT_WEBHOOK_SECRET, one per line while it is being replaced. Commands do not find it in their environment.
 
-A command, run by the shell, finds the body on standard input, and CROFT_IDEMPOTENCY_KEY, CROFT_ITEM, CROFT_QUEUE, CROFT_EFFECT, CROFT_TOKEN and CROFT_ATTEMPT in its
-environment. Exit code 0 is delivered, 75 try again, 65 give up; after any other nobody can say. On Linux nothing that it started outlives it, or --delivery-timeout.
+A command, run by the shell, finds the body on standard input, and CROFT_IDEMPOTENCY_KEY, CROFT_ITEM, CROFT_QUEUE, CROFT_EFFECT, CROFT_TOKEN, CROFT_ATTEMPT and CROFT_STORE in its
+environment; the last without the ledger's password, as for "croft work run". Exit code 0 is delivered, 75 try again, 65 give up; after any other nobody can say. On Linux nothing that it started outlives it, or --delivery-timeout.
 
 --destinations names a file with all of them; paths in it are relative to it:
   {"billing": {"url": "https://billing.example/hook", "secret_file": "billing.secret", "header": {"X-Team": "shop"}},
@@ -50,7 +50,7 @@ environment. Exit code 0 is delivered, 75 try again, 65 give up; after any other
 			if o.Slots < 1 || o.Slots > work.MaxClaim || o.Deliveries < 1 {
 				return invalid("--slots and --deliveries: they must be at least 1, and slots at most %d", work.MaxClaim)
 			}
-			return a.workDispatch(c.Context(), to, o, untilEmpty)
+			return a.workDispatch(c.Context(), to, o, untilEmpty, passStore)
 		},
 	}
 	flags := c.Flags()
@@ -66,6 +66,7 @@ environment. Exit code 0 is delivered, 75 try again, 65 give up; after any other
 	o.TTL = 30 * time.Second
 	ttlFlag(flags, &o.TTL, 30*time.Second, "how long others wait if this dispatcher dies")
 	flags.StringVar(&o.Key, "key", "work/dispatcher", "the key of the dispatcher's lease")
+	passStoreFlag(flags, &passStore)
 	flags.BoolVar(&untilEmpty, "until-empty", false, "end when nothing is due or on its way for these destinations; what waits for a later attempt is left")
 	return c
 }
@@ -81,9 +82,18 @@ type deliveryView struct {
 	Refused string           `json:"refused,omitempty"`
 }
 
-func (a *app) workDispatch(ctx context.Context, to map[string]steward.Deliverer, o steward.DispatchOptions, untilEmpty bool) error {
+func (a *app) workDispatch(ctx context.Context, to map[string]steward.Deliverer, o steward.DispatchOptions, untilEmpty, passStore bool) error {
 	ctx, stop := interruptible(ctx)
 	defer stop()
+	name, _, err := a.ledgerName()
+	if err != nil {
+		return err
+	}
+	for at, d := range to {
+		if c, ok := d.(steward.Command); ok {
+			to[at] = effectCommand{c, name, passStore}
+		}
+	}
 	l, err := a.ledger(ctx)
 	if err != nil {
 		return err

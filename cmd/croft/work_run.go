@@ -21,6 +21,7 @@ type workRunOptions struct {
 	once        bool
 	untilEmpty  bool
 	noReconcile bool
+	passStore   bool
 }
 
 // The exit codes by which a worker's command says more than that it failed; they are those of sysexits, as for commands of the dispatcher.
@@ -52,6 +53,9 @@ The command finds in its environment:
   CROFT_KEY, CROFT_TOKEN          queue/id, and the token of this attempt
   CROFT_STAMP                     what writes to guarded resources carry
   CROFT_LEASE, CROFT_STORE        for "croft work report", "checkpoint" and the others, which need no flags inside
+
+CROFT_STORE has the ledger's URL without its password. A croft that the command calls finds the password in a file that only you can read. A command that
+runs as another user, or that opens the ledger by itself, may need --pass-store.
 
 The item is kept alive while the command runs; with --stall-after only as long as it gets somewhere, which "croft work report" and "checkpoint" tell. An item whose command tells
 nothing for that long is no longer kept: at its deadline the command is killed, and the attempt has failed. When the item is lost otherwise, because it was reassigned or cancelled or the ledger cannot be reached in time, the command and all it
@@ -100,6 +104,7 @@ With --json what happens is printed as one object per line. Exit codes with --on
 	flags.BoolVar(&o.once, "once", false, "work on one item, then end")
 	flags.BoolVar(&o.untilEmpty, "until-empty", false, "end when the queue holds nothing that waits or runs, here or elsewhere")
 	flags.BoolVar(&o.noReconcile, "no-reconcile", false, "do not look after items that others have lost")
+	passStoreFlag(flags, &o.passStore)
 	return c
 }
 

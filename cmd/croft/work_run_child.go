@@ -178,7 +178,11 @@ func (t *attempt) environment() (env []string, err error) {
 			return nil, err
 		}
 	}
-	return append(inherited(),
+	store, err := storeFor(t.dir, t.crew.store, t.crew.opts.passStore)
+	if err != nil {
+		return nil, err
+	}
+	return append(append(inherited(), store...),
 		"CROFT_ITEM="+string(it.ID),
 		"CROFT_QUEUE="+it.Queue,
 		"CROFT_ATTEMPT="+strconv.Itoa(it.Attempts),
@@ -190,7 +194,6 @@ func (t *attempt) environment() (env []string, err error) {
 		"CROFT_TOKEN="+strconv.FormatInt(int64(deed.Token), 10),
 		envStamp+"="+t.job.Stamp().String(),
 		envLease+"=@"+in("lease"),
-		envStore+"="+t.crew.store,
 	), nil
 }
 

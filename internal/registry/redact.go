@@ -79,14 +79,19 @@ func redactQuery(query string) string {
 }
 
 func speaksOfSecret(name string) bool {
-	if plain, err := url.QueryUnescape(name); err == nil {
-		name = plain
-	}
-	name = strings.ToLower(name)
+	name = plain(name)
 	for _, word := range secretive {
 		if strings.Contains(name, word) {
 			return true
 		}
 	}
 	return false
+}
+
+// plain is a name in a query as its reader sees it, in lower case.
+func plain(name string) string {
+	if read, err := url.QueryUnescape(name); err == nil {
+		name = read
+	}
+	return strings.ToLower(name)
 }

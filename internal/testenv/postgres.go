@@ -129,6 +129,39 @@ func (s *PostgresServer) Database(tb testing.TB) string {
 	return s.URL(name)
 }
 
+// logins keeps tests from changing the server's list of users at once.
+var logins sync.Mutex
+
+// Login makes an empty database and a user for it who needs a password, and
+// returns a URL with both. Other users still need none.
+func (s *PostgresServer) Login(tb testing.TB, password string) string {
+	tb.Helper()
+	name := fmt.Sprintf("test_%d", s.databases.Add(1))
+	s.Query(tb, "postgres", "CREATE ROLE "+name+" LOGIN PASSWORD '"+password+"'")
+	s.Query(tb, "postgres", "CREATE DATABASE "+name+" OWNER "+name)
+	logins.Lock()
+	defer logins.Unlock()
+	file := filepath.Join(s.dir, "data", "pg_hba.conf")
+	rules, err := os.ReadFile(file)
+	if err == nil {
+		err = os.WriteFile(file, append([]byte("host all "+name+" all scram-sha-256\n"), rules...), 0o600)
+	}
+	if err != nil {
+		tb.Fatalf("testenv: %v", err)
+	}
+	s.Query(tb, "postgres", "SELECT pg_reload_conf()")
+	bare := strings.Replace(s.URL(name), "postgres@", name+"@", 1)
+	Eventually(tb, "the server asks for the password", func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), Patience)
+		defer cancel()
+		if exec.CommandContext(ctx, filepath.Join(s.bin, "psql"), "-X", "-w", "-d", bare, "-c", "SELECT 1").Run() == nil {
+			return errors.New("it lets the user in without one")
+		}
+		return nil
+	})
+	return strings.Replace(bare, name+"@", name+":"+password+"@", 1)
+}
+
 // Query runs SQL as the superuser in a database and returns what psql prints.
 func (s *PostgresServer) Query(tb testing.TB, database, sql string) string {
 	tb.Helper()

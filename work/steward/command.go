@@ -37,6 +37,11 @@ type Command struct {
 	Args []string // the program and its arguments
 	Dir  string   // default: the dispatcher's own
 	Env  []string // in addition to the dispatcher's own
+
+	// Scratch is a file or folder that is of no use once the program is over.
+	// The caller removes it. If the croft command is killed meanwhile, it goes
+	// with the program.
+	Scratch string
 }
 
 // stopDelay is how long Deliver tries to kill a program, and then waits for
@@ -86,7 +91,7 @@ func (c Command) run(ctx context.Context, env []string, body []byte, said io.Wri
 	if err != nil {
 		return notStarted, err
 	}
-	opts := &supervise.Options{Env: env, Dir: c.Dir, Stdin: stdin, Stdout: out, Stderr: out, Aside: true, GroupWillDo: true}
+	opts := &supervise.Options{Env: env, Dir: c.Dir, Scratch: c.Scratch, Stdin: stdin, Stdout: out, Stderr: out, Aside: true, GroupWillDo: true}
 	if deadline, ok := ctx.Deadline(); ok { // also if the dispatcher itself is stopped until then
 		opts.AllowFor = max(time.Until(deadline), 1)
 	}

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/croft-dev/croft/internal/registry"
+)
+
+// Environments end up in logs, crash reports and child processes. So a command
+// that croft starts finds CROFT_STORE without the store's password. The whole
+// URL is in a file beside the lease, which only this user can read and which
+// goes when the command goes. A croft that the command calls reads it there.
+
+// envStoreFile names that file. It is set only if there is one.
+const envStoreFile = "CROFT_STORE_FILE"
+
+// maxStore is more than any store's URL is long.
+const maxStore = 64 << 10
+
+func passStoreFlag(flags *pflag.FlagSet, pass *bool) {
+	flags.BoolVar(pass, "pass-store", false, "leave the store's password in the command's "+envStore)
+}
+
+// storeFor is what a command finds in its environment to reach a store. It
+// writes the file to dir, if there is a secret to be kept there.
+func storeFor(dir, name string, pass bool) (env []string, err error) {
+	bare := registry.Bare(name)
+	if pass || bare == name {
+		return []string{envStore + "=" + name}, nil
+	}
+	file := filepath.Join(dir, "store")
+	if err := os.WriteFile(file, []byte(name+"\n"), 0o600); err != nil {
+		return nil, err
+	}
+	return []string{envStore + "=" + bare, envStoreFile + "=" + file}, nil
+}
+
+// withPassword gives a store, or a target in it, the password that CROFT_STORE
+// does not have. The file has the password of one store only: no other URL gets
+// it.
+func withPassword(name string) (string, error) {
+	file := os.Getenv(envStoreFile)
+	if file == "" || !isURL(name) || registry.Bare(name) != name {
+		return name, nil
+	}
+	place, resource, isTarget := strings.Cut(name, "#")
+	whole, err := readStore(file)
+	switch {
+	case err != nil && place == os.Getenv(envStore):
+		return "", invalid("store %s: croft keeps its password out of %s, and the file that has it cannot be read (%v); "+
+			"if the command changes its user or outlives croft, start it with --pass-store", place, envStore, err)
+	case err != nil || registry.Bare(whole) != place:
+		return name, nil // another store
+	case isTarget:
+		return whole + "#" + resource, nil
+	}
+	return whole, nil
+}
+
+// readStore reads the file with a store's URL.
+func readStore(file string) (string, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxStore))
+	if err != nil {
+		return "", err
+	}
+	name := strings.TrimSpace(string(text))
+	if name == "" {
+		return "", fmt.Errorf("%s: it is empty", file)
+	}
+	return name, nil
+}

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestAStoresPasswordGoesToThatStoreAlone: the file beside a lease gives its
+// password to the URL it was taken from, and to no other.
+func TestAStoresPasswordGoesToThatStoreAlone(t *testing.T) {
+	const whole, bare = "redis://ann:hunter22@db:6379/0", "redis://ann@db:6379/0"
+	file := filepath.Join(t.TempDir(), "store")
+	if err := os.WriteFile(file, []byte(whole+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(envStoreFile, file)
+	t.Setenv(envStore, bare)
+	for name, want := range map[string]string{
+		bare:                             whole,
+		bare + "#report":                 whole + "#report",
+		whole:                            whole,
+		"redis://ann:other222@db:6379/0": "redis://ann:other222@db:6379/0",
+		"redis://ann@db:6379/1":          "redis://ann@db:6379/1",
+		"redis://ann@other:6379/0":       "redis://ann@other:6379/0",
+		"redis://bob@db:6379/0":          "redis://bob@db:6379/0",
+		"redis://db:6379/0#ann@db":       "redis://db:6379/0#ann@db",
+		"rediss://ann@db:6379/0":         "rediss://ann@db:6379/0",
+		bare + "?wait=1":                 bare + "?wait=1",
+		"":                               "",
+		"/var/lib/croft":                 "/var/lib/croft",
+	} {
+		if got, err := withPassword(name); got != want || err != nil {
+			t.Errorf("%q became %q, %v; want %q", name, got, err, want)
+		}
+	}
+	a := &app{}
+	if said := a.redact("the server does not like hunter22"); strings.Contains(said, "hunter22") {
+		t.Errorf("croft says %q", said)
+	}
+}
+
+// TestALostFileOfTheStoreIsSaid: only the store that the file was for needs it.
+func TestALostFileOfTheStoreIsSaid(t *testing.T) {
+	empty := filepath.Join(t.TempDir(), "empty")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const bare = "postgres://ann@db/app"
+	t.Setenv(envStore, bare)
+	for _, file := range []string{empty, filepath.Join(t.TempDir(), "gone"), t.TempDir()} {
+		t.Setenv(envStoreFile, file)
+		got, err := withPassword(bare)
+		if err == nil || outcomeOf(err).exit != exitUsage || !strings.Contains(err.Error(), "--pass-store") {
+			t.Errorf("%s: %q, %v; want a usage error that names --pass-store", file, got, err)
+		}
+		if got, err := withPassword(bare + "#row"); err == nil || !strings.Contains(err.Error(), "--pass-store") {
+			t.Errorf("%s: a target became %q, %v; want an error that names --pass-store", file, got, err)
+		}
+		for _, other := range []string{"postgres://ann@other/app", "postgres://ann:hunter22@db/app", "/var/lib/croft"} {
+			if got, err := withPassword(other); got != other || err != nil {
+				t.Errorf("%s: %q became %q, %v", file, other, got, err)
+			}
+		}
+	}
+	t.Setenv(envStoreFile, "")
+	if got, err := withPassword(bare); got != bare || err != nil {
+		t.Errorf("without a file %q became %q, %v", bare, got, err)
+	}
+}

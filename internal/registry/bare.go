@@ -1,0 +1,81 @@
+package registry
+
+import (
+	"net/url"
+	"strings"
+)
+
+// Bare is a URL without its secrets: the password, and values in the query
+// whose name speaks of a secret. Everything else stays as it was written, so a
+// URL without secrets stays the same. A path stays the same, too.
+//
+// People read what Redact returns; programs can use what Bare returns.
+func Bare(raw string) string {
+	if !isURL(raw) {
+		return raw
+	}
+	if _, err := url.Parse(raw); err != nil {
+		return Redact(raw) // where its password ends is a guess
+	}
+	scheme, rest, _ := strings.Cut(raw, "://")
+	rest, fragment, hasFragment := strings.Cut(rest, "#")
+	place, query, hasQuery := strings.Cut(rest, "?")
+	place = bareUser(place)
+	if hasQuery {
+		if kept := bareQuery(query); kept != "" || query == "" {
+			place += "?" + kept
+		}
+	}
+	if hasFragment {
+		place += "#" + fragment
+	}
+	return scheme + "://" + place
+}
+
+// bareUser takes the password out of what stands between the scheme and the
+// query.
+func bareUser(place string) string {
+	authority, path := place, ""
+	if slash := strings.IndexByte(place, '/'); slash >= 0 {
+		authority, path = place[:slash], place[slash:]
+	}
+	at := strings.LastIndexByte(authority, '@')
+	if at < 0 {
+		return place
+	}
+	user, password, _ := strings.Cut(authority[:at], ":")
+	switch {
+	case password == "":
+		return place
+	case user == "":
+		return authority[at+1:] + path
+	}
+	return user + authority[at:] + path
+}
+
+func bareQuery(query string) string {
+	var kept []string
+	for pair := range strings.SplitSeq(query, "&") {
+		if !hasSecret(pair) {
+			kept = append(kept, pair)
+		}
+	}
+	return strings.Join(kept, "&")
+}
+
+// hasSecret reports whether a part of a query has a secret in it. A semicolon
+// may be meant as a separator, or as a part of the value.
+func hasSecret(pair string) bool {
+	for more := true; more; {
+		name, value, _ := strings.Cut(pair, "=")
+		if value != "" && speaksOfSecret(name) && !innocent[plain(name)] {
+			return true
+		}
+		_, pair, more = strings.Cut(pair, ";")
+	}
+	return false
+}
+
+// innocent are names that speak of a secret, while their values are files or
+// settings.
+var innocent = map[string]bool{"key": true, "sslkey": true, "passfile": true, "require_auth": true}
