@@ -121,14 +121,14 @@ func TestPlantedRecordsDecideNothing(t *testing.T) {
 	token := func(to fence.Token) func(*tenure.Record) {
 		return func(rec *tenure.Record) { rec.Token, rec.History[len(rec.History)-1].Token = to, to }
 	}
-	many := func(rec *tenure.Record) { rec.Guards = make([]string, 10_000) }
-	long := func(rec *tenure.Record) { rec.Owner = strings.Repeat("x", 500_000) }
+	many := func(rec *tenure.Record) { rec.Guards = make([]string, 1000) }
+	long := func(rec *tenure.Record) { rec.Owner = strings.Repeat("x", 100_000) }
 	for what, make := range map[string]func(key string) []byte{
 		"nothing":            func(string) []byte { return nil },
 		"more than a record": func(string) []byte { return bytes.Repeat([]byte("x"), 2<<20) },
-		"deep":               func(string) []byte { return bytes.Repeat([]byte(`{"record":`), 90_000) },
+		"deep":               func(string) []byte { return bytes.Repeat([]byte(`{"record":`), 20_000) },
 		"a time without end": func(string) []byte {
-			return []byte(`{"croft":1,"nonce":"x","dropped":{"at":"` + strings.Repeat("9", 900_000) + `"}}`)
+			return []byte(`{"croft":1,"nonce":"x","dropped":{"at":"` + strings.Repeat("9", 100_000) + `"}}`)
 		},
 		"another's record":      func(string) []byte { return body(good.Key, token(held.Record.Token+1)) },
 		"another's deletion":    func(string) []byte { return dropped },
