@@ -76,10 +76,10 @@ func TestAMadeUpStampIsNobodys(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		c := r.client(nil, &Options{Owner: "ann"})
 		l := r.acquire(c, "jobs/a", nil)
-		real, madeUp := l.Stamp(), l.Stamp()
+		issued, madeUp := l.Stamp(), l.Stamp()
 		madeUp.Grant = tenure.NewSecret().Grant()
-		for _, s := range []fence.Stamp{madeUp, real, madeUp} {
-			c.Refused(s, "out", stale(s, real.Token+1))
+		for _, s := range []fence.Stamp{madeUp, issued, madeUp} {
+			c.Refused(s, "out", stale(s, issued.Token+1))
 		}
 		time.Sleep(2 * recordEvery)
 		counts := map[string]int{}

@@ -150,7 +150,7 @@ func renumbering(t *testing.T, server string) (address string) {
 					if head[0] == 'K' { // the process number, and the key that cancels
 						binary.BigEndian.PutUint32(body, 4711<<8)
 					}
-					if _, err := near.Write(append(head, body...)); err != nil {
+					if _, err := near.Write(slices.Concat(head, body)); err != nil {
 						return
 					}
 				}

@@ -86,8 +86,12 @@ func (f *destinationFlags) open() (map[string]steward.Deliverer, error) {
 		if err != nil {
 			return nil, err
 		}
+		var secrets []string
+		for _, each := range all {
+			secrets = append(secrets, each.SecretEnv)
+		}
+		defer forgetSecrets(secrets...)
 		for name, each := range all {
-			defer forgetSecrets(each.SecretEnv)
 			d, err := each.open(name, filepath.Dir(f.file))
 			if err != nil {
 				return nil, err
@@ -122,9 +126,11 @@ func (f *destinationFlags) secretFile() (of func(name string) string, err error)
 
 // forgetSecrets keeps secrets out of the environment of commands: one that has
 // them could sign requests in the dispatcher's name.
-func forgetSecrets(variable string) {
-	if variable != "" {
-		_ = os.Unsetenv(variable)
+func forgetSecrets(variables ...string) {
+	for _, variable := range variables {
+		if variable != "" {
+			_ = os.Unsetenv(variable)
+		}
 	}
 }
 

@@ -90,7 +90,7 @@ func (l Layout) Read(name string, data []byte) (Body, error) {
 	if err != nil {
 		return Body{}, err
 	}
-	key := ""
+	var key string
 	if b.Record != nil {
 		key = b.Record.Key
 	} else {

@@ -30,7 +30,7 @@ type trial struct {
 // trials are one good request, one under two secrets, and changed ones.
 func trials() (all []trial) {
 	secret := strings.Repeat("secret of tests ", 3)
-	make := func(name string, good bool, signedWith string, at time.Time, change func(*trial)) {
+	try := func(name string, good bool, signedWith string, at time.Time, change func(*trial)) {
 		h := http.Header{}
 		for i, name := range signed {
 			h.Set(name, "value-"+strconv.Itoa(i))
@@ -48,27 +48,27 @@ func trials() (all []trial) {
 		all = append(all, one)
 	}
 	now := time.Now()
-	make("good", true, secret, now, nil)
-	make("another secret", false, secret, now, func(t *trial) { t.Secret = strings.ToUpper(t.Secret) })
-	make("an empty secret", false, "", now, nil)
-	make("a short secret", false, secret[:31], now, nil)
-	make("another receiver", false, secret, now, func(t *trial) { t.URL = "https://shop.example/hook?a=b" })
-	make("another body", false, secret, now, func(t *trial) { t.Body += "00" })
-	make("a line moved from the body to a header", false, secret, now, func(t *trial) {
+	try("good", true, secret, now, nil)
+	try("another secret", false, secret, now, func(t *trial) { t.Secret = strings.ToUpper(t.Secret) })
+	try("an empty secret", false, "", now, nil)
+	try("a short secret", false, secret[:31], now, nil)
+	try("another receiver", false, secret, now, func(t *trial) { t.URL = "https://shop.example/hook?a=b" })
+	try("another body", false, secret, now, func(t *trial) { t.Body += "00" })
+	try("a line moved from the body to a header", false, secret, now, func(t *trial) {
 		body, _ := hex.DecodeString(t.Body)
 		line, rest, _ := bytes.Cut(body, []byte("\n"))
 		t.Headers[HeaderAttempt] += "\n" + string(line)
 		t.Body = hex.EncodeToString(rest)
 	})
-	make("no signature", false, secret, now, func(t *trial) { delete(t.Headers, HeaderSignature) })
-	make("another version", false, secret, now, func(t *trial) {
+	try("no signature", false, secret, now, func(t *trial) { delete(t.Headers, HeaderSignature) })
+	try("another version", false, secret, now, func(t *trial) {
 		t.Headers[HeaderSignature] = strings.ReplaceAll(t.Headers[HeaderSignature], "v2=", "v3=")
 	})
-	make("an old copy", false, secret, now.Add(-time.Hour), nil)
-	make("from the future", false, secret, now.Add(time.Hour), nil)
+	try("an old copy", false, secret, now.Add(-time.Hour), nil)
+	try("from the future", false, secret, now.Add(time.Hour), nil)
 	for _, header := range signed {
-		make("another "+header, false, secret, now, func(t *trial) { t.Headers[header] += "0" })
-		make("no "+header, false, secret, now, func(t *trial) { delete(t.Headers, header) })
+		try("another "+header, false, secret, now, func(t *trial) { t.Headers[header] += "0" })
+		try("no "+header, false, secret, now, func(t *trial) { delete(t.Headers, header) })
 	}
 	return all
 }
