@@ -76,6 +76,27 @@ func outbox() []check {
 				t.pass(a.Effect.Ready)
 			}
 		}},
+		{"a made-up stamp shuts no dispatcher out", func(t *trial) {
+			t.emits("q", "x")
+			madeUp := dispatcher(1)
+			madeUp.Token = fence.MaxToken
+			if _, err := t.ledger.Take(t.ctx, work.Taking{Stamp: madeUp, Limit: 5, Hold: long}); !errors.Is(err, fence.ErrAhead) {
+				t.Errorf("taking with a made-up stamp: %v, want ErrAhead", err)
+			}
+			d := dispatcher(2)
+			got := t.take(work.Taking{Stamp: d, Limit: 5, Hold: long})
+			if len(got) != 1 {
+				t.Fatalf("took %d effects, want one", len(got))
+			}
+			s := work.Settlement{Effect: got[0].EffectID, Attempt: 1, Stamp: madeUp, State: work.Sent}
+			if a := t.ledger.Settle(t.ctx, []work.Settlement{s})[0]; !errors.Is(a.Err, fence.ErrAhead) {
+				t.Errorf("settling with a made-up stamp: %v, want ErrAhead", a.Err)
+			}
+			s.Stamp = d
+			if a := t.settle(s); a.Err != nil {
+				t.Errorf("the rightful dispatcher: %v", a.Err)
+			}
+		}},
 		{"an older dispatcher is shut out", func(t *trial) {
 			t.emits("q", "x", "y")
 			old, young := dispatcher(1), dispatcher(2)
