@@ -62,8 +62,8 @@ func linkerFlags(version string) string {
 }
 
 // goCommand is a call of the go command for a platform. Its environment holds
-// every setting that changes the bytes, so that those of the machine do not
-// matter. CGO_ENABLED=0 keeps the C compiler and the C library out.
+// the settings that change the bytes, so that those of the shell do not matter.
+// CGO_ENABLED=0 keeps the C compiler and the C library out.
 func goCommand(ctx context.Context, top string, p platform, verb string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "go", append([]string{verb}, args...)...)
 	cmd.Dir = top
