@@ -30,6 +30,14 @@ exec bash -eu block.sh
 -- out/.keep --
 `
 
+// forged is an incident whose mark somebody has made up.
+var forged = strings.Replace(incident, "exec bash -eu block.sh\n", `
+env CROFT_MAX_AHEAD=2000000h
+exec croft guard raise out/nightly.json --stamp croft1:4000000000000000:00000000000000000000000000000001:0:orders/nightly
+env CROFT_MAX_AHEAD=
+exec bash -eu block.sh
+`, 1)
+
 // TestEveryCommandInTheRunbookWorks: each block by itself, in the middle of an incident.
 func TestEveryCommandInTheRunbookWorks(t *testing.T) {
 	t.Parallel()
@@ -50,7 +58,11 @@ func TestEveryCommandInTheRunbookWorks(t *testing.T) {
 		if strings.Contains(b, "> mine.lease") && !strings.HasPrefix(b, "umask 077") {
 			t.Errorf("block %d writes a secret to a file that others can read:\n%s", i+1, b)
 		}
-		script := incident + "-- block.sh --\n" + b
+		found := incident
+		if strings.Contains(b, "guard reset") {
+			found = forged
+		}
+		script := found + "-- block.sh --\n" + b
 		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("block%02d.txtar", i+1)), []byte(script), 0o600); err != nil {
 			t.Fatal(err)
 		}
