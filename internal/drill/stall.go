@@ -5,17 +5,30 @@ import (
 	"time"
 )
 
-// stall measures the longest time for which this process did not get to run. No client can end a lease in time on a machine that
+// stall measures for how long this process did not get to run. No client can end a lease in time on a machine that
 // stands still: what is late by less than that proves nothing.
 type stall struct {
 	quit chan struct{}
 	once sync.Once
 	over chan struct{}
-	most time.Duration
+	most time.Duration // the longest stall
+	lost []lost        // the latest ones
 }
 
-// stallTick is how closely it looks.
-const stallTick = 5 * time.Millisecond
+// lost is time in which nothing ran.
+type lost struct {
+	until time.Time
+	d     time.Duration
+}
+
+const (
+	// stallTick is how closely it looks.
+	stallTick = 5 * time.Millisecond
+	// stallSpan is how long a lease takes at most to end on a busy machine, when
+	// its time is up: a timer, two goroutines and the one that takes the time
+	// wait for each other. Each may be held up by a stall of its own.
+	stallSpan = time.Second
+)
 
 func watchStall() *stall {
 	s := &stall{quit: make(chan struct{}), over: make(chan struct{})}
@@ -31,19 +44,37 @@ func watchStall() *stall {
 			case <-tick.C:
 			}
 			now := time.Now()
-			s.most = max(s.most, now.Sub(last)-stallTick)
+			s.add(lost{now, now.Sub(last) - stallTick})
 			last = now
 		}
 	}()
 	return s
 }
 
-// stop returns the longest stall; none was watched for if s is nil.
+func (s *stall) add(l lost) {
+	if l.d < stallTick {
+		return
+	}
+	s.most = max(s.most, l.d)
+	s.lost = append(s.lost, l)
+	for l.until.Sub(s.lost[0].until) > stallSpan {
+		s.lost = s.lost[1:]
+	}
+}
+
+// stop returns the longest stall, or all of the last second together if that is
+// more; none was watched for if s is nil.
 func (s *stall) stop() time.Duration {
 	if s == nil {
 		return 0
 	}
 	s.once.Do(func() { close(s.quit) })
 	<-s.over
-	return s.most
+	var recent time.Duration
+	for _, l := range s.lost {
+		if time.Since(l.until) < stallSpan {
+			recent += l.d
+		}
+	}
+	return max(s.most, recent)
 }
