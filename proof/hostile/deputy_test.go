@@ -1,7 +1,6 @@
 package hostile
 
 import (
-	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -14,20 +13,6 @@ import (
 	"github.com/croft-dev/croft/backend/dir"
 	"github.com/croft-dev/croft/tenure"
 )
-
-// croft builds the command line once.
-var croft = sync.OnceValues(func() (string, error) {
-	folder, err := os.MkdirTemp("", "croft-hostile-*")
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(folder, "croft")
-	out, err := exec.Command("go", "build", "-o", path, "github.com/croft-dev/croft/cmd/croft").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("%w: %s", err, out)
-	}
-	return path, nil
-})
 
 // attacker is a host that notes whatever is sent to it.
 type attacker struct {
@@ -77,10 +62,8 @@ func (a *attacker) note(text string) {
 // record of a shared store. An operator with credentials of every kind ends its
 // lease. Nothing reaches the host, and no file is made.
 func TestAnOperatorSendsNothingWhereARecordSays(t *testing.T) {
-	bin, err := croft()
-	if err != nil {
-		t.Fatal(err)
-	}
+	t.Parallel()
+	bin := built(t)
 	evil, shared, away := newAttacker(t), t.TempDir(), t.TempDir()
 	if err := os.Chmod(shared, 0o777); err != nil {
 		t.Fatal(err)

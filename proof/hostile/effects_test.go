@@ -5,34 +5,20 @@ package hostile
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/croft-dev/croft/internal/testenv"
 )
-
-// builtCroft is the command under attack.
-var builtCroft = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "croft-hostile-")
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "croft")
-	if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", path, "github.com/croft-dev/croft/cmd/croft").CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go build: %w: %s", err, out)
-	}
-	return path, nil
-})
 
 // effectScene is a ledger, and the croft that works on it.
 type effectScene struct {
@@ -43,10 +29,8 @@ type effectScene struct {
 // TestEffects: what a command under "croft work" can do to the worker and the
 // dispatcher that run it, and to those that the dispatcher talks to.
 func TestEffects(t *testing.T) {
-	croft, err := builtCroft()
-	if err != nil {
-		t.Fatal(err)
-	}
+	t.Parallel()
+	croft := built(t)
 	for name, attack := range map[string]func(*effectScene){
 		"a pipeline acts after its time": func(s *effectScene) { s.outlive(`{ echo up >&3; sleep 1000; } 3>"$LIVING" | cat`) },
 		"a daemon acts after its time": func(s *effectScene) {
@@ -63,7 +47,10 @@ func TestEffects(t *testing.T) {
 		"a command reads the secret":       (*effectScene).secret,
 		"one receiver signs for the other": (*effectScene).forge,
 	} {
-		t.Run(name, func(t *testing.T) { attack(&effectScene{T: t, croft: croft, dir: t.TempDir()}) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			attack(&effectScene{T: t, croft: croft, dir: t.TempDir()})
+		})
 	}
 }
 
@@ -167,12 +154,12 @@ func (s *effectScene) secret() {
 // other.
 func (s *effectScene) forge() {
 	called := make(chan string, 10)
+	hooks := []string{"work", "dispatch", "--until-empty"}
 	for _, name := range []string{"a", "b"} {
 		receiver := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { called <- name }))
 		defer receiver.Close()
-		s.Setenv("HOOK_"+name, receiver.URL)
+		hooks = append(hooks, "--webhook", name+"="+receiver.URL)
 	}
-	hooks := []string{"work", "dispatch", "--webhook", "a=" + os.Getenv("HOOK_a"), "--webhook", "b=" + os.Getenv("HOOK_b"), "--until-empty"}
 	for path, secret := range map[string]string{"a.secret": strings.Repeat("a", 40), "b.secret": strings.Repeat("b", 40), "short": "hunter2"} {
 		if err := os.WriteFile(filepath.Join(s.dir, path), []byte(secret), 0o600); err != nil {
 			s.Fatal(err)
@@ -181,7 +168,7 @@ func (s *effectScene) forge() {
 	s.must(nil, "work", "add", "q", "x")
 	s.must(nil, "work", "run", "q", "--once", "--", "sh", "-c", "croft work emit a x && croft work emit b x")
 	for _, secrets := range [][]string{{"--secret-file", "a.secret"}, {"--secret-file", "a=a.secret", "--secret-file", "b=short"}} {
-		out, err := s.run(nil, append(hooks, secrets...)...)
+		out, err := s.run(nil, slices.Concat(hooks, secrets)...)
 		if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 2 || !strings.Contains(out, "secret") {
 			s.Errorf("%q: %v: %s; want a usage error about the secret", secrets, err, out)
 		}

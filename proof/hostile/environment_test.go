@@ -32,10 +32,8 @@ type environmentScene struct {
 // store where it leaks from: in the environment of processes, and in files that
 // are left behind.
 func TestEnvironment(t *testing.T) {
-	croft, err := builtCroft()
-	if err != nil {
-		t.Fatal(err)
-	}
+	t.Parallel()
+	croft := built(t)
 	redis := func(t *testing.T) string {
 		server := testenv.RedisAlone(t)
 		if _, err := server.Ask("CONFIG", "SET", "requirepass", storePassword); err != nil {
@@ -61,6 +59,7 @@ func TestEnvironment(t *testing.T) {
 		"what a killed dispatcher leaves": {postgres, func(s *environmentScene) { s.remain(effect) }},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			s := &environmentScene{T: t, croft: croft, dir: t.TempDir(), store: attack.store(t)}
 			if strings.HasPrefix(s.store, "postgres:") { // something to do for workers and dispatchers
 				s.must("work", "add", "first", "x")

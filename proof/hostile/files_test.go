@@ -36,11 +36,7 @@ func TestFiles(t *testing.T) {
 		}
 		t.Skip("NOT TESTED: needs root, to act as two users")
 	}
-	croft := filepath.Join(t.TempDir(), "croft")
-	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", croft, "../../cmd/croft")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
+	croft := built(t)
 	for name, attack := range map[string]func(*fileScene){
 		"a pipe for a record":             func(s *fileScene) { s.record(`mkfifo -m 666 "$1"`) },
 		"an endless file for a record":    func(s *fileScene) { s.record(`ln -s /dev/zero "$1"`) },

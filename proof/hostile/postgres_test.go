@@ -16,10 +16,8 @@ import (
 // plants a concat_ws that fits Croft's call better than the server's own, and
 // makes itself a superuser when it runs. A superuser then looks at a lease.
 func TestAPlantedFunctionIsNotRunByASuperuser(t *testing.T) {
-	croft, err := builtCroft()
-	if err != nil {
-		t.Fatal(err)
-	}
+	t.Parallel()
+	croft := built(t)
 	pg := testenv.Postgres(t)
 	url := pg.Database(t)
 	database := url[strings.LastIndex(url, "/")+1 : strings.Index(url, "?")]

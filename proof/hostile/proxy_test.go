@@ -31,11 +31,7 @@ const (
 // user: whoever reaches the port is the attacker.
 func TestProxy(t *testing.T) {
 	t.Parallel()
-	croft := filepath.Join(t.TempDir(), "croft")
-	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", croft, "../../cmd/croft")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
+	croft := built(t)
 	for name, attack := range map[string]func(*testing.T, string){
 		"a body is taken for a request":     smuggle,
 		"a replaced owner floods":           starve,

@@ -14,10 +14,8 @@ import (
 // TestAMadeUpStampShutsNobodyOut: a neighbour writes with the highest token
 // there is. It is refused, and the rightful owner writes on.
 func TestAMadeUpStampShutsNobodyOut(t *testing.T) {
-	bin, err := croft()
-	if err != nil {
-		t.Fatal(err)
-	}
+	t.Parallel()
+	bin := built(t)
 	folder := t.TempDir()
 	target := filepath.Join(folder, "out.txt")
 	run := func(stdin string, args ...string) (string, int) {
