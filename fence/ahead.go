@@ -69,9 +69,12 @@ func (s Stamp) CheckNow() error {
 // Reset is the mark after an operator has found that its token was made up. The
 // operator knows from the store how high the key's tokens are: that is the
 // floor. Owners up to it stay shut out. A mark that is not [Doubtful] is not
-// reset: its own token is the floor that keeps stale owners out.
+// reset: its own token is the floor that keeps stale owners out. Resetting twice
+// is the same as once: a caller whose answer was lost may ask again.
 func (m Mark) Reset(floor Token, now time.Time) (Mark, error) {
 	switch {
+	case !m.IsZero() && m == Mark{Key: m.Key, Token: floor}:
+		return m, nil
 	case !Doubtful(m.Token, now):
 		return m, fmt.Errorf("%w reset: the token %d was not made up, as far as the clock tells; whoever is refused acquires anew, above it", ErrInvalid, m.Token)
 	case floor < 1 || Doubtful(floor, now):

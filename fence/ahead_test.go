@@ -53,8 +53,12 @@ func TestOnlyAMadeUpMarkIsReset(t *testing.T) {
 	at := func(d time.Duration) fence.Token { return fence.Token(now.Add(d).UnixMicro()) }
 	mark := func(token fence.Token) fence.Mark { return fence.Mark{Key: "k", Token: token, Grant: "g", Seq: 3} }
 	for _, token := range []fence.Token{fence.MaxToken, 1 << 52, at(fence.DefaultMaxAhead), at(fence.DefaultMaxAhead/2) + 1} {
-		if got, err := mark(token).Reset(at(0), now); err != nil || got != (fence.Mark{Key: "k", Token: at(0)}) {
+		got, err := mark(token).Reset(at(0), now)
+		if err != nil || got != (fence.Mark{Key: "k", Token: at(0)}) {
 			t.Errorf("from %d: %+v, %v", token, got, err)
+		}
+		if again, err := got.Reset(at(0), now); err != nil || again != got {
+			t.Errorf("from %d, twice: %+v, %v", token, again, err)
 		}
 	}
 	for _, token := range []fence.Token{0, 7, at(0), at(time.Hour), at(fence.DefaultMaxAhead / 2)} {

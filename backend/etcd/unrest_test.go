@@ -164,6 +164,14 @@ func (g raising) Rekey(ctx context.Context, key, actor, note string) (m fence.Ma
 	return m, err
 }
 
+func (g raising) Reset(ctx context.Context, floor fence.Token, actor, note string) (m fence.Mark, err error) {
+	steadfast(ctx, func() error {
+		m, err = g.Guard.Reset(ctx, floor, actor, note)
+		return err
+	})
+	return m, err
+}
+
 var _ guard.Guard = raising{}
 
 // TestTheLawsHoldWhileLeadersAreKilled: the suites, with the leader of three killed every few seconds. Whoever asks again whatever it was not told finds every law kept.
