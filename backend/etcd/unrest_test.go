@@ -49,10 +49,14 @@ func (s steadfastStore) Apply(ctx context.Context, requests []tenure.Request) []
 		if len(open) == 0 {
 			return nil
 		}
+		var unknown error // of any of them
 		for i, a := range s.Store.Apply(ctx, again) {
 			answers[open[i]] = a
+			if errors.Is(a.Err, store.ErrUnknown) {
+				unknown = a.Err
+			}
 		}
-		return answers[open[0]].Err
+		return unknown
 	})
 	return answers
 }
