@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -144,7 +145,10 @@ func TestLinksDoNotLeadOutOfAnAllowedFolder(t *testing.T) {
 	}
 	for link, to := range map[string]string{"folder": out, "file": filepath.Join(out, "new"), "inside": filepath.Join(in, "sub")} {
 		if err := os.Symlink(to, filepath.Join(in, link)); err != nil {
-			t.Skip(err) // not on every system, and nothing to show there
+			if runtime.GOOS != "windows" {
+				t.Fatal(err)
+			}
+			t.Skipf("NOT TESTED: this user may not make links: %v", err)
 		}
 	}
 	a, err := guard.Allow(in, "sqlite://"+filepath.ToSlash(in))
