@@ -1,0 +1,189 @@
+package engine
+
+import (
+	"errors"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// attempt asks the store for one thing with one secret. The law grants a secret
+// once, so an attempt may send copies of its request until it knows the outcome.
+type attempt struct {
+	call    *Call // nil when the caller has left
+	request tenure.Request
+	queued  *request      // the copy that waits in the outbox
+	newest  *request      // the newest copy in flight, unless it has hung
+	copies  int           // copies sent, ever
+	doubt   int           // copies that may have been granted, or may yet be
+	sends   int           // copies sent since the store last refused one
+	first   clock.Instant // when the first of these was sent
+	last    clock.Instant // when the newest copy was sent
+	memory  request       // for the first copy
+	used    bool          // memory is
+
+	// Without a caller:
+	resolving  bool
+	resolveEnd clock.Instant // by then a grant has lapsed
+	next       clock.Instant // when to send a release
+	poll       time.Duration
+	terms      keep.Terms
+	alarm      alarm
+}
+
+// put queues a copy of the attempt's request.
+func (e *Engine) put(a *attempt, at lane) { e.putRequest(a, a.request, at) }
+
+func (e *Engine) putRequest(a *attempt, req tenure.Request, at lane) {
+	r := &a.memory
+	if a.used {
+		r = new(request)
+	}
+	a.used = true
+	*r = request{Request: req, attempt: a, lane: at}
+	a.queued = r
+	e.outbox.add(r)
+}
+
+// drop takes back the copy that waits in the outbox, if there is one.
+func (e *Engine) drop(a *attempt) {
+	if a.queued != nil {
+		e.outbox.remove(a.queued)
+		a.queued = nil
+	}
+}
+
+// sent notes that the queued copy is in flight from now on.
+func (a *attempt) sent(r *request) {
+	a.queued, a.newest = nil, r
+	a.copies++
+	if r.Verb != a.request.Verb {
+		return // a release of what an acquire may have been granted
+	}
+	if a.sends == 0 {
+		a.first = r.sent
+	}
+	a.sends++
+	a.doubt++
+	a.last = r.sent
+}
+
+// answered takes the answer to one copy.
+func (e *Engine) answered(a *attempt, r *request, answer store.Answer) {
+	if a.newest == r {
+		a.newest = nil
+	}
+	if r.Verb == a.request.Verb && known(answer.Err) && answer.Err != nil {
+		a.doubt--
+	}
+	c := a.call
+	switch {
+	case a.resolving:
+		e.settle(a, r, answer)
+	case c == nil || c.attempt != a || c.state != open: // nobody asks any more
+	case a.request.Verb == tenure.Acquire:
+		e.acquireAnswered(c, r, answer)
+	default:
+		e.asked(c, r, answer)
+	}
+}
+
+// leave lets an acquire's attempt go on without its caller, if it may have been
+// granted. It reports whether it does.
+func (e *Engine) leave(a *attempt) bool {
+	e.drop(a)
+	c := a.call
+	a.call = nil
+	if a.doubt == 0 {
+		return false
+	}
+	// A copy that was sent may be carried out until its call has ended, and a
+	// little later: two timeouts.
+	arrived := later(a.last, 2*e.o.CallTimeout)
+	a.terms = c.Terms
+	a.resolving, a.resolveEnd = true, later(max(e.now, arrived), a.terms.TTL+a.terms.Margin())
+	a.poll, a.next = keep.PollFirst, e.now
+	a.alarm.owner = a
+	e.active++
+	e.resolve(a)
+	return true
+}
+
+// resolve sends a release for an attempt without a caller, if it is time to.
+// It does not send the acquire again: what is not granted yet need not be.
+func (e *Engine) resolve(a *attempt) {
+	switch {
+	case !a.resolving:
+		return
+	case e.now >= a.resolveEnd:
+		e.resolved(a, keep.WasLeft)
+		return
+	case a.newest != nil && e.now < a.newest.hungAt():
+		e.alarms.set(&a.alarm, min(a.newest.hungAt(), a.resolveEnd))
+		return
+	case a.queued == nil && (a.newest != nil || e.now >= a.next):
+		e.putRequest(a, tenure.Request{
+			Verb: tenure.Release, Key: a.request.Key, Secret: a.request.Secret, Failed: true,
+		}, again)
+	}
+	at := later(e.now, hungAfter)
+	if a.queued == nil {
+		at = a.next
+	}
+	e.alarms.set(&a.alarm, min(at, a.resolveEnd))
+}
+
+// settle takes an answer for an attempt without a caller.
+func (e *Engine) settle(a *attempt, r *request, answer store.Answer) {
+	var refusal *tenure.NotOwnedError
+	refused := errors.As(answer.Err, &refusal)
+	if r.Verb == tenure.Acquire {
+		switch {
+		case refused, a.doubt == 0:
+			e.resolved(a, keep.WasNot)
+			return
+		case !errors.Is(answer.Err, tenure.ErrHeld) && !errors.Is(answer.Err, fence.ErrInvalid):
+			a.next = e.now // granted, or not known: release it
+		}
+		e.resolve(a)
+		return
+	}
+	switch {
+	case answer.Err == nil:
+		e.resolved(a, keep.WasGranted)
+		return
+	case refused && refusal.Why != tenure.WhyUnknown,
+		refused && r.sent >= later(a.last, 2*e.o.CallTimeout): // no copy can arrive any more
+		e.resolved(a, keep.WasNot)
+		return
+	}
+	a.next = later(e.now, spread(a.poll, 0.75, 1, e.o.Random()))
+	a.poll = min(2*a.poll, keep.PollMax)
+	e.resolve(a)
+}
+
+// resolved ends an attempt without a caller.
+func (e *Engine) resolved(a *attempt, how keep.Resolution) {
+	e.drop(a)
+	a.resolving = false
+	e.active--
+	e.alarms.set(&a.alarm, keep.Never)
+	e.event(Event{Kind: Resolved, Key: a.request.Key, Verb: tenure.Acquire, Outcome: Outcome(how)})
+}
+
+// later is i + d, or Never if that is out of reach.
+func later(i clock.Instant, d time.Duration) clock.Instant {
+	if d >= time.Duration(keep.Never-max(i, 0)) {
+		return keep.Never
+	}
+	return i.Add(d)
+}
+
+// spread scales d by a factor from low to high.
+func spread(d time.Duration, low, high, jitter float64) time.Duration {
+	return time.Duration(float64(d) * (low + (high-low)*jitter))
+}

@@ -1,0 +1,268 @@
+package engine
+
+import (
+	"slices"
+
+	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/tenure"
+)
+
+const (
+	// maxInFlight bounds the batches in flight, with those that hang. A store
+	// that pipelines may have one more.
+	maxInFlight = 4
+	// maxBatch bounds the requests in one batch, so that a slow store answers
+	// in time. Renewals fill no more than maxRenewals of it: other requests are
+	// never kept out by many leases.
+	maxBatch    = 1000
+	maxRenewals = 800
+)
+
+// request is one copy of a request: of an attempt, or a lease's renewal.
+type request struct {
+	tenure.Request
+	attempt *attempt
+	lease   *Lease
+	lane    lane
+	sent    clock.Instant
+
+	list       *list // in the outbox; nil when it is not there
+	prev, next *request
+}
+
+// hungAt is when a request in flight is taken for lost.
+func (r *request) hungAt() clock.Instant { return later(r.sent, hungAfter) }
+
+// lane keeps requests apart that should not share a batch.
+type lane int
+
+const (
+	fresh lane = iota // sent for the first time
+	again             // sent before, without an answer
+	alone             // in a batch of its own
+	lanes
+)
+
+// Batch is what one call of the store carries out.
+type Batch struct {
+	// Requests are for store.Apply, in this order.
+	Requests []tenure.Request
+	// Lone says that no other batch is in flight, and that it is one call's
+	// own: the caller can make the store's call itself.
+	Lone bool
+
+	requests []*request
+	lane     lane
+	sent     clock.Instant
+	shared   bool // it has a renewal, or a key in common with what waits
+	memory   struct {
+		requests [1]tenure.Request
+		pointers [1]*request
+	}
+}
+
+// hangs reports whether others may overtake the batch.
+func (b *Batch) hangs(now clock.Instant) bool { return now >= later(b.sent, hungAfter) }
+
+// outbox holds the requests that wait, and the batches in flight.
+type outbox struct {
+	renewals list // sent for the first time
+	waiting  [lanes]list
+	turn     lane // the lane that is next, if several wait
+	flying   []*Batch
+	now      clock.Instant // when it was last looked at
+}
+
+// add queues a request.
+func (o *outbox) add(r *request) {
+	if r.Verb == tenure.Renew && r.lease != nil && r.lane == fresh {
+		o.renewals.push(r)
+		return
+	}
+	o.waiting[r.lane].push(r)
+}
+
+// remove takes a request back that still waits.
+func (o *outbox) remove(r *request) {
+	if r.list != nil {
+		r.list.remove(r)
+	}
+}
+
+// clear takes all requests back.
+func (o *outbox) clear() {
+	for _, l := range append([]*list{&o.renewals}, &o.waiting[fresh], &o.waiting[again], &o.waiting[alone]) {
+		for l.first != nil {
+			l.remove(l.first)
+		}
+	}
+}
+
+// landed notes that a batch is no longer in flight.
+func (o *outbox) landed(b *Batch) {
+	if i := slices.Index(o.flying, b); i >= 0 {
+		o.flying = slices.Delete(o.flying, i, i+1)
+	}
+}
+
+// empty reports whether no request waits.
+func (o *outbox) empty() bool {
+	return o.renewals.size == 0 && o.waiting[fresh].size == 0 && o.waiting[again].size == 0 && o.waiting[alone].size == 0
+}
+
+// wake is when a batch in flight begins to hang, if requests wait for it.
+func (o *outbox) wake() clock.Instant {
+	at := keep.Never
+	if o.empty() {
+		return at
+	}
+	for _, b := range o.flying {
+		if !b.hangs(o.now) {
+			at = min(at, later(b.sent, hungAfter))
+		}
+	}
+	return at
+}
+
+// send turns what waits into batches, as far as they may go now.
+func (e *Engine) send() {
+	o := &e.outbox
+	o.now = e.now
+	for !o.empty() && o.canSend(e.o.Pipelines) {
+		b := o.take()
+		b.sent = e.now
+		b.Lone = len(o.flying) == 0 && len(b.requests) <= 2 && o.empty()
+		o.flying = append(o.flying, b)
+		for _, r := range b.requests {
+			r.sent = e.now
+			if r.attempt != nil {
+				r.attempt.sent(r)
+			} else {
+				r.lease.queued = nil
+			}
+		}
+		e.ready.Send = append(e.ready.Send, b)
+	}
+}
+
+// canSend reports whether another batch may go now.
+func (o *outbox) canSend(pipelines bool) bool {
+	most := maxInFlight
+	if pipelines {
+		most++
+	}
+	var before *Batch // in flight, and not hanging
+	for _, b := range o.flying {
+		switch {
+		case b.hangs(o.now):
+		case before != nil:
+			return false
+		default:
+			before = b
+		}
+	}
+	return len(o.flying) < most && (before == nil || pipelines && o.canPipeline(before))
+}
+
+// canPipeline reports whether the waiting requests may be sent while a batch is
+// in flight. They must be at least as many, and share no key with it: what is
+// about one key is carried out in its order. Renewals stay behind, so that none
+// is in flight when its lease is given back.
+func (o *outbox) canPipeline(before *Batch) bool {
+	gathered := &o.waiting[fresh]
+	switch {
+	case before.shared || before.lane != fresh || gathered.size < len(before.requests):
+		return false
+	case o.renewals.size+o.waiting[again].size+o.waiting[alone].size > 0:
+		return false
+	}
+	keys := make(map[string]struct{}, len(before.requests))
+	for _, r := range before.requests {
+		keys[r.Key] = struct{}{}
+	}
+	for r := gathered.first; r != nil; r = r.next {
+		if _, both := keys[r.Key]; both || !plain(r) {
+			before.shared = true
+			return false
+		}
+	}
+	return true
+}
+
+// plain reports whether a request begins or ends a term.
+func plain(r *request) bool { return r.Verb == tenure.Acquire || r.Verb == tenure.Release }
+
+// take makes the next batch. Something waits.
+func (o *outbox) take() *Batch {
+	b := &Batch{}
+	b.Requests, b.requests = b.memory.requests[:0], b.memory.pointers[:0]
+	for o.size(o.turn) == 0 {
+		o.turn = (o.turn + 1) % lanes
+	}
+	b.lane = o.turn
+	o.turn = (o.turn + 1) % lanes
+	most := maxBatch
+	if b.lane == alone {
+		most = 1
+	}
+	if b.lane == fresh { // a lease cannot wait
+		for len(b.requests) < maxRenewals && o.renewals.first != nil {
+			b.add(o.renewals.remove(o.renewals.first))
+			b.shared = true
+		}
+	}
+	waiting := &o.waiting[b.lane]
+	for len(b.requests) < most && waiting.first != nil {
+		r := waiting.remove(waiting.first)
+		b.shared = b.shared || !plain(r)
+		b.add(r)
+	}
+	return b
+}
+
+// size is how many requests wait in a lane.
+func (o *outbox) size(l lane) int {
+	if l == fresh {
+		return o.renewals.size + o.waiting[fresh].size
+	}
+	return o.waiting[l].size
+}
+
+func (b *Batch) add(r *request) {
+	b.requests = append(b.requests, r)
+	b.Requests = append(b.Requests, r.Request)
+}
+
+// list is a queue of requests.
+type list struct {
+	first, last *request
+	size        int
+}
+
+func (l *list) push(r *request) {
+	r.list, r.prev = l, l.last
+	if l.last == nil {
+		l.first = r
+	} else {
+		l.last.next = r
+	}
+	l.last = r
+	l.size++
+}
+
+func (l *list) remove(r *request) *request {
+	if r.prev == nil {
+		l.first = r.next
+	} else {
+		r.prev.next = r.next
+	}
+	if r.next == nil {
+		l.last = r.prev
+	} else {
+		r.next.prev = r.prev
+	}
+	r.list, r.prev, r.next = nil, nil, nil
+	l.size--
+	return r
+}
