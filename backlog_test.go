@@ -11,8 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/croft-dev/croft/internal/clock"
-	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -26,25 +24,9 @@ func (r *rig) fill(ctx context.Context, c *Client, all *sync.WaitGroup) {
 
 // queued is how many requests wait to be sent.
 func (c *Client) queued() int {
-	c.calls.mu.Lock()
-	defer c.calls.mu.Unlock()
-	n := 0
-	for s := c.calls.waiting.first; s != nil; s = s.next {
-		n += len(s.requests)
-	}
-	return n
-}
-
-// waitsToBeSent reports whether a request about a key does.
-func (c *Client) waitsToBeSent(key string) bool {
-	c.calls.mu.Lock()
-	defer c.calls.mu.Unlock()
-	for s := c.calls.waiting.first; s != nil; s = s.next {
-		if s.requests[0].Key == key {
-			return true
-		}
-	}
-	return false
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.engine.Load().Waiting
 }
 
 // TestWhatWaitsToBeSentWaitsOnce: a store that hangs, and is asked again and again, has not the more to do afterwards the longer it took.
@@ -105,49 +87,6 @@ func TestManyWaitersCostNoLease(t *testing.T) {
 	})
 }
 
-// TestRenewalsDoNotQueueBehindAcquires: whoever asks can wait, a lease cannot. And the other way round nobody waits for all renewals.
-func TestRenewalsDoNotQueueBehindAcquires(t *testing.T) {
-	inBubble(t, func(r *rig) {
-		tap := &tap{Store: r.st}
-		const call = 100 * time.Millisecond
-		tap.set(func(_ context.Context, batch []tenure.Request) []store.Answer {
-			time.Sleep(call)
-			return make([]store.Answer, len(batch))
-		})
-		c := r.client(tap, nil)
-		start := time.Now()
-		var mu sync.Mutex
-		var last [2]time.Duration // when the last answer came, to a renewal and to another
-		var all sync.WaitGroup
-		submit := func(verb tenure.Verb, n, kind int) {
-			all.Add(1)
-			requests := make([]tenure.Request, n)
-			for i := range requests {
-				requests[i] = tenure.Request{Verb: verb, Key: fmt.Sprint("jobs/", i)}
-			}
-			c.calls.submit(&submission{requests: requests, to: told(func([]store.Answer, clock.Instant) {
-				defer all.Done()
-				mu.Lock()
-				defer mu.Unlock()
-				last[kind] = max(last[kind], time.Since(start))
-			})})
-		}
-		for range 15 * mostInBatch {
-			submit(tenure.Acquire, 1, 1)
-		}
-		for range 5 {
-			submit(tenure.Renew, mostRenewals, 0)
-		}
-		all.Wait()
-		if most := 12 * call; last[0] > most {
-			r.Errorf("the last of 5 batches of renewals was answered after %s, want within %s: behind 15 of others", last[0], most)
-		}
-		if most := 21 * call; last[1] > most {
-			r.Errorf("the last other request was answered after %s, want within %s", last[1], most)
-		}
-	})
-}
-
 // TestWhoLeavesBeforeItsRequestIsSentLeavesNothing: not a request, nor anything that looks after it.
 func TestWhoLeavesBeforeItsRequestIsSentLeavesNothing(t *testing.T) {
 	inBubble(t, func(r *rig) {
@@ -167,10 +106,10 @@ func TestWhoLeavesBeforeItsRequestIsSentLeavesNothing(t *testing.T) {
 		}
 		synctest.Wait()
 		c.mu.Lock()
-		busy := c.busy
+		active := c.engine.Load().Active
 		c.mu.Unlock()
-		if busy > mostInFlight {
-			r.Errorf("%d tasks are under way, want those of the %d who wait", busy, mostInFlight)
+		if active > mostInFlight {
+			r.Errorf("%d calls are under way, want those of the %d who wait", active, mostInFlight)
 		}
 		sent, _ := tap.count(tenure.Acquire)
 		tap.set(nil)
@@ -240,7 +179,7 @@ func TestWhoWasRefusedAndLeavesBeforeItAsksAgainLeavesNothing(t *testing.T) {
 		time.Sleep(time.Minute)
 		tap.set(slow(900 * time.Millisecond))
 		all.Go(func() { r.acquire(c, "jobs/two", nil) })
-		for !c.waitsToBeSent("jobs/one") {
+		for c.queued() == 0 {
 			time.Sleep(time.Millisecond)
 		}
 		cancel()

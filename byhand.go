@@ -75,11 +75,6 @@ func (c *Client) byHand(ctx context.Context, h ByHand, req tenure.Request) (*Tra
 	if err := checkReserved(req.Key); err != nil {
 		return nil, err
 	}
-	if err := c.enter(); err != nil {
-		return nil, err
-	}
-	defer c.leave()
-
 	req.Secret = tenure.NewSecret()
 	if err := req.Check(); err != nil {
 		return nil, err
@@ -91,8 +86,8 @@ func (c *Client) byHand(ctx context.Context, h ByHand, req tenure.Request) (*Tra
 	if highest := c.highest(ctx, req.Key, before.Guards, h.Raise); highest > before.Token {
 		req.Above = highest
 	}
-	r, err := c.ask(ctx, req, 2*c.o.CallTimeout, nil)
-	made := r.answer.Record
+	answer, err := c.ask(ctx, req, 2*c.o.CallTimeout)
+	made := answer.Record
 	if errors.Is(err, tenure.ErrNotOwned) {
 		made, err = c.overtaken(ctx, req, before, err)
 	}

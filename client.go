@@ -4,18 +4,20 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/internal/engine"
 	"github.com/croft-dev/croft/internal/identity"
 	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
 )
 
-// closeBound is how long Close waits for what has no outcome yet.
-const closeBound = 2 * time.Second
+// closeBound is how long Close waits for unknown outcomes. It is more than the
+// engine's own two seconds.
+const closeBound = 3 * time.Second
 
 // longestCall is the most that CallTimeout can be: twice as long must still be a duration.
 const longestCall = 24 * time.Hour
@@ -29,22 +31,30 @@ type Client struct {
 	clk    clock.Clock
 	random func() float64 // from 0 up to 1; safe for concurrent use
 
-	calls  *combiner
-	lines  *lines
-	warden *warden
 	// refusals are noted here for operators.
 	refusals *recorder
+	wakes    sync.Pool     // of chan struct{}, for pending calls
 	closing  chan struct{} // closed when Close begins
-	ears     sync.Pool     // of *ear
+	idle     chan struct{} // closed when every call has its outcome, after that
+	quiet    chan struct{} // closed when no goroutine is left, after that
+	done     chan struct{} // closed when Close has ended
+	err      error         // of Close
 	life     context.Context
 	kill     context.CancelFunc
 
-	mu     sync.Mutex
-	closed bool
-	busy   int           // operations and background tasks under way
-	idle   chan struct{} // closed when busy is 0 after Close has begun
-	done   chan struct{} // closed when Close has ended
-	err    error         // of Close
+	mu      sync.Mutex
+	engine  *engine.Engine
+	watches map[string]context.CancelFunc // by key
+	prompt  bool                          // the last call of the store was
+	closed  bool
+	busy    int // goroutines of this client, and calls of the store
+
+	// Of the timekeeper:
+	timing bool          // it runs
+	awake  bool          // it is about to look at the engine
+	wake   clock.Instant // when the engine wants a tick
+	ticks  clock.Instant // when the timekeeper wakes up
+	poke   chan struct{} // has room for one
 }
 
 // New makes a client of a store. The store stays the caller's to close, after the client. A client that has held no lease for two seconds runs no goroutine, but only
@@ -52,7 +62,11 @@ type Client struct {
 func New(st store.Store, o *Options) *Client { return newClient(st, o, clock.System(), rand.Float64) }
 
 func newClient(st store.Store, o *Options, clk clock.Clock, random func() float64) *Client {
-	c := &Client{st: st, clk: clk, random: random, closing: make(chan struct{}), idle: make(chan struct{}), done: make(chan struct{})}
+	c := &Client{
+		st: st, clk: clk, random: random, watches: map[string]context.CancelFunc{},
+		closing: make(chan struct{}), idle: make(chan struct{}), quiet: make(chan struct{}), done: make(chan struct{}),
+		poke: make(chan struct{}, 1),
+	}
 	if o != nil {
 		c.o = *o
 	}
@@ -63,15 +77,14 @@ func newClient(st store.Store, o *Options, clk clock.Clock, random func() float6
 	}
 	c.o.CallTimeout = min(c.o.CallTimeout, longestCall)
 	c.life, c.kill = context.WithCancel(context.Background())
-	c.calls = &combiner{st: st, life: c.life, timeout: c.o.CallTimeout, clk: clk}
+	options := engine.Options{
+		Observed: c.observed(), CallTimeout: c.o.CallTimeout, Random: random, NewSecret: tenure.NewSecret,
+	}
+	_, options.Watches = st.(store.Watcher)
 	if p, is := st.(store.Pipelined); is {
-		c.calls.beside = p.Pipelines()
+		options.Pipelines = p.Pipelines()
 	}
-	if c.o.Observe != nil || c.o.Logger != nil {
-		c.calls.observe = c.emit
-	}
-	c.lines = &lines{c: c, byKey: map[string]*line{}}
-	c.warden = &warden{c: c, poke: make(chan struct{}, 1)}
+	c.engine = engine.New(options)
 	c.refusals = &recorder{c: c}
 	return c
 }
@@ -95,28 +108,28 @@ func (c *Client) Store() store.Store { return c.st }
 // key is told [ErrClosed]. It releases no lease (they lapse at their deadline; Release before Close where that matters), but resolves and releases
 // what abandoned acquires may have left behind, for at most 2 seconds; if that is not enough its error matches ErrUnknown. A second Close waits for the first.
 func (c *Client) Close() error {
-	c.mu.Lock()
+	now := c.lock()
 	if c.closed {
 		c.mu.Unlock()
 		<-c.done
 		return c.err
 	}
 	c.closed = true
-	if c.busy == 0 {
-		close(c.idle)
-	}
-	close(c.closing) // whoever is told ErrClosed finds it so
-	c.mu.Unlock()
+	close(c.closing) // a caller that is told ErrClosed finds it so
+	c.engine.Close(now, ErrClosed)
+	c.do(c.unlock())
 
-	c.warden.close()
-	if !c.wait(c.idle, closeBound) {
+	idle := c.wait(c.idle, closeBound)
+	c.mu.Lock()
+	left := !idle || c.engine.Left()
+	c.mu.Unlock()
+	if left {
 		c.err = store.Unknown(errors.New("closed before every request had an outcome; what was granted unnoticed lapses at its deadline"))
 	}
 	c.refusals.flush()
 	c.kill()
 	c.refusals.flush()
-	c.wait(c.idle, time.Second) // what waits for the store sees the end of its context
-	c.wait(c.calls.close(), time.Second)
+	c.wait(c.quiet, time.Second)
 	if c.owned {
 		c.err = errors.Join(c.err, c.st.Close())
 	}
@@ -124,34 +137,18 @@ func (c *Client) Close() error {
 	return c.err
 }
 
-// enter begins an operation, unless the client is closed. Every enter has its leave.
-func (c *Client) enter() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return fmt.Errorf("%w; make a new one", ErrClosed)
-	}
-	c.busy++
-	return nil
-}
-
-// fork runs a background task that outlives the operation it is called from. Close waits for it.
-func (c *Client) fork(task func()) {
-	c.mu.Lock()
-	c.busy++
-	c.mu.Unlock()
-	go func() {
-		defer c.leave()
-		task()
-	}()
-}
-
+// leave notes that a goroutine has ended.
 func (c *Client) leave() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.busy--
-	if c.busy == 0 && c.closed && !isClosed(c.idle) {
-		close(c.idle)
+	c.settle()
+}
+
+// settle tells Close what is over. The caller holds the mutex.
+func (c *Client) settle() {
+	if c.closed && c.busy == 0 && isClosed(c.idle) && !isClosed(c.quiet) {
+		close(c.quiet)
 	}
 }
 
@@ -168,6 +165,15 @@ func (c *Client) wait(done <-chan struct{}, d time.Duration) bool {
 	case <-done:
 		return true
 	case <-timer.C():
+		return false
+	}
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
 		return false
 	}
 }

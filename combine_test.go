@@ -6,14 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -139,40 +137,6 @@ func TestAHangingBatchIsOvertaken(t *testing.T) {
 	})
 }
 
-// TestWhatHangsTakesNoOthersWithIt: what got no answer goes with its like, what was skipped goes alone, and all in the order of the first of each.
-func TestWhatHangsTakesNoOthersWithIt(t *testing.T) {
-	inBubble(t, func(r *rig) {
-		tap := &tap{Store: r.st}
-		tap.set(slow(time.Millisecond))
-		c := r.client(tap, nil)
-		var all sync.WaitGroup
-		submit := func(key string, at lane) {
-			all.Add(1)
-			req := tenure.Request{Verb: tenure.Renew, Key: key, Secret: tenure.NewSecret()}
-			c.calls.submit(&submission{requests: []tenure.Request{req}, lane: at, to: told(func([]store.Answer, clock.Instant) { all.Done() })})
-		}
-		submit("first", fresh) // on its way while the others gather
-		submit("a1", again)
-		submit("f1", fresh)
-		submit("s1", alone)
-		submit("f2", fresh)
-		submit("s2", alone)
-		submit("a2", again)
-		all.Wait()
-		var got []string
-		for _, batch := range tap.all() {
-			keys := ""
-			for _, req := range batch {
-				keys += req.Key + " "
-			}
-			got = append(got, keys)
-		}
-		if want := []string{"first ", "a1 a2 ", "f1 f2 ", "s1 ", "s2 "}; !slices.Equal(got, want) {
-			r.Errorf("calls %q, want %q", got, want)
-		}
-	})
-}
-
 func TestAtMostFourBatchesAreOnTheirWay(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		var flying, most atomic.Int64
@@ -246,82 +210,6 @@ func TestACallerLeavesNothingButAReleaseOnItsWay(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestAnswersThatNobodyReadsHoldUpNobody: a caller that hands out its own answer among them.
-func TestAnswersThatNobodyReadsHoldUpNobody(t *testing.T) {
-	inBubble(t, func(r *rig) {
-		c := r.client(nil, nil)
-		cl, err := c.newClaim("jobs/one", nil)
-		if err != nil {
-			r.Fatal(err)
-		}
-		p, _ := c.lines.join(cl, c.clk.Now())
-		defer c.lines.stepAside(p)
-		u := c.lines.pursuit(p, c.clk.Now())
-		for i := range 100 {
-			new(letter).address(&u.mail, cl.request[:], fresh, i).to.receive(store.Failed(1, errDown), c.clk.Now())
-		}
-	})
-}
-
-// TestWhatWasSeenWakesNobody: a wait ends by mail, by the bell, also by one that rang before, and by time; not by an answer that has been read.
-func TestWhatWasSeenWakesNobody(t *testing.T) {
-	inBubble(t, func(r *rig) {
-		c := r.client(nil, nil)
-		var m mail
-		put := func() {
-			new(letter).address(&m, nil, fresh, 0).to.receive(store.Failed(1, errDown), c.clk.Now())
-		}
-		for _, w := range []struct {
-			name   string
-			before func()
-			during func()
-			takes  time.Duration
-		}{
-			{"nothing", nil, nil, time.Second},
-			{"mail before", put, nil, 0},
-			{"mail that was read", func() { put(); m.take() }, nil, time.Second},
-			{"mail", nil, put, time.Millisecond},
-			{"the bell before", m.ring, nil, 0},
-			{"the bell", nil, m.ring, time.Millisecond},
-			{"a bell that was heard", func() { m.ring(); c.await(&m, time.Second, nil, nil) }, nil, time.Second},
-		} {
-			for m.take() != nil {
-			}
-			if w.before != nil {
-				w.before()
-			}
-			if w.during != nil {
-				time.AfterFunc(time.Millisecond, w.during)
-			}
-			start := time.Now()
-			c.await(&m, time.Second, nil, nil)
-			if took := time.Since(start); took != w.takes {
-				r.Errorf("%s: the wait took %s, want %s", w.name, took, w.takes)
-			}
-		}
-	})
-}
-
-// TestABellThatRangBesideMailIsHeardAfterIt: whoever was woken by both reads the mail, and has not seen yet what the bell was for.
-func TestABellThatRangBesideMailIsHeardAfterIt(t *testing.T) {
-	inBubble(t, func(r *rig) {
-		c := r.client(nil, nil)
-		var m mail
-		time.AfterFunc(time.Millisecond, func() {
-			new(letter).address(&m, nil, fresh, 0).to.receive(store.Failed(1, errDown), c.clk.Now())
-			m.ring()
-		})
-		start := time.Now()
-		if c.await(&m, time.Second, nil, nil) == nil {
-			r.Error("there is no mail")
-		}
-		c.await(&m, time.Second, nil, nil)
-		wantAfter(r, start, time.Millisecond, time.Millisecond)
-		c.await(&m, time.Second, nil, nil)
-		wantAfter(r, start, time.Second+time.Millisecond, time.Second+time.Millisecond)
-	})
 }
 
 // TestAPanicOfTheStoreHoldsUpNobody: the caller that made the call may recover.

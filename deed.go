@@ -24,15 +24,11 @@ func (c *Client) Release(ctx context.Context, d tenure.Deed, failed bool) (tenur
 }
 
 func (c *Client) byDeed(ctx context.Context, d tenure.Deed, req tenure.Request) (tenure.Record, error) {
-	if err := c.enter(); err != nil {
-		return tenure.Record{}, err
-	}
-	defer c.leave()
 	req.Key, req.Secret = d.Key, d.Secret
 	if err := req.Check(); err != nil {
 		return tenure.Record{}, err
 	}
-	r, err := c.ask(ctx, req, 2*c.o.CallTimeout, nil)
+	answer, err := c.ask(ctx, req, 2*c.o.CallTimeout)
 	c.notOwned(req.Verb, d.Stamp(), "", err)
-	return r.answer.Record, err
+	return answer.Record, err
 }

@@ -2,17 +2,20 @@ package croft
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/engine"
+	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
 
 // emit tells the observer and the log. It is called without locks held.
 func (c *Client) emit(e Event) {
 	if c.o.Observe != nil {
-		c.o.Observe(e)
+		c.observe(e)
 	}
 	if c.o.Logger == nil {
 		return
@@ -20,6 +23,26 @@ func (c *Client) emit(e Event) {
 	level := e.Kind.level()
 	if c.o.Logger.Enabled(context.Background(), level) {
 		c.o.Logger.LogAttrs(context.Background(), level, string(e.Kind), e.attrs()...)
+	}
+}
+
+// observe calls the observer. If that panics, the lease's work must not end with
+// it: the panic is logged.
+func (c *Client) observe(e Event) {
+	defer func() {
+		if p := recover(); p != nil && c.o.Logger != nil {
+			c.o.Logger.Error("observe_panicked", "event", string(e.Kind), "panic", fmt.Sprint(p))
+		}
+	}()
+	c.o.Observe(e)
+}
+
+// eventOf is an event of the engine.
+func eventOf(e engine.Event) Event {
+	return Event{
+		Kind: EventKind(e.Kind), Key: e.Key, Token: e.Token, Verb: e.Verb, Outcome: Outcome(e.Outcome),
+		Wait: e.Wait, Cause: e.Cause, TTL: e.TTL, Margin: e.Margin, Idle: e.Idle, Failures: e.Failures,
+		Loss: Loss(e.Loss), Failed: e.Failed, Held: e.Held, Err: e.Err,
 	}
 }
 
@@ -77,18 +100,22 @@ func (e Event) attrs() []slog.Attr {
 	return attrs
 }
 
-// report tells of one call of the store: one event for each namespace, verb and outcome in its batch, however many requests had it.
-func (b *combiner) report(f flown) {
+// observed reports whether somebody wants the events.
+func (c *Client) observed() bool { return c.o.Observe != nil || c.o.Logger != nil }
+
+// report tells of one call of the store: one event for each namespace, verb and
+// outcome in its batch, however many requests had it.
+func (c *Client) report(requests []tenure.Request, answers []store.Answer, took time.Duration) {
 	type sort struct {
 		namespace string
 		verb      tenure.Verb
 		outcome   Outcome
 	}
 	counts := map[sort]int{}
-	for i := range f.requests {
-		counts[sort{fence.Namespace(f.requests[i].Key), f.requests[i].Verb, outcomeOf(f.answers[i].Err)}]++
+	for i := range requests {
+		counts[sort{fence.Namespace(requests[i].Key), requests[i].Verb, Outcome(engine.OutcomeOf(answers[i].Err))}]++
 	}
 	for s, n := range counts {
-		b.observe(Event{Kind: EventCall, Namespace: s.namespace, Verb: s.verb, Outcome: s.outcome, Count: n, Batch: len(f.requests), Took: f.took})
+		c.emit(Event{Kind: EventCall, Namespace: s.namespace, Verb: s.verb, Outcome: s.outcome, Count: n, Batch: len(requests), Took: took})
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/internal/clock"
-	"github.com/croft-dev/croft/internal/keep"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -188,8 +187,9 @@ func TestAContextWantedAsTheLeaseEndsEndsWithIt(t *testing.T) {
 			c.clk.(*clock.Process).Suspend(time.Hour)
 			_ = l.Err()
 		},
-		Superseded: func(_ *rig, c *Client, l *Lease) {
-			c.warden.step(l, keep.Answered{Answer: store.Answer{Err: &tenure.NotOwnedError{}}})
+		TakenOver: func(r *rig, c *Client, l *Lease) {
+			_, _ = c.Takeover(r.Context(), l.Key(), ByHand{Note: "x"})
+			_ = l.Report(r.Context(), "too late")
 		},
 	}
 	for loss, end := range ends {
@@ -215,7 +215,7 @@ func TestAContextWantedAsTheLeaseEndsEndsWithIt(t *testing.T) {
 						r.Fatal("there are several contexts")
 					}
 					r.wantLost(l, loss)
-					if err := l.Release(l.Context()); err != nil && loss != Closed && loss != Superseded {
+					if err := l.Release(l.Context()); err != nil && loss != Closed && loss != TakenOver {
 						r.Fatal(err)
 					}
 					if err := c.Close(); err != nil {
@@ -322,28 +322,5 @@ func TestNoticeLeavesTimeToStop(t *testing.T) {
 		if left := l.Remaining(); left < 19*time.Second || left > 20*time.Second {
 			r.Errorf("%s remain when the context ends, want the notice", left)
 		}
-	})
-}
-
-// TestALossIsKnownAsSoonAsItIsNoticed: whoever asks for it in the moment before the context has been ended ends it, and a release at that moment
-// is told of the loss.
-func TestALossIsKnownAsSoonAsItIsNoticed(t *testing.T) {
-	inBubble(t, func(r *rig) {
-		c := r.client(nil, nil)
-		l := r.acquire(c, "jobs/one", nil)
-		if _, err := r.client(nil, nil).Takeover(r.Context(), "jobs/one", ByHand{Note: "x"}); err != nil {
-			r.Fatal(err)
-		}
-		_, err := r.client(nil, nil).Renew(r.Context(), l.Deed(), false)
-		var noticed due
-		c.warden.mu.Lock()
-		c.warden.take(l, keep.Answered{Sent: c.clk.Now(), Answer: store.Answer{Err: err}}, c.clk.Now(), &noticed)
-		c.warden.mu.Unlock()
-
-		if err := l.Release(r.Context()); lossIn(err) != TakenOver {
-			r.Errorf("released: %v, want to be told of the loss", err)
-		}
-		r.wantLost(l, TakenOver)
-		c.warden.carryOut(noticed)
 	})
 }

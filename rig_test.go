@@ -12,6 +12,7 @@ import (
 
 	"github.com/croft-dev/croft/backend/mem"
 	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/internal/engine"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -212,4 +213,23 @@ func (l *locked) Uint64() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.src.Uint64()
+}
+
+// The engine's own numbers, as tests of its promises know them.
+const (
+	patientFor   = time.Second
+	mostInFlight = 4
+	mostInBatch  = 1000
+	mostRenewals = 800
+	mostPassed   = 16
+)
+
+// wantNothingLeft checks that a client has nothing to do and remembers nothing.
+func wantNothingLeft(t testing.TB, c *Client) {
+	t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if load := c.engine.Load(); load != (engine.Load{}) {
+		t.Errorf("left in a client: %+v", load)
+	}
 }

@@ -100,15 +100,7 @@ func storm(r *rig, pipelines bool) {
 				r.Error(err)
 			}
 		}
-		c.lines.mu.Lock()
-		c.warden.mu.Lock()
-		c.calls.mu.Lock()
-		if n, m, f := len(c.lines.byKey), len(c.warden.leases), c.calls.flying+c.calls.hanging+c.calls.delivering; n+m+f != 0 || c.calls.waiting.first != nil {
-			r.Errorf("in a client there are left: %d lines, %d leases, %d calls; requests wait: %t", n, m, f, c.calls.waiting.first != nil)
-		}
-		c.calls.mu.Unlock()
-		c.warden.mu.Unlock()
-		c.lines.mu.Unlock()
+		wantNothingLeft(r, c)
 	}
 }
 
@@ -137,11 +129,11 @@ func contend(r *rig, c *Client, key string, newest *atomic.Pointer[Lease]) {
 			r.Errorf("two may work on %s: %d and %d", key, before.Token(), l.Token())
 		}
 	}
-	c.warden.mu.Lock()
-	if late := l.keeper.Deadline().Sub(c.clk.Now()) - time.Until(l.rec.Deadline); late > 0 {
+	c.mu.Lock()
+	if late := l.l.Deadline().Sub(c.clk.Now()) - time.Until(l.l.Record.Deadline); late > 0 {
 		r.Errorf("token %d of %s: the local deadline is %s after the store's", l.Token(), key, late)
 	}
-	c.warden.mu.Unlock()
+	c.mu.Unlock()
 	if rand.IntN(3) == 0 {
 		time.Sleep(rand.N(2 * time.Millisecond))
 	}

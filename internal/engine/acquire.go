@@ -40,7 +40,7 @@ var (
 	// errPending is for a caller that leaves while its request is in flight.
 	errPending = store.Unknown(errors.New("whether it was granted is not known yet; if it was, it is released in the background"))
 	// errUnsent is for a caller that leaves before its request was sent.
-	errUnsent = store.Unknown(errors.New("it was never sent, because the store has not answered what was sent before it; nothing was granted"))
+	errUnsent = store.Unknown(errors.New("it was never sent, because the store has not answered what was sent before it; nothing was changed"))
 )
 
 // idle reports whether an attempt has no copy that may be granted.
@@ -57,11 +57,11 @@ func (e *Engine) start(c *Call) {
 		q.overdue--
 	}
 	switch {
-	case q.yield:
-		e.letOthersFirst(c)
 	case q.holder != nil: // it will hear of the end of its own client's lease
 		a.poll = keep.PollMax
 		c.next = min(later(e.now, keep.PollMax), a.end)
+	case q.yield:
+		e.letOthersFirst(c)
 	}
 	a.woken = a.woken || q.overdue > 0
 	e.tryAcquire(c)
@@ -268,15 +268,14 @@ func (e *Engine) Raised(now clock.Instant, c *Call, above fence.Token, err error
 	c.Reply = Reply{}
 	a := &c.acquire
 	if above == 0 || a.above || a.abandoned != nil || e.closed != nil {
-		e.reply(c, err)
-		e.giveBack(l)
+		e.giveBack(l, c, err)
 		return
 	}
 	c.state, a.above, c.Request.Above = open, true, above
 	c.attempt = nil
 	e.rejoin(c)
 	a.started = false
-	e.giveBack(l) // passes the key on to the call
+	e.giveBack(l, nil, nil) // passes the key on to the call
 	e.advanceQueue(a.queue)
 }
 

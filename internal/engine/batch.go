@@ -25,6 +25,7 @@ type request struct {
 	attempt *attempt
 	lease   *Lease
 	lane    lane
+	number  int // the order in which requests came
 	sent    clock.Instant
 
 	list       *list // in the outbox; nil when it is not there
@@ -69,13 +70,15 @@ func (b *Batch) hangs(now clock.Instant) bool { return now >= later(b.sent, hung
 type outbox struct {
 	renewals list // sent for the first time
 	waiting  [lanes]list
-	turn     lane // the lane that is next, if several wait
+	number   int // of the newest request
 	flying   []*Batch
 	now      clock.Instant // when it was last looked at
 }
 
 // add queues a request.
 func (o *outbox) add(r *request) {
+	o.number++
+	r.number = o.number
 	if r.Verb == tenure.Renew && r.lease != nil && r.lane == fresh {
 		o.renewals.push(r)
 		return
@@ -197,11 +200,7 @@ func plain(r *request) bool { return r.Verb == tenure.Acquire || r.Verb == tenur
 func (o *outbox) take() *Batch {
 	b := &Batch{}
 	b.Requests, b.requests = b.memory.requests[:0], b.memory.pointers[:0]
-	for o.size(o.turn) == 0 {
-		o.turn = (o.turn + 1) % lanes
-	}
-	b.lane = o.turn
-	o.turn = (o.turn + 1) % lanes
+	b.lane = o.oldest()
 	most := maxBatch
 	if b.lane == alone {
 		most = 1
@@ -219,6 +218,21 @@ func (o *outbox) take() *Batch {
 		b.add(r)
 	}
 	return b
+}
+
+// oldest is the lane of the request that has waited longest.
+func (o *outbox) oldest() lane {
+	first, at := 0, fresh
+	look := func(r *request, l lane) {
+		if r != nil && (first == 0 || r.number < first) {
+			first, at = r.number, l
+		}
+	}
+	look(o.renewals.first, fresh)
+	for l := range lanes {
+		look(o.waiting[l].first, l)
+	}
+	return at
 }
 
 // size is how many requests wait in a lane.

@@ -66,6 +66,8 @@ type Call struct {
 	// answered is when the copy was sent that the store decided about.
 	answered clock.Instant
 	acquire  acquire
+	then     *Call // it is answered after this one, with thenErr
+	thenErr  error
 }
 
 type callState int
@@ -98,6 +100,9 @@ func (e *Engine) reply(c *Call, err error) {
 	e.alarms.set(&c.alarm, keep.Never)
 	e.active--
 	e.ready.Replies = append(e.ready.Replies, c)
+	if c.then != nil {
+		e.reply(c.then, c.thenErr)
+	}
 }
 
 // ask begins a call that is one plain request. It asks until the outcome is
@@ -164,7 +169,7 @@ func (e *Engine) asked(c *Call, r *request, answer store.Answer) {
 	}
 	e.drop(a)
 	if a.copies > 1 {
-		e.event(Event{Kind: Resolved, Key: a.request.Key, Verb: a.request.Verb, Outcome: outcomeOf(answer.Err)})
+		e.event(Event{Kind: Resolved, Key: a.request.Key, Verb: a.request.Verb, Outcome: OutcomeOf(answer.Err)})
 	}
 	c.Reply.Answer, c.answered = answer, r.sent
 	switch {
@@ -203,7 +208,7 @@ func (e *Engine) giveUp(c *Call, why error) {
 		err = store.Unknown(fmt.Errorf("%s of %q has no known outcome after %d tries; it is safe to repeat: %w (%w)",
 			verb, key, max(a.copies, 1), last, why))
 	default:
-		err = fmt.Errorf("%s of %q was not tried: %w", verb, key, why)
+		err = fmt.Errorf("%s of %q: %w; %w", verb, key, why, errUnsent)
 	}
 	a.call = nil
 	if verb != tenure.Release {

@@ -62,7 +62,7 @@ type Ready struct {
 	Over    []*Lease // these leases have ended: see Lease.Lost
 	Events  []Event  // for observers
 	Wake    clock.Instant
-	Idle    bool // no call, attempt or batch is left
+	Idle    bool // every call has its reply, and no attempt is left
 }
 
 // New makes an engine.
@@ -76,14 +76,17 @@ func (e *Engine) Ready() Ready {
 	e.send()
 	r := e.ready
 	e.ready = Ready{}
-	r.Wake = min(e.outbox.wake(), e.closeBy)
+	r.Wake = e.outbox.wake()
+	if e.active > 0 {
+		r.Wake = min(r.Wake, e.closeBy)
+	}
 	if len(e.leases) > 0 {
 		r.Wake = min(r.Wake, e.leases[0].keeper.Wake())
 	}
 	if len(e.alarms) > 0 {
 		r.Wake = min(r.Wake, e.alarms[0].at)
 	}
-	r.Idle = e.active == 0 && len(e.outbox.flying) == 0
+	r.Idle = e.active == 0
 	return r
 }
 
@@ -155,7 +158,7 @@ func (e *Engine) Tick(now clock.Instant) {
 
 // Close ends every lease and refuses every call from now on. It answers all
 // acquires. Other calls, and attempts without a caller, have two seconds. Then
-// Ready is Idle, as soon as the batches in flight are answered.
+// Ready is Idle.
 func (e *Engine) Close(now clock.Instant, why error) {
 	e.advance(now)
 	if e.closed != nil {
@@ -175,6 +178,24 @@ func (e *Engine) Close(now clock.Instant, why error) {
 
 // Left reports whether the engine was closed with an outcome unknown.
 func (e *Engine) Left() bool { return e.left }
+
+// Load is how much an engine has to do.
+type Load struct {
+	Active   int // calls without a reply, and attempts without a caller
+	Queues   int // keys that somebody holds or waits for
+	Leases   int
+	Waiting  int // requests in the outbox
+	InFlight int // batches
+}
+
+// Load says how much the engine has to do.
+func (e *Engine) Load() Load {
+	o := &e.outbox
+	return Load{
+		Active: e.active, Queues: len(e.queues), Leases: len(e.leases), InFlight: len(o.flying),
+		Waiting: o.size(fresh) + o.size(again) + o.size(alone),
+	}
+}
 
 // closeNow gives up all that is left, two seconds after Close.
 func (e *Engine) closeNow() {

@@ -62,8 +62,8 @@ const (
 	OutcomeUnknown  Outcome = "unknown"
 )
 
-// outcomeOf sorts an answer's error.
-func outcomeOf(err error) Outcome {
+// OutcomeOf sorts an answer's error.
+func OutcomeOf(err error) Outcome {
 	switch {
 	case err == nil:
 		return OutcomeOK
@@ -80,4 +80,4 @@ func outcomeOf(err error) Outcome {
 }
 
 // known reports whether the store has decided.
-func known(err error) bool { return outcomeOf(err) != OutcomeUnknown }
+func known(err error) bool { return OutcomeOf(err) != OutcomeUnknown }

@@ -52,6 +52,14 @@ type Lost struct {
 // Deadline is the local deadline.
 func (l *Lease) Deadline() clock.Instant { return l.keeper.Deadline() }
 
+// Alive reports whether the lease has not ended, by a clock that the engine may
+// not have seen yet.
+func (l *Lease) Alive(now clock.Instant) bool { return l.Lost == nil && now < l.keeper.Ends() }
+
+// Refused is why the store did not take the lease back, or nil if it did, has
+// not been asked or has not answered.
+func (l *Lease) Refused() *Lost { return l.outcome.Lost }
+
 // newLease begins to keep a grant.
 func (e *Engine) newLease(c *Call, req tenure.Request, granted store.Answer, deadline, since clock.Instant) *Lease {
 	l := &Lease{

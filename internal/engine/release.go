@@ -110,11 +110,12 @@ func (e *Engine) releaseLeft(c *Call, err error) {
 	}
 }
 
-// giveBack releases a lease that nobody got to hold, as failed.
-func (e *Engine) giveBack(l *Lease) {
+// giveBack releases a lease that nobody got to hold, as failed. Then it replies
+// to the call that wanted it, if there is one.
+func (e *Engine) giveBack(l *Lease, then *Call, err error) {
 	c := &Call{
 		Request: tenure.Request{Verb: tenure.Release, Key: l.Key, Secret: l.Secret, Failed: true},
-		Lease:   l, Bound: releaseBound,
+		Lease:   l, Bound: releaseBound, then: then, thenErr: err,
 	}
 	e.active++
 	c.began, c.alarm.owner = e.now, c
@@ -143,8 +144,7 @@ func (e *Engine) resumed(c *Call) {
 		return
 	case answer.Record.Token != old.Token:
 		c.Reply.Lost = &Lost{Loss: keep.Superseded, Err: errGrantedAnew}
-		e.reply(c, errGrantedAnew)
-		e.giveBack(old)
+		e.giveBack(old, c, errGrantedAnew)
 		return
 	}
 	a := c.attempt
@@ -152,8 +152,7 @@ func (e *Engine) resumed(c *Call) {
 	e.Check(e.now, l) // MaxHold has passed, or the answer took too long
 	if l.Lost != nil {
 		c.Reply.Lost = l.Lost
-		e.reply(c, l.Lost.Err)
-		e.giveBack(l)
+		e.giveBack(l, c, l.Lost.Err)
 		return
 	}
 	c.Reply.Lease = l

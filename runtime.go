@@ -1,0 +1,328 @@
+package croft
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/internal/engine"
+	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+const (
+	// glance is how long the timekeeper sleeps at most: timers stand still
+	// while the machine is suspended.
+	glance = time.Second
+	// promptly is how soon a store answers if a caller may call it on its own
+	// goroutine. For slower ones another goroutine costs nothing.
+	promptly = 10 * time.Millisecond
+	// lone bounds a call of the store on the caller's own goroutine. After that
+	// the caller must be able to look at something else.
+	lone = time.Second
+	// maxLooks bounds how many records are read at a time.
+	maxLooks = 16
+)
+
+// pending is a call that a goroutine waits for.
+type pending struct {
+	engine.Call
+	guards []guard.Guard // of an acquire
+	wake   chan struct{} // has room for one
+	raise  bool          // the fence is to be raised, then it goes on
+}
+
+// lock begins to tell the engine something. It returns the present time.
+func (c *Client) lock() clock.Instant {
+	c.mu.Lock()
+	return c.clk.Now()
+}
+
+// unlock ends what lock began. The caller passes what it returns to do.
+func (c *Client) unlock() engine.Ready {
+	ready := c.engine.Ready()
+	for _, key := range ready.Watch {
+		c.startWatch(key)
+	}
+	for _, key := range ready.Unwatch {
+		c.watches[key]()
+		delete(c.watches, key)
+	}
+	c.busy += len(ready.Send)
+	if len(ready.Look) > 0 {
+		c.busy++
+	}
+	c.setTimer(ready.Wake)
+	if c.closed && ready.Idle && !isClosed(c.idle) {
+		close(c.idle)
+		c.settle()
+	}
+	c.mu.Unlock()
+	return ready
+}
+
+// do carries out what the engine wants.
+func (c *Client) do(ready engine.Ready) {
+	for _, b := range ready.Send {
+		go c.send(c.life, c.o.CallTimeout, b)
+	}
+	if len(ready.Look) > 0 {
+		go c.look(ready.Look)
+	}
+	for _, l := range ready.Over {
+		c.over(l)
+	}
+	for _, call := range ready.Raise {
+		p := call.Tag.(*pending)
+		p.raise = true
+		p.wake <- struct{}{}
+	}
+	for _, call := range ready.Replies {
+		if p, waits := call.Tag.(*pending); waits {
+			p.wake <- struct{}{}
+		}
+	}
+	for _, e := range ready.Events {
+		c.emit(eventOf(e))
+	}
+}
+
+// run makes a call and waits for its reply.
+func (c *Client) run(ctx context.Context, p *pending) {
+	p.Tag = p
+	p.wake, _ = c.wakes.Get().(chan struct{})
+	if p.wake == nil {
+		p.wake = make(chan struct{}, 1)
+	}
+	now := c.lock()
+	c.engine.Begin(now, &p.Call)
+	prompt := c.prompt
+	ready := c.unlock()
+	if prompt && len(ready.Send) == 1 && ready.Send[0].Lone && ctx.Err() == nil {
+		// Handing the call to a goroutine, and the answer back, would take as
+		// long again as many a store.
+		b := ready.Send[0]
+		ready.Send = nil
+		c.do(ready)
+		c.send(ctx, min(lone, c.o.CallTimeout), b)
+	} else {
+		c.do(ready)
+	}
+	left := ctx.Done()
+	for {
+		select {
+		case <-p.wake:
+			if p.raise {
+				p.raise = false
+				c.raiseFor(ctx, p)
+				continue
+			}
+			c.wakes.Put(p.wake)
+			return
+		case <-left:
+			left = nil
+			now := c.lock()
+			c.engine.Abandon(now, &p.Call, ended(ctx))
+			c.do(c.unlock())
+		}
+	}
+}
+
+// ask makes a call that is one request, and returns the store's answer. Without
+// a deadline in ctx it gives up after bound.
+func (c *Client) ask(ctx context.Context, req tenure.Request, bound time.Duration) (store.Answer, error) {
+	p := &pending{Call: engine.Call{Request: req}}
+	if err := c.try(ctx, p, bound); err != nil {
+		return store.Answer{}, err
+	}
+	return p.Reply.Answer, p.Reply.Err
+}
+
+// try runs a plain call, unless ctx is over. A release is tried all the same:
+// giving back is worth a message.
+func (c *Client) try(ctx context.Context, p *pending, bound time.Duration) error {
+	if err := ended(ctx); err != nil && p.Request.Verb != tenure.Release {
+		return fmt.Errorf("%s of %q was not tried: %w", p.Request.Verb, p.Request.Key, err)
+	}
+	if _, bounded := ctx.Deadline(); !bounded {
+		p.Bound = bound
+	}
+	c.run(ctx, p)
+	return nil
+}
+
+// send carries out one batch, and brings the engine its answers.
+func (c *Client) send(ctx context.Context, limit time.Duration, b *engine.Batch) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	var answers []store.Answer
+	var took time.Duration
+	defer c.leave()
+	defer func() {
+		if answers == nil { // the store has panicked: others go on
+			answers = store.Failed(len(b.Requests), errors.New("the store has panicked"))
+		}
+		now := c.lock()
+		c.prompt = took <= promptly
+		c.engine.Answered(now, b, answers)
+		c.do(c.unlock())
+	}()
+	start := c.clk.Now()
+	answers = c.st.Apply(ctx, b.Requests)
+	took = c.clk.Now().Sub(start)
+	if c.observed() {
+		c.report(b.Requests, answers, took)
+	}
+}
+
+// look reads the records of stalled leases: another process may have reported
+// progress.
+func (c *Client) look(leases []*engine.Lease) {
+	defer c.leave()
+	for together := range slices.Chunk(leases, maxLooks) {
+		var wait sync.WaitGroup
+		for _, l := range together {
+			wait.Go(func() { c.lookAt(l) })
+		}
+		wait.Wait()
+	}
+}
+
+func (c *Client) lookAt(l *engine.Lease) {
+	ctx, cancel := context.WithTimeout(c.life, c.o.CallTimeout)
+	defer cancel()
+	rec, err := c.st.Get(ctx, l.Key)
+	if err != nil {
+		return
+	}
+	at, err := c.st.Now(ctx)
+	if err != nil {
+		return
+	}
+	now := c.lock()
+	c.engine.Looked(now, l, rec, at)
+	c.do(c.unlock())
+}
+
+// startWatch passes the store's hints about a key to the engine. The caller
+// holds the mutex.
+func (c *Client) startWatch(key string) {
+	watcher := c.st.(store.Watcher)
+	ctx, cancel := context.WithCancel(c.life)
+	c.watches[key] = cancel
+	c.busy++
+	go func() {
+		defer c.leave()
+		defer cancel()
+		opened := engine.Watched
+		if lookout, is := watcher.(store.Lookout); is && lookout.Sees() {
+			opened = engine.WatchedSince
+		}
+		hints, err := watcher.Watch(ctx, key)
+		if err == nil {
+			c.hint(ctx, key, opened, nil)
+			for range hints {
+				c.hint(ctx, key, engine.Changed, nil)
+			}
+			err = errHintsEnded
+		}
+		if errors.Is(err, errors.ErrUnsupported) {
+			c.hint(ctx, key, engine.Unsupported, err)
+			return
+		}
+		c.hint(ctx, key, engine.Broken, err)
+	}()
+}
+
+// errHintsEnded is told of a watch that broke.
+var errHintsEnded = errors.New("the store's hints have ended")
+
+// hint tells the engine of a hint, unless nobody waits for it any more.
+func (c *Client) hint(ctx context.Context, key string, h engine.Hint, err error) {
+	now := c.lock()
+	if ctx.Err() == nil {
+		c.engine.Hint(now, key, h, err)
+	}
+	c.do(c.unlock())
+}
+
+// setTimer makes sure that the timekeeper ticks in time. The caller holds the
+// mutex.
+func (c *Client) setTimer(wake clock.Instant) {
+	c.wake = wake
+	if !c.timing {
+		if wake != keep.Never {
+			c.timing, c.awake = true, true
+			c.busy++
+			go c.keepTime()
+		}
+		return
+	}
+	over := c.closed && wake == keep.Never
+	// A tick that is late has a timer that stood still.
+	if !c.awake && (wake < c.ticks || over || wake != keep.Never && c.clk.Now() >= c.ticks) {
+		c.awake = true
+		c.poke <- struct{}{}
+	}
+}
+
+// keepTime ticks whenever the engine wants it. It ends when nothing was wanted
+// for a glance: one short lease after another need not start it each time.
+func (c *Client) keepTime() {
+	defer c.leave()
+	for idle := false; ; {
+		c.tick()
+		now := c.lock()
+		if c.wake == keep.Never && (idle || c.closed) {
+			c.timing = false
+			c.mu.Unlock()
+			return
+		}
+		idle = c.wake == keep.Never
+		sleep := min(glance, c.wake.Sub(now))
+		c.ticks, c.awake = now.Add(sleep), sleep <= 0
+		c.mu.Unlock()
+		if sleep <= 0 {
+			continue
+		}
+		timer := c.clk.Timer(sleep)
+		select {
+		case <-timer.C():
+		case <-c.poke:
+			idle = false
+		}
+		timer.Stop()
+		c.mu.Lock()
+		if !c.awake {
+			c.awake = true
+		} else {
+			select {
+			case <-c.poke: // it came with the timer
+			default:
+			}
+		}
+		c.mu.Unlock()
+	}
+}
+
+// tick tells the engine that time has passed.
+func (c *Client) tick() {
+	now := c.lock()
+	c.engine.Tick(now)
+	c.do(c.unlock())
+}
+
+// ended is why a context is over, with its cause, or nil.
+func ended(ctx context.Context) error {
+	err := ctx.Err()
+	if cause := context.Cause(ctx); err != nil && !errors.Is(cause, err) {
+		return fmt.Errorf("%w: %w", err, cause)
+	}
+	return err
+}
