@@ -47,7 +47,8 @@ type Client struct {
 	watches map[string]context.CancelFunc // by key
 	prompt  bool                          // the last call of the store was
 	closed  bool
-	busy    int // goroutines of this client, and calls of the store
+	now     clock.Instant // when it was last locked to tell the engine something
+	busy    int           // goroutines of this client, and calls of the store
 
 	// Of the timekeeper:
 	timing bool          // it runs
@@ -135,6 +136,17 @@ func (c *Client) Close() error {
 	}
 	close(c.done)
 	return c.err
+}
+
+// fork runs a task on another goroutine. Close waits for it.
+func (c *Client) fork(task func()) {
+	c.mu.Lock()
+	c.busy++
+	c.mu.Unlock()
+	go func() {
+		defer c.leave()
+		task()
+	}()
 }
 
 // leave notes that a goroutine has ended.

@@ -41,7 +41,8 @@ type pending struct {
 // lock begins to tell the engine something. It returns the present time.
 func (c *Client) lock() clock.Instant {
 	c.mu.Lock()
-	return c.clk.Now()
+	c.now = c.clk.Now()
+	return c.now
 }
 
 // unlock ends what lock began. The caller passes what it returns to do.
@@ -61,8 +62,8 @@ func (c *Client) unlock() engine.Ready {
 	c.setTimer(ready.Wake)
 	if c.closed && ready.Idle && !isClosed(c.idle) {
 		close(c.idle)
-		c.settle()
 	}
+	c.settle()
 	c.mu.Unlock()
 	return ready
 }
@@ -70,7 +71,7 @@ func (c *Client) unlock() engine.Ready {
 // do carries out what the engine wants.
 func (c *Client) do(ready engine.Ready) {
 	for _, b := range ready.Send {
-		go c.send(c.life, c.o.CallTimeout, b)
+		go c.send(b)
 	}
 	if len(ready.Look) > 0 {
 		go c.look(ready.Look)
@@ -110,7 +111,7 @@ func (c *Client) run(ctx context.Context, p *pending) {
 		b := ready.Send[0]
 		ready.Send = nil
 		c.do(ready)
-		c.send(ctx, min(lone, c.o.CallTimeout), b)
+		c.do(c.apply(ctx, min(lone, c.o.CallTimeout), b))
 	} else {
 		c.do(ready)
 	}
@@ -141,7 +142,10 @@ func (c *Client) ask(ctx context.Context, req tenure.Request, bound time.Duratio
 	if err := c.try(ctx, p, bound); err != nil {
 		return store.Answer{}, err
 	}
-	return p.Reply.Answer, p.Reply.Err
+	if p.Reply.Answer == nil {
+		return store.Answer{}, p.Reply.Err
+	}
+	return *p.Reply.Answer, p.Reply.Err
 }
 
 // try runs a plain call, unless ctx is over. A release is tried all the same:
@@ -157,28 +161,44 @@ func (c *Client) try(ctx context.Context, p *pending, bound time.Duration) error
 	return nil
 }
 
-// send carries out one batch, and brings the engine its answers.
-func (c *Client) send(ctx context.Context, limit time.Duration, b *engine.Batch) {
+// send carries out a batch, and then those that have gathered meanwhile.
+func (c *Client) send(b *engine.Batch) {
+	for b != nil {
+		ready := c.apply(c.life, c.o.CallTimeout, b)
+		b = nil
+		if len(ready.Send) == 0 {
+			c.do(ready)
+			break
+		}
+		// The next batch goes first: it takes a while to wake all callers.
+		b, ready.Send = ready.Send[0], ready.Send[1:]
+		c.fork(func() { c.do(ready) })
+	}
+}
+
+// apply calls the store with a batch, and brings the engine its answers. It
+// returns what the engine wants then.
+func (c *Client) apply(ctx context.Context, limit time.Duration, b *engine.Batch) (ready engine.Ready) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	start, returned := c.clk.Now(), false
 	var answers []store.Answer
-	var took time.Duration
-	defer c.leave()
 	defer func() {
-		if answers == nil { // the store has panicked: others go on
-			answers = store.Failed(len(b.Requests), errors.New("the store has panicked"))
-		}
 		now := c.lock()
-		c.prompt = took <= promptly
+		c.prompt = now.Sub(start) <= promptly
+		c.busy--
 		c.engine.Answered(now, b, answers)
-		c.do(c.unlock())
+		ready = c.unlock()
+		if !returned { // the store has panicked: others go on
+			c.do(ready)
+		}
 	}()
-	start := c.clk.Now()
 	answers = c.st.Apply(ctx, b.Requests)
-	took = c.clk.Now().Sub(start)
+	returned = true
 	if c.observed() {
-		c.report(b.Requests, answers, took)
+		c.report(b.Requests, answers, c.clk.Now().Sub(start))
 	}
+	return ready
 }
 
 // look reads the records of stalled leases: another process may have reported
@@ -266,7 +286,7 @@ func (c *Client) setTimer(wake clock.Instant) {
 	}
 	over := c.closed && wake == keep.Never
 	// A tick that is late has a timer that stood still.
-	if !c.awake && (wake < c.ticks || over || wake != keep.Never && c.clk.Now() >= c.ticks) {
+	if !c.awake && (wake < c.ticks || over || wake != keep.Never && c.now >= c.ticks) {
 		c.awake = true
 		c.poke <- struct{}{}
 	}

@@ -87,12 +87,13 @@ func (e *Engine) tryAcquire(c *Call) {
 
 // newAttempt makes an attempt with a secret of its own.
 func (e *Engine) newAttempt(c *Call) *attempt {
-	a := &c.first
-	if a.call != nil {
-		a = new(attempt)
+	a, req := &c.first, &c.Request
+	if a.call != nil { // another attempt has these
+		a, req = new(attempt), new(tenure.Request)
+		*req = c.Request
 	}
-	*a = attempt{call: c, request: c.Request}
-	a.request.Secret = e.o.NewSecret()
+	*a = attempt{call: c, request: req}
+	req.Secret = e.o.NewSecret()
 	c.attempt = a
 	return a
 }
@@ -142,7 +143,7 @@ func (e *Engine) acquireDue(c *Call) {
 }
 
 // acquireAnswered takes the store's answer to one copy of an acquire.
-func (e *Engine) acquireAnswered(c *Call, r *request, answer store.Answer) {
+func (e *Engine) acquireAnswered(c *Call, r *request, answer *store.Answer) {
 	a, acquire := c.attempt, &c.acquire
 	var held *tenure.HeldError
 	switch err := answer.Err; {
@@ -183,7 +184,8 @@ func (e *Engine) held(c *Call, held *tenure.HeldError, asked clock.Instant) {
 	over := e.now >= a.end || held.Why == tenure.WhyPeriod && later(e.now, held.Remaining()) > a.end
 	if over {
 		e.leave(c.attempt)
-		e.refuse(q, held, asked)
+		q.refusal, q.at, q.asked = held, e.now, asked
+		e.tellOverdue(q)
 		e.leaveQueue(c, held)
 		return
 	}
@@ -201,20 +203,21 @@ func (e *Engine) held(c *Call, held *tenure.HeldError, asked clock.Instant) {
 		q.watch, a.watching = opening, true
 		e.ready.Watch = append(e.ready.Watch, q.key)
 	}
-	e.refuse(q, held, asked)
+	q.refusal, q.at, q.asked = held, e.now, asked
+	e.tellOverdue(q)
 	e.tryAcquire(c)
 }
 
 // granted takes a grant, and makes a lease of it. A grant that was made too long
 // ago gives no authority: then the call asks until the store says that it is
 // over.
-func (e *Engine) granted(c *Call, r *request, answer store.Answer) {
+func (e *Engine) granted(c *Call, r *request, answer *store.Answer) {
 	a, acquire := c.attempt, &c.acquire
 	first := r.sent
 	if a.sends > 1 {
 		first = min(first, a.first) // any copy may be the one that was granted
 	}
-	deadline := c.Terms.Until(first, r.sent, answer)
+	deadline := c.Terms.Until(first, r.sent, *answer)
 	if e.now >= deadline.Add(-c.Terms.Notice) {
 		c.unknown = errTooOld
 		if a.newest == nil && a.queued == nil {
@@ -232,7 +235,8 @@ func (e *Engine) granted(c *Call, r *request, answer store.Answer) {
 	if acquire.unknown {
 		e.event(Event{Kind: Resolved, Key: l.Key, Verb: tenure.Acquire, Outcome: OutcomeOK})
 	}
-	e.refuse(q, l.asHeld(e.now), r.sent)
+	q.refusal, q.at, q.asked = nil, e.now, r.sent
+	e.tellOverdue(q)
 	if c.Guarded {
 		c.state = raising
 		e.alarms.set(&c.alarm, keep.Never)

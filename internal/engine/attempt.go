@@ -14,17 +14,17 @@ import (
 // attempt asks the store for one thing with one secret. The law grants a secret
 // once, so an attempt may send copies of its request until it knows the outcome.
 type attempt struct {
-	call    *Call // nil when the caller has left
-	request tenure.Request
-	queued  *request      // the copy that waits in the outbox
-	newest  *request      // the newest copy in flight, unless it has hung
-	copies  int           // copies sent, ever
-	doubt   int           // copies that may have been granted, or may yet be
-	sends   int           // copies sent since the store last refused one
-	first   clock.Instant // when the first of these was sent
-	last    clock.Instant // when the newest copy was sent
-	memory  request       // for the first copy
-	used    bool          // memory is
+	call    *Call           // nil when the caller has left
+	request *tenure.Request // with the secret; it does not change any more
+	queued  *request        // the copy that waits in the outbox
+	newest  *request        // the newest copy in flight, unless it has hung
+	copies  int             // copies sent, ever
+	doubt   int             // copies that may have been granted, or may yet be
+	sends   int             // copies sent since the store last refused one
+	first   clock.Instant   // when the first of these was sent
+	last    clock.Instant   // when the newest copy was sent
+	memory  request         // for the first copy
+	used    bool            // memory is
 
 	// Without a caller:
 	resolving  bool
@@ -38,7 +38,7 @@ type attempt struct {
 // put queues a copy of the attempt's request.
 func (e *Engine) put(a *attempt, at lane) { e.putRequest(a, a.request, at) }
 
-func (e *Engine) putRequest(a *attempt, req tenure.Request, at lane) {
+func (e *Engine) putRequest(a *attempt, req *tenure.Request, at lane) {
 	r := &a.memory
 	if a.used {
 		r = new(request)
@@ -73,7 +73,7 @@ func (a *attempt) sent(r *request) {
 }
 
 // answered takes the answer to one copy.
-func (e *Engine) answered(a *attempt, r *request, answer store.Answer) {
+func (e *Engine) answered(a *attempt, r *request, answer *store.Answer) {
 	if a.newest == r {
 		a.newest = nil
 	}
@@ -126,7 +126,7 @@ func (e *Engine) resolve(a *attempt) {
 		e.alarms.set(&a.alarm, min(a.newest.hungAt(), a.resolveEnd))
 		return
 	case a.queued == nil && (a.newest != nil || e.now >= a.next):
-		e.putRequest(a, tenure.Request{
+		e.putRequest(a, &tenure.Request{
 			Verb: tenure.Release, Key: a.request.Key, Secret: a.request.Secret, Failed: true,
 		}, again)
 	}
@@ -138,7 +138,7 @@ func (e *Engine) resolve(a *attempt) {
 }
 
 // settle takes an answer for an attempt without a caller.
-func (e *Engine) settle(a *attempt, r *request, answer store.Answer) {
+func (e *Engine) settle(a *attempt, r *request, answer *store.Answer) {
 	var refusal *tenure.NotOwnedError
 	refused := errors.As(answer.Err, &refusal)
 	if r.Verb == tenure.Acquire {

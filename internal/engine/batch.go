@@ -21,7 +21,7 @@ const (
 
 // request is one copy of a request: of an attempt, or a lease's renewal.
 type request struct {
-	tenure.Request
+	*tenure.Request
 	attempt *attempt
 	lease   *Lease
 	lane    lane
@@ -198,12 +198,13 @@ func plain(r *request) bool { return r.Verb == tenure.Acquire || r.Verb == tenur
 
 // take makes the next batch. Something waits.
 func (o *outbox) take() *Batch {
-	b := &Batch{}
-	b.Requests, b.requests = b.memory.requests[:0], b.memory.pointers[:0]
-	b.lane = o.oldest()
-	most := maxBatch
+	b := &Batch{lane: o.oldest()}
+	most := min(maxBatch, o.size(b.lane))
 	if b.lane == alone {
 		most = 1
+	}
+	if b.Requests, b.requests = b.memory.requests[:0], b.memory.pointers[:0]; most > 1 {
+		b.Requests, b.requests = make([]tenure.Request, 0, most), make([]*request, 0, most)
 	}
 	if b.lane == fresh { // a lease cannot wait
 		for len(b.requests) < maxRenewals && o.renewals.first != nil {
@@ -245,7 +246,7 @@ func (o *outbox) size(l lane) int {
 
 func (b *Batch) add(r *request) {
 	b.requests = append(b.requests, r)
-	b.Requests = append(b.Requests, r.Request)
+	b.Requests = append(b.Requests, *r.Request)
 }
 
 // list is a queue of requests.

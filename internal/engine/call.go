@@ -87,8 +87,9 @@ type Reply struct {
 	Lost *Lost
 	// Lease is the one that was acquired or resumed.
 	Lease *Lease
-	// Answer is the store's, if it decided.
-	Answer store.Answer
+	// Answer is the store's, if it decided. It is one of a batch: to keep it is
+	// to keep them all.
+	Answer *store.Answer
 }
 
 // reply answers a call. Its other Reply fields are set before.
@@ -112,7 +113,7 @@ func (e *Engine) ask(c *Call) {
 	if c.Bound > 0 {
 		c.limit = later(e.now, c.Bound)
 	}
-	c.first = attempt{call: c, request: c.Request}
+	c.first = attempt{call: c, request: &c.Request}
 	c.attempt = &c.first
 	e.put(c.attempt, fresh)
 	e.setAskAlarm(c)
@@ -152,7 +153,7 @@ func (e *Engine) callDue(c *Call) {
 }
 
 // asked takes an answer to a plain request.
-func (e *Engine) asked(c *Call, r *request, answer store.Answer) {
+func (e *Engine) asked(c *Call, r *request, answer *store.Answer) {
 	a := c.attempt
 	if !known(answer.Err) {
 		cutShort := errors.Is(answer.Err, context.Canceled) || errors.Is(answer.Err, context.DeadlineExceeded)

@@ -137,7 +137,7 @@ func (e *Engine) Answered(now clock.Instant, b *Batch, answers []store.Answer) {
 	e.renewed(b, answers)
 	for i, r := range b.requests {
 		if r.attempt != nil {
-			e.answered(r.attempt, r, answers[i])
+			e.answered(r.attempt, r, &answers[i])
 		}
 	}
 }

@@ -61,7 +61,7 @@ func (l *Lease) Alive(now clock.Instant) bool { return l.Lost == nil && now < l.
 func (l *Lease) Refused() *Lost { return l.outcome.Lost }
 
 // newLease begins to keep a grant.
-func (e *Engine) newLease(c *Call, req tenure.Request, granted store.Answer, deadline, since clock.Instant) *Lease {
+func (e *Engine) newLease(c *Call, req *tenure.Request, granted *store.Answer, deadline, since clock.Instant) *Lease {
 	l := &Lease{
 		Deed:   tenure.Deed{Key: req.Key, Token: granted.Record.Token, Secret: req.Secret, TTL: c.Terms.TTL},
 		Record: granted.Record, recordAt: granted.Now, Since: since, terms: c.Terms,
@@ -119,7 +119,7 @@ func (e *Engine) renewed(b *Batch, answers []store.Answer) {
 	for i, r := range b.requests {
 		if l := r.lease; l != nil {
 			l.alone = !known(answers[i].Err) && (single || l.alone)
-			l.confirm(answers[i])
+			l.confirm(&answers[i])
 			e.stepLease(l, keep.Answered{Sent: r.sent, Answer: answers[i]})
 		}
 	}
@@ -166,7 +166,7 @@ func (e *Engine) renew(l *Lease, before bool) {
 		at = again
 	}
 	l.queued = &request{
-		Request: tenure.Request{Verb: tenure.Renew, Key: l.Key, Secret: l.Secret}, lease: l, lane: at,
+		Request: &tenure.Request{Verb: tenure.Renew, Key: l.Key, Secret: l.Secret}, lease: l, lane: at,
 	}
 	e.outbox.add(l.queued)
 }
@@ -189,20 +189,21 @@ func (e *Engine) end(l *Lease, o keep.Orders) {
 
 // confirm keeps the newest record. Answers may overtake each other, and need
 // not bring the history.
-func (l *Lease) confirm(a store.Answer) {
+func (l *Lease) confirm(a *store.Answer) {
 	if a.Err != nil || a.Now.Before(l.recordAt) || a.Record.Grant != l.Record.Grant {
 		return
 	}
-	if a.Record.History == nil {
-		a.Record.History = l.Record.History
-	}
+	history := l.Record.History
 	l.Record, l.recordAt = a.Record, a.Now
+	if l.Record.History == nil {
+		l.Record.History = history
+	}
 }
 
 // asHeld is the lease as another call for its key sees it.
-func (l *Lease) asHeld(now clock.Instant) *tenure.HeldError {
+func (l *Lease) asHeld(now clock.Instant) tenure.HeldError {
 	left := l.keeper.Deadline().Sub(now) + l.terms.Margin()
-	return &tenure.HeldError{
+	return tenure.HeldError{
 		Record: l.Record, Why: tenure.WhyHeld, Until: l.Record.Deadline, Now: l.Record.Deadline.Add(-left),
 	}
 }

@@ -27,7 +27,7 @@ type queue struct {
 	watch       watch
 	alarm       alarm
 
-	// What the store last said about why the key cannot be had.
+	// Why the key cannot be had: what the store last said, or else the holder.
 	refusal *tenure.HeldError
 	at      clock.Instant // when it was heard
 	asked   clock.Instant // when the request was sent
@@ -228,10 +228,18 @@ func (c *Call) asksSince(at clock.Instant) bool {
 // key since the call began.
 func (e *Engine) learn(c *Call) bool {
 	q := c.acquire.queue
-	if q.refusal == nil || q.asked < c.began {
+	if q.asked < c.began {
 		return false
 	}
-	held := *q.refusal
+	var held tenure.HeldError
+	switch {
+	case q.refusal != nil:
+		held = *q.refusal
+	case q.holder != nil:
+		held = q.holder.asHeld(q.at)
+	default:
+		return false
+	}
 	held.Now = held.Now.Add(min(e.now.Sub(q.at), held.Remaining()))
 	e.dismiss(c, &held)
 	return true
@@ -252,9 +260,8 @@ func (e *Engine) dismiss(c *Call, err error) {
 	e.reply(c, err)
 }
 
-// refuse notes why the key cannot be had, for the calls behind the first.
-func (e *Engine) refuse(q *queue, held *tenure.HeldError, asked clock.Instant) {
-	q.refusal, q.at, q.asked = held, e.now, asked
+// tellOverdue lets the calls behind the first learn that the key cannot be had.
+func (e *Engine) tellOverdue(q *queue) {
 	if q.overdue == 0 {
 		return
 	}

@@ -84,8 +84,7 @@ func (e *Engine) released(c *Call) {
 func (e *Engine) releaseDone(c *Call, err error) {
 	l := c.Lease
 	l.finished, l.releasing = true, nil
-	l.outcome = c.Reply
-	l.outcome.Err = err
+	l.outcome = Reply{Err: err, Lost: c.Reply.Lost}
 	waiting := l.releases
 	l.releases = nil
 	e.reply(c, err)
@@ -128,7 +127,7 @@ func (e *Engine) reported(c *Call) {
 	l, answer := c.Lease, c.Reply.Answer
 	l.confirm(answer)
 	if lost := lossOf(answer.Err); lost != nil {
-		e.stepLease(l, keep.Answered{Answer: answer})
+		e.stepLease(l, keep.Answered{Answer: *answer})
 		c.Reply.Lost = l.Lost
 	}
 	e.reply(c, answer.Err)
@@ -148,7 +147,7 @@ func (e *Engine) resumed(c *Call) {
 		return
 	}
 	a := c.attempt
-	l := e.newLease(c, a.request, answer, c.Terms.Until(a.first, c.answered, answer), old.Since)
+	l := e.newLease(c, a.request, answer, c.Terms.Until(a.first, c.answered, *answer), old.Since)
 	e.Check(e.now, l) // MaxHold has passed, or the answer took too long
 	if l.Lost != nil {
 		c.Reply.Lost = l.Lost
