@@ -44,8 +44,8 @@ type Client struct {
 
 	mu      sync.Mutex
 	engine  *engine.Engine
-	watches map[string]context.CancelFunc // by key
-	prompt  bool                          // the last call of the store was
+	watches map[string]*watch // by key
+	prompt  bool              // the last call of the store was
 	closed  bool
 	now     clock.Instant // when it was last locked to tell the engine something
 	busy    int           // goroutines of this client, and calls of the store
@@ -64,7 +64,7 @@ func New(st store.Store, o *Options) *Client { return newClient(st, o, clock.Sys
 
 func newClient(st store.Store, o *Options, clk clock.Clock, random func() float64) *Client {
 	c := &Client{
-		st: st, clk: clk, random: random, watches: map[string]context.CancelFunc{},
+		st: st, clk: clk, random: random, watches: map[string]*watch{},
 		closing: make(chan struct{}), idle: make(chan struct{}), quiet: make(chan struct{}), done: make(chan struct{}),
 		poke: make(chan struct{}, 1),
 	}

@@ -219,7 +219,7 @@ func TestAPanicOfTheStoreHoldsUpNobody(t *testing.T) {
 		c := r.client(tap, nil)
 		r.acquire(c, "jobs/zero", nil) // the store was prompt
 		for range mostInFlight + 1 {
-			tap.set(func(context.Context, []tenure.Request) []store.Answer { panic("a bug") })
+			tap.set(only(tenure.Acquire, func(context.Context, []tenure.Request) []store.Answer { panic("a bug") }))
 			func() {
 				defer func() {
 					if recover() == nil {

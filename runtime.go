@@ -52,8 +52,10 @@ func (c *Client) unlock() engine.Ready {
 		c.startWatch(key)
 	}
 	for _, key := range ready.Unwatch {
-		c.watches[key]()
-		delete(c.watches, key)
+		if w := c.watches[key]; w != nil {
+			w.cancel()
+			delete(c.watches, key)
+		}
 	}
 	c.busy += len(ready.Send)
 	if len(ready.Look) > 0 {
@@ -105,27 +107,30 @@ func (c *Client) run(ctx context.Context, p *pending) {
 	c.engine.Begin(now, &p.Call)
 	prompt := c.prompt
 	ready := c.unlock()
-	if prompt && len(ready.Send) == 1 && ready.Send[0].Lone && ctx.Err() == nil {
+	if prompt && len(ready.Send) == 1 && ready.Send[0].Caller == &p.Call && ctx.Err() == nil {
 		// Handing the call to a goroutine, and the answer back, would take as
 		// long again as many a store.
 		b := ready.Send[0]
 		ready.Send = nil
 		c.do(ready)
-		c.do(c.apply(ctx, min(lone, c.o.CallTimeout), b))
-	} else {
-		c.do(ready)
+		ready = c.apply(ctx, min(lone, c.o.CallTimeout), b)
 	}
+	c.do(ready)
+	c.await(ctx, p)
+	c.wakes.Put(p.wake)
+}
+
+// await waits for the reply to a call. On the way it raises the fence.
+func (c *Client) await(ctx context.Context, p *pending) {
 	left := ctx.Done()
 	for {
 		select {
 		case <-p.wake:
-			if p.raise {
-				p.raise = false
-				c.raiseFor(ctx, p)
-				continue
+			if !p.raise {
+				return
 			}
-			c.wakes.Put(p.wake)
-			return
+			p.raise = false
+			c.raiseFor(ctx, p)
 		case <-left:
 			left = nil
 			now := c.lock()
@@ -188,8 +193,11 @@ func (c *Client) apply(ctx context.Context, limit time.Duration, b *engine.Batch
 		c.prompt = now.Sub(start) <= promptly
 		c.busy--
 		c.engine.Answered(now, b, answers)
+		if !returned && b.Caller != nil { // the store has panicked
+			c.engine.Abandon(now, b.Caller, errPanicked)
+		}
 		ready = c.unlock()
-		if !returned { // the store has panicked: others go on
+		if !returned { // others go on, if the caller recovers
 			c.do(ready)
 		}
 	}()
@@ -235,11 +243,12 @@ func (c *Client) lookAt(l *engine.Lease) {
 func (c *Client) startWatch(key string) {
 	watcher := c.st.(store.Watcher)
 	ctx, cancel := context.WithCancel(c.life)
-	c.watches[key] = cancel
+	w := &watch{cancel}
+	c.watches[key] = w
 	c.busy++
 	go func() {
 		defer c.leave()
-		defer cancel()
+		defer c.stopWatch(key, w)
 		opened := engine.Watched
 		if lookout, is := watcher.(store.Lookout); is && lookout.Sees() {
 			opened = engine.WatchedSince
@@ -259,6 +268,22 @@ func (c *Client) startWatch(key string) {
 		c.hint(ctx, key, engine.Broken, err)
 	}()
 }
+
+// watch is a stream of hints that can be stopped.
+type watch struct{ cancel context.CancelFunc }
+
+// stopWatch forgets a watch that has ended.
+func (c *Client) stopWatch(key string, w *watch) {
+	w.cancel()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.watches[key] == w {
+		delete(c.watches, key)
+	}
+}
+
+// errPanicked is why a call has no outcome if the store panics.
+var errPanicked = errors.New("the store has panicked")
 
 // errHintsEnded is told of a watch that broke.
 var errHintsEnded = errors.New("the store's hints have ended")

@@ -49,9 +49,10 @@ const (
 type Batch struct {
 	// Requests are for store.Apply, in this order.
 	Requests []tenure.Request
-	// Lone says that no other batch is in flight, and that it is one call's
-	// own: the caller can make the store's call itself.
-	Lone bool
+	// Caller is the call that the batch was sent for, if it is for one alone and
+	// no other batch is in flight: then its caller can call the store itself.
+	// The next acquire may go along with a release.
+	Caller *Call
 
 	requests []*request
 	lane     lane
@@ -135,7 +136,9 @@ func (e *Engine) send() {
 	for !o.empty() && o.canSend(e.o.Pipelines) {
 		b := o.take()
 		b.sent = e.now
-		b.Lone = len(o.flying) == 0 && len(b.requests) <= 2 && o.empty()
+		if a := b.requests[0].attempt; a != nil && len(o.flying) == 0 && len(b.requests) <= 2 && o.empty() {
+			b.Caller = a.call
+		}
 		o.flying = append(o.flying, b)
 		for _, r := range b.requests {
 			r.sent = e.now

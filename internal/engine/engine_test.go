@@ -17,7 +17,7 @@ import (
 func TestAFreeKeyIsGrantedWithOneRequest(t *testing.T) {
 	r := newRig(t)
 	c := r.acquire("a", 0)
-	if b := r.wantFlight(tenure.Acquire); !b.Lone {
+	if b := r.wantFlight(tenure.Acquire); b.Caller != c {
 		t.Error("the caller could make the call itself")
 	}
 	r.answer()

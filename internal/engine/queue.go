@@ -94,13 +94,7 @@ func (e *Engine) Hint(now clock.Instant, key string, h Hint, err error) {
 
 // join puts an acquire at the end of its key's queue.
 func (e *Engine) join(c *Call) {
-	q := e.queues[c.Request.Key]
-	if q == nil {
-		q = &queue{key: c.Request.Key}
-		q.alarm.owner = q
-		e.queues[q.key] = q
-	}
-	a := &c.acquire
+	a, q := &c.acquire, e.queueOf(c.Request.Key)
 	a.queue, a.end = q, later(e.now, c.WaitFor)
 	a.before = q.last
 	if q.last == nil {
@@ -116,13 +110,21 @@ func (e *Engine) join(c *Call) {
 	e.standBy(c)
 }
 
+// queueOf is the queue of a key.
+func (e *Engine) queueOf(key string) *queue {
+	q := e.queues[key]
+	if q == nil {
+		q = &queue{key: key}
+		q.alarm.owner = q
+		e.queues[key] = q
+	}
+	return q
+}
+
 // rejoin puts an acquire at the front of its key's queue again.
 func (e *Engine) rejoin(c *Call) {
-	q := c.acquire.queue
-	if e.queues[q.key] != q {
-		e.queues[q.key] = q
-	}
-	c.acquire.after = q.first
+	q := e.queueOf(c.Request.Key)
+	c.acquire.queue, c.acquire.after = q, q.first
 	if q.first == nil {
 		q.last = c
 	} else {

@@ -155,11 +155,7 @@ func (e *Engine) resumed(c *Call) {
 		return
 	}
 	c.Reply.Lease = l
-	if q := e.queues[l.Key]; q == nil {
-		q = &queue{key: l.Key, holder: l}
-		q.alarm.owner = q
-		e.queues[l.Key] = q
-	} else if q.holder == nil && q.first == nil {
+	if q := e.queueOf(l.Key); q.holder == nil && q.first == nil {
 		q.holder = l
 	}
 	e.event(Event{Kind: Resumed, Key: l.Key, Token: l.Token, TTL: l.TTL})
