@@ -43,6 +43,30 @@ func TestAVersionIsBuiltFromItsTagAlone(t *testing.T) {
 	}
 }
 
+// TestACloneHasTheSameLineEndsEverywhere: also where git is set to change them,
+// as it is by default on Windows. A release holds the README, and the binary
+// holds scripts.
+func TestACloneHasTheSameLineEndsEverywhere(t *testing.T) {
+	top, do := clone(t)
+	write(t, filepath.Join(top, ".gitattributes"), string(read(t, filepath.Join("..", "..", ".gitattributes"))))
+	do("init", "--quiet")
+	do("config", "core.autocrlf", "true")
+	for _, name := range []string{"README.md", "LICENSE", "apply.lua"} {
+		write(t, filepath.Join(top, name), "one\ntwo\n")
+	}
+	do("add", ".")
+	do("commit", "--quiet", "--message", "first")
+	for _, name := range []string{"README.md", "LICENSE", "apply.lua"} {
+		if err := os.Remove(filepath.Join(top, name)); err != nil {
+			t.Fatal(err)
+		}
+		do("checkout", "--", name)
+		if got := string(read(t, filepath.Join(top, name))); got != "one\ntwo\n" {
+			t.Errorf("%s is checked out as %q", name, got)
+		}
+	}
+}
+
 // clone is a folder for a repository, and a way to run git there. No settings
 // of the user's count.
 func clone(t *testing.T) (top string, do func(args ...string)) {
@@ -59,6 +83,21 @@ func clone(t *testing.T) (top string, do func(args ...string)) {
 		t.Helper()
 		if _, err := git(t.Context(), top, args...); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// TestSettingsOfTheUserChangeNoByte: those that `go env -w` keeps for a user
+// count as little as those of the shell. A build still finds its modules.
+func TestSettingsOfTheUserChangeNoByte(t *testing.T) {
+	settings := filepath.Join(t.TempDir(), "env")
+	write(t, settings, "GOEXPERIMENT=arenas\nGOPROXY=https://proxy.example\n")
+	t.Setenv("GOENV", settings)
+	t.Setenv("GOEXPERIMENT", "") // an empty one leaves it to the file
+	t.Setenv("GOPROXY", "")
+	for name, want := range map[string]string{"GOEXPERIMENT": "", "GOPROXY": "https://proxy.example"} {
+		if got := goSays(t, ".", "env", name); got != want {
+			t.Errorf("a build has %s=%q, want %q", name, got, want)
 		}
 	}
 }
