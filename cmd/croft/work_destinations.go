@@ -210,9 +210,7 @@ func (c effectCommand) Deliver(ctx context.Context, e work.Effect) error {
 	if err != nil {
 		return steward.Undelivered(err)
 	}
-	// The dispatcher may itself be under a croft that keeps its store in a file.
-	c.Env = slices.Concat(c.Env, []string{envStoreFile + "="}, env)
-	c.Scratch = dir
+	c.Env, c.Scratch = append(inherited(), env...), dir
 	return c.Command.Deliver(ctx, e)
 }
 
