@@ -67,7 +67,7 @@ func (a *app) serveMetrics(addr string, source prometheus.Gatherer) (end func(),
 	if err != nil {
 		return nil, invalid("--metrics %q: give host:port to serve them, like :9464, or a file that ends in .prom", addr)
 	}
-	if host == "" { // metrics tell of keys and owners: other machines see them only where somebody says so
+	if host == "" { // other machines learn namespaces and rates only if an operator says so
 		addr = net.JoinHostPort("127.0.0.1", port)
 	}
 	l, err := net.Listen("tcp", addr)
@@ -78,8 +78,9 @@ func (a *app) serveMetrics(addr string, source prometheus.Gatherer) (end func(),
 		fmt.Fprintf(a.stderr, "croft: metrics at http://%s/metrics\n", l.Addr())
 	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(source, promhttp.HandlerOpts{}))
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second}
+	mux.Handle("GET /metrics", promhttp.HandlerFor(source, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
+	server := &http.Server{Handler: mux, ReadTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, MaxHeaderBytes: 16 << 10}
+	server.SetKeepAlivesEnabled(false) // idle connections would use up the files that the store needs
 	var served sync.WaitGroup
 	served.Go(func() {
 		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {

@@ -3,12 +3,17 @@ package main
 import (
 	"errors"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+
+	"github.com/croft-dev/croft/internal/testenv"
 )
 
 // TestMetricsGivePermissionsToTheirOwnFileAlone: another user who may write to
@@ -39,6 +44,33 @@ func TestMetricsGivePermissionsToTheirOwnFileAlone(t *testing.T) {
 	}
 	if info.Mode().Perm() != 0o600 || swapped == 0 {
 		t.Errorf("after %d links the secret file has mode %v; want 0600", swapped, info.Mode())
+	}
+}
+
+// TestMetricsKeepNoConnection: a neighbour could hold so many open that the
+// store cannot be reached any more.
+func TestMetricsKeepNoConnection(t *testing.T) {
+	var said strings.Builder
+	end, err := (&app{stderr: &said}).serveMetrics(":0", prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer end()
+	address := strings.TrimSuffix(strings.TrimPrefix(said.String(), "croft: metrics at http://"), "/metrics\n")
+	if !strings.HasPrefix(address, "127.0.0.1:") {
+		t.Fatalf("%q; want metrics on the loopback address", said.String())
+	}
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(testenv.Patience))
+	if _, err := io.WriteString(conn, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: keep-alive\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if answer, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 200 OK\r\n") {
+		t.Errorf("the answer is %q, %v; want metrics, and the end of the connection", answer, err)
 	}
 }
 
