@@ -15,8 +15,8 @@ import (
 
 // Environments end up in logs, crash reports and child processes. So a command
 // that croft starts finds CROFT_STORE without the store's password. The whole
-// URL is in a file beside the lease, which only this user can read and which
-// goes when the command goes. A croft that the command calls reads it there.
+// URL is in a file beside the lease, which only this user can read. Croft
+// removes it after the command. A croft that the command calls reads it there.
 
 // envStoreFile names that file. It is set only if there is one.
 const envStoreFile = "CROFT_STORE_FILE"

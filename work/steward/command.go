@@ -40,8 +40,8 @@ type Command struct {
 	Env  []string // default: the dispatcher's own
 
 	// Scratch is a file or folder that is of no use once the program is over.
-	// The caller removes it. If the croft command is killed meanwhile, it goes
-	// with the program.
+	// The caller removes it. If the croft command is killed while the program
+	// runs, it goes with the program, on Linux.
 	Scratch string
 }
 
