@@ -121,6 +121,9 @@ func parseURL(u *url.URL) (*site, error) {
 		return nil, errors.New("what follows the question mark cannot be read")
 	}
 	for name, values := range query {
+		if strings.Contains(name, "@") { // mostly the end of a password that is not encoded
+			return nil, errors.New("what follows the question mark cannot be read; encode the password")
+		}
 		if len(values) != 1 || values[0] == "" {
 			return nil, fmt.Errorf("%s: give it once, with a value, or leave it out", name)
 		}

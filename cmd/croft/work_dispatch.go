@@ -32,7 +32,7 @@ Each receiver needs a secret of its own, of at least 32 bytes: "openssl rand -he
 from CROFT_WEBHOOK_SECRET, one per line while it is being replaced. Commands do not find it in their environment.
 
 A command, run by the shell, finds the body on standard input, and CROFT_IDEMPOTENCY_KEY, CROFT_ITEM, CROFT_QUEUE, CROFT_EFFECT, CROFT_TOKEN, CROFT_ATTEMPT and CROFT_STORE in its
-environment; the last without the ledger's password, as for "croft work run". Exit code 0 is delivered, 75 try again, 65 give up; after any other nobody can say. On Linux nothing that it started outlives it, or --delivery-timeout.
+environment; the last without the ledger's password, as for "croft work run". It finds no lease. Exit code 0 is delivered, 75 try again, 65 give up; after any other nobody can say. On Linux nothing that it started outlives it, or --delivery-timeout.
 
 --destinations names a file with all of them; paths in it are relative to it:
   {"billing": {"url": "https://billing.example/hook", "secret_file": "billing.secret", "header": {"X-Team": "shop"}},
