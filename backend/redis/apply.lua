@@ -375,7 +375,10 @@ for i = 2, #KEYS do
 end
 
 -- A replica answers, too, from what it has heard of. It must not: what it refuses may be owned. It does not take changes, though, not even this one, which changes nothing.
-if not wrote then call('ZREM', index, '') end
+if not wrote then
+  local done = redis.pcall('ZREM', index, '')
+  if type(done) == 'table' and not string.find(done.err, 'WRONGTYPE', 1, true) then return done end
+end
 
 -- Watchers are told ---------------------------------------------------------------------------------------------------
 
@@ -415,8 +418,10 @@ end
 -- records; a large batch does so by itself.
 if listed then
   local many = #listed / 2
-  call('ZADD', index, unpack(listed))
-  if many >= LARGE or now + call('PTTL', index) * 1000 < latest or clock[2] % LARGE == 0 then
+  local added = redis.pcall('ZADD', index, unpack(listed))
+  if type(added) == 'table' then -- what has been decided stands, also if another program has taken the index's name
+    if not string.find(added.err, 'WRONGTYPE', 1, true) then return added end
+  elseif many >= LARGE or now + call('PTTL', index) * 1000 < latest or clock[2] % LARGE == 0 then
     for _, member in ipairs(call('ZRANGEBYSCORE', index, '-inf', math.floor(now / 1000), 'LIMIT', 0, many + 2 * LARGE)) do
       local key = sub(index, 1, -2) .. 'k:' .. member
       local found = redis.pcall('HGET', key, 'r')

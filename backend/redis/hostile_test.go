@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -301,6 +302,58 @@ func TestPlantedRecordsAreBoundedAndHideNothing(t *testing.T) {
 	// Without its history a record is sound whose terms are not.
 	if strings.Join(keys, " ") != "planted/a large term planted/good" || !errors.Is(failed, ErrDamaged) || !errors.Is(failed, store.ErrUnknown) {
 		t.Errorf("listed %q, then %.200v", keys, failed)
+	}
+}
+
+// TestAPlantedIndexHidesNoOther, and takes no lease from anybody.
+func TestAPlantedIndexHidesNoOther(t *testing.T) {
+	t.Parallel()
+	server := testenv.Redis(t)
+	neighbour, ctx := dial(t, server), t.Context()
+	st := New(neighbour, &Options{Prefix: server.Prefix()})
+	t.Cleanup(func() { st.Close() })
+	for _, namespace := range []string{"planted", "evil"} {
+		if err := neighbour.Set(ctx, st.names.index(namespace), "x", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mine, good := claim("planted/mine", "ann"), claim("sound/good", "ann")
+	for _, req := range []tenure.Request{mine, mine, good, then(tenure.Renew, mine)} {
+		if a := one(ctx, st, req); a.Err != nil {
+			t.Errorf("%s: %v", req.Verb, a.Err)
+		}
+	}
+	if a := one(ctx, st, claim(mine.Key, "bob")); !errors.Is(a.Err, tenure.ErrHeld) { // nothing is written
+		t.Errorf("a second claim: %v, want held", a.Err)
+	}
+	if a := one(ctx, st, then(tenure.Release, mine)); a.Err != nil {
+		t.Error(a.Err)
+	}
+	// Longer than a key can be, and so many that they come in several pages.
+	long := strings.Repeat("x", 8<<20)
+	neighbour.ZAdd(ctx, st.names.index("sound"), goredis.Z{Member: "sound/" + long})
+	page, err := neighbour.Eval(ctx, keysScript().source, []string{st.names.index("sound")}, "0").StringSlice()
+	if err != nil || len(strings.Join(page, "")) > 1<<20 {
+		t.Errorf("a page of %d bytes, %v", len(strings.Join(page, "")), err)
+	}
+	many := []string{good.Key}
+	for n := range 3000 {
+		many = append(many, fmt.Sprint("sound/", n))
+		neighbour.ZAdd(ctx, st.names.index("sound"), goredis.Z{Score: float64(n), Member: many[n+1]})
+	}
+	slices.Sort(many)
+	if keys, err := st.keys(ctx, "sound/"); !slices.Equal(keys, many) || err != nil {
+		t.Errorf("%d keys of %d, %v", len(keys), len(many), err)
+	}
+	var keys []string
+	var failed error
+	for rec, err := range st.List(ctx, "") {
+		if failed = err; err == nil {
+			keys = append(keys, rec.Key)
+		}
+	}
+	if !slices.Equal(keys, []string{good.Key}) || !errors.Is(failed, ErrDamaged) || !errors.Is(failed, store.ErrUnknown) {
+		t.Errorf("listed %q, then %v", keys, failed)
 	}
 }
 

@@ -20,10 +20,14 @@ var applySource string
 //go:embed read.lua
 var readSource string
 
+//go:embed keys.lua
+var keysSource string
+
 // The scripts are made when they are first needed: it takes milliseconds, and most programs that can speak to Redis do not.
 var (
 	applyScript = sync.OnceValue(func() *script { return newScript(applySource) })
 	readScript  = sync.OnceValue(func() *script { return newScript(readSource) })
+	keysScript  = sync.OnceValue(func() *script { return newScript(keysSource) })
 )
 
 // named replaces the names in a script by what they stand for, as its lines "--# NAME 1, OTHER '>d'" say.
@@ -175,7 +179,7 @@ func over(ctx context.Context) error {
 }
 
 // noRight is for a user who lacks one.
-const noRight = "this user needs the commands eval, evalsha, time, hget, hmget, hset, hdel, del, pexpireat, pttl, zadd, zrem, zrange, zrangebyscore, zrevrange, publish, pubsub, subscribe, unsubscribe, ping and scan, on keys and channels that begin with the store's prefix"
+const noRight = "this user needs the commands eval, evalsha, time, hget, hmget, hset, hdel, del, pexpireat, pttl, zadd, zrem, zscan, zrangebyscore, zrevrange, publish, pubsub, subscribe, unsubscribe, ping and scan, on keys and channels that begin with the store's prefix"
 
 // advice says what to do about what Redis answers, by the answer's first word.
 var advice = []struct{ code, meaning string }{
