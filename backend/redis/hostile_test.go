@@ -270,7 +270,10 @@ func TestPlantedRecordsAreBoundedAndHideNothing(t *testing.T) {
 	}
 	record, words := neighbour.HGet(ctx, st.names.record(good.Key), "r").Val(), neighbour.HGet(ctx, st.names.record(good.Key), "x").Val()
 	large := strings.Repeat("x", 8<<20)
+	lawless := []byte(record)
+	number(78, -5)(lawless, "")
 	for name, fields := range map[string][]any{
+		"planted/a low token":    {"r", lawless, "x", words},
 		"planted/a large record": {"r", record + large, "x", words},
 		"planted/large texts":    {"r", record, "x", words + large},
 		"planted/a large term":   {"r", record, "x", words, "A", large},
@@ -283,7 +286,7 @@ func TestPlantedRecordsAreBoundedAndHideNothing(t *testing.T) {
 		if err != nil || len(text) != 1 || len(text[0]) > 1<<20 {
 			t.Errorf("%s: %d texts, %v; want one that is short", name, len(text), err)
 		}
-		if _, err := st.Get(ctx, name); !errors.Is(err, ErrDamaged) {
+		if _, err := st.Get(ctx, name); !errors.Is(err, ErrDamaged) || errors.Is(err, fence.ErrInvalid) {
 			t.Errorf("%s: %v, want damaged", name, err)
 		}
 	}
