@@ -199,21 +199,26 @@ var advice = []struct{ code, meaning string }{
 	{"TRYAGAIN", "the cluster is moving these keys; ask again"},
 	{"MOVED", "this server is part of a cluster; add ?cluster=true to the URL"},
 	{"CROSSSLOT", "these keys live on different nodes; give them a common {tag}"},
-	{"WRONGTYPE", "another program uses this key; choose another prefix"},
 	{"unknown command", "this server is not Redis 5 or newer, or a proxy keeps commands from it"},
 }
 
-// explain adds to what Redis answers what to do about it. Redis 6 and older put what a command in a script has answered behind words of their own.
+// explain adds to what Redis answers what to do about it.
 func explain(err error) error {
 	if err == nil {
 		return nil
 	}
 	for _, a := range advice {
-		if goredis.HasErrorPrefix(err, a.code) || strings.Contains(err.Error(), ": -"+a.code+" ") {
+		if begins(err, a.code) {
 			return fmt.Errorf("redis: %w; %s", err, a.meaning)
 		}
 	}
 	return fmt.Errorf("redis: %w", err)
+}
+
+// begins reports whether Redis's answer begins with code. Redis 6 and older put
+// the answer of a command in a script behind words of their own.
+func begins(err error, code string) bool {
+	return goredis.HasErrorPrefix(err, code) || strings.Contains(err.Error(), ": -"+code+" ")
 }
 
 func trimName(err error) string { return strings.TrimPrefix(err.Error(), "redis: ") }
