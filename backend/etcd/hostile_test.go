@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -74,6 +75,57 @@ func TestAPlantedRecordUnseatsNobody(t *testing.T) {
 		t.Error("the lease has lost its seat, and with it its renewals")
 	}
 	must(t, st, then(tenure.Renew, mine), then(tenure.Release, mine))
+}
+
+// TestAPlantedTimeUnseatsNobody: a planted record says that it was written by
+// the holder's clock, in a hundred years.
+func TestAPlantedTimeUnseatsNobody(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	client, ctx := dial(t, c), t.Context()
+	holder, other := elsewhere(t, c, 0), elsewhere(t, c, 0)
+	mine := claim("times/mine", "ann")
+	mine.TTL = tenure.MaxTTL
+	must(t, holder, mine)
+	planted := *holder.known(mine.Key).deed
+	planted.rec.Key, planted.written = "times/planted", planted.written.AddDate(100, 0, 0)
+	if _, err := client.Put(ctx, holder.names.record(planted.rec.Key), planted.encode()); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, "the planted record is met", func() error {
+		rec, err := other.Get(ctx, planted.rec.Key)
+		if err == nil && rec.IsZero() {
+			err = errors.New("it is not there")
+		}
+		return err
+	})
+	if a := resolve(ctx, other, claim(mine.Key, "bob")); !errors.Is(a.Err, tenure.ErrHeld) {
+		t.Errorf("a claim of what the holder has: %v, want held", a.Err)
+	}
+	must(t, holder, then(tenure.Renew, mine), then(tenure.Release, mine))
+}
+
+// TestAClockThatWasAheadTakesNothing: it is set back, and a lease is renewed by
+// it.
+func TestAClockThatWasAheadTakesNothing(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	ctx := t.Context()
+	holder, other := elsewhere(t, c, 0), elsewhere(t, c, 0)
+	var ahead atomic.Int64
+	holder.clock = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	ahead.Store(int64(2 * tenure.MaxTTL))
+	mine := claim("times/ahead", "ann")
+	mine.TTL = tenure.MaxTTL
+	must(t, holder, mine)
+	for _, when := range []string{"before", "after"} {
+		if a := resolve(ctx, other, claim(mine.Key, "bob")); !errors.Is(a.Err, tenure.ErrHeld) {
+			t.Errorf("%s it is set back, a claim of what the holder has: %v, want held", when, a.Err)
+		}
+		ahead.Store(0)
+		must(t, holder, then(tenure.Renew, mine))
+	}
+	must(t, holder, then(tenure.Release, mine))
 }
 
 // TestPlantedValuesHideNothing: below the store's prefix, whatever their names.
