@@ -35,14 +35,71 @@ func TestAPlantedRecordTakesNoMemory(t *testing.T) {
 		"terms":  append(binary.AppendUvarint([]byte(whole[:len(whole)-1]), most), make([]byte, most)...),
 		"guards": append(binary.AppendUvarint([]byte(whole[:len(whole)-3]), most), make([]byte, most)...),
 	} {
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		_, err := decodeDeed("k", value)
-		runtime.ReadMemStats(&after)
-		if took := after.TotalAlloc - before.TotalAlloc; !errors.Is(err, ErrDamaged) || took > most {
+		took, err := allocated(func() error { _, err := decodeDeed("k", value); return err })
+		if !errors.Is(err, ErrDamaged) || took > most {
 			t.Errorf("%s: %v, and it took %d bytes", what, err, took)
 		}
 	}
+	slots := []byte((&page{written: now, clock: newIdentity()}).encode())
+	for slot := uint64(0); len(slots) < most; slot++ {
+		slots = append(binary.AppendUvarint(slots, slot), 0)
+	}
+	took, err := allocated(func() error { _, err := decodePage("p", slots); return err })
+	if !errors.Is(err, ErrDamaged) || took > most {
+		t.Errorf("a page: %v, and it took %d bytes", err, took)
+	}
+}
+
+// allocated is how many bytes f takes, together with its error.
+func allocated(f func() error) (uint64, error) {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	err := f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc, err
+}
+
+// TestWhatIsPlantedAroundRecordsIsNotKept: a listing keeps all live keys and
+// pages until it ends.
+func TestWhatIsPlantedAroundRecordsIsNotKept(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	client, ctx := dial(t, c), t.Context()
+	st := open(t, client, c.Prefix())
+	long := strings.Repeat("x", 1<<20)
+	for name, value := range map[string]string{
+		st.names.live(1): long, st.names.page(pageID{store: 2, number: 1}): long,
+		st.names.lives() + long: "", st.names.pages() + long: "", st.names.record(long): "",
+	} {
+		testenv.Eventually(t, "it is planted", func() error { _, err := client.Put(ctx, name, value); return err })
+	}
+	testenv.Eventually(t, "what is kept is short", func() error {
+		around, err := st.surroundings(ctx, 0)
+		if err != nil {
+			return err
+		}
+		kept := 0
+		for name, kv := range around {
+			kept += len(name) + len(kv.Value)
+		}
+		if len(around) != 2 || kept > 1024 {
+			t.Errorf("%d keys of %d bytes are kept", len(around), kept)
+		}
+		return nil
+	})
+	testenv.Eventually(t, "the damage is listed", func() error {
+		var failed error
+		for _, err := range st.List(ctx, "") {
+			failed = err
+		}
+		if !errors.Is(failed, ErrDamaged) {
+			return fmt.Errorf("listed, then %w", failed)
+		}
+		if len(failed.Error()) > 4096 {
+			t.Errorf("an error of %d bytes", len(failed.Error()))
+		}
+		return nil
+	})
 }
 
 // TestAPlantedRecordUnseatsNobody: it says that it lives where another key does.

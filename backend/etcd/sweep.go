@@ -10,6 +10,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/store"
 )
 
@@ -50,7 +51,9 @@ func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 		switch {
 		case errors.Is(err, ErrDamaged):
 			failed = errors.Join(failed, err)
-			shelved[e.key] = true // for all that is known
+			if len(e.key) <= fence.MaxKey {
+				shelved[e.key] = true // for all that is known
+			}
 			continue
 		case err != nil:
 			return dropped, store.Unknown(err)
@@ -176,7 +179,7 @@ func (s *Store) looseShelves(ctx context.Context, shelved map[string]bool, loose
 		}
 		for _, kv := range resp.Kvs {
 			from = string(kv.Key)
-			if key := from[len(s.names.shelves()):]; !shelved[key] {
+			if key := from[len(s.names.shelves()):]; !shelved[key] && len(key) <= fence.MaxKey {
 				loose = append(loose, doomed{name: s.names.record(key), shelf: from})
 			}
 		}
