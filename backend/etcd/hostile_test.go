@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -220,6 +221,52 @@ func TestPlantedValuesHideNothing(t *testing.T) {
 	})
 	must(t, st, then(tenure.Renew, good), then(tenure.Release, good))
 	must(t, st, claim(good.Key, "bob"))
+}
+
+// TestAPlantedRecordKeepsNoPages of processes that are dead. It may hang on the
+// others.
+func TestAPlantedRecordKeepsNoPages(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	client, ctx := dial(t, c), t.Context()
+	st := open(t, client, c.Prefix())
+	mine := claim("pages/mine", "ann")
+	must(t, st, mine)
+	long := time.Now().Add(-2 * st.retention)
+	pages := map[string]page{
+		"dead": {clock: newIdentity(), written: long, lease: 1},
+		"old":  {clock: newIdentity(), written: long, lease: st.known(mine.Key).deed.lease},
+	}
+	name := func(what string) string { return st.names.pages() + what }
+	for what, p := range pages {
+		testenv.Eventually(t, "a page is left", func() error { _, err := client.Put(ctx, name(what), p.encode()); return err })
+	}
+	record := st.names.record("pages/planted")
+	testenv.Eventually(t, "it is planted", func() error { _, err := client.Put(ctx, record, "x"); return err })
+	swept := func(left ...string) func() error {
+		return func() error {
+			if _, err := st.Sweep(ctx); err != nil && !errors.Is(err, ErrDamaged) {
+				return err
+			}
+			var there []string
+			for _, what := range []string{"dead", "old"} {
+				found, err := client.Get(ctx, name(what), clientv3.WithCountOnly())
+				if err != nil {
+					return err
+				}
+				if found.Count > 0 {
+					there = append(there, what)
+				}
+			}
+			if !slices.Equal(there, left) {
+				return fmt.Errorf("%q are there, want %q", there, left)
+			}
+			return nil
+		}
+	}
+	testenv.Eventually(t, "the dead page is dropped, the other stays", swept("old"))
+	testenv.Eventually(t, "the damage is deleted", func() error { _, err := client.Delete(ctx, record); return err })
+	testenv.Eventually(t, "both are dropped", swept())
 }
 
 // TestAPlantedMarkAdmitsNothing.
