@@ -172,7 +172,7 @@ func (g *Guard) run(ctx context.Context, args []any) (outcome, error) {
 		return c.cmd.Slice()
 	})
 	if err != nil {
-		return outcome{}, store.Unknown(explain(err))
+		return outcome{}, g.explain(err)
 	}
 	if len(values) < 6 {
 		return outcome{}, store.Unknown(fmt.Errorf("redis: a script returned %d values; is a proxy between that changes replies?", len(values)))
