@@ -1,7 +1,6 @@
 package objects
 
 import (
-	"bytes"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
@@ -68,16 +67,19 @@ func Read(name string, data []byte) (Body, error) {
 		return Body{}, fmt.Errorf("%w: the object %s: %s; delete it if its key may be forgotten", cas.ErrDamaged, name, why)
 	}
 	var b Body
-	decoder := json.NewDecoder(bytes.NewReader(data))
-	switch err := decoder.Decode(&b); {
+	switch err := json.Unmarshal(data, &b); {
 	case err != nil:
 		return damaged(fmt.Sprintf("%.200s", err)) // it may quote all that was planted
 	case b.Format > Format:
 		return Body{}, fmt.Errorf("the object %s has format %d, this version knows %d: a newer version of Croft uses this store; upgrade this one", name, b.Format, Format)
 	case b.Format != Format || b.Nonce == "" || (b.Record == nil) == (b.Dropped == nil):
 		return damaged("it is not a record of Croft's")
-	case decoder.More():
-		return damaged("something follows the record")
+	case b.Record != nil:
+		// A listing keeps a whole page of records: it must not keep what the law
+		// refuses, for that may be of any size.
+		if err := b.Record.Check(); err != nil {
+			return damaged(fmt.Sprintf("%.200s", err)) // without matching fence.ErrInvalid: no caller gave it
+		}
 	}
 	return b, nil
 }
