@@ -66,14 +66,16 @@ func (b *bucket) attrs(ctx context.Context, name string) (*storage.Object, error
 	return ready(ctx, b, b.api.Objects.Get(b.name, name)).Do()
 }
 
-// getOnce reads a small object, and checks that it arrived as it was written.
+// getOnce reads a small object, and checks that it arrived as it was written. It
+// cuts off one that is longer than [objects.MaxBody], behind the byte that shows
+// so.
 func (b *bucket) getOnce(ctx context.Context, name string) (content, error) {
 	resp, err := ready(ctx, b, b.api.Objects.Get(b.name, name)).Download()
 	if err != nil {
 		return content{}, err
 	}
 	defer resp.Body.Close()
-	data, err := io.ReadAll(io.LimitReader(resp.Body, objects.MaxBody))
+	data, err := io.ReadAll(io.LimitReader(resp.Body, objects.MaxBody+1))
 	if err != nil {
 		return content{}, fmt.Errorf("the answer broke off: %w", err)
 	}
@@ -81,7 +83,7 @@ func (b *bucket) getOnce(ctx context.Context, name string) (content, error) {
 	if err != nil || generation <= 0 {
 		return content{}, fmt.Errorf("the answer does not say which generation of %s it is; a proxy between must leave the headers in place", name)
 	}
-	if sum := checksum(resp); sum != "" && sum != sumOf(data) && len(data) < objects.MaxBody {
+	if sum := checksum(resp); sum != "" && sum != sumOf(data) && len(data) <= objects.MaxBody {
 		return content{}, fmt.Errorf("the content of %s was damaged on its way: its checksum is not %s", name, sum)
 	}
 	return content{data, generation}, nil

@@ -95,7 +95,8 @@ var errAbsent = errors.New("no such object")
 // errNoDate: expiry cannot be judged.
 var errNoDate = errors.New("the service's responses have no Date header, by which leases expire, or come from a cache; make whatever stands before it pass responses on as they are and keep none")
 
-// get reads a small object.
+// get reads a small object. It cuts off one that is longer than
+// [objects.MaxBody], behind the byte that shows so.
 func (b *bucket) get(ctx context.Context, name string) (object, error) {
 	out, err := b.client.GetObject(ctx, &awss3.GetObjectInput{Bucket: &b.name, Key: &name})
 	if err != nil {
@@ -111,9 +112,6 @@ func (b *bucket) get(ctx context.Context, name string) (object, error) {
 	data, err := io.ReadAll(io.LimitReader(out.Body, objects.MaxBody+1))
 	if err != nil {
 		return object{}, b.explain(err)
-	}
-	if len(data) > objects.MaxBody {
-		return object{}, fmt.Errorf("the object %s is larger than anything Croft keeps there; move it away", name)
 	}
 	o := object{data: data, tag: aws.ToString(out.ETag), modified: aws.ToTime(out.LastModified)}
 	var known bool

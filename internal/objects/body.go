@@ -14,7 +14,8 @@ import (
 // Format is the version of what Body writes. A client that meets a newer one touches nothing.
 const Format = 1
 
-// MaxBody bounds what is read of an object: no record is near it.
+// MaxBody bounds what is read of an object: no record is near it. Backends read
+// one byte more, so that [Read] can tell an object that is longer.
 const MaxBody = 1 << 20
 
 // Body is what an object holds: JSON that people can read. Exactly one of Record and Dropped is set.
@@ -67,6 +68,9 @@ func Read(name string, data []byte) (Body, error) {
 		return Body{}, fmt.Errorf("%w: the object %s: %s; delete it if its key may be forgotten", cas.ErrDamaged, name, why)
 	}
 	var b Body
+	if len(data) > MaxBody {
+		return damaged("it is larger than any record")
+	}
 	switch err := json.Unmarshal(data, &b); {
 	case err != nil:
 		return damaged(fmt.Sprintf("%.200s", err)) // it may quote all that was planted

@@ -98,9 +98,9 @@ func TestNoTwoBodiesAreTheSame(t *testing.T) {
 
 func TestADamagedObjectIsNamed(t *testing.T) {
 	good, _, _ := objects.Write(record(t, "a/b"))
-	for _, data := range []string{"", "{", "null", "[]", `{"croft":1}`, `{"croft":0,"nonce":"x","dropped":{}}`, `{"croft":1,"nonce":"x"}`, string(good) + "{}", string(good) + "]", string(good[:len(good)/2])} {
+	for _, data := range []string{"", "{", "null", "[]", `{"croft":1}`, `{"croft":0,"nonce":"x","dropped":{}}`, `{"croft":1,"nonce":"x"}`, string(good) + "{}", string(good) + "]", string(good) + strings.Repeat(" ", objects.MaxBody), string(good[:len(good)/2])} {
 		if _, err := objects.Read("leases/3f.json", []byte(data)); !errors.Is(err, cas.ErrDamaged) || !strings.Contains(err.Error(), "leases/3f.json") {
-			t.Errorf("%q: %v, want damage that names the object", data, err)
+			t.Errorf("%.400q: %v, want damage that names the object", data, err)
 		}
 	}
 	if _, err := objects.Read("x", []byte(`{"croft":2,"nonce":"x"}`)); err == nil || errors.Is(err, cas.ErrDamaged) {
