@@ -2,10 +2,8 @@ package s3
 
 import (
 	"bytes"
-	"compress/gzip"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -19,10 +17,10 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/objects"
+	"github.com/croft-dev/croft/internal/objects/objectstest"
 	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/store"
-	"github.com/croft-dev/croft/store/cas"
-	"github.com/croft-dev/croft/tenure"
+	"github.com/croft-dev/croft/store/storetest"
 )
 
 // The neighbour of these tests may write to some objects of the bucket. It must
@@ -125,90 +123,29 @@ func TestAPlantedNoteKeepsNoStoreClosed(t *testing.T) {
 	}
 }
 
-// TestPlantedRecordsDecideNothing: whatever lies under the name of a record, a
-// claim is not granted over it, a listing shows the others, and it stays as it is.
+// TestPlantedRecordsDecideNothing: whatever lies under the name of a record.
 func TestPlantedRecordsDecideNothing(t *testing.T) {
 	t.Parallel()
-	server := testenv.S3(t)
-	st, ctx := open(t, server, dial(server), Options{}), t.Context()
-	good := claim("planted/good", "ann")
-	held := one(ctx, st, good)
-	if held.Err != nil {
-		t.Fatal(held.Err)
-	}
-	body := func(key string, change func(*tenure.Record)) []byte {
-		t.Helper()
-		rec := held.Record
-		rec.Key, rec.History = key, append([]tenure.Term(nil), rec.History...)
-		change(&rec)
-		data, _, err := objects.Write(rec)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return data
-	}
-	dropped, _, err := objects.WriteDropped(good.Key, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	var packed bytes.Buffer
-	zip := gzip.NewWriter(&packed)
-	_, _ = zip.Write(make([]byte, 4<<20))
-	_ = zip.Close()
-	token := func(to fence.Token) func(*tenure.Record) {
-		return func(rec *tenure.Record) { rec.Token, rec.History[len(rec.History)-1].Token = to, to }
-	}
-	many := func(rec *tenure.Record) { rec.Guards = make([]string, 1000) }
-	long := func(rec *tenure.Record) { rec.Owner = strings.Repeat("x", 100_000) }
-	for what, make := range map[string]func(key string) []byte{
-		"nothing":            func(string) []byte { return nil },
-		"more than a record": func(string) []byte { return bytes.Repeat([]byte("x"), 2<<20) },
-		"deep":               func(string) []byte { return bytes.Repeat([]byte(`{"record":`), 20_000) },
-		"packed zeros":       func(string) []byte { return packed.Bytes() },
-		"a time without end": func(string) []byte {
-			return []byte(`{"croft":1,"nonce":"x","dropped":{"at":"` + strings.Repeat("9", 100_000) + `"}}`)
+	server, clock := testenv.S3(t), storetest.NewClock()
+	st := open(t, server, dial(server), Options{now: clock.Now})
+	objectstest.Planted(t, objectstest.Place{
+		Store: st, Layout: st.reg.layout, Advance: clock.Advance,
+		Put: func(tb testing.TB, o objectstest.Object) {
+			plant(tb, server, o.Name, o.Data, func(in *awss3.PutObjectInput) {
+				in.ContentType = aws.String("text/html")
+				if o.Encoding != "" {
+					in.ContentEncoding = &o.Encoding
+				}
+			})
 		},
-		"another's record":      func(string) []byte { return body(good.Key, token(held.Record.Token+1)) },
-		"another's deletion":    func(string) []byte { return dropped },
-		"a token beyond all":    func(key string) []byte { return body(key, token(fence.MaxToken+1)) },
-		"a token below all":     func(key string) []byte { return body(key, token(-1)) },
-		"an owner without end":  func(key string) []byte { return body(key, long) },
-		"guards without number": func(key string) []byte { return body(key, many) },
-	} {
-		key := "planted/" + what
-		name := st.reg.layout.Record(key)
-		data := make(key)
-		plant(t, server, name, data, func(in *awss3.PutObjectInput) {
-			in.ContentType = aws.String("text/html")
-			if what == "packed zeros" {
-				in.ContentEncoding = aws.String("gzip")
+		Get: func(tb testing.TB, name string) []byte {
+			data, _, err := plain(tb.Context(), dial(server), server.Bucket, name)
+			if err != nil {
+				tb.Fatal(err)
 			}
-		})
-		a := one(ctx, st, claim(key, "bob"))
-		if !errors.Is(a.Err, store.ErrUnknown) || !errors.Is(a.Err, cas.ErrDamaged) || len(a.Err.Error()) > 4096 {
-			t.Errorf("%s: a claim: %.300v, want damaged", what, a.Err)
-		}
-		if _, err := st.Get(ctx, key); err == nil {
-			t.Errorf("%s: it is read as a record", what)
-		}
-		if got, _, err := plain(ctx, dial(server), server.Bucket, name); err != nil || !bytes.Equal(got, data) {
-			t.Errorf("%s: it was changed, %v", what, err)
-		}
-	}
-	// Names that are no record's.
-	for _, name := range []string{"readme.txt", "x.json", strings.ToUpper(strings.Repeat("ab", 32)) + ".json", strings.Repeat("ab", 32) + ".json.bak"} {
-		plant(t, server, st.reg.layout.Records()+name, body("planted/ghost", func(*tenure.Record) {}))
-	}
-	var keys []string
-	var failed error
-	for rec, err := range st.List(ctx, "") {
-		if failed = err; err == nil {
-			keys = append(keys, fmt.Sprint(rec.Key, " ", rec.Token))
-		}
-	}
-	if want := fmt.Sprint(good.Key, " ", held.Record.Token); len(keys) != 1 || keys[0] != want || !errors.Is(failed, cas.ErrDamaged) {
-		t.Errorf("listed %q, then %.200v; want %q and damage", keys, failed, want)
-	}
+			return data
+		},
+	})
 }
 
 // TestASignedRequestFollowsNobody: a server that redirects is not the one that
