@@ -68,7 +68,10 @@ func Read(name string, data []byte) (Body, error) {
 		return Body{}, fmt.Errorf("%w: the object %s: %s; delete it if its key may be forgotten", cas.ErrDamaged, name, why)
 	}
 	var b Body
-	if len(data) > MaxBody {
+	switch {
+	case len(data) == 0:
+		return damaged("it is empty, or packed")
+	case len(data) > MaxBody:
 		return damaged("it is larger than any record")
 	}
 	switch err := json.Unmarshal(data, &b); {
