@@ -108,6 +108,34 @@ func TestPlantedRecordsDecideNothing(t *testing.T) {
 	})
 }
 
+// TestMetadataHideNoRecord: a neighbour who may change metadata gives a record
+// the key of another, and listings by prefix go by that.
+func TestMetadataHideNoRecord(t *testing.T) {
+	t.Parallel()
+	server := testenv.GCS(t)
+	st, ctx := open(t, server.Bucket(t), &Options{Connection: at(server.Endpoint)}), t.Context()
+	defer st.Close()
+	mine := acquire("reports/daily", "ann")
+	if a := one(ctx, st, mine); a.Err != nil {
+		t.Fatal(a.Err)
+	}
+	for _, text := range []string{"", "other/key", "%", "reports/weekly"} {
+		if _, err := st.reg.patch(ctx, st.reg.layout.Record(mine.Key), map[string]string{metaKey: text}, nil); err != nil {
+			t.Fatal(err)
+		}
+		var keys []string
+		for rec, err := range st.List(ctx, "reports/") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			keys = append(keys, rec.Key)
+		}
+		if len(keys) != 1 || keys[0] != mine.Key {
+			t.Errorf("with %q in its metadata: listed %q, want %s", text, keys, mine.Key)
+		}
+	}
+}
+
 // stored reads an object as it is stored, packed if it is packed; nil if there
 // is none.
 func stored(tb testing.TB, server *testenv.GCSServer, bucket, name string) []byte {

@@ -28,11 +28,12 @@ func (r *register) Scan(ctx context.Context) iter.Seq2[cas.Entry, error] {
 }
 
 // ScanPrefix does the same for the records of keys that begin with prefix. One whose metadata does not say its key is read to find out.
+// So is one whose metadata names a key that is not this object's: others may
+// change metadata and leave the record as it is.
 func (r *register) ScanPrefix(ctx context.Context, prefix string) iter.Seq2[cas.Entry, error] {
 	return r.scan(ctx, func(o *storage.Object) bool {
-		text := o.Metadata[metaKey]
-		key, err := fence.UnescapeKey(text)
-		return text == "" || err != nil || strings.HasPrefix(key, prefix)
+		key, err := fence.UnescapeKey(o.Metadata[metaKey])
+		return err != nil || r.layout.Record(key) != o.Name || strings.HasPrefix(key, prefix)
 	}, false)
 }
 
