@@ -81,7 +81,7 @@ func (b *bucket) removeOld(ctx context.Context, prefix, suffix string) (removed 
 // scan yields the records of the objects that are wanted. A damaged one is reported last, so that it hides no other.
 func (r *register) scan(ctx context.Context, wanted func(*storage.Object) bool, bury bool) iter.Seq2[cas.Entry, error] {
 	return func(yield func(cas.Entry, error) bool) {
-		var failed []error
+		var failed objects.Failures
 		for page, err := range r.pages(ctx, r.layout.Records()) {
 			if err != nil {
 				yield(cas.Entry{}, err)
@@ -94,7 +94,7 @@ func (r *register) scan(ctx context.Context, wanted func(*storage.Object) bool, 
 					yield(cas.Entry{}, over(ctx))
 					return
 				case one.err != nil:
-					failed = append(failed, one.err)
+					failed.Add(one.err)
 				case one.entry.Record.IsZero():
 					if bury && generation != 0 {
 						r.bury(ctx, page[i].Name, generation)
@@ -104,8 +104,8 @@ func (r *register) scan(ctx context.Context, wanted func(*storage.Object) bool, 
 				}
 			}
 		}
-		if len(failed) > 0 {
-			yield(cas.Entry{}, errors.Join(failed...))
+		if err := failed.Err(); err != nil {
+			yield(cas.Entry{}, err)
 		}
 	}
 }

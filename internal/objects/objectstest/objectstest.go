@@ -83,8 +83,8 @@ func Planted(tb testing.TB, p Place) {
 				listed = append(listed, fmt.Sprint(rec.Key, " ", rec.Token))
 			}
 		}
-		if want := fmt.Sprint(s.key, " ", s.held.Token); len(listed) != 1 || listed[0] != want || !errors.Is(failed, cas.ErrDamaged) {
-			tb.Errorf("under %q: listed %q, then %.200v; want %q and damage", prefix, listed, failed, want)
+		if want := fmt.Sprint(s.key, " ", s.held.Token); len(listed) != 1 || listed[0] != want || !errors.Is(failed, cas.ErrDamaged) || strings.Count(failed.Error(), "\n") > 10 {
+			tb.Errorf("under %q: listed %q, then %v; want %q and damage, in ten lines", prefix, listed, failed, want)
 		}
 	}
 

@@ -83,20 +83,20 @@ func (m *memory) Drop(_ context.Context, key string, old cas.Version) error {
 
 func (m *memory) Scan(context.Context) iter.Seq2[cas.Entry, error] {
 	return func(yield func(cas.Entry, error) bool) {
-		var failed error
+		var failed objects.Failures
 		for name := range m.objects {
 			if !m.layout.IsRecord(name) {
 				continue
 			}
 			e, err := m.entry(name)
 			if err = m.found(name, err); err != nil {
-				failed = errors.Join(failed, err)
+				failed.Add(err)
 			} else if !yield(e, nil) {
 				return
 			}
 		}
-		if failed != nil {
-			yield(cas.Entry{}, failed)
+		if err := failed.Err(); err != nil {
+			yield(cas.Entry{}, err)
 		}
 	}
 }
