@@ -20,6 +20,7 @@ import (
 	"github.com/croft-dev/croft/internal/objects/objectstest"
 	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/store/cas"
 	"github.com/croft-dev/croft/store/storetest"
 )
 
@@ -146,6 +147,36 @@ func TestPlantedRecordsDecideNothing(t *testing.T) {
 			return data
 		},
 	})
+}
+
+// TestADeletionToComeIsDamage: a claim waits for an announced deletion. Nobody
+// can have announced one that is to come.
+func TestADeletionToComeIsDamage(t *testing.T) {
+	t.Parallel()
+	server := testenv.S3(t)
+	st, ctx := open(t, server, dial(server), Options{}), t.Context()
+	now, err := st.Now(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, at := range map[string]time.Time{"in a day": now.AddDate(0, 0, 1), "never": now.AddDate(7000, 0, 0)} {
+		key := "dropped/" + what
+		data, _, err := objects.WriteDropped(key, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := st.reg.layout.Record(key)
+		plant(t, server, name, data)
+		if a := one(ctx, st, claim(key, "ann")); !errors.Is(a.Err, cas.ErrDamaged) || !strings.Contains(a.Err.Error(), name) {
+			t.Errorf("%s: a claim: %v, want damage that names %s", what, a.Err, name)
+		}
+		if err := listing(ctx, st); !errors.Is(err, cas.ErrDamaged) || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: a listing: %v, want damage that names %s", what, err, name)
+		}
+		if got, _, err := plain(ctx, dial(server), server.Bucket, name); err != nil || !bytes.Equal(got, data) {
+			t.Errorf("%s: it is %q now, %v", what, got, err)
+		}
+	}
 }
 
 // TestASignedRequestFollowsNobody: a server that redirects is not the one that
