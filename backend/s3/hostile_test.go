@@ -198,12 +198,23 @@ func TestASignedRequestFollowsNobody(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		own := dial(&testenv.S3Server{Endpoint: front.URL}, func(o *awss3.Options) { o.HTTPClient = &http.Client{} })
-		program, err := Open(t.Context(), own, "bucket", &Options{SkipProbe: true})
-		if err != nil {
-			t.Fatal(err)
+		stores := []store.Store{st}
+		for _, c := range []awss3.HTTPClient{nil, &http.Client{}} { // nil: the SDK's own
+			own := dial(&testenv.S3Server{Endpoint: front.URL, AccessKey: "croft", SecretKey: "hunter2"}, func(o *awss3.Options) {
+				if c != nil {
+					o.HTTPClient = c
+				}
+			})
+			program, err := Open(t.Context(), own, "bucket", &Options{SkipProbe: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := program.reg.deleteWithin(t.Context(), "x", "", time.Now(), time.Minute); got != status {
+				t.Errorf("status %d: a presigned request is answered %d, %v", status, got, err)
+			}
+			stores = append(stores, program)
 		}
-		for _, s := range []store.Store{st, program} {
+		for _, s := range stores {
 			if a := one(t.Context(), s, claim("redirect/key", "ann")); !errors.Is(a.Err, store.ErrUnknown) || strings.Contains(a.Err.Error(), "hunter") {
 				t.Errorf("status %d: %v, want unknown", status, a.Err)
 			}
