@@ -20,15 +20,6 @@ import (
 	"github.com/croft-dev/croft/store/storetest"
 )
 
-// thief is a host that should get nothing. It counts what it gets.
-func thief(tb testing.TB) (address string, got *atomic.Int64) {
-	tb.Helper()
-	got = &atomic.Int64{}
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { got.Add(1) }))
-	tb.Cleanup(s.Close)
-	return s.URL, got
-}
-
 func hunter2() *auth.Credentials {
 	return auth.NewCredentials(&auth.CredentialsOptions{TokenProvider: token("hunter2")})
 }
@@ -37,29 +28,19 @@ func hunter2() *auth.Credentials {
 // that the endpoint has sent elsewhere.
 func TestCredentialsFollowNoRedirect(t *testing.T) {
 	t.Parallel()
-	elsewhere, stolen := thief(t)
-	for _, status := range []int{301, 302, 303, 307, 308} {
-		var asked atomic.Int64
-		front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			asked.Add(1)
-			http.Redirect(w, r, elsewhere+r.URL.Path, status)
-		}))
-		_, err := Open(t.Context(), "bucket", "croft", &Options{Connection: Connection{Endpoint: front.URL, Credentials: hunter2()}})
+	objectstest.Redirects(t, func(status int, endpoint string) {
+		_, err := Open(t.Context(), "bucket", "croft", &Options{Connection: Connection{Endpoint: endpoint, Credentials: hunter2()}})
 		if err == nil || !strings.Contains(err.Error(), "credentials do not follow") || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("status %d: %v, want what to do", status, err)
 		}
-		if asked.Load() == 0 || stolen.Load() != 0 {
-			t.Errorf("status %d: %d requests, of which %d followed", status, asked.Load(), stolen.Load())
-		}
-		front.Close()
-	}
+	})
 }
 
 // TestALongUploadGoesOnNowhereElse: the service says where, and the id of the
 // upload, which is all that anybody needs to go on with it.
 func TestALongUploadGoesOnNowhereElse(t *testing.T) {
 	t.Parallel()
-	elsewhere, stolen := thief(t)
+	elsewhere, stolen := objectstest.Thief(t)
 	server := testenv.GCSExact(t)
 	target, err := url.Parse(server.Endpoint)
 	if err != nil {

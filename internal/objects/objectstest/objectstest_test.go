@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"net/http"
 	"strconv"
 	"strings"
 	"testing"
@@ -184,5 +185,30 @@ func TestFlawedRegistersAreCaught(t *testing.T) {
 				t.Errorf("said:\n%s\nwant %q", said, c.want)
 			}
 		})
+	}
+}
+
+func TestAFollowedRedirectIsNoticed(t *testing.T) {
+	for what, c := range map[string]struct {
+		client http.Client
+		caught int
+	}{
+		"follows":       {http.Client{}, 5},
+		"does not":      {http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, 0},
+		"sends nothing": {http.Client{Transport: http.NewFileTransport(http.Dir(t.TempDir()))}, 5},
+	} {
+		said := suite.Record(t, func(tb testing.TB) {
+			Redirects(tb, func(_ int, endpoint string) {
+				resp, err := c.client.Get(endpoint)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				resp.Body.Close()
+			})
+		})
+		if len(said) != c.caught {
+			t.Errorf("a client that %s: %q", what, said)
+		}
 	}
 }
