@@ -84,6 +84,33 @@ func TestAMarkThatNoClockExplainsIsReported(t *testing.T) {
 	})
 }
 
+// TestEveryMarkThatAGuardAdmitsIsFollowed: one made-up stamp keeps neither an
+// operator nor the next owner out.
+func TestEveryMarkThatAGuardAdmitsIsFollowed(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		place := &fencedPlace{name: "crofttest://ahead"}
+		places.Store("ahead", place)
+		c := r.client(nil, nil)
+		forged := r.acquire(c, "jobs/one", &LeaseOptions{Guards: []guard.Guard{place}}).Stamp()
+		// Guards take the bubble's clock, of 2000, to show the first day of 2026.
+		forged.Token = fence.Token(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).AddDate(0, 0, 300).UnixMicro())
+		if _, err := place.Raise(r.Context(), forged); err != nil {
+			r.Fatal(err)
+		}
+		got, err := c.Revoke(r.Context(), "jobs/one", ByHand{Note: "x", Raise: trusted})
+		if err != nil || got.Deed.Token <= forged.Token {
+			r.Fatalf("%+v, %v; want a token above %d", got, err, forged.Token)
+		}
+		forged.Token += 1000
+		if _, err := place.Raise(r.Context(), forged); err != nil {
+			r.Fatal(err)
+		}
+		if l := r.acquire(r.client(nil, nil), "jobs/one", &LeaseOptions{Guards: []guard.Guard{place}}); l.Token() <= forged.Token {
+			r.Errorf("token %d, want one above %d", l.Token(), forged.Token)
+		}
+	})
+}
+
 // TestNothingIsMadeWhereARecordSays: a target without a mark is left as it is.
 func TestNothingIsMadeWhereARecordSays(t *testing.T) {
 	inBubble(t, func(r *rig) {

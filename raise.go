@@ -70,8 +70,8 @@ func (c *Client) raiseAt(ctx context.Context, stamp fence.Stamp, target string, 
 
 // highest is the highest token that guards which a record names remember of its
 // key. An operator's act takes a token above it: the guards may remember more
-// than the store, if that was set back to an earlier state. A token that no
-// clock explains is left out: it was made up, and would use up the key's tokens.
+// than the store, if that was set back to an earlier state. A token so high that
+// guards refuse the next one is left out: it would use up the key's tokens.
 // A guard that does not answer within CallTimeout is left out, too: whoever
 // raises it will say so.
 func (c *Client) highest(ctx context.Context, key string, targets []string, allowed guard.Allowed) (highest fence.Token) {
@@ -86,7 +86,7 @@ func (c *Client) highest(ctx context.Context, key string, targets []string, allo
 				return
 			}
 			_ = g.Close()
-			if mark.Key != key || fence.Doubtful(mark.Token, time.Now()) {
+			if mark.Key != key || !fence.CanFollow(mark.Token, time.Now()) {
 				mark.Token = 0
 			}
 			tokens <- mark.Token

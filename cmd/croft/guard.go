@@ -112,9 +112,10 @@ func (a *app) guardResetCommand() *cobra.Command {
 highest one that the store has given out for the key, or to the store's present time if that is higher. Owners up to now stay
 shut out. Whoever holds the key acquires it anew and can write. The resource keeps who did it, and why.
 
-Guards refuse tokens that lie more than a year ahead of this machine's clock; CROFT_MAX_AHEAD sets another bound. A mark can be
-reset if it lies more than half of that ahead. Below that nothing needs to be taken back: whoever acquires the key and names the
-target with --guard gets a token above it. Look at this machine's clock first: if it is behind, no mark was made up.`,
+Guards refuse tokens that lie more than a year ahead of this machine's clock; CROFT_MAX_AHEAD sets another bound. Up to that bound
+nothing needs to be taken back where the owner names the target with --guard: it is granted a token above the mark. A mark can
+be reset if it lies more than half of the bound ahead, and above the tokens that the store has given out for its key. Look at
+this machine's clock first: if it is behind, no mark was made up.`,
 		Example: "  croft guard show out/today.json\n  croft guard reset out/today.json --note \"forged by a test script\"",
 		Args:    takes("TARGET"),
 		RunE: func(c *cobra.Command, args []string) error {
