@@ -10,9 +10,29 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
+// TestAGuardThatHangsDoesNotHideWhatAnActDid: the operator gets its lease, and
+// learns where the fence is not up.
+func TestAGuardThatHangsDoesNotHideWhatAnActDid(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		hangs, free := &fencedPlace{name: "crofttest://hangs"}, &fencedPlace{name: "crofttest://near"}
+		end := make(chan struct{})
+		defer close(end)
+		places.Store("hangs", func() { <-end })
+		places.Store("near", free)
+		r.acquire(r.client(nil, nil), "jobs/one", &LeaseOptions{Guards: []guard.Guard{hangs, free}})
+		got, err := r.client(nil, nil).Takeover(r.Context(), "jobs/one", ByHand{Note: "x", Raise: trusted})
+		if !errors.Is(err, ErrUnfenced) || got == nil || got.Deed.Secret == "" {
+			r.Fatalf("%+v, %v; want the lease, and the fence reported as not up", got, err)
+		}
+		if got.Raised[0].Err == nil || got.Raised[1].Err != nil || r.mark(free).Token != got.Deed.Token {
+			r.Errorf("%+v; want it raised where nothing hangs", got.Raised)
+		}
+	})
+}
+
 // trusted are the guards of these tests that an operator trusts.
 var trusted = func() guard.Allowed {
-	a, err := guard.Allow("crofttest://near", "crofttest://between", "crofttest://overtaken", "crofttest://higher", "crofttest://ahead", "crofttest://new")
+	a, err := guard.Allow("crofttest://near", "crofttest://between", "crofttest://overtaken", "crofttest://higher", "crofttest://ahead", "crofttest://new", "crofttest://hangs")
 	if err != nil {
 		panic(err)
 	}

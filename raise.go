@@ -31,18 +31,37 @@ func (c *Client) raiseOne(ctx context.Context, stamp fence.Stamp, g guard.Guard)
 }
 
 // raiseNamed raises the fence at guards that a record names, all at the same
-// time. The holder wrote those targets, so they are data: see openNamed.
+// time. The holder wrote those targets, so they are data: see openNamed. A guard
+// that hangs is given up: the act is done, and its caller must learn of it.
 func (c *Client) raiseNamed(ctx context.Context, stamp fence.Stamp, targets []string, allowed guard.Allowed) []Raise {
-	raised := make([]Raise, len(targets))
-	var wait sync.WaitGroup
-	for i, target := range targets {
-		wait.Go(func() {
-			raised[i] = c.tellRaise(stamp, Raise{Target: target, Err: c.raiseAt(ctx, stamp, target, allowed)})
-		})
+	ctx, cancel := context.WithTimeout(ctx, 4*c.o.CallTimeout) // as many calls as raiseAt makes
+	defer cancel()
+	type outcome struct {
+		i   int
+		err error
 	}
-	wait.Wait()
+	raised, done := make([]Raise, len(targets)), make(chan outcome, len(targets))
+	for i, target := range targets {
+		raised[i] = Raise{Target: target, Err: errHangs}
+		go func() { done <- outcome{i, c.raiseAt(ctx, stamp, target, allowed)} }()
+	}
+	for range targets {
+		select {
+		case o := <-done:
+			raised[o.i].Err = o.err
+		case <-ctx.Done(): // a file system may hang for longer than that
+		}
+	}
+	for i := range raised {
+		if errors.Is(raised[i].Err, errHangs) {
+			raised[i].Err = fmt.Errorf("%w: %w", errHangs, context.Cause(ctx))
+		}
+		raised[i] = c.tellRaise(stamp, raised[i])
+	}
 	return raised
 }
+
+var errHangs = errors.New("the guard did not answer, and may still be raised later")
 
 // raiseAt raises the fence at a target. It succeeds if the mark that then
 // stands shuts out every owner before the stamp's.
