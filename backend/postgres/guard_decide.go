@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"strconv"
 	"time"
 
@@ -78,6 +79,15 @@ func (g *Guard) own(ctx context.Context, needsSchema bool, do func(session) erro
 	if ctx.Err() != nil {
 		return over(ctx)
 	}
+	if g.named {
+		then := do
+		do = func(tx session) error {
+			if err := g.trust(ctx, tx); err != nil {
+				return err
+			}
+			return then(tx)
+		}
+	}
 	err := g.db.within(ctx, do)
 	if lacksSchema(err) && needsSchema && g.setup != nil {
 		if err := g.setup.migrate(ctx); err != nil {
@@ -87,6 +97,24 @@ func (g *Guard) own(ctx context.Context, needsSchema bool, do func(session) erro
 	}
 	return g.explain(ctx, err)
 }
+
+// trust refuses a table whose use can run somebody else's code. The holder of a
+// lease has named it, and an operator uses it, perhaps as a superuser.
+func (g *Guard) trust(ctx context.Context, tx session) error {
+	if _, err := tx.exec(ctx, g.sql.lock); err != nil {
+		return err
+	}
+	var who string
+	if err := tx.row(ctx, g.sql.trusted, []any{g.place.Table}, &who); err != nil {
+		return err
+	}
+	if who != "" {
+		return fmt.Errorf("%w: the role %q; if you trust the target, allow it as that role: --raise postgres://%s@…", errCode, who, url.PathEscape(who))
+	}
+	return nil
+}
+
+var errCode = errors.New("another role can have code run by whoever uses the table there, as the owner of it, of its schema or of a trigger; nothing was read or changed")
 
 // prepare makes the schema if it is missing, before the caller's transaction can stumble over that. It looks in the transaction itself: who waits for a second connection of a
 // pool while it has one may wait for ever. Only to make the schema it takes one, and not for ever.
@@ -128,7 +156,7 @@ func (g *Guard) explain(ctx context.Context, err error) error {
 		return over(ctx)
 	case hasCode(err, lockTimeout):
 		return fmt.Errorf("guard %s: %w: %s; nothing was changed: %w", g.target, guard.ErrBusy, g.holder(ctx), err)
-	case errors.Is(err, errSetup):
+	case errors.Is(err, errSetup), errors.Is(err, errCode):
 		return fmt.Errorf("guard %s: %w", g.target, err)
 	case hasCode(err, "42P01") && (g.setup == nil || g.place.Enter == ""):
 		return fmt.Errorf("guard %s: %w; if it is Croft's own table, make the schema first: croft schema postgres", g.target, err)
