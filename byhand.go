@@ -89,7 +89,7 @@ func (c *Client) byHand(ctx context.Context, h ByHand, req tenure.Request) (*Tra
 		return nil, err
 	}
 	if highest := c.highest(ctx, req.Key, before.Guards, h.Raise); highest > before.Token {
-		req.Above = highest
+		req.Above = min(highest, tenure.MaxAbove) // raising the fence tells where that is not enough
 	}
 	r, err := c.ask(ctx, req, 2*c.o.CallTimeout, nil)
 	made := r.answer.Record

@@ -101,6 +101,17 @@ func TestAMarkThatNoClockExplainsIsReported(t *testing.T) {
 		if !errors.Is(err, ErrUnfenced) || !errors.Is(err, ErrStale) || got == nil || got.Deed.Token >= forged.Token {
 			r.Errorf("%+v, %v; want it done, and the fence reported as not up", got, err)
 		}
+		// Where the bound is as wide as that, the mark is above what can be asked for.
+		fence.SetMaxAhead(250 * fence.DefaultMaxAhead)
+		defer fence.SetMaxAhead(0)
+		forged.Token = tenure.MaxAbove + 1
+		if _, err := place.Raise(r.Context(), forged); err != nil {
+			r.Fatal(err)
+		}
+		got, err = r.client(nil, nil).Takeover(r.Context(), "jobs/one", ByHand{Note: "x", Raise: trusted})
+		if got == nil || err != nil && !errors.Is(err, ErrUnfenced) {
+			r.Errorf("%+v, %v; want it done", got, err)
+		}
 	})
 }
 
