@@ -147,8 +147,9 @@ func (c *Client) newClaim(key string, o *LeaseOptions) (*claim, error) {
 
 // raiseAtGrant raises the fence at the guards that a new lease names. If one
 // refuses the lease's token as not new enough, above is the token that the next
-// request must exceed: the store has forgotten what the guard remembers. A token
-// that was made up is not followed: it would use up the tokens of the key.
+// request must exceed: the store has forgotten what the guard remembers, or
+// somebody made it up. A token so high that guards refuse the next one is not
+// followed: it would use up the tokens of the key.
 func (c *Client) raiseAtGrant(ctx context.Context, l *Lease) (above fence.Token, err error) {
 	if len(l.cl.o.Guards) == 0 {
 		return 0, nil
@@ -161,7 +162,7 @@ func (c *Client) raiseAtGrant(ctx context.Context, l *Lease) (above fence.Token,
 		switch {
 		case r.Err == nil:
 			continue
-		case errors.As(r.Err, &stale) && !fence.Doubtful(stale.Newest.Token, time.Now()):
+		case errors.As(r.Err, &stale) && fence.CanFollow(stale.Newest.Token, time.Now()):
 			above = max(above, stale.Newest.Token)
 		case errors.As(r.Err, &refused) && errors.Is(r.Err, fence.ErrCollision):
 			above = max(above, refused.Mark.Token)

@@ -23,6 +23,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
@@ -85,6 +86,19 @@ func TestUsersKeepToTheirPrefix(t *testing.T) {
 		}
 	}
 	url := func(user, prefix string) string { return "etcd://" + user + c.Addrs()[0] + "/" + prefix }
+	allowed, err := guard.Allow(url("root:secret@", "team-a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, "an allowed place is entered by its own user", func() error {
+		g, err := allowed.Open(ctx, url("ann@", "team-a")+"#report")
+		if err != nil {
+			return err
+		}
+		defer g.Close()
+		_, err = g.Raise(ctx, stamp(20, 2, 0))
+		return err
+	})
 	// A password takes etcd long to check, and on a busy machine a call may be given up meanwhile.
 	testenv.Eventually(t, "it works within the prefix", func() error { return try(ctx, url("ann:hunter2@", "team-a")) })
 	for name, c := range map[string]struct{ url, says string }{

@@ -258,7 +258,10 @@ func (g *Guard) parse(texts []string) (fence.Mark, error) {
 	token, err := strconv.ParseInt(texts[1], 10, 64)
 	seq, seqErr := strconv.ParseUint(texts[3], 10, 64)
 	mark := fence.Mark{Key: texts[0], Token: fence.Token(token), Grant: fence.Grant(texts[2]), Seq: seq}
-	if err != nil || seqErr != nil || !mark.IsZero() && mark.Check() != nil {
+	// The script compares numbers as texts: each must have the one form that
+	// guards write.
+	same := texts[1] == strconv.FormatInt(token, 10) && texts[3] == strconv.FormatUint(seq, 10)
+	if err != nil || seqErr != nil || !same || !mark.IsZero() && mark.Check() != nil {
 		return fence.Mark{}, g.damaged(fmt.Sprintf("holds %.80q", texts))
 	}
 	return mark, nil

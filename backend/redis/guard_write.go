@@ -92,7 +92,7 @@ func (g *Guard) Reset(ctx context.Context, floor fence.Token, actor, note string
 	if err := guard.CheckReset(actor, note); err != nil {
 		return fence.Mark{}, err
 	}
-	for {
+	for range resets {
 		from, err := g.Mark(ctx)
 		if err != nil {
 			return fence.Mark{}, err
@@ -108,7 +108,11 @@ func (g *Guard) Reset(ctx context.Context, floor fence.Token, actor, note string
 			return out.mark, err
 		}
 	}
+	return fence.Mark{}, fmt.Errorf("%w: somebody moves the mark of %s again and again; nothing was changed", guard.ErrBusy, g.target)
 }
+
+// resets is how often Reset tries while others move the mark.
+const resets = 20
 
 // outcome is what the script answers.
 type outcome struct {

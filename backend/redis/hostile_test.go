@@ -14,6 +14,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
@@ -375,6 +376,8 @@ func TestAPlantedMarkIsBoundedAndAdmitsNothing(t *testing.T) {
 		"an endless token":    {"token", "-inf"},
 		"a negative token":    {"token", "-5"},
 		"a key that is none":  {"key", "a//b"},
+		"a number of zeros":   {"token", "9007199254740991", "seq", "00"},
+		"a token after zeros": {"token", "0000000000000001"},
 	} {
 		key := server.Prefix() + "planted " + name
 		g, err := OpenGuard(neighbour, key, nil)
@@ -390,8 +393,11 @@ func TestAPlantedMarkIsBoundedAndAdmitsNothing(t *testing.T) {
 		_, writeErr := g.Write(ctx, stamp(20, 2, 0), strings.NewReader("never"))
 		_, raiseErr := g.Raise(ctx, stamp(20, 2, 0))
 		_, markErr := g.Mark(ctx)
-		for act, err := range map[string]error{"write": writeErr, "raise": raiseErr, "look": markErr} {
-			refused := errors.Is(err, ErrMarkDamaged) || act != "look" && name == "a key that is none" && errors.Is(err, fence.ErrWrongKey)
+		bounded, cancel := context.WithTimeout(ctx, testenv.Patience)
+		_, resetErr := g.Reset(bounded, 15, "ann", "it was planted")
+		cancel()
+		for act, err := range map[string]error{"write": writeErr, "raise": raiseErr, "look": markErr, "reset": resetErr} {
+			refused := errors.Is(err, ErrMarkDamaged) || act != "look" && act != "reset" && name == "a key that is none" && errors.Is(err, fence.ErrWrongKey)
 			if !refused || len(err.Error()) > 4096 {
 				t.Errorf("%s: a %s: %.200v, want damaged", name, act, err)
 			}
@@ -399,6 +405,49 @@ func TestAPlantedMarkIsBoundedAndAdmitsNothing(t *testing.T) {
 		if got := neighbour.Get(ctx, key).Val(); got != "content" {
 			t.Errorf("%s: the content is now %q", name, got)
 		}
+	}
+}
+
+// restless moves a mark whenever somebody has read it.
+type restless struct {
+	mark      string
+	neighbour *goredis.Client
+}
+
+func (r restless) DialHook(next goredis.DialHook) goredis.DialHook { return next }
+
+func (r restless) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+	return next
+}
+
+func (r restless) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
+	return func(ctx context.Context, cmd goredis.Cmder) error {
+		err := next(ctx, cmd)
+		if cmd.Name() == "hmget" {
+			err = errors.Join(err, r.neighbour.HIncrBy(ctx, r.mark, "seq", 1).Err())
+		}
+		return err
+	}
+}
+
+// TestAResetEndsWhileANeighbourMovesTheMark.
+func TestAResetEndsWhileANeighbourMovesTheMark(t *testing.T) {
+	t.Parallel()
+	server := testenv.Redis(t)
+	neighbour, client, ctx := dial(t, server), dial(t, server), t.Context()
+	g, err := OpenGuard(client, server.Prefix()+"restless", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := neighbour.HSet(ctx, g.mark, "key", "jobs/daily", "token", int64(fence.MaxToken), "grant", "", "seq", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	client.AddHook(restless{g.mark, neighbour})
+	if _, err := g.Reset(ctx, 15, "ann", "it was planted"); !errors.Is(err, guard.ErrBusy) {
+		t.Errorf("%v, want busy", err)
+	}
+	if token := neighbour.HGet(ctx, g.mark, "token").Val(); token != "9007199254740991" {
+		t.Errorf("the token is now %s", token)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"time"
@@ -104,7 +105,7 @@ func (a *app) workDispatch(ctx context.Context, to map[string]steward.Deliverer,
 		return err
 	}
 	defer end()
-	o.CallTimeout, o.Observe = a.timeout, a.printDelivery
+	o.CallTimeout, o.Observe, o.Logger = a.timeout, a.printDelivery, slog.New(&idle{app: a})
 	run, done := context.WithCancel(ctx)
 	defer done()
 	var looking error
@@ -142,6 +143,28 @@ func (a *app) printDelivery(d steward.Delivery) {
 		said += ": " + line(text(err))
 	}
 	fmt.Fprintln(a.stdout, said)
+}
+
+// idle is a log of why a dispatcher delivers nothing, on standard error. It says
+// the same once. Deliveries are printed by printDelivery.
+type idle struct {
+	*app
+	last string
+}
+
+func (i *idle) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelWarn }
+func (i *idle) WithAttrs([]slog.Attr) slog.Handler               { return i }
+func (i *idle) WithGroup(string) slog.Handler                    { return i }
+
+func (i *idle) Handle(_ context.Context, r slog.Record) error {
+	r.Attrs(func(at slog.Attr) bool {
+		if text := line(i.redact(at.Value.String())); r.Message != "delivery" && text != i.last {
+			i.last = text
+			fmt.Fprintf(i.stderr, "croft: nothing is delivered at present: %s\n", text)
+		}
+		return true
+	})
+	return nil
 }
 
 // awaitDelivered returns when no effect for these destinations is due. What waits for a later attempt is left.
