@@ -104,8 +104,9 @@ func (c *Client) raiseFor(ctx context.Context, p *pending) {
 
 // raiseAtGrant raises the fence at the guards that a new lease names. If one
 // refuses the lease's token as not new enough, above is the token that the next
-// request must exceed: the store has forgotten what the guard remembers. A token
-// that was made up is not followed: it would use up the tokens of the key.
+// request must exceed: the store has forgotten what the guard remembers, or
+// somebody made it up. A token so high that guards refuse the next one is not
+// followed: it would use up the tokens of the key.
 func (c *Client) raiseAtGrant(ctx context.Context, l *Lease, guards []guard.Guard) (above fence.Token, err error) {
 	ctx, stop := l.within(ctx)
 	defer stop()
@@ -115,7 +116,7 @@ func (c *Client) raiseAtGrant(ctx context.Context, l *Lease, guards []guard.Guar
 		switch {
 		case r.Err == nil:
 			continue
-		case errors.As(r.Err, &stale) && !fence.Doubtful(stale.Newest.Token, time.Now()):
+		case errors.As(r.Err, &stale) && fence.CanFollow(stale.Newest.Token, time.Now()):
 			above = max(above, stale.Newest.Token)
 		case errors.As(r.Err, &refused) && errors.Is(r.Err, fence.ErrCollision):
 			above = max(above, refused.Mark.Token)

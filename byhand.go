@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -36,7 +37,8 @@ type Transfer struct {
 	Before, Record tenure.Record
 	// Raised tells for every guard that the term before had named whether the
 	// fence is up there, at the act's token or above. It is empty if none was
-	// named.
+	// named. If nobody remembers which they were, it says so in an entry with an
+	// error.
 	Raised []Raise
 }
 
@@ -84,12 +86,12 @@ func (c *Client) byHand(ctx context.Context, h ByHand, req tenure.Request) (*Tra
 		return nil, err
 	}
 	if highest := c.highest(ctx, req.Key, before.Guards, h.Raise); highest > before.Token {
-		req.Above = highest
+		req.Above = min(highest, tenure.MaxAbove) // raising the fence tells where that is not enough
 	}
 	answer, err := c.ask(ctx, req, 2*c.o.CallTimeout)
-	made := answer.Record
+	made, missed := answer.Record, fence.Token(0)
 	if errors.Is(err, tenure.ErrNotOwned) {
-		made, err = c.overtaken(ctx, req, before, err)
+		made, missed, err = c.overtaken(ctx, req, before, err)
 	}
 	if err != nil {
 		return nil, err
@@ -100,30 +102,38 @@ func (c *Client) byHand(ctx context.Context, h ByHand, req tenure.Request) (*Tra
 	}
 	// The record keeps the guards of the term that was ended, in the same step: also of one that began after before was read.
 	t.Raised = c.raiseNamed(ctx, t.Deed.Stamp(), t.Record.Guards, h.Raise)
+	if missed != 0 {
+		t.Raised = append(t.Raised, c.tellRaise(t.Deed.Stamp(), Raise{Target: fmt.Sprintf("guards of token %d", missed), Err: errMissed}))
+	}
 	return t, unfenced(t.Raised)
 }
 
+var errMissed = errors.New("another owner came just before this act, and the act's answer was lost; which guards that owner named is not known")
+
 // overtaken is the record that an operator's act made, though its answer was lost and its term was over when it was asked for again: the law answers
 // "not owned" only to an act that was done. It is the refusal if the act is no longer among those the record remembers.
-func (c *Client) overtaken(ctx context.Context, req tenure.Request, before tenure.Record, refused error) (tenure.Record, error) {
+// If the act ended another term than before's, missed is the token of that term: nobody remembers its guards.
+func (c *Client) overtaken(ctx context.Context, req tenure.Request, before tenure.Record, refused error) (made tenure.Record, missed fence.Token, err error) {
 	var refusal *tenure.NotOwnedError
 	if !errors.As(refused, &refusal) {
-		return tenure.Record{}, refused
+		return tenure.Record{}, 0, refused
 	}
 	now := refusal.Record
 	if len(now.History) == 0 { // an answer need not bring it
 		bounded, cancel := context.WithTimeout(ctx, c.o.CallTimeout)
 		defer cancel()
-		var err error
 		if now, err = c.st.Get(bounded, req.Key); err != nil {
-			return tenure.Record{}, errors.Join(refused, err)
+			return tenure.Record{}, 0, errors.Join(refused, err)
 		}
 	}
-	for _, term := range now.History {
+	for i, term := range now.History {
 		if term.Grant != req.Secret.Grant() {
 			continue
 		}
-		made := tenure.Record{
+		if i > 0 && now.History[i-1].Token != before.Token {
+			missed = now.History[i-1].Token
+		}
+		made = tenure.Record{
 			Key: req.Key, Token: term.Token, Grant: term.Grant, Owner: term.Owner, Instance: term.Instance, State: term.State, Cause: term.Cause, Ended: term.Ended,
 			Actor: term.Actor, Note: term.Note, Acquired: term.Acquired, Renewed: term.Acquired, Deadline: term.Acquired.Add(req.TTL), TTL: req.TTL,
 			Guards: slices.Clone(before.Guards),
@@ -133,9 +143,9 @@ func (c *Client) overtaken(ctx context.Context, req tenure.Request, before tenur
 				made.Guards = append(made.Guards, target)
 			}
 		}
-		return made, nil
+		return made, missed, nil
 	}
-	return tenure.Record{}, refused
+	return tenure.Record{}, 0, refused
 }
 
 // read is the record of a key as the store has it now. Nothing was changed if it fails.

@@ -3,6 +3,8 @@ package croft
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -176,6 +178,32 @@ func TestLaw6AnOperatorsActIsDoneEvenIfOvertaken(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestGuardsThatNobodyRemembersAreReported: another owner came before an act whose
+// answer was lost, and a third one after it.
+func TestGuardsThatNobodyRemembersAreReported(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		l := r.acquire(r.client(nil, nil), "jobs/one", nil)
+		var between *Lease
+		tap := &tap{Store: r.st}
+		tap.set(func(ctx context.Context, batch []tenure.Request) []store.Answer {
+			if between != nil {
+				return r.st.Apply(ctx, batch)
+			}
+			if err := l.Release(ctx); err != nil {
+				r.Error(err)
+			}
+			between = r.acquire(r.client(nil, nil), "jobs/one", &LeaseOptions{Guards: []guard.Guard{&fencedPlace{name: "crofttest://between"}}})
+			r.st.Apply(ctx, batch)
+			r.acquire(r.client(nil, nil), "jobs/one", nil)
+			return store.Failed(len(batch), errDown)
+		})
+		got, err := r.client(tap, nil).Revoke(r.Context(), "jobs/one", ByHand{Note: "wrong input"})
+		if !errors.Is(err, ErrUnfenced) || got == nil || !strings.Contains(err.Error(), fmt.Sprintf("guards of token %d", between.Token())) {
+			r.Errorf("%+v, %v; want it done, and the guards of token %d reported", got, err, between.Token())
+		}
+	})
 }
 
 // TestAnOperatorIsNotKeptWaitingForTheHistory of an act that was overtaken: every call of the store is bounded.

@@ -10,9 +10,29 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
+// TestAGuardThatHangsDoesNotHideWhatAnActDid: the operator gets its lease, and
+// learns where the fence is not up.
+func TestAGuardThatHangsDoesNotHideWhatAnActDid(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		hangs, free := &fencedPlace{name: "crofttest://hangs"}, &fencedPlace{name: "crofttest://near"}
+		end := make(chan struct{})
+		defer close(end)
+		places.Store("hangs", func() { <-end })
+		places.Store("near", free)
+		r.acquire(r.client(nil, nil), "jobs/one", &LeaseOptions{Guards: []guard.Guard{hangs, free}})
+		got, err := r.client(nil, nil).Takeover(r.Context(), "jobs/one", ByHand{Note: "x", Raise: trusted})
+		if !errors.Is(err, ErrUnfenced) || got == nil || got.Deed.Secret == "" {
+			r.Fatalf("%+v, %v; want the lease, and the fence reported as not up", got, err)
+		}
+		if got.Raised[0].Err == nil || got.Raised[1].Err != nil || r.mark(free).Token != got.Deed.Token {
+			r.Errorf("%+v; want it raised where nothing hangs", got.Raised)
+		}
+	})
+}
+
 // trusted are the guards of these tests that an operator trusts.
 var trusted = func() guard.Allowed {
-	a, err := guard.Allow("crofttest://near", "crofttest://between", "crofttest://overtaken", "crofttest://higher", "crofttest://ahead", "crofttest://new")
+	a, err := guard.Allow("crofttest://near", "crofttest://between", "crofttest://overtaken", "crofttest://higher", "crofttest://ahead", "crofttest://new", "crofttest://hangs")
 	if err != nil {
 		panic(err)
 	}
@@ -80,6 +100,44 @@ func TestAMarkThatNoClockExplainsIsReported(t *testing.T) {
 		got, err := r.client(nil, nil).Takeover(r.Context(), "jobs/one", ByHand{Note: "x", Raise: trusted})
 		if !errors.Is(err, ErrUnfenced) || !errors.Is(err, ErrStale) || got == nil || got.Deed.Token >= forged.Token {
 			r.Errorf("%+v, %v; want it done, and the fence reported as not up", got, err)
+		}
+		// Where the bound is as wide as that, the mark is above what can be asked for.
+		fence.SetMaxAhead(250 * fence.DefaultMaxAhead)
+		defer fence.SetMaxAhead(0)
+		forged.Token = tenure.MaxAbove + 1
+		if _, err := place.Raise(r.Context(), forged); err != nil {
+			r.Fatal(err)
+		}
+		got, err = r.client(nil, nil).Takeover(r.Context(), "jobs/one", ByHand{Note: "x", Raise: trusted})
+		if got == nil || err != nil && !errors.Is(err, ErrUnfenced) {
+			r.Errorf("%+v, %v; want it done", got, err)
+		}
+	})
+}
+
+// TestEveryMarkThatAGuardAdmitsIsFollowed: one made-up stamp keeps neither an
+// operator nor the next owner out.
+func TestEveryMarkThatAGuardAdmitsIsFollowed(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		place := &fencedPlace{name: "crofttest://ahead"}
+		places.Store("ahead", place)
+		c := r.client(nil, nil)
+		forged := r.acquire(c, "jobs/one", &LeaseOptions{Guards: []guard.Guard{place}}).Stamp()
+		// Guards take the bubble's clock, of 2000, to show the first day of 2026.
+		forged.Token = fence.Token(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).AddDate(0, 0, 300).UnixMicro())
+		if _, err := place.Raise(r.Context(), forged); err != nil {
+			r.Fatal(err)
+		}
+		got, err := c.Revoke(r.Context(), "jobs/one", ByHand{Note: "x", Raise: trusted})
+		if err != nil || got.Deed.Token <= forged.Token {
+			r.Fatalf("%+v, %v; want a token above %d", got, err, forged.Token)
+		}
+		forged.Token += 1000
+		if _, err := place.Raise(r.Context(), forged); err != nil {
+			r.Fatal(err)
+		}
+		if l := r.acquire(r.client(nil, nil), "jobs/one", &LeaseOptions{Guards: []guard.Guard{place}}); l.Token() <= forged.Token {
+			r.Errorf("token %d, want one above %d", l.Token(), forged.Token)
 		}
 	})
 }

@@ -31,18 +31,37 @@ func (c *Client) raiseOne(ctx context.Context, stamp fence.Stamp, g guard.Guard)
 }
 
 // raiseNamed raises the fence at guards that a record names, all at the same
-// time. The holder wrote those targets, so they are data: see openNamed.
+// time. The holder wrote those targets, so they are data: see openNamed. A guard
+// that hangs is given up: the act is done, and its caller must learn of it.
 func (c *Client) raiseNamed(ctx context.Context, stamp fence.Stamp, targets []string, allowed guard.Allowed) []Raise {
-	raised := make([]Raise, len(targets))
-	var wait sync.WaitGroup
-	for i, target := range targets {
-		wait.Go(func() {
-			raised[i] = c.tellRaise(stamp, Raise{Target: target, Err: c.raiseAt(ctx, stamp, target, allowed)})
-		})
+	ctx, cancel := context.WithTimeout(ctx, 4*c.o.CallTimeout) // as many calls as raiseAt makes
+	defer cancel()
+	type outcome struct {
+		i   int
+		err error
 	}
-	wait.Wait()
+	raised, done := make([]Raise, len(targets)), make(chan outcome, len(targets))
+	for i, target := range targets {
+		raised[i] = Raise{Target: target, Err: errHangs}
+		go func() { done <- outcome{i, c.raiseAt(ctx, stamp, target, allowed)} }()
+	}
+	for range targets {
+		select {
+		case o := <-done:
+			raised[o.i].Err = o.err
+		case <-ctx.Done(): // a file system may hang for longer than that
+		}
+	}
+	for i := range raised {
+		if errors.Is(raised[i].Err, errHangs) {
+			raised[i].Err = fmt.Errorf("%w: %w", errHangs, context.Cause(ctx))
+		}
+		raised[i] = c.tellRaise(stamp, raised[i])
+	}
 	return raised
 }
+
+var errHangs = errors.New("the guard did not answer, and may still be raised later")
 
 // raiseAt raises the fence at a target. It succeeds if the mark that then
 // stands shuts out every owner before the stamp's.
@@ -70,8 +89,8 @@ func (c *Client) raiseAt(ctx context.Context, stamp fence.Stamp, target string, 
 
 // highest is the highest token that guards which a record names remember of its
 // key. An operator's act takes a token above it: the guards may remember more
-// than the store, if that was set back to an earlier state. A token that no
-// clock explains is left out: it was made up, and would use up the key's tokens.
+// than the store, if that was set back to an earlier state. A token so high that
+// guards refuse the next one is left out: it would use up the key's tokens.
 // A guard that does not answer within CallTimeout is left out, too: whoever
 // raises it will say so.
 func (c *Client) highest(ctx context.Context, key string, targets []string, allowed guard.Allowed) (highest fence.Token) {
@@ -86,7 +105,7 @@ func (c *Client) highest(ctx context.Context, key string, targets []string, allo
 				return
 			}
 			_ = g.Close()
-			if mark.Key != key || fence.Doubtful(mark.Token, time.Now()) {
+			if mark.Key != key || !fence.CanFollow(mark.Token, time.Now()) {
 				mark.Token = 0
 			}
 			tokens <- mark.Token

@@ -226,15 +226,18 @@ func TestAGuardThatHangsIsGivenUp(t *testing.T) {
 	})
 }
 
-// places are the guards that the tests' own scheme opens, by host. opened are
-// the hosts that were asked for.
+// places are the guards that the tests' own scheme opens, by host, or functions
+// that keep the opener from answering. opened are the hosts that were asked for.
 var places, opened sync.Map
 
 func init() {
 	guard.Register("crofttest", func(_ context.Context, u *url.URL) (guard.Guard, error) {
 		opened.Store(u.Host, true)
 		g, ok := places.Load(u.Host)
-		if !ok {
+		if hang, yes := g.(func()); yes {
+			hang()
+		}
+		if _, yes := g.(guard.Guard); !ok || !yes {
 			return nil, errors.New("no such place")
 		}
 		return g.(guard.Guard), nil

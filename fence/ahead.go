@@ -45,9 +45,13 @@ func CheckAhead(t Token, now time.Time) error {
 }
 
 // Doubtful reports whether a token lies more than half as far ahead as guards
-// admit. A client does not ask for a token above it: the next one might be
-// refused by a machine whose clock is behind. An operator may reset such a mark.
+// admit. An operator may reset such a mark.
 func Doubtful(t Token, now time.Time) bool { return above(t, now, mostAhead()/2) }
+
+// CanFollow reports whether guards admit the token after t. Clients ask for a
+// token above every mark that a guard can have admitted: otherwise one made-up
+// stamp would shut them out.
+func CanFollow(t Token, now time.Time) bool { return !above(t+1, now, mostAhead()) }
 
 func above(t Token, now time.Time, ahead time.Duration) bool {
 	if now.Before(newest) {
@@ -68,17 +72,19 @@ func (s Stamp) CheckNow() error {
 
 // Reset is the mark after an operator has found that its token was made up. The
 // operator knows from the store how high the key's tokens are: that is the
-// floor. Owners up to it stay shut out. A mark that is not [Doubtful] is not
-// reset: its own token is the floor that keeps stale owners out. Resetting twice
-// is the same as once: a caller whose answer was lost may ask again.
+// floor. Owners up to it stay shut out. A mark that is not [Doubtful], or not
+// above the floor, is not reset: its own token keeps stale owners out. Resetting
+// twice is the same as once: a caller whose answer was lost may ask again.
 func (m Mark) Reset(floor Token, now time.Time) (Mark, error) {
 	switch {
 	case !m.IsZero() && m == Mark{Key: m.Key, Token: floor}:
 		return m, nil
 	case !Doubtful(m.Token, now):
 		return m, fmt.Errorf("%w reset: the token %d was not made up, as far as the clock tells; whoever is refused acquires anew, above it", ErrInvalid, m.Token)
-	case floor < 1 || Doubtful(floor, now):
+	case floor < 1 || !CanFollow(floor, now):
 		return m, fmt.Errorf("%w reset to %d: that is no token of the present", ErrInvalid, floor)
+	case floor >= m.Token: // the key's own tokens are as high
+		return m, fmt.Errorf("%w reset to %d: the mark is not above it, at %d; whoever is refused acquires anew", ErrInvalid, floor, m.Token)
 	}
 	return Mark{Key: m.Key, Token: floor}, nil
 }

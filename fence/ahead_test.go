@@ -31,6 +31,21 @@ func TestAMadeUpTokenIsRefused(t *testing.T) {
 	try(at(time.Hour)+1, true)
 }
 
+// TestEveryTokenThatGuardsAdmitCanBeFollowed, but for the last: its turn comes
+// as the clock moves on.
+func TestEveryTokenThatGuardsAdmitCanBeFollowed(t *testing.T) {
+	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+	last := fence.Token(now.Add(fence.DefaultMaxAhead).UnixMicro())
+	for _, token := range []fence.Token{0, 1, last / 2, last - 1} {
+		if !fence.CanFollow(token, now) {
+			t.Errorf("nobody follows token %d, which guards admit", token)
+		}
+	}
+	if fence.CanFollow(last, now) || !fence.CanFollow(last, now.Add(time.Microsecond)) {
+		t.Error("the last token that guards admit is followed at once, or never")
+	}
+}
+
 // TestAStampIsCheckedAgainstTheClock, and by its form first.
 func TestAStampIsCheckedAgainstTheClock(t *testing.T) {
 	s := fence.Stamp{Key: "k", Token: fence.Token(time.Now().UnixMicro()), Grant: "00000000000000000000000000000001"}
@@ -64,6 +79,16 @@ func TestOnlyAMadeUpMarkIsReset(t *testing.T) {
 	for _, token := range []fence.Token{0, 7, at(0), at(time.Hour), at(fence.DefaultMaxAhead / 2)} {
 		if got, err := mark(token).Reset(at(-time.Hour), now); !errors.Is(err, fence.ErrInvalid) || got != mark(token) {
 			t.Errorf("from %d: %+v, %v; want it as it was", token, got, err)
+		}
+	}
+	// A key that has followed a made-up mark has such tokens itself.
+	followed := at(300 * 24 * time.Hour)
+	if got, err := mark(followed+2).Reset(followed, now); err != nil || got.Token != followed {
+		t.Errorf("to the key's own token: %+v, %v", got, err)
+	}
+	for _, floor := range []fence.Token{followed, followed + 1} {
+		if got, err := mark(followed).Reset(floor, now); !errors.Is(err, fence.ErrInvalid) || got != mark(followed) {
+			t.Errorf("from %d to %d: %+v, %v; want it as it was", followed, floor, got, err)
 		}
 	}
 	for _, floor := range []fence.Token{-1, 0, fence.MaxToken, at(fence.DefaultMaxAhead)} {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"net/url"
 	"os"
 	"path"
@@ -66,6 +67,7 @@ func (a Allowed) Open(ctx context.Context, target string) (Guard, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotAllowed, err)
 	}
+	refused := ErrNotAllowed
 	for _, p := range a.places {
 		if !p.has(t) {
 			continue
@@ -87,11 +89,12 @@ func (a Allowed) Open(ctx context.Context, target string) (Guard, error) {
 		}
 		if !same(g.Target(), &to, t) {
 			_ = g.Close()
-			return nil, fmt.Errorf("%w: what the place has there is %q", ErrNotAllowed, registry.Redact(g.Target()))
+			refused = fmt.Errorf("%w: what the place has there is %q", ErrNotAllowed, registry.Redact(g.Target()))
+			continue // another place may have it
 		}
 		return g, nil
 	}
-	return nil, ErrNotAllowed
+	return nil, refused
 }
 
 // has reports whether a target is in a place, as far as their URLs tell. A port
@@ -104,27 +107,41 @@ func (p place) has(t *url.URL) bool {
 }
 
 // same reports whether a guard that was opened by a URL is the one that a
-// target means. On this machine its name is a path without links: a link that
+// target means. Users are not compared: the place's user has logged in, whoever
+// the holder was. On this machine its name is a path without links: a link that
 // somebody put on the path meanwhile has led to a guard of another name.
 func same(name string, to, target *url.URL) bool {
 	got, err := parse(name)
-	if err != nil || got.Scheme != to.Scheme || got.Fragment != to.Fragment || got.User != nil || target.User != nil {
+	if err != nil || got.Scheme != to.Scheme || got.Fragment != to.Fragment {
 		return false
 	}
 	if local(to) {
 		return got.Path == to.Path
 	}
-	return got.Host == target.Host && got.Path == target.Path && where(got) == where(target)
+	return server(got) == server(target) && got.Path == target.Path && where(got) == where(target)
 }
 
-// where is the part of a query that says which resource is meant. The rest says
-// how to get there.
-func where(u *url.URL) string {
-	query := u.Query()
-	for _, how := range []string{"region", "project", "probe", "copy"} {
-		query.Del(how)
+// server is the host and the port of a URL, also of one that leaves the usual
+// port out.
+func server(u *url.URL) string {
+	if usual := ports[u.Scheme]; usual != "" && u.Host != "" && u.Port() == "" {
+		return net.JoinHostPort(u.Hostname(), usual)
 	}
-	return query.Encode()
+	return u.Host
+}
+
+var ports = map[string]string{"postgres": "5432", "redis": "6379", "rediss": "6379", "etcd": "2379", "etcds": "2379"}
+
+// where is the part of a query that says which resource is meant. The rest says
+// how to get there, and is the place's own.
+func where(u *url.URL) string {
+	query, kept := u.Query(), url.Values{}
+	for _, name := range []string{"endpoint", "host", "port", "dbname", "database", "service", "schema", "columns", "db", "cluster"} {
+		if query.Has(name) {
+			kept[name] = query[name]
+		}
+	}
+	return kept.Encode()
 }
 
 // local reports whether a URL is a path on this machine.

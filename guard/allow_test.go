@@ -15,8 +15,8 @@ import (
 	"github.com/croft-dev/croft/guard/guardtest"
 )
 
-// place is a guard that was opened by a URL. Its name has no password, and the
-// port is always in it: as in the names of the real ones.
+// place is a guard that was opened by a URL. Its name has no password. Like the
+// real one of PostgreSQL, that has neither a user nor sslmode, and always a port.
 type place struct {
 	guardtest.Memory
 	from *url.URL
@@ -27,11 +27,17 @@ func (p *place) Target() string {
 	if p.from.Scheme == "file" {
 		return p.from.Path
 	}
-	u, query := *p.from, p.from.Query()
-	query.Del("sslmode")
-	u.User, u.RawQuery = nil, query.Encode()
-	if u.Scheme == "postgres" && u.Port() == "" && u.Host != "" {
-		u.Host += ":5432"
+	u := *p.from
+	if u.User != nil {
+		u.User = url.User(u.User.Username())
+	}
+	if u.Scheme == "postgres" {
+		query := u.Query()
+		query.Del("sslmode")
+		u.User, u.RawQuery = nil, query.Encode()
+		if u.Port() == "" && u.Host != "" {
+			u.Host += ":5432"
+		}
 	}
 	return u.String()
 }
@@ -40,7 +46,7 @@ func (p *place) Target() string {
 var meanwhile func()
 
 func init() {
-	for _, scheme := range []string{"file", "sqlite", "s3", "gs", "postgres", "redis"} {
+	for _, scheme := range []string{"file", "sqlite", "s3", "gs", "postgres", "redis", "etcd", "etcds"} {
 		guard.Register(scheme, func(ctx context.Context, u *url.URL) (guard.Guard, error) {
 			if meanwhile != nil {
 				meanwhile()
@@ -55,8 +61,8 @@ func init() {
 	}
 }
 
-// TestATargetIsOpenedInItsPlaceAlone: same scheme, host, port and query, and a
-// path that is not above the place.
+// TestATargetIsOpenedInItsPlaceAlone: same scheme, host, port and resource, and a
+// path that is not above the place. Who opens it, and how, the place says.
 func TestATargetIsOpenedInItsPlaceAlone(t *testing.T) {
 	for allowed, targets := range map[string]map[string]bool{
 		"s3://bucket/reports": {
@@ -69,7 +75,8 @@ func TestATargetIsOpenedInItsPlaceAlone(t *testing.T) {
 			"s3://other/reports/a":                                    false,
 			"gs://bucket/reports/a":                                   false,
 			"s3://bucket/reports/a?endpoint=https://attacker.example": false,
-			"s3://user:pw@bucket/reports/a":                           false,
+			"s3://user:pw@bucket/reports/a":                           true, // but not as that user
+			"s3://bucket/reports/a?region=eu&profile=theirs":          true, // but not by that profile
 			"s3:bucket/reports/a":                                     false,
 			"":                                                        false,
 			"reports/a":                                               false,
@@ -82,7 +89,8 @@ func TestATargetIsOpenedInItsPlaceAlone(t *testing.T) {
 		},
 		"postgres://ann:secret@DB.example.com/app?sslmode=verify-full": {
 			"postgres://db.example.com:5432/app#row":           true,
-			"postgres://ann@db.example.com:5432/app#row":       false,
+			"postgres://bob@db.example.com:5432/app#row":       true, // but not as bob
+			"postgres://db.example.com/app#row":                true,
 			"postgres://db.example.com:5433/app#row":           false,
 			"postgres://db.example.com:5432/app?schema=x#row":  false,
 			"postgres://db.example.com:5432/other#row":         false,
@@ -100,6 +108,20 @@ func TestATargetIsOpenedInItsPlaceAlone(t *testing.T) {
 		"redis://cache:6379/0#one": {
 			"redis://cache:6379/0#one": true,
 			"redis://cache:6379/0#two": false,
+		},
+		"redis://ops:secret@cache/0?read_timeout=1s": {
+			"redis://cache:6379/0#one":              true,
+			"redis://cache/0#one":                   true,
+			"redis://bob@cache:6379/0#one":          true,
+			"redis://cache:6380/0#one":              false,
+			"redis://cache:6379/0?db=3#one":         false,
+			"redis://cache:6379/0?cluster=true#one": false,
+			"redis://ops@cache.evil:6379/0#one":     false,
+		},
+		"etcds://ops:secret@one:2379,two:2379/?cert=mine.pem&key=mine.key": {
+			"etcds://bob@one:2379,two:2379/?cert=bobs.pem&key=bobs.key#one": true,
+			"etcd://one:2379,two:2379/#one":                                 false,
+			"etcds://one:2379,evil:2379/#one":                               false,
 		},
 	} {
 		a, err := guard.Allow(allowed)
@@ -127,6 +149,18 @@ func TestATargetIsOpenedInItsPlaceAlone(t *testing.T) {
 	}
 	if _, err := (guard.Allowed{}).Open(t.Context(), "s3://bucket/reports"); !errors.Is(err, guard.ErrNotAllowed) {
 		t.Errorf("without a place: %v", err)
+	}
+}
+
+// TestEveryAllowedPlaceIsTried: one may have another resource by that name.
+func TestEveryAllowedPlaceIsTried(t *testing.T) {
+	a, err := guard.Allow("postgres://h/app", "postgres://h/app?schema=x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := a.Open(t.Context(), "postgres://h:5432/app?schema=x#row")
+	if err != nil || g.(*place).from.RawQuery != "schema=x" {
+		t.Errorf("%+v, %v; want the guard in the second place", g, err)
 	}
 }
 

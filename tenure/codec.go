@@ -27,13 +27,65 @@ func (r Record) MarshalJSON() ([]byte, error) {
 	return json.Marshal(w)
 }
 
+// readable is written with bounds on its lists. Its own fields hide those of
+// plain.
+type readable struct {
+	written
+	Guards  guards `json:"guards"`
+	History terms  `json:"history"`
+}
+
+type (
+	guards []string
+	terms  []Term
+)
+
+func (g *guards) UnmarshalJSON(data []byte) error {
+	return readList(data, "guards", MaxGuards, (*[]string)(g))
+}
+
+func (t *terms) UnmarshalJSON(data []byte) error {
+	return readList(data, "terms", HistoryLen, (*[]Term)(t))
+}
+
+// readList refuses a list that is too long before it makes room for it. Others
+// may have written it, and a term of 3 bytes takes 184 in memory.
+func readList[T any](data []byte, of string, most int, to *[]T) error {
+	if n := commas(data) + 1; n > most {
+		return fmt.Errorf("%d %s, at most %d are allowed", n, of, most)
+	}
+	return json.Unmarshal(data, to)
+}
+
+// commas counts those between the elements of a list. The list is valid JSON.
+func commas(list []byte) (n int) {
+	depth, quoted := 0, false
+	for i := 0; i < len(list); i++ {
+		switch c := list[i]; {
+		case quoted && c == '\\':
+			i++ // an escaped quote ends nothing
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '[' || c == '{':
+			depth++
+		case c == ']' || c == '}':
+			depth--
+		case c == ',' && depth == 1:
+			n++
+		}
+	}
+	return n
+}
+
 // UnmarshalJSON reads what MarshalJSON wrote.
 func (r *Record) UnmarshalJSON(data []byte) error {
-	var w written
+	var w readable
 	if err := json.Unmarshal(data, &w); err != nil {
 		return err
 	}
 	read := Record(w.plain)
+	read.Guards, read.History = w.Guards, w.History
 	var err error
 	if read.TTL, err = time.ParseDuration(w.TTL); err != nil {
 		return fmt.Errorf("ttl: %w", err)
@@ -62,7 +114,7 @@ func (r Record) Check() error {
 	over := r.Ended != ""
 	switch {
 	case r.State != Free && r.State != Held && r.State != Reserved:
-		return damaged("state %q", r.State)
+		return damaged("state %.80q", r.State)
 	case r.Acquired.IsZero() || r.Renewed.IsZero() || r.Deadline.IsZero():
 		return damaged("a time is missing")
 	case r.State != Free && (r.TTL < MinTTL || r.TTL > MaxTTL):
@@ -70,7 +122,7 @@ func (r Record) Check() error {
 	case r.Every < 0 || r.Every > MaxPeriod:
 		return damaged("period %s", r.Every)
 	case over && r.Ended != EndReleased && r.Ended != EndFailed, over && r.State != Free, !over && r.State == Free && r.Cause != Cancelled:
-		return damaged("it is %s and ended %q", r.State, r.Ended)
+		return damaged("it is %s and ended %.80q", r.State, r.Ended)
 	case len(r.Guards) > MaxGuards || slices.ContainsFunc(r.Guards, func(g string) bool { return len(g) > MaxText }):
 		return damaged("%d guards, or one that is too long", len(r.Guards))
 	case len(r.Progress) > MaxText:
@@ -91,10 +143,10 @@ func (r Record) Check() error {
 		case term.Token <= token:
 			return damaged("token %d comes after %d in its history", term.Token, token)
 		case !slices.Contains(causes, term.Cause):
-			return damaged("token %d has the cause %q", term.Token, term.Cause)
+			return damaged("token %d has the cause %.80q", term.Token, term.Cause)
 		case !slices.Contains(ends, term.Ended) || term.Ended == "" && i < len(r.History)-1:
-			return damaged("token %d ended %q in its history", term.Token, term.Ended)
-		case tooLong(term.Owner, term.Instance, term.Actor, term.Note):
+			return damaged("token %d ended %.80q in its history", term.Token, term.Ended)
+		case tooLong(term.Owner, term.Instance, term.Actor, term.Note), len(term.Grant) > MaxName, len(term.State) > MaxName:
 			return damaged("token %d has a name or a note that is longer than any request may have", term.Token)
 		}
 		token = term.Token

@@ -39,6 +39,45 @@ func TestRecordsSurviveJSON(t *testing.T) {
 	}
 }
 
+// TestTheLongestRecordIsRead: with every list as long as the law makes it, and
+// texts that look like the marks between its elements. One more is refused.
+func TestTheLongestRecordIsRead(t *testing.T) {
+	text := `a,b],{"c\\",`
+	rec := tenure.Record{}
+	for n := range 2 * tenure.HistoryLen {
+		q := ask("takeover", "opal")
+		q.Secret, q.Note = tenure.NewSecret(), text+strings.Repeat(`"`, tenure.MaxText-len(text))
+		for range tenure.MaxGuards {
+			q.Guards = append(q.Guards, text)
+		}
+		rec = must(t, rec, q, after(time.Duration(n)*time.Second))
+	}
+	if len(rec.History) != tenure.HistoryLen || len(rec.Guards) != tenure.MaxGuards {
+		t.Fatalf("%d terms and %d guards", len(rec.History), len(rec.Guards))
+	}
+	for what, more := range map[string]func(*tenure.Record){
+		"": func(*tenure.Record) {},
+		"33 terms": func(r *tenure.Record) {
+			r.History = append(r.History[:tenure.HistoryLen:tenure.HistoryLen], tenure.Term{})
+		},
+		"17 guards": func(r *tenure.Record) { r.Guards = append(r.Guards[:tenure.MaxGuards:tenure.MaxGuards], text) },
+	} {
+		long := rec
+		more(&long)
+		data, err := json.Marshal(long)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var back tenure.Record
+		switch err := json.Unmarshal(data, &back); {
+		case what == "" && (err != nil || !reflect.DeepEqual(back, rec)):
+			t.Errorf("%v\nread\n%+v, want\n%+v", err, back, rec)
+		case what != "" && (err == nil || !strings.Contains(err.Error(), what)):
+			t.Errorf("%v, want it to say %q", err, what)
+		}
+	}
+}
+
 // TestTheFormOfRecords: names, times, durations and numbers as other programs read them.
 func TestTheFormOfRecords(t *testing.T) {
 	q := ask("acquire", "ann")
@@ -163,6 +202,8 @@ func TestCheckNamesDamage(t *testing.T) {
 		{held, func(r *tenure.Record) { r.Guards = []string{strings.Repeat("x", tenure.MaxText+1)} }, "one that is too long"},
 		{held, func(r *tenure.Record) { r.Progress = strings.Repeat("x", tenure.MaxText+1) }, "a progress marker of 1025 bytes"},
 		{held, func(r *tenure.Record) { r.Owner = strings.Repeat("x", tenure.MaxName+1) }, "longer than any request"},
+		{held, func(r *tenure.Record) { r.History[0].State = tenure.State(strings.Repeat("x", tenure.MaxName+1)) }, "longer than any request"},
+		{held, func(r *tenure.Record) { r.History[0].Grant = fence.Grant(strings.Repeat("x", tenure.MaxName+1)) }, "longer than any request"},
 		{held, func(r *tenure.Record) { r.History[0].Note = strings.Repeat("x", tenure.MaxText+1) }, "longer than any request"},
 	} {
 		rec := play(t, c.story)

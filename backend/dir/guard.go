@@ -212,6 +212,12 @@ func (f *File) Reset(ctx context.Context, floor fence.Token, actor, note string)
 	if err := guard.CheckReset(actor, note); err != nil {
 		return fence.Mark{}, err
 	}
+	if mark, err := f.Mark(ctx); err != nil || mark.IsZero() { // to enter would make a sidecar
+		if err == nil {
+			_, err = mark.Reset(floor, time.Now())
+		}
+		return mark, err
+	}
 	return f.move(ctx, actor, note, func(m fence.Mark) (fence.Mark, error) { return m.Reset(floor, time.Now()) })
 }
 

@@ -2,6 +2,8 @@ package dir
 
 import (
 	"errors"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -15,5 +17,18 @@ func TestASidecarIsNoTargetInAnyCase(t *testing.T) {
 		if _, err := OpenFile(filepath.Join(t.TempDir(), name), nil); !errors.Is(err, fence.ErrInvalid) {
 			t.Errorf("%s: %v, want invalid", name, err)
 		}
+	}
+}
+
+// TestAResetMakesNoSidecar where there is no mark to take back.
+func TestAResetMakesNoSidecar(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "report")
+	f, err := OpenFile(path, nil)
+	guardMust(t, err)
+	if _, err := f.Reset(t.Context(), 7, "ann", "it was forged"); !errors.Is(err, fence.ErrInvalid) {
+		t.Errorf("%v, want ErrInvalid", err)
+	}
+	if _, err := os.Lstat(path + guardSuffix); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the sidecar: %v, want none", err)
 	}
 }

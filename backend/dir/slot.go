@@ -186,5 +186,8 @@ func slotNewest(image []byte) (newest slotState, born bool, err error) {
 	if !born {
 		return slotState{}, false, errors.New(strings.Join(why, "; "))
 	}
+	if err := newest.mark.Check(); err != nil { // the older slot is no substitute: its mark may be lower
+		return slotState{}, false, err
+	}
 	return newest, true, nil
 }

@@ -147,6 +147,21 @@ func TestSidecarDamagedInBothSlotsIsAnError(t *testing.T) {
 	}
 }
 
+// TestSidecarWithAnImpossibleMarkIsAnError, although its sum is right.
+func TestSidecarWithAnImpossibleMarkIsAnError(t *testing.T) {
+	for name, plant := range map[string]func(*fence.Mark){
+		"no key":                 func(m *fence.Mark) { m.Key = "a//b" },
+		"above the highest":      func(m *fence.Mark) { m.Token = fence.MaxToken + 1 },
+		"a grant of other signs": func(m *fence.Mark) { m.Grant = "nobody's" },
+	} {
+		planted := slotSample(6)
+		plant(&planted.mark)
+		if s, _, err := slotNewest(slotImageOf(slotSample(5), planted)); err == nil {
+			t.Errorf("%s: reads as %+v", name, s)
+		}
+	}
+}
+
 func TestSidecarOfANewerFormatIsNotRead(t *testing.T) {
 	newer := slotSample(6)
 	body := bytes.TrimRight(newer.encode(), "\x00")

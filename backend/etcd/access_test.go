@@ -23,6 +23,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
@@ -34,9 +35,10 @@ func TestURLsThatCannotBeRightAreRefused(t *testing.T) {
 	for _, bad := range []string{
 		"etcd:///prefix", "etcd://h1,,h2/", "etcd://h/?nonsense=1", "etcd://h/?retention=soon", "etcd://h/?retention=-1h", "etcd://h/#key",
 		"etcd://h/?retention=", "etcd://h/?retention=1h&retention=2h", "etcd://h:0/", "etcd://h:70000/", "etcd://h1:1:2,h2/", "etcd://h1;h2/", "etcd://:2379/", "etcds://h/?cert=only.pem", "etcds://h/?cacert=nowhere.pem", "etcds://h/?cert=nowhere.pem&key=nowhere.pem",
+		"etcd://ann:?hunter2@h", "etcd://ann:1?hunter2@h/",
 	} {
-		if _, err := store.Open(t.Context(), bad); !errors.Is(err, fence.ErrInvalid) || strings.Contains(err.Error(), "%!") {
-			t.Errorf("%s: %v, want invalid", bad, err)
+		if _, err := store.Open(t.Context(), bad); !errors.Is(err, fence.ErrInvalid) || strings.Contains(err.Error(), "%!") || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: %v, want invalid, without the password", bad, err)
 		}
 	}
 	for raw, want := range map[string]string{"h": "[http://h:2379]", "h1,h2:1": "[http://h1:2379 http://h2:1]", "h:": "[http://h:2379]", "[::1]": "[http://[::1]:2379]", "[::1]:1": "[http://[::1]:1]", "::1": "[http://[::1]:2379]"} {
@@ -84,6 +86,19 @@ func TestUsersKeepToTheirPrefix(t *testing.T) {
 		}
 	}
 	url := func(user, prefix string) string { return "etcd://" + user + c.Addrs()[0] + "/" + prefix }
+	allowed, err := guard.Allow(url("root:secret@", "team-a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, "an allowed place is entered by its own user", func() error {
+		g, err := allowed.Open(ctx, url("ann@", "team-a")+"#report")
+		if err != nil {
+			return err
+		}
+		defer g.Close()
+		_, err = g.Raise(ctx, stamp(20, 2, 0))
+		return err
+	})
 	// A password takes etcd long to check, and on a busy machine a call may be given up meanwhile.
 	testenv.Eventually(t, "it works within the prefix", func() error { return try(ctx, url("ann:hunter2@", "team-a")) })
 	for name, c := range map[string]struct{ url, says string }{

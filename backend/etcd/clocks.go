@@ -29,44 +29,71 @@ func newIdentity() identity {
 	}
 }
 
-// clocks is what a store knows of the clocks of others: that they are at least somewhere. etcd gives no time, so a deadline of another is compared
-// with what its own clock must have reached since it was seen to write. That takes no two clocks to agree, only to run at about one rate.
+// clocks is what a store knows of the clocks of others: that they are at least
+// somewhere. etcd gives no time, so a deadline of another is compared with what
+// its own clock must have reached since it was seen to write. That takes no two
+// clocks to agree, only to run at about one rate.
+//
+// A key's record, and the page that it names, count for that key alone. Others
+// may be able to write to some keys, and must not say what time it is for the
+// holders of the rest.
 type clocks struct {
 	mu   sync.Mutex
-	seen map[identity]sighting
+	seen map[spoken]sighting
+}
+
+// spoken is a clock as one key shows it.
+type spoken struct {
+	key   string
+	clock identity
 }
 
 // sighting is a time on another's clock and when it was seen here.
 type sighting struct {
 	said time.Time
 	at   time.Time // with its monotonic reading
+	// mod is the newest revision that showed the clock, and last what it showed.
+	mod  int64
+	last time.Time
 }
 
-// mostClocks bounds how many are remembered.
-const mostClocks = 1024
+// mostSightings bounds how many are remembered.
+const mostSightings = 16384
 
-// saw notes that a clock said t.
-func (c *clocks) saw(clock identity, t time.Time) {
+// saw notes that a clock said t in what was written at revision mod.
+func (c *clocks) saw(key string, clock identity, t time.Time, mod int64) {
 	if clock == 0 || clock == machineClock {
 		return
 	}
 	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if old, known := c.seen[clock]; known && !t.After(old.now(now)) {
-		return
+	as := spoken{key, clock}
+	s, known := c.seen[as]
+	setBack := known && mod > s.mod && t.Before(s.last)
+	if !known || mod > s.mod {
+		s.mod, s.last = mod, t
 	}
-	if c.seen == nil || len(c.seen) >= mostClocks {
-		c.seen = map[identity]sighting{} // they are learned again as they write
+	if !known || setBack || t.After(s.now(now)) {
+		s.said, s.at = t, now
 	}
-	c.seen[clock] = sighting{said: t, at: now}
+	if c.seen == nil {
+		c.seen = map[spoken]sighting{}
+	}
+	if !known && len(c.seen) >= mostSightings {
+		for any := range c.seen { // it is learned again when its key is read
+			delete(c.seen, any)
+			break
+		}
+	}
+	c.seen[as] = s
 }
 
-// least is what a clock must have reached by now.
-func (c *clocks) least(clock identity) time.Time {
+// least is what a clock must have reached by now, as far as a key shows it.
+func (c *clocks) least(key string, clock identity) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s, known := c.seen[clock]
+	s, known := c.seen[spoken{key, clock}]
 	if !known {
 		return time.Time{}
 	}

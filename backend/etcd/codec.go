@@ -359,6 +359,9 @@ func (p *page) encode() string {
 	return string(w.out)
 }
 
+// mostPage is more bytes than a page has: 96 leases take at most 1,085.
+const mostPage = 2048
+
 func decodePage(name string, value []byte) (*page, error) {
 	r := &reader{rest: value}
 	if r.take(1)[0] != pageFormat {
@@ -367,7 +370,7 @@ func decodePage(name string, value []byte) (*page, error) {
 	r.base = r.number()
 	p := &page{written: time.UnixMicro(r.base).UTC(), clock: r.id(), lease: clientv3.LeaseID(r.number()), renewed: map[int]time.Time{}, over: map[int]bool{}}
 	for len(r.rest) > 0 {
-		slot := int(r.unsigned())
+		slot := r.count(pageSize - 1)
 		if at := r.base + r.number(); at == 0 {
 			p.over[slot] = true
 		} else {
@@ -385,5 +388,5 @@ var ErrDamaged = errors.New("damaged record")
 
 // damaged must not match fence.ErrInvalid as the record's own error does: the caller's input was good.
 func damaged(key string, err error) error {
-	return fmt.Errorf("%w: key %q: %s; if the key may be forgotten, delete %q, with the store's prefix before it, from etcd", ErrDamaged, key, err.Error(), "r/"+key)
+	return fmt.Errorf("%w: key %.200q: %s; if the key may be forgotten, delete %.200q, with the store's prefix before it, from etcd", ErrDamaged, key, err.Error(), "r/"+key)
 }

@@ -1,12 +1,13 @@
 package etcd
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,14 +36,71 @@ func TestAPlantedRecordTakesNoMemory(t *testing.T) {
 		"terms":  append(binary.AppendUvarint([]byte(whole[:len(whole)-1]), most), make([]byte, most)...),
 		"guards": append(binary.AppendUvarint([]byte(whole[:len(whole)-3]), most), make([]byte, most)...),
 	} {
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		_, err := decodeDeed("k", value)
-		runtime.ReadMemStats(&after)
-		if took := after.TotalAlloc - before.TotalAlloc; !errors.Is(err, ErrDamaged) || took > most {
+		took, err := allocated(func() error { _, err := decodeDeed("k", value); return err })
+		if !errors.Is(err, ErrDamaged) || took > most {
 			t.Errorf("%s: %v, and it took %d bytes", what, err, took)
 		}
 	}
+	slots := []byte((&page{written: now, clock: newIdentity()}).encode())
+	for slot := uint64(0); len(slots) < most; slot++ {
+		slots = append(binary.AppendUvarint(slots, slot), 0)
+	}
+	took, err := allocated(func() error { _, err := decodePage("p", slots); return err })
+	if !errors.Is(err, ErrDamaged) || took > most {
+		t.Errorf("a page: %v, and it took %d bytes", err, took)
+	}
+}
+
+// allocated is how many bytes f takes, together with its error.
+func allocated(f func() error) (uint64, error) {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	err := f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc, err
+}
+
+// TestWhatIsPlantedAroundRecordsIsNotKept: a listing keeps all live keys and
+// pages until it ends.
+func TestWhatIsPlantedAroundRecordsIsNotKept(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	client, ctx := dial(t, c), t.Context()
+	st := open(t, client, c.Prefix())
+	long := strings.Repeat("x", 1<<20)
+	for name, value := range map[string]string{
+		st.names.live(1): long, st.names.page(pageID{store: 2, number: 1}): long,
+		st.names.lives() + long: "", st.names.pages() + long: "", st.names.record(long): "",
+	} {
+		testenv.Eventually(t, "it is planted", func() error { _, err := client.Put(ctx, name, value); return err })
+	}
+	testenv.Eventually(t, "what is kept is short", func() error {
+		around, err := st.surroundings(ctx, 0)
+		if err != nil {
+			return err
+		}
+		kept := 0
+		for name, kv := range around {
+			kept += len(name) + len(kv.Value)
+		}
+		if len(around) != 2 || kept > 1024 {
+			t.Errorf("%d keys of %d bytes are kept", len(around), kept)
+		}
+		return nil
+	})
+	testenv.Eventually(t, "the damage is listed", func() error {
+		var failed error
+		for _, err := range st.List(ctx, "") {
+			failed = err
+		}
+		if !errors.Is(failed, ErrDamaged) {
+			return fmt.Errorf("listed, then %w", failed)
+		}
+		if len(failed.Error()) > 4096 {
+			t.Errorf("an error of %d bytes", len(failed.Error()))
+		}
+		return nil
+	})
 }
 
 // TestAPlantedRecordUnseatsNobody: it says that it lives where another key does.
@@ -74,6 +132,57 @@ func TestAPlantedRecordUnseatsNobody(t *testing.T) {
 		t.Error("the lease has lost its seat, and with it its renewals")
 	}
 	must(t, st, then(tenure.Renew, mine), then(tenure.Release, mine))
+}
+
+// TestAPlantedTimeUnseatsNobody: a planted record says that it was written by
+// the holder's clock, in a hundred years.
+func TestAPlantedTimeUnseatsNobody(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	client, ctx := dial(t, c), t.Context()
+	holder, other := elsewhere(t, c, 0), elsewhere(t, c, 0)
+	mine := claim("times/mine", "ann")
+	mine.TTL = tenure.MaxTTL
+	must(t, holder, mine)
+	planted := *holder.known(mine.Key).deed
+	planted.rec.Key, planted.written = "times/planted", planted.written.AddDate(100, 0, 0)
+	if _, err := client.Put(ctx, holder.names.record(planted.rec.Key), planted.encode()); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, "the planted record is met", func() error {
+		rec, err := other.Get(ctx, planted.rec.Key)
+		if err == nil && rec.IsZero() {
+			err = errors.New("it is not there")
+		}
+		return err
+	})
+	if a := resolve(ctx, other, claim(mine.Key, "bob")); !errors.Is(a.Err, tenure.ErrHeld) {
+		t.Errorf("a claim of what the holder has: %v, want held", a.Err)
+	}
+	must(t, holder, then(tenure.Renew, mine), then(tenure.Release, mine))
+}
+
+// TestAClockThatWasAheadTakesNothing: it is set back, and a lease is renewed by
+// it.
+func TestAClockThatWasAheadTakesNothing(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	ctx := t.Context()
+	holder, other := elsewhere(t, c, 0), elsewhere(t, c, 0)
+	var ahead atomic.Int64
+	holder.clock = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	ahead.Store(int64(2 * tenure.MaxTTL))
+	mine := claim("times/ahead", "ann")
+	mine.TTL = tenure.MaxTTL
+	must(t, holder, mine)
+	for _, when := range []string{"before", "after"} {
+		if a := resolve(ctx, other, claim(mine.Key, "bob")); !errors.Is(a.Err, tenure.ErrHeld) {
+			t.Errorf("%s it is set back, a claim of what the holder has: %v, want held", when, a.Err)
+		}
+		ahead.Store(0)
+		must(t, holder, then(tenure.Renew, mine))
+	}
+	must(t, holder, then(tenure.Release, mine))
 }
 
 // TestPlantedValuesHideNothing: below the store's prefix, whatever their names.
@@ -112,6 +221,52 @@ func TestPlantedValuesHideNothing(t *testing.T) {
 	})
 	must(t, st, then(tenure.Renew, good), then(tenure.Release, good))
 	must(t, st, claim(good.Key, "bob"))
+}
+
+// TestAPlantedRecordKeepsNoPages of processes that are dead. It may hang on the
+// others.
+func TestAPlantedRecordKeepsNoPages(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	client, ctx := dial(t, c), t.Context()
+	st := open(t, client, c.Prefix())
+	mine := claim("pages/mine", "ann")
+	must(t, st, mine)
+	long := time.Now().Add(-2 * st.retention)
+	pages := map[string]page{
+		"dead": {clock: newIdentity(), written: long, lease: 1},
+		"old":  {clock: newIdentity(), written: long, lease: st.known(mine.Key).deed.lease},
+	}
+	name := func(what string) string { return st.names.pages() + what }
+	for what, p := range pages {
+		testenv.Eventually(t, "a page is left", func() error { _, err := client.Put(ctx, name(what), p.encode()); return err })
+	}
+	record := st.names.record("pages/planted")
+	testenv.Eventually(t, "it is planted", func() error { _, err := client.Put(ctx, record, "x"); return err })
+	swept := func(left ...string) func() error {
+		return func() error {
+			if _, err := st.Sweep(ctx); err != nil && !errors.Is(err, ErrDamaged) {
+				return err
+			}
+			var there []string
+			for _, what := range []string{"dead", "old"} {
+				found, err := client.Get(ctx, name(what), clientv3.WithCountOnly())
+				if err != nil {
+					return err
+				}
+				if found.Count > 0 {
+					there = append(there, what)
+				}
+			}
+			if !slices.Equal(there, left) {
+				return fmt.Errorf("%q are there, want %q", there, left)
+			}
+			return nil
+		}
+	}
+	testenv.Eventually(t, "the dead page is dropped, the other stays", swept("old"))
+	testenv.Eventually(t, "the damage is deleted", func() error { _, err := client.Delete(ctx, record); return err })
+	testenv.Eventually(t, "both are dropped", swept())
 }
 
 // TestAPlantedMarkAdmitsNothing.
@@ -215,26 +370,31 @@ func TestUsersOfOneClusterKeepApart(t *testing.T) {
 }
 
 // TestNobodyKeepsADeadHoldersKey: etcd lets every user keep any lease alive, and
-// so whoever knows its number.
+// so whoever knows its number. A store on another machine, which does not know
+// the holder's clock, is granted the key all the same.
 func TestNobodyKeepsADeadHoldersKey(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	client := dial(t, c)
-	dead, next := New(client, &Options{Prefix: c.Prefix(), SweepEvery: -1}), open(t, client, c.Prefix())
-	dead.bound = testenv.Patience
-	mine := claim("kept/key", "ann")
-	mine.TTL = 2 * time.Second
-	must(t, dead, mine) // and is never renewed
-	lease := dead.known(mine.Key).deed.lease
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	go func() {
-		for ctx.Err() == nil {
-			_, _ = client.KeepAliveOnce(ctx, lease)
-			time.Sleep(100 * time.Millisecond)
+	untilInTime(t, func(n int) bool {
+		dead, next := elsewhere(t, c, 0), elsewhere(t, c, 0)
+		mine := brief(fmt.Sprintf("kept/key/%d", n), "ann", 2*time.Second)
+		must(t, dead, mine)
+		lease := dead.known(mine.Key).deed.lease
+		if _, err := client.KeepAlive(t.Context(), lease); err != nil {
+			t.Fatal(err)
 		}
-	}()
-	testenv.Eventually(t, "the key is granted to another", func() error { return one(t.Context(), next, claim(mine.Key, "bob")).Err })
+		dead.Close() // and no page says that the lease is over
+		rec, _ := grantedAt(t, next, mine.Key)
+		live, err := client.Get(t.Context(), next.names.live(lease))
+		if err != nil || len(live.Kvs) == 0 {
+			return false // the machine has stalled, and etcd has ended the lease
+		}
+		if rec.Owner != "bob" || rec.Cause != tenure.Expired {
+			t.Errorf("granted to %s, as %s", rec.Owner, rec.Cause)
+		}
+		return true
+	})
 }
 
 // TestAURLReadsNoDevice: a target that another has named may say where

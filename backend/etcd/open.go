@@ -6,10 +6,8 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -22,6 +20,7 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/internal/fsys"
 	"github.com/croft-dev/croft/store"
 )
 
@@ -121,6 +120,9 @@ func parseURL(u *url.URL) (*site, error) {
 		return nil, errors.New("what follows the question mark cannot be read")
 	}
 	for name, values := range query {
+		if strings.Contains(name, "@") { // mostly the end of a password that is not encoded
+			return nil, errors.New("what follows the question mark cannot be read; encode the password")
+		}
 		if len(values) != 1 || values[0] == "" {
 			return nil, fmt.Errorf("%s: give it once, with a value, or leave it out", name)
 		}
@@ -257,19 +259,7 @@ func secureBy(cert, key, cacert, name string) (*tls.Config, error) {
 const mostPEM = 4 << 20
 
 // readPEM reads a file that a URL names. The URL may be another's: a device or a
-// pipe is not read.
+// pipe is neither read nor waited for.
 func readPEM(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() || info.Size() > mostPEM {
-		return nil, fmt.Errorf("%s is no file of certificates", path)
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, mostPEM))
+	return fsys.OS{}.ReadFile(fsys.Anywhere(path), mostPEM)
 }

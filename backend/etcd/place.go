@@ -230,7 +230,6 @@ func (s *Store) dequeue(t *topic) {
 func (s *Store) missed(key string, places []*mvccpb.KeyValue) {
 	for _, kv := range places {
 		if d, err := decodeDeed(key, kv.Value); err == nil && d.rec.State == tenure.Held {
-			s.clocks.saw(d.clock, d.written)
 			s.mu.Lock()
 			s.remember(key, &view{mod: kv.ModRevision, asOf: kv.ModRevision, deed: d})
 			s.mu.Unlock()

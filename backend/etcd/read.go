@@ -41,8 +41,9 @@ func (s *Store) Get(ctx context.Context, key string) (tenure.Record, error) {
 	}
 }
 
-// listed is how many records one call reads.
-const listed = 500
+// listed is how many records one call reads. Others may have written them, and
+// etcd takes values of 1.5 MiB.
+const listed = 100
 
 // List yields the records whose key begins with prefix, without their history, all of them as they were at one moment. A damaged record does not hide the others: they are yielded first, the error last.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[tenure.Record, error] {
@@ -121,18 +122,32 @@ func (s *Store) part(ctx context.Context, from, end string, revision int64, opti
 	return repeated(ctx, 2*s.bound, func(ctx context.Context) (*clientv3.GetResponse, error) { return s.client.Get(ctx, from, options...) })
 }
 
-// surroundings reads all live keys and pages at a revision.
+// mostName is more bytes than the name of a live key or a page has after its
+// prefix.
+const mostName = 64
+
+// surroundings reads all live keys and pages at a revision. All of them are kept
+// while a listing goes on, so what others have planted among them must be short.
 func (s *Store) surroundings(ctx context.Context, revision int64) (surroundings, error) {
 	around := surroundings{}
 	for _, prefix := range []string{s.names.lives(), s.names.pages()} {
+		var options []clientv3.OpOption
+		if prefix == s.names.lives() {
+			options = append(options, clientv3.WithKeysOnly())
+		}
 		from, end := prefix, clientv3.GetPrefixRangeEnd(prefix)
 		for {
-			resp, err := s.part(ctx, from, end, revision)
+			resp, err := s.part(ctx, from, end, revision, options...)
 			if err != nil {
 				return nil, err
 			}
 			for _, kv := range resp.Kvs {
-				around[string(kv.Key)] = kv
+				if len(kv.Value) > mostPage {
+					kv.Value = nil // damage, too
+				}
+				if len(kv.Key) <= len(prefix)+mostName {
+					around[string(kv.Key)] = kv
+				}
 			}
 			if !resp.More {
 				break

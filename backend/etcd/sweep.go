@@ -10,6 +10,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/store"
 )
 
@@ -50,7 +51,9 @@ func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 		switch {
 		case errors.Is(err, ErrDamaged):
 			failed = errors.Join(failed, err)
-			shelved[e.key] = true // for all that is known
+			if len(e.key) <= fence.MaxKey {
+				shelved[e.key] = true // for all that is known
+			}
 			continue
 		case err != nil:
 			return dropped, store.Unknown(err)
@@ -71,7 +74,7 @@ func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 		}
 	}
 	s.vacate(mine)
-	if err = flush(); err == nil && failed == nil { // a damaged record may hang on any page
+	if err = flush(); err == nil {
 		old, err = s.loosePages(ctx, now)
 	}
 	if err == nil {
@@ -134,7 +137,10 @@ func (s *Store) deleteAll(ctx context.Context, old []doomed) (records int, err e
 	return records, nil
 }
 
-// loosePages finds pages that no record hangs on. Their store may still be about to use them, unless their anchor is gone or they are old.
+// loosePages finds pages that no record hangs on. Their store may still be about
+// to use them, unless their anchor is gone or they are old. A damaged record may
+// hang on any page: while there is one, only pages go whose anchor is gone. All
+// leases on those are over.
 func (s *Store) loosePages(ctx context.Context, now time.Time) ([]doomed, error) {
 	first, err := s.part(ctx, s.names.pages(), clientv3.GetPrefixRangeEnd(s.names.pages()), 0)
 	if err != nil || len(first.Kvs) == 0 {
@@ -144,8 +150,12 @@ func (s *Store) loosePages(ctx context.Context, now time.Time) ([]doomed, error)
 	if err != nil {
 		return nil, err
 	}
-	used := map[string]bool{}
+	used, damage := map[string]bool{}, false
 	for e, err := range s.scan(ctx, "") { // after the pages: a record that hangs on one is found
+		if errors.Is(err, ErrDamaged) {
+			damage = true
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -159,7 +169,8 @@ func (s *Store) loosePages(ctx context.Context, now time.Time) ([]doomed, error)
 			continue
 		}
 		p, err := decodePage(name, kv.Value)
-		if err != nil || around[s.names.live(p.lease)] == nil || now.Sub(p.written) > s.retention {
+		dead := err == nil && around[s.names.live(p.lease)] == nil
+		if dead || !damage && (err != nil || now.Sub(p.written) > s.retention) {
 			loose = append(loose, doomed{name: name, mod: kv.ModRevision})
 		}
 	}
@@ -176,7 +187,7 @@ func (s *Store) looseShelves(ctx context.Context, shelved map[string]bool, loose
 		}
 		for _, kv := range resp.Kvs {
 			from = string(kv.Key)
-			if key := from[len(s.names.shelves()):]; !shelved[key] {
+			if key := from[len(s.names.shelves()):]; !shelved[key] && len(key) <= fence.MaxKey {
 				loose = append(loose, doomed{name: s.names.record(key), shelf: from})
 			}
 		}

@@ -60,7 +60,7 @@ func (s *Store) record(v *view, now time.Time) tenure.Record {
 	}
 	reached := now
 	if d.clock != s.domain {
-		reached = s.clocks.least(d.clock)
+		reached = s.clocks.least(rec.Key, d.clock)
 	}
 	said := v.page != nil && v.page.clock != d.clock && v.page.over[d.slot] // by the one who was granted it, on another clock than the one who wrote it down
 	switch over := v.gone || said || !reached.Before(rec.Deadline); {
@@ -131,7 +131,7 @@ func (s *Store) seen(l look, results [][]*mvccpb.KeyValue) (*view, error) {
 		return nil, err
 	}
 	v.mod, v.deed = kv.ModRevision, d
-	s.clocks.saw(d.clock, d.written)
+	s.clocks.saw(l.key, d.clock, d.written, v.mod)
 	results = results[1:]
 	if l.shelf {
 		if d.shelved != 0 {
@@ -155,7 +155,7 @@ func (s *Store) seen(l look, results [][]*mvccpb.KeyValue) (*view, error) {
 			return nil, err
 		}
 		v.pageMod = kv.ModRevision
-		s.clocks.saw(v.page.clock, v.page.written)
+		s.clocks.saw(l.key, v.page.clock, v.page.written, v.pageMod)
 	}
 	return v, nil
 }

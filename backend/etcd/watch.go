@@ -257,8 +257,6 @@ func (s *Store) heard(t *topic, e *clientv3.Event) {
 		var err error
 		if d, err = decodeDeed(t.key, e.Kv.Value); err != nil {
 			d = nil // whoever asks is told
-		} else {
-			s.clocks.saw(d.clock, d.written)
 		}
 	}
 	s.mu.Lock()

@@ -66,22 +66,29 @@ func (b *bucket) attrs(ctx context.Context, name string) (*storage.Object, error
 	return ready(ctx, b, b.api.Objects.Get(b.name, name)).Do()
 }
 
-// getOnce reads a small object, and checks that it arrived as it was written.
+// getOnce reads a small object, and checks that it arrived as it was written. It
+// cuts off one that is longer than [objects.MaxBody], behind the byte that shows
+// so.
 func (b *bucket) getOnce(ctx context.Context, name string) (content, error) {
 	resp, err := ready(ctx, b, b.api.Objects.Get(b.name, name)).Download()
 	if err != nil {
 		return content{}, err
 	}
 	defer resp.Body.Close()
-	data, err := io.ReadAll(io.LimitReader(resp.Body, objects.MaxBody))
-	if err != nil {
-		return content{}, fmt.Errorf("the answer broke off: %w", err)
-	}
 	generation, err := strconv.ParseInt(resp.Header.Get("X-Goog-Generation"), 10, 64)
 	if err != nil || generation <= 0 {
 		return content{}, fmt.Errorf("the answer does not say which generation of %s it is; a proxy between must leave the headers in place", name)
 	}
-	if sum := checksum(resp); sum != "" && sum != sumOf(data) && len(data) < objects.MaxBody {
+	if resp.Header.Get("X-Goog-Stored-Content-Encoding") == "gzip" {
+		// Somebody else has written it, for nothing here is packed, and it may
+		// not even be what it says. Without its bytes it is damaged, too.
+		return content{nil, generation}, nil
+	}
+	data, err := io.ReadAll(io.LimitReader(resp.Body, objects.MaxBody+1))
+	if err != nil {
+		return content{}, fmt.Errorf("the answer broke off: %w", err)
+	}
+	if sum := checksum(resp); sum != "" && sum != sumOf(data) && len(data) <= objects.MaxBody {
 		return content{}, fmt.Errorf("the content of %s was damaged on its way: its checksum is not %s", name, sum)
 	}
 	return content{data, generation}, nil
@@ -89,7 +96,7 @@ func (b *bucket) getOnce(ctx context.Context, name string) (content, error) {
 
 // checksum is the CRC32C that an answer gives for its content, "" if it gives none or the content was unpacked since.
 func checksum(resp *http.Response) string {
-	if resp.Uncompressed || resp.Header.Get("X-Goog-Stored-Content-Encoding") == "gzip" {
+	if resp.Uncompressed {
 		return ""
 	}
 	for _, header := range resp.Header.Values("X-Goog-Hash") {

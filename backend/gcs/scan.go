@@ -28,11 +28,12 @@ func (r *register) Scan(ctx context.Context) iter.Seq2[cas.Entry, error] {
 }
 
 // ScanPrefix does the same for the records of keys that begin with prefix. One whose metadata does not say its key is read to find out.
+// So is one whose metadata names a key that is not this object's: others may
+// change metadata and leave the record as it is.
 func (r *register) ScanPrefix(ctx context.Context, prefix string) iter.Seq2[cas.Entry, error] {
 	return r.scan(ctx, func(o *storage.Object) bool {
-		text := o.Metadata[metaKey]
-		key, err := fence.UnescapeKey(text)
-		return text == "" || err != nil || strings.HasPrefix(key, prefix)
+		key, err := fence.UnescapeKey(o.Metadata[metaKey])
+		return err != nil || r.layout.Record(key) != o.Name || strings.HasPrefix(key, prefix)
 	}, false)
 }
 
@@ -80,7 +81,7 @@ func (b *bucket) removeOld(ctx context.Context, prefix, suffix string) (removed 
 // scan yields the records of the objects that are wanted. A damaged one is reported last, so that it hides no other.
 func (r *register) scan(ctx context.Context, wanted func(*storage.Object) bool, bury bool) iter.Seq2[cas.Entry, error] {
 	return func(yield func(cas.Entry, error) bool) {
-		var failed []error
+		var failed objects.Failures
 		for page, err := range r.pages(ctx, r.layout.Records()) {
 			if err != nil {
 				yield(cas.Entry{}, err)
@@ -93,7 +94,7 @@ func (r *register) scan(ctx context.Context, wanted func(*storage.Object) bool, 
 					yield(cas.Entry{}, over(ctx))
 					return
 				case one.err != nil:
-					failed = append(failed, one.err)
+					failed.Add(one.err)
 				case one.entry.Record.IsZero():
 					if bury && generation != 0 {
 						r.bury(ctx, page[i].Name, generation)
@@ -103,8 +104,8 @@ func (r *register) scan(ctx context.Context, wanted func(*storage.Object) bool, 
 				}
 			}
 		}
-		if len(failed) > 0 {
-			yield(cas.Entry{}, errors.Join(failed...))
+		if err := failed.Err(); err != nil {
+			yield(cas.Entry{}, err)
 		}
 	}
 }

@@ -53,6 +53,7 @@ type Guard struct {
 	waits  string // as the server's settings are written
 	idles  string
 	setup  *setup // nil if the schema is the caller's to make
+	named  bool   // by somebody else than the caller
 	made   atomic.Bool
 	close  func()
 }

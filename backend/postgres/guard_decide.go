@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"strconv"
 	"time"
 
@@ -70,13 +71,26 @@ func (g *Guard) read(ctx context.Context, tx session, text string) (fence.Mark, 
 	if err != nil {
 		return fence.Mark{}, fmt.Errorf("guard %s: %w: its sequence is %q", g.target, ErrDamaged, seq)
 	}
-	return fence.Mark{Key: key, Token: fence.Token(token), Grant: fence.Grant(grant), Seq: number}, nil
+	mark := fence.Mark{Key: key, Token: fence.Token(token), Grant: fence.Grant(grant), Seq: number}
+	if err := mark.Check(); err != nil {
+		return fence.Mark{}, fmt.Errorf("guard %s: %w: %s; once no old writer lives, set its four columns to NULL and raise the fence with the present owner's stamp", g.target, ErrDamaged, err.Error())
+	}
+	return mark, nil
 }
 
 // own does something in a transaction of the guard's own, and once more after making the schema, if it needs Croft's own tables and lacked them.
 func (g *Guard) own(ctx context.Context, needsSchema bool, do func(session) error) error {
 	if ctx.Err() != nil {
 		return over(ctx)
+	}
+	if g.named {
+		then := do
+		do = func(tx session) error {
+			if err := g.trust(ctx, tx); err != nil {
+				return err
+			}
+			return then(tx)
+		}
 	}
 	err := g.db.within(ctx, do)
 	if lacksSchema(err) && needsSchema && g.setup != nil {
@@ -87,6 +101,24 @@ func (g *Guard) own(ctx context.Context, needsSchema bool, do func(session) erro
 	}
 	return g.explain(ctx, err)
 }
+
+// trust refuses a table whose use can run somebody else's code. The holder of a
+// lease has named it, and an operator uses it, perhaps as a superuser.
+func (g *Guard) trust(ctx context.Context, tx session) error {
+	if _, err := tx.exec(ctx, g.sql.lock); err != nil {
+		return err
+	}
+	var who string
+	if err := tx.row(ctx, g.sql.trusted, []any{g.place.Table}, &who); err != nil {
+		return err
+	}
+	if who != "" {
+		return fmt.Errorf("%w: the role %q; if you trust the target, allow it as that role: --raise postgres://%s@…", errCode, who, url.PathEscape(who))
+	}
+	return nil
+}
+
+var errCode = errors.New("another role can have code run by whoever uses the table there, as the owner of it, of its schema or of a trigger; nothing was read or changed")
 
 // prepare makes the schema if it is missing, before the caller's transaction can stumble over that. It looks in the transaction itself: who waits for a second connection of a
 // pool while it has one may wait for ever. Only to make the schema it takes one, and not for ever.
@@ -128,7 +160,7 @@ func (g *Guard) explain(ctx context.Context, err error) error {
 		return over(ctx)
 	case hasCode(err, lockTimeout):
 		return fmt.Errorf("guard %s: %w: %s; nothing was changed: %w", g.target, guard.ErrBusy, g.holder(ctx), err)
-	case errors.Is(err, errSetup):
+	case errors.Is(err, errSetup), errors.Is(err, errCode):
 		return fmt.Errorf("guard %s: %w", g.target, err)
 	case hasCode(err, "42P01") && (g.setup == nil || g.place.Enter == ""):
 		return fmt.Errorf("guard %s: %w; if it is Croft's own table, make the schema first: croft schema postgres", g.target, err)

@@ -196,6 +196,25 @@ func TestAMarkThatCannotMoveAdmitsNobody(t *testing.T) {
 	}
 }
 
+// TestAnImpossibleRowAdmitsNobody: somebody else may write to the table.
+func TestAnImpossibleRowAdmitsNobody(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	table, fresh := guarded(t)
+	id := fresh(t)
+	g := newGuard(t, postgres.Columns{Table: table, Where: "id = $1", Args: []any{id}}, postgres.GuardOptions{})
+	for _, planted := range []string{"fence_token = -5", "fence_token = 9007199254740992", "fence_key = 'a//b'", "fence_grant = 'nobody'"} {
+		exec(t, "UPDATE "+table+" SET fence_key = 'jobs/report', fence_token = 10, fence_grant = '', fence_seq = 0")
+		exec(t, "UPDATE "+table+" SET "+planted)
+		if _, err := g.Mark(ctx); !errors.Is(err, postgres.ErrDamaged) {
+			t.Errorf("%s: a look: %v, want ErrDamaged", planted, err)
+		}
+		if err := pgx.BeginFunc(ctx, shared(t), func(tx pgx.Tx) error { return g.Admit(ctx, tx, stampOf(20, 1)) }); !errors.Is(err, postgres.ErrDamaged) {
+			t.Errorf("%s: a write: %v, want ErrDamaged", planted, err)
+		}
+	}
+}
+
 // TestAdmitNeedsNoSecondConnection: a pool whose connections all have a transaction under way has none to spare.
 func TestAdmitNeedsNoSecondConnection(t *testing.T) {
 	t.Parallel()

@@ -73,7 +73,7 @@ func openGuard(ctx context.Context, u *url.URL) (guard.Guard, error) {
 		return nil, err
 	}
 	if guard.IsNamed(ctx) {
-		g.setup = nil // it makes no schema where somebody else says
+		g.setup, g.named = nil, true // it makes no schema where somebody else says
 	}
 	g.close = sync.OnceFunc(pool.Close)
 	return g, nil

@@ -40,6 +40,7 @@ type statements struct {
 	wait, pass, leave, listen, probe               string
 	version, prepare, making, migrated             string
 	limit, unlimit, rekey, rekeyed, holder, there  string
+	lock, trusted                                  string
 	examine, clock, count, idle                    string
 
 	// Of the ledger.
@@ -58,6 +59,7 @@ func newStatements(schema string) *statements {
 		wait: q("wait"), pass: q("pass"), leave: q("leave"), listen: q("listen"), probe: q("probe"),
 		version: q("version"), prepare: q("prepare"), making: q("making"), migrated: q("migrated"),
 		limit: q("limit"), unlimit: q("unlimit"), rekey: q("rekey"), rekeyed: q("rekeyed"), holder: q("holder"), there: q("there"),
+		lock: q("lock"), trusted: q("trusted"),
 		examine: q("examine"), clock: q("clock"), count: q("count"), idle: q("idle"),
 
 		workApply: q("work_apply"), workClaim: q("work_claim"), workGet: q("work_get"), workList: clerk.Direct(q("work_list")), workListFew: clerk.Direct(q("work_list_few")),

@@ -112,15 +112,24 @@ func parseRecord(key, text string, history bool) (tenure.Record, error) {
 	if err == nil && p.rest != "" {
 		err = errForeign
 	}
+	if err == nil {
+		whole := rec
+		if !history { // what is not read is not looked at
+			whole.History = []tenure.Term{newest(rec)}
+		}
+		err = whole.Check()
+	}
 	if err != nil {
 		return tenure.Record{}, err
 	}
 	return rec, nil
 }
 
+// damaged must not match fence.ErrInvalid as the record's own error does: the
+// caller's input was good.
 func damaged(key string, err error) error {
 	if err == nil {
 		err = errForeign
 	}
-	return fmt.Errorf("%w: key %q: %w; delete it from Redis if the key may be forgotten", ErrDamaged, key, err)
+	return fmt.Errorf("%w: key %q: %s; delete it from Redis if the key may be forgotten", ErrDamaged, key, err.Error())
 }

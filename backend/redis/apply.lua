@@ -32,6 +32,8 @@
 --# PAST '<BBd', PAST_TERM '<BBdBdddI4I4c16HH', PAST_SIZE 63
 --# Another program may have written to the hash. No term that this script has written is longer, and the length of all of them must fit into two bytes.
 --# MOST_TERM 2048
+--# Nor are texts, guards and progress together, see tenure.MaxName, MaxText and MaxGuards; and no number is as far from 0, whatever the retention.
+--# MOST_WORDS 19223, FAR 72057594037927936
 --# FREE 1, HELD 2, RESERVED 3
 --# FIRST 1, RELEASED 2, EXPIRED 3, HANDOFF 4, OPERATOR 5, CANCELLED 6, RECOVERY 7
 --# END_RELEASED 1, END_FAILED 2, END_EXPIRED 3, END_TAKEN_OVER 4, END_SUPERSEDED 5
@@ -104,7 +106,20 @@ for i = 2, #KEYS do
   if record and #record == RECORD_SIZE and words then
     state, ended, waited, expires, deadline, renewed, lasts, matters, succeeded, hold, progressed, reached, cause, period, token, acquired, terms, transfers, holder, saying, guarding = read(RECORD, record)
     began = ended == 0 and state or HELD -- what has ended was held
-    if saying + guarding + reached ~= #words then
+    -- Another program may have written to the hash. Go would read a state of 0
+    -- as no record, and Redis refuses times without end in the middle of a batch.
+    -- A sum of squares finds numbers that are too large, on both sides of 0, and
+    -- those that are none.
+    local sound = state >= FREE and state <= RESERVED and ended <= END_SUPERSEDED and cause >= FIRST and cause <= RECOVERY
+      and saying + guarding + reached == #words and #words <= MOST_WORDS
+      and expires * expires + deadline * deadline + renewed * renewed + lasts * lasts + matters * matters + succeeded * succeeded
+        + hold * hold + progressed * progressed + period * period + token * token + acquired * acquired < FAR * FAR
+    if sound and state == RESERVED then -- the four texts are read below: they fill their place
+      local at = 1
+      for _ = 1, 4 do at = at + 2 + (at < saying and read('<H', words, at) or MOST_WORDS) end
+      sound = at == saying + 1
+    end
+    if not sound then
       outcome, record = DAMAGED, nil
     elseif max(matters, deadline, renewed) + retention <= now then -- gone, whether or not it has expired yet
       call('DEL', key)
@@ -360,7 +375,10 @@ for i = 2, #KEYS do
 end
 
 -- A replica answers, too, from what it has heard of. It must not: what it refuses may be owned. It does not take changes, though, not even this one, which changes nothing.
-if not wrote then call('ZREM', index, '') end
+if not wrote then
+  local done = redis.pcall('ZREM', index, '')
+  if type(done) == 'table' and not string.find(done.err, 'WRONGTYPE', 1, true) then return done end
+end
 
 -- Watchers are told ---------------------------------------------------------------------------------------------------
 
@@ -400,8 +418,10 @@ end
 -- records; a large batch does so by itself.
 if listed then
   local many = #listed / 2
-  call('ZADD', index, unpack(listed))
-  if many >= LARGE or now + call('PTTL', index) * 1000 < latest or clock[2] % LARGE == 0 then
+  local added = redis.pcall('ZADD', index, unpack(listed))
+  if type(added) == 'table' then -- what has been decided stands, also if another program has taken the index's name
+    if not string.find(added.err, 'WRONGTYPE', 1, true) then return added end
+  elseif many >= LARGE or now + call('PTTL', index) * 1000 < latest or clock[2] % LARGE == 0 then
     for _, member in ipairs(call('ZRANGEBYSCORE', index, '-inf', math.floor(now / 1000), 'LIMIT', 0, many + 2 * LARGE)) do
       local key = sub(index, 1, -2) .. 'k:' .. member
       local found = redis.pcall('HGET', key, 'r')
@@ -409,7 +429,9 @@ if listed then
         call('ZREM', index, member)
       elseif #found == RECORD_SIZE then
         local _, _, _, expires, deadline, renewed, _, matters = read(HEAD, found)
-        if max(matters, deadline, renewed) + retention > now then
+        if not (expires * expires + deadline * deadline + renewed * renewed + matters * matters < FAR * FAR) then
+          -- It is damaged, and stays for a listing to name it.
+        elseif max(matters, deadline, renewed) + retention > now then
           call('ZADD', index, math.ceil(expires / 1000), member)
         else
           call('ZREM', index, member)
@@ -417,7 +439,7 @@ if listed then
         end
       end
     end
-    local last = tonumber(call('ZREVRANGE', index, 0, 0, 'WITHSCORES')[2] or 0) * 1000
+    local last = math.min(tonumber(call('ZREVRANGE', index, 0, 0, 'WITHSCORES')[2] or 0) * 1000, FAR) -- others may score, too
     call('PEXPIREAT', index, math.ceil((last + math.min(retention, 3600000000) - offset) / 1000))
   end
 end

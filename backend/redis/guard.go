@@ -207,10 +207,10 @@ func (g *Guard) fields(ctx context.Context, names ...string) ([]string, error) {
 		return g.client.HMGet(ctx, g.mark, names...).Result()
 	})
 	if err != nil {
-		return nil, store.Unknown(explain(err))
+		return nil, g.explain(err)
 	}
 	if values == nil {
-		return nil, fmt.Errorf("%w: %s holds more than a mark does; once no old writer lives, delete it and raise the fence with the present owner's stamp", ErrMarkDamaged, g.mark)
+		return nil, g.damaged("holds more than a mark does")
 	}
 	texts := make([]string, len(names))
 	for i, v := range values {
@@ -241,12 +241,28 @@ func (g *Guard) tooLong(ctx context.Context, names []string) (bool, error) {
 // ErrMarkDamaged is matched by the error about a mark that the guard has not written. Nothing is admitted then.
 var ErrMarkDamaged = errors.New("the mark is damaged")
 
+func (g *Guard) damaged(how string) error {
+	return fmt.Errorf("%w: %s %s; once no old writer lives, delete it and raise the fence with the present owner's stamp", ErrMarkDamaged, g.mark, how)
+}
+
+// explain makes an error of Redis the guard's. Only the first command on the
+// mark can find a key of another type, so nothing was done then.
+func (g *Guard) explain(err error) error {
+	if begins(err, "WRONGTYPE") {
+		return g.damaged("is no hash")
+	}
+	return store.Unknown(explain(err))
+}
+
 func (g *Guard) parse(texts []string) (fence.Mark, error) {
 	token, err := strconv.ParseInt(texts[1], 10, 64)
 	seq, seqErr := strconv.ParseUint(texts[3], 10, 64)
 	mark := fence.Mark{Key: texts[0], Token: fence.Token(token), Grant: fence.Grant(texts[2]), Seq: seq}
-	if err != nil || seqErr != nil || !mark.IsZero() && mark.Check() != nil {
-		return fence.Mark{}, fmt.Errorf("%w: %s holds %.80q; once no old writer lives, delete it and raise the fence with the present owner's stamp", ErrMarkDamaged, g.mark, texts)
+	// The script compares numbers as texts: each must have the one form that
+	// guards write.
+	same := texts[1] == strconv.FormatInt(token, 10) && texts[3] == strconv.FormatUint(seq, 10)
+	if err != nil || seqErr != nil || !same || !mark.IsZero() && mark.Check() != nil {
+		return fence.Mark{}, g.damaged(fmt.Sprintf("holds %.80q", texts))
 	}
 	return mark, nil
 }

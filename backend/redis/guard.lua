@@ -27,7 +27,9 @@ end
 
 -- Others may be able to write to the hash. Of a damaged mark nothing is admitted, and the caller is shown why, as far as that is short.
 local function sound(text, most, pattern) return text and #text <= most and string.find(text, pattern) end
-if mark and not (sound(held[1], 512, '') and sound(held[2], 16, '^%d+$') and sound(mark.grant, 32, '') and sound(held[4], 20, '^%d+$')) then
+-- Numbers are compared as texts, so each has one form.
+local function number(text, most) return sound(text, most, '^%d+$') and (text == '0' or string.sub(text, 1, 1) ~= '0') end
+if mark and not (sound(held[1], 512, '') and number(held[2], 16) and sound(mark.grant, 32, '') and number(held[4], 20)) then
   for name, text in pairs(mark) do mark[name] = string.sub(text, 1, 80) end
   mark.token = '?' .. mark.token
   return answer(false)

@@ -246,6 +246,7 @@ func TestADamagedMarkAdmitsNothing(t *testing.T) {
 		"no token":         func(mark string) { client.HDel(ctx, mark, "token") },
 		"token is no word": func(mark string) { client.HSet(ctx, mark, "token", "many") },
 		"seq is no number": func(mark string) { client.HSet(ctx, mark, "seq", "last") },
+		"it is no hash":    func(mark string) { client.Set(ctx, mark, "x", 0) },
 	} {
 		key := server.Prefix() + name
 		g, err := OpenGuard(client, key, nil)

@@ -92,7 +92,7 @@ func (g *Guard) Reset(ctx context.Context, floor fence.Token, actor, note string
 	if err := guard.CheckReset(actor, note); err != nil {
 		return fence.Mark{}, err
 	}
-	for {
+	for range resets {
 		from, err := g.Mark(ctx)
 		if err != nil {
 			return fence.Mark{}, err
@@ -108,7 +108,11 @@ func (g *Guard) Reset(ctx context.Context, floor fence.Token, actor, note string
 			return out.mark, err
 		}
 	}
+	return fence.Mark{}, fmt.Errorf("%w: somebody moves the mark of %s again and again; nothing was changed", guard.ErrBusy, g.target)
 }
+
+// resets is how often Reset tries while others move the mark.
+const resets = 20
 
 // outcome is what the script answers.
 type outcome struct {
@@ -172,7 +176,7 @@ func (g *Guard) run(ctx context.Context, args []any) (outcome, error) {
 		return c.cmd.Slice()
 	})
 	if err != nil {
-		return outcome{}, store.Unknown(explain(err))
+		return outcome{}, g.explain(err)
 	}
 	if len(values) < 6 {
 		return outcome{}, store.Unknown(fmt.Errorf("redis: a script returned %d values; is a proxy between that changes replies?", len(values)))

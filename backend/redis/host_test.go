@@ -47,6 +47,43 @@ func TestATakeoverRaisesTheFenceBehindAPassword(t *testing.T) {
 	}
 }
 
+// TestAnAllowedPlaceIsEnteredByItsOwnUser: the record names the holder's, who may
+// not even log in any more.
+func TestAnAllowedPlaceIsEnteredByItsOwnUser(t *testing.T) {
+	t.Parallel()
+	server := testenv.RedisAlone(t)
+	ask := func(args ...string) {
+		t.Helper()
+		if _, err := server.Ask(args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, user := range []string{"bob", "ops"} {
+		ask("ACL", "SETUSER", user, "on", ">of-"+user, "~*", "&*", "+@all")
+	}
+	g, err := guard.Open(t.Context(), "redis://bob:of-bob@"+server.Addr+"/0?read_timeout=1m#report")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	if _, err := g.Raise(t.Context(), stamp(10, 1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	ask("ACL", "SETUSER", "bob", "off")
+	allowed, err := guard.Allow("redis://ops:of-ops@" + server.Addr + "/0?read_timeout=2m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := allowed.Open(t.Context(), g.Target())
+	if err != nil {
+		t.Fatalf("%s: %v", g.Target(), err)
+	}
+	defer found.Close()
+	if mark, err := found.Raise(t.Context(), stamp(20, 2, 0)); err != nil || mark.Token != 20 {
+		t.Errorf("%+v, %v", mark, err)
+	}
+}
+
 // TestAStoreOpensGuardsInItsOwnDatabaseAlone.
 func TestAStoreOpensGuardsInItsOwnDatabaseAlone(t *testing.T) {
 	t.Parallel()

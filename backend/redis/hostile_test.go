@@ -2,8 +2,11 @@ package redis
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +14,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
@@ -81,6 +85,178 @@ func TestAPlantedTermForgesNoAnswer(t *testing.T) {
 	}
 }
 
+// spoilt is a planted record: what HGET r and HGET x say of a sound one, made
+// into what a neighbour writes over them.
+type spoilt func(r []byte, x string) string
+
+// number spoils the number at a place of the record.
+func number(at int, value float64) spoilt {
+	return func(r []byte, x string) string {
+		binary.LittleEndian.PutUint64(r[at:], math.Float64bits(value))
+		return x
+	}
+}
+
+// TestAPlantedRecordSpoilsNoAnswerBesideIt: one script carries out a batch, and
+// the batch must not end at a record that another program has written.
+func TestAPlantedRecordSpoilsNoAnswerBesideIt(t *testing.T) {
+	t.Parallel()
+	server := testenv.Redis(t)
+	neighbour, ctx := dial(t, server), t.Context()
+	st := New(neighbour, &Options{Prefix: server.Prefix()})
+	t.Cleanup(func() { st.Close() })
+	const lengths = 118                 // of the record's texts and guards
+	const beyond = "a token beyond all" // the script takes it, Go does not
+	for what, c := range map[string]struct {
+		verb  tenure.Verb
+		spoil spoilt
+	}{
+		"no state":            {tenure.Renew, func(r []byte, x string) string { r[0] = 0; return x }},
+		"no known state":      {tenure.Renew, func(r []byte, x string) string { r[0] = 4; return x }},
+		"matters forever":     {tenure.Renew, number(35, math.Inf(1))},
+		"never ends":          {tenure.Renew, number(11, 1e300)},
+		"always renewed":      {tenure.Report, number(19, math.Inf(1))},
+		"lasts forever":       {tenure.Renew, number(27, math.Inf(1))},
+		"no number":           {tenure.Renew, number(35, math.NaN())},
+		"held forever":        {tenure.Release, number(51, math.Inf(1))},
+		"an endless term":     {tenure.Release, number(70, math.Inf(1))},
+		"no token":            {tenure.Revoke, number(78, math.NaN())},
+		"acquired forever":    {tenure.Release, number(86, math.Inf(1))},
+		beyond:                {tenure.Renew, number(78, 1<<54)},
+		"a token below all":   {tenure.Renew, number(78, -1e300)},
+		"progress at no time": {tenure.Renew, number(59, math.NaN())},
+		"no known end":        {tenure.Renew, func(r []byte, x string) string { r[1] = 6; return x }},
+		"no known cause":      {tenure.Renew, func(r []byte, x string) string { r[69] = 8; return x }},
+		"no words": {tenure.Acquire, func(r []byte, _ string) string {
+			r[0] = 3
+			clear(r[lengths:])
+			return ""
+		}},
+		"words cut off": {tenure.Acquire, func(r []byte, x string) string {
+			r[0] = 3
+			binary.LittleEndian.PutUint16(r[lengths:], uint16(len(x)-1))
+			return x[:len(x)-1]
+		}},
+		"words without end": {tenure.Acquire, func(r []byte, x string) string {
+			r[0] = 3
+			note := 65535 - len(x)
+			x = x[:len(x)-2] + string([]byte{byte(note), byte(note >> 8)}) + strings.Repeat("x", note)
+			binary.LittleEndian.PutUint16(r[lengths:], uint16(len(x)))
+			return x
+		}},
+	} {
+		spoiltOne, sound := claim("spoilt/a "+what, "ann"), claim("spoilt/b "+what, "ann")
+		for _, a := range st.Apply(ctx, []tenure.Request{spoiltOne, sound}) {
+			if a.Err != nil {
+				t.Fatal(a.Err)
+			}
+		}
+		name := st.names.record(spoiltOne.Key)
+		r := []byte(neighbour.HGet(ctx, name, "r").Val())
+		x := c.spoil(r, neighbour.HGet(ctx, name, "x").Val())
+		if err := neighbour.HSet(ctx, name, "r", r, "x", x).Err(); err != nil {
+			t.Fatal(err)
+		}
+		ask := then(c.verb, spoiltOne)
+		switch c.verb {
+		case tenure.Acquire:
+			ask = claim(spoiltOne.Key, "ann")
+			ask.Instance = strings.Repeat("i", tenure.MaxName)
+		case tenure.Revoke:
+			ask.Secret, ask.Actor, ask.Note = tenure.NewSecret(), "op", "test"
+		}
+		got := st.Apply(ctx, []tenure.Request{ask, then(tenure.Renew, sound)})
+		if !errors.Is(got[0].Err, ErrDamaged) || got[1].Err != nil {
+			t.Errorf("%s: %v, want damaged; the one beside it: %v, want renewed", what, got[0].Err, got[1].Err)
+		}
+		if now := neighbour.HGet(ctx, name, "r").Val(); now != string(r) && what != beyond {
+			t.Errorf("%s: the record was written over", what)
+		}
+	}
+}
+
+// TestAPlantedRecordForgesNoAnswer: a record that begins with a zero must not be
+// read as none, and the rest of it as the answer about another key.
+func TestAPlantedRecordForgesNoAnswer(t *testing.T) {
+	t.Parallel()
+	server := testenv.Redis(t)
+	neighbour, ctx := dial(t, server), t.Context()
+	st := New(neighbour, &Options{Prefix: server.Prefix()})
+	t.Cleanup(func() { st.Close() })
+	planted, lost := claim("forged/a", "ann"), claim("forged/b", "ann")
+	for _, a := range st.Apply(ctx, []tenure.Request{planted, lost}) {
+		if a.Err != nil {
+			t.Fatal(a.Err)
+		}
+	}
+	held := neighbour.HGetAll(ctx, st.names.record(lost.Key)).Val()
+	hand := tenure.Request{Verb: tenure.Revoke, Key: lost.Key, Secret: tenure.NewSecret(), Actor: "op", Note: "test"}
+	if a := one(ctx, st, hand); a.Err != nil {
+		t.Fatal(a.Err)
+	}
+	// The true answer about the second key is swallowed by the forged one, as the
+	// progress of its lease.
+	truth := 1 + 2
+	for field, value := range neighbour.HGetAll(ctx, st.names.record(lost.Key)).Val() {
+		if field != "g" {
+			truth += len(value)
+		}
+	}
+	forged := []byte(held["r"])
+	binary.LittleEndian.PutUint64(forged[35:], 0x42f0_7e00_0000_0000) // the planted record is not yet gone
+	binary.LittleEndian.PutUint16(forged[67:], uint16(truth))
+	binary.LittleEndian.PutUint16(forged[116:], uint16(2+len(held["x"])-(int(forged[118])|int(forged[119])<<8))) // its lengths add up
+	whole := "\x00d" + string(forged) + held["x"]
+	if err := neighbour.HSet(ctx, st.names.record(planted.Key), "r", whole[:recordSize], "x", whole[recordSize:]).Err(); err != nil {
+		t.Fatal(err)
+	}
+	answers := st.Apply(ctx, []tenure.Request{then(tenure.Renew, planted), then(tenure.Renew, lost)})
+	if !errors.Is(answers[0].Err, ErrDamaged) || !errors.Is(answers[1].Err, tenure.ErrNotOwned) {
+		t.Errorf("the planted one: %v, want damaged; the one that was revoked: %v, want not owned", answers[0].Err, answers[1].Err)
+	}
+}
+
+// TestAPlantedRecordStopsNoTidying of the index, which large batches do.
+func TestAPlantedRecordStopsNoTidying(t *testing.T) {
+	t.Parallel()
+	server := testenv.Redis(t)
+	neighbour, ctx := dial(t, server), t.Context()
+	st := New(neighbour, &Options{Prefix: server.Prefix()})
+	t.Cleanup(func() { st.Close() })
+	for what, spoil := range map[string]spoilt{
+		"no number":       number(3, math.NaN()),
+		"no end":          number(3, math.Inf(1)),
+		"matters to none": number(35, math.NaN()),
+		"an endless score": func(_ []byte, x string) string {
+			neighbour.ZAdd(ctx, st.names.index("tidy"), goredis.Z{Score: math.Inf(1), Member: "tidy/endless"})
+			return x
+		},
+	} {
+		mine := claim("tidy/a "+what, "ann")
+		if a := one(ctx, st, mine); a.Err != nil {
+			t.Fatal(a.Err)
+		}
+		name := st.names.record(mine.Key)
+		r := []byte(neighbour.HGet(ctx, name, "r").Val())
+		spoil(r, "")
+		neighbour.HSet(ctx, name, "r", r)
+		neighbour.ZAdd(ctx, st.names.index("tidy"), goredis.Z{Score: 1, Member: mine.Key})
+		var many []tenure.Request
+		for n := range 40 {
+			many = append(many, claim(fmt.Sprint("tidy/", what, n), "ann"))
+		}
+		for _, a := range st.Apply(ctx, many) {
+			if a.Err != nil {
+				t.Errorf("%s: %v", what, a.Err)
+				break
+			}
+		}
+		if neighbour.Exists(ctx, name).Val() != 1 {
+			t.Errorf("%s: the record is gone", what)
+		}
+	}
+}
+
 // TestPlantedRecordsAreBoundedAndHideNothing: neither in what is read of them nor
 // in a listing.
 func TestPlantedRecordsAreBoundedAndHideNothing(t *testing.T) {
@@ -95,7 +271,10 @@ func TestPlantedRecordsAreBoundedAndHideNothing(t *testing.T) {
 	}
 	record, words := neighbour.HGet(ctx, st.names.record(good.Key), "r").Val(), neighbour.HGet(ctx, st.names.record(good.Key), "x").Val()
 	large := strings.Repeat("x", 8<<20)
+	lawless := []byte(record)
+	number(78, -5)(lawless, "")
 	for name, fields := range map[string][]any{
+		"planted/a low token":    {"r", lawless, "x", words},
 		"planted/a large record": {"r", record + large, "x", words},
 		"planted/large texts":    {"r", record, "x", words + large},
 		"planted/a large term":   {"r", record, "x", words, "A", large},
@@ -108,7 +287,7 @@ func TestPlantedRecordsAreBoundedAndHideNothing(t *testing.T) {
 		if err != nil || len(text) != 1 || len(text[0]) > 1<<20 {
 			t.Errorf("%s: %d texts, %v; want one that is short", name, len(text), err)
 		}
-		if _, err := st.Get(ctx, name); !errors.Is(err, ErrDamaged) {
+		if _, err := st.Get(ctx, name); !errors.Is(err, ErrDamaged) || errors.Is(err, fence.ErrInvalid) {
 			t.Errorf("%s: %v, want damaged", name, err)
 		}
 	}
@@ -130,6 +309,58 @@ func TestPlantedRecordsAreBoundedAndHideNothing(t *testing.T) {
 	}
 }
 
+// TestAPlantedIndexHidesNoOther, and takes no lease from anybody.
+func TestAPlantedIndexHidesNoOther(t *testing.T) {
+	t.Parallel()
+	server := testenv.Redis(t)
+	neighbour, ctx := dial(t, server), t.Context()
+	st := New(neighbour, &Options{Prefix: server.Prefix()})
+	t.Cleanup(func() { st.Close() })
+	for _, namespace := range []string{"planted", "evil"} {
+		if err := neighbour.Set(ctx, st.names.index(namespace), "x", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mine, good := claim("planted/mine", "ann"), claim("sound/good", "ann")
+	for _, req := range []tenure.Request{mine, mine, good, then(tenure.Renew, mine)} {
+		if a := one(ctx, st, req); a.Err != nil {
+			t.Errorf("%s: %v", req.Verb, a.Err)
+		}
+	}
+	if a := one(ctx, st, claim(mine.Key, "bob")); !errors.Is(a.Err, tenure.ErrHeld) { // nothing is written
+		t.Errorf("a second claim: %v, want held", a.Err)
+	}
+	if a := one(ctx, st, then(tenure.Release, mine)); a.Err != nil {
+		t.Error(a.Err)
+	}
+	// Longer than a key can be, and so many that they come in several pages.
+	long := strings.Repeat("x", 8<<20)
+	neighbour.ZAdd(ctx, st.names.index("sound"), goredis.Z{Member: "sound/" + long})
+	page, err := neighbour.Eval(ctx, keysScript().source, []string{st.names.index("sound")}, "0").StringSlice()
+	if err != nil || len(strings.Join(page, "")) > 1<<20 {
+		t.Errorf("a page of %d bytes, %v", len(strings.Join(page, "")), err)
+	}
+	many := []string{good.Key}
+	for n := range 3000 {
+		many = append(many, fmt.Sprint("sound/", n))
+		neighbour.ZAdd(ctx, st.names.index("sound"), goredis.Z{Score: float64(n), Member: many[n+1]})
+	}
+	slices.Sort(many)
+	if keys, err := st.keys(ctx, "sound/"); !slices.Equal(keys, many) || err != nil {
+		t.Errorf("%d keys of %d, %v", len(keys), len(many), err)
+	}
+	var keys []string
+	var failed error
+	for rec, err := range st.List(ctx, "") {
+		if failed = err; err == nil {
+			keys = append(keys, rec.Key)
+		}
+	}
+	if !slices.Equal(keys, []string{good.Key}) || !errors.Is(failed, ErrDamaged) || !errors.Is(failed, store.ErrUnknown) {
+		t.Errorf("listed %q, then %v", keys, failed)
+	}
+}
+
 // TestAPlantedMarkIsBoundedAndAdmitsNothing.
 func TestAPlantedMarkIsBoundedAndAdmitsNothing(t *testing.T) {
 	t.Parallel()
@@ -145,6 +376,8 @@ func TestAPlantedMarkIsBoundedAndAdmitsNothing(t *testing.T) {
 		"an endless token":    {"token", "-inf"},
 		"a negative token":    {"token", "-5"},
 		"a key that is none":  {"key", "a//b"},
+		"a number of zeros":   {"token", "9007199254740991", "seq", "00"},
+		"a token after zeros": {"token", "0000000000000001"},
 	} {
 		key := server.Prefix() + "planted " + name
 		g, err := OpenGuard(neighbour, key, nil)
@@ -160,8 +393,11 @@ func TestAPlantedMarkIsBoundedAndAdmitsNothing(t *testing.T) {
 		_, writeErr := g.Write(ctx, stamp(20, 2, 0), strings.NewReader("never"))
 		_, raiseErr := g.Raise(ctx, stamp(20, 2, 0))
 		_, markErr := g.Mark(ctx)
-		for act, err := range map[string]error{"write": writeErr, "raise": raiseErr, "look": markErr} {
-			refused := errors.Is(err, ErrMarkDamaged) || act != "look" && name == "a key that is none" && errors.Is(err, fence.ErrWrongKey)
+		bounded, cancel := context.WithTimeout(ctx, testenv.Patience)
+		_, resetErr := g.Reset(bounded, 15, "ann", "it was planted")
+		cancel()
+		for act, err := range map[string]error{"write": writeErr, "raise": raiseErr, "look": markErr, "reset": resetErr} {
+			refused := errors.Is(err, ErrMarkDamaged) || act != "look" && act != "reset" && name == "a key that is none" && errors.Is(err, fence.ErrWrongKey)
 			if !refused || len(err.Error()) > 4096 {
 				t.Errorf("%s: a %s: %.200v, want damaged", name, act, err)
 			}
@@ -169,6 +405,49 @@ func TestAPlantedMarkIsBoundedAndAdmitsNothing(t *testing.T) {
 		if got := neighbour.Get(ctx, key).Val(); got != "content" {
 			t.Errorf("%s: the content is now %q", name, got)
 		}
+	}
+}
+
+// restless moves a mark whenever somebody has read it.
+type restless struct {
+	mark      string
+	neighbour *goredis.Client
+}
+
+func (r restless) DialHook(next goredis.DialHook) goredis.DialHook { return next }
+
+func (r restless) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+	return next
+}
+
+func (r restless) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
+	return func(ctx context.Context, cmd goredis.Cmder) error {
+		err := next(ctx, cmd)
+		if cmd.Name() == "hmget" {
+			err = errors.Join(err, r.neighbour.HIncrBy(ctx, r.mark, "seq", 1).Err())
+		}
+		return err
+	}
+}
+
+// TestAResetEndsWhileANeighbourMovesTheMark.
+func TestAResetEndsWhileANeighbourMovesTheMark(t *testing.T) {
+	t.Parallel()
+	server := testenv.Redis(t)
+	neighbour, client, ctx := dial(t, server), dial(t, server), t.Context()
+	g, err := OpenGuard(client, server.Prefix()+"restless", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := neighbour.HSet(ctx, g.mark, "key", "jobs/daily", "token", int64(fence.MaxToken), "grant", "", "seq", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	client.AddHook(restless{g.mark, neighbour})
+	if _, err := g.Reset(ctx, 15, "ann", "it was planted"); !errors.Is(err, guard.ErrBusy) {
+		t.Errorf("%v, want busy", err)
+	}
+	if token := neighbour.HGet(ctx, g.mark, "token").Val(); token != "9007199254740991" {
+		t.Errorf("the token is now %s", token)
 	}
 }
 

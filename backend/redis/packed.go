@@ -170,10 +170,12 @@ func (p *packed) byte() byte {
 
 func (p *packed) length() int {
 	if b := p.take(2); b != "" {
-		return int(b[0]) | int(b[1])<<8
+		return lengthAt(b, 0)
 	}
 	return 0
 }
+
+func lengthAt(text string, at int) int { return int(text[at]) | int(text[at+1])<<8 }
 
 // count is a number of four bytes.
 func (p *packed) count() int64 { return int64(p.length()) | int64(p.length())<<16 }
@@ -256,14 +258,20 @@ func (p *packed) pastTerm() tenure.Term {
 	return t
 }
 
-// record takes the record of a key, without its history; zero if there is none. Its texts follow it, unless they are those that were asked for. What is wrong in it spoils nothing that follows it: the script has looked at
-// its lengths.
+// record takes the record of a key, without its history; zero if there is none.
+// Its texts follow it, unless they are those that were asked for. A record that
+// is damaged is taken as a whole, too: the next answer begins behind it. The
+// script has looked at its lengths.
 func (p *packed) record(key string, asked *tenure.Request) (tenure.Record, error) {
 	if p.rest != "" && p.rest[0] == 0 {
 		p.take(1)
 		return tenure.Record{}, nil
 	}
 	r := packed{rest: p.take(recordSize)}
+	texts := ""
+	if asked == nil && p.err == nil {
+		texts = p.take(lengthAt(r.rest, 67) + lengthAt(r.rest, 118) + lengthAt(r.rest, 120))
+	}
 	rec := tenure.Record{Key: key, State: nameOf(&r, states[:]), Ended: nameOf(&r, ends[:])}
 	r.take(1 + 8) // whether somebody may wait, when it expires
 	rec.Deadline, rec.Renewed, rec.TTL = r.time(), r.time(), r.duration()
@@ -275,7 +283,7 @@ func (p *packed) record(key string, asked *tenure.Request) (tenure.Record, error
 	if asked != nil {
 		rec.Owner, rec.Instance, rec.Guards = asked.Owner, asked.Instance, slices.Clone(asked.Guards)
 	} else {
-		r.rest = p.take(words + guards + progress)
+		r.rest = texts
 		rec.Owner, rec.Instance, rec.Actor, rec.Note = r.words(words)
 		if guards > 0 {
 			rec.Guards = strings.Split(strings.Clone(r.take(guards)), "\t")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -44,7 +45,11 @@ func TestWhatIsPackedIsRead(t *testing.T) {
 // TestTheScriptAndGoAgreeOnSizes: apply.lua has them in its formats, too.
 func TestTheScriptAndGoAgreeOnSizes(t *testing.T) {
 	t.Parallel()
-	for name, want := range map[string]int{"RECORD_SIZE": recordSize, "WITH_MORE": withMore, "HISTORY": tenure.HistoryLen - 1, "LEAVE": int(leave)} {
+	mostWords := 8 + 3*tenure.MaxName + tenure.MaxText + tenure.MaxGuards*(tenure.MaxText+1) - 1 + tenure.MaxText
+	if most := strconv.Itoa(mostWords); !strings.Contains(readSource, most) {
+		t.Errorf("read.lua does not say that texts have at most %s bytes", most)
+	}
+	for name, want := range map[string]int{"MOST_WORDS": mostWords, "RECORD_SIZE": recordSize, "WITH_MORE": withMore, "HISTORY": tenure.HistoryLen - 1, "LEAVE": int(leave)} {
 		if !regexp.MustCompile(fmt.Sprintf(`(?m)^--# .*\b%s %d\b`, name, want)).MatchString(applySource) {
 			t.Errorf("apply.lua does not say %s %d", name, want)
 		}

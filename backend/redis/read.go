@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"slices"
 	"strconv"
@@ -31,9 +32,6 @@ func (s *Store) Get(ctx context.Context, key string) (tenure.Record, error) {
 	}
 	if len(records) == 0 {
 		return tenure.Record{}, nil
-	}
-	if err := records[0].Check(); err != nil {
-		return tenure.Record{}, store.Unknown(damaged(key, err))
 	}
 	return records[0], nil
 }
@@ -97,11 +95,11 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[tenure.Record
 			return
 		}
 		keys, err := await(ctx, func() ([]string, error) { return s.keys(ctx, prefix) })
-		if err != nil {
+		if err != nil && !errors.Is(err, ErrDamaged) {
 			yield(tenure.Record{}, store.Unknown(err))
 			return
 		}
-		var wrong error
+		wrong := err
 		for part := range slices.Chunk(keys, 4*chunkSize) {
 			if err := s.usable(ctx); err != nil {
 				yield(tenure.Record{}, err)
@@ -125,7 +123,9 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[tenure.Record
 	}
 }
 
-// keys are the keys with a prefix that the indexes know, in order. Some may have left since.
+// keys are the keys with a prefix that the indexes know, in order. Some may have
+// left since. With an error that matches ErrDamaged it returns the keys of the
+// other indexes.
 func (s *Store) keys(ctx context.Context, prefix string) ([]string, error) {
 	var indexes []string
 	if namespace, _, whole := strings.Cut(prefix, "/"); whole {
@@ -140,27 +140,61 @@ func (s *Store) keys(ctx context.Context, prefix string) ([]string, error) {
 	}
 	slices.Sort(indexes)
 	indexes = slices.Compact(indexes)
-	pipe := s.client.Pipeline()
-	members := make([]*goredis.StringSliceCmd, len(indexes))
-	for i, index := range indexes {
-		members[i] = pipe.ZRange(ctx, index, 0, -1)
-	}
-	_, _ = pipe.Exec(ctx)
 	var keys []string
-	for i, m := range members {
-		found, err := m.Result()
-		if err != nil {
-			return nil, explain(err)
+	var wrong error
+	cursors := make([]string, len(indexes))
+	for i := range cursors {
+		cursors[i] = "0"
+	}
+	for len(indexes) > 0 {
+		if ctx.Err() != nil {
+			return nil, over(ctx)
 		}
-		for _, key := range found {
-			// Others may be able to write to an index. What no store lists there is passed over.
-			if strings.HasPrefix(key, prefix) && fence.CheckKey(key) == nil && s.names.index(fence.Namespace(key)) == indexes[i] {
-				keys = append(keys, key)
+		pages, err := s.pages(ctx, indexes, cursors)
+		if err != nil {
+			return nil, err
+		}
+		var more, next []string
+		for i, page := range pages {
+			if page[0] == "!" {
+				wrong = errors.Join(wrong, fmt.Errorf("%w: the index %.200q is none; delete it from Redis", ErrDamaged, indexes[i]))
+				continue
+			}
+			for _, key := range page[1:] {
+				// Others may be able to write to an index. What no store lists there is passed over.
+				if strings.HasPrefix(key, prefix) && fence.CheckKey(key) == nil && s.names.index(fence.Namespace(key)) == indexes[i] {
+					keys = append(keys, key)
+				}
+			}
+			if page[0] != "0" {
+				more, next = append(more, indexes[i]), append(next, page[0])
 			}
 		}
+		indexes, cursors = more, next
 	}
 	slices.Sort(keys)
-	return keys, nil
+	return slices.Compact(keys), wrong
+}
+
+// pages reads one page of each index: see keys.lua.
+func (s *Store) pages(ctx context.Context, indexes, cursors []string) ([][]string, error) {
+	calls := make([]*call[*goredis.StringSliceCmd], len(indexes))
+	for i, index := range indexes {
+		calls[i] = newCall(keysScript(), goredis.NewStringSliceCmd, 1, 1)
+		calls[i].args = append(calls[i].args, index, cursors[i])
+	}
+	runAll(ctx, s.client, calls)
+	pages := make([][]string, len(indexes))
+	for i, c := range calls {
+		var err error
+		if pages[i], err = c.cmd.Result(); err != nil {
+			return nil, explain(err)
+		}
+		if len(pages[i]) == 0 {
+			return nil, errReply
+		}
+	}
+	return pages, nil
 }
 
 // indexes finds the indexes of the namespaces that begin with start, on every node.

@@ -28,7 +28,7 @@ for i, key in ipairs(KEYS) do
       gone = math.max(matters, deadline, renewed) + retention <= now
     end
     for field = 1, #fields do -- another program may have written to the hash, and the reader's memory is not its own
-      local most = field == 1 and 122 or field == 2 and 3 * 65535 or 2048
+      local most = field == 1 and 122 or field == 2 and 19223 or 2048
       if kept[field] and #kept[field] > most then gone, parts[1] = true, '!' end
     end
     for field = 1, gone and 0 or #fields do

@@ -20,10 +20,14 @@ var applySource string
 //go:embed read.lua
 var readSource string
 
+//go:embed keys.lua
+var keysSource string
+
 // The scripts are made when they are first needed: it takes milliseconds, and most programs that can speak to Redis do not.
 var (
 	applyScript = sync.OnceValue(func() *script { return newScript(applySource) })
 	readScript  = sync.OnceValue(func() *script { return newScript(readSource) })
+	keysScript  = sync.OnceValue(func() *script { return newScript(keysSource) })
 )
 
 // named replaces the names in a script by what they stand for, as its lines "--# NAME 1, OTHER '>d'" say.
@@ -175,7 +179,7 @@ func over(ctx context.Context) error {
 }
 
 // noRight is for a user who lacks one.
-const noRight = "this user needs the commands eval, evalsha, time, hget, hmget, hset, hdel, del, pexpireat, pttl, zadd, zrem, zrange, zrangebyscore, zrevrange, publish, pubsub, subscribe, unsubscribe, ping and scan, on keys and channels that begin with the store's prefix"
+const noRight = "this user needs the commands eval, evalsha, time, hget, hmget, hset, hdel, del, pexpireat, pttl, zadd, zrem, zscan, zrangebyscore, zrevrange, publish, pubsub, subscribe, unsubscribe, ping and scan, on keys and channels that begin with the store's prefix"
 
 // advice says what to do about what Redis answers, by the answer's first word.
 var advice = []struct{ code, meaning string }{
@@ -195,21 +199,26 @@ var advice = []struct{ code, meaning string }{
 	{"TRYAGAIN", "the cluster is moving these keys; ask again"},
 	{"MOVED", "this server is part of a cluster; add ?cluster=true to the URL"},
 	{"CROSSSLOT", "these keys live on different nodes; give them a common {tag}"},
-	{"WRONGTYPE", "another program uses this key; choose another prefix"},
 	{"unknown command", "this server is not Redis 5 or newer, or a proxy keeps commands from it"},
 }
 
-// explain adds to what Redis answers what to do about it. Redis 6 and older put what a command in a script has answered behind words of their own.
+// explain adds to what Redis answers what to do about it.
 func explain(err error) error {
 	if err == nil {
 		return nil
 	}
 	for _, a := range advice {
-		if goredis.HasErrorPrefix(err, a.code) || strings.Contains(err.Error(), ": -"+a.code+" ") {
+		if begins(err, a.code) {
 			return fmt.Errorf("redis: %w; %s", err, a.meaning)
 		}
 	}
 	return fmt.Errorf("redis: %w", err)
+}
+
+// begins reports whether Redis's answer begins with code. Redis 6 and older put
+// the answer of a command in a script behind words of their own.
+func begins(err error, code string) bool {
+	return goredis.HasErrorPrefix(err, code) || strings.Contains(err.Error(), ": -"+code+" ")
 }
 
 func trimName(err error) string { return strings.TrimPrefix(err.Error(), "redis: ") }

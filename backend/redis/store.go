@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -169,7 +170,7 @@ func connect(u *url.URL, cluster bool) (goredis.UniversalClient, error) {
 	if cluster {
 		o, err := goredis.ParseClusterURL(u.String())
 		if err != nil {
-			return nil, fmt.Errorf("%s; write %s://HOST:PORT?cluster=true", trimName(err), u.Scheme)
+			return nil, fmt.Errorf("%s; write %s://HOST:PORT?cluster=true", unread(u, err), u.Scheme)
 		}
 		o.ReadTimeout = cmp.Or(o.ReadTimeout, readTimeout)
 		o.DialerRetries, o.ContextTimeoutEnabled = 1, true
@@ -177,12 +178,21 @@ func connect(u *url.URL, cluster bool) (goredis.UniversalClient, error) {
 	}
 	o, err := goredis.ParseURL(u.String())
 	if err != nil {
-		return nil, fmt.Errorf("%s; write %s://USER:PASSWORD@HOST:PORT/DB", trimName(err), u.Scheme)
+		return nil, fmt.Errorf("%s; write %s://USER:PASSWORD@HOST:PORT/DB", unread(u, err), u.Scheme)
 	}
 	o.ReadTimeout = cmp.Or(o.ReadTimeout, readTimeout)
 	o.DialerRetries = 1 // commands are tried again as it is
 	o.ContextTimeoutEnabled = true
 	return goredis.NewClient(o), nil
+}
+
+// unread is why go-redis cannot read a URL. It quotes the path or the query. An
+// "@" in them is mostly the end of a password that is not encoded.
+func unread(u *url.URL, err error) string {
+	if strings.Contains(u.Path, "@") || strings.Contains(u.RawQuery, "%40") { // splitQuery has encoded the query
+		return "its path or query cannot be read; encode the password"
+	}
+	return trimName(err)
 }
 
 // Pipelines says that a second batch is worth sending beside the first: see [store.Pipelined].

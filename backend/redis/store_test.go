@@ -251,8 +251,13 @@ func TestAStoreIsOpenedByURL(t *testing.T) {
 			t.Errorf("%s: %v, want invalid", bad, err)
 		}
 	}
-	if _, err := store.Open(ctx, "redis://ann:hunter2@localhost/zero"); err == nil || strings.Contains(err.Error(), "hunter2") {
-		t.Errorf("a bad URL with a password: %v", err)
+	for _, bad := range []string{
+		"redis://ann:hunter2@localhost/zero",
+		"redis://:/hunter2@localhost", "redis://ann:1/hunter2@localhost", "redis://ann:1/hunter2/@localhost", "redis://ann:?hunter2@localhost",
+	} {
+		if _, err := store.Open(ctx, bad); !errors.Is(err, fence.ErrInvalid) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("a bad URL with a password: %v", err)
+		}
 	}
 }
 

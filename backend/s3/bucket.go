@@ -13,6 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/smithy-go/middleware"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
@@ -39,6 +40,9 @@ func newBucket(client *awss3.Client, name string) *bucket {
 	b := &bucket{name: name, clock: objects.NewClock(grain, clock.System()), versioned: &atomic.Bool{}}
 	b.client = awss3.New(client.Options(), func(o *awss3.Options) {
 		o.ExpressCredentials = nil // the default one belongs to one client, and would be made another's
+		if usual, ok := o.HTTPClient.(*awshttp.BuildableClient); ok {
+			o.HTTPClient = usual.Freeze() // the *http.Client that it would make
+		}
 		if c, ok := o.HTTPClient.(*http.Client); ok {
 			mine := *c
 			mine.CheckRedirect = stay
@@ -52,6 +56,11 @@ func newBucket(client *awss3.Client, name string) *bucket {
 	})
 	return b
 }
+
+// stay makes a client give out a redirect instead of following it. A signed
+// request is for the server that was asked. A presigned one has its signature in
+// its URL, which the next host would be told as the referrer.
+func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // observer learns from every response.
 type observer struct {
@@ -95,7 +104,8 @@ var errAbsent = errors.New("no such object")
 // errNoDate: expiry cannot be judged.
 var errNoDate = errors.New("the service's responses have no Date header, by which leases expire, or come from a cache; make whatever stands before it pass responses on as they are and keep none")
 
-// get reads a small object.
+// get reads a small object. It cuts off one that is longer than
+// [objects.MaxBody], behind the byte that shows so.
 func (b *bucket) get(ctx context.Context, name string) (object, error) {
 	out, err := b.client.GetObject(ctx, &awss3.GetObjectInput{Bucket: &b.name, Key: &name})
 	if err != nil {
@@ -111,9 +121,6 @@ func (b *bucket) get(ctx context.Context, name string) (object, error) {
 	data, err := io.ReadAll(io.LimitReader(out.Body, objects.MaxBody+1))
 	if err != nil {
 		return object{}, b.explain(err)
-	}
-	if len(data) > objects.MaxBody {
-		return object{}, fmt.Errorf("the object %s is larger than anything Croft keeps there; move it away", name)
 	}
 	o := object{data: data, tag: aws.ToString(out.ETag), modified: aws.ToTime(out.LastModified)}
 	var known bool

@@ -60,6 +60,9 @@ func (g *Guard) read(ctx context.Context) (seen, error) {
 	damaged := func(why string) (seen, error) {
 		return seen{}, fmt.Errorf("%w: %s: %s; once no old writer lives, delete it and raise the fence with the present owner's stamp", ErrManifestDamaged, g.manifestName(), why)
 	}
+	if len(o.data) > objects.MaxBody {
+		return damaged("it is larger than any manifest")
+	}
 	switch err := json.Unmarshal(o.data, &s.manifest); {
 	case err != nil:
 		return damaged(fmt.Sprintf("it cannot be read: %.200s", err))

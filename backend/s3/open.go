@@ -116,7 +116,7 @@ func (a address) connect(ctx context.Context) (*awss3.Client, func(), error) {
 	if loaded.Region == "" {
 		loaded.Region = "us-east-1" // what servers that have no regions are called
 	}
-	own, closeIdle := direct(loaded.HTTPClient)
+	own, closeIdle := closable(loaded.HTTPClient)
 	client := awss3.NewFromConfig(loaded, func(o *awss3.Options) {
 		o.HTTPClient = own
 		if a.endpoint != "" {
@@ -127,20 +127,16 @@ func (a address) connect(ctx context.Context) (*awss3.Client, func(), error) {
 	return client, closeIdle, nil
 }
 
-// direct is a client as AWS's configuration made it, that follows no redirect. A
-// signed request is for the server that was asked: the SDK would take it, with
-// its body, to whatever host that server names.
-func direct(c awss3.HTTPClient) (awss3.HTTPClient, func()) {
+// closable is a client as AWS's configuration made it, and what closes its idle
+// connections.
+func closable(c awss3.HTTPClient) (awss3.HTTPClient, func()) {
 	usual, ok := c.(*awshttp.BuildableClient)
 	if !ok { // never: connect has given this kind to the configuration
 		return c, func() {}
 	}
 	t := usual.GetTransport()
-	return &http.Client{Transport: t, Timeout: usual.GetTimeout(), CheckRedirect: stay}, t.CloseIdleConnections
+	return &http.Client{Transport: t, Timeout: usual.GetTimeout()}, t.CloseIdleConnections
 }
-
-// stay makes a client give out a redirect instead of following it.
-func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // unknown marks errors of opening that say nothing about the place: it could not be asked.
 func unknown(err error) error {

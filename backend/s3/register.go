@@ -58,6 +58,10 @@ func (r *register) entry(name string, o object) (cas.Entry, error) {
 		case body.Record != nil:
 			held.Record = *body.Record
 			held.Latest = objects.Latest(held, o.modified.Add(time.Second))
+		case body.Dropped.At.After(o.date.Add(time.Minute)):
+			// Claims would wait for it, and no sweep would remove it before.
+			return cas.Entry{}, fmt.Errorf("%w: the object %s: it was deleted at %s, which is to come; delete it",
+				cas.ErrDamaged, name, body.Dropped.At.Format(time.RFC3339))
 		case !r.drop.lapsed(body.Dropped, o.date):
 			held.Version = dying + held.Version
 		}

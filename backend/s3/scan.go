@@ -11,6 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
 
+	"github.com/croft-dev/croft/internal/objects"
 	"github.com/croft-dev/croft/store/cas"
 )
 
@@ -50,7 +51,7 @@ const parallel = 16
 
 func (r *register) scan(ctx context.Context, wanted func(listed) bool, bury bool) iter.Seq2[cas.Entry, error] {
 	return func(yield func(cas.Entry, error) bool) {
-		var failed []error
+		var failed objects.Failures
 		for page, err := range r.list(ctx, r.layout.Records()) {
 			if err != nil {
 				yield(cas.Entry{}, err)
@@ -68,15 +69,15 @@ func (r *register) scan(ctx context.Context, wanted func(listed) bool, bury bool
 					yield(cas.Entry{}, context.Cause(ctx))
 					return
 				case found.err != nil: // reported last, so that it hides nothing
-					failed = append(failed, found.err)
+					failed.Add(found.err)
 				case found.entry.Record.IsZero():
 				case !yield(found.entry, nil):
 					return
 				}
 			}
 		}
-		if len(failed) > 0 {
-			yield(cas.Entry{}, errors.Join(failed...))
+		if err := failed.Err(); err != nil {
+			yield(cas.Entry{}, err)
 		}
 	}
 }

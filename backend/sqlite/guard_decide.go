@@ -110,7 +110,11 @@ func (g *Guard) read(ctx context.Context, from session) (fence.Mark, error) {
 	if err != nil {
 		return fence.Mark{}, fmt.Errorf("guard %s: %w: its sequence is %q; its column must be TEXT", g.target, ErrDamaged, seq)
 	}
-	return fence.Mark{Key: key, Token: fence.Token(token), Grant: fence.Grant(grant), Seq: number}, nil
+	mark := fence.Mark{Key: key, Token: fence.Token(token), Grant: fence.Grant(grant), Seq: number}
+	if err := mark.Check(); err != nil {
+		return fence.Mark{}, fmt.Errorf("guard %s: %w: %s; once no old writer lives, set its four columns to NULL and raise the fence with the present owner's stamp", g.target, ErrDamaged, err.Error())
+	}
+	return mark, nil
 }
 
 // own does something in a transaction of the guard's own.

@@ -232,6 +232,28 @@ func TestColumnsAreNotOpenedByURL(t *testing.T) {
 	}
 }
 
+// TestAnImpossibleRowAdmitsNobody: somebody else may write to the table.
+func TestAnImpossibleRowAdmitsNobody(t *testing.T) {
+	t.Parallel()
+	db := applicationAt(t, filepath.Join(memoryDir(t), "app.db"), "")
+	_, err := db.Exec(`INSERT INTO report (id) VALUES (1)`)
+	must(t, err)
+	g := guardIn(t, db, Columns{Table: "report", Where: "id = ?1", Args: []any{1}}, nil)
+	for _, planted := range []string{"fence_token = -5", "fence_token = 9007199254740992", "fence_key = 'a//b'", "fence_grant = 'nobody'"} {
+		_, err := db.Exec(`UPDATE report SET fence_key = 'jobs/report', fence_token = 10, fence_grant = '', fence_seq = '0'`)
+		must(t, err)
+		_, err = db.Exec(`UPDATE report SET ` + planted)
+		must(t, err)
+		if _, err := g.Mark(t.Context()); !errors.Is(err, ErrDamaged) {
+			t.Errorf("%s: a look: %v, want ErrDamaged", planted, err)
+		}
+		err = inside(t.Context(), db, func(tx *sql.Tx) error { return g.Admit(t.Context(), tx, stampOf(1001)) })
+		if !errors.Is(err, ErrDamaged) {
+			t.Errorf("%s: a write: %v, want ErrDamaged", planted, err)
+		}
+	}
+}
+
 // TestAMarkThatDoesNotMoveAdmitsNothing: a trigger of the caller's suppresses the change. The next owner would not be known to have been there.
 func TestAMarkThatDoesNotMoveAdmitsNothing(t *testing.T) {
 	t.Parallel()

@@ -110,11 +110,13 @@ func (a *app) guardResetCommand() *cobra.Command {
 		Short: "Take back a mark that somebody made up",
 		Long: `Take back a mark whose token lies so far ahead that somebody made it up: it shuts out every owner. Its token comes down to the
 highest one that the store has given out for the key, or to the store's present time if that is higher. Owners up to now stay
-shut out. Whoever holds the key acquires it anew and can write. The resource keeps who did it, and why.
+shut out. Whoever holds the key acquires it anew and can write. The resource keeps who did it, and why. A store that knows nothing
+of the key cannot tell how high its tokens are: then nothing is changed.
 
-Guards refuse tokens that lie more than a year ahead of this machine's clock; CROFT_MAX_AHEAD sets another bound. A mark can be
-reset if it lies more than half of that ahead. Below that nothing needs to be taken back: whoever acquires the key and names the
-target with --guard gets a token above it. Look at this machine's clock first: if it is behind, no mark was made up.`,
+Guards refuse tokens that lie more than a year ahead of this machine's clock; CROFT_MAX_AHEAD sets another bound. Up to that bound
+nothing needs to be taken back where the owner names the target with --guard: it is granted a token above the mark. A mark can
+be reset if it lies more than half of the bound ahead, and above the tokens that the store has given out for its key. Look at
+this machine's clock first: if it is behind, no mark was made up.`,
 		Example: "  croft guard show out/today.json\n  croft guard reset out/today.json --note \"forged by a test script\"",
 		Args:    takes("TARGET"),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -159,6 +161,10 @@ func (a *app) highest(ctx context.Context, key string) (fence.Token, error) {
 	rec, err := st.Get(ctx, key)
 	if err != nil {
 		return 0, fmt.Errorf("reading the record of %q, so that older owners stay shut out: %w; nothing was changed", key, store.Unknown(err))
+	}
+	if rec.IsZero() { // its tokens may lie ahead of the time, too
+		return 0, invalid("store: it knows nothing of %s, so it cannot tell how high its tokens are; name the store of the lease with --store, "+
+			"or once no old writer lives the floor with --floor %d", word(key), now.UnixMicro())
 	}
 	return max(rec.Token, fence.Token(now.UnixMicro())), nil
 }

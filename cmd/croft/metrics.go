@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
 
 	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/observe"
@@ -65,7 +67,7 @@ func (a *app) serveMetrics(addr string, source prometheus.Gatherer) (end func(),
 	if err != nil {
 		return nil, invalid("--metrics %q: give host:port to serve them, like :9464, or a file that ends in .prom", addr)
 	}
-	if host == "" { // metrics tell of keys and owners: other machines see them only where somebody says so
+	if host == "" { // other machines learn namespaces and rates only if an operator says so
 		addr = net.JoinHostPort("127.0.0.1", port)
 	}
 	l, err := net.Listen("tcp", addr)
@@ -76,8 +78,9 @@ func (a *app) serveMetrics(addr string, source prometheus.Gatherer) (end func(),
 		fmt.Fprintf(a.stderr, "croft: metrics at http://%s/metrics\n", l.Addr())
 	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(source, promhttp.HandlerOpts{}))
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second}
+	mux.Handle("GET /metrics", promhttp.HandlerFor(source, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
+	server := &http.Server{Handler: mux, ReadTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, MaxHeaderBytes: 16 << 10}
+	server.SetKeepAlivesEnabled(false) // idle connections would use up the files that the store needs
 	var served sync.WaitGroup
 	served.Go(func() {
 		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
@@ -97,7 +100,10 @@ func (a *app) writeMetrics(path string, source prometheus.Gatherer) (end func(),
 	if !strings.HasSuffix(path, ".prom") {
 		return nil, invalid("--metrics %s: the name of the file must end in .prom; the node exporter reads no other", path)
 	}
-	if err := prometheus.WriteToTextfile(path, source); err != nil {
+	write := func() error {
+		return replaceFile(path, func(w io.Writer) error { return writeText(w, source) })
+	}
+	if err := write(); err != nil {
 		return nil, invalid("--metrics %s: %v", path, err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -113,7 +119,7 @@ func (a *app) writeMetrics(path string, source prometheus.Gatherer) (end func(),
 				last = true
 			}
 			// The work is more important than that somebody hears of it.
-			if err := prometheus.WriteToTextfile(path, source); err != nil && !said {
+			if err := write(); err != nil && !said {
 				fmt.Fprintf(a.stderr, "croft: metrics are not written: %v\n", err)
 				said = true
 			}
@@ -126,4 +132,18 @@ func (a *app) writeMetrics(path string, source prometheus.Gatherer) (end func(),
 		cancel()
 		written.Wait()
 	}, nil
+}
+
+// writeText writes metrics as the node exporter reads them.
+func writeText(w io.Writer, source prometheus.Gatherer) error {
+	families, err := source.Gather()
+	if err != nil {
+		return err
+	}
+	for _, family := range families {
+		if _, err := expfmt.MetricFamilyToText(w, family); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -19,10 +19,13 @@ import (
 
 // The environment that croft run gives to its child, and every command reads.
 const (
-	envStore = "CROFT_STORE"
-	envOwner = "CROFT_OWNER"
-	envLease = "CROFT_LEASE"
-	envStamp = "CROFT_STAMP"
+	envStore    = "CROFT_STORE"
+	envOwner    = "CROFT_OWNER"
+	envKey      = "CROFT_KEY"
+	envToken    = "CROFT_TOKEN"
+	envLease    = "CROFT_LEASE"
+	envStamp    = "CROFT_STAMP"
+	envDeadline = "CROFT_DEADLINE"
 )
 
 // listTimeout bounds a whole listing, which may be long: a mount that hangs is an answer, too.

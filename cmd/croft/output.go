@@ -145,7 +145,7 @@ var (
 func (a *app) redact(message string) string {
 	message = urlText.ReplaceAllStringFunc(message, store.Redact)
 	whole, _ := readStore(os.Getenv(envStoreFile))
-	for _, raw := range []string{a.storeURL, os.Getenv(envStore), whole} {
+	for _, raw := range append(strings.Fields(os.Getenv(envRaise)), a.storeURL, os.Getenv(envStore), whole) {
 		if password := passwordOf(raw); password != "" {
 			message = strings.ReplaceAll(message, password, "xxxxx")
 		}

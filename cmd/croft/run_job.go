@@ -290,11 +290,11 @@ func (j *job) environment() (env []string, err error) {
 		return nil, err
 	}
 	return append(append(inherited(), store...),
-		"CROFT_KEY="+j.lease().Key(),
-		"CROFT_TOKEN="+strconv.FormatInt(int64(j.lease().Token()), 10),
+		envKey+"="+j.lease().Key(),
+		envToken+"="+strconv.FormatInt(int64(j.lease().Token()), 10),
 		envStamp+"="+j.lease().Stamp().String(),
 		envLease+"=@"+file,
-		"CROFT_DEADLINE="+j.lease().Record().Deadline.Format(time.RFC3339Nano),
+		envDeadline+"="+j.lease().Record().Deadline.Format(time.RFC3339Nano),
 	), nil
 }
 

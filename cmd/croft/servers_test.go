@@ -1,7 +1,11 @@
 package main
 
 import (
+	"bufio"
+	"io"
+	"net"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -45,6 +49,12 @@ func TestPasswordScripts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			whole, bare := open(t)
+			other, heard := standIn(t)
+			t.Cleanup(func() {
+				if text := heard(); text == "" || strings.Contains(text, password) {
+					t.Errorf("another store hears %q; want commands, without the password of the first", text)
+				}
+			})
 			folders := []string{"password"}
 			if strings.HasPrefix(name, "postgres") {
 				folders = append(folders, "password_work")
@@ -54,9 +64,48 @@ func TestPasswordScripts(t *testing.T) {
 					e.Setenv("CROFT_STORE", whole)
 					e.Setenv("WHOLE", whole)
 					e.Setenv("BARE", bare)
+					e.Setenv("OTHER", "redis://"+other+"/0")
 				}))
 			}
 		})
+	}
+}
+
+// standIn is a server that answers every Redis command with an error, and keeps
+// what it hears.
+func standIn(t *testing.T) (address string, heard func() string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	var mu sync.Mutex
+	var text strings.Builder
+	serve := func(conn net.Conn) {
+		defer conn.Close()
+		for lines := bufio.NewScanner(conn); lines.Scan(); {
+			mu.Lock()
+			text.WriteString(lines.Text() + "\n")
+			mu.Unlock()
+			if strings.HasPrefix(lines.Text(), "*") { // a command begins
+				_, _ = io.WriteString(conn, "-ERR not here\r\n")
+			}
+		}
+	}
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go serve(conn)
+		}
+	}()
+	return l.Addr().String(), func() string {
+		mu.Lock()
+		defer mu.Unlock()
+		return text.String()
 	}
 }
 

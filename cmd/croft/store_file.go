@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/pflag"
 
@@ -14,8 +15,8 @@ import (
 
 // Environments end up in logs, crash reports and child processes. So a command
 // that croft starts finds CROFT_STORE without the store's password. The whole
-// URL is in a file beside the lease, which only this user can read and which
-// goes when the command goes. A croft that the command calls reads it there.
+// URL is in a file beside the lease, which only this user can read. Croft
+// removes it after the command. A croft that the command calls reads it there.
 
 // envStoreFile names that file. It is set only if there is one.
 const envStoreFile = "CROFT_STORE_FILE"
@@ -65,11 +66,14 @@ func withPassword(name string) (string, error) {
 
 // readStore reads the file with a store's URL.
 func readStore(file string) (string, error) {
-	f, err := os.Open(file)
+	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0) // opening a pipe would wait for its writer
 	if err != nil {
 		return "", err
 	}
 	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() || info.Size() > maxStore {
+		return "", fmt.Errorf("%s: it is no regular file of at most %d bytes", file, maxStore)
+	}
 	text, err := io.ReadAll(io.LimitReader(f, maxStore))
 	if err != nil {
 		return "", err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -43,13 +44,13 @@ func TestAStoresPasswordGoesToThatStoreAlone(t *testing.T) {
 
 // TestALostFileOfTheStoreIsSaid: only the store that the file was for needs it.
 func TestALostFileOfTheStoreIsSaid(t *testing.T) {
-	empty := filepath.Join(t.TempDir(), "empty")
-	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+	empty, long := filepath.Join(t.TempDir(), "empty"), filepath.Join(t.TempDir(), "long")
+	if err := errors.Join(os.WriteFile(empty, nil, 0o600), os.WriteFile(long, make([]byte, maxStore+1), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	const bare = "postgres://ann@db/app"
 	t.Setenv(envStore, bare)
-	for _, file := range []string{empty, filepath.Join(t.TempDir(), "gone"), t.TempDir()} {
+	for _, file := range []string{empty, long, filepath.Join(t.TempDir(), "gone"), t.TempDir()} {
 		t.Setenv(envStoreFile, file)
 		got, err := withPassword(bare)
 		if err == nil || outcomeOf(err).exit != exitUsage || !strings.Contains(err.Error(), "--pass-store") {

@@ -57,8 +57,8 @@ func (f *destinationFlags) open() (map[string]steward.Deliverer, error) {
 	defer forgetSecrets(envWebhookSecret)
 	for _, flag := range f.webhooks {
 		name, target, ok := strings.Cut(flag, "=")
-		if !ok {
-			return nil, invalid("--webhook %q: write NAME=URL", store.Redact(flag))
+		if !ok || strings.Contains(name, "://") { // a URL alone: its path and query may be secret
+			return nil, invalid("--webhook: one has no name; write NAME=URL")
 		}
 		d, err := (&destination{URL: target, SecretFile: secretFile(name), SecretEnv: envWebhookSecret, Unsigned: f.unsigned}).open(name, "")
 		if err != nil {
@@ -210,9 +210,7 @@ func (c effectCommand) Deliver(ctx context.Context, e work.Effect) error {
 	if err != nil {
 		return steward.Undelivered(err)
 	}
-	// The dispatcher may itself be under a croft that keeps its store in a file.
-	c.Env = slices.Concat(c.Env, []string{envStoreFile + "="}, env)
-	c.Scratch = dir
+	c.Env, c.Scratch = append(inherited(), env...), dir
 	return c.Command.Deliver(ctx, e)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"time"
@@ -32,7 +33,7 @@ Each receiver needs a secret of its own, of at least 32 bytes: "openssl rand -he
 from CROFT_WEBHOOK_SECRET, one per line while it is being replaced. Commands do not find it in their environment.
 
 A command, run by the shell, finds the body on standard input, and CROFT_IDEMPOTENCY_KEY, CROFT_ITEM, CROFT_QUEUE, CROFT_EFFECT, CROFT_TOKEN, CROFT_ATTEMPT and CROFT_STORE in its
-environment; the last without the ledger's password, as for "croft work run". Exit code 0 is delivered, 75 try again, 65 give up; after any other nobody can say. On Linux nothing that it started outlives it, or --delivery-timeout.
+environment; the last without the ledger's password, as for "croft work run". It finds no lease. Exit code 0 is delivered, 75 try again, 65 give up; after any other nobody can say. On Linux nothing that it started outlives it, or --delivery-timeout.
 
 --destinations names a file with all of them; paths in it are relative to it:
   {"billing": {"url": "https://billing.example/hook", "secret_file": "billing.secret", "header": {"X-Team": "shop"}},
@@ -104,7 +105,7 @@ func (a *app) workDispatch(ctx context.Context, to map[string]steward.Deliverer,
 		return err
 	}
 	defer end()
-	o.CallTimeout, o.Observe = a.timeout, a.printDelivery
+	o.CallTimeout, o.Observe, o.Logger = a.timeout, a.printDelivery, slog.New(&idle{app: a})
 	run, done := context.WithCancel(ctx)
 	defer done()
 	var looking error
@@ -142,6 +143,28 @@ func (a *app) printDelivery(d steward.Delivery) {
 		said += ": " + line(text(err))
 	}
 	fmt.Fprintln(a.stdout, said)
+}
+
+// idle is a log of why a dispatcher delivers nothing, on standard error. It says
+// the same once. Deliveries are printed by printDelivery.
+type idle struct {
+	*app
+	last string
+}
+
+func (i *idle) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelWarn }
+func (i *idle) WithAttrs([]slog.Attr) slog.Handler               { return i }
+func (i *idle) WithGroup(string) slog.Handler                    { return i }
+
+func (i *idle) Handle(_ context.Context, r slog.Record) error {
+	r.Attrs(func(at slog.Attr) bool {
+		if text := line(i.redact(at.Value.String())); r.Message != "delivery" && text != i.last {
+			i.last = text
+			fmt.Fprintf(i.stderr, "croft: nothing is delivered at present: %s\n", text)
+		}
+		return true
+	})
+	return nil
 }
 
 // awaitDelivered returns when no effect for these destinations is due. What waits for a later attempt is left.

@@ -190,8 +190,8 @@ func (t *attempt) environment() (env []string, err error) {
 		"CROFT_GENERATION="+strconv.Itoa(it.Generation),
 		"CROFT_CHECKPOINT="+checkpoint,
 		envEffects+"="+in("effects"),
-		"CROFT_KEY="+it.Key(),
-		"CROFT_TOKEN="+strconv.FormatInt(int64(deed.Token), 10),
+		envKey+"="+it.Key(),
+		envToken+"="+strconv.FormatInt(int64(deed.Token), 10),
 		envStamp+"="+t.job.Stamp().String(),
 		envLease+"=@"+in("lease"),
 	), nil

@@ -6,6 +6,7 @@ import (
 	"io"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
@@ -50,6 +51,18 @@ func (g guardWith) Reset(ctx context.Context, floor fence.Token, actor, note str
 		return g.Memory.Reset(ctx, floor, actor, note)
 	}
 	return g.reset(g.Memory, floor)
+}
+
+// resetting is a guard that resets by a law of its own, and keeps this of it.
+func resetting(audit string, law func(fence.Mark, fence.Token) (fence.Mark, error)) guardWith {
+	return guardWith{reset: func(m *Memory, floor fence.Token) (mark fence.Mark, err error) {
+		m.locked(func() {
+			if mark, err = law(m.mark, floor); err == nil {
+				m.mark, m.audit = mark, audit
+			}
+		})
+		return mark, err
+	}}
 }
 
 // locked does one thing to the guard's state at a time; a guard that uses it twice for one write is not one step.
@@ -288,14 +301,30 @@ var brokenGuards = []struct {
 	},
 	{
 		"resets every mark", "a reset takes back a mark that was made up",
-		guardWith{reset: func(m *Memory, floor fence.Token) (mark fence.Mark, err error) {
-			m.locked(func() {
-				m.mark = fence.Mark{Key: m.mark.Key, Token: floor}
-				m.audit = "by ann@example: it was forged"
-				mark = m.mark
-			})
-			return mark, nil
-		}},
+		resetting("by ann@example: it was forged", func(m fence.Mark, floor fence.Token) (fence.Mark, error) {
+			return fence.Mark{Key: m.Key, Token: floor}, nil
+		}),
+	},
+	{
+		"resets to a made-up floor", "a reset takes back a mark that was made up",
+		resetting("by ann@example: it was forged", func(m fence.Mark, floor fence.Token) (fence.Mark, error) {
+			if !fence.Doubtful(m.Token, time.Now()) {
+				return m.Reset(floor, time.Now())
+			}
+			return fence.Mark{Key: m.Key, Token: floor}, nil
+		}),
+	},
+	{
+		"keeps the grant of a made-up mark", "a reset takes back a mark that was made up",
+		resetting("by ann@example: it was forged", func(m fence.Mark, floor fence.Token) (fence.Mark, error) {
+			next, err := m.Reset(floor, time.Now())
+			next.Grant = m.Grant
+			return next, err
+		}),
+	},
+	{
+		"forgets who has reset a mark", "a reset takes back a mark that was made up",
+		resetting("", func(m fence.Mark, floor fence.Token) (fence.Mark, error) { return m.Reset(floor, time.Now()) }),
 	},
 	{
 		"admits a made-up token", "an invalid stamp changes nothing",

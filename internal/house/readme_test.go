@@ -49,7 +49,7 @@ func brokenPromises(top string) ([]string, error) {
 			found = append(found, "README.md names `make "+name+"`, which the Makefile does not have")
 		}
 	}
-	workflows, err := filepath.Glob(filepath.Join(top, ".github", "workflows", "*.yml"))
+	workflows, err := filepath.Glob(filepath.Join(top, ".github", "workflows", "*.y*ml"))
 	if err != nil {
 		return nil, err
 	}

@@ -9,18 +9,22 @@ import (
 )
 
 var (
-	usesStep      = regexp.MustCompile(`(?m)^\s*(?:- )?uses:\s*(\S+)`)
+	usesStep      = regexp.MustCompile(`\buses["']?\s*:\s*(\S*)`)
 	pinnedAction  = regexp.MustCompile(`^[\w.-]+/[\w./-]+@[0-9a-f]{40}$`)
+	anyRights     = regexp.MustCompile(`\bpermissions["']?\s*:`)
 	readsOnly     = regexp.MustCompile(`(?m)^permissions:\n  contents: read\n(?:\S|\n|$)`)
 	watchedModule = regexp.MustCompile(`(?m)^\s*- (/\S*)$`)
 )
 
 // looseSupply reports workflows that run code which can change under its name,
-// or that hold more rights than to read, and Go modules that Dependabot does
-// not watch.
+// that hold more rights than to read, or that give their secrets to changes of
+// strangers. It also reports Go modules that Dependabot does not watch.
+//
+// It does not parse YAML, so it takes the plain form of each setting alone: an
+// action without quotes, and one block of rights for all jobs of a workflow.
 func looseSupply(top string) ([]string, error) {
 	var found []string
-	workflows, err := filepath.Glob(filepath.Join(top, ".github", "workflows", "*.yml"))
+	workflows, err := filepath.Glob(filepath.Join(top, ".github", "workflows", "*.y*ml"))
 	if err != nil {
 		return nil, err
 	}
@@ -35,8 +39,11 @@ func looseSupply(top string) ([]string, error) {
 				found = append(found, name+" uses "+action+"; name the commit, because a tag can be moved")
 			}
 		}
-		if !readsOnly.Match(text) {
+		if !readsOnly.Match(text) || len(anyRights.FindAll(text, -1)) != 1 {
 			found = append(found, name+" does not limit its token; give it permissions: contents: read, and no more")
+		}
+		if strings.Contains(string(text), "pull_request_target") {
+			found = append(found, name+" runs on pull_request_target, where changes of strangers meet the repository's secrets; use pull_request")
 		}
 	}
 	unwatched, err := unwatchedModules(top)

@@ -1,7 +1,6 @@
 package objects
 
 import (
-	"bytes"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
@@ -15,7 +14,8 @@ import (
 // Format is the version of what Body writes. A client that meets a newer one touches nothing.
 const Format = 1
 
-// MaxBody bounds what is read of an object: no record is near it.
+// MaxBody bounds what is read of an object: no record is near it. Backends read
+// one byte more, so that [Read] can tell an object that is longer.
 const MaxBody = 1 << 20
 
 // Body is what an object holds: JSON that people can read. Exactly one of Record and Dropped is set.
@@ -68,16 +68,25 @@ func Read(name string, data []byte) (Body, error) {
 		return Body{}, fmt.Errorf("%w: the object %s: %s; delete it if its key may be forgotten", cas.ErrDamaged, name, why)
 	}
 	var b Body
-	decoder := json.NewDecoder(bytes.NewReader(data))
-	switch err := decoder.Decode(&b); {
+	switch {
+	case len(data) == 0:
+		return damaged("it is empty, or packed")
+	case len(data) > MaxBody:
+		return damaged("it is larger than any record")
+	}
+	switch err := json.Unmarshal(data, &b); {
 	case err != nil:
 		return damaged(fmt.Sprintf("%.200s", err)) // it may quote all that was planted
 	case b.Format > Format:
 		return Body{}, fmt.Errorf("the object %s has format %d, this version knows %d: a newer version of Croft uses this store; upgrade this one", name, b.Format, Format)
 	case b.Format != Format || b.Nonce == "" || (b.Record == nil) == (b.Dropped == nil):
 		return damaged("it is not a record of Croft's")
-	case decoder.More():
-		return damaged("something follows the record")
+	case b.Record != nil:
+		// A listing keeps a whole page of records: it must not keep what the law
+		// refuses, for that may be of any size.
+		if err := b.Record.Check(); err != nil {
+			return damaged(fmt.Sprintf("%.200s", err)) // without matching fence.ErrInvalid: no caller gave it
+		}
 	}
 	return b, nil
 }

@@ -3,6 +3,7 @@ package objects_test
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -97,13 +98,43 @@ func TestNoTwoBodiesAreTheSame(t *testing.T) {
 
 func TestADamagedObjectIsNamed(t *testing.T) {
 	good, _, _ := objects.Write(record(t, "a/b"))
-	for _, data := range []string{"", "{", "null", "[]", `{"croft":1}`, `{"croft":0,"nonce":"x","dropped":{}}`, `{"croft":1,"nonce":"x"}`, string(good) + "{}", string(good[:len(good)/2])} {
+	for _, data := range []string{"", "{", "null", "[]", `{"croft":1}`, `{"croft":0,"nonce":"x","dropped":{}}`, `{"croft":1,"nonce":"x"}`, string(good) + "{}", string(good) + "]", string(good) + strings.Repeat(" ", objects.MaxBody), string(good[:len(good)/2])} {
 		if _, err := objects.Read("leases/3f.json", []byte(data)); !errors.Is(err, cas.ErrDamaged) || !strings.Contains(err.Error(), "leases/3f.json") {
-			t.Errorf("%q: %v, want damage that names the object", data, err)
+			t.Errorf("%.400q: %v, want damage that names the object", data, err)
 		}
 	}
 	if _, err := objects.Read("x", []byte(`{"croft":2,"nonce":"x"}`)); err == nil || errors.Is(err, cas.ErrDamaged) {
 		t.Errorf("a newer format: %v, want an error that is no damage", err)
+	}
+}
+
+// TestAPlantedBodyTakesNoMemory: a term of 3 bytes takes 184 here, and a listing
+// keeps what it has read of a thousand objects.
+func TestAPlantedBodyTakesNoMemory(t *testing.T) {
+	good, _, _ := objects.Write(record(t, "a/b"))
+	planted := func(where, list, element string) []byte {
+		many := strings.Repeat(element+",", (objects.MaxBody-len(good)-32)/(len(element)+1)) + element
+		return []byte(strings.Replace(string(good), where, `"`+list+`":[`+many+`],"terms":`, 1))
+	}
+	for what, data := range map[string][]byte{
+		"terms":  planted(`"terms":`, "history", "{}"),
+		"guards": planted(`"terms":`, "GUARDS", `""`),
+		"an owner": []byte(strings.Replace(string(good), `"owner":"ann"`,
+			`"owner":"`+strings.Repeat("x", objects.MaxBody/2)+`"`, 1)),
+	} {
+		if len(data) <= len(good)+10 || len(data) > objects.MaxBody {
+			t.Fatalf("%s: %d bytes are planted", what, len(data))
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		b, err := objects.Read("leases/3f.json", data)
+		runtime.ReadMemStats(&after)
+		if !errors.Is(err, cas.ErrDamaged) || errors.Is(err, fence.ErrInvalid) || b.Record != nil || len(err.Error()) > 1024 {
+			t.Errorf("%s: %.300v and %v, want damage and no record", what, err, b.Record != nil)
+		}
+		if took := after.TotalAlloc - before.TotalAlloc; took > 4*objects.MaxBody {
+			t.Errorf("%s: %d bytes were allocated", what, took)
+		}
 	}
 }
 

@@ -15,8 +15,9 @@ type Options struct {
 	// Dir is the command's working directory. Empty means the caller's own.
 	Dir string
 
-	// Scratch is a file or folder made for the command that is of no use once it is over. The caller removes it in the end; should
-	// the caller be killed, its warden does. Empty means none.
+	// Scratch is a file or folder that is of no use once the command is over.
+	// The caller removes it in the end. If the caller is killed while the
+	// command runs, the warden does, on Linux. Empty means none.
 	Scratch string
 
 	// AllowFor lets the command run until so long after the call of Start, as [Child.AllowFor] does, with no moment in which there is no

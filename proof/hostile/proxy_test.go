@@ -432,14 +432,29 @@ func readErrors(t *testing.T, croft string) {
 	}
 }
 
-// readMetrics looks where metrics are served when only a port was given.
+// readMetrics looks where metrics are served when only a port was given. Linux
+// has all of 127.0.0.0/8, so a second address shows what listens on every one.
 func readMetrics(t *testing.T, croft string) {
 	p := startProxy(t, croft, newUpstream(t).url, "--metrics", ":0")
 	said, err := os.ReadFile(filepath.Join(p.dir, "stderr"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !regexp.MustCompile(`metrics at http://127\.0\.0\.1:\d+/metrics`).Match(said) {
-		t.Errorf("the proxy says %s, want metrics on the loopback address", said)
+	found := regexp.MustCompile(`metrics at http://127\.0\.0\.1:(\d+)/metrics`).FindSubmatch(said)
+	if found == nil {
+		t.Fatalf("the proxy says %s, want metrics on the loopback address", said)
+	}
+	port := string(found[1])
+	resp, err := http.Get("http://127.0.0.1:" + port + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Errorf("on the loopback address: %s", resp.Status)
+	}
+	if conn, err := net.Dial("tcp", "127.0.0.2:"+port); err == nil {
+		_ = conn.Close()
+		t.Errorf("metrics are served on another address, too")
 	}
 }

@@ -7,12 +7,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/croft-dev/croft/fence"
 )
 
-// TestAMadeUpStampShutsNobodyOut: a neighbour writes with the highest token
-// there is. It is refused, and the rightful owner writes on.
+// TestAMadeUpStampShutsNobodyOut: a neighbour writes with tokens that no store
+// has given out, up to the highest there is. Guards refuse those that lie too far
+// ahead. The rightful owner follows the others, and writes on.
 func TestAMadeUpStampShutsNobodyOut(t *testing.T) {
 	t.Parallel()
 	bin := built(t)
@@ -43,10 +45,22 @@ func TestAMadeUpStampShutsNobodyOut(t *testing.T) {
 			t.Errorf("raise to token %d: exit code %d, want 2:\n%s", token, code, out)
 		}
 	}
-	if out, code := owner("second"); code != 0 {
-		t.Errorf("the rightful owner: exit code %d:\n%s", code, out)
+	writesOn := func(text string) {
+		t.Helper()
+		if out, code := owner(text); code != 0 {
+			t.Errorf("the rightful owner: exit code %d:\n%s", code, out)
+		}
+		if got, err := os.ReadFile(target); err != nil || string(got) != text+"\n" {
+			t.Errorf("the file holds %q, %v", got, err)
+		}
 	}
-	if got, err := os.ReadFile(target); err != nil || string(got) != "second\n" {
-		t.Errorf("the file holds %q, %v", got, err)
+	writesOn("second")
+	for _, days := range []int{10, 300, 364, 364} {
+		ahead := fence.Token(time.Now().AddDate(0, 0, days).UnixMicro())
+		forged := fence.Stamp{Key: "reports/daily", Token: ahead, Grant: fence.Grant(strings.Repeat("0", 32))}.String()
+		if out, code := run("forged", "write", target, "--stamp", forged); code != 0 {
+			t.Fatalf("write with a token %d days ahead: exit code %d:\n%s", days, code, out)
+		}
+		writesOn(fmt.Sprintf("after %d days", days))
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -37,7 +38,10 @@ func build(ctx context.Context, top string, p platform, version, out string, mor
 		return err
 	}
 	args := append(flags(version), more...)
-	cmd := goCommand(ctx, top, p, "build", append(args, "-o", out, "./cmd/croft")...)
+	cmd, err := goCommand(ctx, top, p, "build", append(args, "-o", out, "./cmd/croft")...)
+	if err != nil {
+		return err
+	}
 	if said, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build: %w\n%s", err, said)
 	}
@@ -61,16 +65,38 @@ func linkerFlags(version string) string {
 	return "-w -X main.version=" + version
 }
 
+// kept are settings of `go env -w` that a build needs and that change no byte:
+// where modules come from, and where Go keeps its files.
+var kept = []string{
+	"GOPROXY", "GONOPROXY", "GOSUMDB", "GONOSUMDB", "GOPRIVATE", "GOINSECURE", "GOVCS", "GOAUTH",
+	"GOPATH", "GOMODCACHE", "GOCACHE", "GOCACHEPROG", "GOTMPDIR", "GOTOOLCHAIN",
+}
+
 // goCommand is a call of the go command for a platform. Its environment holds
 // the settings that change the bytes, so that those of the shell do not matter.
-// CGO_ENABLED=0 keeps the C compiler and the C library out.
-func goCommand(ctx context.Context, top string, p platform, verb string, args ...string) *exec.Cmd {
+// GOENV=off does the same for settings of `go env -w`. CGO_ENABLED=0 keeps the
+// C compiler and the C library out.
+func goCommand(ctx context.Context, top string, p platform, verb string, args ...string) (*exec.Cmd, error) {
+	ask := exec.CommandContext(ctx, "go", append([]string{"env", "-json"}, kept...)...)
+	ask.Dir = top
+	said, err := ask.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go env: %w", err)
+	}
+	var settings map[string]string
+	if err := json.Unmarshal(said, &settings); err != nil {
+		return nil, fmt.Errorf("go env: %w", err)
+	}
 	cmd := exec.CommandContext(ctx, "go", append([]string{verb}, args...)...)
 	cmd.Dir = top
-	cmd.Env = append(os.Environ(),
+	cmd.Env = os.Environ()
+	for _, name := range kept {
+		cmd.Env = append(cmd.Env, name+"="+settings[name])
+	}
+	cmd.Env = append(cmd.Env,
 		"GOOS="+p.os, "GOARCH="+p.arch, "GOAMD64=v1", "GOARM64=v8.0",
-		"CGO_ENABLED=0", "GOFIPS140=off", "GOEXPERIMENT=",
+		"CGO_ENABLED=0", "GOFIPS140=off", "GOEXPERIMENT=", "GOENV=off",
 		"GOFLAGS=-mod=readonly", "GOWORK=off", "PWD="+top,
 	)
-	return cmd
+	return cmd, nil
 }

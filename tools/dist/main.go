@@ -7,6 +7,9 @@
 // of the Go modules that the binary was linked from. SHA256SUMS holds the
 // checksums of all these files.
 //
+// A version is built from its tag alone: in a clone, the commit that is checked
+// out must have the tag, and no file may differ from it.
+//
 // The same source and the same Go release give the same bytes, on any machine
 // and in any folder. Nothing in the output depends on the time, the user or
 // the path of the build.
@@ -67,12 +70,16 @@ func run(ctx context.Context, args []string, version, out string, said io.Writer
 	if err := checkVersion(version); err != nil {
 		return err
 	}
+	const top = "." // make runs this at the top of the repository
+	if err := checkSource(ctx, top, version); err != nil {
+		return err
+	}
 	if err := tidy(out); err != nil {
 		return err
 	}
 	var files []string
 	for _, p := range platforms {
-		made, err := release(ctx, p, version, out)
+		made, err := release(ctx, top, p, version, out)
 		if err != nil {
 			return fmt.Errorf("%s: %w", p, err)
 		}
@@ -116,8 +123,7 @@ func tidy(out string) error {
 
 // release builds croft for one platform. It writes the archive and the SBOM to
 // out and returns their names.
-func release(ctx context.Context, p platform, version, out string) ([]string, error) {
-	const top = "." // make runs this at the top of the repository
+func release(ctx context.Context, top string, p platform, version, out string) ([]string, error) {
 	work, err := os.MkdirTemp("", "croft-dist-")
 	if err != nil {
 		return nil, err

@@ -106,15 +106,26 @@ func buildID(t *testing.T, top, pkg string, more []string) (action, content stri
 	t.Helper()
 	args := append(flags(development), more...)
 	args = append(args, "-export", "-f", "{{.BuildID}}", pkg)
-	out, err := goCommand(t.Context(), top, host, "list", args...).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	action, content, ok := strings.Cut(strings.TrimSpace(string(out)), "/")
+	out := goSays(t, top, "list", args...)
+	action, content, ok := strings.Cut(out, "/")
 	if !ok || action == "" || content == "" {
 		t.Fatalf("not a build ID: %q", out)
 	}
 	return action, content
+}
+
+// goSays runs the go command as a release does, and returns what it prints.
+func goSays(t *testing.T, top, verb string, args ...string) string {
+	t.Helper()
+	cmd, err := goCommand(t.Context(), top, host, verb, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(out))
 }
 
 // checkModules compares an SBOM with what the go command says of the binary,

@@ -3,16 +3,22 @@
 // runs it.
 //
 // It first asks the vulnerability database one question. Without the right
-// answer it looks at nothing, says "NOT CHECKED" and ends with status 3, so that a
-// machine without a network never seems to have found nothing.
+// answer, or if the database is more than 30 days old, it looks at nothing,
+// says "NOT CHECKED" and ends with status 3. So a machine without a network
+// never seems to have found nothing.
+//
+// Files of other systems call other code. So it looks at Croft itself once for
+// every system that releases are built for.
 //
 // Its status is 0 if nothing was found, 1 if something was found or a module
-// could not be read, 2 for wrong arguments, and 3 for no database.
+// could not be read, 2 for wrong arguments, and 3 for no database or an old
+// one.
 package main
 
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -39,6 +45,13 @@ const govulncheckFound = 3
 // patience bounds the first question to the database.
 const patience = time.Minute
 
+// oldest is the age at which a copy of the database says too little. Go's own
+// changes every few days.
+const oldest = 30 * 24 * time.Hour
+
+// systems are those that releases are built for, see tools/dist.
+var systems = []string{"linux", "darwin", "windows"}
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	status := command(ctx, os.Args[1:], os.Stdout, os.Stderr)
@@ -53,7 +66,7 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags.StringVar(&s.program, "govulncheck", "govulncheck", "the program to run")
 	flags.StringVar(&s.database, "db", "",
 		"`URL` of the vulnerability database, or file:///FOLDER of a copy; default: Go's own")
-	top := flags.String("top", ".", "look for modules in this folder and below")
+	flags.StringVar(&s.top, "top", ".", "look for modules in this folder and below")
 	if err := flags.Parse(args); err != nil {
 		return exitUsage
 	}
@@ -63,12 +76,12 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 
 	if err := s.askDatabase(ctx); err != nil {
-		fmt.Fprintf(stderr, "vuln: NOT CHECKED: the vulnerability database cannot be read:\n%v\n"+
+		fmt.Fprintf(stderr, "vuln: NOT CHECKED: the vulnerability database is of no use:\n%v\n"+
 			"vuln: no module was looked at. Try again where the database can be reached,\n"+
 			"vuln: or name a copy of it: make vuln VULNFLAGS=\"-db file:///FOLDER\"\n", err)
 		return exitNotChecked
 	}
-	modules, err := findModules(*top)
+	modules, err := findModules(s.top)
 	if err != nil {
 		fmt.Fprintln(stderr, "vuln:", err)
 		return exitFound
@@ -78,8 +91,8 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 // scanner runs govulncheck.
 type scanner struct {
-	program, database string
-	stdout, stderr    io.Writer
+	program, database, top string
+	stdout, stderr         io.Writer
 }
 
 // askDatabase asks for a vulnerability that every copy of the database has
@@ -98,6 +111,19 @@ func (s *scanner) askDatabase(ctx context.Context) error {
 	if !strings.Contains(answer.String(), `"`+known+`"`) {
 		return fmt.Errorf("it does not know %s in %s", known, module)
 	}
+	var first struct {
+		Config struct {
+			Changed time.Time `json:"db_last_modified"`
+		} `json:"config"`
+	}
+	if err := json.NewDecoder(&answer).Decode(&first); err != nil {
+		return fmt.Errorf("govulncheck's answer cannot be read: %w", err)
+	}
+	changed := first.Config.Changed
+	if time.Since(changed) > oldest {
+		return fmt.Errorf("it was last changed on %s: get a newer copy", changed.Format(time.DateOnly))
+	}
+	fmt.Fprintf(s.stdout, "vuln: the database was last changed on %s\n", changed.Format(time.DateOnly))
 	return nil
 }
 
@@ -136,8 +162,11 @@ func (s *scanner) scan(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
+	if own && dir == filepath.Clean(s.top) {
+		return s.scanSystems(ctx, dir)
+	}
 	if own {
-		return s.govulncheck(ctx, "-C", dir, "./...")
+		return s.govulncheck(ctx, nil, "-C", dir, "./...")
 	}
 	work, err := os.MkdirTemp("", "croft-vuln-")
 	if err != nil {
@@ -155,13 +184,26 @@ func (s *scanner) scan(ctx context.Context, dir string) error {
 	}
 	var all error
 	for _, b := range binaries {
-		all = errors.Join(all, s.govulncheck(ctx, "-mode=binary", filepath.Join(work, b.Name())))
+		all = errors.Join(all, s.govulncheck(ctx, nil, "-mode=binary", filepath.Join(work, b.Name())))
 	}
 	return all
 }
 
-func (s *scanner) govulncheck(ctx context.Context, args ...string) error {
+// scanSystems looks at a module as releases are built: for each system, and
+// without C.
+func (s *scanner) scanSystems(ctx context.Context, dir string) error {
+	var all error
+	for _, system := range systems {
+		fmt.Fprintf(s.stdout, "-- for %s\n", system)
+		all = errors.Join(all, s.govulncheck(ctx, []string{"GOOS=" + system, "CGO_ENABLED=0"}, "-C", dir, "./..."))
+	}
+	return all
+}
+
+// govulncheck runs the program with settings added to its environment.
+func (s *scanner) govulncheck(ctx context.Context, settings []string, args ...string) error {
 	cmd := s.command(ctx, args...)
+	cmd.Env = append(os.Environ(), settings...)
 	cmd.Stdout, cmd.Stderr = s.stdout, s.stderr
 	return cmd.Run()
 }

@@ -2,14 +2,17 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/croft-dev/croft/internal/testenv"
 )
@@ -23,7 +26,7 @@ var small = map[string]string{
 // clean is a database that knows nothing of that function. Like every copy, it
 // knows one old vulnerability elsewhere.
 var clean = map[string]string{
-	"index/db.json":        `{"modified":"2026-01-01T00:00:00Z"}`,
+	"index/db.json":        changed(time.Now()),
 	"index/modules.json":   "[" + listed("golang.org/x/text", "GO-2021-0113") + "]",
 	"ID/GO-2021-0113.json": entry("GO-2021-0113", "golang.org/x/text", "golang.org/x/text/language", "Parse"),
 }
@@ -35,6 +38,18 @@ var unclean = map[string]string{
 		listed("stdlib", "GO-2026-9999") + "]",
 	"ID/GO-2021-0113.json": clean["ID/GO-2021-0113.json"],
 	"ID/GO-2026-9999.json": entry("GO-2026-9999", "stdlib", "unicode/utf8", "RuneLen"),
+}
+
+// changed is how a database says when it was last changed.
+func changed(at time.Time) string {
+	return fmt.Sprintf(`{"modified":%q}`, at.UTC().Format(time.RFC3339))
+}
+
+// with is a copy of a tree with other files in it.
+func with(files, more map[string]string) map[string]string {
+	files = maps.Clone(files)
+	maps.Copy(files, more)
+	return files
 }
 
 // listed is how a database names the vulnerability of a module.
@@ -52,12 +67,12 @@ func entry(id, module, pkg, symbol string) string {
 		"database_specific":{"url":"https://pkg.go.dev/vuln/%s"}}`, id, module, pkg, symbol, id)
 }
 
-// vuln runs the command on the small module with a database.
-func vuln(t *testing.T, url string) (status int, out string) {
+// vuln runs the command on modules with a database.
+func vuln(t *testing.T, url string, modules map[string]string) (status int, out string) {
 	t.Helper()
 	program := testenv.Built(t, "govulncheck", "golang.org/x/vuln/cmd/govulncheck")
 	var said strings.Builder
-	status = command(t.Context(), []string{"-govulncheck", program, "-db", url, "-top", tree(t, small)}, &said, &said)
+	status = command(t.Context(), []string{"-govulncheck", program, "-db", url, "-top", tree(t, modules)}, &said, &said)
 	return status, said.String()
 }
 
@@ -66,7 +81,8 @@ func TestNothingSeemsCheckedWithoutADatabase(t *testing.T) {
 		_, _ = w.Write([]byte("<html>Please log in to this network</html>"))
 	}))
 	defer page.Close()
-	silent := tree(t, map[string]string{"index/db.json": clean["index/db.json"], "index/modules.json": "[]"})
+	silent := tree(t, with(clean, map[string]string{"index/modules.json": "[]"}))
+	old := tree(t, with(clean, map[string]string{"index/db.json": changed(time.Now().AddDate(0, 0, -31))}))
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -77,9 +93,10 @@ func TestNothingSeemsCheckedWithoutADatabase(t *testing.T) {
 		"a network that answers all with a page": page.URL,
 		"a folder that is not there":             "file://" + filepath.ToSlash(filepath.Join(t.TempDir(), "none")),
 		"a database that knows nothing":          "file://" + filepath.ToSlash(silent),
+		"a database of last month":               "file://" + filepath.ToSlash(old),
 		"an empty folder":                        "file://" + filepath.ToSlash(t.TempDir()),
 	} {
-		status, out := vuln(t, url)
+		status, out := vuln(t, url, small)
 		if status != exitNotChecked || !strings.Contains(out, "NOT CHECKED") {
 			t.Errorf("%s: status %d, said %s", name, status, out)
 		}
@@ -90,15 +107,50 @@ func TestNothingSeemsCheckedWithoutADatabase(t *testing.T) {
 }
 
 func TestAVulnerabilityIsFound(t *testing.T) {
-	status, out := vuln(t, "file://"+filepath.ToSlash(tree(t, unclean)))
+	status, out := vuln(t, "file://"+filepath.ToSlash(tree(t, unclean)), small)
 	if status != exitFound || !strings.Contains(out, "GO-2026-9999") || !strings.Contains(out, "vuln: FOUND") {
 		t.Errorf("status %d, said %s", status, out)
 	}
 }
 
 func TestAModuleWithoutVulnerabilitiesPasses(t *testing.T) {
-	status, out := vuln(t, "file://"+filepath.ToSlash(tree(t, clean)))
+	status, out := vuln(t, "file://"+filepath.ToSlash(tree(t, clean)), small)
 	if status != 0 || !strings.Contains(out, "vuln: 1 modules, none calls") {
+		t.Errorf("status %d, said %s", status, out)
+	}
+}
+
+// TestEverySystemIsLookedAt: a release for Windows is built on Linux, from
+// files that Linux does not see.
+func TestEverySystemIsLookedAt(t *testing.T) {
+	code, err := os.ReadFile(filepath.Join("..", "dist", "main.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	built := regexp.MustCompile(`(?m)^\t\{"(\w+)", "\w+"\},$`).FindAllSubmatch(code, -1)
+	if len(built) == 0 {
+		t.Error("tools/dist/main.go lists no platform as it did")
+	}
+	for _, m := range built {
+		if !slices.Contains(systems, string(m[1])) {
+			t.Errorf("releases are built for %s, which is not looked at", m[1])
+		}
+	}
+	for _, system := range systems {
+		modules := map[string]string{
+			"go.mod": small["go.mod"], "doc.go": "package small\n", "small_" + system + ".go": small["small.go"],
+		}
+		status, out := vuln(t, "file://"+filepath.ToSlash(tree(t, unclean)), modules)
+		if status != exitFound || !strings.Contains(out, "GO-2026-9999") {
+			t.Errorf("%s: status %d, said %s", system, status, out)
+		}
+	}
+}
+
+func TestAModuleOfWhichNothingIsBuiltIsNotChecked(t *testing.T) {
+	modules := with(small, map[string]string{"tools/none/go.mod": "module example.org/none\n\ngo 1.26\n"})
+	status, out := vuln(t, "file://"+filepath.ToSlash(tree(t, clean)), modules)
+	if status != exitFound || !strings.Contains(out, "vuln: NOT CHECKED, as above: ") || strings.Contains(out, "none calls") {
 		t.Errorf("status %d, said %s", status, out)
 	}
 }

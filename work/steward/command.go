@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -36,11 +37,11 @@ const (
 type Command struct {
 	Args []string // the program and its arguments
 	Dir  string   // default: the dispatcher's own
-	Env  []string // in addition to the dispatcher's own
+	Env  []string // default: the dispatcher's own
 
 	// Scratch is a file or folder that is of no use once the program is over.
-	// The caller removes it. If the croft command is killed meanwhile, it goes
-	// with the program.
+	// The caller removes it. If the croft command is killed while the program
+	// runs, it goes with the program, on Linux.
 	Scratch string
 }
 
@@ -53,7 +54,11 @@ func (c Command) Deliver(ctx context.Context, e work.Effect) error {
 	if len(c.Args) == 0 {
 		return Refused(fmt.Errorf("%w command: it is empty", fence.ErrInvalid))
 	}
-	env := append(append(os.Environ(), c.Env...),
+	env := c.Env
+	if env == nil {
+		env = os.Environ()
+	}
+	env = append(slices.Clip(env),
 		"CROFT_IDEMPOTENCY_KEY="+e.EffectID.String(), "CROFT_ITEM="+string(e.Item), "CROFT_QUEUE="+e.Queue, "CROFT_EFFECT="+e.Name,
 		"CROFT_TOKEN="+strconv.FormatInt(int64(e.Token), 10), "CROFT_ATTEMPT="+strconv.Itoa(e.Attempts))
 	said := &tail{most: 512}

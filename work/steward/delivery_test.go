@@ -205,6 +205,44 @@ func TestWhatNeverLeftIsNotDelivered(t *testing.T) {
 	}
 }
 
+// TestNoErrorTellsTheSecretsOfAURL: the error of a delivery stays in the ledger,
+// and receivers log that of a signature. In a URL the user, the path and the
+// query may be secret.
+func TestNoErrorTellsTheSecretsOfAURL(t *testing.T) {
+	srv := httptest.NewServer(http.NotFoundHandler())
+	address := srv.Listener.Addr().String()
+	path := "http://ann:hunter22@" + address + "/services/hunter22?code=hunter22"
+	errs := map[string]error{"an answer": Webhook{URL: path}.Deliver(t.Context(), effect(1))}
+	srv.Close()
+	errs["no connection"] = Webhook{URL: path}.Deliver(t.Context(), effect(1))
+	for name, err := range errs {
+		if err == nil || !strings.Contains(err.Error(), address) {
+			t.Errorf("%s: %v; want an error that names %s", name, err, address)
+		}
+	}
+	for _, unreadable := range []string{"https://ann:hunter22@h:port/", "https://ann:hun%zzhunter22@h/", "https://ann:hunter22/@h/"} {
+		err := Webhook{URL: unreadable}.Deliver(t.Context(), effect(1))
+		if kind(err) != refused || !errors.Is(err, fence.ErrInvalid) {
+			t.Errorf("%s: %v; want it refused as invalid", unreadable, err)
+		}
+		errs[unreadable] = err
+	}
+	h := http.Header{}
+	for _, name := range append([]string{HeaderSignature}, signed...) {
+		h.Set(name, "1")
+	}
+	err := Verify(bytes.Repeat([]byte("s"), MinSecret), "https://ann:hunter22@h/", h, nil, time.Now(), time.Minute)
+	if !errors.Is(err, fence.ErrInvalid) || !strings.Contains(err.Error(), "@h/") {
+		t.Errorf("another signature: %v; want an error that names the receiver", err)
+	}
+	errs["a signature"] = err
+	for name, err := range errs {
+		if strings.Contains(err.Error(), "hunter22") {
+			t.Errorf("%s: the error is %v", name, err)
+		}
+	}
+}
+
 // TestMain lets the test binary be a command: what it does is in its arguments.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == "deliver" {

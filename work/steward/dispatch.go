@@ -25,7 +25,7 @@ type DispatchOptions struct {
 	Deliveries int
 	// Poll is the longest wait between two looks at the outbox while nothing is due. Default: 1 second.
 	Poll time.Duration
-	// Key is what the dispatcher's lease is on, and TTL how long it lasts without renewal. Dispatchers with other destinations need another key. Default: "work/dispatcher", 30 seconds.
+	// Key is what the dispatcher's lease is on, and TTL how long it lasts without renewal. Dispatchers with other destinations need another key. If the ledger's mark of the key was made up, all dispatchers need another key, too. Default: "work/dispatcher", 30 seconds.
 	Key string
 	TTL time.Duration
 	// CallTimeout bounds one call of the ledger. Default: 5 seconds.
@@ -86,26 +86,31 @@ func RunDispatcher(ctx context.Context, c *croft.Client, l work.Ledger, to map[s
 	for ctx.Err() == nil {
 		err := c.Do(ctx, f.Key, lease, d.term)
 		switch {
-		case errors.Is(err, fence.ErrInvalid), errors.Is(err, croft.ErrClosed):
+		case errors.Is(err, fence.ErrInvalid) && !errors.Is(err, fence.ErrAhead), errors.Is(err, croft.ErrClosed):
 			return err
 		case err != nil && ctx.Err() == nil:
+			lease.Above, err = above(err, lease.Above)
 			d.log(slog.LevelWarn, "dispatcher_stopped", slog.String("error", err.Error()))
-			lease.Above = above(err, lease.Above)
 			rest(ctx, f.Poll)
 		}
 	}
 	return nil
 }
 
-// above is the token that the next term must exceed: one that the ledger remembers and the lease store does not.
-func above(err error, was fence.Token) fence.Token {
+// above is the token that the next term must exceed: one that the ledger
+// remembers and the lease store does not. A token that nothing can exceed is not
+// followed. The ledger keeps a mark for each key, so another key is the way back.
+func above(err error, was fence.Token) (fence.Token, error) {
+	newest := fence.Token(0)
 	if stale := (*fence.StaleError)(nil); errors.As(err, &stale) {
-		return max(was, stale.Newest.Token)
+		newest = stale.Newest.Token
+	} else if refused := (*fence.RefusedError)(nil); errors.As(err, &refused) {
+		newest = refused.Mark.Token
 	}
-	if refused := (*fence.RefusedError)(nil); errors.As(err, &refused) {
-		return max(was, refused.Mark.Token)
+	if !fence.CanFollow(newest, time.Now()) {
+		return was, fmt.Errorf("the ledger's mark %d lies too far ahead to be exceeded, so somebody made it up; give all dispatchers another key: %w", newest, err)
 	}
-	return was
+	return max(was, newest), err
 }
 
 func rest(ctx context.Context, d time.Duration) {

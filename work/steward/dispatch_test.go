@@ -3,6 +3,8 @@ package steward_test
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -153,6 +155,56 @@ func TestAFailedDeliveryIsTriedAgainUnderTheSameIdentity(t *testing.T) {
 	if identities, deliveries := doubtful.count(); identities != 1 || deliveries != 1 {
 		t.Errorf("what may be sent once was sent %d times", deliveries)
 	}
+}
+
+// warnings are the errors that a dispatcher logs.
+type warnings chan string
+
+func (w warnings) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelWarn }
+func (w warnings) WithAttrs([]slog.Attr) slog.Handler               { return w }
+func (w warnings) WithGroup(string) slog.Handler                    { return w }
+func (w warnings) Handle(_ context.Context, r slog.Record) error {
+	r.Attrs(func(a slog.Attr) bool {
+		select {
+		case w <- a.Value.String():
+		default: // nobody looks any more
+		}
+		return true
+	})
+	return nil
+}
+
+// TestAMadeUpMarkEndsNoDispatcher: it says what is wrong, again and again, and
+// under another key effects are delivered.
+func TestAMadeUpMarkEndsNoDispatcher(t *testing.T) {
+	o := newOffice(t)
+	fence.SetMaxAhead(250 * fence.DefaultMaxAhead) // as if it were from before there was a bound
+	planted := fence.Stamp{Key: "work/dispatcher", Token: fence.MaxToken, Grant: tenure.NewSecret().Grant()}
+	_, err := o.l.Take(t.Context(), work.Taking{Stamp: planted, Hold: time.Minute})
+	fence.SetMaxAhead(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := &receiver{}
+	id := o.done("q", work.Emission{Name: "a"})
+	said := make(warnings, 3)
+	stop := o.dispatch(o.l, map[string]steward.Deliverer{"a": to}, &steward.DispatchOptions{Logger: slog.New(said)})
+	for range 3 {
+		select {
+		case text := <-said:
+			if !strings.Contains(text, "give all dispatchers another key") {
+				t.Errorf("it says %q", text)
+			}
+		case <-time.After(patience):
+			t.Fatal("it says nothing any more")
+		}
+	}
+	stop()
+	if _, deliveries := to.count(); deliveries != 0 {
+		t.Errorf("%d deliveries below the mark", deliveries)
+	}
+	o.dispatch(o.l, map[string]steward.Deliverer{"a": to}, &steward.DispatchOptions{Key: "work/dispatcher-2"})
+	o.eventually(id, work.Sent)
 }
 
 // TestADispatcherThatWasReplacedSettlesNothing: its delivery ends after a newer one has begun, and the ledger refuses what it says.

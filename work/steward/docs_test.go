@@ -95,11 +95,8 @@ func TestTheVerifiersOfTheDocumentationAgree(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	judge := func(t *testing.T, program, file, text string) {
-		path, err := exec.LookPath(program)
-		if err != nil {
-			testenv.Missing(t, "%s is not installed", program)
-		}
+	judge := func(t *testing.T, program, debianPackage, file, text string) {
+		path := testenv.Program(t, program, debianPackage)
 		dir := t.TempDir()
 		for name, data := range map[string]string{file: text, "trials.json": string(list)} {
 			if err := os.WriteFile(filepath.Join(dir, name), []byte(data), 0o600); err != nil {
@@ -135,7 +132,7 @@ func TestTheVerifiersOfTheDocumentationAgree(t *testing.T) {
 		}
 	})
 	t.Run("python", func(t *testing.T) {
-		judge(t, "python3", "verify.py", example(t, "python")+`
+		judge(t, "python3", "python3", "verify.py", example(t, "python")+`
 
 import json
 
@@ -150,7 +147,7 @@ for t in json.load(open("trials.json")):
 	t.Run("typescript", func(t *testing.T) {
 		// Not every node that is in use takes types. They stand after parameters only.
 		text := regexp.MustCompile(`: (string|Headers|Buffer)\b`).ReplaceAllString(example(t, "typescript"), "")
-		judge(t, "node", "verify.mjs", text+`
+		judge(t, "node", "nodejs", "verify.mjs", text+`
 import { readFileSync } from "node:fs";
 for (const t of JSON.parse(readFileSync("trials.json", "utf8"))) {
   try {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/store"
 )
 
 // The headers of a webhook's request.
@@ -83,7 +84,7 @@ func Verify(secret []byte, url string, h http.Header, body []byte, now time.Time
 		matches = matches || hmac.Equal([]byte(strings.TrimSpace(given)), []byte(want))
 	}
 	if !matches {
-		return fmt.Errorf("%w signature: it was not made with this secret for %s, or the request was changed on its way", fence.ErrInvalid, url)
+		return fmt.Errorf("%w signature: it was not made with this secret for %s, or the request was changed on its way", fence.ErrInvalid, store.Redact(url))
 	}
 	if off := now.Sub(time.Unix(seconds, 0)).Abs(); off > tolerance {
 		return fmt.Errorf("%w signature: it is %s off, at most %s is allowed; it may be a copy of an old request, or a clock is wrong", fence.ErrInvalid, round(off), tolerance)

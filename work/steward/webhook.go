@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
-	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/work"
 )
 
@@ -78,7 +77,7 @@ func (w Webhook) Deliver(ctx context.Context, e work.Effect) error {
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent.Store(true) }})
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.URL, bytes.NewReader(e.Body))
 	if err != nil {
-		return Refused(fmt.Errorf("webhook %s: %w", store.Redact(w.URL), err))
+		return Refused(fmt.Errorf("%w webhook: its URL cannot be read", fence.ErrInvalid)) // err quotes all of it
 	}
 	if err := w.check(); err != nil {
 		return Undelivered(err)
@@ -91,7 +90,7 @@ func (w Webhook) Deliver(ctx context.Context, e work.Effect) error {
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	resp, err := client.Do(req)
 	if err != nil {
-		err = fmt.Errorf("webhook %s: %w", store.Redact(w.URL), bare(err))
+		err = fmt.Errorf("webhook at %s: %w", req.URL.Host, bare(err))
 		if !sent.Load() { // no connection: nothing has left this machine
 			return Undelivered(err)
 		}
@@ -99,7 +98,7 @@ func (w Webhook) Deliver(ctx context.Context, e work.Effect) error {
 	}
 	defer resp.Body.Close()
 	said, _ := io.ReadAll(io.LimitReader(resp.Body, 512))
-	return w.judge(resp, said)
+	return judge(req.URL.Host, resp, said)
 }
 
 // dress gives the request its headers.
@@ -137,12 +136,14 @@ func (w Webhook) dress(req *http.Request, e work.Effect) {
 	}
 }
 
-// judge makes an outcome of the receiver's answer.
-func (w Webhook) judge(resp *http.Response, said []byte) error {
+// judge makes an outcome of the receiver's answer. Its error stays in the
+// ledger, so it names the receiver's host alone: at many services the path or
+// the query is the secret.
+func judge(host string, resp *http.Response, said []byte) error {
 	if resp.StatusCode/100 == 2 {
 		return nil
 	}
-	err := fmt.Errorf("webhook %s: %s: %s", store.Redact(w.URL), resp.Status, bytes.TrimSpace(said))
+	err := fmt.Errorf("webhook at %s: %s: %s", host, resp.Status, bytes.TrimSpace(said))
 	switch code := resp.StatusCode; {
 	case code == http.StatusRequestTimeout, code == http.StatusTooEarly, code == http.StatusTooManyRequests, code == http.StatusServiceUnavailable:
 		seconds, _ := strconv.Atoi(resp.Header.Get("Retry-After"))

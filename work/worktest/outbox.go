@@ -76,7 +76,7 @@ func outbox() []check {
 				t.pass(a.Effect.Ready)
 			}
 		}},
-		{"a made-up stamp shuts no dispatcher out", func(t *trial) {
+		{"a taking or settlement with a made-up stamp is refused", func(t *trial) {
 			t.emits("q", "x")
 			madeUp := dispatcher(1)
 			madeUp.Token = fence.MaxToken

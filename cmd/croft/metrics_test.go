@@ -1,0 +1,101 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/croft-dev/croft/internal/testenv"
+)
+
+// TestMetricsGivePermissionsToTheirOwnFileAlone: another user who may write to
+// the folder puts a link in the place of the new file while it is written.
+func TestMetricsGivePermissionsToTheirOwnFileAlone(t *testing.T) {
+	folder, secret := t.TempDir(), filepath.Join(t.TempDir(), "shadow")
+	if err := os.WriteFile(secret, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	swapped := 0
+	source := prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
+		files, err := os.ReadDir(folder)
+		for _, file := range files {
+			name := filepath.Join(folder, file.Name())
+			err = errors.Join(err, os.Remove(name), os.Symlink(secret, name))
+			swapped++
+		}
+		return nil, err
+	})
+	end, err := (&app{stderr: io.Discard}).writeMetrics(filepath.Join(folder, "croft.prom"), source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end()
+	info, err := os.Stat(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Mode().Perm() != 0o600 || swapped == 0 {
+		t.Errorf("after %d links the secret file has mode %v; want 0600", swapped, info.Mode())
+	}
+}
+
+// TestMetricsKeepNoConnection: a neighbour could hold so many open that the
+// store cannot be reached any more.
+func TestMetricsKeepNoConnection(t *testing.T) {
+	var said strings.Builder
+	end, err := (&app{stderr: &said}).serveMetrics(":0", prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer end()
+	address := strings.TrimSuffix(strings.TrimPrefix(said.String(), "croft: metrics at http://"), "/metrics\n")
+	if !strings.HasPrefix(address, "127.0.0.1:") {
+		t.Fatalf("%q; want metrics on the loopback address", said.String())
+	}
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(testenv.Patience))
+	if _, err := io.WriteString(conn, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: keep-alive\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if answer, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 200 OK\r\n") {
+		t.Errorf("the answer is %q, %v; want metrics, and the end of the connection", answer, err)
+	}
+}
+
+// TestEverybodyMayReadAReplacedFile: the node exporter is another user.
+func TestEverybodyMayReadAReplacedFile(t *testing.T) {
+	folder := t.TempDir()
+	path := filepath.Join(folder, "croft.prom")
+	for _, content := range []string{"one", "two"} {
+		if err := replaceFile(path, func(w io.Writer) error { _, err := io.WriteString(w, content); return err }); err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(path)
+		if err != nil || string(text) != content {
+			t.Errorf("the file holds %q, %v; want %q", text, err, content)
+		}
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o644 {
+			t.Errorf("the file is %v, %v; want mode 0644", info, err)
+		}
+	}
+	full := errors.New("the disk is full")
+	if err := replaceFile(path, func(io.Writer) error { return full }); !errors.Is(err, full) {
+		t.Errorf("%v, want %v", err, full)
+	}
+	files, err := os.ReadDir(folder)
+	if text, _ := os.ReadFile(path); string(text) != "two" || len(files) != 1 || err != nil {
+		t.Errorf("after a failure the file holds %q, and the folder %v, %v; want the old file alone", text, files, err)
+	}
+}

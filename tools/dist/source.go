@@ -1,0 +1,50 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// checkSource refuses to name a build after a tag if the source in the folder
+// is not the tag's. Without this, a file that was never committed would become
+// part of the release. An unpacked archive of the source has no .git, and is
+// taken for what its user says it is.
+func checkSource(ctx context.Context, top, version string) error {
+	if _, err := os.Stat(filepath.Join(top, ".git")); version == development || errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	changed, err := git(ctx, top, "status", "--porcelain", "--untracked-files=all")
+	if err != nil {
+		return err
+	}
+	if changed != "" {
+		return fmt.Errorf("this is not the source of %s; commit or remove these files, or give no version:\n%s", version, changed)
+	}
+	tags, err := git(ctx, top, "tag", "--points-at", "HEAD")
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(strings.Fields(tags), version) {
+		return fmt.Errorf("the commit that is checked out is not tagged %s; check that tag out, or give no version", version)
+	}
+	return nil
+}
+
+// git runs git in a folder and returns what it prints.
+func git(ctx context.Context, folder string, args ...string) (string, error) {
+	out, err := exec.CommandContext(ctx, "git", append([]string{"-C", folder}, args...)...).Output()
+	var failed *exec.ExitError
+	if errors.As(err, &failed) {
+		err = fmt.Errorf("%w: %s", err, failed.Stderr)
+	}
+	if err != nil {
+		return "", fmt.Errorf("git %s: %w", args[0], err)
+	}
+	return string(out), nil
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestAVersionIsBuiltFromItsTagAlone: neither from another commit nor from
+// files that are not in it.
+func TestAVersionIsBuiltFromItsTagAlone(t *testing.T) {
+	top, do := clone(t)
+	check := func(what, version string, refusal string) {
+		t.Helper()
+		err := checkSource(t.Context(), top, version)
+		if refusal == "" && err != nil || refusal != "" && (err == nil || !strings.Contains(err.Error(), refusal)) {
+			t.Errorf("%s: %v, want %q", what, err, refusal)
+		}
+	}
+	file := filepath.Join(top, "main.go")
+	write(t, file, "package main\n")
+	check("an unpacked archive", "v1.2.3", "")
+
+	do("init", "--quiet")
+	check("a file that was never committed", "v1.2.3", "main.go")
+	check("a file that was never committed, without a version", development, "")
+	do("add", ".")
+	do("commit", "--quiet", "--message", "first")
+	check("a commit without a tag", "v1.2.3", "not tagged v1.2.3")
+	do("tag", "v1.2.3")
+	do("tag", "--annotate", "--message", "second", "v1.2.4")
+	check("the tag", "v1.2.3", "")
+	check("a second tag of the same commit", "v1.2.4", "")
+	check("another tag", "v1.2.30", "not tagged v1.2.30")
+	write(t, file, "package main // changed\n")
+	check("a changed file", "v1.2.3", "main.go")
+
+	t.Chdir(top)
+	if err := run(t.Context(), nil, "v1.2.3", t.TempDir(), io.Discard); err == nil || !strings.Contains(err.Error(), "main.go") {
+		t.Errorf("dist of a changed file: %v, want that it is named", err)
+	}
+}
+
+// TestACloneHasTheSameLineEndsEverywhere: also where git is set to change them,
+// as it is by default on Windows. A release holds the README, and the binary
+// holds scripts.
+func TestACloneHasTheSameLineEndsEverywhere(t *testing.T) {
+	top, do := clone(t)
+	write(t, filepath.Join(top, ".gitattributes"), string(read(t, filepath.Join("..", "..", ".gitattributes"))))
+	do("init", "--quiet")
+	do("config", "core.autocrlf", "true")
+	for _, name := range []string{"README.md", "LICENSE", "apply.lua"} {
+		write(t, filepath.Join(top, name), "one\ntwo\n")
+	}
+	do("add", ".")
+	do("commit", "--quiet", "--message", "first")
+	for _, name := range []string{"README.md", "LICENSE", "apply.lua"} {
+		if err := os.Remove(filepath.Join(top, name)); err != nil {
+			t.Fatal(err)
+		}
+		do("checkout", "--", name)
+		if got := string(read(t, filepath.Join(top, name))); got != "one\ntwo\n" {
+			t.Errorf("%s is checked out as %q", name, got)
+		}
+	}
+}
+
+// clone is a folder for a repository, and a way to run git there. No settings
+// of the user's count.
+func clone(t *testing.T) (top string, do func(args ...string)) {
+	t.Helper()
+	for name, value := range map[string]string{
+		"GIT_CONFIG_GLOBAL": os.DevNull, "GIT_CONFIG_SYSTEM": os.DevNull,
+		"GIT_AUTHOR_NAME": "ann", "GIT_AUTHOR_EMAIL": "ann@example.org",
+		"GIT_COMMITTER_NAME": "ann", "GIT_COMMITTER_EMAIL": "ann@example.org",
+	} {
+		t.Setenv(name, value)
+	}
+	top = t.TempDir()
+	return top, func(args ...string) {
+		t.Helper()
+		if _, err := git(t.Context(), top, args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestSettingsOfTheUserChangeNoByte: those that `go env -w` keeps for a user
+// count as little as those of the shell. A build still finds its modules.
+func TestSettingsOfTheUserChangeNoByte(t *testing.T) {
+	settings := filepath.Join(t.TempDir(), "env")
+	write(t, settings, "GOEXPERIMENT=arenas\nGOPROXY=https://proxy.example\n")
+	t.Setenv("GOENV", settings)
+	t.Setenv("GOEXPERIMENT", "") // an empty one leaves it to the file
+	t.Setenv("GOPROXY", "")
+	for name, want := range map[string]string{"GOEXPERIMENT": "", "GOPROXY": "https://proxy.example"} {
+		if got := goSays(t, ".", "env", name); got != want {
+			t.Errorf("a build has %s=%q, want %q", name, got, want)
+		}
+	}
+}
