@@ -1,7 +1,10 @@
 package croft
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,4 +25,23 @@ func TestWithoutObserversEventsCostNothing(t *testing.T) {
 	if c.observed() {
 		t.Error("calls of the store are counted though nobody asked")
 	}
+}
+
+// TestAPanicOfObserveEndsNothing: an observer is not worth the work it observes.
+func TestAPanicOfObserveEndsNothing(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		var text bytes.Buffer
+		c := r.client(nil, &Options{
+			Observe: func(Event) { panic("a bug in the observer") },
+			Logger:  slog.New(slog.NewTextHandler(&lockedWriter{w: &text}, nil)),
+		})
+		l := r.acquire(c, "jobs/one", nil)
+		time.Sleep(time.Minute) // renewals are observed on another goroutine
+		if err := l.Release(r.Context()); err != nil {
+			r.Error(err)
+		}
+		if !strings.Contains(text.String(), "a bug in the observer") {
+			r.Errorf("the log does not tell of the panic: %s", text.String())
+		}
+	})
 }

@@ -3,6 +3,7 @@ package croft
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -347,4 +348,38 @@ func TestWhoHeldTheKeyBeforeIsNotSaidToHoldIt(t *testing.T) {
 		}
 		all.Wait()
 	})
+}
+
+// TestAClientWhoseLeaseWasTakenAwayGetsTheKeyLikeAnybodyElse: it asks the store
+// before it refuses, also if it still believes in its own lease.
+func TestAClientWhoseLeaseWasTakenAwayGetsTheKeyLikeAnybodyElse(t *testing.T) {
+	for name, away := range map[string]func(r *rig, operator *Client, l *Lease) error{
+		"revoked": func(r *rig, operator *Client, l *Lease) error {
+			return errOf(operator.Revoke(r.Context(), l.Key(), ByHand{Note: "x"}))
+		},
+		"reserved for it": func(r *rig, operator *Client, l *Lease) error {
+			return errOf(operator.Reserve(r.Context(), l.Key(), "ana", ByHand{Note: "x"}))
+		},
+		"released elsewhere": func(r *rig, operator *Client, l *Lease) error {
+			return errOf(operator.Release(r.Context(), l.Deed(), false))
+		},
+	} {
+		for _, patience := range []time.Duration{0, time.Hour} {
+			t.Run(fmt.Sprint(name, ", waiting ", patience), func(t *testing.T) {
+				inBubble(t, func(r *rig) {
+					c := r.client(nil, &Options{Owner: "ana"})
+					l := r.acquire(c, "jobs/one", nil)
+					if err := away(r, r.client(nil, nil), l); err != nil {
+						r.Fatal(err)
+					}
+					start := time.Now()
+					next := r.acquire(c, "jobs/one", &LeaseOptions{WaitFor: patience})
+					wantAfter(r, start, 0, 2*time.Second) // and not at the next renewal, after 20 s
+					if next.Token() <= l.Token() {
+						r.Errorf("token %d after %d", next.Token(), l.Token())
+					}
+				})
+			})
+		}
+	}
 }

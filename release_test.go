@@ -213,3 +213,12 @@ func TestWorkMayReleaseWithItsOwnContext(t *testing.T) {
 		wantAfter(r, start, 10*time.Millisecond, 10*time.Millisecond)
 	})
 }
+
+// TestReleasingNoLeaseDoesNothing: a deferred release needs no look at the error
+// of the acquire.
+func TestReleasingNoLeaseDoesNothing(t *testing.T) {
+	var l *Lease
+	if err := errors.Join(l.Release(t.Context()), l.Fail(t.Context())); err != nil {
+		t.Error(err)
+	}
+}
