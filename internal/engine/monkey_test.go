@@ -26,6 +26,8 @@ type world struct {
 	calls   []*Call
 	held    []*Lease
 	granted int
+	pairs   int               // batches sent beside another
+	sent    map[*rig][]*Batch // in flight
 }
 
 // seeds is how many worlds are tried.
@@ -59,8 +61,11 @@ func (w *world) told(r *rig) {
 	r.now = w.now
 	r.take()
 	for len(r.flying) > 0 {
-		w.carry(r, r.next())
+		b := r.next()
+		w.inspect(r, b)
+		w.carry(r, b)
 	}
+	w.wantNoNeedlessWait(r)
 	for _, c := range r.ready.Raise {
 		w.after(w.upTo(time.Second), func() {
 			r.e.Raised(w.now, c, 0, nil)
@@ -81,6 +86,72 @@ func (w *world) told(r *rig) {
 			w.held = append(w.held, l)
 			w.after(w.upTo(20*time.Second), func() { w.giveBack(r, l) })
 		}
+	}
+}
+
+// inspect checks a batch that is about to be sent against those in flight.
+func (w *world) inspect(r *rig, b *Batch) {
+	w.t.Helper()
+	for _, req := range b.requests {
+		if req.lane != b.requests[0].lane || req.lane == alone && len(b.requests) > 1 {
+			w.t.Errorf("requests of lanes %d and %d go together, %d in all", req.lane, b.requests[0].lane, len(b.requests))
+		}
+	}
+	young, old := w.inFlight(r)
+	most := maxInFlight
+	if r.e.o.Pipelines {
+		most++
+	}
+	switch {
+	case len(young)+old >= most:
+		w.t.Errorf("a batch is sent while %d are in flight", len(young)+old)
+	case len(young) > 1 || len(young) == 1 && !r.e.o.Pipelines:
+		w.t.Errorf("a batch is sent while %d are in flight that do not hang", len(young))
+	case len(young) == 1:
+		w.pairs++
+		w.wantApart(young[0], b)
+	}
+	w.sent[r] = append(w.sent[r], b)
+}
+
+// inFlight tells the batches in flight that do not hang, and how many do.
+func (w *world) inFlight(r *rig) (young []*Batch, old int) {
+	for _, b := range w.sent[r] {
+		if w.now.Sub(b.sent) < time.Second {
+			young = append(young, b)
+		} else {
+			old++
+		}
+	}
+	return young, old
+}
+
+// wantApart checks that a batch may go beside another: it is as large, they
+// share no key, and both only begin and end terms.
+func (w *world) wantApart(before, b *Batch) {
+	w.t.Helper()
+	if len(b.requests) < len(before.requests) {
+		w.t.Errorf("a batch of %d goes beside one of %d", len(b.requests), len(before.requests))
+	}
+	for _, req := range slices.Concat(before.requests, b.requests) {
+		if req.lane != fresh || req.Verb != tenure.Acquire && req.Verb != tenure.Release {
+			w.t.Errorf("a %s in lane %d is in one of two batches in flight", req.Verb, req.lane)
+		}
+	}
+	for _, req := range b.requests {
+		if slices.ContainsFunc(before.requests, func(other *request) bool { return other.Key == req.Key }) {
+			w.t.Errorf("two batches in flight are about %q", req.Key)
+		}
+	}
+}
+
+// wantNoNeedlessWait checks that requests wait only for a batch that does not
+// hang, or because too many do.
+func (w *world) wantNoNeedlessWait(r *rig) {
+	w.t.Helper()
+	young, old := w.inFlight(r)
+	if r.e.Load().Waiting > 0 && len(young) == 0 && old < maxInFlight {
+		w.t.Errorf("at %s %d requests wait for nothing; %d batches hang", time.Duration(w.now), r.e.Load().Waiting, old)
 	}
 }
 
@@ -121,6 +192,7 @@ func (w *world) carry(r *rig, b *Batch) {
 		back = 5*time.Second - there // the call times out
 	}
 	w.after(there+back, func() {
+		w.sent[r] = slices.DeleteFunc(w.sent[r], func(other *Batch) bool { return other == b })
 		r.e.Answered(w.now, b, answers)
 		w.told(r)
 	})
@@ -181,9 +253,10 @@ func (w *world) judge() {
 }
 
 func TestEnginesOnOneStoreFromASeed(t *testing.T) {
+	pairs := 0
 	for seed := range uint64(seeds) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			w := &world{t: t, random: rand.New(rand.NewPCG(seed, 1)), faulty: true}
+			w := &world{t: t, random: rand.New(rand.NewPCG(seed, 1)), faulty: true, sent: map[*rig][]*Batch{}}
 			s, number := &shelf{records: map[string]tenure.Record{}}, new(int)
 			for range 3 {
 				r := newRigOn(t, s, number, w.random.Float64)
@@ -211,6 +284,7 @@ func TestEnginesOnOneStoreFromASeed(t *testing.T) {
 					t.Errorf("a call to %s %q has no reply: %+v, attempt %+v", c.Request.Verb, c.Request.Key, c, c.attempt)
 				}
 			}
+			pairs += w.pairs
 			if w.granted == 0 {
 				t.Error("nothing was granted")
 			}
@@ -224,5 +298,8 @@ func TestEnginesOnOneStoreFromASeed(t *testing.T) {
 		if t.Failed() {
 			return
 		}
+	}
+	if pairs == 0 {
+		t.Error("no batch was ever sent beside another")
 	}
 }
