@@ -10,6 +10,7 @@ import (
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/engine"
 	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/store/refusals"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -65,7 +66,7 @@ func (c *Client) newAcquire(key string, options *LeaseOptions) (*pending, error)
 	if err := fence.CheckAhead(o.Above, time.Now()); err != nil { // no guard would admit what follows
 		return nil, fmt.Errorf("above: %w", err)
 	}
-	if err := checkReserved(key); err != nil {
+	if err := refusals.CheckKey(key); err != nil {
 		return nil, err
 	}
 	for _, d := range []struct {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/store/refusals"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -74,7 +75,7 @@ func (c *Client) Revoke(ctx context.Context, key string, h ByHand) (*Transfer, e
 
 func (c *Client) byHand(ctx context.Context, h ByHand, req tenure.Request) (*Transfer, error) {
 	req.Actor, req.Note = cmp.Or(h.Actor, c.o.Owner), h.Note
-	if err := checkReserved(req.Key); err != nil {
+	if err := refusals.CheckKey(req.Key); err != nil {
 		return nil, err
 	}
 	req.Secret = tenure.NewSecret()

@@ -12,6 +12,7 @@ import (
 	"github.com/croft-dev/croft/internal/engine"
 	"github.com/croft-dev/croft/internal/identity"
 	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/store/refusals"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -32,7 +33,7 @@ type Client struct {
 	random func() float64 // from 0 up to 1; safe for concurrent use
 
 	// refusals are noted here for operators.
-	refusals *recorder
+	refusals *refusals.Recorder
 	wakes    sync.Pool     // of chan struct{}, for pending calls
 	closing  chan struct{} // closed when Close begins
 	idle     chan struct{} // closed when every call has its outcome, after that
@@ -86,7 +87,7 @@ func newClient(st store.Store, o *Options, clk clock.Clock, random func() float6
 		options.Pipelines = p.Pipelines()
 	}
 	c.engine = engine.New(options)
-	c.refusals = &recorder{c: c}
+	c.refusals = refusals.NewRecorder(st, clk, c.o.CallTimeout)
 	return c
 }
 
@@ -127,9 +128,8 @@ func (c *Client) Close() error {
 	if left {
 		c.err = store.Unknown(errors.New("closed before every request had an outcome; what was granted unnoticed lapses at its deadline"))
 	}
-	c.refusals.flush()
+	c.refusals.Close()
 	c.kill()
-	c.refusals.flush()
 	c.wait(c.quiet, time.Second)
 	if c.owned {
 		c.err = errors.Join(c.err, c.st.Close())

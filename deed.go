@@ -3,6 +3,8 @@ package croft
 import (
 	"context"
 
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/store/refusals"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -31,4 +33,33 @@ func (c *Client) byDeed(ctx context.Context, d tenure.Deed, req tenure.Request) 
 	answer, err := c.ask(ctx, req, 2*c.o.CallTimeout)
 	c.notOwned(req.Verb, d.Stamp(), "", err)
 	return answer.Record, err
+}
+
+// Refused notes in the store, for operators, that a guard refused a write with
+// this stamp: "croft inventory" and "croft watch" show it. target is the guard's.
+// An err that is nil, or no refusal of a fence or of the law, is not noted.
+//
+// It returns at once and cannot fail. Refusals are recorded in the background,
+// and only of keys that the store knows. Like ones are counted together, a client
+// records at most a few every second, and forgets what the store does not take.
+// The client notes by itself when its own renewals, reports and releases are
+// refused. Package store/refusals reads them.
+func (c *Client) Refused(stamp fence.Stamp, target string, err error) {
+	if err == nil {
+		return
+	}
+	if r, ok := refusals.Of(stamp, target, err); ok {
+		c.refusals.Add(r)
+	}
+}
+
+// notOwned notes that a request by a lease's holder was refused.
+func (c *Client) notOwned(verb tenure.Verb, stamp fence.Stamp, owner string, err error) {
+	if err == nil {
+		return
+	}
+	if r, ok := refusals.Of(stamp, "", err); ok && r.Code == "not_owned" {
+		r.Act, r.Owner = string(verb), owner
+		c.refusals.Add(r)
+	}
 }

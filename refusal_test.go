@@ -12,13 +12,21 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/store/refusals"
 	"github.com/croft-dev/croft/tenure"
 )
 
+// The bounds of package store/refusals.
+const (
+	recordEvery  = time.Second
+	mostRefusals = 8
+	recordBound  = 500 * time.Millisecond
+)
+
 // refusals are what the store remembers.
-func (r *rig) refusals(prefix string) []Refusal {
+func (r *rig) refusals(prefix string) []refusals.Refusal {
 	r.Helper()
-	all, err := ReadRefusals(r.Context(), r.st, prefix)
+	all, err := refusals.Read(r.Context(), r.st, prefix)
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -60,7 +68,7 @@ func TestARefusedWriteIsRememberedWithItsOwnerAndTheKeyIsUntouched(t *testing.T)
 			r.Error("it has no time")
 		}
 		got.At = time.Time{}
-		want := Refusal{Key: "reports/daily", Token: old.Token(), Owner: "ann", Act: "write", Code: "stale", Newest: now.Token(), Target: "redis://:xxxxx@host/0#out", Count: 1}
+		want := refusals.Refusal{Key: "reports/daily", Token: old.Token(), Owner: "ann", Act: "write", Code: "stale", Newest: now.Token(), Target: "redis://:xxxxx@host/0#out", Count: 1}
 		if got != want {
 			r.Errorf("remembered %+v\nwant       %+v", got, want)
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/guard/gate"
 	"github.com/croft-dev/croft/guard/guardtest"
+	"github.com/croft-dev/croft/store/refusals"
 )
 
 // gated is a service behind a proxy whose events are counted.
@@ -148,7 +149,7 @@ func TestWhatAProxyDoesIsCounted(t *testing.T) {
 		eventually(t, want.name+" "+want.labels, func() bool { return value(scrape(t, m)[want.name], strings.Fields(want.labels)...) == want.value })
 	}
 	eventually(t, "the refusal in the store", func() bool {
-		all, err := croft.ReadRefusals(t.Context(), g.client.Store(), "orders/")
+		all, err := refusals.Read(t.Context(), g.client.Store(), "orders/")
 		return err == nil && len(all) == 1 && all[0].Owner == "ann" && all[0].Code == "stale" && all[0].Target == "http:orders/ok"
 	})
 }

@@ -12,14 +12,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/store/refusals"
 	"github.com/croft-dev/croft/tenure"
 )
 
 func (a *app) inventoryCommand() *cobra.Command {
-	var refusals bool
+	var refused bool
 	c := &cobra.Command{
 		Use:     "inventory [PREFIX]",
 		GroupID: groupLook,
@@ -44,10 +44,10 @@ store; of each namespace the last 32 are remembered, and forgotten a day after t
 			if len(args) > 0 {
 				prefix = args[0]
 			}
-			return a.inventory(c.Context(), prefix, refusals)
+			return a.inventory(c.Context(), prefix, refused)
 		},
 	}
-	c.Flags().BoolVar(&refusals, "refusals", false, "list what was refused, instead of namespaces")
+	c.Flags().BoolVar(&refused, "refusals", false, "list what was refused, instead of namespaces")
 	return c
 }
 
@@ -73,7 +73,7 @@ type inventoryView struct {
 	noted             int           // refusals, those that are alike as one
 }
 
-func (a *app) inventory(ctx context.Context, prefix string, refusals bool) error {
+func (a *app) inventory(ctx context.Context, prefix string, list bool) error {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	st, err := a.open(ctx)
@@ -85,11 +85,11 @@ func (a *app) inventory(ctx context.Context, prefix string, refusals bool) error
 	if err != nil {
 		return store.Unknown(err)
 	}
-	refused, err := croft.ReadRefusals(ctx, st, prefix)
+	refused, err := refusals.Read(ctx, st, prefix)
 	if err != nil {
 		return store.Unknown(err)
 	}
-	if refusals {
+	if list {
 		a.listRefusals(refused, now, prefix)
 		return nil
 	}

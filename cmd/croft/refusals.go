@@ -10,6 +10,7 @@ import (
 	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/store/refusals"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -17,7 +18,7 @@ import (
 func listed(ctx context.Context, st store.Store, prefix string) iter.Seq2[tenure.Record, error] {
 	return func(yield func(tenure.Record, error) bool) {
 		for rec, err := range st.List(ctx, prefix) {
-			if err == nil && croft.Reserved(rec.Key) {
+			if err == nil && refusals.Reserved(rec.Key) {
 				continue
 			}
 			if !yield(rec, err) {
@@ -41,12 +42,12 @@ type refusalView struct {
 	Count  int         `json:"count"`
 }
 
-func refusalViewOf(r croft.Refusal) refusalView {
+func refusalViewOf(r refusals.Refusal) refusalView {
 	return refusalView{when(r.At), "refused", r.Key, r.Owner, r.Act, r.Code, r.Token, r.Newest, r.Target, r.Count}
 }
 
 // refusalText says what was refused, without who, when and of which key. Where comes last: it may be long, and terminals cut.
-func refusalText(r croft.Refusal) string {
+func refusalText(r refusals.Refusal) string {
 	text := r.Act + ": " + map[string]string{
 		"stale": "stale", "collision": "the same token from two grants", "wrong_key": "it belongs to another key", "repeated": "late or repeated", "not_owned": "not owned",
 	}[r.Code]
@@ -71,7 +72,7 @@ func whose(owner string) string {
 }
 
 // listRefusals shows every refusal that the store remembers, the newest last.
-func (a *app) listRefusals(all []croft.Refusal, now time.Time, prefix string) {
+func (a *app) listRefusals(all []refusals.Refusal, now time.Time, prefix string) {
 	if a.json {
 		for _, r := range all {
 			a.print(refusalViewOf(r))

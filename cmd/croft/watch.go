@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/store/refusals"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -56,14 +56,14 @@ type change struct {
 	at      time.Time
 	what    string
 	rec     tenure.Record  // of a refusal only its key and owner
-	refused *croft.Refusal // of a refusal
+	refused *refusals.Refusal // of a refusal
 }
 
 // sight is what one look at the store sees.
 type sight struct {
 	at       time.Time // by the store's clock
 	all      map[string]tenure.Record
-	refusals map[croft.Refusal]bool
+	refusals map[refusals.Refusal]bool
 }
 
 func (a *app) watch(ctx context.Context, prefix string, interval time.Duration, onlyLines bool) error {
@@ -157,7 +157,7 @@ func look(ctx context.Context, st store.Store, prefix string) (sight, error) {
 	if err != nil {
 		return sight{}, store.Unknown(err)
 	}
-	s := sight{now, map[string]tenure.Record{}, map[croft.Refusal]bool{}}
+	s := sight{now, map[string]tenure.Record{}, map[refusals.Refusal]bool{}}
 	for rec, err := range listed(ctx, st, prefix) {
 		if err != nil {
 			return s, store.Unknown(err)
@@ -165,7 +165,7 @@ func look(ctx context.Context, st store.Store, prefix string) (sight, error) {
 		rec.State = rec.StateAt(now)
 		s.all[rec.Key] = rec
 	}
-	refused, err := croft.ReadRefusals(ctx, st, prefix)
+	refused, err := refusals.Read(ctx, st, prefix)
 	if err != nil {
 		return s, store.Unknown(err)
 	}

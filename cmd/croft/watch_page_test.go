@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/store/refusals"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -17,7 +17,7 @@ func TestThePageFitsTheTerminal(t *testing.T) {
 	for _, keys := range []int{0, 1, 5, 500} {
 		for _, size := range [][2]int{{40, 10}, {80, 24}, {200, 60}} {
 			p := &watchPage{a: &app{stdout: &sink{w: io.Discard}}, name: "/shared/croft", what: "all keys", said: "connection refused"}
-			p.sight = sight{now, map[string]tenure.Record{}, map[croft.Refusal]bool{}}
+			p.sight = sight{now, map[string]tenure.Record{}, map[refusals.Refusal]bool{}}
 			for i := range keys {
 				key := fmt.Sprintf("namespace/%03d/%s", i, strings.Repeat("long", 20))
 				p.all[key] = tenure.Record{
@@ -25,7 +25,7 @@ func TestThePageFitsTheTerminal(t *testing.T) {
 					Deadline: now.Add(time.Duration(i-1) * time.Second), Progress: strings.Repeat("far ", 50), ProgressAt: now,
 				}
 				p.changed = append(p.changed, changeLine(change{at: now, what: "granted", rec: p.all[key]}, true))
-				r := croft.Refusal{At: now, Key: key, Owner: "old", Token: 1, Newest: 2, Act: "write", Code: "stale", Target: strings.Repeat("out", 50), Count: 3}
+				r := refusals.Refusal{At: now, Key: key, Owner: "old", Token: 1, Newest: 2, Act: "write", Code: "stale", Target: strings.Repeat("out", 50), Count: 3}
 				p.refusals[r] = true
 				p.changed = append(p.changed, changeLine(change{at: now, what: "refused", rec: p.all[key], refused: &r}, true))
 			}

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/store/refusals"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -103,12 +103,12 @@ func TestATermBetweenTwoLooksIsShownWithItsEnd(t *testing.T) {
 
 func TestARefusalIsShownOnceAndInItsPlace(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	older := croft.Refusal{At: now, Key: "k", Owner: "ada", Token: 1, Newest: 2, Act: "write", Code: "stale", Target: "out.json", Count: 1}
+	older := refusals.Refusal{At: now, Key: "k", Owner: "ada", Token: 1, Newest: 2, Act: "write", Code: "stale", Target: "out.json", Count: 1}
 	newer := older
 	newer.At, newer.Owner, newer.Count = now.Add(time.Second), "", 3
 	rec := tenure.Record{Key: "k", State: tenure.Held, Owner: "bob", Token: 2, Cause: tenure.Expired, Acquired: now.Add(time.Millisecond)}
-	before := sight{at: now, refusals: map[croft.Refusal]bool{}}
-	after := sight{at: now, all: map[string]tenure.Record{"k": rec}, refusals: map[croft.Refusal]bool{older: true, newer: true}}
+	before := sight{at: now, refusals: map[refusals.Refusal]bool{}}
+	after := sight{at: now, all: map[string]tenure.Record{"k": rec}, refusals: map[refusals.Refusal]bool{older: true, newer: true}}
 	var lines []string
 	for _, c := range changes(before, after) {
 		lines = append(lines, changeLine(c, false))

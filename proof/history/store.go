@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/store/refusals"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -24,14 +24,14 @@ func (r *Recorder) NewStore(st store.Store) *Store { return &Store{Store: st, r:
 func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.Answer {
 	ids := make([]int64, len(requests))
 	for i, req := range requests {
-		if croft.Reserved(req.Key) {
+		if refusals.Reserved(req.Key) {
 			continue
 		}
 		ids[i] = s.r.Begin(Call{Kind: Lease, Key: req.Key, Verb: req.Verb, Grant: req.Secret.Grant(), Owner: req.Owner, Resume: req.Resume})
 	}
 	answers := s.Store.Apply(ctx, requests)
 	for i, a := range answers {
-		if croft.Reserved(requests[i].Key) {
+		if refusals.Reserved(requests[i].Key) {
 			continue
 		}
 		s.r.End(ids[i], answered(a))

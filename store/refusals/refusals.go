@@ -1,4 +1,11 @@
-package croft
+// Package refusals remembers, in a store, what was refused to owners that no
+// longer count. It is for operators: "croft inventory" and "croft watch" show it.
+//
+// Refusals are kept apart from the keys that they are about, because a wrong
+// grant must change nothing there. Each is the note of an operator's act on a
+// reserved key. So the law keeps the last of them, the store forgets them with
+// the record, and no backend knows of them.
+package refusals
 
 import (
 	"cmp"
@@ -15,7 +22,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// Refusal is something that was refused because it came from an owner that no longer counts, as the store remembers it: see [Client.Refused].
+// Refusal is something that was refused because it came from an owner that no
+// longer counts, as the store remembers it.
 type Refusal struct {
 	// At is when it was recorded, on the store's clock.
 	At time.Time
@@ -38,30 +46,32 @@ type Refusal struct {
 	grant fence.Grant // presented; it is not remembered
 }
 
-// refusedSpace begins the keys under which refusals are remembered, one for each namespace. The record of the key itself is not touched: a wrong grant changes nothing
-// there. Each is the note of an operator's act, so the law keeps the last of them, the store forgets them with the record, and no backend knows of them.
-const refusedSpace = "croft.refused"
+// space begins the keys under which refusals are remembered: one key for each
+// namespace.
+const space = "croft.refused"
 
-// Reserved reports whether a key is one under which Croft keeps notes of its own. No lease can be taken on it, and listings for people leave it out.
-func Reserved(key string) bool { return key == refusedSpace || fence.Namespace(key) == refusedSpace }
+// Reserved reports whether a key is one under which refusals are remembered. No
+// lease can be taken on it, and listings for people leave it out.
+func Reserved(key string) bool { return key == space || fence.Namespace(key) == space }
 
-func checkReserved(key string) error {
+// CheckKey refuses reserved keys.
+func CheckKey(key string) error {
 	if Reserved(key) {
-		return fmt.Errorf("%w key %q: Croft keeps there what was refused; choose another name", ErrInvalid, key)
+		return fmt.Errorf("%w key %q: Croft keeps there what was refused; choose another name", fence.ErrInvalid, key)
 	}
 	return nil
 }
 
-// refusedKey is where the refusals of a key are remembered.
-func refusedKey(key string) string {
-	if space := fence.Namespace(key); space != "" {
-		return refusedSpace + "/" + space
+// keyOf is where the refusals of a key are remembered.
+func keyOf(key string) string {
+	if namespace := fence.Namespace(key); namespace != "" {
+		return space + "/" + namespace
 	}
-	return refusedSpace
+	return space
 }
 
-// ReadRefusals reads what is remembered of refusals to keys that begin with prefix (the empty prefix: all), the oldest first.
-func ReadRefusals(ctx context.Context, st store.Store, prefix string) ([]Refusal, error) {
+// Read reads what is remembered of refusals to keys that begin with prefix (the empty prefix: all), the oldest first.
+func Read(ctx context.Context, st store.Store, prefix string) ([]Refusal, error) {
 	var all []Refusal
 	get := func(key string) error {
 		if fence.CheckKey(key) != nil {
@@ -69,22 +79,22 @@ func ReadRefusals(ctx context.Context, st store.Store, prefix string) ([]Refusal
 		}
 		rec, err := st.Get(ctx, key)
 		if err == nil {
-			all = append(all, RefusalsIn(rec)...)
+			all = append(all, In(rec)...)
 		}
 		return err
 	}
-	if space := fence.Namespace(prefix); space != "" {
-		if err := get(refusedKey(prefix)); err != nil {
+	if fence.Namespace(prefix) != "" {
+		if err := get(keyOf(prefix)); err != nil {
 			return nil, err
 		}
 	} else {
-		for rec, err := range st.List(ctx, strings.TrimSuffix(refusedSpace+"/"+prefix, "/")) {
+		for rec, err := range st.List(ctx, strings.TrimSuffix(space+"/"+prefix, "/")) {
 			switch {
 			case err != nil:
 				return nil, err
 			case !Reserved(rec.Key): // one that only begins so
 			case len(rec.History) > 0:
-				all = append(all, RefusalsIn(rec)...)
+				all = append(all, In(rec)...)
 			default: // a listing need not bring it
 				if err := get(rec.Key); err != nil {
 					return nil, err
@@ -92,7 +102,7 @@ func ReadRefusals(ctx context.Context, st store.Store, prefix string) ([]Refusal
 			}
 		}
 		if prefix != "" { // keys of one segment
-			if err := get(refusedSpace); err != nil {
+			if err := get(space); err != nil {
 				return nil, err
 			}
 		}
@@ -102,11 +112,11 @@ func ReadRefusals(ctx context.Context, st store.Store, prefix string) ([]Refusal
 	return all, nil
 }
 
-// RefusalsIn are the refusals that a [Reserved] record remembers, the oldest first. What is not one is left out.
-func RefusalsIn(rec tenure.Record) []Refusal {
+// In are the refusals that a [Reserved] record remembers, the oldest first. What is not one is left out.
+func In(rec tenure.Record) []Refusal {
 	var all []Refusal
 	for _, term := range rec.History {
-		var n refusalNote
+		var n note
 		if !Reserved(rec.Key) || json.Unmarshal([]byte(term.Note), &n) != nil || n.Key == "" {
 			continue
 		}
@@ -119,8 +129,8 @@ func RefusalsIn(rec tenure.Record) []Refusal {
 	return all
 }
 
-// refusalNote is a refusal as the note of an act.
-type refusalNote struct {
+// note is a refusal as the note of an operator's act.
+type note struct {
 	Act    string      `json:"act"`
 	Code   string      `json:"code"`
 	Key    string      `json:"key"`
@@ -135,11 +145,11 @@ const nobodyKnown = "?"
 
 // request is the act that records a refusal. One that does not fit loses its target; one that does not fit even then cannot be recorded.
 func (r Refusal) request() (tenure.Request, error) {
-	n := refusalNote{Act: r.Act, Code: r.Code, Key: r.Key, Token: r.Token, Newest: r.Newest, Target: store.Redact(r.Target)}
+	n := note{Act: r.Act, Code: r.Code, Key: r.Key, Token: r.Token, Newest: r.Newest, Target: store.Redact(r.Target)}
 	if r.Count > 1 {
 		n.Count = r.Count
 	}
-	req := tenure.Request{Verb: tenure.Revoke, Key: refusedKey(r.Key), Secret: tenure.NewSecret(), Actor: cmp.Or(r.Owner, nobodyKnown)}
+	req := tenure.Request{Verb: tenure.Revoke, Key: keyOf(r.Key), Secret: tenure.NewSecret(), Actor: cmp.Or(r.Owner, nobodyKnown)}
 	var err error
 	for range 2 {
 		var text []byte
@@ -155,8 +165,9 @@ func (r Refusal) request() (tenure.Request, error) {
 	return req, err
 }
 
-// refusalOf sorts an error: ok is false for what is no refusal of a fence or of the law.
-func refusalOf(stamp fence.Stamp, target string, err error) (r Refusal, ok bool) {
+// Of makes a refusal of an error. ok is false if the error is no refusal of a
+// fence or of the law.
+func Of(stamp fence.Stamp, target string, err error) (r Refusal, ok bool) {
 	r = Refusal{Key: stamp.Key, Token: stamp.Token, grant: stamp.Grant, Act: "write", Target: target, Count: 1}
 	var stale *fence.StaleError
 	var refused *fence.RefusedError

@@ -1,12 +1,12 @@
-package croft
+package refusals
 
 import (
 	"context"
 	"sync"
 	"time"
 
-	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -19,34 +19,16 @@ const (
 	recordBound = 500 * time.Millisecond
 )
 
-// Refused notes in the store, for operators, that a guard refused a write with this stamp: "croft inventory" and "croft watch" show it, and [ReadRefusals] reads it. target is
-// the guard's. An err that is nil, or no refusal of a fence or of the law, is not noted.
-//
-// It returns at once and cannot fail. What it notes is recorded in the background, at best, and only of keys that the store knows: alike ones are counted together, a client records at most a few every second, and
-// what the store does not take then is forgotten. The client notes by itself when its own renewals, reports and releases are refused.
-func (c *Client) Refused(stamp fence.Stamp, target string, err error) {
-	if err == nil {
-		return
-	}
-	if r, ok := refusalOf(stamp, target, err); ok {
-		c.refusals.add(r)
-	}
-}
-
-// notOwned notes that a request by a lease's holder was refused.
-func (c *Client) notOwned(verb tenure.Verb, stamp fence.Stamp, owner string, err error) {
-	if err == nil {
-		return
-	}
-	if r, ok := refusalOf(stamp, "", err); ok && r.Code == "not_owned" {
-		r.Act, r.Owner = string(verb), owner
-		c.refusals.add(r)
-	}
-}
-
-// recorder notes refusals in the store, in a goroutine that exists while there is something to note. Its calls are its own: they delay no lease's.
-type recorder struct {
-	c *Client
+// Recorder notes refusals in a store, in a goroutine that exists while there is
+// something to note. Its calls of the store are its own, so they delay no
+// lease's.
+type Recorder struct {
+	st      store.Store
+	clk     clock.Clock
+	timeout time.Duration // of one call of the store
+	closing chan struct{} // closed when Close begins
+	life    context.Context
+	kill    context.CancelFunc
 
 	mu      sync.Mutex
 	waiting []Refusal
@@ -55,20 +37,29 @@ type recorder struct {
 	done    chan struct{} // closed when the goroutine has ended; nil if there is none
 }
 
-func (n *recorder) add(r Refusal) {
+// NewRecorder makes a recorder. A call of the store takes at most timeout.
+func NewRecorder(st store.Store, clk clock.Clock, timeout time.Duration) *Recorder {
+	n := &Recorder{st: st, clk: clk, timeout: timeout, closing: make(chan struct{})}
+	n.life, n.kill = context.WithCancel(context.Background())
+	return n
+}
+
+// Add notes a refusal. It returns at once and cannot fail: what the store does
+// not take soon is forgotten.
+func (n *Recorder) Add(r Refusal) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if !n.merge(r) {
 		n.waiting = append(n.waiting, r)
 	}
-	if n.done == nil && n.c.life.Err() == nil {
+	if n.done == nil && n.life.Err() == nil {
 		n.done = make(chan struct{})
 		go n.run(n.done)
 	}
 }
 
 // merge counts a refusal with one like it; if there are too many different ones, with the newest of its namespace, or not at all. The caller holds the mutex.
-func (n *recorder) merge(r Refusal) bool {
+func (n *Recorder) merge(r Refusal) bool {
 	for i := range n.waiting {
 		w := &n.waiting[i]
 		if w.Key == r.Key && w.Token == r.Token && w.grant == r.grant && w.Act == r.Act && w.Code == r.Code && w.Target == r.Target {
@@ -81,7 +72,7 @@ func (n *recorder) merge(r Refusal) bool {
 		return false
 	}
 	for i := len(n.waiting) - 1; i >= 0; i-- {
-		if refusedKey(n.waiting[i].Key) == refusedKey(r.Key) {
+		if keyOf(n.waiting[i].Key) == keyOf(r.Key) {
 			n.waiting[i].Count += r.Count
 			break
 		}
@@ -90,40 +81,40 @@ func (n *recorder) merge(r Refusal) bool {
 }
 
 // run records until nothing waits.
-func (n *recorder) run(done chan struct{}) {
+func (n *Recorder) run(done chan struct{}) {
 	defer close(done)
 	for {
 		n.mu.Lock()
 		pause := time.Duration(0)
 		if n.began {
-			pause = recordEvery - n.c.clk.Now().Sub(n.last)
+			pause = recordEvery - n.clk.Now().Sub(n.last)
 		}
 		n.mu.Unlock()
-		if pause > 0 && !isClosed(n.c.closing) {
-			timer := n.c.clk.Timer(pause)
+		if pause > 0 && !n.closed() {
+			timer := n.clk.Timer(pause)
 			select {
 			case <-timer.C():
-			case <-n.c.closing: // what waits is recorded now, or never
+			case <-n.closing: // what waits is recorded now, or never
 			}
 			timer.Stop()
 		}
 		n.mu.Lock()
 		batch := n.waiting
 		n.waiting = nil
-		if len(batch) == 0 || n.c.life.Err() != nil {
+		if len(batch) == 0 || n.life.Err() != nil {
 			n.done = nil
 			n.mu.Unlock()
 			return
 		}
-		n.last, n.began = n.c.clk.Now(), true
+		n.last, n.began = n.clk.Now(), true
 		n.mu.Unlock()
 		n.record(batch)
 	}
 }
 
 // record writes refusals to the store. What fails is left at that.
-func (n *recorder) record(batch []Refusal) {
-	ctx, cancel := context.WithTimeout(n.c.life, n.c.o.CallTimeout)
+func (n *Recorder) record(batch []Refusal) {
+	ctx, cancel := context.WithTimeout(n.life, n.timeout)
 	defer cancel()
 	known := map[string]tenure.Record{}
 	var requests []tenure.Request
@@ -131,7 +122,7 @@ func (n *recorder) record(batch []Refusal) {
 		if r.Owner == "" {
 			rec, read := known[r.Key]
 			if !read {
-				rec, _ = n.c.st.Get(ctx, r.Key)
+				rec, _ = n.st.Get(ctx, r.Key)
 				known[r.Key] = rec
 			}
 			if rec.IsZero() {
@@ -148,16 +139,39 @@ func (n *recorder) record(batch []Refusal) {
 		}
 	}
 	if len(requests) > 0 {
-		n.c.st.Apply(ctx, requests)
+		n.st.Apply(ctx, requests)
 	}
 }
 
-// flush waits, but not for long, for what is being recorded. The client is closing.
-func (n *recorder) flush() {
+// Close records what waits, but tries for no more than half a second, twice.
+func (n *Recorder) Close() {
+	close(n.closing)
+	n.flush()
+	n.kill()
+	n.flush()
+}
+
+func (n *Recorder) closed() bool {
+	select {
+	case <-n.closing:
+		return true
+	default:
+		return false
+	}
+}
+
+// flush waits, but not for long, for what is being recorded.
+func (n *Recorder) flush() {
 	n.mu.Lock()
 	done := n.done
 	n.mu.Unlock()
-	if done != nil {
-		n.c.wait(done, recordBound)
+	if done == nil {
+		return
+	}
+	timer := n.clk.Timer(recordBound)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C():
 	}
 }
