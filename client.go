@@ -45,18 +45,12 @@ type Client struct {
 
 	mu      sync.Mutex
 	engine  *engine.Engine
+	alarm   *clock.Alarm      // ticks when the engine wants it
 	watches map[string]*watch // by key
 	prompt  bool              // the last call of the store was
 	closed  bool
 	now     clock.Instant // when it was last locked to tell the engine something
 	busy    int           // goroutines of this client, and calls of the store
-
-	// Of the timekeeper:
-	timing bool          // it runs
-	awake  bool          // it is about to look at the engine
-	wake   clock.Instant // when the engine wants a tick
-	ticks  clock.Instant // when the timekeeper wakes up
-	poke   chan struct{} // has room for one
 }
 
 // New makes a client of a store. The store stays the caller's to close, after the client. A client that has held no lease for two seconds runs no goroutine, but only
@@ -67,7 +61,6 @@ func newClient(st store.Store, o *Options, clk clock.Clock, random func() float6
 	c := &Client{
 		st: st, clk: clk, random: random, watches: map[string]*watch{},
 		closing: make(chan struct{}), idle: make(chan struct{}), quiet: make(chan struct{}), done: make(chan struct{}),
-		poke: make(chan struct{}, 1),
 	}
 	if o != nil {
 		c.o = *o
@@ -87,6 +80,7 @@ func newClient(st store.Store, o *Options, clk clock.Clock, random func() float6
 		options.Pipelines = p.Pipelines()
 	}
 	c.engine = engine.New(options)
+	c.alarm = clock.NewAlarm(clk, c.tick)
 	c.refusals = refusals.NewRecorder(st, clk, c.o.CallTimeout)
 	return c
 }
@@ -131,6 +125,7 @@ func (c *Client) Close() error {
 	c.refusals.Close()
 	c.kill()
 	c.wait(c.quiet, time.Second)
+	c.wait(c.alarm.Stop(), time.Second)
 	if c.owned {
 		c.err = errors.Join(c.err, c.st.Close())
 	}

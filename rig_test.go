@@ -217,6 +217,7 @@ func (l *locked) Uint64() uint64 {
 
 // The engine's own numbers, as tests of its promises know them.
 const (
+	glance       = time.Second // of the clock's alarm
 	patientFor   = time.Second
 	mostInFlight = 4
 	mostInBatch  = 1000

@@ -11,15 +11,11 @@ import (
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/internal/engine"
-	"github.com/croft-dev/croft/internal/keep"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
 
 const (
-	// glance is how long the timekeeper sleeps at most: timers stand still
-	// while the machine is suspended.
-	glance = time.Second
 	// promptly is how soon a store answers if a caller may call it on its own
 	// goroutine. For slower ones another goroutine costs nothing.
 	promptly = 10 * time.Millisecond
@@ -61,7 +57,7 @@ func (c *Client) unlock() engine.Ready {
 	if len(ready.Look) > 0 {
 		c.busy++
 	}
-	c.setTimer(ready.Wake)
+	c.alarm.Set(c.now, ready.Wake)
 	if c.closed && ready.Idle && !isClosed(c.idle) {
 		close(c.idle)
 	}
@@ -295,65 +291,6 @@ func (c *Client) hint(ctx context.Context, key string, h engine.Hint, err error)
 		c.engine.Hint(now, key, h, err)
 	}
 	c.do(c.unlock())
-}
-
-// setTimer makes sure that the timekeeper ticks in time. The caller holds the
-// mutex.
-func (c *Client) setTimer(wake clock.Instant) {
-	c.wake = wake
-	if !c.timing {
-		if wake != keep.Never {
-			c.timing, c.awake = true, true
-			c.busy++
-			go c.keepTime()
-		}
-		return
-	}
-	over := c.closed && wake == keep.Never
-	// A tick that is late has a timer that stood still.
-	if !c.awake && (wake < c.ticks || over || wake != keep.Never && c.now >= c.ticks) {
-		c.awake = true
-		c.poke <- struct{}{}
-	}
-}
-
-// keepTime ticks whenever the engine wants it. It ends when nothing was wanted
-// for a glance: one short lease after another need not start it each time.
-func (c *Client) keepTime() {
-	defer c.leave()
-	for idle := false; ; {
-		c.tick()
-		now := c.lock()
-		if c.wake == keep.Never && (idle || c.closed) {
-			c.timing = false
-			c.mu.Unlock()
-			return
-		}
-		idle = c.wake == keep.Never
-		sleep := min(glance, c.wake.Sub(now))
-		c.ticks, c.awake = now.Add(sleep), sleep <= 0
-		c.mu.Unlock()
-		if sleep <= 0 {
-			continue
-		}
-		timer := c.clk.Timer(sleep)
-		select {
-		case <-timer.C():
-		case <-c.poke:
-			idle = false
-		}
-		timer.Stop()
-		c.mu.Lock()
-		if !c.awake {
-			c.awake = true
-		} else {
-			select {
-			case <-c.poke: // it came with the timer
-			default:
-			}
-		}
-		c.mu.Unlock()
-	}
 }
 
 // tick tells the engine that time has passed.

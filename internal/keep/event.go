@@ -1,7 +1,6 @@
 package keep
 
 import (
-	"math"
 	"time"
 
 	"github.com/croft-dev/croft/internal/clock"
@@ -10,7 +9,7 @@ import (
 )
 
 // Never is an instant that does not come.
-const Never clock.Instant = math.MaxInt64
+const Never = clock.Never
 
 // Event is something that happened to a machine. Time passes by Tick; a machine that is stepped with any event at or after its Wake notices
 // what is due.
