@@ -86,7 +86,7 @@ func (c *Client) byHand(ctx context.Context, h ByHand, req tenure.Request) (*Tra
 	if err != nil {
 		return nil, err
 	}
-	if highest := c.highest(ctx, req.Key, before.Guards, h.Raise); highest > before.Token {
+	if highest := c.raiser(h.Raise).Highest(ctx, req.Key, before.Guards); highest > before.Token {
 		req.Above = min(highest, tenure.MaxAbove) // raising the fence tells where that is not enough
 	}
 	answer, err := c.ask(ctx, req, 2*c.o.CallTimeout)

@@ -55,7 +55,7 @@ type changeView struct {
 type change struct {
 	at      time.Time
 	what    string
-	rec     tenure.Record  // of a refusal only its key and owner
+	rec     tenure.Record     // of a refusal only its key and owner
 	refused *refusals.Refusal // of a refusal
 }
 

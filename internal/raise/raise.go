@@ -1,0 +1,166 @@
+// Package raise raises the fence at guards that a record names.
+//
+// A holder writes the targets of its guards into its record, so they are data. A
+// [Raiser] opens only those that are in the store's own place, over the store's
+// own connection, and those that the operator has allowed. To open the rest would
+// send this process's credentials wherever the holder says.
+package raise
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// Raiser raises the fence at named guards.
+type Raiser struct {
+	Store   store.Store
+	Allowed guard.Allowed // besides the store's own place
+	Timeout time.Duration // of one call of the store, or of a guard
+}
+
+// Named raises the fence at targets, all at the same time. It returns an error
+// for each at which the fence is not up afterwards. A guard that hangs is given
+// up: the act is done, and its caller must learn of it.
+func (r Raiser) Named(ctx context.Context, stamp fence.Stamp, targets []string) []error {
+	ctx, cancel := context.WithTimeout(ctx, 4*r.Timeout) // as many calls as raiseAt makes
+	defer cancel()
+	type outcome struct {
+		i   int
+		err error
+	}
+	errs, done := make([]error, len(targets)), make(chan outcome, len(targets))
+	for i, target := range targets {
+		errs[i] = errHangs
+		go func() { done <- outcome{i, r.raiseAt(ctx, stamp, target)} }()
+	}
+	for range targets {
+		select {
+		case o := <-done:
+			errs[o.i] = o.err
+		case <-ctx.Done(): // a file system may hang for longer than that
+		}
+	}
+	for i := range errs {
+		if errors.Is(errs[i], errHangs) {
+			errs[i] = fmt.Errorf("%w: %w", errHangs, context.Cause(ctx))
+		}
+	}
+	return errs
+}
+
+var errHangs = errors.New("the guard did not answer, and may still be raised later")
+
+// raiseAt raises the fence at a target. It succeeds if the mark that then
+// stands shuts out every owner before the stamp's.
+func (r Raiser) raiseAt(ctx context.Context, stamp fence.Stamp, target string) error {
+	g, _, err := r.open(ctx, target)
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	err = r.raise(ctx, stamp, g)
+	if !errors.Is(err, fence.ErrStale) {
+		return err
+	}
+	// A later owner may have raised it. Then its stamp is the one to raise to.
+	// Otherwise the mark is of a token that this store has not given out.
+	rec, readErr := r.read(ctx, stamp.Key)
+	switch {
+	case readErr != nil:
+		return errors.Join(err, readErr)
+	case rec.Token > stamp.Token:
+		return r.raise(ctx, rec.Stamp(), g)
+	}
+	return err
+}
+
+func (r Raiser) raise(ctx context.Context, stamp fence.Stamp, g guard.Guard) error {
+	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
+	defer cancel()
+	_, err := g.Raise(ctx, stamp)
+	return err
+}
+
+func (r Raiser) read(ctx context.Context, key string) (tenure.Record, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
+	defer cancel()
+	return r.Store.Get(ctx, key)
+}
+
+// Highest is the highest token that guards which a record names remember of its
+// key. An operator's act takes a token above it: the guards may remember more
+// than the store, if that was set back to an earlier state. A token so high that
+// guards refuse the next one is left out: it would use up the key's tokens.
+// A guard that does not answer within Timeout is left out, too: whoever
+// raises it will say so.
+func (r Raiser) Highest(ctx context.Context, key string, targets []string) (highest fence.Token) {
+	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
+	defer cancel()
+	tokens := make(chan fence.Token, len(targets))
+	for _, target := range targets {
+		go func() {
+			g, mark, err := r.open(ctx, target)
+			if err != nil {
+				tokens <- 0
+				return
+			}
+			_ = g.Close()
+			if mark.Key != key || !fence.CanFollow(mark.Token, time.Now()) {
+				mark.Token = 0
+			}
+			tokens <- mark.Token
+		}()
+	}
+	for range targets {
+		select {
+		case token := <-tokens:
+			highest = max(highest, token)
+		case <-ctx.Done(): // a file system may hang for longer than that
+			return highest
+		}
+	}
+	return highest
+}
+
+// open opens a named guard, and reads its mark. It refuses a guard without a
+// mark. Every holder that names a guard raises it first, so it has one. To make
+// one here would let a holder decide where this process makes files, rows and
+// objects.
+func (r Raiser) open(ctx context.Context, target string) (guard.Guard, fence.Mark, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
+	defer cancel()
+	g, err := r.openAt(ctx, target)
+	if err != nil {
+		return nil, fence.Mark{}, err
+	}
+	mark, err := g.Mark(ctx)
+	if err == nil && mark.IsZero() {
+		err = errors.New("nothing was ever guarded there, so there is no fence to raise; if the holder may still begin to write there, use guard raise")
+	}
+	if err != nil {
+		_ = g.Close()
+		return nil, fence.Mark{}, err
+	}
+	return g, mark, nil
+}
+
+func (r Raiser) openAt(ctx context.Context, target string) (guard.Guard, error) {
+	if host, ok := r.Store.(guard.Host); ok {
+		g, err := host.Guard(ctx, target)
+		if !errors.Is(err, guard.ErrElsewhere) {
+			return g, err
+		}
+	}
+	g, err := r.Allowed.Open(ctx, target)
+	if err != nil && !errors.Is(err, guard.ErrNotAllowed) {
+		err = fmt.Errorf("the guard could not be opened here; raise the fence from where it can be: %w", err)
+	}
+	return g, err
+}
