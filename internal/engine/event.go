@@ -37,6 +37,7 @@ type Event struct {
 	Token    fence.Token
 	Verb     tenure.Verb
 	Outcome  Outcome
+	Grant    fence.Grant // of an attempt without a caller that is resolved
 	Wait     time.Duration
 	Cause    tenure.Cause
 	TTL      time.Duration
