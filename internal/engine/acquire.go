@@ -25,6 +25,7 @@ type acquire struct {
 	due      clock.Instant // when to ask at the latest while hints come
 	poll     time.Duration // the pause before the next poll
 	woken    bool          // ask as soon as may be
+	period   bool          // refused for a period of its own, which says nothing about the key
 	watching bool          // it has asked for hints
 	burned   int           // secrets in a row that were used up
 	refused  error         // the last refusal
@@ -181,17 +182,20 @@ func (e *Engine) acquireAnswered(c *Call, r *request, answer *store.Answer) {
 func (e *Engine) held(c *Call, held *tenure.HeldError, asked clock.Instant) {
 	a := &c.acquire
 	q := a.queue
-	over := e.now >= a.end || held.Why == tenure.WhyPeriod && later(e.now, held.Remaining()) > a.end
+	a.period = held.Why == tenure.WhyPeriod
+	over := e.now >= a.end || a.period && later(e.now, held.Remaining()) > a.end
+	if !a.period {
+		q.refusal, q.at, q.asked = held, e.now, asked
+	}
 	if over {
 		e.leave(c.attempt)
-		q.refusal, q.at, q.asked = held, e.now, asked
 		e.tellOverdue(q)
 		e.leaveQueue(c, held)
 		return
 	}
 	most := keep.PollMax
 	switch {
-	case held.Why == tenure.WhyHold || held.Why == tenure.WhyPeriod:
+	case held.Why == tenure.WhyHold || a.period:
 		most = keep.PollSettled
 	case q.watch == watched || q.holder != nil:
 		most = keep.PollWatched
@@ -203,9 +207,9 @@ func (e *Engine) held(c *Call, held *tenure.HeldError, asked clock.Instant) {
 		q.watch, a.watching = opening, true
 		e.ready.Watch = append(e.ready.Watch, q.key)
 	}
-	q.refusal, q.at, q.asked = held, e.now, asked
 	e.tellOverdue(q)
 	e.tryAcquire(c)
+	e.advanceQueue(q) // a call behind it may have the key in this period
 }
 
 // granted takes a grant, and makes a lease of it. A grant that was made too long
@@ -228,6 +232,7 @@ func (e *Engine) granted(c *Call, r *request, answer *store.Answer) {
 	}
 	e.drop(a)
 	q := acquire.queue
+	acquire.period = false
 	e.unlink(c)
 	l := e.newLease(c, a.request, answer, deadline, e.now)
 	q.holder = l

@@ -85,6 +85,9 @@ func (e *Engine) answered(a *attempt, r *request, answer *store.Answer) {
 	case a.resolving:
 		e.settle(a, r, answer)
 	case c == nil || c.attempt != a || c.state != open: // nobody asks any more
+		if c != nil && c.Request.Verb == tenure.Report && c.Lease != nil && lossOf(answer.Err) != nil {
+			e.stepLease(c.Lease, keep.Answered{Answer: *answer}) // but the lease is over
+		}
 	case a.request.Verb == tenure.Acquire:
 		e.acquireAnswered(c, r, answer)
 	default:
@@ -172,7 +175,9 @@ func (e *Engine) resolved(a *attempt, how keep.Resolution) {
 	a.resolving = false
 	e.active--
 	e.alarms.set(&a.alarm, keep.Never)
-	e.event(Event{Kind: Resolved, Key: a.request.Key, Verb: tenure.Acquire, Outcome: Outcome(how)})
+	e.event(Event{
+		Kind: Resolved, Key: a.request.Key, Verb: tenure.Acquire, Outcome: Outcome(how), Grant: a.request.Secret.Grant(),
+	})
 }
 
 // later is i + d, or Never if that is out of reach.

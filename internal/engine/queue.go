@@ -70,7 +70,7 @@ func (e *Engine) Hint(now clock.Instant, key string, h Hint, err error) {
 	if q == nil || q.first == nil {
 		return
 	}
-	c := q.first
+	c := q.head()
 	a := &c.acquire
 	switch h {
 	case Changed:
@@ -109,20 +109,33 @@ func (e *Engine) join(c *Call) {
 		q.last.acquire.after = c
 	}
 	q.last = c
-	if q.first == c {
+	if q.head() == c {
 		e.start(c)
 		return
 	}
 	e.standBy(c)
 }
 
-// rejoin puts an acquire at the front of its key's queue again.
+// head is the call that asks for the key: the first that does not wait for a
+// period of its own to end. It is nil if nobody waits.
+func (q *queue) head() *Call {
+	for c := q.first; c != nil; c = c.acquire.after {
+		if !c.acquire.period {
+			return c
+		}
+	}
+	return q.first
+}
+
+// rejoin puts an acquire at the front of its key's queue again. That may be
+// another queue by now: the lease that it was granted may be over.
 func (e *Engine) rejoin(c *Call) {
-	q := c.acquire.queue
-	if e.queues[q.key] != q {
+	q := e.queues[c.Request.Key]
+	if q == nil {
+		q = c.acquire.queue
 		e.queues[q.key] = q
 	}
-	c.acquire.after = q.first
+	c.acquire.queue, c.acquire.after = q, q.first
 	if q.first == nil {
 		q.last = c
 	} else {
@@ -152,10 +165,10 @@ func (e *Engine) unlink(c *Call) {
 	}
 }
 
-// advanceQueue lets the first call start, if it has not yet, and forgets a
-// queue that nobody needs.
+// advanceQueue lets the head start, if it has not yet, and forgets a queue that
+// nobody needs.
 func (e *Engine) advanceQueue(q *queue) {
-	if c := q.first; c != nil && !c.acquire.started {
+	if c := q.head(); c != nil && !c.acquire.started {
 		e.start(c)
 	}
 	e.tidy(q)
@@ -210,9 +223,9 @@ func (e *Engine) standBy(c *Call) {
 			"waiting for %q: the store has not told the contender before this one whether it is held; check that it can be reached", q.key)))
 	default:
 		e.alarms.set(&c.alarm, c.limit)
-		if !q.first.asksSince(c.began) {
-			q.first.acquire.woken = true
-			e.tryAcquire(q.first)
+		if first := q.head(); !first.asksSince(c.began) {
+			first.acquire.woken = true
+			e.tryAcquire(first)
 		}
 	}
 }
@@ -268,7 +281,7 @@ func (e *Engine) tellOverdue(q *queue) {
 	for c := q.first; c != nil; {
 		next := c.acquire.after
 		if c.acquire.overdue && !e.learn(c) {
-			q.first.acquire.woken = true // the news is older than this call
+			q.head().acquire.woken = true // the news is older than this call
 		}
 		c = next
 	}
@@ -284,7 +297,7 @@ func (e *Engine) vacate(l *Lease) {
 	if q.holder == l {
 		q.holder, q.refusal = nil, nil
 	}
-	if c := q.first; c != nil && c.acquire.started {
+	if c := q.head(); c != nil && c.acquire.started {
 		c.next = e.now
 		if q.yield && c.attempt.idle() {
 			e.letOthersFirst(c)
@@ -311,7 +324,7 @@ func (e *Engine) pass(l *Lease) {
 	if q == nil || q.holder != l || q.first == nil {
 		return
 	}
-	c := q.first
+	c := q.head()
 	if q.yield || q.passed == maxPassed {
 		q.passed = 0
 		return
