@@ -3,6 +3,7 @@ package sim
 import (
 	"time"
 
+	"github.com/croft-dev/croft/internal/engine"
 	"github.com/croft-dev/croft/internal/keep"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -18,10 +19,7 @@ func (w *world) makeCalm() {
 	}
 	for _, c := range w.clients {
 		c.stopped, c.cut = w.now, w.now
-		if c.asleep {
-			c.wake()
-			c.glance()
-		}
+		c.wake()
 	}
 }
 
@@ -34,18 +32,20 @@ func (w *world) conclude() {
 	}
 	base := w.store.base()
 	for _, c := range w.clients {
-		for _, j := range c.jobs {
-			if l := j.l; l != nil {
-				j.l = nil
-				if chance(c.rng, 50) {
-					j.release(l, false)
-					continue
+		switch end := c.rng.IntN(4); {
+		case c.engine == nil:
+		case end == 0:
+			w.say(c.name, "is gone without a word")
+			c.crash(far)
+		case end == 1:
+			c.close(far)
+		default:
+			for _, j := range c.jobs {
+				if j.l != nil {
+					j.release(j.l, false)
 				}
-				w.say(j.name, "is gone without a word, with %s", l.key())
-				l.keeper.Step(keep.Ended{Loss: keep.Closed}, c.Now())
 			}
 		}
-		c.leases = nil
 	}
 	type waiting struct {
 		first, all time.Duration
@@ -57,7 +57,7 @@ func (w *world) conclude() {
 		waiters := 1
 		for _, c := range w.clients {
 			for _, j := range c.jobs {
-				if u := j.u; u != nil && u.forever && u.key() == key {
+				if j.call != nil && j.forever && j.call.Request.Key == key {
 					waiters++
 				}
 			}
@@ -85,20 +85,20 @@ func (w *world) conclude() {
 	}
 	w.until(last, func() bool { return w.waits() == nil })
 	if j := w.waits(); w.broken == nil && j != nil {
-		w.fail(Liveness, "%s still waits for %s, %s after the faults had stopped", j.name, j.u.key(), last-began)
+		w.fail(Liveness, "%s still waits for %s, %s after the faults had stopped", j.name, j.call.Request.Key, last-began)
 	}
 }
 
 // waits is a job that still waits for a key that is to be had, or nil.
 func (w *world) waits() *job {
 	for _, j := range w.waiters {
-		if j.u != nil {
+		if j.call != nil {
 			return j
 		}
 	}
 	for _, c := range w.clients {
 		for _, j := range c.jobs {
-			if j.u != nil && j.u.forever {
+			if j.call != nil && j.forever {
 				return j
 			}
 		}
@@ -108,21 +108,17 @@ func (w *world) waits() *job {
 
 // fresh is a waiter that has seen no fault.
 func (w *world) fresh(key string) *job {
-	c := w.operator
-	j := &job{c: c, name: "new"}
+	j := &job{c: w.operator, name: "new"}
 	cl := claim{terms: keep.Terms{TTL: 2 * time.Second, MaxFailures: 3}}
 	cl.req = tenure.Request{Verb: tenure.Acquire, Key: key, Owner: "new", TTL: 2 * time.Second}
-	u := c.pursue(j, cl, keep.Patience{For: time.Hour})
-	u.forever = true
-	j.u = u
-	u.step(keep.Tick{})
+	j.acquire(cl, engine.Forever)
 	return j
 }
 
 // arrived notes that a waiter has got its key after the faults had stopped.
-func (w *world) arrived(u *pursuit) {
+func (w *world) arrived(key string) {
 	if w.arrivals == nil {
 		w.arrivals = map[string]int{}
 	}
-	w.arrivals[u.key()]++
+	w.arrivals[key]++
 }

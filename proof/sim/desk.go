@@ -62,7 +62,7 @@ func (d *desk) soon(at time.Duration, do func()) {
 
 // watches reports whether somebody here is woken for a key.
 func (d *desk) watches(key string) bool {
-	return slices.ContainsFunc(d.s.base().watches, func(u *pursuit) bool { return u.c == d.c && u.key() == key })
+	return slices.ContainsFunc(d.s.base().watches, func(t *watch) bool { return t.c == d.c && t.key == key })
 }
 
 // bid makes a bid of a request that is about to be sent.
@@ -169,23 +169,23 @@ func (d *desk) told(k *stake, rec tenure.Record, by instant) {
 	k.awarded, k.record, k.by = true, rec, by
 	d.s.w.say(d.c.name, "is told that its bid for %s was granted", k.request.Key)
 	wait := headStart
-	for _, u := range slices.Clone(d.s.base().watches) {
-		if u.c == d.c && u.key() == k.request.Key {
+	for _, t := range slices.Clone(d.s.base().watches) {
+		if t.c == d.c && t.key == k.request.Key {
 			wait = unclaimed
 			late := upTo(d.c.rng, 2*unclaimed)
 			if !d.s.w.fault(LateHint) {
 				late = 0
 			}
-			d.soon(d.s.w.now+late, u.hint)
+			d.soon(d.s.w.now+late, t.hint)
 		}
 	}
 	d.c.timer(wait, func() { d.giveUp(k) })
 }
 
 // watched takes in that a watch begins, and wakes whoever watches if the key has changed since it was refused. It reports that it does so.
-func (d *desk) watched(u *pursuit) bool {
-	if before, refused := d.seen[u.key()]; !refused || !sameTerm(before, d.s.records[u.key()].record) {
-		d.soon(d.s.w.now+between(d.c.rng, time.Millisecond, 5*time.Millisecond), u.hint)
+func (d *desk) watched(t *watch) bool {
+	if before, refused := d.seen[t.key]; !refused || !sameTerm(before, d.s.records[t.key].record) {
+		d.soon(d.s.w.now+between(d.c.rng, time.Millisecond, 5*time.Millisecond), t.hint)
 	}
 	return true
 }
@@ -233,7 +233,7 @@ func (d *desk) giveUp(k *stake) {
 			k.over, k.ended = true, d.s.steps
 			return
 		}
-		d.c.apply([]tenure.Request{req}, func(answers []store.Answer, _ instant) {
+		d.c.apply([]tenure.Request{req}, callTimeout, func(answers []store.Answer) {
 			if errors.Is(answers[0].Err, store.ErrUnknown) {
 				d.c.timer(meeting, release)
 				return

@@ -90,8 +90,8 @@ func (h *host) timer(d time.Duration, do func()) {
 // stop holds the process up for a while.
 func (h *host) stop(d time.Duration) { h.stopped = max(h.stopped, h.w.now+d) }
 
-// sleep is a stop during which timers stand still. then is called when the machine has woken.
-func (h *host) sleep(d time.Duration, then func()) {
+// sleep is a stop during which timers stand still.
+func (h *host) sleep(d time.Duration) {
 	h.stop(d)
 	if h.asleep {
 		return
@@ -105,7 +105,6 @@ func (h *host) sleep(d time.Duration, then func()) {
 			return
 		}
 		h.wake()
-		then()
 	}
 	h.w.at(h.stopped, wake)
 }

@@ -34,6 +34,7 @@ func newRows(w *world) *rows {
 // transaction is one call on the server.
 type transaction struct {
 	s        *rows
+	c        *client
 	requests []tenure.Request
 	order    []int // by key
 	patient  bool
@@ -56,13 +57,20 @@ func (s *rows) apply(c *client, requests []tenure.Request, done func([]store.Ans
 			return
 		}
 		due := len(skipped)
-		for _, i := range skipped {
-			s.call(c, requests[i:i+1], func(one []store.Answer, _ []int, err error) {
+		for n := 0; n < len(skipped); { // all on one key together
+			same := []tenure.Request{requests[skipped[n]]}
+			first := n
+			for n++; n < len(skipped) && requests[skipped[n]].Key == same[0].Key; n++ {
+				same = append(same, requests[skipped[n]])
+			}
+			s.call(c, same, func(some []store.Answer, _ []int, err error) {
 				if err != nil {
-					one = store.Failed(1, err)
+					some = store.Failed(len(same), err)
 				}
-				answers[i] = one[0]
-				if due--; due == 0 {
+				for i, a := range some {
+					answers[skipped[first+i]] = a
+				}
+				if due -= len(same); due == 0 {
 					done(answers, nil)
 				}
 			})
@@ -71,12 +79,18 @@ func (s *rows) apply(c *client, requests []tenure.Request, done func([]store.Ans
 	return func() {}
 }
 
+// oneKey reports whether all requests are on one key. Then nobody is delayed by
+// waiting for its row.
+func oneKey(requests []tenure.Request) bool {
+	return !slices.ContainsFunc(requests, func(r tenure.Request) bool { return r.Key != requests[0].Key })
+}
+
 // call is one round trip.
 func (s *rows) call(c *client, requests []tenure.Request, done func([]store.Answer, []int, error)) {
 	s.w.ops += len(requests)
 	s.w.carry(s.line(c), func(m message, reply func(func())) {
 		t := &transaction{
-			s: s, requests: requests, patient: len(requests) == 1, m: m, began: s.now(),
+			s: s, requests: requests, c: c, patient: oneKey(requests), m: m, began: s.now(),
 			answers: make([]store.Answer, len(requests)), changes: map[int]tenure.Record{},
 			commit: func(answers []store.Answer, skipped []int) { reply(func() { done(answers, skipped, nil) }) },
 			abort:  func(err error) { reply(func() { done(nil, nil, err) }) },
@@ -118,11 +132,17 @@ func (t *transaction) advance() {
 		if s.w.mutant.is(ClockBeforeLock) {
 			now = t.began
 		}
-		next, changed, err := s.w.law(s.held(req.Key), req, now)
+		rec := s.held(req.Key)
+		for _, before := range t.order[:t.next] {
+			if next, changed := t.changes[before]; changed && next.Key == req.Key {
+				rec = next
+			}
+		}
+		next, changed, err := s.w.law(rec, req, now)
 		if err == nil && changed {
 			t.changes[i] = next
 		}
-		t.answers[i] = store.Answer{Record: next, Now: tenure.Time(now), Err: err}
+		t.answers[i] = store.Answer{Record: next, Now: tenure.Time(now), Err: err, Awaited: req.Verb == tenure.Release && s.awaited(req.Key, t.c)}
 	}
 	takes := between(s.w.luck[SlowCommit], 200*time.Microsecond, 3*time.Millisecond)
 	if s.w.fault(SlowCommit) {

@@ -35,8 +35,8 @@ type Profile struct {
 // The usual rates.
 var (
 	network = map[Fault]float64{LostRequest: 0.04, LostReply: 0.05, SlowRequest: 0.04, SlowReply: 0.04, LateRequest: 0.03, Doubled: 0.03, LostHint: 0.2}
-	hosts   = map[Fault]int{Crash: 3, Pause: 4, Suspend: 3, CutOff: 2, ClientRate: 2}
-	people  = map[Fault]int{Operator: 3, Forgery: 2}
+	hosts   = map[Fault]int{Crash: 3, Shutdown: 2, Pause: 4, Suspend: 3, CutOff: 2, ClientRate: 2}
+	people  = map[Fault]int{Operator: 3, Forgery: 2, ByDeed: 2}
 	steps   = map[Fault]float64{PausedSend: 0.01, PausedStep: 0.03, GuardCrash: 0.015}
 )
 
@@ -82,7 +82,7 @@ var Profiles = []*Profile{
 		Name: "network", Says: "a directory or another plain register; messages are lost, late, doubled and stale", Skewed: true,
 		store: func(w *world) server { return newVault(w, false) },
 		lacks: []Sight{{"fence", "busy"}}, // nobody is stopped inside a guard
-	}).with(network, map[Fault]float64{StaleRead: 0.05}).nemesis(people, map[Fault]int{CutOff: 3, Restart: 1, Sweep: 5}),
+	}).with(network, map[Fault]float64{StaleRead: 0.05}).nemesis(people, map[Fault]int{CutOff: 3, Shutdown: 2, Restart: 1, Sweep: 5}),
 	(&Profile{
 		Name: "sweeps", Says: "the same with many keys that are seldom used: old records are swept while somebody takes them up again", Skewed: true, Keys: 12,
 		store: func(w *world) server { return newVault(w, false) },

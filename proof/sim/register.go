@@ -40,17 +40,18 @@ func (v *vault) of(c *client) *cas.Store {
 }
 
 func (v *vault) apply(c *client, requests []tenure.Request, done func([]store.Answer, error)) func() {
-	rt := newRoutine(v.of(c), requests, v.w.now)
-	c.routines = append(c.routines, rt)
-	rt.step(func(answers []store.Answer) {
-		for i, a := range answers {
-			if v.w.mutant.is(EarliestIsTold) && a.Err == nil && requests[i].Verb == tenure.Acquire && a.Now.After(a.Record.Acquired) {
-				answers[i].Now = a.Now.Add(-time.Second)
+	return apart(requests, func(req tenure.Request, done func(store.Answer)) func() {
+		rt := newRoutine(v.of(c), req, v.w.now)
+		c.routines = append(c.routines, rt)
+		rt.step(func() {
+			a := rt.answer
+			if v.w.mutant.is(EarliestIsTold) && a.Err == nil && req.Verb == tenure.Acquire && a.Now.After(a.Record.Acquired) {
+				a.Now = a.Now.Add(-time.Second)
 			}
-		}
-		done(answers, nil)
-	})
-	return rt.abandon
+			done(a)
+		})
+		return rt.abandon
+	}, done)
 }
 
 func (v *vault) get(c *client, key string, done func(tenure.Record, time.Time, error)) {
@@ -136,7 +137,7 @@ func (r *remote) entry(k kept, now time.Time, sent instant) cas.Entry {
 // Swap replaces a version: one message, or as many as an object store needs.
 func (r *remote) Swap(ctx context.Context, old cas.Version, next tenure.Record, _ bool) error {
 	var got struct{ err error }
-	s := &swap{r: r, ctx: ctx, req: routineOf(ctx).request(next.Key), old: old, next: next}
+	s := &swap{r: r, ctx: ctx, req: routineOf(ctx).request, old: old, next: next}
 	r.v.swaps++
 	s.version = cas.Version(strconv.Itoa(r.v.swaps))
 	if !await(ctx, func(finish func()) {

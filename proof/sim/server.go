@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"time"
 
 	"github.com/croft-dev/croft/store"
@@ -29,7 +30,7 @@ type ground struct {
 	clock   dial
 	down    time.Duration // not reached before this true time
 	hints   bool          // waiters are woken
-	watches []*pursuit
+	watches []*watch
 }
 
 // kept is what a store holds of a key.
@@ -99,10 +100,52 @@ func (g *ground) wake(key string) {
 	if !g.hints {
 		return
 	}
-	for _, u := range g.watches {
-		if u.key() == key && !g.w.fault(LostHint) {
-			u.c.soon(g.w.now+between(u.c.rng, time.Millisecond, 5*time.Millisecond), u.hint)
+	for _, t := range g.watches {
+		if t.key == key && !g.w.fault(LostHint) {
+			t.c.soon(g.w.now+between(t.c.rng, time.Millisecond, 5*time.Millisecond), t.hint)
 		}
+	}
+}
+
+// awaited reports whether others than a client watch a key.
+func (g *ground) awaited(key string, but *client) bool {
+	return slices.ContainsFunc(g.watches, func(t *watch) bool { return t.key == key && t.c != but })
+}
+
+// apart carries out a batch as stores do that know of no batches: the requests
+// on one key one after the other, beside those on other keys. If it is
+// abandoned, the requests that were answered by then keep their answers.
+func apart(requests []tenure.Request, one func(tenure.Request, func(store.Answer)) (abandon func()), done func([]store.Answer, error)) func() {
+	answers := store.Failed(len(requests), errTimeout)
+	due, answered, abandons := len(requests), make([]bool, len(requests)), make([]func(), len(requests))
+	var next func(key string, from int)
+	next = func(key string, from int) {
+		for i := from; i < len(requests); i++ {
+			if requests[i].Key != key {
+				continue
+			}
+			abandons[i] = one(requests[i], func(a store.Answer) {
+				answers[i], answered[i] = a, true
+				if due--; due == 0 {
+					done(answers, nil)
+				}
+				next(key, i+1)
+			})
+			return
+		}
+	}
+	for i, req := range requests {
+		if !slices.ContainsFunc(requests[:i], func(r tenure.Request) bool { return r.Key == req.Key }) {
+			next(req.Key, i)
+		}
+	}
+	return func() {
+		for i, abandon := range abandons {
+			if abandon != nil && !answered[i] {
+				abandon()
+			}
+		}
+		done(answers, nil)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"iter"
 	"time"
 
-	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/store/cas"
 )
 
@@ -13,7 +12,7 @@ import (
 func (v *vault) sweep(c *client) {
 	rt := newSweep(v.of(c), v.w.now)
 	c.routines = append(c.routines, rt)
-	rt.step(func([]store.Answer) {})
+	rt.step(func() {})
 }
 
 // ask is one message of a sweep, and what the server does at it. Between two of them the sweeper may be stopped for long.
