@@ -206,6 +206,9 @@ func (c *client) told() {
 	}
 	for _, call := range ready.Replies {
 		if p, waits := call.Tag.(*pending); waits {
+			if errors.Is(p.Reply.Err, errLeft) {
+				c.w.cover("abandoned", string(p.Request.Verb))
+			}
 			p.then()
 		}
 	}
@@ -267,9 +270,11 @@ func (c *client) send(b *engine.Batch) {
 	for i, req := range b.Requests {
 		switch req.Verb {
 		case tenure.Acquire:
-			c.w.judge.asking[req.Secret.Grant()].key = req.Key
+			a := c.w.judge.asking[req.Secret.Grant()]
+			a.key = req.Key
+			a.copies++
 		case tenure.Renew, tenure.Report:
-			holders[i] = c.holder(req.Secret)
+			holders[i] = c.holder(req)
 		}
 		c.w.say(c.name, "sends: %s %s", req.Verb, req.Key)
 	}
@@ -430,6 +435,9 @@ func (w *world) coverAnswer(req tenure.Request, a store.Answer) {
 	case a.Err == nil:
 		if a.Awaited {
 			w.cover("engine", "others wait")
+		}
+		if req.Verb == tenure.Acquire && w.judge.asking[req.Secret.Grant()].copies > 1 {
+			w.cover("transition", "acquire again")
 		}
 	case errors.As(a.Err, &held):
 		w.cover("refusal", "held: "+string(held.Why))

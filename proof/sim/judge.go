@@ -253,7 +253,8 @@ type ask struct {
 	c       *client
 	life    int
 	secret  tenure.Secret
-	key     string // once a request was sent
+	key     string // once a request was sent,
+	copies  int    // and how often it was
 	granted bool   // the engine has made a lease of it
 }
 
@@ -300,7 +301,7 @@ func (j *judge) concluded(a *ask, res keep.Resolution) {
 	}
 	switch res {
 	case keep.WasLeft:
-		if living && !w.profile.Steps && !a.c.closing {
+		if living && !w.profile.Steps && !a.c.engine.Left() {
 			w.fail(OneTruth, "%s has left what became of its request for %s to time; it was granted and does not lapse for another %s", a.c.name, a.key, g.record.Deadline.Sub(now))
 		}
 	case keep.WasGranted:

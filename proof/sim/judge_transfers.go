@@ -150,7 +150,7 @@ func (j *judge) somebodyKnows(req tenure.Request, fp fence.Grant, bid *stake) {
 		j.w.fail(OneTruth, "a request for %s was granted that its maker, %s, was told %s would not be", req.Key, req.Owner, at)
 		return
 	}
-	if a := j.asking[fp]; a == nil || a.life == a.c.life && !a.c.engine.Pursues(a.secret) {
+	if a := j.asking[fp]; a == nil || a.life == a.c.life && !a.c.engine.Pursues(a.secret) && !a.c.engine.Left() {
 		j.w.fail(OneTruth, "%s was granted by a request of %s that nobody pursues", req.Key, req.Owner)
 	}
 }

@@ -17,6 +17,8 @@ type lease struct {
 	claim claim
 	g     *grant // in truth
 
+	resumed bool
+
 	zombie bool // its work does not stop when it should
 	rest   int  // steps of work that are left
 	seq    uint64
@@ -28,7 +30,7 @@ func (c *client) leaseOf(p *pending) *lease {
 	if l, made := p.Reply.Lease.Tag.(*lease); made {
 		return l
 	}
-	l := &lease{Lease: p.Reply.Lease, c: c, job: p.job, claim: p.claim, seen: map[*resource]int{}}
+	l := &lease{Lease: p.Reply.Lease, c: c, job: p.job, claim: p.claim, resumed: p.Lease != nil, seen: map[*resource]int{}}
 	l.Tag = l
 	for _, a := range c.asks {
 		a.granted = a.granted || a.secret == l.Secret
@@ -44,10 +46,13 @@ func (c *client) leaseOf(p *pending) *lease {
 	return l
 }
 
-// holder is the lease with a secret that has not ended, or nil.
-func (c *client) holder(s tenure.Secret) *lease {
-	if i := slices.IndexFunc(c.leases, func(l *lease) bool { return l.Secret == s }); i >= 0 {
-		return c.leases[i]
+// holder is the lease that a request is about, if it lives, or nil. A report may
+// be about the lease that this one resumes.
+func (c *client) holder(req tenure.Request) *lease {
+	for _, l := range c.leases {
+		if l.Secret == req.Secret && !(l.resumed && req.Verb == tenure.Report) {
+			return l
+		}
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/proof/patch"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -16,9 +17,12 @@ type Mutant struct {
 	Place string
 	// Says is what it does wrong.
 	Says string
-	// Profile is the world in which it shows, Law the first law that it is expected to break there.
+	// Profile is the world in which it shows, Laws those that it is expected to break there first.
 	Profile string
 	Laws    []Law
+	// Test finds a mutant of the engine that breaks no law: a package and the
+	// name of a test.
+	Test string
 
 	// Apply stands in for tenure.Apply in the stores that are modelled whole: redis, postgres, clocks.
 	Apply func(rec tenure.Record, req tenure.Request, now time.Time) (tenure.Record, bool, error)
@@ -26,6 +30,8 @@ type Mutant struct {
 	Admit func(m fence.Mark, s fence.Stamp) (fence.Mark, error)
 	// Bend is a deviation at a place in the models.
 	Bend Bend
+	// Patch is a change of the engine. The simulator must be built with it.
+	Patch patch.Patch
 }
 
 // Bend is a place in the models at which a mutant does something else.
@@ -35,17 +41,6 @@ type Bend int
 const (
 	Straight              Bend = iota
 	MonotonicClock             // a client looks at a clock that stands still in suspend
-	TimeFromReply              // a client counts the TTL from the reply
-	TimeFromLastSend           // a client counts it from the last copy it sent
-	NoMargin                   // a client leaves no room for clocks that differ in rate
-	EndsOnlyWhenTold           // a client does not end a lease by its own clock
-	NotOwnedIsRetried          // a client takes "not owned" for a failure to retry
-	UnchangedIsFailed          // a client reads a record, and takes a request that does not show there for failed
-	AbandonsUnknown            // a client leaves an unknown outcome alone
-	ResumesAnew                // a client takes any grant of its secret for the lease it had
-	WaitsForHints              // a client that watches does not poll
-	NoRaiseAtGrant             // a client reads before the fence is up
-	NoRaiseByHand              // an operator does not raise the fence
 	DateIsExact                // a client takes a date of whole seconds for the time
 	EarliestIsTold             // a store with a coarse clock tells what is left of a term from the earliest time that it may be
 	UnconditionalPut           // a register writes whatever it held
@@ -79,6 +74,9 @@ func mutantOf(name string) *Mutant {
 		return nil
 	}
 	m, err := FindMutant(name)
+	if err == nil && !m.Built() {
+		err = fmt.Errorf("the simulator was not built with the patch of %s", name)
+	}
 	if err != nil {
 		panic(err)
 	}

@@ -146,7 +146,7 @@ func (w *world) operate(b blow) {
 			w.fail(OneTruth, "the operator was told of a %s of %s that was not done: %v", req.Verb, req.Key, a.Err)
 			return
 		}
-		if a.Err == nil && !w.mutant.is(NoRaiseByHand) {
+		if a.Err == nil {
 			for _, name := range a.Record.Guards {
 				for _, res := range w.resources {
 					if res.name == name {

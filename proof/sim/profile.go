@@ -93,7 +93,8 @@ var Profiles = []*Profile{
 	}).with(steps, map[Fault]float64{LostReply: 0.01, LateRequest: 0.01, Doubled: 0.01}).nemesis(hosts, people, map[Fault]int{Sweep: 6}),
 	(&Profile{
 		Name: "redis", Says: "one script at a time; replicas that lag take over", Skewed: true,
-		store: func(w *world) server { return newScript(w) },
+		store:   func(w *world) server { return newScript(w) },
+		further: []Sight{{"engine", "others wait"}},
 	}).with(network, steps, map[Fault]float64{StaleRead: 0.05}).nemesis(hosts, people, map[Fault]int{Restart: 1, Failover: 3}),
 	(&Profile{
 		Name: "postgres", Says: "row locks, batches that skip locked rows, commits that take long, rolled back transactions", Skewed: true,
@@ -223,6 +224,16 @@ var everywhere = []Sight{
 	{"resolution", "never"},
 	{"resolution", "left"},
 	{"lease", "resumed"},
+	{"engine", "several in a batch"},
+	{"engine", "passed on"},
+	{"engine", "overtook a batch"},
+	{"engine", "single try"},
+	{"abandoned", "acquire"},
+	{"abandoned", "release"},
+	{"abandoned", "report"},
+	{"by deed", "renew"},
+	{"by deed", "report"},
+	{"by deed", "release"},
 }
 
 // Expected is what a run of many seeds must have shown: each of the profile's faults, and each transition and refusal it can lead to.
@@ -238,6 +249,9 @@ func (p *Profile) Expected() []Sight {
 	}
 	if p.Weights[RowLocked] > 0 {
 		all = append(all, Sight{"store", "skipped a locked row"}, Sight{"store", "waited for a row"})
+	}
+	if p.Weights[Shutdown] > 0 {
+		all = append(all, Sight{"loss", "closed"}, Sight{"engine", "closed with nothing left"}, Sight{"engine", "closed with something left"})
 	}
 	if p.Steps || p.Weights[Wipe] > 0 {
 		all = append(all, Sight{"transition", "acquire recovery"})

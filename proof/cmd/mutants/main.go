@@ -50,7 +50,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	if !p.json {
 		p.tell(out, "  %-66s | %-78s | %s\n", "variant", "killed by", "how fast")
 	}
-	p.block("simulator", simulated())
+	p.block("simulator", simulated(ctx, p))
 	some := suites
 	if quick {
 		some = slices.DeleteFunc(slices.Clone(suites), func(s suite) bool { return s.needs })
@@ -76,22 +76,31 @@ type variant struct {
 	Killed bool   `json:"killed"`
 }
 
-// simulated runs the variants of the simulator until a law is broken.
-func simulated() (all []variant) {
+// simulated runs the variants of the simulator until a law is broken, or their
+// test fails.
+func simulated(ctx context.Context, p *page) (all []variant) {
 	const seeds = 1000
 	for _, m := range sim.Mutants {
 		began := time.Now()
-		v := variant{Place: m.Place, Name: m.Name, Says: m.Says, Again: fmt.Sprintf("go run ./proof/cmd/sim --mutant %s --seed 1", m.Name)}
-		r, n := m.Kill(1, seeds)
-		if v.Fast = fmt.Sprintf("%d seeds, %s", n, quickly(time.Since(began))); n == 1 {
-			v.Fast = "1 seed, " + quickly(time.Since(began))
+		f, err := m.Find(ctx, 1, seeds)
+		if err != nil {
+			p.tell(p.err, "mutants: %v\n", err)
 		}
-		if r != nil {
-			v.By = "law " + string(r.Broken.Law)
-			v.Again = fmt.Sprintf("go run ./proof/cmd/sim --mutant %s --seed %d", m.Name, r.Case.Seed)
-			if v.Killed = slices.Contains(m.Laws, r.Broken.Law); !v.Killed {
-				v.By += ", which is not what it breaks"
-			}
+		v := variant{
+			Place: m.Place, Name: m.Name, Says: m.Says, By: f.By, Killed: f.Killed && err == nil,
+			Again: "go run ./proof/cmd/sim --mutants --mutant " + m.Name,
+		}
+		switch v.Fast = quickly(time.Since(began)); {
+		case f.Seeds == 1:
+			v.Fast = "1 seed, " + v.Fast
+		case f.Seeds > 1:
+			v.Fast = fmt.Sprintf("%d seeds, %s", f.Seeds, v.Fast)
+		}
+		if f.Seed > 0 {
+			v.Again = fmt.Sprintf("go run ./proof/cmd/sim --mutant %s --seed %d", m.Name, f.Seed)
+		}
+		if f.Seed > 0 && !f.Killed {
+			v.By += ", which is not what it breaks"
 		}
 		all = append(all, v)
 	}
