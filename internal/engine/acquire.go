@@ -51,7 +51,7 @@ func (a *attempt) idle() bool { return a == nil || a.queued == nil && a.doubt ==
 func (e *Engine) start(c *Call) {
 	a := &c.acquire
 	q := a.queue
-	a.started, a.poll = true, keep.PollFirst
+	a.started, a.poll = true, PollFirst
 	c.next, c.limit = e.now, max(a.end, later(e.now, e.o.CallTimeout))
 	if a.overdue {
 		a.overdue, a.woken = false, true
@@ -59,8 +59,8 @@ func (e *Engine) start(c *Call) {
 	}
 	switch {
 	case q.holder != nil: // it will hear of the end of its own client's lease
-		a.poll = keep.PollMax
-		c.next = min(later(e.now, keep.PollMax), a.end)
+		a.poll = PollMax
+		c.next = min(later(e.now, PollMax), a.end)
 	case q.yield:
 		e.letOthersFirst(c)
 	}
@@ -161,7 +161,7 @@ func (e *Engine) acquireAnswered(c *Call, r *request, answer *store.Answer) {
 		acquire.burned++
 		c.next = e.now
 		if acquire.burned > 1 {
-			c.next = later(e.now, e.pauseOf(c, keep.PollMax))
+			c.next = later(e.now, e.pauseOf(c, PollMax))
 		}
 		e.tryAcquire(c)
 	case errors.Is(err, fence.ErrInvalid):
@@ -171,7 +171,7 @@ func (e *Engine) acquireAnswered(c *Call, r *request, answer *store.Answer) {
 		c.unknown, acquire.unknown = err, true
 		e.event(Event{Kind: Unknown, Key: c.Request.Key, Verb: tenure.Acquire, Err: err})
 		if a.newest == nil && a.queued == nil {
-			c.next = later(e.now, e.pauseOf(c, keep.PollMax))
+			c.next = later(e.now, e.pauseOf(c, PollMax))
 		}
 		e.setAcquireAlarm(c)
 	}
@@ -193,14 +193,14 @@ func (e *Engine) held(c *Call, held *tenure.HeldError, asked clock.Instant) {
 		e.leaveQueue(c, held)
 		return
 	}
-	most := keep.PollMax
+	most := PollMax
 	switch {
 	case held.Why == tenure.WhyHold || a.period:
-		most = keep.PollSettled
+		most = PollSettled
 	case q.watch == watched || q.holder != nil:
-		most = keep.PollWatched
+		most = PollWatched
 	}
-	freed := max(held.Remaining(), 0) + time.Millisecond + spread(keep.PollFirst, 0, 1, e.o.Random())
+	freed := max(held.Remaining(), 0) + time.Millisecond + spread(PollFirst, 0, 1, e.o.Random())
 	a.due = min(later(e.now, freed), a.end)
 	c.next = min(later(e.now, e.pauseOf(c, most)), a.due)
 	if e.o.Watches && q.watch == unwatched && !a.watching {
@@ -225,7 +225,7 @@ func (e *Engine) granted(c *Call, r *request, answer *store.Answer) {
 	if e.now >= deadline.Add(-c.Terms.Notice) {
 		c.unknown = errTooOld
 		if a.newest == nil && a.queued == nil {
-			c.next = later(e.now, e.pauseOf(c, keep.PollMax))
+			c.next = later(e.now, e.pauseOf(c, PollMax))
 		}
 		e.setAcquireAlarm(c)
 		return

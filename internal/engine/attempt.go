@@ -109,7 +109,7 @@ func (e *Engine) leave(a *attempt) bool {
 	arrived := later(a.last, 2*e.o.CallTimeout)
 	a.terms = c.Terms
 	a.resolving, a.resolveEnd = true, later(max(e.now, arrived), a.terms.TTL+a.terms.Margin())
-	a.poll, a.next = keep.PollFirst, e.now
+	a.poll, a.next = PollFirst, e.now
 	a.alarm.owner = a
 	e.active++
 	e.resolve(a)
@@ -123,7 +123,7 @@ func (e *Engine) resolve(a *attempt) {
 	case !a.resolving:
 		return
 	case e.now >= a.resolveEnd:
-		e.resolved(a, keep.WasLeft)
+		e.resolved(a, WasLeft)
 		return
 	case a.newest != nil && e.now < a.newest.hungAt():
 		e.alarms.set(&a.alarm, min(a.newest.hungAt(), a.resolveEnd))
@@ -147,7 +147,7 @@ func (e *Engine) settle(a *attempt, r *request, answer *store.Answer) {
 	if r.Verb == tenure.Acquire {
 		switch {
 		case refused, a.doubt == 0:
-			e.resolved(a, keep.WasNot)
+			e.resolved(a, WasNot)
 			return
 		case !errors.Is(answer.Err, tenure.ErrHeld) && !errors.Is(answer.Err, fence.ErrInvalid):
 			a.next = e.now // granted, or not known: release it
@@ -157,26 +157,26 @@ func (e *Engine) settle(a *attempt, r *request, answer *store.Answer) {
 	}
 	switch {
 	case answer.Err == nil:
-		e.resolved(a, keep.WasGranted)
+		e.resolved(a, WasGranted)
 		return
 	case refused && refusal.Why != tenure.WhyUnknown,
 		refused && r.sent >= later(a.last, 2*e.o.CallTimeout): // no copy can arrive any more
-		e.resolved(a, keep.WasNot)
+		e.resolved(a, WasNot)
 		return
 	}
 	a.next = later(e.now, spread(a.poll, 0.75, 1, e.o.Random()))
-	a.poll = min(2*a.poll, keep.PollMax)
+	a.poll = min(2*a.poll, PollMax)
 	e.resolve(a)
 }
 
 // resolved ends an attempt without a caller.
-func (e *Engine) resolved(a *attempt, how keep.Resolution) {
+func (e *Engine) resolved(a *attempt, how Outcome) {
 	e.drop(a)
 	a.resolving = false
 	e.active--
 	e.alarms.set(&a.alarm, keep.Never)
 	e.event(Event{
-		Kind: Resolved, Key: a.request.Key, Verb: tenure.Acquire, Outcome: Outcome(how), Grant: a.request.Secret.Grant(),
+		Kind: Resolved, Key: a.request.Key, Verb: tenure.Acquire, Outcome: how, Grant: a.request.Secret.Grant(),
 	})
 }
 

@@ -224,7 +224,7 @@ func (e *Engine) closeNow() {
 			e.abandon(owner, e.closed)
 		case *attempt:
 			e.left = true
-			e.resolved(owner, keep.WasLeft)
+			e.resolved(owner, WasLeft)
 		}
 	}
 	e.outbox.clear()

@@ -269,7 +269,7 @@ func TestAKeyIsNotPassedOnWhileOthersWait(t *testing.T) {
 	r.wantFlight(tenure.Release)
 	r.answer()
 	r.wantQuiet() // the others go first
-	r.pass(keep.Courtesy)
+	r.pass(Courtesy)
 	r.wantFlight(tenure.Acquire)
 	r.settle()
 	r.leaseOf(c)

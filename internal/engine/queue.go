@@ -11,6 +11,25 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
+// How often a call asks for a key that is held.
+const (
+	// PollFirst is the first pause. Every further one is twice as long.
+	PollFirst = 25 * time.Millisecond
+	// PollMax is the longest pause without hints.
+	PollMax = time.Second
+	// PollHinted is the first pause while hints come, and PollWatched the
+	// longest: then polls are for hints that are lost.
+	PollHinted  = 250 * time.Millisecond
+	PollWatched = 5 * time.Second
+	// PollSettled is the longest pause while nobody holds the key, and time
+	// must pass or an operator must free it.
+	PollSettled = 10 * time.Second
+)
+
+// Courtesy is how long a key is left to other clients that wait for it: time
+// for a hint to reach them, and for them to ask.
+const Courtesy = time.Millisecond
+
 // maxPassed bounds how often in a row a key is passed on within a client. Then
 // the key is free for as long as a call takes, and other clients can compete:
 // not every store can tell that they wait.
@@ -74,17 +93,17 @@ func (e *Engine) Hint(now clock.Instant, key string, h Hint, err error) {
 	a := &c.acquire
 	switch h {
 	case Changed:
-		a.woken, a.poll = true, keep.PollFirst
+		a.woken, a.poll = true, PollFirst
 	case Watched:
 		q.watch, a.woken = watched, true
 	case WatchedSince:
 		q.watch = watched
 		if c.attempt != nil && c.attempt.sends == 0 && !a.woken { // it was refused
-			c.next = min(later(e.now, e.pauseOf(c, keep.PollWatched)), a.due)
+			c.next = min(later(e.now, e.pauseOf(c, PollWatched)), a.due)
 		}
 	case Broken:
 		q.watch = unwatched
-		c.next = min(c.next, later(e.now, e.pauseOf(c, keep.PollMax)))
+		c.next = min(c.next, later(e.now, e.pauseOf(c, PollMax)))
 		e.event(Event{Kind: Unwatched, Key: key, Err: err})
 	case Unsupported:
 		q.watch = never
@@ -188,7 +207,7 @@ func (e *Engine) tidy(q *queue) {
 	case q.holder != nil || e.queues[q.key] != q:
 	case q.yield:
 		if q.alarm.index == 0 {
-			e.alarms.set(&q.alarm, later(e.now, keep.Courtesy))
+			e.alarms.set(&q.alarm, later(e.now, Courtesy))
 		}
 	default:
 		e.alarms.set(&q.alarm, keep.Never)
@@ -313,7 +332,7 @@ func (e *Engine) vacate(l *Lease) {
 // clients.
 func (e *Engine) letOthersFirst(c *Call) {
 	c.acquire.queue.yield = false
-	c.acquire.earliest = min(later(e.now, keep.Courtesy), c.acquire.end)
+	c.acquire.earliest = min(later(e.now, Courtesy), c.acquire.end)
 	c.next = c.acquire.earliest
 }
 
@@ -345,9 +364,9 @@ func (e *Engine) pass(l *Lease) {
 func (e *Engine) pauseOf(c *Call, most time.Duration) time.Duration {
 	a := &c.acquire
 	if a.queue.watch == watched {
-		a.poll = max(a.poll, keep.PollHinted)
+		a.poll = max(a.poll, PollHinted)
 	}
 	d := min(a.poll, most)
-	a.poll = min(2*a.poll, keep.PollSettled)
+	a.poll = min(2*a.poll, PollSettled)
 	return spread(d, 0.75, 1, e.o.Random())
 }

@@ -62,17 +62,17 @@ func (w *world) conclude() {
 				}
 			}
 		}
-		poll := keep.PollMax
+		poll := engine.PollMax
 		if base.hints {
-			poll = keep.PollWatched
+			poll = engine.PollWatched
 		}
 		rec := base.records[key].record
 		wait := rec.TTL + rec.TTL/10 + 2*poll
 		if rec.State == tenure.Free { // a hold: there is no lease to outlive
-			wait = max(rec.HoldUntil.Sub(base.now()), 0) + 2*keep.PollSettled
+			wait = max(rec.HoldUntil.Sub(base.now()), 0) + 2*engine.PollSettled
 		}
 		wait += wait/10 + time.Second // clocks may differ in rate, and messages take time
-		due[key] = waiting{first: began + wait, all: began + wait + time.Duration(waiters)*2*keep.PollSettled}
+		due[key] = waiting{first: began + wait, all: began + wait + time.Duration(waiters)*2*engine.PollSettled}
 		last = max(last, due[key].all)
 		w.waiters = append(w.waiters, fresh)
 	}

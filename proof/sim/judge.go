@@ -7,7 +7,6 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/engine"
-	"github.com/croft-dev/croft/internal/keep"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -270,10 +269,10 @@ func (c *client) newSecret() tenure.Secret {
 // not ask with any more.
 func (c *client) settle(events []engine.Event) {
 	c.asks = slices.DeleteFunc(c.asks, func(a *ask) bool {
-		res, resolved := keep.WasNot, false
+		res, resolved := engine.WasNot, false
 		for _, e := range events {
 			if e.Grant != "" && e.Grant == a.secret.Grant() {
-				res, resolved = keep.Resolution(e.Outcome), true
+				res, resolved = e.Outcome, true
 				c.w.cover("resolution", string(res))
 				c.w.say(c.name, "what became of its request for %s: %s", a.key, res)
 			}
@@ -290,21 +289,21 @@ func (c *client) settle(events []engine.Event) {
 
 // concluded is law 6 at an engine: what a request is said to have come to is
 // what it has come to.
-func (j *judge) concluded(a *ask, res keep.Resolution) {
+func (j *judge) concluded(a *ask, res engine.Outcome) {
 	w, fp := j.w, a.secret.Grant()
 	g := j.grants[fp]
 	now := w.store.base().now()
 	// A store whose clock is coarse refuses what may be over.
 	living := g != nil && g.fate == alive && !g.lost && !g.shaken && !g.stray && now.Add(w.profile.Skew).Before(g.record.Deadline)
-	if living && g.bid != nil && !g.bid.claimed && res != keep.WasGranted {
+	if living && g.bid != nil && !g.bid.claimed && res != engine.WasGranted {
 		living = false // it was granted while nobody asked, and is the store's to give back
 	}
 	switch res {
-	case keep.WasLeft:
+	case engine.WasLeft:
 		if living && !w.profile.Steps && !a.c.engine.Left() {
 			w.fail(OneTruth, "%s has left what became of its request for %s to time; it was granted and does not lapse for another %s", a.c.name, a.key, g.record.Deadline.Sub(now))
 		}
-	case keep.WasGranted:
+	case engine.WasGranted:
 		if g == nil || living {
 			w.fail(OneTruth, "%s says that its request for %s was granted and is released; it is not", a.c.name, a.key)
 		}
