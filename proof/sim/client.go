@@ -27,7 +27,6 @@ type client struct {
 	leases   []*lease // that have not ended
 	watches  map[string]*watch
 	asks     []*ask // secrets that the engine may still be granted
-	flying   []time.Duration
 	routines []*routine
 	prompt   bool    // the last call of the store was
 	ticks    instant // when the timer rings,
@@ -50,10 +49,6 @@ var (
 	errClosed  = errors.New("the client is closed")
 	errLeft    = errors.New("the caller has left")
 )
-
-func newClient(w *world, name string) *client {
-	return &client{host: newHost(w, name)}
-}
 
 // start begins the life of a process.
 func (c *client) start() {
@@ -78,7 +73,7 @@ func (c *client) start() {
 func (c *client) crash(away time.Duration) {
 	c.drop()
 	c.life++
-	c.engine, c.closing, c.jobs, c.leases, c.asks, c.flying, c.ticks = nil, false, nil, nil, nil, nil, 0
+	c.engine, c.closing, c.jobs, c.leases, c.asks, c.ticks = nil, false, nil, nil, nil, 0
 	c.w.forgetClient(c)
 	c.soon(c.w.now+away, c.start)
 }
@@ -241,10 +236,7 @@ func (c *client) arm(wake instant) {
 // each request.
 func (c *client) apply(requests []tenure.Request, limit time.Duration, done func([]store.Answer)) {
 	finished := false
-	finish := func(answers []store.Answer, err error) {
-		if finished {
-			return
-		}
+	finish := once(func(answers []store.Answer, err error) {
 		finished = true
 		if err != nil {
 			answers = store.Failed(len(requests), err)
@@ -253,14 +245,14 @@ func (c *client) apply(requests []tenure.Request, limit time.Duration, done func
 			c.w.coverAnswer(requests[i], answers[i])
 		}
 		done(answers)
-	}
+	})
 	c.routines = slices.DeleteFunc(c.routines, func(rt *routine) bool { return rt.over })
 	abandon := c.w.store.apply(c, requests, finish)
 	c.timer(limit, func() {
 		if !finished {
 			abandon()
-			finish(nil, errTimeout)
 		}
+		finish(nil, errTimeout)
 	})
 }
 
@@ -283,11 +275,8 @@ func (c *client) send(b *engine.Batch) {
 	if b.Lone && c.prompt { // the caller makes the call itself
 		limit = lone
 	}
-	sent := c.w.now
-	c.flying = append(c.flying, sent)
 	began := c.Now()
 	c.apply(b.Requests, limit, func(answers []store.Answer) {
-		c.flying = slices.Delete(c.flying, slices.Index(c.flying, sent), slices.Index(c.flying, sent)+1)
 		c.prompt = c.Now().Sub(began) <= promptly
 		c.engine.Answered(c.Now(), b, answers)
 		for i, l := range holders {
@@ -422,7 +411,7 @@ func (c *client) coverBatch(requests []tenure.Request) {
 			c.w.cover("engine", "passed on")
 		}
 	}
-	if slices.ContainsFunc(c.flying, func(sent time.Duration) bool { return c.w.now-sent > glance*9/10 }) {
+	if c.engine.Load().InFlight > 2 { // a store that pipelines has two
 		c.w.cover("engine", "overtook a batch")
 	}
 }

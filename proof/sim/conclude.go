@@ -47,10 +47,7 @@ func (w *world) conclude() {
 			}
 		}
 	}
-	type waiting struct {
-		first, all time.Duration
-	}
-	due := map[string]waiting{}
+	due := map[string]time.Duration{} // for the first of a key
 	began, last := w.now, w.now
 	for _, key := range w.keys {
 		fresh := w.fresh(key)
@@ -72,14 +69,14 @@ func (w *world) conclude() {
 			wait = max(rec.HoldUntil.Sub(base.now()), 0) + 2*engine.PollSettled
 		}
 		wait += wait/10 + time.Second // clocks may differ in rate, and messages take time
-		due[key] = waiting{first: began + wait, all: began + wait + time.Duration(waiters)*2*engine.PollSettled}
-		last = max(last, due[key].all)
+		due[key] = began + wait
+		last = max(last, began+wait+time.Duration(waiters)*2*engine.PollSettled)
 		w.waiters = append(w.waiters, fresh)
 	}
 	for _, key := range w.keys {
-		w.until(due[key].first, func() bool { return w.arrivals[key] > 0 })
+		w.until(due[key], func() bool { return w.arrivals[key] > 0 })
 		if w.broken == nil && w.arrivals[key] == 0 {
-			w.fail(Liveness, "nobody has got %s within %s of when the faults had stopped and its holder was gone", key, due[key].first-began)
+			w.fail(Liveness, "nobody has got %s within %s of when the faults had stopped and its holder was gone", key, due[key]-began)
 			return
 		}
 	}

@@ -76,13 +76,13 @@ func (d *desk) bid(req tenure.Request) *stake {
 // left is what is left of a lease that was granted to a bid. It counts from the sending of the bid.
 func (k *stake) left() time.Duration {
 	switch w := k.d.s.w; {
-	case w.mutant.is(AwardIsFullTerm):
+	case w.mutant.is("award-full-term"):
 		return k.request.TTL
-	case w.mutant.is(AwardByReleasersClock):
+	case w.mutant.is("award-releasers-clock"):
 		return k.by.Add(k.request.TTL).Sub(k.d.c.Now())
 	}
 	sent := k.sent
-	if k.d.s.w.mutant.is(AwardFromLastBid) {
+	if k.d.s.w.mutant.is("award-from-last-bid") {
 		for _, other := range k.d.stakes {
 			if other.request.Secret == k.request.Secret {
 				sent = max(sent, other.sent)
@@ -99,7 +99,7 @@ func (d *desk) claim(req tenure.Request) (store.Answer, bool) {
 		if !k.awarded || k.claimed || k.over || k.request.Secret != req.Secret {
 			continue
 		}
-		if k.given && !w.mutant.is(ClaimedWhileGiven) {
+		if k.given && !w.mutant.is("claimed-while-given") {
 			w.cover("award", "asked for while given back")
 			return store.Failed(1, errGivenBack)[0], true
 		}
@@ -123,7 +123,7 @@ func (d *desk) answered(req tenure.Request, k *stake, step int, a store.Answer) 
 			if other.request.Secret != req.Secret {
 				continue
 			}
-			if other.given && !w.mutant.is(ClaimedWhileGiven) {
+			if other.given && !w.mutant.is("claimed-while-given") {
 				w.cover("award", "asked for while given back")
 				if other.over && step > other.ended { // a server that was put back has forgotten both: copies of the release may be on their way, so it is given back once more
 					again := d.bid(req)
@@ -132,7 +132,7 @@ func (d *desk) answered(req tenure.Request, k *stake, step int, a store.Answer) 
 				}
 				return store.Failed(1, errGivenBack)[0]
 			}
-			other.claimed = !w.mutant.is(OnlyTheTold)
+			other.claimed = !w.mutant.is("claims-only-the-told")
 		}
 		if g := w.judge.grants[req.Secret.Grant()]; g != nil && g.bid != nil {
 			w.cover("award", "answered by the server")

@@ -39,7 +39,7 @@ const mostSkew = 50_000
 
 // Now is what the process reads from its clock; it is a method of clock.Clock.
 func (h *host) Now() clock.Instant {
-	if h.w.mutant.is(MonotonicClock) {
+	if h.w.mutant.is("monotonic-clock") {
 		return instant(h.base + h.mono.at(h.w.now))
 	}
 	return instant(h.boot.at(h.w.now))

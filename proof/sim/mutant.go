@@ -10,7 +10,9 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// Mutant is a broken variant: one thing done wrong at one place. A simulation that does not notice it proves nothing about the sound one.
+// Mutant is a broken variant: one thing done wrong at one place. A simulation
+// that does not notice it proves nothing about the sound one. A mutant without
+// Apply, Admit and Patch is one of the models, which know it by its name.
 type Mutant struct {
 	Name string
 	// Place is what is broken: law, store, guard or client.
@@ -28,46 +30,13 @@ type Mutant struct {
 	Apply func(rec tenure.Record, req tenure.Request, now time.Time) (tenure.Record, bool, error)
 	// Admit stands in for fence.Mark.Admit and Raise in every guard.
 	Admit func(m fence.Mark, s fence.Stamp) (fence.Mark, error)
-	// Bend is a deviation at a place in the models.
-	Bend Bend
 	// Patch is a change of the engine. The simulator must be built with it.
 	Patch patch.Patch
 }
 
-// Bend is a place in the models at which a mutant does something else.
-type Bend int
-
-// The places.
-const (
-	Straight              Bend = iota
-	MonotonicClock             // a client looks at a clock that stands still in suspend
-	DateIsExact                // a client takes a date of whole seconds for the time
-	EarliestIsTold             // a store with a coarse clock tells what is left of a term from the earliest time that it may be
-	UnconditionalPut           // a register writes whatever it held
-	BlindDrop                  // a register drops whatever it holds
-	ConflictIsDone             // a register takes 409 for done
-	LostIsDone                 // a register takes a lost reply for done
-	SkippedIsDone              // a store says of rows it skipped that they were renewed
-	ClockBeforeLock            // a store looks at the clock before it has the row
-	CheckThenWrite             // a guard checks, and writes later
-	RaiseIsForgotten           // a guard does not keep what it was raised to
-	NoFileLock                 // a guard's file has no lock
-	WriteThenMark              // a guard writes the content before the mark
-	AwardIsFullTerm            // a desk says that all of the TTL is left of what a bid was granted
-	AwardByReleasersClock      // a desk reckons what is left from the clock of whoever released the key
-	AwardFromLastBid           // a desk reckons it from the last bid with the same secret
-	AwardIsDatedBySender       // a store dates what a bid is granted with when the release was sent
-	AwardToAbsent              // a store grants a key to a bid that is not in its place any more
-	AwardAgain                 // a store leaves a bid in its place that was granted, and does not ask whether its secret was used
-	AwardOverHold              // a store grants a key to a bid within a hold
-	AwardAfterRefusal          // a store grants a key to a bid though the release was refused
-	ClaimedWhileGiven          // a desk answers for what it is giving back
-	OnlyTheTold                // a desk does not notice that the server has answered for what a bid was granted
-	BlindManifest              // a guard puts its manifest without a condition
-)
-
-// is reports whether the mutant bends this place; nil is the sound variant.
-func (m *Mutant) is(b Bend) bool { return m != nil && m.Bend == b }
+// is reports whether the mutant has a name. The models ask at the place where
+// it does something else. nil is the sound variant.
+func (m *Mutant) is(name string) bool { return m != nil && m.Name == name }
 
 func mutantOf(name string) *Mutant {
 	if name == "" {

@@ -108,7 +108,7 @@ var Profiles = []*Profile{
 	(&Profile{
 		Name: "restored", Says: "the same; it is put back to older states, with the bids that waited then, and wiped", Skewed: true,
 		store:   func(w *world) server { return newTurns(w) },
-		further: []Sight{{"award", "written"}, {"award", "claimed"}, {"award", "given back"}},
+		further: sights("award", "written", "claimed", "given back"),
 	}).with(network, steps, map[Fault]float64{LateHint: 0.3}).nemesis(hosts, people, map[Fault]int{Restart: 1, Rewind: 4, Wipe: 1}),
 	(&Profile{
 		Name: "s3", Says: "conditional puts, 409, 412 and 429, a clock of whole seconds, no hints", Skewed: true, Skew: 3 * time.Second,
@@ -166,75 +166,35 @@ func profileOf(name string) *Profile {
 	return p
 }
 
-// awards is what a store must show that grants a key in the step that frees it.
-var awards = []Sight{
-	{"award", "written"},
-	{"award", "claimed"},
-	{"award", "answered by the server"},
-	{"award", "given back"},
-	{"award", "asked for while given back"},
-	{"award", "the bid had gone"},
-	{"award", "the bid was old"},
-	{"award", "refused by the law"},
+// sights are those of one kind.
+func sights(kind string, names ...string) (all []Sight) {
+	for _, name := range names {
+		all = append(all, Sight{kind, name})
+	}
+	return all
 }
 
+// awards is what a store must show that grants a key in the step that frees it.
+var awards = slices.Concat(
+	sights("award", "written", "claimed", "answered by the server", "given back", "asked for while given back",
+		"the bid had gone", "the bid was old", "refused by the law"),
+)
+
 // everywhere is what every profile must show.
-var everywhere = []Sight{
-	{"transition", "acquire first"},
-	{"transition", "acquire released"},
-	{"transition", "acquire expired"},
-	{"transition", "acquire handoff"},
-	{"transition", "acquire cancelled"},
-	{"transition", "acquire again"},
-	{"transition", "renew"},
-	{"transition", "renew to resume"},
-	{"transition", "report"},
-	{"transition", "release"},
-	{"transition", "release after failure"},
-	{"transition", "takeover"},
-	{"transition", "reserve"},
-	{"transition", "revoke"},
-	{"transition", "dropped"},
-	{"refusal", "held: held"},
-	{"refusal", "held: reserved"},
-	{"refusal", "held: hold"},
-	{"refusal", "held: period"},
-	{"refusal", "not owned: released"},
-	{"refusal", "not owned: expired"},
-	{"refusal", "not owned: superseded"},
-	{"refusal", "not owned: taken_over"},
-	{"refusal", "not owned: unknown"},
-	{"refusal", "unknown"},
-	{"fence", "raised"},
-	{"fence", "written"},
-	{"fence", "stale"},
-	{"fence", "repeated"},
-	{"fence", "wrong key"},
-	{"fence", "busy"},
-	{"fence", "unknown"},
-	{"fence", "overtaken"},
-	{"loss", "superseded"},
-	{"loss", "expired"},
-	{"loss", "taken_over"},
-	{"loss", "released"},
-	{"loss", "unreachable"},
-	{"loss", "stalled"},
-	{"loss", "held_too_long"},
-	{"resolution", "released"},
-	{"resolution", "never"},
-	{"resolution", "left"},
-	{"lease", "resumed"},
-	{"engine", "several in a batch"},
-	{"engine", "passed on"},
-	{"engine", "overtook a batch"},
-	{"engine", "single try"},
-	{"abandoned", "acquire"},
-	{"abandoned", "release"},
-	{"abandoned", "report"},
-	{"by deed", "renew"},
-	{"by deed", "report"},
-	{"by deed", "release"},
-}
+var everywhere = slices.Concat(
+	sights("transition", "acquire first", "acquire released", "acquire expired", "acquire handoff",
+		"acquire cancelled", "acquire again", "renew", "renew to resume", "report", "release", "release after failure",
+		"takeover", "reserve", "revoke", "dropped"),
+	sights("refusal", "held: held", "held: reserved", "held: hold", "held: period", "not owned: released",
+		"not owned: expired", "not owned: superseded", "not owned: taken_over", "not owned: unknown", "unknown"),
+	sights("fence", "raised", "written", "stale", "repeated", "wrong key", "busy", "unknown", "overtaken"),
+	sights("loss", "superseded", "expired", "taken_over", "released", "unreachable", "stalled", "held_too_long"),
+	sights("resolution", "released", "never", "left"),
+	sights("lease", "resumed"),
+	sights("engine", "several in a batch", "passed on", "overtook a batch", "single try"),
+	sights("abandoned", "acquire", "release", "report"),
+	sights("by deed", "renew", "report", "release"),
+)
 
 // Expected is what a run of many seeds must have shown: each of the profile's faults, and each transition and refusal it can lead to.
 func (p *Profile) Expected() []Sight {
@@ -251,7 +211,7 @@ func (p *Profile) Expected() []Sight {
 		all = append(all, Sight{"store", "skipped a locked row"}, Sight{"store", "waited for a row"})
 	}
 	if p.Weights[Shutdown] > 0 {
-		all = append(all, Sight{"loss", "closed"}, Sight{"engine", "closed with nothing left"}, Sight{"engine", "closed with something left"})
+		all = append(all, sights("engine", "closed with nothing left", "closed with something left")...)
 	}
 	if p.Steps || p.Weights[Wipe] > 0 {
 		all = append(all, Sight{"transition", "acquire recovery"})

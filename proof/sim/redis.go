@@ -45,9 +45,6 @@ func (s *script) get(c *client, key string, done func(tenure.Record, time.Time, 
 	}, func(err error) { done(tenure.Record{}, time.Time{}, err) })
 }
 
-// halt undoes nothing: a script is one step.
-func (s *script) halt() {}
-
 // law is the law of ownership, or what a mutant makes of it.
 func (w *world) law(rec tenure.Record, req tenure.Request, now time.Time) (tenure.Record, bool, error) {
 	if w.mutant != nil && w.mutant.Apply != nil {

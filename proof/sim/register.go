@@ -40,12 +40,13 @@ func (v *vault) of(c *client) *cas.Store {
 }
 
 func (v *vault) apply(c *client, requests []tenure.Request, done func([]store.Answer, error)) func() {
+	began := v.w.now
 	return apart(requests, func(req tenure.Request, done func(store.Answer)) func() {
-		rt := newRoutine(v.of(c), req, v.w.now)
+		rt := newRoutine(v.of(c), req, began)
 		c.routines = append(c.routines, rt)
 		rt.step(func() {
 			a := rt.answer
-			if v.w.mutant.is(EarliestIsTold) && a.Err == nil && req.Verb == tenure.Acquire && a.Now.After(a.Record.Acquired) {
+			if v.w.mutant.is("earliest-is-told") && a.Err == nil && req.Verb == tenure.Acquire && a.Now.After(a.Record.Acquired) {
 				a.Now = a.Now.Add(-time.Second)
 			}
 			done(a)
@@ -72,9 +73,6 @@ func (v *vault) read(c *client, key string) kept {
 	}
 	return v.records[key]
 }
-
-// halt undoes nothing: a swap is one step.
-func (v *vault) halt() {}
 
 // remote is a register at the end of a network.
 type remote struct {
@@ -123,7 +121,7 @@ func (r *remote) entry(k kept, now time.Time, sent instant) cas.Entry {
 	}
 	date := now.Truncate(time.Second)
 	r.clock.Observe(sent, r.c.Now(), date)
-	if r.v.w.mutant.is(DateIsExact) {
+	if r.v.w.mutant.is("date-is-exact") {
 		held.Now = date
 		return held
 	}
@@ -165,7 +163,7 @@ func (r recalling) Recall(key string) (cas.Entry, bool) {
 	}
 	held := cas.Entry{Record: rec, Version: version}
 	held.Now, held.Latest, known = r.clock.Span()
-	if r.v.w.mutant.is(DateIsExact) {
+	if r.v.w.mutant.is("date-is-exact") {
 		held.Latest = time.Time{}
 		return held, known
 	}

@@ -53,6 +53,16 @@ func newGround(w *world, hints bool) *ground {
 
 func (g *ground) base() *ground { return g }
 
+// halt undoes nothing, where a change is one step.
+func (g *ground) halt() {}
+
+func (g *ground) get(c *client, key string, done func(tenure.Record, time.Time, error)) {
+	g.w.carry(g.line(c), func(_ message, reply func(func())) {
+		rec, now := g.held(key), g.now()
+		reply(func() { done(rec, now, nil) })
+	}, func(err error) { done(tenure.Record{}, time.Time{}, err) })
+}
+
 // now is the store's time.
 func (g *ground) now() time.Time { return epoch.Add(time.Duration(g.clock.at(g.w.now))) }
 
@@ -116,22 +126,24 @@ func (g *ground) awaited(key string, but *client) bool {
 // on one key one after the other, beside those on other keys. If it is
 // abandoned, the requests that were answered by then keep their answers.
 func apart(requests []tenure.Request, one func(tenure.Request, func(store.Answer)) (abandon func()), done func([]store.Answer, error)) func() {
-	answers := store.Failed(len(requests), errTimeout)
-	due, answered, abandons := len(requests), make([]bool, len(requests)), make([]func(), len(requests))
+	answers, due := store.Failed(len(requests), errTimeout), len(requests)
+	abandons := make([]func(), len(requests)) // of those that are not answered
 	var next func(key string, from int)
 	next = func(key string, from int) {
-		for i := from; i < len(requests); i++ {
-			if requests[i].Key != key {
-				continue
-			}
-			abandons[i] = one(requests[i], func(a store.Answer) {
-				answers[i], answered[i] = a, true
-				if due--; due == 0 {
-					done(answers, nil)
-				}
-				next(key, i+1)
-			})
+		n := slices.IndexFunc(requests[from:], func(r tenure.Request) bool { return r.Key == key })
+		if n < 0 {
 			return
+		}
+		i, answered := from+n, false
+		abandon := one(requests[i], func(a store.Answer) {
+			answers[i], answered, abandons[i] = a, true, nil
+			if due--; due == 0 {
+				done(answers, nil)
+			}
+			next(key, i+1)
+		})
+		if !answered {
+			abandons[i] = abandon
 		}
 	}
 	for i, req := range requests {
@@ -140,8 +152,8 @@ func apart(requests []tenure.Request, one func(tenure.Request, func(store.Answer
 		}
 	}
 	return func() {
-		for i, abandon := range abandons {
-			if abandon != nil && !answered[i] {
+		for _, abandon := range abandons {
+			if abandon != nil {
 				abandon()
 			}
 		}

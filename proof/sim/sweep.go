@@ -71,7 +71,7 @@ func (r *remote) Scan(ctx context.Context) iter.Seq2[cas.Entry, error] {
 func (r *remote) Drop(ctx context.Context, key string, old cas.Version) error {
 	return r.ask(ctx, func() error {
 		k := r.v.records[key]
-		if k.record.IsZero() || k.version != old && !r.v.w.mutant.is(BlindDrop) {
+		if k.record.IsZero() || k.version != old && !r.v.w.mutant.is("blind-drop") {
 			return cas.ErrConflict
 		}
 		r.v.forget(key)

@@ -32,8 +32,9 @@ func newTurns(w *world) *turns {
 }
 
 func (s *turns) apply(c *client, requests []tenure.Request, done func([]store.Answer, error)) func() {
+	began := s.w.now
 	return apart(requests, func(req tenure.Request, done func(store.Answer)) func() {
-		call := &turn{s: s, d: s.desk(c), c: c, request: req, began: s.w.now, done: done}
+		call := &turn{s: s, d: s.desk(c), c: c, request: req, began: began, done: done}
 		switch req.Verb {
 		case tenure.Acquire:
 			call.acquire()
@@ -145,7 +146,7 @@ func (s *turns) serve(t *turn, req tenure.Request, heir *bid, now, posted time.T
 		}
 	case errors.Is(err, tenure.ErrHeld) && t.stake != nil:
 		s.enter(req, t, m)
-	case err != nil && req.Verb == tenure.Release && s.w.mutant.is(AwardAfterRefusal):
+	case err != nil && req.Verb == tenure.Release && s.w.mutant.is("award-after-refusal"):
 		freed := rec
 		freed.State, freed.Ended, freed.Deadline, freed.HoldUntil = tenure.Free, tenure.EndReleased, tenure.Time(now), time.Time{}
 		heir = s.heir(heir, t.d, now)
@@ -160,7 +161,7 @@ func (s *turns) serve(t *turn, req tenure.Request, heir *bid, now, posted time.T
 // heir is the bid that a key may be granted to which a client frees: the one that it knows of, if that stands and is young; or nil.
 func (s *turns) heir(known *bid, by *desk, now time.Time) *bid {
 	found := s.standing(known)
-	if s.w.mutant.is(AwardToAbsent) {
+	if s.w.mutant.is("award-to-absent") {
 		found = known
 	}
 	switch {
@@ -181,11 +182,11 @@ func (s *turns) award(freed tenure.Record, heir *bid, now, posted time.Time) (te
 		return freed, false
 	}
 	switch {
-	case s.w.mutant.is(AwardOverHold):
+	case s.w.mutant.is("award-over-hold"):
 		freed.HoldUntil = time.Time{}
-	case s.w.mutant.is(AwardAgain):
+	case s.w.mutant.is("award-again"):
 		freed = forgetful(freed)
-	case s.w.mutant.is(AwardIsDatedBySender):
+	case s.w.mutant.is("award-dated-by-sender"):
 		now = posted
 	}
 	next, granted, err := tenure.Award(freed, heir.Bid, now)
@@ -203,7 +204,7 @@ func (s *turns) handOver(t *turn, req tenure.Request, freed, awarded tenure.Reco
 	s.records[req.Key] = kept{record: awarded, modified: s.now()}
 	s.w.judge.committed(req, before.record, freed, m)
 	s.w.judge.awarded(heir, freed, awarded)
-	if !s.w.mutant.is(AwardAgain) {
+	if !s.w.mutant.is("award-again") {
 		s.leave(req.Key, heir.stake.d)
 	}
 	k := heir.stake
@@ -216,13 +217,3 @@ func (s *turns) handOver(t *turn, req tenure.Request, freed, awarded tenure.Reco
 	}
 	k.d.soon(s.w.now+delay, func() { k.d.told(k, awarded, t.sent) })
 }
-
-func (s *turns) get(c *client, key string, done func(tenure.Record, time.Time, error)) {
-	s.w.carry(s.line(c), func(_ message, reply func(func())) {
-		rec, now := s.held(key), s.now()
-		reply(func() { done(rec, now, nil) })
-	}, func(err error) { done(tenure.Record{}, time.Time{}, err) })
-}
-
-// halt undoes nothing: a step is one step.
-func (s *turns) halt() {}

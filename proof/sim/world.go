@@ -83,14 +83,14 @@ func newWorld(c Case, tell bool) *world {
 		key := fmt.Sprintf("sim/k%d", i)
 		w.keys = append(w.keys, key)
 		for j := range 2 {
-			w.resources = append(w.resources, newResource(w, key, fmt.Sprintf("r%d%c", i, 'a'+j), guardKind(layout.IntN(int(guardKinds)))))
+			w.resources = append(w.resources, &resource{w: w, key: key, name: fmt.Sprintf("r%d%c", i, 'a'+j), kind: guardKind(layout.IntN(int(guardKinds)))})
 		}
 	}
 	w.store = w.profile.store(w)
 	for i := range c.Clients {
-		w.clients = append(w.clients, newClient(w, fmt.Sprintf("c%d", i)))
+		w.clients = append(w.clients, &client{host: newHost(w, fmt.Sprintf("c%d", i))})
 	}
-	w.operator = newClient(w, "op")
+	w.operator = &client{host: newHost(w, "op")}
 	return w
 }
 

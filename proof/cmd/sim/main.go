@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"runtime"
 	"strings"
 	"time"
@@ -225,59 +224,6 @@ func soak(s *settings, out, errOut io.Writer) int {
 		say(out, "%d seeds, %d requests, %s\n", done, ops, time.Since(began).Round(time.Millisecond))
 	}
 	return code
-}
-
-// mutants runs the broken variants, or the one that was named.
-func mutants(ctx context.Context, s *settings, out, errOut io.Writer) int {
-	code, survivors := 0, 0
-	for _, m := range sim.Mutants {
-		if s.mutant != "" && m.Name != s.mutant {
-			continue
-		}
-		f, err := m.Find(ctx, s.first, s.seeds)
-		if err != nil {
-			say(errOut, "sim: %v\n", err)
-		}
-		if !f.Killed || err != nil {
-			code = 1
-			survivors++
-		}
-		if s.json {
-			print1(out, f)
-			continue
-		}
-		by := "SURVIVES " + f.By
-		if f.Killed {
-			by = f.By
-		}
-		say(out, "%-6s %-23s %-62s %4d seeds of %-8s %s\n", m.Place, m.Name, m.Says, f.Seeds, m.Profile, by)
-	}
-	if !s.json {
-		say(out, "%d mutants, %d not found as expected\n", len(sim.Mutants), survivors)
-	}
-	return code
-}
-
-// patched runs this command again, built with the patch of a mutant.
-func patched(ctx context.Context, m *sim.Mutant, args []string, out, errOut io.Writer) int {
-	dir, err := os.MkdirTemp("", "mutant")
-	if err != nil {
-		say(errOut, "sim: %v\n", err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	program, err := m.Build(ctx, dir)
-	if err != nil {
-		say(errOut, "sim: %v\n", err)
-		return 1
-	}
-	c := exec.CommandContext(ctx, program, args...)
-	c.Stdout, c.Stderr = out, errOut
-	if err := c.Run(); err != nil && c.ProcessState == nil {
-		say(errOut, "sim: %v\n", err)
-		return 1
-	}
-	return c.ProcessState.ExitCode()
 }
 
 func print1(out io.Writer, v any) {

@@ -78,3 +78,27 @@ func TestManySeedsAreSummed(t *testing.T) {
 		t.Errorf("status %d, %v: %.300s", code, err, out)
 	}
 }
+
+// TestMutantsOfTheEngineAreFound: a few of them, one by a test and the others by
+// a law. Make mutants runs them all.
+func TestMutantsOfTheEngineAreFound(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it builds the simulator anew for each of them")
+	}
+	for _, name := range []string{"abandons-unknown", "refused-from-belief", "no-yielding"} {
+		if code, out, errOut := sim1("--mutants", "--mutant", name); code != 0 || !strings.Contains(out, "1 mutants, 0 not found") {
+			t.Errorf("%s: status %d: %s%s", name, code, out, errOut)
+		}
+	}
+}
+
+// TestAMutantOfTheEngineIsTold: the command builds itself with the patch.
+func TestAMutantOfTheEngineIsTold(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it builds the simulator")
+	}
+	code, out, errOut := sim1("--mutant", "another-secret", "--seed", "1")
+	if code != 1 || !strings.Contains(out, "law 6: ") || !strings.Contains(out, `"mutant":"another-secret"`) {
+		t.Errorf("status %d: %.500s%s", code, out, errOut)
+	}
+}
