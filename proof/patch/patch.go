@@ -102,9 +102,13 @@ func (p Patch) Fails(ctx context.Context, dir, test string) (bool, error) {
 		return false, err
 	}
 	out, err := c.CombinedOutput()
-	failed := strings.Contains(string(out), "--- FAIL: "+name)
-	if failed || err == nil && !strings.Contains(string(out), "no tests to run") {
-		return failed, nil
+	switch {
+	case strings.Contains(string(out), "--- FAIL: "+name):
+		return true, nil
+	case strings.Contains(string(out), "no tests to run"):
+		return false, fmt.Errorf("there is no test %s", test)
+	case err != nil:
+		return false, fmt.Errorf("testing the changed %s: %w: %s", p.File, err, out)
 	}
-	return false, fmt.Errorf("testing the changed %s: %w: %s", p.File, err, out)
+	return false, nil
 }

@@ -183,7 +183,11 @@ func (c *client) told() {
 		c.watch(key)
 	}
 	for _, key := range ready.Unwatch {
-		c.watches[key].stop()
+		if t := c.watches[key]; t != nil {
+			t.stop()
+		} else {
+			c.w.fail(NoUnknownPanic, "the engine of %s ends a watch of %s that it did not begin", c.name, key)
+		}
 	}
 	for _, b := range ready.Send {
 		c.send(b)
@@ -269,8 +273,16 @@ func (c *client) send(b *engine.Batch) {
 			holders[i] = c.holder(req)
 		}
 		c.w.say(c.name, "sends: %s %s", req.Verb, req.Key)
+		if i > 0 {
+			c.w.cover("engine", "several in a batch")
+			if before := b.Requests[i-1]; before.Verb == tenure.Release && req.Verb == tenure.Acquire && before.Key == req.Key {
+				c.w.cover("engine", "passed on")
+			}
+		}
 	}
-	c.coverBatch(b.Requests)
+	if c.engine.Load().InFlight > 2 { // a store that pipelines has two
+		c.w.cover("engine", "overtook a batch")
+	}
 	limit := callTimeout
 	if b.Lone && c.prompt { // the caller makes the call itself
 		limit = lone
@@ -399,21 +411,6 @@ func (t *watch) close() {
 		awarding.desk(t.c).unwatched(t.key)
 	}
 	t.open = false
-}
-
-// coverBatch notes what kinds of batches were sent.
-func (c *client) coverBatch(requests []tenure.Request) {
-	if len(requests) > 1 {
-		c.w.cover("engine", "several in a batch")
-	}
-	for i, req := range requests {
-		if i > 0 && req.Verb == tenure.Acquire && requests[i-1].Verb == tenure.Release && requests[i-1].Key == req.Key {
-			c.w.cover("engine", "passed on")
-		}
-	}
-	if c.engine.Load().InFlight > 2 { // a store that pipelines has two
-		c.w.cover("engine", "overtook a batch")
-	}
 }
 
 // coverAnswer notes what kind of answer a client got.

@@ -50,7 +50,7 @@ func (w *world) conclude() {
 	due := map[string]time.Duration{} // for the first of a key
 	began, last := w.now, w.now
 	for _, key := range w.keys {
-		fresh := w.fresh(key)
+		w.fresh(key)
 		waiters := 1
 		for _, c := range w.clients {
 			for _, j := range c.jobs {
@@ -71,7 +71,6 @@ func (w *world) conclude() {
 		wait += wait/10 + time.Second // clocks may differ in rate, and messages take time
 		due[key] = began + wait
 		last = max(last, began+wait+time.Duration(waiters)*2*engine.PollSettled)
-		w.waiters = append(w.waiters, fresh)
 	}
 	for _, key := range w.keys {
 		w.until(due[key], func() bool { return w.arrivals[key] > 0 })
@@ -84,16 +83,25 @@ func (w *world) conclude() {
 	if j := w.waits(); w.broken == nil && j != nil {
 		w.fail(Liveness, "%s still waits for %s, %s after the faults had stopped", j.name, j.call.Request.Key, last-began)
 	}
+	w.until(w.now+10*time.Minute, func() bool { return w.busy() == nil }) // periods are waited for
+	if c := w.busy(); w.broken == nil && c != nil {
+		w.fail(Liveness, "the engine of %s has something left to do for ever: %+v", c.name, c.engine.Load())
+	}
+}
+
+// busy is a client whose engine has something to do, or nil.
+func (w *world) busy() *client {
+	for _, c := range append(w.clients, w.operator) {
+		if c.engine != nil && c.engine.Load() != (engine.Load{}) {
+			return c
+		}
+	}
+	return nil
 }
 
 // waits is a job that still waits for a key that is to be had, or nil.
 func (w *world) waits() *job {
-	for _, j := range w.waiters {
-		if j.call != nil {
-			return j
-		}
-	}
-	for _, c := range w.clients {
+	for _, c := range append(w.clients, w.operator) {
 		for _, j := range c.jobs {
 			if j.call != nil && j.forever {
 				return j
@@ -103,13 +111,13 @@ func (w *world) waits() *job {
 	return nil
 }
 
-// fresh is a waiter that has seen no fault.
-func (w *world) fresh(key string) *job {
-	j := &job{c: w.operator, name: "new"}
+// fresh begins to wait for a key, and has seen no fault.
+func (w *world) fresh(key string) {
+	j := &job{c: w.operator, name: "new", forever: true}
+	w.operator.jobs = append(w.operator.jobs, j)
 	cl := claim{terms: keep.Terms{TTL: 2 * time.Second, MaxFailures: 3}}
 	cl.req = tenure.Request{Verb: tenure.Acquire, Key: key, Owner: "new", TTL: 2 * time.Second}
 	j.acquire(cl, engine.Forever)
-	return j
 }
 
 // arrived notes that a waiter has got its key after the faults had stopped.

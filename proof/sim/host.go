@@ -27,9 +27,7 @@ func newHost(w *world, name string) host {
 	h := host{w: w, name: name, rng: w.stream("host " + name)}
 	h.base = int64(upTo(h.rng, time.Hour))
 	h.boot.shows = h.base
-	if w.profile.Skewed {
-		h.ppm = h.rng.Int64N(2*mostSkew+1) - mostSkew
-	}
+	h.ppm = h.rng.Int64N(2*mostSkew+1) - mostSkew
 	h.boot.ppm, h.mono.ppm = h.ppm, h.ppm
 	return h
 }

@@ -185,7 +185,12 @@ func (j *job) write(l *lease) {
 	if len(l.claim.blind) > 0 {
 		version, read = blindly, true
 	}
-	if !read || !l.zombie && !l.believes() {
+	if !l.zombie && !l.believes() { // it has asked the lease, which ends by that
+		j.c.engine.Check(j.c.Now(), l.Lease)
+		j.c.told()
+		return
+	}
+	if !read {
 		return
 	}
 	stamp := l.Stamp()

@@ -89,11 +89,11 @@ func (w *world) strike(f Fault, b blow) {
 	case Rewind:
 		w.outage("is put back to an older state", b.down)
 		base.rewind(b.writes, "rewind")
-		w.restored()
+		w.store.restore()
 	case Wipe:
 		w.outage("is wiped", b.down)
 		base.rewind(len(base.written), "wipe")
-		w.restored()
+		w.store.restore()
 	case RowLocked:
 		if w.store.(*rows).lockRow(b.key, b.brief/2) {
 			w.say("store", "%s: its row is locked by another for %s", b.key, b.brief/2)
@@ -119,13 +119,6 @@ func (w *world) outage(how string, down time.Duration) {
 	base.watches = nil
 	for _, t := range watches {
 		t.c.soon(w.now, t.broken)
-	}
-}
-
-// restored puts back, with the records, who waits for them.
-func (w *world) restored() {
-	if t, ok := w.store.(*turns); ok {
-		t.restore()
 	}
 }
 

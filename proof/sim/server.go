@@ -19,6 +19,8 @@ type server interface {
 	base() *ground
 	// halt undoes what is under way, as when the server stops.
 	halt()
+	// restore puts back, with the records, the queues of those who wait.
+	restore()
 }
 
 // ground is the memory of a store and its clock. What is in it is the truth; only its store's own rules lead there.
@@ -54,7 +56,8 @@ func newGround(w *world, hints bool) *ground {
 func (g *ground) base() *ground { return g }
 
 // halt undoes nothing, where a change is one step.
-func (g *ground) halt() {}
+func (g *ground) halt()    {}
+func (g *ground) restore() {}
 
 func (g *ground) get(c *client, key string, done func(tenure.Record, time.Time, error)) {
 	g.w.carry(g.line(c), func(_ message, reply func(func())) {

@@ -55,7 +55,6 @@ type world struct {
 	keys      []string
 	resources []*resource
 	serial    int            // of secrets
-	waiters   []*job         // that have seen no fault
 	arrivals  map[string]int // by key, after the faults have stopped
 }
 
