@@ -184,9 +184,7 @@ func (e *Engine) held(c *Call, held *tenure.HeldError, asked clock.Instant) {
 	q := a.queue
 	a.period = held.Why == tenure.WhyPeriod
 	over := e.now >= a.end || a.period && later(e.now, held.Remaining()) > a.end
-	if !a.period {
-		q.refusal, q.at, q.asked = held, e.now, asked
-	}
+	q.refusal, q.every, q.at, q.asked = held, c.Request.Every, e.now, asked
 	if over {
 		e.leave(c.attempt)
 		e.tellOverdue(q)

@@ -14,7 +14,7 @@ import (
 // attempt asks the store for one thing with one secret. The law grants a secret
 // once, so an attempt may send copies of its request until it knows the outcome.
 type attempt struct {
-	call    *Call           // nil when the caller has left
+	call    *Call           // nil when the caller of an acquire has left
 	request *tenure.Request // with the secret; it does not change any more
 	queued  *request        // the copy that waits in the outbox
 	newest  *request        // the newest copy in flight, unless it has hung

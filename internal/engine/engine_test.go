@@ -631,6 +631,30 @@ func TestAPeriodOfOneCallDoesNotHoldUpOthers(t *testing.T) {
 	}
 }
 
+// TestCallsWithOnePeriodAskOnce: the refusal of the first is theirs, too.
+func TestCallsWithOnePeriodAskOnce(t *testing.T) {
+	r := newRig(t)
+	r.release(r.granted("a"))
+	r.settle()
+	daily := func(wait time.Duration) *Call {
+		c := newAcquire("a", wait)
+		c.Request.Every = 24 * time.Hour
+		return r.begin(c)
+	}
+	waiting := daily(Forever)
+	var tries []*Call
+	for range 10 {
+		tries = append(tries, daily(0))
+	}
+	r.wantFlight(tenure.Acquire)
+	r.answer()
+	r.wantQuiet()
+	for _, c := range tries {
+		r.wantErr(c, tenure.ErrHeld)
+	}
+	r.wantOpen(waiting)
+}
+
 // TestAnAcquireThatAsksAboveJoinsTheQueueThatIsThere: its first lease is over
 // by then, and other calls for the key have made a queue of their own.
 func TestAnAcquireThatAsksAboveJoinsTheQueueThatIsThere(t *testing.T) {

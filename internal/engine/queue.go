@@ -48,6 +48,7 @@ type queue struct {
 
 	// Why the key cannot be had: what the store last said, or else the holder.
 	refusal *tenure.HeldError
+	every   time.Duration // the period of the call that was refused
 	at      clock.Instant // when it was heard
 	asked   clock.Instant // when the request was sent
 }
@@ -135,11 +136,14 @@ func (e *Engine) join(c *Call) {
 	e.standBy(c)
 }
 
-// head is the call that asks for the key: the first that does not wait for a
-// period of its own to end. It is nil if nobody waits.
+// head is the call that asks for the key: the first for which no period has to
+// end. If there is none it is the first of all, and nil if nobody waits.
 func (q *queue) head() *Call {
+	var period time.Duration // of a call before
 	for c := q.first; c != nil; c = c.acquire.after {
-		if !c.acquire.period {
+		if c.acquire.period {
+			period = c.Request.Every
+		} else if period == 0 || c.Request.Every != period {
 			return c
 		}
 	}
@@ -265,6 +269,8 @@ func (e *Engine) learn(c *Call) bool {
 	}
 	var held tenure.HeldError
 	switch {
+	case q.refusal != nil && q.refusal.Why == tenure.WhyPeriod && q.every != c.Request.Every:
+		return false // another period than the call's
 	case q.refusal != nil:
 		held = *q.refusal
 	case q.holder != nil:

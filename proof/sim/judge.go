@@ -35,7 +35,7 @@ type grant struct {
 	transfer int // which of the key's transfers it was
 	fate     fate
 	held     bool
-	stray    bool   // granted by a copy that nobody answers for
+	stray    bool   // nobody answers for it: a late copy, or a secret the store forgot
 	lost     bool   // the store has forgotten it
 	bid      *stake // it was granted to a bid
 	byDeed   bool   // it was released by its deed, and its holder was not asked

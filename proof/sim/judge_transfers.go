@@ -38,7 +38,7 @@ func (j *judge) transferred(l *ledger, req tenure.Request, bid *stake, before, a
 	}
 	g := &grant{
 		fp: fp, token: after.Token, owner: req.Owner, transfer: l.transfers, fate: alive,
-		held: after.State == tenure.Held, stray: m.stray, bid: bid, record: after,
+		held: after.State == tenure.Held, stray: m.stray || seen != nil && seen.lost, bid: bid, record: after,
 	}
 	l.issued = append(l.issued, g)
 	l.current, j.grants[fp] = g, g

@@ -19,7 +19,7 @@ type Mutant struct {
 	Place string
 	// Says is what it does wrong.
 	Says string
-	// Profile is the world in which it shows, Laws those that it is expected to break there first.
+	// Profile is the world in which it shows, Laws what it breaks there first.
 	Profile string
 	Laws    []Law
 	// Test finds a mutant of the engine that breaks no law: a package and the

@@ -63,9 +63,9 @@ var Mutants = []*Mutant{
 	inEngine("refused-from-belief", "a single try is refused by what was known before it").byLaw("redis", FreshRefusal).
 		patch("engine/queue.go", "if q.asked < c.began {", "if false {"),
 	inEngine("period-for-all", "a call is refused for the period of another").byLaw("sweeps", FreshRefusal).
-		patch("engine/acquire.go", "\tif !a.period {", "\tif true {"),
+		patch("engine/queue.go", "q.every != c.Request.Every:", "false:"),
 	inEngine("period-blocks", "a call that waits for its period holds up those behind it").byTest("TestAPeriodOfOneCallDoesNotHoldUpOthers").
-		patch("engine/queue.go", "if !c.acquire.period {", "if true {"),
+		patch("engine/queue.go", "if c.acquire.period {", "if false {"),
 	inEngine("second-queue", "a call that asks above a guard's token replaces the key's queue").byTest("TestAnAcquireThatAsksAboveJoinsTheQueueThatIsThere").
 		patch("engine/queue.go", "\tif q == nil {\n\t\tq = c.acquire.queue", "\tif q != c.acquire.queue {\n\t\tq = c.acquire.queue"),
 	inEngine("no-overtaking", "a batch without an answer is waited for").byTest("TestABatchWithoutAnAnswerIsOvertaken").

@@ -34,7 +34,7 @@ var errGone = errors.New("the call has ended")
 
 type routineKey struct{}
 
-// newRoutine makes a call that carries a request out. step must be called for it to get anywhere.
+// newRoutine makes a call that carries a request out. step moves it on.
 func newRoutine(st *cas.Store, req tenure.Request, now time.Duration) *routine {
 	return coroutine(now, req, func(rt *routine) { rt.answer = cas.Do(rt.ctx, st, req) })
 }
