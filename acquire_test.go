@@ -13,7 +13,7 @@ import (
 
 	"github.com/croft-dev/croft/backend/mem"
 	"github.com/croft-dev/croft/guard"
-	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/internal/engine"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/store/storetest"
 	"github.com/croft-dev/croft/tenure"
@@ -179,7 +179,7 @@ func TestAStoreThatSeesIsNotAskedTwice(t *testing.T) {
 			c := r.client(seeing, nil)
 			got := make(chan *Lease, 1)
 			go func() { got <- r.acquire(c, "jobs/one", &LeaseOptions{WaitFor: Forever}) }()
-			time.Sleep(keep.PollHinted / 2)
+			time.Sleep(engine.PollHinted / 2)
 			synctest.Wait()
 			if n := seeing.asked.Load(); !early && n != 1 || early && n < 2 {
 				r.Errorf("a hint came with the watch: %t; the store was asked %d times", early, n)

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/backend/mem"
-	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/internal/engine"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/store/storetest"
 	"github.com/croft-dev/croft/tenure"
@@ -137,7 +137,7 @@ func (s *oneStep) Apply(ctx context.Context, batch []tenure.Request) []store.Ans
 // TestAClientWithManyContendersLeavesOthersTheirTurn, where the store tells it that they wait, however long each works.
 func TestAClientWithManyContendersLeavesOthersTheirTurn(t *testing.T) {
 	for _, contenders := range []int{1, 5} {
-		for _, work := range []time.Duration{time.Millisecond, 4 * keep.PollFirst} {
+		for _, work := range []time.Duration{time.Millisecond, 4 * engine.PollFirst} {
 			t.Run(fmt.Sprint(contenders, " working ", work), func(t *testing.T) {
 				inBubble(t, func(r *rig) {
 					st := &oneStep{Store: r.st}
@@ -173,7 +173,7 @@ func TestAClientWithManyContendersLeavesOthersTheirTurn(t *testing.T) {
 					if n := terms.Load() - before; n > 3*turns {
 						r.Errorf("%d contenders in one client had %d more turns before another client had %d", contenders, n, turns)
 					}
-					wantAfter(r, start, turns*work, turns*(4*work+4*keep.Courtesy)) // nobody waits long for who does not come
+					wantAfter(r, start, turns*work, turns*(4*work+4*engine.Courtesy)) // nobody waits long for who does not come
 					st.awaited.Store(false)
 					time.Sleep(100 * work)
 					before = terms.Load()
@@ -243,7 +243,7 @@ func TestALineKeptForOthersIsForgotten(t *testing.T) {
 		if err := resumed.Release(r.Context()); err != nil {
 			r.Fatal(err)
 		}
-		time.Sleep(keep.Courtesy)
+		time.Sleep(engine.Courtesy)
 		synctest.Wait()
 		wantNothingLeft(r, c)
 	})

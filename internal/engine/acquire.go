@@ -25,6 +25,7 @@ type acquire struct {
 	due      clock.Instant // when to ask at the latest while hints come
 	poll     time.Duration // the pause before the next poll
 	woken    bool          // ask as soon as may be
+	period   bool          // refused for a period of its own, which says nothing about the key
 	watching bool          // it has asked for hints
 	burned   int           // secrets in a row that were used up
 	refused  error         // the last refusal
@@ -50,7 +51,7 @@ func (a *attempt) idle() bool { return a == nil || a.queued == nil && a.doubt ==
 func (e *Engine) start(c *Call) {
 	a := &c.acquire
 	q := a.queue
-	a.started, a.poll = true, keep.PollFirst
+	a.started, a.poll = true, PollFirst
 	c.next, c.limit = e.now, max(a.end, later(e.now, e.o.CallTimeout))
 	if a.overdue {
 		a.overdue, a.woken = false, true
@@ -58,8 +59,8 @@ func (e *Engine) start(c *Call) {
 	}
 	switch {
 	case q.holder != nil: // it will hear of the end of its own client's lease
-		a.poll = keep.PollMax
-		c.next = min(later(e.now, keep.PollMax), a.end)
+		a.poll = PollMax
+		c.next = min(later(e.now, PollMax), a.end)
 	case q.yield:
 		e.letOthersFirst(c)
 	}
@@ -160,7 +161,7 @@ func (e *Engine) acquireAnswered(c *Call, r *request, answer *store.Answer) {
 		acquire.burned++
 		c.next = e.now
 		if acquire.burned > 1 {
-			c.next = later(e.now, e.pauseOf(c, keep.PollMax))
+			c.next = later(e.now, e.pauseOf(c, PollMax))
 		}
 		e.tryAcquire(c)
 	case errors.Is(err, fence.ErrInvalid):
@@ -170,7 +171,7 @@ func (e *Engine) acquireAnswered(c *Call, r *request, answer *store.Answer) {
 		c.unknown, acquire.unknown = err, true
 		e.event(Event{Kind: Unknown, Key: c.Request.Key, Verb: tenure.Acquire, Err: err})
 		if a.newest == nil && a.queued == nil {
-			c.next = later(e.now, e.pauseOf(c, keep.PollMax))
+			c.next = later(e.now, e.pauseOf(c, PollMax))
 		}
 		e.setAcquireAlarm(c)
 	}
@@ -181,31 +182,32 @@ func (e *Engine) acquireAnswered(c *Call, r *request, answer *store.Answer) {
 func (e *Engine) held(c *Call, held *tenure.HeldError, asked clock.Instant) {
 	a := &c.acquire
 	q := a.queue
-	over := e.now >= a.end || held.Why == tenure.WhyPeriod && later(e.now, held.Remaining()) > a.end
+	a.period = held.Why == tenure.WhyPeriod
+	over := e.now >= a.end || a.period && later(e.now, held.Remaining()) > a.end
+	q.refusal, q.every, q.at, q.asked = held, c.Request.Every, e.now, asked
 	if over {
 		e.leave(c.attempt)
-		q.refusal, q.at, q.asked = held, e.now, asked
 		e.tellOverdue(q)
 		e.leaveQueue(c, held)
 		return
 	}
-	most := keep.PollMax
+	most := PollMax
 	switch {
-	case held.Why == tenure.WhyHold || held.Why == tenure.WhyPeriod:
-		most = keep.PollSettled
+	case held.Why == tenure.WhyHold || a.period:
+		most = PollSettled
 	case q.watch == watched || q.holder != nil:
-		most = keep.PollWatched
+		most = PollWatched
 	}
-	freed := max(held.Remaining(), 0) + time.Millisecond + spread(keep.PollFirst, 0, 1, e.o.Random())
+	freed := max(held.Remaining(), 0) + time.Millisecond + spread(PollFirst, 0, 1, e.o.Random())
 	a.due = min(later(e.now, freed), a.end)
 	c.next = min(later(e.now, e.pauseOf(c, most)), a.due)
 	if e.o.Watches && q.watch == unwatched && !a.watching {
 		q.watch, a.watching = opening, true
 		e.ready.Watch = append(e.ready.Watch, q.key)
 	}
-	q.refusal, q.at, q.asked = held, e.now, asked
 	e.tellOverdue(q)
 	e.tryAcquire(c)
+	e.advanceQueue(q) // a call behind it may have the key in this period
 }
 
 // granted takes a grant, and makes a lease of it. A grant that was made too long
@@ -221,13 +223,14 @@ func (e *Engine) granted(c *Call, r *request, answer *store.Answer) {
 	if e.now >= deadline.Add(-c.Terms.Notice) {
 		c.unknown = errTooOld
 		if a.newest == nil && a.queued == nil {
-			c.next = later(e.now, e.pauseOf(c, keep.PollMax))
+			c.next = later(e.now, e.pauseOf(c, PollMax))
 		}
 		e.setAcquireAlarm(c)
 		return
 	}
 	e.drop(a)
 	q := acquire.queue
+	acquire.period = false
 	e.unlink(c)
 	l := e.newLease(c, a.request, answer, deadline, e.now)
 	q.holder = l

@@ -14,7 +14,7 @@ import (
 // attempt asks the store for one thing with one secret. The law grants a secret
 // once, so an attempt may send copies of its request until it knows the outcome.
 type attempt struct {
-	call    *Call           // nil when the caller has left
+	call    *Call           // nil when the caller of an acquire has left
 	request *tenure.Request // with the secret; it does not change any more
 	queued  *request        // the copy that waits in the outbox
 	newest  *request        // the newest copy in flight, unless it has hung
@@ -85,6 +85,9 @@ func (e *Engine) answered(a *attempt, r *request, answer *store.Answer) {
 	case a.resolving:
 		e.settle(a, r, answer)
 	case c == nil || c.attempt != a || c.state != open: // nobody asks any more
+		if c != nil && c.Request.Verb == tenure.Report && c.Lease != nil && lossOf(answer.Err) != nil {
+			e.stepLease(c.Lease, keep.Answered{Answer: *answer}) // but the lease is over
+		}
 	case a.request.Verb == tenure.Acquire:
 		e.acquireAnswered(c, r, answer)
 	default:
@@ -106,7 +109,7 @@ func (e *Engine) leave(a *attempt) bool {
 	arrived := later(a.last, 2*e.o.CallTimeout)
 	a.terms = c.Terms
 	a.resolving, a.resolveEnd = true, later(max(e.now, arrived), a.terms.TTL+a.terms.Margin())
-	a.poll, a.next = keep.PollFirst, e.now
+	a.poll, a.next = PollFirst, e.now
 	a.alarm.owner = a
 	e.active++
 	e.resolve(a)
@@ -120,7 +123,7 @@ func (e *Engine) resolve(a *attempt) {
 	case !a.resolving:
 		return
 	case e.now >= a.resolveEnd:
-		e.resolved(a, keep.WasLeft)
+		e.resolved(a, WasLeft)
 		return
 	case a.newest != nil && e.now < a.newest.hungAt():
 		e.alarms.set(&a.alarm, min(a.newest.hungAt(), a.resolveEnd))
@@ -144,7 +147,7 @@ func (e *Engine) settle(a *attempt, r *request, answer *store.Answer) {
 	if r.Verb == tenure.Acquire {
 		switch {
 		case refused, a.doubt == 0:
-			e.resolved(a, keep.WasNot)
+			e.resolved(a, WasNot)
 			return
 		case !errors.Is(answer.Err, tenure.ErrHeld) && !errors.Is(answer.Err, fence.ErrInvalid):
 			a.next = e.now // granted, or not known: release it
@@ -154,25 +157,27 @@ func (e *Engine) settle(a *attempt, r *request, answer *store.Answer) {
 	}
 	switch {
 	case answer.Err == nil:
-		e.resolved(a, keep.WasGranted)
+		e.resolved(a, WasGranted)
 		return
 	case refused && refusal.Why != tenure.WhyUnknown,
 		refused && r.sent >= later(a.last, 2*e.o.CallTimeout): // no copy can arrive any more
-		e.resolved(a, keep.WasNot)
+		e.resolved(a, WasNot)
 		return
 	}
 	a.next = later(e.now, spread(a.poll, 0.75, 1, e.o.Random()))
-	a.poll = min(2*a.poll, keep.PollMax)
+	a.poll = min(2*a.poll, PollMax)
 	e.resolve(a)
 }
 
 // resolved ends an attempt without a caller.
-func (e *Engine) resolved(a *attempt, how keep.Resolution) {
+func (e *Engine) resolved(a *attempt, how Outcome) {
 	e.drop(a)
 	a.resolving = false
 	e.active--
 	e.alarms.set(&a.alarm, keep.Never)
-	e.event(Event{Kind: Resolved, Key: a.request.Key, Verb: tenure.Acquire, Outcome: Outcome(how)})
+	e.event(Event{
+		Kind: Resolved, Key: a.request.Key, Verb: tenure.Acquire, Outcome: how, Grant: a.request.Secret.Grant(),
+	})
 }
 
 // later is i + d, or Never if that is out of reach.

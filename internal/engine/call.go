@@ -211,7 +211,6 @@ func (e *Engine) giveUp(c *Call, why error) {
 	default:
 		err = fmt.Errorf("%s of %q: %w; %w", verb, key, why, errUnsent)
 	}
-	a.call = nil
 	if verb != tenure.Release {
 		e.drop(a) // it must not happen when nobody expects it any more
 	}

@@ -31,7 +31,8 @@
 // after a pause, when the holder's lease ends, and once more when the caller's
 // patience ends. The other calls in the queue wait for their turn. If the
 // caller wants no more than one try, or its patience ends, it learns what the
-// store tells the first call.
+// store tells the first call. A call whose work was done in its period waits
+// beside the others: the key may be had by a call with another period.
 //
 // # An unknown outcome
 //

@@ -179,6 +179,23 @@ func (e *Engine) Close(now clock.Instant, why error) {
 // Left reports whether the engine was closed with an outcome unknown.
 func (e *Engine) Left() bool { return e.left }
 
+// Pursues reports whether an attempt with a secret is under way: a call asks
+// with it, or the engine finds out what became of it. It looks at every call,
+// and is for tests.
+func (e *Engine) Pursues(s tenure.Secret) bool {
+	for _, q := range e.queues {
+		for c := q.first; c != nil; c = c.acquire.after {
+			if c.attempt != nil && c.attempt.request.Secret == s {
+				return true
+			}
+		}
+	}
+	return slices.ContainsFunc(e.alarms, func(a *alarm) bool {
+		left, is := a.owner.(*attempt)
+		return is && left.resolving && left.request.Secret == s
+	})
+}
+
 // Load is how much an engine has to do.
 type Load struct {
 	Active   int // calls without a reply, and attempts without a caller
@@ -207,7 +224,7 @@ func (e *Engine) closeNow() {
 			e.abandon(owner, e.closed)
 		case *attempt:
 			e.left = true
-			e.resolved(owner, keep.WasLeft)
+			e.resolved(owner, WasLeft)
 		}
 	}
 	e.outbox.clear()

@@ -269,7 +269,7 @@ func TestAKeyIsNotPassedOnWhileOthersWait(t *testing.T) {
 	r.wantFlight(tenure.Release)
 	r.answer()
 	r.wantQuiet() // the others go first
-	r.pass(keep.Courtesy)
+	r.pass(Courtesy)
 	r.wantFlight(tenure.Acquire)
 	r.settle()
 	r.leaseOf(c)
@@ -601,5 +601,105 @@ func TestTimeOnlyGoesForward(t *testing.T) {
 	}
 	if at := later(clock.Instant(5), 6); at != 11 {
 		t.Errorf("11 is %d", at)
+	}
+}
+
+// TestAPeriodOfOneCallDoesNotHoldUpOthers: the store refuses a call because its
+// work was done in this period. A call without a period may have the key.
+func TestAPeriodOfOneCallDoesNotHoldUpOthers(t *testing.T) {
+	for name, wait := range map[string]time.Duration{"one try": 0, "waiting": time.Minute} {
+		for order, answered := range map[string]bool{"before the refusal": false, "after the refusal": true} {
+			t.Run(name+" "+order, func(t *testing.T) {
+				r := newRig(t)
+				r.release(r.granted("a"))
+				r.settle()
+				daily := newAcquire("a", Forever)
+				daily.Request.Every = 24 * time.Hour
+				r.begin(daily)
+				if answered {
+					r.settle()
+				}
+				plain := r.acquire("a", wait)
+				r.settle()
+				l := r.leaseOf(plain)
+				r.wantOpen(daily)
+				r.release(l)
+				r.live(24 * time.Hour)
+				r.leaseOf(daily)
+			})
+		}
+	}
+}
+
+// TestCallsWithOnePeriodAskOnce: the refusal of the first is theirs, too.
+func TestCallsWithOnePeriodAskOnce(t *testing.T) {
+	r := newRig(t)
+	r.release(r.granted("a"))
+	r.settle()
+	daily := func(wait time.Duration) *Call {
+		c := newAcquire("a", wait)
+		c.Request.Every = 24 * time.Hour
+		return r.begin(c)
+	}
+	waiting := daily(Forever)
+	var tries []*Call
+	for range 10 {
+		tries = append(tries, daily(0))
+	}
+	r.wantFlight(tenure.Acquire)
+	r.answer()
+	r.wantQuiet()
+	for _, c := range tries {
+		r.wantErr(c, tenure.ErrHeld)
+	}
+	r.wantOpen(waiting)
+}
+
+// TestAnAcquireThatAsksAboveJoinsTheQueueThatIsThere: its first lease is over
+// by then, and other calls for the key have made a queue of their own.
+func TestAnAcquireThatAsksAboveJoinsTheQueueThatIsThere(t *testing.T) {
+	r := newRig(t)
+	guarded := newAcquire("a", time.Hour)
+	guarded.Guarded = true
+	r.begin(guarded)
+	r.answer()
+	r.wantOpenRaising(guarded)
+	l := r.ready.Raise[0].Reply.Lease
+	r.apply([]tenure.Request{{
+		Verb: tenure.Takeover, Key: "a", Secret: tenure.NewSecret(), Owner: "operator", Instance: "x", TTL: time.Hour,
+		Actor: "operator", Note: "why not",
+	}}, r.now)
+	r.live(25 * time.Second)
+	if l.Lost == nil {
+		t.Fatal("the lease lives")
+	}
+	waiting := r.acquire("a", time.Hour)
+	r.settle()
+	r.e.Raised(r.now, guarded, l.Token+5, fence.ErrStale)
+	r.take()
+	r.settle()
+	closed := errors.New("closed")
+	r.e.Close(r.now, closed)
+	r.take()
+	for _, c := range []*Call{guarded, waiting} {
+		r.wantErr(c, closed)
+	}
+}
+
+// TestAReportThatNobodyWaitsForEndsALostLease: the store's refusal counts also
+// when the caller has left.
+func TestAReportThatNobodyWaitsForEndsALostLease(t *testing.T) {
+	r := newRig(t)
+	l := r.granted("a")
+	c := r.begin(&Call{Request: tenure.Request{Verb: tenure.Report, Key: "a", Secret: l.Secret}, Lease: l})
+	r.e.Abandon(r.now, c, context.Canceled)
+	r.take()
+	r.wantErr(c, context.Canceled)
+	r.apply([]tenure.Request{{
+		Verb: tenure.Revoke, Key: "a", Secret: tenure.NewSecret(), Actor: "operator", Note: "why not",
+	}}, r.now)
+	r.answer()
+	if l.Lost == nil || l.Lost.Loss != keep.TakenOver {
+		t.Errorf("the lease ended as %+v", l.Lost)
 	}
 }

@@ -37,6 +37,7 @@ type Event struct {
 	Token    fence.Token
 	Verb     tenure.Verb
 	Outcome  Outcome
+	Grant    fence.Grant // of an attempt without a caller that is resolved
 	Wait     time.Duration
 	Cause    tenure.Cause
 	TTL      time.Duration
@@ -52,14 +53,20 @@ type Event struct {
 // Outcome is how a request ended.
 type Outcome string
 
-// The outcomes of a request. An attempt without a caller ends with a
-// keep.Resolution instead.
+// The outcomes of a request.
 const (
 	OutcomeOK       Outcome = "ok"
 	OutcomeHeld     Outcome = "held"
 	OutcomeNotOwned Outcome = "not_owned"
 	OutcomeInvalid  Outcome = "invalid"
 	OutcomeUnknown  Outcome = "unknown"
+)
+
+// The outcomes of an attempt without a caller.
+const (
+	WasGranted Outcome = "released" // it had been granted, and was released
+	WasNot     Outcome = "never"    // it had not been granted, or its term was over
+	WasLeft    Outcome = "left"     // not known; if it was granted, it lapses
 )
 
 // OutcomeOf sorts an answer's error.

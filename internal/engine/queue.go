@@ -11,6 +11,25 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
+// How often a call asks for a key that is held.
+const (
+	// PollFirst is the first pause. Every further one is twice as long.
+	PollFirst = 25 * time.Millisecond
+	// PollMax is the longest pause without hints.
+	PollMax = time.Second
+	// PollHinted is the first pause while hints come, and PollWatched the
+	// longest: then polls are for hints that are lost.
+	PollHinted  = 250 * time.Millisecond
+	PollWatched = 5 * time.Second
+	// PollSettled is the longest pause while nobody holds the key, and time
+	// must pass or an operator must free it.
+	PollSettled = 10 * time.Second
+)
+
+// Courtesy is how long a key is left to other clients that wait for it: time
+// for a hint to reach them, and for them to ask.
+const Courtesy = time.Millisecond
+
 // maxPassed bounds how often in a row a key is passed on within a client. Then
 // the key is free for as long as a call takes, and other clients can compete:
 // not every store can tell that they wait.
@@ -29,6 +48,7 @@ type queue struct {
 
 	// Why the key cannot be had: what the store last said, or else the holder.
 	refusal *tenure.HeldError
+	every   time.Duration // the period of the call that was refused
 	at      clock.Instant // when it was heard
 	asked   clock.Instant // when the request was sent
 }
@@ -70,21 +90,21 @@ func (e *Engine) Hint(now clock.Instant, key string, h Hint, err error) {
 	if q == nil || q.first == nil {
 		return
 	}
-	c := q.first
+	c := q.head()
 	a := &c.acquire
 	switch h {
 	case Changed:
-		a.woken, a.poll = true, keep.PollFirst
+		a.woken, a.poll = true, PollFirst
 	case Watched:
 		q.watch, a.woken = watched, true
 	case WatchedSince:
 		q.watch = watched
 		if c.attempt != nil && c.attempt.sends == 0 && !a.woken { // it was refused
-			c.next = min(later(e.now, e.pauseOf(c, keep.PollWatched)), a.due)
+			c.next = min(later(e.now, e.pauseOf(c, PollWatched)), a.due)
 		}
 	case Broken:
 		q.watch = unwatched
-		c.next = min(c.next, later(e.now, e.pauseOf(c, keep.PollMax)))
+		c.next = min(c.next, later(e.now, e.pauseOf(c, PollMax)))
 		e.event(Event{Kind: Unwatched, Key: key, Err: err})
 	case Unsupported:
 		q.watch = never
@@ -103,7 +123,7 @@ func (e *Engine) join(c *Call) {
 		q.last.acquire.after = c
 	}
 	q.last = c
-	if q.first == c {
+	if q.head() == c {
 		e.start(c)
 		return
 	}
@@ -121,7 +141,22 @@ func (e *Engine) queueOf(key string) *queue {
 	return q
 }
 
-// rejoin puts an acquire at the front of its key's queue again.
+// head is the call that asks for the key: the first for which no period has to
+// end. If there is none it is the first of all, and nil if nobody waits.
+func (q *queue) head() *Call {
+	var period time.Duration // of a call before
+	for c := q.first; c != nil; c = c.acquire.after {
+		if c.acquire.period {
+			period = c.Request.Every
+		} else if period == 0 || c.Request.Every != period {
+			return c
+		}
+	}
+	return q.first
+}
+
+// rejoin puts an acquire at the front of its key's queue again. That may be
+// another queue by now: the lease that it was granted may be over.
 func (e *Engine) rejoin(c *Call) {
 	q := e.queueOf(c.Request.Key)
 	c.acquire.queue, c.acquire.after = q, q.first
@@ -154,10 +189,10 @@ func (e *Engine) unlink(c *Call) {
 	}
 }
 
-// advanceQueue lets the first call start, if it has not yet, and forgets a
-// queue that nobody needs.
+// advanceQueue lets the head start, if it has not yet, and forgets a queue that
+// nobody needs.
 func (e *Engine) advanceQueue(q *queue) {
-	if c := q.first; c != nil && !c.acquire.started {
+	if c := q.head(); c != nil && !c.acquire.started {
 		e.start(c)
 	}
 	e.tidy(q)
@@ -177,7 +212,7 @@ func (e *Engine) tidy(q *queue) {
 	case q.holder != nil || e.queues[q.key] != q:
 	case q.yield:
 		if q.alarm.index == 0 {
-			e.alarms.set(&q.alarm, later(e.now, keep.Courtesy))
+			e.alarms.set(&q.alarm, later(e.now, Courtesy))
 		}
 	default:
 		e.alarms.set(&q.alarm, keep.Never)
@@ -212,9 +247,9 @@ func (e *Engine) standBy(c *Call) {
 			"waiting for %q: the store has not told the contender before this one whether it is held; check that it can be reached", q.key)))
 	default:
 		e.alarms.set(&c.alarm, c.limit)
-		if !q.first.asksSince(c.began) {
-			q.first.acquire.woken = true
-			e.tryAcquire(q.first)
+		if first := q.head(); !first.asksSince(c.began) {
+			first.acquire.woken = true
+			e.tryAcquire(first)
 		}
 	}
 }
@@ -235,6 +270,8 @@ func (e *Engine) learn(c *Call) bool {
 	}
 	var held tenure.HeldError
 	switch {
+	case q.refusal != nil && q.refusal.Why == tenure.WhyPeriod && q.every != c.Request.Every:
+		return false // another period than the call's
 	case q.refusal != nil:
 		held = *q.refusal
 	case q.holder != nil:
@@ -270,7 +307,7 @@ func (e *Engine) tellOverdue(q *queue) {
 	for c := q.first; c != nil; {
 		next := c.acquire.after
 		if c.acquire.overdue && !e.learn(c) {
-			q.first.acquire.woken = true // the news is older than this call
+			q.head().acquire.woken = true // the news is older than this call
 		}
 		c = next
 	}
@@ -286,7 +323,7 @@ func (e *Engine) vacate(l *Lease) {
 	if q.holder == l {
 		q.holder, q.refusal = nil, nil
 	}
-	if c := q.first; c != nil && c.acquire.started {
+	if c := q.head(); c != nil && c.acquire.started {
 		c.next = e.now
 		if q.yield && c.attempt.idle() {
 			e.letOthersFirst(c)
@@ -302,7 +339,7 @@ func (e *Engine) vacate(l *Lease) {
 // clients.
 func (e *Engine) letOthersFirst(c *Call) {
 	c.acquire.queue.yield = false
-	c.acquire.earliest = min(later(e.now, keep.Courtesy), c.acquire.end)
+	c.acquire.earliest = min(later(e.now, Courtesy), c.acquire.end)
 	c.next = c.acquire.earliest
 }
 
@@ -313,7 +350,7 @@ func (e *Engine) pass(l *Lease) {
 	if q == nil || q.holder != l || q.first == nil {
 		return
 	}
-	c := q.first
+	c := q.head()
 	if q.yield || q.passed == maxPassed {
 		q.passed = 0
 		return
@@ -334,9 +371,9 @@ func (e *Engine) pass(l *Lease) {
 func (e *Engine) pauseOf(c *Call, most time.Duration) time.Duration {
 	a := &c.acquire
 	if a.queue.watch == watched {
-		a.poll = max(a.poll, keep.PollHinted)
+		a.poll = max(a.poll, PollHinted)
 	}
 	d := min(a.poll, most)
-	a.poll = min(2*a.poll, keep.PollSettled)
+	a.poll = min(2*a.poll, PollSettled)
 	return spread(d, 0.75, 1, e.o.Random())
 }

@@ -1,5 +1,6 @@
-// Package keep decides: when to renew a lease and when to give it up ([Keeper]), when to ask for a key again and when to stop asking ([Waiter]).
+// Package keep decides when to renew a lease and when to give it up.
 //
-// Both are state machines. Step takes an event and the time and returns what is to be done; there is no goroutine, no channel, no clock
-// and no store in here. A small runtime in package croft drives them, and a simulator can drive the very same machines from a seed.
+// A [Keeper] is a state machine. Step takes an event and the time, and returns
+// what is to be done. There is no goroutine, no channel, no clock and no store
+// in here. Package engine has one Keeper for each lease.
 package keep

@@ -10,7 +10,13 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-const s = time.Second
+const (
+	ms  = time.Millisecond
+	s   = time.Second
+	key = "sim/key"
+)
+
+var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // minute are terms in round numbers: margin 6 s, interval 20 s, quick retries from 1.25 s on, a call taken for lost after 10 s.
 var minute = Terms{TTL: time.Minute, MaxFailures: 3}

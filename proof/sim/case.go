@@ -68,6 +68,7 @@ const (
 	NoEarlyGrant   Law = "4: no grant before the deadline"
 	LocalDeadline  Law = "5: the holder's deadline is not later than the store's"
 	OneTruth       Law = "6: the unconfirmed gives no authority and resolves to one truth"
+	FreshRefusal   Law = "6b: a refusal is as new as the call that is refused"
 	WrongGrant     Law = "7: a wrong grant changes nothing"
 	Causes         Law = "8: every term has a cause, every takeover an actor and a note"
 	Liveness       Law = "9: after faults stop a waiter acquires in time"

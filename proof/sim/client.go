@@ -7,33 +7,59 @@ import (
 	"slices"
 	"time"
 
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/engine"
+	"github.com/croft-dev/croft/internal/keep"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
 
-// client is one process that uses leases: the thin runtime around the machines, as package croft has it.
+// client is one process that uses leases. It drives an engine as the runtime of
+// package croft does: it tells the engine what happened, takes Ready, and
+// carries that out on the simulated network and clock.
 type client struct {
 	host
 	instance string
+	engine   *engine.Engine // one for each life; nil while the process is dead
+	closing  bool           // the engine is closed, and the process ends soon,
+	away     time.Duration  // for so long
 	jobs     []*job
-	leases   []*lease
+	leases   []*lease // that have not ended
+	watches  map[string]*watch
+	asks     []*ask // secrets that the engine may still be granted
 	routines []*routine
-	armed    int // which timer of the leases counts
+	prompt   bool    // the last call of the store was
+	ticks    instant // when the timer rings,
+	armed    int     // and which one counts
 }
 
-// jobsEach is how many jobs a client does at a time.
-const jobsEach = 2
+const (
+	jobsEach = 3 // jobs of a client at a time
+	// The measures of the runtime in package croft.
+	glance       = time.Second // a timer is never set to later than this
+	promptly     = 10 * time.Millisecond
+	lone         = time.Second
+	closeWait    = 3 * time.Second
+	releaseBound = 2 * time.Second
+	actBound     = 2 * callTimeout
+)
 
-func newClient(w *world, name string) *client {
-	return &client{host: newHost(w, name)}
-}
+var (
+	errTimeout = fmt.Errorf("no answer: %w", context.DeadlineExceeded)
+	errClosed  = errors.New("the client is closed")
+	errLeft    = errors.New("the caller has left")
+)
 
 // start begins the life of a process.
 func (c *client) start() {
 	c.instance = fmt.Sprintf("%s-%d", c.name, c.life)
-	c.jobs = nil
-	if c == c.w.operator { // who only acts when told to
-		return
+	c.watches = map[string]*watch{}
+	c.engine = engine.New(engine.Options{
+		Observed: true, Watches: c.w.store.base().hints, Pipelines: chance(c.rng, 50),
+		CallTimeout: callTimeout, Random: c.rng.Float64, NewSecret: c.newSecret,
+	})
+	if c == c.w.operator {
+		return // it acts when it is told to
 	}
 	for i := range jobsEach {
 		j := &job{c: c, name: fmt.Sprintf("%s.%d", c.name, i)}
@@ -42,11 +68,12 @@ func (c *client) start() {
 	}
 }
 
-// crash ends the process with all it knows, and starts another in its place some time later.
+// crash ends the process with all it knows. Another starts in its place some
+// time later.
 func (c *client) crash(away time.Duration) {
 	c.drop()
 	c.life++
-	c.jobs, c.leases = nil, nil
+	c.engine, c.closing, c.jobs, c.leases, c.asks, c.ticks = nil, false, nil, nil, nil, 0
 	c.w.forgetClient(c)
 	c.soon(c.w.now+away, c.start)
 }
@@ -59,6 +86,33 @@ func (c *client) drop() {
 	c.routines = nil
 }
 
+// close closes the client, as a process does that ends in good order. The
+// process ends when the engine is idle, or after closeWait.
+func (c *client) close(away time.Duration) {
+	if c.engine == nil || c.closing {
+		return
+	}
+	c.w.say(c.name, "closes its client")
+	c.closing, c.away = true, away
+	c.timer(closeWait, c.exit)
+	c.engine.Close(c.Now(), errClosed)
+	c.told()
+}
+
+// exit ends a process whose client is closed.
+func (c *client) exit() {
+	switch {
+	case c.engine.Left() || c.engine.Load().Active > 0:
+		c.w.cover("engine", "closed with something left")
+	case len(c.asks) > 0:
+		c.w.fail(OneTruth, "%s is closed with nothing left, and still asks for %s", c.name, c.asks[0].key)
+	default:
+		c.w.cover("engine", "closed with nothing left")
+	}
+	c.w.say(c.name, "ends")
+	c.crash(c.away)
+}
+
 // forgetClient lets go of what servers and guards keep for a process.
 func (w *world) forgetClient(c *client) {
 	if v, ok := w.store.(*vault); ok {
@@ -68,22 +122,125 @@ func (w *world) forgetClient(c *client) {
 		delete(t.desks, c)
 	}
 	base := w.store.base()
-	base.watches = slices.DeleteFunc(base.watches, func(u *pursuit) bool { return u.c == c })
+	base.watches = slices.DeleteFunc(base.watches, func(t *watch) bool { return t.c == c })
 	for _, r := range w.resources {
 		r.abandon(c)
 	}
 }
 
-// errTimeout is a call's that took too long.
-var errTimeout = fmt.Errorf("no answer: %w", context.DeadlineExceeded)
+// pending is a call of the engine, and what the process does with its reply.
+type pending struct {
+	engine.Call
+	then  func()
+	job   *job // of an acquire, as all below
+	claim claim
+	// The key was to be had when the call began, and had changed so often.
+	free    bool
+	changes int
+}
 
-// apply makes one call of the store. done is called once, with an answer for each request and the instant just before they were sent.
-func (c *client) apply(requests []tenure.Request, done func([]store.Answer, instant)) {
-	sent, finished := c.Now(), false
-	finish := func(answers []store.Answer, err error) {
-		if finished {
-			return
+// begin makes a call.
+func (c *client) begin(p *pending) {
+	p.Tag = p
+	c.engine.Begin(c.Now(), &p.Call)
+	c.told()
+}
+
+// leave abandons a call after a while, if it has no reply by then.
+func (c *client) leave(p *pending, after time.Duration) {
+	c.soon(c.w.now+after, func() {
+		c.engine.Abandon(c.Now(), &p.Call, errLeft)
+		c.told()
+	})
+}
+
+// act makes a call that is one request without a lease: an operator's act, or
+// one by a deed. then is called if the outcome is known.
+func (c *client) act(req tenure.Request, then func(store.Answer)) {
+	if c.engine == nil {
+		return
+	}
+	p := &pending{Call: engine.Call{Request: req, Bound: actBound}}
+	p.then = func() {
+		if p.Reply.Answer != nil {
+			then(*p.Reply.Answer)
 		}
+	}
+	c.begin(p)
+}
+
+// told carries out what the engine wants after it was told something.
+func (c *client) told() {
+	ready := c.engine.Ready()
+	c.arm(ready.Wake)
+	for _, call := range slices.Concat(ready.Raise, ready.Replies) {
+		if call.Reply.Lease != nil {
+			c.leaseOf(call.Tag.(*pending))
+		}
+	}
+	c.settle(ready.Events)
+	for _, key := range ready.Watch {
+		c.watch(key)
+	}
+	for _, key := range ready.Unwatch {
+		if t := c.watches[key]; t != nil {
+			t.stop()
+		} else {
+			c.w.fail(NoUnknownPanic, "the engine of %s ends a watch of %s that it did not begin", c.name, key)
+		}
+	}
+	for _, b := range ready.Send {
+		c.send(b)
+	}
+	for _, l := range ready.Look {
+		c.look(l)
+	}
+	for _, l := range ready.Over {
+		if made, is := l.Tag.(*lease); is {
+			made.ended()
+		}
+	}
+	for _, call := range ready.Raise {
+		c.raise(call.Tag.(*pending))
+	}
+	for _, call := range ready.Replies {
+		if p, waits := call.Tag.(*pending); waits {
+			if errors.Is(p.Reply.Err, errLeft) {
+				c.w.cover("abandoned", string(p.Request.Verb))
+			}
+			p.then()
+		}
+	}
+	if c.closing && ready.Idle {
+		c.soon(c.w.now, c.exit)
+	}
+}
+
+// arm sets a timer to when the engine wants a tick. The timer stands still
+// while the machine sleeps, so it is never set to much later.
+func (c *client) arm(wake instant) {
+	now := c.Now()
+	at := max(min(wake, now.Add(glance)), now+1)
+	if wake == keep.Never || c.ticks > now && c.ticks <= at {
+		return
+	}
+	c.ticks = at
+	c.armed++
+	n := c.armed
+	c.timer(at.Sub(now), func() {
+		if n == c.armed {
+			c.ticks = 0
+			c.engine.Tick(c.Now())
+			c.told()
+		}
+	})
+}
+
+// apply makes one call of the store. done is called once, with an answer for
+// each request.
+func (c *client) apply(requests []tenure.Request, limit time.Duration, done func([]store.Answer)) {
+	finished := false
+	finish := once(func(answers []store.Answer, err error) {
 		finished = true
 		if err != nil {
 			answers = store.Failed(len(requests), err)
@@ -91,79 +248,169 @@ func (c *client) apply(requests []tenure.Request, done func([]store.Answer, inst
 		for i := range answers {
 			c.w.coverAnswer(requests[i], answers[i])
 		}
-		if c.w.mutant.is(TimeFromReply) {
-			sent = c.Now()
-		}
-		done(answers, sent)
-	}
+		done(answers)
+	})
 	c.routines = slices.DeleteFunc(c.routines, func(rt *routine) bool { return rt.over })
 	abandon := c.w.store.apply(c, requests, finish)
-	c.timer(callTimeout, func() {
+	c.timer(limit, func() {
 		if !finished {
 			abandon()
-			finish(nil, errTimeout)
+		}
+		finish(nil, errTimeout)
+	})
+}
+
+// send carries out a batch and brings the engine its answers.
+func (c *client) send(b *engine.Batch) {
+	holders := make([]*lease, len(b.Requests))
+	for i, req := range b.Requests {
+		switch req.Verb {
+		case tenure.Acquire:
+			a := c.w.judge.asking[req.Secret.Grant()]
+			a.key = req.Key
+			a.copies++
+		case tenure.Renew, tenure.Report:
+			holders[i] = c.holder(req)
+		}
+		c.w.say(c.name, "sends: %s %s", req.Verb, req.Key)
+		if i > 0 {
+			c.w.cover("engine", "several in a batch")
+			if before := b.Requests[i-1]; before.Verb == tenure.Release && req.Verb == tenure.Acquire && before.Key == req.Key {
+				c.w.cover("engine", "passed on")
+			}
+		}
+	}
+	if c.engine.Load().InFlight > 2 { // a store that pipelines has two
+		c.w.cover("engine", "overtook a batch")
+	}
+	limit := callTimeout
+	if b.Lone && c.prompt { // the caller makes the call itself
+		limit = lone
+	}
+	began := c.Now()
+	c.apply(b.Requests, limit, func(answers []store.Answer) {
+		c.prompt = c.Now().Sub(began) <= promptly
+		c.engine.Answered(c.Now(), b, answers)
+		for i, l := range holders {
+			if l == nil {
+				continue
+			}
+			if errors.Is(answers[i].Err, tenure.ErrNotOwned) {
+				c.w.judge.told(l)
+			}
+			c.w.judge.belief(l)
+			c.watchDeadline(l)
+		}
+		c.told()
+	})
+}
+
+// raise raises the fence at all guards of an acquire that was granted. If one
+// remembers a newer token than the store, the engine asks for one above it.
+func (c *client) raise(p *pending) {
+	l := c.leaseOf(p)
+	due := len(p.claim.guards)
+	var above fence.Token
+	var failed error
+	hopeless := false
+	for _, res := range p.claim.guards {
+		res.raise(c, l.Stamp(), func(err error) {
+			var stale *fence.StaleError
+			var refused *fence.RefusedError
+			switch {
+			case err == nil:
+			case errors.As(err, &stale):
+				above = max(above, stale.Newest.Token)
+			case errors.As(err, &refused) && errors.Is(err, fence.ErrCollision):
+				above = max(above, refused.Mark.Token)
+			default:
+				hopeless = true
+			}
+			if err != nil {
+				failed = err
+			}
+			if due--; due > 0 {
+				return
+			}
+			if hopeless {
+				above = 0
+			}
+			c.engine.Raised(c.Now(), &p.Call, above, failed)
+			c.told()
+		})
+	}
+}
+
+// look reads the record of a stalled lease: another process may have reported
+// progress.
+func (c *client) look(l *engine.Lease) {
+	c.w.ops++
+	c.w.store.get(c, l.Key, func(rec tenure.Record, now time.Time, err error) {
+		if err == nil {
+			c.engine.Looked(c.Now(), l, rec, now)
+			c.told()
 		}
 	})
 }
 
-// reply is the answer to one request, and when it was sent.
-type reply struct {
-	answer      store.Answer
-	first, sent instant // just before the first copy, and before the one that was answered
+// watch is a client's wish to be woken for a key.
+type watch struct {
+	c    *client
+	key  string
+	open bool
 }
 
-// How a request is asked until it is answered, as package croft does.
-const (
-	patientFor   = time.Second
-	firstPause   = 25 * time.Millisecond
-	releaseBound = 2 * time.Second
-	actBound     = 2 * callTimeout
-)
+// watch begins to pass on hints about a key.
+func (c *client) watch(key string) {
+	t, base := &watch{c: c, key: key}, c.w.store.base()
+	c.watches[key] = t
+	c.soon(c.w.now+between(c.rng, time.Millisecond, 20*time.Millisecond), func() {
+		switch {
+		case c.watches[key] != t:
+		case !base.up():
+			t.broken()
+		default:
+			t.open = true
+			base.watches = append(base.watches, t)
+			opened := engine.Watched
+			if awarding, is := c.w.store.(*turns); is && awarding.desk(c).watched(t) {
+				opened = engine.WatchedSince
+			}
+			t.tell(opened)
+		}
+	})
+}
 
-// ask puts one request until its outcome is known or the bound has passed; then known is false.
-func (c *client) ask(req tenure.Request, bound time.Duration, done func(r reply, known bool)) {
-	first, over, pause := c.Now(), false, firstPause
-	var put func()
-	finish := func(r reply, known bool) {
-		if !over {
-			over = true
-			done(r, known)
-		}
+// tell passes a hint on, unless nobody waits for it any more.
+func (t *watch) tell(h engine.Hint) {
+	if t.c.watches[t.key] == t {
+		t.c.engine.Hint(t.c.Now(), t.key, h, nil)
+		t.c.told()
 	}
-	put = func() {
-		answered := false
-		next := func() {
-			if over {
-				return
-			}
-			if c.Now() >= first.Add(bound) {
-				finish(reply{}, false)
-				return
-			}
-			put()
-		}
-		c.apply([]tenure.Request{req}, func(answers []store.Answer, sent instant) {
-			if over {
-				return
-			}
-			if !errors.Is(answers[0].Err, store.ErrUnknown) {
-				finish(reply{answers[0], first, sent}, true)
-				return
-			}
-			if !answered {
-				answered = true
-				c.timer(pause, next)
-				pause = min(2*pause, time.Second)
-			}
-		})
-		c.timer(min(patientFor, bound), func() {
-			if !answered {
-				answered = true
-				next()
-			}
-		})
+}
+
+// hint says that the key may have changed.
+func (t *watch) hint() { t.tell(engine.Changed) }
+
+// broken says that no more hints come.
+func (t *watch) broken() {
+	t.close()
+	t.tell(engine.Broken)
+}
+
+// stop ends the watch, because nobody waits any more.
+func (t *watch) stop() {
+	delete(t.c.watches, t.key)
+	t.close()
+}
+
+func (t *watch) close() {
+	base := t.c.w.store.base()
+	base.watches = slices.DeleteFunc(base.watches, func(other *watch) bool { return other == t })
+	if awarding, is := t.c.w.store.(*turns); is && t.open {
+		awarding.desk(t.c).unwatched(t.key)
 	}
-	put()
+	t.open = false
 }
 
 // coverAnswer notes what kind of answer a client got.
@@ -172,6 +419,12 @@ func (w *world) coverAnswer(req tenure.Request, a store.Answer) {
 	var not *tenure.NotOwnedError
 	switch {
 	case a.Err == nil:
+		if a.Awaited {
+			w.cover("engine", "others wait")
+		}
+		if req.Verb == tenure.Acquire && w.judge.asking[req.Secret.Grant()].copies > 1 {
+			w.cover("transition", "acquire again")
+		}
 	case errors.As(a.Err, &held):
 		w.cover("refusal", "held: "+string(held.Why))
 	case errors.As(a.Err, &not):

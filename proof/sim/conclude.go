@@ -3,6 +3,7 @@ package sim
 import (
 	"time"
 
+	"github.com/croft-dev/croft/internal/engine"
 	"github.com/croft-dev/croft/internal/keep"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -18,10 +19,7 @@ func (w *world) makeCalm() {
 	}
 	for _, c := range w.clients {
 		c.stopped, c.cut = w.now, w.now
-		if c.asleep {
-			c.wake()
-			c.glance()
-		}
+		c.wake()
 	}
 }
 
@@ -34,71 +32,78 @@ func (w *world) conclude() {
 	}
 	base := w.store.base()
 	for _, c := range w.clients {
-		for _, j := range c.jobs {
-			if l := j.l; l != nil {
-				j.l = nil
-				if chance(c.rng, 50) {
-					j.release(l, false)
-					continue
+		switch end := c.rng.IntN(4); {
+		case c.engine == nil:
+		case end == 0:
+			w.say(c.name, "is gone without a word")
+			c.crash(far)
+		case end == 1:
+			c.close(far)
+		default:
+			for _, j := range c.jobs {
+				if j.l != nil {
+					j.release(j.l, false)
 				}
-				w.say(j.name, "is gone without a word, with %s", l.key())
-				l.keeper.Step(keep.Ended{Loss: keep.Closed}, c.Now())
 			}
 		}
-		c.leases = nil
 	}
-	type waiting struct {
-		first, all time.Duration
-	}
-	due := map[string]waiting{}
+	due := map[string]time.Duration{} // for the first of a key
 	began, last := w.now, w.now
 	for _, key := range w.keys {
-		fresh := w.fresh(key)
+		w.fresh(key)
 		waiters := 1
 		for _, c := range w.clients {
 			for _, j := range c.jobs {
-				if u := j.u; u != nil && u.forever && u.key() == key {
+				if j.call != nil && j.forever && j.call.Request.Key == key {
 					waiters++
 				}
 			}
 		}
-		poll := keep.PollMax
+		poll := engine.PollMax
 		if base.hints {
-			poll = keep.PollWatched
+			poll = engine.PollWatched
 		}
 		rec := base.records[key].record
 		wait := rec.TTL + rec.TTL/10 + 2*poll
 		if rec.State == tenure.Free { // a hold: there is no lease to outlive
-			wait = max(rec.HoldUntil.Sub(base.now()), 0) + 2*keep.PollSettled
+			wait = max(rec.HoldUntil.Sub(base.now()), 0) + 2*engine.PollSettled
 		}
 		wait += wait/10 + time.Second // clocks may differ in rate, and messages take time
-		due[key] = waiting{first: began + wait, all: began + wait + time.Duration(waiters)*2*keep.PollSettled}
-		last = max(last, due[key].all)
-		w.waiters = append(w.waiters, fresh)
+		due[key] = began + wait
+		last = max(last, began+wait+time.Duration(waiters)*2*engine.PollSettled)
 	}
 	for _, key := range w.keys {
-		w.until(due[key].first, func() bool { return w.arrivals[key] > 0 })
+		w.until(due[key], func() bool { return w.arrivals[key] > 0 })
 		if w.broken == nil && w.arrivals[key] == 0 {
-			w.fail(Liveness, "nobody has got %s within %s of when the faults had stopped and its holder was gone", key, due[key].first-began)
+			w.fail(Liveness, "nobody has got %s within %s of when the faults had stopped and its holder was gone", key, due[key]-began)
 			return
 		}
 	}
 	w.until(last, func() bool { return w.waits() == nil })
 	if j := w.waits(); w.broken == nil && j != nil {
-		w.fail(Liveness, "%s still waits for %s, %s after the faults had stopped", j.name, j.u.key(), last-began)
+		w.fail(Liveness, "%s still waits for %s, %s after the faults had stopped", j.name, j.call.Request.Key, last-began)
 	}
+	w.until(w.now+10*time.Minute, func() bool { return w.busy() == nil }) // periods are waited for
+	if c := w.busy(); w.broken == nil && c != nil {
+		w.fail(Liveness, "the engine of %s has something left to do for ever: %+v", c.name, c.engine.Load())
+	}
+}
+
+// busy is a client whose engine has something to do, or nil.
+func (w *world) busy() *client {
+	for _, c := range append(w.clients, w.operator) {
+		if c.engine != nil && c.engine.Load() != (engine.Load{}) {
+			return c
+		}
+	}
+	return nil
 }
 
 // waits is a job that still waits for a key that is to be had, or nil.
 func (w *world) waits() *job {
-	for _, j := range w.waiters {
-		if j.u != nil {
-			return j
-		}
-	}
-	for _, c := range w.clients {
+	for _, c := range append(w.clients, w.operator) {
 		for _, j := range c.jobs {
-			if j.u != nil && j.u.forever {
+			if j.call != nil && j.forever {
 				return j
 			}
 		}
@@ -106,23 +111,19 @@ func (w *world) waits() *job {
 	return nil
 }
 
-// fresh is a waiter that has seen no fault.
-func (w *world) fresh(key string) *job {
-	c := w.operator
-	j := &job{c: c, name: "new"}
+// fresh begins to wait for a key, and has seen no fault.
+func (w *world) fresh(key string) {
+	j := &job{c: w.operator, name: "new", forever: true}
+	w.operator.jobs = append(w.operator.jobs, j)
 	cl := claim{terms: keep.Terms{TTL: 2 * time.Second, MaxFailures: 3}}
 	cl.req = tenure.Request{Verb: tenure.Acquire, Key: key, Owner: "new", TTL: 2 * time.Second}
-	u := c.pursue(j, cl, keep.Patience{For: time.Hour})
-	u.forever = true
-	j.u = u
-	u.step(keep.Tick{})
-	return j
+	j.acquire(cl, engine.Forever)
 }
 
 // arrived notes that a waiter has got its key after the faults had stopped.
-func (w *world) arrived(u *pursuit) {
+func (w *world) arrived(key string) {
 	if w.arrivals == nil {
 		w.arrivals = map[string]int{}
 	}
-	w.arrivals[u.key()]++
+	w.arrivals[key]++
 }

@@ -62,7 +62,7 @@ func (d *desk) soon(at time.Duration, do func()) {
 
 // watches reports whether somebody here is woken for a key.
 func (d *desk) watches(key string) bool {
-	return slices.ContainsFunc(d.s.base().watches, func(u *pursuit) bool { return u.c == d.c && u.key() == key })
+	return slices.ContainsFunc(d.s.base().watches, func(t *watch) bool { return t.c == d.c && t.key == key })
 }
 
 // bid makes a bid of a request that is about to be sent.
@@ -76,13 +76,13 @@ func (d *desk) bid(req tenure.Request) *stake {
 // left is what is left of a lease that was granted to a bid. It counts from the sending of the bid.
 func (k *stake) left() time.Duration {
 	switch w := k.d.s.w; {
-	case w.mutant.is(AwardIsFullTerm):
+	case w.mutant.is("award-full-term"):
 		return k.request.TTL
-	case w.mutant.is(AwardByReleasersClock):
+	case w.mutant.is("award-releasers-clock"):
 		return k.by.Add(k.request.TTL).Sub(k.d.c.Now())
 	}
 	sent := k.sent
-	if k.d.s.w.mutant.is(AwardFromLastBid) {
+	if k.d.s.w.mutant.is("award-from-last-bid") {
 		for _, other := range k.d.stakes {
 			if other.request.Secret == k.request.Secret {
 				sent = max(sent, other.sent)
@@ -99,7 +99,7 @@ func (d *desk) claim(req tenure.Request) (store.Answer, bool) {
 		if !k.awarded || k.claimed || k.over || k.request.Secret != req.Secret {
 			continue
 		}
-		if k.given && !w.mutant.is(ClaimedWhileGiven) {
+		if k.given && !w.mutant.is("claimed-while-given") {
 			w.cover("award", "asked for while given back")
 			return store.Failed(1, errGivenBack)[0], true
 		}
@@ -123,7 +123,7 @@ func (d *desk) answered(req tenure.Request, k *stake, step int, a store.Answer) 
 			if other.request.Secret != req.Secret {
 				continue
 			}
-			if other.given && !w.mutant.is(ClaimedWhileGiven) {
+			if other.given && !w.mutant.is("claimed-while-given") {
 				w.cover("award", "asked for while given back")
 				if other.over && step > other.ended { // a server that was put back has forgotten both: copies of the release may be on their way, so it is given back once more
 					again := d.bid(req)
@@ -132,7 +132,7 @@ func (d *desk) answered(req tenure.Request, k *stake, step int, a store.Answer) 
 				}
 				return store.Failed(1, errGivenBack)[0]
 			}
-			other.claimed = !w.mutant.is(OnlyTheTold)
+			other.claimed = !w.mutant.is("claims-only-the-told")
 		}
 		if g := w.judge.grants[req.Secret.Grant()]; g != nil && g.bid != nil {
 			w.cover("award", "answered by the server")
@@ -169,23 +169,23 @@ func (d *desk) told(k *stake, rec tenure.Record, by instant) {
 	k.awarded, k.record, k.by = true, rec, by
 	d.s.w.say(d.c.name, "is told that its bid for %s was granted", k.request.Key)
 	wait := headStart
-	for _, u := range slices.Clone(d.s.base().watches) {
-		if u.c == d.c && u.key() == k.request.Key {
+	for _, t := range slices.Clone(d.s.base().watches) {
+		if t.c == d.c && t.key == k.request.Key {
 			wait = unclaimed
 			late := upTo(d.c.rng, 2*unclaimed)
 			if !d.s.w.fault(LateHint) {
 				late = 0
 			}
-			d.soon(d.s.w.now+late, u.hint)
+			d.soon(d.s.w.now+late, t.hint)
 		}
 	}
 	d.c.timer(wait, func() { d.giveUp(k) })
 }
 
 // watched takes in that a watch begins, and wakes whoever watches if the key has changed since it was refused. It reports that it does so.
-func (d *desk) watched(u *pursuit) bool {
-	if before, refused := d.seen[u.key()]; !refused || !sameTerm(before, d.s.records[u.key()].record) {
-		d.soon(d.s.w.now+between(d.c.rng, time.Millisecond, 5*time.Millisecond), u.hint)
+func (d *desk) watched(t *watch) bool {
+	if before, refused := d.seen[t.key]; !refused || !sameTerm(before, d.s.records[t.key].record) {
+		d.soon(d.s.w.now+between(d.c.rng, time.Millisecond, 5*time.Millisecond), t.hint)
 	}
 	return true
 }
@@ -233,7 +233,7 @@ func (d *desk) giveUp(k *stake) {
 			k.over, k.ended = true, d.s.steps
 			return
 		}
-		d.c.apply([]tenure.Request{req}, func(answers []store.Answer, _ instant) {
+		d.c.apply([]tenure.Request{req}, callTimeout, func(answers []store.Answer) {
 			if errors.Is(answers[0].Err, store.ErrUnknown) {
 				d.c.timer(meeting, release)
 				return

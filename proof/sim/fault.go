@@ -29,6 +29,7 @@ const (
 	GuardCrash               // a writer dies between the steps of a guard
 	// The faults of the world, one at a time at random times.
 	Crash      // a client dies and comes back as another instance
+	Shutdown   // a client is closed, and comes back as another instance
 	Pause      // a client is stopped: its clocks go on
 	Suspend    // a client's machine sleeps: its boot clock goes on, its timers do not
 	CutOff     // a client does not reach the store for a while
@@ -42,13 +43,14 @@ const (
 	RowLocked  // a transaction of somebody else has a row locked
 	Operator   // a key is taken over, reserved or revoked by hand
 	Forgery    // somebody acts with a secret that was never granted, or writes to another's resource
+	ByDeed     // another process renews, reports on or releases a lease by its deed: no fault
 	Sweep      // a client drops old records: no fault, but it must not become one
 	faults
 )
 
 var faultNames = [faults]string{
 	"lost request", "lost reply", "slow request", "slow reply", "late request", "doubled", "stale read", "409", "429", "lost hint", "late hint", "slow commit", "aborted", "paused send", "paused step", "guard crash",
-	"crash", "pause", "suspend", "cut off", "client rate", "store rate", "store step", "restart", "failover", "rewind", "wipe", "row locked", "operator", "forgery", "sweep",
+	"crash", "shutdown", "pause", "suspend", "cut off", "client rate", "store rate", "store step", "restart", "failover", "rewind", "wipe", "row locked", "operator", "forgery", "by deed", "sweep",
 }
 
 func (f Fault) String() string { return faultNames[f] }

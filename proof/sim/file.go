@@ -23,7 +23,7 @@ const guardWait = 2 * time.Second
 
 func (r *resource) enterFile(c *client, a act, done func(error)) {
 	e := &entering{r: r, c: c, act: a, done: done}
-	if r.lock == nil || r.w.mutant.is(NoFileLock) {
+	if r.lock == nil || r.w.mutant.is("no-file-lock") {
 		r.lock = e
 		e.then(e.check)
 		return
@@ -67,7 +67,7 @@ func (e *entering) check() {
 		return
 	}
 	e.next = next
-	if e.act.write && e.r.w.mutant.is(WriteThenMark) {
+	if e.act.write && e.r.w.mutant.is("write-then-mark") {
 		e.then(e.put)
 		return
 	}
@@ -80,7 +80,7 @@ func (e *entering) advance() {
 	r.mark = e.next
 	r.took(act{stamp: e.act.stamp, write: e.act.write})
 	switch {
-	case e.act.write && !r.w.mutant.is(WriteThenMark):
+	case e.act.write && !r.w.mutant.is("write-then-mark"):
 		e.then(e.put)
 	default:
 		e.leave(nil)
@@ -90,7 +90,7 @@ func (e *entering) advance() {
 // put replaces the content.
 func (e *entering) put() {
 	e.r.wroteBy(e.act)
-	if e.r.w.mutant.is(WriteThenMark) {
+	if e.r.w.mutant.is("write-then-mark") {
 		e.then(e.advance)
 		return
 	}

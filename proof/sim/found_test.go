@@ -17,6 +17,10 @@ var found = []struct {
 	}},
 	// Resume took a term that the store had granted anew, to a late copy of the request, for the one that was lost: resumes-anew.
 	{"a lease was resumed with another token", Case{Profile: "amnesia", Seed: 1209}},
+	// The engine's: period-for-all, second-queue and late-refusal-ignored.
+	{"a call was refused for the period of another", Case{Profile: "sweeps", Seed: 219}},
+	{"a call replaced the queue of others", Case{Profile: "guards", Seed: 156}},
+	{"a report was refused when its caller had left, and the lease went on", Case{Profile: "postgres", Seed: 47}},
 	// The simulator's own: what it had given back was granted anew by a store that had been put back, and nobody gave it back again.
 	{"a key that was given back before the store was put back stood idle", Case{Profile: "restored", Seed: 14632}},
 }

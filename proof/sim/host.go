@@ -27,9 +27,7 @@ func newHost(w *world, name string) host {
 	h := host{w: w, name: name, rng: w.stream("host " + name)}
 	h.base = int64(upTo(h.rng, time.Hour))
 	h.boot.shows = h.base
-	if w.profile.Skewed {
-		h.ppm = h.rng.Int64N(2*mostSkew+1) - mostSkew
-	}
+	h.ppm = h.rng.Int64N(2*mostSkew+1) - mostSkew
 	h.boot.ppm, h.mono.ppm = h.ppm, h.ppm
 	return h
 }
@@ -39,7 +37,7 @@ const mostSkew = 50_000
 
 // Now is what the process reads from its clock; it is a method of clock.Clock.
 func (h *host) Now() clock.Instant {
-	if h.w.mutant.is(MonotonicClock) {
+	if h.w.mutant.is("monotonic-clock") {
 		return instant(h.base + h.mono.at(h.w.now))
 	}
 	return instant(h.boot.at(h.w.now))
@@ -90,8 +88,8 @@ func (h *host) timer(d time.Duration, do func()) {
 // stop holds the process up for a while.
 func (h *host) stop(d time.Duration) { h.stopped = max(h.stopped, h.w.now+d) }
 
-// sleep is a stop during which timers stand still. then is called when the machine has woken.
-func (h *host) sleep(d time.Duration, then func()) {
+// sleep is a stop during which timers stand still.
+func (h *host) sleep(d time.Duration) {
 	h.stop(d)
 	if h.asleep {
 		return
@@ -105,7 +103,6 @@ func (h *host) sleep(d time.Duration, then func()) {
 			return
 		}
 		h.wake()
-		then()
 	}
 	h.w.at(h.stopped, wake)
 }

@@ -7,46 +7,62 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/engine"
 	"github.com/croft-dev/croft/internal/keep"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
 
-// job is a loop of work in a client: wait for a key, raise the fence, read, write now and then, give the key back, and again.
+// claim is what a job asks for.
+type claim struct {
+	terms  keep.Terms
+	req    tenure.Request // without its secret
+	guards []*resource    // named: raised at the grant, and read
+	blind  []*resource    // not named: written without a look
+}
+
+// job is a loop of work in a client: wait for a key, raise the fence, read,
+// write now and then, give the key back, and again.
 type job struct {
-	c    *client
-	name string
-	u    *pursuit // in front
-	l    *lease
-	last *lease // for acts with a stamp that may be old
+	c       *client
+	name    string
+	call    *pending // the acquire that it waits for
+	forever bool     // it waits for as long as it takes
+	l       *lease
 }
 
 // begin asks for a key.
 func (j *job) begin() {
 	c := j.c
-	if c.w.final || j.u != nil || j.l != nil {
+	if c.w.final || c.closing || j.call != nil || j.l != nil {
 		return
 	}
-	cl := j.draw()
-	p := keep.Patience{For: time.Hour}
-	if chance(c.rng, 40) {
-		p.For = upTo(c.rng, 2*cl.terms.TTL)
-	}
-	if chance(c.rng, 10) {
-		p.After = keep.Courtesy
+	cl, wait := j.draw(), engine.Forever
+	switch n := c.rng.IntN(100); {
+	case n < 15:
+		wait = 0
+		c.w.cover("engine", "single try")
+	case n < 45:
+		wait = upTo(c.rng, 2*cl.terms.TTL)
 	}
 	leaves := chance(c.rng, 12)
-	u := c.pursue(j, cl, p)
-	u.forever = p.For == time.Hour && !leaves && cl.req.Every == 0
-	j.u = u
-	u.step(keep.Tick{})
-	if leaves { // the caller loses its patience
-		c.soon(c.w.now+upTo(c.rng, 2*cl.terms.TTL), func() {
-			if !u.over && !u.behind {
-				u.step(keep.Abandoned{Err: errors.New("the caller has left")})
-			}
-		})
+	j.forever = wait == engine.Forever && !leaves && cl.req.Every == 0
+	p := j.acquire(cl, wait)
+	if leaves && j.call == p {
+		c.leave(p, upTo(c.rng, 2*cl.terms.TTL))
 	}
+}
+
+// acquire waits for what a claim asks for.
+func (j *job) acquire(cl claim, wait time.Duration) *pending {
+	p := &pending{job: j, claim: cl, Call: engine.Call{
+		Request: cl.req, Terms: cl.terms, WaitFor: wait, Guarded: len(cl.guards) > 0,
+	}}
+	p.then = func() { j.answered(p) }
+	j.call = p
+	j.c.w.judge.begins(p)
+	j.c.begin(p)
+	return p
 }
 
 // draw makes up what to ask for.
@@ -92,81 +108,33 @@ func (j *job) draw() claim {
 	return cl
 }
 
-// turnedAway is the end of a wait without a lease.
-func (j *job) turnedAway(err error) {
-	j.u = nil
-	if err != nil && !errors.Is(err, tenure.ErrHeld) {
-		j.c.w.say(j.name, "goes without: %v", err)
+// answered takes the reply to an acquire.
+func (j *job) answered(p *pending) {
+	c, err := j.c, p.Reply.Err
+	j.call = nil
+	if err != nil {
+		c.w.judge.refused(p, err)
+		c.w.say(j.name, "goes without: %v", err)
+		j.later()
+		return
 	}
-	j.later()
+	l := c.leaseOf(p)
+	c.w.say(j.name, "holds %s, token %s, for %s by its own clock", l.Key, short(l.Token), l.Deadline().Sub(c.Now()))
+	j.l = l
+	switch {
+	case l.Lost != nil:
+		j.lost(l)
+	case c.w.final:
+		j.release(l, true)
+	default:
+		l.zombie = chance(c.rng, cmp.Or(c.w.profile.Zombies, 30))
+		l.rest = 1 + c.rng.IntN(8)
+		j.read(l)
+	}
 }
 
 // later begins again after a while.
 func (j *job) later() { j.c.soon(j.c.w.now+upTo(j.c.rng, 2*time.Second), j.begin) }
-
-// granted takes a lease, and raises the fence before anything is read.
-func (j *job) granted(u *pursuit, a store.Answer, deadline instant) {
-	c := j.c
-	j.u = nil
-	c.w.say(j.name, "holds %s, token %s, for %s by its own clock", u.key(), short(a.Record.Token), deadline.Sub(c.Now()))
-	l := c.hold(j, u.claim, u.secret, a, deadline, c.Now())
-	j.l, j.last = l, l
-	if c.w.final {
-		c.w.arrived(u)
-		j.release(l, true)
-		return
-	}
-	l.zombie = chance(c.rng, cmp.Or(c.w.profile.Zombies, 30))
-	l.rest = 1 + c.rng.IntN(8)
-	if len(u.claim.guards) == 0 || c.w.mutant.is(NoRaiseAtGrant) {
-		j.read(l)
-		return
-	}
-	j.raise(l)
-}
-
-// raise advances the fence at all guards. Where one remembers a newer token than the store's, the lease is asked for once more, above it.
-func (j *job) raise(l *lease) {
-	c := j.c
-	due := len(l.claim.guards)
-	var above fence.Token
-	var failed error
-	hopeless := false
-	for _, res := range l.claim.guards {
-		res.raise(c, l.stamp(), func(err error) {
-			var stale *fence.StaleError
-			var refused *fence.RefusedError
-			switch {
-			case err == nil:
-			case errors.As(err, &stale):
-				above = max(above, stale.Newest.Token)
-			case errors.As(err, &refused) && errors.Is(err, fence.ErrCollision):
-				above = max(above, refused.Mark.Token)
-			default:
-				hopeless = true
-			}
-			if err != nil {
-				failed = err
-			}
-			if due--; due > 0 || j.l != l {
-				return
-			}
-			if failed == nil {
-				j.read(l)
-				return
-			}
-			c.w.say(j.name, "gives %s back: %v", l.key(), failed)
-			j.release(l, false)
-			if above > 0 && !hopeless && l.claim.req.Above == 0 && !c.w.final {
-				cl := l.claim
-				cl.req.Above = above
-				u := c.pursue(j, cl, keep.Patience{For: time.Hour})
-				j.u = u
-				u.step(keep.Tick{})
-			}
-		})
-	}
-}
 
 // read is the first thing a holder does with what it guards: its writes rest on it.
 func (j *job) read(l *lease) {
@@ -217,10 +185,15 @@ func (j *job) write(l *lease) {
 	if len(l.claim.blind) > 0 {
 		version, read = blindly, true
 	}
-	if !read || !l.zombie && !l.believes() {
+	if !l.zombie && !l.believes() { // it has asked the lease, which ends by that
+		j.c.engine.Check(j.c.Now(), l.Lease)
+		j.c.told()
 		return
 	}
-	stamp := l.stamp()
+	if !read {
+		return
+	}
+	stamp := l.Stamp()
 	if chance(r, 70) {
 		l.seq++
 		stamp.Seq = l.seq
@@ -243,58 +216,60 @@ func (j *job) put(l *lease, res *resource, stamp fence.Stamp, version, tries int
 
 // report tells of progress.
 func (j *job) report(l *lease) {
-	l.step(keep.Progressed{})
-	req := tenure.Request{Verb: tenure.Report, Key: l.key(), Secret: l.secret, Progress: "going on"}
-	j.c.ask(req, actBound, func(r reply, known bool) {
-		if known && errors.Is(r.answer.Err, tenure.ErrNotOwned) {
-			l.step(keep.Answered{Sent: r.sent, Answer: r.answer})
-			j.c.w.judge.told(l)
-		}
-	})
+	p := &pending{then: func() {}, Call: engine.Call{
+		Request: tenure.Request{Verb: tenure.Report, Key: l.Key, Secret: l.Secret, Progress: "going on"},
+		Lease:   l.Lease, Bound: actBound,
+	}}
+	j.c.begin(p)
+	if chance(j.c.rng, 10) {
+		j.c.leave(p, upTo(j.c.rng, time.Second))
+	}
 }
 
-// release gives the key back.
+// release ends the work, and gives the key back.
 func (j *job) release(l *lease, success bool) {
 	if j.l == l {
 		j.l = nil
 	}
-	if l.keeper.Lost() == "" {
-		l.step(keep.Ended{Loss: keep.Released})
-	}
 	j.giveBack(l, success)
-	if j.u == nil && j.l == nil {
+	if j.call == nil && j.l == nil {
 		j.later()
 	}
 }
 
 func (j *job) giveBack(l *lease, success bool) {
 	c := j.c
-	c.w.say(j.name, "releases %s, token %s", l.key(), short(l.token))
-	req := tenure.Request{Verb: tenure.Release, Key: l.key(), Secret: l.secret, Failed: !success}
-	c.ask(req, releaseBound, func(r reply, known bool) {
-		if !known || r.answer.Err != nil {
-			return
+	c.w.say(j.name, "releases %s, token %s", l.Key, short(l.Token))
+	for range 1 + c.rng.IntN(16)/15 { // now and then twice
+		p := &pending{Call: engine.Call{
+			Request: tenure.Request{Verb: tenure.Release, Key: l.Key, Secret: l.Secret, Failed: !success},
+			Lease:   l.Lease, Bound: releaseBound,
+		}}
+		p.then = func() {
+			if g := l.g; p.Reply.Err == nil && p.Reply.Lost == nil && g != nil && g.fate == alive && !g.lost && !g.shaken {
+				c.w.fail(OneTruth, "%s was told that %s is released; it is not", c.name, l.Key)
+			}
 		}
-		if g := l.g; g != nil && g.fate == alive && !g.lost && !g.shaken {
-			c.w.fail(OneTruth, "%s was told that %s is released; it is not", c.name, l.key())
+		c.begin(p)
+		if chance(c.rng, 10) {
+			c.leave(p, upTo(c.rng, time.Second))
 		}
-	})
+	}
 }
 
 // lost is told that the lease is over, by whatever ended it.
-func (j *job) lost(l *lease, why keep.Loss) {
-	c := j.c
+func (j *job) lost(l *lease) {
+	c, why := j.c, l.Lost.Loss
 	if j.l != l {
 		return
 	}
 	j.l = nil
+	byTime := why == keep.Expired || why == keep.Unreachable
 	switch {
-	case why == keep.Released:
-		return
-	case (why == keep.Expired || why == keep.Unreachable) && chance(c.rng, 50) && !c.w.final:
+	case byTime && !l.Given && chance(c.rng, 50) && !c.w.final && !c.closing:
 		j.resume(l)
 		return
-	case why != keep.Superseded && why != keep.TakenOver && chance(c.rng, 60):
+	case why != keep.Superseded && why != keep.TakenOver && why != keep.Released && chance(c.rng, 60):
 		j.giveBack(l, false)
 	}
 	j.later()
@@ -303,38 +278,31 @@ func (j *job) lost(l *lease, why keep.Loss) {
 // resume takes up a lease that was lost by time.
 func (j *job) resume(l *lease) {
 	c := j.c
-	c.w.say(j.name, "tries to resume %s, token %s", l.key(), short(l.token))
-	req := tenure.Request{Verb: tenure.Renew, Key: l.key(), Secret: l.secret, Resume: true}
-	c.ask(req, actBound, func(r reply, known bool) {
-		if j.l != nil || j.u != nil || !known || r.answer.Err != nil || c.w.final {
-			if j.l == nil && j.u == nil {
-				j.later()
-			}
-			return
-		}
-		if r.answer.Record.Token != l.token && !c.w.mutant.is(ResumesAnew) { // forgotten, and then granted to a late copy of the request: another term
-			c.w.cover("lease", "granted anew")
-			j.giveBack(l, false)
+	c.w.say(j.name, "tries to resume %s, token %s", l.Key, short(l.Token))
+	p := &pending{job: j, claim: l.claim, Call: engine.Call{
+		Request: tenure.Request{Verb: tenure.Renew, Key: l.Key, Secret: l.Secret, Resume: true},
+		Lease:   l.Lease, Bound: actBound,
+	}}
+	p.then = func() {
+		if p.Reply.Lease == nil {
 			j.later()
 			return
 		}
-		until := l.claim.terms.Until(r.first, r.sent, r.answer)
-		if c.w.mutant.is(TimeFromLastSend) {
-			until = r.sent.Add(l.claim.terms.TTL - l.claim.terms.Margin())
-		}
+		again := c.leaseOf(p)
 		c.w.cover("lease", "resumed")
-		c.w.say(j.name, "has resumed %s, token %s", l.key(), short(l.token))
-		again := c.hold(j, l.claim, l.secret, r.answer, until, l.since)
-		if again.token != l.token {
-			c.w.fail(OneTruth, "%s has resumed %s with token %s; the lease it had lost was of token %s", j.name, l.key(), short(again.token), short(l.token))
+		c.w.say(j.name, "has resumed %s, token %s", l.Key, short(again.Token))
+		if again.Token != l.Token {
+			c.w.fail(OneTruth, "%s has resumed %s with token %s; the lease it had lost was of token %s",
+				j.name, l.Key, short(again.Token), short(l.Token))
 		}
 		again.zombie, again.rest, again.seq, again.seen = l.zombie, l.rest, l.seq, l.seen
-		j.l, j.last = again, again
-		if c.Now() >= again.keeper.Ends() {
-			again.step(keep.Tick{})
+		l.zombie = false
+		j.l = again
+		if again.Lost != nil || c.w.final {
+			j.release(again, false)
 			return
 		}
-		l.zombie = false
 		j.work(again)
-	})
+	}
+	c.begin(p)
 }

@@ -1,11 +1,12 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/croft-dev/croft/fence"
-	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/internal/engine"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -14,8 +15,8 @@ type judge struct {
 	w       *world
 	ledgers map[string]*ledger
 	grants  map[fence.Grant]*grant
-	asking  map[fence.Grant]*pursuit // who asks, or asked last, with the secret of a grant
-	denied  map[fence.Grant]string   // secrets that were said not to have been granted, and not to be
+	asking  map[fence.Grant]*ask   // by the grant of its secret
+	denied  map[fence.Grant]string // secrets that were said not to have been granted, and not to be
 }
 
 // ledger is all that was ever granted of a key, whatever the store has forgotten since.
@@ -23,6 +24,7 @@ type ledger struct {
 	issued    []*grant
 	current   *grant // in the store's memory
 	transfers int
+	changes   int
 }
 
 // grant is one term in truth.
@@ -33,9 +35,10 @@ type grant struct {
 	transfer int // which of the key's transfers it was
 	fate     fate
 	held     bool
-	stray    bool   // granted by a copy that nobody answers for
+	stray    bool   // nobody answers for it: a late copy, or a secret the store forgot
 	lost     bool   // the store has forgotten it
 	bid      *stake // it was granted to a bid
+	byDeed   bool   // it was released by its deed, and its holder was not asked
 	shaken   bool   // the store's memory of it was set back: what was promised since does not hold
 	record   tenure.Record
 }
@@ -50,7 +53,7 @@ const (
 )
 
 func newJudge(w *world) *judge {
-	return &judge{w: w, ledgers: map[string]*ledger{}, grants: map[fence.Grant]*grant{}, asking: map[fence.Grant]*pursuit{}, denied: map[fence.Grant]string{}}
+	return &judge{w: w, ledgers: map[string]*ledger{}, grants: map[fence.Grant]*grant{}, asking: map[fence.Grant]*ask{}, denied: map[fence.Grant]string{}}
 }
 
 func (j *judge) ledger(key string) *ledger {
@@ -65,6 +68,7 @@ func (j *judge) ledger(key string) *ledger {
 // committed takes a change of a record that has just taken effect.
 func (j *judge) committed(req tenure.Request, before, after tenure.Record, m message) {
 	w, l := j.w, j.ledger(req.Key)
+	l.changes++
 	w.say("store", "%s", describe(req, before, after, m))
 	if after.Grant != before.Grant || after.Token != before.Token {
 		j.transferred(l, req, nil, before, after, m)
@@ -78,6 +82,7 @@ func (j *judge) committed(req tenure.Request, before, after tenure.Record, m mes
 func (j *judge) awarded(b *bid, before, after tenure.Record) {
 	j.w.say("store", "%s, by its bid", describe(b.Request, before, after, b.m))
 	j.w.cover("award", "written")
+	j.ledger(b.Request.Key).changes++
 	j.transferred(j.ledger(b.Request.Key), b.Request, b.stake, before, after, b.m)
 	j.beliefs(b.Request.Key)
 }
@@ -130,6 +135,7 @@ func (j *judge) changed(l *ledger, req tenure.Request, before, after tenure.Reco
 // forgot is told that the store's memory of a key was set back.
 func (j *judge) forgot(key string, rec tenure.Record, why string) {
 	l := j.ledger(key)
+	l.changes++
 	lost := 0
 	var cur *grant
 	for _, g := range l.issued {
@@ -169,6 +175,7 @@ func fateIn(rec tenure.Record) fate {
 // dropped is told that a record was forgotten in due time.
 func (j *judge) dropped(key string) {
 	l := j.ledger(key)
+	l.changes++
 	now := j.w.store.base().now()
 	for _, g := range l.issued {
 		if g.fate == alive && !g.lost && !g.shaken && now.Before(g.record.Deadline) && !j.w.profile.Steps {
@@ -191,7 +198,7 @@ func (j *judge) dropped(key string) {
 func (j *judge) beliefs(key string) {
 	for _, c := range j.w.clients {
 		for _, l := range c.leases {
-			if l.key() == key {
+			if l.Key == key {
 				j.belief(l)
 			}
 		}
@@ -201,32 +208,32 @@ func (j *judge) beliefs(key string) {
 func (j *judge) belief(l *lease) {
 	w := j.w
 	g := l.g
-	if w.profile.Steps || g == nil || g.lost || g.shaken || g.fate == takenAway || !l.believes() {
+	if w.profile.Steps || g == nil || g.lost || g.shaken || g.fate == takenAway || g.byDeed || !l.believes() {
 		return
 	}
 	base := w.store.base()
 	now := base.now()
-	here, there := l.c.truth(l.deadline()), base.clock.when(int64(g.record.Deadline.Sub(epoch)))
+	here, there := l.c.truth(l.Deadline()), base.clock.when(int64(g.record.Deadline.Sub(epoch)))
 	switch {
 	case here > there && l.g.fate == alive:
-		w.fail(LocalDeadline, "%s believes to hold %s with token %s until %s; the store's deadline is at %s", l.c.name, l.key(), short(g.token), clockFace(here), clockFace(there))
+		w.fail(LocalDeadline, "%s believes to hold %s with token %s until %s; the store's deadline is at %s", l.c.name, l.Key, short(g.token), clockFace(here), clockFace(there))
 	case g.fate != alive:
-		w.fail(LocalDeadline, "%s believes to hold %s with token %s for another %s; in truth it is %s", l.c.name, l.key(), short(g.token), l.deadline().Sub(l.c.Now()), g.fate)
+		w.fail(LocalDeadline, "%s believes to hold %s with token %s for another %s; in truth it is %s", l.c.name, l.Key, short(g.token), l.Deadline().Sub(l.c.Now()), g.fate)
 	case !now.Before(g.record.Deadline):
-		w.fail(LocalDeadline, "%s believes to hold %s with token %s for another %s; the store's deadline passed %s ago", l.c.name, l.key(), short(g.token), l.deadline().Sub(l.c.Now()), now.Sub(g.record.Deadline))
+		w.fail(LocalDeadline, "%s believes to hold %s with token %s for another %s; the store's deadline passed %s ago", l.c.name, l.Key, short(g.token), l.Deadline().Sub(l.c.Now()), now.Sub(g.record.Deadline))
 	}
 }
 
 // holds is law 6: authority is only for what was granted.
 func (j *judge) holds(l *lease) {
 	var g *grant
-	for _, issued := range j.ledger(l.key()).issued { // a secret that the store forgot may have been granted twice
-		if issued.fp == l.grant && issued.token == l.token {
+	for _, issued := range j.ledger(l.Key).issued { // a secret that the store forgot may have been granted twice
+		if issued.fp == l.Secret.Grant() && issued.token == l.Token {
 			g = issued
 		}
 	}
 	if g == nil {
-		j.w.fail(OneTruth, "%s takes itself for the holder of %s with token %s; the store never granted that", l.c.name, l.key(), short(l.token))
+		j.w.fail(OneTruth, "%s takes itself for the holder of %s with token %s; the store never granted that", l.c.name, l.Key, short(l.Token))
 		return
 	}
 	l.g = g
@@ -236,32 +243,92 @@ func (j *judge) holds(l *lease) {
 // told is law 6 at a holder: the store's "not owned" ends its authority.
 func (j *judge) told(l *lease) {
 	if l.believes() {
-		j.w.fail(OneTruth, "%s was told that it does not own %s, and goes on", l.c.name, l.key())
+		j.w.fail(OneTruth, "%s was told that it does not own %s, and goes on", l.c.name, l.Key)
 	}
 }
 
-// concluded is law 6 at a waiter: what a request is said to have come to is what it has come to.
-func (j *judge) concluded(u *pursuit, res keep.Resolution) {
-	g := j.grants[u.secret.Grant()]
-	now := j.w.store.base().now()
+// ask is a secret with which an engine asks for a key.
+type ask struct {
+	c       *client
+	life    int
+	secret  tenure.Secret
+	key     string // once a request was sent,
+	copies  int    // and how often it was
+	granted bool   // the engine has made a lease of it
+}
+
+// newSecret makes the secret of an acquire.
+func (c *client) newSecret() tenure.Secret {
+	a := &ask{c: c, life: c.life, secret: c.w.secret()}
+	c.asks = append(c.asks, a)
+	c.w.judge.asking[a.secret.Grant()] = a
+	return a.secret
+}
+
+// settle tells the judge what has become of the secrets that the engine does
+// not ask with any more.
+func (c *client) settle(events []engine.Event) {
+	c.asks = slices.DeleteFunc(c.asks, func(a *ask) bool {
+		res, resolved := engine.WasNot, false
+		for _, e := range events {
+			if e.Grant != "" && e.Grant == a.secret.Grant() {
+				res, resolved = e.Outcome, true
+				c.w.cover("resolution", string(res))
+				c.w.say(c.name, "what became of its request for %s: %s", a.key, res)
+			}
+		}
+		if !resolved && !a.granted && c.engine.Pursues(a.secret) {
+			return false
+		}
+		if !a.granted {
+			c.w.judge.concluded(a, res)
+		}
+		return true
+	})
+}
+
+// concluded is law 6 at an engine: what a request is said to have come to is
+// what it has come to.
+func (j *judge) concluded(a *ask, res engine.Outcome) {
+	w, fp := j.w, a.secret.Grant()
+	g := j.grants[fp]
+	now := w.store.base().now()
 	// A store whose clock is coarse refuses what may be over.
-	living := g != nil && g.fate == alive && !g.lost && !g.shaken && !g.stray && now.Add(j.w.profile.Skew).Before(g.record.Deadline)
-	if living && g.bid != nil && !g.bid.claimed && res != keep.WasGranted {
+	living := g != nil && g.fate == alive && !g.lost && !g.shaken && !g.stray && now.Add(w.profile.Skew).Before(g.record.Deadline)
+	if living && g.bid != nil && !g.bid.claimed && res != engine.WasGranted {
 		living = false // it was granted while nobody asked, and is the store's to give back
 	}
 	switch res {
-	case keep.WasLeft:
-		if living && !j.w.profile.Steps {
-			j.w.fail(OneTruth, "%s has left what became of its request for %s to time; it was granted and does not lapse for another %s", u.c.name, u.key(), g.record.Deadline.Sub(now))
+	case engine.WasLeft:
+		if living && !w.profile.Steps && !a.c.engine.Left() {
+			w.fail(OneTruth, "%s has left what became of its request for %s to time; it was granted and does not lapse for another %s", a.c.name, a.key, g.record.Deadline.Sub(now))
 		}
-	case keep.WasGranted:
+	case engine.WasGranted:
 		if g == nil || living {
-			j.w.fail(OneTruth, "%s says that its request for %s was granted and is released; it is not", u.c.name, u.key())
+			w.fail(OneTruth, "%s says that its request for %s was granted and is released; it is not", a.c.name, a.key)
 		}
 	default:
-		if living && !j.w.profile.Steps { // by a clock that is set back, what was over is not
-			j.w.fail(OneTruth, "%s says that its request for %s was not granted; it was, with token %s", u.c.name, u.key(), short(g.token))
+		if living && !w.profile.Steps { // by a clock that is set back, what was over is not
+			w.fail(OneTruth, "%s says that its request for %s was not granted; it was, with token %s", a.c.name, a.key, short(g.token))
 		}
-		j.denied[u.secret.Grant()] = fmt.Sprintf("at %s", clockFace(j.w.now))
+		j.denied[fp] = fmt.Sprintf("at %s", clockFace(w.now))
+	}
+}
+
+// begins notes whether an acquire that begins could have its key at once.
+func (j *judge) begins(p *pending) {
+	base, req := j.w.store.base(), p.Request
+	req.Secret = tenure.Secret(fmt.Sprintf("%032x", 1))
+	_, p.free, _ = tenure.Apply(base.records[req.Key].record, req, base.now())
+	p.changes = j.ledger(req.Key).changes
+}
+
+// refused is law 6b: whoever is told that a key is held was not alone with it.
+func (j *judge) refused(p *pending, err error) {
+	if v, is := j.w.store.(*vault); is && (v.objects || j.w.profile.Chances[StaleRead] > 0) {
+		return // it may have looked at what was there before
+	}
+	if errors.Is(err, tenure.ErrHeld) && p.free && p.changes == j.ledger(p.Request.Key).changes && !j.w.profile.Steps {
+		j.w.fail(FreshRefusal, "%s was told that %s is held; it has been free since before it asked: %v", p.job.name, p.Request.Key, err)
 	}
 }

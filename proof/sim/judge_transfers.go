@@ -38,7 +38,7 @@ func (j *judge) transferred(l *ledger, req tenure.Request, bid *stake, before, a
 	}
 	g := &grant{
 		fp: fp, token: after.Token, owner: req.Owner, transfer: l.transfers, fate: alive,
-		held: after.State == tenure.Held, stray: m.stray, bid: bid, record: after,
+		held: after.State == tenure.Held, stray: m.stray || seen != nil && seen.lost, bid: bid, record: after,
 	}
 	l.issued = append(l.issued, g)
 	l.current, j.grants[fp] = g, g
@@ -150,7 +150,7 @@ func (j *judge) somebodyKnows(req tenure.Request, fp fence.Grant, bid *stake) {
 		j.w.fail(OneTruth, "a request for %s was granted that its maker, %s, was told %s would not be", req.Key, req.Owner, at)
 		return
 	}
-	if u := j.asking[fp]; u == nil || u.over && u.life == u.c.life {
+	if a := j.asking[fp]; a == nil || a.life == a.c.life && !a.c.engine.Pursues(a.secret) && !a.c.engine.Left() {
 		j.w.fail(OneTruth, "%s was granted by a request of %s that nobody pursues", req.Key, req.Owner)
 	}
 }

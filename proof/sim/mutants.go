@@ -22,44 +22,92 @@ var Mutants = []*Mutant{
 	{Name: "older-admitted", Place: "guard", Says: "an older token is admitted if it is not much older", Profile: "hosts", Laws: []Law{WritesInOrder, LostUpdate}, Admit: olderAdmitted},
 	{Name: "repeats-admitted", Place: "guard", Says: "a late copy of a write is admitted again", Profile: "network", Laws: []Law{WritesInOrder}, Admit: repeatsAdmitted},
 	{Name: "any-key", Place: "guard", Says: "a stamp for another key is admitted", Profile: "network", Laws: []Law{FairRefusal}, Admit: anyKey},
-	{Name: "check-then-write", Place: "guard", Says: "the check and the write are two steps", Profile: "hosts", Laws: []Law{WritesInOrder, LostUpdate}, Bend: CheckThenWrite},
-	{Name: "raise-forgotten", Place: "guard", Says: "a raise is answered and not kept", Profile: "hosts", Laws: []Law{WritesInOrder, LostUpdate}, Bend: RaiseIsForgotten},
-	{Name: "write-then-mark", Place: "guard", Says: "the mark is advanced after the write", Profile: "guards", Laws: []Law{WritesInOrder, LostUpdate}, Bend: WriteThenMark},
-	{Name: "no-file-lock", Place: "guard", Says: "two writers are in the guard of a file at once", Profile: "guards", Laws: []Law{WritesInOrder, LostUpdate}, Bend: NoFileLock},
-	{Name: "blind-manifest", Place: "guard", Says: "a manifest is replaced whatever it has become", Profile: "network", Laws: []Law{WritesInOrder, LostUpdate}, Bend: BlindManifest},
+	{Name: "check-then-write", Place: "guard", Says: "the check and the write are two steps", Profile: "hosts", Laws: []Law{WritesInOrder, LostUpdate}},
+	{Name: "raise-forgotten", Place: "guard", Says: "a raise is answered and not kept", Profile: "hosts", Laws: []Law{WritesInOrder, LostUpdate}},
+	{Name: "write-then-mark", Place: "guard", Says: "the mark is advanced after the write", Profile: "guards", Laws: []Law{WritesInOrder, LostUpdate}},
+	{Name: "no-file-lock", Place: "guard", Says: "two writers are in the guard of a file at once", Profile: "guards", Laws: []Law{WritesInOrder, LostUpdate}},
+	{Name: "blind-manifest", Place: "guard", Says: "a manifest is replaced whatever it has become", Profile: "network", Laws: []Law{WritesInOrder, LostUpdate}},
 
-	// The client.
-	{Name: "time-from-reply", Place: "client", Says: "the TTL counts from the reply", Profile: "network", Laws: []Law{LocalDeadline}, Bend: TimeFromReply},
-	{Name: "time-from-last-send", Place: "client", Says: "the TTL counts from the last copy sent", Profile: "network", Laws: []Law{LocalDeadline}, Bend: TimeFromLastSend},
-	{Name: "monotonic-clock", Place: "client", Says: "the clock stands still in suspend", Profile: "hosts", Laws: []Law{LocalDeadline}, Bend: MonotonicClock},
-	{Name: "no-margin", Place: "client", Says: "no room is left for clocks that differ in rate", Profile: "hosts", Laws: []Law{LocalDeadline}, Bend: NoMargin},
-	{Name: "ends-only-when-told", Place: "client", Says: "a lease does not end while a renewal hangs", Profile: "network", Laws: []Law{LocalDeadline, OneTruth}, Bend: EndsOnlyWhenTold},
-	{Name: "not-owned-retried", Place: "client", Says: "not owned is counted as one more failure", Profile: "redis", Laws: []Law{OneTruth}, Bend: NotOwnedIsRetried},
-	{Name: "unchanged-is-failed", Place: "client", Says: "a record that is unchanged is read as failure", Profile: "network", Laws: []Law{OneTruth}, Bend: UnchangedIsFailed},
-	{Name: "abandons-unknown", Place: "client", Says: "an unknown outcome is left alone", Profile: "network", Laws: []Law{OneTruth}, Bend: AbandonsUnknown},
-	{Name: "resumes-anew", Place: "client", Says: "a lease is resumed with another token", Profile: "amnesia", Laws: []Law{OneTruth}, Bend: ResumesAnew},
-	{Name: "waits-for-hints", Place: "client", Says: "a waiter that watches does not poll", Profile: "redis", Laws: []Law{Liveness}, Bend: WaitsForHints},
-	{Name: "no-raise-at-grant", Place: "client", Says: "a holder reads before the fence is up", Profile: "hosts", Laws: []Law{LostUpdate}, Bend: NoRaiseAtGrant},
+	// The client: its clock, and the engine that decides for it.
+	{Name: "monotonic-clock", Place: "client", Says: "the clock stands still in suspend", Profile: "hosts", Laws: []Law{LocalDeadline}},
+	inEngine("time-from-reply", "the TTL counts from the reply").byLaw("network", LocalDeadline).
+		patch("engine/engine.go", "e.outbox.landed(b)", "e.outbox.landed(b)\n\tfor _, r := range b.requests {\n\t\tr.sent = e.now\n\t}"),
+	inEngine("time-from-last-send", "the TTL counts from the last copy sent").byLaw("network", LocalDeadline).
+		patch("engine/acquire.go", "c.Terms.Until(first, r.sent, *answer)", "a.last.Add(c.Terms.TTL - c.Terms.Margin())"),
+	inEngine("no-margin", "no room is left for clocks that differ in rate").byLaw("hosts", LocalDeadline).
+		patch("keep/terms.go", "return until.Add(-t.Margin())", "return until"),
+	inEngine("ends-only-when-told", "a lease does not end while a renewal hangs").byLaw("network", LocalDeadline, OneTruth).
+		patch("keep/keeper.go", "{ return k.deadline.Add(-k.terms.Notice) }", "{ return Never - 1 }"),
+	inEngine("not-owned-retried", "not owned is counted as one more failure").byLaw("redis", OneTruth).
+		patch("keep/keeper.go", "notOwned(a.Answer); refusal != nil {", "notOwned(a.Answer); refusal != nil && false {"),
+	inEngine("late-refusal-ignored", "not owned does not count if the caller has left").byLaw("postgres", OneTruth).
+		patch("engine/attempt.go", "lossOf(answer.Err) != nil {", "false {"),
+	inEngine("unchanged-is-failed", "a request that the record does not show is taken for failed").byLaw("network", OneTruth).
+		patch("engine/attempt.go", "case refused && refusal.Why != tenure.WhyUnknown,", "case refused,"),
+	inEngine("abandons-unknown", "an unknown outcome is left alone").byLaw("network", OneTruth).
+		patch("engine/attempt.go", "\tif a.doubt == 0 {", "\tif a.doubt >= 0 {"),
+	inEngine("another-secret", "an unknown outcome is asked for again with another secret").byLaw("network", OneTruth).
+		patch("engine/acquire.go", "\t\tcase a == nil:\n\t\t\ta = e.newAttempt(c)", "\t\tcase a == nil || a.sends > 0:\n\t\t\ta = e.newAttempt(c)"),
+	inEngine("used-secret-kept", "a secret that is used up is sent on").byLaw("network", Liveness).
+		patch("engine/acquire.go", "c.attempt, c.unknown = nil, nil", "c.unknown = nil"),
+	inEngine("sends-the-abandoned", "a request that was not sent is sent when its caller has left").byLaw("network", OneTruth).
+		patch("engine/attempt.go", "\te.drop(a)\n\tc := a.call", "\tc := a.call"),
+	inEngine("closed-without-a-word", "a client that closes does not say that an outcome is unknown").byLaw("network", OneTruth).
+		patch("engine/engine.go", "\t\t\te.left = true\n\t\t\te.resolved(owner", "\t\t\te.resolved(owner"),
+	inEngine("resumes-anew", "a lease is resumed with another token").byLaw("amnesia", OneTruth).
+		patch("engine/release.go", "case answer.Record.Token != old.Token:", "case false:"),
+	inEngine("waits-for-hints", "a waiter that watches does not poll").byLaw("redis", Liveness).
+		patch("engine/acquire.go", "at := max(c.next, c.acquire.earliest)", "at := max(c.next, c.acquire.earliest)\n\tif c.acquire.queue.watch == watched {\n\t\tat = eventually\n\t}"),
+	inEngine("no-raise-at-grant", "a holder reads before the fence is up").byLaw("hosts", LostUpdate).
+		patch("engine/acquire.go", "\tif c.Guarded {", "\tif c.Guarded && false {"),
+	inEngine("refused-from-belief", "a single try is refused by what was known before it").byLaw("redis", FreshRefusal).
+		patch("engine/queue.go", "if q.asked < c.began {", "if false {"),
+	inEngine("period-for-all", "a call is refused for the period of another").byLaw("sweeps", FreshRefusal).
+		patch("engine/queue.go", "q.every != c.Request.Every:", "false:"),
+	inEngine("period-blocks", "a call that waits for its period holds up those behind it").byTest("TestAPeriodOfOneCallDoesNotHoldUpOthers").
+		patch("engine/queue.go", "if c.acquire.period {", "if false {"),
+	inEngine("second-queue", "a call that asks above a guard's token replaces the key's queue").byTest("TestAnAcquireThatAsksAboveJoinsTheQueueThatIsThere").
+		patch("engine/queue.go", "\tif q == nil {\n\t\tq = c.acquire.queue", "\tif q != c.acquire.queue {\n\t\tq = c.acquire.queue"),
+	inEngine("no-overtaking", "a batch without an answer is waited for").byTest("TestABatchWithoutAnAnswerIsOvertaken").
+		patch("engine/batch.go", "bool { return now >= later(b.sent, hungAfter) }", "bool { return false }"),
+	inEngine("copies-with-others", "copies of what hangs go with other requests").byTest("TestABatchWithoutAnAnswerIsOvertaken").
+		patch("engine/acquire.go", "at = again", "at = fresh"),
+	inEngine("any-number-in-flight", "more than four batches hang").byTest("TestABatchWithoutAnAnswerIsOvertaken").
+		patch("engine/batch.go", "return len(o.flying) < most && (", "return most > 0 && ("),
+	inEngine("skipped-never-alone", "a renewal that the store skipped goes with others again").byTest("TestASkippedRenewalGoesAloneTheNextTime").
+		patch("engine/lease.go", "case l.alone:", "case l.alone && false:"),
+	inEngine("renewals-fill-the-batch", "renewals leave no room for other requests").byTest("TestRenewalsLeaveRoomForOtherRequests").
+		patch("engine/batch.go", "maxRenewals = 800", "maxRenewals = maxBatch"),
+	inEngine("renewals-apart", "renewals that are due soon do not go along").byTest("TestRenewalsNearEachOtherGoTogether").
+		patch("engine/lease.go", "e.leases[0].keeper.Early() <= e.now", "e.leases[0].keeper.Wake() <= e.now"),
+	inEngine("passes-without-end", "a key is passed on within a client without end").byTest("TestAReleasedKeyIsPassedOnInTheSameBatch").
+		patch("engine/queue.go", "if q.yield || q.passed == maxPassed {", "if q.yield {"),
+	inEngine("no-yielding", "a key is passed on while others wait").byTest("TestAKeyIsNotPassedOnWhileOthersWait").
+		patch("engine/release.go", "q.yield = c.Reply.Answer.Awaited", "q.yield = false"),
+	inEngine("takes-the-too-old", "a grant that is too old is answered as a lease").byTest("TestAGrantThatIsTooOldGivesNoAuthority").
+		patch("engine/acquire.go", "if e.now >= deadline.Add(-c.Terms.Notice) {", "if false {"),
+	inEngine("never-looks", "a stalled lease is given up without a look").byTest("TestAStalledLeaseIsLookedAtBeforeItIsGivenUp").
+		patch("engine/lease.go", "e.ready.Look = append(e.ready.Look, l)", ""),
 
 	// The stores.
-	{Name: "date-is-exact", Place: "store", Says: "a date of whole seconds is taken for the time", Profile: "s3", Laws: []Law{LocalDeadline, NoEarlyGrant}, Bend: DateIsExact},
-	{Name: "earliest-is-told", Place: "store", Says: "what is left of a term is told from the earliest that it may be", Profile: "s3", Laws: []Law{LocalDeadline}, Bend: EarliestIsTold},
-	{Name: "unconditional-put", Place: "store", Says: "a swap does not compare", Profile: "network", Laws: []Law{OneGrant, TokensRise, NoEarlyGrant, WrongGrant, Causes, LocalDeadline}, Bend: UnconditionalPut},
-	{Name: "blind-drop", Place: "store", Says: "a sweep drops what has been taken since it looked", Profile: "sweeps", Laws: []Law{NoEarlyGrant}, Bend: BlindDrop},
-	{Name: "conflict-is-done", Place: "store", Says: "a 409 is taken for done", Profile: "s3", Laws: []Law{OneTruth, LocalDeadline}, Bend: ConflictIsDone},
-	{Name: "lost-is-done", Place: "store", Says: "a reply that was lost is taken for done", Profile: "network", Laws: []Law{OneTruth, LocalDeadline}, Bend: LostIsDone},
-	{Name: "skipped-is-done", Place: "store", Says: "rows that were skipped are reported as renewed", Profile: "postgres", Laws: []Law{LocalDeadline}, Bend: SkippedIsDone},
-	{Name: "clock-before-lock", Place: "store", Says: "the deadline is reckoned before the row is locked", Profile: "postgres", Laws: []Law{LocalDeadline, NoEarlyGrant}, Bend: ClockBeforeLock},
+	{Name: "date-is-exact", Place: "store", Says: "a date of whole seconds is taken for the time", Profile: "s3", Laws: []Law{LocalDeadline, NoEarlyGrant}},
+	{Name: "earliest-is-told", Place: "store", Says: "what is left of a term is told from the earliest that it may be", Profile: "s3", Laws: []Law{LocalDeadline}},
+	{Name: "unconditional-put", Place: "store", Says: "a swap does not compare", Profile: "network", Laws: []Law{OneGrant, TokensRise, NoEarlyGrant, WrongGrant, Causes, LocalDeadline}},
+	{Name: "blind-drop", Place: "store", Says: "a sweep drops what has been taken since it looked", Profile: "sweeps", Laws: []Law{NoEarlyGrant}},
+	{Name: "conflict-is-done", Place: "store", Says: "a 409 is taken for done", Profile: "s3", Laws: []Law{OneTruth, LocalDeadline}},
+	{Name: "lost-is-done", Place: "store", Says: "a reply that was lost is taken for done", Profile: "network", Laws: []Law{OneTruth, LocalDeadline}},
+	{Name: "skipped-is-done", Place: "store", Says: "rows that were skipped are reported as renewed", Profile: "postgres", Laws: []Law{LocalDeadline}},
+	{Name: "clock-before-lock", Place: "store", Says: "the deadline is reckoned before the row is locked", Profile: "postgres", Laws: []Law{LocalDeadline, NoEarlyGrant}},
 
 	// Stores that grant a key in the step that frees it.
-	{Name: "award-full-term", Place: "store", Says: "what a bid was granted is said to last for a TTL from when it is asked for", Profile: "etcd", Laws: []Law{LocalDeadline}, Bend: AwardIsFullTerm},
-	{Name: "award-releasers-clock", Place: "store", Says: "what is left of it is reckoned from the clock of whoever released the key", Profile: "etcd", Laws: []Law{LocalDeadline}, Bend: AwardByReleasersClock},
-	{Name: "award-from-last-bid", Place: "store", Says: "it counts from the last bid with the same secret, whichever was granted", Profile: "etcd", Laws: []Law{LocalDeadline}, Bend: AwardFromLastBid},
-	{Name: "award-dated-by-sender", Place: "store", Says: "it begins when the release was sent", Profile: "etcd", Laws: []Law{NoEarlyGrant, LocalDeadline, TokensRise}, Bend: AwardIsDatedBySender},
-	{Name: "award-to-absent", Place: "store", Says: "a bid is granted that was withdrawn or replaced", Profile: "etcd", Laws: []Law{OneTruth}, Bend: AwardToAbsent},
-	{Name: "award-again", Place: "store", Says: "a bid that was granted stays in its place, and is granted again", Profile: "etcd", Laws: []Law{OneGrant}, Bend: AwardAgain},
-	{Name: "award-over-hold", Place: "store", Says: "a bid is granted within a hold", Profile: "etcd", Laws: []Law{NoEarlyGrant}, Bend: AwardOverHold},
-	{Name: "award-after-refusal", Place: "store", Says: "a bid is granted though the release was refused", Profile: "etcd", Laws: []Law{NoEarlyGrant, Causes}, Bend: AwardAfterRefusal},
-	{Name: "claimed-while-given", Place: "store", Says: "a bid's grant is answered for while it is given back", Profile: "etcd", Laws: []Law{LocalDeadline}, Bend: ClaimedWhileGiven},
-	{Name: "claims-only-the-told", Place: "store", Says: "a bid's grant is given back though the server has told its holder of it", Profile: "etcd", Laws: []Law{LocalDeadline}, Bend: OnlyTheTold},
+	{Name: "award-full-term", Place: "store", Says: "what a bid was granted is said to last for a TTL from when it is asked for", Profile: "etcd", Laws: []Law{LocalDeadline}},
+	{Name: "award-releasers-clock", Place: "store", Says: "what is left of it is reckoned from the clock of whoever released the key", Profile: "etcd", Laws: []Law{LocalDeadline}},
+	{Name: "award-from-last-bid", Place: "store", Says: "it counts from the last bid with the same secret, whichever was granted", Profile: "etcd", Laws: []Law{LocalDeadline}},
+	{Name: "award-dated-by-sender", Place: "store", Says: "it begins when the release was sent", Profile: "etcd", Laws: []Law{NoEarlyGrant, LocalDeadline, TokensRise}},
+	{Name: "award-to-absent", Place: "store", Says: "a bid is granted that was withdrawn or replaced", Profile: "etcd", Laws: []Law{OneTruth}},
+	{Name: "award-again", Place: "store", Says: "a bid that was granted stays in its place, and is granted again", Profile: "etcd", Laws: []Law{OneGrant}},
+	{Name: "award-over-hold", Place: "store", Says: "a bid is granted within a hold", Profile: "etcd", Laws: []Law{NoEarlyGrant}},
+	{Name: "award-after-refusal", Place: "store", Says: "a bid is granted though the release was refused", Profile: "etcd", Laws: []Law{NoEarlyGrant, Causes}},
+	{Name: "claimed-while-given", Place: "store", Says: "a bid's grant is answered for while it is given back", Profile: "etcd", Laws: []Law{LocalDeadline}},
+	{Name: "claims-only-the-told", Place: "store", Says: "a bid's grant is given back though the server has told its holder of it", Profile: "etcd", Laws: []Law{LocalDeadline}},
 }

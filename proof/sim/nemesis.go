@@ -3,7 +3,6 @@ package sim
 import (
 	"time"
 
-	"github.com/croft-dev/croft/internal/keep"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -58,12 +57,14 @@ func (w *world) strike(f Fault, b blow) {
 	case Crash:
 		w.say(c.name, "dies, and comes back in %s", b.away)
 		c.crash(b.away)
+	case Shutdown:
+		c.soon(w.now, func() { c.close(b.away) })
 	case Pause:
 		w.say(c.name, "is stopped for %s", b.brief)
 		c.stop(b.brief)
 	case Suspend:
 		w.say(c.name, "sleeps for %s", b.brief)
-		c.sleep(b.brief, c.glance)
+		c.sleep(b.brief)
 	case CutOff:
 		w.say(c.name, "is cut off from the store for %s", b.brief)
 		c.cut = max(c.cut, w.now+b.brief)
@@ -88,11 +89,11 @@ func (w *world) strike(f Fault, b blow) {
 	case Rewind:
 		w.outage("is put back to an older state", b.down)
 		base.rewind(b.writes, "rewind")
-		w.restored()
+		w.store.restore()
 	case Wipe:
 		w.outage("is wiped", b.down)
 		base.rewind(len(base.written), "wipe")
-		w.restored()
+		w.store.restore()
 	case RowLocked:
 		if w.store.(*rows).lockRow(b.key, b.brief/2) {
 			w.say("store", "%s: its row is locked by another for %s", b.key, b.brief/2)
@@ -101,6 +102,8 @@ func (w *world) strike(f Fault, b blow) {
 		w.operate(b)
 	case Forgery:
 		w.forge(b)
+	case ByDeed:
+		w.actByDeed(b)
 	case Sweep:
 		w.store.(*vault).sweep(c)
 	}
@@ -114,28 +117,9 @@ func (w *world) outage(how string, down time.Duration) {
 	w.store.halt()
 	watches := base.watches
 	base.watches = nil
-	for _, u := range watches {
-		u.c.soon(w.now, u.unwatch)
+	for _, t := range watches {
+		t.c.soon(w.now, t.broken)
 	}
-}
-
-// restored puts back, with the records, who waits for them.
-func (w *world) restored() {
-	if t, ok := w.store.(*turns); ok {
-		t.restore()
-	}
-}
-
-// glance is what a process does within a second of waking: timers have stood still, and it looks at the clock again.
-func (c *client) glance() {
-	c.soon(c.w.now+upTo(c.rng, time.Second), func() {
-		c.tick()
-		for _, j := range c.jobs {
-			if u := j.u; u != nil && !u.over && c.Now() >= u.waiter.Wake() {
-				u.step(keep.Tick{})
-			}
-		}
-	})
 }
 
 // operate is an act by hand, and the raising of the fence that follows it.
@@ -149,28 +133,46 @@ func (w *world) operate(b blow) {
 		req.Verb, req.Owner, req.Instance, req.TTL = tenure.Revoke, "", "", 0
 	}
 	w.say(op.name, "begins a %s of %s", req.Verb, req.Key)
-	op.ask(req, actBound, func(r reply, known bool) {
-		if !known {
-			return
-		}
+	op.act(req, func(a store.Answer) {
 		g := w.judge.grants[req.Secret.Grant()]
 		if g == nil {
-			w.fail(OneTruth, "the operator was told of a %s of %s that was not done: %v", req.Verb, req.Key, r.answer.Err)
+			w.fail(OneTruth, "the operator was told of a %s of %s that was not done: %v", req.Verb, req.Key, a.Err)
 			return
 		}
-		if r.answer.Err == nil && !w.mutant.is(NoRaiseByHand) {
-			for _, name := range r.answer.Record.Guards {
+		if a.Err == nil {
+			for _, name := range a.Record.Guards {
 				for _, res := range w.resources {
 					if res.name == name {
-						res.raise(op, r.answer.Record.Stamp(), func(error) {})
+						res.raise(op, a.Record.Stamp(), func(error) {})
 					}
 				}
 			}
 		}
 		if req.Verb == tenure.Takeover && b.choice%2 == 0 {
 			op.soon(w.now+b.ttl/2, func() {
-				op.ask(tenure.Request{Verb: tenure.Release, Key: req.Key, Secret: req.Secret}, releaseBound, func(reply, bool) {})
+				op.act(tenure.Request{Verb: tenure.Release, Key: req.Key, Secret: req.Secret}, func(store.Answer) {})
 			})
+		}
+	})
+}
+
+// actByDeed lets another process act on a lease whose deed it was handed.
+func (w *world) actByDeed(b blow) {
+	if len(b.client.leases) == 0 {
+		return
+	}
+	l := b.client.leases[b.choice%len(b.client.leases)]
+	req := tenure.Request{Verb: tenure.Report, Key: l.Key, Secret: l.Secret, Progress: "by deed"}
+	switch {
+	case b.choice < 30:
+		req.Verb, req.Progress = tenure.Renew, ""
+	case b.choice < 50:
+		req.Verb, req.Progress, l.g.byDeed = tenure.Release, "", true
+	}
+	w.say(w.operator.name, "begins a %s of %s by the deed of %s", req.Verb, l.Key, b.client.name)
+	w.operator.act(req, func(a store.Answer) {
+		if a.Err == nil {
+			w.cover("by deed", string(req.Verb))
 		}
 	})
 }
@@ -181,19 +183,16 @@ func (w *world) forge(b blow) {
 	if b.choice < 40 && len(c.leases) > 0 {
 		l := c.leases[b.choice%len(c.leases)]
 		for _, res := range w.resources {
-			if res.key != l.key() && !res.mark.IsZero() {
-				res.write(c, l.stamp(), 0, func(error) {})
+			if res.key != l.Key && !res.mark.IsZero() {
+				res.write(c, l.Stamp(), 0, func(error) {})
 				return
 			}
 		}
 	}
 	verb := []tenure.Verb{tenure.Renew, tenure.Release, tenure.Report}[b.choice%3]
-	req := tenure.Request{Verb: verb, Key: b.key, Secret: w.secret(), Resume: b.choice%2 == 0}
-	if verb == tenure.Release {
-		req.Resume = false
-	}
-	c.apply([]tenure.Request{req}, func(answers []store.Answer, _ instant) {
-		if answers[0].Err == nil {
+	req := tenure.Request{Verb: verb, Key: b.key, Secret: w.secret(), Resume: verb == tenure.Renew && b.choice%2 == 0}
+	w.operator.act(req, func(a store.Answer) {
+		if a.Err == nil {
 			w.fail(WrongGrant, "a %s of %s with a secret that was never granted was answered as done", verb, b.key)
 		}
 	})

@@ -34,6 +34,7 @@ func newRows(w *world) *rows {
 // transaction is one call on the server.
 type transaction struct {
 	s        *rows
+	c        *client
 	requests []tenure.Request
 	order    []int // by key
 	patient  bool
@@ -50,33 +51,42 @@ type transaction struct {
 }
 
 func (s *rows) apply(c *client, requests []tenure.Request, done func([]store.Answer, error)) func() {
-	s.call(c, requests, func(answers []store.Answer, skipped []int, err error) {
+	began := s.w.now
+	s.call(c, requests, began, func(answers []store.Answer, skipped []int, err error) {
 		if err != nil || len(skipped) == 0 {
 			done(answers, err)
 			return
 		}
-		due := len(skipped)
+		var rest []tenure.Request
 		for _, i := range skipped {
-			s.call(c, requests[i:i+1], func(one []store.Answer, _ []int, err error) {
+			rest = append(rest, requests[i])
+		}
+		apart(rest, func(req tenure.Request, done func(store.Answer)) func() {
+			s.call(c, []tenure.Request{req}, began, func(one []store.Answer, _ []int, err error) {
 				if err != nil {
 					one = store.Failed(1, err)
 				}
-				answers[i] = one[0]
-				if due--; due == 0 {
-					done(answers, nil)
-				}
+				done(one[0])
 			})
-		}
+			return func() {}
+		}, func(some []store.Answer, _ error) {
+			for n, i := range skipped {
+				answers[i] = some[n]
+			}
+			done(answers, nil)
+		})
 	})
 	return func() {}
 }
 
 // call is one round trip.
-func (s *rows) call(c *client, requests []tenure.Request, done func([]store.Answer, []int, error)) {
+func (s *rows) call(c *client, requests []tenure.Request, began time.Duration, done func([]store.Answer, []int, error)) {
 	s.w.ops += len(requests)
-	s.w.carry(s.line(c), func(m message, reply func(func())) {
+	l := s.line(c)
+	l.began = began
+	s.w.carry(l, func(m message, reply func(func())) {
 		t := &transaction{
-			s: s, requests: requests, patient: len(requests) == 1, m: m, began: s.now(),
+			s: s, requests: requests, c: c, patient: len(requests) == 1, m: m, began: s.now(),
 			answers: make([]store.Answer, len(requests)), changes: map[int]tenure.Record{},
 			commit: func(answers []store.Answer, skipped []int) { reply(func() { done(answers, skipped, nil) }) },
 			abort:  func(err error) { reply(func() { done(nil, nil, err) }) },
@@ -104,7 +114,7 @@ func (t *transaction) advance() {
 				return
 			}
 			s.w.cover("store", "skipped a locked row")
-			if s.w.mutant.is(SkippedIsDone) && req.Verb == tenure.Renew {
+			if s.w.mutant.is("skipped-is-done") && req.Verb == tenure.Renew {
 				rec := s.held(req.Key)
 				rec.Deadline = s.now().Add(rec.TTL)
 				t.answers[i] = store.Answer{Record: rec, Now: tenure.Time(s.now())}
@@ -115,14 +125,20 @@ func (t *transaction) advance() {
 		}
 		s.locks[req.Key] = t
 		now := s.now() // after the lock
-		if s.w.mutant.is(ClockBeforeLock) {
+		if s.w.mutant.is("clock-before-lock") {
 			now = t.began
 		}
-		next, changed, err := s.w.law(s.held(req.Key), req, now)
+		rec := s.held(req.Key)
+		for _, before := range t.order[:t.next] {
+			if next, changed := t.changes[before]; changed && next.Key == req.Key {
+				rec = next
+			}
+		}
+		next, changed, err := s.w.law(rec, req, now)
 		if err == nil && changed {
 			t.changes[i] = next
 		}
-		t.answers[i] = store.Answer{Record: next, Now: tenure.Time(now), Err: err}
+		t.answers[i] = store.Answer{Record: next, Now: tenure.Time(now), Err: err, Awaited: req.Verb == tenure.Release && s.awaited(req.Key, t.c)}
 	}
 	takes := between(s.w.luck[SlowCommit], 200*time.Microsecond, 3*time.Millisecond)
 	if s.w.fault(SlowCommit) {
@@ -217,11 +233,4 @@ func (s *rows) halt() {
 	}
 	s.live, s.waiting = nil, nil
 	clear(s.locks)
-}
-
-func (s *rows) get(c *client, key string, done func(tenure.Record, time.Time, error)) {
-	s.w.carry(s.line(c), func(_ message, reply func(func())) {
-		rec, now := s.held(key), s.now()
-		reply(func() { done(rec, now, nil) })
-	}, func(err error) { done(tenure.Record{}, time.Time{}, err) })
 }

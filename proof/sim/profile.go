@@ -14,8 +14,6 @@ type Profile struct {
 	Says string
 	// Steps is set where the store's clock is set forward and back: laws 4, 5 and 9 then promise nothing.
 	Steps bool
-	// Skewed is set where clients' clocks run at rates of their own, within 5 %.
-	Skewed bool
 	// Skew is how far the store's clock may go back when it has forgotten something: what it then issues may be below what it issued so lately.
 	Skew time.Duration
 	// Keys is how many there are if a case does not say, used evenly; 0 is 3, of which one is popular and one is not.
@@ -35,8 +33,8 @@ type Profile struct {
 // The usual rates.
 var (
 	network = map[Fault]float64{LostRequest: 0.04, LostReply: 0.05, SlowRequest: 0.04, SlowReply: 0.04, LateRequest: 0.03, Doubled: 0.03, LostHint: 0.2}
-	hosts   = map[Fault]int{Crash: 3, Pause: 4, Suspend: 3, CutOff: 2, ClientRate: 2}
-	people  = map[Fault]int{Operator: 3, Forgery: 2}
+	hosts   = map[Fault]int{Crash: 3, Shutdown: 2, Pause: 4, Suspend: 3, CutOff: 2, ClientRate: 2}
+	people  = map[Fault]int{Operator: 3, Forgery: 2, ByDeed: 2}
 	steps   = map[Fault]float64{PausedSend: 0.01, PausedStep: 0.03, GuardCrash: 0.015}
 )
 
@@ -79,60 +77,61 @@ func (p *Profile) draw(r *rand.Rand) Fault {
 // Profiles are all kinds of worlds.
 var Profiles = []*Profile{
 	(&Profile{
-		Name: "network", Says: "a directory or another plain register; messages are lost, late, doubled and stale", Skewed: true,
+		Name: "network", Says: "a directory or another plain register; messages are lost, late, doubled and stale",
 		store: func(w *world) server { return newVault(w, false) },
 		lacks: []Sight{{"fence", "busy"}}, // nobody is stopped inside a guard
-	}).with(network, map[Fault]float64{StaleRead: 0.05}).nemesis(people, map[Fault]int{CutOff: 3, Restart: 1, Sweep: 5}),
+	}).with(network, map[Fault]float64{StaleRead: 0.05}).nemesis(people, map[Fault]int{CutOff: 3, Shutdown: 2, Restart: 1, Sweep: 5}),
 	(&Profile{
-		Name: "sweeps", Says: "the same with many keys that are seldom used: old records are swept while somebody takes them up again", Skewed: true, Keys: 12,
+		Name: "sweeps", Says: "the same with many keys that are seldom used: old records are swept while somebody takes them up again", Keys: 12,
 		store: func(w *world) server { return newVault(w, false) },
 	}).with(network, map[Fault]float64{PausedStep: 0.1}).nemesis(people, map[Fault]int{Sweep: 20, Pause: 2}),
 	(&Profile{
-		Name: "hosts", Says: "the same; processes die, stop and sleep, between any two steps, and their clocks change their rates", Skewed: true,
+		Name: "hosts", Says: "the same; processes die, stop and sleep, between any two steps, and their clocks change their rates",
 		store: func(w *world) server { return newVault(w, false) },
 	}).with(steps, map[Fault]float64{LostReply: 0.01, LateRequest: 0.01, Doubled: 0.01}).nemesis(hosts, people, map[Fault]int{Sweep: 6}),
 	(&Profile{
-		Name: "redis", Says: "one script at a time; replicas that lag take over", Skewed: true,
-		store: func(w *world) server { return newScript(w) },
+		Name: "redis", Says: "one script at a time; replicas that lag take over",
+		store:   func(w *world) server { return newScript(w) },
+		further: []Sight{{"engine", "others wait"}},
 	}).with(network, steps, map[Fault]float64{StaleRead: 0.05}).nemesis(hosts, people, map[Fault]int{Restart: 1, Failover: 3}),
 	(&Profile{
-		Name: "postgres", Says: "row locks, batches that skip locked rows, commits that take long, rolled back transactions", Skewed: true,
+		Name: "postgres", Says: "row locks, batches that skip locked rows, commits that take long, rolled back transactions",
 		store: func(w *world) server { return newRows(w) },
 	}).with(network, steps, map[Fault]float64{SlowCommit: 0.04, Aborted: 0.02}).nemesis(hosts, people, map[Fault]int{Restart: 1, RowLocked: 3}),
 	(&Profile{
-		Name: "etcd", Says: "one step at a time; who releases a key grants it to the next who waits, and that one is told, perhaps late or never", Skewed: true,
+		Name: "etcd", Says: "one step at a time; who releases a key grants it to the next who waits, and that one is told, perhaps late or never",
 		store:   func(w *world) server { return newTurns(w) },
 		further: awards,
 	}).with(network, steps, map[Fault]float64{LateHint: 0.3}).nemesis(hosts, people, map[Fault]int{Restart: 1}),
 	(&Profile{
-		Name: "restored", Says: "the same; it is put back to older states, with the bids that waited then, and wiped", Skewed: true,
+		Name: "restored", Says: "the same; it is put back to older states, with the bids that waited then, and wiped",
 		store:   func(w *world) server { return newTurns(w) },
-		further: []Sight{{"award", "written"}, {"award", "claimed"}, {"award", "given back"}},
+		further: sights("award", "written", "claimed", "given back"),
 	}).with(network, steps, map[Fault]float64{LateHint: 0.3}).nemesis(hosts, people, map[Fault]int{Restart: 1, Rewind: 4, Wipe: 1}),
 	(&Profile{
-		Name: "s3", Says: "conditional puts, 409, 412 and 429, a clock of whole seconds, no hints", Skewed: true, Skew: 3 * time.Second,
+		Name: "s3", Says: "conditional puts, 409, 412 and 429, a clock of whole seconds, no hints", Skew: 3 * time.Second,
 		store: func(w *world) server { return newVault(w, true) },
 	}).with(network, steps, map[Fault]float64{Conflict: 0.05, Throttled: 0.04, LostHint: 0}).nemesis(hosts, people, map[Fault]int{Restart: 1}),
 	(&Profile{
-		Name: "memory", Says: "a plain register that is put back to older states, wiped and restarted", Skewed: true,
+		Name: "memory", Says: "a plain register that is put back to older states, wiped and restarted",
 		store: func(w *world) server { return newVault(w, false) },
 	}).with(network, steps).nemesis(hosts, people, map[Fault]int{Restart: 1, Rewind: 4, Wipe: 2, Sweep: 6}),
 	(&Profile{
-		Name: "amnesia", Says: "an object store that forgets within the second its clock shows: tokens collide", Skewed: true, Skew: 3 * time.Second,
+		Name: "amnesia", Says: "an object store that forgets within the second its clock shows: tokens collide", Skew: 3 * time.Second,
 		store:   func(w *world) server { return newVault(w, true) },
 		further: []Sight{{"fence", "collision"}},
 		lacks:   []Sight{{"transition", "dropped"}}, // nothing is remembered for so long
 	}).with(network, steps, map[Fault]float64{Conflict: 0.02, Throttled: 0.02, LostHint: 0}).nemesis(people, map[Fault]int{Rewind: 5, Wipe: 3, Pause: 2, Crash: 1}),
 	(&Profile{
-		Name: "guards", Says: "writers that do not stop in time, do not name what they write to, and die or are stopped between the steps of a guard", Skewed: true, Blind: 60, Zombies: 80,
+		Name: "guards", Says: "writers that do not stop in time, do not name what they write to, and die or are stopped between the steps of a guard", Blind: 60, Zombies: 80,
 		store: func(w *world) server { return newScript(w) },
 	}).with(network, map[Fault]float64{PausedSend: 0.02, PausedStep: 0.05, GuardCrash: 0.05}).nemesis(people, map[Fault]int{Pause: 4, Suspend: 2, CutOff: 4, Crash: 1}),
 	(&Profile{
-		Name: "clocks", Says: "one script at a time; the store's clock is set by up to an hour and changes its rate, and replicas take over", Steps: true, Skewed: true,
+		Name: "clocks", Says: "one script at a time; the store's clock is set by up to an hour and changes its rate, and replicas take over", Steps: true,
 		store: func(w *world) server { return newScript(w) },
 	}).with(network, steps).nemesis(hosts, people, map[Fault]int{StoreStep: 6, StoreRate: 3, Failover: 2, Wipe: 1}),
 	(&Profile{
-		Name: "storm", Says: "everything at once, on an object store", Steps: true, Skewed: true, Skew: 3 * time.Second,
+		Name: "storm", Says: "everything at once, on an object store", Steps: true, Skew: 3 * time.Second,
 		store: func(w *world) server { return newVault(w, true) },
 	}).with(network, steps, map[Fault]float64{Conflict: 0.05, Throttled: 0.04, StaleRead: 0.03, LostHint: 0}).
 		nemesis(hosts, people, map[Fault]int{StoreStep: 2, StoreRate: 2, Restart: 2, Rewind: 2, Wipe: 1}),
@@ -165,65 +164,35 @@ func profileOf(name string) *Profile {
 	return p
 }
 
-// awards is what a store must show that grants a key in the step that frees it.
-var awards = []Sight{
-	{"award", "written"},
-	{"award", "claimed"},
-	{"award", "answered by the server"},
-	{"award", "given back"},
-	{"award", "asked for while given back"},
-	{"award", "the bid had gone"},
-	{"award", "the bid was old"},
-	{"award", "refused by the law"},
+// sights are those of one kind.
+func sights(kind string, names ...string) (all []Sight) {
+	for _, name := range names {
+		all = append(all, Sight{kind, name})
+	}
+	return all
 }
 
+// awards is what a store must show that grants a key in the step that frees it.
+var awards = slices.Concat(
+	sights("award", "written", "claimed", "answered by the server", "given back", "asked for while given back",
+		"the bid had gone", "the bid was old", "refused by the law"),
+)
+
 // everywhere is what every profile must show.
-var everywhere = []Sight{
-	{"transition", "acquire first"},
-	{"transition", "acquire released"},
-	{"transition", "acquire expired"},
-	{"transition", "acquire handoff"},
-	{"transition", "acquire cancelled"},
-	{"transition", "acquire again"},
-	{"transition", "renew"},
-	{"transition", "renew to resume"},
-	{"transition", "report"},
-	{"transition", "release"},
-	{"transition", "release after failure"},
-	{"transition", "takeover"},
-	{"transition", "reserve"},
-	{"transition", "revoke"},
-	{"transition", "dropped"},
-	{"refusal", "held: held"},
-	{"refusal", "held: reserved"},
-	{"refusal", "held: hold"},
-	{"refusal", "held: period"},
-	{"refusal", "not owned: released"},
-	{"refusal", "not owned: expired"},
-	{"refusal", "not owned: superseded"},
-	{"refusal", "not owned: taken_over"},
-	{"refusal", "not owned: unknown"},
-	{"refusal", "unknown"},
-	{"fence", "raised"},
-	{"fence", "written"},
-	{"fence", "stale"},
-	{"fence", "repeated"},
-	{"fence", "wrong key"},
-	{"fence", "busy"},
-	{"fence", "unknown"},
-	{"fence", "overtaken"},
-	{"loss", "superseded"},
-	{"loss", "expired"},
-	{"loss", "taken_over"},
-	{"loss", "released"},
-	{"loss", "unreachable"},
-	{"loss", "stalled"},
-	{"loss", "held_too_long"},
-	{"resolution", "released"},
-	{"resolution", "never"},
-	{"resolution", "left"},
-	{"lease", "resumed"},
-}
+var everywhere = slices.Concat(
+	sights("transition", "acquire first", "acquire released", "acquire expired", "acquire handoff",
+		"acquire cancelled", "acquire again", "renew", "renew to resume", "report", "release", "release after failure",
+		"takeover", "reserve", "revoke", "dropped"),
+	sights("refusal", "held: held", "held: reserved", "held: hold", "held: period", "not owned: released",
+		"not owned: expired", "not owned: superseded", "not owned: taken_over", "not owned: unknown", "unknown"),
+	sights("fence", "raised", "written", "stale", "repeated", "wrong key", "busy", "unknown", "overtaken"),
+	sights("loss", "superseded", "expired", "taken_over", "released", "unreachable", "stalled", "held_too_long"),
+	sights("resolution", "released", "never", "left"),
+	sights("lease", "resumed"),
+	sights("engine", "several in a batch", "passed on", "overtook a batch", "single try"),
+	sights("abandoned", "acquire", "release", "report"),
+	sights("by deed", "renew", "report", "release"),
+)
 
 // Expected is what a run of many seeds must have shown: each of the profile's faults, and each transition and refusal it can lead to.
 func (p *Profile) Expected() []Sight {
@@ -238,6 +207,9 @@ func (p *Profile) Expected() []Sight {
 	}
 	if p.Weights[RowLocked] > 0 {
 		all = append(all, Sight{"store", "skipped a locked row"}, Sight{"store", "waited for a row"})
+	}
+	if p.Weights[Shutdown] > 0 {
+		all = append(all, sights("engine", "closed with nothing left", "closed with something left")...)
 	}
 	if p.Steps || p.Weights[Wipe] > 0 {
 		all = append(all, Sight{"transition", "acquire recovery"})

@@ -27,7 +27,7 @@ func (s *script) apply(c *client, requests []tenure.Request, done func([]store.A
 			if err == nil && changed {
 				s.write(req, kept{record: next}, m)
 			}
-			answers[i] = store.Answer{Record: next, Now: tenure.Time(now), Err: err}
+			answers[i] = store.Answer{Record: next, Now: tenure.Time(now), Err: err, Awaited: req.Verb == tenure.Release && s.awaited(req.Key, c)}
 		}
 		reply(func() { done(answers, nil) })
 	}, func(err error) { done(nil, err) })
@@ -44,9 +44,6 @@ func (s *script) get(c *client, key string, done func(tenure.Record, time.Time, 
 		reply(func() { done(rec, now, nil) })
 	}, func(err error) { done(tenure.Record{}, time.Time{}, err) })
 }
-
-// halt undoes nothing: a script is one step.
-func (s *script) halt() {}
 
 // law is the law of ownership, or what a mutant makes of it.
 func (w *world) law(rec tenure.Record, req tenure.Request, now time.Time) (tenure.Record, bool, error) {

@@ -40,17 +40,19 @@ func (v *vault) of(c *client) *cas.Store {
 }
 
 func (v *vault) apply(c *client, requests []tenure.Request, done func([]store.Answer, error)) func() {
-	rt := newRoutine(v.of(c), requests, v.w.now)
-	c.routines = append(c.routines, rt)
-	rt.step(func(answers []store.Answer) {
-		for i, a := range answers {
-			if v.w.mutant.is(EarliestIsTold) && a.Err == nil && requests[i].Verb == tenure.Acquire && a.Now.After(a.Record.Acquired) {
-				answers[i].Now = a.Now.Add(-time.Second)
+	began := v.w.now
+	return apart(requests, func(req tenure.Request, done func(store.Answer)) func() {
+		rt := newRoutine(v.of(c), req, began)
+		c.routines = append(c.routines, rt)
+		rt.step(func() {
+			a := rt.answer
+			if v.w.mutant.is("earliest-is-told") && a.Err == nil && req.Verb == tenure.Acquire && a.Now.After(a.Record.Acquired) {
+				a.Now = a.Now.Add(-time.Second)
 			}
-		}
-		done(answers, nil)
-	})
-	return rt.abandon
+			done(a)
+		})
+		return rt.abandon
+	}, done)
 }
 
 func (v *vault) get(c *client, key string, done func(tenure.Record, time.Time, error)) {
@@ -71,9 +73,6 @@ func (v *vault) read(c *client, key string) kept {
 	}
 	return v.records[key]
 }
-
-// halt undoes nothing: a swap is one step.
-func (v *vault) halt() {}
 
 // remote is a register at the end of a network.
 type remote struct {
@@ -122,7 +121,7 @@ func (r *remote) entry(k kept, now time.Time, sent instant) cas.Entry {
 	}
 	date := now.Truncate(time.Second)
 	r.clock.Observe(sent, r.c.Now(), date)
-	if r.v.w.mutant.is(DateIsExact) {
+	if r.v.w.mutant.is("date-is-exact") {
 		held.Now = date
 		return held
 	}
@@ -136,7 +135,7 @@ func (r *remote) entry(k kept, now time.Time, sent instant) cas.Entry {
 // Swap replaces a version: one message, or as many as an object store needs.
 func (r *remote) Swap(ctx context.Context, old cas.Version, next tenure.Record, _ bool) error {
 	var got struct{ err error }
-	s := &swap{r: r, ctx: ctx, req: routineOf(ctx).request(next.Key), old: old, next: next}
+	s := &swap{r: r, ctx: ctx, req: routineOf(ctx).request, old: old, next: next}
 	r.v.swaps++
 	s.version = cas.Version(strconv.Itoa(r.v.swaps))
 	if !await(ctx, func(finish func()) {
@@ -164,7 +163,7 @@ func (r recalling) Recall(key string) (cas.Entry, bool) {
 	}
 	held := cas.Entry{Record: rec, Version: version}
 	held.Now, held.Latest, known = r.clock.Span()
-	if r.v.w.mutant.is(DateIsExact) {
+	if r.v.w.mutant.is("date-is-exact") {
 		held.Latest = time.Time{}
 		return held, known
 	}

@@ -42,10 +42,6 @@ type content struct {
 	by      fence.Stamp
 }
 
-func newResource(w *world, key, name string, kind guardKind) *resource {
-	return &resource{w: w, key: key, name: name, kind: kind}
-}
-
 func (r *resource) String() string { return fmt.Sprintf("%s (%s)", r.name, guardNames[r.kind]) }
 
 // blindly is the version of writes that rest on nothing.
@@ -68,15 +64,11 @@ func (r *resource) write(c *client, s fence.Stamp, version int, done func(error)
 
 // enter carries out an act; done is called once, with an unknown outcome if there is no answer in time.
 func (r *resource) enter(c *client, a act, done func(error)) {
-	finished := false
-	finish := func(err error) {
-		if finished {
-			return
-		}
-		finished = true
+	ended := once(func(_ int, err error) {
 		r.coverAnswer(err)
 		done(err)
-	}
+	})
+	finish := func(err error) { ended(0, err) }
 	r.w.ops++
 	switch r.kind {
 	case inOne:
@@ -92,19 +84,24 @@ func (r *resource) enter(c *client, a act, done func(error)) {
 	c.timer(callTimeout, func() { finish(store.Unknown(errTimeout)) })
 }
 
+// once is a function that does something the first time.
+func once[T any](do func(T, error)) func(T, error) {
+	done := false
+	return func(got T, err error) {
+		if !done {
+			done = true
+			do(got, err)
+		}
+	}
+}
+
 func (r *resource) line(c *client) line {
 	return line{h: &c.host, up: func() bool { return true }, began: -1}
 }
 
 // read brings the version of the content.
 func (r *resource) read(c *client, done func(int, error)) {
-	finished := false
-	finish := func(version int, err error) {
-		if !finished {
-			finished = true
-			done(version, err)
-		}
-	}
+	finish := once(done)
 	r.w.ops++
 	r.w.carry(r.line(c), func(_ message, reply func(func())) {
 		version := r.content.version
@@ -120,7 +117,7 @@ func (r *resource) step(a act) error {
 		r.refused(a, err)
 		return err
 	}
-	if a.write && r.w.mutant.is(CheckThenWrite) {
+	if a.write && r.w.mutant.is("check-then-write") {
 		r.w.at(r.w.now+upTo(r.w.luck[PausedStep], 3*time.Second), func() {
 			r.mark = next
 			r.wroteBy(a)
@@ -131,7 +128,7 @@ func (r *resource) step(a act) error {
 	if a.write {
 		r.wroteBy(a)
 	}
-	if !(r.w.mutant.is(RaiseIsForgotten) && !a.write) {
+	if !(r.w.mutant.is("raise-forgotten") && !a.write) {
 		r.mark = next
 	}
 	return nil

@@ -13,11 +13,11 @@ import (
 
 // routine is one call of store/cas. It stops in every operation of its register, and goes on when the simulation has carried that out: a coroutine, so that there is one thread.
 type routine struct {
-	ctx      context.Context
-	cancel   context.CancelFunc
-	began    time.Duration
-	requests []tenure.Request
-	answers  []store.Answer
+	ctx     context.Context
+	cancel  context.CancelFunc
+	began   time.Duration
+	request tenure.Request
+	answer  store.Answer
 
 	next  func() (*operation, bool)
 	stop  func()
@@ -34,24 +34,20 @@ var errGone = errors.New("the call has ended")
 
 type routineKey struct{}
 
-// newRoutine makes a call that carries requests out. step must be called for it to get anywhere.
-func newRoutine(st *cas.Store, requests []tenure.Request, now time.Duration) *routine {
-	return coroutine(now, requests, func(rt *routine) {
-		for _, req := range requests {
-			rt.answers = append(rt.answers, cas.Do(rt.ctx, st, req))
-		}
-	})
+// newRoutine makes a call that carries a request out. step moves it on.
+func newRoutine(st *cas.Store, req tenure.Request, now time.Duration) *routine {
+	return coroutine(now, req, func(rt *routine) { rt.answer = cas.Do(rt.ctx, st, req) })
 }
 
 // newSweep makes a call that drops old records.
 func newSweep(st *cas.Store, now time.Duration) *routine {
-	return coroutine(now, nil, func(rt *routine) {
+	return coroutine(now, tenure.Request{}, func(rt *routine) {
 		_, _ = st.Sweep(rt.ctx) // whoever sweeps next meets what it has left
 	})
 }
 
-func coroutine(now time.Duration, requests []tenure.Request, body func(*routine)) *routine {
-	rt := &routine{began: now, requests: requests}
+func coroutine(now time.Duration, req tenure.Request, body func(*routine)) *routine {
+	rt := &routine{began: now, request: req}
 	rt.ctx, rt.cancel = context.WithCancel(context.WithValue(context.Background(), routineKey{}, rt))
 	rt.next, rt.stop = iter.Pull(func(yield func(*operation) bool) {
 		rt.yield = yield
@@ -70,12 +66,12 @@ func await(ctx context.Context, do func(finish func())) bool {
 }
 
 // step lets the call go on to its next operation or its end. done is called at the end, unless the call was abandoned.
-func (rt *routine) step(done func([]store.Answer)) {
+func (rt *routine) step(done func()) {
 	op, more := rt.next()
 	if !more {
 		rt.over = true
 		rt.cancel()
-		done(rt.answers)
+		done()
 		return
 	}
 	rt.asked = op
@@ -94,14 +90,4 @@ func (rt *routine) abandon() {
 		rt.cancel()
 		rt.stop()
 	}
-}
-
-// request finds what was asked of a key.
-func (rt *routine) request(key string) tenure.Request {
-	for _, r := range rt.requests {
-		if r.Key == key {
-			return r
-		}
-	}
-	panic("sim: nothing was asked of " + key)
 }

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"time"
 
 	"github.com/croft-dev/croft/store"
@@ -18,6 +19,8 @@ type server interface {
 	base() *ground
 	// halt undoes what is under way, as when the server stops.
 	halt()
+	// restore puts back, with the records, the queues of those who wait.
+	restore()
 }
 
 // ground is the memory of a store and its clock. What is in it is the truth; only its store's own rules lead there.
@@ -29,7 +32,7 @@ type ground struct {
 	clock   dial
 	down    time.Duration // not reached before this true time
 	hints   bool          // waiters are woken
-	watches []*pursuit
+	watches []*watch
 }
 
 // kept is what a store holds of a key.
@@ -51,6 +54,17 @@ func newGround(w *world, hints bool) *ground {
 }
 
 func (g *ground) base() *ground { return g }
+
+// halt undoes nothing, where a change is one step.
+func (g *ground) halt()    {}
+func (g *ground) restore() {}
+
+func (g *ground) get(c *client, key string, done func(tenure.Record, time.Time, error)) {
+	g.w.carry(g.line(c), func(_ message, reply func(func())) {
+		rec, now := g.held(key), g.now()
+		reply(func() { done(rec, now, nil) })
+	}, func(err error) { done(tenure.Record{}, time.Time{}, err) })
+}
 
 // now is the store's time.
 func (g *ground) now() time.Time { return epoch.Add(time.Duration(g.clock.at(g.w.now))) }
@@ -99,10 +113,54 @@ func (g *ground) wake(key string) {
 	if !g.hints {
 		return
 	}
-	for _, u := range g.watches {
-		if u.key() == key && !g.w.fault(LostHint) {
-			u.c.soon(g.w.now+between(u.c.rng, time.Millisecond, 5*time.Millisecond), u.hint)
+	for _, t := range g.watches {
+		if t.key == key && !g.w.fault(LostHint) {
+			t.c.soon(g.w.now+between(t.c.rng, time.Millisecond, 5*time.Millisecond), t.hint)
 		}
+	}
+}
+
+// awaited reports whether others than a client watch a key.
+func (g *ground) awaited(key string, but *client) bool {
+	return slices.ContainsFunc(g.watches, func(t *watch) bool { return t.key == key && t.c != but })
+}
+
+// apart carries out a batch as stores do that know of no batches: the requests
+// on one key one after the other, beside those on other keys. If it is
+// abandoned, the requests that were answered by then keep their answers.
+func apart(requests []tenure.Request, one func(tenure.Request, func(store.Answer)) (abandon func()), done func([]store.Answer, error)) func() {
+	answers, due := store.Failed(len(requests), errTimeout), len(requests)
+	abandons := make([]func(), len(requests)) // of those that are not answered
+	var next func(key string, from int)
+	next = func(key string, from int) {
+		n := slices.IndexFunc(requests[from:], func(r tenure.Request) bool { return r.Key == key })
+		if n < 0 {
+			return
+		}
+		i, answered := from+n, false
+		abandon := one(requests[i], func(a store.Answer) {
+			answers[i], answered, abandons[i] = a, true, nil
+			if due--; due == 0 {
+				done(answers, nil)
+			}
+			next(key, i+1)
+		})
+		if !answered {
+			abandons[i] = abandon
+		}
+	}
+	for i, req := range requests {
+		if !slices.ContainsFunc(requests[:i], func(r tenure.Request) bool { return r.Key == req.Key }) {
+			next(req.Key, i)
+		}
+	}
+	return func() {
+		for _, abandon := range abandons {
+			if abandon != nil {
+				abandon()
+			}
+		}
+		done(answers, nil)
 	}
 }
 

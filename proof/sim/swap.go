@@ -52,7 +52,7 @@ func (s *swap) serve(m message) error {
 		return errConflict
 	case v.objects && v.w.fault(Throttled):
 		return errThrottled
-	case v.records[s.next.Key].version != s.old && !v.w.mutant.is(UnconditionalPut):
+	case v.records[s.next.Key].version != s.old && !v.w.mutant.is("unconditional-put"):
 		if v.objects {
 			v.w.cover("answer", "412")
 		}
@@ -66,7 +66,7 @@ func (s *swap) answered(err error) {
 	r := s.r
 	w := r.v.w
 	switch {
-	case err == nil, w.mutant.is(ConflictIsDone) && errors.Is(err, errConflict), w.mutant.is(LostIsDone) && errors.Is(err, errReset):
+	case err == nil, w.mutant.is("conflict-is-done") && errors.Is(err, errConflict), w.mutant.is("lost-is-done") && errors.Is(err, errReset):
 		r.memory.Keep(s.next, s.version)
 		s.done(nil)
 	case errors.Is(err, errOvertaken) && !s.doubt:

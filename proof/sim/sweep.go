@@ -5,7 +5,6 @@ import (
 	"iter"
 	"time"
 
-	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/store/cas"
 )
 
@@ -13,7 +12,7 @@ import (
 func (v *vault) sweep(c *client) {
 	rt := newSweep(v.of(c), v.w.now)
 	c.routines = append(c.routines, rt)
-	rt.step(func([]store.Answer) {})
+	rt.step(func() {})
 }
 
 // ask is one message of a sweep, and what the server does at it. Between two of them the sweeper may be stopped for long.
@@ -72,7 +71,7 @@ func (r *remote) Scan(ctx context.Context) iter.Seq2[cas.Entry, error] {
 func (r *remote) Drop(ctx context.Context, key string, old cas.Version) error {
 	return r.ask(ctx, func() error {
 		k := r.v.records[key]
-		if k.record.IsZero() || k.version != old && !r.v.w.mutant.is(BlindDrop) {
+		if k.record.IsZero() || k.version != old && !r.v.w.mutant.is("blind-drop") {
 			return cas.ErrConflict
 		}
 		r.v.forget(key)

@@ -32,41 +32,41 @@ func newTurns(w *world) *turns {
 }
 
 func (s *turns) apply(c *client, requests []tenure.Request, done func([]store.Answer, error)) func() {
-	call := &turn{s: s, d: s.desk(c), c: c, requests: requests, began: s.w.now, done: done}
-	if len(requests) == 1 {
-		switch requests[0].Verb {
+	began := s.w.now
+	return apart(requests, func(req tenure.Request, done func(store.Answer)) func() {
+		call := &turn{s: s, d: s.desk(c), c: c, request: req, began: began, done: done}
+		switch req.Verb {
 		case tenure.Acquire:
 			call.acquire()
-			return call.abandon
 		case tenure.Release:
 			call.meet()
-			return call.abandon
+		default:
+			call.send(nil)
 		}
-	}
-	call.send(nil)
-	return call.abandon
+		return call.abandon
+	}, done)
 }
 
-// turn is one call of a client's.
+// turn is one call of a client's, with one request.
 type turn struct {
-	s        *turns
-	d        *desk
-	c        *client
-	requests []tenure.Request
-	began    time.Duration
-	stake    *stake // the bid that goes with it
-	sent     instant
-	over     bool
-	done     func([]store.Answer, error)
+	s       *turns
+	d       *desk
+	c       *client
+	request tenure.Request
+	began   time.Duration
+	stake   *stake // the bid that goes with it
+	sent    instant
+	over    bool
+	done    func(store.Answer)
 }
 
 // abandon ends the call from outside: what comes back is not looked at.
 func (t *turn) abandon() { t.over = true }
 
-func (t *turn) finish(answers []store.Answer, err error) {
+func (t *turn) finish(a store.Answer) {
 	if !t.over {
 		t.over = true
-		t.done(answers, err)
+		t.done(a)
 	}
 }
 
@@ -78,9 +78,9 @@ func (t *turn) line() line {
 
 // acquire is answered by the desk if a bid of it was granted; otherwise it leaves one, if somebody here watches the key.
 func (t *turn) acquire() {
-	req := t.requests[0]
+	req := t.request
 	if a, known := t.d.claim(req); known {
-		t.c.soon(t.s.w.now+between(t.c.rng, time.Microsecond, time.Millisecond), func() { t.finish([]store.Answer{a}, nil) })
+		t.c.soon(t.s.w.now+between(t.c.rng, time.Microsecond, time.Millisecond), func() { t.finish(a) })
 		return
 	}
 	if t.d.watches(req.Key) {
@@ -99,7 +99,7 @@ func (t *turn) meet() {
 		}
 	}
 	t.s.w.carry(t.line(), func(_ message, reply func(func())) {
-		next := t.s.next(t.requests[0].Key, t.d)
+		next := t.s.next(t.request.Key, t.d)
 		reply(func() { release(next) })
 	}, func(error) { release(nil) })
 	t.c.timer(meeting, func() { release(nil) })
@@ -108,25 +108,22 @@ func (t *turn) meet() {
 // send is one round trip. heir is who is to have the key that is released.
 func (t *turn) send(heir *bid) {
 	s, posted := t.s, t.s.now()
-	s.w.ops += len(t.requests)
+	s.w.ops++
 	t.sent = t.c.Now()
 	s.w.carry(t.line(), func(m message, reply func(func())) {
 		now := s.now()
 		s.steps++
-		step, answers := s.steps, make([]store.Answer, len(t.requests))
-		for i, req := range t.requests {
-			answers[i] = s.serve(t, req, heir, now, posted, m)
-		}
+		step, a := s.steps, s.serve(t, t.request, heir, now, posted, m)
 		reply(func() {
 			if t.over {
 				return
 			}
-			if t.requests[0].Verb == tenure.Acquire {
-				answers[0] = t.d.answered(t.requests[0], t.stake, step, answers[0])
+			if t.request.Verb == tenure.Acquire {
+				a = t.d.answered(t.request, t.stake, step, a)
 			}
-			t.finish(answers, nil)
+			t.finish(a)
 		})
-	}, func(err error) { t.finish(nil, err) })
+	}, func(err error) { t.finish(store.Failed(1, err)[0]) })
 }
 
 // serve is the one atomic step for a request.
@@ -149,7 +146,7 @@ func (s *turns) serve(t *turn, req tenure.Request, heir *bid, now, posted time.T
 		}
 	case errors.Is(err, tenure.ErrHeld) && t.stake != nil:
 		s.enter(req, t, m)
-	case err != nil && req.Verb == tenure.Release && s.w.mutant.is(AwardAfterRefusal):
+	case err != nil && req.Verb == tenure.Release && s.w.mutant.is("award-after-refusal"):
 		freed := rec
 		freed.State, freed.Ended, freed.Deadline, freed.HoldUntil = tenure.Free, tenure.EndReleased, tenure.Time(now), time.Time{}
 		heir = s.heir(heir, t.d, now)
@@ -164,7 +161,7 @@ func (s *turns) serve(t *turn, req tenure.Request, heir *bid, now, posted time.T
 // heir is the bid that a key may be granted to which a client frees: the one that it knows of, if that stands and is young; or nil.
 func (s *turns) heir(known *bid, by *desk, now time.Time) *bid {
 	found := s.standing(known)
-	if s.w.mutant.is(AwardToAbsent) {
+	if s.w.mutant.is("award-to-absent") {
 		found = known
 	}
 	switch {
@@ -185,11 +182,11 @@ func (s *turns) award(freed tenure.Record, heir *bid, now, posted time.Time) (te
 		return freed, false
 	}
 	switch {
-	case s.w.mutant.is(AwardOverHold):
+	case s.w.mutant.is("award-over-hold"):
 		freed.HoldUntil = time.Time{}
-	case s.w.mutant.is(AwardAgain):
+	case s.w.mutant.is("award-again"):
 		freed = forgetful(freed)
-	case s.w.mutant.is(AwardIsDatedBySender):
+	case s.w.mutant.is("award-dated-by-sender"):
 		now = posted
 	}
 	next, granted, err := tenure.Award(freed, heir.Bid, now)
@@ -207,7 +204,7 @@ func (s *turns) handOver(t *turn, req tenure.Request, freed, awarded tenure.Reco
 	s.records[req.Key] = kept{record: awarded, modified: s.now()}
 	s.w.judge.committed(req, before.record, freed, m)
 	s.w.judge.awarded(heir, freed, awarded)
-	if !s.w.mutant.is(AwardAgain) {
+	if !s.w.mutant.is("award-again") {
 		s.leave(req.Key, heir.stake.d)
 	}
 	k := heir.stake
@@ -220,13 +217,3 @@ func (s *turns) handOver(t *turn, req tenure.Request, freed, awarded tenure.Reco
 	}
 	k.d.soon(s.w.now+delay, func() { k.d.told(k, awarded, t.sent) })
 }
-
-func (s *turns) get(c *client, key string, done func(tenure.Record, time.Time, error)) {
-	s.w.carry(s.line(c), func(_ message, reply func(func())) {
-		rec, now := s.held(key), s.now()
-		reply(func() { done(rec, now, nil) })
-	}, func(err error) { done(tenure.Record{}, time.Time{}, err) })
-}
-
-// halt undoes nothing: a step is one step.
-func (s *turns) halt() {}

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"os/signal"
 	"slices"
 	"time"
@@ -50,12 +52,13 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	if !p.json {
 		p.tell(out, "  %-66s | %-78s | %s\n", "variant", "killed by", "how fast")
 	}
-	p.block("simulator", simulated())
+	found, simErr := simulated(ctx, p)
+	p.block("simulator", found)
 	some := suites
 	if quick {
 		some = slices.DeleteFunc(slices.Clone(suites), func(s suite) bool { return s.needs })
 	}
-	err := tested(ctx, some, p)
+	err := errors.Join(simErr, tested(ctx, some, p))
 	if err != nil {
 		p.tell(errOut, "mutants: %v\n", err)
 	}
@@ -76,26 +79,44 @@ type variant struct {
 	Killed bool   `json:"killed"`
 }
 
-// simulated runs the variants of the simulator until a law is broken.
-func simulated() (all []variant) {
-	const seeds = 1000
-	for _, m := range sim.Mutants {
-		began := time.Now()
-		v := variant{Place: m.Place, Name: m.Name, Says: m.Says, Again: fmt.Sprintf("go run ./proof/cmd/sim --mutant %s --seed 1", m.Name)}
-		r, n := m.Kill(1, seeds)
-		if v.Fast = fmt.Sprintf("%d seeds, %s", n, quickly(time.Since(began))); n == 1 {
-			v.Fast = "1 seed, " + quickly(time.Since(began))
+// simulated lets the simulator's command run its variants.
+func simulated(ctx context.Context, p *page) (all []variant, err error) {
+	c := exec.CommandContext(ctx, "go", "run", "./proof/cmd/sim", "--mutants", "--json")
+	c.Stderr = p.err
+	out, failed := c.Output() // its status is 1 if one survives
+	for lines := json.NewDecoder(bytes.NewReader(out)); lines.More(); {
+		var f struct {
+			Mutant, Place, Says, By string
+			Killed                  bool
+			Seed                    uint64
+			Seeds                   int
+			Took                    time.Duration
 		}
-		if r != nil {
-			v.By = "law " + string(r.Broken.Law)
-			v.Again = fmt.Sprintf("go run ./proof/cmd/sim --mutant %s --seed %d", m.Name, r.Case.Seed)
-			if v.Killed = slices.Contains(m.Laws, r.Broken.Law); !v.Killed {
-				v.By += ", which is not what it breaks"
-			}
+		if err := lines.Decode(&f); err != nil {
+			return all, err
+		}
+		v := variant{
+			Place: f.Place, Name: f.Mutant, Says: f.Says, By: f.By, Killed: f.Killed, Fast: quickly(f.Took),
+			Again: "go run ./proof/cmd/sim --mutants --mutant " + f.Mutant,
+		}
+		switch {
+		case f.Seeds == 1:
+			v.Fast = "1 seed, " + v.Fast
+		case f.Seeds > 1:
+			v.Fast = fmt.Sprintf("%d seeds, %s", f.Seeds, v.Fast)
+		}
+		if f.Seed > 0 {
+			v.Again = fmt.Sprintf("go run ./proof/cmd/sim --mutant %s --seed %d", f.Mutant, f.Seed)
+		}
+		if f.Seed > 0 && !f.Killed {
+			v.By += ", which is not what it breaks"
 		}
 		all = append(all, v)
 	}
-	return all
+	if len(all) != len(sim.Mutants) {
+		return all, fmt.Errorf("the simulator has run %d of its %d variants: %w", len(all), len(sim.Mutants), failed)
+	}
+	return all, nil
 }
 
 // quickly is how fast something was.

@@ -28,7 +28,6 @@ var suites = []suite{
 	{"store/storetest", "store", false},
 	{"guard/guardtest", "guard", false},
 	{"work/worktest", "ledger", false},
-	{"internal/keep", "client", false},
 	{"internal/drill", "drill", false},
 	{"backend/dir", "directory", false},
 	{"backend/sqlite", "SQLite", false},

@@ -2,6 +2,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -9,7 +10,6 @@ import (
 	"io"
 	"os"
 	"runtime"
-	"slices"
 	"strings"
 	"time"
 
@@ -22,15 +22,18 @@ const usage = `sim tries to break Croft's laws in simulated worlds, each a funct
   sim --seeds 20000              so many
   sim --profile s3,redis         only these profiles
   sim --profile s3 --seed 20     one seed, with its timeline
-  sim --mutants                  every broken variant, and the law by which it is found
-  sim --mutant NAME --seed 3     one broken variant
+  sim --mutants                  every broken variant, and the law or the test by which it is found
+  sim --mutants --mutant NAME    one of them
+  sim --mutant NAME --seed 3     one seed of it, with its timeline
 
 A seed that breaks a law is shrunk and told as a timeline. The exit status is 1 if a law was broken, a profile has not shown all that it must, or a broken variant
 was not found; 2 if the command line is wrong.
 
 `
 
-func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+func main() {
+	os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+}
 
 type settings struct {
 	profiles []string
@@ -43,12 +46,13 @@ type settings struct {
 	json     bool
 	mutants  bool
 	mutant   string
+	broken   *sim.Mutant // of that name
 	cover    bool
 	progress bool
 	ops      int
 }
 
-func run(args []string, out, errOut io.Writer) int {
+func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	s, err := parse(args, errOut)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
@@ -57,7 +61,9 @@ func run(args []string, out, errOut io.Writer) int {
 		say(errOut, "sim: %v\n", err)
 		return 2
 	case s.mutants:
-		return mutants(s, out)
+		return mutants(ctx, s, out, errOut)
+	case s.mutant != "" && !s.broken.Built():
+		return patched(ctx, s.broken, args, out, errOut)
 	case s.single:
 		return single(s, out)
 	}
@@ -85,7 +91,7 @@ func parse(args []string, errOut io.Writer) (*settings, error) {
 	f.IntVar(&s.ops, "ops", 0, "requests before the faults stop (default 500)")
 	f.BoolVar(&s.json, "json", false, "print one JSON object per profile, seed or mutant")
 	f.BoolVar(&s.mutants, "mutants", false, "run every broken variant until it is found")
-	f.StringVar(&s.mutant, "mutant", "", "the broken variant of a single seed")
+	f.StringVar(&s.mutant, "mutant", "", "the broken variant of a single seed, or of --mutants")
 	f.BoolVar(&s.cover, "coverage", false, "print how often each fault, transition and refusal was seen")
 	f.BoolVar(&s.progress, "progress", true, "tell on stderr, now and then, how far it is")
 	if err := f.Parse(args); err != nil {
@@ -119,11 +125,16 @@ func (s *settings) check(chosen bool) error {
 	}
 	if s.mutant != "" {
 		m, err := sim.FindMutant(s.mutant)
+		s.broken = m
 		switch {
 		case err != nil:
 			return err
+		case s.mutants:
+			return nil
+		case m.Test != "":
+			return fmt.Errorf("%s breaks no law; it is found by the test %s: add --mutants", m.Name, m.Test)
 		case !s.single:
-			return errors.New("a mutant needs a seed: add --seed, or use --mutants for all")
+			return errors.New("a mutant needs a seed: add --seed, or use --mutants")
 		case !chosen:
 			s.profiles = []string{m.Profile}
 		}
@@ -211,33 +222,6 @@ func soak(s *settings, out, errOut io.Writer) int {
 	}
 	if !s.json {
 		say(out, "%d seeds, %d requests, %s\n", done, ops, time.Since(began).Round(time.Millisecond))
-	}
-	return code
-}
-
-// mutants runs the broken variants.
-func mutants(s *settings, out io.Writer) int {
-	code, survivors := 0, 0
-	for _, m := range sim.Mutants {
-		r, seeds := m.Kill(s.first, s.seeds)
-		killed := map[string]any{"mutant": m.Name, "place": m.Place, "says": m.Says, "profile": m.Profile, "seeds": seeds, "killed": r != nil}
-		by := "SURVIVES"
-		if r != nil {
-			by = "law " + string(r.Broken.Law)
-			killed["law"], killed["seed"] = r.Broken.Law, r.Case.Seed
-		}
-		if r == nil || !slices.Contains(m.Laws, r.Broken.Law) {
-			code = 1
-			survivors++
-		}
-		if s.json {
-			print1(out, killed)
-			continue
-		}
-		say(out, "%-6s %-22s %-62s %4d seeds of %-8s %s\n", m.Place, m.Name, m.Says, seeds, m.Profile, by)
-	}
-	if !s.json {
-		say(out, "%d mutants, %d not found as expected\n", len(sim.Mutants), survivors)
 	}
 	return code
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -9,7 +10,7 @@ import (
 
 func sim1(args ...string) (code int, out, errOut string) {
 	var o, e bytes.Buffer
-	code = run(args, &o, &e)
+	code = run(context.Background(), args, &o, &e)
 	return code, o.String(), e.String()
 }
 
@@ -75,5 +76,29 @@ func TestManySeedsAreSummed(t *testing.T) {
 	}
 	if err := json.Unmarshal([]byte(lines[0]), &soak); err != nil || code != 0 || len(lines) != 2 || soak.Seeds != 3 || soak.Coverage["transition"]["acquire first"] == 0 {
 		t.Errorf("status %d, %v: %.300s", code, err, out)
+	}
+}
+
+// TestMutantsOfTheEngineAreFound: a few of them, one by a test and the others by
+// a law. Make mutants runs them all.
+func TestMutantsOfTheEngineAreFound(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it builds the simulator anew for each of them")
+	}
+	for _, name := range []string{"abandons-unknown", "refused-from-belief", "no-yielding"} {
+		if code, out, errOut := sim1("--mutants", "--mutant", name); code != 0 || !strings.Contains(out, "1 mutants, 0 not found") {
+			t.Errorf("%s: status %d: %s%s", name, code, out, errOut)
+		}
+	}
+}
+
+// TestAMutantOfTheEngineIsTold: the command builds itself with the patch.
+func TestAMutantOfTheEngineIsTold(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it builds the simulator")
+	}
+	code, out, errOut := sim1("--mutant", "another-secret", "--seed", "1")
+	if code != 1 || !strings.Contains(out, "law 6: ") || !strings.Contains(out, `"mutant":"another-secret"`) {
+		t.Errorf("status %d: %.500s%s", code, out, errOut)
 	}
 }
