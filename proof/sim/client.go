@@ -284,7 +284,7 @@ func (c *client) send(b *engine.Batch) {
 		c.w.cover("engine", "overtook a batch")
 	}
 	limit := callTimeout
-	if b.Lone && c.prompt { // the caller makes the call itself
+	if b.Caller != nil && c.prompt { // the caller makes the call itself
 		limit = lone
 	}
 	began := c.Now()
