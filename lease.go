@@ -117,7 +117,7 @@ func (c *Client) over(l *engine.Lease) {
 	made, is := l.Tag.(*Lease)
 	c.mu.Unlock()
 	if is {
-		made.end()
+		_ = made.end()
 	}
 	if l.Lost.Err != nil {
 		c.notOwned(tenure.Renew, l.Stamp(), c.o.Owner, l.Lost.Err)

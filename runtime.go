@@ -164,12 +164,11 @@ func (c *Client) try(ctx context.Context, p *pending, bound time.Duration) error
 
 // send carries out a batch, and then those that have gathered meanwhile.
 func (c *Client) send(b *engine.Batch) {
-	for b != nil {
+	for {
 		ready := c.apply(c.life, c.o.CallTimeout, b)
-		b = nil
 		if len(ready.Send) == 0 {
 			c.do(ready)
-			break
+			return
 		}
 		// The next batch goes first: it takes a while to wake all callers.
 		b, ready.Send = ready.Send[0], ready.Send[1:]

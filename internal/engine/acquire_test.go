@@ -226,7 +226,7 @@ func TestAnAbandonedAcquireIsResolvedAndReleased(t *testing.T) {
 	t.Run("not granted yet, perhaps later", func(t *testing.T) {
 		r := leave(t)
 		r.lose(false)
-		arrived := r.now.Add(2 * r.e.o.CallTimeout)
+		arrived := r.now.Add(2*r.e.o.CallTimeout + time.Second)
 		for r.wantFlight(tenure.Release); r.flying[0].sent < arrived; r.asks() {
 			r.refuse(notGranted)
 			if r.idle {

@@ -104,9 +104,7 @@ func (e *Engine) leave(a *attempt) bool {
 	if a.doubt == 0 {
 		return false
 	}
-	// A copy that was sent may be carried out until its call has ended, and a
-	// little later: two timeouts.
-	arrived := later(a.last, 2*e.o.CallTimeout)
+	arrived := e.arrived(a)
 	a.terms = c.Terms
 	a.resolving, a.resolveEnd = true, later(max(e.now, arrived), a.terms.TTL+a.terms.Margin())
 	a.poll, a.next = PollFirst, e.now
@@ -140,6 +138,13 @@ func (e *Engine) resolve(a *attempt) {
 	e.alarms.set(&a.alarm, min(at, a.resolveEnd))
 }
 
+// arrived is when no copy of an attempt's request can be carried out any more.
+// That may happen until the call has ended, and a little later: two timeouts,
+// and a second for clocks that run fast.
+func (e *Engine) arrived(a *attempt) clock.Instant {
+	return later(a.last, 2*e.o.CallTimeout+time.Second)
+}
+
 // settle takes an answer for an attempt without a caller.
 func (e *Engine) settle(a *attempt, r *request, answer *store.Answer) {
 	var refusal *tenure.NotOwnedError
@@ -160,7 +165,7 @@ func (e *Engine) settle(a *attempt, r *request, answer *store.Answer) {
 		e.resolved(a, WasGranted)
 		return
 	case refused && refusal.Why != tenure.WhyUnknown,
-		refused && r.sent >= later(a.last, 2*e.o.CallTimeout): // no copy can arrive any more
+		refused && r.sent >= e.arrived(a):
 		e.resolved(a, WasNot)
 		return
 	}

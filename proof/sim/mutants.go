@@ -67,7 +67,7 @@ var Mutants = []*Mutant{
 	inEngine("period-blocks", "a call that waits for its period holds up those behind it").byTest("TestAPeriodOfOneCallDoesNotHoldUpOthers").
 		patch("engine/queue.go", "if c.acquire.period {", "if false {"),
 	inEngine("second-queue", "a call that asks above a guard's token replaces the key's queue").byTest("TestAnAcquireThatAsksAboveJoinsTheQueueThatIsThere").
-		patch("engine/queue.go", "\tif q == nil {\n\t\tq = c.acquire.queue", "\tif q != c.acquire.queue {\n\t\tq = c.acquire.queue"),
+		patch("engine/queue.go", "\tq := e.queueOf(c.Request.Key)\n\tc.acquire.queue", "\tq := c.acquire.queue\n\te.queues[q.key] = q\n\tc.acquire.queue"),
 	inEngine("no-overtaking", "a batch without an answer is waited for").byTest("TestABatchWithoutAnAnswerIsOvertaken").
 		patch("engine/batch.go", "bool { return now >= later(b.sent, hungAfter) }", "bool { return false }"),
 	inEngine("copies-with-others", "copies of what hangs go with other requests").byTest("TestABatchWithoutAnAnswerIsOvertaken").

@@ -12,15 +12,15 @@ import (
 
 // The measures of a world.
 const (
-	callTimeout = 5 * time.Second         // as a client's by default
-	callBound   = 9500 * time.Millisecond // as the engine reckons: two timeouts, by a clock that is fast
-	lateBy      = 16 * time.Second        // no message is on its way for longer
-	longestStop = 15 * time.Second        // no pause, suspend or outage lasts longer
-	longestWait = 8 * time.Second         // no sender is stopped for longer just before it sends
-	retention   = 25 * time.Second        // of records: longer than a message is on its way
-	stalest     = 2 * time.Second         // no read is older
-	stragglers  = 3 * time.Second         // so long after the faults have stopped, messages of before may arrive
-	settled     = 6 * time.Second         // and so long after it, what is left is as without faults
+	callTimeout = 5 * time.Second          // as a client's by default
+	callBound   = 10400 * time.Millisecond // as the engine reckons: two timeouts and a second, by a clock that is fast
+	lateBy      = 16 * time.Second         // no message is on its way for longer
+	longestStop = 15 * time.Second         // no pause, suspend or outage lasts longer
+	longestWait = 8 * time.Second          // no sender is stopped for longer just before it sends
+	retention   = 25 * time.Second         // of records: longer than a message is on its way
+	stalest     = 2 * time.Second          // no read is older
+	stragglers  = 3 * time.Second          // so long after the faults have stopped, messages of before may arrive
+	settled     = 6 * time.Second          // and so long after it, what is left is as without faults
 )
 
 // epoch is what the store's clock shows when a run begins.
