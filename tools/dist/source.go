@@ -36,9 +36,21 @@ func checkSource(ctx context.Context, top, version string) error {
 	return nil
 }
 
+// otherRepository are variables that name another repository than the folder's.
+// Git sets them for hooks and for the commands of a rebase.
+var otherRepository = []string{
+	"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR",
+	"GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+}
+
 // git runs git in a folder and returns what it prints.
 func git(ctx context.Context, folder string, args ...string) (string, error) {
-	out, err := exec.CommandContext(ctx, "git", append([]string{"-C", folder}, args...)...).Output()
+	cmd := exec.CommandContext(ctx, "git", append([]string{"-C", folder}, args...)...)
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(entry string) bool {
+		name, _, _ := strings.Cut(entry, "=")
+		return slices.Contains(otherRepository, name)
+	})
+	out, err := cmd.Output()
 	var failed *exec.ExitError
 	if errors.As(err, &failed) {
 		err = fmt.Errorf("%w: %s", err, failed.Stderr)

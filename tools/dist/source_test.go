@@ -68,13 +68,15 @@ func TestACloneHasTheSameLineEndsEverywhere(t *testing.T) {
 }
 
 // clone is a folder for a repository, and a way to run git there. No settings
-// of the user's count.
+// of the user's count, and no repository of the user's is used: a hook's
+// environment names one.
 func clone(t *testing.T) (top string, do func(args ...string)) {
 	t.Helper()
 	for name, value := range map[string]string{
 		"GIT_CONFIG_GLOBAL": os.DevNull, "GIT_CONFIG_SYSTEM": os.DevNull,
 		"GIT_AUTHOR_NAME": "ann", "GIT_AUTHOR_EMAIL": "ann@example.org",
 		"GIT_COMMITTER_NAME": "ann", "GIT_COMMITTER_EMAIL": "ann@example.org",
+		"GIT_DIR": t.TempDir(), "GIT_INDEX_FILE": filepath.Join(t.TempDir(), "index"),
 	} {
 		t.Setenv(name, value)
 	}
