@@ -19,11 +19,16 @@ func checkSource(ctx context.Context, top, version string) error {
 	if _, err := os.Stat(filepath.Join(top, ".git")); version == development || errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	changed, err := git(ctx, top, "status", "--porcelain", "--untracked-files=all")
+	changed, err := git(ctx, top, "status", "--porcelain", "--untracked-files=no")
 	if err != nil {
 		return err
 	}
-	if changed != "" {
+	// Only the tag's own list of ignored files counts: a build does not ignore them.
+	added, err := git(ctx, top, "ls-files", "--others", "--exclude-from=.gitignore")
+	if err != nil {
+		return err
+	}
+	if changed += added; changed != "" {
 		return fmt.Errorf("this is not the source of %s; commit or remove these files, or give no version:\n%s", version, changed)
 	}
 	tags, err := git(ctx, top, "tag", "--points-at", "HEAD")

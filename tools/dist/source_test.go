@@ -21,6 +21,8 @@ func TestAVersionIsBuiltFromItsTagAlone(t *testing.T) {
 	}
 	file := filepath.Join(top, "main.go")
 	write(t, file, "package main\n")
+	write(t, filepath.Join(top, ".gitignore"), "*.prof\n")
+	write(t, filepath.Join(top, "cpu.prof"), "")
 	check("an unpacked archive", "v1.2.3", "")
 
 	do("init", "--quiet")
@@ -34,6 +36,13 @@ func TestAVersionIsBuiltFromItsTagAlone(t *testing.T) {
 	check("the tag", "v1.2.3", "")
 	check("a second tag of the same commit", "v1.2.4", "")
 	check("another tag", "v1.2.30", "not tagged v1.2.30")
+	added := filepath.Join(top, "z.go")
+	write(t, added, "package main\n")
+	write(t, filepath.Join(top, ".git", "info", "exclude"), "z.go\n")
+	check("a file that only this clone ignores", "v1.2.3", "z.go")
+	if err := os.Remove(added); err != nil {
+		t.Fatal(err)
+	}
 	write(t, file, "package main // changed\n")
 	check("a changed file", "v1.2.3", "main.go")
 
