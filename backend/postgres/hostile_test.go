@@ -229,7 +229,7 @@ const hostileOperators = `
 DO $do$
 DECLARE
     l text; r text; op text;
-    types text[] := ARRAY['text', 'smallint', 'integer', 'bigint', 'numeric', 'double precision', 'boolean', 'uuid', 'jsonb', 'timestamptz', 'interval', 'oid', 'regclass', 'name', 'text[]', 'integer[]'];
+    types text[] := ARRAY['text', 'smallint', 'integer', 'bigint', 'numeric', 'double precision', 'boolean', 'uuid', 'jsonb', 'timestamptz', 'interval', 'oid', 'regclass', 'name', '"char"', 'text[]', 'integer[]'];
 BEGIN
     FOREACH l IN ARRAY types LOOP
         FOREACH r IN ARRAY types LOOP
@@ -268,6 +268,10 @@ func everything(t *testing.T, how string, p *pgxpool.Pool, prefix string) {
 	}
 	if _, err := g.Rekeyed(t.Context()); err != nil {
 		t.Errorf("%s: Rekeyed: %v", how, err)
+	}
+	postgres.Named(g)
+	if _, err := g.Mark(t.Context()); err != nil {
+		t.Errorf("%s: Mark of a named guard: %v", how, err)
 	}
 	l := postgres.NewLedger(p, nil)
 	defer l.Close()

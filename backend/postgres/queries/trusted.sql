@@ -6,4 +6,4 @@ SELECT coalesce((
     WHERE o.rolname <> current_user AND NOT o.rolsuper AND (o.oid = c.relowner OR o.oid = n.nspowner OR o.oid IN (
         SELECT f.proowner FROM pg_catalog.pg_trigger t JOIN pg_catalog.pg_proc f ON f.oid = t.tgfoid WHERE t.tgrelid = c.oid))), '')
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE c.oid = pg_catalog.to_regclass($1::text)
+WHERE c.oid = pg_catalog.to_regclass($1::text)::pg_catalog.oid
