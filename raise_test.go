@@ -244,8 +244,8 @@ func init() {
 	})
 }
 
-// TestAnAnswerAtTheDeadlineCounts: a guard that is raised by then is not one that
-// hangs.
+// TestAnAnswerAtTheDeadlineCounts: a guard that is raised by then is not one
+// that hangs.
 func TestAnAnswerAtTheDeadlineCounts(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -98,9 +98,9 @@ func TestAHostileRoleHasNothingRunByOthers(t *testing.T) {
 	}
 }
 
-// TestANamedTableMustBeAsCroftMakesIt: an earlier owner may have left on it what
-// runs as the superuser who raises the fence there. Once that is removed, the
-// table is used again.
+// TestANamedTableMustBeAsCroftMakesIt: an earlier owner may have left on it
+// what runs as the superuser who raises the fence there. Once that is removed,
+// the table is used again.
 func TestANamedTableMustBeAsCroftMakesIt(t *testing.T) {
 	t.Parallel()
 	pg := testenv.Postgres(t)
@@ -137,8 +137,8 @@ func TestANamedTableMustBeAsCroftMakesIt(t *testing.T) {
 	}
 }
 
-// TestTheSchemaPublicBelongsToTheOwnerOfTheDatabase: by the catalog it is a role
-// of its own that nobody can be.
+// TestTheSchemaPublicBelongsToTheOwnerOfTheDatabase: by the catalog it is a
+// role of its own that nobody can be.
 func TestTheSchemaPublicBelongsToTheOwnerOfTheDatabase(t *testing.T) {
 	t.Parallel()
 	pg := testenv.Postgres(t)

@@ -16,8 +16,8 @@ var ownVariables = []string{
 }
 
 // attemptVariables are of an item that croft itself is run for. A croft run in
-// such an attempt hands them on, a dispatcher does not: croft work emit in one of
-// its commands would emit in the name of that item.
+// such an attempt hands them on, a dispatcher does not: croft work emit in one
+// of its commands would emit in the name of that item.
 var attemptVariables = []string{envEffects, "CROFT_CHECKPOINT", "CROFT_GENERATION", "CROFT_LIMIT"}
 
 // inherited is the part of croft's own environment that commands get, without

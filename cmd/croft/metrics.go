@@ -102,8 +102,8 @@ func metricsServer(source prometheus.Gatherer) *http.Server {
 	return server
 }
 
-// serveFew serves with a bound on open connections: each uses up a file, and the
-// store needs files, too. The next connection waits until one is closed.
+// serveFew serves with a bound on open connections: each uses up a file, and
+// the store needs files, too. The next connection waits until one is closed.
 func serveFew(server *http.Server, l net.Listener) error {
 	return server.Serve(netutil.LimitListener(l, metricsConnections))
 }

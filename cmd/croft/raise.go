@@ -26,8 +26,8 @@ func raiseFlag(c *cobra.Command, places *[]string) {
 	c.Flags().StringArrayVar(places, "raise", nil, "also raise the fence at targets in this `place`: a folder, or a URL such as s3://bucket/reports (repeatable; CROFT_RAISE adds more)")
 }
 
-// allowRaise is where the operator lets the fence be raised. The first place that
-// fits is used: a flag comes before the environment, as everywhere.
+// allowRaise is where the operator lets the fence be raised. The first place
+// that fits is used: a flag comes before the environment, as everywhere.
 func allowRaise(places []string) (guard.Allowed, error) {
 	return guard.Allow(append(slices.Clip(places), strings.Fields(os.Getenv(envRaise))...)...)
 }

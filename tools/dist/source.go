@@ -23,7 +23,8 @@ func checkSource(ctx context.Context, top, version string) error {
 	if err != nil {
 		return err
 	}
-	// Only the tag's own list of ignored files counts: a build does not ignore them.
+	// Only the tag's own list of ignored files counts: a build does not ignore
+	// them.
 	added, err := git(ctx, top, "ls-files", "--others", "--exclude-from=.gitignore")
 	if err != nil {
 		return err

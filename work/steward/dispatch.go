@@ -25,10 +25,10 @@ type DispatchOptions struct {
 	Deliveries int
 	// Poll is the longest wait between two looks at the outbox while nothing is due. Default: 1 second.
 	Poll time.Duration
-	// Key is what the dispatcher's lease is on, and TTL how long it lasts without
-	// renewal. Dispatchers with other destinations need another key. If a token
-	// of the key was made up, all dispatchers need another key, too. Default:
-	// "work/dispatcher", 30 seconds.
+	// Key is what the dispatcher's lease is on, and TTL how long it lasts
+	// without renewal. Dispatchers with other destinations need another key. If
+	// a token of the key was made up, all dispatchers need another key, too.
+	// Default: "work/dispatcher", 30 seconds.
 	Key string
 	TTL time.Duration
 	// CallTimeout bounds one call of the ledger. Default: 5 seconds.

@@ -175,7 +175,8 @@ func (w warnings) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// TestAMadeUpMarkEndsNoDispatcher: it says the same in every term, and under another key effects are delivered.
+// TestAMadeUpMarkEndsNoDispatcher: it says the same in every term, and under
+// another key effects are delivered.
 func TestAMadeUpMarkEndsNoDispatcher(t *testing.T) {
 	o := newOffice(t)
 	fence.SetMaxAhead(250 * fence.DefaultMaxAhead) // as if it were from before there was a bound

@@ -1,7 +1,8 @@
 -- Whether the use of a table can run code that Croft's own table has none of (a
--- rule, a check or the like), and which role besides this one and superusers can
--- have code run there: the owner of the table, of its schema or of a trigger's
--- function, or nobody. The schema public belongs to the owner of the database.
+-- rule, a check or the like), and which role besides this one and superusers
+-- can have code run there: the owner of the table, of its schema or of a
+-- trigger's function, or nobody. The schema public belongs to the owner of the
+-- database.
 SELECT c.relkind <> 'r' OR c.relrowsecurity OR c.relchecks > 0
     OR EXISTS (SELECT FROM pg_catalog.pg_rewrite r WHERE r.ev_class = c.oid)
     OR EXISTS (SELECT FROM pg_catalog.pg_inherits h WHERE h.inhparent = c.oid OR h.inhrelid = c.oid)
