@@ -45,13 +45,7 @@ func (c *Client) raiseNamed(ctx context.Context, stamp fence.Stamp, targets []st
 		raised[i] = Raise{Target: target, Err: errHangs}
 		go func() { done <- outcome{i, c.raiseAt(ctx, stamp, target, allowed)} }()
 	}
-	for range targets {
-		select {
-		case o := <-done:
-			raised[o.i].Err = o.err
-		case <-ctx.Done(): // a file system may hang for longer than that
-		}
-	}
+	gather(ctx, len(targets), done, func(o outcome) { raised[o.i].Err = o.err })
 	for i := range raised {
 		if errors.Is(raised[i].Err, errHangs) {
 			raised[i].Err = fmt.Errorf("%w: %w", errHangs, context.Cause(ctx))
@@ -111,15 +105,26 @@ func (c *Client) highest(ctx context.Context, key string, targets []string, allo
 			tokens <- mark.Token
 		}()
 	}
-	for range targets {
+	gather(ctx, len(targets), tokens, func(token fence.Token) { highest = max(highest, token) })
+	return highest
+}
+
+// gather takes n answers, or those that are there when ctx ends: a file system
+// may hang for longer than that.
+func gather[T any](ctx context.Context, n int, answers <-chan T, take func(T)) {
+	for range n {
 		select {
-		case token := <-tokens:
-			highest = max(highest, token)
-		case <-ctx.Done(): // a file system may hang for longer than that
-			return highest
+		case answer := <-answers:
+			take(answer)
+		case <-ctx.Done():
+			select { // both may be ready
+			case answer := <-answers:
+				take(answer)
+			default:
+				return
+			}
 		}
 	}
-	return highest
 }
 
 // openNamed opens the guard that a holder named in its record, and reads its
