@@ -162,6 +162,9 @@ func (s *Store) decide(l *lane) {
 func (l *lane) stay() {
 	rec := l.next.rec
 	*l.next = *l.old
+	if v := l.view; v.page != nil && v.page.clock == l.old.clock && v.pageMod > v.mod {
+		l.next.written = v.page.written // an older time would be taken for the clock's newest
+	}
 	rec.Renewed, rec.Deadline = l.old.rec.Renewed, l.old.rec.Deadline
 	l.next.rec, l.stays = rec, true
 }
