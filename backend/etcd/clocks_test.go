@@ -116,6 +116,29 @@ func TestAReportFromAnotherProcessSetsNoClockBack(t *testing.T) {
 	}
 }
 
+// TestALeaseHasItsTTLAfterAClockWasSetBack, and no more, although its page says
+// that it was renewed later than that.
+func TestALeaseHasItsTTLAfterAClockWasSetBack(t *testing.T) {
+	t.Parallel()
+	holder, other, ahead, _ := apart(t)
+	ahead.Store(int64(3 * time.Hour))
+	stalls, goesOn := lasting("back/stalls", "ann"), lasting("back/goes-on", "ann")
+	must(t, holder, stalls, goesOn)
+	must(t, holder, then(tenure.Renew, stalls), then(tenure.Renew, goesOn))
+	ahead.Store(0)
+	must(t, holder, then(tenure.Renew, stalls), then(tenure.Renew, goesOn))
+	must(t, holder, then(tenure.Renew, goesOn)) // which writes the page
+	for who, st := range map[string]*Store{"the holder": holder, "another": other} {
+		testenv.Eventually(t, who+" reads it", func() error {
+			rec, err := st.Get(t.Context(), stalls.Key)
+			if left := rec.Deadline.Sub(st.now()); err == nil && left > stalls.TTL+stalls.TTL/10 {
+				t.Errorf("for %s it ends in %s; its TTL is %s", who, left, stalls.TTL)
+			}
+			return err
+		})
+	}
+}
+
 // TestARestoredEtcdSaysAnewWhatTimeItIs: its revisions begin again lower.
 func TestARestoredEtcdSaysAnewWhatTimeItIs(t *testing.T) {
 	t.Parallel()
