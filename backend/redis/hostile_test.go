@@ -309,6 +309,37 @@ func TestPlantedRecordsAreBoundedAndHideNothing(t *testing.T) {
 	}
 }
 
+// TestManyDamagedRecordsMakeAShortError in a listing, and so do many indexes.
+func TestManyDamagedRecordsMakeAShortError(t *testing.T) {
+	t.Parallel()
+	for _, what := range []string{"records", "indexes"} {
+		server := testenv.Redis(t)
+		neighbour, ctx := dial(t, server), t.Context()
+		st := New(neighbour, &Options{Prefix: server.Prefix()})
+		t.Cleanup(func() { st.Close() })
+		plants := neighbour.Pipeline()
+		for n := range 500 { // they are read in several parts
+			key := fmt.Sprint("planted/", n)
+			if what == "records" {
+				plants.HSet(ctx, st.names.record(key), "r", "x")
+				plants.ZAdd(ctx, st.names.index("planted"), goredis.Z{Member: key})
+			} else {
+				plants.Set(ctx, st.names.index(fmt.Sprint("planted", n)), "x", 0)
+			}
+		}
+		if _, err := plants.Exec(ctx); err != nil {
+			t.Fatal(err)
+		}
+		var failed error
+		for _, err := range st.List(ctx, "") {
+			failed = err
+		}
+		if !errors.Is(failed, ErrDamaged) || !strings.HasSuffix(failed.Error(), "and 490 more") {
+			t.Errorf("%s: %.5000v", what, failed)
+		}
+	}
+}
+
 // TestAPlantedIndexHidesNoOther, and takes no lease from anybody.
 func TestAPlantedIndexHidesNoOther(t *testing.T) {
 	t.Parallel()
@@ -346,8 +377,8 @@ func TestAPlantedIndexHidesNoOther(t *testing.T) {
 		neighbour.ZAdd(ctx, st.names.index("sound"), goredis.Z{Score: float64(n), Member: many[n+1]})
 	}
 	slices.Sort(many)
-	if keys, err := st.keys(ctx, "sound/"); !slices.Equal(keys, many) || err != nil {
-		t.Errorf("%d keys of %d, %v", len(keys), len(many), err)
+	if keys, err := st.keys(ctx, "sound/"); !slices.Equal(keys.found, many) || err != nil {
+		t.Errorf("%d keys of %d, %v", len(keys.found), len(many), err)
 	}
 	var keys []string
 	var failed error
