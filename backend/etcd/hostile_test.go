@@ -402,9 +402,9 @@ func TestUsersOfOneClusterKeepApart(t *testing.T) {
 	must(t, owner, then(tenure.Renew, mine), then(tenure.Release, mine))
 }
 
-// TestNobodyKeepsADeadHoldersKey: etcd lets every user keep any lease alive, and
-// so whoever knows its number. A store on another machine, which does not know
-// the holder's clock, is granted the key all the same.
+// TestNobodyKeepsADeadHoldersKey from a claim that waits. etcd lets every user
+// keep any lease alive. A store on another machine does not know the holder's
+// clock, and is granted the key when it has seen the record for a TTL.
 func TestNobodyKeepsADeadHoldersKey(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
