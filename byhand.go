@@ -111,9 +111,11 @@ func (c *Client) byHand(ctx context.Context, h ByHand, req tenure.Request) (*Tra
 
 var errMissed = errors.New("another owner came just before this act, and the act's answer was lost; which guards that owner named is not known")
 
-// overtaken is the record that an operator's act made, though its answer was lost and its term was over when it was asked for again: the law answers
-// "not owned" only to an act that was done. It is the refusal if the act is no longer among those the record remembers.
-// If the act ended another term than before's, missed is the token of that term: nobody remembers its guards.
+// overtaken is the record that an operator's act made, though its answer was
+// lost and its term was over when it was asked for again. The law answers "not
+// owned" only to an act that was done. It is the refusal if the act is no
+// longer among those the record remembers. If the act ended another term than
+// before's, missed is the token of that term: nobody remembers its guards.
 func (c *Client) overtaken(ctx context.Context, req tenure.Request, before tenure.Record, refused error) (made tenure.Record, missed fence.Token, err error) {
 	var refusal *tenure.NotOwnedError
 	if !errors.As(refused, &refusal) {

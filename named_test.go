@@ -101,7 +101,8 @@ func TestAMarkThatNoClockExplainsIsReported(t *testing.T) {
 		if !errors.Is(err, ErrUnfenced) || !errors.Is(err, ErrStale) || got == nil || got.Deed.Token >= forged.Token {
 			r.Errorf("%+v, %v; want it done, and the fence reported as not up", got, err)
 		}
-		// Where the bound is as wide as that, the mark is above what can be asked for.
+		// Where the bound is that wide, the mark is above what can be asked
+		// for.
 		fence.SetMaxAhead(250 * fence.DefaultMaxAhead)
 		defer fence.SetMaxAhead(0)
 		forged.Token = tenure.MaxAbove + 1

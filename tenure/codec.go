@@ -27,65 +27,38 @@ func (r Record) MarshalJSON() ([]byte, error) {
 	return json.Marshal(w)
 }
 
-// readable is written with bounds on its lists. Its own fields hide those of
-// plain.
-type readable struct {
-	written
-	Guards  guards `json:"guards"`
-	History terms  `json:"history"`
-}
+// mostValues bounds the values in a record. The longest that the law makes has
+// fewer than 500 of them.
+const mostValues = 1024
 
-type (
-	guards []string
-	terms  []Term
-)
-
-func (g *guards) UnmarshalJSON(data []byte) error {
-	return readList(data, "guards", MaxGuards, (*[]string)(g))
-}
-
-func (t *terms) UnmarshalJSON(data []byte) error {
-	return readList(data, "terms", HistoryLen, (*[]Term)(t))
-}
-
-// readList refuses a list that is too long before it makes room for it. Others
-// may have written it, and a term of 3 bytes takes 184 in memory.
-func readList[T any](data []byte, of string, most int, to *[]T) error {
-	if n := commas(data) + 1; n > most {
-		return fmt.Errorf("%d %s, at most %d are allowed", n, of, most)
-	}
-	return json.Unmarshal(data, to)
-}
-
-// commas counts those between the elements of a list. The list is valid JSON.
-func commas(list []byte) (n int) {
-	depth, quoted := 0, false
-	for i := 0; i < len(list); i++ {
-		switch c := list[i]; {
-		case quoted && c == '\\':
+// commas counts those outside texts.
+func commas(data []byte) (n int) {
+	quoted := false
+	for i := 0; i < len(data); i++ {
+		switch c := data[i]; {
+		case c == '\\':
 			i++ // an escaped quote ends nothing
 		case c == '"':
 			quoted = !quoted
-		case quoted:
-		case c == '[' || c == '{':
-			depth++
-		case c == ']' || c == '}':
-			depth--
-		case c == ',' && depth == 1:
+		case c == ',' && !quoted:
 			n++
 		}
 	}
 	return n
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote.
+// UnmarshalJSON reads what MarshalJSON wrote. Others may have written it, and a
+// term of 3 bytes takes 184 in memory, so it refuses too many before it makes
+// room for them. Check refuses the rest that the law does not make.
 func (r *Record) UnmarshalJSON(data []byte) error {
-	var w readable
+	if n := commas(data); n >= mostValues {
+		return fmt.Errorf("%d values, at most %d are allowed", n+1, mostValues)
+	}
+	var w written
 	if err := json.Unmarshal(data, &w); err != nil {
 		return err
 	}
 	read := Record(w.plain)
-	read.Guards, read.History = w.Guards, w.History
 	var err error
 	if read.TTL, err = time.ParseDuration(w.TTL); err != nil {
 		return fmt.Errorf("ttl: %w", err)

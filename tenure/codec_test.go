@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -40,7 +41,8 @@ func TestRecordsSurviveJSON(t *testing.T) {
 }
 
 // TestTheLongestRecordIsRead: with every list as long as the law makes it, and
-// texts that look like the marks between its elements. One more is refused.
+// texts that look like the marks between its elements. Check refuses one more,
+// and the reading itself refuses many.
 func TestTheLongestRecordIsRead(t *testing.T) {
 	text := `a,b],{"c\\",`
 	rec := tenure.Record{}
@@ -56,8 +58,9 @@ func TestTheLongestRecordIsRead(t *testing.T) {
 		t.Fatalf("%d terms and %d guards", len(rec.History), len(rec.Guards))
 	}
 	for what, more := range map[string]func(*tenure.Record){
-		"": func(*tenure.Record) {},
-		"33 terms": func(r *tenure.Record) {
+		"":             func(*tenure.Record) {},
+		"at most 1024": func(r *tenure.Record) { r.Guards = slices.Repeat([]string{text}, 1024) },
+		"33 transfers": func(r *tenure.Record) {
 			r.History = append(r.History[:tenure.HistoryLen:tenure.HistoryLen], tenure.Term{})
 		},
 		"17 guards": func(r *tenure.Record) { r.Guards = append(r.Guards[:tenure.MaxGuards:tenure.MaxGuards], text) },
@@ -69,7 +72,11 @@ func TestTheLongestRecordIsRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		var back tenure.Record
-		switch err := json.Unmarshal(data, &back); {
+		err = json.Unmarshal(data, &back)
+		if err == nil {
+			err = back.Check()
+		}
+		switch {
 		case what == "" && (err != nil || !reflect.DeepEqual(back, rec)):
 			t.Errorf("%v\nread\n%+v, want\n%+v", err, back, rec)
 		case what != "" && (err == nil || !strings.Contains(err.Error(), what)):

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/croft-dev/croft/internal/failures"
 	"github.com/croft-dev/croft/store/cas"
 )
 
@@ -109,11 +110,11 @@ func (r *register) Scan(ctx context.Context) iter.Seq2[cas.Entry, error] {
 			yield(cas.Entry{}, err)
 			return
 		}
-		var failed []error
+		var failed failures.List
 		for _, shard := range shards {
 			for entry, err := range r.scanShard(ctx, shard) {
 				if err != nil && ctx.Err() == nil {
-					failed = append(failed, err)
+					failed.Add(err)
 					continue
 				}
 				if !yield(entry, err) || err != nil {
@@ -121,8 +122,8 @@ func (r *register) Scan(ctx context.Context) iter.Seq2[cas.Entry, error] {
 				}
 			}
 		}
-		if len(failed) > 0 {
-			yield(cas.Entry{}, errors.Join(failed...))
+		if err := failed.Err(); err != nil {
+			yield(cas.Entry{}, err)
 		}
 	}
 }

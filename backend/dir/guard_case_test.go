@@ -24,7 +24,9 @@ func TestASidecarIsNoTargetInAnyCase(t *testing.T) {
 func TestAResetMakesNoSidecar(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "report")
 	f, err := OpenFile(path, nil)
-	guardMust(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if _, err := f.Reset(t.Context(), 7, "ann", "it was forged"); !errors.Is(err, fence.ErrInvalid) {
 		t.Errorf("%v, want ErrInvalid", err)
 	}

@@ -36,7 +36,7 @@ func newIdentity() identity {
 //
 // A key's record, and the page that it names, count for that key alone. Others
 // may be able to write to some keys, and must not say what time it is for the
-// holders of the rest.
+// holders of the rest. Leases on one page share the time that it says.
 type clocks struct {
 	mu   sync.Mutex
 	seen map[spoken]sighting
@@ -70,6 +70,9 @@ func (c *clocks) saw(key string, clock identity, t time.Time, mod int64) {
 	defer c.mu.Unlock()
 	as := spoken{key, clock}
 	s, known := c.seen[as]
+	if known && mod < s.mod {
+		return // the clock may have been set back since
+	}
 	setBack := known && mod > s.mod && t.Before(s.last)
 	if !known || mod > s.mod {
 		s.mod, s.last = mod, t
@@ -81,12 +84,20 @@ func (c *clocks) saw(key string, clock identity, t time.Time, mod int64) {
 		c.seen = map[spoken]sighting{}
 	}
 	if !known && len(c.seen) >= mostSightings {
-		for any := range c.seen { // it is learned again when its key is read
-			delete(c.seen, any)
+		for one := range c.seen { // it is learned again when its key is read
+			delete(c.seen, one)
 			break
 		}
 	}
 	c.seen[as] = s
+}
+
+// forget drops the sightings when etcd was set back to an earlier state. Its
+// revisions begin again lower, and would all look old.
+func (c *clocks) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seen = nil
 }
 
 // least is what a clock must have reached by now, as far as a key shows it.

@@ -103,6 +103,39 @@ func TestWhatIsPlantedAroundRecordsIsNotKept(t *testing.T) {
 	})
 }
 
+// TestManyDamagedRecordsMakeAShortError, in a listing and in a sweep.
+func TestManyDamagedRecordsMakeAShortError(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	client, ctx := dial(t, c), t.Context()
+	st := open(t, client, c.Prefix())
+	var plants []clientv3.Op
+	for n := range 100 {
+		plants = append(plants, clientv3.OpPut(st.names.record(fmt.Sprintf("planted/%d", n)), "x"))
+	}
+	testenv.Eventually(t, "they are planted", func() error { _, err := client.Txn(ctx).Then(plants...).Commit(); return err })
+	for what, read := range map[string]func() error{
+		"a listing": func() (failed error) {
+			for _, err := range st.List(ctx, "") {
+				failed = err
+			}
+			return failed
+		},
+		"a sweep": func() error { _, err := st.Sweep(ctx); return err },
+	} {
+		testenv.Eventually(t, what+" reports the damage", func() error {
+			failed := read()
+			if !errors.Is(failed, ErrDamaged) {
+				return fmt.Errorf("failed with %w", failed)
+			}
+			if said := failed.Error(); strings.Count(said, "planted/") > 50 || !strings.HasSuffix(said, "more") {
+				t.Errorf("%s says %s", what, said)
+			}
+			return nil
+		})
+	}
+}
+
 // TestAPlantedRecordUnseatsNobody: it says that it lives where another key does.
 func TestAPlantedRecordUnseatsNobody(t *testing.T) {
 	t.Parallel()
@@ -369,9 +402,9 @@ func TestUsersOfOneClusterKeepApart(t *testing.T) {
 	must(t, owner, then(tenure.Renew, mine), then(tenure.Release, mine))
 }
 
-// TestNobodyKeepsADeadHoldersKey: etcd lets every user keep any lease alive, and
-// so whoever knows its number. A store on another machine, which does not know
-// the holder's clock, is granted the key all the same.
+// TestNobodyKeepsADeadHoldersKey from a claim that waits. etcd lets every user
+// keep any lease alive. A store on another machine does not know the holder's
+// clock, and is granted the key when it has seen the record for a TTL.
 func TestNobodyKeepsADeadHoldersKey(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)

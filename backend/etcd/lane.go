@@ -162,6 +162,9 @@ func (s *Store) decide(l *lane) {
 func (l *lane) stay() {
 	rec := l.next.rec
 	*l.next = *l.old
+	if v := l.view; v.page != nil && v.page.clock == l.old.clock && v.pageMod > v.mod {
+		l.next.written = v.page.written // an older time would be taken for the clock's newest
+	}
 	rec.Renewed, rec.Deadline = l.old.rec.Renewed, l.old.rec.Deadline
 	l.next.rec, l.stays = rec, true
 }
@@ -199,11 +202,12 @@ func (s *Store) settle(l *lane) {
 	}
 	seated := &member{key: d.rec.Key, ttl: d.rec.TTL, deadline: d.rec.Deadline}
 	if p, m := s.mine(l.old); m != nil && !l.granted {
-		if p.anchor == a {
+		setBack := d.rec.Renewed.Before(m.renewed) // the page would go on renewing it by the time that was
+		if p.anchor == a && !setBack {
 			d.page, d.slot = l.old.page, l.old.slot
 			return
 		}
-		seated.heirs, seated.placed = m.heirs, m.placed // it has another TTL now, and is otherwise as it was
+		seated.heirs, seated.placed = m.heirs, m.placed // it has another TTL now, or another slot, and is otherwise as it was
 	}
 	l.seat, d.slot = s.seat(a, seated)
 	d.page = l.seat.id

@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/failures"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -48,11 +49,11 @@ const listed = 100
 // List yields the records whose key begins with prefix, without their history, all of them as they were at one moment. A damaged record does not hide the others: they are yielded first, the error last.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[tenure.Record, error] {
 	return func(yield func(tenure.Record, error) bool) {
-		var failed error
+		var failed failures.List
 		for e, err := range s.scan(ctx, prefix) {
 			switch {
 			case errors.Is(err, ErrDamaged):
-				failed = errors.Join(failed, err)
+				failed.Add(err)
 			case err != nil:
 				yield(tenure.Record{}, store.Unknown(err))
 				return
@@ -60,8 +61,8 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[tenure.Record
 				return
 			}
 		}
-		if failed != nil {
-			yield(tenure.Record{}, store.Unknown(failed))
+		if err := failed.Err(); err != nil {
+			yield(tenure.Record{}, store.Unknown(err))
 		}
 	}
 }

@@ -188,6 +188,7 @@ func (s *Store) reached(before, revision int64) {
 		}
 		s.mu.Unlock()
 		s.ages.forget()
+		s.clocks.forget()
 		s.newest.CompareAndSwap(before, revision)
 		return
 	}

@@ -11,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/failures"
 	"github.com/croft-dev/croft/store"
 )
 
@@ -39,7 +40,7 @@ func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 	}
 	// One time for all, read before the first record: a record is never taken to be older than it is.
 	now := s.now()
-	var failed error
+	var failed failures.List
 	var old []doomed
 	mine, shelved := map[seated]bool{}, map[string]bool{}
 	flush := func() error {
@@ -50,7 +51,7 @@ func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 	for e, err := range s.scan(ctx, "") {
 		switch {
 		case errors.Is(err, ErrDamaged):
-			failed = errors.Join(failed, err)
+			failed.Add(err)
 			if len(e.key) <= fence.MaxKey {
 				shelved[e.key] = true // for all that is known
 			}
@@ -85,7 +86,7 @@ func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 			_, err = s.deleteAll(ctx, part)
 		}
 	}
-	if err = errors.Join(err, failed); err != nil {
+	if err = errors.Join(err, failed.Err()); err != nil {
 		return dropped, store.Unknown(err)
 	}
 	return dropped, nil

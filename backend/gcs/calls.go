@@ -79,7 +79,7 @@ func (b *bucket) getOnce(ctx context.Context, name string) (content, error) {
 	if err != nil || generation <= 0 {
 		return content{}, fmt.Errorf("the answer does not say which generation of %s it is; a proxy between must leave the headers in place", name)
 	}
-	if resp.Header.Get("X-Goog-Stored-Content-Encoding") == "gzip" {
+	if strings.EqualFold(resp.Header.Get("X-Goog-Stored-Content-Encoding"), "gzip") { // as net/http compares it
 		// Somebody else has written it, for nothing here is packed, and it may
 		// not even be what it says. Without its bytes it is damaged, too.
 		return content{nil, generation}, nil

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/api/storage/v1"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/failures"
 	"github.com/croft-dev/croft/internal/objects"
 	"github.com/croft-dev/croft/store/cas"
 	"github.com/croft-dev/croft/tenure"
@@ -81,7 +82,7 @@ func (b *bucket) removeOld(ctx context.Context, prefix, suffix string) (removed 
 // scan yields the records of the objects that are wanted. A damaged one is reported last, so that it hides no other.
 func (r *register) scan(ctx context.Context, wanted func(*storage.Object) bool, bury bool) iter.Seq2[cas.Entry, error] {
 	return func(yield func(cas.Entry, error) bool) {
-		var failed objects.Failures
+		var failed failures.List
 		for page, err := range r.pages(ctx, r.layout.Records()) {
 			if err != nil {
 				yield(cas.Entry{}, err)

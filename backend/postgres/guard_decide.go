@@ -108,17 +108,23 @@ func (g *Guard) trust(ctx context.Context, tx session) error {
 	if _, err := tx.exec(ctx, g.sql.lock); err != nil {
 		return err
 	}
+	var altered bool
 	var who string
-	if err := tx.row(ctx, g.sql.trusted, []any{g.place.Table}, &who); err != nil {
+	if err := tx.row(ctx, g.sql.trusted, []any{g.place.Table}, &altered, &who); err != nil {
 		return err
 	}
+	if altered {
+		return fmt.Errorf("%w: it is not as Croft makes it; look at its rules, checks, policies, defaults, indexes, types and inheritance, "+
+			"or if you trust the target, use croft guard raise", errCode)
+	}
 	if who != "" {
-		return fmt.Errorf("%w: the role %q; if you trust the target, allow it as that role: --raise postgres://%s@…", errCode, who, url.PathEscape(who))
+		return fmt.Errorf("%w: the role %q owns it, its schema or a trigger's function; if you trust the target, allow it as that role: "+
+			"--raise postgres://%s@…, or use croft guard raise", errCode, who, url.PathEscape(who))
 	}
 	return nil
 }
 
-var errCode = errors.New("another role can have code run by whoever uses the table there, as the owner of it, of its schema or of a trigger; nothing was read or changed")
+var errCode = errors.New("another role may have code run by whoever uses the table there; nothing was read or changed")
 
 // prepare makes the schema if it is missing, before the caller's transaction can stumble over that. It looks in the transaction itself: who waits for a second connection of a
 // pool while it has one may wait for ever. Only to make the schema it takes one, and not for ever.

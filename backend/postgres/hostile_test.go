@@ -19,6 +19,7 @@ import (
 
 	"github.com/croft-dev/croft/backend/postgres"
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
@@ -95,6 +96,87 @@ func TestAHostileRoleHasNothingRunByOthers(t *testing.T) {
 	if len(missed) > 0 {
 		t.Errorf("the test has never called %q", missed)
 	}
+}
+
+// TestANamedTableMustBeAsCroftMakesIt: an earlier owner may have left on it
+// what runs as the superuser who raises the fence there. Once that is removed,
+// the table is used again.
+func TestANamedTableMustBeAsCroftMakesIt(t *testing.T) {
+	t.Parallel()
+	pg := testenv.Postgres(t)
+	own := pg.Database(t)
+	database := strings.TrimPrefix(mustParse(t, own).Path, "/")
+	mark := namedMark(t, own, "croft")
+	if err := mark(); err != nil {
+		t.Errorf("the table as Croft makes it: %v", err)
+	}
+	for _, left := range []struct{ what, do, undo string }{
+		{"a check", "ALTER TABLE croft.fence ADD CONSTRAINT c CHECK (name <> '')", "ALTER TABLE croft.fence DROP CONSTRAINT c"},
+		{"a rule", "CREATE RULE r AS ON UPDATE TO croft.fence DO ALSO SELECT 1", "DROP RULE r ON croft.fence"},
+		{"policies", "ALTER TABLE croft.fence ENABLE ROW LEVEL SECURITY", "ALTER TABLE croft.fence DISABLE ROW LEVEL SECURITY"},
+		{"an index of an expression", "CREATE INDEX i ON croft.fence (lower(name))", "DROP INDEX croft.i"},
+		{"an index of some rows", "CREATE INDEX i ON croft.fence (name) WHERE name <> ''", "DROP INDEX croft.i"},
+		{"a default", "ALTER TABLE croft.fence ALTER fence_key SET DEFAULT ''", "ALTER TABLE croft.fence ALTER fence_key DROP DEFAULT"},
+		{"a generated column", "ALTER TABLE croft.fence ADD g text GENERATED ALWAYS AS (name) STORED", "ALTER TABLE croft.fence DROP g"},
+		{"a domain", "CREATE DOMAIN croft.d AS text; ALTER TABLE croft.fence ADD d croft.d", "DROP DOMAIN croft.d CASCADE"},
+		{"a child", "CREATE TABLE croft.child () INHERITS (croft.fence)", "DROP TABLE croft.child"},
+		{
+			"a partition's bounds", "CREATE TABLE croft.p (LIKE croft.fence) PARTITION BY RANGE (name); ALTER TABLE croft.p ATTACH PARTITION croft.fence DEFAULT",
+			"ALTER TABLE croft.p DETACH PARTITION croft.fence; DROP TABLE croft.p",
+		},
+		{"a view in its place", "ALTER TABLE croft.fence RENAME TO kept; CREATE VIEW croft.fence AS SELECT * FROM croft.kept", "DROP VIEW croft.fence; ALTER TABLE croft.kept RENAME TO fence"},
+	} {
+		pg.Query(t, database, left.do)
+		if err := mark(); !errors.Is(err, postgres.ErrCode) {
+			t.Errorf("a table with %s: %v; want it refused", left.what, err)
+		}
+		pg.Query(t, database, left.undo)
+		if err := mark(); err != nil {
+			t.Errorf("a table without %s again: %v", left.what, err)
+		}
+	}
+}
+
+// TestTheSchemaPublicBelongsToTheOwnerOfTheDatabase: by the catalog it is a
+// role of its own that nobody can be.
+func TestTheSchemaPublicBelongsToTheOwnerOfTheDatabase(t *testing.T) {
+	t.Parallel()
+	pg := testenv.Postgres(t)
+	own := pg.Database(t)
+	database := strings.TrimPrefix(mustParse(t, own).Path, "/")
+	mark := namedMark(t, own, "public")
+	if err := mark(); err != nil {
+		t.Errorf("the owner of the database, a superuser: %v", err)
+	}
+	ann := "ann_" + database
+	pg.Query(t, database, "CREATE ROLE "+ann+"; ALTER DATABASE "+database+" OWNER TO "+ann)
+	if err := mark(); !errors.Is(err, postgres.ErrCode) || !strings.Contains(err.Error(), ann) {
+		t.Errorf("a database of another role's: %v; want it refused, with the role", err)
+	}
+}
+
+// namedMark makes a fence row in a schema of a database. What it returns reads
+// the row's mark as an operator's act does.
+func namedMark(t *testing.T, database, schema string) func() error {
+	p := pool(t, database)
+	defer p.Close()
+	g, err := postgres.NewGuard(p, postgres.FenceRow{Name: "row"}, &postgres.GuardOptions{Schema: schema})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.Raise(t.Context(), stampOf(10, 1)); err != nil {
+		t.Fatal(err)
+	}
+	allowed, err := guard.Allow(database + "&schema=" + schema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	named, err := allowed.Open(t.Context(), g.Target())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { named.Close() })
+	return func() error { _, err := named.Mark(t.Context()); return err }
 }
 
 // TestTheSessionsOfAPoolerStayAsTheyAre: there the next client may get the same
@@ -229,7 +311,7 @@ const hostileOperators = `
 DO $do$
 DECLARE
     l text; r text; op text;
-    types text[] := ARRAY['text', 'smallint', 'integer', 'bigint', 'numeric', 'double precision', 'boolean', 'uuid', 'jsonb', 'timestamptz', 'interval', 'oid', 'regclass', 'name', 'text[]', 'integer[]'];
+    types text[] := ARRAY['text', 'smallint', 'integer', 'bigint', 'numeric', 'double precision', 'boolean', 'uuid', 'jsonb', 'timestamptz', 'interval', 'oid', 'regclass', 'name', '"char"', 'text[]', 'integer[]'];
 BEGIN
     FOREACH l IN ARRAY types LOOP
         FOREACH r IN ARRAY types LOOP
@@ -268,6 +350,10 @@ func everything(t *testing.T, how string, p *pgxpool.Pool, prefix string) {
 	}
 	if _, err := g.Rekeyed(t.Context()); err != nil {
 		t.Errorf("%s: Rekeyed: %v", how, err)
+	}
+	postgres.Named(g)
+	if _, err := g.Mark(t.Context()); err != nil {
+		t.Errorf("%s: Mark of a named guard: %v", how, err)
 	}
 	l := postgres.NewLedger(p, nil)
 	defer l.Close()

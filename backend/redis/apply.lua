@@ -422,20 +422,22 @@ if listed then
   if type(added) == 'table' then -- what has been decided stands, also if another program has taken the index's name
     if not string.find(added.err, 'WRONGTYPE', 1, true) then return added end
   elseif many >= LARGE or now + call('PTTL', index) * 1000 < latest or clock[2] % LARGE == 0 then
+    local later = math.ceil((now + retention) / 1000) -- a score that keeps what stays behind what is still to be looked at
     for _, member in ipairs(call('ZRANGEBYSCORE', index, '-inf', math.floor(now / 1000), 'LIMIT', 0, many + 2 * LARGE)) do
       local key = sub(index, 1, -2) .. 'k:' .. member
       local found = redis.pcall('HGET', key, 'r')
       if not found or found.err then -- it has expired; another program may use its name
         call('ZREM', index, member)
-      elseif #found == RECORD_SIZE then
+      elseif #found ~= RECORD_SIZE then -- it is damaged, and stays for a listing to name it
+        call('ZADD', index, later, member)
+      else
         local _, _, _, expires, deadline, renewed, _, matters = read(HEAD, found)
-        if not (expires * expires + deadline * deadline + renewed * renewed + matters * matters < FAR * FAR) then
-          -- It is damaged, and stays for a listing to name it.
-        elseif max(matters, deadline, renewed) + retention > now then
-          call('ZADD', index, math.ceil(expires / 1000), member)
-        else
+        local sound = expires * expires + deadline * deadline + renewed * renewed + matters * matters < FAR * FAR
+        if sound and max(matters, deadline, renewed) + retention <= now then
           call('ZREM', index, member)
           call('DEL', key)
+        else
+          call('ZADD', index, sound and expires > now and math.ceil(expires / 1000) or later, member)
         end
       end
     end

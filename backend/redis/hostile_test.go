@@ -257,6 +257,58 @@ func TestAPlantedRecordStopsNoTidying(t *testing.T) {
 	}
 }
 
+// TestManyPlantedRecordsStopNoTidying: they have the lowest scores, which large
+// batches look at first.
+func TestManyPlantedRecordsStopNoTidying(t *testing.T) {
+	t.Parallel()
+	server := testenv.Redis(t)
+	neighbour, ctx := dial(t, server), t.Context()
+	st := New(neighbour, &Options{Prefix: server.Prefix()})
+	t.Cleanup(func() { st.Close() })
+	good, index := claim("tidy/good", "ann"), st.names.index("tidy")
+	if a := one(ctx, st, good); a.Err != nil {
+		t.Fatal(a.Err)
+	}
+	record := neighbour.HGet(ctx, st.names.record(good.Key), "r").Val()
+	plants := neighbour.Pipeline()
+	for what, spoil := range map[string]spoilt{
+		"no number":     number(35, math.NaN()),
+		"too long":      func(_ []byte, _ string) string { return "x" },
+		"over, it says": number(3, 1),
+	} {
+		for n := range 100 {
+			r := []byte(record)
+			behind := spoil(r, "")
+			key := fmt.Sprint("tidy/", what, n)
+			plants.HSet(ctx, st.names.record(key), "r", string(r)+behind)
+			plants.ZAdd(ctx, index, goredis.Z{Score: 1, Member: key})
+		}
+	}
+	for n := range 10 {
+		plants.ZAdd(ctx, index, goredis.Z{Score: 2, Member: fmt.Sprint("tidy/expired", n)})
+	}
+	if _, err := plants.Exec(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for round := range 10 {
+		var many []tenure.Request
+		for n := range 40 {
+			many = append(many, claim(fmt.Sprint("tidy/", round, "/", n), "ann"))
+		}
+		for _, a := range st.Apply(ctx, many) {
+			if a.Err != nil {
+				t.Fatal(a.Err)
+			}
+		}
+	}
+	if left := neighbour.ZCount(ctx, index, "-inf", "2").Val(); left > 0 {
+		t.Errorf("%d old entries are left", left)
+	}
+	if stay := neighbour.ZScore(ctx, index, "tidy/no number0"); stay.Err() != nil {
+		t.Errorf("a damaged record is in no listing any more: %v", stay.Err())
+	}
+}
+
 // TestPlantedRecordsAreBoundedAndHideNothing: neither in what is read of them nor
 // in a listing.
 func TestPlantedRecordsAreBoundedAndHideNothing(t *testing.T) {
@@ -309,6 +361,37 @@ func TestPlantedRecordsAreBoundedAndHideNothing(t *testing.T) {
 	}
 }
 
+// TestManyDamagedRecordsMakeAShortError in a listing, and so do many indexes.
+func TestManyDamagedRecordsMakeAShortError(t *testing.T) {
+	t.Parallel()
+	for _, what := range []string{"records", "indexes"} {
+		server := testenv.Redis(t)
+		neighbour, ctx := dial(t, server), t.Context()
+		st := New(neighbour, &Options{Prefix: server.Prefix()})
+		t.Cleanup(func() { st.Close() })
+		plants := neighbour.Pipeline()
+		for n := range 500 { // they are read in several parts
+			key := fmt.Sprint("planted/", n)
+			if what == "records" {
+				plants.HSet(ctx, st.names.record(key), "r", "x")
+				plants.ZAdd(ctx, st.names.index("planted"), goredis.Z{Member: key})
+			} else {
+				plants.Set(ctx, st.names.index(fmt.Sprint("planted", n)), "x", 0)
+			}
+		}
+		if _, err := plants.Exec(ctx); err != nil {
+			t.Fatal(err)
+		}
+		var failed error
+		for _, err := range st.List(ctx, "") {
+			failed = err
+		}
+		if !errors.Is(failed, ErrDamaged) || !strings.HasSuffix(failed.Error(), "and 490 more") {
+			t.Errorf("%s: %.5000v", what, failed)
+		}
+	}
+}
+
 // TestAPlantedIndexHidesNoOther, and takes no lease from anybody.
 func TestAPlantedIndexHidesNoOther(t *testing.T) {
 	t.Parallel()
@@ -346,8 +429,8 @@ func TestAPlantedIndexHidesNoOther(t *testing.T) {
 		neighbour.ZAdd(ctx, st.names.index("sound"), goredis.Z{Score: float64(n), Member: many[n+1]})
 	}
 	slices.Sort(many)
-	if keys, err := st.keys(ctx, "sound/"); !slices.Equal(keys, many) || err != nil {
-		t.Errorf("%d keys of %d, %v", len(keys), len(many), err)
+	if keys, err := st.keys(ctx, "sound/"); !slices.Equal(keys.found, many) || err != nil {
+		t.Errorf("%d keys of %d, %v", len(keys.found), len(many), err)
 	}
 	var keys []string
 	var failed error

@@ -14,6 +14,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/failures"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -26,19 +27,25 @@ func (s *Store) Get(ctx context.Context, key string) (tenure.Record, error) {
 	if err := s.usable(ctx); err != nil {
 		return tenure.Record{}, err
 	}
-	records, err := await(ctx, func() ([]tenure.Record, error) { return s.records(ctx, []string{key}, true) })
-	if err != nil {
+	read, err := await(ctx, func() (sound[tenure.Record], error) { return s.records(ctx, []string{key}, true) })
+	if err = errors.Join(append(read.damaged, err)...); err != nil {
 		return tenure.Record{}, store.Unknown(err)
 	}
-	if len(records) == 0 {
+	if len(read.found) == 0 {
 		return tenure.Record{}, nil
 	}
-	return records[0], nil
+	return read.found[0], nil
 }
 
-// records reads the records of keys, in their order; those that are not there are left out. With an error that
-// matches ErrDamaged it returns the others.
-func (s *Store) records(ctx context.Context, keys []string, history bool) ([]tenure.Record, error) {
+// sound is what could be read, and an error that matches ErrDamaged for each of
+// the rest.
+type sound[T any] struct {
+	found   []T
+	damaged []error
+}
+
+// records reads the records of keys, in their order; those that are not there are left out.
+func (s *Store) records(ctx context.Context, keys []string, history bool) (read sound[tenure.Record], err error) {
 	type part struct {
 		indexes []int
 		*call[*goredis.StringSliceCmd]
@@ -67,22 +74,22 @@ func (s *Store) records(ctx context.Context, keys []string, history bool) ([]ten
 	}
 	runAll(ctx, s.client, calls)
 	records := make([]tenure.Record, len(keys))
-	var wrong error
 	for _, p := range parts {
 		texts, err := p.cmd.Result()
 		if err != nil {
-			return nil, explain(err)
+			return read, explain(err)
 		}
 		if len(texts) != len(p.indexes) {
-			return nil, errReply
+			return read, errReply
 		}
 		for k, i := range p.indexes {
 			if records[i], err = parseRecord(keys[i], texts[k], history); err != nil {
-				wrong = errors.Join(wrong, damaged(keys[i], err))
+				read.damaged = append(read.damaged, damaged(keys[i], err))
 			}
 		}
 	}
-	return slices.DeleteFunc(records, tenure.Record.IsZero), wrong
+	read.found = slices.DeleteFunc(records, tenure.Record.IsZero)
+	return read, nil
 }
 
 // List yields the records whose key begins with prefix, without their history. A damaged record does not hide the
@@ -94,76 +101,73 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[tenure.Record
 			yield(tenure.Record{}, err)
 			return
 		}
-		keys, err := await(ctx, func() ([]string, error) { return s.keys(ctx, prefix) })
-		if err != nil && !errors.Is(err, ErrDamaged) {
+		keys, err := await(ctx, func() (sound[string], error) { return s.keys(ctx, prefix) })
+		if err != nil {
 			yield(tenure.Record{}, store.Unknown(err))
 			return
 		}
-		wrong := err
-		for part := range slices.Chunk(keys, 4*chunkSize) {
+		var failed failures.List
+		failed.Add(keys.damaged...)
+		for part := range slices.Chunk(keys.found, 4*chunkSize) {
 			if err := s.usable(ctx); err != nil {
 				yield(tenure.Record{}, err)
 				return
 			}
-			records, err := await(ctx, func() ([]tenure.Record, error) { return s.records(ctx, part, false) })
-			if err != nil && !errors.Is(err, ErrDamaged) {
+			records, err := await(ctx, func() (sound[tenure.Record], error) { return s.records(ctx, part, false) })
+			if err != nil {
 				yield(tenure.Record{}, store.Unknown(err))
 				return
 			}
-			wrong = errors.Join(wrong, err)
-			for _, rec := range records {
+			failed.Add(records.damaged...)
+			for _, rec := range records.found {
 				if !yield(rec, nil) {
 					return
 				}
 			}
 		}
-		if wrong != nil {
-			yield(tenure.Record{}, store.Unknown(wrong))
+		if err := failed.Err(); err != nil {
+			yield(tenure.Record{}, store.Unknown(err))
 		}
 	}
 }
 
 // keys are the keys with a prefix that the indexes know, in order. Some may have
-// left since. With an error that matches ErrDamaged it returns the keys of the
-// other indexes.
-func (s *Store) keys(ctx context.Context, prefix string) ([]string, error) {
+// left since.
+func (s *Store) keys(ctx context.Context, prefix string) (read sound[string], err error) {
 	var indexes []string
 	if namespace, _, whole := strings.Cut(prefix, "/"); whole {
 		indexes = []string{s.names.index(namespace)}
 	} else {
-		var err error
 		if indexes, err = s.indexes(ctx, prefix); err != nil {
-			return nil, err
+			return read, err
 		}
 		// Keys of one segment have no namespace of their own.
 		indexes = append(indexes, s.names.index(""))
 	}
 	slices.Sort(indexes)
 	indexes = slices.Compact(indexes)
-	var keys []string
-	var wrong error
 	cursors := make([]string, len(indexes))
 	for i := range cursors {
 		cursors[i] = "0"
 	}
 	for len(indexes) > 0 {
 		if ctx.Err() != nil {
-			return nil, over(ctx)
+			return read, over(ctx)
 		}
 		pages, err := s.pages(ctx, indexes, cursors)
 		if err != nil {
-			return nil, err
+			return read, err
 		}
 		var more, next []string
 		for i, page := range pages {
 			if page[0] == "!" {
-				wrong = errors.Join(wrong, fmt.Errorf("%w: the index %.200q is none; delete it from Redis", ErrDamaged, indexes[i]))
+				read.damaged = append(read.damaged, fmt.Errorf("%w: the index %.200q is none; delete it from Redis", ErrDamaged, indexes[i]))
 				continue
 			}
 			for _, key := range page[1:] {
 				// Others may be able to write to an index. What no store lists there is passed over.
 				if strings.HasPrefix(key, prefix) && fence.CheckKey(key) == nil && s.names.index(fence.Namespace(key)) == indexes[i] {
-					keys = append(keys, key)
+					read.found = append(read.found, key)
 				}
 			}
 			if page[0] != "0" {
@@ -172,8 +176,9 @@ func (s *Store) keys(ctx context.Context, prefix string) ([]string, error) {
 		}
 		indexes, cursors = more, next
 	}
-	slices.Sort(keys)
-	return slices.Compact(keys), wrong
+	slices.Sort(read.found)
+	read.found = slices.Compact(read.found)
+	return read, nil
 }
 
 // pages reads one page of each index: see keys.lua.

@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"runtime"
+	"sync"
 	"sync/atomic"
 	"time"
+	"weak"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
@@ -38,11 +41,12 @@ type bucket struct {
 // newBucket makes the client fit for conditional writes. The caller's client stays as it is.
 func newBucket(client *awss3.Client, name string) *bucket {
 	b := &bucket{name: name, clock: objects.NewClock(grain, clock.System()), versioned: &atomic.Bool{}}
-	b.client = awss3.New(client.Options(), func(o *awss3.Options) {
+	options := client.Options()
+	if usual, ok := options.HTTPClient.(*awshttp.BuildableClient); ok {
+		options.HTTPClient = frozen(usual) // before New, which may put a copy in its place
+	}
+	b.client = awss3.New(options, func(o *awss3.Options) {
 		o.ExpressCredentials = nil // the default one belongs to one client, and would be made another's
-		if usual, ok := o.HTTPClient.(*awshttp.BuildableClient); ok {
-			o.HTTPClient = usual.Freeze() // the *http.Client that it would make
-		}
 		if c, ok := o.HTTPClient.(*http.Client); ok {
 			mine := *c
 			mine.CheckRedirect = stay
@@ -55,6 +59,20 @@ func newBucket(client *awss3.Client, name string) *bucket {
 		o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
 	})
 	return b
+}
+
+// pools has what frozen returned for each of the SDK's clients that is in use.
+var pools sync.Map // of aws.HTTPClient by weak.Pointer[awshttp.BuildableClient]
+
+// frozen is the *http.Client that one of the SDK's clients would make. All
+// stores and guards of a client get the same one, and share its connections.
+func frozen(usual *awshttp.BuildableClient) aws.HTTPClient {
+	name := weak.Make(usual)
+	pool, known := pools.LoadOrStore(name, usual.Freeze())
+	if !known {
+		runtime.AddCleanup(usual, func(name weak.Pointer[awshttp.BuildableClient]) { pools.Delete(name) }, name)
+	}
+	return pool.(aws.HTTPClient)
 }
 
 // stay makes a client give out a redirect instead of following it. A signed

@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -214,6 +217,32 @@ func TestASignedRequestFollowsNobody(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestStoresOfOneClientShareItsConnections, whatever the client's defaults.
+func TestStoresOfOneClientShareItsConnections(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []aws.DefaultsMode{aws.DefaultsModeLegacy, aws.DefaultsModeStandard} {
+		var opened atomic.Int64
+		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }))
+		server.Config.ConnState = func(_ net.Conn, to http.ConnState) {
+			if to == http.StateNew {
+				opened.Add(1)
+			}
+		}
+		server.Start()
+		t.Cleanup(server.Close)
+		client := dial(&testenv.S3Server{Endpoint: server.URL, AccessKey: "croft", SecretKey: "x"}, func(o *awss3.Options) { o.DefaultsMode = mode })
+		first := newBucket(client, "bucket")
+		for _, b := range []*bucket{first, first, newBucket(client, "bucket"), newBucket(client, "other")} {
+			if _, err := b.get(t.Context(), "x"); !errors.Is(err, errAbsent) {
+				t.Fatalf("%v, want absent", err)
+			}
+		}
+		if n := opened.Load(); n != 1 {
+			t.Errorf("in mode %s, three buckets of one client have opened %d connections", mode, n)
+		}
+	}
 }
 
 // TestASignatureIsInNoError: a presigned URL has it in its query, with the

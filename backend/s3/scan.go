@@ -11,7 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
 
-	"github.com/croft-dev/croft/internal/objects"
+	"github.com/croft-dev/croft/internal/failures"
 	"github.com/croft-dev/croft/store/cas"
 )
 
@@ -51,7 +51,7 @@ const parallel = 16
 
 func (r *register) scan(ctx context.Context, wanted func(listed) bool, bury bool) iter.Seq2[cas.Entry, error] {
 	return func(yield func(cas.Entry, error) bool) {
-		var failed objects.Failures
+		var failed failures.List
 		for page, err := range r.list(ctx, r.layout.Records()) {
 			if err != nil {
 				yield(cas.Entry{}, err)

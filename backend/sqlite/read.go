@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/failures"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -76,32 +77,29 @@ func (s *Store) reading(ctx context.Context, do func(*base) error) error {
 // others: they are yielded first, the error last.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[tenure.Record, error] {
 	return func(yield func(tenure.Record, error) bool) {
-		var failed error
+		var failed failures.List
 		for last, more := "", true; more; {
-			records, end, err := s.page(ctx, prefix, last)
+			records, end, damaged, err := s.page(ctx, prefix, last)
 			for _, rec := range records {
 				if !yield(rec, nil) {
 					return
 				}
 			}
-			if errors.Is(err, ErrDamaged) {
-				failed, err = errors.Join(failed, err), nil
-			}
+			failed.Add(damaged...)
 			if err != nil {
-				failed = errors.Join(failed, err)
+				failed.Add(err)
 			}
 			last, more = end, end != "" && err == nil
 		}
-		if failed != nil {
-			yield(tenure.Record{}, store.Unknown(failed))
+		if err := failed.Err(); err != nil {
+			yield(tenure.Record{}, store.Unknown(err))
 		}
 	}
 }
 
 // page reads the next records of a listing, and the key after which it goes on; none at the end. It goes by the index: keys are ordered by their bytes.
-func (s *Store) page(ctx context.Context, prefix, last string) (records []tenure.Record, next string, failed error) {
-	var damaged error
-	err := s.reading(ctx, func(b *base) error {
+func (s *Store) page(ctx context.Context, prefix, last string) (records []tenure.Record, next string, damaged []error, err error) {
+	err = s.reading(ctx, func(b *base) error {
 		records, next, damaged = nil, "", nil
 		rows, err := b.db.QueryContext(ctx, sqlList, prefix, last, page)
 		if err != nil {
@@ -124,12 +122,12 @@ func (s *Store) page(ctx context.Context, prefix, last string) (records []tenure
 			}
 			k, err := unpack(key, packed)
 			if err != nil {
-				damaged = errors.Join(damaged, err)
+				damaged = append(damaged, err)
 				continue
 			}
 			records = append(records, withoutHistory(k.head)) // ten thousand of them would be a burden to hold at once
 		}
 		return rows.Err()
 	})
-	return records, next, errors.Join(err, damaged)
+	return records, next, damaged, err
 }

@@ -15,10 +15,16 @@ var ownVariables = []string{
 	envKey, envToken, envLease, envStamp, envDeadline, // of the lease that croft itself runs under
 }
 
-// inherited is the part of croft's own environment that commands get.
-func inherited() []string {
+// attemptVariables are of an item that croft itself is run for. A croft run in
+// such an attempt hands them on, a dispatcher does not: croft work emit in one
+// of its commands would emit in the name of that item.
+var attemptVariables = []string{envEffects, "CROFT_CHECKPOINT", "CROFT_GENERATION", "CROFT_LIMIT"}
+
+// inherited is the part of croft's own environment that commands get, without
+// the variables that are given.
+func inherited(without ...string) []string {
 	return slices.DeleteFunc(os.Environ(), func(entry string) bool {
 		name, _, _ := strings.Cut(entry, "=")
-		return slices.Contains(ownVariables, name)
+		return slices.Contains(ownVariables, name) || slices.Contains(without, name)
 	})
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
+	"golang.org/x/net/netutil"
 
 	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/observe"
@@ -24,6 +25,9 @@ import (
 
 // metricsEvery is how often a file of metrics is written: as often as Prometheus commonly looks.
 const metricsEvery = 15 * time.Second
+
+// metricsConnections is how many connections for metrics may be open at once.
+const metricsConnections = 16
 
 // metrics are those of one process, served or written until end is called.
 type metrics struct {
@@ -77,13 +81,10 @@ func (a *app) serveMetrics(addr string, source prometheus.Gatherer) (end func(),
 	if strings.HasSuffix(addr, ":0") {
 		fmt.Fprintf(a.stderr, "croft: metrics at http://%s/metrics\n", l.Addr())
 	}
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(source, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
-	server := &http.Server{Handler: mux, ReadTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, MaxHeaderBytes: 16 << 10}
-	server.SetKeepAlivesEnabled(false) // idle connections would use up the files that the store needs
+	server := metricsServer(source)
 	var served sync.WaitGroup
 	served.Go(func() {
-		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		if err := serveFew(server, l); !errors.Is(err, http.ErrServerClosed) {
 			fmt.Fprintf(a.stderr, "croft: metrics are no longer served: %v\n", err)
 		}
 	})
@@ -91,6 +92,20 @@ func (a *app) serveMetrics(addr string, source prometheus.Gatherer) (end func(),
 		_ = server.Close()
 		served.Wait()
 	}, nil
+}
+
+func metricsServer(source prometheus.Gatherer) *http.Server {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(source, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
+	server := &http.Server{Handler: mux, ReadTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, MaxHeaderBytes: 16 << 10}
+	server.SetKeepAlivesEnabled(false) // others wait for the connection
+	return server
+}
+
+// serveFew serves with a bound on open connections: each uses up a file, and
+// the store needs files, too. The next connection waits until one is closed.
+func serveFew(server *http.Server, l net.Listener) error {
+	return server.Serve(netutil.LimitListener(l, metricsConnections))
 }
 
 func (a *app) writeMetrics(path string, source prometheus.Gatherer) (end func(), err error) {

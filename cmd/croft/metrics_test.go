@@ -7,7 +7,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -72,6 +75,49 @@ func TestMetricsKeepNoConnection(t *testing.T) {
 	if answer, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 200 OK\r\n") {
 		t.Errorf("the answer is %q, %v; want metrics, and the end of the connection", answer, err)
 	}
+}
+
+// TestMetricsHaveFewConnections: a neighbour opens new ones as fast as they are
+// closed, and sends nothing.
+func TestMetricsHaveFewConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		crowd := &crowd{closed: make(chan struct{})}
+		server := metricsServer(prometheus.NewRegistry())
+		var served sync.WaitGroup
+		served.Go(func() { _ = serveFew(server, crowd) })
+		for turn := range int64(3) {
+			synctest.Wait()
+			if n := crowd.accepted.Load(); n != (turn+1)*metricsConnections {
+				t.Errorf("in turn %d there were %d connections so far, want %d more in each", turn, n, metricsConnections)
+			}
+			time.Sleep(5 * time.Second) // those without a request are closed
+		}
+		_ = server.Close()
+		served.Wait()
+	})
+}
+
+// crowd is a listener at which there is always one more connection.
+type crowd struct {
+	net.Listener
+	accepted atomic.Int64
+	closed   chan struct{}
+}
+
+func (c *crowd) Accept() (net.Conn, error) {
+	select {
+	case <-c.closed:
+		return nil, net.ErrClosed
+	default:
+	}
+	c.accepted.Add(1)
+	conn, _ := net.Pipe()
+	return conn, nil
+}
+
+func (c *crowd) Close() error {
+	close(c.closed)
+	return nil
 }
 
 // TestEverybodyMayReadAReplacedFile: the node exporter is another user.

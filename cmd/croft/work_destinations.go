@@ -210,7 +210,7 @@ func (c effectCommand) Deliver(ctx context.Context, e work.Effect) error {
 	if err != nil {
 		return steward.Undelivered(err)
 	}
-	c.Env, c.Scratch = append(inherited(), env...), dir
+	c.Env, c.Scratch = append(inherited(attemptVariables...), env...), dir
 	return c.Command.Deliver(ctx, e)
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/work"
 	"github.com/croft-dev/croft/work/steward"
 )
@@ -105,24 +106,19 @@ func (a *app) workDispatch(ctx context.Context, to map[string]steward.Deliverer,
 		return err
 	}
 	defer end()
-	o.CallTimeout, o.Observe, o.Logger = a.timeout, a.printDelivery, slog.New(&idle{app: a})
-	run, done := context.WithCancel(ctx)
-	defer done()
-	var looking error
+	log := &idle{app: a}
+	o.CallTimeout, o.Observe, o.Logger = a.timeout, a.printDelivery, slog.New(log)
+	run, done := context.WithCancelCause(ctx)
+	defer done(nil)
 	if untilEmpty {
-		go func() {
-			defer done()
-			looking = a.awaitDelivered(run, l, slices.Collect(maps.Keys(to)))
-		}()
+		log.stuck = done
+		go func() { done(a.awaitDelivered(run, l, slices.Collect(maps.Keys(to)))) }()
 	}
 	if err := steward.RunDispatcher(run, client, l, to, &o); err != nil {
 		return err
 	}
-	if untilEmpty {
-		<-run.Done()
-		if ctx.Err() == nil {
-			return looking
-		}
+	if err := context.Cause(run); ctx.Err() == nil && !errors.Is(err, context.Canceled) {
+		return err
 	}
 	return nil
 }
@@ -146,10 +142,12 @@ func (a *app) printDelivery(d steward.Delivery) {
 }
 
 // idle is a log of why a dispatcher delivers nothing, on standard error. It says
-// the same once. Deliveries are printed by printDelivery.
+// the same once an hour. Deliveries are printed by printDelivery.
 type idle struct {
 	*app
-	last string
+	last  string
+	at    time.Time   // when it said that
+	stuck func(error) // called if nothing will ever be delivered; nil to wait even then
 }
 
 func (i *idle) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelWarn }
@@ -158,8 +156,12 @@ func (i *idle) WithGroup(string) slog.Handler                    { return i }
 
 func (i *idle) Handle(_ context.Context, r slog.Record) error {
 	r.Attrs(func(at slog.Attr) bool {
-		if text := line(i.redact(at.Value.String())); r.Message != "delivery" && text != i.last {
-			i.last = text
+		if err, _ := at.Value.Any().(error); i.stuck != nil && errors.Is(err, fence.ErrAhead) {
+			i.stuck(err)
+			return true
+		}
+		if text := line(i.redact(at.Value.String())); r.Message != "delivery" && (text != i.last || r.Time.Sub(i.at) >= time.Hour) {
+			i.last, i.at = text, r.Time
 			fmt.Fprintf(i.stderr, "croft: nothing is delivered at present: %s\n", text)
 		}
 		return true

@@ -1,9 +1,7 @@
 package objects_test
 
 import (
-	"errors"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -45,23 +43,6 @@ func TestLargeBodiesAreBoundedByTheirBytes(t *testing.T) {
 	}
 	if known > 16<<20 || b.Known("99", "2") == nil {
 		t.Errorf("%d bytes are kept", known)
-	}
-}
-
-func TestManyFailuresAreCounted(t *testing.T) {
-	var f objects.Failures
-	if err := f.Err(); err != nil {
-		t.Errorf("without failures: %v", err)
-	}
-	for n := range 1000 {
-		f.Add(fmt.Errorf("%w: object %d", cas.ErrDamaged, n))
-		if n == 9 && strings.Contains(f.Err().Error(), "more") {
-			t.Errorf("of ten: %v", f.Err())
-		}
-	}
-	err := f.Err()
-	if !errors.Is(err, cas.ErrDamaged) || !strings.Contains(err.Error(), "object 9\nand 990 more") {
-		t.Errorf("of a thousand: %v", err)
 	}
 }
 

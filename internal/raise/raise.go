@@ -40,13 +40,7 @@ func (r Raiser) Named(ctx context.Context, stamp fence.Stamp, targets []string) 
 		errs[i] = errHangs
 		go func() { done <- outcome{i, r.raiseAt(ctx, stamp, target)} }()
 	}
-	for range targets {
-		select {
-		case o := <-done:
-			errs[o.i] = o.err
-		case <-ctx.Done(): // a file system may hang for longer than that
-		}
-	}
+	gather(ctx, len(targets), done, func(o outcome) { errs[o.i] = o.err })
 	for i := range errs {
 		if errors.Is(errs[i], errHangs) {
 			errs[i] = fmt.Errorf("%w: %w", errHangs, context.Cause(ctx))
@@ -118,15 +112,26 @@ func (r Raiser) Highest(ctx context.Context, key string, targets []string) (high
 			tokens <- mark.Token
 		}()
 	}
-	for range targets {
+	gather(ctx, len(targets), tokens, func(token fence.Token) { highest = max(highest, token) })
+	return highest
+}
+
+// gather takes n answers, or those that are there when ctx ends: a file system
+// may hang for longer than that.
+func gather[T any](ctx context.Context, n int, answers <-chan T, take func(T)) {
+	for range n {
 		select {
-		case token := <-tokens:
-			highest = max(highest, token)
-		case <-ctx.Done(): // a file system may hang for longer than that
-			return highest
+		case answer := <-answers:
+			take(answer)
+		case <-ctx.Done():
+			select { // both may be ready
+			case answer := <-answers:
+				take(answer)
+			default:
+				return
+			}
 		}
 	}
-	return highest
 }
 
 // open opens a named guard, and reads its mark. It refuses a guard without a

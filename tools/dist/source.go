@@ -19,11 +19,17 @@ func checkSource(ctx context.Context, top, version string) error {
 	if _, err := os.Stat(filepath.Join(top, ".git")); version == development || errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	changed, err := git(ctx, top, "status", "--porcelain", "--untracked-files=all")
+	changed, err := git(ctx, top, "status", "--porcelain", "--untracked-files=no")
 	if err != nil {
 		return err
 	}
-	if changed != "" {
+	// Only the tag's own list of ignored files counts: a build does not ignore
+	// them.
+	added, err := git(ctx, top, "ls-files", "--others", "--exclude-from=.gitignore")
+	if err != nil {
+		return err
+	}
+	if changed += added; changed != "" {
 		return fmt.Errorf("this is not the source of %s; commit or remove these files, or give no version:\n%s", version, changed)
 	}
 	tags, err := git(ctx, top, "tag", "--points-at", "HEAD")
@@ -36,9 +42,21 @@ func checkSource(ctx context.Context, top, version string) error {
 	return nil
 }
 
+// otherRepository are variables that name another repository than the folder's.
+// Git sets them for hooks and for the commands of a rebase.
+var otherRepository = []string{
+	"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR",
+	"GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+}
+
 // git runs git in a folder and returns what it prints.
 func git(ctx context.Context, folder string, args ...string) (string, error) {
-	out, err := exec.CommandContext(ctx, "git", append([]string{"-C", folder}, args...)...).Output()
+	cmd := exec.CommandContext(ctx, "git", append([]string{"-C", folder}, args...)...)
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(entry string) bool {
+		name, _, _ := strings.Cut(entry, "=")
+		return slices.Contains(otherRepository, name)
+	})
+	out, err := cmd.Output()
 	var failed *exec.ExitError
 	if errors.As(err, &failed) {
 		err = fmt.Errorf("%w: %s", err, failed.Stderr)

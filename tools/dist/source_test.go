@@ -21,6 +21,8 @@ func TestAVersionIsBuiltFromItsTagAlone(t *testing.T) {
 	}
 	file := filepath.Join(top, "main.go")
 	write(t, file, "package main\n")
+	write(t, filepath.Join(top, ".gitignore"), "*.prof\n")
+	write(t, filepath.Join(top, "cpu.prof"), "")
 	check("an unpacked archive", "v1.2.3", "")
 
 	do("init", "--quiet")
@@ -34,6 +36,13 @@ func TestAVersionIsBuiltFromItsTagAlone(t *testing.T) {
 	check("the tag", "v1.2.3", "")
 	check("a second tag of the same commit", "v1.2.4", "")
 	check("another tag", "v1.2.30", "not tagged v1.2.30")
+	added := filepath.Join(top, "z.go")
+	write(t, added, "package main\n")
+	write(t, filepath.Join(top, ".git", "info", "exclude"), "z.go\n")
+	check("a file that only this clone ignores", "v1.2.3", "z.go")
+	if err := os.Remove(added); err != nil {
+		t.Fatal(err)
+	}
 	write(t, file, "package main // changed\n")
 	check("a changed file", "v1.2.3", "main.go")
 
@@ -68,13 +77,15 @@ func TestACloneHasTheSameLineEndsEverywhere(t *testing.T) {
 }
 
 // clone is a folder for a repository, and a way to run git there. No settings
-// of the user's count.
+// of the user's count, and no repository of the user's is used: a hook's
+// environment names one.
 func clone(t *testing.T) (top string, do func(args ...string)) {
 	t.Helper()
 	for name, value := range map[string]string{
 		"GIT_CONFIG_GLOBAL": os.DevNull, "GIT_CONFIG_SYSTEM": os.DevNull,
 		"GIT_AUTHOR_NAME": "ann", "GIT_AUTHOR_EMAIL": "ann@example.org",
 		"GIT_COMMITTER_NAME": "ann", "GIT_COMMITTER_EMAIL": "ann@example.org",
+		"GIT_DIR": t.TempDir(), "GIT_INDEX_FILE": filepath.Join(t.TempDir(), "index"),
 	} {
 		t.Setenv(name, value)
 	}

@@ -25,7 +25,10 @@ type DispatchOptions struct {
 	Deliveries int
 	// Poll is the longest wait between two looks at the outbox while nothing is due. Default: 1 second.
 	Poll time.Duration
-	// Key is what the dispatcher's lease is on, and TTL how long it lasts without renewal. Dispatchers with other destinations need another key. If the ledger's mark of the key was made up, all dispatchers need another key, too. Default: "work/dispatcher", 30 seconds.
+	// Key is what the dispatcher's lease is on, and TTL how long it lasts
+	// without renewal. Dispatchers with other destinations need another key. If
+	// a token of the key was made up, all dispatchers need another key, too.
+	// Default: "work/dispatcher", 30 seconds.
 	Key string
 	TTL time.Duration
 	// CallTimeout bounds one call of the ledger. Default: 5 seconds.
@@ -90,7 +93,7 @@ func RunDispatcher(ctx context.Context, c *croft.Client, l work.Ledger, to map[s
 			return err
 		case err != nil && ctx.Err() == nil:
 			lease.Above, err = above(err, lease.Above)
-			d.log(slog.LevelWarn, "dispatcher_stopped", slog.String("error", err.Error()))
+			d.log(slog.LevelWarn, "dispatcher_stopped", slog.Any("error", err))
 			rest(ctx, f.Poll)
 		}
 	}
@@ -99,7 +102,8 @@ func RunDispatcher(ctx context.Context, c *croft.Client, l work.Ledger, to map[s
 
 // above is the token that the next term must exceed: one that the ledger
 // remembers and the lease store does not. A token that nothing can exceed is not
-// followed. The ledger keeps a mark for each key, so another key is the way back.
+// followed, and the error matches [fence.ErrAhead]. Its text is the same in every
+// term. The ledger keeps a mark for each key, so another key is the way back.
 func above(err error, was fence.Token) (fence.Token, error) {
 	newest := fence.Token(0)
 	if stale := (*fence.StaleError)(nil); errors.As(err, &stale) {
@@ -107,8 +111,9 @@ func above(err error, was fence.Token) (fence.Token, error) {
 	} else if refused := (*fence.RefusedError)(nil); errors.As(err, &refused) {
 		newest = refused.Mark.Token
 	}
-	if !fence.CanFollow(newest, time.Now()) {
-		return was, fmt.Errorf("the ledger's mark %d lies too far ahead to be exceeded, so somebody made it up; give all dispatchers another key: %w", newest, err)
+	if errors.Is(err, fence.ErrAhead) || !fence.CanFollow(newest, time.Now()) {
+		return was, fmt.Errorf("%w token of the dispatcher's key, in the ledger or in the lease store: %w; "+
+			"see that this machine's clock is right, then give all dispatchers another key", fence.ErrInvalid, fence.ErrAhead)
 	}
 	return max(was, newest), err
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/croft-dev/croft/internal/failures"
 	"github.com/croft-dev/croft/internal/objects"
 	"github.com/croft-dev/croft/internal/suite"
 	"github.com/croft-dev/croft/store/cas"
@@ -84,7 +85,7 @@ func (m *memory) Drop(_ context.Context, key string, old cas.Version) error {
 
 func (m *memory) Scan(context.Context) iter.Seq2[cas.Entry, error] {
 	return func(yield func(cas.Entry, error) bool) {
-		var failed objects.Failures
+		var failed failures.List
 		for name := range m.objects {
 			if !m.layout.IsRecord(name) {
 				continue

@@ -28,6 +28,7 @@ var plants = []plant{
 	{what: "deep", object: text(strings.Repeat(`{"record":`, 20_000))},
 	{what: "packed zeros", object: packed},
 	{what: "packed, it says", object: func(*seed, string) Object { return Object{Data: []byte("plain"), Encoding: "gzip"} }},
+	{what: "PACKED, it says", object: func(*seed, string) Object { return Object{Data: []byte("plain"), Encoding: "GZIP"} }},
 	{what: "a time without end", object: text(`{"croft":1,"nonce":"x","dropped":{"at":"` + strings.Repeat("9", 10_000) + `"}}`)},
 	{what: "another's record", object: anothers},
 	{what: "another's deletion", object: anothersDeletion},
