@@ -2,12 +2,10 @@ package croft
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/croft-dev/croft/fence"
-	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/engine"
 	"github.com/croft-dev/croft/internal/keep"
 	"github.com/croft-dev/croft/store/refusals"
@@ -97,36 +95,17 @@ func (c *Client) newAcquire(key string, options *LeaseOptions) (*pending, error)
 // raiseFor raises the fence for an acquire that was granted, and tells the
 // engine.
 func (c *Client) raiseFor(ctx context.Context, p *pending) {
-	above, err := c.raiseAtGrant(ctx, c.leaseOf(ctx, p), p.guards)
+	l := c.leaseOf(ctx, p)
+	ctx, stop := l.within(ctx)
+	defer stop()
+	var outcomes []error
+	for _, r := range c.raise(ctx, l.Stamp(), p.guards) {
+		if r.Err != nil {
+			outcomes = append(outcomes, &GuardError{Target: r.Target, Err: r.Err})
+		}
+	}
+	above, err := engine.Above(outcomes, time.Now())
 	now := c.lock()
 	c.engine.Raised(now, &p.Call, above, err)
 	c.do(c.unlock())
-}
-
-// raiseAtGrant raises the fence at the guards that a new lease names. If one
-// refuses the lease's token as not new enough, above is the token that the next
-// request must exceed: the store has forgotten what the guard remembers, or
-// somebody made it up. A token so high that guards refuse the next one is not
-// followed: it would use up the tokens of the key.
-func (c *Client) raiseAtGrant(ctx context.Context, l *Lease, guards []guard.Guard) (above fence.Token, err error) {
-	ctx, stop := l.within(ctx)
-	defer stop()
-	for _, r := range c.raise(ctx, l.Stamp(), guards) {
-		var stale *fence.StaleError
-		var refused *fence.RefusedError
-		switch {
-		case r.Err == nil:
-			continue
-		case errors.As(r.Err, &stale) && fence.CanFollow(stale.Newest.Token, time.Now()):
-			above = max(above, stale.Newest.Token)
-		case errors.As(r.Err, &refused) && errors.Is(r.Err, fence.ErrCollision):
-			above = max(above, refused.Mark.Token)
-		default: // another token would not help here
-			return 0, &GuardError{Target: r.Target, Err: r.Err}
-		}
-		if err == nil {
-			err = &GuardError{Target: r.Target, Err: r.Err}
-		}
-	}
-	return above, err
 }

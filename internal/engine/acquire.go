@@ -32,8 +32,8 @@ type acquire struct {
 	unknown  bool          // an Unknown event has no Resolved yet
 
 	// Of raising the fence:
-	above     bool  // it asks again, above a token that a guard remembers
-	abandoned error // why the caller left meanwhile
+	above     bool // it asks again, above a token that a guard remembers
+	abandoned bool // the caller left meanwhile
 }
 
 var (
@@ -52,7 +52,7 @@ func (e *Engine) start(c *Call) {
 	a := &c.acquire
 	q := a.queue
 	a.started, a.poll = true, PollFirst
-	c.next, c.limit = e.now, max(a.end, later(e.now, e.o.CallTimeout))
+	c.next, c.limit = e.now, max(a.end, keep.After(e.now, e.o.CallTimeout))
 	if a.overdue {
 		a.overdue, a.woken = false, true
 		q.overdue--
@@ -60,7 +60,7 @@ func (e *Engine) start(c *Call) {
 	switch {
 	case q.holder != nil: // it will hear of the end of its own client's lease
 		a.poll = PollMax
-		c.next = min(later(e.now, PollMax), a.end)
+		c.next = min(keep.After(e.now, PollMax), a.end)
 	case q.yield:
 		e.letOthersFirst(c)
 	}
@@ -108,7 +108,10 @@ func (e *Engine) setAcquireAlarm(c *Call) {
 	if a := c.attempt; a != nil {
 		switch {
 		case a.queued != nil:
-			at = later(e.now, hungAfter)
+			at = keep.After(e.now, hungAfter)
+			if c.alarm.index > 0 {
+				at = min(at, c.alarm.at) // hints must not put off the end of patience
+			}
 		case a.newest != nil:
 			at = a.newest.hungAt()
 		case a.sends > 0:
@@ -161,7 +164,7 @@ func (e *Engine) acquireAnswered(c *Call, r *request, answer *store.Answer) {
 		acquire.burned++
 		c.next = e.now
 		if acquire.burned > 1 {
-			c.next = later(e.now, e.pauseOf(c, PollMax))
+			c.next = keep.After(e.now, e.pauseOf(c, PollMax))
 		}
 		e.tryAcquire(c)
 	case errors.Is(err, fence.ErrInvalid):
@@ -171,7 +174,7 @@ func (e *Engine) acquireAnswered(c *Call, r *request, answer *store.Answer) {
 		c.unknown, acquire.unknown = err, true
 		e.event(Event{Kind: Unknown, Key: c.Request.Key, Verb: tenure.Acquire, Err: err})
 		if a.newest == nil && a.queued == nil {
-			c.next = later(e.now, e.pauseOf(c, PollMax))
+			c.next = keep.After(e.now, e.pauseOf(c, PollMax))
 		}
 		e.setAcquireAlarm(c)
 	}
@@ -183,7 +186,7 @@ func (e *Engine) held(c *Call, held *tenure.HeldError, asked clock.Instant) {
 	a := &c.acquire
 	q := a.queue
 	a.period = held.Why == tenure.WhyPeriod
-	over := e.now >= a.end || a.period && later(e.now, held.Remaining()) > a.end
+	over := e.now >= a.end || a.period && keep.After(e.now, held.Remaining()) > a.end
 	q.refusal, q.every, q.at, q.asked = held, c.Request.Every, e.now, asked
 	if over {
 		e.leave(c.attempt)
@@ -198,9 +201,9 @@ func (e *Engine) held(c *Call, held *tenure.HeldError, asked clock.Instant) {
 	case q.watch == watched || q.holder != nil:
 		most = PollWatched
 	}
-	freed := max(held.Remaining(), 0) + time.Millisecond + spread(PollFirst, 0, 1, e.o.Random())
-	a.due = min(later(e.now, freed), a.end)
-	c.next = min(later(e.now, e.pauseOf(c, most)), a.due)
+	freed := max(held.Remaining(), 0) + time.Millisecond + keep.Spread(PollFirst, 0, 1, e.o.Random())
+	a.due = min(keep.After(e.now, freed), a.end)
+	c.next = min(keep.After(e.now, e.pauseOf(c, most)), a.due)
 	if e.o.Watches && q.watch == unwatched && !a.watching {
 		q.watch, a.watching = opening, true
 		e.ready.Watch = append(e.ready.Watch, q.key)
@@ -223,7 +226,7 @@ func (e *Engine) granted(c *Call, r *request, answer *store.Answer) {
 	if e.now >= deadline.Add(-c.Terms.Notice) {
 		c.unknown = errTooOld
 		if a.newest == nil && a.queued == nil {
-			c.next = later(e.now, e.pauseOf(c, PollMax))
+			c.next = keep.After(e.now, e.pauseOf(c, PollMax))
 		}
 		e.setAcquireAlarm(c)
 		return
@@ -234,8 +237,9 @@ func (e *Engine) granted(c *Call, r *request, answer *store.Answer) {
 	e.unlink(c)
 	l := e.newLease(c, a.request, answer, deadline, e.now)
 	q.holder = l
-	c.Reply.Lease, c.Reply.Answer = l, answer
+	c.Reply.Lease = l
 	if acquire.unknown {
+		acquire.unknown = false // it may ask once more, above a guard's token
 		e.event(Event{Kind: Resolved, Key: l.Key, Verb: tenure.Acquire, Outcome: OutcomeOK})
 	}
 	q.refusal, q.at, q.asked = nil, e.now, r.sent
@@ -274,7 +278,7 @@ func (e *Engine) Raised(now clock.Instant, c *Call, above fence.Token, err error
 	l := c.Reply.Lease
 	c.Reply = Reply{}
 	a := &c.acquire
-	if above == 0 || a.above || a.abandoned != nil || e.closed != nil {
+	if above == 0 || a.above || a.abandoned || e.closed != nil {
 		e.giveBack(l, c, err)
 		return
 	}
@@ -284,6 +288,32 @@ func (e *Engine) Raised(now clock.Instant, c *Call, above fence.Token, err error
 	a.started = false
 	e.giveBack(l, nil, nil) // passes the key on to the call
 	e.advanceQueue(a.queue)
+}
+
+// Above reads the outcomes of raising a fence, one for each guard, nil where it
+// is up. It returns the first failure. If every failure is that of a guard which
+// remembers a newer token, above is the newest of those: an acquire above it may
+// succeed. A token so high that guards refuse the next one is not followed: it
+// would use up the tokens of the key. wall is the calendar's time.
+func Above(outcomes []error, wall time.Time) (above fence.Token, failure error) {
+	for _, err := range outcomes {
+		var stale *fence.StaleError
+		var refused *fence.RefusedError
+		switch {
+		case err == nil:
+			continue
+		case errors.As(err, &stale) && fence.CanFollow(stale.Newest.Token, wall):
+			above = max(above, stale.Newest.Token)
+		case errors.As(err, &refused) && errors.Is(err, fence.ErrCollision):
+			above = max(above, refused.Mark.Token)
+		default: // another token would not help here
+			return 0, err
+		}
+		if failure == nil {
+			failure = err
+		}
+	}
+	return above, failure
 }
 
 // abandonAcquire answers an acquire whose caller has left.

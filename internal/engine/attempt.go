@@ -23,15 +23,13 @@ type attempt struct {
 	sends   int             // copies sent since the store last refused one
 	first   clock.Instant   // when the first of these was sent
 	last    clock.Instant   // when the newest copy was sent
-	memory  request         // for the first copy
-	used    bool            // memory is
+	memory  request         // for the first copy; later ones are made
 
 	// Without a caller:
 	resolving  bool
 	resolveEnd clock.Instant // by then a grant has lapsed
 	next       clock.Instant // when to send a release
 	poll       time.Duration
-	terms      keep.Terms
 	alarm      alarm
 }
 
@@ -40,10 +38,9 @@ func (e *Engine) put(a *attempt, at lane) { e.putRequest(a, a.request, at) }
 
 func (e *Engine) putRequest(a *attempt, req *tenure.Request, at lane) {
 	r := &a.memory
-	if a.used {
+	if r.Request != nil {
 		r = new(request)
 	}
-	a.used = true
 	*r = request{Request: req, attempt: a, lane: at}
 	a.queued = r
 	e.outbox.add(r)
@@ -104,9 +101,7 @@ func (e *Engine) leave(a *attempt) bool {
 	if a.doubt == 0 {
 		return false
 	}
-	arrived := e.arrived(a)
-	a.terms = c.Terms
-	a.resolving, a.resolveEnd = true, later(max(e.now, arrived), a.terms.TTL+a.terms.Margin())
+	a.resolving, a.resolveEnd = true, keep.After(max(e.now, e.arrived(a)), c.Terms.TTL+c.Terms.Margin())
 	a.poll, a.next = PollFirst, e.now
 	a.alarm.owner = a
 	e.active++
@@ -131,7 +126,7 @@ func (e *Engine) resolve(a *attempt) {
 			Verb: tenure.Release, Key: a.request.Key, Secret: a.request.Secret, Failed: true,
 		}, again)
 	}
-	at := later(e.now, hungAfter)
+	at := keep.After(e.now, hungAfter)
 	if a.queued == nil {
 		at = a.next
 	}
@@ -142,7 +137,7 @@ func (e *Engine) resolve(a *attempt) {
 // That may happen until the call has ended, and a little later: two timeouts,
 // and a second for clocks that run fast.
 func (e *Engine) arrived(a *attempt) clock.Instant {
-	return later(a.last, 2*e.o.CallTimeout+time.Second)
+	return keep.After(a.last, 2*e.o.CallTimeout+time.Second)
 }
 
 // settle takes an answer for an attempt without a caller.
@@ -169,7 +164,7 @@ func (e *Engine) settle(a *attempt, r *request, answer *store.Answer) {
 		e.resolved(a, WasNot)
 		return
 	}
-	a.next = later(e.now, spread(a.poll, 0.75, 1, e.o.Random()))
+	a.next = keep.After(e.now, keep.Spread(a.poll, 0.75, 1, e.o.Random()))
 	a.poll = min(2*a.poll, PollMax)
 	e.resolve(a)
 }
@@ -183,17 +178,4 @@ func (e *Engine) resolved(a *attempt, how Outcome) {
 	e.event(Event{
 		Kind: Resolved, Key: a.request.Key, Verb: tenure.Acquire, Outcome: how, Grant: a.request.Secret.Grant(),
 	})
-}
-
-// later is i + d, or Never if that is out of reach.
-func later(i clock.Instant, d time.Duration) clock.Instant {
-	if d >= time.Duration(keep.Never-max(i, 0)) {
-		return keep.Never
-	}
-	return i.Add(d)
-}
-
-// spread scales d by a factor from low to high.
-func spread(d time.Duration, low, high, jitter float64) time.Duration {
-	return time.Duration(float64(d) * (low + (high-low)*jitter))
 }

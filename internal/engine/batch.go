@@ -33,7 +33,7 @@ type request struct {
 }
 
 // hungAt is when a request in flight is taken for lost.
-func (r *request) hungAt() clock.Instant { return later(r.sent, hungAfter) }
+func (r *request) hungAt() clock.Instant { return keep.After(r.sent, hungAfter) }
 
 // lane keeps requests apart that should not share a batch.
 type lane int
@@ -65,26 +65,26 @@ type Batch struct {
 }
 
 // hangs reports whether others may overtake the batch.
-func (b *Batch) hangs(now clock.Instant) bool { return now >= later(b.sent, hungAfter) }
+func (b *Batch) hangs(now clock.Instant) bool { return now >= keep.After(b.sent, hungAfter) }
 
 // outbox holds the requests that wait, and the batches in flight.
 type outbox struct {
-	renewals list // sent for the first time
-	waiting  [lanes]list
-	number   int // of the newest request
+	renewals [lanes]list
+	others   [lanes]list
+	favoured bool // the last batch was chosen for a renewal
+	number   int  // of the newest request
 	flying   []*Batch
-	now      clock.Instant // when it was last looked at
 }
 
 // add queues a request.
 func (o *outbox) add(r *request) {
 	o.number++
 	r.number = o.number
-	if r.Verb == tenure.Renew && r.lease != nil && r.lane == fresh {
-		o.renewals.push(r)
+	if r.lease != nil {
+		o.renewals[r.lane].push(r)
 		return
 	}
-	o.waiting[r.lane].push(r)
+	o.others[r.lane].push(r)
 }
 
 // remove takes a request back that still waits.
@@ -96,9 +96,11 @@ func (o *outbox) remove(r *request) {
 
 // clear takes all requests back.
 func (o *outbox) clear() {
-	for _, l := range append([]*list{&o.renewals}, &o.waiting[fresh], &o.waiting[again], &o.waiting[alone]) {
-		for l.first != nil {
-			l.remove(l.first)
+	for l := range lanes {
+		for _, waiting := range []*list{&o.renewals[l], &o.others[l]} {
+			for waiting.first != nil {
+				waiting.remove(waiting.first)
+			}
 		}
 	}
 }
@@ -112,18 +114,18 @@ func (o *outbox) landed(b *Batch) {
 
 // empty reports whether no request waits.
 func (o *outbox) empty() bool {
-	return o.renewals.size == 0 && o.waiting[fresh].size == 0 && o.waiting[again].size == 0 && o.waiting[alone].size == 0
+	return o.size(fresh)+o.size(again)+o.size(alone) == 0
 }
 
 // wake is when a batch in flight begins to hang, if requests wait for it.
-func (o *outbox) wake() clock.Instant {
+func (o *outbox) wake(now clock.Instant) clock.Instant {
 	at := keep.Never
 	if o.empty() {
 		return at
 	}
 	for _, b := range o.flying {
-		if !b.hangs(o.now) {
-			at = min(at, later(b.sent, hungAfter))
+		if !b.hangs(now) {
+			at = min(at, keep.After(b.sent, hungAfter))
 		}
 	}
 	return at
@@ -132,8 +134,7 @@ func (o *outbox) wake() clock.Instant {
 // send turns what waits into batches, as far as they may go now.
 func (e *Engine) send() {
 	o := &e.outbox
-	o.now = e.now
-	for !o.empty() && o.canSend(e.o.Pipelines) {
+	for !o.empty() && o.canSend(e.now, e.o.Pipelines) {
 		b := o.take()
 		b.sent = e.now
 		if a := b.requests[0].attempt; a != nil && len(o.flying) == 0 && len(b.requests) <= 2 && o.empty() {
@@ -153,7 +154,7 @@ func (e *Engine) send() {
 }
 
 // canSend reports whether another batch may go now.
-func (o *outbox) canSend(pipelines bool) bool {
+func (o *outbox) canSend(now clock.Instant, pipelines bool) bool {
 	most := maxInFlight
 	if pipelines {
 		most++
@@ -161,14 +162,14 @@ func (o *outbox) canSend(pipelines bool) bool {
 	var before *Batch // in flight, and not hanging
 	for _, b := range o.flying {
 		switch {
-		case b.hangs(o.now):
+		case b.hangs(now):
 		case before != nil:
 			return false
 		default:
 			before = b
 		}
 	}
-	return len(o.flying) < most && (before == nil || pipelines && o.canPipeline(before))
+	return len(o.flying) < most && (before == nil || pipelines && len(o.flying) == 1 && o.canPipeline(before))
 }
 
 // canPipeline reports whether the waiting requests may be sent while a batch is
@@ -176,11 +177,11 @@ func (o *outbox) canSend(pipelines bool) bool {
 // about one key is carried out in its order. Renewals stay behind, so that none
 // is in flight when its lease is given back.
 func (o *outbox) canPipeline(before *Batch) bool {
-	gathered := &o.waiting[fresh]
+	gathered := &o.others[fresh]
 	switch {
 	case before.shared || before.lane != fresh || gathered.size < len(before.requests):
 		return false
-	case o.renewals.size+o.waiting[again].size+o.waiting[alone].size > 0:
+	case o.renewals[fresh].size+o.size(again)+o.size(alone) > 0:
 		return false
 	}
 	keys := make(map[string]struct{}, len(before.requests))
@@ -201,7 +202,7 @@ func plain(r *request) bool { return r.Verb == tenure.Acquire || r.Verb == tenur
 
 // take makes the next batch. Something waits.
 func (o *outbox) take() *Batch {
-	b := &Batch{lane: o.oldest()}
+	b := &Batch{lane: o.lead()}
 	most := min(maxBatch, o.size(b.lane))
 	if b.lane == alone {
 		most = 1
@@ -209,43 +210,46 @@ func (o *outbox) take() *Batch {
 	if b.Requests, b.requests = b.memory.requests[:0], b.memory.pointers[:0]; most > 1 {
 		b.Requests, b.requests = make([]tenure.Request, 0, most), make([]*request, 0, most)
 	}
-	if b.lane == fresh { // a lease cannot wait
-		for len(b.requests) < maxRenewals && o.renewals.first != nil {
-			b.add(o.renewals.remove(o.renewals.first))
-			b.shared = true
-		}
+	renewals, others := &o.renewals[b.lane], &o.others[b.lane]
+	for len(b.requests) < min(most, maxRenewals) && renewals.first != nil {
+		b.add(renewals.remove(renewals.first))
+		b.shared = true
 	}
-	waiting := &o.waiting[b.lane]
-	for len(b.requests) < most && waiting.first != nil {
-		r := waiting.remove(waiting.first)
+	for len(b.requests) < most && others.first != nil {
+		r := others.remove(others.first)
 		b.shared = b.shared || !plain(r)
 		b.add(r)
 	}
 	return b
 }
 
-// oldest is the lane of the request that has waited longest.
-func (o *outbox) oldest() lane {
-	first, at := 0, fresh
-	look := func(r *request, l lane) {
-		if r != nil && (first == 0 || r.number < first) {
-			first, at = r.number, l
-		}
-	}
-	look(o.renewals.first, fresh)
+// lead is the lane of the next batch. Every other time it is that of the oldest
+// renewal: a caller can wait, a lease cannot. Otherwise it is that of the
+// request that has waited longest.
+func (o *outbox) lead() lane {
+	var renewal, oldest *request
 	for l := range lanes {
-		look(o.waiting[l].first, l)
+		renewal = older(renewal, o.renewals[l].first)
+		oldest = older(oldest, o.others[l].first)
 	}
-	return at
+	oldest = older(oldest, renewal)
+	if renewal != nil && !o.favoured {
+		oldest = renewal
+	}
+	o.favoured = oldest.lease != nil
+	return oldest.lane
+}
+
+// older is the request that has waited longer. Either may be nil.
+func older(a, b *request) *request {
+	if a == nil || b != nil && b.number < a.number {
+		return b
+	}
+	return a
 }
 
 // size is how many requests wait in a lane.
-func (o *outbox) size(l lane) int {
-	if l == fresh {
-		return o.renewals.size + o.waiting[fresh].size
-	}
-	return o.waiting[l].size
-}
+func (o *outbox) size(l lane) int { return o.renewals[l].size + o.others[l].size }
 
 func (b *Batch) add(r *request) {
 	b.requests = append(b.requests, r)

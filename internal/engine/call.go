@@ -63,11 +63,9 @@ type Call struct {
 	next    clock.Instant // when to ask again
 	pause   time.Duration // how long to wait after the next unknown answer
 	unknown error         // the last unknown answer
-	// answered is when the copy was sent that the store decided about.
-	answered clock.Instant
-	acquire  acquire
-	then     *Call // it is answered after this one, with thenErr
-	thenErr  error
+	acquire acquire
+	then    *Call // it is answered after this one, with thenErr
+	thenErr error
 }
 
 type callState int
@@ -111,7 +109,7 @@ func (e *Engine) reply(c *Call, err error) {
 func (e *Engine) ask(c *Call) {
 	c.limit, c.pause = eventually, askAgain
 	if c.Bound > 0 {
-		c.limit = later(e.now, c.Bound)
+		c.limit = keep.After(e.now, c.Bound)
 	}
 	c.first = attempt{call: c, request: &c.Request}
 	c.attempt = &c.first
@@ -121,7 +119,7 @@ func (e *Engine) ask(c *Call) {
 
 // setAskAlarm rings when a plain call has something to do.
 func (e *Engine) setAskAlarm(c *Call) {
-	at := later(e.now, hungAfter)
+	at := keep.After(e.now, hungAfter)
 	if a := c.attempt; a.queued == nil {
 		at = c.next
 		if a.newest != nil {
@@ -162,7 +160,7 @@ func (e *Engine) asked(c *Call, r *request, answer *store.Answer) {
 		}
 		e.event(Event{Kind: Unknown, Key: a.request.Key, Verb: a.request.Verb, Err: answer.Err})
 		if a.newest == nil && a.queued == nil {
-			c.next = later(e.now, c.pause)
+			c.next = keep.After(e.now, c.pause)
 			c.pause = min(2*c.pause, hungAfter)
 		}
 		e.setAskAlarm(c)
@@ -172,7 +170,7 @@ func (e *Engine) asked(c *Call, r *request, answer *store.Answer) {
 	if a.copies > 1 {
 		e.event(Event{Kind: Resolved, Key: a.request.Key, Verb: a.request.Verb, Outcome: OutcomeOf(answer.Err)})
 	}
-	c.Reply.Answer, c.answered = answer, r.sent
+	c.Reply.Answer = answer
 	switch {
 	case c.Lease == nil:
 		e.reply(c, answer.Err)
@@ -181,7 +179,7 @@ func (e *Engine) asked(c *Call, r *request, answer *store.Answer) {
 	case c.Request.Verb == tenure.Report:
 		e.reported(c)
 	default:
-		e.resumed(c)
+		e.resumed(c, r.sent)
 	}
 }
 

@@ -76,7 +76,7 @@ func (e *Engine) Ready() Ready {
 	e.send()
 	r := e.ready
 	e.ready = Ready{}
-	r.Wake = e.outbox.wake()
+	r.Wake = e.outbox.wake(e.now)
 	if e.active > 0 {
 		r.Wake = min(r.Wake, e.closeBy)
 	}
@@ -118,7 +118,7 @@ func (e *Engine) abandon(c *Call, why error) {
 	switch {
 	case c.state == done:
 	case c.state == raising:
-		c.acquire.abandoned = why
+		c.acquire.abandoned = true
 	case c.Request.Verb == tenure.Acquire:
 		e.abandonAcquire(c, why)
 	default:

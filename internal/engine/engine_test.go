@@ -596,10 +596,10 @@ func TestTimeOnlyGoesForward(t *testing.T) {
 	if r.e.now != 100 {
 		t.Errorf("now is %d", r.e.now)
 	}
-	if at := later(5, Forever); at != keep.Never {
+	if at := keep.After(5, Forever); at != keep.Never {
 		t.Errorf("for ever ends at %d", at)
 	}
-	if at := later(clock.Instant(5), 6); at != 11 {
+	if at := keep.After(clock.Instant(5), 6); at != 11 {
 		t.Errorf("11 is %d", at)
 	}
 }

@@ -107,6 +107,8 @@ func (w *world) inspect(r *rig, b *Batch) {
 		w.t.Errorf("a batch is sent while %d are in flight", len(young)+old)
 	case len(young) > 1 || len(young) == 1 && !r.e.o.Pipelines:
 		w.t.Errorf("a batch is sent while %d are in flight that do not hang", len(young))
+	case len(young) == 1 && old > 0:
+		w.t.Errorf("a batch goes beside another while %d hang", old)
 	case len(young) == 1:
 		w.pairs++
 		w.wantApart(young[0], b)

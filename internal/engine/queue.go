@@ -100,11 +100,11 @@ func (e *Engine) Hint(now clock.Instant, key string, h Hint, err error) {
 	case WatchedSince:
 		q.watch = watched
 		if c.attempt != nil && c.attempt.sends == 0 && !a.woken { // it was refused
-			c.next = min(later(e.now, e.pauseOf(c, PollWatched)), a.due)
+			c.next = min(keep.After(e.now, e.pauseOf(c, PollWatched)), a.due)
 		}
 	case Broken:
 		q.watch = unwatched
-		c.next = min(c.next, later(e.now, e.pauseOf(c, PollMax)))
+		c.next = min(c.next, keep.After(e.now, e.pauseOf(c, PollMax)))
 		e.event(Event{Kind: Unwatched, Key: key, Err: err})
 	case Unsupported:
 		q.watch = never
@@ -115,7 +115,7 @@ func (e *Engine) Hint(now clock.Instant, key string, h Hint, err error) {
 // join puts an acquire at the end of its key's queue.
 func (e *Engine) join(c *Call) {
 	a, q := &c.acquire, e.queueOf(c.Request.Key)
-	a.queue, a.end = q, later(e.now, c.WaitFor)
+	a.queue, a.end = q, keep.After(e.now, c.WaitFor)
 	a.before = q.last
 	if q.last == nil {
 		q.first = c
@@ -212,7 +212,7 @@ func (e *Engine) tidy(q *queue) {
 	case q.holder != nil || e.queues[q.key] != q:
 	case q.yield:
 		if q.alarm.index == 0 {
-			e.alarms.set(&q.alarm, later(e.now, Courtesy))
+			e.alarms.set(&q.alarm, keep.After(e.now, Courtesy))
 		}
 	default:
 		e.alarms.set(&q.alarm, keep.Never)
@@ -235,9 +235,9 @@ func (e *Engine) standBy(c *Call) {
 	if !a.overdue {
 		a.overdue = true
 		q.overdue++
-		c.limit = later(e.now, hungAfter)
+		c.limit = keep.After(e.now, hungAfter)
 		if c.WaitFor == 0 {
-			c.limit = later(e.now, e.o.CallTimeout)
+			c.limit = keep.After(e.now, e.o.CallTimeout)
 		}
 	}
 	switch {
@@ -339,7 +339,7 @@ func (e *Engine) vacate(l *Lease) {
 // clients.
 func (e *Engine) letOthersFirst(c *Call) {
 	c.acquire.queue.yield = false
-	c.acquire.earliest = min(later(e.now, Courtesy), c.acquire.end)
+	c.acquire.earliest = min(keep.After(e.now, Courtesy), c.acquire.end)
 	c.next = c.acquire.earliest
 }
 
@@ -375,5 +375,5 @@ func (e *Engine) pauseOf(c *Call, most time.Duration) time.Duration {
 	}
 	d := min(a.poll, most)
 	a.poll = min(2*a.poll, PollSettled)
-	return spread(d, 0.75, 1, e.o.Random())
+	return keep.Spread(d, 0.75, 1, e.o.Random())
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/internal/keep"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -46,7 +47,7 @@ func (e *Engine) release(c *Call) {
 	case l.releasing != nil:
 		c.limit = eventually
 		if c.Bound > 0 {
-			c.limit = later(e.now, c.Bound)
+			c.limit = keep.After(e.now, c.Bound)
 		}
 		e.alarms.set(&c.alarm, c.limit)
 		l.releases = append(l.releases, c)
@@ -133,8 +134,9 @@ func (e *Engine) reported(c *Call) {
 	e.reply(c, answer.Err)
 }
 
-// resumed takes the store's decision about a lease that was lost by time.
-func (e *Engine) resumed(c *Call) {
+// resumed takes the store's decision about a lease that was lost by time, to the
+// copy sent at that instant.
+func (e *Engine) resumed(c *Call, sent clock.Instant) {
 	old, answer := c.Lease, c.Reply.Answer
 	switch {
 	case answer.Err != nil:
@@ -147,7 +149,7 @@ func (e *Engine) resumed(c *Call) {
 		return
 	}
 	a := c.attempt
-	l := e.newLease(c, a.request, answer, c.Terms.Until(a.first, c.answered, *answer), old.Since)
+	l := e.newLease(c, a.request, answer, c.Terms.Until(a.first, sent, *answer), old.Since)
 	e.Check(e.now, l) // MaxHold has passed, or the answer took too long
 	if l.Lost != nil {
 		c.Reply.Lost = l.Lost

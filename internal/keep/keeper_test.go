@@ -63,7 +63,7 @@ func (k *kept) step(e Event, at time.Duration) Orders {
 // run ticks whenever the keeper wants to, and gives every renewal the answer that the store has for it (nil: none), until a time or the end.
 func (k *kept) run(until time.Duration, answer func(at time.Duration) *store.Answer) Orders {
 	k.t.Helper()
-	for k.Lost() == "" && k.Wake() <= clock.Instant(until) {
+	for k.lost == "" && k.Wake() <= clock.Instant(until) {
 		at := time.Duration(max(k.Wake(), k.now))
 		o := k.step(Tick{Jitter: 1}, at)
 		if o.Renew && answer != nil {
@@ -99,8 +99,8 @@ func (k *kept) wantSends(want ...time.Duration) {
 
 func (k *kept) wantLost(o Orders, loss Loss, at time.Duration) {
 	k.t.Helper()
-	if o.Lost != loss || k.Lost() != loss || time.Duration(k.now) != at {
-		k.t.Fatalf("lost as %q (%q) at %s, want %q at %s", o.Lost, k.Lost(), time.Duration(k.now), loss, at)
+	if o.Lost != loss || k.lost != loss || time.Duration(k.now) != at {
+		k.t.Fatalf("lost as %q (%q) at %s, want %q at %s", o.Lost, k.lost, time.Duration(k.now), loss, at)
 	}
 	if k.Wake() != Never || k.Early() != Never || k.Step(Tick{}, k.now) != (Orders{}) {
 		k.t.Fatal("a lease that is over still wants something")
@@ -356,8 +356,8 @@ func TestARenewalTakenUpAgainGetsItsWholeInterval(t *testing.T) {
 		t.Fatalf("lost as %q when the store had been asked for a millisecond", o.Lost)
 	}
 	k.step(Answered{Sent: clock.Instant(40*s - ms), Answer: confirmed(40*s, time.Minute)}, 40*s+ms)
-	if k.Lost() != "" || k.Deadline() != clock.Instant(94*s-ms) {
-		t.Errorf("lost as %q, the deadline is %s", k.Lost(), time.Duration(k.Deadline()))
+	if k.lost != "" || k.Deadline() != clock.Instant(94*s-ms) {
+		t.Errorf("lost as %q, the deadline is %s", k.lost, time.Duration(k.Deadline()))
 	}
 }
 

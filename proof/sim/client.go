@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/engine"
 	"github.com/croft-dev/croft/internal/keep"
 	"github.com/croft-dev/croft/store"
@@ -28,9 +27,10 @@ type client struct {
 	watches  map[string]*watch
 	asks     []*ask // secrets that the engine may still be granted
 	routines []*routine
-	prompt   bool    // the last call of the store was
-	ticks    instant // when the timer rings,
-	armed    int     // and which one counts
+	prompt   bool         // the last call of the store was
+	caller   *engine.Call // that has just begun: it may call the store itself
+	ticks    instant      // when the timer rings,
+	armed    int          // and which one counts
 }
 
 const (
@@ -143,6 +143,7 @@ type pending struct {
 func (c *client) begin(p *pending) {
 	p.Tag = p
 	c.engine.Begin(c.Now(), &p.Call)
+	c.caller = &p.Call
 	c.told()
 }
 
@@ -171,7 +172,8 @@ func (c *client) act(req tenure.Request, then func(store.Answer)) {
 
 // told carries out what the engine wants after it was told something.
 func (c *client) told() {
-	ready := c.engine.Ready()
+	ready, caller := c.engine.Ready(), c.caller
+	c.caller = nil
 	c.arm(ready.Wake)
 	for _, call := range slices.Concat(ready.Raise, ready.Replies) {
 		if call.Reply.Lease != nil {
@@ -190,7 +192,7 @@ func (c *client) told() {
 		}
 	}
 	for _, b := range ready.Send {
-		c.send(b)
+		c.send(b, c.prompt && len(ready.Send) == 1 && b.Caller != nil && b.Caller == caller)
 	}
 	for _, l := range ready.Look {
 		c.look(l)
@@ -260,8 +262,9 @@ func (c *client) apply(requests []tenure.Request, limit time.Duration, done func
 	})
 }
 
-// send carries out a batch and brings the engine its answers.
-func (c *client) send(b *engine.Batch) {
+// send carries out a batch and brings the engine its answers. A caller that
+// makes the call itself gives up sooner.
+func (c *client) send(b *engine.Batch, byCaller bool) {
 	holders := make([]*lease, len(b.Requests))
 	for i, req := range b.Requests {
 		switch req.Verb {
@@ -284,7 +287,7 @@ func (c *client) send(b *engine.Batch) {
 		c.w.cover("engine", "overtook a batch")
 	}
 	limit := callTimeout
-	if b.Caller != nil && c.prompt { // the caller makes the call itself
+	if byCaller {
 		limit = lone
 	}
 	began := c.Now()
@@ -309,34 +312,15 @@ func (c *client) send(b *engine.Batch) {
 // remembers a newer token than the store, the engine asks for one above it.
 func (c *client) raise(p *pending) {
 	l := c.leaseOf(p)
-	due := len(p.claim.guards)
-	var above fence.Token
-	var failed error
-	hopeless := false
-	for _, res := range p.claim.guards {
+	outcomes, due := make([]error, len(p.claim.guards)), len(p.claim.guards)
+	for i, res := range p.claim.guards {
 		res.raise(c, l.Stamp(), func(err error) {
-			var stale *fence.StaleError
-			var refused *fence.RefusedError
-			switch {
-			case err == nil:
-			case errors.As(err, &stale):
-				above = max(above, stale.Newest.Token)
-			case errors.As(err, &refused) && errors.Is(err, fence.ErrCollision):
-				above = max(above, refused.Mark.Token)
-			default:
-				hopeless = true
+			outcomes[i] = err
+			if due--; due == 0 {
+				above, failure := engine.Above(outcomes, epoch.Add(c.w.now))
+				c.engine.Raised(c.Now(), &p.Call, above, failure)
+				c.told()
 			}
-			if err != nil {
-				failed = err
-			}
-			if due--; due > 0 {
-				return
-			}
-			if hopeless {
-				above = 0
-			}
-			c.engine.Raised(c.Now(), &p.Call, above, failed)
-			c.told()
 		})
 	}
 }

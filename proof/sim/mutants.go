@@ -69,7 +69,7 @@ var Mutants = []*Mutant{
 	inEngine("second-queue", "a call that asks above a guard's token replaces the key's queue").byTest("TestAnAcquireThatAsksAboveJoinsTheQueueThatIsThere").
 		patch("engine/queue.go", "\tq := e.queueOf(c.Request.Key)\n\tc.acquire.queue", "\tq := c.acquire.queue\n\te.queues[q.key] = q\n\tc.acquire.queue"),
 	inEngine("no-overtaking", "a batch without an answer is waited for").byTest("TestABatchWithoutAnAnswerIsOvertaken").
-		patch("engine/batch.go", "bool { return now >= later(b.sent, hungAfter) }", "bool { return false }"),
+		patch("engine/batch.go", "bool { return now >= keep.After(b.sent, hungAfter) }", "bool { return false }"),
 	inEngine("copies-with-others", "copies of what hangs go with other requests").byTest("TestABatchWithoutAnAnswerIsOvertaken").
 		patch("engine/acquire.go", "at = again", "at = fresh"),
 	inEngine("any-number-in-flight", "more than four batches hang").byTest("TestABatchWithoutAnAnswerIsOvertaken").

@@ -1,0 +1,51 @@
+package croft
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+	"weak"
+
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// TestWhoWaitsLongKeepsNothingOfOthers: a contender that was refused may wait for
+// days, and a thousand others may have been in the batch with it.
+func TestWhoWaitsLongKeepsNothingOfOthers(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		other := r.client(nil, nil)
+		r.acquire(other, "jobs/held", &LeaseOptions{TTL: time.Hour})
+		tap := &tap{Store: r.st}
+		var answers weak.Pointer[store.Answer]
+		tap.set(func(ctx context.Context, batch []tenure.Request) []store.Answer {
+			made := r.st.Apply(ctx, batch)
+			if answers == (weak.Pointer[store.Answer]{}) {
+				answers = weak.Make(&made[0])
+			}
+			return made
+		})
+		c := r.client(tap, nil)
+		ctx, cancel := context.WithCancel(r.Context())
+		var waits sync.WaitGroup
+		waits.Go(func() { _, _ = c.Acquire(ctx, "jobs/held", &LeaseOptions{WaitFor: Forever}) })
+		synctest.Wait()
+		runtime.GC()
+		if answers.Value() != nil {
+			r.Error("a contender that waits keeps the answers of the batch in which it was refused")
+		}
+		cancel()
+		waits.Wait()
+		answers = weak.Pointer[store.Answer]{}
+		l := r.acquire(c, "jobs/mine", nil)
+		synctest.Wait()
+		runtime.GC()
+		if answers.Value() != nil {
+			r.Error("a lease keeps the answers of the batch in which it was granted")
+		}
+		runtime.KeepAlive(l)
+	})
+}
