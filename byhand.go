@@ -78,6 +78,10 @@ func (c *Client) byHand(ctx context.Context, h ByHand, req tenure.Request) (*Tra
 	if err := refusals.CheckKey(req.Key); err != nil {
 		return nil, err
 	}
+	if err := c.enter(); err != nil {
+		return nil, err
+	}
+	defer c.leave()
 	req.Secret = tenure.NewSecret()
 	if err := req.Check(); err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -133,18 +134,18 @@ func (c *Client) Close() error {
 	return c.err
 }
 
-// fork runs a task on another goroutine. Close waits for it.
-func (c *Client) fork(task func()) {
+// enter begins an act that is more than one call. Close waits for its leave.
+func (c *Client) enter() error {
 	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return fmt.Errorf("%w; make a new one", ErrClosed)
+	}
 	c.busy++
-	c.mu.Unlock()
-	go func() {
-		defer c.leave()
-		task()
-	}()
+	return nil
 }
 
-// leave notes that a goroutine has ended.
+// leave notes that a goroutine or an act has ended.
 func (c *Client) leave() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -148,6 +148,11 @@ func (l *Lease) Report(ctx context.Context, marker string) error {
 	if err := req.Check(); err != nil {
 		return err
 	}
+	if ctx.Err() != nil { // the store is not told, but the progress counts
+		now := l.c.lock()
+		l.c.engine.Progressed(now, l.l)
+		l.c.do(l.c.unlock())
+	}
 	return l.act(ctx, &pending{Call: engine.Call{Request: req, Lease: l.l}}, 2*l.c.o.CallTimeout)
 }
 
@@ -156,10 +161,16 @@ func (l *Lease) act(ctx context.Context, p *pending, bound time.Duration) error 
 	if err := l.c.try(ctx, p, bound); err != nil {
 		return err
 	}
-	if lost := p.Reply.Lost; lost != nil {
-		return l.lostBy(lost)
+	lost := p.Reply.Lost
+	if lost == nil {
+		return p.Reply.Err
 	}
-	return p.Reply.Err
+	l.c.mu.Lock()
+	defer l.c.mu.Unlock()
+	if lost == l.l.Lost {
+		return l.loss() // always the same error
+	}
+	return l.lostBy(lost)
 }
 
 // Resume takes up a lease that was lost by time (expired or unreachable), if nobody was granted the key meanwhile: it returns a new lease with the same

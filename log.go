@@ -113,7 +113,11 @@ func (c *Client) report(requests []tenure.Request, answers []store.Answer, took 
 	}
 	counts := map[sort]int{}
 	for i := range requests {
-		counts[sort{fence.Namespace(requests[i].Key), requests[i].Verb, Outcome(engine.OutcomeOf(answers[i].Err))}]++
+		outcome := OutcomeUnknown
+		if len(answers) == len(requests) {
+			outcome = Outcome(engine.OutcomeOf(answers[i].Err))
+		}
+		counts[sort{fence.Namespace(requests[i].Key), requests[i].Verb, outcome}]++
 	}
 	for s, n := range counts {
 		c.emit(Event{Kind: EventCall, Namespace: s.namespace, Verb: s.verb, Outcome: s.outcome, Count: n, Batch: len(requests), Took: took})

@@ -37,7 +37,9 @@ func (l *Lease) finish(ctx context.Context, failed bool) error {
 	req := tenure.Request{Verb: tenure.Release, Key: l.Key(), Secret: l.l.Secret, Failed: failed}
 	p := &pending{Call: engine.Call{Request: req, Lease: l.l}}
 	err := l.act(ctx, p, releaseBound)
-	l.c.notOwned(tenure.Release, l.Stamp(), l.c.o.Owner, err)
+	if p.Reply.Answer != nil { // this very release was refused
+		l.c.notOwned(tenure.Release, l.Stamp(), l.c.o.Owner, err)
+	}
 	return err
 }
 

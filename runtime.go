@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/croft-dev/croft/guard"
@@ -82,13 +82,13 @@ func (c *Client) do(ready engine.Ready) {
 		p.raise = true
 		p.wake <- struct{}{}
 	}
+	for _, e := range ready.Events { // before the replies: that a lease began is told before its end
+		c.emit(eventOf(e))
+	}
 	for _, call := range ready.Replies {
 		if p, waits := call.Tag.(*pending); waits {
 			p.wake <- struct{}{}
 		}
-	}
-	for _, e := range ready.Events {
-		c.emit(eventOf(e))
 	}
 }
 
@@ -109,9 +109,11 @@ func (c *Client) run(ctx context.Context, p *pending) {
 		b := ready.Send[0]
 		ready.Send = nil
 		c.do(ready)
-		ready = c.apply(ctx, min(lone, c.o.CallTimeout), b)
+		c.do(c.apply(ctx, min(lone, c.o.CallTimeout), b))
+		c.leave()
+	} else {
+		c.do(ready)
 	}
-	c.do(ready)
 	c.await(ctx, p)
 	c.wakes.Put(p.wake)
 }
@@ -168,16 +170,20 @@ func (c *Client) send(b *engine.Batch) {
 		ready := c.apply(c.life, c.o.CallTimeout, b)
 		if len(ready.Send) == 0 {
 			c.do(ready)
+			c.leave()
 			return
 		}
 		// The next batch goes first: it takes a while to wake all callers.
 		b, ready.Send = ready.Send[0], ready.Send[1:]
-		c.fork(func() { c.do(ready) })
+		go func() {
+			defer c.leave()
+			c.do(ready)
+		}()
 	}
 }
 
 // apply calls the store with a batch, and brings the engine its answers. It
-// returns what the engine wants then.
+// returns what the engine wants then. When that is done, the caller calls leave.
 func (c *Client) apply(ctx context.Context, limit time.Duration, b *engine.Batch) (ready engine.Ready) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -186,21 +192,21 @@ func (c *Client) apply(ctx context.Context, limit time.Duration, b *engine.Batch
 	defer func() {
 		now := c.lock()
 		c.prompt = now.Sub(start) <= promptly
-		c.busy--
 		c.engine.Answered(now, b, answers)
 		if !returned && b.Caller != nil { // the store has panicked
-			c.engine.Abandon(now, b.Caller, errPanicked)
+			c.engine.Forget(now, b.Caller, errPanicked)
 		}
 		ready = c.unlock()
 		if !returned { // others go on, if the caller recovers
 			c.do(ready)
+			c.leave()
 		}
 	}()
 	answers = c.st.Apply(ctx, b.Requests)
-	returned = true
 	if c.observed() {
 		c.report(b.Requests, answers, c.clk.Now().Sub(start))
 	}
+	returned = true
 	return ready
 }
 
@@ -208,13 +214,16 @@ func (c *Client) apply(ctx context.Context, limit time.Duration, b *engine.Batch
 // progress.
 func (c *Client) look(leases []*engine.Lease) {
 	defer c.leave()
-	for together := range slices.Chunk(leases, maxLooks) {
-		var wait sync.WaitGroup
-		for _, l := range together {
-			wait.Go(func() { c.lookAt(l) })
-		}
-		wait.Wait()
+	var wait sync.WaitGroup
+	var next atomic.Int64
+	for range min(len(leases), maxLooks) { // a record that cannot be read holds up no other
+		wait.Go(func() {
+			for i := next.Add(1); i <= int64(len(leases)); i = next.Add(1) {
+				c.lookAt(leases[i-1])
+			}
+		})
 	}
+	wait.Wait()
 }
 
 func (c *Client) lookAt(l *engine.Lease) {

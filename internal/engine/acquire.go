@@ -285,8 +285,8 @@ func (e *Engine) Raised(now clock.Instant, c *Call, above fence.Token, err error
 	c.state, a.above, c.Request.Above = open, true, above
 	c.attempt = nil
 	e.rejoin(c)
-	a.started = false
-	e.giveBack(l, nil, nil) // passes the key on to the call
+	a.started, a.watching, a.unknown, c.unknown = false, false, false, nil // as if it had just come
+	e.giveBack(l, nil, nil)                                                // passes the key on to the call
 	e.advanceQueue(a.queue)
 }
 

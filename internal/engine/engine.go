@@ -96,7 +96,7 @@ func (e *Engine) Begin(now clock.Instant, c *Call) {
 	e.active++
 	c.began, c.state, c.alarm.owner = e.now, open, c
 	switch {
-	case e.closed != nil:
+	case e.closed != nil && !(c.Request.Verb == tenure.Release && c.Lease.settled()):
 		e.reply(c, fmt.Errorf("%w; make a new one", e.closed))
 	case c.Request.Verb == tenure.Acquire:
 		e.join(c)
@@ -123,6 +123,25 @@ func (e *Engine) abandon(c *Call, why error) {
 		e.abandonAcquire(c, why)
 	default:
 		e.giveUp(c, why)
+	}
+}
+
+// Forget ends a call whose store has panicked. Nothing is asked again in the
+// background: there a second panic would end the process. A grant lapses.
+func (e *Engine) Forget(now clock.Instant, c *Call, why error) {
+	e.advance(now)
+	if c.state != open || c.attempt == nil {
+		return
+	}
+	e.drop(c.attempt)
+	err := store.Unknown(fmt.Errorf("%s of %q: %w", c.Request.Verb, c.Request.Key, why))
+	switch {
+	case c.Request.Verb == tenure.Acquire:
+		e.leaveQueue(c, err)
+	case c.Request.Verb == tenure.Release && c.Lease != nil:
+		e.releaseLeft(c, err)
+	default:
+		e.reply(c, err)
 	}
 }
 
@@ -170,7 +189,7 @@ func (e *Engine) Close(now clock.Instant, why error) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(e.queues)) { // always in one order
 		q := e.queues[key]
-		for c := q.first; c != nil; c = q.first {
+		for c := q.last; c != nil; c = q.last { // from the end, so that none begins to ask
 			e.abandon(c, why)
 		}
 	}

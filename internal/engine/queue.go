@@ -306,7 +306,11 @@ func (e *Engine) tellOverdue(q *queue) {
 	}
 	for c := q.first; c != nil; {
 		next := c.acquire.after
-		if c.acquire.overdue && !e.learn(c) {
+		switch {
+		case !c.acquire.overdue || e.learn(c):
+		case q.refusal != nil && c.Request.Every != q.every && q.refusal.Why == tenure.WhyPeriod:
+			e.start(c) // the head asks for another period: this call asks for its own
+		default:
 			q.head().acquire.woken = true // the news is older than this call
 		}
 		c = next
@@ -325,6 +329,7 @@ func (e *Engine) vacate(l *Lease) {
 	}
 	if c := q.head(); c != nil && c.acquire.started {
 		c.next = e.now
+		c.limit = max(c.limit, keep.After(e.now, e.o.CallTimeout))
 		if q.yield && c.attempt.idle() {
 			e.letOthersFirst(c)
 		} else {
@@ -362,7 +367,7 @@ func (e *Engine) pass(l *Lease) {
 	if !c.acquire.started {
 		e.start(c)
 	}
-	c.next = e.now
+	c.next, c.limit = e.now, max(c.limit, keep.After(e.now, e.o.CallTimeout))
 	e.tryAcquire(c)
 }
 

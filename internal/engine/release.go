@@ -26,13 +26,36 @@ func (e *Engine) beginOfLease(c *Call) {
 		l.Given = true
 		e.release(c)
 	case tenure.Report:
-		e.stepLease(l, keep.Progressed{})
-		e.event(Event{Kind: Reported, Key: l.Key, Token: l.Token})
+		e.progressed(l)
 		e.ask(c)
 	default: // resume
 		c.Terms = l.terms
 		e.ask(c)
 	}
+}
+
+// Progressed says that the work of a lease has got somewhere, though nobody
+// tells the store. A call that reports says so by itself.
+func (e *Engine) Progressed(now clock.Instant, l *Lease) {
+	e.advance(now)
+	e.progressed(l)
+}
+
+func (e *Engine) progressed(l *Lease) {
+	e.stepLease(l, keep.Progressed{})
+	e.event(Event{Kind: Reported, Key: l.Key, Token: l.Token})
+}
+
+// settled reports whether a release needs no call of the store.
+func (l *Lease) settled() bool {
+	if l == nil || l.finished || l.Lost == nil {
+		return l != nil && l.finished
+	}
+	switch l.Lost.Loss {
+	case keep.Superseded, keep.TakenOver, keep.Closed:
+		return true
+	}
+	return false
 }
 
 // release ends a lease, and asks the store to take it back. Only one call asks
@@ -55,8 +78,7 @@ func (e *Engine) release(c *Call) {
 	}
 	l.releasing = c
 	e.stepLease(l, keep.Ended{Loss: keep.Released})
-	switch l.Lost.Loss {
-	case keep.Superseded, keep.TakenOver, keep.Closed: // nothing is left to give back
+	if l.settled() { // nothing is left to give back
 		c.Reply.Lost = l.Lost
 		e.releaseDone(c, l.Lost.Err)
 		return
@@ -119,6 +141,10 @@ func (e *Engine) giveBack(l *Lease, then *Call, err error) {
 	}
 	e.active++
 	c.began, c.alarm.owner = e.now, c
+	if then != nil { // it waits for nothing else
+		then.state = raising
+		e.alarms.set(&then.alarm, keep.Never)
+	}
 	l.Given = true
 	e.release(c)
 }
