@@ -70,15 +70,15 @@ func (Watched) event()    {}
 func (Unwatched) event()  {}
 func (Abandoned) event()  {}
 
-// after is i + d, or Never if that is out of reach.
-func after(i clock.Instant, d time.Duration) clock.Instant {
+// After is i + d, or Never if that is out of reach.
+func After(i clock.Instant, d time.Duration) clock.Instant {
 	if d >= time.Duration(Never-max(i, 0)) {
 		return Never
 	}
 	return i.Add(d)
 }
 
-// spread scales d by a factor from low to high.
-func spread(d time.Duration, low, high, jitter float64) time.Duration {
+// Spread scales d by a factor from low to high.
+func Spread(d time.Duration, low, high, jitter float64) time.Duration {
 	return time.Duration(float64(d) * (low + (high-low)*jitter))
 }

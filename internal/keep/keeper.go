@@ -54,7 +54,7 @@ func NewKeeper(t Terms, deadline, since, now clock.Instant, rec tenure.Record, j
 		retry: Never, progress: now, reported: rec.ProgressAt,
 	}
 	if t.MaxHold > 0 {
-		k.holdEnd = after(since, t.MaxHold)
+		k.holdEnd = After(since, t.MaxHold)
 	}
 	k.slot = min(k.next(now, jitter), now.Add(k.cutoff().Sub(now)/2)) // sooner, if the grant was already old when it became known
 	return k
@@ -171,7 +171,7 @@ func (k *Keeper) begin(now clock.Instant) Orders {
 
 func (k *Keeper) send(now clock.Instant) Orders {
 	k.sends++
-	k.retry = after(now, k.interval/2) // a call that hangs for so long is taken for lost
+	k.retry = After(now, k.interval/2) // a call that hangs for so long is taken for lost
 	return Orders{Renew: true, Again: k.sends > 1}
 }
 
@@ -182,7 +182,7 @@ func (k *Keeper) answered(e Answered, now clock.Instant) Orders {
 			k.err = e.Answer.Err
 		}
 		if present {
-			k.retry = after(now, k.pause)
+			k.retry = After(now, k.pause)
 			k.pause = min(2*k.pause, k.interval)
 		}
 		return Orders{}
@@ -233,5 +233,5 @@ func (k *Keeper) early() clock.Instant {
 
 // next is when the renewal after one at i begins.
 func (k *Keeper) next(i clock.Instant, jitter float64) clock.Instant {
-	return i.Add(spread(k.interval, 0.9, 1, jitter))
+	return i.Add(Spread(k.interval, 0.9, 1, jitter))
 }

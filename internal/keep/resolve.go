@@ -17,7 +17,7 @@ func (w *Waiter) leave(now clock.Instant, wishes Wishes) Wishes {
 	}
 	w.phase = resolving
 	lapse := w.patience.Terms.TTL + w.patience.Terms.Margin()
-	w.resolveEnd = after(max(now, after(w.lastAsk, w.patience.Call)), lapse)
+	w.resolveEnd = After(max(now, After(w.lastAsk, w.patience.Call)), lapse)
 	w.poll, w.next = PollFirst, now
 	background := w.resolve(Tick{}, now)
 	wishes.Release, wishes.Attempt, wishes.Background = background.Release, background.Attempt, true
@@ -67,9 +67,9 @@ func (w *Waiter) settle(a Answered, now clock.Instant) Resolution {
 		return WasGranted
 	case refusal != nil && refusal.Why != tenure.WhyUnknown:
 		return WasNot
-	case refusal != nil && a.Sent >= after(w.lastAsk, w.patience.Call):
+	case refusal != nil && a.Sent >= After(w.lastAsk, w.patience.Call):
 		return WasNot // never granted, and no copy of it was on its way any more when this was asked
 	}
-	w.next = after(now, w.pause(PollMax))
+	w.next = After(now, w.pause(PollMax))
 	return ""
 }

@@ -122,8 +122,8 @@ func NewWaiter(p Patience, now clock.Instant, random func() float64) *Waiter {
 
 func (w *Waiter) begin(now clock.Instant) {
 	p := &w.patience
-	w.next, w.end = after(now, min(p.After, p.For)), after(now, p.For)
-	w.limit = max(w.end, after(now, p.Resolve))
+	w.next, w.end = After(now, min(p.After, p.For)), After(now, p.For)
+	w.limit = max(w.end, After(now, p.Resolve))
 }
 
 // Wake is when Step has something to do at the latest.
@@ -168,11 +168,11 @@ func (w *Waiter) ask(e Event, now clock.Instant) Wishes {
 		if w.watched = true; !e.Since { // what happened before the watch began was not told
 			w.woken = true
 		} else if w.sends == 0 && w.attempt > 0 { // it was refused
-			w.next = min(after(now, w.pause(PollWatched)), w.due)
+			w.next = min(After(now, w.pause(PollWatched)), w.due)
 		}
 	case Unwatched:
 		w.watched = false
-		w.next = min(w.next, after(now, w.pause(PollMax)))
+		w.next = min(w.next, After(now, w.pause(PollMax)))
 	}
 	hung := w.open && now >= w.hung()
 	if w.sends > 0 && now >= w.limit && (!w.open || hung) {
@@ -227,7 +227,7 @@ func (w *Waiter) answered(e Answered, now clock.Instant) Wishes {
 		w.burned++
 		w.next = now
 		if w.burned > 1 {
-			w.next = after(now, w.pause(PollMax))
+			w.next = After(now, w.pause(PollMax))
 		}
 		return w.send(now)
 	case errors.Is(err, fence.ErrInvalid):
@@ -237,7 +237,7 @@ func (w *Waiter) answered(e Answered, now clock.Instant) Wishes {
 	w.tainted, w.err = true, err
 	if newest {
 		w.open = false
-		w.next = after(now, w.pause(PollMax))
+		w.next = After(now, w.pause(PollMax))
 	}
 	return w.ask(Tick{}, now)
 }
@@ -251,7 +251,7 @@ func (w *Waiter) granted(e Answered, now clock.Instant) Wishes {
 	deadline := w.patience.Terms.Until(first, e.Sent, e.Answer)
 	if now >= deadline.Add(-w.patience.Terms.Notice) {
 		w.open, w.tainted, w.err = false, true, errTooOld
-		w.next = after(now, w.pause(PollMax))
+		w.next = After(now, w.pause(PollMax))
 		return w.ask(Tick{}, now)
 	}
 	w.phase = over
@@ -263,7 +263,7 @@ func (w *Waiter) granted(e Answered, now clock.Instant) Wishes {
 func (w *Waiter) held(held *tenure.HeldError, now clock.Instant) Wishes {
 	w.sends, w.burned = 0, 0
 	// A period ends when it ends: there is nothing to wait for if that is later. Anything else may end before its time.
-	if now >= w.end || held.Why == tenure.WhyPeriod && after(now, held.Remaining()) > w.end {
+	if now >= w.end || held.Why == tenure.WhyPeriod && After(now, held.Remaining()) > w.end {
 		return w.leave(now, Wishes{Refused: true, Err: held})
 	}
 	most := PollMax
@@ -273,9 +273,9 @@ func (w *Waiter) held(held *tenure.HeldError, now clock.Instant) Wishes {
 	case w.watched:
 		most = PollWatched
 	}
-	freed := after(now, max(held.Remaining(), 0)+time.Millisecond+spread(PollFirst, 0, 1, w.random()))
+	freed := After(now, max(held.Remaining(), 0)+time.Millisecond+Spread(PollFirst, 0, 1, w.random()))
 	w.due = min(freed, w.end)
-	w.next = min(after(now, w.pause(most)), w.due)
+	w.next = min(After(now, w.pause(most)), w.due)
 	wishes := w.send(now) // at once, if a hint came while the answer was on its way
 	wishes.Watch = !w.watching
 	w.watching = true
@@ -289,8 +289,8 @@ func (w *Waiter) pause(most time.Duration) time.Duration {
 	}
 	d := min(w.poll, most)
 	w.poll = min(2*w.poll, PollSettled)
-	return spread(d, 0.75, 1, w.random())
+	return Spread(d, 0.75, 1, w.random())
 }
 
 // hung is when a request without an answer is taken for lost.
-func (w *Waiter) hung() clock.Instant { return after(w.asked, PollMax) }
+func (w *Waiter) hung() clock.Instant { return After(w.asked, PollMax) }

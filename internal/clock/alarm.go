@@ -1,0 +1,114 @@
+package clock
+
+import (
+	"math"
+	"sync"
+	"time"
+)
+
+// Never is an instant that does not come.
+const Never Instant = math.MaxInt64
+
+// glance is how long an Alarm sleeps at most: timers stand still while the
+// machine is suspended.
+const glance = time.Second
+
+// Alarm calls a function at the times it is set to, on one goroutine. The
+// goroutine ends when the alarm was not set for a glance: one short use after
+// another need not start it each time.
+type Alarm struct {
+	clk  Clock
+	tick func()
+
+	mu      sync.Mutex
+	at      Instant       // when tick is wanted
+	wakes   Instant       // when the goroutine wakes up
+	running bool          // there is a goroutine
+	awake   bool          // and it is about to look at the time
+	stopped bool          // it ends as soon as nothing is wanted
+	poke    chan struct{} // wakes the goroutine; has room for one
+	done    chan struct{} // closed when the goroutine has ended
+}
+
+// NewAlarm makes an alarm that calls tick. It may call it too early, or twice.
+func NewAlarm(clk Clock, tick func()) *Alarm {
+	return &Alarm{clk: clk, tick: tick, at: Never, poke: make(chan struct{}, 1)}
+}
+
+// Set wants tick to be called at an instant, and at no other. Never wants it at
+// no time. It may be called from tick.
+func (a *Alarm) Set(now, at Instant) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.at = at
+	switch {
+	case a.running:
+		over := a.stopped && at == Never
+		late := at != Never && now >= a.wakes // its timer has stood still
+		if !a.awake && (at < a.wakes || over || late) {
+			a.awake = true
+			a.poke <- struct{}{}
+		}
+	case at != Never:
+		a.running, a.awake, a.done = true, true, make(chan struct{})
+		go a.run(a.done)
+	}
+}
+
+// Stop lets the goroutine end as soon as nothing is wanted, and returns a
+// channel that is closed when it has.
+func (a *Alarm) Stop() <-chan struct{} {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.stopped = true
+	if !a.running {
+		ended := make(chan struct{})
+		close(ended)
+		return ended
+	}
+	if !a.awake {
+		a.awake = true
+		a.poke <- struct{}{}
+	}
+	return a.done
+}
+
+func (a *Alarm) run(done chan struct{}) {
+	defer close(done)
+	for idle := false; ; {
+		a.tick()
+		now := a.clk.Now()
+		a.mu.Lock()
+		if a.at == Never && (idle || a.stopped) {
+			a.running = false
+			a.mu.Unlock()
+			return
+		}
+		idle = a.at == Never
+		sleep := min(glance, a.at.Sub(now))
+		a.wakes, a.awake = now.Add(sleep), sleep <= 0
+		a.mu.Unlock()
+		if sleep > 0 && a.sleep(sleep) {
+			idle = false
+		}
+	}
+}
+
+// sleep sleeps for d, or until somebody pokes. It reports that somebody did.
+func (a *Alarm) sleep(d time.Duration) (poked bool) {
+	timer := a.clk.Timer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+	case <-a.poke:
+		return true
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.awake { // somebody pokes at this moment
+		<-a.poke
+		return true
+	}
+	a.awake = true
+	return false
+}

@@ -1,0 +1,343 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// acquire is the part of a call that only an acquire has.
+type acquire struct {
+	queue         *queue
+	before, after *Call
+	end           clock.Instant // of the caller's patience
+	overdue       bool          // it waits behind the first, and its patience has ended
+
+	// Since it has been the first:
+	started  bool
+	earliest clock.Instant // before then it does not ask
+	due      clock.Instant // when to ask at the latest while hints come
+	poll     time.Duration // the pause before the next poll
+	woken    bool          // ask as soon as may be
+	period   bool          // refused for a period of its own, which says nothing about the key
+	watching bool          // it has asked for hints
+	burned   int           // secrets in a row that were used up
+	refused  error         // the last refusal
+	unknown  bool          // an Unknown event has no Resolved yet
+
+	// Of raising the fence:
+	above     bool // it asks again, above a token that a guard remembers
+	abandoned bool // the caller left meanwhile
+}
+
+var (
+	errTooOld = store.Unknown(errors.New("the key was granted too long ago to be of use; try again when that grant has lapsed"))
+	// errPending is for a caller that leaves while its request is in flight.
+	errPending = store.Unknown(errors.New("whether it was granted is not known yet; if it was, it is released in the background"))
+	// errUnsent is for a caller that leaves before its request was sent.
+	errUnsent = store.Unknown(errors.New("it was never sent, because the store has not answered what was sent before it; nothing was changed"))
+)
+
+// idle reports whether an attempt has no copy that may be granted.
+func (a *attempt) idle() bool { return a == nil || a.queued == nil && a.doubt == 0 }
+
+// start lets a call ask that has become the first of its queue.
+func (e *Engine) start(c *Call) {
+	a := &c.acquire
+	q := a.queue
+	a.started, a.poll = true, PollFirst
+	c.next, c.limit = e.now, max(a.end, keep.After(e.now, e.o.CallTimeout))
+	if a.overdue {
+		a.overdue, a.woken = false, true
+		q.overdue--
+	}
+	switch {
+	case q.holder != nil: // it will hear of the end of its own client's lease
+		a.poll = PollMax
+		c.next = min(keep.After(e.now, PollMax), a.end)
+	case q.yield:
+		e.letOthersFirst(c)
+	}
+	a.woken = a.woken || q.overdue > 0
+	e.tryAcquire(c)
+}
+
+// tryAcquire asks for the key if it is time to.
+func (e *Engine) tryAcquire(c *Call) {
+	a, acquire := c.attempt, &c.acquire
+	asking := a != nil && (a.queued != nil || a.newest != nil)
+	if acquire.started && !asking && e.now >= acquire.earliest && (e.now >= c.next || acquire.woken) {
+		acquire.woken = false
+		at := fresh
+		switch {
+		case a == nil:
+			a = e.newAttempt(c)
+		case a.sends > 0:
+			at = again
+		}
+		e.put(a, at)
+	}
+	e.setAcquireAlarm(c)
+}
+
+// newAttempt makes an attempt with a secret of its own.
+func (e *Engine) newAttempt(c *Call) *attempt {
+	a, req := &c.first, &c.Request
+	if a.call != nil { // another attempt has these
+		a, req = new(attempt), new(tenure.Request)
+		*req = c.Request
+	}
+	*a = attempt{call: c, request: req}
+	req.Secret = e.o.NewSecret()
+	c.attempt = a
+	return a
+}
+
+// setAcquireAlarm rings when the first call of a queue has something to do.
+func (e *Engine) setAcquireAlarm(c *Call) {
+	if c.state != open || !c.acquire.started {
+		return
+	}
+	at := max(c.next, c.acquire.earliest)
+	if a := c.attempt; a != nil {
+		switch {
+		case a.queued != nil:
+			at = keep.After(e.now, hungAfter)
+			if c.alarm.index > 0 {
+				at = min(at, c.alarm.at) // hints must not put off the end of patience
+			}
+		case a.newest != nil:
+			at = a.newest.hungAt()
+		case a.sends > 0:
+			at = min(at, c.limit)
+		}
+	}
+	e.alarms.set(&c.alarm, at)
+}
+
+// acquireDue looks at an acquire whose alarm has rung.
+func (e *Engine) acquireDue(c *Call) {
+	if !c.acquire.started {
+		e.standBy(c)
+		return
+	}
+	a := c.attempt
+	if a != nil && a.newest != nil && e.now >= a.newest.hungAt() {
+		a.newest, c.next = nil, e.now
+	}
+	if a != nil && a.newest == nil && (a.sends > 0 || a.queued != nil) && e.now >= c.limit {
+		err := c.unknown
+		if err == nil {
+			err = errNoAnswer
+		}
+		if a.copies == 0 {
+			err = errUnsent
+		}
+		e.leave(a)
+		e.leaveQueue(c, fmt.Errorf("acquire %q: %w", c.Request.Key, err))
+		return
+	}
+	e.tryAcquire(c)
+}
+
+// acquireAnswered takes the store's answer to one copy of an acquire.
+func (e *Engine) acquireAnswered(c *Call, r *request, answer *store.Answer) {
+	a, acquire := c.attempt, &c.acquire
+	var held *tenure.HeldError
+	switch err := answer.Err; {
+	case err == nil:
+		e.granted(c, r, answer)
+	case errors.As(err, &held):
+		a.sends, acquire.burned = 0, 0
+		acquire.refused = err
+		e.held(c, held, r.sent)
+	case errors.Is(err, tenure.ErrNotOwned):
+		// A copy was granted, and its term is over: the secret is used up.
+		e.drop(a)
+		c.attempt, c.unknown = nil, nil
+		acquire.burned++
+		c.next = e.now
+		if acquire.burned > 1 {
+			c.next = keep.After(e.now, e.pauseOf(c, PollMax))
+		}
+		e.tryAcquire(c)
+	case errors.Is(err, fence.ErrInvalid):
+		e.leave(a)
+		e.leaveQueue(c, err)
+	default:
+		c.unknown, acquire.unknown = err, true
+		e.event(Event{Kind: Unknown, Key: c.Request.Key, Verb: tenure.Acquire, Err: err})
+		if a.newest == nil && a.queued == nil {
+			c.next = keep.After(e.now, e.pauseOf(c, PollMax))
+		}
+		e.setAcquireAlarm(c)
+	}
+}
+
+// held takes a refusal. The call asks again later, unless its patience has
+// ended, or a period ends too late for it.
+func (e *Engine) held(c *Call, held *tenure.HeldError, asked clock.Instant) {
+	a := &c.acquire
+	q := a.queue
+	a.period = held.Why == tenure.WhyPeriod
+	over := e.now >= a.end || a.period && keep.After(e.now, held.Remaining()) > a.end
+	q.refusal, q.every, q.at, q.asked = held, c.Request.Every, e.now, asked
+	if over {
+		e.leave(c.attempt)
+		e.tellOverdue(q)
+		e.leaveQueue(c, held)
+		return
+	}
+	most := PollMax
+	switch {
+	case held.Why == tenure.WhyHold || a.period:
+		most = PollSettled
+	case q.watch == watched || q.holder != nil:
+		most = PollWatched
+	}
+	freed := max(held.Remaining(), 0) + time.Millisecond + keep.Spread(PollFirst, 0, 1, e.o.Random())
+	a.due = min(keep.After(e.now, freed), a.end)
+	c.next = min(keep.After(e.now, e.pauseOf(c, most)), a.due)
+	if e.o.Watches && q.watch == unwatched && !a.watching {
+		q.watch, a.watching = opening, true
+		e.ready.Watch = append(e.ready.Watch, q.key)
+	}
+	e.tellOverdue(q)
+	e.tryAcquire(c)
+	e.advanceQueue(q) // a call behind it may have the key in this period
+}
+
+// granted takes a grant, and makes a lease of it. A grant that was made too long
+// ago gives no authority: then the call asks until the store says that it is
+// over.
+func (e *Engine) granted(c *Call, r *request, answer *store.Answer) {
+	a, acquire := c.attempt, &c.acquire
+	first := r.sent
+	if a.sends > 1 {
+		first = min(first, a.first) // any copy may be the one that was granted
+	}
+	deadline := c.Terms.Until(first, r.sent, *answer)
+	if e.now >= deadline.Add(-c.Terms.Notice) {
+		c.unknown = errTooOld
+		if a.newest == nil && a.queued == nil {
+			c.next = keep.After(e.now, e.pauseOf(c, PollMax))
+		}
+		e.setAcquireAlarm(c)
+		return
+	}
+	e.drop(a)
+	q := acquire.queue
+	acquire.period = false
+	e.unlink(c)
+	l := e.newLease(c, a.request, answer, deadline, e.now)
+	q.holder = l
+	c.Reply.Lease = l
+	if acquire.unknown {
+		acquire.unknown = false // it may ask once more, above a guard's token
+		e.event(Event{Kind: Resolved, Key: l.Key, Verb: tenure.Acquire, Outcome: OutcomeOK})
+	}
+	q.refusal, q.at, q.asked = nil, e.now, r.sent
+	e.tellOverdue(q)
+	if c.Guarded {
+		c.state = raising
+		e.alarms.set(&c.alarm, keep.Never)
+		e.ready.Raise = append(e.ready.Raise, c)
+	} else {
+		e.acquired(c)
+	}
+	e.advanceQueue(q)
+}
+
+// acquired replies with the lease.
+func (e *Engine) acquired(c *Call) {
+	rec := c.Reply.Lease.Record
+	e.event(Event{
+		Kind: Acquired, Key: rec.Key, Token: rec.Token, Cause: rec.Cause, TTL: c.Terms.TTL, Wait: e.now.Sub(c.began),
+	})
+	e.reply(c, nil)
+}
+
+// Raised says how raising the fence for an acquire ended. If a guard remembers
+// a token that the store has forgotten, above is that token: the call then asks
+// once more, for a higher one.
+func (e *Engine) Raised(now clock.Instant, c *Call, above fence.Token, err error) {
+	e.advance(now)
+	if c.state != raising {
+		return
+	}
+	if err == nil {
+		e.acquired(c)
+		return
+	}
+	l := c.Reply.Lease
+	c.Reply = Reply{}
+	a := &c.acquire
+	if above == 0 || a.above || a.abandoned || e.closed != nil {
+		e.giveBack(l, c, err)
+		return
+	}
+	c.state, a.above, c.Request.Above = open, true, above
+	c.attempt = nil
+	e.rejoin(c)
+	a.started = false
+	e.giveBack(l, nil, nil) // passes the key on to the call
+	e.advanceQueue(a.queue)
+}
+
+// Above reads the outcomes of raising a fence, one for each guard, nil where it
+// is up. It returns the first failure. If every failure is that of a guard which
+// remembers a newer token, above is the newest of those: an acquire above it may
+// succeed. A token so high that guards refuse the next one is not followed: it
+// would use up the tokens of the key. wall is the calendar's time.
+func Above(outcomes []error, wall time.Time) (above fence.Token, failure error) {
+	for _, err := range outcomes {
+		var stale *fence.StaleError
+		var refused *fence.RefusedError
+		switch {
+		case err == nil:
+			continue
+		case errors.As(err, &stale) && fence.CanFollow(stale.Newest.Token, wall):
+			above = max(above, stale.Newest.Token)
+		case errors.As(err, &refused) && errors.Is(err, fence.ErrCollision):
+			above = max(above, refused.Mark.Token)
+		default: // another token would not help here
+			return 0, err
+		}
+		if failure == nil {
+			failure = err
+		}
+	}
+	return above, failure
+}
+
+// abandonAcquire answers an acquire whose caller has left.
+func (e *Engine) abandonAcquire(c *Call, why error) {
+	key, a := c.Request.Key, c.attempt
+	var err error
+	switch {
+	case !c.acquire.started:
+		err = fmt.Errorf("waiting for %q: %w", key, why)
+	case a == nil:
+		err = fmt.Errorf("acquire %q: %w", key, why)
+	default:
+		unsent := a.queued != nil && a.doubt == 0
+		left := e.leave(a)
+		switch {
+		case unsent && c.acquire.refused == nil:
+			err = fmt.Errorf("acquire %q: %w; %w", key, why, errUnsent)
+		case left:
+			err = fmt.Errorf("acquire %q: %w; %w", key, why, errPending)
+		case c.acquire.refused != nil:
+			err = fmt.Errorf("acquire %q: %w (%w)", key, why, c.acquire.refused)
+		default:
+			err = fmt.Errorf("acquire %q: %w", key, why)
+		}
+	}
+	e.leaveQueue(c, err)
+}

@@ -1,0 +1,181 @@
+package engine
+
+import (
+	"errors"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// attempt asks the store for one thing with one secret. The law grants a secret
+// once, so an attempt may send copies of its request until it knows the outcome.
+type attempt struct {
+	call    *Call           // nil when the caller of an acquire has left
+	request *tenure.Request // with the secret; it does not change any more
+	queued  *request        // the copy that waits in the outbox
+	newest  *request        // the newest copy in flight, unless it has hung
+	copies  int             // copies sent, ever
+	doubt   int             // copies that may have been granted, or may yet be
+	sends   int             // copies sent since the store last refused one
+	first   clock.Instant   // when the first of these was sent
+	last    clock.Instant   // when the newest copy was sent
+	memory  request         // for the first copy; later ones are made
+
+	// Without a caller:
+	resolving  bool
+	resolveEnd clock.Instant // by then a grant has lapsed
+	next       clock.Instant // when to send a release
+	poll       time.Duration
+	alarm      alarm
+}
+
+// put queues a copy of the attempt's request.
+func (e *Engine) put(a *attempt, at lane) { e.putRequest(a, a.request, at) }
+
+func (e *Engine) putRequest(a *attempt, req *tenure.Request, at lane) {
+	r := &a.memory
+	if r.Request != nil {
+		r = new(request)
+	}
+	*r = request{Request: req, attempt: a, lane: at}
+	a.queued = r
+	e.outbox.add(r)
+}
+
+// drop takes back the copy that waits in the outbox, if there is one.
+func (e *Engine) drop(a *attempt) {
+	if a.queued != nil {
+		e.outbox.remove(a.queued)
+		a.queued = nil
+	}
+}
+
+// sent notes that the queued copy is in flight from now on.
+func (a *attempt) sent(r *request) {
+	a.queued, a.newest = nil, r
+	a.copies++
+	if r.Verb != a.request.Verb {
+		return // a release of what an acquire may have been granted
+	}
+	if a.sends == 0 {
+		a.first = r.sent
+	}
+	a.sends++
+	a.doubt++
+	a.last = r.sent
+}
+
+// answered takes the answer to one copy.
+func (e *Engine) answered(a *attempt, r *request, answer *store.Answer) {
+	if a.newest == r {
+		a.newest = nil
+	}
+	if r.Verb == a.request.Verb && known(answer.Err) && answer.Err != nil {
+		a.doubt--
+	}
+	c := a.call
+	switch {
+	case a.resolving:
+		e.settle(a, r, answer)
+	case c == nil || c.attempt != a || c.state != open: // nobody asks any more
+		if c != nil && c.Request.Verb == tenure.Report && c.Lease != nil && lossOf(answer.Err) != nil {
+			e.stepLease(c.Lease, keep.Answered{Answer: *answer}) // but the lease is over
+		}
+	case a.request.Verb == tenure.Acquire:
+		e.acquireAnswered(c, r, answer)
+	default:
+		e.asked(c, r, answer)
+	}
+}
+
+// leave lets an acquire's attempt go on without its caller, if it may have been
+// granted. It reports whether it does.
+func (e *Engine) leave(a *attempt) bool {
+	e.drop(a)
+	c := a.call
+	a.call = nil
+	if a.doubt == 0 {
+		return false
+	}
+	a.resolving, a.resolveEnd = true, keep.After(max(e.now, e.arrived(a)), c.Terms.TTL+c.Terms.Margin())
+	a.poll, a.next = PollFirst, e.now
+	a.alarm.owner = a
+	e.active++
+	e.resolve(a)
+	return true
+}
+
+// resolve sends a release for an attempt without a caller, if it is time to.
+// It does not send the acquire again: what is not granted yet need not be.
+func (e *Engine) resolve(a *attempt) {
+	switch {
+	case !a.resolving:
+		return
+	case e.now >= a.resolveEnd:
+		e.resolved(a, WasLeft)
+		return
+	case a.newest != nil && e.now < a.newest.hungAt():
+		e.alarms.set(&a.alarm, min(a.newest.hungAt(), a.resolveEnd))
+		return
+	case a.queued == nil && (a.newest != nil || e.now >= a.next):
+		e.putRequest(a, &tenure.Request{
+			Verb: tenure.Release, Key: a.request.Key, Secret: a.request.Secret, Failed: true,
+		}, again)
+	}
+	at := keep.After(e.now, hungAfter)
+	if a.queued == nil {
+		at = a.next
+	}
+	e.alarms.set(&a.alarm, min(at, a.resolveEnd))
+}
+
+// arrived is when no copy of an attempt's request can be carried out any more.
+// That may happen until the call has ended, and a little later: two timeouts,
+// and a second for clocks that run fast.
+func (e *Engine) arrived(a *attempt) clock.Instant {
+	return keep.After(a.last, 2*e.o.CallTimeout+time.Second)
+}
+
+// settle takes an answer for an attempt without a caller.
+func (e *Engine) settle(a *attempt, r *request, answer *store.Answer) {
+	var refusal *tenure.NotOwnedError
+	refused := errors.As(answer.Err, &refusal)
+	if r.Verb == tenure.Acquire {
+		switch {
+		case refused, a.doubt == 0:
+			e.resolved(a, WasNot)
+			return
+		case !errors.Is(answer.Err, tenure.ErrHeld) && !errors.Is(answer.Err, fence.ErrInvalid):
+			a.next = e.now // granted, or not known: release it
+		}
+		e.resolve(a)
+		return
+	}
+	switch {
+	case answer.Err == nil:
+		e.resolved(a, WasGranted)
+		return
+	case refused && refusal.Why != tenure.WhyUnknown,
+		refused && r.sent >= e.arrived(a):
+		e.resolved(a, WasNot)
+		return
+	}
+	a.next = keep.After(e.now, keep.Spread(a.poll, 0.75, 1, e.o.Random()))
+	a.poll = min(2*a.poll, PollMax)
+	e.resolve(a)
+}
+
+// resolved ends an attempt without a caller.
+func (e *Engine) resolved(a *attempt, how Outcome) {
+	e.drop(a)
+	a.resolving = false
+	e.active--
+	e.alarms.set(&a.alarm, keep.Never)
+	e.event(Event{
+		Kind: Resolved, Key: a.request.Key, Verb: tenure.Acquire, Outcome: how, Grant: a.request.Secret.Grant(),
+	})
+}

@@ -1,0 +1,290 @@
+package engine
+
+import (
+	"slices"
+
+	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/tenure"
+)
+
+const (
+	// maxInFlight bounds the batches in flight, with those that hang. A store
+	// that pipelines may have one more.
+	maxInFlight = 4
+	// maxBatch bounds the requests in one batch, so that a slow store answers
+	// in time. Renewals fill no more than maxRenewals of it: other requests are
+	// never kept out by many leases.
+	maxBatch    = 1000
+	maxRenewals = 800
+)
+
+// request is one copy of a request: of an attempt, or a lease's renewal.
+type request struct {
+	*tenure.Request
+	attempt *attempt
+	lease   *Lease
+	lane    lane
+	number  int // the order in which requests came
+	sent    clock.Instant
+
+	list       *list // in the outbox; nil when it is not there
+	prev, next *request
+}
+
+// hungAt is when a request in flight is taken for lost.
+func (r *request) hungAt() clock.Instant { return keep.After(r.sent, hungAfter) }
+
+// lane keeps requests apart that should not share a batch.
+type lane int
+
+const (
+	fresh lane = iota // sent for the first time
+	again             // sent before, without an answer
+	alone             // in a batch of its own
+	lanes
+)
+
+// Batch is what one call of the store carries out.
+type Batch struct {
+	// Requests are for store.Apply, in this order.
+	Requests []tenure.Request
+	// Caller is the call that the batch was sent for, if it is for one alone and
+	// no other batch is in flight: then its caller can call the store itself.
+	// The next acquire may go along with a release.
+	Caller *Call
+
+	requests []*request
+	lane     lane
+	sent     clock.Instant
+	shared   bool // it has a renewal, or a key in common with what waits
+	memory   struct {
+		requests [1]tenure.Request
+		pointers [1]*request
+	}
+}
+
+// hangs reports whether others may overtake the batch.
+func (b *Batch) hangs(now clock.Instant) bool { return now >= keep.After(b.sent, hungAfter) }
+
+// outbox holds the requests that wait, and the batches in flight.
+type outbox struct {
+	renewals [lanes]list
+	others   [lanes]list
+	favoured bool // the last batch was chosen for a renewal
+	number   int  // of the newest request
+	flying   []*Batch
+}
+
+// add queues a request.
+func (o *outbox) add(r *request) {
+	o.number++
+	r.number = o.number
+	if r.lease != nil {
+		o.renewals[r.lane].push(r)
+		return
+	}
+	o.others[r.lane].push(r)
+}
+
+// remove takes a request back that still waits.
+func (o *outbox) remove(r *request) {
+	if r.list != nil {
+		r.list.remove(r)
+	}
+}
+
+// clear takes all requests back.
+func (o *outbox) clear() {
+	for l := range lanes {
+		for _, waiting := range []*list{&o.renewals[l], &o.others[l]} {
+			for waiting.first != nil {
+				waiting.remove(waiting.first)
+			}
+		}
+	}
+}
+
+// landed notes that a batch is no longer in flight.
+func (o *outbox) landed(b *Batch) {
+	if i := slices.Index(o.flying, b); i >= 0 {
+		o.flying = slices.Delete(o.flying, i, i+1)
+	}
+}
+
+// empty reports whether no request waits.
+func (o *outbox) empty() bool {
+	return o.size(fresh)+o.size(again)+o.size(alone) == 0
+}
+
+// wake is when a batch in flight begins to hang, if requests wait for it.
+func (o *outbox) wake(now clock.Instant) clock.Instant {
+	at := keep.Never
+	if o.empty() {
+		return at
+	}
+	for _, b := range o.flying {
+		if !b.hangs(now) {
+			at = min(at, keep.After(b.sent, hungAfter))
+		}
+	}
+	return at
+}
+
+// send turns what waits into batches, as far as they may go now.
+func (e *Engine) send() {
+	o := &e.outbox
+	for !o.empty() && o.canSend(e.now, e.o.Pipelines) {
+		b := o.take()
+		b.sent = e.now
+		if a := b.requests[0].attempt; a != nil && len(o.flying) == 0 && len(b.requests) <= 2 && o.empty() {
+			b.Caller = a.call
+		}
+		o.flying = append(o.flying, b)
+		for _, r := range b.requests {
+			r.sent = e.now
+			if r.attempt != nil {
+				r.attempt.sent(r)
+			} else {
+				r.lease.queued = nil
+			}
+		}
+		e.ready.Send = append(e.ready.Send, b)
+	}
+}
+
+// canSend reports whether another batch may go now.
+func (o *outbox) canSend(now clock.Instant, pipelines bool) bool {
+	most := maxInFlight
+	if pipelines {
+		most++
+	}
+	var before *Batch // in flight, and not hanging
+	for _, b := range o.flying {
+		switch {
+		case b.hangs(now):
+		case before != nil:
+			return false
+		default:
+			before = b
+		}
+	}
+	return len(o.flying) < most && (before == nil || pipelines && len(o.flying) == 1 && o.canPipeline(before))
+}
+
+// canPipeline reports whether the waiting requests may be sent while a batch is
+// in flight. They must be at least as many, and share no key with it: what is
+// about one key is carried out in its order. Renewals stay behind, so that none
+// is in flight when its lease is given back.
+func (o *outbox) canPipeline(before *Batch) bool {
+	gathered := &o.others[fresh]
+	switch {
+	case before.shared || before.lane != fresh || gathered.size < len(before.requests):
+		return false
+	case o.renewals[fresh].size+o.size(again)+o.size(alone) > 0:
+		return false
+	}
+	keys := make(map[string]struct{}, len(before.requests))
+	for _, r := range before.requests {
+		keys[r.Key] = struct{}{}
+	}
+	for r := gathered.first; r != nil; r = r.next {
+		if _, both := keys[r.Key]; both || !plain(r) {
+			before.shared = true
+			return false
+		}
+	}
+	return true
+}
+
+// plain reports whether a request begins or ends a term.
+func plain(r *request) bool { return r.Verb == tenure.Acquire || r.Verb == tenure.Release }
+
+// take makes the next batch. Something waits.
+func (o *outbox) take() *Batch {
+	b := &Batch{lane: o.lead()}
+	most := min(maxBatch, o.size(b.lane))
+	if b.lane == alone {
+		most = 1
+	}
+	if b.Requests, b.requests = b.memory.requests[:0], b.memory.pointers[:0]; most > 1 {
+		b.Requests, b.requests = make([]tenure.Request, 0, most), make([]*request, 0, most)
+	}
+	renewals, others := &o.renewals[b.lane], &o.others[b.lane]
+	for len(b.requests) < min(most, maxRenewals) && renewals.first != nil {
+		b.add(renewals.remove(renewals.first))
+		b.shared = true
+	}
+	for len(b.requests) < most && others.first != nil {
+		r := others.remove(others.first)
+		b.shared = b.shared || !plain(r)
+		b.add(r)
+	}
+	return b
+}
+
+// lead is the lane of the next batch. Every other time it is that of the oldest
+// renewal: a caller can wait, a lease cannot. Otherwise it is that of the
+// request that has waited longest.
+func (o *outbox) lead() lane {
+	var renewal, oldest *request
+	for l := range lanes {
+		renewal = older(renewal, o.renewals[l].first)
+		oldest = older(oldest, o.others[l].first)
+	}
+	oldest = older(oldest, renewal)
+	if renewal != nil && !o.favoured {
+		oldest = renewal
+	}
+	o.favoured = oldest.lease != nil
+	return oldest.lane
+}
+
+// older is the request that has waited longer. Either may be nil.
+func older(a, b *request) *request {
+	if a == nil || b != nil && b.number < a.number {
+		return b
+	}
+	return a
+}
+
+// size is how many requests wait in a lane.
+func (o *outbox) size(l lane) int { return o.renewals[l].size + o.others[l].size }
+
+func (b *Batch) add(r *request) {
+	b.requests = append(b.requests, r)
+	b.Requests = append(b.Requests, *r.Request)
+}
+
+// list is a queue of requests.
+type list struct {
+	first, last *request
+	size        int
+}
+
+func (l *list) push(r *request) {
+	r.list, r.prev = l, l.last
+	if l.last == nil {
+		l.first = r
+	} else {
+		l.last.next = r
+	}
+	l.last = r
+	l.size++
+}
+
+func (l *list) remove(r *request) *request {
+	if r.prev == nil {
+		l.first = r.next
+	} else {
+		r.prev.next = r.next
+	}
+	if r.next == nil {
+		l.last = r.prev
+	} else {
+		r.next.prev = r.prev
+	}
+	r.list, r.prev, r.next = nil, nil, nil
+	l.size--
+	return r
+}

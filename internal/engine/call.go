@@ -1,0 +1,220 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+const (
+	// Forever is a patience without end.
+	Forever time.Duration = math.MaxInt64
+	// hungAfter is how long the engine waits for an answer before it sends a
+	// request again, and before it lets others overtake a batch.
+	hungAfter = time.Second
+	// askAgain is the pause after the first unknown answer. Every further pause
+	// is twice as long, up to hungAfter.
+	askAgain = 25 * time.Millisecond
+	// eventually keeps the alarm of an active call set when nothing is due.
+	eventually = keep.Never - 1
+)
+
+// errNoAnswer stands for an answer that did not come.
+var errNoAnswer = store.Unknown(errors.New("the store has not answered in time; check that it can be reached"))
+
+// Call is what one caller wants. The caller fills in the exported fields, but
+// not Reply, and leaves them alone after Begin.
+type Call struct {
+	// Request is what to ask for. It has been checked. The request of an
+	// acquire has no secret: the engine makes it.
+	Request tenure.Request
+	// Terms are what an acquired lease is kept by.
+	Terms keep.Terms
+	// WaitFor is how long an acquire waits for a key that is held. 0 is one
+	// try.
+	WaitFor time.Duration
+	// Guarded says that the fence must be raised before an acquire is answered.
+	Guarded bool
+	// Lease is the lease to release, report on or resume. Acquires, operators'
+	// acts and acts by a deed have none.
+	Lease *Lease
+	// Bound is how long an unknown outcome is pursued, except an acquire's. 0
+	// is until the call is abandoned.
+	Bound time.Duration
+	// Tag belongs to the caller.
+	Tag any
+
+	// Reply is the outcome.
+	Reply Reply
+
+	state   callState
+	began   clock.Instant
+	limit   clock.Instant // when to stop pursuing an unknown outcome
+	alarm   alarm
+	attempt *attempt
+	first   attempt       // memory for the first attempt
+	next    clock.Instant // when to ask again
+	pause   time.Duration // how long to wait after the next unknown answer
+	unknown error         // the last unknown answer
+	acquire acquire
+	then    *Call // it is answered after this one, with thenErr
+	thenErr error
+}
+
+type callState int
+
+const (
+	open    callState = iota // it has no reply yet
+	raising                  // granted: the fence is being raised
+	done                     // it has its reply
+)
+
+// Reply is the outcome of a call.
+type Reply struct {
+	// Err is why the call failed; nil if it succeeded.
+	Err error
+	// Lost is set if the call failed because its lease is over. Then Err may be
+	// nil.
+	Lost *Lost
+	// Lease is the one that was acquired or resumed.
+	Lease *Lease
+	// Answer is the store's, if it decided. It is one of a batch: to keep it is
+	// to keep them all.
+	Answer *store.Answer
+}
+
+// reply answers a call. Its other Reply fields are set before.
+func (e *Engine) reply(c *Call, err error) {
+	if c.state == done {
+		return
+	}
+	c.Reply.Err, c.state = err, done
+	e.alarms.set(&c.alarm, keep.Never)
+	e.active--
+	e.ready.Replies = append(e.ready.Replies, c)
+	if c.then != nil {
+		e.reply(c.then, c.thenErr)
+	}
+}
+
+// ask begins a call that is one plain request. It asks until the outcome is
+// known, the bound has passed, or the caller leaves.
+func (e *Engine) ask(c *Call) {
+	c.limit, c.pause = eventually, askAgain
+	if c.Bound > 0 {
+		c.limit = keep.After(e.now, c.Bound)
+	}
+	c.first = attempt{call: c, request: &c.Request}
+	c.attempt = &c.first
+	e.put(c.attempt, fresh)
+	e.setAskAlarm(c)
+}
+
+// setAskAlarm rings when a plain call has something to do.
+func (e *Engine) setAskAlarm(c *Call) {
+	at := keep.After(e.now, hungAfter)
+	if a := c.attempt; a.queued == nil {
+		at = c.next
+		if a.newest != nil {
+			at = a.newest.hungAt()
+		}
+	}
+	e.alarms.set(&c.alarm, min(at, c.limit))
+}
+
+// callDue looks at a call whose alarm has rung.
+func (e *Engine) callDue(c *Call) {
+	if c.Request.Verb == tenure.Acquire {
+		e.acquireDue(c)
+		return
+	}
+	a := c.attempt
+	switch {
+	case e.now >= c.limit:
+		e.giveUp(c, context.DeadlineExceeded)
+		return
+	case a == nil: // it waits for another release of the same lease
+		e.alarms.set(&c.alarm, c.limit)
+		return
+	case a.queued != nil:
+	case a.newest != nil && e.now >= a.newest.hungAt(), a.newest == nil && e.now >= c.next:
+		e.put(a, again)
+	}
+	e.setAskAlarm(c)
+}
+
+// asked takes an answer to a plain request.
+func (e *Engine) asked(c *Call, r *request, answer *store.Answer) {
+	a := c.attempt
+	if !known(answer.Err) {
+		cutShort := errors.Is(answer.Err, context.Canceled) || errors.Is(answer.Err, context.DeadlineExceeded)
+		if c.unknown == nil || !cutShort { // the end of a context says the least
+			c.unknown = answer.Err
+		}
+		e.event(Event{Kind: Unknown, Key: a.request.Key, Verb: a.request.Verb, Err: answer.Err})
+		if a.newest == nil && a.queued == nil {
+			c.next = keep.After(e.now, c.pause)
+			c.pause = min(2*c.pause, hungAfter)
+		}
+		e.setAskAlarm(c)
+		return
+	}
+	e.drop(a)
+	if a.copies > 1 {
+		e.event(Event{Kind: Resolved, Key: a.request.Key, Verb: a.request.Verb, Outcome: OutcomeOf(answer.Err)})
+	}
+	c.Reply.Answer = answer
+	switch {
+	case c.Lease == nil:
+		e.reply(c, answer.Err)
+	case c.Request.Verb == tenure.Release:
+		e.released(c)
+	case c.Request.Verb == tenure.Report:
+		e.reported(c)
+	default:
+		e.resumed(c, r.sent)
+	}
+}
+
+// giveUp ends a plain call without an outcome. A release that was sent is left
+// in flight, and one that was not is sent: giving back is worth a message.
+func (e *Engine) giveUp(c *Call, why error) {
+	verb, key, a := c.Request.Verb, c.Request.Key, c.attempt
+	var err error
+	switch {
+	case a == nil:
+		l := c.Lease
+		l.releases = without(l.releases, c)
+		e.reply(c, fmt.Errorf("release of %q: another is under way: %w", key, why))
+		return
+	case verb == tenure.Release:
+		if a.queued == nil && a.newest == nil {
+			e.put(a, again)
+		}
+		fallthrough
+	case a.copies > 0:
+		last := c.unknown
+		if last == nil {
+			last = errNoAnswer
+		}
+		err = store.Unknown(fmt.Errorf("%s of %q has no known outcome after %d tries; it is safe to repeat: %w (%w)",
+			verb, key, max(a.copies, 1), last, why))
+	default:
+		err = fmt.Errorf("%s of %q: %w; %w", verb, key, why, errUnsent)
+	}
+	if verb != tenure.Release {
+		e.drop(a) // it must not happen when nobody expects it any more
+	}
+	if c.Lease != nil && verb == tenure.Release {
+		e.releaseLeft(c, err)
+		return
+	}
+	e.reply(c, err)
+}

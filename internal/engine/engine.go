@@ -1,0 +1,300 @@
+package engine
+
+import (
+	"container/heap"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// closeBound is how long a closing engine pursues unknown outcomes.
+const closeBound = 2 * time.Second
+
+// Options configure an engine. All fields but the first three are required.
+type Options struct {
+	// Observed says that somebody wants the events.
+	Observed bool
+	// Watches says that the store gives hints.
+	Watches bool
+	// Pipelines says that a second batch may be in flight beside the first.
+	Pipelines bool
+	// CallTimeout bounds one call of the store.
+	CallTimeout time.Duration
+	// Random gives numbers from 0 up to 1.
+	Random func() float64
+	// NewSecret makes the secret of an acquire.
+	NewSecret func() tenure.Secret
+}
+
+// Engine decides for one client. It is not safe for concurrent use. Every
+// method takes the present time; it must not go backwards.
+type Engine struct {
+	o      Options
+	now    clock.Instant
+	queues map[string]*queue
+	outbox outbox
+	leases leaseHeap // by next renewal or end
+	alarms alarmHeap // of everything else that waits for a time
+	active int       // calls without a reply, and attempts without a caller
+
+	closed  error // why calls are refused; nil before Close
+	closeBy clock.Instant
+	left    bool // closed with an unknown outcome
+
+	ready Ready
+}
+
+// Ready is what the engine wants done. The order of the fields is of no matter,
+// the order within each is.
+type Ready struct {
+	Send    []*Batch // each in one call of the store; then Answered
+	Replies []*Call  // these calls have their Reply
+	Raise   []*Call  // raise the fence for Reply.Lease; then Raised
+	Look    []*Lease // read the record and the store's time; then Looked
+	Watch   []string // begin to pass on hints about these keys; then Hint
+	Unwatch []string // and stop
+	Over    []*Lease // these leases have ended: see Lease.Lost
+	Events  []Event  // for observers
+	Wake    clock.Instant
+	Idle    bool // every call has its reply, and no attempt is left
+}
+
+// New makes an engine.
+func New(o Options) *Engine {
+	return &Engine{o: o, queues: map[string]*queue{}, closeBy: keep.Never}
+}
+
+// Ready returns what is to be done since the last Ready. Tick must be called at
+// Wake at the latest.
+func (e *Engine) Ready() Ready {
+	e.send()
+	r := e.ready
+	e.ready = Ready{}
+	r.Wake = e.outbox.wake(e.now)
+	if e.active > 0 {
+		r.Wake = min(r.Wake, e.closeBy)
+	}
+	if len(e.leases) > 0 {
+		r.Wake = min(r.Wake, e.leases[0].keeper.Wake())
+	}
+	if len(e.alarms) > 0 {
+		r.Wake = min(r.Wake, e.alarms[0].at)
+	}
+	r.Idle = e.active == 0
+	return r
+}
+
+// Begin takes a call. Its reply may come at once.
+func (e *Engine) Begin(now clock.Instant, c *Call) {
+	e.advance(now)
+	e.active++
+	c.began, c.state, c.alarm.owner = e.now, open, c
+	switch {
+	case e.closed != nil:
+		e.reply(c, fmt.Errorf("%w; make a new one", e.closed))
+	case c.Request.Verb == tenure.Acquire:
+		e.join(c)
+	case c.Lease != nil:
+		e.beginOfLease(c)
+	default:
+		e.ask(c)
+	}
+}
+
+// Abandon ends a call whose caller does not wait any longer. It has a reply
+// afterwards, unless its fence is being raised: Raised comes first.
+func (e *Engine) Abandon(now clock.Instant, c *Call, why error) {
+	e.advance(now)
+	e.abandon(c, why)
+}
+
+func (e *Engine) abandon(c *Call, why error) {
+	switch {
+	case c.state == done:
+	case c.state == raising:
+		c.acquire.abandoned = true
+	case c.Request.Verb == tenure.Acquire:
+		e.abandonAcquire(c, why)
+	default:
+		e.giveUp(c, why)
+	}
+}
+
+// Answered brings the store's answers to a batch, one for each request.
+func (e *Engine) Answered(now clock.Instant, b *Batch, answers []store.Answer) {
+	e.advance(now)
+	if len(answers) != len(b.Requests) {
+		answers = store.Failed(len(b.Requests),
+			fmt.Errorf("the store gave %d answers to %d requests", len(answers), len(b.Requests)))
+	}
+	e.outbox.landed(b)
+	e.renewed(b, answers)
+	for i, r := range b.requests {
+		if r.attempt != nil {
+			e.answered(r.attempt, r, &answers[i])
+		}
+	}
+}
+
+// Tick says that time has passed.
+func (e *Engine) Tick(now clock.Instant) {
+	e.advance(now)
+	e.renewDue()
+	for len(e.alarms) > 0 && e.alarms[0].at <= e.now {
+		a := e.alarms[0]
+		e.alarms.set(a, keep.Never)
+		a.ring(e)
+	}
+	if e.now >= e.closeBy {
+		e.closeNow()
+	}
+}
+
+// Close ends every lease and refuses every call from now on. It answers all
+// acquires. Other calls, and attempts without a caller, have two seconds. Then
+// Ready is Idle.
+func (e *Engine) Close(now clock.Instant, why error) {
+	e.advance(now)
+	if e.closed != nil {
+		return
+	}
+	e.closed, e.closeBy = why, e.now.Add(closeBound)
+	for len(e.leases) > 0 {
+		e.stepLease(e.leases[0], keep.Ended{Loss: keep.Closed})
+	}
+	for _, key := range slices.Sorted(maps.Keys(e.queues)) { // always in one order
+		q := e.queues[key]
+		for c := q.first; c != nil; c = q.first {
+			e.abandon(c, why)
+		}
+	}
+}
+
+// Left reports whether the engine was closed with an outcome unknown.
+func (e *Engine) Left() bool { return e.left }
+
+// Pursues reports whether an attempt with a secret is under way: a call asks
+// with it, or the engine finds out what became of it. It looks at every call,
+// and is for tests.
+func (e *Engine) Pursues(s tenure.Secret) bool {
+	for _, q := range e.queues {
+		for c := q.first; c != nil; c = c.acquire.after {
+			if c.attempt != nil && c.attempt.request.Secret == s {
+				return true
+			}
+		}
+	}
+	return slices.ContainsFunc(e.alarms, func(a *alarm) bool {
+		left, is := a.owner.(*attempt)
+		return is && left.resolving && left.request.Secret == s
+	})
+}
+
+// Load is how much an engine has to do.
+type Load struct {
+	Active   int // calls without a reply, and attempts without a caller
+	Queues   int // keys that somebody holds or waits for
+	Leases   int
+	Waiting  int // requests in the outbox
+	InFlight int // batches
+}
+
+// Load says how much the engine has to do.
+func (e *Engine) Load() Load {
+	o := &e.outbox
+	return Load{
+		Active: e.active, Queues: len(e.queues), Leases: len(e.leases), InFlight: len(o.flying),
+		Waiting: o.size(fresh) + o.size(again) + o.size(alone),
+	}
+}
+
+// closeNow gives up all that is left, two seconds after Close.
+func (e *Engine) closeNow() {
+	e.closeBy = keep.Never
+	for _, a := range append(alarmHeap(nil), e.alarms...) {
+		switch owner := a.owner.(type) {
+		case *Call:
+			e.left = true
+			e.abandon(owner, e.closed)
+		case *attempt:
+			e.left = true
+			e.resolved(owner, WasLeft)
+		}
+	}
+	e.outbox.clear()
+}
+
+func (e *Engine) advance(now clock.Instant) { e.now = max(e.now, now) }
+
+// event tells observers of something.
+func (e *Engine) event(ev Event) {
+	if e.o.Observed {
+		e.ready.Events = append(e.ready.Events, ev)
+	}
+}
+
+// alarm is a time at which something has to be looked at.
+type alarm struct {
+	at    clock.Instant
+	owner any // a *Call, *attempt or *queue
+	index int // in the heap, plus one; 0 when it is not set
+}
+
+func (a *alarm) ring(e *Engine) {
+	switch owner := a.owner.(type) {
+	case *Call:
+		e.callDue(owner)
+	case *attempt:
+		e.resolve(owner)
+	case *queue:
+		owner.yield = false
+		e.tidy(owner)
+	}
+}
+
+// alarmHeap orders alarms by their time.
+type alarmHeap []*alarm
+
+// set moves an alarm to another time. Never takes it out.
+func (h *alarmHeap) set(a *alarm, at clock.Instant) {
+	a.at = at
+	switch {
+	case a.index == 0 && at != keep.Never:
+		heap.Push(h, a)
+	case a.index == 0:
+	case at == keep.Never:
+		heap.Remove(h, a.index-1)
+	default:
+		heap.Fix(h, a.index-1)
+	}
+}
+
+func (h alarmHeap) Len() int           { return len(h) }
+func (h alarmHeap) Less(i, j int) bool { return h[i].at < h[j].at }
+func (h alarmHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i+1, j+1
+}
+
+// Push is for package heap.
+func (h *alarmHeap) Push(x any) {
+	a := x.(*alarm)
+	a.index = len(*h) + 1
+	*h = append(*h, a)
+}
+
+// Pop is for package heap.
+func (h *alarmHeap) Pop() any {
+	last := len(*h) - 1
+	a := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	a.index = 0
+	return a
+}

@@ -1,0 +1,90 @@
+package engine
+
+import (
+	"errors"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// EventKind names what happened.
+type EventKind string
+
+// The kinds of events. Package croft has the same names, and what they mean.
+const (
+	Acquired    EventKind = "acquired"
+	Resumed     EventKind = "resumed"
+	Refused     EventKind = "refused"
+	Renewed     EventKind = "renewed"
+	Reported    EventKind = "reported"
+	RenewFailed EventKind = "renew_failed"
+	LeaseLost   EventKind = "lost"
+	Released    EventKind = "released"
+	ReleaseLeft EventKind = "release_left"
+	Unknown     EventKind = "unknown"
+	Resolved    EventKind = "resolved"
+	Unwatched   EventKind = "unwatched"
+)
+
+// Event is one thing that happened, for observers. Fields that do not concern
+// its kind are zero.
+type Event struct {
+	Kind     EventKind
+	Key      string
+	Token    fence.Token
+	Verb     tenure.Verb
+	Outcome  Outcome
+	Grant    fence.Grant // of an attempt without a caller that is resolved
+	Wait     time.Duration
+	Cause    tenure.Cause
+	TTL      time.Duration
+	Margin   time.Duration
+	Idle     time.Duration
+	Failures int
+	Loss     keep.Loss
+	Failed   bool
+	Held     time.Duration
+	Err      error
+}
+
+// Outcome is how a request ended.
+type Outcome string
+
+// The outcomes of a request.
+const (
+	OutcomeOK       Outcome = "ok"
+	OutcomeHeld     Outcome = "held"
+	OutcomeNotOwned Outcome = "not_owned"
+	OutcomeInvalid  Outcome = "invalid"
+	OutcomeUnknown  Outcome = "unknown"
+)
+
+// The outcomes of an attempt without a caller.
+const (
+	WasGranted Outcome = "released" // it had been granted, and was released
+	WasNot     Outcome = "never"    // it had not been granted, or its term was over
+	WasLeft    Outcome = "left"     // not known; if it was granted, it lapses
+)
+
+// OutcomeOf sorts an answer's error.
+func OutcomeOf(err error) Outcome {
+	switch {
+	case err == nil:
+		return OutcomeOK
+	case errors.Is(err, store.ErrUnknown):
+		return OutcomeUnknown
+	case errors.Is(err, tenure.ErrHeld):
+		return OutcomeHeld
+	case errors.Is(err, tenure.ErrNotOwned):
+		return OutcomeNotOwned
+	case errors.Is(err, fence.ErrInvalid):
+		return OutcomeInvalid
+	}
+	return OutcomeUnknown
+}
+
+// known reports whether the store has decided.
+func known(err error) bool { return OutcomeOf(err) != OutcomeUnknown }

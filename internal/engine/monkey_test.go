@@ -1,0 +1,307 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// world runs several engines on one store, from a seed. Batches are late, lost
+// and answered late; callers come, leave and give back.
+type world struct {
+	t       *testing.T
+	random  *rand.Rand
+	rigs    []*rig
+	now     clock.Instant
+	agenda  []happening // sorted by time
+	faulty  bool
+	calls   []*Call
+	held    []*Lease
+	granted int
+	pairs   int               // batches sent beside another
+	sent    map[*rig][]*Batch // in flight
+}
+
+// seeds is how many worlds are tried.
+var seeds = 150
+
+type happening struct {
+	at clock.Instant
+	do func()
+}
+
+func (w *world) after(d time.Duration, do func()) {
+	at := w.now.Add(d)
+	i, _ := slices.BinarySearchFunc(w.agenda, at, func(h happening, at clock.Instant) int {
+		if h.at <= at {
+			return -1
+		}
+		return 1
+	})
+	w.agenda = slices.Insert(w.agenda, i, happening{at, do})
+}
+
+// upTo is a random time up to d.
+func (w *world) upTo(d time.Duration) time.Duration {
+	return time.Duration(w.random.Int64N(int64(d) + 1))
+}
+
+func (w *world) chance(percent int) bool { return w.random.IntN(100) < percent }
+
+// told lets an engine's wishes be carried out.
+func (w *world) told(r *rig) {
+	r.now = w.now
+	r.take()
+	for len(r.flying) > 0 {
+		b := r.next()
+		w.inspect(r, b)
+		w.carry(r, b)
+	}
+	w.wantNoNeedlessWait(r)
+	for _, c := range r.ready.Raise {
+		w.after(w.upTo(time.Second), func() {
+			r.e.Raised(w.now, c, 0, nil)
+			w.told(r)
+		})
+	}
+	for _, key := range r.ready.Watch {
+		w.after(w.upTo(time.Second), func() {
+			r.e.Hint(w.now, key, []Hint{Watched, WatchedSince, Broken, Unsupported}[w.random.IntN(4)], nil)
+			w.told(r)
+		})
+	}
+	replies := r.ready.Replies
+	r.ready = Ready{}
+	for _, c := range replies {
+		if l := c.Reply.Lease; l != nil && c.Reply.Err == nil && c.Request.Verb == tenure.Acquire {
+			w.granted++
+			w.held = append(w.held, l)
+			w.after(w.upTo(20*time.Second), func() { w.giveBack(r, l) })
+		}
+	}
+}
+
+// inspect checks a batch that is about to be sent against those in flight.
+func (w *world) inspect(r *rig, b *Batch) {
+	w.t.Helper()
+	for _, req := range b.requests {
+		if req.lane != b.requests[0].lane || req.lane == alone && len(b.requests) > 1 {
+			w.t.Errorf("requests of lanes %d and %d go together, %d in all", req.lane, b.requests[0].lane, len(b.requests))
+		}
+	}
+	young, old := w.inFlight(r)
+	most := maxInFlight
+	if r.e.o.Pipelines {
+		most++
+	}
+	switch {
+	case len(young)+old >= most:
+		w.t.Errorf("a batch is sent while %d are in flight", len(young)+old)
+	case len(young) > 1 || len(young) == 1 && !r.e.o.Pipelines:
+		w.t.Errorf("a batch is sent while %d are in flight that do not hang", len(young))
+	case len(young) == 1 && old > 0:
+		w.t.Errorf("a batch goes beside another while %d hang", old)
+	case len(young) == 1:
+		w.pairs++
+		w.wantApart(young[0], b)
+	}
+	w.sent[r] = append(w.sent[r], b)
+}
+
+// inFlight tells the batches in flight that do not hang, and how many do.
+func (w *world) inFlight(r *rig) (young []*Batch, old int) {
+	for _, b := range w.sent[r] {
+		if w.now.Sub(b.sent) < time.Second {
+			young = append(young, b)
+		} else {
+			old++
+		}
+	}
+	return young, old
+}
+
+// wantApart checks that a batch may go beside another: it is as large, they
+// share no key, and both only begin and end terms.
+func (w *world) wantApart(before, b *Batch) {
+	w.t.Helper()
+	if len(b.requests) < len(before.requests) {
+		w.t.Errorf("a batch of %d goes beside one of %d", len(b.requests), len(before.requests))
+	}
+	for _, req := range slices.Concat(before.requests, b.requests) {
+		if req.lane != fresh || req.Verb != tenure.Acquire && req.Verb != tenure.Release {
+			w.t.Errorf("a %s in lane %d is in one of two batches in flight", req.Verb, req.lane)
+		}
+	}
+	for _, req := range b.requests {
+		if slices.ContainsFunc(before.requests, func(other *request) bool { return other.Key == req.Key }) {
+			w.t.Errorf("two batches in flight are about %q", req.Key)
+		}
+	}
+}
+
+// wantNoNeedlessWait checks that requests wait only for a batch that does not
+// hang, or because too many do.
+func (w *world) wantNoNeedlessWait(r *rig) {
+	w.t.Helper()
+	young, old := w.inFlight(r)
+	if r.e.Load().Waiting > 0 && len(young) == 0 && old < maxInFlight {
+		w.t.Errorf("at %s %d requests wait for nothing; %d batches hang", time.Duration(w.now), r.e.Load().Waiting, old)
+	}
+}
+
+func (w *world) giveBack(r *rig, l *Lease) {
+	c := &Call{
+		Request: tenure.Request{Verb: tenure.Release, Key: l.Key, Secret: l.Secret, Failed: w.chance(20)},
+		Lease:   l, Bound: 2 * time.Second,
+	}
+	w.begin(r, c)
+	if w.chance(10) {
+		w.begin(r, &Call{Request: c.Request, Lease: l, Bound: 2 * time.Second})
+	}
+}
+
+// carry takes a batch to the store and its answers back.
+func (w *world) carry(r *rig, b *Batch) {
+	there, back := w.upTo(5*time.Millisecond), w.upTo(5*time.Millisecond)
+	arrives, returns := true, true
+	if w.faulty {
+		if w.chance(10) {
+			there = w.upTo(4 * time.Second)
+		}
+		if w.chance(10) {
+			back = w.upTo(4 * time.Second)
+		}
+		arrives, returns = !w.chance(10), !w.chance(10)
+	}
+	answers := store.Failed(len(b.Requests), errLost)
+	if arrives {
+		w.after(there, func() {
+			carriedOut := r.apply(b.Requests, w.now)
+			if returns {
+				answers = carriedOut
+			}
+		})
+	}
+	if !arrives || !returns {
+		back = 5*time.Second - there // the call times out
+	}
+	w.after(there+back, func() {
+		w.sent[r] = slices.DeleteFunc(w.sent[r], func(other *Batch) bool { return other == b })
+		r.e.Answered(w.now, b, answers)
+		w.told(r)
+	})
+}
+
+func (w *world) begin(r *rig, c *Call) {
+	w.calls = append(w.calls, c)
+	r.e.Begin(w.now, c)
+	w.told(r)
+	if w.faulty && w.chance(20) {
+		w.after(w.upTo(3*time.Second), func() {
+			r.e.Abandon(w.now, c, context.Canceled)
+			w.told(r)
+		})
+	}
+}
+
+// run lets time pass.
+func (w *world) run(d time.Duration) {
+	end := w.now.Add(d)
+	for {
+		next, who := end, -1
+		for i, r := range w.rigs {
+			if r.wake < next {
+				next, who = r.wake, i
+			}
+		}
+		if len(w.agenda) > 0 && w.agenda[0].at <= next {
+			h := w.agenda[0]
+			w.agenda = w.agenda[1:]
+			w.now = max(w.now, h.at)
+			h.do()
+		} else if who >= 0 {
+			w.now = max(w.now, next)
+			w.rigs[who].e.Tick(w.now)
+			w.told(w.rigs[who])
+		} else {
+			w.now = end
+			return
+		}
+		w.judge()
+	}
+}
+
+// judge checks that no key has two holders with authority.
+func (w *world) judge() {
+	w.held = slices.DeleteFunc(w.held, func(l *Lease) bool { return l.Lost != nil })
+	holders := map[string]*Lease{}
+	for _, l := range w.held {
+		if w.now >= l.keeper.Ends() {
+			continue
+		}
+		if other := holders[l.Key]; other != nil {
+			w.t.Fatalf("at %s both tokens %d and %d hold %q", time.Duration(w.now), other.Token, l.Token, l.Key)
+		}
+		holders[l.Key] = l
+	}
+}
+
+func TestEnginesOnOneStoreFromASeed(t *testing.T) {
+	pairs := 0
+	for seed := range uint64(seeds) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			w := &world{t: t, random: rand.New(rand.NewPCG(seed, 1)), faulty: true, sent: map[*rig][]*Batch{}}
+			s, number := &shelf{records: map[string]tenure.Record{}}, new(int)
+			for range 3 {
+				r := newRigOn(t, s, number, w.random.Float64)
+				r.e.o.Pipelines = w.chance(50)
+				r.wake = keep.Never
+				w.rigs = append(w.rigs, r)
+			}
+			for range 60 {
+				r, c := w.rigs[w.random.IntN(3)], newAcquire(fmt.Sprint("key", w.random.IntN(4)), 0)
+				switch w.random.IntN(3) {
+				case 0:
+					c.WaitFor = w.upTo(30 * time.Second)
+				case 1:
+					c.WaitFor = Forever
+				}
+				c.Request.TTL = 3*time.Second + w.upTo(10*time.Second)
+				c.Terms.TTL, c.Guarded = c.Request.TTL, w.chance(30)
+				w.after(w.upTo(time.Minute), func() { w.begin(r, c) })
+			}
+			w.run(2 * time.Minute)
+			w.faulty = false
+			w.run(20 * time.Minute)
+			for _, c := range w.calls {
+				if c.state != done {
+					t.Errorf("a call to %s %q has no reply: %+v, attempt %+v", c.Request.Verb, c.Request.Key, c, c.attempt)
+				}
+			}
+			pairs += w.pairs
+			if w.granted == 0 {
+				t.Error("nothing was granted")
+			}
+			for i, r := range w.rigs {
+				if e := r.e; e.active != 0 || len(e.alarms) != 0 || len(e.queues) != 0 || len(e.leases) != 0 || !e.outbox.empty() || len(e.outbox.flying) != 0 {
+					t.Errorf("engine %d is left with %d active, %d alarms, %d queues, %d leases, outbox %+v",
+						i, e.active, len(e.alarms), len(e.queues), len(e.leases), e.outbox)
+				}
+			}
+		})
+		if t.Failed() {
+			return
+		}
+	}
+	if pairs == 0 {
+		t.Error("no batch was ever sent beside another")
+	}
+}

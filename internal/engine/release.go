@@ -1,0 +1,169 @@
+package engine
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// releaseBound is how long the engine tries to give a lease back on its own.
+const releaseBound = 2 * time.Second
+
+// errGrantedAnew refuses to resume a lease that the store has forgotten. A late
+// copy of its request was granted then: that is another term, and its token may
+// be lower.
+var errGrantedAnew = errors.New("the store has forgotten this lease and granted its request anew, with another token; stop this work and acquire again")
+
+// beginOfLease begins a call that is about a lease.
+func (e *Engine) beginOfLease(c *Call) {
+	l := c.Lease
+	switch c.Request.Verb {
+	case tenure.Release:
+		l.Given = true
+		e.release(c)
+	case tenure.Report:
+		e.stepLease(l, keep.Progressed{})
+		e.event(Event{Kind: Reported, Key: l.Key, Token: l.Token})
+		e.ask(c)
+	default: // resume
+		c.Terms = l.terms
+		e.ask(c)
+	}
+}
+
+// release ends a lease, and asks the store to take it back. Only one call asks
+// at a time; others that release the same lease share its outcome.
+func (e *Engine) release(c *Call) {
+	l := c.Lease
+	switch {
+	case l.finished:
+		c.Reply = l.outcome
+		e.reply(c, l.outcome.Err)
+		return
+	case l.releasing != nil:
+		c.limit = eventually
+		if c.Bound > 0 {
+			c.limit = keep.After(e.now, c.Bound)
+		}
+		e.alarms.set(&c.alarm, c.limit)
+		l.releases = append(l.releases, c)
+		return
+	}
+	l.releasing = c
+	e.stepLease(l, keep.Ended{Loss: keep.Released})
+	switch l.Lost.Loss {
+	case keep.Superseded, keep.TakenOver, keep.Closed: // nothing is left to give back
+		c.Reply.Lost = l.Lost
+		e.releaseDone(c, l.Lost.Err)
+		return
+	}
+	e.ask(c)
+	e.pass(l)
+}
+
+// released takes the store's decision about a release.
+func (e *Engine) released(c *Call) {
+	l, err := c.Lease, c.Reply.Answer.Err
+	if q := e.queues[l.Key]; q != nil {
+		q.yield = c.Reply.Answer.Awaited
+	}
+	if err == nil {
+		e.event(Event{
+			Kind: Released, Key: l.Key, Token: l.Token, Failed: c.Request.Failed, Held: e.now.Sub(l.Since),
+		})
+	} else if c.Reply.Lost = lossOf(err); c.Reply.Lost != nil && l.Lost.Loss == keep.Released {
+		e.event(Event{Kind: LeaseLost, Key: l.Key, Token: l.Token, Loss: c.Reply.Lost.Loss, Err: err})
+	}
+	e.releaseDone(c, err)
+}
+
+// releaseDone replies to all who release a lease.
+func (e *Engine) releaseDone(c *Call, err error) {
+	l := c.Lease
+	l.finished, l.releasing = true, nil
+	l.outcome = Reply{Err: err, Lost: c.Reply.Lost}
+	waiting := l.releases
+	l.releases = nil
+	e.reply(c, err)
+	for _, other := range waiting {
+		other.Reply = l.outcome
+		e.reply(other, err)
+	}
+	e.vacate(l)
+}
+
+// releaseLeft replies to a release without an outcome. The next one tries.
+func (e *Engine) releaseLeft(c *Call, err error) {
+	l := c.Lease
+	l.releasing = nil
+	e.event(Event{Kind: ReleaseLeft, Key: l.Key, Token: l.Token, Err: err})
+	e.reply(c, err)
+	e.vacate(l)
+	if len(l.releases) > 0 {
+		next := l.releases[0]
+		l.releases = l.releases[1:]
+		e.release(next)
+	}
+}
+
+// giveBack releases a lease that nobody got to hold, as failed. Then it replies
+// to the call that wanted it, if there is one.
+func (e *Engine) giveBack(l *Lease, then *Call, err error) {
+	c := &Call{
+		Request: tenure.Request{Verb: tenure.Release, Key: l.Key, Secret: l.Secret, Failed: true},
+		Lease:   l, Bound: releaseBound, then: then, thenErr: err,
+	}
+	e.active++
+	c.began, c.alarm.owner = e.now, c
+	l.Given = true
+	e.release(c)
+}
+
+// reported takes the store's decision about a report.
+func (e *Engine) reported(c *Call) {
+	l, answer := c.Lease, c.Reply.Answer
+	l.confirm(answer)
+	if lost := lossOf(answer.Err); lost != nil {
+		e.stepLease(l, keep.Answered{Answer: *answer})
+		c.Reply.Lost = l.Lost
+	}
+	e.reply(c, answer.Err)
+}
+
+// resumed takes the store's decision about a lease that was lost by time, to the
+// copy sent at that instant.
+func (e *Engine) resumed(c *Call, sent clock.Instant) {
+	old, answer := c.Lease, c.Reply.Answer
+	switch {
+	case answer.Err != nil:
+		c.Reply.Lost = lossOf(answer.Err)
+		e.reply(c, answer.Err)
+		return
+	case answer.Record.Token != old.Token:
+		c.Reply.Lost = &Lost{Loss: keep.Superseded, Err: errGrantedAnew}
+		e.giveBack(old, c, errGrantedAnew)
+		return
+	}
+	a := c.attempt
+	l := e.newLease(c, a.request, answer, c.Terms.Until(a.first, sent, *answer), old.Since)
+	e.Check(e.now, l) // MaxHold has passed, or the answer took too long
+	if l.Lost != nil {
+		c.Reply.Lost = l.Lost
+		e.giveBack(l, c, l.Lost.Err)
+		return
+	}
+	c.Reply.Lease = l
+	if q := e.queueOf(l.Key); q.holder == nil && q.first == nil {
+		q.holder = l
+	}
+	e.event(Event{Kind: Resumed, Key: l.Key, Token: l.Token, TTL: l.TTL})
+	e.reply(c, nil)
+}
+
+func without(calls []*Call, c *Call) []*Call {
+	return slices.DeleteFunc(calls, func(other *Call) bool { return other == c })
+}
