@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/internal/engine"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -115,18 +115,4 @@ func ended(ctx context.Context) error {
 func known(err error) bool { return outcomeOf(err) != OutcomeUnknown }
 
 // outcomeOf sorts an answer's error.
-func outcomeOf(err error) Outcome {
-	switch {
-	case err == nil:
-		return OutcomeOK
-	case errors.Is(err, store.ErrUnknown):
-		return OutcomeUnknown
-	case errors.Is(err, tenure.ErrHeld):
-		return OutcomeHeld
-	case errors.Is(err, tenure.ErrNotOwned):
-		return OutcomeNotOwned
-	case errors.Is(err, fence.ErrInvalid):
-		return OutcomeInvalid
-	}
-	return OutcomeUnknown
-}
+func outcomeOf(err error) Outcome { return Outcome(engine.OutcomeOf(err)) }
