@@ -180,8 +180,8 @@ func TestLaw6AnOperatorsActIsDoneEvenIfOvertaken(t *testing.T) {
 	}
 }
 
-// TestGuardsThatNobodyRemembersAreReported: another owner came before an act whose
-// answer was lost, and a third one after it.
+// TestGuardsThatNobodyRemembersAreReported: the answer to an act was lost. One
+// owner came before the act, and another after it.
 func TestGuardsThatNobodyRemembersAreReported(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		l := r.acquire(r.client(nil, nil), "jobs/one", nil)

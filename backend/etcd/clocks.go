@@ -52,9 +52,8 @@ type spoken struct {
 type sighting struct {
 	said time.Time
 	at   time.Time // with its monotonic reading
-	// mod is the newest revision that showed the clock, and last what it showed.
-	mod  int64
-	last time.Time
+	mod  int64     // the newest revision that showed the clock
+	last time.Time // the time it showed there
 }
 
 // mostSightings bounds how many are remembered.

@@ -67,8 +67,8 @@ func (b *bucket) attrs(ctx context.Context, name string) (*storage.Object, error
 }
 
 // getOnce reads a small object, and checks that it arrived as it was written. It
-// cuts off one that is longer than [objects.MaxBody], behind the byte that shows
-// so.
+// reads at most one byte more than [objects.MaxBody]: that byte shows that the
+// object is too long.
 func (b *bucket) getOnce(ctx context.Context, name string) (content, error) {
 	resp, err := ready(ctx, b, b.api.Objects.Get(b.name, name)).Download()
 	if err != nil {

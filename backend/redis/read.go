@@ -44,7 +44,8 @@ type sound[T any] struct {
 	damaged []error
 }
 
-// records reads the records of keys, in their order; those that are not there are left out.
+// records reads the records of keys, in their order. It leaves out keys without
+// a record.
 func (s *Store) records(ctx context.Context, keys []string, history bool) (read sound[tenure.Record], err error) {
 	type part struct {
 		indexes []int
@@ -165,7 +166,8 @@ func (s *Store) keys(ctx context.Context, prefix string) (read sound[string], er
 				continue
 			}
 			for _, key := range page[1:] {
-				// Others may be able to write to an index. What no store lists there is passed over.
+				// A neighbour may have written to the index. Skip keys that no
+				// store lists there.
 				if strings.HasPrefix(key, prefix) && fence.CheckKey(key) == nil && s.names.index(fence.Namespace(key)) == indexes[i] {
 					read.found = append(read.found, key)
 				}

@@ -132,10 +132,9 @@ func refusalOf(err error) *refusal {
 
 // Refuse answers a request with the problem that err is. It is for handlers that
 // admit stamps in their own transaction. The status is 409 for a refusal of the
-// fence, 428 if there is no stamp, 400 for other bad input, and 503 for whatever
-// leaves the outcome unknown. The client is told what is wrong with its stamp or
-// its request. It is not told the text of other errors, which may name
-// addresses, owners and files: log those.
+// fence, 428 if there is no stamp, 400 for other bad input, and 503 if the
+// outcome is unknown. The answer explains a wrong stamp or request. It does not
+// repeat other errors, which may name addresses, owners and files: log those.
 func Refuse(w http.ResponseWriter, err error) {
 	r := refusalOf(err)
 	var body bytes.Buffer

@@ -70,8 +70,8 @@ func New(o Options) *Engine {
 	return &Engine{o: o, queues: map[string]*queue{}, closeBy: keep.Never}
 }
 
-// Ready returns what is to be done since the last Ready. Tick must be called at
-// Wake at the latest.
+// Ready returns the work that came up since the last Ready. Call Tick at Wake at
+// the latest.
 func (e *Engine) Ready() Ready {
 	e.send()
 	r := e.ready

@@ -14,8 +14,8 @@ import (
 // Format is the version of what Body writes. A client that meets a newer one touches nothing.
 const Format = 1
 
-// MaxBody bounds what is read of an object: no record is near it. Backends read
-// one byte more, so that [Read] can tell an object that is longer.
+// MaxBody is the most that an object may hold. Records are far smaller. Backends
+// read one byte more, so that [Read] can refuse a longer object.
 const MaxBody = 1 << 20
 
 // Body is what an object holds: JSON that people can read. Exactly one of Record and Dropped is set.

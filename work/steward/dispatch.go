@@ -101,9 +101,10 @@ func RunDispatcher(ctx context.Context, c *croft.Client, l work.Ledger, to map[s
 }
 
 // above is the token that the next term must exceed: one that the ledger
-// remembers and the lease store does not. A token that nothing can exceed is not
-// followed, and the error matches [fence.ErrAhead]. Its text is the same in every
-// term. The ledger keeps a mark for each key, so another key is the way back.
+// remembers and the lease store does not. It follows no token that nothing can
+// exceed: then the error matches [fence.ErrAhead], and its text is the same in
+// every term. The ledger keeps a mark for each key, so another key is the way
+// back.
 func above(err error, was fence.Token) (fence.Token, error) {
 	newest := fence.Token(0)
 	if stale := (*fence.StaleError)(nil); errors.As(err, &stale) {
