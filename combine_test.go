@@ -219,7 +219,7 @@ func TestAPanicOfTheStoreHoldsUpNobody(t *testing.T) {
 		c := r.client(tap, nil)
 		r.acquire(c, "jobs/zero", nil) // the store was prompt
 		for range mostInFlight + 1 {
-			tap.set(only(tenure.Acquire, func(context.Context, []tenure.Request) []store.Answer { panic("a bug") }))
+			tap.set(func(context.Context, []tenure.Request) []store.Answer { panic("a bug") })
 			func() {
 				defer func() {
 					if recover() == nil {
@@ -279,8 +279,10 @@ func TestAStoreThatMiscountsIsNotBelieved(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		tap := &tap{Store: r.st}
 		tap.set(func(context.Context, []tenure.Request) []store.Answer { return []store.Answer{} })
-		if _, err := r.client(tap, nil).Acquire(r.Context(), "jobs/one", nil); !errors.Is(err, ErrUnknown) {
-			r.Errorf("no answers to one request: %v, want unknown", err)
+		for _, o := range []*Options{nil, {Observe: func(Event) {}}} {
+			if _, err := r.client(tap, o).Acquire(r.Context(), "jobs/one", nil); !errors.Is(err, ErrUnknown) {
+				r.Errorf("no answers to one request: %v, want unknown", err)
+			}
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,6 +43,26 @@ func TestAPanicOfObserveEndsNothing(t *testing.T) {
 		}
 		if !strings.Contains(text.String(), "a bug in the observer") {
 			r.Errorf("the log does not tell of the panic: %s", text.String())
+		}
+	})
+}
+
+// TestALeaseIsToldBeforeItsCallerHasIt, so that its release cannot be told
+// first.
+func TestALeaseIsToldBeforeItsCallerHasIt(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		tap := &tap{Store: r.st}
+		tap.set(slow(20 * time.Millisecond)) // so that no caller makes its own call
+		var told atomic.Bool
+		c := r.client(tap, &Options{Observe: func(e Event) {
+			if e.Kind == EventAcquired {
+				time.Sleep(time.Second)
+				told.Store(true)
+			}
+		}})
+		r.acquire(c, "jobs/one", nil)
+		if !told.Load() {
+			r.Error("the caller had its lease before observers were told")
 		}
 	})
 }

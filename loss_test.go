@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -321,6 +322,82 @@ func TestNoticeLeavesTimeToStop(t *testing.T) {
 		r.wantLost(l, Unreachable)
 		if left := l.Remaining(); left < 19*time.Second || left > 20*time.Second {
 			r.Errorf("%s remain when the context ends, want the notice", left)
+		}
+	})
+}
+
+// TestAReportCountsThoughItsCallerHasGone: the work got somewhere, whether or
+// not the store could be told.
+func TestAReportCountsThoughItsCallerHasGone(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		o := &LeaseOptions{TTL: time.Minute, StallAfter: 30 * time.Second}
+		l := r.acquire(r.client(nil, nil), "jobs/one", o)
+		over, cancel := context.WithCancel(r.Context())
+		cancel()
+		for range 30 {
+			time.Sleep(10 * time.Second)
+			if err := l.Report(over, "still here"); !errors.Is(err, context.Canceled) {
+				r.Errorf("%v, want canceled", err)
+			}
+		}
+		if err := l.Err(); err != nil {
+			r.Errorf("the work reported every 10s: %v", err)
+		}
+	})
+}
+
+// hangsOn is a store that never finishes reading the record of one key.
+type hangsOn struct {
+	*tap
+	key string
+}
+
+func (s hangsOn) Get(ctx context.Context, key string) (tenure.Record, error) {
+	if key == s.key {
+		<-ctx.Done()
+		return tenure.Record{}, ctx.Err()
+	}
+	return s.tap.Get(ctx, key)
+}
+
+// TestARecordThatCannotBeReadCostsNoOtherLease: before a lease is given up as
+// stalled its record is read, and another process may have reported there.
+func TestARecordThatCannotBeReadCostsNoOtherLease(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		c, other := r.client(hangsOn{&tap{Store: r.st}, "jobs/bad"}, nil), r.client(nil, nil)
+		o := &LeaseOptions{TTL: 6 * time.Second, StallAfter: 1500 * time.Millisecond}
+		r.acquire(c, "jobs/bad", o)
+		var leases []*Lease
+		for i := range 200 {
+			leases = append(leases, r.acquire(c, fmt.Sprint("jobs/", i), o))
+		}
+		for range 20 {
+			time.Sleep(500 * time.Millisecond)
+			for _, l := range leases {
+				if _, err := other.Report(r.Context(), l.Deed(), "half"); err != nil {
+					r.Fatal(err)
+				}
+			}
+		}
+		for _, l := range leases {
+			if err := l.Err(); err != nil {
+				r.Error(err)
+			}
+		}
+	})
+}
+
+// TestDoTellsALossOnce, though both the work and the lease's end bring it.
+func TestDoTellsALossOnce(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		err := r.client(nil, nil).Do(r.Context(), "jobs/one", nil, func(ctx context.Context, l *Lease) error {
+			if _, err := r.client(nil, nil).Takeover(ctx, "jobs/one", ByHand{Note: "x"}); err != nil {
+				return err
+			}
+			return l.Report(context.WithoutCancel(ctx), "half")
+		})
+		if !errors.Is(err, ErrLost) || strings.Count(err.Error(), "lease lost") != 1 {
+			r.Errorf("%v, want one loss", err)
 		}
 	})
 }

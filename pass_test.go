@@ -248,3 +248,24 @@ func TestALineKeptForOthersIsForgotten(t *testing.T) {
 		wantNothingLeft(r, c)
 	})
 }
+
+// TestAKeyPassedOnAtTheEndOfTheWaitIsTaken: the caller waits for the store's
+// answer, though its patience ends meanwhile.
+func TestAKeyPassedOnAtTheEndOfTheWaitIsTaken(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		tap := &tap{Store: r.st}
+		c := r.client(tap, nil)
+		l := r.acquire(c, "jobs/one", nil)
+		var waiting sync.WaitGroup
+		waiting.Go(func() { r.acquire(c, "jobs/one", &LeaseOptions{WaitFor: 10 * time.Second}) })
+		time.Sleep(9900 * time.Millisecond)
+		tap.set(slow(50 * time.Millisecond))
+		r.acquire(c, "jobs/two", nil) // so that no caller makes its own call
+		tap.set(slow(1500 * time.Millisecond))
+		if err := l.Release(r.Context()); err != nil {
+			r.Error(err)
+		}
+		waiting.Wait()
+		tap.set(nil)
+	})
+}

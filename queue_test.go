@@ -383,3 +383,32 @@ func TestAClientWhoseLeaseWasTakenAwayGetsTheKeyLikeAnybodyElse(t *testing.T) {
 		}
 	}
 }
+
+// TestOneTryBehindAWaiterWithAnotherPeriod is refused for its own period, in
+// few requests.
+func TestOneTryBehindAWaiterWithAnotherPeriod(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		tap := &tap{Store: r.st}
+		c := r.client(tap, nil)
+		const short, long = 2 * time.Hour, 4 * time.Hour
+		if err := r.acquire(c, "jobs/one", &LeaseOptions{Every: short}).Release(r.Context()); err != nil {
+			r.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(r.Context())
+		var all sync.WaitGroup
+		for _, every := range []time.Duration{short, long} {
+			all.Go(func() {
+				_, _ = c.Acquire(ctx, "jobs/one", &LeaseOptions{Every: every, WaitFor: Forever})
+			})
+			time.Sleep(time.Minute)
+		}
+		tap.forget()
+		tap.set(slow(time.Millisecond))
+		_, err := c.Acquire(r.Context(), "jobs/one", &LeaseOptions{Every: long})
+		if n, _ := tap.count(tenure.Acquire); !errors.Is(err, ErrHeld) || n > 3 {
+			r.Errorf("after %d requests: %v", n, err)
+		}
+		cancel()
+		all.Wait()
+	})
+}

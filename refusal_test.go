@@ -304,3 +304,30 @@ func TestRefusalsAreFoundByPrefix(t *testing.T) {
 		}
 	})
 }
+
+// TestAReleaseThatWasNotSentIsNotNotedAsRefused: the lease was known to be lost.
+func TestAReleaseThatWasNotSentIsNotNotedAsRefused(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		tap := &tap{Store: r.st}
+		l := r.acquire(r.client(tap, nil), "jobs/one", nil)
+		if _, err := r.client(nil, nil).Takeover(r.Context(), "jobs/one", ByHand{Note: "x"}); err != nil {
+			r.Fatal(err)
+		}
+		<-l.Done() // at the next renewal
+		for range 5 {
+			if err := l.Release(r.Context()); !errors.Is(err, ErrLost) {
+				r.Errorf("%v, want lost", err)
+			}
+			time.Sleep(2 * time.Second)
+		}
+		time.Sleep(10 * time.Second)
+		if n, _ := tap.count(tenure.Release); n != 0 {
+			r.Errorf("%d releases were sent", n)
+		}
+		for _, refused := range r.refusals("") {
+			if refused.Act == "release" {
+				r.Errorf("noted: %+v", refused)
+			}
+		}
+	})
+}

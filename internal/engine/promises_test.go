@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/keep"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -125,5 +126,69 @@ func TestEveryUnknownIsResolved(t *testing.T) {
 	r.leaseOf(c)
 	if unknown, resolved := count(r, Unknown), count(r, Resolved); unknown != 1 || resolved != 1 {
 		t.Errorf("%d unknown outcomes, %d resolved, want one of each", unknown, resolved)
+	}
+}
+
+// TestAnAnsweredResumeIsNotSentAgain while its lease is given back.
+func TestAnAnsweredResumeIsNotSentAgain(t *testing.T) {
+	r := newRig(t)
+	c := newAcquire("a", 0)
+	c.Terms.MaxHold = time.Minute
+	r.begin(c)
+	r.settle()
+	l := r.leaseOf(c)
+	r.pass(59900 * time.Millisecond) // no renewal is answered
+	if l.Lost == nil || l.Lost.Loss != keep.Unreachable {
+		t.Fatalf("the lease ended as %+v, want unreachable", l.Lost)
+	}
+	for len(r.flying) > 0 {
+		r.lose(false)
+	}
+	r.begin(&Call{
+		Request: tenure.Request{Verb: tenure.Renew, Key: l.Key, Secret: l.Secret, Resume: true},
+		Lease:   l, Bound: 10 * time.Second,
+	})
+	r.wantFlight(tenure.Renew)
+	b := r.next()
+	answers := r.apply(b.Requests, r.now)
+	r.pass(200 * time.Millisecond)
+	r.e.Answered(r.now, b, answers)
+	r.take()
+	r.wantFlight(tenure.Release) // its MaxHold has passed
+	r.pass(1500 * time.Millisecond)
+	for _, b := range r.flying {
+		for _, req := range b.Requests {
+			if req.Verb == tenure.Renew {
+				t.Error("the resume was sent again, though it was answered")
+			}
+		}
+	}
+}
+
+// TestACallThatAsksAboveWatchesAgain: its first watch ended with the grant that
+// a guard refused.
+func TestACallThatAsksAboveWatchesAgain(t *testing.T) {
+	r := newRig(t)
+	held := r.another("a")
+	c := newAcquire("a", Forever)
+	c.Guarded = true
+	r.begin(c)
+	r.settle()
+	r.free("a", held)
+	r.e.Hint(r.now, "a", Changed, nil)
+	r.take()
+	r.settle()
+	r.wantOpenRaising(c)
+	if len(r.ready.Watch) != 1 || len(r.ready.Unwatch) != 1 {
+		t.Fatalf("Watch %v, Unwatch %v, want one of each", r.ready.Watch, r.ready.Unwatch)
+	}
+	r.free("a", c.Reply.Lease.Secret) // as if it had been taken over
+	r.another("a")
+	r.e.Raised(r.now, c, c.Reply.Lease.Token+5, fence.ErrStale)
+	r.take()
+	r.settle()
+	r.wantOpen(c)
+	if len(r.ready.Watch) != 2 {
+		t.Errorf("Watch %v, want it begun again", r.ready.Watch)
 	}
 }
