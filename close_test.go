@@ -68,11 +68,11 @@ func TestWaitersAtCloseAreToldThatTheClientIsClosed(t *testing.T) {
 }
 
 // TestCloseWaitsForObservers: when Close returns, observers have been told
-// everything.
+// everything, also of what nobody waits for any more.
 func TestCloseWaitsForObservers(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		tap := &tap{Store: r.st}
-		tap.set(slow(20 * time.Millisecond)) // so that no caller makes its own call
+		tap.set(slow(200 * time.Millisecond))
 		var closed atomic.Bool
 		c := r.client(tap, &Options{Observe: func(e Event) {
 			time.Sleep(10 * time.Millisecond)
@@ -80,9 +80,10 @@ func TestCloseWaitsForObservers(t *testing.T) {
 				r.Errorf("%s was still being told when Close had returned", e.Kind)
 			}
 		}})
-		l := r.acquire(c, "jobs/one", nil)
-		if err := l.Release(r.Context()); err != nil {
-			r.Error(err)
+		ctx, cancel := context.WithTimeout(r.Context(), 100*time.Millisecond)
+		defer cancel()
+		if _, err := c.Acquire(ctx, "jobs/one", nil); !errors.Is(err, ErrUnknown) {
+			r.Errorf("%v, want unknown", err)
 		}
 		if err := c.Close(); err != nil {
 			r.Error(err)
