@@ -18,7 +18,7 @@ import (
 
 const usage = `sim tries to break Croft's laws in simulated worlds, each a function of its seed.
 
-  sim                            1,000 seeds, spread over all profiles
+  sim                            3,000 seeds, spread over all profiles
   sim --seeds 20000              so many
   sim --profile s3,redis         only these profiles
   sim --profile s3 --seed 20     one seed, with its timeline
@@ -76,7 +76,7 @@ func parse(args []string, errOut io.Writer) (*settings, error) {
 	f.SetOutput(errOut)
 	f.Usage = func() { say(errOut, "%s", usage); f.PrintDefaults() }
 	profiles := f.String("profile", "", "profiles to run, separated by commas (default all: "+strings.Join(sim.ProfileNames(), ", ")+")")
-	f.IntVar(&s.seeds, "seeds", 1000, "how many seeds, spread evenly over the profiles")
+	f.IntVar(&s.seeds, "seeds", 3000, "how many seeds, spread evenly over the profiles; with --mutants, how many each variant gets at most")
 	f.Uint64Var(&s.first, "first", 1, "the first seed of each profile")
 	f.Func("seed", "run this seed alone and print its timeline", func(text string) error {
 		s.single = true
