@@ -77,6 +77,7 @@ func newClient(st store.Store, o *Options, clk clock.Clock, random func() float6
 		Observed: c.observed(), CallTimeout: c.o.CallTimeout, Random: random, NewSecret: tenure.NewSecret,
 	}
 	_, options.Watches = st.(store.Watcher)
+	_, options.Acts = st.(store.Announcer)
 	if p, is := st.(store.Pipelined); is {
 		options.Pipelines = p.Pipelines()
 	}

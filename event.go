@@ -26,7 +26,7 @@ const (
 	EventRaiseRefused EventKind = "raise_refused" // the fence could not be raised: Target, Err
 	EventUnknown      EventKind = "unknown"       // a request's outcome is not known: Verb, Err
 	EventResolved     EventKind = "resolved"      // an unknown outcome became known: Verb, Outcome
-	EventUnwatched    EventKind = "unwatched"     // the store's hints about a key cannot be had or have ended; it is polled instead: Err
+	EventUnwatched    EventKind = "unwatched"     // the store's hints about a key cannot be had or have ended; it is polled instead: Err. Without a key: of operators' acts
 	EventWorkFailed   EventKind = "work_failed"   // one turn of a Loop failed, and it goes on: Err
 )
 

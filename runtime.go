@@ -242,10 +242,9 @@ func (c *Client) lookAt(l *engine.Lease) {
 	c.do(c.unlock())
 }
 
-// startWatch passes the store's hints about a key to the engine. The caller
-// holds the mutex.
+// startWatch passes the store's hints about a key to the engine, or those about
+// operators' acts. The caller holds the mutex.
 func (c *Client) startWatch(key string) {
-	watcher := c.st.(store.Watcher)
 	ctx, cancel := context.WithCancel(c.life)
 	w := &watch{cancel}
 	c.watches[key] = w
@@ -253,24 +252,48 @@ func (c *Client) startWatch(key string) {
 	go func() {
 		defer c.leave()
 		defer c.stopWatch(key, w)
-		opened := engine.Watched
-		if lookout, is := watcher.(store.Lookout); is && lookout.Sees() {
-			opened = engine.WatchedSince
+		watch := c.watchKey
+		if key == engine.Acts {
+			watch = c.watchActs
 		}
-		hints, err := watcher.Watch(ctx, key)
-		if err == nil {
-			c.hint(ctx, key, opened, nil)
-			for range hints {
-				c.hint(ctx, key, engine.Changed, nil)
-			}
-			err = errHintsEnded
-		}
+		err := watch(ctx, key)
 		if errors.Is(err, errors.ErrUnsupported) {
 			c.hint(ctx, key, engine.Unsupported, err)
 			return
 		}
 		c.hint(ctx, key, engine.Broken, err)
 	}()
+}
+
+// watchKey passes on hints about a key until they end.
+func (c *Client) watchKey(ctx context.Context, key string) error {
+	watcher := c.st.(store.Watcher)
+	opened := engine.Watched
+	if lookout, is := watcher.(store.Lookout); is && lookout.Sees() {
+		opened = engine.WatchedSince
+	}
+	hints, err := watcher.Watch(ctx, key)
+	if err != nil {
+		return err
+	}
+	c.hint(ctx, key, opened, nil)
+	for range hints {
+		c.hint(ctx, key, engine.Changed, nil)
+	}
+	return errHintsEnded
+}
+
+// watchActs passes on hints about operators' acts until they end.
+func (c *Client) watchActs(ctx context.Context, _ string) error {
+	keys, err := c.st.(store.Announcer).Acts(ctx)
+	if err != nil {
+		return err
+	}
+	c.hint(ctx, engine.Acts, engine.Watched, nil)
+	for key := range keys {
+		c.hint(ctx, key, engine.Acted, nil)
+	}
+	return errHintsEnded
 }
 
 // watch is a stream of hints that can be stopped.

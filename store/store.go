@@ -102,6 +102,18 @@ type Lookout interface {
 	Sees() bool
 }
 
+// Announcer is a store that tells of operators' acts, so that the holder of a
+// key learns at once that it was replaced. Who keeps a lease asks for it; a
+// store that has the method and cannot tell returns an error matching
+// errors.ErrUnsupported.
+type Announcer interface {
+	// Acts returns a channel that receives a key soon after an operator has
+	// taken it over, revoked or reserved it, through this store or another. It
+	// is a hint: some acts may be missed, and some keys were not acted on. The
+	// channel is closed when ctx ends, or when the store cannot tell any more.
+	Acts(ctx context.Context) (<-chan string, error)
+}
+
 // Pipelined is a store that gets more done when a second batch is under way beside the first, because most of a call is spent on the way or in a server: the client then has two under way where it has one as a rule. A store whose
 // time goes into the disk, or into work of its own, gains more from larger batches.
 type Pipelined interface {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/croft-dev/croft/internal/turns"
 	"github.com/croft-dev/croft/store/cas"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -19,6 +20,7 @@ type register struct {
 	swaps    int64
 	kept     map[string]kept
 	watchers map[string]map[chan struct{}]struct{} // by key
+	acts     turns.Acts
 }
 
 type kept struct {
@@ -103,6 +105,12 @@ func (r *register) Watch(ctx context.Context, key string) (<-chan struct{}, erro
 	})
 	return c, nil
 }
+
+// Acts tells of operators' acts.
+func (r *register) Acts(ctx context.Context) (<-chan string, error) { return r.acts.Listen(ctx), nil }
+
+// Announce tells everybody of one.
+func (r *register) Announce(_ context.Context, key string) { r.acts.Tell(key) }
 
 // wake tells the watchers of a key. The caller holds the mutex.
 func (r *register) wake(key string) {

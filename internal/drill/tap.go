@@ -127,6 +127,14 @@ func (t *tap) Watch(ctx context.Context, key string) (<-chan struct{}, error) {
 	return nil, fmt.Errorf("this store cannot wake waiters: %w", errors.ErrUnsupported)
 }
 
+// Acts tells as the store does.
+func (t *tap) Acts(ctx context.Context) (<-chan string, error) {
+	if a, ok := t.Store.(store.Announcer); ok {
+		return a.Acts(ctx)
+	}
+	return nil, fmt.Errorf("this store tells of no acts: %w", errors.ErrUnsupported)
+}
+
 // lose makes the tap lose the answer to the next acquire that is granted.
 func (t *tap) lose() {
 	t.mu.Lock()

@@ -16,12 +16,14 @@ import (
 // closeBound is how long a closing engine pursues unknown outcomes.
 const closeBound = 2 * time.Second
 
-// Options configure an engine. All fields but the first three are required.
+// Options configure an engine. All fields but the first four are required.
 type Options struct {
 	// Observed says that somebody wants the events.
 	Observed bool
 	// Watches says that the store gives hints.
 	Watches bool
+	// Acts says that the store tells of operators' acts.
+	Acts bool
 	// Pipelines says that a second batch may be in flight beside the first.
 	Pipelines bool
 	// CallTimeout bounds one call of the store.
@@ -41,6 +43,7 @@ type Engine struct {
 	outbox outbox
 	leases leaseHeap // by next renewal or end
 	alarms alarmHeap // of everything else that waits for a time
+	acts   acts      // who acts on keys by hand is told of
 	active int       // calls without a reply, and attempts without a caller
 
 	closed  error // why calls are refused; nil before Close
@@ -57,7 +60,7 @@ type Ready struct {
 	Replies []*Call  // these calls have their Reply
 	Raise   []*Call  // raise the fence for Reply.Lease; then Raised
 	Look    []*Lease // read the record and the store's time; then Looked
-	Watch   []string // begin to pass on hints about these keys; then Hint
+	Watch   []string // begin to pass on hints about these keys, or Acts; then Hint
 	Unwatch []string // and stop
 	Over    []*Lease // these leases have ended: see Lease.Lost
 	Events  []Event  // for observers
@@ -67,7 +70,9 @@ type Ready struct {
 
 // New makes an engine.
 func New(o Options) *Engine {
-	return &Engine{o: o, queues: map[string]*queue{}, closeBy: keep.Never}
+	e := &Engine{o: o, queues: map[string]*queue{}, closeBy: keep.Never}
+	e.acts.alarm.owner = &e.acts
+	return e
 }
 
 // Ready returns the work that came up since the last Ready. Call Tick at Wake at
@@ -261,7 +266,7 @@ func (e *Engine) event(ev Event) {
 // alarm is a time at which something has to be looked at.
 type alarm struct {
 	at    clock.Instant
-	owner any // a *Call, *attempt or *queue
+	owner any // a *Call, *attempt, *queue or *acts
 	index int // in the heap, plus one; 0 when it is not set
 }
 
@@ -274,6 +279,8 @@ func (a *alarm) ring(e *Engine) {
 	case *queue:
 		owner.yield = false
 		e.tidy(owner)
+	case *acts:
+		e.watchActs()
 	}
 }
 

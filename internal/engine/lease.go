@@ -68,6 +68,7 @@ func (e *Engine) newLease(c *Call, req *tenure.Request, granted *store.Answer, d
 		keeper: keep.NewKeeper(c.Terms, deadline, since, e.now, granted.Record, e.o.Random()),
 	}
 	heap.Push(&e.leases, l)
+	e.watchActsSoon(actsAfter)
 	if e.closed != nil {
 		e.stepLease(l, keep.Ended{Loss: keep.Closed})
 	}
@@ -177,6 +178,9 @@ func (e *Engine) end(l *Lease, o keep.Orders) {
 	e.ready.Over = append(e.ready.Over, l)
 	if l.index > 0 {
 		heap.Remove(&e.leases, l.index-1)
+	}
+	if len(e.leases) == 0 {
+		e.unwatchActs()
 	}
 	if l.queued != nil {
 		e.outbox.remove(l.queued)

@@ -80,14 +80,28 @@ const (
 	Broken
 	// Unsupported says that hints will never come.
 	Unsupported
+	// Acted says that an operator has acted on the key: a lease on it may be
+	// over.
+	Acted
 )
+
+// Acts stands for all keys where hints are begun and ended: it asks for Acted.
+const Acts = ""
 
 // Hint takes an announcement of the store. err is why hints do not come any
 // more.
 func (e *Engine) Hint(now clock.Instant, key string, h Hint, err error) {
 	e.advance(now)
+	if key == Acts {
+		e.actsHint(h, err)
+		return
+	}
 	q := e.queues[key]
-	if q == nil || q.first == nil {
+	if q != nil && q.holder != nil && h == Acted {
+		e.stepLease(q.holder, keep.Doubted{})
+		return
+	}
+	if q == nil || q.first == nil || h == Acted {
 		return
 	}
 	c := q.head()

@@ -36,6 +36,9 @@ type (
 		Now    time.Time
 	}
 
+	// Doubted says that the key may be another's by now: ask the store.
+	Doubted struct{}
+
 	// Ended says that the lease is over for a reason of the holder's own: Released or Closed.
 	Ended struct{ Loss Loss }
 )
@@ -44,6 +47,7 @@ func (Tick) event()       {}
 func (Answered) event()   {}
 func (Progressed) event() {}
 func (Looked) event()     {}
+func (Doubted) event()    {}
 func (Ended) event()      {}
 
 // After is i + d, or Never if that is out of reach.

@@ -7,6 +7,10 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
+// doubtEvery bounds how often a lease is renewed out of turn, whoever says that
+// it is another's by now.
+const doubtEvery = time.Second
+
 // Keeper keeps one lease: it says when to renew it and when it is over. The zero Keeper is not usable.
 type Keeper struct {
 	terms    Terms
@@ -17,6 +21,8 @@ type Keeper struct {
 	slot  clock.Instant // when the next renewal begins
 	retry clock.Instant // when to send the present one again, or Never
 	pause time.Duration // before the retry after the next unknown answer
+	doubt clock.Instant // when to renew out of turn, or Never
+	asked clock.Instant // when that was last done
 
 	open     bool          // the present renewal is not confirmed
 	first    clock.Instant // when it was first sent
@@ -51,7 +57,7 @@ type Orders struct {
 func NewKeeper(t Terms, deadline, since, now clock.Instant, rec tenure.Record, jitter float64) Keeper {
 	k := Keeper{
 		terms: t, interval: t.Interval(), deadline: deadline, holdEnd: Never,
-		retry: Never, progress: now, reported: rec.ProgressAt,
+		retry: Never, doubt: Never, asked: now.Add(-doubtEvery), progress: now, reported: rec.ProgressAt,
 	}
 	if t.MaxHold > 0 {
 		k.holdEnd = After(since, t.MaxHold)
@@ -71,7 +77,7 @@ func (k *Keeper) Wake() clock.Instant {
 	if k.lost != "" {
 		return Never
 	}
-	return min(k.slot, k.retry, k.cutoff(), k.holdEnd)
+	return min(k.slot, k.retry, k.doubt, k.cutoff(), k.holdEnd)
 }
 
 // Early is from when on a Tick does what would be due at Wake: a renewal may be sent a little before its time, in the company of others.
@@ -79,7 +85,7 @@ func (k *Keeper) Early() clock.Instant {
 	if k.lost != "" {
 		return Never
 	}
-	return min(k.early(), k.retry, k.cutoff(), k.holdEnd)
+	return min(k.early(), k.retry, k.doubt, k.cutoff(), k.holdEnd)
 }
 
 // Step takes what has happened by now.
@@ -107,6 +113,11 @@ func (k *Keeper) Step(e Event, now clock.Instant) Orders {
 		k.sawReport(e.Record.ProgressAt, e.Now, now)
 	case Progressed:
 		k.progress = max(k.progress, now)
+	case Doubted:
+		k.doubt = max(now, k.asked.Add(doubtEvery))
+		if k.doubt == now {
+			return k.outOfTurn(now)
+		}
 	case Ended:
 		return k.end(e.Loss, nil)
 	}
@@ -134,6 +145,8 @@ func (k *Keeper) overdue(now clock.Instant) Loss {
 
 func (k *Keeper) tick(jitter float64, now clock.Instant) Orders {
 	switch {
+	case now >= k.doubt:
+		return k.outOfTurn(now)
 	case now >= k.early():
 		failed := k.open
 		if failed {
@@ -154,6 +167,20 @@ func (k *Keeper) tick(jitter float64, now clock.Instant) Orders {
 		return k.send(now)
 	}
 	return Orders{}
+}
+
+// outOfTurn renews a lease that may be another's by now. A lease whose work has
+// stalled is not renewed, not even for that.
+func (k *Keeper) outOfTurn(now clock.Instant) Orders {
+	k.doubt, k.asked = Never, now
+	switch {
+	case k.withheld:
+		return Orders{}
+	case k.open: // it may have been confirmed before the key became another's
+		return k.send(now)
+	}
+	k.slot = k.next(now, 1)
+	return k.begin(now)
 }
 
 // begin is the start of a renewal: its first sending, unless the work has stalled.

@@ -450,3 +450,54 @@ func TestAStepCostsNoAllocation(t *testing.T) {
 		t.Errorf("%v allocations a step, want none: ten thousand leases tick together", n)
 	}
 }
+
+func TestADoubtedLeaseIsRenewedAtOnce(t *testing.T) {
+	k := keepFor(t, minute)
+	if o := k.step(Doubted{}, 5*s); !o.Renew || o.Again {
+		t.Fatalf("%+v, want a renewal", o)
+	}
+	k.step(Answered{Sent: clock.Instant(5 * s), Answer: confirmed(5*s, time.Minute)}, 5*s)
+	k.run(60*s, up)
+	k.wantSends(5*s, 25*s, 45*s) // its turns count from there
+}
+
+// TestADoubtedLeaseIsNotTrustedToARenewalUnderWay: that may have been confirmed
+// before the key became another's.
+func TestADoubtedLeaseIsNotTrustedToARenewalUnderWay(t *testing.T) {
+	k := keepFor(t, minute)
+	k.run(20*s, silent)
+	if o := k.step(Doubted{}, 21*s); !o.Renew || !o.Again {
+		t.Fatalf("%+v, want another copy", o)
+	}
+	o := k.step(Answered{Sent: clock.Instant(21 * s), Answer: store.Answer{Err: &tenure.NotOwnedError{Why: tenure.WhyTakenOver}}}, 21*s)
+	k.wantLost(o, TakenOver, 21*s)
+}
+
+// TestDoubtsCostARenewalASecond, however many there are: anybody who shares the
+// store may raise them.
+func TestDoubtsCostARenewalASecond(t *testing.T) {
+	k := keepFor(t, minute)
+	for at := time.Duration(0); at < 10*s; at += 10 * time.Millisecond {
+		if at > 0 && k.Wake() <= clock.Instant(at) {
+			k.step(Tick{Jitter: 1}, at)
+			k.step(Answered{Sent: clock.Instant(at), Answer: confirmed(at, time.Minute)}, at)
+		}
+		if o := k.step(Doubted{}, at); o.Renew {
+			k.step(Answered{Sent: clock.Instant(at), Answer: confirmed(at, time.Minute)}, at)
+		}
+	}
+	if n := len(k.sends); n < 9 || n > 11 {
+		t.Errorf("%d renewals in 10s, want one a second", n)
+	}
+}
+
+// TestADoubtedLeaseThatHasStalledIsNotRenewed: it is to end.
+func TestADoubtedLeaseThatHasStalledIsNotRenewed(t *testing.T) {
+	terms := minute
+	terms.StallAfter = 10 * s
+	k := keepFor(t, terms)
+	k.run(20*s, up)
+	if o := k.step(Doubted{}, 21*s); o.Renew {
+		t.Errorf("%+v, want no renewal", o)
+	}
+}

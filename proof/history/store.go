@@ -47,6 +47,14 @@ func (s *Store) Watch(ctx context.Context, key string) (<-chan struct{}, error) 
 	return nil, fmt.Errorf("this store wakes nobody: %w", errors.ErrUnsupported)
 }
 
+// Acts passes on the store's news of operators' acts, if it has any.
+func (s *Store) Acts(ctx context.Context) (<-chan string, error) {
+	if a, ok := s.Store.(store.Announcer); ok {
+		return a.Acts(ctx)
+	}
+	return nil, fmt.Errorf("this store tells of no acts: %w", errors.ErrUnsupported)
+}
+
 // Pipelines passes on what the store says.
 func (s *Store) Pipelines() bool {
 	p, ok := s.Store.(store.Pipelined)

@@ -10,6 +10,7 @@ import (
 	"iter"
 	"time"
 
+	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -56,6 +57,14 @@ type Register interface {
 type Settler interface {
 	// Settle makes sure of a version that Load has returned. It is called before a request is answered that found itself done already.
 	Settle(ctx context.Context, key string, v Version) error
+}
+
+// Announcer is a register that can tell of operators' acts.
+type Announcer interface {
+	store.Announcer
+	// Announce tells everybody who listens that an operator has acted on a key.
+	// It is a kindness: if it fails, the holder learns of the act by renewing.
+	Announce(ctx context.Context, key string)
 }
 
 // Recaller is a register that remembers what it wrote last, and so saves reading it before the next change of the same key.

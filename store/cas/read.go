@@ -109,6 +109,19 @@ func (s *Store) Watch(ctx context.Context, key string) (<-chan struct{}, error) 
 	return w.Watch(ctx, key)
 }
 
+// Acts tells of operators' acts if the register can; otherwise its error matches
+// errors.ErrUnsupported.
+func (s *Store) Acts(ctx context.Context) (<-chan string, error) {
+	r, can := s.reg.(Announcer)
+	if !can {
+		return nil, fmt.Errorf("this store cannot tell of operators' acts, renew instead: %w", errors.ErrUnsupported)
+	}
+	if err := s.usable(ctx); err != nil {
+		return nil, err
+	}
+	return r.Acts(ctx)
+}
+
 // Examine reports what the register finds out about itself; if it cannot, the error matches errors.ErrUnsupported.
 func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 	e, ok := s.reg.(store.Examiner)

@@ -37,7 +37,7 @@ type Options struct {
 
 // Store is a lease store made of a register and the law. Its methods are safe for concurrent use.
 //
-// It is a [store.Watcher] and a [store.Examiner] as far as its register is one: otherwise these methods return an error matching
+// It is a [store.Watcher], a [store.Announcer] and a [store.Examiner] as far as its register is one: otherwise these methods return an error matching
 // errors.ErrUnsupported.
 type Store struct {
 	reg       Register
@@ -52,10 +52,11 @@ type Store struct {
 }
 
 var (
-	_ store.Store    = (*Store)(nil)
-	_ store.Sweeper  = (*Store)(nil)
-	_ store.Watcher  = (*Store)(nil)
-	_ store.Examiner = (*Store)(nil)
+	_ store.Store     = (*Store)(nil)
+	_ store.Sweeper   = (*Store)(nil)
+	_ store.Watcher   = (*Store)(nil)
+	_ store.Announcer = (*Store)(nil)
+	_ store.Examiner  = (*Store)(nil)
 )
 
 // New makes a store of a register, which from then on is the store's to close. o may be nil.
@@ -191,6 +192,7 @@ func (s *Store) one(ctx context.Context, req tenure.Request) store.Answer {
 					if err := s.settle(ctx, req.Key, held.Version); err != nil {
 						return store.Answer{Err: store.Unknown(err)}
 					}
+					s.announce(ctx, req) // the reply was lost, and perhaps this with it
 				}
 				if err != nil && doubt && !durable(req.Verb) { // other requests leave a trace in the record: the law knows a repetition
 					return store.Answer{Err: store.Unknown(errEclipsed)}
@@ -207,6 +209,7 @@ func (s *Store) one(ctx context.Context, req tenure.Request) store.Answer {
 			if next.Grant != held.Record.Grant {
 				s.sweeping.Granted()
 			}
+			s.announce(ctx, req)
 			return store.Answer{Record: own(next), Now: now}
 		case !errors.Is(err, ErrConflict):
 			// It may have taken effect, now or later. Reading again could only prove that it did, never that it will not; asking again
@@ -219,6 +222,13 @@ func (s *Store) one(ctx context.Context, req tenure.Request) store.Answer {
 
 // errEclipsed is why a renewal or a report is not refused that may have been made before others followed.
 var errEclipsed = errors.New("cas: the reply was lost, and others have changed the record since; ask again")
+
+// announce tells the holder of a key that an operator has acted on it.
+func (s *Store) announce(ctx context.Context, req tenure.Request) {
+	if r, can := s.reg.(Announcer); can && req.Verb.ByHand() {
+		r.Announce(ctx, req.Key)
+	}
+}
 
 // settle makes sure of a version that a request found itself done in.
 func (s *Store) settle(ctx context.Context, key string, v Version) error {

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -427,6 +428,18 @@ func otherFlaws() []flaw {
 			}
 		}},
 		{"never ends a watch", "watch", func(p *plain) { p.unlook = func(chan struct{}) {} }},
+		{"announces no act", "acts", func(p *plain) { p.tell = func(*plain, *handle, tenure.Request) {} }},
+		{"announces takeovers alone", "acts", func(p *plain) {
+			p.tell = func(p *plain, _ *handle, req tenure.Request) {
+				if req.Verb == tenure.Takeover {
+					p.acts.Tell(req.Key)
+				}
+			}
+		}},
+		{"announces everything", "acts", func(p *plain) {
+			p.tell = func(p *plain, _ *handle, req tenure.Request) { p.acts.Tell(req.Key) }
+		}},
+		{"never ends its announcements", "acts", func(p *plain) { p.unhear = context.WithoutCancel }},
 		{"takes an ended context for a refusal", "contexts", func(p *plain) {
 			p.ended = func(n int, _ error) []store.Answer {
 				return slices.Repeat([]store.Answer{{Err: &tenure.NotOwnedError{Why: tenure.WhyExpired}}}, n)

@@ -180,6 +180,14 @@ func (s behind) Watch(ctx context.Context, key string) (<-chan struct{}, error) 
 	return nil, fmt.Errorf("this store cannot wake waiters: %w", errors.ErrUnsupported)
 }
 
+// Acts tells as the store behind does.
+func (s behind) Acts(ctx context.Context) (<-chan string, error) {
+	if a, ok := s.Store.(store.Announcer); ok {
+		return a.Acts(ctx)
+	}
+	return nil, fmt.Errorf("this store tells of no acts: %w", errors.ErrUnsupported)
+}
+
 // Sweep forgets as the store behind does.
 func (s behind) Sweep(ctx context.Context) (int, error) {
 	if w, ok := s.Store.(store.Sweeper); ok {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/turns"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -22,6 +23,7 @@ type plain struct {
 	mu       sync.Mutex
 	records  map[string]tenure.Record
 	watchers map[string][]chan struct{}
+	acts     turns.Acts
 
 	// The parts. Those that change or look at records are called with the mutex held.
 	law    func(rec tenure.Record, req tenure.Request, now time.Time) (tenure.Record, bool, error)
@@ -36,7 +38,9 @@ type plain struct {
 	due    func(rec tenure.Record, now time.Time, retention time.Duration) bool
 	sweep  func(p *plain, now time.Time, retention time.Duration) int // with the mutex free
 	wake   func(c chan struct{})
-	unlook func(c chan struct{}) // what the end of a watch does to its channel
+	tell   func(p *plain, h *handle, req tenure.Request) // of an operator's act
+	unhear func(ctx context.Context) context.Context     // with which announcements end
+	unlook func(c chan struct{})                         // what the end of a watch does to its channel
 	skew   func(handle int) time.Duration
 	closes func(p *plain)
 	reads  func(h *handle, key string) tenure.Record // with the mutex free
@@ -50,7 +54,13 @@ func sound() *plain {
 	same := func(rec tenure.Record) tenure.Record { return rec }
 	return &plain{
 		clock: NewClock(), records: map[string]tenure.Record{}, watchers: map[string][]chan struct{}{},
-		law:    tenure.Apply,
+		law: tenure.Apply,
+		tell: func(p *plain, _ *handle, req tenure.Request) {
+			if req.Verb.ByHand() {
+				p.acts.Tell(req.Key)
+			}
+		},
+		unhear: func(ctx context.Context) context.Context { return ctx },
 		name:   func(key string) string { return key },
 		keep:   same,
 		show:   copied,
@@ -152,6 +162,7 @@ func (h *handle) one(req tenure.Request) store.Answer {
 		for _, c := range h.watchers[req.Key] {
 			h.wake(c)
 		}
+		h.tell(h.plain, h, req)
 	}
 	return h.answer(store.Answer{Record: h.show(next), Now: now, Err: err})
 }
@@ -210,6 +221,10 @@ func (h *handle) Watch(ctx context.Context, key string) (<-chan struct{}, error)
 		h.unlook(c)
 	})
 	return c, nil
+}
+
+func (h *handle) Acts(ctx context.Context) (<-chan string, error) {
+	return h.acts.Listen(h.unhear(ctx)), nil
 }
 
 func (h *handle) Close() error {

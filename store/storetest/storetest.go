@@ -58,6 +58,7 @@ func groups() []group {
 		{"keys", keys()},
 		{"retention", retention()},
 		{"watch", watch()},
+		{"acts", announcements()},
 		{"contexts", contexts()},
 		{"handles", handles()},
 	}
