@@ -16,11 +16,11 @@ import (
 type register struct {
 	now func() time.Time
 
-	mu       sync.Mutex
-	swaps    int64
-	kept     map[string]kept
-	watchers map[string]map[chan struct{}]struct{} // by key
-	acts     turns.Acts
+	hub *turns.Hub
+
+	mu    sync.Mutex
+	swaps int64
+	kept  map[string]kept
 }
 
 type kept struct {
@@ -29,7 +29,9 @@ type kept struct {
 }
 
 func newRegister(now func() time.Time) *register {
-	return &register{now: now, kept: map[string]kept{}, watchers: map[string]map[chan struct{}]struct{}{}}
+	r := &register{now: now, kept: map[string]kept{}}
+	r.hub = turns.NewHub(driver{r})
+	return r
 }
 
 func (r *register) Load(_ context.Context, key string) (cas.Entry, error) {
@@ -47,7 +49,7 @@ func (r *register) Swap(_ context.Context, old cas.Version, next tenure.Record, 
 	}
 	r.swaps++
 	r.kept[next.Key] = kept{next, cas.Version(strconv.FormatInt(r.swaps, 10))}
-	r.wake(next.Key)
+	r.hub.Changed(next.Key)
 	return nil
 }
 
@@ -58,7 +60,7 @@ func (r *register) Drop(_ context.Context, key string, old cas.Version) error {
 		return cas.ErrConflict
 	}
 	delete(r.kept, key)
-	r.wake(key)
+	r.hub.Changed(key)
 	return nil
 }
 
@@ -87,46 +89,33 @@ func (r *register) Close() error { return nil }
 
 // Watch wakes at every change of the key.
 func (r *register) Watch(ctx context.Context, key string) (<-chan struct{}, error) {
-	c := make(chan struct{}, 1) // one pending wake-up stands for any number of changes
-	r.mu.Lock()
-	if r.watchers[key] == nil {
-		r.watchers[key] = map[chan struct{}]struct{}{}
-	}
-	r.watchers[key][c] = struct{}{}
-	r.mu.Unlock()
-	context.AfterFunc(ctx, func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		delete(r.watchers[key], c)
-		if len(r.watchers[key]) == 0 {
-			delete(r.watchers, key)
-		}
-		close(c) // under the mutex: nobody is waking it
-	})
-	return c, nil
+	return r.hub.Watch(ctx, key)
 }
+
+// driver is that of a hub which hears of every change anyway.
+type driver struct{ *register }
+
+func (d driver) Subscribe(_ context.Context, key string) error {
+	d.hub.Opened(key)
+	return nil
+}
+
+func (driver) Unsubscribe(string) {}
 
 // Acts tells of operators' acts.
-func (r *register) Acts(ctx context.Context) (<-chan string, error) { return r.acts.Listen(ctx), nil }
+func (r *register) Acts(ctx context.Context) (<-chan string, error) {
+	return r.hub.Acts.Listen(ctx), nil
+}
 
 // Announce tells everybody of one.
-func (r *register) Announce(_ context.Context, key string) { r.acts.Tell(key) }
-
-// wake tells the watchers of a key. The caller holds the mutex.
-func (r *register) wake(key string) {
-	for c := range r.watchers[key] {
-		select {
-		case c <- struct{}{}:
-		default:
-		}
-	}
-}
+func (r *register) Announce(_ context.Context, key string) { r.hub.Acts.Tell(key) }
 
 func (r *register) wipe() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	clear(r.kept)
-	for key := range r.watchers {
-		r.wake(key)
+	waited, _ := r.hub.Keys()
+	for _, key := range waited {
+		r.hub.Changed(key)
 	}
 }

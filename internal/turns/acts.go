@@ -1,4 +1,3 @@
-// Package turns has what stores share that tell their clients of changes.
 package turns
 
 import (

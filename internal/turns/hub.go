@@ -1,0 +1,400 @@
+package turns
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/croft-dev/croft/internal/clock"
+)
+
+const (
+	// keptFor is how long a subscription outlives its last waiter: whoever has
+	// had the key is often back in line soon. keptMost is how many do.
+	keptFor  = 10 * time.Second
+	keptMost = 1000
+	// errandFor bounds how long entering or leaving a line may take.
+	errandFor = 2 * time.Second
+)
+
+var (
+	// ErrEnded is what Watch returns once the hub has ended.
+	ErrEnded = errors.New("the store is closed")
+	errBroke = errors.New("the connection for hints has just been lost; ask again")
+)
+
+// Driver is what a backend brings. The hub makes one call of Subscribe or
+// Unsubscribe at a time.
+type Driver interface {
+	// Subscribe begins to pass on what the server says about a key. The driver
+	// calls Hub.Opened as soon as nothing more can be missed.
+	Subscribe(ctx context.Context, key string) error
+	// Unsubscribe ends that.
+	Unsubscribe(key string)
+}
+
+// Liner is a driver of a server that keeps those who wait for a key in a line.
+type Liner interface {
+	Driver
+	// Enter puts the store into the line of a key, or keeps its place there. It
+	// reports whether there was room.
+	Enter(ctx context.Context, key string) (placed bool, err error)
+	// StepOut takes the store out of the lines of keys. It is a kindness to
+	// others: nothing depends on it.
+	StepOut(ctx context.Context, keys []string)
+}
+
+// Hub has the lines of the keys that somebody waits for through one store.
+type Hub struct {
+	// Acts are those of operators.
+	Acts Acts
+
+	driver Driver
+	liner  Liner // nil if there are no lines
+	clk    clock.Clock
+	kept   time.Duration
+	order  sync.Mutex   // held while subscribing and unsubscribing
+	waited atomic.Int64 // keys that somebody waits for
+
+	mu    sync.Mutex
+	keys  map[string]*entry
+	ended bool
+	work  sync.WaitGroup // what runs in the background
+}
+
+// entry is a key that is subscribed to.
+type entry struct {
+	Line
+	key    string
+	opened chan struct{} // closed when messages come, or never will
+	open   bool
+	err    error       // why they never will
+	timer  *time.Timer // until the line is due
+	unused *time.Timer // until the subscription ends
+}
+
+// NewHub makes a hub.
+func NewHub(d Driver) *Hub {
+	h := &Hub{driver: d, clk: clock.System(), kept: keptFor, keys: map[string]*entry{}}
+	h.liner, _ = d.(Liner)
+	return h
+}
+
+// Watch returns a channel that receives when the key may be had. It returns when
+// nothing more can be missed. The channel is closed when ctx ends, or when hints
+// do not come any more.
+func (h *Hub) Watch(ctx context.Context, key string) (<-chan struct{}, error) {
+	c := make(chan struct{}, 1)
+	joined := make(chan *entry, 1)
+	if !h.begin(func() { joined <- h.join(ctx, key, c) }) { // a server that hangs keeps nobody else
+		return nil, ErrEnded
+	}
+	var e *entry
+	select {
+	case e = <-joined:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	select {
+	case <-e.opened:
+		if e.err != nil {
+			return nil, e.err
+		}
+		return c, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// begin runs something in the background, unless the hub has ended.
+func (h *Hub) begin(run func()) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.ended {
+		h.work.Go(run)
+	}
+	return !h.ended
+}
+
+// join adds a waiter, and subscribes to its key if it is the first.
+func (h *Hub) join(ctx context.Context, key string, c chan struct{}) *entry {
+	h.order.Lock()
+	defer h.order.Unlock()
+	h.mu.Lock()
+	if h.ended {
+		h.mu.Unlock()
+		e := &entry{opened: make(chan struct{}), err: ErrEnded}
+		close(e.opened)
+		return e
+	}
+	e := h.keys[key]
+	first := e == nil
+	if first {
+		e = &entry{Line: newLine(), key: key, opened: make(chan struct{})}
+		h.keys[key] = e
+	}
+	if !e.Waited() {
+		stop(&e.unused)
+		h.waited.Add(1)
+	}
+	e.Join(h.clk.Now(), c)
+	h.setTimer(e)
+	context.AfterFunc(ctx, func() { h.leave(e, c) })
+	h.mu.Unlock()
+	if first {
+		if err := h.driver.Subscribe(ctx, key); err != nil {
+			h.fail(e, err)
+		}
+	}
+	return e
+}
+
+// fail forgets a key that could not be subscribed to.
+func (h *Hub) fail(e *entry, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.keys[e.key] == e {
+		h.drop(e, err)
+	}
+}
+
+// leave ends one wait. With the last of a key the store steps out of the line,
+// and the subscription ends some time after.
+func (h *Hub) leave(e *entry, c chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	waited := e.Waited()
+	if e.Leave(c) {
+		h.stepOut(e.key)
+	}
+	if !waited || e.Waited() || h.keys[e.key] != e {
+		return
+	}
+	h.waited.Add(-1)
+	h.setTimer(e)
+	kept := h.kept
+	if len(h.keys)-int(h.waited.Load()) > keptMost {
+		kept = 0
+	}
+	e.unused = time.AfterFunc(kept, func() { h.forget(e) })
+}
+
+// forget ends the subscription to a key, unless somebody waits for it again.
+func (h *Hub) forget(e *entry) {
+	h.order.Lock()
+	defer h.order.Unlock()
+	h.mu.Lock()
+	unused := h.keys[e.key] == e && !e.Waited()
+	if unused {
+		delete(h.keys, e.key)
+	}
+	h.mu.Unlock()
+	if unused {
+		h.driver.Unsubscribe(e.key)
+	}
+}
+
+// Watches reports whether somebody waits for a key, so that an acquire asks for
+// a place in line. It costs next to nothing while nobody waits for any.
+func (h *Hub) Watches(key string) bool {
+	if h.waited.Load() == 0 {
+		return false
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	e := h.keys[key]
+	return e != nil && e.open && e.Ask()
+}
+
+// Refused takes note of an acquire that was refused. inLine says that the server
+// has put this store into the line.
+func (h *Hub) Refused(key string, inLine bool) {
+	if !inLine {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	e := h.keys[key]
+	if e == nil {
+		h.stepOut(key)
+		return
+	}
+	if e.Refused(h.clk.Now(), inLine) {
+		h.stepOut(key)
+	}
+	h.setTimer(e)
+}
+
+// Granted takes note of an acquire that was granted.
+func (h *Hub) Granted(key string) {
+	if h.waited.Load() > 0 {
+		h.tell(key, (*Line).Granted)
+	}
+}
+
+// Changed passes on that a key may have changed.
+func (h *Hub) Changed(key string) { h.tell(key, func(l *Line, _ clock.Instant) { l.Changed() }) }
+
+// Freed passes on that a key is free, and whether it is this store's turn.
+func (h *Hub) Freed(key string, mine bool) {
+	h.tell(key, func(l *Line, now clock.Instant) { l.Freed(now, mine, rand.Float64()) })
+}
+
+// Taken passes on that a key has been granted.
+func (h *Hub) Taken(key string) { h.tell(key, (*Line).Taken) }
+
+// tell tells a line something.
+func (h *Hub) tell(key string, what func(l *Line, now clock.Instant)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if e := h.keys[key]; e != nil {
+		what(&e.Line, h.clk.Now())
+		h.setTimer(e)
+	}
+}
+
+// setTimer lets a line tick when it is due. The caller holds the mutex.
+func (h *Hub) setTimer(e *entry) {
+	stop(&e.timer)
+	due := e.Due()
+	if due == clock.Never || h.liner == nil {
+		return
+	}
+	e.timer = time.AfterFunc(due.Sub(h.clk.Now()), func() { h.tick(e) })
+}
+
+// tick lets time pass for a line.
+func (h *Hub) tick(e *entry) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.keys[e.key] != e || h.ended {
+		return
+	}
+	if e.Tick(h.clk.Now()) {
+		h.enter(e)
+	}
+	h.setTimer(e)
+}
+
+// enter enters the line of a key, in the background. The caller holds the mutex.
+func (h *Hub) enter(e *entry) {
+	h.work.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), errandFor)
+		defer cancel()
+		placed, err := h.liner.Enter(ctx, e.key)
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if e.Entered(h.clk.Now(), placed && err == nil) {
+			h.stepOut(e.key)
+		}
+		if h.keys[e.key] == e {
+			h.setTimer(e)
+		}
+	})
+}
+
+// stepOut leaves the line of a key, in the background. The caller holds the
+// mutex.
+func (h *Hub) stepOut(key string) {
+	if h.ended || h.liner == nil {
+		return
+	}
+	h.work.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), errandFor)
+		defer cancel()
+		h.liner.StepOut(ctx, []string{key})
+		h.tell(key, (*Line).Displaced) // somebody may wait again
+	})
+}
+
+// Opened says that messages about a key come from now on. If they had come
+// before, they have come back: some may have been missed.
+func (h *Hub) Opened(key string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch e := h.keys[key]; {
+	case e == nil:
+	case e.open:
+		e.Changed()
+	default:
+		e.open = true
+		close(e.opened)
+	}
+}
+
+// Keys lists the keys that are subscribed to.
+func (h *Hub) Keys() (waited, unused []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for key, e := range h.keys {
+		if e.Waited() {
+			waited = append(waited, key)
+		} else {
+			unused = append(unused, key)
+		}
+	}
+	return waited, unused
+}
+
+// Broke says that no more messages come. It ends all waits; others may begin.
+func (h *Hub) Broke() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, e := range h.keys {
+		h.drop(e, errBroke)
+	}
+	h.Acts.End()
+}
+
+// drop forgets a key, and ends all waits for it. It reports whether the store
+// may have a place in line. The caller holds the mutex.
+func (h *Hub) drop(e *entry, why error) (placed bool) {
+	stop(&e.timer)
+	stop(&e.unused)
+	if e.Waited() {
+		h.waited.Add(-1)
+	}
+	if !e.open {
+		e.err = why
+		close(e.opened)
+	}
+	delete(h.keys, e.key)
+	return e.End()
+}
+
+// End ends all waits, for good, and steps out of all lines. It waits for what
+// runs in the background until ctx ends.
+func (h *Hub) End(ctx context.Context) {
+	h.mu.Lock()
+	h.ended = true
+	var lines []string
+	for key, e := range h.keys {
+		if h.drop(e, ErrEnded) {
+			lines = append(lines, key)
+		}
+	}
+	h.Acts.End()
+	h.mu.Unlock()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if len(lines) > 0 && h.liner != nil {
+			h.liner.StepOut(ctx, lines)
+		}
+		h.work.Wait()
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}
+
+func stop(timer **time.Timer) {
+	if *timer != nil {
+		(*timer).Stop()
+		*timer = nil
+	}
+}

@@ -1,0 +1,204 @@
+package turns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/croft-dev/croft/internal/clock"
+)
+
+// server is a driver that notes what it is told.
+type server struct {
+	hub  *Hub
+	fail error
+	mute bool // it does not say that a subscription is open
+
+	mu    sync.Mutex
+	calls []string
+}
+
+func (s *server) note(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls = append(s.calls, fmt.Sprintf(format, args...))
+}
+
+func (s *server) Subscribe(_ context.Context, key string) error {
+	s.note("subscribe %s", key)
+	if s.fail == nil && !s.mute {
+		s.hub.Opened(key)
+	}
+	return s.fail
+}
+
+func (s *server) Unsubscribe(key string) { s.note("unsubscribe %s", key) }
+
+func (s *server) Enter(_ context.Context, key string) (bool, error) {
+	s.note("enter %s", key)
+	return true, nil
+}
+
+func (s *server) StepOut(_ context.Context, keys []string) {
+	slices.Sort(keys)
+	s.note("step out %v", keys)
+}
+
+// want checks what the server was told since the last time.
+func (s *server) want(t *testing.T, want ...string) {
+	t.Helper()
+	synctest.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !slices.Equal(s.calls, want) {
+		t.Errorf("the server was told %q, want %q", s.calls, want)
+	}
+	s.calls = nil
+}
+
+func inHub(t *testing.T, test func(t *testing.T, h *Hub, s *server)) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{}
+		h := NewHub(s)
+		h.clk, s.hub = clock.NewProcess(), h
+		test(t, h, s)
+		h.End(context.Background())
+	})
+}
+
+func watch(t *testing.T, h *Hub, ctx context.Context, key string) <-chan struct{} {
+	t.Helper()
+	c, err := h.Watch(ctx, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestAKeyIsSubscribedToOnceAndKeptForAWhile(t *testing.T) {
+	inHub(t, func(t *testing.T, h *Hub, s *server) {
+		ctx, cancel := context.WithCancel(t.Context())
+		one, two := watch(t, h, ctx, "a"), watch(t, h, ctx, "a")
+		s.want(t, "subscribe a")
+		h.Changed("a")
+		<-one
+		<-two
+		cancel()
+		if _, open := <-one; open {
+			t.Error("a channel is open after its context")
+		}
+		s.want(t)
+		time.Sleep(keptFor - time.Second)
+		again, cancel := context.WithCancel(t.Context())
+		watch(t, h, again, "a")
+		s.want(t) // it is subscribed to
+		h.Refused("a", true)
+		cancel()
+		s.want(t, "step out [a]")
+		time.Sleep(keptFor)
+		s.want(t, "unsubscribe a")
+		if len(h.keys) > 0 || h.waited.Load() != 0 {
+			t.Errorf("%d keys are left, %d waited for", len(h.keys), h.waited.Load())
+		}
+	})
+}
+
+func TestWhoWaitsIsInLine(t *testing.T) {
+	inHub(t, func(t *testing.T, h *Hub, s *server) {
+		if h.Watches("a") {
+			t.Error("nobody waits")
+		}
+		c := watch(t, h, t.Context(), "a")
+		if !h.Watches("a") || h.Watches("b") {
+			t.Error("an acquire does not ask for a place")
+		}
+		h.Refused("a", true)
+		s.want(t, "subscribe a")
+		time.Sleep(refreshAt)
+		s.want(t, "enter a")
+		h.Freed("a", false)
+		time.Sleep(2 * Grace)
+		<-c // nobody came
+		h.Freed("a", true)
+		<-c
+		h.Granted("a")
+	})
+}
+
+// TestAnAnswerThatComesTooLateLeavesNobodyInLine.
+func TestAnAnswerThatComesTooLateLeavesNobodyInLine(t *testing.T) {
+	inHub(t, func(t *testing.T, h *Hub, s *server) {
+		h.Refused("a", true)
+		s.want(t, "step out [a]")
+	})
+}
+
+func TestASubscriptionThatFailsIsTold(t *testing.T) {
+	inHub(t, func(t *testing.T, h *Hub, s *server) {
+		s.fail = errors.New("not allowed")
+		if _, err := h.Watch(t.Context(), "a"); !errors.Is(err, s.fail) {
+			t.Errorf("%v, want %v", err, s.fail)
+		}
+		if len(h.keys) > 0 || h.waited.Load() != 0 {
+			t.Error("something is left")
+		}
+	})
+}
+
+// TestAServerThatSaysNothingKeepsACallerNoLongerThanItsContext.
+func TestAServerThatSaysNothingKeepsACallerNoLongerThanItsContext(t *testing.T) {
+	inHub(t, func(t *testing.T, h *Hub, s *server) {
+		s.mute = true
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := h.Watch(ctx, "a"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v, want the end of the context", err)
+		}
+	})
+}
+
+// TestMessagesThatComeBackWakeEverybody: some may have been missed.
+func TestMessagesThatComeBackWakeEverybody(t *testing.T) {
+	inHub(t, func(t *testing.T, h *Hub, s *server) {
+		c := watch(t, h, t.Context(), "a")
+		h.Refused("a", true)
+		h.Opened("a")
+		<-c
+	})
+}
+
+func TestAHubThatBrokeEndsItsWaitsAndTakesNewOnes(t *testing.T) {
+	inHub(t, func(t *testing.T, h *Hub, s *server) {
+		c, acts := watch(t, h, t.Context(), "a"), h.Acts.Listen(t.Context())
+		h.Broke()
+		if _, open := <-c; open {
+			t.Error("a wait goes on")
+		}
+		if _, open := <-acts; open {
+			t.Error("acts are still told")
+		}
+		c = watch(t, h, t.Context(), "a")
+		h.Changed("a")
+		<-c
+	})
+}
+
+func TestAHubThatHasEndedStepsOutOfAllLines(t *testing.T) {
+	inHub(t, func(t *testing.T, h *Hub, s *server) {
+		for _, key := range []string{"a", "b", "c"} {
+			watch(t, h, t.Context(), key)
+			h.Refused(key, key != "c")
+		}
+		s.want(t, "subscribe a", "subscribe b", "subscribe c")
+		h.End(t.Context())
+		s.want(t, "step out [a b]")
+		if _, err := h.Watch(t.Context(), "a"); !errors.Is(err, ErrEnded) {
+			t.Errorf("%v, want the end", err)
+		}
+	})
+}

@@ -1,0 +1,162 @@
+package turns
+
+import (
+	"testing"
+	"time"
+
+	"github.com/croft-dev/croft/internal/clock"
+)
+
+// stepped is a line with one waiter, stepped by hand.
+type stepped struct {
+	*testing.T
+	Line
+	c chan struct{}
+}
+
+func newStepped(t *testing.T) *stepped {
+	s := &stepped{T: t, Line: newLine(), c: make(chan struct{}, 1)}
+	s.Join(0, s.c)
+	return s
+}
+
+// inLineAt lets the server put the store into the line.
+func (s *stepped) inLineAt(now time.Duration) *stepped {
+	s.Ask()
+	if s.Refused(clock.Instant(now), true) {
+		s.Error("it is to step out, though somebody waits")
+	}
+	return s
+}
+
+func (s *stepped) wantWoken(want bool, when string) {
+	s.Helper()
+	woken := false
+	select {
+	case <-s.c:
+		woken = true
+	default:
+	}
+	if woken != want {
+		s.Errorf("%s: woken %t, want %t", when, woken, want)
+	}
+}
+
+const ms = clock.Instant(time.Millisecond)
+
+func TestTheNamedIsWokenAtOnce(t *testing.T) {
+	s := newStepped(t).inLineAt(0)
+	s.Freed(ms, true, 0)
+	s.wantWoken(true, "named")
+}
+
+func TestTheOthersGiveTheNamedAMoment(t *testing.T) {
+	for _, random := range []float64{0, 0.99} {
+		s := newStepped(t).inLineAt(0)
+		s.Freed(ms, false, random)
+		s.wantWoken(false, "another was named")
+		due := s.Due()
+		if due < ms.Add(Grace) || due > ms.Add(Grace*3/2) {
+			t.Errorf("due after %s", time.Duration(due))
+		}
+		s.Freed(50*ms, false, 0) // who hears it again does not begin anew
+		if s.Due() != due {
+			t.Errorf("put off until %s", time.Duration(s.Due()))
+		}
+		s.Tick(due)
+		s.wantWoken(true, "nobody came")
+	}
+	s := newStepped(t).inLineAt(0)
+	s.Freed(ms, false, 0)
+	s.Taken(2 * ms)
+	s.Tick(1000 * ms)
+	s.wantWoken(false, "it was taken")
+}
+
+// TestWhoHasNoPlaceIsWokenByEverything: it may be the only one that waits.
+func TestWhoHasNoPlaceIsWokenByEverything(t *testing.T) {
+	s := newStepped(t)
+	s.Freed(ms, false, 0)
+	s.wantWoken(true, "freed for another")
+	s.Taken(ms)
+	s.wantWoken(true, "taken")
+	s.inLineAt(0)
+	s.Freed(clock.Instant(placeLasts), false, 0)
+	s.wantWoken(true, "freed when its place was old")
+	s.Changed()
+	s.wantWoken(true, "changed")
+}
+
+// TestWhoDoesNotAskEntersOnItsOwn, and keeps its place.
+func TestWhoDoesNotAskEntersOnItsOwn(t *testing.T) {
+	s := newStepped(t)
+	if s.Due() != clock.Instant(enterAfter) || s.Tick(s.Due()-1) || !s.Tick(s.Due()) {
+		t.Fatalf("it does not enter after %s", enterAfter)
+	}
+	if s.Entered(60*ms, true) {
+		t.Error("it steps out, though somebody waits")
+	}
+	s.wantWoken(true, "something may have happened before it had a place")
+	if due := s.Due(); due != (60 * ms).Add(refreshAt) {
+		t.Fatalf("it enters again at %s", time.Duration(due))
+	}
+	if !s.Tick(s.Due()) {
+		t.Fatal("it does not enter again")
+	}
+	s.Entered((60 * ms).Add(refreshAt), true)
+	s.wantWoken(false, "its place was kept all the time")
+}
+
+func TestWhoFindsTheLineFullTriesAgain(t *testing.T) {
+	s := newStepped(t)
+	s.Tick(s.Due())
+	s.Entered(60*ms, false)
+	s.wantWoken(true, "it has no place")
+	s.Freed(70*ms, false, 0)
+	s.wantWoken(true, "it still has none")
+	if s.Due() == clock.Never {
+		t.Error("it never tries again")
+	}
+}
+
+// TestWhoWasNamedEntersAgain, unless its acquire does so first.
+func TestWhoWasNamedEntersAgain(t *testing.T) {
+	s := newStepped(t).inLineAt(0)
+	s.Freed(ms, true, 0)
+	if s.Due() != ms.Add(enterAfter) {
+		t.Errorf("due at %s", time.Duration(s.Due()))
+	}
+	s.inLineAt(time.Duration(2 * ms))
+	if s.Due() != (2 * ms).Add(refreshAt) {
+		t.Errorf("due at %s", time.Duration(s.Due()))
+	}
+}
+
+func TestTheLastToLeaveStepsOut(t *testing.T) {
+	s := newStepped(t).inLineAt(0)
+	other := make(chan struct{}, 1)
+	s.Join(0, other)
+	if s.Leave(other) {
+		t.Error("it steps out, though somebody waits")
+	}
+	if !s.Leave(s.c) || s.Leave(s.c) {
+		t.Error("the last does not step out, once")
+	}
+	if _, open := <-s.c; open {
+		t.Error("the channel is open")
+	}
+	if s.Due() != clock.Never || s.Waited() {
+		t.Error("something is left")
+	}
+	if !s.Refused(ms, true) {
+		t.Error("an answer that comes late leaves it in line")
+	}
+	if never := newStepped(t); never.Leave(never.c) {
+		t.Error("it steps out of a line that it has not asked for")
+	}
+	granted := newStepped(t).inLineAt(0)
+	granted.Granted(ms)
+	if granted.Leave(granted.c) {
+		t.Error("it steps out, though a grant has taken it out")
+	}
+}
