@@ -45,6 +45,8 @@
 --# MOST_WAITERS 64, WAITER '<c8d', WAITER_SIZE 16, LAPSE 20000000
 --# What watchers are told: that the key is held; otherwise the id of the one whose turn it is, or nothing if it is everybody's.
 --# TAKEN 'held', NEXT 'next'
+--# The channel of operators' acts, behind the store's prefix.
+--# ACTS 'acts'
 
 local call, pack, read, sub, max = redis.call, struct.pack, struct.unpack, string.sub, math.max
 local clock = call('TIME')
@@ -55,6 +57,7 @@ if now == 0 then now = server end
 local offset = now - server -- what Redis must be told in its own time
 local answers, n = {pack('<d', now)}, 1
 local changed, fate -- keys that have changed hands, and what those who watch each are told in the end
+local acted -- the keys on which operators have acted
 local listed, latest = nil, 0 -- scores and members for the index; when the last record expires that was told to
 local wrote = false
 
@@ -323,6 +326,10 @@ for i = 2, #KEYS do
       if not changed then changed, fate = {}, {} end
       if not fate[key] then changed[#changed + 1] = key end
       fate[key] = tells
+      if verb >= TAKEOVER then
+        acted = acted or {}
+        acted[key] = true
+      end
     end
   elseif record and outcome == DONE and flags % 2 == REWRITE then
     call('HSET', key, 'r', record) -- WAIT counts what a connection has written
@@ -409,6 +416,20 @@ if changed then
     elseif not watched or tonumber(watched[2 * i]) > 0 then
       redis.pcall('PUBLISH', key, word)
     end
+  end
+end
+
+-- Holders are told of operators' acts -------------------------------------------------------------------------------
+
+-- Each message is one key. What has been decided stands, also if this user may
+-- not publish here. The prefix of a store has no brace: it ends at the tag's.
+if acted then
+  local channel = sub(index, 1, string.find(index, '{', 1, true) - 1) .. ACTS
+  for key in pairs(acted) do
+    local heard = redis.pcall('PUBLISH', channel, sub(key, #index + 2))
+    -- One refusal stands for all. So does one message that nobody hears, but a
+    -- node of a cluster does not know who listens at others.
+    if type(heard) == 'table' or heard == 0 and flags < CLUSTER then break end
   end
 end
 

@@ -29,6 +29,8 @@ var flaws = []struct{ name, group, place, change string }{
 	{"the operator's word is lost", "reservations", ".. sub(words, from, saying) ..", ".. '\\0\\0\\0\\0' .."},
 	{"watchers are not told", "watch", "if changed then\n", "if false then\n"},
 	{"only the first is told", "watch", "for i, key in ipairs(changed) do", "for i, key in ipairs({}) do"},
+	{"operators' acts are not announced", "acts", "if acted then\n", "if false then\n"},
+	{"grants are announced as operators' acts", "acts", "if verb >= TAKEOVER then\n", "if true then\n"},
 }
 
 // TestScriptsBrokenOnPurposeAreCaught by the suite that the script passes.

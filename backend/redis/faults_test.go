@@ -179,15 +179,24 @@ func TestAUserWithoutChannelsHasLeasesAllTheSame(t *testing.T) {
 	st := New(dialWith(t, server, &goredis.Options{Username: "weak", Password: "secret"}), nil)
 	t.Cleanup(func() { st.Close() })
 	one, two := claim("weak/one", "ann"), claim("weak/two", "ann")
-	for _, requests := range [][]tenure.Request{{one}, {then(tenure.Release, one), two}, {claim(one.Key, "bob"), then(tenure.Release, two)}} {
+	for _, requests := range [][]tenure.Request{
+		{one},
+		{then(tenure.Release, one), two},
+		{claim(one.Key, "bob"), then(tenure.Release, two)},
+		{seize(one.Key), seize(two.Key)},
+	} {
 		for i, a := range st.Apply(ctx, requests) {
 			if a.Err != nil {
 				t.Errorf("%s of %s: %v", requests[i].Verb, requests[i].Key, a.Err)
 			}
 		}
 	}
-	if _, err := st.Watch(ctx, one.Key); !errors.Is(err, store.ErrUnknown) || !strings.Contains(err.Error(), "channels that begin") {
-		t.Errorf("watching: %v, want unknown, and what to do", err)
+	_, watchErr := st.Watch(ctx, one.Key)
+	_, actsErr := st.Acts(ctx)
+	for _, err := range []error{watchErr, actsErr} {
+		if !errors.Is(err, store.ErrUnknown) || !strings.Contains(err.Error(), "channels that begin") {
+			t.Errorf("watching: %v, want unknown, and what to do", err)
+		}
 	}
 }
 
@@ -231,7 +240,8 @@ func TestARingIsRefused(t *testing.T) {
 	st := New(ring, &Options{Prefix: server.Prefix()})
 	t.Cleanup(func() { st.Close() })
 	_, watchErr := st.Watch(t.Context(), "ring/key")
-	for _, err := range []error{one(t.Context(), st, claim("ring/key", "ann")).Err, watchErr} {
+	_, actsErr := st.Acts(t.Context())
+	for _, err := range []error{one(t.Context(), st, claim("ring/key", "ann")).Err, watchErr, actsErr} {
 		if !errors.Is(err, store.ErrUnknown) || !strings.Contains(err.Error(), "Sentinel") {
 			t.Errorf("%v, want unknown, and what to do", err)
 		}

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 
@@ -587,7 +586,12 @@ func TestTheRightsThatAreNamedAreEnough(t *testing.T) {
 	case <-ctx.Done():
 		t.Error("nobody was woken")
 	}
-	must(tenure.Request{Verb: tenure.Takeover, Key: mine.Key, Secret: tenure.NewSecret(), Owner: "op", TTL: time.Minute, Actor: "op", Note: "test"})
+	acts, err := st.Acts(ctx)
+	if err != nil {
+		t.Fatalf("listening: %v", err)
+	}
+	must(seize(mine.Key))
+	toldOf(t, acts, mine.Key)
 	if rec, err := st.Get(ctx, mine.Key); err != nil || len(rec.History) != 2 {
 		t.Errorf("Get: %d terms, %v", len(rec.History), err)
 	}

@@ -69,6 +69,10 @@ func (h *hub) stands(name string, req *tenure.Request, said verdict) {
 
 // hear takes what is said of a key.
 func (h *hub) hear(name, word string) {
+	if name == h.actsName {
+		h.hearAct(word)
+		return
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	t := h.topics[name]

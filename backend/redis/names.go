@@ -9,10 +9,12 @@ import (
 // DefaultPrefix is what every key of a store begins with, unless Options.Prefix says otherwise.
 const DefaultPrefix = "croft:"
 
-// naming makes the names of Redis keys. All of one namespace have the same hash tag and so live on one node of a cluster:
+// naming makes the names of Redis keys and channels. All keys of one namespace
+// have the same hash tag and so live on one node of a cluster:
 //
 //	croft:{jobs}:k:jobs/daily   the record of a key; also the channel of its changes
 //	croft:{jobs}:i              the namespace's index
+//	croft:acts                  the channel of operators' acts on all keys
 type naming string
 
 var escapeTag = strings.NewReplacer("%", "%25", "{", "%7B", "}", "%7D")
@@ -43,6 +45,9 @@ func (n naming) indexOf(record string) string {
 	root, _, _ := strings.Cut(record[len(n):], "}:k:")
 	return string(n) + root + "}:i"
 }
+
+// acts is the channel on which apply.lua tells of operators' acts.
+func (n naming) acts() string { return string(n) + "acts" }
 
 var escapePattern = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`)
 

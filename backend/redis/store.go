@@ -60,6 +60,7 @@ type Store struct {
 var (
 	_ store.Store     = (*Store)(nil)
 	_ store.Watcher   = (*Store)(nil)
+	_ store.Announcer = (*Store)(nil)
 	_ store.Examiner  = (*Store)(nil)
 	_ store.Pipelined = (*Store)(nil)
 )

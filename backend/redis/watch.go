@@ -11,6 +11,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/turns"
 	"github.com/croft-dev/croft/store"
 )
 
@@ -23,7 +24,8 @@ func (s *Store) Watch(ctx context.Context, key string) (<-chan struct{}, error) 
 	if err := s.usable(ctx); err != nil {
 		return nil, err
 	}
-	return s.watch.join(ctx, s.names.record(key))
+	_, woken, err := s.watch.join(ctx, s.names.record(key))
+	return woken, err
 }
 
 // hub is the one pub/sub connection of a store and those who wait on it.
@@ -33,7 +35,7 @@ type hub struct {
 	leaves func(ctx context.Context, names []string) // takes the store out of lines
 
 	order   sync.Mutex // held while subscribing and unsubscribing, so that the server sees both in our order
-	allowed bool       // the server has let this user subscribe; under order
+	allowed bool       // the server has let this user subscribe to keys; under order
 	mu      sync.Mutex
 	conn    *goredis.PubSub // opened for the first watch
 	topics  map[string]*topic
@@ -45,6 +47,10 @@ type hub struct {
 	over    bool
 	ended   chan struct{} // closed when it is over
 	done    sync.WaitGroup
+
+	acts        turns.Acts // who listens to operators' acts, see acts.go
+	actsName    string     // their channel
+	actsAllowed bool       // the server has let this user subscribe to it; under order
 }
 
 // topic is one channel of Redis and who waits on it. A topic that nobody waits on any more is kept for a while: whoever has had the key is often back in line soon.
@@ -68,11 +74,11 @@ const (
 )
 
 func (h *hub) init(s *Store) {
-	h.client, h.id, h.leaves = s.client, s.id, s.leave
+	h.client, h.id, h.leaves, h.actsName = s.client, s.id, s.leave, s.names.acts()
 	h.topics, h.kept, h.every, h.ended = map[string]*topic{}, keptFor, checkEvery, make(chan struct{})
 }
 
-func (h *hub) join(ctx context.Context, name string) (<-chan struct{}, error) {
+func (h *hub) join(ctx context.Context, name string) (*topic, <-chan struct{}, error) {
 	c := make(chan struct{}, 1) // one pending wake-up stands for any number of changes
 	t, err := await(ctx, func() (*topic, error) {
 		h.order.Lock()
@@ -84,13 +90,13 @@ func (h *hub) join(ctx context.Context, name string) (<-chan struct{}, error) {
 		return t, err
 	})
 	if err != nil {
-		return nil, store.Unknown(err)
+		return nil, nil, store.Unknown(err)
 	}
 	select {
 	case <-t.confirmed:
-		return c, nil
+		return t, c, nil
 	case <-ctx.Done():
-		return nil, store.Unknown(over(ctx))
+		return nil, nil, store.Unknown(over(ctx))
 	}
 }
 
@@ -101,9 +107,13 @@ func (h *hub) subscribe(ctx context.Context, name string, c chan struct{}) (*top
 		h.mu.Unlock()
 		return nil, store.Unknown(ErrClosed)
 	}
-	if !h.allowed {
+	allowed := &h.allowed
+	if name == h.actsName {
+		allowed = &h.actsAllowed
+	}
+	if !*allowed {
 		h.mu.Unlock()
-		if err := h.ask(ctx, name); err != nil {
+		if err := h.ask(ctx, name, allowed); err != nil {
 			return nil, err
 		}
 		h.mu.Lock()
@@ -145,14 +155,14 @@ func (h *hub) subscribe(ctx context.Context, name string, c chan struct{}) (*top
 }
 
 // ask asks the server whether this user may subscribe at all, until it has said so: go-redis keeps a refusal to itself, and the watch would wait for ever. The caller holds order.
-func (h *hub) ask(ctx context.Context, name string) error {
+func (h *hub) ask(ctx context.Context, name string, allowed *bool) error {
 	probe := h.client.Subscribe(ctx, name)
 	defer probe.Close()
 	_, err := probe.ReceiveTimeout(ctx, readTimeout)
 	if replied(err) {
 		return store.Unknown(explain(err))
 	}
-	h.allowed = err == nil // otherwise it cannot be reached now, which is another matter
+	*allowed = err == nil // otherwise it cannot be reached now, which is another matter
 	return nil
 }
 
@@ -190,6 +200,7 @@ func (h *hub) check() {
 	h.order.Lock()
 	defer h.order.Unlock()
 	h.mu.Lock()
+	lost := h.checked == h.actsName && h.loseActs() // the last check had no answer
 	h.checked, h.due = "", len(h.topics)
 	for name, t := range h.topics {
 		if len(t.waiters) > 0 {
@@ -197,8 +208,15 @@ func (h *hub) check() {
 			break
 		}
 	}
+	if t := h.topics[h.actsName]; t != nil && len(t.waiters) > 0 {
+		h.checked = h.actsName // any will do, and this one may be forbidden by now
+	}
 	conn, name := h.conn, h.checked
 	h.mu.Unlock()
+	if lost {
+		h.actsAllowed = false
+		_ = conn.Unsubscribe(context.Background(), h.actsName)
+	}
 	if name != "" {
 		_ = conn.Subscribe(context.Background(), name) // the next check tries again
 	}
@@ -321,6 +339,7 @@ func (h *hub) close() {
 	}
 	h.topics = nil
 	h.watched.Store(0)
+	h.acts.End()
 	conn := h.conn
 	h.mu.Unlock()
 	if len(lines) > 0 {
