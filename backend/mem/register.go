@@ -102,13 +102,16 @@ func (d driver) Subscribe(_ context.Context, key string) error {
 
 func (driver) Unsubscribe(string) {}
 
+// acts is the topic of operators' acts. No key is empty.
+const acts = ""
+
 // Acts tells of operators' acts.
 func (r *register) Acts(ctx context.Context) (<-chan string, error) {
-	return r.hub.Acts.Listen(ctx), nil
+	return r.hub.Listen(ctx, acts)
 }
 
 // Announce tells everybody of one.
-func (r *register) Announce(_ context.Context, key string) { r.hub.Acts.Tell(key) }
+func (r *register) Announce(_ context.Context, key string) { r.hub.Acted(acts, key) }
 
 func (r *register) wipe() {
 	r.mu.Lock()

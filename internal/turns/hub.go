@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// keptFor is how long a subscription outlives its last waiter: whoever has
-	// had the key is often back in line soon. keptMost is how many do.
+	// keptFor is how long a subscription outlives its last waiter, keptMost how
+	// many do.
 	keptFor  = 10 * time.Second
 	keptMost = 1000
 	// errandFor bounds how long entering or leaving a line may take.
@@ -49,13 +49,13 @@ type Liner interface {
 
 // Hub has the lines of the keys that somebody waits for through one store.
 type Hub struct {
-	// Acts are those of operators.
-	Acts Acts
+	// Kept is how long a subscription outlives its last waiter: whoever has had
+	// the key is often back in line soon. Change it before the first Watch.
+	Kept time.Duration
 
 	driver Driver
 	liner  Liner // nil if there are no lines
 	clk    clock.Clock
-	kept   time.Duration
 	order  sync.Mutex   // held while subscribing and unsubscribing
 	waited atomic.Int64 // keys that somebody waits for
 
@@ -69,6 +69,8 @@ type Hub struct {
 type entry struct {
 	Line
 	key    string
+	plain  bool          // it has no line
+	acts   Acts          // who listens to it, if it is a topic
 	opened chan struct{} // closed when messages come, or never will
 	open   bool
 	err    error       // why they never will
@@ -78,7 +80,7 @@ type entry struct {
 
 // NewHub makes a hub.
 func NewHub(d Driver) *Hub {
-	h := &Hub{driver: d, clk: clock.System(), kept: keptFor, keys: map[string]*entry{}}
+	h := &Hub{driver: d, clk: clock.System(), Kept: keptFor, keys: map[string]*entry{}}
 	h.liner, _ = d.(Liner)
 	return h
 }
@@ -87,25 +89,54 @@ func NewHub(d Driver) *Hub {
 // nothing more can be missed. The channel is closed when ctx ends, or when hints
 // do not come any more.
 func (h *Hub) Watch(ctx context.Context, key string) (<-chan struct{}, error) {
+	_, c, err := h.watch(ctx, key, h.liner == nil)
+	return c, err
+}
+
+// Listen returns a channel of keys on which operators have acted, as Acted tells
+// them. topic is what to subscribe to instead of a key.
+func (h *Hub) Listen(ctx context.Context, topic string) (<-chan string, error) {
+	e, _, err := h.watch(ctx, topic, true)
+	if err != nil {
+		return nil, err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.keys[topic] != e {
+		return nil, errBroke
+	}
+	return e.acts.Listen(ctx), nil
+}
+
+// Acted tells the listeners of a topic that an operator has acted on a key.
+func (h *Hub) Acted(topic, key string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if e := h.keys[topic]; e != nil {
+		e.acts.Tell(key)
+	}
+}
+
+func (h *Hub) watch(ctx context.Context, key string, plain bool) (*entry, <-chan struct{}, error) {
 	c := make(chan struct{}, 1)
 	joined := make(chan *entry, 1)
-	if !h.begin(func() { joined <- h.join(ctx, key, c) }) { // a server that hangs keeps nobody else
-		return nil, ErrEnded
+	if !h.begin(func() { joined <- h.join(ctx, key, plain, c) }) { // a server that hangs keeps nobody else
+		return nil, nil, ErrEnded
 	}
 	var e *entry
 	select {
 	case e = <-joined:
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return nil, nil, ctx.Err()
 	}
 	select {
 	case <-e.opened:
 		if e.err != nil {
-			return nil, e.err
+			return nil, nil, e.err
 		}
-		return c, nil
+		return e, c, nil
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return nil, nil, ctx.Err()
 	}
 }
 
@@ -120,7 +151,7 @@ func (h *Hub) begin(run func()) bool {
 }
 
 // join adds a waiter, and subscribes to its key if it is the first.
-func (h *Hub) join(ctx context.Context, key string, c chan struct{}) *entry {
+func (h *Hub) join(ctx context.Context, key string, plain bool, c chan struct{}) *entry {
 	h.order.Lock()
 	defer h.order.Unlock()
 	h.mu.Lock()
@@ -133,7 +164,7 @@ func (h *Hub) join(ctx context.Context, key string, c chan struct{}) *entry {
 	e := h.keys[key]
 	first := e == nil
 	if first {
-		e = &entry{Line: newLine(), key: key, opened: make(chan struct{})}
+		e = &entry{Line: newLine(), key: key, plain: plain, opened: make(chan struct{})}
 		h.keys[key] = e
 	}
 	if !e.Waited() {
@@ -175,7 +206,7 @@ func (h *Hub) leave(e *entry, c chan struct{}) {
 	}
 	h.waited.Add(-1)
 	h.setTimer(e)
-	kept := h.kept
+	kept := h.Kept
 	if len(h.keys)-int(h.waited.Load()) > keptMost {
 		kept = 0
 	}
@@ -260,7 +291,7 @@ func (h *Hub) tell(key string, what func(l *Line, now clock.Instant)) {
 func (h *Hub) setTimer(e *entry) {
 	stop(&e.timer)
 	due := e.Due()
-	if due == clock.Never || h.liner == nil {
+	if due == clock.Never || e.plain {
 		return
 	}
 	e.timer = time.AfterFunc(due.Sub(h.clk.Now()), func() { h.tick(e) })
@@ -339,6 +370,23 @@ func (h *Hub) Keys() (waited, unused []string) {
 	return waited, unused
 }
 
+// Lose says that no more messages about a key, or a topic, come. It ends all
+// waits for it.
+func (h *Hub) Lose(key string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if e := h.keys[key]; e != nil {
+		h.drop(e, errBroke)
+	}
+}
+
+// InOrder runs something while nobody subscribes or unsubscribes.
+func (h *Hub) InOrder(run func()) {
+	h.order.Lock()
+	defer h.order.Unlock()
+	run()
+}
+
 // Broke says that no more messages come. It ends all waits; others may begin.
 func (h *Hub) Broke() {
 	h.mu.Lock()
@@ -346,7 +394,6 @@ func (h *Hub) Broke() {
 	for _, e := range h.keys {
 		h.drop(e, errBroke)
 	}
-	h.Acts.End()
 }
 
 // drop forgets a key, and ends all waits for it. It reports whether the store
@@ -362,6 +409,7 @@ func (h *Hub) drop(e *entry, why error) (placed bool) {
 		close(e.opened)
 	}
 	delete(h.keys, e.key)
+	e.acts.End()
 	return e.End()
 }
 
@@ -376,7 +424,6 @@ func (h *Hub) End(ctx context.Context) {
 			lines = append(lines, key)
 		}
 	}
-	h.Acts.End()
 	h.mu.Unlock()
 	done := make(chan struct{})
 	go func() {

@@ -174,7 +174,15 @@ func TestMessagesThatComeBackWakeEverybody(t *testing.T) {
 
 func TestAHubThatBrokeEndsItsWaitsAndTakesNewOnes(t *testing.T) {
 	inHub(t, func(t *testing.T, h *Hub, s *server) {
-		c, acts := watch(t, h, t.Context(), "a"), h.Acts.Listen(t.Context())
+		c := watch(t, h, t.Context(), "a")
+		acts, err := h.Listen(t.Context(), "acts")
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.Acted("acts", "jobs/one")
+		if key := <-acts; key != "jobs/one" {
+			t.Errorf("told of %q", key)
+		}
 		h.Broke()
 		if _, open := <-c; open {
 			t.Error("a wait goes on")
@@ -200,5 +208,32 @@ func TestAHubThatHasEndedStepsOutOfAllLines(t *testing.T) {
 		if _, err := h.Watch(t.Context(), "a"); !errors.Is(err, ErrEnded) {
 			t.Errorf("%v, want the end", err)
 		}
+	})
+}
+
+// TestATopicHasNoLine: nobody enters it, and it can be lost alone.
+func TestATopicHasNoLine(t *testing.T) {
+	inHub(t, func(t *testing.T, h *Hub, s *server) {
+		c := watch(t, h, t.Context(), "a")
+		h.Refused("a", true)
+		ctx, cancel := context.WithCancel(t.Context())
+		if _, err := h.Listen(ctx, "acts"); err != nil {
+			t.Fatal(err)
+		}
+		acts, err := h.Listen(t.Context(), "acts")
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		cancel()
+		s.want(t, "subscribe a", "subscribe acts")
+		h.Acted("acts", "jobs/one")
+		<-acts
+		h.Lose("acts")
+		if _, open := <-acts; open {
+			t.Error("acts are still told")
+		}
+		h.Changed("a")
+		<-c
 	})
 }
