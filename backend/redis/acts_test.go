@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -84,7 +85,7 @@ func TestAHolderLearnsOfATakeoverAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	testenv.Eventually(t, "the client listens", func() error {
-		if !held.watch.acts.Heard() {
+		if !slices.Contains(topics(held), held.names.acts()) {
 			return errors.New("not yet")
 		}
 		return nil
@@ -108,7 +109,7 @@ func TestListenersOfActsShareOneSubscription(t *testing.T) {
 	client, ctx := dial(t, server), t.Context()
 	st := New(dial(t, server), &Options{Prefix: server.Prefix()})
 	t.Cleanup(func() { st.Close() })
-	st.watch.kept = time.Millisecond
+	st.hub.Kept = time.Millisecond
 	name := st.names.acts()
 	listening, end := context.WithCancel(ctx)
 	defer end()
@@ -173,8 +174,8 @@ func TestActsEndWhenTheServerIsGone(t *testing.T) {
 	server := testenv.RedisAlone(t)
 	st, keys := listens(t, server)
 	server.Kill()
-	st.watch.check() // as it does every 15 s
-	st.watch.check()
+	st.listener.check() // as it does every 15 s
+	st.listener.check()
 	ended(t, keys)
 	if _, err := st.Acts(t.Context()); !errors.Is(err, store.ErrUnknown) {
 		t.Errorf("while it is gone: %v, want unknown", err)
@@ -361,8 +362,8 @@ func TestActsThatAreForbiddenMeanwhileEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	keysOnly(t, server) // the server ends the connection
-	st.watch.check()    // as it does every 15 s
-	st.watch.check()
+	st.listener.check() // as it does every 15 s
+	st.listener.check()
 	ended(t, keys)
 	name := st.names.record("weak/key")
 	testenv.Eventually(t, "the key is subscribed to", func() error {

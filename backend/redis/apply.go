@@ -136,7 +136,7 @@ func (s *Store) send(ctx context.Context, once bool, chunks []*chunk, requests [
 				answers[i].Err = err
 				continue
 			}
-			s.watch.stands(calls[n].args[4+k].(string), &requests[i], reply.answer(&requests[i], now, &answers[i]))
+			s.stood(calls[n].args[4+k].(string), &requests[i], reply.answer(&requests[i], now, &answers[i]))
 			if unconfirmed != nil && answers[i].Err == nil {
 				answers[i] = store.Answer{Err: store.Unknown(unconfirmed)}
 			}
@@ -175,7 +175,7 @@ func (s *Store) call(c *chunk, requests []tenure.Request) *call[*goredis.StringC
 		req := &requests[i]
 		name := root + req.Key
 		made.args = append(made.args, name)
-		packing.request(req, req.Verb == tenure.Acquire && s.watch.watches(name))
+		packing.request(req, req.Verb == tenure.Acquire && s.hub.Watches(name))
 	}
 	made.args = append(made.args, []byte(packing))
 	return made

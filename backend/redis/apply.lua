@@ -22,7 +22,7 @@
 --# SETTINGS '<ddBc8', REWRITE 1, CLUSTER 2
 --# A request: verb, flag, grant, ttl, and the lengths of its texts: owner, instance, actor and note, each with its length before it; and guards, or progress. If the flag says so there is more before them: above, every, hold.
 --# REQUEST '<BBc16dHH', MORE '<ddd'
---# ACQUIRE 1, RENEW 2, REPORT 3, RELEASE 4, TAKEOVER 5, RESERVE 6, REVOKE 7, LEAVE 8
+--# ACQUIRE 1, RENEW 2, REPORT 3, RELEASE 4, TAKEOVER 5, RESERVE 6, REVOKE 7, LEAVE 8, ENTER 9
 --# The flag says of an acquire that its store watches the key, of a renewal or report that it resumes, of a release that the term failed; and whether there is more.
 --# WATCHING 1, RESUMING 1, FAILED 1, WITH_MORE 2
 --# A record: state, ended, whether somebody may wait; expires, deadline, renewed, ttl, the moment before which it matters whatever its deadline is, succeeded, hold, progressed, the length of its progress. Then its term, which does not change: cause, every, token,
@@ -222,6 +222,9 @@ for i = 2, #KEYS do
   elseif verb == LEAVE then -- nobody's transition: a store that waits no more
     outcome = DONE
 
+  elseif verb == ENTER then -- nor is this: a store that waits, and has not asked
+    outcome = record and IS_HELD or UNKNOWN
+
   else -- by hand
     local over, as, by
     if mine then
@@ -322,14 +325,14 @@ for i = 2, #KEYS do
       listed[#listed + 1] = score
       listed[#listed + 1] = sub(key, #index + 2) -- "…:i" and "…:k:name" begin the same
     end
-    if tells then
+    if tells and waited == 1 then -- where nobody stands in line nobody is told
       if not changed then changed, fate = {}, {} end
       if not fate[key] then changed[#changed + 1] = key end
       fate[key] = tells
-      if verb >= TAKEOVER then
-        acted = acted or {}
-        acted[key] = true
-      end
+    end
+    if tells and verb >= TAKEOVER then
+      acted = acted or {}
+      acted[key] = true
     end
   elseif record and outcome == DONE and flags % 2 == REWRITE then
     call('HSET', key, 'r', record) -- WAIT counts what a connection has written
@@ -338,7 +341,7 @@ for i = 2, #KEYS do
 
   -- Who waits ----------------------------------------------------------------------------------------------------------
 
-  if record and (verb == LEAVE or flag == WATCHING and verb == ACQUIRE) and (waited == 1 or outcome == IS_HELD or outcome == IS_RESERVED) then
+  if record and (verb >= LEAVE or flag == WATCHING and verb == ACQUIRE) and (waited == 1 or outcome == IS_HELD or outcome == IS_RESERVED) then
     local line = waited == 1 and sub(call('HGET', key, 'w') or '', 1, MOST_WAITERS * WAITER_SIZE) or ''
     local at = string.find(line, asker, 1, true)
     if outcome == DONE or outcome == GRANTED then
@@ -390,12 +393,9 @@ end
 -- Watchers are told ---------------------------------------------------------------------------------------------------
 
 if changed then
-  -- What has been decided stands, also if this user may not speak on channels: then those who wait ask now and then. Of many keys it is asked at once which are watched; a node of a cluster does not know of those who watch
-  -- at others.
-  local watched
-  if #changed > 1 and flags < CLUSTER then watched = redis.pcall('PUBSUB', 'NUMSUB', unpack(changed)) end
-  if watched and watched.err then watched = nil end
-  for i, key in ipairs(changed) do
+  -- What has been decided stands, also if this user may not speak on channels:
+  -- then those who wait ask now and then.
+  for _, key in ipairs(changed) do
     local word = fate[key]
     if word == NEXT then -- the first who waits; it is a hint: whoever asks may have the key
       local line, id, asked = sub(call('HGET', key, 'w') or '', 1, MOST_WAITERS * WAITER_SIZE), nil, nil
@@ -412,10 +412,8 @@ if changed then
         call('HSET', key, 'r', sub(record, 1, WAITED_AT - 1) .. '\0' .. sub(record, WAITED_AT + 1))
         call('HDEL', key, 'w')
       end
-      redis.pcall('PUBLISH', key, word)
-    elseif not watched or tonumber(watched[2 * i]) > 0 then
-      redis.pcall('PUBLISH', key, word)
     end
+    redis.pcall('PUBLISH', key, word)
   end
 end
 

@@ -3,6 +3,7 @@ package redis
 import (
 	"testing"
 
+	"github.com/croft-dev/croft/internal/turns"
 	"github.com/croft-dev/croft/store/storetest"
 )
 
@@ -28,9 +29,9 @@ var flaws = []struct{ name, group, place, change string }{
 	{"records leave too early", "retention", "max(matters, deadline, renewed) + retention <= now then -- gone", "deadline + retention <= now then -- gone"},
 	{"the operator's word is lost", "reservations", ".. sub(words, from, saying) ..", ".. '\\0\\0\\0\\0' .."},
 	{"watchers are not told", "watch", "if changed then\n", "if false then\n"},
-	{"only the first is told", "watch", "for i, key in ipairs(changed) do", "for i, key in ipairs({}) do"},
+	{"only the first is told", "watch", "for _, key in ipairs(changed) do", "for i, key in ipairs({}) do"},
 	{"operators' acts are not announced", "acts", "if acted then\n", "if false then\n"},
-	{"grants are announced as operators' acts", "acts", "if verb >= TAKEOVER then\n", "if true then\n"},
+	{"grants are announced as operators' acts", "acts", "if tells and verb >= TAKEOVER then\n", "if true then\n"},
 }
 
 // TestScriptsBrokenOnPurposeAreCaught by the suite that the script passes.
@@ -47,7 +48,7 @@ func TestScriptsBrokenOnPurposeAreCaught(t *testing.T) {
 				}
 				tb.Cleanup(func() { caught = tb.Failed() })
 				h := place(tb, lua)
-				h.Patience = grace // nobody waits long for a wake-up that does not come
+				h.Patience = turns.Grace // nobody waits long for a wake-up that does not come
 				return h
 			}, f.group)
 			if len(failures) == 0 {

@@ -12,6 +12,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/internal/turns"
 	"github.com/croft-dev/croft/store/storetest"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -53,6 +54,17 @@ func (w *waiter) ask() bool {
 		w.t.Errorf("%s: %v", w.mine.Owner, a.Err)
 	}
 	return a.Err == nil
+}
+
+// takes asks for the key, which must be free, and waits no more.
+func (w *waiter) takes() {
+	w.t.Helper()
+	if !w.ask() {
+		w.t.Fatalf("%s has not got the key", w.mine.Owner)
+	}
+	w.end()
+	for range w.woken { // until it is closed
+	}
 }
 
 func (w *waiter) refused() {
@@ -104,26 +116,21 @@ func line(t *testing.T, client *goredis.Client, st *Store, key string) int {
 func TestAReleaseWakesWhoseTurnItIs(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
-	ann, bob, cat := waits(t, server, "line/turn", "ann"), waits(t, server, "line/turn", "bob"), waits(t, server, "line/turn", "cat")
-	if !ann.ask() {
-		t.Fatal("ann has not got the key")
-	}
-	for _, w := range []*waiter{ann, bob, cat} {
-		w.wakes("who is not in line hears of everything")
-	}
+	ann := waits(t, server, "line/turn", "ann")
+	ann.takes()
+	bob, cat := waits(t, server, "line/turn", "bob"), waits(t, server, "line/turn", "cat")
 	bob.refused()
 	cat.refused()
+	drained(bob, cat)
 	released := time.Now()
 	ann.release()
 	bob.wakes("it is his turn")
-	ann.wakes("she hears of her own release")
-	if !bob.ask() {
-		t.Fatal("bob has not got the key")
-	}
-	ann.wakes("she is not in line, and hears of everything")
-	if time.Since(released) < grace { // on a machine that busy she may have thought that he does not come
+	bob.takes()
+	if time.Since(released) < turns.Grace { // on a machine that busy she may have thought that he does not come
 		cat.sleeps("it was bob's turn, and he has taken the key")
 	}
+	drained(cat)
+	bob.watchKey()
 	bob.release()
 	cat.wakes("it is her turn")
 	// She is stopped, or dead, and asks for nothing.
@@ -141,14 +148,12 @@ func TestAReleaseWakesWhoseTurnItIs(t *testing.T) {
 func TestWhoeverIsOvertakenKeepsItsPlace(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
-	ann, bob, cat := waits(t, server, "line/overtaken", "ann"), waits(t, server, "line/overtaken", "bob"), waits(t, server, "line/overtaken", "cat")
-	if !ann.ask() {
-		t.Fatal("ann has not got the key")
-	}
-	for _, w := range []*waiter{bob, cat} {
-		w.wakes("who is not in line hears of everything")
-		w.refused()
-	}
+	ann := waits(t, server, "line/overtaken", "ann")
+	ann.takes()
+	bob, cat := waits(t, server, "line/overtaken", "bob"), waits(t, server, "line/overtaken", "cat")
+	bob.refused()
+	cat.refused()
+	drained(bob)
 	for range 2 {
 		ann.release()
 		bob.wakes("it is his turn")
@@ -190,20 +195,19 @@ func TestOneWhoIsNamedAndDoesNotComeStallsNobody(t *testing.T) {
 			t.Parallel()
 			server := testenv.Redis(t)
 			key := "line/" + name
-			ann, bob, cat, dan := waits(t, server, key, "ann"), waits(t, server, key, "bob"), waits(t, server, key, "cat"), waits(t, server, key, "dan")
-			if !ann.ask() {
-				t.Fatal("ann has not got the key")
-			}
+			ann := waits(t, server, key, "ann")
+			ann.takes()
+			bob, cat, dan := waits(t, server, key, "bob"), waits(t, server, key, "cat"), waits(t, server, key, "dan")
 			for _, w := range []*waiter{bob, cat, dan} {
-				w.wakes("who is not in line hears of everything")
 				w.refused()
 			}
+			drained(bob, cat, dan)
 			goes(bob)
 			began := time.Now()
 			ann.release()
 			for _, w := range []*waiter{cat, dan} {
 				w.wakes("bob did not come")
-				if after := time.Since(began); after < grace {
+				if after := time.Since(began); after < turns.Grace {
 					t.Errorf("%s was woken after %s, before bob had his time", w.mine.Owner, after)
 				}
 			}
@@ -219,12 +223,9 @@ func TestWhatIsHandedOnInABatchWakesNobody(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
 	client := dial(t, server)
-	ann, bob := waits(t, server, "line/batch", "ann"), waits(t, server, "line/batch", "bob")
-	if !ann.ask() {
-		t.Fatal("ann has not got the key")
-	}
-	ann.wakes("she hears of her own grant")
-	bob.wakes("he was not in line")
+	ann := waits(t, server, "line/batch", "ann")
+	ann.takes()
+	bob := waits(t, server, "line/batch", "bob")
 	bob.refused()
 	next := claim(ann.mine.Key, "ann")
 	for _, a := range ann.Apply(t.Context(), []tenure.Request{then(tenure.Release, ann.mine), next}) {
@@ -233,7 +234,6 @@ func TestWhatIsHandedOnInABatchWakesNobody(t *testing.T) {
 		}
 	}
 	ann.mine = next
-	ann.wakes("she is not in line and hears of everything")
 	if n := line(t, client, bob.Store, next.Key); n != 1 {
 		t.Errorf("%d are in line, want bob", n)
 	}
@@ -246,12 +246,10 @@ func TestWhoeverWaitsNoMoreLeavesTheLine(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
 	client := dial(t, server)
-	ann, bob, cat, dan := waits(t, server, "line/leave", "ann"), waits(t, server, "line/leave", "bob"), waits(t, server, "line/leave", "cat"), waits(t, server, "line/leave", "dan")
-	if !ann.ask() {
-		t.Fatal("ann has not got the key")
-	}
+	ann := waits(t, server, "line/leave", "ann")
+	ann.takes()
+	bob, cat, dan := waits(t, server, "line/leave", "bob"), waits(t, server, "line/leave", "cat"), waits(t, server, "line/leave", "dan")
 	for _, w := range []*waiter{bob, cat, dan} {
-		w.wakes("who is not in line hears of everything")
 		w.refused()
 		w.refused() // asking again does not give a second place
 	}
@@ -295,17 +293,14 @@ func TestALineIsBounded(t *testing.T) {
 	if _, err := st.Watch(ctx, mine.Key); err != nil {
 		t.Fatal(err)
 	}
-	topic := st.watch.topics[st.names.record(mine.Key)]
+	name := st.names.record(mine.Key)
 	for n := range 100 {
 		st.id = fmt.Sprintf("store%03d", n)
 		if a := one(ctx, st, claim(mine.Key, "bob")); !errors.Is(a.Err, tenure.ErrHeld) {
 			t.Fatal(a.Err)
 		}
-		st.watch.mu.Lock()
-		inLine := !topic.inLine.IsZero()
-		st.watch.mu.Unlock()
-		if inLine != (n < 64) {
-			t.Errorf("store %d believes that it is in line: %t", n, inLine)
+		if n == 0 && !st.hub.Placed(name) {
+			t.Error("the first does not believe that it is in line")
 		}
 	}
 	if n := line(t, client, st, mine.Key); n != 64 {
@@ -375,7 +370,7 @@ func TestEverybodyInLineIsServed(t *testing.T) {
 				released := time.Now()
 				select {
 				case <-next:
-					if time.Since(released) > grace/2 { // somebody else may have seen more of it
+					if time.Since(released) > turns.Grace/2 { // somebody else may have seen more of it
 						late.Add(1)
 					}
 				case <-ctx.Done():
@@ -413,10 +408,9 @@ func TestASubscriptionIsKeptForAWhile(t *testing.T) {
 	w := waits(t, server, "line/kept", "ann")
 	name := w.names.record(w.mine.Key)
 	subscribed := func() int64 { return client.PubSubNumSub(ctx, name).Val()[name] }
-	before := w.watch.topics[name]
 	w.end()
 	testenv.Eventually(t, "the watch has ended", func() error {
-		if w.watch.watches(name) {
+		if w.hub.Watches(name) {
 			return errors.New("not yet")
 		}
 		return nil
@@ -424,14 +418,16 @@ func TestASubscriptionIsKeptForAWhile(t *testing.T) {
 	if n := subscribed(); n != 1 {
 		t.Errorf("%d subscriptions after the watch has ended", n)
 	}
-	w.watchKey()
-	if w.watch.topics[name] != before {
-		t.Error("it was subscribed to anew")
+	other := New(dial(t, server), &Options{Prefix: server.Prefix()})
+	t.Cleanup(func() { other.Close() })
+	other.hub.Kept = time.Millisecond
+	w.Close()
+	ctx, end := context.WithCancel(ctx)
+	if _, err := other.Watch(ctx, w.mine.Key); err != nil {
+		t.Fatal(err)
 	}
-	w.watch.mu.Lock()
-	w.watch.kept = time.Millisecond
-	w.watch.mu.Unlock()
-	w.end()
+	end()
+	ctx = t.Context()
 	testenv.Eventually(t, "the subscription has ended", func() error {
 		if n := subscribed(); n != 0 {
 			return fmt.Errorf("%d are left", n)

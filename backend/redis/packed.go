@@ -21,7 +21,8 @@ var (
 	ends   = [...]tenure.End{"", tenure.EndReleased, tenure.EndFailed, tenure.EndExpired, tenure.EndTakenOver, tenure.EndSuperseded}
 )
 
-// The verbs of apply.lua. Leaving is no transition: the store waits for the key no more.
+// The verbs of apply.lua. The last two are no transitions: they put the store
+// into the line of those who wait, and take it out.
 const (
 	acquire byte = iota + 1
 	renew
@@ -31,6 +32,7 @@ const (
 	reserve
 	revoke
 	leave
+	enter
 )
 
 const (
@@ -123,9 +125,9 @@ func (p *packing) begin(verb byte, flag bool, secret tenure.Secret, ttl time.Dur
 	p.number(ttl.Microseconds())
 }
 
-// leave writes that the store waits for a key no more.
-func (p *packing) leave() {
-	*p = append(*p, leave)
+// inLine writes that the store enters the line of a key, or leaves it.
+func (p *packing) inLine(verb byte) {
+	*p = append(*p, verb)
 	*p = append(*p, make([]byte, requestSize-1)...)
 }
 

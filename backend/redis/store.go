@@ -15,6 +15,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/turns"
 	"github.com/croft-dev/croft/store"
 )
 
@@ -50,11 +51,12 @@ type Store struct {
 	apply, read *script
 	clock       func() time.Time // in place of the server's; nil but in tests
 
-	watch   hub
-	unfit   error // why this client cannot carry a store
-	closed  atomic.Bool
-	closing sync.Once
-	failed  error
+	hub      *turns.Hub
+	listener *listener
+	unfit    error // why this client cannot carry a store
+	closed   atomic.Bool
+	closing  sync.Once
+	failed   error
 }
 
 var (
@@ -96,7 +98,8 @@ func New(client goredis.UniversalClient, o *Options) *Store {
 	}
 	s.unfit = unfit(client)
 	s.slow.Store(true) // until it has shown otherwise
-	s.watch.init(s)
+	s.listener = newListener(s)
+	s.hub = turns.NewHub(s.listener)
 	return s
 }
 
@@ -203,7 +206,7 @@ func (s *Store) Pipelines() bool { return true }
 func (s *Store) Close() error {
 	s.closing.Do(func() {
 		s.closed.Store(true)
-		s.watch.close()
+		s.listener.close()
 		if s.owned {
 			s.failed = s.client.Close()
 		}

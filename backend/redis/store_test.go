@@ -269,7 +269,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	client, ctx := dialWith(t, server, &goredis.Options{PoolSize: pool}), t.Context()
 	st := New(client, &Options{Retention: time.Second})
 	t.Cleanup(func() { st.Close() })
-	st.watch.kept = time.Millisecond
+	st.hub.Kept = time.Millisecond
 	keys := make([]string, 40_000)
 	for n := range keys {
 		keys[n] = fmt.Sprintf("leak-%d/%d", n%10, n)
@@ -323,6 +323,12 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	t.Logf("before: %+v, after: %+v", before, after)
 }
 
+// topics are the channels that a store is subscribed to.
+func topics(st *Store) []string {
+	waited, unused := st.hub.Keys()
+	return append(waited, unused...)
+}
+
 // footprint is what a store takes up.
 type footprint struct {
 	records, goroutines, connections, topics int
@@ -333,11 +339,8 @@ func footprintOf(ctx context.Context, client *goredis.Client, st *Store) footpri
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	st.watch.mu.Lock()
-	topics := len(st.watch.topics)
-	st.watch.mu.Unlock()
 	listed := strings.Count(client.ClientList(ctx).Val(), "\n")
-	return footprint{int(client.DBSize(ctx).Val()), runtime.NumGoroutine(), listed, topics, m.HeapAlloc}
+	return footprint{int(client.DBSize(ctx).Val()), runtime.NumGoroutine(), listed, len(topics(st)), m.HeapAlloc}
 }
 
 // within says what is left over, compared with an earlier footprint if there is one. A leak of a few bytes for each key would be megabytes.

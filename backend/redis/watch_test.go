@@ -78,48 +78,6 @@ func TestAPlaceNobodyKnowsOfIsGivenUpAsWell(t *testing.T) {
 	}
 }
 
-// TestWhoeverComesBackWhileItLeavesDoesNotCountOnAPlace: the store steps out of line some time soon, and is by then back in it.
-func TestWhoeverComesBackWhileItLeavesDoesNotCountOnAPlace(t *testing.T) {
-	t.Parallel()
-	server := testenv.Redis(t)
-	client, key := dial(t, server), "place/back"
-	ann, bob, cat := waits(t, server, key, "ann"), waits(t, server, key, "bob"), waits(t, server, key, "cat")
-	if !ann.ask() {
-		t.Fatal("ann has not got the key")
-	}
-	held := make(chan struct{})
-	leaves := bob.watch.leaves
-	bob.watch.leaves = func(ctx context.Context, names []string) {
-		<-held
-		leaves(context.WithoutCancel(ctx), names)
-	}
-	for _, w := range []*waiter{bob, cat} {
-		w.wakes("who is not in line hears of everything")
-		w.refused()
-	}
-	bob.end()
-	for range bob.woken { // until it is closed: he waits no more
-	}
-	bob.watchKey()
-	bob.refused()
-	close(held)
-	inLine(t, client, ann.Store, key, 1) // cat
-	testenv.Eventually(t, "bob knows that he has no place", func() error {
-		bob.watch.mu.Lock()
-		defer bob.watch.mu.Unlock()
-		if since := bob.watch.topics[bob.names.record(key)].inLine; !since.IsZero() {
-			return fmt.Errorf("he counts on one since %s", since)
-		}
-		return nil
-	})
-	drained(bob)
-	ann.release()
-	if !cat.ask() {
-		t.Fatal("cat has not got the key")
-	}
-	bob.wakes("who is not in line hears of everything")
-}
-
 // leaving is a context that ends just after somebody has seen, for the second time, that it has not.
 type leaving struct {
 	context.Context
@@ -156,7 +114,7 @@ func TestAWatchThatEndsAsItBeginsIsNotKept(t *testing.T) {
 	<-done
 	cancel()
 	testenv.Eventually(t, "nobody watches", func() error {
-		if w.watch.watches(w.names.record(w.mine.Key)) {
+		if w.hub.Watches(w.names.record(w.mine.Key)) {
 			return errors.New("somebody does")
 		}
 		return nil
@@ -199,7 +157,7 @@ func TestAWatchOutlivesABusyServer(t *testing.T) {
 		return told{conn, &atomic.Bool{}, &refused}, err
 	}}), nil)
 	t.Cleanup(func() { st.Close() })
-	st.watch.every = 100 * time.Millisecond
+	st.listener.every = 100 * time.Millisecond
 	names := []string{st.names.record("busy/one"), st.names.record("busy/two")}
 	for _, key := range []string{"busy/one", "busy/two"} {
 		if _, err := st.Watch(t.Context(), key); err != nil {

@@ -259,6 +259,14 @@ func (h *Hub) Refused(key string, inLine bool) {
 	h.setTimer(e)
 }
 
+// Placed reports whether the store counts on a place in the line of a key.
+func (h *Hub) Placed(key string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	e := h.keys[key]
+	return e != nil && h.clk.Now() < e.until
+}
+
 // Granted takes note of an acquire that was granted.
 func (h *Hub) Granted(key string) {
 	if h.waited.Load() > 0 {

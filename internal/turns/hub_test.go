@@ -17,7 +17,8 @@ import (
 type server struct {
 	hub  *Hub
 	fail error
-	mute bool // it does not say that a subscription is open
+	mute bool          // it does not say that a subscription is open
+	slow time.Duration // of stepping out
 
 	mu    sync.Mutex
 	calls []string
@@ -45,6 +46,7 @@ func (s *server) Enter(_ context.Context, key string) (bool, error) {
 }
 
 func (s *server) StepOut(_ context.Context, keys []string) {
+	time.Sleep(s.slow)
 	slices.Sort(keys)
 	s.note("step out %v", keys)
 }
@@ -235,5 +237,31 @@ func TestATopicHasNoLine(t *testing.T) {
 		}
 		h.Changed("a")
 		<-c
+	})
+}
+
+// TestWhoComesBackWhileItStepsOutDoesNotCountOnAPlace: the store was in line
+// again before it stepped out.
+func TestWhoComesBackWhileItStepsOutDoesNotCountOnAPlace(t *testing.T) {
+	inHub(t, func(t *testing.T, h *Hub, s *server) {
+		s.slow = 10 * time.Millisecond
+		ctx, cancel := context.WithCancel(t.Context())
+		watch(t, h, ctx, "a")
+		h.Refused("a", true)
+		cancel()
+		synctest.Wait()
+		watch(t, h, t.Context(), "a")
+		h.Refused("a", true)
+		if !h.Placed("a") {
+			t.Error("it has no place")
+		}
+		s.want(t, "subscribe a")
+		time.Sleep(s.slow)
+		s.want(t, "step out [a]")
+		if h.Placed("a") {
+			t.Error("it still counts on its place")
+		}
+		time.Sleep(enterAfter)
+		s.want(t, "enter a")
 	})
 }

@@ -17,6 +17,9 @@ const (
 	// it for longer. The store enters again when refreshAt has passed.
 	placeLasts = 10 * time.Second
 	refreshAt  = 8 * time.Second
+	// tryAgain is when a store enters again that has found no place: the line
+	// was full, or the key unknown.
+	tryAgain = time.Second
 )
 
 // Line is one store's part in the line of one key. Make it with newLine.
@@ -102,7 +105,7 @@ func (l *Line) Entered(now clock.Instant, inLine bool) (stepOut bool) {
 		l.wake()
 	}
 	if l.inLine(now); !inLine {
-		l.until = 0 // the line is full: it hears everything, and tries again
+		l.until, l.enter = 0, now.Add(tryAgain)
 	}
 	return false
 }
