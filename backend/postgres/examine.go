@@ -151,9 +151,12 @@ func (s *Store) examineSchema(ctx context.Context, v *server) store.Finding {
 func (s *Store) examineNotify(ctx context.Context, _ *server) store.Finding {
 	switch _, err := s.listener.listening(ctx); {
 	case err == nil:
-		return found("notifications", store.OK, "arrive: waiters are woken", "")
+		return found("notifications", store.OK,
+			"arrive: waiters are woken, and holders told of operators' acts", "")
 	case errors.Is(err, errors.ErrUnsupported):
-		return found("notifications", store.Warn, err.Error(), "connect to the server itself, or to a pooler in session mode; until then waiters poll")
+		return found("notifications", store.Warn, err.Error(),
+			"connect to the server itself, or to a pooler in session mode; "+
+				"until then waiters poll, and holders learn of operators' acts by renewing")
 	default:
 		return found("notifications", store.Warn, explain(ctx, err).Error(), "ask again")
 	}

@@ -381,6 +381,8 @@ func storeDoes(t *testing.T, st *postgres.Store, prefix string) {
 	check("renew", one(ctx, st, then(tenure.Renew, again)).Err)
 	_, err := st.Watch(ctx, key("lone"))
 	check("watch", err)
+	_, err = st.Acts(ctx)
+	check("acts", err)
 	check("acquire while others wait", one(ctx, st, claim(key("lone"), "cy")).Err, tenure.ErrHeld)
 	check("release to who waits", one(ctx, st, then(tenure.Release, again)).Err)
 	held := claim(key("held"), "ann")

@@ -19,6 +19,7 @@ const (
 	probePrefix = "\x01probe " // by which a listener learns whether notifications arrive
 	turnPrefix  = "\x02"       // whose turn it is, and the key
 	takenPrefix = "\x03"       // a key that has been granted
+	actPrefix   = "\x04"       // a key that an operator has acted on
 )
 
 // longestProbe is how long the listener's own notification may take to come back.
@@ -178,6 +179,8 @@ func (l *listener) hear(payload string) {
 			w.grace.Stop()
 			w.grace = nil
 		}
+	case strings.HasPrefix(payload, actPrefix):
+		l.acted(strings.TrimPrefix(payload, actPrefix))
 	default:
 		if w := l.keys[payload]; w != nil {
 			w.wake()
@@ -218,6 +221,7 @@ func (l *listener) leave() {
 }
 
 // broke ends all watches: their owners go on by polling, and may watch again.
+// It also ends the announcements of acts.
 func (l *listener) broke(which *line) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -229,6 +233,7 @@ func (l *listener) broke(which *line) {
 		l.drop(key, w)
 	}
 	clear(l.left)
+	l.acts.End()
 }
 
 // open takes a connection out of the pool for good, listens on it, and makes sure that notifications arrive.
@@ -276,10 +281,12 @@ func (l *listener) open(ctx context.Context) (*pgx.Conn, error) {
 func (l *listener) unsupported(why string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.cannot.err = fmt.Errorf("postgres: %s: waiters ask again instead: %w", why, errors.ErrUnsupported)
+	l.cannot.err = fmt.Errorf("postgres: %s: waiters ask again instead, and holders renew: %w",
+		why, errors.ErrUnsupported)
 	l.cannot.until = time.Now().Add(cannotFor)
 	l.cannot.told.Do(func() {
-		l.log.Warn("croft: PostgreSQL cannot wake waiters over this connection; they poll instead", "why", why,
+		l.log.Warn("croft: PostgreSQL cannot notify over this connection; "+
+			"waiters poll instead, and holders learn of operators' acts by renewing", "why", why,
 			"advice", "connect to the server itself, or to a pooler in session mode, to have leases handed over at once")
 	})
 	return l.cannot.err

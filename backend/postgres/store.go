@@ -23,7 +23,8 @@ type Options struct {
 	LockWait time.Duration
 	// SweepEvery makes one in so many grants begin a step of housekeeping in the background; default 1024, negative: never.
 	SweepEvery int
-	// Log is told, once, when waiters must poll because the server cannot notify them; default [slog.Default].
+	// Log is told, once, when waiters must poll and holders are not told of
+	// operators' acts, because the server cannot notify; default [slog.Default].
 	Log *slog.Logger
 	// Now replaces the server's clock, for tests. It must be safe for concurrent use.
 	Now func() time.Time
@@ -44,9 +45,10 @@ type Store struct {
 }
 
 var (
-	_ store.Store   = (*Store)(nil)
-	_ store.Sweeper = (*Store)(nil)
-	_ store.Watcher = (*Store)(nil)
+	_ store.Store     = (*Store)(nil)
+	_ store.Sweeper   = (*Store)(nil)
+	_ store.Watcher   = (*Store)(nil)
+	_ store.Announcer = (*Store)(nil)
 )
 
 // New makes a store of the caller's pool, which stays the caller's to close. It sends nothing until it is asked something. o may be nil. A

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/turns"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -25,7 +26,8 @@ const lateness = 50 * time.Millisecond
 // grace is how long those who were not named leave the key to the one who was; up to half as much again, so that they do not all come at once.
 const grace = 100 * time.Millisecond
 
-// listener wakes the watchers of one client: all share one connection that listens, and are one waiter to the database.
+// listener wakes the watchers of one client, and tells it of operators' acts.
+// All share one connection that listens, and are one waiter to the database.
 type listener struct {
 	store    *Store
 	log      *slog.Logger
@@ -36,7 +38,8 @@ type listener struct {
 	mu     sync.Mutex
 	keys   map[string]*watched
 	left   map[string]time.Time // keys that nobody watches any more, and until when the database still counts this client among those who wait
-	line   *line                // the connection that listens; nil while there is none
+	acts   turns.Acts
+	line   *line // the connection that listens; nil while there is none
 	cannot cannot
 	waits  bool // it may be among those who wait, for whatever key
 	closed bool
@@ -70,22 +73,29 @@ func (s *Store) Watch(ctx context.Context, key string) (<-chan struct{}, error) 
 	if err := fence.CheckKey(key); err != nil {
 		return nil, err
 	}
+	line, err := s.listening(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c, ok := s.listener.add(ctx, line, key)
+	if !ok {
+		return nil, store.Unknown(errLineLost)
+	}
+	return c, nil
+}
+
+var errLineLost = errors.New("postgres: the connection that listens has just been lost; ask again")
+
+// listening makes sure that the store listens. Its errors are the caller's.
+func (s *Store) listening(ctx context.Context) (*line, error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, err
 	}
-	l := s.listener
-	line, err := l.listening(ctx)
-	if err != nil {
-		if errors.Is(err, errors.ErrUnsupported) {
-			return nil, err
-		}
-		return nil, store.Unknown(explain(ctx, err))
+	on, err := s.listener.listening(ctx)
+	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		err = store.Unknown(explain(ctx, err))
 	}
-	c, ok := l.add(ctx, line, key)
-	if !ok {
-		return nil, store.Unknown(errors.New("postgres: the connection that listens has just been lost; ask again"))
-	}
-	return c, nil
+	return on, err
 }
 
 // add enters a watcher, unless the line that it counts on has ended.

@@ -368,6 +368,9 @@ func TestAPoolerThatSwallowsNotificationsIsNoticed(t *testing.T) {
 		if _, err := st.Watch(t.Context(), "watch/pooler"); !errors.Is(err, errors.ErrUnsupported) {
 			t.Errorf("Watch: %v, want ErrUnsupported", err)
 		}
+		if _, err := st.Acts(t.Context()); !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("Acts: %v, want ErrUnsupported", err)
+		}
 	}
 	if n := strings.Count(said.String(), "level=WARN"); n != 1 {
 		t.Errorf("said %d times: %s", n, said.String())

@@ -46,7 +46,9 @@ CREATE TABLE croft.past (
     PRIMARY KEY (key, slot)
 ) WITH (fillfactor = 70);
 
--- Which clients wait for a key, first come, first served. Only while somebody does, changes notify: every notification costs all of the server's commits.
+-- Which clients wait for a key, first come, first served. Only while somebody
+-- does, and when an operator acts, changes notify: every notification costs all
+-- of the server's commits.
 CREATE TABLE croft.waiter (
     key        text COLLATE "C" NOT NULL,
     id         text NOT NULL,                   -- of the client

@@ -1,7 +1,10 @@
--- Waiting clients are told by notifications on one channel:
+-- Clients are told by notifications on one channel. Waiting clients are told this:
 --   key           the key may have changed: everybody who waits for it asks
 --   \x02 id key   the key is free, and it is this client's turn to ask: a hint and no reservation. The others ask only if nothing more is heard of the key
 --   \x03 key      the key has been granted: the others need not ask
+-- Clients that hold leases are told this:
+--   \x04 key      an operator has acted on the key: its holder asks
+-- Only operators' acts cost this one, whether somebody waits or not.
 -- Whoever calls these functions has the lease's row locked, so that between looking for waiters and committing nobody can come to wait unseen.
 
 -- Names the client that has waited longest for a key that is free now. One that is just leaving is passed over: it would take its turn with it.

@@ -53,6 +53,7 @@ DECLARE
     moved    text[] := '{}';      -- awaited keys that have changed hands,
     taken    text[] := '{}';      -- those that somebody held before,
     by_force text[] := '{}';      -- and those that an operator moved
+    acted    text[] := '{}';      -- keys that an operator acted on, awaited or not
     now_us   bigint;
     verb     text;
     verdict  text;
@@ -273,6 +274,7 @@ WHILE wave <= cardinality(ends) LOOP
             r.owner := owners[n]; r.instance := instances[n]; r.ttl := ttls[n];
             r.hold_until := NULL; r.progress := ''; r.progress_at := NULL;
             IF by_hand THEN
+                acted := array_append(acted, k);
                 r.actor := actors[n]; r.note := notes[n];
                 IF guardses[n] <> '' THEN
                     r.guards := guardses[n];
@@ -374,6 +376,14 @@ IF cardinality(moved) > 0 THEN
             PERFORM pg_notify('croft.wake', E'\x03' || k);
         END IF;
     END LOOP;
+END IF;
+
+-- Tell the holders of keys that an operator acted on. A notification that finds
+-- the server's queue full fails the transaction. So an act is not told while the
+-- queue is half full: holders learn of it by renewing.
+IF cardinality(acted) > 0 AND pg_notification_queue_usage() < 0.5 THEN
+    PERFORM pg_notify('croft.wake', E'\x04' || one)
+    FROM unnest(acted) AS one WHERE NOT one = ANY (skipped);
 END IF;
 END
 $$;
