@@ -62,10 +62,10 @@ func try(ctx context.Context, url string) error {
 	return one(ctx, st, then(tenure.Release, mine)).Err
 }
 
-// TestUsersKeepToTheirPrefix: with a password, and a role for the store's prefix and nothing else.
-func TestUsersKeepToTheirPrefix(t *testing.T) {
-	t.Parallel()
-	c := testenv.EtcdAlone(t, "unsafe-no-fsync: true")
+// withUsers makes a cluster ask for users: root, and ann. Her role is for the
+// prefix team-a/ and nothing else.
+func withUsers(t *testing.T, c *testenv.EtcdCluster) {
+	t.Helper()
 	client, ctx := dial(t, c), t.Context()
 	steps := []func() error{
 		func() error { _, err := client.RoleAdd(ctx, "root"); return err },
@@ -85,6 +85,14 @@ func TestUsersKeepToTheirPrefix(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// TestUsersKeepToTheirPrefix: with a password, and a role for the store's prefix and nothing else.
+func TestUsersKeepToTheirPrefix(t *testing.T) {
+	t.Parallel()
+	c := testenv.EtcdAlone(t, "unsafe-no-fsync: true")
+	ctx := t.Context()
+	withUsers(t, c)
 	url := func(user, prefix string) string { return "etcd://" + user + c.Addrs()[0] + "/" + prefix }
 	allowed, err := guard.Allow(url("root:secret@", "team-a"))
 	if err != nil {

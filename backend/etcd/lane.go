@@ -57,6 +57,7 @@ type lane struct {
 	heir    *bid   // whom the key is granted to in the step that frees it
 	forgoes bool   // that did not work
 	leaves  bool   // the write also takes this store's own place off the queue
+	number  int    // in its batch
 	wary    bool   // it was sent together with others, and not carried out
 	encoded string // what is to be written,
 	shelf   string // and what to the shelf, if anything

@@ -18,6 +18,7 @@ const DefaultPrefix = "croft/"
 //	PREFIXp/STORE/NUMBER     a page: when the leases on it were renewed last
 //	PREFIXl/LEASE            the live key of an etcd lease: gone when that expires
 //	PREFIXq/KEY\0STORE       the place of a store in which somebody waits for the key
+//	PREFIXa/NUMBER           a notice of an operator's act: the key acted on
 type naming string
 
 func (n naming) records() string          { return string(n) + "r/" }

@@ -81,7 +81,6 @@ func (s *Store) wakeAll(key string) clientv3.Op {
 // handOver adds to a write what it means for those who wait: whoever is granted the key leaves the queue and learns who is next, whoever frees it offers it to the next, and what an operator does is told to all. A key that one
 // has released and another of this store was granted in the same step was never free: nobody is woken.
 func (s *Store) handOver(l *lane) (before []clientv3.Op, after []clientv3.Op) {
-	byHand := slices.ContainsFunc(l.requests, func(r tenure.Request) bool { return r.Verb.ByHand() })
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.waits[l.key]
@@ -101,7 +100,7 @@ func (s *Store) handOver(l *lane) (before []clientv3.Op, after []clientv3.Op) {
 		}
 		l.told = toOne
 		return before, []clientv3.Op{s.tell(l.key, l.heir.page.store, l.forHeir())}
-	case byHand || state == tenure.Reserved:
+	case l.byHand() || state == tenure.Reserved:
 		l.told = toAll
 		return before, []clientv3.Op{s.wakeAll(l.key)}
 	case state == tenure.Free && m != nil && m.heirs[0].id != 0:

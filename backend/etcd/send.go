@@ -118,7 +118,8 @@ func (s *Store) build(b *batch) *transaction {
 	t := &transaction{form: s.formOf(b), lanes: make([]int, 0, len(b.lanes)+1)}
 	t.then = make([]clientv3.Op, 0, len(b.lanes)+len(b.lanes)/4+len(b.pages)+2)
 	s.mu.Lock()
-	for _, l := range b.lanes {
+	for i, l := range b.lanes {
+		l.number = i
 		if a := l.anchor; l.step == writing && a != nil && !a.planted && !slices.Contains(t.planting, a) {
 			t.planting = append(t.planting, a)
 			t.then = append(t.then, clientv3.OpPut(s.names.live(a.id), "", clientv3.WithLease(a.id)))
@@ -240,6 +241,9 @@ func (s *Store) operations(l *lane) (compares []clientv3.Cmp, then, otherwise []
 func (s *Store) change(ops []clientv3.Op, l *lane, name string) []clientv3.Op {
 	before, after := s.handOver(l)
 	value := l.value()
+	if l.byHand() {
+		ops = append(ops, s.notice(l))
+	}
 	if l.shelf != "" {
 		ops = append(ops, clientv3.OpPut(s.names.shelf(l.key), l.shelf))
 	}

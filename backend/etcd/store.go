@@ -42,7 +42,8 @@ type Store struct {
 	pages   map[uint32]*openPage
 	last    uint32 // number of the newest page
 	waits   map[string]*topic
-	placing bool // places in queues are being kept
+	placing bool     // places in queues are being kept
+	hearing *hearing // of operators' acts; nil while nobody listens
 
 	wary   atomic.Int64 // batches that are not sent as one transaction
 	newest atomic.Int64 // revision of etcd that is known
@@ -67,6 +68,7 @@ type Store struct {
 var (
 	_ store.Store     = (*Store)(nil)
 	_ store.Watcher   = (*Store)(nil)
+	_ store.Announcer = (*Store)(nil)
 	_ store.Sweeper   = (*Store)(nil)
 	_ store.Examiner  = (*Store)(nil)
 	_ store.Pipelined = (*Store)(nil)
@@ -180,6 +182,9 @@ func (s *Store) reached(before, revision int64) {
 			if t.again != nil {
 				t.again()
 			}
+		}
+		if s.hearing != nil {
+			s.hearing.end() // it waits for a revision that is far ahead
 		}
 		for _, p := range s.pages {
 			for _, m := range p.members {
