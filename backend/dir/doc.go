@@ -6,6 +6,7 @@
 //	croft-store.json                                      what this is, and its format
 //	keys/3f/3f…(SHA-256 of the key)/LIFE/00…0017.json     one version of the key's record; the highest number counts
 //	tmp/                                                  what is being made, on the same file system
+//	acts/3f…(SHA-256 of the key)                          the key that an operator acted on
 //
 // A version file is the record in one line of JSON and that line's checksum in a second. LIFE is a name that is used once, made of the time and of
 // chance. A key's folder holds the folder of its present life and nothing else; a life's folder holds versions and nothing else.
@@ -44,6 +45,15 @@
 // is removed from tmp only when it has been synced there: a power cut could else bring it back without its newest version.
 //
 // A damaged version is an error that names the file and the repair ([DamagedError]), never a reset.
+//
+// # Operators' acts
+//
+// A takeover, a revocation or a reservation leaves a file with the key in acts,
+// renamed there from tmp. Holders on the same machine watch that folder by
+// inotify, and look at their lease at once. The file is a hint: it is not
+// synced, and no act fails without it. Holders on a network mount, and on other
+// systems than Linux, learn of acts by their next renewal. Old files are tidied
+// away.
 //
 // # Clock
 //

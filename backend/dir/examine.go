@@ -19,6 +19,7 @@ func (r *register) Examine(ctx context.Context) ([]store.Finding, error) {
 	var findings []store.Finding
 	for _, look := range []func(context.Context) []store.Finding{
 		r.examineMount, r.examineLink, r.examineClock, r.examinePermissions, r.examineSync, r.examineKeys, r.examineTmp,
+		r.examineActs,
 	} {
 		if ctx.Err() != nil {
 			return findings, context.Cause(ctx)
@@ -186,4 +187,13 @@ func (r *register) examineTmp(context.Context) []store.Finding {
 		return []store.Finding{finding("leftovers", store.OK, "the next sweep removes them", "%d of stopped processes in %s", old, r.tmp)}
 	}
 	return []store.Finding{finding("leftovers", store.OK, "", "none")}
+}
+
+// examineActs finds what keeps operators' acts from being told.
+func (r *register) examineActs(context.Context) []store.Finding {
+	if info, err := r.fs.Lstat(r.acts); err != nil || info.IsDir() {
+		return nil // it is made when it is needed
+	}
+	return []store.Finding{finding("acts", store.Warn, "see who put it there, and remove it",
+		"%s is not a folder: holders learn of operators' acts only by renewing", r.acts)}
 }

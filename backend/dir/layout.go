@@ -27,9 +27,12 @@ const (
 )
 
 // tempNames are those of everything in the staging folder that is the store's to remove.
-var tempNames = regexp.MustCompile(`^croft-(new|born|shard|dropped|probe)-[0-9a-f]{16}(-link)?$`)
+var tempNames = regexp.MustCompile(`^croft-(new|born|shard|dropped|probe|acts?)-[0-9a-f]{16}(-link)?$`)
 
 func isTemp(name string) bool { return tempNames.MatchString(name) }
+
+// isAct reports whether a name in the acts' folder is the store's.
+func isAct(name string) bool { return isHex(name, 64) }
 
 // layout is where things lie in a store's directory, and with which permissions they are made.
 type layout struct {
@@ -37,6 +40,7 @@ type layout struct {
 	root     string
 	keys     string
 	tmp      string
+	acts     string // operators' acts; made when it is first needed
 	dirMode  fs.FileMode
 	fileMode fs.FileMode
 	// shared: the directory was set up for others, too. What is made in it gets its permissions, whatever the umask says.
@@ -58,7 +62,11 @@ func (l *layout) temp(kind string) string {
 
 // newLayout looks at the directory, makes it if it is missing, and refuses what cannot be a store.
 func newLayout(fsy fsys.FS, root string) (*layout, error) {
-	l := &layout{fs: fsys.Below(fsy, root), root: root, keys: filepath.Join(root, "keys"), tmp: filepath.Join(root, "tmp")}
+	l := &layout{
+		fs: fsys.Below(fsy, root), root: root,
+		keys: filepath.Join(root, "keys"), tmp: filepath.Join(root, "tmp"),
+		acts: filepath.Join(root, "acts"),
+	}
 	if err := l.makeRoot(); err != nil {
 		return nil, err
 	}
@@ -213,8 +221,32 @@ func (l *layout) mkdir(path string) error {
 	return nil
 }
 
+// placeFolder makes a folder appear with its permissions, so that nobody it is
+// shared with finds it without them.
+func (l *layout) placeFolder(path, kind string) error {
+	if !l.shared {
+		return l.mkdir(path)
+	}
+	ready := l.temp(kind)
+	err := l.mkdir(ready)
+	if err == nil {
+		err = l.fs.Rename(ready, path)
+	}
+	if err != nil {
+		_ = l.fs.Remove(ready)
+	}
+	return err
+}
+
 // write makes a file with the store's permissions. Its content has reached the disk when it returns.
 func (l *layout) write(path string, data []byte) (fs.FileInfo, error) {
+	return l.writeFile(path, data, fsys.File.Sync)
+}
+
+// writeFile makes a file with the store's permissions, and syncs it by sync.
+func (l *layout) writeFile(
+	path string, data []byte, sync func(fsys.File) error,
+) (fs.FileInfo, error) {
 	f, err := l.fs.Open(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, l.fileMode)
 	if err != nil {
 		return nil, err
@@ -224,7 +256,7 @@ func (l *layout) write(path string, data []byte) (fs.FileInfo, error) {
 		err = f.Chmod(l.fileMode)
 	}
 	if err == nil {
-		err = f.Sync()
+		err = sync(f)
 	}
 	var info fs.FileInfo
 	if err == nil {

@@ -79,7 +79,10 @@ func use(tb testing.TB, root string) {
 	st := open(tb, root, nil)
 	defer st.Close()
 	held := acquire("k", "ann")
-	for _, a := range st.Apply(tb.Context(), []tenure.Request{held, then(tenure.Renew, held), then(tenure.Release, held), acquire("k", "bob"), acquire("other", "ann")}) {
+	for _, a := range st.Apply(tb.Context(), []tenure.Request{
+		held, then(tenure.Renew, held), then(tenure.Release, held), acquire("k", "bob"),
+		acquire("other", "ann"), takeover("other"),
+	}) {
 		if a.Err != nil {
 			tb.Fatal(a.Err)
 		}

@@ -35,10 +35,11 @@ type Store struct {
 }
 
 var (
-	_ store.Store    = (*Store)(nil)
-	_ store.Sweeper  = (*Store)(nil)
-	_ store.Watcher  = (*Store)(nil)
-	_ store.Examiner = (*Store)(nil)
+	_ store.Store     = (*Store)(nil)
+	_ store.Sweeper   = (*Store)(nil)
+	_ store.Watcher   = (*Store)(nil)
+	_ store.Announcer = (*Store)(nil)
+	_ store.Examiner  = (*Store)(nil)
 )
 
 // Open opens the store in a directory, and makes it if it is missing: for the user alone, unless the directory was there before and gives

@@ -282,32 +282,16 @@ func (r *register) makeShard(hash string) error {
 	r.mu.Lock()
 	delete(r.synced, hash[:2])
 	r.mu.Unlock()
-	err := r.placeShard(hash)
+	err := r.placeFolder(r.shard(hash), "shard")
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = r.refurnish(); err == nil {
-			err = r.placeShard(hash)
+			err = r.placeFolder(r.shard(hash), "shard")
 		}
 	}
 	if err != nil && !errors.Is(err, fs.ErrExist) && !errors.Is(err, syscall.ENOTEMPTY) {
 		return r.explain(err)
 	}
 	return nil
-}
-
-// placeShard makes a shard appear with its permissions, so that nobody it is shared with finds it without them.
-func (r *register) placeShard(hash string) error {
-	if !r.shared {
-		return r.mkdir(r.shard(hash))
-	}
-	ready := r.temp("shard")
-	err := r.mkdir(ready)
-	if err == nil {
-		err = r.fs.Rename(ready, r.shard(hash))
-	}
-	if err != nil {
-		_ = r.fs.Remove(ready)
-	}
-	return err
 }
 
 // syncBirth makes the entry of a key's folder durable, and that of its shard, unless this process knows that they are.

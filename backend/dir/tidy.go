@@ -111,10 +111,22 @@ func (t *tidying) shard(ctx context.Context, shard string, now time.Time) bool {
 	return ctx.Err() == nil
 }
 
-// leftovers removes from the staging folder what stopped processes have left there, and nothing that is not the store's.
+// leftovers removes from the staging folder what stopped processes have left
+// there, and old acts. It removes nothing that is not the store's.
 func (t *tidying) leftovers(ctx context.Context) error {
 	t.reg.emptyGraves()
-	names, err := t.reg.fs.Names(t.reg.tmp)
+	_ = t.removeOld(ctx, t.reg.acts, isAct) // no store needs them
+	err := t.removeOld(ctx, t.reg.tmp, isTemp)
+	t.reg.emptyGraves()
+	return err
+}
+
+// removeOld removes from a folder what is the store's, by its name, and older
+// than leftoverAge.
+func (t *tidying) removeOld(
+	ctx context.Context, folder string, ours func(name string) bool,
+) error {
+	names, err := t.reg.fs.Names(folder)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -126,8 +138,8 @@ func (t *tidying) leftovers(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		path := filepath.Join(t.reg.tmp, name)
-		if !isTemp(name) {
+		path := filepath.Join(folder, name)
+		if !ours(name) {
 			continue
 		}
 		info, err := t.reg.fs.Lstat(path)
@@ -153,7 +165,6 @@ func (t *tidying) leftovers(ctx context.Context) error {
 		}
 		_ = t.reg.fs.Remove(path)
 	}
-	t.reg.emptyGraves()
 	return nil
 }
 

@@ -12,9 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/croft-dev/croft/internal/ground"
+	"github.com/croft-dev/croft/internal/turns"
 )
 
-// watcher wakes waiters by inotify: one descriptor and one goroutine for all keys of a store, from the first Watch on.
+// watcher wakes waiters, and tells of operators' acts, by inotify: one
+// descriptor and one goroutine for all keys of a store, from the first Watch or
+// Acts on.
 type watcher struct {
 	mu      sync.Mutex
 	closed  bool
@@ -22,6 +25,8 @@ type watcher struct {
 	fd      int
 	waits   map[int32]map[*wait]struct{} // by watch descriptor
 	all     map[*wait]struct{}
+	acts    turns.Acts
+	actsAt  int32 // the watch descriptor of the acts' folder; 0: it is not watched
 }
 
 // wait is one waiter. It watches the deepest folder on the way to the key's versions that exists; a change there wakes it and lets it look again
@@ -37,8 +42,8 @@ const watchFor = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_MOVE_SELF | unix.IN
 
 // Watch wakes at every change of the key made on this machine. On a network mount, where others change it unseen, it is not to be had.
 func (r *register) Watch(ctx context.Context, key string) (<-chan struct{}, error) {
-	if m, err := ground.MountOf(r.root); err != nil || m.Kind == ground.Network || m.Kind == ground.Foreign {
-		return nil, fmt.Errorf("store %s: its file system (%s) does not tell of changes made elsewhere; ask again instead: %w", r.root, m.Name, errors.ErrUnsupported)
+	if err := r.told(); err != nil {
+		return nil, err
 	}
 	w := &wait{hash: hashOf(key), wake: make(chan struct{}, 1)}
 	r.watcher.mu.Lock()
@@ -58,6 +63,19 @@ func (r *register) Watch(ctx context.Context, key string) (<-chan struct{}, erro
 	return w.wake, nil
 }
 
+// told is why the file system does not tell of changes, or nil if it does.
+func (r *register) told() error {
+	m, err := ground.MountOf(r.root)
+	if err != nil {
+		return r.explain(err)
+	}
+	if m.Kind == ground.Network || m.Kind == ground.Foreign {
+		return fmt.Errorf("store %s: its file system (%s) does not tell of changes made elsewhere; "+
+			"ask again instead: %w", r.root, m.Name, errors.ErrUnsupported)
+	}
+	return nil
+}
+
 func (r *register) startWatching() error {
 	if r.watcher.closed {
 		return os.ErrClosed
@@ -73,6 +91,7 @@ func (r *register) startWatching() error {
 	r.watcher.inotify = os.NewFile(uintptr(fd), "inotify")
 	r.watcher.waits = map[int32]map[*wait]struct{}{}
 	r.watcher.all = map[*wait]struct{}{}
+	r.watcher.actsAt = 0
 	go r.follow(r.watcher.inotify)
 	return nil
 }
@@ -152,6 +171,7 @@ func (r *register) follow(inotify *os.File) {
 	for w := range r.watcher.all {
 		r.watcher.end(w)
 	}
+	r.watcher.acts.End()
 	if !r.watcher.closed { // it broke: the next who waits begins anew
 		_ = inotify.Close()
 		r.watcher.inotify = nil
@@ -167,6 +187,9 @@ func (r *register) happened(wd int32, mask uint32, name string) {
 		return
 	}
 	self := mask&(unix.IN_MOVE_SELF|unix.IN_DELETE_SELF|unix.IN_IGNORED|unix.IN_UNMOUNT) != 0
+	if wd == r.watcher.actsAt {
+		r.acted(self, name)
+	}
 	for w := range r.watcher.waits[wd] {
 		switch {
 		case self || (w.name != "" && w.name == name) || (w.name == "" && mask&unix.IN_ISDIR != 0):

@@ -108,9 +108,7 @@ func TestWaitersOfOtherKeysSleepOn(t *testing.T) {
 	for i := range 300 {
 		p.must(acquire(fmt.Sprintf("others/%d", i), "ann"))
 	}
-	hand := acquire("there/8", "bob")
-	hand.Verb, hand.Actor, hand.Note = tenure.Takeover, "bob", "a test"
-	p.must(hand)
+	p.must(takeover("there/8"))
 	woken(t, two, "a takeover")
 	select {
 	case <-here:

@@ -74,6 +74,7 @@ type transaction struct {
 	at     int64             // the version of the data that it is of
 	dirty  []*entry
 	passed []*entry // keys that have changed hands
+	acts   []string // keys that operators have acted on
 	again  *entry   // one that was confirmed as it is
 	wrote  bool     // a record: whether anything else was is not known
 	err    error    // the first failure: nothing of it counts
@@ -110,6 +111,9 @@ func (x *transaction) apply(req *tenure.Request) store.Answer {
 			x.dirty = append(x.dirty, e)
 		}
 		e.passing = e.passing || handsOf(&e.head) != before
+		if req.Verb.ByHand() {
+			x.acts = append(x.acts, req.Key)
+		}
 	case e.id != 0:
 		x.again = e
 	}

@@ -46,19 +46,22 @@ func (w *watches) others(file string, do func(*watches)) {
 	}
 }
 
-// announce wakes those who wait for what a transaction has changed, here and in the other stores of this process.
-func (s *Store) announce(file string, passed []*entry) {
-	if len(passed) == 0 {
+// announce wakes those who wait for what a transaction has changed, and tells
+// of operators' acts, here and in the other stores of this process.
+func (s *Store) announce(file string, passed []*entry, acts []string) {
+	if len(passed) == 0 && len(acts) == 0 {
 		return
 	}
-	for _, e := range passed {
-		s.watch.wake(e.head.Key, handsOf(&e.head))
-	}
-	s.watch.others(file, func(w *watches) {
+	tell := func(w *watches) {
 		for _, e := range passed {
 			w.wake(e.head.Key, handsOf(&e.head))
 		}
-	})
+		for _, key := range acts {
+			w.acts.Tell(key)
+		}
+	}
+	tell(&s.watch)
+	s.watch.others(file, tell)
 }
 
 // awaited says of releases that somebody waits in another store of this process. Of other processes nothing is known.

@@ -81,6 +81,13 @@ func TestStoreChild(t *testing.T) {
 			}
 			testenv.Say("answer", one(st, acquire("k", "child")).Err)
 		}
+	case "revoke": // revokes the keys that it is told
+		st := open(t, file, nil)
+		defer st.Close()
+		testenv.Say("ready")
+		for in.Scan() {
+			testenv.Say("answer", one(st, revoke(in.Text())).Err)
+		}
 	case "look": // says whether the file is whole, and who has a key
 		var verdict string
 		query(t, file, "PRAGMA integrity_check", &verdict)
@@ -252,5 +259,24 @@ func told(tb testing.TB, err error, c *testenv.Child, what string) {
 		if err == nil || !strings.Contains(err.Error(), word) {
 			tb.Errorf("%s behind a stopped writer: %v; it does not say %q", what, err, word)
 		}
+	}
+}
+
+// TestActsOfAnotherProcessAreTold, soon.
+func TestActsOfAnotherProcessAreTold(t *testing.T) {
+	t.Parallel()
+	file := memoryDir(t) + "/croft.db"
+	st := open(t, file, nil)
+	defer st.Close()
+	child := startChild(t, "revoke", file)
+	child.Expect(t, "ready")
+	c := listen(t, st)
+	for i := range 5 {
+		key := fmt.Sprintf("job/%d", i)
+		start := time.Now()
+		fmt.Fprintln(child.In, key)
+		child.Expect(t, "answer <nil>")
+		heard(t, c, "", key)
+		t.Logf("told after %s", time.Since(start))
 	}
 }

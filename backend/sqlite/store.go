@@ -82,10 +82,11 @@ type Store struct {
 }
 
 var (
-	_ store.Store    = (*Store)(nil)
-	_ store.Sweeper  = (*Store)(nil)
-	_ store.Watcher  = (*Store)(nil)
-	_ store.Examiner = (*Store)(nil)
+	_ store.Store     = (*Store)(nil)
+	_ store.Sweeper   = (*Store)(nil)
+	_ store.Watcher   = (*Store)(nil)
+	_ store.Announcer = (*Store)(nil)
+	_ store.Examiner  = (*Store)(nil)
 )
 
 // Open opens the store in a file, and makes the file, for the user alone, if it is missing. It refuses a place that cannot keep the promises of a store, and a file of somebody else. o may be nil.
@@ -106,7 +107,7 @@ func Open(ctx context.Context, path string, o *Options) (*Store, error) {
 }
 
 // New makes a store in the caller's own database, opened with modernc.org/sqlite, beside its other tables; it stays the caller's to close, after the store. Its file must be in WAL mode. The store
-// takes one connection for itself, on which it sets what it needs (synchronous = FULL among it), one more while somebody waits for a key, and any for reading. Nothing is sent until
+// takes one connection for itself, on which it sets what it needs (synchronous = FULL among it), one more while somebody waits for a key or keeps a lease, and any for reading. Nothing is sent until
 // the store is asked something. o may be nil.
 func New(db *sql.DB, o *Options) *Store {
 	s := newStore(o)
@@ -132,7 +133,7 @@ func newStore(o *Options) *Store {
 	}
 	s.sweeps.Every, s.sweeps.Longest = s.options.SweepEvery, 30*time.Second
 	s.sweeps.Do = func(ctx context.Context) { _ = s.sweepSomewhere(ctx) }
-	s.watch.keys = map[string]*watched{}
+	s.watch.keys, s.watch.sooner = map[string]*watched{}, make(chan struct{}, 1)
 	return s
 }
 

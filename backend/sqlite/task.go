@@ -246,7 +246,7 @@ func (s *Store) carryOut(w *writer, tasks []*task) ([]*task, error) {
 		s.doubtful = s.doubtful || code(err) == codes.SQLITE_IOERR_FSYNC
 		return tasks, w.base.explain(context.Background(), err)
 	}
-	s.announce(w.base.file, x.passed)
+	s.announce(w.base.file, x.passed, x.acts)
 	return tasks, nil
 }
 
@@ -280,12 +280,15 @@ func (x *transaction) begin(w *writer, raw any, now time.Time) error {
 		x.seen = map[string]*entry{}
 	}
 	if cap(x.dirty) > mostKnown || cap(x.passed) > mostKnown { // what is behind their ends keeps records
-		x.dirty, x.passed = nil, nil
+		x.dirty, x.passed, x.acts = nil, nil, nil
 	}
 	if x.writer != w || x.at != at {
 		clear(x.seen)
 	}
-	*x = transaction{writer: w, now: tenure.Time(now), seen: x.seen, at: at, dirty: x.dirty[:0], passed: x.passed[:0]}
+	*x = transaction{
+		writer: w, now: tenure.Time(now), seen: x.seen, at: at,
+		dirty: x.dirty[:0], passed: x.passed[:0], acts: x.acts[:0],
+	}
 	x.raw, _ = raw.(sqldriver.ExecerContext) // the driver has it: newWriter looked
 	return nil
 }
@@ -304,7 +307,10 @@ func (x *transaction) end() error {
 		err = x.exec(x.touch, x.again.id)
 	}
 	if err == nil {
-		err = x.exec(x.commit)
+		unnoted := x.noteActs() // a failure counts if it ended the transaction
+		if err = x.exec(x.commit); err != nil {
+			err = errors.Join(unnoted, err)
+		}
 	}
 	if err != nil {
 		x.forget()

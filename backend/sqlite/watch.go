@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/turns"
 	"github.com/croft-dev/croft/store"
 )
 
@@ -19,11 +20,19 @@ const (
 	pollShare = 10
 )
 
-// watches wakes the waiters of one store: for changes of its own process at once, for those of others it looks. Nothing runs while nobody waits.
+// watches wakes the waiters of one store, and tells its listeners of operators'
+// acts: for changes of its own process at once, for those of others it looks.
+// Nothing runs while nobody waits or listens.
 type watches struct {
 	mu      sync.Mutex
 	keys    map[string]*watched
 	looking bool
+	sooner  chan struct{} // a key is waited for: do not wait for actsEvery
+
+	acts    turns.Acts
+	heard   bool  // somebody listens, and lastAct is known
+	lastAct int64 // the id of the newest act that was read
+	unread  bool  // there may be acts since, though the file is unchanged
 }
 
 // watched is a key with watchers.
@@ -53,15 +62,30 @@ func (s *Store) Watch(ctx context.Context, key string) (<-chan struct{}, error) 
 	if k := w.keys[key]; k != nil && !k.known {
 		k.known, k.seen = true, handsOf(&rec)
 	}
-	start := !w.looking && len(w.keys) > 0
+	w.mu.Unlock()
+	if err := s.beginToLook(); err != nil {
+		return nil, err
+	}
+	select {
+	case w.sooner <- struct{}{}:
+	default:
+	}
+	context.AfterFunc(ctx, func() { w.remove(key, c) })
+	return c, nil
+}
+
+// beginToLook makes sure that somebody looks for changes by others.
+func (s *Store) beginToLook() error {
+	w := &s.watch
+	w.mu.Lock()
+	start := !w.looking && (len(w.keys) > 0 || w.acts.Heard())
 	w.looking = w.looking || start
 	w.mu.Unlock()
 	if start && !s.background(s.lookOut) {
 		w.broke()
-		return nil, store.Unknown(ErrClosed)
+		return store.Unknown(ErrClosed)
 	}
-	context.AfterFunc(ctx, func() { w.remove(key, c) })
-	return c, nil
+	return nil
 }
 
 func (w *watches) add(key string) chan struct{} {
@@ -126,23 +150,28 @@ func (w *watches) compare(key string, now hands) {
 	}
 }
 
-// watching lists the keys with watchers. If there are none, whoever asks may stop looking.
-func (w *watches) watching() []string {
+// watching lists the keys with watchers. It says whether somebody listens, and
+// whether acts must be read even if the file is unchanged. If nobody waits or
+// listens, the caller stops looking.
+func (w *watches) watching() (list []string, heard, unread bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	keys := make([]string, 0, len(w.keys))
 	for key := range w.keys {
 		keys = append(keys, key)
 	}
-	w.looking = len(keys) > 0
-	return keys
+	w.heard = w.heard && w.acts.Heard()
+	w.looking = len(keys) > 0 || w.heard
+	unread, w.unread = w.unread, false
+	return keys, w.heard, unread
 }
 
 // broke ends all watches: their owners go on by polling, and may watch again.
 func (w *watches) broke() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.looking = false
+	w.looking, w.heard = false, false
+	w.acts.End()
 	for key, k := range w.keys {
 		for c := range k.watchers {
 			close(c)
@@ -151,7 +180,7 @@ func (w *watches) broke() {
 	}
 }
 
-// lookOut looks for changes by others for as long as somebody waits.
+// lookOut looks for changes by others for as long as somebody waits or listens.
 func (s *Store) lookOut() {
 	ctx, cancel := s.untilClosed(setupWait)
 	defer cancel()
@@ -176,16 +205,22 @@ func (s *Store) lookOut() {
 	tick := time.NewTimer(pollEvery)
 	defer tick.Stop()
 	for last := int64(-1); ; {
-		keys := s.watch.watching()
-		if len(keys) == 0 {
+		keys, heard, unread := s.watch.watching()
+		if len(keys) == 0 && !heard {
 			return
 		}
-		next := pollEvery
+		next, sooner := pollEvery, (chan struct{})(nil)
+		if len(keys) == 0 {
+			next, sooner = actsEvery, s.watch.sooner
+		}
 		version, err := dataVersion(context.Background(), conn)
-		if err == nil && version != last {
+		if err == nil && (unread || version != last) {
 			last = version
 			began := time.Now()
 			err = s.compareAll(load, keys)
+			if err == nil && heard {
+				err = s.watch.readActs(conn)
+			}
 			next = max(next, pollShare*time.Since(began))
 		}
 		if err != nil || b.moved() || s.apart(b, b.company) != nil {
@@ -195,6 +230,7 @@ func (s *Store) lookOut() {
 		tick.Reset(next)
 		select {
 		case <-tick.C:
+		case <-sooner:
 		case <-s.closing:
 			s.watch.broke()
 			return

@@ -1,0 +1,201 @@
+package sqlite
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/tenure"
+)
+
+func revoke(key string) tenure.Request {
+	return tenure.Request{
+		Verb: tenure.Revoke, Key: key, Secret: tenure.NewSecret(), Actor: "operator", Note: "a test",
+	}
+}
+
+func listen(tb testing.TB, st *Store) <-chan string {
+	tb.Helper()
+	c, err := st.Acts(tb.Context())
+	must(tb, err)
+	return c
+}
+
+// heard expects a key to be the next that is told of; "": the channel is closed.
+// An act may be told of twice, once it was done and once it was read.
+func heard(tb testing.TB, c <-chan string, before, want string) {
+	tb.Helper()
+	for {
+		select {
+		case key, open := <-c:
+			if open && key == before {
+				continue
+			}
+			if key != want || open != (want != "") {
+				tb.Fatalf("told of %.600q (open: %t), want %q", key, open, want)
+			}
+			return
+		case <-time.After(testenv.Patience):
+			tb.Fatalf("not told of %q", want)
+		}
+	}
+}
+
+// TestNothingLooksForActsWhileNobodyListens, and listening looks at no key.
+func TestNothingLooksForActsWhileNobodyListens(t *testing.T) {
+	t.Parallel()
+	st := open(t, filepath.Join(memoryDir(t), "croft.db"), nil)
+	defer st.Close()
+	looking := func() bool {
+		st.watch.mu.Lock()
+		defer st.watch.mu.Unlock()
+		return st.watch.looking
+	}
+	for range 3 {
+		ctx, cancel := context.WithCancel(t.Context())
+		c, err := st.Acts(ctx)
+		must(t, err)
+		if keys, heard, _ := st.watch.watching(); len(keys) > 0 || !heard || !looking() {
+			t.Error("somebody listens, and it looks at", keys)
+		}
+		cancel()
+		for range c { // until it is closed
+		}
+		testenv.Eventually(t, "the end of looking", func() error {
+			if looking() {
+				return fmt.Errorf("nobody listens any more, and it still looks")
+			}
+			return nil
+		})
+	}
+}
+
+// TestActsAreToldToThoseWhoBeganBesideAWaiter: the act may be in a version of
+// the file that was looked at before.
+func TestActsAreToldToThoseWhoBeganBesideAWaiter(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(memoryDir(t), "croft.db")
+	st := open(t, file, nil)
+	defer st.Close()
+	_, err := st.Watch(t.Context(), "waited")
+	must(t, err)
+	for i := range 20 {
+		ctx, cancel := context.WithCancel(t.Context())
+		c, err := st.Acts(ctx)
+		must(t, err)
+		key := fmt.Sprintf("job/%d", i)
+		execute(t, file, "INSERT INTO croft_act (key) VALUES ('"+key+"')") // as another process does
+		heard(t, c, "", key)
+		cancel()
+	}
+}
+
+func TestPlantedActsAreIgnored(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(memoryDir(t), "croft.db")
+	st := open(t, file, nil)
+	defer st.Close()
+	c := listen(t, st)
+	for _, key := range []string{
+		"''", "'/'", "'a' || char(10) || 'b'", "CAST(x'ff' AS TEXT)",
+		"hex(zeroblob(1000))", "hex(zeroblob(10000000))",
+	} {
+		execute(t, file, "INSERT INTO croft_act (key) VALUES ("+key+")")
+	}
+	execute(t, file, "INSERT INTO croft_act (key) VALUES ('after')")
+	heard(t, c, "", "after")
+	must(t, one(st, revoke("job")).Err)
+	heard(t, c, "", "job")
+}
+
+// TestActsGoOnWithoutTheirTable: nobody is told then, and nothing fails.
+func TestActsGoOnWithoutTheirTable(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]string{
+		"removed":  "DROP TABLE croft_act",
+		"another":  "DROP TABLE croft_act; CREATE TABLE croft_act (unlike)",
+		"full":     "INSERT INTO croft_act (id, key) VALUES (9223372036854775807, 'x')",
+		"refusing": "CREATE TRIGGER t BEFORE INSERT ON croft_act BEGIN SELECT RAISE(ABORT, 'no'); END",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file := filepath.Join(memoryDir(t), "croft.db")
+			st := open(t, file, nil)
+			defer st.Close()
+			c := listen(t, st)
+			must(t, one(st, acquire("job", "ann")).Err)
+			execute(t, file, change)
+			must(t, one(st, revoke("job")).Err)
+			rec, err := st.Get(t.Context(), "job")
+			must(t, err)
+			if rec.State == tenure.Held {
+				t.Errorf("the record is %+v", rec)
+			}
+			for key := range c { // told within the process, or broken by now
+				if key == "job" {
+					break
+				}
+			}
+		})
+	}
+}
+
+func TestFewActsAreKept(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(memoryDir(t), "croft.db")
+	st := open(t, file, nil)
+	defer st.Close()
+	for round := range 3 {
+		var requests []tenure.Request
+		for i := range mostActs {
+			requests = append(requests, revoke(fmt.Sprintf("job/%d/%d", round, i)))
+		}
+		for _, a := range st.Apply(t.Context(), requests) {
+			must(t, a.Err)
+		}
+	}
+	must(t, one(st, revoke("last")).Err)
+	var kept int
+	var last string
+	query(t, file, "SELECT count(*), (SELECT key FROM croft_act ORDER BY id DESC) FROM croft_act",
+		&kept, &last)
+	if kept != mostActs || last != "last" {
+		t.Errorf("%d acts are kept, the last of %s", kept, last)
+	}
+}
+
+// TestBrokenAnnouncementsCanBeHadAgain: the file is moved away, and another
+// made in its place.
+func TestBrokenAnnouncementsCanBeHadAgain(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(memoryDir(t), "croft.db")
+	st := open(t, file, nil)
+	defer st.Close()
+	c := listen(t, st)
+	execute(t, file, "INSERT INTO croft_act (key) VALUES ('before')") // as another process does
+	heard(t, c, "", "before")
+	for _, suffix := range []string{"", "-wal", "-shm"} {
+		must(t, os.Rename(file+suffix, file+".old"+suffix))
+	}
+	heard(t, c, "before", "")
+	other := open(t, file, nil)
+	defer other.Close()
+	c = listen(t, st)
+	must(t, one(other, revoke("after")).Err)
+	heard(t, c, "", "after")
+}
+
+func TestClosingEndsAnnouncements(t *testing.T) {
+	t.Parallel()
+	st := open(t, filepath.Join(memoryDir(t), "croft.db"), nil)
+	c := listen(t, st)
+	must(t, st.Close()) // it waits for what goes on in the background
+	heard(t, c, "", "")
+	if _, err := st.Acts(t.Context()); err == nil {
+		t.Error("a closed store tells of acts")
+	}
+}

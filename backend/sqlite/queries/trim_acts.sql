@@ -1,0 +1,1 @@
+DELETE FROM main.croft_act WHERE id <= (SELECT max(id) FROM main.croft_act) - ?1
