@@ -55,7 +55,7 @@ func (c *client) start() {
 	c.instance = fmt.Sprintf("%s-%d", c.name, c.life)
 	c.watches = map[string]*watch{}
 	c.engine = engine.New(engine.Options{
-		Observed: true, Watches: c.w.store.base().hints, Pipelines: chance(c.rng, 50),
+		Observed: true, Watches: c.w.store.base().hints, Acts: c.w.store.base().hints, Pipelines: chance(c.rng, 50),
 		CallTimeout: callTimeout, Random: c.rng.Float64, NewSecret: c.newSecret,
 	})
 	if c == c.w.operator {
@@ -357,7 +357,7 @@ func (c *client) watch(key string) {
 			t.open = true
 			base.watches = append(base.watches, t)
 			opened := engine.Watched
-			if awarding, is := c.w.store.(*turns); is && awarding.desk(c).watched(t) {
+			if awarding, is := c.w.store.(*turns); is && key != engine.Acts && awarding.desk(c).watched(t) {
 				opened = engine.WatchedSince
 			}
 			t.tell(opened)
@@ -369,6 +369,14 @@ func (c *client) watch(key string) {
 func (t *watch) tell(h engine.Hint) {
 	if t.c.watches[t.key] == t {
 		t.c.engine.Hint(t.c.Now(), t.key, h, nil)
+		t.c.told()
+	}
+}
+
+// acted says that an operator has acted on a key.
+func (t *watch) acted(key string) {
+	if t.c.watches[t.key] == t {
+		t.c.engine.Hint(t.c.Now(), key, engine.Acted, nil)
 		t.c.told()
 	}
 }

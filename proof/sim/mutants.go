@@ -88,6 +88,8 @@ var Mutants = []*Mutant{
 		patch("engine/acquire.go", "if e.now >= deadline.Add(-c.Terms.Notice) {", "if false {"),
 	inEngine("never-looks", "a stalled lease is given up without a look").byTest("TestAStalledLeaseIsLookedAtBeforeItIsGivenUp").
 		patch("engine/lease.go", "e.ready.Look = append(e.ready.Look, l)", ""),
+	inEngine("deaf-to-operators", "a lease is not renewed out of turn when an operator has acted on its key").byTest("TestALeaseTakenByAnOperatorEndsAtOnce").
+		patch("engine/queue.go", "e.stepLease(q.holder, keep.Doubted{})", ""),
 
 	// The stores.
 	{Name: "date-is-exact", Place: "store", Says: "a date of whole seconds is taken for the time", Profile: "s3", Laws: []Law{LocalDeadline, NoEarlyGrant}},

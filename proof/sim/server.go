@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/croft-dev/croft/internal/engine"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/store/cas"
 	"github.com/croft-dev/croft/tenure"
@@ -105,6 +106,18 @@ func (g *ground) write(req tenure.Request, next kept, m message) {
 	g.w.judge.committed(req, before.record, next.record, m)
 	if req.Verb != tenure.Renew && req.Verb != tenure.Report {
 		g.wake(req.Key)
+	}
+	if req.Verb.ByHand() {
+		g.announce(req.Key)
+	}
+}
+
+// announce tells clients that an operator has acted on a key.
+func (g *ground) announce(key string) {
+	for _, t := range g.watches {
+		if t.key == engine.Acts && !g.w.fault(LostHint) {
+			t.c.soon(g.w.now+between(t.c.rng, time.Millisecond, 5*time.Millisecond), func() { t.acted(key) })
+		}
 	}
 }
 
