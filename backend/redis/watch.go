@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -271,7 +272,7 @@ func (l *listener) resubscribe() {
 	l.store.hub.InOrder(func() {
 		waited, unused := l.store.hub.Keys()
 		conn, err := l.open()
-		if names := append(waited, unused...); err == nil && len(names) > 0 {
+		if names := slices.Concat(waited, unused); err == nil && len(names) > 0 {
 			_ = conn.Subscribe(context.Background(), names...)
 		}
 	})

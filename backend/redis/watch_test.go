@@ -59,10 +59,9 @@ func TestAPlaceNobodyKnowsOfIsGivenUpAsWell(t *testing.T) {
 			t.Parallel()
 			server := testenv.Redis(t)
 			client, key := dial(t, server), "place/"+name
-			ann, bob := waits(t, server, key, "ann"), waits(t, server, key, "bob")
-			if !ann.ask() {
-				t.Fatal("ann has not got the key")
-			}
+			ann := waits(t, server, key, "ann")
+			ann.takes()
+			bob := waits(t, server, key, "bob")
 			warm(t, bob.Store) // its connection is open
 			var lost deaf
 			bob.client.(*goredis.Client).AddHook(&lost)

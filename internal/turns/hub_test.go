@@ -73,7 +73,7 @@ func inHub(t *testing.T, test func(t *testing.T, h *Hub, s *server)) {
 	})
 }
 
-func watch(t *testing.T, h *Hub, ctx context.Context, key string) <-chan struct{} {
+func watch(ctx context.Context, t *testing.T, h *Hub, key string) <-chan struct{} {
 	t.Helper()
 	c, err := h.Watch(ctx, key)
 	if err != nil {
@@ -85,7 +85,7 @@ func watch(t *testing.T, h *Hub, ctx context.Context, key string) <-chan struct{
 func TestAKeyIsSubscribedToOnceAndKeptForAWhile(t *testing.T) {
 	inHub(t, func(t *testing.T, h *Hub, s *server) {
 		ctx, cancel := context.WithCancel(t.Context())
-		one, two := watch(t, h, ctx, "a"), watch(t, h, ctx, "a")
+		one, two := watch(ctx, t, h, "a"), watch(ctx, t, h, "a")
 		s.want(t, "subscribe a")
 		h.Changed("a")
 		<-one
@@ -97,7 +97,7 @@ func TestAKeyIsSubscribedToOnceAndKeptForAWhile(t *testing.T) {
 		s.want(t)
 		time.Sleep(keptFor - time.Second)
 		again, cancel := context.WithCancel(t.Context())
-		watch(t, h, again, "a")
+		watch(again, t, h, "a")
 		s.want(t) // it is subscribed to
 		h.Refused("a", true)
 		cancel()
@@ -115,7 +115,7 @@ func TestWhoWaitsIsInLine(t *testing.T) {
 		if h.Watches("a") {
 			t.Error("nobody waits")
 		}
-		c := watch(t, h, t.Context(), "a")
+		c := watch(t.Context(), t, h, "a")
 		if !h.Watches("a") || h.Watches("b") {
 			t.Error("an acquire does not ask for a place")
 		}
@@ -167,7 +167,7 @@ func TestAServerThatSaysNothingKeepsACallerNoLongerThanItsContext(t *testing.T) 
 // TestMessagesThatComeBackWakeEverybody: some may have been missed.
 func TestMessagesThatComeBackWakeEverybody(t *testing.T) {
 	inHub(t, func(t *testing.T, h *Hub, s *server) {
-		c := watch(t, h, t.Context(), "a")
+		c := watch(t.Context(), t, h, "a")
 		h.Refused("a", true)
 		h.Opened("a")
 		<-c
@@ -176,7 +176,7 @@ func TestMessagesThatComeBackWakeEverybody(t *testing.T) {
 
 func TestAHubThatBrokeEndsItsWaitsAndTakesNewOnes(t *testing.T) {
 	inHub(t, func(t *testing.T, h *Hub, s *server) {
-		c := watch(t, h, t.Context(), "a")
+		c := watch(t.Context(), t, h, "a")
 		acts, err := h.Listen(t.Context(), "acts")
 		if err != nil {
 			t.Fatal(err)
@@ -192,7 +192,7 @@ func TestAHubThatBrokeEndsItsWaitsAndTakesNewOnes(t *testing.T) {
 		if _, open := <-acts; open {
 			t.Error("acts are still told")
 		}
-		c = watch(t, h, t.Context(), "a")
+		c = watch(t.Context(), t, h, "a")
 		h.Changed("a")
 		<-c
 	})
@@ -201,7 +201,7 @@ func TestAHubThatBrokeEndsItsWaitsAndTakesNewOnes(t *testing.T) {
 func TestAHubThatHasEndedStepsOutOfAllLines(t *testing.T) {
 	inHub(t, func(t *testing.T, h *Hub, s *server) {
 		for _, key := range []string{"a", "b", "c"} {
-			watch(t, h, t.Context(), key)
+			watch(t.Context(), t, h, key)
 			h.Refused(key, key != "c")
 		}
 		s.want(t, "subscribe a", "subscribe b", "subscribe c")
@@ -216,7 +216,7 @@ func TestAHubThatHasEndedStepsOutOfAllLines(t *testing.T) {
 // TestATopicHasNoLine: nobody enters it, and it can be lost alone.
 func TestATopicHasNoLine(t *testing.T) {
 	inHub(t, func(t *testing.T, h *Hub, s *server) {
-		c := watch(t, h, t.Context(), "a")
+		c := watch(t.Context(), t, h, "a")
 		h.Refused("a", true)
 		ctx, cancel := context.WithCancel(t.Context())
 		if _, err := h.Listen(ctx, "acts"); err != nil {
@@ -246,11 +246,11 @@ func TestWhoComesBackWhileItStepsOutDoesNotCountOnAPlace(t *testing.T) {
 	inHub(t, func(t *testing.T, h *Hub, s *server) {
 		s.slow = 10 * time.Millisecond
 		ctx, cancel := context.WithCancel(t.Context())
-		watch(t, h, ctx, "a")
+		watch(ctx, t, h, "a")
 		h.Refused("a", true)
 		cancel()
 		synctest.Wait()
-		watch(t, h, t.Context(), "a")
+		watch(t.Context(), t, h, "a")
 		h.Refused("a", true)
 		if !h.Placed("a") {
 			t.Error("it has no place")
