@@ -25,7 +25,7 @@ func benchTold(ctx context.Context, b *bench) error {
 	t := b.newTable()
 	t.columns = []column{{"median", "median", asTime}, {"worst", "worst", asTime}}
 	for _, st := range stores {
-		took, err := told(ctx, st.url, max(b.rounds, 3))
+		took, err := told(ctx, st.url, b.rounds)
 		if err != nil {
 			return fmt.Errorf("%s: %w", st.name, err)
 		}
@@ -86,7 +86,7 @@ func told(ctx context.Context, url string, n int) ([]time.Duration, error) {
 		if err != nil {
 			return nil, err
 		}
-		time.Sleep(time.Second) // it listens by now
+		time.Sleep(500 * time.Millisecond) // it listens by now
 		start := time.Now()
 		if _, err := operator.Takeover(ctx, key, croft.ByHand{Note: "bench"}); err != nil {
 			return nil, err
