@@ -47,6 +47,7 @@ var workloads = []workload{
 	{"dir", "Directory: one acquire and release", "A grant and a release are each one file created, written and synced, one link, and one folder synced.", benchDir},
 	{"combine", "Directory: 64 goroutines, distinct keys", "The client combines their calls, the disk their syncs.", benchCombine},
 	{"held", "Directory: keeping 10,000 leases", "One client holds them all.", benchHeld},
+	{"told", "A takeover reaches the holder", "From the beginning of a takeover to the end of the holder's context, in another client. The next renewal would be due 20 s after the grant.", benchTold},
 	{"run", "croft run", "A command under a lease in a directory, beside the same command alone.", benchRun},
 }
 
