@@ -28,7 +28,6 @@ var errLocked = errors.New("postgres: another transaction has this key's row loc
 // alone, waiting for at most LockWait.
 func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.Answer {
 	b := &batch{requests: requests, answers: make([]store.Answer, len(requests))}
-	s.listener.asking(b)
 	todo := make([]int, 0, len(requests))
 	for i := range requests {
 		if err := requests[i].Check(); err != nil {
@@ -44,6 +43,7 @@ func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.An
 		b.fail(todo, err)
 		return b.answers
 	}
+	s.asking(b, todo)
 	var again []int
 	if len(todo) == 1 {
 		again = s.lone(ctx, b, todo)
@@ -56,7 +56,7 @@ func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.An
 		}
 	}
 	s.askAlone(ctx, b, again)
-	s.listener.asked(b)
+	s.asked(b)
 	for i := range b.answers {
 		if b.answers[i].Err == nil && (requests[i].Verb == tenure.Acquire || requests[i].Verb.ByHand()) {
 			s.sweeping.Granted()
@@ -168,7 +168,7 @@ func (s *Store) send(ctx context.Context, do func(context.Context) error) (err e
 		if s.own {
 			s.pool.Reset() // new connections go where the URL's target_session_attrs lead them,
 		}
-		s.listener.leave() // and who waits must hear of what happens there
+		s.listener.leave() // and waiters must hear of what happens there
 	}
 	return err
 }

@@ -149,7 +149,7 @@ func (s *Store) examineSchema(ctx context.Context, v *server) store.Finding {
 }
 
 func (s *Store) examineNotify(ctx context.Context, _ *server) store.Finding {
-	switch _, err := s.listener.listening(ctx); {
+	switch err := s.listener.listening(ctx); {
 	case err == nil:
 		return found("notifications", store.OK,
 			"arrive: waiters are woken, and holders told of operators' acts", "")

@@ -8,13 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// EnterNeverLate keeps a store from entering itself among those who wait, some
-// time after Watch or after its turn. Then only a refusal enters it, and only a
-// turn, a grace that is over or a change wakes its watchers: a test knows the
-// order of the line however slow the machine is. Call it before Watch.
-func EnterNeverLate(s *Store) { s.listener.late = 24 * time.Hour }
-
-// LeavePatiently lets Close wait for as long as it takes to leave the line.
+// LeavePatiently lets Close wait for so long until the store has left all lines.
 func LeavePatiently(s *Store, patience time.Duration) { s.listener.farewell = patience }
 
 // Statements are all texts that are sent as they are, by their names.

@@ -494,8 +494,8 @@ func ledgerDoes(t *testing.T, l *postgres.Ledger, p *pgxpool.Pool, prefix string
 	_, err = l.Now(ctx)
 	check("now", err)
 	if p != nil {
-		_, err = p.Exec(ctx, "SELECT croft.pass_v1(1000, $1), croft.wait_v1(1000, 'x', ARRAY[$1], 1000)", prefix+"/lone")
-		check("a client that leaves", err)
+		_, err = p.Exec(ctx, "SELECT croft.wait_v1(1000, 'x', ARRAY[$1], 1000), croft.in_line_v1($1, 'x', 1000)", prefix+"/lone")
+		check("a client that waits", err)
 	}
 }
 

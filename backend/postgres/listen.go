@@ -2,85 +2,114 @@ package postgres
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
-	"math/rand/v2"
+	"log/slog"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/tenure"
 )
 
-// What begins a notification that is not simply a key; see the migration that makes the functions of waiting.
+// A notification is a key that may have changed, unless it begins with one of
+// these; see the migration that makes the functions of waiting. No key does.
 const (
-	probePrefix = "\x01probe " // by which a listener learns whether notifications arrive
-	turnPrefix  = "\x02"       // whose turn it is, and the key
-	takenPrefix = "\x03"       // a key that has been granted
-	actPrefix   = "\x04"       // a key that an operator has acted on
+	probePrefix = "\x01probe " // a listener asks whether notifications arrive
+	turnPrefix  = "\x02"       // a key is free; the client whose turn it is, and the key
+	takenPrefix = "\x03"       // a key has been granted
+	actPrefix   = "\x04"       // an operator has acted on a key; also the hub's topic
 )
 
-// longestProbe is how long the listener's own notification may take to come back.
-const longestProbe = 5 * time.Second
+const (
+	// longestProbe is how long the listener's own notification may take to come
+	// back.
+	longestProbe = 5 * time.Second
+	// refresh is after how much silence a connection is asked whether it is alive.
+	refresh = 20 * time.Second
+	// cannotFor is how long a server that could not notify is not asked again. It
+	// may be another server by then, or reached in another way.
+	cannotFor = 5 * time.Minute
+)
 
-// cannotFor is how long a server that could not notify is not asked again. It may be another by then, or reached in another way.
-const cannotFor = 5 * time.Minute
+// listener is the driver of a store's hub. It has the one connection that
+// listens, for all keys and for operators' acts.
+type listener struct {
+	store    *Store
+	log      *slog.Logger
+	id       string        // names the store in lines
+	farewell time.Duration // how long close tries to step out of lines; longer in tests
 
-// cannot is what is known of a server that cannot notify.
+	mu     sync.Mutex
+	link   *link // nil while there is none
+	cannot cannot
+	closed bool
+}
+
+// cannot is what the listener remembers of a server that cannot notify.
 type cannot struct {
 	err   error
 	until time.Time
 	told  sync.Once
 }
 
-// line is one connection that listens, from the first attempt to open it to its end.
-type line struct {
-	life   context.Context
-	cancel context.CancelFunc
-	ready  chan struct{} // closed when it listens, or cannot
-	err    error         // why it cannot; set before ready is closed
-	ended  chan struct{}
+// link is one connection that listens, from the first attempt to open it to its
+// end.
+type link struct {
+	life    context.Context
+	cancel  context.CancelFunc
+	ready   chan struct{} // closed when it listens, or cannot
+	err     error         // why it cannot; set before ready is closed
+	listens bool          // under the listener's mutex
+	ended   chan struct{}
 }
 
-// listening makes sure that the connection listens.
-func (l *listener) listening(ctx context.Context) (*line, error) {
+func newListener(s *Store, log *slog.Logger) *listener {
+	return &listener{store: s, log: log, id: rand.Text()[:13], farewell: time.Second}
+}
+
+// listening makes sure that the connection listens. All who ask at once share
+// one attempt to open it.
+func (l *listener) listening(ctx context.Context) error {
 	l.mu.Lock()
 	if l.cannot.err != nil && time.Now().Before(l.cannot.until) {
 		defer l.mu.Unlock()
-		return nil, l.cannot.err
+		return l.cannot.err
 	}
 	if l.closed {
 		defer l.mu.Unlock()
-		return nil, ErrClosed
+		return ErrClosed
 	}
-	n := l.line
-	if n == nil {
-		n = &line{ready: make(chan struct{}), ended: make(chan struct{})}
-		n.life, n.cancel = context.WithCancel(context.Background())
-		l.line = n
-		go l.run(n)
+	k := l.link
+	if k == nil {
+		k = &link{ready: make(chan struct{}), ended: make(chan struct{})}
+		k.life, k.cancel = context.WithCancel(context.Background())
+		l.link = k
+		go l.run(k)
 	}
 	l.mu.Unlock()
 	select {
-	case <-n.ready:
-		return n, n.err
+	case <-k.ready:
+		return k.err
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return ctx.Err()
 	}
 }
 
 // run opens the connection and listens until it breaks.
-func (l *listener) run(n *line) {
-	defer close(n.ended)
-	defer n.cancel()
-	defer l.broke(n)
-	conn, err := l.open(n.life)
+func (l *listener) run(k *link) {
+	defer close(k.ended)
+	defer k.cancel()
+	defer l.broke(k)
+	conn, err := l.open(k.life)
 	if err != nil {
-		n.err = err
-		l.broke(n) // before anybody learns of it: who asks again gets a new line
-		close(n.ready)
+		k.err = err
+		l.broke(k) // before anybody learns of it: the next call opens another
+		close(k.ready)
 		return
 	}
 	defer func() {
@@ -88,155 +117,91 @@ func (l *listener) run(n *line) {
 		defer cancel()
 		_ = conn.Close(bounded)
 	}()
-	close(n.ready)
-	for due := time.Now().Add(refresh); ; {
-		bounded, stop := context.WithDeadline(n.life, due)
+	l.mu.Lock()
+	k.listens = true
+	l.mu.Unlock()
+	close(k.ready)
+	for {
+		bounded, stop := context.WithTimeout(k.life, refresh)
 		note, err := conn.WaitForNotification(bounded)
 		stop()
 		switch {
 		case err == nil:
 			l.hear(note.Payload)
-		case n.life.Err() != nil || conn.IsClosed():
+		case k.life.Err() != nil || conn.IsClosed() || !alive(k.life, conn):
 			return
 		}
-		if !time.Now().Before(due) {
-			if l.tend(n.life, conn) != nil {
-				return
-			}
-			due = time.Now().Add(refresh)
-		}
 	}
 }
 
-// tend makes sure that the line is alive, over which nothing may have come for a while, and enters the watched keys again before the database forgets them.
-func (l *listener) tend(ctx context.Context, conn *pgx.Conn) error {
-	l.mu.Lock()
-	var keys []string
-	for key, w := range l.keys {
-		if !w.until.IsZero() {
-			keys = append(keys, key)
-		}
-	}
-	now := time.Now()
-	for key, until := range l.left {
-		if now.After(until) {
-			delete(l.left, key)
-		}
-	}
-	l.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, l.store.lockWait+longestProbe)
+// alive reports whether a connection still leads to a server that takes changes.
+// Nobody hears of anything at one that has become read-only.
+func alive(ctx context.Context, conn *pgx.Conn) bool {
+	ctx, cancel := context.WithTimeout(ctx, longestProbe)
 	defer cancel()
-	if len(keys) == 0 {
-		return conn.Ping(ctx)
-	}
-	_, err := conn.Exec(ctx, l.store.sql.wait, l.store.waitMillis(), l.id, keys, int32(registered.Milliseconds()))
-	if err != nil && (conn.IsClosed() || hasCode(err, readOnly)) {
-		return err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, key := range keys {
-		w := l.keys[key]
-		if w == nil {
-			continue
-		}
-		if err != nil { // one row that stays locked, perhaps: the others must not be forgotten because of it
-			if time.Until(w.until) < refresh+refresh/2 { // or the next time is early enough
-				l.enterLater(key, w)
-			}
-			continue
-		}
-		if w.until.Round(0).Before(time.Now().Round(0)) { // by the wall clock: the machine slept, and they had been forgotten for a while
-			w.wake()
-		}
-		w.until = time.Now().Add(registered)
-	}
-	return nil
+	var readOnly string
+	err := conn.QueryRow(ctx, "SHOW transaction_read_only").Scan(&readOnly)
+	return err == nil && readOnly == "off"
 }
 
-// hear acts upon a notification.
+// hear passes a notification on to the hub. Every role of the database can send
+// one: as an operator's act, only keys are passed on.
 func (l *listener) hear(payload string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	hub := l.store.hub
 	switch {
 	case strings.HasPrefix(payload, probePrefix):
 	case strings.HasPrefix(payload, turnPrefix):
 		id, key, _ := strings.Cut(strings.TrimPrefix(payload, turnPrefix), " ")
-		w := l.keys[key]
-		switch {
-		case id == l.id && w != nil:
-			w.turns++
-			l.enterLater(key, w) // and before that if it asks in vain
-			w.wake()
-		case id == l.id:
-			delete(l.left, key)
-			go l.pass(key)
-		case w != nil && w.grace == nil:
-			w.grace = time.AfterFunc(grace+rand.N(grace/2), func() { l.graceOver(key, w) })
-		}
+		hub.Freed(key, id == l.id)
 	case strings.HasPrefix(payload, takenPrefix):
-		if w := l.keys[strings.TrimPrefix(payload, takenPrefix)]; w != nil && w.grace != nil {
-			w.grace.Stop()
-			w.grace = nil
-		}
+		hub.Taken(strings.TrimPrefix(payload, takenPrefix))
 	case strings.HasPrefix(payload, actPrefix):
-		l.acted(strings.TrimPrefix(payload, actPrefix))
-	default:
-		if w := l.keys[payload]; w != nil {
-			w.wake()
+		if key := strings.TrimPrefix(payload, actPrefix); fence.CheckKey(key) == nil {
+			hub.Acted(actPrefix, key)
 		}
+	default:
+		hub.Changed(payload)
 	}
 }
 
-// graceOver wakes those who left a key to another that did not come.
-func (l *listener) graceOver(key string, w *watched) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.keys[key] == w {
-		w.wake()
-	}
-}
-
-// pass lets the next one have the turn of a client whose watchers have gone. If it fails, the others come when their grace is over.
-func (l *listener) pass(key string) {
-	ctx, done := l.begin(func() bool { return true })
-	if ctx == nil {
-		return
-	}
-	defer done()
-	s := l.store
-	_ = s.send(ctx, func(ctx context.Context) error {
-		_, err := s.pool.Exec(ctx, s.sql.pass, s.waitMillis(), key)
-		return err
-	})
-}
-
-// leave gives up a connection that may listen at the wrong server. The next watch opens another.
+// leave gives up a connection that may listen at the wrong server. The next
+// watch opens another.
 func (l *listener) leave() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.line != nil {
-		l.line.cancel()
+	if l.link != nil {
+		l.link.cancel()
 	}
 }
 
-// broke ends all watches: their owners go on by polling, and may watch again.
-// It also ends the announcements of acts.
-func (l *listener) broke(which *line) {
+// broke ends all watches, and the announcements of acts. Their owners go on by
+// polling, and may watch again.
+func (l *listener) broke(k *link) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.line != which {
-		return
+	if l.link == k {
+		l.link = nil
+		l.store.hub.Broke()
 	}
-	l.line = nil
-	for key, w := range l.keys {
-		l.drop(key, w)
-	}
-	clear(l.left)
-	l.acts.End()
 }
 
-// open takes a connection out of the pool for good, listens on it, and makes sure that notifications arrive.
+// close ends all watches, steps out of all lines, and ends the connection.
+func (l *listener) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), l.farewell)
+	defer cancel()
+	l.store.hub.End(ctx)
+	l.mu.Lock()
+	l.closed = true
+	k := l.link
+	l.mu.Unlock()
+	if k != nil {
+		k.cancel()
+		<-k.ended
+	}
+}
+
+// open takes a connection out of the pool for good, listens on it, and makes
+// sure that notifications arrive.
 func (l *listener) open(ctx context.Context) (*pgx.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*longestProbe)
 	defer cancel()
@@ -251,12 +216,13 @@ func (l *listener) open(ctx context.Context) (*pgx.Conn, error) {
 		return nil, err
 	}
 	if _, err := conn.Exec(ctx, s.sql.listen); err != nil {
-		if hasCode(err, "0A000") { // and not what a standby says: the next connection may lead to the primary
+		if hasCode(err, "0A000") { // a standby says something else; the next may be the primary
 			return fail(l.unsupported("the server refuses LISTEN: " + err.Error()))
 		}
 		return fail(err)
 	}
-	// A transaction pooler takes LISTEN, gives the server's connection to somebody else, and nothing ever arrives.
+	// A transaction pooler takes LISTEN, gives the server's connection to somebody
+	// else, and nothing ever arrives.
 	probe := probePrefix + string(tenure.NewSecret())
 	if _, err := s.pool.Exec(ctx, s.sql.probe, probe); err != nil {
 		return fail(err)
@@ -270,7 +236,8 @@ func (l *listener) open(ctx context.Context) (*pgx.Conn, error) {
 			return conn, nil
 		case err == nil: // nobody watches yet
 		case ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
-			return fail(l.unsupported("a notification to itself did not arrive: there is a transaction pooler in between"))
+			return fail(l.unsupported("a notification to itself did not arrive: " +
+				"there is a transaction pooler in between"))
 		default:
 			return fail(err)
 		}
@@ -287,7 +254,8 @@ func (l *listener) unsupported(why string) error {
 	l.cannot.told.Do(func() {
 		l.log.Warn("croft: PostgreSQL cannot notify over this connection; "+
 			"waiters poll instead, and holders learn of operators' acts by renewing", "why", why,
-			"advice", "connect to the server itself, or to a pooler in session mode, to have leases handed over at once")
+			"advice", "connect to the server itself, or to a pooler in session mode, "+
+				"to have leases handed over at once")
 	})
 	return l.cannot.err
 }

@@ -37,7 +37,7 @@ func checkSchema(name string) error {
 type statements struct {
 	schema                                         string
 	apply, acquire, release, get, list, now, sweep string
-	wait, pass, leave, listen, probe               string
+	wait, leave, listen, probe                     string
 	version, prepare, making, migrated             string
 	limit, unlimit, rekey, rekeyed, holder, there  string
 	lock, trusted                                  string
@@ -56,7 +56,7 @@ func newStatements(schema string) *statements {
 	return &statements{
 		schema: schema,
 		apply:  q("apply"), acquire: q("acquire"), release: q("release"), get: q("get"), list: q("list"), now: q("now"), sweep: q("sweep"),
-		wait: q("wait"), pass: q("pass"), leave: q("leave"), listen: q("listen"), probe: q("probe"),
+		wait: q("wait"), leave: q("leave"), listen: q("listen"), probe: q("probe"),
 		version: q("version"), prepare: q("prepare"), making: q("making"), migrated: q("migrated"),
 		limit: q("limit"), unlimit: q("unlimit"), rekey: q("rekey"), rekeyed: q("rekeyed"), holder: q("holder"), there: q("there"),
 		lock: q("lock"), trusted: q("trusted"),

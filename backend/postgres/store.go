@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/croft-dev/croft/internal/chore"
+	"github.com/croft-dev/croft/internal/turns"
 	"github.com/croft-dev/croft/store"
 )
 
@@ -39,6 +40,7 @@ type Store struct {
 	own       bool // the pool is the store's to close
 	sweeping  chore.Chore
 	listener  *listener
+	hub       *turns.Hub
 
 	closing sync.Once
 	closed  atomic.Bool
@@ -83,6 +85,7 @@ func New(pool *pgxpool.Pool, o *Options) *Store {
 		log = slog.Default()
 	}
 	s.listener = newListener(s, log)
+	s.hub = turns.NewHub(s.listener)
 	return s
 }
 

@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -31,7 +32,8 @@ func woken(t *testing.T, c <-chan struct{}, why string) {
 	}
 }
 
-// waits makes a client wait for a key that another holds, as contenders do: it watches, and asks in vain.
+// waitsFor makes a client wait for a key that another holds, as contenders do:
+// it watches, and asks in vain.
 func waitsFor(t *testing.T, st *postgres.Store, key string) <-chan struct{} {
 	t.Helper()
 	c, err := st.Watch(t.Context(), key)
@@ -44,17 +46,15 @@ func waitsFor(t *testing.T, st *postgres.Store, key string) <-chan struct{} {
 	return c
 }
 
-// inLine is a store whose place among those who wait is where its refusal put
-// it, also if the machine stands still between Watch and the refusal.
-func inLine(t *testing.T, schema string) *postgres.Store {
+// beside is another store in the same schema.
+func beside(t *testing.T, schema string) *postgres.Store {
 	t.Helper()
 	st, _ := fresh(t, postgres.Options{Schema: schema})
-	postgres.EnterNeverLate(st)
 	return st
 }
 
-// closes closes a store. However slow the machine is, the store takes itself
-// off the lists of those who wait.
+// closes closes a store. However slow the machine is, the store steps out of all
+// lines.
 func closes(t *testing.T, st *postgres.Store) {
 	t.Helper()
 	postgres.LeavePatiently(st, testenv.Patience)
@@ -138,7 +138,7 @@ func TestAReleaseNamesWhoHasWaitedLongest(t *testing.T) {
 	var clients []*postgres.Store
 	var hints []<-chan struct{}
 	for range 3 {
-		client := inLine(t, name)
+		client := beside(t, name)
 		clients = append(clients, client)
 		hints = append(hints, waitsFor(t, client, key))
 	}
@@ -179,12 +179,12 @@ func TestWhoAsksInVainKeepsItsPlace(t *testing.T) {
 	mine := claim(key, "ann")
 	must(t, st, mine)
 	heard := listen(t, name)
-	longest, other := inLine(t, name), inLine(t, name)
+	longest, other := beside(t, name), beside(t, name)
 	first := waitsFor(t, longest, key)
 	waitsFor(t, other, key)
 	must(t, st, then(tenure.Release, mine))
 	id := heard.turn(key)
-	woken(t, first, "its turn") // and by nothing else: it has left nobody a grace
+	woken(t, first, "its turn")
 	mine = claim(key, "eve")
 	must(t, st, mine)
 	heard.next() // that it is taken
@@ -215,53 +215,44 @@ func TestANamedClientThatDoesNotComeStallsNobody(t *testing.T) {
 	must(t, waiter, claim(mine.Key, "bob"))
 }
 
-// TestAClientThatWaitsNoMorePassesItsTurnOn: it costs nothing to stop waiting, and nobody waits for one who has.
-func TestAClientThatWaitsNoMorePassesItsTurnOn(t *testing.T) {
+// TestAClientThatWaitsNoMoreIsNotNamed: it steps out of the line, whether its
+// watch ends or the client is closed.
+func TestAClientThatWaitsNoMoreIsNotNamed(t *testing.T) {
 	t.Parallel()
 	st, name := fresh(t, postgres.Options{})
-	mine := claim("watch/pass", "ann")
+	mine := claim("watch/gone", "ann")
 	must(t, st, mine)
 	heard := listen(t, name)
-	gone := inLine(t, name)
+	inLine := func() int64 { return number(t, "SELECT count(*) FROM "+name+".waiter") }
+
+	closed := beside(t, name)
+	left := waitsFor(t, closed, mine.Key)
+	leaves := beside(t, name)
 	ctx, cancel := context.WithCancel(t.Context())
-	left, err := gone.Watch(ctx, mine.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	waitsFor(t, gone, mine.Key)
-	stays := inLine(t, name)
-	c := waitsFor(t, stays, mine.Key)
-	closes(t, gone)  // a client that is closed takes itself off the list
-	for range left { // it may have been woken before; that it ends is the point
-	}
-	cancel()
-	leaves := inLine(t, name)
-	ctx, cancel = context.WithCancel(t.Context())
-	if left, err = leaves.Watch(ctx, mine.Key); err != nil {
+	if _, err := leaves.Watch(ctx, mine.Key); err != nil {
 		t.Fatal(err)
 	}
 	if a := one(t.Context(), leaves, claim(mine.Key, "bob")); !errors.Is(a.Err, tenure.ErrHeld) {
 		t.Fatal(a.Err)
 	}
+	stays := beside(t, name)
+	c := waitsFor(t, stays, mine.Key)
+	if n := inLine(); n != 3 {
+		t.Fatalf("%d clients are in line, want 3", n)
+	}
+	closes(t, closed)
+	for range left { // it may have been woken before; that it ends is the point
+	}
 	cancel()
-	for range left { // until it has left
-	}
-	last := inLine(t, name)
-	third := waitsFor(t, last, mine.Key)
-
+	testenv.Eventually(t, "the others have left the line", func() error {
+		if n := inLine(); n != 1 {
+			return fmt.Errorf("%d are in line", n)
+		}
+		return nil
+	})
 	must(t, st, then(tenure.Release, mine))
-	one := heard.turn(mine.Key)
+	heard.turn(mine.Key)
 	woken(t, c, "its turn")
-	mine = claim(mine.Key, "ann")
-	must(t, stays, mine)
-	heard.next()
-	must(t, stays, then(tenure.Release, mine))
-	two := heard.turn(mine.Key) // the one that has left
-	three := heard.turn(mine.Key)
-	woken(t, third, "the turn that another did not want")
-	if one == two || two == three || one == three {
-		t.Errorf("named %s, %s and %s", one, two, three)
-	}
 }
 
 // TestAThousandWaitersAreOne: to the server, all waiters of a client for a key are one, on one connection; and none when it is closed.

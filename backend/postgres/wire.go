@@ -16,12 +16,10 @@ import (
 type batch struct {
 	requests []tenure.Request
 	answers  []store.Answer
-	waiters  []string // of each request, what enters its client among those who wait if it is refused; nil if nobody waits here
-	turns    []int    // and how often its client had been named when it was sent
-	line     *line    // over which its client listened then
+	waiters  []string // the store's id for each request that asks for a place in line; nil if none does
 }
 
-// waiter is what enters the client of a request among those who wait, or nothing.
+// waiter is the id under which a request asks for a place in line, or nothing.
 func (b *batch) waiter(i int) string {
 	if b.waiters == nil {
 		return ""

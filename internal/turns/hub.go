@@ -421,8 +421,9 @@ func (h *Hub) drop(e *entry, why error) (placed bool) {
 	return e.End()
 }
 
-// End ends all waits, for good, and steps out of all lines. It waits for what
-// runs in the background until ctx ends.
+// End ends all waits, for good, and steps out of all lines. Before that it waits
+// for what runs in the background, which may be entering one. It returns when ctx
+// ends at the latest.
 func (h *Hub) End(ctx context.Context) {
 	h.mu.Lock()
 	h.ended = true
@@ -436,10 +437,10 @@ func (h *Hub) End(ctx context.Context) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		h.work.Wait()
 		if len(lines) > 0 && h.liner != nil {
 			h.liner.StepOut(ctx, lines)
 		}
-		h.work.Wait()
 	}()
 	select {
 	case <-done:

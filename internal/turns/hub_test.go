@@ -19,6 +19,7 @@ type server struct {
 	fail error
 	mute bool          // it does not say that a subscription is open
 	slow time.Duration // of stepping out
+	late time.Duration // of entering
 
 	mu    sync.Mutex
 	calls []string
@@ -41,6 +42,7 @@ func (s *server) Subscribe(_ context.Context, key string) error {
 func (s *server) Unsubscribe(key string) { s.note("unsubscribe %s", key) }
 
 func (s *server) Enter(_ context.Context, key string) (bool, error) {
+	time.Sleep(s.late)
 	s.note("enter %s", key)
 	return true, nil
 }
@@ -210,6 +212,18 @@ func TestAHubThatHasEndedStepsOutOfAllLines(t *testing.T) {
 		if _, err := h.Watch(t.Context(), "a"); !errors.Is(err, ErrEnded) {
 			t.Errorf("%v, want the end", err)
 		}
+	})
+}
+
+// TestAHubThatHasEndedIsNotLeftInALineItWasEntering.
+func TestAHubThatHasEndedIsNotLeftInALineItWasEntering(t *testing.T) {
+	inHub(t, func(t *testing.T, h *Hub, s *server) {
+		s.late = 10 * time.Millisecond
+		watch(t, h, t.Context(), "a")
+		time.Sleep(enterAfter)
+		s.want(t, "subscribe a")
+		h.End(t.Context())
+		s.want(t, "enter a", "step out [a]")
 	})
 }
 

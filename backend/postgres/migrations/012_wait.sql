@@ -1,13 +1,17 @@
--- Clients are told by notifications on one channel. Waiting clients are told this:
---   key           the key may have changed: everybody who waits for it asks
---   \x02 id key   the key is free, and it is this client's turn to ask: a hint and no reservation. The others ask only if nothing more is heard of the key
+-- Clients are told by notifications on one channel. Those that wait hear this:
+--   key           the key may have changed: all who wait for it ask
+--   \x02 id key   the key is free, and it is this client's turn to ask. It is a
+--                 hint and no reservation. The others ask only if they hear
+--                 nothing more of the key
 --   \x03 key      the key has been granted: the others need not ask
--- Clients that hold leases are told this:
+-- Those that hold leases hear this:
 --   \x04 key      an operator has acted on the key: its holder asks
--- Only operators' acts cost this one, whether somebody waits or not.
--- Whoever calls these functions has the lease's row locked, so that between looking for waiters and committing nobody can come to wait unseen.
+-- Only operators' acts cost the last one, whether somebody waits or not.
 
--- Names the client that has waited longest for a key that is free now. One that is just leaving is passed over: it would take its turn with it.
+-- Names the client that has waited longest for a key that is free now. It passes
+-- over a client that is just leaving, which would take its turn with it. The
+-- caller has the lease's row locked. So between looking for waiters and
+-- committing nobody can come to wait unseen.
 CREATE OR REPLACE FUNCTION croft.wake_v1(k text) RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp
@@ -15,43 +19,64 @@ AS $$
 DECLARE
     next_id text;
 BEGIN
-    -- In two statements: a plan that joins them may look for the first more than once, and finds another each time.
-    SELECT v.id INTO next_id FROM croft.waiter v WHERE v.key = k AND NOT v.named AND v.wait_until > clock_timestamp() ORDER BY v.place LIMIT 1 FOR UPDATE SKIP LOCKED;
+    -- In two statements: a plan that joins them may look for the first more than
+    -- once, and finds another each time.
+    SELECT v.id INTO next_id FROM croft.waiter v
+    WHERE v.key = k AND NOT v.named AND v.wait_until > clock_timestamp()
+    ORDER BY v.place LIMIT 1 FOR UPDATE SKIP LOCKED;
     IF FOUND THEN
         UPDATE croft.waiter w SET named = true WHERE w.key = k AND w.id = next_id;
-        PERFORM pg_notify('croft.wake', E'\x02' || next_id || ' ' || k); -- it goes out when the change is committed
+        PERFORM pg_notify('croft.wake', E'\x02' || next_id || ' ' || k); -- sent by the commit
     END IF;
     UPDATE croft.lease l SET awaited = false
-    WHERE l.key = k AND NOT EXISTS (SELECT FROM croft.waiter w WHERE w.key = k AND NOT w.named AND w.wait_until > clock_timestamp());
+    WHERE l.key = k AND NOT EXISTS (
+        SELECT FROM croft.waiter w
+        WHERE w.key = k AND NOT w.named AND w.wait_until > clock_timestamp());
 END
 $$;
 
--- Enters a client as waiting for keys, for a while. The leases' rows are locked first: a change under way is over then and seen by whoever asks next, and every later one
--- finds the waiter. A key without a record has no row to lock; if it is being made at this very moment, the client is found when it enters itself the next time.
-CREATE OR REPLACE FUNCTION croft.wait_v1(wait_ms integer, client text, keys text[], for_ms integer) RETURNS void
+-- Whether a client is in the line of a key, and stays there for at least half of
+-- for_ms. It need not lock any row then to be entered: every later change finds
+-- it.
+CREATE OR REPLACE FUNCTION croft.in_line_v1(k text, client text, for_ms integer) RETURNS boolean
+LANGUAGE plpgsql STABLE -- it sees what the calling statement sees
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off -- as in apply_v1
+AS $$
+BEGIN
+    RETURN EXISTS (
+        SELECT FROM croft.waiter w JOIN croft.lease l ON l.key = w.key
+        WHERE w.key = k AND w.id = client AND NOT w.named AND l.awaited
+          AND w.wait_until > clock_timestamp() + for_ms * interval '0.5 milliseconds');
+END
+$$;
+
+-- Enters a client in the lines of keys, for a while. The leases' rows are locked
+-- first. So a change under way is over then and seen by whoever asks next, and
+-- every later one finds the waiter. A key without a record has no row to lock. If
+-- it is being made at this moment, the client is found when it next enters.
+CREATE OR REPLACE FUNCTION croft.wait_v1(wait_ms integer, client text, keys text[], for_ms integer)
+RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
+    IF NOT EXISTS (
+        SELECT FROM unnest(keys) AS k WHERE NOT croft.in_line_v1(k, client, for_ms))
+    THEN
+        RETURN;
+    END IF;
     PERFORM set_config('lock_timeout', wait_ms::text, true);
-    PERFORM FROM (SELECT FROM croft.lease l WHERE l.key = ANY (keys) ORDER BY l.key FOR UPDATE) AS settled;
+    PERFORM FROM (
+        SELECT FROM croft.lease l WHERE l.key = ANY (keys) ORDER BY l.key FOR UPDATE) AS settled;
     INSERT INTO croft.waiter AS w (key, id, wait_until)
-    SELECT k, client, clock_timestamp() + for_ms * interval '1 millisecond' FROM (SELECT DISTINCT unnest(keys) COLLATE "C" AS k ORDER BY k) AS sorted
+    SELECT k, client, clock_timestamp() + for_ms * interval '1 millisecond'
+    FROM (SELECT DISTINCT unnest(keys) COLLATE "C" AS k ORDER BY k) AS sorted
     ON CONFLICT (key, id) DO UPDATE SET wait_until = excluded.wait_until, named = false;
     UPDATE croft.lease l SET awaited = true WHERE l.key = ANY (keys) AND NOT l.awaited;
 END
 $$;
 
--- Passes the turn on: for a client that was named and does not want the key any more.
-CREATE OR REPLACE FUNCTION croft.pass_v1(wait_ms integer, k text) RETURNS void
-LANGUAGE plpgsql VOLATILE
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    PERFORM set_config('lock_timeout', wait_ms::text, true);
-    PERFORM FROM croft.lease l WHERE l.key = k AND l.state = 'free' FOR UPDATE;
-    IF FOUND THEN
-        PERFORM croft.wake_v1(k);
-    END IF;
-END
-$$;
+-- Older clients passed their turn on with this. Now others come when their grace
+-- is over.
+DROP FUNCTION IF EXISTS croft.pass_v1(integer, text);

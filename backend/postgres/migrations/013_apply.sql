@@ -9,7 +9,8 @@
 -- locks its rows, reads the clock, decides in memory, and writes: a handful of statements, however many requests.
 --
 -- It waits for no row, except at most wait_ms for one that another transaction is just making. A patient call is for a single key, every request in a wave of its own, and
--- waits for its row, too. set_at replaces the clock, for tests. A claim that is refused enters its client, if it is named in waiters, among those who wait.
+-- waits for its row, too. set_at replaces the clock, for tests. A claim that is
+-- refused puts its client in line for for_ms, if waiters names it.
 CREATE OR REPLACE FUNCTION croft.apply_v1(
     set_at bigint, wait_ms integer, for_ms integer, patient boolean, claims integer[], ends integer[],
     verbs text[], keys text[], grants text[], owners text[], instances text[], ttls bigint[], aboves bigint[], everys bigint[], holds bigint[],
@@ -48,6 +49,7 @@ DECLARE
     changes  croft.lease[];
     overs    croft.past[];
     made     text[];
+    joins    text[] := waiters;   -- of waiters, those that are not in line yet
     join_keys text[];             -- who begins to wait
     join_ids  text[];
     moved    text[] := '{}';      -- awaited keys that have changed hands,
@@ -74,6 +76,10 @@ DECLARE
     next_token bigint;
     due      bigint;
 BEGIN
+IF '' <> ANY (waiters) THEN
+    joins := ARRAY(SELECT CASE WHEN w = '' OR croft.in_line_v1(key, w, for_ms) THEN '' ELSE w END
+        FROM unnest(keys, waiters) WITH ORDINALITY AS asked(key, w, n) ORDER BY n);
+END IF;
 WHILE wave <= cardinality(ends) LOOP
     claim_to := claims[wave]; hi := ends[wave];
 
@@ -84,7 +90,7 @@ WHILE wave <= cardinality(ends) LOOP
         -- Who is only told that another holds the key pays for no lock, no transaction number and no flush.
         SELECT coalesce(array_agg(n), '{}'), array_agg(one.l) INTO spots, held_rows
         FROM generate_series(lo, claim_to) AS n CROSS JOIN LATERAL (
-            SELECT l FROM croft.lease l WHERE l.key = keys[n] AND (insist OR waiters[n] <> '' OR NOT (l.state = 'held' AND l.deadline > now_us)) FOR UPDATE SKIP LOCKED) AS one(l);
+            SELECT l FROM croft.lease l WHERE l.key = keys[n] AND (insist OR joins[n] <> '' OR NOT (l.state = 'held' AND l.deadline > now_us)) FOR UPDATE SKIP LOCKED) AS one(l);
     END IF;
     IF claim_to < hi THEN
         SELECT coalesce(array_agg(n), '{}'), array_agg(one.l) INTO more_spots, more_rows
@@ -117,7 +123,7 @@ WHILE wave <= cardinality(ends) LOOP
                 END LOOP;
                 IF seen[b] = n THEN -- there, and not ours
                     r := looked[b];
-                    IF verb = 'acquire' AND r.state = 'held' AND now_us < r.deadline AND now_us <= max_token AND waiters[n] = ''
+                    IF verb = 'acquire' AND r.state = 'held' AND now_us < r.deadline AND now_us <= max_token AND joins[n] = ''
                         AND (r.grant_id = g OR NOT croft.short(g) = ANY (r.spent)) AND NOT k = ANY (skipped)
                     THEN
                         lease := r; shown := true;
@@ -222,8 +228,8 @@ WHILE wave <= cardinality(ends) LOOP
                     OR (r.state = 'free' AND r.ended = 'released' AND now_us < r.hold_until)
                     OR (everys[n] > 0 AND now_us < r.succeeded + (everys[n] + 1) / 2)) -- half a period, rounded up: times are whole
                 THEN
-                    IF waiters[n] <> '' THEN
-                        join_keys := array_append(join_keys, k); join_ids := array_append(join_ids, waiters[n]);
+                    IF joins[n] <> '' THEN
+                        join_keys := array_append(join_keys, k); join_ids := array_append(join_ids, joins[n]);
                         r.awaited := true; changes := array_append(changes, r);
                     END IF;
                     EXIT decide;

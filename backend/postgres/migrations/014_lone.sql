@@ -35,9 +35,11 @@ BEGIN
     END IF;
 
     now_us := coalesce(set_at, croft.now_us());
-    SELECT concat_ws(E'\x1f', 1, 'refused', now_us, '', croft.pack(l)), l.state = 'held' AND l.deadline > now_us AND l.grant_id <> g AND NOT croft.short(g) = ANY (l.spent)
+    SELECT concat_ws(E'\x1f', 1, 'refused', now_us, '', croft.pack(l)),
+        l.state = 'held' AND l.deadline > now_us AND l.grant_id <> g AND NOT croft.short(g) = ANY (l.spent)
+            AND (waiter_id = '' OR croft.in_line_v1(k, waiter_id, for_ms))
     INTO answer, told FROM croft.lease l WHERE l.key = k;
-    IF told AND waiter_id = '' AND now_us BETWEEN 1 AND max_token THEN -- another holds it
+    IF told AND now_us BETWEEN 1 AND max_token THEN -- another holds it
         RETURN answer;
     END IF;
     IF NOT FOUND AND now_us BETWEEN 1 AND max_token THEN
@@ -46,6 +48,9 @@ BEGIN
         ON CONFLICT (key) DO NOTHING
         RETURNING concat_ws(E'\x1f', 1, 'done', now_us, '', croft.pack(l)), l.awaited INTO answer, told;
         IF FOUND THEN
+            IF waiter_id <> '' THEN
+                DELETE FROM croft.waiter w WHERE w.key = k AND w.id = waiter_id; -- it waits no more
+            END IF;
             IF told THEN
                 PERFORM pg_notify('croft.wake', k);
             END IF;

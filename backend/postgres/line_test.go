@@ -1,0 +1,140 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/croft-dev/croft/backend/postgres"
+	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// counts waits until a statement counts so many.
+func counts(t *testing.T, want int64, sql string, args ...any) {
+	t.Helper()
+	testenv.Eventually(t, sql, func() error {
+		if n := number(t, sql, args...); n != want {
+			return fmt.Errorf("%d, want %d", n, want)
+		}
+		return nil
+	})
+}
+
+// TestALockedKeySilencesNoOther: a client waits for several keys. One whose row
+// another transaction keeps locked must not keep it out of the other lines.
+func TestALockedKeySilencesNoOther(t *testing.T) {
+	t.Parallel()
+	st, name := fresh(t, postgres.Options{LockWait: testenv.Patience})
+	waiter := beside(t, name)
+	keys := []string{"line/locked", "line/other"}
+	for _, key := range keys {
+		must(t, st, claim(key, "ann"))
+	}
+	letGo := blocked(t, name, keys[0])
+	for _, key := range keys { // it does not ask: it enters on its own
+		if _, err := waiter.Watch(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	inLine := "SELECT count(*) FROM " + name + ".waiter WHERE key = $1"
+	counts(t, 1, inLine, keys[1])
+	if n := number(t, inLine, keys[0]); n != 0 {
+		t.Error("it is in line for a key whose row is locked")
+	}
+	letGo()
+	counts(t, 1, inLine, keys[0])
+}
+
+// TestAskingAgainInLineLocksNothing: the client is only told that another holds
+// the key, even while another transaction has the row.
+func TestAskingAgainInLineLocksNothing(t *testing.T) {
+	t.Parallel()
+	st, name := fresh(t, postgres.Options{})
+	waiter := beside(t, name)
+	keys := []string{"line/again", "line/again2"}
+	for _, key := range keys {
+		must(t, st, claim(key, "ann"))
+		waitsFor(t, waiter, key)
+	}
+	versions := func() (sum int64) {
+		return number(t, "SELECT sum(xmin::text::bigint) FROM "+name+".waiter") +
+			number(t, "SELECT sum(xmin::text::bigint) FROM "+name+".lease")
+	}
+	before := versions()
+	letGo := blocked(t, name, keys[0])
+	defer letGo()
+	for _, requests := range [][]tenure.Request{
+		{claim(keys[0], "bob")}, {claim(keys[0], "bob"), claim(keys[1], "bob")},
+	} {
+		for _, a := range waiter.Apply(t.Context(), requests) {
+			if !errors.Is(a.Err, tenure.ErrHeld) {
+				t.Errorf("asking again, %d at a time: %v", len(requests), a.Err)
+			}
+		}
+	}
+	if after := versions(); after != before {
+		t.Error("asking again has written something")
+	}
+}
+
+// TestAskingAgainKeepsAPlaceAlive: a place that is soon forgotten is prolonged,
+// one that was used up is given back, and one that was lost is had again.
+func TestAskingAgainKeepsAPlaceAlive(t *testing.T) {
+	t.Parallel()
+	st, name := fresh(t, postgres.Options{})
+	waiter := beside(t, name)
+	mine := claim("line/alive", "ann")
+	must(t, st, mine)
+	waitsFor(t, waiter, mine.Key)
+	for _, change := range []string{
+		"UPDATE %s.waiter SET wait_until = clock_timestamp() + interval '20 seconds'",
+		"UPDATE %s.waiter SET named = true", "DELETE FROM %s.waiter",
+		"UPDATE %s.lease SET awaited = false",
+	} {
+		for _, batch := range []bool{false, true} {
+			exec(t, fmt.Sprintf(change, name))
+			requests := []tenure.Request{claim(mine.Key, "bob")}
+			if batch {
+				requests = append(requests, then(tenure.Renew, claim("line/none", "bob")))
+			}
+			if a := waiter.Apply(t.Context(), requests)[0]; !errors.Is(a.Err, tenure.ErrHeld) {
+				t.Fatal(a.Err)
+			}
+			inLine := "SELECT count(*) FROM " + name + ".waiter JOIN " + name + `.lease USING (key)
+				WHERE awaited AND NOT named AND wait_until > clock_timestamp() + interval '25 seconds'`
+			if number(t, inLine) != 1 {
+				t.Errorf("after %q, in a batch: %t: the client is not in line", change, batch)
+			}
+		}
+	}
+}
+
+// TestAGrantEndsThePlaceInLine: of a key that nothing is remembered of, too. The
+// client would be named in vain.
+func TestAGrantEndsThePlaceInLine(t *testing.T) {
+	t.Parallel()
+	st, name := fresh(t, postgres.Options{})
+	must(t, st, claim("line/made", "ann"))
+	for _, batch := range []bool{false, true} {
+		key := fmt.Sprintf("line/granted/%t", batch)
+		ctx, cancel := context.WithCancel(t.Context())
+		if _, err := st.Watch(ctx, key); err != nil {
+			t.Fatal(err)
+		}
+		inLine := "SELECT count(*) FROM " + name + ".waiter WHERE key = $1"
+		counts(t, 1, inLine, key)
+		requests := []tenure.Request{claim(key, "ann")}
+		if batch {
+			requests = append(requests, claim(key+"/other", "ann"))
+		}
+		for _, a := range st.Apply(t.Context(), requests) {
+			if a.Err != nil {
+				t.Fatal(a.Err)
+			}
+		}
+		cancel()
+		counts(t, 0, inLine, key)
+	}
+}

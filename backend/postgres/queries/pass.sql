@@ -1,1 +1,0 @@
-SELECT croft.pass_v1($1, $2) WHERE croft.version_18()
