@@ -219,7 +219,7 @@ func TestAHubThatHasEndedStepsOutOfAllLines(t *testing.T) {
 func TestAHubThatHasEndedIsNotLeftInALineItWasEntering(t *testing.T) {
 	inHub(t, func(t *testing.T, h *Hub, s *server) {
 		s.late = 10 * time.Millisecond
-		watch(t, h, t.Context(), "a")
+		watch(t.Context(), t, h, "a")
 		time.Sleep(enterAfter)
 		s.want(t, "subscribe a")
 		h.End(t.Context())
