@@ -18,8 +18,8 @@ import (
 )
 
 // watcher is the driver of a store's hub: see package internal/turns. One
-// inotify descriptor and one goroutine serve all keys of a store, from the first
-// Watch or Acts on.
+// inotify descriptor and one goroutine serve all keys of a store, from the
+// first Watch or Acts on.
 type watcher struct {
 	reg *register
 	hub *turns.Hub

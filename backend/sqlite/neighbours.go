@@ -9,7 +9,8 @@ import (
 
 // neighbours are the stores of this process in which somebody waits or listens,
 // by their files. They need not look to find what another of them has changed.
-// A store counts how often it has settled: it may come again before it has gone.
+// A store counts how often it has settled: it may come again before it has
+// gone.
 var neighbours = struct {
 	mu sync.RWMutex
 	on map[string]map[*watches]int
@@ -68,8 +69,8 @@ func (s *Store) announce(file string, passed []*entry, acted []string) {
 	s.watch.others(file, tell)
 }
 
-// awaited says of releases that somebody waits in another store of this process.
-// Of other processes nothing is known.
+// awaited says of releases that somebody waits in another store of this
+// process. Of other processes nothing is known.
 func (s *Store) awaited(file string, requests []tenure.Request, answers []store.Answer) {
 	s.watch.others(file, func(w *watches) {
 		for i := range requests {
