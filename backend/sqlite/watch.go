@@ -31,7 +31,7 @@ const (
 type watches struct {
 	store  *Store
 	hub    *turns.Hub
-	sooner chan struct{} // a key is waited for: do not wait for actsEvery
+	sooner chan struct{} // there is a new subscription: do not wait for actsEvery
 
 	mu      sync.Mutex
 	looking bool
@@ -129,15 +129,18 @@ func (w *watches) look(key string, now hands, lastAct int64) error {
 	}
 	if !w.looking {
 		w.version = never
-		if w.looking = w.store.background(w.lookOut); !w.looking {
-			return ErrClosed
-		}
+		w.looking = w.store.background(func() {
+			if !w.lookOut() {
+				w.broke()
+			}
+		})
 	}
-	if key != acts {
-		select {
-		case w.sooner <- struct{}{}:
-		default:
-		}
+	if !w.looking {
+		return ErrClosed
+	}
+	select {
+	case w.sooner <- struct{}{}:
+	default:
 	}
 	return nil
 }
@@ -163,36 +166,34 @@ func (w *watches) broke() {
 }
 
 // lookOut looks for changes by others for as long as somebody waits or listens.
-func (w *watches) lookOut() {
+// It reports false if it cannot.
+func (w *watches) lookOut() bool {
 	s := w.store
 	ctx, cancel := s.untilClosed(setupWait)
 	defer cancel()
 	b, err := s.database(ctx)
 	if err != nil {
-		w.broke()
-		return
+		return false
 	}
 	conn, err := b.db.Conn(ctx) // always the same one: it counts the changes of all others
 	if err != nil {
-		w.broke()
-		return
+		return false
 	}
 	defer conn.Close()
 	load, err := conn.PrepareContext(ctx, sqlLoad)
 	if err != nil {
-		w.broke()
-		return
+		return false
 	}
 	defer load.Close()
 	defer w.settle(b.file)()
 	tick := time.NewTimer(pollEvery)
 	defer tick.Stop()
 	for {
-		// Before the keys are listed: whoever comes later has read this version.
+		// Before the keys are listed: a key that comes later is read later, too.
 		version, err := dataVersion(context.Background(), conn)
 		round := w.nextRound(version)
 		if round.end {
-			return
+			return true
 		}
 		next, sooner := pollEvery, (chan struct{})(nil)
 		if len(round.keys) == 0 {
@@ -207,15 +208,14 @@ func (w *watches) lookOut() {
 			next = max(next, pollShare*time.Since(began))
 		}
 		if err != nil || b.moved() || s.apart(b, b.company) != nil {
-			w.broke()
-			return
+			return false
 		}
 		tick.Reset(next)
 		select {
 		case <-tick.C:
 		case <-sooner:
 		case <-s.closing:
-			return // Close ends all watches
+			return true // Close ends all watches
 		}
 	}
 }
