@@ -13,39 +13,31 @@ import (
 	"github.com/croft-dev/croft/internal/fsys"
 )
 
+// actsTopic is that of operators' acts in a store's hub. No key is empty.
+const actsTopic = ""
+
 // Acts tells of operators' acts on this machine: of the files that Announce
 // leaves.
 func (r *register) Acts(ctx context.Context) (<-chan string, error) {
 	if err := r.told(); err != nil {
 		return nil, err
 	}
-	r.watcher.mu.Lock()
-	defer r.watcher.mu.Unlock()
-	if err := r.startWatching(); err != nil {
-		return nil, err
-	}
-	if r.watcher.actsAt == 0 {
-		if err := r.watchActs(); err != nil {
-			return nil, err
-		}
-	}
-	return r.watcher.acts.Listen(ctx), nil
+	return r.watcher.hub.Listen(ctx, actsTopic)
 }
 
-// watchActs begins to watch the acts' folder. The caller holds the mutex.
-func (r *register) watchActs() error {
+// armActs watches the acts' folder.
+func (w *watcher) armActs(a *armed) error {
+	r := w.reg
 	if err := r.there(); err != nil { // nothing is made below a lost mount
 		return err
 	}
 	if err := r.makeActs(); err != nil {
 		return r.explain(err)
 	}
-	wd, err := unix.InotifyAddWatch(r.watcher.fd, r.acts, watchFor|unix.IN_DONT_FOLLOW)
-	if err != nil {
+	if err := w.add(a, r.acts, watchFor|unix.IN_DONT_FOLLOW); err != nil {
 		return fmt.Errorf("inotify %s: %w; raise fs.inotify.max_user_watches, "+
 			"or see whether it is a folder", r.acts, err)
 	}
-	r.watcher.actsAt = int32(wd)
 	return nil
 }
 
@@ -60,19 +52,14 @@ func (r *register) makeActs() error {
 	return nil // another was faster
 }
 
-// acted tells of the act that a file in the acts' folder is about. If the
-// folder itself has gone, listeners must ask anew. The caller holds the mutex.
-func (r *register) acted(gone bool, name string) {
-	switch {
-	case gone:
-		_, _ = unix.InotifyRmWatch(r.watcher.fd, uint32(r.watcher.actsAt)) // if it was moved
-		r.watcher.actsAt = 0
-		r.watcher.acts.End()
-	case isAct(name) && r.watcher.acts.Heard():
-		key, err := r.fs.ReadFile(filepath.Join(r.acts, name), fence.MaxKey)
-		if err == nil && fence.CheckKey(string(key)) == nil && hashOf(string(key)) == name {
-			r.watcher.acts.Tell(string(key))
-		}
+// acted tells of the act that a file in the acts' folder is about.
+func (w *watcher) acted(name string) {
+	if !isAct(name) {
+		return
+	}
+	key, err := w.reg.fs.ReadFile(filepath.Join(w.reg.acts, name), fence.MaxKey)
+	if err == nil && fence.CheckKey(string(key)) == nil && hashOf(string(key)) == name {
+		w.hub.Acted(actsTopic, string(key))
 	}
 }
 

@@ -19,12 +19,18 @@ type register struct {
 	*layout
 	clock   *fsClock
 	newLife func(time.Time) string // fresh on every call; tests of the tests break it
-	watcher watcher
+	watcher *watcher
 	recall  recall
 
 	mu     sync.Mutex
 	synced map[string]bool // shards whose own entry this process knows to be durable
 	graves []string        // in the staging folder: what has been moved there and not yet removed
+}
+
+func newRegister(l *layout, clock *fsClock) *register {
+	r := &register{layout: l, clock: clock, newLife: newLife, synced: map[string]bool{}}
+	r.watcher = newWatcher(r)
+	return r
 }
 
 // Limits of reading a key that changes meanwhile.

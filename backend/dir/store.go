@@ -80,9 +80,9 @@ func OpenOn(fsy fsys.FS, path string, o *Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	reg := &register{layout: l, clock: clock, newLife: o.newLife, synced: map[string]bool{}}
-	if reg.newLife == nil {
-		reg.newLife = newLife
+	reg := newRegister(l, clock)
+	if o.newLife != nil {
+		reg.newLife = o.newLife
 	}
 	retention := o.Retention
 	if retention == 0 {

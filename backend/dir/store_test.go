@@ -129,7 +129,7 @@ func (p *place) another(fsy fsys.FS) *Store {
 func (p *place) on(fsy fsys.FS) *Store {
 	l := *p.reg.layout
 	l.fs = fsys.Below(fsy, l.root)
-	reg := &register{layout: &l, clock: p.reg.clock, newLife: newLife, synced: map[string]bool{}}
+	reg := newRegister(&l, p.reg.clock)
 	return &Store{
 		Store: cas.New(reg, &cas.Options{Retention: retention, SweepEvery: -1}),
 		reg:   reg,

@@ -5,8 +5,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -15,52 +17,48 @@ import (
 	"github.com/croft-dev/croft/internal/turns"
 )
 
-// watcher wakes waiters, and tells of operators' acts, by inotify: one
-// descriptor and one goroutine for all keys of a store, from the first Watch or
-// Acts on.
+// watcher is the driver of a store's hub: see package internal/turns. One
+// inotify descriptor and one goroutine serve all keys of a store, from the
+// first Watch or Acts on.
 type watcher struct {
+	reg *register
+	hub *turns.Hub
+
 	mu      sync.Mutex
 	closed  bool
 	inotify *os.File // nil until somebody waits
 	fd      int
-	waits   map[int32]map[*wait]struct{} // by watch descriptor
-	all     map[*wait]struct{}
-	acts    turns.Acts
-	actsAt  int32 // the watch descriptor of the acts' folder; 0: it is not watched
+	keys    map[string]*armed             // what is subscribed to: keys, and acts
+	at      map[int32]map[*armed]struct{} // the same by watch descriptor
 }
 
-// wait is one waiter. It watches the deepest folder on the way to the key's versions that exists; a change there wakes it and lets it look again
-// where to watch.
-type wait struct {
+// armed is a key that is subscribed to. The watcher watches the deepest folder
+// on the way to the key's versions that exists. A change there lets it look
+// again where to watch.
+type armed struct {
+	key  string
 	hash string
-	wake chan struct{} // holds one wake-up, which stands for any number of changes
 	wd   int32
-	name string // the next folder on the way: what else happens around it is of no interest; "" means everything is
+	next string // the next folder on the way; "": everything in the folder counts
 }
 
-const watchFor = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_MOVE_SELF | unix.IN_DELETE_SELF | unix.IN_ONLYDIR
+const watchFor = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_MOVE_SELF | unix.IN_DELETE_SELF |
+	unix.IN_ONLYDIR
 
-// Watch wakes at every change of the key made on this machine. On a network mount, where others change it unseen, it is not to be had.
+func newWatcher(r *register) *watcher {
+	w := &watcher{reg: r}
+	w.hub = turns.NewHub(w)
+	w.hub.Kept = 0 // the kernel gives a user only so many watches
+	return w
+}
+
+// Watch wakes at every change of the key made on this machine. It fails on a
+// network mount, where others change the key unseen.
 func (r *register) Watch(ctx context.Context, key string) (<-chan struct{}, error) {
 	if err := r.told(); err != nil {
 		return nil, err
 	}
-	w := &wait{hash: hashOf(key), wake: make(chan struct{}, 1)}
-	r.watcher.mu.Lock()
-	defer r.watcher.mu.Unlock()
-	if err := r.startWatching(); err != nil {
-		return nil, err
-	}
-	if err := r.arm(w); err != nil {
-		return nil, err
-	}
-	r.watcher.all[w] = struct{}{}
-	context.AfterFunc(ctx, func() {
-		r.watcher.mu.Lock()
-		defer r.watcher.mu.Unlock()
-		r.watcher.end(w)
-	})
-	return w.wake, nil
+	return r.watcher.hub.Watch(ctx, key)
 }
 
 // told is why the file system does not tell of changes, or nil if it does.
@@ -76,35 +74,65 @@ func (r *register) told() error {
 	return nil
 }
 
-func (r *register) startWatching() error {
-	if r.watcher.closed {
+// Subscribe watches for changes of a key, or for operators' acts.
+func (w *watcher) Subscribe(_ context.Context, key string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.start(); err != nil {
+		return err
+	}
+	a := &armed{key: key, hash: hashOf(key)}
+	if err := w.arm(a); err != nil {
+		return err
+	}
+	w.keys[key] = a
+	w.hub.Opened(key)
+	return nil
+}
+
+// Unsubscribe ends that.
+func (w *watcher) Unsubscribe(key string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if a := w.keys[key]; a != nil {
+		delete(w.keys, key)
+		w.disarm(a)
+	}
+}
+
+// start opens the descriptor. The caller holds the mutex, as those of all
+// methods below do but for follow and close.
+func (w *watcher) start() error {
+	if w.closed {
 		return os.ErrClosed
 	}
-	if r.watcher.inotify != nil {
+	if w.inotify != nil {
 		return nil
 	}
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
-		return fmt.Errorf("inotify: %w; ask again instead, or raise fs.inotify.max_user_instances", err)
+		return fmt.Errorf("inotify: %w; ask again instead, or raise fs.inotify.max_user_instances",
+			err)
 	}
-	r.watcher.fd = fd
-	r.watcher.inotify = os.NewFile(uintptr(fd), "inotify")
-	r.watcher.waits = map[int32]map[*wait]struct{}{}
-	r.watcher.all = map[*wait]struct{}{}
-	r.watcher.actsAt = 0
-	go r.follow(r.watcher.inotify)
+	w.fd, w.inotify = fd, os.NewFile(uintptr(fd), "inotify")
+	w.keys, w.at = map[string]*armed{}, map[int32]map[*armed]struct{}{}
+	go w.follow(w.inotify)
 	return nil
 }
 
-// arm watches where the next change of the waiter's key will show. The caller holds the mutex.
-func (r *register) arm(w *wait) error {
+// arm watches where the next change of a key will show.
+func (w *watcher) arm(a *armed) error {
+	r := w.reg
+	if a.key == actsTopic {
+		return w.armActs(a)
+	}
 	for range readTries {
-		path, name := r.deepest(w.hash)
+		path, next := r.deepest(a.hash)
 		mask := uint32(watchFor)
 		if path != r.root { // others may write below it
-			mask |= unix.IN_DONT_FOLLOW // a link further up may be followed: that wakes a waiter for nothing
+			mask |= unix.IN_DONT_FOLLOW // a link further up may only wake for nothing
 		}
-		wd, err := unix.InotifyAddWatch(r.watcher.fd, path, mask)
+		err := w.add(a, path, mask)
 		if errors.Is(err, unix.ENOENT) {
 			if err := r.there(); err != nil {
 				return err
@@ -114,23 +142,34 @@ func (r *register) arm(w *wait) error {
 			}
 		}
 		if err != nil {
-			return fmt.Errorf("inotify %s: %w; ask again instead, or raise fs.inotify.max_user_watches", path, err)
+			return fmt.Errorf("inotify %s: %w; "+
+				"ask again instead, or raise fs.inotify.max_user_watches", path, err)
 		}
-		w.wd, w.name = int32(wd), name
-		if r.watcher.waits[w.wd] == nil {
-			r.watcher.waits[w.wd] = map[*wait]struct{}{}
-		}
-		r.watcher.waits[w.wd][w] = struct{}{}
+		a.next = next
 		// What was made between looking and watching was missed: look again.
-		if again, _ := r.deepest(w.hash); again == path {
+		if again, _ := r.deepest(a.hash); again == path {
 			return nil
 		}
-		r.watcher.disarm(w)
+		w.disarm(a)
 	}
-	return fmt.Errorf("store %s: %s changes faster than it can be watched", r.root, r.home(w.hash))
+	return fmt.Errorf("store %s: %s changes faster than it can be watched", r.root, r.home(a.hash))
 }
 
-// deepest finds the last folder on the way to a key's versions that exists, and the name of the next.
+// add watches a folder for a key.
+func (w *watcher) add(a *armed, path string, mask uint32) error {
+	wd, err := unix.InotifyAddWatch(w.fd, path, mask)
+	if err != nil {
+		return err
+	}
+	if a.wd = int32(wd); w.at[a.wd] == nil {
+		w.at[a.wd] = map[*armed]struct{}{}
+	}
+	w.at[a.wd][a] = struct{}{}
+	return nil
+}
+
+// deepest finds the last folder on the way to a key's versions that exists, and
+// the name of the next.
 func (r *register) deepest(hash string) (path, next string) {
 	if life, err := r.life(hash); err == nil && life != "" {
 		return filepath.Join(r.home(hash), life), ""
@@ -147,109 +186,104 @@ func (r *register) deepest(hash string) (path, next string) {
 	return r.root, filepath.Base(r.keys)
 }
 
-// follow reads events until the descriptor is closed, and then ends all waits.
-func (r *register) follow(inotify *os.File) {
+// follow reads events until the descriptor is closed. If that was not by close,
+// it broke: waits end, and the next begins anew.
+func (w *watcher) follow(inotify *os.File) {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := inotify.Read(buf)
 		if err != nil || n == 0 {
 			break
 		}
-		r.watcher.mu.Lock()
+		w.mu.Lock()
 		for rest := buf[:n]; len(rest) >= unix.SizeofInotifyEvent; {
 			wd := int32(binary.NativeEndian.Uint32(rest[0:]))
 			mask := binary.NativeEndian.Uint32(rest[4:])
 			size := unix.SizeofInotifyEvent + int(binary.NativeEndian.Uint32(rest[12:]))
 			name := unix.ByteSliceToString(rest[unix.SizeofInotifyEvent:size])
 			rest = rest[size:]
-			r.happened(wd, mask, name)
+			w.happened(wd, mask, name)
 		}
-		r.watcher.mu.Unlock()
+		w.mu.Unlock()
 	}
-	r.watcher.mu.Lock()
-	defer r.watcher.mu.Unlock()
-	for w := range r.watcher.all {
-		r.watcher.end(w)
-	}
-	r.watcher.acts.End()
-	if !r.watcher.closed { // it broke: the next who waits begins anew
-		_ = inotify.Close()
-		r.watcher.inotify = nil
-	}
-}
-
-// happened wakes those whom an event concerns. They watch anew first: what changes after that they will hear of, what changed before they will see.
-func (r *register) happened(wd int32, mask uint32, name string) {
-	if mask&unix.IN_Q_OVERFLOW != 0 {
-		for w := range r.watcher.all {
-			r.rearm(w)
-		}
-		return
-	}
-	self := mask&(unix.IN_MOVE_SELF|unix.IN_DELETE_SELF|unix.IN_IGNORED|unix.IN_UNMOUNT) != 0
-	if wd == r.watcher.actsAt {
-		r.acted(self, name)
-	}
-	for w := range r.watcher.waits[wd] {
-		switch {
-		case self || (w.name != "" && w.name == name) || (w.name == "" && mask&unix.IN_ISDIR != 0):
-			r.rearm(w)
-		case w.name == "":
-			w.tell() // a new version: the same folder stays the one to watch
-		}
-	}
-	if mask&unix.IN_IGNORED != 0 {
-		delete(r.watcher.waits, wd) // the kernel may use the number again
-	}
-}
-
-func (r *register) rearm(w *wait) {
-	r.watcher.disarm(w)
-	if err := r.arm(w); err != nil {
-		r.watcher.end(w) // the watch is broken: its channel is closed, and the caller goes on by polling
-		return
-	}
-	w.tell()
-}
-
-func (w *wait) tell() {
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
-}
-
-// disarm stops watching the waiter's folder, if nobody else does. The caller holds the mutex.
-func (w *watcher) disarm(one *wait) {
-	waits := w.waits[one.wd]
-	delete(waits, one)
-	if len(waits) == 0 && waits != nil {
-		delete(w.waits, one.wd)
-		if !w.closed {
-			_, _ = unix.InotifyRmWatch(w.fd, uint32(one.wd)) // fails if the folder is gone, and the watch with it
-		}
-	}
-}
-
-// end closes a wait's channel, once. The caller holds the mutex.
-func (w *watcher) end(one *wait) {
-	if _, ok := w.all[one]; !ok {
-		return
-	}
-	delete(w.all, one)
-	w.disarm(one)
-	close(one.wake)
-}
-
-// close ends all waits.
-func (w *watcher) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
 		return
 	}
-	w.closed = true
-	if w.inotify != nil {
-		_ = w.inotify.Close() // follow then ends the waits
+	_ = inotify.Close()
+	w.inotify, w.keys, w.at = nil, nil, nil
+	w.hub.Broke()
+}
+
+// happened passes an event on. It watches anew first: it will hear of what
+// changes after that, and waiters will see what changed before.
+func (w *watcher) happened(wd int32, mask uint32, name string) {
+	if mask&unix.IN_Q_OVERFLOW != 0 {
+		for _, a := range w.keys {
+			if a.key != actsTopic {
+				w.rearm(a)
+			}
+		}
+		return
 	}
+	self := mask&(unix.IN_MOVE_SELF|unix.IN_DELETE_SELF|unix.IN_IGNORED|unix.IN_UNMOUNT) != 0
+	for _, a := range slices.Collect(maps.Keys(w.at[wd])) { // a copy: rearm changes it
+		switch {
+		case a.key == actsTopic && self:
+			w.lose(a)
+		case a.key == actsTopic:
+			w.acted(name)
+		case self || (a.next != "" && a.next == name) || (a.next == "" && mask&unix.IN_ISDIR != 0):
+			w.rearm(a)
+		case a.next == "":
+			w.hub.Changed(a.key) // a new version: the same folder stays the one to watch
+		}
+	}
+	if mask&unix.IN_IGNORED != 0 {
+		delete(w.at, wd) // the kernel may use the number again
+	}
+}
+
+// rearm looks again where to watch.
+func (w *watcher) rearm(a *armed) {
+	w.disarm(a)
+	if err := w.arm(a); err != nil {
+		w.lose(a)
+		return
+	}
+	w.hub.Changed(a.key)
+}
+
+// lose ends all waits for a key. Their owners go on by polling, and may watch
+// again.
+func (w *watcher) lose(a *armed) {
+	delete(w.keys, a.key)
+	w.disarm(a)
+	w.hub.Lose(a.key)
+}
+
+// disarm stops watching a folder for a key, and altogether with the last key.
+func (w *watcher) disarm(a *armed) {
+	here := w.at[a.wd]
+	if _, ok := here[a]; !ok {
+		return
+	}
+	if delete(here, a); len(here) == 0 {
+		delete(w.at, a.wd)
+		if !w.closed {
+			_, _ = unix.InotifyRmWatch(w.fd, uint32(a.wd)) // fails if the folder is gone
+		}
+	}
+}
+
+// close ends all waits.
+func (w *watcher) close() {
+	w.mu.Lock()
+	if w.inotify != nil && !w.closed {
+		_ = w.inotify.Close()
+	}
+	w.closed = true
+	w.mu.Unlock()
+	w.hub.End(context.Background())
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -116,6 +117,39 @@ func TestWaitersOfOtherKeysSleepOn(t *testing.T) {
 	case <-absent:
 		t.Error("the waiter of a key that does not exist was woken by others")
 	default:
+	}
+}
+
+// TestNothingIsWatchedWhileNobodyWaits: the kernel gives a user only so many
+// watches.
+func TestNothingIsWatchedWhileNobodyWaits(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	w := p.reg.watcher
+	watched := func() (keys, folders int) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return len(w.keys), len(w.at)
+	}
+	p.must(acquire("there", "ann"))
+	for range 3 {
+		ctx, cancel := context.WithCancel(t.Context())
+		for _, key := range []string{"there", "there", "absent"} {
+			_, err := p.Watch(ctx, key)
+			guardMust(t, err)
+		}
+		_, err := p.Acts(ctx)
+		guardMust(t, err)
+		if keys, folders := watched(); keys != 3 || folders != 3 {
+			t.Errorf("%d folders are watched for %d keys", folders, keys)
+		}
+		cancel()
+		testenv.Eventually(t, "the end of watching", func() error {
+			if keys, folders := watched(); keys > 0 || folders > 0 {
+				return fmt.Errorf("%d folders are watched for %d keys", folders, keys)
+			}
+			return nil
+		})
 	}
 }
 

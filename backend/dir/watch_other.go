@@ -11,9 +11,11 @@ import (
 // watcher wakes nobody on this system.
 type watcher struct{}
 
+func newWatcher(*register) *watcher { return &watcher{} }
+
 func (*watcher) close() {}
 
-// Acts are not told of on this system: holders learn of them by renewing.
+// Acts fails on this system: holders learn of operators' acts by renewing.
 func (*register) Acts(context.Context) (<-chan string, error) {
 	return nil, fmt.Errorf("a directory tells of operators' acts only on Linux; renew instead: %w",
 		errors.ErrUnsupported)
@@ -22,7 +24,8 @@ func (*register) Acts(context.Context) (<-chan string, error) {
 // Announce tells nobody.
 func (*register) Announce(context.Context, string) {}
 
-// Watch is not to be had on this system: callers ask again instead.
+// Watch fails on this system: callers ask again instead.
 func (*register) Watch(context.Context, string) (<-chan struct{}, error) {
-	return nil, fmt.Errorf("a directory wakes waiters only on Linux; ask again instead: %w", errors.ErrUnsupported)
+	return nil, fmt.Errorf("a directory wakes waiters only on Linux; ask again instead: %w",
+		errors.ErrUnsupported)
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
-	"github.com/croft-dev/croft/store"
 )
 
 const (
@@ -20,41 +19,34 @@ const (
 	mostActs = mostInTransaction
 )
 
+// acts is the topic of operators' acts in a store's hub. No key is empty.
+const acts = ""
+
 // Acts returns a channel of the keys that operators act on. Acts of this
 // process are told at once, and those of others within some 50 ms.
 func (s *Store) Acts(ctx context.Context) (<-chan string, error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, err
 	}
-	var last int64 // any later act is told
-	err := s.reading(ctx, func(b *base) error {
-		return b.db.QueryRowContext(ctx, sqlLastAct).Scan(&last)
-	})
+	c, err := s.watch.hub.Listen(ctx, acts)
 	if err != nil {
-		return nil, store.Unknown(err)
-	}
-	c := s.watch.listen(ctx, last)
-	if err := s.beginToLook(); err != nil {
-		return nil, err
+		return nil, cannotWatch(ctx, err)
 	}
 	return c, nil
 }
 
-// listen adds a listener. The first one says which act was the last so far.
-func (w *watches) listen(ctx context.Context, last int64) <-chan string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.heard {
-		w.heard, w.lastAct = true, last
-		w.unread = true // there may be one since, in a file already looked at
-	}
-	return w.acts.Listen(ctx)
+// lastAct is the id of the newest act.
+func (s *Store) lastAct(ctx context.Context) (id int64, err error) {
+	err = s.reading(ctx, func(b *base) error {
+		return b.db.QueryRowContext(ctx, sqlLastAct).Scan(&id)
+	})
+	return id, err
 }
 
 // readActs tells listeners of the acts that it has not read before.
 func (w *watches) readActs(conn *sql.Conn) error {
 	w.mu.Lock()
-	last := w.lastAct // only the caller changes it while somebody listens
+	last := w.lastAct
 	w.mu.Unlock()
 	rows, err := conn.QueryContext(context.Background(), sqlActs, last, fence.MaxKey, mostActs)
 	if err != nil {
@@ -68,7 +60,7 @@ func (w *watches) readActs(conn *sql.Conn) error {
 			return err
 		}
 		if last = max(last, id); fence.CheckKey(key) == nil {
-			w.acts.Tell(key)
+			w.hub.Acted(acts, key)
 		}
 	}
 	w.mu.Lock()

@@ -3,8 +3,10 @@ package sqlite
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -50,23 +52,23 @@ func TestNothingLooksForActsWhileNobodyListens(t *testing.T) {
 	t.Parallel()
 	st := open(t, filepath.Join(memoryDir(t), "croft.db"), nil)
 	defer st.Close()
-	looking := func() bool {
+	looking := func() (keys []string, looks bool) {
 		st.watch.mu.Lock()
 		defer st.watch.mu.Unlock()
-		return st.watch.looking
+		return slices.Collect(maps.Keys(st.watch.keys)), st.watch.looking
 	}
 	for range 3 {
 		ctx, cancel := context.WithCancel(t.Context())
 		c, err := st.Acts(ctx)
 		must(t, err)
-		if keys, heard, _ := st.watch.watching(); len(keys) > 0 || !heard || !looking() {
-			t.Error("somebody listens, and it looks at", keys)
+		if keys, looks := looking(); !looks || !slices.Equal(keys, []string{acts}) {
+			t.Errorf("somebody listens, and it looks (%t) at %q", looks, keys)
 		}
 		cancel()
 		for range c { // until it is closed
 		}
 		testenv.Eventually(t, "the end of looking", func() error {
-			if looking() {
+			if _, looks := looking(); looks {
 				return fmt.Errorf("nobody listens any more, and it still looks")
 			}
 			return nil

@@ -77,7 +77,7 @@ type Store struct {
 	closing chan struct{}
 	once    sync.Once
 	ended   sync.WaitGroup
-	watch   watches
+	watch   *watches
 	sweeps  chore.Chore
 }
 
@@ -133,7 +133,7 @@ func newStore(o *Options) *Store {
 	}
 	s.sweeps.Every, s.sweeps.Longest = s.options.SweepEvery, 30*time.Second
 	s.sweeps.Do = func(ctx context.Context) { _ = s.sweepSomewhere(ctx) }
-	s.watch.keys, s.watch.sooner = map[string]*watched{}, make(chan struct{}, 1)
+	s.watch = newWatches(s)
 	return s
 }
 
@@ -243,6 +243,9 @@ func (s *Store) Close() error {
 		close(s.closing)
 		s.mu.Unlock()
 		s.sweeps.Close()
+		ctx, cancel := context.WithTimeout(context.Background(), beginWait)
+		defer cancel()
+		s.watch.hub.End(ctx)
 		s.ended.Wait()
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -10,40 +10,55 @@ import (
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/turns"
 	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
 )
 
 const (
-	// pollEvery is how often a process with waiters looks whether another has changed the file. Looking reads a few bytes of shared memory.
+	// pollEvery is how often a process with waiters looks whether another has
+	// changed the file. Looking reads a few bytes of shared memory.
 	pollEvery = 10 * time.Millisecond
-	// pollShare is how many times as long as it took to look at the keys it lets pass before it looks again: thousands of them, in a file that changes all the time, take a tenth of a
-	// core and no more.
+	// pollShare bounds the work for thousands of keys in a file that changes all
+	// the time to a tenth of a core: looking at them is followed by a pause that
+	// is so many times as long.
 	pollShare = 10
+	// beginWait is how long Close waits for a watch that is just beginning.
+	beginWait = time.Second
 )
 
-// watches wakes the waiters of one store, and tells its listeners of operators'
-// acts: for changes of its own process at once, for those of others it looks.
-// Nothing runs while nobody waits or listens.
+// watches is the driver of a store's hub: see package internal/turns. It tells
+// of changes by this process at once. For changes by others it looks at the
+// file. Nothing runs while nobody waits or listens.
 type watches struct {
+	store  *Store
+	hub    *turns.Hub
+	sooner chan struct{} // there is a new subscription: do not wait for actsEvery
+
 	mu      sync.Mutex
-	keys    map[string]*watched
 	looking bool
-	sooner  chan struct{} // a key is waited for: do not wait for actsEvery
-
-	acts    turns.Acts
-	heard   bool  // somebody listens, and lastAct is known
-	lastAct int64 // the id of the newest act that was read
-	unread  bool  // there may be acts since, though the file is unchanged
+	keys    map[string]watched // what is subscribed to: keys, and acts
+	version int64              // of the file when it was last looked at, or never
+	lastAct int64              // the id of the newest act that was read
 }
 
-// watched is a key with watchers.
+// never is no version of a file.
+const never = -1
+
+// watched is a key that is subscribed to.
 type watched struct {
-	watchers map[chan struct{}]struct{}
-	known    bool
-	seen     hands // whose the key was when it was last looked at
+	known bool
+	seen  hands // whose the key was when it was last looked at
 }
 
-// Watch returns a channel that receives soon after the key may have changed hands: granted, released, or moved by an operator. Renewals wake nobody. Changes by other processes are seen within
-// some ten milliseconds.
+func newWatches(s *Store) *watches {
+	w := &watches{store: s, sooner: make(chan struct{}, 1), keys: map[string]watched{}}
+	w.hub = turns.NewHub(w)
+	w.hub.Kept = 0 // keys that nobody waits for are not looked at
+	return w
+}
+
+// Watch returns a channel that receives soon after the key may have changed
+// hands: granted, released, or moved by an operator. Renewals wake nobody.
+// Changes by other processes are seen within some ten milliseconds.
 func (s *Store) Watch(ctx context.Context, key string) (<-chan struct{}, error) {
 	if err := fence.CheckKey(key); err != nil {
 		return nil, err
@@ -51,201 +66,192 @@ func (s *Store) Watch(ctx context.Context, key string) (<-chan struct{}, error) 
 	if err := s.usable(ctx); err != nil {
 		return nil, err
 	}
-	w := &s.watch
-	c := w.add(key)
-	rec, err := s.read(ctx, key) // whatever changes after this is a change
+	c, err := s.watch.hub.Watch(ctx, key)
 	if err != nil {
-		w.remove(key, c)
-		return nil, store.Unknown(err)
+		return nil, cannotWatch(ctx, err)
 	}
+	return c, nil
+}
+
+// cannotWatch is why a watch did not begin.
+func cannotWatch(ctx context.Context, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		err = over(ctx)
+	case errors.Is(err, turns.ErrEnded):
+		err = ErrClosed
+	}
+	return store.Unknown(err)
+}
+
+// Subscribe reads whose the key is, or which act was the last. Any later change
+// is told.
+func (w *watches) Subscribe(ctx context.Context, key string) (err error) {
 	w.mu.Lock()
-	if k := w.keys[key]; k != nil && !k.known {
-		k.known, k.seen = true, handsOf(&rec)
-	}
+	w.keys[key] = watched{}
 	w.mu.Unlock()
-	if err := s.beginToLook(); err != nil {
-		return nil, err
+	var rec tenure.Record
+	var last int64
+	if key == acts {
+		last, err = w.store.lastAct(ctx)
+	} else {
+		rec, err = w.store.read(ctx, key)
+	}
+	if err == nil {
+		err = w.look(key, handsOf(&rec), last)
+	}
+	if err != nil {
+		w.Unsubscribe(key)
+		return err
+	}
+	w.hub.Opened(key)
+	return nil
+}
+
+// Unsubscribe forgets a key. Looking ends with the last.
+func (w *watches) Unsubscribe(key string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.keys, key)
+}
+
+// look makes sure that somebody looks for changes since a subscription has read
+// what it is about.
+func (w *watches) look(key string, now hands, lastAct int64) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if k, there := w.keys[key]; there && !k.known { // nobody has looked since
+		w.keys[key] = watched{true, now}
+	}
+	if key == acts {
+		w.lastAct = lastAct
+		w.version = never // there may be an act since, in a file already looked at
+	}
+	if !w.looking {
+		w.version = never
+		w.looking = w.store.background(func() {
+			if !w.lookOut() {
+				w.broke()
+			}
+		})
+	}
+	if !w.looking {
+		return ErrClosed
 	}
 	select {
 	case w.sooner <- struct{}{}:
 	default:
 	}
-	context.AfterFunc(ctx, func() { w.remove(key, c) })
-	return c, nil
-}
-
-// beginToLook makes sure that somebody looks for changes by others.
-func (s *Store) beginToLook() error {
-	w := &s.watch
-	w.mu.Lock()
-	start := !w.looking && (len(w.keys) > 0 || w.acts.Heard())
-	w.looking = w.looking || start
-	w.mu.Unlock()
-	if start && !s.background(s.lookOut) {
-		w.broke()
-		return store.Unknown(ErrClosed)
-	}
 	return nil
 }
 
-func (w *watches) add(key string) chan struct{} {
-	c := make(chan struct{}, 1) // one pending wake-up stands for any number of changes
+// note takes note of whose a key is, and returns what was known before.
+func (w *watches) note(key string, now hands) (before watched) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	k := w.keys[key]
-	if k == nil {
-		k = &watched{watchers: map[chan struct{}]struct{}{}}
-		w.keys[key] = k
+	before, there := w.keys[key]
+	if there {
+		w.keys[key] = watched{true, now}
 	}
-	k.watchers[c] = struct{}{}
-	return c
+	return before
 }
 
-// remove ends a watch. It may be called twice.
-func (w *watches) remove(key string, c chan struct{}) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	k := w.keys[key]
-	if k == nil {
-		return
-	}
-	if _, there := k.watchers[c]; !there {
-		return
-	}
-	delete(k.watchers, c)
-	close(c) // under the mutex: nobody is waking it
-	if len(k.watchers) == 0 {
-		delete(w.keys, key)
-	}
-}
-
-// wake tells the watchers of a key whose it is now.
-func (w *watches) wake(key string, now hands) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	k := w.keys[key]
-	if k == nil {
-		return
-	}
-	k.known, k.seen = true, now
-	for c := range k.watchers {
-		select {
-		case c <- struct{}{}:
-		default:
-		}
-	}
-}
-
-// compare wakes the watchers of a key that is another's than when it was last looked at.
-func (w *watches) compare(key string, now hands) {
-	w.mu.Lock()
-	k := w.keys[key]
-	changed := k != nil && k.known && k.seen != now
-	if k != nil && !k.known { // its watch is just beginning, and may have read what was there before: from now on this counts
-		k.known, k.seen = true, now
-	}
-	w.mu.Unlock()
-	if changed {
-		w.wake(key, now)
-	}
-}
-
-// watching lists the keys with watchers. It says whether somebody listens, and
-// whether acts must be read even if the file is unchanged. If nobody waits or
-// listens, the caller stops looking.
-func (w *watches) watching() (list []string, heard, unread bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	keys := make([]string, 0, len(w.keys))
-	for key := range w.keys {
-		keys = append(keys, key)
-	}
-	w.heard = w.heard && w.acts.Heard()
-	w.looking = len(keys) > 0 || w.heard
-	unread, w.unread = w.unread, false
-	return keys, w.heard, unread
-}
-
-// broke ends all watches: their owners go on by polling, and may watch again.
+// broke ends all watches. Their owners go on by polling, and may watch again.
 func (w *watches) broke() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.looking, w.heard = false, false
-	w.acts.End()
-	for key, k := range w.keys {
-		for c := range k.watchers {
-			close(c)
-		}
-		delete(w.keys, key)
-	}
+	w.looking = false
+	clear(w.keys)
+	w.hub.Broke()
 }
 
 // lookOut looks for changes by others for as long as somebody waits or listens.
-func (s *Store) lookOut() {
+// It reports false if it cannot.
+func (w *watches) lookOut() bool {
+	s := w.store
 	ctx, cancel := s.untilClosed(setupWait)
 	defer cancel()
 	b, err := s.database(ctx)
 	if err != nil {
-		s.watch.broke()
-		return
+		return false
 	}
 	conn, err := b.db.Conn(ctx) // always the same one: it counts the changes of all others
 	if err != nil {
-		s.watch.broke()
-		return
+		return false
 	}
 	defer conn.Close()
 	load, err := conn.PrepareContext(ctx, sqlLoad)
 	if err != nil {
-		s.watch.broke()
-		return
+		return false
 	}
 	defer load.Close()
-	defer s.watch.settle(b.file)()
+	defer w.settle(b.file)()
 	tick := time.NewTimer(pollEvery)
 	defer tick.Stop()
-	for last := int64(-1); ; {
-		keys, heard, unread := s.watch.watching()
-		if len(keys) == 0 && !heard {
-			return
+	for {
+		// Before the keys are listed: a key that comes later is read later, too.
+		version, err := dataVersion(context.Background(), conn)
+		round := w.nextRound(version)
+		if round.end {
+			return true
 		}
 		next, sooner := pollEvery, (chan struct{})(nil)
-		if len(keys) == 0 {
-			next, sooner = actsEvery, s.watch.sooner
+		if len(round.keys) == 0 {
+			next, sooner = actsEvery, w.sooner
 		}
-		version, err := dataVersion(context.Background(), conn)
-		if err == nil && (unread || version != last) {
-			last = version
+		if err == nil && round.changed {
 			began := time.Now()
-			err = s.compareAll(load, keys)
-			if err == nil && heard {
-				err = s.watch.readActs(conn)
+			err = w.compareAll(load, round.keys)
+			if err == nil && round.heard {
+				err = w.readActs(conn)
 			}
 			next = max(next, pollShare*time.Since(began))
 		}
 		if err != nil || b.moved() || s.apart(b, b.company) != nil {
-			s.watch.broke()
-			return
+			return false
 		}
 		tick.Reset(next)
 		select {
 		case <-tick.C:
 		case <-sooner:
 		case <-s.closing:
-			s.watch.broke()
-			return
+			return true // Close ends all watches
 		}
 	}
 }
 
-// dataVersion is a number that differs after another connection has changed the file.
+// dataVersion is a number that differs after another connection has changed the
+// file.
 func dataVersion(ctx context.Context, conn *sql.Conn) (version int64, err error) {
 	err = conn.QueryRowContext(ctx, sqlDataVersion).Scan(&version)
 	return version, err
 }
 
-// compareAll looks at every watched key.
-func (s *Store) compareAll(load *sql.Stmt, keys []string) error {
+// round is what to look at.
+type round struct {
+	keys    []string
+	heard   bool // somebody listens, and lastAct is known
+	changed bool // the file may have changed since the last time
+	end     bool // nobody waits or listens: the caller stops looking
+}
+
+// nextRound lists what to look at in a version of the file.
+func (w *watches) nextRound(version int64) round {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r := round{heard: w.keys[acts].known, changed: w.version != version, end: len(w.keys) == 0}
+	for key := range w.keys {
+		if key != acts {
+			r.keys = append(r.keys, key)
+		}
+	}
+	w.version, w.looking = version, !r.end
+	return r
+}
+
+// compareAll looks at keys, and wakes those who wait for one that is another's
+// than when it was last looked at.
+func (w *watches) compareAll(load *sql.Stmt, keys []string) error {
 	for _, key := range keys {
 		var id int64
 		var packed []byte
@@ -254,13 +260,15 @@ func (s *Store) compareAll(load *sql.Stmt, keys []string) error {
 		case err == nil:
 			k, err := unpack(key, packed)
 			if err != nil {
-				continue // whoever asks is told
+				continue // an acquire says so
 			}
 			now = handsOf(&k.head)
 		case !errors.Is(err, sql.ErrNoRows):
 			return err
 		}
-		s.watch.compare(key, now)
+		if k := w.note(key, now); k.known && k.seen != now {
+			w.hub.Changed(key)
+		}
 	}
 	return nil
 }

@@ -32,7 +32,8 @@ type Driver interface {
 	// Subscribe begins to pass on what the server says about a key. The driver
 	// calls Hub.Opened as soon as nothing more can be missed.
 	Subscribe(ctx context.Context, key string) error
-	// Unsubscribe ends that.
+	// Unsubscribe ends that. It may be called after Hub.Broke, Hub.Lose and
+	// Hub.End, and of a key that is not subscribed to any more.
 	Unsubscribe(key string)
 }
 
@@ -50,7 +51,8 @@ type Liner interface {
 // Hub has the lines of the keys that somebody waits for through one store.
 type Hub struct {
 	// Kept is how long a subscription outlives its last waiter: whoever has had
-	// the key is often back in line soon. Change it before the first Watch.
+	// the key is often back in line soon. It may be 0. Change it before the first
+	// Watch.
 	Kept time.Duration
 
 	driver Driver
@@ -176,19 +178,23 @@ func (h *Hub) join(ctx context.Context, key string, plain bool, c chan struct{})
 	context.AfterFunc(ctx, func() { h.leave(e, c) })
 	h.mu.Unlock()
 	if first {
-		if err := h.driver.Subscribe(ctx, key); err != nil {
-			h.fail(e, err)
-		}
+		h.subscribe(ctx, e)
 	}
 	return e
 }
 
-// fail forgets a key that could not be subscribed to.
-func (h *Hub) fail(e *entry, err error) {
+// subscribe subscribes to a key, and forgets it if that fails. The hub may have
+// lost the key meanwhile: then nobody else would end the subscription.
+func (h *Hub) subscribe(ctx context.Context, e *entry) {
+	err := h.driver.Subscribe(ctx, e.key)
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.keys[e.key] == e {
+	lost := h.keys[e.key] != e
+	if err != nil && !lost {
 		h.drop(e, err)
+	}
+	h.mu.Unlock()
+	if err == nil && lost {
+		h.driver.Unsubscribe(e.key)
 	}
 }
 

@@ -18,6 +18,7 @@ type server struct {
 	hub  *Hub
 	fail error
 	mute bool          // it does not say that a subscription is open
+	late func()        // what happens while it subscribes
 	slow time.Duration // of stepping out
 	late time.Duration // of entering
 
@@ -33,6 +34,9 @@ func (s *server) note(format string, args ...any) {
 
 func (s *server) Subscribe(_ context.Context, key string) error {
 	s.note("subscribe %s", key)
+	if s.late != nil {
+		s.late()
+	}
 	if s.fail == nil && !s.mute {
 		s.hub.Opened(key)
 	}
@@ -63,6 +67,21 @@ func (s *server) want(t *testing.T, want ...string) {
 		t.Errorf("the server was told %q, want %q", s.calls, want)
 	}
 	s.calls = nil
+}
+
+// subscribed reports what the last call about a key was.
+func (s *server) subscribed(key string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, call := range slices.Backward(s.calls) {
+		switch call {
+		case "subscribe " + key:
+			return true
+		case "unsubscribe " + key:
+			return false
+		}
+	}
+	return false
 }
 
 func inHub(t *testing.T, test func(t *testing.T, h *Hub, s *server)) {
@@ -109,6 +128,63 @@ func TestAKeyIsSubscribedToOnceAndKeptForAWhile(t *testing.T) {
 		if len(h.keys) > 0 || h.waited.Load() != 0 {
 			t.Errorf("%d keys are left, %d waited for", len(h.keys), h.waited.Load())
 		}
+	})
+}
+
+// TestASubscriptionNeedNotBeKept: it ends at once, unless somebody else waits.
+func TestASubscriptionNeedNotBeKept(t *testing.T) {
+	inHub(t, func(t *testing.T, h *Hub, s *server) {
+		h.Kept = 0
+		one, leave := context.WithCancel(t.Context())
+		two, end := context.WithCancel(t.Context())
+		watch(t, h, one, "a")
+		watch(t, h, two, "a")
+		leave()
+		s.want(t, "subscribe a")
+		end()
+		s.want(t, "unsubscribe a")
+		if len(h.keys) > 0 || h.waited.Load() != 0 {
+			t.Errorf("%d keys are left, %d waited for", len(h.keys), h.waited.Load())
+		}
+	})
+}
+
+// TestWhoComesBackAsASubscriptionEndsIsWoken, whichever was first.
+func TestWhoComesBackAsASubscriptionEndsIsWoken(t *testing.T) {
+	inHub(t, func(t *testing.T, h *Hub, s *server) {
+		h.Kept = 0
+		for range 1000 {
+			ctx, cancel := context.WithCancel(t.Context())
+			watch(t, h, ctx, "a")
+			cancel()
+			ctx, cancel = context.WithCancel(t.Context())
+			c := watch(t, h, ctx, "a")
+			synctest.Wait()
+			if !s.subscribed("a") {
+				t.Fatal("somebody waits for a key that is not subscribed to")
+			}
+			h.Changed("a")
+			<-c
+			cancel()
+			synctest.Wait()
+			if s.subscribed("a") {
+				t.Fatal("nobody waits for a key that is subscribed to")
+			}
+		}
+	})
+}
+
+// TestAKeyThatIsLostWhileItIsSubscribedToIsUnsubscribed: nobody waits for it.
+func TestAKeyThatIsLostWhileItIsSubscribedToIsUnsubscribed(t *testing.T) {
+	inHub(t, func(t *testing.T, h *Hub, s *server) {
+		s.late = h.Broke
+		if _, err := h.Watch(t.Context(), "a"); !errors.Is(err, errBroke) {
+			t.Errorf("%v, want %v", err, errBroke)
+		}
+		s.want(t, "subscribe a", "unsubscribe a")
+		s.late = nil
+		watch(t, h, t.Context(), "a")
+		s.want(t, "subscribe a")
 	})
 }
 
