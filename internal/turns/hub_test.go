@@ -137,8 +137,8 @@ func TestASubscriptionNeedNotBeKept(t *testing.T) {
 		h.Kept = 0
 		one, leave := context.WithCancel(t.Context())
 		two, end := context.WithCancel(t.Context())
-		watch(t, h, one, "a")
-		watch(t, h, two, "a")
+		watch(one, t, h, "a")
+		watch(two, t, h, "a")
 		leave()
 		s.want(t, "subscribe a")
 		end()
@@ -155,10 +155,10 @@ func TestWhoComesBackAsASubscriptionEndsIsWoken(t *testing.T) {
 		h.Kept = 0
 		for range 1000 {
 			ctx, cancel := context.WithCancel(t.Context())
-			watch(t, h, ctx, "a")
+			watch(ctx, t, h, "a")
 			cancel()
 			ctx, cancel = context.WithCancel(t.Context())
-			c := watch(t, h, ctx, "a")
+			c := watch(ctx, t, h, "a")
 			synctest.Wait()
 			if !s.subscribed("a") {
 				t.Fatal("somebody waits for a key that is not subscribed to")
@@ -183,7 +183,7 @@ func TestAKeyThatIsLostWhileItIsSubscribedToIsUnsubscribed(t *testing.T) {
 		}
 		s.want(t, "subscribe a", "unsubscribe a")
 		s.late = nil
-		watch(t, h, t.Context(), "a")
+		watch(t.Context(), t, h, "a")
 		s.want(t, "subscribe a")
 	})
 }
