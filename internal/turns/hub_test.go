@@ -15,12 +15,12 @@ import (
 
 // server is a driver that notes what it is told.
 type server struct {
-	hub  *Hub
-	fail error
-	mute bool          // it does not say that a subscription is open
-	late func()        // what happens while it subscribes
-	slow time.Duration // of stepping out
-	late time.Duration // of entering
+	hub    *Hub
+	fail   error
+	mute   bool          // it does not say that a subscription is open
+	during func()        // what happens while it subscribes
+	slow   time.Duration // of stepping out
+	late   time.Duration // of entering
 
 	mu    sync.Mutex
 	calls []string
@@ -34,8 +34,8 @@ func (s *server) note(format string, args ...any) {
 
 func (s *server) Subscribe(_ context.Context, key string) error {
 	s.note("subscribe %s", key)
-	if s.late != nil {
-		s.late()
+	if s.during != nil {
+		s.during()
 	}
 	if s.fail == nil && !s.mute {
 		s.hub.Opened(key)
@@ -177,12 +177,12 @@ func TestWhoComesBackAsASubscriptionEndsIsWoken(t *testing.T) {
 // TestAKeyThatIsLostWhileItIsSubscribedToIsUnsubscribed: nobody waits for it.
 func TestAKeyThatIsLostWhileItIsSubscribedToIsUnsubscribed(t *testing.T) {
 	inHub(t, func(t *testing.T, h *Hub, s *server) {
-		s.late = h.Broke
+		s.during = h.Broke
 		if _, err := h.Watch(t.Context(), "a"); !errors.Is(err, errBroke) {
 			t.Errorf("%v, want %v", err, errBroke)
 		}
 		s.want(t, "subscribe a", "unsubscribe a")
-		s.late = nil
+		s.during = nil
 		watch(t.Context(), t, h, "a")
 		s.want(t, "subscribe a")
 	})
