@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -197,7 +198,8 @@ func then(verb tenure.Verb, of tenure.Request) tenure.Request {
 	return tenure.Request{Verb: verb, Key: of.Key, Secret: of.Secret, Progress: "on"}
 }
 
-// wipe empties a store's directory while handles on it are open.
+// wipe empties a store's directory while handles on it are open. They may put
+// something there meanwhile: a sweep begins by itself, now and then.
 func wipe(tb testing.TB, root string) {
 	tb.Helper()
 	entries, err := os.ReadDir(root)
@@ -205,7 +207,12 @@ func wipe(tb testing.TB, root string) {
 		tb.Fatal(err)
 	}
 	for _, e := range entries {
-		if err := os.RemoveAll(filepath.Join(root, e.Name())); err != nil {
+		path := filepath.Join(root, e.Name())
+		err := os.RemoveAll(path)
+		for try := 0; errors.Is(err, syscall.ENOTEMPTY) && try < 100; try++ {
+			err = os.RemoveAll(path)
+		}
+		if err != nil {
 			tb.Fatal(err)
 		}
 	}
