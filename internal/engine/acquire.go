@@ -236,6 +236,9 @@ func (e *Engine) granted(c *Call, r *request, answer *store.Answer) {
 	acquire.period = false
 	e.unlink(c)
 	l := e.newLease(c, a.request, answer, deadline, e.now)
+	if q.holder != nil {
+		e.stepLease(q.holder, keep.Doubted{}) // the store has just given its key away
+	}
 	q.holder = l
 	c.Reply.Lease = l
 	if acquire.unknown {

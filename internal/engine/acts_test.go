@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -83,5 +84,116 @@ func TestNewsOfActsThatBreaksIsAskedForAgain(t *testing.T) {
 	r.live(time.Minute)
 	if len(r.ready.Watch) != 1 {
 		t.Errorf("Watch is %q, though the store cannot tell", r.ready.Watch)
+	}
+}
+
+// TestALeaseIsDoubtedWhenItsKeyIsGrantedAgain: the act may be told after that,
+// or not at all.
+func TestALeaseIsDoubtedWhenItsKeyIsGrantedAgain(t *testing.T) {
+	r := newActsRig(t)
+	l := r.granted("a")
+	r.pass(actsAfter)
+	r.e.Hint(r.now, Acts, Watched, nil)
+	c := r.acquire("a", time.Minute)
+	r.live(2 * time.Second)
+	r.wantOpen(c)
+	r.apply([]tenure.Request{{
+		Verb: tenure.Revoke, Key: "a", Secret: r.e.o.NewSecret(), Actor: "op", Note: "x",
+	}}, r.now)
+	r.e.Hint(r.now, "a", Changed, nil)
+	r.take()
+	r.settle()
+	next := r.leaseOf(c)
+	r.e.Hint(r.now, "a", Acted, nil) // overtaken by the grant
+	r.take()
+	r.settle()
+	if l.Lost == nil || l.Lost.Loss != keep.TakenOver {
+		t.Errorf("lost as %+v, want taken over", l.Lost)
+	}
+	if next.Lost != nil {
+		t.Errorf("the new lease is lost as %+v", next.Lost)
+	}
+}
+
+// TestNewsOfActsThatNeverComesIsAskedForLessAndLess: a user may not be allowed
+// to hear of acts, and every attempt costs the server a connection.
+func TestNewsOfActsThatNeverComesIsAskedForLessAndLess(t *testing.T) {
+	r := newActsRig(t)
+	asked := 0
+	for end := r.now.Add(time.Hour); r.now < end; {
+		l := r.granted("a")
+		r.live(time.Second)
+		r.release(l)
+		r.settle()
+		if n := len(r.ready.Watch); n > asked {
+			asked = n
+			r.e.Hint(r.now, Acts, Broken, errors.New("not allowed"))
+			r.take()
+		}
+	}
+	if asked > 90 {
+		t.Errorf("asked %d times in an hour", asked)
+	}
+	told := 0
+	for _, e := range r.ready.Events {
+		if e.Kind == Unwatched {
+			told++
+		}
+	}
+	if told != asked {
+		t.Errorf("%d events for %d attempts", told, asked)
+	}
+}
+
+// TestActsThatCouldNotBeToldAreAskedForLater: a store that cannot notify now may
+// be reached in another way later.
+func TestActsThatCouldNotBeToldAreAskedForLater(t *testing.T) {
+	r := newActsRig(t)
+	r.granted("a")
+	r.pass(actsAfter)
+	r.e.Hint(r.now, Acts, Unsupported, errors.New("not now"))
+	r.take()
+	r.live(actsUnsupported)
+	if n := len(r.ready.Watch); n != 2 {
+		t.Errorf("asked %d times, want once more", n)
+	}
+}
+
+// TestAResumedLeaseIsToldOfActs, also while another call of the client waits for
+// its key.
+func TestAResumedLeaseIsToldOfActs(t *testing.T) {
+	r := newActsRig(t)
+	l := r.granted("a")
+	waiting := r.acquire("a", time.Hour)
+	r.pass(2 * time.Minute)
+	for len(r.flying) > 0 {
+		r.lose(false)
+	}
+	c := r.begin(&Call{
+		Request: tenure.Request{Verb: tenure.Renew, Key: "a", Secret: l.Secret, Resume: true}, Lease: l,
+		Terms: keep.Terms{TTL: time.Minute, MaxFailures: 3},
+	})
+	for c.state != done {
+		b := r.next()
+		if b.Requests[0].Verb == tenure.Renew {
+			r.e.Answered(r.now, b, r.apply(b.Requests, r.now))
+			r.take()
+			continue
+		}
+		r.e.Answered(r.now, b, store.Failed(len(b.Requests), errLost))
+		r.take()
+	}
+	resumed := r.leaseOf(c)
+	r.settle()
+	r.wantOpen(waiting)
+	r.apply([]tenure.Request{{
+		Verb: tenure.Takeover, Key: "a", Secret: tenure.NewSecret(), Owner: "operator", Instance: "x", TTL: time.Hour,
+		Actor: "operator", Note: "why not",
+	}}, r.now)
+	r.e.Hint(r.now, "a", Acted, nil)
+	r.take()
+	r.settle()
+	if resumed.Lost == nil || resumed.Lost.Loss != keep.TakenOver {
+		t.Errorf("lost as %+v, want taken over", resumed.Lost)
 	}
 }

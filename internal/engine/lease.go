@@ -68,7 +68,7 @@ func (e *Engine) newLease(c *Call, req *tenure.Request, granted *store.Answer, d
 		keeper: keep.NewKeeper(c.Terms, deadline, since, e.now, granted.Record, e.o.Random()),
 	}
 	heap.Push(&e.leases, l)
-	e.watchActsSoon(actsAfter)
+	e.watchActsSoon()
 	if e.closed != nil {
 		e.stepLease(l, keep.Ended{Loss: keep.Closed})
 	}

@@ -183,7 +183,7 @@ func (e *Engine) resumed(c *Call, sent clock.Instant) {
 		return
 	}
 	c.Reply.Lease = l
-	if q := e.queueOf(l.Key); q.holder == nil && q.first == nil {
+	if q := e.queueOf(l.Key); q.holder == nil {
 		q.holder = l
 	}
 	e.event(Event{Kind: Resumed, Key: l.Key, Token: l.Token, TTL: l.TTL})

@@ -7,8 +7,9 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// doubtEvery bounds how often a lease is renewed out of turn, whoever says that
-// it is another's by now.
+// doubtEvery is the shortest pause between two renewals out of turn, whoever
+// says that the lease is another's by now. Each makes the next pause twice as
+// long, up to the interval, until a renewal in turn.
 const doubtEvery = time.Second
 
 // Keeper keeps one lease: it says when to renew it and when it is over. The zero Keeper is not usable.
@@ -23,6 +24,7 @@ type Keeper struct {
 	pause time.Duration // before the retry after the next unknown answer
 	doubt clock.Instant // when to renew out of turn, or Never
 	asked clock.Instant // when that was last done
+	calm  time.Duration // how long it is not done again after that
 
 	open     bool          // the present renewal is not confirmed
 	first    clock.Instant // when it was first sent
@@ -57,7 +59,7 @@ type Orders struct {
 func NewKeeper(t Terms, deadline, since, now clock.Instant, rec tenure.Record, jitter float64) Keeper {
 	k := Keeper{
 		terms: t, interval: t.Interval(), deadline: deadline, holdEnd: Never,
-		retry: Never, doubt: Never, asked: now.Add(-doubtEvery), progress: now, reported: rec.ProgressAt,
+		retry: Never, doubt: Never, asked: now.Add(-doubtEvery), calm: doubtEvery, progress: now, reported: rec.ProgressAt,
 	}
 	if t.MaxHold > 0 {
 		k.holdEnd = After(since, t.MaxHold)
@@ -114,7 +116,7 @@ func (k *Keeper) Step(e Event, now clock.Instant) Orders {
 	case Progressed:
 		k.progress = max(k.progress, now)
 	case Doubted:
-		k.doubt = max(now, k.asked.Add(doubtEvery))
+		k.doubt = max(now, k.asked.Add(k.calm))
 		if k.doubt == now {
 			return k.outOfTurn(now)
 		}
@@ -157,7 +159,7 @@ func (k *Keeper) tick(jitter float64, now clock.Instant) Orders {
 				return o
 			}
 		}
-		k.slot = k.next(now, jitter)
+		k.slot, k.calm = k.next(now, jitter), doubtEvery
 		o := k.begin(now)
 		if failed {
 			o.Failures, o.Err = k.failures, k.err
@@ -172,7 +174,9 @@ func (k *Keeper) tick(jitter float64, now clock.Instant) Orders {
 // outOfTurn renews a lease that may be another's by now. A lease whose work has
 // stalled is not renewed, not even for that.
 func (k *Keeper) outOfTurn(now clock.Instant) Orders {
-	k.doubt, k.asked = Never, now
+	if k.doubt, k.asked = Never, now; k.calm < k.interval {
+		k.calm = min(2*k.calm, k.interval)
+	}
 	switch {
 	case k.withheld:
 		return Orders{}

@@ -473,11 +473,11 @@ func TestADoubtedLeaseIsNotTrustedToARenewalUnderWay(t *testing.T) {
 	k.wantLost(o, TakenOver, 21*s)
 }
 
-// TestDoubtsCostARenewalASecond, however many there are: anybody who shares the
+// TestDoubtsCostFewRenewals, however many there are: anybody who shares the
 // store may raise them.
-func TestDoubtsCostARenewalASecond(t *testing.T) {
+func TestDoubtsCostFewRenewals(t *testing.T) {
 	k := keepFor(t, minute)
-	for at := time.Duration(0); at < 10*s; at += 10 * time.Millisecond {
+	for at := time.Duration(0); at < 100*s; at += 10 * time.Millisecond {
 		if at > 0 && k.Wake() <= clock.Instant(at) {
 			k.step(Tick{Jitter: 1}, at)
 			k.step(Answered{Sent: clock.Instant(at), Answer: confirmed(at, time.Minute)}, at)
@@ -486,8 +486,8 @@ func TestDoubtsCostARenewalASecond(t *testing.T) {
 			k.step(Answered{Sent: clock.Instant(at), Answer: confirmed(at, time.Minute)}, at)
 		}
 	}
-	if n := len(k.sends); n < 9 || n > 11 {
-		t.Errorf("%d renewals in 10s, want one a second", n)
+	if n := len(k.sends); n < 5 || n > 30 {
+		t.Errorf("%d renewals in five times their interval", n)
 	}
 }
 

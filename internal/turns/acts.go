@@ -5,9 +5,10 @@ import (
 	"sync"
 )
 
-// room is how many keys may wait in a listener's channel. Those that find it
+// room is how many keys may wait in a listener's channel: as many as a large
+// batch of acts has, because stores tell of them in one go. Those that find it
 // full are dropped: they are hints.
-const room = 64
+const room = 1024
 
 // Acts tells listeners on which keys operators have acted. The zero Acts is
 // ready to use.

@@ -18,17 +18,20 @@ const (
 	placeLasts = 10 * time.Second
 	refreshAt  = 8 * time.Second
 	// tryAgain is when a store enters again that has found no place: the line
-	// was full, or the key unknown.
+	// was full, or the key unknown. Every further pause is twice as long, up to
+	// refreshAt.
 	tryAgain = time.Second
 )
 
 // Line is one store's part in the line of one key. Make it with newLine.
 type Line struct {
-	waiters map[chan struct{}]struct{}
-	placed  bool          // the store may have a place: it has asked for one
-	until   clock.Instant // it counts on its place until then; 0 if on none
-	enter   clock.Instant // when to enter, or Never
-	grace   clock.Instant // when to wake though it is another's turn, or Never
+	waiters  map[chan struct{}]struct{}
+	placed   bool          // the store may have a place: it has asked for one
+	until    clock.Instant // it counts on its place until then; 0 if on none
+	enter    clock.Instant // when to enter, or Never
+	entering bool          // that is under way
+	pause    time.Duration // since it entered in vain; 0 if it did not
+	grace    clock.Instant // when to wake though it is another's turn, or Never
 }
 
 func newLine() Line {
@@ -89,7 +92,7 @@ func (l *Line) Granted(now clock.Instant) {
 
 // Displaced says that the store has no place in line any more.
 func (l *Line) Displaced(now clock.Instant) {
-	l.until = 0
+	l.until, l.pause = 0, 0
 	if l.Waited() {
 		l.enterSoon(now)
 	}
@@ -98,24 +101,30 @@ func (l *Line) Displaced(now clock.Instant) {
 // Entered says that the store has tried to enter the line on its own, and
 // whether it has a place now. What happened before that was perhaps not told.
 func (l *Line) Entered(now clock.Instant, inLine bool) (stepOut bool) {
+	l.entering = false
 	switch {
 	case !l.Waited():
 		return inLine
 	case now >= l.until:
 		l.wake()
 	}
-	if l.inLine(now); !inLine {
-		l.until, l.enter = 0, now.Add(tryAgain)
+	if inLine {
+		l.inLine(now)
+		return false
 	}
+	l.pause = min(max(2*l.pause, tryAgain), refreshAt)
+	l.placed, l.until, l.enter = true, 0, now.Add(l.pause)
 	return false
 }
 
 // inLine notes a place.
 func (l *Line) inLine(now clock.Instant) {
-	l.placed, l.until, l.enter = true, now.Add(placeLasts), now.Add(refreshAt)
+	l.placed, l.until, l.enter, l.pause = true, now.Add(placeLasts), now.Add(refreshAt), 0
 }
 
-func (l *Line) enterSoon(now clock.Instant) { l.enter = min(l.enter, now.Add(enterAfter)) }
+func (l *Line) enterSoon(now clock.Instant) {
+	l.enter = min(l.enter, now.Add(max(enterAfter, l.pause)))
+}
 
 // Changed says that the key may have changed, and that the server has named
 // nobody.
@@ -153,7 +162,12 @@ func (l *Line) wakeUnplaced(now clock.Instant) {
 }
 
 // Due is when Tick has something to do, or Never.
-func (l *Line) Due() clock.Instant { return min(l.grace, l.enter) }
+func (l *Line) Due() clock.Instant {
+	if l.entering {
+		return l.grace
+	}
+	return min(l.grace, l.enter)
+}
 
 // Tick says that time has passed. It reports whether the store is to enter the
 // line now.
@@ -161,10 +175,10 @@ func (l *Line) Tick(now clock.Instant) (enter bool) {
 	if now >= l.grace {
 		l.wake()
 	}
-	if now < l.enter {
+	if now < l.enter || l.entering {
 		return false
 	}
-	l.enter, l.placed = clock.Never, true
+	l.enter, l.entering, l.placed = clock.Never, true, true
 	return true
 }
 

@@ -160,3 +160,45 @@ func TestTheLastToLeaveStepsOut(t *testing.T) {
 		t.Error("it steps out, though a grant has taken it out")
 	}
 }
+
+// TestWhoFindsTheLineFullTriesLessAndLess: each attempt costs the server two
+// requests, and hundreds may be too many for the line.
+func TestWhoFindsTheLineFullTriesLessAndLess(t *testing.T) {
+	s := newStepped(t)
+	tries := 0
+	for s.Due() < clock.Instant(time.Minute) {
+		now := s.Due()
+		if s.Tick(now) {
+			tries++
+			s.Entered(now, false)
+		}
+	}
+	if tries > 12 {
+		t.Errorf("%d attempts in a minute", tries)
+	}
+	s.Entered(s.Due(), true)
+	if got := s.Due().Sub(s.until.Add(-placeLasts)); got != refreshAt {
+		t.Errorf("in line, it enters again after %s", got)
+	}
+}
+
+// TestAStoreEntersOnceAtATime, however often it is named: anybody who may
+// publish can name it, and an entry may take two seconds.
+func TestAStoreEntersOnceAtATime(t *testing.T) {
+	s := newStepped(t)
+	entering := 0
+	for now := ms; now < 2000*ms; now += ms {
+		s.Freed(now, true, 0)
+		if now >= s.Due() && s.Tick(now) {
+			entering++
+		}
+	}
+	if entering != 1 {
+		t.Errorf("%d entries are under way", entering)
+	}
+	s.Entered(2000*ms, true)
+	s.Freed(2001*ms, true, 0)
+	if !s.Tick(s.Due()) {
+		t.Error("it does not enter again")
+	}
+}
