@@ -28,7 +28,8 @@ func (j *judge) transferred(l *ledger, req tenure.Request, bid *stake, before, a
 	}
 	j.hasCause(req, before, after)
 	if req.Verb == tenure.Acquire && !m.stray && (seen == nil || !seen.lost) {
-		j.somebodyKnows(req, fp, bid)
+		over := !after.Deadline.After(w.store.base().now())
+		j.somebodyKnows(req, fp, bid, over)
 	}
 	if prev := l.current; prev != nil && prev.fate == alive {
 		prev.fate = followed
@@ -138,8 +139,10 @@ func (j *judge) hasCause(req tenure.Request, before, after tenure.Record) {
 	}
 }
 
-// somebodyKnows is law 6: a grant is somebody's who waits for it, or finds out about it in the background.
-func (j *judge) somebodyKnows(req tenure.Request, fp fence.Grant, bid *stake) {
+// somebodyKnows is law 6: a grant is somebody's who waits for it, or finds out
+// about it in the background. A term that is over when it is written keeps the
+// key from nobody, so nobody need know: a commit may take longer than the term.
+func (j *judge) somebodyKnows(req tenure.Request, fp fence.Grant, bid *stake, over bool) {
 	if bid != nil { // whoever left it may have gone: then its desk gives back what it was granted, unless it knows that nothing can be
 		if bid.gone && bid.d.life == bid.d.c.life {
 			j.w.fail(OneTruth, "%s was granted to a bid of %s that had been withdrawn: nobody asks for it, and nobody gives it back", req.Key, req.Owner)
@@ -148,6 +151,9 @@ func (j *judge) somebodyKnows(req tenure.Request, fp fence.Grant, bid *stake) {
 	}
 	if at, denied := j.denied[fp]; denied {
 		j.w.fail(OneTruth, "a request for %s was granted that its maker, %s, was told %s would not be", req.Key, req.Owner, at)
+		return
+	}
+	if over {
 		return
 	}
 	if a := j.asking[fp]; a == nil || a.life == a.c.life && !a.c.engine.Pursues(a.secret) && !a.c.engine.Left() {
