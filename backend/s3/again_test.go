@@ -19,33 +19,40 @@ import (
 	"github.com/croft-dev/croft/store"
 )
 
-// TestAWriteThatMayHaveBeenFollowedIsNotMadeAgain: whoever followed has removed its payload, and a manifest that named it again would name nothing.
+// TestAWriteThatMayHaveBeenFollowedIsNotMadeAgain: whoever followed has removed
+// its payload, and a manifest that named it again would name nothing. Nor is it
+// refused if a newer owner followed: it was made, and counted.
 func TestAWriteThatMayHaveBeenFollowedIsNotMadeAgain(t *testing.T) {
 	t.Parallel()
-	server := testenv.S3(t)
-	gate, key, ctx := newGateway(t, server), objectName(server), t.Context()
-	g, near := openGuard(t, server, gate.client(server), key), openGuard(t, server, dial(server), key)
 	mine := stamp(10, 1, 0) // unnumbered: the same owner may write as often as it likes
-	isCommit := func(r *http.Request) bool {
-		return r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, manifestSuffix)
-	}
-	var followed sync.Once
-	gate.after = func(r *http.Request) {
-		if isCommit(r) {
-			followed.Do(func() {
-				if err := write(ctx, near, mine, "second"); err != nil {
-					t.Error(err)
+	for name, next := range map[string]fence.Stamp{"by its owner": mine, "by a newer owner": stamp(11, 2, 0)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := testenv.S3(t)
+			gate, key, ctx := newGateway(t, server), objectName(server), t.Context()
+			g, near := openGuard(t, server, gate.client(server), key), openGuard(t, server, dial(server), key)
+			isCommit := func(r *http.Request) bool {
+				return r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, manifestSuffix)
+			}
+			var followed sync.Once
+			gate.after = func(r *http.Request) {
+				if isCommit(r) {
+					followed.Do(func() {
+						if err := write(ctx, near, next, "second"); err != nil {
+							t.Error(err)
+						}
+					})
 				}
-			})
-		}
-	}
-	var err error
-	gate.during(nth(1, 0, true, isCommit), func() { err = write(ctx, g, mine, "first") })
-	if !errors.Is(err, store.ErrUnknown) {
-		t.Errorf("the write whose reply was lost: %v, want unknown", err)
-	}
-	if got, _, err := content(ctx, near); err != nil || string(got) != "second" {
-		t.Errorf("the content is %q, %v", got, err)
+			}
+			var err error
+			gate.during(nth(1, 0, true, isCommit), func() { err = write(ctx, g, mine, "first") })
+			if !errors.Is(err, store.ErrUnknown) || errors.Is(err, fence.ErrStale) {
+				t.Errorf("the write whose reply was lost: %v, want unknown and nothing else", err)
+			}
+			if got, _, err := content(ctx, near); err != nil || string(got) != "second" {
+				t.Errorf("the content is %q, %v", got, err)
+			}
+		})
 	}
 }
 

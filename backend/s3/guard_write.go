@@ -102,10 +102,20 @@ func (g *Guard) commit(ctx context.Context, stamp fence.Stamp, now seen, content
 			return guard.Receipt{Mark: now.Mark, Bytes: content.Size, Adopted: adopted}, nil, nil
 		}
 		if doubt { // then whoever followed has removed the payload, and a manifest must not name it again
-			_, err := now.Mark.Admit(stamp)
-			return guard.Receipt{}, nil, store.Unknown(errors.Join(errors.New("the reply to the write was lost, and another has followed; write again if it is to count"), err))
+			return guard.Receipt{}, nil, store.Unknown(followed(now.Mark, stamp))
 		}
 	}
+}
+
+// followed is why the outcome of a write is unknown that another has followed.
+// It does not match a refusal, even if the write would be refused now: whoever
+// is refused may count on it that nothing was written.
+func followed(newest fence.Mark, stamp fence.Stamp) error {
+	const lost = "the reply to the write was lost, and another has followed"
+	if _, err := newest.Admit(stamp); err != nil {
+		return fmt.Errorf("%s; if it was not made, it is refused by now: %s", lost, err.Error())
+	}
+	return errors.New(lost + "; write again if it is to count")
 }
 
 func (b *bucket) exists(ctx context.Context, name string) (bool, error) {
