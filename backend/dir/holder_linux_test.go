@@ -17,8 +17,9 @@ type listened struct {
 }
 
 func (l listened) Acts(ctx context.Context) (<-chan string, error) {
-	defer close(l.begun)
-	return l.Store.Acts(ctx)
+	keys, err := l.Store.Acts(ctx)
+	l.begun <- struct{}{}
+	return keys, err
 }
 
 // TestAHolderLearnsOfATakeoverAtOnce, and not by its next renewal.
@@ -30,7 +31,7 @@ func TestAHolderLearnsOfATakeoverAtOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := listened{st, make(chan struct{})}
+		l := listened{st, make(chan struct{}, 8)}
 		c := croft.New(l, &croft.Options{Owner: owner})
 		t.Cleanup(func() { _ = c.Close(); _ = st.Close() })
 		return c, l.begun

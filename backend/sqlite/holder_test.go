@@ -19,8 +19,9 @@ type listened struct {
 }
 
 func (l listened) Acts(ctx context.Context) (<-chan string, error) {
-	defer close(l.begun)
-	return l.Store.Acts(ctx)
+	keys, err := l.Store.Acts(ctx)
+	l.begun <- struct{}{}
+	return keys, err
 }
 
 // TestAHolderLearnsOfATakeoverAtOnce, and not by its next renewal.
@@ -32,7 +33,7 @@ func TestAHolderLearnsOfATakeoverAtOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := listened{st, make(chan struct{})}
+		l := listened{st, make(chan struct{}, 8)}
 		c := croft.New(l, &croft.Options{Owner: owner})
 		t.Cleanup(func() { _ = c.Close(); _ = st.Close() })
 		return c, l.begun
@@ -68,7 +69,7 @@ func TestManyHoldersLearnOfActsAtOnce(t *testing.T) {
 		t.Cleanup(func() { _ = st.Close() })
 		return st
 	}
-	held := listened{open(), make(chan struct{})}
+	held := listened{open(), make(chan struct{}, 8)}
 	holder := croft.New(held, &croft.Options{Owner: "ann"})
 	t.Cleanup(func() { _ = holder.Close() })
 	var leases []*croft.Lease
