@@ -76,7 +76,8 @@ func TestACheckOpensWhatWasNeverConfirmed(t *testing.T) {
 	}
 }
 
-// TestAReconnectDuringACheckWakes: what it confirms is not what the check asked.
+// TestAReconnectDuringACheckWakes: the server confirms the new connection's
+// subscription, not the one that the check sent.
 func TestAReconnectDuringACheckWakes(t *testing.T) {
 	t.Parallel()
 	st, lose, lost := onForgetful(t)

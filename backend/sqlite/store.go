@@ -106,9 +106,13 @@ func Open(ctx context.Context, path string, o *Options) (*Store, error) {
 	return s, nil
 }
 
-// New makes a store in the caller's own database, opened with modernc.org/sqlite, beside its other tables; it stays the caller's to close, after the store. Its file must be in WAL mode. The store
-// takes one connection for itself, on which it sets what it needs (synchronous = FULL among it), one more while somebody waits for a key or keeps a lease, and any for reading. Nothing is sent until
-// the store is asked something. o may be nil.
+// New makes a store in the caller's own database, beside its other tables. The
+// caller opens the database with modernc.org/sqlite, in WAL mode, and closes it
+// after the store. o may be nil.
+//
+// The store keeps one connection for itself and sets synchronous = FULL on it. It
+// keeps a second one while somebody waits for a key or keeps a lease. It reads on
+// any connection. It sends nothing before it is asked something.
 func New(db *sql.DB, o *Options) *Store {
 	s := newStore(o)
 	var first *base // of one caller at a time

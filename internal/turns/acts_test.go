@@ -33,7 +33,8 @@ func TestEveryListenerIsTold(t *testing.T) {
 	})
 }
 
-// TestAListenerThatDoesNotReadHoldsUpNobody: what it has no room for it misses.
+// TestAListenerThatDoesNotReadHoldsUpNobody: its channel drops keys when it is
+// full.
 func TestAListenerThatDoesNotReadHoldsUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var a Acts

@@ -50,9 +50,9 @@ type Liner interface {
 
 // Hub has the lines of the keys that somebody waits for through one store.
 type Hub struct {
-	// Kept is how long a subscription outlives its last waiter: whoever has had
-	// the key is often back in line soon. It may be 0. Change it before the first
-	// Watch.
+	// Kept is how long the hub keeps a subscription after its last waiter has
+	// left. A store that had the key often waits for it again soon. It may be 0.
+	// Change it before the first Watch.
 	Kept time.Duration
 
 	driver Driver

@@ -21,9 +21,11 @@ var found = []struct {
 	{"a call was refused for the period of another", Case{Profile: "sweeps", Seed: 219}},
 	{"a call replaced the queue of others", Case{Profile: "guards", Seed: 156}},
 	{"a report was refused when its caller had left, and the lease went on", Case{Profile: "postgres", Seed: 47}},
-	// The simulator's own: a request arrived seconds late, and its commit took longer than the term it was granted.
+	// The judge was wrong: it wanted a term given back that had ended before the
+	// server committed it.
 	{"a term that was over when it was written was to be given back", Case{Profile: "postgres", Seed: 18046}},
-	// Also its own: what it had given back was granted anew by a store that had been put back, and nobody gave it back again.
+	// The simulator was wrong: a restored store granted a key again that a client
+	// had given back, and the client did not give it back a second time.
 	{"a key that was given back before the store was put back stood idle", Case{Profile: "restored", Seed: 14632}},
 }
 

@@ -37,7 +37,8 @@ type Options struct {
 
 // Store is a lease store made of a register and the law. Its methods are safe for concurrent use.
 //
-// It is a [store.Watcher], a [store.Announcer] and a [store.Examiner] as far as its register is one: otherwise these methods return an error matching
+// It is a [store.Watcher], a [store.Announcer] and a [store.Examiner] if its
+// register is one. Otherwise these methods return an error that matches
 // errors.ErrUnsupported.
 type Store struct {
 	reg       Register
