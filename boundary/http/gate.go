@@ -97,6 +97,10 @@ type arrival struct {
 // arrive lets a write come up to its resource, or refuses what can be refused
 // before its body is received. Call depart when it has been answered.
 func (g *Gate) arrive(ctx context.Context, w write) (*arrival, error) {
+	// A stranger's write takes no slot, and no lease on the resource.
+	if unsure, err := g.current(ctx, w); err != nil && (!unsure || !g.o.AdmitUnsure) {
+		return nil, err
+	}
 	s, err := g.join(w.resource, w.client)
 	if err != nil {
 		return nil, err

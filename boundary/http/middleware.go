@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/guard/gate"
+	"github.com/croft-dev/croft/tenure"
 )
 
 // Require refuses requests without a stamp, or with one that cannot be read, and hands the stamp of the others to next, which finds it with [StampFrom]. It admits
@@ -73,10 +74,10 @@ func (g *Gate) Middleware(next http.Handler) http.Handler {
 // refuse answers a write that is not let in.
 func (g *Gate) refuse(w http.ResponseWriter, wr write, err error) {
 	known := *refusalOf(err)
-	known.resource = wr.resource
+	known.resource, known.stamp = wr.resource, wr.stamp
 	g.emit(gate.Event{Kind: gate.Refused, Resource: wr.resource, Method: wr.what, Key: wr.stamp.Key, Token: wr.stamp.Token, Status: known.status, Code: known.code, Err: err})
 	Refuse(w, &known)
-	if g.o.Client != nil && wr.stamped && refused(err) {
+	if g.o.Client != nil && wr.stamped && (refused(err) || errors.Is(err, tenure.ErrNotOwned)) {
 		g.o.Client.Refused(wr.stamp, "http:"+wr.resource, err)
 	}
 }

@@ -50,6 +50,14 @@ type Options struct {
 	// MaxWrites. Each costs a lease and a mark, and counts until it has been
 	// idle for Idle. Default: 65536.
 	MaxResources int
+	// Current, if set, also refuses a stamp whose owner is not the current one:
+	// one that was replaced and whose successor has not written yet, or one that
+	// nobody was granted. See package guard/current. It stays the caller's to
+	// close, after the gate. Default: the mark alone decides.
+	Current guard.Current
+	// AdmitUnsure lets a write in by the mark alone when Current cannot tell.
+	// Default: it is refused with 503.
+	AdmitUnsure bool
 	// AllowUnstamped lets writes without a stamp in: in turn with the others, but unchecked. Default: they are refused.
 	AllowUnstamped bool
 	// Observe is called for every [gate.Event], on the goroutine where it happens: it must be quick and safe for concurrent use. Default: nothing.

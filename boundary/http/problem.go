@@ -9,6 +9,7 @@ import (
 	"math"
 	"mime"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -41,6 +42,9 @@ type Problem struct {
 	// Newest is the token that a stale stamp is older than; Mark is what any other refused stamp does not agree with. It has no grant: with it anybody could write as its owner.
 	Newest fence.Token `json:"newest,omitempty"`
 	Mark   *fence.Mark `json:"mark,omitempty"`
+	// Owner has the key of a stamp that is not current. Only the holder of a
+	// grant that the key once had is told.
+	Owner string `json:"owner,omitempty"`
 }
 
 // refusal is an error that knows how it is told over HTTP. A client is told
@@ -50,6 +54,7 @@ type refusal struct {
 	status   int
 	code     string
 	resource string
+	stamp    fence.Stamp   // of the write, if it has one
 	retry    time.Duration // for Retry-After; 0: none
 	sent     bool
 	say      string // "": see detail
@@ -77,7 +82,10 @@ func (r *refusal) detail() string {
 	}
 	var stale *fence.StaleError
 	var refused *fence.RefusedError
+	var replaced *tenure.NotOwnedError
 	switch {
+	case errors.As(r.err, &replaced) && once(replaced):
+		return replaced.Error()
 	case errors.As(r.err, &stale):
 		anonymous := *stale
 		anonymous.PresentedOwner, anonymous.NewestOwner = "", ""
@@ -156,8 +164,14 @@ func problemOf(r *refusal) Problem {
 	p := Problem{Title: http.StatusText(r.status), Status: r.status, Detail: r.detail(), Code: r.code, Resource: r.resource, Sent: r.sent}
 	var stale *fence.StaleError
 	var refused *fence.RefusedError
+	var replaced *tenure.NotOwnedError
 	presented := func(s fence.Stamp) { p.Key, p.Token, p.Seq = s.Key, s.Token, s.Seq }
 	switch {
+	case errors.As(r.err, &replaced):
+		presented(r.stamp)
+		if once(replaced) {
+			p.Newest, p.Owner = replaced.Record.Token, replaced.Record.Owner
+		}
 	case errors.As(r.err, &stale):
 		presented(stale.Presented)
 		p.Newest = stale.Newest.Token
@@ -168,6 +182,13 @@ func problemOf(r *refusal) Problem {
 		p.Mark = &mark
 	}
 	return p
+}
+
+// once reports whether a grant that is not current once was, as far as the
+// record remembers.
+func once(e *tenure.NotOwnedError) bool {
+	had := func(t tenure.Term) bool { return t.Grant == e.Grant }
+	return e.Why != tenure.WhyUnknown && (e.Record.Grant == e.Grant || slices.ContainsFunc(e.Record.History, had))
 }
 
 // ProblemError is a refusal as a client finds it in an answer. It matches what the refusal was: fence.ErrStale, fence.ErrCollision, fence.ErrWrongKey,

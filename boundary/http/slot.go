@@ -58,6 +58,11 @@ func (s *slot) admit(ctx context.Context, w write) (*passage, error) {
 		return nil, errOutranked
 	}
 	if w.stamped {
+		if unsure, err := s.g.current(ctx, w); unsure && s.g.o.AdmitUnsure {
+			s.g.emit(gate.Event{Kind: gate.Unsure, Resource: s.resource, Method: w.what, Key: w.stamp.Key, Token: w.stamp.Token, Err: err})
+		} else if err != nil {
+			return nil, err
+		}
 		if err := s.raise(ctx, w.stamp); err != nil {
 			return nil, err
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -18,12 +19,15 @@ import (
 func (a *app) writeCommand() *cobra.Command {
 	var from, text string
 	var seq uint64
+	var unsure unsurePolicy
 	c := &cobra.Command{
 		Use:     "write TARGET",
 		GroupID: groupWrite,
 		Short:   "Write a file, object or key, unless a newer owner has",
 		Long: `Replace TARGET, a path or a URL, with standard input. Whose write it is says the stamp: inside "croft run" it is in CROFT_STAMP. If
-a newer owner has been admitted there, the write is refused with exit code 13 and nothing changes.
+a newer owner has been admitted there, the write is refused with exit code 13 and nothing changes. If the store says that the stamp's
+owner is not the current one (any more), it is refused with exit code 12, also before a newer owner has written. Where the store
+cannot be asked, the mark of TARGET decides alone, unless --when-unsure refuse is given.
 
 TARGET may be redis://HOST:6379/0#KEY, etcd://HOST:2379/#KEY (a path before # is put in front of the key), s3://BUCKET/KEY or
 gs://BUCKET/KEY. Rows of a database are written by the program whose transaction they are in, not from here.
@@ -41,13 +45,14 @@ shows its progress on a terminal.`,
 			if err != nil {
 				return err
 			}
-			return a.write(c.Context(), args[0], from, s)
+			return a.write(c.Context(), args[0], from, s, unsure)
 		},
 	}
 	flags := c.Flags()
 	flags.StringVar(&from, "from", "", "read the content from this file instead of standard input")
 	stampFlag(flags, &text)
 	flags.Uint64Var(&seq, "seq", 0, "number of this write under its lease: one not above the last admitted is refused")
+	unsureFlag(flags, &unsure, admitUnsure)
 	_ = c.MarkFlagFilename("from")
 	return c
 }
@@ -60,7 +65,7 @@ type writeView struct {
 	Adopted bool  `json:"adopted"`
 }
 
-func (a *app) write(ctx context.Context, target, from string, s fence.Stamp) error {
+func (a *app) write(ctx context.Context, target, from string, s fence.Stamp, unsure unsurePolicy) error {
 	ctx, stop := interruptible(ctx)
 	defer stop()
 	content := a.stdin
@@ -85,9 +90,13 @@ func (a *app) write(ctx context.Context, target, from string, s fence.Stamp) err
 	if !ok {
 		return invalid("target %s: it has no content that could be replaced; write to it through its own client", shown)
 	}
-	shownContent, stopShowing := a.progress(content)
-	receipt, err := artifact.Write(ctx, s, readUntil(ctx, shownContent))
-	stopShowing()
+	check := func() error { return a.admissible(ctx, g, s, unsure) }
+	var receipt guard.Receipt
+	if err = check(); err == nil {
+		shownContent, stopShowing := a.progress(content)
+		receipt, err = artifact.Write(ctx, s, readUntil(ctx, &checkedAtEnd{shownContent, time.Now(), check}))
+		stopShowing()
+	}
 	tallyWrite(g.Target(), s, err)
 	if err != nil {
 		return a.noteRefusal(ctx, g.Target(), s, err)
