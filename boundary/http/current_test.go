@@ -184,17 +184,20 @@ func TestAWriteThatWaitedIsCheckedAgain(t *testing.T) {
 	p, front := w.proxy(t, "gate", service, func(o *ProxyOptions) { o.Current = f })
 	url := front.URL + "/r/1"
 	ann := w.lease(t, "jobs/a", "ann").Stamp()
-	replies := make(chan reply, 2)
-	put := func(body string) {
-		r, err := sendErr(t.Context(), "PUT", url, ann, body)
-		if err != nil {
-			t.Error(err)
-		}
-		replies <- r
+	put := func(body string) <-chan reply {
+		replies := make(chan reply, 1)
+		go func() {
+			r, err := sendErr(t.Context(), "PUT", url, ann, body)
+			if err != nil {
+				t.Error(err)
+			}
+			replies <- r
+		}()
+		return replies
 	}
-	go put("first")
+	first := put("first")
 	<-entered
-	go put("second")
+	second := put("second")
 	atGate(t, p.gate, 2)
 	if _, err := newClient(t, w.store, "op").Takeover(t.Context(), "jobs/a", croft.ByHand{Note: "stuck"}); err != nil && !errors.Is(err, croft.ErrUnfenced) {
 		t.Fatal(err)
@@ -206,8 +209,8 @@ func TestAWriteThatWaitedIsCheckedAgain(t *testing.T) {
 		return nil
 	})
 	close(leave)
-	(<-replies).want(t, "the first", 200, "")
-	(<-replies).want(t, "the second", 409, "not_owned")
+	(<-first).want(t, "the first", 200, "")
+	(<-second).want(t, "the second", 409, "not_owned")
 	select {
 	case body := <-entered:
 		t.Errorf("the service has seen %q", body)

@@ -23,7 +23,9 @@ type Options struct {
 	Exempt []Rule
 	// Reads are the methods that write nothing; all others, known or not, are writes. Default: GET, HEAD, OPTIONS and TRACE.
 	Reads []string
-	// Marks opens the guard that keeps the mark of a resource; see [MarksAt]. What it opens the gate closes.
+	// Marks opens the guard that keeps the mark of a resource; see [MarksAt].
+	// The gate closes it. A gate with a Client keeps one more mark for each
+	// resource, under the name LeasePrefix + resource: that a gate has served it.
 	Marks func(ctx context.Context, resource string) (guard.Guard, error)
 	// Client takes the lease that makes this gate the only one of a resource, on the key LeasePrefix + resource. Without it the caller promises that no other
 	// process serves these resources. Refused stamps are noted in its store: see [croft.Client.Refused]. It stays the caller's to close, after the gate.

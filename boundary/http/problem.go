@@ -188,7 +188,7 @@ func problemOf(r *refusal) Problem {
 // record remembers.
 func once(e *tenure.NotOwnedError) bool {
 	had := func(t tenure.Term) bool { return t.Grant == e.Grant }
-	return e.Why != tenure.WhyUnknown && (e.Record.Grant == e.Grant || slices.ContainsFunc(e.Record.History, had))
+	return e.Why != tenure.WhyUnknown && e.Grant != "" && (e.Record.Grant == e.Grant || slices.ContainsFunc(e.Record.History, had))
 }
 
 // ProblemError is a refusal as a client finds it in an answer. It matches what the refusal was: fence.ErrStale, fence.ErrCollision, fence.ErrWrongKey,

@@ -48,7 +48,7 @@ func (p *places) open(_ context.Context, resource string) (guard.Guard, error) {
 	if p.marks[resource] == nil {
 		p.marks[resource] = &guardtest.Memory{}
 	}
-	return place{p.marks[resource], p}, nil
+	return place{p.marks[resource], p, resource}, nil
 }
 
 func (p *places) fail(err error) {
@@ -65,8 +65,12 @@ func (p *places) err() error {
 
 type place struct {
 	*guardtest.Memory
-	p *places
+	p        *places
+	resource string
 }
+
+// Target tells the places apart.
+func (p place) Target() string { return p.resource }
 
 func (p place) Mark(ctx context.Context) (fence.Mark, error) {
 	if err := p.p.err(); err != nil {

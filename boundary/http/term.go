@@ -112,18 +112,13 @@ func (s *slot) leaseless(err error) error {
 // assess closes the resource for a while if the terms before this one may have left something on its way.
 func (s *slot) assess(ctx context.Context, rec tenure.Record) {
 	if rec.Cause == tenure.First {
-		// The first, or the store has forgotten the others. If nothing was ever admitted here, nothing is on its way.
+		// The first, or the store has forgotten the others.
 		ctx, cancel := context.WithTimeout(ctx, markTimeout)
 		defer cancel()
-		if done, err := s.open(ctx); err == nil {
-			mark, err := s.marks.Mark(ctx)
-			done()
-			if err == nil && mark.IsZero() {
-				return
-			}
+		if first, err := s.first(ctx); err != nil || !first {
+			s.closeFor(s.g.o.Settle, "the lease store remembers no gate before this one, but there was one")
+			s.tell(ctx)
 		}
-		s.closeFor(s.g.o.Settle, "the lease store remembers no gate before this one, but writes have been admitted")
-		s.tell(ctx)
 		return
 	}
 	left, believed := unsettled(rec)
@@ -136,6 +131,32 @@ func (s *slot) assess(ctx context.Context, rec tenure.Record) {
 	}
 	s.closeFor(d, "the gate before this one did not end well ("+string(rec.Cause)+")")
 	s.tell(ctx)
+}
+
+// first reports whether no gate has ever served the resource, and takes down
+// that one does now. That is a mark of its own beside the resource's, of the
+// gate's key. The resource's own mark does not tell: others raise it, too. It
+// must do where Marks has one place for all names.
+func (s *slot) first(ctx context.Context) (bool, error) {
+	done, err := s.open(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer done()
+	target := s.marks.Target()
+	s.shut() // one place at a time
+	own := s.lease.Stamp()
+	served, err := s.g.o.Marks(ctx, own.Key)
+	if err != nil {
+		return false, err
+	}
+	defer served.Close()
+	mark, err := served.Mark(ctx)
+	if err != nil || !mark.IsZero() || served.Target() == target {
+		return mark.IsZero(), err
+	}
+	_, err = served.Raise(ctx, own)
+	return true, err
 }
 
 // unsettled says whether the terms before the newest may have left something on its way, and whether one of their holders may still believe in its own.

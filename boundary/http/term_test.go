@@ -145,6 +145,23 @@ func TestAStoreThatForgotIsNotTakenForAFirstTime(t *testing.T) {
 	}
 }
 
+// TestARaisedMarkIsNotTakenForAForgottenGate: nobody has sent anything, so there
+// is nothing to wait for.
+func TestARaisedMarkIsNotTakenForAForgottenGate(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	mark, err := w.marks.open(t.Context(), "r/1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := mark.Raise(t.Context(), older); err != nil {
+		t.Fatal(err)
+	}
+	url := serve(t, w.gate(t, "one", impatient))
+	send(t, "PUT", url, newer, "").want(t, "the first write", 200, "")
+	send(t, "PUT", url, older, "").want(t, "one from below the mark", 409, "stale")
+}
+
 // TestAGateFromWhichTheKeyWasTakenMayNotKnow: whoever comes next waits for its lease, too.
 func TestAGateFromWhichTheKeyWasTakenMayNotKnow(t *testing.T) {
 	t.Parallel()
