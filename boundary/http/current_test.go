@@ -5,11 +5,15 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/backend/mem"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard/current"
 	"github.com/croft-dev/croft/guard/gate"
@@ -215,5 +219,109 @@ func TestAWriteThatWaitedIsCheckedAgain(t *testing.T) {
 	case body := <-entered:
 		t.Errorf("the service has seen %q", body)
 	default:
+	}
+}
+
+// flaky is a store that is away at times.
+type flaky struct {
+	*mem.Store
+	away atomic.Bool
+}
+
+func (f *flaky) Get(ctx context.Context, key string) (tenure.Record, error) {
+	if f.away.Load() {
+		return tenure.Record{}, errors.New("the store is away")
+	}
+	return f.Store.Get(ctx, key)
+}
+
+// arrivedAt is a write that the service has seen.
+type arrivedAt struct {
+	token fence.Token
+	sent  time.Time // by its client
+}
+
+// TestNoReplacedOwnerIsLetInOnceTheGateHasHeard: many owners write all the
+// time, the replaced ones as well, while an operator takes the key over again
+// and again, and the store is away at times.
+func TestNoReplacedOwnerIsLetInOnceTheGateHasHeard(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	from := &flaky{Store: w.store.Open(nil)}
+	f, err := current.Follow(from, current.Options{Fresh: time.Millisecond, Longest: 20 * time.Millisecond, Timeout: testenv.Patience})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(f.Close)
+	g := w.gate(t, "gate", func(o *Options) { o.Current = f })
+	var mu sync.Mutex
+	var seen []arrivedAt
+	heard := map[fence.Token]time.Time{} // when the gate knew that this owner is replaced
+	handler := g.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		stamp, _ := StampFrom(r.Context())
+		sent, _ := time.Parse(time.RFC3339Nano, r.Header.Get("Sent"))
+		mu.Lock()
+		defer mu.Unlock()
+		seen = append(seen, arrivedAt{stamp.Token, sent})
+	}))
+	ctx, stop := context.WithCancel(t.Context())
+	var writers sync.WaitGroup
+	write := func(stamp fence.Stamp) {
+		for ctx.Err() == nil {
+			r := httptest.NewRequest(http.MethodPut, "/r/1", nil)
+			SetStamp(r.Header, stamp)
+			r.Header.Set("Sent", time.Now().Format(time.RFC3339Nano))
+			handler.ServeHTTP(httptest.NewRecorder(), r)
+		}
+	}
+	op := newClient(t, w.store, "op")
+	for range 12 {
+		taken, err := op.Takeover(t.Context(), "jobs/a", croft.ByHand{Note: "test"})
+		if err != nil && !errors.Is(err, croft.ErrUnfenced) {
+			t.Fatal(err)
+		}
+		rec, err := w.store.Get(t.Context(), "jobs/a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		stamp := rec.Stamp()
+		if stamp.Token != taken.Deed.Token {
+			t.Fatalf("the operator has token %d, the store says %d", taken.Deed.Token, stamp.Token)
+		}
+		testenv.Eventually(t, "the gate has heard of the takeover", func() error {
+			return f.Check(t.Context(), stamp)
+		})
+		mu.Lock()
+		heard[stamp.Token] = time.Now()
+		mu.Unlock()
+		writers.Go(func() { write(stamp) })
+		testenv.Eventually(t, "the new owner's write", func() error {
+			mu.Lock()
+			defer mu.Unlock()
+			if len(seen) == 0 || seen[len(seen)-1].token != stamp.Token {
+				return errors.New("the service has not seen it")
+			}
+			return nil
+		})
+		from.away.Store(true)
+		time.Sleep(5 * time.Millisecond)
+		from.away.Store(false)
+	}
+	stop()
+	writers.Wait()
+	var newest fence.Token
+	for _, write := range seen {
+		if write.token < newest {
+			t.Fatalf("the service saw token %d after %d", write.token, newest)
+		}
+		newest = write.token
+		for successor, at := range heard {
+			if successor > write.token && write.sent.After(at) {
+				t.Fatalf("token %d was let in, sent %s after the gate had heard of token %d", write.token, write.sent.Sub(at), successor)
+			}
+		}
+	}
+	if len(heard) != 12 || len(seen) < 12 {
+		t.Errorf("%d owners, %d writes", len(heard), len(seen))
 	}
 }
