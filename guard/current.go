@@ -11,7 +11,8 @@ import (
 // asks the lease store.
 type Current interface {
 	// Check returns nil if the stamp's grant holds its key now. An error that
-	// matches tenure.ErrNotOwned says that it does not. Any other error says
-	// that this could not be found out. The answer can be a moment old.
+	// matches tenure.ErrNotOwned says that it does not, and one that matches
+	// fence.ErrInvalid that the stamp is malformed. Any other error says that
+	// this could not be found out. The answer can be a moment old.
 	Check(ctx context.Context, stamp fence.Stamp) error
 }

@@ -7,8 +7,8 @@ import (
 )
 
 // Current returns nil if the stamp's grant holds the key at now. Otherwise it
-// returns a [*NotOwnedError], which says why not and who holds the key. It
-// also decides on a record without its history, but says less.
+// returns a [*NotOwnedError] with the reason and the key's record. It decides
+// without the record's history, too, but then the reason may be less exact.
 func (r Record) Current(s fence.Stamp, now time.Time) error {
 	refusal := &NotOwnedError{Grant: s.Grant, Record: r, Why: WhyUnknown, Now: now}
 	if r.Key != s.Key {

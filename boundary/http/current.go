@@ -10,31 +10,36 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// current refuses a write whose owner is not the current one. It is unsure if
-// that cannot be told: then the error is the refusal for those who need to know.
-func (g *Gate) current(ctx context.Context, w write) (unsure bool, err error) {
+// checkCurrent refuses a write whose owner is not the current one. If the store
+// does not say, it refuses as well, or calls admitted where AdmitUnsure lets
+// the mark decide.
+func (g *Gate) checkCurrent(ctx context.Context, w write, admitted func(error)) error {
 	if g.o.Current == nil || !w.stamped {
-		return false, nil
+		return nil
 	}
-	err = g.o.Current.Check(ctx, w.stamp)
+	err := g.o.Current.Check(ctx, w.stamp)
 	switch {
 	case err == nil || errors.Is(err, fence.ErrInvalid):
-		return false, err
+		return err
 	case errors.Is(err, tenure.ErrNotOwned):
-		// What the mark says of the stamp has always been told as it is.
-		if stale := g.shutOut(w); stale != nil {
-			return false, stale
+		// If the mark refuses the stamp, too, tell that: clients know "stale".
+		if stale := g.shutOutAsSeen(w); stale != nil {
+			return stale
 		}
-		return false, err
+		return err
+	case g.o.AdmitUnsure && ctx.Err() == nil: // a client that leaves admits nothing
+		admitted(err)
+		return nil
 	}
-	return true, &refusal{
+	return &refusal{
 		status: http.StatusServiceUnavailable, code: "unknown", resource: w.resource, retry: time.Second, err: err,
 		say: "the lease store does not say whether this owner is the current one; nothing was sent, try again",
 	}
 }
 
-// shutOut is the refusal of a write by the newest mark that this gate has seen.
-func (g *Gate) shutOut(w write) error {
+// shutOutAsSeen is the refusal of a write by the newest mark that this gate has
+// seen. It only words a refusal that the store has made.
+func (g *Gate) shutOutAsSeen(w write) error {
 	g.mu.Lock()
 	s := g.slots[w.resource]
 	g.mu.Unlock()

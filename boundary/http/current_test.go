@@ -25,7 +25,7 @@ import (
 // follower follows the store of a world, until the test ends.
 func (w *world) follower(t testing.TB) *current.Follower {
 	t.Helper()
-	f, err := current.Follow(w.store.Open(nil), current.Options{Timeout: testenv.Patience})
+	f, err := current.Follow(w.store.Open(nil), &current.Options{Timeout: testenv.Patience})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,7 +248,7 @@ func TestNoReplacedOwnerIsLetInOnceTheGateHasHeard(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
 	from := &flaky{Store: w.store.Open(nil)}
-	f, err := current.Follow(from, current.Options{Fresh: time.Millisecond, Longest: 20 * time.Millisecond, Timeout: testenv.Patience})
+	f, err := current.Follow(from, &current.Options{MaxSilentAge: time.Millisecond, MaxAge: 20 * time.Millisecond, Timeout: testenv.Patience})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -323,5 +323,45 @@ func TestNoReplacedOwnerIsLetInOnceTheGateHasHeard(t *testing.T) {
 	}
 	if len(heard) != 12 || len(seen) < 12 {
 		t.Errorf("%d owners, %d writes", len(heard), len(seen))
+	}
+}
+
+// TestAClientThatLeavesIsNotUnsure: with AdmitUnsure, hanging up would be a way
+// past the check.
+func TestAClientThatLeavesIsNotUnsure(t *testing.T) {
+	t.Parallel()
+	g := newWorld().gate(t, "gate", func(o *Options) { o.Current, o.AdmitUnsure = unsure{}, true })
+	ctx, leave := context.WithCancel(t.Context())
+	leave()
+	err := g.checkCurrent(ctx, write{stamp: newer, stamped: true}, func(error) { t.Error("the write was admitted") })
+	if refusalOf(err).status != http.StatusServiceUnavailable {
+		t.Errorf("the write got %v", err)
+	}
+}
+
+// TestTheGatesOwnNamesAreNoResources: there the gate records what it has served.
+func TestTheGatesOwnNamesAreNoResources(t *testing.T) {
+	t.Parallel()
+	g := newWorld().gate(t, "gate", func(o *Options) { o.Rules = []Rule{rule(t, "/{path...}")} })
+	url := strings.TrimSuffix(serve(t, g), "r/1") + DefaultLeasePrefix + "r/1"
+	send(t, "PUT", url, newer, "").want(t, "a write to "+url, 400, "invalid")
+}
+
+// TestAnotherKeysOwnerIsNotNamed: an error of the gate's own lease, or of a
+// handler's, is none of the client's business.
+func TestAnotherKeysOwnerIsNotNamed(t *testing.T) {
+	t.Parallel()
+	other := &tenure.NotOwnedError{Grant: newer.Grant, Why: tenure.WhyTakenOver, Record: tenure.Record{
+		Key: DefaultLeasePrefix + "r/1", Token: 50, Grant: newer.Grant, Owner: "secret-name", State: tenure.Held,
+		History: []tenure.Term{{Token: newer.Token, Grant: newer.Grant, Owner: "secret-name"}},
+	}}
+	for name, stamp := range map[string]fence.Stamp{"a handler's": {}, "the gate's": newer} {
+		recorder := httptest.NewRecorder()
+		known := *refusalOf(other)
+		known.stamp = stamp
+		Refuse(recorder, &known)
+		if body := recorder.Body.String(); strings.Contains(body, "secret-name") || strings.Contains(body, "50") {
+			t.Errorf("%s error is told as %s", name, body)
+		}
 	}
 }

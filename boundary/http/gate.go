@@ -73,6 +73,9 @@ func (g *Gate) read(r *http.Request) (write, error) {
 	if err := fence.CheckKey(g.o.LeasePrefix + to.resource); err != nil {
 		return w, fmt.Errorf("the resource has no name for a lease: %w", err)
 	}
+	if strings.HasPrefix(to.resource, g.o.LeasePrefix) { // see slot.neverServed
+		return w, fmt.Errorf("%w resource %q: names that begin with %s are the gate's own; name it otherwise in the rule", fence.ErrInvalid, to.resource, g.o.LeasePrefix)
+	}
 	switch w.stamp, err = StampOf(r.Header); {
 	case err == nil:
 		w.stamped = true
@@ -97,16 +100,16 @@ type arrival struct {
 // arrive lets a write come up to its resource, or refuses what can be refused
 // before its body is received. Call depart when it has been answered.
 func (g *Gate) arrive(ctx context.Context, w write) (*arrival, error) {
-	// A stranger's write takes no slot, and no lease on the resource.
-	if unsure, err := g.current(ctx, w); err != nil && (!unsure || !g.o.AdmitUnsure) {
-		return nil, err
-	}
 	s, err := g.join(w.resource, w.client)
 	if err != nil {
 		return nil, err
 	}
 	a := &arrival{s: s, w: w}
-	if err := a.known(ctx); err != nil {
+	err = a.known(ctx)
+	if err == nil { // before the gate takes a lease for it
+		err = g.checkCurrent(ctx, w, func(error) {})
+	}
+	if err != nil {
 		a.depart()
 		return nil, err
 	}

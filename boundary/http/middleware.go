@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/guard/gate"
-	"github.com/croft-dev/croft/tenure"
 )
 
 // Require refuses requests without a stamp, or with one that cannot be read, and hands the stamp of the others to next, which finds it with [StampFrom]. It admits
@@ -77,7 +76,7 @@ func (g *Gate) refuse(w http.ResponseWriter, wr write, err error) {
 	known.resource, known.stamp = wr.resource, wr.stamp
 	g.emit(gate.Event{Kind: gate.Refused, Resource: wr.resource, Method: wr.what, Key: wr.stamp.Key, Token: wr.stamp.Token, Status: known.status, Code: known.code, Err: err})
 	Refuse(w, &known)
-	if g.o.Client != nil && wr.stamped && (refused(err) || errors.Is(err, tenure.ErrNotOwned)) {
+	if g.o.Client != nil && wr.stamped && (refused(err) || known.code == "not_owned") {
 		g.o.Client.Refused(wr.stamp, "http:"+wr.resource, err)
 	}
 }

@@ -24,8 +24,8 @@ type Options struct {
 	// Reads are the methods that write nothing; all others, known or not, are writes. Default: GET, HEAD, OPTIONS and TRACE.
 	Reads []string
 	// Marks opens the guard that keeps the mark of a resource; see [MarksAt].
-	// The gate closes it. A gate with a Client keeps one more mark for each
-	// resource, under the name LeasePrefix + resource: that a gate has served it.
+	// The gate closes it. A gate with a Client keeps a second mark, LeasePrefix +
+	// resource, which records that a gate has served the resource.
 	Marks func(ctx context.Context, resource string) (guard.Guard, error)
 	// Client takes the lease that makes this gate the only one of a resource, on the key LeasePrefix + resource. Without it the caller promises that no other
 	// process serves these resources. Refused stamps are noted in its store: see [croft.Client.Refused]. It stays the caller's to close, after the gate.

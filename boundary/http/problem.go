@@ -9,7 +9,6 @@ import (
 	"math"
 	"mime"
 	"net/http"
-	"slices"
 	"strconv"
 	"time"
 
@@ -42,8 +41,8 @@ type Problem struct {
 	// Newest is the token that a stale stamp is older than; Mark is what any other refused stamp does not agree with. It has no grant: with it anybody could write as its owner.
 	Newest fence.Token `json:"newest,omitempty"`
 	Mark   *fence.Mark `json:"mark,omitempty"`
-	// Owner has the key of a stamp that is not current. Only the holder of a
-	// grant that the key once had is told.
+	// Owner is the owner of the key's newest grant, if that was given to another.
+	// Only a grant that the key had shortly before is told.
 	Owner string `json:"owner,omitempty"`
 }
 
@@ -82,10 +81,10 @@ func (r *refusal) detail() string {
 	}
 	var stale *fence.StaleError
 	var refused *fence.RefusedError
-	var replaced *tenure.NotOwnedError
+	var notOwned *tenure.NotOwnedError
 	switch {
-	case errors.As(r.err, &replaced) && once(replaced):
-		return replaced.Error()
+	case errors.As(r.err, &notOwned) && notOwned.Record.Issued(r.stamp):
+		return notOwned.Error()
 	case errors.As(r.err, &stale):
 		anonymous := *stale
 		anonymous.PresentedOwner, anonymous.NewestOwner = "", ""
@@ -164,13 +163,13 @@ func problemOf(r *refusal) Problem {
 	p := Problem{Title: http.StatusText(r.status), Status: r.status, Detail: r.detail(), Code: r.code, Resource: r.resource, Sent: r.sent}
 	var stale *fence.StaleError
 	var refused *fence.RefusedError
-	var replaced *tenure.NotOwnedError
+	var notOwned *tenure.NotOwnedError
 	presented := func(s fence.Stamp) { p.Key, p.Token, p.Seq = s.Key, s.Token, s.Seq }
 	switch {
-	case errors.As(r.err, &replaced):
+	case r.code == "not_owned" && errors.As(r.err, &notOwned):
 		presented(r.stamp)
-		if once(replaced) {
-			p.Newest, p.Owner = replaced.Record.Token, replaced.Record.Owner
+		if rec := notOwned.Record; rec.Issued(r.stamp) && rec.Token > r.stamp.Token {
+			p.Newest, p.Owner = rec.Token, rec.Owner
 		}
 	case errors.As(r.err, &stale):
 		presented(stale.Presented)
@@ -182,13 +181,6 @@ func problemOf(r *refusal) Problem {
 		p.Mark = &mark
 	}
 	return p
-}
-
-// once reports whether a grant that is not current once was, as far as the
-// record remembers.
-func once(e *tenure.NotOwnedError) bool {
-	had := func(t tenure.Term) bool { return t.Grant == e.Grant }
-	return e.Why != tenure.WhyUnknown && e.Grant != "" && (e.Record.Grant == e.Grant || slices.ContainsFunc(e.Record.History, had))
 }
 
 // ProblemError is a refusal as a client finds it in an answer. It matches what the refusal was: fence.ErrStale, fence.ErrCollision, fence.ErrWrongKey,

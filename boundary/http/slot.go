@@ -57,12 +57,15 @@ func (s *slot) admit(ctx context.Context, w write) (*passage, error) {
 	if s.turn.outranked(w.stamp) { // it came while the resource was closed
 		return nil, errOutranked
 	}
+	unsure := gate.Event{Kind: gate.Unsure, Resource: s.resource, Method: w.what, Key: w.stamp.Key, Token: w.stamp.Token}
+	err := s.g.checkCurrent(ctx, w, func(why error) {
+		unsure.Err = why
+		s.g.emit(unsure)
+	})
+	if err != nil {
+		return nil, err
+	}
 	if w.stamped {
-		if unsure, err := s.g.current(ctx, w); unsure && s.g.o.AdmitUnsure {
-			s.g.emit(gate.Event{Kind: gate.Unsure, Resource: s.resource, Method: w.what, Key: w.stamp.Key, Token: w.stamp.Token, Err: err})
-		} else if err != nil {
-			return nil, err
-		}
 		if err := s.raise(ctx, w.stamp); err != nil {
 			return nil, err
 		}

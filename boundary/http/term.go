@@ -115,7 +115,7 @@ func (s *slot) assess(ctx context.Context, rec tenure.Record) {
 		// The first, or the store has forgotten the others.
 		ctx, cancel := context.WithTimeout(ctx, markTimeout)
 		defer cancel()
-		if first, err := s.first(ctx); err != nil || !first {
+		if first, err := s.neverServed(ctx); err != nil || !first {
 			s.closeFor(s.g.o.Settle, "the lease store remembers no gate before this one, but there was one")
 			s.tell(ctx)
 		}
@@ -133,11 +133,11 @@ func (s *slot) assess(ctx context.Context, rec tenure.Record) {
 	s.tell(ctx)
 }
 
-// first reports whether no gate has ever served the resource, and takes down
-// that one does now. That is a mark of its own beside the resource's, of the
-// gate's key. The resource's own mark does not tell: others raise it, too. It
-// must do where Marks has one place for all names.
-func (s *slot) first(ctx context.Context) (bool, error) {
+// neverServed reports whether no gate has served the resource before, and
+// records that this one does. The record is a second mark, under the gate's own
+// key: operators also raise the resource's mark. If Marks keeps all names in
+// one place, that one mark decides.
+func (s *slot) neverServed(ctx context.Context) (bool, error) {
 	done, err := s.open(ctx)
 	if err != nil {
 		return false, err
@@ -152,11 +152,14 @@ func (s *slot) first(ctx context.Context) (bool, error) {
 	}
 	defer served.Close()
 	mark, err := served.Mark(ctx)
-	if err != nil || !mark.IsZero() || served.Target() == target {
-		return mark.IsZero(), err
+	switch {
+	case err != nil || !mark.IsZero():
+		return false, err
+	case served.Target() == target:
+		return true, nil
 	}
 	_, err = served.Raise(ctx, own)
-	return true, err
+	return err == nil, err
 }
 
 // unsettled says whether the terms before the newest may have left something on its way, and whether one of their holders may still believe in its own.

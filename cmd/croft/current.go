@@ -42,15 +42,15 @@ func (p *unsurePolicy) Type() string { return "refuse|admit" }
 
 func unsureFlag(flags *pflag.FlagSet, policy *unsurePolicy, usual unsurePolicy) {
 	*policy = usual
-	flags.Var(policy, "when-unsure", "what to do with a write if the store does not say whether its owner is the current one: refuse it, or let the mark alone decide (admit)")
+	flags.Var(policy, "when-unsure", "if the store does not say who the current owner is: refuse, or admit by the mark alone")
 }
 
-// owners tells whose lease or item of work a stamp is. The keys of items have
-// a form of their own, but leases may have it, too.
-type owners struct{ leases, items guard.Current }
+// leasesOrItems checks a stamp in the ledger if its key looks like an item's. If
+// it does not, or if the ledger has no such item, it checks the leases.
+type leasesOrItems struct{ leases, items guard.Current }
 
 // Check implements guard.Current.
-func (o owners) Check(ctx context.Context, s fence.Stamp) error {
+func (o leasesOrItems) Check(ctx context.Context, s fence.Stamp) error {
 	if o.items != nil && isItem(s.Key) {
 		err := o.items.Check(ctx, s)
 		var refused *tenure.NotOwnedError
@@ -67,15 +67,18 @@ func isItem(key string) bool {
 	return err == nil
 }
 
-// asked is a source that is asked anew for every stamp.
-type asked struct{ current.Source }
+// askEach is a source that is asked anew for every stamp.
+type askEach struct{ current.Source }
 
 // Check implements guard.Current.
-func (a asked) Check(ctx context.Context, s fence.Stamp) error { return current.Ask(ctx, a.Source, s) }
+func (a askEach) Check(ctx context.Context, s fence.Stamp) error {
+	return current.Ask(ctx, a.Source, s)
+}
 
-// current asks the store whether a stamp's owner is the current one. A store
-// that nobody named may be the wrong one: what it does not know is unknown.
-func (a *app) current(ctx context.Context, s fence.Stamp) error {
+// checkCurrent asks the store whether a stamp's owner is the current one. If
+// nobody named the store, it may be the wrong one: a key that is missing there
+// proves nothing.
+func (a *app) checkCurrent(ctx context.Context, s fence.Stamp) error {
 	name, defaulted, err := a.storeName()
 	if err != nil {
 		return store.Unknown(err)
@@ -87,7 +90,7 @@ func (a *app) current(ctx context.Context, s fence.Stamp) error {
 		return store.Unknown(err)
 	}
 	defer st.Close()
-	known := owners{leases: asked{st}}
+	known := leasesOrItems{leases: askEach{st}}
 	if isItem(s.Key) {
 		ledger, err := a.ledgerOf(ctx, name)
 		if err != nil {
@@ -95,32 +98,39 @@ func (a *app) current(ctx context.Context, s fence.Stamp) error {
 		}
 		if ledger != nil {
 			defer ledger.Close()
-			known.items = asked{work.Owners{Ledger: ledger}}
+			known.items = askEach{work.Owners{Ledger: ledger}}
 		}
 	}
 	err = known.Check(ctx, s)
-	var replaced *tenure.NotOwnedError
-	if defaulted && errors.As(err, &replaced) && replaced.Record.IsZero() {
-		return store.Unknown(fmt.Errorf("no store is named, and the one on this machine knows nothing of %q", s.Key))
+	var notOwned *tenure.NotOwnedError
+	if defaulted && errors.As(err, &notOwned) && notOwned.Record.IsZero() {
+		return store.Unknown(fmt.Errorf("%w, and the one on this machine knows nothing of %q; give --store", errNoStore, s.Key))
 	}
 	return err
 }
 
+// errNoStore is matched where the default store was asked in vain.
+var errNoStore = errors.New("no store is named")
+
 // admissible refuses what is to be done at a guard under a stamp, if the
-// stamp's owner is not the current one. The mark's own refusal comes first.
+// stamp's owner is not the current one. If the mark refuses, too, it returns the
+// refusal of the mark.
 func (a *app) admissible(ctx context.Context, g guard.Guard, s fence.Stamp, unsure unsurePolicy) error {
 	if err := fence.CheckAhead(s.Token, time.Now()); err != nil {
 		return err
 	}
-	err := a.current(ctx, s)
+	err := a.checkCurrent(ctx, s)
 	switch {
 	case err == nil:
 		return nil
 	case !errors.Is(err, tenure.ErrNotOwned):
-		if unsure == admitUnsure && ctx.Err() == nil {
-			return nil
+		if unsure == refuseUnsure || ctx.Err() != nil {
+			return fmt.Errorf("cannot tell whether the owner is still the current one: %w; nothing was changed", err)
 		}
-		return fmt.Errorf("whether the owner is still the current one: %w; nothing was changed", err)
+		if !errors.Is(err, errNoStore) {
+			fmt.Fprintf(a.stderr, "croft: the mark alone decides, because the store was not asked in time: %s\n", lines(a.redact(err.Error())))
+		}
+		return nil
 	}
 	if mark, markErr := g.Mark(ctx); markErr == nil {
 		if _, refused := mark.Admit(s); outcomeOf(refused).exit == exitRefused {
@@ -130,10 +140,10 @@ func (a *app) admissible(ctx context.Context, g guard.Guard, s fence.Stamp, unsu
 	return err
 }
 
-// newest reports whether a stamp that is not current is its key's newest all
-// the same: its lease has ended, or it is an operator's revocation. Its fence
-// may go up: only older owners are shut out.
-func newest(err error, s fence.Stamp) bool {
+// isNewestGrant reports whether a refused stamp is still its key's newest grant,
+// with nobody after it. It may raise the fence: that shuts out only older
+// owners.
+func isNewestGrant(err error, s fence.Stamp) bool {
 	var refused *tenure.NotOwnedError
 	return errors.As(err, &refused) && refused.Record.Token == s.Token && refused.Record.Grant == s.Grant
 }

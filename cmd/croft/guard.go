@@ -65,7 +65,7 @@ func (a *app) guardRaiseCommand() *cobra.Command {
 		Short: "Advance the mark without writing",
 		Long: `Advance the mark of a guarded resource to your stamp, without writing: every older owner is shut out from now on. Do it before the
 first read, so that what you read cannot change under you. Exit code 13 says that a newer owner has been there already, 12 that the
-stamp's owner is not the current one any more.`,
+key has a newer owner, or that the stamp is not known. The key's newest grant may raise the fence also after its lease has ended.`,
 		Example: "  croft guard raise out/today.json\n  croft guard raise out/today.json --stamp \"$STAMP\"",
 		Args:    takes("TARGET"),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -74,7 +74,7 @@ stamp's owner is not the current one any more.`,
 				return err
 			}
 			err = a.withGuard(c.Context(), args[0], func(ctx context.Context, g guard.Guard) (fence.Mark, error) {
-				if err := a.admissible(ctx, g, s, unsure); err != nil && !newest(err, s) {
+				if err := a.admissible(ctx, g, s, unsure); err != nil && !isNewestGrant(err, s) {
 					return fence.Mark{}, err
 				}
 				return g.Raise(ctx, s)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/guard/current"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/work"
@@ -16,57 +15,55 @@ const noLeases = "none"
 // followLeases makes the proxy follow the store of the writers' leases, and the
 // ledger that is in the same place. st is the proxy's own store.
 func (a *app) followLeases(ctx context.Context, st store.Store, f *proxyFlags) (end func(), err error) {
-	end = func() {}
-	if f.leases == noLeases {
-		return end, nil
-	}
-	// Each part that is opened closes before the ones it needs.
-	after := func(do func()) {
-		before := end
-		end = func() { do(); before() }
+	var opened []func() // to be closed from the last to the first
+	end = func() {
+		for i := len(opened) - 1; i >= 0; i-- {
+			opened[i]()
+		}
 	}
 	defer func() {
 		if err != nil {
 			end()
 		}
 	}()
+	if f.leases == noLeases {
+		return end, nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, 2*a.timeout)
 	defer cancel()
-	name, _, err := a.storeName()
-	if f.leases != "" {
+	var name string
+	if f.leases == "" {
+		if name, _, err = a.storeName(); err != nil {
+			return end, err
+		}
+	} else {
 		if name, err = storeAt(f.leases); err == nil {
 			st, err = openWithin(ctx, name)
 		}
 		if err != nil {
 			return end, fmt.Errorf("--leases: %w", err)
 		}
-		after(func() { _ = st.Close() })
+		opened = append(opened, func() { _ = st.Close() })
 	}
+	leases, err := current.Follow(st, &current.Options{Timeout: a.timeout})
 	if err != nil {
 		return end, err
 	}
-	follow := func(from current.Source) (guard.Current, error) {
-		follower, err := current.Follow(from, current.Options{Timeout: a.timeout})
-		if err != nil {
-			return nil, err
-		}
-		after(follower.Close)
-		return follower, nil
-	}
-	known := owners{}
-	if known.leases, err = follow(st); err != nil {
-		return end, err
-	}
+	opened = append(opened, leases.Close)
+	checks := leasesOrItems{leases: leases}
 	ledger, err := a.ledgerOf(ctx, name)
 	if err != nil {
 		return end, err
 	}
 	if ledger != nil {
-		after(func() { _ = ledger.Close() })
-		if known.items, err = follow(work.Owners{Ledger: ledger}); err != nil {
+		opened = append(opened, func() { _ = ledger.Close() })
+		items, err := current.Follow(work.Owners{Ledger: ledger}, &current.Options{Timeout: a.timeout})
+		if err != nil {
 			return end, err
 		}
+		opened = append(opened, items.Close)
+		checks.items = items
 	}
-	f.o.Current, f.o.AdmitUnsure = known, f.unsure == admitUnsure
+	f.o.Current, f.o.AdmitUnsure = checks, f.unsure == admitUnsure
 	return end, nil
 }

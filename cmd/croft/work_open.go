@@ -48,8 +48,8 @@ func defaultLedger(store string) string {
 	return (&url.URL{Scheme: "sqlite", Path: path}).String()
 }
 
-// ledgerOf opens the ledger in the place of a store, only if there is one
-// already. It returns nil without an error if there is none.
+// ledgerOf opens the ledger in the place of a store. It returns nil without an
+// error if the store has none: it makes no new file.
 func (a *app) ledgerOf(ctx context.Context, name string) (work.Ledger, error) {
 	if usual, err := defaultStore(); err == nil && name == usual {
 		name = defaultLedger(name)

@@ -36,8 +36,8 @@ func Ask(ctx context.Context, from Source, stamp fence.Stamp) error {
 	return rec.Current(stamp, now)
 }
 
-// timeAt is the source's time after a record was read. Nobody needs the time of
-// a record that holds nothing.
+// timeAt reads the source's clock, if the record is held. Otherwise no deadline
+// matters.
 func timeAt(ctx context.Context, from Source, rec tenure.Record) (time.Time, error) {
 	if rec.State != tenure.Held {
 		return time.Time{}, nil

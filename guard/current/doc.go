@@ -10,9 +10,10 @@
 //     The follower refuses it without asking.
 //   - The newest grant is current until its deadline. The follower listens for
 //     operators' acts ([store.Announcer]) and asks again after one. It asks
-//     again after Options.Longest in any case, because acts can be missed, and
+//     again after Options.MaxAge in any case, because acts can be missed, and
 //     because releases are not announced.
-//   - While the store announces nothing, an answer is good for Options.Fresh.
+//   - While the store announces nothing, an answer is good for
+//     Options.MaxSilentAge.
 //   - A token above the newest one known belongs to a new owner, or was made
 //     up. The follower asks.
 //

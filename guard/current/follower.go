@@ -1,6 +1,7 @@
 package current
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,17 +16,18 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// Options shape a [Follower]. The zero Options are the defaults.
+// Options shape a [Follower].
 type Options struct {
-	// Fresh is how long an answer is good while the store announces no acts.
-	// Default: 1 second.
-	Fresh time.Duration
-	// Longest is how long an answer is good while it does. Default: 10 seconds.
-	Longest time.Duration
-	// Timeout bounds one question. Default: 2 seconds. When the store has not
-	// answered, it is asked again after Fresh.
+	// MaxAge is how long an answer is good while the store announces acts.
+	// Default: 10 seconds.
+	MaxAge time.Duration
+	// MaxSilentAge is how long an answer is good while it does not, and how
+	// long after a failed question the next one is asked. Default: 1 second.
+	MaxSilentAge time.Duration
+	// Timeout bounds one question. Default: 2 seconds.
 	Timeout time.Duration
-	// MaxKeys is how many keys the follower remembers. Default: 65536.
+	// MaxKeys is how many keys the follower remembers, beside those that it is
+	// asking about. Default: 65536.
 	MaxKeys int
 }
 
@@ -43,20 +45,22 @@ type Follower struct {
 	closed bool
 	keys   map[string]*entry
 	asked  uint64 // questions so far
-	// heard numbers the subscription to acts that is up; 0: none is. An answer
-	// from an earlier one may have missed an act.
+	// heard is the number of the live subscription to acts, 0 if there is none.
+	// An answer read under another number may have missed an act.
 	heard, subscriptions uint64
 }
 
 // entry is what the follower knows of a key. The follower's mutex guards it.
 type entry struct {
-	rec      tenure.Record // as last read, with the newest terms of its history; zero if never
+	// rec is the record as last read, with the newest terms of its history. It
+	// is zero if none was read.
+	rec      tenure.Record
 	now      time.Time     // the source's time then
 	at       clock.Instant // the same moment here
-	heard    uint64        // the subscription that was up then; 0: none was
+	heard    uint64        // the subscription that was live then
 	outdated bool          // an act has been announced since
 	err      error         // of the newest question, if it failed
-	failed   clock.Instant // when it did
+	asked    clock.Instant // when the newest question ended
 	asking   *question     // nil: none is under way
 }
 
@@ -64,34 +68,28 @@ type entry struct {
 type question struct {
 	number uint64
 	done   chan struct{} // closed when the rest is set
-	late   bool          // an act came meanwhile: ask again
-	rec    tenure.Record
-	now    time.Time
-	err    error
+	// outdated says that an act was announced meanwhile: ask again.
+	outdated bool
+	rec      tenure.Record
+	now      time.Time
+	err      error
 }
 
 // Follow begins to follow the keys of a source. Close the follower before the
 // source. A source that is also a [store.Announcer] is asked less often. The
 // error matches fence.ErrInvalid.
-func Follow(from Source, o Options) (*Follower, error) {
-	for _, d := range []struct {
-		name  string
-		value *time.Duration
-		usual time.Duration
-	}{{"Fresh", &o.Fresh, time.Second}, {"Longest", &o.Longest, 10 * time.Second}, {"Timeout", &o.Timeout, 2 * time.Second}} {
-		if *d.value == 0 {
-			*d.value = d.usual
-		}
-		if *d.value < 0 {
-			return nil, fmt.Errorf("%w %s %s: it must be more than 0", fence.ErrInvalid, d.name, *d.value)
-		}
+func Follow(from Source, options *Options) (*Follower, error) {
+	var o Options
+	if options != nil {
+		o = *options
 	}
-	if o.MaxKeys == 0 {
-		o.MaxKeys = 1 << 16
+	if o.MaxAge < 0 || o.MaxSilentAge < 0 || o.Timeout < 0 || o.MaxKeys < 0 {
+		return nil, fmt.Errorf("%w options of a follower: %+v: none may be negative", fence.ErrInvalid, o)
 	}
-	if o.MaxKeys < 0 {
-		return nil, fmt.Errorf("%w MaxKeys %d: it must be more than 0", fence.ErrInvalid, o.MaxKeys)
-	}
+	o.MaxAge = cmp.Or(o.MaxAge, 10*time.Second)
+	o.MaxSilentAge = cmp.Or(o.MaxSilentAge, time.Second)
+	o.Timeout = cmp.Or(o.Timeout, 2*time.Second)
+	o.MaxKeys = cmp.Or(o.MaxKeys, 1<<16)
 	return follow(from, o, clock.System()), nil
 }
 
@@ -115,22 +113,23 @@ func (f *Follower) Close() {
 	f.done.Wait()
 }
 
-// errClosed answers whoever asks a follower that is closed.
-var errClosed = store.Unknown(errors.New("nobody follows the leases any more"))
+// errClosed answers a Check after Close.
+var errClosed = store.Unknown(errors.New("the follower of the leases is closed"))
 
 // Check implements guard.Current.
 func (f *Follower) Check(ctx context.Context, stamp fence.Stamp) error {
 	if err := stamp.Check(); err != nil {
 		return err
 	}
-	f.mu.Lock()
-	arrived := f.asked
-	f.mu.Unlock()
-	for {
+	var arrived uint64 // questions asked before this call
+	for round := 0; ; round++ {
 		f.mu.Lock()
 		if f.closed {
 			f.mu.Unlock()
 			return errClosed
+		}
+		if round == 0 {
+			arrived = f.asked
 		}
 		e := f.entry(stamp.Key)
 		if err, known := f.known(e, stamp); known {
@@ -147,7 +146,7 @@ func (f *Follower) Check(ctx context.Context, stamp fence.Stamp) error {
 		switch {
 		case q.err != nil:
 			return q.err
-		case q.late: // an act came meanwhile
+		case q.outdated:
 		case q.number > arrived: // it was asked for this stamp, or after it came
 			return q.rec.Current(stamp, q.now)
 		}
@@ -163,21 +162,23 @@ func (f *Follower) known(e *entry, stamp fence.Stamp) (refusal error, known bool
 	if stamp.Token == e.rec.Token && f.good(e, age) {
 		return e.rec.Current(stamp, e.now.Add(age)), true
 	}
-	if e.err != nil && f.clk.Now().Sub(e.failed) <= f.o.Fresh {
+	if e.err != nil && f.clk.Now().Sub(e.asked) <= f.o.MaxSilentAge {
 		return e.err, true
 	}
 	return nil, false
 }
 
-// good reports whether an answer of that age can still be used.
+// good reports whether an answer of that age can still be used: for MaxAge
+// while acts are announced, for MaxSilentAge otherwise, and never past the
+// lease's deadline.
 func (f *Follower) good(e *entry, age time.Duration) bool {
 	if e.rec.State == tenure.Held && !e.rec.Alive(e.now.Add(age)) {
 		return false // it may have been renewed
 	}
 	if e.heard != 0 && e.heard == f.heard {
-		return !e.outdated && age <= f.o.Longest
+		return !e.outdated && age <= f.o.MaxAge
 	}
-	return !e.outdated && age <= f.o.Fresh
+	return !e.outdated && age <= f.o.MaxSilentAge
 }
 
 // entry finds what is known of a key.
@@ -193,16 +194,17 @@ func (f *Follower) entry(key string) *entry {
 	return e
 }
 
-// forget makes room: first by answers that have aged, then by any others.
+// forget makes room for an eighth of all keys: first by answers that have aged,
+// then by any others.
 func (f *Follower) forget() {
 	now := f.clk.Now()
 	for key, e := range f.keys {
-		if e.asking == nil && now.Sub(e.at) > f.o.Longest && now.Sub(e.failed) > f.o.Fresh {
+		if e.asking == nil && now.Sub(e.asked) > f.o.MaxAge {
 			delete(f.keys, key)
 		}
 	}
 	for key, e := range f.keys {
-		if len(f.keys) < f.o.MaxKeys {
+		if len(f.keys) <= f.o.MaxKeys-f.o.MaxKeys/8 {
 			return
 		}
 		if e.asking == nil {
@@ -240,11 +242,11 @@ func (f *Follower) ask(e *entry, key string) *question {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		e.asking = nil
-		e.err, e.failed = q.err, f.clk.Now()
-		if q.err != nil || q.rec.Token < e.rec.Token { // a store that forgets is not believed
-			return
+		e.err, e.asked = q.err, f.clk.Now()
+		if q.err != nil || q.rec.Token < e.rec.Token {
+			return // the source has lost records: the newer one is kept
 		}
-		e.rec, e.now, e.at, e.heard, e.outdated = q.rec, q.now, at, heard, q.late
+		e.rec, e.now, e.at, e.heard, e.outdated = q.rec, q.now, at, heard, q.outdated
 		e.rec.History = slices.Clone(e.rec.History[max(0, len(e.rec.History)-remembered):])
 	})
 	return q
@@ -300,6 +302,6 @@ func (f *Follower) acted(key string) {
 	}
 	e.outdated = true
 	if e.asking != nil {
-		e.asking.late = true
+		e.asking.outdated = true
 	}
 }

@@ -79,7 +79,7 @@ func play(t *testing.T, announces bool, script func(s *scene)) {
 		if !announces {
 			followed = silent{s.st}
 		}
-		o := Options{Fresh: time.Second, Longest: 10 * time.Second, Timeout: 5 * time.Second, MaxKeys: 100}
+		o := Options{MaxSilentAge: time.Second, MaxAge: 10 * time.Second, Timeout: 5 * time.Second, MaxKeys: 100}
 		s.f = follow(followed, o, clock.NewProcess())
 		synctest.Wait() // it listens
 		defer s.st.Close()
