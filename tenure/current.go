@@ -34,7 +34,7 @@ func (r Record) Current(s fence.Stamp, now time.Time) error {
 // Issued reports whether the record remembers the stamp's grant: its token was
 // not made up.
 func (r Record) Issued(s fence.Stamp) bool {
-	if r.Key != s.Key {
+	if r.IsZero() || r.Key != s.Key {
 		return false
 	}
 	term, known := r.term(s.Grant)
