@@ -251,11 +251,20 @@ func rueidislockRival(e *engine, apart bool) rival {
 			})
 		}
 		o.hold = func(ctx context.Context, key string) (func() error, error) {
-			held, _, err := lockers[0].WithContext(ctx, key)
-			if err != nil {
-				return nil, err
+			// Nobody else wants the key. WithContext would wait for ever for
+			// a key whose first try failed, as one does on a busy machine.
+			var err error
+			for range 100 {
+				held, _, tryErr := lockers[0].TryWithContext(ctx, key)
+				if tryErr == nil {
+					return held.Err, nil
+				}
+				if err = tryErr; ctx.Err() != nil {
+					break
+				}
+				time.Sleep(10 * time.Millisecond)
 			}
-			return held.Err, nil
+			return nil, err
 		}
 		return o, nil
 	}}
