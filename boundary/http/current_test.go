@@ -339,14 +339,6 @@ func TestAClientThatLeavesIsNotUnsure(t *testing.T) {
 	}
 }
 
-// TestTheGatesOwnNamesAreNoResources: there the gate records what it has served.
-func TestTheGatesOwnNamesAreNoResources(t *testing.T) {
-	t.Parallel()
-	g := newWorld().gate(t, "gate", func(o *Options) { o.Rules = []Rule{rule(t, "/{path...}")} })
-	url := strings.TrimSuffix(serve(t, g), "r/1") + DefaultLeasePrefix + "r/1"
-	send(t, "PUT", url, newer, "").want(t, "a write to "+url, 400, "invalid")
-}
-
 // TestAnotherKeysOwnerIsNotNamed: an error of the gate's own lease, or of a
 // handler's, is none of the client's business.
 func TestAnotherKeysOwnerIsNotNamed(t *testing.T) {

@@ -73,9 +73,6 @@ func (g *Gate) read(r *http.Request) (write, error) {
 	if err := fence.CheckKey(g.o.LeasePrefix + to.resource); err != nil {
 		return w, fmt.Errorf("the resource has no name for a lease: %w", err)
 	}
-	if strings.HasPrefix(to.resource, g.o.LeasePrefix) { // see slot.neverServed
-		return w, fmt.Errorf("%w resource %q: names that begin with %s are the gate's own; name it otherwise in the rule", fence.ErrInvalid, to.resource, g.o.LeasePrefix)
-	}
 	switch w.stamp, err = StampOf(r.Header); {
 	case err == nil:
 		w.stamped = true

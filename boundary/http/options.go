@@ -24,9 +24,13 @@ type Options struct {
 	// Reads are the methods that write nothing; all others, known or not, are writes. Default: GET, HEAD, OPTIONS and TRACE.
 	Reads []string
 	// Marks opens the guard that keeps the mark of a resource; see [MarksAt].
-	// The gate closes it. A gate with a Client keeps a second mark, LeasePrefix +
-	// resource, which records that a gate has served the resource.
+	// The gate closes it.
 	Marks func(ctx context.Context, resource string) (guard.Guard, error)
+	// Served opens a guard, apart from that of Marks, in which a gate records that
+	// it has served a resource. A gate that is the first as far as the store
+	// remembers then begins at once where none was before, although somebody has
+	// raised the mark. Default: any mark is taken for a sign of an earlier gate.
+	Served func(ctx context.Context, resource string) (guard.Guard, error)
 	// Client takes the lease that makes this gate the only one of a resource, on the key LeasePrefix + resource. Without it the caller promises that no other
 	// process serves these resources. Refused stamps are noted in its store: see [croft.Client.Refused]. It stays the caller's to close, after the gate.
 	Client *croft.Client

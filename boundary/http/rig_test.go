@@ -48,7 +48,12 @@ func (p *places) open(_ context.Context, resource string) (guard.Guard, error) {
 	if p.marks[resource] == nil {
 		p.marks[resource] = &guardtest.Memory{}
 	}
-	return place{p.marks[resource], p, resource}, nil
+	return place{p.marks[resource], p}, nil
+}
+
+// served opens the second mark of a resource.
+func (p *places) served(ctx context.Context, resource string) (guard.Guard, error) {
+	return p.open(ctx, resource+"/.")
 }
 
 func (p *places) fail(err error) {
@@ -65,12 +70,8 @@ func (p *places) err() error {
 
 type place struct {
 	*guardtest.Memory
-	p        *places
-	resource string
+	p *places
 }
-
-// Target tells the places apart.
-func (p place) Target() string { return p.resource }
 
 func (p place) Mark(ctx context.Context) (fence.Mark, error) {
 	if err := p.p.err(); err != nil {

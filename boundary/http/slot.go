@@ -35,6 +35,8 @@ type slot struct {
 	// mark is the newest that was seen; raised says that this gate has raised it, durably, in its present term.
 	mark   fence.Mark
 	raised bool
+	// recorded says that Served knows of this gate.
+	recorded bool
 	// unsent is the stamp of the last admitted write if nothing of it has left: it may come again, under the same number.
 	unsent fence.Stamp
 	doubt  *doubt // nil: the resource is open

@@ -113,13 +113,14 @@ func (s *slot) leaseless(err error) error {
 func (s *slot) assess(ctx context.Context, rec tenure.Record) {
 	if rec.Cause == tenure.First {
 		// The first, or the store has forgotten the others.
-		ctx, cancel := context.WithTimeout(ctx, markTimeout)
-		defer cancel()
-		if first, err := s.neverServed(ctx); err != nil || !first {
-			s.closeFor(s.g.o.Settle, "the lease store remembers no gate before this one, but there was one")
+		if served, err := s.served(ctx); err != nil || served {
+			s.closeFor(s.g.o.Settle, "the lease store remembers no gate before this one, but there may have been one")
 			s.tell(ctx)
 		}
 		return
+	}
+	if s.g.o.Served != nil {
+		_, _ = s.served(ctx) // the record is for the day that the store forgets
 	}
 	left, believed := unsettled(rec)
 	if !left {
@@ -133,33 +134,40 @@ func (s *slot) assess(ctx context.Context, rec tenure.Record) {
 	s.tell(ctx)
 }
 
-// neverServed reports whether no gate has served the resource before, and
-// records that this one does. The record is a second mark, under the gate's own
-// key: operators also raise the resource's mark. If Marks keeps all names in
-// one place, that one mark decides.
-func (s *slot) neverServed(ctx context.Context) (bool, error) {
-	done, err := s.open(ctx)
-	if err != nil {
-		return false, err
-	}
-	defer done()
-	target := s.marks.Target()
-	s.shut() // one place at a time
-	own := s.lease.Stamp()
-	served, err := s.g.o.Marks(ctx, own.Key)
-	if err != nil {
-		return false, err
-	}
-	defer served.Close()
-	mark, err := served.Mark(ctx)
-	switch {
-	case err != nil || !mark.IsZero():
-		return false, err
-	case served.Target() == target:
+// served reports whether a gate may have served the resource before, and records
+// that this one does.
+func (s *slot) served(ctx context.Context) (bool, error) {
+	if s.recorded {
 		return true, nil
 	}
-	_, err = served.Raise(ctx, own)
-	return err == nil, err
+	ctx, cancel := context.WithTimeout(ctx, markTimeout)
+	defer cancel()
+	if s.g.o.Served == nil {
+		done, err := s.open(ctx)
+		if err != nil {
+			return false, err
+		}
+		defer done()
+		mark, err := s.marks.Mark(ctx)
+		return !mark.IsZero(), err
+	}
+	select {
+	case s.g.marking <- struct{}{}:
+		defer func() { <-s.g.marking }()
+	case <-ctx.Done():
+		return false, context.Cause(ctx)
+	}
+	own, err := s.g.o.Served(ctx, s.resource)
+	if err != nil {
+		return false, err
+	}
+	defer own.Close()
+	mark, err := own.Mark(ctx)
+	if err == nil && mark.IsZero() {
+		_, err = own.Raise(ctx, s.lease.Stamp())
+	}
+	s.recorded = err == nil
+	return !mark.IsZero(), err
 }
 
 // unsettled says whether the terms before the newest may have left something on its way, and whether one of their holders may still believe in its own.

@@ -128,7 +128,7 @@ func (s *station) takenOver(t *testing.T) {
 	s.must(12, "write", out, "--from", recent, "--stamp", invented.String())
 
 	s.must(0, "takeover", "job", "--note", "stuck", "--owner", "op@desk")
-	s.until("the proxy refuses the replaced owner", func() bool { return s.put(proxy.url, stale, "2") != nil })
+	s.until("the proxy refuses the replaced owner", func() bool { return refusedAs(s.put(proxy.url, stale, "2"), "not_owned") })
 	seen := writes.Load()
 	err := s.put(proxy.url, stale, "3")
 	var problem *httpfence.ProblemError

@@ -25,22 +25,24 @@ func Ask(ctx context.Context, from Source, stamp fence.Stamp) error {
 	if err := stamp.Check(); err != nil {
 		return err
 	}
-	rec, err := from.Get(ctx, stamp.Key)
-	if err != nil {
-		return store.Unknown(err)
-	}
-	now, err := timeAt(ctx, from, rec)
+	rec, now, err := read(ctx, from, stamp.Key)
 	if err != nil {
 		return store.Unknown(err)
 	}
 	return rec.Current(stamp, now)
 }
 
-// timeAt reads the source's clock, if the record is held. Otherwise no deadline
-// matters.
-func timeAt(ctx context.Context, from Source, rec tenure.Record) (time.Time, error) {
-	if rec.State != tenure.Held {
-		return time.Time{}, nil
+// read reads a record, and then the source's clock. A record that has expired by
+// then is read again: if this process stood still in between, the holder may
+// have renewed it. The clock of a record that is not held does not matter.
+func read(ctx context.Context, from Source, key string) (rec tenure.Record, now time.Time, err error) {
+	for range 2 {
+		if rec, err = from.Get(ctx, key); err != nil || rec.State != tenure.Held {
+			return rec, now, err
+		}
+		if now, err = from.Now(ctx); err != nil || rec.Alive(now) {
+			return rec, now, err
+		}
 	}
-	return from.Now(ctx)
+	return rec, now, nil
 }

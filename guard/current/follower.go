@@ -48,6 +48,8 @@ type Follower struct {
 	// heard is the number of the live subscription to acts, 0 if there is none.
 	// An answer read under another number may have missed an act.
 	heard, subscriptions uint64
+
+	room chan struct{} // taken by questions that are under way
 }
 
 // entry is what the follower knows of a key. The follower's mutex guards it.
@@ -62,12 +64,17 @@ type entry struct {
 	err      error         // of the newest question, if it failed
 	asked    clock.Instant // when the newest question ended
 	asking   *question     // nil: none is under way
+	// refused is the stamp that the source has refused last, and why. It is good
+	// for a moment, so that a refused owner does not ask without pause.
+	refused fence.Stamp
+	why     error
 }
 
 // question is one look at the store, for all who wait for it.
 type question struct {
 	number uint64
-	done   chan struct{} // closed when the rest is set
+	ctx    context.Context // ends when the question takes too long
+	done   chan struct{}   // closed when the rest is set
 	// outdated says that an act was announced meanwhile: ask again.
 	outdated bool
 	rec      tenure.Record
@@ -94,7 +101,7 @@ func Follow(from Source, options *Options) (*Follower, error) {
 }
 
 func follow(from Source, o Options, clk clock.Clock) *Follower {
-	f := &Follower{from: from, o: o, clk: clk, keys: map[string]*entry{}}
+	f := &Follower{from: from, o: o, clk: clk, keys: map[string]*entry{}, room: make(chan struct{}, mostQuestions)}
 	f.ctx, f.stop = context.WithCancel(context.Background())
 	if announcer, ok := from.(store.Announcer); ok {
 		f.done.Go(func() { f.listen(announcer) })
@@ -104,13 +111,28 @@ func follow(from Source, o Options, clk clock.Clock) *Follower {
 
 var _ guard.Current = (*Follower)(nil)
 
-// Close ends the questions that are under way, and waits for them.
+// mostQuestions is how many questions may be under way at once. Others wait for
+// them.
+const mostQuestions = 64
+
+// Close ends the questions that are under way. It waits for them, but not for a
+// source that does not heed the end of its context.
 func (f *Follower) Close() {
 	f.mu.Lock()
 	f.closed = true
 	f.mu.Unlock()
 	f.stop()
-	f.done.Wait()
+	ended := make(chan struct{})
+	go func() {
+		f.done.Wait()
+		close(ended)
+	}()
+	timer := f.clk.Timer(f.o.Timeout)
+	defer timer.Stop()
+	select {
+	case <-ended:
+	case <-timer.C():
+	}
 }
 
 // errClosed answers a Check after Close.
@@ -142,16 +164,38 @@ func (f *Follower) Check(ctx context.Context, stamp fence.Stamp) error {
 		case <-q.done:
 		case <-ctx.Done():
 			return store.Unknown(context.Cause(ctx))
+		case <-q.ctx.Done():
+			select {
+			case <-q.done:
+			default: // the source does not heed its context
+				return store.Unknown(q.ctx.Err())
+			}
 		}
 		switch {
 		case q.err != nil:
 			return q.err
 		case q.outdated:
 		case q.number > arrived: // it was asked for this stamp, or after it came
-			return q.rec.Current(stamp, q.now)
+			return f.verdict(e, q, stamp)
 		}
 	}
 }
+
+// verdict decides on a stamp by an answer, and takes note of a refusal.
+func (f *Follower) verdict(e *entry, q *question, stamp fence.Stamp) error {
+	err := q.rec.Current(stamp, q.now)
+	if err != nil {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		stamp.Seq = 0
+		e.refused, e.why = stamp, err
+	}
+	return err
+}
+
+// refusedFor is how long a refusal is good for the same stamp. Its holder may
+// resume a lease that has expired.
+const refusedFor = 100 * time.Millisecond
 
 // known decides on a stamp by what is known of its key, if that is enough.
 func (f *Follower) known(e *entry, stamp fence.Stamp) (refusal error, known bool) {
@@ -162,8 +206,13 @@ func (f *Follower) known(e *entry, stamp fence.Stamp) (refusal error, known bool
 	if stamp.Token == e.rec.Token && f.good(e, age) {
 		return e.rec.Current(stamp, e.now.Add(age)), true
 	}
-	if e.err != nil && f.clk.Now().Sub(e.asked) <= f.o.MaxSilentAge {
+	since := f.clk.Now().Sub(e.asked)
+	if e.err != nil && since <= f.o.MaxSilentAge {
 		return e.err, true
+	}
+	stamp.Seq = 0
+	if e.err == nil && e.why != nil && stamp == e.refused && !e.outdated && since <= refusedFor {
+		return e.why, true
 	}
 	return nil, false
 }
@@ -224,17 +273,20 @@ func (f *Follower) ask(e *entry, key string) *question {
 	}
 	f.asked++
 	q := &question{number: f.asked, done: make(chan struct{})}
-	e.asking = q
+	ctx, cancel := context.WithTimeout(f.ctx, f.o.Timeout)
+	q.ctx, e.asking = ctx, q
 	heard := f.heard
 	f.done.Go(func() {
-		defer close(q.done)
-		ctx, cancel := context.WithTimeout(f.ctx, f.o.Timeout)
 		defer cancel()
-		at := f.clk.Now()
-		q.rec, q.err = f.from.Get(ctx, key)
-		if q.err == nil {
+		defer close(q.done)
+		var at clock.Instant
+		select {
+		case f.room <- struct{}{}:
 			at = f.clk.Now() // before the source reads its clock
-			q.now, q.err = timeAt(ctx, f.from, q.rec)
+			q.rec, q.now, q.err = read(ctx, f.from, key)
+			<-f.room
+		case <-ctx.Done():
+			q.err = ctx.Err()
 		}
 		if q.err != nil {
 			q.err = store.Unknown(q.err)

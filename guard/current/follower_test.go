@@ -215,7 +215,12 @@ func TestALeaseThatIsNotRenewedEnds(t *testing.T) {
 		time.Sleep(time.Second)
 		s.current("after it", ann, 1)
 		time.Sleep(2 * time.Second)
-		s.replaced("after the new one", ann, 1)
+		s.replaced("after the new one", ann, 2) // it looks twice
+		s.replaced("at once afterwards", ann, 0)
+		time.Sleep(refusedFor + 1)
+		q.Resume = true
+		s.apply(q)
+		s.current("when it was resumed", ann, 1)
 	})
 }
 
@@ -233,6 +238,7 @@ func TestAStampThatWasMadeUpIsNotCurrent(t *testing.T) {
 		s.replaced("a lower token", lower, 0)
 		s.replaced("another grant", grant, 0)
 		s.replaced("another key", key, 1)
+		s.replaced("the higher token again", higher, 0)
 		s.current("the owner's", ann, 0)
 		ann.Grant = "x"
 		s.check("a grant that cannot be", ann, fence.ErrInvalid, 0)
@@ -342,6 +348,77 @@ func TestTheFollowerRemembersAtMostSoManyKeys(t *testing.T) {
 				s.Fatalf("%d keys are remembered", len(s.f.keys))
 			}
 		}
+	})
+}
+
+// TestASourceThatDoesNotAnswerHoldsNobodyUp, even if it does not heed its
+// context.
+func TestASourceThatDoesNotAnswerHoldsNobodyUp(t *testing.T) {
+	play(t, true, func(s *scene) {
+		ann := s.acquire("a", "ann").Stamp()
+		answer := make(chan struct{})
+		hold := func() { <-answer }
+		s.st.hold.Store(&hold)
+		begun := time.Now()
+		s.unsure("a write", ann, 1)
+		s.unsure("another", ann, 0)
+		if took := time.Since(begun); took != s.f.o.Timeout {
+			s.Errorf("they took %s", took)
+		}
+		s.f.Close()
+		if took := time.Since(begun); took != 2*s.f.o.Timeout {
+			s.Errorf("Close returned after %s", took)
+		}
+		close(answer)
+	})
+}
+
+// TestFewQuestionsAreUnderWayAtOnce, however many keys are asked about.
+func TestFewQuestionsAreUnderWayAtOnce(t *testing.T) {
+	play(t, true, func(s *scene) {
+		var under, most atomic.Int64
+		hold := func() {
+			if n := under.Add(1); n > most.Load() {
+				most.Store(n)
+			}
+			time.Sleep(time.Millisecond)
+			under.Add(-1)
+		}
+		s.st.hold.Store(&hold)
+		stamp := s.acquire("a", "ann").Stamp()
+		var all sync.WaitGroup
+		for n := range 500 {
+			stamp.Key = fmt.Sprint("made-up/", n)
+			made := stamp
+			all.Go(func() {
+				if err := s.f.Check(s.Context(), made); !errors.Is(err, tenure.ErrNotOwned) {
+					s.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if n := most.Load(); n != mostQuestions {
+			s.Errorf("%d questions were under way at once, want %d", n, mostQuestions)
+		}
+	})
+}
+
+// TestAPauseBetweenRecordAndClockRefusesNobody: the holder has renewed meanwhile.
+func TestAPauseBetweenRecordAndClockRefusesNobody(t *testing.T) {
+	play(t, true, func(s *scene) {
+		q := tenure.Request{Verb: tenure.Acquire, Key: "a", Secret: tenure.NewSecret(), Owner: "ann", TTL: time.Second}
+		ann := s.apply(q).Stamp()
+		var once sync.Once
+		hold := func() {
+			once.Do(func() {
+				time.Sleep(900 * time.Millisecond)
+				q.Verb = tenure.Renew
+				s.st.Apply(s.Context(), []tenure.Request{q})
+				time.Sleep(900 * time.Millisecond)
+			})
+		}
+		s.st.hold.Store(&hold)
+		s.current("the holder's write", ann, 2)
 	})
 }
 
