@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -12,6 +13,7 @@ import (
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/guard/current"
+	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 	"github.com/croft-dev/croft/work"
@@ -75,26 +77,41 @@ func (a askEach) Check(ctx context.Context, s fence.Stamp) error {
 	return current.Ask(ctx, a.Source, s)
 }
 
-// checkCurrent asks the store whether a stamp's owner is the current one. If
-// nobody named the store, it may be the wrong one: a key that is missing there
-// proves nothing.
+// checkCurrent asks the store whether a stamp's owner is the current one. It
+// gives up in time, even if the system does not: a dead mount answers nobody.
 func (a *app) checkCurrent(ctx context.Context, s fence.Stamp) error {
-	name, defaulted, err := a.storeName()
-	if err != nil {
-		return store.Unknown(err)
-	}
 	ctx, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
-	st, err := a.lookUp(ctx)
+	answered := make(chan error, 1)
+	go func() { answered <- a.askStore(ctx, s) }()
+	select {
+	case err := <-answered:
+		return err
+	case <-ctx.Done():
+		return store.Unknown(fmt.Errorf("asking the store: %w", ctx.Err()))
+	}
+}
+
+// askStore asks the store. If nobody named it, it may be the wrong one: a grant
+// that it does not know proves nothing.
+func (a *app) askStore(ctx context.Context, s fence.Stamp) error {
+	name, defaulted, err := a.storeName()
 	if err != nil {
-		return store.Unknown(err)
+		return err
+	}
+	st, err := a.lookUp(ctx)
+	if errors.Is(err, fs.ErrNotExist) && defaulted {
+		return store.Unknown(fmt.Errorf("%w, and there is none on this machine; give --store", errNoStore))
+	}
+	if err != nil {
+		return unlessInvalid(err)
 	}
 	defer st.Close()
 	known := leasesOrItems{leases: askEach{st}}
 	if isItem(s.Key) {
 		ledger, err := a.ledgerOf(ctx, name)
 		if err != nil {
-			return store.Unknown(err)
+			return unlessInvalid(err)
 		}
 		if ledger != nil {
 			defer ledger.Close()
@@ -103,10 +120,18 @@ func (a *app) checkCurrent(ctx context.Context, s fence.Stamp) error {
 	}
 	err = known.Check(ctx, s)
 	var notOwned *tenure.NotOwnedError
-	if defaulted && errors.As(err, &notOwned) && notOwned.Record.IsZero() {
-		return store.Unknown(fmt.Errorf("%w, and the one on this machine knows nothing of %q; give --store", errNoStore, s.Key))
+	if defaulted && errors.As(err, &notOwned) && !notOwned.Record.Issued(s) {
+		return store.Unknown(fmt.Errorf("%w, and the one on this machine does not know this grant of %q; give --store", errNoStore, s.Key))
 	}
 	return err
+}
+
+// unlessInvalid makes an error an unknown outcome, unless it is bad input.
+func unlessInvalid(err error) error {
+	if errors.Is(err, fence.ErrInvalid) {
+		return err
+	}
+	return store.Unknown(err)
 }
 
 // errNoStore is matched where the default store was asked in vain.
@@ -120,16 +145,7 @@ func (a *app) admissible(ctx context.Context, g guard.Guard, s fence.Stamp, unsu
 		return err
 	}
 	err := a.checkCurrent(ctx, s)
-	switch {
-	case err == nil:
-		return nil
-	case !errors.Is(err, tenure.ErrNotOwned):
-		if unsure == refuseUnsure || ctx.Err() != nil {
-			return fmt.Errorf("cannot tell whether the owner is still the current one: %w; nothing was changed", err)
-		}
-		if !errors.Is(err, errNoStore) {
-			fmt.Fprintf(a.stderr, "croft: the mark alone decides, because the store was not asked in time: %s\n", lines(a.redact(err.Error())))
-		}
+	if err == nil {
 		return nil
 	}
 	if mark, markErr := g.Mark(ctx); markErr == nil {
@@ -137,7 +153,15 @@ func (a *app) admissible(ctx context.Context, g guard.Guard, s fence.Stamp, unsu
 			return refused
 		}
 	}
-	return err
+	switch {
+	case errors.Is(err, tenure.ErrNotOwned) || errors.Is(err, fence.ErrInvalid):
+		return err
+	case unsure == refuseUnsure || ctx.Err() != nil:
+		return fmt.Errorf("cannot tell whether the owner is still the current one: %w; nothing was changed", err)
+	case !errors.Is(err, errNoStore):
+		fmt.Fprintf(a.stderr, "croft: the mark alone decides, because the store does not answer: %s\n", lines(a.redact(err.Error())))
+	}
+	return nil
 }
 
 // isNewestGrant reports whether a refused stamp is still its key's newest grant,
@@ -152,7 +176,8 @@ func isNewestGrant(err error, s fence.Stamp) bool {
 // still be made, if reading took a while.
 type checkedAtEnd struct {
 	io.Reader
-	since time.Time
+	clk   clock.Clock // goes on while the machine sleeps
+	since clock.Instant
 	check func() error
 }
 
@@ -162,7 +187,7 @@ const lateAfter = time.Second
 // Read returns the refusal in place of the end.
 func (r *checkedAtEnd) Read(p []byte) (int, error) {
 	n, err := r.Reader.Read(p)
-	if errors.Is(err, io.EOF) && time.Since(r.since) > lateAfter {
+	if errors.Is(err, io.EOF) && r.clk.Now().Sub(r.since) > lateAfter {
 		if refusal := r.check(); refusal != nil {
 			return 0, refusal
 		}

@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -90,11 +90,12 @@ func (a *app) write(ctx context.Context, target, from string, s fence.Stamp, uns
 	if !ok {
 		return invalid("target %s: it has no content that could be replaced; write to it through its own client", shown)
 	}
+	clk := clock.System()
 	check := func() error { return a.admissible(ctx, g, s, unsure) }
 	var receipt guard.Receipt
 	if err = check(); err == nil {
 		shownContent, stopShowing := a.progress(content)
-		receipt, err = artifact.Write(ctx, s, readUntil(ctx, &checkedAtEnd{shownContent, time.Now(), check}))
+		receipt, err = artifact.Write(ctx, s, readUntil(ctx, &checkedAtEnd{shownContent, clk, clk.Now(), check}))
 		stopShowing()
 	}
 	tallyWrite(g.Target(), s, err)
