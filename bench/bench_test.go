@@ -27,6 +27,7 @@ func TestEveryWorkloadRuns(t *testing.T) {
 		"^(dir|combine|run)$": {"croft: acquire + release", "64 goroutines", "overhead of run"},
 		"^redis-":             {"floor", "croft", "redislock", "redsync", "rueidislock"},
 		"^postgres-":          {"floor", "croft", "pglock", "advisory"},
+		"^current$":           {"Redis", "PostgreSQL", "etcd", "SQLite", "directory"},
 		"^told$":              {"Redis", "PostgreSQL", "etcd", "SQLite", "directory"},
 	} {
 		t.Run(pick, func(t *testing.T) {

@@ -48,6 +48,7 @@ var workloads = []workload{
 	{"combine", "Directory: 64 goroutines, distinct keys", "The client combines their calls, the disk their syncs.", benchCombine},
 	{"held", "Directory: keeping 10,000 leases", "One client holds them all.", benchHeld},
 	{"told", "A takeover reaches the holder", "From the beginning of a takeover to the end of the holder's context, in another client. The next renewal would be due 20 s after the grant.", benchTold},
+	{"current", "A proxy that knows the current owner", "100 owners write in turn through a proxy, each to a resource of its own: beside a proxy that asks only its marks.", benchCurrent},
 	{"run", "croft run", "A command under a lease in a directory, beside the same command alone.", benchRun},
 }
 

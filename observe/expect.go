@@ -9,7 +9,7 @@ func (m *Metrics) expect(space, guard string) {
 	if _, done := m.expected.LoadOrStore([2]string{space, guard}, true); done {
 		return
 	}
-	for _, outcome := range []string{admitted, "stale", "collision", "repeated", "wrong_key"} {
+	for _, outcome := range []string{admitted, "stale", "collision", "repeated", "wrong_key", "not_owned"} {
 		m.writes.WithLabelValues(space, guard, outcome)
 		m.raises.WithLabelValues(space, guard, outcome)
 	}

@@ -22,7 +22,7 @@ const ever = 100 * 365 * 24 * time.Hour
 // Gate takes one event of a gate or proxy. It is what Observe of httpfence.Options is set to. Which resource it was is no label: there are any number of them.
 func (m *Metrics) Gate(e gate.Event) {
 	label := m.spaces.of
-	if e.Kind == gate.Refused && !slices.Contains([]string{"stale", "collision", "repeated"}, e.Code) {
+	if e.Kind == gate.Unsure || e.Kind == gate.Refused && !slices.Contains([]string{"stale", "collision", "repeated"}, e.Code) {
 		label = m.spaces.known // no mark has ever known the key: it may be made up
 	}
 	space := label(e.Key)
@@ -35,6 +35,8 @@ func (m *Metrics) Gate(e gate.Event) {
 			return
 		}
 		m.gateWrite(space, gateOutcome(e))
+	case gate.Unsure:
+		m.unsure.WithLabelValues(space).Inc()
 	case gate.InDoubt:
 		m.unanswered.WithLabelValues(space, inDoubt).Inc()
 	case gate.Answered:
@@ -49,6 +51,7 @@ func (m *Metrics) gateWrite(space, outcome string) {
 	if _, done := m.expected.LoadOrStore([3]string{space, guardHTTP, inDoubt}, true); !done {
 		m.unanswered.WithLabelValues(space, notSent)
 		m.unanswered.WithLabelValues(space, inDoubt)
+		m.unsure.WithLabelValues(space)
 	}
 	m.writes.WithLabelValues(space, guardHTTP, outcome).Inc()
 }
@@ -58,7 +61,7 @@ func gateOutcome(e gate.Event) string {
 	switch e.Code {
 	case "held":
 		return "busy"
-	case "stale", "collision", "wrong_key", "repeated", "invalid":
+	case "stale", "collision", "wrong_key", "repeated", "not_owned", "invalid":
 		return e.Code
 	}
 	return failed

@@ -8,6 +8,7 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/tenure"
 )
 
 // spaces bounds the namespaces that have labels of their own.
@@ -90,6 +91,7 @@ func outcomeOf(err error) string {
 		{fence.ErrCollision, "collision"},
 		{fence.ErrWrongKey, "wrong_key"},
 		{fence.ErrRepeated, "repeated"},
+		{tenure.ErrNotOwned, "not_owned"},
 		{fence.ErrInvalid, "invalid"},
 		{guard.ErrBusy, "busy"},
 	} {

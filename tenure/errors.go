@@ -122,18 +122,22 @@ func notOwned(rec Record, g fence.Grant, now time.Time) *NotOwnedError {
 	if !known {
 		return e
 	}
-	switch term.Ended {
-	case EndReleased, EndFailed:
-		e.Why = WhyReleased
-	case EndTakenOver:
-		e.Why = WhyTakenOver
-	case EndExpired, EndSuperseded:
-		e.Why = WhySuperseded
-	default: // the newest transfer: expired, or one that never held the key
-		e.Why = WhyExpired
-		if term.State != Held {
-			e.Why = WhyReleased
-		}
-	}
+	e.Why = whyOver(term.Ended, term.State)
 	return e
+}
+
+// whyOver says why a term of a grant holds nothing.
+func whyOver(ended End, state State) Why {
+	switch ended {
+	case EndReleased, EndFailed:
+		return WhyReleased
+	case EndTakenOver:
+		return WhyTakenOver
+	case EndExpired, EndSuperseded:
+		return WhySuperseded
+	}
+	if state != Held { // the newest transfer, which never held the key
+		return WhyReleased
+	}
+	return WhyExpired
 }

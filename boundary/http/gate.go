@@ -102,7 +102,11 @@ func (g *Gate) arrive(ctx context.Context, w write) (*arrival, error) {
 		return nil, err
 	}
 	a := &arrival{s: s, w: w}
-	if err := a.known(ctx); err != nil {
+	err = a.known(ctx)
+	if err == nil { // before the gate takes a lease for it
+		err = g.checkCurrent(ctx, w, func(error) {})
+	}
+	if err != nil {
 		a.depart()
 		return nil, err
 	}

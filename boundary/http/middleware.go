@@ -73,10 +73,10 @@ func (g *Gate) Middleware(next http.Handler) http.Handler {
 // refuse answers a write that is not let in.
 func (g *Gate) refuse(w http.ResponseWriter, wr write, err error) {
 	known := *refusalOf(err)
-	known.resource = wr.resource
+	known.resource, known.stamp = wr.resource, wr.stamp
 	g.emit(gate.Event{Kind: gate.Refused, Resource: wr.resource, Method: wr.what, Key: wr.stamp.Key, Token: wr.stamp.Token, Status: known.status, Code: known.code, Err: err})
 	Refuse(w, &known)
-	if g.o.Client != nil && wr.stamped && refused(err) {
+	if g.o.Client != nil && wr.stamped && (refused(err) || known.code == "not_owned") {
 		g.o.Client.Refused(wr.stamp, "http:"+wr.resource, err)
 	}
 }

@@ -41,6 +41,9 @@ type Problem struct {
 	// Newest is the token that a stale stamp is older than; Mark is what any other refused stamp does not agree with. It has no grant: with it anybody could write as its owner.
 	Newest fence.Token `json:"newest,omitempty"`
 	Mark   *fence.Mark `json:"mark,omitempty"`
+	// Owner is the owner of the key's newest grant, if that was given to another.
+	// Only a grant that the key had shortly before is told.
+	Owner string `json:"owner,omitempty"`
 }
 
 // refusal is an error that knows how it is told over HTTP. A client is told
@@ -50,6 +53,7 @@ type refusal struct {
 	status   int
 	code     string
 	resource string
+	stamp    fence.Stamp   // of the write, if it has one
 	retry    time.Duration // for Retry-After; 0: none
 	sent     bool
 	say      string // "": see detail
@@ -77,7 +81,10 @@ func (r *refusal) detail() string {
 	}
 	var stale *fence.StaleError
 	var refused *fence.RefusedError
+	var notOwned *tenure.NotOwnedError
 	switch {
+	case errors.As(r.err, &notOwned) && notOwned.Record.Issued(r.stamp):
+		return notOwned.Error()
 	case errors.As(r.err, &stale):
 		anonymous := *stale
 		anonymous.PresentedOwner, anonymous.NewestOwner = "", ""
@@ -156,8 +163,14 @@ func problemOf(r *refusal) Problem {
 	p := Problem{Title: http.StatusText(r.status), Status: r.status, Detail: r.detail(), Code: r.code, Resource: r.resource, Sent: r.sent}
 	var stale *fence.StaleError
 	var refused *fence.RefusedError
+	var notOwned *tenure.NotOwnedError
 	presented := func(s fence.Stamp) { p.Key, p.Token, p.Seq = s.Key, s.Token, s.Seq }
 	switch {
+	case r.code == "not_owned" && errors.As(r.err, &notOwned):
+		presented(r.stamp)
+		if rec := notOwned.Record; rec.Issued(r.stamp) && rec.Token > r.stamp.Token {
+			p.Newest, p.Owner = rec.Token, rec.Owner
+		}
 	case errors.As(r.err, &stale):
 		presented(stale.Presented)
 		p.Newest = stale.Newest.Token

@@ -51,6 +51,11 @@ func (p *places) open(_ context.Context, resource string) (guard.Guard, error) {
 	return place{p.marks[resource], p}, nil
 }
 
+// served opens the second mark of a resource.
+func (p *places) served(ctx context.Context, resource string) (guard.Guard, error) {
+	return p.open(ctx, resource+"/.")
+}
+
 func (p *places) fail(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -35,6 +35,8 @@ type slot struct {
 	// mark is the newest that was seen; raised says that this gate has raised it, durably, in its present term.
 	mark   fence.Mark
 	raised bool
+	// recorded says that Served knows of this gate.
+	recorded bool
 	// unsent is the stamp of the last admitted write if nothing of it has left: it may come again, under the same number.
 	unsent fence.Stamp
 	doubt  *doubt // nil: the resource is open
@@ -56,6 +58,14 @@ func (s *slot) admit(ctx context.Context, w write) (*passage, error) {
 	}
 	if s.turn.outranked(w.stamp) { // it came while the resource was closed
 		return nil, errOutranked
+	}
+	unsure := gate.Event{Kind: gate.Unsure, Resource: s.resource, Method: w.what, Key: w.stamp.Key, Token: w.stamp.Token}
+	err := s.g.checkCurrent(ctx, w, func(why error) {
+		unsure.Err = why
+		s.g.emit(unsure)
+	})
+	if err != nil {
+		return nil, err
 	}
 	if w.stamped {
 		if err := s.raise(ctx, w.stamp); err != nil {

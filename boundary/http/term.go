@@ -112,19 +112,15 @@ func (s *slot) leaseless(err error) error {
 // assess closes the resource for a while if the terms before this one may have left something on its way.
 func (s *slot) assess(ctx context.Context, rec tenure.Record) {
 	if rec.Cause == tenure.First {
-		// The first, or the store has forgotten the others. If nothing was ever admitted here, nothing is on its way.
-		ctx, cancel := context.WithTimeout(ctx, markTimeout)
-		defer cancel()
-		if done, err := s.open(ctx); err == nil {
-			mark, err := s.marks.Mark(ctx)
-			done()
-			if err == nil && mark.IsZero() {
-				return
-			}
+		// The first, or the store has forgotten the others.
+		if served, err := s.served(ctx); err != nil || served {
+			s.closeFor(s.g.o.Settle, "the lease store remembers no gate before this one, but there may have been one")
+			s.tell(ctx)
 		}
-		s.closeFor(s.g.o.Settle, "the lease store remembers no gate before this one, but writes have been admitted")
-		s.tell(ctx)
 		return
+	}
+	if s.g.o.Served != nil {
+		_, _ = s.served(ctx) // the record is for the day that the store forgets
 	}
 	left, believed := unsettled(rec)
 	if !left {
@@ -136,6 +132,42 @@ func (s *slot) assess(ctx context.Context, rec tenure.Record) {
 	}
 	s.closeFor(d, "the gate before this one did not end well ("+string(rec.Cause)+")")
 	s.tell(ctx)
+}
+
+// served reports whether a gate may have served the resource before, and records
+// that this one does.
+func (s *slot) served(ctx context.Context) (bool, error) {
+	if s.recorded {
+		return true, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, markTimeout)
+	defer cancel()
+	if s.g.o.Served == nil {
+		done, err := s.open(ctx)
+		if err != nil {
+			return false, err
+		}
+		defer done()
+		mark, err := s.marks.Mark(ctx)
+		return !mark.IsZero(), err
+	}
+	select {
+	case s.g.marking <- struct{}{}:
+		defer func() { <-s.g.marking }()
+	case <-ctx.Done():
+		return false, context.Cause(ctx)
+	}
+	own, err := s.g.o.Served(ctx, s.resource)
+	if err != nil {
+		return false, err
+	}
+	defer own.Close()
+	mark, err := own.Mark(ctx)
+	if err == nil && mark.IsZero() {
+		_, err = own.Raise(ctx, s.lease.Stamp())
+	}
+	s.recorded = err == nil
+	return !mark.IsZero(), err
 }
 
 // unsettled says whether the terms before the newest may have left something on its way, and whether one of their holders may still believe in its own.

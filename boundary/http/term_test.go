@@ -12,6 +12,7 @@ import (
 
 	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/backend/mem"
+	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/guard/gate"
 	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/store"
@@ -142,6 +143,60 @@ func TestAStoreThatForgotIsNotTakenForAFirstTime(t *testing.T) {
 	send(t, "PUT", serve(t, two), newer, "").want(t, "after the store has forgotten", 503, "unknown")
 	if rec, _ := w.store.Get(t.Context(), DefaultLeasePrefix+"r/1"); !strings.Contains(rec.Progress, "remembers no gate") {
 		t.Errorf("the record says %q, want why", rec.Progress)
+	}
+}
+
+// TestARaisedMarkIsNotTakenForAForgottenGate, where gates record what they have
+// served: nobody has sent anything, so there is nothing to wait for.
+func TestARaisedMarkIsNotTakenForAForgottenGate(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	mark, err := w.marks.open(t.Context(), "r/1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := mark.Raise(t.Context(), older); err != nil {
+		t.Fatal(err)
+	}
+	recording := func(o *Options) {
+		impatient(o)
+		o.Served = w.marks.served
+	}
+	one := w.gate(t, "one", recording)
+	url := serve(t, one)
+	send(t, "PUT", url, newer, "").want(t, "the first write", 200, "")
+	send(t, "PUT", url, older, "").want(t, "one from below the mark", 409, "stale")
+	if err := one.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.store.Wipe()
+	send(t, "PUT", serve(t, w.gate(t, "two", recording)), newer, "").want(t, "after the store has forgotten", 503, "unknown")
+}
+
+// TestWhatAGateServedIsRecordedLater: if it could not be at first.
+func TestWhatAGateServedIsRecordedLater(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	var down atomic.Bool
+	down.Store(true)
+	recording := func(o *Options) {
+		o.Served = func(ctx context.Context, resource string) (guard.Guard, error) {
+			if down.Load() {
+				return nil, errors.New("out of reach")
+			}
+			return w.marks.served(ctx, resource)
+		}
+	}
+	one := w.gate(t, "one", recording) // settles for a moment, because it cannot know
+	send(t, "PUT", serve(t, one), newer, "").want(t, "the first write", 200, "")
+	if err := one.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	down.Store(false)
+	two := w.gate(t, "two", recording)
+	send(t, "PUT", serve(t, two), newer, "").want(t, "of the next gate", 200, "")
+	if mark := w.mark(t, "r/1/."); mark.IsZero() {
+		t.Error("it is not recorded that gates have served the resource")
 	}
 }
 

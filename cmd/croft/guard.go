@@ -59,11 +59,13 @@ func (a *app) guardShowCommand() *cobra.Command {
 
 func (a *app) guardRaiseCommand() *cobra.Command {
 	var text string
+	var unsure unsurePolicy
 	c := &cobra.Command{
 		Use:   "raise TARGET",
 		Short: "Advance the mark without writing",
 		Long: `Advance the mark of a guarded resource to your stamp, without writing: every older owner is shut out from now on. Do it before the
-first read, so that what you read cannot change under you. Exit code 13 says that a newer owner has been there already.`,
+first read, so that what you read cannot change under you. Exit code 13 says that a newer owner has been there already, 12 that the
+key has a newer owner, or that the stamp is not known. The key's newest grant may raise the fence also after its lease has ended.`,
 		Example: "  croft guard raise out/today.json\n  croft guard raise out/today.json --stamp \"$STAMP\"",
 		Args:    takes("TARGET"),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -71,11 +73,17 @@ first read, so that what you read cannot change under you. Exit code 13 says tha
 			if err != nil {
 				return err
 			}
-			err = a.withGuard(c.Context(), args[0], func(ctx context.Context, g guard.Guard) (fence.Mark, error) { return g.Raise(ctx, s) })
+			err = a.withGuard(c.Context(), args[0], func(ctx context.Context, g guard.Guard) (fence.Mark, error) {
+				if err := a.admissible(ctx, g, s, unsure); err != nil && !isNewestGrant(err, s) {
+					return fence.Mark{}, err
+				}
+				return g.Raise(ctx, s)
+			})
 			return a.noteRefusal(c.Context(), "", s, err)
 		},
 	}
 	stampFlag(c.Flags(), &text)
+	unsureFlag(c.Flags(), &unsure, admitUnsure)
 	return c
 }
 

@@ -65,18 +65,25 @@ func (a *app) storeName() (name string, defaulted bool, err error) {
 		}
 		return name, true, nil
 	}
-	if name, err = withPassword(name); err != nil {
-		return "", false, err
+	name, err = storeAt(name)
+	return name, false, err
+}
+
+// storeAt is a store as a user names it, made to mean the same everywhere.
+func storeAt(name string) (string, error) {
+	name, err := withPassword(name)
+	if err != nil {
+		return "", err
 	}
 	scheme, _, colon := strings.Cut(name, ":")
 	if isURL(name) || strings.HasPrefix(name, "~") || colon && slices.Contains(store.Schemes(), scheme) { // opening refuses a ~ that no shell has replaced, and a URL that lacks its slashes
-		return name, false, nil
+		return name, nil
 	}
 	name, err = filepath.Abs(name)
 	if err != nil {
-		return "", false, invalid("store: %v; give --store as an absolute path", err)
+		return "", invalid("store: %v; give it as an absolute path", err)
 	}
-	return name, false, nil
+	return name, nil
 }
 
 // defaultStore is the directory that is the store when none is named.

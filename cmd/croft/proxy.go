@@ -24,6 +24,8 @@ import (
 // proxyFlags are what the user may say about a proxy.
 type proxyFlags struct {
 	upstream, listen, marks, metrics string
+	leases                           string
+	unsure                           unsurePolicy
 	resources, exempt                []string
 	reads                            []string
 	unstamped, stream                bool
@@ -44,6 +46,13 @@ that of --json.
 A RULE says which requests write to which resource: [METHODS ]PATTERN[ as RESOURCE][ for KEY]. {name} in the pattern stands for one
 segment of the path, {name...} for the rest. Without METHODS, all but --read-methods are writes. A write that no rule fits is refused.
 Reads pass, without a body: some services would take it for the next request. A read that needs one is named by --exempt.
+
+The proxy also refuses a writer that is not the current owner of its key, although no newer owner has written yet: one that was
+replaced, whose lease has ended, or that made its stamp up. It learns that from the store of the writers' leases: --store, or
+--leases. Where a store can notify, a takeover closes the proxy to the replaced owner within milliseconds, or 10 s if the
+notification is lost; elsewhere within a second. A released lease counts for up to 10 s more. While the store does not answer, writes
+are refused with 503, unless --when-unsure admit lets the marks alone decide. The proxy's own leases are in --store: when they
+have lapsed, nothing is let in either way.
 
 One write is on its way to a resource at a time, until the service has answered, whether or not the client still waits. Before it is
 sent, the mark of its resource is raised, durably, where --marks says. Among writes that wait, a newer owner's goes first. One proxy at
@@ -80,6 +89,8 @@ Connections are not upgraded: WebSockets are refused. End it with an interrupt o
 	flags.StringVar(&f.listen, "listen", f.listen, "the `address` to listen on; port 0 chooses a free one")
 	flags.StringSliceVar(&f.o.Hosts, "host", nil, "a `name` by which clients call the proxy, beside its address and localhost; \"*\" for any (repeatable; default: none on a loopback address, any elsewhere)")
 	flags.StringVar(&f.marks, "marks", "", "where marks are kept: a `target` with {resource} in it (default: beside the leases, where the store has room)")
+	flags.StringVar(&f.leases, "leases", "", "the `store` of the writers' leases, if it is another than --store; \"none\": do not ask whether a writer is the current owner")
+	unsureFlag(flags, &f.unsure, refuseUnsure)
 	flags.BoolVar(&f.unstamped, "allow-unstamped", false, "let writes without a stamp in, unchecked, in turn with the others")
 	f.o.TTL, f.o.Settle, f.o.Wait, f.o.Idle = 15*time.Second, 30*time.Second, time.Minute, time.Minute
 	f.o.AnswerWithin, f.o.ConnectWithin, f.o.ReceiveWithin = 30*time.Second, 5*time.Second, time.Minute
@@ -173,6 +184,11 @@ func (a *app) proxy(ctx context.Context, f *proxyFlags) error {
 		return err
 	}
 	defer end()
+	endFollowing, err := a.followLeases(ctx, client.Store(), f)
+	if err != nil {
+		return err
+	}
+	defer endFollowing()
 	f.o.Client, f.o.Observe = client, a.proxyEvents()
 	if metrics.m != nil {
 		told := f.o.Observe

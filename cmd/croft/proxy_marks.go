@@ -32,6 +32,9 @@ func (a *app) openMarks(ctx context.Context, f *proxyFlags) (shown string, err e
 	if f.o.Marks, err = httpfence.MarksAt(template); err != nil {
 		return "", fmt.Errorf("--marks: %w", err)
 	}
+	f.o.Served = func(ctx context.Context, resource string) (guard.Guard, error) {
+		return f.o.Marks(ctx, resource+"/.") // no resource has that name
+	}
 	ctx, cancel := context.WithTimeout(ctx, guardTimeout)
 	defer cancel()
 	g, err := f.o.Marks(ctx, "probe")

@@ -81,10 +81,11 @@ func (s *station) proxy(name, upstream string, args ...string) *proxyProcess {
 		s.t.Fatal(err)
 	}
 	defer out.Close()
-	args = append([]string{"proxy", "--json", "--owner", name, "--upstream", upstream, "--resource", "/r/{id}", "--listen", "127.0.0.1:0", "--ttl", ttl}, args...)
+	args = append([]string{"proxy", "--json", "--owner", name, "--upstream", upstream, "--resource", "/r/{id}", "--listen", "127.0.0.1:0", "--ttl", ttl, "--leases", "none"}, args...)
 	c := exec.Command(filepath.Join(s.dir, "bin", "croft"), args...)
 	c.Dir = s.dir
 	c.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=10", "PATH="+s.path, "CROFT_STORE="+filepath.Join(s.dir, "store"))
+	c.Env = append(c.Env, s.env...)
 	c.Stdout, c.Stderr = out, os.Stderr
 	if err := c.Start(); err != nil {
 		s.t.Fatal(err)
@@ -101,7 +102,7 @@ func (s *station) proxy(name, upstream string, args ...string) *proxyProcess {
 	return &proxyProcess{c, "http://" + first.Address + "/r/1"}
 }
 
-// put writes under a stamp.
+// put writes under a stamp. Its error is a refusal or a failure.
 func (s *station) put(target string, stamp fence.Stamp, body string) error {
 	client := &http.Client{Transport: &httpfence.Transport{Source: httpfence.Fixed(stamp)}, Timeout: patience}
 	req, err := http.NewRequest(http.MethodPut, target, strings.NewReader(body))

@@ -100,7 +100,7 @@ const noteTimeout = 2 * time.Second
 // noteRefusal leaves a note of a refused write to a target in the store, where operators look for it, and adds to the refusal whose token is whose: as far as the store can be
 // asked and remembers. It never makes things worse.
 func (a *app) noteRefusal(ctx context.Context, target string, s fence.Stamp, err error) error {
-	if outcomeOf(err).exit != exitRefused {
+	if exit := outcomeOf(err).exit; exit != exitRefused && exit != exitNotOwned {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteTimeout)

@@ -30,7 +30,8 @@ const ttl = "6s"
 type station struct {
 	t    *testing.T
 	dir  string
-	path string // PATH with a croft in it
+	path string   // PATH with a croft in it
+	env  []string // of croft, beside the usual
 }
 
 // newStation builds on this test binary being croft when it is called by that name.
@@ -61,6 +62,7 @@ func (s *station) croft(args ...string) (*exec.Cmd, *bytes.Buffer) {
 	c := exec.Command(filepath.Join(s.dir, "bin", "croft"), args...)
 	c.Dir = s.dir
 	c.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=10", "PATH="+s.path, "CROFT_STORE="+filepath.Join(s.dir, "store"))
+	c.Env = append(c.Env, s.env...)
 	c.Stdout, c.Stderr = &out, &out
 	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := c.Start(); err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/observe"
+	"github.com/croft-dev/croft/tenure"
 )
 
 // A run with metrics counts what "croft write" does inside it, though that is another process: beside the lease that the command finds there is a file, to which
@@ -57,7 +58,7 @@ func talliedCode(err error) string {
 
 // talliedErrors is talliedCode read backwards, as far as metrics tell errors apart.
 var talliedErrors = map[string]error{
-	"stale": fence.ErrStale, "collision": fence.ErrCollision, "wrong_key": fence.ErrWrongKey, "repeated": fence.ErrRepeated, "invalid": fence.ErrInvalid, "busy": guard.ErrBusy,
+	"stale": fence.ErrStale, "collision": fence.ErrCollision, "wrong_key": fence.ErrWrongKey, "repeated": fence.ErrRepeated, "not_owned": tenure.ErrNotOwned, "invalid": fence.ErrInvalid, "busy": guard.ErrBusy,
 }
 
 // tally counts the lines of the file, each once.

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,16 +31,39 @@ func (a *app) ledgerName() (name string, defaulted bool, err error) {
 		defaulted = true
 	}
 	if defaulted {
-		path := filepath.ToSlash(name + ledgerSuffix)
-		if !strings.HasPrefix(path, "/") {
-			path = "/" + path
-		}
-		return (&url.URL{Scheme: "sqlite", Path: path}).String(), true, nil
+		return defaultLedger(name), true, nil
 	}
 	if !isURL(name) || strings.HasPrefix(name, "dir://") {
 		return "", false, invalid("ledger %s: a directory keeps leases, but no work items; give --store sqlite:///path/to/file.db for one machine, or postgres://user@host/db", word(name))
 	}
 	return name, false, nil
+}
+
+// defaultLedger is the URL of the ledger beside the default store.
+func defaultLedger(store string) string {
+	path := filepath.ToSlash(store + ledgerSuffix)
+	if !strings.HasPrefix(path, "/") {
+		path = "/" + path
+	}
+	return (&url.URL{Scheme: "sqlite", Path: path}).String()
+}
+
+// ledgerOf opens the ledger in the place of a store. It returns nil without an
+// error if the store has none: it makes no new file.
+func (a *app) ledgerOf(ctx context.Context, name string) (work.Ledger, error) {
+	if usual, err := defaultStore(); err == nil && name == usual {
+		name = defaultLedger(name)
+	}
+	scheme, _, _ := strings.Cut(name, "://")
+	if !isURL(name) || !slices.Contains(work.Schemes(), scheme) {
+		return nil, nil
+	}
+	if path := localPath(name); path != "" {
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			return nil, nil
+		}
+	}
+	return a.openLedger(ctx, name)
 }
 
 // ledger opens the ledger and says so when nobody named it.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -18,12 +19,15 @@ import (
 func (a *app) writeCommand() *cobra.Command {
 	var from, text string
 	var seq uint64
+	var unsure unsurePolicy
 	c := &cobra.Command{
 		Use:     "write TARGET",
 		GroupID: groupWrite,
 		Short:   "Write a file, object or key, unless a newer owner has",
 		Long: `Replace TARGET, a path or a URL, with standard input. Whose write it is says the stamp: inside "croft run" it is in CROFT_STAMP. If
-a newer owner has been admitted there, the write is refused with exit code 13 and nothing changes.
+a newer owner has been admitted there, the write is refused with exit code 13 and nothing changes. If the store says that another
+owner, or nobody, holds the key, the write is refused with exit code 12, even if no newer owner has written. If the store cannot be
+asked within --timeout, the mark of TARGET decides alone, unless --when-unsure refuse is given.
 
 TARGET may be redis://HOST:6379/0#KEY, etcd://HOST:2379/#KEY (a path before # is put in front of the key), s3://BUCKET/KEY or
 gs://BUCKET/KEY. Rows of a database are written by the program whose transaction they are in, not from here.
@@ -41,13 +45,14 @@ shows its progress on a terminal.`,
 			if err != nil {
 				return err
 			}
-			return a.write(c.Context(), args[0], from, s)
+			return a.write(c.Context(), args[0], from, s, unsure)
 		},
 	}
 	flags := c.Flags()
 	flags.StringVar(&from, "from", "", "read the content from this file instead of standard input")
 	stampFlag(flags, &text)
 	flags.Uint64Var(&seq, "seq", 0, "number of this write under its lease: one not above the last admitted is refused")
+	unsureFlag(flags, &unsure, admitUnsure)
 	_ = c.MarkFlagFilename("from")
 	return c
 }
@@ -60,7 +65,7 @@ type writeView struct {
 	Adopted bool  `json:"adopted"`
 }
 
-func (a *app) write(ctx context.Context, target, from string, s fence.Stamp) error {
+func (a *app) write(ctx context.Context, target, from string, s fence.Stamp, unsure unsurePolicy) error {
 	ctx, stop := interruptible(ctx)
 	defer stop()
 	content := a.stdin
@@ -85,9 +90,14 @@ func (a *app) write(ctx context.Context, target, from string, s fence.Stamp) err
 	if !ok {
 		return invalid("target %s: it has no content that could be replaced; write to it through its own client", shown)
 	}
-	shownContent, stopShowing := a.progress(content)
-	receipt, err := artifact.Write(ctx, s, readUntil(ctx, shownContent))
-	stopShowing()
+	clk := clock.System()
+	check := func() error { return a.admissible(ctx, g, s, unsure) }
+	var receipt guard.Receipt
+	if err = check(); err == nil {
+		shownContent, stopShowing := a.progress(content)
+		receipt, err = artifact.Write(ctx, s, readUntil(ctx, &checkedAtEnd{shownContent, clk, clk.Now(), check}))
+		stopShowing()
+	}
 	tallyWrite(g.Target(), s, err)
 	if err != nil {
 		return a.noteRefusal(ctx, g.Target(), s, err)

@@ -22,6 +22,10 @@ const (
 	Taken    Kind = "resource_taken"  // this gate is the only one of the resource from now on: Token of its own lease
 	Left     Kind = "resource_left"   // and now it is not any more
 
+	// Unsure: the store did not say who the current owner is, so the mark alone
+	// decides. Method, Key, Token, Err.
+	Unsure Kind = "write_unsure"
+
 	ReadFailed Kind = "read_failed" // a read got no answer from the service: Method, Code, Status, Err
 )
 

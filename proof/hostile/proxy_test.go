@@ -61,7 +61,7 @@ type proxyUnderAttack struct {
 func startProxy(t *testing.T, croft, upstream string, args ...string) *proxyUnderAttack {
 	t.Helper()
 	dir := t.TempDir()
-	args = append([]string{"proxy", "--json", "--store", filepath.Join(dir, "store"), "--owner", "secret-owner", "--upstream", upstream, "--resource", "/r/{id}", "--listen", "127.0.0.1:0"}, args...)
+	args = append([]string{"proxy", "--json", "--store", filepath.Join(dir, "store"), "--owner", "secret-owner", "--upstream", upstream, "--resource", "/r/{id}", "--listen", "127.0.0.1:0", "--leases", "none"}, args...)
 	c := exec.Command(croft, args...)
 	c.Dir = dir
 	c.Env = append(os.Environ(), "TMPDIR="+dir)

@@ -1,0 +1,53 @@
+package httpfence
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// checkCurrent refuses a write whose owner is not the current one. If the store
+// does not say, it refuses as well, or calls admitted where AdmitUnsure lets
+// the mark decide.
+func (g *Gate) checkCurrent(ctx context.Context, w write, admitted func(error)) error {
+	if g.o.Current == nil || !w.stamped {
+		return nil
+	}
+	err := g.o.Current.Check(ctx, w.stamp)
+	switch {
+	case err == nil || errors.Is(err, fence.ErrInvalid):
+		return err
+	case errors.Is(err, tenure.ErrNotOwned):
+		// If the mark refuses the stamp, too, tell that: clients know "stale".
+		if stale := g.shutOutAsSeen(w); stale != nil {
+			return stale
+		}
+		return err
+	case g.o.AdmitUnsure && ctx.Err() == nil: // a client that leaves admits nothing
+		admitted(err)
+		return nil
+	}
+	return &refusal{
+		status: http.StatusServiceUnavailable, code: "unknown", resource: w.resource, retry: time.Second, err: err,
+		say: "the lease store does not say whether this owner is the current one; nothing was sent, try again",
+	}
+}
+
+// shutOutAsSeen is the refusal of a write by the newest mark that this gate has
+// seen. It only words a refusal that the store has made.
+func (g *Gate) shutOutAsSeen(w write) error {
+	g.mu.Lock()
+	s := g.slots[w.resource]
+	g.mu.Unlock()
+	if s == nil {
+		return nil
+	}
+	if seen := s.seen.Load(); seen != nil {
+		return shutOut(*seen, w.stamp)
+	}
+	return nil
+}

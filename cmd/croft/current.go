@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/guard/current"
+	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+	"github.com/croft-dev/croft/work"
+)
+
+// unsurePolicy is the value of --when-unsure: what happens to a write if the
+// store does not say whether its owner is the current one.
+type unsurePolicy string
+
+const (
+	refuseUnsure unsurePolicy = "refuse"
+	admitUnsure  unsurePolicy = "admit"
+)
+
+// Set reads the flag.
+func (p *unsurePolicy) Set(text string) error {
+	if text != string(refuseUnsure) && text != string(admitUnsure) {
+		return fmt.Errorf("it is %q or %q", refuseUnsure, admitUnsure)
+	}
+	*p = unsurePolicy(text)
+	return nil
+}
+
+func (p *unsurePolicy) String() string { return string(*p) }
+
+// Type names the flag's value in help texts.
+func (p *unsurePolicy) Type() string { return "refuse|admit" }
+
+func unsureFlag(flags *pflag.FlagSet, policy *unsurePolicy, usual unsurePolicy) {
+	*policy = usual
+	flags.Var(policy, "when-unsure", "if the store does not say who the current owner is: refuse, or admit by the mark alone")
+}
+
+// leasesOrItems checks a stamp in the ledger if its key looks like an item's. If
+// it does not, or if the ledger has no such item, it checks the leases.
+type leasesOrItems struct{ leases, items guard.Current }
+
+// Check implements guard.Current.
+func (o leasesOrItems) Check(ctx context.Context, s fence.Stamp) error {
+	if o.items != nil && isItem(s.Key) {
+		err := o.items.Check(ctx, s)
+		var refused *tenure.NotOwnedError
+		if !errors.As(err, &refused) || !refused.Record.IsZero() {
+			return err
+		}
+	}
+	return o.leases.Check(ctx, s)
+}
+
+// isItem reports whether a key has the form of an item's.
+func isItem(key string) bool {
+	_, _, err := work.ItemOf(tenure.Deed{Key: key})
+	return err == nil
+}
+
+// askEach is a source that is asked anew for every stamp.
+type askEach struct{ current.Source }
+
+// Check implements guard.Current.
+func (a askEach) Check(ctx context.Context, s fence.Stamp) error {
+	return current.Ask(ctx, a.Source, s)
+}
+
+// checkCurrent asks the store whether a stamp's owner is the current one. It
+// gives up in time, even if the system does not: a dead mount answers nobody.
+func (a *app) checkCurrent(ctx context.Context, s fence.Stamp) error {
+	ctx, cancel := context.WithTimeout(ctx, a.timeout)
+	defer cancel()
+	answered := make(chan error, 1)
+	go func() { answered <- a.askStore(ctx, s) }()
+	select {
+	case err := <-answered:
+		return err
+	case <-ctx.Done():
+		return store.Unknown(fmt.Errorf("asking the store: %w", ctx.Err()))
+	}
+}
+
+// askStore asks the store. If nobody named it, it may be the wrong one: a grant
+// that it does not know proves nothing.
+func (a *app) askStore(ctx context.Context, s fence.Stamp) error {
+	name, defaulted, err := a.storeName()
+	if err != nil {
+		return err
+	}
+	st, err := a.lookUp(ctx)
+	if errors.Is(err, fs.ErrNotExist) && defaulted {
+		return store.Unknown(fmt.Errorf("%w, and there is none on this machine; give --store", errNoStore))
+	}
+	if err != nil {
+		return unlessInvalid(err)
+	}
+	defer st.Close()
+	known := leasesOrItems{leases: askEach{st}}
+	if isItem(s.Key) {
+		ledger, err := a.ledgerOf(ctx, name)
+		if err != nil {
+			return unlessInvalid(err)
+		}
+		if ledger != nil {
+			defer ledger.Close()
+			known.items = askEach{work.Owners{Ledger: ledger}}
+		}
+	}
+	err = known.Check(ctx, s)
+	var notOwned *tenure.NotOwnedError
+	if defaulted && errors.As(err, &notOwned) && !notOwned.Record.Issued(s) {
+		return store.Unknown(fmt.Errorf("%w, and the one on this machine does not know this grant of %q; give --store", errNoStore, s.Key))
+	}
+	return err
+}
+
+// unlessInvalid makes an error an unknown outcome, unless it is bad input.
+func unlessInvalid(err error) error {
+	if errors.Is(err, fence.ErrInvalid) {
+		return err
+	}
+	return store.Unknown(err)
+}
+
+// errNoStore is matched where the default store was asked in vain.
+var errNoStore = errors.New("no store is named")
+
+// admissible refuses what is to be done at a guard under a stamp, if the
+// stamp's owner is not the current one. If the mark refuses, too, it returns the
+// refusal of the mark.
+func (a *app) admissible(ctx context.Context, g guard.Guard, s fence.Stamp, unsure unsurePolicy) error {
+	if err := fence.CheckAhead(s.Token, time.Now()); err != nil {
+		return err
+	}
+	err := a.checkCurrent(ctx, s)
+	if err == nil {
+		return nil
+	}
+	if mark, markErr := g.Mark(ctx); markErr == nil {
+		if _, refused := mark.Admit(s); outcomeOf(refused).exit == exitRefused {
+			return refused
+		}
+	}
+	switch {
+	case errors.Is(err, tenure.ErrNotOwned) || errors.Is(err, fence.ErrInvalid):
+		return err
+	case unsure == refuseUnsure || ctx.Err() != nil:
+		return fmt.Errorf("cannot tell whether the owner is still the current one: %w; nothing was changed", err)
+	case !errors.Is(err, errNoStore):
+		fmt.Fprintf(a.stderr, "croft: the mark alone decides, because the store does not answer: %s\n", lines(a.redact(err.Error())))
+	}
+	return nil
+}
+
+// isNewestGrant reports whether a refused stamp is still its key's newest grant,
+// with nobody after it. It may raise the fence: that shuts out only older
+// owners.
+func isNewestGrant(err error, s fence.Stamp) bool {
+	var refused *tenure.NotOwnedError
+	return errors.As(err, &refused) && refused.Record.Token == s.Token && refused.Record.Grant == s.Grant
+}
+
+// checkedAtEnd reads content, and asks again at its end whether the write may
+// still be made, if reading took a while.
+type checkedAtEnd struct {
+	io.Reader
+	clk   clock.Clock // goes on while the machine sleeps
+	since clock.Instant
+	check func() error
+}
+
+// lateAfter is how long content may take to be read without a second question.
+const lateAfter = time.Second
+
+// Read returns the refusal in place of the end.
+func (r *checkedAtEnd) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	if errors.Is(err, io.EOF) && r.clk.Now().Sub(r.since) > lateAfter {
+		if refusal := r.check(); refusal != nil {
+			return 0, refusal
+		}
+	}
+	return n, err
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/croft-dev/croft/guard/current"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+	"github.com/croft-dev/croft/work"
+)
+
+// noLeases is the value of --leases that turns the current check off.
+const noLeases = "none"
+
+// followLeases makes the proxy follow the store of the writers' leases, and the
+// ledger that is in the same place. st is the proxy's own store.
+func (a *app) followLeases(ctx context.Context, st store.Store, f *proxyFlags) (end func(), err error) {
+	var opened []func() // to be closed from the last to the first
+	end = func() {
+		for i := len(opened) - 1; i >= 0; i-- {
+			opened[i]()
+		}
+	}
+	defer func() {
+		if err != nil {
+			end()
+		}
+	}()
+	if f.leases == noLeases {
+		return end, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*a.timeout)
+	defer cancel()
+	var name string
+	if f.leases == "" {
+		if name, _, err = a.storeName(); err != nil {
+			return end, err
+		}
+	} else {
+		if name, err = storeAt(f.leases); err == nil {
+			st, err = openWithin(ctx, name)
+		}
+		if err != nil {
+			return end, fmt.Errorf("--leases: %w", err)
+		}
+		opened = append(opened, func() { _ = st.Close() })
+	}
+	leases, err := current.Follow(st, &current.Options{Timeout: a.timeout})
+	if err != nil {
+		return end, err
+	}
+	opened = append(opened, leases.Close)
+	checks := leasesOrItems{leases: leases}
+	ledger := &lateLedger{open: func(ctx context.Context) (work.Ledger, error) { return a.ledgerOf(ctx, name) }}
+	opened = append(opened, ledger.close)
+	items, err := current.Follow(ledger, &current.Options{Timeout: a.timeout})
+	if err != nil {
+		return end, err
+	}
+	opened = append(opened, items.Close)
+	checks.items = items
+	f.o.Current, f.o.AdmitUnsure = checks, f.unsure == admitUnsure
+	return end, nil
+}
+
+// lateLedger has the records of a ledger, which is opened when an item is first
+// asked about: it may be made after the proxy has started.
+type lateLedger struct {
+	open func(context.Context) (work.Ledger, error)
+
+	mu     sync.Mutex
+	ledger work.Ledger // nil: not opened
+	closed bool
+}
+
+// opened is the ledger, or nil if there is none.
+func (l *lateLedger) opened(ctx context.Context) (work.Ledger, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ledger != nil || l.closed {
+		return l.ledger, nil
+	}
+	ledger, err := l.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l.ledger = ledger
+	return ledger, nil
+}
+
+// Get returns the record of an item; zero if there is no such item, or no
+// ledger.
+func (l *lateLedger) Get(ctx context.Context, key string) (tenure.Record, error) {
+	ledger, err := l.opened(ctx)
+	if ledger == nil {
+		return tenure.Record{}, err
+	}
+	return work.Owners{Ledger: ledger}.Get(ctx, key)
+}
+
+// Now is the ledger's clock. It is asked after Get, so there is a ledger.
+func (l *lateLedger) Now(ctx context.Context) (time.Time, error) {
+	ledger, err := l.opened(ctx)
+	if ledger == nil {
+		return time.Time{}, errors.Join(err, errors.New("the ledger is closed"))
+	}
+	return ledger.Now(ctx)
+}
+
+func (l *lateLedger) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ledger != nil {
+		_ = l.ledger.Close()
+	}
+	l.ledger, l.closed = nil, true
+}

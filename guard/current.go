@@ -1,0 +1,18 @@
+package guard
+
+import (
+	"context"
+
+	"github.com/croft-dev/croft/fence"
+)
+
+// Current tells whether a stamp's owner is the current one. A guard's mark only
+// knows the newest owner that has come to the resource. Package guard/current
+// asks the lease store.
+type Current interface {
+	// Check returns nil if the stamp's grant holds its key now. An error that
+	// matches tenure.ErrNotOwned says that it does not, and one that matches
+	// fence.ErrInvalid that the stamp is malformed. Any other error says that
+	// this could not be found out. The answer can be a moment old.
+	Check(ctx context.Context, stamp fence.Stamp) error
+}
