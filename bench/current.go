@@ -22,9 +22,8 @@ import (
 // currentKeys is how many owners write in turn.
 const currentKeys = 100
 
-// benchCurrent measures what it costs a proxy to know who the current owner is:
-// one write through a proxy that asks the store, and one through a proxy that
-// does not, in turn.
+// benchCurrent measures what the current check costs a proxy. It writes through
+// a proxy that asks the store, and through one that does not, in turn.
 func benchCurrent(ctx context.Context, b *bench) error {
 	stores, err := b.telling(ctx)
 	if err != nil {
@@ -32,8 +31,11 @@ func benchCurrent(ctx context.Context, b *bench) error {
 	}
 	t := b.newTable()
 	t.columns = []column{
-		{"without", "marks alone", asTime}, {"with", "current owner", asTime}, {"ratio", "ratio", asRatio},
-		{"questions", "questions to the store, per 1,000 writes", digits}, {"each", "per second", digits},
+		{"without", "marks alone", asTime},
+		{"with", "current owner", asTime},
+		{"ratio", "ratio", asRatio},
+		{"questions", "questions to the store, per 1,000 writes", digits},
+		{"each", "per second", digits},
 	}
 	for _, st := range stores {
 		values, err := b.currentOn(ctx, st.name, st.url)
@@ -90,7 +92,6 @@ func (b *bench) currentOn(ctx context.Context, name, at string) (map[string]floa
 		if err != nil {
 			return nil, err
 		}
-		defer l.Release(context.WithoutCancel(ctx)) //nolint:errcheck // it lapses
 		stamps[i] = l.Stamp()
 	}
 	var took [2][]time.Duration
@@ -138,7 +139,9 @@ func (b *bench) fenced(name string, client *croft.Client, who guard.Current) (ad
 	if err != nil {
 		return "", nil, err
 	}
-	o := httpfence.ProxyOptions{Options: httpfence.Options{Rules: []httpfence.Rule{rule}, Marks: marks, Client: client, Idle: time.Hour, Current: who}}
+	o := httpfence.ProxyOptions{Options: httpfence.Options{
+		Rules: []httpfence.Rule{rule}, Marks: marks, Client: client, Idle: time.Hour, Current: who,
+	}}
 	proxy, err := httpfence.NewProxy(upstream, o)
 	if err != nil {
 		service.Close()

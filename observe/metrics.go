@@ -99,7 +99,8 @@ func New(o *Options) *Metrics {
 	m.raises = counter("croft_fence_raises_total", "Fences raised at guarded resources, or not.", "namespace", "guard", "outcome")
 	m.unwatched = counter("croft_watch_failures_total", "Watches of a key that broke or could not be had: it is polled instead.", "namespace")
 	m.answers = histogram("croft_http_answer_seconds", "How long writes through a proxy or gate took from being let in until they were answered in full.", seconds, "status")
-	m.unsure = counter("croft_http_unsure_total", "Writes that a proxy checked by the mark alone, because it could not learn whether their owner was the current one.", "namespace")
+	m.unsure = counter("croft_http_unsure_total",
+		"Writes that a proxy checked by the mark alone, because the store did not say who the current owner was.", "namespace")
 	m.unanswered = counter("croft_http_unanswered_total", "Writes that a proxy let in and could not send, or sent without learning their outcome.", "namespace", "outcome")
 	m.gates = prometheus.NewDesc("croft_http_resources", "Resources that the proxy has now, and those that it keeps closed.", []string{"state"}, nil)
 	m.idle = prometheus.NewDesc("croft_progress_age_seconds", "How long ago the work that has been idle for longest last got somewhere. Only of leases whose work reports.", []string{"namespace"}, nil)

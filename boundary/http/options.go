@@ -26,10 +26,10 @@ type Options struct {
 	// Marks opens the guard that keeps the mark of a resource; see [MarksAt].
 	// The gate closes it.
 	Marks func(ctx context.Context, resource string) (guard.Guard, error)
-	// Served opens a guard, apart from that of Marks, in which a gate records that
-	// it has served a resource. A gate that is the first as far as the store
-	// remembers then begins at once where none was before, although somebody has
-	// raised the mark. Default: any mark is taken for a sign of an earlier gate.
+	// Served opens a second guard for a resource. In it a gate records that it
+	// has served the resource. If the store remembers no gate, and Served does
+	// not either, a gate begins at once, although somebody has raised the mark.
+	// Default: any mark is taken for a sign of an earlier gate.
 	Served func(ctx context.Context, resource string) (guard.Guard, error)
 	// Client takes the lease that makes this gate the only one of a resource, on the key LeasePrefix + resource. Without it the caller promises that no other
 	// process serves these resources. Refused stamps are noted in its store: see [croft.Client.Refused]. It stays the caller's to close, after the gate.
@@ -56,10 +56,10 @@ type Options struct {
 	// MaxWrites. Each costs a lease and a mark, and counts until it has been
 	// idle for Idle. Default: 65536.
 	MaxResources int
-	// Current, if set, also refuses a stamp whose owner is not the current one:
-	// one that was replaced and whose successor has not written yet, or one that
-	// nobody was granted. See package guard/current. It stays the caller's to
-	// close, after the gate. Default: the mark alone decides.
+	// Current, if set, also refuses a stamp whose owner is not the current one.
+	// The owner may have been replaced by one that has not written yet, or the
+	// stamp may be made up. See package guard/current. The caller closes it,
+	// after the gate. Default: the mark alone decides.
 	Current guard.Current
 	// AdmitUnsure lets a write in by the mark alone when Current cannot tell.
 	// Default: it is refused with 503.

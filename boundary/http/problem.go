@@ -41,8 +41,8 @@ type Problem struct {
 	// Newest is the token that a stale stamp is older than; Mark is what any other refused stamp does not agree with. It has no grant: with it anybody could write as its owner.
 	Newest fence.Token `json:"newest,omitempty"`
 	Mark   *fence.Mark `json:"mark,omitempty"`
-	// Owner is the owner of the key's newest grant, if that was given to another.
-	// Only a grant that the key had shortly before is told.
+	// Owner is the owner of the key's newest grant, if another has it. Only a
+	// stamp that the key had shortly before is told.
 	Owner string `json:"owner,omitempty"`
 }
 

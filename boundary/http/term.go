@@ -134,7 +134,7 @@ func (s *slot) assess(ctx context.Context, rec tenure.Record) {
 	s.tell(ctx)
 }
 
-// served reports whether a gate may have served the resource before, and records
+// served reports whether a gate may have served the resource before. It records
 // that this one does.
 func (s *slot) served(ctx context.Context) (bool, error) {
 	if s.recorded {

@@ -47,8 +47,8 @@ func unsureFlag(flags *pflag.FlagSet, policy *unsurePolicy, usual unsurePolicy) 
 	flags.Var(policy, "when-unsure", "if the store does not say who the current owner is: refuse, or admit by the mark alone")
 }
 
-// leasesOrItems checks a stamp in the ledger if its key looks like an item's. If
-// it does not, or if the ledger has no such item, it checks the leases.
+// leasesOrItems checks a stamp in the ledger if its key looks like an item's.
+// Otherwise, or if the ledger has no such item, it checks the leases.
 type leasesOrItems struct{ leases, items guard.Current }
 
 // Check implements guard.Current.
@@ -121,7 +121,8 @@ func (a *app) askStore(ctx context.Context, s fence.Stamp) error {
 	err = known.Check(ctx, s)
 	var notOwned *tenure.NotOwnedError
 	if defaulted && errors.As(err, &notOwned) && !notOwned.Record.Issued(s) {
-		return store.Unknown(fmt.Errorf("%w, and the one on this machine does not know this grant of %q; give --store", errNoStore, s.Key))
+		const advice = "%w, and the one on this machine does not know this grant of %q; give --store"
+		return store.Unknown(fmt.Errorf(advice, errNoStore, s.Key))
 	}
 	return err
 }
@@ -137,9 +138,8 @@ func unlessInvalid(err error) error {
 // errNoStore is matched where the default store was asked in vain.
 var errNoStore = errors.New("no store is named")
 
-// admissible refuses what is to be done at a guard under a stamp, if the
-// stamp's owner is not the current one. If the mark refuses, too, it returns the
-// refusal of the mark.
+// admissible refuses a stamp at a guard if its owner is not the current one. If
+// the mark refuses it, too, admissible returns the refusal of the mark.
 func (a *app) admissible(ctx context.Context, g guard.Guard, s fence.Stamp, unsure unsurePolicy) error {
 	if err := fence.CheckAhead(s.Token, time.Now()); err != nil {
 		return err
@@ -159,14 +159,14 @@ func (a *app) admissible(ctx context.Context, g guard.Guard, s fence.Stamp, unsu
 	case unsure == refuseUnsure || ctx.Err() != nil:
 		return fmt.Errorf("cannot tell whether the owner is still the current one: %w; nothing was changed", err)
 	case !errors.Is(err, errNoStore):
-		fmt.Fprintf(a.stderr, "croft: the mark alone decides, because the store does not answer: %s\n", lines(a.redact(err.Error())))
+		why := lines(a.redact(err.Error()))
+		fmt.Fprintf(a.stderr, "croft: the mark alone decides, because the store does not answer: %s\n", why)
 	}
 	return nil
 }
 
-// isNewestGrant reports whether a refused stamp is still its key's newest grant,
-// with nobody after it. It may raise the fence: that shuts out only older
-// owners.
+// isNewestGrant reports whether a refused stamp is still its key's newest
+// grant. It may raise the fence: that shuts out only older owners.
 func isNewestGrant(err error, s fence.Stamp) bool {
 	var refused *tenure.NotOwnedError
 	return errors.As(err, &refused) && refused.Record.Token == s.Token && refused.Record.Grant == s.Grant

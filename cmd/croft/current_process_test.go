@@ -38,7 +38,7 @@ func onEveryEngine(t *testing.T, test func(t *testing.T, s *station)) {
 }
 
 // run runs a croft without the race detector to its end, and returns its exit
-// code and what it printed.
+// code and its output.
 func (s *station) run(args ...string) (code int, out string) {
 	s.t.Helper()
 	dir := plainCroft()

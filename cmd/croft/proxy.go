@@ -89,7 +89,8 @@ Connections are not upgraded: WebSockets are refused. End it with an interrupt o
 	flags.StringVar(&f.listen, "listen", f.listen, "the `address` to listen on; port 0 chooses a free one")
 	flags.StringSliceVar(&f.o.Hosts, "host", nil, "a `name` by which clients call the proxy, beside its address and localhost; \"*\" for any (repeatable; default: none on a loopback address, any elsewhere)")
 	flags.StringVar(&f.marks, "marks", "", "where marks are kept: a `target` with {resource} in it (default: beside the leases, where the store has room)")
-	flags.StringVar(&f.leases, "leases", "", "the `store` of the writers' leases, if it is another than --store; \"none\": do not ask whether a writer is the current owner")
+	flags.StringVar(&f.leases, "leases", "", "the `store` of the writers' leases, if it is another than --store; "+
+		"\"none\": do not ask whether a writer is the current owner")
 	unsureFlag(flags, &f.unsure, refuseUnsure)
 	flags.BoolVar(&f.unstamped, "allow-unstamped", false, "let writes without a stamp in, unchecked, in turn with the others")
 	f.o.TTL, f.o.Settle, f.o.Wait, f.o.Idle = 15*time.Second, 30*time.Second, time.Minute, time.Minute

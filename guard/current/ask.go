@@ -18,9 +18,9 @@ type Source interface {
 	Now(ctx context.Context) (time.Time, error)
 }
 
-// Ask asks a source whether a stamp's grant holds its key now. It returns nil if
-// so, an error that matches tenure.ErrNotOwned if not, and one that matches
-// store.ErrUnknown if the source does not say.
+// Ask asks a source whether a stamp's grant holds its key now. It returns nil
+// if so. Its error matches tenure.ErrNotOwned if not, and store.ErrUnknown if
+// the source does not say.
 func Ask(ctx context.Context, from Source, stamp fence.Stamp) error {
 	if err := stamp.Check(); err != nil {
 		return err
@@ -32,9 +32,9 @@ func Ask(ctx context.Context, from Source, stamp fence.Stamp) error {
 	return rec.Current(stamp, now)
 }
 
-// read reads a record, and then the source's clock. A record that has expired by
-// then is read again: if this process stood still in between, the holder may
-// have renewed it. The clock of a record that is not held does not matter.
+// read reads a record, and then the source's clock. It reads a record again that
+// has expired by then: if this process stood still in between, the holder may
+// have renewed it. The clock does not matter for a record that is not held.
 func read(ctx context.Context, from Source, key string) (rec tenure.Record, now time.Time, err error) {
 	for range 2 {
 		if rec, err = from.Get(ctx, key); err != nil || rec.State != tenure.Held {

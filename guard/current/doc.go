@@ -23,7 +23,7 @@
 //
 // An answer can be a moment old: a takeover may happen between the answer and
 // the write. The mark is checked in one step with the write, so it never is.
-// A boundary therefore asks for both. The mark alone keeps the law that no write
+// A boundary therefore asks both. The mark alone keeps the law that no write
 // follows a newer owner's. The current check also refuses a replaced owner
 // whose successor has not come yet, and a stamp that no store has issued.
 package current

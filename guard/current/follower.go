@@ -64,8 +64,8 @@ type entry struct {
 	err      error         // of the newest question, if it failed
 	asked    clock.Instant // when the newest question ended
 	asking   *question     // nil: none is under way
-	// refused is the stamp that the source has refused last, and why. It is good
-	// for a moment, so that a refused owner does not ask without pause.
+	// refused is the stamp that the source has refused last, and why. It is
+	// good for a moment, so that a refused owner does not ask without pause.
 	refused fence.Stamp
 	why     error
 }
@@ -154,7 +154,7 @@ func (f *Follower) Check(ctx context.Context, stamp fence.Stamp) error {
 			arrived = f.asked
 		}
 		e := f.entry(stamp.Key)
-		if err, known := f.known(e, stamp); known {
+		if known, err := f.known(e, stamp); known {
 			f.mu.Unlock()
 			return err
 		}
@@ -197,24 +197,24 @@ func (f *Follower) verdict(e *entry, q *question, stamp fence.Stamp) error {
 // resume a lease that has expired.
 const refusedFor = 100 * time.Millisecond
 
-// known decides on a stamp by what is known of its key, if that is enough.
-func (f *Follower) known(e *entry, stamp fence.Stamp) (refusal error, known bool) {
+// known decides on a stamp by the entry of its key, if that is enough.
+func (f *Follower) known(e *entry, stamp fence.Stamp) (known bool, refusal error) {
 	if stamp.Token < e.rec.Token { // tokens only rise
-		return e.rec.Current(stamp, e.now), true
+		return true, e.rec.Current(stamp, e.now)
 	}
 	age := f.clk.Now().Sub(e.at)
 	if stamp.Token == e.rec.Token && f.good(e, age) {
-		return e.rec.Current(stamp, e.now.Add(age)), true
+		return true, e.rec.Current(stamp, e.now.Add(age))
 	}
 	since := f.clk.Now().Sub(e.asked)
 	if e.err != nil && since <= f.o.MaxSilentAge {
-		return e.err, true
+		return true, e.err
 	}
 	stamp.Seq = 0
 	if e.err == nil && e.why != nil && stamp == e.refused && !e.outdated && since <= refusedFor {
-		return e.why, true
+		return true, e.why
 	}
-	return nil, false
+	return false, nil
 }
 
 // good reports whether an answer of that age can still be used: for MaxAge
@@ -230,7 +230,7 @@ func (f *Follower) good(e *entry, age time.Duration) bool {
 	return !e.outdated && age <= f.o.MaxSilentAge
 }
 
-// entry finds what is known of a key.
+// entry finds the entry of a key, or makes it.
 func (f *Follower) entry(key string) *entry {
 	e := f.keys[key]
 	if e == nil {

@@ -180,7 +180,7 @@ func TestAStoreThatAnnouncesNothingIsAskedEverySecond(t *testing.T) {
 		time.Sleep(time.Second)
 		s.current("a second later", ann, 0)
 		s.takeover("a")
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		s.replaced("after the takeover", ann, 1)
 	})
 }
@@ -403,7 +403,7 @@ func TestFewQuestionsAreUnderWayAtOnce(t *testing.T) {
 	})
 }
 
-// TestAPauseBetweenRecordAndClockRefusesNobody: the holder has renewed meanwhile.
+// TestAPauseBetweenRecordAndClockRefusesNobody: the holder has renewed by then.
 func TestAPauseBetweenRecordAndClockRefusesNobody(t *testing.T) {
 	play(t, true, func(s *scene) {
 		q := tenure.Request{Verb: tenure.Acquire, Key: "a", Secret: tenure.NewSecret(), Owner: "ann", TTL: time.Second}
