@@ -22,6 +22,7 @@ import (
 
 	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/backend/mem"
+	"github.com/croft-dev/croft/guard/gate"
 	"github.com/croft-dev/croft/guard/guardtest"
 	"github.com/croft-dev/croft/internal/testenv"
 )
@@ -128,6 +129,7 @@ func incidents(ctx context.Context, g *gated, m *Metrics, st *flaky) {
 			_ = next.Release(ctx)
 			_ = g.put(fmt.Sprintf("/orders/more%d", i), next.Stamp())
 			_ = g.put(fmt.Sprintf("/down/orders/less%d", i), next.Stamp())
+			m.Gate(gate.Event{Kind: gate.Unsure, Key: next.Key(), Token: next.Token()})
 		}
 		st.set(true)
 		var waiting sync.WaitGroup

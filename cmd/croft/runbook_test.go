@@ -33,7 +33,7 @@ exec bash -eu block.sh
 // forged is an incident whose mark somebody has made up.
 var forged = strings.Replace(incident, "exec bash -eu block.sh\n", `
 env CROFT_MAX_AHEAD=2000000h
-exec croft guard raise out/nightly.json --stamp croft1:4000000000000000:00000000000000000000000000000001:0:orders/nightly
+exec croft guard raise out/nightly.json --store no-store --stamp croft1:4000000000000000:00000000000000000000000000000001:0:orders/nightly
 env CROFT_MAX_AHEAD=
 exec bash -eu block.sh
 `, 1)

@@ -224,7 +224,7 @@ func (s *fileScene) write() {
 	end := s.racing(`mv "$1" "$1.away"; ln -s "$2" "$1"; rm "$1"; mv "$1.away" "$1"`, mine+"/folder", secret)
 	defer end()
 	for round := range rounds {
-		out, err := s.root("new", "write", mine+"/folder/artifact", "--stamp", fileStamp(round+1))
+		out, err := s.root("new", "write", mine+"/folder/artifact", "--store", s.base+"/no-store", "--stamp", fileStamp(round+1))
 		if err != nil {
 			s.Logf("a write under attack: %v: %s", err, out)
 		}
@@ -249,20 +249,20 @@ func (s *fileScene) sidecar() {
 	s.must(os.Mkdir(public, 0o700), os.Chmod(public, 0o777|fs.ModeSticky), os.Mkdir(mine, 0o700))
 	artifact := filepath.Join(public, "artifact")
 	// A sidecar with a mark that shuts every other owner out.
-	if out, err := s.root("x", "write", filepath.Join(mine, "artifact"), "--stamp", fileStamp(1000)); err != nil {
+	if out, err := s.root("x", "write", filepath.Join(mine, "artifact"), "--store", s.base+"/no-store", "--stamp", fileStamp(1000)); err != nil {
 		s.Fatalf("%v: %s", err, out)
 	}
 	s.must(os.Chmod(mine, 0o755), os.Chmod(filepath.Join(mine, "artifact.fence"), 0o644))
 	s.attack(`cat "$1" > "$2"; chmod 666 "$2"`, filepath.Join(mine, "artifact.fence"), artifact+".fence")
 	for _, token := range []int{1, 2000} {
-		out, err := s.root("root's", "write", artifact, "--stamp", fileStamp(token))
+		out, err := s.root("root's", "write", artifact, "--store", s.base+"/no-store", "--stamp", fileStamp(token))
 		if err == nil || !strings.Contains(out, "rm '"+artifact+".fence'") {
 			s.Errorf("token %d: %v: %s; want the sidecar refused, with the repair", token, err, out)
 		}
 	}
 	s.must(os.Remove(artifact + ".fence"))
 	for token := 1; token < 3; token++ {
-		if out, err := s.root("root's", "write", artifact, "--stamp", fileStamp(token)); err != nil {
+		if out, err := s.root("root's", "write", artifact, "--store", s.base+"/no-store", "--stamp", fileStamp(token)); err != nil {
 			s.Errorf("after the repair: %v: %s", err, out)
 		}
 	}
@@ -275,7 +275,7 @@ func (s *fileScene) link() {
 	s.must(os.Mkdir(public, 0o700), os.Chmod(public, 0o777|fs.ModeSticky), os.WriteFile(victim, []byte("root's"), 0o600))
 	artifact := filepath.Join(public, "artifact")
 	s.attack(`ln -s "$1" "$2"`, victim, artifact)
-	out, err := s.root("new", "write", artifact, "--stamp", fileStamp(1))
+	out, err := s.root("new", "write", artifact, "--store", s.base+"/no-store", "--stamp", fileStamp(1))
 	if err == nil || !strings.Contains(out, artifact) {
 		s.Errorf("%v: %s; want the link refused", err, out)
 	}
@@ -288,7 +288,7 @@ func (s *fileScene) link() {
 func (s *fileScene) lock() {
 	artifact := filepath.Join(s.base, "artifact")
 	s.must(os.WriteFile(artifact, []byte("public"), 0o644), os.Chmod(artifact, 0o644))
-	if out, err := s.root("one", "write", artifact, "--stamp", fileStamp(1)); err != nil {
+	if out, err := s.root("one", "write", artifact, "--store", s.base+"/no-store", "--stamp", fileStamp(1)); err != nil {
 		s.Fatalf("%v: %s", err, out)
 	}
 	s.attack(`test "$(cat "$1")" = one`, artifact)
@@ -306,7 +306,7 @@ func (s *fileScene) lock() {
 			s.Fatal("the attacker did not try")
 		}
 	}
-	if out, err := s.root("two", "write", artifact, "--stamp", fileStamp(2)); err != nil {
+	if out, err := s.root("two", "write", artifact, "--store", s.base+"/no-store", "--stamp", fileStamp(2)); err != nil {
 		s.Errorf("a reader keeps a writer out: %v: %s", err, out)
 	}
 }

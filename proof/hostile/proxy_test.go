@@ -373,8 +373,8 @@ func madeUpResources(t *testing.T, croft string) {
 		}
 	}
 	marks, err := os.ReadDir(filepath.Join(p.dir, "store-marks"))
-	if err != nil || len(marks) != share {
-		t.Errorf("%d marks were made (%v), want %d", len(marks), err, share)
+	if err != nil || len(marks) != 2*share { // of the resource, and that it was served
+		t.Errorf("%d marks were made (%v), want %d", len(marks), err, 2*share)
 	}
 }
 

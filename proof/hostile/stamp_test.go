@@ -58,7 +58,11 @@ func TestAMadeUpStampShutsNobodyOut(t *testing.T) {
 	for _, days := range []int{10, 300, 364, 364} {
 		ahead := fence.Token(time.Now().AddDate(0, 0, days).UnixMicro())
 		forged := fence.Stamp{Key: "reports/daily", Token: ahead, Grant: fence.Grant(strings.Repeat("0", 32))}.String()
-		if out, code := run("forged", "write", target, "--stamp", forged); code != 0 {
+		if out, code := run("forged", "write", target, "--stamp", forged); code != 12 {
+			t.Errorf("a made-up stamp, and the store knows: exit code %d, want 12:\n%s", code, out)
+		}
+		nowhere := filepath.Join(folder, "no-store")
+		if out, code := run("forged", "write", target, "--store", nowhere, "--stamp", forged); code != 0 {
 			t.Fatalf("write with a token %d days ahead: exit code %d:\n%s", days, code, out)
 		}
 		writesOn(fmt.Sprintf("after %d days", days))
