@@ -32,7 +32,7 @@ help: ## list the targets
 
 .PHONY: test
 test: gotest ## everything: lint, generated files, benchmarks' own tests, all tests with the race detector
-	@MAKE="$(MAKE)" tools/stages generated tests 'lint&' 'bench-tests&'
+	@MAKE="$(MAKE)" tools/stages lint generated 'bench-tests&' tests
 
 .PHONY: quick
 quick: ## vet, and the tests that need no server and no root, within two minutes
@@ -84,7 +84,7 @@ generate: ## write again what is generated from the code
 # hanging, not on speed.
 .PHONY: tests
 tests: gotest
-	@$(TOOLS)/gotest $(RACE) -count=1 -timeout=20m -parallel=8 -p=4 ./...
+	@$(TOOLS)/gotest $(RACE) -count=1 -timeout=20m -parallel=8 -p=3 ./...
 
 .PHONY: bench-tests
 bench-tests: gotest

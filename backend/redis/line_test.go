@@ -234,9 +234,7 @@ func TestWhatIsHandedOnInABatchWakesNobody(t *testing.T) {
 		}
 	}
 	ann.mine = next
-	if n := line(t, client, bob.Store, next.Key); n != 1 {
-		t.Errorf("%d are in line, want bob", n)
-	}
+	inLine(t, client, bob.Store, next.Key, 1)
 	ann.release()
 	bob.wakes("it is his turn")
 }
@@ -253,27 +251,18 @@ func TestWhoeverWaitsNoMoreLeavesTheLine(t *testing.T) {
 		w.refused()
 		w.refused() // asking again does not give a second place
 	}
-	if n := line(t, client, ann.Store, "line/leave"); n != 3 {
-		t.Fatalf("%d are in line, want 3", n)
-	}
+	inLine(t, client, ann.Store, "line/leave", 3)
 	bob.end()
 	if err := cat.Close(); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, "bob and cat have left", func() error {
-		if n := line(t, client, ann.Store, "line/leave"); n != 1 {
-			return fmt.Errorf("%d are in line", n)
-		}
-		return nil
-	})
+	inLine(t, client, ann.Store, "line/leave", 1) // bob and cat have left
 	ann.release()
 	dan.wakes("it is his turn")
 	if !dan.ask() {
 		t.Error("dan has not got the key")
 	}
-	if n := line(t, client, ann.Store, "line/leave"); n != 0 {
-		t.Errorf("%d are in line, want none", n)
-	}
+	inLine(t, client, ann.Store, "line/leave", 0)
 }
 
 // TestALineIsBounded, and goes with its record.
