@@ -118,7 +118,9 @@ func counter(name, help string, labels ...string) *prometheus.CounterVec {
 // collectors are the metrics that keep themselves.
 func (m *Metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
-		m.wait, m.held, m.heldFor, m.margin, m.failures, m.transfers, m.lost, m.operations, m.calls, m.unknown, m.resolved, m.writes, m.raises, m.unwatched, m.answers, m.unanswered, m.unsure,
+		m.wait, m.held, m.heldFor, m.margin, m.failures, m.transfers, m.lost,
+		m.operations, m.calls, m.unknown, m.resolved, m.unwatched,
+		m.writes, m.raises, m.answers, m.unanswered, m.unsure,
 	}
 }
 

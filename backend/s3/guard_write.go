@@ -107,9 +107,9 @@ func (g *Guard) commit(ctx context.Context, stamp fence.Stamp, now seen, content
 	}
 }
 
-// followed is why the outcome of a write is unknown that another has followed.
-// It does not match a refusal, even if the write would be refused now: whoever
-// is refused may count on it that nothing was written.
+// followed says that a later write hides the outcome of this one. The error does
+// not match a refusal, even if the write would be refused now: a refusal
+// promises that nothing was written.
 func followed(newest fence.Mark, stamp fence.Stamp) error {
 	const lost = "the reply to the write was lost, and another has followed"
 	if _, err := newest.Admit(stamp); err != nil {

@@ -110,9 +110,9 @@ func Open(ctx context.Context, path string, o *Options) (*Store, error) {
 // caller opens the database with modernc.org/sqlite, in WAL mode, and closes it
 // after the store. o may be nil.
 //
-// The store keeps one connection for itself and sets synchronous = FULL on it. It
-// keeps a second one while somebody waits for a key or keeps a lease. It reads on
-// any connection. It sends nothing before it is asked something.
+// The store keeps one connection for itself and sets synchronous = FULL on it.
+// It keeps a second one while a caller waits for a key or keeps a lease. It
+// reads on any connection. It sends nothing before its first call.
 func New(db *sql.DB, o *Options) *Store {
 	s := newStore(o)
 	var first *base // of one caller at a time

@@ -56,10 +56,10 @@ type Options struct {
 	// MaxWrites. Each costs a lease and a mark, and counts until it has been
 	// idle for Idle. Default: 65536.
 	MaxResources int
-	// Current, if set, also refuses a stamp whose owner is not the current one.
-	// The owner may have been replaced by one that has not written yet, or the
-	// stamp may be made up. See package guard/current. The caller closes it,
-	// after the gate. Default: the mark alone decides.
+	// Current, if set, also refuses a stamp whose owner is not the current one:
+	// a replaced owner before its successor writes, and a made-up stamp. See
+	// package guard/current. The caller closes it, after the gate. Default: the
+	// mark alone decides.
 	Current guard.Current
 	// AdmitUnsure lets a write in by the mark alone when Current cannot tell.
 	// Default: it is refused with 503.

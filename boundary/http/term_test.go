@@ -146,8 +146,8 @@ func TestAStoreThatForgotIsNotTakenForAFirstTime(t *testing.T) {
 	}
 }
 
-// TestARaisedMarkIsNotTakenForAForgottenGate, where gates record what they have
-// served: nobody has sent anything, so there is nothing to wait for.
+// TestARaisedMarkIsNotTakenForAForgottenGate: gates with Served know that no
+// gate has sent anything. So the first one does not wait.
 func TestARaisedMarkIsNotTakenForAForgottenGate(t *testing.T) {
 	t.Parallel()
 	w := newWorld()

@@ -64,8 +64,9 @@ func (a *app) guardRaiseCommand() *cobra.Command {
 		Use:   "raise TARGET",
 		Short: "Advance the mark without writing",
 		Long: `Advance the mark of a guarded resource to your stamp, without writing: every older owner is shut out from now on. Do it before the
-first read, so that what you read cannot change under you. Exit code 13 says that a newer owner has been there already, 12 that the
-key has a newer owner, or that the stamp is not known. The key's newest grant may raise the fence also after its lease has ended.`,
+first read, so that what you read cannot change under you. Exit code 13 says that a newer owner has been there already.
+Exit code 12 says that the key has a newer owner, or that the store does not know the stamp. The key's newest grant may
+raise the fence also after its lease has ended.`,
 		Example: "  croft guard raise out/today.json\n  croft guard raise out/today.json --stamp \"$STAMP\"",
 		Args:    takes("TARGET"),
 		RunE: func(c *cobra.Command, args []string) error {

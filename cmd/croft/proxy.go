@@ -47,12 +47,12 @@ A RULE says which requests write to which resource: [METHODS ]PATTERN[ as RESOUR
 segment of the path, {name...} for the rest. Without METHODS, all but --read-methods are writes. A write that no rule fits is refused.
 Reads pass, without a body: some services would take it for the next request. A read that needs one is named by --exempt.
 
-The proxy also refuses a writer that is not the current owner of its key, although no newer owner has written yet: one that was
-replaced, whose lease has ended, or that made its stamp up. It learns that from the store of the writers' leases: --store, or
---leases. Where a store can notify, a takeover closes the proxy to the replaced owner within milliseconds, or 10 s if the
-notification is lost; elsewhere within a second. A released lease counts for up to 10 s more. While the store does not answer, writes
-are refused with 503, unless --when-unsure admit lets the marks alone decide. The proxy's own leases are in --store: when they
-have lapsed, nothing is let in either way.
+The proxy also refuses a writer that is not the current owner of its key, before a newer owner has written: a replaced
+owner, an owner whose lease has ended, a made-up stamp. It asks the store of the writers' leases: --store, or --leases.
+Where a store can notify, a takeover closes the proxy to the replaced owner within milliseconds, or within 10 s if the
+notification is lost; elsewhere within a second. A released lease counts for up to 10 s more. While the store does not
+answer, writes are refused with 503, unless --when-unsure admit lets the marks alone decide. The proxy's own leases are
+in --store: when they have lapsed, nothing is let in either way.
 
 One write is on its way to a resource at a time, until the service has answered, whether or not the client still waits. Before it is
 sent, the mark of its resource is raised, durably, where --marks says. Among writes that wait, a newer owner's goes first. One proxy at

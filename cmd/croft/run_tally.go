@@ -58,7 +58,8 @@ func talliedCode(err error) string {
 
 // talliedErrors is talliedCode read backwards, as far as metrics tell errors apart.
 var talliedErrors = map[string]error{
-	"stale": fence.ErrStale, "collision": fence.ErrCollision, "wrong_key": fence.ErrWrongKey, "repeated": fence.ErrRepeated, "not_owned": tenure.ErrNotOwned, "invalid": fence.ErrInvalid, "busy": guard.ErrBusy,
+	"stale": fence.ErrStale, "collision": fence.ErrCollision, "wrong_key": fence.ErrWrongKey,
+	"repeated": fence.ErrRepeated, "not_owned": tenure.ErrNotOwned, "invalid": fence.ErrInvalid, "busy": guard.ErrBusy,
 }
 
 // tally counts the lines of the file, each once.

@@ -25,9 +25,11 @@ func (a *app) writeCommand() *cobra.Command {
 		GroupID: groupWrite,
 		Short:   "Write a file, object or key, unless a newer owner has",
 		Long: `Replace TARGET, a path or a URL, with standard input. Whose write it is says the stamp: inside "croft run" it is in CROFT_STAMP. If
-a newer owner has been admitted there, the write is refused with exit code 13 and nothing changes. If the store says that another
-owner, or nobody, holds the key, the write is refused with exit code 12, even if no newer owner has written. If the store cannot be
-asked within --timeout, the mark of TARGET decides alone, unless --when-unsure refuse is given.
+a newer owner has been admitted there, the write is refused with exit code 13 and nothing changes.
+
+If the store says that another owner, or nobody, holds the key, the write is refused with exit code 12, even if no newer
+owner has written. If the store does not answer within --timeout, the mark of TARGET decides alone, unless --when-unsure
+refuse is given.
 
 TARGET may be redis://HOST:6379/0#KEY, etcd://HOST:2379/#KEY (a path before # is put in front of the key), s3://BUCKET/KEY or
 gs://BUCKET/KEY. Rows of a database are written by the program whose transaction they are in, not from here.

@@ -21,11 +21,11 @@ var found = []struct {
 	{"a call was refused for the period of another", Case{Profile: "sweeps", Seed: 219}},
 	{"a call replaced the queue of others", Case{Profile: "guards", Seed: 156}},
 	{"a report was refused when its caller had left, and the lease went on", Case{Profile: "postgres", Seed: 47}},
-	// The judge was wrong: it wanted a term given back that had ended before the
-	// server committed it.
+	// The judge was wrong. A term had ended before the server committed it, and
+	// the judge wanted it given back.
 	{"a term that was over when it was written was to be given back", Case{Profile: "postgres", Seed: 18046}},
-	// The simulator was wrong: a restored store granted a key again that a client
-	// had given back, and the client did not give it back a second time.
+	// The simulator was wrong. A client had given a key back, a restored store
+	// held it again, and the client did not give it back a second time.
 	{"a key that was given back before the store was put back stood idle", Case{Profile: "restored", Seed: 14632}},
 }
 

@@ -139,9 +139,10 @@ func (j *judge) hasCause(req tenure.Request, before, after tenure.Record) {
 	}
 }
 
-// somebodyKnows is law 6: a grant is somebody's who waits for it, or finds out
-// about it in the background. A term that is over when it is written keeps the
-// key from nobody, so nobody need know: a commit may take longer than the term.
+// somebodyKnows is law 6: a client waits for each grant, or finds out about it
+// in the background. A term may be over when it is written, because a commit may
+// take longer than the term. It keeps the key from nobody, so no client need
+// know of it.
 func (j *judge) somebodyKnows(req tenure.Request, fp fence.Grant, bid *stake, over bool) {
 	if bid != nil { // whoever left it may have gone: then its desk gives back what it was granted, unless it knows that nothing can be
 		if bid.gone && bid.d.life == bid.d.c.life {
