@@ -19,9 +19,9 @@ import (
 	"github.com/croft-dev/croft/store"
 )
 
-// TestAWriteThatMayHaveBeenFollowedIsNotMadeAgain: the write after it has removed
-// its payload, so a manifest that names the payload again would name nothing. The
-// write is not told as refused either: it was made, and it counted.
+// TestAWriteThatMayHaveBeenFollowedIsNotMadeAgain: the next write has removed
+// its payload, so a manifest that names the payload again would name nothing.
+// The write is not told as refused either: it was made, and it counted.
 func TestAWriteThatMayHaveBeenFollowedIsNotMadeAgain(t *testing.T) {
 	t.Parallel()
 	mine := stamp(10, 1, 0) // unnumbered: the same owner may write as often as it likes

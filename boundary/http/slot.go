@@ -59,10 +59,10 @@ func (s *slot) admit(ctx context.Context, w write) (*passage, error) {
 	if s.turn.outranked(w.stamp) { // it came while the resource was closed
 		return nil, errOutranked
 	}
-	unsure := gate.Event{Kind: gate.Unsure, Resource: s.resource, Method: w.what, Key: w.stamp.Key, Token: w.stamp.Token}
 	err := s.g.checkCurrent(ctx, w, func(why error) {
-		unsure.Err = why
-		s.g.emit(unsure)
+		s.g.emit(gate.Event{
+			Kind: gate.Unsure, Resource: s.resource, Method: w.what, Key: w.stamp.Key, Token: w.stamp.Token, Err: why,
+		})
 	})
 	if err != nil {
 		return nil, err

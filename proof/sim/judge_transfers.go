@@ -140,9 +140,9 @@ func (j *judge) hasCause(req tenure.Request, before, after tenure.Record) {
 }
 
 // somebodyKnows is law 6: a client waits for each grant, or finds out about it
-// in the background. A term may be over when it is written, because a commit may
-// take longer than the term. It keeps the key from nobody, so no client need
-// know of it.
+// in the background. A term may be over when it is written, because a commit
+// may take longer than the term. It keeps the key from nobody, so no client
+// need know of it.
 func (j *judge) somebodyKnows(req tenure.Request, fp fence.Grant, bid *stake, over bool) {
 	if bid != nil { // whoever left it may have gone: then its desk gives back what it was granted, unless it knows that nothing can be
 		if bid.gone && bid.d.life == bid.d.c.life {
