@@ -17,7 +17,7 @@ const (
 	keptFor  = 10 * time.Second
 	keptMost = 1000
 	// errandFor bounds how long entering or leaving a line may take.
-	errandFor = 2 * time.Second
+	errandFor = 10 * time.Second
 )
 
 var (
@@ -332,7 +332,8 @@ func (h *Hub) enter(e *entry) {
 		placed, err := h.liner.Enter(ctx, e.key)
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		if e.Entered(h.clk.Now(), placed && err == nil) {
+		stepOut := e.Entered(h.clk.Now(), placed && err == nil)
+		if stepOut || err != nil && !e.Waited() { // an error leaves open whether it entered
 			h.stepOut(e.key)
 		}
 		if h.keys[e.key] == e {

@@ -21,6 +21,7 @@ type server struct {
 	during func()        // what happens while it subscribes
 	slow   time.Duration // of stepping out
 	late   time.Duration // of entering
+	lost   error         // the answer to entering, if it is lost
 
 	mu    sync.Mutex
 	calls []string
@@ -48,7 +49,7 @@ func (s *server) Unsubscribe(key string) { s.note("unsubscribe %s", key) }
 func (s *server) Enter(_ context.Context, key string) (bool, error) {
 	time.Sleep(s.late)
 	s.note("enter %s", key)
-	return true, nil
+	return s.lost == nil, s.lost
 }
 
 func (s *server) StepOut(_ context.Context, keys []string) {
@@ -215,6 +216,23 @@ func TestAnAnswerThatComesTooLateLeavesNobodyInLine(t *testing.T) {
 	inHub(t, func(t *testing.T, h *Hub, s *server) {
 		h.Refused("a", true)
 		s.want(t, "step out [a]")
+	})
+}
+
+// The server may have put the store into the line although its answer is lost.
+func TestALostAnswerLeavesNobodyInLine(t *testing.T) {
+	inHub(t, func(t *testing.T, h *Hub, s *server) {
+		s.lost, s.late = errors.New("no answer"), time.Second
+		ctx, end := context.WithCancel(t.Context())
+		if _, err := h.Watch(ctx, "key"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(enterAfter)
+		synctest.Wait()
+		h.Granted("key")
+		end()
+		time.Sleep(2 * time.Second)
+		s.want(t, "subscribe key", "enter key", "step out [key]")
 	})
 }
 
