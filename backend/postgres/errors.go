@@ -8,10 +8,11 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// ErrClosed is why a store that has been closed answers nothing.
+// ErrClosed is the cause of every error of a store that has been closed.
 var ErrClosed = errors.New("the store is closed; open it again")
 
-// explain adds to an error what it means and what to do, and never hides that ctx has ended.
+// explain adds to an error what it means and what to do. If ctx has ended, it
+// returns that instead.
 func explain(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return over(ctx)
@@ -54,24 +55,25 @@ func explain(ctx context.Context, err error) error {
 	return fmt.Errorf("postgres: %w; %s", err, advice)
 }
 
-// Codes of the server's errors that are acted upon.
+// The SQLSTATE codes that the code acts on.
 const (
-	lockTimeout   = "55P03" // a lock was not had in time
+	lockTimeout   = "55P03" // the wait for a lock took too long
 	deadlock      = "40P01"
-	serialization = "40001" // at stricter levels than READ COMMITTED: another transaction was first
+	serialization = "40001" // above READ COMMITTED: another transaction was first
 	readOnly      = "25006"
 )
 
-// hasCode reports whether err is the server's error of that code, whichever driver brought it.
+// hasCode reports whether err is the server's error with that code, from any
+// driver.
 func hasCode(err error, code string) bool {
 	if err == nil {
-		return false // by far the most frequent, and looking for nothing has its price
+		return false // the usual case, and errors.As costs time
 	}
 	var coded interface{ SQLState() string }
 	return errors.As(err, &coded) && coded.SQLState() == code
 }
 
-// over is why ctx has ended: its error, and its cause if that says more.
+// over returns the error of an ended ctx, with its cause if that says more.
 func over(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if errors.Is(cause, err) {

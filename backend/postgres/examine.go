@@ -11,7 +11,7 @@ import (
 
 var _ store.Examiner = (*Store)(nil)
 
-// server is what a server says of itself.
+// server holds the settings that the server reports.
 type server struct {
 	version                                            string
 	number                                             int
@@ -23,7 +23,8 @@ type server struct {
 	owner                                              string // of the schema
 }
 
-// Examine tells how fit the server, as it is configured, is to keep leases: `croft doctor` prints it. It makes nothing.
+// Examine reports how fit the server and its configuration are to keep leases.
+// `croft doctor` prints the findings. Examine creates nothing.
 func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, err
@@ -123,7 +124,7 @@ func (s *Store) examineClock(ctx context.Context, _ *server) store.Finding {
 	}
 	offset := now.Sub(before.Add(took / 2))
 	seen := fmt.Sprintf("the server's clock and this machine's differ by %s", offset.Round(time.Millisecond))
-	if offset.Abs() > time.Second+took { // more than the asking can account for
+	if offset.Abs() > time.Second+took { // more than the round trip can account for
 		return found("clock", store.Warn, seen, "leases go by the server's clock and are not harmed, but a failover to a server whose clock is behind weakens the order of tokens: run NTP on all servers")
 	}
 	return found("clock", store.OK, seen, "")
