@@ -160,8 +160,8 @@ func (s *Store) call(ctx context.Context, b *batch, todo []int, patient bool) (s
 		})
 		return skipped
 	case !patient && (hasCode(err, lockTimeout) || hasCode(err, deadlock)):
-		// Another transaction is just creating one of these keys, or has locked the
-		// table. Nothing has changed. Each key is asked for alone.
+		// Another transaction is just creating one of these keys, or has locked
+		// the table. Nothing has changed. Each key is asked for alone.
 		return todo
 	}
 	b.fail(todo, explain(ctx, err))

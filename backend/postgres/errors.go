@@ -11,7 +11,7 @@ import (
 // ErrClosed is the cause of every error of a store that has been closed.
 var ErrClosed = errors.New("the store is closed; open it again")
 
-// explain adds to an error what it means and what to do. If ctx has ended, it
+// explain adds the meaning of an error and advice. If ctx has ended, it
 // returns that instead.
 func explain(ctx context.Context, err error) error {
 	if ctx.Err() != nil {

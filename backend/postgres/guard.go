@@ -151,7 +151,7 @@ func (g *Guard) Close() error {
 
 // Admit locks the mark in the caller's transaction and decides whether its
 // writes count. A refusal is an error of package fence. Then the transaction
-// can go on, but must not write what was refused. After any other error the
+// can go on, but must not write to the resource. After any other error the
 // caller must roll back. The error is [guard.ErrBusy] if another writer did not
 // leave in time.
 func (g *Guard) Admit(ctx context.Context, tx pgx.Tx, stamp fence.Stamp) error {

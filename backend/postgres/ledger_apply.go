@@ -13,14 +13,17 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// The largest call, in requests and in what they carry.
+// The limits of one call: in requests, and in the bytes that they carry.
 const (
 	largestWork      = 5000
 	largestWorkBytes = 8 << 20
 )
 
-// Apply carries out requests. Those that add items, renew them or complete them go in one round trip, all of a batch, if the law has nothing to say against them; the others, and what that left over, in a
-// transaction in which the law decides with their rows locked. Items that another transaction keeps are asked for each alone, waiting for at most LockWait.
+// Apply carries out requests. Adds, heartbeats and completions of a whole batch
+// take the fast path: one round trip. Other requests take the slow path, and so
+// do those that the fast path left over. There the law decides in a transaction
+// with the rows locked. An item that another transaction keeps locked is asked
+// for alone, and waits for at most LockWait.
 func (l *Ledger) Apply(ctx context.Context, requests []work.Request) []work.Answer {
 	answers := make([]work.Answer, len(requests))
 	todo := clerk.Checked(requests, answers)
@@ -39,7 +42,7 @@ func (l *Ledger) Apply(ctx context.Context, requests []work.Request) []work.Answ
 	return answers
 }
 
-// weight is about how many bytes a request carries.
+// weight estimates how many bytes a request carries.
 func weight(req work.Request) int {
 	n := 256 + len(req.Payload) + len(req.Result) + len(req.State)
 	for _, e := range req.Effects {
@@ -58,7 +61,9 @@ func (l *Ledger) apply(ctx context.Context, requests []work.Request, answers []w
 	}
 }
 
-// longWay carries out requests by the law. If others keep some of their items, those are asked for each alone: they alone wait.
+// longWay carries out requests by the law, in one transaction. If other
+// transactions have locked some of the items, each of those is asked for alone.
+// So only these requests wait.
 func (l *Ledger) longWay(ctx context.Context, requests []work.Request, answers []work.Answer, todo []int) (left []int, err error) {
 	if len(todo) == 1 {
 		return todo, l.byLaw(ctx, requests, answers, todo, l.lockWait)
@@ -85,17 +90,19 @@ func (l *Ledger) longWay(ctx context.Context, requests []work.Request, answers [
 			return todo, err
 		}
 	}
-	l.eachAlone(ctx, requests, answers, append(kept, free...)) // what is free and waits all the same waits for an idempotency key
+	// Requests in free had no locked item, but waited: for an idempotency key.
+	l.eachAlone(ctx, requests, answers, append(kept, free...))
 	return nil, nil
 }
 
-// isKept recognises that others have locked what was asked for: nothing has happened.
+// isKept reports whether a call failed because others have locked its rows.
+// Such a call has changed nothing.
 func isKept(err error) bool { return hasCode(err, lockTimeout) || hasCode(err, deadlock) }
 
-// briefly is how long a batch waits for a row before it is asked for without it.
+// briefly is how long a batch waits for a row before it goes on without it.
 func (l *Ledger) briefly() time.Duration { return min(l.lockWait, 100*time.Millisecond) }
 
-// blocked are the items of a batch that another transaction has locked just now.
+// blocked returns the items of a batch that another transaction has locked now.
 func (l *Ledger) blocked(ctx context.Context, requests []work.Request, todo []int) (map[work.ID]bool, error) {
 	ids := make([]work.ID, len(todo))
 	for n, i := range todo {
@@ -113,7 +120,8 @@ func (l *Ledger) blocked(ctx context.Context, requests []work.Request, todo []in
 	return blocked, err
 }
 
-// byLaw carries out requests in one transaction.
+// byLaw carries out requests in one transaction. It waits for each lock at most
+// wait.
 func (l *Ledger) byLaw(ctx context.Context, requests []work.Request, answers []work.Answer, todo []int, wait time.Duration) error {
 	return l.within(ctx, wait, func(d *desk) error {
 		changed, err := clerk.Apply(ctx, d, requests, answers, todo)
@@ -124,7 +132,9 @@ func (l *Ledger) byLaw(ctx context.Context, requests []work.Request, answers []w
 	})
 }
 
-// eachAlone carries out what waits for other transactions: the requests of an item in their order, a few items at a time.
+// eachAlone carries out the requests that wait for other transactions. The
+// requests of one item run in their order, in one transaction. At most patients
+// items run at a time.
 func (l *Ledger) eachAlone(ctx context.Context, requests []work.Request, answers []work.Answer, todo []int) {
 	lanes := map[work.ID][]int{}
 	var order []work.ID
@@ -150,7 +160,7 @@ func (l *Ledger) eachAlone(ctx context.Context, requests []work.Request, answers
 	}
 }
 
-// What the short way sends of a request.
+// The JSON that the fast path sends for each request.
 type (
 	shortAdd struct {
 		ID        work.ID     `json:"id"`
@@ -183,7 +193,10 @@ type (
 	}
 )
 
-// shortWay sends the requests that have one, each the only one on its item, and returns what is still to be carried out. Its error is about all of what is left, and nothing of that has happened unless it is unknown.
+// shortWay sends the requests that can take the fast path. Each must be the
+// only request on its item. shortWay returns the requests that are still to be
+// carried out. An error concerns all of these. They have not happened, unless
+// the error is of unknown outcome.
 func (l *Ledger) shortWay(ctx context.Context, requests []work.Request, answers []work.Answer, todo []int, adding bool) (left []int, err error) {
 	once := map[string]int{}
 	for _, i := range todo {
@@ -196,7 +209,9 @@ func (l *Ledger) shortWay(ctx context.Context, requests []work.Request, answers 
 	var beats []shortBeat
 	var dones []shortDone
 	short := map[work.ID]int{}
-	keyed := false // whether an item may have been asked for by its idempotency key before: who comes after must not overtake that
+	// keyed is set once an add with an idempotency key has come. That add may
+	// mean any item, so later requests on items must not overtake it.
+	keyed := false
 	for _, i := range todo {
 		req := &requests[i]
 		keyed = keyed || req.Verb == work.Add && req.Unique != ""
@@ -245,7 +260,8 @@ func (l *Ledger) shortWay(ctx context.Context, requests []work.Request, answers 
 	}
 	rows, err := l.call(ctx, l.sql.workApply, l.setAt(), l.briefly().Milliseconds(), maybe(adds), maybe(beats), maybe(dones))
 	if isKept(err) {
-		// Nothing has happened. Only who adds waits for others here, who add the same just now.
+		// Nothing has happened. Only adds wait for locks here: another
+		// transaction is just adding the same item. Try again without them.
 		if len(adds) > 0 && len(adds) < len(short) {
 			return l.shortWay(ctx, requests, answers, todo, false)
 		}
@@ -280,7 +296,7 @@ func (l *Ledger) shortWay(ctx context.Context, requests []work.Request, answers 
 	return left, nil
 }
 
-// caught is the answer to a request that went the short way.
+// caught returns the answer to a request that took the fast path.
 func caught(req *work.Request, row clerk.Item, now time.Time) work.Answer {
 	a := work.Answer{Now: now, Item: work.Item{
 		ID: req.ID, Queue: row.Queue, State: work.Running, Attempts: row.Attempts, Limit: row.Tries, Generation: row.Generation,

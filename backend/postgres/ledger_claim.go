@@ -9,7 +9,7 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// Claim takes items in one round trip, without waiting for what others have locked.
+// Claim takes items in one round trip. It skips items that others have locked.
 func (l *Ledger) Claim(ctx context.Context, c work.Claim) ([]work.Item, error) {
 	if err := c.Check(); err != nil {
 		return nil, err
@@ -21,7 +21,7 @@ func (l *Ledger) Claim(ctx context.Context, c work.Claim) ([]work.Item, error) {
 	if err == nil && armed {
 		l.ear.echo(c.Queues)
 		if len(items) == 0 {
-			items, _, err = l.claim(ctx, c, false) // what was added before anybody was known to wait has told nobody
+			items, _, err = l.claim(ctx, c, false) // work added before the queues were armed told nobody
 		}
 	}
 	return items, err
@@ -38,7 +38,9 @@ func (l *Ledger) claim(ctx context.Context, c work.Claim, arm bool) (items []wor
 	return items, armed, nil
 }
 
-// echo gives the hints that follow a little later also to those whose queues have just become known as waited for: a change that looked before that, and is committed after they have looked again, has told nobody.
+// echo repeats a hint a little later for workers whose queues have just been
+// armed. Another transaction may have looked at idle before the queues were
+// armed, and commit after the workers looked again. It has told nobody.
 func (e *ear) echo(queues []string) {
 	waits := func(w *wait) bool {
 		return slices.ContainsFunc(w.queues, func(q string) bool { return slices.Contains(queues, q) })
@@ -52,7 +54,9 @@ func (l *Ledger) claimArgs(c work.Claim, arm bool) []any {
 	return []any{l.setAt(), list(c.Queues), c.Limit, string(c.Secret.Grant()), c.Owner, c.Instance, micro(c.TTL), c.Again, arm}
 }
 
-// readClaim reads what a claim has answered: the items, and whether its queues are now known to be waited for that were not before. A damaged item is nobody's work, and keeps nobody from the others.
+// readClaim reads the answer to a claim: the items, and whether the claim has
+// armed its queues. It leaves out damaged items and logs them, so that they
+// keep nobody from the others.
 func (l *Ledger) readClaim(ctx context.Context, c work.Claim, rows []string) (items []work.Item, armed bool, err error) {
 	if n := len(rows); n > 0 && rows[n-1] == `{"armed": true}` {
 		rows, armed = rows[:n-1], true

@@ -15,20 +15,23 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// echoes are how long after a notification its hint is repeated: a change that was under way when the notifier looked, and was committed after the woken worker did, has told nobody.
+// echoes are the delays after which the hint of a notification is repeated. Two
+// transactions may add work at the same time, and only one of them notifies. If
+// the other commits after the woken worker has looked, it has told nobody.
 var echoes = []time.Duration{25 * time.Millisecond, 250 * time.Millisecond}
 
-// ear is the one connection of a ledger that listens, while somebody waits.
+// ear is a ledger's listening connection and its waiters. The connection is
+// open while somebody waits. See the package comment.
 type ear struct {
 	log  *slog.Logger
 	told sync.Once
 
 	mu     sync.Mutex // never held while the server is asked: claims look here
 	closed bool
-	line   *earLine // from the first attempt to open it to its end
+	line   *earLine // from the first attempt to open it until its end
 }
 
-// earLine is one connection that listens, and who waits for what comes over it.
+// earLine is one connection that listens, with its waiters.
 type earLine struct {
 	life   context.Context
 	cancel context.CancelFunc
@@ -37,22 +40,25 @@ type earLine struct {
 	waits  map[*wait]struct{}
 }
 
-// wait is somebody who wants hints.
+// wait is one call of Wake that still wants hints.
 type wait struct {
-	queues []string // '' among them for the outbox
+	queues []string // "" means the outbox
 	c      chan struct{}
 	line   *earLine
 }
 
-// hint is called with the ear's mutex held: the channel may be closed at any other time.
+// hint puts a hint into the channel. The caller holds the ear's mutex, because
+// leave and broke close the channel.
 func (w *wait) hint() {
 	select {
 	case w.c <- struct{}{}:
-	default: // one is waiting to be read already
+	default: // a hint waits already
 	}
 }
 
-// Wake gives hints, over one connection for all who wait at this handle. Only what a claim or a taking of this handle has found empty is told of; see [Ledger.Claim].
+// Wake returns a channel that receives hints of new work. All waiters of this
+// handle share one connection. Hints come only for queues that a claim, or a
+// Take, of this handle has found empty; see [Ledger.Claim].
 func (l *Ledger) Wake(ctx context.Context, wanted work.Wanted) (<-chan struct{}, error) {
 	if err := l.usable(ctx); err != nil {
 		return nil, err
@@ -78,7 +84,7 @@ func (l *Ledger) Wake(ctx context.Context, wanted work.Wanted) (<-chan struct{},
 		return nil, explain(ctx, err)
 	}
 	context.AfterFunc(ctx, func() { l.ear.leave(w) })
-	l.ear.hint(func(who *wait) bool { return who == w }) // of what was added before; it may have ended meanwhile
+	l.ear.hint(func(who *wait) bool { return who == w }) // for work added before
 	return w.c, nil
 }
 
@@ -99,7 +105,8 @@ func (e *ear) listens(queues ...string) bool {
 	return false
 }
 
-// join adds somebody, and opens the connection for the first. It returns when the connection listens.
+// join adds a waiter, and opens the connection for the first one. It returns
+// when the connection listens, or cannot.
 func (e *ear) join(ctx context.Context, l *Ledger, w *wait) error {
 	e.mu.Lock()
 	if e.closed {
@@ -123,7 +130,8 @@ func (e *ear) join(ctx context.Context, l *Ledger, w *wait) error {
 	}
 }
 
-// open takes a connection out of the pool for good, listens on it, and makes sure that notifications arrive: through some poolers they do not.
+// open takes a connection out of the pool for good and listens on it. It makes
+// sure that notifications arrive: through some poolers they do not.
 func (l *Ledger) open(ctx context.Context) (*pgx.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*longestProbe)
 	defer cancel()
@@ -141,7 +149,7 @@ func (l *Ledger) open(ctx context.Context) (*pgx.Conn, error) {
 
 func (l *Ledger) hears(ctx context.Context, conn *pgx.Conn) error {
 	if _, err := conn.Exec(ctx, l.sql.workListen); err != nil {
-		if hasCode(err, "0A000") { // and not what a standby says: the next connection may lead to the primary
+		if hasCode(err, "0A000") { // a standby says something else; the next may be the primary
 			return fmt.Errorf("%w: the server refuses LISTEN: %w", errors.ErrUnsupported, err)
 		}
 		return err
@@ -157,16 +165,17 @@ func (l *Ledger) hears(ctx context.Context, conn *pgx.Conn) error {
 		switch {
 		case err == nil && note.Payload == probe:
 			return nil
-		case err == nil: // nobody is told yet
+		case err == nil: // nobody waits yet
 		case ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
 			return fmt.Errorf("%w: a notification to itself did not arrive: there is a transaction pooler in between", errors.ErrUnsupported)
-		default: // the connection broke, which says nothing of the next
+		default: // the connection broke; the next may work
 			return err
 		}
 	}
 }
 
-// listen opens the connection and hands on what arrives until it breaks; then everybody who waits is told so by the end of their channel.
+// listen opens the connection and passes hints on until it breaks. Then it
+// closes the channels of all waiters.
 func (e *ear) listen(l *Ledger, n *earLine) {
 	defer e.broke(n)
 	conn, err := l.open(n.life)
@@ -175,7 +184,7 @@ func (e *ear) listen(l *Ledger, n *earLine) {
 		if errors.Is(err, errors.ErrUnsupported) {
 			n.err = err
 		}
-		e.broke(n) // before anybody learns of it: who asks again gets a new line
+		e.broke(n) // before ready: the next call opens a new connection
 		close(n.ready)
 		return
 	}
@@ -194,7 +203,8 @@ func (e *ear) listen(l *Ledger, n *earLine) {
 			e.hear(note.Payload)
 			continue
 		case n.life.Err() == nil && !conn.IsClosed():
-			// Nothing has come for a while: is the line alive? Everybody looks again, in case it was not.
+			// Nothing has come for a while. If the connection is alive, let
+			// everybody look again, in case it was not for a time.
 			bounded, stop := context.WithTimeout(n.life, longestProbe)
 			err = conn.Ping(bounded)
 			stop()
@@ -207,7 +217,8 @@ func (e *ear) listen(l *Ledger, n *earLine) {
 	}
 }
 
-// hear gives a hint to everybody who waits for the queue, now and a little later.
+// hear gives a hint to all waiters of the queue, now and a little
+// later.
 func (e *ear) hear(queue string) {
 	told := func(w *wait) bool { return slices.Contains(w.queues, queue) }
 	e.hint(told)
@@ -229,7 +240,7 @@ func (e *ear) hint(whom func(*wait) bool) {
 	}
 }
 
-// leave lets go of somebody, and of the connection with the last.
+// leave removes a waiter. With the last one the connection ends.
 func (e *ear) leave(w *wait) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -244,7 +255,8 @@ func (e *ear) leave(w *wait) {
 	}
 }
 
-// broke ends all hints of a line: their readers poll, or wait anew. Another that was opened meanwhile goes on.
+// broke ends all hints of a connection. Its waiters poll, or wait anew. A newer
+// connection goes on.
 func (e *ear) broke(n *earLine) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -262,7 +274,8 @@ func (e *ear) end(n *earLine) {
 	}
 }
 
-// move gives up a connection that may listen at the wrong server: everybody who waits is told so, and waits anew.
+// move gives up a connection that may lead to the wrong server. The waiters'
+// channels are closed, and they wait anew.
 func (e *ear) move() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -17,7 +17,8 @@ import (
 //go:embed migrations/*.sql queries/*.sql
 var files embed.FS
 
-// DefaultSchema is the schema that holds what Croft keeps, unless another is asked for.
+// DefaultSchema is the schema that holds Croft's tables and functions by
+// default.
 const DefaultSchema = "croft"
 
 var (
@@ -25,7 +26,8 @@ var (
 	croftWord  = regexp.MustCompile(`\bcroft\b`)
 )
 
-// checkSchema allows names that need no quotes anywhere: they are put into statements as they are.
+// checkSchema allows only names that need no quotes, because they become part
+// of statements.
 func checkSchema(name string) error {
 	if schemaName.MatchString(name) {
 		return nil
@@ -33,7 +35,7 @@ func checkSchema(name string) error {
 	return fmt.Errorf("%w schema %q: it must be a plain lower-case name of letters, digits and _, at most 48 long", fence.ErrInvalid, name)
 }
 
-// statements are the texts sent to the server, for one schema.
+// statements are the texts that are sent to the server, for one schema.
 type statements struct {
 	schema                                         string
 	apply, acquire, release, get, list, now, sweep string
@@ -72,7 +74,8 @@ func newStatements(schema string) *statements {
 	}
 }
 
-// sqlText is the text of an embedded file with the schema's name in the place of the default one.
+// sqlText returns an embedded file with the schema's name in place of the
+// default one.
 func sqlText(name, schema string) string {
 	pieces, ok := sqlPieces()[name]
 	if !ok {
@@ -81,7 +84,8 @@ func sqlText(name, schema string) string {
 	return strings.Join(pieces, schema)
 }
 
-// sqlPieces are the embedded files, cut where the schema's name goes. They are searched for it once, not whenever a store is opened.
+// sqlPieces are the embedded files, split where the schema's name goes. That is
+// done once, not for every store.
 var sqlPieces = sync.OnceValue(func() map[string][]string {
 	pieces := map[string][]string{}
 	for _, pattern := range []string{"migrations/*.sql", "queries/*.sql"} {
@@ -110,9 +114,9 @@ type migration struct {
 	name, text string
 }
 
-// migrations are all steps, in order. Each file's number is the version of the
-// schema after it. Some numbers are missing: versions 2 to 6, 9 and 10 made
-// functions that versions 11 to 17 replace, so a new schema never needs them.
+// migrations returns all steps, in order. Each file's number is the version of
+// the schema after it. Some numbers are missing: versions 2 to 6, 9 and 10 made
+// functions that versions 11 to 17 replace. A new schema never needs them.
 func migrations(schema string) []migration {
 	entries, err := files.ReadDir("migrations")
 	if err != nil {

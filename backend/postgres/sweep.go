@@ -6,11 +6,13 @@ import (
 	"github.com/croft-dev/croft/store"
 )
 
-// A step of housekeeping looks at so many records: a few for each grant that led to it, so that the table stays a fraction larger than what the
-// retention keeps, at a cost in proportion to the work done.
+// sweepStep is how many records one step of housekeeping looks at: a few for
+// each grant that led to it. So the table stays little larger than the
+// retention needs, and the cost is in proportion to the work done.
 const sweepStep = 4096
 
-// Sweep drops the records that have not mattered for a retention. A record that another transaction has locked stays for the next time.
+// Sweep deletes the records that have not mattered for a retention. It leaves a
+// record that another transaction has locked for the next time.
 func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 	place, end := "", false
 	for !end {
@@ -23,7 +25,8 @@ func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 	return dropped, nil
 }
 
-// sweepFrom does one step: from a place, or from where the last step without one ended.
+// sweepFrom does one step. It begins after the key place. If place is nil, it
+// begins where the last such step ended.
 func (s *Store) sweepFrom(ctx context.Context, place *string) (dropped int, next string, end bool, err error) {
 	if err := s.usable(ctx); err != nil {
 		return 0, "", false, err
