@@ -13,7 +13,8 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// TestNobodyWaitsForAConnectionThatDoesNotOpen: while the connection for hints is being opened, at a server that says nothing, claims do not wait for that, and neither does Close.
+// TestNobodyWaitsForAConnectionThatDoesNotOpen: a server says nothing while the
+// connection for hints is being opened. Neither claims nor Close wait for it.
 func TestNobodyWaitsForAConnectionThatDoesNotOpen(t *testing.T) {
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
@@ -59,7 +60,9 @@ func TestNobodyWaitsForAConnectionThatDoesNotOpen(t *testing.T) {
 	pool.Close()
 }
 
-// TestALineThatEndsLateLeavesTheNextAlone: the last one who waited has left, and another has come, before the old connection is gone. Its end is not the end of the new hints.
+// TestALineThatEndsLateLeavesTheNextAlone: the last waiter has left and another
+// has come before the old connection is gone. The end of the old connection
+// does not end the new hints.
 func TestALineThatEndsLateLeavesTheNextAlone(t *testing.T) {
 	t.Parallel()
 	var e ear
