@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"io/fs"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -12,17 +11,7 @@ import (
 func LeavePatiently(s *Store, patience time.Duration) { s.listener.farewell = patience }
 
 // Statements returns all statements by their names.
-func Statements() map[string]string {
-	names, err := fs.Glob(files, "queries/*.sql")
-	if err != nil {
-		panic(err)
-	}
-	all := map[string]string{}
-	for _, name := range names {
-		all[name] = rawText(name)
-	}
-	return all
-}
+func Statements() map[string]string { return queryTexts() }
 
 // Named makes g a guard whose target somebody else wrote down.
 func Named(g *Guard) { g.named = true }

@@ -58,7 +58,7 @@ type GuardOptions struct {
 type Guard struct {
 	db     database
 	place  *clerk.Place
-	sql    *statements
+	sql    *queries
 	target string
 	waits  string // LockWait as a server setting
 	idles  string // IdleLimit as a server setting
@@ -104,7 +104,7 @@ func newGuard(db database, place Place, o *GuardOptions) (*Guard, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Guard{db: db, place: p, sql: newStatements(schema), target: o.Target, waits: setting(o.LockWait, 5*time.Second), idles: setting(o.IdleLimit, 30*time.Second)}
+	g := &Guard{db: db, place: p, sql: newQueries(schema), target: o.Target, waits: setting(o.LockWait, 5*time.Second), idles: setting(o.IdleLimit, 30*time.Second)}
 	if g.target == "" {
 		g.target = targetOf(db.address(), schema, p)
 	}

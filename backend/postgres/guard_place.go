@@ -27,7 +27,7 @@ func (f FenceRow) statements(schema string) (*clerk.Place, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.Name, p.Enter = f.Name, sqlText("queries/fence_enter.sql", schema)
+	p.Name, p.Enter = f.Name, inSchema("fence_enter", schema)
 	return p, nil
 }
 
@@ -63,8 +63,8 @@ type Columns struct {
 }
 
 func (c Columns) statements(string) (*clerk.Place, error) {
-	mark := rawText("queries/mark.sql")
-	return clerk.Columns(c).Place("$", mark, mark+" FOR UPDATE", rawText("queries/move.sql"))
+	mark := queryTexts().Must("mark")
+	return clerk.Columns(c).Place("$", mark, mark+" FOR UPDATE", queryTexts().Must("move"))
 }
 
 // ErrNoSuchRow is matched if the row that should carry the mark does not exist,

@@ -74,7 +74,7 @@ func NewLedger(pool *pgxpool.Pool, o *LedgerOptions) *Ledger {
 	if err := checkSchema(schema); err != nil {
 		panic(err)
 	}
-	l := &Ledger{setup: newSetup(pool, newStatements(schema)), lockWait: o.LockWait, now: o.Now}
+	l := &Ledger{setup: newSetup(pool, newQueries(schema)), lockWait: o.LockWait, now: o.Now}
 	if l.lockWait < time.Millisecond {
 		l.lockWait = 2 * time.Second
 	}

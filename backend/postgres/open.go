@@ -108,7 +108,7 @@ func (a *address) bad(why string) error {
 // here.
 func (a *address) connect(ctx context.Context) (*pgxpool.Pool, error) {
 	a.config.AfterConnect = func(ctx context.Context, c *pgx.Conn) error {
-		_, err := c.Exec(ctx, rawText("queries/pin.sql"), pgx.QueryExecModeExec, int32(c.PgConn().PID()))
+		_, err := c.Exec(ctx, queryTexts().Must("pin"), pgx.QueryExecModeExec, int32(c.PgConn().PID()))
 		return err
 	}
 	return pgxpool.NewWithConfig(ctx, a.config)

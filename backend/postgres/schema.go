@@ -15,7 +15,7 @@ import (
 // uses the schema.
 func Schema() string {
 	const schema = DefaultSchema
-	s := newStatements(schema)
+	s := newQueries(schema)
 	var b strings.Builder
 	b.WriteString("-- Everything that Croft keeps in PostgreSQL. Run it once, as a role that may create a schema:\n--   croft schema postgres | psql -v ON_ERROR_STOP=1 DATABASE\n\nBEGIN;\nSET LOCAL search_path = pg_catalog, pg_temp;\n" +
 		"SET LOCAL client_min_messages = warning; -- what is not there need not be dropped\n\n")
@@ -38,11 +38,11 @@ COMMIT;
 // the schema is asked nothing extra.
 type setup struct {
 	pool *pgxpool.Pool
-	sql  *statements
+	sql  *queries
 	turn chan struct{} // a lock: one migration at a time in this client
 }
 
-func newSetup(pool *pgxpool.Pool, sql *statements) *setup {
+func newSetup(pool *pgxpool.Pool, sql *queries) *setup {
 	return &setup{pool: pool, sql: sql, turn: make(chan struct{}, 1)}
 }
 

@@ -76,7 +76,7 @@ func New(pool *pgxpool.Pool, o *Options) *Store {
 		panic(err)
 	}
 	s := &Store{
-		setup:     newSetup(pool, newStatements(schema)),
+		setup:     newSetup(pool, newQueries(schema)),
 		retention: o.Retention,
 		lockWait:  o.LockWait,
 		now:       o.Now,
