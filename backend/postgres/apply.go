@@ -24,7 +24,8 @@ const (
 )
 
 // errLocked answers a request whose row another transaction kept locked.
-var errLocked = errors.New("postgres: another transaction has this key's row locked; ask again, and look for it in pg_stat_activity if it stays")
+var errLocked = errors.New("postgres: another transaction has this key's row locked; " +
+	"ask again, and look for it in pg_stat_activity if it stays")
 
 // Apply carries out requests, whatever their verbs, in one round trip for every
 // 500. It skips keys that another transaction has locked. Then it asks again
@@ -85,7 +86,8 @@ func (s *Store) lone(ctx context.Context, b *batch, todo []int) (again []int) {
 			return nil
 		}
 		text, args = s.sql.acquire, []any{
-			s.setAt(), s.waitMillis(), registered.Milliseconds(), req.Key, string(req.Secret.Grant()), req.Owner, req.Instance, micro(req.TTL), guards, b.waiter(todo[0]),
+			s.setAt(), s.waitMillis(), registered.Milliseconds(), req.Key, string(req.Secret.Grant()),
+			req.Owner, req.Instance, micro(req.TTL), guards, b.waiter(todo[0]),
 		}
 	default:
 		return s.call(ctx, b, todo, true)
@@ -94,7 +96,9 @@ func (s *Store) lone(ctx context.Context, b *batch, todo []int) (again []int) {
 	err := s.send(ctx, func(ctx context.Context) error {
 		err := s.pool.QueryRow(ctx, text, args...).Scan(&answer)
 		if hasCode(err, serialization) { // a busy key would fail again and again
-			err = pgx.BeginTxFunc(ctx, s.pool, readCommitted, func(tx pgx.Tx) error { return tx.QueryRow(ctx, text, args...).Scan(&answer) })
+			err = pgx.BeginTxFunc(ctx, s.pool, readCommitted, func(tx pgx.Tx) error {
+				return tx.QueryRow(ctx, text, args...).Scan(&answer)
+			})
 		}
 		return err
 	})

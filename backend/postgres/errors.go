@@ -24,23 +24,31 @@ func explain(ctx context.Context, err error) error {
 	advice := "look at the server's log"
 	switch pg.Code {
 	case lockTimeout:
-		advice = "another transaction has had this row locked for too long; find it in pg_stat_activity (idle in transaction?) and end it"
+		advice = "another transaction has had this row locked for too long; " +
+			"find it in pg_stat_activity (idle in transaction?) and end it"
 	case "57014":
 		advice = "the server's statement_timeout ended it; give the role a longer one"
 	case "42501":
-		advice = "the role lacks a right; let a DBA run `croft schema postgres` and grant what its last lines say. If an older version has made the schema, let the schema's owner run `croft ls` once, which brings it up to date"
+		advice = "the role lacks a right; let a DBA run `croft schema postgres` and grant what its last lines say. " +
+			"If an older version has made the schema, let the schema's owner run `croft ls` once, " +
+			"which brings it up to date"
 	case readOnly:
-		advice = "this server is read-only, probably a standby: name the primary, or add target_session_attrs=read-write to the URL"
+		advice = "this server is read-only, probably a standby: " +
+			"name the primary, or add target_session_attrs=read-write to the URL"
 	case "53300", "53400":
 		advice = "the server has no connection to spare; raise max_connections or use smaller pools"
 	case serialization:
-		advice = "others have changed the same rows: run the transaction again. Croft's own need no more than READ COMMITTED: ALTER ROLE … SET default_transaction_isolation = 'read committed'"
+		advice = "others have changed the same rows: run the transaction again. " +
+			"Croft's own need no more than READ COMMITTED: " +
+			"ALTER ROLE … SET default_transaction_isolation = 'read committed'"
 	case deadlock:
 		advice = "another transaction locks the same rows in another order: run it again"
 	case "26000", "42P05":
-		advice = "there is a transaction pooler in between, which loses prepared statements: add default_query_exec_mode=exec to the URL"
+		advice = "there is a transaction pooler in between, which loses prepared statements: " +
+			"add default_query_exec_mode=exec to the URL"
 	case "3F000", "42P01", "42883", "42703":
-		advice = "the schema is not as this program makes it: see whether somebody has changed it by hand, or drop it if it may be forgotten"
+		advice = "the schema is not as this program makes it: " +
+			"see whether somebody has changed it by hand, or drop it if it may be forgotten"
 	case "57P01", "57P02", "57P03":
 		advice = "the server is shutting down or starting; ask again"
 	case "28000", "28P01":

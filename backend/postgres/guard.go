@@ -104,7 +104,10 @@ func newGuard(db database, place Place, o *GuardOptions) (*Guard, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Guard{db: db, place: p, sql: newQueries(schema), target: o.Target, waits: setting(o.LockWait, 5*time.Second), idles: setting(o.IdleLimit, 30*time.Second)}
+	g := &Guard{
+		db: db, place: p, sql: newQueries(schema), target: o.Target,
+		waits: setting(o.LockWait, 5*time.Second), idles: setting(o.IdleLimit, 30*time.Second),
+	}
 	if g.target == "" {
 		g.target = targetOf(db.address(), schema, p)
 	}
@@ -218,7 +221,9 @@ func (g *Guard) Reset(ctx context.Context, floor fence.Token, actor, note string
 
 // move changes the mark as law says. The table "rekeying" keeps who did so and
 // why.
-func (g *Guard) move(ctx context.Context, actor, note string, law func(fence.Mark) (fence.Mark, error)) (mark fence.Mark, err error) {
+func (g *Guard) move(
+	ctx context.Context, actor, note string, law func(fence.Mark) (fence.Mark, error),
+) (mark fence.Mark, err error) {
 	err = g.own(ctx, true, func(tx session) error {
 		var from fence.Mark
 		mark, err = g.decide(ctx, tx, func(m fence.Mark) (fence.Mark, error) {
@@ -245,7 +250,8 @@ func (g *Guard) Rekeyed(ctx context.Context) (text string, err error) {
 		if errors.Is(err, errNoRow) {
 			return nil
 		}
-		text = fmt.Sprintf("%s: from %q (token %d) to %q by %s: %s", at.UTC().Format(time.RFC3339), from, token, to, actor, note)
+		text = fmt.Sprintf("%s: from %q (token %d) to %q by %s: %s",
+			at.UTC().Format(time.RFC3339), from, token, to, actor, note)
 		return err
 	})
 	return text, err

@@ -25,7 +25,9 @@ func (g *Guard) decide(ctx context.Context, tx session, law func(fence.Mark) (fe
 			return g.explain(ctx, err)
 		}
 		if moved != 1 {
-			return fmt.Errorf("guard %s: %w: %d rows changed when the mark moved; roll the transaction back, and see whether a trigger, a rule or row-level security keeps this role from updating the row", g.target, ErrNoSuchRow, moved)
+			return fmt.Errorf("guard %s: %w: %d rows changed when the mark moved; "+
+				"roll the transaction back, and see whether a trigger, a rule or row-level security "+
+				"keeps this role from updating the row", g.target, ErrNoSuchRow, moved)
 		}
 		return nil
 	})
@@ -76,7 +78,8 @@ func (g *Guard) read(ctx context.Context, tx session, text string) (fence.Mark, 
 	}
 	mark := fence.Mark{Key: key, Token: fence.Token(token), Grant: fence.Grant(grant), Seq: number}
 	if err := mark.Check(); err != nil {
-		return fence.Mark{}, fmt.Errorf("guard %s: %w: %s; once no old writer lives, set its four columns to NULL and raise the fence with the present owner's stamp", g.target, ErrDamaged, err.Error())
+		return fence.Mark{}, fmt.Errorf("guard %s: %w: %s; once no old writer lives, set its four columns to NULL "+
+			"and raise the fence with the present owner's stamp", g.target, ErrDamaged, err.Error())
 	}
 	return mark, nil
 }
@@ -118,11 +121,13 @@ func (g *Guard) trust(ctx context.Context, tx session) error {
 		return err
 	}
 	if altered {
-		return fmt.Errorf("%w: it is not as Croft makes it; look at its rules, checks, policies, defaults, indexes, types and inheritance, "+
+		return fmt.Errorf("%w: it is not as Croft makes it; "+
+			"look at its rules, checks, policies, defaults, indexes, types and inheritance, "+
 			"or if you trust the target, use croft guard raise", errCode)
 	}
 	if who != "" {
-		return fmt.Errorf("%w: the role %q owns it, its schema or a trigger's function; if you trust the target, allow it as that role: "+
+		return fmt.Errorf("%w: the role %q owns it, its schema or a trigger's function; "+
+			"if you trust the target, allow it as that role: "+
 			"--raise postgres://%s@…, or use croft guard raise", errCode, who, url.PathEscape(who))
 	}
 	return nil
@@ -161,7 +166,8 @@ func (g *Guard) prepare(ctx context.Context, tx session) error {
 // it.
 const longestSetup = 10 * time.Second
 
-var errSetup = errors.New("there was no connection to make it on; give the pool more than one, or make the schema first: croft schema postgres")
+var errSetup = errors.New("there was no connection to make it on; " +
+	"give the pool more than one, or make the schema first: croft schema postgres")
 
 // explain leaves refusals as they are. A lock that was not granted in time
 // becomes ErrBusy, with the transaction that probably has it.
@@ -169,7 +175,9 @@ func (g *Guard) explain(ctx context.Context, err error) error {
 	var stale *fence.StaleError
 	var refused *fence.RefusedError
 	switch {
-	case err == nil, errors.As(err, &stale), errors.As(err, &refused), errors.Is(err, fence.ErrInvalid), errors.Is(err, guard.ErrBusy), errors.Is(err, ErrNoSuchRow), errors.Is(err, ErrDamaged):
+	case err == nil, errors.As(err, &stale), errors.As(err, &refused),
+		errors.Is(err, fence.ErrInvalid), errors.Is(err, guard.ErrBusy),
+		errors.Is(err, ErrNoSuchRow), errors.Is(err, ErrDamaged):
 		return err
 	case ctx.Err() != nil:
 		return over(ctx)
@@ -178,7 +186,8 @@ func (g *Guard) explain(ctx context.Context, err error) error {
 	case errors.Is(err, errSetup), errors.Is(err, errCode):
 		return fmt.Errorf("guard %s: %w", g.target, err)
 	case hasCode(err, "42P01") && (g.setup == nil || g.place.Enter == ""):
-		return fmt.Errorf("guard %s: %w; if it is Croft's own table, make the schema first: croft schema postgres", g.target, err)
+		return fmt.Errorf("guard %s: %w; if it is Croft's own table, make the schema first: croft schema postgres",
+			g.target, err)
 	}
 	return fmt.Errorf("guard %s: %w", g.target, explain(ctx, err))
 }
@@ -195,7 +204,8 @@ func (g *Guard) holder(ctx context.Context) string {
 		if err := tx.row(ctx, g.sql.holder, []any{g.place.Table}, &pid, &name, &state, &millis); err != nil {
 			return err
 		}
-		text = fmt.Sprintf("server process %d (%s, %s) has been in a transaction for %s; if it is stopped, end it with SELECT pg_terminate_backend(%d)",
+		text = fmt.Sprintf("server process %d (%s, %s) has been in a transaction for %s; "+
+			"if it is stopped, end it with SELECT pg_terminate_backend(%d)",
 			pid, strconv.Quote(name), state, time.Duration(millis)*time.Millisecond, pid)
 		return nil
 	})

@@ -178,7 +178,8 @@ func (l *Ledger) within(ctx context.Context, wait time.Duration, do func(*desk) 
 	return l.send(ctx, func(ctx context.Context) error {
 		return pgxDatabase{l.pool}.within(ctx, func(s session) error {
 			var was string
-			if err := s.row(ctx, l.sql.limit, []any{fmt.Sprint(min(max(wait.Milliseconds(), 1), 1<<30)), "30000"}, &was, new(string), new(string)); err != nil {
+			args := []any{fmt.Sprint(min(max(wait.Milliseconds(), 1), 1<<30)), "30000"}
+			if err := s.row(ctx, l.sql.limit, args, &was, new(string), new(string)); err != nil {
 				return err
 			}
 			return do(&desk{ledger: l, session: s})

@@ -64,7 +64,9 @@ func (l *Ledger) apply(ctx context.Context, requests []work.Request, answers []w
 // longWay carries out requests by the law, in one transaction. If other
 // transactions have locked some of the items, each of those is asked for alone.
 // So only these requests wait.
-func (l *Ledger) longWay(ctx context.Context, requests []work.Request, answers []work.Answer, todo []int) (left []int, err error) {
+func (l *Ledger) longWay(
+	ctx context.Context, requests []work.Request, answers []work.Answer, todo []int,
+) (left []int, err error) {
 	if len(todo) == 1 {
 		return todo, l.byLaw(ctx, requests, answers, todo, l.lockWait)
 	}
@@ -122,7 +124,9 @@ func (l *Ledger) blocked(ctx context.Context, requests []work.Request, todo []in
 
 // byLaw carries out requests in one transaction. It waits for each lock at most
 // wait.
-func (l *Ledger) byLaw(ctx context.Context, requests []work.Request, answers []work.Answer, todo []int, wait time.Duration) error {
+func (l *Ledger) byLaw(
+	ctx context.Context, requests []work.Request, answers []work.Answer, todo []int, wait time.Duration,
+) error {
 	return l.within(ctx, wait, func(d *desk) error {
 		changed, err := clerk.Apply(ctx, d, requests, answers, todo)
 		if err != nil {
@@ -197,7 +201,9 @@ type (
 // only request on its item. shortWay returns the requests that are still to be
 // carried out. An error concerns all of these. They have not happened, unless
 // the error is of unknown outcome.
-func (l *Ledger) shortWay(ctx context.Context, requests []work.Request, answers []work.Answer, todo []int, adding bool) (left []int, err error) {
+func (l *Ledger) shortWay(
+	ctx context.Context, requests []work.Request, answers []work.Answer, todo []int, adding bool,
+) (left []int, err error) {
 	once := map[string]int{}
 	for _, i := range todo {
 		once[string(requests[i].ID)]++
@@ -226,7 +232,10 @@ func (l *Ledger) shortWay(ctx context.Context, requests []work.Request, answers 
 			if y := req.NotBefore.Year(); !adding || !req.NotBefore.IsZero() && (y < 1970 || y > 9999) {
 				continue
 			}
-			a := shortAdd{ID: req.ID, Queue: req.Queue, Priority: req.Priority, Tries: req.Limit, Delay: micro(req.Delay), NotBefore: clerk.Micro(tenure.Time(req.NotBefore)), Payload: req.Payload}
+			a := shortAdd{
+				ID: req.ID, Queue: req.Queue, Priority: req.Priority, Tries: req.Limit,
+				Delay: micro(req.Delay), NotBefore: clerk.Micro(tenure.Time(req.NotBefore)), Payload: req.Payload,
+			}
 			if a.Tries == 0 {
 				a.Tries = work.DefaultTries
 			}
@@ -258,7 +267,8 @@ func (l *Ledger) shortWay(ctx context.Context, requests []work.Request, answers 
 	if len(short) == 0 {
 		return todo, nil
 	}
-	rows, err := l.call(ctx, l.sql.workApply, l.setAt(), l.briefly().Milliseconds(), maybe(adds), maybe(beats), maybe(dones))
+	rows, err := l.call(ctx, l.sql.workApply,
+		l.setAt(), l.briefly().Milliseconds(), maybe(adds), maybe(beats), maybe(dones))
 	if isKept(err) {
 		// Nothing has happened. Only adds wait for locks here: another
 		// transaction is just adding the same item. Try again without them.
@@ -299,7 +309,8 @@ func (l *Ledger) shortWay(ctx context.Context, requests []work.Request, answers 
 // caught returns the answer to a request that took the fast path.
 func caught(req *work.Request, row clerk.Item, now time.Time) work.Answer {
 	a := work.Answer{Now: now, Item: work.Item{
-		ID: req.ID, Queue: row.Queue, State: work.Running, Attempts: row.Attempts, Limit: row.Tries, Generation: row.Generation,
+		ID: req.ID, Queue: row.Queue, State: work.Running,
+		Attempts: row.Attempts, Limit: row.Tries, Generation: row.Generation,
 	}}
 	if req.Verb == work.Add {
 		limit := req.Limit
@@ -307,13 +318,15 @@ func caught(req *work.Request, row clerk.Item, now time.Time) work.Answer {
 			limit = work.DefaultTries
 		}
 		a.Item = work.Item{
-			ID: req.ID, Queue: req.Queue, Unique: req.Unique, State: work.Waiting, Priority: req.Priority, Ready: clerk.Time(&row.Ready), Created: now,
+			ID: req.ID, Queue: req.Queue, Unique: req.Unique, State: work.Waiting,
+			Priority: req.Priority, Ready: clerk.Time(&row.Ready), Created: now,
 			Limit: limit, Payload: req.Payload,
 		}
 		return a
 	}
 	a.Item.Record = tenure.Record{
-		Key: a.Item.Key(), Token: req.Token, Grant: req.Secret.Grant(), Owner: row.Owner, Instance: row.Instance, Cause: tenure.Cause(row.Cause),
+		Key: a.Item.Key(), Token: req.Token, Grant: req.Secret.Grant(),
+		Owner: row.Owner, Instance: row.Instance, Cause: tenure.Cause(row.Cause),
 		State: tenure.Held, Renewed: now, Deadline: clerk.Time(row.Deadline),
 	}
 	if req.Verb == work.Complete {

@@ -51,19 +51,25 @@ func (e *ear) echo(queues []string) {
 }
 
 func (l *Ledger) claimArgs(c work.Claim, arm bool) []any {
-	return []any{l.setAt(), list(c.Queues), c.Limit, string(c.Secret.Grant()), c.Owner, c.Instance, micro(c.TTL), c.Again, arm}
+	return []any{
+		l.setAt(), list(c.Queues), c.Limit, string(c.Secret.Grant()),
+		c.Owner, c.Instance, micro(c.TTL), c.Again, arm,
+	}
 }
 
 // readClaim reads the answer to a claim: the items, and whether the claim has
 // armed its queues. It leaves out damaged items and logs them, so that they
 // keep nobody from the others.
-func (l *Ledger) readClaim(ctx context.Context, c work.Claim, rows []string) (items []work.Item, armed bool, err error) {
+func (l *Ledger) readClaim(
+	ctx context.Context, c work.Claim, rows []string,
+) (items []work.Item, armed bool, err error) {
 	if n := len(rows); n > 0 && rows[n-1] == `{"armed": true}` {
 		rows, armed = rows[:n-1], true
 	}
 	items, damage, err := readClaimed(rows, c)
 	for _, d := range damage {
-		l.logger().WarnContext(ctx, "croft: an item was claimed whose row is damaged; it is left to lapse", "item", string(d.Item), "why", d.Error())
+		l.logger().WarnContext(ctx, "croft: an item was claimed whose row is damaged; it is left to lapse",
+			"item", string(d.Item), "why", d.Error())
 	}
 	return items, armed, err
 }

@@ -108,7 +108,9 @@ func (d *desk) Now(ctx context.Context) (time.Time, error) {
 }
 
 // Items locks and reads items.
-func (d *desk) Items(ctx context.Context, ids []work.ID, uniques []clerk.Unique, adding bool) ([]work.Item, clerk.Damage, error) {
+func (d *desk) Items(
+	ctx context.Context, ids []work.ID, uniques []clerk.Unique, adding bool,
+) ([]work.Item, clerk.Damage, error) {
 	rows, err := d.session.texts(ctx, d.ledger.sql.workItems, list(ids), adding)
 	if err != nil {
 		return nil, nil, err

@@ -81,7 +81,9 @@ func (l *Ledger) Settle(ctx context.Context, settlements []work.Settlement) []wo
 	return answers
 }
 
-func (l *Ledger) settle(ctx context.Context, settlements []work.Settlement, answers []work.EffectAnswer, todo []int, wait time.Duration) error {
+func (l *Ledger) settle(
+	ctx context.Context, settlements []work.Settlement, answers []work.EffectAnswer, todo []int, wait time.Duration,
+) error {
 	return l.within(ctx, wait, func(d *desk) error {
 		changed, err := clerk.Settle(ctx, d, settlements, answers, todo)
 		if err != nil {

@@ -33,7 +33,10 @@ func (l *Ledger) look(ctx context.Context, text string, args ...any) ([]string, 
 	return rows, nil
 }
 
-func (l *Ledger) get(ctx context.Context, id work.ID, texts func(context.Context, string, ...any) ([]string, error)) (work.Item, error) {
+// get reads an item with the function texts, which sends a statement.
+func (l *Ledger) get(
+	ctx context.Context, id work.ID, texts func(context.Context, string, ...any) ([]string, error),
+) (work.Item, error) {
 	if err := id.Check(); err != nil {
 		return work.Item{}, err
 	}
@@ -103,7 +106,8 @@ func (l *Ledger) Effects(ctx context.Context, q work.EffectQuery) iter.Seq2[work
 			}
 			orphaned = clerk.Micro(now)
 		}
-		rows, err := l.look(ctx, text, nullable(string(q.Item)), q.Queue, maybe(q.States), orphaned, nullable(string(last.Item)), last.Generation, last.Name, n)
+		rows, err := l.look(ctx, text, nullable(string(q.Item)), q.Queue, maybe(q.States), orphaned,
+			nullable(string(last.Item)), last.Generation, last.Name, n)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -184,7 +188,8 @@ func (l *Ledger) Prune(ctx context.Context, r work.Retention, limit int) (work.P
 		if err != nil {
 			return err
 		}
-		return d.session.row(ctx, l.sql.workPrune, []any{list(old), clerk.Cut(now, r.Refusals), limit}, &pruned.Items, &pruned.Refusals)
+		args := []any{list(old), clerk.Cut(now, r.Refusals), limit}
+		return d.session.row(ctx, l.sql.workPrune, args, &pruned.Items, &pruned.Refusals)
 	})
 	if err != nil {
 		return work.Pruned{}, store.Unknown(explain(ctx, err))

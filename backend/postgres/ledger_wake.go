@@ -73,8 +73,9 @@ func (l *Ledger) Wake(ctx context.Context, wanted work.Wanted) (<-chan struct{},
 	if err := l.ear.join(ctx, l, w); err != nil {
 		if errors.Is(err, errors.ErrUnsupported) {
 			l.ear.told.Do(func() {
-				l.logger().Warn("croft: PostgreSQL cannot wake workers over this connection; they poll instead", "why", err,
-					"advice", "connect to the server itself, or to a pooler in session mode, to have work begun at once")
+				l.logger().Warn("croft: PostgreSQL cannot wake workers over this connection; they poll instead",
+					"why", err, "advice", "connect to the server itself, or to a pooler in session mode, "+
+						"to have work begun at once")
 			})
 		}
 		return nil, err
@@ -167,7 +168,8 @@ func (l *Ledger) hears(ctx context.Context, conn *pgx.Conn) error {
 			return nil
 		case err == nil: // nobody waits yet
 		case ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
-			return fmt.Errorf("%w: a notification to itself did not arrive: there is a transaction pooler in between", errors.ErrUnsupported)
+			return fmt.Errorf("%w: a notification to itself did not arrive: "+
+				"there is a transaction pooler in between", errors.ErrUnsupported)
 		default: // the connection broke; the next may work
 			return err
 		}

@@ -77,7 +77,8 @@ func (row *claimedRow) whole(c work.Claim, grant string) clerk.Item {
 	ttl := micro(c.TTL)
 	deadline := *row.First + ttl
 	it.State, it.Attempts, it.Terms = string(work.Running), 1, 1
-	it.Grant, it.Owner, it.Instance, it.Held, it.Cause = &grant, c.Owner, c.Instance, string(tenure.Held), string(tenure.First)
+	it.Grant, it.Owner, it.Instance = &grant, c.Owner, c.Instance
+	it.Held, it.Cause = string(tenure.Held), string(tenure.First)
 	it.Acquired, it.Renewed, it.Deadline, it.TTL = row.First, row.First, &deadline, &ttl
 	return it
 }

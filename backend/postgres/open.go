@@ -67,7 +67,8 @@ func openGuard(ctx context.Context, u *url.URL) (guard.Guard, error) {
 	// The defaults here may differ from those of the program that named the
 	// target. A fence at another server would keep nobody out.
 	if !a.server || !a.database {
-		return nil, a.bad("it does not say which server and database; if it is the target of a guard for database/sql, which cannot tell, set GuardOptions.Target there")
+		return nil, a.bad("it does not say which server and database; " +
+			"if it is the target of a guard for database/sql, which cannot tell, set GuardOptions.Target there")
 	}
 	pool, err := a.connect(ctx)
 	if err != nil {
@@ -125,7 +126,9 @@ func parse(kind, raw string) (*address, error) {
 		return nil, a.bad("its query cannot be read")
 	}
 	if query.Has("columns") {
-		return nil, fmt.Errorf("%w %s URL %q: it names columns in a table, which only a program that has the same Columns can open; raise the fence from there", fence.ErrInvalid, kind, store.Redact(raw))
+		return nil, fmt.Errorf("%w %s URL %q: it names columns in a table, "+
+			"which only a program that has the same Columns can open; raise the fence from there",
+			fence.ErrInvalid, kind, store.Redact(raw))
 	}
 	service := query.Get("service") != ""
 	a.server = u.Hostname() != "" || query.Get("host") != "" || service

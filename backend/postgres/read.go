@@ -28,7 +28,9 @@ func (s *Store) Get(ctx context.Context, key string) (tenure.Record, error) {
 		return tenure.Record{}, err
 	}
 	var packed, past string
-	err := s.run(ctx, func(ctx context.Context) error { return s.pool.QueryRow(ctx, s.sql.get, key).Scan(&packed, &past) })
+	err := s.run(ctx, func(ctx context.Context) error {
+		return s.pool.QueryRow(ctx, s.sql.get, key).Scan(&packed, &past)
+	})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return tenure.Record{}, nil

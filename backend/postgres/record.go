@@ -56,10 +56,13 @@ func unpack(key string, f []string, past string) (tenure.Record, error) {
 	}
 	n := numbers{f: f}
 	rec := tenure.Record{
-		Key: key, Token: fence.Token(n.at(fToken)), Grant: fence.Grant(f[fGrant]), Owner: f[fOwner], Instance: f[fInstance],
-		State: tenure.State(f[fState]), Cause: tenure.Cause(f[fCause]), Ended: tenure.End(f[fEnded]), Actor: f[fActor], Note: f[fNote],
-		Acquired: n.time(fAcquired), Renewed: n.time(fRenewed), Deadline: n.time(fDeadline), TTL: n.duration(fTTL), Every: n.duration(fEvery),
-		Succeeded: n.time(fSucceeded), HoldUntil: n.time(fHoldUntil), Progress: f[fProgress], ProgressAt: n.time(fProgressAt), Terms: n.at(fTerms),
+		Key: key, Token: fence.Token(n.at(fToken)), Grant: fence.Grant(f[fGrant]),
+		Owner: f[fOwner], Instance: f[fInstance], State: tenure.State(f[fState]), Cause: tenure.Cause(f[fCause]),
+		Ended: tenure.End(f[fEnded]), Actor: f[fActor], Note: f[fNote],
+		Acquired: n.time(fAcquired), Renewed: n.time(fRenewed), Deadline: n.time(fDeadline),
+		TTL: n.duration(fTTL), Every: n.duration(fEvery),
+		Succeeded: n.time(fSucceeded), HoldUntil: n.time(fHoldUntil),
+		Progress: f[fProgress], ProgressAt: n.time(fProgressAt), Terms: n.at(fTerms),
 	}
 	if n.err != nil {
 		return tenure.Record{}, damaged(key, n.err)
@@ -125,7 +128,8 @@ func newest(rec tenure.Record) tenure.Term {
 // damaged makes the error about a row. It must not match fence.ErrInvalid as
 // err does: the caller's input was good.
 func damaged(key string, err error) error {
-	return fmt.Errorf("%w: key %q: %s; delete its row from the table lease if the key may be forgotten", ErrDamaged, key, err.Error())
+	return fmt.Errorf("%w: key %q: %s; delete its row from the table lease if the key may be forgotten",
+		ErrDamaged, key, err.Error())
 }
 
 // split splits a packed text into its fields.

@@ -17,11 +17,15 @@ func Schema() string {
 	const schema = DefaultSchema
 	s := newQueries(schema)
 	var b strings.Builder
-	b.WriteString("-- Everything that Croft keeps in PostgreSQL. Run it once, as a role that may create a schema:\n--   croft schema postgres | psql -v ON_ERROR_STOP=1 DATABASE\n\nBEGIN;\nSET LOCAL search_path = pg_catalog, pg_temp;\n" +
-		"SET LOCAL client_min_messages = warning; -- what is not there need not be dropped\n\n")
+	b.WriteString("-- Everything that Croft keeps in PostgreSQL. " +
+		"Run it once, as a role that may create a schema:\n" +
+		"--   croft schema postgres | psql -v ON_ERROR_STOP=1 DATABASE\n\n" +
+		"BEGIN;\nSET LOCAL search_path = pg_catalog, pg_temp;\n" +
+		"SET LOCAL client_min_messages = warning; -- no notices from DROP … IF EXISTS\n\n")
 	b.WriteString(s.prepare + "\n")
 	for _, m := range migrations(schema) {
-		fmt.Fprintf(&b, "\n-- %s\n\n%s\n\nINSERT INTO %s.migration (version, name) VALUES (%d, '%s');\n", m.name, m.text, schema, m.version, m.name)
+		fmt.Fprintf(&b, "\n-- %s\n\n%s\n\nINSERT INTO %s.migration (version, name) VALUES (%d, '%s');\n",
+			m.name, m.text, schema, m.version, m.name)
 	}
 	b.WriteString(`
 COMMIT;

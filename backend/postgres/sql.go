@@ -33,7 +33,8 @@ func checkSchema(name string) error {
 	if schemaName.MatchString(name) {
 		return nil
 	}
-	return fmt.Errorf("%w schema %q: it must be a plain lower-case name of letters, digits and _, at most 48 long", fence.ErrInvalid, name)
+	return fmt.Errorf("%w schema %q: it must be a plain lower-case name of letters, digits and _, at most 48 long",
+		fence.ErrInvalid, name)
 }
 
 // queries are the statements that are sent to the server, for one schema.
@@ -188,7 +189,8 @@ func migrations(schema string) []migration {
 		if err != nil {
 			panic(err) // it is embedded
 		}
-		all = append(all, migration{version: version, name: name, text: inSchema(path.Join("migrations", e.Name()), schema)})
+		text := inSchema(path.Join("migrations", e.Name()), schema)
+		all = append(all, migration{version: version, name: name, text: text})
 	}
 	return all
 }

@@ -32,7 +32,8 @@ func (s *Store) sweepFrom(ctx context.Context, place *string) (dropped int, next
 		return 0, "", false, err
 	}
 	err = s.run(ctx, func(ctx context.Context) error {
-		return s.pool.QueryRow(ctx, s.sql.sweep, s.setAt(), s.waitMillis(), micro(s.retention), place, sweepStep).Scan(&dropped, &next, &end)
+		row := s.pool.QueryRow(ctx, s.sql.sweep, s.setAt(), s.waitMillis(), micro(s.retention), place, sweepStep)
+		return row.Scan(&dropped, &next, &end)
 	})
 	if err != nil {
 		return 0, "", false, store.Unknown(explain(ctx, err))

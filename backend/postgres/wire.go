@@ -92,7 +92,8 @@ func (b *batch) arguments(args []any, todo []int) ([]any, error) {
 	for k, i := range todo {
 		req := &b.requests[i]
 		verbs[k], keys[k], grants[k] = string(req.Verb), req.Key, string(req.Secret.Grant())
-		owners[k], instances[k], progresses[k], actors[k], notes[k] = req.Owner, req.Instance, req.Progress, req.Actor, req.Note
+		owners[k], instances[k], progresses[k] = req.Owner, req.Instance, req.Progress
+		actors[k], notes[k] = req.Actor, req.Note
 		ttls[k], aboves[k], everys[k], holds[k] = micro(req.TTL), int64(req.Above), micro(req.Every), micro(req.HoldFor)
 		resumes[k], faileds[k], waiters[k] = req.Resume, req.Failed, b.waiter(i)
 		var err error
@@ -100,7 +101,8 @@ func (b *batch) arguments(args []any, todo []int) ([]any, error) {
 			return nil, err
 		}
 	}
-	return append(args, verbs, keys, grants, owners, instances, ttls, aboves, everys, holds, guards, resumes, progresses, faileds, actors, notes, waiters), nil
+	return append(args, verbs, keys, grants, owners, instances, ttls, aboves, everys, holds, guards, resumes,
+		progresses, faileds, actors, notes, waiters), nil
 }
 
 // guardList returns a holder's guards as a record keeps them: a JSON array, or
@@ -147,8 +149,10 @@ func granted(req *tenure.Request, f []string) (store.Answer, error) {
 	n := numbers{f: f}
 	now, ttl := n.time(0), req.TTL.Truncate(time.Microsecond)
 	return store.Answer{Now: now, Record: tenure.Record{
-		Key: req.Key, Token: fence.Token(n.at(1)), Grant: req.Secret.Grant(), Owner: req.Owner, Instance: req.Instance, State: tenure.Held, Cause: tenure.Released,
-		Acquired: now, Renewed: now, Deadline: now.Add(ttl), TTL: ttl, Every: n.duration(3), Succeeded: n.time(4), Guards: slices.Clone(req.Guards), Terms: n.at(2),
+		Key: req.Key, Token: fence.Token(n.at(1)), Grant: req.Secret.Grant(),
+		Owner: req.Owner, Instance: req.Instance, State: tenure.Held, Cause: tenure.Released,
+		Acquired: now, Renewed: now, Deadline: now.Add(ttl), TTL: ttl, Every: n.duration(3),
+		Succeeded: n.time(4), Guards: slices.Clone(req.Guards), Terms: n.at(2),
 	}}, n.err
 }
 
@@ -180,10 +184,13 @@ func answer(req *tenure.Request, f []string) store.Answer {
 	}
 	now := time.UnixMicro(us).UTC()
 	if f[0] == "done" {
-		return store.Answer{Record: rec, Now: now, Awaited: req.Verb == tenure.Release && len(f) > 3 && f[3+fAwaited] == "t"}
+		awaited := req.Verb == tenure.Release && len(f) > 3 && f[3+fAwaited] == "t"
+		return store.Answer{Record: rec, Now: now, Awaited: awaited}
 	}
 	if _, _, err = tenure.Apply(rec, *req, now); err == nil {
-		return unreadable(fmt.Errorf("postgres: the server refused to %s %q and the law does not: its functions are not those that this program made; drop the schema, or run the migrations of `croft schema postgres`", req.Verb, req.Key))
+		return unreadable(fmt.Errorf("postgres: the server refused to %s %q and the law does not: "+
+			"its functions are not those that this program made; "+
+			"drop the schema, or run the migrations of `croft schema postgres`", req.Verb, req.Key))
 	}
 	return store.Answer{Record: rec, Now: now, Err: err}
 }
