@@ -16,8 +16,9 @@ import (
 const (
 	// largestCall is how many requests one call carries at most.
 	largestCall = 500
-	// patients is how many calls may wait for a locked row at the same time.
-	patients = 4
+	// patientCalls is how many calls may wait for a locked row at the same
+	// time.
+	patientCalls = 4
 	// attempts is how often a call is sent if the server gives it up because of
 	// another transaction.
 	attempts = 8
@@ -115,24 +116,24 @@ func (s *Store) lone(ctx context.Context, b *batch, todo []int) (again []int) {
 }
 
 // askAlone asks again for keys that were skipped. Each key has a call of its
-// own, which waits for the row. At most patients calls run at a time.
+// own, which waits for the row. At most patientCalls calls run at a time.
 func (s *Store) askAlone(ctx context.Context, b *batch, skipped []int) {
 	if len(skipped) == 0 {
 		return
 	}
 	var all sync.WaitGroup
-	turn := make(chan struct{}, patients)
+	turn := make(chan struct{}, patientCalls)
 	for len(skipped) > 0 {
 		n := 1
 		for n < len(skipped) && b.requests[skipped[n]].Key == b.requests[skipped[0]].Key {
 			n++
 		}
-		lane := skipped[:n]
+		sameKey := skipped[:n]
 		skipped = skipped[n:]
 		turn <- struct{}{}
 		all.Go(func() {
 			defer func() { <-turn }()
-			b.fail(s.call(ctx, b, lane, true), errLocked)
+			b.fail(s.call(ctx, b, sameKey, true), errLocked)
 		})
 	}
 	all.Wait()
@@ -182,7 +183,7 @@ func (s *Store) send(ctx context.Context, do func(context.Context) error) (err e
 		}
 	}
 	if hasCode(err, readOnly) { // this server has become a standby
-		if s.own {
+		if s.ownsPool {
 			s.pool.Reset() // new connections go where target_session_attrs leads
 		}
 		s.listener.leave() // waiters must listen at the new primary

@@ -47,8 +47,8 @@ type Ledger struct {
 	*setup
 	lockWait time.Duration
 	now      func() time.Time
-	own      bool // Close closes the pool
-	ear      ear
+	ownsPool bool // Close closes the pool
+	listener workListener
 
 	made    atomic.Bool // the schema is there
 	closing sync.Once
@@ -78,7 +78,7 @@ func NewLedger(pool *pgxpool.Pool, o *LedgerOptions) *Ledger {
 	if l.lockWait < time.Millisecond {
 		l.lockWait = 2 * time.Second
 	}
-	l.ear.log = o.Log
+	l.listener.log = o.Log
 	return l
 }
 
@@ -107,7 +107,7 @@ func OpenLedger(ctx context.Context, raw string) (*Ledger, error) {
 		return nil, fmt.Errorf("ledger %s: %w", store.Redact(raw), err)
 	}
 	l := NewLedger(pool, &LedgerOptions{Schema: a.schema, LockWait: a.lockWait})
-	l.own = true
+	l.ownsPool = true
 	return l, nil
 }
 
@@ -116,8 +116,8 @@ func OpenLedger(ctx context.Context, raw string) (*Ledger, error) {
 func (l *Ledger) Close() error {
 	l.closing.Do(func() {
 		l.closed.Store(true)
-		l.ear.close()
-		if l.own {
+		l.listener.close()
+		if l.ownsPool {
 			l.pool.Close()
 		}
 	})
@@ -127,8 +127,8 @@ func (l *Ledger) Close() error {
 var errLedgerClosed = errors.New("the ledger is closed; open it again")
 
 func (l *Ledger) logger() *slog.Logger {
-	if l.ear.log != nil {
-		return l.ear.log
+	if l.listener.log != nil {
+		return l.listener.log
 	}
 	return slog.Default()
 }
@@ -164,10 +164,10 @@ func (l *Ledger) send(ctx context.Context, do func(context.Context) error) (err 
 		}
 	}
 	if hasCode(err, readOnly) { // this server has become a standby
-		if l.own {
+		if l.ownsPool {
 			l.pool.Reset() // new connections go where target_session_attrs leads
 		}
-		l.ear.move() // waiters must listen at the new primary
+		l.listener.move() // waiters must listen at the new primary
 	}
 	return err
 }

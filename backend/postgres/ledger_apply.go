@@ -52,19 +52,19 @@ func weight(req work.Request) int {
 }
 
 func (l *Ledger) apply(ctx context.Context, requests []work.Request, answers []work.Answer, todo []int) {
-	todo, err := l.shortWay(ctx, requests, answers, todo, true)
+	todo, err := l.fastPath(ctx, requests, answers, todo, true)
 	if err == nil && len(todo) > 0 {
-		todo, err = l.longWay(ctx, requests, answers, todo)
+		todo, err = l.slowPath(ctx, requests, answers, todo)
 	}
 	if err != nil {
 		clerk.Failed(answers, todo, explain(ctx, err))
 	}
 }
 
-// longWay carries out requests by the law, in one transaction. If other
+// slowPath carries out requests by the law, in one transaction. If other
 // transactions have locked some of the items, each of those is asked for alone.
 // So only these requests wait.
-func (l *Ledger) longWay(
+func (l *Ledger) slowPath(
 	ctx context.Context, requests []work.Request, answers []work.Answer, todo []int,
 ) (left []int, err error) {
 	if len(todo) == 1 {
@@ -137,28 +137,28 @@ func (l *Ledger) byLaw(
 }
 
 // eachAlone carries out the requests that wait for other transactions. The
-// requests of one item run in their order, in one transaction. At most patients
-// items run at a time.
+// requests of one item run in their order, in one transaction. At most
+// patientCalls items run at a time.
 func (l *Ledger) eachAlone(ctx context.Context, requests []work.Request, answers []work.Answer, todo []int) {
-	lanes := map[work.ID][]int{}
+	byItem := map[work.ID][]int{}
 	var order []work.ID
 	for _, i := range todo {
 		id := requests[i].ID
-		if lanes[id] == nil {
+		if byItem[id] == nil {
 			order = append(order, id)
 		}
-		lanes[id] = append(lanes[id], i)
+		byItem[id] = append(byItem[id], i)
 	}
 	var all sync.WaitGroup
 	defer all.Wait()
-	turn := make(chan struct{}, patients)
+	turn := make(chan struct{}, patientCalls)
 	for _, id := range order {
-		lane := lanes[id]
+		sameItem := byItem[id]
 		turn <- struct{}{}
 		all.Go(func() {
 			defer func() { <-turn }()
-			if err := l.byLaw(ctx, requests, answers, lane, l.lockWait); err != nil {
-				clerk.Failed(answers, lane, explain(ctx, err))
+			if err := l.byLaw(ctx, requests, answers, sameItem, l.lockWait); err != nil {
+				clerk.Failed(answers, sameItem, explain(ctx, err))
 			}
 		})
 	}
@@ -166,7 +166,7 @@ func (l *Ledger) eachAlone(ctx context.Context, requests []work.Request, answers
 
 // The JSON that the fast path sends for each request.
 type (
-	shortAdd struct {
+	fastAdd struct {
 		ID        work.ID     `json:"id"`
 		Queue     string      `json:"queue"`
 		Unique    *string     `json:"uniq"`
@@ -176,20 +176,20 @@ type (
 		NotBefore *int64      `json:"not_before"`
 		Payload   clerk.Bytes `json:"payload"`
 	}
-	shortBeat struct {
+	fastBeat struct {
 		ID    work.ID     `json:"id"`
 		Token fence.Token `json:"token"`
 		Grant fence.Grant `json:"grant_id"`
 		TTL   *int64      `json:"ttl"`
 	}
-	shortDone struct {
-		ID      work.ID       `json:"id"`
-		Token   fence.Token   `json:"token"`
-		Grant   fence.Grant   `json:"grant_id"`
-		Result  clerk.Bytes   `json:"result"`
-		Effects []shortEffect `json:"effects"`
+	fastDone struct {
+		ID      work.ID      `json:"id"`
+		Token   fence.Token  `json:"token"`
+		Grant   fence.Grant  `json:"grant_id"`
+		Result  clerk.Bytes  `json:"result"`
+		Effects []fastEffect `json:"effects"`
 	}
-	shortEffect struct {
+	fastEffect struct {
 		Name       string      `json:"name"`
 		To         string      `json:"dest"`
 		AtMostOnce bool        `json:"at_most_once"`
@@ -197,11 +197,11 @@ type (
 	}
 )
 
-// shortWay sends the requests that can take the fast path. Each must be the
-// only request on its item. shortWay returns the requests that are still to be
+// fastPath sends the requests that can take the fast path. Each must be the
+// only request on its item. fastPath returns the requests that are still to be
 // carried out. An error concerns all of these. They have not happened, unless
 // the error is of unknown outcome.
-func (l *Ledger) shortWay(
+func (l *Ledger) fastPath(
 	ctx context.Context, requests []work.Request, answers []work.Answer, todo []int, adding bool,
 ) (left []int, err error) {
 	once := map[string]int{}
@@ -211,10 +211,10 @@ func (l *Ledger) shortWay(
 			once[requests[i].Queue+"\x00"+requests[i].Unique]++
 		}
 	}
-	var adds []shortAdd
-	var beats []shortBeat
-	var dones []shortDone
-	short := map[work.ID]int{}
+	var adds []fastAdd
+	var beats []fastBeat
+	var dones []fastDone
+	fast := map[work.ID]int{} // the requests on the fast path
 	// keyed is set once an add with an idempotency key has come. That add may
 	// mean any item, so later requests on items must not overtake it.
 	keyed := false
@@ -232,7 +232,7 @@ func (l *Ledger) shortWay(
 			if y := req.NotBefore.Year(); !adding || !req.NotBefore.IsZero() && (y < 1970 || y > 9999) {
 				continue
 			}
-			a := shortAdd{
+			a := fastAdd{
 				ID: req.ID, Queue: req.Queue, Priority: req.Priority, Tries: req.Limit,
 				Delay: micro(req.Delay), NotBefore: clerk.Micro(tenure.Time(req.NotBefore)), Payload: req.Payload,
 			}
@@ -244,27 +244,27 @@ func (l *Ledger) shortWay(
 			}
 			adds = append(adds, a)
 		case work.Heartbeat:
-			b := shortBeat{ID: req.ID, Token: req.Token, Grant: req.Secret.Grant()}
+			b := fastBeat{ID: req.ID, Token: req.Token, Grant: req.Secret.Grant()}
 			if ttl := micro(req.TTL); ttl != 0 {
 				b.TTL = &ttl
 			}
 			beats = append(beats, b)
 		case work.Complete:
-			d := shortDone{ID: req.ID, Token: req.Token, Grant: req.Secret.Grant(), Result: req.Result}
+			d := fastDone{ID: req.ID, Token: req.Token, Grant: req.Secret.Grant(), Result: req.Result}
 			for _, e := range req.Effects {
 				to := e.To
 				if to == "" {
 					to = e.Name
 				}
-				d.Effects = append(d.Effects, shortEffect{e.Name, to, e.AtMostOnce, e.Body})
+				d.Effects = append(d.Effects, fastEffect{e.Name, to, e.AtMostOnce, e.Body})
 			}
 			dones = append(dones, d)
 		default:
 			continue
 		}
-		short[req.ID] = i
+		fast[req.ID] = i
 	}
-	if len(short) == 0 {
+	if len(fast) == 0 {
 		return todo, nil
 	}
 	rows, err := l.call(ctx, l.sql.workApply,
@@ -272,8 +272,8 @@ func (l *Ledger) shortWay(
 	if isKept(err) {
 		// Nothing has happened. Only adds wait for locks here: another
 		// transaction is just adding the same item. Try again without them.
-		if len(adds) > 0 && len(adds) < len(short) {
-			return l.shortWay(ctx, requests, answers, todo, false)
+		if len(adds) > 0 && len(adds) < len(fast) {
+			return l.fastPath(ctx, requests, answers, todo, false)
 		}
 		return todo, nil
 	}
@@ -289,12 +289,12 @@ func (l *Ledger) shortWay(
 			return todo, fmt.Errorf("the server's answer cannot be read: %.200q: %w", text, err)
 		}
 		id := work.ID(clerk.Plain(row.ID))
-		i, asked := short[id]
+		i, asked := fast[id]
 		if !asked {
 			return todo, fmt.Errorf("the server answers for item %s, which nobody has asked about", id)
 		}
-		delete(short, id)
-		answers[i] = caught(&requests[i], row.Item, fromMicro(row.Now))
+		delete(fast, id)
+		answers[i] = fastAnswer(&requests[i], row.Item, fromMicro(row.Now))
 	}
 	answered := len(rows)
 	left = make([]int, 0, len(todo)-answered)
@@ -306,8 +306,8 @@ func (l *Ledger) shortWay(
 	return left, nil
 }
 
-// caught returns the answer to a request that took the fast path.
-func caught(req *work.Request, row clerk.Item, now time.Time) work.Answer {
+// fastAnswer returns the answer to a request that took the fast path.
+func fastAnswer(req *work.Request, row clerk.Item, now time.Time) work.Answer {
 	a := work.Answer{Now: now, Item: work.Item{
 		ID: req.ID, Queue: row.Queue, State: work.Running,
 		Attempts: row.Attempts, Limit: row.Tries, Generation: row.Generation,

@@ -181,10 +181,10 @@ func TestATimeThatNoDatabaseHoldsIsRefused(t *testing.T) {
 	}
 }
 
-// TestWhoIsKnownToWaitLocksNothing: a claim on an armed queue must not lock its
-// row of idle. A transaction that adds work meanwhile would skip the row and
-// tell nobody.
-func TestWhoIsKnownToWaitLocksNothing(t *testing.T) {
+// TestAClaimOfAnArmedQueueLocksNothing: a claim on an armed queue must not lock
+// its row of idle. A transaction that adds work meanwhile would skip the row
+// and tell nobody.
+func TestAClaimOfAnArmedQueueLocksNothing(t *testing.T) {
 	t.Parallel()
 	l, name := ledgerWith(t, testenv.Patience)
 	if _, err := l.Wake(t.Context(), work.Wanted{Queues: []string{"q"}}); err != nil {

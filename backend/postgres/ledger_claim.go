@@ -17,9 +17,9 @@ func (l *Ledger) Claim(ctx context.Context, c work.Claim) ([]work.Item, error) {
 	if err := l.usable(ctx); err != nil {
 		return nil, err
 	}
-	items, armed, err := l.claim(ctx, c, l.ear.listens(c.Queues...))
+	items, armed, err := l.claim(ctx, c, l.listener.listens(c.Queues...))
 	if err == nil && armed {
-		l.ear.echo(c.Queues)
+		l.listener.echo(c.Queues)
 		if len(items) == 0 {
 			items, _, err = l.claim(ctx, c, false) // work added before the queues were armed told nobody
 		}
@@ -41,12 +41,12 @@ func (l *Ledger) claim(ctx context.Context, c work.Claim, arm bool) (items []wor
 // echo repeats a hint a little later for workers whose queues have just been
 // armed. Another transaction may have looked at idle before the queues were
 // armed, and commit after the workers looked again. It has told nobody.
-func (e *ear) echo(queues []string) {
-	waits := func(w *wait) bool {
+func (n *workListener) echo(queues []string) {
+	waits := func(w *workWaiter) bool {
 		return slices.ContainsFunc(w.queues, func(q string) bool { return slices.Contains(queues, q) })
 	}
 	for _, d := range echoes {
-		time.AfterFunc(d, func() { e.hint(waits) })
+		time.AfterFunc(d, func() { n.hint(waits) })
 	}
 }
 

@@ -20,7 +20,7 @@ func (l *Ledger) Take(ctx context.Context, q work.Taking) ([]work.Effect, error)
 		return nil, err
 	}
 	taken, err := l.take(ctx, q)
-	if err != nil || len(taken) >= q.Limit || !l.ear.listens("") {
+	if err != nil || len(taken) >= q.Limit || !l.listener.listens("") {
 		return taken, err
 	}
 	armed, err := l.pool.Exec(ctx, l.sql.workArm, list([]string{""}))

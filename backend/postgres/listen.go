@@ -53,9 +53,9 @@ type listener struct {
 
 // cannot remembers that the server cannot notify, and why.
 type cannot struct {
-	err   error
-	until time.Time
-	told  sync.Once
+	err    error
+	until  time.Time
+	warned sync.Once
 }
 
 // link is one connection that listens, from the first attempt to open it to its
@@ -252,7 +252,7 @@ func (l *listener) unsupported(why string) error {
 	l.cannot.err = fmt.Errorf("postgres: %s: waiters ask again instead, and holders renew: %w",
 		why, errors.ErrUnsupported)
 	l.cannot.until = time.Now().Add(cannotFor)
-	l.cannot.told.Do(func() {
+	l.cannot.warned.Do(func() {
 		l.log.Warn("croft: PostgreSQL cannot notify over this connection; "+
 			"waiters poll instead, and holders learn of operators' acts by renewing", "why", why,
 			"advice", "connect to the server itself, or to a pooler in session mode, "+

@@ -50,7 +50,7 @@ func Open(ctx context.Context, raw string) (*Store, error) {
 		return nil, fmt.Errorf("store %s: %w", store.Redact(raw), err)
 	}
 	s := New(pool, &Options{Schema: a.schema, Retention: a.retention, LockWait: a.lockWait})
-	s.own = true
+	s.ownsPool = true
 	return s, nil
 }
 

@@ -45,7 +45,7 @@ type Store struct {
 	retention time.Duration
 	lockWait  time.Duration
 	now       func() time.Time
-	own       bool // Close closes the pool
+	ownsPool  bool // Close closes the pool
 	sweeping  chore.Chore
 	listener  *listener
 	hub       *turns.Hub
@@ -129,7 +129,7 @@ func (s *Store) Close() error {
 		s.closed.Store(true)
 		s.sweeping.Close()
 		s.listener.close()
-		if s.own {
+		if s.ownsPool {
 			s.pool.Close()
 		}
 	})
