@@ -12,8 +12,8 @@ import (
 	"github.com/croft-dev/croft/guard"
 )
 
-// decide locks the mark and lets law decide, which is a decision of package
-// fence. If law moves the mark, decide writes the new one.
+// decide locks the mark and applies law to it, one of package fence's rules. If
+// law moves the mark, decide writes the new one.
 func (g *Guard) decide(ctx context.Context, tx session, law func(fence.Mark) (fence.Mark, error)) (fence.Mark, error) {
 	before, err := g.lock(ctx, tx)
 	if err != nil {

@@ -10,6 +10,8 @@ import (
 )
 
 // Claim takes items in one round trip. It skips items that others have locked.
+// If it finds fewer than c.Limit and a worker here waits for one of the queues
+// (see [Ledger.Wake]), it arms the queues: the next change there notifies.
 func (l *Ledger) Claim(ctx context.Context, c work.Claim) ([]work.Item, error) {
 	if err := c.Check(); err != nil {
 		return nil, err

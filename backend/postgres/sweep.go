@@ -14,10 +14,10 @@ const sweepStep = 4096
 // Sweep deletes the records that have not mattered for a retention. It leaves a
 // record that another transaction has locked for the next time.
 func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
-	place, end := "", false
+	after, end := "", false
 	for !end {
 		var n int
-		if n, place, end, err = s.sweepFrom(ctx, &place); err != nil {
+		if n, after, end, err = s.sweepFrom(ctx, &after); err != nil {
 			return dropped, err
 		}
 		dropped += n
@@ -25,14 +25,14 @@ func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 	return dropped, nil
 }
 
-// sweepFrom does one step. It begins after the key place. If place is nil, it
-// begins where the last such step ended.
-func (s *Store) sweepFrom(ctx context.Context, place *string) (dropped int, next string, end bool, err error) {
+// sweepFrom does one step, among the keys greater than after. If after is nil,
+// it goes on where the last such step ended.
+func (s *Store) sweepFrom(ctx context.Context, after *string) (dropped int, next string, end bool, err error) {
 	if err := s.usable(ctx); err != nil {
 		return 0, "", false, err
 	}
 	err = s.run(ctx, func(ctx context.Context) error {
-		row := s.pool.QueryRow(ctx, s.sql.sweep, s.setAt(), s.waitMillis(), micro(s.retention), place, sweepStep)
+		row := s.pool.QueryRow(ctx, s.sql.sweep, s.setAt(), s.waitMillis(), micro(s.retention), after, sweepStep)
 		return row.Scan(&dropped, &next, &end)
 	})
 	if err != nil {
