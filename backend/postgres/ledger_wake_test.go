@@ -13,7 +13,8 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// TestNobodyWaitsForAConnectionThatDoesNotOpen: while the connection for hints is being opened, at a server that says nothing, claims do not wait for that, and neither does Close.
+// TestNobodyWaitsForAConnectionThatDoesNotOpen: a server says nothing while the
+// connection for hints is being opened. Neither claims nor Close wait for it.
 func TestNobodyWaitsForAConnectionThatDoesNotOpen(t *testing.T) {
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
@@ -40,7 +41,7 @@ func TestNobodyWaitsForAConnectionThatDoesNotOpen(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		l.ear.listens("q")
+		l.listener.listens("q")
 		_ = l.Close()
 	}()
 	select {
@@ -59,40 +60,42 @@ func TestNobodyWaitsForAConnectionThatDoesNotOpen(t *testing.T) {
 	pool.Close()
 }
 
-// TestALineThatEndsLateLeavesTheNextAlone: the last one who waited has left, and another has come, before the old connection is gone. Its end is not the end of the new hints.
-func TestALineThatEndsLateLeavesTheNextAlone(t *testing.T) {
+// TestTheEndOfAnOldConnectionLeavesTheNextAlone: the last waiter has left and
+// another has come before the old connection is gone. The end of the old
+// connection does not end the new hints.
+func TestTheEndOfAnOldConnectionLeavesTheNextAlone(t *testing.T) {
 	t.Parallel()
-	var e ear
-	line := func() *earLine {
-		n := &earLine{ready: make(chan struct{}), waits: map[*wait]struct{}{}}
-		n.life, n.cancel = context.WithCancel(context.Background())
-		e.line = n
-		return n
+	var n workListener
+	open := func() *workLink {
+		k := &workLink{ready: make(chan struct{}), waiters: map[*workWaiter]struct{}{}}
+		k.life, k.cancel = context.WithCancel(context.Background())
+		n.link = k
+		return k
 	}
-	enter := func(n *earLine) *wait {
-		w := &wait{queues: []string{"q"}, c: make(chan struct{}, 1), line: n}
-		n.waits[w] = struct{}{}
+	enter := func(k *workLink) *workWaiter {
+		w := &workWaiter{queues: []string{"q"}, c: make(chan struct{}, 1), link: k}
+		k.waiters[w] = struct{}{}
 		return w
 	}
-	old := line()
-	e.leave(enter(old))
-	if e.line != nil || old.life.Err() == nil {
-		t.Fatal("a line that nobody waits at goes on")
+	old := open()
+	n.leave(enter(old))
+	if n.link != nil || old.life.Err() == nil {
+		t.Fatal("a connection without waiters goes on")
 	}
-	next := line()
+	next := open()
 	w := enter(next)
-	e.broke(old)
-	if e.line != next || next.life.Err() != nil {
-		t.Fatal("the next line has ended")
+	n.broke(old)
+	if n.link != next || next.life.Err() != nil {
+		t.Fatal("the next connection has ended")
 	}
-	e.hear("q")
-	if _, open := <-w.c; !open {
+	n.hear("q")
+	if _, more := <-w.c; !more {
 		t.Error("the hints have ended")
 	}
-	e.broke(next)
-	e.hear("q") // after the end nobody is told, and nothing breaks
-	if _, open := <-w.c; open {
-		t.Error("the hints go on over a line that broke")
+	n.broke(next)
+	n.hear("q") // after the end nobody is told, and nothing breaks
+	if _, more := <-w.c; more {
+		t.Error("the hints go on over a connection that broke")
 	}
-	e.leave(w)
+	n.leave(w)
 }
