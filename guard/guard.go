@@ -57,3 +57,21 @@ type Sweeper interface {
 // ErrBusy is matched when a guard could not be entered in time because another process is inside; nothing was changed. Try again, and look at
 // the process the error names if it does not go away.
 var ErrBusy = errors.New("the guard is busy")
+
+// Reader is a guard that can tell the committed content. Where a plain file or
+// object is only a copy of it, the copy may be older for a moment.
+type Reader interface {
+	// Open opens the content of the newest admitted write. Content that was
+	// there before the first one is given as it is. The error matches
+	// fs.ErrNotExist if there is no content.
+	Open(ctx context.Context) (*Content, error)
+}
+
+// Content is the committed content at one moment. If it is not what was
+// committed, its last Read returns an error instead of io.EOF.
+type Content struct {
+	io.ReadCloser
+	// Mark is the mark under which it was read, Size its length in bytes.
+	Mark fence.Mark
+	Size int64
+}

@@ -22,8 +22,12 @@ import (
 type FileOptions struct {
 	// LockWait bounds how long a call waits for another process to leave the guard. Default 10 s; negative: not at all.
 	LockWait time.Duration
-	// AllowNetwork allows files on network and FUSE mounts, which may not keep locks between machines. The mark is then looked at again after each change, and
-	// a change by another at the same time is reported as ErrLockNotKept: noticed, not prevented. Default false: such files are refused.
+	// AllowNetwork allows files on network and FUSE mounts without hard links.
+	// Only locks are left there, and mounts may not keep them between machines.
+	// The mark is then looked at again after each change, and a change by another
+	// at the same time is reported as ErrLockNotKept: noticed, not prevented.
+	// Default false: such files are refused. Where there are hard links, nobody
+	// needs it.
 	AllowNetwork bool
 }
 
@@ -64,7 +68,7 @@ type File struct {
 	path    string // of the artifact, absolute, symbolic links resolved
 	folder  string
 	sidecar string
-	remote  bool // on a network mount, by permission
+	remote  bool // on a network mount
 	options FileOptions
 
 	fs   fsys.FS
@@ -72,7 +76,13 @@ type File struct {
 
 	sweeping sync.Mutex
 	swept    time.Time
+
+	memory chainMemory
+	omit   omissions
 }
+
+// omissions are checks that tests of the tests leave out.
+type omissions struct{ nonce, confirm, repair bool }
 
 var _ guard.Artifact = (*File)(nil)
 
@@ -113,9 +123,7 @@ func OpenFileOn(fsy fsys.FS, path string, o *FileOptions) (*File, error) {
 	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		return nil, fmt.Errorf("guard %s: %w", f.path, err)
 	}
-	if err := f.admitMount(m); err != nil {
-		return nil, err
-	}
+	f.remote = isRemote(m)
 	return f, nil
 }
 
@@ -155,7 +163,7 @@ func guardOpenURL(_ context.Context, u *url.URL) (guard.Guard, error) {
 
 // Target is the file's absolute path, as others need it to open the same guard; a URL if that takes an option.
 func (f *File) Target() string {
-	if !f.remote {
+	if !f.remote || !f.options.AllowNetwork {
 		return f.path
 	}
 	return (&url.URL{Scheme: "file", Path: f.path, RawQuery: "network=allow"}).String()
@@ -166,24 +174,35 @@ func (f *File) Close() error { return nil }
 
 // Mark reads the mark without taking the lock: it answers while another process is inside.
 func (f *File) Mark(ctx context.Context) (fence.Mark, error) {
-	v, err := f.visit()
-	if err != nil {
-		return fence.Mark{}, err
-	}
-	defer v.leave()
-	s, err := v.look(ctx)
+	s, err := f.state(ctx)
 	return s.mark, err
 }
 
 // Rekeyed tells of the last Rekey. It takes no lock.
 func (f *File) Rekeyed(ctx context.Context) (Rekeyed, error) {
+	s, err := f.state(ctx)
+	return s.rekeyed, err
+}
+
+// state reads the sidecar, or the newest version of the chain.
+func (f *File) state(ctx context.Context) (slotState, error) {
 	v, err := f.visit()
 	if err != nil {
-		return Rekeyed{}, err
+		return slotState{}, err
 	}
 	defer v.leave()
-	s, err := v.look(ctx)
-	return s.rekeyed, err
+	c, err := v.chain()
+	if err != nil {
+		return slotState{}, err
+	}
+	if c == nil {
+		return v.look(ctx)
+	}
+	newest, err := c.state(ctx)
+	if err == nil {
+		c.repair(ctx)
+	}
+	return newest.slot(), err
 }
 
 // Raise advances the mark without writing. The file need not exist.
@@ -239,6 +258,14 @@ func (f *File) change(ctx context.Context, to func(slotState) (slotState, error)
 		return fence.Mark{}, err
 	}
 	defer v.leave()
+	c, err := v.chainFor(ctx)
+	if err != nil {
+		return fence.Mark{}, err
+	}
+	if c != nil {
+		next, err := c.change(ctx, to)
+		return next.Mark, err
+	}
 	in, err := v.enter(ctx)
 	if err != nil {
 		return fence.Mark{}, err

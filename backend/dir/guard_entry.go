@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/internal/fsys"
+	"github.com/croft-dev/croft/store"
 )
 
 // guardEntry is one call's stay inside the lock.
@@ -73,6 +74,9 @@ func (v *visit) enterLocked(w *waiting) (*guardEntry, error) {
 // isCurrent reports whether the locked file is still the one at the sidecar's path.
 func (in *guardEntry) isCurrent() (bool, error) {
 	if err := in.f.stay(); err != nil {
+		return false, err
+	}
+	if err := in.f.unchained("nothing was changed: try again"); err != nil {
 		return false, err
 	}
 	mine, err := in.file.Stat()
@@ -181,8 +185,13 @@ func (in *guardEntry) put(s slotState) error {
 	return nil
 }
 
-// recheck reads the mark anew on a mount that may not keep locks: if it is not what this call has written, another was inside.
+// recheck looks whether a chain of versions has begun meanwhile: it may not have
+// seen this change. On a mount that may not keep locks, it reads the mark anew:
+// if it is not what this call has written, another was inside.
 func (in *guardEntry) recheck() error {
+	if err := in.f.unchained("whether this change counts is not known: look at the mark"); err != nil {
+		return store.Unknown(err)
+	}
 	if !in.f.remote {
 		return nil
 	}

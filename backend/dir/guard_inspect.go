@@ -20,10 +20,14 @@ func (f *File) checkName() error {
 	switch {
 	case strings.HasSuffix(strings.ToLower(base), guardSuffix): // macOS does not tell the two apart
 		return fmt.Errorf("%w target %s: names that end in %s are those of sidecars; name the file that it guards", fence.ErrInvalid, f.path, guardSuffix)
+	case strings.HasSuffix(strings.ToLower(base), guardSuffix+chainSuffix):
+		return fmt.Errorf("%w target %s: names that end in %s are those of guards; name the file that it guards",
+			fence.ErrInvalid, f.path, guardSuffix+chainSuffix)
 	case guardIsStage(base):
 		return fmt.Errorf("%w target %s: names like this are those of unfinished writes; choose another", fence.ErrInvalid, f.path)
-	case len(base)+len(guardSuffix) > maxName:
-		return fmt.Errorf("%w target %s: its name is too long for a sidecar beside it (%s is appended); choose a shorter one", fence.ErrInvalid, f.path, guardSuffix)
+	case len(base)+len(guardSuffix+chainSuffix) > maxName:
+		return fmt.Errorf("%w target %s: its name is too long for what lies beside it (%s is appended); choose a shorter one",
+			fence.ErrInvalid, f.path, guardSuffix+chainSuffix)
 	}
 	return nil
 }
@@ -58,15 +62,7 @@ func (v *visit) inspect() (fs.FileInfo, error) {
 	return info, nil
 }
 
-// admitMount refuses file systems whose locks may not hold between machines, unless that was allowed.
-func (f *File) admitMount(m ground.Mount) error {
-	if m.Kind != ground.Network && m.Name != "fuse" && m.Name != "macfuse" && m.Name != "osxfuse" {
-		return nil
-	}
-	if !f.options.AllowNetwork {
-		return fmt.Errorf("%w target %s: it lies on a network or FUSE mount (%s), where locks may not hold between machines; "+
-			"guard it where the disk is, or allow it with file://%s?network=allow: a second writer is then noticed, not prevented", fence.ErrInvalid, f.path, m.Name, f.path)
-	}
-	f.remote = true
-	return nil
+// isRemote reports whether a mount's locks may not hold between machines.
+func isRemote(m ground.Mount) bool {
+	return m.Kind == ground.Network || m.Name == "fuse" || m.Name == "macfuse" || m.Name == "osxfuse"
 }

@@ -150,7 +150,7 @@ func TestGuardRefusesWhatItCannotGuard(t *testing.T) {
 }
 
 func TestGuardLongNamesFit(t *testing.T) {
-	f := guardOpen(t, filepath.Join(t.TempDir(), strings.Repeat("ü", 124)))
+	f := guardOpen(t, filepath.Join(t.TempDir(), strings.Repeat("ü", 123)))
 	guardPut(t, f, 1, "one")
 	guardPut(t, f, 2, "two")
 	guardHas(t, f, 2, "two")
@@ -326,26 +326,50 @@ func TestGuardSidecarRemovedWhileWaitingForItIsMadeAnew(t *testing.T) {
 	guardHas(t, f, 7, "seven")
 }
 
-func TestGuardOnANetworkMountNeedsPermissionAndLooksAgain(t *testing.T) {
-	path := filepath.Join(guardTemp(t), "artifact")
-	for _, m := range []ground.Mount{{Name: "nfs", Kind: ground.Network}, {Name: "fuse", Kind: ground.Foreign}, {Name: "macfuse", Kind: ground.Foreign}} {
-		f := guardOpen(t, path)
-		if err := f.admitMount(m); !errors.Is(err, fence.ErrInvalid) || !strings.Contains(err.Error(), "network=allow") || !strings.Contains(err.Error(), m.Name) {
-			t.Errorf("%s: %v, want it refused with the way to allow it", m.Name, err)
-		}
-		f.options.AllowNetwork = true
-		if err := f.admitMount(m); err != nil || f.Target() != "file://"+path+"?network=allow" {
-			t.Errorf("%s, allowed: %v, target %s", m.Name, err, f.Target())
+func TestGuardKnowsNetworkMounts(t *testing.T) {
+	for _, m := range []ground.Mount{
+		{Name: "nfs", Kind: ground.Network}, {Name: "fuse", Kind: ground.Foreign}, {Name: "macfuse", Kind: ground.Foreign},
+	} {
+		if !isRemote(m) {
+			t.Errorf("%s is taken for a local disk", m.Name)
 		}
 	}
-	for _, m := range []ground.Mount{{Name: "ext4", Kind: ground.Local}, {Name: "tmpfs", Kind: ground.Memory}, {Name: "vfat", Kind: ground.Foreign}, {Name: "overlay", Kind: ground.Overlay}, {}} {
-		if err := guardOpen(t, path).admitMount(m); err != nil {
-			t.Errorf("%s: %v", m.Name, err)
+	for _, m := range []ground.Mount{
+		{Name: "ext4", Kind: ground.Local}, {Name: "tmpfs", Kind: ground.Memory}, {Name: "vfat", Kind: ground.Foreign},
+		{Name: "overlay", Kind: ground.Overlay}, {},
+	} {
+		if isRemote(m) {
+			t.Errorf("%s is taken for a network mount", m.Name)
 		}
 	}
+}
 
+// noLinks fails every link, as a file system without hard links does.
+func noLinks(s fsys.Step) error {
+	if s.Op == "link" {
+		return syscall.EPERM
+	}
+	return nil
+}
+
+// TestGuardOnAMountWithoutLinksNeedsPermissionAndLooksAgain: the refusal says
+// what to use instead.
+func TestGuardOnAMountWithoutLinksNeedsPermissionAndLooksAgain(t *testing.T) {
+	path := filepath.Join(guardTemp(t), "artifact")
 	f := guardOpen(t, path)
-	f.remote = true
+	f.remote, f.fs = true, &fsys.Faulty{FS: fsys.OS{}, Before: noLinks}
+	_, err := f.Write(t.Context(), guardStamp(1), strings.NewReader("one"))
+	if !errors.Is(err, fence.ErrInvalid) || !strings.Contains(err.Error(), "network=allow") {
+		t.Errorf("%v, want it refused with the way to allow it", err)
+	}
+	if _, err := os.Lstat(f.sidecar + chainSuffix); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a chain was begun: %v", err)
+	}
+	guardAlone(t, f)
+	f.options.AllowNetwork = true
+	if f.Target() != "file://"+path+"?network=allow" {
+		t.Errorf("allowed: target %s", f.Target())
+	}
 	guardPut(t, f, 1, "one") // nobody else: nothing is amiss
 	intrude := func() {
 		image, err := os.ReadFile(f.sidecar)
@@ -357,8 +381,8 @@ func TestGuardOnANetworkMountNeedsPermissionAndLooksAgain(t *testing.T) {
 		copy(image[s.offset():], s.encode())
 		guardMust(t, os.WriteFile(f.sidecar, image, 0o600))
 	}
-	f.fs = &fsys.Faulty{FS: fsys.OS{}, After: func(s fsys.Step) error {
-		if s.Op == "rename" {
+	f.fs = &fsys.Faulty{FS: fsys.OS{}, Before: noLinks, After: func(s fsys.Step) error {
+		if s.Op == "rename" && s.Path == path {
 			intrude()
 		}
 		return nil
@@ -367,8 +391,8 @@ func TestGuardOnANetworkMountNeedsPermissionAndLooksAgain(t *testing.T) {
 		t.Errorf("another inside at the same time: %v, want ErrLockNotKept", err)
 	}
 	synced := 0
-	f.fs = &fsys.Faulty{FS: fsys.OS{}, After: func(s fsys.Step) error {
-		if s.Op == "sync" {
+	f.fs = &fsys.Faulty{FS: fsys.OS{}, Before: noLinks, After: func(s fsys.Step) error {
+		if s.Op == "sync" && s.Path == f.sidecar {
 			if synced++; synced == 1 {
 				intrude()
 			}

@@ -1,8 +1,6 @@
 package dir
 
 import (
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -44,13 +42,47 @@ type guardStage struct {
 // stage makes an empty file beside the artifact, with the permissions of the old one or, if there is none, those a shell's redirection would give. It is
 // locked for as long as it is open, so that nobody takes it for a leftover however long the content takes to come.
 func (v *visit) stage(old fs.FileInfo) (*guardStage, error) {
-	perm := fs.FileMode(0o666) // and the umask
-	if old != nil {
-		perm = 0o600 // nobody reads it before it has the group it shall have
+	s, err := v.stageAs(v.newStageName(), stagePerm(old))
+	if err != nil {
+		return nil, err
 	}
-	var random [8]byte
-	_, _ = rand.Read(random[:]) // does not fail
-	path := filepath.Join(v.folder, v.stagePrefix()+hex.EncodeToString(random[:]))
+	if _, err := guardTryLock(s.file); err != nil {
+		return nil, s.drop(v.failed("locking the staged content", err))
+	}
+	if err := s.dress(old); err != nil {
+		return nil, s.drop(err)
+	}
+	return s, nil
+}
+
+// stageAt is stage at a given path, without a lock.
+func (v *visit) stageAt(path string, old fs.FileInfo) (*guardStage, error) {
+	s, err := v.stageAs(path, stagePerm(old))
+	if err != nil {
+		return nil, err
+	}
+	if err := s.dress(old); err != nil {
+		return nil, s.drop(err)
+	}
+	return s, nil
+}
+
+// stagePerm is what a staged file is made with. Nobody reads it before it has
+// the group that it shall have. Without an artifact the umask decides.
+func stagePerm(old fs.FileInfo) fs.FileMode {
+	if old != nil {
+		return 0o600
+	}
+	return 0o666
+}
+
+// newStageName is a fresh name beside the artifact.
+func (f *File) newStageName() string {
+	return filepath.Join(f.folder, f.stagePrefix()+newNonce()[:16])
+}
+
+// stageAs makes an empty file.
+func (v *visit) stageAs(path string, perm fs.FileMode) (*guardStage, error) {
 	file, err := v.fs.Open(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		_ = v.fs.Remove(path) // a network mount may say no to what it did; nobody else has this name
@@ -61,14 +93,7 @@ func (v *visit) stage(old fs.FileInfo) (*guardStage, error) {
 	if err != nil {
 		return nil, v.failed("staging the new content", err)
 	}
-	s := &guardStage{f: v, file: file, path: path}
-	if _, err := guardTryLock(file); err != nil {
-		return nil, s.drop(v.failed("locking the staged content", err))
-	}
-	if err := s.dress(old); err != nil {
-		return nil, s.drop(err)
-	}
-	return s, nil
+	return &guardStage{f: v, file: file, path: path}, nil
 }
 
 // failed says what the file system would not do.
@@ -146,28 +171,45 @@ func (v *visit) sweep(now time.Time) {
 		return
 	}
 	v.swept = now
-	names, err := v.fs.Names(v.folder)
-	if err != nil {
-		return
-	}
-	for _, name := range names {
-		if guardIsStage(name) && strings.HasPrefix(name, v.stagePrefix()) {
-			v.sweepOne(filepath.Join(v.folder, name), now)
-		}
-	}
+	v.sweepBeside()
 }
 
-func (v *visit) sweepOne(path string, now time.Time) {
+// sweepBeside removes what lies staged beside the artifact and is old enough.
+func (v *visit) sweepBeside() (removed int) {
+	names, err := v.fs.Names(v.folder)
+	if err != nil {
+		return 0
+	}
+	for _, name := range names {
+		if guardIsStage(name) && strings.HasPrefix(name, v.stagePrefix()) && v.sweepOne(filepath.Join(v.folder, name)) {
+			removed++
+		}
+	}
+	return removed
+}
+
+func (v *visit) sweepOne(path string) bool {
 	info, err := v.fs.Lstat(path)
-	if err != nil || !info.Mode().IsRegular() || now.Sub(info.ModTime()) < guardStageAge {
-		return
+	if err != nil || time.Since(info.ModTime()) < guardStageAge {
+		return false
+	}
+	if info.IsDir() { // a chain that was never begun
+		// In one step: its maker, if it comes back, must not put half of it in place.
+		grave := &chain{v, v.newStageName()}
+		if v.fs.Rename(path, grave.home) != nil {
+			return false
+		}
+		grave.clear()
+		return true
+	}
+	if !info.Mode().IsRegular() {
+		return false
 	}
 	file, err := v.fs.Open(path, os.O_WRONLY, 0)
 	if err != nil {
-		return
+		return false
 	}
 	defer file.Close()
-	if free, err := guardTryLock(file); err == nil && free {
-		_ = v.fs.Remove(path)
-	}
+	free, err := guardTryLock(file)
+	return err == nil && free && v.fs.Remove(path) == nil
 }

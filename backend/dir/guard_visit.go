@@ -1,8 +1,10 @@
 package dir
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"syscall"
 
 	"github.com/croft-dev/croft/fence"
@@ -31,6 +33,36 @@ func (f *File) visit() (*visit, error) {
 }
 
 func (v *visit) leave() { _ = v.fs.Close() }
+
+// chainFor is the chain that a change goes to; nil: to the sidecar. On a network
+// mount it begins one. Everybody uses a chain once it is there, also on the
+// server's own disk.
+func (v *visit) chainFor(ctx context.Context) (*chain, error) {
+	c, err := v.chain()
+	if err != nil || c != nil || !v.remote {
+		return c, err
+	}
+	c, err = v.begin(ctx)
+	if errors.Is(err, errNoLink) {
+		if v.options.AllowNetwork {
+			return nil, nil
+		}
+		return nil, v.noLink(err)
+	}
+	return c, err
+}
+
+// unchained refuses to go on with the sidecar once there is a chain.
+func (v *visit) unchained(advice string) error {
+	switch _, err := v.fs.Lstat(v.sidecar + chainSuffix); {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return v.explain(err)
+	}
+	return fmt.Errorf("guard %s: another machine has begun to write it over a network mount, and its mark has moved to %s; %s",
+		v.path, v.sidecar+chainSuffix, advice)
+}
 
 // stay refuses to go on in a folder that is no longer where its path leads:
 // nobody would find there what is written.

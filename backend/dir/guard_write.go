@@ -25,18 +25,33 @@ func (f *File) Write(ctx context.Context, stamp fence.Stamp, r io.Reader) (guard
 		return guard.Receipt{}, err
 	}
 	defer v.leave()
+	c, err := v.chainFor(ctx)
+	switch {
+	case err != nil:
+		return guard.Receipt{}, err
+	case c != nil:
+		return c.write(ctx, stamp, r)
+	}
 	return v.write(ctx, stamp, r)
 }
 
-func (v *visit) write(ctx context.Context, stamp fence.Stamp, r io.Reader) (guard.Receipt, error) {
+// replaceable looks at the artifact and says why it cannot be replaced.
+func (v *visit) replaceable() (fs.FileInfo, error) {
 	old, err := v.inspect()
+	if err != nil || old == nil {
+		return nil, err
+	}
+	if err := v.fs.Writable(v.path); err != nil && !vanished(err) {
+		return nil, fmt.Errorf("guard %s: %w; it is write-protected, and replacing it would get around that: "+
+			"give it write permission first", v.path, err)
+	}
+	return old, nil
+}
+
+func (v *visit) write(ctx context.Context, stamp fence.Stamp, r io.Reader) (guard.Receipt, error) {
+	old, err := v.replaceable()
 	if err != nil {
 		return guard.Receipt{}, err
-	}
-	if old != nil {
-		if err := v.fs.Writable(v.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return guard.Receipt{}, fmt.Errorf("guard %s: %w; it is write-protected, and replacing it would get around that: give it write permission first", v.path, err)
-		}
 	}
 	now, err := v.look(ctx)
 	if err != nil {

@@ -1,0 +1,86 @@
+//go:build linux || darwin
+
+package dir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+
+	"github.com/croft-dev/croft/guard/guardtest"
+	"github.com/croft-dev/croft/internal/fsys"
+	"github.com/croft-dev/croft/internal/testenv"
+)
+
+// chainOpen opens the guard of a file as if it lay on a network mount.
+func chainOpen(t testing.TB, fsy fsys.FS, path string) *File {
+	t.Helper()
+	f := guardOpen(t, path)
+	f.remote, f.fs = true, fsy
+	return f
+}
+
+// chainContents is what was committed, and whether anything was.
+func chainContents(ctx context.Context, f *File) ([]byte, bool, error) {
+	content, err := f.Open(ctx)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	defer content.Close()
+	data, err := io.ReadAll(content)
+	return data, err == nil, err
+}
+
+// chainResource is a guarded file that each handle reaches by one of some paths.
+func chainResource(open func(t testing.TB, handle int) *File) guardtest.Resource {
+	handles := 0
+	return guardtest.Resource{
+		Open: func(t testing.TB) guardtest.Handle {
+			handles++
+			return guardtest.Artifact(&oneTarget{open(t, handles)})
+		},
+		Read: func(ctx context.Context) ([]byte, bool, error) { return chainContents(ctx, open(nil, 0)) },
+		Audit: func(ctx context.Context) (string, error) {
+			r, err := open(nil, 1).Rekeyed(ctx)
+			return fmt.Sprint(r), err
+		},
+	}
+}
+
+// oneTarget goes by the file's name alone: its path differs between mounts.
+type oneTarget struct{ *File }
+
+func (o *oneTarget) Target() string { return filepath.Base(o.path) }
+
+func TestChainConformance(t *testing.T) {
+	t.Parallel()
+	guardtest.Run(t, guardtest.Harness{Make: func(t testing.TB) guardtest.Resource {
+		path := filepath.Join(testenv.Memory(t), "artifact")
+		return chainResource(func(testing.TB, int) *File { return chainOpen(t, fsys.OS{}, path) })
+	}})
+}
+
+// TestChainConformanceOnANetworkFileSystem: two mounts of one folder, used in
+// turn, and neither told of the other's changes.
+func TestChainConformanceOnANetworkFileSystem(t *testing.T) {
+	_, mounts := testenv.Share(t, 2)
+	var made atomic.Int64
+	guardtest.Run(t, guardtest.Harness{SideBySide: true, Make: func(t testing.TB) guardtest.Resource {
+		name := fmt.Sprintf("artifact%d.json", made.Add(1))
+		return chainResource(func(_ testing.TB, handle int) *File {
+			f := guardOpen(t, filepath.Join(mounts[handle%2], name))
+			if !f.remote {
+				t.Fatalf("%s is taken for a local disk", f.path)
+			}
+			return f
+		})
+	}})
+}
