@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/croft-dev/croft/fence"
 )
@@ -103,7 +104,14 @@ func (c *chain) tryLink() error {
 	probe := c.stageName(newNonce())
 	defer c.fs.Remove(probe)
 	if err := c.fs.Link(c.versionPath(1), probe); err != nil {
-		return fmt.Errorf("%w (%w)", errNoLink, err)
+		_, missing := c.fs.Lstat(probe) // it may be only the answer that is missing
+		switch {
+		case missing == nil:
+		case errors.Is(err, errors.ErrUnsupported), errors.Is(err, syscall.EPERM), errors.Is(err, syscall.EMLINK):
+			return fmt.Errorf("%w (%w)", errNoLink, err)
+		default:
+			return err
+		}
 	}
 	if c.fs.Link(c.versionPath(1), probe) == nil {
 		return fmt.Errorf("%w (a second link to one name was not refused)", errNoLink)
