@@ -238,4 +238,3 @@ func (c *chain) state(ctx context.Context) (chainVersion, error) {
 	}
 	return newest.with(s), err
 }
-

@@ -14,13 +14,14 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/fsys"
+	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/store"
 )
 
 // TestChainTakesOverTheMarkOfASidecar, with the audit and the content; and from
 // then on a guard on the server's own disk follows the chain.
 func TestChainTakesOverTheMarkOfASidecar(t *testing.T) {
-	path := filepath.Join(guardTemp(t), "artifact")
+	path := filepath.Join(testenv.Memory(t), "artifact")
 	local := guardOpen(t, path)
 	guardPut(t, local, 5, "five")
 	if _, err := local.Rekey(t.Context(), "tests/job", "ann", "moved"); err != nil {
@@ -57,7 +58,7 @@ func TestChainTakesOverTheMarkOfASidecar(t *testing.T) {
 // seen the write, or the writer is not told that it counts.
 func TestChainAndSidecarNeverBothAdmit(t *testing.T) {
 	for at := 0; ; at++ {
-		path := filepath.Join(guardTemp(t), "artifact")
+		path := filepath.Join(testenv.Memory(t), "artifact")
 		guardPut(t, guardOpen(t, path), 1, "one")
 		n := 0
 		h := hold(func(fsys.Step) bool { n++; return n > at })
@@ -104,7 +105,7 @@ func TestChainAndSidecarNeverBothAdmit(t *testing.T) {
 
 // TestChainRefusesAForeignSidecarBesideIt: some program does not know of it.
 func TestChainRefusesAForeignSidecarBesideIt(t *testing.T) {
-	path := filepath.Join(guardTemp(t), "artifact")
+	path := filepath.Join(testenv.Memory(t), "artifact")
 	guardPut(t, guardOpen(t, path), 9, "nine")
 	image, err := os.ReadFile(path + guardSuffix)
 	guardMust(t, err)
@@ -123,7 +124,7 @@ func TestChainRefusesAForeignSidecarBesideIt(t *testing.T) {
 // together, the copy is whole, and the next owner can write.
 func TestChainSurvivesACrashAtEveryStep(t *testing.T) {
 	for at := 0; ; at++ {
-		path := filepath.Join(guardTemp(t), "artifact")
+		path := filepath.Join(testenv.Memory(t), "artifact")
 		if at%2 == 0 {
 			guardPut(t, guardOpen(t, path), 1, "one") // the chain is begun, and takes over
 		} else {
@@ -165,7 +166,7 @@ func TestChainSurvivesACrashAtEveryStep(t *testing.T) {
 // TestChainStaysSmall: old versions and contents go, and what dead writers left
 // goes when it is a day old.
 func TestChainStaysSmall(t *testing.T) {
-	path := filepath.Join(guardTemp(t), "artifact")
+	path := filepath.Join(testenv.Memory(t), "artifact")
 	f := chainOpen(t, fsys.OS{}, path)
 	for token := range fence.Token(3 * chainKeeps) {
 		guardPut(t, f, token+1, fmt.Sprint("content ", token+1))

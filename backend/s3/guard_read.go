@@ -9,7 +9,11 @@ import (
 	"hash"
 	"io"
 	"io/fs"
+
+	"github.com/croft-dev/croft/guard"
 )
+
+var _ guard.Reader = (*Guard)(nil)
 
 // ErrContentDamaged is matched by the error about content whose hash is not the one that was committed.
 var ErrContentDamaged = errors.New("the content is not what was committed")
@@ -30,9 +34,10 @@ func (g *Guard) Open(ctx context.Context) (*Reader, error) {
 		body, size, err := g.open(ctx, name)
 		switch {
 		case err == nil && now.Payload == nil:
-			return &Reader{body, now.Mark, size}, nil
+			return &Reader{ReadCloser: body, Mark: now.Mark, Size: size}, nil
 		case err == nil:
-			return &Reader{&verified{body, sha256.New(), now.Payload, 0}, now.Mark, now.Payload.Size}, nil
+			body = &verified{body, sha256.New(), now.Payload, 0}
+			return &Reader{ReadCloser: body, Mark: now.Mark, Size: now.Payload.Size}, nil
 		case faultOf(err) != absent:
 			return nil, unknown(g.explain(err))
 		case now.Payload == nil:

@@ -162,13 +162,10 @@ func (g *Guard) refresh(ctx context.Context, content *payload) error {
 	}
 }
 
-// Reader is the content of a guarded object at one moment. Its last Read reports content that is not what was committed by an error matching ErrContentDamaged instead of io.EOF.
-type Reader struct {
-	io.ReadCloser
-	// Mark is the mark under which it was read, Size its length in bytes.
-	Mark fence.Mark
-	Size int64
-}
+// Reader is the content of a guarded object at one moment. If it is not what was
+// committed, its last Read returns an error that matches ErrContentDamaged
+// instead of io.EOF.
+type Reader = guard.Content
 
 // open is a GET of a whole object.
 func (g *Guard) open(ctx context.Context, name string) (io.ReadCloser, int64, error) {

@@ -50,6 +50,7 @@ func (a *app) commands() []*cobra.Command {
 		a.workCommand(),
 
 		a.writeCommand(),
+		a.readCommand(),
 		a.guardCommand(),
 		a.proxyCommand(),
 

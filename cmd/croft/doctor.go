@@ -13,15 +13,18 @@ import (
 
 func (a *app) doctorCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:     "doctor",
+		Use:     "doctor [TARGET]",
 		GroupID: groupTool,
-		Short:   "Examine whether the store is fit for its task",
+		Short:   "Examine whether the store, or a guard, is fit for its task",
 		Long: `Examine the store as it is configured: how far its answers can be relied on, how its clock compares with this machine's, and
-what weakens it. Exit code 1 says that something is bad; a warning is something that could be better. Exit code 14 says that nobody
+what weakens it. With TARGET, the path or URL of a guarded resource, examine that instead: which guard it has, and why. Exit code 1 says that something is bad; a warning is something that could be better. Exit code 14 says that nobody
 answers.`,
-		Example: "  croft doctor\n  croft doctor --store sqlite:///var/lib/croft.db\n  croft doctor --store etcd://host1,host2,host3/prefix --json",
-		Args:    takes(),
-		RunE: func(c *cobra.Command, _ []string) error {
+		Example: "  croft doctor\n  croft doctor --store sqlite:///var/lib/croft.db\n  croft doctor --store etcd://host1,host2,host3/prefix --json\n  croft doctor /shared/out/today.json",
+		Args:    takes("[TARGET]"),
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return a.doctorTarget(c.Context(), args[0])
+			}
 			return a.doctor(c.Context())
 		},
 	}
@@ -40,6 +43,12 @@ func (a *app) doctor(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	name, _, _ := a.storeName() // it was opened by this name
+	return a.reportFindings(findings, store.Redact(name))
+}
+
+// reportFindings prints what was found, and fails if something is bad.
+func (a *app) reportFindings(findings []store.Finding, name string) error {
 	count := map[store.Level]int{}
 	for i := range findings {
 		f := &findings[i]
@@ -50,7 +59,7 @@ func (a *app) doctor(ctx context.Context) error {
 		}
 	}
 	if !a.json {
-		a.printFindings(findings, count)
+		a.printFindings(findings, count, line(name))
 	}
 	if count[store.Bad] > 0 {
 		return exitError(exitFailed)
@@ -101,7 +110,7 @@ func signed(d time.Duration) string {
 }
 
 // printFindings prints what was seen, then what to do about it, then the sum of it all.
-func (a *app) printFindings(findings []store.Finding, count map[store.Level]int) {
+func (a *app) printFindings(findings []store.Finding, count map[store.Level]int, name string) {
 	t := a.table("CHECK", "LEVEL", "SEEN")
 	t.whole = true
 	colours := map[store.Level]colour{store.OK: green, store.Warn: yellow, store.Bad: red}
@@ -115,8 +124,6 @@ func (a *app) printFindings(findings []store.Finding, count map[store.Level]int)
 			fmt.Fprintf(a.stdout, "%s: %s\n", line(f.Check), line(f.Advice))
 		}
 	}
-	name, _, _ := a.storeName() // it was opened by this name
-	name = line(store.Redact(name))
 	switch p := a.palette(); {
 	case count[store.Bad] > 0:
 		fmt.Fprintf(a.stdout, "%s: %s\n", p.paint(red, "not fit"), name)
