@@ -9,12 +9,15 @@ import (
 	"io"
 	"io/fs"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 
+	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard/guardtest"
 	"github.com/croft-dev/croft/internal/fsys"
 	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/store"
 )
 
 // chainOpen opens the guard of a file as if it lay on a network mount.
@@ -83,4 +86,44 @@ func TestChainConformanceOnANetworkFileSystem(t *testing.T) {
 			return f
 		})
 	}})
+}
+
+// TestChainOfTwoMountsAndTheServersOwnDisk: the file of the first example, which
+// two machines and the server itself write.
+func TestChainOfTwoMountsAndTheServersOwnDisk(t *testing.T) {
+	served, mounts := testenv.Share(t, 2)
+	open := func(folder string) *File { return guardOpen(t, filepath.Join(folder, "today.json")) }
+	says := func(f *File, want string) {
+		t.Helper()
+		findings, err := f.Examine(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, found := range findings {
+			if found.Level != store.OK {
+				t.Errorf("%+v", found)
+			}
+			if found.Check == "guard" && !strings.Contains(found.Seen, want) {
+				t.Errorf("it says %q, want %q", found.Seen, want)
+			}
+		}
+	}
+	local, one, two := open(served), open(mounts[0]), open(mounts[1])
+	says(local, "because the file lies on a local disk")
+	says(one, "from the first write on")
+	guardPut(t, local, 1, "by the server")
+	guardPut(t, one, 2, "by machine one")
+	guardHas(t, local, 2, "by machine one")
+	guardPut(t, local, 3, "by the server again")
+	for _, f := range []*File{local, one, two} {
+		if _, err := f.Write(t.Context(), guardStamp(2), strings.NewReader("late")); !errors.Is(err, fence.ErrStale) {
+			t.Errorf("a stale write at %s: %v", f.path, err)
+		}
+		if got, _, err := chainContents(t.Context(), f); err != nil || string(got) != "by the server again" {
+			t.Errorf("%s: %q, %v", f.path, got, err)
+		}
+	}
+	says(local, "because other machines write the file over a network mount")
+	says(two, "because the file lies on a network or FUSE mount (fuse)")
+	guardtest.ByURL(t, two)
 }
