@@ -16,6 +16,7 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/internal/fsys"
 	"github.com/croft-dev/croft/store"
 )
 
@@ -146,7 +147,14 @@ func (c *chain) adopt(ctx context.Context) (*chainFile, error) {
 		return nil, c.failed("reading the old content", err)
 	}
 	defer file.Close()
-	return c.stage(ctx, old, io.NewSectionReader(file, 0, 1<<62))
+	info, err := file.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fsys.ErrNotRegular
+	}
+	if err != nil {
+		return nil, c.failed("reading the old content", err)
+	}
+	return c.stage(ctx, old, io.NewSectionReader(file, 0, info.Size()))
 }
 
 // content opens the content that the newest version names, and checks it while
