@@ -63,6 +63,13 @@ const defaultLockWait = 10 * time.Second
 // its steps there. A call whose directory is moved away meanwhile ends with an
 // error.
 //
+// On a network mount there is no lock to rely on. There the guard is a chain of
+// versions in the folder NAME.fence.d, each made by one link(2), and the file
+// is a copy of the committed content for ordinary readers. [File.Open] gives
+// what was committed. The copy is refreshed after each commit. If the writer
+// dies or stands still in between, the next call repairs it. Where there is
+// such a folder, it is used on local disks, too.
+//
 // All methods are safe for concurrent use. A File holds nothing open between calls.
 type File struct {
 	path    string // of the artifact, absolute, symbolic links resolved
