@@ -12,11 +12,11 @@ import (
 // The chain is the guard of a file on a network mount, where no lock can be
 // relied on. It lies beside the artifact, in the folder NAME.fence.d:
 //
-//	00000000000000000017.json     version 17: mark, content, and which version it follows
-//	content-00…17-NONCE           the content that version 17 committed; never changed
-//	new-00…18-NONCE               version 18 as somebody would like it
-//	stage-NONCE                   content that is still being read
-//	sidecar                       the mark of the time before the chain
+//	00…17.json           version 17: mark, content, and what it follows
+//	content-00…17-NONCE  the content of version 17, never changed
+//	new-00…18-NONCE      version 18, if its maker is the first
+//	stage-NONCE          content that is still being read
+//	sidecar              the mark of the time before the chain
 //
 // A change is committed by one link(2): a finished, synced file gets the name
 // of the next version, and of many that try only one gets it. The version holds
@@ -88,8 +88,7 @@ func (v *visit) chain() (*chain, error) {
 	}
 	if planted(info, folder) {
 		if artifact, err := v.fs.Lstat(v.path); err != nil || guardUser(info) != guardUser(artifact) {
-			return nil, &ChainError{Path: c.home, Reason: fmt.Sprintf("user %d has made it, in a directory where every user "+
-				"can make files", guardUser(info))}
+			return nil, c.damaged(c.home, "user %d has made it, in a directory where every user can make files", guardUser(info))
 		}
 	}
 	return c, nil
@@ -102,8 +101,9 @@ type ChainError struct {
 }
 
 func (e *ChainError) Error() string {
-	return fmt.Sprintf("%s is damaged (%s), and with it the memory of whose writes count; restore it, or once no old writer "+
-		"is alive move it away and raise the fence with the token of the present owner: croft guard raise TARGET", e.Path, e.Reason)
+	return fmt.Sprintf("%s is damaged (%s), and with it the memory of whose writes count; restore it, or once "+
+		"no old writer is alive move it away and raise the fence with the token of the present owner: "+
+		"croft guard raise TARGET", e.Path, e.Reason)
 }
 
 func (c *chain) damaged(path, format string, args ...any) error {

@@ -12,6 +12,10 @@ import (
 	"github.com/croft-dev/croft/fence"
 )
 
+// ErrTwoGuards is matched when a sidecar with a mark lies beside a chain of
+// versions: nothing is admitted until one of them is gone.
+var ErrTwoGuards = errors.New("the file has two guards")
+
 // errNoLink: the file system cannot make hard links, or makes them badly.
 var errNoLink = errors.New("its file system has no reliable hard links")
 
@@ -135,9 +139,9 @@ func (c *chain) clear() {
 
 // noLink refuses a network mount without links, and says what to use instead.
 func (f *File) noLink(err error) error {
-	return fmt.Errorf("%w target %s: it lies on a network or FUSE mount, and %w; guard it on a mount whose server has hard links "+
-		"(NFS, SSHFS, CephFS), guard it in a database or in object storage, or allow it with file://%s?network=allow: a second "+
-		"writer is then noticed, not prevented", fence.ErrInvalid, f.path, err, f.path)
+	return fmt.Errorf("%w target %s: it lies on a network or FUSE mount, and %w; guard it on a mount whose server "+
+		"has hard links (NFS, SSHFS, CephFS), guard it in a database or in object storage, or allow it with "+
+		"file://%s?network=allow: a second writer is then noticed, not prevented", fence.ErrInvalid, f.path, err, f.path)
 }
 
 // settled is the newest version, once the sidecar from before the chain counts
@@ -233,6 +237,6 @@ func (c *chain) alone(ctx context.Context) error {
 		_ = c.fs.Remove(c.sidecar)
 		return nil
 	}
-	return &SidecarError{Path: c.sidecar, Reason: fmt.Sprintf("it has the mark of token %d, and beside it is %s, which counts: "+
-		"a program that does not know of it has written the file, or a backup was restored", s.mark.Token, c.home)}
+	return fmt.Errorf("%w: %s has the mark of token %d, and beside it is %s, which counts; stop the program that "+
+		"does not know of it, or was a backup restored? Then remove %s", ErrTwoGuards, c.sidecar, s.mark.Token, c.home, c.sidecar)
 }

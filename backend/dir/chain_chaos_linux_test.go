@@ -23,7 +23,7 @@ import (
 	"github.com/croft-dev/croft/store"
 )
 
-var chaosFor = flag.Duration("chain.chaos", 10*time.Second, "how long writers are killed and frozen on a network file system")
+var chaosFor = flag.Duration("chain.chaos", 10*time.Second, "how long writers are killed and frozen on two mounts")
 
 const (
 	chaosVariable = "CROFT_TEST_CHAIN_CHAOS"
@@ -119,7 +119,9 @@ func (c *chaos) writer(path string, number int) {
 		c.runs++
 		at := 1 + c.runs%chaosSteps
 		c.mu.Unlock()
-		order, err := json.Marshal(chaosOrder{Path: path, Writer: number, Finish: run % 3, KillAt: at, FreezeAt: at * (run % 5) / 5})
+		order, err := json.Marshal(chaosOrder{
+			Path: path, Writer: number, Finish: run % 3, KillAt: at, FreezeAt: at * (run % 5) / 5,
+		})
 		if err != nil {
 			c.t.Error(err)
 			return
@@ -158,7 +160,7 @@ func (c *chaos) reader(path string) {
 	f := guardOpen(c.t, path)
 	for !c.over() {
 		c.read(f)
-		// SSHFS moves a file that is open out of the way before it renames another over it.
+		// It may vanish for a moment, on SSHFS.
 		plain, err := os.ReadFile(path)
 		if err == nil {
 			_, err = chaosToken(plain)

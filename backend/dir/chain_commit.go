@@ -47,8 +47,8 @@ func (c *chain) commit(
 		case made:
 			return next, nil
 		case !time.Now().Before(w.deadline):
-			return newest, fmt.Errorf("%w: others have changed %s before this call each time it tried; nothing was changed: try again",
-				guard.ErrBusy, c.path)
+			return newest, fmt.Errorf("%w: others have changed %s before this call each time it tried; "+
+				"nothing was changed: try again", guard.ErrBusy, c.path)
 		}
 		rest(ctx, rand.N(chainPause))
 	}
@@ -86,7 +86,8 @@ func (c *chain) add(ctx context.Context, next chainVersion) (bool, error) {
 	}
 	if made {
 		if err := c.sync(c.home); err != nil {
-			return false, store.Unknown(fmt.Errorf("guard %s: the change counts, but may not survive a power cut: %w", c.path, err))
+			err = fmt.Errorf("guard %s: the change counts, but may not survive a power cut: %w", c.path, err)
+			return false, store.Unknown(err)
 		}
 	}
 	_ = c.fs.Remove(temp)
@@ -97,7 +98,8 @@ func (c *chain) add(ctx context.Context, next chainVersion) (bool, error) {
 // little: over a network it may be lost, or be that of a repetition.
 func (c *chain) made(ctx context.Context, next chainVersion, linked error) (bool, error) {
 	unknown := func(err error) (bool, error) {
-		return false, store.Unknown(fmt.Errorf("guard %s: %w; whether the change counts is not known: look at the mark", c.path, err))
+		return false, store.Unknown(fmt.Errorf(
+			"guard %s: %w; whether the change counts is not known: look at the mark", c.path, err))
 	}
 	there, err := c.read(next.Number)
 	if c.omit.nonce && linked != nil {
@@ -180,7 +182,7 @@ func (c *chain) prune(newest chainVersion) uint64 {
 	for number := done + 1; number+chainKeeps <= newest.Number; number++ {
 		old, err := c.read(number)
 		if err == nil {
-			// Its maker may still be waiting for an answer, and the link be repeated.
+			// Its maker may still wait for an answer, and the link be repeated.
 			err = c.fs.Remove(c.part(newKind, number, old.Nonce))
 			if err == nil || errors.Is(err, fs.ErrNotExist) {
 				err = c.fs.Remove(c.versionPath(number))

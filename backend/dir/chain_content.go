@@ -119,8 +119,8 @@ func (c *chain) write(ctx context.Context, stamp fence.Stamp, r io.Reader) (guar
 		_ = c.fs.Remove(filepath.Join(c.home, replaced))
 	}
 	if err := c.refresh(context.WithoutCancel(ctx), next); err != nil {
-		return receipt, fmt.Errorf("guard %s: the new content is committed under token %d, and croft read gives it, but the file is "+
-			"still the old one: %w; the next call repairs it", c.path, next.Mark.Token, err)
+		return receipt, fmt.Errorf("guard %s: the new content is committed under token %d, and croft read gives it, "+
+			"but the file is still the old one: %w; the next call repairs it", c.path, next.Mark.Token, err)
 	}
 	return receipt, nil
 }
@@ -191,7 +191,10 @@ func (c *chain) open(now chainVersion) (*guard.Content, error) {
 		_ = file.Close()
 		return nil, err
 	}
-	body := &checked{Reader: io.NewSectionReader(file, 0, now.Content.Size), Closer: file, sum: sha256.New(), want: now.Content.SHA256, path: path}
+	body := &checked{
+		Reader: io.NewSectionReader(file, 0, now.Content.Size), Closer: file,
+		sum: sha256.New(), want: now.Content.SHA256, path: path,
+	}
 	return &guard.Content{ReadCloser: body, Mark: now.Mark, Size: now.Content.Size}, nil
 }
 

@@ -112,10 +112,10 @@ func TestChainLateLinkToAPrunedNumberDoesNotCount(t *testing.T) {
 // lostReply loses the answer to each link and each rename, as a network does.
 // What the caller is told is the answer to the repetition.
 func lostReply(s fsys.Step) error {
-	switch {
-	case s.Op == "link":
+	switch s.Op {
+	case "link":
 		return &os.LinkError{Op: "link", New: s.Path, Err: os.ErrExist}
-	case s.Op == "rename":
+	case "rename":
 		return &os.LinkError{Op: "rename", New: s.Path, Err: os.ErrNotExist}
 	}
 	return nil
@@ -173,8 +173,8 @@ func TestChainAnUnansweredLinkIsUnknown(t *testing.T) {
 			return nil
 		}
 		folder := filepath.Dir(s.Path)
-		new, _ := filepath.Glob(filepath.Join(folder, newKind+"-*"))
-		later = func() error { return os.Link(new[0], s.Path) }
+		staged, _ := filepath.Glob(filepath.Join(folder, newKind+"-*"))
+		later = func() error { return os.Link(staged[0], s.Path) }
 		return os.ErrDeadlineExceeded
 	}}
 	f := chainOpen(t, fsy, path)

@@ -93,7 +93,8 @@ func TestChainAndSidecarNeverBothAdmit(t *testing.T) {
 			t.Fatal(err)
 		}
 		if told == nil && (mark.Token != 2 || string(got) != "two") {
-			t.Fatalf("step %d: the write was admitted; the chain has token %d and %q (it began at %d)", at, mark.Token, got, seen.Token)
+			t.Fatalf("step %d: the write was admitted; the chain has token %d and %q (it began at %d)",
+				at, mark.Token, got, seen.Token)
 		}
 		if plain, err := os.ReadFile(path); err != nil || !bytes.Equal(plain, got) {
 			t.Fatalf("step %d: the file is %q, %v; committed is %q", at, plain, err, got)
@@ -112,9 +113,8 @@ func TestChainRefusesAForeignSidecarBesideIt(t *testing.T) {
 	f := chainOpen(t, fsys.OS{}, path)
 	guardPut(t, f, 10, "ten")
 	guardMust(t, os.WriteFile(f.sidecar, image, 0o600))
-	var foreign *SidecarError
-	if _, err := f.Write(t.Context(), guardStamp(11), strings.NewReader("eleven")); !errors.As(err, &foreign) {
-		t.Errorf("%v, want a SidecarError", err)
+	if _, err := f.Write(t.Context(), guardStamp(11), strings.NewReader("eleven")); !errors.Is(err, ErrTwoGuards) {
+		t.Errorf("%v, want ErrTwoGuards", err)
 	}
 	guardMust(t, os.WriteFile(f.sidecar, nil, 0o600)) // of a call that then found the chain
 	guardPut(t, f, 11, "eleven")

@@ -30,29 +30,33 @@ func (f *File) Examine(ctx context.Context) ([]store.Finding, error) {
 	folder := filepath.Base(f.sidecar) + chainSuffix
 	switch {
 	case c != nil && f.remote:
-		return append(v.examineLinks(), c.examine(ctx,
-			fmt.Sprintf("a chain of versions in %s, because the file lies on a network or FUSE mount (%s)", folder, m.Name))...), nil
+		return append(v.examineLinks(), c.examine(ctx, fmt.Sprintf(
+			"a chain of versions in %s, because the file lies on a network or FUSE mount (%s)", folder, m.Name))...), nil
 	case c != nil:
-		return c.examine(ctx, fmt.Sprintf("a chain of versions in %s, because other machines write the file over a network mount", folder)), nil
+		return c.examine(ctx, fmt.Sprintf(
+			"a chain of versions in %s, because other machines write the file over a network mount", folder)), nil
 	case f.remote:
 		links := v.examineLinks()
 		if links[0].Level != store.OK {
 			return append(links, v.withoutLinks(m)), nil
 		}
 		return append(links, finding("guard", store.OK, "",
-			"a chain of versions in %s, from the first write on, because the file lies on a network or FUSE mount (%s)", folder, m.Name)), nil
+			"a chain of versions in %s, from the first write on, because the file lies on a network or FUSE mount (%s)",
+			folder, m.Name)), nil
 	}
-	return []store.Finding{finding("guard", store.OK, "", "a lock and the sidecar %s, because the file lies on a local disk (%s)",
-		filepath.Base(f.sidecar), m.Name)}, nil
+	return []store.Finding{finding("guard", store.OK, "",
+		"a lock and the sidecar %s, because the file lies on a local disk (%s)", filepath.Base(f.sidecar), m.Name)}, nil
 }
 
 // withoutLinks tells what guards a file on a network mount without links.
 func (v *visit) withoutLinks(m ground.Mount) store.Finding {
 	if v.options.AllowNetwork {
 		return finding("guard", store.Warn, "guard it on a mount whose server has hard links",
-			"a lock and the sidecar %s, by network=allow: a second writer is noticed, not prevented (%s)", filepath.Base(v.sidecar), m.Name)
+			"a lock and the sidecar %s, by network=allow: a second writer is noticed, not prevented (%s)",
+			filepath.Base(v.sidecar), m.Name)
 	}
-	return finding("guard", store.Bad, "guard it on a mount whose server has hard links, in a database or in object storage",
+	return finding("guard", store.Bad,
+		"guard it on a mount whose server has hard links, in a database or in object storage",
 		"none: writes are refused on this network or FUSE mount (%s)", m.Name)
 }
 
@@ -82,7 +86,8 @@ func (c *chain) examine(ctx context.Context, why string) []store.Finding {
 	case c.isPlain(newest):
 		findings = append(findings, finding("copy", store.OK, "", "the file is what was committed"))
 	default:
-		findings = append(findings, finding("copy", store.Warn, "croft guard show repairs it; croft read gives what was committed",
+		findings = append(findings, finding("copy", store.Warn,
+			"croft guard show repairs it; croft read gives what was committed",
 			"the file is not what was committed: a writer was stopped in the middle, or another program has written it"))
 	}
 	return findings

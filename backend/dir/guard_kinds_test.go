@@ -335,8 +335,11 @@ func TestGuardKnowsNetworkMounts(t *testing.T) {
 		}
 	}
 	for _, m := range []ground.Mount{
-		{Name: "ext4", Kind: ground.Local}, {Name: "tmpfs", Kind: ground.Memory}, {Name: "vfat", Kind: ground.Foreign},
-		{Name: "overlay", Kind: ground.Overlay}, {},
+		{Name: "ext4", Kind: ground.Local},
+		{Name: "tmpfs", Kind: ground.Memory},
+		{Name: "vfat", Kind: ground.Foreign},
+		{Name: "overlay", Kind: ground.Overlay},
+		{},
 	} {
 		if isRemote(m) {
 			t.Errorf("%s is taken for a network mount", m.Name)

@@ -34,8 +34,9 @@ func examineGuard(ctx context.Context, g guard.Guard) ([]store.Finding, error) {
 		}
 		findings = own
 	} else {
-		findings = append(findings, store.Finding{Check: "guard", Level: store.OK,
-			Seen: "the service itself checks the mark and writes in one step"})
+		findings = append(findings, store.Finding{
+			Check: "guard", Level: store.OK, Seen: "the service itself checks the mark and writes in one step",
+		})
 	}
 	mark, err := g.Mark(ctx)
 	if err != nil {
