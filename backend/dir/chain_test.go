@@ -76,7 +76,7 @@ func TestChainConformance(t *testing.T) {
 func TestChainConformanceOnANetworkFileSystem(t *testing.T) {
 	_, mounts := testenv.Share(t, 2)
 	var made atomic.Int64
-	guardtest.Run(t, guardtest.Harness{SideBySide: true, Make: func(t testing.TB) guardtest.Resource {
+	guardtest.Run(t, guardtest.Harness{Slow: true, Make: func(t testing.TB) guardtest.Resource {
 		name := fmt.Sprintf("artifact%d.json", made.Add(1))
 		return chainResource(func(_ testing.TB, handle int) *File {
 			f := guardOpen(t, filepath.Join(mounts[handle%2], name))
