@@ -29,7 +29,8 @@ func listen(tb testing.TB, st *Store) <-chan string {
 	return c
 }
 
-// told expects a key to be the next that is told of; "": the channel is closed.
+// told expects the next act to be on the key want. "" means that the channel is
+// closed.
 func told(tb testing.TB, c <-chan string, want string) {
 	tb.Helper()
 	select {
@@ -82,8 +83,8 @@ func TestClosingEndsAnnouncements(t *testing.T) {
 	}
 }
 
-// TestPlantedActsAreIgnored: others of the group may put anything into the
-// folder, under any name.
+// TestPlantedActsAreIgnored: other members of the group may put anything into
+// the folder, under any name.
 func TestPlantedActsAreIgnored(t *testing.T) {
 	t.Parallel()
 	long, bad := strings.Repeat("k", 1000), "not\na key"
@@ -122,12 +123,12 @@ func TestPlantedActsAreIgnored(t *testing.T) {
 	}
 }
 
-// plantAct makes an act of a key that is none, under the name it would have.
+// plantAct makes an act on an invalid key, under the name that it would have.
 func plantAct(path, key string) error {
 	return os.WriteFile(filepath.Join(filepath.Dir(path), hashOf(key)), []byte(key), 0o600)
 }
 
-// TestNoActFailsBecauseItCannotBeTold, and nothing is written elsewhere.
+// TestNoActFailsBecauseItCannotBeTold: and the store writes nothing elsewhere.
 func TestNoActFailsBecauseItCannotBeTold(t *testing.T) {
 	t.Parallel()
 	away := filepath.Join(testenv.Memory(t), "away")

@@ -10,9 +10,11 @@ import (
 	"github.com/croft-dev/croft/internal/fsys"
 )
 
-// The tests of the races must fail for stores that lack what the races are decided by. Each of these is such a store.
+// The race tests must fail for a store that lacks one of the protocol's rules.
+// Each test below breaks one rule.
 
-// TestAStoreWithoutASecondListingIsCaught.
+// TestAStoreWithoutASecondListingIsCaught: blind never sees other versions
+// after a link.
 func TestAStoreWithoutASecondListingIsCaught(t *testing.T) {
 	t.Parallel()
 	for _, held := range []bool{true, false} {
@@ -24,7 +26,7 @@ func TestAStoreWithoutASecondListingIsCaught(t *testing.T) {
 	}
 }
 
-// blind believes after a link that nothing else is in the folder.
+// blind lists, right after a link, only the new version and the one before it.
 type blind struct {
 	fsys.FS
 	mu     sync.Mutex
@@ -52,7 +54,7 @@ func (b *blind) Names(path fsys.Path) ([]string, error) {
 	return []string{versionName(n - 1), versionName(n)}, nil
 }
 
-// TestAStoreThatPrunesTheHeadIsCaught.
+// TestAStoreThatPrunesTheHeadIsCaught: reckless removes the newest version.
 func TestAStoreThatPrunesTheHeadIsCaught(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -74,7 +76,7 @@ func (r *reckless) Remove(path fsys.Path) error {
 	return r.FS.Remove(path)
 }
 
-// TestAStoreThatUsesNamesOfLivesAgainIsCaught.
+// TestAStoreThatUsesNamesOfLivesAgainIsCaught: every life has the same name.
 func TestAStoreThatUsesNamesOfLivesAgainIsCaught(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

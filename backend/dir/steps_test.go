@@ -18,7 +18,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// acts are what a process may be in the middle of. Each prepares a key and returns the request.
+// acts are the requests that a process may be in the middle of. Each prepares a
+// key and returns the request.
 var acts = []struct {
 	name    string
 	prepare func(p *place, key string) tenure.Request
@@ -75,16 +76,17 @@ var acts = []struct {
 	}},
 }
 
-// stepKey is a key of its own for every step.
+// stepKey returns a separate key for every step.
 func stepKey(at int) string { return fmt.Sprintf("steps/%d", at) }
 
-// faults decide for every step, counted from 1, what becomes of it.
+// faults decide for every step, counted from 1, whether and how it fails.
 type faults struct {
 	before, after func(n int, s fsys.Step) error
 	tear          bool
 }
 
-// run sends the request through a handle that meets the faults, and returns how many steps it took.
+// run sends the request through a handle that meets the faults. It returns the
+// answer and the number of steps.
 func (p *place) run(req tenure.Request, f faults) (store.Answer, int) {
 	p.Helper()
 	st, count := p.faulty(f)
@@ -92,7 +94,8 @@ func (p *place) run(req tenure.Request, f faults) (store.Answer, int) {
 	return a, count()
 }
 
-// faulty is a handle whose steps meet the faults and are counted.
+// faulty returns a handle whose steps meet the faults, and a function that
+// returns how many steps it has taken.
 func (p *place) faulty(f faults) (*Store, func() int) {
 	var mu sync.Mutex
 	n := 0
@@ -124,8 +127,10 @@ func (p *place) faulty(f faults) (*Store, func() int) {
 	}
 }
 
-// TestAFaultAtAnyStepLosesNothing: a crash after any step, and a full or failing disk at any step, leave the record as it was or as it shall be. The
-// answer says so, or says unknown; sending the request again brings about what it asked for, and the key goes on.
+// TestAFaultAtAnyStepLosesNothing: a crash after any step, or a full or failing
+// disk at any step, leaves the record either unchanged or fully changed. The
+// answer says which, or says unknown. Sending the request again completes it,
+// and the key goes on.
 func TestAFaultAtAnyStepLosesNothing(t *testing.T) {
 	t.Parallel()
 	kinds := map[string]func(at int) faults{
@@ -167,7 +172,7 @@ func failFrom(fail bool, err error) error {
 	return nil
 }
 
-// faultAt plays one fault and returns how many steps were tried.
+// faultAt plays one fault. It returns how many steps the request tried.
 func faultAt(p *place, req tenure.Request, f faults) int {
 	before := p.get(req.Key)
 	after, _, err := tenure.Apply(before, req, p.clock.Now())
@@ -212,7 +217,7 @@ func faultAt(p *place, req tenure.Request, f faults) int {
 	return steps
 }
 
-// same compares records as stores keep them.
+// same compares two records in the form that stores keep them in.
 func same(a, b tenure.Record) bool {
 	one, err := encodeRecord(a)
 	if err != nil {
@@ -222,8 +227,10 @@ func same(a, b tenure.Record) bool {
 	return err == nil && reflect.DeepEqual(one, other)
 }
 
-// TestAProcessStoppedAtAnyStepTakesNothingFromTheNext: whoever is stopped before any step while others take the key, the store is wiped or the key forgotten, changes nothing
-// of the new holder's when it goes on, and is told that it owns nothing.
+// TestAProcessStoppedAtAnyStepTakesNothingFromTheNext: a process is stopped
+// before any of its steps. Meanwhile others take the key, or the store is
+// wiped, or it forgets the key. When the process goes on, it changes nothing of
+// the new holder's and learns that it owns nothing.
 func TestAProcessStoppedAtAnyStepTakesNothingFromTheNext(t *testing.T) {
 	t.Parallel()
 	meanwhile := map[string]func(p *place, key string){
@@ -234,7 +241,7 @@ func TestAProcessStoppedAtAnyStepTakesNothingFromTheNext(t *testing.T) {
 			}
 		},
 		"wiped": func(p *place, _ string) {
-			p.clock.Advance(time.Second) // what was issued before is below the next token then
+			p.clock.Advance(time.Second) // so that the next token is above all earlier ones
 			wipe(p, p.root)
 		},
 		"dropped": func(p *place, _ string) {
@@ -246,7 +253,7 @@ func TestAProcessStoppedAtAnyStepTakesNothingFromTheNext(t *testing.T) {
 	}
 	for _, act := range acts {
 		if act.name == "takeover" {
-			continue // an operator may, at any time
+			continue // an operator may take the key at any time
 		}
 		for what, happens := range meanwhile {
 			t.Run(act.name+"/"+what, func(t *testing.T) {
@@ -262,7 +269,7 @@ func TestAProcessStoppedAtAnyStepTakesNothingFromTheNext(t *testing.T) {
 	}
 }
 
-// stoppedAt plays one stop; it reports false if the process has fewer steps.
+// stoppedAt plays one stop. It returns false if the process has fewer steps.
 func stoppedAt(p *place, req tenure.Request, at int, happens func(*place, string)) bool {
 	p.Helper()
 	n := 0
@@ -295,11 +302,12 @@ func stoppedAt(p *place, req tenure.Request, at int, happens func(*place, string
 	return true
 }
 
-// TestACrashInASweepLosesNothing: a record is there or is not, and the key goes on.
+// TestACrashInASweepLosesNothing: after a crash at any step of a sweep the
+// record is whole or gone, and the key goes on.
 func TestACrashInASweepLosesNothing(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	const key = "steps" // always the same: a sweep goes through the folder of every key there was
+	const key = "steps" // always the same, because a sweep visits the folder of every key there was
 	for at := 1; ; at++ {
 		last := p.must(acquire(key, "ann")).Record
 		p.must(acquire("beside", "bob")) // a crash may come between two keys
@@ -324,7 +332,7 @@ func TestACrashInASweepLosesNothing(t *testing.T) {
 			t.Fatalf("crash at step %d: the next term: token %d after %d, %v", at, token, last.Token, err)
 		}
 		p.clock.Advance(2 * retention)
-		if _, err := p.Sweep(t.Context()); err != nil { // the next round begins with none
+		if _, err := p.Sweep(t.Context()); err != nil { // the next round begins with an empty store
 			t.Fatalf("crash at step %d: the last sweep: %v", at, err)
 		}
 		if left, err := filepath.Glob(filepath.Join(p.root, "keys", "*", "*", "*")); err != nil || len(left) > 0 {
@@ -333,7 +341,8 @@ func TestACrashInASweepLosesNothing(t *testing.T) {
 	}
 }
 
-// TestAFaultAtAnyStepOfOpening: the next one to open the directory finds a store or makes one.
+// TestAFaultAtAnyStepOfOpening: after a fault at any step of an opening, the
+// next process finds a store or makes one.
 func TestAFaultAtAnyStepOfOpening(t *testing.T) {
 	t.Parallel()
 	for _, fault := range []error{fsys.ErrCrashed, syscall.ENOSPC, syscall.EIO} {
