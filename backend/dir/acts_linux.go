@@ -20,7 +20,7 @@ const actsTopic = ""
 // Acts returns a channel that yields the keys that operators act on, on this
 // machine. It reads them from the files that Announce leaves.
 func (r *register) Acts(ctx context.Context) (<-chan string, error) {
-	if err := r.told(); err != nil {
+	if err := r.watchable(); err != nil {
 		return nil, err
 	}
 	return r.watcher.hub.Listen(ctx, actsTopic)
@@ -67,7 +67,7 @@ func (w *watcher) acted(name string) {
 // Announce leaves a file for listeners. It does not sync the file: no listener
 // survives a power cut.
 func (r *register) Announce(_ context.Context, key string) {
-	if r.told() != nil {
+	if r.watchable() != nil {
 		return // nobody can listen
 	}
 	temp, to := r.temp("act"), filepath.Join(r.acts, hashOf(key))

@@ -36,7 +36,7 @@ func BenchmarkAcquireRelease(b *testing.B) {
 // version.
 func BenchmarkFloor(b *testing.B) {
 	root := b.TempDir()
-	p := newPlace(b)
+	p := newFixture(b)
 	for range tenure.HistoryLen {
 		req := acquire("k", "ann")
 		p.must(req)
@@ -107,7 +107,7 @@ func BenchmarkRenew(b *testing.B) {
 
 // BenchmarkGet reads a record with a full history.
 func BenchmarkGet(b *testing.B) {
-	p := newPlace(b)
+	p := newFixture(b)
 	for range tenure.HistoryLen {
 		req := acquire("k", "ann")
 		p.must(req)

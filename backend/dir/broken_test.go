@@ -18,7 +18,7 @@ import (
 func TestAStoreWithoutASecondListingIsCaught(t *testing.T) {
 	t.Parallel()
 	for _, held := range []bool{true, false} {
-		err := prunedPast(newPlace(t), &blind{FS: unsynced{fsys.OS{}}}, held)
+		err := prunedPast(newFixture(t), &blind{FS: unsynced{fsys.OS{}}}, held)
 		if err == nil {
 			t.Errorf("a link that was a stray was taken for a grant, and the race with held=%t did not show it", held)
 		}
@@ -57,7 +57,7 @@ func (b *blind) Names(path fsys.Path) ([]string, error) {
 // TestAStoreThatPrunesTheHeadIsCaught: reckless removes the newest version.
 func TestAStoreThatPrunesTheHeadIsCaught(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newFixture(t)
 	p.Store = p.another(&reckless{FS: unsynced{fsys.OS{}}})
 	err := prunedPast(p, unsynced{fsys.OS{}}, true)
 	if err == nil {
@@ -79,7 +79,7 @@ func (r *reckless) Remove(path fsys.Path) error {
 // TestAStoreThatUsesNamesOfLivesAgainIsCaught: every life has the same name.
 func TestAStoreThatUsesNamesOfLivesAgainIsCaught(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newFixture(t)
 	same := func(time.Time) string { return "0000000000000000-0000000000000000" }
 	again := func(fsy fsys.FS) *Store {
 		st := open(t, p.root, &Options{Now: p.clock.Now, fs: fsy, newLife: same})

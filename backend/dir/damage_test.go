@@ -22,7 +22,7 @@ import (
 func TestADamagedRecordIsNamedAndNeverReset(t *testing.T) {
 	t.Parallel()
 	const key, beside = "damage/key", "damage/beside"
-	p := newPlace(t)
+	p := newFixture(t)
 	held := acquire(key, "ann")
 	p.must(held)
 	p.must(acquire(beside, "bob"))
@@ -93,7 +93,7 @@ func resum(line []byte) []byte { return append(append(line, '\n'), checksumLine(
 func TestADamagedRecordCanBeRepaired(t *testing.T) {
 	t.Parallel()
 	const key = "damage/repair"
-	p := newPlace(t)
+	p := newFixture(t)
 	held := acquire(key, "ann")
 	first := p.must(held).Record
 	p.clock.Advance(time.Second)
@@ -134,7 +134,7 @@ func TestADamagedRecordCanBeRepaired(t *testing.T) {
 func TestARecordPutInAnothersPlaceIsRead(t *testing.T) {
 	t.Parallel()
 	const key = "damage/restored"
-	p := newPlace(t)
+	p := newFixture(t)
 	held := acquire(key, "ann")
 	p.must(held)
 	first, err := os.ReadFile(p.newest(key))
@@ -181,7 +181,7 @@ func TestAHandleRemembersAFewRecords(t *testing.T) {
 func TestTwoLivesAreDamage(t *testing.T) {
 	t.Parallel()
 	const key = "damage/lives"
-	p := newPlace(t)
+	p := newFixture(t)
 	p.must(acquire(key, "ann"))
 	if err := os.Mkdir(filepath.Join(filepath.Dir(p.folder(key)), newLife(time.Now())), 0o700); err != nil {
 		t.Fatal(err)
@@ -197,7 +197,7 @@ func TestTwoLivesAreDamage(t *testing.T) {
 func TestWhatIsNotTheStoresIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	const key = "damage/foreign"
-	p := newPlace(t)
+	p := newFixture(t)
 	held := acquire(key, "ann")
 	p.must(held)
 	old := time.Now().Add(-10 * leftoverAge)

@@ -15,7 +15,7 @@ import (
 // finding that is not OK has advice.
 func TestExamineTellsAllThereIsToKnow(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newFixture(t)
 	p.must(acquire("one", "ann"))
 	p.must(acquire("two", "ann"))
 	examine := func() map[string]store.Finding {

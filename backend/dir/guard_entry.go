@@ -113,7 +113,7 @@ func (in *guardEntry) read() error {
 	}
 	in.state = state
 	if !born {
-		return in.bear()
+		return in.initSidecar()
 	}
 	in.doubt = !bytes.HasPrefix(image[slotInside:], []byte(slotNobody))
 	if err := in.sign(slotName()); err != nil {
@@ -128,11 +128,11 @@ func (in *guardEntry) read() error {
 	return in.settleBirth()
 }
 
-// bear writes a new sidecar's first content. It writes and syncs the first line
-// before the rest, because a power cut may keep a file's length without its
-// content. A sidecar of full length with nothing but zeros counts as damaged:
-// it might have had a mark.
-func (in *guardEntry) bear() error {
+// initSidecar writes a new sidecar's first content. It writes and syncs the
+// first line before the rest, because a power cut may keep a file's length
+// without its content. A sidecar of full length with nothing but zeros counts
+// as damaged: it might have had a mark.
+func (in *guardEntry) initSidecar() error {
 	if _, err := in.file.WriteAt(slotBirth[:len(slotUnborn)], 0); err != nil {
 		return in.f.explain(err)
 	}

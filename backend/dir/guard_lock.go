@@ -121,7 +121,7 @@ func (w *waiting) lock(file fsys.File) error {
 		case !time.Now().Before(w.deadline):
 			return w.busy(nil)
 		}
-		rest(w.ctx, min(pause/2+rand.N(pause), time.Until(w.deadline)))
+		sleep(w.ctx, min(pause/2+rand.N(pause), time.Until(w.deadline)))
 	}
 }
 

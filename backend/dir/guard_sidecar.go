@@ -52,7 +52,7 @@ func (v *visit) look(ctx context.Context) (slotState, error) {
 	var failed error
 	for try := range lookTries {
 		if try > 0 {
-			rest(ctx, lookPause)
+			sleep(ctx, lookPause)
 		}
 		if err := ctx.Err(); err != nil {
 			return slotState{}, fmt.Errorf("guard %s: %w", v.path, err)
@@ -185,7 +185,7 @@ func (v *visit) openSidecar(ctx context.Context, old fs.FileInfo) (fsys.File, er
 			}
 		}
 		if try < lookTries && v.newborn(err) {
-			rest(ctx, lookPause)
+			sleep(ctx, lookPause)
 			continue
 		}
 		if err != nil {

@@ -137,7 +137,7 @@ func TestGuardLeavesNothingStagedBehind(t *testing.T) {
 	broken := errors.New("broken")
 	for name, r := range map[string]guardReader{
 		"a broken reader": func([]byte) (int, error) { return 0, broken },
-		"a panic's goroutine end": func([]byte) (int, error) {
+		"a wrapped end of file": func([]byte) (int, error) {
 			return 0, fmt.Errorf("wrapping the end of file is no end: %w", io.EOF)
 		},
 		"an overtaken write": func() guardReader {

@@ -162,7 +162,7 @@ func inTime[T any](t *testing.T, call func() T) T {
 func TestOnlyRegularFilesOfReasonableSizeAreRead(t *testing.T) {
 	for name, plant := range strangers {
 		t.Run(name+" as a version", func(t *testing.T) {
-			p := newPlace(t)
+			p := newFixture(t)
 			p.must(acquire("job", "ann"))
 			p.must(acquire("beside", "ann"))
 			path := p.newest("job")
@@ -188,7 +188,7 @@ func TestOnlyRegularFilesOfReasonableSizeAreRead(t *testing.T) {
 			_ = inTime(t, func() error { _, err := st.Examine(t.Context()); return err }) // any result, but in time
 		})
 		t.Run(name+" as the stamp of tidying", func(t *testing.T) {
-			p := newPlace(t)
+			p := newFixture(t)
 			p.tidy.close()
 			guardMust(t, plant(filepath.Join(p.reg.tmp, stampName)))
 			alone := &tidying{reg: p.reg, retention: retention}
@@ -198,7 +198,7 @@ func TestOnlyRegularFilesOfReasonableSizeAreRead(t *testing.T) {
 			}
 		})
 		t.Run(name+" as the marker", func(t *testing.T) {
-			p := newPlace(t)
+			p := newFixture(t)
 			path := filepath.Join(p.root, markerName)
 			guardMust(t, os.Remove(path), plant(path))
 			err := inTime(t, func() error { _, err := Open(p.root, nil); return err })
@@ -212,7 +212,7 @@ func TestOnlyRegularFilesOfReasonableSizeAreRead(t *testing.T) {
 func TestAStoreFollowsNoLinkInThePlaceOfItsFolders(t *testing.T) {
 	for _, which := range []string{"tmp", "keys", "shard", "home", "life"} {
 		t.Run(which, func(t *testing.T) {
-			p := newPlace(t)
+			p := newFixture(t)
 			p.must(acquire("job", "ann"))
 			hash := hashOf("job")
 			path := map[string]string{
@@ -234,7 +234,7 @@ func TestAStoreFollowsNoLinkInThePlaceOfItsFolders(t *testing.T) {
 		})
 	}
 	t.Run("its own directory may be a link", func(t *testing.T) {
-		p := newPlace(t)
+		p := newFixture(t)
 		link := filepath.Join(testenv.Memory(t), "link")
 		guardMust(t, os.Symlink(p.root, link))
 		st := open(t, link, nil)

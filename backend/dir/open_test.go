@@ -180,7 +180,7 @@ func TestURLs(t *testing.T) {
 // file system leaves behind is not an empty store.
 func TestAMountThatHasGoneAwayIsNoEmptyStore(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newFixture(t)
 	st := p.another(nil)
 	st.reg.device++ // as if another file system were there now
 	if _, err := st.Get(t.Context(), "k"); !errors.Is(err, store.ErrUnknown) || !strings.Contains(err.Error(), "unmounted") {
@@ -200,7 +200,7 @@ func TestAMountThatHasGoneAwayIsNoEmptyStore(t *testing.T) {
 // removed all of it.
 func TestARemovedDirectoryIsMadeAnew(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newFixture(t)
 	held := acquire("k", "ann")
 	p.must(held)
 	if err := os.RemoveAll(p.root); err != nil {

@@ -67,7 +67,7 @@ func TestALinkerStoppedWhileVersionsArePrunedPastIt(t *testing.T) {
 	t.Parallel()
 	for _, held := range []bool{true, false} {
 		t.Run(fmt.Sprintf("held=%t", held), func(t *testing.T) {
-			if err := prunedPast(newPlace(t), unsynced{fsys.OS{}}, held); err != nil {
+			if err := prunedPast(newFixture(t), unsynced{fsys.OS{}}, held); err != nil {
 				t.Error(err)
 			}
 		})
@@ -76,7 +76,7 @@ func TestALinkerStoppedWhileVersionsArePrunedPastIt(t *testing.T) {
 
 // prunedPast plays the race and returns the promise that was broken. The
 // stopped process uses the file system slow.
-func prunedPast(p *place, slow fsys.FS, held bool) error {
+func prunedPast(p *fixture, slow fsys.FS, held bool) error {
 	const key = "race/pruned"
 	if _, err := p.term(key); err != nil {
 		return err
@@ -113,7 +113,7 @@ func prunedPast(p *place, slow fsys.FS, held bool) error {
 
 // terms lets another owner have the key n times. It checks that the earlier
 // versions are pruned: only then can the race happen.
-func (p *place) terms(key string, n int) (last fence.Token, err error) {
+func (p *fixture) terms(key string, n int) (last fence.Token, err error) {
 	for range n {
 		if last, err = p.term(key); err != nil {
 			return 0, err
@@ -126,7 +126,7 @@ func (p *place) terms(key string, n int) (last fence.Token, err error) {
 }
 
 // term is one whole term of another owner.
-func (p *place) term(key string) (fence.Token, error) {
+func (p *fixture) term(key string) (fence.Token, error) {
 	req := acquire(key, "other")
 	a := one(p.Store, req)
 	if a.Err != nil {
@@ -144,7 +144,7 @@ func TestALinkerStoppedWhileTheStoreIsWipedAndReborn(t *testing.T) {
 	t.Parallel()
 	for _, part := range []string{"", "keys"} {
 		t.Run("wiped="+part, func(t *testing.T) {
-			p := newPlace(t)
+			p := newFixture(t)
 			if err := reborn(p, p.another, func() { wipe(t, filepath.Join(p.root, part)) }); err != nil {
 				t.Error(err)
 			}
@@ -156,7 +156,7 @@ func TestALinkerStoppedWhileTheStoreIsWipedAndReborn(t *testing.T) {
 // store drops the key by its own rule.
 func TestALinkerStoppedWhileTheKeyIsDroppedAndReborn(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newFixture(t)
 	err := reborn(p, p.another, func() {
 		p.clock.Advance(2 * retention)
 		if n, err := p.Sweep(t.Context()); n != 1 || err != nil {
@@ -170,7 +170,7 @@ func TestALinkerStoppedWhileTheKeyIsDroppedAndReborn(t *testing.T) {
 
 // reborn plays the race. The stopped process has read a life with one version.
 // When it goes on, the next life also has one version.
-func reborn(p *place, open func(fsys.FS) *Store, forget func()) error {
+func reborn(p *fixture, open func(fsys.FS) *Store, forget func()) error {
 	const key = "race/reborn"
 	st := open(nil)
 	if a := one(st, acquire(key, "first")); a.Err != nil {
@@ -203,7 +203,7 @@ func TestADropperStoppedWhileTheKeyGoesOn(t *testing.T) {
 	t.Parallel()
 	for _, at := range []string{"mkdir", "rename", "remove"} {
 		t.Run(at, func(t *testing.T) {
-			p := newPlace(t)
+			p := newFixture(t)
 			const key = "race/drop"
 			p.must(acquire(key, "first"))
 			p.clock.Advance(2 * retention)
@@ -243,7 +243,7 @@ func TestADropperStoppedWhileTheKeyGoesOn(t *testing.T) {
 // number, and one of them gets it.
 func TestALinkerStoppedBeforeATombstone(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newFixture(t)
 	const key = "race/tombstone"
 	p.must(acquire(key, "first"))
 	p.clock.Advance(2 * retention)

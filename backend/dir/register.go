@@ -117,7 +117,7 @@ func (r *register) look(ctx context.Context, hash string, tries int) (head, erro
 			if empty++; empty >= tries {
 				return head{}, nil
 			}
-			rest(ctx, time.Millisecond<<(empty-1))
+			sleep(ctx, time.Millisecond<<(empty-1))
 		case errors.Is(err, errMoved):
 		default:
 			return h, err
@@ -230,8 +230,8 @@ func (r *register) numbers(folder string) ([]uint64, error) {
 	return numbers, nil
 }
 
-// rest waits for d or until ctx ends.
-func rest(ctx context.Context, d time.Duration) {
+// sleep waits for d or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {

@@ -22,34 +22,34 @@ import (
 // key and returns the request.
 var acts = []struct {
 	name    string
-	prepare func(p *place, key string) tenure.Request
+	prepare func(p *fixture, key string) tenure.Request
 }{
-	{"the first acquire", func(_ *place, key string) tenure.Request { return acquire(key, "ann") }},
-	{"acquire after a release", func(p *place, key string) tenure.Request {
+	{"the first acquire", func(_ *fixture, key string) tenure.Request { return acquire(key, "ann") }},
+	{"acquire after a release", func(p *fixture, key string) tenure.Request {
 		if _, err := p.term(key); err != nil {
 			p.Fatal(err)
 		}
 		return acquire(key, "ann")
 	}},
-	{"acquire after expiry", func(p *place, key string) tenure.Request {
+	{"acquire after expiry", func(p *fixture, key string) tenure.Request {
 		p.must(acquire(key, "bob"))
 		p.clock.Advance(time.Hour)
 		return acquire(key, "ann")
 	}},
-	{"acquire after a drop that was not finished", func(p *place, key string) tenure.Request {
+	{"acquire after a drop that was not finished", func(p *fixture, key string) tenure.Request {
 		p.must(acquire(key, "bob"))
 		if err := p.reg.fs.Mkdir(p.folder(key)+"/"+versionName(2), 0o700); err != nil {
 			p.Fatal(err)
 		}
 		return acquire(key, "ann")
 	}},
-	{"renew", func(p *place, key string) tenure.Request {
+	{"renew", func(p *fixture, key string) tenure.Request {
 		req := acquire(key, "ann")
 		p.must(req)
 		p.clock.Advance(time.Second)
 		return then(tenure.Renew, req)
 	}},
-	{"the renew that prunes", func(p *place, key string) tenure.Request {
+	{"the renew that prunes", func(p *fixture, key string) tenure.Request {
 		req := acquire(key, "ann")
 		p.must(req)
 		for range pileMost {
@@ -58,17 +58,17 @@ var acts = []struct {
 		}
 		return then(tenure.Renew, req)
 	}},
-	{"report", func(p *place, key string) tenure.Request {
+	{"report", func(p *fixture, key string) tenure.Request {
 		req := acquire(key, "ann")
 		p.must(req)
 		return then(tenure.Report, req)
 	}},
-	{"release", func(p *place, key string) tenure.Request {
+	{"release", func(p *fixture, key string) tenure.Request {
 		req := acquire(key, "ann")
 		p.must(req)
 		return then(tenure.Release, req)
 	}},
-	{"takeover", func(p *place, key string) tenure.Request {
+	{"takeover", func(p *fixture, key string) tenure.Request {
 		p.must(acquire(key, "bob"))
 		req := acquire(key, "ann")
 		req.Verb, req.Actor, req.Note = tenure.Takeover, "ann", "a test"
@@ -87,7 +87,7 @@ type faults struct {
 
 // run sends the request through a handle that meets the faults. It returns the
 // answer and the number of steps.
-func (p *place) run(req tenure.Request, f faults) (store.Answer, int) {
+func (p *fixture) run(req tenure.Request, f faults) (store.Answer, int) {
 	p.Helper()
 	st, count := p.faulty(f)
 	a := one(st, req)
@@ -96,7 +96,7 @@ func (p *place) run(req tenure.Request, f faults) (store.Answer, int) {
 
 // faulty returns a handle whose steps meet the faults, and a function that
 // returns how many steps it has taken.
-func (p *place) faulty(f faults) (*Store, func() int) {
+func (p *fixture) faulty(f faults) (*Store, func() int) {
 	var mu sync.Mutex
 	n := 0
 	fsy := &fsys.Faulty{FS: unsynced{fsys.OS{}}}
@@ -154,7 +154,7 @@ func TestAFaultAtAnyStepLosesNothing(t *testing.T) {
 		for kind, fault := range kinds {
 			t.Run(act.name+"/"+kind, func(t *testing.T) {
 				t.Parallel()
-				p := newPlace(t)
+				p := newFixture(t)
 				for at := 1; ; at++ {
 					if steps := faultAt(p, act.prepare(p, stepKey(at)), fault(at)); steps < at {
 						break
@@ -173,7 +173,7 @@ func failFrom(fail bool, err error) error {
 }
 
 // faultAt plays one fault. It returns how many steps the request tried.
-func faultAt(p *place, req tenure.Request, f faults) int {
+func faultAt(p *fixture, req tenure.Request, f faults) int {
 	before := p.get(req.Key)
 	after, _, err := tenure.Apply(before, req, p.clock.Now())
 	if err != nil {
@@ -233,18 +233,18 @@ func same(a, b tenure.Record) bool {
 // the new holder's and learns that it owns nothing.
 func TestAProcessStoppedAtAnyStepTakesNothingFromTheNext(t *testing.T) {
 	t.Parallel()
-	meanwhile := map[string]func(p *place, key string){
-		"taken": func(p *place, key string) {
+	meanwhile := map[string]func(p *fixture, key string){
+		"taken": func(p *fixture, key string) {
 			p.clock.Advance(time.Hour)
 			if _, err := p.terms(key, 3); err != nil {
 				p.Fatal(err)
 			}
 		},
-		"wiped": func(p *place, _ string) {
+		"wiped": func(p *fixture, _ string) {
 			p.clock.Advance(time.Second) // so that the next token is above all earlier ones
 			wipe(p, p.root)
 		},
-		"dropped": func(p *place, _ string) {
+		"dropped": func(p *fixture, _ string) {
 			p.clock.Advance(2 * retention)
 			if _, err := p.Sweep(p.Context()); err != nil {
 				p.Fatal(err)
@@ -258,7 +258,7 @@ func TestAProcessStoppedAtAnyStepTakesNothingFromTheNext(t *testing.T) {
 		for what, happens := range meanwhile {
 			t.Run(act.name+"/"+what, func(t *testing.T) {
 				t.Parallel()
-				p := newPlace(t)
+				p := newFixture(t)
 				for at := 1; ; at++ {
 					if !stoppedAt(p, act.prepare(p, stepKey(at)), at, happens) {
 						break
@@ -270,7 +270,7 @@ func TestAProcessStoppedAtAnyStepTakesNothingFromTheNext(t *testing.T) {
 }
 
 // stoppedAt plays one stop. It returns false if the process has fewer steps.
-func stoppedAt(p *place, req tenure.Request, at int, happens func(*place, string)) bool {
+func stoppedAt(p *fixture, req tenure.Request, at int, happens func(*fixture, string)) bool {
 	p.Helper()
 	n := 0
 	var before fsys.Step
@@ -306,7 +306,7 @@ func stoppedAt(p *place, req tenure.Request, at int, happens func(*place, string
 // record is whole or gone, and the key goes on.
 func TestACrashInASweepLosesNothing(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newFixture(t)
 	const key = "steps" // always the same, because a sweep visits the folder of every key there was
 	for at := 1; ; at++ {
 		last := p.must(acquire(key, "ann")).Record

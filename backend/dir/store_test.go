@@ -102,25 +102,25 @@ type unsyncedFile struct{ fsys.File }
 
 func (unsyncedFile) Sync() error { return nil }
 
-// place is a directory with a clock that the test moves, and a handle on the
+// fixture is a directory with a clock that the test moves, and a handle on the
 // directory that meets no faults.
-type place struct {
+type fixture struct {
 	testing.TB
 	*Store
 	root  string
 	clock *storetest.Clock
 }
 
-func newPlace(tb testing.TB) *place {
+func newFixture(tb testing.TB) *fixture {
 	tb.Helper()
-	p := &place{TB: tb, root: filepath.Join(testenv.Memory(tb), "store"), clock: storetest.NewClock()}
+	p := &fixture{TB: tb, root: filepath.Join(testenv.Memory(tb), "store"), clock: storetest.NewClock()}
 	p.Store = p.another(nil)
 	return p
 }
 
 // another opens one more handle. fsy is its file system; nil means one without
 // faults.
-func (p *place) another(fsy fsys.FS) *Store {
+func (p *fixture) another(fsy fsys.FS) *Store {
 	p.Helper()
 	if fsy == nil {
 		fsy = unsynced{fsys.OS{}}
@@ -133,7 +133,7 @@ func (p *place) another(fsy fsys.FS) *Store {
 
 // on returns a handle on the same directory that uses another file system and
 // does nothing in the background. Do not close it.
-func (p *place) on(fsy fsys.FS) *Store {
+func (p *fixture) on(fsy fsys.FS) *Store {
 	l := *p.reg.layout
 	l.fs = fsys.Below(fsy, l.root)
 	reg := newRegister(&l, p.reg.clock)
@@ -144,7 +144,7 @@ func (p *place) on(fsy fsys.FS) *Store {
 	}
 }
 
-func (p *place) must(req tenure.Request) store.Answer {
+func (p *fixture) must(req tenure.Request) store.Answer {
 	p.Helper()
 	a := one(p.Store, req)
 	if a.Err != nil {
@@ -153,7 +153,7 @@ func (p *place) must(req tenure.Request) store.Answer {
 	return a
 }
 
-func (p *place) get(key string) tenure.Record {
+func (p *fixture) get(key string) tenure.Record {
 	p.Helper()
 	rec, err := p.Get(context.Background(), key)
 	if err != nil {
@@ -163,7 +163,7 @@ func (p *place) get(key string) tenure.Record {
 }
 
 // folder is the folder of the key's present life.
-func (p *place) folder(key string) string {
+func (p *fixture) folder(key string) string {
 	p.Helper()
 	life, err := p.reg.life(hashOf(key))
 	if err != nil || life == "" {
@@ -173,7 +173,7 @@ func (p *place) folder(key string) string {
 }
 
 // versions lists the names in the folder of the key's present life.
-func (p *place) versions(key string) []string {
+func (p *fixture) versions(key string) []string {
 	p.Helper()
 	names, err := p.reg.fs.Names(p.folder(key))
 	if err != nil {
@@ -183,7 +183,7 @@ func (p *place) versions(key string) []string {
 }
 
 // newest is the path of the key's newest version.
-func (p *place) newest(key string) string {
+func (p *fixture) newest(key string) string {
 	p.Helper()
 	numbers, err := p.reg.numbers(p.folder(key))
 	if err != nil || len(numbers) == 0 {

@@ -31,7 +31,7 @@ func (r *register) Swap(ctx context.Context, old cas.Version, next tenure.Record
 		return err
 	}
 	if old == "" {
-		return r.bear(ctx, next, data)
+		return r.beginLife(ctx, next, data)
 	}
 	at, err := parsePosition(old)
 	if err != nil {
@@ -171,10 +171,10 @@ func (r *register) Settle(_ context.Context, key string, v cas.Version) error {
 	return r.syncBirth(hash, at.life)
 }
 
-// bear begins a key's life. It makes a folder with the first version in the
-// staging folder, and renames it into place. The rename fails if the key has a
-// life already. The life is durable when bear returns.
-func (r *register) bear(ctx context.Context, next tenure.Record, data []byte) error {
+// beginLife begins a key's life. It makes a folder with the first version in
+// the staging folder, and renames it into place. The rename fails if the key
+// has a life already. The life is durable when beginLife returns.
+func (r *register) beginLife(ctx context.Context, next tenure.Record, data []byte) error {
 	hash := hashOf(next.Key)
 	life := r.newLife(next.Acquired)
 	ready, file, err := r.stageLife(life, data)

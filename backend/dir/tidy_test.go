@@ -35,7 +35,7 @@ func census(tb testing.TB, root string) (files, folders int) {
 // before the first. Only the shards stay, at most 256 of them.
 func TestNothingOutlivesItsRetention(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newFixture(t)
 	files, folders := census(t, p.root)
 	keys := many(2000, 600, 600)
 	var requests, ends []tenure.Request
@@ -73,7 +73,7 @@ func TestNothingOutlivesItsRetention(t *testing.T) {
 // tidy once in an eighth of the retention.
 func TestAReleaseTidiesNowAndThen(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newFixture(t)
 	release := func(st *Store, key string) {
 		t.Helper()
 		req := acquire(key, "ann")
@@ -122,7 +122,7 @@ func TestAReleaseTidiesNowAndThen(t *testing.T) {
 // one stopped.
 func TestTidyingThatRunsOutOfTimeGoesOnLater(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newFixture(t)
 	p.tidy.close() // the test calls piece itself
 	const keys = 50
 	for i := range keys {
@@ -167,7 +167,7 @@ func TestTidyingThatRunsOutOfTimeGoesOnLater(t *testing.T) {
 // process may still be using them.
 func TestLeftoversOfStoppedProcessesAreRemoved(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newFixture(t)
 	young, old := time.Now().Add(-leftoverAge/2), time.Now().Add(-2*leftoverAge)
 	put := func(at time.Time) (names []string) {
 		file := p.reg.temp("new")
@@ -205,11 +205,11 @@ func TestLeftoversOfStoppedProcessesAreRemoved(t *testing.T) {
 // its staged file, or folder, gone. It reads the key again.
 func TestAStagedFileTakenForALeftover(t *testing.T) {
 	t.Parallel()
-	for op, prepare := range map[string]func(*place){
-		"link":   func(p *place) { p.must(acquire("k", "bob")); p.clock.Advance(time.Hour) },
-		"rename": func(*place) {},
+	for op, prepare := range map[string]func(*fixture){
+		"link":   func(p *fixture) { p.must(acquire("k", "bob")); p.clock.Advance(time.Hour) },
+		"rename": func(*fixture) {},
 	} {
-		p := newPlace(t)
+		p := newFixture(t)
 		prepare(p)
 		fsy, stop := stopBefore(unsynced{fsys.OS{}}, toKey(op))
 		req := acquire("k", "ann")

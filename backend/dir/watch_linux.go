@@ -56,15 +56,15 @@ func newWatcher(r *register) *watcher {
 // machine. It fails on a network mount, where inotify does not see other
 // machines' changes.
 func (r *register) Watch(ctx context.Context, key string) (<-chan struct{}, error) {
-	if err := r.told(); err != nil {
+	if err := r.watchable(); err != nil {
 		return nil, err
 	}
 	return r.watcher.hub.Watch(ctx, key)
 }
 
-// told returns nil if inotify sees all changes on this file system, and
+// watchable returns nil if inotify sees all changes on this file system, and
 // otherwise an error that says why not.
-func (r *register) told() error {
+func (r *register) watchable() error {
 	m, err := ground.MountOf(r.root)
 	if err != nil {
 		return r.explain(err)

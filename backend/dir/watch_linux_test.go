@@ -49,7 +49,7 @@ func drain(c <-chan struct{}) {
 // folder by then, the waiter would sleep for ever.
 func TestEveryChangeWakesThroughAllLives(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newFixture(t)
 	other := p.another(nil)
 	c := watch(t, other, "k")
 	req := acquire("k", "ann")
@@ -102,7 +102,7 @@ func settle(tb testing.TB, st *Store) {
 // waiters, however many share the folders above.
 func TestWaitersOfOtherKeysSleepOn(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newFixture(t)
 	for i := range 10 {
 		p.must(acquire(fmt.Sprintf("there/%d", i), "ann"))
 	}
@@ -130,7 +130,7 @@ func TestWaitersOfOtherKeysSleepOn(t *testing.T) {
 // TestNothingIsWatchedWhileNobodyWaits: the kernel limits each user's watches.
 func TestNothingIsWatchedWhileNobodyWaits(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newFixture(t)
 	w := p.reg.watcher
 	watched := func() (keys, folders int) {
 		w.mu.Lock()
@@ -163,7 +163,7 @@ func TestNothingIsWatchedWhileNobodyWaits(t *testing.T) {
 // ended.
 func TestClosingEndsWatches(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newFixture(t)
 	st := p.another(nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	first, err := st.Watch(ctx, "k")
