@@ -11,16 +11,18 @@ import (
 	"testing"
 )
 
-// ticking is a piece of shell that adds to a note for ever.
+// ticking is a shell script that appends to a note for ever.
 func (y *yard) ticking(name string) string {
 	return fmt.Sprintf("%s while :; do echo x >>%s; sleep 0.01; done", y.sign(name), y.path(name+"-ticks"))
 }
 
-// halted says whether a process stands still: stopped, or a shell that waits in the kernel for the child it vforked, which is stopped.
+// halted reports whether a process stands still. It is stopped, or it is a
+// shell that waits in the kernel (D) for its vforked child, which is stopped.
 func halted(p proc) bool { return p.stopped() || p.state == 'D' }
 
-// awaitOrders waits until the warden has carried out all it was told, an order to continue among it: signals are sent in order, and this
-// one stays pending where it can be seen, because the command is stopped.
+// awaitOrders waits until the warden has carried out all orders so far, such as
+// an order to continue. It sends one more signal, which comes last. The command
+// is stopped, so the signal stays pending, and /proc shows it.
 func awaitOrders(t *testing.T, c *Child, command proc) {
 	t.Helper()
 	if err := c.Signal(syscall.SIGWINCH); err != nil {
@@ -59,7 +61,8 @@ func TestFreezeStopsTheWholeTreeAndThawContinuesIt(t *testing.T) {
 				t.Errorf("pid %d is %c, not stopped", pid, p.state)
 			}
 		}
-		// The dead cannot tick and the stopped cannot; give a running one its chance to show itself.
+		// A running process would tick in this time. Stopped and dead ones do
+		// not.
 		for range 20 {
 			for _, name := range names {
 				if now := y.size(name + "-ticks"); now != sizes[name] {

@@ -50,8 +50,10 @@ func TestKillReachesDescendantsThatLeftTheGroup(t *testing.T) {
 
 func TestKillOutrunsATreeThatKeepsForking(t *testing.T) {
 	y := newYard(t)
-	// Comets: each process starts its successor, every other one in a new session, and ends. Nobody stays to be found twice, yet never
-	// more than a handful are alive: the machine has other things to do. Births are counted, and end by themselves if the test fails.
+	// Each process starts its successor, every other one in a new session, and
+	// ends. So no process is found twice, but only a handful live at a time, to
+	// spare the machine. The births are counted. They end by themselves if the
+	// test fails.
 	script := fmt.Sprintf(`
 		cat >%[1]s <<-'END'
 		echo x >>%[2]s
@@ -84,7 +86,8 @@ func TestKillOutrunsATreeThatKeepsForking(t *testing.T) {
 func TestKillLetsNobodyActOnTheDeathOfANeighbour(t *testing.T) {
 	for range 10 {
 		y := newYard(t)
-		// A shell that goes on when its child dies; a reader that takes the end of a pipe for the end of the data.
+		// The shell goes on when its child dies. The reader takes the end of a
+		// pipe for the end of the data.
 		c := start(t, fmt.Sprintf(`(sh -c '%s exec sleep 1000'; echo stale >%s) & (sh -c '%s exec sleep 1000' | (cat; echo stale >%s)) & wait; echo stale >%s`,
 			y.sign("child"), y.path("next-line"), y.sign("writer"), y.path("committed"), y.path("waited")))
 		y.signed("child")
@@ -122,7 +125,7 @@ func TestWhatTheCommandLeavesBehindIsAliveUntilKill(t *testing.T) {
 	if status, err := c.Wait(); err != nil || status.ExitCode() != 3 {
 		t.Errorf("Kill changed the status to %v, %v", status, err)
 	}
-	kill(t, c) // again, and nothing happens
+	kill(t, c) // a second Kill does nothing
 }
 
 func TestKillEndsTheStoppedAndTheDeaf(t *testing.T) {
@@ -236,9 +239,10 @@ func TestAllowForKillsWhenTheTimeIsUp(t *testing.T) {
 	awaitDeath(t, "session", session)
 }
 
-// TestACommandIsNeverWithoutItsLimit: whoever is stopped right after Start cannot set one.
+// TestACommandIsNeverWithoutItsLimit: a caller that is stopped right after
+// Start could not set one.
 func TestACommandIsNeverWithoutItsLimit(t *testing.T) {
-	for _, limit := range []time.Duration{100 * time.Millisecond, time.Nanosecond} { // the second is up before the command runs
+	for _, limit := range []time.Duration{100 * time.Millisecond, time.Nanosecond} { // the second ends before the command runs
 		c := startArgs(t, &Options{AllowFor: limit}, "sleep", "1000")
 		if status, err := c.Wait(); err != nil || status.Signal != syscall.SIGKILL || !status.Overdue {
 			t.Errorf("allowed for %s: %+v, %v", limit, status, err)

@@ -15,7 +15,7 @@ func TestSignalsToCroftReachTheCommandsGroup(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			y := newYard(t)
-			// Not in the background: there a shell has SIGINT and SIGQUIT ignored.
+			// Not in the background: there a shell ignores SIGINT and SIGQUIT.
 			c := newCaller(t, fmt.Sprintf(`trap "echo x >>%[1]s" %[5]s; %[2]s sh -c 'trap "echo x >>%[3]s; exit" %[5]s; %[4]s while :; do sleep 0.02; done' | cat; exit 5`,
 				y.path("main-heard"), y.sign("main"), y.path("child-heard"), y.sign("child"), name))
 			c.start()
@@ -47,7 +47,7 @@ func TestSignalsToACallerWithACommandAsideAreItsOwn(t *testing.T) {
 	c := newCaller(t, fmt.Sprintf(`trap "echo x >>%s" TERM; %s while [ ! -e %s ]; do sleep 0.02; done; exit 5`, y.path("heard"), y.sign("main"), y.path("go")), "ASIDE=1")
 	c.start()
 	y.signed("main")
-	c.signal(syscall.SIGTERM) // which ends who does not expect it
+	c.signal(syscall.SIGTERM) // it ends a caller that does not catch it
 	if code := c.exit(); code == 5 {
 		t.Errorf("exit %d: the caller did not get its signal", code)
 	}
@@ -56,7 +56,8 @@ func TestSignalsToACallerWithACommandAsideAreItsOwn(t *testing.T) {
 	}
 }
 
-// ordinary are the signals below the C library's own: what is started through posix_spawn, by make for one, ignores signal 32 from birth.
+// ordinary are the signals below the C library's own. A process started by
+// posix_spawn, as make does, ignores signal 32 from birth.
 const ordinary = 1<<31 - 1
 
 func TestWhatNohupIgnoresStaysIgnored(t *testing.T) {

@@ -15,7 +15,8 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// desk is a pseudoterminal with a session on it, seen from the keyboard.
+// desk is a session on a pseudoterminal. The test types on its keyboard and
+// reads its screen.
 type desk struct {
 	t      *testing.T
 	master *os.File
@@ -62,7 +63,7 @@ func sitDown(t *testing.T, env []string, args ...string) *desk {
 			d.mu.Lock()
 			d.screen.Write(buf[:n])
 			d.mu.Unlock()
-			if err != nil { // EIO when nobody has the other side open any more
+			if err != nil { // EIO when no process has the other side open any more
 				break
 			}
 		}
@@ -72,13 +73,15 @@ func sitDown(t *testing.T, env []string, args ...string) *desk {
 	return d
 }
 
-// alone is croft as the only job of a terminal session, running a script.
+// alone starts croft as the only job of a terminal session. Croft runs a
+// script.
 func alone(t *testing.T, script string) *desk {
 	t.Helper()
 	return sitDown(t, []string{roleVar + "=croft"}, self(), "/bin/sh", "-c", script)
 }
 
-// inShell is a shell with (or without) job control, running a script that calls croft. The scripts use $CROFT for it.
+// inShell starts a shell, with or without job control, that runs a script. The
+// script calls croft as $CROFT.
 func inShell(t *testing.T, jobs bool, script string) *desk {
 	t.Helper()
 	args := []string{"/bin/sh", "-c", script}
@@ -94,7 +97,7 @@ func (d *desk) seen() string {
 	return strings.ReplaceAll(d.screen.String(), "\r", "")
 }
 
-// see waits until text has been on the screen.
+// see waits until text is on the screen.
 func (d *desk) see(text string) {
 	d.t.Helper()
 	for end := time.Now().Add(patience); !strings.Contains(d.seen(), text); time.Sleep(2 * time.Millisecond) {
@@ -122,7 +125,7 @@ func (d *desk) exit() int {
 	}
 }
 
-// once checks that something was seen one time.
+// once checks that text is on the screen exactly once.
 func (d *desk) once(text string) {
 	d.t.Helper()
 	if n := strings.Count(d.seen(), text); n != 1 {
@@ -147,7 +150,7 @@ func TestACommandCanTalkToTheTerminal(t *testing.T) {
 }
 
 func TestTheCommandStartsInTheForeground(t *testing.T) {
-	// Fields 5 and 8 of its stat: its group, and the terminal's foreground group.
+	// Fields 5 and 8 of stat are its group and the terminal's foreground group.
 	d := alone(t, `set -- $(cat /proc/$$/stat); [ $5 = $8 ] && echo foreground; exit 0`)
 	d.exit()
 	d.once("foreground")
@@ -159,7 +162,7 @@ func TestCtrlCReachesTheCommandOnce(t *testing.T) {
 	d.press(ctrlC)
 	d.see("<INT>")
 	d.press("one\n")
-	d.see("<one>") // the next key would throw away what has not been read
+	d.see("<one>") // the next key would discard unread input
 	d.press(ctrlBackslash)
 	d.see("<QUIT>")
 	d.press("two\n")
@@ -180,7 +183,8 @@ func TestCtrlCKillsAPlainCommand(t *testing.T) {
 }
 
 func TestCtrlCReachesTheCommandOnceInAScript(t *testing.T) {
-	// croft is not the leader of its group: the terminal's signals come to croft, and go on from there.
+	// croft is not the leader of its group. The terminal signals croft, and
+	// croft passes it on.
 	d := inShell(t, false, `trap 'echo "<script>"' INT; $CROFT sh -c 'trap "echo \"<INT>\"; exit 3" INT; echo ready; while :; do sleep 0.02; done'; echo "code $?"`)
 	d.see("ready")
 	d.press(ctrlC)
@@ -195,7 +199,7 @@ func TestACommandInAScriptGetsTheTerminalWhenItAsks(t *testing.T) {
 	d.see("ready")
 	d.press("hello\n")
 	d.see("got <hello>")
-	d.press("world\n") // and the script has it back
+	d.press("world\n") // the script has the terminal back
 	d.exit()
 	d.once("then <world>")
 }
@@ -270,7 +274,7 @@ func TestACommandThatFailsToStartLeavesTheTerminalAsItWas(t *testing.T) {
 	d.exit()
 	d.once("got <hello>")
 
-	// Nor does croft itself find the terminal taken away.
+	// Croft itself also keeps the terminal.
 	d = sitDown(t, []string{roleVar + "=croft"}, self(), y.path("lost"))
 	d.see("interpreter")
 	if code := d.exit(); code != 126 {
