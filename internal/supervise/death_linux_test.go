@@ -17,7 +17,7 @@ import (
 // session of its own, and a daemon.
 func household(t *testing.T, env ...string) (c *caller, warden proc, family map[string]proc) {
 	t.Helper()
-	y := newYard(t)
+	y := newNoteDir(t)
 	c = newCaller(t, fmt.Sprintf(`sh -c '%s%s' & setsid sh -c '%s%s' & %s sh -c '%s%s'; %s%s`,
 		y.sign("child"), forever, y.sign("session"), forever, as("daemon"), y.sign("daemon"), forever, y.sign("main"), forever), env...)
 	c.start()
@@ -140,7 +140,7 @@ func TestTheWardenDiesOfNothingButSIGKILL(t *testing.T) {
 }
 
 func TestTimeRunsOutEvenIfCroftIsStopped(t *testing.T) {
-	y := newYard(t)
+	y := newNoteDir(t)
 	c, _, family := household(t, "STOP_AT="+y.path("now"))
 	if err := os.WriteFile(y.path("now"), nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -156,7 +156,7 @@ func TestTimeRunsOutEvenIfCroftIsStopped(t *testing.T) {
 func TestATreeThatStoodStillPastItsTimeIsFrozenUntilItsCallerDecides(t *testing.T) {
 	for _, again := range []bool{true, false} {
 		t.Run(fmt.Sprintf("allowed again %v", again), func(t *testing.T) {
-			y := newYard(t)
+			y := newNoteDir(t)
 			c := start(t, fmt.Sprintf(`%swhile :; do echo >>%s; sleep 0.01; done`, y.sign("main"), y.path("ticks")))
 			main := y.signed("main")
 			y.await("ticks", func() bool { return y.size("ticks") > 0 })
@@ -221,7 +221,7 @@ func TestAWardenWithoutACallerRefusesToRun(t *testing.T) {
 }
 
 func TestACroftInsideACroftDiesToo(t *testing.T) {
-	y := newYard(t)
+	y := newNoteDir(t)
 	c := newCaller(t, fmt.Sprintf(`%s /bin/sh -c "setsid sh -c '%s%s' & %s%s"; exit 0`,
 		as("croft"), strings.ReplaceAll(y.sign("session"), "$", `\$`), forever, strings.ReplaceAll(y.sign("inner"), "$", `\$`), forever))
 	c.start()

@@ -71,7 +71,7 @@ func becomeRoot() int {
 func TestKillNamesWhatItMayNotKillAndTheWardenStaysWithIt(t *testing.T) {
 	needsRoot(t)
 	program, dir := setuidSelf(t)
-	y := &yard{t, dir}
+	y := &noteDir{t, dir}
 	c := newCaller(t, fmt.Sprintf(`%s=root %s /bin/sh -c '%s%s' & %s read x <%s; exit 0`, roleVar, program, y.sign("root"), forever, y.sign("main"), y.path("gate")))
 	if err := syscall.Mkfifo(y.path("gate"), 0o666); err != nil {
 		t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 )
 
 // ticking is a shell script that appends to a note for ever.
-func (y *yard) ticking(name string) string {
+func (y *noteDir) ticking(name string) string {
 	return fmt.Sprintf("%s while :; do echo x >>%s; sleep 0.01; done", y.sign(name), y.path(name+"-ticks"))
 }
 
@@ -41,7 +41,7 @@ func awaitOrders(t *testing.T, c *Child, command proc) {
 }
 
 func TestFreezeStopsTheWholeTreeAndThawContinuesIt(t *testing.T) {
-	y := newYard(t)
+	y := newNoteDir(t)
 	c := start(t, fmt.Sprintf(`setsid sh -c '%s' & %s sh -c '%s'; sh -c '%s' & %s`,
 		y.ticking("session"), as("daemon"), y.ticking("daemon"), y.ticking("child"), y.ticking("main")))
 	names := []string{"session", "daemon", "child", "main"}
@@ -87,7 +87,7 @@ func TestThawLeavesAloneWhatWasStoppedBefore(t *testing.T) {
 	continued := make(chan os.Signal, 1)
 	signal.Notify(continued, syscall.SIGCONT)
 	defer signal.Stop(continued)
-	y := newYard(t)
+	y := newNoteDir(t)
 	c := start(t, fmt.Sprintf(`sh -c '%s kill -STOP $$; %s' & %s`, y.sign("stopped"), y.ticking("stopped-later"), y.ticking("main")))
 	stopped := y.signed("stopped")
 	y.signed("main")
@@ -109,7 +109,7 @@ func TestThawLeavesAloneWhatWasStoppedBefore(t *testing.T) {
 }
 
 func TestAFrozenTreeStaysFrozenWhenTheCallerIsContinued(t *testing.T) {
-	y := newYard(t)
+	y := newNoteDir(t)
 	c := start(t, "trap : WINCH; "+y.ticking("main"))
 	main := y.signed("main")
 	if err := c.Freeze(bounded(t)); err != nil {
@@ -126,7 +126,7 @@ func TestAFrozenTreeStaysFrozenWhenTheCallerIsContinued(t *testing.T) {
 }
 
 func TestMayContinueKeepsAStoppedCommandStopped(t *testing.T) {
-	y := newYard(t)
+	y := newNoteDir(t)
 	asked := make(chan struct{}, 8)
 	c := startArgs(t, &Options{MayContinue: func() bool { asked <- struct{}{}; return false }}, "/bin/sh", "-c", "trap : WINCH; "+y.ticking("main"))
 	main := y.signed("main")
@@ -144,7 +144,7 @@ func TestMayContinueKeepsAStoppedCommandStopped(t *testing.T) {
 }
 
 func TestKillInterruptsAFreeze(t *testing.T) {
-	y := newYard(t)
+	y := newNoteDir(t)
 	c := start(t, y.ticking("main"))
 	main := y.signed("main")
 	frozen := make(chan error, 1)

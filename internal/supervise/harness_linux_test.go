@@ -148,30 +148,30 @@ func self() string {
 	return path
 }
 
-// yard is a directory in which the processes of a test leave notes.
-type yard struct {
+// noteDir is a directory in which the processes of a test leave notes.
+type noteDir struct {
 	t   *testing.T
 	dir string
 }
 
-func newYard(t *testing.T) *yard {
+func newNoteDir(t *testing.T) *noteDir {
 	t.Helper()
-	return &yard{t, t.TempDir()}
+	return &noteDir{t, t.TempDir()}
 }
 
 // sign is a shell script that writes the shell's pid into the note name.
-func (y *yard) sign(name string) string {
+func (y *noteDir) sign(name string) string {
 	return fmt.Sprintf("echo $$ >%[1]s.new; mv %[1]s.new %[1]s; ", y.path(name))
 }
 
-func (y *yard) path(name string) string { return filepath.Join(y.dir, name) }
+func (y *noteDir) path(name string) string { return filepath.Join(y.dir, name) }
 
-func (y *yard) has(name string) bool {
+func (y *noteDir) has(name string) bool {
 	_, err := os.Stat(y.path(name))
 	return err == nil
 }
 
-func (y *yard) size(name string) int64 {
+func (y *noteDir) size(name string) int64 {
 	info, err := os.Stat(y.path(name))
 	if err != nil {
 		return 0
@@ -180,7 +180,7 @@ func (y *yard) size(name string) int64 {
 }
 
 // signed waits for a note by sign, and returns the process that wrote it.
-func (y *yard) signed(name string) proc {
+func (y *noteDir) signed(name string) proc {
 	y.t.Helper()
 	y.await("the note "+name, func() bool { return y.has(name) })
 	text, err := os.ReadFile(y.path(name))
@@ -198,7 +198,7 @@ func (y *yard) signed(name string) proc {
 	return p
 }
 
-func (y *yard) await(what string, is func() bool) {
+func (y *noteDir) await(what string, is func() bool) {
 	y.t.Helper()
 	await(y.t, what, is)
 }

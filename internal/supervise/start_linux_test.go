@@ -111,7 +111,7 @@ func TestAFailedStartLeavesNothingBehind(t *testing.T) {
 }
 
 func TestNothingStartsOnceTheContextIsOver(t *testing.T) {
-	y := newYard(t)
+	y := newNoteDir(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	for range 5 {

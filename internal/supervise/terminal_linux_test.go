@@ -15,9 +15,9 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// desk is a session on a pseudoterminal. The test types on its keyboard and
-// reads its screen.
-type desk struct {
+// ttySession is a session on a pseudoterminal. The test types on its keyboard
+// and reads its screen.
+type ttySession struct {
 	t      *testing.T
 	master *os.File
 	cmd    *exec.Cmd
@@ -27,14 +27,15 @@ type desk struct {
 	screen strings.Builder
 }
 
-// sitDown starts a command as the leader of a session on a terminal of its own.
-func sitDown(t *testing.T, env []string, args ...string) *desk {
+// startSession starts a command as the leader of a session on a terminal of its
+// own.
+func startSession(t *testing.T, env []string, args ...string) *ttySession {
 	t.Helper()
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &desk{t: t, master: os.NewFile(uintptr(fd), "ptmx"), done: make(chan struct{})}
+	d := &ttySession{t: t, master: os.NewFile(uintptr(fd), "ptmx"), done: make(chan struct{})}
 	t.Cleanup(func() { _ = d.master.Close() })
 	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
 		t.Fatal(err)
@@ -75,30 +76,30 @@ func sitDown(t *testing.T, env []string, args ...string) *desk {
 
 // alone starts croft as the only job of a terminal session. Croft runs a
 // script.
-func alone(t *testing.T, script string) *desk {
+func alone(t *testing.T, script string) *ttySession {
 	t.Helper()
-	return sitDown(t, []string{roleVar + "=croft"}, self(), "/bin/sh", "-c", script)
+	return startSession(t, []string{roleVar + "=croft"}, self(), "/bin/sh", "-c", script)
 }
 
 // inShell starts a shell, with or without job control, that runs a script. The
 // script calls croft as $CROFT.
-func inShell(t *testing.T, jobs bool, script string) *desk {
+func inShell(t *testing.T, jobs bool, script string) *ttySession {
 	t.Helper()
 	args := []string{"/bin/sh", "-c", script}
 	if jobs {
 		args = []string{"/bin/sh", "-m", "-c", script}
 	}
-	return sitDown(t, []string{"CROFT=env " + roleVar + "=croft " + self()}, args...)
+	return startSession(t, []string{"CROFT=env " + roleVar + "=croft " + self()}, args...)
 }
 
-func (d *desk) seen() string {
+func (d *ttySession) seen() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return strings.ReplaceAll(d.screen.String(), "\r", "")
 }
 
 // see waits until text is on the screen.
-func (d *desk) see(text string) {
+func (d *ttySession) see(text string) {
 	d.t.Helper()
 	for end := time.Now().Add(patience); !strings.Contains(d.seen(), text); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -107,14 +108,14 @@ func (d *desk) see(text string) {
 	}
 }
 
-func (d *desk) press(keys string) {
+func (d *ttySession) press(keys string) {
 	d.t.Helper()
 	if _, err := d.master.WriteString(keys); err != nil {
 		d.t.Fatal(err)
 	}
 }
 
-func (d *desk) exit() int {
+func (d *ttySession) exit() int {
 	d.t.Helper()
 	select {
 	case <-d.done:
@@ -126,7 +127,7 @@ func (d *desk) exit() int {
 }
 
 // once checks that text is on the screen exactly once.
-func (d *desk) once(text string) {
+func (d *ttySession) once(text string) {
 	d.t.Helper()
 	if n := strings.Count(d.seen(), text); n != 1 {
 		d.t.Errorf("saw %q %d times in %q", text, n, d.seen())
@@ -226,7 +227,7 @@ func TestCtrlZStopsTheWholeJobAndFgContinuesIt(t *testing.T) {
 }
 
 func TestABackgroundJobThatReadsIsStoppedUntilFg(t *testing.T) {
-	y := newYard(t)
+	y := newNoteDir(t)
 	d := inShell(t, true, fmt.Sprintf(`$CROFT sh -c '%s read word; echo "got <$word>"; exit 6' & read go; fg >/dev/null; echo "ended $?"`, y.sign("main")))
 	main := y.signed("main")
 	croft := wardenOf(t, main).parent
@@ -266,7 +267,7 @@ func TestAKilledCommandLeavesTheTerminalAsItWas(t *testing.T) {
 }
 
 func TestACommandThatFailsToStartLeavesTheTerminalAsItWas(t *testing.T) {
-	y := newYard(t)
+	y := newNoteDir(t)
 	testenv.WriteProgram(t, y.path("lost"), []byte("#!/no/such/interpreter\n"), 0o755)
 	d := inShell(t, true, fmt.Sprintf(`$CROFT %s 2>/dev/null; echo "code $?"; read word; echo "got <$word>"`, y.path("lost")))
 	d.see("code 126")
@@ -275,7 +276,7 @@ func TestACommandThatFailsToStartLeavesTheTerminalAsItWas(t *testing.T) {
 	d.once("got <hello>")
 
 	// Croft itself also keeps the terminal.
-	d = sitDown(t, []string{roleVar + "=croft"}, self(), y.path("lost"))
+	d = startSession(t, []string{roleVar + "=croft"}, self(), y.path("lost"))
 	d.see("interpreter")
 	if code := d.exit(); code != 126 {
 		t.Errorf("exit %d", code)
@@ -283,7 +284,7 @@ func TestACommandThatFailsToStartLeavesTheTerminalAsItWas(t *testing.T) {
 }
 
 func TestHangingUpReachesTheCommand(t *testing.T) {
-	y := newYard(t)
+	y := newNoteDir(t)
 	d := alone(t, fmt.Sprintf(`trap 'echo x >%s; exit' HUP; %s while :; do sleep 0.02; done`, y.path("heard"), y.sign("main")))
 	main := y.signed("main")
 	_ = d.master.Close()
