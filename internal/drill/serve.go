@@ -18,8 +18,10 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// Serve is a worker: it does what the orders on in say, one after the other, and writes what became of them to out. It returns when in ends, whatever
-// is still under way: the director is gone, and the process should go, too. meter counts what happens to the worker; nil: nothing does.
+// Serve is the worker's side. It carries out the orders that it reads from in,
+// one after the other, and writes the replies to out. It returns when in ends,
+// even if an order is still under way: the director is gone, and the process
+// should end, too. meter counts the events of the worker; nil means no meter.
 func Serve(ctx context.Context, in io.Reader, out io.Writer, meter *Meter) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -56,7 +58,8 @@ func readOrders(ctx context.Context, in io.Reader, orders chan<- order) error {
 	return lines.Err()
 }
 
-// hand is a worker's state. All but what mu guards belongs to the goroutine that carries out orders.
+// hand is a worker's state. Except ended, it belongs to the goroutine that
+// carries out orders.
 type hand struct {
 	meter  *Meter
 	tap    *tap
@@ -65,7 +68,7 @@ type hand struct {
 	deed   tenure.Deed
 	place  artifact
 	begun  *halting
-	result chan error // of the write that was begun
+	result chan error // of the begun write
 	stall  *stall
 
 	mu    sync.Mutex
@@ -188,7 +191,8 @@ func (h *hand) takeOver(ctx context.Context, o order) (reply, error) {
 	return r, nil
 }
 
-// begin hands over the first half of a write and returns while it waits for the rest.
+// begin starts a write and hands over the first half. It returns while the
+// write waits for the rest.
 func (h *hand) begin(ctx context.Context, text string) error {
 	begun, result := halve(text), make(chan error, 1)
 	place, stamp := h.place, h.deed.Stamp()
@@ -216,7 +220,8 @@ func (h *hand) finish() error {
 	return <-h.result
 }
 
-// end waits for the end of the lease and tells why and when it came; without a reason, it has not.
+// end waits for the end of the lease. It returns why and when the lease ended.
+// If Loss is empty, the lease has not ended in time.
 func (h *hand) end(ctx context.Context, wait time.Duration) (reply, error) {
 	if h.lease == nil {
 		return reply{}, errors.New("there is no lease that could end")
@@ -238,7 +243,8 @@ func (h *hand) end(ctx context.Context, wait time.Duration) (reply, error) {
 	return r, nil
 }
 
-// endedAt is when the lease's context ended. Whoever notices first notes it: the order that waits for it, or the context's own call.
+// endedAt is when the lease's context ended. The first caller sets it: the
+// order that waits for the end, or the context's callback.
 func (h *hand) endedAt(lease *croft.Lease) time.Time {
 	now := time.Now()
 	h.mu.Lock()
