@@ -110,7 +110,7 @@ func run(
 
 // sideBySide plays all scenes at once.
 func (d *director) sideBySide(ctx context.Context, report *Report) error {
-	casts, err := d.callUp(ctx)
+	casts, err := d.startWorkers(ctx)
 	if err != nil {
 		return err
 	}
@@ -181,9 +181,9 @@ func (d *director) probe(ctx context.Context) error {
 	return err
 }
 
-// callUp starts all workers of all scenes before the first is played. Starting
-// is work, and would disturb running scenes.
-func (d *director) callUp(ctx context.Context) ([]map[string]*worker, error) {
+// startWorkers starts all workers of all scenes before the first is played.
+// Starting is work, and would disturb running scenes.
+func (d *director) startWorkers(ctx context.Context) ([]map[string]*worker, error) {
 	casts := make([]map[string]*worker, len(scripts))
 	errs := make(chan error)
 	n := 0
@@ -199,7 +199,7 @@ func (d *director) callUp(ctx context.Context) ([]map[string]*worker, error) {
 			n++
 			go func() {
 				room <- struct{}{}
-				w, err := d.hire(ctx, owner)
+				w, err := d.startWorker(ctx, owner)
 				<-room
 				mu.Lock()
 				casts[i][owner] = w
@@ -215,11 +215,11 @@ func (d *director) callUp(ctx context.Context) ([]map[string]*worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return casts, d.rollCall(ctx, casts[0]["A"])
+	return casts, d.checkShared(ctx, casts[0]["A"])
 }
 
-// hire starts a worker and lets it open the store.
-func (d *director) hire(ctx context.Context, owner string) (*worker, error) {
+// startWorker starts a worker and lets it open the store.
+func (d *director) startWorker(ctx context.Context, owner string) (*worker, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -239,9 +239,9 @@ func (d *director) hire(ctx context.Context, owner string) (*worker, error) {
 	return w, nil
 }
 
-// rollCall checks that workers see what this process writes. They do not if the
-// store lives in one process's memory.
-func (d *director) rollCall(ctx context.Context, w *worker) error {
+// checkShared checks that workers see what this process writes. They do not if
+// the store lives in one process's memory.
+func (d *director) checkShared(ctx context.Context, w *worker) error {
 	lease, err := d.client.Acquire(ctx, d.keys+"roll-call", &croft.LeaseOptions{TTL: d.o.TTL})
 	if err != nil {
 		return err
@@ -293,7 +293,7 @@ func (d *director) replace(ctx context.Context, cast map[string]*worker) map[str
 	fresh := map[string]*worker{}
 	for owner, old := range cast {
 		old.kill()
-		w, err := d.hire(ctx, owner)
+		w, err := d.startWorker(ctx, owner)
 		if err != nil {
 			return nil
 		}

@@ -16,4 +16,4 @@ var Supported error = fmt.Errorf("%w use: the drill stops processes with SIGSTOP
 
 func (w *worker) pause() error { return errors.ErrUnsupported }
 func (w *worker) wake() error  { return errors.ErrUnsupported }
-func apart(*exec.Cmd)          {}
+func ownGroup(*exec.Cmd)       {}

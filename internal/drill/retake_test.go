@@ -40,7 +40,7 @@ func TestASceneThatABusyMachineSpoiltIsPlayedAgain(t *testing.T) {
 					w.kill()
 				}
 			}()
-			first, err := d.hire(t.Context(), "A")
+			first, err := d.startWorker(t.Context(), "A")
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -91,7 +91,7 @@ func (s *service) close(ctx context.Context) {
 
 // put writes over HTTP under the stamp of the worker's last grant, without
 // looking at its lease.
-func (h *hand) put(ctx context.Context, o order) (reply, error) {
+func (e *executor) put(ctx context.Context, o order) (reply, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPut, o.URL+"/result", strings.NewReader(o.Text+"\n"))
 	if err != nil {
 		return reply{}, err
@@ -100,7 +100,7 @@ func (h *hand) put(ctx context.Context, o order) (reply, error) {
 	// names. Every write has its own connection, so that none has slept with
 	// the worker.
 	base := &http.Transport{DisableKeepAlives: true}
-	resp, err := (&httpfence.Transport{Source: httpfence.Fixed(h.deed.Stamp()), Base: base}).RoundTrip(req)
+	resp, err := (&httpfence.Transport{Source: httpfence.Fixed(e.deed.Stamp()), Base: base}).RoundTrip(req)
 	if err != nil {
 		return reply{}, err
 	}

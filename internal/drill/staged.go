@@ -51,13 +51,13 @@ var chapters = []chapter{
 func (d *director) inStages(ctx context.Context, report *Report) error {
 	cast := map[string]*worker{}
 	for _, owner := range []string{"A", "B", "C"} {
-		w, err := d.hire(ctx, owner)
+		w, err := d.startWorker(ctx, owner)
 		if err != nil {
 			return err
 		}
 		cast[owner] = w
 	}
-	if err := d.rollCall(ctx, cast["A"]); err != nil {
+	if err := d.checkShared(ctx, cast["A"]); err != nil {
 		return err
 	}
 	report.Processes = len(d.workers)
@@ -66,7 +66,7 @@ func (d *director) inStages(ctx context.Context, report *Report) error {
 		return store.Unknown(err)
 	}
 	for take := 1; ; take++ {
-		busy, err := d.tell(ctx, take, cast, report)
+		busy, err := d.playStages(ctx, take, cast, report)
 		if err != nil || !busy || take == takes || ctx.Err() != nil || d.o.wrong(report.Steps()) {
 			return err
 		}
@@ -77,8 +77,10 @@ func (d *director) inStages(ctx context.Context, report *Report) error {
 	}
 }
 
-// tell plays all stages once. busy asks to play them again.
-func (d *director) tell(ctx context.Context, take int, cast map[string]*worker, report *Report) (busy bool, err error) {
+// playStages plays all stages once. busy asks to play them again.
+func (d *director) playStages(
+	ctx context.Context, take int, cast map[string]*worker, report *Report,
+) (busy bool, err error) {
 	name := "staged"
 	if take > 1 {
 		name += "-" + strconv.Itoa(take)

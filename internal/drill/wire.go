@@ -17,32 +17,32 @@ import (
 // store's URL travels this way, too: it may contain a password, and others can
 // read arguments and environments.
 
-// what names the action of an order.
-type what string
+// action is what an order asks for.
+type action string
 
 const (
-	doSetUp    what = "set up"     // open the store
-	doLook     what = "look"       // read a record
-	doAcquire  what = "acquire"    // take the lease, by the client
-	doLoseNext what = "lose reply" // carry out the next acquire and lose the answer to it
-	doRepeat   what = "repeat"     // send the first acquire again, byte for byte
-	doRenew    what = "renew"      // by deed, without looking at the lease
-	doRelease  what = "release"    // by deed, without looking at the lease
-	doTakeOver what = "take over"  // by hand, as an operator
-	doWrite    what = "write"      // under the stamp of the last grant, without looking at the lease
-	doBegin    what = "begin"      // write the first half of a result
-	doFinish   what = "finish"     // write the rest
-	doEnd      what = "end"        // wait for the lease's context to end, at most for Wait
-	doCut      what = "cut"        // from now on the store does not answer
-	doReach    what = "reach"      // the store answers again
-	doPut      what = "put"        // write over HTTP, otherwise as doWrite
-	doCount    what = "count"      // read the meter
+	doSetUp    action = "set up"     // open the store
+	doLook     action = "look"       // read a record
+	doAcquire  action = "acquire"    // take the lease, by the client
+	doLoseNext action = "lose reply" // carry out the next acquire and lose the answer to it
+	doRepeat   action = "repeat"     // send the first acquire again, byte for byte
+	doRenew    action = "renew"      // by deed, without looking at the lease
+	doRelease  action = "release"    // by deed, without looking at the lease
+	doTakeOver action = "take over"  // by hand, as an operator
+	doWrite    action = "write"      // under the stamp of the last grant, without looking at the lease
+	doBegin    action = "begin"      // write the first half of a result
+	doFinish   action = "finish"     // write the rest
+	doEnd      action = "end"        // wait for the lease's context to end, at most for Wait
+	doCut      action = "cut"        // from now on the store does not answer
+	doReach    action = "reach"      // the store answers again
+	doPut      action = "put"        // write over HTTP, otherwise as doWrite
+	doCount    action = "count"      // read the meter
 )
 
 // order tells a worker what to do.
 type order struct {
-	ID int  `json:"id"`
-	Do what `json:"do"`
+	ID int    `json:"id"`
+	Do action `json:"do"`
 
 	// Store and Owner are for doSetUp.
 	Store string `json:"store,omitempty"`

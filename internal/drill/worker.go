@@ -33,7 +33,7 @@ type worker struct {
 // only the director, which then ends its workers.
 func start(cmd *exec.Cmd, owner string, patience time.Duration) (*worker, error) {
 	w := &worker{owner: owner, cmd: cmd, patience: patience, waiting: map[int]chan reply{}, gone: make(chan struct{})}
-	apart(cmd)
+	ownGroup(cmd)
 	cmd.Stderr = &w.tail
 	in, err := cmd.StdinPipe()
 	if err != nil {
