@@ -150,7 +150,7 @@ func guardCopy(ctx context.Context, w io.Writer, r io.Reader) (int64, error) {
 			}
 		}
 		switch {
-		case p.err == io.EOF: //nolint:errorlint // a reader's end is io.EOF itself; what wraps it is an error
+		case p.err == io.EOF: //nolint:errorlint // only io.EOF itself is the end; a wrapped one is an error
 			return total, nil
 		case p.err != nil:
 			return total, fmt.Errorf("reading it: %w", p.err)

@@ -27,6 +27,6 @@
 // one after the other. The second owns all state of the worker, except the
 // times at which leases ended. A begun write runs in a goroutine of its own,
 // because it waits for the order to finish. In the tap, calls makes sure that
-// no call to the store is under way when the store is cut off, and mu protects
+// no call to the store is under way when the store is cut off. Its mu protects
 // the memory of requests and tokens.
 package drill

@@ -27,7 +27,7 @@ type staging struct {
 
 	counted map[string]Metrics // by owner of the meter, as last read
 	stopped string             // the owner that is stopped and cannot be asked
-	second  tenure.Record      // B's grant, the one that is lost
+	second  tenure.Record      // B's grant, which B then loses
 	before  Metrics            // the metrics before this stage
 	amiss   bool               // a metric has not moved as it should
 }

@@ -23,7 +23,7 @@ type action string
 const (
 	doSetUp    action = "set up"     // open the store
 	doLook     action = "look"       // read a record
-	doAcquire  action = "acquire"    // take the lease, by the client
+	doAcquire  action = "acquire"    // acquire the lease through the client
 	doLoseNext action = "lose reply" // carry out the next acquire and lose the answer to it
 	doRepeat   action = "repeat"     // send the first acquire again, byte for byte
 	doRenew    action = "renew"      // by deed, without looking at the lease

@@ -64,11 +64,11 @@ var passedOn = []os.Signal{
 // start: if it ends before the command runs, the command will not run later,
 // either. A command that cannot be started gives a *StartError.
 //
-// From Start until Kill has returned, the signals that a job gets from its user
-// go on to the command's process group and do not end the caller. They are
-// SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGWINCH,
-// SIGTSTP and SIGCONT. Signals that were ignored when the caller started stay
-// ignored. With Options.Aside no signal is passed on.
+// From Start until Kill has returned, the usual signals to a job go on to the
+// command's process group and do not end the caller. They are SIGINT, SIGTERM,
+// SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGWINCH, SIGTSTP and SIGCONT.
+// Signals that were ignored when the caller started stay ignored. With
+// Options.Aside no signal is passed on.
 //
 // On Linux Start makes the caller's process a child subreaper, for good. If the
 // warden is killed, every child of the process that is not a warden counts as

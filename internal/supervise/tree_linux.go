@@ -109,7 +109,7 @@ func (t *tree) freeze(ctx context.Context) error {
 // that no shell wakes up and finds its job stopped.
 func (t *tree) thaw() {
 	for i := len(t.frozen) - 1; i >= 0; i-- {
-		_ = send(t.frozen[i], syscall.SIGCONT) // fails only if it is gone: we could stop it
+		_ = send(t.frozen[i], syscall.SIGCONT) // fails only if the process is gone: we were able to stop it
 	}
 	t.frozen = nil
 }
