@@ -29,7 +29,7 @@ func (r *register) Acts(ctx context.Context) (<-chan string, error) {
 // armActs watches the acts folder.
 func (w *watcher) armActs(a *armed) error {
 	r := w.reg
-	if err := r.there(); err != nil { // make nothing below a lost mount
+	if err := r.checkMount(); err != nil { // make nothing below a lost mount
 		return err
 	}
 	if err := r.makeActs(); err != nil {

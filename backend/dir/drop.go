@@ -36,59 +36,60 @@ func (r *register) Drop(_ context.Context, key string, old cas.Version) error {
 	if _, err := r.confirm(folder, at.number); err != nil {
 		return err
 	}
-	return r.bury(hash, at.life)
+	return r.trashLife(hash, at.life)
 }
 
-// bury moves a life's folder to the staging folder, once its newest version is
-// a tombstone. Any process may do that, any number of times. emptyGraves
-// removes the folder later.
+// trashLife moves a life's folder to the staging folder, once its newest
+// version is a tombstone. Any process may do that, any number of times.
+// emptyTrash removes the folder later.
 //
 // The shard stays. Other processes know that it is durable, and would not sync
 // a new one.
-func (r *register) bury(hash, life string) error {
-	grave := r.temp("dropped")
-	err := r.fs.Rename(filepath.Join(r.home(hash), life), grave)
+func (r *register) trashLife(hash, life string) error {
+	trashed := r.temp("dropped")
+	err := r.fs.Rename(filepath.Join(r.home(hash), life), trashed)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return r.explain(err)
 	}
 	_ = r.fs.Remove(r.home(hash)) // rmdir: it fails if the key was born again
 	if err != nil {
-		grave = ""
+		trashed = ""
 	}
 	r.mu.Lock()
-	if grave != "" {
-		r.graves = append(r.graves, grave)
+	if trashed != "" {
+		r.trash = append(r.trash, trashed)
 	}
-	many := len(r.graves) >= manyGraves
+	many := len(r.trash) >= trashMost
 	r.mu.Unlock()
 	if many {
-		r.emptyGraves()
+		r.emptyTrash()
 	}
 	return nil
 }
 
-// manyGraves is how many buried folders are removed together.
-const manyGraves = 256
+// trashMost is how many trashed folders are removed together.
+const trashMost = 256
 
-// emptyGraves removes the folders that bury has moved away. It syncs the
+// emptyTrash removes the folders that trashLife has moved away. It syncs the
 // staging folder first: otherwise a power cut could undo the move after the
 // tombstone and the newest version are gone, and an older version would count
 // again.
-func (r *register) emptyGraves() {
+func (r *register) emptyTrash() {
 	r.mu.Lock()
-	graves := r.graves
-	r.graves = nil
+	trash := r.trash
+	r.trash = nil
 	r.mu.Unlock()
-	if len(graves) == 0 || r.syncDir(r.tmp) != nil {
+	if len(trash) == 0 || r.syncDir(r.tmp) != nil {
 		return // a later sweep finds them
 	}
-	for _, grave := range graves {
-		r.removeAll(grave, graveDepth)
+	for _, trashed := range trash {
+		r.removeAll(trashed, trashDepth)
 	}
 }
 
-// graveDepth is the depth of a grave: a key's folder, a life's, a tombstone.
-const graveDepth = 3
+// trashDepth is the depth of a trashed folder: a key's folder, a life's, a
+// tombstone.
+const trashDepth = 3
 
 // removeAll removes a folder in the staging folder and everything in it. If it
 // fails, a later sweep removes the rest. Other users may put a link in a
@@ -112,7 +113,7 @@ func (r *register) removeAll(path string, depth int) {
 // read in one error at the end, so that the error hides no entry.
 func (r *register) Scan(ctx context.Context) iter.Seq2[cas.Entry, error] {
 	return func(yield func(cas.Entry, error) bool) {
-		if err := r.there(); err != nil {
+		if err := r.checkMount(); err != nil {
 			yield(cas.Entry{}, err)
 			return
 		}
@@ -164,9 +165,9 @@ func (r *register) scanShard(ctx context.Context, shard string) iter.Seq2[cas.En
 			if !isHex(hash, 64) {
 				continue
 			}
-			h, err := r.look(ctx, hash, 1)
+			h, err := r.readHead(ctx, hash, 1)
 			if h.dropped {
-				err = r.bury(hash, h.at.life) // a process was stopped in the middle of a drop
+				err = r.trashLife(hash, h.at.life) // a process was stopped in the middle of a drop
 			}
 			var entry cas.Entry
 			if err == nil {

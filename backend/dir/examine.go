@@ -13,7 +13,7 @@ import (
 
 // Examine reports how fit the directory is to keep leases, for `croft doctor`.
 func (r *register) Examine(ctx context.Context) ([]store.Finding, error) {
-	if err := r.there(); err != nil {
+	if err := r.checkMount(); err != nil {
 		return nil, err
 	}
 	var findings []store.Finding

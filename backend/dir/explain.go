@@ -38,9 +38,9 @@ func (l *layout) explain(err error) error {
 	return fmt.Errorf("store %s: %w; %s", l.root, err, advice)
 }
 
-// strange says why a file cannot be the store's: it is a link, a pipe or a
-// device, or it is too large. It returns "" for any other error.
-func strange(err error) string {
+// foreignReason says why a file cannot be the store's: it is a link, a pipe or
+// a device, or it is too large. It returns "" for any other error.
+func foreignReason(err error) string {
 	switch {
 	case errors.Is(err, syscall.ELOOP):
 		return "it is a symbolic link"

@@ -55,7 +55,7 @@ func (v *visit) enterLocked(w *waiting) (*guardEntry, error) {
 		current, err := in.isCurrent()
 		if err == nil && current {
 			if err = in.read(); err == nil {
-				if err = dressSidecar(file, old); err != nil {
+				if err = setSidecarPermissions(file, old); err != nil {
 					err = v.explain(err)
 				}
 			}
@@ -75,7 +75,7 @@ func (v *visit) enterLocked(w *waiting) (*guardEntry, error) {
 // isCurrent reports whether the locked file is still the one at the sidecar's
 // path.
 func (in *guardEntry) isCurrent() (bool, error) {
-	if err := in.f.stay(); err != nil {
+	if err := in.f.checkFolder(); err != nil {
 		return false, err
 	}
 	mine, err := in.file.Stat()

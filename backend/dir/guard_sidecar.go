@@ -210,18 +210,18 @@ func (v *visit) makeSidecar(old fs.FileInfo) (fsys.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := dressSidecar(file, old); err != nil {
+	if err := setSidecarPermissions(file, old); err != nil {
 		_ = file.Close()
 		return nil, err
 	}
 	return file, nil
 }
 
-// dressSidecar gives the sidecar the artifact's owner and group, and its
-// permissions (see sidecarPerm). Only the sidecar's owner or root can do this.
-// For other users the sidecar is good as it is, or they could not have opened
-// it.
-func dressSidecar(file fsys.File, old fs.FileInfo) error {
+// setSidecarPermissions gives the sidecar the artifact's owner and group, and
+// its permissions (see sidecarPerm). Only the sidecar's owner or root can do
+// this. For other users the sidecar is good as it is, or they could not have
+// opened it.
+func setSidecarPermissions(file fsys.File, old fs.FileInfo) error {
 	info, err := file.Stat()
 	if err != nil {
 		return err

@@ -71,7 +71,7 @@ func (v *visit) stage(old fs.FileInfo) (*guardStage, error) {
 	if _, err := guardTryLock(file); err != nil {
 		return nil, s.drop(v.failed("locking the staged content", err))
 	}
-	if err := s.dress(old); err != nil {
+	if err := s.copyPermissions(old); err != nil {
 		return nil, s.drop(err)
 	}
 	return s, nil
@@ -82,9 +82,9 @@ func (f *File) failed(doing string, err error) error {
 	return fmt.Errorf("guard %s: %s: %w", f.path, doing, err)
 }
 
-// dress gives the staged file the group and permission bits of the old
-// artifact. If this user is root, it gives it the owner, too.
-func (s *guardStage) dress(old fs.FileInfo) error {
+// copyPermissions gives the staged file the group and permission bits of the
+// old artifact. If this user is root, it gives it the owner, too.
+func (s *guardStage) copyPermissions(old fs.FileInfo) error {
 	if s.like = old; old == nil {
 		return nil
 	}
@@ -105,8 +105,9 @@ func (s *guardStage) dress(old fs.FileInfo) error {
 	return nil
 }
 
-// redress calls dress again if the artifact's permissions have changed since.
-func (s *guardStage) redress(now fs.FileInfo) error {
+// refreshPermissions calls copyPermissions again if the artifact's permissions
+// have changed since.
+func (s *guardStage) refreshPermissions(now fs.FileInfo) error {
 	if now == nil {
 		return nil
 	}
@@ -115,7 +116,7 @@ func (s *guardStage) redress(now fs.FileInfo) error {
 			return nil
 		}
 	}
-	if err := s.dress(now); err != nil {
+	if err := s.copyPermissions(now); err != nil {
 		return err
 	}
 	return s.sync()

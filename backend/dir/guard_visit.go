@@ -32,9 +32,9 @@ func (f *File) visit() (*visit, error) {
 
 func (v *visit) leave() { _ = v.fs.Close() }
 
-// stay refuses to go on if the folder is no longer at its path: nobody would
-// find the new content there.
-func (v *visit) stay() error {
+// checkFolder refuses to go on if the folder is no longer at its path: nobody
+// would find the new content there.
+func (v *visit) checkFolder() error {
 	moved, err := v.fs.Moved()
 	switch {
 	case err != nil:

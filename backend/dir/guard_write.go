@@ -87,7 +87,7 @@ func (v *visit) commit(ctx context.Context, stamp fence.Stamp, s *guardStage) (g
 	if err != nil {
 		return guard.Receipt{}, err
 	}
-	if err := s.redress(old); err != nil {
+	if err := s.refreshPermissions(old); err != nil {
 		return guard.Receipt{}, err
 	}
 	if err := ctx.Err(); err != nil {

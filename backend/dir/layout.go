@@ -94,7 +94,7 @@ func newLayout(fsy fsys.FS, root string) (*layout, error) {
 		// Not the sticky bit: users could not tidy up after each other.
 		l.dirMode, l.fileMode = perm|info.Mode()&fs.ModeSetgid, perm&0o666
 	}
-	if err := l.furnish(); err != nil {
+	if err := l.initialize(); err != nil {
 		return nil, err
 	}
 	return l, nil
@@ -128,14 +128,14 @@ func (l *layout) makeRoot() error {
 	return nil
 }
 
-// furnish makes the missing folders inside the directory, and the marker.
+// initialize makes the missing folders inside the directory, and the marker.
 // Several processes may do it at once.
 //
 // The marker comes last, when everything else is safe from a power cut. So a
 // process that finds the marker need not sync the folders again.
-func (l *layout) furnish() error {
+func (l *layout) initialize() error {
 	if err := l.readMarker(); !errors.Is(err, fs.ErrNotExist) {
-		if err != nil || l.isFurnished() {
+		if err != nil || l.isInitialized() {
 			return err
 		}
 		// Somebody wiped the folders and left the marker.
@@ -162,7 +162,7 @@ func (l *layout) furnish() error {
 	return l.readMarker()
 }
 
-func (l *layout) isFurnished() bool {
+func (l *layout) isInitialized() bool {
 	for _, path := range []string{l.tmp, l.keys} {
 		if _, err := l.fs.Lstat(path); err != nil {
 			return false
@@ -194,7 +194,7 @@ func (l *layout) readMarker() error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if strange(err) != "" {
+	if foreignReason(err) != "" {
 		return fmt.Errorf("%w store %s: %w, where the store's marker belongs; see who put it there, and remove it: "+
 			"it is made anew", fence.ErrInvalid, l.root, err)
 	}
@@ -306,10 +306,10 @@ func (l *layout) syncDir(path string) error {
 	return err
 }
 
-// there checks that the directory is still on the file system where it was
+// checkMount checks that the directory is still on the file system where it was
 // opened. A mount that is gone leaves an empty folder behind, in which every
 // key would look free.
-func (l *layout) there() error {
+func (l *layout) checkMount() error {
 	info, err := l.fs.Stat(l.root)
 	if errors.Is(err, fs.ErrNotExist) {
 		// The directory was removed. Its parent is on the same file system,
@@ -331,9 +331,9 @@ func (l *layout) unmounted() error {
 		"was it unmounted? Mount it again, or start this program again", l.root)
 }
 
-// refurnish makes the folders again after somebody wiped the open store.
-func (l *layout) refurnish() error {
-	if err := l.there(); err != nil {
+// reinitialize makes the folders again after somebody wiped the open store.
+func (l *layout) reinitialize() error {
+	if err := l.checkMount(); err != nil {
 		return err
 	}
 	if err := l.fs.Mkdir(l.root, l.dirMode.Perm()); err == nil && l.shared {
@@ -341,5 +341,5 @@ func (l *layout) refurnish() error {
 			return l.explain(err)
 		}
 	}
-	return l.furnish()
+	return l.initialize()
 }

@@ -25,7 +25,7 @@ type register struct {
 
 	mu     sync.Mutex
 	synced map[string]bool // shards whose own entry this process knows to be durable
-	graves []string        // folders in the staging folder that wait for removal
+	trash  []string        // folders in the staging folder that wait for removal
 }
 
 func newRegister(l *layout, clock *fsClock) *register {
@@ -60,9 +60,9 @@ var errEmpty = errors.New("empty folder")
 // Load returns the newest version of a key. It reads the time last.
 func (r *register) Load(ctx context.Context, key string) (cas.Entry, error) {
 	hash := hashOf(key)
-	h, err := r.look(ctx, hash, emptyTries)
+	h, err := r.readHead(ctx, hash, emptyTries)
 	if err == nil && h.at.life == "" {
-		err = r.there()
+		err = r.checkMount()
 	}
 	if err != nil {
 		return cas.Entry{}, err
@@ -102,16 +102,16 @@ func (r *register) Close() error {
 	return r.clock.close()
 }
 
-// look reads a key's head. It lists an empty folder up to tries times. An empty
-// listing proves little on a network mount, or between one life's end and the
-// next one's birth.
-func (r *register) look(ctx context.Context, hash string, tries int) (head, error) {
+// readHead reads a key's head. It lists an empty folder up to tries times. An
+// empty listing proves little on a network mount, or between one life's end and
+// the next one's birth.
+func (r *register) readHead(ctx context.Context, hash string, tries int) (head, error) {
 	empty := 0
 	for range readTries {
 		if ctx.Err() != nil {
 			return head{}, context.Cause(ctx)
 		}
-		h, err := r.glance(hash)
+		h, err := r.readHeadOnce(hash)
 		switch {
 		case errors.Is(err, errEmpty):
 			if empty++; empty >= tries {
@@ -129,8 +129,8 @@ func (r *register) look(ctx context.Context, hash string, tries int) (head, erro
 // errMoved means that a listed version was gone when it was read.
 var errMoved = errors.New("changed while it was read")
 
-// glance reads a key's head once.
-func (r *register) glance(hash string) (head, error) {
+// readHeadOnce reads a key's head without trying again.
+func (r *register) readHeadOnce(hash string) (head, error) {
 	life := r.recall.life(hash) // in most cases the key still has this life
 	if life == "" {
 		var err error
@@ -179,8 +179,8 @@ func (r *register) read(hash string, at position) (head, error) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return head{}, errMoved
-	case strange(err) != "":
-		return head{}, &DamagedError{Path: path, Why: strange(err)}
+	case foreignReason(err) != "":
+		return head{}, &DamagedError{Path: path, Why: foreignReason(err)}
 	case err != nil:
 		return head{}, r.explain(err)
 	}

@@ -39,7 +39,7 @@ func (r *register) Swap(ctx context.Context, old cas.Version, next tenure.Record
 	}
 	temp, file, err := r.stage(data)
 	if errors.Is(err, fs.ErrNotExist) { // the store was wiped, and the key with it
-		if err := r.refurnish(); err != nil {
+		if err := r.reinitialize(); err != nil {
 			return err
 		}
 		return cas.ErrConflict
@@ -179,7 +179,7 @@ func (r *register) beginLife(ctx context.Context, next tenure.Record, data []byt
 	life := r.newLife(next.Acquired)
 	ready, file, err := r.stageLife(life, data)
 	if errors.Is(err, fs.ErrNotExist) {
-		if err = r.refurnish(); err == nil {
+		if err = r.reinitialize(); err == nil {
 			ready, file, err = r.stageLife(life, data)
 		}
 	}
@@ -241,17 +241,17 @@ func (r *register) place(ctx context.Context, ready, hash, life string) error {
 		if !taken && !errors.Is(err, fs.ErrNotExist) {
 			return r.explain(err)
 		}
-		h, err := r.look(ctx, hash, emptyTries)
+		h, err := r.readHead(ctx, hash, emptyTries)
 		switch {
 		case err != nil:
 			return err
 		case h.at.life == life:
 			return nil // over NFS: the reply to a rename that was sent twice
 		case h.dropped:
-			if err := r.bury(hash, h.at.life); err != nil {
+			if err := r.trashLife(hash, h.at.life); err != nil {
 				return err
 			}
-			r.emptyGraves()
+			r.emptyTrash()
 		case h.at.life != "":
 			return cas.ErrConflict
 		case taken:
@@ -303,7 +303,7 @@ func (r *register) makeShard(hash string) error {
 	r.mu.Unlock()
 	err := r.placeFolder(r.shard(hash), "shard")
 	if errors.Is(err, fs.ErrNotExist) {
-		if err = r.refurnish(); err == nil {
+		if err = r.reinitialize(); err == nil {
 			err = r.placeFolder(r.shard(hash), "shard")
 		}
 	}

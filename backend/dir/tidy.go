@@ -86,7 +86,7 @@ func (t *tidying) piece(ctx context.Context, now time.Time) (due time.Time) {
 	if err != nil {
 		return mine.Due
 	}
-	defer t.reg.emptyGraves()
+	defer t.reg.emptyTrash()
 	for _, shard := range shards {
 		if shard < stamp.From {
 			continue
@@ -121,10 +121,10 @@ func (t *tidying) shard(ctx context.Context, shard string, now time.Time) bool {
 // leftovers removes the files that stopped processes have left in the staging
 // folder, and old acts. It removes nothing but the store's own files.
 func (t *tidying) leftovers(ctx context.Context) error {
-	t.reg.emptyGraves()
+	t.reg.emptyTrash()
 	_ = t.removeOld(ctx, t.reg.acts, isAct) // no store needs them
 	err := t.removeOld(ctx, t.reg.tmp, isTemp)
-	t.reg.emptyGraves()
+	t.reg.emptyTrash()
 	return err
 }
 
@@ -164,10 +164,10 @@ func (t *tidying) removeOld(
 		if info.IsDir() {
 			// Move it in one step. If its maker does come back, it must not
 			// put a half-removed folder in place.
-			grave := t.reg.temp("dropped")
-			if t.reg.fs.Rename(path, grave) == nil {
+			trashed := t.reg.temp("dropped")
+			if t.reg.fs.Rename(path, trashed) == nil {
 				t.reg.mu.Lock()
-				t.reg.graves = append(t.reg.graves, grave)
+				t.reg.trash = append(t.reg.trash, trashed)
 				t.reg.mu.Unlock()
 			}
 			continue

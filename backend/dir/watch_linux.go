@@ -136,7 +136,7 @@ func (w *watcher) arm(a *armed) error {
 		}
 		err := w.add(a, path, mask)
 		if errors.Is(err, unix.ENOENT) {
-			if err := r.there(); err != nil {
+			if err := r.checkMount(); err != nil {
 				return err
 			}
 			if path != r.root {
