@@ -67,7 +67,7 @@ func launch(ctx context.Context, args []string, o *Options, foreground bool) (bo
 	if o.AllowFor != 0 {
 		start.Until = max(sinceBoot()+o.AllowFor, 1)
 	}
-	w, err := engage(o)
+	w, err := startWarden(o)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -98,8 +98,8 @@ func launch(ctx context.Context, args []string, o *Options, foreground bool) (bo
 	return nil, nil, err
 }
 
-// engage executes this program as a warden.
-func engage(o *Options) (*ward, error) {
+// startWarden executes this program as a warden.
+func startWarden(o *Options) (*ward, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("supervise: no socket to the warden: %w", err)
@@ -204,7 +204,7 @@ func (w *ward) listen() <-chan report {
 			}
 		}
 		close(answer)
-		last := w.bury(<-ended)
+		last := w.cleanUp(<-ended)
 		switch {
 		case known:
 		case last != nil:
@@ -216,10 +216,11 @@ func (w *ward) listen() <-chan report {
 	return answer
 }
 
-// bury cleans up behind a dead warden. If the warden did not leave by itself,
-// its children are now children of this process. bury kills and reaps them. It
-// returns the status of the command, if the command was among them.
-func (w *ward) bury(clean bool) (last *syscall.WaitStatus) {
+// cleanUp tidies up behind a dead warden. If the warden did not leave by
+// itself, its children are now children of this process. cleanUp kills and
+// reaps them. It returns the status of the command, if the command was among
+// them.
+func (w *ward) cleanUp(clean bool) (last *syscall.WaitStatus) {
 	defer close(w.gone)
 	wardens.Lock()
 	delete(wardens.pids, w.warden.Pid)
