@@ -9,17 +9,17 @@ import (
 )
 
 const (
-	// maxInFlight bounds the batches in flight, with those that hang. A store
+	// maxInFlight limits the batches in flight, hanging ones included. A store
 	// that pipelines may have one more.
 	maxInFlight = 4
-	// maxBatch bounds the requests in one batch, so that a slow store answers
-	// in time. Renewals fill no more than maxRenewals of it: other requests are
-	// never kept out by many leases.
+	// maxBatch limits the requests in one batch, so that a slow store answers
+	// in time. Renewals fill at most maxRenewals of it, so that many leases do
+	// not keep other requests out.
 	maxBatch    = 1000
 	maxRenewals = 800
 )
 
-// request is one copy of a request: of an attempt, or a lease's renewal.
+// request is one copy of an attempt's request, or of a lease's renewal.
 type request struct {
 	*tenure.Request
 	attempt *attempt
@@ -45,19 +45,19 @@ const (
 	lanes
 )
 
-// Batch is what one call of the store carries out.
+// Batch is several requests in one call of the store.
 type Batch struct {
 	// Requests are for store.Apply, in this order.
 	Requests []tenure.Request
-	// Caller is the call that the batch was sent for, if it is for one alone and
-	// no other batch is in flight: then its caller can call the store itself.
-	// The next acquire may go along with a release.
+	// Caller is set if the batch was sent for one call alone and no other batch
+	// is in flight. Then the caller can call the store itself. The next acquire
+	// may go along with a release.
 	Caller *Call
 
 	requests []*request
 	lane     lane
 	sent     clock.Instant
-	shared   bool // it has a renewal, or a key in common with what waits
+	shared   bool // it has a renewal, or shares a key with a waiting request
 	memory   struct {
 		requests [1]tenure.Request
 		pointers [1]*request
@@ -76,7 +76,7 @@ type outbox struct {
 	flying   []*Batch
 }
 
-// add queues a request.
+// add puts a request into the outbox.
 func (o *outbox) add(r *request) {
 	o.number++
 	r.number = o.number
@@ -87,14 +87,14 @@ func (o *outbox) add(r *request) {
 	o.others[r.lane].push(r)
 }
 
-// remove takes a request back that still waits.
+// remove takes back a request that still waits.
 func (o *outbox) remove(r *request) {
 	if r.list != nil {
 		r.list.remove(r)
 	}
 }
 
-// clear takes all requests back.
+// clear takes back all requests.
 func (o *outbox) clear() {
 	for l := range lanes {
 		for _, waiting := range []*list{&o.renewals[l], &o.others[l]} {
@@ -117,7 +117,8 @@ func (o *outbox) empty() bool {
 	return o.size(fresh)+o.size(again)+o.size(alone) == 0
 }
 
-// wake is when a batch in flight begins to hang, if requests wait for it.
+// wake returns when a batch in flight begins to hang, if requests wait for
+// that.
 func (o *outbox) wake(now clock.Instant) clock.Instant {
 	at := keep.Never
 	if o.empty() {
@@ -131,7 +132,7 @@ func (o *outbox) wake(now clock.Instant) clock.Instant {
 	return at
 }
 
-// send turns what waits into batches, as far as they may go now.
+// send turns the waiting requests into batches, as far as they may be sent now.
 func (e *Engine) send() {
 	o := &e.outbox
 	for !o.empty() && o.canSend(e.now, e.o.Pipelines) {
@@ -153,7 +154,7 @@ func (e *Engine) send() {
 	}
 }
 
-// canSend reports whether another batch may go now.
+// canSend reports whether another batch may be sent now.
 func (o *outbox) canSend(now clock.Instant, pipelines bool) bool {
 	most := maxInFlight
 	if pipelines {
@@ -173,9 +174,9 @@ func (o *outbox) canSend(now clock.Instant, pipelines bool) bool {
 }
 
 // canPipeline reports whether the waiting requests may be sent while a batch is
-// in flight. They must be at least as many, and share no key with it: what is
-// about one key is carried out in its order. Renewals stay behind, so that none
-// is in flight when its lease is given back.
+// in flight. They must be at least as many, and share no key with it: requests
+// about one key are carried out in order. No renewal is pipelined, so that none
+// is in flight when its lease is released.
 func (o *outbox) canPipeline(before *Batch) bool {
 	gathered := &o.others[fresh]
 	switch {
@@ -200,7 +201,7 @@ func (o *outbox) canPipeline(before *Batch) bool {
 // plain reports whether a request begins or ends a term.
 func plain(r *request) bool { return r.Verb == tenure.Acquire || r.Verb == tenure.Release }
 
-// take makes the next batch. Something waits.
+// take makes the next batch. At least one request waits.
 func (o *outbox) take() *Batch {
 	b := &Batch{lane: o.lead()}
 	most := min(maxBatch, o.size(b.lane))
@@ -240,7 +241,7 @@ func (o *outbox) lead() lane {
 	return oldest.lane
 }
 
-// older is the request that has waited longer. Either may be nil.
+// older returns the request that has waited longer. Either may be nil.
 func older(a, b *request) *request {
 	if a == nil || b != nil && b.number < a.number {
 		return b
