@@ -55,9 +55,9 @@ func TestBadInputNeverReachesTheStore(t *testing.T) {
 	})
 }
 
-// TestWhoHasGoneAsksForNothing: a call whose context has ended does not reach
-// the store, unless it is a release.
-func TestWhoHasGoneAsksForNothing(t *testing.T) {
+// TestAnEndedContextAsksTheStoreForNothing: a call whose context has ended does
+// not reach the store, unless it is a release.
+func TestAnEndedContextAsksTheStoreForNothing(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		tap := &tap{Store: r.st}
 		c := r.client(tap, nil)
@@ -173,9 +173,9 @@ func TestHintsThatEndedAreTriedAgain(t *testing.T) {
 	}
 }
 
-// TestAStoreThatSeesIsNotAskedTwice: after the refusal a caller only waits for
-// a hint. A hint that came just as the watch began counts.
-func TestAStoreThatSeesIsNotAskedTwice(t *testing.T) {
+// TestAStoreThatSeesEarlierChangesIsNotAskedTwice: after the refusal a caller
+// only waits for a hint. A hint that came just as the watch began counts.
+func TestAStoreThatSeesEarlierChangesIsNotAskedTwice(t *testing.T) {
 	for _, early := range []bool{false, true} {
 		inBubble(t, func(r *rig) {
 			holder := r.acquire(r.client(nil, nil), "jobs/one", nil)

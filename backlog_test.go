@@ -30,9 +30,9 @@ func (c *Client) queued() int {
 	return c.engine.Load().Waiting
 }
 
-// TestWhatWaitsToBeSentWaitsOnce: while a store hangs, repeated requests do not
-// pile up for later.
-func TestWhatWaitsToBeSentWaitsOnce(t *testing.T) {
+// TestARequestWaitsInTheOutboxOnlyOnce: while a store hangs, repeated requests
+// do not pile up for later.
+func TestARequestWaitsInTheOutboxOnlyOnce(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		tap := &tap{Store: r.st}
 		c := r.client(tap, &Options{CallTimeout: time.Minute})
@@ -90,9 +90,9 @@ func TestManyWaitersCostNoLease(t *testing.T) {
 	})
 }
 
-// TestWhoLeavesBeforeItsRequestIsSentLeavesNothing: no request, and no attempt
+// TestACallerThatLeavesBeforeSendingLeavesNothing: no request, and no attempt
 // that goes on without a caller.
-func TestWhoLeavesBeforeItsRequestIsSentLeavesNothing(t *testing.T) {
+func TestACallerThatLeavesBeforeSendingLeavesNothing(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		tap := &tap{Store: r.st}
 		c := r.client(tap, &Options{CallTimeout: time.Minute})
@@ -134,9 +134,9 @@ func TestWhoLeavesBeforeItsRequestIsSentLeavesNothing(t *testing.T) {
 	})
 }
 
-// TestWhatWasGivenUpBeforeItWasSentDoesNotHappen: an operator's act that was
-// reported as failed is not done later, when nobody expects it. A release is.
-func TestWhatWasGivenUpBeforeItWasSentDoesNotHappen(t *testing.T) {
+// TestAnActGivenUpBeforeItWasSentIsNotDone: an operator's act that was reported
+// as failed is not done later, when nobody expects it. A release is.
+func TestAnActGivenUpBeforeItWasSentIsNotDone(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		tap := &tap{Store: r.st}
 		c := r.client(tap, &Options{CallTimeout: time.Minute})
@@ -166,10 +166,10 @@ func TestWhatWasGivenUpBeforeItWasSentDoesNotHappen(t *testing.T) {
 	})
 }
 
-// TestWhoWasRefusedAndLeavesBeforeItAsksAgainLeavesNothing: all its requests
-// were answered. So there is nothing to release, nothing for Close to wait for,
-// and nothing unknown about a key that is held.
-func TestWhoWasRefusedAndLeavesBeforeItAsksAgainLeavesNothing(t *testing.T) {
+// TestARefusedCallerThatLeavesLeavesNothing: all its requests were answered. So
+// there is nothing to release, nothing for Close to wait for, and nothing
+// unknown about a key that is held.
+func TestARefusedCallerThatLeavesLeavesNothing(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		r.acquire(r.client(nil, nil), "jobs/one", &LeaseOptions{TTL: time.Hour})
 		tap := &tap{Store: r.st}

@@ -117,9 +117,9 @@ func TestLaw6AnOperatorsActHappensOnce(t *testing.T) {
 	})
 }
 
-// TestTheFenceIsRaisedForWhoeverHeldTheKey: also for a holder that came between
-// reading the record and the act.
-func TestTheFenceIsRaisedForWhoeverHeldTheKey(t *testing.T) {
+// TestTheFenceIsRaisedAtTheGuardsOfTheLastHolder: also for a holder that came
+// between reading the record and the act.
+func TestTheFenceIsRaisedAtTheGuardsOfTheLastHolder(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		first := r.acquire(r.client(nil, nil), "jobs/one", nil)
 		near := &fencedPlace{name: "crofttest://between"}
@@ -319,10 +319,10 @@ func TestLaw6ByDeedIsRepeatedUntilKnown(t *testing.T) {
 	})
 }
 
-// TestWhatWasWrongIsToldRatherThanThatTimeIsUp: the last copy of a request
-// fails because the caller's time is up. The reason why the earlier copies
-// failed says more.
-func TestWhatWasWrongIsToldRatherThanThatTimeIsUp(t *testing.T) {
+// TestTheErrorTellsTheFaultNotTheTimeout: the last copy of a request fails
+// because the caller's time is up. The reason why the earlier copies failed
+// says more.
+func TestTheErrorTellsTheFaultNotTheTimeout(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		refused, asked := errors.New("connection refused"), 0
 		tap := &tap{Store: r.st}

@@ -252,9 +252,9 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	}
 }
 
-// TestWhoIsToldThatTheClientIsClosedFindsItSo: a loop decides by that whether
-// its own client was closed.
-func TestWhoIsToldThatTheClientIsClosedFindsItSo(t *testing.T) {
+// TestTheClientIsClosedBeforeCallersLearnIt: a loop decides by that whether its
+// own client was closed.
+func TestTheClientIsClosedBeforeCallersLearnIt(t *testing.T) {
 	st := mem.New(nil)
 	for range 200 {
 		c := New(st, nil)

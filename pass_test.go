@@ -82,9 +82,9 @@ func TestLaw6APassedKeyWithLostRepliesHasOneHolder(t *testing.T) {
 	}
 }
 
-// TestWhoLeavesAsItIsPassedTheKeyLeavesNothingBehind: whenever the waiter
-// leaves, the key is free in the end.
-func TestWhoLeavesAsItIsPassedTheKeyLeavesNothingBehind(t *testing.T) {
+// TestAWaiterThatLeavesAsItGetsTheKeyLeavesNothing: whenever the waiter leaves,
+// the key is free in the end.
+func TestAWaiterThatLeavesAsItGetsTheKeyLeavesNothing(t *testing.T) {
 	st := mem.New(nil)
 	c := New(st, nil)
 	defer c.Close()
@@ -227,9 +227,9 @@ func TestAKeyIsNotPassedOnForever(t *testing.T) {
 	})
 }
 
-// TestALineKeptForOthersIsForgotten: also if the lease meanwhile was lost
+// TestAQueueThatYieldedIsForgotten: also if the lease meanwhile was lost
 // instead of released.
-func TestALineKeptForOthersIsForgotten(t *testing.T) {
+func TestAQueueThatYieldedIsForgotten(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		st := &oneStep{Store: r.st}
 		st.awaited.Store(true)

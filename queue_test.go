@@ -99,9 +99,9 @@ func TestWaitForHoldsInLine(t *testing.T) {
 	})
 }
 
-// TestTimeInLineIsPartOfTheWait: a caller that becomes the head does not begin
-// its WaitFor anew.
-func TestTimeInLineIsPartOfTheWait(t *testing.T) {
+// TestTimeInTheQueueIsPartOfTheWait: a caller that becomes the head does not
+// begin its WaitFor anew.
+func TestTimeInTheQueueIsPartOfTheWait(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		r.acquire(r.client(nil, nil), "jobs/one", nil)
 		c := r.client(nil, nil)
@@ -120,9 +120,9 @@ func TestTimeInLineIsPartOfTheWait(t *testing.T) {
 	})
 }
 
-// TestWhoseTimeIsOverInLineIsToldThatTheKeyIsHeld: also if the key is passed on
+// TestAWaiterWhoseTimeIsUpIsToldThatTheKeyIsHeld: also if the key is passed on
 // at that moment. The store can be reached, so nothing is unknown.
-func TestWhoseTimeIsOverInLineIsToldThatTheKeyIsHeld(t *testing.T) {
+func TestAWaiterWhoseTimeIsUpIsToldThatTheKeyIsHeld(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		tap := &tap{Store: r.st}
 		tap.set(slow(5 * time.Millisecond))
@@ -220,9 +220,9 @@ func TestOneTryBehindAWaiter(t *testing.T) {
 	})
 }
 
-// TestALostLeaseFreesTheLine: its work may still run, but the next waiter may
-// ask the store.
-func TestALostLeaseFreesTheLine(t *testing.T) {
+// TestALostLeaseLetsTheNextWaiterAsk: its work may still run, but the next
+// waiter may ask the store.
+func TestALostLeaseLetsTheNextWaiterAsk(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		c := r.client(nil, nil)
 		lost := r.acquire(c, "jobs/one", &LeaseOptions{TTL: 10 * time.Second, MaxHold: 30 * time.Second})
@@ -236,9 +236,9 @@ func TestALostLeaseFreesTheLine(t *testing.T) {
 	})
 }
 
-// TestALeaseReleasedElsewhereFreesTheLine: as soon as the client notices the
-// release, even if the work that held the lease still runs.
-func TestALeaseReleasedElsewhereFreesTheLine(t *testing.T) {
+// TestALeaseReleasedElsewhereLetsTheNextWaiterAsk: as soon as the client
+// notices the release, even if the work that held the lease still runs.
+func TestALeaseReleasedElsewhereLetsTheNextWaiterAsk(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		c := r.client(nil, nil)
 		given := r.acquire(c, "jobs/one", &LeaseOptions{TTL: 30 * time.Second})
@@ -271,8 +271,8 @@ func TestAfterASuspendOneTryAsksTheStore(t *testing.T) {
 	})
 }
 
-// TestWhoLeavesTheLineBlocksNobody: wherever in the queue it was.
-func TestWhoLeavesTheLineBlocksNobody(t *testing.T) {
+// TestAWaiterThatLeavesBlocksNobody: wherever in the queue it was.
+func TestAWaiterThatLeavesBlocksNobody(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		elsewhere := r.acquire(r.client(nil, nil), "jobs/one", nil)
 		c := r.client(nil, nil)
@@ -326,9 +326,9 @@ func TestAHangingHeadDoesNotSpeakForTheOthers(t *testing.T) {
 	})
 }
 
-// TestWhoHeldTheKeyBeforeIsNotSaidToHoldIt: an old refusal, from before this
+// TestAnEarlierHolderIsNotNamedAsTheHolder: an old refusal, from before this
 // client's own lease, must not be repeated while that lease is slowly released.
-func TestWhoHeldTheKeyBeforeIsNotSaidToHoldIt(t *testing.T) {
+func TestAnEarlierHolderIsNotNamedAsTheHolder(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		before := r.acquire(r.client(nil, &Options{Owner: "before"}), "jobs/one", nil)
 		tap := &tap{Store: r.st}

@@ -195,7 +195,7 @@ func TestAStormOfRefusalsIsAFewCallsAndStillCounted(t *testing.T) {
 	})
 }
 
-func TestAStoreThatHangsDelaysNobodyWhoIsRefused(t *testing.T) {
+func TestAHangingStoreDelaysNoRefusal(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		st := &tap{Store: r.st}
 		c := r.client(st, nil)

@@ -111,9 +111,9 @@ func TestAReleaseThatHangsIsSentAgain(t *testing.T) {
 	})
 }
 
-// TestAReleaseByWhoHasGoneIsOneMessage: and its call is not cut off half way,
-// which would cost many stores their connection.
-func TestAReleaseByWhoHasGoneIsOneMessage(t *testing.T) {
+// TestAReleaseWithAnEndedContextIsOneMessage: and its call is not cut off half
+// way, which would cost many stores their connection.
+func TestAReleaseWithAnEndedContextIsOneMessage(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		tap := &tap{Store: r.st}
 		c := r.client(tap, nil)

@@ -21,10 +21,10 @@ type piped struct{ *tap }
 
 func (piped) Pipelines() bool { return true }
 
-// TestASecondBatchGoesBesideTheFirst: a pipelined store gets a second batch as
+// TestAPipelinedStoreGetsASecondBatch: a pipelined store gets a second batch as
 // soon as it is as large as the first, but no third. Renewals are not
 // pipelined.
-func TestASecondBatchGoesBesideTheFirst(t *testing.T) {
+func TestAPipelinedStoreGetsASecondBatch(t *testing.T) {
 	const ms = time.Millisecond
 	const held = 10*ms + ms/2
 	// begin makes n acquires, a millisecond apart. It returns when the calls of
@@ -97,9 +97,9 @@ func TestASecondBatchGoesBesideTheFirst(t *testing.T) {
 	})
 }
 
-// TestWhatIsAboutOneKeyGoesInItsOrder: the last caller to ask for a key is
+// TestRequestsAboutOneKeyKeepTheirOrder: the last caller to ask for a key is
 // answered last, also if a caller before it has left.
-func TestWhatIsAboutOneKeyGoesInItsOrder(t *testing.T) {
+func TestRequestsAboutOneKeyKeepTheirOrder(t *testing.T) {
 	// Every other batch overtakes it.
 	late := func(verb tenure.Verb) func(context.Context, []tenure.Request) []store.Answer {
 		return only(verb, slow(20*time.Millisecond))
@@ -120,9 +120,9 @@ func TestWhatIsAboutOneKeyGoesInItsOrder(t *testing.T) {
 	})
 }
 
-// TestTwoThatHangTogetherCostNobodyATry: after both batches in flight have hung
+// TestTwoHangingBatchesCostNobodyATry: after both batches in flight have hung
 // for seconds, the store is asked again as soon as it is without pipelining.
-func TestTwoThatHangTogetherCostNobodyATry(t *testing.T) {
+func TestTwoHangingBatchesCostNobodyATry(t *testing.T) {
 	const ms = time.Millisecond
 	const hangs, every = 2600 * ms, 50 * ms
 	inBubble(t, func(r *rig) {
