@@ -7,7 +7,7 @@ import (
 	"github.com/croft-dev/croft/internal/clock"
 )
 
-// stepped is a line with one waiter, stepped by hand.
+// stepped is a Line with one waiter, driven by hand.
 type stepped struct {
 	*testing.T
 	Line
@@ -20,7 +20,7 @@ func newStepped(t *testing.T) *stepped {
 	return s
 }
 
-// inLineAt lets the server put the store into the line.
+// inLineAt puts the store into the line.
 func (s *stepped) inLineAt(now time.Duration) *stepped {
 	s.Ask()
 	if s.Refused(clock.Instant(now), true) {
@@ -59,7 +59,7 @@ func TestTheOthersGiveTheNamedAMoment(t *testing.T) {
 		if due < ms.Add(Grace) || due > ms.Add(Grace*3/2) {
 			t.Errorf("due after %s", time.Duration(due))
 		}
-		s.Freed(50*ms, false, 0) // who hears it again does not begin anew
+		s.Freed(50*ms, false, 0) // hearing it again does not restart the grace
 		if s.Due() != due {
 			t.Errorf("put off until %s", time.Duration(s.Due()))
 		}
@@ -73,7 +73,8 @@ func TestTheOthersGiveTheNamedAMoment(t *testing.T) {
 	s.wantWoken(false, "it was taken")
 }
 
-// TestWhoHasNoPlaceIsWokenByEverything: it may be the only one that waits.
+// TestWhoHasNoPlaceIsWokenByEverything: perhaps no other store
+// waits.
 func TestWhoHasNoPlaceIsWokenByEverything(t *testing.T) {
 	s := newStepped(t)
 	s.Freed(ms, false, 0)
@@ -87,7 +88,7 @@ func TestWhoHasNoPlaceIsWokenByEverything(t *testing.T) {
 	s.wantWoken(true, "changed")
 }
 
-// TestWhoDoesNotAskEntersOnItsOwn, and keeps its place.
+// TestWhoDoesNotAskEntersOnItsOwn: and keeps its place.
 func TestWhoDoesNotAskEntersOnItsOwn(t *testing.T) {
 	s := newStepped(t)
 	if s.Due() != clock.Instant(enterAfter) || s.Tick(s.Due()-1) || !s.Tick(s.Due()) {
@@ -119,7 +120,7 @@ func TestWhoFindsTheLineFullTriesAgain(t *testing.T) {
 	}
 }
 
-// TestWhoWasNamedEntersAgain, unless its acquire does so first.
+// TestWhoWasNamedEntersAgain: unless its acquire does so first.
 func TestWhoWasNamedEntersAgain(t *testing.T) {
 	s := newStepped(t).inLineAt(0)
 	s.Freed(ms, true, 0)
@@ -162,7 +163,7 @@ func TestTheLastToLeaveStepsOut(t *testing.T) {
 }
 
 // TestWhoFindsTheLineFullTriesLessAndLess: each attempt costs the server two
-// requests, and hundreds may be too many for the line.
+// requests, and hundreds of stores may be too many for the line.
 func TestWhoFindsTheLineFullTriesLessAndLess(t *testing.T) {
 	s := newStepped(t)
 	tries := 0
@@ -182,7 +183,7 @@ func TestWhoFindsTheLineFullTriesLessAndLess(t *testing.T) {
 	}
 }
 
-// TestAStoreEntersOnceAtATime, however often it is named: anybody who may
+// TestAStoreEntersOnceAtATime: however often it is named. Anybody who may
 // publish can name it, and an entry may take two seconds.
 func TestAStoreEntersOnceAtATime(t *testing.T) {
 	s := newStepped(t)
