@@ -9,9 +9,9 @@ import (
 )
 
 var (
-	// reckoned spares most of the system calls.
+	// reckoned saves most of the system calls.
 	reckoned = newReckoner(suspended)
-	// fallback serves kernels and sandboxes that refuse the clock we ask for.
+	// fallback is for kernels and sandboxes that refuse to read the clock.
 	fallback = newFarther()
 )
 
@@ -23,7 +23,7 @@ func elapsed() Instant {
 	return fallback.now(now)
 }
 
-// suspended reads the clock that runs during suspend.
+// suspended reads the clock that runs on during suspend.
 func suspended() (Instant, bool) {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(suspendAware, &ts); err != nil {

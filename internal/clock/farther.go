@@ -5,27 +5,33 @@ import (
 	"time"
 )
 
-// noise is by how much the wall clock may run ahead of the monotonic one before it counts: two readings of one moment are never quite the same.
+// noise is how far the wall clock may run ahead of the monotonic one before it
+// counts as sleep. Two readings of one moment are never quite the same.
 const noise = 100 * time.Millisecond
 
-// farther measures elapsed time where no clock is known to run during suspend: whatever the wall clock has gained on the monotonic
-// clock is taken for time asleep. A wall clock set forward then ends leases early, which is safe; one set back changes nothing.
+// farther measures elapsed time on systems without a clock that runs on during
+// suspend. It takes whatever the wall clock gains on the monotonic clock for
+// time asleep. If the wall clock is set forward, leases end early, which is
+// safe. If it is set back, nothing changes.
 type farther struct {
 	start time.Time
 	mu    sync.Mutex
-	lead  time.Duration // of the wall over the monotonic clock, when last looked at
+	// How far the wall clock was ahead of the monotonic one at the last
+	// reading.
+	lead  time.Duration
 	slept time.Duration
 }
 
 func newFarther() *farther { return &farther{start: time.Now()} }
 
-// now takes a reading of both clocks in one time.Time, as time.Now returns it.
+// now takes a reading of both clocks, as time.Now returns it.
 func (f *farther) now(reading time.Time) Instant {
 	monotonic := reading.Sub(f.start)
 	return f.fold(monotonic, reading.Round(0).Sub(f.start.Round(0)))
 }
 
-// fold takes the progress of the monotonic and of the wall clock since the start.
+// fold takes how far the monotonic and the wall clock have come since the
+// start.
 func (f *farther) fold(monotonic, wall time.Duration) Instant {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -34,7 +40,8 @@ func (f *farther) fold(monotonic, wall time.Duration) Instant {
 		f.slept += lead - f.lead
 		f.lead = lead
 	case lead < f.lead:
-		f.lead = lead // set back: a sleep after this one must count in full
+		// The wall clock was set back: a sleep after that must count in full.
+		f.lead = lead
 	}
 	return Instant(monotonic + f.slept)
 }

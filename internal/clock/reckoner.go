@@ -6,16 +6,24 @@ import (
 )
 
 const (
-	// fixLasts is how long one reading of the clock is reckoned on from.
+	// fixLasts is how long one reading of the clock is used.
 	fixLasts = 10 * time.Millisecond
-	// fixWithin is how exactly a reading must be placed between two of Go's clock to be reckoned on from, and by how much the wall clock may then have moved
-	// against the monotonic one.
+	// fixWithin limits the error. The two readings of Go's clocks around a
+	// reading of the clock may be at most this far apart. And the wall clock
+	// may move at most this much against the monotonic one while the reading is
+	// used.
 	fixWithin = 50 * time.Microsecond
 )
 
-// reckoner tells the time of a clock that costs a system call, by Go's own clocks, which cost none: the clock and Go's monotonic clock go at one pace
-// except in suspend, and a suspend shows, because the kernel moves the wall clock by it in the same step. Then, and at any step of the wall clock, and after fixLasts,
-// the clock itself is read. What it tells is never ahead of the clock, and behind it by less than fixWithin: by so much one reading may go back after another.
+// reckoner computes the time of a clock whose reading costs a system call from
+// Go's own clocks, which cost none. Both run at the same pace, except in
+// suspend. A suspend shows, because the kernel moves the wall clock in the same
+// step.
+//
+// So the clock itself is read only after fixLasts, and when the wall clock has
+// moved against the monotonic one. The computed time is never ahead of the
+// clock, and behind it by less than fixWithin. So a reading can be earlier than
+// the one before it by that much.
 type reckoner struct {
 	read  func() (Instant, bool)
 	start time.Time
@@ -26,14 +34,15 @@ type reckoner struct {
 type fix struct {
 	at        Instant
 	monotonic time.Duration
-	lead      time.Duration // of the wall clock over the monotonic one
+	lead      time.Duration // how far the wall clock is ahead of the monotonic one
 }
 
 func newReckoner(read func() (Instant, bool)) *reckoner {
 	return &reckoner{read: read, start: time.Now()}
 }
 
-// now takes a reading of Go's clocks made just before, and reports false if the clock cannot be read.
+// now takes a reading of Go's clocks from just before, and returns the clock's
+// time. It returns false if the clock cannot be read.
 func (r *reckoner) now(reading time.Time) (Instant, bool) {
 	monotonic, lead := r.sort(reading)
 	if f := r.last.Load(); f != nil {
@@ -46,14 +55,16 @@ func (r *reckoner) now(reading time.Time) (Instant, bool) {
 	if !ok {
 		return 0, false
 	}
-	// A thread that was halted between the readings, or a machine that slept, does not know what the clock showed when.
+	// If this thread was halted between the readings, or the machine slept, it
+	// is not known which times belong together. Then do not keep the reading.
 	if after, lead2 := r.sort(time.Now()); after-monotonic < fixWithin && (lead2-lead).Abs() < fixWithin {
 		r.last.Store(&fix{at: at, monotonic: after, lead: lead2})
 	}
 	return at, true
 }
 
-// sort takes the two clocks in one reading apart.
+// sort splits a reading into the monotonic clock and the wall clock's lead over
+// it.
 func (r *reckoner) sort(reading time.Time) (monotonic, lead time.Duration) {
 	monotonic = reading.Sub(r.start)
 	return monotonic, time.Duration(reading.UnixNano()) - monotonic

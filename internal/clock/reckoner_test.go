@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// sleeping is a reckoner whose clock counts its readings, and can sleep as the kernel sleeps: Go's monotonic clock does not see it, the wall clock does.
+// sleeping is a reckoner whose clock counts its readings, and can sleep like a
+// machine: Go's monotonic clock does not notice it, the wall clock does.
 type sleeping struct {
 	*reckoner
 	start time.Time
@@ -24,7 +25,8 @@ func newSleeping() *sleeping {
 	return s
 }
 
-// moveWall makes it look as if the wall clock had moved against the monotonic one. A time.Time cannot be made with both, so the lead of the fix is moved instead.
+// moveWall simulates a move of the wall clock against the monotonic one. A
+// time.Time with both cannot be made, so it moves the lead of the fix instead.
 func (s *sleeping) moveWall(d time.Duration) {
 	if f := s.last.Load(); f != nil {
 		moved := *f
@@ -53,7 +55,7 @@ func TestReckoningAgreesWithTheClock(t *testing.T) {
 		time.Sleep(fixLasts / 2)
 		s.want(t, "when the fix is old", 2)
 
-		s.slept += time.Minute // within the life of the fix
+		s.slept += time.Minute // while the fix is in use
 		s.moveWall(time.Minute)
 		s.want(t, "after a sleep", 3)
 		s.want(t, "and then", 3)
@@ -77,7 +79,8 @@ func TestAClockThatCannotBeReadIsNotReckonedOn(t *testing.T) {
 	}
 }
 
-// TestAReadingThatTookLongIsNotReckonedOnFrom: whoever was halted between reading one clock and the other does not know how they stand to each other.
+// TestAReadingThatTookLongIsNotReckonedOnFrom: if the thread was halted between
+// reading the two clocks, their times do not belong together.
 func TestAReadingThatTookLongIsNotReckonedOnFrom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		halt := time.Millisecond

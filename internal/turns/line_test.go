@@ -73,8 +73,7 @@ func TestTheOthersGiveTheNamedAMoment(t *testing.T) {
 	s.wantWoken(false, "it was taken")
 }
 
-// TestWhoHasNoPlaceIsWokenByEverything: perhaps no other store
-// waits.
+// TestWhoHasNoPlaceIsWokenByEverything: perhaps no other store waits.
 func TestWhoHasNoPlaceIsWokenByEverything(t *testing.T) {
 	s := newStepped(t)
 	s.Freed(ms, false, 0)
