@@ -9,15 +9,15 @@ import (
 )
 
 var (
-	// reckoned saves most of the system calls.
-	reckoned = newReckoner(suspended)
+	// extrapolated saves most of the system calls.
+	extrapolated = newExtrapolator(suspended)
 	// fallback is for kernels and sandboxes that refuse to read the clock.
-	fallback = newFarther()
+	fallback = newWallGain()
 )
 
 func elapsed() Instant {
 	now := time.Now()
-	if i, ok := reckoned.now(now); ok {
+	if i, ok := extrapolated.now(now); ok {
 		return i
 	}
 	return fallback.now(now)

@@ -9,11 +9,11 @@ import (
 // counts as sleep. Two readings of one moment are never quite the same.
 const noise = 100 * time.Millisecond
 
-// farther measures elapsed time on systems without a clock that runs on during
+// wallGain measures elapsed time on systems without a clock that runs on during
 // suspend. It takes whatever the wall clock gains on the monotonic clock for
 // time asleep. If the wall clock is set forward, leases end early, which is
 // safe. If it is set back, nothing changes.
-type farther struct {
+type wallGain struct {
 	start time.Time
 	mu    sync.Mutex
 	// How far the wall clock was ahead of the monotonic one at the last
@@ -22,17 +22,17 @@ type farther struct {
 	slept time.Duration
 }
 
-func newFarther() *farther { return &farther{start: time.Now()} }
+func newWallGain() *wallGain { return &wallGain{start: time.Now()} }
 
 // now takes a reading of both clocks, as time.Now returns it.
-func (f *farther) now(reading time.Time) Instant {
+func (f *wallGain) now(reading time.Time) Instant {
 	monotonic := reading.Sub(f.start)
 	return f.fold(monotonic, reading.Round(0).Sub(f.start.Round(0)))
 }
 
 // fold takes how far the monotonic and the wall clock have come since the
 // start.
-func (f *farther) fold(monotonic, wall time.Duration) Instant {
+func (f *wallGain) fold(monotonic, wall time.Duration) Instant {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch lead := wall - monotonic; {
