@@ -16,8 +16,8 @@ const (
 	// limits how many subscriptions without waiters there are.
 	keptFor  = 10 * time.Second
 	keptMost = 1000
-	// errandFor limits how long entering or leaving a line may take.
-	errandFor = 10 * time.Second
+	// lineTimeout limits how long entering or leaving a line may take.
+	lineTimeout = 10 * time.Second
 )
 
 var (
@@ -335,7 +335,7 @@ func (h *Hub) tick(e *entry) {
 // mutex.
 func (h *Hub) enter(e *entry) {
 	h.work.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), errandFor)
+		ctx, cancel := context.WithTimeout(context.Background(), lineTimeout)
 		defer cancel()
 		placed, err := h.liner.Enter(ctx, e.key)
 		h.mu.Lock()
@@ -358,7 +358,7 @@ func (h *Hub) stepOut(key string) {
 		return
 	}
 	h.work.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), errandFor)
+		ctx, cancel := context.WithTimeout(context.Background(), lineTimeout)
 		defer cancel()
 		h.liner.StepOut(ctx, []string{key})
 		h.tell(key, (*Line).Displaced) // somebody may wait again by now
