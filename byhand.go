@@ -55,7 +55,7 @@ type Raise struct {
 // Takeover takes the key for the operator, even from a holder. The returned
 // deed is that of the operator's own lease, which this client does not renew.
 //
-// A takeover burns a new token. It raises the fence to that token at the guards
+// A takeover takes a new token. It raises the fence to that token at the guards
 // that the holder had named, so that they refuse the holder's writes from then
 // on. It opens only guards in the store's own place and those that h.Raise
 // allows. If the fence is then not up at every guard, Takeover returns the

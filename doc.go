@@ -8,9 +8,9 @@
 // released or lost.
 //
 // [Lease.Context] ends when the lease ends, at the latest at its local
-// deadline. That is a tenth of the TTL before the store would give the key to
-// another, and only a confirmed renewal moves it. So the context ends in time
-// even if the store cannot be reached. If the machine was suspended, the
+// deadline. That is at least a tenth of the TTL before the store would give the
+// key to another, and only a confirmed renewal moves it. So the context ends in
+// time even if the store cannot be reached. If the machine was suspended, the
 // context ends within a second of waking.
 //
 // [Client.Do] acquires, runs a function and releases in one call.

@@ -28,7 +28,8 @@ var (
 	ErrStale = fence.ErrStale
 	// ErrInvalid is matched by errors about bad input. Nothing was attempted.
 	ErrInvalid = fence.ErrInvalid
-	// ErrClosed is matched by the error of every call after Close.
+	// ErrClosed is matched by the errors of a client's methods after its Close.
+	// Its leases return a [*LostError] with [Closed].
 	ErrClosed = errors.New("the client is closed")
 	// ErrUnfenced is matched by the error of Takeover, Reserve and Revoke if
 	// the act was done, but the fence is not up at a guard that the holder had

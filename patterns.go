@@ -17,7 +17,7 @@ type Work = func(ctx context.Context, l *Lease) error
 // The release reports failure if fn returned an error or panicked, and success
 // otherwise. fn does not begin after ctx has ended.
 //
-// If Acquire fails, Do returns its error. If the lease was lost on the way, the
+// If Acquire fails, Do returns its error. If the lease is lost meanwhile, the
 // error matches [ErrLost], even if fn returned nil. It also matches fn's own
 // error. If fn returned nil and the error matches [ErrUnknown], the work is
 // done but its release is not confirmed.
@@ -30,8 +30,8 @@ func (c *Client) Do(ctx context.Context, key string, o *LeaseOptions, fn Work) e
 }
 
 // Every is [Client.Do] once per period. Its error matches [ErrHeld] if the last
-// successful term began less than half a period ago. So a start that comes
-// early or late by less than half a period never skips a slot.
+// successful term began less than half a period ago. So starts that come up to
+// a quarter of a period early or late never skip a slot.
 func (c *Client) Every(ctx context.Context, key string, period time.Duration, o *LeaseOptions, fn Work) error {
 	if period <= 0 {
 		return fmt.Errorf("%w period %s: it must be more than 0", ErrInvalid, period)

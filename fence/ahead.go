@@ -53,9 +53,9 @@ func CheckAhead(t Token, now time.Time) error {
 // admit. An operator may reset a mark with such a token: see [Mark.Reset].
 func Doubtful(t Token, now time.Time) bool { return above(t, now, mostAhead()/2) }
 
-// CanFollow reports whether guards admit the token after t. A client uses it to
-// decide whether it can acquire above the mark of a guard that refused it.
-// Without that, one made-up stamp would shut it out.
+// CanFollow reports whether guards admit the token after t. A client whose
+// stamp a guard has refused asks the store for a token above the guard's mark,
+// if CanFollow allows it. So one made-up stamp does not shut clients out.
 func CanFollow(t Token, now time.Time) bool { return !above(t+1, now, mostAhead()) }
 
 func above(t Token, now time.Time, ahead time.Duration) bool {

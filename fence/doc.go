@@ -7,7 +7,7 @@
 // Every write carries a [Stamp]: the key, the token and the grant of the lease
 // under which it is made. A guarded resource keeps a [Mark], the newest stamp
 // it has admitted. [Mark.Admit] is the one rule that decides whether a write is
-// admitted: a token below the mark is refused.
+// admitted: it refuses a token below the mark's.
 //
 // The resource must check the stamp and write the data in one atomic step. A
 // refused write changes nothing, neither the data nor the mark.

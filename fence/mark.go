@@ -40,7 +40,8 @@ func (m Mark) IsZero() bool { return m == Mark{} }
 // returns the new mark, which the resource keeps in the same atomic step as the
 // write. Otherwise it returns the unchanged mark and one of:
 //
-//   - a [*StaleError], if the stamp is older than the mark;
+//   - a [*StaleError], if the stamp is older than the mark, or not above the
+//     floor that [Mark.Rekey] or [Mark.Reset] has left;
 //   - a [*RefusedError], which unwraps to [ErrWrongKey], [ErrRepeated] or
 //     [ErrCollision];
 //   - an error that matches [ErrInvalid], if the stamp is malformed.
@@ -59,7 +60,7 @@ func (m Mark) Admit(s Stamp) (Mark, error) {
 		return Mark(s), nil
 	case s.Token < m.Token:
 		return m, &StaleError{Presented: s, Newest: m}
-	// Rekeyed: the token is a floor. No grant of this key has been seen at it.
+	// Rekeyed or reset: the token is a floor, without a grant.
 	case m.Grant == "":
 		return m, &StaleError{Presented: s, Newest: m}
 	case s.Grant != m.Grant:

@@ -6,17 +6,17 @@
 // function of the record, the request and the store's time. It returns the
 // record to keep, or a refusal.
 //
-// # Words
+// # Vocabulary
 //
 //   - A key names a piece of work. At most one holder has it at a time.
 //   - A grant gives a key to a holder. The holder makes a [Secret] before it
 //     asks, and the store keeps only the secret's fingerprint, a [fence.Grant].
 //   - A term is the time of one grant, from the acquire to its end. It ends by
 //     release, at its deadline, or by an operator's act.
-//   - Every term burns a new token, a [fence.Token] above all tokens before it.
-//     Guarded resources compare tokens: see package fence.
 //   - A transfer is the step that begins a term, a reservation or a revocation.
 //     The record remembers the last [HistoryLen] of them.
+//   - Every transfer takes a new token, a [fence.Token] above all tokens before
+//     it. Guarded resources compare tokens: see package fence.
 //
 // # One law for every store
 //

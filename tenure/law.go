@@ -109,8 +109,8 @@ func refuse(rec Record, req Request, now time.Time) error {
 	if rec.State == Free && rec.Ended == EndReleased && now.Before(rec.HoldUntil) {
 		return held(WhyHold, rec.HoldUntil)
 	}
-	// Only half a period must have passed. So a start that comes early or late
-	// by less than half a period never skips a slot.
+	// Only half a period must have passed. So starts that come up to a quarter
+	// of a period early or late never skip a slot.
 	if due := rec.Succeeded.Add(req.Every / 2); req.Every > 0 && !rec.Succeeded.IsZero() && now.Before(due) {
 		return held(WhyPeriod, due)
 	}
@@ -136,7 +136,7 @@ func causeOf(rec Record, req Request, now time.Time) Cause {
 	return Expired
 }
 
-// grant burns a new token, closes the term before it, and begins a term in the
+// grant takes a new token, closes the term before it, and begins a term in the
 // given state.
 func grant(next *Record, req Request, g fence.Grant, now time.Time, state State) error {
 	token, err := nextToken(next.Token, req.Above, now)

@@ -14,7 +14,7 @@ import (
 type Verb string
 
 // The verbs. The last three are an operator's. They are allowed at any time,
-// need an actor and a note, and burn a new token.
+// need an actor and a note, and take a new token.
 const (
 	Acquire  Verb = "acquire"
 	Renew    Verb = "renew"

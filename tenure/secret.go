@@ -40,10 +40,10 @@ func (s Secret) Valid() bool { return fence.Grant(s).Valid() }
 // secret.
 func (s Secret) String() string { return "[secret]" }
 
-// GoString does the same for %#v.
+// GoString hides the secret from %#v.
 func (s Secret) GoString() string { return `tenure.Secret("[secret]")` }
 
-// MarshalText does the same for JSON, and so for structured logs.
+// MarshalText hides the secret from JSON, and so from structured logs.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // Deed lets a holder act on its lease from another process: `croft acquire`
