@@ -35,14 +35,14 @@ type attempt struct {
 }
 
 // put puts a copy of the attempt's request into the outbox.
-func (e *Engine) put(a *attempt, at lane) { e.putRequest(a, a.request, at) }
+func (e *Engine) put(a *attempt, at class) { e.putRequest(a, a.request, at) }
 
-func (e *Engine) putRequest(a *attempt, req *tenure.Request, at lane) {
+func (e *Engine) putRequest(a *attempt, req *tenure.Request, at class) {
 	r := &a.memory
 	if r.Request != nil {
 		r = new(request)
 	}
-	*r = request{Request: req, attempt: a, lane: at}
+	*r = request{Request: req, attempt: a, class: at}
 	a.queued = r
 	e.outbox.add(r)
 }

@@ -24,7 +24,7 @@ type request struct {
 	*tenure.Request
 	attempt *attempt
 	lease   *Lease
-	lane    lane
+	class   class
 	number  int // the order in which requests came
 	sent    clock.Instant
 
@@ -35,14 +35,14 @@ type request struct {
 // hungAt is when a request in flight is taken for lost.
 func (r *request) hungAt() clock.Instant { return keep.After(r.sent, hungAfter) }
 
-// lane keeps requests apart that should not share a batch.
-type lane int
+// class groups requests: only requests of one class share a batch.
+type class int
 
 const (
-	fresh lane = iota // sent for the first time
-	again             // sent before, without an answer
-	alone             // in a batch of its own
-	lanes
+	fresh class = iota // sent for the first time
+	again              // sent before, without an answer
+	alone              // in a batch of its own
+	classes
 )
 
 // Batch is several requests in one call of the store.
@@ -55,7 +55,7 @@ type Batch struct {
 	Caller *Call
 
 	requests []*request
-	lane     lane
+	class    class
 	sent     clock.Instant
 	shared   bool // it has a renewal, or shares a key with a waiting request
 	memory   struct {
@@ -69,8 +69,8 @@ func (b *Batch) hangs(now clock.Instant) bool { return now >= keep.After(b.sent,
 
 // outbox holds the requests that wait, and the batches in flight.
 type outbox struct {
-	renewals [lanes]list
-	others   [lanes]list
+	renewals [classes]list
+	others   [classes]list
 	favoured bool // the last batch was chosen for a renewal
 	number   int  // of the newest request
 	flying   []*Batch
@@ -81,10 +81,10 @@ func (o *outbox) add(r *request) {
 	o.number++
 	r.number = o.number
 	if r.lease != nil {
-		o.renewals[r.lane].push(r)
+		o.renewals[r.class].push(r)
 		return
 	}
-	o.others[r.lane].push(r)
+	o.others[r.class].push(r)
 }
 
 // remove takes back a request that still waits.
@@ -96,7 +96,7 @@ func (o *outbox) remove(r *request) {
 
 // clear takes back all requests.
 func (o *outbox) clear() {
-	for l := range lanes {
+	for l := range classes {
 		for _, waiting := range []*list{&o.renewals[l], &o.others[l]} {
 			for waiting.first != nil {
 				waiting.remove(waiting.first)
@@ -180,7 +180,7 @@ func (o *outbox) canSend(now clock.Instant, pipelines bool) bool {
 func (o *outbox) canPipeline(before *Batch) bool {
 	gathered := &o.others[fresh]
 	switch {
-	case before.shared || before.lane != fresh || gathered.size < len(before.requests):
+	case before.shared || before.class != fresh || gathered.size < len(before.requests):
 		return false
 	case o.renewals[fresh].size+o.size(again)+o.size(alone) > 0:
 		return false
@@ -203,15 +203,15 @@ func plain(r *request) bool { return r.Verb == tenure.Acquire || r.Verb == tenur
 
 // take makes the next batch. At least one request waits.
 func (o *outbox) take() *Batch {
-	b := &Batch{lane: o.lead()}
-	most := min(maxBatch, o.size(b.lane))
-	if b.lane == alone {
+	b := &Batch{class: o.lead()}
+	most := min(maxBatch, o.size(b.class))
+	if b.class == alone {
 		most = 1
 	}
 	if b.Requests, b.requests = b.memory.requests[:0], b.memory.pointers[:0]; most > 1 {
 		b.Requests, b.requests = make([]tenure.Request, 0, most), make([]*request, 0, most)
 	}
-	renewals, others := &o.renewals[b.lane], &o.others[b.lane]
+	renewals, others := &o.renewals[b.class], &o.others[b.class]
 	for len(b.requests) < min(most, maxRenewals) && renewals.first != nil {
 		b.add(renewals.remove(renewals.first))
 		b.shared = true
@@ -224,12 +224,12 @@ func (o *outbox) take() *Batch {
 	return b
 }
 
-// lead is the lane of the next batch. Every other time it is that of the oldest
-// renewal: a caller can wait, a lease cannot. Otherwise it is that of the
-// request that has waited longest.
-func (o *outbox) lead() lane {
+// lead returns the class of the next batch. Every other time that is the class
+// of the oldest renewal: a caller can wait, a lease cannot. Otherwise it is the
+// class of the request that has waited longest.
+func (o *outbox) lead() class {
 	var renewal, oldest *request
-	for l := range lanes {
+	for l := range classes {
 		renewal = older(renewal, o.renewals[l].first)
 		oldest = older(oldest, o.others[l].first)
 	}
@@ -238,7 +238,7 @@ func (o *outbox) lead() lane {
 		oldest = renewal
 	}
 	o.favoured = oldest.lease != nil
-	return oldest.lane
+	return oldest.class
 }
 
 // older returns the request that has waited longer. Either may be nil.
@@ -249,8 +249,8 @@ func older(a, b *request) *request {
 	return a
 }
 
-// size is how many requests wait in a lane.
-func (o *outbox) size(l lane) int { return o.renewals[l].size + o.others[l].size }
+// size returns how many requests of a class wait.
+func (o *outbox) size(l class) int { return o.renewals[l].size + o.others[l].size }
 
 func (b *Batch) add(r *request) {
 	b.requests = append(b.requests, r)

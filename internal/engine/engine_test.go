@@ -188,8 +188,8 @@ func TestASkippedRenewalGoesAloneTheNextTime(t *testing.T) {
 	r.e.Answered(r.now, b, answers)
 	r.take()
 	r.pass(5 * time.Second)
-	if b := r.wantFlight(tenure.Renew); b.lane != alone {
-		t.Errorf("the skipped renewal went in lane %d", b.lane)
+	if b := r.wantFlight(tenure.Renew); b.class != alone {
+		t.Errorf("the skipped renewal has class %d", b.class)
 	}
 	r.settle()
 	for _, c := range calls {

@@ -167,7 +167,7 @@ func (e *Engine) renew(l *Lease, before bool) {
 		at = again
 	}
 	l.queued = &request{
-		Request: &tenure.Request{Verb: tenure.Renew, Key: l.Key, Secret: l.Secret}, lease: l, lane: at,
+		Request: &tenure.Request{Verb: tenure.Renew, Key: l.Key, Secret: l.Secret}, lease: l, class: at,
 	}
 	e.outbox.add(l.queued)
 }

@@ -93,8 +93,8 @@ func (w *world) told(r *rig) {
 func (w *world) inspect(r *rig, b *Batch) {
 	w.t.Helper()
 	for _, req := range b.requests {
-		if req.lane != b.requests[0].lane || req.lane == alone && len(b.requests) > 1 {
-			w.t.Errorf("requests of lanes %d and %d go together, %d in all", req.lane, b.requests[0].lane, len(b.requests))
+		if req.class != b.requests[0].class || req.class == alone && len(b.requests) > 1 {
+			w.t.Errorf("requests of classes %d and %d go together, %d in all", req.class, b.requests[0].class, len(b.requests))
 		}
 	}
 	young, old := w.inFlight(r)
@@ -136,8 +136,8 @@ func (w *world) wantApart(before, b *Batch) {
 		w.t.Errorf("a batch of %d goes beside one of %d", len(b.requests), len(before.requests))
 	}
 	for _, req := range slices.Concat(before.requests, b.requests) {
-		if req.lane != fresh || req.Verb != tenure.Acquire && req.Verb != tenure.Release {
-			w.t.Errorf("a %s in lane %d is in one of two batches in flight", req.Verb, req.lane)
+		if req.class != fresh || req.Verb != tenure.Acquire && req.Verb != tenure.Release {
+			w.t.Errorf("a %s of class %d is in one of two batches in flight", req.Verb, req.class)
 		}
 	}
 	for _, req := range b.requests {
