@@ -128,7 +128,7 @@ func TestTheSystemsClock(t *testing.T) {
 	}
 }
 
-func TestWhoHoldsIsKnownByDefault(t *testing.T) {
+func TestTheOwnerHasADefaultName(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		one, two := r.client(nil, nil), r.client(nil, nil)
 		if user, host, ok := strings.Cut(one.o.Owner, "@"); !ok || user == "" || host == "" {

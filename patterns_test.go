@@ -345,9 +345,9 @@ func TestLoopOutlivesFailuresAndEndsWhenTold(t *testing.T) {
 	})
 }
 
-// TestWhatTheWorkSaysOfALossIsNotLost: the work may return the loss itself,
+// TestTheWorksOwnErrorIsKeptWithTheLoss: the work may return the loss itself,
 // together with another error.
-func TestWhatTheWorkSaysOfALossIsNotLost(t *testing.T) {
+func TestTheWorksOwnErrorIsKeptWithTheLoss(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		c := r.client(nil, nil)
 		o := &LeaseOptions{MaxHold: time.Second}

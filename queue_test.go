@@ -85,7 +85,7 @@ func TestAThousandWaitersAreOneToTheStore(t *testing.T) {
 	}
 }
 
-func TestWaitForHoldsInLine(t *testing.T) {
+func TestWaitForLimitsTheWaitInTheQueue(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		c := r.client(nil, nil)
 		r.acquire(c, "jobs/one", nil)
@@ -158,7 +158,7 @@ func TestAWaiterWhoseTimeIsUpIsToldThatTheKeyIsHeld(t *testing.T) {
 	})
 }
 
-func TestTheContextHoldsInLine(t *testing.T) {
+func TestTheContextLimitsTheWaitInTheQueue(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		c := r.client(nil, nil)
 		r.acquire(c, "jobs/one", nil)

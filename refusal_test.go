@@ -100,7 +100,7 @@ func TestAMadeUpStampIsNobodys(t *testing.T) {
 	})
 }
 
-func TestWhatIsNoRefusalIsNotRemembered(t *testing.T) {
+func TestOtherErrorsAreNotRememberedAsRefusals(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		c := r.client(nil, nil)
 		l := r.acquire(c, "jobs/a", nil)

@@ -150,8 +150,8 @@ func TestASubscriptionNeedNotBeKept(t *testing.T) {
 	})
 }
 
-// TestWhoComesBackAsASubscriptionEndsIsWoken: whichever comes first.
-func TestWhoComesBackAsASubscriptionEndsIsWoken(t *testing.T) {
+// TestAWaiterThatComesAsASubscriptionEndsIsWoken: whichever comes first.
+func TestAWaiterThatComesAsASubscriptionEndsIsWoken(t *testing.T) {
 	inHub(t, func(t *testing.T, h *Hub, s *server) {
 		h.Kept = 0
 		for range 1000 {
@@ -189,7 +189,7 @@ func TestAKeyThatIsLostWhileItIsSubscribedToIsUnsubscribed(t *testing.T) {
 	})
 }
 
-func TestWhoWaitsIsInLine(t *testing.T) {
+func TestAStoreWithWaitersIsInLine(t *testing.T) {
 	inHub(t, func(t *testing.T, h *Hub, s *server) {
 		if h.Watches("a") {
 			t.Error("nobody waits")
@@ -352,9 +352,9 @@ func TestATopicHasNoLine(t *testing.T) {
 	})
 }
 
-// TestWhoComesBackWhileItStepsOutDoesNotCountOnAPlace: the store got a new
-// place before the step out of the old one was carried out.
-func TestWhoComesBackWhileItStepsOutDoesNotCountOnAPlace(t *testing.T) {
+// TestSteppingOutEndsBeliefInANewPlace: the store got a new place before the
+// step out of the old one was carried out.
+func TestSteppingOutEndsBeliefInANewPlace(t *testing.T) {
 	inHub(t, func(t *testing.T, h *Hub, s *server) {
 		s.slow = 10 * time.Millisecond
 		ctx, cancel := context.WithCancel(t.Context())
