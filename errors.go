@@ -31,9 +31,9 @@ var (
 	// ErrClosed is matched by the errors of a client's methods after its Close.
 	// Its leases return a [*LostError] with [Closed].
 	ErrClosed = errors.New("the client is closed")
-	// ErrUnfenced is matched by the error of Takeover, Reserve and Revoke if
-	// the act was done, but the fence is not up at a guard that the holder had
-	// named. That guard may still admit the holder's writes.
+	// ErrUnfenced is matched by errors of Takeover, Reserve and Revoke. The act
+	// was done, but the fence is not up at a guard that the holder had named.
+	// That guard may still admit the holder's writes.
 	ErrUnfenced = errors.New("done, but the fence is not up everywhere")
 	// ErrNotAllowed is matched by the error of a [Raise] at a target that is
 	// neither in the store's own place nor allowed by the operator.
