@@ -59,7 +59,7 @@ func TestALoneCallerCallsAPromptStoreItself(t *testing.T) {
 		for i, want := range []struct {
 			delay  time.Duration
 			itself bool
-		}{{0, false}, {0, true}, {promptly, true}, {2 * promptly, true}, {0, false}, {0, true}} {
+		}{{0, false}, {0, true}, {promptWithin, true}, {2 * promptWithin, true}, {0, false}, {0, true}} {
 			delay = want.delay
 			r.acquire(c, fmt.Sprint("jobs/", i), nil)
 			if itself != want.itself {

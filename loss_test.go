@@ -125,10 +125,10 @@ func TestALeaseTakenAfterASuspendIsRenewedInTime(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		c, clk := r.sleeper(nil, nil)
 		r.acquire(c, "jobs/long", &LeaseOptions{TTL: time.Hour})
-		time.Sleep(glance / 2)
+		time.Sleep(maxSleep / 2)
 		clk.Suspend(time.Minute)
-		l := r.acquire(c, "jobs/short", &LeaseOptions{TTL: glance / 4})
-		time.Sleep(2 * glance)
+		l := r.acquire(c, "jobs/short", &LeaseOptions{TTL: maxSleep / 4})
+		time.Sleep(2 * maxSleep)
 		if err := l.Err(); err != nil {
 			r.Error(err)
 		}

@@ -243,7 +243,7 @@ func TestAQueueThatYieldedIsForgotten(t *testing.T) {
 		}
 		l = <-next
 		clk.Suspend(time.Hour)
-		time.Sleep(glance)
+		time.Sleep(maxSleep)
 		r.wantLost(l, Expired)
 		resumed, err := l.Resume(r.Context())
 		if err != nil {

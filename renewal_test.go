@@ -182,7 +182,7 @@ func TestAnIdleClientRunsNothing(t *testing.T) {
 		if err := c.Do(t.Context(), "jobs/one", nil, func(context.Context, *Lease) error { return nil }); err != nil {
 			r.Fatal(err)
 		}
-		time.Sleep(2 * glance)
+		time.Sleep(2 * maxSleep)
 		synctest.Wait()
 	})
 }

@@ -222,7 +222,7 @@ func (l *locked) Uint64() uint64 {
 
 // Numbers of the engine and the clock, repeated here because they are promises.
 const (
-	glance       = time.Second // between two looks of the clock's alarm
+	maxSleep     = time.Second // between two looks of the clock's alarm
 	patientFor   = time.Second
 	mostInFlight = 4
 	mostInBatch  = 1000

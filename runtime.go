@@ -32,13 +32,13 @@ import (
 // calls of the store. Close waits until it is zero, and for the alarm.
 
 const (
-	// promptly is how fast a store must answer for callers to call it on their
-	// own goroutine. For a slower store, another goroutine costs nothing in
-	// comparison.
-	promptly = 10 * time.Millisecond
-	// lone limits a call of the store on the caller's own goroutine. After that
-	// the caller must be able to notice the end of its context.
-	lone = time.Second
+	// promptWithin is how fast a store must answer for callers to call it on
+	// their own goroutine. For a slower store, another goroutine costs nothing
+	// in comparison.
+	promptWithin = 10 * time.Millisecond
+	// inlineTimeout limits a call of the store on the caller's own goroutine.
+	// After that the caller must be able to notice the end of its context.
+	inlineTimeout = time.Second
 	// maxLooks limits how many records are read at the same time.
 	maxLooks = 16
 )
@@ -129,7 +129,7 @@ func (c *Client) run(ctx context.Context, p *pending) {
 		b := ready.Send[0]
 		ready.Send = nil
 		c.do(ready)
-		c.do(c.apply(ctx, min(lone, c.o.CallTimeout), b))
+		c.do(c.apply(ctx, min(inlineTimeout, c.o.CallTimeout), b))
 		c.leave()
 	} else {
 		c.do(ready)
@@ -213,7 +213,7 @@ func (c *Client) apply(ctx context.Context, limit time.Duration, b *engine.Batch
 	var answers []store.Answer
 	defer func() {
 		now := c.lock()
-		c.prompt = now.Sub(start) <= promptly
+		c.prompt = now.Sub(start) <= promptWithin
 		c.engine.Answered(now, b, answers)
 		if !returned && b.Caller != nil { // the store has panicked
 			c.engine.Forget(now, b.Caller, errPanicked)

@@ -9,13 +9,13 @@ import (
 // Never is an instant that does not come.
 const Never Instant = math.MaxInt64
 
-// glance is the longest sleep of an Alarm: timers stand still while the machine
-// is suspended.
-const glance = time.Second
+// maxSleep is the longest sleep of an Alarm: timers stand still while the
+// machine is suspended.
+const maxSleep = time.Second
 
 // Alarm calls a function at the time it is set to, on one goroutine. The
-// goroutine ends if the alarm is not set for a glance. So several short uses in
-// a row do not start it each time.
+// goroutine ends after maxSleep without a set time. So several short uses in a
+// row do not start it each time.
 type Alarm struct {
 	clk  Clock
 	tick func()
@@ -86,7 +86,7 @@ func (a *Alarm) run(done chan struct{}) {
 			return
 		}
 		idle = a.at == Never
-		sleep := min(glance, a.at.Sub(now))
+		sleep := min(maxSleep, a.at.Sub(now))
 		a.wakes, a.awake = now.Add(sleep), sleep <= 0
 		a.mu.Unlock()
 		if sleep > 0 && a.sleep(sleep) {

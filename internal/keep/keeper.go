@@ -20,12 +20,12 @@ type Keeper struct {
 	deadline clock.Instant // local; only a confirmed grant or renewal moves it
 	holdEnd  clock.Instant // MaxHold, or Never
 
-	slot  clock.Instant // when the next renewal begins
-	retry clock.Instant // when to send the open renewal again, or Never
-	pause time.Duration // how long to wait after the next unknown answer
-	doubt clock.Instant // when to renew out of turn, or Never
-	asked clock.Instant // when the last renewal out of turn was
-	calm  time.Duration // the pause between two renewals out of turn
+	slot       clock.Instant // when the next renewal begins
+	retry      clock.Instant // when to send the open renewal again, or Never
+	pause      time.Duration // how long to wait after the next unknown answer
+	doubt      clock.Instant // when to renew out of turn, or Never
+	doubtedAt  clock.Instant // when the last renewal out of turn was
+	doubtPause time.Duration // the pause between two renewals out of turn
 
 	// The newest renewal is not confirmed yet.
 	open     bool
@@ -76,7 +76,7 @@ type Orders struct {
 func NewKeeper(t Terms, deadline, since, now clock.Instant, rec tenure.Record, jitter float64) Keeper {
 	k := Keeper{
 		terms: t, interval: t.Interval(), deadline: deadline, holdEnd: Never,
-		retry: Never, doubt: Never, asked: now.Add(-doubtEvery), calm: doubtEvery,
+		retry: Never, doubt: Never, doubtedAt: now.Add(-doubtEvery), doubtPause: doubtEvery,
 		progress: now, reported: rec.ProgressAt,
 	}
 	if t.MaxHold > 0 {
@@ -139,7 +139,7 @@ func (k *Keeper) Step(e Event, now clock.Instant) Orders {
 	case Progressed:
 		k.progress = max(k.progress, now)
 	case Doubted:
-		k.doubt = max(now, k.asked.Add(k.calm))
+		k.doubt = max(now, k.doubtedAt.Add(k.doubtPause))
 		if k.doubt == now {
 			return k.outOfTurn(now)
 		}
@@ -183,7 +183,7 @@ func (k *Keeper) tick(jitter float64, now clock.Instant) Orders {
 				return o
 			}
 		}
-		k.slot, k.calm = k.next(now, jitter), doubtEvery
+		k.slot, k.doubtPause = k.next(now, jitter), doubtEvery
 		o := k.begin(now)
 		if failed {
 			o.Failures, o.Err = k.failures, k.err
@@ -198,8 +198,8 @@ func (k *Keeper) tick(jitter float64, now clock.Instant) Orders {
 // outOfTurn renews a lease whose key may have been given to another. A lease
 // whose work has stalled is not renewed even then.
 func (k *Keeper) outOfTurn(now clock.Instant) Orders {
-	if k.doubt, k.asked = Never, now; k.calm < k.interval {
-		k.calm = min(2*k.calm, k.interval)
+	if k.doubt, k.doubtedAt = Never, now; k.doubtPause < k.interval {
+		k.doubtPause = min(2*k.doubtPause, k.interval)
 	}
 	switch {
 	case k.withheld:
