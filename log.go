@@ -58,7 +58,7 @@ func (k EventKind) level() slog.Level {
 	return slog.LevelInfo
 }
 
-// attrs returns the event's fields that are set.
+// attrs returns the fields that are set as log attributes, except Idle.
 func (e Event) attrs() []slog.Attr {
 	attrs := make([]slog.Attr, 0, 8)
 	text := func(name, value string) {
