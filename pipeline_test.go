@@ -21,11 +21,14 @@ type piped struct{ *tap }
 
 func (piped) Pipelines() bool { return true }
 
-// TestASecondBatchGoesBesideTheFirst where the store gains from it, as soon as it is as large, and a third does not. Renewals go by themselves.
-func TestASecondBatchGoesBesideTheFirst(t *testing.T) {
+// TestAPipelinedStoreGetsASecondBatch: a pipelined store gets a second batch as
+// soon as it is as large as the first, but no third. Renewals are not
+// pipelined.
+func TestAPipelinedStoreGetsASecondBatch(t *testing.T) {
 	const ms = time.Millisecond
 	const held = 10*ms + ms/2
-	// begin makes so many acquires, each of them a millisecond after the one before, and returns when the calls began and how many requests they had.
+	// begin makes n acquires, a millisecond apart. It returns when the calls of
+	// the store began, and how many requests each had.
 	begin := func(r *rig, c *Client, tap *tap, n int) (times []time.Duration, sizes []int) {
 		start := time.Now()
 		var mu sync.Mutex
@@ -58,7 +61,9 @@ func TestASecondBatchGoesBesideTheFirst(t *testing.T) {
 		tap := &tap{Store: r.st}
 		c := r.client(piped{tap}, nil)
 		times, sizes := begin(r, c, tap, 12)
-		// The second is as large as the first and goes at once. When the first lands, nine have gathered. The last one does not go beside those, though the second has landed.
+		// The second batch is as large as the first and is sent at once. When
+		// the first is answered, nine requests have gathered. The last request
+		// is not sent beside those, though the second batch has been answered.
 		want(r, "two at a time", times, sizes, []time.Duration{0, ms, held, 2 * held}, []int{1, 1, 9, 1})
 	})
 	inBubble(t, func(r *rig) {
@@ -92,9 +97,11 @@ func TestASecondBatchGoesBesideTheFirst(t *testing.T) {
 	})
 }
 
-// TestWhatIsAboutOneKeyGoesInItsOrder: who was the last to ask for a key is the last to be answered, also if somebody has left who was before.
-func TestWhatIsAboutOneKeyGoesInItsOrder(t *testing.T) {
-	late := func(verb tenure.Verb) func(context.Context, []tenure.Request) []store.Answer { // every other overtakes it
+// TestRequestsAboutOneKeyKeepTheirOrder: the last caller to ask for a key is
+// answered last, also if a caller before it has left.
+func TestRequestsAboutOneKeyKeepTheirOrder(t *testing.T) {
+	// Every other batch overtakes it.
+	late := func(verb tenure.Verb) func(context.Context, []tenure.Request) []store.Answer {
 		return only(verb, slow(20*time.Millisecond))
 	}
 	t.Run("a release that was left", func(t *testing.T) {
@@ -113,8 +120,9 @@ func TestWhatIsAboutOneKeyGoesInItsOrder(t *testing.T) {
 	})
 }
 
-// TestTwoThatHangTogetherCostNobodyATry: a store that answers again after a few seconds is asked as soon as one that gets one batch at a time.
-func TestTwoThatHangTogetherCostNobodyATry(t *testing.T) {
+// TestTwoHangingBatchesCostNobodyATry: after both batches in flight have hung
+// for seconds, the store is asked again as soon as it is without pipelining.
+func TestTwoHangingBatchesCostNobodyATry(t *testing.T) {
 	const ms = time.Millisecond
 	const hangs, every = 2600 * ms, 50 * ms
 	inBubble(t, func(r *rig) {
@@ -149,7 +157,9 @@ func TestTwoThatHangTogetherCostNobodyATry(t *testing.T) {
 	})
 }
 
-// TestTheEndOfAContextEndsNoOtherCall: neither that of the caller that makes a call itself, nor that of one who waits for the call beside it.
+// TestTheEndOfAContextEndsNoOtherCall: neither the context of a caller that
+// calls the store itself, nor that of a caller whose request is in the other
+// batch.
 func TestTheEndOfAContextEndsNoOtherCall(t *testing.T) {
 	const ms = time.Millisecond
 	for name, leaves := range map[string]int{"the first": 0, "the second": 1} {
@@ -157,7 +167,7 @@ func TestTheEndOfAContextEndsNoOtherCall(t *testing.T) {
 			inBubble(t, func(r *rig) {
 				tap := &tap{Store: r.st}
 				c := r.client(piped{tap}, nil)
-				r.acquire(c, "jobs/zero", nil) // the store was prompt
+				r.acquire(c, "jobs/zero", nil) // the store answers quickly
 				tap.set(slow(100 * ms))
 				start := time.Now()
 				var all sync.WaitGroup
@@ -184,7 +194,8 @@ func TestTheEndOfAContextEndsNoOtherCall(t *testing.T) {
 	}
 }
 
-// leaver is a store whose calls take a while to see that nobody waits for them any more.
+// leaver is a store whose calls take a while to notice that their context has
+// ended.
 type leaver struct {
 	*tap
 	under  atomic.Int64
@@ -225,7 +236,7 @@ func TestCloseWaitsForBothBatches(t *testing.T) {
 		if n := st.under.Load(); n != 2 {
 			r.Errorf("%d calls under way, want 2", n)
 		}
-		err := c.Close() // what was asked for is not known
+		err := c.Close() // the outcomes are unknown
 		if !errors.Is(err, ErrUnknown) || strings.Contains(err.Error(), "under way") || !st.closed.Load() {
 			r.Errorf("Close: %v; the store was closed: %t", err, st.closed.Load())
 		}

@@ -6,9 +6,10 @@ import (
 	"time"
 )
 
-// sleeping is a reckoner whose clock counts its readings, and can sleep as the kernel sleeps: Go's monotonic clock does not see it, the wall clock does.
+// sleeping is an extrapolator whose clock counts its readings, and can sleep
+// like a machine: Go's monotonic clock does not notice it, the wall clock does.
 type sleeping struct {
-	*reckoner
+	*extrapolator
 	start time.Time
 	slept time.Duration
 	reads int
@@ -17,14 +18,16 @@ type sleeping struct {
 
 func newSleeping() *sleeping {
 	s := &sleeping{start: time.Now()}
-	s.reckoner = newReckoner(func() (Instant, bool) {
+	s.extrapolator = newExtrapolator(func() (Instant, bool) {
 		s.reads++
 		return Instant(time.Since(s.start) + s.slept), !s.gone
 	})
 	return s
 }
 
-// moveWall makes it look as if the wall clock had moved against the monotonic one. A time.Time cannot be made with both, so the lead of the fix is moved instead.
+// moveWall simulates a move of the wall clock against the monotonic one. A
+// time.Time with both cannot be made, so it moves the lead of the anchor
+// instead.
 func (s *sleeping) moveWall(d time.Duration) {
 	if f := s.last.Load(); f != nil {
 		moved := *f
@@ -44,22 +47,22 @@ func (s *sleeping) want(t *testing.T, what string, reads int) {
 	}
 }
 
-func TestReckoningAgreesWithTheClock(t *testing.T) {
+func TestExtrapolationAgreesWithTheClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSleeping()
 		s.want(t, "at first", 1)
-		time.Sleep(fixLasts / 2)
+		time.Sleep(anchorLasts / 2)
 		s.want(t, "soon after", 1)
-		time.Sleep(fixLasts / 2)
-		s.want(t, "when the fix is old", 2)
+		time.Sleep(anchorLasts / 2)
+		s.want(t, "when the anchor is old", 2)
 
-		s.slept += time.Minute // within the life of the fix
+		s.slept += time.Minute // while the anchor is in use
 		s.moveWall(time.Minute)
 		s.want(t, "after a sleep", 3)
 		s.want(t, "and then", 3)
 
-		s.slept += 2 * fixWithin
-		s.moveWall(2 * fixWithin)
+		s.slept += 2 * anchorWithin
+		s.moveWall(2 * anchorWithin)
 		s.want(t, "after the shortest of sleeps", 4)
 
 		s.moveWall(-time.Hour)
@@ -67,7 +70,7 @@ func TestReckoningAgreesWithTheClock(t *testing.T) {
 	})
 }
 
-func TestAClockThatCannotBeReadIsNotReckonedOn(t *testing.T) {
+func TestAClockThatCannotBeReadIsNotExtrapolated(t *testing.T) {
 	s := newSleeping()
 	s.gone = true
 	for range 2 {
@@ -77,18 +80,19 @@ func TestAClockThatCannotBeReadIsNotReckonedOn(t *testing.T) {
 	}
 }
 
-// TestAReadingThatTookLongIsNotReckonedOnFrom: whoever was halted between reading one clock and the other does not know how they stand to each other.
-func TestAReadingThatTookLongIsNotReckonedOnFrom(t *testing.T) {
+// TestAReadingThatTookLongIsNotExtrapolated: if the thread was halted between
+// reading the two clocks, their times do not belong together.
+func TestAReadingThatTookLongIsNotExtrapolated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		halt := time.Millisecond
 		start := time.Now()
-		r := newReckoner(func() (Instant, bool) {
+		r := newExtrapolator(func() (Instant, bool) {
 			at := Instant(time.Since(start))
 			time.Sleep(halt)
 			return at, true
 		})
 		if _, ok := r.now(time.Now()); !ok || r.last.Load() != nil {
-			t.Error("the reading was kept to reckon on from")
+			t.Error("the reading was kept to extrapolate from")
 		}
 		halt = 0
 		if _, ok := r.now(time.Now()); !ok || r.last.Load() == nil {
@@ -97,11 +101,11 @@ func TestAReadingThatTookLongIsNotReckonedOnFrom(t *testing.T) {
 	})
 }
 
-func TestReckonedAndReadSystemClocksAgree(t *testing.T) {
+func TestExtrapolatedAndReadSystemClocksAgree(t *testing.T) {
 	c := System()
 	for range 1000 {
 		before := c.Now()
-		if now := c.Now(); now < before.Add(-2*fixWithin) {
+		if now := c.Now(); now < before.Add(-2*anchorWithin) {
 			t.Fatalf("it went back by %s", before.Sub(now))
 		}
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestTenThousandLeasesAreOneGoroutine, and a few calls for all of them when it is time.
+// TestTenThousandLeasesAreOneGoroutine: and a few calls renew all of them.
 func TestTenThousandLeasesAreOneGoroutine(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		const many = 10_000
@@ -43,7 +43,8 @@ func TestTenThousandLeasesAreOneGoroutine(t *testing.T) {
 	})
 }
 
-// TestASlowStoreKeepsManyLeases: a batch is no larger than what it can answer within CallTimeout, and what else is asked does not wait for all of them.
+// TestASlowStoreKeepsManyLeases: a batch is no larger than the store can answer
+// within CallTimeout, and other requests do not wait for all renewals.
 func TestASlowStoreKeepsManyLeases(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		const many = 3000
@@ -82,7 +83,8 @@ func TestASlowStoreKeepsManyLeases(t *testing.T) {
 	})
 }
 
-// TestRenewalsFallTogether: leases acquired at different times are renewed in the same calls before long.
+// TestRenewalsFallTogether: leases acquired at different times are soon renewed
+// in the same calls.
 func TestRenewalsFallTogether(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		tap := &tap{Store: r.st}
@@ -96,13 +98,16 @@ func TestRenewalsFallTogether(t *testing.T) {
 		tap.forget()
 		time.Sleep(5 * time.Minute)
 		requests, calls := tap.count(tenure.Renew)
-		if calls > requests/3 { // by chance, that of jitter and of which goroutine draws it, a call takes from 5 to 20 along; without company it is 1
+		// A call takes 5 to 20 along, by chance: it depends on the jitter, and
+		// on which goroutine draws it. Without company it takes 1.
+		if calls > requests/3 {
 			r.Errorf("%d renewals of %d leases in %d calls", requests, many, calls)
 		}
 	})
 }
 
-// TestASkippedLeaseIsRenewedAlone: the store answers for the batch but for two leases, whose rows were locked.
+// TestASkippedLeaseIsRenewedAlone: the store answers for a batch except for two
+// leases, whose rows were locked.
 func TestASkippedLeaseIsRenewedAlone(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		tap := &tap{Store: r.st}
@@ -140,7 +145,8 @@ func TestASkippedLeaseIsRenewedAlone(t *testing.T) {
 	})
 }
 
-// TestAStoreThatIsDownIsAskedInBatches: when nothing is answered, the leases stay together.
+// TestAStoreThatIsDownIsAskedInBatches: if nothing is answered, the leases stay
+// together.
 func TestAStoreThatIsDownIsAskedInBatches(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		tap := &tap{Store: r.st}
@@ -166,20 +172,23 @@ func TestAStoreThatIsDownIsAskedInBatches(t *testing.T) {
 	})
 }
 
-// TestAnIdleClientRunsNothing: not before its first lease, and not when its last has been over for a while.
+// TestAnIdleClientRunsNothing: not before its first lease, and not a while
+// after its last.
 func TestAnIdleClientRunsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{T: t, st: mem.New(nil)}
-		c := New(&tap{Store: r.st}, nil) // never closed: were a goroutine left, the bubble would not end
+		// Never closed: if a goroutine were left, the bubble would not end.
+		c := New(&tap{Store: r.st}, nil)
 		if err := c.Do(t.Context(), "jobs/one", nil, func(context.Context, *Lease) error { return nil }); err != nil {
 			r.Fatal(err)
 		}
-		time.Sleep(2 * glance)
+		time.Sleep(2 * maxSleep)
 		synctest.Wait()
 	})
 }
 
-// TestTheRecordIsTheNewestConfirmed: it shows the renewals, and keeps the history.
+// TestTheRecordIsTheNewestConfirmed: it shows the renewals, and keeps the
+// history.
 func TestTheRecordIsTheNewestConfirmed(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		tap := &tap{Store: r.st}
@@ -201,7 +210,8 @@ func TestTheRecordIsTheNewestConfirmed(t *testing.T) {
 	})
 }
 
-// TestLaw5TheLocalDeadlineIsNeverLaterThanTheStores, in the runtime as in the machines: every second of a long life with a slow store.
+// TestLaw5TheLocalDeadlineIsNeverLaterThanTheStores: at every second of a long
+// life with a slow store, in the runtime as well as in the engine.
 func TestLaw5TheLocalDeadlineIsNeverLaterThanTheStores(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		tap := &tap{Store: r.st}
