@@ -130,11 +130,11 @@ func (e *StaleError) Error() string {
 			"if this machine's clock is right, somebody made it up; an operator takes it back with guard reset",
 			e.Presented.Token, e.Presented.Key, e.Newest.Token)
 	}
-	// There is no newer owner: the token is the floor that a move to another
-	// key has left.
+	// There is no newer owner: the token is the floor that a rekey or a reset
+	// has left.
 	if e.Presented.Token == e.Newest.Token {
 		return fmt.Sprintf("write refused: stale token %d%s for %q: "+
-			"the resource was moved to this key at token %d; acquire again above it",
+			"an operator set the resource's mark to token %d; acquire again above it",
 			e.Presented.Token, by(e.PresentedOwner), e.Presented.Key, e.Newest.Token)
 	}
 	return fmt.Sprintf("write refused: stale token %d%s for %q, newest admitted is %d%s; "+

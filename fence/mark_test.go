@@ -207,7 +207,7 @@ func TestRefusalsSayWhatToDo(t *testing.T) {
 	}
 	floor, _ := mark.Rekey("k")
 	if _, err := floor.Admit(fence.Stamp{Key: "k", Token: 7, Grant: ann}); err == nil || err.Error() !=
-		`write refused: stale token 7 for "k": the resource was moved to this key at token 7; acquire again above it` {
+		`write refused: stale token 7 for "k": an operator set the resource's mark to token 7; acquire again above it` {
 		t.Errorf("got\n\t%v", err)
 	}
 }
