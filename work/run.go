@@ -87,9 +87,9 @@ func run(ctx context.Context, l Ledger, handlers map[string]Handler, o *Options,
 			return fmt.Errorf("%w handler of queue %q: it is nil", fence.ErrInvalid, q)
 		}
 	}
-	d := newDesk(queues, options)
-	if err := d.claim().Check(); err != nil {
+	en := newEngine(queues, options)
+	if err := en.nextClaim().Check(); err != nil {
 		return err
 	}
-	return newRunner(l, handlers, d, clk).run(ctx)
+	return newRunner(l, handlers, en, clk).run(ctx)
 }

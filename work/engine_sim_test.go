@@ -16,7 +16,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// sim is a world in which desks work on one ledger, driven by a seed alone: calls take their time and lose replies, handlers take long, workers freeze past their TTL and wake up. The same seed is the same world.
+// sim is a world in which engines work on one ledger, driven by a seed alone: calls take their time and lose replies, handlers take long, workers freeze past their TTL and wake up. The same seed is the same world.
 type sim struct {
 	t       *testing.T
 	rand    *rand.Rand
@@ -52,13 +52,13 @@ func (q *simQueue) Pop() any {
 	return last
 }
 
-// simWorker is one desk and what happens to it.
+// simWorker is one engine and what happens to it.
 type simWorker struct {
 	name   string
-	desk   *desk
+	engine *engine
 	frozen time.Duration // until then nothing reaches it
 	tick   int           // the newest tick that was asked for
-	told   map[placeKey]bool
+	told   map[attemptKey]bool
 	ended  bool
 }
 
@@ -150,22 +150,22 @@ func (s *sim) tell(w *simWorker, events ...any) {
 		return
 	}
 	now := clock.Instant(s.now)
-	for _, action := range w.desk.step(now, events...) {
+	for _, action := range w.engine.step(now, events...) {
 		s.do(w, action, now)
 	}
-	for key, p := range w.desk.by {
+	for key, att := range w.engine.byKey {
 		it := s.items[key.id]
-		if p.running && it.State == Running && int64(it.Record.Token) == key.token && start.Add(time.Duration(p.deadline)).After(it.Record.Deadline) {
-			s.t.Fatalf("%s believes that it has %s until %s, the ledger until %s", w.name, key.id[:4], start.Add(time.Duration(p.deadline)), it.Record.Deadline)
+		if att.running && it.State == Running && int64(it.Record.Token) == key.token && start.Add(time.Duration(att.deadline)).After(it.Record.Deadline) {
+			s.t.Fatalf("%s believes that it has %s until %s, the ledger until %s", w.name, key.id[:4], start.Add(time.Duration(att.deadline)), it.Record.Deadline)
 		}
 	}
-	if w.ended = w.desk.over() || w.desk.expired(now); w.ended {
+	if w.ended = w.engine.over() || w.engine.expired(now); w.ended {
 		s.note("%s ended", w.name)
 		return
 	}
 	w.tick++
 	mine := w.tick
-	s.at(w.desk.next(now).Sub(now), func() {
+	s.at(w.engine.next(now).Sub(now), func() {
 		if mine == w.tick {
 			s.tell(w)
 		}
@@ -183,7 +183,7 @@ func (s *sim) call(w *simWorker, arrive func(), reply func() any, lost any) {
 		s.at(there+back, func() { s.tell(w, reply()) })
 		return
 	}
-	s.at(w.desk.o.CallTimeout, func() { s.tell(w, lost) })
+	s.at(w.engine.o.CallTimeout, func() { s.tell(w, lost) })
 }
 
 var errSim = store.Unknown(errors.New("no reply"))
@@ -202,22 +202,22 @@ func (s *sim) do(w *simWorker, action any, now clock.Instant) {
 		s.call(w, func() { ev.answers = s.apply(requests) }, func() any { return *ev },
 			answeredEvent{beats: a.beats, batch: a.batch, sent: now, answers: FailedAnswers(len(requests), errSim)})
 	case startAction:
-		s.start(w, a.place)
+		s.start(w, a.attempt)
 	case loseAction:
 		s.losses++
-		w.told[a.place.key()] = true
-		s.note("%s lost %s: %s", w.name, a.place.item.ID[:4], a.cause.Loss)
-		it := s.items[a.place.item.ID]
-		if late := a.cause.Loss == Expired && it.Record.Token == a.place.item.Record.Token && it.State == Running && s.wall().After(it.Record.Deadline); late && s.now > w.frozen+time.Second {
+		w.told[a.attempt.key()] = true
+		s.note("%s lost %s: %s", w.name, a.attempt.item.ID[:4], a.cause.Loss)
+		it := s.items[a.attempt.item.ID]
+		if late := a.cause.Loss == Expired && it.Record.Token == a.attempt.item.Record.Token && it.State == Running && s.wall().After(it.Record.Deadline); late && s.now > w.frozen+time.Second {
 			s.t.Fatalf("%s was told %s after the ledger's deadline", w.name, s.wall().Sub(it.Record.Deadline))
 		}
 	}
 }
 
 // start runs a handler: it takes a while, and may freeze its whole worker.
-func (s *sim) start(w *simWorker, p *place) {
-	key := p.key()
-	s.note("%s began %s attempt %d", w.name, p.item.ID[:4], p.item.Attempts)
+func (s *sim) start(w *simWorker, att *attempt) {
+	key := att.key()
+	s.note("%s began %s attempt %d", w.name, att.item.ID[:4], att.item.Attempts)
 	takes := s.between(10*time.Millisecond, 40*time.Second)
 	if s.rand.IntN(8) == 0 {
 		w.frozen = max(w.frozen, s.now+s.between(time.Second, 2*time.Minute))
@@ -227,7 +227,7 @@ func (s *sim) start(w *simWorker, p *place) {
 		if s.rand.IntN(6) == 0 {
 			err = RetryAfter(errors.New("broken"), time.Second)
 		}
-		body := fmt.Appendf(nil, "%d", p.item.Record.Token)
+		body := fmt.Appendf(nil, "%d", att.item.Record.Token)
 		s.tell(w, returnedEvent{key: key, end: endOf(Result{Body: body, Effects: []Emission{{Name: "x"}}}, err)})
 	})
 }
@@ -245,9 +245,9 @@ func (s *sim) run(items, workers int) {
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		w := &simWorker{name: o.Owner, desk: newDesk([]string{"q"}, o), told: map[placeKey]bool{}}
-		w.desk.secret = func() tenure.Secret { return tenure.Secret(s.hex()) }
-		w.desk.random = s.rand.Float64
+		w := &simWorker{name: o.Owner, engine: newEngine([]string{"q"}, o), told: map[attemptKey]bool{}}
+		w.engine.secret = func() tenure.Secret { return tenure.Secret(s.hex()) }
+		w.engine.random = s.rand.Float64
 		s.workers = append(s.workers, w)
 		s.at(0, func() { s.tell(w) })
 	}
@@ -268,7 +268,7 @@ func (s *sim) run(items, workers int) {
 		}
 	}
 	if !s.workers[0].ended {
-		s.t.Fatalf("the worker that was drained is still there: %d places", len(s.workers[0].desk.by))
+		s.t.Fatalf("the worker that was drained is still there: %d attempts", len(s.workers[0].engine.byKey))
 	}
 }
 

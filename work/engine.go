@@ -1,0 +1,307 @@
+package work
+
+import (
+	"slices"
+	"time"
+
+	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// engine is the worker's mind: what is being worked on, what is on its way to the ledger, and what to do next. It is a state machine without goroutine, select or clock of its own: events and the time go in, actions come out. The runner drives it in production, tests drive
+// the very same machine step by step.
+type engine struct {
+	o      Options
+	queues []string
+	secret func() tenure.Secret
+	random func() float64 // from 0 up to 1
+
+	attempts []*attempt // in the order in which they were claimed; some may be gone until the step ends
+	byKey    map[attemptKey]*attempt
+	running  int           // whose handler runs
+	due      clock.Instant // before which no attempt wants attention: with thousands of them most steps look at none
+
+	claiming bool // a claim is on its way
+	again    bool // the last claim has no answer: it is sent again
+	granted  tenure.Secret
+	asked    clock.Instant // when that claim was first sent: what it got is held from then on
+	claimAt  clock.Instant
+	freeAt   clock.Instant // since when slots are free
+	idle     time.Duration
+	woken    bool // while a claim was on its way
+
+	out     []*outgoing // to be sent
+	sending bool
+	outAt   clock.Instant // since when something waits to be sent
+	sendAt  clock.Instant
+	retry   time.Duration
+	beating bool
+	looking bool // for progress that others have reported
+
+	phase            phase
+	drainBy, graceBy clock.Instant
+	fatal            error
+
+	actions []any
+}
+
+// phase is how far the end has come.
+type phase int
+
+const (
+	open      phase = iota
+	finishing       // nothing is claimed, handlers may finish
+	stopping        // handlers have been told to stop
+	leaving         // no handler is left, the ledger may still answer
+)
+
+// attemptKey tells two attempts of one item apart.
+type attemptKey struct {
+	id    ID
+	token int64
+}
+
+// attempt is one attempt: its handler runs, or has returned and the ledger has not answered yet.
+type attempt struct {
+	item     Item
+	secret   tenure.Secret
+	running  bool
+	lost     *LostError
+	end      *Request      // what it ended with
+	deadline clock.Instant // local: never later than the ledger's
+	beatAt   clock.Instant
+	moved    clock.Instant // when its work last got somewhere, as far as is known here
+	reported time.Time     // the newest progress that the ledger has shown
+	lookAt   clock.Instant // before which the ledger is not asked for newer
+	began    clock.Instant
+}
+
+func (att *attempt) key() attemptKey { return attemptKey{att.item.ID, int64(att.item.Record.Token)} }
+
+// outgoing is one request on its way to the ledger.
+type outgoing struct {
+	req     Request
+	attempt *attempt
+	ticket  int // of a handler that waits for the answer; 0: the end of an attempt, or a heartbeat
+}
+
+// The events that an engine is told of.
+type (
+	claimedEvent struct {
+		items []Item
+		asked int
+		sent  clock.Instant
+		err   error
+	}
+	returnedEvent struct {
+		key attemptKey
+		end Request
+	}
+	askedEvent struct {
+		key    attemptKey
+		req    Request
+		ticket int
+	}
+	answeredEvent struct {
+		beats   bool
+		batch   []*outgoing
+		answers []Answer
+		sent    clock.Instant
+	}
+	lookedEvent struct {
+		found map[attemptKey]Item // as far as the ledger has answered
+		asked []*attempt
+		now   time.Time // the ledger's
+		sent  clock.Instant
+	}
+	wokenEvent struct{}
+	drainEvent struct{}
+)
+
+// The actions that an engine wants done.
+type (
+	claimAction struct{ claim Claim }
+	sendAction  struct {
+		beats bool
+		batch []*outgoing
+	}
+	lookAction  struct{ attempts []*attempt }
+	startAction struct{ attempt *attempt }
+	loseAction  struct {
+		attempt *attempt
+		cause   *LostError
+	}
+	replyAction struct {
+		ticket int
+		answer Answer
+	}
+)
+
+func newEngine(queues []string, o Options) *engine {
+	return &engine{freeAt: never, o: o, queues: queues, secret: tenure.NewSecret, random: func() float64 { return 0.5 }, byKey: map[attemptKey]*attempt{}}
+}
+
+// margin is how long before the ledger's deadline the local one is.
+func (en *engine) margin() time.Duration { return en.o.TTL / 10 }
+
+// step takes in events and returns what to do.
+func (en *engine) step(now clock.Instant, events ...any) []any {
+	en.actions = nil
+	for _, ev := range events {
+		switch ev := ev.(type) {
+		case claimedEvent:
+			en.onClaimed(ev, now)
+		case returnedEvent:
+			en.onReturned(ev, now)
+		case askedEvent:
+			en.onAsked(ev, now)
+		case answeredEvent:
+			if ev.beats {
+				en.onBeats(ev, now)
+			} else {
+				en.onAnswers(ev, now)
+			}
+		case lookedEvent:
+			en.onLooked(ev, now)
+		case wokenEvent:
+			en.woken, en.idle, en.claimAt = true, 0, min(en.claimAt, now)
+		case drainEvent:
+			en.drain(now)
+		}
+	}
+	en.advanceShutdown(now)
+	if now >= en.due {
+		en.stopExpired(now)
+		en.look(now)
+		en.beat(now)
+		en.due = en.nextDue(now)
+	}
+	en.send(now)
+	en.claimIfDue(now)
+	if len(en.attempts) > len(en.byKey) {
+		en.attempts = slices.DeleteFunc(en.attempts, func(att *attempt) bool { return en.byKey[att.key()] != att })
+	}
+	return en.actions
+}
+
+func (en *engine) do(action any)   { en.actions = append(en.actions, action) }
+func (en *engine) note(e Event)    { en.do(e) }
+func (en *engine) over() bool      { return en.phase == leaving && en.quiet() }
+func (en *engine) unresolved() int { return len(en.byKey) }
+func (en *engine) stalled(att *attempt, now clock.Instant) bool {
+	return en.o.StallAfter > 0 && now.Sub(att.moved) >= en.o.StallAfter
+}
+
+// quiet reports whether nothing is open.
+func (en *engine) quiet() bool {
+	return len(en.byKey) == 0 && !en.claiming && !en.again && !en.sending && !en.beating && len(en.out) == 0
+}
+
+// drain begins the end.
+func (en *engine) drain(now clock.Instant) {
+	if en.phase == open {
+		en.phase, en.drainBy = finishing, now.Add(en.o.Drain)
+	}
+}
+
+// advanceShutdown goes on with the end when its time has come.
+func (en *engine) advanceShutdown(now clock.Instant) {
+	if en.phase == finishing && now >= en.drainBy {
+		for _, att := range en.attempts {
+			if att.running && att.lost == nil {
+				en.lose(att, Drained, nil)
+			}
+		}
+		en.phase, en.graceBy = stopping, now.Add(en.o.Grace)
+	}
+	if en.phase == stopping && now >= en.graceBy {
+		for _, att := range en.attempts {
+			if att.running { // its goroutine lives on, but whatever it returns is not heard
+				en.note(att.event(EventAbandoned))
+				en.endAttempt(att, Request{Verb: Release}, now)
+			}
+		}
+	}
+	if (en.phase == finishing || en.phase == stopping) && en.running == 0 {
+		en.phase, en.graceBy = leaving, now.Add(en.o.Grace)
+	}
+}
+
+// expired reports whether the worker has to leave though something is still open.
+func (en *engine) expired(now clock.Instant) bool { return en.phase == leaving && now >= en.graceBy }
+
+// lose tells a handler to stop.
+func (en *engine) lose(att *attempt, loss Loss, err error) {
+	if att.lost != nil {
+		if loss != Superseded || att.lost.Loss == Superseded {
+			return
+		}
+	}
+	att.lost = &LostError{Item: att.item.ID, Token: att.item.Record.Token, Loss: loss, Err: err}
+	e := att.event(EventLost)
+	e.Loss, e.Err = loss, err
+	en.note(e)
+	if att.running {
+		en.do(loseAction{att, att.lost})
+	}
+}
+
+// event is one about this attempt.
+func (att *attempt) event(kind EventKind) Event {
+	return Event{Kind: kind, Queue: att.item.Queue, Item: att.item.ID, Token: att.item.Record.Token, Attempt: att.item.Attempts}
+}
+
+// stopExpired ends the contexts of handlers whose time is over.
+func (en *engine) stopExpired(now clock.Instant) {
+	for _, att := range en.attempts {
+		if att.running && att.lost == nil && now >= att.deadline {
+			if en.stalled(att, now) {
+				en.lose(att, Stalled, nil)
+			} else {
+				en.lose(att, Expired, nil)
+			}
+		}
+	}
+}
+
+// nextDue is when an attempt next wants attention, if nothing happens to it before.
+func (en *engine) nextDue(now clock.Instant) clock.Instant {
+	at := now.Add(time.Hour)
+	for _, att := range en.attempts {
+		if att.running && att.lost == nil {
+			at = min(at, att.deadline)
+			if en.o.StallAfter > 0 && !en.looking {
+				at = min(at, max(att.moved.Add(en.o.StallAfter), att.lookAt))
+			}
+		}
+		if !en.beating && en.beats(att, now) {
+			at = min(at, att.beatAt)
+		}
+	}
+	return at
+}
+
+// longest is the longest time that an engine with anything on it is left alone: timers of the process may stand still while the machine sleeps.
+const longest = time.Second
+
+// next is when the engine wants to be asked again, if nothing happens before.
+func (en *engine) next(now clock.Instant) clock.Instant {
+	at := en.due
+	sooner := func(t clock.Instant) { at = min(at, t) }
+	if len(en.byKey) > 0 {
+		sooner(now.Add(longest))
+	}
+	if len(en.out) > 0 && !en.sending {
+		sooner(en.sendsAt())
+	}
+	if en.wantsClaim() {
+		sooner(en.claimsAt())
+	}
+	switch en.phase {
+	case finishing:
+		sooner(en.drainBy)
+	case stopping, leaving:
+		sooner(en.graceBy)
+	}
+	return max(at, now)
+}
