@@ -8,35 +8,42 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// engine is the worker's mind: what is being worked on, what is on its way to the ledger, and what to do next. It is a state machine without goroutine, select or clock of its own: events and the time go in, actions come out. The runner drives it in production, tests drive
-// the very same machine step by step.
+// engine decides everything that a worker does: when to claim, what to send,
+// when a handler must stop. It is a state machine without goroutine, clock,
+// lock or I/O. Events and the time go in, actions come out. The runner drives
+// it in production, and tests drive it step by step. The package comment tells
+// its model.
 type engine struct {
 	o      Options
 	queues []string
 	secret func() tenure.Secret
 	random func() float64 // from 0 up to 1
 
-	attempts []*attempt // in the order in which they were claimed; some may be gone until the step ends
+	// attempts is in the order of claims. Ended attempts stay in it until the
+	// end of the step.
+	attempts []*attempt
 	byKey    map[attemptKey]*attempt
-	running  int           // whose handler runs
-	due      clock.Instant // before which no attempt wants attention: with thousands of them most steps look at none
+	running  int // attempts whose handler runs
+	// due is when the next attempt needs attention. With thousands of attempts
+	// most steps look at none.
+	due clock.Instant
 
-	claiming bool // a claim is on its way
-	again    bool // the last claim has no answer: it is sent again
-	granted  tenure.Secret
-	asked    clock.Instant // when that claim was first sent: what it got is held from then on
+	claiming bool          // a claim is in flight
+	again    bool          // the last claim got no answer, and is sent again
+	granted  tenure.Secret // of the last claim
+	asked    clock.Instant // when that claim was first sent: its items are held from then on
 	claimAt  clock.Instant
 	freeAt   clock.Instant // since when slots are free
-	idle     time.Duration
-	woken    bool // while a claim was on its way
+	idle     time.Duration // the pause before the next claim
+	woken    bool          // a hint came while a claim was in flight
 
 	out     []*outgoing // to be sent
 	sending bool
-	outAt   clock.Instant // since when something waits to be sent
-	sendAt  clock.Instant
+	outAt   clock.Instant // since when the first of out waits
+	sendAt  clock.Instant // before then nothing is sent
 	retry   time.Duration
-	beating bool
-	looking bool // for progress that others have reported
+	beating bool // heartbeats are in flight
+	looking bool // a read of progress is in flight
 
 	phase            phase
 	drainBy, graceBy clock.Instant
@@ -45,14 +52,14 @@ type engine struct {
 	actions []any
 }
 
-// phase is how far the end has come.
+// phase is how far the shutdown has come.
 type phase int
 
 const (
 	open      phase = iota
 	finishing       // nothing is claimed, handlers may finish
 	stopping        // handlers have been told to stop
-	leaving         // no handler is left, the ledger may still answer
+	leaving         // no handler runs, the ledger may still answer
 )
 
 // attemptKey tells two attempts of one item apart.
@@ -61,31 +68,34 @@ type attemptKey struct {
 	token int64
 }
 
-// attempt is one attempt: its handler runs, or has returned and the ledger has not answered yet.
+// attempt is one claim of one item. Its handler runs, or has returned and the
+// ledger has not yet answered.
 type attempt struct {
 	item     Item
 	secret   tenure.Secret
 	running  bool
 	lost     *LostError
-	end      *Request      // what it ended with
-	deadline clock.Instant // local: never later than the ledger's
+	end      *Request      // the request that ends it
+	deadline clock.Instant // local, never later than the ledger's
 	beatAt   clock.Instant
-	moved    clock.Instant // when its work last got somewhere, as far as is known here
+	moved    clock.Instant // the last known progress
 	reported time.Time     // the newest progress that the ledger has shown
-	lookAt   clock.Instant // before which the ledger is not asked for newer
+	lookAt   clock.Instant // when to ask the ledger for newer progress
 	began    clock.Instant
 }
 
 func (att *attempt) key() attemptKey { return attemptKey{att.item.ID, int64(att.item.Record.Token)} }
 
-// outgoing is one request on its way to the ledger.
+// outgoing is one request that waits to be sent or is in flight.
 type outgoing struct {
 	req     Request
 	attempt *attempt
-	ticket  int // of a handler that waits for the answer; 0: the end of an attempt, or a heartbeat
+	// ticket names the handler that waits for the answer. It is 0 for a
+	// heartbeat and for the end of an attempt.
+	ticket int
 }
 
-// The events that an engine is told of.
+// The events that the engine is told of.
 type (
 	claimedEvent struct {
 		items []Item
@@ -109,7 +119,7 @@ type (
 		sent    clock.Instant
 	}
 	lookedEvent struct {
-		found map[attemptKey]Item // as far as the ledger has answered
+		found map[attemptKey]Item // only those that the ledger has answered
 		asked []*attempt
 		now   time.Time // the ledger's
 		sent  clock.Instant
@@ -118,7 +128,7 @@ type (
 	drainEvent struct{}
 )
 
-// The actions that an engine wants done.
+// The actions that the engine wants done.
 type (
 	claimAction struct{ claim Claim }
 	sendAction  struct {
@@ -138,13 +148,16 @@ type (
 )
 
 func newEngine(queues []string, o Options) *engine {
-	return &engine{freeAt: never, o: o, queues: queues, secret: tenure.NewSecret, random: func() float64 { return 0.5 }, byKey: map[attemptKey]*attempt{}}
+	return &engine{
+		freeAt: never, o: o, queues: queues, secret: tenure.NewSecret,
+		random: func() float64 { return 0.5 }, byKey: map[attemptKey]*attempt{},
+	}
 }
 
-// margin is how long before the ledger's deadline the local one is.
+// margin is how much earlier the local deadline is than the ledger's.
 func (en *engine) margin() time.Duration { return en.o.TTL / 10 }
 
-// step takes in events and returns what to do.
+// step takes in events and returns what to do now.
 func (en *engine) step(now clock.Instant, events ...any) []any {
 	en.actions = nil
 	for _, ev := range events {
@@ -192,19 +205,19 @@ func (en *engine) stalled(att *attempt, now clock.Instant) bool {
 	return en.o.StallAfter > 0 && now.Sub(att.moved) >= en.o.StallAfter
 }
 
-// quiet reports whether nothing is open.
+// quiet reports whether no attempt and no request is left.
 func (en *engine) quiet() bool {
 	return len(en.byKey) == 0 && !en.claiming && !en.again && !en.sending && !en.beating && len(en.out) == 0
 }
 
-// drain begins the end.
+// drain begins the shutdown.
 func (en *engine) drain(now clock.Instant) {
 	if en.phase == open {
 		en.phase, en.drainBy = finishing, now.Add(en.o.Drain)
 	}
 }
 
-// advanceShutdown goes on with the end when its time has come.
+// advanceShutdown enters the next phase of the shutdown when it is due.
 func (en *engine) advanceShutdown(now clock.Instant) {
 	if en.phase == finishing && now >= en.drainBy {
 		for _, att := range en.attempts {
@@ -216,7 +229,7 @@ func (en *engine) advanceShutdown(now clock.Instant) {
 	}
 	if en.phase == stopping && now >= en.graceBy {
 		for _, att := range en.attempts {
-			if att.running { // its goroutine lives on, but whatever it returns is not heard
+			if att.running { // its goroutine lives on, but what it returns is ignored
 				en.note(att.event(EventAbandoned))
 				en.endAttempt(att, Request{Verb: Release}, now)
 			}
@@ -227,10 +240,12 @@ func (en *engine) advanceShutdown(now clock.Instant) {
 	}
 }
 
-// expired reports whether the worker has to leave though something is still open.
+// expired reports whether the worker must leave although requests are still
+// open.
 func (en *engine) expired(now clock.Instant) bool { return en.phase == leaving && now >= en.graceBy }
 
-// lose tells a handler to stop.
+// lose tells a handler to stop. A second loss counts only if it is Superseded:
+// then the end of the attempt need not be sent.
 func (en *engine) lose(att *attempt, loss Loss, err error) {
 	if att.lost != nil {
 		if loss != Superseded || att.lost.Loss == Superseded {
@@ -246,12 +261,15 @@ func (en *engine) lose(att *attempt, loss Loss, err error) {
 	}
 }
 
-// event is one about this attempt.
+// event returns an event about this attempt.
 func (att *attempt) event(kind EventKind) Event {
-	return Event{Kind: kind, Queue: att.item.Queue, Item: att.item.ID, Token: att.item.Record.Token, Attempt: att.item.Attempts}
+	return Event{
+		Kind: kind, Queue: att.item.Queue, Item: att.item.ID, Token: att.item.Record.Token,
+		Attempt: att.item.Attempts,
+	}
 }
 
-// stopExpired ends the contexts of handlers whose time is over.
+// stopExpired ends the contexts of handlers whose local deadline has passed.
 func (en *engine) stopExpired(now clock.Instant) {
 	for _, att := range en.attempts {
 		if att.running && att.lost == nil && now >= att.deadline {
@@ -264,7 +282,7 @@ func (en *engine) stopExpired(now clock.Instant) {
 	}
 }
 
-// nextDue is when an attempt next wants attention, if nothing happens to it before.
+// nextDue is when an attempt next needs attention if nothing happens before.
 func (en *engine) nextDue(now clock.Instant) clock.Instant {
 	at := now.Add(time.Hour)
 	for _, att := range en.attempts {
@@ -281,10 +299,11 @@ func (en *engine) nextDue(now clock.Instant) clock.Instant {
 	return at
 }
 
-// longest is the longest time that an engine with anything on it is left alone: timers of the process may stand still while the machine sleeps.
+// longest bounds the time between two steps while there are attempts. Timers of
+// the process may stand still while the machine sleeps.
 const longest = time.Second
 
-// next is when the engine wants to be asked again, if nothing happens before.
+// next is when the engine wants its next step if nothing happens before.
 func (en *engine) next(now clock.Instant) clock.Instant {
 	at := en.due
 	sooner := func(t clock.Instant) { at = min(at, t) }

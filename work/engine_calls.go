@@ -8,15 +8,18 @@ import (
 )
 
 const (
-	// mostSent is how many requests go in one call, and mostBytes how much they weigh, if there is more than one.
+	// mostSent and mostBytes bound the requests of one call, by number and
+	// size. A single request may be larger.
 	mostSent  = 1000
 	mostBytes = 8 << 20
-	// leastRetry and mostRetry bound the wait before what had no answer is sent again.
+	// leastRetry and mostRetry bound the wait before a request without an
+	// answer is sent again.
 	leastRetry = 50 * time.Millisecond
 	mostRetry  = time.Second
 )
 
-// beats reports whether the attempt is kept alive: its handler runs and gets somewhere, or its end is not yet written.
+// beats reports whether the engine keeps the attempt alive: its handler runs
+// and makes progress, or its end is not yet written.
 func (en *engine) beats(att *attempt, now clock.Instant) bool {
 	if att.running {
 		return att.lost == nil && !en.stalled(att, now)
@@ -24,7 +27,8 @@ func (en *engine) beats(att *attempt, now clock.Instant) bool {
 	return att.end != nil && (att.lost == nil || att.lost.Loss != Superseded)
 }
 
-// beat sends the heartbeats that are due, and those that soon will be, in one call.
+// beat sends all heartbeats that are due, together with those that soon will
+// be.
 func (en *engine) beat(now clock.Instant) {
 	if en.beating {
 		return
@@ -43,7 +47,9 @@ func (en *engine) beat(now clock.Instant) {
 	}
 }
 
-// look asks the ledger about attempts that seem to have stalled: their progress may be reported by the deed, from another process. As long as there is none, it is asked for again when a heartbeat would be due.
+// look asks the ledger about attempts that seem to have stalled. Another
+// process may have reported their progress by the deed. While there is none,
+// look asks again as often as heartbeats would be due.
 func (en *engine) look(now clock.Instant) {
 	if en.looking {
 		return
@@ -72,7 +78,8 @@ func (en *engine) onLooked(ev lookedEvent, now clock.Instant) {
 	}
 }
 
-// progressOf is when an item's work last got somewhere, on the ledger's clock.
+// progressOf is when an item's work last made progress, on the ledger's clock.
+// It is zero if it never did.
 func progressOf(it Item) time.Time {
 	if it.CheckpointAt.After(it.Record.ProgressAt) {
 		return it.CheckpointAt
@@ -80,7 +87,7 @@ func progressOf(it Item) time.Time {
 	return it.Record.ProgressAt
 }
 
-// asOwner is a request of the attempt's owner.
+// asOwner fills in the identity of the attempt's owner.
 func (en *engine) asOwner(att *attempt, req Request) Request {
 	req.ID, req.Token, req.Secret = att.item.ID, att.item.Record.Token, att.secret
 	return req
@@ -102,7 +109,7 @@ func (en *engine) onBeats(ev answeredEvent, now clock.Instant) {
 			att.beatAt = now.Add(min(en.o.TTL/15, mostRetry))
 		case att.end == nil:
 			en.lose(att, Superseded, err)
-		default: // what it ended with has just been written, or will be refused
+		default: // its end has just been written, or will be refused
 			att.beatAt = now.Add(en.o.TTL / 3)
 		}
 	}
@@ -114,18 +121,21 @@ func (en *engine) onBeats(ev answeredEvent, now clock.Instant) {
 	}
 }
 
-// onAsked passes on what a handler wants written while it works.
+// onAsked queues a request that a handler makes while it works.
 func (en *engine) onAsked(ev askedEvent, now clock.Instant) {
 	att := en.byKey[ev.key]
 	if att == nil || !att.running {
-		en.do(replyAction{ev.ticket, Answer{Err: &StateError{What: string(ev.req.Verb), Of: "item " + string(ev.key.id), State: "over", Why: "its handler has returned"}}})
+		en.do(replyAction{ev.ticket, Answer{Err: &StateError{
+			What: string(ev.req.Verb), Of: "item " + string(ev.key.id), State: "over",
+			Why: "its handler has returned",
+		}}})
 		return
 	}
 	if att.lost != nil {
 		en.do(replyAction{ev.ticket, Answer{Err: att.lost}})
 		return
 	}
-	att.moved, en.due = now, now // one that had stalled is kept alive again
+	att.moved, en.due = now, now // heartbeats resume if it had stalled
 	en.queue(&outgoing{req: en.asOwner(att, ev.req), attempt: att, ticket: ev.ticket}, now)
 }
 
@@ -136,12 +146,13 @@ func (en *engine) onReturned(ev returnedEvent, now clock.Instant) {
 	}
 	end := ev.end
 	if end.Verb == Fail && att.lost != nil && (att.lost.Loss == Expired || att.lost.Loss == Drained) {
-		end = Request{Verb: Release} // it was told to stop: that is no failure of the work
+		end = Request{Verb: Release} // it was told to stop: the work has not failed
 	}
 	en.endAttempt(att, end, now)
 }
 
-// endAttempt puts what an attempt ended with on its way, unless it is known that it would not count.
+// endAttempt queues the request that ends an attempt. If the attempt is known
+// to be superseded, the request would not count, and is not sent.
 func (en *engine) endAttempt(att *attempt, end Request, now clock.Instant) {
 	if att.running {
 		att.running = false
@@ -156,7 +167,7 @@ func (en *engine) endAttempt(att *attempt, end Request, now clock.Instant) {
 	en.queue(&outgoing{req: end, attempt: att}, now)
 }
 
-// queue puts an outgoing behind the others.
+// queue adds a request to those that wait to be sent.
 func (en *engine) queue(e *outgoing, now clock.Instant) {
 	if len(en.out) == 0 {
 		en.outAt = now
@@ -164,7 +175,9 @@ func (en *engine) queue(e *outgoing, now clock.Instant) {
 	en.out = append(en.out, e)
 }
 
-// sendsAt is when to send what waits: at once if it is half of what there can be.
+// sendsAt is when to send the waiting requests. It is at once if they are at
+// least half of all attempts that could send one; otherwise they linger for
+// more.
 func (en *engine) sendsAt() clock.Instant {
 	if 2*len(en.out) >= en.running+len(en.out) {
 		return en.sendAt
@@ -172,7 +185,7 @@ func (en *engine) sendsAt() clock.Instant {
 	return max(en.sendAt, en.outAt.Add(linger))
 }
 
-// send puts what is waiting into one call.
+// send puts the waiting requests into one call.
 func (en *engine) send(now clock.Instant) {
 	if en.sending || len(en.out) == 0 || now < en.sendsAt() {
 		return
@@ -218,10 +231,12 @@ func (en *engine) onAnswers(ev answeredEvent, now clock.Instant) {
 	en.sendAt = now.Add(en.retry)
 }
 
-// onEnd hears what the ledger made of an attempt's end.
+// onEnd handles the ledger's answer to the request that ended an attempt.
 func (en *engine) onEnd(e *outgoing, a Answer, now clock.Instant) {
 	att := e.attempt
-	if e.req.Verb == Complete && errors.Is(a.Err, ErrInvalid) { // too large, say: the handler is to blame, and somebody must see it
+	// The result is too large, for example. The handler is to blame, and
+	// somebody must see it.
+	if e.req.Verb == Complete && errors.Is(a.Err, ErrInvalid) {
 		en.endAttempt(att, Request{Verb: Fail, Error: Clip(a.Err.Error())}, now)
 		return
 	}
@@ -229,11 +244,14 @@ func (en *engine) onEnd(e *outgoing, a Answer, now clock.Instant) {
 	var event Event
 	switch {
 	case a.Err == nil:
-		event = att.event(map[Verb]EventKind{Complete: EventCompleted, Fail: EventFailed, Release: EventReleased}[e.req.Verb])
+		event = att.event(map[Verb]EventKind{
+			Complete: EventCompleted, Fail: EventFailed, Release: EventReleased,
+		}[e.req.Verb])
 		if e.req.Verb == Fail {
 			event.Err = errors.New(e.req.Error)
 		}
-	case errors.Is(a.Err, ErrState) && a.Item.State == Done: // the handler completed it in a transaction of its own, and then failed
+	case errors.Is(a.Err, ErrState) && a.Item.State == Done:
+		// The handler completed it in its own transaction, and then failed.
 		event = att.event(EventCompleted)
 	default:
 		event = att.event(EventRefused)

@@ -9,25 +9,31 @@ import (
 	"github.com/croft-dev/croft/internal/clock"
 )
 
-// leastIdle is the wait after the first claim that found nothing; it doubles up to Poll.
+// leastIdle is the pause after the first claim that found nothing. It doubles
+// up to Poll.
 const leastIdle = 20 * time.Millisecond
 
-// nextClaim is the next claim, but for its secret and size.
+// nextClaim returns a claim for the free slots, with a new secret.
 func (en *engine) nextClaim() Claim {
-	return Claim{Queues: en.queues, Limit: max(en.free(), 1), Secret: en.secret(), Owner: en.o.Owner, Instance: en.o.Instance, TTL: en.o.TTL}
+	return Claim{
+		Queues: en.queues, Limit: max(en.free(), 1), Secret: en.secret(),
+		Owner: en.o.Owner, Instance: en.o.Instance, TTL: en.o.TTL,
+	}
 }
 
-// free is how many more items may be begun. What has been done and is not yet written counts when there is much of it: a ledger that does not answer is not given more to do.
+// free is how many more items may begin. At most twice Slots attempts exist at
+// a time. So a ledger that does not answer is not asked for more work.
 func (en *engine) free() int {
 	return min(en.o.Slots-en.running, 2*en.o.Slots-len(en.byKey))
 }
 
-// wantsClaim reports whether there is anything to claim for.
+// wantsClaim reports whether there is something to claim for, and no claim is
+// in flight.
 func (en *engine) wantsClaim() bool {
 	return !en.claiming && (en.again || en.phase == open && en.free() > 0)
 }
 
-// claimIfDue claims, if it is time to.
+// claimIfDue sends a claim if it is time to.
 func (en *engine) claimIfDue(now clock.Instant) {
 	switch {
 	case !en.wantsClaim():
@@ -68,7 +74,7 @@ func (en *engine) onClaimed(ev claimedEvent, now clock.Instant) {
 			item: it, secret: en.granted, running: true, began: now, moved: now, reported: progressOf(it), lookAt: now,
 			deadline: en.asked.Add(en.o.TTL - en.margin()), beatAt: en.asked.Add(en.o.TTL / 3),
 		}
-		if en.byKey[att.key()] != nil { // a claim that was sent again
+		if en.byKey[att.key()] != nil { // the claim was sent again, and this item is known
 			continue
 		}
 		en.attempts, en.byKey[att.key()] = append(en.attempts, att), att
@@ -83,7 +89,7 @@ func (en *engine) onClaimed(ev claimedEvent, now clock.Instant) {
 	switch {
 	case len(ev.items) == 0 && !en.woken:
 		en.backOff(now)
-	case len(ev.items) < ev.asked && !en.woken: // that was all there is just now
+	case len(ev.items) < ev.asked && !en.woken: // nothing more is ready now
 		en.idle = 0
 		en.backOff(now)
 	default:
@@ -94,19 +100,22 @@ func (en *engine) onClaimed(ev claimedEvent, now clock.Instant) {
 	}
 }
 
-// backOff lets a while pass before the next claim, longer each time, and not the same for all workers.
+// backOff sets the pause before the next claim. It doubles each time, and is
+// random, so that workers do not claim all at once.
 func (en *engine) backOff(now clock.Instant) {
 	en.idle = min(max(2*en.idle, leastIdle), en.o.Poll)
 	en.claimAt = now.Add(en.idle - time.Duration(float64(en.idle/4)*en.random()))
 }
 
-// never is a time that has not come yet.
+// never is earlier than any time: the event has not happened.
 const never clock.Instant = math.MinInt64
 
-// linger is how long what could be done at once waits for more of the same, so that many short items do not become as many calls.
+// linger is how long a claim or a batch waits for more to join it, so that many
+// short items do not cost as many calls.
 const linger = time.Millisecond
 
-// claimsAt is when to claim for the slots that are free: at once if they are half of all.
+// claimsAt is when to claim for the free slots. It is at once if they are at
+// least half of all.
 func (en *engine) claimsAt() clock.Instant {
 	if en.again || 2*en.free() >= en.o.Slots || en.freeAt == never {
 		return en.claimAt
@@ -114,7 +123,7 @@ func (en *engine) claimsAt() clock.Instant {
 	return max(en.claimAt, en.freeAt.Add(linger))
 }
 
-// forget takes an attempt off the engine.
+// forget ends an attempt. The rest of the engine no longer knows it.
 func (en *engine) forget(att *attempt) {
 	if en.byKey[att.key()] == att {
 		delete(en.byKey, att.key())

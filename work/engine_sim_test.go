@@ -16,7 +16,9 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// sim is a world in which engines work on one ledger, driven by a seed alone: calls take their time and lose replies, handlers take long, workers freeze past their TTL and wake up. The same seed is the same world.
+// sim is a world in which several engines work on one ledger. Calls take time
+// and lose replies, handlers take long, and workers freeze past their TTL and
+// wake up. A seed decides everything: the same seed is the same world.
 type sim struct {
 	t       *testing.T
 	rand    *rand.Rand
@@ -52,12 +54,12 @@ func (q *simQueue) Pop() any {
 	return last
 }
 
-// simWorker is one engine and what happens to it.
+// simWorker is one engine and its fate.
 type simWorker struct {
 	name   string
 	engine *engine
-	frozen time.Duration // until then nothing reaches it
-	tick   int           // the newest tick that was asked for
+	frozen time.Duration // until then no event reaches it
+	tick   int           // number of the newest tick asked for; older ones are void
 	told   map[attemptKey]bool
 	ended  bool
 }
@@ -84,7 +86,7 @@ func (s *sim) note(format string, args ...any) {
 	s.trace = append(s.trace, fmt.Sprintf("%s "+format, append([]any{s.now}, args...)...))
 }
 
-// apply is the ledger.
+// apply is the ledger's Apply.
 func (s *sim) apply(requests []Request) []Answer {
 	answers := make([]Answer, len(requests))
 	for i, req := range requests {
@@ -127,7 +129,7 @@ func (s *sim) claim(c Claim) []Item {
 	return got
 }
 
-// reconcile requeues what has lapsed, as the reconciler does.
+// reconcile requeues lapsed items, as the reconciler does.
 func (s *sim) reconcile() {
 	for _, id := range s.order {
 		if it := s.items[id]; it.Lapsed(s.wall()) {
@@ -140,7 +142,8 @@ func (s *sim) reconcile() {
 	s.at(5*time.Second, s.reconcile)
 }
 
-// tell lets a worker take in events, now or when it is awake again.
+// tell gives a worker events, now or when it is awake again. It checks that no
+// attempt believes in a later deadline than the ledger's.
 func (s *sim) tell(w *simWorker, events ...any) {
 	if s.now < w.frozen {
 		s.at(w.frozen-s.now, func() { s.tell(w, events...) })
@@ -172,7 +175,8 @@ func (s *sim) tell(w *simWorker, events ...any) {
 	})
 }
 
-// call is a round trip: the request arrives later or never, and so does its reply.
+// call is a round trip. One request in ten never arrives, and one reply in ten
+// is lost.
 func (s *sim) call(w *simWorker, arrive func(), reply func() any, lost any) {
 	there, back := s.between(time.Millisecond, 50*time.Millisecond), s.between(time.Millisecond, 50*time.Millisecond)
 	fate := s.rand.IntN(10)
@@ -214,7 +218,7 @@ func (s *sim) do(w *simWorker, action any, now clock.Instant) {
 	}
 }
 
-// start runs a handler: it takes a while, and may freeze its whole worker.
+// start runs a handler. It takes a while, and may freeze its whole worker.
 func (s *sim) start(w *simWorker, att *attempt) {
 	key := att.key()
 	s.note("%s began %s attempt %d", w.name, att.item.ID[:4], att.item.Attempts)
@@ -232,7 +236,7 @@ func (s *sim) start(w *simWorker, att *attempt) {
 	})
 }
 
-// run lets a world happen and checks what came of it.
+// run runs a world and checks its end.
 func (s *sim) run(items, workers int) {
 	for range items {
 		id := ID(s.hex())
@@ -252,7 +256,7 @@ func (s *sim) run(items, workers int) {
 		s.at(0, func() { s.tell(w) })
 	}
 	s.at(5*time.Second, s.reconcile)
-	s.at(20*time.Second, func() { s.tell(s.workers[0], drainEvent{}) }) // one goes home early
+	s.at(20*time.Second, func() { s.tell(s.workers[0], drainEvent{}) }) // one worker shuts down early
 	for s.now < 2*time.Hour && !s.done() {
 		ev := heap.Pop(&s.queue).(simEvent)
 		s.now = ev.at
@@ -296,7 +300,8 @@ func (s *sim) digest() uint64 {
 	return h.Sum64()
 }
 
-// TestWorkersThatFreezeAndLoseRepliesDoEveryItemOnce: every item has one result, of its newest owner, and one effect, whatever happens.
+// TestWorkersThatFreezeAndLoseRepliesDoEveryItemOnce: every item has one
+// result, written by its newest owner, and one effect.
 func TestWorkersThatFreezeAndLoseRepliesDoEveryItemOnce(t *testing.T) {
 	refused, losses := 0, 0
 	for seed := range uint64(60) {
@@ -312,7 +317,8 @@ func TestWorkersThatFreezeAndLoseRepliesDoEveryItemOnce(t *testing.T) {
 	t.Logf("%d refusals, %d losses", refused, losses)
 }
 
-// TestASeedIsAWorld: the same one twice, so that a failure can be had again.
+// TestASeedIsAWorld: a seed gives the same world twice, so that a failure can
+// be repeated.
 func TestASeedIsAWorld(t *testing.T) {
 	for seed := range uint64(5) {
 		if a, b := simulate(t, seed), simulate(t, seed); a.digest() != b.digest() || len(a.trace) == 0 {

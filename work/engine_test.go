@@ -21,7 +21,8 @@ func testEngine(t *testing.T, o Options) *engine {
 	return newEngine([]string{"q"}, f)
 }
 
-// found is the one action of a type among actions.
+// found returns the only action of type A, and fails if there is not exactly
+// one.
 func found[A any](t *testing.T, actions []any) A {
 	t.Helper()
 	var one A
@@ -38,7 +39,7 @@ func found[A any](t *testing.T, actions []any) A {
 	return one
 }
 
-// granted is an item as a claim gets it.
+// granted returns an item as the claim would get it.
 func granted(t *testing.T, c Claim) Item {
 	t.Helper()
 	it, err := Grant(Item{ID: NewID(), Queue: "q", State: Waiting, Ready: start, Limit: 3}, c, start)
@@ -48,7 +49,8 @@ func granted(t *testing.T, c Claim) Item {
 	return it
 }
 
-// TestAClaimSentAgainIsHeldFromItsFirstRequestOn: the ledger may have granted it then.
+// TestAClaimSentAgainIsHeldFromItsFirstRequestOn: the ledger may have granted
+// the items to the first request. So the local deadline counts from that one.
 func TestAClaimSentAgainIsHeldFromItsFirstRequestOn(t *testing.T) {
 	en := testEngine(t, Options{TTL: 30 * time.Second})
 	first := found[claimAction](t, en.step(0))
@@ -71,7 +73,8 @@ func TestAClaimSentAgainIsHeldFromItsFirstRequestOn(t *testing.T) {
 	}
 }
 
-// TestWhatArrivesAfterTheEndHasBegunIsGivenBack: it is not begun.
+// TestWhatArrivesAfterTheEndHasBegunIsGivenBack: items that arrive after the
+// shutdown has begun are released, not started.
 func TestWhatArrivesAfterTheEndHasBegunIsGivenBack(t *testing.T) {
 	en := testEngine(t, Options{})
 	c := found[claimAction](t, en.step(0))
@@ -94,7 +97,8 @@ func TestWhatArrivesAfterTheEndHasBegunIsGivenBack(t *testing.T) {
 	}
 }
 
-// TestAllHeartbeatsGoInOneCall: those that are due, and those that soon will be.
+// TestAllHeartbeatsGoInOneCall: heartbeats that soon will be due go in the same
+// call as those that are.
 func TestAllHeartbeatsGoInOneCall(t *testing.T) {
 	en := testEngine(t, Options{Slots: 100, TTL: 30 * time.Second})
 	c := found[claimAction](t, en.step(0))
@@ -120,7 +124,8 @@ func TestAllHeartbeatsGoInOneCall(t *testing.T) {
 	}
 }
 
-// TestALedgerThatDoesNotAnswerIsNotGivenMore: claims stop while much is done and not yet written.
+// TestALedgerThatDoesNotAnswerIsNotGivenMore: claims stop while many results
+// wait to be written.
 func TestALedgerThatDoesNotAnswerIsNotGivenMore(t *testing.T) {
 	en := testEngine(t, Options{Slots: 4})
 	now := clock.Instant(0)
@@ -153,7 +158,8 @@ func TestALedgerThatDoesNotAnswerIsNotGivenMore(t *testing.T) {
 	}
 }
 
-// TestACallIsOfBoundedWeight: many large results do not become one huge call, and each goes out.
+// TestACallIsOfBoundedWeight: many large results do not become one huge call,
+// and each is sent.
 func TestACallIsOfBoundedWeight(t *testing.T) {
 	en := testEngine(t, Options{Slots: 50})
 	c := found[claimAction](t, en.step(0))

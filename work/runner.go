@@ -13,18 +13,22 @@ import (
 	"github.com/croft-dev/croft/store"
 )
 
-// runner drives an engine: it makes its calls, runs its handlers, and tells it what happened.
+// runner drives an engine: it makes its calls, runs its handlers, and tells it
+// what happened. The package comment has the goroutines.
 type runner struct {
 	ledger   Ledger
 	handlers map[string]Handler
 	engine   *engine
 	clk      clock.Clock
 	events   chan any
-	over     chan struct{} // closed when nobody listens to events any more
-	life     context.Context
-	jobs     map[attemptKey]*Job
+	// over is closed when nobody listens to events any more.
+	over chan struct{}
+	// life is the context of calls. It outlives the caller's.
+	life context.Context
+	jobs map[attemptKey]*Job
 
-	mu      sync.Mutex
+	mu sync.Mutex
+	// tickets holds a channel for each handler that waits for an answer.
 	tickets map[int]chan Answer
 	issued  int
 }
@@ -37,12 +41,13 @@ func newRunner(l Ledger, handlers map[string]Handler, en *engine, clk clock.Cloc
 	}
 }
 
-// mostEvents is how many events are taken in before the engine decides again.
+// mostEvents bounds the events of one step of the engine.
 const mostEvents = 256
 
 func (r *runner) run(ctx context.Context) error {
 	var end context.CancelFunc
-	r.life, end = context.WithCancel(context.WithoutCancel(ctx)) // calls are owed an answer also when ctx has ended
+	// Calls are owed an answer also when ctx has ended.
+	r.life, end = context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	defer close(r.over)
 	waking, stopWaking := context.WithCancel(ctx)
@@ -81,20 +86,22 @@ func (r *runner) run(ctx context.Context) error {
 	}
 }
 
-// left is what Run returns.
+// left returns the error of Run, given what the engine still waits for.
 func (r *runner) left() error {
 	switch n := r.engine.unresolved(); {
 	case r.engine.fatal != nil:
 		return r.engine.fatal
 	case n > 0:
-		return store.Unknown(fmt.Errorf("the worker has ended before the ledger answered about %d items; they are done, or lapse and are requeued", n))
+		return store.Unknown(fmt.Errorf("the worker has ended before the ledger answered about %d items; "+
+			"they are done, or lapse and are requeued", n))
 	case r.engine.again || r.engine.claiming:
-		return store.Unknown(fmt.Errorf("the worker has ended before the ledger answered its last claim; what that took lapses and is requeued"))
+		return store.Unknown(fmt.Errorf("the worker has ended before the ledger answered its last claim; " +
+			"what that took lapses and is requeued"))
 	}
 	return nil
 }
 
-// tell hands an event to the engine, unless it is over.
+// tell sends an event to the loop, unless the loop has ended.
 func (r *runner) tell(ev any) {
 	select {
 	case r.events <- ev:
@@ -134,7 +141,7 @@ func (r *runner) do(ctx context.Context, action any, now clock.Instant) {
 	}
 }
 
-// send makes one call of the ledger.
+// send makes one call of the ledger and tells the engine its answers.
 func (r *runner) send(a sendAction, now clock.Instant) {
 	call, cancel := context.WithTimeout(r.life, r.engine.o.CallTimeout)
 	defer cancel()
@@ -149,7 +156,8 @@ func (r *runner) send(a sendAction, now clock.Instant) {
 	r.tell(answeredEvent{beats: a.beats, batch: a.batch, answers: answers, sent: now})
 }
 
-// look reads what the ledger knows of attempts: nothing of those that have another owner by now.
+// look reads the items of attempts from the ledger. It leaves out those that
+// have another owner by now.
 func (r *runner) look(attempts []*attempt, now clock.Instant) {
 	call, cancel := context.WithTimeout(r.life, r.engine.o.CallTimeout)
 	defer cancel()
@@ -165,7 +173,7 @@ func (r *runner) look(attempts []*attempt, now clock.Instant) {
 	r.tell(ev)
 }
 
-// start runs a handler.
+// start runs a handler in a goroutine of its own.
 func (r *runner) start(ctx context.Context, att *attempt) {
 	r.forgetDone()
 	work, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -184,7 +192,7 @@ func (r *runner) start(ctx context.Context, att *attempt) {
 	}()
 }
 
-// forgetDone lets go of the jobs that have left the engine.
+// forgetDone deletes the jobs of attempts that have ended, once there are many.
 func (r *runner) forgetDone() {
 	if len(r.jobs) <= 4*r.engine.o.Slots {
 		return
@@ -196,7 +204,7 @@ func (r *runner) forgetDone() {
 	}
 }
 
-// call makes an error of a panic.
+// call runs a handler, and turns a panic or runtime.Goexit into an error.
 func call(ctx context.Context, h Handler, j *Job) (result Result, err error) {
 	returned := false
 	defer func() {
@@ -211,7 +219,9 @@ func call(ctx context.Context, h Handler, j *Job) (result Result, err error) {
 	return result, err
 }
 
-// ask sends a handler's request and waits for the answer.
+// ask passes a handler's request to the engine and waits for the answer. It
+// checks the input first, with a token and a secret that are only formally
+// valid.
 func (r *runner) ask(ctx, work context.Context, key attemptKey, req Request) (Answer, error) {
 	full := req
 	full.ID, full.Token, full.Secret = key.id, 1, "00000000000000000000000000000000"
@@ -242,10 +252,13 @@ func (r *runner) ask(ctx, work context.Context, key attemptKey, req Request) (An
 	}
 }
 
-// withoutHints is how long a ledger that cannot give hints is not asked for them again. It may be reached in another way by then, or have been too slow to tell.
+// withoutHints is the pause before asking for hints again after the ledger has
+// said that it cannot give any. By then it may be reached in another way, or be
+// faster.
 const withoutHints = 5 * time.Minute
 
-// wake passes on the ledger's hints, where it has them.
+// wake tells the engine of the ledger's hints. Without hints it asks for them
+// again after a pause.
 func (r *runner) wake(ctx context.Context) {
 	waker, can := r.ledger.(Waker)
 	for can && ctx.Err() == nil {
@@ -255,7 +268,7 @@ func (r *runner) wake(ctx context.Context) {
 			pause = max(pause, withoutHints)
 		}
 		if err == nil {
-			r.tell(wokenEvent{}) // what became ready before the hints began
+			r.tell(wokenEvent{}) // something may have become ready before the hints began
 			for range hints {
 				r.tell(wokenEvent{})
 			}
