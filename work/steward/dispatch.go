@@ -94,7 +94,7 @@ func RunDispatcher(ctx context.Context, c *croft.Client, l work.Ledger, to map[s
 		case err != nil && ctx.Err() == nil:
 			lease.Above, err = above(err, lease.Above)
 			d.log(slog.LevelWarn, "dispatcher_stopped", slog.Any("error", err))
-			rest(ctx, f.Poll)
+			sleep(ctx, f.Poll)
 		}
 	}
 	return nil
@@ -119,7 +119,7 @@ func above(err error, was fence.Token) (fence.Token, error) {
 	return max(was, newest), err
 }
 
-func rest(ctx context.Context, d time.Duration) {
+func sleep(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

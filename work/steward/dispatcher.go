@@ -20,14 +20,14 @@ type dispatcher struct {
 	o      DispatchOptions
 }
 
-// turn is one term: what is on its way, and what is to be settled.
-type turn struct {
+// session is one term: what is on its way, and what is to be settled.
+type session struct {
 	*dispatcher
-	lease   *croft.Lease
-	stamp   fence.Stamp
-	results chan result
-	flying  int
-	settle  []result // delivered, and the ledger does not know yet
+	lease    *croft.Lease
+	stamp    fence.Stamp
+	results  chan result
+	inFlight int
+	settle   []result // delivered, and the ledger does not know yet
 }
 
 type result struct {
@@ -43,14 +43,14 @@ const lastTries = 3
 
 // term works until ctx ends, which is when the caller's does, or the lease.
 func (d *dispatcher) term(ctx context.Context, lease *croft.Lease) error {
-	t := &turn{dispatcher: d, lease: lease, stamp: lease.Stamp(), results: make(chan result, d.o.Slots)}
+	s := &session{dispatcher: d, lease: lease, stamp: lease.Stamp(), results: make(chan result, d.o.Slots)}
 	hints := d.hints(ctx)
 	d.log(slog.LevelInfo, "dispatcher_started", slog.Int64("token", int64(lease.Token())))
 	var failed error
 	for ctx.Err() == nil {
 		full := false
-		if free := d.o.Slots - t.flying; free > 0 {
-			n, err := t.take(free)
+		if free := d.o.Slots - s.inFlight; free > 0 {
+			n, err := s.take(free)
 			if refusal(err) {
 				failed = err
 				break
@@ -60,19 +60,19 @@ func (d *dispatcher) term(ctx context.Context, lease *croft.Lease) error {
 			}
 			full = n == free
 		}
-		if full && t.flying < d.o.Slots {
+		if full && s.inFlight < d.o.Slots {
 			continue
 		}
-		t.wait(ctx, hints)
-		t.tell()
+		s.wait(ctx, hints)
+		s.settleAll()
 	}
 	// What is on its way is waited for: its own timeouts, and the end of the lease, bound that.
-	for t.flying > 0 {
-		t.gather(<-t.results)
-		t.tell()
+	for s.inFlight > 0 {
+		s.gather(<-s.results)
+		s.settleAll()
 	}
-	for try := 0; try < lastTries && len(t.settle) > 0; try++ {
-		t.tell()
+	for try := 0; try < lastTries && len(s.settle) > 0; try++ {
+		s.settleAll()
 	}
 	return failed
 }
@@ -108,7 +108,7 @@ func (d *dispatcher) hints(ctx context.Context) <-chan struct{} {
 					wake()
 				}
 			}
-			rest(ctx, pause)
+			sleep(ctx, pause)
 		}
 	}()
 	return woken
@@ -118,30 +118,30 @@ func (d *dispatcher) hints(ctx context.Context) <-chan struct{} {
 const withoutHints = 5 * time.Minute
 
 // take takes effects and sends them on their way. It looks at the lease just before: what is taken under one that has ended would only be unknown.
-func (t *turn) take(n int) (int, error) {
-	if err := t.lease.Err(); err != nil {
+func (s *session) take(n int) (int, error) {
+	if err := s.lease.Err(); err != nil {
 		return 0, err
 	}
-	ctx, cancel := context.WithTimeout(t.lease.Context(), t.o.CallTimeout)
+	ctx, cancel := context.WithTimeout(s.lease.Context(), s.o.CallTimeout)
 	defer cancel()
-	effects, err := t.ledger.Take(ctx, work.Taking{Stamp: t.stamp, To: t.names, Limit: n, Hold: t.o.hold()})
+	effects, err := s.ledger.Take(ctx, work.Taking{Stamp: s.stamp, To: s.names, Limit: n, Hold: s.o.hold()})
 	if err != nil {
 		return 0, err
 	}
 	for _, e := range effects {
-		t.flying++
-		go t.deliver(e)
+		s.inFlight++
+		go s.deliver(e)
 	}
 	return len(effects), nil
 }
 
 // deliver makes one delivery. Its context ends with the lease: nobody may send for long under a lease that another has.
-func (t *turn) deliver(e work.Effect) {
-	ctx, cancel := context.WithTimeout(t.lease.Context(), t.o.Timeout)
+func (s *session) deliver(e work.Effect) {
+	ctx, cancel := context.WithTimeout(s.lease.Context(), s.o.Timeout)
 	defer cancel()
 	begun := time.Now()
-	err := attempt(ctx, t.to[e.To], e)
-	t.results <- result{effect: e, err: err, took: time.Since(begun), settlement: settlement(e, err, t.stamp, t.o.Deliveries), until: begun.Add(t.o.hold())}
+	err := attempt(ctx, s.to[e.To], e)
+	s.results <- result{effect: e, err: err, took: time.Since(begun), settlement: settlement(e, err, s.stamp, s.o.Deliveries), until: begun.Add(s.o.hold())}
 }
 
 // attempt makes an error of a panic: then nobody can say whether the effect was delivered.
@@ -155,12 +155,12 @@ func attempt(ctx context.Context, to Deliverer, e work.Effect) (err error) {
 }
 
 // wait lets something happen: a delivery ends, something may be due, or a while passes.
-func (t *turn) wait(ctx context.Context, hints <-chan struct{}) {
-	timer := time.NewTimer(t.o.Poll)
+func (s *session) wait(ctx context.Context, hints <-chan struct{}) {
+	timer := time.NewTimer(s.o.Poll)
 	defer timer.Stop()
 	select {
-	case r := <-t.results:
-		t.gather(r)
+	case r := <-s.results:
+		s.gather(r)
 	case <-hints:
 	case <-timer.C:
 	case <-ctx.Done():
@@ -168,46 +168,46 @@ func (t *turn) wait(ctx context.Context, hints <-chan struct{}) {
 }
 
 // gather takes in a delivery that has ended, and all others that have.
-func (t *turn) gather(r result) {
+func (s *session) gather(r result) {
 	for {
-		t.flying--
-		t.settle = append(t.settle, r)
+		s.inFlight--
+		s.settle = append(s.settle, r)
 		select {
-		case r = <-t.results:
+		case r = <-s.results:
 		default:
 			return
 		}
 	}
 }
 
-// tell settles what has been delivered, in one call. What has no answer stays for the next.
-func (t *turn) tell() {
-	if len(t.settle) == 0 {
+// settleAll settles what has been delivered, in one call. What has no answer stays for the next.
+func (s *session) settleAll() {
+	if len(s.settle) == 0 {
 		return
 	}
 	// The lease may have ended: what is known is told all the same, and the fence decides whether it counts.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.lease.Context()), t.o.CallTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.lease.Context()), s.o.CallTimeout)
 	defer cancel()
-	settlements := make([]work.Settlement, len(t.settle))
-	for i, r := range t.settle {
+	settlements := make([]work.Settlement, len(s.settle))
+	for i, r := range s.settle {
 		settlements[i] = r.settlement
 	}
 	var open []result
-	for i, a := range t.ledger.Settle(ctx, settlements) {
-		r := t.settle[i]
+	for i, a := range s.ledger.Settle(ctx, settlements) {
+		r := s.settle[i]
 		if errors.Is(a.Err, work.ErrUnknown) && time.Now().Before(r.until) {
 			open = append(open, r)
 			continue
 		}
-		t.report(r, a.Err)
+		s.report(r, a.Err)
 	}
-	t.settle = open
+	s.settle = open
 }
 
 // report logs and shows what became of a delivery.
-func (t *turn) report(r result, refused error) {
-	if t.o.Observe != nil {
-		t.o.Observe(Delivery{Effect: r.effect, State: r.settlement.State, Took: r.took, Err: r.err, Refused: refused})
+func (s *session) report(r result, refused error) {
+	if s.o.Observe != nil {
+		s.o.Observe(Delivery{Effect: r.effect, State: r.settlement.State, Took: r.took, Err: r.err, Refused: refused})
 	}
 	level := slog.LevelInfo
 	attrs := []slog.Attr{
@@ -222,7 +222,7 @@ func (t *turn) report(r result, refused error) {
 		level = slog.LevelWarn
 		attrs = append(attrs, slog.String("refused", refused.Error()))
 	}
-	t.log(level, "delivery", attrs...)
+	s.log(level, "delivery", attrs...)
 }
 
 func (d *dispatcher) log(level slog.Level, name string, attrs ...slog.Attr) {

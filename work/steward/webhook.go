@@ -47,8 +47,8 @@ func (w Webhook) check() error {
 // checkSecrets reports a secret that is too short, or that signs requests to
 // two receivers. Two destinations with the same URL are one receiver.
 func checkSecrets(to map[string]Deliverer) error {
-	type place struct{ name, url string }
-	has := map[string]place{}
+	type destination struct{ name, url string }
+	has := map[string]destination{}
 	for _, name := range slices.Sorted(maps.Keys(to)) {
 		var w Webhook
 		switch d := to[name].(type) {
@@ -65,7 +65,7 @@ func checkSecrets(to map[string]Deliverer) error {
 			if taken && other.url != w.URL {
 				return fmt.Errorf("%w destinations %q and %q: they have one secret, so that each receiver could sign requests to the other; give each its own", fence.ErrInvalid, other.name, name)
 			}
-			has[string(secret)] = place{name, w.URL}
+			has[string(secret)] = destination{name, w.URL}
 		}
 	}
 	return nil
@@ -82,7 +82,7 @@ func (w Webhook) Deliver(ctx context.Context, e work.Effect) error {
 	if err := w.check(); err != nil {
 		return Undelivered(err)
 	}
-	w.dress(req, e)
+	w.setHeaders(req, e)
 	client := http.Client{}
 	if w.Client != nil {
 		client = *w.Client
@@ -101,8 +101,8 @@ func (w Webhook) Deliver(ctx context.Context, e work.Effect) error {
 	return judge(req.URL.Host, resp, said)
 }
 
-// dress gives the request its headers.
-func (w Webhook) dress(req *http.Request, e work.Effect) {
+// setHeaders gives the request its headers.
+func (w Webhook) setHeaders(req *http.Request, e work.Effect) {
 	for name, values := range w.Header {
 		req.Header[name] = append([]string(nil), values...)
 	}
