@@ -20,14 +20,14 @@ type dispatcher struct {
 	o      DispatchOptions
 }
 
-// session is one term: what is on its way, and what is to be settled.
+// session is the dispatcher's work during one term of its lease.
 type session struct {
 	*dispatcher
 	lease    *croft.Lease
 	stamp    fence.Stamp
 	results  chan result
 	inFlight int
-	settle   []result // delivered, and the ledger does not know yet
+	settle   []result // not yet settled in the ledger
 }
 
 type result struct {
@@ -35,13 +35,15 @@ type result struct {
 	settlement work.Settlement
 	err        error
 	took       time.Duration
-	until      time.Time // when to stop telling the ledger: by then the effect is an orphan
+	until      time.Time // when to stop settling it: then the effect is an orphan
 }
 
-// lastTries is how often the ledger is told at the end of a term what it did not answer to. What it never hears of becomes an orphan, and is delivered again under the same identity.
+// lastTries is how often the session tries to settle the rest at its end.
+// Effects that the ledger never hears of become orphans, and are delivered
+// again under the same identity.
 const lastTries = 3
 
-// term works until ctx ends, which is when the caller's does, or the lease.
+// term runs a session until ctx ends, with the caller's context or the lease.
 func (d *dispatcher) term(ctx context.Context, lease *croft.Lease) error {
 	s := &session{dispatcher: d, lease: lease, stamp: lease.Stamp(), results: make(chan result, d.o.Slots)}
 	hints := d.hints(ctx)
@@ -66,7 +68,8 @@ func (d *dispatcher) term(ctx context.Context, lease *croft.Lease) error {
 		s.wait(ctx, hints)
 		s.settleAll()
 	}
-	// What is on its way is waited for: its own timeouts, and the end of the lease, bound that.
+	// Wait for the deliveries in flight. Their timeouts and the end of the
+	// lease bound the wait.
 	for s.inFlight > 0 {
 		s.gather(<-s.results)
 		s.settleAll()
@@ -77,12 +80,13 @@ func (d *dispatcher) term(ctx context.Context, lease *croft.Lease) error {
 	return failed
 }
 
-// refusal reports whether the ledger has turned the dispatcher away.
+// refusal reports whether the ledger has refused the dispatcher.
 func refusal(err error) bool {
 	return errors.Is(err, fence.ErrStale) || errors.Is(err, fence.ErrCollision) || errors.Is(err, fence.ErrInvalid)
 }
 
-// hints is woken when something may be due, where the ledger can tell; otherwise it never is. Hints that broke begin again.
+// hints returns a channel that receives when an effect may be due. It is nil if
+// the ledger cannot tell. Hints that break begin again after a pause.
 func (d *dispatcher) hints(ctx context.Context) <-chan struct{} {
 	waker, can := d.ledger.(work.Waker)
 	if !can {
@@ -92,7 +96,7 @@ func (d *dispatcher) hints(ctx context.Context) <-chan struct{} {
 	wake := func() {
 		select {
 		case woken <- struct{}{}:
-		default: // one is waiting to be read already
+		default: // a wake-up is pending already
 		}
 	}
 	go func() {
@@ -103,7 +107,7 @@ func (d *dispatcher) hints(ctx context.Context) <-chan struct{} {
 				pause = max(pause, withoutHints)
 			}
 			if err == nil {
-				wake() // of what was written before the hints began
+				wake() // effects may have been written before the hints began
 				for range hints {
 					wake()
 				}
@@ -114,10 +118,12 @@ func (d *dispatcher) hints(ctx context.Context) <-chan struct{} {
 	return woken
 }
 
-// withoutHints is how long a ledger that cannot give hints is not asked for them again. It may be reached in another way by then.
+// withoutHints is the pause before asking for hints again after the ledger has
+// said that it cannot give any. By then it may be reached in another way.
 const withoutHints = 5 * time.Minute
 
-// take takes effects and sends them on their way. It looks at the lease just before: what is taken under one that has ended would only be unknown.
+// take takes effects and starts their deliveries. It checks the lease just
+// before: effects taken under a lease that has ended would only become unknown.
 func (s *session) take(n int) (int, error) {
 	if err := s.lease.Err(); err != nil {
 		return 0, err
@@ -135,16 +141,21 @@ func (s *session) take(n int) (int, error) {
 	return len(effects), nil
 }
 
-// deliver makes one delivery. Its context ends with the lease: nobody may send for long under a lease that another has.
+// deliver makes one delivery. Its context ends with the lease, so that nobody
+// sends for long under a lease that another holds.
 func (s *session) deliver(e work.Effect) {
 	ctx, cancel := context.WithTimeout(s.lease.Context(), s.o.Timeout)
 	defer cancel()
 	begun := time.Now()
 	err := attempt(ctx, s.to[e.To], e)
-	s.results <- result{effect: e, err: err, took: time.Since(begun), settlement: settlement(e, err, s.stamp, s.o.Deliveries), until: begun.Add(s.o.hold())}
+	s.results <- result{
+		effect: e, err: err, took: time.Since(begun),
+		settlement: settlement(e, err, s.stamp, s.o.Deliveries), until: begun.Add(s.o.hold()),
+	}
 }
 
-// attempt makes an error of a panic: then nobody can say whether the effect was delivered.
+// attempt calls Deliver and turns a panic into an error. Then it is unknown
+// whether the effect was delivered.
 func attempt(ctx context.Context, to Deliverer, e work.Effect) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -154,7 +165,7 @@ func attempt(ctx context.Context, to Deliverer, e work.Effect) (err error) {
 	return to.Deliver(ctx, e)
 }
 
-// wait lets something happen: a delivery ends, something may be due, or a while passes.
+// wait returns when a delivery ends, an effect may be due, or Poll has passed.
 func (s *session) wait(ctx context.Context, hints <-chan struct{}) {
 	timer := time.NewTimer(s.o.Poll)
 	defer timer.Stop()
@@ -167,7 +178,7 @@ func (s *session) wait(ctx context.Context, hints <-chan struct{}) {
 	}
 }
 
-// gather takes in a delivery that has ended, and all others that have.
+// gather collects a result, and all others that have arrived.
 func (s *session) gather(r result) {
 	for {
 		s.inFlight--
@@ -180,12 +191,14 @@ func (s *session) gather(r result) {
 	}
 }
 
-// settleAll settles what has been delivered, in one call. What has no answer stays for the next.
+// settleAll settles the collected results in one call. Those without an answer
+// stay for the next call.
 func (s *session) settleAll() {
 	if len(s.settle) == 0 {
 		return
 	}
-	// The lease may have ended: what is known is told all the same, and the fence decides whether it counts.
+	// The lease may have ended. The results are sent all the same, and the
+	// ledger decides by the stamp whether they count.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.lease.Context()), s.o.CallTimeout)
 	defer cancel()
 	settlements := make([]work.Settlement, len(s.settle))
@@ -204,14 +217,17 @@ func (s *session) settleAll() {
 	s.settle = open
 }
 
-// report logs and shows what became of a delivery.
+// report logs a delivery and passes it to the observer.
 func (s *session) report(r result, refused error) {
 	if s.o.Observe != nil {
-		s.o.Observe(Delivery{Effect: r.effect, State: r.settlement.State, Took: r.took, Err: r.err, Refused: refused})
+		s.o.Observe(Delivery{
+			Effect: r.effect, State: r.settlement.State, Took: r.took, Err: r.err, Refused: refused,
+		})
 	}
 	level := slog.LevelInfo
 	attrs := []slog.Attr{
-		slog.String("effect", r.effect.EffectID.String()), slog.String("to", r.effect.To), slog.String("state", string(r.settlement.State)),
+		slog.String("effect", r.effect.EffectID.String()), slog.String("to", r.effect.To),
+		slog.String("state", string(r.settlement.State)),
 		slog.Int("attempt", r.effect.Attempts), slog.Duration("took", r.took),
 	}
 	if r.err != nil {
