@@ -51,31 +51,31 @@ func Sound() Law {
 	}
 }
 
-// book is what handles share.
-type book struct {
+// shared is what handles share.
+type shared struct {
 	law Law
 	now func() time.Time
 
 	mu sync.Mutex
-	page
+	tables
 	waiting map[*waiter]struct{}
 }
 
-// page is what is remembered; a transaction works on a copy.
-type page struct {
+// tables is what is remembered; a transaction works on a copy.
+type tables struct {
 	items    map[work.ID]work.Item
 	effects  map[work.EffectID]work.Effect
 	marks    map[string]fence.Mark
 	refusals []work.Refusal
 }
 
-func (p page) copied() page {
-	return page{items: maps.Clone(p.items), effects: maps.Clone(p.effects), marks: maps.Clone(p.marks), refusals: slices.Clone(p.refusals)}
+func (p tables) copied() tables {
+	return tables{items: maps.Clone(p.items), effects: maps.Clone(p.effects), marks: maps.Clone(p.marks), refusals: slices.Clone(p.refusals)}
 }
 
 // Ledger is a handle on items in memory.
 type Ledger struct {
-	book   *book
+	shared *shared
 	mu     sync.Mutex
 	closed bool
 }
@@ -87,14 +87,14 @@ var (
 
 // New makes an empty ledger with a clock and a law.
 func New(now func() time.Time, law Law) *Ledger {
-	return &Ledger{book: &book{
+	return &Ledger{shared: &shared{
 		law: law, now: now, waiting: map[*waiter]struct{}{},
-		page: page{items: map[work.ID]work.Item{}, effects: map[work.EffectID]work.Effect{}, marks: map[string]fence.Mark{}},
+		tables: tables{items: map[work.ID]work.Item{}, effects: map[work.EffectID]work.Effect{}, marks: map[string]fence.Mark{}},
 	}}
 }
 
 // Open returns another handle on the same items, as another client has.
-func (l *Ledger) Open() *Ledger { return &Ledger{book: l.book} }
+func (l *Ledger) Open() *Ledger { return &Ledger{shared: l.shared} }
 
 // Close closes the handle and no other.
 func (l *Ledger) Close() error {
@@ -124,7 +124,7 @@ func (l *Ledger) Now(ctx context.Context) (time.Time, error) {
 	if err := l.usable(ctx); err != nil {
 		return time.Time{}, err
 	}
-	return tenure.Time(l.book.now()), nil
+	return tenure.Time(l.shared.now()), nil
 }
 
 // Apply carries out requests.
@@ -132,10 +132,10 @@ func (l *Ledger) Apply(ctx context.Context, requests []work.Request) []work.Answ
 	if err := l.usable(ctx); err != nil {
 		return work.FailedAnswers(len(requests), err)
 	}
-	l.book.mu.Lock()
-	defer l.book.mu.Unlock()
-	defer l.book.wake()
-	return session{l.book, &l.book.page}.Apply(ctx, requests)
+	l.shared.mu.Lock()
+	defer l.shared.mu.Unlock()
+	defer l.shared.wake()
+	return session{l.shared, &l.shared.tables}.Apply(ctx, requests)
 }
 
 // Claim takes items.
@@ -143,9 +143,9 @@ func (l *Ledger) Claim(ctx context.Context, c work.Claim) ([]work.Item, error) {
 	if err := l.usable(ctx); err != nil {
 		return nil, err
 	}
-	l.book.mu.Lock()
-	defer l.book.mu.Unlock()
-	return session{l.book, &l.book.page}.Claim(ctx, c)
+	l.shared.mu.Lock()
+	defer l.shared.mu.Unlock()
+	return session{l.shared, &l.shared.tables}.Claim(ctx, c)
 }
 
 // Get returns one item.
@@ -153,9 +153,9 @@ func (l *Ledger) Get(ctx context.Context, id work.ID) (work.Item, error) {
 	if err := l.usable(ctx); err != nil {
 		return work.Item{}, err
 	}
-	l.book.mu.Lock()
-	defer l.book.mu.Unlock()
-	return session{l.book, &l.book.page}.Get(ctx, id)
+	l.shared.mu.Lock()
+	defer l.shared.mu.Unlock()
+	return session{l.shared, &l.shared.tables}.Get(ctx, id)
 }
 
 // Within carries out do in a transaction: what it does counts if it returns nil, and nothing of it otherwise. Nobody else is in the ledger meanwhile, so do must use nothing but what it is given.
@@ -163,13 +163,13 @@ func (l *Ledger) Within(ctx context.Context, do func(work.Operations) error) err
 	if err := l.usable(ctx); err != nil {
 		return err
 	}
-	l.book.mu.Lock()
-	defer l.book.mu.Unlock()
-	next := l.book.copied()
-	err := do(session{l.book, &next})
-	if l.book.law.Commit(err) {
-		l.book.page = next
-		l.book.wake()
+	l.shared.mu.Lock()
+	defer l.shared.mu.Unlock()
+	next := l.shared.copied()
+	err := do(session{l.shared, &next})
+	if l.shared.law.Commit(err) {
+		l.shared.tables = next
+		l.shared.wake()
 	}
 	return err
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// session is one transaction: it is used with the book's mutex held.
+// session is one transaction: it is used with the shared's mutex held.
 type session struct {
-	*book
-	on *page
+	*shared
+	on *tables
 }
 
 func (s session) Apply(ctx context.Context, requests []work.Request) []work.Answer {

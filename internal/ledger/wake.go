@@ -18,7 +18,7 @@ func (l *Ledger) Wake(ctx context.Context, w work.Wanted) (<-chan struct{}, erro
 	if err := l.usable(ctx); err != nil {
 		return nil, err
 	}
-	b := l.book
+	b := l.shared
 	one := &waiter{wants: w, c: make(chan struct{}, 1)}
 	b.mu.Lock()
 	b.waiting[one] = struct{}{}
@@ -33,7 +33,7 @@ func (l *Ledger) Wake(ctx context.Context, w work.Wanted) (<-chan struct{}, erro
 }
 
 // wake tells everybody for whom something is ready. It is called with the mutex held, after every change.
-func (b *book) wake() {
+func (b *shared) wake() {
 	if !b.law.Wakes || len(b.waiting) == 0 {
 		return
 	}
