@@ -50,7 +50,7 @@ func (l *Ledger) Take(ctx context.Context, q work.Taking) ([]work.Effect, error)
 	return taken, nil
 }
 
-// outbox is all effects, in no order.
+// outbox returns all effects, in no order.
 func (b *shared) outbox() []work.Effect {
 	all := make([]work.Effect, 0, len(b.effects))
 	for _, e := range b.effects {
@@ -89,7 +89,9 @@ func (l *Ledger) Settle(ctx context.Context, settlements []work.Settlement) []wo
 		if out.Changed {
 			b.effects[s.Effect] = copiedEffect(out.Effect)
 		}
-		answers[i] = work.EffectAnswer{Effect: copiedEffect(out.Effect), Repeated: err == nil && !out.Changed, Now: now, Err: err}
+		answers[i] = work.EffectAnswer{
+			Effect: copiedEffect(out.Effect), Repeated: err == nil && !out.Changed, Now: now, Err: err,
+		}
 	}
 	return answers
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// look calls f with the ledger to itself.
+// look calls f with the mutex held, unless there is a reason not to.
 func (l *Ledger) look(ctx context.Context, bad error, f func(b *shared)) error {
 	if bad != nil {
 		return bad
@@ -24,7 +24,7 @@ func (l *Ledger) look(ctx context.Context, bad error, f func(b *shared)) error {
 	return nil
 }
 
-// yielded is a sequence of what was found, or of the error.
+// yielded returns a sequence of at most limit values, or of the error.
 func yielded[T any](found []T, limit int, err error) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		if err != nil {
@@ -120,7 +120,7 @@ func (l *Ledger) Stats(ctx context.Context, queue string) ([]work.Stats, error) 
 	return all, err
 }
 
-// Prune forgets what is over.
+// Prune forgets finished items and old refusals.
 func (l *Ledger) Prune(ctx context.Context, r work.Retention, limit int) (work.Pruned, error) {
 	var pruned work.Pruned
 	r, bad := r.Pruning(limit)

@@ -13,7 +13,7 @@ type waiter struct {
 	c     chan struct{}
 }
 
-// Wake wakes who waits for work.
+// Wake returns a channel that receives when something wanted is ready.
 func (l *Ledger) Wake(ctx context.Context, w work.Wanted) (<-chan struct{}, error) {
 	if err := l.usable(ctx); err != nil {
 		return nil, err
@@ -32,7 +32,8 @@ func (l *Ledger) Wake(ctx context.Context, w work.Wanted) (<-chan struct{}, erro
 	return one.c, nil
 }
 
-// wake tells everybody for whom something is ready. It is called with the mutex held, after every change.
+// wake wakes all waiters for which something is ready. It is called after every
+// change, with the mutex held.
 func (b *shared) wake() {
 	if !b.law.Wakes || len(b.waiting) == 0 {
 		return
