@@ -47,18 +47,18 @@ func TestManyResourcesKeepFewPlacesOfMarksOpen(t *testing.T) {
 	})
 	url := strings.TrimSuffix(serve(t, g), "1")
 	for _, stamp := range []fence.Stamp{older, newer} {
-		for i := range 3 * mostPlaces {
+		for i := range 3 * mostOpenGuards {
 			send(t, "PUT", fmt.Sprint(url, i), stamp, "").want(t, "a write", 200, "")
-			if n := open.Load(); n > mostPlaces {
-				t.Fatalf("%d places are open between writes, want at most %d", n, mostPlaces)
+			if n := open.Load(); n > mostOpenGuards {
+				t.Fatalf("%d places are open between writes, want at most %d", n, mostOpenGuards)
 			}
 		}
 	}
-	for i := range 3 * mostPlaces {
+	for i := range 3 * mostOpenGuards {
 		send(t, "PUT", fmt.Sprint(url, i), older, "").want(t, "a stale write", 409, "stale")
 	}
 	var all sync.WaitGroup
-	for i := range 6 * mostPlaces {
+	for i := range 6 * mostOpenGuards {
 		all.Go(func() {
 			if r, err := sendErr(t.Context(), "PUT", fmt.Sprint(url, "x", i), newer, ""); err != nil || r.status != http.StatusOK {
 				t.Errorf("one of many at once: %s, %v", r, err)
@@ -66,8 +66,8 @@ func TestManyResourcesKeepFewPlacesOfMarksOpen(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if n := most.Load(); n > 2*mostPlaces {
-		t.Errorf("%d places were open at once, want at most %d", n, 2*mostPlaces)
+	if n := most.Load(); n > 2*mostOpenGuards {
+		t.Errorf("%d places were open at once, want at most %d", n, 2*mostOpenGuards)
 	}
 	if err := g.Close(t.Context()); err != nil {
 		t.Fatal(err)
@@ -169,7 +169,7 @@ func TestWhatIsLeftOfAWriteDoesNotLeaveAfterTheLease(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer there.Close()
-	conn := &tether{Conn: here, line: &line{ctx: t.Context(), passage: &passage{lease: lease}}}
+	conn := &guardedConn{Conn: here, exchange: &exchange{ctx: t.Context(), passage: &passage{lease: lease}}}
 	const much = 64 << 20 // more than the system takes
 	failed := make(chan error, 1)
 	go func() {

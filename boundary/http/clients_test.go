@@ -74,7 +74,7 @@ func TestOneClientHasItsShare(t *testing.T) {
 			s := p.gate.slots["r/1"]
 			p.gate.mu.Unlock()
 			if s != nil {
-				s.rest(time.Hour)
+				s.releaseIdle(time.Hour)
 			}
 			return s == nil
 		})

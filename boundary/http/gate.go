@@ -19,8 +19,8 @@ import (
 // costs the renewals of a lease.
 const mostKept = 1 << 10
 
-// mostPlaces bounds how many places of marks a gate keeps open between writes, and how many it uses at once: each may have connections of its own, and servers have few.
-const mostPlaces = 32
+// mostOpenGuards bounds how many places of marks a gate keeps open between writes, and how many it uses at once: each may have connections of its own, and servers have few.
+const mostOpenGuards = 32
 
 // Gate lets writes to resources in, one at a time and only those whose stamps still count. It is safe for concurrent use. See the package comment for what it
 // relies on.
@@ -28,14 +28,14 @@ type Gate struct {
 	o   Options
 	clk clock.Clock
 
-	mu      sync.Mutex
-	slots   map[string]*slot
-	clients clients
-	closed  bool
-	tidying bool
-	done    chan struct{} // closed by Close
-	places  atomic.Int64  // of marks that are open
-	marking chan struct{} // those in use
+	mu         sync.Mutex
+	slots      map[string]*slot
+	clients    clients
+	closed     bool
+	tidying    bool
+	done       chan struct{} // closed by Close
+	openGuards atomic.Int64  // of marks that are open
+	guardSlots chan struct{} // those in use
 
 	// settled, if set, knows better than any time whether something is on its way: for tests, which can look into the service.
 	settled func(resource string) bool
@@ -51,7 +51,7 @@ func NewGate(o Options) (*Gate, error) {
 	if err := o.fill(); err != nil {
 		return nil, err
 	}
-	return &Gate{o: o, clk: clock.System(), slots: map[string]*slot{}, clients: clients{each: map[string]*usage{}}, done: make(chan struct{}), marking: make(chan struct{}, mostPlaces)}, nil
+	return &Gate{o: o, clk: clock.System(), slots: map[string]*slot{}, clients: clients{each: map[string]*usage{}}, done: make(chan struct{}), guardSlots: make(chan struct{}, mostOpenGuards)}, nil
 }
 
 // write is one write that asks to be let in.
@@ -102,7 +102,7 @@ func (g *Gate) arrive(ctx context.Context, w write) (*arrival, error) {
 		return nil, err
 	}
 	a := &arrival{s: s, w: w}
-	err = a.known(ctx)
+	err = a.refuseEarly(ctx)
 	if err == nil { // before the gate takes a lease for it
 		err = g.checkCurrent(ctx, w, func(error) {})
 	}
@@ -212,7 +212,7 @@ func (g *Gate) tidy() {
 		}
 		g.mu.Unlock()
 		for _, s := range slots {
-			s.rest(idle)
+			s.releaseIdle(idle)
 		}
 	}
 }

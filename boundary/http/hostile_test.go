@@ -218,7 +218,7 @@ func TestAProxyOnTheNetworkIsCalledByAnyName(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := (&http.Request{Host: "orders-proxy:80"}).WithContext(context.WithValue(t.Context(), http.LocalAddrContextKey, net.Addr(local)))
-		if usual, named := p.addressed(r) == nil, strict.addressed(r) == nil; usual != c.usual || named != c.named {
+		if usual, named := p.checkHost(r) == nil, strict.checkHost(r) == nil; usual != c.usual || named != c.named {
 			t.Errorf("at %s: passes %v, and %v where names are given; want %v and %v", address, usual, named, c.usual, c.named)
 		}
 	}

@@ -154,15 +154,15 @@ func (p *Proxy) readFailed(w http.ResponseWriter, r *http.Request, err error) {
 
 // ServeHTTP passes a request on, or refuses it.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	wr, err := write{what: r.Method}, plain(r)
+	wr, err := write{what: r.Method}, checkUpgrade(r)
 	if err == nil {
-		err = p.addressed(r)
+		err = p.checkHost(r)
 	}
 	if err == nil {
 		wr, err = p.gate.read(r)
 	}
 	if err == nil && wr.resource == "" && !wr.exempt {
-		err = bodiless(r)
+		err = checkNoBody(r)
 	}
 	switch {
 	case err != nil:
@@ -192,8 +192,8 @@ func (p *Proxy) refuse(w http.ResponseWriter, r *http.Request, wr write, err err
 	}
 }
 
-// addressed refuses a request for a host that the proxy is not called by.
-func (p *Proxy) addressed(r *http.Request) error {
+// checkHost refuses a request for a host that the proxy is not called by.
+func (p *Proxy) checkHost(r *http.Request) error {
 	if len(p.o.Hosts) == 0 && !atLoopback(r) {
 		return nil
 	}
@@ -222,9 +222,9 @@ func atLoopback(r *http.Request) bool {
 	return ok && local.IP.IsLoopback()
 }
 
-// bodiless refuses a read with a body. What a service does with such a body is
+// checkNoBody refuses a read with a body. What a service does with such a body is
 // not certain: some take it for the next request, which nobody has checked.
-func bodiless(r *http.Request) error {
+func checkNoBody(r *http.Request) error {
 	if r.ContentLength == 0 {
 		return nil
 	}
@@ -232,8 +232,8 @@ func bodiless(r *http.Request) error {
 		"%w request: a %s has no body here; leave it out, or have the operator exempt this request by a rule (croft proxy --exempt)", fence.ErrInvalid, r.Method)}
 }
 
-// plain refuses what would turn the connection into something that cannot be checked.
-func plain(r *http.Request) error {
+// checkUpgrade refuses what would turn the connection into something that cannot be checked.
+func checkUpgrade(r *http.Request) error {
 	if r.Method != http.MethodConnect && r.Header.Get("Upgrade") == "" && !strings.Contains(strings.ToLower(r.Header.Get("Connection")), "upgrade") {
 		return nil
 	}
@@ -267,7 +267,7 @@ func (p *Proxy) write(w http.ResponseWriter, r *http.Request, wr write) {
 		_ = control.SetReadDeadline(time.Time{})
 		size, whole = got.size, got
 	}
-	if err := untrailed(r.Trailer); err != nil { // it is known when the body has been received
+	if err := checkTrailer(r.Trailer); err != nil { // it is known when the body has been received
 		p.refuse(w, r, wr, err)
 		return
 	}
@@ -286,7 +286,7 @@ func (p *Proxy) write(w http.ResponseWriter, r *http.Request, wr write) {
 	// From here on the client's leaving changes nothing: what was sent cannot be taken back, and until it is answered nobody else may come.
 	ctx, cancel := context.WithTimeoutCause(passage.ctx, p.o.AnswerWithin, errNoAnswer)
 	defer cancel()
-	out := r.WithContext(context.WithValue(ctx, lineKey, &line{passage: passage, ctx: ctx, gate: p.gate, start: start}))
+	out := r.WithContext(context.WithValue(ctx, exchangeKey, &exchange{passage: passage, ctx: ctx, gate: p.gate, start: start}))
 	out.Body, out.ContentLength = io.NopCloser(whole), size
 	if size == 0 {
 		out.Body = http.NoBody
@@ -294,12 +294,12 @@ func (p *Proxy) write(w http.ResponseWriter, r *http.Request, wr write) {
 	if len(r.Trailer) > 0 {
 		out.ContentLength = -1
 	}
-	p.writes.ServeHTTP(&patient{ResponseWriter: w, control: control, stall: p.stall}, out)
+	p.writes.ServeHTTP(&deadlineWriter{ResponseWriter: w, control: control, stall: p.stall}, out)
 }
 
-// untrailed refuses in a trailer what is refused in a header, and what may not
+// checkTrailer refuses in a trailer what is refused in a header, and what may not
 // be in one: it could not be sent on.
-func untrailed(trailer http.Header) error {
+func checkTrailer(trailer http.Header) error {
 	name := steers(trailer)
 	for _, never := range []string{"Content-Length", "Trailer"} {
 		if _, is := trailer[never]; is {
@@ -330,30 +330,30 @@ func (p *Proxy) Close(ctx context.Context) error {
 // stall is how long a client may take to accept a piece of an answer. A slow one loses its answer rather than keep others from the resource.
 const stall = 10 * time.Second
 
-// patient passes an answer on to a client, for as long as it takes it.
-type patient struct {
+// deadlineWriter passes an answer on to a client, for as long as it takes it.
+type deadlineWriter struct {
 	http.ResponseWriter
 	control *http.ResponseController
 	stall   time.Duration
 }
 
 // Write writes a piece, with a deadline of its own.
-func (p *patient) Write(b []byte) (int, error) {
+func (p *deadlineWriter) Write(b []byte) (int, error) {
 	defer p.within()()
 	return p.ResponseWriter.Write(b)
 }
 
 // FlushError sends what was written, likewise.
-func (p *patient) FlushError() error {
+func (p *deadlineWriter) FlushError() error {
 	defer p.within()()
 	return p.control.Flush()
 }
 
 // within sets the deadline, and returns what takes it away again: the service may take its time until the next piece.
-func (p *patient) within() func() {
+func (p *deadlineWriter) within() func() {
 	_ = p.control.SetWriteDeadline(time.Now().Add(p.stall)) // not every server can; then its own limits count
 	return func() { _ = p.control.SetWriteDeadline(time.Time{}) }
 }
 
 // Unwrap lets the answer be controlled.
-func (p *patient) Unwrap() http.ResponseWriter { return p.ResponseWriter }
+func (p *deadlineWriter) Unwrap() http.ResponseWriter { return p.ResponseWriter }

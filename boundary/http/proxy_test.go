@@ -457,7 +457,7 @@ func TestNothingLeavesAfterTheLease(t *testing.T) {
 	here, there := net.Pipe()
 	defer there.Close()
 	go func() { _, _ = io.Copy(io.Discard, there) }()
-	conn := &tether{Conn: here, line: &line{ctx: t.Context(), passage: &passage{lease: lease}}}
+	conn := &guardedConn{Conn: here, exchange: &exchange{ctx: t.Context(), passage: &passage{lease: lease}}}
 	defer conn.Close()
 	if _, err := conn.Write([]byte("x")); err != nil {
 		t.Errorf("under the lease: %v", err)

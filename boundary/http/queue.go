@@ -28,13 +28,13 @@ type queue struct {
 // is refused.
 type waiter struct {
 	stamp fence.Stamp // zero if it has none
-	told  chan error
+	reply chan error
 }
 
 // take waits for the turn. Its error is the refusal of the write, errClosing
 // if closing is closed first, or the cause for which ctx ended.
 func (q *queue) take(ctx context.Context, stamp fence.Stamp, closing <-chan struct{}) error {
-	w := &waiter{stamp: stamp, told: make(chan error, 1)}
+	w := &waiter{stamp: stamp, reply: make(chan error, 1)}
 	q.mu.Lock()
 	if !q.taken {
 		q.taken = true
@@ -45,7 +45,7 @@ func (q *queue) take(ctx context.Context, stamp fence.Stamp, closing <-chan stru
 	q.mu.Unlock()
 	var why error
 	select {
-	case err := <-w.told:
+	case err := <-w.reply:
 		return err
 	case <-closing:
 		why = errClosing
@@ -58,7 +58,7 @@ func (q *queue) take(ctx context.Context, stamp fence.Stamp, closing <-chan stru
 		q.waiting = slices.Delete(q.waiting, i, i+1)
 	}
 	q.mu.Unlock()
-	if i < 0 && <-w.told == nil { // the turn came at the same moment
+	if i < 0 && <-w.reply == nil { // the turn came at the same moment
 		q.pass()
 	}
 	return why
@@ -98,7 +98,7 @@ func (q *queue) pass() {
 		}
 	}
 	q.waiting = slices.Delete(q.waiting, 0, 1)
-	w.told <- nil
+	w.reply <- nil
 }
 
 // outranked reports whether a write with a newer stamp waits.
@@ -116,7 +116,7 @@ func (q *queue) refuse(mark fence.Mark) {
 	q.waiting = slices.DeleteFunc(q.waiting, func(w *waiter) bool {
 		err := shutOut(mark, w.stamp)
 		if err != nil {
-			w.told <- err
+			w.reply <- err
 		}
 		return err != nil
 	})

@@ -95,11 +95,11 @@ func (s *slot) admit(ctx context.Context, w write) (*passage, error) {
 	return p, nil
 }
 
-// known refuses a write that the mark shuts out before its body is received. A
+// refuseEarly refuses a write that the mark shuts out before its body is received. A
 // mark that was seen is only a reason to look, in turn: an operator may have
 // moved the resource to another key since. No look is needed for an older
 // token of the key that is inside.
-func (a *arrival) known(ctx context.Context) error {
+func (a *arrival) refuseEarly(ctx context.Context) error {
 	s, stamp := a.s, a.w.stamp
 	seen := s.seen.Load()
 	if seen == nil {
@@ -117,7 +117,7 @@ func (a *arrival) known(ctx context.Context) error {
 	defer s.turn.pass()
 	ctx, cancel = context.WithTimeout(ctx, markTimeout)
 	defer cancel()
-	done, err := s.open(ctx)
+	done, err := s.useMarks(ctx)
 	if err != nil {
 		return err
 	}
@@ -137,7 +137,7 @@ func (s *slot) see(mark fence.Mark) { s.seen.Store(&mark) }
 func (s *slot) raise(ctx context.Context, stamp fence.Stamp) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), markTimeout) // a move of the mark is not left half done
 	defer cancel()
-	done, err := s.open(ctx)
+	done, err := s.useMarks(ctx)
 	if err != nil {
 		return err
 	}
@@ -182,12 +182,12 @@ func (s *slot) raise(ctx context.Context, stamp fence.Stamp) error {
 	return nil
 }
 
-// shut closes the place of the mark.
-func (s *slot) shut() {
+// closeMarks closes the place of the mark.
+func (s *slot) closeMarks() {
 	if s.marks != nil {
 		_ = s.marks.Close()
 		s.marks = nil
-		s.g.places.Add(-1)
+		s.g.openGuards.Add(-1)
 	}
 }
 
@@ -205,27 +205,27 @@ func (s *slot) keep(stamp fence.Stamp) {
 	}
 }
 
-// open opens the place of the mark, in turn with others if there are many. Call done when it has been used.
-func (s *slot) open(ctx context.Context) (done func(), err error) {
+// useMarks opens the place of the mark, in turn with others if there are many. Call done when it has been used.
+func (s *slot) useMarks(ctx context.Context) (done func(), err error) {
 	select {
-	case s.g.marking <- struct{}{}:
+	case s.g.guardSlots <- struct{}{}:
 	case <-ctx.Done():
 		return nil, s.unreachable(context.Cause(ctx))
 	}
 	if s.marks == nil {
 		marks, err := s.g.o.Marks(ctx, s.resource)
 		if err != nil {
-			<-s.g.marking
+			<-s.g.guardSlots
 			return nil, s.unreachable(err)
 		}
 		s.marks = marks
-		s.g.places.Add(1)
+		s.g.openGuards.Add(1)
 	}
 	return func() {
-		if s.g.places.Load() > mostPlaces {
-			s.shut()
+		if s.g.openGuards.Load() > mostOpenGuards {
+			s.closeMarks()
 		}
-		<-s.g.marking
+		<-s.g.guardSlots
 	}, nil
 }
 

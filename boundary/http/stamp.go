@@ -42,7 +42,7 @@ type contextKey int
 const (
 	stampKey contextKey = iota
 	seqKey
-	lineKey
+	exchangeKey
 )
 
 // StampFrom is the stamp of the request a handler serves, as [Require] and [Gate.Middleware] have read it; ok is false if it has none.

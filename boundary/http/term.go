@@ -143,7 +143,7 @@ func (s *slot) served(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, markTimeout)
 	defer cancel()
 	if s.g.o.Served == nil {
-		done, err := s.open(ctx)
+		done, err := s.useMarks(ctx)
 		if err != nil {
 			return false, err
 		}
@@ -152,8 +152,8 @@ func (s *slot) served(ctx context.Context) (bool, error) {
 		return !mark.IsZero(), err
 	}
 	select {
-	case s.g.marking <- struct{}{}:
-		defer func() { <-s.g.marking }()
+	case s.g.guardSlots <- struct{}{}:
+		defer func() { <-s.g.guardSlots }()
 	case <-ctx.Done():
 		return false, context.Cause(ctx)
 	}
@@ -264,8 +264,8 @@ func legible(text string) string {
 	return text
 }
 
-// rest gives the lease back of a resource that was unused for as long as idle, and opens one that has settled. A slot that is in use is left alone.
-func (s *slot) rest(idle time.Duration) {
+// releaseIdle gives the lease back of a resource that was unused for as long as idle, and opens one that has settled. A slot that is in use is left alone.
+func (s *slot) releaseIdle(idle time.Duration) {
 	if !s.turn.try() {
 		return
 	}
@@ -302,5 +302,5 @@ func (s *slot) end(ctx context.Context) {
 		s.g.emit(gate.Event{Kind: gate.Left, Resource: s.resource})
 		s.lease = nil
 	}
-	s.shut()
+	s.closeMarks()
 }

@@ -359,7 +359,7 @@ func TestWithoutLeasesADoubtIsKeptUntilItHasSettled(t *testing.T) {
 	s.leave()
 	a.depart()
 	clk.Advance(time.Minute - 1)
-	s.rest(g.o.Idle)
+	s.releaseIdle(g.o.Idle)
 	url := serve(t, g)
 	send(t, "PUT", url, newer, "").want(t, "a moment too early", 503, "unknown")
 	clk.Advance(1)
