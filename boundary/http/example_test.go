@@ -32,7 +32,8 @@ func put(client *http.Client, target, body string) error {
 	return httpfence.RefusalIn(resp)
 }
 
-// The service cannot check stamps, and nobody can change it. The proxy in front of it can: a worker that was replaced is refused.
+// The service cannot check stamps, and nobody can change it. The proxy in front
+// of it refuses a worker that was replaced.
 func ExampleProxy() {
 	ctx := context.Background()
 	service := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -58,7 +59,8 @@ func ExampleProxy() {
 	front := httptest.NewServer(proxy)
 	defer front.Close()
 
-	// A worker holds the job and writes. Then it is presumed dead and replaced. Its own client would now send nothing; this one only knows the stamp.
+	// A worker holds the job and writes. Then it is presumed dead and replaced.
+	// Its own client would now send nothing; this one only knows the stamp.
 	lease, _ := client.Acquire(ctx, "jobs/orders", &croft.LeaseOptions{TTL: time.Minute})
 	worker := &http.Client{Transport: &httpfence.Transport{Source: httpfence.Fixed(lease.Stamp())}}
 	fmt.Println("the worker:", put(worker, front.URL+"/orders/42", "paid"))
@@ -79,7 +81,8 @@ func ExampleProxy() {
 	// the worker is stale: true
 }
 
-// A service that can check does so where it writes: in one transaction with its data. Require only reads the stamp.
+// A service that can check does so where it writes: in one transaction with its
+// data. Require only reads the stamp.
 func ExampleRequire() {
 	var table guardtest.Memory // stands for a table with a guard: see the guards of backend/postgres
 	handler := httpfence.Require(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -105,7 +108,8 @@ func ExampleRequire() {
 	// 41 refused (409 stale): write refused: stale token 41 for "jobs/orders", newest admitted is 42; stop this work, it has a newer owner
 }
 
-// A service in one process, without a transaction that could hold the mark, lets a gate stand before its handler.
+// A service in one process has no transaction that could hold the mark. So a
+// gate stands before its handler.
 func ExampleGate_Middleware() {
 	rule, _ := httpfence.ParseRule("/{path...} as billing for jobs/billing")
 	var mark guardtest.Memory

@@ -15,8 +15,9 @@ import (
 	"github.com/croft-dev/croft/guard/gate"
 )
 
-// forwarder sends writes to the service, each at most once and on a connection of its own: a connection that was kept may be closed by the service at the
-// moment it is used, and then nobody knows whether the write was seen.
+// forwarder sends writes to the service, each at most once and on a connection
+// of its own. The service may close a kept connection at the moment it is used.
+// Then nobody knows whether it has seen the write.
 type forwarder struct{ base *http.Transport }
 
 func newForwarder(o ProxyOptions, settle time.Duration) *forwarder {
@@ -25,7 +26,8 @@ func newForwarder(o ProxyOptions, settle time.Duration) *forwarder {
 		DisableKeepAlives:   true,
 		DisableCompression:  true,
 		TLSHandshakeTimeout: o.ConnectWithin,
-		TLSNextProto:        map[string]func(string, *tls.Conn) http.RoundTripper{}, // HTTP/1.1: to cut the connection is to cut this write
+		// Only HTTP/1.1: there, cutting the connection cuts this write.
+		TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{},
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			conn, err := dialer.DialContext(ctx, network, address)
 			if err != nil {
@@ -46,7 +48,7 @@ func newForwarder(o ProxyOptions, settle time.Duration) *forwarder {
 	return &forwarder{base}
 }
 
-// exchange is what a write and its connection know of each other.
+// exchange connects a write with its connection to the service.
 type exchange struct {
 	passage *passage
 	ctx     context.Context
@@ -54,7 +56,8 @@ type exchange struct {
 	start   time.Time
 }
 
-// RoundTrip sends one write. Its passage ends with the answer's last byte, or with the knowledge that there will be none.
+// RoundTrip sends one write. Its passage ends with the last byte of the answer,
+// or when it is certain that none will come.
 func (f *forwarder) RoundTrip(r *http.Request) (*http.Response, error) {
 	x, ok := r.Context().Value(exchangeKey).(*exchange)
 	if !ok {
@@ -86,7 +89,10 @@ func (x *exchange) failed(ctx context.Context, err error, connected bool) error 
 			status: http.StatusBadGateway, code: "unknown", resource: p.w.resource, retry: time.Second, err: err,
 			say: "the service behind the proxy cannot be reached; nothing was sent, try again",
 		}
-		x.gate.emit(gate.Event{Kind: gate.Refused, Resource: p.w.resource, Method: p.w.what, Key: p.w.stamp.Key, Token: p.w.stamp.Token, Status: known.status, Code: known.code, Err: err})
+		x.gate.emit(gate.Event{
+			Kind: gate.Refused, Resource: p.w.resource, Method: p.w.what, Key: p.w.stamp.Key,
+			Token: p.w.stamp.Token, Status: known.status, Code: known.code, Err: err,
+		})
 		return known
 	}
 	x.doubt(err)
@@ -96,17 +102,22 @@ func (x *exchange) failed(ctx context.Context, err error, connected bool) error 
 	}
 	return &refusal{
 		status: status, code: "unknown", resource: p.w.resource, sent: true, err: err,
-		say: "the write was sent to the service and it is not known whether it took effect, or still will; the resource is closed until that has settled",
+		say: "the write was sent to the service and it is not known whether it took effect, or still will; " +
+			"the resource is closed until that has settled",
 	}
 }
 
 func (x *exchange) doubt(err error) {
 	p := x.passage
-	x.gate.emit(gate.Event{Kind: gate.InDoubt, Resource: p.w.resource, Method: p.w.what, Key: p.w.stamp.Key, Token: p.w.stamp.Token, Err: err})
+	x.gate.emit(gate.Event{
+		Kind: gate.InDoubt, Resource: p.w.resource, Method: p.w.what, Key: p.w.stamp.Key,
+		Token: p.w.stamp.Token, Err: err,
+	})
 	p.inDoubt(err.Error())
 }
 
-// answer is the body of the service's answer. The write's turn ends with it; a client that has left is no reason to stop reading.
+// answer is the body of the service's answer. The write's turn ends with it. It
+// is read to its end even if the client has left.
 type answer struct {
 	io.ReadCloser
 	exchange *exchange
@@ -114,7 +125,7 @@ type answer struct {
 	over     atomic.Bool
 }
 
-// Read passes the answer on.
+// Read reads a piece of the answer, and ends the exchange at its end.
 func (a *answer) Read(b []byte) (int, error) {
 	n, err := a.ReadCloser.Read(b)
 	if err != nil {
@@ -123,7 +134,7 @@ func (a *answer) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Close reads what is left of the answer, within the time it has.
+// Close reads the rest of the answer, within the time that is left.
 func (a *answer) Close() error {
 	if !a.over.Load() {
 		_, err := io.Copy(io.Discard, a.ReadCloser)
@@ -140,15 +151,20 @@ func (a *answer) end(err error) {
 		return
 	}
 	x := a.exchange
-	// Of a gateway before the service, which does not know what became of the write; 520 to 524 are those of a well-known one.
-	gateway := a.status == http.StatusBadGateway || a.status == http.StatusGatewayTimeout || a.status >= 520 && a.status <= 524
+	// A gateway between the proxy and the service does not know what became of
+	// the write. Cloudflare's are 520 to 524.
+	gateway := a.status == http.StatusBadGateway || a.status == http.StatusGatewayTimeout ||
+		a.status >= 520 && a.status <= 524
 	if errors.Is(err, io.EOF) && gateway {
 		x.doubt(fmt.Errorf("a gateway before the service answered %d", a.status))
 		return
 	}
 	if errors.Is(err, io.EOF) {
 		w := x.passage.w
-		x.gate.emit(gate.Event{Kind: gate.Answered, Resource: w.resource, Method: w.what, Key: w.stamp.Key, Token: w.stamp.Token, Status: a.status, Took: time.Since(x.start)})
+		x.gate.emit(gate.Event{
+			Kind: gate.Answered, Resource: w.resource, Method: w.what, Key: w.stamp.Key, Token: w.stamp.Token,
+			Status: a.status, Took: time.Since(x.start),
+		})
 		x.passage.answered()
 		return
 	}
@@ -158,18 +174,21 @@ func (a *answer) end(err error) {
 	x.doubt(fmt.Errorf("the answer broke off: %w", err))
 }
 
-// guardedConn is the connection of one write. Nothing leaves through it once the gate's lease is over, and what has not left when the write is given up is thrown away.
+// guardedConn is the connection of one write. It sends nothing once the gate's
+// lease is over. When the write is given up, data not yet sent is dropped.
 type guardedConn struct {
 	net.Conn
 	exchange *exchange
 }
 
-// Write looks at the clock as late as can be: a process that was stopped for long finds out here.
+// Write checks the lease as late as possible. A process that was stopped for
+// long finds out here.
 func (t *guardedConn) Write(b []byte) (int, error) {
 	return writeWhile(t.Conn, b, t.exchange.passage.alive)
 }
 
-// Close closes the connection; of a write that was given up, without sending the rest.
+// Close closes the connection. If the write was given up, it does not send the
+// rest.
 func (t *guardedConn) Close() error {
 	if tcp, ok := t.Conn.(*net.TCPConn); ok && t.exchange.ctx.Err() != nil {
 		_ = tcp.SetLinger(0)
