@@ -19,7 +19,8 @@ type Claim struct {
 	// claimed in one common order: [Item.Before].
 	Queues []string
 	// Limit is the largest number of items to claim: 1 to MaxClaim.
-	Limit  int
+	Limit int
+	// Secret is new for every claim, from tenure.NewSecret.
 	Secret tenure.Secret
 	// Owner and Instance say who claims.
 	Owner, Instance string

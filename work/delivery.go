@@ -16,6 +16,7 @@ import (
 // transaction. So an older dispatcher is shut out as soon as a newer one has
 // taken anything.
 type Taking struct {
+	// Stamp is the stamp of the dispatcher's lease. It has no Seq.
 	Stamp fence.Stamp
 	// To lists the destinations to deliver to; empty means all.
 	To []string
@@ -100,7 +101,7 @@ type Settlement struct {
 	// Delay; Failed; or Unknown, which only records the Error.
 	State EffectState
 	Delay time.Duration
-	Error string
+	Error string // why the delivery failed
 
 	Stamp       fence.Stamp
 	Actor, Note string

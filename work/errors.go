@@ -31,7 +31,9 @@ var (
 
 // NotFoundError says that the ledger remembers no such item or effect. It was
 // never added, or was pruned after its retention.
-type NotFoundError struct{ What string }
+type NotFoundError struct {
+	What string // the item or effect
+}
 
 func (e *NotFoundError) Error() string {
 	return fmt.Sprintf("%s is %v: check the id; finished items are forgotten after the retention", e.What, ErrNotFound)

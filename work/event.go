@@ -55,12 +55,12 @@ type Event struct {
 	Kind     EventKind
 	Queue    string
 	Item     ID
-	Token    fence.Token
-	Attempt  int
-	State    State
-	Loss     Loss
-	Count    int
-	Waited   time.Duration
+	Token    fence.Token   // of the attempt
+	Attempt  int           // its number
+	State    State         // of the item, after the event
+	Loss     Loss          // why the handler must stop
+	Count    int           // of items, heartbeats or requests
+	Waited   time.Duration // how long the item had been ready
 	Took     time.Duration
 	Repeated bool
 	Err      error

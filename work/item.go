@@ -48,7 +48,7 @@ type Item struct {
 	// Within a priority the item with the oldest Ready goes first, then the
 	// lowest ID.
 	Priority int `json:"priority"`
-	// Ready is when a waiting item may be claimed.
+	// Ready is the time from which a waiting item may be claimed.
 	Ready   time.Time `json:"ready"`
 	Created time.Time `json:"created"`
 	// Finished is when the item was done, dead or cancelled.

@@ -39,8 +39,8 @@ const (
 // LimitError refuses input that is too large. It matches fence.ErrInvalid:
 // nothing was changed.
 type LimitError struct {
-	What       string
-	Size, Most int
+	What       string // what is too large
+	Size, Most int    // its size, and the largest allowed
 }
 
 func (e *LimitError) Error() string {

@@ -15,8 +15,8 @@ type Loss string
 
 // The reasons for which a handler must stop.
 const (
-	// Superseded means that the item has a newer owner, was
-	// cancelled, or no longer exists.
+	// Superseded means that the item has a newer owner, was cancelled, or no
+	// longer exists.
 	Superseded Loss = "superseded"
 	// Expired means that no heartbeat was confirmed in time.
 	Expired Loss = "expired"

@@ -54,14 +54,15 @@ func (q Query) Selects(it Item) bool {
 
 // EffectQuery selects effects. The zero EffectQuery selects all.
 type EffectQuery struct {
-	Item   ID
-	Queue  string
-	States []EffectState
+	Item   ID            // empty selects the effects of all items
+	Queue  string        // empty selects all queues
+	States []EffectState // empty selects all states
 	// Orphaned selects only unknown effects whose dispatcher has not settled
 	// them in time, by the ledger's clock.
 	Orphaned bool
 	// After skips the effects up to and including that identity: set it to the
-	// last one of the page before.
+	// last one of the page before. Limit is the largest number to yield; 0
+	// means all.
 	After EffectID
 	Limit int
 }
@@ -99,10 +100,10 @@ func (q EffectQuery) Selects(e Effect, now time.Time) bool {
 
 // RefusalQuery selects refusals. The zero RefusalQuery selects all.
 type RefusalQuery struct {
-	Item  ID
-	Queue string
+	Item  ID        // empty selects the refusals of all items
+	Queue string    // empty selects all queues
 	Since time.Time // on the ledger's clock; zero selects from the beginning
-	Limit int
+	Limit int       // the largest number to yield; 0 means all
 }
 
 // Check returns nil if the query is valid, or an error that matches

@@ -28,8 +28,8 @@ type Handler func(ctx context.Context, job *Job) (Result, error)
 // Result is the outcome of an item: the body that the ledger keeps, and the
 // effects that the completion sets off.
 type Result struct {
-	Body    []byte
-	Effects []Emission
+	Body    []byte     // the item's result
+	Effects []Emission // written to the outbox with it
 }
 
 // Options shape a worker. A nil *Options and the zero Options mean the
@@ -96,9 +96,9 @@ func (o *Options) filled() (Options, error) {
 //
 // When ctx has ended, Run claims no more, lets handlers finish for Drain, and
 // gives back the items they have not finished. It returns nil if the ledger has
-// answered everything. Otherwise it returns an error that says about how many
-// items it did not hear. Those are done, or lapse and are requeued, so none is
-// lost. Invalid options, queues or handlers return an error that matches
+// answered everything. Otherwise its error matches ErrUnknown and says how many
+// items got no answer. Those are done, or lapse and are requeued, so none is
+// lost. If the options, queues or handlers are invalid, the error matches
 // ErrInvalid.
 //
 // Run does not requeue the items of workers that died. The reconciler does, in

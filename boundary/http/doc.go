@@ -55,7 +55,7 @@
 // One more goroutine per gate gives back the leases of idle resources. Close
 // takes the turn of every slot and keeps it.
 //
-// # Terms
+// # What the terms of a lease tell
 //
 // The terms of the gate's lease tell the next gate what may still be on its
 // way:

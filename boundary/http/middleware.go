@@ -14,6 +14,9 @@ import (
 // the stamp of the others to next, which gets it with [StampFrom]. Requests
 // with the method GET, HEAD, OPTIONS or TRACE pass without a stamp, too, unless
 // a header may tell the service another method.
+//
+// Require admits nothing by itself. The handler does, in the same transaction
+// as its write, and answers a refusal with [Refuse].
 func Require(next http.Handler) http.Handler {
 	reads := []string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -223,8 +223,9 @@ var matches = map[string]error{
 const mostProblem = 64 << 10
 
 // RefusalIn returns the refusal in an answer as a [*ProblemError], or nil if
-// the answer is none. The answer's body can be read as before, and the caller
-// must still close it.
+// the answer is none. If the answer breaks off, it returns the error of reading
+// it. The answer's body can be read as before, and the caller must still close
+// it.
 func RefusalIn(resp *http.Response) error {
 	kind, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if err != nil || kind != ProblemType || resp.StatusCode < 400 {

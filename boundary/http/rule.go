@@ -31,10 +31,10 @@ import (
 //	/{path...} as billing for jobs/billing  the whole service, for one job
 //	GET,POST /jobs/{id}/run as jobs/{id}    a GET that has effects
 type Rule struct {
-	Methods  []string
-	Pattern  string
-	Resource string
-	Key      string
+	Methods  []string // in capitals; empty means every method that is no read
+	Pattern  string   // begins with a slash
+	Resource string   // empty means the default above
+	Key      string   // empty means the key that writes first
 
 	segments []string
 }
