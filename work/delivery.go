@@ -153,9 +153,9 @@ type EffectOutcome struct {
 	Refusal *Refusal
 }
 
-// Settle is the law of settling. It takes the effect (zero if the ledger
-// remembers none), the mark kept for the stamp's key (zero if there is no
-// stamp), the settlement and the ledger's time.
+// Settle is the law of settling. It takes the effect, or zero if the ledger
+// remembers none. It takes the mark kept for the stamp's key, or zero if there
+// is no stamp. And it takes the settlement and the ledger's time.
 //
 // Sent is final. A dispatcher may settle the delivery that it made, even if the
 // effect has become pending again since, as long as nobody has taken it again:

@@ -15,7 +15,7 @@ type Retention struct {
 	Refusals time.Duration // default 30 days
 }
 
-// Never, as a retention, keeps things for good.
+// Never is the retention that keeps things for good.
 const Never time.Duration = 1<<63 - 1
 
 // DefaultRetention is what the zero Retention means.

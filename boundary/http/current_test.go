@@ -244,8 +244,8 @@ type arrivedAt struct {
 }
 
 // TestNoReplacedOwnerIsLetInOnceTheGateHasHeard: many owners write all the
-// time, the replaced ones as well, while an operator takes the key over again
-// and again, and the store is away at times.
+// time, the replaced ones as well. Meanwhile an operator takes the key over
+// again and again, and the store is away at times.
 func TestNoReplacedOwnerIsLetInOnceTheGateHasHeard(t *testing.T) {
 	t.Parallel()
 	w := newWorld()

@@ -147,8 +147,8 @@ func refusalOf(err error) *refusal {
 // Refuse answers a request with the problem that err describes. It is for
 // handlers that admit stamps in their own transaction.
 //
-// The status is 409 for a refusal of the fence, 428 if there is no stamp, 400
-// for other invalid input, and 503 if the outcome is unknown. The answer
+// The status is 409 for a refusal of the fence, 428 if there is no stamp, and
+// 400 for other invalid input. It is 503 if the outcome is unknown. The answer
 // explains a wrong stamp or request. It does not repeat other errors, which may
 // name addresses, owners and files: log those.
 func Refuse(w http.ResponseWriter, err error) {

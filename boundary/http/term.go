@@ -173,9 +173,9 @@ func (s *slot) served(ctx context.Context) (bool, error) {
 	return !mark.IsZero(), err
 }
 
-// unsettled reports whether the terms before the newest may have left a write
-// on its way, and whether the holder of one of them may still believe in its
-// lease.
+// unsettled looks at the terms before the newest. The result left says whether
+// they may have left a write on its way. The result believed says whether the
+// holder of one of them may still believe in its lease.
 func unsettled(rec tenure.Record) (left, believed bool) {
 	for i := len(rec.History) - 2; i >= 0; i-- {
 		term := rec.History[i]

@@ -1,9 +1,9 @@
 // Package clerk has what ledgers and guards in SQL databases share.
 //
 // For ledgers it carries out a batch of requests in a transaction, by the law
-// of package work, and converts items, effects and refusals to rows and back.
-// For guards it builds the statements for the columns of a mark, and carries
-// out a decision of package fence on it.
+// of package work. It also converts items, effects and refusals to rows and
+// back. For guards it builds the statements for the columns of a mark, and
+// carries out a decision of package fence on it.
 //
 // It has no state and no goroutines. A [Desk] is the caller's open transaction.
 package clerk

@@ -17,7 +17,8 @@ import (
 // ReconcileOptions shape the reconciler. A nil *ReconcileOptions and the zero
 // ReconcileOptions mean the defaults.
 type ReconcileOptions struct {
-	// Queue is the only queue to look at. Default: all.
+	// Queue is the only queue to look at. Nothing is pruned then, because the
+	// retention is that of the whole ledger. Default: all queues.
 	Queue string
 	// StallAfter is how long an item may be alive without progress before it is
 	// flagged. Default: 15 minutes.
