@@ -97,50 +97,64 @@ type outgoing struct {
 
 // The events that the engine is told of.
 type (
+	// claimedEvent: a claim was answered, or failed with err.
 	claimedEvent struct {
 		items []Item
-		asked int
-		sent  clock.Instant
+		asked int           // the limit of the claim
+		sent  clock.Instant // when it was sent, the last time
 		err   error
 	}
+	// returnedEvent: a handler has returned.
 	returnedEvent struct {
 		key attemptKey
-		end Request
+		end Request // lacks the owner's identity
 	}
+	// askedEvent: a handler wants something written, and waits for the answer.
 	askedEvent struct {
 		key    attemptKey
-		req    Request
+		req    Request // lacks the owner's identity
 		ticket int
 	}
+	// answeredEvent: the ledger has answered a batch, or failed to.
 	answeredEvent struct {
-		beats   bool
+		beats   bool // the batch is of heartbeats
 		batch   []*outgoing
-		answers []Answer
+		answers []Answer // one for each of the batch
 		sent    clock.Instant
 	}
+	// lookedEvent: the progress of attempts was read.
 	lookedEvent struct {
 		found map[attemptKey]Item // only those that the ledger has answered
 		asked []*attempt
-		now   time.Time // the ledger's
+		now   time.Time // on the ledger's clock
 		sent  clock.Instant
 	}
+	// wokenEvent: an item may have become ready.
 	wokenEvent struct{}
+	// drainEvent: the worker is to shut down.
 	drainEvent struct{}
 )
 
-// The actions that the engine wants done.
+// The actions that the engine wants done. An [Event] is one, too: it is to be
+// emitted.
 type (
+	// claimAction: send a claim.
 	claimAction struct{ claim Claim }
-	sendAction  struct {
+	// sendAction: send a batch of requests in one call.
+	sendAction struct {
 		beats bool
 		batch []*outgoing
 	}
-	lookAction  struct{ attempts []*attempt }
+	// lookAction: read the progress of attempts.
+	lookAction struct{ attempts []*attempt }
+	// startAction: start the handler of an attempt.
 	startAction struct{ attempt *attempt }
-	loseAction  struct {
+	// loseAction: end the context of a handler.
+	loseAction struct {
 		attempt *attempt
 		cause   *LostError
 	}
+	// replyAction: answer the handler that waits with this ticket.
 	replyAction struct {
 		ticket int
 		answer Answer
@@ -157,7 +171,8 @@ func newEngine(queues []string, o Options) *engine {
 // margin is how much earlier the local deadline is than the ledger's.
 func (en *engine) margin() time.Duration { return en.o.TTL / 10 }
 
-// step takes in events and returns what to do now.
+// step takes in events and returns what to do now. Most steps touch only the
+// attempts of their events. All attempts are looked at only when one is due.
 func (en *engine) step(now clock.Instant, events ...any) []any {
 	en.actions = nil
 	for _, ev := range events {
