@@ -72,7 +72,7 @@ func (s *service) behind(p *Proxy) {
 func (s *service) serve(t *testing.T) string {
 	server := httptest.NewUnstartedServer(s)
 	server.Config.ConnState = func(conn net.Conn, state http.ConnState) {
-		if state != http.StateClosed && state != http.StateHijacked { // the handler is still inside
+		if state != http.StateClosed && state != http.StateHijacked { // a hijacker still counts as inside
 			return
 		}
 		s.mu.Lock()
