@@ -287,8 +287,8 @@ func (s *slot) releaseIdle(idle time.Duration) {
 	case s.doubt != nil && s.over():
 		s.reopen(ctx)
 	case s.doubt != nil && (s.lease == nil || s.lease.Err() == nil):
-		// Stay closed. If the lease has ended, the next term learns from the
-		// record whether a write may be on its way.
+		// Stay closed. A lease that has ended is not kept: the next term learns
+		// from its record whether a write may be on its way.
 	case now.Sub(s.used) >= idle:
 		s.end(ctx)
 		s.g.mu.Lock()
