@@ -39,7 +39,7 @@ const (
 // LimitError refuses input that is too large. It matches fence.ErrInvalid:
 // nothing was changed.
 type LimitError struct {
-	What       string // what is too large
+	What       string // the thing that is too large
 	Size, Most int    // its size, and the largest allowed
 }
 

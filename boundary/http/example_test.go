@@ -32,6 +32,15 @@ func put(client *http.Client, target, body string) error {
 	return httpfence.RefusalIn(resp)
 }
 
+// outcome shortens a refusal to its status and code.
+func outcome(err error) string {
+	var refused *httpfence.ProblemError
+	if errors.As(err, &refused) {
+		return fmt.Sprint(refused.Status, " ", refused.Code)
+	}
+	return fmt.Sprint(err)
+}
+
 // The service cannot check stamps, and nobody can change it. The proxy in front
 // of it refuses a worker that was replaced.
 func ExampleProxy() {
@@ -100,12 +109,12 @@ func ExampleRequire() {
 	newer := fence.Stamp{Key: "jobs/orders", Token: 42, Grant: "fedcba9876543210fedcba9876543210"}
 	for _, stamp := range []fence.Stamp{older, newer, older} {
 		err := put(&http.Client{Transport: &httpfence.Transport{Source: httpfence.Fixed(stamp)}}, front.URL, "content")
-		fmt.Println(stamp.Token, err)
+		fmt.Println("token", stamp.Token, "gets", outcome(err))
 	}
 	// Output:
-	// 41 <nil>
-	// 42 <nil>
-	// 41 refused (409 stale): write refused: stale token 41 for "jobs/orders", newest admitted is 42; stop this work, it has a newer owner
+	// token 41 gets <nil>
+	// token 42 gets <nil>
+	// token 41 gets 409 stale
 }
 
 // A service in one process has no transaction that could hold the mark. So a
@@ -127,10 +136,10 @@ func ExampleGate_Middleware() {
 
 	stamp := fence.Stamp{Key: "jobs/billing", Token: 7, Grant: "0123456789abcdef0123456789abcdef"}
 	client := &http.Client{Transport: &httpfence.Transport{Source: httpfence.Fixed(stamp)}}
-	fmt.Println(put(client, front.URL+"/invoices", "one"))
-	fmt.Println(put(http.DefaultClient, front.URL+"/invoices", "two"))
+	fmt.Println(outcome(put(client, front.URL+"/invoices", "one")))
+	fmt.Println(outcome(put(http.DefaultClient, front.URL+"/invoices", "two")))
 	// Output:
 	// written
 	// <nil>
-	// refused (428 invalid): the write carries no stamp; send it in the header Croft-Stamp (inside croft run it is $CROFT_STAMP)
+	// 428 invalid
 }

@@ -25,8 +25,8 @@ const mostKept = 1 << 10
 const mostOpenGuards = 32
 
 // Gate lets writes to resources in, one at a time, and only those whose stamps
-// still count. It is safe for concurrent use. The package comment says what it
-// relies on.
+// still count. It is safe for concurrent use. The package comment says on which
+// promise it relies.
 type Gate struct {
 	o   Options
 	clk clock.Clock
