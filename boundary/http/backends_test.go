@@ -12,7 +12,8 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// TestMarksAndLeasesInEveryBackend: what one proxy has admitted, the next knows, wherever it is kept and whatever the resource is called.
+// TestMarksAndLeasesInEveryBackend: a proxy knows what an earlier one has
+// admitted, in every backend and under any resource name.
 func TestMarksAndLeasesInEveryBackend(t *testing.T) {
 	t.Parallel()
 	for name, place := range map[string]func(t *testing.T) (store, marks string){

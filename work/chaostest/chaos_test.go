@@ -24,10 +24,10 @@ import (
 const (
 	crew     = 5
 	perRound = 8
-	atLeast  = 10 // rounds: one for each kind of fault, at least
+	atLeast  = 10 // rounds, so that each kind of fault occurs
 )
 
-// number reads a setting of the environment.
+// number reads a number from an environment variable.
 func number(t *testing.T, name string, otherwise uint64) uint64 {
 	text := os.Getenv(name)
 	if text == "" {
@@ -40,7 +40,9 @@ func number(t *testing.T, name string, otherwise uint64) uint64 {
 	return n
 }
 
-// TestPostgresUnderChaos: workers, reconciler and dispatchers are stopped past their deadlines and killed, operators reassign, and the server dies. Every item is done exactly once in effect.
+// TestPostgresUnderChaos: workers, reconciler and dispatchers are stopped past
+// their deadlines and killed, operators reassign, and the server dies. Every
+// item is done exactly once in effect.
 func TestPostgresUnderChaos(t *testing.T) {
 	t.Parallel()
 	server := testenv.NewPostgres(t)
@@ -50,7 +52,8 @@ func TestPostgresUnderChaos(t *testing.T) {
 	})
 }
 
-// TestSQLiteUnderChaos: the same on one host, where a process that is stopped in its transaction keeps all others waiting.
+// TestSQLiteUnderChaos: the same on one host, where a process that is stopped
+// in its transaction keeps all others waiting.
 func TestSQLiteUnderChaos(t *testing.T) {
 	t.Parallel()
 	chaos(t, "sqlite://"+filepath.Join(memoryDir(t), "ledger.db"), nil)
@@ -67,7 +70,8 @@ func chaos(t *testing.T, url string, restart func()) {
 	begun := time.Now()
 	phase := func(what string) { t.Logf("%.1f s: %s", time.Since(begun).Seconds(), what) }
 
-	// Two owners that are certainly overtaken while they sleep: one by the reconciler, one by an operator.
+	// Two owners are certainly overtaken while they sleep: one by the
+	// reconciler, one by an operator.
 	wakeLapsed := s.overtaken("sleeper/lapsed", s.changed)
 	wakeReassigned := s.overtaken("sleeper/reassigned", func(ctx context.Context, was work.Item) error {
 		return errors.Join(s.reassign(ctx, was), s.changed(ctx, was))
@@ -101,7 +105,7 @@ func chaos(t *testing.T, url string, restart func()) {
 	phase("judged")
 }
 
-// changed waits until the item has left the hands it was in.
+// changed waits until the item has a newer token.
 func (s *scene) changed(ctx context.Context, was work.Item) error {
 	for {
 		it, err := s.shop.ledger().Get(ctx, was.ID)
@@ -116,7 +120,7 @@ func (s *scene) changed(ctx context.Context, was work.Item) error {
 	}
 }
 
-// faults is a shuffled list in which every kind occurs.
+// faults returns a shuffled list of n faults in which every kind occurs.
 func (s *scene) faults(n int, restart func()) []func() {
 	anybody := func() *testenv.Process { return s.workers[s.random.IntN(len(s.workers))] }
 	kill := func(p *testenv.Process) {
@@ -153,7 +157,9 @@ func (s *scene) faults(n int, restart func()) []func() {
 	return faults
 }
 
-// reassignSome takes a few items from their owners. There may be none just now, and one may end before it is taken; the ledger may be kept by a process that is stopped.
+// reassignSome takes a few items from their owners. It may find none, and an
+// item may end before it is taken. A stopped process may keep the ledger
+// locked. It then gives up.
 func (s *scene) reassignSome() {
 	ctx, cancel := context.WithTimeout(s.Context(), time.Second)
 	defer cancel()
@@ -176,7 +182,8 @@ func (s *scene) isWorker(owner string) bool {
 	return false
 }
 
-// settled waits until there is nothing left to do. It fails when nothing has moved for long, whatever the speed.
+// settled waits until nothing is left to do. It fails if nothing has changed
+// for long, whatever the speed.
 func (s *scene) settled() {
 	s.Helper()
 	var was string
@@ -202,7 +209,7 @@ func (s *scene) settled() {
 	}
 }
 
-// verdict collects what is left and judges it.
+// verdict collects the evidence and judges it.
 func (s *scene) verdict(items int) {
 	s.Helper()
 	ctx := s.Context()
@@ -254,7 +261,8 @@ func (s *scene) verdict(items int) {
 	s.Logf("%d items in %d attempts, %d deliveries, %d reassigned by chance, refused: %v", len(e.items), attempts, s.hook.many, s.reassigned, refused)
 }
 
-// confirmations is what workers were told: which of their attempts counts.
+// confirmations reads which attempts the ledger has confirmed to workers, by
+// item.
 func (s *scene) confirmations() map[work.ID][]fence.Token {
 	s.Helper()
 	f, err := os.Open(s.journal)

@@ -10,7 +10,8 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// TestTheJudgeSeesEveryBreach: a scene in which all went well is left in peace, and each way of breaking the promise is seen.
+// TestTheJudgeSeesEveryBreach: the judge accepts a scene in which all went
+// well, and sees each way to break the promise.
 func TestTheJudgeSeesEveryBreach(t *testing.T) {
 	id, other := work.NewID(), work.NewID()
 	key := work.EffectID{Item: id, Name: "notify"}

@@ -9,17 +9,18 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// evidence is what is left of a scene.
+// evidence is what a scene leaves behind.
 type evidence struct {
 	added     map[work.ID]string // payloads
-	items     []work.Item        // whole
+	items     []work.Item        // with all fields
 	effects   []work.Effect
 	delivered map[string][]string // bodies by Idempotency-Key
 	confirmed map[work.ID][]fence.Token
 	tally     map[work.ID]int
 }
 
-// judge lists the promises that were broken: every item is done exactly once in effect, and nothing is lost.
+// judge lists the broken promises. The promise: every item is done exactly once
+// in effect, and nothing is lost.
 func judge(e evidence) (broken []string) {
 	say := func(format string, args ...any) { broken = append(broken, fmt.Sprintf(format, args...)) }
 	results := map[work.ID]work.Item{}

@@ -8,14 +8,14 @@ import (
 	"testing"
 )
 
-// The variables that make the test program a process of the scene.
+// The environment variables that make the test program a process of the scene.
 const (
 	envRole    = "CROFT_CHAOS_ROLE"
 	envName    = "CROFT_CHAOS_NAME"
 	envPlace   = "CROFT_CHAOS_PLACE"
 	envHook    = "CROFT_CHAOS_HOOK"
 	envJournal = "CROFT_CHAOS_JOURNAL"
-	envGo      = "CROFT_CHAOS_GO" // a file: a sleeper returns when it is there
+	envGo      = "CROFT_CHAOS_GO" // a file; the sleeper goes on when it exists
 )
 
 func TestMain(m *testing.M) {

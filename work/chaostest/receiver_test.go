@@ -13,7 +13,8 @@ import (
 	"github.com/croft-dev/croft/work/steward"
 )
 
-// receiver is the webhook: it keeps everything that arrives, by Idempotency-Key, and is as unreliable as receivers are.
+// receiver is a webhook receiver. It keeps all requests by Idempotency-Key, and
+// is as unreliable as receivers are.
 type receiver struct {
 	*httptest.Server
 	mu   sync.Mutex
@@ -43,12 +44,12 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r.many++
 	again := len(r.got[key]) > 0
 	switch {
-	case !again && r.many%17 == 0: // not now
+	case !again && r.many%17 == 0: // refused for now
 		w.WriteHeader(http.StatusServiceUnavailable)
 		return
-	case !again && r.many%13 == 0: // taken, but the sender gets to hear of a failure
+	case !again && r.many%13 == 0: // accepted, but reported as failed
 		w.WriteHeader(http.StatusInternalServerError)
-	case !again && r.many%19 == 0: // taken, but the reply is lost
+	case !again && r.many%19 == 0: // accepted, but the reply is lost
 		r.got[key] = append(r.got[key], string(body))
 		panic(http.ErrAbortHandler)
 	}

@@ -21,15 +21,18 @@ import (
 
 const (
 	queue = "chaos"
-	// ttl of claims and of the housekeepers' leases. An owner that is slower than this loses its item to another, which costs time and breaks no promise.
+	// ttl is the TTL of claims, and of the leases of reconciler and
+	// dispatchers. An owner that is slower than this loses its item to another.
+	// That costs time and breaks no promise.
 	ttl = 2 * time.Second
-	// limit of attempts and deliveries: however often they are disturbed, nothing is given up.
+	// limit is the limit of attempts and deliveries: no disturbance makes the
+	// ledger give up an item or effect.
 	limit = 1000
 )
 
 var secret = []byte("the secret of the webhook, for tests")
 
-// play is the life of a process of the scene: it ends with SIGTERM.
+// play runs this process in its role until SIGTERM.
 func play(role string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -64,7 +67,8 @@ func play(role string) error {
 	return err
 }
 
-// patiently opens what may be out of reach just now: the server is down, or a stopped process keeps the file.
+// patiently opens a ledger or client, again and again until it succeeds. The
+// server may be down, or a stopped process may keep the file locked.
 func patiently[T any](ctx context.Context, open func() (T, error)) (T, error) {
 	for {
 		opened, err := open()
@@ -75,7 +79,8 @@ func patiently[T any](ctx context.Context, open func() (T, error)) (T, error) {
 	}
 }
 
-// labour works on items, and writes to the journal what the ledger has confirmed.
+// labour runs a worker, and writes the completions that the ledger has
+// confirmed to the journal.
 func labour(ctx context.Context, shop shop, role, name string, logger *slog.Logger) error {
 	journal, err := os.OpenFile(os.Getenv(envJournal), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
@@ -86,18 +91,21 @@ func labour(ctx context.Context, shop shop, role, name string, logger *slog.Logg
 	if role == "sleeper" {
 		slots, handler = 1, asleep(name, os.Getenv(envGo), handler)
 	}
-	// A drain shorter than the time in which the parent loses its patience.
+	// The drain ends before the parent process loses its patience.
 	return work.Run(ctx, shop.ledger(), map[string]work.Handler{queue: handler}, &work.Options{
 		Slots: slots, Owner: name, TTL: ttl, Poll: 100 * time.Millisecond, Drain: 2 * time.Second, Grace: 2 * time.Second, Logger: logger,
 		Observe: func(e work.Event) {
 			if e.Kind == work.EventCompleted {
-				fmt.Fprintf(journal, "\n%s %d .\n", e.Item, e.Token) // one write(2); whoever is killed in the middle of it leaves a line without its end
+				// This is one write(2). A process killed in the middle leaves a
+				// line without its end.
+				fmt.Fprintf(journal, "\n%s %d .\n", e.Item, e.Token)
 			}
 		},
 	})
 }
 
-// content is what an attempt makes of its item: it says whose work it is, so that a mixture of two attempts would show.
+// content returns the result of an attempt. It names the owner and the token,
+// so that a mixture of two attempts would show.
 func content(it work.Item, owner string) []byte {
 	return fmt.Appendf(nil, "%s by %s under %d", it.Payload, owner, it.Record.Token)
 }
@@ -107,7 +115,7 @@ func resultOf(it work.Item, owner string) work.Result {
 	return work.Result{Body: body, Effects: []work.Emission{{Name: "notify", To: "hook", Body: body}}}
 }
 
-// busy is the worst kind of worker: it never looks at its context, and does not care what it is told.
+// busy is the worst kind of worker: it ignores its context and every refusal.
 func busy(shop shop, name string) work.Handler {
 	return func(ctx context.Context, job *work.Job) (work.Result, error) {
 		it := job.Item()
@@ -128,10 +136,12 @@ func busy(shop shop, name string) work.Handler {
 	}
 }
 
-// inTransaction reports whether the item is completed in a transaction of the worker's own, with a line in its tally.
+// inTransaction reports whether the worker completes the item in its own
+// transaction, together with a line in the tally.
 func inTransaction(payload []byte) bool { return strings.HasPrefix(string(payload), "tallied ") }
 
-// asleep keeps its first item until it is woken, whatever happened to it meanwhile. Then it is a worker like any other.
+// asleep keeps its first item until it is woken, whatever happens to the item
+// meanwhile. Then it works like any other worker.
 func asleep(name, file string, then work.Handler) work.Handler {
 	return func(ctx context.Context, job *work.Job) (work.Result, error) {
 		for waited := false; ; waited = true {

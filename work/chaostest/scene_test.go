@@ -18,7 +18,7 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// scene is a ledger, the processes around it, and who disturbs them.
+// scene has a ledger, the processes around it, and the faults.
 type scene struct {
 	*testing.T
 	url     string
@@ -30,7 +30,7 @@ type scene struct {
 	workers     []*testenv.Process
 	reconciler  *testenv.Process
 	dispatchers []*testenv.Process
-	frozen      map[*testenv.Process]*time.Timer // that wakes it
+	frozen      map[*testenv.Process]*time.Timer // the timer wakes the process
 	added       map[work.ID]string
 	reassigned  int
 }
@@ -58,7 +58,8 @@ func newScene(t *testing.T, url string, seed uint64) *scene {
 	return s
 }
 
-// start starts a process of the scene. It is not waited for: what it does is.
+// start starts a process of the scene. It does not wait until the process is
+// ready; the checks wait for what it does.
 func (s *scene) start(role, name string, env ...string) *testenv.Process {
 	s.Helper()
 	command := func() *exec.Cmd {
@@ -72,7 +73,8 @@ func (s *scene) start(role, name string, env ...string) *testenv.Process {
 
 func atOnce() error { return nil }
 
-// eventually is for what the ledger is asked while it may be down for a moment.
+// eventually calls the ledger again and again, because it may be down for a
+// moment.
 func (s *scene) eventually(what string, try func(ctx context.Context) error) {
 	s.Helper()
 	testenv.Eventually(s.T, what, func() error {
@@ -82,7 +84,8 @@ func (s *scene) eventually(what string, try func(ctx context.Context) error) {
 	})
 }
 
-// add adds items, and again until the ledger has confirmed all of them.
+// add adds items. It repeats the request until the ledger has confirmed all of
+// them.
 func (s *scene) add(n int) (ids []work.ID) {
 	s.Helper()
 	kinds := []string{"plain", "tallied", "fails first", "plain", "tallied"}
@@ -113,7 +116,8 @@ func (s *scene) get(id work.ID) (it work.Item) {
 	return it
 }
 
-// reassign gives an item to one of the workers, unless it has changed hands already.
+// reassign gives an item to one of the workers, unless it has changed hands
+// already.
 func (s *scene) reassign(ctx context.Context, was work.Item) error {
 	if it, err := s.shop.ledger().Get(ctx, was.ID); err != nil || it.Record.Token != was.Record.Token {
 		return err
@@ -126,7 +130,7 @@ func (s *scene) reassign(ctx context.Context, was work.Item) error {
 
 func (s *scene) workerName(i int) string { return fmt.Sprintf("worker-%d", i) }
 
-// thaw wakes everybody.
+// thaw wakes all stopped processes.
 func (s *scene) thaw() {
 	for p, timer := range s.frozen {
 		timer.Stop()
@@ -134,7 +138,9 @@ func (s *scene) thaw() {
 	}
 }
 
-// overtaken puts an item into the hands of a sleeper. Later, wake freezes the sleeper until the item is somebody else's: take makes it so, or waits until it is. Then it is woken, and must be refused.
+// overtaken gives an item to a sleeper, and returns a function to wake it. That
+// function first stops the sleeper's process until take returns: then the item
+// belongs to somebody else. It then wakes the sleeper, which must be refused.
 func (s *scene) overtaken(name string, take func(ctx context.Context, was work.Item) error) (wake func()) {
 	s.Helper()
 	id := s.add(1)[0]
@@ -150,7 +156,9 @@ func (s *scene) overtaken(name string, take func(ctx context.Context, was work.I
 	return func() {
 		s.Helper()
 		s.eventually("the item is taken from the sleeper", func(ctx context.Context) error {
-			// It may be stopped in the middle of a transaction, and keep everybody out: then it goes on for a moment, and is stopped again.
+			// The process may be stopped in the middle of a transaction, and
+			// keep everybody out. Then it goes on for a moment and is stopped
+			// again.
 			p.Pause(s.T)
 			moment, cancel := context.WithTimeout(ctx, 3*ttl)
 			defer cancel()
@@ -176,6 +184,6 @@ func (s *scene) overtaken(name string, take func(ctx context.Context, was work.I
 			}
 			return fmt.Errorf("no refusal is recorded; the sleeper says %s", p.Output())
 		})
-		p.Stop() // or it would take part
+		p.Stop() // otherwise it would go on as a worker
 	}
 }

@@ -17,11 +17,14 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// shop is a ledger and a table of the application's own in one database. The table has no unique index: nothing but the ledger keeps a line from being written twice.
+// shop is one database with a ledger and a table of the application, the tally.
+// The table has no unique index: only the ledger keeps a line from being
+// written twice.
 type shop interface {
 	ledger() work.Ledger
 	makeTally(ctx context.Context) error
-	// complete writes a line to the tally and completes the item, in one transaction.
+	// complete writes a line to the tally and completes the item, in one
+	// transaction.
 	complete(ctx context.Context, job *work.Job, r work.Result) error
 	tally(ctx context.Context) (map[work.ID]int, error)
 	close()
@@ -142,10 +145,11 @@ func (s *serverShop) close() {
 	s.pool.Close()
 }
 
-// memoryDir is a folder in memory, where the system has one: a killed process loses nothing there either, and a sync costs nothing.
+// memoryDir returns a folder in memory, if the system has one. A sync there
+// costs nothing, and a killed process loses nothing there either.
 func memoryDir(tb testing.TB) string {
 	tb.Helper()
-	if dir, err := os.MkdirTemp("/dev/shm", "croft-chaos-"); err == nil { //nolint:usetesting // it knows nothing of memory
+	if dir, err := os.MkdirTemp("/dev/shm", "croft-chaos-"); err == nil { //nolint:usetesting // t.TempDir is on disk
 		tb.Cleanup(func() { os.RemoveAll(dir) })
 		return dir
 	}

@@ -57,7 +57,9 @@ func handles() []check {
 			if _, err := t.ledger.Claim(ended, claimOf("q")); !errors.Is(err, context.Canceled) {
 				t.Fatalf("Claim: %v", err)
 			}
-			if _, err := t.ledger.Take(ended, work.Taking{Stamp: dispatcher(1), Limit: 1, Hold: long}); !errors.Is(err, context.Canceled) {
+			if _, err := t.ledger.Take(ended, work.Taking{
+				Stamp: dispatcher(1), Limit: 1, Hold: long,
+			}); !errors.Is(err, context.Canceled) {
 				t.Fatalf("Take: %v", err)
 			}
 			if _, err := t.ledger.Get(ended, h.ID); !errors.Is(err, context.Canceled) {

@@ -16,7 +16,9 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// sim is a world in which desks work on one ledger, driven by a seed alone: calls take their time and lose replies, handlers take long, workers freeze past their TTL and wake up. The same seed is the same world.
+// sim is a world in which several engines work on one ledger. Calls take time
+// and lose replies, handlers take long, and workers freeze past their TTL and
+// wake up. A seed decides everything: the same seed is the same world.
 type sim struct {
 	t       *testing.T
 	rand    *rand.Rand
@@ -52,13 +54,13 @@ func (q *simQueue) Pop() any {
 	return last
 }
 
-// simWorker is one desk and what happens to it.
+// simWorker is one engine and its fate.
 type simWorker struct {
 	name   string
-	desk   *desk
-	frozen time.Duration // until then nothing reaches it
-	tick   int           // the newest tick that was asked for
-	told   map[placeKey]bool
+	engine *engine
+	frozen time.Duration // until then no event reaches it
+	tick   int           // number of the newest tick asked for; older ones are void
+	told   map[attemptKey]bool
 	ended  bool
 }
 
@@ -84,7 +86,7 @@ func (s *sim) note(format string, args ...any) {
 	s.trace = append(s.trace, fmt.Sprintf("%s "+format, append([]any{s.now}, args...)...))
 }
 
-// apply is the ledger.
+// apply is the ledger's Apply.
 func (s *sim) apply(requests []Request) []Answer {
 	answers := make([]Answer, len(requests))
 	for i, req := range requests {
@@ -127,7 +129,7 @@ func (s *sim) claim(c Claim) []Item {
 	return got
 }
 
-// reconcile requeues what has lapsed, as the reconciler does.
+// reconcile requeues lapsed items, as the reconciler does.
 func (s *sim) reconcile() {
 	for _, id := range s.order {
 		if it := s.items[id]; it.Lapsed(s.wall()) {
@@ -140,7 +142,8 @@ func (s *sim) reconcile() {
 	s.at(5*time.Second, s.reconcile)
 }
 
-// tell lets a worker take in events, now or when it is awake again.
+// tell gives a worker events, now or when it is awake again. It checks that no
+// attempt believes in a later deadline than the ledger's.
 func (s *sim) tell(w *simWorker, events ...any) {
 	if s.now < w.frozen {
 		s.at(w.frozen-s.now, func() { s.tell(w, events...) })
@@ -150,29 +153,30 @@ func (s *sim) tell(w *simWorker, events ...any) {
 		return
 	}
 	now := clock.Instant(s.now)
-	for _, action := range w.desk.step(now, events...) {
+	for _, action := range w.engine.step(now, events...) {
 		s.do(w, action, now)
 	}
-	for key, p := range w.desk.by {
+	for key, att := range w.engine.byKey {
 		it := s.items[key.id]
-		if p.running && it.State == Running && int64(it.Record.Token) == key.token && start.Add(time.Duration(p.deadline)).After(it.Record.Deadline) {
-			s.t.Fatalf("%s believes that it has %s until %s, the ledger until %s", w.name, key.id[:4], start.Add(time.Duration(p.deadline)), it.Record.Deadline)
+		if att.running && it.State == Running && int64(it.Record.Token) == key.token && start.Add(time.Duration(att.deadline)).After(it.Record.Deadline) {
+			s.t.Fatalf("%s believes that it has %s until %s, the ledger until %s", w.name, key.id[:4], start.Add(time.Duration(att.deadline)), it.Record.Deadline)
 		}
 	}
-	if w.ended = w.desk.over() || w.desk.expired(now); w.ended {
+	if w.ended = w.engine.over() || w.engine.expired(now); w.ended {
 		s.note("%s ended", w.name)
 		return
 	}
 	w.tick++
 	mine := w.tick
-	s.at(w.desk.next(now).Sub(now), func() {
+	s.at(w.engine.next(now).Sub(now), func() {
 		if mine == w.tick {
 			s.tell(w)
 		}
 	})
 }
 
-// call is a round trip: the request arrives later or never, and so does its reply.
+// call is a round trip. One request in ten never arrives, and one reply in ten
+// is lost.
 func (s *sim) call(w *simWorker, arrive func(), reply func() any, lost any) {
 	there, back := s.between(time.Millisecond, 50*time.Millisecond), s.between(time.Millisecond, 50*time.Millisecond)
 	fate := s.rand.IntN(10)
@@ -183,7 +187,7 @@ func (s *sim) call(w *simWorker, arrive func(), reply func() any, lost any) {
 		s.at(there+back, func() { s.tell(w, reply()) })
 		return
 	}
-	s.at(w.desk.o.CallTimeout, func() { s.tell(w, lost) })
+	s.at(w.engine.o.CallTimeout, func() { s.tell(w, lost) })
 }
 
 var errSim = store.Unknown(errors.New("no reply"))
@@ -202,22 +206,22 @@ func (s *sim) do(w *simWorker, action any, now clock.Instant) {
 		s.call(w, func() { ev.answers = s.apply(requests) }, func() any { return *ev },
 			answeredEvent{beats: a.beats, batch: a.batch, sent: now, answers: FailedAnswers(len(requests), errSim)})
 	case startAction:
-		s.start(w, a.place)
+		s.start(w, a.attempt)
 	case loseAction:
 		s.losses++
-		w.told[a.place.key()] = true
-		s.note("%s lost %s: %s", w.name, a.place.item.ID[:4], a.cause.Loss)
-		it := s.items[a.place.item.ID]
-		if late := a.cause.Loss == Expired && it.Record.Token == a.place.item.Record.Token && it.State == Running && s.wall().After(it.Record.Deadline); late && s.now > w.frozen+time.Second {
+		w.told[a.attempt.key()] = true
+		s.note("%s lost %s: %s", w.name, a.attempt.item.ID[:4], a.cause.Loss)
+		it := s.items[a.attempt.item.ID]
+		if late := a.cause.Loss == Expired && it.Record.Token == a.attempt.item.Record.Token && it.State == Running && s.wall().After(it.Record.Deadline); late && s.now > w.frozen+time.Second {
 			s.t.Fatalf("%s was told %s after the ledger's deadline", w.name, s.wall().Sub(it.Record.Deadline))
 		}
 	}
 }
 
-// start runs a handler: it takes a while, and may freeze its whole worker.
-func (s *sim) start(w *simWorker, p *place) {
-	key := p.key()
-	s.note("%s began %s attempt %d", w.name, p.item.ID[:4], p.item.Attempts)
+// start runs a handler. It takes a while, and may freeze its whole worker.
+func (s *sim) start(w *simWorker, att *attempt) {
+	key := att.key()
+	s.note("%s began %s attempt %d", w.name, att.item.ID[:4], att.item.Attempts)
 	takes := s.between(10*time.Millisecond, 40*time.Second)
 	if s.rand.IntN(8) == 0 {
 		w.frozen = max(w.frozen, s.now+s.between(time.Second, 2*time.Minute))
@@ -227,12 +231,12 @@ func (s *sim) start(w *simWorker, p *place) {
 		if s.rand.IntN(6) == 0 {
 			err = RetryAfter(errors.New("broken"), time.Second)
 		}
-		body := fmt.Appendf(nil, "%d", p.item.Record.Token)
+		body := fmt.Appendf(nil, "%d", att.item.Record.Token)
 		s.tell(w, returnedEvent{key: key, end: endOf(Result{Body: body, Effects: []Emission{{Name: "x"}}}, err)})
 	})
 }
 
-// run lets a world happen and checks what came of it.
+// run runs a world and checks its end.
 func (s *sim) run(items, workers int) {
 	for range items {
 		id := ID(s.hex())
@@ -245,14 +249,14 @@ func (s *sim) run(items, workers int) {
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		w := &simWorker{name: o.Owner, desk: newDesk([]string{"q"}, o), told: map[placeKey]bool{}}
-		w.desk.secret = func() tenure.Secret { return tenure.Secret(s.hex()) }
-		w.desk.random = s.rand.Float64
+		w := &simWorker{name: o.Owner, engine: newEngine([]string{"q"}, o), told: map[attemptKey]bool{}}
+		w.engine.secret = func() tenure.Secret { return tenure.Secret(s.hex()) }
+		w.engine.random = s.rand.Float64
 		s.workers = append(s.workers, w)
 		s.at(0, func() { s.tell(w) })
 	}
 	s.at(5*time.Second, s.reconcile)
-	s.at(20*time.Second, func() { s.tell(s.workers[0], drainEvent{}) }) // one goes home early
+	s.at(20*time.Second, func() { s.tell(s.workers[0], drainEvent{}) }) // one worker shuts down early
 	for s.now < 2*time.Hour && !s.done() {
 		ev := heap.Pop(&s.queue).(simEvent)
 		s.now = ev.at
@@ -268,7 +272,7 @@ func (s *sim) run(items, workers int) {
 		}
 	}
 	if !s.workers[0].ended {
-		s.t.Fatalf("the worker that was drained is still there: %d places", len(s.workers[0].desk.by))
+		s.t.Fatalf("the worker that was drained is still there: %d attempts", len(s.workers[0].engine.byKey))
 	}
 }
 
@@ -296,7 +300,8 @@ func (s *sim) digest() uint64 {
 	return h.Sum64()
 }
 
-// TestWorkersThatFreezeAndLoseRepliesDoEveryItemOnce: every item has one result, of its newest owner, and one effect, whatever happens.
+// TestWorkersThatFreezeAndLoseRepliesDoEveryItemOnce: every item has one
+// result, written by its newest owner, and one effect.
 func TestWorkersThatFreezeAndLoseRepliesDoEveryItemOnce(t *testing.T) {
 	refused, losses := 0, 0
 	for seed := range uint64(60) {
@@ -312,7 +317,8 @@ func TestWorkersThatFreezeAndLoseRepliesDoEveryItemOnce(t *testing.T) {
 	t.Logf("%d refusals, %d losses", refused, losses)
 }
 
-// TestASeedIsAWorld: the same one twice, so that a failure can be had again.
+// TestASeedIsAWorld: a seed gives the same world twice, so that a failure can
+// be repeated.
 func TestASeedIsAWorld(t *testing.T) {
 	for seed := range uint64(5) {
 		if a, b := simulate(t, seed), simulate(t, seed); a.digest() != b.digest() || len(a.trace) == 0 {

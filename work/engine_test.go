@@ -11,17 +11,18 @@ import (
 
 var errNoReply = store.Unknown(errors.New("no reply"))
 
-func testDesk(t *testing.T, o Options) *desk {
+func testEngine(t *testing.T, o Options) *engine {
 	t.Helper()
 	o.Owner, o.Instance = "ann", "test"
 	f, err := o.filled()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newDesk([]string{"q"}, f)
+	return newEngine([]string{"q"}, f)
 }
 
-// found is the one action of a type among actions.
+// found returns the only action of type A, and fails if there is not exactly
+// one.
 func found[A any](t *testing.T, actions []any) A {
 	t.Helper()
 	var one A
@@ -38,7 +39,7 @@ func found[A any](t *testing.T, actions []any) A {
 	return one
 }
 
-// granted is an item as a claim gets it.
+// granted returns an item as the claim would get it.
 func granted(t *testing.T, c Claim) Item {
 	t.Helper()
 	it, err := Grant(Item{ID: NewID(), Queue: "q", State: Waiting, Ready: start, Limit: 3}, c, start)
@@ -48,37 +49,39 @@ func granted(t *testing.T, c Claim) Item {
 	return it
 }
 
-// TestAClaimSentAgainIsHeldFromItsFirstRequestOn: the ledger may have granted it then.
+// TestAClaimSentAgainIsHeldFromItsFirstRequestOn: the ledger may have granted
+// the items to the first request. So the local deadline counts from that one.
 func TestAClaimSentAgainIsHeldFromItsFirstRequestOn(t *testing.T) {
-	d := testDesk(t, Options{TTL: 30 * time.Second})
-	first := found[claimAction](t, d.step(0))
-	d.step(clock.Instant(5*time.Second), claimedEvent{asked: 8, err: errNoReply})
-	again := found[claimAction](t, d.step(clock.Instant(6*time.Second)))
+	en := testEngine(t, Options{TTL: 30 * time.Second})
+	first := found[claimAction](t, en.step(0))
+	en.step(clock.Instant(5*time.Second), claimedEvent{asked: 8, err: errNoReply})
+	again := found[claimAction](t, en.step(clock.Instant(6*time.Second)))
 	if again.claim.Secret != first.claim.Secret || !again.claim.Again {
 		t.Fatalf("sent again as %+v", again.claim)
 	}
-	begun := found[startAction](t, d.step(clock.Instant(7*time.Second), claimedEvent{items: []Item{granted(t, first.claim)}, asked: 8, sent: clock.Instant(6 * time.Second)}))
-	if want := clock.Instant(27 * time.Second); begun.place.deadline != want {
-		t.Errorf("its local deadline is %s, want %s", time.Duration(begun.place.deadline), time.Duration(want))
+	begun := found[startAction](t, en.step(clock.Instant(7*time.Second), claimedEvent{items: []Item{granted(t, first.claim)}, asked: 8, sent: clock.Instant(6 * time.Second)}))
+	if want := clock.Instant(27 * time.Second); begun.attempt.deadline != want {
+		t.Errorf("its local deadline is %s, want %s", time.Duration(begun.attempt.deadline), time.Duration(want))
 	}
-	next := found[claimAction](t, d.step(clock.Instant(8*time.Second)))
+	next := found[claimAction](t, en.step(clock.Instant(8*time.Second)))
 	if next.claim.Again || next.claim.Secret == first.claim.Secret {
 		t.Errorf("the next claim is %+v", next.claim)
 	}
-	fresh := found[startAction](t, d.step(clock.Instant(9*time.Second), claimedEvent{items: []Item{granted(t, next.claim)}, asked: 7, sent: clock.Instant(8 * time.Second)}))
-	if want := clock.Instant(35 * time.Second); fresh.place.deadline != want {
-		t.Errorf("the next one's local deadline is %s, want %s", time.Duration(fresh.place.deadline), time.Duration(want))
+	fresh := found[startAction](t, en.step(clock.Instant(9*time.Second), claimedEvent{items: []Item{granted(t, next.claim)}, asked: 7, sent: clock.Instant(8 * time.Second)}))
+	if want := clock.Instant(35 * time.Second); fresh.attempt.deadline != want {
+		t.Errorf("the next one's local deadline is %s, want %s", time.Duration(fresh.attempt.deadline), time.Duration(want))
 	}
 }
 
-// TestWhatArrivesAfterTheEndHasBegunIsGivenBack: it is not begun.
+// TestWhatArrivesAfterTheEndHasBegunIsGivenBack: items that arrive after the
+// shutdown has begun are released, not started.
 func TestWhatArrivesAfterTheEndHasBegunIsGivenBack(t *testing.T) {
-	d := testDesk(t, Options{})
-	c := found[claimAction](t, d.step(0))
-	if d.step(1, drainEvent{}); d.over() {
+	en := testEngine(t, Options{})
+	c := found[claimAction](t, en.step(0))
+	if en.step(1, drainEvent{}); en.over() {
 		t.Fatal("it is over while a claim is on its way")
 	}
-	actions := d.step(2, claimedEvent{items: []Item{granted(t, c.claim)}, asked: 8})
+	actions := en.step(2, claimedEvent{items: []Item{granted(t, c.claim)}, asked: 8})
 	for _, a := range actions {
 		if _, begun := a.(startAction); begun {
 			t.Fatal("it was begun")
@@ -88,26 +91,27 @@ func TestWhatArrivesAfterTheEndHasBegunIsGivenBack(t *testing.T) {
 	if len(sent.batch) != 1 || sent.batch[0].req.Verb != Release {
 		t.Fatalf("sent %+v", sent)
 	}
-	d.step(3, answeredEvent{batch: sent.batch, answers: []Answer{{}}})
-	if !d.over() {
+	en.step(3, answeredEvent{batch: sent.batch, answers: []Answer{{}}})
+	if !en.over() {
 		t.Error("it is not over")
 	}
 }
 
-// TestAllHeartbeatsGoInOneCall: those that are due, and those that soon will be.
+// TestAllHeartbeatsGoInOneCall: heartbeats that soon will be due go in the same
+// call as those that are.
 func TestAllHeartbeatsGoInOneCall(t *testing.T) {
-	d := testDesk(t, Options{Slots: 100, TTL: 30 * time.Second})
-	c := found[claimAction](t, d.step(0))
+	en := testEngine(t, Options{Slots: 100, TTL: 30 * time.Second})
+	c := found[claimAction](t, en.step(0))
 	var items []Item
 	for range 50 {
 		items = append(items, granted(t, c.claim))
 	}
-	d.step(1, claimedEvent{items: items, asked: 100})
+	en.step(1, claimedEvent{items: items, asked: 100})
 	later := clock.Instant(time.Second)
-	c = found[claimAction](t, d.step(later))
-	d.step(later, claimedEvent{items: []Item{granted(t, c.claim)}, asked: 50, sent: later})
+	c = found[claimAction](t, en.step(later))
+	en.step(later, claimedEvent{items: []Item{granted(t, c.claim)}, asked: 50, sent: later})
 	beats := 0
-	for _, a := range d.step(clock.Instant(10 * time.Second)) {
+	for _, a := range en.step(clock.Instant(10 * time.Second)) {
 		if s, ok := a.(sendAction); ok && s.beats {
 			beats++
 			if len(s.batch) != 51 {
@@ -120,15 +124,16 @@ func TestAllHeartbeatsGoInOneCall(t *testing.T) {
 	}
 }
 
-// TestALedgerThatDoesNotAnswerIsNotGivenMore: claims stop while much is done and not yet written.
+// TestALedgerThatDoesNotAnswerIsNotGivenMore: claims stop while many results
+// wait to be written.
 func TestALedgerThatDoesNotAnswerIsNotGivenMore(t *testing.T) {
-	d := testDesk(t, Options{Slots: 4})
+	en := testEngine(t, Options{Slots: 4})
 	now := clock.Instant(0)
 	begun := 0
 	for range 20 {
 		now = now.Add(10 * time.Millisecond)
 		var events []any
-		for _, a := range d.step(now) {
+		for _, a := range en.step(now) {
 			switch a := a.(type) {
 			case claimAction:
 				var items []Item
@@ -138,40 +143,41 @@ func TestALedgerThatDoesNotAnswerIsNotGivenMore(t *testing.T) {
 				events = append(events, claimedEvent{items: items, asked: a.claim.Limit, sent: now})
 			}
 		}
-		for _, a := range d.step(now, events...) {
+		for _, a := range en.step(now, events...) {
 			if s, ok := a.(startAction); ok {
 				begun++
-				d.step(now, returnedEvent{key: s.place.key(), end: Request{Verb: Complete}})
+				en.step(now, returnedEvent{key: s.attempt.key(), end: Request{Verb: Complete}})
 			}
 		}
 	}
 	if begun > 8 {
 		t.Errorf("%d items were begun, and none is written", begun)
 	}
-	if len(d.by) == 0 {
+	if len(en.byKey) == 0 {
 		t.Errorf("nothing is kept")
 	}
 }
 
-// TestACallIsOfBoundedWeight: many large results do not become one huge call, and each goes out.
+// TestACallIsOfBoundedWeight: many large results do not become one huge call,
+// and each is sent.
 func TestACallIsOfBoundedWeight(t *testing.T) {
-	d := testDesk(t, Options{Slots: 50})
-	c := found[claimAction](t, d.step(0))
+	en := testEngine(t, Options{Slots: 50})
+	c := found[claimAction](t, en.step(0))
 	var items []Item
 	for range 50 {
 		items = append(items, granted(t, c.claim))
 	}
 	var events []any
 	body := make([]byte, MaxPayload)
-	for _, a := range d.step(1, claimedEvent{items: items, asked: 50}) {
+	for _, a := range en.step(1, claimedEvent{items: items, asked: 50}) {
 		if s, ok := a.(startAction); ok {
-			events = append(events, returnedEvent{key: s.place.key(), end: Request{Verb: Complete, Result: body}})
+			events = append(events, returnedEvent{key: s.attempt.key(), end: Request{Verb: Complete, Result: body}})
 		}
 	}
 	calls, sent := 0, 0
 	for now := clock.Instant(2); sent < 50; now++ {
 		s := sendAction{}
-		for _, a := range d.step(now, events...) {
+		for _, a := range en.step(now, events...) {
 			if send, ok := a.(sendAction); ok {
 				s = send
 			}
@@ -182,7 +188,7 @@ func TestACallIsOfBoundedWeight(t *testing.T) {
 		calls, sent = calls+1, sent+len(s.batch)
 		events = []any{answeredEvent{batch: s.batch, answers: make([]Answer, len(s.batch))}}
 	}
-	if calls != 7 || len(d.by) == 50 {
+	if calls != 7 || len(en.byKey) == 50 {
 		t.Errorf("%d calls", calls)
 	}
 }
