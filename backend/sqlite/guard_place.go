@@ -26,7 +26,7 @@ func (f FenceRow) statements() (*clerk.Place, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.Name, p.Enter = f.Name, statementText("fence_enter")
+	p.Name, p.Enter = f.Name, sqlFenceEnter
 	return p, nil
 }
 
@@ -52,7 +52,7 @@ type Columns struct {
 }
 
 func (c Columns) statements() (*clerk.Place, error) {
-	return clerk.Columns(c).Place("?", statementText("mark"), statementText("lock"), statementText("move"))
+	return clerk.Columns(c).Place("?", sqlMark, sqlLock, sqlMove)
 }
 
 // ErrNoSuchRow is matched where the row that should carry the mark does not exist, or where it is not the only one.
