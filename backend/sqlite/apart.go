@@ -11,10 +11,14 @@ import (
 	"time"
 )
 
-// lookEvery is how often a process looks whether the files beside a database are still those that it has open. To look costs a good part of a flush; so long it may go on after somebody has removed them and started another.
+// lookEvery is how often a process checks that the files beside a database are
+// still those that it has open. A check costs a good part of a flush. After
+// somebody has replaced the files, the process may go on for this long.
 const lookEvery = 10 * time.Millisecond
 
-// stay takes a connection that is never given back: while it is open, nobody who keeps to SQLite's rules removes the log and the shared memory.
+// stay opens a connection and keeps it until the base is closed. While it is
+// open, no process that keeps to SQLite's rules removes the log or the shared
+// memory.
 func (b *base) stay(ctx context.Context) error {
 	conn, err := b.db.Conn(ctx)
 	if err != nil {
@@ -27,7 +31,9 @@ func (b *base) stay(ctx context.Context) error {
 	return nil
 }
 
-// company are the log and the shared memory beside a file, which SQLite finds by their names.
+// company identifies the log and the shared memory beside a file. SQLite finds
+// both by their names. An entry is nil if there was no such file. A nil company
+// means that nothing is known.
 type company []fs.FileInfo
 
 func (b *base) lookAround() (c company) {
@@ -36,14 +42,16 @@ func (b *base) lookAround() (c company) {
 		if errors.Is(err, fs.ErrNotExist) {
 			info = nil
 		} else if err != nil {
-			return nil // nothing is known
+			return nil
 		}
 		c = append(c, info)
 	}
 	return c
 }
 
-// cutOff reports whether others find another log or another shared memory than those that are open here.
+// cutOff reports whether the log or the shared memory that is open here has
+// been removed or replaced, so that other processes use another one. It checks
+// at most once in lookEvery, and reports false in between.
 func (b *base) cutOff(c company) bool {
 	at := time.Now().UnixNano()
 	if since := at - b.looked.Load(); c == nil || since >= 0 && since < int64(lookEvery) {
@@ -53,20 +61,23 @@ func (b *base) cutOff(c company) bool {
 	now := b.lookAround()
 	for i := range now {
 		if c[i] != nil && (now[i] == nil || !os.SameFile(c[i], now[i])) {
-			return !b.moved() // with the file itself they may go
+			return !b.moved() // they may move together with the file
 		}
 	}
 	return false
 }
 
-// cutOffs are the files that this process must leave alone for good. It cannot be told whether some connection still has what was beside them, which it would share with all new ones; and the last that is closed would copy an old log
-// over what others have written since.
+// cutOffs lists the files that this process must never open or close again. A
+// connection may still have the old log and shared memory open, and SQLite
+// would share them with every new connection. Closing the last connection would
+// copy the old log over newer data.
 var cutOffs struct {
 	mu    sync.Mutex
 	files []fs.FileInfo
 }
 
-// abandon lets go of a file for good, without closing it.
+// abandon stops using the file for good, without closing it. It returns the
+// error that tells the caller so.
 func (b *base) abandon() error {
 	cutOffs.mu.Lock()
 	defer cutOffs.mu.Unlock()
@@ -74,7 +85,7 @@ func (b *base) abandon() error {
 	return abandoned(b.name())
 }
 
-// isAbandoned reports whether a file must be left alone.
+// isAbandoned reports whether this process has abandoned the file.
 func isAbandoned(info fs.FileInfo) bool {
 	cutOffs.mu.Lock()
 	defer cutOffs.mu.Unlock()
@@ -86,16 +97,18 @@ func abandoned(file string) error {
 		"Those two files belong to the database: leave them to it", file))
 }
 
-// gone is the error of somebody who has written to a file that is no longer at its path; nil if it is there.
+// gone returns an error if the file is no longer at its path after a write, and
+// nil if it is there. On an error it also closes the database.
 func (s *Store) gone(b *base) error {
 	if !b.moved() {
 		return nil
 	}
-	s.forget(b) // the next one finds what is there now
+	s.forget(b) // the next call opens the file that is there now
 	return explained(fmt.Sprintf("store %s: the file was moved or removed: nobody else sees what was written there; ask again", b.name()))
 }
 
-// apart is the error of somebody who is about to use a log or a shared memory that is not that of the others; nil if it is. The file is let go of for good then.
+// apart returns an error if other processes use another log or shared memory
+// than c, and nil otherwise. On an error it also abandons the file.
 func (s *Store) apart(b *base, c company) error {
 	if !b.cutOff(c) {
 		return nil

@@ -12,7 +12,8 @@ import (
 	"github.com/croft-dev/croft/store"
 )
 
-// Examine tells how fit the file, where it lies and as it is set up, is to keep leases: `croft doctor` prints it.
+// Examine checks whether the file, its place and its settings are fit to keep
+// leases. `croft doctor` prints the findings.
 func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, err
@@ -40,7 +41,7 @@ func found(check string, level store.Level, advice, format string, args ...any) 
 	return []store.Finding{{Check: check, Level: level, Seen: fmt.Sprintf(format, args...), Advice: advice}}
 }
 
-// failed is the finding of a question that was not answered.
+// failed returns the finding of a check that ended with an error.
 func (b *base) failed(ctx context.Context, check string, err error) []store.Finding {
 	return found(check, store.Bad, "do what it says, then ask again", "%v", b.explain(ctx, err))
 }
@@ -62,7 +63,7 @@ func (s *Store) examineMount(_ context.Context, b *base) []store.Finding {
 	return append(gradeMount(m, tier), examineSpace(m)...)
 }
 
-// gradeMount says what a file system is worth to a database, and why.
+// gradeMount says how far a database can rely on a file system, and why.
 func gradeMount(m ground.Mount, tier string) []store.Finding {
 	const check = "file system"
 	ok, weak := found("tier", store.OK, "", "%s", tier), func(why string) []store.Finding {
@@ -105,7 +106,8 @@ func (s *Store) examineJournal(ctx context.Context, b *base) []store.Finding {
 	return found(check, store.OK, "", "wal")
 }
 
-// examineSync asks the very connection that writes.
+// examineSync opens a connection as the writer does: newWriter fails if
+// synchronous is not FULL there.
 func (s *Store) examineSync(ctx context.Context, b *base) []store.Finding {
 	const check = "synchronous"
 	w, err := newWriter(ctx, b, &s.options)
@@ -123,7 +125,7 @@ func (s *Store) examineLock(_ context.Context, b *base) []store.Finding {
 		return found(check, store.OK, "", "%s", seen)
 	}
 	first, _ := lockHolder(b.file)
-	for range 20 { // is it the same one who stays?
+	for range 20 { // does the same process keep it?
 		time.Sleep(10 * time.Millisecond)
 		if now, known := lockHolder(b.file); !known || now.pid != first.pid {
 			return found(check, store.OK, "", "%s", seen)
@@ -164,13 +166,17 @@ func (s *Store) examineFolder(_ context.Context, b *base) []store.Finding {
 	return found(check, store.OK, "", "no program is known to copy it between machines")
 }
 
-// usualLog is how many pages the log has before it is copied back, and longLog how many tell of a reader that does not end: nothing that was written since can be copied then.
 const (
+	// usualLog is the number of pages at which SQLite copies the log back.
 	usualLog = 1000
-	longLog  = 4 * usualLog
+	// longLog is the number of pages left in the log from which on a reader
+	// must be stuck. SQLite cannot copy back pages that are newer than its
+	// snapshot.
+	longLog = 4 * usualLog
 )
 
-// examineLog copies back what it can and looks at what is left: a log that grows tells of a reader that does not end.
+// examineLog copies the log back as far as it can. Many pages that are left
+// show a reader that does not end.
 func (s *Store) examineLog(ctx context.Context, b *base) []store.Finding {
 	const check = "size"
 	size := func(path string) int64 {

@@ -13,7 +13,8 @@ import (
 	"github.com/croft-dev/croft/guard"
 )
 
-// decide takes the write lock, applies a decision of package fence to the mark, and moves it if the decision says so.
+// decide takes the write lock, applies law to the mark, and writes the mark if
+// law has moved it.
 func (g *Guard) decide(ctx context.Context, tx *sql.Tx, law func(fence.Mark) (fence.Mark, error)) (fence.Mark, error) {
 	if ctx.Err() != nil {
 		return fence.Mark{}, over(ctx)
@@ -34,7 +35,7 @@ func (g *Guard) decide(ctx context.Context, tx *sql.Tx, law func(fence.Mark) (fe
 	})
 }
 
-// locked reads the mark under the write lock.
+// locked takes the write lock and reads the mark. It makes a missing fence row.
 func (g *Guard) locked(ctx context.Context, tx *sql.Tx) (fence.Mark, error) {
 	if err := g.lock(ctx, tx); err != nil {
 		return fence.Mark{}, err
@@ -49,7 +50,7 @@ func (g *Guard) locked(ctx context.Context, tx *sql.Tx) (fence.Mark, error) {
 	return mark, err
 }
 
-// lock waits for the write lock, for a bounded time.
+// lock waits at most g.waits for the write lock.
 func (g *Guard) lock(ctx context.Context, tx *sql.Tx) error {
 	limited, cancel := context.WithTimeout(ctx, g.waits)
 	defer cancel()
@@ -63,14 +64,16 @@ func (g *Guard) lock(ctx context.Context, tx *sql.Tx) error {
 		case code(err) == codes.SQLITE_BUSY_SNAPSHOT:
 			return fmt.Errorf("%w: this transaction has read before Admit, and another has written since; roll it back and begin again, with Admit first: %w", guard.ErrBusy, err)
 		case limited.Err() != nil || isBusy(err) && !pause(limited.Done(), try):
-			return fmt.Errorf("%w for more than %s: %s; nothing was changed", guard.ErrBusy, g.waits, g.base.holder()) // not err: it may be of our own limit
+			// Without err: it may only say that limited has ended.
+			return fmt.Errorf("%w for more than %s: %s; nothing was changed", guard.ErrBusy, g.waits, g.base.holder())
 		case !isBusy(err):
 			return err
 		}
 	}
 }
 
-// exec does something that may need Croft's tables, and makes them first if they are missing: in the same transaction, which has the lock then.
+// exec runs a statement. If Croft's tables are missing, it makes them in the
+// same transaction, which takes the write lock by that, and tries again.
 func (g *Guard) exec(ctx context.Context, tx *sql.Tx, text string, args ...any) error {
 	_, err := tx.ExecContext(ctx, text, args...)
 	if !lacksTable(err) {
@@ -83,7 +86,8 @@ func (g *Guard) exec(ctx context.Context, tx *sql.Tx, text string, args ...any) 
 	return err
 }
 
-// read reads the mark.
+// read reads the mark. Its error matches [ErrNoSuchRow] or [ErrDamaged] if that
+// is the reason.
 func (g *Guard) read(ctx context.Context, from session) (fence.Mark, error) {
 	rows, err := from.QueryContext(ctx, g.place.Mark, g.place.Args...)
 	if err != nil {
@@ -117,7 +121,7 @@ func (g *Guard) read(ctx context.Context, from session) (fence.Mark, error) {
 	return mark, nil
 }
 
-// own does something in a transaction of the guard's own.
+// own calls do in a transaction of the guard's own and commits it.
 func (g *Guard) own(ctx context.Context, do func(*sql.Tx) error) error {
 	tx, err := g.base.db.BeginTx(ctx, nil)
 	if err != nil {
@@ -136,7 +140,8 @@ func (g *Guard) own(ctx context.Context, do func(*sql.Tx) error) error {
 	return nil
 }
 
-// explain makes refusals stand out: what is one stays as it is.
+// explain adds the guard's name and advice to an error. It leaves refusals, bad
+// input and errors that it has explained before as they are.
 func (g *Guard) explain(ctx context.Context, err error) error {
 	var stale *fence.StaleError
 	var refused *fence.RefusedError
@@ -153,7 +158,7 @@ func (g *Guard) explain(ctx context.Context, err error) error {
 	return fmt.Errorf("guard %s: %w", g.target, marked{g.base.explain(ctx, err)})
 }
 
-// errGuard is matched by an error that has the guard's name already.
+// errGuard is matched by an error that explain has given the guard's name.
 var errGuard = errors.New("named")
 
 type marked struct{ error }

@@ -17,7 +17,8 @@ func init() {
 	guard.Register("sqlite", openGuard)
 }
 
-// openURL opens "sqlite:///path/to/file.db", with retention, lock_wait and network if need be.
+// openURL opens a URL like "sqlite:///path/to/file.db". It may have the
+// parameters retention, lock_wait and network.
 func openURL(ctx context.Context, u *url.URL) (store.Store, error) {
 	a, err := parse("store", u)
 	if err != nil {
@@ -33,7 +34,8 @@ func openURL(ctx context.Context, u *url.URL) (store.Store, error) {
 	return st, nil
 }
 
-// pathOf is the path in a URL. On Windows it begins with a drive, not with the slash before that.
+// pathOf returns the path in a URL. On Windows it drops the slash before the
+// drive.
 func pathOf(u *url.URL) string {
 	if runtime.GOOS == "windows" && len(u.Path) > 2 && u.Path[0] == '/' && u.Path[2] == ':' {
 		return u.Path[1:]
@@ -41,7 +43,7 @@ func pathOf(u *url.URL) string {
 	return u.Path
 }
 
-// address is a URL taken apart.
+// address is a parsed URL.
 type address struct {
 	kind    string
 	url     *url.URL

@@ -11,15 +11,19 @@ import (
 )
 
 const (
-	// sweepStep is how many records are looked at in one go: a few for each grant that leads to it, so that the table stays a fraction larger than what the retention keeps.
+	// sweepStep is how many records one step looks at. That is four for each
+	// grant, by the default of SweepEvery, so the table stays only a fraction
+	// larger than the retention demands.
 	sweepStep = 4096
-	// vacuumStep is how many free pages are given back to the file system in one transaction.
+	// vacuumStep is how many free pages one transaction gives back to the file
+	// system.
 	vacuumStep = 512
-	// cutWait is how long a moment without readers is looked for.
+	// cutWait is how long cutLog tries to find a moment without readers.
 	cutWait = 100 * time.Millisecond
 )
 
-// Sweep drops the records that have not mattered for a retention, and gives the space they took back to the file system.
+// Sweep deletes the records whose retention is over, and gives their space back
+// to the file system.
 func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 	for from, end := int64(0), false; !end; {
 		var n int
@@ -34,7 +38,9 @@ func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 	return dropped, nil
 }
 
-// sweepFrom does one step, from a row on. It takes the lock only if there is something to drop.
+// sweepFrom does one step, with the rows after from. next is the last row it
+// has looked at, and end reports that there are no more. It takes the write
+// lock only if there is something to delete.
 func (s *Store) sweepFrom(ctx context.Context, from int64) (dropped int, next int64, end bool, err error) {
 	old := func(now time.Time) int64 { return now.Add(-s.options.Retention).UnixMicro() }
 	var seen, due int
@@ -52,7 +58,9 @@ func (s *Store) sweepFrom(ctx context.Context, from int64) (dropped int, next in
 	return int(gone), next, seen < sweepStep, err
 }
 
-// vacuum gives free pages back, down to spare of them, where the file was made for that.
+// vacuum gives free pages back to the file system, until spare of them are
+// left. It does nothing in the caller's own database, nor in a file without
+// incremental vacuum: see beginWAL.
 func (s *Store) vacuum(ctx context.Context, spare int) error {
 	for {
 		var free, mode int
@@ -77,7 +85,8 @@ func (s *Store) vacuum(ctx context.Context, spare int) error {
 	return s.reading(ctx, func(b *base) error { return b.cutLog(ctx, s.options.LockWait) })
 }
 
-// cutLog copies the log into the file, which becomes shorter only then. Readers may keep that for later: nobody must wait for them.
+// cutLog copies the log into the file: only then does the file become shorter.
+// It gives up soon if readers still need the log. A later step does it then.
 func (b *base) cutLog(ctx context.Context, lockWait time.Duration) error {
 	conn, err := b.db.Conn(ctx)
 	if err != nil {
@@ -89,12 +98,13 @@ func (b *base) cutLog(ctx context.Context, lockWait time.Duration) error {
 	}
 	_, err = emptyLog(ctx, conn, cutWait)
 	if _, failed := conn.ExecContext(context.WithoutCancel(ctx), fmt.Sprintf("PRAGMA busy_timeout = %d", lockWait.Milliseconds())); failed != nil {
-		_ = conn.Raw(func(any) error { return sqldriver.ErrBadConn }) // whoever gets it next must be able to wait
+		_ = conn.Raw(func(any) error { return sqldriver.ErrBadConn }) // the next user must be able to wait
 	}
 	return err
 }
 
-// sweepSomewhere does one step, on a stretch of the table chosen by chance, so that nobody needs to remember how far the last one came.
+// sweepSomewhere does one step at a random place of the table. So no process
+// needs to remember how far the last step came.
 func (s *Store) sweepSomewhere(ctx context.Context) error {
 	var last int64
 	var pages int
@@ -112,5 +122,5 @@ func (s *Store) sweepSomewhere(ctx context.Context) error {
 	if err != nil || dropped == 0 {
 		return err
 	}
-	return s.vacuum(ctx, max(pages/2, vacuumStep)) // the rest will be used again
+	return s.vacuum(ctx, max(pages/2, vacuumStep)) // new records will use the rest
 }
