@@ -93,7 +93,8 @@ func isAbandoned(info fs.FileInfo) bool {
 }
 
 func abandoned(file string) error {
-	return explained(fmt.Sprintf("store %[1]s: %[1]s-wal or %[1]s-shm was removed or replaced while it was in use: others do not see what is done here, and writing would damage the file; end this process and start it again. "+
+	return explained(fmt.Sprintf("store %[1]s: %[1]s-wal or %[1]s-shm was removed or replaced while it was in use: "+
+		"others do not see what is done here, and writing would damage the file; end this process and start it again. "+
 		"Those two files belong to the database: leave them to it", file))
 }
 
@@ -104,7 +105,8 @@ func (s *Store) gone(b *base) error {
 		return nil
 	}
 	s.forget(b) // the next call opens the file that is there now
-	return explained(fmt.Sprintf("store %s: the file was moved or removed: nobody else sees what was written there; ask again", b.name()))
+	return explained(fmt.Sprintf("store %s: the file was moved or removed: "+
+		"nobody else sees what was written there; ask again", b.name()))
 }
 
 // apart returns an error if other processes use another log or shared memory

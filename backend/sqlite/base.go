@@ -66,7 +66,10 @@ func connections(file string, lockWait time.Duration) (*sql.DB, error) {
 		slashed = "/" + slashed // C:/…
 	}
 	u := url.URL{Scheme: "file", Path: slashed, RawQuery: url.Values{
-		"_pragma": {fmt.Sprintf("busy_timeout(%d)", lockWait.Milliseconds()), "synchronous(full)", "fullfsync(1)", "trusted_schema(0)"},
+		"_pragma": {
+			fmt.Sprintf("busy_timeout(%d)", lockWait.Milliseconds()),
+			"synchronous(full)", "fullfsync(1)", "trusted_schema(0)",
+		},
 	}.Encode()}
 	c, err := driver.NewConnector(u.String())
 	if err != nil {
@@ -82,7 +85,8 @@ func connections(file string, lockWait time.Duration) (*sql.DB, error) {
 func adoptBase(ctx context.Context, db *sql.DB, o *Options) (*base, error) {
 	b := &base{db: db}
 	if most := db.Stats().MaxOpenConnections; most > 0 && most < 3 {
-		return nil, fmt.Errorf("%w store: the database may have %d connections open, and the store keeps one or two; allow at least 3 (SetMaxOpenConns)", fence.ErrInvalid, most)
+		return nil, fmt.Errorf("%w store: the database may have %d connections open, and the store keeps one or two; "+
+			"allow at least 3 (SetMaxOpenConns)", fence.ErrInvalid, most)
 	}
 	// If many new connections set journal_mode on a new file at once, SQLite
 	// tells some of them that the file is locked.
@@ -90,7 +94,8 @@ func adoptBase(ctx context.Context, db *sql.DB, o *Options) (*base, error) {
 		return nil, b.explain(ctx, err)
 	}
 	if b.file == "" {
-		return nil, fmt.Errorf("%w store: the database is in memory, one for each connection: leases live in a file that all contenders can open", fence.ErrInvalid)
+		return nil, fmt.Errorf("%w store: the database is in memory, one for each connection: leases live in a file "+
+			"that all contenders can open", fence.ErrInvalid)
 	}
 	if _, _, err := locate(b.file, o, false); err != nil {
 		return nil, err
@@ -109,7 +114,9 @@ func (b *base) adoptAgain(ctx context.Context, o *Options) (*base, error) {
 		return nil, abandoned(b.name())
 	}
 	if b.moved() {
-		return nil, explained(fmt.Sprintf("store %s: the file was moved or removed, and the connections of the database do not see what is there now; put it back, or close the database and open it anew, and the store after it", b.name()))
+		return nil, explained(fmt.Sprintf("store %s: the file was moved or removed, "+
+			"and the connections of the database do not see what is there now; "+
+			"put it back, or close the database and open it anew, and the store after it", b.name()))
 	}
 	return adoptBase(ctx, b.db, o)
 }

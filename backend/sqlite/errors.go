@@ -50,37 +50,45 @@ func (b *base) explain(ctx context.Context, err error) error {
 		return nil
 	case ctx.Err() != nil:
 		return over(ctx)
-	case errors.Is(err, ErrBusy), errors.Is(err, ErrDamaged), errors.Is(err, clerk.ErrDamaged), errors.Is(err, ErrClosed), errors.As(err, new(explained)):
+	case errors.Is(err, ErrBusy), errors.Is(err, ErrDamaged), errors.Is(err, clerk.ErrDamaged),
+		errors.Is(err, ErrClosed), errors.As(err, new(explained)):
 		return err
 	}
 	if code(err) != 0 && !isBusy(err) && b.info != nil && b.moved() {
 		// SQLite reports a moved file in many ways: as an I/O error, as a file
 		// that cannot be opened, or as missing tables.
-		return fmt.Errorf("store %s: %w; the file was moved or removed while it was open; put it back, or ask again to have it made anew", b.name(), err)
+		return fmt.Errorf("store %s: %w; the file was moved or removed while it was open; put it back, or ask again "+
+			"to have it made anew", b.name(), err)
 	}
-	advice := "see whether the file can be read and written, and whether `sqlite3 FILE 'PRAGMA integrity_check'` finds it in order"
+	advice := "see whether the file can be read and written, and whether `sqlite3 FILE 'PRAGMA integrity_check'` " +
+		"finds it in order"
 	switch primary(err) {
 	case codes.SQLITE_BUSY, codes.SQLITE_LOCKED:
 		return fmt.Errorf("store %s: %w: %s: %w", b.name(), ErrBusy, b.holder(), err)
 	case codes.SQLITE_FULL:
 		advice = "the disk is full or a quota used up: free some space; every lease is as it was"
 	case codes.SQLITE_READONLY:
-		advice = "it cannot be written: give this user the permission to write the file, the files FILE-wal and FILE-shm beside it, and its folder; or mount it writable"
+		advice = "it cannot be written: give this user the permission to write the file, the files FILE-wal and " +
+			"FILE-shm beside it, and its folder; or mount it writable"
 		if code(err) == codes.SQLITE_READONLY_DBMOVED {
 			advice = "the file was moved or removed while it was open; put it back, or ask again to have it made anew"
 		}
 	case codes.SQLITE_CORRUPT:
-		advice = "the file is damaged: stop all who use it, look at the disk, and bring it back with `sqlite3 FILE .recover`, or move it and the files beside it away: all keys then begin anew, with higher tokens"
+		advice = "the file is damaged: stop all who use it, look at the disk, and bring it back with " +
+			"`sqlite3 FILE .recover`, or move it and the files beside it away: all keys then begin anew, " +
+			"with higher tokens"
 	case codes.SQLITE_NOTADB:
 		advice = "the file is no SQLite database; name another"
 	case codes.SQLITE_CANTOPEN:
-		advice = "give this user the permission to read and write the file and its folder, or mount it writable: SQLite makes FILE-wal and FILE-shm beside it"
+		advice = "give this user the permission to read and write the file and its folder, or mount it writable: " +
+			"SQLite makes FILE-wal and FILE-shm beside it"
 	case codes.SQLITE_PERM, codes.SQLITE_AUTH:
 		advice = "give this user the permission to read and write the file and its folder"
 	case codes.SQLITE_IOERR:
 		advice = "the disk failed, or is full: look at its space and at the system's log"
 		if code(err) == codes.SQLITE_IOERR_SHORT_READ {
-			advice = "something is missing: if the file or FILE-wal was removed while others use it, end those (`lsof FILE-shm` tells who they are) and ask again; otherwise look at the disk"
+			advice = "something is missing: if the file or FILE-wal was removed while others use it, end those " +
+				"(`lsof FILE-shm` tells who they are) and ask again; otherwise look at the disk"
 		}
 	case codes.SQLITE_PROTOCOL:
 		advice = "too many open it at once; ask again"
@@ -88,7 +96,8 @@ func (b *base) explain(ctx context.Context, err error) error {
 		advice = "this process is out of memory"
 	}
 	if lacksTable(err) {
-		advice = "tables were removed: ask again, and they are made anew; if only some of them were, bring the file back from a copy"
+		advice = "tables were removed: ask again, and they are made anew; if only some of them were, bring the file " +
+			"back from a copy"
 	}
 	return fmt.Errorf("store %s: %w; %s", b.name(), err, advice)
 }

@@ -110,7 +110,8 @@ func openGuard(_ context.Context, u *url.URL) (guard.Guard, error) {
 	if err != nil {
 		return nil, err
 	}
-	g, err := NewGuard(db, FenceRow{Name: u.Fragment}, &GuardOptions{LockWait: a.options.LockWait, Target: targetOf(file, u.Fragment)})
+	o := &GuardOptions{LockWait: a.options.LockWait, Target: targetOf(file, u.Fragment)}
+	g, err := NewGuard(db, FenceRow{Name: u.Fragment}, o)
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
@@ -195,7 +196,9 @@ func (g *Guard) Reset(ctx context.Context, floor fence.Token, actor, note string
 }
 
 // move moves the mark as law decides, and writes who did so and why.
-func (g *Guard) move(ctx context.Context, actor, note string, law func(fence.Mark) (fence.Mark, error)) (mark fence.Mark, err error) {
+func (g *Guard) move(
+	ctx context.Context, actor, note string, law func(fence.Mark) (fence.Mark, error),
+) (mark fence.Mark, err error) {
 	err = g.own(ctx, func(tx *sql.Tx) error {
 		var from fence.Mark
 		mark, err = g.decide(ctx, tx, func(m fence.Mark) (fence.Mark, error) {

@@ -29,7 +29,8 @@ func (g *Guard) decide(ctx context.Context, tx *sql.Tx, law func(fence.Mark) (fe
 			return g.explain(ctx, err)
 		}
 		if n, err := done.RowsAffected(); err != nil || n != 1 {
-			return g.explain(ctx, explained(fmt.Sprintf("its mark does not move (%d rows changed): look for a trigger that suppresses the change, or a view in the place of a table; roll the transaction back", n)))
+			return g.explain(ctx, explained(fmt.Sprintf("its mark does not move (%d rows changed): look for a "+
+				"trigger that suppresses the change, or a view in the place of a table; roll the transaction back", n)))
 		}
 		return nil
 	})
@@ -62,7 +63,8 @@ func (g *Guard) lock(ctx context.Context, tx *sql.Tx) error {
 		case ctx.Err() != nil:
 			return over(ctx)
 		case code(err) == codes.SQLITE_BUSY_SNAPSHOT:
-			return fmt.Errorf("%w: this transaction has read before Admit, and another has written since; roll it back and begin again, with Admit first: %w", guard.ErrBusy, err)
+			return fmt.Errorf("%w: this transaction has read before Admit, and another has written since; roll it "+
+				"back and begin again, with Admit first: %w", guard.ErrBusy, err)
 		case limited.Err() != nil || isBusy(err) && !pause(limited.Done(), try):
 			// Without err: it may only say that limited has ended.
 			return fmt.Errorf("%w for more than %s: %s; nothing was changed", guard.ErrBusy, g.waits, g.base.holder())
@@ -112,11 +114,13 @@ func (g *Guard) read(ctx context.Context, from session) (fence.Mark, error) {
 	}
 	number, err := strconv.ParseUint(seq, 10, 64)
 	if err != nil {
-		return fence.Mark{}, fmt.Errorf("guard %s: %w: its sequence is %q; its column must be TEXT", g.target, ErrDamaged, seq)
+		return fence.Mark{}, fmt.Errorf("guard %s: %w: its sequence is %q; its column must be TEXT",
+			g.target, ErrDamaged, seq)
 	}
 	mark := fence.Mark{Key: key, Token: fence.Token(token), Grant: fence.Grant(grant), Seq: number}
 	if err := mark.Check(); err != nil {
-		return fence.Mark{}, fmt.Errorf("guard %s: %w: %s; once no old writer lives, set its four columns to NULL and raise the fence with the present owner's stamp", g.target, ErrDamaged, err.Error())
+		return fence.Mark{}, fmt.Errorf("guard %s: %w: %s; once no old writer lives, set its four columns to NULL "+
+			"and raise the fence with the present owner's stamp", g.target, ErrDamaged, err.Error())
 	}
 	return mark, nil
 }
@@ -135,7 +139,8 @@ func (g *Guard) own(ctx context.Context, do func(*sql.Tx) error) error {
 		return g.explain(ctx, err)
 	}
 	if g.base.file != "" && g.base.moved() {
-		return g.explain(ctx, explained("the file was moved or removed since the guard was opened: the mark that others see has not moved; open it again, and the database if it is yours"))
+		return g.explain(ctx, explained("the file was moved or removed since the guard was opened: the mark that "+
+			"others see has not moved; open it again, and the database if it is yours"))
 	}
 	return nil
 }
@@ -146,14 +151,16 @@ func (g *Guard) explain(ctx context.Context, err error) error {
 	var stale *fence.StaleError
 	var refused *fence.RefusedError
 	switch {
-	case err == nil, errors.As(err, &stale), errors.As(err, &refused), errors.Is(err, fence.ErrInvalid), errors.Is(err, ErrNoSuchRow), errors.Is(err, ErrDamaged), errors.Is(err, errGuard):
+	case err == nil, errors.As(err, &stale), errors.As(err, &refused), errors.Is(err, fence.ErrInvalid),
+		errors.Is(err, ErrNoSuchRow), errors.Is(err, ErrDamaged), errors.Is(err, errGuard):
 		return err
 	case ctx.Err() != nil:
 		return over(ctx)
 	case errors.Is(err, guard.ErrBusy):
 		return fmt.Errorf("guard %s: %w", g.target, marked{err})
 	case isBusy(err):
-		return fmt.Errorf("guard %s: %w: %s; nothing was changed: %w", g.target, guard.ErrBusy, g.base.holder(), marked{err})
+		return fmt.Errorf("guard %s: %w: %s; nothing was changed: %w",
+			g.target, guard.ErrBusy, g.base.holder(), marked{err})
 	}
 	return fmt.Errorf("guard %s: %w", g.target, marked{g.base.explain(ctx, err)})
 }

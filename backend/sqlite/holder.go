@@ -12,14 +12,19 @@ func (b *base) holder() string {
 	who, known := lockHolder(b.file)
 	switch {
 	case !known:
-		return fmt.Sprintf("another process is in the middle of a transaction and does not leave; find it with `lsof %s` and look whether it is stopped. "+
+		return fmt.Sprintf("another process is in the middle of a transaction and does not leave; "+
+			"find it with `lsof %s` and look whether it is stopped. "+
 			"Resumed it goes on; killed, what it had not committed is undone, and nothing else is lost", b.name())
 	case who.pid == os.Getpid():
-		return "another connection of this very process is in the middle of a transaction and does not leave; end that transaction"
+		return "another connection of this very process is in the middle of a transaction and does not leave; " +
+			"end that transaction"
 	case who.stopped:
-		return fmt.Sprintf("process %d (%s) is stopped in the middle of a transaction; resume it with kill -CONT %d, or kill it: what it had not committed is undone, and nothing else is lost", who.pid, who.name, who.pid)
+		return fmt.Sprintf("process %d (%s) is stopped in the middle of a transaction; "+
+			"resume it with kill -CONT %d, or kill it: what it had not committed is undone, and nothing else is lost",
+			who.pid, who.name, who.pid)
 	}
-	return fmt.Sprintf("process %d (%s) is in the middle of a transaction and does not leave; wait for it, or end it: what it had not committed is undone, and nothing else is lost", who.pid, who.name)
+	return fmt.Sprintf("process %d (%s) is in the middle of a transaction and does not leave; "+
+		"wait for it, or end it: what it had not committed is undone, and nothing else is lost", who.pid, who.name)
 }
 
 // readers says which processes are reading, if that is known.

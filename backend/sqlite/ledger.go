@@ -126,7 +126,11 @@ func (l *Ledger) transact(ctx context.Context, do func(ctx context.Context, d *d
 				return err
 			}
 		}
-		if err := patiently(ctx, l.store.options.LockWait, func() error { _, err := conn.ExecContext(ctx, sqlBegin); return err }); err != nil {
+		err = patiently(ctx, l.store.options.LockWait, func() error {
+			_, err := conn.ExecContext(ctx, sqlBegin)
+			return err
+		})
+		if err != nil {
 			return err
 		}
 		err = l.store.apart(b, b.company) // before anything is damaged

@@ -117,7 +117,8 @@ func (d *desk) nextLevel(ctx context.Context, queues []string, below int) (int, 
 	level := -work.MaxPriority - 1
 	for _, q := range queues {
 		var top sql.NullInt64
-		if err := d.session.QueryRowContext(ctx, sqlWorkLevel, q, below).Scan(&top); err != nil && !errors.Is(err, sql.ErrNoRows) {
+		err := d.session.QueryRowContext(ctx, sqlWorkLevel, q, below).Scan(&top)
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return 0, err
 		}
 		if top.Valid {

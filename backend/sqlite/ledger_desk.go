@@ -118,7 +118,9 @@ func (d *desk) Now(context.Context) (time.Time, error) {
 
 // items reads the items that a statement over all columns finds. It returns
 // damaged ones apart.
-func (d *desk) items(ctx context.Context, text string, args ...any) (items []work.Item, damage clerk.Damage, err error) {
+func (d *desk) items(
+	ctx context.Context, text string, args ...any,
+) (items []work.Item, damage clerk.Damage, err error) {
 	rows, err := d.session.QueryContext(ctx, text, args...)
 	if err != nil {
 		return nil, nil, err
@@ -152,14 +154,18 @@ func (d *desk) one(ctx context.Context, id work.ID) (work.Item, error) {
 // the statements name the columns.
 func itemFields(r *clerk.Item) []any {
 	return []any{
-		&r.ID, &r.Queue, &r.Unique, &r.State, &r.Priority, &r.Ready, &r.Created, &r.Finished, &r.Attempts, &r.Tries, &r.Generation, &r.CheckpointAt, &r.Error,
-		&r.Token, &r.Grant, &r.Owner, &r.Instance, &r.Held, &r.Cause, &r.Ended, &r.Actor, &r.Note, &r.Acquired, &r.Renewed, &r.Deadline, &r.TTL, &r.Progress, &r.ProgressAt, &r.Terms,
+		&r.ID, &r.Queue, &r.Unique, &r.State, &r.Priority, &r.Ready, &r.Created, &r.Finished,
+		&r.Attempts, &r.Tries, &r.Generation, &r.CheckpointAt, &r.Error,
+		&r.Token, &r.Grant, &r.Owner, &r.Instance, &r.Held, &r.Cause, &r.Ended, &r.Actor, &r.Note,
+		&r.Acquired, &r.Renewed, &r.Deadline, &r.TTL, &r.Progress, &r.ProgressAt, &r.Terms,
 		(*[]byte)(&r.Past), (*[]byte)(&r.Payload), (*[]byte)(&r.Checkpoint), (*[]byte)(&r.Result),
 	}
 }
 
 // Items reads items by their IDs and by their idempotency keys.
-func (d *desk) Items(ctx context.Context, ids []work.ID, uniques []clerk.Unique, _ bool) (all []work.Item, damage clerk.Damage, err error) {
+func (d *desk) Items(
+	ctx context.Context, ids []work.ID, uniques []clerk.Unique, _ bool,
+) (all []work.Item, damage clerk.Damage, err error) {
 	read := func(text string, args ...any) error {
 		found, bad, err := d.items(ctx, text, args...)
 		all, damage = append(all, found...), append(damage, bad...)
@@ -256,7 +262,8 @@ func allWritten(n, want int, err error) error {
 
 func effectFields(r *clerk.Effect) []any {
 	return []any{
-		&r.Item, &r.Generation, &r.Name, &r.Queue, &r.To, &r.AtMostOnce, &r.Token, &r.Grant, &r.Owner, &r.State, &r.Attempts, &r.Ready, &r.Sender, &r.Created,
+		&r.Item, &r.Generation, &r.Name, &r.Queue, &r.To, &r.AtMostOnce, &r.Token, &r.Grant, &r.Owner,
+		&r.State, &r.Attempts, &r.Ready, &r.Sender, &r.Created,
 		&r.Settled, &r.Error, &r.Actor, &r.Note, (*[]byte)(&r.Body),
 	}
 }
@@ -326,7 +333,10 @@ func (d *desk) Record(ctx context.Context, refusals []work.Refusal) error {
 }
 
 func refusalFields(r *clerk.Refusal) []any {
-	return []any{&r.At, &r.Item, &r.Queue, &r.Verb, &r.Why, &r.Presented, &r.PresentedGrant, &r.PresentedOwner, &r.Newest, &r.NewestGrant, &r.NewestOwner}
+	return []any{
+		&r.At, &r.Item, &r.Queue, &r.Verb, &r.Why,
+		&r.Presented, &r.PresentedGrant, &r.PresentedOwner, &r.Newest, &r.NewestGrant, &r.NewestOwner,
+	}
 }
 
 // Marks reads the marks of dispatchers.

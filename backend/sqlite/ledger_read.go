@@ -114,7 +114,8 @@ func (l *Ledger) Effects(ctx context.Context, q work.EffectQuery) iter.Seq2[work
 			orphaned = now.UnixMicro()
 		}
 		err = l.looking(ctx, func(d *desk) (err error) {
-			effects, err = d.effects(ctx, text, string(q.Item), q.Queue, list(q.States), orphaned, string(last.Item), last.Generation, last.Name, n)
+			effects, err = d.effects(ctx, text, string(q.Item), q.Queue, list(q.States), orphaned,
+				string(last.Item), last.Generation, last.Name, n)
 			return err
 		})
 		if len(effects) > 0 {
@@ -167,7 +168,9 @@ func (l *Ledger) Stats(ctx context.Context, queue string) ([]work.Stats, error) 
 		defer rows.Close()
 		for rows.Next() {
 			var c clerk.Count
-			if err := rows.Scan(&c.Queue, &c.Kind, &c.State, &c.Later, &c.Lapsed, &c.N, &c.Oldest, &c.Heartbeat, &c.Progress); err != nil {
+			err := rows.Scan(&c.Queue, &c.Kind, &c.State, &c.Later, &c.Lapsed, &c.N,
+				&c.Oldest, &c.Heartbeat, &c.Progress)
+			if err != nil {
 				return err
 			}
 			counts.Add(c)
@@ -185,7 +188,9 @@ func (l *Ledger) Prune(ctx context.Context, r work.Retention, limit int) (work.P
 	if err != nil {
 		return work.Pruned{}, err
 	}
-	pruned, err := answer(ctx, l, func(ctx context.Context, d *desk) (work.Pruned, error) { return d.prune(ctx, r, limit) })
+	pruned, err := answer(ctx, l, func(ctx context.Context, d *desk) (work.Pruned, error) {
+		return d.prune(ctx, r, limit)
+	})
 	if err != nil {
 		return work.Pruned{}, store.Unknown(err)
 	}

@@ -52,7 +52,9 @@ func locate(path string, o *Options, mayMake bool) (file string, info fs.FileInf
 		return fmt.Errorf("%w store %s: %s", fence.ErrInvalid, path, fmt.Sprintf(format, args...))
 	}
 	if service, where := ground.SyncedBy(fsys.OS{}, path); service != "" {
-		return "", nil, refuse("%s copies the files there between machines (%s), while they change and one by one: two machines would hold a lease at once, and the copy of a database in use is no database; choose a folder that nothing copies", service, where)
+		return "", nil, refuse("%s copies the files there between machines (%s), while they change and one by one: "+
+			"two machines would hold a lease at once, and the copy of a database in use is no database; "+
+			"choose a folder that nothing copies", service, where)
 	}
 	folder, err := filepath.EvalSymlinks(filepath.Dir(path))
 	if err != nil {
@@ -85,17 +87,21 @@ func locate(path string, o *Options, mayMake bool) (file string, info fs.FileInf
 	case errors.Is(err, fs.ErrNotExist):
 		return "", nil, refuse("there is no such file")
 	case err != nil:
-		return "", nil, fmt.Errorf("store %s: %w; give this user the permission to read and write the file and its folder, or choose another", path, err)
+		return "", nil, fmt.Errorf("store %s: %w; give this user the permission to read and write the file and its "+
+			"folder, or choose another", path, err)
 	case info.IsDir():
 		return "", nil, refuse("it is a directory; name a file in it")
 	case !info.Mode().IsRegular():
 		return "", nil, refuse("it is not a regular file")
 	case links(info) > 1:
-		return "", nil, refuse("it has %d hard links, and SQLite keeps its journal beside one name: opened by two, it would be damaged; make it a file of its own", links(info))
+		return "", nil, refuse("it has %d hard links, and SQLite keeps its journal beside one name: opened by two, "+
+			"it would be damaged; make it a file of its own", links(info))
 	case isAbandoned(info):
 		return "", nil, abandoned(file)
 	case mountedAlone(file, folder):
-		return "", nil, refuse("the file is mounted by itself, without its folder, as containers do: its log would lie beside this name, and those who have the file under another would not see it and damage it; mount the folder")
+		return "", nil, refuse("the file is mounted by itself, without its folder, as containers do: " +
+			"its log would lie beside this name, and those who have the file under another would not see it " +
+			"and damage it; mount the folder")
 	}
 	return file, info, nil
 }
@@ -105,8 +111,10 @@ func unfit(m ground.Mount) string {
 	if m.Kind != ground.Network && m.Name != "fuse" && m.Name != "macfuse" && m.Name != "osxfuse" {
 		return ""
 	}
-	return fmt.Sprintf("it lies on a network or FUSE mount (%s), where SQLite's locks and shared memory do not hold between machines: two would hold a lease at once, and the file would be damaged; "+
-		"choose a local disk, or a store with a server. If only one machine ever opens it, network=allow in the URL takes it", m.Name)
+	return fmt.Sprintf("it lies on a network or FUSE mount (%s), where SQLite's locks and shared memory do not hold "+
+		"between machines: two would hold a lease at once, and the file would be damaged; "+
+		"choose a local disk, or a store with a server. "+
+		"If only one machine ever opens it, network=allow in the URL takes it", m.Name)
 }
 
 // made waits while another goroutine of this process makes a file.

@@ -75,9 +75,11 @@ func parse(kind string, u *url.URL) (*address, error) {
 		case name == "network" && values[0] == "allow":
 			a.options.AllowNetwork = true
 		case name == "columns":
-			return nil, fmt.Errorf("%w %s URL %q: it names columns in a table, which only a program that has the same Columns can open; raise the fence from there", fence.ErrInvalid, kind, store.Redact(u.String()))
+			return nil, fmt.Errorf("%w %s URL %q: it names columns in a table, which only a program that has the "+
+				"same Columns can open; raise the fence from there", fence.ErrInvalid, kind, store.Redact(u.String()))
 		case into == nil:
-			return nil, a.bad(fmt.Sprintf("parameter %s=%q is unknown; known are retention, lock_wait and network=allow", name, values[0]))
+			return nil, a.bad(fmt.Sprintf("parameter %s=%q is unknown; "+
+				"known are retention, lock_wait and network=allow", name, values[0]))
 		default:
 			if *into, err = time.ParseDuration(values[0]); err != nil || *into < time.Millisecond {
 				return nil, a.bad(fmt.Sprintf("%s %q is not a duration of a millisecond or more", name, values[0]))

@@ -104,7 +104,9 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[tenure.Record
 // page reads the next records of a listing. next is the key after which the
 // listing goes on, or "" at its end. Keys are ordered by their bytes, as in the
 // index.
-func (s *Store) page(ctx context.Context, prefix, last string) (records []tenure.Record, next string, damaged []error, err error) {
+func (s *Store) page(
+	ctx context.Context, prefix, last string,
+) (records []tenure.Record, next string, damaged []error, err error) {
 	err = s.reading(ctx, func(b *base) error {
 		records, next, damaged = nil, "", nil
 		rows, err := b.db.QueryContext(ctx, sqlList, prefix, last, page)

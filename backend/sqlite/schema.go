@@ -20,11 +20,13 @@ const applicationID = 0x43726674
 // nothing.
 func Schema() string {
 	var b strings.Builder
-	b.WriteString("-- Everything that Croft keeps in SQLite. It is made on first use; to make it by hand, in a new file or beside your own tables:\n" +
+	b.WriteString("-- Everything that Croft keeps in SQLite. It is made on first use; " +
+		"to make it by hand, in a new file or beside your own tables:\n" +
 		"--   croft schema sqlite | sqlite3 -bail FILE\n\n" +
 		"PRAGMA journal_mode = WAL;\n\nBEGIN IMMEDIATE;\n\n" + sqlPrepare + ";\n")
 	for _, m := range migrations() {
-		fmt.Fprintf(&b, "\n-- %s\n\n%s\n\nINSERT INTO croft_migration (version, name) VALUES (%d, '%s');\n", m.name, m.text, m.version, m.name)
+		fmt.Fprintf(&b, "\n-- %s\n\n%s\n\nINSERT INTO croft_migration (version, name) VALUES (%d, '%s');\n",
+			m.name, m.text, m.version, m.name)
 	}
 	b.WriteString("\nCOMMIT;\n")
 	return b.String()
@@ -73,12 +75,15 @@ func (b *base) setUp(ctx context.Context, conn *sql.Conn) error {
 	}
 	fresh := c.objects == 0 && c.application == 0
 	if b.own && !fresh && c.made == 0 && c.application != applicationID {
-		return fmt.Errorf("%w store %s: it is the database of another application (%d tables and indexes, application_id %#x) and has no leases; name a file of its own. "+
-			"To keep leases beside your tables, make theirs first: croft schema sqlite | sqlite3 -bail FILE", fence.ErrInvalid, b.name(), c.objects, c.application)
+		return fmt.Errorf("%w store %s: it is the database of another application (%d tables and indexes, "+
+			"application_id %#x) and has no leases; name a file of its own. "+
+			"To keep leases beside your tables, make theirs first: croft schema sqlite | sqlite3 -bail FILE",
+			fence.ErrInvalid, b.name(), c.objects, c.application)
 	}
 	if c.journal != "wal" {
 		if !b.own || !fresh && c.application != applicationID {
-			return fmt.Errorf("%w store %s: its journal_mode is %s; leases need wal, where readers and writers do not wait for each other: PRAGMA journal_mode = WAL, once", fence.ErrInvalid, b.name(), c.journal)
+			return fmt.Errorf("%w store %s: its journal_mode is %s; leases need wal, where readers and writers do "+
+				"not wait for each other: PRAGMA journal_mode = WAL, once", fence.ErrInvalid, b.name(), c.journal)
 		}
 		if err := b.beginWAL(ctx, conn); err != nil {
 			return err
@@ -98,7 +103,8 @@ func (b *base) beginWAL(ctx context.Context, conn *sql.Conn) error {
 		return err
 	}
 	if mode != "wal" {
-		return fmt.Errorf("%w store %s: SQLite cannot keep a write-ahead log there (journal_mode stays %s): its file system has no shared memory, or the file may not be written; choose a local disk",
+		return fmt.Errorf("%w store %s: SQLite cannot keep a write-ahead log there (journal_mode stays %s): its "+
+			"file system has no shared memory, or the file may not be written; choose a local disk",
 			fence.ErrInvalid, b.name(), mode)
 	}
 	return nil
@@ -154,6 +160,7 @@ func (b *base) migrateFrom(ctx context.Context, conn session, all []migration, f
 	if !b.own || !fresh {
 		return nil // the two settings below belong to the file's owner
 	}
-	_, err := conn.ExecContext(ctx, fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d", applicationID, len(all)))
+	_, err := conn.ExecContext(ctx,
+		fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d", applicationID, len(all)))
 	return err
 }

@@ -78,7 +78,8 @@ func (s *Store) vacuum(ctx context.Context, spare int) error {
 		if free <= spare {
 			break
 		}
-		if err := s.do(ctx, vacuumStep, func(x *transaction) { x.run(fmt.Sprintf("PRAGMA incremental_vacuum(%d)", vacuumStep)) }); err != nil {
+		step := fmt.Sprintf("PRAGMA incremental_vacuum(%d)", vacuumStep)
+		if err := s.do(ctx, vacuumStep, func(x *transaction) { x.run(step) }); err != nil {
 			return err
 		}
 	}
@@ -97,7 +98,8 @@ func (b *base) cutLog(ctx context.Context, lockWait time.Duration) error {
 		return err
 	}
 	_, err = emptyLog(ctx, conn, cutWait)
-	if _, failed := conn.ExecContext(context.WithoutCancel(ctx), fmt.Sprintf("PRAGMA busy_timeout = %d", lockWait.Milliseconds())); failed != nil {
+	restore := fmt.Sprintf("PRAGMA busy_timeout = %d", lockWait.Milliseconds())
+	if _, failed := conn.ExecContext(context.WithoutCancel(ctx), restore); failed != nil {
 		_ = conn.Raw(func(any) error { return sqldriver.ErrBadConn }) // the next user must be able to wait
 	}
 	return err

@@ -157,7 +157,8 @@ func (s *Store) gaveUp(ctx context.Context) error {
 	case b.held():
 		return fmt.Errorf("%w; store %s: %w: %s", over(ctx), b.name(), ErrBusy, b.holder())
 	case since != nil && time.Since(*since) > tooLong:
-		return fmt.Errorf("%w; store %s: a transaction has been on its way to the disk for %s: the disk hangs, or others keep it busy; look at it and at the system's log",
+		return fmt.Errorf("%w; store %s: a transaction has been on its way to the disk for %s: "+
+			"the disk hangs, or others keep it busy; look at it and at the system's log",
 			over(ctx), b.name(), time.Since(*since).Round(time.Millisecond))
 	}
 	return over(ctx)

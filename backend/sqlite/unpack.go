@@ -76,7 +76,8 @@ func (k *kept) repack() error {
 // damaged makes an error about a key's record. It must not match
 // fence.ErrInvalid, as err may, because the caller's input was good.
 func damaged(key string, err error) error {
-	return fmt.Errorf("%w: key %q: %s; delete its row from the table croft_lease if the key may be forgotten", ErrDamaged, key, err.Error())
+	return fmt.Errorf("%w: key %q: %s; delete its row from the table croft_lease if the key may be forgotten",
+		ErrDamaged, key, err.Error())
 }
 
 func unpackHead(key string, raw []byte) (kept, error) {
@@ -102,7 +103,8 @@ func unpackHead(key string, raw []byte) (kept, error) {
 	rec.Owner, rec.Instance = u.word(), u.word()
 	rec.State, rec.Cause, rec.Ended = tenure.State(u.word()), tenure.Cause(u.word()), tenure.End(u.word())
 	rec.Actor, rec.Note, rec.Progress = u.word(), u.word(), u.word()
-	rec.Renewed, rec.Deadline, rec.Succeeded, rec.HoldUntil, rec.ProgressAt = u.time(at), u.time(at), u.time(at), u.time(at), u.time(at)
+	rec.Renewed, rec.Deadline, rec.Succeeded = u.time(at), u.time(at), u.time(at)
+	rec.HoldUntil, rec.ProgressAt = u.time(at), u.time(at)
 	rec.TTL, rec.Every, rec.Terms = time.Duration(u.signed()), time.Duration(u.signed()), u.signed()
 	if n := u.count(tenure.MaxGuards); n > 0 {
 		rec.Guards = make([]string, n)

@@ -66,7 +66,8 @@ func (w *writer) setUp(ctx context.Context, o *Options) error {
 		return err
 	}
 	if synchronous < 2 {
-		return explained(fmt.Sprintf("store %s: synchronous stays %d on the store's connection, and must be FULL (2)", w.base.name(), synchronous))
+		return explained(fmt.Sprintf("store %s: synchronous stays %d on the store's connection, and must be FULL (2)",
+			w.base.name(), synchronous))
 	}
 	err := w.conn.Raw(func(raw any) error {
 		dc, ok := raw.(interface {
@@ -74,18 +75,24 @@ func (w *writer) setUp(ctx context.Context, o *Options) error {
 			sqldriver.ExecerContext
 		})
 		if !ok {
-			return explained(fmt.Sprintf("store %s: the driver's connection is a %T; use modernc.org/sqlite", w.base.name(), raw))
+			return explained(fmt.Sprintf("store %s: the driver's connection is a %T; use modernc.org/sqlite",
+				w.base.name(), raw))
 		}
 		for _, s := range []struct {
 			into *statement
 			text string
-		}{{&w.begin, o.begin}, {&w.commit, o.commit}, {&w.rollback, sqlRollback}, {&w.load, sqlLoad}, {&w.insert, sqlInsert}, {&w.update, sqlUpdate}, {&w.touch, sqlTouch}, {&w.data, sqlDataVersion}} {
+		}{
+			{&w.begin, o.begin}, {&w.commit, o.commit}, {&w.rollback, sqlRollback},
+			{&w.load, sqlLoad}, {&w.insert, sqlInsert}, {&w.update, sqlUpdate},
+			{&w.touch, sqlTouch}, {&w.data, sqlDataVersion},
+		} {
 			prepared, err := dc.PrepareContext(ctx, s.text)
 			if err != nil {
 				return err
 			}
 			if *s.into, ok = prepared.(statement); !ok {
-				return explained(fmt.Sprintf("store %s: the driver's statements are %T; use modernc.org/sqlite", w.base.name(), prepared))
+				return explained(fmt.Sprintf("store %s: the driver's statements are %T; use modernc.org/sqlite",
+					w.base.name(), prepared))
 			}
 		}
 		return nil
@@ -106,7 +113,8 @@ func (w *writer) setUp(ctx context.Context, o *Options) error {
 func (w *writer) emptyLog(ctx context.Context, wait time.Duration) error {
 	done, err := emptyLog(ctx, w.conn, wait)
 	if err == nil && !done {
-		return fmt.Errorf("store %s: %w: a flush of its log has failed, and the log cannot be emptied while others use it: %s", w.base.name(), ErrBusy, w.base.readers())
+		return fmt.Errorf("store %s: %w: a flush of its log has failed, "+
+			"and the log cannot be emptied while others use it: %s", w.base.name(), ErrBusy, w.base.readers())
 	}
 	return err
 }
@@ -200,7 +208,8 @@ func (s *Store) enter(w *writer, t *task) error {
 			}
 		}
 		if wait := s.options.LockWait; time.Since(since) >= wait {
-			return fmt.Errorf("store %s: %w for more than %s: %s: %w", w.base.name(), ErrBusy, wait, w.base.holder(), err)
+			return fmt.Errorf("store %s: %w for more than %s: %s: %w",
+				w.base.name(), ErrBusy, wait, w.base.holder(), err)
 		}
 		if t.ctx.Err() != nil {
 			return fmt.Errorf("%w; store %s: %w: %s%w", over(t.ctx), w.base.name(), ErrBusy, w.base.holder(), errGaveUp)
