@@ -473,7 +473,7 @@ for i = 2, #KEYS do
 end
 
 -- A replica must not answer: its records may be old. It refuses every write, so
--- make one that changes nothing, and return the refusal.
+-- try to write without changing anything, and return the refusal.
 if not wrote then
   local done = redis.pcall('ZREM', index, '')
   if type(done) == 'table' and not string.find(done.err, 'WRONGTYPE', 1, true) then return done end

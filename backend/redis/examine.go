@@ -13,7 +13,8 @@ import (
 	"github.com/croft-dev/croft/store"
 )
 
-// Examine tells how fit the server is to keep leases: `croft doctor` prints it. What the server does not let this user see is said, too.
+// Examine checks whether the server is fit to keep leases. `croft doctor`
+// prints the findings. They also name settings that this user may not see.
 func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, err
@@ -29,7 +30,7 @@ func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 	})
 }
 
-// examination is what a server says of itself.
+// examination holds what a server says about itself.
 type examination struct {
 	ctx    context.Context
 	client goredis.UniversalClient
@@ -38,7 +39,8 @@ type examination struct {
 	hidden error // why the configuration cannot be seen
 }
 
-// ask reads what all findings are made of. On a cluster one node speaks for all.
+// ask reads the server's information and configuration. On a cluster it asks
+// one node.
 func (e *examination) ask() error {
 	text, err := e.client.Info(e.ctx).Result()
 	if err != nil {
@@ -54,12 +56,12 @@ func (e *examination) ask() error {
 	for _, name := range []string{"maxmemory-policy", "appendonly", "appendfsync", "save", "min-replicas-to-write"} {
 		values, err := e.client.ConfigGet(e.ctx, name).Result()
 		if err != nil {
-			e.hidden = err // managed services keep CONFIG to themselves
+			e.hidden = err // managed services forbid CONFIG
 			break
 		}
 		e.config[name] = values[name]
 	}
-	// INFO says these two to everybody.
+	// INFO has these two for every user.
 	if policy := e.info["maxmemory_policy"]; policy != "" {
 		e.config["maxmemory-policy"] = policy
 	}
@@ -91,7 +93,7 @@ func (e *examination) version() store.Finding {
 	return found("version", store.OK, "Redis "+version, "")
 }
 
-// script tries what leases need, on a key that leaves at once.
+// script runs the script that reads records, on a key that nobody uses.
 func (e *examination) script(s *Store) store.Finding {
 	c := newCall(s.read, goredis.NewStringSliceCmd, 1, 3)
 	c.args = append(c.args, s.names.record("croft.doctor/probe"), "", 0, false)
@@ -139,7 +141,7 @@ func (e *examination) clock() store.Finding {
 	}
 	offset := now.Sub(before.Add(took / 2))
 	seen := fmt.Sprintf("the server's clock and this machine's differ by %s", offset.Round(time.Millisecond))
-	if offset.Abs() > time.Second+took { // more than the asking can account for
+	if offset.Abs() > time.Second+took { // more than the duration of the call explains
 		return found("clock", store.Warn, seen, "leases go by the server's clock and are not harmed, but a failover to a server whose clock is behind weakens the order of tokens: run NTP on all servers")
 	}
 	return found("clock", store.OK, seen, "")
