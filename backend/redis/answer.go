@@ -24,8 +24,10 @@ type verdict byte
 // refusals maps outcomes to the law's reasons. Capital letters say that the
 // store has also been put into the line of waiters.
 var refusals = map[verdict]tenure.Why{
-	'h': tenure.WhyHeld, 'H': tenure.WhyHeld, 'r': tenure.WhyReserved, 'R': tenure.WhyReserved, 'o': tenure.WhyHold, 'p': tenure.WhyPeriod,
-	'l': tenure.WhyReleased, 'e': tenure.WhyExpired, 's': tenure.WhySuperseded, 't': tenure.WhyTakenOver, 'u': tenure.WhyUnknown,
+	'h': tenure.WhyHeld, 'H': tenure.WhyHeld, 'r': tenure.WhyReserved, 'R': tenure.WhyReserved,
+	'o': tenure.WhyHold, 'p': tenure.WhyPeriod,
+	'l': tenure.WhyReleased, 'e': tenure.WhyExpired, 's': tenure.WhySuperseded,
+	't': tenure.WhyTakenOver, 'u': tenure.WhyUnknown,
 }
 
 const (
@@ -71,14 +73,17 @@ func (p *packed) answer(req *tenure.Request, now time.Time, a *store.Answer) ver
 	case tenure.WhyHold:
 		a.Err = &tenure.HeldError{Record: rec, Why: why, Until: rec.HoldUntil, Now: now}
 	case tenure.WhyPeriod:
-		a.Err = &tenure.HeldError{Record: rec, Why: why, Until: rec.Succeeded.Add(req.Every.Truncate(time.Microsecond) / 2), Now: now}
+		until := rec.Succeeded.Add(req.Every.Truncate(time.Microsecond) / 2)
+		a.Err = &tenure.HeldError{Record: rec, Why: why, Until: until, Now: now}
 	case "":
 		switch said {
 		case done:
 		case secretUsed:
-			a.Err = fmt.Errorf("%w secret: it has been used for another request on %q; make a new one for each", fence.ErrInvalid, req.Key)
+			a.Err = fmt.Errorf("%w secret: it has been used for another request on %q; make a new one for each",
+				fence.ErrInvalid, req.Key)
 		case noTokens:
-			a.Err = fmt.Errorf("%w token: tokens end at %d and the store's clock, now %s, has been far ahead; delete the key's record from the store", fence.ErrInvalid, fence.MaxToken, now.Format(time.RFC3339))
+			a.Err = fmt.Errorf("%w token: tokens end at %d and the store's clock, now %s, has been far ahead; "+
+				"delete the key's record from the store", fence.ErrInvalid, fence.MaxToken, now.Format(time.RFC3339))
 		default:
 			*a = store.Answer{Err: store.Unknown(errReply)}
 		}

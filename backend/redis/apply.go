@@ -66,7 +66,8 @@ func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.An
 		for _, c := range chunks {
 			for _, i := range c.indexes {
 				answers[i] = got[i]
-				if err := got[i].Err; ctx.Err() != nil && errors.Is(err, store.ErrUnknown) && !errors.Is(err, ctx.Err()) {
+				err := got[i].Err
+				if ctx.Err() != nil && errors.Is(err, store.ErrUnknown) && !errors.Is(err, ctx.Err()) {
 					answers[i].Err = store.Unknown(fmt.Errorf("%w: %w", over(ctx), err))
 				}
 			}
@@ -118,7 +119,9 @@ func unanswered(answers []store.Answer, waves [][]*chunk, err error) []store.Ans
 
 // send carries out the chunks of one wave, and returns those that Redis has not
 // answered. If once is set, the client does not try again by itself.
-func (s *Store) send(ctx context.Context, once bool, chunks []*chunk, requests []tenure.Request, answers []store.Answer) (left []*chunk) {
+func (s *Store) send(
+	ctx context.Context, once bool, chunks []*chunk, requests []tenure.Request, answers []store.Answer,
+) (left []*chunk) {
 	began := time.Now()
 	calls := make([]*call[*goredis.StringCmd], len(chunks))
 	for n, c := range chunks {
@@ -226,7 +229,8 @@ func (s *Store) confirmed(ctx context.Context, c *call[*goredis.StringCmd]) erro
 		return explain(err)
 	}
 	if n < s.wait {
-		return fmt.Errorf("redis: %d of %d replicas have confirmed it within %s; ask again, and see whether they keep up", n, s.wait, s.waitFor)
+		return fmt.Errorf("redis: %d of %d replicas have confirmed it within %s; "+
+			"ask again, and see whether they keep up", n, s.wait, s.waitFor)
 	}
 	return nil
 }

@@ -75,12 +75,16 @@ func OpenGuard(client goredis.UniversalClient, key string, o *GuardOptions) (*Gu
 	if err := unfit(client); err != nil {
 		return nil, fmt.Errorf("%w client: %w", fence.ErrInvalid, err)
 	}
-	g := &Guard{client: client, key: key, mark: o.Mark, most: o.MaxContent, lua: guardScript(), target: targetOf(client, key)}
+	g := &Guard{
+		client: client, key: key, mark: o.Mark, most: o.MaxContent,
+		lua: guardScript(), target: targetOf(client, key),
+	}
 	if g.mark == "" {
 		g.mark = markOf(key)
 	}
 	if g.mark == key {
-		return nil, fmt.Errorf("%w target: %q cannot be the mark of itself; choose another key for the mark", fence.ErrInvalid, key)
+		return nil, fmt.Errorf("%w target: %q cannot be the mark of itself; choose another key for the mark",
+			fence.ErrInvalid, key)
 	}
 	if g.most <= 0 {
 		g.most = defaultMaxContent
@@ -132,7 +136,8 @@ func init() {
 // openGuardURL opens the guard of redis://host:port/db#key.
 func openGuardURL(_ context.Context, u *url.URL) (guard.Guard, error) {
 	bad := func(format string, args ...any) (guard.Guard, error) {
-		return nil, fmt.Errorf("%w target %q: %s", fence.ErrInvalid, store.Redact(u.String()), fmt.Sprintf(format, args...))
+		return nil, fmt.Errorf("%w target %q: %s",
+			fence.ErrInvalid, store.Redact(u.String()), fmt.Sprintf(format, args...))
 	}
 	if u.Fragment == "" {
 		return bad("it names no key; write %s://HOST:PORT/DB#KEY", u.Scheme)
@@ -257,7 +262,8 @@ func (g *Guard) tooLong(ctx context.Context, names []string) (bool, error) {
 var ErrMarkDamaged = errors.New("the mark is damaged")
 
 func (g *Guard) damaged(how string) error {
-	return fmt.Errorf("%w: %s %s; once no old writer lives, delete it and raise the fence with the present owner's stamp", ErrMarkDamaged, g.mark, how)
+	return fmt.Errorf("%w: %s %s; once no old writer lives, delete it "+
+		"and raise the fence with the present owner's stamp", ErrMarkDamaged, g.mark, how)
 }
 
 // explain turns an error of Redis into one of the guard. Only the first command

@@ -34,7 +34,8 @@ type CommandError struct {
 }
 
 func (e *CommandError) Error() string {
-	return fmt.Sprintf("redis: command %d of the write, %s, failed: %v; those before it have taken effect", e.Index+1, e.Command, e.Err)
+	return fmt.Sprintf("redis: command %d of the write, %s, failed: %v; those before it have taken effect",
+		e.Index+1, e.Command, e.Err)
 }
 
 // Unwrap returns the error of Redis.
@@ -69,7 +70,8 @@ func (g *Guard) Write(ctx context.Context, stamp fence.Stamp, r io.Reader) (guar
 		return guard.Receipt{}, err
 	}
 	if int64(len(content)) > g.most {
-		return guard.Receipt{}, fmt.Errorf("%w content: it is longer than %d bytes; raise GuardOptions.MaxContent, or keep it in a file or an object store", fence.ErrInvalid, g.most)
+		return guard.Receipt{}, fmt.Errorf("%w content: it is longer than %d bytes; raise GuardOptions.MaxContent, "+
+			"or keep it in a file or an object store", fence.ErrInvalid, g.most)
 	}
 	out, err := g.change(ctx, "write", stamp, []Command{{"SET", g.key, content}})
 	if err != nil {
@@ -112,13 +114,15 @@ func (g *Guard) Reset(ctx context.Context, floor fence.Token, actor, note string
 			return from, err
 		}
 		out, err := g.run(ctx, []any{
-			"reset", from.Key, actor, note, int64(from.Token), string(from.Grant), strconv.FormatUint(from.Seq, 10), int64(to.Token),
+			"reset", from.Key, actor, note,
+			int64(from.Token), string(from.Grant), strconv.FormatUint(from.Seq, 10), int64(to.Token),
 		})
 		if err != nil || out.admitted {
 			return out.mark, err
 		}
 	}
-	return fence.Mark{}, fmt.Errorf("%w: somebody moves the mark of %s again and again; nothing was changed", guard.ErrBusy, g.target)
+	return fence.Mark{}, fmt.Errorf("%w: somebody moves the mark of %s again and again; nothing was changed",
+		guard.ErrBusy, g.target)
 }
 
 // resets is how often Reset tries while others move the mark.
@@ -144,7 +148,8 @@ func (g *Guard) change(ctx context.Context, act string, stamp fence.Stamp, comma
 			return outcome{}, fmt.Errorf("%w command %d: it is empty", fence.ErrInvalid, i+1)
 		}
 		if len(c) > mostWords {
-			return outcome{}, fmt.Errorf("%w command %d: it has %d words, a script takes at most %d; divide it", fence.ErrInvalid, i+1, len(c), mostWords)
+			return outcome{}, fmt.Errorf("%w command %d: it has %d words, a script takes at most %d; divide it",
+				fence.ErrInvalid, i+1, len(c), mostWords)
 		}
 		args = append(append(args, len(c)), c...)
 	}
@@ -190,7 +195,8 @@ func (g *Guard) run(ctx context.Context, args []any) (outcome, error) {
 		return outcome{}, g.explain(err)
 	}
 	if len(values) < 6 {
-		return outcome{}, store.Unknown(fmt.Errorf("redis: a script returned %d values; is a proxy between that changes replies?", len(values)))
+		return outcome{}, store.Unknown(fmt.Errorf("redis: a script returned %d values; "+
+			"is a proxy between that changes replies?", len(values)))
 	}
 	texts := make([]string, len(values))
 	for i, v := range values {

@@ -164,13 +164,15 @@ func (s *Store) keys(ctx context.Context, prefix string) (read sound[string], er
 		var more, next []string
 		for i, page := range pages {
 			if page[0] == "!" {
-				read.damaged = append(read.damaged, fmt.Errorf("%w: the index %.200q is none; delete it from Redis", ErrDamaged, indexes[i]))
+				read.damaged = append(read.damaged, fmt.Errorf("%w: the index %.200q is none; delete it from Redis",
+					ErrDamaged, indexes[i]))
 				continue
 			}
 			for _, key := range page[1:] {
 				// Another program may have written to the index. Skip keys that
 				// no store lists there.
-				if strings.HasPrefix(key, prefix) && fence.CheckKey(key) == nil && s.names.index(fence.Namespace(key)) == indexes[i] {
+				if strings.HasPrefix(key, prefix) && fence.CheckKey(key) == nil &&
+					s.names.index(fence.Namespace(key)) == indexes[i] {
 					read.found = append(read.found, key)
 				}
 			}
@@ -223,7 +225,9 @@ func (s *Store) indexes(ctx context.Context, start string) ([]string, error) {
 	}
 	var err error
 	if cluster, ok := s.client.(*goredis.ClusterClient); ok {
-		err = cluster.ForEachMaster(ctx, func(ctx context.Context, node *goredis.Client) error { return scan(ctx, node) })
+		err = cluster.ForEachMaster(ctx, func(ctx context.Context, node *goredis.Client) error {
+			return scan(ctx, node)
+		})
 	} else {
 		err = scan(ctx, s.client)
 	}

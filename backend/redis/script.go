@@ -189,7 +189,9 @@ func over(ctx context.Context) error {
 }
 
 // noRight is the advice for a user without the necessary permissions.
-const noRight = "this user needs the commands eval, evalsha, time, hget, hmget, hset, hdel, del, pexpireat, pttl, zadd, zrem, zscan, zrangebyscore, zrevrange, publish, pubsub, subscribe, unsubscribe, ping and scan, on keys and channels that begin with the store's prefix"
+const noRight = "this user needs the commands eval, evalsha, time, hget, hmget, hset, hdel, del, pexpireat, pttl, " +
+	"zadd, zrem, zscan, zrangebyscore, zrevrange, publish, pubsub, subscribe, unsubscribe, ping and scan, " +
+	"on keys and channels that begin with the store's prefix"
 
 // advice says what to do about errors of Redis, by the words they begin with.
 var advice = []struct{ code, meaning string }{

@@ -122,7 +122,8 @@ func init() {
 // openURL opens a store with a client of its own.
 func openURL(_ context.Context, u *url.URL) (store.Store, error) {
 	bad := func(format string, args ...any) (store.Store, error) {
-		return nil, fmt.Errorf("%w store URL %q: %s", fence.ErrInvalid, store.Redact(u.String()), fmt.Sprintf(format, args...))
+		return nil, fmt.Errorf("%w store URL %q: %s",
+			fence.ErrInvalid, store.Redact(u.String()), fmt.Sprintf(format, args...))
 	}
 	if u.Fragment != "" {
 		return bad("what follows # names a guarded value, a store has none")
@@ -162,7 +163,8 @@ func splitQuery(u *url.URL) (rest *url.URL, mine url.Values, err error) {
 		return nil, nil, errors.New("what follows the question mark cannot be read")
 	}
 	if query.Has("skip_verify") { // go-redis would trust any server
-		return nil, nil, errors.New("skip_verify is not taken: without it the password goes to whoever answers; add the server's CA to those of this machine, or name its file in SSL_CERT_FILE")
+		return nil, nil, errors.New("skip_verify is not taken: without it the password goes to whoever answers; " +
+			"add the server's CA to those of this machine, or name its file in SSL_CERT_FILE")
 	}
 	mine = url.Values{}
 	for _, name := range own {
@@ -230,7 +232,8 @@ func (s *Store) Close() error {
 }
 
 // errRing is why a Ring is refused.
-var errRing = errors.New("redis: a Ring gives a key to another server as soon as its own is slow to answer, and that one knows nothing of it; use a client of one server, of Sentinel or of a cluster")
+var errRing = errors.New("redis: a Ring gives a key to another server as soon as its own is slow to answer, " +
+	"and that one knows nothing of it; use a client of one server, of Sentinel or of a cluster")
 
 // unfit returns why leases and marks cannot be kept with a client, or nil.
 func unfit(client goredis.UniversalClient) error {
