@@ -7,7 +7,8 @@ import (
 	"github.com/croft-dev/croft/store/storetest"
 )
 
-// flaws are ways to get the script wrong, each with the behaviour of a store in which the suite has to notice it.
+// flaws are ways to break the script. Each has the part of the suite that must
+// notice it.
 var flaws = []struct{ name, group, place, change string }{
 	{"anybody releases", "transitions", "    if mine and alive then\n      outcome, changes, state", "    if alive then\n      outcome, changes, state"},
 	{"anybody renews", "transitions", "if mine and state == HELD and", "if record and state == HELD and"},
@@ -34,7 +35,7 @@ var flaws = []struct{ name, group, place, change string }{
 	{"grants are announced as operators' acts", "acts", "if tells and verb >= TAKEOVER then\n", "if true then\n"},
 }
 
-// TestScriptsBrokenOnPurposeAreCaught by the suite that the script passes.
+// TestScriptsBrokenOnPurposeAreCaught runs the suite on broken scripts.
 func TestScriptsBrokenOnPurposeAreCaught(t *testing.T) {
 	t.Parallel()
 	for _, f := range flaws {
@@ -48,7 +49,7 @@ func TestScriptsBrokenOnPurposeAreCaught(t *testing.T) {
 				}
 				tb.Cleanup(func() { caught = tb.Failed() })
 				h := place(tb, lua)
-				h.Patience = turns.Grace // nobody waits long for a wake-up that does not come
+				h.Patience = turns.Grace // do not wait long for a wake-up that does not come
 				return h
 			}, f.group)
 			if len(failures) == 0 {
