@@ -25,11 +25,11 @@ type base struct {
 	path string // the path by which it was opened; "" if that is not known
 	file string // the file that the path led to
 	info fs.FileInfo
-	// company identifies the files beside the database, as the connection stays
-	// has opened them. Both are nil in a pool of the caller's.
-	company company
-	stays   *sql.Conn
-	looked  atomic.Int64 // when cutOff last compared the company, in nanoseconds since 1970
+	// sideFiles are the files beside the database that the connection pinned
+	// has open. Both fields are nil in a pool of the caller's.
+	sideFiles sideFiles
+	pinned    *sql.Conn
+	looked    atomic.Int64 // when sideFilesReplaced last looked, in nanoseconds since 1970
 }
 
 // setupWait limits how long opening a database waits for other processes. Of
@@ -49,7 +49,7 @@ func openBase(ctx context.Context, path string, o *Options) (*base, error) {
 	b := &base{db: db, own: true, path: path, file: file, info: info}
 	err = b.prepare(ctx)
 	if err == nil {
-		err = b.stay(ctx)
+		err = b.pin(ctx)
 	}
 	if err != nil {
 		_ = db.Close()
@@ -76,7 +76,7 @@ func connections(file string, lockWait time.Duration) (*sql.DB, error) {
 		return nil, fmt.Errorf("store %s: %w", file, err)
 	}
 	db := sql.OpenDB(c)
-	db.SetMaxOpenConns(9) // one stays, one writes, one watches, the others read
+	db.SetMaxOpenConns(9) // one is pinned, one writes, one watches, the others read
 	db.SetMaxIdleConns(4)
 	return db, nil
 }
@@ -152,7 +152,7 @@ func (b *base) close() error {
 	if !b.own {
 		return nil
 	}
-	return errors.Join(b.stays.Close(), b.db.Close())
+	return errors.Join(b.pinned.Close(), b.db.Close())
 }
 
 // patiently calls do again and again while SQLite says that the file is locked,

@@ -133,7 +133,7 @@ func (l *Ledger) transact(ctx context.Context, do func(ctx context.Context, d *d
 		if err != nil {
 			return err
 		}
-		err = l.store.apart(b, b.company) // before anything is damaged
+		err = l.store.checkSideFiles(b, b.sideFiles) // before anything is damaged
 		if err == nil {
 			err = do(ctx, &desk{ledger: l, session: conn})
 		}

@@ -157,7 +157,7 @@ func (s *Store) database(ctx context.Context) (*base, error) {
 	b := s.base
 	s.mu.Unlock()
 	if b != nil && !b.moved() {
-		return b, s.apart(b, b.company)
+		return b, s.checkSideFiles(b, b.sideFiles)
 	}
 	select {
 	case s.opening <- struct{}{}:
@@ -171,7 +171,7 @@ func (s *Store) database(ctx context.Context) (*base, error) {
 	b = s.base
 	s.mu.Unlock()
 	if b != nil && !b.moved() {
-		return b, s.apart(b, b.company) // another goroutine has opened it
+		return b, s.checkSideFiles(b, b.sideFiles) // another goroutine has opened it
 	}
 	s.forget(b)
 	b, err := s.open(ctx)
@@ -270,8 +270,8 @@ func (s *Store) Close() error {
 		if s.base == nil {
 			return
 		}
-		s.base.looked.Store(0) // cutOff must look now
-		if s.base.cutOff(s.base.company) {
+		s.base.looked.Store(0) // sideFilesReplaced must look now
+		if s.base.sideFilesReplaced(s.base.sideFiles) {
 			failed = s.base.abandon()
 			return
 		}

@@ -232,7 +232,7 @@ func (s *Store) carryOut(w *writer, tasks []*task) ([]*task, error) {
 		s.inside.Store(&began)
 		defer s.inside.Store(nil)
 		tasks = s.gather(tasks)
-		if err := s.apart(w.base, w.company); err != nil { // writing would damage the file
+		if err := s.checkSideFiles(w.base, w.sideFiles); err != nil { // writing would damage the file
 			x.forget()
 			_ = w.exec(w.rollback)
 			return err

@@ -212,7 +212,7 @@ func (w *watches) lookOut() bool {
 			}
 			next = max(next, pollShare*time.Since(began))
 		}
-		if err != nil || b.moved() || s.apart(b, b.company) != nil {
+		if err != nil || b.moved() || s.checkSideFiles(b, b.sideFiles) != nil {
 			return false
 		}
 		tick.Reset(next)

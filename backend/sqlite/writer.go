@@ -18,9 +18,9 @@ import (
 // database/sql cannot replace it unnoticed. They are never interrupted, because
 // the outcome of an interrupted commit would be unknown.
 type writer struct {
-	conn    *sql.Conn
-	base    *base
-	company company // that of the base, or, if it has none, of this connection
+	conn      *sql.Conn
+	base      *base
+	sideFiles sideFiles // that of the base, or, if it has none, of this connection
 
 	begin, commit, rollback statement
 	load, insert, update    statement
@@ -45,13 +45,13 @@ func newWriter(ctx context.Context, b *base, o *Options) (*writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &writer{conn: conn, base: b, company: b.company}
+	w := &writer{conn: conn, base: b, sideFiles: b.sideFiles}
 	if err := w.setUp(ctx, o); err != nil {
 		w.discard()
 		return nil, err
 	}
-	if w.company == nil {
-		w.company = b.lookAround()
+	if w.sideFiles == nil {
+		w.sideFiles = b.readSideFiles()
 	}
 	return w, nil
 }

@@ -16,10 +16,10 @@ import (
 // somebody has replaced the files, the process may go on for this long.
 const lookEvery = 10 * time.Millisecond
 
-// stay opens a connection and keeps it until the base is closed. While it is
+// pin opens a connection and keeps it until the base is closed. While it is
 // open, no process that keeps to SQLite's rules removes the log or the shared
 // memory.
-func (b *base) stay(ctx context.Context) error {
+func (b *base) pin(ctx context.Context) error {
 	conn, err := b.db.Conn(ctx)
 	if err != nil {
 		return err
@@ -27,16 +27,16 @@ func (b *base) stay(ctx context.Context) error {
 	if _, err := dataVersion(ctx, conn); err != nil { // it opens the files
 		return b.explain(ctx, errors.Join(err, conn.Close()))
 	}
-	b.company, b.stays = b.lookAround(), conn
+	b.sideFiles, b.pinned = b.readSideFiles(), conn
 	return nil
 }
 
-// company identifies the log and the shared memory beside a file. SQLite finds
-// both by their names. An entry is nil if there was no such file. A nil company
-// means that nothing is known.
-type company []fs.FileInfo
+// sideFiles identifies the log and the shared memory beside a file. SQLite
+// finds both by their names. An entry is nil if there was no such file. A nil
+// sideFiles means that nothing is known.
+type sideFiles []fs.FileInfo
 
-func (b *base) lookAround() (c company) {
+func (b *base) readSideFiles() (c sideFiles) {
 	for _, beside := range []string{"-wal", "-shm"} {
 		info, err := os.Lstat(b.file + beside)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -49,16 +49,16 @@ func (b *base) lookAround() (c company) {
 	return c
 }
 
-// cutOff reports whether the log or the shared memory that is open here has
-// been removed or replaced, so that other processes use another one. It checks
-// at most once in lookEvery, and reports false in between.
-func (b *base) cutOff(c company) bool {
+// sideFilesReplaced reports whether the log or the shared memory that is open
+// here has been removed or replaced, so that other processes use another one.
+// It checks at most once in lookEvery, and reports false in between.
+func (b *base) sideFilesReplaced(c sideFiles) bool {
 	at := time.Now().UnixNano()
 	if since := at - b.looked.Load(); c == nil || since >= 0 && since < int64(lookEvery) {
 		return false
 	}
 	b.looked.Store(at)
-	now := b.lookAround()
+	now := b.readSideFiles()
 	for i := range now {
 		if c[i] != nil && (now[i] == nil || !os.SameFile(c[i], now[i])) {
 			return !b.moved() // they may move together with the file
@@ -67,11 +67,11 @@ func (b *base) cutOff(c company) bool {
 	return false
 }
 
-// cutOffs lists the files that this process must never open or close again. A
-// connection may still have the old log and shared memory open, and SQLite
-// would share them with every new connection. Closing the last connection would
-// copy the old log over newer data.
-var cutOffs struct {
+// abandonedFiles lists the files that this process must never open or close
+// again. A connection may still have the old log and shared memory open, and
+// SQLite would share them with every new connection. Closing the last
+// connection would copy the old log over newer data.
+var abandonedFiles struct {
 	mu    sync.Mutex
 	files []fs.FileInfo
 }
@@ -79,17 +79,17 @@ var cutOffs struct {
 // abandon stops using the file for good, without closing it. It returns the
 // error that tells the caller so.
 func (b *base) abandon() error {
-	cutOffs.mu.Lock()
-	defer cutOffs.mu.Unlock()
-	cutOffs.files = append(cutOffs.files, b.info)
+	abandonedFiles.mu.Lock()
+	defer abandonedFiles.mu.Unlock()
+	abandonedFiles.files = append(abandonedFiles.files, b.info)
 	return abandoned(b.name())
 }
 
 // isAbandoned reports whether this process has abandoned the file.
 func isAbandoned(info fs.FileInfo) bool {
-	cutOffs.mu.Lock()
-	defer cutOffs.mu.Unlock()
-	return slices.ContainsFunc(cutOffs.files, func(f fs.FileInfo) bool { return os.SameFile(f, info) })
+	abandonedFiles.mu.Lock()
+	defer abandonedFiles.mu.Unlock()
+	return slices.ContainsFunc(abandonedFiles.files, func(f fs.FileInfo) bool { return os.SameFile(f, info) })
 }
 
 func abandoned(file string) error {
@@ -109,10 +109,10 @@ func (s *Store) gone(b *base) error {
 		"nobody else sees what was written there; ask again", b.name()))
 }
 
-// apart returns an error if other processes use another log or shared memory
-// than c, and nil otherwise. On an error it also abandons the file.
-func (s *Store) apart(b *base, c company) error {
-	if !b.cutOff(c) {
+// checkSideFiles returns an error if other processes use another log or shared
+// memory than c, and nil otherwise. On an error it also abandons the file.
+func (s *Store) checkSideFiles(b *base, c sideFiles) error {
+	if !b.sideFilesReplaced(c) {
 		return nil
 	}
 	s.mu.Lock()
