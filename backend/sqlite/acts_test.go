@@ -57,7 +57,7 @@ func TestNothingLooksForActsWhileNobodyListens(t *testing.T) {
 	looking := func() (keys []string, looks bool) {
 		st.watch.mu.Lock()
 		defer st.watch.mu.Unlock()
-		return slices.Collect(maps.Keys(st.watch.keys)), st.watch.looking
+		return slices.Collect(maps.Keys(st.watch.keys)), st.watch.polling
 	}
 	for range 3 {
 		ctx, cancel := context.WithCancel(t.Context())

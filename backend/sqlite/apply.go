@@ -105,7 +105,7 @@ func (x *transaction) apply(req *tenure.Request) store.Answer {
 	if e.damage != nil {
 		return store.Answer{Err: store.Unknown(e.damage)}
 	}
-	before := handsOf(&e.head)
+	before := ownershipOf(&e.head)
 	changed, refused, err := e.decide(req, x.now)
 	switch {
 	case err != nil:
@@ -117,7 +117,7 @@ func (x *transaction) apply(req *tenure.Request) store.Answer {
 			e.dirty = true
 			x.dirty = append(x.dirty, e)
 		}
-		e.passing = e.passing || handsOf(&e.head) != before
+		e.passing = e.passing || ownershipOf(&e.head) != before
 		if req.Verb.ByHand() {
 			x.acts = append(x.acts, req.Key)
 		}
@@ -251,12 +251,14 @@ func (x *transaction) run(text string, args ...int64) (affected int64) {
 	return affected
 }
 
-// hands identifies the present ownership of a key. Waiters are woken when it
-// changes. Renewals and progress reports do not change it.
-type hands struct {
+// ownership identifies the present ownership of a key. Waiters are woken when
+// it changes. Renewals and progress reports do not change it.
+type ownership struct {
 	token int64
 	state tenure.State
 	ended tenure.End
 }
 
-func handsOf(rec *tenure.Record) hands { return hands{int64(rec.Token), rec.State, rec.Ended} }
+func ownershipOf(rec *tenure.Record) ownership {
+	return ownership{int64(rec.Token), rec.State, rec.Ended}
+}

@@ -90,7 +90,7 @@ func adoptBase(ctx context.Context, db *sql.DB, o *Options) (*base, error) {
 	}
 	// If many new connections set journal_mode on a new file at once, SQLite
 	// tells some of them that the file is locked.
-	if err := patiently(ctx, setupWait, func() error { return b.find(ctx) }); err != nil {
+	if err := retryBusy(ctx, setupWait, func() error { return b.find(ctx) }); err != nil {
 		return nil, b.explain(ctx, err)
 	}
 	if b.file == "" {
@@ -155,9 +155,9 @@ func (b *base) close() error {
 	return errors.Join(b.pinned.Close(), b.db.Close())
 }
 
-// patiently calls do again and again while SQLite says that the file is locked,
+// retryBusy calls do again and again while SQLite says that the file is locked,
 // until wait has passed or ctx ends.
-func patiently(ctx context.Context, wait time.Duration, do func() error) error {
+func retryBusy(ctx context.Context, wait time.Duration, do func() error) error {
 	end := time.Now().Add(wait)
 	for try := 0; ; try++ {
 		err := do()

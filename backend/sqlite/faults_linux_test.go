@@ -87,7 +87,7 @@ func TestAfterAFlushThatFailedTheLogIsEmptied(t *testing.T) {
 	must(t, err)
 	var n int
 	must(t, tx.QueryRow("SELECT count(*) FROM croft_lease").Scan(&n))
-	err = st.do(t.Context(), 1, func(x *transaction) { st.doubtful, x.err = true, errors.New("as if the flush had failed") })
+	err = st.do(t.Context(), 1, func(x *transaction) { st.flushFailed, x.err = true, errors.New("as if the flush had failed") })
 	if err == nil {
 		t.Fatal("a transaction that failed has not")
 	}
@@ -99,7 +99,7 @@ func TestAfterAFlushThatFailedTheLogIsEmptied(t *testing.T) {
 	if info, err := os.Stat(file + "-wal"); err != nil || info.Size() > 32<<10 {
 		t.Errorf("the log was not emptied: %v, %v", info, err)
 	}
-	if st.doubtful {
+	if st.flushFailed {
 		t.Error("it still doubts")
 	}
 }

@@ -76,7 +76,7 @@ func NewGuard(db *sql.DB, place Place, o *GuardOptions) (*Guard, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), g.waits)
 	defer cancel()
 	// The file is part of the guard's name.
-	if err := patiently(ctx, g.waits, func() error { return g.base.find(ctx) }); err != nil {
+	if err := retryBusy(ctx, g.waits, func() error { return g.base.find(ctx) }); err != nil {
 		return nil, fmt.Errorf("guard %s: %w", p.Name, g.base.explain(ctx, err))
 	}
 	if g.target == "" {

@@ -126,7 +126,7 @@ func (l *Ledger) transact(ctx context.Context, do func(ctx context.Context, d *d
 				return err
 			}
 		}
-		err = patiently(ctx, l.store.options.LockWait, func() error {
+		err = retryBusy(ctx, l.store.options.LockWait, func() error {
 			_, err := conn.ExecContext(ctx, sqlBegin)
 			return err
 		})
@@ -149,7 +149,7 @@ func (l *Ledger) transact(ctx context.Context, do func(ctx context.Context, d *d
 			}
 			return err
 		}
-		return l.store.gone(b)
+		return l.store.checkMoved(b)
 	})
 	if err != nil && errors.Is(l.store.usable(context.Background()), ErrClosed) {
 		return ErrClosed // err may be about an inner context that the caller does not know
@@ -194,8 +194,8 @@ func (l *Ledger) Apply(ctx context.Context, requests []work.Request) []work.Answ
 			defer func() { <-l.turn }()
 			// One transaction may not reach b if many batches are before it,
 			// and no other goroutine may come to make the next.
-			for l.waits(b) {
-				l.shared()
+			for l.isQueued(b) {
+				l.carryOutQueued()
 			}
 		}) {
 			<-l.turn
@@ -220,18 +220,18 @@ func (l *Ledger) Apply(ctx context.Context, requests []work.Request) []work.Answ
 	}
 }
 
-// waits reports whether a batch is still in the queue.
-func (l *Ledger) waits(b *batch) bool {
+// isQueued reports whether a batch is still in the queue.
+func (l *Ledger) isQueued(b *batch) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Contains(l.queued, b)
 }
 
-// shared carries out the waiting batches in one transaction, as many as fit. If
-// that fails, it tries each batch in a transaction of its own. It does not if
-// another process has the lock: each batch would then wait for it in turn, long
-// after its caller has left.
-func (l *Ledger) shared() {
+// carryOutQueued carries out the waiting batches in one transaction, as many as
+// fit. If that fails, it tries each batch in a transaction of its own. It does
+// not if another process has the lock: each batch would then wait for it in
+// turn, long after its caller has left.
+func (l *Ledger) carryOutQueued() {
 	l.mu.Lock()
 	n, size := 0, 0
 	for n < len(l.queued) && (n == 0 || size+len(l.queued[n].todo) <= mostInTransaction) {

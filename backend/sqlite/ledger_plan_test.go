@@ -36,7 +36,7 @@ func TestWhatIsFinishedIsNotRead(t *testing.T) {
 				break
 			}
 		}
-		err := l.looking(t.Context(), func(d *desk) error {
+		err := l.readOnly(t.Context(), func(d *desk) error {
 			plan, err := planOf(t.Context(), d, text, args[:min(len(args), 8)]...)
 			for _, step := range plan {
 				if strings.HasPrefix(step, "SCAN croft_") {
@@ -72,7 +72,7 @@ func TestWhatIsDoneIsNotListedThrough(t *testing.T) {
 		{work.Query{States: []work.State{work.Waiting}, Queue: "q", Owner: "ann"}, "croft_item_waiting"},
 		{work.Query{States: []work.State{work.Waiting, work.Dead}, Newest: true}, "croft_item_given_up"},
 	} {
-		err := l.looking(t.Context(), func(d *desk) error {
+		err := l.readOnly(t.Context(), func(d *desk) error {
 			text, err := d.listing(t.Context(), c.q)
 			if err != nil {
 				return err

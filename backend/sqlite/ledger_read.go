@@ -10,9 +10,9 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// looking calls do outside of any transaction, for reading. It waits for no
+// readOnly calls do outside of any transaction, for reading. It waits for no
 // writer.
-func (l *Ledger) looking(ctx context.Context, do func(d *desk) error) error {
+func (l *Ledger) readOnly(ctx context.Context, do func(d *desk) error) error {
 	err := l.store.reading(ctx, func(b *base) error { return do(&desk{ledger: l, session: b.db}) })
 	if err != nil {
 		return store.Unknown(err)
@@ -26,7 +26,7 @@ func (l *Ledger) Get(ctx context.Context, id work.ID) (work.Item, error) {
 		return work.Item{}, err
 	}
 	var it work.Item
-	err := l.looking(ctx, func(d *desk) (err error) { it, err = d.one(ctx, id); return err })
+	err := l.readOnly(ctx, func(d *desk) (err error) { it, err = d.one(ctx, id); return err })
 	switch {
 	case err != nil:
 		return work.Item{}, err
@@ -46,7 +46,7 @@ func (l *Ledger) List(ctx context.Context, q work.Query) iter.Seq2[work.Item, er
 	text := "" // chosen with the first page
 	return clerk.Pages(page, q.Limit, q.Check(), func(n int) (items []work.Item, read int, err error) {
 		var damage clerk.Damage
-		err = l.looking(ctx, func(d *desk) (err error) {
+		err = l.readOnly(ctx, func(d *desk) (err error) {
 			if text == "" {
 				if text, err = d.listing(ctx, q); err != nil {
 					return err
@@ -113,7 +113,7 @@ func (l *Ledger) Effects(ctx context.Context, q work.EffectQuery) iter.Seq2[work
 			}
 			orphaned = now.UnixMicro()
 		}
-		err = l.looking(ctx, func(d *desk) (err error) {
+		err = l.readOnly(ctx, func(d *desk) (err error) {
 			effects, err = d.effects(ctx, text, string(q.Item), q.Queue, list(q.States), orphaned,
 				string(last.Item), last.Generation, last.Name, n)
 			return err
@@ -129,7 +129,7 @@ func (l *Ledger) Effects(ctx context.Context, q work.EffectQuery) iter.Seq2[work
 func (l *Ledger) Refusals(ctx context.Context, q work.RefusalQuery) iter.Seq2[work.Refusal, error] {
 	since, last := clerk.From(q.Since), int64(0)
 	return clerk.Pages(page, q.Limit, q.Check(), func(n int) (refusals []work.Refusal, read int, err error) {
-		err = l.looking(ctx, func(d *desk) error {
+		err = l.readOnly(ctx, func(d *desk) error {
 			refusals = nil
 			rows, err := d.session.QueryContext(ctx, sqlWorkRefusals, string(q.Item), q.Queue, since, last, n)
 			if err != nil {
@@ -159,7 +159,7 @@ func (l *Ledger) Stats(ctx context.Context, queue string) ([]work.Stats, error) 
 		return nil, err
 	}
 	var all []work.Stats
-	err = l.looking(ctx, func(d *desk) error {
+	err = l.readOnly(ctx, func(d *desk) error {
 		var counts clerk.Counts
 		rows, err := d.session.QueryContext(ctx, sqlWorkStats, now.UnixMicro(), queue)
 		if err != nil {

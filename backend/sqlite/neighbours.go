@@ -9,16 +9,16 @@ import (
 
 // neighbours are the stores of this process that have waiters or listeners, by
 // their files. A store tells its neighbours of changes, so they need not poll
-// for them. The number counts calls of settle: a new poller of the same store
-// may begin before the old one has ended.
+// for them. The number counts calls of addNeighbour: a new poller of the same
+// store may begin before the old one has ended.
 var neighbours = struct {
 	mu sync.RWMutex
 	on map[string]map[*watches]int
 }{on: map[string]map[*watches]int{}}
 
-// settle adds a store to the neighbours on a file, until the returned function
-// is called.
-func (w *watches) settle(file string) (leave func()) {
+// addNeighbour adds a store to the neighbours on a file, until the returned
+// function is called.
+func (w *watches) addNeighbour(file string) (leave func()) {
 	n := &neighbours
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -58,7 +58,7 @@ func (s *Store) announce(file string, passed []*entry, acted []string) {
 	}
 	tell := func(w *watches) {
 		for _, e := range passed {
-			w.note(e.head.Key, handsOf(&e.head))
+			w.note(e.head.Key, ownershipOf(&e.head))
 			w.hub.Changed(e.head.Key)
 		}
 		for _, key := range acted {

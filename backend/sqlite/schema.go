@@ -54,7 +54,7 @@ func look(ctx context.Context, conn *sql.Conn) (c contents, err error) {
 // prepare refuses the database of another application, and makes missing
 // tables. It waits up to setupWait for other processes.
 func (b *base) prepare(ctx context.Context) error {
-	err := patiently(ctx, setupWait, func() error {
+	err := retryBusy(ctx, setupWait, func() error {
 		conn, err := b.db.Conn(ctx)
 		if err != nil {
 			return err

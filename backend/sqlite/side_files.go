@@ -98,9 +98,9 @@ func abandoned(file string) error {
 		"Those two files belong to the database: leave them to it", file))
 }
 
-// gone returns an error if the file is no longer at its path after a write, and
-// nil if it is there. On an error it also closes the database.
-func (s *Store) gone(b *base) error {
+// checkMoved returns an error if the file is no longer at its path after a
+// write, and nil if it is there. On an error it also closes the database.
+func (s *Store) checkMoved(b *base) error {
 	if !b.moved() {
 		return nil
 	}

@@ -74,11 +74,11 @@ type Store struct {
 	inside  atomic.Pointer[time.Time] // when the present transaction began; nil if there is none
 
 	// Only the goroutine of work uses these.
-	writer      *writer
-	transaction transaction
-	tasks       []*task
-	shutOut     time.Time // since when others have had the lock; zero if they have not
-	doubtful    bool      // a flush of the log has failed: see emptyLog
+	writer       *writer
+	transaction  transaction
+	tasks        []*task
+	blockedSince time.Time // since when others have had the lock; zero if they have not
+	flushFailed  bool      // a flush of the log has failed: see emptyLog
 
 	closing chan struct{} // closed by Close
 	once    sync.Once

@@ -109,14 +109,14 @@ func (s *Store) work() {
 			return
 		}
 		for t := s.next(); t != nil; t = s.next() {
-			s.lead(t)
+			s.runTasks(t)
 		}
 	}
 }
 
-// lead makes one transaction for a task and those that come meanwhile, and ends
-// all of them.
-func (s *Store) lead(t *task) {
+// runTasks makes one transaction for a task and those that come meanwhile, and
+// ends all of them.
+func (s *Store) runTasks(t *task) {
 	if err := s.usable(t.ctx); err != nil {
 		if t.ctx.Err() != nil { // say what the task waited for
 			err = s.gaveUp(t.ctx)
@@ -209,12 +209,12 @@ func (s *Store) connected(ctx context.Context, w *writer) (*writer, error) {
 	if err != nil {
 		return nil, b.explain(ctx, err)
 	}
-	if s.doubtful {
+	if s.flushFailed {
 		if err := w.emptyLog(ctx, s.options.LockWait); err != nil {
 			w.discard()
 			return nil, b.explain(ctx, err)
 		}
-		s.doubtful = false
+		s.flushFailed = false
 	}
 	return w, nil
 }
@@ -253,10 +253,10 @@ func (s *Store) carryOut(w *writer, tasks []*task) ([]*task, error) {
 		return x.end()
 	})
 	if err == nil {
-		err = s.gone(w.base)
+		err = s.checkMoved(w.base)
 	}
 	if err != nil {
-		s.doubtful = s.doubtful || code(err) == codes.SQLITE_IOERR_FSYNC
+		s.flushFailed = s.flushFailed || code(err) == codes.SQLITE_IOERR_FSYNC
 		return tasks, w.base.explain(context.Background(), err)
 	}
 	s.announce(w.base.file, x.passed, x.acts)

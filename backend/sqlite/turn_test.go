@@ -56,7 +56,7 @@ func TestTheLastOfManyIsToldAsSoonAsTheFirst(t *testing.T) {
 	// A new caller waits its own LockWait, however long the others have waited.
 	// It may take longer here: the machine may be slow.
 	st.options.LockWait = testenv.Patience
-	st.shutOut = time.Now().Add(-2 * testenv.Patience)
+	st.blockedSince = time.Now().Add(-2 * testenv.Patience)
 	time.AfterFunc(wait/10, leave)
 	if a := one(st, acquire("k", "bob")); a.Err != nil {
 		t.Errorf("one who came when the others had given up: %v", a.Err)

@@ -36,7 +36,7 @@ type watches struct {
 	sooner chan struct{} // holds a token after a new subscription: do not wait for actsEvery
 
 	mu      sync.Mutex
-	looking bool               // the goroutine of lookOut runs
+	polling bool               // the goroutine of poll runs
 	keys    map[string]watched // the subscriptions: keys, and acts
 	version int64              // the data version that was last compared, or never
 	lastAct int64              // the id of the newest act that was read
@@ -47,8 +47,8 @@ const never = -1
 
 // watched is the state of a subscription to a key.
 type watched struct {
-	known bool  // seen is set
-	seen  hands // the key's ownership when it was last read
+	known bool      // seen is set
+	seen  ownership // the key's ownership when it was last read
 }
 
 func newWatches(s *Store) *watches {
@@ -101,7 +101,7 @@ func (w *watches) Subscribe(ctx context.Context, key string) (err error) {
 		rec, err = w.store.read(ctx, key)
 	}
 	if err == nil {
-		err = w.look(key, handsOf(&rec), last)
+		err = w.startPolling(key, ownershipOf(&rec), last)
 	}
 	if err != nil {
 		w.Unsubscribe(key)
@@ -118,27 +118,27 @@ func (w *watches) Unsubscribe(key string) {
 	delete(w.keys, key)
 }
 
-// look stores what a new subscription has read, and starts polling if it does
-// not run.
-func (w *watches) look(key string, now hands, lastAct int64) error {
+// startPolling stores what a new subscription has read. It starts the goroutine
+// of poll if it does not run. Its error is ErrClosed.
+func (w *watches) startPolling(key string, now ownership, lastAct int64) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if k, there := w.keys[key]; there && !k.known { // else lookOut has read the key since
+	if k, there := w.keys[key]; there && !k.known { // else poll has read the key since
 		w.keys[key] = watched{true, now}
 	}
 	if key == acts {
 		w.lastAct = lastAct
 		w.version = never // an act may have come between reading lastAct and now
 	}
-	if !w.looking {
+	if !w.polling {
 		w.version = never
-		w.looking = w.store.background(func() {
-			if !w.lookOut() {
+		w.polling = w.store.background(func() {
+			if !w.poll() {
 				w.broke()
 			}
 		})
 	}
-	if !w.looking {
+	if !w.polling {
 		return ErrClosed
 	}
 	select {
@@ -149,7 +149,7 @@ func (w *watches) look(key string, now hands, lastAct int64) error {
 }
 
 // note stores the ownership of a key, and returns the state before.
-func (w *watches) note(key string, now hands) (before watched) {
+func (w *watches) note(key string, now ownership) (before watched) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	before, there := w.keys[key]
@@ -164,14 +164,14 @@ func (w *watches) note(key string, now hands) (before watched) {
 func (w *watches) broke() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.looking = false
+	w.polling = false
 	clear(w.keys)
 	w.hub.Broke()
 }
 
-// lookOut polls for changes by other processes while there are subscriptions.
+// poll polls for changes by other processes while there are subscriptions.
 // It reports false if it fails.
-func (w *watches) lookOut() bool {
+func (w *watches) poll() bool {
 	s := w.store
 	ctx, cancel := s.untilClosed(setupWait)
 	defer cancel()
@@ -189,7 +189,7 @@ func (w *watches) lookOut() bool {
 		return false
 	}
 	defer load.Close()
-	defer w.settle(b.file)()
+	defer w.addNeighbour(b.file)()
 	tick := time.NewTimer(pollEvery)
 	defer tick.Stop()
 	for {
@@ -232,7 +232,7 @@ func dataVersion(ctx context.Context, conn *sql.Conn) (version int64, err error)
 	return version, err
 }
 
-// round says what lookOut does next.
+// round says what poll does next.
 type round struct {
 	keys    []string // to be compared
 	heard   bool     // read acts: there are listeners, and lastAct is known
@@ -251,7 +251,7 @@ func (w *watches) nextRound(version int64) round {
 			r.keys = append(r.keys, key)
 		}
 	}
-	w.version, w.looking = version, !r.end
+	w.version, w.polling = version, !r.end
 	return r
 }
 
@@ -261,14 +261,14 @@ func (w *watches) compareAll(load *sql.Stmt, keys []string) error {
 	for _, key := range keys {
 		var id int64
 		var packed []byte
-		now := hands{}
+		now := ownership{}
 		switch err := load.QueryRowContext(context.Background(), key).Scan(&id, &packed); {
 		case err == nil:
 			k, err := unpack(key, packed)
 			if err != nil {
 				continue // damaged: an acquire reports it
 			}
-			now = handsOf(&k.head)
+			now = ownershipOf(&k.head)
 		case !errors.Is(err, sql.ErrNoRows):
 			return err
 		}

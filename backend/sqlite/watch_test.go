@@ -18,7 +18,7 @@ func TestNothingLooksWhileNobodyWaits(t *testing.T) {
 	looking := func() bool {
 		st.watch.mu.Lock()
 		defer st.watch.mu.Unlock()
-		return st.watch.looking
+		return st.watch.polling
 	}
 	if looking() {
 		t.Error("it looks before anybody has waited")

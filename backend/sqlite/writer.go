@@ -193,18 +193,18 @@ func (s *Store) enter(w *writer, t *task) error {
 	for try := 0; ; try++ {
 		err := w.exec(w.begin)
 		if err == nil {
-			s.shutOut = time.Time{}
+			s.blockedSince = time.Time{}
 			return nil
 		}
 		if !isBusy(err) {
 			return err
 		}
 		if since.IsZero() {
-			if s.shutOut.IsZero() {
-				s.shutOut = time.Now()
+			if s.blockedSince.IsZero() {
+				s.blockedSince = time.Now()
 			}
-			if since = t.from; s.shutOut.After(since) {
-				since = s.shutOut
+			if since = t.from; s.blockedSince.After(since) {
+				since = s.blockedSince
 			}
 		}
 		if wait := s.options.LockWait; time.Since(since) >= wait {
