@@ -115,7 +115,7 @@ local retention, now, flags, asker, cursor = read(SETTINGS, requests)
 if now == 0 then now = server end
 local offset = now - server -- expiry times for Redis are in its own time
 local answers, n = {pack('<d', now)}, 1
-local changed, fate -- keys that have changed hands; for each, what its watchers are told in the end
+local changed, messages -- keys that have changed hands; for each, what its watchers are told in the end
 local acted -- keys that operators have acted on
 local listed, latest = nil, 0 -- scores and members for the index; the latest expiry among them
 local wrote = false
@@ -155,20 +155,20 @@ for i = 2, #KEYS do
   -- The request and the record ------------------------------------------------
 
   local key = KEYS[i]
-  local verb, flag, grant, ttl, spoken, others, texts = read(REQUEST, requests, cursor)
+  local verb, flag, grant, ttl, new_names_size, new_rest_size, texts = read(REQUEST, requests, cursor)
   local above, every, holdfor = 0, 0, 0
   if flag >= WITH_MORE then
     flag = flag - WITH_MORE
     above, every, holdfor, texts = read(MORE, requests, texts)
   end
-  cursor = texts + spoken + others
+  cursor = texts + new_names_size + new_rest_size
 
   -- The fields of the record, in the order of RECORD, and the state that its
-  -- term began with. lasts is its ttl, period its every, holder its grant.
-  -- saying, guarding and reached are the lengths of its texts: of owner,
-  -- instance, actor and note together, of guards, and of progress.
-  local state, ended, waited, expires, deadline, renewed, lasts, matters, succeeded, hold, progressed, reached,
-    cause, period, token, acquired, terms, transfers, holder, saying, guarding, began
+  -- term began with. period is its every, holder its grant. names_size is the
+  -- length of owner, instance, actor and note together.
+  local state, ended, waited, expires, deadline, renewed, lease_ttl, matters, succeeded, hold,
+    progressed, progress_size, cause, period, token, acquired, terms, transfers, holder,
+    names_size, guards_size, began
   local outcome, found
   if verb == ACQUIRE then
     found = redis.pcall('HMGET', key, 'r', 'x', 'g')
@@ -177,8 +177,9 @@ for i = 2, #KEYS do
   end
   local record, words = found[1], found[2]
   if record and #record == RECORD_SIZE and words then
-    state, ended, waited, expires, deadline, renewed, lasts, matters, succeeded, hold, progressed, reached,
-      cause, period, token, acquired, terms, transfers, holder, saying, guarding = read(RECORD, record)
+    state, ended, waited, expires, deadline, renewed, lease_ttl, matters, succeeded, hold,
+      progressed, progress_size, cause, period, token, acquired, terms, transfers, holder,
+      names_size, guards_size = read(RECORD, record)
     began = ended == 0 and state or HELD -- a term that has ended was held
     -- Another program may have written to the hash. Go would read a state of 0
     -- as no record, and Redis refuses infinite times in the middle of a batch.
@@ -186,14 +187,14 @@ for i = 2, #KEYS do
     -- 0, and those that are not numbers.
     local sound = state >= FREE and state <= RESERVED and ended <= END_SUPERSEDED
       and cause >= FIRST and cause <= RECOVERY
-      and saying + guarding + reached == #words and #words <= MOST_WORDS
-      and expires * expires + deadline * deadline + renewed * renewed + lasts * lasts + matters * matters
+      and names_size + guards_size + progress_size == #words and #words <= MOST_WORDS
+      and expires * expires + deadline * deadline + renewed * renewed + lease_ttl * lease_ttl + matters * matters
         + succeeded * succeeded + hold * hold + progressed * progressed + period * period + token * token
         + acquired * acquired < FAR * FAR
     if sound and state == RESERVED then -- only then are the four texts read below: check their lengths
       local at = 1
-      for _ = 1, 4 do at = at + 2 + (at < saying and read('<H', words, at) or MOST_WORDS) end
-      sound = at == saying + 1
+      for _ = 1, 4 do at = at + 2 + (at < names_size and read('<H', words, at) or MOST_WORDS) end
+      sound = at == names_size + 1
     end
     if not sound then
       outcome, record = DAMAGED, nil
@@ -210,10 +211,10 @@ for i = 2, #KEYS do
 
   -- The decision --------------------------------------------------------------
 
-  local changes = false -- the record has changed and must be written
-  local begins, because -- the state of a new term, and its cause
-  local speaks = false -- the texts have changed
-  local tells -- the message for watchers of the key; nil for none
+  local record_changed = false -- the record must be written
+  local new_state, new_cause -- of the new term, if one begins
+  local words_changed = false -- the texts must be written
+  local message -- the message for watchers of the key; nil for none
 
   if outcome then
   elseif verb == ACQUIRE then
@@ -223,14 +224,14 @@ for i = 2, #KEYS do
     elseif record and transfers > 1 then
       over, as = past(key, grant, found[3] or '', transfers)
     end
-    local reserved = record and state == RESERVED and now < deadline
+    local is_reserved = record and state == RESERVED and now < deadline
     if mine and alive then
       outcome = DONE -- the reply was lost: same answer, same deadline
     elseif over then
       outcome = lost(over, as) -- a secret is granted once
     elseif alive then
       outcome = IS_HELD
-    elseif reserved and sub(words, 1, 2 + read('<H', words))
+    elseif is_reserved and sub(words, 1, 2 + read('<H', words))
       ~= sub(requests, texts, texts + 1 + read('<H', requests, texts)) then
       outcome = IS_RESERVED -- for another owner
     elseif record and state == FREE and ended == END_RELEASED and now < hold then
@@ -238,32 +239,32 @@ for i = 2, #KEYS do
     elseif record and every > 0 and succeeded ~= 0 and 2 * (now - succeeded) < every then
       outcome = IN_PERIOD -- within half a period; doubled, because every / 2 may have a fraction
     else
-      outcome, begins, tells = GRANTED, HELD, TAKEN
+      outcome, new_state, message = GRANTED, HELD, TAKEN
       if above > 0 and (not record or above >= token) then
-        because = RECOVERY
+        new_cause = RECOVERY
       elseif not record then
-        because = FIRST
+        new_cause = FIRST
       elseif state == FREE and cause == CANCELLED and ended == 0 then
-        because = CANCELLED
+        new_cause = CANCELLED
       elseif state == FREE then
-        because = RELEASED
-      elseif reserved then
-        because = HANDOFF
+        new_cause = RELEASED
+      elseif is_reserved then
+        new_cause = HANDOFF
       else
-        because = EXPIRED
+        new_cause = EXPIRED
       end
     end
 
   elseif verb == RELEASE then
     if mine and alive then
-      outcome, changes, state, deadline = DONE, true, FREE, now
+      outcome, record_changed, state, deadline = DONE, true, FREE, now
       if flag == FAILED then
         ended, hold, matters = END_FAILED, 0, token
         if succeeded ~= 0 then matters = max(token, succeeded + period) end
       else
         ended, succeeded, matters = END_RELEASED, acquired, max(token, hold, acquired + period)
       end
-      tells = waited == 1 and NEXT or ''
+      message = waited == 1 and NEXT or ''
     else
       local over, as
       if mine then
@@ -280,15 +281,15 @@ for i = 2, #KEYS do
 
   elseif verb == RENEW or verb == REPORT then
     if mine and state == HELD and (now < deadline or flag == RESUMING) then
-      outcome, changes = DONE, true
+      outcome, record_changed = DONE, true
       if verb == REPORT then
-        progressed, reached, speaks = now, others, true
-        words = sub(words, 1, saying + guarding) .. sub(requests, texts, cursor - 1)
+        progressed, progress_size, words_changed = now, new_rest_size, true
+        words = sub(words, 1, names_size + guards_size) .. sub(requests, texts, cursor - 1)
       else
-        if ttl ~= 0 then lasts = ttl end
+        if ttl ~= 0 then lease_ttl = ttl end
         -- A shorter TTL does not move the deadline back, unless the clock has
         -- stepped back.
-        if now + lasts >= deadline or now < renewed then deadline = now + lasts end
+        if now + lease_ttl >= deadline or now < renewed then deadline = now + lease_ttl end
         renewed = now
       end
     elseif mine then
@@ -319,7 +320,7 @@ for i = 2, #KEYS do
       state_of, cause_of = FREE, CANCELLED
     end
     if not over then
-      outcome, begins, because, tells = DONE, state_of, cause_of, ''
+      outcome, new_state, new_cause, message = DONE, state_of, cause_of, ''
     elseif as ~= state_of or by ~= cause_of then
       outcome = SECRET_USED -- for another act: "done" would be taken for this one
     elseif mine and ended == 0 and (as ~= HELD or alive) then
@@ -331,13 +332,13 @@ for i = 2, #KEYS do
 
   -- The new term --------------------------------------------------------------
 
-  local place, closed, before -- the term before: its field, and its value; and the grants up to it, for "g"
-  if begins then
-    local burned = max((record and token or 0) + 1, above + 1, now)
-    if burned > MAX_TOKEN then
-      outcome, begins, tells = NO_TOKENS, nil, nil
+  local place, old_term, old_grants -- the term before: its field, and its value; and the grants up to it, for "g"
+  if new_state then
+    local new_token = max((record and token or 0) + 1, above + 1, now)
+    if new_token > MAX_TOKEN then
+      outcome, new_state, message = NO_TOKENS, nil, nil
     else
-      local said = sub(requests, texts, cursor - 1)
+      local new_words = sub(requests, texts, cursor - 1)
       if record then
         local how, finished = ended, deadline -- as a release has set them
         if ended == 0 then
@@ -349,62 +350,63 @@ for i = 2, #KEYS do
             how, finished = END_TAKEN_OVER, now
           end
         end
-        closed = pack(PAST, how, began, finished) .. sub(record, HEAD_SIZE + 1)
-          .. (#words > saying and sub(words, 1, saying) or words)
+        old_term = pack(PAST, how, began, finished) .. sub(record, HEAD_SIZE + 1)
+          .. (#words > names_size and sub(words, 1, names_size) or words)
         place = transfers % HISTORY + 1
         place = sub(LETTERS, place, place)
         -- Forget the oldest grant if there are too many.
-        before = sub(found[3] or call('HGET', key, 'g') or '', -OTHERS * DIGITS) .. sub(holder, 1, DIGITS)
-        if because == HANDOFF then -- keep the operator's texts, which follow owner and instance
-          local at, from = 3 + read('<H', said), 3 + read('<H', words)
-          at, from = at + 2 + read('<H', said, at), from + 2 + read('<H', words, from)
-          said = sub(said, 1, at - 1) .. sub(words, from, saying) .. sub(said, spoken + 1)
-          outcome, spoken = DONE, #said - others
-        elseif others == 0 and verb ~= ACQUIRE then
+        old_grants = sub(found[3] or call('HGET', key, 'g') or '', -OTHERS * DIGITS) .. sub(holder, 1, DIGITS)
+        if new_cause == HANDOFF then -- keep the operator's texts, which follow owner and instance
+          local at, from = 3 + read('<H', new_words), 3 + read('<H', words)
+          at, from = at + 2 + read('<H', new_words, at), from + 2 + read('<H', words, from)
+          new_words = sub(new_words, 1, at - 1) .. sub(words, from, names_size) .. sub(new_words, new_names_size + 1)
+          outcome, new_names_size = DONE, #new_words - new_rest_size
+        elseif new_rest_size == 0 and verb ~= ACQUIRE then
           -- Keep the guards: until they are raised, the next operator must find
           -- them.
-          said, others = said .. sub(words, saying + 1, saying + guarding), guarding
+          new_words, new_rest_size = new_words .. sub(words, names_size + 1, names_size + guards_size), guards_size
         end
       else
         words, expires, period, succeeded, terms, transfers, waited = nil, 0, 0, 0, 0, 0, 0
       end
-      changes, state, ended, deadline, renewed, lasts = true, begins, 0, now + ttl, now, ttl
-      hold, progressed, reached = 0, 0, 0
+      record_changed, state, ended, deadline, renewed, lease_ttl = true, new_state, 0, now + ttl, now, ttl
+      hold, progressed, progress_size = 0, 0, 0
       if every > 0 then period = every end
       if holdfor > 0 then hold = now + holdfor end
-      if begins == HELD then terms = terms + 1 end
-      transfers, token, matters = transfers + 1, burned, max(burned, hold)
+      if new_state == HELD then terms = terms + 1 end
+      transfers, token, matters = transfers + 1, new_token, max(new_token, hold)
       if succeeded ~= 0 and succeeded + period > matters then matters = succeeded + period end
-      speaks, words = said ~= words, said
+      words_changed, words = new_words ~= words, new_words
     end
   end
 
   -- The change ----------------------------------------------------------------
 
-  if changes then
+  if record_changed then
     local leaves = max(matters, deadline, renewed) + retention -- from then on no claim needs the record
-    local tell = expires < leaves or expires > leaves + retention / 4 -- Redis must get a new expiry
-    if tell then expires = math.ceil(leaves + retention / 8) end
+    local sets_expiry = expires < leaves or expires > leaves + retention / 4
+    if sets_expiry then expires = math.ceil(leaves + retention / 8) end
 
-    if begins then
-      record = pack(RECORD, state, ended, waited, expires, deadline, renewed, lasts, matters, succeeded, hold,
-        progressed, reached, because, period, token, now, terms, transfers, grant, spoken, others)
+    if new_state then
+      record = pack(RECORD, state, ended, waited, expires, deadline, renewed, lease_ttl, matters, succeeded, hold,
+        progressed, progress_size, new_cause, period, token, now, terms, transfers, grant,
+        new_names_size, new_rest_size)
     else
-      record = pack(HEAD, state, ended, waited, expires, deadline, renewed, lasts, matters, succeeded, hold,
-        progressed, reached) .. sub(record, HEAD_SIZE + 1)
+      record = pack(HEAD, state, ended, waited, expires, deadline, renewed, lease_ttl, matters, succeeded, hold,
+        progressed, progress_size) .. sub(record, HEAD_SIZE + 1)
     end
-    if closed and speaks then
-      call('HSET', key, 'r', record, 'g', before, place, closed, 'x', words)
-    elseif closed then
-      call('HSET', key, 'r', record, 'g', before, place, closed)
-    elseif speaks then
+    if old_term and words_changed then
+      call('HSET', key, 'r', record, 'g', old_grants, place, old_term, 'x', words)
+    elseif old_term then
+      call('HSET', key, 'r', record, 'g', old_grants, place, old_term)
+    elseif words_changed then
       call('HSET', key, 'r', record, 'x', words)
     else
       call('HSET', key, 'r', record)
     end
     wrote = true
 
-    if tell then
+    if sets_expiry then
       local score = math.ceil(expires / 1000)
       call('PEXPIREAT', key, score - math.floor(offset / 1000))
       if expires > latest then latest = expires end
@@ -412,12 +414,12 @@ for i = 2, #KEYS do
       listed[#listed + 1] = score
       listed[#listed + 1] = sub(key, #index + 2) -- "…:i" and "…:k:name" begin the same
     end
-    if tells and waited == 1 then -- without waiters nobody is told
-      if not changed then changed, fate = {}, {} end
-      if not fate[key] then changed[#changed + 1] = key end
-      fate[key] = tells
+    if message and waited == 1 then -- without waiters nobody is told
+      if not changed then changed, messages = {}, {} end
+      if not messages[key] then changed[#changed + 1] = key end
+      messages[key] = message
     end
-    if tells and verb >= TAKEOVER then
+    if message and verb >= TAKEOVER then
       acted = acted or {}
       acted[key] = true
     end
@@ -485,7 +487,7 @@ if changed then
   -- Messages are hints. If this user may not publish, the decision stands, and
   -- waiters ask from time to time.
   for _, key in ipairs(changed) do
-    local word = fate[key]
+    local word = messages[key]
     if word == NEXT then -- name the first waiter that has not lapsed; others may still ask first
       local line, id, asked = sub(call('HGET', key, 'w') or '', 1, MOST_WAITERS * WAITER_SIZE), nil, nil
       word = ''
@@ -515,10 +517,10 @@ end
 if acted then
   local channel = sub(index, 1, string.find(index, '{', 1, true) - 1) .. ACTS
   for key in pairs(acted) do
-    local heard = redis.pcall('PUBLISH', channel, sub(key, #index + 2))
+    local listeners = redis.pcall('PUBLISH', channel, sub(key, #index + 2))
     -- Stop if Redis refuses, or if nobody listens. A node of a cluster does not
     -- know who listens at other nodes.
-    if type(heard) == 'table' or heard == 0 and flags < CLUSTER then break end
+    if type(listeners) == 'table' or listeners == 0 and flags < CLUSTER then break end
   end
 end
 
