@@ -37,7 +37,7 @@ func (s *Store) Acts(ctx context.Context) (<-chan string, error) {
 
 // lastAct returns the id of the newest act.
 func (s *Store) lastAct(ctx context.Context) (id int64, err error) {
-	err = s.reading(ctx, func(b *base) error {
+	err = s.withDatabase(ctx, func(b *base) error {
 		return b.db.QueryRowContext(ctx, sqlLastAct).Scan(&id)
 	})
 	return id, err

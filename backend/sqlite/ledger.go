@@ -115,7 +115,7 @@ func (l *Ledger) longest() time.Duration { return l.store.options.LockWait + tim
 
 // transact makes one transaction.
 func (l *Ledger) transact(ctx context.Context, do func(ctx context.Context, d *desk) error) error {
-	err := l.store.reading(ctx, func(b *base) error {
+	err := l.store.withDatabase(ctx, func(b *base) error {
 		conn, err := b.db.Conn(ctx)
 		if err != nil {
 			return err

@@ -13,7 +13,7 @@ import (
 // readOnly calls do outside of any transaction, for reading. It waits for no
 // writer.
 func (l *Ledger) readOnly(ctx context.Context, do func(d *desk) error) error {
-	err := l.store.reading(ctx, func(b *base) error { return do(&desk{ledger: l, session: b.db}) })
+	err := l.store.withDatabase(ctx, func(b *base) error { return do(&desk{ledger: l, session: b.db}) })
 	if err != nil {
 		return store.Unknown(err)
 	}

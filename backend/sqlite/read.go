@@ -31,7 +31,7 @@ func (s *Store) Get(ctx context.Context, key string) (tenure.Record, error) {
 }
 
 func (s *Store) read(ctx context.Context, key string) (rec tenure.Record, err error) {
-	err = s.reading(ctx, func(b *base) error {
+	err = s.withDatabase(ctx, func(b *base) error {
 		var id int64
 		var packed []byte
 		err := b.db.QueryRowContext(ctx, sqlLoad, key).Scan(&id, &packed)
@@ -56,9 +56,9 @@ func unpackWhole(key string, packed []byte) (tenure.Record, error) {
 	return k.record()
 }
 
-// reading calls do with the open database. If the tables are missing, it makes
-// them and calls do once more.
-func (s *Store) reading(ctx context.Context, do func(*base) error) error {
+// withDatabase calls do with the open database. If the tables are missing, it
+// makes them and calls do once more.
+func (s *Store) withDatabase(ctx context.Context, do func(*base) error) error {
 	if err := s.usable(ctx); err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[tenure.Record
 func (s *Store) page(
 	ctx context.Context, prefix, last string,
 ) (records []tenure.Record, next string, damaged []error, err error) {
-	err = s.reading(ctx, func(b *base) error {
+	err = s.withDatabase(ctx, func(b *base) error {
 		records, next, damaged = nil, "", nil
 		rows, err := b.db.QueryContext(ctx, sqlList, prefix, last, page)
 		if err != nil {

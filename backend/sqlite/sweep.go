@@ -44,7 +44,7 @@ func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 func (s *Store) sweepFrom(ctx context.Context, from int64) (dropped int, next int64, end bool, err error) {
 	old := func(now time.Time) int64 { return now.Add(-s.options.Retention).UnixMicro() }
 	var seen, due int
-	err = s.reading(ctx, func(b *base) error {
+	err = s.withDatabase(ctx, func(b *base) error {
 		return b.db.QueryRowContext(ctx, sqlLook, from, sweepStep, old(s.options.Now())).Scan(&next, &seen, &due)
 	})
 	if err != nil || due == 0 {
@@ -65,7 +65,7 @@ func (s *Store) vacuum(ctx context.Context, spare int) error {
 	for {
 		var free, mode int
 		var own bool
-		err := s.reading(ctx, func(b *base) error {
+		err := s.withDatabase(ctx, func(b *base) error {
 			own = b.own
 			if err := b.db.QueryRowContext(ctx, "PRAGMA auto_vacuum").Scan(&mode); err != nil {
 				return err
@@ -83,7 +83,7 @@ func (s *Store) vacuum(ctx context.Context, spare int) error {
 			return err
 		}
 	}
-	return s.reading(ctx, func(b *base) error { return b.cutLog(ctx, s.options.LockWait) })
+	return s.withDatabase(ctx, func(b *base) error { return b.cutLog(ctx, s.options.LockWait) })
 }
 
 // cutLog copies the log into the file: only then does the file become shorter.
@@ -110,7 +110,7 @@ func (b *base) cutLog(ctx context.Context, lockWait time.Duration) error {
 func (s *Store) sweepSomewhere(ctx context.Context) error {
 	var last int64
 	var pages int
-	err := s.reading(ctx, func(b *base) error {
+	err := s.withDatabase(ctx, func(b *base) error {
 		if err := b.db.QueryRowContext(ctx, sqlLast).Scan(&last); err != nil {
 			return err
 		}
