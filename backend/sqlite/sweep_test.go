@@ -11,8 +11,9 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestTheFileEndsAsSmallAsItBegan: thousands of keys come and go. A retention
-// later the tables and the disk keep nothing of them. A held key stays.
+// TestTheFileEndsAsSmallAsItBegan lets thousands of keys come and go. A
+// retention later the tables and the disk keep nothing of them. A held key
+// stays.
 func TestTheFileEndsAsSmallAsItBegan(t *testing.T) {
 	t.Parallel()
 	clock := storetest.NewClock()
@@ -60,7 +61,7 @@ func TestTheFileEndsAsSmallAsItBegan(t *testing.T) {
 	inOrder(t, file)
 }
 
-// onDisk is the size of the file and its log.
+// onDisk returns the size of the file and its log.
 func onDisk(tb testing.TB, file string) int64 {
 	tb.Helper()
 	var all int64
@@ -74,7 +75,8 @@ func onDisk(tb testing.TB, file string) int64 {
 	return all
 }
 
-// TestOldRecordsLeaveByThemselves: whoever takes leases sweeps now and then.
+// TestOldRecordsLeaveByThemselves checks that a store which grants leases
+// sweeps now and then.
 func TestOldRecordsLeaveByThemselves(t *testing.T) {
 	t.Parallel()
 	clock := storetest.NewClock()

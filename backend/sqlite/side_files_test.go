@@ -15,8 +15,11 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// TestALogThatIsTakenAwayEndsTheStore: somebody removes the files beside a database that is in use, and another process begins with new ones. Neither locks the other out any more: the one that was there first must not
-// write, nor copy its old log over what the other has written when it is closed. It says so, for good.
+// TestALogThatIsTakenAwayEndsTheStore removes the files beside a database in
+// use, and another process begins with new ones. The locks of the two do not
+// exclude each other any more. So the first process must not write, nor copy
+// its old log over the other's data when it is closed. It must say so, and stay
+// out for good.
 func TestALogThatIsTakenAwayEndsTheStore(t *testing.T) {
 	t.Parallel()
 	for _, removed := range [][]string{{"-shm"}, {"-wal", "-shm"}} {
@@ -55,13 +58,14 @@ func TestALogThatIsTakenAwayEndsTheStore(t *testing.T) {
 				if heard := c.Hear(); !strings.Contains(heard, "held by child") {
 					t.Errorf("the child asks for what it has, and is told %q", heard)
 				}
-				startChild(t, "look", file).Expect(t, "ok held child <nil>") // not from here: this process is still cut off
+				startChild(t, "look", file).Expect(t, "ok held child <nil>") // not from here: this process stays out
 			})
 		}
 	}
 }
 
-// TestClosingDoesNotCopyAnOldLogBack: a store that nobody has asked anything since finds out when it is closed.
+// TestClosingDoesNotCopyAnOldLogBack checks that a store which was idle since
+// its log was removed finds out when it is closed.
 func TestClosingDoesNotCopyAnOldLogBack(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(memoryDir(t), "croft.db")
@@ -72,7 +76,7 @@ func TestClosingDoesNotCopyAnOldLogBack(t *testing.T) {
 	c.Expect(t, "ready")
 	fmt.Fprintln(c.In, "go")
 	c.Expect(t, "answer <nil>")
-	must(t, c.In.Close()) // it leaves, and brings everything into the file
+	must(t, c.In.Close()) // it ends, and copies its log into the file
 	_ = c.Cmd.Wait()
 	if err := st.Close(); err == nil || !strings.Contains(err.Error(), "-shm") {
 		t.Errorf("closing: %v", err)
@@ -80,7 +84,8 @@ func TestClosingDoesNotCopyAnOldLogBack(t *testing.T) {
 	startChild(t, "look", file).Expect(t, "ok held child <nil>")
 }
 
-// TestALedgerWhoseLogIsTakenAway answers nothing more, either.
+// TestALedgerWhoseLogIsTakenAway checks that such a ledger, too, answers
+// nothing more.
 func TestALedgerWhoseLogIsTakenAway(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(memoryDir(t), "work.db")
