@@ -22,7 +22,7 @@ func TestWorkScripts(t *testing.T) {
 	t.Run("postgres", func(t *testing.T) {
 		t.Parallel()
 		// The others are about signals and stalls of processes. What becomes of
-		// a dead worker's items there is tried by work/chaostest, too.
+		// a dead worker's items there is tried by proof/chaostest, too.
 		server, urls := testenv.Postgres(t), map[string]string{}
 		var files []string
 		for _, name := range []string{"effects", "items", "stale", "worker"} {
