@@ -34,7 +34,7 @@ func main() {
 	}
 }
 
-// check reports what is wrong with this module's packages on a system.
+// check reports what is wrong with the workspace's packages on a system.
 func check(system string) error {
 	goos, goarch, ok := strings.Cut(system, "/")
 	if !ok {
@@ -60,7 +60,7 @@ func check(system string) error {
 			}
 			return file, err
 		},
-	}, "./...")
+	}, "work") // all packages of the modules in go.work
 	if err != nil {
 		return err
 	}
