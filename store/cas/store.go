@@ -98,8 +98,8 @@ type result struct {
 // send it again.
 func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.Answer {
 	answers := make([]store.Answer, len(requests))
-	var lanes [][]int // indexes of the requests of one key
-	lane := make(map[string]int, len(requests))
+	var queues [][]int // indexes of the requests of one key
+	queueOf := make(map[string]int, len(requests))
 	pending := 0
 	for i, req := range requests {
 		if err := req.Check(); err != nil {
@@ -107,12 +107,12 @@ func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.An
 			continue
 		}
 		pending++
-		if n, ok := lane[req.Key]; ok {
-			lanes[n] = append(lanes[n], i)
+		if n, ok := queueOf[req.Key]; ok {
+			queues[n] = append(queues[n], i)
 			continue
 		}
-		lane[req.Key] = len(lanes)
-		lanes = append(lanes, []int{i})
+		queueOf[req.Key] = len(queues)
+		queues = append(queues, []int{i})
 	}
 	if pending == 0 {
 		return answers
@@ -124,14 +124,14 @@ func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.An
 	// must not wait for a reader.
 	results := make(chan result, pending)
 	var next atomic.Int64
-	for range min(s.parallel, len(lanes)) {
+	for range min(s.parallel, len(queues)) {
 		go func() {
 			for {
 				n := int(next.Add(1)) - 1
-				if n >= len(lanes) {
+				if n >= len(queues) {
 					return
 				}
-				for _, i := range lanes[n] {
+				for _, i := range queues[n] {
 					results <- result{i, s.one(ctx, mine[i])}
 				}
 			}

@@ -18,7 +18,7 @@ func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	drops := dropping{reg: s.reg, places: make(chan struct{}, s.sweepers)}
+	drops := dropping{reg: s.reg, slots: make(chan struct{}, s.sweepers)}
 	var failed error
 	scan := s.reg.Scan(ctx)
 	if old, ok := s.reg.(OldScanner); ok {
@@ -54,8 +54,8 @@ func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 // dropping counts the drops of one sweep. It drops one record after the other,
 // or several at a time. The first error ends it.
 type dropping struct {
-	reg    Register
-	places chan struct{} // a token for each drop in flight
+	reg   Register
+	slots chan struct{} // a token for each drop in flight
 
 	group sync.WaitGroup
 
@@ -67,12 +67,12 @@ type dropping struct {
 // begin drops a record, perhaps in the background. It returns false if a drop
 // has failed.
 func (d *dropping) begin(ctx context.Context, held Entry) bool {
-	if cap(d.places) == 1 {
+	if cap(d.slots) == 1 {
 		return d.drop(ctx, held)
 	}
-	d.places <- struct{}{}
+	d.slots <- struct{}{}
 	d.group.Go(func() {
-		defer func() { <-d.places }()
+		defer func() { <-d.slots }()
 		d.drop(ctx, held)
 	})
 	d.mu.Lock()
