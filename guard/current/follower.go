@@ -21,12 +21,12 @@ type Options struct {
 	// MaxAge is how long an answer is good while the store announces acts.
 	// Default: 10 seconds.
 	MaxAge time.Duration
-	// MaxSilentAge is how long an answer is good while it does not, and how
-	// long after a failed question the next one is asked. Default: 1 second.
+	// MaxSilentAge is how long an answer is good while the store announces
+	// nothing. It is also the pause after a failed question. Default: 1 second.
 	MaxSilentAge time.Duration
 	// Timeout bounds one question. Default: 2 seconds.
 	Timeout time.Duration
-	// MaxKeys is how many keys the follower remembers, beside those that it is
+	// MaxKeys is how many keys the follower remembers, besides those that it is
 	// asking about. Default: 65536.
 	MaxKeys int
 }
@@ -37,11 +37,11 @@ type Follower struct {
 	from Source
 	o    Options
 	clk  clock.Clock
-	ctx  context.Context // of questions and the subscription; ends with Close
+	ctx  context.Context // for questions and the subscription; ends with Close
 	stop context.CancelFunc
 	done sync.WaitGroup
 
-	mu     sync.Mutex
+	mu     sync.Mutex // guards the fields below and all entries
 	closed bool
 	keys   map[string]*entry
 	asked  uint64 // questions so far
@@ -49,10 +49,10 @@ type Follower struct {
 	// An answer read under another number may have missed an act.
 	heard, subscriptions uint64
 
-	room chan struct{} // taken by questions that are under way
+	room chan struct{} // a token for each question that reads from the source
 }
 
-// entry is what the follower knows of a key. The follower's mutex guards it.
+// entry is what the follower knows about a key. The follower's mutex guards it.
 type entry struct {
 	// rec is the record as last read, with the newest terms of its history. It
 	// is zero if none was read.
@@ -64,18 +64,20 @@ type entry struct {
 	err      error         // of the newest question, if it failed
 	asked    clock.Instant // when the newest question ended
 	asking   *question     // nil: none is under way
-	// refused is the stamp that the source has refused last, and why. It is
-	// good for a moment, so that a refused owner does not ask without pause.
+	// refused is the stamp that the source has refused last, and why is the
+	// reason. They are good for a moment, so that a refused owner does not ask
+	// without pause.
 	refused fence.Stamp
 	why     error
 }
 
-// question is one look at the store, for all who wait for it.
+// question is one look at the source. All callers that wait for it share it.
 type question struct {
 	number uint64
 	ctx    context.Context // ends when the question takes too long
 	done   chan struct{}   // closed when the rest is set
-	// outdated says that an act was announced meanwhile: ask again.
+	// outdated is set if an act was announced meanwhile. The callers then ask
+	// again.
 	outdated bool
 	rec      tenure.Record
 	now      time.Time
@@ -175,13 +177,13 @@ func (f *Follower) Check(ctx context.Context, stamp fence.Stamp) error {
 		case q.err != nil:
 			return q.err
 		case q.outdated:
-		case q.number > arrived: // it was asked for this stamp, or after it came
+		case q.number > arrived: // it began after this call did
 			return f.verdict(e, q, stamp)
 		}
 	}
 }
 
-// verdict decides on a stamp by an answer, and takes note of a refusal.
+// verdict decides on a stamp by an answer, and remembers a refusal.
 func (f *Follower) verdict(e *entry, q *question, stamp fence.Stamp) error {
 	err := q.rec.Current(stamp, q.now)
 	if err != nil {
@@ -193,11 +195,12 @@ func (f *Follower) verdict(e *entry, q *question, stamp fence.Stamp) error {
 	return err
 }
 
-// refusedFor is how long a refusal is good for the same stamp. Its holder may
-// resume a lease that has expired.
+// refusedFor is how long a refusal is good for the same stamp. It is short,
+// because the holder may resume a lease that has expired.
 const refusedFor = 100 * time.Millisecond
 
-// known decides on a stamp by the entry of its key, if that is enough.
+// known decides on a stamp by the entry of its key. It reports false if the
+// entry is not enough.
 func (f *Follower) known(e *entry, stamp fence.Stamp) (known bool, refusal error) {
 	if stamp.Token < e.rec.Token { // tokens only rise
 		return true, e.rec.Current(stamp, e.now)
@@ -222,7 +225,7 @@ func (f *Follower) known(e *entry, stamp fence.Stamp) (known bool, refusal error
 // lease's deadline.
 func (f *Follower) good(e *entry, age time.Duration) bool {
 	if e.rec.State == tenure.Held && !e.rec.Alive(e.now.Add(age)) {
-		return false // it may have been renewed
+		return false // the holder may have renewed the lease
 	}
 	if e.heard != 0 && e.heard == f.heard {
 		return !e.outdated && age <= f.o.MaxAge
@@ -243,8 +246,8 @@ func (f *Follower) entry(key string) *entry {
 	return e
 }
 
-// forget makes room for an eighth of all keys: first by answers that have aged,
-// then by any others.
+// forget drops keys until an eighth of the room is free: first those with old
+// answers, then any others.
 func (f *Follower) forget() {
 	now := f.clk.Now()
 	for key, e := range f.keys {
@@ -262,11 +265,11 @@ func (f *Follower) forget() {
 	}
 }
 
-// remembered is how many terms of a key the follower keeps, to tell a replaced
-// owner who replaced it.
+// remembered is how many terms of a key the follower keeps. They tell a
+// replaced owner who replaced it.
 const remembered = 4
 
-// ask joins the question about a key that is under way, or begins one.
+// ask joins the question about a key that is under way, or begins a new one.
 func (f *Follower) ask(e *entry, key string) *question {
 	if e.asking != nil {
 		return e.asking
@@ -296,7 +299,7 @@ func (f *Follower) ask(e *entry, key string) *question {
 		e.asking = nil
 		e.err, e.asked = q.err, f.clk.Now()
 		if q.err != nil || q.rec.Token < e.rec.Token {
-			return // the source has lost records: the newer one is kept
+			return // a lower token: the source has lost records; keep the newer one
 		}
 		e.rec, e.now, e.at, e.heard, e.outdated = q.rec, q.now, at, heard, q.outdated
 		e.rec.History = slices.Clone(e.rec.History[max(0, len(e.rec.History)-remembered):])
@@ -310,7 +313,7 @@ const (
 	mostPause  = time.Minute
 )
 
-// listen hears of operators' acts until the follower closes.
+// listen listens for operators' acts until the follower closes.
 func (f *Follower) listen(announcer store.Announcer) {
 	pause := leastPause
 	for f.ctx.Err() == nil {
@@ -333,7 +336,7 @@ func (f *Follower) listen(announcer store.Announcer) {
 	}
 }
 
-// subscribed takes note that acts are announced from now on, or no longer.
+// subscribed notes that the source announces acts from now on, or no longer.
 func (f *Follower) subscribed(up bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
