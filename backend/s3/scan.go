@@ -26,7 +26,7 @@ func (r *register) Scan(ctx context.Context) iter.Seq2[cas.Entry, error] {
 func (r *register) ScanOld(ctx context.Context, before time.Time) iter.Seq2[cas.Entry, error] {
 	return func(yield func(cas.Entry, error) bool) {
 		r.sweepTrials(ctx)
-		// A moment more, because an object may be dated a little earlier than
+		// A moment more, because an object may be dated a little later than
 		// its record.
 		r.scan(ctx, func(o listed) bool { return r.fake != nil || !o.modified.After(before.Add(grain)) }, true)(yield)
 	}
