@@ -15,7 +15,8 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// TestAnAbortedUploadLeavesNothingThatCounts, and what it may leave beside is removed by a sweep when it is old.
+// TestAnAbortedUploadLeavesNothingThatCounts: a sweep removes what it leaves
+// beside when that is old.
 func TestAnAbortedUploadLeavesNothingThatCounts(t *testing.T) {
 	t.Parallel()
 	server := testenv.GCSExact(t)
@@ -52,7 +53,8 @@ func TestAnAbortedUploadLeavesNothingThatCounts(t *testing.T) {
 		t.Errorf("aborted writes left %q", left)
 	}
 
-	// A writer that died between the upload and the copy: young uploads stay, old ones go.
+	// A writer died between the upload and the copy. Young uploads stay, old
+	// ones go.
 	if _, err := g.stage(ctx, g.beside(), bytes.NewReader(long)); err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +95,8 @@ func beside(t *testing.T, g *Guard) []string {
 	return names
 }
 
-// TestAnObjectKeepsWhatIsNotContent: a guarded write replaces the bytes and the mark, not how the object is served, nor other people's metadata.
+// TestAnObjectKeepsWhatIsNotContent: a guarded write replaces the content and
+// the mark. It keeps the other attributes and the metadata of others.
 func TestAnObjectKeepsWhatIsNotContent(t *testing.T) {
 	t.Parallel()
 	server := testenv.GCSExact(t)
@@ -127,7 +130,7 @@ func TestALongUploadOutlivesAFailedRequest(t *testing.T) {
 	g := openGuard(t, name, "long.bin", GuardOptions{Connection: at(way.URL), SkipProbe: true, InMemory: 1 << 10, chunk: 1 << 18})
 	long := bytes.Repeat([]byte("0123456789abcdef"), (g.chunk+1<<16)/16)
 	uploads := func(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/upload/") }
-	for n := range int64(3) { // the beginning, and two chunks
+	for n := range int64(3) { // the request that begins the upload, and two chunks
 		way.on(nth(n+1, uploads, &fault{status: http.StatusServiceUnavailable}))
 		if _, err := g.Write(t.Context(), stamp(10, 1, uint64(n+1)), struct{ io.Reader }{bytes.NewReader(long)}); err != nil {
 			t.Errorf("request %d fails: %v", n+1, err)
@@ -139,7 +142,8 @@ func TestALongUploadOutlivesAFailedRequest(t *testing.T) {
 	}
 }
 
-// TestPlainContentIsNotSaidToBePacked because what was there before was; what is packed again stays so.
+// TestPlainContentIsNotSaidToBePacked: even if the old content was packed. New
+// packed content stays declared as packed.
 func TestPlainContentIsNotSaidToBePacked(t *testing.T) {
 	t.Parallel()
 	server := testenv.GCSExact(t)

@@ -8,7 +8,8 @@ import (
 	"google.golang.org/api/option"
 )
 
-// ordinary is the bucket as others see it who know nothing of guards: through the client library that most programs use.
+// ordinary returns the bucket as programs see it that do not know of guards:
+// through the client library that most programs use.
 func (b *bucket) ordinary(tb testing.TB) *storage.BucketHandle {
 	tb.Helper()
 	endpoint := strings.TrimSuffix(b.place, "/"+b.name)
