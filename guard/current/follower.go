@@ -45,25 +45,27 @@ type Follower struct {
 	closed bool
 	keys   map[string]*entry
 	asked  uint64 // questions so far
-	// heard is the number of the live subscription to acts, 0 if there is none.
-	// An answer read under another number may have missed an act.
-	heard, subscriptions uint64
+	// subscription is the number of the live subscription to acts, and 0 if
+	// there is none. An answer read under another number may have missed an
+	// act.
+	subscription     uint64
+	lastSubscription uint64 // the number of the newest subscription
 
-	room chan struct{} // a token for each question that reads from the source
+	slots chan struct{} // a token for each question that reads from the source
 }
 
 // entry is what the follower knows about a key. The follower's mutex guards it.
 type entry struct {
 	// rec is the record as last read, with the newest terms of its history. It
 	// is zero if none was read.
-	rec      tenure.Record
-	now      time.Time     // the source's time then
-	at       clock.Instant // the same moment here
-	heard    uint64        // the subscription that was live then
-	outdated bool          // an act has been announced since
-	err      error         // of the newest question, if it failed
-	asked    clock.Instant // when the newest question ended
-	asking   *question     // nil: none is under way
+	rec          tenure.Record
+	now          time.Time     // the source's time then
+	at           clock.Instant // the same moment here
+	subscription uint64        // the subscription that was live then
+	outdated     bool          // an act has been announced since
+	err          error         // of the newest question, if it failed
+	asked        clock.Instant // when the newest question ended
+	asking       *question     // nil: none is under way
 	// refused is the stamp that the source has refused last, and why is the
 	// reason. They are good for a moment, so that a refused owner does not ask
 	// without pause.
@@ -103,7 +105,7 @@ func Follow(from Source, options *Options) (*Follower, error) {
 }
 
 func follow(from Source, o Options, clk clock.Clock) *Follower {
-	f := &Follower{from: from, o: o, clk: clk, keys: map[string]*entry{}, room: make(chan struct{}, mostQuestions)}
+	f := &Follower{from: from, o: o, clk: clk, keys: map[string]*entry{}, slots: make(chan struct{}, mostQuestions)}
 	f.ctx, f.stop = context.WithCancel(context.Background())
 	if announcer, ok := from.(store.Announcer); ok {
 		f.done.Go(func() { f.listen(announcer) })
@@ -227,7 +229,7 @@ func (f *Follower) good(e *entry, age time.Duration) bool {
 	if e.rec.State == tenure.Held && !e.rec.Alive(e.now.Add(age)) {
 		return false // the holder may have renewed the lease
 	}
-	if e.heard != 0 && e.heard == f.heard {
+	if e.subscription != 0 && e.subscription == f.subscription {
 		return !e.outdated && age <= f.o.MaxAge
 	}
 	return !e.outdated && age <= f.o.MaxSilentAge
@@ -278,16 +280,16 @@ func (f *Follower) ask(e *entry, key string) *question {
 	q := &question{number: f.asked, done: make(chan struct{})}
 	ctx, cancel := context.WithTimeout(f.ctx, f.o.Timeout)
 	q.ctx, e.asking = ctx, q
-	heard := f.heard
+	subscription := f.subscription
 	f.done.Go(func() {
 		defer cancel()
 		defer close(q.done)
 		var at clock.Instant
 		select {
-		case f.room <- struct{}{}:
+		case f.slots <- struct{}{}:
 			at = f.clk.Now() // before the source reads its clock
 			q.rec, q.now, q.err = read(ctx, f.from, key)
-			<-f.room
+			<-f.slots
 		case <-ctx.Done():
 			q.err = ctx.Err()
 		}
@@ -301,7 +303,7 @@ func (f *Follower) ask(e *entry, key string) *question {
 		if q.err != nil || q.rec.Token < e.rec.Token {
 			return // a lower token: the source has lost records; keep the newer one
 		}
-		e.rec, e.now, e.at, e.heard, e.outdated = q.rec, q.now, at, heard, q.outdated
+		e.rec, e.now, e.at, e.subscription, e.outdated = q.rec, q.now, at, subscription, q.outdated
 		e.rec.History = slices.Clone(e.rec.History[max(0, len(e.rec.History)-remembered):])
 	})
 	return q
@@ -340,10 +342,10 @@ func (f *Follower) listen(announcer store.Announcer) {
 func (f *Follower) subscribed(up bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.heard = 0
+	f.subscription = 0
 	if up {
-		f.subscriptions++
-		f.heard = f.subscriptions
+		f.lastSubscription++
+		f.subscription = f.lastSubscription
 	}
 }
 

@@ -74,7 +74,7 @@ func (s *Store) collect(ctx context.Context, prefix string) (records []tenure.Re
 			failed = err
 		case err == nil && !held.Record.IsZero():
 			held.Record.History = nil // ten thousand would take much memory
-			records = append(records, own(held.Record))
+			records = append(records, copyRecord(held.Record))
 		}
 	}
 	// A scan may meet a key twice if the key changes meanwhile. The newer
@@ -143,7 +143,7 @@ func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 // usable returns an error if the store is closed or ctx has ended.
 func (s *Store) usable(ctx context.Context) error {
 	if ctx.Err() != nil {
-		return store.Unknown(over(ctx))
+		return store.Unknown(ctxErr(ctx))
 	}
 	if s.closed.Load() {
 		return store.Unknown(ErrClosed)

@@ -132,7 +132,7 @@ func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.An
 					return
 				}
 				for _, i := range queues[n] {
-					results <- result{i, s.one(ctx, mine[i])}
+					results <- result{i, s.carryOut(ctx, mine[i])}
 				}
 			}
 		}()
@@ -147,7 +147,7 @@ func Do(ctx context.Context, s *Store, req tenure.Request) store.Answer {
 	if err := req.Check(); err != nil {
 		return store.Answer{Err: err}
 	}
-	return s.one(ctx, req)
+	return s.carryOut(ctx, req)
 }
 
 // collect waits for the due results, but no longer than ctx lasts.
@@ -167,7 +167,7 @@ func collect(ctx context.Context, answers []store.Answer, results <-chan result,
 			answers[r.index], answered[r.index] = r.answer, true
 			due--
 		case <-ended:
-			err := store.Unknown(over(ctx))
+			err := store.Unknown(ctxErr(ctx))
 			for i := range answers {
 				if !answered[i] && answers[i].Err == nil {
 					answers[i].Err = err
@@ -179,9 +179,9 @@ func collect(ctx context.Context, answers []store.Answer, results <-chan result,
 	return answers
 }
 
-// one carries out a request: load, decide, swap. It begins again if another
-// request was faster.
-func (s *Store) one(ctx context.Context, req tenure.Request) store.Answer {
+// carryOut carries out a request: load, decide, swap. It begins again if
+// another request was faster.
+func (s *Store) carryOut(ctx context.Context, req tenure.Request) store.Answer {
 	doubt := false // an earlier try may have taken effect
 	for try := 0; ; try++ {
 		if err := pause(ctx, try); err != nil {
@@ -218,7 +218,7 @@ func (s *Store) one(ctx context.Context, req tenure.Request) store.Answer {
 			}
 		}
 		if ctx.Err() != nil { // the load took long: nobody waits any more
-			return store.Answer{Err: store.Unknown(over(ctx))}
+			return store.Answer{Err: store.Unknown(ctxErr(ctx))}
 		}
 		err := s.reg.Swap(ctx, held.Version, next, durable(req.Verb))
 		switch {
@@ -227,7 +227,7 @@ func (s *Store) one(ctx context.Context, req tenure.Request) store.Answer {
 				s.sweeping.Granted()
 			}
 			s.announce(ctx, req)
-			return store.Answer{Record: own(next), Now: now}
+			return store.Answer{Record: copyRecord(next), Now: now}
 		case !errors.Is(err, ErrConflict):
 			// It may have taken effect, now or later. Reading again can only
 			// prove that it did, never that it will not. Asking again with the
@@ -284,7 +284,7 @@ func (s *Store) recalled(req tenure.Request) (held Entry, next tenure.Record, no
 		!held.Record.IsZero() && held.Record.Key != req.Key {
 		return
 	}
-	held.Record = own(held.Record)
+	held.Record = copyRecord(held.Record)
 	var err error
 	if next, now, changed, err = decide(held, req); err != nil {
 		changed = false
@@ -309,7 +309,7 @@ func (s *Store) load(ctx context.Context, key string) (Entry, error) {
 		return Entry{}, fmt.Errorf("%w: it was kept for %q and says it is of %q;"+
 			" remove it from the register if the key may be forgotten", ErrDamaged, key, held.Record.Key)
 	}
-	held.Record = own(held.Record)
+	held.Record = copyRecord(held.Record)
 	return held, nil
 }
 
@@ -326,9 +326,9 @@ func check(rec tenure.Record) error {
 	return nil
 }
 
-// own copies the slices of a record, so that the register, the law and the
-// caller can each change their own.
-func own(rec tenure.Record) tenure.Record {
+// copyRecord copies the slices of a record, so that the register, the law and
+// the caller can each change their own.
+func copyRecord(rec tenure.Record) tenure.Record {
 	rec.History = slices.Clone(rec.History)
 	rec.Guards = slices.Clone(rec.Guards)
 	return rec
@@ -339,7 +339,7 @@ func own(rec tenure.Record) tenure.Record {
 // random, so that contenders do not collide again and again.
 func pause(ctx context.Context, try int) error {
 	if ctx.Err() != nil {
-		return over(ctx)
+		return ctxErr(ctx)
 	}
 	if try < 2 {
 		return nil
@@ -351,12 +351,12 @@ func pause(ctx context.Context, try int) error {
 	case <-t.C:
 		return nil
 	case <-ctx.Done():
-		return over(ctx)
+		return ctxErr(ctx)
 	}
 }
 
-// over returns why ctx has ended: its error, and its cause if that says more.
-func over(ctx context.Context) error {
+// ctxErr returns why ctx has ended: its error, and its cause if that says more.
+func ctxErr(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if errors.Is(cause, err) {
 		return cause

@@ -3,7 +3,7 @@
 //
 // Refusals are not kept in the records of their own keys, because a wrong grant
 // must change nothing there. Each refusal is the note of an operator's act on a
-// reserved key. So the law keeps only the latest ones, the store forgets them
+// rootKey key. So the law keeps only the latest ones, the store forgets them
 // with the reserved record, and no backend needs code for them.
 //
 // A [Recorder] records refusals in the background. It has at most one
@@ -54,12 +54,13 @@ type Refusal struct {
 	grant fence.Grant // from the request or stamp; the store does not keep it
 }
 
-// space begins the keys of refusals. Each namespace has one such key.
-const space = "croft.refused"
+// rootKey has the refusals of keys without a namespace. It is also the
+// namespace of the keys for all other refusals, one key for each namespace.
+const rootKey = "croft.refused"
 
 // Reserved reports whether refusals are kept under a key. No lease can be taken
 // on such a key, and listings for people leave it out.
-func Reserved(key string) bool { return key == space || fence.Namespace(key) == space }
+func Reserved(key string) bool { return key == rootKey || fence.Namespace(key) == rootKey }
 
 // CheckKey returns an error if a key is reserved.
 func CheckKey(key string) error {
@@ -72,9 +73,9 @@ func CheckKey(key string) error {
 // keyOf returns the key under which the refusals of a key are kept.
 func keyOf(key string) string {
 	if namespace := fence.Namespace(key); namespace != "" {
-		return space + "/" + namespace
+		return rootKey + "/" + namespace
 	}
-	return space
+	return rootKey
 }
 
 // Read returns the remembered refusals of keys that begin with prefix, the
@@ -96,7 +97,7 @@ func Read(ctx context.Context, st store.Store, prefix string) ([]Refusal, error)
 			return nil, err
 		}
 	} else {
-		for rec, err := range st.List(ctx, strings.TrimSuffix(space+"/"+prefix, "/")) {
+		for rec, err := range st.List(ctx, strings.TrimSuffix(rootKey+"/"+prefix, "/")) {
 			switch {
 			case err != nil:
 				return nil, err
@@ -110,7 +111,7 @@ func Read(ctx context.Context, st store.Store, prefix string) ([]Refusal, error)
 			}
 		}
 		if prefix != "" { // refusals of keys without a namespace
-			if err := get(space); err != nil {
+			if err := get(rootKey); err != nil {
 				return nil, err
 			}
 		}
@@ -135,7 +136,7 @@ func In(rec tenure.Record) []Refusal {
 			At: term.Acquired, Key: n.Key, Token: n.Token, Owner: term.Actor, Act: n.Act, Code: n.Code,
 			Newest: n.Newest, Target: n.Target, Count: max(n.Count, 1),
 		}
-		if r.Owner == nobodyKnown {
+		if r.Owner == unknownOwner {
 			r.Owner = ""
 		}
 		all = append(all, r)
@@ -154,9 +155,9 @@ type note struct {
 	Count  int         `json:"count,omitempty"`
 }
 
-// nobodyKnown is the actor if the store does not know the owner of the token.
+// unknownOwner is the actor if the store does not know the owner of the token.
 // An act must have an actor.
-const nobodyKnown = "?"
+const unknownOwner = "?"
 
 // request makes the act that records a refusal. If the note is too long, it
 // leaves out the target. If it is still too long, it returns an error.
@@ -166,7 +167,7 @@ func (r Refusal) request() (tenure.Request, error) {
 		n.Count = r.Count
 	}
 	req := tenure.Request{
-		Verb: tenure.Revoke, Key: keyOf(r.Key), Secret: tenure.NewSecret(), Actor: cmp.Or(r.Owner, nobodyKnown),
+		Verb: tenure.Revoke, Key: keyOf(r.Key), Secret: tenure.NewSecret(), Actor: cmp.Or(r.Owner, unknownOwner),
 	}
 	var err error
 	for range 2 {

@@ -49,12 +49,12 @@ func (t *trial) lists(prefix string, want []string) {
 	for i := range max(len(got), len(want)) {
 		if i >= len(got) || i >= len(want) || got[i] != want[i] {
 			t.Fatalf("List(%q) yields %d keys, want %d; they differ at place %d: %q, want %q",
-				prefix, len(got), len(want), i, place(got, i), place(want, i))
+				prefix, len(got), len(want), i, keyAt(got, i), keyAt(want, i))
 		}
 	}
 }
 
-func place(list []string, i int) string {
+func keyAt(list []string, i int) string {
 	if i < len(list) {
 		return list[i]
 	}
