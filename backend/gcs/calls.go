@@ -36,32 +36,33 @@ type condition struct{ generation, metageneration int64 }
 // absent is the condition that there is no such object.
 var absent = &condition{}
 
-// changing is a call that can be conditional.
-type changing[C any] interface {
+// conditional is a call that can be conditional.
+type conditional[C any] interface {
 	IfGenerationMatch(generation int64) C
 	IfMetagenerationMatch(metageneration int64) C
-	asking[C]
+	request[C]
 }
 
-// asking is any call.
-type asking[C any] interface {
+// request is any call.
+type request[C any] interface {
 	UserProject(project string) C
 	Context(ctx context.Context) C
 }
 
-// on makes a call conditional, unless c is nil, and ready to be sent.
-func on[C changing[C]](ctx context.Context, b *bucket, call C, c *condition) C {
+// withCondition makes a call conditional, unless c is nil, and ready to be
+// sent.
+func withCondition[C conditional[C]](ctx context.Context, b *bucket, call C, c *condition) C {
 	if c != nil {
 		call = call.IfGenerationMatch(c.generation)
 		if c.metageneration != 0 {
 			call = call.IfMetagenerationMatch(c.metageneration)
 		}
 	}
-	return ready(ctx, b, call)
+	return prepare(ctx, b, call)
 }
 
-// ready sets the project and the context of a call.
-func ready[C asking[C]](ctx context.Context, b *bucket, call C) C {
+// prepare sets the project and the context of a call.
+func prepare[C request[C]](ctx context.Context, b *bucket, call C) C {
 	if b.project != "" {
 		call = call.UserProject(b.project)
 	}
@@ -70,14 +71,14 @@ func ready[C asking[C]](ctx context.Context, b *bucket, call C) C {
 
 // attrs reads everything about an object except its content.
 func (b *bucket) attrs(ctx context.Context, name string) (*storage.Object, error) {
-	return ready(ctx, b, b.api.Objects.Get(b.name, name)).Do()
+	return prepare(ctx, b, b.api.Objects.Get(b.name, name)).Do()
 }
 
 // getOnce reads a small object, and checks that it arrived undamaged. It reads
 // at most one byte more than [objects.MaxBody]: that byte shows that the object
 // is too long.
 func (b *bucket) getOnce(ctx context.Context, name string) (content, error) {
-	resp, err := ready(ctx, b, b.api.Objects.Get(b.name, name)).Download()
+	resp, err := prepare(ctx, b, b.api.Objects.Get(b.name, name)).Download()
 	if err != nil {
 		return content{}, err
 	}
@@ -133,7 +134,7 @@ func (b *bucket) insert(ctx context.Context, o *storage.Object, data []byte, c *
 		options = append(options, googleapi.ContentType(o.ContentType)) // otherwise the library guesses it
 	}
 	call := b.api.Objects.Insert(b.name, o).Name(o.Name).Media(bytes.NewReader(data), options...)
-	return on(ctx, b, call, c).Do()
+	return withCondition(ctx, b, call, c).Do()
 }
 
 // stream makes an object, with one request for each chunk. Here the client
@@ -145,14 +146,14 @@ func (b *bucket) stream(ctx context.Context, o *storage.Object, r io.Reader, chu
 		options = append(options, googleapi.ContentType(o.ContentType))
 	}
 	call := b.api.Objects.Insert(b.name, o).Name(o.Name).Media(r, options...).WithRetry(nil, nil)
-	return on(ctx, b, call, absent).Do()
+	return withCondition(ctx, b, call, absent).Do()
 }
 
 // patch changes metadata. Entries that it does not name stay.
 func (b *bucket) patch(
 	ctx context.Context, name string, meta map[string]string, c *condition,
 ) (*storage.Object, error) {
-	return on(ctx, b, b.api.Objects.Patch(b.name, name, &storage.Object{Metadata: meta}), c).Do()
+	return withCondition(ctx, b, b.api.Objects.Patch(b.name, name, &storage.Object{Metadata: meta}), c).Do()
 }
 
 // copy lets the service copy a generation of an object to another name.
@@ -169,7 +170,7 @@ func (b *bucket) copy(
 		if token != "" {
 			call = call.RewriteToken(token)
 		}
-		r, err := on(ctx, b, call, c).Do()
+		r, err := withCondition(ctx, b, call, c).Do()
 		if err != nil || r.Done {
 			return err
 		}
@@ -179,7 +180,7 @@ func (b *bucket) copy(
 
 // delete deletes an object.
 func (b *bucket) delete(ctx context.Context, name string, c *condition) error {
-	return on(ctx, b, b.api.Objects.Delete(b.name, name), c).Do()
+	return withCondition(ctx, b, b.api.Objects.Delete(b.name, name), c).Do()
 }
 
 // page lists some of the objects under a prefix. next is where to continue, and
@@ -190,7 +191,7 @@ func (b *bucket) page(ctx context.Context, prefix, token string) (page []*storag
 	if token != "" {
 		call = call.PageToken(token)
 	}
-	list, err := ready(ctx, b, call).Do()
+	list, err := prepare(ctx, b, call).Do()
 	if err != nil {
 		return nil, "", err
 	}
@@ -199,7 +200,7 @@ func (b *bucket) page(ctx context.Context, prefix, token string) (page []*storag
 
 // settings reads the bucket's settings.
 func (b *bucket) settings(ctx context.Context) (*storage.Bucket, error) {
-	return ready(ctx, b, b.api.Buckets.Get(b.name)).Do()
+	return prepare(ctx, b, b.api.Buckets.Get(b.name)).Do()
 }
 
 // timeOf reads a time of the service. It returns the zero time if the text is

@@ -48,9 +48,9 @@ type bucket struct {
 	// project is billed for requests, if it is not "".
 	project string
 	clock   *objects.Clock
-	// place names the bucket at its endpoint. Results of trials are remembered
-	// under it.
-	place string
+	// address names the bucket at its endpoint. Results of trials are
+	// remembered under it.
+	address string
 	// found says where the credentials come from.
 	found string
 	// patience is the first pause after the service has asked to wait.
@@ -83,14 +83,14 @@ func dial(ctx context.Context, name string, c *Connection) (*bucket, error) {
 		return nil, err
 	}
 	b := &bucket{
-		name: name, project: c.Project, place: endpoint + "/" + name,
+		name: name, project: c.Project, address: endpoint + "/" + name,
 		clock: objects.NewClock(time.Second, clock.System()), patience: time.Second,
 	}
 	base := c.Transport
 	if base == nil {
 		base = shared
 	}
-	hc := &http.Client{Transport: &dated{base: base, clock: b.clock, home: endpoint}, CheckRedirect: stay}
+	hc := &http.Client{Transport: &dateTransport{base: base, clock: b.clock, home: endpoint}, CheckRedirect: noRedirect}
 	creds := c.Credentials
 	switch {
 	case creds != nil:
@@ -185,9 +185,10 @@ func describe(creds *auth.Credentials) string {
 	return who + ", " + from
 }
 
-// dated tells the clock the dates of the service's answers. It runs after the
-// credentials were added, and sends them only to the endpoint and to Google.
-type dated struct {
+// dateTransport tells the clock the dates of the service's answers. It runs
+// after the credentials were added, and sends them only to the endpoint and to
+// Google.
+type dateTransport struct {
 	base  http.RoundTripper
 	clock *objects.Clock
 	home  string // the endpoint
@@ -199,11 +200,11 @@ type dated struct {
 var errStranger = errors.New("the endpoint sends requests, and with them the credentials, to another host;" +
 	" nothing was sent there")
 
-// stay makes a client return a redirect instead of following it. The
+// noRedirect makes a client return a redirect instead of following it. The
 // credentials are added to every request, also to a request to another host.
-func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-func (d *dated) RoundTrip(req *http.Request) (*http.Response, error) {
+func (d *dateTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if to := req.URL.Scheme + "://" + req.URL.Host; to != d.home && to != google {
 		if req.Body != nil {
 			_ = req.Body.Close() // a RoundTripper must do this

@@ -61,7 +61,7 @@ func TestRequestsPerOperation(t *testing.T) {
 	again := open(t, name, &Options{Connection: connection})
 	defer again.Close()
 	expect("opening again", 0, 0)
-	trials.Delete("writes " + st.reg.place)
+	trials.Delete("writes " + st.reg.address)
 	other := open(t, name, &Options{Connection: connection})
 	defer other.Close()
 	expect("opening in another process", 1, 0)

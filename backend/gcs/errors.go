@@ -95,7 +95,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 // request needs.
 func (b *bucket) explain(ctx context.Context, right string, err error) error {
 	if ctx.Err() != nil {
-		return over(ctx)
+		return ctxErr(ctx)
 	}
 	objects.HideQuery(err)
 	var api *googleapi.Error
@@ -104,7 +104,7 @@ func (b *bucket) explain(ctx context.Context, right string, err error) error {
 			return err
 		}
 		if errors.Is(err, errStranger) {
-			return fmt.Errorf("gcs: %s: %w; name the endpoint itself with endpoint=", b.place, err)
+			return fmt.Errorf("gcs: %s: %w; name the endpoint itself with endpoint=", b.address, err)
 		}
 		var token *auth.Error
 		if errors.As(err, &token) {
@@ -113,10 +113,10 @@ func (b *bucket) explain(ctx context.Context, right string, err error) error {
 		}
 		var network *url.Error
 		if !errors.As(err, &network) {
-			return fmt.Errorf("gcs: %s: %w; ask again", b.place, err)
+			return fmt.Errorf("gcs: %s: %w; ask again", b.address, err)
 		}
 		return fmt.Errorf("gcs: %s cannot be reached: %w; see whether the network lets storage.googleapis.com through,"+
-			" or STORAGE_EMULATOR_HOST is right", b.place, err)
+			" or STORAGE_EMULATOR_HOST is right", b.address, err)
 	}
 	said := api.Message
 	if said == "" {
@@ -177,8 +177,8 @@ func reasoned(api *googleapi.Error, reason string) bool {
 	return false
 }
 
-// over returns why ctx has ended: its error, and its cause if that says more.
-func over(ctx context.Context) error {
+// ctxErr returns why ctx has ended: its error, and its cause if that says more.
+func ctxErr(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if errors.Is(cause, err) {
 		return cause

@@ -27,7 +27,7 @@ func (r *register) Examine(ctx context.Context) ([]store.Finding, error) {
 	attrs, err := r.settings(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
-			return nil, over(ctx)
+			return nil, ctxErr(ctx)
 		}
 		seen := fmt.Sprintf("its settings cannot be seen: %v", r.explain(ctx, "storage.buckets.get", err))
 		return append(findings, found("bucket", store.Warn, seen, "grant storage.buckets.get to whoever runs doctor:"+
@@ -58,7 +58,7 @@ func (r *register) examineConditions(ctx context.Context) ([]store.Finding, erro
 	}
 	return []store.Finding{
 		found("tier", store.OK, "consistent: every change is one conditional write, and all see it at once", ""),
-		found("conditions", store.OK, "ifGenerationMatch is honoured by "+r.place, ""),
+		found("conditions", store.OK, "ifGenerationMatch is honoured by "+r.address, ""),
 	}, nil
 }
 

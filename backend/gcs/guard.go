@@ -88,9 +88,9 @@ func OpenGuard(ctx context.Context, bucketName, object string, o *GuardOptions) 
 	if g.inMemory <= 0 {
 		g.inMemory = defaultInMemory
 	}
-	if !o.SkipProbe && !strings.HasPrefix(b.place, google+"/") {
+	if !o.SkipProbe && !strings.HasPrefix(b.address, google+"/") {
 		err := b.once("guards", func() error {
-			name := g.beside()
+			name := g.uploadName()
 			if err := b.writesOnCondition(ctx, name); err != nil {
 				return err
 			}

@@ -49,13 +49,13 @@ func TestAnAbortedUploadLeavesNothingThatCounts(t *testing.T) {
 	if content, _, err := g.content(ctx); err != nil || !bytes.Equal(content, long) {
 		t.Errorf("after aborted writes the content is another, %v", err)
 	}
-	if left := beside(t, g); len(left) != 0 {
+	if left := leftUploads(t, g); len(left) != 0 {
 		t.Errorf("aborted writes left %q", left)
 	}
 
 	// A writer died between the upload and the copy. Young uploads stay, old
 	// ones go.
-	if _, err := g.stage(ctx, g.beside(), bytes.NewReader(long)); err != nil {
+	if _, err := g.stage(ctx, g.uploadName(), bytes.NewReader(long)); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := g.Sweep(ctx); n != 0 || err != nil {
@@ -68,7 +68,7 @@ func TestAnAbortedUploadLeavesNothingThatCounts(t *testing.T) {
 	if n, err := tomorrow.Sweep(ctx); n != 1 || err != nil {
 		t.Errorf("a sweep a day later has removed %d, %v", n, err)
 	}
-	if left := beside(t, g); len(left) != 0 {
+	if left := leftUploads(t, g); len(left) != 0 {
 		t.Errorf("left: %q", left)
 	}
 }
@@ -81,10 +81,10 @@ type calling struct{ f func() }
 
 func (c calling) Read([]byte) (int, error) { c.f(); return 0, io.EOF }
 
-func beside(t *testing.T, g *Guard) []string {
+func leftUploads(t *testing.T, g *Guard) []string {
 	t.Helper()
 	var names []string
-	for page, err := range g.bucket.pages(t.Context(), g.besides()) {
+	for page, err := range g.bucket.pages(t.Context(), g.uploadPrefix()) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -27,11 +27,11 @@ const (
 	LeftoverAge = 24 * time.Hour
 )
 
-// besides returns the beginning of the names of uploads to this object.
-func (g *Guard) besides() string { return g.object + ".croft/" }
+// uploadPrefix returns the beginning of the names of uploads to this object.
+func (g *Guard) uploadPrefix() string { return g.object + ".croft/" }
 
-// beside names an object for one upload.
-func (g *Guard) beside() string { return g.besides() + objects.NewNonce() + besideSuffix }
+// uploadName names an object for one upload.
+func (g *Guard) uploadName() string { return g.uploadPrefix() + objects.NewNonce() + besideSuffix }
 
 // writeLong streams content to an object beside, in a resumable upload. Then
 // the service copies it in place, on the same conditions as any write. So the
@@ -49,7 +49,7 @@ func (g *Guard) writeLong(ctx context.Context, stamp fence.Stamp, head []byte, r
 	if _, err := now.mark.Admit(stamp); err != nil {
 		return guard.Receipt{}, err
 	}
-	from := g.beside()
+	from := g.uploadName()
 	staged, err := g.stage(ctx, from, io.MultiReader(bytes.NewReader(head), rest))
 	if err != nil {
 		return guard.Receipt{}, err
@@ -75,7 +75,7 @@ var errUploadGone = errors.New("the upload was removed before it was put in plac
 // stage uploads content to an object that does not count yet.
 func (g *Guard) stage(ctx context.Context, to string, r io.Reader) (*storage.Object, error) {
 	uploading, abandon := context.WithCancel(ctx)
-	source := &noting{r: r}
+	source := &sourceReader{r: r}
 	made, err := await(ctx, func() (*storage.Object, error) {
 		defer abandon() // an unfinished upload ends with its context, and makes no object
 		made, err := g.bucket.stream(uploading, &storage.Object{Name: to, ContentType: g.contentType}, source, g.chunk)
@@ -92,7 +92,7 @@ func (g *Guard) stage(ctx context.Context, to string, r io.Reader) (*storage.Obj
 		return nil, broken.err
 	case ctx.Err() != nil:
 		abandon() // the source may hang for ever
-		return nil, over(ctx)
+		return nil, ctxErr(ctx)
 	}
 	return nil, store.Unknown(g.bucket.explain(ctx, rightCreate, err))
 }
@@ -103,13 +103,13 @@ type brokenSource struct{ err error }
 
 func (e *brokenSource) Error() string { return e.err.Error() }
 
-// noting remembers the error of a reader.
-type noting struct {
+// sourceReader remembers the error of a reader.
+type sourceReader struct {
 	r   io.Reader
 	err error
 }
 
-func (n *noting) Read(p []byte) (int, error) {
+func (n *sourceReader) Read(p []byte) (int, error) {
 	k, err := n.r.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {
 		n.err = err
@@ -128,7 +128,7 @@ func (g *Guard) tidy(ctx context.Context, mine string) {
 // Sweep removes uploads to this object that are older than [LeftoverAge] and
 // were not put in place. Dead writers have left them. It returns how many.
 func (g *Guard) Sweep(ctx context.Context) (removed int, err error) {
-	if removed, err = g.bucket.removeOld(ctx, g.besides(), besideSuffix); err != nil {
+	if removed, err = g.bucket.removeOld(ctx, g.uploadPrefix(), besideSuffix); err != nil {
 		err = store.Unknown(err)
 	}
 	return removed, err

@@ -48,7 +48,7 @@ func (s state) conditions() *condition {
 // look reads an object's state: one request.
 func (g *Guard) look(ctx context.Context) (state, error) {
 	if ctx.Err() != nil {
-		return state{}, store.Unknown(over(ctx))
+		return state{}, store.Unknown(ctxErr(ctx))
 	}
 	for try := 1; ; try++ {
 		attrs, err := g.bucket.attrs(ctx, g.object)
@@ -157,7 +157,7 @@ func (g *Guard) commit(ctx context.Context, nonce, right string, send func(ctx c
 	doubt := false // a copy may have taken effect
 	for try := 1; ; try++ {
 		if ctx.Err() != nil {
-			return store.Unknown(over(ctx))
+			return store.Unknown(ctxErr(ctx))
 		}
 		err := send(ctx)
 		switch v := judge(err); {
@@ -190,7 +190,7 @@ func (g *Guard) settle(
 ) (before state, mark fence.Mark, err error) {
 	for try := 0; ; try++ {
 		if try > 1 && objects.Pause(ctx, min(try-2, 3)) != nil {
-			return state{}, fence.Mark{}, store.Unknown(over(ctx))
+			return state{}, fence.Mark{}, store.Unknown(ctxErr(ctx))
 		}
 		if before, err = g.look(ctx); err != nil {
 			return state{}, fence.Mark{}, err

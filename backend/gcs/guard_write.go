@@ -20,7 +20,7 @@ func (g *Guard) Write(ctx context.Context, stamp fence.Stamp, r io.Reader) (guar
 		return guard.Receipt{}, err
 	}
 	if ctx.Err() != nil {
-		return guard.Receipt{}, over(ctx)
+		return guard.Receipt{}, ctxErr(ctx)
 	}
 	head, err := await(ctx, func() ([]byte, error) {
 		var b bytes.Buffer
@@ -82,7 +82,7 @@ func (g *Guard) Raise(ctx context.Context, stamp fence.Stamp) (fence.Mark, error
 			if mark == s.mark {
 				return nil
 			}
-			return g.remark(ctx, s, mark, nonce, nil)
+			return g.writeMark(ctx, s, mark, nonce, nil)
 		})
 		if !errors.Is(err, errSuperseded) { // after that, raising again does no harm
 			return mark, err
@@ -117,14 +117,14 @@ func (g *Guard) move(
 		if earliest, _, known := g.bucket.clock.Span(); known {
 			done.At = tenure.Time(earliest)
 		}
-		return g.remark(ctx, s, mark, nonce, done)
+		return g.writeMark(ctx, s, mark, nonce, done)
 	})
 	return mark, err
 }
 
-// remark changes only the mark of an object. If there is no object, it makes
+// writeMark changes only the mark of an object. If there is no object, it makes
 // one without content.
-func (g *Guard) remark(ctx context.Context, s state, mark fence.Mark, nonce string, rekeyed *Rekeyed) error {
+func (g *Guard) writeMark(ctx context.Context, s state, mark fence.Mark, nonce string, rekeyed *Rekeyed) error {
 	meta, err := s.metadata(mark, nonce, rekeyed)
 	if err != nil {
 		return err
@@ -156,6 +156,6 @@ func await[T any](ctx context.Context, do func() (T, error)) (T, error) {
 		return r.value, r.err
 	case <-ctx.Done():
 		var none T
-		return none, over(ctx)
+		return none, ctxErr(ctx)
 	}
 }

@@ -12,7 +12,7 @@ import (
 // through the client library that most programs use.
 func (b *bucket) ordinary(tb testing.TB) *storage.BucketHandle {
 	tb.Helper()
-	endpoint := strings.TrimSuffix(b.place, "/"+b.name)
+	endpoint := strings.TrimSuffix(b.address, "/"+b.name)
 	c, err := storage.NewClient(tb.Context(), storage.WithJSONReads(), option.WithoutAuthentication(), option.WithEndpoint(endpoint+"/storage/v1/"))
 	if err != nil {
 		tb.Fatal(err)

@@ -26,7 +26,7 @@ type pace struct {
 // service has many endpoints, also private ones, all with https. Emulators have
 // no such limit and use http.
 func (b *bucket) limit() time.Duration {
-	if strings.HasPrefix(b.place, "https://") {
+	if strings.HasPrefix(b.address, "https://") {
 		return time.Second
 	}
 	return 0
@@ -72,7 +72,7 @@ func (p *pace) wait(ctx context.Context, key string, renewal bool, stale func() 
 			return ok, nil
 		}
 		if !sleep(ctx, left) {
-			return false, over(ctx)
+			return false, ctxErr(ctx)
 		}
 	}
 }

@@ -35,7 +35,7 @@ var trials sync.Map
 
 // once makes a trial at this endpoint, unless this process has seen it succeed.
 func (b *bucket) once(what string, try func() error) error {
-	key := what + " " + b.place
+	key := what + " " + b.address
 	if _, seen := trials.Load(key); seen {
 		return nil
 	}
@@ -59,7 +59,7 @@ type probed struct {
 // time, opening a store costs one request.
 func (r *register) probe(ctx context.Context) error {
 	return r.once("writes", func() error {
-		name := r.layout.Probe(r.place)
+		name := r.layout.Probe(r.address)
 		note, err := r.get(ctx, name)
 		if err != nil {
 			return err
@@ -67,7 +67,7 @@ func (r *register) probe(ctx context.Context) error {
 		_, latest, known := r.bucket.clock.Span()
 		var last probed
 		if known && note.generation != 0 && json.Unmarshal(note.data, &last) == nil &&
-			last.Format == objects.Format && last.Endpoint == r.place &&
+			last.Format == objects.Format && last.Endpoint == r.address &&
 			latest.Before(last.At.Add(probeAge)) && last.At.Before(latest.Add(time.Minute)) {
 			return nil
 		}
@@ -75,7 +75,7 @@ func (r *register) probe(ctx context.Context) error {
 			return err
 		}
 		honoured := []string{"ifGenerationMatch=0", "ifGenerationMatch=N"}
-		data, err := json.Marshal(probed{objects.Format, r.place, honoured, latest.UTC()})
+		data, err := json.Marshal(probed{objects.Format, r.address, honoured, latest.UTC()})
 		if err != nil {
 			return err
 		}
@@ -94,7 +94,7 @@ func (b *bucket) writesOnCondition(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	defer b.untry(ctx, name)
+	defer b.removeTrial(ctx, name)
 	for _, t := range []struct {
 		old  int64
 		what string
@@ -123,14 +123,14 @@ func (b *bucket) deletesOnCondition(ctx context.Context, name string) (bool, err
 		switch err := b.remove(ctx, name, generation+1); {
 		case err == nil:
 			honoured = false
-			trials.Store("no deletes "+b.place, nil)
+			trials.Store("no deletes "+b.address, nil)
 			return nil
 		case !errors.Is(err, errMismatch):
 			return err
 		}
 		return b.remove(ctx, name, generation)
 	})
-	if _, seen := trials.Load("no deletes " + b.place); seen {
+	if _, seen := trials.Load("no deletes " + b.address); seen {
 		honoured = false
 	}
 	return honoured && err == nil, err
@@ -143,7 +143,7 @@ func (b *bucket) changesOnCondition(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	defer b.untry(ctx, name)
+	defer b.removeTrial(ctx, name)
 	changed := map[string]string{"croft-trial": "1"}
 	now, err := b.patch(ctx, name, changed, &condition{generation: generation})
 	switch {
@@ -194,7 +194,7 @@ func (b *bucket) trial(ctx context.Context, name string) (int64, error) {
 	return generation, err
 }
 
-func (b *bucket) untry(ctx context.Context, name string) {
+func (b *bucket) removeTrial(ctx context.Context, name string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	_ = b.delete(ctx, name, nil) // nobody else knows its name

@@ -162,7 +162,7 @@ func (r *register) Now(ctx context.Context) (time.Time, error) {
 	if r.clock != nil {
 		return r.clock(), nil
 	}
-	if _, err := r.get(ctx, r.layout.Probe(r.place)); err != nil {
+	if _, err := r.get(ctx, r.layout.Probe(r.address)); err != nil {
 		return time.Time{}, err
 	}
 	var e cas.Entry

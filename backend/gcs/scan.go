@@ -87,7 +87,9 @@ func (b *bucket) removeOld(ctx context.Context, prefix, suffix string) (removed 
 
 // scan yields the records of the wanted objects. It reports damaged ones last,
 // so that they hide no others.
-func (r *register) scan(ctx context.Context, wanted func(*storage.Object) bool, bury bool) iter.Seq2[cas.Entry, error] {
+func (r *register) scan(
+	ctx context.Context, wanted func(*storage.Object) bool, cleanUp bool,
+) iter.Seq2[cas.Entry, error] {
 	return func(yield func(cas.Entry, error) bool) {
 		var failed failures.List
 		for page, err := range r.pages(ctx, r.layout.Records()) {
@@ -101,13 +103,13 @@ func (r *register) scan(ctx context.Context, wanted func(*storage.Object) bool, 
 			for i, one := range r.readAll(ctx, page) {
 				switch generation, _ := generationOf(one.entry.Version); {
 				case ctx.Err() != nil:
-					yield(cas.Entry{}, over(ctx))
+					yield(cas.Entry{}, ctxErr(ctx))
 					return
 				case one.err != nil:
 					failed.Add(one.err)
 				case one.entry.Record.IsZero():
-					if bury && generation != 0 {
-						r.bury(ctx, page[i].Name, generation)
+					if cleanUp && generation != 0 {
+						r.deleteTombstone(ctx, page[i].Name, generation)
 					}
 				case !yield(one.entry, nil):
 					return
@@ -130,15 +132,15 @@ type readOne struct {
 func (r *register) readAll(ctx context.Context, page []*storage.Object) []readOne {
 	all := make([]readOne, len(page))
 	var group sync.WaitGroup
-	turn := make(chan struct{}, atOnce)
+	slots := make(chan struct{}, atOnce)
 	for i, o := range page {
 		if data := r.bodies.Known(o.Name, string(version(o.Generation))); data != nil {
 			all[i].entry, all[i].err = r.entryOf(o.Name, content{data, o.Generation})
 			continue
 		}
-		turn <- struct{}{}
+		slots <- struct{}{}
 		group.Go(func() {
-			defer func() { <-turn }()
+			defer func() { <-slots }()
 			c, err := r.get(ctx, o.Name)
 			if err == nil {
 				all[i].entry, err = r.entryOf(o.Name, c)
@@ -195,21 +197,21 @@ func (r *register) Drop(ctx context.Context, key string, old cas.Version) error 
 		return err
 	}
 	name := r.layout.Record(key)
-	grave, err := r.put(ctx, name, generation, data, key)
+	tombstone, err := r.put(ctx, name, generation, data, key)
 	if errors.Is(err, errMismatch) {
 		return cas.ErrConflict
 	}
 	if err == nil {
-		r.bury(ctx, name, grave)
+		r.deleteTombstone(ctx, name, tombstone)
 	}
 	return err
 }
 
-// bury deletes a tombstone, but only if this endpoint has been seen to honour
-// the condition of a delete. Another client may be putting a record in its
-// place at this moment. A tombstone that stays does no harm, and has a few
-// bytes.
-func (r *register) bury(ctx context.Context, name string, generation int64) {
+// deleteTombstone deletes a tombstone, but only if this endpoint has been seen
+// to honour the condition of a delete. Another client may be putting a record
+// in its place at this moment. A tombstone that stays does no harm, and has a
+// few bytes.
+func (r *register) deleteTombstone(ctx context.Context, name string, generation int64) {
 	if honoured, _ := r.deletesOnCondition(ctx, r.layout.Trial()); honoured {
 		// One try: if it fails, the next sweep finds the tombstone.
 		_ = r.delete(ctx, name, &condition{generation: generation})

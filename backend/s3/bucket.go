@@ -52,7 +52,7 @@ func newBucket(client *awss3.Client, name string) *bucket {
 		o.ExpressCredentials = nil // it belongs to the caller's client; New would bind it to this one
 		if c, ok := o.HTTPClient.(*http.Client); ok {
 			mine := *c
-			mine.CheckRedirect = stay
+			mine.CheckRedirect = noRedirect
 			o.HTTPClient = &mine
 		}
 		o.HTTPClient = observer{o.HTTPClient, b}
@@ -81,10 +81,10 @@ func frozen(usual *awshttp.BuildableClient) aws.HTTPClient {
 	return pool.(aws.HTTPClient)
 }
 
-// stay makes a client return a redirect instead of following it. A signed
+// noRedirect makes a client return a redirect instead of following it. A signed
 // request is meant for the server that was asked. A presigned request has its
 // signature in its URL, and the next host would see that as the referrer.
-func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // observer reads the date and the version from every response.
 type observer struct {
@@ -112,10 +112,10 @@ func authentic(status int) bool {
 	return status/100 == 2 || status == http.StatusNotFound || status == http.StatusPreconditionFailed
 }
 
-// once keeps the SDK from sending a request twice. If the first copy of a
+// noRetry keeps the SDK from sending a request twice. If the first copy of a
 // conditional write had succeeded, the second would be told that another was
 // faster.
-func once(o *awss3.Options) { o.Retryer = aws.NopRetryer{} }
+func noRetry(o *awss3.Options) { o.Retryer = aws.NopRetryer{} }
 
 // object is an object as it was read.
 type object struct {
@@ -191,7 +191,7 @@ func (b *bucket) put(ctx context.Context, name, tag string, data []byte) (string
 	} else {
 		in.IfMatch = &tag
 	}
-	out, err := b.client.PutObject(ctx, in, once)
+	out, err := b.client.PutObject(ctx, in, noRetry)
 	if err != nil {
 		return "", err
 	}

@@ -52,8 +52,8 @@ func (r *register) Drop(ctx context.Context, key string, old cas.Version) error 
 	return r.remove(ctx, r.layout.Record(key), key, string(old))
 }
 
-// bury deletes an object whose announced deletion did not happen.
-func (r *register) bury(ctx context.Context, name string, o object) {
+// finishDrop deletes an object whose announced deletion did not happen.
+func (r *register) finishDrop(ctx context.Context, name string, o object) {
 	if body, err := r.layout.Read(name, o.data); err == nil && body.Dropped != nil && !r.versioned.Load() {
 		_ = r.remove(ctx, name, body.Dropped.Key, o.tag) // if it fails, the next sweep tries again
 	}

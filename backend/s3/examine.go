@@ -25,7 +25,7 @@ func (r *register) Examine(ctx context.Context) ([]store.Finding, error) {
 	if err != nil && !errors.Is(err, ErrPreconditions) {
 		return nil, store.Unknown(err)
 	}
-	findings := []store.Finding{r.place(), r.credentials(ctx), r.conditions(err)}
+	findings := []store.Finding{r.location(), r.credentials(ctx), r.conditions(err)}
 	if err == nil {
 		findings = append(findings, r.clocks(ctx), dates(tried))
 	}
@@ -39,7 +39,7 @@ func finding(check string, level store.Level, seen, advice string) store.Finding
 	return store.Finding{Check: check, Level: level, Seen: seen, Advice: advice}
 }
 
-func (r *register) place() store.Finding {
+func (r *register) location() store.Finding {
 	return finding("bucket", store.OK, fmt.Sprintf("%s, region %s", r, r.client.Options().Region), "")
 }
 

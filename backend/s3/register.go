@@ -32,9 +32,9 @@ var (
 	_ cas.OldScanner = (*register)(nil)
 )
 
-// dying begins the version of an object whose announced deletion may still
-// happen.
-const dying = "dying "
+// dropPending begins the version of an object whose announced deletion may
+// still happen.
+const dropPending = "dying "
 
 // Load reads a key's object: one request.
 func (r *register) Load(ctx context.Context, key string) (cas.Entry, error) {
@@ -66,7 +66,7 @@ func (r *register) entry(name string, o object) (cas.Entry, error) {
 			return cas.Entry{}, fmt.Errorf("%w: the object %s: it was deleted at %s, which is to come; delete it",
 				cas.ErrDamaged, name, body.Dropped.At.Format(time.RFC3339))
 		case !r.drop.lapsed(body.Dropped, o.date):
-			held.Version = dying + held.Version
+			held.Version = dropPending + held.Version
 		}
 	}
 	if r.fake != nil {
@@ -92,11 +92,11 @@ func (r *register) Recall(key string) (cas.Entry, bool) {
 	return held, known
 }
 
-// Swap writes the next record in place of a version: one request. If the
-// version is dying, it waits for the deletion instead and returns ErrConflict.
+// Swap writes the next record in place of a version: one request. If a deletion
+// of the object is pending, Swap waits for it instead and returns ErrConflict.
 func (r *register) Swap(ctx context.Context, old cas.Version, next tenure.Record, _ bool) error {
 	name := r.layout.Record(next.Key)
-	if tag, ok := strings.CutPrefix(string(old), dying); ok {
+	if tag, ok := strings.CutPrefix(string(old), dropPending); ok {
 		return r.awaitDrop(ctx, name, tag)
 	}
 	data, _, err := objects.Write(next)

@@ -54,7 +54,9 @@ func (r *register) sweepTrials(ctx context.Context) {
 // parallel is how many records of a listing are read at once.
 const parallel = 16
 
-func (r *register) scan(ctx context.Context, wanted func(listed) bool, bury bool) iter.Seq2[cas.Entry, error] {
+// scan yields the records of the wanted objects. It reports errors last. If
+// finish is set, it also finishes announced deletions.
+func (r *register) scan(ctx context.Context, wanted func(listed) bool, finish bool) iter.Seq2[cas.Entry, error] {
 	return func(yield func(cas.Entry, error) bool) {
 		var failed failures.List
 		for page, err := range r.list(ctx, r.layout.Records()) {
@@ -68,7 +70,7 @@ func (r *register) scan(ctx context.Context, wanted func(listed) bool, bury bool
 					records = append(records, o)
 				}
 			}
-			for _, found := range r.read(ctx, records, bury) {
+			for _, found := range r.read(ctx, records, finish) {
 				switch {
 				case ctx.Err() != nil:
 					yield(cas.Entry{}, context.Cause(ctx))
@@ -93,10 +95,10 @@ type found struct {
 }
 
 // read reads records in parallel.
-func (r *register) read(ctx context.Context, records []listed, bury bool) []found {
+func (r *register) read(ctx context.Context, records []listed, finish bool) []found {
 	all := make([]found, len(records))
 	var group sync.WaitGroup
-	places := make(chan struct{}, parallel)
+	slots := make(chan struct{}, parallel)
 	for i, it := range records {
 		data := r.bodies.Known(it.name, it.tag)
 		if data != nil {
@@ -104,9 +106,9 @@ func (r *register) read(ctx context.Context, records []listed, bury bool) []foun
 			all[i].entry, all[i].err = r.entry(it.name, o)
 			continue
 		}
-		places <- struct{}{}
+		slots <- struct{}{}
 		group.Go(func() {
-			defer func() { <-places }()
+			defer func() { <-slots }()
 			o, err := r.get(ctx, it.name)
 			if errors.Is(err, errAbsent) {
 				return
@@ -117,9 +119,9 @@ func (r *register) read(ctx context.Context, records []listed, bury bool) []foun
 			if all[i].err = err; err == nil && !all[i].entry.Record.IsZero() {
 				r.bodies.Keep(it.name, o.tag, o.data)
 			}
-			if held := all[i].entry; err == nil && bury && held.Record.IsZero() &&
-				held.Version != "" && !strings.HasPrefix(string(held.Version), dying) {
-				r.bury(ctx, it.name, o)
+			if held := all[i].entry; err == nil && finish && held.Record.IsZero() &&
+				held.Version != "" && !strings.HasPrefix(string(held.Version), dropPending) {
+				r.finishDrop(ctx, it.name, o)
 			}
 		})
 	}

@@ -39,7 +39,7 @@ func (g *Guard) upload(ctx context.Context, stamp fence.Stamp, r io.Reader) (*pa
 	defer cancel(nil)
 	u := &uploading{
 		Guard: g, ctx: ctx, stop: cancel, stamp: stamp, name: content.Name,
-		room: make(chan struct{}, inFlight), parts: make(chan part),
+		slots: make(chan struct{}, inFlight), parts: make(chan part),
 	}
 	// The caller's reader may hang. It has a goroutine of its own, so that this
 	// one notices the end of ctx.
@@ -80,7 +80,7 @@ type uploading struct {
 	stop  context.CancelCauseFunc
 	stamp fence.Stamp
 	name  string
-	room  chan struct{} // a token for each part in memory
+	slots chan struct{} // a token for each part in memory
 	parts chan part
 	id    string // of a multipart upload; empty while one PUT is enough
 
@@ -97,7 +97,7 @@ func (u *uploading) read(r io.Reader) {
 			size += size / 2
 		}
 		select {
-		case u.room <- struct{}{}:
+		case u.slots <- struct{}{}:
 		case <-u.ctx.Done():
 			return
 		}
@@ -200,7 +200,7 @@ func (u *uploading) sendPart(p part) {
 	u.mu.Lock()
 	u.done = append(u.done, types.CompletedPart{ETag: out.ETag, PartNumber: &p.number})
 	u.mu.Unlock()
-	<-u.room
+	<-u.slots
 }
 
 // complete makes an object of the parts. A reply may be lost, and then a second

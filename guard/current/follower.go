@@ -40,6 +40,8 @@ type Follower struct {
 	ctx  context.Context // for questions and the subscription; ends with Close
 	stop context.CancelFunc
 	done sync.WaitGroup
+	// slots has a token for each question that reads from the source.
+	slots chan struct{}
 
 	mu     sync.Mutex // guards the fields below and all entries
 	closed bool
@@ -50,8 +52,6 @@ type Follower struct {
 	// act.
 	subscription     uint64
 	lastSubscription uint64 // the number of the newest subscription
-
-	slots chan struct{} // a token for each question that reads from the source
 }
 
 // entry is what the follower knows about a key. The follower's mutex guards it.
