@@ -215,7 +215,7 @@ func TestLinksDoNotLeadOutOfAnAllowedFolder(t *testing.T) {
 	try(filepath.Join(in, "swapped", "a"), false)
 }
 
-func TestAPlaceMustBeWhole(t *testing.T) {
+func TestAPlaceMustBeAnAbsolutePathOrAURL(t *testing.T) {
 	for _, place := range []string{"", "reports", "//evil/share", "/srv//reports", "./reports", "s3://bucket/../x", "s3:bucket"} {
 		if _, err := guard.Allow("/srv", place); !errors.Is(err, fence.ErrInvalid) {
 			t.Errorf("%q: %v, want ErrInvalid", place, err)

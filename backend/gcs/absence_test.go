@@ -51,9 +51,9 @@ func TestAnAnswerThatBreaksOffIsNotAnAbsence(t *testing.T) {
 	}
 }
 
-// TestAWriteToWhatWasDeletedIsDecidedAgain: a deleted object is a condition
+// TestAWriteToADeletedObjectIsDecidedAgain: a deleted object is a condition
 // that does not hold, whatever the status is. It is not a missing bucket.
-func TestAWriteToWhatWasDeletedIsDecidedAgain(t *testing.T) {
+func TestAWriteToADeletedObjectIsDecidedAgain(t *testing.T) {
 	t.Parallel()
 	server := testenv.GCSExact(t)
 	name, way := server.Bucket(t), newProxy(t, server.Endpoint)

@@ -123,9 +123,9 @@ func TestALostReplyAndAnotherSince(t *testing.T) {
 	}
 }
 
-// TestAServerThatIsNotWellAtAll: the outcome is unknown, and the error says
+// TestAServerThatAlwaysFails: the outcome is unknown, and the error says
 // why. It comes before the context ends if waiting is useless.
-func TestAServerThatIsNotWellAtAll(t *testing.T) {
+func TestAServerThatAlwaysFails(t *testing.T) {
 	t.Parallel()
 	server := testenv.GCS(t)
 	name, way := server.Bucket(t), newProxy(t, server.Endpoint)

@@ -95,9 +95,9 @@ func leftUploads(t *testing.T, g *Guard) []string {
 	return names
 }
 
-// TestAnObjectKeepsWhatIsNotContent: a guarded write replaces the content and
-// the mark. It keeps the other attributes and the metadata of others.
-func TestAnObjectKeepsWhatIsNotContent(t *testing.T) {
+// TestAGuardedWriteKeepsOtherAttributes: a guarded write replaces the content
+// and the mark. It keeps the other attributes and the metadata of others.
+func TestAGuardedWriteKeepsOtherAttributes(t *testing.T) {
 	t.Parallel()
 	server := testenv.GCSExact(t)
 	for _, inMemory := range []int{100, 4} {
@@ -142,9 +142,9 @@ func TestALongUploadOutlivesAFailedRequest(t *testing.T) {
 	}
 }
 
-// TestPlainContentIsNotSaidToBePacked: even if the old content was packed. New
+// TestPlainContentIsNotDeclaredAsGzip: even if the old content was packed. New
 // packed content stays declared as packed.
-func TestPlainContentIsNotSaidToBePacked(t *testing.T) {
+func TestPlainContentIsNotDeclaredAsGzip(t *testing.T) {
 	t.Parallel()
 	server := testenv.GCSExact(t)
 	var packed bytes.Buffer

@@ -99,11 +99,11 @@ func TestARewriteOfTheSameBytesBetweenAStaleWritersLookAndItsWrite(t *testing.T)
 	}
 }
 
-// TestALostReplyAndAnotherChangeSince: the write was made, its reply was lost,
+// TestALostReplyAndThenAnotherChange: the write was made, its reply was lost,
 // and then a newer owner acts. The outcome is unknown. The write is neither
 // refused nor made twice. A raise is decided again, because raising twice does
 // no harm.
-func TestALostReplyAndAnotherChangeSince(t *testing.T) {
+func TestALostReplyAndThenAnotherChange(t *testing.T) {
 	t.Parallel()
 	server := testenv.GCSExact(t)
 	name, way := server.Bucket(t), newProxy(t, server.Endpoint)

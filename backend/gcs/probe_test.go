@@ -12,9 +12,9 @@ import (
 	"github.com/croft-dev/croft/store"
 )
 
-// TestTheServerOfTheseTests: of racing conditional uploads exactly one wins.
-// Without this the other tests would prove nothing.
-func TestTheServerOfTheseTests(t *testing.T) {
+// TestTheTestServerHonoursConditions: of racing conditional uploads exactly one
+// wins. Without this the other tests would prove nothing.
+func TestTheTestServerHonoursConditions(t *testing.T) {
 	t.Parallel()
 	for kind, server := range map[string]*testenv.GCSServer{"plain": testenv.GCS(t), "exact": testenv.GCSExact(t)} {
 		t.Run(kind, func(t *testing.T) {
@@ -53,8 +53,9 @@ func TestTheServerOfTheseTests(t *testing.T) {
 	}
 }
 
-// TestTheProbeRefusesWhoIgnoresConditions: the error says which condition.
-func TestTheProbeRefusesWhoIgnoresConditions(t *testing.T) {
+// TestTheProbeRefusesAnEndpointThatIgnoresConditions: the error says which
+// condition.
+func TestTheProbeRefusesAnEndpointThatIgnoresConditions(t *testing.T) {
 	t.Parallel()
 	server := testenv.GCS(t)
 	name := server.Bucket(t)

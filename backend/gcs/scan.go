@@ -86,7 +86,7 @@ func (b *bucket) removeOld(ctx context.Context, prefix, suffix string) (removed 
 }
 
 // scan yields the records of the wanted objects. It reports damaged ones last,
-// so that they hide no others.
+// so that they hide no others. If cleanUp is set, it also deletes tombstones.
 func (r *register) scan(
 	ctx context.Context, wanted func(*storage.Object) bool, cleanUp bool,
 ) iter.Seq2[cas.Entry, error] {

@@ -136,9 +136,9 @@ func TestADeleteThatIsDeliveredTwiceTakesNothingFromANewHolder(t *testing.T) {
 	}
 }
 
-// TestADeleteWithoutItsConditionWhereThatIsUnknown: if a service refuses the
+// TestADeleteIsSentAgainWithoutAnUnknownCondition: if a service refuses the
 // condition, the DELETE is sent without it.
-func TestADeleteWithoutItsConditionWhereThatIsUnknown(t *testing.T) {
+func TestADeleteIsSentAgainWithoutAnUnknownCondition(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	s.old("drop/k")
@@ -281,9 +281,9 @@ func (c *caching) Do(request *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// TestNothingIsDatedByWhatACacheHasKept: otherwise a lease would end before its
+// TestACachedResponseTellsNoTime: otherwise a lease would end before its
 // holder believes.
-func TestNothingIsDatedByWhatACacheHasKept(t *testing.T) {
+func TestACachedResponseTellsNoTime(t *testing.T) {
 	t.Parallel()
 	server := testenv.S3(t)
 	cache := &caching{}

@@ -105,9 +105,9 @@ func TestTheProbeRefusesAnEndpointThatCarriesOutLateDeletes(t *testing.T) {
 	}
 }
 
-// TestTheProbeIsPaidForOnce: a process that opens the same bucket again sends
+// TestTheProbeRunsOnce: a process that opens the same bucket again sends
 // nothing. The next process sends one request.
-func TestTheProbeIsPaidForOnce(t *testing.T) {
+func TestTheProbeRunsOnce(t *testing.T) {
 	t.Parallel()
 	server := testenv.S3(t)
 	g := newGateway(t, server)

@@ -308,9 +308,9 @@ func TestANewOwnerIsNotRefusedByAnOlderAnswer(t *testing.T) {
 	})
 }
 
-// TestAStoreThatIsDownMakesUnsure: but the follower still refuses old tokens by
-// itself.
-func TestAStoreThatIsDownMakesUnsure(t *testing.T) {
+// TestAStoreThatIsDownLeavesTheAnswerUnknown: but the follower still refuses
+// old tokens by itself.
+func TestAStoreThatIsDownLeavesTheAnswerUnknown(t *testing.T) {
 	play(t, true, func(s *scene) {
 		ann := s.acquire("a", "ann").Stamp()
 		op := s.takeover("a").Stamp()
@@ -341,8 +341,8 @@ func TestAStoreThatForgetsIsNotBelieved(t *testing.T) {
 	})
 }
 
-// TestTheFollowerRemembersAtMostSoManyKeys: MaxKeys is the limit.
-func TestTheFollowerRemembersAtMostSoManyKeys(t *testing.T) {
+// TestTheFollowerRemembersAtMostMaxKeys: MaxKeys is the limit.
+func TestTheFollowerRemembersAtMostMaxKeys(t *testing.T) {
 	play(t, true, func(s *scene) {
 		for n := range 1000 {
 			s.current("a write", s.acquire(fmt.Sprint("key/", n), "ann").Stamp(), 1)

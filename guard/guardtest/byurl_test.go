@@ -19,9 +19,9 @@ type named struct {
 
 func (n named) Target() string { return n.target }
 
-// TestWhatIsWrongWithAURLIsCaught: a guard may name its target wrongly, find
+// TestWrongTargetsAreCaught: a guard may name its target wrongly, find
 // another resource, accept a bad URL, or show its password.
-func TestWhatIsWrongWithAURLIsCaught(t *testing.T) {
+func TestWrongTargetsAreCaught(t *testing.T) {
 	const target, bad = "guarded://host/a", "guarded://ann:hunter2@host/a"
 	mine := named{new(Memory), target}
 	refuse := func(u *url.URL) error {

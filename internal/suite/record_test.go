@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestWhatACheckReportsIsRecorded: however the check ends. The test that calls
-// Record does not fail.
-func TestWhatACheckReportsIsRecorded(t *testing.T) {
+// TestRecordReturnsTheReportsOfACheck: however the check ends. The test that
+// calls Record does not fail.
+func TestRecordReturnsTheReportsOfACheck(t *testing.T) {
 	for name, c := range map[string]struct {
 		check func(tb testing.TB)
 		said  []string

@@ -135,9 +135,9 @@ func TestConflictsEndWithTheContext(t *testing.T) {
 	})
 }
 
-// TestWhoIsOvertakenDecidesAgain: a request that loses a swap is decided again,
+// TestALostRaceIsDecidedAgain: a request that loses a swap is decided again,
 // by the record that is there then.
-func TestWhoIsOvertakenDecidesAgain(t *testing.T) {
+func TestALostRaceIsDecidedAgain(t *testing.T) {
 	reg := newRegister()
 	st := reg.open(nil)
 	mine, other := acquire("k"), acquire("k")
@@ -186,11 +186,11 @@ func TestAnAmbiguousSwapIsUnknown(t *testing.T) {
 	}
 }
 
-// TestAnEclipsedSwapIsRefusedOnlyByWhatItLeft: a swap takes effect, its reply
+// TestAnEclipsedRenewalIsUnknownAndNotRefused: a swap takes effect, its reply
 // is lost, and another swap follows. The record still shows a grant or a
 // release. It shows nothing of a renewal, so the store must not refuse the
 // renewal as if it had never been made.
-func TestAnEclipsedSwapIsRefusedOnlyByWhatItLeft(t *testing.T) {
+func TestAnEclipsedRenewalIsUnknownAndNotRefused(t *testing.T) {
 	for verb, known := range map[tenure.Verb]bool{tenure.Acquire: true, tenure.Renew: false, tenure.Report: false} {
 		reg := newRegister()
 		st, mine := reg.open(nil), acquire("k")
@@ -296,9 +296,9 @@ func TestABatchRunsItsKeysSideBySide(t *testing.T) {
 	}
 }
 
-// TestWhatMustSurviveACrash: grants and ends are durable, renewals and reports
-// are not.
-func TestWhatMustSurviveACrash(t *testing.T) {
+// TestGrantsAndEndsAreDurable: grants and ends are durable, renewals and
+// reports are not.
+func TestGrantsAndEndsAreDurable(t *testing.T) {
 	reg := newRegister()
 	mine, hand := acquire("k"), acquire("k")
 	hand.Verb, hand.Actor, hand.Note = tenure.Takeover, "olga", "why"
@@ -308,9 +308,9 @@ func TestWhatMustSurviveACrash(t *testing.T) {
 	}
 }
 
-// TestTheCallersSliceIsItsOwnAgain: workers that outlive Apply use a copy of
+// TestTheCallerMayReuseItsRequests: workers that outlive Apply use a copy of
 // the requests.
-func TestTheCallersSliceIsItsOwnAgain(t *testing.T) {
+func TestTheCallerMayReuseItsRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reg := newRegister()
 		release := make(chan struct{})

@@ -74,9 +74,9 @@ func (r *recalling) Recall(key string) (cas.Entry, bool) {
 	return held, ok
 }
 
-// TestWhatIsRecalledIsNotReadAgain: a recalled entry saves a read, and it
+// TestARecalledRecordIsNotReadAgain: a recalled entry saves a read, and it
 // decides only what a swap then confirms.
-func TestWhatIsRecalledIsNotReadAgain(t *testing.T) {
+func TestARecalledRecordIsNotReadAgain(t *testing.T) {
 	reg := &recalling{register: newRegister(), known: map[string]cas.Entry{}}
 	st := cas.New(reg, &cas.Options{SweepEvery: -1})
 	mine := acquire("k")

@@ -27,9 +27,9 @@ func (r *prefixed) ScanPrefix(ctx context.Context, prefix string) iter.Seq2[cas.
 	}
 }
 
-// TestAListingLeavesTheChoiceToTheRegister: the register may choose the keys by
+// TestTheRegisterMayFilterAListingByPrefix: the register may choose the keys by
 // prefix, and the store filters its choice.
-func TestAListingLeavesTheChoiceToTheRegister(t *testing.T) {
+func TestTheRegisterMayFilterAListingByPrefix(t *testing.T) {
 	reg := &prefixed{register: newRegister()}
 	st := cas.New(reg, &cas.Options{SweepEvery: -1})
 	defer st.Close()

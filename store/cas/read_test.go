@@ -99,9 +99,9 @@ func TestAListingEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestWatchAndExamineAreTheRegisters: a store can watch and examine if its
+// TestWatchAndExamineAskTheRegister: a store can watch and examine if its
 // register can. Otherwise the error says so.
-func TestWatchAndExamineAreTheRegisters(t *testing.T) {
+func TestWatchAndExamineAskTheRegister(t *testing.T) {
 	plain := newRegister().open(nil)
 	if _, err := plain.Watch(t.Context(), "k"); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("Watch: %v", err)
@@ -143,9 +143,9 @@ func old(t *testing.T, reg *register, st store.Store, between ...func()) {
 	must(t, st, acquire("d"))
 }
 
-// TestSweepDropsWhatItMay: a record that changes meanwhile stays. A damaged
-// record is reported after the others are dropped.
-func TestSweepDropsWhatItMay(t *testing.T) {
+// TestASweepKeepsChangedAndDamagedRecords: a record that changes meanwhile
+// stays. A damaged record is reported after the others are dropped.
+func TestASweepKeepsChangedAndDamagedRecords(t *testing.T) {
 	reg := newRegister()
 	st := reg.open(nil)
 	old(t, reg, st)
@@ -202,9 +202,9 @@ func TestGrantsSweepNowAndThen(t *testing.T) {
 	})
 }
 
-// TestCloseIsTheRegistersOnce: the register is closed once. Requests after that
+// TestTheRegisterIsClosedOnce: the register is closed once. Requests after that
 // have an unknown outcome, and are not refused.
-func TestCloseIsTheRegistersOnce(t *testing.T) {
+func TestTheRegisterIsClosedOnce(t *testing.T) {
 	reg := newRegister()
 	st := reg.open(nil)
 	for range 3 {

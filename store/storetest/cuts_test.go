@@ -47,9 +47,9 @@ func undelivered(ctx context.Context, st store.Store, requests []tenure.Request)
 	return DropRequest(st, nil).Apply(ctx, requests)
 }
 
-// TestWhatACutMustNotDoIsCaught: a sound store passes. The check reports what
-// is wrong with each of the others.
-func TestWhatACutMustNotDoIsCaught(t *testing.T) {
+// TestWrongAnswersAfterACutAreCaught: a sound store passes. The check reports
+// what is wrong with each of the others.
+func TestWrongAnswersAfterACutAreCaught(t *testing.T) {
 	after := func(tb testing.TB, w *wire) {
 		CutAfterRequest(tb, w, w.Store, func(do func(), arrived func() error) {
 			w.lose(do)
@@ -121,9 +121,9 @@ func (a absent) List(context.Context, string) iter.Seq2[tenure.Record, error] {
 	}
 }
 
-// TestAServerThatIsNotThereMustBeTold: an empty answer would mean something
+// TestNotThereCatchesAStoreThatHidesIt: an empty answer would mean something
 // else.
-func TestAServerThatIsNotThereMustBeTold(t *testing.T) {
+func TestNotThereCatchesAStoreThatHidesIt(t *testing.T) {
 	for _, hides := range []string{"", "Apply", "Get", "Now", "Watch", "Sweep", "List"} {
 		said := suite.Record(t, func(tb testing.TB) { NotThere(tb, absent{hides}) })
 		if hides == "" && len(said) > 0 || hides != "" && (len(said) != 1 || !strings.HasPrefix(said[0], hides+" of a server")) {

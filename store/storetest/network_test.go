@@ -15,9 +15,9 @@ import (
 // isSecond picks the requests on keys that end in 2.
 func isSecond(req tenure.Request) bool { return strings.HasSuffix(req.Key, "2") }
 
-// TestAFaultBefallsWhatItPicks: the rest of the batch is answered as usual, in
-// order. Each fault is an unknown outcome.
-func TestAFaultBefallsWhatItPicks(t *testing.T) {
+// TestAFaultHitsOnlyThePickedRequests: the rest of the batch is answered as
+// usual, in order. Each fault is an unknown outcome.
+func TestAFaultHitsOnlyThePickedRequests(t *testing.T) {
 	for name, c := range map[string]struct {
 		net       func(store.Store) store.Store
 		delivered bool
@@ -70,9 +70,9 @@ func TestLateRequestsComeInTheirOrder(t *testing.T) {
 	}
 }
 
-// TestFirstPicksSoMany: and it does not count requests that its own When does
-// not pick.
-func TestFirstPicksSoMany(t *testing.T) {
+// TestFirstPicksTheFirstN: and it does not count requests that its own When
+// does not pick.
+func TestFirstPicksTheFirstN(t *testing.T) {
 	when := First(2, isSecond)
 	var picked []bool
 	for _, key := range []string{"1", "2", "1", "2", "2"} {
@@ -83,9 +83,9 @@ func TestFirstPicksSoMany(t *testing.T) {
 	}
 }
 
-// TestANetworkTakesNoPowerAway: if a store can watch and sweep, it can do so
-// behind a network, too. If it cannot, the error says so.
-func TestANetworkTakesNoPowerAway(t *testing.T) {
+// TestANetworkKeepsOptionalMethods: if a store can watch and sweep, it can do
+// so behind a network, too. If it cannot, the error says so.
+func TestANetworkKeepsOptionalMethods(t *testing.T) {
 	able := DropReply(sound().place(t).Open(t, Options{}), nil)
 	if _, err := able.(store.Watcher).Watch(t.Context(), "k"); err != nil {
 		t.Errorf("Watch: %v", err)
@@ -105,9 +105,9 @@ func TestANetworkTakesNoPowerAway(t *testing.T) {
 	}
 }
 
-// TestAnUnfinishedHarnessIsNamed: the suite reports it, and does not crash
+// TestAnIncompleteHarnessIsReported: the suite reports it, and does not crash
 // somewhere inside.
-func TestAnUnfinishedHarnessIsNamed(t *testing.T) {
+func TestAnIncompleteHarnessIsReported(t *testing.T) {
 	failures := suite.Record(t, func(tb testing.TB) { newTrial(tb, Harness{}) })
 	if len(failures) != 1 || !strings.Contains(failures[0], "lacks Open or Wipe") {
 		t.Errorf("reported %q", failures)
