@@ -34,7 +34,8 @@
 // A listing reads up to 64 records at once, and waits for all of them. A
 // guarded write reads the caller's content in a goroutine of its own, so that
 // it can return when ctx ends. If that reader hangs, the goroutine ends when
-// its Read returns. All other calls run on the caller's goroutine. The mutex of
-// pace guards the times of the last writes. It is not held while a call waits.
-// The caches of a store have their own mutexes.
+// its Read returns. Package store/cas has the other goroutines of a store:
+// those of a batch and of a sweep. The mutex of pace guards the times of the
+// last writes. It is not held while a call waits. The caches of a store have
+// their own mutexes.
 package gcs

@@ -7,7 +7,7 @@
 //
 // The handles of a store share one register: a map under a mutex. The register
 // calls the hub of its waiters under that mutex, so waiters hear of changes in
-// their order. The package starts no goroutines of its own.
+// their order. The goroutines of a store are those of package store/cas.
 package mem
 
 import (

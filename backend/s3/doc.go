@@ -59,8 +59,9 @@
 // guarded write has one goroutine that reads the caller's content, and one for
 // each part that is in flight. At most three parts are in memory. The write
 // waits for its parts. It does not wait for a reader that hangs: that goroutine
-// ends when its Read returns. All other calls run on the caller's goroutine.
-// The caches of a store have their own mutexes.
+// ends when its Read returns. Package store/cas has the other goroutines of a
+// store: those of a batch and of a sweep. The caches of a store have their own
+// mutexes.
 //
 // # URLs
 //

@@ -51,7 +51,7 @@ type Guard struct {
 	partSize    int
 	largestCopy int64
 	leftoverAge time.Duration
-	sweepOneIn  int // one write in so many sweeps; 0: none
+	sweepOneIn  int // on average one write in so many also sweeps; 0: none
 }
 
 var (

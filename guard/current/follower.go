@@ -120,7 +120,7 @@ var _ guard.Current = (*Follower)(nil)
 const mostQuestions = 64
 
 // Close ends the questions that are under way. It waits for them, but not for a
-// source that does not heed the end of its context.
+// source that ignores the end of its context.
 func (f *Follower) Close() {
 	f.mu.Lock()
 	f.closed = true
@@ -171,7 +171,7 @@ func (f *Follower) Check(ctx context.Context, stamp fence.Stamp) error {
 		case <-q.ctx.Done():
 			select {
 			case <-q.done:
-			default: // the source does not heed its context
+			default: // the source ignores its context
 				return store.Unknown(q.ctx.Err())
 			}
 		}

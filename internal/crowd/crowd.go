@@ -70,7 +70,7 @@ type Crowd struct {
 	clock atomic.Int64
 
 	mu      sync.Mutex                   // guards the fields below
-	newest  map[string]fence.Token       // by key: the newest token that a client was told
+	newest  map[string]fence.Token       // by key: the newest token that a client knows
 	granted map[string]fence.Grant       // by key and token
 	writes  map[string][]guardtest.Event // by key: writes that a client knows were admitted
 }
@@ -212,7 +212,7 @@ func (c *Crowd) Terms() (n int64) {
 	return n
 }
 
-// GoesOn waits for so many more terms.
+// GoesOn waits until that many more terms have ended.
 func (c *Crowd) GoesOn(why string, more int64) {
 	c.tb.Helper()
 	goal := c.Terms() + more

@@ -46,8 +46,8 @@ func (m *Memory) Forget(key string) {
 	delete(m.known, key)
 }
 
-// Recall returns what Keep was told about a key. The caller must not change the
-// record's slices.
+// Recall returns the record and version that Keep stored for a key. The caller
+// must not change the record's slices.
 func (m *Memory) Recall(key string) (tenure.Record, cas.Version, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -207,7 +207,7 @@ func (s *Store) carryOut(ctx context.Context, req tenure.Request) store.Answer {
 					if err := s.settle(ctx, req.Key, held.Version); err != nil {
 						return store.Answer{Err: store.Unknown(err)}
 					}
-					s.announce(ctx, req) // an earlier try may have failed to
+					s.announce(ctx, req) // the first try may have died before this
 				}
 				// The other verbs leave a trace in the record, so the law
 				// recognises a repetition.
