@@ -108,10 +108,10 @@ func (p place) has(t *url.URL) bool {
 		(p.Fragment == "" || p.Fragment == t.Fragment)
 }
 
-// same reports whether the opened guard is the one that the target means. It
-// does not compare users: the place's user has logged in, and not the holder.
-// On this machine the guard's name is a path without links. If somebody has put
-// a link on the path meanwhile, the guard has another name.
+// same reports whether the target means the opened guard. It does not compare
+// users: the place's user has logged in, and not the holder. On this machine
+// the guard's name is a path without links. If somebody has put a link on the
+// path meanwhile, the guard has another name.
 func same(name string, to, target *url.URL) bool {
 	got, err := parse(name)
 	if err != nil || got.Scheme != to.Scheme || got.Fragment != to.Fragment {

@@ -15,10 +15,9 @@ const (
 	MaxNote  = 1024
 )
 
-// CheckRekey returns nil if the arguments of a Rekey are good. Otherwise its
-// error says what is wrong. Every guard calls it before it touches anything. An
-// operator's act needs a key, an actor and a note that says why. Actor and note
-// are one line each.
+// CheckRekey returns an error if the arguments of a Rekey are not allowed.
+// Every guard calls it before it touches anything. An operator's act needs a
+// key, an actor and a note that says why. Actor and note are one line each.
 func CheckRekey(key, actor, note string) error {
 	if err := fence.CheckKey(key); err != nil {
 		return err

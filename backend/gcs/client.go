@@ -36,8 +36,8 @@ type Connection struct {
 	// Credentials replace those found the usual way:
 	// GOOGLE_APPLICATION_CREDENTIALS, those of gcloud, the metadata server.
 	Credentials *auth.Credentials
-	// Transport carries the requests. The default is one that all stores and
-	// guards of the process share.
+	// Transport carries the requests. By default all stores and guards of the
+	// process share one transport.
 	Transport http.RoundTripper
 }
 

@@ -92,7 +92,7 @@ func TestOnlyTheServiceTellsTheTime(t *testing.T) {
 				t.Fatal(a.Err)
 			}
 			way.on(nil)
-			// It uses what it remembers of its own last write and of the time.
+			// The store remembers its own last write, and the time.
 			if a := one(t.Context(), st, then(tenure.Renew, mine)); a.Err != nil || time.Until(a.Now).Abs() > 30*time.Minute {
 				t.Errorf("status %d dated %s off: renewed at %s, %v", status, wrong, a.Now, a.Err)
 			}

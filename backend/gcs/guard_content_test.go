@@ -15,8 +15,8 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// TestAnAbortedUploadLeavesNothingThatCounts: a sweep removes what it leaves
-// beside when that is old.
+// TestAnAbortedUploadLeavesNothingThatCounts: it may leave an object beside,
+// and a sweep removes that when it is old.
 func TestAnAbortedUploadLeavesNothingThatCounts(t *testing.T) {
 	t.Parallel()
 	server := testenv.GCSExact(t)

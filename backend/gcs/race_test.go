@@ -179,7 +179,7 @@ func TestAClaimOfADroppedRecordIsNotLost(t *testing.T) {
 }
 
 // TestADeleteThatComesAfterAClaimDeletesNothing: on this server deletes honour
-// their condition. Tombstones go, except one that a claim has replaced
+// their condition. A tombstone is deleted, unless a claim has replaced it
 // meanwhile.
 func TestADeleteThatComesAfterAClaimDeletesNothing(t *testing.T) {
 	t.Parallel()

@@ -108,7 +108,7 @@ func openURL(ctx context.Context, u *url.URL) (store.Store, error) {
 }
 
 // read reads the parameters of a URL. It handles the connection and probe
-// itself, and passes all others to other. why says what is wrong with them.
+// itself, and passes all others to other. why is "" if all are good.
 func (c *Connection) read(u *url.URL, skipProbe *bool, other func(name, value string) (why string)) (why string) {
 	if why := misplaced(u); why != "" {
 		return why

@@ -158,8 +158,8 @@ func TestADeleteIsSentAgainWithoutAnUnknownCondition(t *testing.T) {
 }
 
 // TestAFaultDuringTheProbeIsNoVerdict: after a lost reply or in a busy moment
-// the probe does not claim that an endpoint ignores conditions. And an endpoint
-// that cannot delete at all does not pass for one that refuses late deletes.
+// the probe does not claim that an endpoint ignores conditions. And it does not
+// pass an endpoint that cannot delete at all.
 func TestAFaultDuringTheProbeIsNoVerdict(t *testing.T) {
 	t.Parallel()
 	server := testenv.S3(t)

@@ -28,9 +28,9 @@ import (
 // network held the request back.
 //
 // A record may take the place of the announcement only after that time, and
-// after a good while for the service to finish what it had accepted. A client
-// that wants the key meanwhile waits. Mostly it waits for a moment, until the
-// object is deleted.
+// after a good while in which the service can finish accepted requests. A
+// client that wants the key meanwhile waits. Mostly it waits for a moment,
+// until the object is deleted.
 type dropping struct {
 	within time.Duration // how long after the announcement the service accepts the DELETE
 	lapse  time.Duration // after this time no DELETE is under way any more

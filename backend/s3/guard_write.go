@@ -25,8 +25,8 @@ var ErrCopyBehind = errors.New("the write is committed, but its plain copy could
 // 8 MiB are in memory at a time.
 //
 // If the stamp is refused already, Write says so before it reads anything. An
-// aborted write leaves nothing that counts. [Guard.Sweep] removes what it could
-// not remove itself.
+// aborted write leaves nothing that counts. If it cannot remove its payload,
+// [Guard.Sweep] does so later.
 func (g *Guard) Write(ctx context.Context, stamp fence.Stamp, r io.Reader) (guard.Receipt, error) {
 	if err := stamp.CheckNow(); err != nil {
 		return guard.Receipt{}, err
@@ -181,8 +181,8 @@ func (g *Guard) refresh(ctx context.Context, content *payload) error {
 	}
 }
 
-// Reader is the content of a guarded object at one moment. If the content is
-// not what was committed, the last Read returns an error that matches
+// Reader is the content of a guarded object at one moment. If the hash is not
+// the committed one, the last Read returns an error that matches
 // ErrContentDamaged instead of io.EOF.
 type Reader struct {
 	io.ReadCloser

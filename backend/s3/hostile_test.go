@@ -41,8 +41,8 @@ func plant(tb testing.TB, server *testenv.S3Server, name string, data []byte, ch
 }
 
 // TestAPlantedManifestIsNoOrder: a writer deletes the payload that it replaces,
-// and a reader reads the one that it finds. A planted manifest that names
-// another object must not make them do so with their own rights.
+// and a reader reads the payload that the manifest names. A planted manifest
+// that names another object must not make them do so with their own rights.
 func TestAPlantedManifestIsNoOrder(t *testing.T) {
 	t.Parallel()
 	server := testenv.S3(t)
@@ -181,8 +181,8 @@ func TestADeletionToComeIsDamage(t *testing.T) {
 	}
 }
 
-// TestASignedRequestFollowsNobody: another server than the one that the request
-// was signed for must get neither the request nor its content.
+// TestASignedRequestFollowsNobody: a signed request is meant for one server. If
+// that server redirects it, no other server may get the request or its content.
 func TestASignedRequestFollowsNobody(t *testing.T) {
 	t.Setenv("AWS_ACCESS_KEY_ID", "croft")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "hunter2")

@@ -14,7 +14,8 @@ import (
 )
 
 // manifest is the commit point of a guarded object. A write is made when its
-// manifest replaces the one that was read, on condition that it is still there.
+// manifest replaces the old one, on condition that the old one has not changed
+// since it was read.
 type manifest struct {
 	Format int `json:"croft"`
 	// Nonce is new in every write, so that no ETag comes back.
@@ -77,8 +78,8 @@ func (g *Guard) read(ctx context.Context) (seen, error) {
 	case s.Mark.Check() != nil:
 		return damaged("it holds an impossible mark")
 	case s.Payload != nil && !g.owns(s.Payload):
-		// Writers delete the payload that they replace, and copy the one that
-		// they find.
+		// Writers delete the payload that they replace, and copy the payload
+		// that they find.
 		return damaged(fmt.Sprintf("it names %.200q, which is no payload of this object", s.Payload.Name))
 	}
 	return s, nil

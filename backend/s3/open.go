@@ -35,8 +35,8 @@ type address struct {
 const form = "write s3://BUCKET/PATH, with ?region=, ?endpoint=https://HOST, ?path_style=true|false," +
 	" ?profile= or ?probe=off if need be"
 
-// parse reads a URL. kind says what it names, for error messages. more are
-// allowed options besides those of every URL.
+// parse reads a URL. kind is "store URL" or "target", for error messages. more
+// are allowed options besides those of every URL.
 func parse(u *url.URL, kind string, more ...string) (address, error) {
 	bad := func(format string, args ...any) (address, error) {
 		return address{}, fmt.Errorf("%w %s %q: %s; %s",

@@ -23,8 +23,8 @@ var ErrPreconditions = errors.New("conditional writes are not honoured")
 
 // PreconditionError says which condition an endpoint ignores.
 type PreconditionError struct {
-	// Where names the bucket and the endpoint. Condition is the one that was
-	// tried. Seen says what happened.
+	// Where names the bucket and the endpoint. Condition is the tried
+	// condition. Seen says what happened.
 	Where, Condition, Seen string
 }
 
@@ -154,7 +154,7 @@ func (b *bucket) tryLate(ctx context.Context, name string, now time.Time) error 
 	}
 }
 
-// attempt writes with a condition that holds, or with one that does not.
+// attempt writes with a condition. holds says whether the condition holds.
 func (b *bucket) attempt(ctx context.Context, name, tag string, data []byte, holds bool) (string, error) {
 	condition := conditions[0]
 	if tag != "" {

@@ -231,7 +231,7 @@ func (u *uploading) failed(err error) error {
 }
 
 // abandon removes the parts that have arrived, even if the caller's context has
-// ended. A sweep removes what it could not.
+// ended. If it fails, a sweep removes them later.
 func (u *uploading) abandon() {
 	u.stop(context.Canceled)
 	u.sent.Wait()

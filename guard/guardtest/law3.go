@@ -26,7 +26,7 @@ type Event struct {
 	Kind       Kind
 	Token      fence.Token
 	Begin, End int64
-	// Who is the caller, for the report.
+	// Who names the caller in reports.
 	Who string
 }
 

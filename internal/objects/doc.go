@@ -4,7 +4,7 @@
 //
 // A store on object storage is a register of store/cas with one object per key.
 // It relies only on conditional writes: create an object if there is none, and
-// replace an object if it is still the one that was read. Services differ in
+// replace an object if it has not changed since it was read. Services differ in
 // conditional deletes, so no store relies on those; see [Body.Dropped].
 //
 // The package starts no goroutines. [Clock], [Memory] and [Bodies] have a mutex

@@ -48,7 +48,7 @@ func undelivered(ctx context.Context, st store.Store, requests []tenure.Request)
 }
 
 // TestWrongAnswersAfterACutAreCaught: a sound store passes. The check reports
-// what is wrong with each of the others.
+// the flaw of each broken store.
 func TestWrongAnswersAfterACutAreCaught(t *testing.T) {
 	after := func(tb testing.TB, w *wire) {
 		CutAfterRequest(tb, w, w.Store, func(do func(), arrived func() error) {
