@@ -42,12 +42,12 @@ func Caught[T any](t *testing.T, groups []Group[T], flaws []Flaw[T], spared ...s
 				t.Logf("caught by %q: %s", c.Name, said[0])
 				return
 			}
-			t.Errorf("what %s passes all of %q", f.Name, f.Group)
+			t.Errorf("a variant that %s passes all of %q", f.Name, f.Group)
 		})
 	}
 	for _, g := range groups {
 		if !tried[g.Name] && !slices.Contains(spared, g.Name) {
-			t.Errorf("nothing broken is there for %q", g.Name)
+			t.Errorf("no broken variant is there for %q", g.Name)
 		}
 	}
 }
