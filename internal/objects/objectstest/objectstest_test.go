@@ -123,7 +123,7 @@ func (m *memory) place() Place {
 func TestASoundRegisterPasses(t *testing.T) { Planted(t, newMemory().place()) }
 
 // TestEveryPlantIsNoticed: the register here takes every plant for a missing
-// record.
+// record. Planted must report each of them.
 func TestEveryPlantIsNoticed(t *testing.T) {
 	m := newMemory()
 	m.read = func(name string, data []byte) (objects.Body, error) {
