@@ -18,70 +18,106 @@ import (
 	"github.com/croft-dev/croft/internal/ground"
 )
 
-// FileOptions are the choices in opening a guarded file. Nil means all defaults.
+// FileOptions are the choices in opening a guarded file. Nil means all
+// defaults.
 type FileOptions struct {
-	// LockWait bounds how long a call waits for another process to leave the guard. Default 10 s; negative: not at all.
+	// LockWait bounds how long a call waits for another process to leave the
+	// guard. Default 10 s; negative: not at all.
 	LockWait time.Duration
-	// AllowNetwork allows files on network and FUSE mounts, which may not keep locks between machines. The mark is then looked at again after each change, and
-	// a change by another at the same time is reported as ErrLockNotKept: noticed, not prevented. Default false: such files are refused.
+	// AllowNetwork allows files on network and FUSE mounts, which may not keep
+	// locks between machines. Default false: such files are refused.
+	//
+	// The guard then reads the mark again after each change. If another machine
+	// changed it at the same time, the call returns ErrLockNotKept. So a second
+	// writer is noticed, not prevented.
 	AllowNetwork bool
 }
 
 // defaultLockWait is FileOptions.LockWait by default.
 const defaultLockWait = 10 * time.Second
 
-// File is a guarded file: each admitted write replaces its content, and readers, who need to know nothing of the guard, see the old content or the new.
+// File is a guarded file. Each admitted write replaces its content. Readers see
+// the old content or the new, and need to know nothing of the guard.
 //
-// Its mark is kept beside it in the sidecar NAME.fence, in two checksummed slots that are written in place and in turn; the sidecar can be read with
-// cat, must stay beside the file, and belongs into no backup that is ever restored alone.
+// # Sidecar
 //
-// The sidecar has the file's owner and group, and lets in those who may write
-// the file: a user who could only read it could lock it and keep every writer
-// waiting. In a sticky directory, /tmp for example, a sidecar that another user
-// has made is refused, unless the file or the directory is that user's.
+// The sidecar NAME.fence beside the file keeps its mark, in two checksummed
+// slots that are written in place and in turn. You can read it with cat. It
+// must stay beside the file. Never restore it alone from a backup.
 //
-// A write is staged in a hidden file beside the target, ".NAME.croft-stage-" and 16 hex digits, and synced. Then, under an exclusive flock(2) on the sidecar: the
-// stamp is checked, the mark advanced and synced, the staged file renamed over the target, the directory synced. So a crash at any point
-// leaves the old or the new content whole, and a mark at least as high as every admitted token. The kernel drops the lock of a process that dies; one that is stopped inside keeps
-// others out, who get a [*BusyError] with its process id. What a crash leaves staged is removed by the next write once it is an hour old and nobody
-// has it open for writing.
+// The sidecar has the file's owner and group. Only users who may write the file
+// can open it: flock(2) asks for no more than an open file, so a user who may
+// only read could keep every writer waiting. In a sticky directory, /tmp for
+// example, the guard refuses a sidecar that another user has made, unless the
+// file or the directory belongs to that user.
 //
-// An error after the mark was advanced, a full disk for example, leaves the old content under the new mark: the same owner may write again, with the next
+// # Writing
+//
+// A write goes into a hidden file beside the target, ".NAME.croft-stage-" and
+// 16 hex digits, which is then synced. The rest happens under an exclusive
+// flock(2) on the sidecar:
+//
+//  1. The guard checks the stamp.
+//  2. It advances the mark and syncs it.
+//  3. It renames the staged file over the target.
+//  4. It syncs the directory.
+//
+// So a crash at any point leaves the old or the new content whole, and a mark
+// at least as high as every admitted token.
+//
+// The kernel drops the lock of a process that dies. A process that is stopped
+// inside keeps others out. They get a [*BusyError] with its process id.
+//
+// After a crash, the next write removes the staged file, once it is an hour old
+// and no process has it open for writing.
+//
+// An error after the mark was advanced, a full disk for example, leaves the old
+// content under the new mark. The same owner may write again, with the next
 // number if its writes are numbered.
 //
-// Content is replaced, not rewritten: the group and the permission bits of the old file are kept, the owner only when root writes, and extended attributes, ACLs and set-user-id
-// bits are not. A file that the caller may not write to is not replaced either. Hard-linked files are refused, because other names would
-// keep the old content.
+// # Permissions
 //
-// Symbolic links are followed, once, when the file is opened; but not a link
-// that another user has made in a sticky directory. After that, every call
-// opens the file's directory once, without following a link, and takes each of
-// its steps there. A call whose directory is moved away meanwhile ends with an
-// error.
+// A write replaces the file and does not rewrite it. The new file keeps the
+// group and the permission bits of the old one. It keeps the owner only when
+// root writes. It does not keep extended attributes, ACLs and set-user-id bits.
+// The guard does not replace a file that the caller may not write to. It
+// refuses hard-linked files, because other names would keep the old content.
 //
-// All methods are safe for concurrent use. A File holds nothing open between calls.
+// # Links
+//
+// OpenFile follows symbolic links, but not a link that another user has made in
+// a sticky directory. After that, every call opens the file's directory once,
+// without following a link, and takes each of its steps there. If the directory
+// is moved away meanwhile, the call ends with an error.
+//
+// All methods are safe for concurrent use. A File holds nothing open between
+// calls.
 type File struct {
 	path    string // of the artifact, absolute, symbolic links resolved
 	folder  string
 	sidecar string
-	remote  bool // on a network mount, by permission
+	remote  bool // on a network mount, by FileOptions.AllowNetwork
 	options FileOptions
 
-	fs   fsys.FS
-	turn chan struct{} // held by the call that waits for the lock or has it, so that a process's own callers queue here and do not poll
+	fs fsys.FS
+	// turn is held by the call that waits for the lock or has it. So this
+	// process's other callers queue here and do not poll.
+	turn chan struct{}
 
-	sweeping sync.Mutex
+	sweeping sync.Mutex // protects swept; held during a sweep
 	swept    time.Time
 }
 
 var _ guard.Artifact = (*File)(nil)
 
-// OpenFile opens the guard of the file at path, which need not exist yet; its directory must. Nothing is created before the first write, raise or rekey.
+// OpenFile opens the guard of the file at path. The file need not exist yet;
+// its directory must. OpenFile creates nothing: the first write, raise or rekey
+// does.
 func OpenFile(path string, o *FileOptions) (*File, error) {
 	return OpenFileOn(fsys.OS{}, path, o)
 }
 
-// OpenFileOn is OpenFile on a file system that tests of this module have put between the guard and the real one.
+// OpenFileOn is OpenFile on another file system, for tests of this module.
 func OpenFileOn(fsy fsys.FS, path string, o *FileOptions) (*File, error) {
 	f := &File{fs: fsy, turn: make(chan struct{}, 1)}
 	if o != nil {
@@ -119,12 +155,13 @@ func OpenFileOn(fsy fsys.FS, path string, o *FileOptions) (*File, error) {
 	return f, nil
 }
 
-// guardSuffix makes a sidecar's name from its artifact's.
+// guardSuffix is the end of a sidecar's name, after the artifact's name.
 const guardSuffix = ".fence"
 
 func init() { guard.Register("file", guardOpenURL) }
 
-// guardOpenURL opens file:///absolute/path, with ?network=allow for FileOptions.AllowNetwork, or a plain path.
+// guardOpenURL opens file:///absolute/path or a plain path. The parameter
+// network=allow sets FileOptions.AllowNetwork.
 func guardOpenURL(_ context.Context, u *url.URL) (guard.Guard, error) {
 	bad := func(format string, args ...any) (guard.Guard, error) {
 		return nil, fmt.Errorf("%w target %q: %s", fence.ErrInvalid, u.Redacted(), fmt.Sprintf(format, args...))
@@ -142,7 +179,8 @@ func guardOpenURL(_ context.Context, u *url.URL) (guard.Guard, error) {
 	}
 	for name, values := range query {
 		if name != "network" || len(values) != 1 || values[0] != "allow" {
-			return bad("unknown option %q; the only one is network=allow; escape ? as %%3F if it belongs to the name", name)
+			return bad("unknown option %q; the only one is network=allow; "+
+				"escape ? as %%3F if it belongs to the name", name)
 		}
 		o.AllowNetwork = true
 	}
@@ -153,7 +191,8 @@ func guardOpenURL(_ context.Context, u *url.URL) (guard.Guard, error) {
 	return f, nil
 }
 
-// Target is the file's absolute path, as others need it to open the same guard; a URL if that takes an option.
+// Target is the file's absolute path, with which others open the same guard. It
+// is a URL if the file lies on a network mount.
 func (f *File) Target() string {
 	if !f.remote {
 		return f.path
@@ -164,7 +203,8 @@ func (f *File) Target() string {
 // Close does nothing: a File holds nothing open between calls.
 func (f *File) Close() error { return nil }
 
-// Mark reads the mark without taking the lock: it answers while another process is inside.
+// Mark reads the mark without taking the lock. So it answers while another
+// process is inside.
 func (f *File) Mark(ctx context.Context) (fence.Mark, error) {
 	v, err := f.visit()
 	if err != nil {
@@ -198,7 +238,8 @@ func (f *File) Raise(ctx context.Context, stamp fence.Stamp) (fence.Mark, error)
 	})
 }
 
-// Rekey moves the file to another key; the sidecar keeps who did so, when and why, until the next Rekey.
+// Rekey moves the file to another key. The sidecar keeps who did so, when and
+// why, until the next Rekey.
 func (f *File) Rekey(ctx context.Context, key, actor, note string) (fence.Mark, error) {
 	if err := guard.CheckRekey(key, actor, note); err != nil {
 		return fence.Mark{}, err
@@ -212,7 +253,7 @@ func (f *File) Reset(ctx context.Context, floor fence.Token, actor, note string)
 	if err := guard.CheckReset(actor, note); err != nil {
 		return fence.Mark{}, err
 	}
-	if mark, err := f.Mark(ctx); err != nil || mark.IsZero() { // to enter would make a sidecar
+	if mark, err := f.Mark(ctx); err != nil || mark.IsZero() { // entering would make a sidecar
 		if err == nil {
 			_, err = mark.Reset(floor, time.Now())
 		}
@@ -221,8 +262,10 @@ func (f *File) Reset(ctx context.Context, floor fence.Token, actor, note string)
 	return f.move(ctx, actor, note, func(m fence.Mark) (fence.Mark, error) { return m.Reset(floor, time.Now()) })
 }
 
-// move moves the mark as a law says, and keeps who did so and why.
-func (f *File) move(ctx context.Context, actor, note string, law func(fence.Mark) (fence.Mark, error)) (fence.Mark, error) {
+// move changes the mark by law, and records actor and note.
+func (f *File) move(
+	ctx context.Context, actor, note string, law func(fence.Mark) (fence.Mark, error),
+) (fence.Mark, error) {
 	return f.change(ctx, func(s slotState) (slotState, error) {
 		s.rekeyed = Rekeyed{From: s.mark.Key, Actor: actor, Note: note, At: time.Now()}
 		var err error
@@ -231,8 +274,8 @@ func (f *File) move(ctx context.Context, actor, note string, law func(fence.Mark
 	})
 }
 
-// change moves the mark under the lock, and nothing else. A mark that stays is written all the same: what a process that died here left behind may not have
-// reached the disk.
+// change changes the state under the lock. It writes even a mark that stays the
+// same: a process that died here may have left it unsynced.
 func (f *File) change(ctx context.Context, to func(slotState) (slotState, error)) (fence.Mark, error) {
 	v, err := f.visit()
 	if err != nil {
@@ -254,8 +297,9 @@ func (f *File) change(ctx context.Context, to func(slotState) (slotState, error)
 	return in.state.mark, in.recheck()
 }
 
-// guardResolve makes a path absolute and follows symbolic links, the last element's too; that may lead to a file that does not exist yet. Nothing is cleaned
-// before links are followed: "link/../x" is where the kernel finds it.
+// guardResolve makes a path absolute and follows symbolic links, also that of
+// the last element. The result need not exist. It cleans nothing before it
+// follows links: "link/../x" is where the kernel finds it.
 func guardResolve(path string) (string, error) {
 	if path == "" {
 		return "", fmt.Errorf("%w target: the path is empty; name the file to guard", fence.ErrInvalid)
@@ -279,7 +323,8 @@ func guardResolve(path string) (string, error) {
 		}
 		folder, err := filepath.EvalSymlinks(parent)
 		if errors.Is(err, fs.ErrNotExist) {
-			return "", fmt.Errorf("%w target %s: its directory %s does not exist; create it first: %w", fence.ErrInvalid, path, filepath.Clean(parent), err)
+			return "", fmt.Errorf("%w target %s: its directory %s does not exist; create it first: %w",
+				fence.ErrInvalid, path, filepath.Clean(parent), err)
 		}
 		if err != nil {
 			return "", fmt.Errorf("target %s: %w", path, err)
@@ -287,7 +332,7 @@ func guardResolve(path string) (string, error) {
 		full = filepath.Join(folder, base)
 		link, err := os.Readlink(full)
 		if err != nil {
-			return full, nil // no link; whatever else may be wrong with it, inspect will say
+			return full, nil // not a link; inspect says what else may be wrong
 		}
 		if err := guardFollow(full, folder); err != nil {
 			return "", err
@@ -300,8 +345,8 @@ func guardResolve(path string) (string, error) {
 }
 
 // guardFollow refuses a link that another user may have planted, as Linux does
-// when a shell writes to it (fs.protected_symlinks). It looks at a link that
-// was read already: its maker cannot put one of root's in its place.
+// when a shell writes to it (fs.protected_symlinks). The caller has
+// already read the link: its maker cannot put a link of root's in its place.
 func guardFollow(link, folder string) error {
 	there, err := os.Stat(folder)
 	if err != nil {
@@ -312,8 +357,9 @@ func guardFollow(link, folder string) error {
 		return fmt.Errorf("target %s: %w", link, err)
 	}
 	if planted(info, there) {
-		return fmt.Errorf("%w target %s: user %d has made it a symbolic link, in a directory where every user can "+
-			"make files; see where it leads, and name that file or remove the link", fence.ErrInvalid, link, guardUser(info))
+		return fmt.Errorf("%w target %s: user %d has made it a symbolic link, "+
+			"in a directory where every user can make files; "+
+			"see where it leads, and name that file or remove the link", fence.ErrInvalid, link, guardUser(info))
 	}
 	return nil
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/croft-dev/croft/fence"
 )
 
-// TestASidecarIsNoTargetInAnyCase: where file names have no case, OUT.FENCE is
-// the sidecar of out, and a guarded write to it would replace the mark.
+// TestASidecarIsNoTargetInAnyCase: on file systems that ignore case, OUT.FENCE
+// is the sidecar of out. A guarded write to it would replace the mark.
 func TestASidecarIsNoTargetInAnyCase(t *testing.T) {
 	for _, name := range []string{"out.fence", "OUT.FENCE", "out.Fence"} {
 		if _, err := OpenFile(filepath.Join(t.TempDir(), name), nil); !errors.Is(err, fence.ErrInvalid) {
@@ -20,7 +20,7 @@ func TestASidecarIsNoTargetInAnyCase(t *testing.T) {
 	}
 }
 
-// TestAResetMakesNoSidecar where there is no mark to take back.
+// TestAResetMakesNoSidecar: if there is no mark to take back.
 func TestAResetMakesNoSidecar(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "report")
 	f, err := OpenFile(path, nil)

@@ -20,7 +20,8 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// guardScene is a call that is disturbed at each of its steps, and what stands before it. The call's token is 20.
+// guardScene is a call that is disturbed at each of its steps, and the state
+// before it. The call's token is 20.
 type guardScene struct {
 	name    string
 	content string // "": there is no file
@@ -50,7 +51,7 @@ var guardScenes = []guardScene{
 	{"a later raise", "old content\n", 10, guardRaiseNew, false},
 }
 
-// set makes a directory as the scene wants it, quickly: without syncing.
+// set makes a directory for the scene, without syncing.
 func (g guardScene) set(t testing.TB) string {
 	t.Helper()
 	path := filepath.Join(testenv.Memory(t), "artifact")
@@ -69,10 +70,12 @@ func (g guardScene) set(t testing.TB) string {
 	return path
 }
 
-// judge checks what a disturbed call left, through a fresh guard: the file is whole, and the mark at least as high as any admitted token. It returns what is wrong.
+// judge opens a fresh guard after a disturbed call. The file must be whole, and
+// the mark at least as high as any admitted token. It returns a description of
+// the first failure, or "".
 func (g guardScene) judge(path string, callErr error) (wrong string) {
 	ctx := context.Background()
-	f, err := OpenFile(path, &FileOptions{LockWait: -1}) // a lock that was left behind is found at once
+	f, err := OpenFile(path, &FileOptions{LockWait: -1}) // finds an abandoned lock at once
 	if err != nil {
 		return err.Error()
 	}
@@ -116,7 +119,8 @@ func (g guardScene) judge(path string, callErr error) (wrong string) {
 	return ""
 }
 
-// guardUnsynced is a file system that does not wait for the disk. A process's death does not need it to.
+// guardUnsynced is a file system that does not wait for the disk. Without a
+// power cut that makes no difference.
 type guardUnsynced struct{ fsys.OS }
 
 func (guardUnsynced) SyncDir(fsys.Path) error { return nil }
@@ -137,18 +141,19 @@ func (guardUnsyncedFile) Sync() error { return nil }
 type guardFault struct {
 	name  string
 	err   error
-	taken bool // the step is taken and the error a lie
-	last  bool // no step after it is taken: a crash
+	taken bool // the step is carried out, in spite of its error
+	last  bool // a crash: no step after it is carried out
 }
 
-// A crash after a step is a crash before the next.
+// A crash after a step is the same as a crash before the next.
 var guardFaults = []guardFault{
 	{name: "a crash before", err: fsys.ErrCrashed, last: true},
 	{name: "a full disk at", err: syscall.ENOSPC},
 	{name: "an I/O error in spite of", err: syscall.EIO, taken: true},
 }
 
-// guardDisturb is a file system whose n-th step, counted from 0, goes wrong. It records the steps it takes.
+// guardDisturb is a file system whose n-th step, counted from 0, goes wrong. It
+// also returns the steps that were taken.
 func guardDisturb(n int, fault guardFault) (*fsys.Faulty, *[]fsys.Step) {
 	var mu sync.Mutex
 	var steps []fsys.Step
@@ -178,7 +183,8 @@ func guardDisturb(n int, fault guardFault) (*fsys.Faulty, *[]fsys.Step) {
 	}, &steps
 }
 
-// guardEveryStep disturbs a scene at each step in each way, and passes on what is wrong afterwards.
+// guardEveryStep disturbs a scene at each step in each way, and reports
+// everything that is wrong afterwards.
 func guardEveryStep(t *testing.T, g guardScene, faults []guardFault, report func(when, wrong string)) {
 	t.Helper()
 	for _, fault := range faults {
@@ -188,7 +194,7 @@ func guardEveryStep(t *testing.T, g guardScene, faults []guardFault, report func
 			disk, steps := guardDisturb(n, fault)
 			f.fs = disk
 			err := g.call(context.Background(), f)
-			if len(*steps) <= n { // there is no such step: all went well
+			if len(*steps) <= n { // the call has no such step: all went well
 				if err != nil || n < 5 {
 					t.Fatalf("undisturbed: %v after %d steps", err, n)
 				}
@@ -201,7 +207,8 @@ func guardEveryStep(t *testing.T, g guardScene, faults []guardFault, report func
 			if fault.last {
 				continue
 			}
-			// The process lives on: it has tidied up behind itself, unless that was what failed.
+			// The process lives on. It has removed its staged file, unless that
+			// failed.
 			names, _ := fsys.OS{}.Names(fsys.Anywhere(filepath.Dir(path)))
 			for _, name := range names {
 				if guardIsStage(name) && (*steps)[n].Op != "remove" {
@@ -222,7 +229,7 @@ func TestGuardCrashOrErrorAtAnyStepLeavesTheFileWholeAndTheMarkHighEnough(t *tes
 	}
 }
 
-// guardSwapFirst is Write with its two halves the wrong way round.
+// guardSwapFirst is Write with its two halves in the wrong order.
 func guardSwapFirst(ctx context.Context, f *File) error {
 	v, err := f.visit()
 	if err != nil {
@@ -312,7 +319,8 @@ func TestGuardTornSidecarWritesLoseNothing(t *testing.T) {
 	}
 }
 
-// TestGuardSyncsBeforeWhatRestsOnIt reads the order of steps: a test cannot cut the power, but it can see what was not yet on the disk.
+// TestGuardSyncsBeforeWhatRestsOnIt checks the order of steps. A test cannot
+// cut the power, but it can see which files are not yet on the disk.
 func TestGuardSyncsBeforeWhatRestsOnIt(t *testing.T) {
 	for _, g := range guardScenes {
 		t.Run(g.name, func(t *testing.T) {
@@ -359,7 +367,7 @@ func TestGuardRemovesWhatCrashedWritesLeftAnHourAgo(t *testing.T) {
 	if len(staged) != 1 || !strings.HasPrefix(filepath.Base(staged[0]), ".artifact.croft-stage-") {
 		t.Fatalf("staged: %v, want one with a name that can be recognised", staged)
 	}
-	// Young, it may be another's that is still being written.
+	// A young file may belong to another write that goes on.
 	guardPut(t, guardOpen(t, path), 21, "next")
 	if left := guardStaged(t, path); len(left) != 1 {
 		t.Fatalf("a young one was removed")
@@ -368,7 +376,7 @@ func TestGuardRemovesWhatCrashedWritesLeftAnHourAgo(t *testing.T) {
 	if err := os.Chtimes(staged[0], old, old); err != nil {
 		t.Fatal(err)
 	}
-	// Old, and in use by a writer whose content is long in coming.
+	// It is old, but still in use by a writer whose content is slow to arrive.
 	slow, err := os.OpenFile(staged[0], os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -381,7 +389,7 @@ func TestGuardRemovesWhatCrashedWritesLeftAnHourAgo(t *testing.T) {
 		t.Fatalf("one in use was removed")
 	}
 	slow.Close()
-	// Others that only look like it are nobody's business.
+	// Files that only look similar stay.
 	for _, name := range []string{".other.croft-stage-0123456789abcdef", ".artifact.croft-stage-notes", ".artifact"} {
 		other := filepath.Join(filepath.Dir(path), name)
 		if err := os.WriteFile(other, nil, 0o600); err != nil {
@@ -405,7 +413,7 @@ func TestGuardRemovesWhatCrashedWritesLeftAnHourAgo(t *testing.T) {
 func guardCrashAt(op string) func(fsys.Step) error {
 	crashed := false
 	return func(s fsys.Step) error {
-		if crashed = crashed || s.Op == op; crashed && s.Op != "close" { // the kernel closes what is open
+		if crashed = crashed || s.Op == op; crashed && s.Op != "close" { // the kernel closes open files
 			return fsys.ErrCrashed
 		}
 		return nil

@@ -11,15 +11,16 @@ import (
 	"github.com/croft-dev/croft/internal/fsys"
 )
 
-// guardEntry is one call's stay inside the lock.
+// guardEntry is one call's time inside the lock.
 type guardEntry struct {
 	f     *visit
 	file  fsys.File // the sidecar, locked
 	state slotState
-	doubt bool // what is in the sidecar may not have reached the disk
+	doubt bool // the newest slot may not have reached the disk
 }
 
-// enter takes the lock and reads the mark, making the sidecar if there is none.
+// enter takes the lock and reads the mark. It makes the sidecar if there is
+// none.
 func (v *visit) enter(ctx context.Context) (*guardEntry, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("guard %s: %w", v.path, err)
@@ -54,7 +55,7 @@ func (v *visit) enterLocked(w *waiting) (*guardEntry, error) {
 		current, err := in.isCurrent()
 		if err == nil && current {
 			if err = in.read(); err == nil {
-				if err = dressSidecar(file, old); err != nil {
+				if err = setSidecarPermissions(file, old); err != nil {
 					err = v.explain(err)
 				}
 			}
@@ -66,13 +67,15 @@ func (v *visit) enterLocked(w *waiting) (*guardEntry, error) {
 		if err != nil {
 			return nil, err
 		}
-		// Somebody removed the sidecar while this call waited for it: the lock is on a file that nobody else will find.
+		// Somebody removed the sidecar while this call waited. The lock is on a
+		// file that no other process will find: try again.
 	}
 }
 
-// isCurrent reports whether the locked file is still the one at the sidecar's path.
+// isCurrent reports whether the locked file is still the one at the sidecar's
+// path.
 func (in *guardEntry) isCurrent() (bool, error) {
-	if err := in.f.stay(); err != nil {
+	if err := in.f.checkFolder(); err != nil {
 		return false, err
 	}
 	mine, err := in.file.Stat()
@@ -86,16 +89,19 @@ func (in *guardEntry) isCurrent() (bool, error) {
 	if err != nil {
 		return false, in.f.explain(err)
 	}
-	// It may be anybody's file. Counted at its name: a file that has this name
-	// and another has two links, even if it had one a moment ago.
+	// Its other name may be any user's file. Count the links at the path: the
+	// open file may have had only one a moment ago.
 	if n := guardLinks(there); n > 1 && there.Mode().IsRegular() {
 		return false, &SidecarError{Path: in.f.sidecar, Reason: fmt.Sprintf("it has %d hard links", n)}
 	}
 	return fsys.SameFile(mine, there), nil
 }
 
-// read reads the mark under the lock and signs in. Whoever was inside before and has not signed out died here, or its disk failed: what it wrote is
-// written once more and synced, before the slot before it, which did reach the disk, is written over.
+// read reads the mark under the lock and signs in.
+//
+// If the last process inside did not sign out, it died here, or its disk
+// failed. Then read writes its newest slot once more and syncs it. Only after
+// that may the other slot, which did reach the disk, be overwritten.
 func (in *guardEntry) read() error {
 	image, err := in.f.readImage(in.file)
 	if err != nil {
@@ -107,7 +113,7 @@ func (in *guardEntry) read() error {
 	}
 	in.state = state
 	if !born {
-		return in.bear()
+		return in.initSidecar()
 	}
 	in.doubt = !bytes.HasPrefix(image[slotInside:], []byte(slotNobody))
 	if err := in.sign(slotName()); err != nil {
@@ -122,9 +128,11 @@ func (in *guardEntry) read() error {
 	return in.settleBirth()
 }
 
-// bear writes a new sidecar's first content. Its first line comes first, and is synced: a power cut may keep a file's length without what is in it, and a sidecar that is
-// all zeros at its full length is damaged, for it might have had a mark.
-func (in *guardEntry) bear() error {
+// initSidecar writes a new sidecar's first content. It writes and syncs the
+// first line before the rest, because a power cut may keep a file's length
+// without its content. A sidecar of full length with nothing but zeros counts
+// as damaged: it might have had a mark.
+func (in *guardEntry) initSidecar() error {
 	if _, err := in.file.WriteAt(slotBirth[:len(slotUnborn)], 0); err != nil {
 		return in.f.explain(err)
 	}
@@ -140,7 +148,7 @@ func (in *guardEntry) bear() error {
 	return in.settleBirth()
 }
 
-// settleBirth makes a sidecar without a mark durable, with its name, before it gets its first.
+// settleBirth syncs a sidecar that has no mark yet, and its name.
 func (in *guardEntry) settleBirth() error {
 	if in.state.generation > 0 {
 		return nil
@@ -154,7 +162,8 @@ func (in *guardEntry) settleBirth() error {
 	return nil
 }
 
-// advance makes next the durable state. The first time it writes both slots, so that nothing is left of the sidecar's birth.
+// advance makes next the durable state. The first time it writes both slots, so
+// that nothing remains of the sidecar's first content.
 func (in *guardEntry) advance(next slotState) error {
 	next.changed = time.Now()
 	for {
@@ -181,7 +190,8 @@ func (in *guardEntry) put(s slotState) error {
 	return nil
 }
 
-// recheck reads the mark anew on a mount that may not keep locks: if it is not what this call has written, another was inside.
+// recheck reads the mark again on a mount that may not keep locks. If it
+// differs from the mark that this call wrote, another process was inside.
 func (in *guardEntry) recheck() error {
 	if !in.f.remote {
 		return nil
@@ -191,12 +201,14 @@ func (in *guardEntry) recheck() error {
 		return err
 	}
 	if now.generation != in.state.generation || now.mark != in.state.mark {
-		return fmt.Errorf("guard %s: the mark is of token %d, this call made it %d: %w", in.f.path, now.mark.Token, in.state.mark.Token, ErrLockNotKept)
+		return fmt.Errorf("guard %s: the mark is of token %d, this call made it %d: %w",
+			in.f.path, now.mark.Token, in.state.mark.Token, ErrLockNotKept)
 	}
 	return nil
 }
 
-// leave signs out, unless the disk is in doubt, and gives the lock back.
+// leave signs out and releases the lock. It does not sign out if the newest
+// slot may not have reached the disk: the next process then writes it again.
 func (in *guardEntry) leave() {
 	if !in.doubt {
 		_ = in.sign(slotNobody)

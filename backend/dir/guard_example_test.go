@@ -14,7 +14,8 @@ import (
 	"github.com/croft-dev/croft/fence"
 )
 
-// A worker that was presumed dead and replaced wakes up and writes. Its write is refused, and the file is the new owner's.
+// A worker that was presumed dead and replaced wakes up and writes. The guard
+// refuses its write, and the file keeps the new owner's content.
 func ExampleOpenFile() {
 	ctx := context.Background()
 	folder, err := os.MkdirTemp("", "example")

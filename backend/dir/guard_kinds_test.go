@@ -57,7 +57,7 @@ func TestGuardFollowsSymbolicLinksToTheFileItself(t *testing.T) {
 		"real//file":                        "real/file",
 		filepath.Join(dir, "link"):          "real/file",
 		"folder/x":                          "real/deep/x",
-		"folder/../file":                    "real/file", // where the kernel finds it; the shortest spelling would be another file
+		"folder/../file":                    "real/file", // where the kernel finds it; a cleaned path would be another file
 		"dangling":                          "real/new",
 		filepath.Join(dir, "folder", "x"):   "real/deep/x",
 		"real/deep/../../link":              "real/file",
@@ -85,7 +85,7 @@ func TestGuardFollowsSymbolicLinksToTheFileItself(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "real", "new"+guardSuffix)); err != nil {
 		t.Errorf("the sidecar is not beside the file itself: %v", err)
 	}
-	// What becomes a link later is not followed, and not replaced either.
+	// A file that becomes a link later is neither followed nor replaced.
 	f = guardOpen(t, "real/file")
 	guardMust(t, os.Remove("real/file"), os.Symlink("new", "real/file"))
 	if _, err := f.Write(t.Context(), guardStamp(9), strings.NewReader("nine")); !errors.Is(err, fence.ErrInvalid) {
@@ -137,7 +137,7 @@ func TestGuardRefusesWhatItCannotGuard(t *testing.T) {
 	if _, err := OpenFile(at("absent/file"), nil); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a missing directory: %v, want it to match fs.ErrNotExist, too", err)
 	}
-	// And what turned into such a thing after it was opened.
+	// The same goes for a file that changes after it was opened.
 	f := guardOpen(t, at("fine"))
 	guardPut(t, f, 1, "one")
 	guardMust(t, os.Link(at("fine"), at("second name")))
@@ -227,7 +227,7 @@ func TestGuardDamagedSidecarIsNamedAndNeverReset(t *testing.T) {
 				if name == "a directory" && err != nil { // for writing it cannot even be opened
 					continue
 				}
-				if strings.HasPrefix(name, "a second name") && verb == "mark" { // reading harms nobody
+				if strings.HasPrefix(name, "a second name") && verb == "mark" { // reading does no harm
 					continue
 				}
 				if !errors.As(err, &damaged) || damaged.Path != f.sidecar || !strings.Contains(err.Error(), "rm '"+f.sidecar+"'") {
@@ -310,7 +310,8 @@ func TestGuardEmptySidecarIsNoMarkYet(t *testing.T) {
 func TestGuardSidecarRemovedWhileWaitingForItIsMadeAnew(t *testing.T) {
 	f := guardOpen(t, filepath.Join(t.TempDir(), "artifact"))
 	guardPut(t, f, 5, "five")
-	// Between opening the sidecar and locking it, somebody removes it and somebody else makes another.
+	// Between opening the sidecar and locking it, one process removes it and
+	// another makes a new one.
 	once := false
 	f.fs = &fsys.Faulty{FS: fsys.OS{}, After: func(s fsys.Step) error {
 		if s.Op == "open" && s.Path == f.sidecar && !once {
@@ -346,7 +347,7 @@ func TestGuardOnANetworkMountNeedsPermissionAndLooksAgain(t *testing.T) {
 
 	f := guardOpen(t, path)
 	f.remote = true
-	guardPut(t, f, 1, "one") // nobody else: nothing is amiss
+	guardPut(t, f, 1, "one") // no other process, so no error
 	intrude := func() {
 		image, err := os.ReadFile(f.sidecar)
 		guardMust(t, err)

@@ -12,11 +12,12 @@ import (
 	"github.com/croft-dev/croft/internal/fsys"
 )
 
-// BusyError says that a guard could not be entered in time. Nothing was changed. It matches guard.ErrBusy, and the context's own error if
-// that was what ended the waiting.
+// BusyError says that a guard could not be entered in time. Nothing was
+// changed. It matches guard.ErrBusy. If the context ended the wait, it also
+// matches the context's error.
 type BusyError struct {
 	Target string
-	// PID is the process inside, on Host; 0 if it could not be found out.
+	// PID is the process inside the guard, on Host; 0 if it is unknown.
 	PID    int
 	Host   string
 	Waited time.Duration
@@ -29,7 +30,8 @@ func (e *BusyError) Error() string {
 	if e.PID != 0 {
 		who = fmt.Sprintf("process %d on %s", e.PID, e.Host)
 	}
-	text := fmt.Sprintf("%v: %s is inside the guard of %s, after waiting %s; try again, and if it stays there, see whether it is stopped (kill -CONT) or kill it: "+
+	text := fmt.Sprintf("%v: %s is inside the guard of %s, after waiting %s; "+
+		"try again, and if it stays there, see whether it is stopped (kill -CONT) or kill it: "+
 		"that leaves the file whole", guard.ErrBusy, who, e.Target, e.Waited.Round(time.Millisecond))
 	if e.ended != nil {
 		text += ": " + e.ended.Error()
@@ -37,7 +39,7 @@ func (e *BusyError) Error() string {
 	return text
 }
 
-// Unwrap gives guard.ErrBusy, and why the waiting ended early.
+// Unwrap returns guard.ErrBusy, and the context's error if that ended the wait.
 func (e *BusyError) Unwrap() []error {
 	if e.ended != nil {
 		return []error{guard.ErrBusy, e.ended}
@@ -45,13 +47,13 @@ func (e *BusyError) Unwrap() []error {
 	return []error{guard.ErrBusy}
 }
 
-// The line in a sidecar that says who is inside.
+// The line in a sidecar that names the process inside.
 const (
 	slotNobody   = "nobody is inside\n"
 	slotSomebody = "inside is process %d on %s since %s\n"
 )
 
-// slotName is this process's line.
+// slotName is the line that names this process.
 func slotName() string {
 	host, err := os.Hostname()
 	if err != nil {
@@ -60,7 +62,8 @@ func slotName() string {
 	return fmt.Sprintf(slotSomebody, os.Getpid(), host, slotTime(time.Now()))
 }
 
-// sign writes who is inside. It is for people and for the next one inside, so it need not reach the disk.
+// sign writes the line that names the process inside. It is for people and for
+// the next process inside, so it is not synced.
 func (in *guardEntry) sign(line string) error {
 	name := make([]byte, slotNameSize)
 	copy(name, line)
@@ -83,7 +86,7 @@ func (v *visit) startWaiting(ctx context.Context) *waiting {
 	return &waiting{f: v, ctx: ctx, began: now, deadline: now.Add(max(v.options.LockWait, 0))}
 }
 
-// takeTurn waits for other calls through the same File.
+// takeTurn waits until no other call through the same File is inside.
 func (w *waiting) takeTurn() error {
 	select {
 	case w.f.turn <- struct{}{}:
@@ -102,13 +105,15 @@ func (w *waiting) takeTurn() error {
 	}
 }
 
-// lock waits for other processes. It polls, because a blocking flock(2) can be bounded by neither a deadline nor a context.
+// lock waits for other processes. It polls, because neither a deadline nor a
+// context can end a blocking flock(2).
 func (w *waiting) lock(file fsys.File) error {
 	for pause := time.Millisecond; ; pause = min(2*pause, 25*time.Millisecond) {
 		got, err := guardTryLock(file)
 		switch {
 		case err != nil:
-			return fmt.Errorf("guard %s: locking its sidecar: %w; a guard needs a file system with locks", w.f.path, err)
+			return fmt.Errorf("guard %s: locking its sidecar: %w; a guard needs a file system with locks",
+				w.f.path, err)
 		case got:
 			return nil
 		case w.ctx.Err() != nil:
@@ -116,11 +121,12 @@ func (w *waiting) lock(file fsys.File) error {
 		case !time.Now().Before(w.deadline):
 			return w.busy(nil)
 		}
-		rest(w.ctx, min(pause/2+rand.N(pause), time.Until(w.deadline)))
+		sleep(w.ctx, min(pause/2+rand.N(pause), time.Until(w.deadline)))
 	}
 }
 
-// busy finds out who is inside: from the kernel where it tells, or else from what the one inside has written.
+// busy makes the error. It asks the kernel for the process inside, or else
+// reads the line that this process has written.
 func (w *waiting) busy(ended error) error {
 	e := &BusyError{Target: w.f.path, Waited: time.Since(w.began), ended: ended}
 	file, err := w.f.fs.Open(w.f.sidecar, os.O_RDONLY, 0)
@@ -141,7 +147,8 @@ func (w *waiting) busy(ended error) error {
 	return e
 }
 
-// slotWho reads what sign wrote; 0 if that was nobody's name.
+// slotWho reads the line that sign wrote. It returns 0 if the line names
+// nobody.
 func slotWho(name []byte) (pid int, host string) {
 	line, _, _ := bytes.Cut(name, []byte{0})
 	if _, err := fmt.Sscanf(string(line), "inside is process %d on %s since", &pid, &host); err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/croft-dev/croft/fence"
 )
 
-// guardModes is "mode uid:gid" of a file.
+// guardModes returns "mode uid:gid" of a file.
 func guardModes(t *testing.T, path string) string {
 	t.Helper()
 	info, err := os.Lstat(path)
@@ -24,8 +24,8 @@ func guardModes(t *testing.T, path string) string {
 	return fmt.Sprintf("%v %d:%d", info.Mode(), st.Uid, st.Gid)
 }
 
-// guardAlike checks the permissions of the artifact, and that its sidecar has
-// the same owner and lets in those who may write.
+// guardAlike checks the artifact's permissions. It also checks that the sidecar
+// has the same owner, and that only writers of the artifact can open it.
 func guardAlike(t *testing.T, path string, perm fs.FileMode, owner string) {
 	t.Helper()
 	sidecar := fs.FileMode(0o600)
@@ -42,7 +42,7 @@ func guardAlike(t *testing.T, path string, perm fs.FileMode, owner string) {
 	}
 }
 
-// guardOpenDir is a directory that other users can reach.
+// guardOpenDir makes a directory that other users can enter.
 func guardOpenDir(t *testing.T, mode fs.FileMode) string {
 	t.Helper()
 	dir := guardTemp(t)
@@ -50,7 +50,8 @@ func guardOpenDir(t *testing.T, mode fs.FileMode) string {
 	return dir
 }
 
-// guardRoot ends a test that can only be set up by root. Continuous integration has to run it.
+// guardRoot skips a test that only root can set up. In continuous integration
+// it fails instead.
 func guardRoot(t *testing.T) {
 	t.Helper()
 	switch {
@@ -95,7 +96,7 @@ func TestGuardKeepsTheModeAndTheSidecarFollows(t *testing.T) {
 		guardPut(t, f, fence.Token(i+1), "new")
 		guardAlike(t, path, mode, me)
 	}
-	// New content has not earned what the old was trusted with.
+	// New content does not get the set-user-id bit of the old.
 	guardMust(t, os.Chmod(path, 0o755|fs.ModeSetuid))
 	guardPut(t, f, 9, "new")
 	guardAlike(t, path, 0o755, me)

@@ -19,18 +19,20 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// guardDisk is a file system that remembers what of the sidecar, and of the names in its directory, is on the disk, so that the power can be cut. Staged
-// content is taken to be on the disk: TestGuardSyncsBeforeWhatRestsOnIt sees to that.
+// guardDisk is a file system that can lose its power. It remembers which part
+// of the sidecar's content, and which names in its directory, are on the disk.
+// It takes staged content to be on the disk: TestGuardSyncsBeforeWhatRestsOnIt
+// checks that.
 type guardDisk struct {
 	fsys.FS
 	path string // of the artifact
 
 	synced  []byte // the sidecar's content on the disk
-	named   bool   // and whether its name is
+	named   bool   // the sidecar's name is on the disk
 	content []byte // of the artifact that the directory on the disk names; nil if none
 
 	deaf     bool // broken: a sync of the sidecar does nothing
-	blind    bool // broken: nobody sees that the one inside before has died
+	blind    bool // broken: no process sees that the last one inside has died
 	nameless bool // broken: a sync of the directory does nothing for the sidecar
 }
 
@@ -72,8 +74,9 @@ func (f guardDiskFile) ReadAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// cut leaves what a power cut may: of every page written since the last sync the old one, the new one or something between; of every name the
-// old file or the new.
+// cut leaves what a power cut may leave. Each page written since the last sync
+// is the old one, the new one or a mix. Each name leads to the old file or the
+// new.
 func (d *guardDisk) cut(dice *rand.Rand) error {
 	now, err := os.ReadFile(d.path + guardSuffix)
 	if err == nil {
@@ -97,7 +100,8 @@ func (d *guardDisk) cut(dice *rand.Rand) error {
 	return os.WriteFile(d.path, d.content, 0o600)
 }
 
-// guardMix is a file of which some pages have reached the disk. What made it longer did so from front to back.
+// guardMix is a file of which some pages have reached the disk. It grows from
+// front to back.
 func guardMix(dice *rand.Rand, old, now []byte) []byte {
 	if len(now) > len(old) {
 		now = now[:len(old)+dice.IntN(len(now)-len(old)+1)]
@@ -111,7 +115,9 @@ func guardMix(dice *rand.Rand, old, now []byte) []byte {
 	return mixed
 }
 
-// killed runs a process on the disk that makes one call with a token and is killed after so many steps; only steps of one kind count if one is named.
+// killed starts a process that makes one call with a token, and kills it after
+// so many steps. If only is set, it counts only steps of that kind on the
+// sidecar. It returns the number of steps.
 func (d *guardDisk) killed(t *testing.T, raise bool, token fence.Token, after int, only string) (steps int, err error) {
 	t.Helper()
 	f, err := OpenFile(d.path, &FileOptions{LockWait: -1})
@@ -119,7 +125,7 @@ func (d *guardDisk) killed(t *testing.T, raise bool, token fence.Token, after in
 		t.Fatal(err)
 	}
 	f.fs = &fsys.Faulty{FS: d, Before: func(s fsys.Step) error {
-		if s.Op == "close" { // that is what the kernel does with the dead
+		if s.Op == "close" { // the kernel closes a dead process's files
 			return nil
 		}
 		if steps >= after {
@@ -143,17 +149,19 @@ func (d *guardDisk) killed(t *testing.T, raise bool, token fence.Token, after in
 
 const guardUnharmed = 1000 // more steps than any call takes
 
-// guardLife lets processes come, write or raise, and be killed at any step; then the power is cut. It returns what is wrong afterwards.
+// guardLife lets processes come, write or raise, and be killed at any step.
+// Then it cuts the power. It returns the story of a failure, or "".
 func guardLife(t *testing.T, seed uint64, spoil func(*guardDisk)) string {
 	t.Helper()
 	dice := rand.New(rand.NewPCG(seed, 7))
 	disk := &guardDisk{FS: fsys.OS{}, path: filepath.Join(testenv.Memory(t), "artifact")}
 	spoil(disk)
-	var highest fence.Token // confirmed to somebody
+	var highest fence.Token // the last one that a caller was told is admitted
 	var story []string
 	for token := range fence.Token(1 + dice.IntN(5)) {
 		token++
-		// Killed after any step, or, as that is where it hurts, after one of the writes to the sidecar, or not at all.
+		// Killed after any step, or after a write to the sidecar, where it
+		// hurts most, or not at all.
 		after, only := dice.IntN(30), ""
 		switch dice.IntN(3) {
 		case 0:
@@ -204,7 +212,8 @@ func TestGuardPowerCutLeavesTheMarkHighEnough(t *testing.T) {
 	}
 }
 
-// Disks that do not sync must be caught: otherwise the test above shows nothing.
+// TestGuardPowerCutIsFeltWhereSyncsAreMissing: disks that do not sync are
+// caught. Otherwise the test above would show nothing.
 func TestGuardPowerCutIsFeltWhereSyncsAreMissing(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(*guardDisk){
@@ -222,8 +231,11 @@ func TestGuardPowerCutIsFeltWhereSyncsAreMissing(t *testing.T) {
 	}
 }
 
-// guardTwoDeaths kills one process at any step and the next one at any step, then cuts the power in any way, and returns what was wrong the first time. It is the
-// case for which the guard looks whether the one before it has signed out: both slots are written and neither is synced.
+// guardTwoDeaths kills one process at any step and the next one at any step.
+// Then it cuts the power in any way. It returns the first failure, or "".
+//
+// This is why the guard checks whether the process before it has signed out:
+// here both slots are written and neither is synced.
 func guardTwoDeaths(t *testing.T, spoil func(*guardDisk)) string {
 	t.Helper()
 	disk := &guardDisk{FS: fsys.OS{}, path: filepath.Join(testenv.Memory(t), "artifact")}

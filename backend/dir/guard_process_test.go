@@ -26,17 +26,18 @@ import (
 	"github.com/croft-dev/croft/internal/fsys"
 )
 
-// guardOrder is what a child process is told to do.
+// guardOrder is a child process's task.
 type guardOrder struct {
 	Path   string
-	Tokens []fence.Token // to write with, one after the other
-	StopAt string        // the step before which it stops itself
+	Tokens []fence.Token // it writes with each in turn
+	StopAt string        // it stops itself before this step
 	Umask  *int
-	UID    int // of a user to become; 0: stay
+	UID    int // the user to become; 0: stay
 	GIDs   []int
 }
 
-// guardAnswer is what became of one write. Times are on the clock that all processes of a machine share.
+// guardAnswer is the outcome of one write. Times are on the clock that all
+// processes of a machine share.
 type guardAnswer struct {
 	Token      fence.Token
 	Error      string
@@ -46,7 +47,8 @@ type guardAnswer struct {
 
 const guardOrderVariable = "CROFT_TEST_GUARD_ORDER"
 
-// TestGuardChildProcess is no test: it is what the other tests start as a process of its own.
+// TestGuardChildProcess is not a test. Other tests start it as a process of its
+// own.
 func TestGuardChildProcess(t *testing.T) {
 	text := os.Getenv(guardOrderVariable)
 	if text == "" {
@@ -60,7 +62,7 @@ func TestGuardChildProcess(t *testing.T) {
 	os.Exit(0)
 }
 
-// guardObey does the work of a child process and prints an answer for each write.
+// guardObey does a child's task and prints an answer for each write.
 func guardObey(order guardOrder) {
 	die := func(err error) {
 		if err != nil {
@@ -122,7 +124,8 @@ func guardStart(t *testing.T, order guardOrder) *guardChild {
 	}
 	cmd := exec.Command(os.Args[0], "-test.run=^TestGuardChildProcess$")
 	cmd.Env = append(os.Environ(), guardOrderVariable+"="+string(text),
-		"GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0") // the race detector would make every child linger for a second
+		// Otherwise the race detector keeps every child for a second.
+		"GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -140,7 +143,7 @@ func guardStart(t *testing.T, order guardOrder) *guardChild {
 	return &guardChild{cmd, out}
 }
 
-// answers reads all that the child says and waits for its end.
+// answers reads all of the child's answers and waits for its end.
 func (c *guardChild) answers(t *testing.T) []guardAnswer {
 	t.Helper()
 	var answers []guardAnswer
@@ -175,7 +178,8 @@ func (c *guardChild) stopped(t *testing.T) {
 	}
 }
 
-// TestGuardStoppedProcessInsideIsNamedAndOthersGoOnAfterIt is the worker to fear: stopped inside the guard, then awake again.
+// TestGuardStoppedProcessInsideIsNamedAndOthersGoOnAfterIt: a worker is stopped
+// inside the guard and then wakes up. This is the worker to fear.
 func TestGuardStoppedProcessInsideIsNamedAndOthersGoOnAfterIt(t *testing.T) {
 	for _, end := range []syscall.Signal{syscall.SIGCONT, syscall.SIGKILL} {
 		t.Run(end.String(), func(t *testing.T) {
@@ -184,7 +188,8 @@ func TestGuardStoppedProcessInsideIsNamedAndOthersGoOnAfterIt(t *testing.T) {
 			child := guardStart(t, guardOrder{Path: path, Tokens: []fence.Token{20}, StopAt: "rename"})
 			child.stopped(t)
 			guardBusy(t, path, child.Process.Pid)
-			// Readers are not kept waiting: the mark has gone ahead, the content is still the old.
+			// Readers need not wait. The mark is new already, the content is
+			// still old.
 			f := guardOpen(t, path)
 			guardHas(t, f, 20, "10")
 
@@ -207,12 +212,13 @@ func TestGuardStoppedProcessInsideIsNamedAndOthersGoOnAfterIt(t *testing.T) {
 			if a := child.answers(t); len(a) != 1 || a[0].Error != "" {
 				t.Errorf("the one that was stopped: %+v, want its write admitted", a)
 			}
-			guardHas(t, f, 30, "30") // it was before the other
+			guardHas(t, f, 30, "30") // its write came before the other
 		})
 	}
 }
 
-// guardBusy checks that every way of entering is bounded, changes nothing, and tells who is inside.
+// guardBusy checks that no call waits for ever to enter, that none changes
+// anything, and that the error names the process inside.
 func guardBusy(t *testing.T, path string, pid int) {
 	t.Helper()
 	before, err := os.ReadFile(path + guardSuffix)
@@ -255,7 +261,8 @@ func guardBusy(t *testing.T, path string, pid int) {
 	if after, err := os.ReadFile(path + guardSuffix); err != nil || string(after) != string(before) {
 		t.Errorf("calls that could not enter changed the sidecar (%v)", err)
 	}
-	// The one inside has also written its name, for systems whose kernel does not tell.
+	// The process inside has also written its name, for systems whose kernel
+	// does not tell.
 	if who, at := slotWho(before[slotInside:]); who != pid || at != host {
 		t.Errorf("the sidecar names process %d on %q, want %d on %q", who, at, pid, host)
 	}
@@ -271,7 +278,7 @@ func TestGuardManyProcessesKeepLaw3(t *testing.T) {
 		for n := range writes {
 			token := fence.Token(1 + n*processes + i) // all rise together
 			if i%4 == 3 {
-				token = fence.Token(1 + (writes-1-n)*processes + i) // except these, who fall
+				token = fence.Token(1 + (writes-1-n)*processes + i) // except these, which fall
 			}
 			order.Tokens = append(order.Tokens, token)
 		}

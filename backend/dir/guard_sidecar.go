@@ -14,10 +14,11 @@ import (
 	"github.com/croft-dev/croft/internal/fsys"
 )
 
-// SidecarError says that a sidecar cannot be trusted: the mark is unknown, so nothing is admitted until it is repaired.
+// SidecarError says that a sidecar cannot be trusted. The mark is unknown, so
+// the guard admits nothing until somebody repairs the sidecar.
 type SidecarError struct {
 	Path, Reason string
-	// Foreign: another user has planted it.
+	// Foreign is true if another user has planted the sidecar.
 	Foreign bool
 }
 
@@ -28,17 +29,20 @@ func (e *SidecarError) Error() string {
 			"rm '%[1]s' && croft guard raise '%[3]s'",
 			e.Path, e.Reason, strings.TrimSuffix(e.Path, guardSuffix))
 	}
-	return fmt.Sprintf("the sidecar %s is damaged (%s), and with it the memory of whose writes count; restore it from where it was moved or copied, or, once no old writer "+
-		"is alive, remove it and raise the fence with the token of the present owner: rm '%[1]s' && croft guard raise '%[3]s'",
+	return fmt.Sprintf("the sidecar %s is damaged (%s), and with it the memory of whose writes count; "+
+		"restore it from where it was moved or copied, or, once no old writer is alive, "+
+		"remove it and raise the fence with the token of the present owner: "+
+		"rm '%[1]s' && croft guard raise '%[3]s'",
 		e.Path, e.Reason, strings.TrimSuffix(e.Path, guardSuffix))
 }
 
-// ErrLockNotKept is matched when another process was inside a guard at the same time: the mount does not keep locks. The content may be of either, and
-// the mark too. The owner with the newest token should write again.
+// ErrLockNotKept means that another process was inside the guard at the same
+// time, because the mount does not keep locks. The content and the mark may be
+// from either process. The owner with the newest token should write again.
 var ErrLockNotKept = errors.New("another writer was inside the guard at the same time: this mount does not keep locks")
 
-// lookTries is how often a sidecar that looks damaged is read again, 5 ms apart, before it is called so: without the lock, a reader who is slow between
-// the two slots can meet both of them being written.
+// lookTries is how often look reads a sidecar that seems damaged, 5 ms apart.
+// Without the lock, a slow reader can meet both slots while they are written.
 const lookTries = 20
 
 const lookPause = 5 * time.Millisecond
@@ -48,7 +52,7 @@ func (v *visit) look(ctx context.Context) (slotState, error) {
 	var failed error
 	for try := range lookTries {
 		if try > 0 {
-			rest(ctx, lookPause)
+			sleep(ctx, lookPause)
 		}
 		if err := ctx.Err(); err != nil {
 			return slotState{}, fmt.Errorf("guard %s: %w", v.path, err)
@@ -81,7 +85,7 @@ func (v *visit) look(ctx context.Context) (slotState, error) {
 	return slotState{}, failed
 }
 
-// distrust says why a sidecar could not be read.
+// distrust makes the error for a sidecar that could not be read.
 func (f *File) distrust(err error) error {
 	if errors.Is(err, errSlotFormat) {
 		return fmt.Errorf("guard %s: its sidecar %s: %w", f.path, f.sidecar, err)
@@ -89,9 +93,9 @@ func (f *File) distrust(err error) error {
 	return &SidecarError{Path: f.sidecar, Reason: err.Error()}
 }
 
-// trust refuses a sidecar that is no regular file, and one that another user
-// has planted. In a folder that is not sticky, a user who can plant one can
-// replace the artifact as well.
+// trust refuses a sidecar that is not a regular file, or that another user has
+// planted. It checks the owner only in sticky folders: in others, a user who
+// can plant a sidecar can replace the artifact as well.
 func (v *visit) trust(file fsys.File) error {
 	info, err := file.Stat()
 	if err != nil {
@@ -112,18 +116,20 @@ func (v *visit) trust(file fsys.File) error {
 		return nil
 	}
 	return &SidecarError{Path: v.sidecar, Foreign: true, Reason: fmt.Sprintf("user %d has made it, "+
-		"who is neither you nor root, and owns neither the file nor its directory, where every user can make files", owner)}
+		"who is neither you nor root, and owns neither the file nor its directory, "+
+		"where every user can make files", owner)}
 }
 
 // planted reports whether another user may have put a file in the caller's way.
 // In a sticky folder, /tmp for example, any user can make a file under any free
-// name, and only its owner, the folder's or root can remove it.
+// name. Only the file's owner, the folder's owner or root can remove it.
 func planted(file, folder fs.FileInfo) bool {
 	owner := guardUser(file)
 	return folder.Mode()&fs.ModeSticky != 0 && owner != 0 && owner != os.Geteuid() && owner != guardUser(folder)
 }
 
-// readImage reads a whole sidecar, and one byte more if it is too long.
+// readImage reads a whole sidecar. It reads one byte more if the file is too
+// long, so that the caller notices.
 func (v *visit) readImage(file fsys.File) ([]byte, error) {
 	image := make([]byte, slotFile+1)
 	n, err := file.ReadAt(image, 0)
@@ -133,7 +139,8 @@ func (v *visit) readImage(file fsys.File) ([]byte, error) {
 	return image[:n], nil
 }
 
-// explain names the sidecar in an error of the file system, and the remedy where there is one.
+// explain adds the sidecar's path to a file system's error, and advice if there
+// is any.
 func (f *File) explain(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
@@ -145,16 +152,17 @@ func (f *File) explain(err error) error {
 	return fmt.Errorf("guard %s: %w", f.path, err)
 }
 
-// sidecarPerm lets in those who may write the artifact, and its owner. Users
-// who may only read it stay out: an open file is all that flock(2) asks for,
-// and they could keep every writer waiting.
+// sidecarPerm returns the sidecar's permissions: read and write for the owner,
+// and for all who may write the artifact. Users who may only read the artifact
+// get none. flock(2) asks for no more than an open file, so they could keep
+// every writer waiting.
 func sidecarPerm(artifact fs.FileMode) fs.FileMode {
 	write := artifact.Perm()&0o222 | 0o200
 	return write | write<<1
 }
 
 // newborn reports whether a sidecar could not be opened because its maker has
-// not yet given it its permissions. That takes it a moment: look again.
+// not yet given it its permissions. That takes only a moment: look again.
 func (v *visit) newborn(err error) bool {
 	if !errors.Is(err, fs.ErrPermission) {
 		return false
@@ -163,11 +171,12 @@ func (v *visit) newborn(err error) bool {
 	return err == nil && info.Size() == 0
 }
 
-// openSidecar opens the sidecar for writing, making an empty one if there is
-// none. It waits for no lock.
+// openSidecar opens the sidecar for writing. It makes an empty one if there is
+// none. It takes no lock.
 func (v *visit) openSidecar(ctx context.Context, old fs.FileInfo) (fsys.File, error) {
 	for try := 0; ; try++ {
-		// Not in one step: a sticky directory may forbid O_CREATE on what another user made (fs.protected_regular).
+		// Two steps: in a sticky directory O_CREATE may fail on another user's
+		// file (fs.protected_regular).
 		file, err := v.fs.Open(v.sidecar, os.O_RDWR, 0)
 		if errors.Is(err, fs.ErrNotExist) {
 			file, err = v.makeSidecar(old)
@@ -176,7 +185,7 @@ func (v *visit) openSidecar(ctx context.Context, old fs.FileInfo) (fsys.File, er
 			}
 		}
 		if try < lookTries && v.newborn(err) {
-			rest(ctx, lookPause)
+			sleep(ctx, lookPause)
 			continue
 		}
 		if err != nil {
@@ -190,28 +199,29 @@ func (v *visit) openSidecar(ctx context.Context, old fs.FileInfo) (fsys.File, er
 	}
 }
 
-// makeSidecar makes an empty sidecar. Without an artifact, it lets in those whom
-// the umask lets write a new file.
+// makeSidecar makes an empty sidecar. If there is no artifact, the umask
+// decides who may open it, as for any new file.
 func (v *visit) makeSidecar(old fs.FileInfo) (fsys.File, error) {
 	perm := fs.FileMode(0o622)
 	if old != nil {
-		perm = 0o600 // until it has the group that it shall have
+		perm = 0o600 // until it has the right group
 	}
 	file, err := v.fs.Open(v.sidecar, os.O_RDWR|os.O_CREATE|os.O_EXCL, perm)
 	if err != nil {
 		return nil, err
 	}
-	if err := dressSidecar(file, old); err != nil {
+	if err := setSidecarPermissions(file, old); err != nil {
 		_ = file.Close()
 		return nil, err
 	}
 	return file, nil
 }
 
-// dressSidecar gives the sidecar the artifact's owner and group, and lets in
-// those who may write the artifact, where the system lets us: only its owner or
-// root can. For others it is good as it is, or they could not have opened it.
-func dressSidecar(file fsys.File, old fs.FileInfo) error {
+// setSidecarPermissions gives the sidecar the artifact's owner and group, and
+// its permissions (see sidecarPerm). Only the sidecar's owner or root can do
+// this. For other users the sidecar is good as it is, or they could not have
+// opened it.
+func setSidecarPermissions(file fsys.File, old fs.FileInfo) error {
 	info, err := file.Stat()
 	if err != nil {
 		return err

@@ -14,25 +14,28 @@ import (
 	"github.com/croft-dev/croft/internal/fsys"
 )
 
-// guardStageMark is in the name of every staged file, between the artifact's and 16 hex digits.
+// guardStageMark is part of every staged file's name, between the artifact's
+// name and 16 hex digits.
 const guardStageMark = ".croft-stage-"
 
-// guardStageAge is how old a staged file must be, counted from its last byte, to be taken for what a crash left.
+// guardStageAge is how old a staged file must be to count as left by a crash.
+// Its age counts from the last write to it.
 const guardStageAge = time.Hour
 
-// guardIsStage reports whether a name is that of a staged file.
+// guardIsStage reports whether a name belongs to a staged file.
 func guardIsStage(name string) bool {
 	at := strings.LastIndex(name, guardStageMark)
 	return at > 0 && name[0] == '.' && isHex(name[at+len(guardStageMark):], 16)
 }
 
-// stagePrefix begins the names of this artifact's staged files. A long name is cut: what follows makes the file's own unique.
+// stagePrefix begins the names of this artifact's staged files. It cuts a long
+// name: the random digits that follow make each file's name unique.
 func (f *File) stagePrefix() string {
 	base := filepath.Base(f.path)
 	return "." + base[:min(len(base), maxName-len(guardStageMark)-17)] + guardStageMark
 }
 
-// guardStage is a file that is to become the artifact.
+// guardStage is a file that shall become the artifact.
 type guardStage struct {
 	f     *visit
 	file  fsys.File
@@ -41,22 +44,25 @@ type guardStage struct {
 	taken bool        // renamed: it is the artifact now
 }
 
-// stage makes an empty file beside the artifact, with the permissions of the old one or, if there is none, those a shell's redirection would give. It is
-// locked for as long as it is open, so that nobody takes it for a leftover however long the content takes to come.
+// stage makes an empty file beside the artifact. It has the old artifact's
+// permissions or, if there is none, those of a file that a shell's redirection
+// makes. The file is locked while it is open: so no sweep takes it for a
+// leftover, however long the content takes to arrive.
 func (v *visit) stage(old fs.FileInfo) (*guardStage, error) {
-	perm := fs.FileMode(0o666) // and the umask
+	perm := fs.FileMode(0o666) // the umask is applied
 	if old != nil {
-		perm = 0o600 // nobody reads it before it has the group it shall have
+		perm = 0o600 // until it has the right group
 	}
 	var random [8]byte
 	_, _ = rand.Read(random[:]) // does not fail
 	path := filepath.Join(v.folder, v.stagePrefix()+hex.EncodeToString(random[:]))
 	file, err := v.fs.Open(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
 	if err != nil && !errors.Is(err, fs.ErrExist) {
-		_ = v.fs.Remove(path) // a network mount may say no to what it did; nobody else has this name
+		_ = v.fs.Remove(path) // a network mount may report an error and make it all the same
 	}
 	if errors.Is(err, fs.ErrPermission) {
-		return nil, fmt.Errorf("guard %s: %w; the content is staged in the same directory and then renamed, so the directory must be writable", v.path, err)
+		return nil, fmt.Errorf("guard %s: %w; the content is staged in the same directory and then renamed, "+
+			"so the directory must be writable", v.path, err)
 	}
 	if err != nil {
 		return nil, v.failed("staging the new content", err)
@@ -65,19 +71,20 @@ func (v *visit) stage(old fs.FileInfo) (*guardStage, error) {
 	if _, err := guardTryLock(file); err != nil {
 		return nil, s.drop(v.failed("locking the staged content", err))
 	}
-	if err := s.dress(old); err != nil {
+	if err := s.copyPermissions(old); err != nil {
 		return nil, s.drop(err)
 	}
 	return s, nil
 }
 
-// failed says what the file system would not do.
+// failed adds to a file system's error what the guard was doing.
 func (f *File) failed(doing string, err error) error {
 	return fmt.Errorf("guard %s: %s: %w", f.path, doing, err)
 }
 
-// dress gives the staged file the group and permission bits of the old artifact, and the owner if we are root.
-func (s *guardStage) dress(old fs.FileInfo) error {
+// copyPermissions gives the staged file the group and permission bits of the
+// old artifact. If this user is root, it gives it the owner, too.
+func (s *guardStage) copyPermissions(old fs.FileInfo) error {
 	if s.like = old; old == nil {
 		return nil
 	}
@@ -87,7 +94,8 @@ func (s *guardStage) dress(old fs.FileInfo) error {
 	}
 	if uid, gid := guardChown(info, old); uid >= 0 || gid >= 0 {
 		if err := s.file.Chown(uid, gid); err != nil {
-			return fmt.Errorf("guard %s: the new content cannot be given the old one's group, and another group must not get its permissions: %w; "+
+			return fmt.Errorf("guard %s: the new content cannot be given the old one's group, "+
+				"and another group must not get its permissions: %w; "+
 				"join that group, or give the file another with chgrp", s.f.path, err)
 		}
 	}
@@ -97,8 +105,9 @@ func (s *guardStage) dress(old fs.FileInfo) error {
 	return nil
 }
 
-// redress repeats dress if the artifact's permissions have changed since.
-func (s *guardStage) redress(now fs.FileInfo) error {
+// refreshPermissions calls copyPermissions again if the artifact's permissions
+// have changed since.
+func (s *guardStage) refreshPermissions(now fs.FileInfo) error {
 	if now == nil {
 		return nil
 	}
@@ -107,7 +116,7 @@ func (s *guardStage) redress(now fs.FileInfo) error {
 			return nil
 		}
 	}
-	if err := s.dress(now); err != nil {
+	if err := s.copyPermissions(now); err != nil {
 		return err
 	}
 	return s.sync()
@@ -120,7 +129,7 @@ func (s *guardStage) sync() error {
 	return nil
 }
 
-// place makes the staged file the artifact.
+// place renames the staged file over the artifact.
 func (s *guardStage) place() error {
 	if err := s.f.fs.Rename(s.path, s.f.path); err != nil {
 		return err
@@ -129,16 +138,18 @@ func (s *guardStage) place() error {
 	return nil
 }
 
-// drop closes the staged file, and removes it unless it has become the artifact. It passes an error on.
+// drop closes the staged file, and removes it unless it has become the
+// artifact. It returns the error that it is given.
 func (s *guardStage) drop(err error) error {
 	if !s.taken {
 		_ = s.f.fs.Remove(s.path)
 	}
-	_ = s.file.Close() // its content is synced, or of no use; the lock ends here
+	_ = s.file.Close() // this also releases the lock; the content is synced, or of no use
 	return err
 }
 
-// sweep removes what crashed writes left staged. It is a courtesy: it says nothing when it fails.
+// sweep removes the staged files that crashed writes left. It ignores failures,
+// because no write depends on it.
 func (v *visit) sweep(now time.Time) {
 	v.sweeping.Lock()
 	defer v.sweeping.Unlock()

@@ -52,7 +52,7 @@ func guardOpen(t testing.TB, path string) *File {
 	return f
 }
 
-// guardStamp is a stamp of the tests' one key; every token has a grant of its own.
+// guardStamp is a stamp of the tests' only key. Every token has its own grant.
 func guardStamp(token fence.Token) fence.Stamp {
 	return fence.Stamp{Key: "tests/job", Token: token, Grant: fence.Grant(fmt.Sprintf("%032x", int64(token)))}
 }
@@ -77,7 +77,7 @@ func guardHas(t testing.TB, f *File, token fence.Token, content string) {
 	}
 }
 
-// guardAlone checks that the directory holds the artifact, its sidecar and nothing staged.
+// guardAlone checks that no staged file is left in the directory.
 func guardAlone(t testing.TB, f *File) {
 	t.Helper()
 	names, err := fsys.OS{}.Names(fsys.Anywhere(f.folder))
@@ -97,7 +97,7 @@ func TestGuardFirstWriteOfAnUnguardedFileAdoptsIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := guardOpen(t, path)
-	// A raise is no write: the content is still that of nobody.
+	// A raise is not a write: nobody has written the content yet.
 	if _, err := f.Raise(t.Context(), guardStamp(1)); err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func TestGuardRefusesAStaleWriteBeforeReadingIt(t *testing.T) {
 	guardAlone(t, f)
 }
 
-// guardReader is a reader made of a function.
+// guardReader makes a function a reader.
 type guardReader func([]byte) (int, error)
 
 func (r guardReader) Read(p []byte) (int, error) { return r(p) }
@@ -137,7 +137,7 @@ func TestGuardLeavesNothingStagedBehind(t *testing.T) {
 	broken := errors.New("broken")
 	for name, r := range map[string]guardReader{
 		"a broken reader": func([]byte) (int, error) { return 0, broken },
-		"a panic's goroutine end": func([]byte) (int, error) {
+		"a wrapped end of file": func([]byte) (int, error) {
 			return 0, fmt.Errorf("wrapping the end of file is no end: %w", io.EOF)
 		},
 		"an overtaken write": func() guardReader {

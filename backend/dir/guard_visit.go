@@ -9,13 +9,13 @@ import (
 	"github.com/croft-dev/croft/internal/fsys"
 )
 
-// visit is one call's stay in the artifact's folder. The folder may lie where
-// another user can move it away and put something else in its place, a link
-// for example, while root writes. So a call opens the folder once, following
-// no link, and takes every step in this very folder.
+// visit is one call's access to the artifact's folder. The folder may lie where
+// another user can move it away and put something else in its place, a link for
+// example, while root writes. So a call opens the folder once, following no
+// link, and takes every step in this very folder.
 type visit struct {
 	*File
-	fs fsys.Tree // not File.fs, which leads wherever the path leads
+	fs fsys.Tree // hides File.fs, which follows the path wherever it leads
 }
 
 func (f *File) visit() (*visit, error) {
@@ -32,9 +32,9 @@ func (f *File) visit() (*visit, error) {
 
 func (v *visit) leave() { _ = v.fs.Close() }
 
-// stay refuses to go on in a folder that is no longer where its path leads:
-// nobody would find there what is written.
-func (v *visit) stay() error {
+// checkFolder refuses to go on if the folder is no longer at its path: nobody
+// would find the new content there.
+func (v *visit) checkFolder() error {
 	moved, err := v.fs.Moved()
 	switch {
 	case err != nil:

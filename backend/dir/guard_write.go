@@ -12,10 +12,14 @@ import (
 	"github.com/croft-dev/croft/guard"
 )
 
-// Write replaces the file's content with what r yields, if the stamp is admitted when all of it has been read. A stamp that is already refused when Write begins
-// is refused at once, without reading. When ctx ends while r blocks, Write returns, and r is left to a last Read whose bytes are lost.
+// Write replaces the file's content with everything that r yields, if the stamp
+// is still admitted once all of it has been read. It refuses a stamp at once,
+// without reading, if the stamp is refused already when Write begins. When ctx
+// ends while r blocks, Write returns; r is left to a last Read, whose bytes are
+// lost.
 //
-// A file that did not exist is created with the permissions a shell's redirection would give it.
+// A file that did not exist gets the permissions of a file that a shell's
+// redirection makes.
 func (f *File) Write(ctx context.Context, stamp fence.Stamp, r io.Reader) (guard.Receipt, error) {
 	if err := stamp.CheckNow(); err != nil {
 		return guard.Receipt{}, err
@@ -35,7 +39,8 @@ func (v *visit) write(ctx context.Context, stamp fence.Stamp, r io.Reader) (guar
 	}
 	if old != nil {
 		if err := v.fs.Writable(v.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return guard.Receipt{}, fmt.Errorf("guard %s: %w; it is write-protected, and replacing it would get around that: give it write permission first", v.path, err)
+			return guard.Receipt{}, fmt.Errorf("guard %s: %w; it is write-protected, "+
+				"and replacing it would get around that: give it write permission first", v.path, err)
 		}
 	}
 	now, err := v.look(ctx)
@@ -66,7 +71,8 @@ func (v *visit) write(ctx context.Context, stamp fence.Stamp, r io.Reader) (guar
 	return receipt, s.drop(nil)
 }
 
-// commit is the one step of a write: check, advance the mark, swap the content.
+// commit is the one step of a write. Under the lock it checks the stamp,
+// advances the mark and swaps the content.
 func (v *visit) commit(ctx context.Context, stamp fence.Stamp, s *guardStage) (guard.Receipt, error) {
 	in, err := v.enter(ctx)
 	if err != nil {
@@ -81,7 +87,7 @@ func (v *visit) commit(ctx context.Context, stamp fence.Stamp, s *guardStage) (g
 	if err != nil {
 		return guard.Receipt{}, err
 	}
-	if err := s.redress(old); err != nil {
+	if err := s.refreshPermissions(old); err != nil {
 		return guard.Receipt{}, err
 	}
 	if err := ctx.Err(); err != nil {
@@ -89,26 +95,33 @@ func (v *visit) commit(ctx context.Context, stamp fence.Stamp, s *guardStage) (g
 	}
 	receipt := guard.Receipt{Mark: next.mark, Adopted: old != nil && next.writes == 0}
 
-	// From here on there is no way back. The mark goes first: a crash between the two refuses older owners under old content, which is
-	// safe; the other way round it would admit them over new content.
+	// From here on there is no way back. The mark goes first. A crash between
+	// the two then refuses older owners, under old content, which is safe. The
+	// other way round, it would admit older owners over new content.
 	next.writes++
 	if err := in.advance(next); err != nil {
-		return guard.Receipt{}, fmt.Errorf("%w; the content is unchanged, the mark may stand at token %d already", err, stamp.Token)
+		return guard.Receipt{}, fmt.Errorf("%w; the content is unchanged, the mark may stand at token %d already",
+			err, stamp.Token)
 	}
 	if err := s.place(); err != nil {
-		return guard.Receipt{}, fmt.Errorf("guard %s: putting the new content in place: %w; the content is unchanged, the mark stands at token %d: write again, with the next number if your writes are numbered",
-			v.path, err, stamp.Token)
+		return guard.Receipt{}, fmt.Errorf("guard %s: putting the new content in place: %w; "+
+			"the content is unchanged, the mark stands at token %d: "+
+			"write again, with the next number if your writes are numbered", v.path, err, stamp.Token)
 	}
 	if err := v.fs.SyncDir(v.folder); err != nil {
-		return guard.Receipt{}, fmt.Errorf("guard %s: the new content is in place, but may not survive a power cut: syncing its directory: %w", v.path, err)
+		return guard.Receipt{}, fmt.Errorf("guard %s: the new content is in place, "+
+			"but may not survive a power cut: syncing its directory: %w", v.path, err)
 	}
 	return receipt, in.recheck()
 }
 
-// guardChunk is the size of the pieces that content is read in.
+// guardChunk is the size of the buffers for reading content.
 const guardChunk = 256 << 10
 
-// guardCopy copies all that r yields. Reading is done apart, so that a Read which hangs does not keep the copy from ending with ctx.
+// guardCopy copies everything that r yields to w. A goroutine of its own does
+// the reading, so that a Read which hangs does not keep guardCopy from ending
+// with ctx. Two buffers go back and forth between them. The goroutine ends when
+// r ends, or after its next Read once guardCopy has returned.
 func guardCopy(ctx context.Context, w io.Writer, r io.Reader) (int64, error) {
 	full, empty, over := make(chan guardPiece), make(chan []byte, 2), make(chan struct{})
 	defer close(over)
@@ -137,7 +150,7 @@ func guardCopy(ctx context.Context, w io.Writer, r io.Reader) (int64, error) {
 			}
 		}
 		switch {
-		case p.err == io.EOF: //nolint:errorlint // a reader's end is io.EOF itself; what wraps it is an error
+		case p.err == io.EOF: //nolint:errorlint // only io.EOF itself is the end; a wrapped one is an error
 			return total, nil
 		case p.err != nil:
 			return total, fmt.Errorf("reading it: %w", p.err)
@@ -146,15 +159,16 @@ func guardCopy(ctx context.Context, w io.Writer, r io.Reader) (int64, error) {
 	}
 }
 
-// guardPiece is what one Read gave.
+// guardPiece is the result of one Read.
 type guardPiece struct {
 	data []byte
 	err  error
 }
 
-// guardRead reads into empty buffers and hands them over full, until r ends or nobody wants more.
+// guardRead reads into empty buffers and sends them on full. It ends when r
+// ends, or when over is closed.
 func guardRead(r io.Reader, full chan<- guardPiece, empty <-chan []byte, over <-chan struct{}) {
-	defer close(full) // also when r ends this goroutine
+	defer close(full) // also if r calls runtime.Goexit
 	for {
 		var buf []byte
 		select {

@@ -10,7 +10,7 @@ import (
 	"github.com/croft-dev/croft/backend/dir"
 )
 
-// listened is a store that says when its client has begun to listen.
+// listened is a store that reports when its client has begun to listen.
 type listened struct {
 	*dir.Store
 	begun chan struct{}
@@ -22,7 +22,7 @@ func (l listened) Acts(ctx context.Context) (<-chan string, error) {
 	return keys, err
 }
 
-// TestAHolderLearnsOfATakeoverAtOnce, and not by its next renewal.
+// TestAHolderLearnsOfATakeoverAtOnce: and not only by its next renewal.
 func TestAHolderLearnsOfATakeoverAtOnce(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "store")

@@ -20,9 +20,9 @@ import (
 	"github.com/croft-dev/croft/store/cas"
 )
 
-// A neighbour is another user of this machine, who shares a folder with root
+// The neighbour is another user of this machine, who shares a folder with root
 // and attacks it. Each attack happens at a chosen step of root's, through a
-// hook; an attack that does not get to its step fails the test.
+// hook. If an attack does not get to its step, the test fails.
 const (
 	neighbour      = 64202
 	neighbourGroup = 64201
@@ -45,8 +45,9 @@ func asUser() *syscall.SysProcAttr {
 	}}
 }
 
-// sharedDir is an empty directory for a store that root shares with the
-// neighbour, set up as the package comment says, beside a folder of root's.
+// sharedDir makes an empty directory for a store that root shares with the
+// neighbour, set up as the package comment says. Beside it is a folder of
+// root's, the victim.
 func sharedDir(t *testing.T) (root, victim string) {
 	t.Helper()
 	needRoot(t)
@@ -62,8 +63,8 @@ func sharedDir(t *testing.T) (root, victim string) {
 
 var victims = []string{"1", "2", "3", "4", "5", "6"}
 
-// swap is what the neighbour does to a file or folder: it moves it away and
-// links something else in its place.
+// swap is the neighbour's attack on a file or folder: it moves the original
+// away and puts a link in its place.
 const swap = `mv "$1" "$1.away"; ln -s "$2" "$1"`
 
 func TestASweepRemovesNothingThroughALink(t *testing.T) {
@@ -86,7 +87,7 @@ func TestASweepRemovesNothingThroughALink(t *testing.T) {
 			defer st.Close()
 			asNeighbour(t, `mkdir "$1"; for n in 1 2 3 4 5 6; do : > "$1/$n"; done; touch -d '3 hours ago' "$1"`,
 				filepath.Join(root, "tmp", "croft-born-0123456789abcdef"))
-			_, _ = st.Sweep(t.Context()) // whatever it says
+			_, _ = st.Sweep(t.Context()) // its result does not matter
 			if attacked != 1 {
 				t.Fatal("the sweep did not come to the neighbour's folder")
 			}
@@ -132,7 +133,7 @@ func TestPermissionsAreNotGivenThroughALink(t *testing.T) {
 	}
 }
 
-// strangers are what a neighbour may put in a file's place.
+// strangers make things that a neighbour may put in a file's place.
 var strangers = map[string]func(path string) error{
 	"pipe":         func(path string) error { return syscall.Mkfifo(path, 0o666) },
 	"endless link": func(path string) error { return os.Symlink("/dev/zero", path) },
@@ -161,7 +162,7 @@ func inTime[T any](t *testing.T, call func() T) T {
 func TestOnlyRegularFilesOfReasonableSizeAreRead(t *testing.T) {
 	for name, plant := range strangers {
 		t.Run(name+" as a version", func(t *testing.T) {
-			p := newPlace(t)
+			p := newFixture(t)
 			p.must(acquire("job", "ann"))
 			p.must(acquire("beside", "ann"))
 			path := p.newest("job")
@@ -184,10 +185,10 @@ func TestOnlyRegularFilesOfReasonableSizeAreRead(t *testing.T) {
 			if listed != 1 || !errors.Is(err, cas.ErrDamaged) {
 				t.Errorf("%d keys are listed, and then %v", listed, err)
 			}
-			_ = inTime(t, func() error { _, err := st.Examine(t.Context()); return err }) // whatever it says, in time
+			_ = inTime(t, func() error { _, err := st.Examine(t.Context()); return err }) // any result, but in time
 		})
 		t.Run(name+" as the stamp of tidying", func(t *testing.T) {
-			p := newPlace(t)
+			p := newFixture(t)
 			p.tidy.close()
 			guardMust(t, plant(filepath.Join(p.reg.tmp, stampName)))
 			alone := &tidying{reg: p.reg, retention: retention}
@@ -197,7 +198,7 @@ func TestOnlyRegularFilesOfReasonableSizeAreRead(t *testing.T) {
 			}
 		})
 		t.Run(name+" as the marker", func(t *testing.T) {
-			p := newPlace(t)
+			p := newFixture(t)
 			path := filepath.Join(p.root, markerName)
 			guardMust(t, os.Remove(path), plant(path))
 			err := inTime(t, func() error { _, err := Open(p.root, nil); return err })
@@ -211,7 +212,7 @@ func TestOnlyRegularFilesOfReasonableSizeAreRead(t *testing.T) {
 func TestAStoreFollowsNoLinkInThePlaceOfItsFolders(t *testing.T) {
 	for _, which := range []string{"tmp", "keys", "shard", "home", "life"} {
 		t.Run(which, func(t *testing.T) {
-			p := newPlace(t)
+			p := newFixture(t)
 			p.must(acquire("job", "ann"))
 			hash := hashOf("job")
 			path := map[string]string{
@@ -233,7 +234,7 @@ func TestAStoreFollowsNoLinkInThePlaceOfItsFolders(t *testing.T) {
 		})
 	}
 	t.Run("its own directory may be a link", func(t *testing.T) {
-		p := newPlace(t)
+		p := newFixture(t)
 		link := filepath.Join(testenv.Memory(t), "link")
 		guardMust(t, os.Symlink(p.root, link))
 		st := open(t, link, nil)
@@ -331,19 +332,19 @@ func TestAPlantedSidecarIsNotTrusted(t *testing.T) {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the file was written: %v", err)
 	}
-	// The repair works, and what root makes is trusted.
+	// The repair works, and the guard trusts a sidecar that root has made.
 	guardMust(t, os.Remove(path+guardSuffix))
 	guardPut(t, f, 1, "one")
 	guardPut(t, f, 2, "two")
-	// So is the sidecar of the user whose file it is.
+	// It also trusts a sidecar of the file's owner.
 	guardMust(t, os.Chown(path, neighbour, neighbour))
 	guardPut(t, f, 3, "three")
 	guardPut(t, f, 4, "four")
 	guardHas(t, f, 4, "four")
 }
 
-// TestALinkPlantedInAStickyDirectoryIsNotFollowed: Linux would keep a shell's
-// redirection from following it (fs.protected_symlinks).
+// TestALinkPlantedInAStickyDirectoryIsNotFollowed: a shell's redirection would
+// not follow it on Linux either (fs.protected_symlinks).
 func TestALinkPlantedInAStickyDirectoryIsNotFollowed(t *testing.T) {
 	needRoot(t)
 	dir, victim := guardOpenDir(t, 0o777|fs.ModeSticky), filepath.Join(t.TempDir(), "victim")
@@ -363,8 +364,8 @@ func TestALinkPlantedInAStickyDirectoryIsNotFollowed(t *testing.T) {
 }
 
 // TestAFileOfAnothersIsNeverTakenForTheSidecar: the neighbour links an empty
-// file of root's in the sidecar's place (where fs.protected_hardlinks is off),
-// and takes the link away whenever root looks at the open file.
+// file of root's in the sidecar's place (where fs.protected_hardlinks is off).
+// It removes the link whenever root looks at the open file.
 func TestAFileOfAnothersIsNeverTakenForTheSidecar(t *testing.T) {
 	needRoot(t)
 	dir := guardOpenDir(t, 0o755)
@@ -412,7 +413,7 @@ func TestNeighbourChild(t *testing.T) {
 		err = unix.Flock(int(file.Fd()), unix.LOCK_EX)
 	}
 	testenv.Say("locked", err)
-	bufio.NewScanner(os.Stdin).Scan() // until it is told to end
+	bufio.NewScanner(os.Stdin).Scan() // until the test ends it
 }
 
 func TestAReaderCannotKeepWritersWaiting(t *testing.T) {
@@ -446,8 +447,8 @@ func TestAReaderCannotKeepWritersWaiting(t *testing.T) {
 	}
 }
 
-// TestGuardGroupMembersMakeASidecarAtOnce: the one that comes second finds the
-// sidecar without its permissions for a moment.
+// TestGuardGroupMembersMakeASidecarAtOnce: the second member finds the sidecar
+// without its permissions for a moment.
 func TestGuardGroupMembersMakeASidecarAtOnce(t *testing.T) {
 	needRoot(t)
 	dir := guardOpenDir(t, 0o775|fs.ModeSetgid)

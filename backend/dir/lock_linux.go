@@ -12,15 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// guardLocker asks the kernel which process has the lock on a file. It knows at every moment, of a stopped process, too; 0 if it does not tell: the process
-// is in another container, or the file system counts its devices differently.
+// guardLocker asks the kernel which process has the lock on a file. The kernel
+// knows even if that process is stopped. guardLocker returns 0 if the kernel
+// does not tell: the process is in another container, or the file system
+// numbers its devices differently.
 func guardLocker(info fs.FileInfo) int {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
 		return 0
 	}
 	file := fmt.Sprintf("%02x:%02x:%d", unix.Major(st.Dev), unix.Minor(st.Dev), st.Ino)
-	for range 10 { // a long list lacks lines if other locks were dropped while it was read
+	for range 10 { // the list lacks lines if locks are dropped while it is read
 		locks, err := os.Open("/proc/locks")
 		if err != nil {
 			return 0
@@ -34,7 +36,9 @@ func guardLocker(info fs.FileInfo) int {
 	return 0
 }
 
-// guardFindLock looks for a line like "1: FLOCK  ADVISORY  WRITE 4711 08:01:123456 0 EOF". Those who wait have an arrow behind the number.
+// guardFindLock looks for a line like "1: FLOCK  ADVISORY  WRITE 4711
+// 08:01:123456 0 EOF". A waiting process has an arrow behind the number, so its
+// fields do not match.
 func guardFindLock(lines *bufio.Scanner, file string) int {
 	for lines.Scan() {
 		field := strings.Fields(lines.Text())

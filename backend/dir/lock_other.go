@@ -11,9 +11,11 @@ import (
 	"github.com/croft-dev/croft/internal/fsys"
 )
 
-// guardPlatform refuses systems without flock(2): nothing else would keep two writers apart and let go when one dies.
+// guardPlatform refuses systems without flock(2). No other lock both keeps two
+// writers apart and ends when its process dies.
 func guardPlatform() error {
-	return fmt.Errorf("files cannot be guarded on %s; guard the result in a database or an object store instead: %w", runtime.GOOS, errors.ErrUnsupported)
+	return fmt.Errorf("files cannot be guarded on %s; "+
+		"guard the result in a database or an object store instead: %w", runtime.GOOS, errors.ErrUnsupported)
 }
 
 func guardTryLock(fsys.File) (bool, error) { return false, guardPlatform() }

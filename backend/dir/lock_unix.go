@@ -15,7 +15,8 @@ import (
 
 func guardPlatform() error { return nil }
 
-// guardTryLock takes the exclusive lock on an open file, which is this opening's and no other's, even within one process.
+// guardTryLock takes the exclusive lock on an open file, without waiting. The
+// lock belongs to this opening of the file, even within one process.
 func guardTryLock(f fsys.File) (bool, error) {
 	for {
 		switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
@@ -29,7 +30,8 @@ func guardTryLock(f fsys.File) (bool, error) {
 	}
 }
 
-// guardUnlock gives the lock back by name. Closing would do it only when no child that is just being started has the descriptor, too.
+// guardUnlock releases the lock explicitly. Closing the file is not enough
+// while a child process that is just being started has the descriptor, too.
 func guardUnlock(f fsys.File) {
 	_ = unix.Flock(int(f.Fd()), unix.LOCK_UN)
 }
@@ -50,7 +52,9 @@ func guardUser(info fs.FileInfo) int {
 	return -1
 }
 
-// guardChown says which owner and group a file must be given to have those of old; -1 for what it has, or what only root can give.
+// guardChown returns the owner and the group that a file needs to match old. It
+// returns -1 for a value that matches already, and for an owner if this user is
+// not root.
 func guardChown(info, old fs.FileInfo) (uid, gid int) {
 	uid, gid = -1, -1
 	have, ok1 := info.Sys().(*syscall.Stat_t)

@@ -13,7 +13,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// modes lists every permission that is given in a directory, with one path that has it.
+// modes lists all permissions in a directory, each with one path that has it.
 func modes(tb testing.TB, root string) (folders, files map[fs.FileMode]string) {
 	tb.Helper()
 	folders, files = map[fs.FileMode]string{}, map[fs.FileMode]string{}
@@ -38,8 +38,11 @@ func modes(tb testing.TB, root string) (folders, files map[fs.FileMode]string) {
 	return folders, files
 }
 
-// TestPermissions: a directory that the store makes is its user's alone; one that was set up to be shared gives its permissions to all in it, whatever
-// the umask says. Not parallel: the umask is the process's.
+// TestPermissions: a directory that the store makes is its user's alone. In a
+// directory that was set up for sharing, everything gets the directory's
+// permissions, whatever the umask says.
+//
+// Not parallel: the umask belongs to the process.
 func TestPermissions(t *testing.T) {
 	for _, umask := range []int{0, 0o022, 0o077} {
 		for _, c := range []struct{ root, folder, file fs.FileMode }{
@@ -73,7 +76,7 @@ func TestPermissions(t *testing.T) {
 	}
 }
 
-// use makes a store do all it does.
+// use makes a store do everything that makes files.
 func use(tb testing.TB, root string) {
 	tb.Helper()
 	st := open(tb, root, nil)
@@ -92,7 +95,8 @@ func use(tb testing.TB, root string) {
 	}
 }
 
-// TestUsersShareADirectory: two users of one group work on each other's keys, as the package comment says.
+// TestUsersShareADirectory: two users of one group work on each other's keys,
+// in a directory set up as the package comment says.
 func TestUsersShareADirectory(t *testing.T) {
 	needRoot(t)
 	const group = 64201
@@ -126,7 +130,8 @@ func TestUsersShareADirectory(t *testing.T) {
 	}
 }
 
-// TestADirectoryOfAnothersIsRefused: with the permission that is lacking in the error.
+// TestADirectoryOfAnothersIsRefused: the error says which permission is
+// missing.
 func TestADirectoryOfAnothersIsRefused(t *testing.T) {
 	needRoot(t)
 	base := openDir(t)
@@ -145,7 +150,7 @@ func TestADirectoryOfAnothersIsRefused(t *testing.T) {
 	}
 }
 
-// openDir is a fresh folder that every user can get into.
+// openDir makes a folder that every user can enter.
 func openDir(tb testing.TB) string {
 	tb.Helper()
 	dir := tb.TempDir()
@@ -167,7 +172,7 @@ func copyOf(tb testing.TB, from, to string) string {
 	return to
 }
 
-// needRoot leaves out a test that only root can run. In CI it must run.
+// needRoot skips a test that only root can run. In CI it fails instead.
 func needRoot(tb testing.TB) {
 	tb.Helper()
 	if os.Geteuid() == 0 {

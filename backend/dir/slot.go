@@ -12,12 +12,16 @@ import (
 	"github.com/croft-dev/croft/fence"
 )
 
-// A sidecar holds two slots and, behind them, the name of the process that is inside the lock. Slots are written in place and in turn, an even generation
-// into the first and an odd one into the second, so that a write which tears leaves the slot before it whole. Each lies on a page of its own: no
-// sector belongs to both. The text in a slot is filled up with NUL, which a terminal does not show.
+// A sidecar has two slots. Behind them is the name of the process that holds
+// the lock.
+//
+// Slots are written in place and in turn: even generations into the first, odd
+// ones into the second. So a torn write leaves the other slot whole. Each slot
+// has a page of its own, so they share no disk sector. The text in a slot is
+// padded with NUL, which a terminal does not show.
 const (
 	slotSize     = 4096
-	slotInside   = 2 * slotSize // where the name of the process inside begins
+	slotInside   = 2 * slotSize // where the name of the process begins
 	slotNameSize = 512
 	slotFile     = slotInside + slotNameSize
 
@@ -27,8 +31,8 @@ const (
 // slotUnborn is a new sidecar's first line.
 const slotUnborn = "nothing has been admitted here yet\n"
 
-// slotBirth is a new sidecar's content. Its first byte differs from that of every slot, so what is left of a sidecar that was cut short is never
-// taken for one that is about to be born.
+// slotBirth is a new sidecar's content. Its first byte differs from that of
+// every slot, so a truncated sidecar never looks like a new one.
 var slotBirth = func() []byte {
 	image := make([]byte, slotFile)
 	copy(image, slotUnborn)
@@ -36,14 +40,15 @@ var slotBirth = func() []byte {
 	return image
 }()
 
-// Rekeyed is what a guarded file remembers of the last time an operator moved it to another key. The zero value: never.
+// Rekeyed tells of the last time an operator moved a guarded file to another
+// key. The zero value means never.
 type Rekeyed struct {
-	From        string // the key it belonged to; "" if to none
+	From        string // the key it belonged to; "" if it had none
 	Actor, Note string
 	At          time.Time
 }
 
-// slotState is what a slot says.
+// slotState is the content of a slot.
 type slotState struct {
 	generation uint64
 	mark       fence.Mark
@@ -52,14 +57,16 @@ type slotState struct {
 	rekeyed    Rekeyed
 }
 
-// encode writes the slot: lines of a name and a value, the last being the sum of those before it. No value has a line break in it: keys,
-// actors and notes may not have control characters.
+// encode writes a slot: lines of a name and a value. The last line is the
+// checksum of the others. Keys, actors and notes may not have control
+// characters, so no value contains a line break.
 func (s slotState) encode() []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s1\ngeneration %d\nkey %s\ntoken %d\ngrant %s\nseq %d\nwrites %d\nchanged %s\n", slotTitle,
 		s.generation, s.mark.Key, s.mark.Token, s.mark.Grant, s.mark.Seq, s.writes, slotTime(s.changed))
 	if s.rekeyed != (Rekeyed{}) {
-		fmt.Fprintf(&b, "rekeyed %s\nfrom %s\nby %s\nbecause %s\n", slotTime(s.rekeyed.At), s.rekeyed.From, s.rekeyed.Actor, s.rekeyed.Note)
+		fmt.Fprintf(&b, "rekeyed %s\nfrom %s\nby %s\nbecause %s\n",
+			slotTime(s.rekeyed.At), s.rekeyed.From, s.rekeyed.Actor, s.rekeyed.Note)
 	}
 	fmt.Fprintf(&b, "sum %x\n", sha256.Sum256(b.Bytes()))
 	slot := make([]byte, slotSize)
@@ -69,10 +76,10 @@ func (s slotState) encode() []byte {
 
 func slotTime(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
-// offset is where in the sidecar the slot lies.
+// offset is the slot's place in the sidecar.
 func (s slotState) offset() int64 { return int64(s.generation%2) * slotSize }
 
-// errSlotFormat: the slot is whole, and of a format that a later version brought.
+// errSlotFormat means that the slot is whole, but a newer version wrote it.
 var errSlotFormat = errors.New("it was written by a newer croft; use that version, or a newer one, for every writer")
 
 // slotDecode reads one slot. It accepts exactly what encode writes.
@@ -151,8 +158,12 @@ func slotParse(text string) (s slotState, err error) {
 	return s, nil
 }
 
-// slotNewest reads a whole sidecar: what its newest valid slot says. It is not born while it is empty or its first content is still being written, nor when a power cut
-// has kept the length of its first line and not the line: nothing can have been admitted then.
+// slotNewest reads a whole sidecar and returns the state of its newest valid
+// slot.
+//
+// born is false if nothing can have been admitted yet: the sidecar is empty,
+// its first content is still being written, or a power cut kept the length of
+// its first line but not the line.
 func slotNewest(image []byte) (newest slotState, born bool, err error) {
 	if len(image) < slotFile && bytes.HasPrefix(slotBirth, image[:min(len(image), slotInside)]) {
 		return slotState{}, false, nil
@@ -169,7 +180,8 @@ func slotNewest(image []byte) (newest slotState, born bool, err error) {
 		s, err := slotDecode(slot)
 		switch {
 		case i == 0 && bytes.Equal(slot, slotBirth[:slotSize]):
-			// Generation 0: its successors 1 and 2 are both written before the first mark counts.
+			// Generation 0 is safe to accept: generations 1 and 2 are both
+			// written before the first mark counts.
 			s, err = slotState{}, nil
 		case err == nil && s.generation%2 != i:
 			err = errors.New("it belongs into the other slot")

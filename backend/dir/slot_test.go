@@ -25,7 +25,8 @@ func slotImageOf(states ...slotState) []byte {
 	return image
 }
 
-// slotSample is the state of a generation, whose token is the generation's number.
+// slotSample is the state of a generation. Its token is the generation's
+// number.
 func slotSample(generation uint64) slotState {
 	s := slotState{generation: generation, writes: generation, changed: time.Unix(1763171234, 567891000).UTC()}
 	s.mark = fence.Mark{Key: "tests/job", Token: fence.Token(generation), Grant: fence.Grant(strings.Repeat("0a", 16))}
@@ -69,17 +70,18 @@ func TestSlotHoldsTheLongestThereCanBe(t *testing.T) {
 }
 
 func TestSlotTornAnywhereLeavesTheOther(t *testing.T) {
-	for generation := uint64(2); generation < 5; generation++ { // of equal length, longer than the one before, shorter
+	for generation := uint64(2); generation < 5; generation++ { // slots of equal length, longer and shorter
 		image := slotImageOf(slotSample(generation-1), slotSample(generation))
 		next := slotSample(generation + 1)
-		for n := 0; n < slotSize; n += 1 + n/700*30 { // every byte where there is text
+		for n := 0; n < slotSize; n += 1 + n/700*30 { // every byte of the text, then fewer
 			torn := slices.Clone(image)
 			copy(torn[next.offset():], next.encode()[:n])
 			got, born, err := slotNewest(torn)
 			if err != nil || !born {
 				t.Fatalf("generation %d torn after %d bytes: %v", next.generation, n, err)
 			}
-			// Once every byte that differs is there, the rest is the same in both.
+			// Once every differing byte is written, the torn slot equals the
+			// whole one.
 			if got != slotSample(generation) && (got != next || !bytes.Equal(torn, slotImageOf(slotSample(generation), next))) {
 				t.Fatalf("generation %d torn after %d bytes reads as %+v", next.generation, n, got)
 			}
@@ -147,7 +149,7 @@ func TestSidecarDamagedInBothSlotsIsAnError(t *testing.T) {
 	}
 }
 
-// TestSidecarWithAnImpossibleMarkIsAnError, although its sum is right.
+// TestSidecarWithAnImpossibleMarkIsAnError: even if its checksum is right.
 func TestSidecarWithAnImpossibleMarkIsAnError(t *testing.T) {
 	for name, plant := range map[string]func(*fence.Mark){
 		"no key":                 func(m *fence.Mark) { m.Key = "a//b" },
@@ -175,7 +177,8 @@ func TestSidecarOfANewerFormatIsNotRead(t *testing.T) {
 	}
 }
 
-// FuzzSidecar looks for content that is read as a mark and is not what is written for one.
+// FuzzSidecar looks for content that reads as a mark but is not in the form
+// that encode writes.
 func FuzzSidecar(f *testing.F) {
 	f.Add(slotImageOf(slotSample(1), slotSample(2)))
 	f.Add(slotImageOf(slotSample(3)))

@@ -103,18 +103,16 @@ func TestAGuardedWriteKeepsOtherAttributes(t *testing.T) {
 	for _, inMemory := range []int{100, 4} {
 		name := server.Bucket(t)
 		g := openGuard(t, name, "page.html", GuardOptions{Connection: at(server.Endpoint), InMemory: inMemory})
-		w := g.bucket.ordinary(t).Object("page.html").NewWriter(t.Context())
-		w.ContentType, w.CacheControl, w.Metadata = "text/html", "max-age=60", map[string]string{"team": "docs"}
-		if _, err := io.WriteString(w, "before"); err != nil || w.Close() != nil {
-			t.Fatal(err)
-		}
+		g.bucket.putOrdinary(t, "page.html", ordinary{
+			ContentType: "text/html", CacheControl: "max-age=60", Metadata: map[string]string{"team": "docs"},
+		}, strings.NewReader("before"))
 		receipt, err := g.Write(t.Context(), stamp(10, 1, 0), strings.NewReader("after that"))
 		if err != nil || !receipt.Adopted || receipt.Bytes != 10 {
 			t.Fatalf("%+v, %v", receipt, err)
 		}
-		attrs, err := g.bucket.ordinary(t).Object("page.html").Attrs(t.Context())
-		if err != nil || attrs.ContentType != "text/html" || attrs.CacheControl != "max-age=60" || attrs.Metadata["team"] != "docs" {
-			t.Errorf("in memory %d: %+v, %v", inMemory, attrs, err)
+		seen := g.bucket.ordinary(t, "page.html")
+		if seen.ContentType != "text/html" || seen.CacheControl != "max-age=60" || seen.Metadata["team"] != "docs" {
+			t.Errorf("in memory %d: %+v", inMemory, seen)
 		}
 		if receipt, err = g.Write(t.Context(), stamp(10, 1, 0), strings.NewReader("again")); err != nil || receipt.Adopted {
 			t.Errorf("the second write: %+v, %v", receipt, err)
@@ -153,17 +151,13 @@ func TestPlainContentIsNotDeclaredAsGzip(t *testing.T) {
 	_ = z.Close()
 	for _, inMemory := range []int{100, 4} {
 		g := openGuard(t, server.Bucket(t), "page.html", GuardOptions{Connection: at(server.Endpoint), InMemory: inMemory})
-		w := g.bucket.ordinary(t).Object("page.html").NewWriter(t.Context())
-		w.ContentEncoding = "gzip"
-		if _, err := w.Write(packed.Bytes()); err != nil || w.Close() != nil {
-			t.Fatal(err)
-		}
+		g.bucket.putOrdinary(t, "page.html", ordinary{ContentEncoding: "gzip"}, bytes.NewReader(packed.Bytes()))
 		for _, c := range []struct{ content, want string }{{packed.String(), "gzip"}, {"plain content", ""}} {
 			if _, err := g.Write(t.Context(), stamp(10, 1, 0), strings.NewReader(c.content)); err != nil {
 				t.Fatal(err)
 			}
-			if attrs, err := g.bucket.ordinary(t).Object("page.html").Attrs(t.Context()); err != nil || attrs.ContentEncoding != c.want {
-				t.Errorf("in memory %d: %q is said to be %q, %v", inMemory, c.content, attrs.ContentEncoding, err)
+			if seen := g.bucket.ordinary(t, "page.html"); seen.ContentEncoding != c.want {
+				t.Errorf("in memory %d: %q is said to be %q", inMemory, c.content, seen.ContentEncoding)
 			}
 		}
 	}

@@ -1,22 +1,53 @@
 package gcs
 
 import (
+	"encoding/json"
+	"io"
+	"os/exec"
 	"strings"
 	"testing"
 
-	"cloud.google.com/go/storage"
-	"google.golang.org/api/option"
+	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// ordinary returns the bucket as programs see it that do not know of guards:
-// through the client library that most programs use.
-func (b *bucket) ordinary(tb testing.TB) *storage.BucketHandle {
+// ordinary has the attributes of an object that programs without guards can see
+// and set, through the client library that most of them use. That library runs
+// in the program of tools/gcs.
+type ordinary struct {
+	ContentType, ContentEncoding, CacheControl string
+	Metadata                                   map[string]string
+}
+
+// ordinary reads the attributes of an object like such a program.
+func (b *bucket) ordinary(tb testing.TB, object string) ordinary {
 	tb.Helper()
-	endpoint := strings.TrimSuffix(b.address, "/"+b.name)
-	c, err := storage.NewClient(tb.Context(), storage.WithJSONReads(), option.WithoutAuthentication(), option.WithEndpoint(endpoint+"/storage/v1/"))
+	return b.asOrdinary(tb, object, nil)
+}
+
+// putOrdinary writes an object like such a program.
+func (b *bucket) putOrdinary(tb testing.TB, object string, attributes ordinary, content io.Reader) {
+	tb.Helper()
+	put, err := json.Marshal(attributes)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	tb.Cleanup(func() { _ = c.Close() })
-	return c.Bucket(b.name)
+	b.asOrdinary(tb, object, content, "-put", string(put))
+}
+
+func (b *bucket) asOrdinary(tb testing.TB, object string, content io.Reader, more ...string) ordinary {
+	tb.Helper()
+	endpoint := strings.TrimSuffix(b.address, "/"+b.name)
+	args := append([]string{"-client", endpoint, "-bucket", b.name, "-object", object}, more...)
+	cmd := exec.CommandContext(tb.Context(), testenv.Built(tb, "gcs", "."), args...)
+	var complaint strings.Builder
+	cmd.Stdin, cmd.Stderr = content, &complaint
+	out, err := cmd.Output()
+	if err != nil {
+		tb.Fatalf("%v: %s", err, complaint.String())
+	}
+	var seen ordinary
+	if err := json.Unmarshal(out, &seen); err != nil {
+		tb.Fatalf("%s: %v", out, err)
+	}
+	return seen
 }

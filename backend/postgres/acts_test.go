@@ -58,7 +58,7 @@ func ended(t *testing.T, keys <-chan string) {
 	}
 }
 
-// asked is a store that says when its client listens to operators' acts.
+// asked is a store that reports when its client listens to operators' acts.
 type asked struct {
 	*postgres.Store
 	listens chan struct{}
@@ -70,8 +70,8 @@ func (s asked) Acts(ctx context.Context) (<-chan string, error) {
 	return keys, err
 }
 
-// TestATakeoverEndsTheHoldersContext long before the holder's next renewal,
-// which is due after a third of a minute.
+// TestATakeoverEndsTheHoldersContext: the context ends long before the holder's
+// next renewal, which is due after a third of a minute.
 func TestATakeoverEndsTheHoldersContext(t *testing.T) {
 	t.Parallel()
 	st, name := fresh(t, postgres.Options{})
@@ -107,8 +107,9 @@ func TestATakeoverEndsTheHoldersContext(t *testing.T) {
 	}
 }
 
-// TestAnActIsOneNotification, also in a batch. A repeated act costs none: the
-// first was committed with its own. A refused act costs none either.
+// TestAnActIsOneNotification: this holds in a batch, too. A repeated act
+// notifies nobody, because the first act was committed with its notification. A
+// refused act notifies nobody either.
 func TestAnActIsOneNotification(t *testing.T) {
 	t.Parallel()
 	st, name := fresh(t, postgres.Options{})
@@ -150,7 +151,8 @@ func TestTheLongestKeyIsAnnounced(t *testing.T) {
 	}
 }
 
-// TestAStrangeNotificationTellsNobody: every role of the database can send one.
+// TestAStrangeNotificationTellsNobody: every role of the database can notify,
+// so the store must check every key that it hears of.
 func TestAStrangeNotificationTellsNobody(t *testing.T) {
 	t.Parallel()
 	st, name := fresh(t, postgres.Options{})
@@ -167,7 +169,8 @@ func TestAStrangeNotificationTellsNobody(t *testing.T) {
 	told(t, keys, "acts/real") // they come in order: nothing came before it
 }
 
-// TestAnnouncementsThatBreakEnd, and begin again when they are asked for.
+// TestAnnouncementsThatBreakEnd: they begin again when the client asks for
+// them.
 func TestAnnouncementsThatBreakEnd(t *testing.T) {
 	t.Parallel()
 	st, name := fresh(t, postgres.Options{})
@@ -181,7 +184,8 @@ func TestAnnouncementsThatBreakEnd(t *testing.T) {
 	told(t, keys, "acts/after")
 }
 
-// listeners selects something of the connections that listen in a schema.
+// listeners returns a statement that selects something (what) about the
+// connections that listen in a schema.
 func listeners(what string) string {
 	return "SELECT " + what + ` FROM pg_stat_activity
 		WHERE query LIKE 'LISTEN "' || $1::text || '.wake"%'`
@@ -215,8 +219,8 @@ func TestAClosedStoreAnnouncesNothing(t *testing.T) {
 }
 
 // TestAnActSucceedsThoughItCannotBeTold: the server's queue of notifications is
-// full, as one session that listens and sleeps in a transaction can make it.
-// The database's own functions are replaced by some that behave so.
+// full. One session that listens and sleeps in a transaction can cause that.
+// The test replaces the database's own functions by some that behave so.
 func TestAnActSucceedsThoughItCannotBeTold(t *testing.T) {
 	t.Parallel()
 	pg := testenv.Postgres(t)

@@ -13,19 +13,24 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// The largest call, in requests, how many keys that others had locked are asked for at a time, and how often a call is sent that the server gave up because
-// of others.
 const (
+	// largestCall is how many requests one call carries at most.
 	largestCall = 500
-	patients    = 4
-	attempts    = 8
+	// patientCalls is how many calls may wait for a locked row at the same
+	// time.
+	patientCalls = 4
+	// attempts is how often a call is sent if the server gives it up because of
+	// another transaction.
+	attempts = 8
 )
 
-// errLocked is why a request has no answer whose row another transaction kept.
-var errLocked = errors.New("postgres: another transaction has this key's row locked; ask again, and look for it in pg_stat_activity if it stays")
+// errLocked answers a request whose row another transaction kept locked.
+var errLocked = errors.New("postgres: another transaction has this key's row locked; " +
+	"ask again, and look for it in pg_stat_activity if it stays")
 
-// Apply carries out requests in one round trip for every 500, whatever their verbs. Keys that another transaction has locked are then asked for again, each
-// alone, waiting for at most LockWait.
+// Apply carries out requests, whatever their verbs, in one round trip for every
+// 500. It skips keys that another transaction has locked. Then it asks again
+// for each of these alone, and waits for at most LockWait.
 func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.Answer {
 	b := &batch{requests: requests, answers: make([]store.Answer, len(requests))}
 	todo := make([]int, 0, len(requests))
@@ -65,7 +70,9 @@ func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.An
 	return b.answers
 }
 
-// lone sends a request that came alone: by the short cut if there is one for it. It returns the request if it must be asked again with patience.
+// lone sends a request that came alone. Usual acquires and all releases have a
+// short statement of their own. lone returns the request if call must ask again
+// and wait for the row.
 func (s *Store) lone(ctx context.Context, b *batch, todo []int) (again []int) {
 	req := &b.requests[todo[0]]
 	var text string
@@ -80,7 +87,8 @@ func (s *Store) lone(ctx context.Context, b *batch, todo []int) (again []int) {
 			return nil
 		}
 		text, args = s.sql.acquire, []any{
-			s.setAt(), s.waitMillis(), registered.Milliseconds(), req.Key, string(req.Secret.Grant()), req.Owner, req.Instance, micro(req.TTL), guards, b.waiter(todo[0]),
+			s.setAt(), s.waitMillis(), registered.Milliseconds(), req.Key, string(req.Secret.Grant()),
+			req.Owner, req.Instance, micro(req.TTL), guards, b.waiter(todo[0]),
 		}
 	default:
 		return s.call(ctx, b, todo, true)
@@ -88,8 +96,10 @@ func (s *Store) lone(ctx context.Context, b *batch, todo []int) (again []int) {
 	var answer string
 	err := s.send(ctx, func(ctx context.Context) error {
 		err := s.pool.QueryRow(ctx, text, args...).Scan(&answer)
-		if hasCode(err, serialization) { // whoever is asked for much would be given up again and again
-			err = pgx.BeginTxFunc(ctx, s.pool, readCommitted, func(tx pgx.Tx) error { return tx.QueryRow(ctx, text, args...).Scan(&answer) })
+		if hasCode(err, serialization) { // a busy key would fail again and again
+			err = pgx.BeginTxFunc(ctx, s.pool, readCommitted, func(tx pgx.Tx) error {
+				return tx.QueryRow(ctx, text, args...).Scan(&answer)
+			})
 		}
 		return err
 	})
@@ -105,30 +115,34 @@ func (s *Store) lone(ctx context.Context, b *batch, todo []int) (again []int) {
 	return nil
 }
 
-// askAlone asks again for keys that were skipped, a few at a time, each in a call of its own that waits for the row.
+// askAlone asks again for keys that were skipped. Each key has a call of its
+// own, which waits for the row. At most patientCalls calls run at a time.
 func (s *Store) askAlone(ctx context.Context, b *batch, skipped []int) {
 	if len(skipped) == 0 {
 		return
 	}
 	var all sync.WaitGroup
-	turn := make(chan struct{}, patients)
+	turn := make(chan struct{}, patientCalls)
 	for len(skipped) > 0 {
 		n := 1
 		for n < len(skipped) && b.requests[skipped[n]].Key == b.requests[skipped[0]].Key {
 			n++
 		}
-		lane := skipped[:n]
+		sameKey := skipped[:n]
 		skipped = skipped[n:]
 		turn <- struct{}{}
 		all.Go(func() {
 			defer func() { <-turn }()
-			b.fail(s.call(ctx, b, lane, true), errLocked)
+			b.fail(s.call(ctx, b, sameKey, true), errLocked)
 		})
 	}
 	all.Wait()
 }
 
-// call sends requests in one round trip and returns those that were skipped; every other has its answer. A patient call is for a single key, and waits for its row.
+// call sends requests in one round trip. It returns the requests that the
+// server skipped because another transaction has their rows. Every other
+// request has its answer. A patient call is for a single key and waits for its
+// row.
 func (s *Store) call(ctx context.Context, b *batch, todo []int, patient bool) (skipped []int) {
 	order, claims, ends := b.waves(todo)
 	args, err := b.arguments([]any{s.setAt(), s.waitMillis(), registered.Milliseconds(), patient, claims, ends}, order)
@@ -151,29 +165,34 @@ func (s *Store) call(ctx context.Context, b *batch, todo []int, patient bool) (s
 		})
 		return skipped
 	case !patient && (hasCode(err, lockTimeout) || hasCode(err, deadlock)):
-		return todo // somebody is just making one of these keys, or has locked the table: none has changed, each is asked for alone
+		// Another transaction is just creating one of these keys, or has locked
+		// the table. Nothing has changed. Each key is asked for alone.
+		return todo
 	}
 	b.fail(todo, explain(ctx, err))
 	return nil
 }
 
-// send sends a statement, and again if the server gave it up because of another transaction: it has changed nothing then. That happens where the role's default is not READ COMMITTED.
+// send runs do, and repeats it if the server reports a serialization failure. A
+// statement that failed so has changed nothing. It happens where the role's
+// default isolation level is not READ COMMITTED.
 func (s *Store) send(ctx context.Context, do func(context.Context) error) (err error) {
 	for range attempts {
 		if err = s.run(ctx, do); !hasCode(err, serialization) {
 			break
 		}
 	}
-	if hasCode(err, readOnly) { // this server has become a standby,
-		if s.own {
-			s.pool.Reset() // new connections go where the URL's target_session_attrs lead them,
+	if hasCode(err, readOnly) { // this server has become a standby
+		if s.ownsPool {
+			s.pool.Reset() // new connections go where target_session_attrs leads
 		}
-		s.listener.leave() // and waiters must hear of what happens there
+		s.listener.leave() // waiters must listen at the new primary
 	}
 	return err
 }
 
-// read turns the rows of a call into answers. A call that fails on the way has changed nothing: it is one transaction.
+// read turns the rows of a call into answers. A call is one transaction: if it
+// fails halfway, it has changed nothing.
 func (b *batch) read(rows pgx.Rows, todo []int, skipped *[]int) error {
 	defer rows.Close()
 	seen := 0

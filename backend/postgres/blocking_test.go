@@ -15,7 +15,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// blocked locks the row of a key in a transaction that stays open until it is let go.
+// blocked locks the row of a key in a transaction, until letGo is called.
 func blocked(t *testing.T, schema, key string) (letGo func()) {
 	t.Helper()
 	tx, err := shared(t).Begin(t.Context())
@@ -44,7 +44,8 @@ func now(t *testing.T, st store.Store) time.Time {
 	return at
 }
 
-// TestARenewalThatWaitedBehindALockIsNotBornExpired: its deadline is reckoned from when it came through, not from when it was sent.
+// TestARenewalThatWaitedBehindALockIsNotBornExpired: its deadline counts from
+// the moment when it got the lock, not from when it was sent.
 func TestARenewalThatWaitedBehindALockIsNotBornExpired(t *testing.T) {
 	t.Parallel()
 	st, name := fresh(t, postgres.Options{LockWait: testenv.Patience})
@@ -66,7 +67,8 @@ func TestARenewalThatWaitedBehindALockIsNotBornExpired(t *testing.T) {
 	}
 }
 
-// TestARenewalThatWaitedBehindALockIsNotAcceptedLate: it was sent in time and came through after the deadline.
+// TestARenewalThatWaitedBehindALockIsNotAcceptedLate: it was sent in time, but
+// got the lock after the deadline.
 func TestARenewalThatWaitedBehindALockIsNotAcceptedLate(t *testing.T) {
 	t.Parallel()
 	st, name := fresh(t, postgres.Options{LockWait: testenv.Patience})
@@ -96,7 +98,8 @@ func TestARenewalThatWaitedBehindALockIsNotAcceptedLate(t *testing.T) {
 	}
 }
 
-// TestALockedKeyDelaysNobodyElse: the others of its batch get their answers, and other batches do not notice.
+// TestALockedKeyDelaysNobodyElse: the other requests of its batch get their
+// answers. Other batches do not notice.
 func TestALockedKeyDelaysNobodyElse(t *testing.T) {
 	t.Parallel()
 	st, name := fresh(t, postgres.Options{LockWait: testenv.Patience})
@@ -112,7 +115,7 @@ func TestALockedKeyDelaysNobodyElse(t *testing.T) {
 	}
 	answers := make(chan []store.Answer, 1)
 	go func() { answers <- st.Apply(t.Context(), renewals) }()
-	waits(t, name, 1) // only for the one that is locked
+	waits(t, name, 1) // only the request on the locked key waits
 	for i, mine := range leases {
 		rec, err := st.Get(t.Context(), mine.Key)
 		if err != nil {
@@ -135,7 +138,8 @@ func TestALockedKeyDelaysNobodyElse(t *testing.T) {
 	}
 }
 
-// TestALockThatStaysIsUnknown: the wait is bounded, and the outcome of that one request is neither owned nor lost.
+// TestALockThatStaysIsUnknown: the wait is bounded. Then the outcome of that
+// one request is unknown.
 func TestALockThatStaysIsUnknown(t *testing.T) {
 	t.Parallel()
 	st, name := fresh(t, postgres.Options{LockWait: 50 * time.Millisecond})
@@ -152,7 +156,7 @@ func TestALockThatStaysIsUnknown(t *testing.T) {
 			}
 		}
 	}
-	// Being told that another holds it needs no lock.
+	// A refusal because another holds the key needs no lock.
 	if a := one(t.Context(), st, claim(held.Key, "bob")); !errors.Is(a.Err, tenure.ErrHeld) {
 		t.Errorf("acquiring a held key whose row is locked: %v, want held", a.Err)
 	}
@@ -160,7 +164,8 @@ func TestALockThatStaysIsUnknown(t *testing.T) {
 	must(t, st, then(tenure.Renew, held))
 }
 
-// TestAnOpenInsertOfANewKeyDelaysNobodyElse: a key that another transaction is just making has no row that could be skipped.
+// TestAnOpenInsertOfANewKeyDelaysNobodyElse: another transaction is just
+// creating the key, so there is no row that could be skipped.
 func TestAnOpenInsertOfANewKeyDelaysNobodyElse(t *testing.T) {
 	t.Parallel()
 	st, name := fresh(t, postgres.Options{LockWait: 50 * time.Millisecond})

@@ -16,7 +16,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// flaws are ways to get the functions wrong, each with the behaviour of a store in which the suite has to notice it.
+// flaws are errors that the functions could have. Each names the group of the
+// suite that has to notice it.
 var flaws = []struct{ name, group, function, place, change string }{
 	{"anybody releases alone", "transitions", "release_v1", "l.key = k AND l.grant_id = g AND", "l.key = k AND"},
 	{"anybody releases in a batch", "sequences", "apply_v1", "IF alive AND r.grant_id = g THEN\n                    r.state", "IF alive THEN\n                    r.state"},
@@ -41,8 +42,8 @@ var flaws = []struct{ name, group, function, place, change string }{
 	{"a release wakes nobody", "watch", "release_v1", "IF told THEN", "IF false THEN"},
 }
 
-// broken replaces a function of a schema by one with a flaw. mend puts the right
-// one back.
+// broken replaces a function of a schema by one with a flaw. mend restores the
+// function.
 func broken(tb testing.TB, name, function, place, change string) (mend func()) {
 	tb.Helper()
 	text := postgres.Schema()
@@ -65,7 +66,8 @@ func broken(tb testing.TB, name, function, place, change string) (mend func()) {
 	return func() { use(text) }
 }
 
-// TestFunctionsBrokenOnPurposeAreCaught by the suite that the functions pass.
+// TestFunctionsBrokenOnPurposeAreCaught: the suite that the functions pass
+// notices every flaw.
 func TestFunctionsBrokenOnPurposeAreCaught(t *testing.T) {
 	t.Parallel()
 	shared(t)
@@ -113,8 +115,9 @@ func TestFunctionsBrokenOnPurposeAreCaught(t *testing.T) {
 	}
 }
 
-// TestAReleaseThatWaitedBehindALockIsNotAcceptedLate: it was sent in time and came through after the deadline. A function that goes by the time before its lock
-// does accept it.
+// TestAReleaseThatWaitedBehindALockIsNotAcceptedLate: it was sent in time, but
+// got the lock after the deadline. A function that uses the time before its
+// lock accepts it.
 func TestAReleaseThatWaitedBehindALockIsNotAcceptedLate(t *testing.T) {
 	t.Parallel()
 	st, name := fresh(t, postgres.Options{LockWait: testenv.Patience})
@@ -147,7 +150,8 @@ func TestAReleaseThatWaitedBehindALockIsNotAcceptedLate(t *testing.T) {
 	t.Error("the flaw was not noticed")
 }
 
-// TestNoTermBeginsBeforeTheOneBeforeItHasEnded: however requests meet at one row, the short cut's clock included.
+// TestNoTermBeginsBeforeTheOneBeforeItHasEnded: this holds however requests
+// meet at one row. The short functions read their clock before the lock.
 func TestNoTermBeginsBeforeTheOneBeforeItHasEnded(t *testing.T) {
 	t.Parallel()
 	st, name := fresh(t, postgres.Options{SweepEvery: -1})

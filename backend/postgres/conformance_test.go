@@ -17,7 +17,8 @@ import (
 	"github.com/croft-dev/croft/store/storetest"
 )
 
-// server is a database that tests share, each in a schema of its own, and a pool on it.
+// server is a database that tests share, and a pool on it. Each test has a
+// schema of its own.
 var server struct {
 	sync.Once
 	url  string
@@ -26,7 +27,7 @@ var server struct {
 
 var schemas atomic.Int64
 
-// shared is the tests' common pool.
+// shared returns the tests' common pool.
 func shared(tb testing.TB) *pgxpool.Pool {
 	tb.Helper()
 	pg := testenv.Postgres(tb)
@@ -49,25 +50,25 @@ func pool(tb testing.TB, url string) *pgxpool.Pool {
 	return p
 }
 
-// schema is a name that no other test uses.
+// schema returns a name that no other test uses.
 func schema() string { return fmt.Sprintf("s%d", schemas.Add(1)) }
 
-// A lot is a schema that no other test uses at the same time, and a pool that is
-// used for this schema only. Every connection compiles the functions of every
-// schema that it meets.
+// A lot is a schema that no other test uses at the same time, and a pool that
+// is used for this schema only. Every connection compiles the functions of
+// every schema that it meets.
 type lot struct {
 	name string
 	pool *pgxpool.Pool
 }
 
-// spare are lots that a check has left empty. Making one takes longer than most
-// checks.
+// spare are lots that earlier checks have emptied. Making a new one takes
+// longer than most checks.
 var spare struct {
 	sync.Mutex
 	lots []lot
 }
 
-// empty is a lot that nobody uses and nothing is in.
+// empty returns a lot without any rows.
 func empty(tb testing.TB) lot {
 	shared(tb)
 	spare.Lock()
@@ -109,7 +110,7 @@ func place(tb testing.TB, now func() time.Time, advance func(time.Duration)) sto
 	own := empty(tb)
 	return storetest.Harness{
 		Open: func(_ testing.TB, o storetest.Options) store.Store {
-			// Nothing is forgotten by chance: the suite's oracle does not know when.
+			// No sweeping: the suite's oracle does not know when records go.
 			return postgres.New(own.pool, &postgres.Options{Schema: own.name, Retention: o.Retention, Now: now, LockWait: 10 * time.Second, SweepEvery: -1})
 		},
 		Wipe:    own.wipe,

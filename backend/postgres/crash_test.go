@@ -16,7 +16,9 @@ import (
 	"github.com/croft-dev/croft/store"
 )
 
-// TestNoLawIsBrokenWhenTheServerIsKilled, again and again, while many acquire, renew, write and release; and everybody recovers without help.
+// TestNoLawIsBrokenWhenTheServerIsKilled: it is killed again and again while
+// many clients acquire, renew, write and release. All of them recover without
+// help.
 func TestNoLawIsBrokenWhenTheServerIsKilled(t *testing.T) {
 	t.Parallel()
 	pg := testenv.NewPostgres(t)

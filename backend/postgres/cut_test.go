@@ -10,7 +10,8 @@ import (
 	"github.com/croft-dev/croft/store/storetest"
 )
 
-// overNetwork is a store that reaches the server over a bad network, on one connection; another that does not; and the network.
+// overNetwork returns a store that reaches the server over a bad network, on
+// one connection. near is another store with a good one.
 func overNetwork(t *testing.T) (far, near *postgres.Store, net *testenv.Network) {
 	t.Helper()
 	near, name := fresh(t, postgres.Options{})
@@ -22,21 +23,23 @@ func overNetwork(t *testing.T) (far, near *postgres.Store, net *testenv.Network)
 	return far, near, net
 }
 
-// TestAConnectionCutAfterTheRequestLeavesOneTruth: the server has done what was asked, the client does not know, and learns it by asking again.
+// TestAConnectionCutAfterTheRequestLeavesOneTruth: the server has carried out
+// the request, but the client does not know. It learns so by asking again.
 func TestAConnectionCutAfterTheRequestLeavesOneTruth(t *testing.T) {
 	t.Parallel()
 	far, near, net := overNetwork(t)
 	storetest.CutAfterRequest(t, far, near, net.LoseReply)
 }
 
-// TestAConnectionCutBeforeTheRequestLeavesNothing.
+// TestAConnectionCutBeforeTheRequestLeavesNothing: the server never saw the
+// request.
 func TestAConnectionCutBeforeTheRequestLeavesNothing(t *testing.T) {
 	t.Parallel()
 	far, near, net := overNetwork(t)
 	storetest.CutBeforeRequest(t, far, near, net.LoseRequests)
 }
 
-// TestAServerThatIsNotThereIsUnknown, and says so in time.
+// TestAServerThatIsNotThereIsUnknown: the answer says so in time.
 func TestAServerThatIsNotThereIsUnknown(t *testing.T) {
 	t.Parallel()
 	st, err := store.Open(t.Context(), "postgres://nobody@127.0.0.1:1/none?sslmode=disable")

@@ -8,10 +8,11 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// ErrClosed is why a store that has been closed answers nothing.
+// ErrClosed is the cause of every error of a store that has been closed.
 var ErrClosed = errors.New("the store is closed; open it again")
 
-// explain adds to an error what it means and what to do, and never hides that ctx has ended.
+// explain adds the meaning of an error and advice. If ctx has ended, it
+// returns that instead.
 func explain(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return over(ctx)
@@ -23,23 +24,31 @@ func explain(ctx context.Context, err error) error {
 	advice := "look at the server's log"
 	switch pg.Code {
 	case lockTimeout:
-		advice = "another transaction has had this row locked for too long; find it in pg_stat_activity (idle in transaction?) and end it"
+		advice = "another transaction has had this row locked for too long; " +
+			"find it in pg_stat_activity (idle in transaction?) and end it"
 	case "57014":
 		advice = "the server's statement_timeout ended it; give the role a longer one"
 	case "42501":
-		advice = "the role lacks a right; let a DBA run `croft schema postgres` and grant what its last lines say. If an older version has made the schema, let the schema's owner run `croft ls` once, which brings it up to date"
+		advice = "the role lacks a right; let a DBA run `croft schema postgres` and grant what its last lines say. " +
+			"If an older version has made the schema, let the schema's owner run `croft ls` once, " +
+			"which brings it up to date"
 	case readOnly:
-		advice = "this server is read-only, probably a standby: name the primary, or add target_session_attrs=read-write to the URL"
+		advice = "this server is read-only, probably a standby: " +
+			"name the primary, or add target_session_attrs=read-write to the URL"
 	case "53300", "53400":
 		advice = "the server has no connection to spare; raise max_connections or use smaller pools"
 	case serialization:
-		advice = "others have changed the same rows: run the transaction again. Croft's own need no more than READ COMMITTED: ALTER ROLE … SET default_transaction_isolation = 'read committed'"
+		advice = "others have changed the same rows: run the transaction again. " +
+			"Croft's own need no more than READ COMMITTED: " +
+			"ALTER ROLE … SET default_transaction_isolation = 'read committed'"
 	case deadlock:
 		advice = "another transaction locks the same rows in another order: run it again"
 	case "26000", "42P05":
-		advice = "there is a transaction pooler in between, which loses prepared statements: add default_query_exec_mode=exec to the URL"
+		advice = "there is a transaction pooler in between, which loses prepared statements: " +
+			"add default_query_exec_mode=exec to the URL"
 	case "3F000", "42P01", "42883", "42703":
-		advice = "the schema is not as this program makes it: see whether somebody has changed it by hand, or drop it if it may be forgotten"
+		advice = "the schema is not as this program makes it: " +
+			"see whether somebody has changed it by hand, or drop it if it may be forgotten"
 	case "57P01", "57P02", "57P03":
 		advice = "the server is shutting down or starting; ask again"
 	case "28000", "28P01":
@@ -54,24 +63,25 @@ func explain(ctx context.Context, err error) error {
 	return fmt.Errorf("postgres: %w; %s", err, advice)
 }
 
-// Codes of the server's errors that are acted upon.
+// The SQLSTATE codes that the code acts on.
 const (
-	lockTimeout   = "55P03" // a lock was not had in time
+	lockTimeout   = "55P03" // the wait for a lock took too long
 	deadlock      = "40P01"
-	serialization = "40001" // at stricter levels than READ COMMITTED: another transaction was first
+	serialization = "40001" // above READ COMMITTED: another transaction was first
 	readOnly      = "25006"
 )
 
-// hasCode reports whether err is the server's error of that code, whichever driver brought it.
+// hasCode reports whether err is the server's error with that code, from any
+// driver.
 func hasCode(err error, code string) bool {
 	if err == nil {
-		return false // by far the most frequent, and looking for nothing has its price
+		return false // the usual case, and errors.As costs time
 	}
 	var coded interface{ SQLState() string }
 	return errors.As(err, &coded) && coded.SQLState() == code
 }
 
-// over is why ctx has ended: its error, and its cause if that says more.
+// over returns the error of an ended ctx, with its cause if that says more.
 func over(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if errors.Is(cause, err) {

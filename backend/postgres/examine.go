@@ -11,7 +11,7 @@ import (
 
 var _ store.Examiner = (*Store)(nil)
 
-// server is what a server says of itself.
+// server holds the settings that the server reports.
 type server struct {
 	version                                            string
 	number                                             int
@@ -23,19 +23,27 @@ type server struct {
 	owner                                              string // of the schema
 }
 
-// Examine tells how fit the server, as it is configured, is to keep leases: `croft doctor` prints it. It makes nothing.
+// Examine reports how fit the server and its configuration are to keep leases.
+// `croft doctor` prints the findings. Examine creates nothing.
 func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, err
 	}
 	var v server
-	err := s.pool.QueryRow(ctx, s.sql.examine).Scan(&v.version, &v.number, &v.standby, &v.readOnly, &v.syncCommit, &v.fsync, &v.fullPages, &v.syncStandbys,
+	err := s.pool.QueryRow(ctx, s.sql.examine).Scan(
+		&v.version, &v.number, &v.standby, &v.readOnly,
+		&v.syncCommit, &v.fsync, &v.fullPages, &v.syncStandbys,
 		&v.replicas, &v.encode, &v.mayCreate, &v.made, &v.isolation, &v.owner)
 	if err != nil {
 		return nil, store.Unknown(explain(ctx, err))
 	}
-	findings := []store.Finding{v.examineVersion(), v.examineTier(), v.examineCommit(), v.examineDisk(), v.examineEncoding(), v.examineIsolation()}
-	for _, look := range []func(context.Context, *server) store.Finding{s.examineClock, s.examineSchema, s.examineNotify, s.examineIdle, s.examineKeys} {
+	findings := []store.Finding{
+		v.examineVersion(), v.examineTier(), v.examineCommit(),
+		v.examineDisk(), v.examineEncoding(), v.examineIsolation(),
+	}
+	for _, look := range []func(context.Context, *server) store.Finding{
+		s.examineClock, s.examineSchema, s.examineNotify, s.examineIdle, s.examineKeys,
+	} {
 		if ctx.Err() != nil {
 			return findings, store.Unknown(over(ctx))
 		}
@@ -56,7 +64,8 @@ func (v *server) examineVersion() store.Finding {
 	case v.number < 120000:
 		return found("version", store.Bad, "PostgreSQL "+v.version, "use PostgreSQL 14 or newer")
 	case v.number < 140000:
-		return found("version", store.Warn, "PostgreSQL "+v.version+", which is not maintained any more", "use PostgreSQL 14 or newer")
+		return found("version", store.Warn, "PostgreSQL "+v.version+", which is not maintained any more",
+			"use PostgreSQL 14 or newer")
 	}
 	return found("version", store.OK, "PostgreSQL "+v.version, "")
 }
@@ -64,14 +73,21 @@ func (v *server) examineVersion() store.Finding {
 func (v *server) examineTier() store.Finding {
 	switch {
 	case v.standby:
-		return found("tier", store.Bad, "this server is a standby: it takes no changes", "name the primary, or add target_session_attrs=read-write to the URL and list all servers in it")
+		return found("tier", store.Bad, "this server is a standby: it takes no changes",
+			"name the primary, or add target_session_attrs=read-write to the URL and list all servers in it")
 	case v.readOnly:
-		return found("tier", store.Bad, "transactions are read-only here", "set default_transaction_read_only to off for this role")
+		return found("tier", store.Bad, "transactions are read-only here",
+			"set default_transaction_read_only to off for this role")
 	case v.replicas > 0 && v.syncStandbys == "":
-		return found("tier", store.Warn, fmt.Sprintf("consistent on this primary; %d replicas follow it asynchronously: one that is promoted may lack grants that were confirmed. Two may then believe in one lease for up to a TTL; tokens rise with the clock, so guarded writes of the older are refused", v.replicas),
+		return found("tier", store.Warn, fmt.Sprintf(
+			"consistent on this primary; %d replicas follow it asynchronously: "+
+				"one that is promoted may lack grants that were confirmed. "+
+				"Two may then believe in one lease for up to a TTL; "+
+				"tokens rise with the clock, so guarded writes of the older are refused", v.replicas),
 			"set synchronous_standby_names where a failover must lose nothing")
 	case v.replicas > 0:
-		return found("tier", store.OK, fmt.Sprintf("consistent; of %d replicas, those in %q have every confirmed grant", v.replicas, v.syncStandbys), "")
+		return found("tier", store.OK, fmt.Sprintf(
+			"consistent; of %d replicas, those in %q have every confirmed grant", v.replicas, v.syncStandbys), "")
 	}
 	return found("tier", store.OK, "consistent on this one primary; nothing follows it", "")
 }
@@ -80,10 +96,13 @@ func (v *server) examineCommit() store.Finding {
 	const check = "synchronous_commit"
 	switch {
 	case v.syncCommit == "off":
-		return found(check, store.Warn, "off: a crash of the server forgets the last moments of what it has confirmed: leases, and marks of guards with the data they guard",
+		return found(check, store.Warn,
+			"off: a crash of the server forgets the last moments of what it has confirmed: "+
+				"leases, and marks of guards with the data they guard",
 			"ALTER ROLE … SET synchronous_commit = on, for the role that keeps leases")
 	case v.syncCommit == "local" && v.syncStandbys != "":
-		return found(check, store.Warn, "local: a grant is confirmed before the synchronous standby has it", "set it to on")
+		return found(check, store.Warn, "local: a grant is confirmed before the synchronous standby has it",
+			"set it to on")
 	}
 	return found(check, store.OK, v.syncCommit, "")
 }
@@ -93,21 +112,25 @@ func (v *server) examineDisk() store.Finding {
 	case v.fsync != "on":
 		return found("fsync", store.Bad, v.fsync+": a power cut can destroy the whole database", "set fsync = on")
 	case v.fullPages != "on":
-		return found("fsync", store.Warn, "on, but full_page_writes is off: a power cut can tear pages", "set full_page_writes = on, unless the file system promises whole pages")
+		return found("fsync", store.Warn, "on, but full_page_writes is off: a power cut can tear pages",
+			"set full_page_writes = on, unless the file system promises whole pages")
 	}
 	return found("fsync", store.OK, "on", "")
 }
 
 func (v *server) examineEncoding() store.Finding {
 	if v.encode != "UTF8" {
-		return found("encoding", store.Warn, v.encode+": keys and names with other characters are refused or kept as bytes", "use a database with the encoding UTF8")
+		return found("encoding", store.Warn,
+			v.encode+": keys and names with other characters are refused or kept as bytes",
+			"use a database with the encoding UTF8")
 	}
 	return found("encoding", store.OK, v.encode, "")
 }
 
 func (v *server) examineIsolation() store.Finding {
 	if v.isolation != "read committed" && v.isolation != "read uncommitted" {
-		return found("isolation", store.Warn, "transactions are "+v.isolation+" by default: requests that meet others are given up by the server and sent again",
+		return found("isolation", store.Warn, "transactions are "+v.isolation+" by default: "+
+			"requests that meet others are given up by the server and sent again",
 			"ALTER ROLE … SET default_transaction_isolation = 'read committed', for the role that keeps leases")
 	}
 	return found("isolation", store.OK, v.isolation, "")
@@ -123,8 +146,9 @@ func (s *Store) examineClock(ctx context.Context, _ *server) store.Finding {
 	}
 	offset := now.Sub(before.Add(took / 2))
 	seen := fmt.Sprintf("the server's clock and this machine's differ by %s", offset.Round(time.Millisecond))
-	if offset.Abs() > time.Second+took { // more than the asking can account for
-		return found("clock", store.Warn, seen, "leases go by the server's clock and are not harmed, but a failover to a server whose clock is behind weakens the order of tokens: run NTP on all servers")
+	if offset.Abs() > time.Second+took { // more than the round trip can account for
+		return found("clock", store.Warn, seen, "leases go by the server's clock and are not harmed, "+
+			"but a failover to a server whose clock is behind weakens the order of tokens: run NTP on all servers")
 	}
 	return found("clock", store.OK, seen, "")
 }
@@ -133,17 +157,22 @@ func (s *Store) examineSchema(ctx context.Context, v *server) store.Finding {
 	want := newestVersion()
 	if !v.made {
 		if v.mayCreate {
-			return found("schema", store.OK, fmt.Sprintf("%s is not there yet; the first use makes it", s.sql.schema), "")
+			return found("schema", store.OK,
+				fmt.Sprintf("%s is not there yet; the first use makes it", s.sql.schema), "")
 		}
-		return found("schema", store.Bad, fmt.Sprintf("%s is not there, and this role may not make it", s.sql.schema), "let a DBA run `croft schema postgres` and grant what its last lines say")
+		return found("schema", store.Bad,
+			fmt.Sprintf("%s is not there, and this role may not make it", s.sql.schema),
+			"let a DBA run `croft schema postgres` and grant what its last lines say")
 	}
 	var version int
 	if err := s.pool.QueryRow(ctx, s.sql.version).Scan(&version); err != nil {
-		return found("schema", store.Bad, explain(ctx, err).Error(), "grant this role what the last lines of `croft schema postgres` say")
+		return found("schema", store.Bad, explain(ctx, err).Error(),
+			"grant this role what the last lines of `croft schema postgres` say")
 	}
 	seen := fmt.Sprintf("%s, owned by %s, version %d", s.sql.schema, v.owner, version)
 	if version < want {
-		return found("schema", store.Warn, fmt.Sprintf("%s of %d", seen, want), "its owner brings it up to date by any use of it: run `croft ls` as that role")
+		return found("schema", store.Warn, fmt.Sprintf("%s of %d", seen, want),
+			"its owner brings it up to date by any use of it: run `croft ls` as that role")
 	}
 	return found("schema", store.OK, seen, "")
 }
@@ -169,8 +198,10 @@ func (s *Store) examineIdle(ctx context.Context, _ *server) store.Finding {
 		return found(check, store.Warn, explain(ctx, err).Error(), "ask again")
 	}
 	if n > 0 {
-		return found(check, store.Warn, fmt.Sprintf("%d have locked rows of leases or guards and do nothing, server process %d among them", n, pid),
-			"find out who it is in pg_stat_activity; SELECT pg_terminate_backend(…) ends it. Set idle_in_transaction_session_timeout for roles that forget")
+		return found(check, store.Warn, fmt.Sprintf(
+			"%d have locked rows of leases or guards and do nothing, server process %d among them", n, pid),
+			"find out who it is in pg_stat_activity; SELECT pg_terminate_backend(…) ends it. "+
+				"Set idle_in_transaction_session_timeout for roles that forget")
 	}
 	return found(check, store.OK, "none holds a lease's or guard's row for long", "")
 }
@@ -181,7 +212,8 @@ func (s *Store) examineKeys(ctx context.Context, v *server) store.Finding {
 	}
 	var n int64
 	if err := s.pool.QueryRow(ctx, s.sql.count).Scan(&n); err != nil {
-		return found("keys", store.Bad, explain(ctx, err).Error(), "grant this role what the last lines of `croft schema postgres` say")
+		return found("keys", store.Bad, explain(ctx, err).Error(),
+			"grant this role what the last lines of `croft schema postgres` say")
 	}
 	return found("keys", store.OK, fmt.Sprint(n), "")
 }

@@ -26,7 +26,8 @@ func examined(t *testing.T, st *postgres.Store) map[string]store.Finding {
 	return seen
 }
 
-// TestTheDoctorSeesWhatWeakensAStore: each setting with what it means.
+// TestTheDoctorSeesWhatWeakensAStore: each weak setting has a finding that
+// explains it.
 func TestTheDoctorSeesWhatWeakensAStore(t *testing.T) {
 	st, _ := fresh(t, postgres.Options{})
 	for check, level := range map[string]store.Level{
@@ -56,7 +57,7 @@ func TestTheDoctorSeesWhatWeakensAStore(t *testing.T) {
 	}
 }
 
-// TestTheDoctorMakesNothing: looking at a database leaves it as it was.
+// TestTheDoctorMakesNothing: an examined database is as it was.
 func TestTheDoctorMakesNothing(t *testing.T) {
 	t.Parallel()
 	pg := testenv.Postgres(t)
@@ -76,7 +77,8 @@ func TestTheDoctorMakesNothing(t *testing.T) {
 	}
 }
 
-// TestAStandbyIsToldFromItsPrimary: what follows asynchronously is a warning, and a standby itself is not fit; it says so before anybody relies on it.
+// TestAStandbyIsToldFromItsPrimary: asynchronous replicas are a warning. A
+// standby itself is not fit, and says so before anybody relies on it.
 func TestAStandbyIsToldFromItsPrimary(t *testing.T) {
 	t.Parallel()
 	pg := testenv.NewPostgres(t)

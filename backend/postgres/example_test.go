@@ -14,12 +14,16 @@ import (
 	"github.com/croft-dev/croft/fence"
 )
 
-// An UPDATE that counts only while its writer is the newest owner. The usual way is a condition,
+// An UPDATE that counts only while its writer is the newest owner. The usual
+// way is a condition:
 //
-//	UPDATE report SET body = $1, fence_token = $2 WHERE id = $3 AND fence_token < $2
+//	UPDATE report SET body = $1, fence_token = $2
+//	WHERE id = $3 AND fence_token < $2
 //
-// which refuses the owner's own second write, cannot tell a stale owner from a missing row, and takes two owners with one token for the same. Here the row's mark
-// is locked and judged first, in the same transaction, and a refusal says what it is.
+// That refuses the owner's own second write. It cannot tell a stale owner from
+// a missing row. It takes two owners with the same token for one. Admit locks
+// and judges the row's mark first, in the same transaction. Its refusal says
+// why.
 func ExampleGuard_Admit() {
 	ctx := context.Background()
 	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))

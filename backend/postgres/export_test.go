@@ -2,29 +2,18 @@ package postgres
 
 import (
 	"context"
-	"io/fs"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// LeavePatiently lets Close wait for so long until the store has left all lines.
+// LeavePatiently sets how long Close tries to step out of all lines.
 func LeavePatiently(s *Store, patience time.Duration) { s.listener.farewell = patience }
 
-// Statements are all texts that are sent as they are, by their names.
-func Statements() map[string]string {
-	names, err := fs.Glob(files, "queries/*.sql")
-	if err != nil {
-		panic(err)
-	}
-	all := map[string]string{}
-	for _, name := range names {
-		all[name] = rawText(name)
-	}
-	return all
-}
+// Statements returns all statements by their names.
+func Statements() map[string]string { return queryTexts() }
 
-// Named makes a guard one whose target somebody else wrote down.
+// Named makes g a guard whose target somebody else wrote down.
 func Named(g *Guard) { g.named = true }
 
 // ErrCode is matched when a named guard's table is not trusted.
@@ -33,10 +22,10 @@ var ErrCode = errCode
 // NewestVersion is the version of the schema that this program makes.
 func NewestVersion() int { return newestVersion() }
 
-// Migrations is how many steps make the schema.
+// Migrations returns the number of steps that make the schema.
 func Migrations() int { return len(migrations(DefaultSchema)) }
 
-// Connect is the pool of a store that is opened by its URL.
+// Connect returns the pool of a store that is opened by its URL.
 func Connect(ctx context.Context, raw string) (*pgxpool.Pool, error) {
 	a, err := parse("store", raw)
 	if err != nil {

@@ -22,17 +22,24 @@ import (
 type GuardOptions struct {
 	// Schema is Croft's own; default [DefaultSchema].
 	Schema string
-	// LockWait is how long a call waits for a writer that is inside the guard, before it fails with [guard.ErrBusy]; default 5 s.
+	// LockWait is how long a call waits for another writer inside the guard.
+	// After that it fails with [guard.ErrBusy]. The default is 5 s.
 	LockWait time.Duration
-	// IdleLimit is how long a transaction that was admitted may do nothing before the server ends it, so that a writer which was stopped in the middle
-	// keeps nobody out for ever; default 30 s. A limit that the transaction has already is left as it is.
+	// IdleLimit is how long an admitted transaction may do nothing before the
+	// server ends it. So a writer that stops halfway does not keep others out
+	// for ever. The default is 30 s. A limit that the transaction already has
+	// stays as it is.
 	IdleLimit time.Duration
-	// Target is the resource's name in messages, and in the leases of holders who name it; default one made from the database and the place. A guard from [NewSQLGuard] cannot
-	// tell which server its database is on: set "postgres://host:port/database#NAME" where an operator's takeover is to raise the fence of a [FenceRow].
+	// Target is the resource's name in messages, and in the leases of holders
+	// who name it. The default is made from the database and the place. A guard
+	// from [NewSQLGuard] does not know its server. Set
+	// "postgres://host:port/database#NAME" there if an operator's takeover is
+	// to raise the fence of a [FenceRow].
 	Target string
 }
 
-// Guard decides in the caller's own transaction whether its writes still count. Its methods are safe for concurrent use.
+// Guard decides in the caller's own transaction whether its writes still count.
+// Its methods are safe for concurrent use.
 //
 //	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 //		if err := g.Admit(ctx, tx, stamp); err != nil {
@@ -42,25 +49,29 @@ type GuardOptions struct {
 //		return err
 //	})
 //
-// Admit locks the mark until the transaction ends, so that check and write are one step, whatever the transaction writes between. A transaction that is rolled
-// back has not moved the mark, and neither has one that is rolled back to a savepoint before Admit: what it writes after that is not guarded. At levels stricter than READ
-// COMMITTED, Admit may fail as any statement there may (SQLSTATE 40001): run the whole transaction again.
+// Admit locks the mark until the transaction ends. So check and write are one
+// step, whatever the transaction writes in between. A rollback takes the mark
+// back. So does a rollback to a savepoint before Admit: later writes of that
+// transaction are not guarded. Above READ COMMITTED, Admit may fail with
+// SQLSTATE 40001, as any statement may there. Then run the whole transaction
+// again.
 type Guard struct {
 	db     database
 	place  *clerk.Place
-	sql    *statements
+	sql    *queries
 	target string
-	waits  string // as the server's settings are written
-	idles  string
-	setup  *setup // nil if the schema is the caller's to make
-	named  bool   // by somebody else than the caller
+	waits  string // LockWait as a server setting
+	idles  string // IdleLimit as a server setting
+	setup  *setup // nil if the caller must make the schema
+	named  bool   // somebody else wrote down the target, not the caller
 	made   atomic.Bool
 	close  func()
 }
 
 var _ guard.Guard = (*Guard)(nil)
 
-// NewGuard makes the guard of a place, with the caller's pool for transactions of its own. o may be nil.
+// NewGuard makes the guard of a place. It uses the caller's pool for
+// transactions of its own. o may be nil.
 func NewGuard(pool *pgxpool.Pool, place Place, o *GuardOptions) (*Guard, error) {
 	g, err := newGuard(pgxDatabase{pool}, place, o)
 	if err != nil {
@@ -70,8 +81,10 @@ func NewGuard(pool *pgxpool.Pool, place Place, o *GuardOptions) (*Guard, error) 
 	return g, nil
 }
 
-// NewSQLGuard is NewGuard for programs that use database/sql, with any driver that numbers arguments as $1. The schema must have been made, by a store
-// or with [Schema], for a [FenceRow] and for Rekey. Nobody else can open it by its target unless [GuardOptions].Target says where it is.
+// NewSQLGuard is NewGuard for programs that use database/sql, with any driver
+// that numbers arguments as $1. A [FenceRow], and Rekey, need the schema: let a
+// store or [Schema] make it first. Others can open the guard by its target only
+// if [GuardOptions].Target says where it is.
 func NewSQLGuard(db *sql.DB, place Place, o *GuardOptions) (*Guard, error) {
 	return newGuard(sqlDatabase{db}, place, o)
 }
@@ -91,20 +104,24 @@ func newGuard(db database, place Place, o *GuardOptions) (*Guard, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Guard{db: db, place: p, sql: newStatements(schema), target: o.Target, waits: setting(o.LockWait, 5*time.Second), idles: setting(o.IdleLimit, 30*time.Second)}
+	g := &Guard{
+		db: db, place: p, sql: newQueries(schema), target: o.Target,
+		waits: setting(o.LockWait, 5*time.Second), idles: setting(o.IdleLimit, 30*time.Second),
+	}
 	if g.target == "" {
 		g.target = targetOf(db.address(), schema, p)
 	}
 	return g, nil
 }
 
-// targetOf names a place so that others open the same one by it, or are refused.
+// targetOf names a place. Others who open that name get the same place, or an
+// error.
 func targetOf(u *url.URL, schema string, p *clerk.Place) string {
 	query := u.Query()
 	switch {
-	case p.Enter == "": // not as a fragment: that would be a fence row of this name
+	case p.Enter == "": // a fragment would name a fence row
 		query.Set("columns", p.Name)
-	case schema != DefaultSchema: // or others would open a row of the same name elsewhere
+	case schema != DefaultSchema: // the default schema may have a row of that name
 		query.Set("schema", schema)
 	}
 	u.RawQuery = query.Encode()
@@ -114,7 +131,8 @@ func targetOf(u *url.URL, schema string, p *clerk.Place) string {
 	return u.String() + "#" + fence.EscapeKey(p.Name)
 }
 
-// setting is a duration as the server's settings are written; zero there means none, so it is never less than a millisecond.
+// setting writes a duration as the server's settings do. It is at least a
+// millisecond, because zero means no limit there.
 func setting(d, usual time.Duration) string {
 	if d <= 0 {
 		d = usual
@@ -125,7 +143,8 @@ func setting(d, usual time.Duration) string {
 // Target names the resource, without a password.
 func (g *Guard) Target() string { return g.target }
 
-// Close lets go of the connections of a guard that was opened by its URL. The caller's own stay open.
+// Close closes the connections of a guard that was opened by its URL. The
+// caller's own pool stays open.
 func (g *Guard) Close() error {
 	if g.close != nil {
 		g.close()
@@ -133,8 +152,11 @@ func (g *Guard) Close() error {
 	return nil
 }
 
-// Admit locks the mark in the caller's transaction and decides whether its writes count. A refusal is one of package fence; the transaction
-// can go on, but must not write what was refused. Any other error leaves the transaction to be rolled back: [guard.ErrBusy] if another writer did not leave in time.
+// Admit locks the mark in the caller's transaction and decides whether its
+// writes count. A refusal is an error of package fence. Then the transaction
+// can go on, but must not write to the resource. After any other error the
+// caller must roll back. The error is [guard.ErrBusy] if another writer did not
+// leave in time.
 func (g *Guard) Admit(ctx context.Context, tx pgx.Tx, stamp fence.Stamp) error {
 	return g.admit(ctx, pgxSession{tx}, stamp)
 }
@@ -158,7 +180,7 @@ func (g *Guard) admit(ctx context.Context, tx session, stamp fence.Stamp) error 
 	return err
 }
 
-// Mark is the newest stamp admitted. It waits for nobody.
+// Mark returns the newest stamp admitted. It waits for no lock.
 func (g *Guard) Mark(ctx context.Context) (mark fence.Mark, err error) {
 	err = g.own(ctx, g.place.Enter != "", func(tx session) error {
 		mark, err = g.read(ctx, tx, g.place.Mark)
@@ -180,7 +202,8 @@ func (g *Guard) Raise(ctx context.Context, stamp fence.Stamp) (mark fence.Mark, 
 	return mark, err
 }
 
-// Rekey moves the resource to another key, and keeps who did so and why in the table "rekeying".
+// Rekey moves the resource to another key. The table "rekeying" keeps who did
+// so and why.
 func (g *Guard) Rekey(ctx context.Context, key, actor, note string) (fence.Mark, error) {
 	if err := guard.CheckRekey(key, actor, note); err != nil {
 		return fence.Mark{}, err
@@ -188,7 +211,7 @@ func (g *Guard) Rekey(ctx context.Context, key, actor, note string) (fence.Mark,
 	return g.move(ctx, actor, note, func(m fence.Mark) (fence.Mark, error) { return m.Rekey(key) })
 }
 
-// Reset takes back a mark that was made up, and keeps who did so as Rekey does.
+// Reset replaces a forged mark. The table "rekeying" keeps who did so and why.
 func (g *Guard) Reset(ctx context.Context, floor fence.Token, actor, note string) (fence.Mark, error) {
 	if err := guard.CheckReset(actor, note); err != nil {
 		return fence.Mark{}, err
@@ -196,8 +219,11 @@ func (g *Guard) Reset(ctx context.Context, floor fence.Token, actor, note string
 	return g.move(ctx, actor, note, func(m fence.Mark) (fence.Mark, error) { return m.Reset(floor, time.Now()) })
 }
 
-// move moves the mark as a law says, and keeps who did so and why.
-func (g *Guard) move(ctx context.Context, actor, note string, law func(fence.Mark) (fence.Mark, error)) (mark fence.Mark, err error) {
+// move changes the mark as law says. The table "rekeying" keeps who did so and
+// why.
+func (g *Guard) move(
+	ctx context.Context, actor, note string, law func(fence.Mark) (fence.Mark, error),
+) (mark fence.Mark, err error) {
 	err = g.own(ctx, true, func(tx session) error {
 		var from fence.Mark
 		mark, err = g.decide(ctx, tx, func(m fence.Mark) (fence.Mark, error) {
@@ -213,7 +239,8 @@ func (g *Guard) move(ctx context.Context, actor, note string, law func(fence.Mar
 	return mark, err
 }
 
-// Rekeyed tells of the last Rekey in one line, or nothing if there was none.
+// Rekeyed describes the last Rekey in one line. It returns "" if there was
+// none.
 func (g *Guard) Rekeyed(ctx context.Context) (text string, err error) {
 	err = g.own(ctx, true, func(tx session) error {
 		var at time.Time
@@ -223,7 +250,8 @@ func (g *Guard) Rekeyed(ctx context.Context) (text string, err error) {
 		if errors.Is(err, errNoRow) {
 			return nil
 		}
-		text = fmt.Sprintf("%s: from %q (token %d) to %q by %s: %s", at.UTC().Format(time.RFC3339), from, token, to, actor, note)
+		text = fmt.Sprintf("%s: from %q (token %d) to %q by %s: %s",
+			at.UTC().Format(time.RFC3339), from, token, to, actor, note)
 		return err
 	})
 	return text, err

@@ -12,7 +12,8 @@ import (
 	"github.com/croft-dev/croft/guard"
 )
 
-// decide locks the mark, applies a decision of package fence to it, and moves it if the decision says so.
+// decide locks the mark and applies law to it, one of package fence's rules. If
+// law moves the mark, decide writes the new one.
 func (g *Guard) decide(ctx context.Context, tx session, law func(fence.Mark) (fence.Mark, error)) (fence.Mark, error) {
 	before, err := g.lock(ctx, tx)
 	if err != nil {
@@ -24,14 +25,17 @@ func (g *Guard) decide(ctx context.Context, tx session, law func(fence.Mark) (fe
 			return g.explain(ctx, err)
 		}
 		if moved != 1 {
-			return fmt.Errorf("guard %s: %w: %d rows changed when the mark moved; roll the transaction back, and see whether a trigger, a rule or row-level security keeps this role from updating the row", g.target, ErrNoSuchRow, moved)
+			return fmt.Errorf("guard %s: %w: %d rows changed when the mark moved; "+
+				"roll the transaction back, and see whether a trigger, a rule or row-level security "+
+				"keeps this role from updating the row", g.target, ErrNoSuchRow, moved)
 		}
 		return nil
 	})
 }
 
-// lock waits for the mark's row, for a bounded time, and reads it. The transaction's own lock_timeout is set back; its limit on idleness stays, so that a writer that
-// stops here for good does not keep the row for good.
+// lock waits for the mark's row, for a bounded time, and reads it. Then it
+// restores the transaction's lock_timeout. The limit on idleness stays, so that
+// a writer that stops here for good does not keep the row for good.
 func (g *Guard) lock(ctx context.Context, tx session) (fence.Mark, error) {
 	var usual, set, idle string
 	if err := tx.row(ctx, g.sql.limit, []any{g.waits, g.idles}, &usual, &set, &idle); err != nil {
@@ -50,7 +54,8 @@ func (g *Guard) lock(ctx context.Context, tx session) (fence.Mark, error) {
 	return mark, tx.row(ctx, g.sql.unlimit, []any{usual}, &set)
 }
 
-// read reads the mark. A fence row that nobody has entered has none.
+// read reads the mark with the statement text. A fence row that is not there
+// yet has no mark.
 func (g *Guard) read(ctx context.Context, tx session, text string) (fence.Mark, error) {
 	var key, grant, seq string
 	var token int64
@@ -73,12 +78,14 @@ func (g *Guard) read(ctx context.Context, tx session, text string) (fence.Mark, 
 	}
 	mark := fence.Mark{Key: key, Token: fence.Token(token), Grant: fence.Grant(grant), Seq: number}
 	if err := mark.Check(); err != nil {
-		return fence.Mark{}, fmt.Errorf("guard %s: %w: %s; once no old writer lives, set its four columns to NULL and raise the fence with the present owner's stamp", g.target, ErrDamaged, err.Error())
+		return fence.Mark{}, fmt.Errorf("guard %s: %w: %s; once no old writer lives, set its four columns to NULL "+
+			"and raise the fence with the present owner's stamp", g.target, ErrDamaged, err.Error())
 	}
 	return mark, nil
 }
 
-// own does something in a transaction of the guard's own, and once more after making the schema, if it needs Croft's own tables and lacked them.
+// own runs do in a transaction of the guard's own. If do needs Croft's own
+// tables and they are missing, own makes the schema and runs do once more.
 func (g *Guard) own(ctx context.Context, needsSchema bool, do func(session) error) error {
 	if ctx.Err() != nil {
 		return over(ctx)
@@ -102,8 +109,8 @@ func (g *Guard) own(ctx context.Context, needsSchema bool, do func(session) erro
 	return g.explain(ctx, err)
 }
 
-// trust refuses a table whose use can run somebody else's code. The holder of a
-// lease has named it, and an operator uses it, perhaps as a superuser.
+// trust refuses a table whose use can run another role's code. The holder of a
+// lease named this table, and an operator uses it, perhaps as a superuser.
 func (g *Guard) trust(ctx context.Context, tx session) error {
 	if _, err := tx.exec(ctx, g.sql.lock); err != nil {
 		return err
@@ -114,11 +121,13 @@ func (g *Guard) trust(ctx context.Context, tx session) error {
 		return err
 	}
 	if altered {
-		return fmt.Errorf("%w: it is not as Croft makes it; look at its rules, checks, policies, defaults, indexes, types and inheritance, "+
+		return fmt.Errorf("%w: it is not as Croft makes it; "+
+			"look at its rules, checks, policies, defaults, indexes, types and inheritance, "+
 			"or if you trust the target, use croft guard raise", errCode)
 	}
 	if who != "" {
-		return fmt.Errorf("%w: the role %q owns it, its schema or a trigger's function; if you trust the target, allow it as that role: "+
+		return fmt.Errorf("%w: the role %q owns it, its schema or a trigger's function; "+
+			"if you trust the target, allow it as that role: "+
 			"--raise postgres://%s@…, or use croft guard raise", errCode, who, url.PathEscape(who))
 	}
 	return nil
@@ -126,8 +135,11 @@ func (g *Guard) trust(ctx context.Context, tx session) error {
 
 var errCode = errors.New("another role may have code run by whoever uses the table there; nothing was read or changed")
 
-// prepare makes the schema if it is missing, before the caller's transaction can stumble over that. It looks in the transaction itself: who waits for a second connection of a
-// pool while it has one may wait for ever. Only to make the schema it takes one, and not for ever.
+// prepare makes the schema if it is missing, before that can fail the caller's
+// transaction. It looks in the transaction itself: a caller that waits for a
+// second connection of its pool while it has one may wait for ever. prepare
+// takes a second connection only to make the schema, and waits for it at most
+// longestSetup.
 func (g *Guard) prepare(ctx context.Context, tx session) error {
 	if g.made.Load() || g.setup == nil || g.place.Enter == "" {
 		return nil
@@ -150,17 +162,22 @@ func (g *Guard) prepare(ctx context.Context, tx session) error {
 	return nil
 }
 
-// longestSetup is how long a guard waits for a connection on which it can make its schema, and for the schema.
+// longestSetup bounds the wait for a connection and the making of the schema on
+// it.
 const longestSetup = 10 * time.Second
 
-var errSetup = errors.New("there was no connection to make it on; give the pool more than one, or make the schema first: croft schema postgres")
+var errSetup = errors.New("there was no connection to make it on; " +
+	"give the pool more than one, or make the schema first: croft schema postgres")
 
-// explain makes refusals stand out: what is one stays as it is, a lock that was not had is ErrBusy and names who has it.
+// explain leaves refusals as they are. A lock that was not granted in time
+// becomes ErrBusy, with the transaction that probably has it.
 func (g *Guard) explain(ctx context.Context, err error) error {
 	var stale *fence.StaleError
 	var refused *fence.RefusedError
 	switch {
-	case err == nil, errors.As(err, &stale), errors.As(err, &refused), errors.Is(err, fence.ErrInvalid), errors.Is(err, guard.ErrBusy), errors.Is(err, ErrNoSuchRow), errors.Is(err, ErrDamaged):
+	case err == nil, errors.As(err, &stale), errors.As(err, &refused),
+		errors.Is(err, fence.ErrInvalid), errors.Is(err, guard.ErrBusy),
+		errors.Is(err, ErrNoSuchRow), errors.Is(err, ErrDamaged):
 		return err
 	case ctx.Err() != nil:
 		return over(ctx)
@@ -169,12 +186,13 @@ func (g *Guard) explain(ctx context.Context, err error) error {
 	case errors.Is(err, errSetup), errors.Is(err, errCode):
 		return fmt.Errorf("guard %s: %w", g.target, err)
 	case hasCode(err, "42P01") && (g.setup == nil || g.place.Enter == ""):
-		return fmt.Errorf("guard %s: %w; if it is Croft's own table, make the schema first: croft schema postgres", g.target, err)
+		return fmt.Errorf("guard %s: %w; if it is Croft's own table, make the schema first: croft schema postgres",
+			g.target, err)
 	}
 	return fmt.Errorf("guard %s: %w", g.target, explain(ctx, err))
 }
 
-// holder says who is probably inside the guard.
+// holder describes the transaction that is probably inside the guard.
 func (g *Guard) holder(ctx context.Context) string {
 	const unknown = "another transaction has the mark's row locked; look for it in pg_stat_activity"
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
@@ -186,7 +204,8 @@ func (g *Guard) holder(ctx context.Context) string {
 		if err := tx.row(ctx, g.sql.holder, []any{g.place.Table}, &pid, &name, &state, &millis); err != nil {
 			return err
 		}
-		text = fmt.Sprintf("server process %d (%s, %s) has been in a transaction for %s; if it is stopped, end it with SELECT pg_terminate_backend(%d)",
+		text = fmt.Sprintf("server process %d (%s, %s) has been in a transaction for %s; "+
+			"if it is stopped, end it with SELECT pg_terminate_backend(%d)",
 			pid, strconv.Quote(name), state, time.Duration(millis)*time.Millisecond, pid)
 		return nil
 	})

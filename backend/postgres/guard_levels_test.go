@@ -38,7 +38,9 @@ func newGuard(t *testing.T, place postgres.Place, o postgres.GuardOptions) *post
 	return g
 }
 
-// TestNoLevelLetsAStaleOwnerThrough: whatever a transaction has seen before it asks, and at whatever level, it is not admitted below a mark that was raised meanwhile.
+// TestNoLevelLetsAStaleOwnerThrough: the mark was raised while a transaction
+// ran. At no isolation level is a stamp below that mark admitted, whatever the
+// transaction has seen before.
 func TestNoLevelLetsAStaleOwnerThrough(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -56,7 +58,7 @@ func TestNoLevelLetsAStaleOwnerThrough(t *testing.T) {
 				}
 				defer func() { _ = tx.Rollback(ctx) }()
 				var n int
-				if err := tx.QueryRow(ctx, "SELECT count(*) FROM pg_class").Scan(&n); err != nil { // from now on it sees what there was
+				if err := tx.QueryRow(ctx, "SELECT count(*) FROM pg_class").Scan(&n); err != nil { // takes the snapshot
 					t.Fatal(err)
 				}
 				if _, err := g.Raise(ctx, stampOf(11, 2)); err != nil {
@@ -73,7 +75,7 @@ func TestNoLevelLetsAStaleOwnerThrough(t *testing.T) {
 					t.Errorf("%v, want ErrStale", err)
 				}
 				_ = tx.Rollback(ctx)
-				// And the present owner gets through at this level.
+				// The present owner is admitted at this level.
 				err = pgx.BeginTxFunc(ctx, shared(t), pgx.TxOptions{IsoLevel: level}, func(tx pgx.Tx) error { return g.Admit(ctx, tx, stampOf(12, 3)) })
 				if mark, err2 := g.Mark(ctx); err != nil || err2 != nil || mark.Token != 12 {
 					t.Errorf("the present owner: %v, %v; the mark is %+v", err, err2, mark)
@@ -83,7 +85,9 @@ func TestNoLevelLetsAStaleOwnerThrough(t *testing.T) {
 	}
 }
 
-// TestARaiseWaitsAtEveryDefaultLevel: a raise behind a writer that moves the mark is decided by what the writer left, whatever the role's default is.
+// TestARaiseWaitsAtEveryDefaultLevel: a raise waits for a writer that moves the
+// mark. Then it decides by the mark that the writer left, whatever the role's
+// default level.
 func TestARaiseWaitsAtEveryDefaultLevel(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -136,7 +140,8 @@ func TestARaiseWaitsAtEveryDefaultLevel(t *testing.T) {
 	}
 }
 
-// TestASavepointThatIsRolledBackUndoesAdmit: as it undoes everything else; the mark stays where it was, and the next owner is not kept out.
+// TestASavepointThatIsRolledBackUndoesAdmit: the mark stays where it was
+// before, and the next owner is not kept out.
 func TestASavepointThatIsRolledBackUndoesAdmit(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -173,7 +178,8 @@ func TestASavepointThatIsRolledBackUndoesAdmit(t *testing.T) {
 	}
 }
 
-// TestAMarkThatCannotMoveAdmitsNobody: a trigger or a policy that swallows the update would leave the old owner's mark in place.
+// TestAMarkThatCannotMoveAdmitsNobody: a trigger or a policy that swallows the
+// update would leave the old owner's mark in place.
 func TestAMarkThatCannotMoveAdmitsNobody(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -196,7 +202,7 @@ func TestAMarkThatCannotMoveAdmitsNobody(t *testing.T) {
 	}
 }
 
-// TestAnImpossibleRowAdmitsNobody: somebody else may write to the table.
+// TestAnImpossibleRowAdmitsNobody: another program may have written it.
 func TestAnImpossibleRowAdmitsNobody(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -215,7 +221,8 @@ func TestAnImpossibleRowAdmitsNobody(t *testing.T) {
 	}
 }
 
-// TestAdmitNeedsNoSecondConnection: a pool whose connections all have a transaction under way has none to spare.
+// TestAdmitNeedsNoSecondConnection: every connection of the pool may be busy
+// with a transaction.
 func TestAdmitNeedsNoSecondConnection(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
@@ -237,7 +244,8 @@ func TestAdmitNeedsNoSecondConnection(t *testing.T) {
 	}
 }
 
-// TestColumnsNeedNoSchemaOfCroft: a role that may not create anything guards a row of its own table.
+// TestColumnsNeedNoSchemaOfCroft: a role that may not create anything guards a
+// row of its own table.
 func TestColumnsNeedNoSchemaOfCroft(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -16,29 +16,30 @@ import (
 
 // session is a transaction, of either driver.
 type session interface {
-	// row reads the one row of a statement, or returns errNoRow or errManyRows.
+	// row reads the only row of a statement. It returns errNoRow or errManyRows
+	// if there is not exactly one.
 	row(ctx context.Context, text string, args []any, into ...any) error
 	// texts reads the only column of all rows of a statement.
 	texts(ctx context.Context, text string, args ...any) ([]string, error)
-	// exec says how many rows a statement has changed.
+	// exec returns how many rows a statement has changed.
 	exec(ctx context.Context, text string, args ...any) (rows int64, err error)
 }
 
-// database is where a guard makes transactions of its own.
+// database is a pool in which a guard begins transactions of its own.
 type database interface {
 	// within calls do in a transaction and commits it if do returns nil.
 	within(ctx context.Context, do func(session) error) error
-	// address tells which server and database it is, as far as that is known.
+	// address returns the server and the database, as far as they are known.
 	address() *url.URL
 }
 
-// What a statement has found that should find one row.
+// Errors of a statement that should find one row.
 var (
 	errNoRow    = errors.New("no row")
 	errManyRows = errors.New("several rows")
 )
 
-// one reads the only row there is.
+// one reads the only row.
 func one(rows interface {
 	Next() bool
 	Scan(into ...any) error
@@ -76,7 +77,7 @@ func (s pgxSession) texts(ctx context.Context, text string, args ...any) ([]stri
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
-// poolTexts is a session's texts, in a transaction of its own.
+// poolTexts reads the only column of all rows, in a transaction of its own.
 func poolTexts(ctx context.Context, pool *pgxpool.Pool, text string, args ...any) ([]string, error) {
 	rows, err := pool.Query(ctx, text, args...)
 	if err != nil {
@@ -99,8 +100,10 @@ func (d pgxDatabase) within(ctx context.Context, do func(session) error) error {
 func (d pgxDatabase) address() *url.URL {
 	c := d.pool.Config().ConnConfig
 	port := strconv.Itoa(int(c.Port))
-	u := &url.URL{Scheme: "postgres", Path: "/" + cmp.Or(c.Database, c.User)} // the server's own default, which is another for others
-	if strings.ContainsRune(c.Host, '/') {                                    // a socket
+	// Without a name the server takes the database named like the user. Other
+	// users have another default, so the address always has the name.
+	u := &url.URL{Scheme: "postgres", Path: "/" + cmp.Or(c.Database, c.User)}
+	if strings.ContainsRune(c.Host, '/') { // a socket
 		u.RawQuery = url.Values{"host": {c.Host}, "port": {port}}.Encode()
 	} else {
 		u.Host = net.JoinHostPort(c.Host, port)
@@ -157,5 +160,5 @@ func (d sqlDatabase) within(ctx context.Context, do func(session) error) error {
 	return tx.Commit()
 }
 
-// address cannot say which server it is: database/sql does not tell.
+// address has no server: database/sql does not tell which it is.
 func (d sqlDatabase) address() *url.URL { return &url.URL{Scheme: "postgres", Path: "/"} }

@@ -17,7 +17,7 @@ import (
 	"github.com/croft-dev/croft/guard/guardtest"
 )
 
-// guarded is the table that the tests guard: one row a resource.
+// guarded makes the table that the tests guard: one row for each resource.
 func guarded(tb testing.TB) (table string, fresh func(tb testing.TB) int64) {
 	p := shared(tb)
 	table = "report_" + schema()

@@ -22,7 +22,7 @@ func stampOf(token fence.Token, grant int) fence.Stamp {
 	return fence.Stamp{Key: "jobs/report", Token: token, Grant: fence.Grant(fmt.Sprintf("%032x", grant))}
 }
 
-// fenceRow is a guard in a schema of its own.
+// fenceRow returns a guard in a schema of its own.
 func fenceRow(tb testing.TB, o postgres.GuardOptions) *postgres.Guard {
 	tb.Helper()
 	o.Schema = schema()
@@ -33,8 +33,10 @@ func fenceRow(tb testing.TB, o postgres.GuardOptions) *postgres.Guard {
 	return g
 }
 
-// TestAStoppedOwnersOpenTransactionKeepsNobodyOutForEver: an owner that stops after it was admitted holds the row. A raise says that it is busy, and who is
-// inside; when the server has ended the idle transaction, the raise goes through, and what the owner had not committed is gone.
+// TestAStoppedOwnersOpenTransactionKeepsNobodyOutForEver: an owner that stops
+// after Admit holds the row. A raise returns ErrBusy and names the owner's
+// transaction. Then the server ends the idle transaction. The raise succeeds,
+// and the owner's writes are gone.
 func TestAStoppedOwnersOpenTransactionKeepsNobodyOutForEver(t *testing.T) {
 	t.Parallel()
 	for limit := time.Second; ; limit *= 2 { // until the raise is asked for before the server ends the transaction
@@ -109,7 +111,8 @@ func stoppedOwner(t *testing.T, limit time.Duration) bool {
 	return true
 }
 
-// TestAdmitLeavesTheTransactionsOwnLimitsAlone: what the caller has set for its transaction is as it was.
+// TestAdmitLeavesTheTransactionsOwnLimitsAlone: settings that the caller made
+// for its transaction stay.
 func TestAdmitLeavesTheTransactionsOwnLimitsAlone(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -138,7 +141,8 @@ func TestAdmitLeavesTheTransactionsOwnLimitsAlone(t *testing.T) {
 	}
 }
 
-// TestARefusalLeavesTheTransactionUsable: a caller may note down that it was refused, in the same transaction.
+// TestARefusalLeavesTheTransactionUsable: a caller may record the refusal in
+// the same transaction.
 func TestARefusalLeavesTheTransactionUsable(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -158,7 +162,8 @@ func TestARefusalLeavesTheTransactionUsable(t *testing.T) {
 	}
 }
 
-// TestColumnsNeedTheirOneRow: a guard that finds no row, or several, admits nobody.
+// TestColumnsNeedTheirOneRow: a guard that finds no row, or several, admits
+// nobody.
 func TestColumnsNeedTheirOneRow(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -181,9 +186,11 @@ func TestColumnsNeedTheirOneRow(t *testing.T) {
 	}
 }
 
-// TestAGuardIsOpenedByItsTarget: what a holder names in its lease, an operator's takeover can open and raise, whatever the schema and the way to the server.
+// TestAGuardIsOpenedByItsTarget: a holder names the target in its lease. An
+// operator's takeover can open and raise it, whatever the schema and the way to
+// the server.
 func TestAGuardIsOpenedByItsTarget(t *testing.T) {
-	t.Setenv("PGUSER", "postgres") // a target names the resource, not who opens it
+	t.Setenv("PGUSER", "postgres") // a target names the resource, not the user
 	for _, name := range []string{schema(), postgres.DefaultSchema} {
 		mine, err := postgres.NewGuard(shared(t), postgres.FenceRow{Name: "reports/daily " + schema()}, &postgres.GuardOptions{Schema: name})
 		if err != nil {
@@ -211,7 +218,9 @@ func TestAGuardIsOpenedByItsTarget(t *testing.T) {
 	}
 }
 
-// TestATargetThatLeadsElsewhereIsRefused: a takeover that opened it by the defaults of its own process, or took it for a fence row, would raise a fence that keeps nobody out, and say that it is up.
+// TestATargetThatLeadsElsewhereIsRefused: a takeover could open such a target
+// by its own process's defaults, or take it for a fence row. It would raise a
+// fence that keeps nobody out, and report that the fence is up.
 func TestATargetThatLeadsElsewhereIsRefused(t *testing.T) {
 	own := shared(t).Config().ConnConfig
 	for name, value := range map[string]string{"PGHOST": own.Host, "PGPORT": fmt.Sprint(own.Port), "PGDATABASE": own.Database, "PGUSER": own.User} {

@@ -17,7 +17,7 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// statements counts what clients send.
+// statements counts the statements that clients send.
 type statements struct{ n atomic.Int64 }
 
 func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
@@ -26,10 +26,10 @@ func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.Tra
 }
 func (*statements) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// handOffs lets clients take turns at a key, one worker each, until there were
-// so many turns and every client had one. It returns the number of turns, the
-// statements sent and the time taken. It fails the test if a round takes longer
-// than twice the tests' patience.
+// handOffs lets clients take turns at a key, one worker each. It ends after so
+// many turns, when every client has had one. It returns the number of turns,
+// the statements sent and the time taken. It fails the test if a round takes
+// longer than twice the tests' patience.
 func handOffs(t *testing.T, clients, turns int) (done, sent int64, took time.Duration) {
 	t.Helper()
 	shared(t)
@@ -107,15 +107,15 @@ func handOffs(t *testing.T, clients, turns int) (done, sent int64, took time.Dur
 }
 
 // TestAHandOffCostsTheSameHoweverManyWait: a release wakes one client of
-// sixteen, not all, and every one of them is served.
+// sixteen, not all. Every client is served.
 func TestAHandOffCostsTheSameHoweverManyWait(t *testing.T) {
 	t.Parallel()
 	const clients, turns = 16, 200
 	done, sent, took := handOffs(t, clients, turns) // fails if one is never served
 	t.Logf("%.1f statements for each hand-off", float64(sent)/float64(done))
 	// Waking all of them takes more than 20 statements for each hand-off. On a
-	// slow machine the client whose turn it is comes late. Then each other client
-	// asks the server by itself, about ten times a second.
+	// slow machine the client whose turn it is comes late. Then each other
+	// client asks the server by itself, about ten times a second.
 	if most := 8*done + 2*clients*int64(took/(100*time.Millisecond)); sent > most {
 		t.Errorf("%d hand-offs among %d clients took %d statements in %s, want at most %d", done, clients, sent, took, most)
 	}

@@ -12,8 +12,8 @@ import (
 var _ guard.Host = (*Store)(nil)
 
 // Guard opens the guard of a fence row in the store's own database and schema:
-// see [guard.Host]. It opens none in another schema, whose tables may be
-// anybody's.
+// see [guard.Host]. It opens no guard in another schema, because anybody may
+// own the tables there.
 func (s *Store) Guard(_ context.Context, target string) (guard.Guard, error) {
 	u, err := url.Parse(target)
 	if err != nil || u.Fragment == "" || cmp.Or(u.Query().Get("schema"), DefaultSchema) != s.sql.schema {
@@ -25,8 +25,8 @@ func (s *Store) Guard(_ context.Context, target string) (guard.Guard, error) {
 	return NewGuard(s.pool, FenceRow{Name: u.Fragment}, &GuardOptions{Schema: s.sql.schema, LockWait: s.lockWait})
 }
 
-// addressIn is the server and the database in a target, written as address
-// does. It reads no files and asks nobody, as the driver's own parser may.
+// addressIn returns the server and the database in a target, written as address
+// does. It reads no files and asks no server, as the driver's own parser may.
 func addressIn(target *url.URL) string {
 	if target.Scheme != "postgres" && target.Scheme != "postgresql" {
 		return ""

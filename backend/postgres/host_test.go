@@ -11,9 +11,9 @@ import (
 	"github.com/croft-dev/croft/guard"
 )
 
-// TestATakeoverRaisesTheFenceWithoutAUserInItsTarget: the record names the guard
-// without user and password, so the operator's store opens it over its own
-// connection.
+// TestATakeoverRaisesTheFenceWithoutAUserInItsTarget: the record names the
+// guard without user and password. So the operator's store opens it over its
+// own connection.
 func TestATakeoverRaisesTheFenceWithoutAUserInItsTarget(t *testing.T) {
 	t.Parallel()
 	p := shared(t)
@@ -45,8 +45,8 @@ func TestATakeoverRaisesTheFenceWithoutAUserInItsTarget(t *testing.T) {
 	}
 }
 
-// TestAStoreOpensGuardsInItsOwnSchemaAlone: tables in another schema may be
-// anybody's, with triggers that run as the operator.
+// TestAStoreOpensGuardsInItsOwnSchemaAlone: anybody may own tables in another
+// schema, with triggers that run as the operator.
 func TestAStoreOpensGuardsInItsOwnSchemaAlone(t *testing.T) {
 	t.Parallel()
 	p := shared(t)

@@ -53,16 +53,17 @@ func TestAHostileRoleHasNothingRunByOthers(t *testing.T) {
 	}
 	plant(t, attacker, hostileFunctions(t))
 
-	// First in the path, for sessions that the caller has made.
+	// The hostile schema comes first in the path of the caller's sessions.
 	everything(t, "the caller's pool, hostile functions first", pool(t, own+"&search_path=public,pg_catalog&track_functions=all"), "a")
 	caught("the caller's pool, hostile functions first")
 
-	// After the server's own, as usual: an operator that fits better wins.
+	// The hostile schema comes after the server's own, as usual. There an
+	// operator that fits better wins.
 	plant(t, attacker, hostileOperators)
 	everything(t, "the caller's pool, hostile operators", pool(t, own+"&track_functions=all"), "b")
 	caught("the caller's pool, hostile operators")
 
-	// Sessions that Croft makes itself do not go by the path at all.
+	// Sessions that Croft makes itself ignore the path.
 	for prefix, path := range map[string]string{"c": "public,pg_catalog", "d": "public"} {
 		url := own + "&search_path=" + path
 		st, err := store.Open(t.Context(), url)
@@ -80,7 +81,8 @@ func TestAHostileRoleHasNothingRunByOthers(t *testing.T) {
 		caught("Croft's own pool with the path " + path)
 	}
 
-	// The test has tried all functions, but for those that the server merges into the calling statement.
+	// The test has called all functions, except those that the server merges
+	// into the calling statement.
 	rows, err := watcher.Query(t.Context(), `SELECT p.proname::text FROM pg_proc p LEFT JOIN pg_stat_user_functions s ON s.funcid = p.oid
 		WHERE p.pronamespace = 'croft'::regnamespace AND coalesce(s.calls, 0) = 0`)
 	if err != nil {
@@ -98,9 +100,9 @@ func TestAHostileRoleHasNothingRunByOthers(t *testing.T) {
 	}
 }
 
-// TestANamedTableMustBeAsCroftMakesIt: an earlier owner may have left on it
-// what runs as the superuser who raises the fence there. Once that is removed,
-// the table is used again.
+// TestANamedTableMustBeAsCroftMakesIt: an earlier owner may have left code on
+// the table. It would run as the superuser who raises the fence there. Once
+// that code is removed, the table is used again.
 func TestANamedTableMustBeAsCroftMakesIt(t *testing.T) {
 	t.Parallel()
 	pg := testenv.Postgres(t)
@@ -137,8 +139,8 @@ func TestANamedTableMustBeAsCroftMakesIt(t *testing.T) {
 	}
 }
 
-// TestTheSchemaPublicBelongsToTheOwnerOfTheDatabase: by the catalog it is a
-// role of its own that nobody can be.
+// TestTheSchemaPublicBelongsToTheOwnerOfTheDatabase: the catalog names a role
+// of its own, which no user has.
 func TestTheSchemaPublicBelongsToTheOwnerOfTheDatabase(t *testing.T) {
 	t.Parallel()
 	pg := testenv.Postgres(t)
@@ -155,8 +157,8 @@ func TestTheSchemaPublicBelongsToTheOwnerOfTheDatabase(t *testing.T) {
 	}
 }
 
-// namedMark makes a fence row in a schema of a database. What it returns reads
-// the row's mark as an operator's act does.
+// namedMark makes a fence row in a schema of a database. It returns a function
+// that reads the row's mark as an operator's act does.
 func namedMark(t *testing.T, database, schema string) func() error {
 	p := pool(t, database)
 	defer p.Close()
@@ -179,8 +181,8 @@ func namedMark(t *testing.T, database, schema string) func() error {
 	return func() error { _, err := named.Mark(t.Context()); return err }
 }
 
-// TestTheSessionsOfAPoolerStayAsTheyAre: there the next client may get the same
-// session. What stands in between gives its clients a process number of its own.
+// TestTheSessionsOfAPoolerStayAsTheyAre: the pooler's next client may get the
+// same session. A pooler gives its clients a process number of its own.
 func TestTheSessionsOfAPoolerStayAsTheyAre(t *testing.T) {
 	t.Parallel()
 	pg := testenv.Postgres(t)
@@ -198,8 +200,8 @@ func TestTheSessionsOfAPoolerStayAsTheyAre(t *testing.T) {
 	}
 }
 
-// renumbering passes connections on to a server, and tells clients another
-// number of the server process.
+// renumbering forwards connections to a server. It tells clients another number
+// of the server process, as a pooler does.
 func renumbering(t *testing.T, server string) (address string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -250,9 +252,10 @@ func plant(t *testing.T, attacker *pgxpool.Pool, text string) {
 	}
 }
 
-// hostileFunctions makes, in public, a function for every one of the server's
-// own that occurs in Croft's texts, with the same arguments. Where the server's
-// takes arguments of any type, one that fits a call of Croft better.
+// hostileFunctions makes, in public, a function for each of the server's
+// functions that occur in Croft's texts, with the same arguments. If the
+// server's function takes arguments of any type, the hostile one fits Croft's
+// call better.
 func hostileFunctions(t *testing.T) string {
 	names := map[string]bool{}
 	for _, text := range append(slices.Collect(maps.Values(postgres.Statements())), postgres.Schema()) {
@@ -305,8 +308,8 @@ CREATE AGGREGATE public.max(bigint) (SFUNC = public.springs, STYPE = bigint, INI
 `
 }
 
-// hostileOperators makes, in public, every operator that Croft uses for every
-// pair of types that it has, whether the server has one of its own or not.
+// hostileOperators makes, in public, every operator that Croft uses, for every
+// pair of types that Croft has. Some of these the server does not have.
 const hostileOperators = `
 DO $do$
 DECLARE
@@ -331,7 +334,7 @@ END
 $do$;
 `
 
-// everything does all that can be done with a pool of the caller's own.
+// everything does all that the caller can do with a pool of its own.
 func everything(t *testing.T, how string, p *pgxpool.Pool, prefix string) {
 	t.Helper()
 	defer p.Close()
@@ -360,7 +363,7 @@ func everything(t *testing.T, how string, p *pgxpool.Pool, prefix string) {
 	ledgerDoes(t, l, p, prefix)
 }
 
-// storeDoes everything that a store can do.
+// storeDoes calls everything that a store can do.
 func storeDoes(t *testing.T, st *postgres.Store, prefix string) {
 	t.Helper()
 	ctx := t.Context()
@@ -414,8 +417,8 @@ func storeDoes(t *testing.T, st *postgres.Store, prefix string) {
 	check("examine", err)
 }
 
-// ledgerDoes everything that a ledger can do; with p also the calls that only a
-// client that leaves makes.
+// ledgerDoes calls everything that a ledger can do. With p it also makes the
+// calls that only a leaving client makes.
 func ledgerDoes(t *testing.T, l *postgres.Ledger, p *pgxpool.Pool, prefix string) {
 	t.Helper()
 	ctx := t.Context()
@@ -499,8 +502,9 @@ func ledgerDoes(t *testing.T, l *postgres.Ledger, p *pgxpool.Pool, prefix string
 	}
 }
 
-// TestNothingIsGrantedOverADamagedRow: whatever is asked, alone or in a batch,
-// the outcome is unknown, the error says what to do, and the row stays as it is.
+// TestNothingIsGrantedOverADamagedRow: every request on it, alone or in a
+// batch, has an unknown outcome. The error says what to do, and the row stays
+// as it is.
 func TestNothingIsGrantedOverADamagedRow(t *testing.T) {
 	t.Parallel()
 	st, name := fresh(t, postgres.Options{SweepEvery: -1})

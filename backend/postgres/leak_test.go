@@ -12,7 +12,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestNothingIsLeftOfTwentyThousandKeys: no counter outlives its key, in the server or in the client.
+// TestNothingIsLeftOfTwentyThousandKeys: neither the server nor the client
+// keeps anything of a key that is gone.
 func TestNothingIsLeftOfTwentyThousandKeys(t *testing.T) {
 	st, name := fresh(t, postgres.Options{Retention: time.Second})
 	must(t, st, then(tenure.Release, func() tenure.Request { mine := claim("leak/first", "ann"); must(t, st, mine); return mine }()))
@@ -38,7 +39,7 @@ func TestNothingIsLeftOfTwentyThousandKeys(t *testing.T) {
 	heap := func() int64 {
 		var m runtime.MemStats
 		runtime.GC()
-		runtime.GC() // what the first has let go of by finalizers
+		runtime.GC() // the second frees objects with finalizers
 		runtime.ReadMemStats(&m)
 		return int64(m.HeapAlloc)
 	}
@@ -93,7 +94,7 @@ func TestNothingIsLeftOfTwentyThousandKeys(t *testing.T) {
 	})
 }
 
-// wanted lets a client wait for keys that are held, and give up.
+// wanted lets a client wait for held keys, and give up.
 func wanted(t *testing.T, schema string, held []tenure.Request) {
 	st := postgres.New(shared(t), &postgres.Options{Schema: schema})
 	defer st.Close()
@@ -105,7 +106,8 @@ func wanted(t *testing.T, schema string, held []tenure.Request) {
 	}
 }
 
-// TestHousekeepingHappensByItself: clients sweep now and then after a grant, each a part, and together all of it.
+// TestHousekeepingHappensByItself: clients sweep now and then after a grant.
+// Each sweeps a part, and together they sweep everything.
 func TestHousekeepingHappensByItself(t *testing.T) {
 	t.Parallel()
 	st, name := fresh(t, postgres.Options{Retention: time.Millisecond, SweepEvery: 1})

@@ -26,23 +26,29 @@ func init() {
 
 // LedgerOptions of a ledger. The zero value is good.
 type LedgerOptions struct {
-	// Schema holds what the ledger keeps; default [DefaultSchema]. Ledgers in different schemas share nothing.
+	// Schema holds what the ledger keeps; default [DefaultSchema]. Ledgers in
+	// different schemas share nothing.
 	Schema string
-	// LockWait is how long a request waits for a row that another transaction has locked, before its outcome is unknown; default 2 s.
+	// LockWait is how long a request waits for a row that another transaction
+	// has locked. After that its outcome is unknown. The default is 2 s.
 	LockWait time.Duration
-	// Log is told, once, when waiting workers must poll because the server cannot notify them, and of items whose rows are damaged; default [slog.Default].
+	// Log receives one warning if the server cannot notify, so that waiting
+	// workers must poll. It also receives a warning for each claimed item whose
+	// row is damaged. The default is [slog.Default].
 	Log *slog.Logger
-	// Now replaces the server's clock, for tests. It must be safe for concurrent use.
+	// Now replaces the server's clock, for tests. It must be safe for
+	// concurrent use.
 	Now func() time.Time
 }
 
-// Ledger keeps items of work in PostgreSQL. Its methods are safe for concurrent use, by any number of processes and handles.
+// Ledger keeps items of work in PostgreSQL. Its methods are safe for concurrent
+// use, by any number of processes and handles.
 type Ledger struct {
 	*setup
 	lockWait time.Duration
 	now      func() time.Time
-	own      bool // the pool is the ledger's to close
-	ear      ear
+	ownsPool bool // Close closes the pool
+	listener workListener
 
 	made    atomic.Bool // the schema is there
 	closing sync.Once
@@ -54,8 +60,9 @@ var (
 	_ work.Waker  = (*Ledger)(nil)
 )
 
-// NewLedger makes a ledger of the caller's pool, which stays the caller's to close. It sends nothing until it is asked something. o may be nil. A schema's name that
-// would need quotes panics.
+// NewLedger makes a ledger on the caller's pool. The caller still closes the
+// pool. NewLedger sends nothing: the first call does. o may be nil. It panics
+// if the schema's name would need quotes.
 func NewLedger(pool *pgxpool.Pool, o *LedgerOptions) *Ledger {
 	if o == nil {
 		o = &LedgerOptions{}
@@ -67,11 +74,11 @@ func NewLedger(pool *pgxpool.Pool, o *LedgerOptions) *Ledger {
 	if err := checkSchema(schema); err != nil {
 		panic(err)
 	}
-	l := &Ledger{setup: newSetup(pool, newStatements(schema)), lockWait: o.LockWait, now: o.Now}
+	l := &Ledger{setup: newSetup(pool, newQueries(schema)), lockWait: o.LockWait, now: o.Now}
 	if l.lockWait < time.Millisecond {
 		l.lockWait = 2 * time.Second
 	}
-	l.ear.log = o.Log
+	l.listener.log = o.Log
 	return l
 }
 
@@ -84,7 +91,9 @@ func openLedgerURL(ctx context.Context, u *url.URL) (work.Ledger, error) {
 	return l, nil
 }
 
-// OpenLedger opens the ledger in the database that a URL names, with a pool of its own. It takes the URLs that [Open] takes. Its errors do not repeat the URL's password.
+// OpenLedger opens the ledger in the database that a URL names, with a pool of
+// its own. It takes the URLs that [Open] takes. Its errors do not repeat the
+// URL's password.
 func OpenLedger(ctx context.Context, raw string) (*Ledger, error) {
 	a, err := parse("ledger", raw)
 	if err != nil {
@@ -98,16 +107,17 @@ func OpenLedger(ctx context.Context, raw string) (*Ledger, error) {
 		return nil, fmt.Errorf("ledger %s: %w", store.Redact(raw), err)
 	}
 	l := NewLedger(pool, &LedgerOptions{Schema: a.schema, LockWait: a.lockWait})
-	l.own = true
+	l.ownsPool = true
 	return l, nil
 }
 
-// Close ends what goes on in the background, and the connections if the ledger was opened by its URL. It gives no item back.
+// Close ends the work in the background. It closes the pool if the ledger was
+// opened by its URL. It gives no item back.
 func (l *Ledger) Close() error {
 	l.closing.Do(func() {
 		l.closed.Store(true)
-		l.ear.close()
-		if l.own {
+		l.listener.close()
+		if l.ownsPool {
 			l.pool.Close()
 		}
 	})
@@ -117,13 +127,14 @@ func (l *Ledger) Close() error {
 var errLedgerClosed = errors.New("the ledger is closed; open it again")
 
 func (l *Ledger) logger() *slog.Logger {
-	if l.ear.log != nil {
-		return l.ear.log
+	if l.listener.log != nil {
+		return l.listener.log
 	}
 	return slog.Default()
 }
 
-// usable is the error of a call that need not be tried.
+// usable returns the error of a call that cannot succeed: ctx has ended, or the
+// ledger is closed.
 func (l *Ledger) usable(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return store.Unknown(over(ctx))
@@ -134,7 +145,7 @@ func (l *Ledger) usable(ctx context.Context) error {
 	return nil
 }
 
-// setAt is the time that replaces the server's, or nothing.
+// setAt returns the time that replaces the server's clock, or nil.
 func (l *Ledger) setAt() *int64 {
 	if l.now == nil {
 		return nil
@@ -143,28 +154,32 @@ func (l *Ledger) setAt() *int64 {
 	return &us
 }
 
-// send calls do, and again if the server gave it up because of another transaction: it has changed nothing then. That happens where the role's default is not READ COMMITTED.
+// send runs do, and repeats it if the server reports a serialization failure. A
+// statement that failed so has changed nothing. It happens where the role's
+// default isolation level is not READ COMMITTED.
 func (l *Ledger) send(ctx context.Context, do func(context.Context) error) (err error) {
 	for range attempts {
 		if err = l.run(ctx, do); !hasCode(err, serialization) {
 			break
 		}
 	}
-	if hasCode(err, readOnly) { // this server has become a standby,
-		if l.own {
-			l.pool.Reset() // new connections go where the URL's target_session_attrs lead them,
+	if hasCode(err, readOnly) { // this server has become a standby
+		if l.ownsPool {
+			l.pool.Reset() // new connections go where target_session_attrs leads
 		}
-		l.ear.move() // and who waits must hear of what happens there
+		l.listener.move() // waiters must listen at the new primary
 	}
 	return err
 }
 
-// within calls do in a transaction of the ledger's own, which waits for no lock longer than that.
+// within runs do in a transaction of the ledger's own. The transaction waits
+// for no lock longer than wait.
 func (l *Ledger) within(ctx context.Context, wait time.Duration, do func(*desk) error) error {
 	return l.send(ctx, func(ctx context.Context) error {
 		return pgxDatabase{l.pool}.within(ctx, func(s session) error {
 			var was string
-			if err := s.row(ctx, l.sql.limit, []any{fmt.Sprint(min(max(wait.Milliseconds(), 1), 1<<30)), "30000"}, &was, new(string), new(string)); err != nil {
+			args := []any{fmt.Sprint(min(max(wait.Milliseconds(), 1), 1<<30)), "30000"}
+			if err := s.row(ctx, l.sql.limit, args, &was, new(string), new(string)); err != nil {
 				return err
 			}
 			return do(&desk{ledger: l, session: s})
@@ -172,13 +187,18 @@ func (l *Ledger) within(ctx context.Context, wait time.Duration, do func(*desk) 
 	})
 }
 
-// In returns the operations on items inside a transaction of the caller's own: they count if it is committed. What they have locked stays locked until it ends.
+// In returns the operations on items inside the caller's own transaction. They
+// take effect when it commits. Rows that they have locked stay locked until it
+// ends.
 func (l *Ledger) In(tx pgx.Tx) work.Operations { return &desk{ledger: l, session: pgxSession{tx}} }
 
-// InSQL is [Ledger.In] for a transaction of database/sql on the same database, with any driver.
+// InSQL is [Ledger.In] for a transaction of database/sql on the same database,
+// with any driver.
 func (l *Ledger) InSQL(tx *sql.Tx) work.Operations { return &desk{ledger: l, session: sqlSession{tx}} }
 
-// call sends one statement, in a transaction of its own. Where the role's default is stricter than READ COMMITTED the server gives up what meets others: then it is sent at that level.
+// call sends one statement, in a transaction of its own. If a stricter default
+// level makes that fail because of another transaction, call sends the
+// statement again at READ COMMITTED.
 func (l *Ledger) call(ctx context.Context, text string, args ...any) (rows []string, err error) {
 	err = l.send(ctx, func(ctx context.Context) error {
 		rows, err = poolTexts(ctx, l.pool, text, args...)
@@ -193,7 +213,9 @@ func (l *Ledger) call(ctx context.Context, text string, args ...any) (rows []str
 	return rows, err
 }
 
-// ready makes the schema before a transaction of the caller's begins to use it, where a missing one would spoil the transaction. Whether it is there is asked in that transaction: the pool may have no other connection.
+// ready makes the schema before a statement in the caller's transaction needs
+// it: a missing one would fail the transaction. It looks in that same
+// transaction, because the pool may have no other connection.
 func (l *Ledger) ready(ctx context.Context, s session) error {
 	if l.made.Load() {
 		return nil
@@ -221,7 +243,7 @@ func (l *Ledger) make(ctx context.Context) error {
 	return nil
 }
 
-// Now is the server's clock.
+// Now returns the server's time.
 func (l *Ledger) Now(ctx context.Context) (time.Time, error) {
 	if err := l.usable(ctx); err != nil {
 		return time.Time{}, err

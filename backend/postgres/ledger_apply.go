@@ -13,14 +13,17 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// The largest call, in requests and in what they carry.
+// The limits of one call: in requests, and in the bytes that they carry.
 const (
 	largestWork      = 5000
 	largestWorkBytes = 8 << 20
 )
 
-// Apply carries out requests. Those that add items, renew them or complete them go in one round trip, all of a batch, if the law has nothing to say against them; the others, and what that left over, in a
-// transaction in which the law decides with their rows locked. Items that another transaction keeps are asked for each alone, waiting for at most LockWait.
+// Apply carries out requests. Adds, heartbeats and completions of a whole batch
+// take the fast path: one round trip. Other requests take the slow path, and so
+// do those that the fast path left over. There the law decides in a transaction
+// with the rows locked. An item that another transaction keeps locked is asked
+// for alone, and waits for at most LockWait.
 func (l *Ledger) Apply(ctx context.Context, requests []work.Request) []work.Answer {
 	answers := make([]work.Answer, len(requests))
 	todo := clerk.Checked(requests, answers)
@@ -39,7 +42,7 @@ func (l *Ledger) Apply(ctx context.Context, requests []work.Request) []work.Answ
 	return answers
 }
 
-// weight is about how many bytes a request carries.
+// weight estimates how many bytes a request carries.
 func weight(req work.Request) int {
 	n := 256 + len(req.Payload) + len(req.Result) + len(req.State)
 	for _, e := range req.Effects {
@@ -49,26 +52,54 @@ func weight(req work.Request) int {
 }
 
 func (l *Ledger) apply(ctx context.Context, requests []work.Request, answers []work.Answer, todo []int) {
-	todo, err := l.shortWay(ctx, requests, answers, todo, true)
+	todo, err := l.fastPath(ctx, requests, answers, todo, true)
 	if err == nil && len(todo) > 0 {
-		todo, err = l.longWay(ctx, requests, answers, todo)
+		todo, err = l.slowPath(ctx, requests, answers, todo)
 	}
 	if err != nil {
 		clerk.Failed(answers, todo, explain(ctx, err))
 	}
 }
 
-// longWay carries out requests by the law. If others keep some of their items, those are asked for each alone: they alone wait.
-func (l *Ledger) longWay(ctx context.Context, requests []work.Request, answers []work.Answer, todo []int) (left []int, err error) {
+// slowPath carries out requests by the law, in one transaction. If other
+// transactions have locked some of the items, each of those is asked for alone.
+// So only these requests wait.
+//
+// An add with an idempotency key may mean any item, also one that a neighbour
+// in the batch names. So if requests go apart, those after such an add begin
+// when it has ended, and it begins when those before it have ended.
+func (l *Ledger) slowPath(
+	ctx context.Context, requests []work.Request, answers []work.Answer, todo []int,
+) (left []int, err error) {
 	if len(todo) == 1 {
 		return todo, l.byLaw(ctx, requests, answers, todo, l.lockWait)
 	}
 	if err = l.byLaw(ctx, requests, answers, todo, l.briefly()); !isKept(err) {
 		return todo, err
 	}
+	for len(todo) > 0 {
+		n := 1
+		for n < len(todo) && hasKey(requests[todo[n]]) == hasKey(requests[todo[0]]) {
+			n++
+		}
+		if err := l.aroundLocks(ctx, requests, answers, todo[:n]); err != nil {
+			return todo, err
+		}
+		todo = todo[n:]
+	}
+	return nil, nil
+}
+
+// hasKey reports whether a request is an add with an idempotency key.
+func hasKey(req work.Request) bool { return req.Verb == work.Add && req.Unique != "" }
+
+// aroundLocks carries out requests while other transactions have locked some of
+// the items. The requests are all adds with an idempotency key, or none is. An
+// error concerns all of them.
+func (l *Ledger) aroundLocks(ctx context.Context, requests []work.Request, answers []work.Answer, todo []int) error {
 	blocked, err := l.blocked(ctx, requests, todo)
 	if err != nil {
-		return todo, err
+		return err
 	}
 	var kept, free []int
 	for _, i := range todo {
@@ -82,20 +113,22 @@ func (l *Ledger) longWay(ctx context.Context, requests []work.Request, answers [
 		if err = l.byLaw(ctx, requests, answers, free, l.briefly()); err == nil {
 			free = nil
 		} else if !isKept(err) {
-			return todo, err
+			return err
 		}
 	}
-	l.eachAlone(ctx, requests, answers, append(kept, free...)) // what is free and waits all the same waits for an idempotency key
-	return nil, nil
+	// Requests in free had no locked item, but waited: for an idempotency key.
+	l.eachAlone(ctx, requests, answers, append(kept, free...))
+	return nil
 }
 
-// isKept recognises that others have locked what was asked for: nothing has happened.
+// isKept reports whether a call failed because others have locked its rows.
+// Such a call has changed nothing.
 func isKept(err error) bool { return hasCode(err, lockTimeout) || hasCode(err, deadlock) }
 
-// briefly is how long a batch waits for a row before it is asked for without it.
+// briefly is how long a batch waits for a row before it goes on without it.
 func (l *Ledger) briefly() time.Duration { return min(l.lockWait, 100*time.Millisecond) }
 
-// blocked are the items of a batch that another transaction has locked just now.
+// blocked returns the items of a batch that another transaction has locked now.
 func (l *Ledger) blocked(ctx context.Context, requests []work.Request, todo []int) (map[work.ID]bool, error) {
 	ids := make([]work.ID, len(todo))
 	for n, i := range todo {
@@ -113,8 +146,11 @@ func (l *Ledger) blocked(ctx context.Context, requests []work.Request, todo []in
 	return blocked, err
 }
 
-// byLaw carries out requests in one transaction.
-func (l *Ledger) byLaw(ctx context.Context, requests []work.Request, answers []work.Answer, todo []int, wait time.Duration) error {
+// byLaw carries out requests in one transaction. It waits for each lock at most
+// wait.
+func (l *Ledger) byLaw(
+	ctx context.Context, requests []work.Request, answers []work.Answer, todo []int, wait time.Duration,
+) error {
 	return l.within(ctx, wait, func(d *desk) error {
 		changed, err := clerk.Apply(ctx, d, requests, answers, todo)
 		if err != nil {
@@ -124,35 +160,40 @@ func (l *Ledger) byLaw(ctx context.Context, requests []work.Request, answers []w
 	})
 }
 
-// eachAlone carries out what waits for other transactions: the requests of an item in their order, a few items at a time.
+// eachAlone carries out the requests that wait for other transactions. The
+// requests of one item, or of one idempotency key, run in their order, in one
+// transaction. At most patientCalls transactions run at a time.
 func (l *Ledger) eachAlone(ctx context.Context, requests []work.Request, answers []work.Answer, todo []int) {
-	lanes := map[work.ID][]int{}
-	var order []work.ID
+	together := map[string][]int{}
+	var order []string
 	for _, i := range todo {
-		id := requests[i].ID
-		if lanes[id] == nil {
-			order = append(order, id)
+		name := string(requests[i].ID)
+		if hasKey(requests[i]) {
+			name = requests[i].Queue + "\x00" + requests[i].Unique
 		}
-		lanes[id] = append(lanes[id], i)
+		if together[name] == nil {
+			order = append(order, name)
+		}
+		together[name] = append(together[name], i)
 	}
 	var all sync.WaitGroup
 	defer all.Wait()
-	turn := make(chan struct{}, patients)
-	for _, id := range order {
-		lane := lanes[id]
+	turn := make(chan struct{}, patientCalls)
+	for _, name := range order {
+		same := together[name]
 		turn <- struct{}{}
 		all.Go(func() {
 			defer func() { <-turn }()
-			if err := l.byLaw(ctx, requests, answers, lane, l.lockWait); err != nil {
-				clerk.Failed(answers, lane, explain(ctx, err))
+			if err := l.byLaw(ctx, requests, answers, same, l.lockWait); err != nil {
+				clerk.Failed(answers, same, explain(ctx, err))
 			}
 		})
 	}
 }
 
-// What the short way sends of a request.
+// The JSON that the fast path sends for each request.
 type (
-	shortAdd struct {
+	fastAdd struct {
 		ID        work.ID     `json:"id"`
 		Queue     string      `json:"queue"`
 		Unique    *string     `json:"uniq"`
@@ -162,20 +203,20 @@ type (
 		NotBefore *int64      `json:"not_before"`
 		Payload   clerk.Bytes `json:"payload"`
 	}
-	shortBeat struct {
+	fastBeat struct {
 		ID    work.ID     `json:"id"`
 		Token fence.Token `json:"token"`
 		Grant fence.Grant `json:"grant_id"`
 		TTL   *int64      `json:"ttl"`
 	}
-	shortDone struct {
-		ID      work.ID       `json:"id"`
-		Token   fence.Token   `json:"token"`
-		Grant   fence.Grant   `json:"grant_id"`
-		Result  clerk.Bytes   `json:"result"`
-		Effects []shortEffect `json:"effects"`
+	fastDone struct {
+		ID      work.ID      `json:"id"`
+		Token   fence.Token  `json:"token"`
+		Grant   fence.Grant  `json:"grant_id"`
+		Result  clerk.Bytes  `json:"result"`
+		Effects []fastEffect `json:"effects"`
 	}
-	shortEffect struct {
+	fastEffect struct {
 		Name       string      `json:"name"`
 		To         string      `json:"dest"`
 		AtMostOnce bool        `json:"at_most_once"`
@@ -183,8 +224,13 @@ type (
 	}
 )
 
-// shortWay sends the requests that have one, each the only one on its item, and returns what is still to be carried out. Its error is about all of what is left, and nothing of that has happened unless it is unknown.
-func (l *Ledger) shortWay(ctx context.Context, requests []work.Request, answers []work.Answer, todo []int, adding bool) (left []int, err error) {
+// fastPath sends the requests that can take the fast path. Each must be the
+// only request on its item. fastPath returns the requests that are still to be
+// carried out. An error concerns all of these. They have not happened, unless
+// the error is of unknown outcome.
+func (l *Ledger) fastPath(
+	ctx context.Context, requests []work.Request, answers []work.Answer, todo []int, adding bool,
+) (left []int, err error) {
 	once := map[string]int{}
 	for _, i := range todo {
 		once[string(requests[i].ID)]++
@@ -192,11 +238,13 @@ func (l *Ledger) shortWay(ctx context.Context, requests []work.Request, answers 
 			once[requests[i].Queue+"\x00"+requests[i].Unique]++
 		}
 	}
-	var adds []shortAdd
-	var beats []shortBeat
-	var dones []shortDone
-	short := map[work.ID]int{}
-	keyed := false // whether an item may have been asked for by its idempotency key before: who comes after must not overtake that
+	var adds []fastAdd
+	var beats []fastBeat
+	var dones []fastDone
+	fast := map[work.ID]int{} // the requests on the fast path
+	// keyed is set once an add with an idempotency key has come. That add may
+	// mean any item, so later requests on items must not overtake it.
+	keyed := false
 	for _, i := range todo {
 		req := &requests[i]
 		keyed = keyed || req.Verb == work.Add && req.Unique != ""
@@ -211,7 +259,10 @@ func (l *Ledger) shortWay(ctx context.Context, requests []work.Request, answers 
 			if y := req.NotBefore.Year(); !adding || !req.NotBefore.IsZero() && (y < 1970 || y > 9999) {
 				continue
 			}
-			a := shortAdd{ID: req.ID, Queue: req.Queue, Priority: req.Priority, Tries: req.Limit, Delay: micro(req.Delay), NotBefore: clerk.Micro(tenure.Time(req.NotBefore)), Payload: req.Payload}
+			a := fastAdd{
+				ID: req.ID, Queue: req.Queue, Priority: req.Priority, Tries: req.Limit,
+				Delay: micro(req.Delay), NotBefore: clerk.Micro(tenure.Time(req.NotBefore)), Payload: req.Payload,
+			}
 			if a.Tries == 0 {
 				a.Tries = work.DefaultTries
 			}
@@ -220,34 +271,36 @@ func (l *Ledger) shortWay(ctx context.Context, requests []work.Request, answers 
 			}
 			adds = append(adds, a)
 		case work.Heartbeat:
-			b := shortBeat{ID: req.ID, Token: req.Token, Grant: req.Secret.Grant()}
+			b := fastBeat{ID: req.ID, Token: req.Token, Grant: req.Secret.Grant()}
 			if ttl := micro(req.TTL); ttl != 0 {
 				b.TTL = &ttl
 			}
 			beats = append(beats, b)
 		case work.Complete:
-			d := shortDone{ID: req.ID, Token: req.Token, Grant: req.Secret.Grant(), Result: req.Result}
+			d := fastDone{ID: req.ID, Token: req.Token, Grant: req.Secret.Grant(), Result: req.Result}
 			for _, e := range req.Effects {
 				to := e.To
 				if to == "" {
 					to = e.Name
 				}
-				d.Effects = append(d.Effects, shortEffect{e.Name, to, e.AtMostOnce, e.Body})
+				d.Effects = append(d.Effects, fastEffect{e.Name, to, e.AtMostOnce, e.Body})
 			}
 			dones = append(dones, d)
 		default:
 			continue
 		}
-		short[req.ID] = i
+		fast[req.ID] = i
 	}
-	if len(short) == 0 {
+	if len(fast) == 0 {
 		return todo, nil
 	}
-	rows, err := l.call(ctx, l.sql.workApply, l.setAt(), l.briefly().Milliseconds(), maybe(adds), maybe(beats), maybe(dones))
+	rows, err := l.call(ctx, l.sql.workApply,
+		l.setAt(), l.briefly().Milliseconds(), maybe(adds), maybe(beats), maybe(dones))
 	if isKept(err) {
-		// Nothing has happened. Only who adds waits for others here, who add the same just now.
-		if len(adds) > 0 && len(adds) < len(short) {
-			return l.shortWay(ctx, requests, answers, todo, false)
+		// Nothing has happened. Only adds wait for locks here: another
+		// transaction is just adding the same item. Try again without them.
+		if len(adds) > 0 && len(adds) < len(fast) {
+			return l.fastPath(ctx, requests, answers, todo, false)
 		}
 		return todo, nil
 	}
@@ -263,12 +316,12 @@ func (l *Ledger) shortWay(ctx context.Context, requests []work.Request, answers 
 			return todo, fmt.Errorf("the server's answer cannot be read: %.200q: %w", text, err)
 		}
 		id := work.ID(clerk.Plain(row.ID))
-		i, asked := short[id]
+		i, asked := fast[id]
 		if !asked {
 			return todo, fmt.Errorf("the server answers for item %s, which nobody has asked about", id)
 		}
-		delete(short, id)
-		answers[i] = caught(&requests[i], row.Item, fromMicro(row.Now))
+		delete(fast, id)
+		answers[i] = fastAnswer(&requests[i], row.Item, fromMicro(row.Now))
 	}
 	answered := len(rows)
 	left = make([]int, 0, len(todo)-answered)
@@ -280,10 +333,11 @@ func (l *Ledger) shortWay(ctx context.Context, requests []work.Request, answers 
 	return left, nil
 }
 
-// caught is the answer to a request that went the short way.
-func caught(req *work.Request, row clerk.Item, now time.Time) work.Answer {
+// fastAnswer returns the answer to a request that took the fast path.
+func fastAnswer(req *work.Request, row clerk.Item, now time.Time) work.Answer {
 	a := work.Answer{Now: now, Item: work.Item{
-		ID: req.ID, Queue: row.Queue, State: work.Running, Attempts: row.Attempts, Limit: row.Tries, Generation: row.Generation,
+		ID: req.ID, Queue: row.Queue, State: work.Running,
+		Attempts: row.Attempts, Limit: row.Tries, Generation: row.Generation,
 	}}
 	if req.Verb == work.Add {
 		limit := req.Limit
@@ -291,13 +345,15 @@ func caught(req *work.Request, row clerk.Item, now time.Time) work.Answer {
 			limit = work.DefaultTries
 		}
 		a.Item = work.Item{
-			ID: req.ID, Queue: req.Queue, Unique: req.Unique, State: work.Waiting, Priority: req.Priority, Ready: clerk.Time(&row.Ready), Created: now,
+			ID: req.ID, Queue: req.Queue, Unique: req.Unique, State: work.Waiting,
+			Priority: req.Priority, Ready: clerk.Time(&row.Ready), Created: now,
 			Limit: limit, Payload: req.Payload,
 		}
 		return a
 	}
 	a.Item.Record = tenure.Record{
-		Key: a.Item.Key(), Token: req.Token, Grant: req.Secret.Grant(), Owner: row.Owner, Instance: row.Instance, Cause: tenure.Cause(row.Cause),
+		Key: a.Item.Key(), Token: req.Token, Grant: req.Secret.Grant(),
+		Owner: row.Owner, Instance: row.Instance, Cause: tenure.Cause(row.Cause),
 		State: tenure.Held, Renewed: now, Deadline: clerk.Time(row.Deadline),
 	}
 	if req.Verb == work.Complete {

@@ -17,7 +17,7 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// ledgerWith is an empty ledger by the server's clock, and its schema.
+// ledgerWith returns an empty ledger by the server's clock, and its schema.
 func ledgerWith(t *testing.T, wait time.Duration) (*postgres.Ledger, string) {
 	t.Helper()
 	own := empty(t)
@@ -52,7 +52,9 @@ func claimed(t *testing.T, l work.Operations, queue string, n int) ([]work.Item,
 	return items, secret
 }
 
-// TestAnItemThatOthersKeepMakesNoOtherAnswerUnknown: in a batch of every kind, only the request on the locked item has no answer, and has one when it is sent again.
+// TestAnItemThatOthersKeepMakesNoOtherAnswerUnknown: in a batch of every kind,
+// only the request on the locked item has no answer. It has one when it is sent
+// again.
 func TestAnItemThatOthersKeepMakesNoOtherAnswerUnknown(t *testing.T) {
 	t.Parallel()
 	for _, verb := range []work.Verb{work.Complete, work.Heartbeat, work.Report, work.Fail} {
@@ -88,7 +90,8 @@ func TestAnItemThatOthersKeepMakesNoOtherAnswerUnknown(t *testing.T) {
 	}
 }
 
-// TestACallersTransactionNeedsNoSecondConnection: who holds the pool's only connection can work in it.
+// TestACallersTransactionNeedsNoSecondConnection: a caller that holds the
+// pool's only connection can work in it.
 func TestACallersTransactionNeedsNoSecondConnection(t *testing.T) {
 	t.Parallel()
 	made, name := ledgerWith(t, testenv.Patience)
@@ -110,7 +113,8 @@ func TestACallersTransactionNeedsNoSecondConnection(t *testing.T) {
 	}
 }
 
-// TestStricterDefaultLevelsDoNotTroubleTheLedger: where the role's default is not READ COMMITTED, many who work at once on one queue all get their answers.
+// TestStricterDefaultLevelsDoNotTroubleTheLedger: the role's default is not
+// READ COMMITTED. Many workers on one queue all get their answers.
 func TestStricterDefaultLevelsDoNotTroubleTheLedger(t *testing.T) {
 	t.Parallel()
 	for _, level := range []string{"repeatable read", "serializable"} {
@@ -162,7 +166,7 @@ func TestStricterDefaultLevelsDoNotTroubleTheLedger(t *testing.T) {
 	}
 }
 
-// TestATimeThatNoDatabaseHoldsIsRefused: not taken for another.
+// TestATimeThatNoDatabaseHoldsIsRefused: it is not stored as another time.
 func TestATimeThatNoDatabaseHoldsIsRefused(t *testing.T) {
 	t.Parallel()
 	l, _ := ledgerWith(t, testenv.Patience)
@@ -177,8 +181,10 @@ func TestATimeThatNoDatabaseHoldsIsRefused(t *testing.T) {
 	}
 }
 
-// TestWhoIsKnownToWaitLocksNothing: a row of idle that a claim had locked would be passed over by who adds meanwhile, and nobody would be told.
-func TestWhoIsKnownToWaitLocksNothing(t *testing.T) {
+// TestAClaimOfAnArmedQueueLocksNothing: a claim on an armed queue must not lock
+// its row of idle. A transaction that adds work meanwhile would skip the row
+// and tell nobody.
+func TestAClaimOfAnArmedQueueLocksNothing(t *testing.T) {
 	t.Parallel()
 	l, name := ledgerWith(t, testenv.Patience)
 	if _, err := l.Wake(t.Context(), work.Wanted{Queues: []string{"q"}}); err != nil {
@@ -196,7 +202,9 @@ func TestWhoIsKnownToWaitLocksNothing(t *testing.T) {
 	}
 }
 
-// TestAnItemsRequestsKeepTheirOrderAlsoByItsIdempotencyKey: an Add that is answered with the item that there is comes before the completion that was sent after it.
+// TestAnItemsRequestsKeepTheirOrderAlsoByItsIdempotencyKey: an Add may be
+// answered with an item that exists. It comes before the completion of that
+// item which was sent after it.
 func TestAnItemsRequestsKeepTheirOrderAlsoByItsIdempotencyKey(t *testing.T) {
 	t.Parallel()
 	l, _ := ledgerWith(t, testenv.Patience)
@@ -211,5 +219,43 @@ func TestAnItemsRequestsKeepTheirOrderAlsoByItsIdempotencyKey(t *testing.T) {
 	}
 	if a := answers[1]; a.Err != nil || a.Item.State != work.Done {
 		t.Errorf("the completion: %s, %v", a.Item.State, a.Err)
+	}
+}
+
+// TestALockedItemsRequestsKeepTheirOrderByItsIdempotencyKey: the same while
+// another transaction keeps the item locked for a moment, so that the requests
+// of the batch go apart.
+func TestALockedItemsRequestsKeepTheirOrderByItsIdempotencyKey(t *testing.T) {
+	t.Parallel()
+	l, name := ledgerWith(t, testenv.Patience)
+	for range 5 {
+		add := adds("q", 1)[0]
+		add.Unique = string(add.ID)
+		applied(t, l, []work.Request{add})
+		items, secret := claimed(t, l, "q", 1)
+		tx, err := shared(t).Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		lock := "SELECT FROM " + name + ".item WHERE id = $1::text::uuid FOR UPDATE"
+		if _, err := tx.Exec(t.Context(), lock, string(items[0].ID)); err != nil {
+			t.Fatal(err)
+		}
+		// Longer than a batch waits for a row before its requests go apart.
+		unlocked := make(chan error, 1)
+		time.AfterFunc(300*time.Millisecond, func() { unlocked <- tx.Rollback(context.Background()) })
+		add.ID = work.NewID()
+		answers := l.Apply(t.Context(), []work.Request{
+			add, {Verb: work.Complete, ID: items[0].ID, Token: items[0].Record.Token, Secret: secret},
+		})
+		if err := <-unlocked; err != nil {
+			t.Fatal(err)
+		}
+		if a := answers[0]; a.Err != nil || a.Item.ID != items[0].ID || a.Item.State != work.Running {
+			t.Errorf("the add is answered with item %s, which is %s: %v", a.Item.ID, a.Item.State, a.Err)
+		}
+		if a := answers[1]; a.Err != nil || a.Item.State != work.Done {
+			t.Errorf("the completion: %s, %v", a.Item.State, a.Err)
+		}
 	}
 }

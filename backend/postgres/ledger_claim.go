@@ -9,7 +9,9 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// Claim takes items in one round trip, without waiting for what others have locked.
+// Claim takes items in one round trip. It skips items that others have locked.
+// If it finds fewer than c.Limit and a worker here waits for one of the queues
+// (see [Ledger.Wake]), it arms the queues: the next change there notifies.
 func (l *Ledger) Claim(ctx context.Context, c work.Claim) ([]work.Item, error) {
 	if err := c.Check(); err != nil {
 		return nil, err
@@ -17,11 +19,11 @@ func (l *Ledger) Claim(ctx context.Context, c work.Claim) ([]work.Item, error) {
 	if err := l.usable(ctx); err != nil {
 		return nil, err
 	}
-	items, armed, err := l.claim(ctx, c, l.ear.listens(c.Queues...))
+	items, armed, err := l.claim(ctx, c, l.listener.listens(c.Queues...))
 	if err == nil && armed {
-		l.ear.echo(c.Queues)
+		l.listener.echo(c.Queues)
 		if len(items) == 0 {
-			items, _, err = l.claim(ctx, c, false) // what was added before anybody was known to wait has told nobody
+			items, _, err = l.claim(ctx, c, false) // work added before the queues were armed told nobody
 		}
 	}
 	return items, err
@@ -38,28 +40,38 @@ func (l *Ledger) claim(ctx context.Context, c work.Claim, arm bool) (items []wor
 	return items, armed, nil
 }
 
-// echo gives the hints that follow a little later also to those whose queues have just become known as waited for: a change that looked before that, and is committed after they have looked again, has told nobody.
-func (e *ear) echo(queues []string) {
-	waits := func(w *wait) bool {
+// echo repeats a hint a little later for workers whose queues have just been
+// armed. Another transaction may have looked at idle before the queues were
+// armed, and commit after the workers looked again. It has told nobody.
+func (n *workListener) echo(queues []string) {
+	waits := func(w *workWaiter) bool {
 		return slices.ContainsFunc(w.queues, func(q string) bool { return slices.Contains(queues, q) })
 	}
 	for _, d := range echoes {
-		time.AfterFunc(d, func() { e.hint(waits) })
+		time.AfterFunc(d, func() { n.hint(waits) })
 	}
 }
 
 func (l *Ledger) claimArgs(c work.Claim, arm bool) []any {
-	return []any{l.setAt(), list(c.Queues), c.Limit, string(c.Secret.Grant()), c.Owner, c.Instance, micro(c.TTL), c.Again, arm}
+	return []any{
+		l.setAt(), list(c.Queues), c.Limit, string(c.Secret.Grant()),
+		c.Owner, c.Instance, micro(c.TTL), c.Again, arm,
+	}
 }
 
-// readClaim reads what a claim has answered: the items, and whether its queues are now known to be waited for that were not before. A damaged item is nobody's work, and keeps nobody from the others.
-func (l *Ledger) readClaim(ctx context.Context, c work.Claim, rows []string) (items []work.Item, armed bool, err error) {
+// readClaim reads the answer to a claim: the items, and whether the claim has
+// armed its queues. It leaves out damaged items and logs them, so that they
+// keep nobody from the others.
+func (l *Ledger) readClaim(
+	ctx context.Context, c work.Claim, rows []string,
+) (items []work.Item, armed bool, err error) {
 	if n := len(rows); n > 0 && rows[n-1] == `{"armed": true}` {
 		rows, armed = rows[:n-1], true
 	}
 	items, damage, err := readClaimed(rows, c)
 	for _, d := range damage {
-		l.logger().WarnContext(ctx, "croft: an item was claimed whose row is damaged; it is left to lapse", "item", string(d.Item), "why", d.Error())
+		l.logger().WarnContext(ctx, "croft: an item was claimed whose row is damaged; it is left to lapse",
+			"item", string(d.Item), "why", d.Error())
 	}
 	return items, armed, err
 }

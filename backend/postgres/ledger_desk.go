@@ -12,7 +12,8 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// desk is a transaction in which items are worked on: the ledger's own, or its caller's.
+// desk is a transaction in which items are worked on: the ledger's own, or the
+// caller's. It implements [clerk.Desk] with SQL.
 type desk struct {
 	ledger  *Ledger
 	session session
@@ -36,7 +37,8 @@ func (d *desk) Apply(ctx context.Context, requests []work.Request) []work.Answer
 		changed, err = clerk.Apply(ctx, d, requests, answers, todo)
 	}
 	if err == nil {
-		// Whoever waits is told when the caller commits, which may be long from now: nobody knows who waits by then.
+		// Notify all queues, armed or not: the caller may commit much later,
+		// and others may wait by then.
 		err = d.tell(ctx, d.ledger.sql.workNotify, changed)
 	}
 	if err != nil {
@@ -82,7 +84,7 @@ func (d *desk) begin(ctx context.Context) error {
 	return d.ledger.ready(ctx, d.session)
 }
 
-// tell tells who waits for what has changed.
+// tell notifies those who wait for changed queues, with the statement text.
 func (d *desk) tell(ctx context.Context, text string, c clerk.Changed) error {
 	queues := c.Queues
 	if c.Effects {
@@ -95,7 +97,7 @@ func (d *desk) tell(ctx context.Context, text string, c clerk.Changed) error {
 	return err
 }
 
-// Now is the server's clock.
+// Now returns the server's time.
 func (d *desk) Now(ctx context.Context) (time.Time, error) {
 	if d.ledger.now != nil {
 		return tenure.Time(d.ledger.now()), nil
@@ -106,7 +108,9 @@ func (d *desk) Now(ctx context.Context) (time.Time, error) {
 }
 
 // Items locks and reads items.
-func (d *desk) Items(ctx context.Context, ids []work.ID, uniques []clerk.Unique, adding bool) ([]work.Item, clerk.Damage, error) {
+func (d *desk) Items(
+	ctx context.Context, ids []work.ID, uniques []clerk.Unique, adding bool,
+) ([]work.Item, clerk.Damage, error) {
 	rows, err := d.session.texts(ctx, d.ledger.sql.workItems, list(ids), adding)
 	if err != nil {
 		return nil, nil, err
@@ -143,7 +147,7 @@ func (d *desk) Insert(ctx context.Context, items []work.Item) ([]work.ID, error)
 	return ids, err
 }
 
-// Update writes items that are there.
+// Update writes items that exist.
 func (d *desk) Update(ctx context.Context, items []work.Item) error {
 	text, err := itemList(items)
 	if err != nil {
@@ -152,7 +156,7 @@ func (d *desk) Update(ctx context.Context, items []work.Item) error {
 	return d.all(ctx, len(items), d.ledger.sql.workUpdate, text)
 }
 
-// all makes sure that a statement has written n rows.
+// all executes a statement, and makes sure that it has written n rows.
 func (d *desk) all(ctx context.Context, n int, text string, args ...any) error {
 	written, err := d.session.exec(ctx, text, args...)
 	if err != nil {
@@ -224,7 +228,7 @@ func (d *desk) Effects(ctx context.Context, ids []work.EffectID) ([]work.Effect,
 	return readEffects(rows)
 }
 
-// UpdateEffects writes effects that are there.
+// UpdateEffects writes effects that exist.
 func (d *desk) UpdateEffects(ctx context.Context, effects []work.Effect) error {
 	return d.all(ctx, len(effects), d.ledger.sql.workEffectUpdate, effectList(effects))
 }

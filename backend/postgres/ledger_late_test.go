@@ -34,7 +34,8 @@ func taken(t *testing.T, l work.Ledger, stamp fence.Stamp) []work.Effect {
 	return effects
 }
 
-// TestADispatcherThatFoundNothingIsKnownToWait: not only before the first effect, but after every one.
+// TestADispatcherThatFoundNothingIsKnownToWait: it is told of every effect, not
+// only of the first.
 func TestADispatcherThatFoundNothingIsKnownToWait(t *testing.T) {
 	t.Parallel()
 	l, schema := ledgerWith(t, testenv.Patience)
@@ -62,7 +63,8 @@ func TestADispatcherThatFoundNothingIsKnownToWait(t *testing.T) {
 	}
 }
 
-// TestAnEffectThatIsMadePendingAgainIsNotPruned: the operator's settlement and the pruning of its item come at the same moment, and the operator is first.
+// TestAnEffectThatIsMadePendingAgainIsNotPruned: an operator's settlement and
+// the pruning of its item come at the same moment, and the operator is first.
 func TestAnEffectThatIsMadePendingAgainIsNotPruned(t *testing.T) {
 	t.Parallel()
 	clock := storetest.NewClock()
@@ -78,7 +80,7 @@ func TestAnEffectThatIsMadePendingAgainIsNotPruned(t *testing.T) {
 	}
 	clock.Advance(400 * 24 * time.Hour)
 
-	// What a settlement does, not yet committed.
+	// This is a settlement that is not committed yet.
 	tx, err := p.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -9,7 +9,9 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// Take takes effects for delivery, under the dispatcher's mark. If somebody here waits to be told of more, and there is no more, the outbox is entered among what is waited for.
+// Take takes effects for delivery, under the dispatcher's mark. If it finds
+// fewer than the limit and a worker here waits for the outbox, it arms the
+// outbox: the next change notifies.
 func (l *Ledger) Take(ctx context.Context, q work.Taking) ([]work.Effect, error) {
 	if err := q.Check(); err != nil {
 		return nil, err
@@ -18,14 +20,14 @@ func (l *Ledger) Take(ctx context.Context, q work.Taking) ([]work.Effect, error)
 		return nil, err
 	}
 	taken, err := l.take(ctx, q)
-	if err != nil || len(taken) >= q.Limit || !l.ear.listens("") {
+	if err != nil || len(taken) >= q.Limit || !l.listener.listens("") {
 		return taken, err
 	}
 	armed, err := l.pool.Exec(ctx, l.sql.workArm, list([]string{""}))
 	if err != nil || armed.RowsAffected() == 0 || len(taken) > 0 {
-		return taken, nil // without a hint the next look comes with time
+		return taken, nil // a worker that gets no hint polls
 	}
-	return l.take(ctx, q) // what was written before anybody was known to wait has told nobody
+	return l.take(ctx, q) // effects written before the outbox was armed told nobody
 }
 
 func (l *Ledger) take(ctx context.Context, q work.Taking) ([]work.Effect, error) {
@@ -50,7 +52,8 @@ func (l *Ledger) take(ctx context.Context, q work.Taking) ([]work.Effect, error)
 	return taken, nil
 }
 
-// Settle carries out settlements in one transaction, or each in its own if others have locked one of the effects.
+// Settle carries out settlements in one transaction. If others have locked one
+// of the effects, it carries out each in a transaction of its own.
 func (l *Ledger) Settle(ctx context.Context, settlements []work.Settlement) []work.EffectAnswer {
 	answers := make([]work.EffectAnswer, len(settlements))
 	todo := clerk.CheckedSettlements(settlements, answers)
@@ -78,7 +81,9 @@ func (l *Ledger) Settle(ctx context.Context, settlements []work.Settlement) []wo
 	return answers
 }
 
-func (l *Ledger) settle(ctx context.Context, settlements []work.Settlement, answers []work.EffectAnswer, todo []int, wait time.Duration) error {
+func (l *Ledger) settle(
+	ctx context.Context, settlements []work.Settlement, answers []work.EffectAnswer, todo []int, wait time.Duration,
+) error {
 	return l.within(ctx, wait, func(d *desk) error {
 		changed, err := clerk.Settle(ctx, d, settlements, answers, todo)
 		if err != nil {

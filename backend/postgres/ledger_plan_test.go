@@ -10,7 +10,8 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// TestWhatIsDoneIsNotRead: what the reconciler asks for in every pass, and what people list, is found by indexes that have nothing done in them.
+// TestWhatIsDoneIsNotRead: the reconciler's statements and people's listings
+// use indexes without done items.
 func TestWhatIsDoneIsNotRead(t *testing.T) {
 	t.Parallel()
 	pool, err := pgxpool.New(t.Context(), testenv.Postgres(t).Database(t))

@@ -11,7 +11,7 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// Get reads an item with all there is of it.
+// Get reads an item with its payload, checkpoint, result and history.
 func (l *Ledger) Get(ctx context.Context, id work.ID) (work.Item, error) {
 	return l.get(ctx, id, l.texts)
 }
@@ -24,7 +24,7 @@ func (l *Ledger) texts(ctx context.Context, text string, args ...any) (rows []st
 	return l.call(ctx, text, args...)
 }
 
-// look is texts with an error for the caller.
+// look is texts with an error explained for the caller.
 func (l *Ledger) look(ctx context.Context, text string, args ...any) ([]string, error) {
 	rows, err := l.texts(ctx, text, args...)
 	if err != nil {
@@ -33,7 +33,10 @@ func (l *Ledger) look(ctx context.Context, text string, args ...any) ([]string, 
 	return rows, nil
 }
 
-func (l *Ledger) get(ctx context.Context, id work.ID, texts func(context.Context, string, ...any) ([]string, error)) (work.Item, error) {
+// get reads an item with the function texts, which sends a statement.
+func (l *Ledger) get(
+	ctx context.Context, id work.ID, texts func(context.Context, string, ...any) ([]string, error),
+) (work.Item, error) {
 	if err := id.Check(); err != nil {
 		return work.Item{}, err
 	}
@@ -57,7 +60,7 @@ func (l *Ledger) get(ctx context.Context, id work.ID, texts func(context.Context
 // List yields items by their ID.
 func (l *Ledger) List(ctx context.Context, q work.Query) iter.Seq2[work.Item, error] {
 	last, texts := nullable(string(q.After)), l.sql.workList
-	if len(q.States) > 0 && !slices.Contains(q.States, work.Done) { // few among many
+	if len(q.States) > 0 && !slices.Contains(q.States, work.Done) { // few items among many that are done
 		texts = l.sql.workListFew
 	}
 	text := texts.Text(q.Newest)
@@ -71,7 +74,7 @@ func (l *Ledger) List(ctx context.Context, q work.Query) iter.Seq2[work.Item, er
 			return nil, 0, store.Unknown(err)
 		}
 		for i := range items {
-			items[i].Record.History = nil // the past was not asked for
+			items[i].Record.History = nil // the statement does not read the past
 		}
 		last = clerk.Last(last, items, damage, q.Newest)
 		if len(damage) > 0 {
@@ -81,7 +84,7 @@ func (l *Ledger) List(ctx context.Context, q work.Query) iter.Seq2[work.Item, er
 	})
 }
 
-// nullable is a text that is NULL when it is empty.
+// nullable returns nil, which is NULL, for an empty text.
 func nullable(text string) *string {
 	if text == "" {
 		return nil
@@ -89,7 +92,7 @@ func nullable(text string) *string {
 	return &text
 }
 
-// Effects yields effects by their identity.
+// Effects yields effects in the order of their identity.
 func (l *Ledger) Effects(ctx context.Context, q work.EffectQuery) iter.Seq2[work.Effect, error] {
 	last := q.After
 	return clerk.Pages(page/20, q.Limit, q.Check(), func(n int) ([]work.Effect, int, error) {
@@ -103,7 +106,8 @@ func (l *Ledger) Effects(ctx context.Context, q work.EffectQuery) iter.Seq2[work
 			}
 			orphaned = clerk.Micro(now)
 		}
-		rows, err := l.look(ctx, text, nullable(string(q.Item)), q.Queue, maybe(q.States), orphaned, nullable(string(last.Item)), last.Generation, last.Name, n)
+		rows, err := l.look(ctx, text, nullable(string(q.Item)), q.Queue, maybe(q.States), orphaned,
+			nullable(string(last.Item)), last.Generation, last.Name, n)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -141,7 +145,7 @@ func (l *Ledger) Refusals(ctx context.Context, q work.RefusalQuery) iter.Seq2[wo
 	})
 }
 
-// Stats counts by queue. It reads all items there are.
+// Stats counts by queue. It reads all items.
 func (l *Ledger) Stats(ctx context.Context, queue string) ([]work.Stats, error) {
 	if err := work.CheckSelected(queue); err != nil {
 		return nil, err
@@ -165,7 +169,8 @@ func (l *Ledger) Stats(ctx context.Context, queue string) ([]work.Stats, error) 
 	return counts.Stats(), nil
 }
 
-// Prune forgets what is over, the oldest first, leaving out what others have locked.
+// Prune deletes finished items and old refusals, the oldest first. It skips
+// rows that others have locked.
 func (l *Ledger) Prune(ctx context.Context, r work.Retention, limit int) (work.Pruned, error) {
 	r, err := r.Pruning(limit)
 	if err != nil {
@@ -177,12 +182,14 @@ func (l *Ledger) Prune(ctx context.Context, r work.Retention, limit int) (work.P
 	}
 	var pruned work.Pruned
 	err = l.within(ctx, l.lockWait, func(d *desk) error {
-		// First the locks, then a new look: an operator may have made an effect pending again meanwhile.
+		// First lock, then look again: an operator may have made an effect
+		// pending meanwhile.
 		old, err := d.session.texts(ctx, l.sql.workPrunable, clerk.Cut(now, r.Done), clerk.Cut(now, r.Dead), limit)
 		if err != nil {
 			return err
 		}
-		return d.session.row(ctx, l.sql.workPrune, []any{list(old), clerk.Cut(now, r.Refusals), limit}, &pruned.Items, &pruned.Refusals)
+		args := []any{list(old), clerk.Cut(now, r.Refusals), limit}
+		return d.session.row(ctx, l.sql.workPrune, args, &pruned.Items, &pruned.Refusals)
 	})
 	if err != nil {
 		return work.Pruned{}, store.Unknown(explain(ctx, err))

@@ -16,7 +16,8 @@ import (
 	"github.com/croft-dev/croft/work/worktest"
 )
 
-// ledgerPlace is an empty ledger under a clock of the test's own, or the server's.
+// ledgerPlace returns an empty ledger. Its clock is the test's, or the
+// server's.
 func ledgerPlace(own lot, now func() time.Time, advance func(time.Duration)) worktest.Harness {
 	p, name := own.pool, own.name
 	return worktest.Harness{
@@ -37,7 +38,8 @@ func ledgerPlace(own lot, now func() time.Time, advance func(time.Duration)) wor
 	}
 }
 
-// TestLedger: the ledger keeps every promise of the contract, by a clock that the suite moves.
+// TestLedger: the ledger keeps every promise of the contract, by a clock that
+// the suite moves.
 func TestLedger(t *testing.T) {
 	t.Parallel()
 	worktest.Run(t, func(tb testing.TB) worktest.Harness {
@@ -46,7 +48,8 @@ func TestLedger(t *testing.T) {
 	})
 }
 
-// TestLedgerByTheServersClock: and by the server's own, inside transactions of database/sql.
+// TestLedgerByTheServersClock: the ledger keeps them by the server's own clock,
+// inside transactions of database/sql.
 func TestLedgerByTheServersClock(t *testing.T) {
 	t.Parallel()
 	worktest.RunTimed(t, func(tb testing.TB) worktest.Harness {

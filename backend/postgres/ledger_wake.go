@@ -15,44 +15,51 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// echoes are how long after a notification its hint is repeated: a change that was under way when the notifier looked, and was committed after the woken worker did, has told nobody.
+// echoes are the delays after which the hint of a notification is repeated. Two
+// transactions may add work at the same time, and only one of them notifies. If
+// the other commits after the woken worker has looked, it has told nobody.
 var echoes = []time.Duration{25 * time.Millisecond, 250 * time.Millisecond}
 
-// ear is the one connection of a ledger that listens, while somebody waits.
-type ear struct {
-	log  *slog.Logger
-	told sync.Once
+// workListener is a ledger's listening connection and its waiters. The
+// connection is open while somebody waits. See the package comment.
+type workListener struct {
+	log    *slog.Logger
+	warned sync.Once
 
 	mu     sync.Mutex // never held while the server is asked: claims look here
 	closed bool
-	line   *earLine // from the first attempt to open it to its end
+	link   *workLink // from the first attempt to open it until its end
 }
 
-// earLine is one connection that listens, and who waits for what comes over it.
-type earLine struct {
-	life   context.Context
-	cancel context.CancelFunc
-	ready  chan struct{} // closed when it listens, or cannot
-	err    error         // why it cannot; set before ready is closed
-	waits  map[*wait]struct{}
+// workLink is one connection that listens, with its waiters.
+type workLink struct {
+	life    context.Context
+	cancel  context.CancelFunc
+	ready   chan struct{} // closed when it listens, or cannot
+	err     error         // why it cannot; set before ready is closed
+	waiters map[*workWaiter]struct{}
 }
 
-// wait is somebody who wants hints.
-type wait struct {
-	queues []string // '' among them for the outbox
+// workWaiter is one call of Wake that still wants hints.
+type workWaiter struct {
+	queues []string // "" means the outbox
 	c      chan struct{}
-	line   *earLine
+	link   *workLink
 }
 
-// hint is called with the ear's mutex held: the channel may be closed at any other time.
-func (w *wait) hint() {
+// hint puts a hint into the channel. The caller holds the listener's mutex,
+// because leave and broke close the channel.
+func (w *workWaiter) hint() {
 	select {
 	case w.c <- struct{}{}:
-	default: // one is waiting to be read already
+	default: // a hint waits already
 	}
 }
 
-// Wake gives hints, over one connection for all who wait at this handle. Only what a claim or a taking of this handle has found empty is told of; see [Ledger.Claim].
+// Wake returns a channel that receives hints of new work. All waiters of this
+// handle share one connection. Wake arms the wanted queues. A hint disarms its
+// queue, until a claim or a Take of this handle finds nothing there; see
+// [Ledger.Claim].
 func (l *Ledger) Wake(ctx context.Context, wanted work.Wanted) (<-chan struct{}, error) {
 	if err := l.usable(ctx); err != nil {
 		return nil, err
@@ -60,36 +67,37 @@ func (l *Ledger) Wake(ctx context.Context, wanted work.Wanted) (<-chan struct{},
 	if err := l.make(ctx); err != nil {
 		return nil, explain(ctx, err)
 	}
-	w := &wait{queues: slices.Clone(wanted.Queues), c: make(chan struct{}, 1)}
+	w := &workWaiter{queues: slices.Clone(wanted.Queues), c: make(chan struct{}, 1)}
 	if wanted.Effects {
 		w.queues = append(w.queues, "")
 	}
-	if err := l.ear.join(ctx, l, w); err != nil {
+	if err := l.listener.join(ctx, l, w); err != nil {
 		if errors.Is(err, errors.ErrUnsupported) {
-			l.ear.told.Do(func() {
-				l.logger().Warn("croft: PostgreSQL cannot wake workers over this connection; they poll instead", "why", err,
-					"advice", "connect to the server itself, or to a pooler in session mode, to have work begun at once")
+			l.listener.warned.Do(func() {
+				l.logger().Warn("croft: PostgreSQL cannot wake workers over this connection; they poll instead",
+					"why", err, "advice", "connect to the server itself, or to a pooler in session mode, "+
+						"to have work begun at once")
 			})
 		}
 		return nil, err
 	}
 	if _, err := l.pool.Exec(ctx, l.sql.workArm, list(w.queues)); err != nil {
-		l.ear.leave(w)
+		l.listener.leave(w)
 		return nil, explain(ctx, err)
 	}
-	context.AfterFunc(ctx, func() { l.ear.leave(w) })
-	l.ear.hint(func(who *wait) bool { return who == w }) // of what was added before; it may have ended meanwhile
+	context.AfterFunc(ctx, func() { l.listener.leave(w) })
+	l.listener.hint(func(who *workWaiter) bool { return who == w }) // for work added before
 	return w.c, nil
 }
 
 // listens reports whether somebody here waits for one of the queues.
-func (e *ear) listens(queues ...string) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.line == nil {
+func (n *workListener) listens(queues ...string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.link == nil {
 		return false
 	}
-	for w := range e.line.waits {
+	for w := range n.link.waiters {
 		for _, q := range w.queues {
 			if slices.Contains(queues, q) {
 				return true
@@ -99,31 +107,33 @@ func (e *ear) listens(queues ...string) bool {
 	return false
 }
 
-// join adds somebody, and opens the connection for the first. It returns when the connection listens.
-func (e *ear) join(ctx context.Context, l *Ledger, w *wait) error {
-	e.mu.Lock()
-	if e.closed {
-		defer e.mu.Unlock()
+// join adds a waiter, and opens the connection for the first one. It returns
+// when the connection listens, or cannot.
+func (n *workListener) join(ctx context.Context, l *Ledger, w *workWaiter) error {
+	n.mu.Lock()
+	if n.closed {
+		defer n.mu.Unlock()
 		return errLedgerClosed
 	}
-	if e.line == nil {
-		e.line = &earLine{ready: make(chan struct{}), waits: map[*wait]struct{}{}}
-		e.line.life, e.line.cancel = context.WithCancel(context.Background())
-		go e.listen(l, e.line)
+	if n.link == nil {
+		n.link = &workLink{ready: make(chan struct{}), waiters: map[*workWaiter]struct{}{}}
+		n.link.life, n.link.cancel = context.WithCancel(context.Background())
+		go n.listen(l, n.link)
 	}
-	w.line = e.line
-	w.line.waits[w] = struct{}{}
-	e.mu.Unlock()
+	w.link = n.link
+	w.link.waiters[w] = struct{}{}
+	n.mu.Unlock()
 	select {
-	case <-w.line.ready:
-		return w.line.err
+	case <-w.link.ready:
+		return w.link.err
 	case <-ctx.Done():
-		e.leave(w)
+		n.leave(w)
 		return over(ctx)
 	}
 }
 
-// open takes a connection out of the pool for good, listens on it, and makes sure that notifications arrive: through some poolers they do not.
+// open takes a connection out of the pool for good and listens on it. It makes
+// sure that notifications arrive: through some poolers they do not.
 func (l *Ledger) open(ctx context.Context) (*pgx.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*longestProbe)
 	defer cancel()
@@ -132,16 +142,16 @@ func (l *Ledger) open(ctx context.Context) (*pgx.Conn, error) {
 		return nil, err
 	}
 	conn := pooled.Hijack()
-	if err := l.hears(ctx, conn); err != nil {
+	if err := l.listenAndProbe(ctx, conn); err != nil {
 		_ = conn.Close(ctx)
 		return nil, err
 	}
 	return conn, nil
 }
 
-func (l *Ledger) hears(ctx context.Context, conn *pgx.Conn) error {
+func (l *Ledger) listenAndProbe(ctx context.Context, conn *pgx.Conn) error {
 	if _, err := conn.Exec(ctx, l.sql.workListen); err != nil {
-		if hasCode(err, "0A000") { // and not what a standby says: the next connection may lead to the primary
+		if hasCode(err, "0A000") { // a standby says something else; the next may be the primary
 			return fmt.Errorf("%w: the server refuses LISTEN: %w", errors.ErrUnsupported, err)
 		}
 		return err
@@ -157,49 +167,52 @@ func (l *Ledger) hears(ctx context.Context, conn *pgx.Conn) error {
 		switch {
 		case err == nil && note.Payload == probe:
 			return nil
-		case err == nil: // nobody is told yet
+		case err == nil: // nobody waits yet
 		case ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
-			return fmt.Errorf("%w: a notification to itself did not arrive: there is a transaction pooler in between", errors.ErrUnsupported)
-		default: // the connection broke, which says nothing of the next
+			return fmt.Errorf("%w: a notification to itself did not arrive: "+
+				"there is a transaction pooler in between", errors.ErrUnsupported)
+		default: // the connection broke; the next may work
 			return err
 		}
 	}
 }
 
-// listen opens the connection and hands on what arrives until it breaks; then everybody who waits is told so by the end of their channel.
-func (e *ear) listen(l *Ledger, n *earLine) {
-	defer e.broke(n)
-	conn, err := l.open(n.life)
+// listen opens the connection and passes hints on until it breaks. Then it
+// closes the channels of all waiters.
+func (n *workListener) listen(l *Ledger, k *workLink) {
+	defer n.broke(k)
+	conn, err := l.open(k.life)
 	if err != nil {
-		n.err = explain(n.life, err)
+		k.err = explain(k.life, err)
 		if errors.Is(err, errors.ErrUnsupported) {
-			n.err = err
+			k.err = err
 		}
-		e.broke(n) // before anybody learns of it: who asks again gets a new line
-		close(n.ready)
+		n.broke(k) // before ready: the next call opens a new connection
+		close(k.ready)
 		return
 	}
-	close(n.ready)
+	close(k.ready)
 	defer func() {
 		bounded, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		_ = conn.Close(bounded)
 	}()
 	for {
-		bounded, stop := context.WithTimeout(n.life, refresh)
+		bounded, stop := context.WithTimeout(k.life, refresh)
 		note, err := conn.WaitForNotification(bounded)
 		stop()
 		switch {
 		case err == nil:
-			e.hear(note.Payload)
+			n.hear(note.Payload)
 			continue
-		case n.life.Err() == nil && !conn.IsClosed():
-			// Nothing has come for a while: is the line alive? Everybody looks again, in case it was not.
-			bounded, stop := context.WithTimeout(n.life, longestProbe)
+		case k.life.Err() == nil && !conn.IsClosed():
+			// Nothing has come for a while. If the connection is alive, let
+			// everybody look again, in case it was not for a time.
+			bounded, stop := context.WithTimeout(k.life, longestProbe)
 			err = conn.Ping(bounded)
 			stop()
 			if err == nil {
-				e.hint(func(*wait) bool { return true })
+				n.hint(func(*workWaiter) bool { return true })
 				continue
 			}
 		}
@@ -207,75 +220,77 @@ func (e *ear) listen(l *Ledger, n *earLine) {
 	}
 }
 
-// hear gives a hint to everybody who waits for the queue, now and a little later.
-func (e *ear) hear(queue string) {
-	told := func(w *wait) bool { return slices.Contains(w.queues, queue) }
-	e.hint(told)
+// hear gives a hint to all waiters of the queue, now and a little later.
+func (n *workListener) hear(queue string) {
+	waits := func(w *workWaiter) bool { return slices.Contains(w.queues, queue) }
+	n.hint(waits)
 	for _, d := range echoes {
-		time.AfterFunc(d, func() { e.hint(told) })
+		time.AfterFunc(d, func() { n.hint(waits) })
 	}
 }
 
-func (e *ear) hint(whom func(*wait) bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.line == nil {
+func (n *workListener) hint(whom func(*workWaiter) bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.link == nil {
 		return
 	}
-	for w := range e.line.waits {
+	for w := range n.link.waiters {
 		if whom(w) {
 			w.hint()
 		}
 	}
 }
 
-// leave lets go of somebody, and of the connection with the last.
-func (e *ear) leave(w *wait) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	n := w.line
-	if _, there := n.waits[w]; !there {
+// leave removes a waiter. With the last one the connection ends.
+func (n *workListener) leave(w *workWaiter) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	k := w.link
+	if _, there := k.waiters[w]; !there {
 		return
 	}
-	delete(n.waits, w)
+	delete(k.waiters, w)
 	close(w.c)
-	if len(n.waits) == 0 {
-		e.end(n)
+	if len(k.waiters) == 0 {
+		n.end(k)
 	}
 }
 
-// broke ends all hints of a line: their readers poll, or wait anew. Another that was opened meanwhile goes on.
-func (e *ear) broke(n *earLine) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for w := range n.waits {
+// broke ends all hints of a connection. Its waiters poll, or wait anew. A newer
+// connection goes on.
+func (n *workListener) broke(k *workLink) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for w := range k.waiters {
 		close(w.c)
 	}
-	n.waits = nil
-	e.end(n)
+	k.waiters = nil
+	n.end(k)
 }
 
-func (e *ear) end(n *earLine) {
-	n.cancel()
-	if e.line == n {
-		e.line = nil
+func (n *workListener) end(k *workLink) {
+	k.cancel()
+	if n.link == k {
+		n.link = nil
 	}
 }
 
-// move gives up a connection that may listen at the wrong server: everybody who waits is told so, and waits anew.
-func (e *ear) move() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.line != nil {
-		e.line.cancel()
+// move gives up a connection that may lead to the wrong server. The waiters'
+// channels are closed, and they wait anew.
+func (n *workListener) move() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.link != nil {
+		n.link.cancel()
 	}
 }
 
-func (e *ear) close() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.closed = true
-	if e.line != nil {
-		e.line.cancel()
+func (n *workListener) close() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.closed = true
+	if n.link != nil {
+		n.link.cancel()
 	}
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// Lists travel to the server as JSON, so that every driver can carry them.
+// Lists travel to the server as JSON, because every driver can carry a text.
 
-// list is the JSON of what cannot fail to have one.
+// list returns the JSON of values that always have one.
 func list[T any](values []T) string {
 	text, err := json.Marshal(values)
 	if err != nil {
@@ -20,7 +20,7 @@ func list[T any](values []T) string {
 	return string(text)
 }
 
-// maybe is a list that is NULL when it is empty.
+// maybe returns nil, which is NULL, for an empty list.
 func maybe[T any](values []T) *string {
 	if len(values) == 0 {
 		return nil
@@ -60,13 +60,15 @@ func readItems(rows []string) (items []work.Item, damage clerk.Damage, err error
 	return items, damage, nil
 }
 
-// claimedRow is an item as a claim answers it: whole, or what the claimant does not know by itself if it is the first to have it.
+// claimedRow is an item in the answer to a claim. At its first claim an item
+// has only the fields that the claimant does not know already. Otherwise it is
+// complete.
 type claimedRow struct {
 	clerk.Item
-	First *int64 `json:"first"` // when
+	First *int64 `json:"first"` // the time of the first claim
 }
 
-// whole fills in what the claimant knows.
+// whole fills in the fields that the claimant knows.
 func (row *claimedRow) whole(c work.Claim, grant string) clerk.Item {
 	it := row.Item
 	if row.First == nil {
@@ -75,7 +77,8 @@ func (row *claimedRow) whole(c work.Claim, grant string) clerk.Item {
 	ttl := micro(c.TTL)
 	deadline := *row.First + ttl
 	it.State, it.Attempts, it.Terms = string(work.Running), 1, 1
-	it.Grant, it.Owner, it.Instance, it.Held, it.Cause = &grant, c.Owner, c.Instance, string(tenure.Held), string(tenure.First)
+	it.Grant, it.Owner, it.Instance = &grant, c.Owner, c.Instance
+	it.Held, it.Cause = string(tenure.Held), string(tenure.First)
 	it.Acquired, it.Renewed, it.Deadline, it.TTL = row.First, row.First, &deadline, &ttl
 	return it
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// counts waits until a statement counts so many.
+// counts waits until a statement returns want.
 func counts(t *testing.T, want int64, sql string, args ...any) {
 	t.Helper()
 	testenv.Eventually(t, sql, func() error {
@@ -22,8 +22,9 @@ func counts(t *testing.T, want int64, sql string, args ...any) {
 	})
 }
 
-// TestALockedKeySilencesNoOther: a client waits for several keys. One whose row
-// another transaction keeps locked must not keep it out of the other lines.
+// TestALockedKeySilencesNoOther: a client waits for several keys. Another
+// transaction keeps the row of one key locked. That must not keep the client
+// out of the other lines.
 func TestALockedKeySilencesNoOther(t *testing.T) {
 	t.Parallel()
 	st, name := fresh(t, postgres.Options{LockWait: testenv.Patience})
@@ -47,8 +48,8 @@ func TestALockedKeySilencesNoOther(t *testing.T) {
 	counts(t, 1, inLine, keys[0])
 }
 
-// TestAskingAgainInLineLocksNothing: the client is only told that another holds
-// the key, even while another transaction has the row.
+// TestAskingAgainInLineLocksNothing: another transaction has the row locked.
+// The client is still told that another holds the key.
 func TestAskingAgainInLineLocksNothing(t *testing.T) {
 	t.Parallel()
 	st, name := fresh(t, postgres.Options{})
@@ -79,8 +80,8 @@ func TestAskingAgainInLineLocksNothing(t *testing.T) {
 	}
 }
 
-// TestAskingAgainKeepsAPlaceAlive: a place that is soon forgotten is prolonged,
-// one that was used up is given back, and one that was lost is had again.
+// TestAskingAgainKeepsAPlaceAlive: asking again prolongs a place that soon
+// lapses. It also restores a place that was used up or lost.
 func TestAskingAgainKeepsAPlaceAlive(t *testing.T) {
 	t.Parallel()
 	st, name := fresh(t, postgres.Options{})
@@ -111,8 +112,8 @@ func TestAskingAgainKeepsAPlaceAlive(t *testing.T) {
 	}
 }
 
-// TestAGrantEndsThePlaceInLine: of a key that nothing is remembered of, too. The
-// client would be named in vain.
+// TestAGrantEndsThePlaceInLine: this holds for a key without a record, too.
+// Otherwise the client would be named in vain.
 func TestAGrantEndsThePlaceInLine(t *testing.T) {
 	t.Parallel()
 	st, name := fresh(t, postgres.Options{})

@@ -17,10 +17,10 @@ import (
 )
 
 // A notification is a key that may have changed, unless it begins with one of
-// these; see the migration that makes the functions of waiting. No key does.
+// these. No key begins so. See migrations/012_wait.sql.
 const (
 	probePrefix = "\x01probe " // a listener asks whether notifications arrive
-	turnPrefix  = "\x02"       // a key is free; the client whose turn it is, and the key
+	turnPrefix  = "\x02"       // a key is free: the id of the client whose turn it is, and the key
 	takenPrefix = "\x03"       // a key has been granted
 	actPrefix   = "\x04"       // an operator has acted on a key; also the hub's topic
 )
@@ -29,10 +29,11 @@ const (
 	// longestProbe is how long the listener's own notification may take to come
 	// back.
 	longestProbe = 5 * time.Second
-	// refresh is after how much silence a connection is asked whether it is alive.
+	// refresh is the length of silence after which the listener asks whether
+	// its connection is alive.
 	refresh = 20 * time.Second
-	// cannotFor is how long a server that could not notify is not asked again. It
-	// may be another server by then, or reached in another way.
+	// cannotFor is how long the listener does not ask a server again that could
+	// not notify. By then it may be another server, or reached in another way.
 	cannotFor = 5 * time.Minute
 )
 
@@ -50,11 +51,11 @@ type listener struct {
 	closed bool
 }
 
-// cannot is what the listener remembers of a server that cannot notify.
+// cannot remembers that the server cannot notify, and why.
 type cannot struct {
-	err   error
-	until time.Time
-	told  sync.Once
+	err    error
+	until  time.Time
+	warned sync.Once
 }
 
 // link is one connection that listens, from the first attempt to open it to its
@@ -108,7 +109,7 @@ func (l *listener) run(k *link) {
 	conn, err := l.open(k.life)
 	if err != nil {
 		k.err = err
-		l.broke(k) // before anybody learns of it: the next call opens another
+		l.broke(k) // before ready: the next call opens a new connection
 		close(k.ready)
 		return
 	}
@@ -134,8 +135,8 @@ func (l *listener) run(k *link) {
 	}
 }
 
-// alive reports whether a connection still leads to a server that takes changes.
-// Nobody hears of anything at one that has become read-only.
+// alive reports whether a connection still leads to a server that takes
+// changes. A server that has become read-only notifies nobody.
 func alive(ctx context.Context, conn *pgx.Conn) bool {
 	ctx, cancel := context.WithTimeout(ctx, longestProbe)
 	defer cancel()
@@ -145,7 +146,7 @@ func alive(ctx context.Context, conn *pgx.Conn) bool {
 }
 
 // hear passes a notification on to the hub. Every role of the database can send
-// one: as an operator's act, only keys are passed on.
+// one. So an operator's act is passed on only if it names a valid key.
 func (l *listener) hear(payload string) {
 	hub := l.store.hub
 	switch {
@@ -164,8 +165,8 @@ func (l *listener) hear(payload string) {
 	}
 }
 
-// leave gives up a connection that may listen at the wrong server. The next
-// watch opens another.
+// leave gives up a connection that may lead to the wrong server. The next watch
+// opens another.
 func (l *listener) leave() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -221,8 +222,8 @@ func (l *listener) open(ctx context.Context) (*pgx.Conn, error) {
 		}
 		return fail(err)
 	}
-	// A transaction pooler takes LISTEN, gives the server's connection to somebody
-	// else, and nothing ever arrives.
+	// A transaction pooler accepts LISTEN, but gives the server's connection to
+	// another client. Then nothing ever arrives.
 	probe := probePrefix + string(tenure.NewSecret())
 	if _, err := s.pool.Exec(ctx, s.sql.probe, probe); err != nil {
 		return fail(err)
@@ -251,7 +252,7 @@ func (l *listener) unsupported(why string) error {
 	l.cannot.err = fmt.Errorf("postgres: %s: waiters ask again instead, and holders renew: %w",
 		why, errors.ErrUnsupported)
 	l.cannot.until = time.Now().Add(cannotFor)
-	l.cannot.told.Do(func() {
+	l.cannot.warned.Do(func() {
 		l.log.Warn("croft: PostgreSQL cannot notify over this connection; "+
 			"waiters poll instead, and holders learn of operators' acts by renewing", "why", why,
 			"advice", "connect to the server itself, or to a pooler in session mode, "+

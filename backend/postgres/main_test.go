@@ -10,7 +10,8 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// TestMain gives the examples the database that their text finds in the environment, as a user's program does.
+// TestMain gives the examples a database. They find it in the environment, as a
+// user's program does.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if url := exampleDatabase(); url != "" {
@@ -21,7 +22,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// exampleDatabase is a fresh database, or nothing where there can be no server: then every test says so.
+// exampleDatabase returns a fresh database. It returns "" where no server can
+// run: then every test says so.
 func exampleDatabase() (url string) {
 	if testing.Short() {
 		return ""
@@ -37,7 +39,7 @@ func exampleDatabase() (url string) {
 	return testenv.Postgres(outside).Database(outside)
 }
 
-// beforeTests stands in for a test where there is none yet.
+// beforeTests stands in for a test before the first one runs.
 type beforeTests struct{ testing.TB }
 
 type noDatabase struct{}

@@ -23,8 +23,10 @@ func init() {
 	guard.Register("postgresql", openGuard)
 }
 
-// openURL opens "postgres://user:password@host:port/database". Besides the server's own parameters (sslmode, target_session_attrs, pool_max_conns …) it takes
-// schema, retention and lock_wait. Nothing is sent until the store is asked something.
+// openURL opens "postgres://user:password@host:port/database". It takes schema,
+// retention and lock_wait, besides the driver's own parameters (sslmode,
+// target_session_attrs, pool_max_conns …). It sends nothing: the first call
+// does.
 func openURL(ctx context.Context, u *url.URL) (store.Store, error) {
 	st, err := Open(ctx, u.String())
 	if err != nil {
@@ -33,7 +35,8 @@ func openURL(ctx context.Context, u *url.URL) (store.Store, error) {
 	return st, nil
 }
 
-// Open opens the store that a URL names, with a pool of its own. Its errors do not repeat the URL's password.
+// Open opens the store that a URL names, with a pool of its own. Its errors do
+// not repeat the URL's password.
 func Open(ctx context.Context, raw string) (*Store, error) {
 	a, err := parse("store", raw)
 	if err != nil {
@@ -47,11 +50,12 @@ func Open(ctx context.Context, raw string) (*Store, error) {
 		return nil, fmt.Errorf("store %s: %w", store.Redact(raw), err)
 	}
 	s := New(pool, &Options{Schema: a.schema, Retention: a.retention, LockWait: a.lockWait})
-	s.own = true
+	s.ownsPool = true
 	return s, nil
 }
 
-// openGuard opens the fence row that "postgres://user@host/database#NAME" names.
+// openGuard opens the fence row that "postgres://user@host/database#NAME"
+// names.
 func openGuard(ctx context.Context, u *url.URL) (guard.Guard, error) {
 	a, err := parse("target", u.String())
 	if err != nil {
@@ -60,8 +64,11 @@ func openGuard(ctx context.Context, u *url.URL) (guard.Guard, error) {
 	if a.fragment == "" {
 		return nil, a.bad("it does not say which fence row: add #NAME")
 	}
-	if !a.server || !a.database { // the defaults here may lead elsewhere than those of whoever named it, and a fence there would keep nobody out
-		return nil, a.bad("it does not say which server and database; if it is the target of a guard for database/sql, which cannot tell, set GuardOptions.Target there")
+	// The defaults here may differ from those of the program that named the
+	// target. A fence at another server would keep nobody out.
+	if !a.server || !a.database {
+		return nil, a.bad("it does not say which server and database; " +
+			"if it is the target of a guard for database/sql, which cannot tell, set GuardOptions.Target there")
 	}
 	pool, err := a.connect(ctx)
 	if err != nil {
@@ -73,17 +80,18 @@ func openGuard(ctx context.Context, u *url.URL) (guard.Guard, error) {
 		return nil, err
 	}
 	if guard.IsNamed(ctx) {
-		g.setup, g.named = nil, true // it makes no schema where somebody else says
+		g.setup, g.named = nil, true // make no schema at a place that somebody else chose
 	}
 	g.close = sync.OnceFunc(pool.Close)
 	return g, nil
 }
 
-// address is a URL taken apart: what is Croft's own, and what is the driver's.
+// address is a parsed URL. config has the driver's parameters, the other fields
+// have Croft's own.
 type address struct {
 	kind, raw           string
 	schema, fragment    string
-	server, database    bool // are named
+	server, database    bool // the URL names them
 	retention, lockWait time.Duration
 	config              *pgxpool.Config
 }
@@ -96,11 +104,12 @@ func (a *address) bad(why string) error {
 	return fmt.Errorf("%w %s URL %q: %s; write %s", fence.ErrInvalid, a.kind, store.Redact(a.raw), why, form)
 }
 
-// connect makes a pool. In its sessions names mean the server's own, so that
-// nobody who may create something in the database can have it run by others.
+// connect makes a pool. Its sessions look up names in the server's own schema.
+// So another role that may create objects in the database cannot have them run
+// here.
 func (a *address) connect(ctx context.Context) (*pgxpool.Pool, error) {
 	a.config.AfterConnect = func(ctx context.Context, c *pgx.Conn) error {
-		_, err := c.Exec(ctx, rawText("queries/pin.sql"), pgx.QueryExecModeExec, int32(c.PgConn().PID()))
+		_, err := c.Exec(ctx, queryTexts().Must("pin"), pgx.QueryExecModeExec, int32(c.PgConn().PID()))
 		return err
 	}
 	return pgxpool.NewWithConfig(ctx, a.config)
@@ -117,7 +126,9 @@ func parse(kind, raw string) (*address, error) {
 		return nil, a.bad("its query cannot be read")
 	}
 	if query.Has("columns") {
-		return nil, fmt.Errorf("%w %s URL %q: it names columns in a table, which only a program that has the same Columns can open; raise the fence from there", fence.ErrInvalid, kind, store.Redact(raw))
+		return nil, fmt.Errorf("%w %s URL %q: it names columns in a table, "+
+			"which only a program that has the same Columns can open; raise the fence from there",
+			fence.ErrInvalid, kind, store.Redact(raw))
 	}
 	service := query.Get("service") != ""
 	a.server = u.Hostname() != "" || query.Get("host") != "" || service
@@ -139,7 +150,7 @@ func parse(kind, raw string) (*address, error) {
 	a.fragment, u.Fragment, u.RawFragment = u.Fragment, "", ""
 	u.RawQuery = query.Encode()
 	if a.config, err = pgxpool.ParseConfig(u.String()); err != nil {
-		return nil, a.bad("the driver does not take it") // its own words may hold the password
+		return nil, a.bad("the driver does not take it") // its own error may hold the password
 	}
 	return a, nil
 }

@@ -11,7 +11,9 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestAClientThatIsJustLeavingIsNotNamed: one that was first in line, and takes itself off the list at the very moment of a release, neither delays the release nor swallows the turn of the next.
+// TestAClientThatIsJustLeavingIsNotNamed: the first client in line leaves at
+// the very moment of a release. It neither delays the release nor swallows the
+// turn of the next client.
 func TestAClientThatIsJustLeavingIsNotNamed(t *testing.T) {
 	t.Parallel()
 	st, name := fresh(t, postgres.Options{LockWait: testenv.Patience})
@@ -49,7 +51,8 @@ func TestAClientThatIsJustLeavingIsNotNamed(t *testing.T) {
 	woken(t, c, "its turn")
 }
 
-// TestOneTurnIsOneClients, however the server goes about it: with statistics of many keys for which few wait, it joins tables row by row.
+// TestOneTurnIsOneClients: this must hold for every plan of the server. With
+// statistics of many keys and few waiters, the server joins tables row by row.
 func TestOneTurnIsOneClients(t *testing.T) {
 	t.Parallel()
 	st, name := fresh(t, postgres.Options{})

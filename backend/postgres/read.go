@@ -15,10 +15,11 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// page is how many records one statement of a listing reads.
+// page is how many records one statement of a listing reads at most.
 const page = 1000
 
-// Get returns the record of a key with its history. Its error matches fence.ErrInvalid for a bad key and [store.ErrUnknown] otherwise.
+// Get returns the record of a key with its history. Its error matches
+// fence.ErrInvalid for a bad key and [store.ErrUnknown] otherwise.
 func (s *Store) Get(ctx context.Context, key string) (tenure.Record, error) {
 	if err := fence.CheckKey(key); err != nil {
 		return tenure.Record{}, err
@@ -27,7 +28,9 @@ func (s *Store) Get(ctx context.Context, key string) (tenure.Record, error) {
 		return tenure.Record{}, err
 	}
 	var packed, past string
-	err := s.run(ctx, func(ctx context.Context) error { return s.pool.QueryRow(ctx, s.sql.get, key).Scan(&packed, &past) })
+	err := s.run(ctx, func(ctx context.Context) error {
+		return s.pool.QueryRow(ctx, s.sql.get, key).Scan(&packed, &past)
+	})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return tenure.Record{}, nil
@@ -41,18 +44,19 @@ func (s *Store) Get(ctx context.Context, key string) (tenure.Record, error) {
 	return rec, nil
 }
 
-// List yields the records whose key begins with prefix, without their history. It reads a page at a time: what changes meanwhile may be seen or not.
+// List yields the records whose key begins with prefix, without their history.
+// It reads a page at a time. It may miss changes that happen meanwhile.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[tenure.Record, error] {
 	return func(yield func(tenure.Record, error) bool) {
 		if !utf8.ValidString(prefix) || strings.ContainsRune(prefix, 0) {
-			return // no key begins so, and the server would not take it for a text
+			return // no key begins so, and the server would refuse the text
 		}
 		last := ""
 		for {
 			records, err := s.page(ctx, prefix, last)
 			for _, rec := range records {
 				if !strings.HasPrefix(rec.Key, prefix) {
-					return // they are ordered: nothing behind it does
+					return // keys are ordered: no later key has the prefix
 				}
 				if !yield(rec, nil) {
 					return
@@ -101,7 +105,7 @@ func (s *Store) page(ctx context.Context, prefix, last string) (records []tenure
 	return records, nil
 }
 
-// Now is the server's clock.
+// Now returns the server's time.
 func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	if err := s.usable(ctx); err != nil {
 		return time.Time{}, err

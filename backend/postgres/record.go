@@ -13,10 +13,13 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// ErrDamaged is matched by the error about a row that cannot be one of the law's: somebody has changed it by hand. Nothing is decided from it.
+// ErrDamaged is matched by the error about a row that the law cannot have
+// written: somebody has changed it by hand. The store decides nothing from such
+// a row.
 var ErrDamaged = errors.New("damaged record")
 
-// apart sets the fields of a packed record apart. Requests with such a character are refused, so that no field has one.
+// apart separates the fields of a packed record. No field contains it, because
+// requests with such a character are refused.
 const apart = "\x1f"
 
 // The fields of a packed record, in the order in which croft.pack writes them.
@@ -41,21 +44,25 @@ const (
 	fProgress
 	fProgressAt
 	fTerms
-	fAwaited // no part of the record: whether somebody may wait for its key
-	fields   // how many there are
+	fAwaited // not part of the record: whether somebody may wait for the key
+	fields   // the number of fields
 )
 
-// unpack reads a packed record; with its history if past, as croft.past_of writes it, is not empty.
+// unpack reads a packed record. past is its history as croft.past_of writes it,
+// or empty for a record without history.
 func unpack(key string, f []string, past string) (tenure.Record, error) {
 	if len(f) != fields {
 		return tenure.Record{}, damaged(key, fmt.Errorf("it has %d fields and not %d", len(f), fields))
 	}
 	n := numbers{f: f}
 	rec := tenure.Record{
-		Key: key, Token: fence.Token(n.at(fToken)), Grant: fence.Grant(f[fGrant]), Owner: f[fOwner], Instance: f[fInstance],
-		State: tenure.State(f[fState]), Cause: tenure.Cause(f[fCause]), Ended: tenure.End(f[fEnded]), Actor: f[fActor], Note: f[fNote],
-		Acquired: n.time(fAcquired), Renewed: n.time(fRenewed), Deadline: n.time(fDeadline), TTL: n.duration(fTTL), Every: n.duration(fEvery),
-		Succeeded: n.time(fSucceeded), HoldUntil: n.time(fHoldUntil), Progress: f[fProgress], ProgressAt: n.time(fProgressAt), Terms: n.at(fTerms),
+		Key: key, Token: fence.Token(n.at(fToken)), Grant: fence.Grant(f[fGrant]),
+		Owner: f[fOwner], Instance: f[fInstance], State: tenure.State(f[fState]), Cause: tenure.Cause(f[fCause]),
+		Ended: tenure.End(f[fEnded]), Actor: f[fActor], Note: f[fNote],
+		Acquired: n.time(fAcquired), Renewed: n.time(fRenewed), Deadline: n.time(fDeadline),
+		TTL: n.duration(fTTL), Every: n.duration(fEvery),
+		Succeeded: n.time(fSucceeded), HoldUntil: n.time(fHoldUntil),
+		Progress: f[fProgress], ProgressAt: n.time(fProgressAt), Terms: n.at(fTerms),
 	}
 	if n.err != nil {
 		return tenure.Record{}, damaged(key, n.err)
@@ -79,7 +86,7 @@ func unpack(key string, f []string, past string) (tenure.Record, error) {
 	return rec, nil
 }
 
-// numbers reads the fields that are numbers, and remembers the first that is none.
+// numbers reads the fields that are numbers, and keeps the first error.
 type numbers struct {
 	f   []string
 	err error
@@ -93,7 +100,7 @@ func (n *numbers) at(field int) int64 {
 	return v
 }
 
-// time reads a time; nothing is the zero time.
+// time reads a time. An empty field is the zero time.
 func (n *numbers) time(field int) time.Time {
 	if n.f[field] == "" {
 		return time.Time{}
@@ -105,8 +112,8 @@ func (n *numbers) duration(field int) time.Duration {
 	return time.Duration(n.at(field)) * time.Microsecond
 }
 
-// newest is the transfer that the record itself tells of. Only a release ends it without another taking its place, and moves the deadline
-// to that moment.
+// newest returns the newest transfer, which only the record itself has. A
+// release ends it without a successor, and moves the deadline to that moment.
 func newest(rec tenure.Record) tenure.Term {
 	t := tenure.Term{
 		Token: rec.Token, Grant: rec.Grant, Owner: rec.Owner, Instance: rec.Instance, State: rec.State,
@@ -118,16 +125,18 @@ func newest(rec tenure.Record) tenure.Term {
 	return t
 }
 
-// damaged names a row. Its error must not match fence.ErrInvalid as the record's own does: the caller's input was good.
+// damaged makes the error about a row. It must not match fence.ErrInvalid as
+// err does: the caller's input was good.
 func damaged(key string, err error) error {
-	return fmt.Errorf("%w: key %q: %s; delete its row from the table lease if the key may be forgotten", ErrDamaged, key, err.Error())
+	return fmt.Errorf("%w: key %q: %s; delete its row from the table lease if the key may be forgotten",
+		ErrDamaged, key, err.Error())
 }
 
-// split takes a packed text apart.
+// split splits a packed text into its fields.
 func split(text string) []string { return strings.Split(text, apart) }
 
-// micro is a duration as the server keeps it.
+// micro converts a duration to the server's microseconds.
 func micro(d time.Duration) int64 { return int64(d / time.Microsecond) }
 
-// fromMicro reads a time as the server keeps it.
+// fromMicro converts the server's microseconds to a time.
 func fromMicro(us int64) time.Time { return time.UnixMicro(us).UTC() }

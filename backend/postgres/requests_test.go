@@ -16,7 +16,7 @@ func claim(key, owner string) tenure.Request {
 	return tenure.Request{Verb: tenure.Acquire, Key: key, Secret: tenure.NewSecret(), Owner: owner, TTL: time.Minute}
 }
 
-// then is another request of the same grant.
+// then returns another request of the same grant.
 func then(verb tenure.Verb, mine tenure.Request) tenure.Request {
 	return tenure.Request{Verb: verb, Key: mine.Key, Secret: mine.Secret}
 }
@@ -25,7 +25,7 @@ func one(ctx context.Context, st store.Store, req tenure.Request) store.Answer {
 	return st.Apply(ctx, []tenure.Request{req})[0]
 }
 
-// must is one that takes effect.
+// must sends a request, and fails the test unless it takes effect.
 func must(t *testing.T, st store.Store, req tenure.Request) store.Answer {
 	t.Helper()
 	a := one(t.Context(), st, req)
@@ -35,7 +35,7 @@ func must(t *testing.T, st store.Store, req tenure.Request) store.Answer {
 	return a
 }
 
-// fresh is a store in a schema of its own.
+// fresh returns a store in a schema of its own.
 func fresh(t *testing.T, o postgres.Options) (st *postgres.Store, name string) {
 	t.Helper()
 	if o.Schema == "" {
@@ -54,7 +54,7 @@ func exec(t *testing.T, sql string, args ...any) {
 	}
 }
 
-// number is what a statement counts.
+// number returns the number that a statement selects.
 func number(t *testing.T, sql string, args ...any) (n int64) {
 	t.Helper()
 	if err := shared(t).QueryRow(t.Context(), sql, args...).Scan(&n); err != nil {
@@ -63,7 +63,7 @@ func number(t *testing.T, sql string, args ...any) (n int64) {
 	return n
 }
 
-// waits returns when so many transactions wait for a lock in a schema's functions.
+// waits returns when n transactions wait for a lock in a schema's functions.
 func waits(t *testing.T, schema string, n int64) {
 	t.Helper()
 	testenv.Eventually(t, "a request waits for a lock", func() error {

@@ -9,17 +9,23 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Schema is the text of everything that the store and the fence table need, for whoever makes it with psql. Running it where it has been made
-// already fails and changes nothing. A role that only uses it needs the rights named at its end.
+// Schema returns the SQL that makes everything the store, the guards and the
+// ledger need, for use with psql. Where the schema exists already, the SQL
+// fails and changes nothing. Its last lines name the rights of a role that only
+// uses the schema.
 func Schema() string {
 	const schema = DefaultSchema
-	s := newStatements(schema)
+	s := newQueries(schema)
 	var b strings.Builder
-	b.WriteString("-- Everything that Croft keeps in PostgreSQL. Run it once, as a role that may create a schema:\n--   croft schema postgres | psql -v ON_ERROR_STOP=1 DATABASE\n\nBEGIN;\nSET LOCAL search_path = pg_catalog, pg_temp;\n" +
-		"SET LOCAL client_min_messages = warning; -- what is not there need not be dropped\n\n")
+	b.WriteString("-- Everything that Croft keeps in PostgreSQL. " +
+		"Run it once, as a role that may create a schema:\n" +
+		"--   croft schema postgres | psql -v ON_ERROR_STOP=1 DATABASE\n\n" +
+		"BEGIN;\nSET LOCAL search_path = pg_catalog, pg_temp;\n" +
+		"SET LOCAL client_min_messages = warning; -- no notices from DROP … IF EXISTS\n\n")
 	b.WriteString(s.prepare + "\n")
 	for _, m := range migrations(schema) {
-		fmt.Fprintf(&b, "\n-- %s\n\n%s\n\nINSERT INTO %s.migration (version, name) VALUES (%d, '%s');\n", m.name, m.text, schema, m.version, m.name)
+		fmt.Fprintf(&b, "\n-- %s\n\n%s\n\nINSERT INTO %s.migration (version, name) VALUES (%d, '%s');\n",
+			m.name, m.text, schema, m.version, m.name)
 	}
 	b.WriteString(`
 COMMIT;
@@ -32,25 +38,30 @@ COMMIT;
 	return b.String()
 }
 
-// setup makes the schema when a statement finds it missing: nothing is asked of a server that has it.
+// setup makes the schema when a statement finds it missing. A server that has
+// the schema is asked nothing extra.
 type setup struct {
 	pool *pgxpool.Pool
-	sql  *statements
-	turn chan struct{} // one at a time is enough for a client
+	sql  *queries
+	turn chan struct{} // a lock: one migration at a time in this client
 }
 
-func newSetup(pool *pgxpool.Pool, sql *statements) *setup {
+func newSetup(pool *pgxpool.Pool, sql *queries) *setup {
 	return &setup{pool: pool, sql: sql, turn: make(chan struct{}, 1)}
 }
 
-// readCommitted is how Croft's own transactions run, whatever the role's default: who waited for another sees what it has done.
+// readCommitted is the level of Croft's own transactions, whatever the role's
+// default. At this level a transaction that waited for another sees its
+// changes.
 var readCommitted = pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
 
-// migrationLock is what clients that make the schema wait for, so that of many first users one makes it.
+// migrationLock is an advisory lock. Of many first users at once, one makes the
+// schema and the others wait for it.
 const migrationLock = 0x63726f66745f7067
 
-// migrate brings the schema up to this version. A server process that waited for another to make it may still have in its cache that nothing is there; the next
-// transaction knows better.
+// migrate brings the schema up to this version. A server process that waited
+// for another to make the schema may still have in its cache that nothing is
+// there. Its next transaction sees the schema, so migrate tries again.
 func (s *setup) migrate(ctx context.Context) (err error) {
 	select {
 	case s.turn <- struct{}{}:
@@ -66,7 +77,8 @@ func (s *setup) migrate(ctx context.Context) (err error) {
 	return err
 }
 
-// alreadyThere recognises the errors about what another has just made.
+// alreadyThere recognises the errors about objects that another process has
+// just made.
 func alreadyThere(err error) bool {
 	for _, code := range []string{"23505", "42P06", "42P07", "42710", "42723", "42701"} {
 		if hasCode(err, code) {
@@ -78,7 +90,8 @@ func alreadyThere(err error) bool {
 
 func (s *setup) tryMigrate(ctx context.Context) error {
 	return pgx.BeginTxFunc(ctx, s.pool, readCommitted, func(tx pgx.Tx) error {
-		// With the path of another, views and defaults would be made of what others have put there.
+		// With another search_path, views and defaults would use objects that
+		// other roles have put there.
 		if _, err := tx.Exec(ctx, s.sql.making); err != nil {
 			return err
 		}
@@ -96,7 +109,7 @@ func (s *setup) tryMigrate(ctx context.Context) error {
 			}
 		}
 		if version >= newestVersion() {
-			return nil // another was faster, or is newer: what it has made is still there
+			return nil // another client was faster, or is newer; a newer schema has all that this one needs
 		}
 		if !made {
 			if _, err := tx.Exec(ctx, s.sql.prepare, pgx.QueryExecModeSimpleProtocol); err != nil {
@@ -118,7 +131,8 @@ func (s *setup) tryMigrate(ctx context.Context) error {
 	})
 }
 
-// run calls do, and once more after making the schema if that is what do lacked. A statement that lacked it has changed nothing.
+// run calls do. If do fails because the schema is missing or old, run migrates
+// it and calls do once more. A statement that failed so has changed nothing.
 func (s *setup) run(ctx context.Context, do func(ctx context.Context) error) error {
 	err := do(ctx)
 	if !lacksSchema(err) {
@@ -130,7 +144,8 @@ func (s *setup) run(ctx context.Context, do func(ctx context.Context) error) err
 	return do(ctx)
 }
 
-// lacksSchema recognises the errors about a schema, table, function or column that is not there.
+// lacksSchema recognises the errors about a missing schema, table, function or
+// column.
 func lacksSchema(err error) bool {
 	for _, code := range []string{"3F000", "42P01", "42883", "42703"} {
 		if hasCode(err, code) {

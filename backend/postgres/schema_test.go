@@ -17,7 +17,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestFiftyFirstUsersMakeOneSchema: whoever comes first makes it, and none of the others notices.
+// TestFiftyFirstUsersMakeOneSchema: the first user makes it. No other user
+// notices.
 func TestFiftyFirstUsersMakeOneSchema(t *testing.T) {
 	t.Parallel()
 	shared(t)
@@ -48,7 +49,8 @@ func TestFiftyFirstUsersMakeOneSchema(t *testing.T) {
 	}
 }
 
-// TestARoleThatMayNotCreateUsesWhatADBAHasMade: with the text that `croft schema postgres` prints, and the rights that it names.
+// TestARoleThatMayNotCreateUsesWhatADBAHasMade: the DBA uses the text that
+// `croft schema postgres` prints, and grants the rights that it names.
 func TestARoleThatMayNotCreateUsesWhatADBAHasMade(t *testing.T) {
 	t.Parallel()
 	pg := testenv.Postgres(t)
@@ -98,7 +100,8 @@ func TestARoleThatMayNotCreateUsesWhatADBAHasMade(t *testing.T) {
 	}
 }
 
-// TestASchemaThatWasDroppedIsMadeAgain: a store outlives the loss of its database's memory.
+// TestASchemaThatWasDroppedIsMadeAgain: a store survives the loss of its
+// schema.
 func TestASchemaThatWasDroppedIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	st, name := fresh(t, postgres.Options{})
@@ -132,8 +135,9 @@ func mustParse(t *testing.T, raw string) *url.URL {
 	return u
 }
 
-// TestWhoWaitedForTheSchemaSeesIt: server processes that have looked for it before, and remember that it was not there, do not trip over what another has
-// made while they waited.
+// TestWhoWaitedForTheSchemaSeesIt: some server processes have looked for the
+// schema and remember that it was missing. They do not fail after another
+// process has made it.
 func TestWhoWaitedForTheSchemaSeesIt(t *testing.T) {
 	t.Parallel()
 	p := shared(t)
@@ -156,7 +160,8 @@ func TestWhoWaitedForTheSchemaSeesIt(t *testing.T) {
 	}
 }
 
-// TestEveryWayToSendAStatementWorks: behind a pooler the driver must not prepare statements.
+// TestEveryWayToSendAStatementWorks: behind a pooler the driver must not
+// prepare statements.
 func TestEveryWayToSendAStatementWorks(t *testing.T) {
 	t.Parallel()
 	shared(t)
@@ -207,7 +212,8 @@ func TestEveryWayToSendAStatementWorks(t *testing.T) {
 	}
 }
 
-// TestWhoWaitsForTheSchemaMayLeave: while another of the client's calls waits until it can make the schema, one whose context ends returns.
+// TestWhoWaitsForTheSchemaMayLeave: one call of a client waits until it can
+// make the schema. Another call whose context ends returns meanwhile.
 func TestWhoWaitsForTheSchemaMayLeave(t *testing.T) {
 	t.Parallel()
 	p := shared(t)

@@ -19,7 +19,9 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// TestStricterDefaultLevelsChangeNothing: where the role's default is not READ COMMITTED, the server gives up calls that meet others; they are sent again.
+// TestStricterDefaultLevelsChangeNothing: the role's default is not READ
+// COMMITTED. The server fails calls that meet others, and the store sends them
+// again.
 func TestStricterDefaultLevelsChangeNothing(t *testing.T) {
 	t.Parallel()
 	shared(t)
@@ -67,8 +69,9 @@ func TestStricterDefaultLevelsChangeNothing(t *testing.T) {
 	}
 }
 
-// TestABatchThatWouldDeadlockIsAskedForAgain: two who make the same new keys in different orders wait for each other, and the server ends one of them. Its requests
-// get their answers all the same.
+// TestABatchThatWouldDeadlockIsAskedForAgain: two clients create the same keys
+// in different orders and wait for each other. The server ends one of them. Its
+// requests still get their answers.
 func TestABatchThatWouldDeadlockIsAskedForAgain(t *testing.T) {
 	t.Parallel()
 	st, name := fresh(t, postgres.Options{LockWait: testenv.Patience})
@@ -107,7 +110,7 @@ func TestABatchThatWouldDeadlockIsAskedForAgain(t *testing.T) {
 	}
 }
 
-// TestAStatementTimeoutIsUnknown, and says what it was.
+// TestAStatementTimeoutIsUnknown: the error names the timeout.
 func TestAStatementTimeoutIsUnknown(t *testing.T) {
 	t.Parallel()
 	near, name := fresh(t, postgres.Options{})
@@ -130,7 +133,8 @@ func TestAStatementTimeoutIsUnknown(t *testing.T) {
 	}
 }
 
-// TestASearchPathChangesNothing: what is named is Croft's own, whatever lies in front of it.
+// TestASearchPathChangesNothing: names mean Croft's own objects, whatever comes
+// first in the path.
 func TestASearchPathChangesNothing(t *testing.T) {
 	t.Parallel()
 	shared(t)
@@ -153,7 +157,8 @@ func TestASearchPathChangesNothing(t *testing.T) {
 	}
 }
 
-// TestACallThatIsCalledOffLeavesNothingBehind: neither a connection that the pool counts, nor a statement that the server goes on with.
+// TestACallThatIsCalledOffLeavesNothingBehind: the pool counts no lost
+// connection, and the server does not go on with the statement.
 func TestACallThatIsCalledOffLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
 	near, name := fresh(t, postgres.Options{})
@@ -189,7 +194,8 @@ func TestACallThatIsCalledOffLeavesNothingBehind(t *testing.T) {
 	})
 }
 
-// TestAPoolThatIsUsedUpIsUnknown: a caller that keeps all connections gets no answer before its context ends, and then one.
+// TestAPoolThatIsUsedUpIsUnknown: the caller keeps all connections. A request
+// fails when its context ends.
 func TestAPoolThatIsUsedUpIsUnknown(t *testing.T) {
 	t.Parallel()
 	_, name := fresh(t, postgres.Options{})
@@ -210,7 +216,8 @@ func TestAPoolThatIsUsedUpIsUnknown(t *testing.T) {
 	must(t, st, claim("settings/pool", "ann"))
 }
 
-// TestAStoreFollowsItsPrimary: connections to a server that has become read-only are given up, and new ones go where the URL leads.
+// TestAStoreFollowsItsPrimary: the store gives up connections to a server that
+// has become read-only. New connections go where the URL leads.
 func TestAStoreFollowsItsPrimary(t *testing.T) {
 	t.Parallel()
 	old := testenv.NewPostgres(t)
@@ -274,7 +281,7 @@ func TestAStoreFollowsItsPrimary(t *testing.T) {
 	if a := there.Apply(t.Context(), []work.Request{{Verb: work.Add, ID: work.NewID(), Queue: "failover"}})[0]; a.Err != nil {
 		t.Fatal(a.Err)
 	}
-	testenv.Eventually(t, "the ledger finds the new primary", func() error { // and does not believe the old one that there is nothing to do
+	testenv.Eventually(t, "the ledger finds the new primary", func() error { // the old primary would say that there is no work
 		items, err := ledger.Claim(t.Context(), work.Claim{Queues: []string{"failover"}, Limit: 1, Secret: tenure.NewSecret(), Owner: "ann", TTL: time.Minute})
 		if err == nil && len(items) == 0 {
 			return errors.New("it finds nothing")
@@ -302,7 +309,8 @@ func TestAStoreFollowsItsPrimary(t *testing.T) {
 	must(t, st, then(tenure.Release, mine))
 }
 
-// TestAPreparedStatementThatIsLostIsExplained: behind a transaction pooler the next statement may go to a server process that does not know it.
+// TestAPreparedStatementThatIsLostIsExplained: behind a transaction pooler the
+// next statement may go to a server process that has not prepared it.
 func TestAPreparedStatementThatIsLostIsExplained(t *testing.T) {
 	t.Parallel()
 	_, name := fresh(t, postgres.Options{})
@@ -323,7 +331,8 @@ func TestAPreparedStatementThatIsLostIsExplained(t *testing.T) {
 	}
 }
 
-// TestNoKeyIsLookedForInAWholeTable: a plan that was made while a table was small, when reading all of it is cheapest, would stay when it has grown.
+// TestNoKeyIsLookedForInAWholeTable: while a table is small, reading all of it
+// is cheapest. Such a plan must not stay when the table has grown.
 func TestNoKeyIsLookedForInAWholeTable(t *testing.T) {
 	t.Parallel()
 	st, name := fresh(t, postgres.Options{SweepEvery: -1})
@@ -338,7 +347,7 @@ func TestNoKeyIsLookedForInAWholeTable(t *testing.T) {
 			err = tx.QueryRow(t.Context(), "SELECT coalesce(sum(seq_scan), 0) FROM pg_stat_xact_user_tables WHERE schemaname = $1", name).Scan(&n)
 			return n, err
 		}
-		before, err := scans() // of what this connection did before
+		before, err := scans() // the scans of earlier statements
 		if err != nil {
 			return err
 		}

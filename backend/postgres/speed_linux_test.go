@@ -14,7 +14,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// used is the CPU time that this process, and the server's process of the pool's one connection, have had.
+// used returns the CPU time of this process, and of the server process behind
+// the pool's one connection.
 func used(b *testing.B, pid int) (client, server time.Duration) {
 	b.Helper()
 	var r syscall.Rusage
@@ -32,7 +33,8 @@ func used(b *testing.B, pid int) (client, server time.Duration) {
 	return time.Duration(r.Utime.Nano() + r.Stime.Nano()), time.Duration(ns)
 }
 
-// BenchmarkPair is one acquire and its release, beside the least that takes and frees a row safely.
+// BenchmarkPair measures one acquire and its release. It compares them with the
+// least work that takes and frees a row safely.
 func BenchmarkPair(b *testing.B) {
 	shared(b)
 	p := pool(b, server.url+"&pool_max_conns=1")

@@ -12,12 +12,14 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/clerk"
+	"github.com/croft-dev/croft/internal/statements"
 )
 
 //go:embed migrations/*.sql queries/*.sql
 var files embed.FS
 
-// DefaultSchema is the schema that holds what Croft keeps, unless another is asked for.
+// DefaultSchema is the schema that holds Croft's tables and functions by
+// default.
 const DefaultSchema = "croft"
 
 var (
@@ -25,55 +27,119 @@ var (
 	croftWord  = regexp.MustCompile(`\bcroft\b`)
 )
 
-// checkSchema allows names that need no quotes anywhere: they are put into statements as they are.
+// checkSchema allows only names that need no quotes, because they become part
+// of statements.
 func checkSchema(name string) error {
 	if schemaName.MatchString(name) {
 		return nil
 	}
-	return fmt.Errorf("%w schema %q: it must be a plain lower-case name of letters, digits and _, at most 48 long", fence.ErrInvalid, name)
+	return fmt.Errorf("%w schema %q: it must be a plain lower-case name of letters, digits and _, at most 48 long",
+		fence.ErrInvalid, name)
 }
 
-// statements are the texts sent to the server, for one schema.
-type statements struct {
-	schema                                         string
+// queries are the statements that are sent to the server, for one schema.
+type queries struct {
+	schema string
+
 	apply, acquire, release, get, list, now, sweep string
 	wait, leave, listen, probe                     string
-	version, prepare, making, migrated             string
-	limit, unlimit, rekey, rekeyed, holder, there  string
-	lock, trusted                                  string
-	examine, clock, count, idle                    string
 
-	// Of the ledger.
-	workApply, workClaim, workGet, workEffects, workRefusals, workStats, workPrune, workPrunable string
-	workList, workListFew                                                                        clerk.Directed
-	workItems, workUniques, workInsert, workUpdate, workEmit, workRefuse                         string
-	workMarkEnter, workMarks, workMark, workEffectsByID, workEffectUpdate, workTake              string
-	workWake, workNotify, workListen, workArm, workThere, workBlocked, workEffectsOrphaned       string
+	there, workThere, making, prepare, version, migrated string
+
+	limit, unlimit, rekey, rekeyed, holder, lock, trusted string
+
+	examine, clock, count, idle string
+
+	workApply, workClaim, workGet                    string
+	workList, workListFew                            clerk.Directed
+	workItems, workUniques, workBlocked              string
+	workInsert, workUpdate, workRefuse, workRefusals string
+	workStats, workPrunable, workPrune               string
+
+	workArm, workWake, workNotify, workListen string
+
+	workEmit, workEffects, workEffectsOrphaned, workEffectsByID string
+	workEffectUpdate, workTake                                  string
+	workMarkEnter, workMarks, workMark                          string
 }
 
-func newStatements(schema string) *statements {
-	q := func(name string) string { return sqlText("queries/"+name+".sql", schema) }
-	return &statements{
+func newQueries(schema string) *queries {
+	q := func(name string) string { return inSchema(name, schema) }
+	return &queries{
 		schema: schema,
-		apply:  q("apply"), acquire: q("acquire"), release: q("release"), get: q("get"), list: q("list"), now: q("now"), sweep: q("sweep"),
-		wait: q("wait"), leave: q("leave"), listen: q("listen"), probe: q("probe"),
-		version: q("version"), prepare: q("prepare"), making: q("making"), migrated: q("migrated"),
-		limit: q("limit"), unlimit: q("unlimit"), rekey: q("rekey"), rekeyed: q("rekeyed"), holder: q("holder"), there: q("there"),
-		lock: q("lock"), trusted: q("trusted"),
-		examine: q("examine"), clock: q("clock"), count: q("count"), idle: q("idle"),
 
-		workApply: q("work_apply"), workClaim: q("work_claim"), workGet: q("work_get"), workList: clerk.Direct(q("work_list")), workListFew: clerk.Direct(q("work_list_few")),
-		workEffects: q("work_effects"), workRefusals: q("work_refusals"), workStats: q("work_stats"), workPrune: q("work_prune"), workPrunable: q("work_prunable"),
-		workItems: q("work_items"), workUniques: q("work_uniques"), workInsert: q("work_insert"), workUpdate: q("work_update"), workEmit: q("work_emit"), workRefuse: q("work_refuse"),
-		workMarkEnter: q("work_mark_enter"), workMarks: q("work_marks"), workMark: q("work_mark"),
-		workEffectsByID: q("work_effects_by_id"), workEffectUpdate: q("work_effect_update"), workTake: q("work_take"),
-		workWake: q("work_wake"), workNotify: q("work_notify"), workListen: q("work_listen"), workArm: q("work_arm"), workThere: q("work_there"), workBlocked: q("work_blocked"),
+		apply:   q("apply"),
+		acquire: q("acquire"),
+		release: q("release"),
+		get:     q("get"),
+		list:    q("list"),
+		now:     q("now"),
+		sweep:   q("sweep"),
+		wait:    q("wait"),
+		leave:   q("leave"),
+		listen:  q("listen"),
+		probe:   q("probe"),
+
+		there:     q("there"),
+		workThere: q("work_there"),
+		making:    q("making"),
+		prepare:   q("prepare"),
+		version:   q("version"),
+		migrated:  q("migrated"),
+
+		limit:   q("limit"),
+		unlimit: q("unlimit"),
+		rekey:   q("rekey"),
+		rekeyed: q("rekeyed"),
+		holder:  q("holder"),
+		lock:    q("lock"),
+		trusted: q("trusted"),
+
+		examine: q("examine"),
+		clock:   q("clock"),
+		count:   q("count"),
+		idle:    q("idle"),
+
+		workApply:    q("work_apply"),
+		workClaim:    q("work_claim"),
+		workGet:      q("work_get"),
+		workList:     clerk.Direct(q("work_list")),
+		workListFew:  clerk.Direct(q("work_list_few")),
+		workItems:    q("work_items"),
+		workUniques:  q("work_uniques"),
+		workBlocked:  q("work_blocked"),
+		workInsert:   q("work_insert"),
+		workUpdate:   q("work_update"),
+		workRefuse:   q("work_refuse"),
+		workRefusals: q("work_refusals"),
+		workStats:    q("work_stats"),
+		workPrunable: q("work_prunable"),
+		workPrune:    q("work_prune"),
+
+		workArm:    q("work_arm"),
+		workWake:   q("work_wake"),
+		workNotify: q("work_notify"),
+		workListen: q("work_listen"),
+
+		workEmit:            q("work_emit"),
+		workEffects:         q("work_effects"),
 		workEffectsOrphaned: q("work_effects_orphaned"),
+		workEffectsByID:     q("work_effects_by_id"),
+		workEffectUpdate:    q("work_effect_update"),
+		workTake:            q("work_take"),
+		workMarkEnter:       q("work_mark_enter"),
+		workMarks:           q("work_marks"),
+		workMark:            q("work_mark"),
 	}
 }
 
-// sqlText is the text of an embedded file with the schema's name in the place of the default one.
-func sqlText(name, schema string) string {
+// queryTexts returns the statements in the folder queries. They name the
+// default schema.
+var queryTexts = sync.OnceValue(func() statements.Set { return statements.MustLoad(files, "queries/*.sql") })
+
+// inSchema returns a named statement, or the migration in a file, with the
+// schema's name in place of the default one.
+func inSchema(name, schema string) string {
 	pieces, ok := sqlPieces()[name]
 	if !ok {
 		panic("no " + name + " is embedded")
@@ -81,28 +147,26 @@ func sqlText(name, schema string) string {
 	return strings.Join(pieces, schema)
 }
 
-// sqlPieces are the embedded files, cut where the schema's name goes. They are searched for it once, not whenever a store is opened.
+// sqlPieces are all statements and migrations, split where the schema's name
+// goes. That is done once, not for every store.
 var sqlPieces = sync.OnceValue(func() map[string][]string {
 	pieces := map[string][]string{}
-	for _, pattern := range []string{"migrations/*.sql", "queries/*.sql"} {
-		names, err := fs.Glob(files, pattern)
+	for name, text := range queryTexts() {
+		pieces[name] = croftWord.Split(text, -1)
+	}
+	names, err := fs.Glob(files, "migrations/*.sql")
+	if err != nil {
+		panic(err)
+	}
+	for _, name := range names {
+		text, err := fs.ReadFile(files, name)
 		if err != nil {
-			panic(err)
+			panic(err) // it is embedded
 		}
-		for _, name := range names {
-			pieces[name] = croftWord.Split(rawText(name), -1)
-		}
+		pieces[name] = croftWord.Split(strings.TrimSpace(string(text)), -1)
 	}
 	return pieces
 })
-
-func rawText(name string) string {
-	text, err := files.ReadFile(name)
-	if err != nil {
-		panic(err) // it is embedded
-	}
-	return strings.TrimSpace(string(text))
-}
 
 // migration is one step from one version of the schema to the next.
 type migration struct {
@@ -110,9 +174,9 @@ type migration struct {
 	name, text string
 }
 
-// migrations are all steps, in order. Each file's number is the version of the
-// schema after it. Some numbers are missing: versions 2 to 6, 9 and 10 made
-// functions that versions 11 to 17 replace, so a new schema never needs them.
+// migrations returns all steps, in order. Each file's number is the version of
+// the schema after it. Some numbers are missing: versions 2 to 6, 9 and 10 made
+// functions that versions 11 to 17 replace. A new schema never needs them.
 func migrations(schema string) []migration {
 	entries, err := files.ReadDir("migrations")
 	if err != nil {
@@ -125,7 +189,8 @@ func migrations(schema string) []migration {
 		if err != nil {
 			panic(err) // it is embedded
 		}
-		all = append(all, migration{version: version, name: name, text: sqlText(path.Join("migrations", e.Name()), schema)})
+		text := inSchema(path.Join("migrations", e.Name()), schema)
+		all = append(all, migration{version: version, name: name, text: text})
 	}
 	return all
 }

@@ -16,28 +16,36 @@ import (
 
 // Options of a store. The zero value is good.
 type Options struct {
-	// Schema holds what the store keeps; default [DefaultSchema]. Stores in different schemas share nothing.
+	// Schema holds what the store keeps; default [DefaultSchema]. Stores in
+	// different schemas share nothing.
 	Schema string
-	// Retention is how long a record outlives its last use; default [store.DefaultRetention].
+	// Retention is how long a record outlives its last use; default
+	// [store.DefaultRetention].
 	Retention time.Duration
-	// LockWait is how long a request waits for a row that another transaction has locked, before its outcome is unknown; default 2 s.
+	// LockWait is how long a request waits for a row that another transaction
+	// has locked. After that its outcome is unknown. The default is 2 s.
 	LockWait time.Duration
-	// SweepEvery makes one in so many grants begin a step of housekeeping in the background; default 1024, negative: never.
+	// SweepEvery is how many grants it takes, on average, to begin a step of
+	// housekeeping in the background. The default is 1024. Negative means
+	// never.
 	SweepEvery int
-	// Log is told, once, when waiters must poll and holders are not told of
-	// operators' acts, because the server cannot notify; default [slog.Default].
+	// Log receives one warning if the server cannot notify. Then waiters poll,
+	// and holders learn of operators' acts by renewing. The default is
+	// [slog.Default].
 	Log *slog.Logger
-	// Now replaces the server's clock, for tests. It must be safe for concurrent use.
+	// Now replaces the server's clock, for tests. It must be safe for
+	// concurrent use.
 	Now func() time.Time
 }
 
-// Store keeps leases in PostgreSQL. Its methods are safe for concurrent use, by any number of processes and handles.
+// Store keeps leases in PostgreSQL. Its methods are safe for concurrent use, by
+// any number of processes and handles.
 type Store struct {
 	*setup
 	retention time.Duration
 	lockWait  time.Duration
 	now       func() time.Time
-	own       bool // the pool is the store's to close
+	ownsPool  bool // Close closes the pool
 	sweeping  chore.Chore
 	listener  *listener
 	hub       *turns.Hub
@@ -53,8 +61,9 @@ var (
 	_ store.Announcer = (*Store)(nil)
 )
 
-// New makes a store of the caller's pool, which stays the caller's to close. It sends nothing until it is asked something. o may be nil. A
-// schema's name that would need quotes panics.
+// New makes a store on the caller's pool. The caller still closes the pool. New
+// sends nothing: the first call does. o may be nil. New panics if the schema's
+// name would need quotes.
 func New(pool *pgxpool.Pool, o *Options) *Store {
 	if o == nil {
 		o = &Options{}
@@ -67,7 +76,7 @@ func New(pool *pgxpool.Pool, o *Options) *Store {
 		panic(err)
 	}
 	s := &Store{
-		setup:     newSetup(pool, newStatements(schema)),
+		setup:     newSetup(pool, newQueries(schema)),
 		retention: o.Retention,
 		lockWait:  o.LockWait,
 		now:       o.Now,
@@ -89,7 +98,7 @@ func New(pool *pgxpool.Pool, o *Options) *Store {
 	return s
 }
 
-// setAt is the time that replaces the server's, or nothing.
+// setAt returns the time that replaces the server's clock, or nil.
 func (s *Store) setAt() *int64 {
 	if s.now == nil {
 		return nil
@@ -98,10 +107,11 @@ func (s *Store) setAt() *int64 {
 	return &us
 }
 
-// waitMillis is LockWait as the server takes it.
+// waitMillis is LockWait in milliseconds.
 func (s *Store) waitMillis() int32 { return int32(min(s.lockWait.Milliseconds(), 1<<30)) }
 
-// usable is the error of a call that need not be tried.
+// usable returns the error of a call that cannot succeed: ctx has ended, or the
+// store is closed.
 func (s *Store) usable(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return store.Unknown(over(ctx))
@@ -112,13 +122,14 @@ func (s *Store) usable(ctx context.Context) error {
 	return nil
 }
 
-// Close ends what goes on in the background, and the connections if the store was opened by its URL. It releases no lease.
+// Close ends the work in the background. It closes the pool if the store was
+// opened by its URL. It releases no lease.
 func (s *Store) Close() error {
 	s.closing.Do(func() {
 		s.closed.Store(true)
 		s.sweeping.Close()
 		s.listener.close()
-		if s.own {
+		if s.ownsPool {
 			s.pool.Close()
 		}
 	})

@@ -17,8 +17,9 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// older is a database with the schema of version 10, in which a hostile role
-// has planted what a superuser's statements and Croft's views would run.
+// older is a database with the schema of version 10. A hostile role has planted
+// functions and operators there. A superuser's statements and the old views
+// would run them.
 type older struct {
 	url, name string
 	pg        *testenv.PostgresServer
@@ -51,7 +52,8 @@ func olderSchema(t *testing.T) older {
 	return o
 }
 
-// oldClient acquires as a client of version 10 does. Its own path is safe.
+// oldClient acquires as a client of version 10 does. Its own search_path is
+// safe.
 func (o older) oldClient(t *testing.T, q tenure.Request) {
 	t.Helper()
 	answer := o.pg.Query(t, o.name, "SET search_path = pg_catalog; SELECT croft.acquire_v1(NULL, 1000, 0, '"+q.Key+"', '"+string(q.Secret.Grant())+"', '"+q.Owner+"', '', 60000000, '', '')")
@@ -60,9 +62,9 @@ func (o older) oldClient(t *testing.T, q tenure.Request) {
 	}
 }
 
-// TestAnOlderSchemaIsMadeSafeByItsNextUse: whatever a newer client asks first,
-// it brings the schema up to date before anything planted can run. Leases stay
-// as they are, and older clients go on.
+// TestAnOlderSchemaIsMadeSafeByItsNextUse: the first request of a newer client
+// brings the schema up to date before anything planted can run. Leases stay as
+// they are, and older clients go on.
 func TestAnOlderSchemaIsMadeSafeByItsNextUse(t *testing.T) {
 	t.Parallel()
 	openStore := func(t *testing.T, o older) *postgres.Store {
@@ -173,8 +175,8 @@ func TestAnUpgradedSchemaIsTheSameAsANewOne(t *testing.T) {
 	}
 }
 
-// TestStatementsAskForTheirVersion: one that did not would run an older
-// function, which goes by the caller's search_path.
+// TestStatementsAskForTheirVersion: a statement that did not would run an older
+// function, which uses the caller's search_path.
 func TestStatementsAskForTheirVersion(t *testing.T) {
 	t.Parallel()
 	calls := regexp.MustCompile(`[^']\bcroft\.[a-z_0-9]+\(`)
@@ -192,8 +194,8 @@ func TestStatementsAskForTheirVersion(t *testing.T) {
 	}
 }
 
-// TestARoleThatMayNotUpgradeSaysWhoCan: the schema is there, but older, and the
-// role may only use it.
+// TestARoleThatMayNotUpgradeSaysWhoCan: the schema is older, and the role may
+// only use it.
 func TestARoleThatMayNotUpgradeSaysWhoCan(t *testing.T) {
 	t.Parallel()
 	o := olderSchema(t)
@@ -220,8 +222,8 @@ func TestARoleThatMayNotUpgradeSaysWhoCan(t *testing.T) {
 	must(t, limited, claim("older/new", "bob"))
 }
 
-// TestTheDoctorNamesWhoCanChangeTheFunctions: the schema's owner can, and is who
-// brings an older schema up to date.
+// TestTheDoctorNamesWhoCanChangeTheFunctions: that is the schema's owner, who
+// also brings an older schema up to date.
 func TestTheDoctorNamesWhoCanChangeTheFunctions(t *testing.T) {
 	t.Parallel()
 	o := olderSchema(t)

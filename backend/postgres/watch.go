@@ -12,21 +12,21 @@ import (
 )
 
 const (
-	// registered is how long the database keeps a place in the line of a key.
-	// A store that still waits has its place prolonged when half of that is over,
-	// so a place always lasts for longer than the hub believes in it.
+	// registered is how long the database keeps a client's place in the line of
+	// a key. A store that still waits renews its place when half of that is
+	// over. So a place always lasts longer than the hub relies on it.
 	registered = time.Minute
-	// enterWait bounds how long entering a line waits for the lease's row. The hub
-	// gives up soon after that, and tries again.
+	// enterWait bounds how long entering a line waits for the lease's row. The
+	// hub gives up soon after that, and tries again.
 	enterWait = time.Second
 )
 
 // Watch returns a channel that receives soon after the key may have changed
 // hands: released, granted, or moved by an operator. Renewals wake nobody. Of
-// several clients that wait for a key, a release wakes the one that has waited
-// longest. The others are woken a little later, if the key is still free: see
-// package internal/turns. Where the server cannot notify, because a transaction
-// pooler is in between, the error matches errors.ErrUnsupported.
+// several clients that wait for a key, a release wakes the client that has
+// waited longest. It wakes the others a little later, if the key is still free:
+// see package internal/turns. Where the server cannot notify, because a
+// transaction pooler is in between, the error matches errors.ErrUnsupported.
 func (s *Store) Watch(ctx context.Context, key string) (<-chan struct{}, error) {
 	if err := fence.CheckKey(key); err != nil {
 		return nil, err
@@ -56,7 +56,8 @@ func (s *Store) Acts(ctx context.Context) (<-chan string, error) {
 	return keys, nil
 }
 
-// listening makes sure that the store listens. Its errors are the caller's.
+// listening makes sure that the store listens. Its errors are ready for the
+// caller.
 func (s *Store) listening(ctx context.Context) error {
 	if err := s.usable(ctx); err != nil {
 		return err
@@ -68,7 +69,7 @@ func (s *Store) listening(ctx context.Context) error {
 	return err
 }
 
-// cannotWatch is why a watch did not begin, though the store listens.
+// cannotWatch explains why a watch did not begin though the store listens.
 func cannotWatch(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
@@ -92,7 +93,7 @@ func (s *Store) asking(b *batch, todo []int) {
 	}
 }
 
-// asked tells the hub where these acquires have left the store.
+// asked tells the hub the outcome of these acquires: granted, or in line.
 func (s *Store) asked(b *batch) {
 	for i := range b.waiters {
 		if b.waiters[i] == "" {
@@ -109,8 +110,9 @@ func (s *Store) asked(b *batch) {
 
 var errLost = errors.New("postgres: the connection that listens has just been lost; ask again")
 
-// Subscribe lets the hub count on the connection: it hears of all keys. Watch
-// and Acts have opened it before. If it breaks, broke ends the subscription.
+// Subscribe succeeds if the connection listens, because it hears of all keys.
+// Watch and Acts have opened it before. If it breaks, broke ends the
+// subscription.
 func (l *listener) Subscribe(_ context.Context, key string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -32,8 +32,8 @@ func woken(t *testing.T, c <-chan struct{}, why string) {
 	}
 }
 
-// waitsFor makes a client wait for a key that another holds, as contenders do:
-// it watches, and asks in vain.
+// waitsFor makes a client wait for a key that another holds. It watches, and
+// asks in vain, as contenders do.
 func waitsFor(t *testing.T, st *postgres.Store, key string) <-chan struct{} {
 	t.Helper()
 	c, err := st.Watch(t.Context(), key)
@@ -46,15 +46,15 @@ func waitsFor(t *testing.T, st *postgres.Store, key string) <-chan struct{} {
 	return c
 }
 
-// beside is another store in the same schema.
+// beside returns another store in the same schema.
 func beside(t *testing.T, schema string) *postgres.Store {
 	t.Helper()
 	st, _ := fresh(t, postgres.Options{Schema: schema})
 	return st
 }
 
-// closes closes a store. However slow the machine is, the store steps out of all
-// lines.
+// closes closes a store. It waits until the store has left all lines, however
+// slow the machine is.
 func closes(t *testing.T, st *postgres.Store) {
 	t.Helper()
 	postgres.LeavePatiently(st, testenv.Patience)
@@ -82,7 +82,7 @@ func listen(t *testing.T, schema string) *wire {
 	return &wire{t, conn}
 }
 
-// next is the next notification but the listeners' own.
+// next returns the next notification that is not a listener's probe.
 func (w *wire) next() string {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), testenv.Patience)
@@ -98,7 +98,8 @@ func (w *wire) next() string {
 	}
 }
 
-// turn is the next notification, which must name a client: it is the key's turn to be asked for by it.
+// turn returns the client that the next notification names. It must be about
+// key.
 func (w *wire) turn(key string) (id string) {
 	w.t.Helper()
 	note := w.next()
@@ -109,7 +110,7 @@ func (w *wire) turn(key string) (id string) {
 	return id
 }
 
-// TestOnlyAWaiterCostsANotification: without one, changes notify nobody.
+// TestOnlyAWaiterCostsANotification: without a waiter, changes notify nobody.
 func TestOnlyAWaiterCostsANotification(t *testing.T) {
 	t.Parallel()
 	st, name := fresh(t, postgres.Options{})
@@ -127,7 +128,7 @@ func TestOnlyAWaiterCostsANotification(t *testing.T) {
 	heard.turn(waited.Key) // they come in order: nothing came before it
 }
 
-// TestAReleaseNamesWhoHasWaitedLongest, and only that client is woken.
+// TestAReleaseNamesWhoHasWaitedLongest: only that client is woken.
 func TestAReleaseNamesWhoHasWaitedLongest(t *testing.T) {
 	t.Parallel()
 	st, name := fresh(t, postgres.Options{})
@@ -142,7 +143,7 @@ func TestAReleaseNamesWhoHasWaitedLongest(t *testing.T) {
 		clients = append(clients, client)
 		hints = append(hints, waitsFor(t, client, key))
 	}
-	// In one batch, a release and the next grant concern nobody who waits.
+	// A release and the next grant in one batch wake nobody.
 	next := claim(key, "ann")
 	for _, a := range st.Apply(t.Context(), []tenure.Request{then(tenure.Release, mine), next}) {
 		if a.Err != nil {
@@ -171,7 +172,8 @@ func TestAReleaseNamesWhoHasWaitedLongest(t *testing.T) {
 	}
 }
 
-// TestWhoAsksInVainKeepsItsPlace: somebody who has not waited comes first; the one who was named asks in vain, and is named again.
+// TestWhoAsksInVainKeepsItsPlace: a client that has not waited gets the key
+// first. The named client asks in vain, and is named again.
 func TestWhoAsksInVainKeepsItsPlace(t *testing.T) {
 	t.Parallel()
 	st, name := fresh(t, postgres.Options{})
@@ -197,7 +199,8 @@ func TestWhoAsksInVainKeepsItsPlace(t *testing.T) {
 	}
 }
 
-// TestANamedClientThatDoesNotComeStallsNobody: one that was named and is dead, stopped or cut off. The others come by themselves.
+// TestANamedClientThatDoesNotComeStallsNobody: the named client is dead,
+// stopped or cut off. The others come by themselves.
 func TestANamedClientThatDoesNotComeStallsNobody(t *testing.T) {
 	t.Parallel()
 	st, name := fresh(t, postgres.Options{})
@@ -255,7 +258,8 @@ func TestAClientThatWaitsNoMoreIsNotNamed(t *testing.T) {
 	woken(t, c, "its turn")
 }
 
-// TestAThousandWaitersAreOne: to the server, all waiters of a client for a key are one, on one connection; and none when it is closed.
+// TestAThousandWaitersAreOne: for the server, all waiters of a client for a key
+// are one, on one connection. After Close there is none.
 func TestAThousandWaitersAreOne(t *testing.T) {
 	t.Parallel()
 	st, name := fresh(t, postgres.Options{})
@@ -307,7 +311,8 @@ func TestAThousandWaitersAreOne(t *testing.T) {
 	})
 }
 
-// TestAWatchThatBreaksSaysSo: its channel is closed, and the next watch listens again.
+// TestAWatchThatBreaksSaysSo: its channel is closed, and the next watch listens
+// again.
 func TestAWatchThatBreaksSaysSo(t *testing.T) {
 	t.Parallel()
 	st, name := fresh(t, postgres.Options{})
@@ -333,15 +338,17 @@ func TestAWatchThatBreaksSaysSo(t *testing.T) {
 	woken(t, c, "the release")
 }
 
-// TestAPoolerThatSwallowsNotificationsIsNoticed: LISTEN succeeds there and nothing ever arrives. Waiters poll, and it is said once.
+// TestAPoolerThatSwallowsNotificationsIsNoticed: LISTEN succeeds there, but
+// nothing ever arrives. Waiters poll, and the log says so once.
 func TestAPoolerThatSwallowsNotificationsIsNoticed(t *testing.T) {
-	t.Parallel() // it waits for what does not come
+	t.Parallel() // it waits for a notification that never comes
 	shared(t)
 	config, err := pgxpool.ParseConfig(server.url)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The connection that listens is to another database than all others: what a pooler does to it is the same.
+	// The connection that listens leads to another database than all others. It
+	// hears as little as behind a pooler.
 	var first sync.Once
 	config.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
 		first.Do(func() { c.Database = "postgres" })
@@ -373,7 +380,8 @@ func TestAPoolerThatSwallowsNotificationsIsNoticed(t *testing.T) {
 
 var _ store.Watcher = (*postgres.Store)(nil)
 
-// TestAReleaseSaysWhetherOthersWait, so that its client lets them go first: alone, and in a batch that grants the key again.
+// TestAReleaseSaysWhetherOthersWait: then its client lets them go first. The
+// test releases alone, and in a batch that grants the key again.
 func TestAReleaseSaysWhetherOthersWait(t *testing.T) {
 	t.Parallel()
 	st, name := fresh(t, postgres.Options{})

@@ -12,14 +12,15 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// batch is requests under way, known by their place in the caller's slice.
+// batch is the requests of one Apply and their answers. The other code refers
+// to a request by its index.
 type batch struct {
 	requests []tenure.Request
 	answers  []store.Answer
-	waiters  []string // the store's id for each request that asks for a place in line; nil if none does
+	waiters  []string // the store's id for each request that asks for a place in line, or nil
 }
 
-// waiter is the id under which a request asks for a place in line, or nothing.
+// waiter returns the id under which request i asks for a place in line, or "".
 func (b *batch) waiter(i int) string {
 	if b.waiters == nil {
 		return ""
@@ -27,7 +28,8 @@ func (b *batch) waiter(i int) string {
 	return b.waiters[i]
 }
 
-// cut is how many of the requests make the next call: all requests of a key are in one, so that they keep their order.
+// cut returns how many of the requests make the next call. All requests of a
+// key are in one call, so that they keep their order.
 func (b *batch) cut(todo []int) int {
 	n := min(len(todo), largestCall)
 	for n < len(todo) && b.requests[todo[n]].Key == b.requests[todo[n-1]].Key {
@@ -36,7 +38,8 @@ func (b *batch) cut(todo []int) int {
 	return n
 }
 
-// oneKey reports whether all are on one key: then nobody is delayed by waiting for it.
+// oneKey reports whether all requests are on one key. Then waiting for the
+// key's row delays no other key.
 func (b *batch) oneKey(todo []int) bool {
 	return b.requests[todo[0]].Key == b.requests[todo[len(todo)-1]].Key
 }
@@ -47,10 +50,12 @@ func (b *batch) fail(todo []int, err error) {
 	}
 }
 
-// waves puts requests into the order in which the server takes them: in each wave a key occurs once, its acquires come first, each part is ordered by key. todo has
-// the requests of a key together and in their order.
+// waves orders requests as the server takes them. In each wave a key occurs
+// once. The acquires of a wave come first, and each part is ordered by key.
+// claims and ends say where the acquires of each wave end, and the wave. todo
+// must have the requests of a key together and in their order.
 func (b *batch) waves(todo []int) (order []int, claims, ends []int32) {
-	var waves [][2][]int // of each wave: the acquires, the others
+	var waves [][2][]int // of each wave: acquires, then others
 	depth := 0
 	for n, i := range todo {
 		depth++
@@ -78,7 +83,7 @@ func (b *batch) waves(todo []int) (order []int, claims, ends []int32) {
 // arguments adds to args one array for each field of a request.
 func (b *batch) arguments(args []any, todo []int) ([]any, error) {
 	n := len(todo)
-	texts := make([]string, 10*n) // one for all
+	texts := make([]string, 10*n) // one allocation for all columns
 	column := func() (c []string) { c, texts = texts[:n:n], texts[n:]; return c }
 	verbs, keys, grants, owners, instances := column(), column(), column(), column(), column()
 	guards, progresses, actors, notes, waiters := column(), column(), column(), column(), column()
@@ -87,7 +92,8 @@ func (b *batch) arguments(args []any, todo []int) ([]any, error) {
 	for k, i := range todo {
 		req := &b.requests[i]
 		verbs[k], keys[k], grants[k] = string(req.Verb), req.Key, string(req.Secret.Grant())
-		owners[k], instances[k], progresses[k], actors[k], notes[k] = req.Owner, req.Instance, req.Progress, req.Actor, req.Note
+		owners[k], instances[k], progresses[k] = req.Owner, req.Instance, req.Progress
+		actors[k], notes[k] = req.Actor, req.Note
 		ttls[k], aboves[k], everys[k], holds[k] = micro(req.TTL), int64(req.Above), micro(req.Every), micro(req.HoldFor)
 		resumes[k], faileds[k], waiters[k] = req.Resume, req.Failed, b.waiter(i)
 		var err error
@@ -95,10 +101,12 @@ func (b *batch) arguments(args []any, todo []int) ([]any, error) {
 			return nil, err
 		}
 	}
-	return append(args, verbs, keys, grants, owners, instances, ttls, aboves, everys, holds, guards, resumes, progresses, faileds, actors, notes, waiters), nil
+	return append(args, verbs, keys, grants, owners, instances, ttls, aboves, everys, holds, guards, resumes,
+		progresses, faileds, actors, notes, waiters), nil
 }
 
-// guardList is what a record keeps of a holder's guards: a JSON array, or nothing.
+// guardList returns a holder's guards as a record keeps them: a JSON array, or
+// "".
 func guardList(guards []string) (string, error) {
 	if len(guards) == 0 {
 		return "", nil
@@ -107,8 +115,10 @@ func guardList(guards []string) (string, error) {
 	return string(text), err
 }
 
-// take reads one answer of a call for the requests in todo: its number there, the verdict, the time, the past, the packed record. It returns the request's place if it was
-// skipped, and otherwise less than zero.
+// take reads one answer to a call for the requests in todo. An answer has the
+// request's number in the call, the verdict, the time, the past and the packed
+// record. take returns the request's index if the server skipped it, and -1
+// otherwise.
 func (b *batch) take(todo []int, text string) (skipped int, err error) {
 	f := split(text)
 	n, err := strconv.Atoi(f[0])
@@ -129,7 +139,9 @@ func (b *batch) take(todo []int, text string) (skipped int, err error) {
 	return -1, nil
 }
 
-// granted is the record after the grant of a key that had been given back: what was asked for, and the time, token, terms, period and last success that the server tells.
+// granted builds the record after the short grant of a key that was given back.
+// The server sends the time, the token, the terms, the period and the last
+// success. The request has the rest.
 func granted(req *tenure.Request, f []string) (store.Answer, error) {
 	if len(f) != 5 {
 		return store.Answer{}, fmt.Errorf("it has %d fields", len(f))
@@ -137,8 +149,10 @@ func granted(req *tenure.Request, f []string) (store.Answer, error) {
 	n := numbers{f: f}
 	now, ttl := n.time(0), req.TTL.Truncate(time.Microsecond)
 	return store.Answer{Now: now, Record: tenure.Record{
-		Key: req.Key, Token: fence.Token(n.at(1)), Grant: req.Secret.Grant(), Owner: req.Owner, Instance: req.Instance, State: tenure.Held, Cause: tenure.Released,
-		Acquired: now, Renewed: now, Deadline: now.Add(ttl), TTL: ttl, Every: n.duration(3), Succeeded: n.time(4), Guards: slices.Clone(req.Guards), Terms: n.at(2),
+		Key: req.Key, Token: fence.Token(n.at(1)), Grant: req.Secret.Grant(),
+		Owner: req.Owner, Instance: req.Instance, State: tenure.Held, Cause: tenure.Released,
+		Acquired: now, Renewed: now, Deadline: now.Add(ttl), TTL: ttl, Every: n.duration(3),
+		Succeeded: n.time(4), Guards: slices.Clone(req.Guards), Terms: n.at(2),
 	}}, n.err
 }
 
@@ -150,7 +164,9 @@ func allAnswered(seen, want int) error {
 	return nil
 }
 
-// answer is what the server said. Why a request was refused is the law's to say: it is asked about the very record and time the server decided by.
+// answer reads the server's verdict. The server does not send the reason of a
+// refusal. answer asks the law for it, with the record and the time that the
+// server decided by.
 func answer(req *tenure.Request, f []string) store.Answer {
 	unreadable := func(err error) store.Answer { return store.Answer{Err: store.Unknown(err)} }
 	if len(f) < 3 {
@@ -168,10 +184,13 @@ func answer(req *tenure.Request, f []string) store.Answer {
 	}
 	now := time.UnixMicro(us).UTC()
 	if f[0] == "done" {
-		return store.Answer{Record: rec, Now: now, Awaited: req.Verb == tenure.Release && len(f) > 3 && f[3+fAwaited] == "t"}
+		awaited := req.Verb == tenure.Release && len(f) > 3 && f[3+fAwaited] == "t"
+		return store.Answer{Record: rec, Now: now, Awaited: awaited}
 	}
 	if _, _, err = tenure.Apply(rec, *req, now); err == nil {
-		return unreadable(fmt.Errorf("postgres: the server refused to %s %q and the law does not: its functions are not those that this program made; drop the schema, or run the migrations of `croft schema postgres`", req.Verb, req.Key))
+		return unreadable(fmt.Errorf("postgres: the server refused to %s %q and the law does not: "+
+			"its functions are not those that this program made; "+
+			"drop the schema, or run the migrations of `croft schema postgres`", req.Verb, req.Key))
 	}
 	return store.Answer{Record: rec, Now: now, Err: err}
 }

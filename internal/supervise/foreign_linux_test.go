@@ -11,7 +11,8 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// needsRoot is for tests that must make processes of several users.
+// needsRoot skips a test that needs processes of several users. In CI it fails
+// instead.
 func needsRoot(t *testing.T) {
 	t.Helper()
 	switch {
@@ -23,11 +24,13 @@ func needsRoot(t *testing.T) {
 	}
 }
 
-// setuidSelf is a copy of the test binary that belongs to root and runs as root, and a directory everybody may write to.
+// setuidSelf makes a copy of the test binary that belongs to root and runs as
+// root. It lies in a directory that everybody may write to.
 func setuidSelf(t *testing.T) (program, dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	// The directory the test was given may be inside one that only its owner can enter. Bits are added there, never taken away.
+	// Only its owner may be able to enter the test's parent directory. Add
+	// permission bits there, and never remove any.
 	for at, mode := range map[string]os.FileMode{filepath.Dir(dir): 0o011, dir: 0o777} {
 		info, err := os.Stat(at)
 		if err != nil {
@@ -54,7 +57,8 @@ func copySelf(t *testing.T, path string, mode os.FileMode) {
 	testenv.WriteProgram(t, path, text, mode)
 }
 
-// becomeRoot is a program like sudo: it takes on root's identity for good and runs its arguments.
+// becomeRoot is a program like sudo: it becomes root for good and runs its
+// arguments.
 func becomeRoot() int {
 	if err := syscall.Setuid(0); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -67,13 +71,13 @@ func becomeRoot() int {
 func TestKillNamesWhatItMayNotKillAndTheWardenStaysWithIt(t *testing.T) {
 	needsRoot(t)
 	program, dir := setuidSelf(t)
-	y := &yard{t, dir}
+	y := &noteDir{t, dir}
 	c := newCaller(t, fmt.Sprintf(`%s=root %s /bin/sh -c '%s%s' & %s read x <%s; exit 0`, roleVar, program, y.sign("root"), forever, y.sign("main"), y.path("gate")))
 	if err := syscall.Mkfifo(y.path("gate"), 0o666); err != nil {
 		t.Fatal(err)
 	}
 	_ = os.Chmod(y.path("gate"), 0o666)
-	// croft itself is not root, and may not be able to reach the test binary where it is.
+	// This croft is not root, and may not be able to reach the test binary.
 	plain := filepath.Join(dir, "croft")
 	copySelf(t, plain, 0o755)
 	c.Path, c.Args[0] = plain, plain
@@ -94,7 +98,7 @@ func TestKillNamesWhatItMayNotKillAndTheWardenStaysWithIt(t *testing.T) {
 	if !living(root) || !living(warden) {
 		t.Error("the survivor or its warden is dead")
 	}
-	// This test is root, and may.
+	// This test is root, so it may kill them.
 	await(t, "the warden to leave when nobody is left", func() bool {
 		f, err := readFamily()
 		if err != nil {

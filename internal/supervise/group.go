@@ -13,11 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// group is the command where only its process group can be had: descendants that leave the group are out of reach, and all of it
-// survives a SIGKILL of the caller.
+// group is a command of which only the process group is known. Descendants that
+// leave the group are out of reach. All of it survives a SIGKILL of the caller.
 type group struct {
 	pid    int
-	mu     sync.Mutex // reaping against signalling, so that no recycled pid is hit
+	mu     sync.Mutex // excludes signals while reaping, so that none hits a recycled pid
 	reaped bool
 }
 
@@ -51,7 +51,8 @@ func launchGroup(ctx context.Context, args []string, o *Options, foreground bool
 	return g, events, nil
 }
 
-// watch waits for the command to stop or to exit. It looks rather than waits, because a blocking wait would reap outside the lock.
+// watch waits for the command to stop or to exit. It polls, because a blocking
+// wait would reap outside the lock.
 func (g *group) watch(events chan<- event) {
 	defer close(events)
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -99,7 +100,8 @@ func (g *group) terminate() error {
 	return g.signal(syscall.SIGCONT)
 }
 
-// kill goes on after the command itself was reaped: its number is not given out again while its group has members.
+// kill goes on after the command itself was reaped: the system does not reuse
+// its pid while its group has members.
 func (g *group) kill(ctx context.Context) error {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -113,7 +115,7 @@ func (g *group) kill(ctx context.Context) error {
 	return nil
 }
 
-// alive names the group by its leader: this system does not list its members.
+// alive returns only the group's leader. Not every system lists the members.
 func (g *group) alive() []int {
 	if unix.Kill(-g.pid, 0) != nil || !groupRuns(g.pid) {
 		return nil

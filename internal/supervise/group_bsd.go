@@ -11,6 +11,6 @@ func launch(ctx context.Context, args []string, o *Options, foreground bool) (bo
 	return launchGroup(ctx, args, o, foreground)
 }
 
-// groupRuns is told by the answer to the signal alone: these systems let nobody
-// signal a group of zombies.
+// groupRuns is always true. On these systems signalling a group of zombies
+// fails, so the caller's signal has already told.
 func groupRuns(int) bool { return true }

@@ -2,9 +2,9 @@ package supervise
 
 import "golang.org/x/sys/unix"
 
-// groupRuns reports whether a process of the group can still run anything. The
-// system also counts zombies, and nobody may ever reap those: in a container,
-// orphans go to a process 1 that may not expect them.
+// groupRuns reports whether a living process is in the group. The system also
+// counts zombies, and these may stay for ever: in a container, orphans go to a
+// process 1 that may never reap them.
 func groupRuns(pgid int) bool {
 	children, err := readFamily()
 	if err != nil {

@@ -14,8 +14,8 @@ func TestSignalsToCroftReachTheCommandsGroup(t *testing.T) {
 		"USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2, "ALRM": syscall.SIGALRM, "WINCH": syscall.SIGWINCH, "CONT": syscall.SIGCONT,
 	} {
 		t.Run(name, func(t *testing.T) {
-			y := newYard(t)
-			// Not in the background: there a shell has SIGINT and SIGQUIT ignored.
+			y := newNoteDir(t)
+			// Not in the background: there a shell ignores SIGINT and SIGQUIT.
 			c := newCaller(t, fmt.Sprintf(`trap "echo x >>%[1]s" %[5]s; %[2]s sh -c 'trap "echo x >>%[3]s; exit" %[5]s; %[4]s while :; do sleep 0.02; done' | cat; exit 5`,
 				y.path("main-heard"), y.sign("main"), y.path("child-heard"), y.sign("child"), name))
 			c.start()
@@ -33,7 +33,7 @@ func TestSignalsToCroftReachTheCommandsGroup(t *testing.T) {
 }
 
 func TestACommandThatDiesOfAPassedOnSignalGivesItsCode(t *testing.T) {
-	y := newYard(t)
+	y := newNoteDir(t)
 	c := newCaller(t, y.sign("main")+forever).start()
 	y.signed("main")
 	c.signal(syscall.SIGTERM)
@@ -43,11 +43,11 @@ func TestACommandThatDiesOfAPassedOnSignalGivesItsCode(t *testing.T) {
 }
 
 func TestSignalsToACallerWithACommandAsideAreItsOwn(t *testing.T) {
-	y := newYard(t)
+	y := newNoteDir(t)
 	c := newCaller(t, fmt.Sprintf(`trap "echo x >>%s" TERM; %s while [ ! -e %s ]; do sleep 0.02; done; exit 5`, y.path("heard"), y.sign("main"), y.path("go")), "ASIDE=1")
 	c.start()
 	y.signed("main")
-	c.signal(syscall.SIGTERM) // which ends who does not expect it
+	c.signal(syscall.SIGTERM) // it ends a caller that does not catch it
 	if code := c.exit(); code == 5 {
 		t.Errorf("exit %d: the caller did not get its signal", code)
 	}
@@ -56,11 +56,12 @@ func TestSignalsToACallerWithACommandAsideAreItsOwn(t *testing.T) {
 	}
 }
 
-// ordinary are the signals below the C library's own: what is started through posix_spawn, by make for one, ignores signal 32 from birth.
+// ordinary are the signals below the C library's own. A process started by
+// posix_spawn, as make does, ignores signal 32 from birth.
 const ordinary = 1<<31 - 1
 
 func TestWhatNohupIgnoresStaysIgnored(t *testing.T) {
-	y := newYard(t)
+	y := newNoteDir(t)
 	script := fmt.Sprintf("grep SigIgn /proc/self/status; %s read x; exit 0", y.sign("main"))
 	c := newCaller(t, script)
 	inner := c.Cmd

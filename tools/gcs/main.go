@@ -20,9 +20,15 @@ func main() {
 	root := flag.String("root", "", "keep objects in this folder by the fake's own means, which a kill may interrupt; default: in memory")
 	exact := flag.Bool("exact", false, "evaluate every precondition, on every operation")
 	keep := flag.String("keep", "", "as -exact, and keep objects in this folder with their generations and metagenerations, whatever a kill interrupts")
+	client := flag.String("client", "", "serve nothing: act as an ordinary client of the server at this URL, and print -object's attributes")
+	bucket := flag.String("bucket", "", "the client's bucket")
+	object := flag.String("object", "", "the client's object")
+	put := flag.String("put", "", "write standard input to the client's object first, with these attributes in JSON")
 	flag.Parse()
 	var err error
 	switch {
+	case *client != "":
+		err = asClient(*client, *bucket, *object, *put)
 	case *root != "" && *keep != "":
 		err = errors.New("-root and -keep are two ways to keep objects; choose one")
 	default:

@@ -1,5 +1,6 @@
--- What Croft remembers of keys. Times are whole microseconds since 1970 on this server's clock, durations whole microseconds; NULL is "not set".
--- Numbers that are always there come first: the server finds those at once.
+-- The records of keys. Times are whole microseconds since 1970 on this server's
+-- clock. Durations are whole microseconds. NULL means "not set". Numbers that
+-- are never NULL come first: the server finds such columns fastest.
 
 CREATE TABLE croft.lease (
     token       bigint NOT NULL,
@@ -10,9 +11,9 @@ CREATE TABLE croft.lease (
     every       bigint NOT NULL DEFAULT 0,
     terms       bigint NOT NULL,                -- grants
     transfers   bigint NOT NULL,                -- grants, reservations and revocations
-    awaited     boolean NOT NULL DEFAULT false, -- somebody may be in the table of waiters: changes that set a key free or move it look there
+    awaited     boolean NOT NULL DEFAULT false, -- the table waiter may have the key; a change of hands looks there
     key         text COLLATE "C" PRIMARY KEY,
-    grant_id    text   NOT NULL,                -- fingerprint of the grant's secret; the secret itself is nowhere
+    grant_id    text   NOT NULL,                -- fingerprint of the grant's secret; the secret is never stored
     owner       text   NOT NULL,
     instance    text   NOT NULL,
     state       text   NOT NULL,
@@ -25,10 +26,13 @@ CREATE TABLE croft.lease (
     progress_at bigint,
     succeeded   bigint,
     hold_until  bigint,
-    spent       integer[] NOT NULL DEFAULT '{}' -- the short forms of the grants in its past: a look at them spares most looks into it
-) WITH (fillfactor = 70);                       -- room for changes to stay on their page: no index changes with them
+    -- The short forms of the grants in the key's past. Looking here makes most
+    -- looks into the past unnecessary.
+    spent       integer[] NOT NULL DEFAULT '{}'
+) WITH (fillfactor = 70);                       -- room for updates on the same page, which change no index
 
--- The transfers that are over; the newest one is the lease's own row, too. A key has 32 slots, used in turn.
+-- The transfers that are over. The newest one is in the lease's own row, too. A
+-- key has 32 slots, used in turn.
 CREATE TABLE croft.past (
     token    bigint NOT NULL,
     acquired bigint NOT NULL,
@@ -46,19 +50,19 @@ CREATE TABLE croft.past (
     PRIMARY KEY (key, slot)
 ) WITH (fillfactor = 70);
 
--- Which clients wait for a key, first come, first served. Only while somebody
--- does, and when an operator acts, changes notify: every notification costs all
--- of the server's commits.
+-- Which clients wait for a key, first come, first served. Changes notify only
+-- while somebody waits, and when an operator acts: every notification slows
+-- down all of the server's commits.
 CREATE TABLE croft.waiter (
     key        text COLLATE "C" NOT NULL,
     id         text NOT NULL,                   -- of the client
     place      bigint GENERATED ALWAYS AS IDENTITY,
-    named      boolean NOT NULL DEFAULT false,  -- it has been told that it is its turn; asking in vain gives it its place back
+    named      boolean NOT NULL DEFAULT false,  -- it was told that it is its turn; asking in vain clears this
     wait_until timestamptz NOT NULL,
     PRIMARY KEY (key, id)
 );
 
--- How far housekeeping has come; one row.
+-- How far housekeeping has come. The table has one row.
 CREATE TABLE croft.housekeeping (
     one      boolean PRIMARY KEY DEFAULT true CHECK (one),
     swept_to text COLLATE "C" NOT NULL DEFAULT ''

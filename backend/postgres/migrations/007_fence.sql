@@ -1,5 +1,6 @@
--- The marks of guarded resources: for each, the newest stamp whose write was admitted. Writers lock the row in their own transaction, so that
--- check and write are one step.
+-- The marks of guarded resources. A mark is the newest stamp whose write was
+-- admitted. A writer locks the row in its own transaction, so that check and
+-- write are one step.
 CREATE TABLE croft.fence (
     name        text COLLATE "C" PRIMARY KEY,
     fence_key   text,
@@ -8,7 +9,7 @@ CREATE TABLE croft.fence (
     fence_seq   numeric(20)
 ) WITH (fillfactor = 70);
 
--- Who moved a resource to another key, and why.
+-- The moves of resources to other keys: by which actor, and why.
 CREATE TABLE croft.rekeying (
     at         timestamptz NOT NULL DEFAULT clock_timestamp(),
     target     text   NOT NULL,

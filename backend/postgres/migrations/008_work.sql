@@ -1,5 +1,8 @@
--- The ledger: items of work, their effects, and the writes that did not count. Times are whole microseconds since 1970 on this server's clock, durations whole microseconds; NULL is
--- "not set". A row of item has its ownership record in it: token is NULL until the item is first claimed or reassigned.
+-- The ledger: items of work, their effects, and the writes that were refused.
+-- Times are whole microseconds since 1970 on this server's clock. Durations are
+-- whole microseconds. NULL means "not set". A row of item includes its
+-- ownership record. Its token is NULL until the item is first claimed or
+-- reassigned.
 
 CREATE TABLE croft.item (
     id            uuid PRIMARY KEY,
@@ -19,7 +22,7 @@ CREATE TABLE croft.item (
     deadline      bigint,
     ttl           bigint,
     terms         bigint NOT NULL DEFAULT 0,
-    grant_id      uuid,                            -- fingerprint of the grant's secret; the secret itself is nowhere
+    grant_id      uuid,                            -- fingerprint of the grant's secret; the secret is never stored
     owner         text NOT NULL DEFAULT '',
     instance      text NOT NULL DEFAULT '',
     held          text NOT NULL DEFAULT '',        -- the record's state
@@ -34,18 +37,26 @@ CREATE TABLE croft.item (
     payload       bytea,
     checkpoint    bytea,
     result        bytea,
-    past          json                             -- the transfers before the newest: none for most items
-) WITH (fillfactor = 85, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_insert_scale_factor = 0.1);
+    past          json                             -- the transfers before the newest; most items have none
+) WITH (
+    fillfactor = 85,
+    autovacuum_vacuum_scale_factor = 0.02,
+    autovacuum_vacuum_threshold = 5000,
+    autovacuum_vacuum_insert_scale_factor = 0.1
+);
 
--- What is finished is in none of the first two, so that claims stay as fast as they were, however much is kept. No index has a column that a heartbeat changes. What people look for is found among all that
--- is done: what waits and runs by the first two, what was given up by the third.
+-- Claims use the first two indexes. These have no finished items, so claims
+-- stay fast however many of those are kept. No index has a column that a
+-- heartbeat changes. Listings find waiting and running items by the first two
+-- indexes, and items that were given up by the third.
 CREATE INDEX item_waiting ON croft.item (queue, priority DESC, ready, id) WHERE state = 'waiting';
 CREATE INDEX item_running ON croft.item (queue, id) WHERE state = 'running';
 CREATE INDEX item_given_up ON croft.item (queue, id) WHERE state IN ('dead', 'cancelled');
 CREATE INDEX item_finished ON croft.item (finished) WHERE finished IS NOT NULL;
 CREATE UNIQUE INDEX item_uniq ON croft.item (queue, uniq) WHERE uniq IS NOT NULL;
 
--- The outbox. An effect's identity is its item, its name and the generation; the token only says which completion wrote it.
+-- The outbox. An effect's identity is its item, its name and the generation.
+-- The token only says which completion wrote it.
 CREATE TABLE croft.effect (
     item         uuid NOT NULL,
     generation   integer NOT NULL,
@@ -94,7 +105,9 @@ CREATE TABLE croft.refusal (
 CREATE INDEX refusal_item ON croft.refusal (item) WHERE item <> '';
 CREATE INDEX refusal_at ON croft.refusal (at);
 
--- The queues in which somebody has found nothing and waits to be told; '' stands for the outbox. Only while there is one, changes notify: every notification costs all of the server's commits.
+-- The queues in which a worker has found nothing and waits to be told. '' means
+-- the outbox. Changes notify only for these queues: every notification slows
+-- down all of the server's commits.
 CREATE TABLE croft.idle (
     queue      text COLLATE "C" PRIMARY KEY,
     wait_until timestamptz NOT NULL

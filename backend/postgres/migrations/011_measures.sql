@@ -1,42 +1,59 @@
--- Names mean the server's own everywhere in Croft's functions, whatever the
--- caller's search_path: a role that may create something in a schema on that
--- path could otherwise have its function or operator run as the caller. Most
--- functions set the path for themselves. Those that the server merges into the
--- calling statement cannot, and name the schema of everything they use.
+-- In Croft's functions all names mean the server's own objects, whatever the
+-- caller's search_path. Otherwise a role that may create objects in a schema on
+-- that path could have its function or operator run as the caller. Most
+-- functions set the path for themselves. The server merges some functions into
+-- the calling statement. These cannot set the path, and name the schema of
+-- everything they use.
 
--- The clock of leases: whole microseconds since 1970, read when it is called and not when the transaction began.
+-- The clock of leases, in whole microseconds since 1970. It is read when the
+-- function is called, not when the transaction began. A double has 53 bits,
+-- which are exact to the microsecond until 2255.
 CREATE OR REPLACE FUNCTION croft.now_us() RETURNS bigint
 LANGUAGE sql VOLATILE PARALLEL SAFE
-AS $$ SELECT (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000000)::bigint $$; -- 53 bits hold it to the microsecond until 2255
+AS $$
+    SELECT (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000000)::bigint
+$$;
 
--- The first 32 bits of a grant's fingerprint, as a number: the same on every version of the server, unlike its own hashes.
+-- The first 32 bits of a grant's fingerprint, as a number. Unlike the server's
+-- own hashes, it is the same on every version of the server.
 CREATE OR REPLACE FUNCTION croft.short(grant_id text) RETURNS integer
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$ SELECT ('x' OPERATOR(pg_catalog.||) pg_catalog.left(grant_id, 8))::bit(32)::integer $$;
 
--- A record as clients read it: one text, its fields set apart by a character that is in none of them. Columns of a result cost the server more than their contents.
+-- A record as clients read it: one text, whose fields are separated by a
+-- character that is in none of them. Several columns would cost the server more
+-- than their contents.
 CREATE OR REPLACE FUNCTION croft.pack(l croft.lease) RETURNS text
 LANGUAGE sql STABLE PARALLEL SAFE
 AS $$
-    SELECT pg_catalog.concat_ws(E'\x1f', l.token, l.grant_id, l.owner, l.instance, l.state, l.cause, l.ended, l.actor, l.note, l.acquired, l.renewed, l.deadline, l.ttl, l.every,
-        coalesce(l.succeeded::pg_catalog.text, ''), coalesce(l.hold_until::pg_catalog.text, ''), l.guards, l.progress, coalesce(l.progress_at::pg_catalog.text, ''), l.terms, l.awaited)
+    SELECT pg_catalog.concat_ws(E'\x1f',
+        l.token, l.grant_id, l.owner, l.instance, l.state, l.cause, l.ended, l.actor, l.note,
+        l.acquired, l.renewed, l.deadline, l.ttl, l.every,
+        coalesce(l.succeeded::pg_catalog.text, ''), coalesce(l.hold_until::pg_catalog.text, ''),
+        l.guards, l.progress, coalesce(l.progress_at::pg_catalog.text, ''), l.terms, l.awaited)
 $$;
 
--- The transfers before a key's newest one, oldest first.
+-- The transfers before a key's newest one, the oldest first. The limit leaves
+-- out transfers of an earlier record of the key that somebody deleted by hand.
 CREATE OR REPLACE FUNCTION croft.past_of(of_key text) RETURNS json
 LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT coalesce(json_agg(json_build_object(
-        'token', p.token, 'grant', p.grant_id, 'owner', p.owner, 'instance', p.instance, 'state', p.state, 'cause', p.cause,
-        'actor', p.actor, 'note', p.note, 'acquired', p.acquired, 'finished', p.finished, 'ended', p.ended) ORDER BY p.token), '[]')
-    FROM (SELECT q.* FROM croft.past q, croft.lease l WHERE l.key = of_key AND q.key = of_key AND q.token < l.token ORDER BY q.token DESC
-        LIMIT (SELECT least(m.transfers - 1, 31) FROM croft.lease m WHERE m.key = of_key)) AS p -- and not those of a record that somebody deleted by hand
+        'token', p.token, 'grant', p.grant_id, 'owner', p.owner, 'instance', p.instance,
+        'state', p.state, 'cause', p.cause, 'actor', p.actor, 'note', p.note,
+        'acquired', p.acquired, 'finished', p.finished, 'ended', p.ended) ORDER BY p.token), '[]')
+    FROM (
+        SELECT q.*
+        FROM croft.past q, croft.lease l
+        WHERE l.key = of_key AND q.key = of_key AND q.token < l.token
+        ORDER BY q.token DESC
+        LIMIT (SELECT least(m.transfers - 1, 31) FROM croft.lease m WHERE m.key = of_key)) AS p
 $$;
 
--- Whether a row can be one of the law's; see tenure.Record.Check. Nothing is
--- decided from one that is not: somebody has changed it by hand, and the client
--- says so. Only functions that set the path call this one.
+-- Whether the law can have written a row; see tenure.Record.Check. If not,
+-- somebody has changed it by hand. Nothing is decided from such a row, and the
+-- client says so. Only functions that set the path call this one.
 CREATE OR REPLACE FUNCTION croft.sound(l croft.lease) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$

@@ -1,17 +1,18 @@
--- Clients are told by notifications on one channel. Those that wait hear this:
---   key           the key may have changed: all who wait for it ask
---   \x02 id key   the key is free, and it is this client's turn to ask. It is a
---                 hint and no reservation. The others ask only if they hear
---                 nothing more of the key
---   \x03 key      the key has been granted: the others need not ask
--- Those that hold leases hear this:
---   \x04 key      an operator has acted on the key: its holder asks
--- Only operators' acts cost the last one, whether somebody waits or not.
+-- All notifications to clients go over one channel. Waiting clients hear these:
+--   key           The key may have changed. All who wait for it ask.
+--   \x02 id key   The key is free, and it is this client's turn to ask. That is
+--                 a hint, no reservation. The others ask only if they hear
+--                 nothing more of the key.
+--   \x03 key      The key has been granted. The others need not ask.
+-- Clients that hold leases hear this:
+--   \x04 key      An operator has acted on the key. Its holder asks.
+-- The last one costs a notification for every act of an operator, even if
+-- nobody waits.
 
--- Names the client that has waited longest for a key that is free now. It passes
--- over a client that is just leaving, which would take its turn with it. The
--- caller has the lease's row locked. So between looking for waiters and
--- committing nobody can come to wait unseen.
+-- Names the client that has waited longest for a key that is free now. It
+-- passes over a client that is just leaving, which would take its turn with it.
+-- The caller has locked the lease's row. So no client can begin to wait unseen
+-- between the look for waiters and the commit.
 CREATE OR REPLACE FUNCTION croft.wake_v1(k text) RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp
@@ -19,8 +20,8 @@ AS $$
 DECLARE
     next_id text;
 BEGIN
-    -- In two statements: a plan that joins them may look for the first more than
-    -- once, and finds another each time.
+    -- Two statements, because a plan that joins them may run the first more
+    -- than once. It finds another client each time.
     SELECT v.id INTO next_id FROM croft.waiter v
     WHERE v.key = k AND NOT v.named AND v.wait_until > clock_timestamp()
     ORDER BY v.place LIMIT 1 FOR UPDATE SKIP LOCKED;
@@ -35,9 +36,9 @@ BEGIN
 END
 $$;
 
--- Whether a client is in the line of a key, and stays there for at least half of
--- for_ms. It need not lock any row then to be entered: every later change finds
--- it.
+-- Whether a client is in the line of a key, and stays there for at least half
+-- of for_ms. Such a client need not lock a row to be entered: every later
+-- change finds it.
 CREATE OR REPLACE FUNCTION croft.in_line_v1(k text, client text, for_ms integer) RETURNS boolean
 LANGUAGE plpgsql STABLE -- it sees what the calling statement sees
 SET search_path = pg_catalog, pg_temp
@@ -51,10 +52,11 @@ BEGIN
 END
 $$;
 
--- Enters a client in the lines of keys, for a while. The leases' rows are locked
--- first. So a change under way is over then and seen by whoever asks next, and
--- every later one finds the waiter. A key without a record has no row to lock. If
--- it is being made at this moment, the client is found when it next enters.
+-- Enters a client in the lines of keys, for a while. It locks the leases' rows
+-- first. So a change under way is over by then, and the client sees it when it
+-- next asks. Every later change finds the waiter. A key without a record has no
+-- row to lock. If another transaction is creating it at this moment, the client
+-- is found when it next enters.
 CREATE OR REPLACE FUNCTION croft.wait_v1(wait_ms integer, client text, keys text[], for_ms integer)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
@@ -77,6 +79,6 @@ BEGIN
 END
 $$;
 
--- Older clients passed their turn on with this. Now others come when their grace
--- is over.
+-- Older clients passed their turn on with this. Now the others come by
+-- themselves after a while.
 DROP FUNCTION IF EXISTS croft.pass_v1(integer, text);

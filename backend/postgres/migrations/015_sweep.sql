@@ -1,12 +1,17 @@
--- Forgets the records among the next n keys after a place that have said nothing for a retention which a claim must respect; see tenure.Record.Quiet.
--- Without a place it goes on where the last such call ended, unless another client is at it: housekeeping by many, each paying a little.
--- A row that another transaction has stays for the next time. at_end says that there are no keys behind.
-CREATE OR REPLACE FUNCTION croft.sweep_v1(set_at bigint, wait_ms integer, retention bigint, place text, n integer, OUT dropped integer, OUT swept_to text, OUT at_end boolean)
+-- Deletes records among the next n keys after place. It deletes a record that
+-- has had no effect on a claim for a retention; see tenure.Record.Quiet.
+-- Without a place it goes on where the last such call ended, unless another
+-- client is doing that now. So many clients share the housekeeping, and each
+-- pays a little. A row that another transaction has locked stays for the next
+-- time. at_end says that there are no more keys.
+CREATE OR REPLACE FUNCTION croft.sweep_v1(
+    set_at bigint, wait_ms integer, retention bigint, place text, n integer,
+    OUT dropped integer, OUT swept_to text, OUT at_end boolean)
 LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    now_us bigint := coalesce(set_at, croft.now_us()); -- read before any record: none is taken to be older than it is
+    now_us bigint := coalesce(set_at, croft.now_us()); -- read before any record, so no record seems older than it is
     start  text := place;
     seen   integer;
 BEGIN
@@ -19,13 +24,15 @@ BEGIN
             RETURN;
         END IF;
     END IF;
-    SELECT max(page.key), count(*) INTO swept_to, seen FROM (SELECT l.key FROM croft.lease l WHERE l.key > start ORDER BY l.key LIMIT n) AS page;
+    SELECT max(page.key), count(*) INTO swept_to, seen
+    FROM (SELECT l.key FROM croft.lease l WHERE l.key > start ORDER BY l.key LIMIT n) AS page;
     at_end := seen < n;
 
     WITH old AS (
         SELECT l.key FROM croft.lease l
         WHERE l.key > start AND l.key <= swept_to
-          AND now_us - retention >= greatest(l.deadline, l.acquired, l.renewed, l.hold_until, l.token, l.succeeded + l.every)
+          AND now_us - retention >=
+              greatest(l.deadline, l.acquired, l.renewed, l.hold_until, l.token, l.succeeded + l.every)
         ORDER BY l.key FOR UPDATE SKIP LOCKED
     ), gone AS (
         DELETE FROM croft.past p USING old WHERE p.key = old.key

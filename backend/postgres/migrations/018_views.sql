@@ -1,26 +1,34 @@
--- A view keeps the operators that it was made with. An older version may have made
--- these views with operators that somebody else had put in the search_path.
+-- A view keeps the operators that it was made with. An older version may have
+-- made these views with another role's operators, from the search_path.
 
--- For people: the leases with times they can read.
+-- For people: the leases with readable times.
 CREATE OR REPLACE VIEW croft.leases AS
 SELECT key, token, owner, instance,
-       CASE WHEN state <> 'free' AND to_timestamp(deadline / 1e6) <= clock_timestamp() THEN 'free' ELSE state END AS state,
+       CASE
+           WHEN state <> 'free' AND to_timestamp(deadline / 1e6) <= clock_timestamp() THEN 'free'
+           ELSE state
+       END AS state,
        cause, ended, actor, note,
-       to_timestamp(acquired / 1e6) AS acquired, to_timestamp(renewed / 1e6) AS renewed, to_timestamp(deadline / 1e6) AS deadline,
+       to_timestamp(acquired / 1e6) AS acquired, to_timestamp(renewed / 1e6) AS renewed,
+       to_timestamp(deadline / 1e6) AS deadline,
        ttl * interval '1 microsecond' AS ttl, progress, to_timestamp(progress_at / 1e6) AS progress_at, terms
 FROM croft.lease;
 
--- For people: the items with times they can read, without what they carry.
+-- For people: the items with readable times, without payload, checkpoint and
+-- result.
 CREATE OR REPLACE VIEW croft.items AS
-SELECT replace(id::text, '-', '') AS id, queue, state, priority, attempts, tries, to_timestamp(ready / 1e6) AS ready, to_timestamp(created / 1e6) AS created,
-       to_timestamp(finished / 1e6) AS finished, token, owner, instance, cause, to_timestamp(renewed / 1e6) AS heartbeat, to_timestamp(deadline / 1e6) AS deadline,
+SELECT replace(id::text, '-', '') AS id, queue, state, priority, attempts, tries,
+       to_timestamp(ready / 1e6) AS ready, to_timestamp(created / 1e6) AS created,
+       to_timestamp(finished / 1e6) AS finished, token, owner, instance, cause,
+       to_timestamp(renewed / 1e6) AS heartbeat, to_timestamp(deadline / 1e6) AS deadline,
        progress, to_timestamp(progress_at / 1e6) AS progress_at, actor, note, error
 FROM croft.item;
 
--- Every statement that calls one of Croft's functions also calls this one. A schema
--- of an older version lacks it, so the statement fails, and the client brings the
--- schema up to date. That costs no round trip of its own. The server calls the
--- function when it makes a plan, and in PL/pgSQL the call is cheapest.
+-- Every statement that calls one of Croft's functions also calls this one. A
+-- schema of an older version lacks it. So the statement fails, and the client
+-- brings the schema up to date. That costs no round trip of its own. The
+-- function is immutable, so the server calls it only when it makes a plan. In
+-- PL/pgSQL the call is cheapest.
 CREATE OR REPLACE FUNCTION croft.version_18() RETURNS boolean
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 AS $$ BEGIN RETURN true; END $$;

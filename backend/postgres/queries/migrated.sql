@@ -1,1 +1,0 @@
-INSERT INTO croft.migration (version, name) VALUES ($1, $2)

@@ -1,1 +1,0 @@
-SELECT croft.now_us() WHERE croft.version_18()

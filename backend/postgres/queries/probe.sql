@@ -1,1 +1,0 @@
-SELECT pg_catalog.pg_notify('croft.wake', $1)

@@ -1,1 +1,0 @@
-SELECT coalesce(pg_catalog.max(version), 0) FROM croft.migration

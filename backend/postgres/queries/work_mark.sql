@@ -1,1 +1,0 @@
-UPDATE croft.dispatcher SET token = $2, grant_id = $3 WHERE key = $1
