@@ -8,6 +8,7 @@ import (
 
 	_ "github.com/croft-dev/croft/backend/dir"
 	_ "github.com/croft-dev/croft/backend/etcd"
+	_ "github.com/croft-dev/croft/backend/file"
 	_ "github.com/croft-dev/croft/backend/gcs"
 	_ "github.com/croft-dev/croft/backend/postgres"
 	_ "github.com/croft-dev/croft/backend/redis"

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/croft-dev/croft/backend/dir"
+	"github.com/croft-dev/croft/backend/file"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
 )
@@ -16,16 +16,16 @@ import (
 // filePlace is a file. site is its folder.
 type filePlace struct {
 	path string
-	file *dir.File
+	file *file.File
 }
 
 func openFile(_ context.Context, site, key string) (place, error) {
 	path := filepath.Join(site, strings.ReplaceAll(key, "/", "-")+".txt")
-	file, err := dir.OpenFile(path, nil)
+	opened, err := file.Open(path, nil)
 	if err != nil {
 		return nil, err
 	}
-	return &filePlace{path: path, file: file}, nil
+	return &filePlace{path: path, file: opened}, nil
 }
 
 func (p *filePlace) guard() guard.Guard { return p.file }

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/croft-dev/croft/backend/dir"
+	"github.com/croft-dev/croft/backend/file"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/fsys"
 	"github.com/croft-dev/croft/internal/testenv"
@@ -51,7 +51,7 @@ func newGuardRun(tb testing.TB) *guardRun { return &guardRun{tb, NewRecorder(tes
 // admit writes, or raises the fence, as a process of its own on a file system.
 func (r *guardRun) admit(fsy fsys.FS, token fence.Token, raise bool) error {
 	r.Helper()
-	f, err := dir.OpenFileOn(fsy, filepath.Join(r.rec.Top(), "artifact"), nil)
+	f, err := file.OpenOn(fsy, filepath.Join(r.rec.Top(), "artifact"), nil)
 	if err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func guardLawful(top string, notes []any) error {
 	case there < written:
 		return fmt.Errorf("the artifact is of token %d, and the write of %d was told (law 6)", there, written)
 	}
-	f, err := dir.OpenFile(path, nil)
+	f, err := file.Open(path, nil)
 	if err != nil {
 		return err
 	}

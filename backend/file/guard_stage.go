@@ -1,4 +1,4 @@
-package dir
+package file
 
 import (
 	"crypto/rand"
@@ -25,7 +25,7 @@ const guardStageAge = time.Hour
 // guardIsStage reports whether a name belongs to a staged file.
 func guardIsStage(name string) bool {
 	at := strings.LastIndex(name, guardStageMark)
-	return at > 0 && name[0] == '.' && isHex(name[at+len(guardStageMark):], 16)
+	return at > 0 && name[0] == '.' && isStageID(name[at+len(guardStageMark):])
 }
 
 // stagePrefix begins the names of this artifact's staged files. It cuts a long
@@ -181,4 +181,9 @@ func (v *visit) sweepOne(path string, now time.Time) {
 	if free, err := guardTryLock(file); err == nil && free {
 		_ = v.fs.Remove(path)
 	}
+}
+
+// isStageID reports whether a text is the random part of a staged file's name.
+func isStageID(text string) bool {
+	return len(text) == 16 && strings.Trim(text, "0123456789abcdef") == ""
 }

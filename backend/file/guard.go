@@ -1,4 +1,4 @@
-package dir
+package file
 
 import (
 	"context"
@@ -18,9 +18,9 @@ import (
 	"github.com/croft-dev/croft/internal/ground"
 )
 
-// FileOptions are the choices in opening a guarded file. Nil means all
+// Options are the choices in opening a guarded file. Nil means all
 // defaults.
-type FileOptions struct {
+type Options struct {
 	// LockWait bounds how long a call waits for another process to leave the
 	// guard. Default 10 s; negative: not at all.
 	LockWait time.Duration
@@ -33,7 +33,7 @@ type FileOptions struct {
 	AllowNetwork bool
 }
 
-// defaultLockWait is FileOptions.LockWait by default.
+// defaultLockWait is Options.LockWait by default.
 const defaultLockWait = 10 * time.Second
 
 // File is a guarded file. Each admitted write replaces its content. Readers see
@@ -85,7 +85,7 @@ const defaultLockWait = 10 * time.Second
 //
 // # Links
 //
-// OpenFile follows symbolic links, but not a link that another user has made in
+// Open follows symbolic links, but not a link that another user has made in
 // a sticky directory. After that, every call opens the file's directory once,
 // without following a link, and takes each of its steps there. If the directory
 // is moved away meanwhile, the call ends with an error.
@@ -96,8 +96,8 @@ type File struct {
 	path    string // of the artifact, absolute, symbolic links resolved
 	folder  string
 	sidecar string
-	remote  bool // on a network mount, by FileOptions.AllowNetwork
-	options FileOptions
+	remote  bool // on a network mount, by Options.AllowNetwork
+	options Options
 
 	fs fsys.FS
 	// turn is held by the call that waits for the lock or has it. So this
@@ -110,15 +110,15 @@ type File struct {
 
 var _ guard.Artifact = (*File)(nil)
 
-// OpenFile opens the guard of the file at path. The file need not exist yet;
-// its directory must. OpenFile creates nothing: the first write, raise or rekey
+// Open opens the guard of the file at path. The file need not exist yet;
+// its directory must. Open creates nothing: the first write, raise or rekey
 // does.
-func OpenFile(path string, o *FileOptions) (*File, error) {
-	return OpenFileOn(fsys.OS{}, path, o)
+func Open(path string, o *Options) (*File, error) {
+	return OpenOn(fsys.OS{}, path, o)
 }
 
-// OpenFileOn is OpenFile on another file system, for tests of this module.
-func OpenFileOn(fsy fsys.FS, path string, o *FileOptions) (*File, error) {
+// OpenOn is Open on another file system, for tests of this module.
+func OpenOn(fsy fsys.FS, path string, o *Options) (*File, error) {
 	f := &File{fs: fsy, turn: make(chan struct{}, 1)}
 	if o != nil {
 		f.options = *o
@@ -161,7 +161,7 @@ const guardSuffix = ".fence"
 func init() { guard.Register("file", guardOpenURL) }
 
 // guardOpenURL opens file:///absolute/path or a plain path. The parameter
-// network=allow sets FileOptions.AllowNetwork.
+// network=allow sets Options.AllowNetwork.
 func guardOpenURL(_ context.Context, u *url.URL) (guard.Guard, error) {
 	bad := func(format string, args ...any) (guard.Guard, error) {
 		return nil, fmt.Errorf("%w target %q: %s", fence.ErrInvalid, u.Redacted(), fmt.Sprintf(format, args...))
@@ -172,7 +172,7 @@ func guardOpenURL(_ context.Context, u *url.URL) (guard.Guard, error) {
 	if u.User != nil || u.Fragment != "" {
 		return bad("a file's URL has a path and nothing else; escape # as %%23")
 	}
-	var o FileOptions
+	var o Options
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
 		return bad("what follows the question mark cannot be read; escape ? as %%3F if it belongs to the name")
@@ -184,7 +184,7 @@ func guardOpenURL(_ context.Context, u *url.URL) (guard.Guard, error) {
 		}
 		o.AllowNetwork = true
 	}
-	f, err := OpenFile(u.Path, &o)
+	f, err := Open(u.Path, &o)
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package dir
+package file
 
 import (
 	"bufio"

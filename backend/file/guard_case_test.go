@@ -1,4 +1,4 @@
-package dir
+package file
 
 import (
 	"errors"
@@ -14,7 +14,7 @@ import (
 // is the sidecar of out. A guarded write to it would replace the mark.
 func TestASidecarIsNoTargetInAnyCase(t *testing.T) {
 	for _, name := range []string{"out.fence", "OUT.FENCE", "out.Fence"} {
-		if _, err := OpenFile(filepath.Join(t.TempDir(), name), nil); !errors.Is(err, fence.ErrInvalid) {
+		if _, err := Open(filepath.Join(t.TempDir(), name), nil); !errors.Is(err, fence.ErrInvalid) {
 			t.Errorf("%s: %v, want invalid", name, err)
 		}
 	}
@@ -23,7 +23,7 @@ func TestASidecarIsNoTargetInAnyCase(t *testing.T) {
 // TestAResetMakesNoSidecar: if there is no mark to take back.
 func TestAResetMakesNoSidecar(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "report")
-	f, err := OpenFile(path, nil)
+	f, err := Open(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

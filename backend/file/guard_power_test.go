@@ -1,6 +1,6 @@
 //go:build linux || darwin
 
-package dir
+package file
 
 import (
 	"context"
@@ -120,7 +120,7 @@ func guardMix(dice *rand.Rand, old, now []byte) []byte {
 // sidecar. It returns the number of steps.
 func (d *guardDisk) killed(t *testing.T, raise bool, token fence.Token, after int, only string) (steps int, err error) {
 	t.Helper()
-	f, err := OpenFile(d.path, &FileOptions{LockWait: -1})
+	f, err := Open(d.path, &Options{LockWait: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +179,7 @@ func guardLife(t *testing.T, seed uint64, spoil func(*guardDisk)) string {
 	if err := disk.cut(dice); err != nil {
 		t.Fatal(err)
 	}
-	f, err := OpenFile(disk.path, nil)
+	f, err := Open(disk.path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,6 @@
 //go:build linux || darwin
 
-package dir
+package file
 
 import (
 	"context"
@@ -45,7 +45,7 @@ func TestGuardConformance(t *testing.T) {
 // guardOpen opens a guard that waits long enough for a slow machine.
 func guardOpen(t testing.TB, path string) *File {
 	t.Helper()
-	f, err := OpenFile(path, &FileOptions{LockWait: 2 * time.Minute})
+	f, err := Open(path, &Options{LockWait: 2 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package dir_test
+package file_test
 
 import (
 	"context"

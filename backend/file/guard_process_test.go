@@ -1,6 +1,6 @@
 //go:build linux || darwin
 
-package dir
+package file
 
 import (
 	"bufio"
@@ -78,7 +78,7 @@ func guardObey(order guardOrder) {
 		die(syscall.Setgid(order.GIDs[0]))
 		die(syscall.Setuid(order.UID))
 	}
-	f, err := OpenFile(order.Path, &FileOptions{LockWait: 2 * time.Minute})
+	f, err := Open(order.Path, &Options{LockWait: 2 * time.Minute})
 	die(err)
 	if order.StopAt != "" {
 		f.fs = &fsys.Faulty{FS: fsys.OS{}, Before: func(s fsys.Step) error {
@@ -226,8 +226,8 @@ func guardBusy(t *testing.T, path string, pid int) {
 		t.Fatal(err)
 	}
 	host, _ := os.Hostname()
-	for name, o := range map[string]FileOptions{"bounded": {LockWait: 50 * time.Millisecond}, "at once": {LockWait: -1}, "until cancelled": {LockWait: time.Hour}} {
-		f, err := OpenFile(path, &o)
+	for name, o := range map[string]Options{"bounded": {LockWait: 50 * time.Millisecond}, "at once": {LockWait: -1}, "until cancelled": {LockWait: time.Hour}} {
+		f, err := Open(path, &o)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,6 @@
 //go:build linux || darwin
 
-package dir
+package file
 
 import (
 	"context"
@@ -75,7 +75,7 @@ func (g guardScene) set(t testing.TB) string {
 // the first failure, or "".
 func (g guardScene) judge(path string, callErr error) (wrong string) {
 	ctx := context.Background()
-	f, err := OpenFile(path, &FileOptions{LockWait: -1}) // finds an abandoned lock at once
+	f, err := Open(path, &Options{LockWait: -1}) // finds an abandoned lock at once
 	if err != nil {
 		return err.Error()
 	}

@@ -1,6 +1,6 @@
 //go:build linux || darwin
 
-package dir_test
+package file_test
 
 import (
 	"context"
@@ -10,13 +10,13 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/croft-dev/croft/backend/dir"
+	"github.com/croft-dev/croft/backend/file"
 	"github.com/croft-dev/croft/fence"
 )
 
 // A worker that was presumed dead and replaced wakes up and writes. The guard
 // refuses its write, and the file keeps the new owner's content.
-func ExampleOpenFile() {
+func ExampleOpen() {
 	ctx := context.Background()
 	folder, err := os.MkdirTemp("", "example")
 	if err != nil {
@@ -25,7 +25,7 @@ func ExampleOpenFile() {
 	}
 	defer os.RemoveAll(folder)
 
-	report, err := dir.OpenFile(filepath.Join(folder, "report.txt"), nil)
+	report, err := file.Open(filepath.Join(folder, "report.txt"), nil)
 	if err != nil {
 		fmt.Println(err)
 		return

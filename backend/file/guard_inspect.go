@@ -1,4 +1,4 @@
-package dir
+package file
 
 import (
 	"errors"
@@ -64,7 +64,7 @@ func (v *visit) inspect() (fs.FileInfo, error) {
 }
 
 // admitMount refuses file systems whose locks may not hold between machines,
-// unless FileOptions.AllowNetwork is set.
+// unless Options.AllowNetwork is set.
 func (f *File) admitMount(m ground.Mount) error {
 	if m.Kind != ground.Network && m.Name != "fuse" && m.Name != "macfuse" && m.Name != "osxfuse" {
 		return nil

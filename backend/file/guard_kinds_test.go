@@ -1,6 +1,6 @@
 //go:build linux || darwin
 
-package dir
+package file
 
 import (
 	"context"
@@ -64,7 +64,7 @@ func TestGuardFollowsSymbolicLinksToTheFileItself(t *testing.T) {
 		"absent with spaces and ?#%":        "absent with spaces and ?#%",
 		strings.Repeat("./", 300) + "twice": "real/file",
 	} {
-		f, err := OpenFile(path, nil)
+		f, err := Open(path, nil)
 		if err != nil {
 			t.Errorf("%s: %v", path, err)
 			continue
@@ -129,12 +129,12 @@ func TestGuardRefusesWhatItCannotGuard(t *testing.T) {
 		at(strings.Repeat("n", 250)):          "too long",
 		at("nul\x00"):                         "NUL",
 	} {
-		_, err := OpenFile(path, nil)
+		_, err := Open(path, nil)
 		if err == nil || !strings.Contains(err.Error(), why) || why != "not a directory" && !errors.Is(err, fence.ErrInvalid) {
 			t.Errorf("%q: %v; want ErrInvalid that says %q", path, err, why)
 		}
 	}
-	if _, err := OpenFile(at("absent/file"), nil); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := Open(at("absent/file"), nil); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a missing directory: %v, want it to match fs.ErrNotExist, too", err)
 	}
 	// The same goes for a file that changes after it was opened.

@@ -1,6 +1,6 @@
 //go:build linux || darwin
 
-package dir
+package file
 
 import (
 	"fmt"
@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/testenv"
 )
 
 // guardModes returns "mode uid:gid" of a file.
@@ -48,19 +49,6 @@ func guardOpenDir(t *testing.T, mode fs.FileMode) string {
 	dir := guardTemp(t)
 	guardMust(t, os.Chmod(filepath.Dir(dir), 0o755), os.Chmod(dir, mode))
 	return dir
-}
-
-// guardRoot skips a test that only root can set up. In continuous integration
-// it fails instead.
-func guardRoot(t *testing.T) {
-	t.Helper()
-	switch {
-	case os.Geteuid() == 0:
-	case os.Getenv("CI") == "true":
-		t.Fatal("this test needs root, to act as several users")
-	default:
-		t.Skip("this test needs root, to act as several users")
-	}
 }
 
 // guardAs makes one write as another user and returns the error's text.
@@ -115,7 +103,7 @@ func TestGuardKeepsTheModeAndTheSidecarFollows(t *testing.T) {
 }
 
 func TestGuardKeepsOwnerAndGroupWhenRootWrites(t *testing.T) {
-	guardRoot(t)
+	testenv.NeedRoot(t)
 	path := filepath.Join(guardTemp(t), "artifact")
 	guardMust(t, os.WriteFile(path, []byte("old"), 0o600), os.Chown(path, 1234, 4321), os.Chmod(path, 0o640))
 	f := guardOpen(t, path)
@@ -129,7 +117,7 @@ func TestGuardKeepsOwnerAndGroupWhenRootWrites(t *testing.T) {
 }
 
 func TestGuardIsSharedByAGroup(t *testing.T) {
-	guardRoot(t)
+	testenv.NeedRoot(t)
 	t.Parallel()
 	dir := guardOpenDir(t, 0o775|fs.ModeSetgid)
 	guardMust(t, os.Chown(dir, 0, 5000))
@@ -153,7 +141,7 @@ func TestGuardIsSharedByAGroup(t *testing.T) {
 }
 
 func TestGuardRefusesWhatItsUserMayNotReplace(t *testing.T) {
-	guardRoot(t)
+	testenv.NeedRoot(t)
 	const user = 1001
 	lay := func(t *testing.T, uid, gid int, mode, dirMode fs.FileMode) string {
 		dir := guardOpenDir(t, 0o755)

@@ -1,4 +1,4 @@
-package dir
+package file
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/internal/fsys"
 )
 
@@ -52,7 +53,7 @@ func (v *visit) look(ctx context.Context) (slotState, error) {
 	var failed error
 	for try := range lookTries {
 		if try > 0 {
-			sleep(ctx, lookPause)
+			_ = clock.Sleep(ctx, lookPause)
 		}
 		if err := ctx.Err(); err != nil {
 			return slotState{}, fmt.Errorf("guard %s: %w", v.path, err)
@@ -185,7 +186,7 @@ func (v *visit) openSidecar(ctx context.Context, old fs.FileInfo) (fsys.File, er
 			}
 		}
 		if try < lookTries && v.newborn(err) {
-			sleep(ctx, lookPause)
+			_ = clock.Sleep(ctx, lookPause)
 			continue
 		}
 		if err != nil {

@@ -1,4 +1,4 @@
-package dir
+package file
 
 import (
 	"bytes"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/internal/fsys"
 )
 
@@ -121,7 +122,7 @@ func (w *waiting) lock(file fsys.File) error {
 		case !time.Now().Before(w.deadline):
 			return w.busy(nil)
 		}
-		sleep(w.ctx, min(pause/2+rand.N(pause), time.Until(w.deadline)))
+		_ = clock.Sleep(w.ctx, min(pause/2+rand.N(pause), time.Until(w.deadline)))
 	}
 }
 
