@@ -24,7 +24,10 @@ type reading struct {
 }
 
 func (c *contest) read(o *opened) reading {
-	r := reading{server: c.engine.cpu(), client: cpuTime(), commands: o.meter.commands.Load(), trips: o.meter.trips.Load()}
+	r := reading{
+		server: c.engine.cpu(), client: cpuTime(), commands: o.meter.commands.Load(),
+		trips: o.meter.trips.Load(),
+	}
 	r.at = time.Now()
 	return r
 }
@@ -57,7 +60,10 @@ func (m medians) values() map[string]float64 {
 }
 
 // rounds lets the rivals alternate: each runs for the bench's span in every round, after one that does not count. run returns how many operations it did.
-func (c *contest) rounds(ctx context.Context, t *table, workers int, run func(ctx context.Context, o *opened, until time.Time) (int, error)) error {
+func (c *contest) rounds(
+	ctx context.Context, t *table, workers int,
+	run func(ctx context.Context, o *opened, until time.Time) (int, error),
+) error {
 	all, end, err := openAll(ctx, c.rivals, workers)
 	if err != nil {
 		return err
@@ -112,7 +118,10 @@ func (c *contest) rounds(ctx context.Context, t *table, workers int, run func(ct
 	for i, r := range c.rivals {
 		t.Rows = append(t.Rows, row{r.name, seen[i].values()})
 		if stuck[i] > 0 {
-			t.Notes = append(t.Notes, fmt.Sprintf("%s did not get a free key within %s in %d of %d rounds; they are not counted", r.name, c.b.patience, stuck[i], c.b.rounds+1))
+			t.Notes = append(t.Notes, fmt.Sprintf(
+				"%s did not get a free key within %s in %d of %d rounds; they are not counted",
+				r.name, c.b.patience, stuck[i], c.b.rounds+1,
+			))
 		}
 	}
 	return nil
@@ -218,7 +227,9 @@ const holdFor = 2 * time.Millisecond
 
 // pass hands a key around among workers until it has been handed on so many times, or the time is over. Whoever has released stands back until the next has it: a
 // hand-off is always to another.
-func pass(ctx context.Context, o *opened, key string, workers, passes int, most time.Duration) ([]time.Duration, error) {
+func pass(
+	ctx context.Context, o *opened, key string, workers, passes int, most time.Duration,
+) ([]time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	var (
@@ -282,7 +293,10 @@ func (c *contest) held(ctx context.Context, t *table) error {
 		t.Rows = append(t.Rows, row{r.name, values})
 	}
 	t.columns = []column{
-		{"commands", "commands/s", digits}, {"trips", "round trips/s", digits}, {"client", "client cores", asCores}, {"server", "server cores", asCores},
+		{"commands", "commands/s", digits},
+		{"trips", "round trips/s", digits},
+		{"client", "client cores", asCores},
+		{"server", "server cores", asCores},
 	}
 	return nil
 }
@@ -322,7 +336,10 @@ func (c *contest) holdMany(ctx context.Context, r rival) (map[string]float64, er
 		}
 	}
 	s := got.elapsed().Seconds()
-	values := map[string]float64{"commands": float64(got.commands) / s, "trips": float64(got.trips) / s, "client": got.client.Seconds() / s}
+	values := map[string]float64{
+		"commands": float64(got.commands) / s, "trips": float64(got.trips) / s,
+		"client": got.client.Seconds() / s,
+	}
 	if got.server > 0 {
 		values["server"] = got.server.Seconds() / s
 	}

@@ -24,9 +24,16 @@ func benchDir(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer end()
-	return b.compare(ctx, func(t *table, r []result) { t.atMost("acquire + release to the floor", ratio(r[1], r[0]), 1.5) },
-		contender{"floor: 2 × (create, fsync, link, folder fsync)", 200, func(_ context.Context, n int) error { return floor(floorDir, n) }},
-		contender{"croft: acquire + release", 200, func(ctx context.Context, n int) error { return cycle(ctx, client, "bench/lone", n) }},
+	return b.compare(ctx, func(t *table, r []result) {
+		t.atMost("acquire + release to the floor", ratio(r[1], r[0]), 1.5)
+	},
+		contender{
+			"floor: 2 × (create, fsync, link, folder fsync)", 200,
+			func(_ context.Context, n int) error { return floor(floorDir, n) },
+		},
+		contender{"croft: acquire + release", 200, func(ctx context.Context, n int) error {
+			return cycle(ctx, client, "bench/lone", n)
+		}},
 	)
 }
 
@@ -120,7 +127,9 @@ func benchCombine(ctx context.Context, b *bench) error {
 	}
 	defer end()
 	return b.compare(ctx, func(*table, []result) {},
-		contender{"one goroutine", 128, func(ctx context.Context, n int) error { return cycle(ctx, client, "bench/one", n) }},
+		contender{"one goroutine", 128, func(ctx context.Context, n int) error {
+			return cycle(ctx, client, "bench/one", n)
+		}},
 		contender{"64 goroutines, distinct keys", 512, func(ctx context.Context, n int) error {
 			var wg sync.WaitGroup
 			errs := make(chan error, goroutines)

@@ -92,7 +92,10 @@ func (b *bench) compare(ctx context.Context, conclude func(*table, []result), co
 	t.columns = []column{{"wall", "each", asTime}, {"cpu", "CPU each", asTime}, {"ratio", "to the first", asRatio}}
 	for i, c := range contenders {
 		results[i] = result{name: c.name, wall: median(walls[i]), cpu: median(cpus[i])}
-		t.Rows = append(t.Rows, row{c.name, map[string]float64{"wall": float64(results[i].wall), "cpu": float64(results[i].cpu), "ratio": ratio(results[i], results[0])}})
+		t.Rows = append(t.Rows, row{c.name, map[string]float64{
+			"wall": float64(results[i].wall), "cpu": float64(results[i].cpu),
+			"ratio": ratio(results[i], results[0]),
+		}})
 	}
 	conclude(t, results)
 	b.add(t)

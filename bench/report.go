@@ -162,7 +162,10 @@ func (b *bench) add(t *table) {
 // describe fills in what is known of the machine at the end of a run.
 func (b *bench) describe() {
 	m := &b.report.Machine
-	*m = machine{Cores: runtime.NumCPU(), System: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version(), Rounds: b.rounds, Load: b.load}
+	*m = machine{
+		Cores: runtime.NumCPU(), System: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version(),
+		Rounds: b.rounds, Load: b.load,
+	}
 	for _, e := range []*engine{b.redisEngine, b.postgresEngine, b.etcdEngine} {
 		if e != nil {
 			m.Servers = append(m.Servers, e.setup)
@@ -179,8 +182,11 @@ func (b *bench) describe() {
 
 // libraries are what is compared and what they talk with, by module.
 var libraries = map[string]string{
-	"github.com/go-redsync/redsync/v4": "redsync", "github.com/bsm/redislock": "redislock", "github.com/redis/rueidis": "rueidislock",
-	"cirello.io/pglock": "pglock", "go.etcd.io/etcd/client/v3": "etcd client", "modernc.org/sqlite": "modernc sqlite", "github.com/redis/go-redis/v9": "go-redis", "github.com/jackc/pgx/v5": "pgx", "github.com/lib/pq": "pq",
+	"github.com/go-redsync/redsync/v4": "redsync", "github.com/bsm/redislock": "redislock",
+	"github.com/redis/rueidis": "rueidislock",
+	"cirello.io/pglock":        "pglock", "go.etcd.io/etcd/client/v3": "etcd client",
+	"modernc.org/sqlite": "modernc sqlite", "github.com/redis/go-redis/v9": "go-redis",
+	"github.com/jackc/pgx/v5": "pgx", "github.com/lib/pq": "pq",
 }
 
 // writeJSON writes all that was found.
@@ -199,7 +205,11 @@ func (r *report) writePage(path string) error {
 	m := r.Machine
 	p("# Benchmarks\n\n")
 	p("Written by `make bench`; do not edit.\n\n")
-	p("Machines differ and are noisy: contenders alternate within one run, each figure is the median of %d rounds unless it says otherwise, and what counts are the ratios.\n\n", m.Rounds)
+	p(
+		"Machines differ and are noisy: contenders alternate within one run, each figure is the median "+
+			"of %d rounds unless it says otherwise, and what counts are the ratios.\n\n",
+		m.Rounds,
+	)
 	p("- %d cores, %s, %s; clients and servers on one machine, over the loopback interface\n", m.Cores, m.System, m.Go)
 	if m.Load != "" {
 		p("- load average before the run: %s; where it is not near 0, others used the machine, too\n", m.Load)
@@ -210,7 +220,8 @@ func (r *report) writePage(path string) error {
 	if len(m.Libraries) > 0 {
 		p("- %s\n", strings.Join(m.Libraries, ", "))
 	}
-	p("- the floor is what nobody can do without: the same number of round trips of the same kind of statement, at the same durability\n")
+	p("- the floor is what nobody can do without: the same number of round trips of the same kind of " +
+		"statement, at the same durability\n")
 	p("- round trips and commands are counted on the wire, CPU is the client's and the server's\n")
 	for _, t := range r.Tables {
 		p("\n## %s\n\n%s\n\n|  |", t.Title, t.What)

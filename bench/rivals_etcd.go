@@ -56,11 +56,17 @@ func etcdClient(e *engine, m *meter) (*clientv3.Client, error) {
 	return clientv3.New(clientv3.Config{
 		Endpoints: e.hosts, DialTimeout: 10 * time.Second, Logger: zap.NewNop(),
 		DialOptions: []grpc.DialOption{
-			grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, o ...grpc.CallOption) error {
+			grpc.WithChainUnaryInterceptor(func(
+				ctx context.Context, method string, req, reply any, conn *grpc.ClientConn,
+				invoke grpc.UnaryInvoker, o ...grpc.CallOption,
+			) error {
 				count()
 				return invoke(ctx, method, req, reply, conn, o...)
 			}),
-			grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, o ...grpc.CallOption) (grpc.ClientStream, error) {
+			grpc.WithChainStreamInterceptor(func(
+				ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string,
+				open grpc.Streamer, o ...grpc.CallOption,
+			) (grpc.ClientStream, error) {
 				s, err := open(ctx, desc, conn, method, o...)
 				return &meteredStream{s, count}, err
 			}),
@@ -79,7 +85,10 @@ func (s *meteredStream) SendMsg(msg any) error {
 }
 
 // onEtcd makes a workload of a contest between rivals on etcd.
-func onEtcd(rivals func(e *engine) []rival, run func(ctx context.Context, c *contest, t *table) error) func(ctx context.Context, b *bench) error {
+func onEtcd(
+	rivals func(e *engine) []rival,
+	run func(ctx context.Context, c *contest, t *table) error,
+) func(ctx context.Context, b *bench) error {
 	return func(ctx context.Context, b *bench) error {
 		e, err := b.etcd(ctx)
 		if err != nil {
@@ -158,7 +167,9 @@ func floorEtcd(e *engine) rival {
 				return nil, fmt.Errorf("%s is held", key)
 			}
 			return func(ctx context.Context) error {
-				_, err := client.Txn(ctx).If(clientv3.Compare(clientv3.Value(key), "=", secret)).Then(clientv3.OpDelete(key)).Commit()
+				_, err := client.Txn(ctx).If(
+					clientv3.Compare(clientv3.Value(key), "=", secret),
+				).Then(clientv3.OpDelete(key)).Commit()
 				return err
 			}, nil
 		}

@@ -89,7 +89,10 @@ func floorPostgres(e *engine) rival {
 			if err := pool.QueryRow(ctx, floorLock, key, secret, ttl.Milliseconds()).Scan(&token); err != nil {
 				return nil, err
 			}
-			return func(ctx context.Context) error { _, err := pool.Exec(ctx, floorUnlock, key, secret); return err }, nil
+			return func(ctx context.Context) error {
+				_, err := pool.Exec(ctx, floorUnlock, key, secret)
+				return err
+			}, nil
 		}
 		return &opened{takes: []take{t}, meter: m, close: pool.Close}, nil
 	}}

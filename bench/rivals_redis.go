@@ -23,13 +23,14 @@ import (
 
 // goRedis is a go-redis client that is metered, with as many connections as workers could use at once.
 func goRedis(e *engine, m *meter, workers int) *goredis.Client {
-	return goredis.NewClient(&goredis.Options{Addr: e.addr, PoolSize: max(workers, 10), Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
-		c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
-		if err != nil {
-			return nil, err
-		}
-		return m.overRedis(c), nil
-	}})
+	return goredis.NewClient(&goredis.Options{Addr: e.addr, PoolSize: max(workers, 10),
+		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+			if err != nil {
+				return nil, err
+			}
+			return m.overRedis(c), nil
+		}})
 }
 
 // croftRedis is Croft as applications use it: one client for all workers.
@@ -37,7 +38,10 @@ func croftRedis(e *engine) rival {
 	return rival{croftName, func(_ context.Context, workers int) (*opened, error) {
 		m := &meter{}
 		client := goRedis(e, m, workers)
-		return openCroft(m, 1, func(context.Context) (store.Store, error) { return redis.New(client, nil), nil }, func() { _ = client.Close() })
+		return openCroft(
+			m, 1, func(context.Context) (store.Store, error) { return redis.New(client, nil), nil },
+			func() { _ = client.Close() },
+		)
 	}}
 }
 
@@ -98,7 +102,9 @@ func openCroft(m *meter, n int, open func(context.Context) (store.Store, error),
 // The least that takes and frees a key safely, by script as Croft does it.
 var (
 	floorTake = goredis.NewScript(`return redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2])`)
-	floorGive = goredis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)
+	floorGive = goredis.NewScript(
+		`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`,
+	)
 )
 
 // The commands of Croft's own scripts and nothing else: the time, the record read and written, those who wait told.
@@ -111,28 +117,33 @@ var recordTake = goredis.NewScript(`
 
 // floorRedis is two scripts by hand.
 func floorRedis(e *engine) rival {
-	return byHandRedis(floorName, e, []*goredis.Script{floorTake, floorGive}, func(ctx context.Context, client *goredis.Client, key string) (func(context.Context) error, error) {
-		keys, secret := []string{"floor:" + key}, rand.Text()
-		if err := floorTake.EvalSha(ctx, client, keys, secret, ttl.Milliseconds()).Err(); err != nil {
-			return nil, err
-		}
-		return func(ctx context.Context) error { return floorGive.EvalSha(ctx, client, keys, secret).Err() }, nil
-	})
+	return byHandRedis(floorName, e, []*goredis.Script{floorTake, floorGive},
+		func(ctx context.Context, client *goredis.Client, key string) (func(context.Context) error, error) {
+			keys, secret := []string{"floor:" + key}, rand.Text()
+			if err := floorTake.EvalSha(ctx, client, keys, secret, ttl.Milliseconds()).Err(); err != nil {
+				return nil, err
+			}
+			return func(ctx context.Context) error { return floorGive.EvalSha(ctx, client, keys, secret).Err() }, nil
+		})
 }
 
 // recordRedis shows what a token, a history and those who wait cost by themselves: it keeps records of Croft's size, without its law.
 func recordRedis(e *engine) rival {
 	record, term := strings.Repeat("r", 200), strings.Repeat("t", 100)
-	return byHandRedis("the same commands without the law, for scale", e, []*goredis.Script{recordTake}, func(ctx context.Context, client *goredis.Client, key string) (func(context.Context) error, error) {
-		write := func(ctx context.Context) error {
-			return recordTake.EvalSha(ctx, client, []string{"record:" + key}, record, term).Err()
-		}
-		return write, write(ctx)
-	})
+	return byHandRedis("the same commands without the law, for scale", e, []*goredis.Script{recordTake},
+		func(ctx context.Context, client *goredis.Client, key string) (func(context.Context) error, error) {
+			write := func(ctx context.Context) error {
+				return recordTake.EvalSha(ctx, client, []string{"record:" + key}, record, term).Err()
+			}
+			return write, write(ctx)
+		})
 }
 
 // byHandRedis is a contender made of scripts and a client.
-func byHandRedis(name string, e *engine, scripts []*goredis.Script, t func(ctx context.Context, client *goredis.Client, key string) (func(context.Context) error, error)) rival {
+func byHandRedis(
+	name string, e *engine, scripts []*goredis.Script,
+	t func(ctx context.Context, client *goredis.Client, key string) (func(context.Context) error, error),
+) rival {
 	return rival{name, func(ctx context.Context, workers int) (*opened, error) {
 		m := &meter{}
 		client := goRedis(e, m, workers)
@@ -141,7 +152,9 @@ func byHandRedis(name string, e *engine, scripts []*goredis.Script, t func(ctx c
 				return nil, err
 			}
 		}
-		bound := func(ctx context.Context, key string) (func(context.Context) error, error) { return t(ctx, client, key) }
+		bound := func(ctx context.Context, key string) (func(context.Context) error, error) {
+			return t(ctx, client, key)
+		}
 		return &opened{takes: []take{bound}, meter: m, close: func() { _ = client.Close() }}, nil
 	}}
 }
@@ -185,7 +198,9 @@ func redislockRival(e *engine) rival {
 				ctx, cancel = context.WithTimeout(ctx, time.Hour)
 				defer cancel()
 			}
-			return locker.Obtain(ctx, "redislock:"+key, ttl, &redislock.Options{RetryStrategy: redislock.LinearBackoff(100 * time.Millisecond)})
+			return locker.Obtain(ctx, "redislock:"+key, ttl, &redislock.Options{
+				RetryStrategy: redislock.LinearBackoff(100 * time.Millisecond),
+			})
 		}
 		t := func(ctx context.Context, key string) (func(context.Context) error, error) {
 			lock, err := obtain(ctx, key)

@@ -20,7 +20,10 @@ import (
 const turns = 5
 
 // onSQLite makes a workload of a contest between rivals in files.
-func onSQLite(rivals func(dir string) []rival, run func(ctx context.Context, c *contest, t *table) error) func(ctx context.Context, b *bench) error {
+func onSQLite(
+	rivals func(dir string) []rival,
+	run func(ctx context.Context, c *contest, t *table) error,
+) func(ctx context.Context, b *bench) error {
 	return func(ctx context.Context, b *bench) error {
 		dir, err := os.MkdirTemp(b.dir, "sqlite-")
 		if err != nil {
@@ -71,7 +74,10 @@ const (
 // floorSQLite is two prepared statements by hand on one connection, as durable as Croft's. SQLite has one writer at a time: more connections would only wait for each other.
 func floorSQLite(dir string) rival {
 	return rival{floorName, func(ctx context.Context, _ int) (*opened, error) {
-		pragmas := url.Values{"_pragma": {"journal_mode(WAL)", "synchronous(FULL)", "busy_timeout(5000)"}, "_txlock": {"immediate"}}
+		pragmas := url.Values{
+			"_pragma": {"journal_mode(WAL)", "synchronous(FULL)", "busy_timeout(5000)"},
+			"_txlock": {"immediate"},
+		}
 		db, err := sql.Open("sqlite", "file:"+filepath.Join(dir, "floor.db")+"?"+pragmas.Encode())
 		if err != nil {
 			return nil, err

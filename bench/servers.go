@@ -56,7 +56,11 @@ func (b *bench) postgres(ctx context.Context) (*engine, error) {
 	defer conn.Close(ctx)
 	var backend int
 	var version, fsync, commit string
-	err = conn.QueryRow(ctx, "SELECT pg_backend_pid(), current_setting('server_version'), current_setting('fsync'), current_setting('synchronous_commit')").
+	err = conn.QueryRow(
+		ctx,
+		"SELECT pg_backend_pid(), current_setting('server_version'), current_setting('fsync'), "+
+			"current_setting('synchronous_commit')",
+	).
 		Scan(&backend, &version, &fsync, &commit)
 	if err != nil {
 		return nil, err

@@ -8,7 +8,10 @@ import (
 )
 
 // onRedis makes a workload of a contest between rivals on Redis.
-func onRedis(rivals func(e *engine) []rival, run func(ctx context.Context, c *contest, t *table) error) func(ctx context.Context, b *bench) error {
+func onRedis(
+	rivals func(e *engine) []rival,
+	run func(ctx context.Context, c *contest, t *table) error,
+) func(ctx context.Context, b *bench) error {
 	return func(ctx context.Context, b *bench) error {
 		e, err := b.redis()
 		if err != nil {
@@ -22,7 +25,10 @@ func onRedis(rivals func(e *engine) []rival, run func(ctx context.Context, c *co
 }
 
 // onPostgres makes a workload of a contest between rivals on PostgreSQL.
-func onPostgres(rivals func(e *engine) []rival, run func(ctx context.Context, c *contest, t *table) error) func(ctx context.Context, b *bench) error {
+func onPostgres(
+	rivals func(e *engine) []rival,
+	run func(ctx context.Context, c *contest, t *table) error,
+) func(ctx context.Context, b *bench) error {
 	return func(ctx context.Context, b *bench) error {
 		e, err := b.postgres(ctx)
 		if err != nil {
@@ -32,7 +38,10 @@ func onPostgres(rivals func(e *engine) []rival, run func(ctx context.Context, c 
 	}
 }
 
-func (b *bench) contest(ctx context.Context, e *engine, rivals []rival, run func(ctx context.Context, c *contest, t *table) error) error {
+func (b *bench) contest(
+	ctx context.Context, e *engine, rivals []rival,
+	run func(ctx context.Context, c *contest, t *table) error,
+) error {
 	t := b.newTable()
 	if err := run(ctx, &contest{b, e, rivals}, t); err != nil {
 		return err
@@ -43,11 +52,17 @@ func (b *bench) contest(ctx context.Context, e *engine, rivals []rival, run func
 
 // Who is in which contest. The first is what the others are compared with.
 func redisRivals(e *engine) []rival {
-	return []rival{floorRedis(e), recordRedis(e), croftRedis(e), redislockRival(e), redsyncRival(e), rueidislockRival(e, false)}
+	return []rival{
+		floorRedis(e), recordRedis(e), croftRedis(e), redislockRival(e), redsyncRival(e),
+		rueidislockRival(e, false),
+	}
 }
 
 func redisWaiters(e *engine) []rival {
-	return []rival{croftRedis(e), croftRedisApart(e), redislockRival(e), redsyncRival(e), rueidislockRival(e, false), rueidislockRival(e, true)}
+	return []rival{
+		croftRedis(e), croftRedisApart(e), redislockRival(e), redsyncRival(e),
+		rueidislockRival(e, false), rueidislockRival(e, true),
+	}
 }
 
 func redisHolders(e *engine) []rival {
@@ -115,7 +130,8 @@ func handoffAmong(workers int) func(ctx context.Context, c *contest, t *table) e
 			}
 			for _, peer := range t.peers() {
 				// Clients that share what they know are compared with such, and those that share nothing with such.
-				if strings.Contains(r.Name, "for each") != strings.Contains(peer, "for each") && strings.HasPrefix(peer, "rueidis") {
+				if strings.Contains(r.Name, "for each") != strings.Contains(peer, "for each") &&
+					strings.HasPrefix(peer, "rueidis") {
 					continue
 				}
 				if theirs := t.value(peer, "p50"); theirs > 0 {

@@ -94,7 +94,9 @@ func croftCrew(name string, l work.Ledger, batch int, end func()) crew {
 			for n > 0 {
 				var requests []work.Request
 				for range min(n, batch) {
-					requests = append(requests, work.Request{Verb: work.Add, ID: work.NewID(), Queue: queue, Payload: []byte(`{}`)})
+					requests = append(requests, work.Request{
+						Verb: work.Add, ID: work.NewID(), Queue: queue, Payload: []byte(`{}`),
+					})
 				}
 				for _, a := range l.Apply(ctx, requests) {
 					if a.Err != nil {
@@ -112,7 +114,9 @@ func croftCrew(name string, l work.Ledger, batch int, end func()) crew {
 			left.Add(n)
 			ended := make(chan error, 1)
 			go func() {
-				ended <- work.Run(ctx, l, map[string]work.Handler{queue: func(context.Context, *work.Job) (work.Result, error) { return work.Result{}, nil }}, &work.Options{
+				ended <- work.Run(ctx, l, map[string]work.Handler{
+					queue: func(context.Context, *work.Job) (work.Result, error) { return work.Result{}, nil },
+				}, &work.Options{
 					Slots: workSlots, Poll: 20 * time.Millisecond,
 					Observe: func(e work.Event) {
 						if e.Kind == work.EventCompleted {
@@ -150,12 +154,16 @@ func claims(ctx context.Context, l work.Ledger, queue string, n int) (each time.
 	for range n {
 		secret := tenure.NewSecret()
 		start := time.Now()
-		items, err := l.Claim(ctx, work.Claim{Queues: []string{queue}, Limit: 1, Secret: secret, Owner: "bench", TTL: time.Minute})
+		items, err := l.Claim(ctx, work.Claim{
+			Queues: []string{queue}, Limit: 1, Secret: secret, Owner: "bench", TTL: time.Minute,
+		})
 		took = append(took, time.Since(start))
 		if err != nil || len(items) != 1 {
 			return 0, fmt.Errorf("%d items: %w", len(items), err)
 		}
-		done := l.Apply(ctx, []work.Request{{Verb: work.Complete, ID: items[0].ID, Token: items[0].Record.Token, Secret: secret}})
+		done := l.Apply(ctx, []work.Request{{
+			Verb: work.Complete, ID: items[0].ID, Token: items[0].Record.Token, Secret: secret,
+		}})
 		if done[0].Err != nil {
 			return 0, done[0].Err
 		}

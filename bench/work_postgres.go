@@ -39,11 +39,18 @@ func benchWork(ctx context.Context, b *bench) error {
 	}
 	l := postgres.NewLedger(pool, nil)
 	t := b.newTable()
-	err = crewRounds(ctx, b, e, t, workItems, []crew{river1, river2, croftCrew(croftName, l, 1000, func() { _ = l.Close(); pool.Close() })})
+	err = crewRounds(ctx, b, e, t, workItems, []crew{
+		river1, river2, croftCrew(croftName, l, 1000, func() { _ = l.Close(); pool.Close() }),
+	})
 	if err != nil {
 		return err
 	}
-	t.Notes = append(t.Notes, "River completes jobs in batches after they have been worked on, and works on others meanwhile; in a transaction it completes each as durably as a worker that waits for it. Croft's worker waits for the ledger to confirm.")
+	t.Notes = append(
+		t.Notes,
+		"River completes jobs in batches after they have been worked on, and works on others meanwhile; "+
+			"in a transaction it completes each as durably as a worker that waits for it. Croft's worker "+
+			"waits for the ledger to confirm.",
+	)
 	b.add(t)
 	return nil
 }
@@ -101,7 +108,10 @@ func riverCrew(ctx context.Context, e *engine, name string, inTransaction bool) 
 		workers := river.NewWorkers()
 		river.AddWorker(workers, w)
 		return river.NewClient(riverpgxv5.New(pool), &river.Config{
-			Queues:  map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: workSlots, FetchCooldown: 2 * time.Millisecond, FetchPollInterval: 20 * time.Millisecond}},
+			Queues: map[string]river.QueueConfig{river.QueueDefault: {
+				MaxWorkers: workSlots, FetchCooldown: 2 * time.Millisecond,
+				FetchPollInterval: 20 * time.Millisecond,
+			}},
 			Workers: workers, Logger: quiet(), Schema: schema,
 		})
 	}
@@ -128,7 +138,9 @@ func riverCrew(ctx context.Context, e *engine, name string, inTransaction bool) 
 			if err != nil {
 				return err
 			}
-			done, stop := client.SubscribeConfig(&river.SubscribeConfig{Kinds: []river.EventKind{river.EventKindJobCompleted}, ChanSize: 2 * n})
+			done, stop := client.SubscribeConfig(&river.SubscribeConfig{
+				Kinds: []river.EventKind{river.EventKindJobCompleted}, ChanSize: 2 * n,
+			})
 			defer stop()
 			if err := client.Start(ctx); err != nil {
 				return err

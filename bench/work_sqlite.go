@@ -40,7 +40,9 @@ func benchWorkSQLite(ctx context.Context, b *bench) error {
 		return err
 	}
 	t := b.newTable()
-	if err := crewRounds(ctx, b, nil, t, 2000, []crew{bare, croftCrew(croftName, l, 500, func() { _ = l.Close() })}); err != nil {
+	if err := crewRounds(ctx, b, nil, t, 2000, []crew{bare, croftCrew(croftName, l, 500, func() {
+		_ = l.Close()
+	})}); err != nil {
 		return err
 	}
 	b.add(t)

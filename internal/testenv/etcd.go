@@ -226,16 +226,22 @@ func newEtcd(tb testing.TB, path string, folders []string, settings ...string) *
 		ring = append(ring, fmt.Sprintf("m%d=http://%s", i, peer))
 	}
 	for i, folder := range folders {
-		m := &EtcdMember{Addr: loopback(FreePort(tb)), scheme: "http", client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
-		if slices.ContainsFunc(settings, func(line string) bool { return strings.HasPrefix(line, "client-transport-security:") }) {
+		m := &EtcdMember{Addr: loopback(FreePort(tb)), scheme: "http", client: &http.Client{
+			Transport: &http.Transport{DisableKeepAlives: true},
+		}}
+		if slices.ContainsFunc(settings, func(line string) bool {
+			return strings.HasPrefix(line, "client-transport-security:")
+		}) {
 			m.secure()
 		}
 		client := m.scheme + "://" + m.Addr
 		lines := []string{
-			fmt.Sprintf("name: m%d", i), "data-dir: " + filepath.Join(folder, "data"), "log-level: error", "log-outputs: [stderr]",
+			fmt.Sprintf("name: m%d", i), "data-dir: " + filepath.Join(folder, "data"),
+			"log-level: error", "log-outputs: [stderr]",
 			"listen-client-urls: " + client, "advertise-client-urls: " + client,
 			"listen-peer-urls: " + peers[i], "initial-advertise-peer-urls: " + peers[i],
-			"initial-cluster: " + strings.Join(ring, ","), "initial-cluster-state: new", fmt.Sprintf("initial-cluster-token: %q", ring[0]),
+			"initial-cluster: " + strings.Join(ring, ","), "initial-cluster-state: new",
+			fmt.Sprintf("initial-cluster-token: %q", ring[0]),
 		}
 		lines = slices.DeleteFunc(lines, func(line string) bool { // the test's own word counts
 			name, _, _ := strings.Cut(line, ":")
@@ -246,7 +252,9 @@ func newEtcd(tb testing.TB, path string, folders []string, settings ...string) *
 		if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
 			tb.Fatalf("testenv: %v", err)
 		}
-		m.Process = &Process{name: "etcd", command: func() *exec.Cmd { return exec.Command(path, "--config-file", file) }}
+		m.Process = &Process{name: "etcd", command: func() *exec.Cmd {
+			return exec.Command(path, "--config-file", file)
+		}}
 		c.Members = append(c.Members, m)
 	}
 	return c

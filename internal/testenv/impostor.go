@@ -51,7 +51,10 @@ func Impostors(t *testing.T, calls map[string]Call) {
 	}
 	const child = "CROFT_TEST_IMPOSTORS"
 	if os.Getenv(child) == "" {
-		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.short", "-test.timeout=10m")
+		cmd := exec.CommandContext(
+			t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.short",
+			"-test.timeout=10m",
+		)
 		cmd.Env = append(os.Environ(), child+"=1")
 		out, err := cmd.CombinedOutput()
 		if err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
@@ -72,8 +75,10 @@ func Impostors(t *testing.T, calls map[string]Call) {
 		} {
 			impostor := startTLS(t, certificate)
 			err := impostor.call(t, call)
-			if refused, received := impostor.refused.Load(), impostor.received.Load(); err == nil || refused == 0 || received != 0 {
-				t.Errorf("%s, a certificate %s: the client said %v; the server was refused %d times and received %d bytes",
+			if refused, received := impostor.refused.Load(), impostor.received.Load(); err == nil ||
+				refused == 0 || received != 0 {
+				t.Errorf("%s, a certificate %s: the client said %v; the server was refused %d times and "+
+					"received %d bytes",
 					name, what, err, refused, received)
 			}
 		}

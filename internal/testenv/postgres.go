@@ -73,7 +73,10 @@ func (s *PostgresServer) Standby(tb testing.TB) *PostgresServer {
 	tb.Helper()
 	standby, err := newPostgres()
 	if err == nil {
-		args := []string{"-D", filepath.Join(standby.dir, "data"), "-h", "127.0.0.1", "-p", strconv.Itoa(s.port), "-U", "postgres", "-R", "-X", "stream", "-c", "fast", "--no-sync"}
+		args := []string{
+			"-D", filepath.Join(standby.dir, "data"), "-h", "127.0.0.1", "-p", strconv.Itoa(s.port),
+			"-U", "postgres", "-R", "-X", "stream", "-c", "fast", "--no-sync",
+		}
 		var out []byte
 		if out, err = standby.command("pg_basebackup", args...).CombinedOutput(); err != nil {
 			err = fmt.Errorf("pg_basebackup: %w: %s", err, out)
@@ -86,7 +89,10 @@ func (s *PostgresServer) Standby(tb testing.TB) *PostgresServer {
 	}
 	tb.Cleanup(standby.stop)
 	Eventually(tb, "the standby catches up", func() error {
-		if s.Query(tb, "postgres", "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming' AND replay_lsn = pg_current_wal_lsn()") != "1" {
+		if s.Query(
+			tb, "postgres",
+			"SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming' AND replay_lsn = pg_current_wal_lsn()",
+		) != "1" {
 			return errors.New("it lags")
 		}
 		return nil
@@ -154,7 +160,9 @@ func (s *PostgresServer) Login(tb testing.TB, password string) string {
 	Eventually(tb, "the server asks for the password", func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), Patience)
 		defer cancel()
-		if exec.CommandContext(ctx, filepath.Join(s.bin, "psql"), "-X", "-w", "-d", bare, "-c", "SELECT 1").Run() == nil {
+		if exec.CommandContext(
+			ctx, filepath.Join(s.bin, "psql"), "-X", "-w", "-d", bare, "-c", "SELECT 1",
+		).Run() == nil {
 			return errors.New("it lets the user in without one")
 		}
 		return nil
@@ -167,7 +175,10 @@ func (s *PostgresServer) Query(tb testing.TB, database, sql string) string {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, filepath.Join(s.bin, "psql"), "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", s.URL(database), "-c", sql).CombinedOutput()
+	out, err := exec.CommandContext(
+		ctx, filepath.Join(s.bin, "psql"), "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d",
+		s.URL(database), "-c", sql,
+	).CombinedOutput()
 	if err != nil {
 		tb.Fatalf("testenv: psql: %v: %s", err, out)
 	}
@@ -248,7 +259,10 @@ func newPostgres() (*PostgresServer, error) {
 // init makes the cluster.
 func (s *PostgresServer) init(extra []string) error {
 	data := filepath.Join(s.dir, "data")
-	if out, err := s.command("initdb", "-D", data, "-A", "trust", "-U", "postgres", "--no-sync", "-E", "UTF8", "--locale=C").CombinedOutput(); err != nil {
+	if out, err := s.command(
+		"initdb", "-D", data, "-A", "trust", "-U", "postgres", "--no-sync", "-E", "UTF8",
+		"--locale=C",
+	).CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w: %s", err, out)
 	}
 	conf := append([]string{

@@ -89,13 +89,18 @@ func RedisCluster(tb testing.TB, nodes int) []*RedisServer {
 	servers := make([]*RedisServer, nodes)
 	for i := range servers {
 		bus := FreePort(tb)
-		servers[i] = RedisAlone(tb, "--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(bus), "--cluster-announce-ip", "127.0.0.1", "--cluster-node-timeout", "60000")
+		servers[i] = RedisAlone(
+			tb, "--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(bus),
+			"--cluster-announce-ip", "127.0.0.1", "--cluster-node-timeout", "60000",
+		)
 		first, last := i*slots/nodes, (i+1)*slots/nodes-1
 		if _, err := servers[i].Ask("CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(first), strconv.Itoa(last)); err != nil {
 			Missing(tb, "this Redis makes no cluster of this kind (%v); install Redis 7 or newer", err)
 		}
 		if i > 0 {
-			if _, err := servers[0].Ask("CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(servers[i].port), strconv.Itoa(bus)); err != nil {
+			if _, err := servers[0].Ask(
+				"CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(servers[i].port), strconv.Itoa(bus),
+			); err != nil {
 				tb.Fatalf("testenv: joining the cluster: %v", err)
 			}
 		}
@@ -103,7 +108,9 @@ func RedisCluster(tb testing.TB, nodes int) []*RedisServer {
 	for _, s := range servers {
 		Eventually(tb, "the cluster is whole", func() error {
 			info, err := s.Ask("CLUSTER", "INFO")
-			if err == nil && (!strings.Contains(info, "cluster_state:ok") || !strings.Contains(info, "cluster_known_nodes:"+strconv.Itoa(nodes))) {
+			if err == nil &&
+				(!strings.Contains(info, "cluster_state:ok") ||
+					!strings.Contains(info, "cluster_known_nodes:"+strconv.Itoa(nodes))) {
 				err = errors.New("not yet")
 			}
 			return err
@@ -133,7 +140,13 @@ func newRedis(tb testing.TB, path, folder string, settings ...string) *RedisServ
 	tb.Helper()
 	s := &RedisServer{port: FreePort(tb), prefix: "test:"}
 	s.Addr = loopback(s.port)
-	args := append([]string{"--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", folder, "--daemonize", "no", "--protected-mode", "no"}, settings...)
+	args := append(
+		[]string{
+			"--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", folder, "--daemonize",
+			"no", "--protected-mode", "no",
+		},
+		settings...,
+	)
 	s.Process = &Process{name: "redis-server", command: func() *exec.Cmd { return exec.Command(path, args...) }}
 	return s
 }

@@ -31,7 +31,10 @@ func (s *S3Server) Prefix() string { return s.prefix }
 
 // URL names a place under the test's prefix as users do.
 func (s *S3Server) URL(path string) string {
-	u := url.URL{Scheme: "s3", Host: s.Bucket, Path: "/" + s.prefix + path, RawQuery: url.Values{"endpoint": {s.Endpoint}, "region": {s.Region()}}.Encode()}
+	u := url.URL{
+		Scheme: "s3", Host: s.Bucket, Path: "/" + s.prefix + path,
+		RawQuery: url.Values{"endpoint": {s.Endpoint}, "region": {s.Region()}}.Encode(),
+	}
 	return u.String()
 }
 

@@ -190,7 +190,10 @@ func (w *worker) sure(l *croft.Lease) bool {
 		return false
 	}
 	s := l.Stamp()
-	w.rec.Note(at, history.Call{Kind: history.Holds, Key: s.Key, Token: s.Token, Grant: s.Grant}, history.Result{Outcome: history.OK})
+	w.rec.Note(
+		at, history.Call{Kind: history.Holds, Key: s.Key, Token: s.Token, Grant: s.Grant},
+		history.Result{Outcome: history.OK},
+	)
 	return true
 }
 

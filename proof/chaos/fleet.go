@@ -170,7 +170,10 @@ func (f *fleet) finish() error {
 			case <-m.done:
 			case <-time.After(10 * time.Second):
 			}
-			found = append(found, fmt.Errorf("client %s did not end within %s after all faults were over; it was here:\n%s", m.name, patience, m.said))
+			found = append(found, fmt.Errorf(
+				"client %s did not end within %s after all faults were over; it was here:\n%s",
+				m.name, patience, m.said,
+			))
 			giveUp = time.After(time.Second)
 		}
 	}

@@ -9,7 +9,9 @@ import (
 // groundDir is a folder for the store and one for the files. There is no server and no network: what can go wrong is with the clients.
 func groundDir(_ context.Context, s *stand) (*ground, error) {
 	folder := s.TempDir()
-	return &ground{stand: s, urls: func([]string) (string, string) { return filepath.Join(folder, "store"), folder }}, nil
+	return &ground{stand: s, urls: func([]string) (string, string) {
+		return filepath.Join(folder, "store"), folder
+	}}, nil
 }
 
 // groundSQLite is a database for the store and one for the rows.

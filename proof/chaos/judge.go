@@ -111,7 +111,9 @@ func (j *judge) applied(ctx context.Context, n int) error {
 		return updates, err
 	})
 	if err == nil && known {
-		j.rec.Note(history.Now(), history.Call{Kind: history.Applied, Key: key(n)}, history.Result{Outcome: history.OK, Updates: updates})
+		j.rec.Note(history.Now(), history.Call{Kind: history.Applied, Key: key(n)}, history.Result{
+			Outcome: history.OK, Updates: updates,
+		})
 	}
 	return err
 }

@@ -75,19 +75,27 @@ func (c *command) parse(args []string) (status int, done bool) {
 	flags := flag.NewFlagSet("chaos", flag.ContinueOnError)
 	flags.SetOutput(c.err)
 	flags.Usage = func() {
-		c.say("Runs clients on real servers under faults, and holds what they saw against the laws.\n\nUsage: go run ./proof/chaos/cmd [flags]\n\n")
+		c.say("Runs clients on real servers under faults, and holds what they saw against the " +
+			"laws.\n\nUsage: go run ./proof/chaos/cmd [flags]\n\n")
 		flags.PrintDefaults()
-		c.say("\nExit status: 0 all laws held and every control lost updates, 1 not so, 2 usage, 3 a run could not be carried through.\n")
+		c.say("\nExit status: 0 all laws held and every control lost updates, 1 not so, 2 usage, 3 a run " +
+			"could not be carried through.\n")
 	}
 	backends := flags.String("backend", "all", "which, separated by commas: "+strings.Join(names, ", "))
 	flags.DurationVar(&c.span, "for", time.Minute, "how long faults go on, on each backend")
-	flags.DurationVar(&c.control, "control", 2*time.Minute, "how long at most the run without guards may take to lose an update; 0 leaves it out")
+	flags.DurationVar(
+		&c.control, "control", 2*time.Minute,
+		"how long at most the run without guards may take to lose an update; 0 leaves it out",
+	)
 	flags.Uint64Var(&c.seed, "seed", 0, "decides which faults come when; 0 takes the time")
 	flags.IntVar(&c.clients, "clients", 16, "client processes")
 	flags.IntVar(&c.operators, "operators", 2, "processes that take keys from clients by hand")
 	flags.IntVar(&c.keys, "keys", 10, "keys")
 	flags.IntVar(&c.atOnce, "at-once", 2, "backends at the same time")
-	flags.StringVar(&c.folder, "keep", "", "keep histories and timelines in this folder (default: a temporary one, kept if a law was broken)")
+	flags.StringVar(
+		&c.folder, "keep", "",
+		"keep histories and timelines in this folder (default: a temporary one, kept if a law was broken)",
+	)
 	flags.BoolVar(&c.json, "json", false, "print one JSON object for each run instead of the table")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -103,7 +111,8 @@ func (c *command) parse(args []string) (status int, done bool) {
 		return bad("%q is no flag", flags.Arg(0))
 	}
 	if c.span <= 0 || c.control < 0 || c.clients < 1 || c.operators < 0 || c.keys < 1 || c.atOnce < 1 {
-		return bad("--for, --clients, --keys and --at-once must be more than nothing, --control and --operators not less")
+		return bad("--for, --clients, --keys and --at-once must be more than nothing, --control and " +
+			"--operators not less")
 	}
 	for name := range strings.SplitSeq(*backends, ",") {
 		if b, ok := Find(name); ok {
@@ -168,7 +177,10 @@ func (c *command) run(ctx context.Context) int {
 // both runs a backend without and with guards.
 func (c *command) both(ctx context.Context, b Backend) pairOf {
 	p := pairOf{backend: b}
-	o := Options{Backend: b, Clients: c.clients, Operators: cmp.Or(c.operators, -1), Keys: c.keys, Seed: c.seed, Progress: c.progress}
+	o := Options{
+		Backend: b, Clients: c.clients, Operators: cmp.Or(c.operators, -1), Keys: c.keys,
+		Seed: c.seed, Progress: c.progress,
+	}
 	defer c.forget(b.Name)
 	if c.control > 0 {
 		o.Bare, o.For, o.Folder = true, c.control, filepath.Join(c.folder, b.Name+"-bare")
@@ -206,7 +218,10 @@ func (c *command) conclude(p pairOf) {
 		}
 		if !r.Guarded && r.Lost == 0 {
 			c.broken = true
-			c.say("%s: the control lost no update in %s: the faults are too mild to show anything\n", r.Backend, r.Took.Round(time.Second))
+			c.say(
+				"%s: the control lost no update in %s: the faults are too mild to show anything\n",
+				r.Backend, r.Took.Round(time.Second),
+			)
 		}
 	}
 }

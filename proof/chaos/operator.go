@@ -53,7 +53,8 @@ func (w *worker) act(ctx context.Context) {
 			w.stepIn(ctx, t, n)
 		}
 	case 1:
-		_, _ = w.client.Reserve(ctx, key(n), owner(w.random.IntN(w.Clients)), h) // what came of it is in the history, as below
+		// what came of it is in the history, as below
+		_, _ = w.client.Reserve(ctx, key(n), owner(w.random.IntN(w.Clients)), h)
 	default:
 		_, _ = w.client.Revoke(ctx, key(n), h)
 	}

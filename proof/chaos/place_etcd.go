@@ -22,7 +22,9 @@ type etcdPlace struct {
 }
 
 func openEtcdKey(_ context.Context, site, key string) (place, error) {
-	client, err := clientv3.New(clientv3.Config{Endpoints: strings.Split(site, ","), DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints: strings.Split(site, ","), DialTimeout: 5 * time.Second, Logger: zap.NewNop(),
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +63,10 @@ func (p *etcdPlace) bare(ctx context.Context, update string) error {
 
 // applied tells by etcd's own count how often each update was put.
 func (p *etcdPlace) applied(ctx context.Context) ([]string, bool, error) {
-	answer, err := p.client.Get(ctx, p.log(), clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
+	answer, err := p.client.Get(
+		ctx, p.log(), clientv3.WithPrefix(),
+		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend),
+	)
 	if err != nil {
 		return nil, true, err
 	}

@@ -25,14 +25,19 @@ func openBlob(ctx context.Context, site, key string) (place, error) {
 		return nil, err
 	}
 	p := &gcsPlace{endpoint: "http://" + u.Host, bucket: strings.Trim(u.Path, "/"), object: "place/" + key}
-	p.g, err = gcs.OpenGuard(ctx, p.bucket, p.object, &gcs.GuardOptions{Connection: gcs.Connection{Endpoint: p.endpoint}, SkipProbe: true})
+	p.g, err = gcs.OpenGuard(ctx, p.bucket, p.object, &gcs.GuardOptions{
+		Connection: gcs.Connection{Endpoint: p.endpoint}, SkipProbe: true,
+	})
 	return p, err
 }
 
 func (p *gcsPlace) guard() guard.Guard { return p.g }
 
 func (p *gcsPlace) read(ctx context.Context) (string, error) {
-	status, text, err := p.ask(ctx, http.MethodGet, "/storage/v1/b/"+p.bucket+"/o/"+url.PathEscape(p.object)+"?alt=media", "")
+	status, text, err := p.ask(
+		ctx, http.MethodGet, "/storage/v1/b/"+p.bucket+"/o/"+url.PathEscape(p.object)+"?alt=media",
+		"",
+	)
 	if status == http.StatusNotFound {
 		return "", nil
 	}
@@ -45,7 +50,11 @@ func (p *gcsPlace) write(ctx context.Context, stamp fence.Stamp, update string) 
 }
 
 func (p *gcsPlace) bare(ctx context.Context, update string) error {
-	_, _, err := p.ask(ctx, http.MethodPost, "/upload/storage/v1/b/"+p.bucket+"/o?"+url.Values{"uploadType": {"media"}, "name": {p.object}}.Encode(), update)
+	_, _, err := p.ask(
+		ctx, http.MethodPost,
+		"/upload/storage/v1/b/"+p.bucket+"/o?"+url.Values{"uploadType": {"media"}, "name": {p.object}}.Encode(),
+		update,
+	)
 	return err
 }
 

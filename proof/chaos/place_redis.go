@@ -38,7 +38,9 @@ func (p *redisPlace) read(ctx context.Context) (string, error) {
 }
 
 func (p *redisPlace) write(ctx context.Context, stamp fence.Stamp, update string) error {
-	_, err := p.g.Do(ctx, stamp, redis.Command{"SET", p.key, update}, redis.Command{"RPUSH", p.key + ":applied", update})
+	_, err := p.g.Do(ctx, stamp, redis.Command{"SET", p.key, update}, redis.Command{
+		"RPUSH", p.key + ":applied", update,
+	})
 	return err
 }
 

@@ -66,7 +66,9 @@ func (p *s3Place) write(ctx context.Context, stamp fence.Stamp, update string) e
 }
 
 func (p *s3Place) bare(ctx context.Context, update string) error {
-	_, err := p.client.PutObject(ctx, &awss3.PutObjectInput{Bucket: &p.bucket, Key: &p.key, Body: strings.NewReader(update)})
+	_, err := p.client.PutObject(ctx, &awss3.PutObjectInput{
+		Bucket: &p.bucket, Key: &p.key, Body: strings.NewReader(update),
+	})
 	return err
 }
 

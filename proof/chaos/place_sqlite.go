@@ -32,7 +32,10 @@ func openRow(_ context.Context, site, key string) (place, error) {
 }
 
 func openSQLite(path string) (*sql.DB, error) {
-	u := url.URL{Scheme: "file", Path: path, RawQuery: url.Values{"_pragma": {"busy_timeout(2000)", "journal_mode(WAL)"}}.Encode()}
+	u := url.URL{
+		Scheme: "file", Path: path,
+		RawQuery: url.Values{"_pragma": {"busy_timeout(2000)", "journal_mode(WAL)"}}.Encode(),
+	}
 	return sql.Open("sqlite", u.String())
 }
 

@@ -43,7 +43,10 @@ type Report struct {
 }
 
 func newReport(o Options, ops []history.Op, fired map[string]int, took time.Duration) *Report {
-	r := &Report{Backend: o.Backend.Name, Guarded: !o.Bare, Seed: o.Seed, Clients: o.Clients, Operators: o.Operators, Keys: o.Keys, Took: took, Faults: fired, Operations: len(ops)}
+	r := &Report{
+		Backend: o.Backend.Name, Guarded: !o.Bare, Seed: o.Seed, Clients: o.Clients,
+		Operators: o.Operators, Keys: o.Keys, Took: took, Faults: fired, Operations: len(ops),
+	}
 	acts := map[fence.Grant]bool{} // one may be asked for twice
 	for _, op := range ops {
 		switch {

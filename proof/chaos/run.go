@@ -105,7 +105,10 @@ func (r *run) run(ctx context.Context) (*Report, error) {
 		return nil, err
 	}
 	defer r.rec.Close()
-	b := brief{Backend: r.Backend.Name, Folder: r.Folder, Clients: r.Clients, Keys: r.Keys, TTL: r.Backend.TTL, Seed: r.Seed, Guarded: !r.Bare}
+	b := brief{
+		Backend: r.Backend.Name, Folder: r.Folder, Clients: r.Clients, Keys: r.Keys,
+		TTL: r.Backend.TTL, Seed: r.Seed, Guarded: !r.Bare,
+	}
 	judge, err := r.openJudge(ctx, b)
 	if err != nil {
 		return nil, err
@@ -154,7 +157,8 @@ func (r *run) failed(err error) error {
 
 // warmUp waits until every process has asked for something: on a busy machine it takes them a while to start, and faults before that befall nobody. It does not wait for long.
 func (r *run) warmUp(ctx context.Context) error {
-	for giveUp := time.Now().Add(20 * time.Second); time.Now().Before(giveUp) && ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
+	giveUp := time.Now().Add(20 * time.Second)
+	for ; time.Now().Before(giveUp) && ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
 		ops, err := r.reader.Read()
 		if err != nil {
 			return err

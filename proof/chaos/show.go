@@ -17,7 +17,10 @@ func (c *command) progress(p Progress) {
 	if p.Bare {
 		kind = "control"
 	}
-	c.shown[p.Backend] = fmt.Sprintf("%s %s %d/%ds, %d updates, %d refused, %d faults", p.Backend, kind, int(p.Elapsed.Seconds()), int(p.For.Seconds()), p.Updates, p.Refusals, p.Faults)
+	c.shown[p.Backend] = fmt.Sprintf(
+		"%s %s %d/%ds, %d updates, %d refused, %d faults", p.Backend, kind,
+		int(p.Elapsed.Seconds()), int(p.For.Seconds()), p.Updates, p.Refusals, p.Faults,
+	)
 	if c.terminal {
 		c.say("\r\x1b[K%s", strings.Join(slices.Sorted(maps.Values(c.shown)), " | "))
 	} else if time.Since(c.told) > 10*time.Second { // a log needs fewer
@@ -57,7 +60,10 @@ func (c *command) table(results []pairOf) {
 			for _, n := range r.Faults {
 				faults += n
 			}
-			row("%d\t%d\t%d\t%d\t%d\t%d\t%s\n", r.Updates, r.Lost, r.Refusals, r.Unknown, r.ByHand, faults, r.Took.Round(time.Second))
+			row(
+				"%d\t%d\t%d\t%d\t%d\t%d\t%s\n", r.Updates, r.Lost, r.Refusals, r.Unknown, r.ByHand,
+				faults, r.Took.Round(time.Second),
+			)
 		} else {
 			row("-\t-\t-\t-\t-\t-\t-\n")
 		}
@@ -84,7 +90,10 @@ func (c *command) table(results []pairOf) {
 			c.print("%s: no time for %s\n", p.backend.Name, strings.Join(p.guarded.NeverFired, ", "))
 		}
 		if p.guarded.ClockStepped {
-			c.print("%s: the machine's clock was set during the run, so what rests on it was not judged\n", p.backend.Name)
+			c.print(
+				"%s: the machine's clock was set during the run, so what rests on it was not judged\n",
+				p.backend.Name,
+			)
 		}
 	}
 	c.print("%d clients, %d operators, %d keys, seed %d\n", c.clients, c.operators, c.keys, c.seed)

@@ -69,7 +69,8 @@ func (s *storm) rage(ctx context.Context) {
 		}
 		if time.Now().After(nextClient) {
 			s.fire(s.pick(s.clients, &firstClient))
-			nextClient = time.Now().Add(s.upTo(s.ttl * 6 / time.Duration(len(s.fleet.members)))) // so that about half of them suffer at a time
+			// so that about half of them suffer at a time
+			nextClient = time.Now().Add(s.upTo(s.ttl * 6 / time.Duration(len(s.fleet.members))))
 		}
 		if len(s.servers) > 0 && !s.occupied() {
 			if nextServer.IsZero() { // the last one is over

@@ -29,7 +29,8 @@ type Search struct {
 
 // Report says what a search did.
 type Report struct {
-	Steps, Cuts, Folders, Recovered int // steps of the recording, cuts made, folders that differed, and how many of those were opened
+	// steps of the recording, cuts made, folders that differed, and how many of those were opened
+	Steps, Cuts, Folders, Recovered int
 	// Wrong is what the first unlawful recovery was, with the steps before it; "" if there was none.
 	Wrong string
 }
@@ -87,7 +88,10 @@ func (r *Recorder) Search(tb testing.TB, s Search, recovered func(top string, no
 	close(c.jobs)
 	c.done.Wait()
 	if c.wrong != nil {
-		report.Wrong = fmt.Sprintf("power cut after step %d: %v\nthe steps before it:\n%sthe folder it left:\n%s", c.first.at, c.wrong, r.Text(c.first.at-25, c.first.at), c.first.image)
+		report.Wrong = fmt.Sprintf(
+			"power cut after step %d: %v\nthe steps before it:\n%sthe folder it left:\n%s",
+			c.first.at, c.wrong, r.Text(c.first.at-25, c.first.at), c.first.image,
+		)
 	}
 	return report
 }

@@ -174,7 +174,10 @@ func (r *Recorder) Rename(from, to fsys.Path) error {
 			}
 		}
 		r.bind(target, node)
-		r.add(&op{kind: opNames, names: []naming{{oldDir, oldName, gone}, {newDir, newName, node}}}, "rename %s to %s", source, target)
+		r.add(
+			&op{kind: opNames, names: []naming{{oldDir, oldName, gone}, {newDir, newName, node}}},
+			"rename %s to %s", source, target,
+		)
 	})
 }
 
@@ -225,13 +228,17 @@ type recorded struct {
 }
 
 func (f *recorded) Write(p []byte) (n int, err error) {
-	err = f.r.do(func() error { n, err = f.File.WriteAt(p, f.at); return err }, func() { f.r.wrote(f.node, f.rel, p, f.at) })
+	err = f.r.do(func() error { n, err = f.File.WriteAt(p, f.at); return err }, func() {
+		f.r.wrote(f.node, f.rel, p, f.at)
+	})
 	f.at += int64(n)
 	return n, err
 }
 
 func (f *recorded) WriteAt(p []byte, off int64) (n int, err error) {
-	err = f.r.do(func() error { n, err = f.File.WriteAt(p, off); return err }, func() { f.r.wrote(f.node, f.rel, p, off) })
+	err = f.r.do(func() error { n, err = f.File.WriteAt(p, off); return err }, func() {
+		f.r.wrote(f.node, f.rel, p, off)
+	})
 	return n, err
 }
 

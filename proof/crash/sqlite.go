@@ -68,7 +68,9 @@ func install() error {
 		return err
 	}
 	folderOpener = function[func(*libc.TLS, uintptr, uintptr) uintptr](shim.below.FxGetSystemCall)(tls, found, call)
-	if rc := function[func(*libc.TLS, uintptr, uintptr, uintptr) int32](shim.below.FxSetSystemCall)(tls, found, call, pointer(sqliteOpenFolder)); rc != lib.SQLITE_OK {
+	if rc := function[func(*libc.TLS, uintptr, uintptr, uintptr) int32](shim.below.FxSetSystemCall)(
+		tls, found, call, pointer(sqliteOpenFolder),
+	); rc != lib.SQLITE_OK {
 		return fmt.Errorf("crash: SQLite does not let its calls be watched: %d", rc)
 	}
 	if rc := lib.Xsqlite3_vfs_register(tls, front, 1); rc != lib.SQLITE_OK {
@@ -116,7 +118,10 @@ func sqliteOpen(tls *libc.TLS, vfs, name, file uintptr, flags int32, out uintptr
 		return open(tls, vfs, name, file, flags, out)
 	}
 	_ = r.do(func() error { rc = open(tls, vfs, name, file, flags, out); return failed(rc) }, func() {
-		f := &sqliteFile{r: r, rel: rel, node: r.opened(rel, true, false), below: at[lib.Tsqlite3_io_methods](at[lib.Tsqlite3_file](file).FpMethods)}
+		f := &sqliteFile{
+			r: r, rel: rel, node: r.opened(rel, true, false),
+			below: at[lib.Tsqlite3_io_methods](at[lib.Tsqlite3_file](file).FpMethods),
+		}
 		shim.mu.Lock()
 		defer shim.mu.Unlock()
 		shim.files[file] = f
@@ -131,7 +136,8 @@ func inFront(tls *libc.TLS, below uintptr) uintptr {
 		front := libc.Xmalloc(tls, libc.Tsize_t(unsafe.Sizeof(lib.Tsqlite3_io_methods{})))
 		m := at[lib.Tsqlite3_io_methods](front)
 		*m = *at[lib.Tsqlite3_io_methods](below)
-		m.FxWrite, m.FxTruncate, m.FxSync, m.FxClose = pointer(sqliteWrite), pointer(sqliteTruncate), pointer(sqliteSync), pointer(sqliteClose)
+		m.FxWrite, m.FxTruncate, m.FxSync, m.FxClose =
+			pointer(sqliteWrite), pointer(sqliteTruncate), pointer(sqliteSync), pointer(sqliteClose)
 		shim.methods[below] = front
 	}
 	return shim.methods[below]

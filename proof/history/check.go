@@ -10,10 +10,13 @@ type Law string
 
 // The laws that histories are held against.
 const (
-	Register   Law = "the store is one register"   // there is an order of the requests on a key that explains all answers
-	Tokens     Law = "tokens only go up"           // one grant per token, one token per grant, later grants above earlier ones
-	Exclusion  Law = "one holder at a time"        // nobody is sure to hold a key that another has been granted
-	Order      Law = "no older owner is admitted"  // no admitted write carries a token below one admitted or raised before it
+	// there is an order of the requests on a key that explains all answers
+	Register Law = "the store is one register"
+	// one grant per token, one token per grant, later grants above earlier ones
+	Tokens    Law = "tokens only go up"
+	Exclusion Law = "one holder at a time" // nobody is sure to hold a key that another has been granted
+	// no admitted write carries a token below one admitted or raised before it
+	Order      Law = "no older owner is admitted"
 	NoFalse    Law = "no refusal without a reason" // who is refused as stale has been overtaken
 	NothingWas Law = "a refused write did nothing"
 	Kept       Law = "no update is lost"       // what was confirmed is there, and what came after was made from it

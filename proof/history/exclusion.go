@@ -23,12 +23,23 @@ func checkExclusion(key string, ops []Op) []Violation {
 			}
 		}
 		if mine == nil {
-			found = append(found, Violation{Law: Exclusion, Key: key, Text: fmt.Sprintf("%s is sure to hold what no answer shows it was granted", op.Process), Ops: []Op{op}})
+			found = append(found, Violation{
+				Law: Exclusion, Key: key,
+				Text: fmt.Sprintf("%s is sure to hold what no answer shows it was granted", op.Process),
+				Ops:  []Op{op},
+			})
 			continue
 		}
 		for _, g := range list {
 			if g.token > token && g.told < op.Begin && !forgotten(ops, mine.asked, op.Begin) && !byHand(list, mine, g) {
-				found = append(found, Violation{Law: Exclusion, Key: key, Text: fmt.Sprintf("%s is sure to hold it with token %d, though token %d was granted before", op.Process, token, g.token), Ops: []Op{mine.witness, g.witness, op}})
+				found = append(found, Violation{
+					Law: Exclusion, Key: key,
+					Text: fmt.Sprintf(
+						"%s is sure to hold it with token %d, though token %d was granted before",
+						op.Process, token, g.token,
+					),
+					Ops: []Op{mine.witness, g.witness, op},
+				})
 				break
 			}
 		}

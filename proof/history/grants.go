@@ -67,7 +67,11 @@ func grants(ops []Op) ([]*grant, []Violation) {
 		}
 		g := by[id]
 		if g == nil || g.asked == Never {
-			found = append(found, Violation{Law: Tokens, Key: op.Key, Text: fmt.Sprintf("token %d went to grant %s, which nobody asked for", token, short(id)), Ops: []Op{op}})
+			found = append(found, Violation{
+				Law: Tokens, Key: op.Key,
+				Text: fmt.Sprintf("token %d went to grant %s, which nobody asked for", token, short(id)),
+				Ops:  []Op{op},
+			})
 			continue
 		}
 		if g.token != 0 && g.token != token && op.End > forgot { // granted, forgotten, asked for again
@@ -78,7 +82,14 @@ func grants(ops []Op) ([]*grant, []Violation) {
 			list = append(list, g)
 		}
 		if g.token != 0 && g.token != token {
-			found = append(found, Violation{Law: Tokens, Key: op.Key, Text: fmt.Sprintf("grant %s has two tokens, %d and %d: a secret is granted once", short(id), g.token, token), Ops: []Op{g.witness, op}})
+			found = append(found, Violation{
+				Law: Tokens, Key: op.Key,
+				Text: fmt.Sprintf(
+					"grant %s has two tokens, %d and %d: a secret is granted once", short(id),
+					g.token, token,
+				),
+				Ops: []Op{g.witness, op},
+			})
 			continue
 		}
 		if op.End < g.shown {
@@ -102,7 +113,11 @@ func checkTokens(key string, ops []Op) []Violation {
 			continue
 		}
 		if other := seen[g.token]; other != nil {
-			found = append(found, Violation{Law: Tokens, Key: key, Text: fmt.Sprintf("token %d was given to two grants", g.token), Ops: []Op{other.witness, g.witness}})
+			found = append(found, Violation{
+				Law: Tokens, Key: key,
+				Text: fmt.Sprintf("token %d was given to two grants", g.token),
+				Ops:  []Op{other.witness, g.witness},
+			})
 		}
 		seen[g.token] = g
 		known = append(known, g)
@@ -118,7 +133,11 @@ func checkTokens(key string, ops []Op) []Violation {
 			}
 		}
 		if highest != nil && highest.token > g.token {
-			found = append(found, Violation{Law: Tokens, Key: key, Text: fmt.Sprintf("token %d was given after token %d was", g.token, highest.token), Ops: []Op{highest.witness, g.first, g.witness}})
+			found = append(found, Violation{
+				Law: Tokens, Key: key,
+				Text: fmt.Sprintf("token %d was given after token %d was", g.token, highest.token),
+				Ops:  []Op{highest.witness, g.first, g.witness},
+			})
 		}
 	}
 	return found

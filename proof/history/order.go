@@ -33,7 +33,11 @@ func checkOrder(key string, ops []Op) []Violation {
 			}
 		}
 		if op.Call.Token < highest.Call.Token {
-			found = append(found, Violation{Law: Order, Key: key, Text: fmt.Sprintf("token %d was admitted after token %d", op.Call.Token, highest.Call.Token), Ops: []Op{highest, op}})
+			found = append(found, Violation{
+				Law: Order, Key: key,
+				Text: fmt.Sprintf("token %d was admitted after token %d", op.Call.Token, highest.Call.Token),
+				Ops:  []Op{highest, op},
+			})
 		}
 	}
 	return append(found, falseRefusals(key, asked)...)
@@ -53,7 +57,14 @@ func falseRefusals(key string, asked []Op) []Violation {
 		}
 		at, ok := presented[op.Result.Token]
 		if op.Result.Token <= op.Call.Token || !ok || at > op.End {
-			found = append(found, Violation{Law: NoFalse, Key: key, Text: fmt.Sprintf("token %d was refused for token %d, which nobody had presented by then or which is no newer", op.Call.Token, op.Result.Token), Ops: []Op{op}})
+			found = append(found, Violation{
+				Law: NoFalse, Key: key,
+				Text: fmt.Sprintf(
+					"token %d was refused for token %d, which nobody had presented by then or which is no newer",
+					op.Call.Token, op.Result.Token,
+				),
+				Ops: []Op{op},
+			})
 		}
 	}
 	return found

@@ -30,7 +30,9 @@ type Recorder struct {
 
 // NewRecorder begins the history of a process in a folder. The name must be its alone.
 func NewRecorder(folder, process string) (*Recorder, error) {
-	file, err := os.OpenFile(filepath.Join(folder, process+suffix), os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o644)
+	file, err := os.OpenFile(
+		filepath.Join(folder, process+suffix), os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o644,
+	)
 	if err != nil {
 		return nil, fmt.Errorf("history of %s: %w", process, err)
 	}

@@ -128,7 +128,8 @@ func (r register) after(s step) []any {
 		}
 		return nil
 	case denied:
-		lasts := s.of.verb == tenure.Reserve || s.of.verb == tenure.Revoke // is answered as done for as long as nothing came after it
+		// is answered as done for as long as nothing came after it
+		lasts := s.of.verb == tenure.Reserve || s.of.verb == tenure.Revoke
 		if mine && (lasts || (s.timed && s.op.Now < r.deadline)) {
 			return nil
 		}
@@ -202,9 +203,16 @@ func checkRegister(key string, ops []Op, t Terms) []Violation {
 	case porcupine.Ok:
 		return nil
 	case porcupine.Unknown:
-		return []Violation{{Law: Register, Key: key, Text: fmt.Sprintf("no order of the %d steps was found within %s, and none was shown not to exist; that counts as broken", len(steps), t.Patience.Round(time.Second))}}
+		return []Violation{{
+			Law: Register, Key: key,
+			Text: fmt.Sprintf(
+				"no order of the %d steps was found within %s, and none was shown not to exist; that counts as broken",
+				len(steps), t.Patience.Round(time.Second),
+			),
+		}}
 	}
-	_, info := porcupine.CheckOperationsVerbose(model.ToModel(), steps, t.Patience) // how far it came takes longer to tell
+	// how far it came takes longer to tell
+	_, info := porcupine.CheckOperationsVerbose(model.ToModel(), steps, t.Patience)
 	return []Violation{unexplained(key, steps, info)}
 }
 
@@ -229,7 +237,13 @@ func unexplained(key string, steps []porcupine.Operation, info porcupine.Lineari
 			stuck = i
 		}
 	}
-	v := Violation{Law: Register, Key: key, Text: fmt.Sprintf("no order of the requests explains all answers: %d of %d steps can be explained", len(longest), len(steps))}
+	v := Violation{
+		Law: Register, Key: key,
+		Text: fmt.Sprintf(
+			"no order of the requests explains all answers: %d of %d steps can be explained",
+			len(longest), len(steps),
+		),
+	}
 	for _, i := range longest[max(0, len(longest)-5):] {
 		v.Ops = append(v.Ops, steps[i].Input.(step).op)
 	}

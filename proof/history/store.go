@@ -27,7 +27,10 @@ func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.An
 		if refusals.Reserved(req.Key) {
 			continue
 		}
-		ids[i] = s.r.Begin(Call{Kind: Lease, Key: req.Key, Verb: req.Verb, Grant: req.Secret.Grant(), Owner: req.Owner, Resume: req.Resume})
+		ids[i] = s.r.Begin(Call{
+			Kind: Lease, Key: req.Key, Verb: req.Verb, Grant: req.Secret.Grant(), Owner: req.Owner,
+			Resume: req.Resume,
+		})
 	}
 	answers := s.Store.Apply(ctx, requests)
 	for i, a := range answers {

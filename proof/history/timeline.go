@@ -56,7 +56,8 @@ func Timeline(w io.Writer, title string, ops []Op, found []Violation) error {
 			continue
 		}
 		b := bar{
-			Process: op.Process, Victim: op.Victim, Key: op.Key, Kind: string(op.Kind), Outcome: string(op.Outcome), Begin: millis(op.Begin), End: -1,
+			Process: op.Process, Victim: op.Victim, Key: op.Key, Kind: string(op.Kind),
+			Outcome: string(op.Outcome), Begin: millis(op.Begin), End: -1,
 			Text: op.String(), Guilty: guilty[[2]any{op.Process, op.Number}],
 		}
 		if op.Kind == Lease {

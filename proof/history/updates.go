@@ -39,7 +39,9 @@ func (u update) since() int64 {
 
 // refused reports whether no copy can have been made.
 func (u update) refused() bool {
-	return !slices.ContainsFunc(u.copies, func(op Op) bool { return op.Outcome == OK || op.Outcome == Repeated || op.Open() })
+	return !slices.ContainsFunc(u.copies, func(op Op) bool {
+		return op.Outcome == OK || op.Outcome == Repeated || op.Open()
+	})
 }
 
 // Count follows the updates of a key back from the last one read.
@@ -79,7 +81,11 @@ func Count(key string, ops []Op) Tally {
 				t.Lost = append(t.Lost, u.copies[0])
 			}
 		case u.refused() && counts[u.id]:
-			t.Broken = append(t.Broken, Violation{Law: NothingWas, Key: key, Text: "update " + u.id + " counts, though every copy of it was refused", Ops: u.copies})
+			t.Broken = append(t.Broken, Violation{
+				Law: NothingWas, Key: key,
+				Text: "update " + u.id + " counts, though every copy of it was refused",
+				Ops:  u.copies,
+			})
 		}
 	}
 	t.Broken = append(t.Broken, checkChain(key, chain)...)
@@ -94,10 +100,16 @@ func follow(key, head string, updates map[string]*update) ([]*update, []Violatio
 	for id := head; id != ""; {
 		u := updates[id]
 		if u == nil {
-			return chain, []Violation{{Law: Kept, Key: key, Text: fmt.Sprintf("the resource holds update %q, which nobody wrote", id)}}
+			return chain, []Violation{{
+				Law: Kept, Key: key,
+				Text: fmt.Sprintf("the resource holds update %q, which nobody wrote", id),
+			}}
 		}
 		if seen[id] {
-			return chain, []Violation{{Law: Once, Key: key, Text: "update " + id + " was made from one that was made from it", Ops: u.copies}}
+			return chain, []Violation{{
+				Law: Once, Key: key,
+				Text: "update " + id + " was made from one that was made from it", Ops: u.copies,
+			}}
 		}
 		seen[id] = true
 		chain = append(chain, u)
@@ -115,7 +127,11 @@ func checkChain(key string, chain []*update) []Violation {
 		if newer(before.Call, u.Call) {
 			continue
 		}
-		found = append(found, Violation{Law: Order, Key: key, Text: fmt.Sprintf("an update of token %d follows one of token %d", u.Call.Token, before.Call.Token), Ops: []Op{before, u}})
+		found = append(found, Violation{
+			Law: Order, Key: key,
+			Text: fmt.Sprintf("an update of token %d follows one of token %d", u.Call.Token, before.Call.Token),
+			Ops:  []Op{before, u},
+		})
 	}
 	return found
 }
@@ -136,7 +152,9 @@ func checkApplied(key string, ops []Op, chain []*update) []Violation {
 		times := map[string]int{}
 		for _, id := range op.Updates {
 			if times[id]++; times[id] == 2 {
-				found = append(found, Violation{Law: Once, Key: key, Text: "update " + id + " was applied twice", Ops: []Op{op}})
+				found = append(found, Violation{
+					Law: Once, Key: key, Text: "update " + id + " was applied twice", Ops: []Op{op},
+				})
 			}
 		}
 		if len(found) > 0 || len(chain) == 0 {
@@ -144,7 +162,11 @@ func checkApplied(key string, ops []Op, chain []*update) []Violation {
 		}
 		for _, u := range chain {
 			if times[u.id] == 0 && u.copies[0].Begin < op.Begin {
-				found = append(found, Violation{Law: Kept, Key: key, Text: "update " + u.id + " counts, and the resource says it was never applied", Ops: u.copies})
+				found = append(found, Violation{
+					Law: Kept, Key: key,
+					Text: "update " + u.id + " counts, and the resource says it was never applied",
+					Ops:  u.copies,
+				})
 				break
 			}
 		}
@@ -156,9 +178,14 @@ func checkUpdates(key string, ops []Op) []Violation {
 	t := Count(key, ops)
 	found := t.Broken
 	for _, op := range t.Lost {
-		v := Violation{Law: Kept, Key: key, Text: "update " + op.Call.Update + " was confirmed, and what counts now was made without it", Ops: []Op{op}}
+		v := Violation{
+			Law: Kept, Key: key,
+			Text: "update " + op.Call.Update + " was confirmed, and what counts now was made without it",
+			Ops:  []Op{op},
+		}
 		for _, other := range ops {
-			if other.Kind == Write && other.Prior == op.Prior && other.Call.Update != op.Call.Update && other.Outcome == OK {
+			if other.Kind == Write && other.Prior == op.Prior && other.Call.Update != op.Call.Update &&
+				other.Outcome == OK {
 				v.Ops = append(v.Ops, other) // made from the same one
 			}
 		}

@@ -60,7 +60,9 @@ func (c Checker) Check(ctx context.Context, shortest bool, defines ...string) (V
 		how = []string{"-O0", "-DBFS"}
 	}
 	// Two gigabytes; no search for cycles, which the laws are not about.
-	if out, err := c.run(ctx, c.GCC, append(how, "-w", "-DSAFETY", "-DMEMLIM=2000", "-o", "pan", "pan.c")...); err != nil {
+	if out, err := c.run(
+		ctx, c.GCC, append(how, "-w", "-DSAFETY", "-DMEMLIM=2000", "-o", "pan", "pan.c")...,
+	); err != nil {
 		return Verdict{}, fmt.Errorf("model: the checker cannot be compiled: %w: %s", err, out)
 	}
 	out, err := c.run(ctx, "./pan", "-m1000", "-w24")
@@ -121,7 +123,9 @@ func parse(out []byte) (v Verdict, err error) {
 		v.Breach = string(breach[1])
 		return v, nil
 	}
-	if !bytes.Contains(out, []byte("errors: 0")) || bytes.Contains(out, []byte("Search not completed")) || bytes.Contains(out, []byte("max search depth too small")) {
+	if !bytes.Contains(out, []byte("errors: 0")) ||
+		bytes.Contains(out, []byte("Search not completed")) ||
+		bytes.Contains(out, []byte("max search depth too small")) {
 		return v, fmt.Errorf("model: the checker did not go through all of it: %s", out)
 	}
 	for _, never := range neverLine.FindAllSubmatch(out, -1) {

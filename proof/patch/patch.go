@@ -39,7 +39,10 @@ func (p Patch) text(root string) (string, error) {
 		return "", err
 	}
 	if n := strings.Count(string(old), p.Old); n != 1 || p.Old == p.New {
-		return "", fmt.Errorf("%s has the text %d times, and not once; bring the patch up to date: %q", p.File, n, p.Old)
+		return "", fmt.Errorf(
+			"%s has the text %d times, and not once; bring the patch up to date: %q", p.File, n,
+			p.Old,
+		)
 	}
 	return strings.Replace(string(old), p.Old, p.New, 1), nil
 }

@@ -278,7 +278,8 @@ func (c *client) send(b *engine.Batch, byCaller bool) {
 		c.w.say(c.name, "sends: %s %s", req.Verb, req.Key)
 		if i > 0 {
 			c.w.cover("engine", "several in a batch")
-			if before := b.Requests[i-1]; before.Verb == tenure.Release && req.Verb == tenure.Acquire && before.Key == req.Key {
+			if before := b.Requests[i-1]; before.Verb == tenure.Release && req.Verb == tenure.Acquire &&
+				before.Key == req.Key {
 				c.w.cover("engine", "passed on")
 			}
 		}

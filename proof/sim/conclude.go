@@ -75,13 +75,20 @@ func (w *world) conclude() {
 	for _, key := range w.keys {
 		w.until(due[key], func() bool { return w.arrivals[key] > 0 })
 		if w.broken == nil && w.arrivals[key] == 0 {
-			w.fail(Liveness, "nobody has got %s within %s of when the faults had stopped and its holder was gone", key, due[key]-began)
+			w.fail(
+				Liveness,
+				"nobody has got %s within %s of when the faults had stopped and its holder was gone",
+				key, due[key]-began,
+			)
 			return
 		}
 	}
 	w.until(last, func() bool { return w.waits() == nil })
 	if j := w.waits(); w.broken == nil && j != nil {
-		w.fail(Liveness, "%s still waits for %s, %s after the faults had stopped", j.name, j.call.Request.Key, last-began)
+		w.fail(
+			Liveness, "%s still waits for %s, %s after the faults had stopped", j.name,
+			j.call.Request.Key, last-began,
+		)
 	}
 	w.until(w.now+10*time.Minute, func() bool { return w.busy() == nil }) // periods are waited for
 	if c := w.busy(); w.broken == nil && c != nil {

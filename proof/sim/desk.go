@@ -125,7 +125,8 @@ func (d *desk) answered(req tenure.Request, k *stake, step int, a store.Answer) 
 			}
 			if other.given && !w.mutant.is("claimed-while-given") {
 				w.cover("award", "asked for while given back")
-				if other.over && step > other.ended { // a server that was put back has forgotten both: copies of the release may be on their way, so it is given back once more
+				// a server that was put back has forgotten both: copies of the release may be on their way, so it is given back once more
+				if other.over && step > other.ended {
 					again := d.bid(req)
 					again.awarded, again.record = true, a.Record
 					d.giveUp(again)

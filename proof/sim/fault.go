@@ -49,8 +49,12 @@ const (
 )
 
 var faultNames = [faults]string{
-	"lost request", "lost reply", "slow request", "slow reply", "late request", "doubled", "stale read", "409", "429", "lost hint", "late hint", "slow commit", "aborted", "paused send", "paused step", "guard crash",
-	"crash", "shutdown", "pause", "suspend", "cut off", "client rate", "store rate", "store step", "restart", "failover", "rewind", "wipe", "row locked", "operator", "forgery", "by deed", "sweep",
+	"lost request", "lost reply", "slow request", "slow reply", "late request", "doubled",
+	"stale read", "409", "429", "lost hint", "late hint", "slow commit", "aborted", "paused send",
+	"paused step", "guard crash",
+	"crash", "shutdown", "pause", "suspend", "cut off", "client rate", "store rate", "store step",
+	"restart", "failover", "rewind", "wipe", "row locked", "operator", "forgery", "by deed",
+	"sweep",
 }
 
 func (f Fault) String() string { return faultNames[f] }

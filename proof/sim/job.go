@@ -246,7 +246,8 @@ func (j *job) giveBack(l *lease, success bool) {
 			Lease:   l.Lease, Bound: releaseBound,
 		}}
 		p.then = func() {
-			if g := l.g; p.Reply.Err == nil && p.Reply.Lost == nil && g != nil && g.fate == alive && !g.lost && !g.shaken {
+			if g := l.g; p.Reply.Err == nil && p.Reply.Lost == nil && g != nil && g.fate == alive &&
+				!g.lost && !g.shaken {
 				c.w.fail(OneTruth, "%s was told that %s is released; it is not", c.name, l.Key)
 			}
 		}

@@ -53,7 +53,10 @@ const (
 )
 
 func newJudge(w *world) *judge {
-	return &judge{w: w, ledgers: map[string]*ledger{}, grants: map[fence.Grant]*grant{}, asking: map[fence.Grant]*ask{}, denied: map[fence.Grant]string{}}
+	return &judge{
+		w: w, ledgers: map[string]*ledger{}, grants: map[fence.Grant]*grant{},
+		asking: map[fence.Grant]*ask{}, denied: map[fence.Grant]string{},
+	}
 }
 
 func (j *judge) ledger(key string) *ledger {
@@ -93,7 +96,10 @@ func (j *judge) changed(l *ledger, req tenure.Request, before, after tenure.Reco
 	g := l.current
 	switch {
 	case fp != before.Grant:
-		w.fail(WrongGrant, "a %s by grant %s changed the term of grant %s on %s", req.Verb, brief(fp), brief(before.Grant), req.Key)
+		w.fail(
+			WrongGrant, "a %s by grant %s changed the term of grant %s on %s", req.Verb, brief(fp),
+			brief(before.Grant), req.Key,
+		)
 		return
 	case before.State != tenure.Held:
 		w.fail(WrongGrant, "a %s changed %s, which nobody holds: it is %s", req.Verb, req.Key, before.State)
@@ -103,7 +109,10 @@ func (j *judge) changed(l *ledger, req tenure.Request, before, after tenure.Reco
 	case tenure.Renew:
 		late := !after.Renewed.Before(before.Deadline)
 		if late && !req.Resume {
-			w.fail(WrongGrant, "%s was renewed %s after its deadline, and not to resume it", req.Key, after.Renewed.Sub(before.Deadline))
+			w.fail(
+				WrongGrant, "%s was renewed %s after its deadline, and not to resume it", req.Key,
+				after.Renewed.Sub(before.Deadline),
+			)
 		}
 		if late {
 			w.cover("transition", "renew to resume")
@@ -139,7 +148,9 @@ func (j *judge) forgot(key string, rec tenure.Record, why string) {
 	lost := 0
 	var cur *grant
 	for _, g := range l.issued {
-		known := slices.ContainsFunc(rec.History, func(t tenure.Term) bool { return t.Grant == g.fp && t.Token == g.token })
+		known := slices.ContainsFunc(rec.History, func(t tenure.Term) bool {
+			return t.Grant == g.fp && t.Token == g.token
+		})
 		if !known && !g.lost {
 			g.lost = true
 			lost++
@@ -179,13 +190,17 @@ func (j *judge) dropped(key string) {
 	now := j.w.store.base().now()
 	for _, g := range l.issued {
 		if g.fate == alive && !g.lost && !g.shaken && now.Before(g.record.Deadline) && !j.w.profile.Steps {
-			j.w.fail(NoEarlyGrant, "the record of %s was dropped, which %s has for another %s", key, g.owner, g.record.Deadline.Sub(now))
+			j.w.fail(
+				NoEarlyGrant, "the record of %s was dropped, which %s has for another %s", key,
+				g.owner, g.record.Deadline.Sub(now),
+			)
 		}
 		if g.fate == alive {
 			g.fate = followed
 		}
 		switch {
-		case j.w.profile.Steps: // a clock that steps forward drops it early, and its numbers may come back if it steps back
+		// a clock that steps forward drops it early, and its numbers may come back if it steps back
+		case j.w.profile.Steps:
 			g.lost = true
 		case !g.lost: // what was forgotten before may have been granted a moment ago
 			delete(j.grants, g.fp) // longer ago than any message is on its way
@@ -216,11 +231,23 @@ func (j *judge) belief(l *lease) {
 	here, there := l.c.truth(l.Deadline()), base.clock.when(int64(g.record.Deadline.Sub(epoch)))
 	switch {
 	case here > there && l.g.fate == alive:
-		w.fail(LocalDeadline, "%s believes to hold %s with token %s until %s; the store's deadline is at %s", l.c.name, l.Key, short(g.token), clockFace(here), clockFace(there))
+		w.fail(
+			LocalDeadline,
+			"%s believes to hold %s with token %s until %s; the store's deadline is at %s",
+			l.c.name, l.Key, short(g.token), clockFace(here), clockFace(there),
+		)
 	case g.fate != alive:
-		w.fail(LocalDeadline, "%s believes to hold %s with token %s for another %s; in truth it is %s", l.c.name, l.Key, short(g.token), l.Deadline().Sub(l.c.Now()), g.fate)
+		w.fail(
+			LocalDeadline, "%s believes to hold %s with token %s for another %s; in truth it is %s",
+			l.c.name, l.Key, short(g.token), l.Deadline().Sub(l.c.Now()), g.fate,
+		)
 	case !now.Before(g.record.Deadline):
-		w.fail(LocalDeadline, "%s believes to hold %s with token %s for another %s; the store's deadline passed %s ago", l.c.name, l.Key, short(g.token), l.Deadline().Sub(l.c.Now()), now.Sub(g.record.Deadline))
+		w.fail(
+			LocalDeadline,
+			"%s believes to hold %s with token %s for another %s; the store's deadline passed %s ago",
+			l.c.name, l.Key, short(g.token), l.Deadline().Sub(l.c.Now()),
+			now.Sub(g.record.Deadline),
+		)
 	}
 }
 
@@ -233,7 +260,11 @@ func (j *judge) holds(l *lease) {
 		}
 	}
 	if g == nil {
-		j.w.fail(OneTruth, "%s takes itself for the holder of %s with token %s; the store never granted that", l.c.name, l.Key, short(l.Token))
+		j.w.fail(
+			OneTruth,
+			"%s takes itself for the holder of %s with token %s; the store never granted that",
+			l.c.name, l.Key, short(l.Token),
+		)
 		return
 	}
 	l.g = g
@@ -294,14 +325,20 @@ func (j *judge) concluded(a *ask, res engine.Outcome) {
 	g := j.grants[fp]
 	now := w.store.base().now()
 	// A store whose clock is coarse refuses what may be over.
-	living := g != nil && g.fate == alive && !g.lost && !g.shaken && !g.stray && now.Add(w.profile.Skew).Before(g.record.Deadline)
+	living := g != nil && g.fate == alive && !g.lost && !g.shaken && !g.stray &&
+		now.Add(w.profile.Skew).Before(g.record.Deadline)
 	if living && g.bid != nil && !g.bid.claimed && res != engine.WasGranted {
 		living = false // it was granted while nobody asked, and is the store's to give back
 	}
 	switch res {
 	case engine.WasLeft:
 		if living && !w.profile.Steps && !a.c.engine.Left() {
-			w.fail(OneTruth, "%s has left what became of its request for %s to time; it was granted and does not lapse for another %s", a.c.name, a.key, g.record.Deadline.Sub(now))
+			w.fail(
+				OneTruth,
+				"%s has left what became of its request for %s to time; it was granted and does not "+
+					"lapse for another %s",
+				a.c.name, a.key, g.record.Deadline.Sub(now),
+			)
 		}
 	case engine.WasGranted:
 		if g == nil || living {
@@ -309,7 +346,10 @@ func (j *judge) concluded(a *ask, res engine.Outcome) {
 		}
 	default:
 		if living && !w.profile.Steps { // by a clock that is set back, what was over is not
-			w.fail(OneTruth, "%s says that its request for %s was not granted; it was, with token %s", a.c.name, a.key, short(g.token))
+			w.fail(
+				OneTruth, "%s says that its request for %s was not granted; it was, with token %s",
+				a.c.name, a.key, short(g.token),
+			)
 		}
 		j.denied[fp] = fmt.Sprintf("at %s", clockFace(w.now))
 	}
@@ -329,6 +369,9 @@ func (j *judge) refused(p *pending, err error) {
 		return // it may have looked at what was there before
 	}
 	if errors.Is(err, tenure.ErrHeld) && p.free && p.changes == j.ledger(p.Request.Key).changes && !j.w.profile.Steps {
-		j.w.fail(FreshRefusal, "%s was told that %s is held; it has been free since before it asked: %v", p.job.name, p.Request.Key, err)
+		j.w.fail(
+			FreshRefusal, "%s was told that %s is held; it has been free since before it asked: %v",
+			p.job.name, p.Request.Key, err,
+		)
 	}
 }

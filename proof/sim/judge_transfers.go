@@ -56,7 +56,10 @@ func transitionName(req tenure.Request, after tenure.Record) string {
 // grantedOnce is law 1.
 func (j *judge) grantedOnce(l *ledger, req tenure.Request, after tenure.Record, seen *grant) {
 	if seen != nil && !seen.lost && l.transfers-seen.transfer < tenure.HistoryLen {
-		j.w.fail(OneGrant, "the secret of grant %s was granted again on %s: token %s after %s", brief(seen.fp), req.Key, short(after.Token), short(seen.token))
+		j.w.fail(
+			OneGrant, "the secret of grant %s was granted again on %s: token %s after %s",
+			brief(seen.fp), req.Key, short(after.Token), short(seen.token),
+		)
 	}
 	for _, g := range l.issued {
 		if g.token == after.Token && !g.lost {
@@ -77,7 +80,10 @@ func (j *judge) tokensRise(l *ledger, req tenure.Request, after tenure.Record) {
 		if !g.lost {
 			w.fail(TokensRise, "token %s of %s was granted after %s", short(after.Token), req.Key, short(g.token))
 		} else if ago := after.Acquired.Sub(g.record.Acquired); !w.profile.Steps && ago > w.profile.Skew {
-			w.fail(TokensRise, "the store forgot token %s of %s, and %s later decides on %s", short(g.token), req.Key, ago, short(after.Token))
+			w.fail(
+				TokensRise, "the store forgot token %s of %s, and %s later decides on %s",
+				short(g.token), req.Key, ago, short(after.Token),
+			)
 		}
 	}
 	if floor := fence.Token(after.Acquired.UnixMicro()); after.Token < floor {
@@ -92,19 +98,35 @@ func (j *judge) inTime(l *ledger, req tenure.Request, before, after tenure.Recor
 		return
 	}
 	if now := w.store.base().now(); p.fate == alive && p.held && now.Before(p.record.Deadline) {
-		w.fail(NoEarlyGrant, "%s was granted to %s %s before the deadline of %s", req.Key, req.Owner, p.record.Deadline.Sub(now), p.owner)
+		w.fail(
+			NoEarlyGrant, "%s was granted to %s %s before the deadline of %s", req.Key, req.Owner,
+			p.record.Deadline.Sub(now), p.owner,
+		)
 	}
 	if !before.IsZero() && after.Acquired.Before(before.Renewed) {
-		w.fail(NoEarlyGrant, "the term of %s on %s begins %s before the last act of the term before it", req.Owner, req.Key, before.Renewed.Sub(after.Acquired))
+		w.fail(
+			NoEarlyGrant,
+			"the term of %s on %s begins %s before the last act of the term before it", req.Owner,
+			req.Key, before.Renewed.Sub(after.Acquired),
+		)
 	}
 	if before.State == tenure.Free && after.Acquired.Before(before.Deadline) {
-		w.fail(NoEarlyGrant, "the term of %s on %s begins %s before the one before it ended", req.Owner, req.Key, before.Deadline.Sub(after.Acquired))
+		w.fail(
+			NoEarlyGrant, "the term of %s on %s begins %s before the one before it ended",
+			req.Owner, req.Key, before.Deadline.Sub(after.Acquired),
+		)
 	}
 	if before.State == tenure.Free && before.Ended == tenure.EndReleased && after.Acquired.Before(before.HoldUntil) {
-		w.fail(NoEarlyGrant, "%s was granted to %s %s before its hold was over", req.Key, req.Owner, before.HoldUntil.Sub(after.Acquired))
+		w.fail(
+			NoEarlyGrant, "%s was granted to %s %s before its hold was over", req.Key, req.Owner,
+			before.HoldUntil.Sub(after.Acquired),
+		)
 	}
 	if before.State == tenure.Reserved && before.Owner != req.Owner && after.Acquired.Before(before.Deadline) {
-		w.fail(NoEarlyGrant, "%s was granted to %s, though it is reserved for %s for another %s", req.Key, req.Owner, before.Owner, before.Deadline.Sub(after.Acquired))
+		w.fail(
+			NoEarlyGrant, "%s was granted to %s, though it is reserved for %s for another %s",
+			req.Key, req.Owner, before.Owner, before.Deadline.Sub(after.Acquired),
+		)
 	}
 }
 
@@ -129,12 +151,16 @@ func (j *judge) hasCause(req tenure.Request, before, after tenure.Record) {
 		want = tenure.Handoff
 	}
 	if after.Cause != want {
-		w.fail(Causes, "the cause of the term of %s on %s is %q; it should be %q", req.Owner, req.Key, after.Cause, want)
+		w.fail(
+			Causes, "the cause of the term of %s on %s is %q; it should be %q", req.Owner, req.Key,
+			after.Cause, want,
+		)
 	}
 	if req.Verb.ByHand() && (after.Actor == "" || after.Note == "") {
 		w.fail(Causes, "a %s of %s names actor %q and note %q", req.Verb, req.Key, after.Actor, after.Note)
 	}
-	if n := len(after.History); n == 0 || after.History[n-1].Grant != after.Grant || after.History[n-1].Cause != after.Cause {
+	if n := len(after.History); n == 0 || after.History[n-1].Grant != after.Grant ||
+		after.History[n-1].Cause != after.Cause {
 		w.fail(Causes, "the history of %s does not end with its own term", req.Key)
 	}
 }
@@ -144,14 +170,22 @@ func (j *judge) hasCause(req tenure.Request, before, after tenure.Record) {
 // may take longer than the term. It keeps the key from nobody, so no client
 // need know of it.
 func (j *judge) somebodyKnows(req tenure.Request, fp fence.Grant, bid *stake, over bool) {
-	if bid != nil { // whoever left it may have gone: then its desk gives back what it was granted, unless it knows that nothing can be
+	// whoever left it may have gone: then its desk gives back what it was granted, unless it knows that nothing can be
+	if bid != nil {
 		if bid.gone && bid.d.life == bid.d.c.life {
-			j.w.fail(OneTruth, "%s was granted to a bid of %s that had been withdrawn: nobody asks for it, and nobody gives it back", req.Key, req.Owner)
+			j.w.fail(
+				OneTruth,
+				"%s was granted to a bid of %s that had been withdrawn: nobody asks for it, and nobody gives it back",
+				req.Key, req.Owner,
+			)
 		}
 		return
 	}
 	if at, denied := j.denied[fp]; denied {
-		j.w.fail(OneTruth, "a request for %s was granted that its maker, %s, was told %s would not be", req.Key, req.Owner, at)
+		j.w.fail(
+			OneTruth, "a request for %s was granted that its maker, %s, was told %s would not be",
+			req.Key, req.Owner, at,
+		)
 		return
 	}
 	if over {
@@ -174,11 +208,17 @@ func describe(req tenure.Request, before, after tenure.Record, m message) string
 	}
 	switch {
 	case after.Token != before.Token:
-		return fmt.Sprintf("%s: %s by %s: token %s, cause %s, %s until %s%s", req.Key, req.Verb, who, short(after.Token), after.Cause, after.State, faceOf(after.Deadline), stray)
+		return fmt.Sprintf(
+			"%s: %s by %s: token %s, cause %s, %s until %s%s", req.Key, req.Verb, who,
+			short(after.Token), after.Cause, after.State, faceOf(after.Deadline), stray,
+		)
 	case req.Verb == tenure.Release:
 		return fmt.Sprintf("%s: release by %s: token %s, %s%s", req.Key, who, short(after.Token), after.Ended, stray)
 	}
-	return fmt.Sprintf("%s: %s by %s: token %s, until %s%s", req.Key, req.Verb, who, short(after.Token), faceOf(after.Deadline), stray)
+	return fmt.Sprintf(
+		"%s: %s by %s: token %s, until %s%s", req.Key, req.Verb, who, short(after.Token),
+		faceOf(after.Deadline), stray,
+	)
 }
 
 // faceOf is a time of the store's clock as timelines show it: since the run began.

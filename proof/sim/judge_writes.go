@@ -17,7 +17,10 @@ func (r *resource) took(a act) {
 	case s.Token < r.shadow.Token:
 		w.fail(WritesInOrder, "%s admitted token %s after %s", r, short(s.Token), short(r.shadow.Token))
 	case s.Token == r.shadow.Token && s.Grant != r.shadow.Grant:
-		w.fail(WritesInOrder, "%s admitted token %s of two grants, %s and %s", r, short(s.Token), brief(r.shadow.Grant), brief(s.Grant))
+		w.fail(
+			WritesInOrder, "%s admitted token %s of two grants, %s and %s", r, short(s.Token),
+			brief(r.shadow.Grant), brief(s.Grant),
+		)
 	}
 	if next := fence.Mark(s); s.Token > r.shadow.Token || s.Seq > r.shadow.Seq {
 		r.shadow = next
@@ -36,7 +39,11 @@ func (r *resource) wroteBy(a act) {
 		w.fail(WritesInOrder, "%s admitted write %d of grant %s after write %d", r, s.Seq, brief(s.Grant), r.wrote.Seq)
 	}
 	if a.version != blindly && r.content.version != a.version && r.content.by.Grant != s.Grant {
-		w.fail(LostUpdate, "%s was written by token %s, which had read version %d; version %d, by token %s, is lost", r, short(s.Token), a.version, r.content.version, short(r.content.by.Token))
+		w.fail(
+			LostUpdate,
+			"%s was written by token %s, which had read version %d; version %d, by token %s, is lost",
+			r, short(s.Token), a.version, r.content.version, short(r.content.by.Token),
+		)
 	}
 	seq := max(s.Seq, r.wrote.Seq)
 	if r.wrote.Grant != s.Grant || r.wrote.Token != s.Token {
@@ -57,7 +64,11 @@ func (r *resource) refused(a act, err error) {
 		_, want = r.shadow.Raise(a.stamp)
 	}
 	if want == nil {
-		r.w.fail(FairRefusal, "%s refused token %s, write %d, although the newest it has seen is %s, write %d: %v", r, short(a.stamp.Token), a.stamp.Seq, short(r.shadow.Token), r.shadow.Seq, err)
+		r.w.fail(
+			FairRefusal,
+			"%s refused token %s, write %d, although the newest it has seen is %s, write %d: %v", r,
+			short(a.stamp.Token), a.stamp.Seq, short(r.shadow.Token), r.shadow.Seq, err,
+		)
 	}
 	r.w.say(r.name, "refuses token %s: %s", short(a.stamp.Token), refusalName(err))
 }

@@ -30,7 +30,10 @@ func (c *client) leaseOf(p *pending) *lease {
 	if l, made := p.Reply.Lease.Tag.(*lease); made {
 		return l
 	}
-	l := &lease{Lease: p.Reply.Lease, c: c, job: p.job, claim: p.claim, resumed: p.Lease != nil, seen: map[*resource]int{}}
+	l := &lease{
+		Lease: p.Reply.Lease, c: c, job: p.job, claim: p.claim, resumed: p.Lease != nil,
+		seen: map[*resource]int{},
+	}
 	l.Tag = l
 	for _, a := range c.asks {
 		a.granted = a.granted || a.secret == l.Secret

@@ -22,7 +22,8 @@ func (w *world) nemesis() {
 		blow := blow{
 			client: w.clients[r.IntN(len(w.clients))], key: w.keys[r.IntN(len(w.keys))],
 			brief: skewed(r, longestStop), away: upTo(r, 6*time.Second), down: upTo(r, 3*time.Second),
-			writes: 1 + r.IntN(12), ppm: r.Int64N(2*mostSkew+1) - mostSkew, step: between(r, -time.Hour, time.Hour), choice: r.IntN(100),
+			writes: 1 + r.IntN(12), ppm: r.Int64N(2*mostSkew+1) - mostSkew,
+			step: between(r, -time.Hour, time.Hour), choice: r.IntN(100),
 			ttl: []time.Duration{2 * time.Second, 5 * time.Second}[r.IntN(2)],
 		}
 		if chance(r, 50) {
@@ -125,7 +126,10 @@ func (w *world) outage(how string, down time.Duration) {
 // operate is an act by hand, and the raising of the fence that follows it.
 func (w *world) operate(b blow) {
 	op := w.operator
-	req := tenure.Request{Verb: tenure.Takeover, Key: b.key, Secret: w.secret(), Owner: op.name, Instance: op.name, Actor: op.name, Note: "by hand", TTL: b.ttl}
+	req := tenure.Request{
+		Verb: tenure.Takeover, Key: b.key, Secret: w.secret(), Owner: op.name, Instance: op.name,
+		Actor: op.name, Note: "by hand", TTL: b.ttl,
+	}
 	switch {
 	case b.choice < 30:
 		req.Verb, req.Owner = tenure.Reserve, b.client.name

@@ -80,7 +80,10 @@ func (s *rows) apply(c *client, requests []tenure.Request, done func([]store.Ans
 }
 
 // call is one round trip.
-func (s *rows) call(c *client, requests []tenure.Request, began time.Duration, done func([]store.Answer, []int, error)) {
+func (s *rows) call(
+	c *client, requests []tenure.Request, began time.Duration,
+	done func([]store.Answer, []int, error),
+) {
 	s.w.ops += len(requests)
 	l := s.line(c)
 	l.began = began
@@ -138,7 +141,10 @@ func (t *transaction) advance() {
 		if err == nil && changed {
 			t.changes[i] = next
 		}
-		t.answers[i] = store.Answer{Record: next, Now: tenure.Time(now), Err: err, Awaited: req.Verb == tenure.Release && s.awaited(req.Key, t.c)}
+		t.answers[i] = store.Answer{
+			Record: next, Now: tenure.Time(now), Err: err,
+			Awaited: req.Verb == tenure.Release && s.awaited(req.Key, t.c),
+		}
 	}
 	takes := between(s.w.luck[SlowCommit], 200*time.Microsecond, 3*time.Millisecond)
 	if s.w.fault(SlowCommit) {

@@ -32,10 +32,13 @@ type Profile struct {
 
 // The usual rates.
 var (
-	network = map[Fault]float64{LostRequest: 0.04, LostReply: 0.05, SlowRequest: 0.04, SlowReply: 0.04, LateRequest: 0.03, Doubled: 0.03, LostHint: 0.2}
-	hosts   = map[Fault]int{Crash: 3, Shutdown: 2, Pause: 4, Suspend: 3, CutOff: 2, ClientRate: 2}
-	people  = map[Fault]int{Operator: 3, Forgery: 2, ByDeed: 2}
-	steps   = map[Fault]float64{PausedSend: 0.01, PausedStep: 0.03, GuardCrash: 0.015}
+	network = map[Fault]float64{
+		LostRequest: 0.04, LostReply: 0.05, SlowRequest: 0.04, SlowReply: 0.04, LateRequest: 0.03,
+		Doubled: 0.03, LostHint: 0.2,
+	}
+	hosts  = map[Fault]int{Crash: 3, Shutdown: 2, Pause: 4, Suspend: 3, CutOff: 2, ClientRate: 2}
+	people = map[Fault]int{Operator: 3, Forgery: 2, ByDeed: 2}
+	steps  = map[Fault]float64{PausedSend: 0.01, PausedStep: 0.03, GuardCrash: 0.015}
 )
 
 func (p *Profile) with(chances ...map[Fault]float64) *Profile {
@@ -80,26 +83,39 @@ var Profiles = []*Profile{
 		Name: "network", Says: "a directory or another plain register; messages are lost, late, doubled and stale",
 		store: func(w *world) server { return newVault(w, false) },
 		lacks: []Sight{{"fence", "busy"}}, // nobody is stopped inside a guard
-	}).with(network, map[Fault]float64{StaleRead: 0.05}).nemesis(people, map[Fault]int{CutOff: 3, Shutdown: 2, Restart: 1, Sweep: 5}),
+	}).with(network, map[Fault]float64{StaleRead: 0.05}).nemesis(people, map[Fault]int{
+		CutOff: 3, Shutdown: 2, Restart: 1, Sweep: 5,
+	}),
 	(&Profile{
-		Name: "sweeps", Says: "the same with many keys that are seldom used: old records are swept while somebody takes them up again", Keys: 12,
+		Name:  "sweeps",
+		Says:  "the same with many keys that are seldom used: old records are swept while somebody takes them up again",
+		Keys:  12,
 		store: func(w *world) server { return newVault(w, false) },
 	}).with(network, map[Fault]float64{PausedStep: 0.1}).nemesis(people, map[Fault]int{Sweep: 20, Pause: 2}),
 	(&Profile{
-		Name: "hosts", Says: "the same; processes die, stop and sleep, between any two steps, and their clocks change their rates",
+		Name:  "hosts",
+		Says:  "the same; processes die, stop and sleep, between any two steps, and their clocks change their rates",
 		store: func(w *world) server { return newVault(w, false) },
-	}).with(steps, map[Fault]float64{LostReply: 0.01, LateRequest: 0.01, Doubled: 0.01}).nemesis(hosts, people, map[Fault]int{Sweep: 6}),
+	}).with(steps, map[Fault]float64{
+		LostReply: 0.01, LateRequest: 0.01, Doubled: 0.01,
+	}).nemesis(hosts, people, map[Fault]int{Sweep: 6}),
 	(&Profile{
 		Name: "redis", Says: "one script at a time; replicas that lag take over",
 		store:   func(w *world) server { return newScript(w) },
 		further: []Sight{{"engine", "others wait"}},
-	}).with(network, steps, map[Fault]float64{StaleRead: 0.05}).nemesis(hosts, people, map[Fault]int{Restart: 1, Failover: 3}),
+	}).with(network, steps, map[Fault]float64{StaleRead: 0.05}).
+		nemesis(hosts, people, map[Fault]int{Restart: 1, Failover: 3}),
 	(&Profile{
-		Name: "postgres", Says: "row locks, batches that skip locked rows, commits that take long, rolled back transactions",
+		Name:  "postgres",
+		Says:  "row locks, batches that skip locked rows, commits that take long, rolled back transactions",
 		store: func(w *world) server { return newRows(w) },
-	}).with(network, steps, map[Fault]float64{SlowCommit: 0.04, Aborted: 0.02}).nemesis(hosts, people, map[Fault]int{Restart: 1, RowLocked: 3}),
+	}).with(network, steps, map[Fault]float64{
+		SlowCommit: 0.04, Aborted: 0.02,
+	}).nemesis(hosts, people, map[Fault]int{Restart: 1, RowLocked: 3}),
 	(&Profile{
-		Name: "etcd", Says: "one step at a time; who releases a key grants it to the next who waits, and that one is told, perhaps late or never",
+		Name: "etcd",
+		Says: "one step at a time; who releases a key grants it to the next who waits, and that one is " +
+			"told, perhaps late or never",
 		store:   func(w *world) server { return newTurns(w) },
 		further: awards,
 	}).with(network, steps, map[Fault]float64{LateHint: 0.3}).nemesis(hosts, people, map[Fault]int{Restart: 1}),
@@ -107,27 +123,44 @@ var Profiles = []*Profile{
 		Name: "restored", Says: "the same; it is put back to older states, with the bids that waited then, and wiped",
 		store:   func(w *world) server { return newTurns(w) },
 		further: sights("award", "written", "claimed", "given back"),
-	}).with(network, steps, map[Fault]float64{LateHint: 0.3}).nemesis(hosts, people, map[Fault]int{Restart: 1, Rewind: 4, Wipe: 1}),
+	}).with(network, steps, map[Fault]float64{LateHint: 0.3}).nemesis(hosts, people, map[Fault]int{
+		Restart: 1, Rewind: 4, Wipe: 1,
+	}),
 	(&Profile{
-		Name: "s3", Says: "conditional puts, 409, 412 and 429, a clock of whole seconds, no hints", Skew: 3 * time.Second,
+		Name: "s3", Says: "conditional puts, 409, 412 and 429, a clock of whole seconds, no hints",
+		Skew:  3 * time.Second,
 		store: func(w *world) server { return newVault(w, true) },
-	}).with(network, steps, map[Fault]float64{Conflict: 0.05, Throttled: 0.04, LostHint: 0}).nemesis(hosts, people, map[Fault]int{Restart: 1}),
+	}).with(network, steps, map[Fault]float64{
+		Conflict: 0.05, Throttled: 0.04, LostHint: 0,
+	}).nemesis(hosts, people, map[Fault]int{Restart: 1}),
 	(&Profile{
 		Name: "memory", Says: "a plain register that is put back to older states, wiped and restarted",
 		store: func(w *world) server { return newVault(w, false) },
 	}).with(network, steps).nemesis(hosts, people, map[Fault]int{Restart: 1, Rewind: 4, Wipe: 2, Sweep: 6}),
 	(&Profile{
-		Name: "amnesia", Says: "an object store that forgets within the second its clock shows: tokens collide", Skew: 3 * time.Second,
+		Name:    "amnesia",
+		Says:    "an object store that forgets within the second its clock shows: tokens collide",
+		Skew:    3 * time.Second,
 		store:   func(w *world) server { return newVault(w, true) },
 		further: []Sight{{"fence", "collision"}},
 		lacks:   []Sight{{"transition", "dropped"}}, // nothing is remembered for so long
-	}).with(network, steps, map[Fault]float64{Conflict: 0.02, Throttled: 0.02, LostHint: 0}).nemesis(people, map[Fault]int{Rewind: 5, Wipe: 3, Pause: 2, Crash: 1}),
+	}).with(network, steps, map[Fault]float64{
+		Conflict: 0.02, Throttled: 0.02, LostHint: 0,
+	}).nemesis(people, map[Fault]int{Rewind: 5, Wipe: 3, Pause: 2, Crash: 1}),
 	(&Profile{
-		Name: "guards", Says: "writers that do not stop in time, do not name what they write to, and die or are stopped between the steps of a guard", Blind: 60, Zombies: 80,
+		Name: "guards",
+		Says: "writers that do not stop in time, do not name what they write to, and die or are stopped " +
+			"between the steps of a guard",
+		Blind: 60, Zombies: 80,
 		store: func(w *world) server { return newScript(w) },
-	}).with(network, map[Fault]float64{PausedSend: 0.02, PausedStep: 0.05, GuardCrash: 0.05}).nemesis(people, map[Fault]int{Pause: 4, Suspend: 2, CutOff: 4, Crash: 1}),
+	}).with(network, map[Fault]float64{
+		PausedSend: 0.02, PausedStep: 0.05, GuardCrash: 0.05,
+	}).nemesis(people, map[Fault]int{Pause: 4, Suspend: 2, CutOff: 4, Crash: 1}),
 	(&Profile{
-		Name: "clocks", Says: "one script at a time; the store's clock is set by up to an hour and changes its rate, and replicas take over", Steps: true,
+		Name: "clocks",
+		Says: "one script at a time; the store's clock is set by up to an hour and changes its rate, and " +
+			"replicas take over",
+		Steps: true,
 		store: func(w *world) server { return newScript(w) },
 	}).with(network, steps).nemesis(hosts, people, map[Fault]int{StoreStep: 6, StoreRate: 3, Failover: 2, Wipe: 1}),
 	(&Profile{

@@ -27,7 +27,10 @@ func (s *script) apply(c *client, requests []tenure.Request, done func([]store.A
 			if err == nil && changed {
 				s.write(req, kept{record: next}, m)
 			}
-			answers[i] = store.Answer{Record: next, Now: tenure.Time(now), Err: err, Awaited: req.Verb == tenure.Release && s.awaited(req.Key, c)}
+			answers[i] = store.Answer{
+				Record: next, Now: tenure.Time(now), Err: err,
+				Awaited: req.Verb == tenure.Release && s.awaited(req.Key, c),
+			}
 		}
 		reply(func() { done(answers, nil) })
 	}, func(err error) { done(nil, err) })

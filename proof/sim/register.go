@@ -46,7 +46,8 @@ func (v *vault) apply(c *client, requests []tenure.Request, done func([]store.An
 		c.routines = append(c.routines, rt)
 		rt.step(func() {
 			a := rt.answer
-			if v.w.mutant.is("earliest-is-told") && a.Err == nil && req.Verb == tenure.Acquire && a.Now.After(a.Record.Acquired) {
+			if v.w.mutant.is("earliest-is-told") && a.Err == nil && req.Verb == tenure.Acquire &&
+				a.Now.After(a.Record.Acquired) {
 				a.Now = a.Now.Add(-time.Second)
 			}
 			done(a)

@@ -141,7 +141,10 @@ func (g *ground) awaited(key string, but *client) bool {
 // apart carries out a batch as stores do that know of no batches: the requests
 // on one key one after the other, beside those on other keys. If it is
 // abandoned, the requests that were answered by then keep their answers.
-func apart(requests []tenure.Request, one func(tenure.Request, func(store.Answer)) (abandon func()), done func([]store.Answer, error)) func() {
+func apart(
+	requests []tenure.Request, one func(tenure.Request, func(store.Answer)) (abandon func()),
+	done func([]store.Answer, error),
+) func() {
 	answers, due := store.Failed(len(requests), errTimeout), len(requests)
 	abandons := make([]func(), len(requests)) // of those that are not answered
 	var next func(key string, from int)

@@ -105,7 +105,8 @@ func (s *Soak) MarshalJSON() ([]byte, error) {
 		coverage[sight.Kind][sight.Name] = n
 	}
 	return json.Marshal(map[string]any{
-		"profile": s.Profile, "first_seed": s.First, "seeds": s.Seeds, "requests": s.Ops, "least_requests": s.LeastOps, "events": s.Events, "faults": s.Faults,
+		"profile": s.Profile, "first_seed": s.First, "seeds": s.Seeds, "requests": s.Ops,
+		"least_requests": s.LeastOps, "events": s.Events, "faults": s.Faults,
 		"broken": s.Broken, "missing": s.Missing, "coverage": coverage, "seconds": s.Took.Seconds(),
 	})
 }

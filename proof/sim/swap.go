@@ -66,7 +66,9 @@ func (s *swap) answered(err error) {
 	r := s.r
 	w := r.v.w
 	switch {
-	case err == nil, w.mutant.is("conflict-is-done") && errors.Is(err, errConflict), w.mutant.is("lost-is-done") && errors.Is(err, errReset):
+	case err == nil,
+		w.mutant.is("conflict-is-done") && errors.Is(err, errConflict),
+		w.mutant.is("lost-is-done") && errors.Is(err, errReset):
 		r.memory.Keep(s.next, s.version)
 		s.done(nil)
 	case errors.Is(err, errOvertaken) && !s.doubt:

@@ -148,7 +148,8 @@ func (s *turns) serve(t *turn, req tenure.Request, heir *bid, now, posted time.T
 		s.enter(req, t, m)
 	case err != nil && req.Verb == tenure.Release && s.w.mutant.is("award-after-refusal"):
 		freed := rec
-		freed.State, freed.Ended, freed.Deadline, freed.HoldUntil = tenure.Free, tenure.EndReleased, tenure.Time(now), time.Time{}
+		freed.State, freed.Ended = tenure.Free, tenure.EndReleased
+		freed.Deadline, freed.HoldUntil = tenure.Time(now), time.Time{}
 		heir = s.heir(heir, t.d, now)
 		if awarded, granted := s.award(freed, heir, now, posted); granted && !rec.IsZero() {
 			s.records[req.Key] = kept{record: awarded, modified: now}

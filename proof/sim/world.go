@@ -82,7 +82,10 @@ func newWorld(c Case, tell bool) *world {
 		key := fmt.Sprintf("sim/k%d", i)
 		w.keys = append(w.keys, key)
 		for j := range 2 {
-			w.resources = append(w.resources, &resource{w: w, key: key, name: fmt.Sprintf("r%d%c", i, 'a'+j), kind: guardKind(layout.IntN(int(guardKinds)))})
+			w.resources = append(w.resources, &resource{
+				w: w, key: key, name: fmt.Sprintf("r%d%c", i, 'a'+j),
+				kind: guardKind(layout.IntN(int(guardKinds))),
+			})
 		}
 	}
 	w.store = w.profile.store(w)

@@ -30,14 +30,20 @@ func checkSource(ctx context.Context, top, version string) error {
 		return err
 	}
 	if changed += added; changed != "" {
-		return fmt.Errorf("this is not the source of %s; commit or remove these files, or give no version:\n%s", version, changed)
+		return fmt.Errorf(
+			"this is not the source of %s; commit or remove these files, or give no version:\n%s",
+			version, changed,
+		)
 	}
 	tags, err := git(ctx, top, "tag", "--points-at", "HEAD")
 	if err != nil {
 		return err
 	}
 	if !slices.Contains(strings.Fields(tags), version) {
-		return fmt.Errorf("the commit that is checked out is not tagged %s; check that tag out, or give no version", version)
+		return fmt.Errorf(
+			"the commit that is checked out is not tagged %s; check that tag out, or give no version",
+			version,
+		)
 	}
 	return nil
 }

@@ -144,7 +144,10 @@ func (t *tally) result(folder string) *result {
 		}
 	}
 	slices.SortFunc(r.Failing, func(a, b *testTally) int {
-		return cmp.Or(cmp.Compare(b.Failures, a.Failures), cmp.Compare(a.Package, b.Package), cmp.Compare(a.Test, b.Test))
+		return cmp.Or(
+			cmp.Compare(b.Failures, a.Failures), cmp.Compare(a.Package, b.Package),
+			cmp.Compare(a.Test, b.Test),
+		)
 	})
 	for _, p := range t.packages {
 		p.Tests = byPackage[p.Package]

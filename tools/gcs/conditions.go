@@ -30,7 +30,10 @@ type conditions struct {
 type version struct{ generation, metageneration int64 }
 
 func newConditions(behind http.Handler) *conditions {
-	return &conditions{behind: behind, objects: map[string]version{}, sessions: map[string]url.Values{}, save: func(operation) {}}
+	return &conditions{
+		behind: behind, objects: map[string]version{}, sessions: map[string]url.Values{},
+		save: func(operation) {},
+	}
 }
 
 // keep begins with what was kept, and keeps what changes.
@@ -82,7 +85,10 @@ func (c *conditions) one(r *http.Request, body []byte) *httptest.ResponseRecorde
 		query = began
 	}
 	if o.changes && !c.hold(query, o.key) {
-		return refuse(http.StatusPreconditionFailed, "conditionNotMet", "At least one of the pre-conditions you specified did not hold.")
+		return refuse(
+			http.StatusPreconditionFailed, "conditionNotMet",
+			"At least one of the pre-conditions you specified did not hold.",
+		)
 	}
 	answer := c.pass(r, body)
 	if answer.Code >= 300 {
@@ -123,7 +129,9 @@ func (c *conditions) pass(r *http.Request, body []byte) *httptest.ResponseRecord
 // hold reports whether the preconditions hold. An object that is not there has generation 0 and no metageneration.
 func (c *conditions) hold(query url.Values, key string) bool {
 	v := c.objects[key]
-	for name, have := range map[string]int64{"ifGenerationMatch": v.generation, "ifMetagenerationMatch": v.metageneration} {
+	for name, have := range map[string]int64{
+		"ifGenerationMatch": v.generation, "ifMetagenerationMatch": v.metageneration,
+	} {
 		if text := query.Get(name); text != "" {
 			if want, err := strconv.ParseInt(text, 10, 64); err != nil || want != have {
 				return false
@@ -180,7 +188,8 @@ func refuse(status int, reason, message string) *httptest.ResponseRecorder {
 	answer.Header().Set("Content-Type", "application/json")
 	answer.WriteHeader(status)
 	_ = json.NewEncoder(answer).Encode(map[string]any{"error": map[string]any{
-		"code": status, "message": message, "errors": []map[string]string{{"domain": "global", "reason": reason, "message": message}},
+		"code": status, "message": message,
+		"errors": []map[string]string{{"domain": "global", "reason": reason, "message": message}},
 	}})
 	return answer
 }

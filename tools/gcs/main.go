@@ -17,10 +17,20 @@ import (
 
 func main() {
 	listen := flag.String("listen", "127.0.0.1:0", "host and port")
-	root := flag.String("root", "", "keep objects in this folder by the fake's own means, which a kill may interrupt; default: in memory")
+	root := flag.String(
+		"root", "",
+		"keep objects in this folder by the fake's own means, which a kill may interrupt; default: in memory",
+	)
 	exact := flag.Bool("exact", false, "evaluate every precondition, on every operation")
-	keep := flag.String("keep", "", "as -exact, and keep objects in this folder with their generations and metagenerations, whatever a kill interrupts")
-	client := flag.String("client", "", "serve nothing: act as an ordinary client of the server at this URL, and print -object's attributes")
+	keep := flag.String(
+		"keep", "",
+		"as -exact, and keep objects in this folder with their generations and metagenerations, whatever "+
+			"a kill interrupts",
+	)
+	client := flag.String(
+		"client", "",
+		"serve nothing: act as an ordinary client of the server at this URL, and print -object's attributes",
+	)
 	bucket := flag.String("bucket", "", "the client's bucket")
 	object := flag.String("object", "", "the client's object")
 	put := flag.String("put", "", "write standard input to the client's object first, with these attributes in JSON")

@@ -207,7 +207,8 @@ func (p *page) end(took time.Duration) bool {
 		p.tell(p.err, "SURVIVES: %s (%s); again: %s\n", v.title(), v.Place, v.Again)
 	}
 	if !p.json {
-		p.tell(p.out, "%d broken variants, %d killed: %d in the simulator, %d by suites, power cuts, histories and the model; %s\n",
+		p.tell(p.out, "%d broken variants, %d killed: %d in the simulator, %d by suites, power cuts, "+
+			"histories and the model; %s\n",
 			len(p.all), len(p.all)-len(survivors), p.sim, len(p.all)-p.sim, took.Round(time.Second))
 	}
 	return good && len(survivors) == 0

@@ -106,7 +106,10 @@ func read(lines *bufio.Scanner, some []suite, p *page) (err error) {
 			p.block(s.pkg, found)
 			if e.Action == "fail" && !broken || len(found) == 0 {
 				p.tell(p.err, "%s\n", strings.Join(said[s.pkg], ""))
-				err = errors.Join(err, fmt.Errorf("%s ended without a verdict on its variants; again: go test -v -run '%s' ./%s", s.pkg, tests, s.pkg))
+				err = errors.Join(err, fmt.Errorf(
+					"%s ended without a verdict on its variants; again: go test -v -run '%s' ./%s",
+					s.pkg, tests, s.pkg,
+				))
 			}
 		case e.Test != "":
 			t := trials[s.pkg][e.Test]
@@ -124,7 +127,9 @@ func read(lines *bufio.Scanner, some []suite, p *page) (err error) {
 	}
 	for _, s := range some {
 		if !done[s.pkg] {
-			err = errors.Join(err, fmt.Errorf("%s was not run to its end; again: go test -v -run '%s' ./%s", s.pkg, tests, s.pkg))
+			err = errors.Join(err, fmt.Errorf(
+				"%s was not run to its end; again: go test -v -run '%s' ./%s", s.pkg, tests, s.pkg,
+			))
 		}
 	}
 	return errors.Join(err, lines.Err())
@@ -149,12 +154,19 @@ func (s suite) variants(trials map[string]*trial) (found []variant, broken bool)
 			continue // it fails for what is below it
 		}
 		test, part, _ := strings.Cut(name, "/")
-		v := variant{Place: s.place, Name: strings.ReplaceAll(part, "_", " "), Fast: quickly(t.took), Killed: t.outcome == "pass", By: s.pkg + "." + test, Again: again(s.pkg, name)}
+		v := variant{
+			Place: s.place, Name: strings.ReplaceAll(part, "_", " "), Fast: quickly(t.took),
+			Killed: t.outcome == "pass", By: s.pkg + "." + test, Again: again(s.pkg, name),
+		}
 		if part == "" {
 			v.Name = words(test)
 		}
-		if by := caughtBy.FindAllStringSubmatch(strings.Join(t.said, ""), -1); by != nil { // one of several, the same each time
-			v.By = strings.ReplaceAll(slices.MinFunc(by, func(a, b []string) int { return strings.Compare(a[1], b[1]) })[1], `\"`, `"`)
+		// one of several, the same each time
+		if by := caughtBy.FindAllStringSubmatch(strings.Join(t.said, ""), -1); by != nil {
+			v.By = strings.ReplaceAll(
+				slices.MinFunc(by, func(a, b []string) int { return strings.Compare(a[1], b[1]) })[1],
+				`\"`, `"`,
+			)
 		}
 		if !v.Killed {
 			broken, v.By = true, ""
@@ -173,7 +185,10 @@ func again(pkg, test string) string {
 	for i, part := range parts {
 		parts[i] = "^" + regexp.QuoteMeta(part) + "$"
 	}
-	return fmt.Sprintf("go test -count=1 -v -run '%s' ./%s", strings.ReplaceAll(strings.Join(parts, "/"), "'", "."), pkg)
+	return fmt.Sprintf(
+		"go test -count=1 -v -run '%s' ./%s",
+		strings.ReplaceAll(strings.Join(parts, "/"), "'", "."), pkg,
+	)
 }
 
 // words is what a test with no variants below it tries: TestAStoreThatForgetsIsCaught is "a store that forgets".

@@ -56,7 +56,10 @@ func (p profile) seen(kind string) string {
 			rarest = name
 		}
 	}
-	return fmt.Sprintf("%d, %s times; least %s, %s", len(p.Coverage[kind]), thousands(sum), rarest, thousands(p.Coverage[kind][rarest]))
+	return fmt.Sprintf(
+		"%d, %s times; least %s, %s", len(p.Coverage[kind]), thousands(sum), rarest,
+		thousands(p.Coverage[kind][rarest]),
+	)
 }
 
 // outcome is how a part went.
@@ -163,28 +166,41 @@ func figures(runs []*run) string {
 		}
 	}
 	last := runs[len(runs)-1]
-	fmt.Fprintf(&b, "\nRuns so far: %d, failed: %d. In all %s seeds with %s requests and %s faults in the simulator, no seed twice; %.1f hours of chaos; %s power cuts; %.1f hours of everything.\n\n",
-		len(runs), failed, thousands(total.Seeds), thousands(total.Requests), thousands(total.Faults), stormy.Hours(), thousands(total.Cuts), total.Seconds/3600)
-	fmt.Fprintf(&b, "The last one, of %s, took %s:\n\n| part | | time | result |\n|---|---|---|---|\n", last.At.Format("2006-01-02"), span(last.Seconds))
+	fmt.Fprintf(&b, "\nRuns so far: %d, failed: %d. In all %s seeds with %s requests and %s faults in "+
+		"the simulator, no seed twice; %.1f hours of chaos; %s power cuts; %.1f hours of everything.\n\n",
+		len(runs), failed, thousands(total.Seeds), thousands(total.Requests), thousands(total.Faults),
+		stormy.Hours(), thousands(total.Cuts), total.Seconds/3600)
+	fmt.Fprintf(
+		&b, "The last one, of %s, took %s:\n\n| part | | time | result |\n|---|---|---|---|\n",
+		last.At.Format("2006-01-02"), span(last.Seconds),
+	)
 	for _, o := range last.Parts {
 		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", titles[o.Part], last.what(o.Part), span(o.Seconds), word(o.Held))
 	}
 	for _, f := range last.Failed {
 		fmt.Fprintf(&b, "\nFAILED: %s\n", f)
 	}
-	b.WriteString("\nWhat was seen in the simulator; what is in none of a profile's worlds makes it fail ([proof.json](proof.json) has every count):\n\n| profile | seeds | requests | kinds of faults | transitions | refusals |\n|---|---|---|---|---|---|\n")
+	b.WriteString("\nWhat was seen in the simulator; what is in none of a profile's worlds makes it fail " +
+		"([proof.json](proof.json) has every count):\n\n| profile | seeds | requests | kinds of faults | " +
+		"transitions | refusals |\n|---|---|---|---|---|---|\n")
 	for _, s := range last.Profiles {
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", s.Profile, thousands(s.Seeds), thousands(s.Requests), s.seen("fault"), s.seen("transition"), s.seen("refusal"))
+		fmt.Fprintf(
+			&b, "| %s | %s | %s | %s | %s | %s |\n", s.Profile, thousands(s.Seeds),
+			thousands(s.Requests), s.seen("fault"), s.seen("transition"), s.seen("refusal"),
+		)
 	}
-	b.WriteString("\nChaos, without guards and with them:\n\n| backend | guards | for | operations | grants | writes | refused | unknown | faults | updates lost |\n|---|---|---|---|---|---|---|---|---|---|\n")
+	b.WriteString("\nChaos, without guards and with them:\n\n| backend | guards | for | operations | " +
+		"grants | writes | refused | unknown | faults | updates lost |\n|---|---|---|---|---|---|---|---|---|---|\n")
 	sort.SliceStable(last.Chaos, func(i, j int) bool { return last.Chaos[i].Backend < last.Chaos[j].Backend })
 	for _, s := range last.Chaos {
 		guards := "no"
 		if s.Guarded {
 			guards = "yes"
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s | %s | %d | %s |\n", s.Backend, guards, time.Duration(s.TookNS).Round(time.Second),
-			thousands(s.Operations), thousands(s.Grants), thousands(s.Updates), thousands(s.Refusals), thousands(s.Unknown), s.faults(), s.losses())
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s | %s | %d | %s |\n",
+			s.Backend, guards, time.Duration(s.TookNS).Round(time.Second),
+			thousands(s.Operations), thousands(s.Grants), thousands(s.Updates), thousands(s.Refusals),
+			thousands(s.Unknown), s.faults(), s.losses())
 	}
 	b.WriteString("\n")
 	return b.String()
@@ -220,7 +236,10 @@ func (r *run) what(part string) string {
 	case "variants":
 		return fmt.Sprintf("%d of %d found", r.Killed, r.Mutants)
 	case "sim":
-		return fmt.Sprintf("%s seeds of at least %d requests; %s requests, %s faults", thousands(r.Seeds), r.LeastRequests, thousands(r.Requests), thousands(r.Faults))
+		return fmt.Sprintf(
+			"%s seeds of at least %d requests; %s requests, %s faults", thousands(r.Seeds),
+			r.LeastRequests, thousands(r.Requests), thousands(r.Faults),
+		)
 	case "fuzz":
 		return fmt.Sprintf("%d targets, %s inputs", r.Targets, thousands(r.Inputs))
 	case "chaos":
@@ -232,9 +251,15 @@ func (r *run) what(part string) string {
 			}
 			faults += w.faults()
 		}
-		return fmt.Sprintf("%d backends, %s faults; updates lost behind guards: %d", len(backends), thousands(int64(faults)), lost)
+		return fmt.Sprintf(
+			"%d backends, %s faults; updates lost behind guards: %d", len(backends),
+			thousands(int64(faults)), lost,
+		)
 	case "crowds":
-		return fmt.Sprintf("the suites of dir and sqlite in full; %s tries of processes that race or are killed", thousands(r.Crowd))
+		return fmt.Sprintf(
+			"the suites of dir and sqlite in full; %s tries of processes that race or are killed",
+			thousands(r.Crowd),
+		)
 	case "cuts":
 		return fmt.Sprintf("%s cuts, %s different folders recovered", thousands(r.Cuts), thousands(r.Folders))
 	}

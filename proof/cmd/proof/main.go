@@ -32,7 +32,10 @@ func main() {
 	p := &program{run: &run{At: time.Now().UTC().Truncate(time.Second)}, voice: newVoice(os.Stderr)}
 	only := ""
 	flag.Usage = func() { fmt.Fprint(os.Stderr, usage); flag.PrintDefaults() }
-	flag.IntVar(&p.seeds, "seeds", 44000, "seeds of the simulator; each run goes on where the last one that was written down ended")
+	flag.IntVar(
+		&p.seeds, "seeds", 44000,
+		"seeds of the simulator; each run goes on where the last one that was written down ended",
+	)
 	flag.IntVar(&p.inputs, "inputs", 20000, "inputs tried at every fuzz target")
 	flag.DurationVar(&p.chaos, "for", time.Minute, "how long faults go on, on each backend")
 	flag.DurationVar(&p.control, "control", 2*time.Minute, "how long the run without guards may take to lose an update")
@@ -133,7 +136,9 @@ func (p *program) all(ctx context.Context) error {
 	}
 	defer os.RemoveAll(p.bin)
 	p.voice.say("proof", "building")
-	for name, pkg := range map[string]string{"sim": "./proof/cmd/sim", "mutants": "./proof/cmd/mutants", "chaos": "./proof/chaos/cmd"} {
+	for name, pkg := range map[string]string{
+		"sim": "./proof/cmd/sim", "mutants": "./proof/cmd/mutants", "chaos": "./proof/chaos/cmd",
+	} {
 		if err := p.command(ctx, "proof", "go", "build", "-o", filepath.Join(p.bin, name), pkg).Run(); err != nil {
 			return fmt.Errorf("%s cannot be built: %w", pkg, err)
 		}

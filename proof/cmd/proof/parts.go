@@ -92,7 +92,10 @@ func (p *program) simulate(ctx context.Context) error {
 		Missing  []struct{ Kind, Name string }
 		Coverage map[string]map[string]int64
 	}
-	c := p.meek(ctx, "sim", filepath.Join(p.bin, "sim"), "--json", "--workers=1", fmt.Sprintf("--seeds=%d", p.seeds), fmt.Sprintf("--first=%d", p.run.FirstSeed))
+	c := p.meek(
+		ctx, "sim", filepath.Join(p.bin, "sim"), "--json", "--workers=1",
+		fmt.Sprintf("--seeds=%d", p.seeds), fmt.Sprintf("--first=%d", p.run.FirstSeed),
+	)
 	return objects(c, func(got soak) {
 		p.run.Seeds += got.Seeds
 		p.run.Requests += got.Requests
@@ -103,10 +106,21 @@ func (p *program) simulate(ctx context.Context) error {
 			p.run.LeastRequests = got.Least
 		}
 		for _, b := range got.Broken {
-			p.fail("sim", fmt.Sprintf("go run ./proof/cmd/sim --profile %s --seed %d", got.Profile, b.Case.Seed), "%s, seed %d: law %s: %s", got.Profile, b.Case.Seed, b.Broken.Law, b.Broken.What)
+			p.fail(
+				"sim",
+				fmt.Sprintf("go run ./proof/cmd/sim --profile %s --seed %d", got.Profile, b.Case.Seed),
+				"%s, seed %d: law %s: %s", got.Profile, b.Case.Seed, b.Broken.Law, b.Broken.What,
+			)
 		}
 		for _, m := range got.Missing {
-			p.fail("sim", fmt.Sprintf("go run ./proof/cmd/sim --profile %s --first %d --seeds %d --coverage", got.Profile, got.First, got.Seeds), "%s: never seen in %d seeds: %s %s", got.Profile, got.Seeds, m.Kind, m.Name)
+			p.fail(
+				"sim",
+				fmt.Sprintf(
+					"go run ./proof/cmd/sim --profile %s --first %d --seeds %d --coverage",
+					got.Profile, got.First, got.Seeds,
+				),
+				"%s: never seen in %d seeds: %s %s", got.Profile, got.Seeds, m.Kind, m.Name,
+			)
 		}
 	})
 }
@@ -126,19 +140,38 @@ func (p *program) variants(ctx context.Context) error {
 }
 
 func (p *program) unrest(ctx context.Context) error {
-	c := p.command(ctx, "chaos", filepath.Join(p.bin, "chaos"), "-json", "-at-once=1", "-backend="+p.backends, "-for="+p.chaos.String(), "-control="+p.control.String())
+	c := p.command(
+		ctx, "chaos", filepath.Join(p.bin, "chaos"), "-json", "-at-once=1", "-backend="+p.backends,
+		"-for="+p.chaos.String(), "-control="+p.control.String(),
+	)
 	return objects(c, func(got weather) {
 		p.run.Chaos = append(p.run.Chaos, got)
-		again := fmt.Sprintf("go run ./proof/chaos/cmd -backend %s -seed %d -for %s -keep out", got.Backend, got.Seed, p.chaos)
+		again := fmt.Sprintf(
+			"go run ./proof/chaos/cmd -backend %s -seed %d -for %s -keep out", got.Backend,
+			got.Seed, p.chaos,
+		)
 		switch {
 		case len(got.Violations) > 0:
-			p.fail("chaos", again, "%s: %d breaches, the first of %s: %s: %s", got.Backend, len(got.Violations), got.Violations[0].Key, got.Violations[0].Law, got.Violations[0].Text)
+			p.fail(
+				"chaos", again, "%s: %d breaches, the first of %s: %s: %s", got.Backend,
+				len(got.Violations), got.Violations[0].Key, got.Violations[0].Law,
+				got.Violations[0].Text,
+			)
 		case !got.Guarded && got.Lost == 0:
-			p.fail("chaos", again, "%s without guards has lost nothing in %s: the faults are too mild", got.Backend, p.control)
+			p.fail(
+				"chaos", again, "%s without guards has lost nothing in %s: the faults are too mild",
+				got.Backend, p.control,
+			)
 		case got.Guarded:
-			p.voice.say("chaos", "%s with guards: %s updates, none lost, %d refused", got.Backend, thousands(got.Updates), got.Refusals)
+			p.voice.say(
+				"chaos", "%s with guards: %s updates, none lost, %d refused", got.Backend,
+				thousands(got.Updates), got.Refusals,
+			)
 		default:
-			p.voice.say("chaos", "%s without guards: %d of %s updates lost", got.Backend, got.Lost, thousands(got.Updates))
+			p.voice.say(
+				"chaos", "%s without guards: %d of %s updates lost", got.Backend, got.Lost,
+				thousands(got.Updates),
+			)
 		}
 	})
 }
@@ -160,7 +193,9 @@ func (p *program) cuts(ctx context.Context) error {
 func (p *program) crowds(ctx context.Context) error {
 	var failed error
 	for _, pkg := range []string{"./backend/dir", "./backend/sqlite"} {
-		failed = errors.Join(failed, p.test(ctx, "crowds", pkg, "-all", crowdLine, func(n []int64) { p.run.Crowd += n[0] * n[1] }))
+		failed = errors.Join(failed, p.test(ctx, "crowds", pkg, "-all", crowdLine, func(n []int64) {
+			p.run.Crowd += n[0] * n[1]
+		}))
 	}
 	return failed
 }
@@ -230,7 +265,14 @@ func (p *program) test(ctx context.Context, part, pkg, flag string, figures *reg
 		if i+1 < len(failed) && strings.HasPrefix(failed[i+1], name+"/") {
 			continue // it fails for what is below it
 		}
-		p.fail(part, fmt.Sprintf("go test -count=1 -v -run '^%s$' %s %s", strings.ReplaceAll(strings.ReplaceAll(name, "'", "."), "/", "$/^"), pkg, flag), "%s", name)
+		p.fail(
+			part,
+			fmt.Sprintf(
+				"go test -count=1 -v -run '^%s$' %s %s",
+				strings.ReplaceAll(strings.ReplaceAll(name, "'", "."), "/", "$/^"), pkg, flag,
+			),
+			"%s", name,
+		)
 	}
 	return err
 }

@@ -22,7 +22,10 @@ func (v *voice) say(part, format string, args ...any) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	since := time.Since(v.began)
-	_, _ = fmt.Fprintf(v.out, "%3d:%02d  %-9s %s\n", int(since.Minutes()), int(since.Seconds())%60, part, fmt.Sprintf(format, args...))
+	_, _ = fmt.Fprintf(
+		v.out, "%3d:%02d  %-9s %s\n", int(since.Minutes()), int(since.Seconds())%60, part,
+		fmt.Sprintf(format, args...),
+	)
 }
 
 // lines is a writer whose lines are said for a part.

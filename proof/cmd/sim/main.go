@@ -75,8 +75,14 @@ func parse(args []string, errOut io.Writer) (*settings, error) {
 	f := flag.NewFlagSet("sim", flag.ContinueOnError)
 	f.SetOutput(errOut)
 	f.Usage = func() { say(errOut, "%s", usage); f.PrintDefaults() }
-	profiles := f.String("profile", "", "profiles to run, separated by commas (default all: "+strings.Join(sim.ProfileNames(), ", ")+")")
-	f.IntVar(&s.seeds, "seeds", 3000, "how many seeds, spread evenly over the profiles; with --mutants, how many each variant gets at most")
+	profiles := f.String(
+		"profile", "",
+		"profiles to run, separated by commas (default all: "+strings.Join(sim.ProfileNames(), ", ")+")",
+	)
+	f.IntVar(
+		&s.seeds, "seeds", 3000,
+		"how many seeds, spread evenly over the profiles; with --mutants, how many each variant gets at most",
+	)
 	f.Uint64Var(&s.first, "first", 1, "the first seed of each profile")
 	f.Func("seed", "run this seed alone and print its timeline", func(text string) error {
 		s.single = true
@@ -191,12 +197,16 @@ func soak(s *settings, out, errOut io.Writer) int {
 	code, done, began, told := 0, 0, time.Now(), time.Now()
 	var ops int64
 	for _, name := range s.profiles {
-		soaked := sim.Soaking{Profile: name, First: s.first, Seeds: each, Ops: s.ops, Workers: s.workers, Tick: func(n int) {
-			if s.progress && time.Since(told) >= 15*time.Second {
-				told = time.Now()
-				say(errOut, "%s: %d of %d seeds; %d of %d in all, %s\n", name, n, each, done+n, each*len(s.profiles), time.Since(began).Round(time.Second))
-			}
-		}}.Run()
+		soaked := sim.Soaking{Profile: name, First: s.first, Seeds: each, Ops: s.ops,
+			Workers: s.workers, Tick: func(n int) {
+				if s.progress && time.Since(told) >= 15*time.Second {
+					told = time.Now()
+					say(
+						errOut, "%s: %d of %d seeds; %d of %d in all, %s\n", name, n, each, done+n,
+						each*len(s.profiles), time.Since(began).Round(time.Second),
+					)
+				}
+			}}.Run()
 		done += soaked.Seeds
 		ops += soaked.Ops
 		if len(soaked.Broken) > 0 || len(soaked.Missing) > 0 {
@@ -206,7 +216,11 @@ func soak(s *settings, out, errOut io.Writer) int {
 			print1(out, soaked)
 			continue
 		}
-		say(out, "%-9s %6d seeds, %9d requests, at least %4d each, %10d events, %s\n", name, soaked.Seeds, soaked.Ops, soaked.LeastOps, soaked.Events, soaked.Took.Round(time.Millisecond))
+		say(
+			out, "%-9s %6d seeds, %9d requests, at least %4d each, %10d events, %s\n", name,
+			soaked.Seeds, soaked.Ops, soaked.LeastOps, soaked.Events,
+			soaked.Took.Round(time.Millisecond),
+		)
 		if s.cover {
 			say(out, "%s", soaked.Coverage)
 		}
