@@ -8,8 +8,10 @@ import (
 	"github.com/croft-dev/croft/fence"
 )
 
-// checkOrder holds guards to their one rule, as far as time tells what came first: nothing is admitted whose token is below one that was admitted or raised before it was sent, and who is refused as
-// stale has been overtaken by somebody who was there.
+// checkOrder checks guards, as far as the times say which operation came first.
+// If a token was admitted or raised before an operation began, no lower token
+// may be admitted to it. A refusal as stale must name a newer token that
+// somebody had presented.
 func checkOrder(key string, ops []Op) []Violation {
 	var asked, admitted []Op
 	for _, op := range ops {

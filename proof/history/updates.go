@@ -7,16 +7,18 @@ import (
 	"github.com/croft-dev/croft/fence"
 )
 
-// Tally is what became of the updates of one key. Every update says which one it was made from; those that count are the chain from the newest back to the first.
+// Tally counts the updates of one key. Every update names the one it was made
+// from. The updates that count are the chain from the newest back to the first.
 type Tally struct {
-	Confirmed int // updates that their writer was told were made
-	Chain     int // updates that count
+	Confirmed int // updates that the resource confirmed to their writers
+	Chain     int // updates in the chain
 	Lost      []Op
-	// Broken are the violations beside that: updates that count though they were refused, or happened twice, or came from an older owner than the one before.
+	// Broken are all other violations. An update is in the chain though it was
+	// refused, or happened twice, or its owner is older than the one before.
 	Broken []Violation
 }
 
-// update is one update with all copies of its write.
+// update is one update, with all copies of its write.
 type update struct {
 	id     string
 	copies []Op
@@ -26,7 +28,7 @@ func (u update) confirmed() bool {
 	return slices.ContainsFunc(u.copies, func(op Op) bool { return op.Outcome == OK || op.Outcome == Repeated })
 }
 
-// since is when the writer was first told that it was made.
+// since returns when the writer was first told that its update was made.
 func (u update) since() int64 {
 	at := int64(Never)
 	for _, op := range u.copies {
@@ -37,14 +39,15 @@ func (u update) since() int64 {
 	return at
 }
 
-// refused reports whether no copy can have been made.
+// refused reports whether all copies of the write were refused.
 func (u update) refused() bool {
 	return !slices.ContainsFunc(u.copies, func(op Op) bool {
 		return op.Outcome == OK || op.Outcome == Repeated || op.Open()
 	})
 }
 
-// Count follows the updates of a key back from the last one read.
+// Count follows the chain of a key's updates, back from the update that the
+// last read returned.
 func Count(key string, ops []Op) Tally {
 	var t Tally
 	updates := map[string]*update{}
@@ -93,7 +96,8 @@ func Count(key string, ops []Op) Tally {
 	return t
 }
 
-// follow walks back from the newest update to the first, and returns them the other way around.
+// follow walks from the newest update back to the first. It returns the chain
+// with the first update first.
 func follow(key, head string, updates map[string]*update) ([]*update, []Violation) {
 	var chain []*update
 	seen := map[string]bool{}
@@ -119,7 +123,8 @@ func follow(key, head string, updates map[string]*update) ([]*update, []Violatio
 	return chain, nil
 }
 
-// checkChain holds that each update that counts comes from the same owner as the one before, with a higher number, or from a newer owner.
+// checkChain compares each update in the chain with the one before. Either the
+// owner is newer, or it is the same and the sequence number is higher.
 func checkChain(key string, chain []*update) []Violation {
 	var found []Violation
 	for i := 1; i < len(chain); i++ {
@@ -142,7 +147,9 @@ func newer(a, b Call) bool {
 	return err == nil
 }
 
-// checkApplied compares the chain with what the resource itself says was applied, where it can say: no update was applied twice, and all that count were. The order is not compared.
+// checkApplied compares the chain with the list of applied updates, if the
+// resource keeps one. No update may be in the list twice, and all of the chain
+// must be in it. The order is not compared.
 func checkApplied(key string, ops []Op, chain []*update) []Violation {
 	var found []Violation
 	for _, op := range ops {
@@ -186,7 +193,7 @@ func checkUpdates(key string, ops []Op) []Violation {
 		for _, other := range ops {
 			if other.Kind == Write && other.Prior == op.Prior && other.Call.Update != op.Call.Update &&
 				other.Outcome == OK {
-				v.Ops = append(v.Ops, other) // made from the same one
+				v.Ops = append(v.Ops, other) // made from the same update
 			}
 		}
 		found = append(found, v)
@@ -194,8 +201,10 @@ func checkUpdates(key string, ops []Op) []Violation {
 	return found
 }
 
-// Forks counts the confirmed updates of a key that were made from the same one as another: whatever is read later, all but one of each such group are lost. Unlike Count it needs no last
-// read, and so tells while clients still write; it does not find every loss.
+// Forks counts confirmed updates that were made from the same update as
+// another. All but one of each such group are lost, whatever is read later.
+// Forks works while clients still write, because it needs no last read, but it
+// does not find every loss.
 func Forks(key string, ops []Op) int {
 	confirmed := map[string]string{} // from update to prior
 	for _, op := range ops {
