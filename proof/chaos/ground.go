@@ -10,32 +10,36 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// ground is where a run takes place: the servers of one backend, and how clients find them.
+// ground is the servers of one backend, and the addresses at which clients find
+// them.
 type ground struct {
 	stand *stand
 
 	mu    sync.Mutex
-	apart bool         // nobody reaches any server
-	links []*link.Link // all that were made
-	// hosts are the addresses of the servers now. Clients reach each through a link of their own, so what changes here changes for the connections to come.
+	apart bool         // all servers are unreachable
+	links []*link.Link // every link ever made
+	// hosts are the servers' current addresses. Each client reaches each server
+	// through a link of its own. A changed address applies to new connections.
 	hosts []string
-	// urls tells, with the addresses of a client's links in the place of hosts, its store and the site of its places.
+	// urls returns the store URL and the site of the places. It takes the
+	// addresses of a client's links, one for each host.
 	urls func(hosts []string) (store, site string)
-	env  []string // for clients
-	// servers can be killed and run again, and keep what they confirmed.
+	env  []string // environment of clients
+	// servers may be killed and restarted. They keep confirmed changes.
 	servers []server
-	// failover replaces the lease store by a replica that has not got everything, between two calls of rewinding.
+	// failover replaces the lease store by a replica that lags behind. It calls
+	// rewinding before and after the moment of the loss.
 	failover func(lag time.Duration, rewinding func(begun bool))
 }
 
-// server is one that faults befall.
+// server is a server that faults can hit.
 type server struct {
 	name          string
 	kill, restart func()
 	pause, resume func() // nil if it cannot be paused
 }
 
-// host is where a server is now, "" while nobody reaches it.
+// host returns the current address of a server, "" while it is unreachable.
 func (g *ground) host(i int) string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -45,7 +49,8 @@ func (g *ground) host(i int) string {
 	return g.hosts[i]
 }
 
-// cutOff breaks all connections and lets none be made, until it is undone.
+// cutOff makes all servers unreachable: it breaks all connections, and no new
+// one succeeds. cutOff(false) ends that.
 func (g *ground) cutOff(apart bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -57,7 +62,8 @@ func (g *ground) cutOff(apart bool) {
 	}
 }
 
-// connect makes links to all servers, wherever they are when a connection is made.
+// connect makes links to all servers. A link looks up the server's address for
+// each new connection.
 func (g *ground) connect() (links []*link.Link, err error) {
 	for i := range g.hosts {
 		l, err := link.New(func() string { return g.host(i) })
@@ -72,7 +78,7 @@ func (g *ground) connect() (links []*link.Link, err error) {
 	return links, nil
 }
 
-// reach is where a client finds its store and its places through its links.
+// reach returns the store URL and the site for a client with these links.
 func (g *ground) reach(links []*link.Link) (store, site string) {
 	hosts := make([]string, len(links))
 	for i, l := range links {
@@ -87,25 +93,28 @@ func (g *ground) move(i int, addr string) {
 	g.hosts[i] = addr
 }
 
-// process is how a server of testenv is mistreated.
+// process describes how faults kill and pause a server of testenv.
 func process(name string, p *testenv.Process, restart func()) server {
 	return server{name: name, kill: p.Kill, restart: restart, pause: func() { p.Pause(&stand{}) }, resume: p.Resume}
 }
 
-// Backend is one that chaos can be had on.
+// Backend is a backend that chaos can run on.
 type Backend struct {
-	// Name as in --backend.
+	// Name is the name in --backend.
 	Name string
-	// TTL of leases: long enough that a store whose clock shows whole seconds tells one moment from another.
+	// TTL of leases. If the store's clock shows whole seconds, the TTL must be
+	// longer than one.
 	TTL time.Duration
-	// Forgets says that a failover may lose what the lease store has confirmed.
+	// Forgets says that a failover may lose changes that the lease store has
+	// confirmed.
 	Forgets bool
 
 	start func(ctx context.Context, s *stand) (*ground, error)
 	open  opener
 }
 
-// Backends lists them. A new one is a file for its ground, one for its place, and a line here.
+// Backends lists all backends. To add one, write a file for its ground and one
+// for its place, and add a line here.
 var Backends = []Backend{
 	{Name: "dir", TTL: time.Second, start: groundDir, open: openFile},
 	{Name: "sqlite", TTL: time.Second, start: groundSQLite, open: openRow},
@@ -116,7 +125,7 @@ var Backends = []Backend{
 	{Name: "gcs", TTL: 2 * time.Second, start: groundGCS, open: openBlob},
 }
 
-// Find finds a backend by its name.
+// Find returns the backend of that name.
 func Find(name string) (Backend, bool) {
 	i := slices.IndexFunc(Backends, func(b Backend) bool { return b.Name == name })
 	if i < 0 {

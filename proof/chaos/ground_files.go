@@ -6,7 +6,8 @@ import (
 	"path/filepath"
 )
 
-// groundDir is a folder for the store and one for the files. There is no server and no network: what can go wrong is with the clients.
+// groundDir is a folder for the store and one for the files. There is no server
+// and no network, so only clients have faults.
 func groundDir(_ context.Context, s *stand) (*ground, error) {
 	folder := s.TempDir()
 	return &ground{stand: s, urls: func([]string) (string, string) {
@@ -14,7 +15,7 @@ func groundDir(_ context.Context, s *stand) (*ground, error) {
 	}}, nil
 }
 
-// groundSQLite is a database for the store and one for the rows.
+// groundSQLite is a database for the store and another for the rows.
 func groundSQLite(ctx context.Context, s *stand) (*ground, error) {
 	folder := s.TempDir()
 	rows := filepath.Join(folder, "rows.db")

@@ -8,7 +8,7 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// groundS3 is one bucket for both.
+// groundS3 is one bucket for leases and places.
 func groundS3(_ context.Context, s *stand) (*ground, error) {
 	gateway := testenv.S3Alone(s)
 	return &ground{
@@ -21,7 +21,7 @@ func groundS3(_ context.Context, s *stand) (*ground, error) {
 	}, nil
 }
 
-// groundGCS is one bucket for both.
+// groundGCS is one bucket for leases and places.
 func groundGCS(_ context.Context, s *stand) (*ground, error) {
 	fake := testenv.GCSAlone(s, "-keep", s.TempDir())
 	bucket := fake.Bucket(s)

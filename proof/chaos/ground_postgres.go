@@ -10,7 +10,7 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// groundPostgres is one database for both.
+// groundPostgres is one database for leases and places.
 func groundPostgres(ctx context.Context, s *stand) (*ground, error) {
 	db := testenv.NewPostgres(s)
 	direct, err := url.Parse(db.Database(s))

@@ -10,8 +10,10 @@ import (
 	"github.com/croft-dev/croft/proof/history"
 )
 
-// judge is the client that comes when all is over: it takes every key once more, which must be possible, and reads what its resource holds. Its own way to the servers is always
-// fair. It opens everything before the faults begin, so that what has to be made on first use is there.
+// judge is the client that comes after all faults. It acquires every key once
+// more, which must succeed, and reads and writes its resource. No fault hits
+// its links. It opens everything before the faults begin, so that tables and
+// files exist by then.
 type judge struct {
 	*worker
 	links []*link.Link
@@ -41,13 +43,13 @@ func (r *run) openJudge(ctx context.Context, b brief) (*judge, error) {
 }
 
 func (j *judge) dismiss() {
-	_ = j.close() // what it held lapses
+	_ = j.close() // its leases lapse
 	for _, l := range j.links {
 		l.Close()
 	}
 }
 
-// ask takes every key in turn.
+// ask checks all keys, one after the other.
 func (j *judge) ask(ctx context.Context) error {
 	for n := range j.Keys {
 		if err := j.one(ctx, n); err != nil {
@@ -61,12 +63,12 @@ func (j *judge) one(ctx context.Context, n int) error {
 	p := j.places[n]
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	// A long TTL: a machine that is slow now is no news.
+	// A long TTL, so that a slow machine is no failure.
 	o := &croft.LeaseOptions{TTL: patience, WaitFor: patience}
 	if j.Guarded {
 		o.Guards = []guard.Guard{j.guard(n)}
 	}
-	// What a connection that broke meanwhile says first is not the last word.
+	// The first call on a broken connection may fail, so insist.
 	lease, err := insist(ctx, func() (*croft.Lease, error) { return j.client.Acquire(ctx, key(n), o) })
 	if err != nil {
 		return err
@@ -103,7 +105,7 @@ func (j *judge) one(ctx context.Context, n int) error {
 	return lease.Release(ctx)
 }
 
-// applied writes down what the resource says was applied.
+// applied records the list of applied updates, if the resource keeps one.
 func (j *judge) applied(ctx context.Context, n int) error {
 	var known bool
 	updates, err := insist(ctx, func() (updates []string, err error) {

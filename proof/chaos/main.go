@@ -19,7 +19,7 @@ import (
 	"golang.org/x/term"
 )
 
-// What the command ends with.
+// The exit statuses of the command.
 const (
 	exitLawful = 0
 	exitBroken = 1 // a law was broken, or the control lost nothing
@@ -27,7 +27,7 @@ const (
 	exitFailed = 3 // a run could not be carried through
 )
 
-// command is the program's own state.
+// command holds the flags and the state of the program.
 type command struct {
 	out, err   io.Writer
 	backends   []Backend
@@ -40,15 +40,15 @@ type command struct {
 	atOnce     int
 	folder     string
 	json       bool
-	terminal   bool // somebody looks at the progress
+	terminal   bool // progress goes to a terminal
 	told       time.Time
 	mu         sync.Mutex
-	shown      map[string]string // the last word on each run that goes on
+	shown      map[string]string // the last progress of each run in flight, by backend
 	broken     bool
 	incomplete bool
 }
 
-// Main is the program: it returns the exit status.
+// Main runs the program and returns the exit status.
 func Main(args []string, out, errs io.Writer) int {
 	c := &command{out: out, err: errs, shown: map[string]string{}}
 	if f, ok := errs.(*os.File); ok {
@@ -57,7 +57,7 @@ func Main(args []string, out, errs io.Writer) int {
 	if status, done := c.parse(args); done {
 		return status
 	}
-	// The servers are those of the tests, which ask whether tests are to be short.
+	// The servers come from the tests' environment, which asks for -test.short.
 	if !flag.Parsed() {
 		testing.Init()
 		_ = flag.CommandLine.Parse(nil)
@@ -129,7 +129,7 @@ func (c *command) parse(args []string) (status int, done bool) {
 	return 0, false
 }
 
-// pairOf is what a backend came to with and without guards.
+// pairOf has the results of one backend, with and without guards.
 type pairOf struct {
 	backend       Backend
 	guarded, bare *Report
@@ -193,7 +193,7 @@ func (c *command) both(ctx context.Context, b Backend) pairOf {
 	return p
 }
 
-// conclude tells what is wrong as soon as it is known.
+// conclude reports violations as soon as a backend's runs are over.
 func (c *command) conclude(p pairOf) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

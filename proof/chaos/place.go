@@ -10,28 +10,30 @@ import (
 	"github.com/croft-dev/croft/guard"
 )
 
-// place is the resource of one key: it holds the name of the last update.
+// place is the resource of one key. Its content is the name of the last update.
 type place interface {
-	// guard decides whose writes count.
+	// guard returns the guard that admits or refuses writes.
 	guard() guard.Guard
-	// read is what it holds, "" if nothing yet.
+	// read returns the content, "" if there was no write yet.
 	read(ctx context.Context) (string, error)
-	// write replaces that through the guard.
+	// write replaces the content through the guard.
 	write(ctx context.Context, stamp fence.Stamp, update string) error
-	// bare replaces it past the guard, as everybody does who has none.
+	// bare replaces the content past the guard, as programs without guards do.
 	bare(ctx context.Context, update string) error
-	// applied lists all updates ever applied, in order, if the place can tell: it keeps that list in the same step as the update.
+	// applied lists all updates ever applied, in order. known is false if the
+	// place keeps no such list. A place that does writes it together with the
+	// update.
 	applied(ctx context.Context) (updates []string, known bool, err error)
 	close()
 }
 
-// opener opens the place of a key. site says where, as the ground that laid it out does.
+// opener opens the place of a key. site is the string that ground.urls made.
 type opener func(ctx context.Context, site, key string) (place, error)
 
 //go:embed sql
 var sqlFiles embed.FS
 
-// statement is an SQL statement from its file, with arguments written as $1.
+// statement reads an SQL statement from its file. Arguments are written as $1.
 func statement(name string) string {
 	text, err := sqlFiles.ReadFile(path.Join("sql", name+".sql"))
 	if err != nil {

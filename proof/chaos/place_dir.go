@@ -43,7 +43,7 @@ func (p *filePlace) write(ctx context.Context, stamp fence.Stamp, update string)
 	return err
 }
 
-// bare replaces the file in one step: only who may is not asked.
+// bare replaces the file in one step, but without asking the guard.
 func (p *filePlace) bare(_ context.Context, update string) error {
 	fresh, err := os.CreateTemp(filepath.Dir(p.path), "bare-")
 	if err != nil {

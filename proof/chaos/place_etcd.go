@@ -61,7 +61,7 @@ func (p *etcdPlace) bare(ctx context.Context, update string) error {
 	return err
 }
 
-// applied tells by etcd's own count how often each update was put.
+// applied lists each update as often as etcd's version counter says it was put.
 func (p *etcdPlace) applied(ctx context.Context) ([]string, bool, error) {
 	answer, err := p.client.Get(
 		ctx, p.log(), clientv3.WithPrefix(),

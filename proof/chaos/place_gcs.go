@@ -13,7 +13,8 @@ import (
 	"github.com/croft-dev/croft/guard"
 )
 
-// gcsPlace is an object. site is the URL of its bucket: the endpoint, and the bucket's name as its path.
+// gcsPlace is an object. site is the URL of its bucket: the endpoint with the
+// bucket's name as the path.
 type gcsPlace struct {
 	endpoint, bucket, object string
 	g                        *gcs.Guard

@@ -24,7 +24,7 @@ func openTable(ctx context.Context, site, key string) (place, error) {
 	if err != nil {
 		return nil, err
 	}
-	config.MaxConns = 1 // there is a place for each key, and a client is at one at a time
+	config.MaxConns = 1 // each key has a place, and a client uses one at a time
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, err

@@ -17,7 +17,8 @@ import (
 	"github.com/croft-dev/croft/guard"
 )
 
-// s3Place is an object. site is the URL of its bucket: the endpoint, and the bucket's name as its path.
+// s3Place is an object. site is the URL of its bucket: the endpoint with the
+// bucket's name as the path.
 type s3Place struct {
 	client      *awss3.Client
 	g           *s3.Guard
@@ -59,7 +60,7 @@ func (p *s3Place) read(ctx context.Context) (string, error) {
 
 func (p *s3Place) write(ctx context.Context, stamp fence.Stamp, update string) error {
 	_, err := p.g.Write(ctx, stamp, strings.NewReader(update))
-	if errors.Is(err, s3.ErrCopyBehind) { // committed
+	if errors.Is(err, s3.ErrCopyBehind) { // the write itself was committed
 		return nil
 	}
 	return err

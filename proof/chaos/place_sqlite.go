@@ -39,7 +39,7 @@ func openSQLite(path string) (*sql.DB, error) {
 	return sql.Open("sqlite", u.String())
 }
 
-// numbered writes arguments as SQLite takes them.
+// numbered rewrites arguments in the form that SQLite takes.
 func numbered(statement string) string { return strings.ReplaceAll(statement, "$", "?") }
 
 func (p *sqlitePlace) guard() guard.Guard { return p.g }
@@ -65,7 +65,7 @@ func (p *sqlitePlace) transact(ctx context.Context, update string, admit func(*s
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback() }() // nothing, after a commit
+	defer func() { _ = tx.Rollback() }() // does nothing after a commit
 	if err := admit(tx); err != nil {
 		return err
 	}

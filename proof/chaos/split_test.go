@@ -11,8 +11,10 @@ import (
 	"github.com/croft-dev/croft/proof/history"
 )
 
-// TestAStoreThatIsTwoIsFoundAndGuardsHoldAllTheSame: half of the clients have one store and half another, and both take theirs for the only one. The history shows it, the page draws it,
-// and not one update is lost: whose writes count is for the guards to say, whatever the store does.
+// Half of the clients use one store and half another, and all believe that
+// there is only one. The history must show it, and the page must draw it. Still
+// no update may be lost: the guards decide which writes count, whatever the
+// store does.
 func TestAStoreThatIsTwoIsFoundAndGuardsHoldAllTheSame(t *testing.T) {
 	t.Parallel()
 	b, _ := Find("dir")
