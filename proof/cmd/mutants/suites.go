@@ -17,9 +17,9 @@ import (
 
 // suite is a package whose tests run broken variants.
 type suite struct {
-	pkg   string // below the module
-	place string // what is broken there
-	needs bool   // a server, or a program
+	pkg   string // path below the module
+	place string // the broken part
+	needs bool   // needs a server or another program
 }
 
 var suites = []suite{
@@ -40,23 +40,26 @@ var suites = []suite{
 	{"proof/model", "model", true},
 }
 
-// tests are the names of those that run broken variants, a subtest each. Their last word on a variant is the line `caught by "the check": what it said`.
-const tests = `IsCaught|AreCaught|IsBrokenIsCaught|RejectsBroken|RejectsForgetful|CatchesBroken|Broken(Twins|Guards|Stores)AreFound`
+// tests matches the names of tests that run broken variants, each in a subtest.
+// Such a test logs `caught by "the check": what it said`.
+const tests = `IsCaught|AreCaught|IsBrokenIsCaught|RejectsBroken|RejectsForgetful|CatchesBroken|` +
+	`Broken(Twins|Guards|Stores)AreFound`
 
-// event is a line of go test -json.
+// event is one line of go test -json.
 type event struct {
 	Action, Package, Test, Output string
 	Elapsed                       float64
 }
 
-// trial is a test as it goes on.
+// trial collects the events of one test.
 type trial struct {
 	said    []string
 	outcome string
 	took    time.Duration
 }
 
-// tested runs the suites' tests of broken variants and hands each package to the page when it is done.
+// tested runs the tests of broken variants, and passes each package to the page
+// when it is done.
 func tested(ctx context.Context, some []suite, p *page) error {
 	args := []string{"test", "-json", "-count=1", "-timeout=15m", "-run", tests}
 	for _, s := range some {
@@ -73,20 +76,23 @@ func tested(ctx context.Context, some []suite, p *page) error {
 	}
 	err = read(bufio.NewScanner(out), some, p)
 	_, _ = io.Copy(io.Discard, out)
-	_ = c.Wait() // it fails when a variant survives, which the page shows; of what was not run, read has told
+	// It fails if a variant survives. The page shows survivors, and read has
+	// reported packages that did not run.
+	_ = c.Wait()
 	return err
 }
 
-// read goes through the events. A suite that is in none of them, or did not come to its end, is an error.
+// read reads the events of go test. It returns an error if a suite did not run,
+// or did not finish.
 func read(lines *bufio.Scanner, some []suite, p *page) (err error) {
 	lines.Buffer(nil, 16<<20)
 	trials := map[string]map[string]*trial{}
-	said := map[string][]string{} // by a package itself
+	said := map[string][]string{} // the output of a package itself
 	done := map[string]bool{}
 	for lines.Scan() {
 		var e event
 		if json.Unmarshal(lines.Bytes(), &e) != nil {
-			continue // what the go command itself has to say
+			continue // a message of the go command itself
 		}
 		i := slices.IndexFunc(some, func(s suite) bool { return strings.HasSuffix(e.Package, "/"+s.pkg) })
 		if i < 0 {
@@ -137,7 +143,8 @@ func read(lines *bufio.Scanner, some []suite, p *page) (err error) {
 
 var caughtBy = regexp.MustCompile(`caught by "((?:[^"\\]|\\.)*)"`)
 
-// variants are the tests of a package that have none below them.
+// variants returns one variant for each test without subtests. A test with
+// subtests counts only if it failed though all of them passed.
 func (s suite) variants(trials map[string]*trial) (found []variant, broken bool) {
 	names := make([]string, 0, len(trials))
 	for name := range trials {
@@ -151,7 +158,7 @@ func (s suite) variants(trials map[string]*trial) (found []variant, broken bool)
 			continue
 		}
 		if slices.ContainsFunc(names, func(n string) bool { return below(n) && trials[n].outcome != "pass" }) {
-			continue // it fails for what is below it
+			continue // it fails because of a subtest
 		}
 		test, part, _ := strings.Cut(name, "/")
 		v := variant{
@@ -161,7 +168,7 @@ func (s suite) variants(trials map[string]*trial) (found []variant, broken bool)
 		if part == "" {
 			v.Name = words(test)
 		}
-		// one of several, the same each time
+		// Several checks may catch it. Always take the first by name.
 		if by := caughtBy.FindAllStringSubmatch(strings.Join(t.said, ""), -1); by != nil {
 			v.By = strings.ReplaceAll(
 				slices.MinFunc(by, func(a, b []string) int { return strings.Compare(a[1], b[1]) })[1],
@@ -179,7 +186,7 @@ func (s suite) variants(trials map[string]*trial) (found []variant, broken bool)
 	return found, broken
 }
 
-// again is the command that runs one test.
+// again returns the command that runs one test.
 func again(pkg, test string) string {
 	parts := strings.Split(test, "/")
 	for i, part := range parts {
@@ -191,7 +198,8 @@ func again(pkg, test string) string {
 	)
 }
 
-// words is what a test with no variants below it tries: TestAStoreThatForgetsIsCaught is "a store that forgets".
+// words turns the name of a test without subtests into words:
+// TestAStoreThatForgetsIsCaught becomes "a store that forgets".
 func words(test string) string {
 	test = strings.TrimPrefix(test, "Test")
 	for _, end := range []string{"IsCaught", "AreCaught"} {

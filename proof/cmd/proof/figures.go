@@ -14,31 +14,32 @@ import (
 	"time"
 )
 
-// run is what one call has run.
+// run has the figures of one run of the command.
 type run struct {
 	At            time.Time `json:"at"`
 	Seconds       float64   `json:"seconds"`
-	FirstSeed     uint64    `json:"first_seed"` // of every profile
+	FirstSeed     uint64    `json:"first_seed"` // the first seed of every profile
 	NextSeed      uint64    `json:"next_seed"`
 	Seeds         int64     `json:"seeds"`
 	Requests      int64     `json:"requests"`
-	LeastRequests int64     `json:"least_requests"` // in any one seed
+	LeastRequests int64     `json:"least_requests"` // the least in one seed
 	Faults        int64     `json:"faults"`
 	Mutants       int       `json:"mutants"`
 	Killed        int       `json:"killed"`
-	Profiles      []profile `json:"profiles,omitempty"` // of the last run only
+	Profiles      []profile `json:"profiles,omitempty"` // kept for the last run only
 	Chaos         []weather `json:"chaos"`
 	Cuts          int64     `json:"cuts"`
-	Folders       int64     `json:"folders"`         // that differed, and were recovered
-	Crowd         int64     `json:"crowd,omitempty"` // tries of processes at once
-	States        int64     `json:"states"`          // of the model
+	Folders       int64     `json:"folders"`         // different folders that were recovered
+	Crowd         int64     `json:"crowd,omitempty"` // tries with several processes at once
+	States        int64     `json:"states"`          // states of the model
 	Targets       int64     `json:"fuzz_targets,omitempty"`
 	Inputs        int64     `json:"fuzz_inputs,omitempty"`
 	Parts         []outcome `json:"parts"`
 	Failed        []string  `json:"failed,omitempty"`
 }
 
-// profile is what was seen in the worlds of one profile: by kind (faults, transitions, refusals) and name, how often.
+// profile counts what happened in the worlds of one profile, by kind (fault,
+// transition, refusal) and name.
 type profile struct {
 	Profile  string                      `json:"profile"`
 	Seeds    int64                       `json:"seeds"`
@@ -46,7 +47,8 @@ type profile struct {
 	Coverage map[string]map[string]int64 `json:"coverage"`
 }
 
-// seen is a cell about one kind: how many different ones, how often in all, and the one that was rarest.
+// seen formats a table cell about one kind: how many different ones there are,
+// how often they happened, and which was rarest.
 func (p profile) seen(kind string) string {
 	var sum int64
 	rarest := ""
@@ -62,7 +64,7 @@ func (p profile) seen(kind string) string {
 	)
 }
 
-// outcome is how a part went.
+// outcome is the result of a part.
 type outcome struct {
 	Part    string  `json:"part"`
 	Seconds float64 `json:"seconds"`
@@ -86,10 +88,10 @@ type weather struct {
 	Violations []breach       `json:"violations,omitempty"`
 }
 
-// breach is a law that a history broke.
+// breach is a broken law in a history.
 type breach struct{ Law, Key, Text string }
 
-// faults is how many there were.
+// faults returns how many faults there were.
 func (w weather) faults() (n int) {
 	for _, fired := range w.Faults {
 		n += fired
@@ -97,13 +99,13 @@ func (w weather) faults() (n int) {
 	return n
 }
 
-// Between these lines of the page are the figures.
+// The figures are between these two lines of the page.
 const (
 	begin = "<!-- figures: make proof writes them -->"
 	end   = "<!-- end of figures -->"
 )
 
-// read is what earlier runs have written down.
+// read reads the figures of earlier runs.
 func (p *program) read() (runs []*run, err error) {
 	text, err := os.ReadFile(p.book)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -118,7 +120,7 @@ func (p *program) read() (runs []*run, err error) {
 	return runs, nil
 }
 
-// write adds the run to the book, and writes the page anew.
+// write adds the run to the book, and rewrites the figures in the page.
 func (p *program) write(earlier []*run) error {
 	if p.page == "" {
 		return nil
@@ -146,7 +148,7 @@ func (p *program) write(earlier []*run) error {
 	return os.WriteFile(p.page, []byte(before+begin+"\n"+figures(runs)+end+after), 0o644)
 }
 
-// figures is the text between the lines.
+// figures returns the text between the two lines.
 func figures(runs []*run) string {
 	var b strings.Builder
 	var total run
@@ -206,7 +208,7 @@ func figures(runs []*run) string {
 	return b.String()
 }
 
-// losses is how many updates were lost, and how soon.
+// losses formats how many updates were lost, and how soon.
 func (w weather) losses() string {
 	switch {
 	case w.Lost == 0:
@@ -222,7 +224,8 @@ var titles = map[string]string{
 	"cuts": "power cuts", "crowds": "crowds on one machine", "model": "the model",
 }
 
-// nothing reports whether a part has no figure: what it should have run was not there, or said nothing.
+// nothing reports whether a part has no figures: it ran nothing, or printed
+// nothing.
 func (r *run) nothing(part string) bool {
 	return map[string]int64{
 		"variants": int64(r.Mutants), "sim": r.Seeds, "fuzz": r.Inputs, "chaos": int64(len(r.Chaos)),
@@ -230,7 +233,7 @@ func (r *run) nothing(part string) bool {
 	}[part] == 0
 }
 
-// what is how much of a part was run.
+// what says how much of a part was run.
 func (r *run) what(part string) string {
 	switch part {
 	case "variants":
@@ -266,7 +269,7 @@ func (r *run) what(part string) string {
 	return thousands(r.States) + " states"
 }
 
-// summary is the end of it.
+// summary prints the end of the output: what failed, and how to see it again.
 func (p *program) summary(out io.Writer) {
 	say := func(format string, args ...any) { _, _ = fmt.Fprintf(out, format, args...) }
 	say("\n%-24s %-86s %-8s %s\n", "part", "", "time", "result")
@@ -286,7 +289,7 @@ func span(seconds float64) string {
 	return time.Duration(seconds * float64(time.Second)).Round(time.Second).String()
 }
 
-// thousands is a number with its digits set apart.
+// thousands formats a number with commas between groups of digits.
 func thousands(n int64) string {
 	text := fmt.Sprint(n)
 	for i := len(text) - 3; i > 0; i -= 3 {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// TestTheFiguresAreWrittenBetweenTheirLines: what people wrote around them stays, and runs add up.
+// The text around the figures stays, and the figures of runs add up.
 func TestTheFiguresAreWrittenBetweenTheirLines(t *testing.T) {
 	dir := t.TempDir()
 	p := &program{page: filepath.Join(dir, "proof.md"), book: filepath.Join(dir, "proof.json")}
@@ -54,7 +54,7 @@ func TestTheFiguresAreWrittenBetweenTheirLines(t *testing.T) {
 	}
 }
 
-// TestAPageWithoutAPlaceIsNamed: nothing is written then.
+// If the page lacks the two lines, nothing is written.
 func TestAPageWithoutAPlaceIsNamed(t *testing.T) {
 	dir := t.TempDir()
 	p := &program{page: filepath.Join(dir, "proof.md"), book: filepath.Join(dir, "proof.json"), run: &run{}}
@@ -69,7 +69,7 @@ func TestAPageWithoutAPlaceIsNamed(t *testing.T) {
 	}
 }
 
-// TestWhatFailedIsSaidWithTheCommandThatShowsIt.
+// The summary names each failure and the command that shows it.
 func TestWhatFailedIsSaidWithTheCommandThatShowsIt(t *testing.T) {
 	var told, out bytes.Buffer
 	p := &program{run: &run{Parts: []outcome{{"sim", 3, false}}}, voice: newVoice(&told)}
@@ -80,7 +80,7 @@ func TestWhatFailedIsSaidWithTheCommandThatShowsIt(t *testing.T) {
 	}
 }
 
-// TestAPartThatRanNothingHasNotHeld.
+// A part that ran nothing counts as failed.
 func TestAPartThatRanNothingHasNotHeld(t *testing.T) {
 	for _, figures := range []int64{0, 7} {
 		p := &program{run: &run{}, voice: newVoice(io.Discard)}
@@ -91,7 +91,7 @@ func TestAPartThatRanNothingHasNotHeld(t *testing.T) {
 	}
 }
 
-// TestPartsAreKnownByName.
+// -only accepts the names of parts and nothing else.
 func TestPartsAreKnownByName(t *testing.T) {
 	p := &program{seeds: 1, inputs: 1, chaos: 1, control: 1, only: []string{"sim", "weather"}}
 	if err := p.check(); err == nil || !strings.Contains(err.Error(), "variants, chaos, fuzz, sim, cuts, crowds, model") {
@@ -102,7 +102,7 @@ func TestPartsAreKnownByName(t *testing.T) {
 	}
 }
 
-// TestLinesAreSaidWhole, however they come.
+// Lines are printed whole, even if they arrive in pieces.
 func TestLinesAreSaidWhole(t *testing.T) {
 	var told bytes.Buffer
 	w := newVoice(&told).lines("cuts")

@@ -1,6 +1,6 @@
-// Command proof runs everything that tries to break Croft, and writes the
-// figures into docs/proof.md: the simulator, the broken variants, fuzzing, chaos
-// on real servers, power cuts, crowds, and the model.
+// Command proof runs everything that tries to break Croft: the simulator, the
+// broken variants, fuzzing, chaos on real servers, power cuts, crowds, and the
+// model. It writes the figures into docs/proof.md.
 package main
 
 import (
@@ -23,8 +23,9 @@ const usage = `proof runs everything that tries to break Croft, and writes what 
   go run ./proof/cmd/proof -seeds 200000      more of the simulator
   go run ./proof/cmd/proof -only sim,model    some of it; nothing is written
 
-Parts: variants, fuzz, sim, chaos, cuts, crowds, model. The exit status is 1 if a law was broken, a broken variant was not found, or something could not be run; what to run to see it again is said at the
-end. The page is written then, too.
+Parts: variants, fuzz, sim, chaos, cuts, crowds, model. The exit status is 1 if
+a law was broken, a broken variant was not found, or something could not be run;
+what to run to see it again is said at the end. The page is written then, too.
 
 `
 
@@ -67,14 +68,15 @@ func unknown(args []string) error {
 	return fmt.Errorf("there is no argument %q", args[0])
 }
 
-// program is one call of the command.
+// program is one call of the command. Chaos runs on a goroutine of its own,
+// beside the other parts. mu guards failures and the results in run.
 type program struct {
 	seeds, inputs  int
 	chaos, control time.Duration
 	backends       string
 	only           []string
 	page, book     string
-	bin            string // the folder of the programs
+	bin            string // folder of the built programs
 	run            *run
 	voice          *voice
 
@@ -82,19 +84,21 @@ type program struct {
 	failures []failure
 }
 
-// failure is one thing that is wrong, and the command that shows it again.
+// failure is one thing that is wrong, and the command to see it again.
 type failure struct{ part, what, again string }
 
-// part is one of the things that are run.
+// part is one part of the proof.
 type part struct {
 	name string
 	do   func(*program, context.Context) error
 }
 
 var (
-	// first is run alone: its tests of real servers have patience, but not without end.
+	// first runs alone: its tests of real servers wait long, but not for ever.
 	first = part{"variants", (*program).variants}
-	// storm mostly waits, and its timing is part of what is tried. Beside it runs, with what it leaves of the processors, what only reckons.
+	// storm mostly waits, and its timing matters. The parts in beside only
+	// compute. They run at the same time, on the processors that it leaves
+	// idle.
 	storm  = part{"chaos", (*program).unrest}
 	beside = []part{
 		{"fuzz", (*program).fuzz},
@@ -151,7 +155,7 @@ func (p *program) all(ctx context.Context) error {
 	}
 	lane.Wait()
 	if ctx.Err() != nil {
-		return ctx.Err() // what was interrupted is no figure
+		return ctx.Err() // an interrupted run has no figures
 	}
 	p.run.Seconds = time.Since(p.voice.began).Seconds()
 	for _, f := range p.failures {
@@ -165,7 +169,7 @@ func (p *program) all(ctx context.Context) error {
 	return err
 }
 
-// part runs one part and remembers how it went.
+// part runs one part and records its outcome.
 func (p *program) part(ctx context.Context, part part) {
 	if len(p.only) > 0 && !slices.Contains(p.only, part.name) || ctx.Err() != nil {
 		return
@@ -192,7 +196,7 @@ func (p *program) part(ctx context.Context, part part) {
 	p.voice.say(part.name, "%s, after %s", word(!known), took.Round(time.Second))
 }
 
-// fail notes something that is wrong.
+// fail records and prints something that is wrong.
 func (p *program) fail(part, again, format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// voice tells how far it is: a line each, with the time since the beginning and the part that it is about.
+// voice prints progress lines, each with the time since the beginning and the
+// name of its part. It is safe for concurrent use.
 type voice struct {
 	began time.Time
 	mu    sync.Mutex
@@ -17,7 +18,7 @@ type voice struct {
 
 func newVoice(out io.Writer) *voice { return &voice{began: time.Now(), out: out} }
 
-// say prints a line; there is nobody to tell when that fails.
+// say prints a line. Errors of writing are ignored.
 func (v *voice) say(part, format string, args ...any) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -28,7 +29,7 @@ func (v *voice) say(part, format string, args ...any) {
 	)
 }
 
-// lines is a writer whose lines are said for a part.
+// lines returns a writer that prints what it gets line by line, for a part.
 func (v *voice) lines(part string) io.Writer { return &liner{v: v, part: part} }
 
 type liner struct {

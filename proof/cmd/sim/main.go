@@ -1,4 +1,6 @@
-// Command sim runs the deterministic simulator of package proof/sim: many seeds of every profile, or one seed with its timeline, or the broken variants it must find.
+// Command sim runs the deterministic simulator of package proof/sim. It runs
+// many seeds of every profile, or one seed with its timeline, or the broken
+// variants that the simulator must find.
 package main
 
 import (
@@ -26,8 +28,9 @@ const usage = `sim tries to break Croft's laws in simulated worlds, each a funct
   sim --mutants --mutant NAME    one of them
   sim --mutant NAME --seed 3     one seed of it, with its timeline
 
-A seed that breaks a law is shrunk and told as a timeline. The exit status is 1 if a law was broken, a profile has not shown all that it must, or a broken variant
-was not found; 2 if the command line is wrong.
+A seed that breaks a law is shrunk and told as a timeline. The exit status is 1
+if a law was broken, a profile has not shown all that it must, or a broken
+variant was not found; 2 if the command line is wrong.
 
 `
 
@@ -46,7 +49,7 @@ type settings struct {
 	json     bool
 	mutants  bool
 	mutant   string
-	broken   *sim.Mutant // of that name
+	broken   *sim.Mutant // named mutant
 	cover    bool
 	progress bool
 	ops      int
@@ -151,7 +154,7 @@ func (s *settings) check(chosen bool) error {
 	return nil
 }
 
-// single tells one seed.
+// single runs one seed, and prints its timeline.
 func single(s *settings, out io.Writer) int {
 	c := sim.Case{Profile: s.profiles[0], Seed: s.seed, Mutant: s.mutant, Ops: s.ops}
 	if s.given != nil {
@@ -175,10 +178,10 @@ func single(s *settings, out io.Writer) int {
 	return 1
 }
 
-// shrinkRuns bounds the search for a smaller case: some seconds.
+// shrinkRuns limits the search for a smaller case to some seconds.
 const shrinkRuns = 1500
 
-// tell prints a case that breaks a law.
+// tell prints a shrunk case that breaks a law.
 func tell(out io.Writer, r *sim.Result) {
 	say(out, "\nshrunk to %d clients, %d keys and %d faults:\n", r.Case.Clients, r.Case.Keys, len(r.Fired))
 	for _, line := range r.Timeline {
@@ -249,5 +252,5 @@ func print1(out io.Writer, v any) {
 	say(out, "%s\n", text)
 }
 
-// say prints to whoever looks; there is nobody to tell when that fails.
+// say prints. Errors of writing are ignored.
 func say(out io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(out, format, args...) }
