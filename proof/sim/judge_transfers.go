@@ -8,8 +8,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// transferred holds a new term against the laws: 1, 2, 4, 6 and 8.
-// bid is what it was granted to, if nobody asked at that moment.
+// transferred checks a new term against laws 1, 2, 4, 6 and 8. bid is the bid
+// that it was granted to, or nil if a request got it.
 func (j *judge) transferred(l *ledger, req tenure.Request, bid *stake, before, after tenure.Record, m message) {
 	w, fp := j.w, req.Secret.Grant()
 	if bid != nil {
@@ -53,7 +53,8 @@ func transitionName(req tenure.Request, after tenure.Record) string {
 	return "acquire " + string(after.Cause)
 }
 
-// grantedOnce is law 1.
+// grantedOnce checks law 1: a secret is granted once, and a token is given
+// once.
 func (j *judge) grantedOnce(l *ledger, req tenure.Request, after tenure.Record, seen *grant) {
 	if seen != nil && !seen.lost && l.transfers-seen.transfer < tenure.HistoryLen {
 		j.w.fail(
@@ -68,9 +69,16 @@ func (j *judge) grantedOnce(l *ledger, req tenure.Request, after tenure.Record, 
 	}
 }
 
-// tokensRise is law 2, and what is left of it when the store has forgotten: the token is not below the clock, and so above every one issued longer ago than the clocks may differ. The clock is that of the decision. The
-// creation of a record that was decided on before the store forgot, and arrives after it, is accepted, as every real register accepts it: nothing there tells the two emptinesses apart. Its token may be below one
-// that was issued meanwhile and forgotten; the fence shuts it out then (law 3), and its owner asks for one above.
+// tokensRise checks law 2: a new token is above all earlier ones. If the store
+// has forgotten some, one part is left: the token is not below the store's
+// clock. So it is above all tokens that are older than the clocks may differ.
+//
+// The clock is read when the store decides, not when the write arrives. A
+// record may be decided on before the store forgets and created after it. Every
+// real register accepts that, because it cannot tell one absent record from
+// another. Such a token may be below one that was issued in between and
+// forgotten. The fence refuses it then (law 3), and its owner asks for a higher
+// one.
 func (j *judge) tokensRise(l *ledger, req tenure.Request, after tenure.Record) {
 	w := j.w
 	for _, g := range l.issued {
@@ -91,7 +99,8 @@ func (j *judge) tokensRise(l *ledger, req tenure.Request, after tenure.Record) {
 	}
 }
 
-// inTime is law 4.
+// inTime checks law 4: no grant before the deadline, the end of a hold or the
+// end of a reservation.
 func (j *judge) inTime(l *ledger, req tenure.Request, before, after tenure.Record) {
 	w, p := j.w, l.current
 	if p == nil || req.Verb.ByHand() {
@@ -130,7 +139,8 @@ func (j *judge) inTime(l *ledger, req tenure.Request, before, after tenure.Recor
 	}
 }
 
-// hasCause is law 8.
+// hasCause checks law 8: every term has its cause, and an operator's act has an
+// actor and a note.
 func (j *judge) hasCause(req tenure.Request, before, after tenure.Record) {
 	w := j.w
 	want := tenure.Expired
@@ -165,12 +175,14 @@ func (j *judge) hasCause(req tenure.Request, before, after tenure.Record) {
 	}
 }
 
-// somebodyKnows is law 6: a client waits for each grant, or finds out about it
-// in the background. A term may be over when it is written, because a commit
+// somebodyKnows checks law 6: a client waits for each grant, or finds out about
+// it in the background. A term may be over when it is written, because a commit
 // may take longer than the term. It keeps the key from nobody, so no client
 // need know of it.
 func (j *judge) somebodyKnows(req tenure.Request, fp fence.Grant, bid *stake, over bool) {
-	// whoever left it may have gone: then its desk gives back what it was granted, unless it knows that nothing can be
+	// The maker of a bid may have left. Its desk then gives the key back,
+	// unless
+	// the desk knows that the bid was withdrawn.
 	if bid != nil {
 		if bid.gone && bid.d.life == bid.d.c.life {
 			j.w.fail(
@@ -196,7 +208,7 @@ func (j *judge) somebodyKnows(req tenure.Request, fp fence.Grant, bid *stake, ov
 	}
 }
 
-// describe is a change as the timeline shows it.
+// describe formats a change for the timeline.
 func describe(req tenure.Request, before, after tenure.Record, m message) string {
 	stray := ""
 	if m.stray {
@@ -221,13 +233,14 @@ func describe(req tenure.Request, before, after tenure.Record, m message) string
 	)
 }
 
-// faceOf is a time of the store's clock as timelines show it: since the run began.
+// faceOf formats a time on the store's clock for timelines, since the run
+// began.
 func faceOf(t time.Time) string { return clockFace(t.Sub(epoch)) }
 
-// short is a token as timelines show it: the part that tells those of one run apart.
+// short formats a token for timelines: only the part that differs within a run.
 func short(t fence.Token) string {
 	return fmt.Sprintf("%.6f", float64(int64(t)-epoch.UnixMicro())/1e6)
 }
 
-// brief is the beginning of a grant.
+// brief returns the first characters of a grant.
 func brief(g fence.Grant) string { return string(g[:min(len(g), 8)]) }

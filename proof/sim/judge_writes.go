@@ -8,7 +8,7 @@ import (
 	"github.com/croft-dev/croft/store"
 )
 
-// took is the moment at which the mark of a resource moves: law 3 for raises.
+// took records that the mark of a resource moves, and checks law 3 for it.
 func (r *resource) took(a act) {
 	w, s := r.w, a.stamp
 	switch {
@@ -31,7 +31,8 @@ func (r *resource) took(a act) {
 	}
 }
 
-// wroteBy is the moment at which a write takes effect: law 3, and that no holder's reading is overtaken by an older one's write.
+// wroteBy records that a write takes effect. It checks law 3, and that no older
+// owner overwrites a version that a newer holder has read.
 func (r *resource) wroteBy(a act) {
 	w, s := r.w, a.stamp
 	r.took(act{stamp: s, write: true})
@@ -57,7 +58,7 @@ func (r *resource) wroteBy(a act) {
 	w.say(r.name, "written by token %s, write %d: version %d", short(s.Token), s.Seq, r.content.version)
 }
 
-// refused holds a refusal against the fence's rule.
+// refused checks a refusal against the rule of fences.
 func (r *resource) refused(a act, err error) {
 	_, want := r.shadow.Admit(a.stamp)
 	if !a.write {
@@ -73,7 +74,7 @@ func (r *resource) refused(a act, err error) {
 	r.w.say(r.name, "refuses token %s: %s", short(a.stamp.Token), refusalName(err))
 }
 
-// coverAnswer notes what a writer was told.
+// coverAnswer counts the kind of a guard's answer.
 func (r *resource) coverAnswer(err error) {
 	if err != nil {
 		r.w.cover("fence", refusalName(err))

@@ -7,29 +7,31 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// queue is all places as they were before a true time.
+// queue is a former state of all places, until a true time.
 type queue struct {
 	at     time.Duration
 	places []place
 }
 
-// place is where a client waits for a key. It outlives the client's process.
+// place is a client's place in the queue of a key. It outlives the client's
+// process.
 type place struct {
 	key string
-	d   *desk // whose it is
+	d   *desk // its owner
 	bid bid
 }
 
-// bid is what is in a place: all of a request but its secret.
+// bid is the content of a place: a request without its secret.
 type bid struct {
 	tenure.Bid
 	id     int
 	placed time.Time
-	m      message // that brought it
-	stake  *stake  // in truth; the server knows nothing of it
+	m      message // the message that brought it
+	stake  *stake  // for the judge; the server does not know it
 }
 
-// enter puts a bid into its client's place, at the end of the queue if that is new.
+// enter puts a bid into its client's place. A new place is at the end of the
+// queue.
 func (s *turns) enter(req tenure.Request, t *turn, m message) {
 	b := bid{Bid: req.Bid(), id: t.stake.id, placed: s.now(), m: m, stake: t.stake}
 	places := slices.Clone(s.places)
@@ -41,12 +43,12 @@ func (s *turns) enter(req tenure.Request, t *turn, m message) {
 	s.requeue(places)
 }
 
-// leave takes a client off a queue.
+// leave removes a client from the queue of a key.
 func (s *turns) leave(key string, d *desk) {
 	s.requeue(slices.DeleteFunc(slices.Clone(s.places), func(p place) bool { return p.key == key && p.d == d }))
 }
 
-// next is the bid of the first in a queue but one.
+// next returns the first bid in the queue of a key, without those of but.
 func (s *turns) next(key string, but *desk) *bid {
 	for _, p := range s.places {
 		if p.key == key && p.d != but {
@@ -57,7 +59,7 @@ func (s *turns) next(key string, but *desk) *bid {
 	return nil
 }
 
-// standing is a bid as it is in its place, if it is.
+// standing returns the bid as it is in the queue, or nil.
 func (s *turns) standing(b *bid) *bid {
 	for _, p := range s.places {
 		if b != nil && p.bid.id == b.id {
@@ -68,7 +70,8 @@ func (s *turns) standing(b *bid) *bid {
 	return nil
 }
 
-// offered takes the first off a queue: it was woken with the others, and may be dead.
+// offered removes the first place of a key's queue. Its client was woken with
+// the others, and may be dead.
 func (s *turns) offered(key string) {
 	if i := slices.IndexFunc(s.places, func(p place) bool { return p.key == key }); i >= 0 {
 		s.requeue(slices.Delete(slices.Clone(s.places), i, i+1))
@@ -83,7 +86,9 @@ func (s *turns) requeue(places []place) {
 	s.places = places
 }
 
-// restore puts back who waited when the records were as they are now. Nobody answers for bids that come back: their makers may have withdrawn them, or hold what they were granted.
+// restore sets the queues back to when the records were as they are now. No
+// client is responsible for the bids that come back: their makers may have
+// withdrawn them, or hold the key already.
 func (s *turns) restore() {
 	for len(s.former) > 0 && s.former[len(s.former)-1].at >= s.undone {
 		s.places = s.former[len(s.former)-1].places

@@ -11,12 +11,14 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// rows is a store like PostgreSQL: a batch is one transaction that locks the row of each key before it looks at the clock, skips rows that others have locked, and shows what it has done when it
-// commits. Keys that were skipped are asked for again, each alone, waiting for its row.
+// rows is a store like PostgreSQL. A batch is one transaction. It locks the row
+// of each key before it reads the clock, and skips rows that others have
+// locked. Its changes show when it commits. Each skipped key is then asked for
+// alone, and waits for its row.
 type rows struct {
 	*ground
 	locks   map[string]*transaction
-	waiting []*transaction // for a row; who gets it next is a matter of chance
+	waiting []*transaction // for a row, which goes to a random one of them
 	rng     *rand.Rand
 	live    []*transaction
 }
@@ -24,7 +26,7 @@ type rows struct {
 // lockWait is how long a transaction waits for a row.
 const lockWait = time.Second
 
-// errLocked is why a request has no answer whose row stayed locked.
+// errLocked is the error of a request whose row stayed locked.
 var errLocked = errors.New("another transaction has this key's row locked")
 
 func newRows(w *world) *rows {
@@ -36,14 +38,14 @@ type transaction struct {
 	s        *rows
 	c        *client
 	requests []tenure.Request
-	order    []int // by key
+	order    []int // the requests by key
 	patient  bool
 	m        message
 	began    time.Time
 	commit   func(answers []store.Answer, skipped []int)
 	abort    func(error)
 
-	next    int // in order
+	next    int // index in order
 	answers []store.Answer
 	changes map[int]tenure.Record
 	skipped []int
@@ -79,7 +81,7 @@ func (s *rows) apply(c *client, requests []tenure.Request, done func([]store.Ans
 	return func() {}
 }
 
-// call is one round trip.
+// call makes one round trip.
 func (s *rows) call(
 	c *client, requests []tenure.Request, began time.Duration,
 	done func([]store.Answer, []int, error),
@@ -103,7 +105,7 @@ func (s *rows) call(
 	}, func(err error) { done(nil, nil, err) })
 }
 
-// advance goes through the rows until one that it must wait for.
+// advance goes through the rows, up to one that it must wait for.
 func (t *transaction) advance() {
 	s := t.s
 	for ; t.next < len(t.order); t.next++ {
@@ -153,7 +155,7 @@ func (t *transaction) advance() {
 	s.w.at(s.w.now+takes, t.finish)
 }
 
-// finish is the commit.
+// finish commits the transaction.
 func (t *transaction) finish() {
 	s := t.s
 	if t.over {
@@ -174,7 +176,7 @@ func (t *transaction) finish() {
 	t.commit(t.answers, t.skipped)
 }
 
-// tire gives up waiting for a row.
+// tire ends a transaction that waited too long for a row.
 func (t *transaction) tire() {
 	if i := slices.Index(t.s.waiting, t); i >= 0 && !t.over {
 		t.s.waiting = slices.Delete(t.s.waiting, i, i+1)
@@ -184,7 +186,7 @@ func (t *transaction) tire() {
 	}
 }
 
-// free unlocks the rows, and lets those go on who wait for them.
+// free unlocks the rows, and lets one waiter go on for each.
 func (t *transaction) free() {
 	s := t.s
 	var keys []string
@@ -215,7 +217,7 @@ func (t *transaction) free() {
 	}
 }
 
-// lockRow keeps a row locked for somebody who does not say what for.
+// lockRow locks a row for a while, like a foreign transaction.
 func (s *rows) lockRow(key string, d time.Duration) bool {
 	if s.locks[key] != nil {
 		return false
@@ -232,7 +234,7 @@ func (s *rows) lockRow(key string, d time.Duration) bool {
 	return true
 }
 
-// halt rolls back what is under way: nobody is told.
+// halt rolls back all transactions. Their clients get no answer.
 func (s *rows) halt() {
 	for _, t := range append(s.live, s.waiting...) {
 		t.over = true

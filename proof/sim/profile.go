@@ -8,26 +8,32 @@ import (
 	"time"
 )
 
-// Profile is a kind of world: a store, and what goes wrong. That decides which laws can hold.
+// Profile is a kind of world: a store and its faults. They decide which laws
+// can hold.
 type Profile struct {
 	Name string
 	Says string
-	// Steps is set where the store's clock is set forward and back: laws 4, 5 and 9 then promise nothing.
+	// Steps says that the store's clock is set forward and back. Laws 4, 5 and
+	// 9 then promise nothing.
 	Steps bool
-	// Skew is how far the store's clock may go back when it has forgotten something: what it then issues may be below what it issued so lately.
+	// Skew is how far the store's clock may be behind after a loss of memory.
+	// New tokens may be below those that it issued within that time.
 	Skew time.Duration
-	// Keys is how many there are if a case does not say, used evenly; 0 is 3, of which one is popular and one is not.
+	// Keys is the number of keys, used evenly, unless the case has one. 0 means
+	// 3 keys: one is popular, one is rare.
 	Keys int
-	// Blind is how many jobs in a hundred write to resources they have not named, Zombies how many go on writing when their lease is over; 0 is 20 and 30.
+	// Blind is the percentage of jobs that write to resources they have not
+	// named; 0 means 20. Zombies is the percentage that goes on writing after
+	// the lease has ended; 0 means 30.
 	Blind, Zombies int
-	// Chances of the faults of messages, each time one may happen.
+	// Chances are the probabilities of the faults of messages.
 	Chances [faults]float64
-	// Weights of the faults of the world against each other.
+	// Weights are the relative weights of the faults of the world.
 	Weights [faults]int
 
 	store   func(*world) server
-	lacks   []Sight // what cannot be seen here
-	further []Sight // what can be seen only here
+	lacks   []Sight // common sights that cannot occur here
+	further []Sight // sights that can occur only here
 }
 
 // The usual rates.
@@ -59,7 +65,7 @@ func (p *Profile) nemesis(weights ...map[Fault]int) *Profile {
 	return p
 }
 
-// draw is the next fault of the world, or -1.
+// draw returns the next fault of the world, or -1.
 func (p *Profile) draw(r *rand.Rand) Fault {
 	total := 0
 	for _, n := range p.Weights {
@@ -82,7 +88,7 @@ var Profiles = []*Profile{
 	(&Profile{
 		Name: "network", Says: "a directory or another plain register; messages are lost, late, doubled and stale",
 		store: func(w *world) server { return newVault(w, false) },
-		lacks: []Sight{{"fence", "busy"}}, // nobody is stopped inside a guard
+		lacks: []Sight{{"fence", "busy"}}, // no process stops inside a guard
 	}).with(network, map[Fault]float64{StaleRead: 0.05}).nemesis(people, map[Fault]int{
 		CutOff: 3, Shutdown: 2, Restart: 1, Sweep: 5,
 	}),
@@ -143,7 +149,7 @@ var Profiles = []*Profile{
 		Skew:    3 * time.Second,
 		store:   func(w *world) server { return newVault(w, true) },
 		further: []Sight{{"fence", "collision"}},
-		lacks:   []Sight{{"transition", "dropped"}}, // nothing is remembered for so long
+		lacks:   []Sight{{"transition", "dropped"}}, // the store forgets before retention ends
 	}).with(network, steps, map[Fault]float64{
 		Conflict: 0.02, Throttled: 0.02, LostHint: 0,
 	}).nemesis(people, map[Fault]int{Rewind: 5, Wipe: 3, Pause: 2, Crash: 1}),
@@ -170,7 +176,7 @@ var Profiles = []*Profile{
 		nemesis(hosts, people, map[Fault]int{StoreStep: 2, StoreRate: 2, Restart: 2, Rewind: 2, Wipe: 1}),
 }
 
-// ProfileNames are the names of all profiles.
+// ProfileNames returns the names of all profiles.
 func ProfileNames() []string {
 	names := make([]string, len(Profiles))
 	for i, p := range Profiles {
@@ -179,7 +185,7 @@ func ProfileNames() []string {
 	return names
 }
 
-// FindProfile is the profile of a name.
+// FindProfile returns the profile of that name.
 func FindProfile(name string) (*Profile, error) {
 	for _, p := range Profiles {
 		if p.Name == name {
@@ -197,7 +203,7 @@ func profileOf(name string) *Profile {
 	return p
 }
 
-// sights are those of one kind.
+// sights returns sights of one kind.
 func sights(kind string, names ...string) (all []Sight) {
 	for _, name := range names {
 		all = append(all, Sight{kind, name})
@@ -205,13 +211,13 @@ func sights(kind string, names ...string) (all []Sight) {
 	return all
 }
 
-// awards is what a store must show that grants a key in the step that frees it.
+// awards are the sights of a store that grants a key in the step that frees it.
 var awards = slices.Concat(
 	sights("award", "written", "claimed", "answered by the server", "given back", "asked for while given back",
 		"the bid had gone", "the bid was old", "refused by the law"),
 )
 
-// everywhere is what every profile must show.
+// everywhere are the sights that every profile must show.
 var everywhere = slices.Concat(
 	sights("transition", "acquire first", "acquire released", "acquire expired", "acquire handoff",
 		"acquire cancelled", "acquire again", "renew", "renew to resume", "report", "release", "release after failure",
@@ -227,7 +233,8 @@ var everywhere = slices.Concat(
 	sights("by deed", "renew", "report", "release"),
 )
 
-// Expected is what a run of many seeds must have shown: each of the profile's faults, and each transition and refusal it can lead to.
+// Expected returns the sights that many seeds must show: each fault of the
+// profile, and each transition and refusal that is possible in it.
 func (p *Profile) Expected() []Sight {
 	var all []Sight
 	for f := range faults {

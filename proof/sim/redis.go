@@ -7,10 +7,11 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// script is a store like Redis: a batch is one script, which is one step at one time. Its replicas follow later: what they have not got is lost when one of them takes over.
+// script is a store like Redis. A batch is one script, which is one step at one
+// time. Replicas lag behind: when one takes over, the newest writes are lost.
 type script struct {
 	*ground
-	lag time.Duration // how far the replicas are behind
+	lag time.Duration // how far replicas lag behind
 }
 
 func newScript(w *world) *script {
@@ -37,7 +38,7 @@ func (s *script) apply(c *client, requests []tenure.Request, done func([]store.A
 	return func() {}
 }
 
-// get reads from a replica now and then.
+// get sometimes reads from a replica.
 func (s *script) get(c *client, key string, done func(tenure.Record, time.Time, error)) {
 	s.w.carry(s.line(c), func(_ message, reply func(func())) {
 		rec, now := s.held(key), s.now()
@@ -48,7 +49,7 @@ func (s *script) get(c *client, key string, done func(tenure.Record, time.Time, 
 	}, func(err error) { done(tenure.Record{}, time.Time{}, err) })
 }
 
-// law is the law of ownership, or what a mutant makes of it.
+// law applies the law of ownership, or the mutant's.
 func (w *world) law(rec tenure.Record, req tenure.Request, now time.Time) (tenure.Record, bool, error) {
 	if w.mutant != nil && w.mutant.Apply != nil {
 		return w.mutant.Apply(rec, req, now)

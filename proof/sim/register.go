@@ -11,8 +11,9 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// vault is a server that compares and swaps: a directory, or with objects set an object store whose clock shows whole seconds. Each client has the real store/cas over a register that
-// reaches it by messages.
+// vault is a server that compares and swaps. It is a directory, or, with
+// objects set, an object store whose clock shows whole seconds. Each client has
+// the real store/cas, over a register that sends messages.
 type vault struct {
 	*ground
 	objects bool
@@ -24,7 +25,7 @@ func newVault(w *world, asObjects bool) *vault {
 	return &vault{ground: newGround(w, !asObjects), objects: asObjects, stores: map[*client]*cas.Store{}}
 }
 
-// of is a client's store: a new one for each of its lives.
+// of returns a client's store: a new one for each life.
 func (v *vault) of(c *client) *cas.Store {
 	if v.stores[c] == nil {
 		reg := &remote{v: v, c: c}
@@ -63,9 +64,9 @@ func (v *vault) get(c *client, key string, done func(tenure.Record, time.Time, e
 	}, func(err error) { done(tenure.Record{}, time.Time{}, err) })
 }
 
-// read is what a read shows.
+// read returns the entry that a read shows.
 func (v *vault) read(c *client, key string) kept {
-	if v.objects { // nobody sweeps: what is old is not there
+	if v.objects { // no sweep runs there: the server itself drops old records
 		v.held(key)
 	}
 	ago := upTo(c.rng, stalest)
@@ -79,7 +80,7 @@ func (v *vault) read(c *client, key string) kept {
 type remote struct {
 	v      *vault
 	c      *client
-	clock  *objects.Clock // of an object store
+	clock  *objects.Clock // only of an object store
 	memory objects.Memory
 }
 
@@ -114,7 +115,7 @@ func (r *remote) load(ctx context.Context, key string, done func(cas.Entry, erro
 	}, func(err error) { done(cas.Entry{}, err) })
 }
 
-// entry dates what was read as the kind of store does.
+// entry gives a read entry its time, as the kind of store does.
 func (r *remote) entry(k kept, now time.Time, sent instant) cas.Entry {
 	held := cas.Entry{Record: k.record, Version: k.version, Now: now}
 	if !r.v.objects {
@@ -151,12 +152,12 @@ func (r *remote) Swap(ctx context.Context, old cas.Version, next tenure.Record, 
 // Close closes nothing.
 func (r *remote) Close() error { return nil }
 
-// recalling is the register of an object store, which remembers what it wrote.
+// recalling is the register of an object store. It remembers its last writes.
 type recalling struct{ *remote }
 
 var _ cas.Recaller = recalling{}
 
-// Recall is what this register wrote last.
+// Recall returns the last write of this register.
 func (r recalling) Recall(key string) (cas.Entry, bool) {
 	rec, version, known := r.memory.Recall(key)
 	if !known {

@@ -10,40 +10,44 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// server is a lease store as its clients see it.
+// server is a lease store, as its clients see it.
 type server interface {
-	// apply carries requests of a client out; done is called once at the client when the answers have come, or with an error when it is known that none will.
+	// apply carries out a client's requests. It calls done once, at the client,
+	// when the answers have arrived, or with an error if it is known that none
+	// will.
 	apply(c *client, requests []tenure.Request, done func([]store.Answer, error)) (abandon func())
 	// get reads a key's record and the store's time.
 	get(c *client, key string, done func(tenure.Record, time.Time, error))
-	// base is what all stores have in common.
+	// base returns the state that all stores have in common.
 	base() *ground
-	// halt undoes what is under way, as when the server stops.
+	// halt undoes unfinished work, as if the server stopped.
 	halt()
-	// restore puts back, with the records, the queues of those who wait.
+	// restore sets the queues of waiters back to the state that matches the
+	// records.
 	restore()
 }
 
-// ground is the memory of a store and its clock. What is in it is the truth; only its store's own rules lead there.
+// ground is the memory and the clock of a store. It is the truth. Only the
+// rules of its store change it.
 type ground struct {
 	w       *world
 	records map[string]kept
-	written []former      // for undoing
-	undone  time.Duration // when the oldest write was made that was undone last
+	written []former      // the replaced states, for undoing
+	undone  time.Duration // when the oldest write of the last rewind was made
 	clock   dial
-	down    time.Duration // not reached before this true time
-	hints   bool          // waiters are woken
+	down    time.Duration // unreachable before this true time
+	hints   bool          // it wakes waiters
 	watches []*watch
 }
 
-// kept is what a store holds of a key.
+// kept is a store's entry for a key.
 type kept struct {
 	record   tenure.Record
-	version  cas.Version // where there are such, never used twice; a state that is put back has its own
+	version  cas.Version // for stores with versions: never used twice, but a rewind brings old ones back
 	modified time.Time
 }
 
-// former is what a write has replaced.
+// former is the entry that a write has replaced.
 type former struct {
 	key  string
 	kept kept
@@ -56,7 +60,7 @@ func newGround(w *world, hints bool) *ground {
 
 func (g *ground) base() *ground { return g }
 
-// halt undoes nothing, where a change is one step.
+// halt does nothing where every change is one step.
 func (g *ground) halt()    {}
 func (g *ground) restore() {}
 
@@ -67,16 +71,17 @@ func (g *ground) get(c *client, key string, done func(tenure.Record, time.Time, 
 	}, func(err error) { done(tenure.Record{}, time.Time{}, err) })
 }
 
-// now is the store's time.
+// now returns the store's time.
 func (g *ground) now() time.Time { return epoch.Add(time.Duration(g.clock.at(g.w.now))) }
 
 // up reports whether the server answers.
 func (g *ground) up() bool { return g.w.now >= g.down }
 
-// line is a client's way here.
+// line returns a client's connection to the store.
 func (g *ground) line(c *client) line { return line{h: &c.host, up: g.up, cuts: true, began: -1} }
 
-// held is a key's record, forgotten if its time has come.
+// held returns a key's record. It drops the record first if its retention is
+// over.
 func (g *ground) held(key string) tenure.Record {
 	rec := g.records[key].record
 	if !rec.IsZero() && rec.Droppable(g.now(), retention) {
@@ -86,7 +91,7 @@ func (g *ground) held(key string) tenure.Record {
 	return rec
 }
 
-// forget drops a record that has not mattered for a retention.
+// forget drops a record whose retention is over.
 func (g *ground) forget(key string) {
 	k := g.records[key]
 	rec := k.record
@@ -97,7 +102,7 @@ func (g *ground) forget(key string) {
 	g.w.judge.dropped(key)
 }
 
-// write is the moment at which a change takes effect.
+// write makes a change take effect.
 func (g *ground) write(req tenure.Request, next kept, m message) {
 	before := g.records[req.Key]
 	g.written = append(g.written, former{req.Key, before, g.w.now})
@@ -121,7 +126,7 @@ func (g *ground) announce(key string) {
 	}
 }
 
-// wake hints to those who watch a key.
+// wake sends hints to the watches of a key.
 func (g *ground) wake(key string) {
 	if !g.hints {
 		return
@@ -133,20 +138,20 @@ func (g *ground) wake(key string) {
 	}
 }
 
-// awaited reports whether others than a client watch a key.
+// awaited reports whether clients other than but watch a key.
 func (g *ground) awaited(key string, but *client) bool {
 	return slices.ContainsFunc(g.watches, func(t *watch) bool { return t.key == key && t.c != but })
 }
 
-// apart carries out a batch as stores do that know of no batches: the requests
-// on one key one after the other, beside those on other keys. If it is
+// apart carries out a batch for stores that know no batches. Requests on one
+// key run one after the other, beside those on other keys. If the batch is
 // abandoned, the requests that were answered by then keep their answers.
 func apart(
 	requests []tenure.Request, one func(tenure.Request, func(store.Answer)) (abandon func()),
 	done func([]store.Answer, error),
 ) func() {
 	answers, due := store.Failed(len(requests), errTimeout), len(requests)
-	abandons := make([]func(), len(requests)) // of those that are not answered
+	abandons := make([]func(), len(requests)) // of requests in flight
 	var next func(key string, from int)
 	next = func(key string, from int) {
 		n := slices.IndexFunc(requests[from:], func(r tenure.Request) bool { return r.Key == key })
@@ -195,7 +200,7 @@ func (g *ground) rewind(n int, why string) {
 	}
 }
 
-// since is how many writes were made after a true time.
+// since returns how many writes were made after a true time.
 func (g *ground) since(t time.Duration) int {
 	n := 0
 	for n < len(g.written) && g.written[len(g.written)-1-n].at > t {
@@ -204,7 +209,7 @@ func (g *ground) since(t time.Duration) int {
 	return n
 }
 
-// past is what a key's record was at a true time.
+// past returns a key's entry at a true time.
 func (g *ground) past(key string, t time.Duration) kept {
 	k := g.records[key]
 	for i := len(g.written) - 1; i >= 0 && g.written[i].at > t; i-- {

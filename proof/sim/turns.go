@@ -8,22 +8,26 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// turns is a store like etcd: a key that is released is granted, in the same step, to the first who waits for it and has left a bid a moment ago. Who releases has looked before whom that would be; the step
-// is made only if the bid is still in its place. Each client has a desk, which leaves its bids and answers for what they were granted.
+// turns is a store like etcd. When a key is released, the same step grants it
+// to the first waiter in the queue, if that waiter has left a young bid. The
+// releaser reads before who is first. The step takes place only if that bid is
+// still in the queue. Each client has a desk, which places its bids and answers
+// for their grants.
 type turns struct {
 	*ground
-	places []place // in the order in which they were taken
-	former []queue // for undoing
+	places []place // the queues of all keys, in order
+	former []queue // earlier states of places, for undoing
 	desks  map[*client]*desk
 	bids   int
-	steps  int // that were taken: etcd's revision
+	steps  int // counts the steps, like etcd's revision
 }
 
 const (
-	// young is how old a bid may be that is granted, and freshOf which part of its TTL.
+	// young is the greatest age at which a bid is granted. The age must also be
+	// at most 1/freshOf of its TTL.
 	young   = 2 * time.Second
 	freshOf = 4
-	// meeting is how long a release waits to hear who is next.
+	// meeting is how long a release waits to learn who is first.
 	meeting = 100 * time.Millisecond
 )
 
@@ -47,20 +51,20 @@ func (s *turns) apply(c *client, requests []tenure.Request, done func([]store.An
 	}, done)
 }
 
-// turn is one call of a client's, with one request.
+// turn is one call of a client, with one request.
 type turn struct {
 	s       *turns
 	d       *desk
 	c       *client
 	request tenure.Request
 	began   time.Duration
-	stake   *stake // the bid that goes with it
+	stake   *stake // the bid that goes with the request
 	sent    instant
 	over    bool
 	done    func(store.Answer)
 }
 
-// abandon ends the call from outside: what comes back is not looked at.
+// abandon ends the call from outside. Its answer is ignored.
 func (t *turn) abandon() { t.over = true }
 
 func (t *turn) finish(a store.Answer) {
@@ -76,7 +80,8 @@ func (t *turn) line() line {
 	return l
 }
 
-// acquire is answered by the desk if a bid of it was granted; otherwise it leaves one, if somebody here watches the key.
+// acquire lets the desk answer, if a bid of this request was granted. Otherwise
+// it sends the request, with a bid if somebody here watches the key.
 func (t *turn) acquire() {
 	req := t.request
 	if a, known := t.d.claim(req); known {
@@ -89,7 +94,7 @@ func (t *turn) acquire() {
 	t.send(nil)
 }
 
-// meet looks who is next before the key is released.
+// meet reads who is first in the queue, and then sends the release.
 func (t *turn) meet() {
 	met := false
 	release := func(b *bid) {
@@ -105,7 +110,7 @@ func (t *turn) meet() {
 	t.c.timer(meeting, func() { release(nil) })
 }
 
-// send is one round trip. heir is who is to have the key that is released.
+// send makes one round trip. heir is the bid that shall get the released key.
 func (t *turn) send(heir *bid) {
 	s, posted := t.s, t.s.now()
 	s.w.ops++
@@ -126,7 +131,7 @@ func (t *turn) send(heir *bid) {
 	}, func(err error) { t.finish(store.Failed(1, err)[0]) })
 }
 
-// serve is the one atomic step for a request.
+// serve is the atomic step for a request.
 func (s *turns) serve(t *turn, req tenure.Request, heir *bid, now, posted time.Time, m message) store.Answer {
 	rec := s.held(req.Key)
 	next, changed, err := s.w.law(rec, req, now)
@@ -159,7 +164,8 @@ func (s *turns) serve(t *turn, req tenure.Request, heir *bid, now, posted time.T
 	return store.Answer{Record: next, Now: tenure.Time(now), Err: err}
 }
 
-// heir is the bid that a key may be granted to which a client frees: the one that it knows of, if that stands and is young; or nil.
+// heir returns the bid that gets a key which a client frees, or nil. It is the
+// bid that the client knows, if it still stands and is young.
 func (s *turns) heir(known *bid, by *desk, now time.Time) *bid {
 	found := s.standing(known)
 	if s.w.mutant.is("award-to-absent") {
@@ -177,7 +183,8 @@ func (s *turns) heir(known *bid, by *desk, now time.Time) *bid {
 	return found
 }
 
-// award is what a key that is freed becomes by a bid, if the law lets it.
+// award returns the record after a freed key was granted to a bid, and whether
+// the law allows that.
 func (s *turns) award(freed tenure.Record, heir *bid, now, posted time.Time) (tenure.Record, bool) {
 	if heir == nil {
 		return freed, false
@@ -198,7 +205,7 @@ func (s *turns) award(freed tenure.Record, heir *bid, now, posted time.Time) (te
 	return next, true
 }
 
-// handOver writes a release and the grant that it leads to: one write.
+// handOver writes a release and the grant that follows it, in one write.
 func (s *turns) handOver(t *turn, req tenure.Request, freed, awarded tenure.Record, heir *bid, m message) {
 	before := s.records[req.Key]
 	s.written = append(s.written, former{req.Key, before, s.w.now})
