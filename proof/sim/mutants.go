@@ -200,7 +200,7 @@ var Mutants = []*Mutant{
 		Profile: "s3", Laws: []Law{LocalDeadline, NoEarlyGrant},
 	},
 	{
-		Name: "earliest-is-told", Place: "store", Says: "what is left of a term is told from the earliest that it may be",
+		Name: "earliest-is-told", Place: "store", Says: "the time left of a term is told for the earliest possible time",
 		Profile: "s3", Laws: []Law{LocalDeadline},
 	},
 	{
@@ -208,7 +208,7 @@ var Mutants = []*Mutant{
 		Profile: "network", Laws: []Law{OneGrant, TokensRise, NoEarlyGrant, WrongGrant, Causes, LocalDeadline},
 	},
 	{
-		Name: "blind-drop", Place: "store", Says: "a sweep drops what has been taken since it looked",
+		Name: "blind-drop", Place: "store", Says: "a sweep drops a record that was acquired since it looked",
 		Profile: "sweeps", Laws: []Law{NoEarlyGrant},
 	},
 	{
@@ -230,15 +230,15 @@ var Mutants = []*Mutant{
 
 	// Stores that grant a key in the step that frees it.
 	{
-		Name: "award-full-term", Place: "store", Says: "what a bid was granted is said to last for a TTL from when it is asked for",
+		Name: "award-full-term", Place: "store", Says: "a lease granted to a bid is said to last a full TTL when claimed",
 		Profile: "etcd", Laws: []Law{LocalDeadline},
 	},
 	{
-		Name: "award-releasers-clock", Place: "store", Says: "what is left of it is reckoned from the clock of whoever released the key",
+		Name: "award-releasers-clock", Place: "store", Says: "the time left of it is computed with the releaser's clock",
 		Profile: "etcd", Laws: []Law{LocalDeadline},
 	},
 	{
-		Name: "award-from-last-bid", Place: "store", Says: "it counts from the last bid with the same secret, whichever was granted",
+		Name: "award-from-last-bid", Place: "store", Says: "its TTL counts from the last bid, even if an earlier one was granted",
 		Profile: "etcd", Laws: []Law{LocalDeadline},
 	},
 	{
@@ -266,7 +266,7 @@ var Mutants = []*Mutant{
 		Profile: "etcd", Laws: []Law{LocalDeadline},
 	},
 	{
-		Name: "claims-only-the-told", Place: "store", Says: "a bid's grant is given back though the server has told its holder of it",
+		Name: "claims-only-the-told", Place: "store", Says: "a granted bid is given back though the server told its holder",
 		Profile: "etcd", Laws: []Law{LocalDeadline},
 	},
 }
