@@ -200,7 +200,8 @@ var Mutants = []*Mutant{
 		Profile: "s3", Laws: []Law{LocalDeadline, NoEarlyGrant},
 	},
 	{
-		Name: "earliest-is-told", Place: "store", Says: "the time left of a term is told for the earliest possible time",
+		Name: "earliest-is-told", Place: "store",
+		Says:    "the time left of a term is told for the earliest possible time",
 		Profile: "s3", Laws: []Law{LocalDeadline},
 	},
 	{
@@ -230,15 +231,18 @@ var Mutants = []*Mutant{
 
 	// Stores that grant a key in the step that frees it.
 	{
-		Name: "award-full-term", Place: "store", Says: "a lease granted to a bid is said to last a full TTL when claimed",
+		Name: "award-full-term", Place: "store",
+		Says:    "a lease granted to a bid is said to last a full TTL when claimed",
 		Profile: "etcd", Laws: []Law{LocalDeadline},
 	},
 	{
-		Name: "award-releasers-clock", Place: "store", Says: "the time left of it is computed with the releaser's clock",
+		Name: "award-releasers-clock", Place: "store",
+		Says:    "the time left of it is computed with the releaser's clock",
 		Profile: "etcd", Laws: []Law{LocalDeadline},
 	},
 	{
-		Name: "award-from-last-bid", Place: "store", Says: "its TTL counts from the last bid, even if an earlier one was granted",
+		Name: "award-from-last-bid", Place: "store",
+		Says:    "its TTL counts from the last bid, though an earlier one was granted",
 		Profile: "etcd", Laws: []Law{LocalDeadline},
 	},
 	{
@@ -266,7 +270,8 @@ var Mutants = []*Mutant{
 		Profile: "etcd", Laws: []Law{LocalDeadline},
 	},
 	{
-		Name: "claims-only-the-told", Place: "store", Says: "a granted bid is given back though the server told its holder",
+		Name: "claims-only-the-told", Place: "store",
+		Says:    "a granted bid is given back though the server told its holder",
 		Profile: "etcd", Laws: []Law{LocalDeadline},
 	},
 }

@@ -10,7 +10,7 @@ import (
 
 // turns is a store like etcd. When a key is released, the same step grants it
 // to the first waiter in the queue, if that waiter has left a young bid. The
-// releaser reads before who is first. The step takes place only if that bid is
+// releaser first reads who that is. The step happens only if that bid is
 // still in the queue. Each client has a desk, which places its bids and answers
 // for their grants.
 type turns struct {
