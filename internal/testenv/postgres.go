@@ -27,7 +27,7 @@ type PostgresServer struct {
 	port     int
 	as       []string // prefix of commands that run as the server's user
 	log      string
-	warden   io.Writer // tells the process that cleans up which server runs
+	cleaner  io.Writer // tells the process that cleans up which server runs
 
 	mu        sync.Mutex
 	cmd       *exec.Cmd // nil while it is down
@@ -214,7 +214,7 @@ func (s *PostgresServer) end(by os.Signal) {
 		<-s.exited
 	}
 	s.cmd = nil
-	_, _ = fmt.Fprintln(s.warden)
+	_, _ = fmt.Fprintln(s.cleaner)
 }
 
 // Start starts a killed server again, on the same port and with the same data.
@@ -304,7 +304,7 @@ rm -rf -- "$1"`
 	if err != nil {
 		return err
 	}
-	s.warden = pipe
+	s.cleaner = pipe
 	return cmd.Start()
 }
 
@@ -367,7 +367,7 @@ func (s *PostgresServer) tryStart() error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintln(s.warden, cmd.Process.Pid)
+	_, _ = fmt.Fprintln(s.cleaner, cmd.Process.Pid)
 	exited := make(chan struct{})
 	go func() {
 		defer close(exited)
@@ -376,7 +376,7 @@ func (s *PostgresServer) tryStart() error {
 	for giveUp := time.Now().Add(Patience); time.Now().Before(giveUp); {
 		select {
 		case <-exited:
-			_, _ = fmt.Fprintln(s.warden)
+			_, _ = fmt.Fprintln(s.cleaner)
 			return errors.New("it ended at once")
 		default:
 		}
@@ -388,7 +388,7 @@ func (s *PostgresServer) tryStart() error {
 	}
 	_ = cmd.Process.Kill()
 	<-exited
-	_, _ = fmt.Fprintln(s.warden)
+	_, _ = fmt.Fprintln(s.cleaner)
 	return errors.New("it did not answer within a minute")
 }
 
