@@ -12,8 +12,9 @@ import (
 	"github.com/croft-dev/croft/backend/dir"
 )
 
-// benchDir compares a lone acquire+release with the steps on disk that it cannot do without: a grant and a release are each one file
-// created, written and synced, one link, and one folder synced.
+// benchDir compares a lone acquire and release with the disk operations that
+// they need. A grant and a release are each one file created, written and
+// synced, one link, and one folder synced.
 func benchDir(ctx context.Context, b *bench) error {
 	floorDir, err := b.folder("floor")
 	if err != nil {
@@ -68,7 +69,7 @@ func cycle(ctx context.Context, client *croft.Client, key string, n int) error {
 	return nil
 }
 
-// floor does n times, twice, what a grant or a release must do on disk.
+// floor does, n times twice, the disk operations of a grant or a release.
 func floor(root string, n int) error {
 	body := make([]byte, 8500) // a record with a full history
 	key := filepath.Join(root, "key")
@@ -118,7 +119,8 @@ func syncDir(path string) error {
 	return d.Sync()
 }
 
-// benchCombine compares one goroutine with many on keys of their own: the client combines their calls, the disk their syncs.
+// benchCombine compares one goroutine with many, each on its own key. The
+// client combines their calls, and the disk combines their syncs.
 func benchCombine(ctx context.Context, b *bench) error {
 	const goroutines = 64
 	client, end, err := b.client("combine")

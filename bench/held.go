@@ -13,7 +13,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// counted is a store that counts what is asked of it.
+// counted is a store that counts calls, requests, errors and the time in it.
 type counted struct {
 	store.Store
 	calls, requests, lost atomic.Int64
@@ -34,7 +34,8 @@ func (c *counted) Apply(ctx context.Context, requests []tenure.Request) []store.
 	return answers
 }
 
-// benchHeld holds many leases in one client through a few renewal intervals and reports what that costs.
+// benchHeld holds many leases in one client for a few renewal intervals, and
+// reports the cost.
 func benchHeld(ctx context.Context, b *bench) error {
 	const ttl = 30 * time.Second
 	t := b.newTable()

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// onRedis makes a workload of a contest between rivals on Redis.
+// onRedis makes a workload of a contest on Redis.
 func onRedis(
 	rivals func(e *engine) []rival,
 	run func(ctx context.Context, c *contest, t *table) error,
@@ -24,7 +24,7 @@ func onRedis(
 	}
 }
 
-// onPostgres makes a workload of a contest between rivals on PostgreSQL.
+// onPostgres makes a workload of a contest on PostgreSQL.
 func onPostgres(
 	rivals func(e *engine) []rival,
 	run func(ctx context.Context, c *contest, t *table) error,
@@ -50,7 +50,8 @@ func (b *bench) contest(
 	return nil
 }
 
-// Who is in which contest. The first is what the others are compared with.
+// These functions list the rivals of each contest. The others are compared with
+// the first.
 func redisRivals(e *engine) []rival {
 	return []rival{
 		floorRedis(e), recordRedis(e), croftRedis(e), redislockRival(e), redsyncRival(e),
@@ -81,7 +82,7 @@ func postgresHolders(e *engine) []rival {
 	return []rival{croftPostgres(e, false), pglockRival(e, ttl), advisoryRival(e)}
 }
 
-// peers are the contenders that Croft means to be ahead of.
+// peers returns the contenders that Croft aims to beat.
 func (t *table) peers() (names []string) {
 	for _, r := range t.Rows {
 		if r.Name != floorName && !strings.HasPrefix(r.Name, croftName) && !strings.HasSuffix(r.Name, ", for scale") {
@@ -91,7 +92,7 @@ func (t *table) peers() (names []string) {
 	return names
 }
 
-// loneWithin is one acquire and release, and how much slower than the floor it may be.
+// loneWithin measures lone, with an aim: at most that many times the floor.
 func loneWithin(ratio float64) func(ctx context.Context, c *contest, t *table) error {
 	return func(ctx context.Context, c *contest, t *table) error {
 		if err := c.lone(ctx, t); err != nil {
@@ -102,7 +103,8 @@ func loneWithin(ratio float64) func(ctx context.Context, c *contest, t *table) e
 	}
 }
 
-// crowdAtLeast is the crowd with the throughput to reach, and the CPU to do it with; 0: any.
+// crowdAtLeast measures crowd, with two aims: the throughput to reach, and the
+// CPU to use at most. 0 means no aim for the CPU.
 func crowdAtLeast(throughput, cpu float64) func(ctx context.Context, c *contest, t *table) error {
 	return func(ctx context.Context, c *contest, t *table) error {
 		if err := c.crowd(ctx, t); err != nil {
@@ -129,7 +131,8 @@ func handoffAmong(workers int) func(ctx context.Context, c *contest, t *table) e
 				continue
 			}
 			for _, peer := range t.peers() {
-				// Clients that share what they know are compared with such, and those that share nothing with such.
+				// Compare clients that share their knowledge with such clients,
+				// and those that share nothing with such.
 				if strings.Contains(r.Name, "for each") != strings.Contains(peer, "for each") &&
 					strings.HasPrefix(peer, "rueidis") {
 					continue

@@ -11,20 +11,21 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// workSlots is how many items every contender works on at once.
+// workSlots is how many items each contender works on at once.
 const workSlots = 500
 
-// crew is one way to have items worked on that do nothing.
+// crew is one way to work on items that do nothing.
 type crew struct {
 	name string
 	// add enqueues n items.
 	add func(ctx context.Context, n int) error
-	// drain works on them until all n are known to be done.
+	// drain works on items until all n are known to be done.
 	drain func(ctx context.Context, n int) error
 	close func()
 }
 
-// crewRounds lets crews alternate: each enqueues items and works on them in every round, after one that does not count.
+// crewRounds lets crews alternate, after a warm-up round. In every round each
+// adds items and works on them.
 func crewRounds(ctx context.Context, b *bench, e *engine, t *table, n int, crews []crew) error {
 	defer func() {
 		for _, c := range crews {
@@ -77,7 +78,7 @@ func crewRounds(ctx context.Context, b *bench, e *engine, t *table, n int, crews
 	return nil
 }
 
-// used is what the engine's server has used, if it has one.
+// used returns the CPU time that the server has used, 0 if there is none.
 func (e *engine) used() time.Duration {
 	if e == nil || e.cpu == nil {
 		return 0
@@ -85,7 +86,8 @@ func (e *engine) used() time.Duration {
 	return e.cpu()
 }
 
-// croftCrew is a worker of Croft: an item counts as done when the ledger has confirmed its completion.
+// croftCrew is a Croft worker. An item counts as done when the ledger has
+// confirmed its completion.
 func croftCrew(name string, l work.Ledger, batch int, end func()) crew {
 	queue := "bench/" + string(work.NewID())
 	return crew{
@@ -139,7 +141,7 @@ func croftCrew(name string, l work.Ledger, batch int, end func()) crew {
 	}
 }
 
-// claims measures a claim of one item and its completion.
+// claims measures how long a claim of one item takes, and completes each item.
 func claims(ctx context.Context, l work.Ledger, queue string, n int) (each time.Duration, err error) {
 	requests := make([]work.Request, n)
 	for i := range requests {

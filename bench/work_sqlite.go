@@ -8,7 +8,8 @@ import (
 	"github.com/croft-dev/croft/backend/sqlite"
 )
 
-// benchWorkSQLite sets Croft's ledger beside bare commits of the same durability: one to take an item, one to complete it.
+// benchWorkSQLite compares Croft's ledger with bare commits of the same
+// durability: one to claim an item, one to complete it.
 func benchWorkSQLite(ctx context.Context, b *bench) error {
 	dir, err := b.folder("sqlite-work")
 	if err != nil {
