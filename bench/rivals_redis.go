@@ -24,14 +24,16 @@ import (
 // goRedis returns a metered go-redis client, with as many connections as the
 // workers can use at once.
 func goRedis(e *engine, m *meter, workers int) *goredis.Client {
-	return goredis.NewClient(&goredis.Options{Addr: e.addr, PoolSize: max(workers, 10),
+	return goredis.NewClient(&goredis.Options{
+		Addr: e.addr, PoolSize: max(workers, 10),
 		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
 			if err != nil {
 				return nil, err
 			}
 			return m.overRedis(c), nil
-		}})
+		},
+	})
 }
 
 // croftRedis is Croft as applications use it: one client for all workers.

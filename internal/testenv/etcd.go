@@ -277,6 +277,6 @@ func newEtcd(tb testing.TB, path string, folders []string, settings ...string) *
 // only ask whether it is up.
 func (m *EtcdMember) secure() {
 	m.scheme = "https"
-	m.client.Transport.(*http.Transport).TLSClientConfig =
-		&tls.Config{InsecureSkipVerify: true} //nolint:gosec // see above
+	transport := m.client.Transport.(*http.Transport)
+	transport.TLSClientConfig = &tls.Config{InsecureSkipVerify: true} //nolint:gosec // see above
 }

@@ -200,7 +200,8 @@ func soak(s *settings, out, errOut io.Writer) int {
 	code, done, began, told := 0, 0, time.Now(), time.Now()
 	var ops int64
 	for _, name := range s.profiles {
-		soaked := sim.Soaking{Profile: name, First: s.first, Seeds: each, Ops: s.ops,
+		soaked := sim.Soaking{
+			Profile: name, First: s.first, Seeds: each, Ops: s.ops,
 			Workers: s.workers, Tick: func(n int) {
 				if s.progress && time.Since(told) >= 15*time.Second {
 					told = time.Now()
@@ -209,7 +210,8 @@ func soak(s *settings, out, errOut io.Writer) int {
 						each*len(s.profiles), time.Since(began).Round(time.Second),
 					)
 				}
-			}}.Run()
+			},
+		}.Run()
 		done += soaked.Seeds
 		ops += soaked.Ops
 		if len(soaked.Broken) > 0 || len(soaked.Missing) > 0 {
