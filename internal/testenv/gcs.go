@@ -32,8 +32,8 @@ func GCS(tb testing.TB) *GCSServer {
 	return shareGCS(tb, &sharedGCS.plain)
 }
 
-// GCSExact returns a shared server that evaluates every condition on the
-// generation and the metageneration, for all operations.
+// GCSExact returns a shared server that evaluates ifGenerationMatch and
+// ifMetagenerationMatch on every operation that changes an object.
 func GCSExact(tb testing.TB) *GCSServer {
 	tb.Helper()
 	return shareGCS(tb, &sharedGCS.exact, "-exact")

@@ -1,5 +1,10 @@
-// Program gcs is the Google Cloud Storage that Croft's tests talk to: fake-gcs-server, which evaluates ifGenerationMatch on uploads and no other condition. With -exact it gets a
-// front that evaluates the others, too, as Google documents them; with -keep that front also keeps everything in a folder, so that the process can be killed and run again.
+// Program gcs is the Google Cloud Storage of Croft's tests: fake-gcs-server,
+// which evaluates ifGenerationMatch on uploads and no other condition.
+//
+// With -exact a front evaluates ifGenerationMatch and ifMetagenerationMatch on
+// every operation that changes an object, as Google documents them. With -keep
+// the front also keeps everything in a folder, so that the process can be
+// killed and started again.
 package main
 
 import (
@@ -88,7 +93,8 @@ func serve(listen, root string, exact bool, keep string) error {
 	return http.Serve(l, whole(handler))
 }
 
-// whole passes on only requests that have come whole. The fake makes an empty object of an upload that breaks off at the wrong moment; Google makes none.
+// whole passes on only complete requests. If an upload breaks off at the wrong
+// moment, the fake makes an empty object; Google makes none.
 func whole(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
