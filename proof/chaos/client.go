@@ -86,16 +86,16 @@ func (b brief) serve() error {
 // worker is a client at work.
 type worker struct {
 	brief
-	rec    *history.Recorder
-	st     store.Store
-	client *croft.Client
-	places []place
-	random *rand.Rand
-	made   int // counts updates, to name them
+	rec       *history.Recorder
+	st        store.Store
+	client    *croft.Client
+	resources []resource
+	random    *rand.Rand
+	made      int // counts updates, to name them
 }
 
-// open opens the store and all places. Servers may be down at the moment, so it
-// tries until ctx ends. Then it returns nil and no error.
+// open opens the store and all resources. Servers may be down at the moment, so
+// it tries until ctx ends. Then it returns nil and no error.
 func (b brief) open(ctx context.Context) (*worker, error) {
 	backend, ok := Find(b.Backend)
 	if !ok {
@@ -108,9 +108,9 @@ func (b brief) open(ctx context.Context) (*worker, error) {
 	w := &worker{brief: b, rec: rec, random: rand.New(rand.NewPCG(b.Seed, 0))}
 	w.st, err = insist(ctx, func() (store.Store, error) { return store.Open(ctx, b.Store) })
 	for n := 0; n < b.Keys && err == nil; n++ {
-		var p place
-		p, err = insist(ctx, func() (place, error) { return backend.open(ctx, b.Site, key(n)) })
-		w.places = append(w.places, p)
+		var p resource
+		p, err = insist(ctx, func() (resource, error) { return backend.open(ctx, b.Site, key(n)) })
+		w.resources = append(w.resources, p)
 	}
 	if err != nil {
 		if ctx.Err() != nil {
@@ -139,7 +139,7 @@ func (w *worker) close() error {
 	if errors.Is(err, croft.ErrUnknown) { // the lease lapses by itself
 		err = nil
 	}
-	for _, p := range w.places {
+	for _, p := range w.resources {
 		p.close()
 	}
 	return errors.Join(err, w.st.Close(), w.rec.Close())
@@ -148,7 +148,7 @@ func (w *worker) close() error {
 // turn acquires one lease, makes some updates under it and releases it.
 func (w *worker) turn(ctx context.Context) {
 	n := w.random.IntN(w.Keys)
-	p := w.places[n]
+	p := w.resources[n]
 	o := &croft.LeaseOptions{TTL: w.TTL, WaitFor: 2 * w.TTL}
 	if w.Guarded {
 		o.Guards = []guard.Guard{w.guard(n)}
@@ -205,7 +205,7 @@ func (w *worker) sure(l *croft.Lease) bool {
 // update reads, thinks and writes, and reports whether to go on. It does not
 // check the lease: the guard decides whether the write counts. It calls before
 // just before the write.
-func (w *worker) update(stamp fence.Stamp, p place, before func()) bool {
+func (w *worker) update(stamp fence.Stamp, p resource, before func()) bool {
 	prior, err := look(w.rec, stamp.Key, p, w.TTL)
 	if err != nil {
 		return false
@@ -228,7 +228,7 @@ func (w *worker) update(stamp fence.Stamp, p place, before func()) bool {
 	return false
 }
 
-func (w *worker) write(p place, stamp fence.Stamp, update string) error {
+func (w *worker) write(p resource, stamp fence.Stamp, update string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), w.TTL*3/2)
 	defer cancel()
 	if w.Guarded {
@@ -237,8 +237,8 @@ func (w *worker) write(p place, stamp fence.Stamp, update string) error {
 	return p.bare(ctx, update)
 }
 
-// look reads the content of a place, and records that.
-func look(rec *history.Recorder, key string, p place, within time.Duration) (string, error) {
+// look reads the content of a resource, and records that.
+func look(rec *history.Recorder, key string, p resource, within time.Duration) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
 	id := rec.Begin(history.Call{Kind: history.Read, Key: key})

@@ -22,7 +22,7 @@
 //     (member.start). member.done is closed when the process is gone.
 //   - A goroutine reads the histories once a second. It reports the progress,
 //     and ends the faults early if enough was seen (run.weather).
-//   - ground.mu guards the servers' addresses: a failover changes them while
+//   - testbed.mu guards the servers' addresses: a failover changes them while
 //     clients connect.
 //   - The command runs several backends at once. command.mu guards what it
 //     prints.

@@ -78,7 +78,7 @@ func linkFaults() []fault {
 
 // serverFaults returns the faults of the servers. They happen one at a time,
 // and take as long as they take.
-func serverFaults(g *ground) []fault {
+func serverFaults(g *testbed) []fault {
 	var list []fault
 	// do adds a fault that begins, waits for at most that many TTLs, and ends.
 	do := func(name string, often int, most float64, begin, end func()) {

@@ -41,13 +41,13 @@ type member struct {
 // fleet is all clients and operators of a run.
 type fleet struct {
 	brief   brief // the fields that all clients share
-	ground  *ground
+	testbed *testbed
 	members []*member
 }
 
 // launch starts the clients, and then the operators.
-func launch(b brief, g *ground, operators int) (*fleet, error) {
-	f := &fleet{brief: b, ground: g}
+func launch(b brief, g *testbed, operators int) (*fleet, error) {
+	f := &fleet{brief: b, testbed: g}
 	for n := range b.Clients + operators {
 		links, err := g.connect()
 		m := &member{n: n, owner: owner(n), fleet: f, links: links}
@@ -73,7 +73,7 @@ func (m *member) start() error {
 	m.name = fmt.Sprintf("%s-%d", m.owner, m.lives)
 	b.Process, b.Owner, b.Operator = m.name, m.owner, m.n >= b.Clients
 	b.Seed = b.Seed + uint64(m.n)<<32 + uint64(m.lives)
-	b.Store, b.Site = f.ground.reach(m.links)
+	b.Store, b.Site = f.testbed.reach(m.links)
 	text, err := json.Marshal(b)
 	if err != nil {
 		return err
@@ -84,7 +84,7 @@ func (m *member) start() error {
 	}
 	m.said, m.done, m.doomed, m.stopped = &said{}, make(chan struct{}), false, false
 	m.cmd = exec.Command(self)
-	m.cmd.Env = append(append(os.Environ(), f.ground.env...), asked+"="+string(text), "GOMAXPROCS=2")
+	m.cmd.Env = append(append(os.Environ(), f.testbed.env...), asked+"="+string(text), "GOMAXPROCS=2")
 	m.cmd.Stdout, m.cmd.Stderr = m.said, m.said
 	if m.stdin, err = m.cmd.StdinPipe(); err != nil {
 		return err

@@ -22,12 +22,12 @@ type judge struct {
 func (r *run) openJudge(ctx context.Context, b brief) (*judge, error) {
 	b.Process, b.Owner = "judge", "judge"
 	j := &judge{}
-	links, err := r.ground.connect()
+	links, err := r.testbed.connect()
 	if err != nil {
 		return nil, err
 	}
 	j.links = links
-	b.Store, b.Site = r.ground.reach(links)
+	b.Store, b.Site = r.testbed.reach(links)
 	if j.worker, err = b.open(ctx); err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func (j *judge) ask(ctx context.Context) error {
 }
 
 func (j *judge) one(ctx context.Context, n int) error {
-	p := j.places[n]
+	p := j.resources[n]
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	// A long TTL, so that a slow machine is no failure.
@@ -109,7 +109,7 @@ func (j *judge) one(ctx context.Context, n int) error {
 func (j *judge) applied(ctx context.Context, n int) error {
 	var known bool
 	updates, err := insist(ctx, func() (updates []string, err error) {
-		updates, known, err = j.places[n].applied(ctx)
+		updates, known, err = j.resources[n].applied(ctx)
 		return updates, err
 	})
 	if err == nil && known {

@@ -16,7 +16,7 @@ import (
 const scheme = "chaos"
 
 // named gives a guard a target that is the same in all processes of a run.
-// Close does nothing: the place closes its guard.
+// Close does nothing: the resource closes its guard.
 type named struct {
 	guard.Guard
 	target string
@@ -25,17 +25,17 @@ type named struct {
 func (n named) Target() string { return n.target }
 func (n named) Close() error   { return nil }
 
-// guard returns the guard of a key's place, with its raises recorded.
+// guard returns the guard of a key's resource, with its raises recorded.
 func (w *worker) guard(n int) guard.Guard {
-	return w.rec.NewGuard(named{w.places[n].guard(), fmt.Sprintf("%s://place/%d", scheme, n)})
+	return w.rec.NewGuard(named{w.resources[n].guard(), fmt.Sprintf("%s://place/%d", scheme, n)})
 }
 
-// guards registers the guards of all places under scheme, as the command line
-// does for all backends.
+// guards registers the guards of all resources under scheme, as the command
+// line does for all backends.
 func (w *worker) guards() {
 	guard.Register(scheme, func(_ context.Context, u *url.URL) (guard.Guard, error) {
 		n, err := strconv.Atoi(u.Path[1:])
-		if err != nil || n < 0 || n >= len(w.places) {
+		if err != nil || n < 0 || n >= len(w.resources) {
 			return nil, fmt.Errorf("there is no place %s", u.Path)
 		}
 		return w.guard(n), nil
@@ -73,7 +73,7 @@ func (w *worker) stepIn(ctx context.Context, t *croft.Transfer, n int) {
 	if fenced || !w.Guarded {
 		stamp := t.Deed.Stamp()
 		stamp.Seq = 1
-		w.update(stamp, w.places[n], func() {})
+		w.update(stamp, w.resources[n], func() {})
 	}
 	if w.random.IntN(2) == 0 {
 		_, _ = w.client.Release(context.WithoutCancel(ctx), t.Deed, false)

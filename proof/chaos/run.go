@@ -81,7 +81,7 @@ func Run(ctx context.Context, o Options) (report *Report, err error) {
 	if err := os.MkdirAll(o.Folder, 0o755); err != nil {
 		return nil, err
 	}
-	var g *ground
+	var g *testbed
 	if failed := s.try(func() { g, err = o.Backend.start(ctx, s) }); failed != nil || err != nil {
 		return nil, fmt.Errorf("the servers of %s: %w", o.Backend.Name, errors.Join(failed, err))
 	}
@@ -91,19 +91,19 @@ func Run(ctx context.Context, o Options) (report *Report, err error) {
 			return nil, err
 		}
 	}
-	r := &run{Options: o, ground: g, reader: history.NewReader(o.Folder)}
+	r := &run{Options: o, testbed: g, reader: history.NewReader(o.Folder)}
 	return r.run(ctx)
 }
 
 // run is the state of one run.
 type run struct {
 	Options
-	ground *ground
-	fleet  *fleet
-	storm  *storm
-	rec    *history.Recorder
-	reader *history.Reader
-	clock  drift
+	testbed *testbed
+	fleet   *fleet
+	storm   *storm
+	rec     *history.Recorder
+	reader  *history.Reader
+	clock   drift
 }
 
 func (r *run) run(ctx context.Context) (*Report, error) {
@@ -121,7 +121,7 @@ func (r *run) run(ctx context.Context) (*Report, error) {
 		return nil, err
 	}
 	defer judge.dismiss()
-	r.fleet, err = launch(b, r.ground, r.Operators)
+	r.fleet, err = launch(b, r.testbed, r.Operators)
 	defer r.fleet.scuttle()
 	if err != nil {
 		return nil, err

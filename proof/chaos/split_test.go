@@ -18,10 +18,10 @@ import (
 func TestAStoreThatIsTwoIsFoundAndGuardsHoldAllTheSame(t *testing.T) {
 	t.Parallel()
 	b, _ := Find("dir")
-	b.start = func(_ context.Context, s *stand) (*ground, error) {
+	b.start = func(_ context.Context, s *stand) (*testbed, error) {
 		folder := s.TempDir()
 		var asked atomic.Int64
-		return &ground{stand: s, urls: func([]string) (string, string) {
+		return &testbed{stand: s, urls: func([]string) (string, string) {
 			return filepath.Join(folder, "store"+strconv.Itoa(int(asked.Add(1)%2))), folder
 		}}, nil
 	}

@@ -16,12 +16,12 @@ import (
 // when its time is over, and at the end all are. The package comment says which
 // goroutine uses which fields.
 type storm struct {
-	ttl    time.Duration
-	fleet  *fleet
-	ground *ground
-	rec    *history.Recorder
-	random *rand.Rand
-	fired  map[string]int
+	ttl     time.Duration
+	fleet   *fleet
+	testbed *testbed
+	rec     *history.Recorder
+	random  *rand.Rand
+	fired   map[string]int
 
 	clients []fault // shuffled; see pick
 	servers []fault
@@ -41,15 +41,15 @@ type undo struct {
 
 func newStorm(b Backend, f *fleet, rec *history.Recorder, seed uint64) *storm {
 	s := &storm{
-		ttl: b.TTL, fleet: f, ground: f.ground, rec: rec, fired: map[string]int{},
+		ttl: b.TTL, fleet: f, testbed: f.testbed, rec: rec, fired: map[string]int{},
 		random: rand.New(rand.NewPCG(seed, 1)),
 	}
 	s.clients = clientFaults()
-	if len(f.ground.hosts) > 0 {
+	if len(f.testbed.hosts) > 0 {
 		s.clients = append(s.clients, linkFaults()...)
 	}
 	shuffled(s.random, s.clients)
-	s.servers = shuffled(s.random, serverFaults(f.ground))
+	s.servers = shuffled(s.random, serverFaults(f.testbed))
 	return s
 }
 
@@ -168,7 +168,7 @@ func (s *storm) aside(name string, what func()) {
 	over := s.over
 	s.mu.Unlock()
 	go func() {
-		err := s.ground.stand.try(what)
+		err := s.testbed.stand.try(what)
 		s.rec.End(id, history.Result{Outcome: history.OK})
 		s.mu.Lock()
 		defer s.mu.Unlock()

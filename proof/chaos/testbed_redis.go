@@ -29,14 +29,14 @@ func replicaOf(s *stand, primary *testenv.RedisServer) *testenv.RedisServer {
 	return replica
 }
 
-// groundRedis has a primary and a replica for the leases, and another server
+// testbedRedis has a primary and a replica for the leases, and another server
 // for the values. A failover of the leases loses changes. The values are on a
 // server of their own, because guards must protect them even when the lease
 // store forgets.
-func groundRedis(_ context.Context, s *stand) (*ground, error) {
+func testbedRedis(_ context.Context, s *stand) (*testbed, error) {
 	leases, values := durableRedis(s), durableRedis(s)
 	replica := replicaOf(s, leases)
-	g := &ground{
+	g := &testbed{
 		stand: s, hosts: []string{leases.Addr, values.Addr},
 		urls: func(hosts []string) (string, string) { return "redis://" + hosts[0] + "/0", hosts[1] },
 	}

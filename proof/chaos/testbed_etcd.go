@@ -8,11 +8,11 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// groundEtcd is a cluster of three members for leases and places. Each client
-// has a link of its own to every member.
-func groundEtcd(_ context.Context, s *stand) (*ground, error) {
+// testbedEtcd is a cluster of three members for leases and resources. Each
+// client has a link of its own to every member.
+func testbedEtcd(_ context.Context, s *stand) (*testbed, error) {
 	cluster := testenv.EtcdThree(s, "unsafe-no-fsync: true") // only processes are killed, not machines
-	return &ground{
+	return &testbed{
 		stand: s, hosts: cluster.Addrs(),
 		urls: func(hosts []string) (string, string) {
 			all := strings.Join(hosts, ",")

@@ -10,9 +10,9 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// ground is the servers of one backend, and the addresses at which clients find
-// them.
-type ground struct {
+// testbed is the servers of one backend, and the addresses at which clients
+// find them.
+type testbed struct {
 	stand *stand
 
 	mu    sync.Mutex
@@ -21,7 +21,7 @@ type ground struct {
 	// hosts are the servers' current addresses. Each client reaches each server
 	// through a link of its own. A changed address applies to new connections.
 	hosts []string
-	// urls returns the store URL and the site of the places. It takes the
+	// urls returns the store URL and the site of the resources. It takes the
 	// addresses of a client's links, one for each host.
 	urls func(hosts []string) (store, site string)
 	env  []string // environment of clients
@@ -40,7 +40,7 @@ type server struct {
 }
 
 // host returns the current address of a server, "" while it is unreachable.
-func (g *ground) host(i int) string {
+func (g *testbed) host(i int) string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.apart {
@@ -51,7 +51,7 @@ func (g *ground) host(i int) string {
 
 // cutOff makes all servers unreachable: it breaks all connections, and no new
 // one succeeds. cutOff(false) ends that.
-func (g *ground) cutOff(apart bool) {
+func (g *testbed) cutOff(apart bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.apart = apart
@@ -64,7 +64,7 @@ func (g *ground) cutOff(apart bool) {
 
 // connect makes links to all servers. A link looks up the server's address for
 // each new connection.
-func (g *ground) connect() (links []*link.Link, err error) {
+func (g *testbed) connect() (links []*link.Link, err error) {
 	for i := range g.hosts {
 		l, err := link.New(func() string { return g.host(i) })
 		if err != nil {
@@ -79,7 +79,7 @@ func (g *ground) connect() (links []*link.Link, err error) {
 }
 
 // reach returns the store URL and the site for a client with these links.
-func (g *ground) reach(links []*link.Link) (store, site string) {
+func (g *testbed) reach(links []*link.Link) (store, site string) {
 	hosts := make([]string, len(links))
 	for i, l := range links {
 		hosts[i] = l.Addr()
@@ -87,7 +87,7 @@ func (g *ground) reach(links []*link.Link) (store, site string) {
 	return g.urls(hosts)
 }
 
-func (g *ground) move(i int, addr string) {
+func (g *testbed) move(i int, addr string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.hosts[i] = addr
@@ -109,20 +109,20 @@ type Backend struct {
 	// confirmed.
 	Forgets bool
 
-	start func(ctx context.Context, s *stand) (*ground, error)
+	start func(ctx context.Context, s *stand) (*testbed, error)
 	open  opener
 }
 
-// Backends lists all backends. To add one, write a file for its ground and one
-// for its place, and add a line here.
+// Backends lists all backends. To add one, write a file for its testbed and one
+// for its resource, and add a line here.
 var Backends = []Backend{
-	{Name: "dir", TTL: time.Second, start: groundDir, open: openFile},
-	{Name: "sqlite", TTL: time.Second, start: groundSQLite, open: openRow},
-	{Name: "postgres", TTL: time.Second, start: groundPostgres, open: openTable},
-	{Name: "redis", TTL: time.Second, Forgets: true, start: groundRedis, open: openValue},
-	{Name: "etcd", TTL: time.Second, start: groundEtcd, open: openEtcdKey},
-	{Name: "s3", TTL: 2 * time.Second, start: groundS3, open: openObject},
-	{Name: "gcs", TTL: 2 * time.Second, start: groundGCS, open: openBlob},
+	{Name: "dir", TTL: time.Second, start: testbedDir, open: openFile},
+	{Name: "sqlite", TTL: time.Second, start: testbedSQLite, open: openRow},
+	{Name: "postgres", TTL: time.Second, start: testbedPostgres, open: openTable},
+	{Name: "redis", TTL: time.Second, Forgets: true, start: testbedRedis, open: openValue},
+	{Name: "etcd", TTL: time.Second, start: testbedEtcd, open: openEtcdKey},
+	{Name: "s3", TTL: 2 * time.Second, start: testbedS3, open: openObject},
+	{Name: "gcs", TTL: 2 * time.Second, start: testbedGCS, open: openBlob},
 }
 
 // Find returns the backend of that name.

@@ -14,14 +14,14 @@ import (
 	"github.com/croft-dev/croft/guard"
 )
 
-// etcdPlace is a key of etcd. site are the addresses of its members.
-type etcdPlace struct {
+// etcdResource is a key of etcd. site are the addresses of its members.
+type etcdResource struct {
 	client *clientv3.Client
 	g      *etcd.Guard
 	key    string
 }
 
-func openEtcdKey(_ context.Context, site, key string) (place, error) {
+func openEtcdKey(_ context.Context, site, key string) (resource, error) {
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints: strings.Split(site, ","), DialTimeout: 5 * time.Second, Logger: zap.NewNop(),
 	})
@@ -32,12 +32,12 @@ func openEtcdKey(_ context.Context, site, key string) (place, error) {
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
-	return &etcdPlace{client: client, g: g, key: "place/" + key}, nil
+	return &etcdResource{client: client, g: g, key: "place/" + key}, nil
 }
 
-func (p *etcdPlace) guard() guard.Guard { return p.g }
+func (p *etcdResource) guard() guard.Guard { return p.g }
 
-func (p *etcdPlace) read(ctx context.Context) (string, error) {
+func (p *etcdResource) read(ctx context.Context) (string, error) {
 	answer, err := p.client.Get(ctx, p.key)
 	if err != nil || len(answer.Kvs) == 0 {
 		return "", err
@@ -45,24 +45,24 @@ func (p *etcdPlace) read(ctx context.Context) (string, error) {
 	return string(answer.Kvs[0].Value), nil
 }
 
-func (p *etcdPlace) puts(update string) []clientv3.Op {
+func (p *etcdResource) puts(update string) []clientv3.Op {
 	return []clientv3.Op{clientv3.OpPut(p.key, update), clientv3.OpPut(p.log()+update, "")}
 }
 
-func (p *etcdPlace) log() string { return "applied/" + p.key + "/" }
+func (p *etcdResource) log() string { return "applied/" + p.key + "/" }
 
-func (p *etcdPlace) write(ctx context.Context, stamp fence.Stamp, update string) error {
+func (p *etcdResource) write(ctx context.Context, stamp fence.Stamp, update string) error {
 	_, err := p.g.Do(ctx, stamp, p.puts(update)...)
 	return err
 }
 
-func (p *etcdPlace) bare(ctx context.Context, update string) error {
+func (p *etcdResource) bare(ctx context.Context, update string) error {
 	_, err := p.client.Txn(ctx).Then(p.puts(update)...).Commit()
 	return err
 }
 
 // applied lists each update as often as etcd's version counter says it was put.
-func (p *etcdPlace) applied(ctx context.Context) ([]string, bool, error) {
+func (p *etcdResource) applied(ctx context.Context) ([]string, bool, error) {
 	answer, err := p.client.Get(
 		ctx, p.log(), clientv3.WithPrefix(),
 		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend),
@@ -79,4 +79,4 @@ func (p *etcdPlace) applied(ctx context.Context) ([]string, bool, error) {
 	return updates, true, nil
 }
 
-func (p *etcdPlace) close() { _ = p.client.Close() }
+func (p *etcdResource) close() { _ = p.client.Close() }

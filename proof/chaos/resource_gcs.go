@@ -13,28 +13,28 @@ import (
 	"github.com/croft-dev/croft/guard"
 )
 
-// gcsPlace is an object. site is the URL of its bucket: the endpoint with the
-// bucket's name as the path.
-type gcsPlace struct {
+// gcsResource is an object. site is the URL of its bucket: the endpoint with
+// the bucket's name as the path.
+type gcsResource struct {
 	endpoint, bucket, object string
 	g                        *gcs.Guard
 }
 
-func openBlob(ctx context.Context, site, key string) (place, error) {
+func openBlob(ctx context.Context, site, key string) (resource, error) {
 	u, err := url.Parse(site)
 	if err != nil {
 		return nil, err
 	}
-	p := &gcsPlace{endpoint: "http://" + u.Host, bucket: strings.Trim(u.Path, "/"), object: "place/" + key}
+	p := &gcsResource{endpoint: "http://" + u.Host, bucket: strings.Trim(u.Path, "/"), object: "place/" + key}
 	p.g, err = gcs.OpenGuard(ctx, p.bucket, p.object, &gcs.GuardOptions{
 		Connection: gcs.Connection{Endpoint: p.endpoint}, SkipProbe: true,
 	})
 	return p, err
 }
 
-func (p *gcsPlace) guard() guard.Guard { return p.g }
+func (p *gcsResource) guard() guard.Guard { return p.g }
 
-func (p *gcsPlace) read(ctx context.Context) (string, error) {
+func (p *gcsResource) read(ctx context.Context) (string, error) {
 	status, text, err := p.ask(
 		ctx, http.MethodGet, "/storage/v1/b/"+p.bucket+"/o/"+url.PathEscape(p.object)+"?alt=media",
 		"",
@@ -45,12 +45,12 @@ func (p *gcsPlace) read(ctx context.Context) (string, error) {
 	return text, err
 }
 
-func (p *gcsPlace) write(ctx context.Context, stamp fence.Stamp, update string) error {
+func (p *gcsResource) write(ctx context.Context, stamp fence.Stamp, update string) error {
 	_, err := p.g.Write(ctx, stamp, strings.NewReader(update))
 	return err
 }
 
-func (p *gcsPlace) bare(ctx context.Context, update string) error {
+func (p *gcsResource) bare(ctx context.Context, update string) error {
 	_, _, err := p.ask(
 		ctx, http.MethodPost,
 		"/upload/storage/v1/b/"+p.bucket+"/o?"+url.Values{"uploadType": {"media"}, "name": {p.object}}.Encode(),
@@ -59,7 +59,7 @@ func (p *gcsPlace) bare(ctx context.Context, update string) error {
 	return err
 }
 
-func (p *gcsPlace) ask(ctx context.Context, method, path, body string) (int, string, error) {
+func (p *gcsResource) ask(ctx context.Context, method, path, body string) (int, string, error) {
 	req, err := http.NewRequestWithContext(ctx, method, p.endpoint+path, strings.NewReader(body))
 	if err != nil {
 		return 0, "", err
@@ -76,6 +76,6 @@ func (p *gcsPlace) ask(ctx context.Context, method, path, body string) (int, str
 	return resp.StatusCode, string(text), err
 }
 
-func (p *gcsPlace) applied(context.Context) ([]string, bool, error) { return nil, false, nil }
+func (p *gcsResource) applied(context.Context) ([]string, bool, error) { return nil, false, nil }
 
-func (p *gcsPlace) close() { _ = p.g.Close() }
+func (p *gcsResource) close() { _ = p.g.Close() }

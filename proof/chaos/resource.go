@@ -10,8 +10,9 @@ import (
 	"github.com/croft-dev/croft/guard"
 )
 
-// place is the resource of one key. Its content is the name of the last update.
-type place interface {
+// resource is what one key protects. Its content is the name of the last
+// update.
+type resource interface {
 	// guard returns the guard that admits or refuses writes.
 	guard() guard.Guard
 	// read returns the content, "" if there was no write yet.
@@ -21,14 +22,15 @@ type place interface {
 	// bare replaces the content past the guard, as programs without guards do.
 	bare(ctx context.Context, update string) error
 	// applied lists all updates ever applied, in order. known is false if the
-	// place keeps no such list. A place that does writes it together with the
-	// update.
+	// resource keeps no such list. A resource that does writes it together with
+	// the update.
 	applied(ctx context.Context) (updates []string, known bool, err error)
 	close()
 }
 
-// opener opens the place of a key. site is the string that ground.urls made.
-type opener func(ctx context.Context, site, key string) (place, error)
+// opener opens the resource of a key. site is the string that testbed.urls
+// made.
+type opener func(ctx context.Context, site, key string) (resource, error)
 
 //go:embed sql
 var sqlFiles embed.FS
