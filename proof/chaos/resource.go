@@ -10,7 +10,7 @@ import (
 	"github.com/croft-dev/croft/guard"
 )
 
-// resource is what one key protects. Its content is the name of the last
+// resource is the guarded data of one key. Its content is the name of the last
 // update.
 type resource interface {
 	// guard returns the guard that admits or refuses writes.
