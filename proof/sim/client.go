@@ -96,7 +96,7 @@ func (c *client) close(away time.Duration) {
 	c.closing, c.away = true, away
 	c.timer(closeWait, c.exit)
 	c.engine.Close(c.Now(), errClosed)
-	c.told()
+	c.carryOut()
 }
 
 // exit ends a process whose client is closed.
@@ -115,11 +115,11 @@ func (c *client) exit() {
 
 // forgetClient removes what servers and guards keep for a dead process.
 func (w *world) forgetClient(c *client) {
-	if v, ok := w.store.(*vault); ok {
+	if v, ok := w.store.(*casServer); ok {
 		delete(v.stores, c)
 	}
-	if t, ok := w.store.(*turns); ok {
-		delete(t.desks, c)
+	if t, ok := w.store.(*etcdServer); ok {
+		delete(t.bidders, c)
 	}
 	base := w.store.base()
 	base.watches = slices.DeleteFunc(base.watches, func(t *watch) bool { return t.c == c })
@@ -145,14 +145,14 @@ func (c *client) begin(p *pending) {
 	p.Tag = p
 	c.engine.Begin(c.Now(), &p.Call)
 	c.caller = &p.Call
-	c.told()
+	c.carryOut()
 }
 
 // leave abandons a call after a while, unless it has its reply by then.
 func (c *client) leave(p *pending, after time.Duration) {
 	c.soon(c.w.now+after, func() {
 		c.engine.Abandon(c.Now(), &p.Call, errLeft)
-		c.told()
+		c.carryOut()
 	})
 }
 
@@ -171,8 +171,9 @@ func (c *client) act(req tenure.Request, then func(store.Answer)) {
 	c.begin(p)
 }
 
-// told carries out the engine's Ready. It runs after each call of the engine.
-func (c *client) told() {
+// carryOut carries out the engine's Ready. It runs after each call of the
+// engine.
+func (c *client) carryOut() {
 	ready, caller := c.engine.Ready(), c.caller
 	c.caller = nil
 	c.arm(ready.Wake)
@@ -234,7 +235,7 @@ func (c *client) arm(wake instant) {
 		if n == c.armed {
 			c.ticks = 0
 			c.engine.Tick(c.Now())
-			c.told()
+			c.carryOut()
 		}
 	})
 }
@@ -306,7 +307,7 @@ func (c *client) send(b *engine.Batch, byCaller bool) {
 			c.w.judge.belief(l)
 			c.watchDeadline(l)
 		}
-		c.told()
+		c.carryOut()
 	})
 }
 
@@ -321,7 +322,7 @@ func (c *client) raise(p *pending) {
 			if due--; due == 0 {
 				above, failure := engine.Above(outcomes, epoch.Add(c.w.now))
 				c.engine.Raised(c.Now(), &p.Call, above, failure)
-				c.told()
+				c.carryOut()
 			}
 		})
 	}
@@ -334,7 +335,7 @@ func (c *client) look(l *engine.Lease) {
 	c.w.store.get(c, l.Key, func(rec tenure.Record, now time.Time, err error) {
 		if err == nil {
 			c.engine.Looked(c.Now(), l, rec, now)
-			c.told()
+			c.carryOut()
 		}
 	})
 }
@@ -359,7 +360,7 @@ func (c *client) watch(key string) {
 			t.open = true
 			base.watches = append(base.watches, t)
 			opened := engine.Watched
-			if awarding, is := c.w.store.(*turns); is && key != engine.Acts && awarding.desk(c).watched(t) {
+			if awarding, is := c.w.store.(*etcdServer); is && key != engine.Acts && awarding.bidder(c).watched(t) {
 				opened = engine.WatchedSince
 			}
 			t.tell(opened)
@@ -371,7 +372,7 @@ func (c *client) watch(key string) {
 func (t *watch) tell(h engine.Hint) {
 	if t.c.watches[t.key] == t {
 		t.c.engine.Hint(t.c.Now(), t.key, h, nil)
-		t.c.told()
+		t.c.carryOut()
 	}
 }
 
@@ -379,7 +380,7 @@ func (t *watch) tell(h engine.Hint) {
 func (t *watch) acted(key string) {
 	if t.c.watches[t.key] == t {
 		t.c.engine.Hint(t.c.Now(), key, engine.Acted, nil)
-		t.c.told()
+		t.c.carryOut()
 	}
 }
 
@@ -401,8 +402,8 @@ func (t *watch) stop() {
 func (t *watch) close() {
 	base := t.c.w.store.base()
 	base.watches = slices.DeleteFunc(base.watches, func(other *watch) bool { return other == t })
-	if awarding, is := t.c.w.store.(*turns); is && t.open {
-		awarding.desk(t.c).unwatched(t.key)
+	if awarding, is := t.c.w.store.(*etcdServer); is && t.open {
+		awarding.bidder(t.c).unwatched(t.key)
 	}
 	t.open = false
 }

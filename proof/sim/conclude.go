@@ -15,7 +15,7 @@ func (w *world) makeCalm() {
 	w.say("world", "faults stop")
 	base := w.store.base()
 	base.down = w.now
-	if s, ok := w.store.(*rows); ok {
+	if s, ok := w.store.(*postgresServer); ok {
 		s.halt()
 	}
 	for _, c := range w.clients {

@@ -189,7 +189,7 @@ func (j *job) write(l *lease) {
 	}
 	if !l.zombie && !l.believes() { // asking the engine also ends the lease
 		j.c.engine.Check(j.c.Now(), l.Lease)
-		j.c.told()
+		j.c.carryOut()
 		return
 	}
 	if !read {

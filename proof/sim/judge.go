@@ -36,11 +36,11 @@ type grant struct {
 	transfer int // its number among the key's transfers
 	fate     fate
 	held     bool
-	stray    bool   // no client is responsible: a late copy, or a secret that the store forgot
-	lost     bool   // the store has forgotten it
-	bid      *stake // the bid that it was granted to, if any
-	byDeed   bool   // released by its deed, without asking its holder
-	shaken   bool   // the store's record of it was set back, so later promises do not hold
+	stray    bool     // no client is responsible: a late copy, or a secret that the store forgot
+	lost     bool     // the store has forgotten it
+	bid      *sentBid // the bid that it was granted to, if any
+	byDeed   bool     // released by its deed, without asking its holder
+	shaken   bool     // the store's record of it was set back, so later promises do not hold
 	record   tenure.Record
 }
 
@@ -87,7 +87,7 @@ func (j *judge) awarded(b *bid, before, after tenure.Record) {
 	j.w.say("store", "%s, by its bid", describe(b.Request, before, after, b.m))
 	j.w.cover("award", "written")
 	j.ledger(b.Request.Key).changes++
-	j.transferred(j.ledger(b.Request.Key), b.Request, b.stake, before, after, b.m)
+	j.transferred(j.ledger(b.Request.Key), b.Request, b.sent, before, after, b.m)
 	j.beliefs(b.Request.Key)
 }
 
@@ -371,7 +371,7 @@ func (j *judge) begins(p *pending) {
 // refused checks law 6b: if a caller is told that a key is held, the key was
 // not free all the time since it asked.
 func (j *judge) refused(p *pending, err error) {
-	if v, is := j.w.store.(*vault); is && (v.objects || j.w.profile.Chances[StaleRead] > 0) {
+	if v, is := j.w.store.(*casServer); is && (v.objects || j.w.profile.Chances[StaleRead] > 0) {
 		return // the store may have read an older state
 	}
 	if errors.Is(err, tenure.ErrHeld) && p.free && p.changes == j.ledger(p.Request.Key).changes && !j.w.profile.Steps {

@@ -10,7 +10,7 @@ import (
 
 // transferred checks a new term against laws 1, 2, 4, 6 and 8. bid is the bid
 // that it was granted to, or nil if a request got it.
-func (j *judge) transferred(l *ledger, req tenure.Request, bid *stake, before, after tenure.Record, m message) {
+func (j *judge) transferred(l *ledger, req tenure.Request, bid *sentBid, before, after tenure.Record, m message) {
 	w, fp := j.w, req.Secret.Grant()
 	if bid != nil {
 		fp = bid.request.Secret.Grant()
@@ -179,10 +179,10 @@ func (j *judge) hasCause(req tenure.Request, before, after tenure.Record) {
 // it in the background. A term may be over when it is written, because a commit
 // may take longer than the term. It keeps the key from nobody, so no client
 // need know of it.
-func (j *judge) somebodyKnows(req tenure.Request, fp fence.Grant, bid *stake, over bool) {
-	// The maker of a bid may have left. Its desk then gives the key back,
+func (j *judge) somebodyKnows(req tenure.Request, fp fence.Grant, bid *sentBid, over bool) {
+	// The maker of a bid may have left. Its bidder then gives the key back,
 	// unless
-	// the desk knows that the bid was withdrawn.
+	// the bidder knows that the bid was withdrawn.
 	if bid != nil {
 		if bid.gone && bid.d.life == bid.d.c.life {
 			j.w.fail(

@@ -25,7 +25,7 @@ func (r *resource) enterManifest(c *client, a act, done func(error)) {
 func (s *swapping) begin() {
 	r := s.r
 	s.tries++
-	r.w.carry(r.line(s.c), func(_ message, reply func(func())) {
+	r.w.carry(r.conn(s.c), func(_ message, reply func(func())) {
 		mark, version := r.mark, r.content.version
 		reply(func() { s.decide(mark, version) })
 	}, func(err error) { s.done(store.Unknown(err)) })
@@ -46,7 +46,7 @@ func (s *swapping) decide(mark fence.Mark, version int) {
 func (s *swapping) put(mark fence.Mark, version int, next fence.Mark) {
 	r := s.r
 	r.w.ops++
-	r.w.carry(r.line(s.c), func(_ message, reply func(func())) {
+	r.w.carry(r.conn(s.c), func(_ message, reply func(func())) {
 		unchanged := r.mark == mark && r.content.version == version
 		if unchanged || r.w.mutant.is("blind-manifest") {
 			r.took(s.act)

@@ -85,7 +85,7 @@ func (w *world) strike(f Fault, b blow) {
 	case Restart:
 		w.outage("is restarted", b.down)
 	case Failover:
-		n := base.since(w.now - w.store.(*script).lag)
+		n := base.since(w.now - w.store.(*redisServer).lag)
 		w.outage("fails over", b.down)
 		base.rewind(n, "failover")
 	case Rewind:
@@ -97,7 +97,7 @@ func (w *world) strike(f Fault, b blow) {
 		base.rewind(len(base.written), "wipe")
 		w.store.restore()
 	case RowLocked:
-		if w.store.(*rows).lockRow(b.key, b.brief/2) {
+		if w.store.(*postgresServer).lockRow(b.key, b.brief/2) {
 			w.say("store", "%s: its row is locked by another for %s", b.key, b.brief/2)
 		}
 	case Operator:
@@ -107,7 +107,7 @@ func (w *world) strike(f Fault, b blow) {
 	case ByDeed:
 		w.actByDeed(b)
 	case Sweep:
-		w.store.(*vault).sweep(c)
+		w.store.(*casServer).sweep(c)
 	}
 }
 

@@ -18,8 +18,8 @@ var (
 	errReset   = errors.New("connection reset")
 )
 
-// line is a connection to a server.
-type line struct {
+// conn is a connection to a server.
+type conn struct {
 	h    *host
 	up   func() bool // whether the server is reachable
 	cuts bool        // whether host.cut applies
@@ -32,7 +32,7 @@ type line struct {
 // prevents it. It calls serve for every copy that arrives. serve gets a
 // function that sends the reply, with the work to do at the sender. carry calls
 // broke if the sender learns of a failure. Sometimes it does not.
-func (w *world) carry(l line, serve func(m message, reply func(func())), broke func(error)) {
+func (w *world) carry(l conn, serve func(m message, reply func(func())), broke func(error)) {
 	h := l.h
 	r, life := h.rng, h.life // if the process dies, nothing reaches its successor
 	// Draw all numbers first, so that leaving out a fault changes little else.

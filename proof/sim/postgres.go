@@ -11,12 +11,12 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// rows is a store like PostgreSQL. A batch is one transaction. It locks the row
-// of each key before it reads the clock, and skips rows that others have
-// locked. Its changes show when it commits. Each skipped key is then asked for
-// alone, and waits for its row.
-type rows struct {
-	*ground
+// postgresServer is a store like PostgreSQL. A batch is one transaction. It
+// locks the row of each key before it reads the clock, and skips rows that
+// others have locked. Its changes show when it commits. Each skipped key is
+// then asked for alone, and waits for its row.
+type postgresServer struct {
+	*core
 	locks   map[string]*transaction
 	waiting []*transaction // for a row, which goes to a random one of them
 	rng     *rand.Rand
@@ -29,13 +29,13 @@ const lockWait = time.Second
 // errLocked is the error of a request whose row stayed locked.
 var errLocked = errors.New("another transaction has this key's row locked")
 
-func newRows(w *world) *rows {
-	return &rows{ground: newGround(w, true), locks: map[string]*transaction{}, rng: w.stream("rows")}
+func newPostgresServer(w *world) *postgresServer {
+	return &postgresServer{core: newCore(w, true), locks: map[string]*transaction{}, rng: w.stream("rows")}
 }
 
 // transaction is one call on the server.
 type transaction struct {
-	s        *rows
+	s        *postgresServer
 	c        *client
 	requests []tenure.Request
 	order    []int // the requests by key
@@ -52,7 +52,7 @@ type transaction struct {
 	over    bool
 }
 
-func (s *rows) apply(c *client, requests []tenure.Request, done func([]store.Answer, error)) func() {
+func (s *postgresServer) apply(c *client, requests []tenure.Request, done func([]store.Answer, error)) func() {
 	began := s.w.now
 	s.call(c, requests, began, func(answers []store.Answer, skipped []int, err error) {
 		if err != nil || len(skipped) == 0 {
@@ -82,12 +82,12 @@ func (s *rows) apply(c *client, requests []tenure.Request, done func([]store.Ans
 }
 
 // call makes one round trip.
-func (s *rows) call(
+func (s *postgresServer) call(
 	c *client, requests []tenure.Request, began time.Duration,
 	done func([]store.Answer, []int, error),
 ) {
 	s.w.ops += len(requests)
-	l := s.line(c)
+	l := s.conn(c)
 	l.began = began
 	s.w.carry(l, func(m message, reply func(func())) {
 		t := &transaction{
@@ -218,7 +218,7 @@ func (t *transaction) free() {
 }
 
 // lockRow locks a row for a while, like a foreign transaction.
-func (s *rows) lockRow(key string, d time.Duration) bool {
+func (s *postgresServer) lockRow(key string, d time.Duration) bool {
 	if s.locks[key] != nil {
 		return false
 	}
@@ -235,7 +235,7 @@ func (s *rows) lockRow(key string, d time.Duration) bool {
 }
 
 // halt rolls back all transactions. Their clients get no answer.
-func (s *rows) halt() {
+func (s *postgresServer) halt() {
 	for _, t := range append(s.live, s.waiting...) {
 		t.over = true
 	}

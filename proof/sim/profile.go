@@ -87,7 +87,7 @@ func (p *Profile) draw(r *rand.Rand) Fault {
 var Profiles = []*Profile{
 	(&Profile{
 		Name: "network", Says: "a directory or another plain register; messages are lost, late, doubled and stale",
-		store: func(w *world) server { return newVault(w, false) },
+		store: func(w *world) server { return newCASServer(w, false) },
 		lacks: []Sight{{"fence", "busy"}}, // no process stops inside a guard
 	}).with(network, map[Fault]float64{StaleRead: 0.05}).nemesis(people, map[Fault]int{
 		CutOff: 3, Shutdown: 2, Restart: 1, Sweep: 5,
@@ -96,25 +96,25 @@ var Profiles = []*Profile{
 		Name:  "sweeps",
 		Says:  "the same with many keys that are seldom used: old records are swept while somebody takes them up again",
 		Keys:  12,
-		store: func(w *world) server { return newVault(w, false) },
+		store: func(w *world) server { return newCASServer(w, false) },
 	}).with(network, map[Fault]float64{PausedStep: 0.1}).nemesis(people, map[Fault]int{Sweep: 20, Pause: 2}),
 	(&Profile{
 		Name:  "hosts",
 		Says:  "the same; processes die, stop and sleep, between any two steps, and their clocks change their rates",
-		store: func(w *world) server { return newVault(w, false) },
+		store: func(w *world) server { return newCASServer(w, false) },
 	}).with(steps, map[Fault]float64{
 		LostReply: 0.01, LateRequest: 0.01, Doubled: 0.01,
 	}).nemesis(hosts, people, map[Fault]int{Sweep: 6}),
 	(&Profile{
 		Name: "redis", Says: "one script at a time; replicas that lag take over",
-		store:   func(w *world) server { return newScript(w) },
+		store:   func(w *world) server { return newRedisServer(w) },
 		further: []Sight{{"engine", "others wait"}},
 	}).with(network, steps, map[Fault]float64{StaleRead: 0.05}).
 		nemesis(hosts, people, map[Fault]int{Restart: 1, Failover: 3}),
 	(&Profile{
 		Name:  "postgres",
 		Says:  "row locks, batches that skip locked rows, commits that take long, rolled back transactions",
-		store: func(w *world) server { return newRows(w) },
+		store: func(w *world) server { return newPostgresServer(w) },
 	}).with(network, steps, map[Fault]float64{
 		SlowCommit: 0.04, Aborted: 0.02,
 	}).nemesis(hosts, people, map[Fault]int{Restart: 1, RowLocked: 3}),
@@ -122,12 +122,12 @@ var Profiles = []*Profile{
 		Name: "etcd",
 		Says: "one step at a time; who releases a key grants it to the next who waits, and that one is " +
 			"told, perhaps late or never",
-		store:   func(w *world) server { return newTurns(w) },
+		store:   func(w *world) server { return newEtcdServer(w) },
 		further: awards,
 	}).with(network, steps, map[Fault]float64{LateHint: 0.3}).nemesis(hosts, people, map[Fault]int{Restart: 1}),
 	(&Profile{
 		Name: "restored", Says: "the same; it is put back to older states, with the bids that waited then, and wiped",
-		store:   func(w *world) server { return newTurns(w) },
+		store:   func(w *world) server { return newEtcdServer(w) },
 		further: sights("award", "written", "claimed", "given back"),
 	}).with(network, steps, map[Fault]float64{LateHint: 0.3}).nemesis(hosts, people, map[Fault]int{
 		Restart: 1, Rewind: 4, Wipe: 1,
@@ -135,19 +135,19 @@ var Profiles = []*Profile{
 	(&Profile{
 		Name: "s3", Says: "conditional puts, 409, 412 and 429, a clock of whole seconds, no hints",
 		Skew:  3 * time.Second,
-		store: func(w *world) server { return newVault(w, true) },
+		store: func(w *world) server { return newCASServer(w, true) },
 	}).with(network, steps, map[Fault]float64{
 		Conflict: 0.05, Throttled: 0.04, LostHint: 0,
 	}).nemesis(hosts, people, map[Fault]int{Restart: 1}),
 	(&Profile{
 		Name: "memory", Says: "a plain register that is put back to older states, wiped and restarted",
-		store: func(w *world) server { return newVault(w, false) },
+		store: func(w *world) server { return newCASServer(w, false) },
 	}).with(network, steps).nemesis(hosts, people, map[Fault]int{Restart: 1, Rewind: 4, Wipe: 2, Sweep: 6}),
 	(&Profile{
 		Name:    "amnesia",
 		Says:    "an object store that forgets within the second its clock shows: tokens collide",
 		Skew:    3 * time.Second,
-		store:   func(w *world) server { return newVault(w, true) },
+		store:   func(w *world) server { return newCASServer(w, true) },
 		further: []Sight{{"fence", "collision"}},
 		lacks:   []Sight{{"transition", "dropped"}}, // the store forgets before retention ends
 	}).with(network, steps, map[Fault]float64{
@@ -158,7 +158,7 @@ var Profiles = []*Profile{
 		Says: "writers that do not stop in time, do not name what they write to, and die or are stopped " +
 			"between the steps of a guard",
 		Blind: 60, Zombies: 80,
-		store: func(w *world) server { return newScript(w) },
+		store: func(w *world) server { return newRedisServer(w) },
 	}).with(network, map[Fault]float64{
 		PausedSend: 0.02, PausedStep: 0.05, GuardCrash: 0.05,
 	}).nemesis(people, map[Fault]int{Pause: 4, Suspend: 2, CutOff: 4, Crash: 1}),
@@ -167,11 +167,11 @@ var Profiles = []*Profile{
 		Says: "one script at a time; the store's clock is set by up to an hour and changes its rate, and " +
 			"replicas take over",
 		Steps: true,
-		store: func(w *world) server { return newScript(w) },
+		store: func(w *world) server { return newRedisServer(w) },
 	}).with(network, steps).nemesis(hosts, people, map[Fault]int{StoreStep: 6, StoreRate: 3, Failover: 2, Wipe: 1}),
 	(&Profile{
 		Name: "storm", Says: "everything at once, on an object store", Steps: true, Skew: 3 * time.Second,
-		store: func(w *world) server { return newVault(w, true) },
+		store: func(w *world) server { return newCASServer(w, true) },
 	}).with(network, steps, map[Fault]float64{Conflict: 0.05, Throttled: 0.04, StaleRead: 0.03, LostHint: 0}).
 		nemesis(hosts, people, map[Fault]int{StoreStep: 2, StoreRate: 2, Restart: 2, Rewind: 2, Wipe: 1}),
 }

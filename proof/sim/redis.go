@@ -7,20 +7,21 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// script is a store like Redis. A batch is one script, which is one step at one
-// time. Replicas lag behind: when one takes over, the newest writes are lost.
-type script struct {
-	*ground
+// redisServer is a store like Redis. A batch is one script, which is one step
+// at one time. Replicas lag behind: when one takes over, the newest writes are
+// lost.
+type redisServer struct {
+	*core
 	lag time.Duration // how far replicas lag behind
 }
 
-func newScript(w *world) *script {
-	return &script{ground: newGround(w, true), lag: between(w.stream("replica"), time.Millisecond, 2*time.Second)}
+func newRedisServer(w *world) *redisServer {
+	return &redisServer{core: newCore(w, true), lag: between(w.stream("replica"), time.Millisecond, 2*time.Second)}
 }
 
-func (s *script) apply(c *client, requests []tenure.Request, done func([]store.Answer, error)) func() {
+func (s *redisServer) apply(c *client, requests []tenure.Request, done func([]store.Answer, error)) func() {
 	s.w.ops += len(requests)
-	s.w.carry(s.line(c), func(m message, reply func(func())) {
+	s.w.carry(s.conn(c), func(m message, reply func(func())) {
 		now := s.now()
 		answers := make([]store.Answer, len(requests))
 		for i, req := range requests {
@@ -39,8 +40,8 @@ func (s *script) apply(c *client, requests []tenure.Request, done func([]store.A
 }
 
 // get sometimes reads from a replica.
-func (s *script) get(c *client, key string, done func(tenure.Record, time.Time, error)) {
-	s.w.carry(s.line(c), func(_ message, reply func(func())) {
+func (s *redisServer) get(c *client, key string, done func(tenure.Record, time.Time, error)) {
+	s.w.carry(s.conn(c), func(_ message, reply func(func())) {
 		rec, now := s.held(key), s.now()
 		if s.w.fault(StaleRead) {
 			rec = s.past(key, s.w.now-s.lag).record

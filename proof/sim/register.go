@@ -11,22 +11,22 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// vault is a server that compares and swaps. It is a directory, or, with
+// casServer is a server that compares and swaps. It is a directory, or, with
 // objects set, an object store whose clock shows whole seconds. Each client has
 // the real store/cas, over a register that sends messages.
-type vault struct {
-	*ground
+type casServer struct {
+	*core
 	objects bool
 	swaps   int
 	stores  map[*client]*cas.Store
 }
 
-func newVault(w *world, asObjects bool) *vault {
-	return &vault{ground: newGround(w, !asObjects), objects: asObjects, stores: map[*client]*cas.Store{}}
+func newCASServer(w *world, asObjects bool) *casServer {
+	return &casServer{core: newCore(w, !asObjects), objects: asObjects, stores: map[*client]*cas.Store{}}
 }
 
 // of returns a client's store: a new one for each life.
-func (v *vault) of(c *client) *cas.Store {
+func (v *casServer) of(c *client) *cas.Store {
 	if v.stores[c] == nil {
 		reg := &remote{v: v, c: c}
 		options := &cas.Options{Retention: retention, SweepEvery: -1}
@@ -40,7 +40,7 @@ func (v *vault) of(c *client) *cas.Store {
 	return v.stores[c]
 }
 
-func (v *vault) apply(c *client, requests []tenure.Request, done func([]store.Answer, error)) func() {
+func (v *casServer) apply(c *client, requests []tenure.Request, done func([]store.Answer, error)) func() {
 	began := v.w.now
 	return apart(requests, func(req tenure.Request, done func(store.Answer)) func() {
 		rt := newRoutine(v.of(c), req, began)
@@ -57,15 +57,15 @@ func (v *vault) apply(c *client, requests []tenure.Request, done func([]store.An
 	}, done)
 }
 
-func (v *vault) get(c *client, key string, done func(tenure.Record, time.Time, error)) {
-	v.w.carry(v.line(c), func(_ message, reply func(func())) {
+func (v *casServer) get(c *client, key string, done func(tenure.Record, time.Time, error)) {
+	v.w.carry(v.conn(c), func(_ message, reply func(func())) {
 		k, now := v.read(c, key), v.now()
 		reply(func() { done(k.record, now, nil) })
 	}, func(err error) { done(tenure.Record{}, time.Time{}, err) })
 }
 
 // read returns the entry that a read shows.
-func (v *vault) read(c *client, key string) kept {
+func (v *casServer) read(c *client, key string) kept {
 	if v.objects { // no sweep runs there: the server itself drops old records
 		v.held(key)
 	}
@@ -78,7 +78,7 @@ func (v *vault) read(c *client, key string) kept {
 
 // remote is a register at the end of a network.
 type remote struct {
-	v      *vault
+	v      *casServer
 	c      *client
 	clock  *objects.Clock // only of an object store
 	memory objects.Memory
@@ -86,8 +86,8 @@ type remote struct {
 
 var _ cas.Register = (*remote)(nil)
 
-func (r *remote) line(ctx context.Context) line {
-	l := r.v.line(r.c)
+func (r *remote) conn(ctx context.Context) conn {
+	l := r.v.conn(r.c)
 	l.began = routineOf(ctx).began
 	return l
 }
@@ -109,7 +109,7 @@ func (r *remote) Load(ctx context.Context, key string) (cas.Entry, error) {
 func (r *remote) load(ctx context.Context, key string, done func(cas.Entry, error)) {
 	v, sent := r.v, r.c.Now()
 	v.w.ops++
-	v.w.carry(r.line(ctx), func(_ message, reply func(func())) {
+	v.w.carry(r.conn(ctx), func(_ message, reply func(func())) {
 		k, now := v.read(r.c, key), v.now()
 		reply(func() { done(r.entry(k, now, sent), nil) })
 	}, func(err error) { done(cas.Entry{}, err) })

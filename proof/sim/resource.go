@@ -75,7 +75,7 @@ func (r *resource) enter(c *client, a act, done func(error)) {
 	r.w.ops++
 	switch r.kind {
 	case inOne:
-		r.w.carry(r.line(c), func(_ message, reply func(func())) {
+		r.w.carry(r.conn(c), func(_ message, reply func(func())) {
 			err := r.step(a)
 			reply(func() { finish(err) })
 		}, func(err error) { finish(store.Unknown(err)) })
@@ -98,15 +98,15 @@ func once[T any](do func(T, error)) func(T, error) {
 	}
 }
 
-func (r *resource) line(c *client) line {
-	return line{h: &c.host, up: func() bool { return true }, began: -1}
+func (r *resource) conn(c *client) conn {
+	return conn{h: &c.host, up: func() bool { return true }, began: -1}
 }
 
 // read reads the version of the content.
 func (r *resource) read(c *client, done func(int, error)) {
 	finish := once(done)
 	r.w.ops++
-	r.w.carry(r.line(c), func(_ message, reply func(func())) {
+	r.w.carry(r.conn(c), func(_ message, reply func(func())) {
 		version := r.content.version
 		reply(func() { finish(version, nil) })
 	}, func(err error) { finish(0, store.Unknown(err)) })

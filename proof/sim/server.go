@@ -19,7 +19,7 @@ type server interface {
 	// get reads a key's record and the store's time.
 	get(c *client, key string, done func(tenure.Record, time.Time, error))
 	// base returns the state that all stores have in common.
-	base() *ground
+	base() *core
 	// halt undoes unfinished work, as if the server stopped.
 	halt()
 	// restore sets the queues of waiters back to the state that matches the
@@ -27,9 +27,9 @@ type server interface {
 	restore()
 }
 
-// ground is the memory and the clock of a store. It is the truth. Only the
+// core is the memory and the clock of a store. It is the truth. Only the
 // rules of its store change it.
-type ground struct {
+type core struct {
 	w       *world
 	records map[string]kept
 	written []former      // the replaced states, for undoing
@@ -54,35 +54,35 @@ type former struct {
 	at   time.Duration
 }
 
-func newGround(w *world, hints bool) *ground {
-	return &ground{w: w, records: map[string]kept{}, hints: hints}
+func newCore(w *world, hints bool) *core {
+	return &core{w: w, records: map[string]kept{}, hints: hints}
 }
 
-func (g *ground) base() *ground { return g }
+func (g *core) base() *core { return g }
 
 // halt does nothing where every change is one step.
-func (g *ground) halt()    {}
-func (g *ground) restore() {}
+func (g *core) halt()    {}
+func (g *core) restore() {}
 
-func (g *ground) get(c *client, key string, done func(tenure.Record, time.Time, error)) {
-	g.w.carry(g.line(c), func(_ message, reply func(func())) {
+func (g *core) get(c *client, key string, done func(tenure.Record, time.Time, error)) {
+	g.w.carry(g.conn(c), func(_ message, reply func(func())) {
 		rec, now := g.held(key), g.now()
 		reply(func() { done(rec, now, nil) })
 	}, func(err error) { done(tenure.Record{}, time.Time{}, err) })
 }
 
 // now returns the store's time.
-func (g *ground) now() time.Time { return epoch.Add(time.Duration(g.clock.at(g.w.now))) }
+func (g *core) now() time.Time { return epoch.Add(time.Duration(g.clock.at(g.w.now))) }
 
 // up reports whether the server answers.
-func (g *ground) up() bool { return g.w.now >= g.down }
+func (g *core) up() bool { return g.w.now >= g.down }
 
-// line returns a client's connection to the store.
-func (g *ground) line(c *client) line { return line{h: &c.host, up: g.up, cuts: true, began: -1} }
+// conn returns a client's connection to the store.
+func (g *core) conn(c *client) conn { return conn{h: &c.host, up: g.up, cuts: true, began: -1} }
 
 // held returns a key's record. It drops the record first if its retention is
 // over.
-func (g *ground) held(key string) tenure.Record {
+func (g *core) held(key string) tenure.Record {
 	rec := g.records[key].record
 	if !rec.IsZero() && rec.Droppable(g.now(), retention) {
 		g.forget(key)
@@ -92,7 +92,7 @@ func (g *ground) held(key string) tenure.Record {
 }
 
 // forget drops a record whose retention is over.
-func (g *ground) forget(key string) {
+func (g *core) forget(key string) {
 	k := g.records[key]
 	rec := k.record
 	g.written = append(g.written, former{key, k, g.w.now})
@@ -103,7 +103,7 @@ func (g *ground) forget(key string) {
 }
 
 // write makes a change take effect.
-func (g *ground) write(req tenure.Request, next kept, m message) {
+func (g *core) write(req tenure.Request, next kept, m message) {
 	before := g.records[req.Key]
 	g.written = append(g.written, former{req.Key, before, g.w.now})
 	next.modified = g.now()
@@ -118,7 +118,7 @@ func (g *ground) write(req tenure.Request, next kept, m message) {
 }
 
 // announce tells clients that an operator has acted on a key.
-func (g *ground) announce(key string) {
+func (g *core) announce(key string) {
 	for _, t := range g.watches {
 		if t.key == engine.Acts && !g.w.fault(LostHint) {
 			t.c.soon(g.w.now+between(t.c.rng, time.Millisecond, 5*time.Millisecond), func() { t.acted(key) })
@@ -127,7 +127,7 @@ func (g *ground) announce(key string) {
 }
 
 // wake sends hints to the watches of a key.
-func (g *ground) wake(key string) {
+func (g *core) wake(key string) {
 	if !g.hints {
 		return
 	}
@@ -139,7 +139,7 @@ func (g *ground) wake(key string) {
 }
 
 // awaited reports whether clients other than but watch a key.
-func (g *ground) awaited(key string, but *client) bool {
+func (g *core) awaited(key string, but *client) bool {
 	return slices.ContainsFunc(g.watches, func(t *watch) bool { return t.key == key && t.c != but })
 }
 
@@ -186,7 +186,7 @@ func apart(
 }
 
 // rewind undoes the last n writes.
-func (g *ground) rewind(n int, why string) {
+func (g *core) rewind(n int, why string) {
 	g.undone = g.w.now
 	for i := 0; i < n && len(g.written) > 0; i++ {
 		last := g.written[len(g.written)-1]
@@ -201,7 +201,7 @@ func (g *ground) rewind(n int, why string) {
 }
 
 // since returns how many writes were made after a true time.
-func (g *ground) since(t time.Duration) int {
+func (g *core) since(t time.Duration) int {
 	n := 0
 	for n < len(g.written) && g.written[len(g.written)-1-n].at > t {
 		n++
@@ -210,7 +210,7 @@ func (g *ground) since(t time.Duration) int {
 }
 
 // past returns a key's entry at a true time.
-func (g *ground) past(key string, t time.Duration) kept {
+func (g *core) past(key string, t time.Duration) kept {
 	k := g.records[key]
 	for i := len(g.written) - 1; i >= 0 && g.written[i].at > t; i-- {
 		if g.written[i].key == key {

@@ -39,7 +39,7 @@ func (s *swap) put() {
 	v := s.r.v
 	s.tries++
 	v.w.ops++
-	v.w.carry(s.r.line(s.ctx), func(m message, reply func(func())) {
+	v.w.carry(s.r.conn(s.ctx), func(m message, reply func(func())) {
 		err := s.serve(m)
 		reply(func() { s.answered(err) })
 	}, func(err error) { s.answered(err) })

@@ -10,7 +10,7 @@ import (
 
 // sweep makes a client drop old records, as stores do by themselves now and
 // then.
-func (v *vault) sweep(c *client) {
+func (v *casServer) sweep(c *client) {
 	rt := newSweep(v.of(c), v.w.now)
 	c.routines = append(c.routines, rt)
 	rt.step(func() {})
@@ -26,7 +26,7 @@ func (r *remote) ask(ctx context.Context, serve func() error) error {
 			r.c.stop(pause)
 		}
 		r.c.soon(r.v.w.now, func() {
-			r.v.w.carry(r.line(ctx), func(_ message, reply func(func())) {
+			r.v.w.carry(r.conn(ctx), func(_ message, reply func(func())) {
 				err := serve()
 				reply(func() { got.err = err; finish() })
 			}, func(err error) { got.err = err; finish() })

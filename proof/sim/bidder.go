@@ -9,21 +9,21 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// desk is the part of an awarding store that runs in a client's process, and
+// bidder is the part of an awarding store that runs in a client's process, and
 // ends with it. It knows the bids that it has placed, and learns which were
 // granted. It answers acquires from granted bids, and gives back keys that
 // nobody asks for.
-type desk struct {
-	s      *turns
-	c      *client
-	life   int
-	stakes []*stake
-	seen   map[string]tenure.Record // the record at the last refusal of a key
+type bidder struct {
+	s    *etcdServer
+	c    *client
+	life int
+	bids []*sentBid
+	seen map[string]tenure.Record // the record at the last refusal of a key
 }
 
-// stake is a bid, as its maker knows it.
-type stake struct {
-	d       *desk
+// sentBid is a bid, as its bidder knows it.
+type sentBid struct {
+	d       *bidder
 	id      int
 	request tenure.Request // with its secret
 	sent    instant        // on the client's own clock
@@ -50,37 +50,37 @@ const (
 // want the key any more.
 var errGivenBack = errors.New("the key was granted, and is being given back")
 
-// desk returns a client's desk: a new one for each life.
-func (s *turns) desk(c *client) *desk {
-	if s.desks[c] == nil {
-		s.desks[c] = &desk{s: s, c: c, life: c.life, seen: map[string]tenure.Record{}}
+// bidder returns a client's bidder: a new one for each life.
+func (s *etcdServer) bidder(c *client) *bidder {
+	if s.bidders[c] == nil {
+		s.bidders[c] = &bidder{s: s, c: c, life: c.life, seen: map[string]tenure.Record{}}
 	}
-	return s.desks[c]
+	return s.bidders[c]
 }
 
 // soon runs do in this process, if it still lives.
-func (d *desk) soon(at time.Duration, do func()) {
+func (d *bidder) soon(at time.Duration, do func()) {
 	if d.c.life == d.life {
 		d.c.soon(at, do)
 	}
 }
 
 // watches reports whether somebody in this process watches a key.
-func (d *desk) watches(key string) bool {
+func (d *bidder) watches(key string) bool {
 	return slices.ContainsFunc(d.s.base().watches, func(t *watch) bool { return t.c == d.c && t.key == key })
 }
 
 // bid makes a bid for a request that is about to be sent.
-func (d *desk) bid(req tenure.Request) *stake {
+func (d *bidder) bid(req tenure.Request) *sentBid {
 	d.s.bids++
-	k := &stake{d: d, id: d.s.bids, request: req, sent: d.c.Now()}
-	d.stakes = append(d.stakes, k)
+	k := &sentBid{d: d, id: d.s.bids, request: req, sent: d.c.Now()}
+	d.bids = append(d.bids, k)
 	return k
 }
 
 // left returns how much time is left of a lease that was granted to the bid.
 // The TTL counts from when the bid was sent.
-func (k *stake) left() time.Duration {
+func (k *sentBid) left() time.Duration {
 	switch w := k.d.s.w; {
 	case w.mutant.is("award-full-term"):
 		return k.request.TTL
@@ -89,7 +89,7 @@ func (k *stake) left() time.Duration {
 	}
 	sent := k.sent
 	if k.d.s.w.mutant.is("award-from-last-bid") {
-		for _, other := range k.d.stakes {
+		for _, other := range k.d.bids {
 			if other.request.Secret == k.request.Secret {
 				sent = max(sent, other.sent)
 			}
@@ -100,9 +100,9 @@ func (k *stake) left() time.Duration {
 
 // claim answers a request whose bid is known to be granted. It needs no
 // message.
-func (d *desk) claim(req tenure.Request) (store.Answer, bool) {
+func (d *bidder) claim(req tenure.Request) (store.Answer, bool) {
 	w := d.s.w
-	for _, k := range d.stakes {
+	for _, k := range d.bids {
 		if !k.awarded || k.claimed || k.over || k.request.Secret != req.Secret {
 			continue
 		}
@@ -123,11 +123,11 @@ func (d *desk) claim(req tenure.Request) (store.Answer, bool) {
 
 // answered handles the server's answer to an acquire, and what it says about
 // the bids of this process.
-func (d *desk) answered(req tenure.Request, k *stake, step int, a store.Answer) store.Answer {
+func (d *bidder) answered(req tenure.Request, k *sentBid, step int, a store.Answer) store.Answer {
 	w := d.s.w
 	switch {
 	case a.Err == nil:
-		for _, other := range d.stakes {
+		for _, other := range d.bids {
 			if other.request.Secret != req.Secret {
 				continue
 			}
@@ -155,7 +155,7 @@ func (d *desk) answered(req tenure.Request, k *stake, step int, a store.Answer) 
 			k.step = step
 			d.emptied(req.Key, step)
 		}
-		for _, other := range d.stakes { // another call of this process waits now
+		for _, other := range d.bids { // another call of this process waits now
 			if other.awarded && other.request.Key == req.Key && other.request.Secret != req.Secret {
 				d.giveUp(other)
 			}
@@ -165,8 +165,8 @@ func (d *desk) answered(req tenure.Request, k *stake, step int, a store.Answer) 
 }
 
 // emptied records that bids placed before a step have left the queue.
-func (d *desk) emptied(key string, step int) {
-	for _, k := range d.stakes {
+func (d *bidder) emptied(key string, step int) {
+	for _, k := range d.bids {
 		if k.step > 0 && k.step < step && k.request.Key == key {
 			k.gone = true
 		}
@@ -174,7 +174,7 @@ func (d *desk) emptied(key string, step int) {
 }
 
 // told handles the news that a bid was granted.
-func (d *desk) told(k *stake, rec tenure.Record, by instant) {
+func (d *bidder) told(k *sentBid, rec tenure.Record, by instant) {
 	if k.claimed {
 		return
 	}
@@ -197,7 +197,7 @@ func (d *desk) told(k *stake, rec tenure.Record, by instant) {
 // watched handles the beginning of a watch. It wakes the waiters if the key has
 // changed since it was refused. It returns true: the watch covers that time
 // too.
-func (d *desk) watched(t *watch) bool {
+func (d *bidder) watched(t *watch) bool {
 	if before, refused := d.seen[t.key]; !refused || !sameTerm(before, d.s.records[t.key].record) {
 		d.soon(d.s.w.now+between(d.c.rng, time.Millisecond, 5*time.Millisecond), t.hint)
 	}
@@ -205,13 +205,13 @@ func (d *desk) watched(t *watch) bool {
 }
 
 // unwatched handles the end of a watch. If it was the last one of the key, the
-// desk withdraws its bid, and gives back a granted key.
-func (d *desk) unwatched(key string) {
+// bidder withdraws its bid, and gives back a granted key.
+func (d *bidder) unwatched(key string) {
 	if d.watches(key) {
 		return
 	}
 	left := false
-	for _, k := range d.stakes {
+	for _, k := range d.bids {
 		if k.request.Key != key {
 			continue
 		}
@@ -224,7 +224,7 @@ func (d *desk) unwatched(key string) {
 		return
 	}
 	d.s.w.ops++
-	d.s.w.carry(d.s.line(d.c), func(_ message, reply func(func())) {
+	d.s.w.carry(d.s.conn(d.c), func(_ message, reply func(func())) {
 		d.s.leave(key, d)
 		d.s.steps++
 		step := d.s.steps
@@ -233,7 +233,7 @@ func (d *desk) unwatched(key string) {
 }
 
 // giveUp releases a granted key that nobody asks for.
-func (d *desk) giveUp(k *stake) {
+func (d *bidder) giveUp(k *sentBid) {
 	if k.claimed || k.given {
 		return
 	}
@@ -250,7 +250,7 @@ func (d *desk) giveUp(k *stake) {
 		}
 		d.c.apply([]tenure.Request{req}, callTimeout, func(answers []store.Answer) {
 			if errors.Is(answers[0].Err, store.ErrUnknown) {
-				d.c.timer(meeting, release)
+				d.c.timer(firstWait, release)
 				return
 			}
 			k.over, k.ended = true, d.s.steps
