@@ -32,7 +32,7 @@ type register struct {
 
 // step is one event in the life of a register.
 type step struct {
-	what what
+	kind stepKind
 	op   Op     // the operation that caused it, or that shows it
 	of   *grant // the grant that it concerns
 	// loose says that a renewal of unknown outcome may have moved the deadline
@@ -44,20 +44,20 @@ type step struct {
 	timed bool
 }
 
-type what string
+type stepKind string
 
 const (
-	granted   what = "granted"   // between the first request and the first answer that shows it
-	perhaps   what = "perhaps"   // granted or not, at any time after the request
-	confirmed what = "confirmed" // an acquire or an operator's act succeeded: this grant is the newest
-	held      what = "held"      // an acquire was refused: another grant has the key
-	renewed   what = "renewed"
-	reported  what = "reported"
-	freed     what = "freed"    // a release was confirmed
-	letGo     what = "let go"   // a release of unknown outcome
-	denied    what = "denied"   // the store said that the grant is over
-	rewound   what = "rewound"  // the store lost its memory
-	puzzling  what = "puzzling" // an answer that no request of its kind can get
+	granted   stepKind = "granted"   // between the first request and the first answer that shows it
+	perhaps   stepKind = "perhaps"   // granted or not, at any time after the request
+	confirmed stepKind = "confirmed" // an acquire or an operator's act succeeded: this grant is the newest
+	held      stepKind = "held"      // an acquire was refused: another grant has the key
+	renewed   stepKind = "renewed"
+	reported  stepKind = "reported"
+	freed     stepKind = "freed"    // a release was confirmed
+	letGo     stepKind = "let go"   // a release of unknown outcome
+	denied    stepKind = "denied"   // the store said that the grant is over
+	rewound   stepKind = "rewound"  // the store lost its memory
+	puzzling  stepKind = "puzzling" // an answer that no request of its kind can get
 )
 
 // after returns every state that may follow the step. It returns none if the
@@ -65,7 +65,7 @@ const (
 func (r register) after(s step) []any {
 	token, id := s.op.Shown()
 	mine := !r.hidden && r.grant == s.of.id && (r.held || s.of.verb == tenure.Revoke)
-	switch s.what {
+	switch s.kind {
 	case rewound:
 		return []any{register{token: r.token, forgot: true}}
 	case granted:
@@ -94,7 +94,7 @@ func (r register) after(s step) []any {
 		return nil
 	}
 	if r.forgot { // the next answer that shows the record reveals what is left
-		if s.what == denied && id != s.of.id {
+		if s.kind == denied && id != s.of.id {
 			return []any{r}
 		}
 		if token > r.token {
@@ -104,20 +104,20 @@ func (r register) after(s step) []any {
 		if s.op.State == tenure.Reserved {
 			next.reserved = s.op.Result.Owner
 		}
-		if s.what == freed {
+		if s.kind == freed {
 			// The release may be old, and another grant may have the key by
 			// now.
 			return []any{r, next}
 		}
 		return []any{next}
 	}
-	switch s.what {
+	switch s.kind {
 	case confirmed, renewed, reported:
-		late := s.timed && !s.loose && s.earliest() >= r.deadline && !s.op.Resume && s.what != confirmed
+		late := s.timed && !s.loose && s.earliest() >= r.deadline && !s.op.Resume && s.kind != confirmed
 		if !mine || token != r.token || id != r.grant || late {
 			return nil
 		}
-		if s.what != reported && r.held {
+		if s.kind != reported && r.held {
 			r.deadline = max(r.deadline, s.op.Deadline)
 		}
 		return []any{r}
@@ -194,7 +194,7 @@ func checkRegister(key string, ops []Op, t Terms) []Violation {
 			processes[s.op.Process] = id
 		}
 		begin, end := s.op.Begin, s.op.End
-		switch s.what {
+		switch s.kind {
 		case granted:
 			begin, end = s.of.asked, s.of.shown
 		case perhaps:
@@ -262,7 +262,7 @@ func unexplained(key string, steps []porcupine.Operation, info porcupine.Lineari
 	}
 	if stuck >= 0 {
 		s := steps[stuck].Input.(step)
-		v.Text += fmt.Sprintf("; then not that %s is %s (the last of these)", short(s.of.id), s.what)
+		v.Text += fmt.Sprintf("; then not that %s is %s (the last of these)", short(s.of.id), s.kind)
 		v.Ops = append(v.Ops, s.op)
 	}
 	return v
@@ -286,16 +286,16 @@ func stepsOf(ops []Op, list []*grant, timed bool) []step {
 	var steps []step
 	for _, g := range list {
 		by[g.id] = g
-		s := step{what: granted, op: g.witness, of: g, timed: timed}
+		s := step{kind: granted, op: g.witness, of: g, timed: timed}
 		if g.token == 0 {
-			s.what, s.op = perhaps, g.first
+			s.kind, s.op = perhaps, g.first
 		}
 		steps = append(steps, s)
 	}
 	letting := map[fence.Grant]bool{}
 	for _, op := range ops {
 		if op.Kind == Rewind {
-			steps = append(steps, step{what: rewound, op: op, of: &grant{}})
+			steps = append(steps, step{kind: rewound, op: op, of: &grant{}})
 			continue
 		}
 		if op.Kind != Lease || op.Outcome == Invalid {
@@ -317,27 +317,27 @@ func stepsOf(ops []Op, list []*grant, timed bool) []step {
 		if op.Open() {
 			if op.Verb == tenure.Release && !letting[id] {
 				letting[id] = true
-				s.what = letGo
+				s.kind = letGo
 				steps = append(steps, s)
 			}
 			// A request for a grant has its step already. A renewal of unknown
 			// outcome forbids no state, so it needs none.
 			continue
 		}
-		s.what = puzzling
+		s.kind = puzzling
 		switch {
 		case op.Outcome == NotOwned:
-			s.what = denied
+			s.kind = denied
 		case (op.Verb == tenure.Acquire || op.Verb.ByHand()) && op.Outcome == OK:
-			s.what = confirmed
+			s.kind = confirmed
 		case op.Verb == tenure.Acquire && op.Outcome == Held:
-			s.what = held
+			s.kind = held
 		case op.Verb == tenure.Renew && op.Outcome == OK:
-			s.what = renewed
+			s.kind = renewed
 		case op.Verb == tenure.Report && op.Outcome == OK:
-			s.what = reported
+			s.kind = reported
 		case op.Verb == tenure.Release && op.Outcome == OK:
-			s.what = freed
+			s.kind = freed
 		}
 		steps = append(steps, s)
 	}

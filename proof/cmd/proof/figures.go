@@ -16,26 +16,26 @@ import (
 
 // run has the figures of one run of the command.
 type run struct {
-	At            time.Time `json:"at"`
-	Seconds       float64   `json:"seconds"`
-	FirstSeed     uint64    `json:"first_seed"` // the first seed of every profile
-	NextSeed      uint64    `json:"next_seed"`
-	Seeds         int64     `json:"seeds"`
-	Requests      int64     `json:"requests"`
-	LeastRequests int64     `json:"least_requests"` // the least in one seed
-	Faults        int64     `json:"faults"`
-	Mutants       int       `json:"mutants"`
-	Killed        int       `json:"killed"`
-	Profiles      []profile `json:"profiles,omitempty"` // kept for the last run only
-	Chaos         []weather `json:"chaos"`
-	Cuts          int64     `json:"cuts"`
-	Folders       int64     `json:"folders"`         // different folders that were recovered
-	Crowd         int64     `json:"crowd,omitempty"` // tries with several processes at once
-	States        int64     `json:"states"`          // states of the model
-	Targets       int64     `json:"fuzz_targets,omitempty"`
-	Inputs        int64     `json:"fuzz_inputs,omitempty"`
-	Parts         []outcome `json:"parts"`
-	Failed        []string  `json:"failed,omitempty"`
+	At            time.Time  `json:"at"`
+	Seconds       float64    `json:"seconds"`
+	FirstSeed     uint64     `json:"first_seed"` // the first seed of every profile
+	NextSeed      uint64     `json:"next_seed"`
+	Seeds         int64      `json:"seeds"`
+	Requests      int64      `json:"requests"`
+	LeastRequests int64      `json:"least_requests"` // the least in one seed
+	Faults        int64      `json:"faults"`
+	Mutants       int        `json:"mutants"`
+	Killed        int        `json:"killed"`
+	Profiles      []profile  `json:"profiles,omitempty"` // kept for the last run only
+	Chaos         []chaosRun `json:"chaos"`
+	Cuts          int64      `json:"cuts"`
+	Folders       int64      `json:"folders"`         // different folders that were recovered
+	Crowd         int64      `json:"crowd,omitempty"` // tries with several processes at once
+	States        int64      `json:"states"`          // states of the model
+	Targets       int64      `json:"fuzz_targets,omitempty"`
+	Inputs        int64      `json:"fuzz_inputs,omitempty"`
+	Parts         []outcome  `json:"parts"`
+	Failed        []string   `json:"failed,omitempty"`
 }
 
 // profile counts what happened in the worlds of one profile, by kind (fault,
@@ -71,8 +71,8 @@ type outcome struct {
 	Held    bool    `json:"held"`
 }
 
-// weather is one run of chaos.
-type weather struct {
+// chaosRun is one run of chaos.
+type chaosRun struct {
 	Backend    string         `json:"backend"`
 	Guarded    bool           `json:"guarded"`
 	Seed       uint64         `json:"seed"`
@@ -92,7 +92,7 @@ type weather struct {
 type breach struct{ Law, Key, Text string }
 
 // faults returns how many faults there were.
-func (w weather) faults() (n int) {
+func (w chaosRun) faults() (n int) {
 	for _, fired := range w.Faults {
 		n += fired
 	}
@@ -209,7 +209,7 @@ func figures(runs []*run) string {
 }
 
 // losses formats how many updates were lost, and how soon.
-func (w weather) losses() string {
+func (w chaosRun) losses() string {
 	switch {
 	case w.Lost == 0:
 		return "0"

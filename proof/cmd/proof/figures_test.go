@@ -24,7 +24,7 @@ func TestTheFiguresAreWrittenBetweenTheirLines(t *testing.T) {
 			Mutants: 348, Killed: 348, Cuts: 70000, Folders: 30000, States: 18385542, Targets: 11, Inputs: 220000,
 			Profiles: []profile{{"s3", 4000, 2500000, map[string]map[string]int64{"fault": {"wipe": 3, "pause": 1200}, "transition": {"renew": 7}, "refusal": {"held": 9}}}},
 			Parts:    []outcome{{"variants", 60, true}, {"sim", 100, true}, {"fuzz", 40, true}, {"cuts", 90, true}, {"model", 61, true}, {"chaos", 600, true}},
-			Chaos:    []weather{{Backend: "redis", Guarded: true, TookNS: 6e10, Operations: 1000}, {Backend: "dir", Lost: 3, FirstLoss: 2e9, TookNS: 1e9}},
+			Chaos:    []chaosRun{{Backend: "redis", Guarded: true, TookNS: 6e10, Operations: 1000}, {Backend: "dir", Lost: 3, FirstLoss: 2e9, TookNS: 1e9}},
 		}
 		earlier, err := p.read()
 		if err != nil {
@@ -72,7 +72,7 @@ func TestAPageWithoutAPlaceIsNamed(t *testing.T) {
 // The summary names each failure and the command that shows it.
 func TestWhatFailedIsSaidWithTheCommandThatShowsIt(t *testing.T) {
 	var told, out bytes.Buffer
-	p := &program{run: &run{Parts: []outcome{{"sim", 3, false}}}, voice: newVoice(&told)}
+	p := &program{run: &run{Parts: []outcome{{"sim", 3, false}}}, progress: newProgress(&told)}
 	p.fail("sim", "go run ./proof/cmd/sim --profile s3 --seed 81", "law %d", 5)
 	p.summary(&out)
 	if !strings.Contains(told.String(), "sim       WRONG: law 5") || !strings.Contains(out.String(), "FAILED") || !strings.Contains(out.String(), "again: go run ./proof/cmd/sim --profile s3 --seed 81") {
@@ -83,7 +83,7 @@ func TestWhatFailedIsSaidWithTheCommandThatShowsIt(t *testing.T) {
 // A part that ran nothing counts as failed.
 func TestAPartThatRanNothingHasNotHeld(t *testing.T) {
 	for _, figures := range []int64{0, 7} {
-		p := &program{run: &run{}, voice: newVoice(io.Discard)}
+		p := &program{run: &run{}, progress: newProgress(io.Discard)}
 		p.part(t.Context(), part{"model", func(p *program, _ context.Context) error { p.run.States = figures; return nil }})
 		if held := len(p.failures) == 0 && p.run.Parts[0].Held; held != (figures > 0) {
 			t.Errorf("%d states: %+v, %+v", figures, p.run.Parts, p.failures)
@@ -105,7 +105,7 @@ func TestPartsAreKnownByName(t *testing.T) {
 // Lines are printed whole, even if they arrive in pieces.
 func TestLinesAreSaidWhole(t *testing.T) {
 	var told bytes.Buffer
-	w := newVoice(&told).lines("cuts")
+	w := newProgress(&told).lines("cuts")
 	for _, piece := range []string{"one\ntw", "o\n\nthree"} {
 		if _, err := w.Write([]byte(piece)); err != nil {
 			t.Fatal(err)

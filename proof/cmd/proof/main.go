@@ -30,7 +30,7 @@ what to run to see it again is said at the end. The page is written then, too.
 `
 
 func main() {
-	p := &program{run: &run{At: time.Now().UTC().Truncate(time.Second)}, voice: newVoice(os.Stderr)}
+	p := &program{run: &run{At: time.Now().UTC().Truncate(time.Second)}, progress: newProgress(os.Stderr)}
 	only := ""
 	flag.Usage = func() { fmt.Fprint(os.Stderr, usage); flag.PrintDefaults() }
 	flag.IntVar(
@@ -78,7 +78,7 @@ type program struct {
 	page, book     string
 	bin            string // folder of the built programs
 	run            *run
-	voice          *voice
+	progress       *progress
 
 	mu       sync.Mutex
 	failures []failure
@@ -99,7 +99,7 @@ var (
 	// storm mostly waits, and its timing matters. The parts in beside only
 	// compute. They run at the same time, on the processors that it leaves
 	// idle.
-	storm  = part{"chaos", (*program).unrest}
+	storm  = part{"chaos", (*program).runChaos}
 	beside = []part{
 		{"fuzz", (*program).fuzz},
 		{"sim", (*program).simulate},
@@ -139,7 +139,7 @@ func (p *program) all(ctx context.Context) error {
 		return err
 	}
 	defer os.RemoveAll(p.bin)
-	p.voice.say("proof", "building")
+	p.progress.say("proof", "building")
 	for name, pkg := range map[string]string{
 		"sim": "./proof/cmd/sim", "mutants": "./proof/cmd/mutants", "chaos": "./proof/chaos/cmd",
 	} {
@@ -148,16 +148,16 @@ func (p *program) all(ctx context.Context) error {
 		}
 	}
 	p.part(ctx, first)
-	var lane sync.WaitGroup
-	lane.Go(func() { p.part(ctx, storm) })
+	var chaos sync.WaitGroup
+	chaos.Go(func() { p.part(ctx, storm) })
 	for _, other := range beside {
 		p.part(ctx, other)
 	}
-	lane.Wait()
+	chaos.Wait()
 	if ctx.Err() != nil {
 		return ctx.Err() // an interrupted run has no figures
 	}
-	p.run.Seconds = time.Since(p.voice.began).Seconds()
+	p.run.Seconds = time.Since(p.progress.began).Seconds()
 	for _, f := range p.failures {
 		p.run.Failed = append(p.run.Failed, f.part+": "+f.what)
 	}
@@ -174,11 +174,11 @@ func (p *program) part(ctx context.Context, part part) {
 	if len(p.only) > 0 && !slices.Contains(p.only, part.name) || ctx.Err() != nil {
 		return
 	}
-	p.voice.say(part.name, "begins")
+	p.progress.say(part.name, "begins")
 	began := time.Now()
 	err := part.do(p, ctx)
 	if ctx.Err() != nil {
-		p.voice.say(part.name, "interrupted")
+		p.progress.say(part.name, "interrupted")
 		return
 	}
 	if err == nil && p.run.nothing(part.name) {
@@ -193,7 +193,7 @@ func (p *program) part(ctx context.Context, part part) {
 	}
 	took := time.Since(began)
 	p.run.Parts = append(p.run.Parts, outcome{Part: part.name, Seconds: took.Seconds(), Held: !known})
-	p.voice.say(part.name, "%s, after %s", word(!known), took.Round(time.Second))
+	p.progress.say(part.name, "%s, after %s", word(!known), took.Round(time.Second))
 }
 
 // fail records and prints something that is wrong.
@@ -201,7 +201,7 @@ func (p *program) fail(part, again, format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.failures = append(p.failures, failure{part, fmt.Sprintf(format, args...), again})
-	p.voice.say(part, "WRONG: "+format, args...)
+	p.progress.say(part, "WRONG: "+format, args...)
 }
 
 func (p *program) again(part string) string { return "go run ./proof/cmd/proof -only " + part }

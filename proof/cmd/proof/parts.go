@@ -18,13 +18,13 @@ import (
 // command returns a command whose output is printed for a part.
 func (p *program) command(ctx context.Context, part, name string, args ...string) *exec.Cmd {
 	c := exec.CommandContext(ctx, name, args...)
-	c.Stdout, c.Stderr = p.voice.lines(part), p.voice.lines(part)
+	c.Stdout, c.Stderr = p.progress.lines(part), p.progress.lines(part)
 	return c
 }
 
-// meek returns a command that uses one processor at most, with the lowest
-// priority.
-func (p *program) meek(ctx context.Context, part, name string, args ...string) *exec.Cmd {
+// lowPriority returns a command that uses one processor at most, with the
+// lowest priority.
+func (p *program) lowPriority(ctx context.Context, part, name string, args ...string) *exec.Cmd {
 	if nice, err := exec.LookPath("nice"); err == nil {
 		name, args = nice, append([]string{"-n", "15", name}, args...)
 	}
@@ -94,7 +94,7 @@ func (p *program) simulate(ctx context.Context) error {
 		Missing  []struct{ Kind, Name string }
 		Coverage map[string]map[string]int64
 	}
-	c := p.meek(
+	c := p.lowPriority(
 		ctx, "sim", filepath.Join(p.bin, "sim"), "--json", "--workers=1",
 		fmt.Sprintf("--seeds=%d", p.seeds), fmt.Sprintf("--first=%d", p.run.FirstSeed),
 	)
@@ -141,12 +141,12 @@ func (p *program) variants(ctx context.Context) error {
 	})
 }
 
-func (p *program) unrest(ctx context.Context) error {
+func (p *program) runChaos(ctx context.Context) error {
 	c := p.command(
 		ctx, "chaos", filepath.Join(p.bin, "chaos"), "-json", "-at-once=1", "-backend="+p.backends,
 		"-for="+p.chaos.String(), "-control="+p.control.String(),
 	)
-	return objects(c, func(got weather) {
+	return objects(c, func(got chaosRun) {
 		p.run.Chaos = append(p.run.Chaos, got)
 		again := fmt.Sprintf(
 			"go run ./proof/chaos/cmd -backend %s -seed %d -for %s -keep out", got.Backend,
@@ -165,12 +165,12 @@ func (p *program) unrest(ctx context.Context) error {
 				got.Backend, p.control,
 			)
 		case got.Guarded:
-			p.voice.say(
+			p.progress.say(
 				"chaos", "%s with guards: %s updates, none lost, %d refused", got.Backend,
 				thousands(got.Updates), got.Refusals,
 			)
 		default:
-			p.voice.say(
+			p.progress.say(
 				"chaos", "%s without guards: %d of %s updates lost", got.Backend, got.Lost,
 				thousands(got.Updates),
 			)
@@ -214,7 +214,7 @@ var (
 // fuzz tries random inputs at every fuzz target. An input that fails is written
 // into the package's testdata/fuzz.
 func (p *program) fuzz(ctx context.Context) error {
-	c := p.meek(ctx, "fuzz", "tools/fuzz", fmt.Sprintf("%dx", p.inputs))
+	c := p.lowPriority(ctx, "fuzz", "tools/fuzz", fmt.Sprintf("%dx", p.inputs))
 	var pkg, target string
 	var tried int64 // inputs of this target, from the last line
 	err := eachLine(c, func(line string) {
@@ -241,7 +241,7 @@ var failLine = regexp.MustCompile(`^\s*--- FAIL: (\S+)`)
 // test runs the tests of a package. It passes the numbers in lines that match
 // the pattern to the caller.
 func (p *program) test(ctx context.Context, part, pkg, flag string, figures *regexp.Regexp, add func(n []int64)) error {
-	c := p.meek(ctx, part, "go", "test", "-count=1", "-v", "-timeout=60m", pkg, flag)
+	c := p.lowPriority(ctx, part, "go", "test", "-count=1", "-v", "-timeout=60m", pkg, flag)
 	c.Env = append(c.Env, "CI=true") // a check that cannot run counts as failed
 	var failed []string
 	all := strings.Builder{}
@@ -254,7 +254,7 @@ func (p *program) test(ctx context.Context, part, pkg, flag string, figures *reg
 				n = append(n, number)
 			}
 			add(n)
-			p.voice.say(part, "%s", m[0])
+			p.progress.say(part, "%s", m[0])
 		}
 		if m := failLine.FindStringSubmatch(line); m != nil {
 			failed = append(failed, m[1])
@@ -263,7 +263,7 @@ func (p *program) test(ctx context.Context, part, pkg, flag string, figures *reg
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	_, _ = fmt.Fprint(p.voice.lines(part), all.String())
+	_, _ = fmt.Fprint(p.progress.lines(part), all.String())
 	for i, name := range failed {
 		if i+1 < len(failed) && strings.HasPrefix(failed[i+1], name+"/") {
 			continue // it fails because of a subtest

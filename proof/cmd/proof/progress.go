@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// voice prints progress lines, each with the time since the beginning and the
-// name of its part. It is safe for concurrent use.
-type voice struct {
+// progress prints progress lines, each with the time since the beginning and
+// the name of its part. It is safe for concurrent use.
+type progress struct {
 	began time.Time
 	mu    sync.Mutex
 	out   io.Writer
 }
 
-func newVoice(out io.Writer) *voice { return &voice{began: time.Now(), out: out} }
+func newProgress(out io.Writer) *progress { return &progress{began: time.Now(), out: out} }
 
 // say prints a line. Errors of writing are ignored.
-func (v *voice) say(part, format string, args ...any) {
+func (v *progress) say(part, format string, args ...any) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	since := time.Since(v.began)
@@ -30,10 +30,10 @@ func (v *voice) say(part, format string, args ...any) {
 }
 
 // lines returns a writer that prints what it gets line by line, for a part.
-func (v *voice) lines(part string) io.Writer { return &liner{v: v, part: part} }
+func (v *progress) lines(part string) io.Writer { return &liner{v: v, part: part} }
 
 type liner struct {
-	v    *voice
+	v    *progress
 	part string
 	rest []byte
 }
