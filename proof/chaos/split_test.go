@@ -15,7 +15,7 @@ import (
 // there is only one. The history must show it, and the page must draw it. Still
 // no update may be lost: the guards decide which writes count, whatever the
 // store does.
-func TestAStoreThatIsTwoIsFoundAndGuardsHoldAllTheSame(t *testing.T) {
+func TestASplitStoreIsFoundAndGuardsStillHold(t *testing.T) {
 	t.Parallel()
 	b, _ := Find("dir")
 	b.start = func(_ context.Context, s *stand) (*testbed, error) {

@@ -230,7 +230,7 @@ func dirDeath(t *testing.T, first, every int, prepare func(*dirRun, store.Store)
 
 // A killed process may leave names that no sync has made safe. The next process
 // must not confirm anything that a power cut could then take back.
-func TestWhatAKilledProcessLeftIsNotBuiltUpon(t *testing.T) {
+func TestUnsyncedNamesOfAKilledProcessAreNotTrusted(t *testing.T) {
 	t.Parallel()
 	for death, prepare := range deaths {
 		for i, next := range successors {

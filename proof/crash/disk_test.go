@@ -38,7 +38,7 @@ func listing(t *testing.T, top string) map[string]string {
 
 // If nothing is lost, the replay must give the same folder that the real code
 // left.
-func TestTheRecordingIsWhatHappened(t *testing.T) {
+func TestAReplayGivesTheSameFolder(t *testing.T) {
 	t.Parallel()
 	same := func(t *testing.T, r *Recorder) {
 		t.Helper()
@@ -71,7 +71,7 @@ func TestTheRecordingIsWhatHappened(t *testing.T) {
 }
 
 // The rules of the package comment hold, one by one.
-func TestWhatADiskMayDo(t *testing.T) {
+func TestTheRulesOfADisk(t *testing.T) {
 	t.Parallel()
 	none, every := Choice{Keep: func(int, int) bool { return false }}, Choice{Keep: func(int, int) bool { return true }}
 	only := func(steps ...int) Choice {

@@ -20,7 +20,7 @@ func (s *scene) takesAs(owner, g string, at, token int64) *scene {
 }
 
 // Operators need not wait, and holders need not learn of it at once.
-func TestWhatOperatorsMayDoIsAccepted(t *testing.T) {
+func TestLawfulActsOfOperatorsAreAccepted(t *testing.T) {
 	for name, s := range map[string]*scene{
 		"a takeover, and the holder finds out": new(scene).takes("a", "1", 10, 100).acts(tenure.Takeover, "9", "operator", 500, 500).holds("a", "1", 510, 100).
 			renews("a", "1", 520, 525, record(NotOwned, "9", 500, 500, 500+ttl, 522)).releases("operator", "9", 600, 605, gone("9", 500, 500, 602)).takes("b", "2", 700, 700),

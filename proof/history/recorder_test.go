@@ -10,7 +10,7 @@ import (
 
 // The operations that the process had begun are known. An incomplete line is
 // ignored until it is complete.
-func TestWhatAKilledProcessLeftIsRead(t *testing.T) {
+func TestTheHistoryOfAKilledProcessIsRead(t *testing.T) {
 	folder := t.TempDir()
 	rec, err := NewRecorder(folder, "c1")
 	if err != nil {
@@ -111,7 +111,7 @@ func TestATimelineShowsWhatBrokeALaw(t *testing.T) {
 			t.Errorf("the page has %q in it", foreign)
 		}
 	}
-	if path := os.Getenv("CROFT_TIMELINE"); path != "" { // for whoever wants to look at it
+	if path := os.Getenv("CROFT_TIMELINE"); path != "" { // to look at it in a browser
 		if err := os.WriteFile(path, page.Bytes(), 0o600); err != nil {
 			t.Error(err)
 		}

@@ -81,7 +81,7 @@ func TestUnlawfulHistoriesAreFound(t *testing.T) {
 }
 
 // Untimed must leave out the laws that rest on the clock, and no others.
-func TestWhatRestsOnTheClockCanBeLeftOut(t *testing.T) {
+func TestLawsAboutTimeCanBeLeftOut(t *testing.T) {
 	s := new(scene).takes("a", "1", 10, 100).takes("b", "2", 500, 500).holds("a", "1", 600, 100)
 	expect(t, s.ops, Terms{Untimed: true})
 	s.renews("a", "1", 700, 710, record(OK, "1", 100, 10, 705+ttl, 705))

@@ -217,7 +217,7 @@ func (w *player) turn(name string) {
 func (w *player) upTo(d time.Duration) time.Duration { return time.Duration(w.random.Int64N(int64(d))) }
 
 // Check must find nothing in histories of sound stores and guards.
-func TestWhatSoundStoresAndGuardsDoIsAccepted(t *testing.T) {
+func TestSoundStoresAndGuardsAreAccepted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refused := 0
 		for round := 0; round < rounds && refused == 0; round++ {

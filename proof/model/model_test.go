@@ -105,7 +105,7 @@ func TestAnUnfinishedSearchIsNoProof(t *testing.T) {
 
 // On a fast machine the model and its counterexample are written in the same
 // second. Spin then warns first.
-func TestAStoryIsToldWhateverSpinWarnsOf(t *testing.T) {
+func TestACounterexampleIsReadAfterWarnings(t *testing.T) {
 	steps := story([]byte("spin: warning, \"croft.pml\" is newer than croft.pml.trail\n  the store grants term 1\n  term 1 is over\nspin: croft.pml:95, Error: assertion violated\n#processes: 3\n  now = 1\n"))
 	if strings.Join(steps, "; ") != "the store grants term 1; term 1 is over" {
 		t.Errorf("%q", steps)

@@ -35,7 +35,7 @@ var found = []struct {
 }
 
 // These seeds broke a law once, and must not break one again.
-func TestWhatWasFoundStaysRight(t *testing.T) {
+func TestSeedsThatOnceBrokeALawHold(t *testing.T) {
 	for _, f := range found {
 		if r := Run(f.c, false); r.Broken != nil {
 			t.Errorf("%s: %s: %v", f.wrong, f.c, r.Broken)

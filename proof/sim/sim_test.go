@@ -194,7 +194,7 @@ func TestABrokenSeedIsShrunk(t *testing.T) {
 }
 
 // Without faults every client gets its keys, and no law is broken.
-func TestNoFaultIsNoTrouble(t *testing.T) {
+func TestNoLawBreaksWithoutFaults(t *testing.T) {
 	var every []Fault
 	for f := range faults {
 		every = append(every, f)

@@ -56,7 +56,7 @@ func TestASurvivorIsNamed(t *testing.T) {
 }
 
 // A test that is skipped because a server is missing shows nothing.
-func TestWhatWasNotRunIsNotFound(t *testing.T) {
+func TestASkippedVariantIsNotKilled(t *testing.T) {
 	p, out, _, _ := shown(t, line("output", "TestBrokenStoresAreCaught", "=== RUN   TestBrokenStoresAreCaught")+line("output", "TestBrokenStoresAreCaught", "no server")+line("skip", "TestBrokenStoresAreCaught", "")+line("pass", "", ""))
 	if len(p.all) != 1 || p.all[0].Killed || !strings.Contains(out, "SURVIVES: it was not run: no server") {
 		t.Errorf("%+v\n%s", p.all, out)

@@ -70,7 +70,7 @@ func TestAPageWithoutAPlaceIsNamed(t *testing.T) {
 }
 
 // The summary names each failure and the command that shows it.
-func TestWhatFailedIsSaidWithTheCommandThatShowsIt(t *testing.T) {
+func TestTheSummaryNamesFailuresAndCommands(t *testing.T) {
 	var told, out bytes.Buffer
 	p := &program{run: &run{Parts: []outcome{{"sim", 3, false}}}, progress: newProgress(&told)}
 	p.fail("sim", "go run ./proof/cmd/sim --profile s3 --seed 81", "law %d", 5)

@@ -22,8 +22,8 @@ func (p *program) command(ctx context.Context, part, name string, args ...string
 	return c
 }
 
-// lowPriority returns a command that uses one processor at most, with the
-// lowest priority.
+// lowPriority returns a command that uses one processor at most, with a
+// priority of nice 15.
 func (p *program) lowPriority(ctx context.Context, part, name string, args ...string) *exec.Cmd {
 	if nice, err := exec.LookPath("nice"); err == nil {
 		name, args = nice, append([]string{"-n", "15", name}, args...)
