@@ -28,6 +28,7 @@
 // no client knows, and names the law that was broken. The [Profile] decides
 // which laws can hold.
 //
-// A [Mutant] is a broken variant that a law must find. Mutants of the engine
-// are patches of its code: the simulator is built with them.
+// A [Mutant] is a broken variant. A law, or a test of the engine, must find it.
+// Mutants of the engine are patches of its code: the simulator is built with
+// them.
 package sim
