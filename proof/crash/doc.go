@@ -6,8 +6,8 @@
 // changes it records the clients' requests and the answers they got. A [Disk]
 // replays the recording. After any step it returns the folders that a power cut
 // may leave. Synced changes are in all of them. Any part of the other changes
-// may be there, in any order. The search writes each such folder to a real
-// disk, opens it with the real code, and compares it with the answers that
+// may be there, in any order. The search makes each such folder with real
+// files, opens it with the real code, and compares it with the answers that
 // clients had got.
 //
 // A Recorder has one mutex. It holds the mutex while it makes a change and

@@ -57,8 +57,8 @@ func (im *Image) Sum() [32]byte {
 	return [32]byte(h.Sum(nil))
 }
 
-// Make writes the folder to a real disk. A file with two names becomes one file
-// with two links.
+// Make makes the folder at top, with real files. A file with two names becomes
+// one file with two links.
 func (im *Image) Make(top string) error {
 	if err := os.Mkdir(top, 0o700); err != nil {
 		return err

@@ -5,6 +5,9 @@
 // every operation that changes an object, as Google documents them. With -keep
 // the front also keeps everything in a folder, so that the process can be
 // killed and started again.
+//
+// With -client the program serves nothing. It acts as an ordinary client of
+// such a server.
 package main
 
 import (
