@@ -134,9 +134,8 @@ func (d *bidder) answered(req tenure.Request, k *sentBid, step int, a store.Answ
 			if other.given && !w.mutant.is("claimed-while-given") {
 				w.cover("award", "asked for while given back")
 				// A restored server has forgotten both the grant and the
-				// release.
-				// Copies of the release may be in flight, so give it back once
-				// more.
+				// release. Copies of the release may be in flight, so give it
+				// back once more.
 				if other.over && step > other.ended {
 					again := d.bid(req)
 					again.awarded, again.record = true, a.Record

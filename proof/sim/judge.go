@@ -201,8 +201,7 @@ func (j *judge) dropped(key string) {
 		}
 		switch {
 		// If the clock stepped forward, the record is dropped early. If it
-		// steps
-		// back then, the same tokens may come again.
+		// steps back then, the same tokens may come again.
 		case j.w.profile.Steps:
 			g.lost = true
 		case !g.lost: // a grant that was lost before may be only a moment old
@@ -212,8 +211,8 @@ func (j *judge) dropped(key string) {
 	l.current = nil
 }
 
-// beliefs checks law 5: if a client believes to hold a key, it holds it at the
-// store. Operators and losses of memory are exceptions.
+// beliefs checks law 5: if a client believes that it holds a key, it holds it
+// at the store. Operators and losses of memory are exceptions.
 func (j *judge) beliefs(key string) {
 	for _, c := range j.w.clients {
 		for _, l := range c.leases {
@@ -328,7 +327,7 @@ func (j *judge) concluded(a *ask, res engine.Outcome) {
 	w, fp := j.w, a.secret.Grant()
 	g := j.grants[fp]
 	now := w.store.base().now()
-	// If the store's clock is coarse, the engine may be sure before the
+	// A store with a coarse clock may refuse a term as over before its
 	// deadline.
 	living := g != nil && g.fate == alive && !g.lost && !g.shaken && !g.stray &&
 		now.Add(w.profile.Skew).Before(g.record.Deadline)

@@ -181,8 +181,7 @@ func (j *judge) hasCause(req tenure.Request, before, after tenure.Record) {
 // need know of it.
 func (j *judge) somebodyKnows(req tenure.Request, fp fence.Grant, bid *sentBid, over bool) {
 	// The maker of a bid may have left. Its bidder then gives the key back,
-	// unless
-	// the bidder knows that the bid was withdrawn.
+	// unless the bidder knows that the bid was withdrawn.
 	if bid != nil {
 		if bid.gone && bid.d.life == bid.d.c.life {
 			j.w.fail(
