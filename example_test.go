@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft"
+	_ "github.com/croft-dev/croft/backend/dir" // stores in directories
 	"github.com/croft-dev/croft/backend/file"
 	"github.com/croft-dev/croft/backend/mem"
 	"github.com/croft-dev/croft/guard"

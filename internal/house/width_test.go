@@ -24,8 +24,8 @@ const (
 var commentMarks = map[string]string{".go": "//", ".sql": "--", ".lua": "--"}
 
 // wideLines reports comments that end after column 80, and code that ends after
-// column 120. A line with a URL may be as long as it needs to be. Tests may have
-// wide code, because tables are easier to compare on one line.
+// column 120. A line with a URL may be as long as it needs to be. Tests may
+// have wide code, because tables are easier to compare on one line.
 func wideLines(top string) ([]string, error) {
 	var found []string
 	err := written(top, func(name string, text []byte) error {
@@ -166,8 +166,8 @@ func written(top string, do func(name string, text []byte) error) error {
 	})
 }
 
-// TestPlantedLinesAreCaught plants wide lines and riddles in a tree. Each must be
-// reported, and nothing else.
+// TestPlantedLinesAreCaught plants wide lines and riddles in a tree. Each must
+// be reported, and nothing else.
 func TestPlantedLinesAreCaught(t *testing.T) {
 	wide := strings.Repeat("x", commentWidth)
 	for file, c := range map[string]struct{ text, want string }{

@@ -23,7 +23,7 @@ type Patch struct {
 	Old, New string
 }
 
-// root is the directory of the module.
+// root returns the directory of the module.
 func root(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
 	if err != nil {
@@ -32,14 +32,17 @@ func root(ctx context.Context) (string, error) {
 	return filepath.Dir(strings.TrimSpace(string(out))), nil
 }
 
-// text is the file with the change.
+// text returns the file with the change.
 func (p Patch) text(root string) (string, error) {
 	old, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(p.File)))
 	if err != nil {
 		return "", err
 	}
 	if n := strings.Count(string(old), p.Old); n != 1 || p.Old == p.New {
-		return "", fmt.Errorf("%s has the text %d times, and not once; bring the patch up to date: %q", p.File, n, p.Old)
+		return "", fmt.Errorf(
+			"%s has the text %d times, and not once; bring the patch up to date: %q", p.File, n,
+			p.Old,
+		)
 	}
 	return strings.Replace(string(old), p.Old, p.New, 1), nil
 }
@@ -54,7 +57,8 @@ func (p Patch) Check(ctx context.Context) error {
 	return err
 }
 
-// command is a go command on the changed code. It puts the overlay into dir.
+// command returns a go command on the changed code. It writes the overlay into
+// dir.
 func (p Patch) command(ctx context.Context, dir, verb string, args ...string) (*exec.Cmd, error) {
 	top, err := root(ctx)
 	if err != nil {

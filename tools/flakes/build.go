@@ -58,8 +58,8 @@ func list(ctx context.Context, top string, patterns []string) ([]*pkg, error) {
 	return all, nil
 }
 
-// split tells the folder of the module that a pattern is about, and the pattern
-// as seen from there. A folder with a go.mod below the top is a module.
+// split returns the folder of the module that a pattern is about, and the
+// pattern relative to it. A folder with a go.mod below the top is a module.
 func split(top, pattern string) (module, local string) {
 	slashed := filepath.ToSlash(pattern)
 	if !strings.HasPrefix(slashed, "./") {
@@ -111,7 +111,7 @@ func listModule(ctx context.Context, top, module string, patterns []string) ([]*
 	}
 }
 
-// dotted is the path from a folder to another, beginning with a dot.
+// dotted returns the path from one folder to another, beginning with a dot.
 func dotted(from, to string) (string, error) {
 	rel, err := filepath.Rel(from, to)
 	if err != nil {
@@ -123,8 +123,8 @@ func dotted(from, to string) (string, error) {
 	return "./" + filepath.ToSlash(rel), nil
 }
 
-// build builds the test binary of every package, as many at once as binaries
-// will run.
+// build builds the test binary of every package, with as many builds at once as
+// binaries will run.
 func (h *hunter) build(ctx context.Context, pkgs []*pkg) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -183,19 +183,20 @@ func (h *hunter) buildOne(ctx context.Context, p *pkg) error {
 	return nil
 }
 
-// goCommand is the go command in a folder. It ends with ctx, and with this
+// goCommand returns a go command in a folder. It ends with ctx, and with this
 // process.
 func goCommand(ctx context.Context, dir string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = dir
 	own(cmd)
-	// A compiler that go has started is not told of ctx. It holds the pipes.
+	// A compiler that go has started does not see the end of ctx, and holds the
+	// pipes. So kill the group.
 	cmd.Cancel = func() error { return endGroup(cmd.Process) }
 	cmd.WaitDelay = 5 * time.Second
 	return cmd
 }
 
-// brief is a duration as people read it.
+// brief formats a duration for people.
 func brief(d time.Duration) string {
 	switch {
 	case d < 10*time.Second:

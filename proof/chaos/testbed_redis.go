@@ -10,12 +10,13 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// durableRedis is one that a kill takes nothing from.
+// durableRedis starts a server that loses nothing when it is killed.
 func durableRedis(s *stand) *testenv.RedisServer {
 	return testenv.RedisAlone(s, "--appendonly", "yes", "--appendfsync", "always", "--repl-diskless-sync-delay", "0")
 }
 
-// replicaOf is a server that follows another, until it is promoted; then it is one like any other, also when it is killed and run again.
+// replicaOf starts a replica of a server. After its promotion it is a durable
+// server like any other.
 func replicaOf(s *stand, primary *testenv.RedisServer) *testenv.RedisServer {
 	replica := durableRedis(s)
 	host, port, err := net.SplitHostPort(primary.Addr)
@@ -28,16 +29,18 @@ func replicaOf(s *stand, primary *testenv.RedisServer) *testenv.RedisServer {
 	return replica
 }
 
-// groundRedis is a primary with a replica for the leases, which a failover takes something from, and a server of its own for the values: what is guarded is to be safe
-// also when the lease store forgets.
-func groundRedis(_ context.Context, s *stand) (*ground, error) {
+// testbedRedis has a primary and a replica for the leases, and another server
+// for the values. A failover of the leases loses changes. The values are on a
+// server of their own, because guards must protect them even when the lease
+// store forgets.
+func testbedRedis(_ context.Context, s *stand) (*testbed, error) {
 	leases, values := durableRedis(s), durableRedis(s)
 	replica := replicaOf(s, leases)
-	g := &ground{
+	g := &testbed{
 		stand: s, hosts: []string{leases.Addr, values.Addr},
 		urls: func(hosts []string) (string, string) { return "redis://" + hosts[0] + "/0", hosts[1] },
 	}
-	// The primary changes with every failover, and faults mean the present one.
+	// The primary changes with every failover. Faults hit the current one.
 	g.servers = []server{
 		{
 			name: "Redis (leases)",
@@ -53,7 +56,7 @@ func groundRedis(_ context.Context, s *stand) (*ground, error) {
 			replica.Resume()
 			s.Fatalf("cutting the replica off: %v", err)
 		}
-		time.Sleep(lag) // what is confirmed now is lost
+		time.Sleep(lag) // changes confirmed from now on are lost
 		rewinding(true)
 		leases.Kill()
 		replica.Resume()

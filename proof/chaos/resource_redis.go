@@ -11,25 +11,25 @@ import (
 	"github.com/croft-dev/croft/guard"
 )
 
-// redisPlace is a value. site is the address of its server.
-type redisPlace struct {
+// redisResource is a value. site is the address of its server.
+type redisResource struct {
 	client *goredis.Client
 	g      *redis.Guard
 	key    string
 }
 
-func openValue(_ context.Context, site, key string) (place, error) {
+func openValue(_ context.Context, site, key string) (resource, error) {
 	client := goredis.NewClient(&goredis.Options{Addr: site, ContextTimeoutEnabled: true, MaxRetries: -1})
 	g, err := redis.OpenGuard(client, "{"+key+"}", nil)
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
-	return &redisPlace{client: client, g: g, key: "{" + key + "}"}, nil
+	return &redisResource{client: client, g: g, key: "{" + key + "}"}, nil
 }
 
-func (p *redisPlace) guard() guard.Guard { return p.g }
+func (p *redisResource) guard() guard.Guard { return p.g }
 
-func (p *redisPlace) read(ctx context.Context) (string, error) {
+func (p *redisResource) read(ctx context.Context) (string, error) {
 	holds, err := p.client.Get(ctx, p.key).Result()
 	if errors.Is(err, goredis.Nil) {
 		return "", nil
@@ -37,12 +37,14 @@ func (p *redisPlace) read(ctx context.Context) (string, error) {
 	return holds, err
 }
 
-func (p *redisPlace) write(ctx context.Context, stamp fence.Stamp, update string) error {
-	_, err := p.g.Do(ctx, stamp, redis.Command{"SET", p.key, update}, redis.Command{"RPUSH", p.key + ":applied", update})
+func (p *redisResource) write(ctx context.Context, stamp fence.Stamp, update string) error {
+	_, err := p.g.Do(ctx, stamp, redis.Command{"SET", p.key, update}, redis.Command{
+		"RPUSH", p.key + ":applied", update,
+	})
 	return err
 }
 
-func (p *redisPlace) bare(ctx context.Context, update string) error {
+func (p *redisResource) bare(ctx context.Context, update string) error {
 	_, err := p.client.TxPipelined(ctx, func(tx goredis.Pipeliner) error {
 		tx.Set(ctx, p.key, update, 0)
 		tx.RPush(ctx, p.key+":applied", update)
@@ -51,9 +53,9 @@ func (p *redisPlace) bare(ctx context.Context, update string) error {
 	return err
 }
 
-func (p *redisPlace) applied(ctx context.Context) ([]string, bool, error) {
+func (p *redisResource) applied(ctx context.Context) ([]string, bool, error) {
 	updates, err := p.client.LRange(ctx, p.key+":applied", 0, -1).Result()
 	return updates, true, err
 }
 
-func (p *redisPlace) close() { _ = p.client.Close() }
+func (p *redisResource) close() { _ = p.client.Close() }

@@ -8,29 +8,30 @@ import (
 	"path/filepath"
 	"strings"
 
+	_ "github.com/croft-dev/croft/backend/dir" // its stores
 	"github.com/croft-dev/croft/backend/file"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
 )
 
-// filePlace is a file. site is its folder.
-type filePlace struct {
+// fileResource is a file. site is its folder.
+type fileResource struct {
 	path string
 	file *file.File
 }
 
-func openFile(_ context.Context, site, key string) (place, error) {
+func openFile(_ context.Context, site, key string) (resource, error) {
 	path := filepath.Join(site, strings.ReplaceAll(key, "/", "-")+".txt")
 	opened, err := file.Open(path, nil)
 	if err != nil {
 		return nil, err
 	}
-	return &filePlace{path: path, file: opened}, nil
+	return &fileResource{path: path, file: opened}, nil
 }
 
-func (p *filePlace) guard() guard.Guard { return p.file }
+func (p *fileResource) guard() guard.Guard { return p.file }
 
-func (p *filePlace) read(context.Context) (string, error) {
+func (p *fileResource) read(context.Context) (string, error) {
 	text, err := os.ReadFile(p.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
@@ -38,13 +39,13 @@ func (p *filePlace) read(context.Context) (string, error) {
 	return string(text), err
 }
 
-func (p *filePlace) write(ctx context.Context, stamp fence.Stamp, update string) error {
+func (p *fileResource) write(ctx context.Context, stamp fence.Stamp, update string) error {
 	_, err := p.file.Write(ctx, stamp, strings.NewReader(update))
 	return err
 }
 
-// bare replaces the file in one step: only who may is not asked.
-func (p *filePlace) bare(_ context.Context, update string) error {
+// bare replaces the file in one step, but without asking the guard.
+func (p *fileResource) bare(_ context.Context, update string) error {
 	fresh, err := os.CreateTemp(filepath.Dir(p.path), "bare-")
 	if err != nil {
 		return err
@@ -53,6 +54,6 @@ func (p *filePlace) bare(_ context.Context, update string) error {
 	return errors.Join(err, fresh.Close(), os.Rename(fresh.Name(), p.path))
 }
 
-func (p *filePlace) applied(context.Context) ([]string, bool, error) { return nil, false, nil }
+func (p *fileResource) applied(context.Context) ([]string, bool, error) { return nil, false, nil }
 
-func (p *filePlace) close() { _ = p.file.Close() }
+func (p *fileResource) close() { _ = p.file.Close() }

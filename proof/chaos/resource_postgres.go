@@ -12,19 +12,19 @@ import (
 	"github.com/croft-dev/croft/guard"
 )
 
-// postgresPlace is a row. site is the URL of its database.
-type postgresPlace struct {
+// postgresResource is a row. site is the URL of its database.
+type postgresResource struct {
 	pool *pgxpool.Pool
 	g    *postgres.Guard
 	key  string
 }
 
-func openTable(ctx context.Context, site, key string) (place, error) {
+func openTable(ctx context.Context, site, key string) (resource, error) {
 	config, err := pgxpool.ParseConfig(site)
 	if err != nil {
 		return nil, err
 	}
-	config.MaxConns = 1 // there is a place for each key, and a client is at one at a time
+	config.MaxConns = 1 // each key has a resource, and a client uses one at a time
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, err
@@ -34,12 +34,12 @@ func openTable(ctx context.Context, site, key string) (place, error) {
 		pool.Close()
 		return nil, err
 	}
-	return &postgresPlace{pool: pool, g: g, key: key}, nil
+	return &postgresResource{pool: pool, g: g, key: key}, nil
 }
 
-func (p *postgresPlace) guard() guard.Guard { return p.g }
+func (p *postgresResource) guard() guard.Guard { return p.g }
 
-func (p *postgresPlace) read(ctx context.Context) (holds string, err error) {
+func (p *postgresResource) read(ctx context.Context) (holds string, err error) {
 	err = p.pool.QueryRow(ctx, statement("read"), p.key).Scan(&holds)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return "", nil
@@ -47,15 +47,15 @@ func (p *postgresPlace) read(ctx context.Context) (holds string, err error) {
 	return holds, err
 }
 
-func (p *postgresPlace) write(ctx context.Context, stamp fence.Stamp, update string) error {
+func (p *postgresResource) write(ctx context.Context, stamp fence.Stamp, update string) error {
 	return p.transact(ctx, update, func(tx pgx.Tx) error { return p.g.Admit(ctx, tx, stamp) })
 }
 
-func (p *postgresPlace) bare(ctx context.Context, update string) error {
+func (p *postgresResource) bare(ctx context.Context, update string) error {
 	return p.transact(ctx, update, func(pgx.Tx) error { return nil })
 }
 
-func (p *postgresPlace) transact(ctx context.Context, update string, admit func(pgx.Tx) error) error {
+func (p *postgresResource) transact(ctx context.Context, update string, admit func(pgx.Tx) error) error {
 	return pgx.BeginFunc(ctx, p.pool, func(tx pgx.Tx) error {
 		if err := admit(tx); err != nil {
 			return err
@@ -68,7 +68,7 @@ func (p *postgresPlace) transact(ctx context.Context, update string, admit func(
 	})
 }
 
-func (p *postgresPlace) applied(ctx context.Context) ([]string, bool, error) {
+func (p *postgresResource) applied(ctx context.Context) ([]string, bool, error) {
 	rows, err := p.pool.Query(ctx, statement("applied"), p.key)
 	if err != nil {
 		return nil, true, err
@@ -77,4 +77,4 @@ func (p *postgresPlace) applied(ctx context.Context) ([]string, bool, error) {
 	return updates, true, err
 }
 
-func (p *postgresPlace) close() { p.pool.Close() }
+func (p *postgresResource) close() { p.pool.Close() }

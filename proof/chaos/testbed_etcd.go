@@ -8,10 +8,11 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// groundEtcd is a cluster of three members for both. Each client has a way of its own to every member.
-func groundEtcd(_ context.Context, s *stand) (*ground, error) {
-	cluster := testenv.EtcdThree(s, "unsafe-no-fsync: true") // processes are killed, not machines
-	return &ground{
+// testbedEtcd is a cluster of three members for leases and resources. Each
+// client has a link of its own to every member.
+func testbedEtcd(_ context.Context, s *stand) (*testbed, error) {
+	cluster := testenv.EtcdThree(s, "unsafe-no-fsync: true") // only processes are killed, not machines
+	return &testbed{
 		stand: s, hosts: cluster.Addrs(),
 		urls: func(hosts []string) (string, string) {
 			all := strings.Join(hosts, ",")
@@ -25,7 +26,8 @@ func groundEtcd(_ context.Context, s *stand) (*ground, error) {
 	}, nil
 }
 
-// members is how some members of a cluster are mistreated at once: those that are chosen when it begins.
+// members describes how a fault hits several members at once. It chooses them
+// when the fault begins.
 func members(s *stand, name string, choose func() []*testenv.EtcdMember) server {
 	var victims []*testenv.EtcdMember
 	return server{
@@ -55,7 +57,7 @@ func members(s *stand, name string, choose func() []*testenv.EtcdMember) server 
 	}
 }
 
-// leaderFirst are the members of a cluster, the one that leads before the others.
+// leaderFirst returns the members of a cluster, its leader first.
 func leaderFirst(s *stand, cluster *testenv.EtcdCluster) []*testenv.EtcdMember {
 	leader := cluster.Leader(s)
 	others := slices.DeleteFunc(slices.Clone(cluster.Members), func(m *testenv.EtcdMember) bool { return m == leader })

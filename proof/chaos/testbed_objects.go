@@ -8,10 +8,10 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// groundS3 is one bucket for both.
-func groundS3(_ context.Context, s *stand) (*ground, error) {
+// testbedS3 is one bucket for leases and resources.
+func testbedS3(_ context.Context, s *stand) (*testbed, error) {
 	gateway := testenv.S3Alone(s)
-	return &ground{
+	return &testbed{
 		stand: s, hosts: []string{strings.TrimPrefix(gateway.Endpoint, "http://")}, env: gateway.Credentials(),
 		urls: func(hosts []string) (string, string) {
 			query := url.Values{"endpoint": {"http://" + hosts[0]}, "region": {gateway.Region()}, "probe": {"off"}}
@@ -21,11 +21,11 @@ func groundS3(_ context.Context, s *stand) (*ground, error) {
 	}, nil
 }
 
-// groundGCS is one bucket for both.
-func groundGCS(_ context.Context, s *stand) (*ground, error) {
+// testbedGCS is one bucket for leases and resources.
+func testbedGCS(_ context.Context, s *stand) (*testbed, error) {
 	fake := testenv.GCSAlone(s, "-keep", s.TempDir())
 	bucket := fake.Bucket(s)
-	return &ground{
+	return &testbed{
 		stand: s, hosts: []string{strings.TrimPrefix(fake.Endpoint, "http://")},
 		urls: func(hosts []string) (string, string) {
 			query := url.Values{"endpoint": {"http://" + hosts[0]}, "probe": {"false"}}

@@ -12,14 +12,14 @@ import (
 	"github.com/croft-dev/croft/guard"
 )
 
-// sqlitePlace is a row. site is the path of its database.
-type sqlitePlace struct {
+// sqliteResource is a row. site is the path of its database.
+type sqliteResource struct {
 	db  *sql.DB
 	g   *sqlite.Guard
 	key string
 }
 
-func openRow(_ context.Context, site, key string) (place, error) {
+func openRow(_ context.Context, site, key string) (resource, error) {
 	db, err := openSQLite(site)
 	if err != nil {
 		return nil, err
@@ -28,20 +28,23 @@ func openRow(_ context.Context, site, key string) (place, error) {
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	return &sqlitePlace{db: db, g: g, key: key}, nil
+	return &sqliteResource{db: db, g: g, key: key}, nil
 }
 
 func openSQLite(path string) (*sql.DB, error) {
-	u := url.URL{Scheme: "file", Path: path, RawQuery: url.Values{"_pragma": {"busy_timeout(2000)", "journal_mode(WAL)"}}.Encode()}
+	u := url.URL{
+		Scheme: "file", Path: path,
+		RawQuery: url.Values{"_pragma": {"busy_timeout(2000)", "journal_mode(WAL)"}}.Encode(),
+	}
 	return sql.Open("sqlite", u.String())
 }
 
-// numbered writes arguments as SQLite takes them.
+// numbered rewrites arguments in the form that SQLite takes.
 func numbered(statement string) string { return strings.ReplaceAll(statement, "$", "?") }
 
-func (p *sqlitePlace) guard() guard.Guard { return p.g }
+func (p *sqliteResource) guard() guard.Guard { return p.g }
 
-func (p *sqlitePlace) read(ctx context.Context) (holds string, err error) {
+func (p *sqliteResource) read(ctx context.Context) (holds string, err error) {
 	err = p.db.QueryRowContext(ctx, numbered(statement("read")), p.key).Scan(&holds)
 	if errors.Is(err, sql.ErrNoRows) {
 		return "", nil
@@ -49,20 +52,20 @@ func (p *sqlitePlace) read(ctx context.Context) (holds string, err error) {
 	return holds, err
 }
 
-func (p *sqlitePlace) write(ctx context.Context, stamp fence.Stamp, update string) error {
+func (p *sqliteResource) write(ctx context.Context, stamp fence.Stamp, update string) error {
 	return p.transact(ctx, update, func(tx *sql.Tx) error { return p.g.Admit(ctx, tx, stamp) })
 }
 
-func (p *sqlitePlace) bare(ctx context.Context, update string) error {
+func (p *sqliteResource) bare(ctx context.Context, update string) error {
 	return p.transact(ctx, update, func(*sql.Tx) error { return nil })
 }
 
-func (p *sqlitePlace) transact(ctx context.Context, update string, admit func(*sql.Tx) error) error {
+func (p *sqliteResource) transact(ctx context.Context, update string, admit func(*sql.Tx) error) error {
 	tx, err := p.db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback() }() // nothing, after a commit
+	defer func() { _ = tx.Rollback() }() // does nothing after a commit
 	if err := admit(tx); err != nil {
 		return err
 	}
@@ -75,7 +78,7 @@ func (p *sqlitePlace) transact(ctx context.Context, update string, admit func(*s
 	return tx.Commit()
 }
 
-func (p *sqlitePlace) applied(ctx context.Context) ([]string, bool, error) {
+func (p *sqliteResource) applied(ctx context.Context) ([]string, bool, error) {
 	rows, err := p.db.QueryContext(ctx, numbered(statement("applied")), p.key)
 	if err != nil {
 		return nil, true, err
@@ -92,4 +95,4 @@ func (p *sqlitePlace) applied(ctx context.Context) ([]string, bool, error) {
 	return updates, true, rows.Err()
 }
 
-func (p *sqlitePlace) close() { _ = p.db.Close() }
+func (p *sqliteResource) close() { _ = p.db.Close() }

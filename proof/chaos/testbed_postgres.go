@@ -10,8 +10,8 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// groundPostgres is one database for both.
-func groundPostgres(ctx context.Context, s *stand) (*ground, error) {
+// testbedPostgres is one database for leases and resources.
+func testbedPostgres(ctx context.Context, s *stand) (*testbed, error) {
 	db := testenv.NewPostgres(s)
 	direct, err := url.Parse(db.Database(s))
 	if err != nil {
@@ -25,7 +25,7 @@ func groundPostgres(ctx context.Context, s *stand) (*ground, error) {
 	if err := errors.Join(err, conn.Close(ctx)); err != nil {
 		return nil, err
 	}
-	return &ground{
+	return &testbed{
 		stand: s, hosts: []string{db.Addr()},
 		urls: func(hosts []string) (string, string) {
 			u := *direct

@@ -17,14 +17,15 @@ import (
 	"github.com/croft-dev/croft/guard"
 )
 
-// s3Place is an object. site is the URL of its bucket: the endpoint, and the bucket's name as its path.
-type s3Place struct {
+// s3Resource is an object. site is the URL of its bucket: the endpoint with the
+// bucket's name as the path.
+type s3Resource struct {
 	client      *awss3.Client
 	g           *s3.Guard
 	bucket, key string
 }
 
-func openObject(ctx context.Context, site, key string) (place, error) {
+func openObject(ctx context.Context, site, key string) (resource, error) {
 	u, err := url.Parse(site)
 	if err != nil {
 		return nil, err
@@ -37,14 +38,14 @@ func openObject(ctx context.Context, site, key string) (place, error) {
 		o.BaseEndpoint, o.UsePathStyle = aws.String("http://"+u.Host), true
 		o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
 	})
-	p := &s3Place{client: client, bucket: strings.Trim(u.Path, "/"), key: "place/" + key}
+	p := &s3Resource{client: client, bucket: strings.Trim(u.Path, "/"), key: "place/" + key}
 	p.g, err = s3.OpenGuard(ctx, client, p.bucket, p.key, &s3.GuardOptions{SkipProbe: true})
 	return p, err
 }
 
-func (p *s3Place) guard() guard.Guard { return p.g }
+func (p *s3Resource) guard() guard.Guard { return p.g }
 
-func (p *s3Place) read(ctx context.Context) (string, error) {
+func (p *s3Resource) read(ctx context.Context) (string, error) {
 	r, err := p.g.Open(ctx)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
@@ -57,19 +58,21 @@ func (p *s3Place) read(ctx context.Context) (string, error) {
 	return string(text), err
 }
 
-func (p *s3Place) write(ctx context.Context, stamp fence.Stamp, update string) error {
+func (p *s3Resource) write(ctx context.Context, stamp fence.Stamp, update string) error {
 	_, err := p.g.Write(ctx, stamp, strings.NewReader(update))
-	if errors.Is(err, s3.ErrCopyBehind) { // committed
+	if errors.Is(err, s3.ErrCopyBehind) { // the write itself was committed
 		return nil
 	}
 	return err
 }
 
-func (p *s3Place) bare(ctx context.Context, update string) error {
-	_, err := p.client.PutObject(ctx, &awss3.PutObjectInput{Bucket: &p.bucket, Key: &p.key, Body: strings.NewReader(update)})
+func (p *s3Resource) bare(ctx context.Context, update string) error {
+	_, err := p.client.PutObject(ctx, &awss3.PutObjectInput{
+		Bucket: &p.bucket, Key: &p.key, Body: strings.NewReader(update),
+	})
 	return err
 }
 
-func (p *s3Place) applied(context.Context) ([]string, bool, error) { return nil, false, nil }
+func (p *s3Resource) applied(context.Context) ([]string, bool, error) { return nil, false, nil }
 
-func (p *s3Place) close() { _ = p.g.Close() }
+func (p *s3Resource) close() { _ = p.g.Close() }

@@ -9,72 +9,78 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// desk is the part of a store that awards which runs in a client's process, and ends with it. It knows which bids it has left, is told what was granted to them, answers whoever asks for that, and gives back what nobody asks for.
-type desk struct {
-	s      *turns
-	c      *client
-	life   int
-	stakes []*stake
-	seen   map[string]tenure.Record // when a key was last refused
+// bidder is the part of an awarding store that runs in a client's process, and
+// ends with it. It knows the bids that it has placed, and learns which were
+// granted. It answers acquires from granted bids, and gives back keys that
+// nobody asks for.
+type bidder struct {
+	s    *etcdServer
+	c    *client
+	life int
+	bids []*sentBid
+	seen map[string]tenure.Record // the record at the last refusal of a key
 }
 
-// stake is a bid as its maker knows it.
-type stake struct {
-	d       *desk
+// sentBid is a bid, as its bidder knows it.
+type sentBid struct {
+	d       *bidder
 	id      int
 	request tenure.Request // with its secret
 	sent    instant        // on the client's own clock
-	step    int            // at which it was put into its place, if that is known,
-	gone    bool           // and that it is not there any more
+	step    int            // at which it was placed, 0 if unknown
+	gone    bool           // it is known to have left the queue
 
-	awarded bool // it was granted, and this is known here,
+	awarded bool // it is known to be granted
 	record  tenure.Record
-	by      instant // when the release was sent, by another's clock: of no use to anybody
-	claimed bool    // and whoever asked for it knows,
-	given   bool    // or it is being given back,
-	over    bool    // or has been,
-	ended   int     // at this step or before it
+	by      instant // when the release was sent, on the releaser's clock; only a mutant uses it
+	claimed bool    // its request was answered
+	given   bool    // it is being given back, or was
+	over    bool    // it was given back, or has lapsed
+	ended   int     // the step at which it was over, or a later one
 }
 
 const (
-	// unclaimed is how long what was granted waits for whoever made the bid, if somebody watches; headStart, if nobody does.
+	// unclaimed is how long a granted bid waits to be claimed while somebody
+	// watches the key. headStart is the same if nobody watches.
 	unclaimed = 250 * time.Millisecond
 	headStart = 20 * time.Millisecond
 )
 
-// errGivenBack is why a request is not answered whose bid was granted when nobody seemed to want it any more.
+// errGivenBack refuses a request whose bid was granted when nobody seemed to
+// want the key any more.
 var errGivenBack = errors.New("the key was granted, and is being given back")
 
-// desk is a client's: a new one for each of its lives.
-func (s *turns) desk(c *client) *desk {
-	if s.desks[c] == nil {
-		s.desks[c] = &desk{s: s, c: c, life: c.life, seen: map[string]tenure.Record{}}
+// bidder returns a client's bidder: a new one for each life.
+func (s *etcdServer) bidder(c *client) *bidder {
+	if s.bidders[c] == nil {
+		s.bidders[c] = &bidder{s: s, c: c, life: c.life, seen: map[string]tenure.Record{}}
 	}
-	return s.desks[c]
+	return s.bidders[c]
 }
 
-// soon does something in this process, if it still lives.
-func (d *desk) soon(at time.Duration, do func()) {
+// soon runs do in this process, if it still lives.
+func (d *bidder) soon(at time.Duration, do func()) {
 	if d.c.life == d.life {
 		d.c.soon(at, do)
 	}
 }
 
-// watches reports whether somebody here is woken for a key.
-func (d *desk) watches(key string) bool {
+// watches reports whether somebody in this process watches a key.
+func (d *bidder) watches(key string) bool {
 	return slices.ContainsFunc(d.s.base().watches, func(t *watch) bool { return t.c == d.c && t.key == key })
 }
 
-// bid makes a bid of a request that is about to be sent.
-func (d *desk) bid(req tenure.Request) *stake {
+// bid makes a bid for a request that is about to be sent.
+func (d *bidder) bid(req tenure.Request) *sentBid {
 	d.s.bids++
-	k := &stake{d: d, id: d.s.bids, request: req, sent: d.c.Now()}
-	d.stakes = append(d.stakes, k)
+	k := &sentBid{d: d, id: d.s.bids, request: req, sent: d.c.Now()}
+	d.bids = append(d.bids, k)
 	return k
 }
 
-// left is what is left of a lease that was granted to a bid. It counts from the sending of the bid.
-func (k *stake) left() time.Duration {
+// left returns how much time is left of a lease that was granted to the bid.
+// The TTL counts from when the bid was sent.
+func (k *sentBid) left() time.Duration {
 	switch w := k.d.s.w; {
 	case w.mutant.is("award-full-term"):
 		return k.request.TTL
@@ -83,7 +89,7 @@ func (k *stake) left() time.Duration {
 	}
 	sent := k.sent
 	if k.d.s.w.mutant.is("award-from-last-bid") {
-		for _, other := range k.d.stakes {
+		for _, other := range k.d.bids {
 			if other.request.Secret == k.request.Secret {
 				sent = max(sent, other.sent)
 			}
@@ -92,10 +98,11 @@ func (k *stake) left() time.Duration {
 	return k.request.TTL - k.d.c.Now().Sub(sent)
 }
 
-// claim answers a request whose bid is known to have been granted: it needs not ask the server.
-func (d *desk) claim(req tenure.Request) (store.Answer, bool) {
+// claim answers a request whose bid is known to be granted. It needs no
+// message.
+func (d *bidder) claim(req tenure.Request) (store.Answer, bool) {
 	w := d.s.w
-	for _, k := range d.stakes {
+	for _, k := range d.bids {
 		if !k.awarded || k.claimed || k.over || k.request.Secret != req.Secret {
 			continue
 		}
@@ -114,18 +121,22 @@ func (d *desk) claim(req tenure.Request) (store.Answer, bool) {
 	return store.Answer{}, false
 }
 
-// answered takes in what the server answered to an acquire, and what the bid has come to that went with it.
-func (d *desk) answered(req tenure.Request, k *stake, step int, a store.Answer) store.Answer {
+// answered handles the server's answer to an acquire, and what it says about
+// the bids of this process.
+func (d *bidder) answered(req tenure.Request, k *sentBid, step int, a store.Answer) store.Answer {
 	w := d.s.w
 	switch {
 	case a.Err == nil:
-		for _, other := range d.stakes {
+		for _, other := range d.bids {
 			if other.request.Secret != req.Secret {
 				continue
 			}
 			if other.given && !w.mutant.is("claimed-while-given") {
 				w.cover("award", "asked for while given back")
-				if other.over && step > other.ended { // a server that was put back has forgotten both: copies of the release may be on their way, so it is given back once more
+				// A restored server has forgotten both the grant and the
+				// release. Copies of the release may be in flight, so give it
+				// back once more.
+				if other.over && step > other.ended {
 					again := d.bid(req)
 					again.awarded, again.record = true, a.Record
 					d.giveUp(again)
@@ -143,7 +154,7 @@ func (d *desk) answered(req tenure.Request, k *stake, step int, a store.Answer) 
 			k.step = step
 			d.emptied(req.Key, step)
 		}
-		for _, other := range d.stakes { // somebody else here waits now
+		for _, other := range d.bids { // another call of this process waits now
 			if other.awarded && other.request.Key == req.Key && other.request.Secret != req.Secret {
 				d.giveUp(other)
 			}
@@ -152,17 +163,17 @@ func (d *desk) answered(req tenure.Request, k *stake, step int, a store.Answer) 
 	return a
 }
 
-// emptied notes that what was in a place before a step is not there any more.
-func (d *desk) emptied(key string, step int) {
-	for _, k := range d.stakes {
+// emptied records that bids placed before a step have left the queue.
+func (d *bidder) emptied(key string, step int) {
+	for _, k := range d.bids {
 		if k.step > 0 && k.step < step && k.request.Key == key {
 			k.gone = true
 		}
 	}
 }
 
-// told takes in that a bid was granted.
-func (d *desk) told(k *stake, rec tenure.Record, by instant) {
+// told handles the news that a bid was granted.
+func (d *bidder) told(k *sentBid, rec tenure.Record, by instant) {
 	if k.claimed {
 		return
 	}
@@ -182,21 +193,24 @@ func (d *desk) told(k *stake, rec tenure.Record, by instant) {
 	d.c.timer(wait, func() { d.giveUp(k) })
 }
 
-// watched takes in that a watch begins, and wakes whoever watches if the key has changed since it was refused. It reports that it does so.
-func (d *desk) watched(t *watch) bool {
+// watched handles the beginning of a watch. It wakes the waiters if the key has
+// changed since it was refused. It returns true: the watch covers that time
+// too.
+func (d *bidder) watched(t *watch) bool {
 	if before, refused := d.seen[t.key]; !refused || !sameTerm(before, d.s.records[t.key].record) {
 		d.soon(d.s.w.now+between(d.c.rng, time.Millisecond, 5*time.Millisecond), t.hint)
 	}
 	return true
 }
 
-// unwatched takes in that somebody here is not woken any more: if it was the last, its bid is withdrawn, and what was granted to it is given back.
-func (d *desk) unwatched(key string) {
+// unwatched handles the end of a watch. If it was the last one of the key, the
+// bidder withdraws its bid, and gives back a granted key.
+func (d *bidder) unwatched(key string) {
 	if d.watches(key) {
 		return
 	}
 	left := false
-	for _, k := range d.stakes {
+	for _, k := range d.bids {
 		if k.request.Key != key {
 			continue
 		}
@@ -209,16 +223,16 @@ func (d *desk) unwatched(key string) {
 		return
 	}
 	d.s.w.ops++
-	d.s.w.carry(d.s.line(d.c), func(_ message, reply func(func())) {
+	d.s.w.carry(d.s.conn(d.c), func(_ message, reply func(func())) {
 		d.s.leave(key, d)
 		d.s.steps++
 		step := d.s.steps
 		reply(func() { d.emptied(key, step) })
-	}, func(error) {}) // then it becomes old
+	}, func(error) {}) // if it fails, the bid grows old
 }
 
-// giveUp gives a key back that nobody asks for.
-func (d *desk) giveUp(k *stake) {
+// giveUp releases a granted key that nobody asks for.
+func (d *bidder) giveUp(k *sentBid) {
 	if k.claimed || k.given {
 		return
 	}
@@ -235,7 +249,7 @@ func (d *desk) giveUp(k *stake) {
 		}
 		d.c.apply([]tenure.Request{req}, callTimeout, func(answers []store.Answer) {
 			if errors.Is(answers[0].Err, store.ErrUnknown) {
-				d.c.timer(meeting, release)
+				d.c.timer(firstWait, release)
 				return
 			}
 			k.over, k.ended = true, d.s.steps
