@@ -180,7 +180,7 @@ const rounds = 25
 // sweep races with root's tidying. The attacker replaces folders that are about
 // to be removed by links to a folder of root's. The race may miss its moment in
 // every round, and then shows nothing. TestASweepRemovesNothingThroughALink in
-// backend/dir makes the same attack and always hits.
+// backend/file makes the same attack and always hits.
 func (s *fileScene) sweep() {
 	victim := filepath.Join(s.base, "victim")
 	s.must(os.Mkdir(victim, 0o755))
@@ -213,7 +213,7 @@ func (s *fileScene) sweep() {
 // write races with root's writes below the attacker's folder. Like every
 // program, croft follows a link that is there when it begins. The attacker must
 // not get a file of its own through it. For a race that misses its moment, see
-// TestAWriteStaysInTheFolderThatItHasInspected in backend/dir.
+// TestAWriteStaysInTheFolderThatItHasInspected in backend/file.
 func (s *fileScene) write() {
 	secret, mine := filepath.Join(s.base, "secret"), filepath.Join(s.base, "mine")
 	s.must(os.Mkdir(secret, 0o700), os.Mkdir(mine, 0o755), os.Chown(mine, fileAttacker, fileAttacker))

@@ -30,6 +30,7 @@ var suites = []suite{
 	{"work/worktest", "ledger", false},
 	{"internal/drill", "drill", false},
 	{"backend/dir", "directory", false},
+	{"backend/file", "file", false},
 	{"backend/sqlite", "SQLite", false},
 	{"backend/redis", "Redis", true},
 	{"backend/postgres", "PostgreSQL", true},
