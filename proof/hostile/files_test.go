@@ -180,7 +180,7 @@ const rounds = 25
 // sweep races with root's tidying. The attacker replaces folders that are about
 // to be removed by links to a folder of root's. The race may miss its moment in
 // every round, and then shows nothing. TestASweepRemovesNothingThroughALink in
-// backend/file makes the same attack and always hits.
+// backend/dir makes the same attack and always hits.
 func (s *fileScene) sweep() {
 	victim := filepath.Join(s.base, "victim")
 	s.must(os.Mkdir(victim, 0o755))
