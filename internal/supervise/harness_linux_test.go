@@ -34,8 +34,8 @@ func TestMain(m *testing.M) {
 		// Signals that were ignored when the tests were started, as by nohup,
 		// would be ignored in their processes, too. Catching them here prevents
 		// that.
-		for sig := syscall.Signal(1); sig < 32; sig++ {
-			if signal.Ignored(sig) {
+		for sig, yes := range ignored() {
+			if yes {
 				signal.Notify(make(chan os.Signal, 1), sig)
 			}
 		}
@@ -54,6 +54,8 @@ func TestMain(m *testing.M) {
 		os.Exit(daemon())
 	case "root":
 		os.Exit(becomeRoot())
+	case "stopper":
+		os.Exit(stopper())
 	case "leaderless":
 		leaderless()
 	}
