@@ -97,7 +97,7 @@ func (c Command) run(ctx context.Context, env []string, body []byte, said io.Wri
 		return notStarted, err
 	}
 	opts := &supervise.Options{Env: env, Dir: c.Dir, Scratch: c.Scratch, Stdin: stdin, Stdout: out, Stderr: out, Aside: true, GroupWillDo: true}
-	if deadline, ok := ctx.Deadline(); ok { // also if the dispatcher itself is stopped until then
+	if deadline, ok := ctx.Deadline(); ok { // a warden keeps it also if the dispatcher itself is stopped until then
 		opts.AllowFor = max(time.Until(deadline), 1)
 	}
 	if err := ctx.Err(); err != nil {
