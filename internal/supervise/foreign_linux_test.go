@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/croft-dev/croft/internal/testenv"
 )
@@ -145,6 +146,34 @@ func TestKillOfAGroupNamesWhatItMayNotKill(t *testing.T) {
 				t.Error("the survivor is dead")
 			}
 		})
+	}
+}
+
+// mover is a program that joins its parent's process group.
+func mover() int {
+	parents, err := syscall.Getpgid(os.Getppid())
+	if err == nil {
+		err = syscall.Setpgid(0, parents)
+	}
+	if err == nil {
+		err = os.WriteFile(os.Args[1], nil, 0o600)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	for {
+		time.Sleep(time.Hour)
+	}
+}
+
+// TestKillOfAGroupReachesACommandThatHasLeftIt: Kill waits for the command, so
+// it must also kill it.
+func TestKillOfAGroupReachesACommandThatHasLeftIt(t *testing.T) {
+	y := newNoteDir(t)
+	c := newCaller(t, "exec env "+as("mover")+y.path("moved"), "GROUP=1", "KILL_AT="+y.path("moved"))
+	if code := c.start().exit(); code != 137 {
+		t.Errorf("croft exits %d and says %s", code, c.said())
 	}
 }
 

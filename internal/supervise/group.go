@@ -117,7 +117,7 @@ func (g *group) kill(ctx context.Context) error {
 			if refused++; len(left) > 0 || refused == refusals {
 				return &SurvivorsError{PIDs: left, Err: err}
 			}
-		case len(left) == 0 && g.over():
+		case len(left) == 0 && g.killAlone():
 			return nil
 		default:
 			refused = 0
@@ -130,10 +130,14 @@ func (g *group) kill(ctx context.Context) error {
 	}
 }
 
-// over reports whether the command itself was reaped.
-func (g *group) over() bool {
+// killAlone kills the command itself, which may have moved to another group. It
+// reports whether the command was reaped.
+func (g *group) killAlone() (reaped bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if !g.reaped {
+		_ = unix.Kill(g.pid, syscall.SIGKILL)
+	}
 	return g.reaped
 }
 

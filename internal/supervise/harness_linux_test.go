@@ -54,6 +54,8 @@ func TestMain(m *testing.M) {
 		os.Exit(daemon())
 	case "root":
 		os.Exit(becomeRoot())
+	case "mover":
+		os.Exit(mover())
 	case "stopper":
 		os.Exit(stopper())
 	case "leaderless":
