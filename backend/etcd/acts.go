@@ -27,13 +27,13 @@ import (
 func (n naming) notices() string { return string(n) + "a/" }
 
 // byHand reports whether an operator's request is among those of a lane.
-func (l *lane) byHand() bool {
-	return slices.ContainsFunc(l.requests, func(r tenure.Request) bool { return r.Verb.ByHand() })
+func (g *group) byHand() bool {
+	return slices.ContainsFunc(g.requests, func(r tenure.Request) bool { return r.Verb.ByHand() })
 }
 
 // notice is the operation that tells of an operator's act.
-func (s *Store) notice(l *lane) clientv3.Op {
-	return clientv3.OpPut(s.names.notices()+strconv.Itoa(l.number), l.key)
+func (s *Store) notice(g *group) clientv3.Op {
+	return clientv3.OpPut(s.names.notices()+strconv.Itoa(g.number), g.key)
 }
 
 // errUnheard is why Acts fails if its watch ended before it began.

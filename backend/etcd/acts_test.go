@@ -110,7 +110,7 @@ func TestActsOfOneBatchHaveNoticesOfTheirOwn(t *testing.T) {
 	client := dial(t, c)
 	st, other := open(t, client, c.Prefix()), open(t, dial(t, c), c.Prefix())
 	const most = 250
-	for name, wary := range map[string]int64{"joint": 0, "nested": waryFor} {
+	for name, wary := range map[string]int64{"joint": 0, "nested": nestedFor} {
 		var claims, acts []tenure.Request
 		missing := map[string]bool{}
 		for n := range most {
@@ -126,7 +126,7 @@ func TestActsOfOneBatchHaveNoticesOfTheirOwn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		st.wary.Store(wary)
+		st.nestedLeft.Store(wary)
 		must(t, st, append(acts, claim("batch/quiet/"+name, "ann"))...)
 		ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 		for resp := range client.Watch(ctx, st.names.notices(), clientv3.WithPrefix(),
@@ -147,7 +147,7 @@ func TestActsOfOneBatchHaveNoticesOfTheirOwn(t *testing.T) {
 		}
 	}
 	resp, err := client.Get(t.Context(), st.names.notices(), clientv3.WithPrefix())
-	if err != nil || len(resp.Kvs) > mostLanes {
+	if err != nil || len(resp.Kvs) > maxGroups {
 		t.Errorf("%d notices are left, %v", len(resp.Kvs), err)
 	}
 	listed := 0

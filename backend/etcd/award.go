@@ -23,7 +23,7 @@ func (s *Store) award(p *openPage, m *member, v *view) {
 	k := m.stake
 	k.awarded = true
 	m.deadline, m.placed = s.now().Add(s.left(k)), true
-	if d := v.deed; d.clock == s.domain && d.rec.Deadline.After(m.deadline) {
+	if d := v.stored; d.clock == s.domain && d.rec.Deadline.After(m.deadline) {
 		m.deadline = d.rec.Deadline // before that the page says to nobody that it is over
 	}
 	s.setAlarm(p)
@@ -51,40 +51,40 @@ func (s *Store) expect(k *stake) {
 
 // claim takes note that somebody asks for what a bid was granted: from then on it is not given back. It reports whether the lane is done. A request that was made a bid of needs not ask etcd: what this store was told then is its answer, as
 // if that had been on its way since.
-func (s *Store) claim(l *lane, v *view, changed bool) bool {
+func (s *Store) claim(g *group, v *view, changed bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, m := s.mine(v.deed)
+	_, m := s.mine(v.stored)
 	if m == nil || m.stake == nil || m.stake.claimed {
 		return false
 	}
 	wanted := false
-	for i, req := range l.requests {
-		wanted = wanted || l.answers[i].Err == nil && req.Verb != tenure.Release && req.Secret == m.stake.request.Secret
+	for i, req := range g.requests {
+		wanted = wanted || g.answers[i].Err == nil && req.Verb != tenure.Release && req.Secret == m.stake.request.Secret
 	}
 	switch {
 	case !wanted:
 		return false
 	case m.stake.given:
-		l.fail(errGivenBack)
+		g.fail(errGivenBack)
 		return true
 	}
 	m.stake.claimed = true
-	s.learn(l.key, m)
-	if changed || len(l.requests) > 1 {
+	s.learn(g.key, m)
+	if changed || len(g.requests) > 1 {
 		return false
 	}
-	l.step = finished
+	g.step = finished
 	return true
 }
 
 // unclaimed is the bid that a key is granted to and that nobody has claimed yet, if it is this store's. The caller holds the mutex.
 func (s *Store) unclaimed(key string) *stake {
-	e := s.views.byKey[key]
+	e := s.cache.byKey[key]
 	if e == nil {
 		return nil
 	}
-	if _, m := s.mine(e.Value.(*remembered).view.deed); m != nil && m.stake != nil && !m.stake.claimed {
+	if _, m := s.mine(e.Value.(*cacheEntry).view.stored); m != nil && m.stake != nil && !m.stake.claimed {
 		return m.stake
 	}
 	return nil
@@ -113,10 +113,10 @@ func (s *Store) giveUp(k *stake) {
 		for s.left(k) > 0 {
 			ctx, cancel := context.WithTimeout(context.Background(), 2*requestTimeout)
 			answers := make([]store.Answer, 1)
-			lanes := split([]tenure.Request{release}, answers)
-			s.carryOut(ctx, lanes)
+			groups := split([]tenure.Request{release}, answers)
+			s.carryOut(ctx, groups)
 			cancel()
-			if err := lanes[0].answers[0].Err; !errors.Is(err, store.ErrUnknown) || sleep(s.life, grace) != nil {
+			if err := groups[0].answers[0].Err; !errors.Is(err, store.ErrUnknown) || sleep(s.life, grace) != nil {
 				return
 			}
 		}
@@ -137,7 +137,7 @@ func (s *Store) resign() {
 	s.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout/2)
 	defer cancel()
-	for part := range slices.Chunk(bids, mostLanes/2) {
+	for part := range slices.Chunk(bids, maxGroups/2) {
 		var ops []clientv3.Op
 		for _, k := range part { // what it was granted is in the record, whoever has taken it off the queue
 			ops = append(ops, clientv3.OpDelete(s.names.waiter(k.request.Key, s.id)), clientv3.OpGet(s.names.record(k.request.Key)))
@@ -148,10 +148,10 @@ func (s *Store) resign() {
 		}
 		read := results(resp.Responses)
 		for i, k := range part {
-			if v, err := s.seen(look{key: k.request.Key}, read[2*i+1:2*i+2]); err == nil {
+			if v, err := s.parseView(lookup{key: k.request.Key}, read[2*i+1:2*i+2]); err == nil {
 				v.asOf = resp.Header.Revision
 				s.mu.Lock()
-				s.remember(k.request.Key, v)
+				s.addView(k.request.Key, v)
 				s.mu.Unlock()
 			}
 		}

@@ -436,7 +436,7 @@ func TestThoseWhoComeBackAreSeen(t *testing.T) {
 	testenv.Eventually(t, "it is seen", func() error {
 		holder.mu.Lock()
 		defer holder.mu.Unlock()
-		if _, m := holder.mine(holder.views.byKey[key].Value.(*remembered).view.deed); m.heirs[0].bid == nil {
+		if _, m := holder.mine(holder.cache.byKey[key].Value.(*cacheEntry).view.stored); m.heirs[0].bid == nil {
 			return errors.New("it is not")
 		}
 		return nil

@@ -9,60 +9,60 @@ import (
 
 const (
 	// mostLanes is how many keys one transaction carries out.
-	mostLanes = 100
+	maxGroups = 100
 	// mostOps is how many operations, and how many conditions, a transaction has: etcd takes 128, and in a transaction within it what that leaves of them. A lane has six at most, an offer in it two, and what is in that one.
-	mostOps = 128 - 6 - 2 - 1
+	maxOps = 128 - 6 - 2 - 1
 	// mostBytes bounds what one transaction carries: etcd takes 1.5 MiB.
-	mostBytes = 1 << 20
+	maxBytes = 1 << 20
 )
 
 // batch is what one transaction carries out.
 type batch struct {
-	lanes    []*lane
-	bytes    int
-	pages    []*openPage
-	planting []*anchor // whose live keys are not there yet
+	groups    []*group
+	bytes     int
+	pages     []*openPage
+	newLeases []*etcdLease // whose live keys are not there yet
 }
 
 // batches packs lanes. The renewals on one page go together.
-func (s *Store) batches(lanes []*lane) []*batch {
+func (s *Store) batches(groups []*group) []*batch {
 	var out []*batch
 	open := &batch{}
-	add := func(bytes int, group ...*lane) {
-		n := len(open.lanes) + len(group)
+	add := func(bytes int, added ...*group) {
+		n := len(open.groups) + len(added)
 		// Two more for a page or a live key that comes with it, and for a look at the queues.
-		if len(open.lanes) > 0 && (n > mostLanes || n+len(open.pages)+len(open.planting)+2 > mostOps || open.bytes+bytes > mostBytes) {
+		if len(open.groups) > 0 && (n > maxGroups || n+len(open.pages)+len(open.newLeases)+2 > maxOps || open.bytes+bytes > maxBytes) {
 			out = append(out, open)
 			open = &batch{}
 		}
-		open.lanes, open.bytes = append(open.lanes, group...), open.bytes+bytes
+		open.groups, open.bytes = append(open.groups, added...), open.bytes+bytes
 	}
-	byPage := map[*openPage][]*lane{}
-	for _, l := range lanes {
-		switch l.step {
+	byPage := map[*openPage][]*group{}
+	for _, g := range groups {
+		switch g.step {
 		case writing:
-			s.settle(l)
-			add(s.weight(l), l)
-			if l.plants && !slices.Contains(open.planting, l.anchor) {
-				open.planting = append(open.planting, l.anchor)
+			s.reserveSlot(g)
+			add(s.weight(g), g)
+			if g.putsLiveKey && !slices.Contains(open.newLeases, g.etcdLease) {
+				open.newLeases = append(open.newLeases, g.etcdLease)
 			}
 		case renewing:
-			byPage[l.page] = append(byPage[l.page], l)
+			byPage[g.page] = append(byPage[g.page], g)
 		case looking:
-			add(bidWeight(&l.requests[0]), l) // which it may leave
+			add(bidWeight(&g.requests[0]), g) // which it may leave
 		}
 	}
 	for _, p := range sortedPages(byPage) {
 		add(0, byPage[p]...)
 		open.pages = append(open.pages, p)
 	}
-	if len(open.lanes) > 0 {
+	if len(open.groups) > 0 {
 		out = append(out, open)
 	}
 	return out
 }
 
-func sortedPages(byPage map[*openPage][]*lane) []*openPage {
+func sortedPages(byPage map[*openPage][]*group) []*openPage {
 	pages := make([]*openPage, 0, len(byPage))
 	for p := range byPage {
 		pages = append(pages, p)
@@ -72,17 +72,17 @@ func sortedPages(byPage map[*openPage][]*lane) []*openPage {
 }
 
 // weight is at least how many bytes a lane's write takes, whatever is in it.
-func (s *Store) weight(l *lane) int {
-	d := l.next
+func (s *Store) weight(g *group) int {
+	d := g.next
 	record := 256 + len(d.rec.Owner) + len(d.rec.Instance) + len(d.rec.Actor) + len(d.rec.Note) + len(d.rec.Progress) + weigh(d.rec.History)
 	for _, g := range d.rec.Guards {
 		record += len(g) + 4
 	}
-	sum := 512 + 16*(len(s.names)+len(l.key)+2) + record // it is named in conditions, reads and the queue
-	shelves, offers := len(d.rec.History) > mostAtHand, l.heir != nil
+	sum := 512 + 16*(len(s.names)+len(g.key)+2) + record // it is named in conditions, reads and the queue
+	shelves, offers := len(d.rec.History) > maxInRecord, g.heir != nil
 	if d.rec.State == tenure.Free {
 		s.mu.Lock()
-		_, m := s.mine(l.old)
+		_, m := s.mine(g.old)
 		offers = m != nil && m.heirs[0].id != 0
 		if offers && m.heirs[1].bid != nil {
 			sum += bidWeight(&m.heirs[1].bid.Request)

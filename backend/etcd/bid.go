@@ -105,8 +105,8 @@ func (s *Store) left(k *stake) time.Duration {
 
 // stakeFor makes a bid of a request that is about to take a place in a queue, if a lease of its TTL can live somewhere. The caller holds the mutex.
 func (s *Store) stakeFor(req *tenure.Request) (*stake, string) {
-	a := s.anchors[class(req.TTL)]
-	if a == nil || a.gone || a.id == 0 || !a.planted || a.left() <= 0 {
+	a := s.etcdLeases[leaseSeconds(req.TTL)]
+	if a == nil || a.gone || a.id == 0 || !a.hasLiveKey || a.remaining() <= 0 {
 		return nil, ""
 	}
 	k := &stake{request: *req, sent: time.Now(), said: s.now()}
@@ -139,19 +139,19 @@ func (s *Store) takeBack(t *topic) {
 }
 
 // heir is the bid that a key is granted to in the step that frees it, or nil.
-func (s *Store) heir(l *lane, v *view, freed *tenure.Record) *bid {
-	last := len(l.requests) - 1
-	if l.forgoes || l.granted || freed.State != tenure.Free || l.requests[last].Verb != tenure.Release {
+func (s *Store) heir(g *group, v *view, freed *tenure.Record) *bid {
+	last := len(g.requests) - 1
+	if g.noAward || g.granted || freed.State != tenure.Free || g.requests[last].Verb != tenure.Release {
 		return nil
 	}
 	s.mu.Lock()
-	_, m := s.mine(v.deed)
+	_, m := s.mine(v.stored)
 	var b *bid
 	if m != nil {
 		b = m.heirs[0].bid
 	}
 	s.mu.Unlock()
-	if b == nil || b.page.store == s.id || v.deed.isOlder(b.Grant) {
+	if b == nil || b.page.store == s.id || v.stored.isShelved(b.Grant) {
 		return nil
 	}
 	if age, known := s.ages.of(b.since); !known || age > min(s.young, b.Request.TTL/freshOf) {
@@ -161,13 +161,13 @@ func (s *Store) heir(l *lane, v *view, freed *tenure.Record) *bid {
 }
 
 // bequeath grants a key that a lane frees to the next in its queue, if the law lets it.
-func (s *Store) bequeath(l *lane, v *view, freed tenure.Record) (tenure.Record, *bid) {
-	b := s.heir(l, v, &freed)
+func (s *Store) bequeath(g *group, v *view, freed tenure.Record) (tenure.Record, *bid) {
+	b := s.heir(g, v, &freed)
 	if b == nil {
 		return freed, nil
 	}
-	l.now = s.now() // after the bid was seen, and so after it was sent: its holder counts from then
-	if next, granted, err := tenure.Award(freed, b.Bid, l.now); err == nil && granted {
+	g.now = s.now() // after the bid was seen, and so after it was sent: its holder counts from then
+	if next, granted, err := tenure.Award(freed, b.Bid, g.now); err == nil && granted {
 		return next, b
 	}
 	return freed, nil
@@ -175,7 +175,7 @@ func (s *Store) bequeath(l *lane, v *view, freed tenure.Record) (tenure.Record, 
 
 // inherits are the conditions on which a bid is granted: that it is still there, and that its lease has something to live on.
 func (s *Store) inherits(key string, b *bid) []clientv3.Cmp {
-	return []clientv3.Cmp{s.lives(b.lease), s.stands(key, b)}
+	return []clientv3.Cmp{s.liveKeyExists(b.lease), s.stands(key, b)}
 }
 
 // stands compares a bid with what is in its place.

@@ -99,9 +99,9 @@ func TestOneThatMayBeDeadIsAsked(t *testing.T) {
 			}
 			heir.mu.Lock()
 			defer heir.mu.Unlock()
-			for _, a := range heir.anchors {
+			for _, a := range heir.etcdLeases {
 				if a.id == b.lease {
-					heir.drop(a)
+					heir.dropLease(a)
 				}
 			}
 		},
@@ -147,7 +147,7 @@ func TestAStoreGrantsNothingToItself(t *testing.T) {
 func looksRound(t *testing.T, holder *Store, key string) *member {
 	t.Helper()
 	holder.mu.Lock()
-	_, m := holder.mine(holder.views.byKey[key].Value.(*remembered).view.deed)
+	_, m := holder.mine(holder.cache.byKey[key].Value.(*cacheEntry).view.stored)
 	holder.mu.Unlock()
 	testenv.Eventually(t, "it sees a bid", func() error {
 		holder.seeWhoIsNext(t.Context(), key, m)
@@ -167,7 +167,7 @@ func TestABidForASecretThatIsUsedUpIsNotGranted(t *testing.T) {
 	c := testenv.Etcd(t)
 	const key = "award/used"
 	holder, heir := acquainted(t, open(t, dial(t, c), c.Prefix()), key), acquainted(t, open(t, dial(t, c), c.Prefix()), key)
-	for range mostAtHand + 2 {
+	for range maxInRecord + 2 {
 		used := lasting(key, "holder")
 		must(t, holder, used)
 		must(t, holder, then(tenure.Release, used))
@@ -226,16 +226,16 @@ func TestLaw5AnAwardIsNoOlderThanItsBid(t *testing.T) {
 	holder, heir := acquainted(t, open(t, dial(t, c), c.Prefix()), key), acquainted(t, open(t, dial(t, c), c.Prefix()), key)
 	mine, next := lasting(key, "holder"), lasting(key, "heir")
 	must(t, holder, mine)
-	v, looked := holder.known(key), holder.now()
+	v, looked := holder.cached(key), holder.now()
 	k := bids(t, heir, next)
 	looksRound(t, holder, key)
 	end := then(tenure.Release, mine)
-	freed, _, err := tenure.Apply(v.deed.rec, end, looked)
+	freed, _, err := tenure.Apply(v.stored.rec, end, looked)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &lane{key: key, requests: []tenure.Request{end}, now: looked}
-	if rec, b := holder.bequeath(l, v, freed); b == nil || rec.Deadline.Before(k.said.Add(next.TTL)) {
+	g := &group{key: key, requests: []tenure.Request{end}, now: looked}
+	if rec, b := holder.bequeath(g, v, freed); b == nil || rec.Deadline.Before(k.said.Add(next.TTL)) {
 		t.Errorf("to its holder it ends at %s, and to others at %s", k.said.Add(next.TTL), rec.Deadline)
 	}
 }

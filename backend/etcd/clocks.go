@@ -16,14 +16,14 @@ func nameClock(boot string) identity {
 		return newIdentity()
 	}
 	sum := sha256.Sum256([]byte("croft clock " + boot))
-	return identity(binary.BigEndian.Uint64(sum[:])) | someone<<1 // none of those that mean something else
+	return identity(binary.BigEndian.Uint64(sum[:])) | unnamed<<1 // none of those that mean something else
 }
 
 func newIdentity() identity {
 	var b [8]byte
 	for {
 		_, _ = rand.Read(b[:]) // never fails: crypto/rand aborts the program instead
-		if i := identity(binary.BigEndian.Uint64(b[:])); i > someone {
+		if i := identity(binary.BigEndian.Uint64(b[:])); i > unnamed {
 			return i
 		}
 	}

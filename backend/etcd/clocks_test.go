@@ -103,11 +103,11 @@ func TestAReportFromAnotherProcessSetsNoClockBack(t *testing.T) {
 	}
 	before := other.clocks.least(mine.Key, holder.domain)
 	must(t, beside(t, c, holder), report(mine))
-	record := look{key: mine.Key} // without the page
+	record := lookup{key: mine.Key} // without the page
 	testenv.Eventually(t, "the record is read", func() error {
 		resp, err := other.txn(t.Context(), nil, record.ops(other.names), nil)
 		if err == nil {
-			_, err = other.seen(record, results(resp.Responses))
+			_, err = other.parseView(record, results(resp.Responses))
 		}
 		return err
 	})

@@ -20,7 +20,7 @@ import (
 func anchorOf(st *Store, ttl time.Duration) clientv3.LeaseID {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if a := st.anchors[class(ttl)]; a != nil {
+	if a := st.etcdLeases[leaseSeconds(ttl)]; a != nil {
 		return a.id
 	}
 	return 0

@@ -15,7 +15,7 @@ import (
 )
 
 // deed is what etcd keeps of a key: the record, and what its deadline hangs on.
-type deed struct {
+type storedRecord struct {
 	rec tenure.Record
 	// clock and written are whose clock the times are on, and what it said when this was written.
 	clock   identity
@@ -25,14 +25,14 @@ type deed struct {
 	page  pageID
 	slot  int
 	// next is the store whose waiter the key is offered to: a hint.
-	next identity
+	offeredTo identity
 	// shelved is the token of the newest transfer on the key's shelf, 0 if there is none. rec has the history after it, and older is what is on the shelf: nil if that has not been read.
 	shelved fence.Token
 	older   []tenure.Term
 }
 
 // someone is the next of a key that was freed by one who did not know yet whom to name.
-const someone identity = 1
+const unnamed identity = 1
 
 // page is when the leases on it were renewed last, by one clock. Only the store that the page belongs to writes it.
 type page struct {
@@ -120,12 +120,12 @@ func (w *writer) grant(g fence.Grant) {
 }
 
 // encode packs a deed. Its key is not in it: that is its name. Nor are its older transfers.
-func (d *deed) encode() string { return d.pack(false) }
+func (d *storedRecord) encode() string { return d.pack(false) }
 
 // encodeWhole packs a deed with all its transfers, for one who shall not have to read any more.
-func (d *deed) encodeWhole() string { return d.pack(true) }
+func (d *storedRecord) encodeWhole() string { return d.pack(true) }
 
-func (d *deed) pack(whole bool) string {
+func (d *storedRecord) pack(whole bool) string {
 	r := &d.rec
 	w := writers.Get().(*writer)
 	defer writers.Put(w)
@@ -138,7 +138,7 @@ func (d *deed) pack(whole bool) string {
 	w.id(d.page.store)
 	w.unsigned(uint64(d.page.number))
 	w.unsigned(uint64(d.slot))
-	w.id(d.next)
+	w.id(d.offeredTo)
 
 	w.number(int64(r.Token))
 	w.grant(r.Grant)
@@ -277,15 +277,15 @@ func (r *reader) count(most int) int {
 }
 
 // decodeDeed unpacks the record of a key.
-func decodeDeed(key string, value []byte) (*deed, error) {
+func decodeRecord(key string, value []byte) (*storedRecord, error) {
 	r := &reader{rest: value}
 	if r.take(1)[0] != recordFormat {
 		return nil, damaged(key, errFormat)
 	}
 	r.base = r.number()
-	d := &deed{written: time.UnixMicro(r.base).UTC(), clock: r.id(), lease: clientv3.LeaseID(r.number())}
+	d := &storedRecord{written: time.UnixMicro(r.base).UTC(), clock: r.id(), lease: clientv3.LeaseID(r.number())}
 	d.page = pageID{store: r.id(), number: uint32(r.unsigned())}
-	d.slot, d.next = int(r.unsigned()), r.id()
+	d.slot, d.offeredTo = int(r.unsigned()), r.id()
 
 	rec := &d.rec
 	rec.Key, rec.Token, rec.Grant = key, fence.Token(r.number()), r.grant()
@@ -312,7 +312,7 @@ func decodeDeed(key string, value []byte) (*deed, error) {
 		r.err = rec.Check()
 	}
 	if r.err == nil && older != nil {
-		r.err = d.put(older)
+		r.err = d.attachOlder(older)
 	}
 	if r.err != nil {
 		return nil, damaged(key, r.err)

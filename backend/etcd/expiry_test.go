@@ -229,7 +229,7 @@ func TestAnAcquireSentAgainOnAnEtcdLeaseThatNobodyKeepsGivesNoAuthority(t *testi
 		t.Fatalf("a grant without an answer: %v", a.Err)
 	}
 	w.lose(false)
-	st.lost(st.anchorFor(class(mine.TTL)))
+	st.leaseLost(st.etcdLeaseFor(leaseSeconds(mine.TTL)))
 	if a := one(t.Context(), st, mine); !errors.Is(a.Err, store.ErrUnknown) {
 		t.Errorf("sent again, it is answered %v, until %s; nobody keeps its etcd lease alive", a.Err, a.Record.Deadline)
 	}
@@ -318,7 +318,7 @@ func TestAStalledHeirLeavesTheOthers(t *testing.T) {
 			if a := resolve(t.Context(), elsewhere(t, c, 0), lasting(key, "early")); !errors.Is(a.Err, tenure.ErrHeld) {
 				t.Fatalf("it is held: %v", a.Err)
 			}
-			told := heir.known(key).deed.rec.Deadline
+			told := heir.cached(key).stored.rec.Deadline
 			heir.mu.Lock()
 			ends := k.page.members[k.slot].deadline
 			heir.mu.Unlock()

@@ -17,24 +17,24 @@ func TestNothingIsAnsweredThatHangsOnWhatWasGivenUp(t *testing.T) {
 	st := open(t, dial(t, c), c.Prefix())
 	mine := claim("gone/held", "ann")
 	must(t, st, mine)
-	v := st.known(mine.Key)
+	v := st.cached(mine.Key)
 	st.mu.Lock()
-	page, _ := st.mine(v.deed)
+	page, _ := st.mine(v.stored)
 	st.mu.Unlock()
-	for name, l := range map[string]*lane{
-		"a grant":   {step: writing, anchor: page.anchor, next: v.deed, now: v.deed.rec.Acquired},
-		"a renewal": {step: renewing, anchor: page.anchor, page: page, view: v},
+	for name, g := range map[string]*group{
+		"a grant":   {step: writing, etcdLease: page.etcdLease, next: v.stored, now: v.stored.rec.Acquired},
+		"a renewal": {step: renewing, etcdLease: page.etcdLease, page: page, view: v},
 	} {
-		if failed := st.keep(t.Context(), &batch{lanes: []*lane{l}})(); len(failed) != 0 {
+		if failed := st.extendAll(t.Context(), &batch{groups: []*group{g}})(); len(failed) != 0 {
 			t.Errorf("%s on what lives: %v", name, failed)
 		}
 		defer func() {
-			if failed := st.keep(t.Context(), &batch{lanes: []*lane{l}})(); !errors.Is(failed[page.anchor], errAnchorLost) {
+			if failed := st.extendAll(t.Context(), &batch{groups: []*group{g}})(); !errors.Is(failed[page.etcdLease], errLeaseLost) {
 				t.Errorf("%s on what was given up: %v", name, failed)
 			}
 		}()
 	}
-	st.lost(page.anchor)
+	st.leaseLost(page.etcdLease)
 }
 
 // TestNothingHangsOnWhatWasNeverGranted: an anchor that was given up before etcd had granted it.
@@ -42,13 +42,13 @@ func TestNothingHangsOnWhatWasNeverGranted(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	st := open(t, dial(t, c), c.Prefix())
-	a := st.anchorFor(class(time.Minute))
-	st.lost(a)
-	if err := st.cover(t.Context(), a, 0); !errors.Is(err, errAnchorLost) || a.id != 0 {
+	a := st.etcdLeaseFor(leaseSeconds(time.Minute))
+	st.leaseLost(a)
+	if err := st.extendLease(t.Context(), a, 0); !errors.Is(err, errLeaseLost) || a.id != 0 {
 		t.Errorf("etcd lease %x, %v", a.id, err)
 	}
 	must(t, st, claim("gone/never", "ann"))
-	if d := st.known("gone/never").deed; d.lease == 0 || d.rec.State != tenure.Held {
+	if d := st.cached("gone/never").stored; d.lease == 0 || d.rec.State != tenure.Held {
 		t.Errorf("it is %s and hangs on %x", d.rec.State, d.lease)
 	}
 }
@@ -66,16 +66,16 @@ func TestTTLsThatNobodyUsesAnyMoreAreForgotten(t *testing.T) {
 	held := lasting("gone/ttl/held", "ann")
 	must(t, st, held)
 	st.mu.Lock()
-	for seconds, a := range st.anchors {
-		if seconds != class(held.TTL) {
-			a.good = time.Now() // as if its time were over
+	for seconds, a := range st.etcdLeases {
+		if seconds != leaseSeconds(held.TTL) {
+			a.goodUntil = time.Now() // as if its time were over
 		}
 	}
 	st.mu.Unlock()
 	must(t, st, brief("gone/ttl/other", "ann", 2*time.Hour))
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if len(st.anchors) != 2 || len(st.pages) != 2 {
-		t.Errorf("it keeps %d etcd leases and %d pages", len(st.anchors), len(st.pages))
+	if len(st.etcdLeases) != 2 || len(st.pages) != 2 {
+		t.Errorf("it keeps %d etcd leases and %d pages", len(st.etcdLeases), len(st.pages))
 	}
 }

@@ -346,18 +346,18 @@ func TestAnswersToBidsMayComeInAnyOrder(t *testing.T) {
 		return stakes[i].page.members[stakes[i].slot] != nil
 	}
 	const now = 1 << 40 // of none that etcd has
-	st.joined(&lane{key: key, joins: topic, stake: stakes[1]}, now+1)
-	st.joined(&lane{key: key, joins: topic, stake: stakes[0]}, now)
+	st.joined(&group{key: key, joins: topic, stake: stakes[1]}, now+1)
+	st.joined(&group{key: key, joins: topic, stake: stakes[0]}, now)
 	if seated(0) || !seated(1) || topic.stake != stakes[1] {
 		t.Error("the later bid has lost its seat to the earlier one")
 	}
 	st.heard(topic, &clientv3.Event{Type: clientv3.EventTypeDelete, Kv: kvAt(now + 3)})
-	st.joined(&lane{key: key, joins: topic, stake: stakes[2]}, now+2)
+	st.joined(&group{key: key, joins: topic, stake: stakes[2]}, now+2)
 	if topic.queued || seated(1) || seated(2) {
 		t.Error("it has left the queue, and still is in it")
 	}
 	st.reached(now+4, 1) // etcd was set back
-	st.joined(&lane{key: key, joins: topic}, 2)
+	st.joined(&group{key: key, joins: topic}, 2)
 	if !topic.queued {
 		t.Error("it has come to a queue of an earlier state of etcd, and is not in it")
 	}
@@ -373,7 +373,7 @@ func TestBidsAreNotMoreThanEtcdTakes(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var held, wanted []tenure.Request
-	for n := range mostLanes {
+	for n := range maxGroups {
 		q := lasting(fmt.Sprintf("heir/large/%d", n), "ann")
 		held = append(held, q)
 		if _, err := heir.Watch(ctx, q.Key); err != nil {

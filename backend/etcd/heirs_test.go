@@ -99,7 +99,7 @@ func TestABatchHandsOffAllItsKeys(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	for name, form := range map[string]batchForm{
-		"all or none": {30, 0}, "too many for that": {50, 0}, "each by itself": {mostLanes, waryFor},
+		"all or none": {30, 0}, "too many for that": {50, 0}, "each by itself": {maxGroups, nestedFor},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -167,13 +167,13 @@ func handOffBatch(t *testing.T, c *testenv.EtcdCluster, prefix string, form batc
 		return nil
 	})
 	for _, q := range held {
-		v := holder.known(q.Key)
+		v := holder.cached(q.Key)
 		holder.mu.Lock()
-		_, m := holder.mine(v.deed)
+		_, m := holder.mine(v.stored)
 		holder.mu.Unlock()
 		holder.seeWhoIsNext(t.Context(), q.Key, m)
 	}
-	holder.wary.Store(form.wary)
+	holder.nestedLeft.Store(form.wary)
 	must(t, holder, ends...)
 	for _, q := range wanted {
 		rec, err := holder.Get(t.Context(), q.Key)

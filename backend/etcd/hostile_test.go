@@ -30,13 +30,13 @@ func TestAPlantedRecordTakesNoMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	rec.History = nil
-	whole := (&deed{rec: rec, written: now, clock: newIdentity()}).encode()
+	whole := (&storedRecord{rec: rec, written: now, clock: newIdentity()}).encode()
 	const most = 1 << 20 // etcd takes half as much again
 	for what, value := range map[string][]byte{
 		"terms":  append(binary.AppendUvarint([]byte(whole[:len(whole)-1]), most), make([]byte, most)...),
 		"guards": append(binary.AppendUvarint([]byte(whole[:len(whole)-3]), most), make([]byte, most)...),
 	} {
-		took, err := allocated(func() error { _, err := decodeDeed("k", value); return err })
+		took, err := allocated(func() error { _, err := decodeRecord("k", value); return err })
 		if !errors.Is(err, ErrDamaged) || took > most {
 			t.Errorf("%s: %v, and it took %d bytes", what, err, took)
 		}
@@ -144,7 +144,7 @@ func TestAPlantedRecordUnseatsNobody(t *testing.T) {
 	st := open(t, client, c.Prefix())
 	mine := claim("seats/mine", "ann")
 	must(t, st, mine)
-	held := st.known(mine.Key).deed
+	held := st.cached(mine.Key).stored
 	for n := range 2 {
 		planted := *held
 		planted.rec.Key, planted.slot = "seats/planted", held.slot+n*1000
@@ -177,7 +177,7 @@ func TestAPlantedTimeUnseatsNobody(t *testing.T) {
 	mine := claim("times/mine", "ann")
 	mine.TTL = tenure.MaxTTL
 	must(t, holder, mine)
-	planted := *holder.known(mine.Key).deed
+	planted := *holder.cached(mine.Key).stored
 	planted.rec.Key, planted.written = "times/planted", planted.written.AddDate(100, 0, 0)
 	if _, err := client.Put(ctx, holder.names.record(planted.rec.Key), planted.encode()); err != nil {
 		t.Fatal(err)
@@ -226,7 +226,7 @@ func TestPlantedValuesHideNothing(t *testing.T) {
 	st := open(t, client, c.Prefix())
 	good := claim("planted/good", "ann")
 	must(t, st, good)
-	whole := st.known(good.Key).deed.encode()
+	whole := st.cached(good.Key).stored.encode()
 	for _, name := range []string{
 		st.names.record("planted/../x"), st.names.record("planted/\x1b[2Jx"), st.names.record(""), st.names.record("planted/large"), st.names.shelf("planted/good"),
 		st.names.pages() + "x", st.names.lives() + "zz", st.names.queue("planted/good") + "x", st.names.queues() + "x",
@@ -268,7 +268,7 @@ func TestAPlantedRecordKeepsNoPages(t *testing.T) {
 	long := time.Now().Add(-2 * st.retention)
 	pages := map[string]page{
 		"dead": {clock: newIdentity(), written: long, lease: 1},
-		"old":  {clock: newIdentity(), written: long, lease: st.known(mine.Key).deed.lease},
+		"old":  {clock: newIdentity(), written: long, lease: st.cached(mine.Key).stored.lease},
 	}
 	name := func(what string) string { return st.names.pages() + what }
 	for what, p := range pages {
@@ -387,7 +387,7 @@ func TestUsersOfOneClusterKeepApart(t *testing.T) {
 			return nil
 		})
 	}
-	lease := owner.known(mine.Key).deed.lease
+	lease := owner.cached(mine.Key).stored.lease
 	for name, client := range map[string]*clientv3.Client{"reader": reader.client, "neighbour": neighbour} {
 		if _, err := client.Revoke(ctx, lease); err == nil {
 			t.Errorf("the %s has ended the etcd lease of another", name)
@@ -413,7 +413,7 @@ func TestNobodyKeepsADeadHoldersKey(t *testing.T) {
 		dead, next := elsewhere(t, c, 0), elsewhere(t, c, 0)
 		mine := brief(fmt.Sprintf("kept/key/%d", n), "ann", 2*time.Second)
 		must(t, dead, mine)
-		lease := dead.known(mine.Key).deed.lease
+		lease := dead.cached(mine.Key).stored.lease
 		if _, err := client.KeepAlive(t.Context(), lease); err != nil {
 			t.Fatal(err)
 		}

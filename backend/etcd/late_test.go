@@ -66,7 +66,7 @@ func TestASuspendedMachineTrustsNoOldPromise(t *testing.T) {
 	mine := claim("suspended", "ann")
 	must(t, st, mine)
 	st.mu.Lock()
-	st.anchors[class(mine.TTL)].wall = time.Now().Add(mine.TTL / 2)
+	st.etcdLeases[leaseSeconds(mine.TTL)].goodUntilWall = time.Now().Add(mine.TTL / 2)
 	st.mu.Unlock()
 	calls, fast := w.inTime(func() { must(t, st, then(tenure.Renew, mine)) })
 	if calls["LeaseKeepAlive"] != 1 && fast {
@@ -130,7 +130,7 @@ func TestAKeyIsPassedOnInOneStep(t *testing.T) {
 		t.Error("another waits, and the release does not say so")
 	}
 	for _, e := range (<-events).Events {
-		if d, err := decodeDeed(key, e.Kv.Value); err != nil || d.rec.State != tenure.Held {
+		if d, err := decodeRecord(key, e.Kv.Value); err != nil || d.rec.State != tenure.Held {
 			t.Errorf("others have seen it %s, %v", d.rec.State, err)
 		}
 	}
@@ -174,7 +174,7 @@ func TestAPlaceIsKeptFromTheMomentItIsTaken(t *testing.T) {
 		st := New(nil, &Options{SweepEvery: -1})
 		topic := &topic{key: "queue/kept", waiters: map[chan struct{}]struct{}{make(chan struct{}, 1): {}}}
 		st.waits[topic.key] = topic
-		st.joined(&lane{key: topic.key, joins: topic}, 1)
+		st.joined(&group{key: topic.key, joins: topic}, 1)
 		st.mu.Lock()
 		kept := st.placing
 		st.mu.Unlock()

@@ -31,12 +31,12 @@ func TestShelvesChangeNoAnswer(t *testing.T) {
 		switch r.IntN(4) {
 		case 0:
 			st.mu.Lock()
-			st.views.forget(key)
+			st.cache.forget(key)
 			st.mu.Unlock()
 		case 1:
 			glance(t, st, key)
 		}
-		st.wary.Store(int64(r.IntN(2)))
+		st.nestedLeft.Store(int64(r.IntN(2)))
 		var requests []tenure.Request
 		for range 1 + r.IntN(4)*r.IntN(4) {
 			req := draw(r, key, past)
@@ -93,19 +93,19 @@ func TestShelvesChangeNoAnswer(t *testing.T) {
 // glance takes in the record without its shelf, as one does who waits for the key.
 func glance(t *testing.T, st *Store, key string) {
 	t.Helper()
-	look := look{key: key}
+	look := lookup{key: key}
 	resp, err := st.txn(t.Context(), nil, look.ops(st.names), nil)
 	if err != nil {
 		return
 	}
-	v, err := st.seen(look, results(resp.Responses))
+	v, err := st.parseView(look, results(resp.Responses))
 	if err != nil {
 		t.Fatal(err)
 	}
 	v.asOf = resp.Header.Revision
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	st.remember(key, v)
+	st.addView(key, v)
 }
 
 // draw makes up a request: a new one, or another about something past.

@@ -20,7 +20,7 @@ func TestNoBatchIsMoreThanEtcdTakes(t *testing.T) {
 		t.Parallel()
 		st := open(t, client, c.Prefix()+"long/")
 		long := func(n, size int) string { return fmt.Sprintf("%0*d", size, n) }
-		const mostTerms = mostAtHand + tenure.HistoryLen
+		const mostTerms = maxInRecord + tenure.HistoryLen
 		var acts, ends []tenure.Request
 		for k := range 40 {
 			key := long(k, 512)
@@ -52,10 +52,10 @@ func TestNoBatchIsMoreThanEtcdTakes(t *testing.T) {
 	t.Run("many keys, each handed to one who waits", func(t *testing.T) {
 		t.Parallel()
 		st := open(t, client, c.Prefix()+"heirs/")
-		for lanes := 60; lanes < 66; lanes++ { // two operations for each
+		for keys := 60; keys < 66; keys++ { // two operations for each
 			var takes, ends []tenure.Request
-			for n := range lanes {
-				takes = append(takes, claim(fmt.Sprintf("heirs/%d/%d", lanes, n), "ann"))
+			for n := range keys {
+				takes = append(takes, claim(fmt.Sprintf("heirs/%d/%d", keys, n), "ann"))
 				ends = append(ends, then(tenure.Release, takes[n]))
 			}
 			must(t, st, takes...)
@@ -68,7 +68,7 @@ func TestNoBatchIsMoreThanEtcdTakes(t *testing.T) {
 		t.Parallel()
 		st := open(t, client, c.Prefix()+"ttls/")
 		var takes, ends []tenure.Request
-		for n := range mostLanes {
+		for n := range maxGroups {
 			takes = append(takes, brief(fmt.Sprintf("ttls/%d", n), "ann", time.Hour+time.Duration(n)*time.Second))
 			ends = append(ends, then(tenure.Release, takes[n]))
 		}
@@ -80,7 +80,7 @@ func TestNoBatchIsMoreThanEtcdTakes(t *testing.T) {
 		t.Parallel()
 		st := open(t, client, c.Prefix()+strings.Repeat("long", 1000)+"/")
 		var takes, ends []tenure.Request
-		for n := range mostLanes {
+		for n := range maxGroups {
 			takes = append(takes, claim(fmt.Sprintf("names/%0500d", n), "ann"))
 			ends = append(ends, then(tenure.Release, takes[n]))
 		}
@@ -93,9 +93,9 @@ func TestNoBatchIsMoreThanEtcdTakes(t *testing.T) {
 // name makes a store believe that two others wait for what it holds.
 func name(st *Store, held []tenure.Request) {
 	for _, req := range held {
-		v := st.known(req.Key)
+		v := st.cached(req.Key)
 		st.mu.Lock()
-		if _, m := st.mine(v.deed); m != nil {
+		if _, m := st.mine(v.stored); m != nil {
 			m.heirs = heirs{{id: newIdentity()}, {id: newIdentity()}}
 		}
 		st.mu.Unlock()

@@ -61,12 +61,12 @@ func (s *Store) seeWhoIsNext(ctx context.Context, key string, m *member) {
 }
 
 // meet waits, before a key is released, for the answer to who is next if that is on its way: it is sooner there than that one could ask.
-func (s *Store) meet(ctx context.Context, l *lane) {
-	if len(l.requests) > 1 || l.requests[0].Verb != tenure.Release || l.view == nil {
+func (s *Store) meet(ctx context.Context, g *group) {
+	if len(g.requests) > 1 || g.requests[0].Verb != tenure.Release || g.view == nil {
 		return
 	}
 	s.mu.Lock()
-	_, m := s.mine(l.view.deed)
+	_, m := s.mine(g.view.stored)
 	var asking chan struct{}
 	if m != nil {
 		asking = m.asking

@@ -14,9 +14,9 @@ const pageSize = 96
 
 // openPage is a page of this store: one small key that is written at each renewal instead of the records of all the leases on it.
 type openPage struct {
-	id     pageID
-	anchor *anchor
-	turn   chan struct{} // held while it is written: each writing carries all that is on it
+	id        pageID
+	etcdLease *etcdLease
+	turn      chan struct{} // held while it is written: each writing carries all that is on it
 
 	// Under the store's mutex.
 	used    int // slots given out; none is given out twice
@@ -42,18 +42,18 @@ type member struct {
 }
 
 // seat finds a slot for a lease on a page of an anchor. The caller holds the mutex.
-func (s *Store) seat(a *anchor, m *member) (*openPage, int) {
+func (s *Store) seat(a *etcdLease, m *member) (*openPage, int) {
 	p := a.page
 	if p == nil || p.used == pageSize {
 		s.last++
-		p = &openPage{id: pageID{s.id, s.last}, anchor: a, turn: make(chan struct{}, 1), members: map[int]*member{}}
+		p = &openPage{id: pageID{s.id, s.last}, etcdLease: a, turn: make(chan struct{}, 1), members: map[int]*member{}}
 		a.page = p
 		s.pages[s.last] = p
 	}
 	slot := p.used
 	p.used++
 	p.members[slot] = m
-	a.tied++
+	a.users++
 	s.setAlarm(p)
 	return p, slot
 }
@@ -68,7 +68,7 @@ func (s *Store) leave(p *openPage, slot int) {
 	}
 	p.members[slot].left = true
 	delete(p.members, slot)
-	p.anchor.tied--
+	p.etcdLease.users--
 	if p.used < pageSize || len(p.members) > 0 {
 		return
 	}
@@ -84,7 +84,7 @@ func (s *Store) leave(p *openPage, slot int) {
 }
 
 // mine finds a lease on a page of this store. The caller holds the mutex.
-func (s *Store) mine(d *deed) (*openPage, *member) {
+func (s *Store) mine(d *storedRecord) (*openPage, *member) {
 	if d == nil || d.page.store != s.id {
 		return nil, nil
 	}
@@ -101,7 +101,7 @@ func (s *Store) mine(d *deed) (*openPage, *member) {
 
 // content is what a page says at a moment, with some leases renewed then. The caller holds the mutex.
 func (p *openPage) content(s *Store, now time.Time, renewed map[int]time.Time) string {
-	out := page{clock: s.domain, written: now, lease: p.anchor.id, renewed: make(map[int]time.Time, len(p.members)), over: map[int]bool{}}
+	out := page{clock: s.domain, written: now, lease: p.etcdLease.id, renewed: make(map[int]time.Time, len(p.members)), over: map[int]bool{}}
 	for slot, m := range p.members {
 		if at, again := renewed[slot]; again {
 			out.renewed[slot] = at
@@ -158,8 +158,8 @@ func (s *Store) lapse(ctx context.Context, p *openPage) {
 		}
 	}
 	switch {
-	case p.anchor.gone || p.anchor.left() <= 0: // nobody needs to be told: the live key is gone, too
-		s.drop(p.anchor)
+	case p.etcdLease.gone || p.etcdLease.remaining() <= 0: // nobody needs to be told: the live key is gone, too
+		s.dropLease(p.etcdLease)
 		s.mu.Unlock()
 		return
 	case len(over) == 0:
@@ -168,8 +168,8 @@ func (s *Store) lapse(ctx context.Context, p *openPage) {
 		return
 	}
 	put := clientv3.OpPut(s.names.page(p.id), p.content(s, now, nil))
-	conditions := s.writable(p.id, p.anchor, p.mod)
-	look := []clientv3.Op{clientv3.OpGet(s.names.live(p.anchor.id), clientv3.WithKeysOnly()), clientv3.OpGet(s.names.page(p.id))}
+	conditions := s.pageConditions(p.id, p.etcdLease, p.mod)
+	look := []clientv3.Op{clientv3.OpGet(s.names.live(p.etcdLease.id), clientv3.WithKeysOnly()), clientv3.OpGet(s.names.page(p.id))}
 	s.mu.Unlock()
 	resp, err := s.txn(ctx, conditions, []clientv3.Op{put}, look)
 	s.mu.Lock()
@@ -192,7 +192,7 @@ func (s *Store) lapse(ctx context.Context, p *openPage) {
 // reread takes in a page that is not as this store wrote it last, as far as it knows: a writing without an answer has reached etcd, or a sweep has dropped it. The caller holds the mutex, and the page's turn.
 func (s *Store) reread(p *openPage, found [][]*mvccpb.KeyValue) {
 	if len(found[0]) == 0 {
-		s.drop(p.anchor)
+		s.dropLease(p.etcdLease)
 		return
 	}
 	var there *page

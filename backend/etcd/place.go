@@ -44,44 +44,44 @@ func (s *Store) requeue(refused *tenure.Request) {
 }
 
 // joining puts this store in the queue of a key in the same step in which it is looked at, if it has waited for it lately: it will again, as a rule. It leaves its bid there.
-func (s *Store) joining(l *lane) []clientv3.Op {
-	if l.requests[0].Verb != tenure.Acquire {
+func (s *Store) joining(g *group) []clientv3.Op {
+	if g.requests[0].Verb != tenure.Acquire {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t, a := s.waits[l.key], s.anchors[class(s.queueFor)]
-	if t == nil || !t.begun || t.queued || a == nil || a.gone || a.id == 0 || a.left() < s.queueFor/2 {
+	t, a := s.waits[g.key], s.etcdLeases[leaseSeconds(s.queueFor)]
+	if t == nil || !t.begun || t.queued || a == nil || a.gone || a.id == 0 || a.remaining() < s.queueFor/2 {
 		return nil
 	}
-	l.joins = t
+	g.joins = t
 	var value string
 	if time.Since(t.vain) > s.young {
-		l.stake, value = s.stakeFor(&l.requests[0])
+		g.stake, value = s.stakeFor(&g.requests[0])
 	}
-	return []clientv3.Op{clientv3.OpPut(s.names.waiter(l.key, s.id), value, clientv3.WithLease(a.id))}
+	return []clientv3.Op{clientv3.OpPut(s.names.waiter(g.key, s.id), value, clientv3.WithLease(a.id))}
 }
 
 // joined takes note of that. If nobody waits after all, it leaves again.
-func (s *Store) joined(l *lane, revision int64) {
-	t := l.joins
+func (s *Store) joined(g *group, revision int64) {
+	t := g.joins
 	if t == nil {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if l.stake != nil && l.stake.awarded { // that was heard of before this
+	if g.stake != nil && g.stake.awarded { // that was heard of before this
 		return
 	}
 	if revision < max(t.left, t.came) { // it has left again, or another of this store has taken the place over
-		s.withdraw(l.stake)
+		s.withdraw(g.stake)
 		return
 	}
 	s.withdraw(t.stake)
-	t.queued, t.came, t.stake = true, revision, l.stake
+	t.queued, t.came, t.stake = true, revision, g.stake
 	s.keepPlaces()
-	if l.stake != nil {
-		l.stake.mod = revision
+	if g.stake != nil {
+		g.stake.mod = revision
 	}
 	time.AfterFunc(s.orphaned, func() {
 		s.mu.Lock()
@@ -93,8 +93,8 @@ func (s *Store) joined(l *lane, revision int64) {
 }
 
 // unjoin gives up a bid that was not left in a queue, or of which nobody knows whether it was.
-func (s *Store) unjoin(l *lane, known bool) {
-	k, t := l.stake, l.joins
+func (s *Store) unjoin(g *group, known bool) {
+	k, t := g.stake, g.joins
 	if k == nil {
 		return
 	}
@@ -115,11 +115,11 @@ func (s *Store) register(t *topic) (calm bool, err error) {
 	defer cancel()
 	t.turn <- struct{}{}
 	defer func() { <-t.turn }()
-	a := s.anchorFor(class(s.queueFor))
-	if err := s.cover(ctx, a, s.queueFor/2); err != nil {
+	a := s.etcdLeaseFor(leaseSeconds(s.queueFor))
+	if err := s.extendLease(ctx, a, s.queueFor/2); err != nil {
 		return false, err
 	}
-	v := s.known(t.key)
+	v := s.cached(t.key)
 	if v == nil {
 		v = &view{}
 	}
@@ -131,19 +131,19 @@ func (s *Store) register(t *topic) (calm bool, err error) {
 	}
 	same := clientv3.Compare(clientv3.ModRevision(s.names.record(t.key)), "=", v.mod)
 	put := clientv3.OpPut(s.names.waiter(t.key, s.id), "", clientv3.WithLease(id))
-	look := look{key: t.key}
+	look := lookup{key: t.key}
 	resp, err := repeated(ctx, requestTimeout, func(ctx context.Context) (*clientv3.TxnResponse, error) { // twice in the queue is once
 		return s.client.Txn(ctx).If(same).Then(put).Else(append(look.ops(s.names), put)...).Commit()
 	})
 	if leaseGone(err) {
-		s.lost(a)
+		s.leaseLost(a)
 	}
 	if err != nil {
 		return false, err
 	}
 	var now *view
 	if !resp.Succeeded {
-		if now, err = s.seen(look, results(resp.Responses[:1])); err != nil {
+		if now, err = s.parseView(look, results(resp.Responses[:1])); err != nil {
 			return false, nil // whoever asks is told
 		}
 		now.asOf = resp.Header.Revision
@@ -152,13 +152,13 @@ func (s *Store) register(t *topic) (calm bool, err error) {
 	defer s.mu.Unlock()
 	s.keepPlaces()
 	if now != nil {
-		s.remember(t.key, now)
+		s.addView(t.key, now)
 	}
 	if t.came < resp.Header.Revision { // and no bid is in it, or what was is granted
 		t.came = resp.Header.Revision
 		s.takeBack(t)
 	}
-	return now == nil && v.deed != nil && v.deed.rec.State == tenure.Held, nil
+	return now == nil && v.stored != nil && v.stored.rec.State == tenure.Held, nil
 }
 
 // keepPlaces keeps the etcd lease alive on which this store is in queues, for as long as it is in one. The caller holds the mutex.
@@ -172,8 +172,8 @@ func (s *Store) keepPlaces() {
 			if sleep(s.life, s.queueFor/3) != nil {
 				return
 			}
-			a := s.anchorFor(class(s.queueFor))
-			if s.granted(a) && s.cover(s.life, a, s.queueFor) != nil {
+			a := s.etcdLeaseFor(leaseSeconds(s.queueFor))
+			if s.isGranted(a) && s.extendLease(s.life, a, s.queueFor) != nil {
 				continue // the next try comes in time, or the places are lost
 			}
 			s.mu.Lock()
@@ -229,9 +229,9 @@ func (s *Store) dequeue(t *topic) {
 // missed takes in that this store was granted a key just before it left the queue.
 func (s *Store) missed(key string, places []*mvccpb.KeyValue) {
 	for _, kv := range places {
-		if d, err := decodeDeed(key, kv.Value); err == nil && d.rec.State == tenure.Held {
+		if d, err := decodeRecord(key, kv.Value); err == nil && d.rec.State == tenure.Held {
 			s.mu.Lock()
-			s.remember(key, &view{mod: kv.ModRevision, asOf: kv.ModRevision, deed: d})
+			s.addView(key, &view{mod: kv.ModRevision, asOf: kv.ModRevision, stored: d})
 			s.mu.Unlock()
 		}
 	}

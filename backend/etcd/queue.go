@@ -47,7 +47,7 @@ type heirs [2]heir
 
 // offered reports whether a key was freed just now and is offered to another store than this.
 func (v *view) offered(me identity) bool {
-	return v.deed != nil && v.deed.rec.State == tenure.Free && v.deed.next > someone && v.deed.next != me && time.Since(v.at) < grace
+	return v.stored != nil && v.stored.rec.State == tenure.Free && v.stored.offeredTo > unnamed && v.stored.offeredTo != me && time.Since(v.cachedAt) < grace
 }
 
 // offerTo writes a freed record into the place of the first in a queue and tells the second. If they have left meanwhile, all are woken.
@@ -80,59 +80,59 @@ func (s *Store) wakeAll(key string) clientv3.Op {
 
 // handOver adds to a write what it means for those who wait: whoever is granted the key leaves the queue and learns who is next, whoever frees it offers it to the next, and what an operator does is told to all. A key that one
 // has released and another of this store was granted in the same step was never free: nobody is woken.
-func (s *Store) handOver(l *lane) (before []clientv3.Op, after []clientv3.Op) {
+func (s *Store) handOver(g *group) (before []clientv3.Op, after []clientv3.Op) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t := s.waits[l.key]
-	state := l.next.rec.State
+	t := s.waits[g.key]
+	state := g.next.rec.State
 	if state == tenure.Free {
-		l.next.next = someone
+		g.next.offeredTo = unnamed
 	}
-	_, m := s.mine(l.old)
-	if m != nil && m.placed && (state == tenure.Free || l.heir != nil) {
-		l.leaves = true
-		before = append(before, clientv3.OpDelete(s.names.waiter(l.key, s.id)))
+	_, m := s.mine(g.old)
+	if m != nil && m.placed && (state == tenure.Free || g.heir != nil) {
+		g.leavesQueue = true
+		before = append(before, clientv3.OpDelete(s.names.waiter(g.key, s.id)))
 	}
 	switch {
-	case l.heir != nil:
+	case g.heir != nil:
 		if m != nil && m.heirs[1].id != 0 { // the first has it now, and needs no head start
-			l.awaited()
+			g.markAwaited()
 		}
-		l.told = toOne
-		return before, []clientv3.Op{s.tell(l.key, l.heir.page.store, l.forHeir())}
-	case l.byHand() || state == tenure.Reserved:
-		l.told = toAll
-		return before, []clientv3.Op{s.wakeAll(l.key)}
+		g.wakes = wakeFirst
+		return before, []clientv3.Op{s.tell(g.key, g.heir.page.store, g.forHeir())}
+	case g.byHand() || state == tenure.Reserved:
+		g.wakes = wakeAll
+		return before, []clientv3.Op{s.wakeAll(g.key)}
 	case state == tenure.Free && m != nil && m.heirs[0].id != 0:
-		l.next.next = m.heirs[0].id
+		g.next.offeredTo = m.heirs[0].id
 		if m.heirs[0].id != s.id {
-			l.awaited()
+			g.markAwaited()
 		}
-		l.told = toOne
-		return before, []clientv3.Op{s.offerTo(l.key, l.forHeir(), m.heirs)}
-	case state == tenure.Free && t != nil && l.now.Sub(l.next.rec.Acquired) < briefly: // others may have come since it was granted
-		l.told = toAll
-		return before, []clientv3.Op{s.wakeAll(l.key)}
-	case l.granted && state == tenure.Held && (t != nil || l.old != nil && (l.old.next > someone || l.old.rec.State == tenure.Held)):
-		l.asked = true
-		before = []clientv3.Op{clientv3.OpDelete(s.names.waiter(l.key, s.id))}
-		if who := l.old.absent(); who != 0 && who != s.id {
-			before = append(before, clientv3.OpDelete(s.names.waiter(l.key, who)))
+		g.wakes = wakeFirst
+		return before, []clientv3.Op{s.offerTo(g.key, g.forHeir(), m.heirs)}
+	case state == tenure.Free && t != nil && g.now.Sub(g.next.rec.Acquired) < briefly: // others may have come since it was granted
+		g.wakes = wakeAll
+		return before, []clientv3.Op{s.wakeAll(g.key)}
+	case g.granted && state == tenure.Held && (t != nil || g.old != nil && (g.old.offeredTo > unnamed || g.old.rec.State == tenure.Held)):
+		g.readsQueue = true
+		before = []clientv3.Op{clientv3.OpDelete(s.names.waiter(g.key, s.id))}
+		if who := g.old.absent(); who != 0 && who != s.id {
+			before = append(before, clientv3.OpDelete(s.names.waiter(g.key, who)))
 		}
-		return append(before, s.firstTwo(l.key)), nil
+		return append(before, s.firstTwo(g.key)), nil
 	}
 	return before, nil
 }
 
 // absent is whose turn it was that did not come, or did not come back: the store that the key was offered to, or granted to in its place.
-func (d *deed) absent() identity {
+func (d *storedRecord) absent() identity {
 	switch {
 	case d == nil:
 		return 0
 	case d.rec.State == tenure.Held:
 		return d.page.store
-	case d.next > someone:
-		return d.next
+	case d.offeredTo > unnamed:
+		return d.offeredTo
 	}
 	return 0
 }
@@ -143,10 +143,10 @@ func (s *Store) firstTwo(key string) clientv3.Op {
 }
 
 // handedOver takes in what the write has brought to light.
-func (s *Store) handedOver(l *lane, revision int64, responses []*etcdserverpb.ResponseOp) {
-	if l.leaves {
+func (s *Store) handedOver(g *group, revision int64, responses []*etcdserverpb.ResponseOp) {
+	if g.leavesQueue {
 		s.mu.Lock()
-		if t := s.waits[l.key]; t != nil {
+		if t := s.waits[g.key]; t != nil {
 			t.left = revision
 			if t.queued && t.came < revision { // another of this store had come to wait there
 				s.outOfQueue(t)
@@ -155,28 +155,28 @@ func (s *Store) handedOver(l *lane, revision int64, responses []*etcdserverpb.Re
 		s.mu.Unlock()
 	}
 	switch {
-	case l.told == toAll:
+	case g.wakes == wakeAll:
 		if gone := responses[len(responses)-1].GetResponseDeleteRange(); gone != nil && gone.Deleted > 0 {
-			l.awaited()
+			g.markAwaited()
 		}
-	case l.asked:
-		l.asked = false
+	case g.readsQueue:
+		g.readsQueue = false
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		t := s.waits[l.key]
+		t := s.waits[g.key]
 		if t != nil {
 			t.queued, t.left, t.missed = false, revision, false
 			s.takeBack(t)
 		}
-		next := s.first(l.key, responses[len(responses)-2].GetResponseRange().Kvs, 0)
-		if _, m := s.mine(l.next); m != nil {
+		next := s.first(g.key, responses[len(responses)-2].GetResponseRange().Kvs, 0)
+		if _, m := s.mine(g.next); m != nil {
 			m.heirs = next
 			if t != nil && next[0].id == 0 && !s.closed.Load() {
-				s.done.Go(func() { s.lookBack(l.key, m) })
+				s.done.Go(func() { s.lookBack(g.key, m) })
 			}
 		}
 		if next[0].id != 0 {
-			l.awaited()
+			g.markAwaited()
 		}
 	}
 }
@@ -202,31 +202,31 @@ func (s *Store) offer(b *batch, revision int64, waiting *etcdserverpb.RangeRespo
 	if len(waiting.Kvs) == 0 {
 		return
 	}
-	for _, l := range b.lanes {
-		if l.next == nil || l.next.next != someone || l.told != toNobody || l.step != finished {
+	for _, g := range b.groups {
+		if g.next == nil || g.next.offeredTo != unnamed || g.wakes != wakeNobody || g.step != finished {
 			continue
 		}
-		next := s.first(l.key, waiting.Kvs, 0)
+		next := s.first(g.key, waiting.Kvs, 0)
 		if next[0].id == 0 && !waiting.More {
 			continue
 		}
 		if next[0].id != s.id {
-			l.awaited()
+			g.markAwaited()
 		}
 		if next[0].id != 0 {
 			// Until it is written, at least this store knows: it does not want the key back before others had it.
-			known := *l.next
-			known.next = next[0].id
+			known := *g.next
+			known.offeredTo = next[0].id
 			s.mu.Lock()
-			s.remember(l.key, &view{mod: revision, asOf: revision, deed: &known})
+			s.addView(g.key, &view{mod: revision, asOf: revision, stored: &known})
 			s.mu.Unlock()
 		}
-		s.name(l.key, revision, l.next, next)
+		s.name(g.key, revision, g.next, next)
 	}
 }
 
 // name offers a key that has been freed to the first of its queue, in the background, if nothing has become of it yet. Close waits for that: whoever frees a key and ends leaves nobody waiting.
-func (s *Store) name(key string, revision int64, freed *deed, next heirs) {
+func (s *Store) name(key string, revision int64, freed *storedRecord, next heirs) {
 	d := *freed
 	s.fork(func(context.Context) {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*requestTimeout)
@@ -240,12 +240,12 @@ func (s *Store) name(key string, revision int64, freed *deed, next heirs) {
 				return
 			}
 		}
-		d.next = next[0].id
+		d.offeredTo = next[0].id
 		same := clientv3.Compare(clientv3.ModRevision(s.names.record(key)), "=", revision)
 		resp, err := s.txn(ctx, []clientv3.Cmp{same}, []clientv3.Op{clientv3.OpPut(s.names.record(key), d.encode()), s.offerTo(key, d.encodeWhole(), next)}, nil)
 		if err == nil && resp.Succeeded {
 			s.mu.Lock()
-			s.remember(key, &view{mod: resp.Header.Revision, asOf: resp.Header.Revision, deed: &d})
+			s.addView(key, &view{mod: resp.Header.Revision, asOf: resp.Header.Revision, stored: &d})
 			s.mu.Unlock()
 		}
 	})

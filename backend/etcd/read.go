@@ -23,21 +23,21 @@ func (s *Store) Get(ctx context.Context, key string) (tenure.Record, error) {
 	if err := s.usable(ctx); err != nil {
 		return tenure.Record{}, err
 	}
-	v := s.known(key)
+	v := s.cached(key)
 	for round := 0; ; round++ {
 		if err := pause(ctx, round); err != nil {
 			return tenure.Record{}, store.Unknown(err)
 		}
-		l := s.lookAt(key, v)
+		l := s.lookupFor(key, v)
 		resp, err := s.txn(ctx, nil, l.ops(s.names), nil)
 		if err != nil {
 			return tenure.Record{}, store.Unknown(err)
 		}
-		if v, err = s.seen(l, results(resp.Responses)); err != nil {
+		if v, err = s.parseView(l, results(resp.Responses)); err != nil {
 			return tenure.Record{}, store.Unknown(err)
 		}
-		if v.deed == nil || v.deed.lease == 0 || v.read {
-			return v.own(s.record(v, s.now())), nil
+		if v.stored == nil || v.stored.lease == 0 || v.leaseRead {
+			return v.withHistory(s.record(v, s.now())), nil
 		}
 	}
 }
@@ -57,7 +57,7 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[tenure.Record
 			case err != nil:
 				yield(tenure.Record{}, store.Unknown(err))
 				return
-			case !yield(bare(s.record(e.view, s.now())), nil):
+			case !yield(withoutHistory(s.record(e.view, s.now())), nil):
 				return
 			}
 		}
@@ -162,11 +162,11 @@ func (s *Store) surroundings(ctx context.Context, revision int64) (surroundings,
 // entry makes a view of a record that was read with its surroundings.
 func (s *Store) entry(kv *mvccpb.KeyValue, around surroundings) (entry, error) {
 	key := string(kv.Key)[len(s.names.records()):]
-	d, err := decodeDeed(key, kv.Value)
+	d, err := decodeRecord(key, kv.Value)
 	if err != nil {
 		return entry{key: key}, err
 	}
-	l := look{key: key, live: d.lease, page: d.page} // without the shelf: nobody asks for histories
+	l := lookup{key: key, live: d.lease, page: d.page} // without the shelf: nobody asks for histories
 	found := [][]*mvccpb.KeyValue{{kv}}
 	add := func(name string) {
 		var list []*mvccpb.KeyValue
@@ -181,6 +181,6 @@ func (s *Store) entry(kv *mvccpb.KeyValue, around surroundings) (entry, error) {
 	if l.page.store != 0 {
 		add(s.names.page(l.page))
 	}
-	v, err := s.seen(l, found)
+	v, err := s.parseView(l, found)
 	return entry{key: key, view: v}, err
 }

@@ -19,10 +19,10 @@ func TestAnOlderReadReplacesNoNewerView(t *testing.T) {
 	defer s.Close()
 	newer, older := &view{mod: 7, asOf: 9}, &view{mod: 5, asOf: 8}
 	s.mu.Lock()
-	s.remember("views/key", newer)
-	s.remember("views/key", older)
+	s.addView("views/key", newer)
+	s.addView("views/key", older)
 	s.mu.Unlock()
-	if got := s.known("views/key"); got != newer {
+	if got := s.cached("views/key"); got != newer {
 		t.Errorf("remembered is what was so at revision %d", got.asOf)
 	}
 }
@@ -40,7 +40,7 @@ func TestAnEtcdThatWasSetBackIsNotMistakenForWhatItWas(t *testing.T) {
 	mine := claim(key, "ann")
 	must(t, st, mine)
 	must(t, st, then(tenure.Release, mine))
-	seen := st.known(key).mod
+	seen := st.cached(key).mod
 	for n := range 20 {
 		must(t, st, claim(fmt.Sprintf("restored/more/%d", n), "ann"))
 	}
@@ -69,7 +69,7 @@ func TestAnEtcdThatWasSetBackIsNotMistakenForWhatItWas(t *testing.T) {
 		}
 	}
 	must(t, other, claim(key, "bob"))
-	if got := other.known(key).mod; got != seen {
+	if got := other.cached(key).mod; got != seen {
 		t.Fatalf("the record has revision %d, and was to have %d", got, seen)
 	}
 	client.SetEndpoints(after.Addrs()...)

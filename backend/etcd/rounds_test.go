@@ -38,7 +38,7 @@ func TestRoundTrips(t *testing.T) {
 	calls("a release", map[string]int{"Txn": 1}, then(tenure.Release, again))
 	calls("a key that nobody has used", map[string]int{"Txn": 1}, claim("rounds/2", "ann"))
 	st.mu.Lock()
-	st.views.forget("rounds/1")
+	st.cache.forget("rounds/1")
 	st.mu.Unlock()
 	calls("a key of which nothing is known", map[string]int{"Txn": 2}, unknown)
 	var many, renewals []tenure.Request
@@ -48,7 +48,7 @@ func TestRoundTrips(t *testing.T) {
 	}
 	calls("90 keys", map[string]int{"Txn": 1}, many...)
 	calls("90 renewals", map[string]int{"Txn": 1}, renewals[:40]...)
-	for range mostAtHand + 1 { // keys with a shelf
+	for range maxInRecord + 1 { // keys with a shelf
 		var takes, ends []tenure.Request
 		for n := range 40 {
 			takes = append(takes, claim(fmt.Sprintf("rounds/worn/%d", n), "ann"))
@@ -62,13 +62,13 @@ func TestRoundTrips(t *testing.T) {
 	for n := range 40 {
 		cold, stale = append(cold, claim(fmt.Sprintf("rounds/worn/%d", n), "ann")), append(stale, claim(fmt.Sprintf("rounds/worn/%d", n), "ann"))
 		ends = append(ends, then(tenure.Release, cold[n]))
-		st.views.forget(cold[n].Key)
+		st.cache.forget(cold[n].Key)
 	}
 	st.mu.Unlock()
 	calls("40 keys of which nothing is known", map[string]int{"Txn": 2}, cold...)
 	must(t, st, ends...)
 	other := open(t, dial(t, c), c.Prefix())
-	for range mostAtHand { // until there are other shelves
+	for range maxInRecord { // until there are other shelves
 		var takes, ends []tenure.Request
 		for n, req := range stale {
 			takes = append(takes, claim(req.Key, "bob"))
@@ -78,9 +78,9 @@ func TestRoundTrips(t *testing.T) {
 		must(t, other, ends...)
 	}
 	for _, req := range stale {
-		st.known(req.Key).at = time.Now().Add(-2 * recent)
+		st.cached(req.Key).cachedAt = time.Now().Add(-2 * recent)
 	}
-	st.wary.Store(0)
+	st.nestedLeft.Store(0)
 	calls("40 keys that others have used since", map[string]int{"Txn": 2}, stale...)
 	if a := resolve(t.Context(), st, claim("rounds/1", "bob")); !errors.Is(a.Err, tenure.ErrHeld) {
 		t.Errorf("a held key: %v", a.Err)
@@ -194,7 +194,7 @@ func TestNothingIsLeftOfOldKeys(t *testing.T) {
 		must(t, st, renewals[:100]...) // which makes pages
 		must(t, st, ends...)
 	}
-	for range 3 * mostAtHand { // and a shelf
+	for range 3 * maxInRecord { // and a shelf
 		take := brief("old/often", "ann", 40*time.Second)
 		must(t, st, take)
 		must(t, st, then(tenure.Release, take))

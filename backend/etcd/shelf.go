@@ -12,16 +12,16 @@ import (
 // and shelf are written in one step; the record says up to which token its transfers are on the shelf.
 
 // mostAtHand is how many transfers a record has before all but the newest go to the shelf.
-const mostAtHand = 8
+const maxInRecord = 8
 
 const shelfFormat = 1
 
 var errShelf = errors.New("its older transfers are not those that it is said to have")
 
 // shelve moves transfers to the shelf when there are too many at hand. It returns what to write there, or nothing.
-func (d *deed) shelve() string {
+func (d *storedRecord) shelve() string {
 	n := len(d.rec.History)
-	if n <= mostAtHand {
+	if n <= maxInRecord {
 		return ""
 	}
 	whole := d.history()
@@ -34,10 +34,10 @@ func (d *deed) shelve() string {
 }
 
 // history are all transfers that a record remembers.
-func (d *deed) history() []tenure.Term { return joined(d.older, d.rec.History) }
+func (d *storedRecord) history() []tenure.Term { return joinHistory(d.older, d.rec.History) }
 
 // joined puts older transfers before others, as many as a record may have.
-func joined(older, newer []tenure.Term) []tenure.Term {
+func joinHistory(older, newer []tenure.Term) []tenure.Term {
 	if len(newer) > 0 {
 		first := newer[0].Token
 		if n := slices.IndexFunc(older, func(t tenure.Term) bool { return t.Token >= first }); n >= 0 {
@@ -49,12 +49,12 @@ func joined(older, newer []tenure.Term) []tenure.Term {
 }
 
 // put gives a deed what was read from its shelf.
-func (d *deed) put(older []tenure.Term) error {
+func (d *storedRecord) attachOlder(older []tenure.Term) error {
 	if len(older) == 0 || len(older) > tenure.HistoryLen || older[len(older)-1].Token != d.shelved || d.shelved >= d.rec.History[0].Token {
 		return errShelf
 	}
 	whole := d.rec
-	whole.History = joined(older, d.rec.History)
+	whole.History = joinHistory(older, d.rec.History)
 	if err := whole.Check(); err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (d *deed) put(older []tenure.Term) error {
 }
 
 // decodeShelf unpacks the shelf of a deed.
-func (d *deed) decodeShelf(value []byte) error {
+func (d *storedRecord) decodeShelf(value []byte) error {
 	r := &reader{rest: value}
 	if r.take(1)[0] != shelfFormat {
 		r.fail()
@@ -73,7 +73,7 @@ func (d *deed) decodeShelf(value []byte) error {
 		r.err = errFormat
 	}
 	if r.err == nil {
-		r.err = d.put(older)
+		r.err = d.attachOlder(older)
 	}
 	if r.err != nil {
 		return damaged(d.rec.Key, r.err)
@@ -82,10 +82,10 @@ func (d *deed) decodeShelf(value []byte) error {
 }
 
 // complete reports whether all transfers are known.
-func (d *deed) complete() bool { return d.shelved == 0 || d.older != nil }
+func (d *storedRecord) complete() bool { return d.shelved == 0 || d.older != nil }
 
 // isOlder reports whether a grant is one of those on the shelf.
-func (d *deed) isOlder(g fence.Grant) bool {
+func (d *storedRecord) isShelved(g fence.Grant) bool {
 	for i := range d.older {
 		if d.older[i].Grant == g {
 			return true
@@ -95,13 +95,13 @@ func (d *deed) isOlder(g fence.Grant) bool {
 }
 
 // forLaw gives a record all its transfers if one of the requests is about an older one. Otherwise those at hand are enough to decide.
-func (d *deed) forLaw(rec tenure.Record, requests []tenure.Request) tenure.Record {
+func (d *storedRecord) withShelfFor(rec tenure.Record, requests []tenure.Request) tenure.Record {
 	if d.older == nil {
 		return rec
 	}
 	for _, req := range requests {
-		if g := req.Secret.Grant(); g != rec.Grant && d.isOlder(g) {
-			rec.History = joined(d.older, rec.History)
+		if g := req.Secret.Grant(); g != rec.Grant && d.isShelved(g) {
+			rec.History = joinHistory(d.older, rec.History)
 			return rec
 		}
 	}

@@ -63,8 +63,8 @@ func TestRecordsStaySmall(t *testing.T) {
 		}
 		return len(resp.Kvs[0].Value)
 	}
-	if few, many := most(mostAtHand), most(3*mostAtHand); many > few+32 {
-		t.Errorf("a record is %d bytes after %d terms and %d after %d", few, mostAtHand, many, 3*mostAtHand)
+	if few, many := most(maxInRecord), most(3*maxInRecord); many > few+32 {
+		t.Errorf("a record is %d bytes after %d terms and %d after %d", few, maxInRecord, many, 3*maxInRecord)
 	}
 }
 
@@ -86,16 +86,16 @@ func TestADamagedShelfIsNamed(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			d := &deed{shelved: 1}
+			d := &storedRecord{shelved: 1}
 			r := &reader{rest: resp.Kvs[0].Value[1:]}
-			d.rec.History = r.terms()[:mostAtHand+1]
+			d.rec.History = r.terms()[:maxInRecord+1]
 			_, err = st.client.Put(t.Context(), st.names.shelf(key), d.shelve())
 			return err
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			st, _, tokens := worn(t, key, 3*mostAtHand)
+			st, _, tokens := worn(t, key, 3*maxInRecord)
 			if err := damage(st); err != nil {
 				t.Fatal(err)
 			}
@@ -116,8 +116,8 @@ func TestADamagedShelfIsNamed(t *testing.T) {
 func TestAShelfOutlivesItsRecordByASweep(t *testing.T) {
 	t.Parallel()
 	const key, other = "shelf/loose", "shelf/kept"
-	st, claims, _ := worn(t, key, mostAtHand+3)
-	for range mostAtHand + 1 {
+	st, claims, _ := worn(t, key, maxInRecord+3)
+	for range maxInRecord + 1 {
 		take := claim(other, "ann")
 		must(t, st, take)
 		must(t, st, then(tenure.Release, take))

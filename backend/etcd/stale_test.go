@@ -23,11 +23,11 @@ func TestAnAnswerThatWasOvertakenIsNotTaken(t *testing.T) {
 	bids(t, heir, next)
 	looksRound(t, holder, key)
 	must(t, holder, then(tenure.Release, mine))
-	v := holder.known(key)
-	if v.deed.rec.Owner != "heir" {
-		t.Fatalf("it is %s of %s", v.deed.rec.State, v.deed.rec.Owner)
+	v := holder.cached(key)
+	if v.stored.rec.Owner != "heir" {
+		t.Fatalf("it is %s of %s", v.stored.rec.State, v.stored.rec.Owner)
 	}
-	seen := look{key: key, live: v.deed.lease, page: v.deed.page}
+	seen := lookup{key: key, live: v.stored.lease, page: v.stored.page}
 	var read []*etcdserverpb.ResponseOp
 	for _, op := range seen.ops(heir.names) {
 		got, err := heir.client.Get(t.Context(), string(op.KeyBytes()), clientv3.WithRev(v.mod))
@@ -37,16 +37,16 @@ func TestAnAnswerThatWasOvertakenIsNotTaken(t *testing.T) {
 		read = append(read, &etcdserverpb.ResponseOp{Response: &etcdserverpb.ResponseOp_ResponseRange{ResponseRange: &etcdserverpb.RangeResponse{Kvs: got.Kvs}}})
 	}
 	testenv.Eventually(t, "it is given back, and the heir knows", func() error {
-		if known := heir.known(key); known == nil || known.deed.rec.State != tenure.Free {
+		if known := heir.cached(key); known == nil || known.stored.rec.State != tenure.Free {
 			return errors.New("it is not")
 		}
 		return nil
 	})
 
-	l := &lane{key: key, requests: []tenure.Request{next}, answers: make([]store.Answer, 1), step: looking, look: seen}
-	heir.take(l, v.mod, &etcdserverpb.TxnResponse{Responses: read})
-	if heir.decide(l); l.step == finished && l.answers[0].Err == nil && heir.assure(t.Context(), l) == nil {
-		t.Errorf("it is answered as held: %+v", l.answers[0].Record)
+	g := &group{key: key, requests: []tenure.Request{next}, answers: make([]store.Answer, 1), step: looking, lookup: seen}
+	heir.takeAnswer(g, v.mod, &etcdserverpb.TxnResponse{Responses: read})
+	if heir.decide(g); g.step == finished && g.answers[0].Err == nil && heir.ensureHeld(t.Context(), g) == nil {
+		t.Errorf("it is answered as held: %+v", g.answers[0].Record)
 	}
 }
 
@@ -57,10 +57,10 @@ func TestWhatIsRememberedOfALaterStateIsForgotten(t *testing.T) {
 	st := open(t, dial(t, c), c.Prefix())
 	mine := lasting("stale/later", "ann")
 	must(t, st, mine)
-	later := *st.known(mine.Key)
+	later := *st.cached(mine.Key)
 	later.mod, later.asOf = 1<<40, 1<<40
 	st.mu.Lock()
-	st.remember(mine.Key, &later)
+	st.addView(mine.Key, &later)
 	st.mu.Unlock()
 	must(t, st, then(tenure.Release, mine))
 }

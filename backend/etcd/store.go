@@ -36,17 +36,17 @@ type Store struct {
 	clocks clocks
 	ages   ages
 
-	mu      sync.Mutex
-	views   views
-	anchors map[int64]*anchor // by the seconds they last
-	pages   map[uint32]*openPage
-	last    uint32 // number of the newest page
-	waits   map[string]*topic
-	placing bool     // places in queues are being kept
-	hearing *hearing // of operators' acts; nil while nobody listens
+	mu         sync.Mutex
+	cache      viewCache
+	etcdLeases map[int64]*etcdLease // by the seconds they last
+	pages      map[uint32]*openPage
+	last       uint32 // number of the newest page
+	waits      map[string]*topic
+	placing    bool     // places in queues are being kept
+	hearing    *hearing // of operators' acts; nil while nobody listens
 
-	wary   atomic.Int64 // batches that are not sent as one transaction
-	newest atomic.Int64 // revision of etcd that is known
+	nestedLeft atomic.Int64 // batches that are not sent as one transaction
+	newest     atomic.Int64 // revision of etcd that is known
 
 	bound    time.Duration   // of a call that somebody waits for; longer only in tests
 	lingers  time.Duration   // how long a watch stays open; longer only in tests
@@ -82,7 +82,7 @@ func New(client *clientv3.Client, o *Options) *Store {
 	s := &Store{
 		client: client, id: newIdentity(), names: naming(o.Prefix), retention: o.Retention,
 		clock: time.Now, domain: machineClock,
-		anchors: map[int64]*anchor{}, pages: map[uint32]*openPage{}, waits: map[string]*topic{},
+		etcdLeases: map[int64]*etcdLease{}, pages: map[uint32]*openPage{}, waits: map[string]*topic{},
 		bound: requestTimeout, lingers: linger, queueFor: queueFor, young: young, comeBack: comeBack, orphaned: orphaned,
 	}
 	if s.names == "" {
@@ -95,7 +95,7 @@ func New(client *clientv3.Client, o *Options) *Store {
 	if s.sweeping.every == 0 {
 		s.sweeping.every = 1024
 	}
-	s.views.init()
+	s.cache.init()
 	s.life, s.end = context.WithCancel(context.Background())
 	return s
 }
@@ -139,7 +139,7 @@ func (s *Store) Close() error {
 		s.done.Wait()
 		s.closeTopics()
 		if s.calls.Load() == 0 { // or one of them might just be granted a lease on them: then they expire
-			s.giveBack()
+			s.revokeUnused()
 		}
 		if s.owned {
 			s.failed = s.client.Close()
@@ -176,7 +176,7 @@ func (s *Store) txn(ctx context.Context, compares []clientv3.Cmp, then, otherwis
 func (s *Store) reached(before, revision int64) {
 	if revision < before {
 		s.mu.Lock()
-		s.views.init()
+		s.cache.init()
 		for _, t := range s.waits { // or all that is heard from now on would be old, and nothing is until etcd has come to where it was
 			t.came, t.left = 0, 0
 			if t.again != nil {

@@ -59,16 +59,16 @@ func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 		case err != nil:
 			return dropped, store.Unknown(err)
 		}
-		if e.view.deed.shelved != 0 {
+		if e.view.stored.shelved != 0 {
 			shelved[e.key] = true
 		}
-		if d := e.view.deed; d.page.store == s.id {
+		if d := e.view.stored; d.page.store == s.id {
 			mine[seated{d.page, d.slot}] = true
 		}
 		if s.record(e.view, now).Droppable(now, s.retention) {
 			old = append(old, doomed{s.names.record(e.key), e.view.mod, s.names.shelf(e.key)})
 		}
-		if len(old) == mostLanes {
+		if len(old) == maxGroups {
 			if err := flush(); err != nil {
 				return dropped, store.Unknown(err)
 			}
@@ -81,7 +81,7 @@ func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 	if err == nil {
 		old, err = s.looseShelves(ctx, shelved, old)
 	}
-	for part := range slices.Chunk(old, mostLanes) {
+	for part := range slices.Chunk(old, maxGroups) {
 		if err == nil {
 			_, err = s.deleteAll(ctx, part)
 		}
@@ -105,7 +105,7 @@ func (s *Store) vacate(mine map[seated]bool) {
 	for _, p := range s.pages {
 		for slot, m := range p.members {
 			if m.lapsed && !mine[seated{p.id, slot}] {
-				s.views.forget(m.key)
+				s.cache.forget(m.key)
 				s.leave(p, slot)
 			}
 		}
@@ -160,8 +160,8 @@ func (s *Store) loosePages(ctx context.Context, now time.Time) ([]doomed, error)
 		if err != nil {
 			return nil, err
 		}
-		if e.view.deed.page.store != 0 {
-			used[s.names.page(e.view.deed.page)] = true
+		if e.view.stored.page.store != 0 {
+			used[s.names.page(e.view.stored.page)] = true
 		}
 	}
 	var loose []doomed

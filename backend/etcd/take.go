@@ -5,66 +5,66 @@ import (
 )
 
 // restless is how many reads a key must have changed under for its newest record to be taken as it is.
-const restless = 3
+const busyReads = 3
 
 // take takes in what etcd answered to a lane.
-func (s *Store) take(l *lane, revision int64, resp *etcdserverpb.TxnResponse) {
+func (s *Store) takeAnswer(g *group, revision int64, resp *etcdserverpb.TxnResponse) {
 	read := results(resp.Responses)
 	switch {
-	case l.step == writing && resp.Succeeded:
-		s.wrote(l, revision)
-		s.handedOver(l, revision, resp.Responses)
-		if l.granted || l.heir != nil {
+	case g.step == writing && resp.Succeeded:
+		s.wrote(g, revision)
+		s.handedOver(g, revision, resp.Responses)
+		if g.granted || g.heir != nil {
 			s.sweepByChance()
 		}
-		l.finish()
+		g.finish()
 		return
-	case l.step == renewing && resp.Succeeded:
-		s.renewedOn(l, l.now)
-		l.finish()
+	case g.step == renewing && resp.Succeeded:
+		s.renewedOn(g, g.now)
+		g.finish()
 		return
-	case l.step == writing:
-		s.unsettle(l, true)
-		l.forgoes = l.forgoes || l.heir != nil
+	case g.step == writing:
+		s.freeReserved(g, true)
+		g.noAward = g.noAward || g.heir != nil
 	}
-	v, err := s.seen(l.look, read)
+	v, err := s.parseView(g.lookup, read)
 	if err != nil {
-		s.unjoin(l, false)
-		l.fail(err)
+		s.unjoin(g, false)
+		g.fail(err)
 		return
 	}
-	if l.step == writing && l.anchor != nil && !l.plants && !l.wary {
+	if g.step == writing && g.etcdLease != nil && !g.putsLiveKey && !g.sentJoint {
 		// The record is as it was, so what the write hangs on is not; or that was read, because there is more that it might be.
-		if !l.expired && v.mod == l.view.mod || l.expired && len(read[len(read)-1]) == 0 {
-			s.lost(l.anchor)
+		if !g.expired && v.mod == g.view.mod || g.expired && len(read[len(read)-1]) == 0 {
+			s.leaseLost(g.etcdLease)
 		}
 	}
 	v.asOf = revision
-	if l.step == renewing && v.read && l.view.deed.lease == v.deed.lease && l.page.id == v.deed.page {
-		if v.gone {
-			s.lost(l.anchor)
+	if g.step == renewing && v.leaseRead && g.view.stored.lease == v.stored.lease && g.page.id == v.stored.page {
+		if v.leaseGone {
+			s.leaseLost(g.etcdLease)
 		} else {
 			s.mu.Lock()
-			l.page.learn(v.pageMod, v.page)
+			g.page.learn(v.pageMod, v.page)
 			s.mu.Unlock()
 		}
 	}
-	l.reads++
-	l.fresh = l.reads >= restless && v.mod > l.since
-	if l.since == 0 {
-		l.since = revision
+	g.reads++
+	g.busy = g.reads >= busyReads && v.mod > g.firstRead
+	if g.firstRead == 0 {
+		g.firstRead = revision
 	}
 	s.mu.Lock()
-	s.remember(l.key, v)
-	if e := s.views.byKey[l.key]; e != nil {
-		if newer := e.Value.(*remembered).view; newer != v && newer == l.view { // it was known before this was asked: etcd was set back since
-			s.views.forget(l.key)
-			s.remember(l.key, v)
+	s.addView(g.key, v)
+	if e := s.cache.byKey[g.key]; e != nil {
+		if newer := e.Value.(*cacheEntry).view; newer != v && newer == g.view { // it was known before this was asked: etcd was set back since
+			s.cache.forget(g.key)
+			s.addView(g.key, v)
 		} else { // what was long on its way may have been overtaken: the key given back, by this very store
 			v = newer
 		}
 	}
 	s.mu.Unlock()
-	l.view, l.sure = v, true
-	s.joined(l, revision) // after that: a bid that was there before is known to be granted, or was not
+	g.view, g.confirmed = v, true
+	s.joined(g, revision) // after that: a bid that was there before is known to be granted, or was not
 }

@@ -252,10 +252,10 @@ func (s *Store) later(t *topic, d time.Duration) {
 
 // heard takes in a change of this store's place.
 func (s *Store) heard(t *topic, e *clientv3.Event) {
-	var d *deed
+	var d *storedRecord
 	if told := e.Type == clientv3.EventTypePut && len(e.Kv.Value) > 0 && e.Kv.Value[0] == recordFormat; told { // it is offered, or was granted
 		var err error
-		if d, err = decodeDeed(t.key, e.Kv.Value); err != nil {
+		if d, err = decodeRecord(t.key, e.Kv.Value); err != nil {
 			d = nil // whoever asks is told
 		}
 	}
@@ -283,7 +283,7 @@ func (s *Store) heard(t *topic, e *clientv3.Event) {
 		s.later(t, grace)
 	default:
 		if d != nil {
-			s.remember(t.key, &view{mod: e.Kv.ModRevision, asOf: e.Kv.ModRevision, deed: d})
+			s.addView(t.key, &view{mod: e.Kv.ModRevision, asOf: e.Kv.ModRevision, stored: d})
 		}
 		if t.came < e.Kv.ModRevision { // else it has come again
 			t.queued = false
@@ -300,7 +300,7 @@ func (s *Store) heard(t *topic, e *clientv3.Event) {
 }
 
 // passOn offers a key to the next in the queue when nobody here waits for it any more.
-func (s *Store) passOn(t *topic, revision int64, d *deed) {
+func (s *Store) passOn(t *topic, revision int64, d *storedRecord) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !t.missed || s.closed.Load() {
@@ -330,22 +330,22 @@ func (s *Store) lookOut(t *topic, d time.Duration) {
 
 // look wakes those who wait if the key is not as it was, or is free and nobody has said so.
 func (s *Store) look(ctx context.Context, t *topic) {
-	look := look{key: t.key}
-	before := s.known(t.key)
+	look := lookup{key: t.key}
+	before := s.cached(t.key)
 	resp, err := s.txn(ctx, nil, look.ops(s.names), nil)
 	var now *view
 	if err == nil {
-		now, err = s.seen(look, results(resp.Responses))
+		now, err = s.parseView(look, results(resp.Responses))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.waits[t.key] != t {
 		return
 	}
-	changed := err != nil || before == nil || before.mod != now.mod || now.deed == nil || now.deed.rec.State == tenure.Free
+	changed := err != nil || before == nil || before.mod != now.mod || now.stored == nil || now.stored.rec.State == tenure.Free
 	if err == nil && (before == nil || before.mod != now.mod) {
 		now.asOf = resp.Header.Revision
-		s.remember(t.key, now)
+		s.addView(t.key, now)
 	}
 	if changed {
 		t.wake()

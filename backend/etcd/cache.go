@@ -12,23 +12,23 @@ import (
 
 // view is what is known of a key at some revision. It does not change once it is remembered.
 type view struct {
-	mod  int64 // of the record; 0 if there is none
-	deed *deed // nil if there is none
+	mod    int64         // of the record; 0 if there is none
+	stored *storedRecord // nil if there is none
 	// Of a deed that hangs on another store's anchor, if they have been read with it:
-	read    bool
-	page    *page // nil if there is none
-	pageMod int64
-	gone    bool      // the anchor's live key is not there
-	at      time.Time // when it was remembered
-	asOf    int64     // the revision at which it was so
+	leaseRead bool
+	page      *page // nil if there is none
+	pageMod   int64
+	leaseGone bool      // the anchor's live key is not there
+	cachedAt  time.Time // when it was remembered
+	asOf      int64     // the revision at which it was so
 }
 
 // whole reports whether the view says all that the law needs to know.
-func (s *Store) whole(v *view) bool {
-	return v.deed == nil || v.deed.complete() && (v.deed.lease == 0 || v.read || v.deed.page.store == s.id && s.isMine(v.deed))
+func (s *Store) isComplete(v *view) bool {
+	return v.stored == nil || v.stored.complete() && (v.stored.lease == 0 || v.leaseRead || v.stored.page.store == s.id && s.isMine(v.stored))
 }
 
-func (s *Store) isMine(d *deed) bool {
+func (s *Store) isMine(d *storedRecord) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, m := s.mine(d)
@@ -38,14 +38,14 @@ func (s *Store) isMine(d *deed) bool {
 // record is the record as the law sees it at now, on this store's clock: with the renewals that are noted on its page, and with a deadline on another's clock moved to where it is on
 // this one.
 func (s *Store) record(v *view, now time.Time) tenure.Record {
-	if v.deed == nil {
+	if v.stored == nil {
 		return tenure.Record{}
 	}
-	d, rec := v.deed, v.deed.rec
+	d, rec := v.stored, v.stored.rec
 	if d.lease == 0 || rec.State == tenure.Free {
 		return rec
 	}
-	renewed, bid := s.standing(v)
+	renewed, bid := s.renewalOf(v)
 	if rec.State == tenure.Held && renewed.After(rec.Renewed) {
 		rec.Renewed, rec.Deadline = renewed, renewed.Add(rec.TTL)
 	}
@@ -53,7 +53,7 @@ func (s *Store) record(v *view, now time.Time) tenure.Record {
 		if ends := tenure.Time(now.Add(s.left(bid))); ends.Before(rec.Deadline) || d.clock != s.domain {
 			rec.Deadline = ends
 		}
-		if v.gone && now.Before(rec.Deadline) {
+		if v.leaseGone && now.Before(rec.Deadline) {
 			rec.Deadline = now
 		}
 		return rec
@@ -63,7 +63,7 @@ func (s *Store) record(v *view, now time.Time) tenure.Record {
 		reached = s.clocks.least(rec.Key, d.clock)
 	}
 	said := v.page != nil && v.page.clock != d.clock && v.page.over[d.slot] // by the one who was granted it, on another clock than the one who wrote it down
-	switch over := v.gone || said || !reached.Before(rec.Deadline); {
+	switch over := v.leaseGone || said || !reached.Before(rec.Deadline); {
 	case over && now.Before(rec.Deadline):
 		rec.Deadline = now
 	case over || d.clock == s.domain:
@@ -74,22 +74,22 @@ func (s *Store) record(v *view, now time.Time) tenure.Record {
 }
 
 // standing is when a lease was renewed according to its page, and the bid of this store that it was granted to, if it was.
-func (s *Store) standing(v *view) (renewed time.Time, bid *stake) {
-	if v.deed.page.store == s.id {
+func (s *Store) renewalOf(v *view) (renewed time.Time, bid *stake) {
+	if v.stored.page.store == s.id {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if _, m := s.mine(v.deed); m != nil {
+		if _, m := s.mine(v.stored); m != nil {
 			renewed, bid = m.renewed, m.stake
 		}
 	}
-	if v.page != nil && v.page.renewed[v.deed.slot].After(renewed) { // of one's own, too: the answer to a renewal may have been lost
-		renewed = v.page.renewed[v.deed.slot]
+	if v.page != nil && v.page.renewed[v.stored.slot].After(renewed) { // of one's own, too: the answer to a renewal may have been lost
+		renewed = v.page.renewed[v.stored.slot]
 	}
 	return renewed, bid
 }
 
 // look are the operations that read a view: the record, and what it is thought to hang on.
-type look struct {
+type lookup struct {
 	key   string
 	shelf bool
 	page  pageID
@@ -97,15 +97,15 @@ type look struct {
 }
 
 // lookAt reads a key, guided by what is known of it.
-func (s *Store) lookAt(key string, v *view) look {
-	l := look{key: key, shelf: true}
-	if v != nil && v.deed != nil && v.deed.lease != 0 {
-		l.live, l.page = v.deed.lease, v.deed.page
+func (s *Store) lookupFor(key string, v *view) lookup {
+	l := lookup{key: key, shelf: true}
+	if v != nil && v.stored != nil && v.stored.lease != 0 {
+		l.live, l.page = v.stored.lease, v.stored.page
 	}
 	return l
 }
 
-func (l look) ops(n naming) []clientv3.Op {
+func (l lookup) ops(n naming) []clientv3.Op {
 	ops := []clientv3.Op{clientv3.OpGet(n.record(l.key))}
 	if l.shelf {
 		ops = append(ops, clientv3.OpGet(n.shelf(l.key)))
@@ -120,17 +120,17 @@ func (l look) ops(n naming) []clientv3.Op {
 }
 
 // seen makes a view of what the operations have returned, one list of keys for each.
-func (s *Store) seen(l look, results [][]*mvccpb.KeyValue) (*view, error) {
+func (s *Store) parseView(l lookup, results [][]*mvccpb.KeyValue) (*view, error) {
 	v := &view{}
 	if len(results[0]) == 0 {
 		return v, nil
 	}
 	kv := results[0][0]
-	d, err := decodeDeed(l.key, kv.Value)
+	d, err := decodeRecord(l.key, kv.Value)
 	if err != nil {
 		return nil, err
 	}
-	v.mod, v.deed = kv.ModRevision, d
+	v.mod, v.stored = kv.ModRevision, d
 	s.clocks.saw(l.key, d.clock, d.written, v.mod)
 	results = results[1:]
 	if l.shelf {
@@ -147,8 +147,8 @@ func (s *Store) seen(l look, results [][]*mvccpb.KeyValue) (*view, error) {
 	if l.live == 0 || l.live != d.lease || l.page != d.page {
 		return v, nil
 	}
-	v.read = true
-	v.gone = len(results[0]) == 0
+	v.leaseRead = true
+	v.leaseGone = len(results[0]) == 0
 	if l.page.store != 0 && len(results[1]) > 0 {
 		kv := results[1][0]
 		if v.page, err = decodePage(string(kv.Key), kv.Value); err != nil {
@@ -161,52 +161,52 @@ func (s *Store) seen(l look, results [][]*mvccpb.KeyValue) (*view, error) {
 }
 
 // views remembers the newest view of keys: of all that this store holds, and of some others.
-type views struct {
+type viewCache struct {
 	byKey map[string]*list.Element
-	order list.List // of *remembered that nothing keeps, the one used last in front
+	lru   list.List // of *remembered that nothing keeps, the one used last in front
 }
 
-type remembered struct {
-	key  string
-	view *view
-	kept bool // this store holds the lease: it will renew and release it
+type cacheEntry struct {
+	key    string
+	view   *view
+	pinned bool // this store holds the lease: it will renew and release it
 }
 
 // mostViews bounds the views of keys that this store does not hold.
-const mostViews = 1024
+const maxCached = 1024
 
-func (c *views) init() {
+func (c *viewCache) init() {
 	c.byKey = map[string]*list.Element{}
-	c.order.Init()
+	c.lru.Init()
 }
 
 // known is what is remembered of a key, or nil.
-func (s *Store) known(key string) *view {
+func (s *Store) cached(key string) *view {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := s.views.byKey[key]
+	e := s.cache.byKey[key]
 	if e == nil {
 		return nil
 	}
-	if r := e.Value.(*remembered); !r.kept {
-		s.views.order.MoveToFront(e)
+	if r := e.Value.(*cacheEntry); !r.pinned {
+		s.cache.lru.MoveToFront(e)
 	}
-	return e.Value.(*remembered).view
+	return e.Value.(*cacheEntry).view
 }
 
 // remember keeps a view, unless a newer one is there. The caller holds the mutex.
-func (s *Store) remember(key string, v *view) {
-	p, m := s.mine(v.deed)
-	c, kept := &s.views, m != nil
-	v.at = time.Now()
+func (s *Store) addView(key string, v *view) {
+	p, m := s.mine(v.stored)
+	c, kept := &s.cache, m != nil
+	v.cachedAt = time.Now()
 	if e := c.byKey[key]; e != nil {
-		r := e.Value.(*remembered)
-		v.adopt(r.view)
+		r := e.Value.(*cacheEntry)
+		v.adoptShelf(r.view)
 		if v.asOf < r.view.asOf {
 			return
 		}
-		s.unseat(r.view.deed, v.deed)
-		if r.kept != kept {
+		s.unseat(r.view.stored, v.stored)
+		if r.pinned != kept {
 			c.forget(key)
 		} else {
 			r.view = v
@@ -218,39 +218,39 @@ func (s *Store) remember(key string, v *view) {
 	if c.byKey[key] != nil {
 		return
 	}
-	r := &remembered{key: key, view: v, kept: kept}
+	r := &cacheEntry{key: key, view: v, pinned: kept}
 	if kept {
 		c.byKey[key] = &list.Element{Value: r}
 		return
 	}
-	c.byKey[key] = c.order.PushFront(r)
-	for c.order.Len() > mostViews {
-		c.forget(c.order.Back().Value.(*remembered).key)
+	c.byKey[key] = c.lru.PushFront(r)
+	for c.lru.Len() > maxCached {
+		c.forget(c.lru.Back().Value.(*cacheEntry).key)
 	}
 }
 
 // adopt takes over what is known of the key's shelf.
-func (v *view) adopt(known *view) {
-	if v.deed != nil && known.deed != nil && v.deed.older == nil && v.deed.shelved == known.deed.shelved {
-		v.deed.older = known.deed.older
+func (v *view) adoptShelf(known *view) {
+	if v.stored != nil && known.stored != nil && v.stored.older == nil && v.stored.shelved == known.stored.shelved {
+		v.stored.older = known.stored.older
 	}
 }
 
 // unseat takes a lease of this store off its page when its record says no more that it is there. The caller holds the mutex.
-func (s *Store) unseat(old, next *deed) {
+func (s *Store) unseat(old, next *storedRecord) {
 	if p, m := s.mine(old); m != nil && (next == nil || next.page != old.page || next.slot != old.slot) {
 		s.leave(p, old.slot)
 	}
 }
 
 // forget drops what is remembered of a key.
-func (c *views) forget(key string) {
+func (c *viewCache) forget(key string) {
 	e := c.byKey[key]
 	if e == nil {
 		return
 	}
-	if !e.Value.(*remembered).kept {
-		c.order.Remove(e)
+	if !e.Value.(*cacheEntry).pinned {
+		c.lru.Remove(e)
 	}
 	delete(c.byKey, key)
 }
