@@ -316,7 +316,7 @@ func TestTheDoctorNamesWhatWeakensALease(t *testing.T) {
 		}
 	}
 	hasty := open(t, st.client, c.Prefix())
-	hasty.bound = requestTimeout // nothing answers: there is no point in patience
+	hasty.timeout = requestTimeout // nothing answers: there is no point in patience
 	if got := levels(hasty); got["members"] != store.Bad || got["agreement"] != store.Bad {
 		t.Errorf("with one member of three left: %v", got)
 	}

@@ -37,10 +37,10 @@ func (s *Store) notice(g *group) clientv3.Op {
 }
 
 // errUnheard is why Acts fails if its watch ended before it began.
-var errUnheard = errors.New("etcd: the watch of operators' acts has ended; ask again")
+var errActWatchEnded = errors.New("etcd: the watch of operators' acts has ended; ask again")
 
 // hearing is one watch of the notices, for all listeners of a store.
-type hearing struct {
+type actWatch struct {
 	acts      turns.Acts
 	end       context.CancelFunc
 	listeners int // under the store's mutex
@@ -50,7 +50,7 @@ type hearing struct {
 	err   error         // why not
 }
 
-func (h *hearing) settle(err error) {
+func (h *actWatch) began(err error) {
 	h.once.Do(func() {
 		h.err = err
 		close(h.ready)
@@ -63,11 +63,11 @@ func (s *Store) Acts(ctx context.Context) (<-chan string, error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, err
 	}
-	h, keys := s.startHearing(ctx)
+	h, keys := s.addActListener(ctx)
 	if h == nil {
 		return nil, store.Unknown(ErrClosed)
 	}
-	context.AfterFunc(ctx, func() { s.stopHearing(h) })
+	context.AfterFunc(ctx, func() { s.removeActListener(h) })
 	select {
 	case <-h.ready:
 	case <-ctx.Done():
@@ -81,47 +81,47 @@ func (s *Store) Acts(ctx context.Context) (<-chan string, error) {
 
 // startHearing adds a listener to the watch. It returns nil if the store is
 // closed.
-func (s *Store) startHearing(ctx context.Context) (*hearing, <-chan string) {
+func (s *Store) addActListener(ctx context.Context) (*actWatch, <-chan string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed.Load() {
 		return nil, nil
 	}
-	if s.hearing == nil {
+	if s.actWatch == nil {
 		life, end := context.WithCancel(s.life)
-		h := &hearing{end: end, ready: make(chan struct{})}
-		s.hearing = h
-		s.done.Go(func() { s.hear(life, h) })
+		h := &actWatch{end: end, ready: make(chan struct{})}
+		s.actWatch = h
+		s.done.Go(func() { s.watchActs(life, h) })
 	}
-	s.hearing.listeners++
-	return s.hearing, s.hearing.acts.Listen(ctx)
+	s.actWatch.listeners++
+	return s.actWatch, s.actWatch.acts.Listen(ctx)
 }
 
 // stopHearing takes a listener off, and ends the watch with the last.
-func (s *Store) stopHearing(h *hearing) {
+func (s *Store) removeActListener(h *actWatch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if h.listeners--; h.listeners > 0 {
 		return
 	}
 	h.end()
-	if s.hearing == h {
-		s.hearing = nil // the next listener begins another
+	if s.actWatch == h {
+		s.actWatch = nil // the next listener begins another
 	}
 }
 
 // hear passes on what etcd tells, until the watch ends. etcd's client resumes
 // it on another member by itself. A lost leader or a compaction ends it: then
 // the listeners' channels are closed.
-func (s *Store) hear(ctx context.Context, h *hearing) {
+func (s *Store) watchActs(ctx context.Context, h *actWatch) {
 	defer func() {
 		s.mu.Lock()
-		if s.hearing == h {
-			s.hearing = nil // before End: nobody begins to listen afterwards
+		if s.actWatch == h {
+			s.actWatch = nil // before End: nobody begins to listen afterwards
 		}
 		s.mu.Unlock()
 		h.end()
-		h.settle(errUnheard)
+		h.began(errActWatchEnded)
 		h.acts.End()
 	}()
 	// etcd checks a watch by the login its stream was opened with. This watch
@@ -132,11 +132,11 @@ func (s *Store) hear(ctx context.Context, h *hearing) {
 	for resp := range s.client.Watch(ctx, s.names.notices(), clientv3.WithPrefix(),
 		clientv3.WithFilterDelete(), clientv3.WithCreatedNotify()) {
 		if err := resp.Err(); err != nil {
-			h.settle(explain(ctx, err))
+			h.began(explain(ctx, err))
 			return
 		}
 		if resp.Created {
-			h.settle(nil)
+			h.began(nil)
 		}
 		for _, e := range resp.Events {
 			// Anybody with the right to write may have put it there.

@@ -76,7 +76,7 @@ func TestATakeoverEndsTheHoldersContextLongBeforeItsRenewal(t *testing.T) {
 	}
 	testenv.Eventually(t, "the holder listens", func() error {
 		st.mu.Lock()
-		h := st.hearing
+		h := st.actWatch
 		st.mu.Unlock()
 		if h == nil {
 			return errors.New("not yet")
@@ -203,10 +203,10 @@ func TestTheWatchOfActsEndsWithItsListeners(t *testing.T) {
 	client, w := wired(t, c)
 	st := New(client, &Options{Prefix: c.Prefix(), SweepEvery: -1})
 	defer st.Close()
-	hearing := func() *hearing {
+	hearing := func() *actWatch {
 		st.mu.Lock()
 		defer st.mu.Unlock()
-		return st.hearing
+		return st.actWatch
 	}
 	one, endOne := context.WithCancel(t.Context())
 	two, endTwo := context.WithCancel(t.Context())

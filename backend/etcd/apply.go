@@ -72,7 +72,7 @@ func (s *Store) carryOut(ctx context.Context, groups []*group) {
 		g.view = s.cached(g.key)
 	}
 	if len(groups) == 1 {
-		s.meet(ctx, groups[0])
+		s.awaitQueueRead(ctx, groups[0])
 	}
 	for round := 0; len(groups) > 0; round++ {
 		if err := pause(ctx, round); err != nil {
@@ -99,7 +99,7 @@ func (s *Store) carryOut(ctx context.Context, groups []*group) {
 		if len(groups) == 0 {
 			return
 		}
-		if len(groups) == 1 && groups[0].yields == mostYields && groups[0].step == looking && groups[0].confirmed { // it came upon the key between two others
+		if len(groups) == 1 && groups[0].yields == maxYields && groups[0].step == looking && groups[0].confirmed { // it came upon the key between two others
 			if err := sleep(ctx, headStart); err != nil {
 				groups[0].fail(err)
 				return
@@ -147,7 +147,7 @@ func (s *Store) grantMissing(ctx context.Context, groups []*group) []*group {
 	granting := map[*etcdLease][]*group{}
 	var ready, unknown []*group
 	for _, g := range groups {
-		if g.step != writing || g.next.rec.State == tenure.Free || g.keepsLease || g.heir != nil {
+		if g.step != writing || g.next.rec.State == tenure.Free || g.keepsLease || g.awardTo != nil {
 			ready = append(ready, g)
 			continue
 		}

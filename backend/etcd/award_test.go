@@ -27,7 +27,7 @@ func lasting(key, owner string) tenure.Request {
 // acquainted makes a store one that has held a lease of an hour, and has waited for a key lately, as those have among which it goes around.
 func acquainted(t *testing.T, st *Store, key string) *Store {
 	t.Helper()
-	st.young, st.orphaned, st.lingers, st.comeBack = time.Hour, time.Hour, time.Hour, nil
+	st.maxBidAge, st.idleInQueue, st.linger, st.queuePolls = time.Hour, time.Hour, time.Hour, nil
 	other := lasting(key+"/other/"+st.id.String(), "ann")
 	must(t, st, other)
 	must(t, st, then(tenure.Release, other))
@@ -42,7 +42,7 @@ func acquainted(t *testing.T, st *Store, key string) *Store {
 	testenv.Eventually(t, "it has left the queue", func() error {
 		st.mu.Lock()
 		defer st.mu.Unlock()
-		if st.waits[key].queued {
+		if st.topics[key].queued {
 			return errors.New("it is in it")
 		}
 		return nil
@@ -51,7 +51,7 @@ func acquainted(t *testing.T, st *Store, key string) *Store {
 }
 
 // bids lets a store ask for a key that is held, and leave its bid.
-func bids(t *testing.T, st *Store, mine tenure.Request) *stake {
+func bids(t *testing.T, st *Store, mine tenure.Request) *ownBid {
 	t.Helper()
 	testenv.Eventually(t, "its bid is in the queue", func() error { // it does not bid while it is late
 		if a := resolve(t.Context(), st, mine); !errors.Is(a.Err, tenure.ErrHeld) {
@@ -64,7 +64,7 @@ func bids(t *testing.T, st *Store, mine tenure.Request) *stake {
 	})
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	return st.waits[mine.Key].stake
+	return st.topics[mine.Key].bid
 }
 
 // inPlace is what the place of a store in a queue says.
@@ -111,9 +111,9 @@ func TestAHandOffIsOneWrite(t *testing.T) {
 	if left := a.Record.Deadline.Sub(a.Now); left > next.TTL || left < next.TTL/2 {
 		t.Errorf("it has %s left", left)
 	}
-	heir.giveUp(k)
+	heir.returnAward(k)
 	heir.mu.Lock()
-	given := k.given
+	given := k.returning
 	heir.mu.Unlock()
 	if given {
 		t.Error("it was claimed, and is given back")
@@ -157,9 +157,9 @@ func TestLaw5ALeaseCountsFromItsBid(t *testing.T) {
 			bids(t, heir, next)
 			const waited = 10 * time.Minute // longer than the holder lets it, as it was asleep
 			heir.mu.Lock()
-			k := heir.waits[key].stake
+			k := heir.topics[key].bid
 			if ahead == 0 { // its monotonic clock stood still, or the other was set back
-				k.said = k.said.Add(-waited)
+				k.sentWall = k.sentWall.Add(-waited)
 			} else {
 				k.sent = k.sent.Add(-waited)
 			}
@@ -188,7 +188,7 @@ func TestLaw5ALeaseCountsFromItsBid(t *testing.T) {
 				t.Errorf("renewed, it has %s left", left)
 			}
 			heir.mu.Lock()
-			k.sent, k.said = k.sent.Add(-next.TTL), k.said.Add(-next.TTL) // from now on the renewal counts
+			k.sent, k.sentWall = k.sent.Add(-next.TTL), k.sentWall.Add(-next.TTL) // from now on the renewal counts
 			heir.mu.Unlock()
 			if rec, err := heir.Get(t.Context(), key); err != nil || rec.Deadline.Before(renewed.Record.Deadline) {
 				t.Errorf("renewed until %s, it is said to end at %s, %v", renewed.Record.Deadline, rec.Deadline, err)
@@ -213,7 +213,7 @@ func TestABidThatNobodyStandsByIsGivenBack(t *testing.T) {
 	mine, next := lasting(key, "holder"), lasting(key, "gone")
 	must(t, holder, mine)
 	gone.mu.Lock()
-	gone.waits[key].missed = false
+	gone.topics[key].missedWake = false
 	gone.mu.Unlock()
 	bids(t, gone, next)
 	who := newWaiter(t, last, key, 1)
@@ -248,7 +248,7 @@ func TestWhatIsBeingGivenBackIsNotClaimed(t *testing.T) {
 	testenv.Eventually(t, "it is being given back", func() error {
 		heir.mu.Lock()
 		defer heir.mu.Unlock()
-		if !k.given {
+		if !k.returning {
 			return errors.New("it is not")
 		}
 		return nil
@@ -284,7 +284,7 @@ func TestAKeyGoesRound(t *testing.T) {
 			bids(t, st, claims[n])
 		}
 	}
-	all[0].young = 0 // the first is asked, and the second told that it is next
+	all[0].maxBidAge = 0 // the first is asked, and the second told that it is next
 	for round := range 4 * stores {
 		n, next := round%stores, (round+1)%stores
 		wake := awaits(t, all[next], key)
@@ -293,7 +293,7 @@ func TestAKeyGoesRound(t *testing.T) {
 		if a := must(t, all[n], then(tenure.Release, claims[n]))[0]; !a.Awaited {
 			t.Errorf("hand-off %d: one more waits, and the release does not say so", round)
 		}
-		all[n].young = time.Hour
+		all[n].maxBidAge = time.Hour
 		<-wake
 		must(t, all[next], claims[next])
 		writes := int64(1)
@@ -329,7 +329,7 @@ func TestALostWordOfAnAwardIsMadeUpFor(t *testing.T) {
 		config.DialOptions = append(config.DialOptions, grpc.WithChainStreamInterceptor(deafen))
 	})
 	holder, deaf, last := acquainted(t, open(t, dial(t, c), c.Prefix()), key), acquainted(t, open(t, hears, c.Prefix()), key), open(t, dial(t, c), c.Prefix())
-	deaf.orphaned = 15 * time.Second // the holder sees the bid before that, on a busy machine too
+	deaf.idleInQueue = 15 * time.Second // the holder sees the bid before that, on a busy machine too
 	mine, next := lasting(key, "holder"), lasting(key, "deaf")
 	must(t, holder, mine)
 	bids(t, deaf, next)
@@ -406,12 +406,12 @@ func TestWordOfAnOlderPlaceChangesNothing(t *testing.T) {
 	bids(t, heir, next)
 	wake := awaits(t, heir, key)
 	heir.mu.Lock()
-	topic, k := heir.waits[key], heir.waits[key].stake
+	topic, k := heir.topics[key], heir.topics[key].bid
 	heir.mu.Unlock()
-	heir.heard(topic, &clientv3.Event{Type: clientv3.EventTypeDelete, Kv: &mvccpb.KeyValue{ModRevision: k.mod - 1}})
-	heir.lapse(t.Context(), k.page) // a seat that is kept free has no time to be over
+	heir.entryChanged(topic, &clientv3.Event{Type: clientv3.EventTypeDelete, Kv: &mvccpb.KeyValue{ModRevision: k.mod - 1}})
+	heir.writeLapsed(t.Context(), k.page) // a seat that is kept free has no time to be over
 	heir.mu.Lock()
-	queued, kept, noted := topic.queued, topic.stake == k, k.page.there
+	queued, kept, noted := topic.queued, topic.bid == k, k.page.written
 	heir.mu.Unlock()
 	if !queued || !kept || noted {
 		t.Errorf("in the queue: %t, with its bid: %t; the seat is said to be over: %t", queued, kept, noted)
@@ -428,7 +428,7 @@ func TestThoseWhoComeBackAreSeen(t *testing.T) {
 	c := testenv.Etcd(t)
 	const key = "award/back again"
 	holder, heir := acquainted(t, open(t, dial(t, c), c.Prefix()), key), acquainted(t, open(t, dial(t, c), c.Prefix()), key)
-	holder.comeBack = slices.Repeat([]time.Duration{10 * time.Millisecond}, int(testenv.Patience/(10*time.Millisecond)))
+	holder.queuePolls = slices.Repeat([]time.Duration{10 * time.Millisecond}, int(testenv.Patience/(10*time.Millisecond)))
 	mine, next := lasting(key, "holder"), lasting(key, "heir")
 	must(t, holder, mine)
 	bids(t, heir, next)
@@ -436,7 +436,7 @@ func TestThoseWhoComeBackAreSeen(t *testing.T) {
 	testenv.Eventually(t, "it is seen", func() error {
 		holder.mu.Lock()
 		defer holder.mu.Unlock()
-		if _, m := holder.mine(holder.cache.byKey[key].Value.(*cacheEntry).view.stored); m.heirs[0].bid == nil {
+		if _, m := holder.ownMember(holder.cache.byKey[key].Value.(*cacheEntry).view.stored); m.next[0].bid == nil {
 			return errors.New("it is not")
 		}
 		return nil

@@ -20,7 +20,7 @@ const (
 type batch struct {
 	groups    []*group
 	bytes     int
-	pages     []*openPage
+	pages     []*ownPage
 	newLeases []*etcdLease // whose live keys are not there yet
 }
 
@@ -37,7 +37,7 @@ func (s *Store) batches(groups []*group) []*batch {
 		}
 		open.groups, open.bytes = append(open.groups, added...), open.bytes+bytes
 	}
-	byPage := map[*openPage][]*group{}
+	byPage := map[*ownPage][]*group{}
 	for _, g := range groups {
 		switch g.step {
 		case writing:
@@ -62,12 +62,12 @@ func (s *Store) batches(groups []*group) []*batch {
 	return out
 }
 
-func sortedPages(byPage map[*openPage][]*group) []*openPage {
-	pages := make([]*openPage, 0, len(byPage))
+func sortedPages(byPage map[*ownPage][]*group) []*ownPage {
+	pages := make([]*ownPage, 0, len(byPage))
 	for p := range byPage {
 		pages = append(pages, p)
 	}
-	slices.SortFunc(pages, func(a, b *openPage) int { return cmp.Compare(a.id.number, b.id.number) })
+	slices.SortFunc(pages, func(a, b *ownPage) int { return cmp.Compare(a.id.number, b.id.number) })
 	return pages
 }
 
@@ -79,13 +79,13 @@ func (s *Store) weight(g *group) int {
 		record += len(g) + 4
 	}
 	sum := 512 + 16*(len(s.names)+len(g.key)+2) + record // it is named in conditions, reads and the queue
-	shelves, offers := len(d.rec.History) > maxInRecord, g.heir != nil
+	shelves, offers := len(d.rec.History) > maxInRecord, g.awardTo != nil
 	if d.rec.State == tenure.Free {
 		s.mu.Lock()
-		_, m := s.mine(g.old)
-		offers = m != nil && m.heirs[0].id != 0
-		if offers && m.heirs[1].bid != nil {
-			sum += bidWeight(&m.heirs[1].bid.Request)
+		_, m := s.ownMember(g.old)
+		offers = m != nil && m.next[0].id != 0
+		if offers && m.next[1].bid != nil {
+			sum += bidWeight(&m.next[1].bid.Request)
 		}
 		s.mu.Unlock()
 	}

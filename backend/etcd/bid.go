@@ -18,8 +18,8 @@ import (
 
 // young is how old a bid may be that is granted, and freshOf which part of its TTL.
 const (
-	young   = 2 * time.Second
-	freshOf = 4
+	maxBidAge  = 2 * time.Second
+	bidAgePart = 4
 )
 
 // bid is a request that waits in a place, and where its lease is to live.
@@ -62,7 +62,7 @@ func isBid(value []byte) bool { return len(value) > 0 && value[0] == bidFormat }
 
 // decodeBid unpacks a bid, or returns nil: what is in a place is a hint, and one that cannot be read is none.
 func decodeBid(key string, store identity, kv *mvccpb.KeyValue) *bid {
-	value := bytes.TrimPrefix(kv.Value, []byte(beNext))
+	value := bytes.TrimPrefix(kv.Value, []byte(youAreNext))
 	if !isBid(value) {
 		return nil
 	}
@@ -83,86 +83,86 @@ func decodeBid(key string, store identity, kv *mvccpb.KeyValue) *bid {
 }
 
 // stake is a bid of this store.
-type stake struct {
-	request tenure.Request // with its secret
-	sent    time.Time      // on the monotonic clock,
-	said    time.Time      // and on the store's
-	page    *openPage
-	slot    int
-	mod     int64 // of the place, when it is there
+type ownBid struct {
+	request  tenure.Request // with its secret
+	sent     time.Time      // on the monotonic clock,
+	sentWall time.Time      // and on the store's
+	page     *ownPage
+	slot     int
+	mod      int64 // of the place, when it is there
 
 	// Under the store's mutex.
-	awarded bool // it was granted,
-	claimed bool // and whoever asked for it knows,
-	given   bool // or it is being given back
-	doubted bool // nobody knows whether it has reached its place, or yet will
+	awarded   bool // it was granted,
+	claimed   bool // and whoever asked for it knows,
+	returning bool // or it is being given back
+	uncertain bool // nobody knows whether it has reached its place, or yet will
 }
 
 // left is what is left of a lease that was granted to a bid. It counts from the sending of the bid, by whichever clock has run further.
-func (s *Store) left(k *stake) time.Duration {
-	return k.request.TTL - max(time.Since(k.sent), s.now().Sub(k.said))
+func (s *Store) bidRemaining(k *ownBid) time.Duration {
+	return k.request.TTL - max(time.Since(k.sent), s.now().Sub(k.sentWall))
 }
 
 // stakeFor makes a bid of a request that is about to take a place in a queue, if a lease of its TTL can live somewhere. The caller holds the mutex.
-func (s *Store) stakeFor(req *tenure.Request) (*stake, string) {
+func (s *Store) newBid(req *tenure.Request) (*ownBid, string) {
 	a := s.etcdLeases[leaseSeconds(req.TTL)]
 	if a == nil || a.gone || a.id == 0 || !a.hasLiveKey || a.remaining() <= 0 {
 		return nil, ""
 	}
-	k := &stake{request: *req, sent: time.Now(), said: s.now()}
-	k.page, k.slot = s.seat(a, &member{key: req.Key, ttl: req.TTL, stake: k})
+	k := &ownBid{request: *req, sent: time.Now(), sentWall: s.now()}
+	k.page, k.slot = s.takeSlot(a, &member{key: req.Key, ttl: req.TTL, bid: k})
 	b := bid{Bid: req.Bid(), lease: a.id, page: k.page.id, slot: k.slot}
 	return k, b.encode()
 }
 
 // doubt notes that nobody knows whether a bid is in the queue, or yet will be. A sweep takes it off its page when its time is over. The caller holds the mutex.
-func (s *Store) doubt(k *stake) {
+func (s *Store) markUncertain(k *ownBid) {
 	if k == nil || k.awarded || k.page.members[k.slot] == nil {
 		return
 	}
-	k.doubted = true
-	k.page.members[k.slot].deadline = s.now().Add(s.left(k))
+	k.uncertain = true
+	k.page.members[k.slot].deadline = s.now().Add(s.bidRemaining(k))
 	s.setAlarm(k.page)
 }
 
 // withdraw gives up the seat of a bid that is not in the queue any more. One that may yet come there keeps it until its time is over: if it is granted after all, it is known as this store's, and given back. The caller holds the mutex.
-func (s *Store) withdraw(k *stake) {
-	if k != nil && !k.awarded && !k.doubted {
-		s.leave(k.page, k.slot)
+func (s *Store) withdraw(k *ownBid) {
+	if k != nil && !k.awarded && !k.uncertain {
+		s.leaveSlot(k.page, k.slot)
 	}
 }
 
 // takeBack gives up the bid of a topic, which is not in its place any more. The caller holds the mutex.
-func (s *Store) takeBack(t *topic) {
-	s.withdraw(t.stake)
-	t.stake = nil
+func (s *Store) dropBid(t *topic) {
+	s.withdraw(t.bid)
+	t.bid = nil
 }
 
 // heir is the bid that a key is granted to in the step that frees it, or nil.
-func (s *Store) heir(g *group, v *view, freed *tenure.Record) *bid {
+func (s *Store) awardable(g *group, v *view, freed *tenure.Record) *bid {
 	last := len(g.requests) - 1
 	if g.noAward || g.granted || freed.State != tenure.Free || g.requests[last].Verb != tenure.Release {
 		return nil
 	}
 	s.mu.Lock()
-	_, m := s.mine(v.stored)
+	_, m := s.ownMember(v.stored)
 	var b *bid
 	if m != nil {
-		b = m.heirs[0].bid
+		b = m.next[0].bid
 	}
 	s.mu.Unlock()
 	if b == nil || b.page.store == s.id || v.stored.isShelved(b.Grant) {
 		return nil
 	}
-	if age, known := s.ages.of(b.since); !known || age > min(s.young, b.Request.TTL/freshOf) {
+	if age, known := s.ages.of(b.since); !known || age > min(s.maxBidAge, b.Request.TTL/bidAgePart) {
 		return nil
 	}
 	return b
 }
 
 // bequeath grants a key that a lane frees to the next in its queue, if the law lets it.
-func (s *Store) bequeath(g *group, v *view, freed tenure.Record) (tenure.Record, *bid) {
-	b := s.heir(g, v, &freed)
+func (s *Store) awardFreed(g *group, v *view, freed tenure.Record) (tenure.Record, *bid) {
+	b := s.awardable(g, v, &freed)
 	if b == nil {
 		return freed, nil
 	}
@@ -174,11 +174,11 @@ func (s *Store) bequeath(g *group, v *view, freed tenure.Record) (tenure.Record,
 }
 
 // inherits are the conditions on which a bid is granted: that it is still there, and that its lease has something to live on.
-func (s *Store) inherits(key string, b *bid) []clientv3.Cmp {
-	return []clientv3.Cmp{s.liveKeyExists(b.lease), s.stands(key, b)}
+func (s *Store) bidConditions(key string, b *bid) []clientv3.Cmp {
+	return []clientv3.Cmp{s.liveKeyExists(b.lease), s.bidUnchanged(key, b)}
 }
 
 // stands compares a bid with what is in its place.
-func (s *Store) stands(key string, b *bid) clientv3.Cmp {
+func (s *Store) bidUnchanged(key string, b *bid) clientv3.Cmp {
 	return clientv3.Compare(clientv3.ModRevision(s.names.waiter(key, b.page.store)), "=", b.mod)
 }

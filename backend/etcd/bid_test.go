@@ -30,7 +30,7 @@ func TestABidComesBackAsItWas(t *testing.T) {
 			q.Guards = nil
 		}
 		b := &bid{Bid: q.Bid(), lease: 7, page: pageID{newIdentity(), 3}, slot: rapid.IntRange(0, pageSize-1).Draw(t, "slot"), mod: 9, since: 5}
-		for _, before := range []string{"", beNext} {
+		for _, before := range []string{"", youAreNext} {
 			value := before + b.encode()
 			read := func(store identity, value string) *bid {
 				return decodeBid(q.Key, store, &mvccpb.KeyValue{Value: []byte(value), ModRevision: 9, CreateRevision: 5})
@@ -88,7 +88,7 @@ func TestAgesAreUpperBounds(t *testing.T) {
 func TestOneThatMayBeDeadIsAsked(t *testing.T) {
 	t.Parallel()
 	for name, age := range map[string]func(t *testing.T, holder, heir *Store, b *bid){
-		"old":       func(_ *testing.T, holder, _ *Store, _ *bid) { holder.young = 0 },
+		"old":       func(_ *testing.T, holder, _ *Store, _ *bid) { holder.maxBidAge = 0 },
 		"half over": func(_ *testing.T, _, _ *Store, b *bid) { b.Request.TTL = tenure.MinTTL }, // as seen by the holder
 		"of unknown age": func(_ *testing.T, holder, _ *Store, _ *bid) {
 			holder.ages.forget()
@@ -116,7 +116,7 @@ func TestOneThatMayBeDeadIsAsked(t *testing.T) {
 			must(t, holder, mine)
 			bids(t, heir, next)
 			m := looksRound(t, holder, key)
-			age(t, holder, heir, m.heirs[0].bid)
+			age(t, holder, heir, m.next[0].bid)
 			must(t, holder, then(tenure.Release, mine))
 			if rec, err := holder.Get(t.Context(), key); err != nil || rec.State != tenure.Free {
 				t.Errorf("it is %s, %v", rec.State, err)
@@ -147,13 +147,13 @@ func TestAStoreGrantsNothingToItself(t *testing.T) {
 func looksRound(t *testing.T, holder *Store, key string) *member {
 	t.Helper()
 	holder.mu.Lock()
-	_, m := holder.mine(holder.cache.byKey[key].Value.(*cacheEntry).view.stored)
+	_, m := holder.ownMember(holder.cache.byKey[key].Value.(*cacheEntry).view.stored)
 	holder.mu.Unlock()
 	testenv.Eventually(t, "it sees a bid", func() error {
-		holder.seeWhoIsNext(t.Context(), key, m)
+		holder.readQueue(t.Context(), key, m)
 		holder.mu.Lock()
 		defer holder.mu.Unlock()
-		if m.heirs[0].bid == nil {
+		if m.next[0].bid == nil {
 			return errors.New("it does not")
 		}
 		return nil
@@ -180,7 +180,7 @@ func TestABidForASecretThatIsUsedUpIsNotGranted(t *testing.T) {
 	must(t, holder, mine)
 	bids(t, heir, lasting(key, "heir"))
 	m := looksRound(t, holder, key)
-	m.heirs[0].bid.Grant = rec.History[0].Grant
+	m.next[0].bid.Grant = rec.History[0].Grant
 	must(t, holder, then(tenure.Release, mine))
 	if rec, err := holder.Get(t.Context(), key); err != nil || rec.State != tenure.Free {
 		t.Errorf("it is %s, %v", rec.State, err)
@@ -235,7 +235,7 @@ func TestLaw5AnAwardIsNoOlderThanItsBid(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := &group{key: key, requests: []tenure.Request{end}, now: looked}
-	if rec, b := holder.bequeath(g, v, freed); b == nil || rec.Deadline.Before(k.said.Add(next.TTL)) {
-		t.Errorf("to its holder it ends at %s, and to others at %s", k.said.Add(next.TTL), rec.Deadline)
+	if rec, b := holder.awardFreed(g, v, freed); b == nil || rec.Deadline.Before(k.sentWall.Add(next.TTL)) {
+		t.Errorf("to its holder it ends at %s, and to others at %s", k.sentWall.Add(next.TTL), rec.Deadline)
 	}
 }

@@ -25,13 +25,13 @@ type view struct {
 
 // whole reports whether the view says all that the law needs to know.
 func (s *Store) isComplete(v *view) bool {
-	return v.stored == nil || v.stored.complete() && (v.stored.lease == 0 || v.leaseRead || v.stored.page.store == s.id && s.isMine(v.stored))
+	return v.stored == nil || v.stored.complete() && (v.stored.lease == 0 || v.leaseRead || v.stored.page.store == s.id && s.isOwn(v.stored))
 }
 
-func (s *Store) isMine(d *storedRecord) bool {
+func (s *Store) isOwn(d *storedRecord) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, m := s.mine(d)
+	_, m := s.ownMember(d)
 	return m != nil
 }
 
@@ -50,7 +50,7 @@ func (s *Store) record(v *view, now time.Time) tenure.Record {
 		rec.Renewed, rec.Deadline = renewed, renewed.Add(rec.TTL)
 	}
 	if bid != nil && renewed.IsZero() { // it counts from the bid, and what others reckon with is no sooner
-		if ends := tenure.Time(now.Add(s.left(bid))); ends.Before(rec.Deadline) || d.clock != s.domain {
+		if ends := tenure.Time(now.Add(s.bidRemaining(bid))); ends.Before(rec.Deadline) || d.clock != s.domain {
 			rec.Deadline = ends
 		}
 		if v.leaseGone && now.Before(rec.Deadline) {
@@ -60,7 +60,7 @@ func (s *Store) record(v *view, now time.Time) tenure.Record {
 	}
 	reached := now
 	if d.clock != s.domain {
-		reached = s.clocks.least(rec.Key, d.clock)
+		reached = s.clocks.atLeast(rec.Key, d.clock)
 	}
 	said := v.page != nil && v.page.clock != d.clock && v.page.over[d.slot] // by the one who was granted it, on another clock than the one who wrote it down
 	switch over := v.leaseGone || said || !reached.Before(rec.Deadline); {
@@ -74,12 +74,12 @@ func (s *Store) record(v *view, now time.Time) tenure.Record {
 }
 
 // standing is when a lease was renewed according to its page, and the bid of this store that it was granted to, if it was.
-func (s *Store) renewalOf(v *view) (renewed time.Time, bid *stake) {
+func (s *Store) renewalOf(v *view) (renewed time.Time, bid *ownBid) {
 	if v.stored.page.store == s.id {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if _, m := s.mine(v.stored); m != nil {
-			renewed, bid = m.renewed, m.stake
+		if _, m := s.ownMember(v.stored); m != nil {
+			renewed, bid = m.renewed, m.bid
 		}
 	}
 	if v.page != nil && v.page.renewed[v.stored.slot].After(renewed) { // of one's own, too: the answer to a renewal may have been lost
@@ -196,7 +196,7 @@ func (s *Store) cached(key string) *view {
 
 // remember keeps a view, unless a newer one is there. The caller holds the mutex.
 func (s *Store) addView(key string, v *view) {
-	p, m := s.mine(v.stored)
+	p, m := s.ownMember(v.stored)
 	c, kept := &s.cache, m != nil
 	v.cachedAt = time.Now()
 	if e := c.byKey[key]; e != nil {
@@ -205,15 +205,15 @@ func (s *Store) addView(key string, v *view) {
 		if v.asOf < r.view.asOf {
 			return
 		}
-		s.unseat(r.view.stored, v.stored)
+		s.leaveOldSlot(r.view.stored, v.stored)
 		if r.pinned != kept {
 			c.forget(key)
 		} else {
 			r.view = v
 		}
 	}
-	if m != nil && m.stake != nil && !m.stake.awarded {
-		s.award(p, m, v)
+	if m != nil && m.bid != nil && !m.bid.awarded {
+		s.noteAward(p, m, v)
 	}
 	if c.byKey[key] != nil {
 		return
@@ -237,9 +237,9 @@ func (v *view) adoptShelf(known *view) {
 }
 
 // unseat takes a lease of this store off its page when its record says no more that it is there. The caller holds the mutex.
-func (s *Store) unseat(old, next *storedRecord) {
-	if p, m := s.mine(old); m != nil && (next == nil || next.page != old.page || next.slot != old.slot) {
-		s.leave(p, old.slot)
+func (s *Store) leaveOldSlot(old, next *storedRecord) {
+	if p, m := s.ownMember(old); m != nil && (next == nil || next.page != old.page || next.slot != old.slot) {
+		s.leaveSlot(p, old.slot)
 	}
 }
 

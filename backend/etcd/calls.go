@@ -43,9 +43,9 @@ func onlyReads(ops []clientv3.Op) bool {
 func once[T any](ctx context.Context, each time.Duration, call func(context.Context) (T, error)) (T, error) {
 	bounded, cancel := context.WithTimeout(ctx, each)
 	defer cancel()
-	bounded, met := troubled(bounded)
+	bounded, met := withDialFailure(bounded)
 	got, err := call(bounded)
-	return got, explain(ctx, met.behind(err))
+	return got, explain(ctx, met.reason(err))
 }
 
 // repeated makes a call that may be made any number of times, because it only reads or says the same again: while a member dies, or a leader is elected, it is made again through another. Each try is bounded, so that one may
@@ -55,9 +55,9 @@ func repeated[T any](ctx context.Context, each time.Duration, call func(context.
 	began, wait := time.Now(), most/16
 	for tries := 1; ; tries++ {
 		bounded, cancel := context.WithTimeout(ctx, each)
-		bounded, met := troubled(bounded)
+		bounded, met := withDialFailure(bounded)
 		got, err := call(bounded)
-		err = met.behind(err)
+		err = met.reason(err)
 		passing := transient(err)
 		cancel()
 		if !passing || tries >= 3 && time.Since(began) > 2*each || sleep(ctx, wait/2+rand.N(wait)) != nil {

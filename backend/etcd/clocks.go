@@ -39,11 +39,11 @@ func newIdentity() identity {
 // holders of the rest. Leases on one page share the time that it says.
 type clocks struct {
 	mu   sync.Mutex
-	seen map[spoken]sighting
+	seen map[clockOfKey]sighting
 }
 
 // spoken is a clock as one key shows it.
-type spoken struct {
+type clockOfKey struct {
 	key   string
 	clock identity
 }
@@ -57,7 +57,7 @@ type sighting struct {
 }
 
 // mostSightings bounds how many are remembered.
-const mostSightings = 16384
+const maxSightings = 16384
 
 // saw notes that a clock said t in what was written at revision mod.
 func (c *clocks) saw(key string, clock identity, t time.Time, mod int64) {
@@ -67,7 +67,7 @@ func (c *clocks) saw(key string, clock identity, t time.Time, mod int64) {
 	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	as := spoken{key, clock}
+	as := clockOfKey{key, clock}
 	s, known := c.seen[as]
 	if known && mod < s.mod {
 		return // the clock may have been set back since
@@ -80,9 +80,9 @@ func (c *clocks) saw(key string, clock identity, t time.Time, mod int64) {
 		s.said, s.at = t, now
 	}
 	if c.seen == nil {
-		c.seen = map[spoken]sighting{}
+		c.seen = map[clockOfKey]sighting{}
 	}
-	if !known && len(c.seen) >= mostSightings {
+	if !known && len(c.seen) >= maxSightings {
 		for one := range c.seen { // it is learned again when its key is read
 			delete(c.seen, one)
 			break
@@ -100,10 +100,10 @@ func (c *clocks) forget() {
 }
 
 // least is what a clock must have reached by now, as far as a key shows it.
-func (c *clocks) least(key string, clock identity) time.Time {
+func (c *clocks) atLeast(key string, clock identity) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s, known := c.seen[spoken{key, clock}]
+	s, known := c.seen[clockOfKey{key, clock}]
 	if !known {
 		return time.Time{}
 	}

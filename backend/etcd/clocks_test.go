@@ -101,7 +101,7 @@ func TestAReportFromAnotherProcessSetsNoClockBack(t *testing.T) {
 	if a := resolve(t.Context(), other, lasting(mine.Key, "bob")); !errors.Is(a.Err, tenure.ErrHeld) {
 		t.Fatalf("a claim of what the holder has: %v, want held", a.Err)
 	}
-	before := other.clocks.least(mine.Key, holder.domain)
+	before := other.clocks.atLeast(mine.Key, holder.domain)
 	must(t, beside(t, c, holder), report(mine))
 	record := lookup{key: mine.Key} // without the page
 	testenv.Eventually(t, "the record is read", func() error {
@@ -111,7 +111,7 @@ func TestAReportFromAnotherProcessSetsNoClockBack(t *testing.T) {
 		}
 		return err
 	})
-	if after := other.clocks.least(mine.Key, holder.domain); after.Before(before) {
+	if after := other.clocks.atLeast(mine.Key, holder.domain); after.Before(before) {
 		t.Errorf("the holder's clock is at %s, and was at %s", after, before)
 	}
 }
@@ -146,9 +146,9 @@ func TestARestoredEtcdSaysAnewWhatTimeItIs(t *testing.T) {
 	defer s.Close()
 	clock, now := newIdentity(), time.Now()
 	s.clocks.saw("k", clock, now.Add(time.Hour), 100)
-	s.reached(100, 50)
+	s.sawRevision(100, 50)
 	s.clocks.saw("k", clock, now, 51)
-	if got := s.clocks.least("k", clock); !got.Before(now.Add(time.Hour)) {
+	if got := s.clocks.atLeast("k", clock); !got.Before(now.Add(time.Hour)) {
 		t.Errorf("the clock is at %s, and the restored record says %s", got, now)
 	}
 }

@@ -360,7 +360,7 @@ func (p *page) encode() string {
 }
 
 // mostPage is more bytes than a page has: 96 leases take at most 1,085.
-const mostPage = 2048
+const maxPageBytes = 2048
 
 func decodePage(name string, value []byte) (*page, error) {
 	r := &reader{rest: value}

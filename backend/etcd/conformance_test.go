@@ -46,11 +46,11 @@ func place(tb testing.TB, c *testenv.EtcdCluster, clock *storetest.Clock, change
 	h := storetest.Harness{
 		Open: func(_ testing.TB, o storetest.Options) store.Store {
 			s := New(client, &Options{Prefix: c.Prefix(), Retention: o.Retention})
-			s.bound = testenv.Patience // the suite wants an answer, however slow the machine is
+			s.timeout = testenv.Patience // the suite wants an answer, however slow the machine is
 			if clock == nil {
 				return patientStore{s}
 			}
-			s.clock, s.domain, s.extra = clock.Now, name, int64(testenv.Patience/time.Second)
+			s.clock, s.domain, s.extraSeconds = clock.Now, name, int64(testenv.Patience/time.Second)
 			return s
 		},
 		Wipe: func(tb testing.TB) { wipe(tb, client, c.Prefix()) },

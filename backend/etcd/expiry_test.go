@@ -326,7 +326,7 @@ func TestAStalledHeirLeavesTheOthers(t *testing.T) {
 				t.Errorf("its page would say that it is over at %s, and others reckon with %s", ends, told)
 			}
 			passed.Store(int64(next.TTL + time.Minute)) // its etcd lease lives on, as others hang on it
-			heir.lapse(t.Context(), k.page)
+			heir.writeLapsed(t.Context(), k.page)
 			late := resolve(t.Context(), elsewhere(t, c, 0), lasting(key, "late"))
 			if late.Err != nil || late.Record.Cause != tenure.Expired {
 				t.Errorf("who comes by later is answered %v, %s", late.Err, late.Record.Cause)

@@ -19,7 +19,7 @@ func TestNothingIsAnsweredThatHangsOnWhatWasGivenUp(t *testing.T) {
 	must(t, st, mine)
 	v := st.cached(mine.Key)
 	st.mu.Lock()
-	page, _ := st.mine(v.stored)
+	page, _ := st.ownMember(v.stored)
 	st.mu.Unlock()
 	for name, g := range map[string]*group{
 		"a grant":   {step: writing, etcdLease: page.etcdLease, next: v.stored, now: v.stored.rec.Acquired},

@@ -45,22 +45,22 @@ type group struct {
 	expired     bool          // the law took the lease for over though its anchor may live: its page must not change meanwhile
 	granted     bool          // a new term begins
 	keepsLease  bool          // it goes on living where it does: the write is a report to another store's lease
-	page        *openPage     // where to note a renewal
+	page        *ownPage      // where to note a renewal
 	lookup      lookup
-	readsQueue  bool      // the write asks who is next in the queue
-	reserved    *openPage // reserved for the write: it is given up if that does not happen
+	readsQueue  bool     // the write asks who is next in the queue
+	reserved    *ownPage // reserved for the write: it is given up if that does not happen
 	counted     bool
-	putsLiveKey bool   // the write also plants the anchor's live key
-	wakes       wake   // who is woken by the write
-	joins       *topic // the look also puts this store in the key's queue,
-	stake       *stake // with a bid
-	heir        *bid   // whom the key is granted to in the step that frees it
-	noAward     bool   // that did not work
-	leavesQueue bool   // the write also takes this store's own place off the queue
-	number      int    // in its batch
-	sentJoint   bool   // it was sent together with others, and not carried out
-	encoded     string // what is to be written,
-	shelf       string // and what to the shelf, if anything
+	putsLiveKey bool    // the write also plants the anchor's live key
+	wakes       wake    // who is woken by the write
+	joins       *topic  // the look also puts this store in the key's queue,
+	bid         *ownBid // with a bid
+	awardTo     *bid    // whom the key is granted to in the step that frees it
+	noAward     bool    // that did not work
+	leavesQueue bool    // the write also takes this store's own place off the queue
+	number      int     // in its batch
+	sentJoint   bool    // it was sent together with others, and not carried out
+	encoded     string  // what is to be written,
+	shelf       string  // and what to the shelf, if anything
 }
 
 // told is who is woken by a write.
@@ -82,7 +82,7 @@ func (g *group) value() string {
 }
 
 // forHeir is the record that whoever waits is offered.
-func (g *group) forHeir() string {
+func (g *group) valueForSuccessor() string {
 	g.value() // it may go to the shelf
 	return g.next.encodeWhole()
 }
@@ -90,7 +90,7 @@ func (g *group) forHeir() string {
 // decide applies the law to what is known and says what is to be done next. The answers are the caller's when it has been done.
 func (s *Store) decide(g *group) {
 	g.next, g.etcdLease, g.page, g.readsQueue, g.keepsLease, g.wakes, g.encoded, g.shelf = nil, nil, nil, false, false, wakeNobody, "", ""
-	g.joins, g.stake, g.heir, g.leavesQueue = nil, nil, nil, false
+	g.joins, g.bid, g.awardTo, g.leavesQueue = nil, nil, nil, false
 	first := g.requests[0].Verb
 	if g.view == nil && first != tenure.Acquire && !first.ByHand() || g.view != nil && !s.isComplete(g.view) && !(g.busy && g.view.stored.complete() && first == tenure.Acquire) {
 		g.step, g.lookup = looking, s.lookupFor(g.key, g.view)
@@ -100,7 +100,7 @@ func (s *Store) decide(g *group) {
 	if v == nil {
 		v = &view{} // most likely nothing is there
 	}
-	if first == tenure.Acquire && g.yields < mostYields && v.offered(s.id) { // that one has it by now, or in a moment: a write would only be in its way
+	if first == tenure.Acquire && g.yields < maxYields && v.offeredElsewhere(s.id) { // that one has it by now, or in a moment: a write would only be in its way
 		g.yields++
 		g.step, g.lookup = looking, s.lookupFor(g.key, v)
 		return
@@ -128,11 +128,11 @@ func (s *Store) decide(g *group) {
 		g.step, g.lookup, g.busy = looking, s.lookupFor(g.key, v), false
 		return
 	}
-	if s.claim(g, v, changed) {
+	if s.claimAward(g, v, changed) {
 		return
 	}
 	if changed {
-		cur, g.heir = s.bequeath(g, v, cur)
+		cur, g.awardTo = s.awardFreed(g, v, cur)
 	}
 	switch {
 	case changed && renewals && rec.Alive(g.now) && s.canNoteRenewal(g, v, cur):
@@ -143,12 +143,12 @@ func (s *Store) decide(g *group) {
 		if v.stored != nil {
 			g.next.shelved, g.next.older = v.stored.shelved, v.stored.older
 		}
-		if b := g.heir; b != nil {
+		if b := g.awardTo; b != nil {
 			g.next.lease, g.next.page, g.next.slot = b.lease, b.page, b.slot
 		}
 		g.expired = rec.State == tenure.Held && !g.now.Before(rec.Deadline) && v.stored.lease != 0 && !v.leaseGone && v.stored.page.store != 0
 		g.view = v
-		if reports && !s.isMine(v.stored) {
+		if reports && !s.isOwn(v.stored) {
 			g.keepLease()
 		}
 	case g.confirmed:
@@ -177,7 +177,7 @@ func (s *Store) canNoteRenewal(g *group, v *view, next tenure.Record) bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p, m := s.mine(v.stored)
+	p, m := s.ownMember(v.stored)
 	if m == nil || p.etcdLease.gone || !p.etcdLease.hasLiveKey || p.etcdLease.seconds != leaseSeconds(next.TTL) {
 		return false
 	}
@@ -202,15 +202,15 @@ func (s *Store) reserveSlot(g *group) {
 		return
 	}
 	seated := &member{key: d.rec.Key, ttl: d.rec.TTL, deadline: d.rec.Deadline}
-	if p, m := s.mine(g.old); m != nil && !g.granted {
+	if p, m := s.ownMember(g.old); m != nil && !g.granted {
 		setBack := d.rec.Renewed.Before(m.renewed) // the page would go on renewing it by the time that was
 		if p.etcdLease == a && !setBack {
 			d.page, d.slot = g.old.page, g.old.slot
 			return
 		}
-		seated.heirs, seated.placed = m.heirs, m.placed // it has another TTL now, or another slot, and is otherwise as it was
+		seated.next, seated.inQueue = m.next, m.inQueue // it has another TTL now, or another slot, and is otherwise as it was
 	}
-	g.reserved, d.slot = s.seat(a, seated)
+	g.reserved, d.slot = s.takeSlot(a, seated)
 	d.page = g.reserved.id
 }
 
@@ -219,7 +219,7 @@ func (s *Store) freeReserved(g *group, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if g.reserved != nil {
-		s.leave(g.reserved, g.next.slot)
+		s.leaveSlot(g.reserved, g.next.slot)
 	}
 	if g.counted && known {
 		g.etcdLease.users--
@@ -233,8 +233,8 @@ func (s *Store) freeReserved(g *group, known bool) {
 // compares are the conditions of a lane's write.
 func (s *Store) conditions(g *group) []clientv3.Cmp {
 	out := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(s.names.record(g.key)), "=", g.view.mod)}
-	if g.heir != nil {
-		return append(out, s.inherits(g.key, g.heir)...)
+	if g.awardTo != nil {
+		return append(out, s.bidConditions(g.key, g.awardTo)...)
 	}
 	if g.next.lease != 0 && !g.putsLiveKey {
 		out = append(out, s.liveKeyExists(g.next.lease))
@@ -243,7 +243,7 @@ func (s *Store) conditions(g *group) []clientv3.Cmp {
 		mod := g.view.pageMod
 		if g.old.page.store == s.id && !g.view.leaseRead {
 			s.mu.Lock()
-			if p, _ := s.mine(g.old); p != nil {
+			if p, _ := s.ownMember(g.old); p != nil {
 				mod = p.mod
 			}
 			s.mu.Unlock()
@@ -257,12 +257,12 @@ func (s *Store) conditions(g *group) []clientv3.Cmp {
 func (s *Store) wrote(g *group, revision int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p, m := s.mine(g.old); m != nil && (g.old.page != g.next.page || g.old.slot != g.next.slot) {
-		s.leave(p, g.old.slot)
+	if p, m := s.ownMember(g.old); m != nil && (g.old.page != g.next.page || g.old.slot != g.next.slot) {
+		s.leaveSlot(p, g.old.slot)
 	}
-	if _, m := s.mine(g.next); m != nil {
+	if _, m := s.ownMember(g.next); m != nil {
 		m.ttl, m.deadline, m.lapsed = g.next.rec.TTL, g.next.rec.Deadline, false
-		m.stake = nil // it is on this store's clock now
+		m.bid = nil // it is on this store's clock now
 	}
 	s.addView(g.key, &view{mod: revision, asOf: revision, stored: g.next})
 }
@@ -271,7 +271,7 @@ func (s *Store) wrote(g *group, revision int64) {
 func (s *Store) renewedOn(g *group, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, m := s.mine(g.view.stored); m != nil {
+	if _, m := s.ownMember(g.view.stored); m != nil {
 		m.renewed, m.deadline, m.lapsed = at, at.Add(g.view.stored.rec.TTL), false
 	}
 }

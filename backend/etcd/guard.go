@@ -35,20 +35,20 @@ const defaultMaxContent = 1 << 20
 // All methods are safe for concurrent use, also from several processes. An error that matches [store.ErrUnknown] leaves open whether the call took effect; with a numbered stamp (Seq) it is safe to write again, a
 // write that has been made is then refused as repeated.
 type Guard struct {
-	client *clientv3.Client
-	owned  bool
-	target string
-	key    string
-	mark   string
-	most   int64
-	law    law
-	bound  time.Duration // of a call; longer only in tests
+	client     *clientv3.Client
+	owned      bool
+	target     string
+	key        string
+	mark       string
+	maxContent int64
+	law        law
+	timeout    time.Duration // of a call; longer only in tests
 
 	mu   sync.Mutex
 	seen *marked // the mark as it was last known
 
-	closing sync.Once
-	failed  error
+	closing  sync.Once
+	closeErr error
 }
 
 // law is the rule that admits or refuses; other ones only in tests.
@@ -89,15 +89,15 @@ func OpenGuard(client *clientv3.Client, key string, o *GuardOptions) (*Guard, er
 	if key == "" {
 		return nil, fmt.Errorf("%w target: the key is empty; name what is to be guarded", fence.ErrInvalid)
 	}
-	g := &Guard{client: client, key: key, mark: o.Mark, most: o.MaxContent, law: theLaw, bound: 2 * requestTimeout}
+	g := &Guard{client: client, key: key, mark: o.Mark, maxContent: o.MaxContent, law: theLaw, timeout: 2 * requestTimeout}
 	if g.mark == "" {
 		g.mark = key + ".fence"
 	}
 	if g.mark == key {
 		return nil, fmt.Errorf("%w target: %q cannot be the mark of itself; choose another key for the mark", fence.ErrInvalid, key)
 	}
-	if g.most <= 0 {
-		g.most = defaultMaxContent
+	if g.maxContent <= 0 {
+		g.maxContent = defaultMaxContent
 	}
 	g.target = targetOf(client, key)
 	return g, nil
@@ -122,10 +122,10 @@ func (g *Guard) Target() string { return g.target }
 func (g *Guard) Close() error {
 	g.closing.Do(func() {
 		if g.owned {
-			g.failed = g.client.Close()
+			g.closeErr = g.client.Close()
 		}
 	})
-	return g.failed
+	return g.closeErr
 }
 
 // Mark reads the mark.
@@ -160,7 +160,7 @@ func (g *Guard) txn(ctx context.Context, compares []clientv3.Cmp, then, otherwis
 		return nil, store.Unknown(over(ctx))
 	}
 	known := g.known()
-	resp, err := commit(ctx, g.client, g.bound, compares, then, otherwise)
+	resp, err := commit(ctx, g.client, g.timeout, compares, then, otherwise)
 	if err != nil {
 		return nil, store.Unknown(err)
 	}

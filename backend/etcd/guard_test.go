@@ -29,7 +29,7 @@ func guardHarness(cluster func(testing.TB) *testenv.EtcdCluster, by law) guardte
 			if err != nil {
 				tb.Fatal(err)
 			}
-			g.law, g.bound = by, testenv.Patience // the suite wants an answer, however slow the machine is
+			g.law, g.timeout = by, testenv.Patience // the suite wants an answer, however slow the machine is
 			return g
 		}
 		return guardtest.Resource{

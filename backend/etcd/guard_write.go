@@ -27,7 +27,7 @@ func (g *Guard) Write(ctx context.Context, stamp fence.Stamp, r io.Reader) (guar
 	if err := stamp.CheckNow(); err != nil {
 		return guard.Receipt{}, err
 	}
-	content, err := readAll(ctx, r, g.most)
+	content, err := readAll(ctx, r, g.maxContent)
 	if err != nil {
 		return guard.Receipt{}, err
 	}

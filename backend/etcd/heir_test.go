@@ -35,12 +35,12 @@ func awaits(t *testing.T, st *Store, key string) <-chan struct{} {
 // steady is a store that is acquainted, and whose bids stay where they are though nobody waits.
 func steady(t *testing.T, st *Store, key string) *Store {
 	t.Helper()
-	st.orphaned = time.Hour
+	st.idleInQueue = time.Hour
 	return acquainted(t, st, key)
 }
 
 // inherits lets a store hold a key by a bid, and returns the bid.
-func inherits(t *testing.T, holder, heir *Store, next tenure.Request) *stake {
+func inherits(t *testing.T, holder, heir *Store, next tenure.Request) *ownBid {
 	t.Helper()
 	mine := lasting(next.Key, "holder")
 	must(t, holder, mine)
@@ -75,10 +75,10 @@ func TestWhoeverIsToldThatItHoldsKeepsTheKey(t *testing.T) {
 			next := lasting(key, "heir")
 			k := inherits(t, holder, heir, next)
 			must(t, heir, ask(next)...)
-			heir.giveUp(k) // as if it had not been claimed for a while
+			heir.returnAward(k) // as if it had not been claimed for a while
 			heir.mu.Lock()
 			defer heir.mu.Unlock()
-			if k.given {
+			if k.returning {
 				t.Error("it is given back, and its holder was told that it has it")
 			}
 		})
@@ -161,7 +161,7 @@ func TestCloseKeepsNothingFromOthers(t *testing.T) {
 			t.Parallel()
 			key := "heir/close/" + name
 			holder, heir := acquainted(t, open(t, dial(t, c), c.Prefix()), key), open(t, dial(t, c), c.Prefix())
-			heir.queueFor = time.Hour // on the etcd lease that something else hangs on
+			heir.queueTTL = time.Hour // on the etcd lease that something else hangs on
 			steady(t, heir, key)
 			must(t, heir, lasting(key+"/kept", "heir"))
 			next := lasting(key, "heir")
@@ -212,7 +212,7 @@ func TestCloseGivesBackWhatItIsAboutToLearnOf(t *testing.T) {
 	looksRound(t, holder, key)
 	must(t, holder, then(tenure.Release, mine))
 	heir.mu.Lock()
-	topic := heir.waits[key]
+	topic := heir.topics[key]
 	heir.mu.Unlock()
 	go heir.dequeue(topic)
 	<-left
@@ -229,7 +229,7 @@ func TestALateBidIsGivenBack(t *testing.T) {
 	const key = "heir/late"
 	client, w := wired(t, c)
 	holder, heir := acquainted(t, open(t, dial(t, c), c.Prefix()), key), acquainted(t, open(t, client, c.Prefix()), key)
-	heir.orphaned = time.Millisecond
+	heir.idleInQueue = time.Millisecond
 	mine, next := lasting(key, "holder"), lasting(key, "heir")
 	must(t, holder, mine)
 	comesAndGoes := func() {
@@ -240,7 +240,7 @@ func TestALateBidIsGivenBack(t *testing.T) {
 		testenv.Eventually(t, "it has left the queue", func() error {
 			heir.mu.Lock()
 			defer heir.mu.Unlock()
-			if heir.waits[key].queued {
+			if heir.topics[key].queued {
 				return errors.New("it is in it")
 			}
 			return nil
@@ -284,7 +284,7 @@ func TestAGrantThatWasNotHeardOfIsGivenBack(t *testing.T) {
 			grpc.WithChainStreamInterceptor(mute(&cut)))
 	})
 	holder, heir := acquainted(t, open(t, dial(t, c), c.Prefix()), key), acquainted(t, open(t, client, c.Prefix()), key)
-	heir.orphaned = time.Millisecond
+	heir.idleInQueue = time.Millisecond
 	mine := lasting(key, "holder")
 	must(t, holder, mine)
 	cut.Store(true)
@@ -299,9 +299,9 @@ func TestAGrantThatWasNotHeardOfIsGivenBack(t *testing.T) {
 	})
 	cut.Store(false)
 	heir.mu.Lock()
-	topic := heir.waits[key]
+	topic := heir.topics[key]
 	heir.mu.Unlock()
-	heir.begin(topic)
+	heir.watchBegan(topic)
 	testenv.Eventually(t, "it is given back", func() error { return resolve(t.Context(), holder, lasting(key, "holder again")).Err })
 }
 
@@ -332,12 +332,12 @@ func TestAnswersToBidsMayComeInAnyOrder(t *testing.T) {
 	c := testenv.Etcd(t)
 	const key = "heir/order"
 	st := acquainted(t, open(t, dial(t, c), c.Prefix()), key)
-	stakes := make([]*stake, 3)
+	stakes := make([]*ownBid, 3)
 	st.mu.Lock()
-	topic := st.waits[key]
+	topic := st.topics[key]
 	for i := range stakes {
 		q := lasting(key, "ann")
-		stakes[i], _ = st.stakeFor(&q)
+		stakes[i], _ = st.newBid(&q)
 	}
 	st.mu.Unlock()
 	seated := func(i int) bool {
@@ -346,18 +346,18 @@ func TestAnswersToBidsMayComeInAnyOrder(t *testing.T) {
 		return stakes[i].page.members[stakes[i].slot] != nil
 	}
 	const now = 1 << 40 // of none that etcd has
-	st.joined(&group{key: key, joins: topic, stake: stakes[1]}, now+1)
-	st.joined(&group{key: key, joins: topic, stake: stakes[0]}, now)
-	if seated(0) || !seated(1) || topic.stake != stakes[1] {
+	st.noteJoined(&group{key: key, joins: topic, bid: stakes[1]}, now+1)
+	st.noteJoined(&group{key: key, joins: topic, bid: stakes[0]}, now)
+	if seated(0) || !seated(1) || topic.bid != stakes[1] {
 		t.Error("the later bid has lost its seat to the earlier one")
 	}
-	st.heard(topic, &clientv3.Event{Type: clientv3.EventTypeDelete, Kv: kvAt(now + 3)})
-	st.joined(&group{key: key, joins: topic, stake: stakes[2]}, now+2)
+	st.entryChanged(topic, &clientv3.Event{Type: clientv3.EventTypeDelete, Kv: kvAt(now + 3)})
+	st.noteJoined(&group{key: key, joins: topic, bid: stakes[2]}, now+2)
 	if topic.queued || seated(1) || seated(2) {
 		t.Error("it has left the queue, and still is in it")
 	}
-	st.reached(now+4, 1) // etcd was set back
-	st.joined(&group{key: key, joins: topic}, 2)
+	st.sawRevision(now+4, 1) // etcd was set back
+	st.noteJoined(&group{key: key, joins: topic}, 2)
 	if !topic.queued {
 		t.Error("it has come to a queue of an earlier state of etcd, and is not in it")
 	}
@@ -389,7 +389,7 @@ func TestBidsAreNotMoreThanEtcdTakes(t *testing.T) {
 	testenv.Eventually(t, "it has left all queues", func() error {
 		heir.mu.Lock()
 		defer heir.mu.Unlock()
-		for key, t := range heir.waits {
+		for key, t := range heir.topics {
 			if t.queued {
 				return fmt.Errorf("it is in that of %s", key)
 			}

@@ -132,7 +132,7 @@ type batchForm struct {
 func handOffBatch(t *testing.T, c *testenv.EtcdCluster, prefix string, form batchForm) error {
 	t.Helper()
 	holder, heir := open(t, dial(t, c), prefix), open(t, dial(t, c), prefix)
-	holder.young, heir.orphaned, heir.lingers = time.Hour, time.Hour, time.Hour
+	holder.maxBidAge, heir.idleInQueue, heir.linger = time.Hour, time.Hour, time.Hour
 	must(t, heir, lasting("heir/first", "heir")) // so that leases have something to live on
 	var held, wanted, ends []tenure.Request
 	for n := range form.keys {
@@ -151,7 +151,7 @@ func handOffBatch(t *testing.T, c *testenv.EtcdCluster, prefix string, form batc
 	testenv.Eventually(t, "it has left all queues", func() error {
 		heir.mu.Lock()
 		defer heir.mu.Unlock()
-		for key, t := range heir.waits {
+		for key, t := range heir.topics {
 			if t.queued || len(t.waiters) > 0 {
 				return fmt.Errorf("it is in that of %s", key)
 			}
@@ -169,9 +169,9 @@ func handOffBatch(t *testing.T, c *testenv.EtcdCluster, prefix string, form batc
 	for _, q := range held {
 		v := holder.cached(q.Key)
 		holder.mu.Lock()
-		_, m := holder.mine(v.stored)
+		_, m := holder.ownMember(v.stored)
 		holder.mu.Unlock()
-		holder.seeWhoIsNext(t.Context(), q.Key, m)
+		holder.readQueue(t.Context(), q.Key, m)
 	}
 	holder.nestedLeft.Store(form.wary)
 	must(t, holder, ends...)

@@ -75,7 +75,7 @@ func TestWhatIsPlantedAroundRecordsIsNotKept(t *testing.T) {
 		testenv.Eventually(t, "it is planted", func() error { _, err := client.Put(ctx, name, value); return err })
 	}
 	testenv.Eventually(t, "what is kept is short", func() error {
-		around, err := st.surroundings(ctx, 0)
+		around, err := st.readLeaseKeys(ctx, 0)
 		if err != nil {
 			return err
 		}
@@ -159,7 +159,7 @@ func TestAPlantedRecordUnseatsNobody(t *testing.T) {
 		})
 	}
 	st.mu.Lock()
-	_, m := st.mine(held)
+	_, m := st.ownMember(held)
 	st.mu.Unlock()
 	if m == nil {
 		t.Error("the lease has lost its seat, and with it its renewals")

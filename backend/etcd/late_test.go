@@ -136,7 +136,7 @@ func TestAKeyIsPassedOnInOneStep(t *testing.T) {
 	}
 	select {
 	case <-who.wake:
-		if time.Since(began) < lookFirst/2 { // else it may have looked by itself
+		if time.Since(began) < pollFirst/2 { // else it may have looked by itself
 			t.Error("one who waits was woken by a key that was passed on")
 		}
 	default:
@@ -154,12 +154,12 @@ func TestWhoeverWaitsLongKeepsItsPlace(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	holder, other := open(t, dial(t, c), c.Prefix()), open(t, dial(t, c), c.Prefix())
-	other.queueFor = time.Second
+	other.queueTTL = time.Second
 	mine := claim("queue/long", "ann")
 	must(t, holder, mine)
 	newWaiter(t, other, mine.Key, 1)
 	queued(t, holder, mine.Key, 1)
-	time.Sleep(time.Until(time.Now().Add(other.queueFor + slack + 1200*time.Millisecond))) // what is to be seen is that time passes and nothing is lost
+	time.Sleep(time.Until(time.Now().Add(other.queueTTL + slack + 1200*time.Millisecond))) // what is to be seen is that time passes and nothing is lost
 	queued(t, holder, mine.Key, 1)
 	resp, err := holder.client.Get(t.Context(), holder.names.queue(mine.Key), clientv3.WithPrefix())
 	if err != nil || len(resp.Kvs) != 1 || resp.Kvs[0].Version != 1 {
@@ -173,10 +173,10 @@ func TestAPlaceIsKeptFromTheMomentItIsTaken(t *testing.T) {
 	for range 5000 {
 		st := New(nil, &Options{SweepEvery: -1})
 		topic := &topic{key: "queue/kept", waiters: map[chan struct{}]struct{}{make(chan struct{}, 1): {}}}
-		st.waits[topic.key] = topic
-		st.joined(&group{key: topic.key, joins: topic}, 1)
+		st.topics[topic.key] = topic
+		st.noteJoined(&group{key: topic.key, joins: topic}, 1)
 		st.mu.Lock()
-		kept := st.placing
+		kept := st.keepingQueueLease
 		st.mu.Unlock()
 		st.end()
 		st.done.Wait()

@@ -22,8 +22,8 @@ type etcdLease struct {
 	goodUntilWall time.Time        // and until then on the other, which runs on while the machine is suspended
 	hasLiveKey    bool             // its live key is there
 	gone          bool
-	page          *openPage // the one with room
-	users         int       // leases that hang on it
+	page          *ownPage // the one with room
+	users         int      // leases that hang on it
 }
 
 // slack is by how much an anchor outlasts the leases on it: under steady load it is kept alive as often.
@@ -57,7 +57,7 @@ func (s *Store) dropLease(a *etcdLease) {
 	}
 	for n, p := range s.pages {
 		if p.etcdLease == a {
-			p.stop()
+			p.stopAlarm()
 			delete(s.pages, n)
 			for _, m := range p.members {
 				s.cache.forget(m.key)
@@ -93,8 +93,8 @@ func (s *Store) extendLease(ctx context.Context, a *etcdLease, d time.Duration) 
 	s.mu.Unlock()
 	var seconds int64
 	if id == 0 {
-		granted, err := once(ctx, s.bound, func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) {
-			return s.client.Grant(ctx, a.seconds+s.extra)
+		granted, err := once(ctx, s.timeout, func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) {
+			return s.client.Grant(ctx, a.seconds+s.extraSeconds)
 		})
 		if err != nil {
 			return err
@@ -102,7 +102,7 @@ func (s *Store) extendLease(ctx context.Context, a *etcdLease, d time.Duration) 
 		id, seconds = granted.ID, granted.TTL
 	} else {
 		var err error
-		if seconds, err = repeated(ctx, s.bound, func(ctx context.Context) (int64, error) { return s.keepAliveOnce(ctx, id) }); err != nil {
+		if seconds, err = repeated(ctx, s.timeout, func(ctx context.Context) (int64, error) { return s.keepAliveOnce(ctx, id) }); err != nil {
 			return err
 		}
 	}
@@ -181,7 +181,7 @@ func (s *Store) ensureHeld(ctx context.Context, g *group) error {
 		}
 	}
 	s.mu.Unlock()
-	if d := g.view.stored; d.page.store == s.id && (mine == nil || d.clock != s.domain && !s.isMine(d)) {
+	if d := g.view.stored; d.page.store == s.id && (mine == nil || d.clock != s.domain && !s.isOwn(d)) {
 		return errLeaseLost // soon its live key is gone, or the deadline passed
 	}
 	if mine == nil {

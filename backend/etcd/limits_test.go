@@ -95,8 +95,8 @@ func name(st *Store, held []tenure.Request) {
 	for _, req := range held {
 		v := st.cached(req.Key)
 		st.mu.Lock()
-		if _, m := st.mine(v.stored); m != nil {
-			m.heirs = heirs{{id: newIdentity()}, {id: newIdentity()}}
+		if _, m := st.ownMember(v.stored); m != nil {
+			m.next = successors{{id: newIdentity()}, {id: newIdentity()}}
 		}
 		st.mu.Unlock()
 	}

@@ -32,7 +32,7 @@ func init() {
 }
 
 // site is what a URL names: a cluster and a prefix.
-type site struct {
+type cluster struct {
 	config clientv3.Config
 	prefix string
 	rest   url.Values // what is not about the connection
@@ -102,19 +102,19 @@ func openGuardURL(ctx context.Context, u *url.URL) (guard.Guard, error) {
 }
 
 // dial makes a client. It logs in, where there is a user.
-func (p *site) dial(ctx context.Context) (*clientv3.Client, error) {
-	lasting, met := troubled(context.WithoutCancel(ctx))
+func (p *cluster) dial(ctx context.Context) (*clientv3.Client, error) {
+	lasting, met := withDialFailure(context.WithoutCancel(ctx))
 	config := p.config
 	config.Context = lasting
 	client, err := clientv3.New(config)
 	if err != nil {
-		return nil, store.Unknown(explain(ctx, met.behind(err)))
+		return nil, store.Unknown(explain(ctx, met.reason(err)))
 	}
 	return client, nil
 }
 
 // parseURL reads etcd://USER:PASSWORD@HOST:PORT,HOST:PORT/PREFIX?cert=FILE&key=FILE&cacert=FILE. Nothing is sent yet: a cluster that is down when the program starts may be up when it is needed.
-func parseURL(u *url.URL) (*site, error) {
+func parseURL(u *url.URL) (*cluster, error) {
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
 		return nil, errors.New("what follows the question mark cannot be read")
@@ -127,7 +127,7 @@ func parseURL(u *url.URL) (*site, error) {
 			return nil, fmt.Errorf("%s: give it once, with a value, or leave it out", name)
 		}
 	}
-	p := &site{rest: query, prefix: prefixOf(u)}
+	p := &cluster{rest: query, prefix: prefixOf(u)}
 	p.config = clientv3.Config{
 		DialTimeout: requestTimeout, Logger: zap.NewNop(),
 		DialKeepAliveTime: 6 * time.Second, DialKeepAliveTimeout: 2 * time.Second, // etcd takes a ping every 5 s
@@ -135,7 +135,7 @@ func parseURL(u *url.URL) (*site, error) {
 			grpc.WithConnectParams(grpc.ConnectParams{
 				Backoff: backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second}, MinConnectTimeout: requestTimeout,
 			}),
-			grpc.WithChainUnaryInterceptor(noteTrouble),
+			grpc.WithChainUnaryInterceptor(noteDialFailure),
 		},
 	}
 	take := func(name string) string {
@@ -146,7 +146,7 @@ func parseURL(u *url.URL) (*site, error) {
 	cert, key, cacert, name := take("cert"), take("key"), take("cacert"), take("servername")
 	secure := u.Scheme == "etcds" || cert != "" || key != "" || cacert != "" || name != ""
 	if secure {
-		if p.config.TLS, err = secureBy(cert, key, cacert, name); err != nil {
+		if p.config.TLS, err = tlsConfig(cert, key, cacert, name); err != nil {
 			return nil, err
 		}
 	}
@@ -171,7 +171,7 @@ func endpoints(hosts string, secure bool) ([]string, error) {
 	}
 	var out []string
 	for place := range strings.SplitSeq(hosts, ",") {
-		host, port, err := splitPlace(place)
+		host, port, err := splitHostPort(place)
 		if err != nil {
 			return nil, err
 		}
@@ -181,7 +181,7 @@ func endpoints(hosts string, secure bool) ([]string, error) {
 }
 
 // splitPlace divides HOST:PORT, and says what is wrong with what would never be reached.
-func splitPlace(place string) (host, port string, err error) {
+func splitHostPort(place string) (host, port string, err error) {
 	host = place
 	if net.ParseIP(place) == nil { // else it is an address alone, IPv6 perhaps
 		bare := strings.LastIndexByte(place, ':') <= strings.LastIndexByte(place, ']')
@@ -222,7 +222,7 @@ func (n named) Clone() credentials.TransportCredentials {
 }
 
 // secureBy makes a TLS configuration of files.
-func secureBy(cert, key, cacert, name string) (*tls.Config, error) {
+func tlsConfig(cert, key, cacert, name string) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: name}
 	if (cert == "") != (key == "") {
 		return nil, errors.New("cert and key belong together; give both or none")
@@ -256,10 +256,10 @@ func secureBy(cert, key, cacert, name string) (*tls.Config, error) {
 }
 
 // mostPEM is more than any bundle of certificates is long.
-const mostPEM = 4 << 20
+const maxPEM = 4 << 20
 
 // readPEM reads a file that a URL names. The URL may be another's: a device or a
 // pipe is neither read nor waited for.
 func readPEM(path string) ([]byte, error) {
-	return fsys.OS{}.ReadFile(fsys.Anywhere(path), mostPEM)
+	return fsys.OS{}.ReadFile(fsys.Anywhere(path), maxPEM)
 }

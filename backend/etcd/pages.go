@@ -13,17 +13,17 @@ import (
 const pageSize = 96
 
 // openPage is a page of this store: one small key that is written at each renewal instead of the records of all the leases on it.
-type openPage struct {
+type ownPage struct {
 	id        pageID
 	etcdLease *etcdLease
-	turn      chan struct{} // held while it is written: each writing carries all that is on it
+	lock      chan struct{} // held while it is written: each writing carries all that is on it
 
 	// Under the store's mutex.
-	used    int // slots given out; none is given out twice
-	members map[int]*member
-	there   bool  // it has been written
-	mod     int64 // the revision of the last writing
-	alarm   *time.Timer
+	nextSlot int // slots given out; none is given out twice
+	members  map[int]*member
+	written  bool  // it has been written
+	mod      int64 // the revision of the last writing
+	alarm    *time.Timer
 }
 
 // member is a lease whose renewals are on a page.
@@ -32,26 +32,26 @@ type member struct {
 	renewed  time.Time // as confirmed on the page; zero if it is as the record says
 	ttl      time.Duration
 	deadline time.Time
-	lapsed   bool  // the page says so
-	heirs    heirs // the stores to leave the key to when it is freed
+	lapsed   bool       // the page says so
+	next     successors // the stores to leave the key to when it is freed
 
-	stake  *stake        // the bid that it was granted to, or is kept free for
-	placed bool          // the bid's place is still in the queue
-	asking chan struct{} // closed when it is known who is next; nil if nobody has asked
-	left   bool          // it is on its page no more
+	bid       *ownBid       // the bid that it was granted to, or is kept free for
+	inQueue   bool          // the bid's place is still in the queue
+	queueRead chan struct{} // closed when it is known who is next; nil if nobody has asked
+	removed   bool          // it is on its page no more
 }
 
 // seat finds a slot for a lease on a page of an anchor. The caller holds the mutex.
-func (s *Store) seat(a *etcdLease, m *member) (*openPage, int) {
+func (s *Store) takeSlot(a *etcdLease, m *member) (*ownPage, int) {
 	p := a.page
-	if p == nil || p.used == pageSize {
-		s.last++
-		p = &openPage{id: pageID{s.id, s.last}, etcdLease: a, turn: make(chan struct{}, 1), members: map[int]*member{}}
+	if p == nil || p.nextSlot == pageSize {
+		s.lastPage++
+		p = &ownPage{id: pageID{s.id, s.lastPage}, etcdLease: a, lock: make(chan struct{}, 1), members: map[int]*member{}}
 		a.page = p
-		s.pages[s.last] = p
+		s.pages[s.lastPage] = p
 	}
-	slot := p.used
-	p.used++
+	slot := p.nextSlot
+	p.nextSlot++
 	p.members[slot] = m
 	a.users++
 	s.setAlarm(p)
@@ -59,22 +59,22 @@ func (s *Store) seat(a *etcdLease, m *member) (*openPage, int) {
 }
 
 // runs reports whether a lease may be alive: it has been granted, and nobody was told that it is over.
-func (m *member) runs() bool { return !m.lapsed && !m.deadline.IsZero() }
+func (m *member) mayLive() bool { return !m.lapsed && !m.deadline.IsZero() }
 
 // leave takes a lease off its page. The caller holds the mutex.
-func (s *Store) leave(p *openPage, slot int) {
+func (s *Store) leaveSlot(p *ownPage, slot int) {
 	if p == nil || p.members[slot] == nil {
 		return
 	}
-	p.members[slot].left = true
+	p.members[slot].removed = true
 	delete(p.members, slot)
 	p.etcdLease.users--
-	if p.used < pageSize || len(p.members) > 0 {
+	if p.nextSlot < pageSize || len(p.members) > 0 {
 		return
 	}
-	p.stop()
+	p.stopAlarm()
 	delete(s.pages, p.id.number)
-	if p.there && !s.closed.Load() {
+	if p.written && !s.closed.Load() {
 		s.done.Go(func() {
 			ctx, cancel := context.WithTimeout(s.life, requestTimeout)
 			defer cancel()
@@ -84,7 +84,7 @@ func (s *Store) leave(p *openPage, slot int) {
 }
 
 // mine finds a lease on a page of this store. The caller holds the mutex.
-func (s *Store) mine(d *storedRecord) (*openPage, *member) {
+func (s *Store) ownMember(d *storedRecord) (*ownPage, *member) {
 	if d == nil || d.page.store != s.id {
 		return nil, nil
 	}
@@ -100,14 +100,14 @@ func (s *Store) mine(d *storedRecord) (*openPage, *member) {
 }
 
 // content is what a page says at a moment, with some leases renewed then. The caller holds the mutex.
-func (p *openPage) content(s *Store, now time.Time, renewed map[int]time.Time) string {
+func (p *ownPage) content(s *Store, now time.Time, renewed map[int]time.Time) string {
 	out := page{clock: s.domain, written: now, lease: p.etcdLease.id, renewed: make(map[int]time.Time, len(p.members)), over: map[int]bool{}}
 	for slot, m := range p.members {
 		if at, again := renewed[slot]; again {
 			out.renewed[slot] = at
 		} else if !m.renewed.IsZero() {
 			out.renewed[slot] = m.renewed
-		} else if m.stake != nil && !m.deadline.IsZero() && !now.Before(m.deadline) {
+		} else if m.bid != nil && !m.deadline.IsZero() && !now.Before(m.deadline) {
 			out.over[slot] = true
 		}
 	}
@@ -115,24 +115,24 @@ func (p *openPage) content(s *Store, now time.Time, renewed map[int]time.Time) s
 }
 
 // setAlarm wakes the page when the first lease on it may have lapsed. The caller holds the mutex.
-func (s *Store) setAlarm(p *openPage) {
+func (s *Store) setAlarm(p *ownPage) {
 	if p.alarm != nil || s.closed.Load() {
 		return
 	}
 	var first time.Time
 	for _, m := range p.members {
-		if m.runs() && (first.IsZero() || m.deadline.Before(first)) {
+		if m.mayLive() && (first.IsZero() || m.deadline.Before(first)) {
 			first = m.deadline
 		}
 	}
 	if first.IsZero() {
 		return
 	}
-	p.alarm = time.AfterFunc(max(first.Sub(s.now()), 0)+time.Millisecond, func() { s.fork(func(ctx context.Context) { s.lapse(ctx, p) }) })
+	p.alarm = time.AfterFunc(max(first.Sub(s.now()), 0)+time.Millisecond, func() { s.background(func(ctx context.Context) { s.writeLapsed(ctx, p) }) })
 }
 
 // stop ends the alarm for good or until the next. The caller holds the mutex.
-func (p *openPage) stop() {
+func (p *ownPage) stopAlarm() {
 	if p.alarm != nil {
 		p.alarm.Stop()
 		p.alarm = nil
@@ -141,19 +141,19 @@ func (p *openPage) stop() {
 
 // lapse tells others of leases that were not renewed: a page that was written after a lease's deadline, and does not renew it, says by its own clock that it is over. So a lease whose
 // work has stalled leaves the anchor that the others keep alive.
-func (s *Store) lapse(ctx context.Context, p *openPage) {
+func (s *Store) writeLapsed(ctx context.Context, p *ownPage) {
 	select {
-	case p.turn <- struct{}{}:
+	case p.lock <- struct{}{}:
 	case <-ctx.Done():
 		return
 	}
-	defer func() { <-p.turn }()
+	defer func() { <-p.lock }()
 	s.mu.Lock()
-	p.stop()
+	p.stopAlarm()
 	now := s.now()
 	var over []*member
 	for _, m := range p.members {
-		if m.runs() && !now.Before(m.deadline) {
+		if m.mayLive() && !now.Before(m.deadline) {
 			over = append(over, m)
 		}
 	}
@@ -177,9 +177,9 @@ func (s *Store) lapse(ctx context.Context, p *openPage) {
 	switch {
 	case ctx.Err() != nil:
 	case err != nil: // try again, until the anchor is over
-		p.alarm = time.AfterFunc(time.Second, func() { s.fork(func(ctx context.Context) { s.lapse(ctx, p) }) })
+		p.alarm = time.AfterFunc(time.Second, func() { s.background(func(ctx context.Context) { s.writeLapsed(ctx, p) }) })
 	case resp.Succeeded:
-		p.there, p.mod = true, resp.Header.Revision
+		p.written, p.mod = true, resp.Header.Revision
 		for _, m := range over {
 			m.lapsed = !now.Before(m.deadline) // unless it was written anew meanwhile: whoever notes a renewal has the page's turn
 		}
@@ -190,7 +190,7 @@ func (s *Store) lapse(ctx context.Context, p *openPage) {
 }
 
 // reread takes in a page that is not as this store wrote it last, as far as it knows: a writing without an answer has reached etcd, or a sweep has dropped it. The caller holds the mutex, and the page's turn.
-func (s *Store) reread(p *openPage, found [][]*mvccpb.KeyValue) {
+func (s *Store) reread(p *ownPage, found [][]*mvccpb.KeyValue) {
 	if len(found[0]) == 0 {
 		s.dropLease(p.etcdLease)
 		return
@@ -201,17 +201,17 @@ func (s *Store) reread(p *openPage, found [][]*mvccpb.KeyValue) {
 		mod = found[1][0].ModRevision
 		there, _ = decodePage(string(found[1][0].Key), found[1][0].Value) // what cannot be read is written over: nobody else may write here
 	}
-	p.learn(mod, there)
+	p.adopt(mod, there)
 	s.setAlarm(p)
 }
 
 // learn notes what a page says in etcd. Renewals whose answers were lost have taken effect. The caller holds the store's mutex, and the page's turn.
-func (p *openPage) learn(mod int64, there *page) {
+func (p *ownPage) adopt(mod int64, there *page) {
 	p.mod = mod
 	if there == nil {
 		return
 	}
-	p.there = true
+	p.written = true
 	for slot, m := range p.members {
 		if at := there.renewed[slot]; at.After(m.renewed) && at.Add(m.ttl).After(m.deadline) {
 			m.renewed, m.deadline, m.lapsed = at, at.Add(m.ttl), false

@@ -44,7 +44,7 @@ func (s *Store) Get(ctx context.Context, key string) (tenure.Record, error) {
 
 // listed is how many records one call reads. Others may have written them, and
 // etcd takes values of 1.5 MiB.
-const listed = 100
+const listChunk = 100
 
 // List yields the records whose key begins with prefix, without their history, all of them as they were at one moment. A damaged record does not hide the others: they are yielded first, the error last.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[tenure.Record, error] {
@@ -68,44 +68,44 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[tenure.Record
 }
 
 // entry is one record of a scan.
-type entry struct {
+type scanned struct {
 	key  string
 	view *view
 }
 
 // surroundings are what records hang on: the live keys and pages, by name.
-type surroundings map[string]*mvccpb.KeyValue
+type leaseKeys map[string]*mvccpb.KeyValue
 
 // scan reads all records with a prefix, and what they hang on, at one revision. If etcd is compacted meanwhile, the rest is read as it is then.
-func (s *Store) scan(ctx context.Context, prefix string) iter.Seq2[entry, error] {
-	return func(yield func(entry, error) bool) {
-		var around surroundings
+func (s *Store) scan(ctx context.Context, prefix string) iter.Seq2[scanned, error] {
+	return func(yield func(scanned, error) bool) {
+		var around leaseKeys
 		from, end := s.names.record(prefix), clientv3.GetPrefixRangeEnd(s.names.record(prefix))
 		revision := int64(0)
 		for {
 			if err := s.usable(ctx); err != nil {
-				yield(entry{}, err)
+				yield(scanned{}, err)
 				return
 			}
-			resp, err := s.part(ctx, from, end, revision)
+			resp, err := s.readPart(ctx, from, end, revision)
 			if errors.Is(err, rpctypes.ErrCompacted) {
 				revision, around = 0, nil
 				continue
 			}
 			if err == nil && around == nil {
 				revision = resp.Header.Revision
-				around, err = s.surroundings(ctx, revision)
+				around, err = s.readLeaseKeys(ctx, revision)
 				if errors.Is(err, rpctypes.ErrCompacted) {
 					revision, around = 0, nil
 					continue
 				}
 			}
 			if err != nil {
-				yield(entry{}, err)
+				yield(scanned{}, err)
 				return
 			}
 			for _, kv := range resp.Kvs {
-				e, err := s.entry(kv, around)
+				e, err := s.viewOf(kv, around)
 				if !yield(e, err) {
 					return
 				}
@@ -118,19 +118,19 @@ func (s *Store) scan(ctx context.Context, prefix string) iter.Seq2[entry, error]
 	}
 }
 
-func (s *Store) part(ctx context.Context, from, end string, revision int64, options ...clientv3.OpOption) (*clientv3.GetResponse, error) {
-	options = append(options, clientv3.WithRange(end), clientv3.WithLimit(listed), clientv3.WithRev(revision))
-	return repeated(ctx, 2*s.bound, func(ctx context.Context) (*clientv3.GetResponse, error) { return s.client.Get(ctx, from, options...) })
+func (s *Store) readPart(ctx context.Context, from, end string, revision int64, options ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	options = append(options, clientv3.WithRange(end), clientv3.WithLimit(listChunk), clientv3.WithRev(revision))
+	return repeated(ctx, 2*s.timeout, func(ctx context.Context) (*clientv3.GetResponse, error) { return s.client.Get(ctx, from, options...) })
 }
 
 // mostName is more bytes than the name of a live key or a page has after its
 // prefix.
-const mostName = 64
+const maxName = 64
 
 // surroundings reads all live keys and pages at a revision. All of them are kept
 // while a listing goes on, so what others have planted among them must be short.
-func (s *Store) surroundings(ctx context.Context, revision int64) (surroundings, error) {
-	around := surroundings{}
+func (s *Store) readLeaseKeys(ctx context.Context, revision int64) (leaseKeys, error) {
+	around := leaseKeys{}
 	for _, prefix := range []string{s.names.lives(), s.names.pages()} {
 		var options []clientv3.OpOption
 		if prefix == s.names.lives() {
@@ -138,15 +138,15 @@ func (s *Store) surroundings(ctx context.Context, revision int64) (surroundings,
 		}
 		from, end := prefix, clientv3.GetPrefixRangeEnd(prefix)
 		for {
-			resp, err := s.part(ctx, from, end, revision, options...)
+			resp, err := s.readPart(ctx, from, end, revision, options...)
 			if err != nil {
 				return nil, err
 			}
 			for _, kv := range resp.Kvs {
-				if len(kv.Value) > mostPage {
+				if len(kv.Value) > maxPageBytes {
 					kv.Value = nil // damage, too
 				}
-				if len(kv.Key) <= len(prefix)+mostName {
+				if len(kv.Key) <= len(prefix)+maxName {
 					around[string(kv.Key)] = kv
 				}
 			}
@@ -160,11 +160,11 @@ func (s *Store) surroundings(ctx context.Context, revision int64) (surroundings,
 }
 
 // entry makes a view of a record that was read with its surroundings.
-func (s *Store) entry(kv *mvccpb.KeyValue, around surroundings) (entry, error) {
+func (s *Store) viewOf(kv *mvccpb.KeyValue, around leaseKeys) (scanned, error) {
 	key := string(kv.Key)[len(s.names.records()):]
 	d, err := decodeRecord(key, kv.Value)
 	if err != nil {
-		return entry{key: key}, err
+		return scanned{key: key}, err
 	}
 	l := lookup{key: key, live: d.lease, page: d.page} // without the shelf: nobody asks for histories
 	found := [][]*mvccpb.KeyValue{{kv}}
@@ -182,5 +182,5 @@ func (s *Store) entry(kv *mvccpb.KeyValue, around surroundings) (entry, error) {
 		add(s.names.page(l.page))
 	}
 	v, err := s.parseView(l, found)
-	return entry{key: key, view: v}, err
+	return scanned{key: key, view: v}, err
 }

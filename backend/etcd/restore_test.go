@@ -95,7 +95,7 @@ func TestWhoeverWaitsGetsInLineInAnEtcdThatWasSetBack(t *testing.T) {
 	const key = "restored/queue"
 	client := dial(t, before)
 	st, holder, other := open(t, client, before.Prefix()), open(t, dial(t, before), before.Prefix()), open(t, dial(t, after), before.Prefix())
-	st.queueFor = time.Hour // nobody finds out by its etcd lease
+	st.queueTTL = time.Hour // nobody finds out by its etcd lease
 	mine := lasting(key, "holder")
 	must(t, holder, mine)
 	must(t, other, mine) // as it was then
@@ -127,7 +127,7 @@ func TestWhoeverWaitsGetsInLineInAnEtcdThatWasSetBack(t *testing.T) {
 	testenv.Eventually(t, "it is told there", func() error {
 		st.mu.Lock()
 		defer st.mu.Unlock()
-		if st.waits[key].queued {
+		if st.topics[key].queued {
 			return errors.New("it is not")
 		}
 		return nil
@@ -144,7 +144,7 @@ func TestNobodyIsGrantedAKeyThatWaitedInALaterState(t *testing.T) {
 	must(t, holder, mine)
 	bids(t, heir, lasting(key, "heir"))
 	looksRound(t, holder, key)
-	holder.reached(1<<40, 1)
+	holder.sawRevision(1<<40, 1)
 	holder.ages.note(time.Now(), 1) // of what counts anew
 	must(t, holder, then(tenure.Release, mine))
 	if rec, err := holder.Get(t.Context(), key); err != nil || rec.State != tenure.Free {

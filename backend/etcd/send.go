@@ -34,7 +34,7 @@ func (s *Store) send(ctx context.Context, b *batch) {
 			s.leaseLost(a)
 		}
 		if slices.ContainsFunc(b.groups, func(g *group) bool { return g.joins != nil }) {
-			s.leaseLost(s.etcdLeaseFor(leaseSeconds(s.queueFor)))
+			s.leaseLost(s.etcdLeaseFor(leaseSeconds(s.queueTTL)))
 		}
 		s.undo(b, true)
 		return
@@ -50,7 +50,7 @@ func (s *Store) send(ctx context.Context, b *batch) {
 		}
 		for i, p := range b.pages {
 			if r := resp.Responses[t.pages+i].GetResponseTxn(); r == nil || r.Succeeded {
-				p.there, p.mod = true, resp.Header.Revision
+				p.written, p.mod = true, resp.Header.Revision
 				s.setAlarm(p)
 			}
 		}
@@ -67,7 +67,7 @@ func (s *Store) send(ctx context.Context, b *batch) {
 		}
 	}
 	if t.freed && resp.Succeeded {
-		s.offer(b, resp.Header.Revision, resp.Responses[len(resp.Responses)-1].GetResponseRange())
+		s.offerFreed(b, resp.Header.Revision, resp.Responses[len(resp.Responses)-1].GetResponseRange())
 	}
 }
 
@@ -148,7 +148,7 @@ func (s *Store) build(b *batch) *transaction {
 	}
 	t.groups = append(t.groups, len(t.then))
 	if t.freed { // one look at whoever waits for anything: mostly nobody
-		t.then = append(t.then, clientv3.OpGet(s.names.queues(), clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(mostWaiting)))
+		t.then = append(t.then, clientv3.OpGet(s.names.queues(), clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(maxQueueRead)))
 	}
 	return t
 }
@@ -186,8 +186,8 @@ func (s *Store) buildJoint(b *batch, t *transaction) bool {
 		t.groups = append(t.groups, len(t.then))
 		name := s.names.record(g.key)
 		t.compares = append(t.compares, clientv3.Compare(clientv3.ModRevision(name), "=", g.view.mod))
-		if g.heir != nil {
-			t.compares = append(t.compares, s.inherits(g.key, g.heir)...)
+		if g.awardTo != nil {
+			t.compares = append(t.compares, s.bidConditions(g.key, g.awardTo)...)
 		}
 		t.then = s.writeOps(t.then, g, name)
 		g.lookup = lookup{key: g.key, shelf: g.view.stored == nil || time.Since(g.view.cachedAt) > recent}
@@ -201,7 +201,7 @@ func (s *Store) buildJoint(b *batch, t *transaction) bool {
 }
 
 // note writes a page with the renewals of a batch. The caller holds the mutex.
-func (s *Store) pageOp(b *batch, p *openPage, single bool) clientv3.Op {
+func (s *Store) pageOp(b *batch, p *ownPage, single bool) clientv3.Op {
 	renewed := make(map[int]time.Time, len(b.groups))
 	for _, g := range b.groups {
 		if g.step == renewing && g.page == p {
@@ -219,7 +219,7 @@ func (s *Store) pageOp(b *batch, p *openPage, single bool) clientv3.Op {
 func (s *Store) operations(g *group) (compares []clientv3.Cmp, then, otherwise []clientv3.Op) {
 	switch g.step {
 	case writing:
-		if g.old == nil || g.old.lease == 0 || !g.expired && s.isMine(g.old) {
+		if g.old == nil || g.old.lease == 0 || !g.expired && s.isOwn(g.old) {
 			g.lookup = lookup{key: g.key, shelf: true} // it hangs on nothing, or on what this store knows
 		}
 		otherwise = g.lookup.ops(s.names)
@@ -234,12 +234,12 @@ func (s *Store) operations(g *group) (compares []clientv3.Cmp, then, otherwise [
 		s.mu.Unlock()
 		return append(s.pageConditions(g.page.id, g.etcdLease, mod), unchanged), nil, g.lookup.ops(s.names)
 	}
-	return nil, append(g.lookup.ops(s.names), s.joining(g)...), nil
+	return nil, append(g.lookup.ops(s.names), s.joinOps(g)...), nil
 }
 
 // change adds to operations those that write a lane's record and tell those who wait.
 func (s *Store) writeOps(ops []clientv3.Op, g *group, name string) []clientv3.Op {
-	before, after := s.handOver(g)
+	before, after := s.queueOps(g)
 	value := g.value()
 	if g.byHand() {
 		ops = append(ops, s.notice(g))
@@ -317,7 +317,7 @@ func (s *Store) extendAll(ctx context.Context, b *batch) func() map[*etcdLease]e
 func (b *batch) lockPages(ctx context.Context) error {
 	for n, p := range b.pages {
 		select {
-		case p.turn <- struct{}{}:
+		case p.lock <- struct{}{}:
 		case <-ctx.Done():
 			b.unlockPages(n)
 			return over(ctx)
@@ -329,7 +329,7 @@ func (b *batch) lockPages(ctx context.Context) error {
 // exit lets others write the first n pages.
 func (b *batch) unlockPages(n int) {
 	for _, p := range b.pages[:n] {
-		<-p.turn
+		<-p.lock
 	}
 }
 
@@ -346,6 +346,6 @@ func (s *Store) undo(b *batch, known bool) {
 		if g.step == writing {
 			s.freeReserved(g, known)
 		}
-		s.unjoin(g, known)
+		s.undoJoin(g, known)
 	}
 }

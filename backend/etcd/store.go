@@ -36,33 +36,33 @@ type Store struct {
 	clocks clocks
 	ages   ages
 
-	mu         sync.Mutex
-	cache      viewCache
-	etcdLeases map[int64]*etcdLease // by the seconds they last
-	pages      map[uint32]*openPage
-	last       uint32 // number of the newest page
-	waits      map[string]*topic
-	placing    bool     // places in queues are being kept
-	hearing    *hearing // of operators' acts; nil while nobody listens
+	mu                sync.Mutex
+	cache             viewCache
+	etcdLeases        map[int64]*etcdLease // by the seconds they last
+	pages             map[uint32]*ownPage
+	lastPage          uint32 // number of the newest page
+	topics            map[string]*topic
+	keepingQueueLease bool      // places in queues are being kept
+	actWatch          *actWatch // of operators' acts; nil while nobody listens
 
 	nestedLeft atomic.Int64 // batches that are not sent as one transaction
-	newest     atomic.Int64 // revision of etcd that is known
+	revision   atomic.Int64 // revision of etcd that is known
 
-	bound    time.Duration   // of a call that somebody waits for; longer only in tests
-	lingers  time.Duration   // how long a watch stays open; longer only in tests
-	queueFor time.Duration   // how long a place in a queue outlives its store; shorter only in tests
-	young    time.Duration   // how old a bid may be at the most; longer only in tests
-	comeBack []time.Duration // when the queue of a key that goes around is looked at; never in tests that do it themselves
-	orphaned time.Duration   // how long it stays in a queue that nobody here waits in; longer only in tests
-	extra    int64           // seconds that etcd leases last longer than they have to; only in tests whose clock stands still while etcd's does not
+	timeout      time.Duration   // of a call that somebody waits for; longer only in tests
+	linger       time.Duration   // how long a watch stays open; longer only in tests
+	queueTTL     time.Duration   // how long a place in a queue outlives its store; shorter only in tests
+	maxBidAge    time.Duration   // how old a bid may be at the most; longer only in tests
+	queuePolls   []time.Duration // when the queue of a key that goes around is looked at; never in tests that do it themselves
+	idleInQueue  time.Duration   // how long it stays in a queue that nobody here waits in; longer only in tests
+	extraSeconds int64           // seconds that etcd leases last longer than they have to; only in tests whose clock stands still while etcd's does not
 
-	life    context.Context // of what goes on in the background
-	end     context.CancelFunc
-	done    sync.WaitGroup
-	closed  atomic.Bool
-	calls   atomic.Int64 // of Apply, under way
-	closing sync.Once
-	failed  error
+	life     context.Context // of what goes on in the background
+	end      context.CancelFunc
+	done     sync.WaitGroup
+	closed   atomic.Bool
+	calls    atomic.Int64 // of Apply, under way
+	closing  sync.Once
+	closeErr error
 }
 
 var (
@@ -82,8 +82,8 @@ func New(client *clientv3.Client, o *Options) *Store {
 	s := &Store{
 		client: client, id: newIdentity(), names: naming(o.Prefix), retention: o.Retention,
 		clock: time.Now, domain: machineClock,
-		etcdLeases: map[int64]*etcdLease{}, pages: map[uint32]*openPage{}, waits: map[string]*topic{},
-		bound: requestTimeout, lingers: linger, queueFor: queueFor, young: young, comeBack: comeBack, orphaned: orphaned,
+		etcdLeases: map[int64]*etcdLease{}, pages: map[uint32]*ownPage{}, topics: map[string]*topic{},
+		timeout: requestTimeout, linger: linger, queueTTL: queueTTL, maxBidAge: maxBidAge, queuePolls: queuePolls, idleInQueue: idleInQueue,
 	}
 	if s.names == "" {
 		s.names = DefaultPrefix
@@ -115,7 +115,7 @@ func (s *Store) Now(ctx context.Context) (time.Time, error) {
 }
 
 // fork lets something go on in the background until Close, unless the store is closed.
-func (s *Store) fork(f func(ctx context.Context)) {
+func (s *Store) background(f func(ctx context.Context)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed.Load() {
@@ -128,11 +128,11 @@ func (s *Store) fork(f func(ctx context.Context)) {
 // more are given back.
 func (s *Store) Close() error {
 	s.closing.Do(func() {
-		s.resign()
+		s.withdrawAll()
 		s.mu.Lock()
 		s.closed.Store(true)
 		for _, p := range s.pages {
-			p.stop()
+			p.stopAlarm()
 		}
 		s.mu.Unlock()
 		s.end()
@@ -142,10 +142,10 @@ func (s *Store) Close() error {
 			s.revokeUnused()
 		}
 		if s.owned {
-			s.failed = s.client.Close()
+			s.closeErr = s.client.Close()
 		}
 	})
-	return s.failed
+	return s.closeErr
 }
 
 // usable is the error of a call that need not be tried.
@@ -161,45 +161,45 @@ func (s *Store) usable(ctx context.Context) error {
 
 // txn makes one transaction.
 func (s *Store) txn(ctx context.Context, compares []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
-	before, sent := s.newest.Load(), time.Now()
-	resp, err := commit(ctx, s.client, s.bound, compares, then, otherwise)
+	before, sent := s.revision.Load(), time.Now()
+	resp, err := commit(ctx, s.client, s.timeout, compares, then, otherwise)
 	if err != nil {
 		return nil, err
 	}
 	s.ages.note(sent, resp.Header.Revision)
-	s.reached(before, resp.Header.Revision)
+	s.sawRevision(before, resp.Header.Revision)
 	return resp, nil
 }
 
 // reached takes note of etcd's revision. One that is lower than what was known before the call says that etcd was set back to an earlier state: what is remembered of keys was never so there, and a record that is written anew may
 // come to have the revision of another that is remembered.
-func (s *Store) reached(before, revision int64) {
+func (s *Store) sawRevision(before, revision int64) {
 	if revision < before {
 		s.mu.Lock()
 		s.cache.init()
-		for _, t := range s.waits { // or all that is heard from now on would be old, and nothing is until etcd has come to where it was
-			t.came, t.left = 0, 0
-			if t.again != nil {
-				t.again()
+		for _, t := range s.topics { // or all that is heard from now on would be old, and nothing is until etcd has come to where it was
+			t.joinedAt, t.leftAt = 0, 0
+			if t.restart != nil {
+				t.restart()
 			}
 		}
-		if s.hearing != nil {
-			s.hearing.end() // it waits for a revision that is far ahead
+		if s.actWatch != nil {
+			s.actWatch.end() // it waits for a revision that is far ahead
 		}
 		for _, p := range s.pages {
 			for _, m := range p.members {
-				m.heirs = heirs{} // nor did they wait there
+				m.next = successors{} // nor did they wait there
 			}
 		}
 		s.mu.Unlock()
 		s.ages.forget()
 		s.clocks.forget()
-		s.newest.CompareAndSwap(before, revision)
+		s.revision.CompareAndSwap(before, revision)
 		return
 	}
 	for {
-		known := s.newest.Load()
-		if revision <= known || s.newest.CompareAndSwap(known, revision) {
+		known := s.revision.Load()
+		if revision <= known || s.revision.CompareAndSwap(known, revision) {
 			return
 		}
 	}

@@ -26,7 +26,7 @@ type sweeping struct {
 const longestSweep = time.Minute
 
 // doomed is a key to be deleted if it has not changed.
-type doomed struct {
+type deletion struct {
 	name  string
 	mod   int64  // 0 if it is not there, but its shelf is
 	shelf string // of a record
@@ -41,8 +41,8 @@ func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 	// One time for all, read before the first record: a record is never taken to be older than it is.
 	now := s.now()
 	var failed failures.List
-	var old []doomed
-	mine, shelved := map[seated]bool{}, map[string]bool{}
+	var old []deletion
+	mine, shelved := map[slotID]bool{}, map[string]bool{}
 	flush := func() error {
 		n, err := s.deleteAll(ctx, old)
 		dropped, old = dropped+n, old[:0]
@@ -63,10 +63,10 @@ func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 			shelved[e.key] = true
 		}
 		if d := e.view.stored; d.page.store == s.id {
-			mine[seated{d.page, d.slot}] = true
+			mine[slotID{d.page, d.slot}] = true
 		}
 		if s.record(e.view, now).Droppable(now, s.retention) {
-			old = append(old, doomed{s.names.record(e.key), e.view.mod, s.names.shelf(e.key)})
+			old = append(old, deletion{s.names.record(e.key), e.view.mod, s.names.shelf(e.key)})
 		}
 		if len(old) == maxGroups {
 			if err := flush(); err != nil {
@@ -74,12 +74,12 @@ func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 			}
 		}
 	}
-	s.vacate(mine)
+	s.dropLapsed(mine)
 	if err = flush(); err == nil {
-		old, err = s.loosePages(ctx, now)
+		old, err = s.unusedPages(ctx, now)
 	}
 	if err == nil {
-		old, err = s.looseShelves(ctx, shelved, old)
+		old, err = s.orphanShelves(ctx, shelved, old)
 	}
 	for part := range slices.Chunk(old, maxGroups) {
 		if err == nil {
@@ -93,27 +93,27 @@ func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 }
 
 // seated is a place on a page.
-type seated struct {
+type slotID struct {
 	page pageID
 	slot int
 }
 
 // vacate takes leases off the pages of this store that have lapsed, and whose records others have since taken or dropped.
-func (s *Store) vacate(mine map[seated]bool) {
+func (s *Store) dropLapsed(mine map[slotID]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range s.pages {
 		for slot, m := range p.members {
-			if m.lapsed && !mine[seated{p.id, slot}] {
+			if m.lapsed && !mine[slotID{p.id, slot}] {
 				s.cache.forget(m.key)
-				s.leave(p, slot)
+				s.leaveSlot(p, slot)
 			}
 		}
 	}
 }
 
 // deleteAll deletes keys that have not changed, and counts the records among them.
-func (s *Store) deleteAll(ctx context.Context, old []doomed) (records int, err error) {
+func (s *Store) deleteAll(ctx context.Context, old []deletion) (records int, err error) {
 	if len(old) == 0 {
 		return 0, nil
 	}
@@ -142,12 +142,12 @@ func (s *Store) deleteAll(ctx context.Context, old []doomed) (records int, err e
 // to use them, unless their anchor is gone or they are old. A damaged record may
 // hang on any page: while there is one, only pages go whose anchor is gone. All
 // leases on those are over.
-func (s *Store) loosePages(ctx context.Context, now time.Time) ([]doomed, error) {
-	first, err := s.part(ctx, s.names.pages(), clientv3.GetPrefixRangeEnd(s.names.pages()), 0)
+func (s *Store) unusedPages(ctx context.Context, now time.Time) ([]deletion, error) {
+	first, err := s.readPart(ctx, s.names.pages(), clientv3.GetPrefixRangeEnd(s.names.pages()), 0)
 	if err != nil || len(first.Kvs) == 0 {
 		return nil, err
 	}
-	around, err := s.surroundings(ctx, 0)
+	around, err := s.readLeaseKeys(ctx, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +164,7 @@ func (s *Store) loosePages(ctx context.Context, now time.Time) ([]doomed, error)
 			used[s.names.page(e.view.stored.page)] = true
 		}
 	}
-	var loose []doomed
+	var loose []deletion
 	for name, kv := range around {
 		if len(name) < len(s.names.pages()) || name[:len(s.names.pages())] != s.names.pages() || used[name] {
 			continue
@@ -172,24 +172,24 @@ func (s *Store) loosePages(ctx context.Context, now time.Time) ([]doomed, error)
 		p, err := decodePage(name, kv.Value)
 		dead := err == nil && around[s.names.live(p.lease)] == nil
 		if dead || !damage && (err != nil || now.Sub(p.written) > s.retention) {
-			loose = append(loose, doomed{name: name, mod: kv.ModRevision})
+			loose = append(loose, deletion{name: name, mod: kv.ModRevision})
 		}
 	}
 	return loose, nil
 }
 
 // looseShelves adds the shelves that no record was found to have. They are deleted if it is not there then, either: one that is dropped takes its shelf along.
-func (s *Store) looseShelves(ctx context.Context, shelved map[string]bool, loose []doomed) ([]doomed, error) {
+func (s *Store) orphanShelves(ctx context.Context, shelved map[string]bool, loose []deletion) ([]deletion, error) {
 	from, end := s.names.shelves(), clientv3.GetPrefixRangeEnd(s.names.shelves())
 	for {
-		resp, err := s.part(ctx, from, end, 0, clientv3.WithKeysOnly())
+		resp, err := s.readPart(ctx, from, end, 0, clientv3.WithKeysOnly())
 		if err != nil {
 			return nil, err
 		}
 		for _, kv := range resp.Kvs {
 			from = string(kv.Key)
 			if key := from[len(s.names.shelves()):]; !shelved[key] && len(key) <= fence.MaxKey {
-				loose = append(loose, doomed{name: s.names.record(key), shelf: from})
+				loose = append(loose, deletion{name: s.names.record(key), shelf: from})
 			}
 		}
 		if !resp.More {
@@ -211,7 +211,7 @@ func (s *Store) sweepByChance() {
 		return
 	}
 	s.sweeping.busy = true
-	s.fork(func(ctx context.Context) {
+	s.background(func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, longestSweep)
 		defer cancel()
 		_, _ = s.Sweep(ctx)

@@ -218,7 +218,7 @@ func TestTheLawsHoldWhileLeadersAreKilled(t *testing.T) {
 				opens := h.Open
 				h.Open = func(tb testing.TB, o storetest.Options) store.Store {
 					st := opens(tb, o).(*Store)
-					st.bound = requestTimeout // as clients have it
+					st.timeout = requestTimeout // as clients have it
 					return steadfastStore{st}
 				}
 				h.Patience = testenv.Patience
@@ -235,7 +235,7 @@ func TestTheLawsHoldWhileLeadersAreKilled(t *testing.T) {
 			opens, reads := r.Open, r.Read
 			r.Open = func(tb testing.TB) guardtest.Handle {
 				g := opens(tb).Guard.(*Guard)
-				g.bound = 2 * requestTimeout // as writers have it
+				g.timeout = 2 * requestTimeout // as writers have it
 				return steadfastGuard(g)
 			}
 			r.Read = func(ctx context.Context) (content []byte, there bool, err error) {

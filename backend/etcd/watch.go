@@ -16,33 +16,33 @@ const (
 	// grace is how long the second in a queue leaves a freed key to the first. One that died or hangs delays it by no more.
 	grace = 100 * time.Millisecond
 	// lookFirst and lookLast are how often a key is looked at that nothing is heard of: changes that are of no use to those who wait are told to nobody.
-	lookFirst, lookLast = time.Second, 8 * time.Second
+	pollFirst, pollLast = time.Second, 8 * time.Second
 	// linger is how long a watch stays open after the last who waited: whoever waits again finds it open.
 	linger = 15 * time.Second
 	// mostTopics bounds how many watches stay open for that.
-	mostTopics = 1024
+	maxTopics = 1024
 )
 
 // topic is a key that somebody in this store waits for, or did lately. Its watch is of this store's own place in the key's queue, and is opened at the present revision: etcd serves one that begins in the past only ten times a
 // second.
 type topic struct {
-	key     string
-	waiters map[chan struct{}]struct{}
-	ready   chan struct{} // closed when etcd has begun to tell of changes: from then on nothing is missed
-	begun   bool
-	end     context.CancelFunc
-	again   context.CancelFunc // begins the watch anew
-	queued  bool               // this store is in the key's queue
-	came    int64              // the revision at which it came to it last,
-	left    int64              // and at which it left it
-	turn    chan struct{}      // held while it enters the queue or leaves it
-	pending *time.Timer        // a wake-up to come, unless something newer is heard before
-	lookout *time.Timer        // the next look at the key
-	pause   time.Duration      // before that
-	closing *time.Timer        // the end, when nobody has waited for long enough
-	missed  bool               // a wake-up came when nobody was there
-	stake   *stake             // the bid in its place
-	vain    time.Time          // when that was given back last: none is left there for a while
+	key        string
+	waiters    map[chan struct{}]struct{}
+	ready      chan struct{} // closed when etcd has begun to tell of changes: from then on nothing is missed
+	begun      bool
+	end        context.CancelFunc
+	restart    context.CancelFunc // begins the watch anew
+	queued     bool               // this store is in the key's queue
+	joinedAt   int64              // the revision at which it came to it last,
+	leftAt     int64              // and at which it left it
+	lock       chan struct{}      // held while it enters the queue or leaves it
+	wakeTimer  *time.Timer        // a wake-up to come, unless something newer is heard before
+	pollTimer  *time.Timer        // the next look at the key
+	pollPause  time.Duration      // before that
+	closeTimer *time.Timer        // the end, when nobody has waited for long enough
+	missedWake bool               // a wake-up came when nobody was there
+	bid        *ownBid            // the bid in its place
+	returnedAt time.Time          // when that was given back last: none is left there for a while
 }
 
 // Watch wakes when the key is freed and it is this store's turn to ask, a little later when the one whose turn it was does not come, and some time after any other change. All watches of a client share one stream; it is made again
@@ -60,23 +60,23 @@ func (s *Store) Watch(ctx context.Context, key string) (<-chan struct{}, error) 
 		s.mu.Unlock()
 		return nil, store.Unknown(ErrClosed)
 	}
-	t := s.waits[key]
+	t := s.topics[key]
 	if t == nil {
-		t = &topic{key: key, waiters: map[chan struct{}]struct{}{}, ready: make(chan struct{}), turn: make(chan struct{}, 1)}
-		s.waits[key] = t
+		t = &topic{key: key, waiters: map[chan struct{}]struct{}{}, ready: make(chan struct{}), lock: make(chan struct{}, 1)}
+		s.topics[key] = t
 		var life context.Context
 		life, t.end = context.WithCancel(s.life)
-		s.done.Go(func() { s.listen(life, t) })
+		s.done.Go(func() { s.watchEntry(life, t) })
 	}
-	if t.closing != nil {
-		t.closing.Stop()
-		t.closing = nil
+	if t.closeTimer != nil {
+		t.closeTimer.Stop()
+		t.closeTimer = nil
 	}
 	t.waiters[c] = struct{}{}
-	if t.missed {
+	if t.missedWake {
 		t.wake()
 	}
-	s.lookOut(t, lookFirst)
+	s.schedulePoll(t, pollFirst)
 	if t.begun {
 		s.enqueue(t)
 	}
@@ -106,20 +106,20 @@ func (s *Store) unwatch(t *topic, c chan struct{}) {
 	if len(t.waiters) > 0 || s.closed.Load() {
 		return
 	}
-	t.quiet()
+	t.stopTimers()
 	if t.queued {
 		s.done.Go(func() { s.dequeue(t) })
 	}
-	s.hurry(s.unclaimed(t.key))
-	if len(s.waits) > mostTopics {
+	s.returnSoon(s.unclaimedAward(t.key))
+	if len(s.topics) > maxTopics {
 		s.endTopic(t)
 		return
 	}
-	t.closing = time.AfterFunc(s.lingers, func() {
+	t.closeTimer = time.AfterFunc(s.linger, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if len(t.waiters) == 0 {
-			s.takeBack(t) // it could not leave the queue, and is too old to be granted anything
+			s.dropBid(t) // it could not leave the queue, and is too old to be granted anything
 			s.endTopic(t)
 		}
 	})
@@ -127,33 +127,33 @@ func (s *Store) unwatch(t *topic, c chan struct{}) {
 
 // endTopic ends a topic. The caller holds the mutex.
 func (s *Store) endTopic(t *topic) {
-	t.quiet()
+	t.stopTimers()
 	t.end()
-	if t.closing != nil {
-		t.closing.Stop()
+	if t.closeTimer != nil {
+		t.closeTimer.Stop()
 	}
-	if s.waits[t.key] == t {
-		delete(s.waits, t.key)
+	if s.topics[t.key] == t {
+		delete(s.topics, t.key)
 	}
 }
 
 // quiet stops what would wake somebody later. The caller holds the mutex.
-func (t *topic) quiet() {
-	for _, timer := range []*time.Timer{t.pending, t.lookout} {
+func (t *topic) stopTimers() {
+	for _, timer := range []*time.Timer{t.wakeTimer, t.pollTimer} {
 		if timer != nil {
 			timer.Stop()
 		}
 	}
-	t.pending, t.lookout = nil, nil
+	t.wakeTimer, t.pollTimer = nil, nil
 }
 
 // closeTopics ends all watches.
 func (s *Store) closeTopics() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, t := range s.waits {
+	for _, t := range s.topics {
 		s.endTopic(t)
-		s.takeBack(t)
+		s.dropBid(t)
 		for c := range t.waiters {
 			close(c)
 		}
@@ -166,18 +166,18 @@ func (s *Store) closeTopics() {
 }
 
 // listen hears of the changes of this store's place in a queue until the topic ends.
-func (s *Store) listen(ctx context.Context, t *topic) {
+func (s *Store) watchEntry(ctx context.Context, t *topic) {
 	for ctx.Err() == nil {
 		watching, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 		s.mu.Lock()
-		t.again = cancel
+		t.restart = cancel
 		s.mu.Unlock()
 		for resp := range s.client.Watch(watching, s.names.waiter(t.key, s.id), clientv3.WithCreatedNotify()) {
 			if resp.Created && resp.Err() == nil {
-				s.begin(t)
+				s.watchBegan(t)
 			}
 			for _, e := range resp.Events {
-				s.heard(t, e)
+				s.entryChanged(t, e)
 			}
 		}
 		cancel()
@@ -190,17 +190,17 @@ func (s *Store) listen(ctx context.Context, t *topic) {
 }
 
 // begin notes that changes are told from now on.
-func (s *Store) begin(t *topic) {
+func (s *Store) watchBegan(t *topic) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.waits[t.key] != t:
+	case s.topics[t.key] != t:
 		return
 	case t.begun:
 		t.queued = false // or not: something may have been missed
 		t.wake()
-		if t.stake != nil && t.missed && !s.closed.Load() { // and nobody else finds out whether it was granted
-			s.done.Go(func() { s.look(s.life, t) })
+		if t.bid != nil && t.missedWake && !s.closed.Load() { // and nobody else finds out whether it was granted
+			s.done.Go(func() { s.poll(s.life, t) })
 		}
 	default:
 		t.begun = true
@@ -210,19 +210,19 @@ func (s *Store) begin(t *topic) {
 }
 
 // outOfQueue takes note that this store's place is gone, and makes those who wait ask. The caller holds the mutex.
-func (s *Store) outOfQueue(t *topic) {
+func (s *Store) lostEntry(t *topic) {
 	t.queued = false
-	s.takeBack(t)
+	s.dropBid(t)
 	t.wake()
 }
 
 // wake tells all who wait. The caller holds the mutex.
 func (t *topic) wake() {
-	if t.pending != nil {
-		t.pending.Stop()
-		t.pending = nil
+	if t.wakeTimer != nil {
+		t.wakeTimer.Stop()
+		t.wakeTimer = nil
 	}
-	t.missed = len(t.waiters) == 0
+	t.missedWake = len(t.waiters) == 0
 	for c := range t.waiters {
 		select {
 		case c <- struct{}{}:
@@ -232,9 +232,9 @@ func (t *topic) wake() {
 }
 
 // later wakes after a while, unless something newer is heard. The caller holds the mutex.
-func (s *Store) later(t *topic, d time.Duration) {
-	if t.pending != nil {
-		t.pending.Stop()
+func (s *Store) wakeLater(t *topic, d time.Duration) {
+	if t.wakeTimer != nil {
+		t.wakeTimer.Stop()
 	}
 	if len(t.waiters) == 0 {
 		return
@@ -243,15 +243,15 @@ func (s *Store) later(t *topic, d time.Duration) {
 	timer = time.AfterFunc(d+rand.N(d), func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if t.pending == timer {
+		if t.wakeTimer == timer {
 			t.wake()
 		}
 	})
-	t.pending = timer
+	t.wakeTimer = timer
 }
 
 // heard takes in a change of this store's place.
-func (s *Store) heard(t *topic, e *clientv3.Event) {
+func (s *Store) entryChanged(t *topic, e *clientv3.Event) {
 	var d *storedRecord
 	if told := e.Type == clientv3.EventTypePut && len(e.Kv.Value) > 0 && e.Kv.Value[0] == recordFormat; told { // it is offered, or was granted
 		var err error
@@ -261,37 +261,37 @@ func (s *Store) heard(t *topic, e *clientv3.Event) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.waits[t.key] != t {
+	if s.topics[t.key] != t {
 		return
 	}
-	s.lookOut(t, lookFirst)
+	s.schedulePoll(t, pollFirst)
 	switch {
 	case e.Type == clientv3.EventTypeDelete:
 		switch {
-		case e.Kv.ModRevision <= max(t.left, t.came): // it left with the key, or has come again
+		case e.Kv.ModRevision <= max(t.leftAt, t.joinedAt): // it left with the key, or has come again
 		case !t.queued: // whoever waits was woken when its turn came, or comes to the queue now and looks at the key then
-			t.left = e.Kv.ModRevision
+			t.leftAt = e.Kv.ModRevision
 		default:
-			t.left = e.Kv.ModRevision
-			s.outOfQueue(t)
+			t.leftAt = e.Kv.ModRevision
+			s.lostEntry(t)
 		}
 	case len(e.Kv.Value) == 0 || isBid(e.Kv.Value): // it has come
-	case e.Kv.Value[0] == beNext[0]:
-		if t.stake != nil && t.came < e.Kv.ModRevision {
-			t.stake.mod = e.Kv.ModRevision
+	case e.Kv.Value[0] == youAreNext[0]:
+		if t.bid != nil && t.joinedAt < e.Kv.ModRevision {
+			t.bid.mod = e.Kv.ModRevision
 		}
-		s.later(t, grace)
+		s.wakeLater(t, grace)
 	default:
 		if d != nil {
 			s.addView(t.key, &view{mod: e.Kv.ModRevision, asOf: e.Kv.ModRevision, stored: d})
 		}
-		if t.came < e.Kv.ModRevision { // else it has come again
+		if t.joinedAt < e.Kv.ModRevision { // else it has come again
 			t.queued = false
-			s.takeBack(t) // unless it was granted
+			s.dropBid(t) // unless it was granted
 		}
 		t.wake()
-		if t.missed { // whoever has just been refused may be about to wait
-			s.hurry(s.unclaimed(t.key))
+		if t.missedWake { // whoever has just been refused may be about to wait
+			s.returnSoon(s.unclaimedAward(t.key))
 			if d != nil && d.rec.State == tenure.Free {
 				time.AfterFunc(headStart, func() { s.passOn(t, e.Kv.ModRevision, d) })
 			}
@@ -303,33 +303,33 @@ func (s *Store) heard(t *topic, e *clientv3.Event) {
 func (s *Store) passOn(t *topic, revision int64, d *storedRecord) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !t.missed || s.closed.Load() {
+	if !t.missedWake || s.closed.Load() {
 		return
 	}
-	t.missed = false
+	t.missedWake = false
 	s.done.Go(func() {
 		ctx, cancel := context.WithTimeout(s.life, requestTimeout)
 		defer cancel()
 		if _, err := s.client.Delete(ctx, s.names.waiter(t.key, s.id)); err == nil {
-			s.name(t.key, revision, d, heirs{})
+			s.offerLater(t.key, revision, d, successors{})
 		}
 	})
 }
 
 // lookOut looks at the key after a while. The caller holds the mutex.
-func (s *Store) lookOut(t *topic, d time.Duration) {
-	if t.lookout != nil {
-		t.lookout.Stop()
-		t.lookout = nil
+func (s *Store) schedulePoll(t *topic, d time.Duration) {
+	if t.pollTimer != nil {
+		t.pollTimer.Stop()
+		t.pollTimer = nil
 	}
-	t.pause = d
+	t.pollPause = d
 	if len(t.waiters) > 0 && !s.closed.Load() {
-		t.lookout = time.AfterFunc(d/2+rand.N(d/2), func() { s.fork(func(ctx context.Context) { s.look(ctx, t) }) })
+		t.pollTimer = time.AfterFunc(d/2+rand.N(d/2), func() { s.background(func(ctx context.Context) { s.poll(ctx, t) }) })
 	}
 }
 
 // look wakes those who wait if the key is not as it was, or is free and nobody has said so.
-func (s *Store) look(ctx context.Context, t *topic) {
+func (s *Store) poll(ctx context.Context, t *topic) {
 	look := lookup{key: t.key}
 	before := s.cached(t.key)
 	resp, err := s.txn(ctx, nil, look.ops(s.names), nil)
@@ -339,7 +339,7 @@ func (s *Store) look(ctx context.Context, t *topic) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.waits[t.key] != t {
+	if s.topics[t.key] != t {
 		return
 	}
 	changed := err != nil || before == nil || before.mod != now.mod || now.stored == nil || now.stored.rec.State == tenure.Free
@@ -350,5 +350,5 @@ func (s *Store) look(ctx context.Context, t *topic) {
 	if changed {
 		t.wake()
 	}
-	s.lookOut(t, min(2*t.pause, lookLast))
+	s.schedulePoll(t, min(2*t.pollPause, pollLast))
 }

@@ -181,7 +181,7 @@ func must(tb testing.TB, st store.Store, requests ...tenure.Request) []store.Ans
 func open(tb testing.TB, client *clientv3.Client, prefix string) *Store {
 	tb.Helper()
 	s := New(client, &Options{Prefix: prefix, SweepEvery: -1})
-	s.bound = testenv.Patience // a call that is late on a busy machine has an answer all the same
+	s.timeout = testenv.Patience // a call that is late on a busy machine has an answer all the same
 	tb.Cleanup(func() { s.Close() })
 	return s
 }

@@ -13,18 +13,18 @@ import (
 
 // trouble is why a call has reached no member. etcd's client tries to connect until the time is up, and then says only that it is: whether a name is wrong, a port closed or a certificate not trusted is known to the
 // single tries, and is gone above them.
-type trouble struct{ last atomic.Pointer[error] }
+type dialFailure struct{ last atomic.Pointer[error] }
 
-type troubleKey struct{}
+type dialFailureKey struct{}
 
 // troubled is a context for a call whose trouble is noted.
-func troubled(ctx context.Context) (context.Context, *trouble) {
-	t := new(trouble)
-	return context.WithValue(ctx, troubleKey{}, t), t
+func withDialFailure(ctx context.Context) (context.Context, *dialFailure) {
+	t := new(dialFailure)
+	return context.WithValue(ctx, dialFailureKey{}, t), t
 }
 
 // noteTrouble takes note of a try that has reached no member. It is told of every single one.
-func noteTrouble(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+func noteDialFailure(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
 	err := invoke(ctx, method, request, reply, conn, options...)
 	if err == nil {
 		return nil
@@ -41,14 +41,14 @@ func noteTrouble(ctx context.Context, method string, request, reply any, conn *g
 	default:
 		return err
 	}
-	if t, ok := ctx.Value(troubleKey{}).(*trouble); ok {
+	if t, ok := ctx.Value(dialFailureKey{}).(*dialFailure); ok {
 		t.last.Store(&noted)
 	}
 	return err
 }
 
 // behind is what is behind the error of a call that was tried until its time was up.
-func (t *trouble) behind(err error) error {
+func (t *dialFailure) reason(err error) error {
 	late := errors.Is(err, context.DeadlineExceeded) || code(err) == codes.DeadlineExceeded
 	if last := t.last.Load(); late && last != nil {
 		return *last

@@ -13,8 +13,8 @@ func (s *Store) takeAnswer(g *group, revision int64, resp *etcdserverpb.TxnRespo
 	switch {
 	case g.step == writing && resp.Succeeded:
 		s.wrote(g, revision)
-		s.handedOver(g, revision, resp.Responses)
-		if g.granted || g.heir != nil {
+		s.queueAnswered(g, revision, resp.Responses)
+		if g.granted || g.awardTo != nil {
 			s.sweepByChance()
 		}
 		g.finish()
@@ -25,11 +25,11 @@ func (s *Store) takeAnswer(g *group, revision int64, resp *etcdserverpb.TxnRespo
 		return
 	case g.step == writing:
 		s.freeReserved(g, true)
-		g.noAward = g.noAward || g.heir != nil
+		g.noAward = g.noAward || g.awardTo != nil
 	}
 	v, err := s.parseView(g.lookup, read)
 	if err != nil {
-		s.unjoin(g, false)
+		s.undoJoin(g, false)
 		g.fail(err)
 		return
 	}
@@ -45,7 +45,7 @@ func (s *Store) takeAnswer(g *group, revision int64, resp *etcdserverpb.TxnRespo
 			s.leaseLost(g.etcdLease)
 		} else {
 			s.mu.Lock()
-			g.page.learn(v.pageMod, v.page)
+			g.page.adopt(v.pageMod, v.page)
 			s.mu.Unlock()
 		}
 	}
@@ -66,5 +66,5 @@ func (s *Store) takeAnswer(g *group, revision int64, resp *etcdserverpb.TxnRespo
 	}
 	s.mu.Unlock()
 	g.view, g.confirmed = v, true
-	s.joined(g, revision) // after that: a bid that was there before is known to be granted, or was not
+	s.noteJoined(g, revision) // after that: a bid that was there before is known to be granted, or was not
 }

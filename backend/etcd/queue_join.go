@@ -11,7 +11,7 @@ import (
 )
 
 // orphaned is how long a store stays in a queue that it has joined without anybody waiting.
-const orphaned = 250 * time.Millisecond
+const idleInQueue = 250 * time.Millisecond
 
 // enqueue puts this store at the end of the queue of a topic, if it is not in it. The caller holds the mutex.
 func (s *Store) enqueue(t *topic) {
@@ -20,13 +20,13 @@ func (s *Store) enqueue(t *topic) {
 	}
 	t.queued = true
 	s.done.Go(func() {
-		calm, err := s.register(t)
+		calm, err := s.putOwnEntry(t)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		switch {
 		case err != nil:
 			t.queued = false // whoever asks, and is refused, makes it try again
-			s.later(t, grace)
+			s.wakeLater(t, grace)
 		case !calm:
 			t.wake()
 		}
@@ -37,53 +37,53 @@ func (s *Store) enqueue(t *topic) {
 func (s *Store) requeue(refused *tenure.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t := s.waits[refused.Key]; t != nil && t.begun {
-		s.revise(t, refused)
+	if t := s.topics[refused.Key]; t != nil && t.begun {
+		s.dropOutdatedBid(t, refused)
 		s.enqueue(t)
 	}
 }
 
 // joining puts this store in the queue of a key in the same step in which it is looked at, if it has waited for it lately: it will again, as a rule. It leaves its bid there.
-func (s *Store) joining(g *group) []clientv3.Op {
+func (s *Store) joinOps(g *group) []clientv3.Op {
 	if g.requests[0].Verb != tenure.Acquire {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t, a := s.waits[g.key], s.etcdLeases[leaseSeconds(s.queueFor)]
-	if t == nil || !t.begun || t.queued || a == nil || a.gone || a.id == 0 || a.remaining() < s.queueFor/2 {
+	t, a := s.topics[g.key], s.etcdLeases[leaseSeconds(s.queueTTL)]
+	if t == nil || !t.begun || t.queued || a == nil || a.gone || a.id == 0 || a.remaining() < s.queueTTL/2 {
 		return nil
 	}
 	g.joins = t
 	var value string
-	if time.Since(t.vain) > s.young {
-		g.stake, value = s.stakeFor(&g.requests[0])
+	if time.Since(t.returnedAt) > s.maxBidAge {
+		g.bid, value = s.newBid(&g.requests[0])
 	}
 	return []clientv3.Op{clientv3.OpPut(s.names.waiter(g.key, s.id), value, clientv3.WithLease(a.id))}
 }
 
 // joined takes note of that. If nobody waits after all, it leaves again.
-func (s *Store) joined(g *group, revision int64) {
+func (s *Store) noteJoined(g *group, revision int64) {
 	t := g.joins
 	if t == nil {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if g.stake != nil && g.stake.awarded { // that was heard of before this
+	if g.bid != nil && g.bid.awarded { // that was heard of before this
 		return
 	}
-	if revision < max(t.left, t.came) { // it has left again, or another of this store has taken the place over
-		s.withdraw(g.stake)
+	if revision < max(t.leftAt, t.joinedAt) { // it has left again, or another of this store has taken the place over
+		s.withdraw(g.bid)
 		return
 	}
-	s.withdraw(t.stake)
-	t.queued, t.came, t.stake = true, revision, g.stake
-	s.keepPlaces()
-	if g.stake != nil {
-		g.stake.mod = revision
+	s.withdraw(t.bid)
+	t.queued, t.joinedAt, t.bid = true, revision, g.bid
+	s.keepQueueLease()
+	if g.bid != nil {
+		g.bid.mod = revision
 	}
-	time.AfterFunc(s.orphaned, func() {
+	time.AfterFunc(s.idleInQueue, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if t.queued && len(t.waiters) == 0 && !s.closed.Load() {
@@ -93,8 +93,8 @@ func (s *Store) joined(g *group, revision int64) {
 }
 
 // unjoin gives up a bid that was not left in a queue, or of which nobody knows whether it was.
-func (s *Store) unjoin(g *group, known bool) {
-	k, t := g.stake, g.joins
+func (s *Store) undoJoin(g *group, known bool) {
+	k, t := g.bid, g.joins
 	if k == nil {
 		return
 	}
@@ -103,20 +103,20 @@ func (s *Store) unjoin(g *group, known bool) {
 	if known {
 		s.withdraw(k)
 	} else if !k.awarded {
-		s.doubt(k)
-		s.doubt(t.stake) // it may be there as well
-		t.stake = k
+		s.markUncertain(k)
+		s.markUncertain(t.bid) // it may be there as well
+		t.bid = k
 	}
 }
 
 // register writes this store's place. It is calm if the key is still held as it was when it was last seen: nobody has missed anything.
-func (s *Store) register(t *topic) (calm bool, err error) {
+func (s *Store) putOwnEntry(t *topic) (calm bool, err error) {
 	ctx, cancel := context.WithTimeout(s.life, 2*requestTimeout)
 	defer cancel()
-	t.turn <- struct{}{}
-	defer func() { <-t.turn }()
-	a := s.etcdLeaseFor(leaseSeconds(s.queueFor))
-	if err := s.extendLease(ctx, a, s.queueFor/2); err != nil {
+	t.lock <- struct{}{}
+	defer func() { <-t.lock }()
+	a := s.etcdLeaseFor(leaseSeconds(s.queueTTL))
+	if err := s.extendLease(ctx, a, s.queueTTL/2); err != nil {
 		return false, err
 	}
 	v := s.cached(t.key)
@@ -124,7 +124,7 @@ func (s *Store) register(t *topic) (calm bool, err error) {
 		v = &view{}
 	}
 	s.mu.Lock()
-	id, over := a.id, s.waits[t.key] != t || !t.queued
+	id, over := a.id, s.topics[t.key] != t || !t.queued
 	s.mu.Unlock()
 	if over {
 		return true, nil
@@ -150,35 +150,35 @@ func (s *Store) register(t *topic) (calm bool, err error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.keepPlaces()
+	s.keepQueueLease()
 	if now != nil {
 		s.addView(t.key, now)
 	}
-	if t.came < resp.Header.Revision { // and no bid is in it, or what was is granted
-		t.came = resp.Header.Revision
-		s.takeBack(t)
+	if t.joinedAt < resp.Header.Revision { // and no bid is in it, or what was is granted
+		t.joinedAt = resp.Header.Revision
+		s.dropBid(t)
 	}
 	return now == nil && v.stored != nil && v.stored.rec.State == tenure.Held, nil
 }
 
 // keepPlaces keeps the etcd lease alive on which this store is in queues, for as long as it is in one. The caller holds the mutex.
-func (s *Store) keepPlaces() {
-	if s.placing || s.closed.Load() {
+func (s *Store) keepQueueLease() {
+	if s.keepingQueueLease || s.closed.Load() {
 		return
 	}
-	s.placing = true
+	s.keepingQueueLease = true
 	s.done.Go(func() {
-		for s.waitsAnywhere() {
-			if sleep(s.life, s.queueFor/3) != nil {
+		for s.inAnyQueue() {
+			if sleep(s.life, s.queueTTL/3) != nil {
 				return
 			}
-			a := s.etcdLeaseFor(leaseSeconds(s.queueFor))
-			if s.isGranted(a) && s.extendLease(s.life, a, s.queueFor) != nil {
+			a := s.etcdLeaseFor(leaseSeconds(s.queueTTL))
+			if s.isGranted(a) && s.extendLease(s.life, a, s.queueTTL) != nil {
 				continue // the next try comes in time, or the places are lost
 			}
 			s.mu.Lock()
 			if a.gone || a.id == 0 {
-				for _, t := range s.waits {
+				for _, t := range s.topics {
 					t.queued = false
 					s.enqueue(t)
 				}
@@ -189,22 +189,22 @@ func (s *Store) keepPlaces() {
 }
 
 // waitsAnywhere reports whether this store is in a queue; if not, nobody keeps its places any more.
-func (s *Store) waitsAnywhere() bool {
+func (s *Store) inAnyQueue() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, t := range s.waits {
+	for _, t := range s.topics {
 		if t.queued {
 			return true
 		}
 	}
-	s.placing = false
+	s.keepingQueueLease = false
 	return false
 }
 
 // dequeue takes this store off a queue, unless somebody waits again by then.
 func (s *Store) dequeue(t *topic) {
-	t.turn <- struct{}{}
-	defer func() { <-t.turn }()
+	t.lock <- struct{}{}
+	defer func() { <-t.lock }()
 	s.mu.Lock()
 	again := len(t.waiters) > 0 || !t.queued
 	s.mu.Unlock()
@@ -215,19 +215,19 @@ func (s *Store) dequeue(t *topic) {
 	defer cancel()
 	gone, err := s.client.Delete(ctx, s.names.waiter(t.key, s.id), clientv3.WithPrevKV()) // otherwise it vanishes, and a grace covers it until then
 	if err == nil {
-		s.missed(t.key, gone.PrevKvs)
+		s.noteMissedAward(t.key, gone.PrevKvs)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err == nil && t.came < gone.Header.Revision { // else it has come again meanwhile
-		t.queued, t.left = false, gone.Header.Revision
-		s.takeBack(t)
+	if err == nil && t.joinedAt < gone.Header.Revision { // else it has come again meanwhile
+		t.queued, t.leftAt = false, gone.Header.Revision
+		s.dropBid(t)
 	}
 	s.enqueue(t) // somebody has come meanwhile
 }
 
 // missed takes in that this store was granted a key just before it left the queue.
-func (s *Store) missed(key string, places []*mvccpb.KeyValue) {
+func (s *Store) noteMissedAward(key string, places []*mvccpb.KeyValue) {
 	for _, kv := range places {
 		if d, err := decodeRecord(key, kv.Value); err == nil && d.rec.State == tenure.Held {
 			s.mu.Lock()
