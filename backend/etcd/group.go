@@ -10,60 +10,66 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// step is what a lane does next.
+// step is what a group does next.
 type step int
 
 const (
 	looking  step = iota // read the key
-	writing              // replace its record, if it is still as it was seen
-	renewing             // note a renewal on its page, if the record is still as it was seen
+	writing              // replace the record, if it is unchanged
+	renewing             // note a renewal on the page, if the record is unchanged
 	finished
 )
 
-// lane is the requests of a batch on one key, in their order, and what has come of them. They are carried out in one step.
+// group is the requests of one call on one key, in their order, and their
+// answers. They take effect together or not at all.
 type group struct {
 	key      string
 	requests []tenure.Request
-	indexes  []int // in the batch
+	indexes  []int // in the call
 	answers  []store.Answer
-	yields   int // how often it has left the key to another
+	yields   int // how often it left the key to another store
 
-	view      *view // nil before anything is known
-	confirmed bool  // the view was read for these very requests: what it refuses is refused
-	// since is the revision at which the key was first read for these requests, and reads how often it was. A record that changes hands faster than it can be read with what it hangs on is fresh: its anchor lives, and hardly anybody has
-	// renewed it yet. That is enough to refuse it; at the worst, the deadline that is told is too early.
+	view      *view // nil if nothing is known of the key
+	confirmed bool  // the view was read for these requests, so a refusal counts
+	// firstRead is the revision at which the key was first read for these
+	// requests; reads counts the readings. A key is busy if its record changes
+	// faster than the record can be read together with its page. Such a record
+	// is new: its etcd lease lives, and it was hardly renewed. That is enough
+	// to refuse an acquire. At worst, the reported deadline is too early.
 	firstRead int64
 	reads     int
 	busy      bool
 
-	// What was decided:
-	step        step
-	now         time.Time
-	next        *storedRecord // to write
-	etcdLease   *etcdLease    // that it will live on
-	old         *storedRecord // what it replaces
-	expired     bool          // the law took the lease for over though its anchor may live: its page must not change meanwhile
-	granted     bool          // a new term begins
-	keepsLease  bool          // it goes on living where it does: the write is a report to another store's lease
-	page        *ownPage      // where to note a renewal
+	// The rest is what decide and later steps have decided.
+	step      step
+	now       time.Time
+	next      *storedRecord // the record to write,
+	etcdLease *etcdLease    // the etcd lease that will carry it,
+	old       *storedRecord // and the record that it replaces
+	// expired says that by the law the lease is over, though its etcd lease may
+	// live. The write has the condition that its page is unchanged.
+	expired     bool
+	granted     bool     // a new term begins
+	keepsLease  bool     // a report: the lease stays with the other store
+	page        *ownPage // where to note a renewal
 	lookup      lookup
-	readsQueue  bool     // the write asks who is next in the queue
-	reserved    *ownPage // reserved for the write: it is given up if that does not happen
-	counted     bool
-	putsLiveKey bool    // the write also plants the anchor's live key
-	wakes       wake    // who is woken by the write
-	joins       *topic  // the look also puts this store in the key's queue,
-	bid         *ownBid // with a bid
-	awardTo     *bid    // whom the key is granted to in the step that frees it
-	noAward     bool    // that did not work
-	leavesQueue bool    // the write also takes this store's own place off the queue
-	number      int     // in its batch
-	sentJoint   bool    // it was sent together with others, and not carried out
-	encoded     string  // what is to be written,
-	shelf       string  // and what to the shelf, if anything
+	readsQueue  bool     // the write also reads who is next
+	reserved    *ownPage // the page with a slot that was reserved for the write
+	counted     bool     // the write counts as a user of etcdLease
+	putsLiveKey bool     // the write also puts the live key
+	wakes       wake     // which waiting stores the write wakes
+	joins       *topic   // the lookup also puts this store into the queue,
+	bid         *ownBid  // with this bid
+	awardTo     *bid     // the release awards the key to this bid
+	noAward     bool     // an award was tried and failed
+	leavesQueue bool     // the write also deletes the own queue entry
+	number      int      // in its batch
+	sentJoint   bool     // it was last sent in a joint batch
+	encoded     string   // next, packed,
+	shelf       string   // and its shelf, if that is written, too
 }
 
-// told is who is woken by a write.
+// wake says which waiting stores a write wakes.
 type wake int
 
 const (
@@ -72,7 +78,8 @@ const (
 	wakeAll
 )
 
-// value is the record to write.
+// value returns the packed record to write. It decides first whether older
+// history moves to the shelf.
 func (g *group) value() string {
 	if g.encoded == "" {
 		g.shelf = g.next.shelve()
@@ -81,26 +88,32 @@ func (g *group) value() string {
 	return g.encoded
 }
 
-// forHeir is the record that whoever waits is offered.
+// valueForSuccessor returns the record with all its history, for the queue
+// entry of the store that is offered or awarded the key.
 func (g *group) valueForSuccessor() string {
-	g.value() // it may go to the shelf
+	g.value() // may move history to the shelf
 	return g.next.encodeWhole()
 }
 
-// decide applies the law to what is known and says what is to be done next. The answers are the caller's when it has been done.
+// decide applies the law to the view, fills in the answers, and sets the
+// group's next step. The answers count once that step has succeeded.
 func (s *Store) decide(g *group) {
-	g.next, g.etcdLease, g.page, g.readsQueue, g.keepsLease, g.wakes, g.encoded, g.shelf = nil, nil, nil, false, false, wakeNobody, "", ""
+	g.next, g.etcdLease, g.page, g.readsQueue, g.keepsLease = nil, nil, nil, false, false
+	g.wakes, g.encoded, g.shelf = wakeNobody, "", ""
 	g.joins, g.bid, g.awardTo, g.leavesQueue = nil, nil, nil, false
 	first := g.requests[0].Verb
-	if g.view == nil && first != tenure.Acquire && !first.ByHand() || g.view != nil && !s.isComplete(g.view) && !(g.busy && g.view.stored.complete() && first == tenure.Acquire) {
+	if g.view == nil && first != tenure.Acquire && !first.ByHand() ||
+		g.view != nil && !s.isComplete(g.view) &&
+			!(g.busy && g.view.stored.complete() && first == tenure.Acquire) {
 		g.step, g.lookup = looking, s.lookupFor(g.key, g.view)
 		return
 	}
 	v := g.view
 	if v == nil {
-		v = &view{} // most likely nothing is there
+		v = &view{} // most likely the key has no record
 	}
-	if first == tenure.Acquire && g.yields < maxYields && v.offeredElsewhere(s.id) { // that one has it by now, or in a moment: a write would only be in its way
+	if first == tenure.Acquire && g.yields < maxYields && v.offeredElsewhere(s.id) {
+		// The other store takes the key about now. A write would disturb it.
 		g.yields++
 		g.step, g.lookup = looking, s.lookupFor(g.key, v)
 		return
@@ -146,7 +159,8 @@ func (s *Store) decide(g *group) {
 		if b := g.awardTo; b != nil {
 			g.next.lease, g.next.page, g.next.slot = b.lease, b.page, b.slot
 		}
-		g.expired = rec.State == tenure.Held && !g.now.Before(rec.Deadline) && v.stored.lease != 0 && !v.leaseGone && v.stored.page.store != 0
+		g.expired = rec.State == tenure.Held && !g.now.Before(rec.Deadline) &&
+			v.stored.lease != 0 && !v.leaseGone && v.stored.page.store != 0
 		g.view = v
 		if reports && !s.isOwn(v.stored) {
 			g.keepLease()
@@ -159,20 +173,23 @@ func (s *Store) decide(g *group) {
 	g.lookup = s.lookupFor(g.key, v)
 }
 
-// stay leaves a lease that another store keeps where it is, and its deadline on the clock that it is on: a report moves neither.
+// keepLease leaves the lease of another store on its etcd lease, its slot and
+// its clock. A progress report changes none of them.
 func (g *group) keepLease() {
 	rec := g.next.rec
 	*g.next = *g.old
 	if v := g.view; v.page != nil && v.page.clock == g.old.clock && v.pageMod > v.mod {
-		g.next.written = v.page.written // an older time would be taken for the clock's newest
+		g.next.written = v.page.written // an older time would seem the clock's newest
 	}
 	rec.Renewed, rec.Deadline = g.old.rec.Renewed, g.old.rec.Deadline
 	g.next.rec, g.keepsLease = rec, true
 }
 
-// onPage reports whether a renewal needs no more than a note on the lease's page.
+// canNoteRenewal reports whether writing the page is enough for a renewal. If
+// so, it sets the group's page and etcd lease.
 func (s *Store) canNoteRenewal(g *group, v *view, next tenure.Record) bool {
-	if v.leaseGone || v.stored.clock != s.domain || next.Renewed.Before(v.stored.rec.Renewed) || !next.Deadline.Equal(next.Renewed.Add(next.TTL)) {
+	if v.leaseGone || v.stored.clock != s.domain || next.Renewed.Before(v.stored.rec.Renewed) ||
+		!next.Deadline.Equal(next.Renewed.Add(next.TTL)) {
 		return false
 	}
 	s.mu.Lock()
@@ -185,7 +202,8 @@ func (s *Store) canNoteRenewal(g *group, v *view, next tenure.Record) bool {
 	return true
 }
 
-// settle gives a deed that is to be written its place: the anchor it lives on and the slot for its renewals. What it had it keeps, if that is good enough.
+// reserveSlot gives a record that is to be written its etcd lease and a slot
+// for its renewals. The record keeps its old slot if that still fits.
 func (s *Store) reserveSlot(g *group) {
 	d := g.next
 	g.reserved, g.counted, g.putsLiveKey = nil, false, false
@@ -203,18 +221,23 @@ func (s *Store) reserveSlot(g *group) {
 	}
 	seated := &member{key: d.rec.Key, ttl: d.rec.TTL, deadline: d.rec.Deadline}
 	if p, m := s.ownMember(g.old); m != nil && !g.granted {
-		setBack := d.rec.Renewed.Before(m.renewed) // the page would go on renewing it by the time that was
+		// The clock was set back, and the page has a later renewal.
+		setBack := d.rec.Renewed.Before(m.renewed)
 		if p.etcdLease == a && !setBack {
 			d.page, d.slot = g.old.page, g.old.slot
 			return
 		}
-		seated.next, seated.inQueue = m.next, m.inQueue // it has another TTL now, or another slot, and is otherwise as it was
+		// It has another TTL or slot now, but the queue is the same.
+		seated.next, seated.inQueue = m.next, m.inQueue
 	}
 	g.reserved, d.slot = s.takeSlot(a, seated)
 	d.page = g.reserved.id
 }
 
-// unsettle gives up what was reserved for a write that did not happen. One of which nobody knows whether it did may be in etcd: then it hangs on a slot that is not renewed, and its anchor is not given back.
+// freeReserved gives up what was reserved for a write. If the write certainly
+// did not happen (known), nothing remains. Otherwise the record may be in etcd,
+// on a slot that nobody renews. Then its etcd lease still counts a user, so
+// that Close does not revoke it.
 func (s *Store) freeReserved(g *group, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -230,7 +253,7 @@ func (s *Store) freeReserved(g *group, known bool) {
 	g.reserved, g.counted = nil, false
 }
 
-// compares are the conditions of a lane's write.
+// conditions returns the conditions of a group's write.
 func (s *Store) conditions(g *group) []clientv3.Cmp {
 	out := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(s.names.record(g.key)), "=", g.view.mod)}
 	if g.awardTo != nil {
@@ -253,7 +276,7 @@ func (s *Store) conditions(g *group) []clientv3.Cmp {
 	return out
 }
 
-// wrote takes note that a lane's deed is in etcd.
+// wrote notes that a group's record is in etcd.
 func (s *Store) wrote(g *group, revision int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -262,12 +285,12 @@ func (s *Store) wrote(g *group, revision int64) {
 	}
 	if _, m := s.ownMember(g.next); m != nil {
 		m.ttl, m.deadline, m.lapsed = g.next.rec.TTL, g.next.rec.Deadline, false
-		m.bid = nil // it is on this store's clock now
+		m.bid = nil // its deadline is on this store's clock now
 	}
 	s.addView(g.key, &view{mod: revision, asOf: revision, stored: g.next})
 }
 
-// renewed takes note that a lane's renewal is on its page.
+// renewedOn notes that a group's renewal is on its page.
 func (s *Store) renewedOn(g *group, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -276,7 +299,8 @@ func (s *Store) renewedOn(g *group, at time.Time) {
 	}
 }
 
-// awaited notes in the answers to releases that another store waits for the key.
+// markAwaited notes in the answers to releases that another store waits for the
+// key.
 func (g *group) markAwaited() {
 	for i, req := range g.requests {
 		if req.Verb == tenure.Release && g.answers[i].Err == nil {
@@ -285,12 +309,14 @@ func (g *group) markAwaited() {
 	}
 }
 
-// finish makes the answers the caller's own: what the store remembers is not to be changed through them.
+// finish copies the records in the answers, so that the caller cannot change
+// the cache through them. It leaves out histories that the caller does not
+// need.
 func (g *group) finish() {
 	for i := range g.answers {
 		a := &g.answers[i]
 		switch err := a.Err.(type) { //nolint:errorlint // the law's own
-		case *tenure.NotOwnedError: // with its history, which says who ended the term
+		case *tenure.NotOwnedError: // its history says who ended the term
 			err.Record = g.view.withHistory(err.Record)
 			a.Record = err.Record
 		case *tenure.HeldError:
@@ -303,7 +329,7 @@ func (g *group) finish() {
 	g.step = finished
 }
 
-// own is a record with all that is remembered of it, copied.
+// withHistory returns a copy of rec with its whole known history.
 func (v *view) withHistory(rec tenure.Record) tenure.Record {
 	var older []tenure.Term
 	if v.stored != nil {
@@ -313,13 +339,13 @@ func (v *view) withHistory(rec tenure.Record) tenure.Record {
 	return rec
 }
 
-// bare is a record without its history, which answers need not have.
+// withoutHistory returns a copy of rec without its history.
 func withoutHistory(rec tenure.Record) tenure.Record {
 	rec.History, rec.Guards = nil, slices.Clone(rec.Guards)
 	return rec
 }
 
-// fail ends a lane without an answer.
+// fail ends a group: the outcome of its requests is unknown because of err.
 func (g *group) fail(err error) {
 	for i := range g.answers {
 		g.answers[i] = store.Answer{Err: store.Unknown(err)}

@@ -8,37 +8,44 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// anchor is an etcd lease on which all leases of one store with one TTL live, however many they are. Its live key is in etcd for as long as it lives: whoever finds it gone knows that
+// etcdLease is an etcd lease that carries all leases of one store with one TTL.
+// Its live key exists as long as the etcd lease does. If the live key is gone,
 // all those leases are over.
 //
-// It lasts a little longer than the TTL, and is kept alive only when a lease is granted or renewed: the deadline that is answered is never later than etcd has promised.
+// It lasts a little longer than the TTL. The store keeps it alive only when it
+// grants or renews a lease on it. So no answer has a deadline that is later
+// than etcd has promised.
 type etcdLease struct {
 	seconds int64
-	lock    chan struct{} // held while etcd is asked to grant it or to keep it alive
+	lock    chan struct{} // held while etcd grants it or keeps it alive
 
-	// Under the store's mutex.
-	id            clientv3.LeaseID // 0 before it is granted
-	goodUntil     time.Time        // until then, on the monotonic clock, etcd keeps it,
-	goodUntilWall time.Time        // and until then on the other, which runs on while the machine is suspended
-	hasLiveKey    bool             // its live key is there
+	// The store's mutex protects the rest.
+	// id is 0 before etcd has granted it. Then it does not change, so the user
+	// of a granted etcd lease may read it without the mutex.
+	id            clientv3.LeaseID
+	goodUntil     time.Time // etcd keeps it until then, on the monotonic clock,
+	goodUntilWall time.Time // and on the clock that runs during suspend
+	hasLiveKey    bool
 	gone          bool
-	page          *ownPage // the one with room
-	users         int      // leases that hang on it
+	page          *ownPage // the newest page, which may have free slots
+	users         int      // how many leases it carries
 }
 
-// slack is by how much an anchor outlasts the leases on it: under steady load it is kept alive as often.
+// slack is how much longer an etcd lease lasts than the leases on it. Under
+// steady load it is kept alive about once in that time.
 const slack = 2 * time.Second
 
-// class is how many seconds an anchor lasts that carries leases of some duration.
+// leaseSeconds returns the TTL of the etcd lease for leases that last d.
 func leaseSeconds(d time.Duration) int64 { return int64((d + slack + time.Second - 1) / time.Second) }
 
-// anchorFor finds the anchor of a class; it may have to be granted yet.
+// etcdLeaseFor returns the etcd lease with that TTL. etcd may not have granted
+// it yet.
 func (s *Store) etcdLeaseFor(seconds int64) *etcdLease {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := s.etcdLeases[seconds]
 	if a == nil || a.expired() {
-		for _, old := range s.etcdLeases { // also those of TTLs that nobody asks for any more
+		for _, old := range s.etcdLeases { // also those of TTLs that nobody uses any more
 			if old.expired() {
 				s.dropLease(old)
 			}
@@ -49,7 +56,8 @@ func (s *Store) etcdLeaseFor(seconds int64) *etcdLease {
 	return a
 }
 
-// drop forgets an anchor whose lease is over. The caller holds the mutex.
+// dropLease forgets an etcd lease that is over, its pages, and the views of its
+// leases. The caller holds the mutex.
 func (s *Store) dropLease(a *etcdLease) {
 	a.gone = true
 	if s.etcdLeases[a.seconds] == a {
@@ -66,14 +74,16 @@ func (s *Store) dropLease(a *etcdLease) {
 	}
 }
 
-// lost notes that an anchor's live key was found missing.
+// leaseLost notes that an etcd lease's live key is missing.
 func (s *Store) leaseLost(a *etcdLease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.dropLease(a)
 }
 
-// cover makes sure that etcd keeps an anchor for another d: by granting it, by keeping it alive, or because it is so already.
+// extendLease makes sure that etcd keeps an etcd lease for another d. It has
+// etcd grant it or keep it alive, unless it lasts that long already. An etcd
+// lease that has expired is no error here: its user finds the live key missing.
 func (s *Store) extendLease(ctx context.Context, a *etcdLease, d time.Duration) error {
 	if s.leaseLasts(a, d) {
 		return nil
@@ -102,7 +112,9 @@ func (s *Store) extendLease(ctx context.Context, a *etcdLease, d time.Duration) 
 		id, seconds = granted.ID, granted.TTL
 	} else {
 		var err error
-		if seconds, err = repeated(ctx, s.timeout, func(ctx context.Context) (int64, error) { return s.keepAliveOnce(ctx, id) }); err != nil {
+		if seconds, err = repeated(ctx, s.timeout, func(ctx context.Context) (int64, error) {
+			return s.keepAliveOnce(ctx, id)
+		}); err != nil {
 			return err
 		}
 	}
@@ -110,10 +122,10 @@ func (s *Store) extendLease(ctx context.Context, a *etcdLease, d time.Duration) 
 	defer s.mu.Unlock()
 	if seconds <= 0 { // it has expired
 		s.dropLease(a)
-		return nil // whoever uses it finds its live key missing
+		return nil
 	}
-	if a.id == 0 { // it does not change after that: whoever has a granted anchor reads it freely
-		if a.gone { // it was given up before that
+	if a.id == 0 { // now it is granted
+		if a.gone { // it was dropped while etcd was asked
 			return errLeaseLost
 		}
 		a.id = id
@@ -129,23 +141,27 @@ func (s *Store) leaseLasts(a *etcdLease, d time.Duration) bool {
 	return a.id != 0 && (a.gone || a.remaining() >= d)
 }
 
-// left is how long etcd certainly keeps an anchor yet. The caller holds the mutex.
+// remaining returns for how long etcd certainly keeps the etcd lease. The
+// caller holds the mutex.
 func (a *etcdLease) remaining() time.Duration {
 	now := time.Now()
 	return min(a.goodUntil.Sub(now), a.goodUntilWall.Sub(now.Round(0)))
 }
 
-// over reports whether etcd may have let it expire. The caller holds the mutex.
+// expired reports whether etcd may have let it expire. The caller holds the
+// mutex.
 func (a *etcdLease) expired() bool { return a.id != 0 && a.remaining() <= 0 }
 
-// granted reports whether etcd has granted an anchor.
+// isGranted reports whether etcd has granted an etcd lease.
 func (s *Store) isGranted(a *etcdLease) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return a.id != 0
 }
 
-// beat keeps an etcd lease alive, once. The client library's own call for this asks again without a pause for as long as no member can be reached.
+// keepAliveOnce asks etcd once to keep an etcd lease alive. It returns the new
+// TTL. The client library's own call repeats without a pause while no member
+// can be reached.
 func (s *Store) keepAliveOnce(ctx context.Context, id clientv3.LeaseID) (seconds int64, err error) {
 	ctx, cancel := context.WithCancel(ctx) // ends the stream
 	defer cancel()
@@ -164,7 +180,9 @@ func (s *Store) keepAliveOnce(ctx context.Context, id clientv3.LeaseID) (seconds
 	return resp.TTL, nil
 }
 
-// assure makes sure that etcd keeps what an answer says is held: the answer to a request that was sent again may be about a write whose anchor nobody could keep alive.
+// ensureHeld makes sure that etcd keeps the lease that an answer says is held.
+// If a request was sent again, the answer may be about an earlier write whose
+// etcd lease was not extended.
 func (s *Store) ensureHeld(ctx context.Context, g *group) error {
 	if g.view == nil || g.view.stored == nil || g.view.stored.lease == 0 {
 		return nil
@@ -182,7 +200,8 @@ func (s *Store) ensureHeld(ctx context.Context, g *group) error {
 	}
 	s.mu.Unlock()
 	if d := g.view.stored; d.page.store == s.id && (mine == nil || d.clock != s.domain && !s.isOwn(d)) {
-		return errLeaseLost // soon its live key is gone, or the deadline passed
+		// Soon the live key is gone, or the deadline has passed.
+		return errLeaseLost
 	}
 	if mine == nil {
 		return nil
@@ -198,7 +217,8 @@ func (s *Store) ensureHeld(ctx context.Context, g *group) error {
 	return nil
 }
 
-// giveBack revokes the etcd leases that nothing hangs on. Those that cannot be given back expire.
+// revokeUnused revokes the etcd leases that carry nothing. Where that fails,
+// they expire.
 func (s *Store) revokeUnused() {
 	s.mu.Lock()
 	var free []clientv3.LeaseID
