@@ -4,10 +4,12 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// restless is how many reads a key must have changed under for its newest record to be taken as it is.
+// busyReads is how often a key must have changed between reads to be busy: see
+// group.firstRead.
 const busyReads = 3
 
-// take takes in what etcd answered to a lane.
+// takeAnswer handles etcd's answer to a group. The group is finished, or has a
+// newer view afterwards.
 func (s *Store) takeAnswer(g *group, revision int64, resp *etcdserverpb.TxnResponse) {
 	read := results(resp.Responses)
 	switch {
@@ -34,7 +36,9 @@ func (s *Store) takeAnswer(g *group, revision int64, resp *etcdserverpb.TxnRespo
 		return
 	}
 	if g.step == writing && g.etcdLease != nil && !g.putsLiveKey && !g.sentJoint {
-		// The record is as it was, so what the write hangs on is not; or that was read, because there is more that it might be.
+		// The etcd lease is lost if the record is unchanged, so that only the
+		// live key can have failed the conditions. If the page was a condition,
+		// too, the transaction has read the live key.
 		if !g.expired && v.mod == g.view.mod || g.expired && len(read[len(read)-1]) == 0 {
 			s.leaseLost(g.etcdLease)
 		}
@@ -57,14 +61,19 @@ func (s *Store) takeAnswer(g *group, revision int64, resp *etcdserverpb.TxnRespo
 	s.mu.Lock()
 	s.addView(g.key, v)
 	if e := s.cache.byKey[g.key]; e != nil {
-		if newer := e.Value.(*cacheEntry).view; newer != v && newer == g.view { // it was known before this was asked: etcd was set back since
+		if newer := e.Value.(*cacheEntry).view; newer != v && newer == g.view {
+			// It was cached before this read. So etcd was restored meanwhile.
 			s.cache.forget(g.key)
 			s.addView(g.key, v)
-		} else { // what was long on its way may have been overtaken: the key given back, by this very store
+		} else {
+			// The answer may have been overtaken: this store may have released
+			// the key meanwhile.
 			v = newer
 		}
 	}
 	s.mu.Unlock()
 	g.view, g.confirmed = v, true
-	s.noteJoined(g, revision) // after that: a bid that was there before is known to be granted, or was not
+	// After addView: now it is known whether the bid that was in the entry
+	// before has been awarded.
+	s.noteJoined(g, revision)
 }

@@ -15,15 +15,22 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// Apply carries out requests: a hundred keys in one transaction, more of them side by side. What this store holds, or has seen freed, is changed in one round trip; what is not as it was last seen comes back with that
-// answer, and is decided again. A request that ctx's end overtakes may still take effect after Apply has returned; its answer is unknown, and the law makes sending it again safe.
+// Apply carries out requests. One transaction takes up to a hundred keys;
+// larger calls send several at a time. A key that this store holds, or has seen
+// freed, is changed in one round trip. If a key has changed since it was last
+// seen, the answer brings its newer state, and Apply decides again.
+//
+// If ctx ends, the answers are unknown. A request may still take effect after
+// Apply has returned. The law makes sending it again safe.
 func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.Answer {
 	answers := make([]store.Answer, len(requests))
 	groups := split(requests, answers)
 	if len(groups) == 0 {
 		return answers
 	}
-	s.calls.Add(1) // before it is seen whether the store is closed: Close looks the other way round
+	// Count the call before looking at closed. Close sets closed before it
+	// looks at the count.
+	s.calls.Add(1)
 	defer s.calls.Add(-1)
 	if err := s.usable(ctx); err != nil {
 		for _, g := range groups {
@@ -40,7 +47,7 @@ func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.An
 	return answers
 }
 
-// split divides a batch into lanes; invalid requests are answered.
+// split divides requests into groups by key. It answers invalid requests.
 func split(requests []tenure.Request, answers []store.Answer) []*group {
 	groups := make([]*group, 0, len(requests))
 	byKey := make(map[string]*group, len(requests))
@@ -53,19 +60,21 @@ func split(requests []tenure.Request, answers []store.Answer) []*group {
 		}
 		indexes[i] = i
 		if g := byKey[req.Key]; g != nil {
-			g.requests, g.indexes, g.answers = append(g.requests, *req), append(g.indexes, i), append(g.answers, store.Answer{})
+			g.requests, g.indexes = append(g.requests, *req), append(g.indexes, i)
+			g.answers = append(g.answers, store.Answer{})
 			continue
 		}
 		g := &room[i]
 		g.key = req.Key
-		g.requests, g.indexes, g.answers = requests[i:i+1:i+1], indexes[i:i+1:i+1], answers[i:i+1:i+1] // its own if more are added
+		// Their capacity is 1, so appending does not overwrite the neighbours.
+		g.requests, g.indexes, g.answers = requests[i:i+1:i+1], indexes[i:i+1:i+1], answers[i:i+1:i+1]
 		byKey[req.Key] = g
 		groups = append(groups, g)
 	}
 	return groups
 }
 
-// carryOut works on lanes, round by round, until all are finished.
+// carryOut works on groups, round by round, until all are finished.
 func (s *Store) carryOut(ctx context.Context, groups []*group) {
 	groups = slices.Clone(groups)
 	for _, g := range groups {
@@ -99,7 +108,8 @@ func (s *Store) carryOut(ctx context.Context, groups []*group) {
 		if len(groups) == 0 {
 			return
 		}
-		if len(groups) == 1 && groups[0].yields == maxYields && groups[0].step == looking && groups[0].confirmed { // it came upon the key between two others
+		// The key is offered to another store. Let that store ask first.
+		if len(groups) == 1 && groups[0].yields == maxYields && groups[0].step == looking && groups[0].confirmed {
 			if err := sleep(ctx, headStart); err != nil {
 				groups[0].fail(err)
 				return
@@ -119,7 +129,9 @@ func (s *Store) carryOut(ctx context.Context, groups []*group) {
 	}
 }
 
-// pause is the time before a round: none before the first few, then short and random, so that contenders do not meet again and again.
+// pause waits before a round. There is no pause before the first four rounds.
+// Later pauses are short and random, so that contenders do not meet again and
+// again.
 func pause(ctx context.Context, round int) error {
 	if ctx.Err() != nil {
 		return over(ctx)
@@ -141,8 +153,10 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// moor finds the anchors for what is to be written, and has those granted that are not there yet. Keys that nothing is known of are looked at meanwhile: a round trip saved for those that are not new. It returns the
-// lanes that can go on at once.
+// grantMissing finds the etcd leases for the records to write, and has etcd
+// grant those that are missing. Meanwhile it reads the keys of which nothing is
+// known. That saves a round trip if they have a record. It returns the groups
+// that can go on at once.
 func (s *Store) grantMissing(ctx context.Context, groups []*group) []*group {
 	granting := map[*etcdLease][]*group{}
 	var ready, unknown []*group
@@ -193,7 +207,8 @@ func (s *Store) grantMissing(ctx context.Context, groups []*group) []*group {
 	return ready
 }
 
-// results are the keys that the operations of a transaction have read, one list for each.
+// results returns what the reads of a transaction have found: one list of etcd
+// keys for each operation.
 func results(responses []*etcdserverpb.ResponseOp) [][]*mvccpb.KeyValue {
 	out := make([][]*mvccpb.KeyValue, len(responses))
 	for i, r := range responses {

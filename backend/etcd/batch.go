@@ -8,30 +8,35 @@ import (
 )
 
 const (
-	// mostLanes is how many keys one transaction carries out.
+	// maxGroups is how many keys one transaction carries out.
 	maxGroups = 100
-	// mostOps is how many operations, and how many conditions, a transaction has: etcd takes 128, and in a transaction within it what that leaves of them. A lane has six at most, an offer in it two, and what is in that one.
+	// maxOps is how many operations a batch has, and how many conditions. etcd
+	// takes 128 in a transaction. A transaction within another may have as many
+	// as the outer one leaves over. A group has at most six, an offer within it
+	// two, and the transaction within that one.
 	maxOps = 128 - 6 - 2 - 1
-	// mostBytes bounds what one transaction carries: etcd takes 1.5 MiB.
+	// maxBytes bounds the size of a transaction. etcd takes 1.5 MiB.
 	maxBytes = 1 << 20
 )
 
-// batch is what one transaction carries out.
+// batch is the groups that one transaction carries out.
 type batch struct {
 	groups    []*group
 	bytes     int
 	pages     []*ownPage
-	newLeases []*etcdLease // whose live keys are not there yet
+	newLeases []*etcdLease // whose live keys do not exist yet
 }
 
-// batches packs lanes. The renewals on one page go together.
+// batches packs groups into batches. The renewals on one page go together.
 func (s *Store) batches(groups []*group) []*batch {
 	var out []*batch
 	open := &batch{}
 	add := func(bytes int, added ...*group) {
 		n := len(open.groups) + len(added)
-		// Two more for a page or a live key that comes with it, and for a look at the queues.
-		if len(open.groups) > 0 && (n > maxGroups || n+len(open.pages)+len(open.newLeases)+2 > maxOps || open.bytes+bytes > maxBytes) {
+		// Two more: a page or a live key that comes with it, and a read of the
+		// queues.
+		full := n > maxGroups || n+len(open.pages)+len(open.newLeases)+2 > maxOps || open.bytes+bytes > maxBytes
+		if len(open.groups) > 0 && full {
 			out = append(out, open)
 			open = &batch{}
 		}
@@ -49,7 +54,7 @@ func (s *Store) batches(groups []*group) []*batch {
 		case renewing:
 			byPage[g.page] = append(byPage[g.page], g)
 		case looking:
-			add(bidWeight(&g.requests[0]), g) // which it may leave
+			add(bidWeight(&g.requests[0]), g) // a lookup may leave a bid
 		}
 	}
 	for _, p := range sortedPages(byPage) {
@@ -71,14 +76,16 @@ func sortedPages(byPage map[*ownPage][]*group) []*ownPage {
 	return pages
 }
 
-// weight is at least how many bytes a lane's write takes, whatever is in it.
+// weight returns an upper bound of the bytes of a group's write.
 func (s *Store) weight(g *group) int {
 	d := g.next
-	record := 256 + len(d.rec.Owner) + len(d.rec.Instance) + len(d.rec.Actor) + len(d.rec.Note) + len(d.rec.Progress) + weigh(d.rec.History)
+	record := 256 + len(d.rec.Owner) + len(d.rec.Instance) + len(d.rec.Actor) + len(d.rec.Note) +
+		len(d.rec.Progress) + weigh(d.rec.History)
 	for _, g := range d.rec.Guards {
 		record += len(g) + 4
 	}
-	sum := 512 + 16*(len(s.names)+len(g.key)+2) + record // it is named in conditions, reads and the queue
+	// Conditions, reads and the queue name the key, too.
+	sum := 512 + 16*(len(s.names)+len(g.key)+2) + record
 	shelves, offers := len(d.rec.History) > maxInRecord, g.awardTo != nil
 	if d.rec.State == tenure.Free {
 		s.mu.Lock()
@@ -96,13 +103,13 @@ func (s *Store) weight(g *group) int {
 	if shelves {
 		sum += record + older
 	}
-	if offers { // to the first, or else to the second
+	if offers { // the transaction has it for the first and the second
 		sum += 2 * (record + older)
 	}
 	return sum
 }
 
-// bidWeight is at least how many bytes a bid takes.
+// bidWeight returns an upper bound of the bytes of a bid.
 func bidWeight(q *tenure.Request) int {
 	sum := 256 + len(q.Key) + len(q.Owner) + len(q.Instance)
 	for _, g := range q.Guards {
@@ -111,7 +118,8 @@ func bidWeight(q *tenure.Request) int {
 	return sum
 }
 
-// weigh is at least how many bytes transfers take. What is as in the one before is not packed again.
+// weigh returns an upper bound of the bytes of a history. A text that equals
+// that of the term before is not packed again.
 func weigh(terms []tenure.Term) int {
 	sum, last := 256, &tenure.Term{}
 	for i := range terms {

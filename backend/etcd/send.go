@@ -13,10 +13,11 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// errAnchorLost is why a grant is not answered whose etcd lease expired at the same moment.
+// errLeaseLost is the error of a request whose etcd lease expired meanwhile.
 var errLeaseLost = errors.New("etcd: the etcd lease expired while it was in use; ask again")
 
-// send makes one transaction of a batch and takes in what it answers. Lanes that are not finished then have a newer view.
+// send carries out a batch in one transaction and hands the answers to its
+// groups. A group that is not finished afterwards has a newer view.
 func (s *Store) send(ctx context.Context, b *batch) {
 	if err := b.lockPages(ctx); err != nil {
 		s.undo(b, true)
@@ -29,7 +30,9 @@ func (s *Store) send(ctx context.Context, b *batch) {
 	resp, err := s.txn(ctx, t.compares, t.then, t.otherwise)
 	uncovered := keeping()
 	switch {
-	case leaseGone(err): // an anchor was to be planted and has expired: nothing was done
+	// The etcd lease of a live key or of a queue entry has expired, so nothing
+	// was done.
+	case leaseGone(err):
 		for _, a := range t.newLeases {
 			s.leaseLost(a)
 		}
@@ -71,33 +74,37 @@ func (s *Store) send(ctx context.Context, b *batch) {
 	}
 }
 
-// transaction is what a batch is sent as. All lanes are carried out or none, if they are likely to find what they expect, or each is a transaction of its own within it.
+// transaction is what a batch is sent as. See the package comment for its
+// forms.
 type transaction struct {
 	compares        []clientv3.Cmp
 	then, otherwise []clientv3.Op
 	newLeases       []*etcdLease
-	pages           int   // where the operations of the pages begin
-	groups          []int // and those of each lane, and where the last end
+	pages           int   // index of the first page's operation in then
+	groups          []int // index of each group's first operation, and the end
 	freed           bool
 	form            form
 }
 
+// form is how the groups of a batch are put into one transaction.
 type form int
 
 const (
-	nested form = iota // a transaction for each lane
-	single             // there is only one
-	joint              // all lanes or none
+	nested form = iota // a transaction within it for each group
+	single             // there is only one group
+	joint              // all groups or none
 )
 
 const (
-	// waryFor is how many batches are sent lane by lane after a joint one has failed: others are at work on the same keys.
+	// nestedFor is how many batches are sent nested after a joint one has
+	// failed. Then other clients work on the same keys.
 	nestedFor = 32
-	// recent is for how long it is unlikely that others have changed a key so often that its shelf is another one.
+	// recent is a time in which a key's shelf hardly changes: that takes eight
+	// grants.
 	recent = time.Second
 )
 
-// answer is what etcd says of a lane.
+// answer returns etcd's answer to group i.
 func (t *transaction) answer(resp *clientv3.TxnResponse, i int) *etcdserverpb.TxnResponse {
 	switch {
 	case t.form == nested:
@@ -113,7 +120,8 @@ func (t *transaction) answer(resp *clientv3.TxnResponse, i int) *etcdserverpb.Tx
 	return &etcdserverpb.TxnResponse{Responses: resp.Responses}
 }
 
-// build makes the operations of a batch: live keys to plant, pages to write, and what each lane does.
+// build makes the transaction of a batch: live keys, pages, and the operations
+// of each group.
 func (s *Store) build(b *batch) *transaction {
 	t := &transaction{form: s.chooseForm(b), groups: make([]int, 0, len(b.groups)+1)}
 	t.then = make([]clientv3.Op, 0, len(b.groups)+len(b.groups)/4+len(b.pages)+2)
@@ -147,13 +155,17 @@ func (s *Store) build(b *batch) *transaction {
 		t.freed = t.freed || g.step == writing && g.next.rec.State == tenure.Free && g.wakes == wakeNobody
 	}
 	t.groups = append(t.groups, len(t.then))
-	if t.freed { // one look at whoever waits for anything: mostly nobody
-		t.then = append(t.then, clientv3.OpGet(s.names.queues(), clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(maxQueueRead)))
+	// One read for all queues. Mostly nobody waits for anything.
+	if t.freed {
+		t.then = append(t.then, clientv3.OpGet(s.names.queues(),
+			clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(maxQueueRead)))
 	}
 	return t
 }
 
-// formOf chooses how a batch is sent. A transaction within a transaction costs etcd about as much again as what it does, so lanes are joined that only write, and have not just found what they did not expect.
+// chooseForm chooses the form of a batch. A transaction within a transaction
+// costs etcd about as much again as its operations. So a batch is joint if its
+// groups only write, and are likely to find what they expect.
 func (s *Store) chooseForm(b *batch) form {
 	if len(b.groups) == 1 {
 		return single
@@ -173,7 +185,8 @@ func (s *Store) chooseForm(b *batch) form {
 	return joint
 }
 
-// join makes one transaction of all lanes, if etcd takes it.
+// buildJoint fills in a joint transaction. It reports whether etcd accepts that
+// many operations.
 func (s *Store) buildJoint(b *batch, t *transaction) bool {
 	t.compares, t.otherwise = make([]clientv3.Cmp, 0, len(b.groups)+2), make([]clientv3.Op, 0, len(b.groups))
 	var anchors []*etcdLease
@@ -200,7 +213,8 @@ func (s *Store) buildJoint(b *batch, t *transaction) bool {
 	return len(t.then) < maxOps && len(t.compares) <= maxOps
 }
 
-// note writes a page with the renewals of a batch. The caller holds the mutex.
+// pageOp returns the operation that writes a page with the renewals of a batch.
+// The caller holds the mutex.
 func (s *Store) pageOp(b *batch, p *ownPage, single bool) clientv3.Op {
 	renewed := make(map[int]time.Time, len(b.groups))
 	for _, g := range b.groups {
@@ -209,18 +223,19 @@ func (s *Store) pageOp(b *batch, p *ownPage, single bool) clientv3.Op {
 		}
 	}
 	put := clientv3.OpPut(s.names.page(p.id), p.content(s, s.now(), renewed))
-	if single { // the lane's own conditions say as much
+	if single { // the group has the same conditions
 		return put
 	}
 	return clientv3.OpTxn(s.pageConditions(p.id, p.etcdLease, p.mod), []clientv3.Op{put}, nil)
 }
 
-// operations are what a lane wants done, and on what conditions.
+// operations returns the conditions and operations of a group.
 func (s *Store) operations(g *group) (compares []clientv3.Cmp, then, otherwise []clientv3.Op) {
 	switch g.step {
 	case writing:
 		if g.old == nil || g.old.lease == 0 || !g.expired && s.isOwn(g.old) {
-			g.lookup = lookup{key: g.key, shelf: true} // it hangs on nothing, or on what this store knows
+			// No page or live key to read, or they are known here.
+			g.lookup = lookup{key: g.key, shelf: true}
 		}
 		otherwise = g.lookup.ops(s.names)
 		if g.expired {
@@ -237,7 +252,8 @@ func (s *Store) operations(g *group) (compares []clientv3.Cmp, then, otherwise [
 	return nil, append(g.lookup.ops(s.names), s.joinOps(g)...), nil
 }
 
-// change adds to operations those that write a lane's record and tell those who wait.
+// writeOps adds the operations that write a group's record and inform waiting
+// stores.
 func (s *Store) writeOps(ops []clientv3.Op, g *group, name string) []clientv3.Op {
 	before, after := s.queueOps(g)
 	value := g.value()
@@ -254,8 +270,9 @@ func (s *Store) liveKeyExists(id clientv3.LeaseID) clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(s.names.live(id)), ">", 0)
 }
 
-// writable are the conditions of every writing of a page: that its anchor lives, and that the page is as this store wrote it last. So a writing that was given up, and reaches etcd late, takes back no renewal
-// that was confirmed after it.
+// pageConditions returns the conditions of every write of a page: its etcd
+// lease lives, and the page is as this store wrote it last. So a write that
+// arrives late cannot undo a renewal that was confirmed after it.
 func (s *Store) pageConditions(p pageID, a *etcdLease, mod int64) []clientv3.Cmp {
 	return []clientv3.Cmp{
 		s.liveKeyExists(a.id),
@@ -263,7 +280,9 @@ func (s *Store) pageConditions(p pageID, a *etcdLease, mod int64) []clientv3.Cmp
 	}
 }
 
-// keep begins to make sure that etcd keeps the anchors of a batch for as long as its answers will say. The function it returns waits for that, and tells of which anchors it is not sure.
+// extendAll begins to extend the etcd leases of a batch for as long as its
+// answers will promise. The returned function waits for that. It returns the
+// etcd leases that could not be extended.
 func (s *Store) extendAll(ctx context.Context, b *batch) func() map[*etcdLease]error {
 	var need map[*etcdLease]time.Duration
 	for _, g := range b.groups {
@@ -277,7 +296,8 @@ func (s *Store) extendAll(ctx context.Context, b *batch) func() map[*etcdLease]e
 			continue
 		}
 		s.mu.Lock()
-		sure := !g.etcdLease.gone && g.etcdLease.remaining() >= d // one that was given up a moment ago is kept alive by nobody, though its live key may still be there
+		// Nobody keeps a dropped etcd lease alive, even if its live key exists.
+		sure := !g.etcdLease.gone && g.etcdLease.remaining() >= d
 		s.mu.Unlock()
 		if !sure {
 			if need == nil {
@@ -313,7 +333,8 @@ func (s *Store) extendAll(ctx context.Context, b *batch) func() map[*etcdLease]e
 	}
 }
 
-// enter waits until nobody else writes the pages of a batch. They are in order, so that no two wait for each other.
+// lockPages waits until nobody else writes the pages of a batch. They are
+// sorted, so two batches never wait for each other.
 func (b *batch) lockPages(ctx context.Context) error {
 	for n, p := range b.pages {
 		select {
@@ -326,21 +347,22 @@ func (b *batch) lockPages(ctx context.Context) error {
 	return nil
 }
 
-// exit lets others write the first n pages.
+// unlockPages lets others write the first n pages.
 func (b *batch) unlockPages(n int) {
 	for _, p := range b.pages[:n] {
 		<-p.lock
 	}
 }
 
-// fail ends all lanes of a batch without an answer.
+// fail ends all groups of a batch with an unknown outcome.
 func (b *batch) fail(err error) {
 	for _, g := range b.groups {
 		g.fail(err)
 	}
 }
 
-// undo gives up what was reserved for a batch.
+// undo gives up everything that was reserved for a batch. known says that the
+// batch certainly had no effect.
 func (s *Store) undo(b *batch, known bool) {
 	for _, g := range b.groups {
 		if g.step == writing {

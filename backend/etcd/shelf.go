@@ -8,17 +8,22 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// The transfers that a record remembers are most of it, and all but the newest never change. So they are moved, a few at a time, to a key of their own, the shelf, and most writes of a record carry only the newest. Record
-// and shelf are written in one step; the record says up to which token its transfers are on the shelf.
+// The history is most of a record, and all but its newest term never changes.
+// So older terms are moved, several at a time, to an etcd key of their own: the
+// shelf. Most writes of a record carry only the newest terms. One transaction
+// writes record and shelf. The record says up to which token its history is on
+// the shelf.
 
-// mostAtHand is how many transfers a record has before all but the newest go to the shelf.
+// maxInRecord is how many terms a record has before all but the newest move to
+// the shelf.
 const maxInRecord = 8
 
 const shelfFormat = 1
 
 var errShelf = errors.New("its older transfers are not those that it is said to have")
 
-// shelve moves transfers to the shelf when there are too many at hand. It returns what to write there, or nothing.
+// shelve moves terms to the shelf if the record has too many. It returns the
+// shelf's new value, or "" if it does not change.
 func (d *storedRecord) shelve() string {
 	n := len(d.rec.History)
 	if n <= maxInRecord {
@@ -33,10 +38,11 @@ func (d *storedRecord) shelve() string {
 	return string(w.out)
 }
 
-// history are all transfers that a record remembers.
+// history returns all known terms.
 func (d *storedRecord) history() []tenure.Term { return joinHistory(d.older, d.rec.History) }
 
-// joined puts older transfers before others, as many as a record may have.
+// joinHistory puts older terms before newer ones, and drops the oldest if there
+// are more than a record may have.
 func joinHistory(older, newer []tenure.Term) []tenure.Term {
 	if len(newer) > 0 {
 		first := newer[0].Token
@@ -48,9 +54,11 @@ func joinHistory(older, newer []tenure.Term) []tenure.Term {
 	return slices.Concat(older, newer)
 }
 
-// put gives a deed what was read from its shelf.
+// attachOlder gives a record the terms that were read from its shelf. It
+// returns an error if they do not fit.
 func (d *storedRecord) attachOlder(older []tenure.Term) error {
-	if len(older) == 0 || len(older) > tenure.HistoryLen || older[len(older)-1].Token != d.shelved || d.shelved >= d.rec.History[0].Token {
+	if len(older) == 0 || len(older) > tenure.HistoryLen || older[len(older)-1].Token != d.shelved ||
+		d.shelved >= d.rec.History[0].Token {
 		return errShelf
 	}
 	whole := d.rec
@@ -62,7 +70,7 @@ func (d *storedRecord) attachOlder(older []tenure.Term) error {
 	return nil
 }
 
-// decodeShelf unpacks the shelf of a deed.
+// decodeShelf unpacks the shelf of a record.
 func (d *storedRecord) decodeShelf(value []byte) error {
 	r := &reader{rest: value}
 	if r.take(1)[0] != shelfFormat {
@@ -81,10 +89,10 @@ func (d *storedRecord) decodeShelf(value []byte) error {
 	return nil
 }
 
-// complete reports whether all transfers are known.
+// complete reports whether all terms are known.
 func (d *storedRecord) complete() bool { return d.shelved == 0 || d.older != nil }
 
-// isOlder reports whether a grant is one of those on the shelf.
+// isShelved reports whether a grant is on the shelf.
 func (d *storedRecord) isShelved(g fence.Grant) bool {
 	for i := range d.older {
 		if d.older[i].Grant == g {
@@ -94,7 +102,8 @@ func (d *storedRecord) isShelved(g fence.Grant) bool {
 	return false
 }
 
-// forLaw gives a record all its transfers if one of the requests is about an older one. Otherwise those at hand are enough to decide.
+// withShelfFor gives a record its whole history if a request is about a grant
+// on the shelf. Otherwise the terms in the record are enough to decide.
 func (d *storedRecord) withShelfFor(rec tenure.Record, requests []tenure.Request) tenure.Record {
 	if d.older == nil {
 		return rec
