@@ -12,29 +12,36 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// claimIn is how long a key that was granted to a bid of this store waits for whoever made the bid. It was woken, and asks at once; one that has gone meanwhile does not.
+// claimWithin is how long an award of this store waits for the caller that made
+// the bid. The caller was woken, so it asks at once unless it has left.
 const claimWithin = 250 * time.Millisecond
 
-// errGivenBack is why a request is not answered whose bid was granted when nobody seemed to want it any more.
-var errReturned = errors.New("etcd: the key was granted and is being given back, because nobody asked for it any more; ask again")
+// errReturned is the error of a caller that asks for an award while the store
+// releases it.
+var errReturned = errors.New("etcd: the key was granted and is being given back, " +
+	"because nobody asked for it any more; ask again")
 
-// award takes note that a bid of this store was granted. The caller holds the mutex.
+// noteAward notes that a bid of this store was granted. The caller holds the
+// mutex.
 func (s *Store) noteAward(p *ownPage, m *member, v *view) {
 	k := m.bid
 	k.awarded = true
 	m.deadline, m.inQueue = s.now().Add(s.bidRemaining(k)), true
 	if d := v.stored; d.clock == s.domain && d.rec.Deadline.After(m.deadline) {
-		m.deadline = d.rec.Deadline // before that the page says to nobody that it is over
+		m.deadline = d.rec.Deadline // until then the page does not say that it is over
 	}
 	s.setAlarm(p)
-	if t := s.topics[m.key]; t != nil && t.joinedAt < v.mod { // else it has come again
+	// A later joinedAt means that this store has joined the queue again.
+	if t := s.topics[m.key]; t != nil && t.joinedAt < v.mod {
 		s.dropBid(t)
 		t.queued = false
 	}
 	s.awaitClaim(k)
 }
 
-// expect gives a key back that nobody has claimed after a while. There is no hurry while somebody waits here, who was woken and may be slow: one that has come for something else is refused, and says so.
+// awaitClaim returns an award that nobody has claimed after a while. It waits
+// longer while a caller waits here: that caller was woken and may be slow. If
+// it has come for something else, it is refused, and the refusal drops the bid.
 func (s *Store) awaitClaim(k *ownBid) {
 	time.AfterFunc(claimWithin, func() {
 		s.mu.Lock()
@@ -49,8 +56,9 @@ func (s *Store) awaitClaim(k *ownBid) {
 	})
 }
 
-// claim takes note that somebody asks for what a bid was granted: from then on it is not given back. It reports whether the lane is done. A request that was made a bid of needs not ask etcd: what this store was told then is its answer, as
-// if that had been on its way since.
+// claimAward notes that a caller asks for an award of this store. From then on
+// the store does not return it. It reports whether the group is finished. The
+// request of the bid itself needs no call of etcd: the award is its answer.
 func (s *Store) claimAward(g *group, v *view, changed bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,7 +86,8 @@ func (s *Store) claimAward(g *group, v *view, changed bool) bool {
 	return true
 }
 
-// unclaimed is the bid that a key is granted to and that nobody has claimed yet, if it is this store's. The caller holds the mutex.
+// unclaimedAward returns the own bid to which a key was awarded, if no caller
+// has claimed it yet, or nil. The caller holds the mutex.
 func (s *Store) unclaimedAward(key string) *ownBid {
 	e := s.cache.byKey[key]
 	if e == nil {
@@ -90,14 +99,16 @@ func (s *Store) unclaimedAward(key string) *ownBid {
 	return nil
 }
 
-// hurry gives a key back soon: whoever it was granted to seems to have gone, or is about to ask.
+// returnSoon returns an award after a moment. Its caller has left, it seems, or
+// is about to ask.
 func (s *Store) returnSoon(k *ownBid) {
 	if k != nil {
 		time.AfterFunc(headStart, func() { s.returnAward(k) })
 	}
 }
 
-// giveUp gives a key back that was granted to a bid which nobody stands by any more.
+// returnAward releases a key that was awarded to a bid, because no caller wants
+// it any more.
 func (s *Store) returnAward(k *ownBid) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,7 +119,7 @@ func (s *Store) returnAward(k *ownBid) {
 	if t := s.topics[k.request.Key]; t != nil {
 		t.returnedAt = time.Now()
 	}
-	s.done.Go(func() { // Close waits for it
+	s.done.Go(func() {
 		release := tenure.Request{Verb: tenure.Release, Key: k.request.Key, Secret: k.request.Secret, Failed: true}
 		for s.bidRemaining(k) > 0 {
 			ctx, cancel := context.WithTimeout(context.Background(), 2*requestTimeout)
@@ -123,7 +134,8 @@ func (s *Store) returnAward(k *ownBid) {
 	})
 }
 
-// resign takes back the bids of a store that ends, and gives back what they were granted: to others it would be held until its time is over.
+// withdrawAll withdraws the bids of a store that closes, and returns its
+// awards. Otherwise those keys would be held until their deadlines.
 func (s *Store) withdrawAll() {
 	s.mu.Lock()
 	var bids []*ownBid
@@ -139,8 +151,10 @@ func (s *Store) withdrawAll() {
 	defer cancel()
 	for part := range slices.Chunk(bids, maxGroups/2) {
 		var ops []clientv3.Op
-		for _, k := range part { // what it was granted is in the record, whoever has taken it off the queue
-			ops = append(ops, clientv3.OpDelete(s.names.waiter(k.request.Key, s.id)), clientv3.OpGet(s.names.record(k.request.Key)))
+		// The record tells of an award, even if the entry is already gone.
+		for _, k := range part {
+			ops = append(ops, clientv3.OpDelete(s.names.waiter(k.request.Key, s.id)),
+				clientv3.OpGet(s.names.record(k.request.Key)))
 		}
 		resp, err := s.txn(ctx, nil, ops, nil)
 		if err != nil {
@@ -161,7 +175,9 @@ func (s *Store) withdrawAll() {
 	}
 }
 
-// revise gives up, after a refusal, what an earlier request of this store has left behind: a bid that is not the one that waits now, or what was granted to it. The caller holds the mutex.
+// dropOutdatedBid handles a refusal. If the bid in the queue, or an unclaimed
+// award, is of another request than the refused one, it gives that up. The
+// caller holds the mutex.
 func (s *Store) dropOutdatedBid(t *topic, refused *tenure.Request) {
 	if k := s.unclaimedAward(t.key); k != nil && k.request.Secret != refused.Secret {
 		s.returnSoon(k)
@@ -175,12 +191,13 @@ func (s *Store) dropOutdatedBid(t *topic, refused *tenure.Request) {
 		defer cancel()
 		t.lock <- struct{}{}
 		defer func() { <-t.lock }()
-		place := s.names.waiter(t.key, s.id)
+		entry := s.names.waiter(t.key, s.id)
 		s.mu.Lock()
 		mod := k.mod
 		s.mu.Unlock()
-		same := clientv3.Compare(clientv3.ModRevision(place), "=", mod)
-		resp, err := s.txn(ctx, []clientv3.Cmp{same}, []clientv3.Op{clientv3.OpPut(place, "", clientv3.WithIgnoreLease())}, nil)
+		same := clientv3.Compare(clientv3.ModRevision(entry), "=", mod)
+		resp, err := s.txn(ctx, []clientv3.Cmp{same},
+			[]clientv3.Op{clientv3.OpPut(entry, "", clientv3.WithIgnoreLease())}, nil)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if err == nil && resp.Succeeded && t.bid == k {

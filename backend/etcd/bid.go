@@ -11,30 +11,38 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// A store that has waited for a key lately leaves its request in its place in the queue when it asks again: a bid, with where the lease would live, and without the secret. Whoever frees the key grants it to the first in the queue in
-// the same step, if that one has left a bid a moment ago, and writes the record into its place: a hand-off is one write, and the new holder needs to ask nobody. Its lease counts from when it sent the bid, which was before it was granted.
+// A store that has waited for a key lately leaves a bid in its queue entry when
+// it asks again: its request without the secret, and the etcd lease and slot
+// for its lease. A release awards the key to the first in the queue if its bid
+// is young. It writes the record into that store's entry in the same
+// transaction. So a hand-off is one write, and the new holder need not ask
+// etcd. Its lease counts from the moment it sent the bid, which is before the
+// award.
 //
-// One that has waited for longer may be dead, and would keep the key from everybody until its lease is over. It is offered the key instead: see queue.go.
+// An older bid may be that of a dead store. An award would keep the key from
+// everybody for a TTL. So that store is offered the key instead: see queue.go.
 
-// young is how old a bid may be that is granted, and freshOf which part of its TTL.
+// A bid is awarded only if it is younger than maxBidAge, and than its TTL
+// divided by bidAgePart.
 const (
 	maxBidAge  = 2 * time.Second
 	bidAgePart = 4
 )
 
-// bid is a request that waits in a place, and where its lease is to live.
+// bid is a request in a queue entry, and where its lease will be kept.
 type bid struct {
 	tenure.Bid
 	lease clientv3.LeaseID
-	page  pageID // of the store that bids
+	page  pageID // a page of the bidding store
 	slot  int
-	mod   int64 // of the place,
-	since int64 // and the revision at which it was taken
+	mod   int64 // mod_revision of the queue entry,
+	since int64 // and its create_revision
 }
 
 const bidFormat = 3
 
-// encode packs a bid. Its key is not in it: that is its place's name.
+// encode packs a bid. It leaves out the key, which is in the name of the queue
+// entry.
 func (b *bid) encode() string {
 	q := &b.Request
 	w := &writer{out: make([]byte, 0, 128)}
@@ -57,10 +65,11 @@ func (b *bid) encode() string {
 	return string(w.out)
 }
 
-// isBid reports whether a place has nothing but a bid in it.
+// isBid reports whether the value of a queue entry is a bid and nothing else.
 func isBid(value []byte) bool { return len(value) > 0 && value[0] == bidFormat }
 
-// decodeBid unpacks a bid, or returns nil: what is in a place is a hint, and one that cannot be read is none.
+// decodeBid unpacks the bid in a queue entry. It returns nil if there is none
+// or it cannot be read: a bid is only a hint.
 func decodeBid(key string, store identity, kv *mvccpb.KeyValue) *bid {
 	value := bytes.TrimPrefix(kv.Value, []byte(youAreNext))
 	if !isBid(value) {
@@ -76,34 +85,39 @@ func decodeBid(key string, store identity, kv *mvccpb.KeyValue) *bid {
 	for range r.count(tenure.MaxGuards) {
 		q.Guards = append(q.Guards, r.text())
 	}
-	if r.err != nil || len(r.rest) > 0 || b.lease == 0 || b.page.store != store || b.slot >= pageSize || b.Check() != nil {
+	if r.err != nil || len(r.rest) > 0 || b.lease == 0 || b.page.store != store || b.slot >= pageSize ||
+		b.Check() != nil {
 		return nil
 	}
 	return b
 }
 
-// stake is a bid of this store.
+// ownBid is a bid of this store.
 type ownBid struct {
 	request  tenure.Request // with its secret
 	sent     time.Time      // on the monotonic clock,
-	sentWall time.Time      // and on the store's
+	sentWall time.Time      // and on the store's clock
 	page     *ownPage
 	slot     int
-	mod      int64 // of the place, when it is there
+	mod      int64 // mod_revision of the queue entry with the bid
 
-	// Under the store's mutex.
-	awarded   bool // it was granted,
-	claimed   bool // and whoever asked for it knows,
-	returning bool // or it is being given back
-	uncertain bool // nobody knows whether it has reached its place, or yet will
+	// The store's mutex protects the rest.
+	awarded   bool // the bid was granted,
+	claimed   bool // and a caller has asked for it,
+	returning bool // or the store releases it again
+	uncertain bool // the bid may be in its entry, or may arrive there later
 }
 
-// left is what is left of a lease that was granted to a bid. It counts from the sending of the bid, by whichever clock has run further.
+// bidRemaining returns for how long a lease that was awarded to a bid still
+// lasts. It counts from the sending of the bid, by the clock that has run
+// further.
 func (s *Store) bidRemaining(k *ownBid) time.Duration {
 	return k.request.TTL - max(time.Since(k.sent), s.now().Sub(k.sentWall))
 }
 
-// stakeFor makes a bid of a request that is about to take a place in a queue, if a lease of its TTL can live somewhere. The caller holds the mutex.
+// newBid makes a bid of a request and takes a slot for it. It returns nil if
+// there is no etcd lease yet that could carry the lease. The caller holds the
+// mutex.
 func (s *Store) newBid(req *tenure.Request) (*ownBid, string) {
 	a := s.etcdLeases[leaseSeconds(req.TTL)]
 	if a == nil || a.gone || a.id == 0 || !a.hasLiveKey || a.remaining() <= 0 {
@@ -115,7 +129,8 @@ func (s *Store) newBid(req *tenure.Request) (*ownBid, string) {
 	return k, b.encode()
 }
 
-// doubt notes that nobody knows whether a bid is in the queue, or yet will be. A sweep takes it off its page when its time is over. The caller holds the mutex.
+// markUncertain notes that a bid may be in the queue or arrive there later. A
+// sweep frees its slot when its TTL has passed. The caller holds the mutex.
 func (s *Store) markUncertain(k *ownBid) {
 	if k == nil || k.awarded || k.page.members[k.slot] == nil {
 		return
@@ -125,20 +140,23 @@ func (s *Store) markUncertain(k *ownBid) {
 	s.setAlarm(k.page)
 }
 
-// withdraw gives up the seat of a bid that is not in the queue any more. One that may yet come there keeps it until its time is over: if it is granted after all, it is known as this store's, and given back. The caller holds the mutex.
+// withdraw frees the slot of a bid that is no longer in the queue. An uncertain
+// bid keeps its slot until its TTL has passed. If it is awarded after all, the
+// store recognizes it and releases the key. The caller holds the mutex.
 func (s *Store) withdraw(k *ownBid) {
 	if k != nil && !k.awarded && !k.uncertain {
 		s.leaveSlot(k.page, k.slot)
 	}
 }
 
-// takeBack gives up the bid of a topic, which is not in its place any more. The caller holds the mutex.
+// dropBid gives up the bid of a topic, which is no longer in its entry. The
+// caller holds the mutex.
 func (s *Store) dropBid(t *topic) {
 	s.withdraw(t.bid)
 	t.bid = nil
 }
 
-// heir is the bid that a key is granted to in the step that frees it, or nil.
+// awardable returns the bid to which a release can award the key, or nil.
 func (s *Store) awardable(g *group, v *view, freed *tenure.Record) *bid {
 	last := len(g.requests) - 1
 	if g.noAward || g.granted || freed.State != tenure.Free || g.requests[last].Verb != tenure.Release {
@@ -160,25 +178,29 @@ func (s *Store) awardable(g *group, v *view, freed *tenure.Record) *bid {
 	return b
 }
 
-// bequeath grants a key that a lane frees to the next in its queue, if the law lets it.
+// awardFreed awards a key that a group frees to the next in its queue, if the
+// law allows it. It returns the record to write and the bid.
 func (s *Store) awardFreed(g *group, v *view, freed tenure.Record) (tenure.Record, *bid) {
 	b := s.awardable(g, v, &freed)
 	if b == nil {
 		return freed, nil
 	}
-	g.now = s.now() // after the bid was seen, and so after it was sent: its holder counts from then
+	// Read the clock after the bid was seen, and so after it was sent. The
+	// bidder's lease counts from the sending.
+	g.now = s.now()
 	if next, granted, err := tenure.Award(freed, b.Bid, g.now); err == nil && granted {
 		return next, b
 	}
 	return freed, nil
 }
 
-// inherits are the conditions on which a bid is granted: that it is still there, and that its lease has something to live on.
+// bidConditions returns the conditions of an award: the bid is unchanged, and
+// the live key of its etcd lease exists.
 func (s *Store) bidConditions(key string, b *bid) []clientv3.Cmp {
 	return []clientv3.Cmp{s.liveKeyExists(b.lease), s.bidUnchanged(key, b)}
 }
 
-// stands compares a bid with what is in its place.
+// bidUnchanged is the condition that a bid is still in its queue entry.
 func (s *Store) bidUnchanged(key string, b *bid) clientv3.Cmp {
 	return clientv3.Compare(clientv3.ModRevision(s.names.waiter(key, b.page.store)), "=", b.mod)
 }

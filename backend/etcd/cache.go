@@ -10,22 +10,25 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// view is what is known of a key at some revision. It does not change once it is remembered.
+// view is what this store knows of a key at one revision. It does not change
+// once it is cached.
 type view struct {
-	mod    int64         // of the record; 0 if there is none
+	mod    int64         // mod_revision of the record; 0 if there is none
 	stored *storedRecord // nil if there is none
-	// Of a deed that hangs on another store's anchor, if they have been read with it:
+	// leaseRead says that the live key and the page of the record's etcd lease
+	// were read with it. The next three are set only then.
 	leaseRead bool
 	page      *page // nil if there is none
 	pageMod   int64
-	leaseGone bool      // the anchor's live key is not there
-	cachedAt  time.Time // when it was remembered
-	asOf      int64     // the revision at which it was so
+	leaseGone bool // the live key does not exist
+	cachedAt  time.Time
+	asOf      int64 // the revision at which all this was so
 }
 
-// whole reports whether the view says all that the law needs to know.
+// isComplete reports whether a view has everything that the law needs.
 func (s *Store) isComplete(v *view) bool {
-	return v.stored == nil || v.stored.complete() && (v.stored.lease == 0 || v.leaseRead || v.stored.page.store == s.id && s.isOwn(v.stored))
+	return v.stored == nil || v.stored.complete() &&
+		(v.stored.lease == 0 || v.leaseRead || v.stored.page.store == s.id && s.isOwn(v.stored))
 }
 
 func (s *Store) isOwn(d *storedRecord) bool {
@@ -35,7 +38,8 @@ func (s *Store) isOwn(d *storedRecord) bool {
 	return m != nil
 }
 
-// record is the record as the law sees it at now, on this store's clock: with the renewals that are noted on its page, and with a deadline on another's clock moved to where it is on
+// record returns the record for the law, with all times on this store's clock.
+// It adds the renewal on the page, and moves a deadline from another clock to
 // this one.
 func (s *Store) record(v *view, now time.Time) tenure.Record {
 	if v.stored == nil {
@@ -49,7 +53,9 @@ func (s *Store) record(v *view, now time.Time) tenure.Record {
 	if rec.State == tenure.Held && renewed.After(rec.Renewed) {
 		rec.Renewed, rec.Deadline = renewed, renewed.Add(rec.TTL)
 	}
-	if bid != nil && renewed.IsZero() { // it counts from the bid, and what others reckon with is no sooner
+	// An award counts from the sending of its bid. Other stores take it to end
+	// no earlier.
+	if bid != nil && renewed.IsZero() {
 		if ends := tenure.Time(now.Add(s.bidRemaining(bid))); ends.Before(rec.Deadline) || d.clock != s.domain {
 			rec.Deadline = ends
 		}
@@ -62,18 +68,22 @@ func (s *Store) record(v *view, now time.Time) tenure.Record {
 	if d.clock != s.domain {
 		reached = s.clocks.atLeast(rec.Key, d.clock)
 	}
-	said := v.page != nil && v.page.clock != d.clock && v.page.over[d.slot] // by the one who was granted it, on another clock than the one who wrote it down
+	// The new holder's page says that an award is over. The record is on the
+	// clock of the store that wrote the award.
+	said := v.page != nil && v.page.clock != d.clock && v.page.over[d.slot]
 	switch over := v.leaseGone || said || !reached.Before(rec.Deadline); {
 	case over && now.Before(rec.Deadline):
 		rec.Deadline = now
 	case over || d.clock == s.domain:
 	case !now.Before(rec.Deadline) || !reached.IsZero() && rec.Deadline.Sub(reached) < rec.Deadline.Sub(now):
-		rec.Deadline = tenure.Time(now.Add(rec.Deadline.Sub(reached))) // the latest that it can be
+		// The latest possible time.
+		rec.Deadline = tenure.Time(now.Add(rec.Deadline.Sub(reached)))
 	}
 	return rec
 }
 
-// standing is when a lease was renewed according to its page, and the bid of this store that it was granted to, if it was.
+// renewalOf returns when a lease was renewed according to its page, and the own
+// bid that was awarded the lease, if any.
 func (s *Store) renewalOf(v *view) (renewed time.Time, bid *ownBid) {
 	if v.stored.page.store == s.id {
 		s.mu.Lock()
@@ -82,13 +92,15 @@ func (s *Store) renewalOf(v *view) (renewed time.Time, bid *ownBid) {
 			renewed, bid = m.renewed, m.bid
 		}
 	}
-	if v.page != nil && v.page.renewed[v.stored.slot].After(renewed) { // of one's own, too: the answer to a renewal may have been lost
+	// Look at an own page, too: the answer to its renewal may have been lost.
+	if v.page != nil && v.page.renewed[v.stored.slot].After(renewed) {
 		renewed = v.page.renewed[v.stored.slot]
 	}
 	return renewed, bid
 }
 
-// look are the operations that read a view: the record, and what it is thought to hang on.
+// lookup says which etcd keys to read for a view: the record, its shelf, and
+// the live key and page that it is expected to name.
 type lookup struct {
 	key   string
 	shelf bool
@@ -96,7 +108,8 @@ type lookup struct {
 	live  clientv3.LeaseID
 }
 
-// lookAt reads a key, guided by what is known of it.
+// lookupFor makes the lookup of a key from its last known view, which may be
+// nil.
 func (s *Store) lookupFor(key string, v *view) lookup {
 	l := lookup{key: key, shelf: true}
 	if v != nil && v.stored != nil && v.stored.lease != 0 {
@@ -119,7 +132,9 @@ func (l lookup) ops(n naming) []clientv3.Op {
 	return ops
 }
 
-// seen makes a view of what the operations have returned, one list of keys for each.
+// parseView makes a view of the answers to a lookup, one list of etcd keys for
+// each operation. If the record names another live key or page than the lookup
+// expected, the view has neither.
 func (s *Store) parseView(l lookup, results [][]*mvccpb.KeyValue) (*view, error) {
 	v := &view{}
 	if len(results[0]) == 0 {
@@ -160,19 +175,20 @@ func (s *Store) parseView(l lookup, results [][]*mvccpb.KeyValue) (*view, error)
 	return v, nil
 }
 
-// views remembers the newest view of keys: of all that this store holds, and of some others.
+// viewCache has the newest known views: those of all keys that this store
+// holds, and of some others.
 type viewCache struct {
 	byKey map[string]*list.Element
-	lru   list.List // of *remembered that nothing keeps, the one used last in front
+	lru   list.List // entries that are not pinned, the one used last in front
 }
 
 type cacheEntry struct {
 	key    string
 	view   *view
-	pinned bool // this store holds the lease: it will renew and release it
+	pinned bool // this store holds the lease, and will renew or release it
 }
 
-// mostViews bounds the views of keys that this store does not hold.
+// maxCached bounds the views of keys that this store does not hold.
 const maxCached = 1024
 
 func (c *viewCache) init() {
@@ -180,7 +196,7 @@ func (c *viewCache) init() {
 	c.lru.Init()
 }
 
-// known is what is remembered of a key, or nil.
+// cached returns the cached view of a key, or nil.
 func (s *Store) cached(key string) *view {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -194,7 +210,8 @@ func (s *Store) cached(key string) *view {
 	return e.Value.(*cacheEntry).view
 }
 
-// remember keeps a view, unless a newer one is there. The caller holds the mutex.
+// addView caches a view unless a newer one is there. It notices here if the
+// record is an award to an own bid. The caller holds the mutex.
 func (s *Store) addView(key string, v *view) {
 	p, m := s.ownMember(v.stored)
 	c, kept := &s.cache, m != nil
@@ -229,21 +246,22 @@ func (s *Store) addView(key string, v *view) {
 	}
 }
 
-// adopt takes over what is known of the key's shelf.
+// adoptShelf takes over the history of an older view if the shelf is the same.
 func (v *view) adoptShelf(known *view) {
 	if v.stored != nil && known.stored != nil && v.stored.older == nil && v.stored.shelved == known.stored.shelved {
 		v.stored.older = known.stored.older
 	}
 }
 
-// unseat takes a lease of this store off its page when its record says no more that it is there. The caller holds the mutex.
+// leaveOldSlot takes a lease off its own page if its new record is not there
+// any more. The caller holds the mutex.
 func (s *Store) leaveOldSlot(old, next *storedRecord) {
 	if p, m := s.ownMember(old); m != nil && (next == nil || next.page != old.page || next.slot != old.slot) {
 		s.leaveSlot(p, old.slot)
 	}
 }
 
-// forget drops what is remembered of a key.
+// forget drops the view of a key.
 func (c *viewCache) forget(key string) {
 	e := c.byKey[key]
 	if e == nil {

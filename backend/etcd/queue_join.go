@@ -10,10 +10,12 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// orphaned is how long a store stays in a queue that it has joined without anybody waiting.
+// idleInQueue is how long a store stays in a queue that it has joined, if no
+// caller waits.
 const idleInQueue = 250 * time.Millisecond
 
-// enqueue puts this store at the end of the queue of a topic, if it is not in it. The caller holds the mutex.
+// enqueue puts this store at the end of a topic's queue, in the background,
+// unless it is in it or no caller waits. The caller holds the mutex.
 func (s *Store) enqueue(t *topic) {
 	if t.queued || len(t.waiters) == 0 || s.closed.Load() {
 		return
@@ -25,7 +27,7 @@ func (s *Store) enqueue(t *topic) {
 		defer s.mu.Unlock()
 		switch {
 		case err != nil:
-			t.queued = false // whoever asks, and is refused, makes it try again
+			t.queued = false // the next refusal makes it try again
 			s.wakeLater(t, grace)
 		case !calm:
 			t.wake()
@@ -33,7 +35,8 @@ func (s *Store) enqueue(t *topic) {
 	})
 }
 
-// requeue puts this store in the queue again when a key was refused that somebody waits for.
+// requeue puts this store into the queue again after a refusal, if a caller
+// waits for the key.
 func (s *Store) requeue(refused *tenure.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -43,7 +46,10 @@ func (s *Store) requeue(refused *tenure.Request) {
 	}
 }
 
-// joining puts this store in the queue of a key in the same step in which it is looked at, if it has waited for it lately: it will again, as a rule. It leaves its bid there.
+// joinOps returns the operations that put this store into the queue in the
+// transaction that reads the key. They leave a bid there, too. joinOps returns
+// nil unless callers have waited for the key lately and so will probably wait
+// again.
 func (s *Store) joinOps(g *group) []clientv3.Op {
 	if g.requests[0].Verb != tenure.Acquire {
 		return nil
@@ -62,7 +68,8 @@ func (s *Store) joinOps(g *group) []clientv3.Op {
 	return []clientv3.Op{clientv3.OpPut(s.names.waiter(g.key, s.id), value, clientv3.WithLease(a.id))}
 }
 
-// joined takes note of that. If nobody waits after all, it leaves again.
+// noteJoined notes that this store is in the queue. If no caller waits after a
+// while, the store leaves again.
 func (s *Store) noteJoined(g *group, revision int64) {
 	t := g.joins
 	if t == nil {
@@ -70,10 +77,11 @@ func (s *Store) noteJoined(g *group, revision int64) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if g.bid != nil && g.bid.awarded { // that was heard of before this
+	if g.bid != nil && g.bid.awarded { // the watch told of the award first
 		return
 	}
-	if revision < max(t.leftAt, t.joinedAt) { // it has left again, or another of this store has taken the place over
+	// This store has left again, or a later request has replaced the entry.
+	if revision < max(t.leftAt, t.joinedAt) {
 		s.withdraw(g.bid)
 		return
 	}
@@ -92,7 +100,8 @@ func (s *Store) noteJoined(g *group, revision int64) {
 	})
 }
 
-// unjoin gives up a bid that was not left in a queue, or of which nobody knows whether it was.
+// undoJoin gives up a bid that was not put into the queue (known), or may not
+// have been.
 func (s *Store) undoJoin(g *group, known bool) {
 	k, t := g.bid, g.joins
 	if k == nil {
@@ -104,12 +113,13 @@ func (s *Store) undoJoin(g *group, known bool) {
 		s.withdraw(k)
 	} else if !k.awarded {
 		s.markUncertain(k)
-		s.markUncertain(t.bid) // it may be there as well
+		s.markUncertain(t.bid) // it may still be there
 		t.bid = k
 	}
 }
 
-// register writes this store's place. It is calm if the key is still held as it was when it was last seen: nobody has missed anything.
+// putOwnEntry writes this store's queue entry, without a bid. calm means that
+// the key is still held as it was last seen, so waiters have missed nothing.
 func (s *Store) putOwnEntry(t *topic) (calm bool, err error) {
 	ctx, cancel := context.WithTimeout(s.life, 2*requestTimeout)
 	defer cancel()
@@ -132,7 +142,8 @@ func (s *Store) putOwnEntry(t *topic) (calm bool, err error) {
 	same := clientv3.Compare(clientv3.ModRevision(s.names.record(t.key)), "=", v.mod)
 	put := clientv3.OpPut(s.names.waiter(t.key, s.id), "", clientv3.WithLease(id))
 	look := lookup{key: t.key}
-	resp, err := repeated(ctx, requestTimeout, func(ctx context.Context) (*clientv3.TxnResponse, error) { // twice in the queue is once
+	// Repeating is safe: a store has only one entry.
+	resp, err := repeated(ctx, requestTimeout, func(ctx context.Context) (*clientv3.TxnResponse, error) {
 		return s.client.Txn(ctx).If(same).Then(put).Else(append(look.ops(s.names), put)...).Commit()
 	})
 	if leaseGone(err) {
@@ -144,7 +155,7 @@ func (s *Store) putOwnEntry(t *topic) (calm bool, err error) {
 	var now *view
 	if !resp.Succeeded {
 		if now, err = s.parseView(look, results(resp.Responses[:1])); err != nil {
-			return false, nil // whoever asks is told
+			return false, nil // damaged: the next request reports it
 		}
 		now.asOf = resp.Header.Revision
 	}
@@ -154,14 +165,15 @@ func (s *Store) putOwnEntry(t *topic) (calm bool, err error) {
 	if now != nil {
 		s.addView(t.key, now)
 	}
-	if t.joinedAt < resp.Header.Revision { // and no bid is in it, or what was is granted
+	if t.joinedAt < resp.Header.Revision { // the entry has no bid now
 		t.joinedAt = resp.Header.Revision
 		s.dropBid(t)
 	}
 	return now == nil && v.stored != nil && v.stored.rec.State == tenure.Held, nil
 }
 
-// keepPlaces keeps the etcd lease alive on which this store is in queues, for as long as it is in one. The caller holds the mutex.
+// keepQueueLease starts a goroutine that keeps the etcd lease of the queue
+// entries alive while there are any. The caller holds the mutex.
 func (s *Store) keepQueueLease() {
 	if s.keepingQueueLease || s.closed.Load() {
 		return
@@ -174,7 +186,7 @@ func (s *Store) keepQueueLease() {
 			}
 			a := s.etcdLeaseFor(leaseSeconds(s.queueTTL))
 			if s.isGranted(a) && s.extendLease(s.life, a, s.queueTTL) != nil {
-				continue // the next try comes in time, or the places are lost
+				continue // the next try comes in time, or the entries expire
 			}
 			s.mu.Lock()
 			if a.gone || a.id == 0 {
@@ -188,7 +200,8 @@ func (s *Store) keepQueueLease() {
 	})
 }
 
-// waitsAnywhere reports whether this store is in a queue; if not, nobody keeps its places any more.
+// inAnyQueue reports whether this store is in a queue. If not, it notes that
+// keepQueueLease ends.
 func (s *Store) inAnyQueue() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -201,7 +214,7 @@ func (s *Store) inAnyQueue() bool {
 	return false
 }
 
-// dequeue takes this store off a queue, unless somebody waits again by then.
+// dequeue takes this store out of a queue, unless a caller waits again by then.
 func (s *Store) dequeue(t *topic) {
 	t.lock <- struct{}{}
 	defer func() { <-t.lock }()
@@ -213,22 +226,23 @@ func (s *Store) dequeue(t *topic) {
 	}
 	ctx, cancel := context.WithTimeout(s.life, requestTimeout)
 	defer cancel()
-	gone, err := s.client.Delete(ctx, s.names.waiter(t.key, s.id), clientv3.WithPrevKV()) // otherwise it vanishes, and a grace covers it until then
+	// If this fails, the entry expires. Until then the second waits for grace.
+	gone, err := s.client.Delete(ctx, s.names.waiter(t.key, s.id), clientv3.WithPrevKV())
 	if err == nil {
 		s.noteMissedAward(t.key, gone.PrevKvs)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err == nil && t.joinedAt < gone.Header.Revision { // else it has come again meanwhile
+	if err == nil && t.joinedAt < gone.Header.Revision { // otherwise it has joined again
 		t.queued, t.leftAt = false, gone.Header.Revision
 		s.dropBid(t)
 	}
-	s.enqueue(t) // somebody has come meanwhile
+	s.enqueue(t) // if a caller has come meanwhile
 }
 
-// missed takes in that this store was granted a key just before it left the queue.
-func (s *Store) noteMissedAward(key string, places []*mvccpb.KeyValue) {
-	for _, kv := range places {
+// noteMissedAward looks for an award in the entry that this store has deleted.
+func (s *Store) noteMissedAward(key string, entries []*mvccpb.KeyValue) {
+	for _, kv := range entries {
 		if d, err := decodeRecord(key, kv.Value); err == nil && d.rec.State == tenure.Held {
 			s.mu.Lock()
 			s.addView(key, &view{mod: kv.ModRevision, asOf: kv.ModRevision, stored: d})

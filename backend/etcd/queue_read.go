@@ -9,12 +9,18 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// Who holds a key that goes around finds out who is next while it works, so that its release can grant it to that one in the same step, and is one round trip.
+// The holder of a key that changes hands often reads the key's queue while it
+// works. Then its release can award the key in one round trip.
 
-// comeBack are the pauses after which a store that has just been granted a key looks at its queue again, for as long as nobody is there: those who had the key before come back to it.
-var queuePolls = []time.Duration{time.Millisecond, time.Millisecond, 2 * time.Millisecond, 4 * time.Millisecond, 8 * time.Millisecond, 16 * time.Millisecond, 32 * time.Millisecond}
+// queuePolls are the pauses after which a new holder reads the queue again, as
+// long as it is empty. Earlier holders of the key come back to it soon.
+var queuePolls = []time.Duration{
+	time.Millisecond, time.Millisecond, 2 * time.Millisecond, 4 * time.Millisecond,
+	8 * time.Millisecond, 16 * time.Millisecond, 32 * time.Millisecond,
+}
 
-// learn finds out who is next in the queue of a key that was granted to a bid, so that its release can grant it to that one. The caller holds the mutex.
+// startQueueRead reads the queue of a key that was awarded to this store, in
+// the background. The caller holds the mutex.
 func (s *Store) startQueueRead(key string, m *member) {
 	if s.closed.Load() {
 		return
@@ -28,7 +34,7 @@ func (s *Store) startQueueRead(key string, m *member) {
 	})
 }
 
-// lookBack looks at the queue of a key that goes around until somebody is there, a few times.
+// pollQueue reads the queue of a held key a few times, until somebody waits.
 func (s *Store) pollQueue(key string, m *member) {
 	for _, pause := range s.queuePolls {
 		if !s.nobodyWaits(m) || sleep(s.life, pause) != nil || !s.nobodyWaits(m) {
@@ -38,14 +44,15 @@ func (s *Store) pollQueue(key string, m *member) {
 	}
 }
 
-// alone reports whether this store holds a key and knows of nobody who waits for it.
+// nobodyWaits reports whether this store holds the key and knows of nobody that
+// waits for it.
 func (s *Store) nobodyWaits(m *member) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return !m.removed && m.next[0].id == 0
 }
 
-// seeWhoIsNext looks at the queue of a key that this store holds.
+// readQueue reads the queue of a held key and notes the successors.
 func (s *Store) readQueue(ctx context.Context, key string, m *member) {
 	resp, err := s.txn(ctx, nil, []clientv3.Op{s.queueHead(key)}, nil)
 	if err != nil {
@@ -60,7 +67,8 @@ func (s *Store) readQueue(ctx context.Context, key string, m *member) {
 	m.next = s.firstWaiting(key, resp.Responses[0].GetResponseRange().Kvs, except)
 }
 
-// meet waits, before a key is released, for the answer to who is next if that is on its way: it is sooner there than that one could ask.
+// awaitQueueRead lets a release wait for a queue read that is in flight. Its
+// answer comes sooner than the next store could ask.
 func (s *Store) awaitQueueRead(ctx context.Context, g *group) {
 	if len(g.requests) > 1 || g.requests[0].Verb != tenure.Release || g.view == nil {
 		return
@@ -80,7 +88,8 @@ func (s *Store) awaitQueueRead(ctx context.Context, g *group) {
 		return
 	default:
 	}
-	ctx, cancel := context.WithTimeout(ctx, grace) // the release is not to wait for a member that hangs
+	// A release does not wait for a member that hangs.
+	ctx, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
 	select {
 	case <-asking:

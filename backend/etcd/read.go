@@ -15,7 +15,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// Get returns the record of a key with its history. Its error matches fence.ErrInvalid for a bad key and [store.ErrUnknown] otherwise.
+// Get returns the record of a key with its history. Its error matches
+// fence.ErrInvalid for a bad key and [store.ErrUnknown] otherwise.
 func (s *Store) Get(ctx context.Context, key string) (tenure.Record, error) {
 	if err := fence.CheckKey(key); err != nil {
 		return tenure.Record{}, err
@@ -42,11 +43,13 @@ func (s *Store) Get(ctx context.Context, key string) (tenure.Record, error) {
 	}
 }
 
-// listed is how many records one call reads. Others may have written them, and
-// etcd takes values of 1.5 MiB.
+// listChunk is how many records one call reads. Other users may have written
+// values of up to 1.5 MiB.
 const listChunk = 100
 
-// List yields the records whose key begins with prefix, without their history, all of them as they were at one moment. A damaged record does not hide the others: they are yielded first, the error last.
+// List yields the records whose key begins with prefix, without their history,
+// as they were at one moment. Damaged records do not hide the others. Their
+// error comes last.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[tenure.Record, error] {
 	return func(yield func(tenure.Record, error) bool) {
 		var failed failures.List
@@ -67,16 +70,17 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[tenure.Record
 	}
 }
 
-// entry is one record of a scan.
+// scanned is one record of a scan.
 type scanned struct {
 	key  string
 	view *view
 }
 
-// surroundings are what records hang on: the live keys and pages, by name.
+// leaseKeys has all live keys and pages by name.
 type leaseKeys map[string]*mvccpb.KeyValue
 
-// scan reads all records with a prefix, and what they hang on, at one revision. If etcd is compacted meanwhile, the rest is read as it is then.
+// scan reads all records with a prefix, and their live keys and pages, at one
+// revision. If etcd is compacted meanwhile, the rest is read at a newer one.
 func (s *Store) scan(ctx context.Context, prefix string) iter.Seq2[scanned, error] {
 	return func(yield func(scanned, error) bool) {
 		var around leaseKeys
@@ -118,17 +122,23 @@ func (s *Store) scan(ctx context.Context, prefix string) iter.Seq2[scanned, erro
 	}
 }
 
-func (s *Store) readPart(ctx context.Context, from, end string, revision int64, options ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+// readPart reads one chunk of a range at a revision.
+func (s *Store) readPart(
+	ctx context.Context, from, end string, revision int64, options ...clientv3.OpOption,
+) (*clientv3.GetResponse, error) {
 	options = append(options, clientv3.WithRange(end), clientv3.WithLimit(listChunk), clientv3.WithRev(revision))
-	return repeated(ctx, 2*s.timeout, func(ctx context.Context) (*clientv3.GetResponse, error) { return s.client.Get(ctx, from, options...) })
+	return repeated(ctx, 2*s.timeout, func(ctx context.Context) (*clientv3.GetResponse, error) {
+		return s.client.Get(ctx, from, options...)
+	})
 }
 
-// mostName is more bytes than the name of a live key or a page has after its
+// maxName is longer than the names of live keys and pages, without their
 // prefix.
 const maxName = 64
 
-// surroundings reads all live keys and pages at a revision. All of them are kept
-// while a listing goes on, so what others have planted among them must be short.
+// readLeaseKeys reads all live keys and pages at a revision. They are in memory
+// during a whole listing. So it drops long names and values, which other users
+// must have put there.
 func (s *Store) readLeaseKeys(ctx context.Context, revision int64) (leaseKeys, error) {
 	around := leaseKeys{}
 	for _, prefix := range []string{s.names.lives(), s.names.pages()} {
@@ -144,7 +154,7 @@ func (s *Store) readLeaseKeys(ctx context.Context, revision int64) (leaseKeys, e
 			}
 			for _, kv := range resp.Kvs {
 				if len(kv.Value) > maxPageBytes {
-					kv.Value = nil // damage, too
+					kv.Value = nil // reported as damaged
 				}
 				if len(kv.Key) <= len(prefix)+maxName {
 					around[string(kv.Key)] = kv
@@ -159,14 +169,15 @@ func (s *Store) readLeaseKeys(ctx context.Context, revision int64) (leaseKeys, e
 	return around, nil
 }
 
-// entry makes a view of a record that was read with its surroundings.
+// viewOf makes a view of a record and the live keys and pages that were read
+// with it.
 func (s *Store) viewOf(kv *mvccpb.KeyValue, around leaseKeys) (scanned, error) {
 	key := string(kv.Key)[len(s.names.records()):]
 	d, err := decodeRecord(key, kv.Value)
 	if err != nil {
 		return scanned{key: key}, err
 	}
-	l := lookup{key: key, live: d.lease, page: d.page} // without the shelf: nobody asks for histories
+	l := lookup{key: key, live: d.lease, page: d.page} // no shelf: listings have no history
 	found := [][]*mvccpb.KeyValue{{kv}}
 	add := func(name string) {
 		var list []*mvccpb.KeyValue

@@ -15,30 +15,34 @@ import (
 	"github.com/croft-dev/croft/store"
 )
 
-// sweeping is the store's sweep in the background: at most one at a time, none after Close.
+// sweeping is the state of the background sweep. At most one runs at a time,
+// and none after Close.
 type sweeping struct {
 	every int
 	mu    sync.Mutex
 	busy  bool
 }
 
-// longestSweep bounds a sweep in the background; what it leaves the next one finds.
+// longestSweep bounds a background sweep. The next one continues.
 const longestSweep = time.Minute
 
-// doomed is a key to be deleted if it has not changed.
+// deletion is an etcd key to delete if it has not changed.
 type deletion struct {
 	name  string
-	mod   int64  // 0 if it is not there, but its shelf is
-	shelf string // of a record
+	mod   int64  // 0 if the record does not exist, but its shelf does
+	shelf string // only of records
 }
 
-// Sweep drops the records that have not mattered for a retention, pages that no record hangs on any more, and shelves whose records were deleted by hand. A record that changes meanwhile stays. Damaged records stay, too, and are reported after the
-// others have been dropped.
+// Sweep drops the records that have not mattered for the retention. It also
+// drops pages that no record names any more, and shelves whose records were
+// deleted by hand. A record that changes meanwhile stays. Damaged records stay,
+// too. They are reported after the others have been dropped.
 func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 	if err := s.usable(ctx); err != nil {
 		return 0, err
 	}
-	// One time for all, read before the first record: a record is never taken to be older than it is.
+	// The time is read before the first record, so no record seems older than
+	// it is.
 	now := s.now()
 	var failed failures.List
 	var old []deletion
@@ -53,7 +57,7 @@ func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 		case errors.Is(err, ErrDamaged):
 			failed.Add(err)
 			if len(e.key) <= fence.MaxKey {
-				shelved[e.key] = true // for all that is known
+				shelved[e.key] = true // it may have one
 			}
 			continue
 		case err != nil:
@@ -92,13 +96,15 @@ func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 	return dropped, nil
 }
 
-// seated is a place on a page.
+// slotID is a slot of a page.
 type slotID struct {
 	page pageID
 	slot int
 }
 
-// vacate takes leases off the pages of this store that have lapsed, and whose records others have since taken or dropped.
+// dropLapsed takes lapsed leases off the own pages, if their records are not
+// there any more. Others have taken or dropped those keys. mine has the slots
+// that records still name.
 func (s *Store) dropLapsed(mine map[slotID]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,7 +118,8 @@ func (s *Store) dropLapsed(mine map[slotID]bool) {
 	}
 }
 
-// deleteAll deletes keys that have not changed, and counts the records among them.
+// deleteAll deletes etcd keys that have not changed, and counts the records
+// among them.
 func (s *Store) deleteAll(ctx context.Context, old []deletion) (records int, err error) {
 	if len(old) == 0 {
 		return 0, nil
@@ -138,10 +145,10 @@ func (s *Store) deleteAll(ctx context.Context, old []deletion) (records int, err
 	return records, nil
 }
 
-// loosePages finds pages that no record hangs on. Their store may still be about
-// to use them, unless their anchor is gone or they are old. A damaged record may
-// hang on any page: while there is one, only pages go whose anchor is gone. All
-// leases on those are over.
+// unusedPages finds pages that no record names. Their store may be about to use
+// them, unless their etcd lease is gone or they are old. A damaged record may
+// name any page. While there is one, only pages go whose etcd lease is gone:
+// all their leases are over.
 func (s *Store) unusedPages(ctx context.Context, now time.Time) ([]deletion, error) {
 	first, err := s.readPart(ctx, s.names.pages(), clientv3.GetPrefixRangeEnd(s.names.pages()), 0)
 	if err != nil || len(first.Kvs) == 0 {
@@ -152,7 +159,7 @@ func (s *Store) unusedPages(ctx context.Context, now time.Time) ([]deletion, err
 		return nil, err
 	}
 	used, damage := map[string]bool{}, false
-	for e, err := range s.scan(ctx, "") { // after the pages: a record that hangs on one is found
+	for e, err := range s.scan(ctx, "") { // after the pages, to find new records on them
 		if errors.Is(err, ErrDamaged) {
 			damage = true
 			continue
@@ -178,7 +185,8 @@ func (s *Store) unusedPages(ctx context.Context, now time.Time) ([]deletion, err
 	return loose, nil
 }
 
-// looseShelves adds the shelves that no record was found to have. They are deleted if it is not there then, either: one that is dropped takes its shelf along.
+// orphanShelves adds the shelves of keys that have no record. They are deleted
+// only if there is still no record then.
 func (s *Store) orphanShelves(ctx context.Context, shelved map[string]bool, loose []deletion) ([]deletion, error) {
 	from, end := s.names.shelves(), clientv3.GetPrefixRangeEnd(s.names.shelves())
 	for {
@@ -199,8 +207,9 @@ func (s *Store) orphanShelves(ctx context.Context, shelved map[string]bool, loos
 	}
 }
 
-// sweepByChance begins a sweep in the background after one in so many grants: a matter of chance and not of counting, so that processes which live for a single grant sweep as well. Its error is
-// nobody's: the next sweep meets it again.
+// sweepByChance begins a background sweep after one in SweepEvery grants.
+// Chance decides, not a counter, so that short-lived processes sweep, too.
+// Errors are ignored: the next sweep meets them again.
 func (s *Store) sweepByChance() {
 	if s.sweeping.every < 0 || rand.IntN(s.sweeping.every) != 0 {
 		return

@@ -13,40 +13,48 @@ import (
 )
 
 const (
-	// grace is how long the second in a queue leaves a freed key to the first. One that died or hangs delays it by no more.
+	// grace is how long the second in a queue leaves a freed key to the first.
+	// A first store that is dead or hangs delays it no longer.
 	grace = 100 * time.Millisecond
-	// lookFirst and lookLast are how often a key is looked at that nothing is heard of: changes that are of no use to those who wait are told to nobody.
+	// pollFirst and pollLast are the shortest and longest pause between polls
+	// of a key without events. Waiting stores are not told of every change.
 	pollFirst, pollLast = time.Second, 8 * time.Second
-	// linger is how long a watch stays open after the last who waited: whoever waits again finds it open.
+	// linger is how long a watch stays open after its last waiter. The next
+	// waiter finds it open.
 	linger = 15 * time.Second
-	// mostTopics bounds how many watches stay open for that.
+	// maxTopics bounds how many watches stay open for that.
 	maxTopics = 1024
 )
 
-// topic is a key that somebody in this store waits for, or did lately. Its watch is of this store's own place in the key's queue, and is opened at the present revision: etcd serves one that begins in the past only ten times a
-// second.
+// topic is a key for which callers of this store wait, or did lately. It
+// watches this store's own queue entry. The watch begins at the present
+// revision, because etcd serves watches that begin in the past only ten times a
+// second. The store's mutex protects it, except lock.
 type topic struct {
 	key        string
 	waiters    map[chan struct{}]struct{}
-	ready      chan struct{} // closed when etcd has begun to tell of changes: from then on nothing is missed
+	ready      chan struct{} // closed when the watch has begun
 	begun      bool
 	end        context.CancelFunc
-	restart    context.CancelFunc // begins the watch anew
-	queued     bool               // this store is in the key's queue
-	joinedAt   int64              // the revision at which it came to it last,
-	leftAt     int64              // and at which it left it
-	lock       chan struct{}      // held while it enters the queue or leaves it
-	wakeTimer  *time.Timer        // a wake-up to come, unless something newer is heard before
-	pollTimer  *time.Timer        // the next look at the key
-	pollPause  time.Duration      // before that
-	closeTimer *time.Timer        // the end, when nobody has waited for long enough
-	missedWake bool               // a wake-up came when nobody was there
-	bid        *ownBid            // the bid in its place
-	returnedAt time.Time          // when that was given back last: none is left there for a while
+	restart    context.CancelFunc // ends the watch; watchEntry opens another
+	queued     bool               // this store is in the key's queue, or joining
+	joinedAt   int64              // revision at which it joined last,
+	leftAt     int64              // and at which it left last
+	lock       chan struct{}      // held while it joins the queue or leaves it
+	wakeTimer  *time.Timer        // wakes the waiters unless an event comes first
+	pollTimer  *time.Timer        // polls the key
+	pollPause  time.Duration      // the pause before that poll
+	closeTimer *time.Timer        // ends the topic some time after its last waiter
+	missedWake bool               // a wake-up came when no caller waited
+	bid        *ownBid            // the bid in this store's entry
+	returnedAt time.Time          // when an award was returned: no bids for a while
 }
 
-// Watch wakes when the key is freed and it is this store's turn to ask, a little later when the one whose turn it was does not come, and some time after any other change. All watches of a client share one stream; it is made again
-// by itself, and then everybody is woken, because nobody knows what was missed.
+// Watch wakes when the key is freed and it is this store's turn. It wakes a
+// little later if the store whose turn it was does not come, and some time
+// after any other change. All watches of a client share one stream. If the
+// stream breaks, the client opens it again and wakes all waiters, because they
+// may have missed something.
 func (s *Store) Watch(ctx context.Context, key string) (<-chan struct{}, error) {
 	if err := fence.CheckKey(key); err != nil {
 		return nil, err
@@ -54,7 +62,7 @@ func (s *Store) Watch(ctx context.Context, key string) (<-chan struct{}, error) 
 	if err := s.usable(ctx); err != nil {
 		return nil, err
 	}
-	c := make(chan struct{}, 1) // one pending wake-up stands for any number of changes
+	c := make(chan struct{}, 1) // one pending wake-up is enough
 	s.mu.Lock()
 	if s.closed.Load() {
 		s.mu.Unlock()
@@ -62,7 +70,10 @@ func (s *Store) Watch(ctx context.Context, key string) (<-chan struct{}, error) 
 	}
 	t := s.topics[key]
 	if t == nil {
-		t = &topic{key: key, waiters: map[chan struct{}]struct{}{}, ready: make(chan struct{}), lock: make(chan struct{}, 1)}
+		t = &topic{
+			key: key, waiters: map[chan struct{}]struct{}{},
+			ready: make(chan struct{}), lock: make(chan struct{}, 1),
+		}
 		s.topics[key] = t
 		var life context.Context
 		life, t.end = context.WithCancel(s.life)
@@ -91,10 +102,11 @@ func (s *Store) Watch(ctx context.Context, key string) (<-chan struct{}, error) 
 	return c, nil
 }
 
-// Sees says that a watch also wakes if the key has changed between its refusal and the beginning of the watch: see [store.Lookout].
+// Sees reports that a watch also wakes if the key changed between its refusal
+// and the beginning of the watch: see [store.Lookout].
 func (s *Store) Sees() bool { return true }
 
-// unwatch ends one watch, and the topic some time after the last.
+// unwatch ends one watch. The topic ends some time after its last watch.
 func (s *Store) unwatch(t *topic, c chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,7 +114,7 @@ func (s *Store) unwatch(t *topic, c chan struct{}) {
 		return
 	}
 	delete(t.waiters, c)
-	close(c) // under the mutex: nobody is waking it
+	close(c) // under the mutex, so nobody sends on it
 	if len(t.waiters) > 0 || s.closed.Load() {
 		return
 	}
@@ -119,7 +131,8 @@ func (s *Store) unwatch(t *topic, c chan struct{}) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if len(t.waiters) == 0 {
-			s.dropBid(t) // it could not leave the queue, and is too old to be granted anything
+			// It could not be deleted, but is too old to be awarded anything.
+			s.dropBid(t)
 			s.endTopic(t)
 		}
 	})
@@ -137,7 +150,8 @@ func (s *Store) endTopic(t *topic) {
 	}
 }
 
-// quiet stops what would wake somebody later. The caller holds the mutex.
+// stopTimers stops the timers that would wake waiters or poll. The caller holds
+// the mutex.
 func (t *topic) stopTimers() {
 	for _, timer := range []*time.Timer{t.wakeTimer, t.pollTimer} {
 		if timer != nil {
@@ -147,7 +161,7 @@ func (t *topic) stopTimers() {
 	t.wakeTimer, t.pollTimer = nil, nil
 }
 
-// closeTopics ends all watches.
+// closeTopics ends all topics and closes the channels of their waiters.
 func (s *Store) closeTopics() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -160,12 +174,12 @@ func (s *Store) closeTopics() {
 		t.waiters = nil
 		if !t.begun {
 			t.begun = true
-			close(t.ready) // and its channel is closed
+			close(t.ready) // Watch returns a closed channel
 		}
 	}
 }
 
-// listen hears of the changes of this store's place in a queue until the topic ends.
+// watchEntry watches this store's queue entry until the topic ends.
 func (s *Store) watchEntry(ctx context.Context, t *topic) {
 	for ctx.Err() == nil {
 		watching, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
@@ -181,7 +195,9 @@ func (s *Store) watchEntry(ctx context.Context, t *topic) {
 			}
 		}
 		cancel()
-		// It was cancelled: no leader, or a compaction overtook it. What it missed is made up for by a wake-up when it begins again.
+		// The watch was cancelled: etcd lost its leader or was compacted. The
+		// next watch begins with a wake-up, because events may have been
+		// missed.
 		select {
 		case <-ctx.Done():
 		case <-time.After(grace + rand.N(grace)):
@@ -189,7 +205,7 @@ func (s *Store) watchEntry(ctx context.Context, t *topic) {
 	}
 }
 
-// begin notes that changes are told from now on.
+// watchBegan notes that etcd reports changes from now on.
 func (s *Store) watchBegan(t *topic) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -197,9 +213,10 @@ func (s *Store) watchBegan(t *topic) {
 	case s.topics[t.key] != t:
 		return
 	case t.begun:
-		t.queued = false // or not: something may have been missed
+		t.queued = false // the entry may have been deleted meanwhile
 		t.wake()
-		if t.bid != nil && t.missedWake && !s.closed.Load() { // and nobody else finds out whether it was granted
+		// No caller is here to find out whether the bid was awarded.
+		if t.bid != nil && t.missedWake && !s.closed.Load() {
 			s.done.Go(func() { s.poll(s.life, t) })
 		}
 	default:
@@ -209,14 +226,15 @@ func (s *Store) watchBegan(t *topic) {
 	s.enqueue(t)
 }
 
-// outOfQueue takes note that this store's place is gone, and makes those who wait ask. The caller holds the mutex.
+// lostEntry notes that this store's entry is gone, and makes the waiters ask.
+// The caller holds the mutex.
 func (s *Store) lostEntry(t *topic) {
 	t.queued = false
 	s.dropBid(t)
 	t.wake()
 }
 
-// wake tells all who wait. The caller holds the mutex.
+// wake wakes all waiters. The caller holds the mutex.
 func (t *topic) wake() {
 	if t.wakeTimer != nil {
 		t.wakeTimer.Stop()
@@ -231,7 +249,8 @@ func (t *topic) wake() {
 	}
 }
 
-// later wakes after a while, unless something newer is heard. The caller holds the mutex.
+// wakeLater wakes the waiters after a while, unless an event comes first. The
+// caller holds the mutex.
 func (s *Store) wakeLater(t *topic, d time.Duration) {
 	if t.wakeTimer != nil {
 		t.wakeTimer.Stop()
@@ -250,13 +269,14 @@ func (s *Store) wakeLater(t *topic, d time.Duration) {
 	t.wakeTimer = timer
 }
 
-// heard takes in a change of this store's place.
+// entryChanged handles an event of this store's queue entry.
 func (s *Store) entryChanged(t *topic, e *clientv3.Event) {
 	var d *storedRecord
-	if told := e.Type == clientv3.EventTypePut && len(e.Kv.Value) > 0 && e.Kv.Value[0] == recordFormat; told { // it is offered, or was granted
+	// A record in the entry: the key is offered to this store, or awarded.
+	if told := e.Type == clientv3.EventTypePut && len(e.Kv.Value) > 0 && e.Kv.Value[0] == recordFormat; told {
 		var err error
 		if d, err = decodeRecord(t.key, e.Kv.Value); err != nil {
-			d = nil // whoever asks is told
+			d = nil // damaged: the next request reports it
 		}
 	}
 	s.mu.Lock()
@@ -268,14 +288,17 @@ func (s *Store) entryChanged(t *topic, e *clientv3.Event) {
 	switch {
 	case e.Type == clientv3.EventTypeDelete:
 		switch {
-		case e.Kv.ModRevision <= max(t.leftAt, t.joinedAt): // it left with the key, or has come again
-		case !t.queued: // whoever waits was woken when its turn came, or comes to the queue now and looks at the key then
+		case e.Kv.ModRevision <= max(t.leftAt, t.joinedAt):
+			// The grant deleted it, or this store has joined again.
+		case !t.queued:
+			// The waiters were woken when their turn came, or are joining and
+			// will read the key then.
 			t.leftAt = e.Kv.ModRevision
 		default:
 			t.leftAt = e.Kv.ModRevision
 			s.lostEntry(t)
 		}
-	case len(e.Kv.Value) == 0 || isBid(e.Kv.Value): // it has come
+	case len(e.Kv.Value) == 0 || isBid(e.Kv.Value): // this store has joined
 	case e.Kv.Value[0] == youAreNext[0]:
 		if t.bid != nil && t.joinedAt < e.Kv.ModRevision {
 			t.bid.mod = e.Kv.ModRevision
@@ -285,12 +308,12 @@ func (s *Store) entryChanged(t *topic, e *clientv3.Event) {
 		if d != nil {
 			s.addView(t.key, &view{mod: e.Kv.ModRevision, asOf: e.Kv.ModRevision, stored: d})
 		}
-		if t.joinedAt < e.Kv.ModRevision { // else it has come again
+		if t.joinedAt < e.Kv.ModRevision { // otherwise it has joined again
 			t.queued = false
-			s.dropBid(t) // unless it was granted
+			s.dropBid(t) // unless it was awarded
 		}
 		t.wake()
-		if t.missedWake { // whoever has just been refused may be about to wait
+		if t.missedWake { // a caller that was just refused may be about to wait
 			s.returnSoon(s.unclaimedAward(t.key))
 			if d != nil && d.rec.State == tenure.Free {
 				time.AfterFunc(headStart, func() { s.passOn(t, e.Kv.ModRevision, d) })
@@ -299,7 +322,8 @@ func (s *Store) entryChanged(t *topic, e *clientv3.Event) {
 	}
 }
 
-// passOn offers a key to the next in the queue when nobody here waits for it any more.
+// passOn offers a key to the next in the queue if no caller here waits for it
+// any more.
 func (s *Store) passOn(t *topic, revision int64, d *storedRecord) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -316,7 +340,8 @@ func (s *Store) passOn(t *topic, revision int64, d *storedRecord) {
 	})
 }
 
-// lookOut looks at the key after a while. The caller holds the mutex.
+// schedulePoll polls the key after about d, if callers wait. The caller holds
+// the mutex.
 func (s *Store) schedulePoll(t *topic, d time.Duration) {
 	if t.pollTimer != nil {
 		t.pollTimer.Stop()
@@ -324,11 +349,14 @@ func (s *Store) schedulePoll(t *topic, d time.Duration) {
 	}
 	t.pollPause = d
 	if len(t.waiters) > 0 && !s.closed.Load() {
-		t.pollTimer = time.AfterFunc(d/2+rand.N(d/2), func() { s.background(func(ctx context.Context) { s.poll(ctx, t) }) })
+		t.pollTimer = time.AfterFunc(d/2+rand.N(d/2), func() {
+			s.background(func(ctx context.Context) { s.poll(ctx, t) })
+		})
 	}
 }
 
-// look wakes those who wait if the key is not as it was, or is free and nobody has said so.
+// poll reads the key. It wakes the waiters if the record has changed or is
+// free.
 func (s *Store) poll(ctx context.Context, t *topic) {
 	look := lookup{key: t.key}
 	before := s.cached(t.key)
@@ -342,7 +370,8 @@ func (s *Store) poll(ctx context.Context, t *topic) {
 	if s.topics[t.key] != t {
 		return
 	}
-	changed := err != nil || before == nil || before.mod != now.mod || now.stored == nil || now.stored.rec.State == tenure.Free
+	changed := err != nil || before == nil || before.mod != now.mod ||
+		now.stored == nil || now.stored.rec.State == tenure.Free
 	if err == nil && (before == nil || before.mod != now.mod) {
 		now.asOf = resp.Header.Revision
 		s.addView(t.key, now)
