@@ -11,20 +11,26 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// trouble is why a call has reached no member. etcd's client tries to connect until the time is up, and then says only that it is: whether a name is wrong, a port closed or a certificate not trusted is known to the
-// single tries, and is gone above them.
+// dialFailure is the last reason why a call has reached no member. etcd's
+// client tries to connect until the time is up, and then reports only that. The
+// single tries know more: a wrong name, a closed port, an untrusted
+// certificate.
 type dialFailure struct{ last atomic.Pointer[error] }
 
 type dialFailureKey struct{}
 
-// troubled is a context for a call whose trouble is noted.
+// withDialFailure returns a context in which noteDialFailure notes the reason.
 func withDialFailure(ctx context.Context) (context.Context, *dialFailure) {
 	t := new(dialFailure)
 	return context.WithValue(ctx, dialFailureKey{}, t), t
 }
 
-// noteTrouble takes note of a try that has reached no member. It is told of every single one.
-func noteDialFailure(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+// noteDialFailure is a gRPC interceptor. It notes every try that has reached no
+// member.
+func noteDialFailure(
+	ctx context.Context, method string, request, reply any,
+	conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption,
+) error {
 	err := invoke(ctx, method, request, reply, conn, options...)
 	if err == nil {
 		return nil
@@ -32,7 +38,8 @@ func noteDialFailure(ctx context.Context, method string, request, reply any, con
 	noted := err
 	switch code(err) {
 	case codes.Unavailable:
-	case codes.DeadlineExceeded: // most of the time was spent on connecting, if it says so
+	case codes.DeadlineExceeded:
+		// If the message says so, the time was spent on connecting.
 		_, why, connecting := strings.Cut(status.Convert(err).Message(), "latest balancer error: ")
 		if !connecting {
 			return err
@@ -47,7 +54,8 @@ func noteDialFailure(ctx context.Context, method string, request, reply any, con
 	return err
 }
 
-// behind is what is behind the error of a call that was tried until its time was up.
+// reason returns the last dial failure if err says only that the time is up.
+// Otherwise it returns err.
 func (t *dialFailure) reason(err error) error {
 	late := errors.Is(err, context.DeadlineExceeded) || code(err) == codes.DeadlineExceeded
 	if last := t.last.Load(); late && last != nil {
@@ -61,7 +69,7 @@ type unreached struct{ error }
 
 func (u unreached) Unwrap() error { return u.error }
 
-// Error leaves out who passed it on.
+// Error leaves out the layers that passed the error on.
 func (u unreached) Error() string {
 	why := status.Convert(u.error).Message()
 	if _, inner, found := strings.Cut(why, `desc = "`); found {
@@ -73,17 +81,35 @@ func (u unreached) Error() string {
 	return why
 }
 
-// remedies say what to do about why no member was reached.
+// remedies say what to do, by a part of the reason why no member was reached.
 var remedies = []struct{ sign, remedy string }{
 	{"certificate signed by unknown authority", "name whom to trust with cacert=FILE in the URL"},
-	{"x509: certificate is valid for", "write the hosts as their certificates name them, or that name with servername=NAME in the URL"},
-	{"x509: cannot validate certificate", "write the hosts as their certificates name them, or that name with servername=NAME in the URL"},
-	{"first record does not look like a TLS handshake", "they speak without TLS: write etcd:// and neither cert, key, cacert nor servername"},
+	{
+		"x509: certificate is valid for",
+		"write the hosts as their certificates name them, or that name with servername=NAME in the URL",
+	},
+	{
+		"x509: cannot validate certificate",
+		"write the hosts as their certificates name them, or that name with servername=NAME in the URL",
+	},
+	{
+		"first record does not look like a TLS handshake",
+		"they speak without TLS: write etcd:// and neither cert, key, cacert nor servername",
+	},
 	{"handshake failed: EOF", "they speak without TLS: write etcd:// and neither cert, key, cacert nor servername"},
 	{"remote error: tls:", "they ask for a certificate that they trust: give cert=FILE and key=FILE in the URL"},
-	{"use of closed network connection", "something listens there and says nothing: see whether the members hang, and whether it is etcd"},
-	{"broken pipe", "what answers there hangs up: it may ask for a certificate that it trusts, cert=FILE and key=FILE in the URL; its log says why"},
-	{"connection reset", "what answers there hangs up: it may ask for a certificate that it trusts, cert=FILE and key=FILE in the URL; its log says why"},
+	{
+		"use of closed network connection",
+		"something listens there and says nothing: see whether the members hang, and whether it is etcd",
+	},
+	{
+		"broken pipe", "what answers there hangs up: it may ask for a certificate that it trusts, " +
+			"cert=FILE and key=FILE in the URL; its log says why",
+	},
+	{
+		"connection reset", "what answers there hangs up: it may ask for a certificate that it trusts, " +
+			"cert=FILE and key=FILE in the URL; its log says why",
+	},
 	{"server preface", "what answers there speaks TLS, or is no etcd: write etcds://, or check host and port"},
 }
 

@@ -234,7 +234,7 @@ func (s *Store) reserveSlot(g *group) {
 	d.page = g.reserved.id
 }
 
-// freeReserved gives up what was reserved for a write. If the write certainly
+// freeReserved gives up the slot of a write that failed. If the write certainly
 // did not happen (known), nothing remains. Otherwise the record may be in etcd,
 // on a slot that nobody renews. Then its etcd lease still counts a user, so
 // that Close does not revoke it.

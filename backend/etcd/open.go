@@ -31,17 +31,18 @@ func init() {
 	}
 }
 
-// site is what a URL names: a cluster and a prefix.
+// cluster is a cluster and a prefix that a URL names.
 type cluster struct {
 	config clientv3.Config
 	prefix string
-	rest   url.Values // what is not about the connection
+	rest   url.Values // options that are not about the connection
 }
 
-// openURL opens a store and a client of its own.
+// openURL opens a store with a client of its own.
 func openURL(ctx context.Context, u *url.URL) (store.Store, error) {
 	bad := func(format string, args ...any) (store.Store, error) {
-		return nil, fmt.Errorf("%w store URL %q: %s", fence.ErrInvalid, store.Redact(u.String()), fmt.Sprintf(format, args...))
+		return nil, fmt.Errorf("%w store URL %q: %s",
+			fence.ErrInvalid, store.Redact(u.String()), fmt.Sprintf(format, args...))
 	}
 	if u.Fragment != "" {
 		return bad("what follows # names a guarded key, a store has none")
@@ -72,7 +73,8 @@ func openURL(ctx context.Context, u *url.URL) (store.Store, error) {
 // openGuardURL opens the guard of etcd://HOST:PORT/PREFIX#KEY.
 func openGuardURL(ctx context.Context, u *url.URL) (guard.Guard, error) {
 	bad := func(format string, args ...any) (guard.Guard, error) {
-		return nil, fmt.Errorf("%w target %q: %s", fence.ErrInvalid, store.Redact(u.String()), fmt.Sprintf(format, args...))
+		return nil, fmt.Errorf("%w target %q: %s",
+			fence.ErrInvalid, store.Redact(u.String()), fmt.Sprintf(format, args...))
 	}
 	if u.Fragment == "" {
 		return bad("it names no key; write %s://HOST:PORT/#KEY", u.Scheme)
@@ -101,7 +103,7 @@ func openGuardURL(ctx context.Context, u *url.URL) (guard.Guard, error) {
 	return g, nil
 }
 
-// dial makes a client. It logs in, where there is a user.
+// dial makes a client. It logs in if the URL has a user.
 func (p *cluster) dial(ctx context.Context) (*clientv3.Client, error) {
 	lasting, met := withDialFailure(context.WithoutCancel(ctx))
 	config := p.config
@@ -113,7 +115,8 @@ func (p *cluster) dial(ctx context.Context) (*clientv3.Client, error) {
 	return client, nil
 }
 
-// parseURL reads etcd://USER:PASSWORD@HOST:PORT,HOST:PORT/PREFIX?cert=FILE&key=FILE&cacert=FILE. Nothing is sent yet: a cluster that is down when the program starts may be up when it is needed.
+// parseURL reads a URL as in the package comment. It sends nothing: a cluster
+// that is down now may be up when it is needed.
 func parseURL(u *url.URL) (*cluster, error) {
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
@@ -130,10 +133,14 @@ func parseURL(u *url.URL) (*cluster, error) {
 	p := &cluster{rest: query, prefix: prefixOf(u)}
 	p.config = clientv3.Config{
 		DialTimeout: requestTimeout, Logger: zap.NewNop(),
-		DialKeepAliveTime: 6 * time.Second, DialKeepAliveTimeout: 2 * time.Second, // etcd takes a ping every 5 s
+		// etcd accepts a ping every 5 s.
+		DialKeepAliveTime: 6 * time.Second, DialKeepAliveTimeout: 2 * time.Second,
 		DialOptions: []grpc.DialOption{
 			grpc.WithConnectParams(grpc.ConnectParams{
-				Backoff: backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second}, MinConnectTimeout: requestTimeout,
+				Backoff: backoff.Config{
+					BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second,
+				},
+				MinConnectTimeout: requestTimeout,
 			}),
 			grpc.WithChainUnaryInterceptor(noteDialFailure),
 		},
@@ -151,7 +158,8 @@ func parseURL(u *url.URL) (*cluster, error) {
 		}
 	}
 	if name != "" {
-		p.config.DialOptions = append(p.config.DialOptions, grpc.WithTransportCredentials(named{credentials.NewTLS(p.config.TLS), name}))
+		p.config.DialOptions = append(p.config.DialOptions,
+			grpc.WithTransportCredentials(named{credentials.NewTLS(p.config.TLS), name}))
 	}
 	if p.config.Endpoints, err = endpoints(u.Host, secure); err != nil {
 		return nil, err
@@ -163,7 +171,7 @@ func parseURL(u *url.URL) (*cluster, error) {
 	return p, nil
 }
 
-// endpoints reads HOST:PORT,HOST:PORT; the port is 2379 where none is given.
+// endpoints reads HOST:PORT,HOST:PORT. The default port is 2379.
 func endpoints(hosts string, secure bool) ([]string, error) {
 	scheme := "http://"
 	if secure {
@@ -180,10 +188,11 @@ func endpoints(hosts string, secure bool) ([]string, error) {
 	return out, nil
 }
 
-// splitPlace divides HOST:PORT, and says what is wrong with what would never be reached.
+// splitHostPort splits HOST:PORT. It refuses hosts that could never be reached,
+// and says why.
 func splitHostPort(place string) (host, port string, err error) {
 	host = place
-	if net.ParseIP(place) == nil { // else it is an address alone, IPv6 perhaps
+	if net.ParseIP(place) == nil { // otherwise it is an address alone, perhaps IPv6
 		bare := strings.LastIndexByte(place, ':') <= strings.LastIndexByte(place, ']')
 		if bare {
 			host = strings.TrimSuffix(strings.TrimPrefix(place, "["), "]")
@@ -205,23 +214,24 @@ func splitHostPort(place string) (host, port string, err error) {
 	return host, port, nil
 }
 
-// named are credentials for servers that all have one name in their certificates: etcd's client asks for each server's address there.
+// named are credentials for servers that all have one name in their
+// certificates. etcd's client would expect each server's address there.
 type named struct {
 	credentials.TransportCredentials
 	name string
 }
 
-// ClientHandshake expects the one name.
+// ClientHandshake expects that name.
 func (n named) ClientHandshake(ctx context.Context, _ string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	return n.TransportCredentials.ClientHandshake(ctx, n.name, conn)
 }
 
-// Clone makes another that expects it.
+// Clone makes a copy that expects the same name.
 func (n named) Clone() credentials.TransportCredentials {
 	return named{n.TransportCredentials.Clone(), n.name}
 }
 
-// secureBy makes a TLS configuration of files.
+// tlsConfig makes a TLS configuration from files.
 func tlsConfig(cert, key, cacert, name string) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: name}
 	if (cert == "") != (key == "") {
@@ -255,11 +265,11 @@ func tlsConfig(cert, key, cacert, name string) (*tls.Config, error) {
 	return config, nil
 }
 
-// mostPEM is more than any bundle of certificates is long.
+// maxPEM is more than any bundle of certificates has.
 const maxPEM = 4 << 20
 
-// readPEM reads a file that a URL names. The URL may be another's: a device or a
-// pipe is neither read nor waited for.
+// readPEM reads a file that a URL names. Somebody else may have made the URL,
+// so a device or a pipe is neither read nor waited for.
 func readPEM(path string) ([]byte, error) {
 	return fsys.OS{}.ReadFile(fsys.Anywhere(path), maxPEM)
 }

@@ -178,8 +178,8 @@ func (s *Store) writeLapsed(ctx context.Context, p *ownPage) {
 		}
 	}
 	switch {
-	// The live key is gone, too, so nobody needs the page.
 	case p.etcdLease.gone || p.etcdLease.remaining() <= 0:
+		// The live key is gone, too, so nobody needs the page.
 		s.dropLease(p.etcdLease)
 		s.mu.Unlock()
 		return

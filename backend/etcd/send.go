@@ -30,9 +30,9 @@ func (s *Store) send(ctx context.Context, b *batch) {
 	resp, err := s.txn(ctx, t.compares, t.then, t.otherwise)
 	uncovered := keeping()
 	switch {
-	// The etcd lease of a live key or of a queue entry has expired, so nothing
-	// was done.
 	case leaseGone(err):
+		// The etcd lease of a live key or of a queue entry has expired. Nothing
+		// was done.
 		for _, a := range t.newLeases {
 			s.leaseLost(a)
 		}
@@ -165,7 +165,7 @@ func (s *Store) build(b *batch) *transaction {
 
 // chooseForm chooses the form of a batch. A transaction within a transaction
 // costs etcd about as much again as its operations. So a batch is joint if its
-// groups only write, and are likely to find what they expect.
+// groups only write, and probably find their keys unchanged.
 func (s *Store) chooseForm(b *batch) form {
 	if len(b.groups) == 1 {
 		return single

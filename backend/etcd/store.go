@@ -190,10 +190,9 @@ func (s *Store) txn(
 	return resp, nil
 }
 
-// sawRevision notes etcd's revision. before is the one that was known before
-// the call. A lower revision means that etcd was restored from a backup. Then
-// the cache is wrong, and a new record may even get the revision of a cached
-// one.
+// sawRevision notes etcd's revision. before is the highest revision known before
+// the call. A lower one means that etcd was restored from a backup. Then the
+// cache is wrong, and a new record may even get the revision of a cached one.
 func (s *Store) sawRevision(before, revision int64) {
 	if revision < before {
 		s.mu.Lock()
