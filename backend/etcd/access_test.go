@@ -49,7 +49,7 @@ func TestURLsThatCannotBeRightAreRefused(t *testing.T) {
 }
 
 // try takes and gives back a lease.
-func try(ctx context.Context, url string) error {
+func takeAndRelease(ctx context.Context, url string) error {
 	st, err := store.Open(ctx, url)
 	if err != nil {
 		return err
@@ -108,14 +108,14 @@ func TestUsersKeepToTheirPrefix(t *testing.T) {
 		return err
 	})
 	// A password takes etcd long to check, and on a busy machine a call may be given up meanwhile.
-	testenv.Eventually(t, "it works within the prefix", func() error { return try(ctx, url("ann:hunter2@", "team-a")) })
+	testenv.Eventually(t, "it works within the prefix", func() error { return takeAndRelease(ctx, url("ann:hunter2@", "team-a")) })
 	for name, c := range map[string]struct{ url, says string }{
 		"another prefix":   {url("ann:hunter2@", "team-b"), "role"},
 		"a wrong password": {url("ann:wrong@", "team-a"), "password is wrong"},
 		"no user":          {url("", "team-a"), "etcd asks for a user"},
 	} {
 		testenv.Eventually(t, "it is said what to do about "+name, func() error {
-			err := try(ctx, c.url)
+			err := takeAndRelease(ctx, c.url)
 			if !errors.Is(err, store.ErrUnknown) || strings.Contains(err.Error(), "hunter2") {
 				t.Fatalf("%s: %v, want unknown", name, err)
 			}
@@ -163,10 +163,10 @@ func TestTLS(t *testing.T) {
 	cert, key := certificate(t, []net.IP{net.IPv4(127, 0, 0, 1)}, "localhost")
 	c := testenv.EtcdAlone(t, "unsafe-no-fsync: true", fmt.Sprintf("client-transport-security: {cert-file: %q, key-file: %q}", cert, key))
 	good := "etcds://" + c.Addrs()[0] + "/tls?cacert=" + cert + "&cert=" + cert + "&key=" + key
-	testenv.Eventually(t, "it works over TLS", func() error { return try(t.Context(), good) })
+	testenv.Eventually(t, "it works over TLS", func() error { return takeAndRelease(t.Context(), good) })
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
-	if err := try(ctx, "etcds://"+c.Addrs()[0]+"/tls"); !errors.Is(err, store.ErrUnknown) {
+	if err := takeAndRelease(ctx, "etcds://"+c.Addrs()[0]+"/tls"); !errors.Is(err, store.ErrUnknown) {
 		t.Errorf("a server that is not trusted: %v", err)
 	}
 }
@@ -177,16 +177,16 @@ func TestServersMayHaveAnotherName(t *testing.T) {
 	cert, key := certificate(t, nil, "etcd.example")
 	c := testenv.EtcdAlone(t, "unsafe-no-fsync: true", fmt.Sprintf("client-transport-security: {cert-file: %q, key-file: %q}", cert, key))
 	trusting := "etcds://" + c.Addrs()[0] + "/?cacert=" + cert
-	if err := try(t.Context(), trusting+"&servername=etcd.example"); err != nil {
+	if err := takeAndRelease(t.Context(), trusting+"&servername=etcd.example"); err != nil {
 		t.Errorf("by its name: %v", err)
 	}
 	for _, other := range []string{trusting, trusting + "&servername=localhost"} {
-		saysSo(t, other, "servername=NAME")
+		expectDialError(t, other, "servername=NAME")
 	}
 }
 
 // reach makes one short call.
-func reach(t *testing.T, raw string) error {
+func callOnce(t *testing.T, raw string) error {
 	t.Helper()
 	u, err := url.Parse(raw)
 	if err != nil {
@@ -206,7 +206,7 @@ func reach(t *testing.T, raw string) error {
 }
 
 // demanding is a server that asks for a client's certificate. It never gets further than that.
-func demanding(t *testing.T, cert, key string) (addr string) {
+func demandsCertificate(t *testing.T, cert, key string) (addr string) {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {
@@ -233,7 +233,7 @@ func demanding(t *testing.T, cert, key string) (addr string) {
 }
 
 // TestWhyNobodyIsReachedIsSaid: etcd's client alone would say that time is up, whatever the reason.
-func TestWhyNobodyIsReachedIsSaid(t *testing.T) {
+func TestDialErrorsSayWhyAndWhatToDo(t *testing.T) {
 	t.Parallel()
 	cert, key := certificate(t, []net.IP{net.IPv4(127, 0, 0, 1)})
 	secure := testenv.EtcdAlone(t, "unsafe-no-fsync: true", fmt.Sprintf("client-transport-security: {cert-file: %q, key-file: %q}", cert, key)).Addrs()[0]
@@ -243,22 +243,22 @@ func TestWhyNobodyIsReachedIsSaid(t *testing.T) {
 		"nobody is there":               {"etcd://" + closed, "check the addresses"},
 		"nobody to log in with":         {"etcd://ann:hunter2@" + closed, "check the addresses"},
 		"a server that is not trusted":  {"etcds://" + secure, "cacert=FILE"},
-		"a client without certificate":  {"etcds://" + demanding(t, cert, key) + "/?cacert=" + cert, "cert=FILE and key=FILE"},
+		"a client without certificate":  {"etcds://" + demandsCertificate(t, cert, key) + "/?cacert=" + cert, "cert=FILE and key=FILE"},
 		"no TLS where there should be":  {"etcd://" + secure, "write etcds://"},
 		"TLS where there should not be": {"etcds://" + plain, "write etcd://"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			saysSo(t, c.url, c.says)
+			expectDialError(t, c.url, c.says)
 		})
 	}
 }
 
 // saysSo makes sure that nobody can be reached by a URL, and that the reason is told with what to do about it.
-func saysSo(t *testing.T, raw, says string) {
+func expectDialError(t *testing.T, raw, says string) {
 	t.Helper()
 	testenv.Eventually(t, "the reason is told", func() error { // a call that is given up before it has tried knows of none
-		err := reach(t, raw)
+		err := callOnce(t, raw)
 		if err == nil || !strings.Contains(err.Error(), "no member can be reached") || !strings.Contains(err.Error(), says) {
 			return fmt.Errorf("%s: %w, want what to do: %s", raw, err, says)
 		}
@@ -308,7 +308,7 @@ func TestTheDoctorNamesWhatWeakensALease(t *testing.T) {
 	if got := levels(st); got["keys"] != store.Bad {
 		t.Errorf("with a damaged record: %v", got)
 	}
-	saysDamaged(t, st, claim("doctor/key", "bob"))
+	expectDamaged(t, st, claim("doctor/key", "bob"))
 	last := c.Leader(t)
 	for _, m := range c.Members {
 		if m != last {
@@ -361,7 +361,7 @@ func TestTheDoctorSaysThatAUserIsNotAskedFor(t *testing.T) {
 }
 
 // saysDamaged asks for a key whose record is damaged until that is the answer: before it a call may have been given up.
-func saysDamaged(t *testing.T, st *Store, req tenure.Request) {
+func expectDamaged(t *testing.T, st *Store, req tenure.Request) {
 	t.Helper()
 	testenv.Eventually(t, "it says what is wrong", func() error {
 		a := one(t.Context(), st, req)

@@ -18,7 +18,7 @@ import (
 )
 
 // hears asks a store to tell of operators' acts, until it does.
-func hears(t *testing.T, st *Store) <-chan string {
+func listen(t *testing.T, st *Store) <-chan string {
 	t.Helper()
 	var keys <-chan string
 	testenv.Eventually(t, "the store tells of acts", func() (err error) {
@@ -29,7 +29,7 @@ func hears(t *testing.T, st *Store) <-chan string {
 }
 
 // toldOf waits until a key is told, and fails at any other.
-func toldOf(t *testing.T, keys <-chan string, want string) {
+func expectKey(t *testing.T, keys <-chan string, want string) {
 	t.Helper()
 	select {
 	case key, open := <-keys:
@@ -42,7 +42,7 @@ func toldOf(t *testing.T, keys <-chan string, want string) {
 }
 
 // closes waits until a channel is closed.
-func closes(t *testing.T, keys <-chan string) {
+func expectClosed(t *testing.T, keys <-chan string) {
 	t.Helper()
 	late := time.After(testenv.Patience)
 	for open := true; open; {
@@ -178,7 +178,7 @@ func TestAPlantedNoticeIsNoKey(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	st := open(t, dial(t, c), c.Prefix())
-	keys := hears(t, st)
+	keys := listen(t, st)
 	for name, value := range map[string]string{
 		"0": "", "1": "a\x00b", "2": "\xff", "3": "../up", "4": "/etc/passwd",
 		"5": strings.Repeat("x", fence.MaxKey+1), "6": strings.Repeat("x", 1<<20),
@@ -192,7 +192,7 @@ func TestAPlantedNoticeIsNoKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	must(t, st, revoke("acts/true"))
-	toldOf(t, keys, "acts/true")
+	expectKey(t, keys, "acts/true")
 }
 
 // TestTheWatchOfActsEndsWithItsListeners: none is left when nobody listens or
@@ -226,29 +226,29 @@ func TestTheWatchOfActsEndsWithItsListeners(t *testing.T) {
 	}
 	first := hearing()
 	endOne()
-	closes(t, channels[0])
+	expectClosed(t, channels[0])
 	must(t, st, revoke("acts/one"))
-	toldOf(t, channels[1], "acts/one")
-	toldOf(t, channels[2], "acts/one")
+	expectKey(t, channels[1], "acts/one")
+	expectKey(t, channels[2], "acts/one")
 	endTwo()
-	closes(t, channels[1])
-	closes(t, channels[2])
+	expectClosed(t, channels[1])
+	expectClosed(t, channels[2])
 	testenv.Eventually(t, "the watch ends", func() error {
 		if hearing() != nil {
 			return errors.New("it is open")
 		}
 		return nil
 	})
-	again := hears(t, st)
+	again := listen(t, st)
 	if hearing() == first {
 		t.Error("a watch that has ended is used again")
 	}
 	must(t, st, revoke("acts/two"))
-	toldOf(t, again, "acts/two")
+	expectKey(t, again, "acts/two")
 	if err := st.Close(); err != nil {
 		t.Fatal(err)
 	}
-	closes(t, again)
+	expectClosed(t, again)
 	if _, err := st.Acts(t.Context()); !errors.Is(err, ErrClosed) {
 		t.Errorf("a closed store: %v", err)
 	}
@@ -264,9 +264,9 @@ func TestACompactionEndsTheWatchOfActs(t *testing.T) {
 		config.Endpoints = []string{network.Addr}
 	}), c.Prefix())
 	other := open(t, dial(t, c), c.Prefix())
-	keys := hears(t, st)
+	keys := listen(t, st)
 	must(t, other, revoke("acts/before"))
-	toldOf(t, keys, "acts/before")
+	expectKey(t, keys, "acts/before")
 	network.LoseReplies(func() {
 		must(t, other, revoke("acts/missed"))
 		must(t, other, revoke("acts/lost"))
@@ -278,10 +278,10 @@ func TestACompactionEndsTheWatchOfActs(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	closes(t, keys)
-	keys = hears(t, st)
+	expectClosed(t, keys)
+	keys = listen(t, st)
 	must(t, other, revoke("acts/after"))
-	toldOf(t, keys, "acts/after")
+	expectKey(t, keys, "acts/after")
 }
 
 // TestActsAreToldWhenMembersGo: the watch goes on through another member, or
@@ -290,7 +290,7 @@ func TestActsAreToldWhenMembersGo(t *testing.T) {
 	t.Parallel()
 	c := testenv.EtcdThree(t, "unsafe-no-fsync: true")
 	st, other := open(t, dial(t, c), c.Prefix()), open(t, dial(t, c), c.Prefix())
-	keys, broken, n := hears(t, st), 0, 0
+	keys, broken, n := listen(t, st), 0, 0
 	for _, m := range c.Members {
 		m.Kill()
 		killed, acted := time.Now(), time.Now()
@@ -305,7 +305,7 @@ func TestActsAreToldWhenMembersGo(t *testing.T) {
 			case _, told = <-keys:
 				if !told {
 					broken++
-					keys = hears(t, st)
+					keys = listen(t, st)
 				}
 			case <-time.After(time.Second):
 			}
@@ -319,7 +319,7 @@ func TestActsAreToldWhenMembersGo(t *testing.T) {
 
 // TestAnEtcdThatWasSetBackTellsOfActs: a watch that went on where it was would
 // hear nothing for long.
-func TestAnEtcdThatWasSetBackTellsOfActs(t *testing.T) {
+func TestActsAreHeardAfterARestore(t *testing.T) {
 	t.Parallel()
 	before := testenv.EtcdAlone(t, "unsafe-no-fsync: true")
 	after := testenv.EtcdAlone(t, "unsafe-no-fsync: true")
@@ -330,9 +330,9 @@ func TestAnEtcdThatWasSetBackTellsOfActs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	keys := hears(t, st)
+	keys := listen(t, st)
 	must(t, st, revoke("acts/before"))
-	toldOf(t, keys, "acts/before")
+	expectKey(t, keys, "acts/before")
 	must(t, other, revoke("acts/there"))
 	client.SetEndpoints(after.Addrs()...)
 	n := 0
@@ -348,9 +348,9 @@ func TestAnEtcdThatWasSetBackTellsOfActs(t *testing.T) {
 		}
 		return errors.New("it is open")
 	})
-	keys = hears(t, st)
+	keys = listen(t, st)
 	must(t, other, revoke("acts/after"))
-	toldOf(t, keys, "acts/after")
+	expectKey(t, keys, "acts/after")
 }
 
 // TestUsersOfAPrefixAreToldOfActs: a role for the prefix is enough. A login that
@@ -364,9 +364,9 @@ func TestUsersOfAPrefixAreToldOfActs(t *testing.T) {
 	}
 	root := dial(t, c, login("root", "secret"))
 	st := open(t, dial(t, c, login("ann", "hunter2")), "team-a/")
-	keys := hears(t, st)
+	keys := listen(t, st)
 	must(t, st, revoke("acts/one"))
-	toldOf(t, keys, "acts/one")
+	expectKey(t, keys, "acts/one")
 	if _, err := open(t, st.client, "team-b/").Acts(t.Context()); !errors.Is(err, store.ErrUnknown) {
 		t.Errorf("acts on keys of others: %v", err)
 	}
@@ -382,5 +382,5 @@ func TestUsersOfAPrefixAreToldOfActs(t *testing.T) {
 		t.Errorf("a key cannot be waited for: %v", err)
 	}
 	must(t, st, revoke("acts/three"))
-	toldOf(t, keys, "acts/three")
+	expectKey(t, keys, "acts/three")
 }

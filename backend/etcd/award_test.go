@@ -18,17 +18,17 @@ import (
 )
 
 // lasting is a claim that no stall of a test outlasts.
-func lasting(key, owner string) tenure.Request {
+func longClaim(key, owner string) tenure.Request {
 	q := claim(key, owner)
 	q.TTL = time.Hour
 	return q
 }
 
 // acquainted makes a store one that has held a lease of an hour, and has waited for a key lately, as those have among which it goes around.
-func acquainted(t *testing.T, st *Store, key string) *Store {
+func waitedBefore(t *testing.T, st *Store, key string) *Store {
 	t.Helper()
 	st.maxBidAge, st.idleInQueue, st.linger, st.queuePolls = time.Hour, time.Hour, time.Hour, nil
-	other := lasting(key+"/other/"+st.id.String(), "ann")
+	other := longClaim(key+"/other/"+st.id.String(), "ann")
 	must(t, st, other)
 	must(t, st, then(tenure.Release, other))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -57,7 +57,7 @@ func bids(t *testing.T, st *Store, mine tenure.Request) *ownBid {
 		if a := resolve(t.Context(), st, mine); !errors.Is(a.Err, tenure.ErrHeld) {
 			t.Fatalf("the key is held: %v", a.Err)
 		}
-		if in := inPlace(t, st, mine.Key); !isBid(in) {
+		if in := queueEntry(t, st, mine.Key); !isBid(in) {
 			return fmt.Errorf("there is %q", in)
 		}
 		return nil
@@ -68,7 +68,7 @@ func bids(t *testing.T, st *Store, mine tenure.Request) *ownBid {
 }
 
 // inPlace is what the place of a store in a queue says.
-func inPlace(t *testing.T, st *Store, key string) []byte {
+func queueEntry(t *testing.T, st *Store, key string) []byte {
 	t.Helper()
 	resp, err := st.client.Get(t.Context(), st.names.waiter(key, st.id))
 	if err != nil {
@@ -86,13 +86,13 @@ func TestAHandOffIsOneWrite(t *testing.T) {
 	c := testenv.Etcd(t)
 	const key = "award/one"
 	client, w := wired(t, c)
-	holder, heir := acquainted(t, open(t, client, c.Prefix()), key), acquainted(t, open(t, dial(t, c), c.Prefix()), key)
-	mine, next := lasting(key, "holder"), lasting(key, "heir")
+	holder, bidder := waitedBefore(t, open(t, client, c.Prefix()), key), waitedBefore(t, open(t, dial(t, c), c.Prefix()), key)
+	mine, next := longClaim(key, "holder"), longClaim(key, "heir")
 	first := must(t, holder, mine)[0].Record
-	k := bids(t, heir, next)
-	wake := awaits(t, heir, key)
-	before := versionOf(t, heir, key)
-	looksRound(t, holder, key)
+	k := bids(t, bidder, next)
+	wake := keepWaiting(t, bidder, key)
+	before := versionOf(t, bidder, key)
+	seeBid(t, holder, key)
 	if calls, fast := w.inTime(func() {
 		if a := must(t, holder, then(tenure.Release, mine))[0]; a.Awaited {
 			t.Error("who waited has it, and the release says that one still waits")
@@ -101,25 +101,25 @@ func TestAHandOffIsOneWrite(t *testing.T) {
 		t.Errorf("the release took %v", calls)
 	}
 	<-wake
-	a := resolve(t.Context(), heir, next)
+	a := resolve(t.Context(), bidder, next)
 	if a.Err != nil || a.Record.Owner != "heir" || a.Record.Token <= first.Token || a.Record.Cause != tenure.Released {
 		t.Fatalf("it was granted %+v, %v", a.Record, a.Err)
 	}
-	if now := versionOf(t, heir, key); now != before+1 {
+	if now := versionOf(t, bidder, key); now != before+1 {
 		t.Errorf("the record was written %d times", now-before)
 	}
 	if left := a.Record.Deadline.Sub(a.Now); left > next.TTL || left < next.TTL/2 {
 		t.Errorf("it has %s left", left)
 	}
-	heir.returnAward(k)
-	heir.mu.Lock()
+	bidder.returnAward(k)
+	bidder.mu.Lock()
 	given := k.returning
-	heir.mu.Unlock()
+	bidder.mu.Unlock()
 	if given {
 		t.Error("it was claimed, and is given back")
 	}
-	must(t, heir, then(tenure.Renew, next), then(tenure.Release, next))
-	if in := inPlace(t, heir, key); in != nil {
+	must(t, bidder, then(tenure.Renew, next), then(tenure.Release, next))
+	if in := queueEntry(t, bidder, key); in != nil {
 		t.Errorf("it is still in the queue, with %q", in)
 	}
 	rec, err := holder.Get(t.Context(), key)
@@ -146,71 +146,71 @@ func TestLaw5ALeaseCountsFromItsBid(t *testing.T) {
 			t.Parallel()
 			c := testenv.Etcd(t)
 			key := "award/time/" + name
-			heir, holder, other := elsewhere(t, c, 0), elsewhere(t, c, ahead), elsewhere(t, c, -ahead/2)
+			bidder, holder, other := otherMachine(t, c, 0), otherMachine(t, c, ahead), otherMachine(t, c, -ahead/2)
 			if ahead == 0 {
-				holder.domain, other.domain = heir.domain, heir.domain
+				holder.domain, other.domain = bidder.domain, bidder.domain
 			}
-			acquainted(t, holder, key)
-			acquainted(t, heir, key)
-			mine, next := lasting(key, "holder"), lasting(key, "heir")
+			waitedBefore(t, holder, key)
+			waitedBefore(t, bidder, key)
+			mine, next := longClaim(key, "holder"), longClaim(key, "heir")
 			must(t, holder, mine)
-			bids(t, heir, next)
+			bids(t, bidder, next)
 			const waited = 10 * time.Minute // longer than the holder lets it, as it was asleep
-			heir.mu.Lock()
-			k := heir.topics[key].bid
+			bidder.mu.Lock()
+			k := bidder.topics[key].bid
 			if ahead == 0 { // its monotonic clock stood still, or the other was set back
 				k.sentWall = k.sentWall.Add(-waited)
 			} else {
 				k.sent = k.sent.Add(-waited)
 			}
-			heir.mu.Unlock()
-			awaits(t, heir, key) // or it is given back soon
-			looksRound(t, holder, key)
+			bidder.mu.Unlock()
+			keepWaiting(t, bidder, key) // or it is given back soon
+			seeBid(t, holder, key)
 			must(t, holder, then(tenure.Release, mine))
 			var a store.Answer
 			testenv.Eventually(t, "it is granted", func() error {
-				a = resolve(t.Context(), heir, next)
+				a = resolve(t.Context(), bidder, next)
 				return a.Err
 			})
 			if left := a.Record.Deadline.Sub(a.Now); left > next.TTL-waited || left < next.TTL/2 {
 				t.Errorf("it has %s left of %s after %s", left, next.TTL, waited)
 			}
-			if again := resolve(t.Context(), heir, next); again.Err != nil || again.Record.Deadline.Sub(again.Now) > next.TTL-waited {
+			if again := resolve(t.Context(), bidder, next); again.Err != nil || again.Record.Deadline.Sub(again.Now) > next.TTL-waited {
 				t.Errorf("asked again, it has %s left, %v", again.Record.Deadline.Sub(again.Now), again.Err)
 			}
-			refused := resolve(t.Context(), other, lasting(key, "other"))
+			refused := resolve(t.Context(), other, longClaim(key, "other"))
 			var held *tenure.HeldError
 			if !errors.As(refused.Err, &held) || held.Remaining() < next.TTL-waited {
 				t.Errorf("others are told %v, of %s", refused.Err, held.Remaining())
 			}
-			renewed := must(t, heir, then(tenure.Renew, next))[0]
+			renewed := must(t, bidder, then(tenure.Renew, next))[0]
 			if left := renewed.Record.Deadline.Sub(renewed.Now); left != next.TTL {
 				t.Errorf("renewed, it has %s left", left)
 			}
-			heir.mu.Lock()
+			bidder.mu.Lock()
 			k.sent, k.sentWall = k.sent.Add(-next.TTL), k.sentWall.Add(-next.TTL) // from now on the renewal counts
-			heir.mu.Unlock()
-			if rec, err := heir.Get(t.Context(), key); err != nil || rec.Deadline.Before(renewed.Record.Deadline) {
+			bidder.mu.Unlock()
+			if rec, err := bidder.Get(t.Context(), key); err != nil || rec.Deadline.Before(renewed.Record.Deadline) {
 				t.Errorf("renewed until %s, it is said to end at %s, %v", renewed.Record.Deadline, rec.Deadline, err)
 			}
-			must(t, heir, then(tenure.Renew, next))
-			refused = resolve(t.Context(), other, lasting(key, "other"))
+			must(t, bidder, then(tenure.Renew, next))
+			refused = resolve(t.Context(), other, longClaim(key, "other"))
 			if !errors.As(refused.Err, &held) || held.Remaining() < next.TTL/2 || held.Remaining() > next.TTL*3/2 {
 				t.Errorf("it was renewed, and another is told %v", refused.Err)
 			}
-			must(t, heir, then(tenure.Release, next))
-			must(t, other, lasting(key, "other"))
+			must(t, bidder, then(tenure.Release, next))
+			must(t, other, longClaim(key, "other"))
 		})
 	}
 }
 
 // TestABidThatNobodyStandsByIsGivenBack: whoever bid has gone before it was granted the key, and the one after it does not wait until that lease is over.
-func TestABidThatNobodyStandsByIsGivenBack(t *testing.T) {
+func TestAnAwardThatNobodyClaimsIsReturned(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	const key = "award/gone"
-	holder, gone, last := acquainted(t, open(t, dial(t, c), c.Prefix()), key), acquainted(t, open(t, dial(t, c), c.Prefix()), key), open(t, dial(t, c), c.Prefix())
-	mine, next := lasting(key, "holder"), lasting(key, "gone")
+	holder, gone, last := waitedBefore(t, open(t, dial(t, c), c.Prefix()), key), waitedBefore(t, open(t, dial(t, c), c.Prefix()), key), open(t, dial(t, c), c.Prefix())
+	mine, next := longClaim(key, "holder"), longClaim(key, "gone")
 	must(t, holder, mine)
 	gone.mu.Lock()
 	gone.topics[key].missedWake = false
@@ -218,7 +218,7 @@ func TestABidThatNobodyStandsByIsGivenBack(t *testing.T) {
 	bids(t, gone, next)
 	who := newWaiter(t, last, key, 1)
 	queued(t, holder, key, 2)
-	looksRound(t, holder, key)
+	seeBid(t, holder, key)
 	must(t, holder, then(tenure.Release, mine))
 	if err := who.wait(t.Context(), false); err != nil {
 		t.Fatal(err)
@@ -233,51 +233,51 @@ func TestABidThatNobodyStandsByIsGivenBack(t *testing.T) {
 }
 
 // TestWhatIsBeingGivenBackIsNotClaimed: one who comes just then would hold what is about to be free.
-func TestWhatIsBeingGivenBackIsNotClaimed(t *testing.T) {
+func TestAnAwardThatIsBeingReturnedIsNotClaimed(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	const key = "award/given"
 	client, w := wired(t, c)
-	holder, heir := acquainted(t, open(t, dial(t, c), c.Prefix()), key), acquainted(t, open(t, client, c.Prefix()), key)
-	mine, next := lasting(key, "holder"), lasting(key, "heir")
+	holder, bidder := waitedBefore(t, open(t, dial(t, c), c.Prefix()), key), waitedBefore(t, open(t, client, c.Prefix()), key)
+	mine, next := longClaim(key, "holder"), longClaim(key, "heir")
 	must(t, holder, mine)
-	k := bids(t, heir, next)
-	looksRound(t, holder, key)
+	k := bids(t, bidder, next)
+	seeBid(t, holder, key)
 	w.delay(true) // it cannot give it back
 	must(t, holder, then(tenure.Release, mine))
 	testenv.Eventually(t, "it is being given back", func() error {
-		heir.mu.Lock()
-		defer heir.mu.Unlock()
+		bidder.mu.Lock()
+		defer bidder.mu.Unlock()
 		if !k.returning {
 			return errors.New("it is not")
 		}
 		return nil
 	})
-	if a := one(t.Context(), heir, next); !errors.Is(a.Err, store.ErrUnknown) {
+	if a := one(t.Context(), bidder, next); !errors.Is(a.Err, store.ErrUnknown) {
 		t.Errorf("a request for it is answered %v", a.Err)
 	}
 	w.delay(false)
 	testenv.Eventually(t, "it is known to be over", func() error {
-		if a := one(t.Context(), heir, next); !errors.Is(a.Err, tenure.ErrNotOwned) {
+		if a := one(t.Context(), bidder, next); !errors.Is(a.Err, tenure.ErrNotOwned) {
 			return a.Err
 		}
 		return nil
 	})
-	must(t, heir, lasting(key, "heir again"))
+	must(t, bidder, longClaim(key, "heir again"))
 }
 
 // TestAKeyGoesRound among three: each hand-off is one write of the record, whoever had to be asked at first, and none is left in the queue whose turn is over.
-func TestAKeyGoesRound(t *testing.T) {
+func TestAKeyGoesRoundWithOneWriteEach(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	const key, stores = "award/round", 3
 	var all []*Store
 	for range stores {
-		all = append(all, acquainted(t, open(t, dial(t, c), c.Prefix()), key))
+		all = append(all, waitedBefore(t, open(t, dial(t, c), c.Prefix()), key))
 	}
 	claims := make([]tenure.Request, stores)
 	for n, st := range all {
-		claims[n] = lasting(key, "holder")
+		claims[n] = longClaim(key, "holder")
 		if n == 0 {
 			must(t, st, claims[n])
 		} else {
@@ -287,9 +287,9 @@ func TestAKeyGoesRound(t *testing.T) {
 	all[0].maxBidAge = 0 // the first is asked, and the second told that it is next
 	for round := range 4 * stores {
 		n, next := round%stores, (round+1)%stores
-		wake := awaits(t, all[next], key)
+		wake := keepWaiting(t, all[next], key)
 		before := versionOf(t, all[n], key)
-		looksRound(t, all[n], key)
+		seeBid(t, all[n], key)
 		if a := must(t, all[n], then(tenure.Release, claims[n]))[0]; !a.Awaited {
 			t.Errorf("hand-off %d: one more waits, and the release does not say so", round)
 		}
@@ -303,7 +303,7 @@ func TestAKeyGoesRound(t *testing.T) {
 		if now := versionOf(t, all[n], key); now != before+writes {
 			t.Errorf("hand-off %d: the record was written %d times", round, now-before)
 		}
-		claims[n] = lasting(key, "holder")
+		claims[n] = longClaim(key, "holder")
 		bids(t, all[n], claims[n])
 		resp, err := all[n].client.Get(t.Context(), all[n].names.queue(key), clientv3.WithPrefix())
 		if err != nil {
@@ -321,22 +321,22 @@ func TestAKeyGoesRound(t *testing.T) {
 }
 
 // TestALostWordOfAnAwardIsMadeUpFor: one that leaves the queue finds there that it was granted the key, and gives it back.
-func TestALostWordOfAnAwardIsMadeUpFor(t *testing.T) {
+func TestAMissedAwardIsFoundWhenLeavingTheQueue(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	const key = "award/deaf"
 	hears := dial(t, c, func(config *clientv3.Config) {
 		config.DialOptions = append(config.DialOptions, grpc.WithChainStreamInterceptor(deafen))
 	})
-	holder, deaf, last := acquainted(t, open(t, dial(t, c), c.Prefix()), key), acquainted(t, open(t, hears, c.Prefix()), key), open(t, dial(t, c), c.Prefix())
+	holder, deaf, last := waitedBefore(t, open(t, dial(t, c), c.Prefix()), key), waitedBefore(t, open(t, hears, c.Prefix()), key), open(t, dial(t, c), c.Prefix())
 	deaf.idleInQueue = 15 * time.Second // the holder sees the bid before that, on a busy machine too
-	mine, next := lasting(key, "holder"), lasting(key, "deaf")
+	mine, next := longClaim(key, "holder"), longClaim(key, "deaf")
 	must(t, holder, mine)
 	bids(t, deaf, next)
-	looksRound(t, holder, key)
+	seeBid(t, holder, key)
 	must(t, holder, then(tenure.Release, mine))
 	testenv.Eventually(t, "it is given back", func() error {
-		return resolve(t.Context(), last, lasting(key, "last")).Err
+		return resolve(t.Context(), last, longClaim(key, "last")).Err
 	})
 }
 
@@ -346,47 +346,47 @@ func TestALostReplyToAHandOffLeavesOneTruth(t *testing.T) {
 	c := testenv.Etcd(t)
 	const key = "award/lost"
 	client, w := wired(t, c)
-	holder, heir := acquainted(t, open(t, client, c.Prefix()), key), acquainted(t, open(t, dial(t, c), c.Prefix()), key)
-	mine, next := lasting(key, "holder"), lasting(key, "heir")
+	holder, bidder := waitedBefore(t, open(t, client, c.Prefix()), key), waitedBefore(t, open(t, dial(t, c), c.Prefix()), key)
+	mine, next := longClaim(key, "holder"), longClaim(key, "heir")
 	must(t, holder, mine)
-	bids(t, heir, next)
-	wake := awaits(t, heir, key)
-	looksRound(t, holder, key)
+	bids(t, bidder, next)
+	wake := keepWaiting(t, bidder, key)
+	seeBid(t, holder, key)
 	w.lose(true)
 	if a := one(t.Context(), holder, then(tenure.Release, mine)); !errors.Is(a.Err, store.ErrUnknown) {
 		t.Fatalf("nobody has answered: %v", a.Err)
 	}
 	w.lose(false)
 	<-wake
-	must(t, heir, next)
+	must(t, bidder, next)
 	must(t, holder, then(tenure.Release, mine))
 	if rec, err := holder.Get(t.Context(), key); err != nil || rec.Owner != "heir" || rec.State != tenure.Held {
 		t.Errorf("it is %s of %s, %v", rec.State, rec.Owner, err)
 	}
-	must(t, heir, then(tenure.Release, next))
+	must(t, bidder, then(tenure.Release, next))
 }
 
 // TestAnHeirThatDiesIsSucceeded: when what it was granted is over, as with any holder that dies.
-func TestAnHeirThatDiesIsSucceeded(t *testing.T) {
+func TestAnAwardToADeadStoreExpires(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	const key = "award/dead"
 	dying := dial(t, c)
-	holder, dead, last := acquainted(t, open(t, dial(t, c), c.Prefix()), key), acquainted(t, open(t, dying, c.Prefix()), key), open(t, dial(t, c), c.Prefix())
-	mine, next := lasting(key, "holder"), lasting(key, "dead")
+	holder, dead, last := waitedBefore(t, open(t, dial(t, c), c.Prefix()), key), waitedBefore(t, open(t, dying, c.Prefix()), key), open(t, dial(t, c), c.Prefix())
+	mine, next := longClaim(key, "holder"), longClaim(key, "dead")
 	must(t, holder, mine)
 	bids(t, dead, next)
-	looksRound(t, holder, key)
-	lease := anchorOf(dead, next.TTL)
+	seeBid(t, holder, key)
+	lease := etcdLeaseOf(dead, next.TTL)
 	dying.Close()
 	must(t, holder, then(tenure.Release, mine))
-	if a := resolve(t.Context(), last, lasting(key, "last")); !errors.Is(a.Err, tenure.ErrHeld) || a.Record.Owner != "dead" {
+	if a := resolve(t.Context(), last, longClaim(key, "last")); !errors.Is(a.Err, tenure.ErrHeld) || a.Record.Owner != "dead" {
 		t.Fatalf("it was granted to the next: %+v, %v", a.Record, a.Err)
 	}
 	if _, err := last.client.Revoke(t.Context(), lease); err != nil { // as if its time were over
 		t.Fatal(err)
 	}
-	if a := must(t, last, lasting(key, "last"))[0]; a.Record.Cause != tenure.Expired {
+	if a := must(t, last, longClaim(key, "last"))[0]; a.Record.Cause != tenure.Expired {
 		t.Errorf("it succeeds it as %s", a.Record.Cause)
 	}
 	resp, err := last.client.Get(t.Context(), last.names.waiter(key, dead.id))
@@ -396,43 +396,43 @@ func TestAnHeirThatDiesIsSucceeded(t *testing.T) {
 }
 
 // TestWordOfAnOlderPlaceChangesNothing: a place that this store has left is heard of when it is in the queue again.
-func TestWordOfAnOlderPlaceChangesNothing(t *testing.T) {
+func TestAnEventOfAnOlderQueueEntryChangesNothing(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	const key = "award/late"
-	holder, heir := acquainted(t, open(t, dial(t, c), c.Prefix()), key), acquainted(t, open(t, dial(t, c), c.Prefix()), key)
-	mine, next := lasting(key, "holder"), lasting(key, "heir")
+	holder, bidder := waitedBefore(t, open(t, dial(t, c), c.Prefix()), key), waitedBefore(t, open(t, dial(t, c), c.Prefix()), key)
+	mine, next := longClaim(key, "holder"), longClaim(key, "heir")
 	must(t, holder, mine)
-	bids(t, heir, next)
-	wake := awaits(t, heir, key)
-	heir.mu.Lock()
-	topic, k := heir.topics[key], heir.topics[key].bid
-	heir.mu.Unlock()
-	heir.entryChanged(topic, &clientv3.Event{Type: clientv3.EventTypeDelete, Kv: &mvccpb.KeyValue{ModRevision: k.mod - 1}})
-	heir.writeLapsed(t.Context(), k.page) // a seat that is kept free has no time to be over
-	heir.mu.Lock()
+	bids(t, bidder, next)
+	wake := keepWaiting(t, bidder, key)
+	bidder.mu.Lock()
+	topic, k := bidder.topics[key], bidder.topics[key].bid
+	bidder.mu.Unlock()
+	bidder.entryChanged(topic, &clientv3.Event{Type: clientv3.EventTypeDelete, Kv: &mvccpb.KeyValue{ModRevision: k.mod - 1}})
+	bidder.writeLapsed(t.Context(), k.page) // a seat that is kept free has no time to be over
+	bidder.mu.Lock()
 	queued, kept, noted := topic.queued, topic.bid == k, k.page.written
-	heir.mu.Unlock()
+	bidder.mu.Unlock()
 	if !queued || !kept || noted {
 		t.Errorf("in the queue: %t, with its bid: %t; the seat is said to be over: %t", queued, kept, noted)
 	}
-	looksRound(t, holder, key)
+	seeBid(t, holder, key)
 	must(t, holder, then(tenure.Release, mine))
 	<-wake
-	must(t, heir, next)
+	must(t, bidder, next)
 }
 
 // TestThoseWhoComeBackAreSeen by the one who has the key, before it releases it: nobody was there when it was granted it.
-func TestThoseWhoComeBackAreSeen(t *testing.T) {
+func TestTheHolderSeesWaitersThatComeLater(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	const key = "award/back again"
-	holder, heir := acquainted(t, open(t, dial(t, c), c.Prefix()), key), acquainted(t, open(t, dial(t, c), c.Prefix()), key)
+	holder, bidder := waitedBefore(t, open(t, dial(t, c), c.Prefix()), key), waitedBefore(t, open(t, dial(t, c), c.Prefix()), key)
 	holder.queuePolls = slices.Repeat([]time.Duration{10 * time.Millisecond}, int(testenv.Patience/(10*time.Millisecond)))
-	mine, next := lasting(key, "holder"), lasting(key, "heir")
+	mine, next := longClaim(key, "holder"), longClaim(key, "heir")
 	must(t, holder, mine)
-	bids(t, heir, next)
-	wake := awaits(t, heir, key)
+	bids(t, bidder, next)
+	wake := keepWaiting(t, bidder, key)
 	testenv.Eventually(t, "it is seen", func() error {
 		holder.mu.Lock()
 		defer holder.mu.Unlock()
@@ -446,5 +446,5 @@ func TestThoseWhoComeBackAreSeen(t *testing.T) {
 	if rec, err := holder.Get(t.Context(), key); err != nil || rec.State != tenure.Held {
 		t.Errorf("it is %s, %v", rec.State, err)
 	}
-	must(t, heir, next)
+	must(t, bidder, next)
 }

@@ -85,23 +85,23 @@ func TestAgesAreUpperBounds(t *testing.T) {
 }
 
 // TestOneThatMayBeDeadIsAsked: a bid is not granted that has stood for long, or for much of its TTL, or whose etcd lease is gone. The key is offered, and whoever comes next has it.
-func TestOneThatMayBeDeadIsAsked(t *testing.T) {
+func TestAnOldBidIsOfferedTheKey(t *testing.T) {
 	t.Parallel()
-	for name, age := range map[string]func(t *testing.T, holder, heir *Store, b *bid){
+	for name, age := range map[string]func(t *testing.T, holder, bidder *Store, b *bid){
 		"old":       func(_ *testing.T, holder, _ *Store, _ *bid) { holder.maxBidAge = 0 },
 		"half over": func(_ *testing.T, _, _ *Store, b *bid) { b.Request.TTL = tenure.MinTTL }, // as seen by the holder
 		"of unknown age": func(_ *testing.T, holder, _ *Store, _ *bid) {
 			holder.ages.forget()
 		},
-		"without a lease": func(t *testing.T, holder, heir *Store, b *bid) {
+		"without a lease": func(t *testing.T, holder, bidder *Store, b *bid) {
 			if _, err := holder.client.Revoke(t.Context(), b.lease); err != nil {
 				t.Fatal(err)
 			}
-			heir.mu.Lock()
-			defer heir.mu.Unlock()
-			for _, a := range heir.etcdLeases {
+			bidder.mu.Lock()
+			defer bidder.mu.Unlock()
+			for _, a := range bidder.etcdLeases {
 				if a.id == b.lease {
-					heir.dropLease(a)
+					bidder.dropLease(a)
 				}
 			}
 		},
@@ -111,17 +111,17 @@ func TestOneThatMayBeDeadIsAsked(t *testing.T) {
 			t.Parallel()
 			c := testenv.Etcd(t)
 			key := "award/old/" + name
-			holder, heir := acquainted(t, open(t, dial(t, c), c.Prefix()), key), acquainted(t, open(t, dial(t, c), c.Prefix()), key)
-			mine, next := lasting(key, "holder"), lasting(key, "heir")
+			holder, bidder := waitedBefore(t, open(t, dial(t, c), c.Prefix()), key), waitedBefore(t, open(t, dial(t, c), c.Prefix()), key)
+			mine, next := longClaim(key, "holder"), longClaim(key, "heir")
 			must(t, holder, mine)
-			bids(t, heir, next)
-			m := looksRound(t, holder, key)
-			age(t, holder, heir, m.next[0].bid)
+			bids(t, bidder, next)
+			m := seeBid(t, holder, key)
+			age(t, holder, bidder, m.next[0].bid)
 			must(t, holder, then(tenure.Release, mine))
 			if rec, err := holder.Get(t.Context(), key); err != nil || rec.State != tenure.Free {
 				t.Errorf("it is %s, %v", rec.State, err)
 			}
-			must(t, heir, next)
+			must(t, bidder, next)
 		})
 	}
 }
@@ -131,11 +131,11 @@ func TestAStoreGrantsNothingToItself(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	const key = "award/self"
-	st := acquainted(t, open(t, dial(t, c), c.Prefix()), key)
-	mine, next := lasting(key, "one"), lasting(key, "other")
+	st := waitedBefore(t, open(t, dial(t, c), c.Prefix()), key)
+	mine, next := longClaim(key, "one"), longClaim(key, "other")
 	must(t, st, mine)
 	bids(t, st, next)
-	looksRound(t, st, key)
+	seeBid(t, st, key)
 	must(t, st, then(tenure.Release, mine))
 	if rec, err := st.Get(t.Context(), key); err != nil || rec.State != tenure.Free {
 		t.Errorf("it is %s of %s, %v", rec.State, rec.Owner, err)
@@ -144,7 +144,7 @@ func TestAStoreGrantsNothingToItself(t *testing.T) {
 }
 
 // looksRound lets the holder of a key see who waits for it, with a bid.
-func looksRound(t *testing.T, holder *Store, key string) *member {
+func seeBid(t *testing.T, holder *Store, key string) *member {
 	t.Helper()
 	holder.mu.Lock()
 	_, m := holder.ownMember(holder.cache.byKey[key].Value.(*cacheEntry).view.stored)
@@ -166,9 +166,9 @@ func TestABidForASecretThatIsUsedUpIsNotGranted(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	const key = "award/used"
-	holder, heir := acquainted(t, open(t, dial(t, c), c.Prefix()), key), acquainted(t, open(t, dial(t, c), c.Prefix()), key)
+	holder, bidder := waitedBefore(t, open(t, dial(t, c), c.Prefix()), key), waitedBefore(t, open(t, dial(t, c), c.Prefix()), key)
 	for range maxInRecord + 2 {
-		used := lasting(key, "holder")
+		used := longClaim(key, "holder")
 		must(t, holder, used)
 		must(t, holder, then(tenure.Release, used))
 	}
@@ -176,10 +176,10 @@ func TestABidForASecretThatIsUsedUpIsNotGranted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mine := lasting(key, "holder")
+	mine := longClaim(key, "holder")
 	must(t, holder, mine)
-	bids(t, heir, lasting(key, "heir"))
-	m := looksRound(t, holder, key)
+	bids(t, bidder, longClaim(key, "heir"))
+	m := seeBid(t, holder, key)
 	m.next[0].bid.Grant = rec.History[0].Grant
 	must(t, holder, then(tenure.Release, mine))
 	if rec, err := holder.Get(t.Context(), key); err != nil || rec.State != tenure.Free {
@@ -188,22 +188,22 @@ func TestABidForASecretThatIsUsedUpIsNotGranted(t *testing.T) {
 }
 
 // TestABidIsGrantedOnlyWhereItStands: not one that has been taken back, and nothing is lost by it.
-func TestABidIsGrantedOnlyWhereItStands(t *testing.T) {
+func TestAWithdrawnBidIsNotGranted(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	const key = "award/back"
 	client, w := wired(t, c)
-	holder, heir := acquainted(t, open(t, client, c.Prefix()), key), acquainted(t, open(t, dial(t, c), c.Prefix()), key)
-	mine, first, second := lasting(key, "holder"), lasting(key, "first"), lasting(key, "second")
+	holder, bidder := waitedBefore(t, open(t, client, c.Prefix()), key), waitedBefore(t, open(t, dial(t, c), c.Prefix()), key)
+	mine, first, second := longClaim(key, "holder"), longClaim(key, "first"), longClaim(key, "second")
 	must(t, holder, mine)
-	bids(t, heir, first)
-	looksRound(t, holder, key)
-	wake := awaits(t, heir, key)
-	if a := resolve(t.Context(), heir, second); !errors.Is(a.Err, tenure.ErrHeld) { // another of the same store
+	bids(t, bidder, first)
+	seeBid(t, holder, key)
+	wake := keepWaiting(t, bidder, key)
+	if a := resolve(t.Context(), bidder, second); !errors.Is(a.Err, tenure.ErrHeld) { // another of the same store
 		t.Fatalf("the key is held: %v", a.Err)
 	}
 	testenv.Eventually(t, "the first bid is taken back", func() error {
-		if in := inPlace(t, heir, key); len(in) != 0 {
+		if in := queueEntry(t, bidder, key); len(in) != 0 {
 			return errors.New("it is still there")
 		}
 		return nil
@@ -215,7 +215,7 @@ func TestABidIsGrantedOnlyWhereItStands(t *testing.T) {
 		t.Errorf("it is %s of %s, %v", rec.State, rec.Owner, err)
 	}
 	<-wake
-	must(t, heir, second)
+	must(t, bidder, second)
 }
 
 // TestLaw5AnAwardIsNoOlderThanItsBid: whoever releases may look at its clock, be held up, and see the bid only then.
@@ -223,12 +223,12 @@ func TestLaw5AnAwardIsNoOlderThanItsBid(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	const key = "award/held up"
-	holder, heir := acquainted(t, open(t, dial(t, c), c.Prefix()), key), acquainted(t, open(t, dial(t, c), c.Prefix()), key)
-	mine, next := lasting(key, "holder"), lasting(key, "heir")
+	holder, bidder := waitedBefore(t, open(t, dial(t, c), c.Prefix()), key), waitedBefore(t, open(t, dial(t, c), c.Prefix()), key)
+	mine, next := longClaim(key, "holder"), longClaim(key, "heir")
 	must(t, holder, mine)
 	v, looked := holder.cached(key), holder.now()
-	k := bids(t, heir, next)
-	looksRound(t, holder, key)
+	k := bids(t, bidder, next)
+	seeBid(t, holder, key)
 	end := then(tenure.Release, mine)
 	freed, _, err := tenure.Apply(v.stored.rec, end, looked)
 	if err != nil {

@@ -39,7 +39,7 @@ func TestStoresBrokenOnPurposeAreCaught(t *testing.T) {
 			t.Parallel()
 			failures := storetest.Failures(t, func(tb testing.TB) storetest.Harness {
 				c := testenv.Etcd(tb)
-				h := place(tb, c, storetest.NewClock(), func(config *clientv3.Config) {
+				h := harness(tb, c, storetest.NewClock(), func(config *clientv3.Config) {
 					config.DialOptions = append(config.DialOptions, grpc.WithChainUnaryInterceptor(
 						func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 							if txn, is := req.(*pb.TxnRequest); is {

@@ -15,7 +15,7 @@ import (
 )
 
 // reads are all calls that change nothing.
-func reads(st *Store, g *Guard) map[string]func(context.Context) error {
+func allReads(st *Store, g *Guard) map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{
 		"Get": func(ctx context.Context) error { _, err := st.Get(ctx, "reads/key"); return err },
 		"List": func(ctx context.Context) error {
@@ -46,7 +46,7 @@ func reads(st *Store, g *Guard) map[string]func(context.Context) error {
 }
 
 // reading are a store with one record and a guard, on a client.
-func reading(t *testing.T, c *testenv.EtcdCluster, client *clientv3.Client) (*Store, *Guard) {
+func readFixture(t *testing.T, c *testenv.EtcdCluster, client *clientv3.Client) (*Store, *Guard) {
 	t.Helper()
 	st := open(t, client, c.Prefix())
 	must(t, st, claim("reads/key", "ann"))
@@ -62,9 +62,9 @@ func TestReadsAreTriedAgain(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	client, w := wired(t, c)
-	st, g := reading(t, c, client)
+	st, g := readFixture(t, c, client)
 	w.breaks()
-	for name, read := range reads(st, g) {
+	for name, read := range allReads(st, g) {
 		if err := read(t.Context()); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -89,7 +89,7 @@ func TestReadsOutliveTheMemberTheyAreSentTo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := reads(st, g)
+	all := allReads(st, g)
 	for _, leads := range []bool{false, true} {
 		dying := c.Leader(t)
 		for _, m := range c.Members {

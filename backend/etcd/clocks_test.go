@@ -12,17 +12,17 @@ import (
 
 // apart are two stores on two machines. The clock of the first is ahead by what
 // the test says.
-func apart(t *testing.T) (holder, other *Store, ahead *atomic.Int64, c *testenv.EtcdCluster) {
+func twoMachines(t *testing.T) (holder, other *Store, ahead *atomic.Int64, c *testenv.EtcdCluster) {
 	t.Helper()
 	c = testenv.Etcd(t)
-	holder, other = elsewhere(t, c, 0), elsewhere(t, c, 0)
+	holder, other = otherMachine(t, c, 0), otherMachine(t, c, 0)
 	ahead = &atomic.Int64{}
 	holder.clock = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 	return holder, other, ahead, c
 }
 
 // beside is another process on the machine of a store.
-func beside(t *testing.T, c *testenv.EtcdCluster, st *Store) *Store {
+func sameMachine(t *testing.T, c *testenv.EtcdCluster, st *Store) *Store {
 	t.Helper()
 	s := open(t, dial(t, c), c.Prefix())
 	s.domain, s.clock = st.domain, st.clock
@@ -38,19 +38,19 @@ func report(mine tenure.Request) tenure.Request {
 
 // TestAClockThatWasSetBackUnseatsNobody, whether the record or the page was
 // written while it was ahead.
-func TestAClockThatWasSetBackUnseatsNobody(t *testing.T) {
+func TestAClockThatWasSetBackEndsNoLease(t *testing.T) {
 	t.Parallel()
 	const far = int64(3 * time.Hour) // the leases have an hour
 	refused := func(t *testing.T, st *Store, key string) {
 		t.Helper()
-		if a := resolve(t.Context(), st, lasting(key, "bob")); !errors.Is(a.Err, tenure.ErrHeld) {
+		if a := resolve(t.Context(), st, longClaim(key, "bob")); !errors.Is(a.Err, tenure.ErrHeld) {
 			t.Errorf("a claim of what the holder has: granted as %q, %v; want held", a.Record.Cause, a.Err)
 		}
 	}
 	t.Run("the page was ahead when another lease came on it", func(t *testing.T) {
-		holder, other, ahead, _ := apart(t)
+		holder, other, ahead, _ := twoMachines(t)
 		ahead.Store(far)
-		first, second := lasting("back/first", "ann"), lasting("back/second", "ann")
+		first, second := longClaim("back/first", "ann"), longClaim("back/second", "ann")
 		must(t, holder, first)
 		must(t, holder, then(tenure.Renew, first))
 		ahead.Store(0)
@@ -59,9 +59,9 @@ func TestAClockThatWasSetBackUnseatsNobody(t *testing.T) {
 		must(t, holder, then(tenure.Renew, second))
 	})
 	t.Run("the page was ahead when the record was written anew", func(t *testing.T) {
-		holder, other, ahead, _ := apart(t)
+		holder, other, ahead, _ := twoMachines(t)
 		ahead.Store(far)
-		mine := lasting("back/page", "ann")
+		mine := longClaim("back/page", "ann")
 		must(t, holder, mine)
 		must(t, holder, then(tenure.Renew, mine))
 		refused(t, other, mine.Key)
@@ -72,8 +72,8 @@ func TestAClockThatWasSetBackUnseatsNobody(t *testing.T) {
 		}
 	})
 	t.Run("the record was ahead when the page was written", func(t *testing.T) {
-		holder, other, ahead, c := apart(t)
-		mine := lasting("back/record", "ann")
+		holder, other, ahead, c := twoMachines(t)
+		mine := longClaim("back/record", "ann")
 		must(t, holder, mine)
 		ahead.Store(far)
 		must(t, holder, report(mine))
@@ -82,7 +82,7 @@ func TestAClockThatWasSetBackUnseatsNobody(t *testing.T) {
 		for range 2 {
 			refused(t, other, mine.Key)
 		}
-		must(t, beside(t, c, holder), report(mine)) // it leaves the lease where it is
+		must(t, sameMachine(t, c, holder), report(mine)) // it leaves the lease where it is
 		for range 2 {
 			refused(t, other, mine.Key)
 		}
@@ -93,16 +93,16 @@ func TestAClockThatWasSetBackUnseatsNobody(t *testing.T) {
 // TestAReportFromAnotherProcessSetsNoClockBack, though it moves no deadline.
 func TestAReportFromAnotherProcessSetsNoClockBack(t *testing.T) {
 	t.Parallel()
-	holder, other, ahead, c := apart(t)
-	mine := lasting("report/elsewhere", "ann")
+	holder, other, ahead, c := twoMachines(t)
+	mine := longClaim("report/elsewhere", "ann")
 	must(t, holder, mine)
 	ahead.Store(int64(30 * time.Minute))
 	must(t, holder, then(tenure.Renew, mine))
-	if a := resolve(t.Context(), other, lasting(mine.Key, "bob")); !errors.Is(a.Err, tenure.ErrHeld) {
+	if a := resolve(t.Context(), other, longClaim(mine.Key, "bob")); !errors.Is(a.Err, tenure.ErrHeld) {
 		t.Fatalf("a claim of what the holder has: %v, want held", a.Err)
 	}
 	before := other.clocks.atLeast(mine.Key, holder.domain)
-	must(t, beside(t, c, holder), report(mine))
+	must(t, sameMachine(t, c, holder), report(mine))
 	record := lookup{key: mine.Key} // without the page
 	testenv.Eventually(t, "the record is read", func() error {
 		resp, err := other.txn(t.Context(), nil, record.ops(other.names), nil)
@@ -120,9 +120,9 @@ func TestAReportFromAnotherProcessSetsNoClockBack(t *testing.T) {
 // that it was renewed later than that.
 func TestALeaseHasItsTTLAfterAClockWasSetBack(t *testing.T) {
 	t.Parallel()
-	holder, other, ahead, _ := apart(t)
+	holder, other, ahead, _ := twoMachines(t)
 	ahead.Store(int64(3 * time.Hour))
-	stalls, goesOn := lasting("back/stalls", "ann"), lasting("back/goes-on", "ann")
+	stalls, goesOn := longClaim("back/stalls", "ann"), longClaim("back/goes-on", "ann")
 	must(t, holder, stalls, goesOn)
 	must(t, holder, then(tenure.Renew, stalls), then(tenure.Renew, goesOn))
 	ahead.Store(0)
@@ -140,7 +140,7 @@ func TestALeaseHasItsTTLAfterAClockWasSetBack(t *testing.T) {
 }
 
 // TestARestoredEtcdSaysAnewWhatTimeItIs: its revisions begin again lower.
-func TestARestoredEtcdSaysAnewWhatTimeItIs(t *testing.T) {
+func TestARestoreForgetsClocks(t *testing.T) {
 	t.Parallel()
 	s := New(nil, nil)
 	defer s.Close()

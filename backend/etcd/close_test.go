@@ -17,7 +17,7 @@ import (
 )
 
 // anchorOf is the etcd lease that leases of some TTL hang on.
-func anchorOf(st *Store, ttl time.Duration) clientv3.LeaseID {
+func etcdLeaseOf(st *Store, ttl time.Duration) clientv3.LeaseID {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if a := st.etcdLeases[leaseSeconds(ttl)]; a != nil {
@@ -50,7 +50,7 @@ func TestCloseTakesNoLeaseFromAnybody(t *testing.T) {
 		st := open(t, client, c.Prefix())
 		mine := claim("close/"+name, "ann")
 		must(t, st, mine)
-		id := anchorOf(st, mine.TTL)
+		id := etcdLeaseOf(st, mine.TTL)
 		test.use(st, w, mine)
 		if err := st.Close(); err != nil {
 			t.Fatal(err)
@@ -66,7 +66,7 @@ func TestCloseTakesNoLeaseFromAnybody(t *testing.T) {
 }
 
 // TestAGrantThatCloseOvertakesIsKept: it was on its way, and is confirmed after the store was closed.
-func TestAGrantThatCloseOvertakesIsKept(t *testing.T) {
+func TestAGrantDuringCloseIsKept(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	other := open(t, dial(t, c), c.Prefix())

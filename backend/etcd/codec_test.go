@@ -10,7 +10,7 @@ import (
 )
 
 // TestDeedsAreReadAsWritten: through every kind of change, with all that hangs on them.
-func TestDeedsAreReadAsWritten(t *testing.T) {
+func TestStoredRecordsAreReadAsWritten(t *testing.T) {
 	now := tenure.Time(time.Now())
 	rec := tenure.Record{}
 	step := func(req tenure.Request) {

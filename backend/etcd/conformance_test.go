@@ -40,7 +40,7 @@ func wipe(tb testing.TB, client *clientv3.Client, prefix string) {
 }
 
 // place is an empty store on a cluster; clock is nil for the process's own.
-func place(tb testing.TB, c *testenv.EtcdCluster, clock *storetest.Clock, change ...func(*clientv3.Config)) storetest.Harness {
+func harness(tb testing.TB, c *testenv.EtcdCluster, clock *storetest.Clock, change ...func(*clientv3.Config)) storetest.Harness {
 	client := dial(tb, c, change...)
 	name := newIdentity()
 	h := storetest.Harness{
@@ -93,11 +93,11 @@ func (s patientStore) Apply(ctx context.Context, requests []tenure.Request) []st
 // TestConformance holds the store to every law of a lease store, at the very edges of deadlines.
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, func(tb testing.TB) storetest.Harness { return place(tb, testenv.Etcd(tb), storetest.NewClock()) })
+	storetest.Run(t, func(tb testing.TB) storetest.Harness { return harness(tb, testenv.Etcd(tb), storetest.NewClock()) })
 }
 
 // TestConformanceOnARealClock does the same as clients do it, where time has a part: it passes, and the suite waits for it.
 func TestConformanceOnARealClock(t *testing.T) {
 	t.Parallel()
-	storetest.RunTimed(t, func(tb testing.TB) storetest.Harness { return place(tb, testenv.Etcd(tb), nil) })
+	storetest.RunTimed(t, func(tb testing.TB) storetest.Harness { return harness(tb, testenv.Etcd(tb), nil) })
 }

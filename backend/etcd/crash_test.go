@@ -22,7 +22,7 @@ var resolve = storetest.Resolve
 func TestAKilledLeaderBreaksNoLaw(t *testing.T) {
 	t.Parallel()
 	cluster := testenv.EtcdThree(t, "unsafe-no-fsync: true")
-	place := written(t, dial(t, cluster))
+	place := guardedCrowd(t, dial(t, cluster))
 	place.TTL = 3 * time.Second
 	for range 12 {
 		st, err := store.Open(t.Context(), cluster.URL())
@@ -49,7 +49,7 @@ func TestAKilledLeaderBreaksNoLaw(t *testing.T) {
 }
 
 // written is a place for a crowd that writes guarded values: etcd keeps the log of what was written itself.
-func written(t *testing.T, guarding *clientv3.Client) crowd.Place {
+func guardedCrowd(t *testing.T, guarding *clientv3.Client) crowd.Place {
 	t.Helper()
 	p := crowd.Place{Keys: crowd.Keys(6)}
 	guards := map[string]*Guard{}

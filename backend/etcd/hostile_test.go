@@ -173,7 +173,7 @@ func TestAPlantedTimeUnseatsNobody(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	client, ctx := dial(t, c), t.Context()
-	holder, other := elsewhere(t, c, 0), elsewhere(t, c, 0)
+	holder, other := otherMachine(t, c, 0), otherMachine(t, c, 0)
 	mine := claim("times/mine", "ann")
 	mine.TTL = tenure.MaxTTL
 	must(t, holder, mine)
@@ -201,7 +201,7 @@ func TestAClockThatWasAheadTakesNothing(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	ctx := t.Context()
-	holder, other := elsewhere(t, c, 0), elsewhere(t, c, 0)
+	holder, other := otherMachine(t, c, 0), otherMachine(t, c, 0)
 	var ahead atomic.Int64
 	holder.clock = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 	ahead.Store(int64(2 * tenure.MaxTTL))
@@ -410,8 +410,8 @@ func TestNobodyKeepsADeadHoldersKey(t *testing.T) {
 	c := testenv.Etcd(t)
 	client := dial(t, c)
 	untilInTime(t, func(n int) bool {
-		dead, next := elsewhere(t, c, 0), elsewhere(t, c, 0)
-		mine := brief(fmt.Sprintf("kept/key/%d", n), "ann", 2*time.Second)
+		dead, next := otherMachine(t, c, 0), otherMachine(t, c, 0)
+		mine := claimFor(fmt.Sprintf("kept/key/%d", n), "ann", 2*time.Second)
 		must(t, dead, mine)
 		lease := dead.cached(mine.Key).stored.lease
 		if _, err := client.KeepAlive(t.Context(), lease); err != nil {

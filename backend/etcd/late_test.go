@@ -81,7 +81,7 @@ func TestAReportFromAnotherMachineMovesNoDeadline(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := testenv.Etcd(t)
-			here, there := elsewhere(t, c, 0), elsewhere(t, c, ahead)
+			here, there := otherMachine(t, c, 0), otherMachine(t, c, ahead)
 			mine := claim("report/"+name, "ann")
 			must(t, here, mine)
 			deadline := must(t, here, then(tenure.Renew, mine))[0].Record.Deadline
@@ -150,7 +150,7 @@ func TestAKeyIsPassedOnInOneStep(t *testing.T) {
 }
 
 // TestWhoeverWaitsLongKeepsItsPlace in the queue, for as long as its store lives.
-func TestWhoeverWaitsLongKeepsItsPlace(t *testing.T) {
+func TestALongWaitKeepsItsQueueEntry(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	holder, other := open(t, dial(t, c), c.Prefix()), open(t, dial(t, c), c.Prefix())
@@ -168,7 +168,7 @@ func TestWhoeverWaitsLongKeepsItsPlace(t *testing.T) {
 }
 
 // TestAPlaceIsKeptFromTheMomentItIsTaken: whoever keeps places looks whether there are any, and there is one.
-func TestAPlaceIsKeptFromTheMomentItIsTaken(t *testing.T) {
+func TestAQueueEntryIsKeptAliveFromTheStart(t *testing.T) {
 	t.Parallel()
 	for range 5000 {
 		st := New(nil, &Options{SweepEvery: -1})

@@ -34,12 +34,12 @@ func TestShelvesChangeNoAnswer(t *testing.T) {
 			st.cache.forget(key)
 			st.mu.Unlock()
 		case 1:
-			glance(t, st, key)
+			readWithoutShelf(t, st, key)
 		}
 		st.nestedLeft.Store(int64(r.IntN(2)))
 		var requests []tenure.Request
 		for range 1 + r.IntN(4)*r.IntN(4) {
-			req := draw(r, key, past)
+			req := randomRequest(r, key, past)
 			requests = append(requests, req)
 			if req.Verb == tenure.Acquire || req.Verb.ByHand() {
 				past = append(past, req)
@@ -91,7 +91,7 @@ func TestShelvesChangeNoAnswer(t *testing.T) {
 }
 
 // glance takes in the record without its shelf, as one does who waits for the key.
-func glance(t *testing.T, st *Store, key string) {
+func readWithoutShelf(t *testing.T, st *Store, key string) {
 	t.Helper()
 	look := lookup{key: key}
 	resp, err := st.txn(t.Context(), nil, look.ops(st.names), nil)
@@ -109,7 +109,7 @@ func glance(t *testing.T, st *Store, key string) {
 }
 
 // draw makes up a request: a new one, or another about something past.
-func draw(r *rand.Rand, key string, past []tenure.Request) tenure.Request {
+func randomRequest(r *rand.Rand, key string, past []tenure.Request) tenure.Request {
 	req := claim(key, []string{"ann", "bob", "cy"}[r.IntN(3)])
 	req.TTL, req.Guards = time.Hour, []string{"a", "b"}[:r.IntN(3)]
 	if len(past) > 0 && r.IntN(3) > 0 {
@@ -157,7 +157,7 @@ func TestLateCopiesAmongManyCallers(t *testing.T) {
 					st.Apply(t.Context(), []tenure.Request{then(tenure.Release, take)})
 				}
 				if round%4 == 0 {
-					glance(t, st, key)
+					readWithoutShelf(t, st, key)
 				}
 				if term == 0 {
 					continue

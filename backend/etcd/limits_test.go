@@ -11,7 +11,7 @@ import (
 )
 
 // TestNoBatchIsMoreThanEtcdTakes in one transaction: 128 operations, within a transaction what the one around it leaves of them, and 1.5 MiB.
-func TestNoBatchIsMoreThanEtcdTakes(t *testing.T) {
+func TestBatchesFitIntoATransaction(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	client := dial(t, c)
@@ -45,7 +45,7 @@ func TestNoBatchIsMoreThanEtcdTakes(t *testing.T) {
 			}
 			return nil
 		})
-		name(st, ends)
+		fakeSuccessors(st, ends)
 		must(t, st, ends...)
 	})
 
@@ -59,7 +59,7 @@ func TestNoBatchIsMoreThanEtcdTakes(t *testing.T) {
 				ends = append(ends, then(tenure.Release, takes[n]))
 			}
 			must(t, st, takes...)
-			name(st, ends)
+			fakeSuccessors(st, ends)
 			must(t, st, ends...)
 		}
 	})
@@ -69,7 +69,7 @@ func TestNoBatchIsMoreThanEtcdTakes(t *testing.T) {
 		st := open(t, client, c.Prefix()+"ttls/")
 		var takes, ends []tenure.Request
 		for n := range maxGroups {
-			takes = append(takes, brief(fmt.Sprintf("ttls/%d", n), "ann", time.Hour+time.Duration(n)*time.Second))
+			takes = append(takes, claimFor(fmt.Sprintf("ttls/%d", n), "ann", time.Hour+time.Duration(n)*time.Second))
 			ends = append(ends, then(tenure.Release, takes[n]))
 		}
 		must(t, st, takes...)
@@ -85,13 +85,13 @@ func TestNoBatchIsMoreThanEtcdTakes(t *testing.T) {
 			ends = append(ends, then(tenure.Release, takes[n]))
 		}
 		must(t, st, takes...)
-		name(st, ends)
+		fakeSuccessors(st, ends)
 		must(t, st, ends...)
 	})
 }
 
 // name makes a store believe that two others wait for what it holds.
-func name(st *Store, held []tenure.Request) {
+func fakeSuccessors(st *Store, held []tenure.Request) {
 	for _, req := range held {
 		v := st.cached(req.Key)
 		st.mu.Lock()

@@ -135,7 +135,7 @@ func TestAHandOffCostsTheSameHoweverManyWait(t *testing.T) {
 }
 
 // TestAWaiterThatIsNamedAndDoesNotComeStallsNobody: it died, or hangs. The others have the key a moment later.
-func TestAWaiterThatIsNamedAndDoesNotComeStallsNobody(t *testing.T) {
+func TestAnOfferToADeadStoreStallsNobody(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	const key = "queue/dead"
@@ -173,7 +173,7 @@ func TestAWaiterThatIsNamedAndDoesNotComeStallsNobody(t *testing.T) {
 }
 
 // TestQueuesAreLeftBehindByNobody: whoever waits no longer is in no queue.
-func TestQueuesAreLeftBehindByNobody(t *testing.T) {
+func TestNoQueueEntryIsLeftBehind(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	st := open(t, dial(t, c), c.Prefix())
@@ -198,7 +198,7 @@ func TestQueuesAreLeftBehindByNobody(t *testing.T) {
 }
 
 // TestWhoeverOnlyTriesStandsInNobodysWay: a store that has waited for a key lately gets in line when it is refused. If nobody waits there after all, it leaves, and passes on what it is offered meanwhile.
-func TestWhoeverOnlyTriesStandsInNobodysWay(t *testing.T) {
+func TestAnAcquireThatDoesNotWaitBlocksNobody(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	const key = "queue/tries"

@@ -28,7 +28,7 @@ func TestAnOlderReadReplacesNoNewerView(t *testing.T) {
 }
 
 // TestAnEtcdThatWasSetBackIsNotMistakenForWhatItWas: after a restore the revisions are counted from an earlier one on, and another record may come to have the very revision at which a key was last seen.
-func TestAnEtcdThatWasSetBackIsNotMistakenForWhatItWas(t *testing.T) {
+func TestARestoreEmptiesTheCache(t *testing.T) {
 	t.Parallel()
 	before, after := testenv.EtcdAlone(t, "unsafe-no-fsync: true"), testenv.EtcdAlone(t, "unsafe-no-fsync: true")
 	client := dial(t, before)
@@ -56,7 +56,7 @@ func TestAnEtcdThatWasSetBackIsNotMistakenForWhatItWas(t *testing.T) {
 	there := dial(t, after)
 	other := open(t, there, after.Prefix())
 	must(t, other, claim("restored/warm", "bob"))
-	if _, err := there.Put(t.Context(), other.names.live(anchorOf(st, mine.TTL)), ""); err != nil { // ann's etcd lease was there, too
+	if _, err := there.Put(t.Context(), other.names.live(etcdLeaseOf(st, mine.TTL)), ""); err != nil { // ann's etcd lease was there, too
 		t.Fatal(err)
 	}
 	for {
@@ -89,14 +89,14 @@ func TestAnEtcdThatWasSetBackIsNotMistakenForWhatItWas(t *testing.T) {
 }
 
 // TestWhoeverWaitsGetsInLineInAnEtcdThatWasSetBack, and is told there: a watch that goes on where it was would hear nothing until as much has been written again.
-func TestWhoeverWaitsGetsInLineInAnEtcdThatWasSetBack(t *testing.T) {
+func TestWaitersQueueAgainAfterARestore(t *testing.T) {
 	t.Parallel()
 	before, after := testenv.EtcdAlone(t, "unsafe-no-fsync: true"), testenv.EtcdAlone(t, "unsafe-no-fsync: true")
 	const key = "restored/queue"
 	client := dial(t, before)
 	st, holder, other := open(t, client, before.Prefix()), open(t, dial(t, before), before.Prefix()), open(t, dial(t, after), before.Prefix())
 	st.queueTTL = time.Hour // nobody finds out by its etcd lease
-	mine := lasting(key, "holder")
+	mine := longClaim(key, "holder")
 	must(t, holder, mine)
 	must(t, other, mine) // as it was then
 	for range 100 {
@@ -104,7 +104,7 @@ func TestWhoeverWaitsGetsInLineInAnEtcdThatWasSetBack(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	next := lasting(key, "ann")
+	next := longClaim(key, "ann")
 	asks := func() {
 		t.Helper()
 		if a := resolve(t.Context(), st, next); !errors.Is(a.Err, tenure.ErrHeld) {
@@ -112,7 +112,7 @@ func TestWhoeverWaitsGetsInLineInAnEtcdThatWasSetBack(t *testing.T) {
 		}
 	}
 	asks()
-	awaits(t, st, key)
+	keepWaiting(t, st, key)
 	queued(t, holder, key, 1)
 	client.SetEndpoints(after.Addrs()...)
 	testenv.Eventually(t, "it is in the queue there", func() error {
@@ -135,15 +135,15 @@ func TestWhoeverWaitsGetsInLineInAnEtcdThatWasSetBack(t *testing.T) {
 }
 
 // TestNobodyIsGrantedAKeyThatWaitedInALaterState: etcd was set back, and what comes to be in a place at the same revision is another bid, or none.
-func TestNobodyIsGrantedAKeyThatWaitedInALaterState(t *testing.T) {
+func TestNoAwardToAWaiterFromBeforeARestore(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	const key = "restored/heir"
-	holder, heir := acquainted(t, open(t, dial(t, c), c.Prefix()), key), acquainted(t, open(t, dial(t, c), c.Prefix()), key)
-	mine := lasting(key, "holder")
+	holder, bidder := waitedBefore(t, open(t, dial(t, c), c.Prefix()), key), waitedBefore(t, open(t, dial(t, c), c.Prefix()), key)
+	mine := longClaim(key, "holder")
 	must(t, holder, mine)
-	bids(t, heir, lasting(key, "heir"))
-	looksRound(t, holder, key)
+	bids(t, bidder, longClaim(key, "heir"))
+	seeBid(t, holder, key)
 	holder.sawRevision(1<<40, 1)
 	holder.ages.note(time.Now(), 1) // of what counts anew
 	must(t, holder, then(tenure.Release, mine))

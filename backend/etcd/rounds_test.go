@@ -98,7 +98,7 @@ func TestThousandsOfLeasesAreOneEtcdLease(t *testing.T) {
 	mine := make([]tenure.Request, leases)
 	renewals := make([]tenure.Request, leases)
 	for n := range mine {
-		mine[n] = brief(fmt.Sprintf("thousands/%d", n), "ann", 10*time.Minute) // they live through all of this
+		mine[n] = claimFor(fmt.Sprintf("thousands/%d", n), "ann", 10*time.Minute) // they live through all of this
 		renewals[n] = then(tenure.Renew, mine[n])
 	}
 	for part := range slices.Chunk(mine, 1000) {
@@ -187,7 +187,7 @@ func TestNothingIsLeftOfOldKeys(t *testing.T) {
 	for first := 0; first < keys; first += batch {
 		var takes, renewals, ends []tenure.Request
 		for n := range batch {
-			takes = append(takes, brief(fmt.Sprintf("old/%d", first+n), "ann", 40*time.Second))
+			takes = append(takes, claimFor(fmt.Sprintf("old/%d", first+n), "ann", 40*time.Second))
 			renewals, ends = append(renewals, then(tenure.Renew, takes[n])), append(ends, then(tenure.Release, takes[n]))
 		}
 		must(t, st, takes...)
@@ -195,7 +195,7 @@ func TestNothingIsLeftOfOldKeys(t *testing.T) {
 		must(t, st, ends...)
 	}
 	for range 3 * maxInRecord { // and a shelf
-		take := brief("old/often", "ann", 40*time.Second)
+		take := claimFor("old/often", "ann", 40*time.Second)
 		must(t, st, take)
 		must(t, st, then(tenure.Release, take))
 	}

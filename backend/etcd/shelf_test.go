@@ -10,7 +10,7 @@ import (
 )
 
 // worn is a key with many terms behind it, of two stores in turn.
-func worn(t *testing.T, key string, terms int) (st *Store, claims []tenure.Request, tokens []fence.Token) {
+func longHistory(t *testing.T, key string, terms int) (st *Store, claims []tenure.Request, tokens []fence.Token) {
 	t.Helper()
 	c := testenv.Etcd(t)
 	client := dial(t, c)
@@ -29,7 +29,7 @@ func worn(t *testing.T, key string, terms int) (st *Store, claims []tenure.Reque
 func TestOldTransfersStayKnown(t *testing.T) {
 	t.Parallel()
 	const key = "shelf/known"
-	st, claims, tokens := worn(t, key, tenure.HistoryLen+5)
+	st, claims, tokens := longHistory(t, key, tenure.HistoryLen+5)
 	for n := 5; n < len(claims); n++ {
 		var refused *tenure.NotOwnedError
 		if a := resolve(t.Context(), st, claims[n]); !errors.As(a.Err, &refused) || refused.Why != tenure.WhyReleased || len(refused.Record.History) != tenure.HistoryLen {
@@ -56,7 +56,7 @@ func TestRecordsStaySmall(t *testing.T) {
 	t.Parallel()
 	const key = "shelf/small"
 	most := func(terms int) (most int) {
-		st, _, _ := worn(t, key, terms)
+		st, _, _ := longHistory(t, key, terms)
 		resp, err := st.client.Get(t.Context(), st.names.record(key))
 		if err != nil || len(resp.Kvs) != 1 {
 			t.Fatalf("%v", err)
@@ -95,11 +95,11 @@ func TestADamagedShelfIsNamed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			st, _, tokens := worn(t, key, 3*maxInRecord)
+			st, _, tokens := longHistory(t, key, 3*maxInRecord)
 			if err := damage(st); err != nil {
 				t.Fatal(err)
 			}
-			saysDamaged(t, st, claim(key, "bob"))
+			expectDamaged(t, st, claim(key, "bob"))
 			if _, err := st.Get(t.Context(), key); !errors.Is(err, ErrDamaged) {
 				t.Errorf("reading it: %v", err)
 			}
@@ -116,7 +116,7 @@ func TestADamagedShelfIsNamed(t *testing.T) {
 func TestAShelfOutlivesItsRecordByASweep(t *testing.T) {
 	t.Parallel()
 	const key, other = "shelf/loose", "shelf/kept"
-	st, claims, _ := worn(t, key, maxInRecord+3)
+	st, claims, _ := longHistory(t, key, maxInRecord+3)
 	for range maxInRecord + 1 {
 		take := claim(other, "ann")
 		must(t, st, take)

@@ -17,11 +17,11 @@ func TestAnAnswerThatWasOvertakenIsNotTaken(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	const key = "stale/given back"
-	holder, heir := acquainted(t, open(t, dial(t, c), c.Prefix()), key), acquainted(t, open(t, dial(t, c), c.Prefix()), key)
-	mine, next := lasting(key, "holder"), lasting(key, "heir")
+	holder, bidder := waitedBefore(t, open(t, dial(t, c), c.Prefix()), key), waitedBefore(t, open(t, dial(t, c), c.Prefix()), key)
+	mine, next := longClaim(key, "holder"), longClaim(key, "heir")
 	must(t, holder, mine)
-	bids(t, heir, next)
-	looksRound(t, holder, key)
+	bids(t, bidder, next)
+	seeBid(t, holder, key)
 	must(t, holder, then(tenure.Release, mine))
 	v := holder.cached(key)
 	if v.stored.rec.Owner != "heir" {
@@ -29,33 +29,33 @@ func TestAnAnswerThatWasOvertakenIsNotTaken(t *testing.T) {
 	}
 	seen := lookup{key: key, live: v.stored.lease, page: v.stored.page}
 	var read []*etcdserverpb.ResponseOp
-	for _, op := range seen.ops(heir.names) {
-		got, err := heir.client.Get(t.Context(), string(op.KeyBytes()), clientv3.WithRev(v.mod))
+	for _, op := range seen.ops(bidder.names) {
+		got, err := bidder.client.Get(t.Context(), string(op.KeyBytes()), clientv3.WithRev(v.mod))
 		if err != nil {
 			t.Fatal(err)
 		}
 		read = append(read, &etcdserverpb.ResponseOp{Response: &etcdserverpb.ResponseOp_ResponseRange{ResponseRange: &etcdserverpb.RangeResponse{Kvs: got.Kvs}}})
 	}
 	testenv.Eventually(t, "it is given back, and the heir knows", func() error {
-		if known := heir.cached(key); known == nil || known.stored.rec.State != tenure.Free {
+		if known := bidder.cached(key); known == nil || known.stored.rec.State != tenure.Free {
 			return errors.New("it is not")
 		}
 		return nil
 	})
 
 	g := &group{key: key, requests: []tenure.Request{next}, answers: make([]store.Answer, 1), step: looking, lookup: seen}
-	heir.takeAnswer(g, v.mod, &etcdserverpb.TxnResponse{Responses: read})
-	if heir.decide(g); g.step == finished && g.answers[0].Err == nil && heir.ensureHeld(t.Context(), g) == nil {
+	bidder.takeAnswer(g, v.mod, &etcdserverpb.TxnResponse{Responses: read})
+	if bidder.decide(g); g.step == finished && g.answers[0].Err == nil && bidder.ensureHeld(t.Context(), g) == nil {
 		t.Errorf("it is answered as held: %+v", g.answers[0].Record)
 	}
 }
 
 // TestWhatIsRememberedOfALaterStateIsForgotten: etcd was set back, and an answer from before came to be remembered after that had been noticed.
-func TestWhatIsRememberedOfALaterStateIsForgotten(t *testing.T) {
+func TestAViewCachedAfterARestoreIsReplaced(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	st := open(t, dial(t, c), c.Prefix())
-	mine := lasting("stale/later", "ann")
+	mine := longClaim("stale/later", "ann")
 	must(t, st, mine)
 	later := *st.cached(mine.Key)
 	later.mod, later.asOf = 1<<40, 1<<40

@@ -190,7 +190,7 @@ func (s *Store) txn(
 	return resp, nil
 }
 
-// sawRevision notes etcd's revision. before is the highest revision known before
+// sawRevision notes etcd's revision. before is the highest one known before
 // the call. A lower one means that etcd was restored from a backup. Then the
 // cache is wrong, and a new record may even get the revision of a cached one.
 func (s *Store) sawRevision(before, revision int64) {

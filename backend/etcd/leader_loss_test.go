@@ -21,7 +21,7 @@ import (
 )
 
 // steadfast asks again for as long as an outcome is unknown, as Croft's client does.
-func steadfast(ctx context.Context, ask func() error) {
+func untilKnown(ctx context.Context, ask func() error) {
 	for {
 		if err := ask(); !errors.Is(err, store.ErrUnknown) || ctx.Err() != nil || errors.Is(err, ErrClosed) {
 			return
@@ -34,11 +34,11 @@ func steadfast(ctx context.Context, ask func() error) {
 }
 
 // steadfastStore is a store whose unknown outcomes are resolved.
-type steadfastStore struct{ *Store }
+type resolvingStore struct{ *Store }
 
-func (s steadfastStore) Apply(ctx context.Context, requests []tenure.Request) []store.Answer {
+func (s resolvingStore) Apply(ctx context.Context, requests []tenure.Request) []store.Answer {
 	answers := s.Store.Apply(ctx, requests)
-	steadfast(ctx, func() error {
+	untilKnown(ctx, func() error {
 		var open []int
 		var again []tenure.Request
 		for i, a := range answers {
@@ -61,16 +61,16 @@ func (s steadfastStore) Apply(ctx context.Context, requests []tenure.Request) []
 	return answers
 }
 
-func (s steadfastStore) Get(ctx context.Context, key string) (rec tenure.Record, err error) {
-	steadfast(ctx, func() error {
+func (s resolvingStore) Get(ctx context.Context, key string) (rec tenure.Record, err error) {
+	untilKnown(ctx, func() error {
 		rec, err = s.Store.Get(ctx, key)
 		return err
 	})
 	return rec, err
 }
 
-func (s steadfastStore) Sweep(ctx context.Context) (n int, err error) {
-	steadfast(ctx, func() error {
+func (s resolvingStore) Sweep(ctx context.Context) (n int, err error) {
+	untilKnown(ctx, func() error {
 		var more int
 		more, err = s.Store.Sweep(ctx)
 		n += more
@@ -79,10 +79,10 @@ func (s steadfastStore) Sweep(ctx context.Context) (n int, err error) {
 	return n, err
 }
 
-func (s steadfastStore) List(ctx context.Context, prefix string) iter.Seq2[tenure.Record, error] {
+func (s resolvingStore) List(ctx context.Context, prefix string) iter.Seq2[tenure.Record, error] {
 	var all []tenure.Record
 	var failed error
-	steadfast(ctx, func() error {
+	untilKnown(ctx, func() error {
 		all, failed = nil, nil
 		for rec, err := range s.Store.List(ctx, prefix) {
 			if err != nil {
@@ -106,10 +106,10 @@ func (s steadfastStore) List(ctx context.Context, prefix string) iter.Seq2[tenur
 }
 
 // steadfastGuard is a guard whose unknown outcomes are resolved. Of a write that is refused as repeated after that, the mark tells only whether it was the last one that was made: etcd's own history of the value tells whether it was made at all.
-func steadfastGuard(g *Guard) guardtest.Handle {
+func resolvingGuard(g *Guard) guardtest.Handle {
 	return guardtest.Handle{Guard: raising{g}, Write: func(ctx context.Context, stamp fence.Stamp, payload []byte) (err error) {
 		tries := 0
-		steadfast(ctx, func() error {
+		untilKnown(ctx, func() error {
 			tries++
 			_, err = g.Write(ctx, stamp, bytes.NewReader(payload))
 			if tries > 1 && errors.Is(err, fence.ErrRepeated) {
@@ -145,7 +145,7 @@ func everWritten(ctx context.Context, g *Guard, payload []byte) (bool, error) {
 type raising struct{ *Guard }
 
 func (g raising) Mark(ctx context.Context) (m fence.Mark, err error) {
-	steadfast(ctx, func() error {
+	untilKnown(ctx, func() error {
 		m, err = g.Guard.Mark(ctx)
 		return err
 	})
@@ -153,7 +153,7 @@ func (g raising) Mark(ctx context.Context) (m fence.Mark, err error) {
 }
 
 func (g raising) Raise(ctx context.Context, stamp fence.Stamp) (m fence.Mark, err error) {
-	steadfast(ctx, func() error {
+	untilKnown(ctx, func() error {
 		m, err = g.Guard.Raise(ctx, stamp)
 		return err
 	})
@@ -161,7 +161,7 @@ func (g raising) Raise(ctx context.Context, stamp fence.Stamp) (m fence.Mark, er
 }
 
 func (g raising) Rekey(ctx context.Context, key, actor, note string) (m fence.Mark, err error) {
-	steadfast(ctx, func() error {
+	untilKnown(ctx, func() error {
 		m, err = g.Guard.Rekey(ctx, key, actor, note)
 		return err
 	})
@@ -169,7 +169,7 @@ func (g raising) Rekey(ctx context.Context, key, actor, note string) (m fence.Ma
 }
 
 func (g raising) Reset(ctx context.Context, floor fence.Token, actor, note string) (m fence.Mark, err error) {
-	steadfast(ctx, func() error {
+	untilKnown(ctx, func() error {
 		m, err = g.Guard.Reset(ctx, floor, actor, note)
 		return err
 	})
@@ -214,12 +214,12 @@ func TestTheLawsHoldWhileLeadersAreKilled(t *testing.T) {
 	for _, group := range []string{"transitions", "reservations", "history", "repeats", "contention", "tokens", "batch"} {
 		suites.Go(func() {
 			report(storetest.Failures(t, func(tb testing.TB) storetest.Harness {
-				h := place(tb, c.Apart(), storetest.NewClock())
+				h := harness(tb, c.Apart(), storetest.NewClock())
 				opens := h.Open
 				h.Open = func(tb testing.TB, o storetest.Options) store.Store {
 					st := opens(tb, o).(*Store)
 					st.timeout = requestTimeout // as clients have it
-					return steadfastStore{st}
+					return resolvingStore{st}
 				}
 				h.Patience = testenv.Patience
 				return h
@@ -236,7 +236,7 @@ func TestTheLawsHoldWhileLeadersAreKilled(t *testing.T) {
 			r.Open = func(tb testing.TB) guardtest.Handle {
 				g := opens(tb).Guard.(*Guard)
 				g.timeout = 2 * requestTimeout // as writers have it
-				return steadfastGuard(g)
+				return resolvingGuard(g)
 			}
 			r.Read = func(ctx context.Context) (content []byte, there bool, err error) {
 				for range 200 {

@@ -23,7 +23,7 @@ import (
 )
 
 // awaits lets somebody wait for a key until the test ends.
-func awaits(t *testing.T, st *Store, key string) <-chan struct{} {
+func keepWaiting(t *testing.T, st *Store, key string) <-chan struct{} {
 	t.Helper()
 	wake, err := st.Watch(t.Context(), key)
 	if err != nil {
@@ -33,24 +33,24 @@ func awaits(t *testing.T, st *Store, key string) <-chan struct{} {
 }
 
 // steady is a store that is acquainted, and whose bids stay where they are though nobody waits.
-func steady(t *testing.T, st *Store, key string) *Store {
+func keepsBids(t *testing.T, st *Store, key string) *Store {
 	t.Helper()
 	st.idleInQueue = time.Hour
-	return acquainted(t, st, key)
+	return waitedBefore(t, st, key)
 }
 
 // inherits lets a store hold a key by a bid, and returns the bid.
-func inherits(t *testing.T, holder, heir *Store, next tenure.Request) *ownBid {
+func holdByBid(t *testing.T, holder, bidder *Store, next tenure.Request) *ownBid {
 	t.Helper()
-	mine := lasting(next.Key, "holder")
+	mine := longClaim(next.Key, "holder")
 	must(t, holder, mine)
-	k := bids(t, heir, next)
-	awaits(t, heir, next.Key)
-	looksRound(t, holder, next.Key)
+	k := bids(t, bidder, next)
+	keepWaiting(t, bidder, next.Key)
+	seeBid(t, holder, next.Key)
 	must(t, holder, then(tenure.Release, mine))
 	testenv.Eventually(t, "it is told", func() error {
-		heir.mu.Lock()
-		defer heir.mu.Unlock()
+		bidder.mu.Lock()
+		defer bidder.mu.Unlock()
 		if !k.awarded {
 			return errors.New("it is not")
 		}
@@ -60,7 +60,7 @@ func inherits(t *testing.T, holder, heir *Store, next tenure.Request) *ownBid {
 }
 
 // TestWhoeverIsToldThatItHoldsKeepsTheKey: by whatever request it was told so.
-func TestWhoeverIsToldThatItHoldsKeepsTheKey(t *testing.T) {
+func TestAClaimedAwardIsNotReturned(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	for name, ask := range map[string]func(tenure.Request) []tenure.Request{
@@ -71,13 +71,13 @@ func TestWhoeverIsToldThatItHoldsKeepsTheKey(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			key := "heir/told/" + name
-			holder, heir := steady(t, open(t, dial(t, c), c.Prefix()), key), steady(t, open(t, dial(t, c), c.Prefix()), key)
-			next := lasting(key, "heir")
-			k := inherits(t, holder, heir, next)
-			must(t, heir, ask(next)...)
-			heir.returnAward(k) // as if it had not been claimed for a while
-			heir.mu.Lock()
-			defer heir.mu.Unlock()
+			holder, bidder := keepsBids(t, open(t, dial(t, c), c.Prefix()), key), keepsBids(t, open(t, dial(t, c), c.Prefix()), key)
+			next := longClaim(key, "heir")
+			k := holdByBid(t, holder, bidder, next)
+			must(t, bidder, ask(next)...)
+			bidder.returnAward(k) // as if it had not been claimed for a while
+			bidder.mu.Lock()
+			defer bidder.mu.Unlock()
 			if k.returning {
 				t.Error("it is given back, and its holder was told that it has it")
 			}
@@ -86,7 +86,7 @@ func TestWhoeverIsToldThatItHoldsKeepsTheKey(t *testing.T) {
 }
 
 // TestOneWhoWaitsInTheHoldersStoreIsNotForgotten: what the store was granted by a bid it leaves with its place in the queue, which another of the same store has taken over meanwhile.
-func TestOneWhoWaitsInTheHoldersStoreIsNotForgotten(t *testing.T) {
+func TestAWaiterInTheHoldersStoreIsNotForgotten(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	for name, lost := range map[string]bool{"released": false, "released without an answer": true} {
@@ -98,29 +98,29 @@ func TestOneWhoWaitsInTheHoldersStoreIsNotForgotten(t *testing.T) {
 			client := dial(t, c, func(config *clientv3.Config) {
 				config.DialOptions = append(config.DialOptions, grpc.WithChainUnaryInterceptor(w.unary), grpc.WithChainStreamInterceptor(mute(&deaf)))
 			})
-			holder, heir := steady(t, open(t, dial(t, c), c.Prefix()), key), steady(t, open(t, client, c.Prefix()), key)
-			first, mate := lasting(key, "first"), lasting(key, "mate")
-			inherits(t, holder, heir, first)
-			must(t, heir, first)
-			if a := resolve(t.Context(), heir, mate); !errors.Is(a.Err, tenure.ErrHeld) {
+			holder, bidder := keepsBids(t, open(t, dial(t, c), c.Prefix()), key), keepsBids(t, open(t, client, c.Prefix()), key)
+			first, mate := longClaim(key, "first"), longClaim(key, "mate")
+			holdByBid(t, holder, bidder, first)
+			must(t, bidder, first)
+			if a := resolve(t.Context(), bidder, mate); !errors.Is(a.Err, tenure.ErrHeld) {
 				t.Fatalf("the key is held: %v", a.Err)
 			}
 			testenv.Eventually(t, "it is in the queue", func() error {
-				if in := inPlace(t, heir, key); in == nil || len(in) > 0 && in[0] == recordFormat {
+				if in := queueEntry(t, bidder, key); in == nil || len(in) > 0 && in[0] == recordFormat {
 					return fmt.Errorf("its place says %q", in)
 				}
 				return nil
 			})
 			w.lose(lost)
 			deaf.Store(!lost)
-			one(t.Context(), heir, then(tenure.Release, first))
+			one(t.Context(), bidder, then(tenure.Release, first))
 			w.lose(false)
-			must(t, holder, lasting(key, "another"))
+			must(t, holder, longClaim(key, "another"))
 			testenv.Eventually(t, "it is in the queue again", func() error {
-				if a := resolve(t.Context(), heir, mate); !errors.Is(a.Err, tenure.ErrHeld) {
+				if a := resolve(t.Context(), bidder, mate); !errors.Is(a.Err, tenure.ErrHeld) {
 					t.Fatalf("the key is held: %v", a.Err)
 				}
-				if inPlace(t, heir, key) == nil {
+				if queueEntry(t, bidder, key) == nil {
 					return errors.New("it is not")
 				}
 				return nil
@@ -130,53 +130,53 @@ func TestOneWhoWaitsInTheHoldersStoreIsNotForgotten(t *testing.T) {
 }
 
 // TestAnHeirThatWantsAnotherTTLLeavesItsPlace with the key, and leaves the key to the next, as it would have with the TTL that it bid for.
-func TestAnHeirThatWantsAnotherTTLLeavesItsPlace(t *testing.T) {
+func TestAnAwardWithANewTTLIsHandedOnAsBefore(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	const key = "heir/ttl"
-	holder, heir := steady(t, open(t, dial(t, c), c.Prefix()), key), steady(t, open(t, dial(t, c), c.Prefix()), key)
-	next, after := lasting(key, "heir"), lasting(key, "holder again")
-	inherits(t, holder, heir, next)
-	must(t, heir, next)
+	holder, bidder := keepsBids(t, open(t, dial(t, c), c.Prefix()), key), keepsBids(t, open(t, dial(t, c), c.Prefix()), key)
+	next, after := longClaim(key, "heir"), longClaim(key, "holder again")
+	holdByBid(t, holder, bidder, next)
+	must(t, bidder, next)
 	bids(t, holder, after)
-	looksRound(t, heir, key)
+	seeBid(t, bidder, key)
 	renewal := then(tenure.Renew, next)
 	renewal.TTL = 2 * next.TTL
-	must(t, heir, renewal)
-	must(t, heir, then(tenure.Release, next))
-	if in := inPlace(t, heir, key); in != nil {
+	must(t, bidder, renewal)
+	must(t, bidder, then(tenure.Release, next))
+	if in := queueEntry(t, bidder, key); in != nil {
 		t.Errorf("it is still in the queue, with %q", in)
 	}
-	if rec, err := heir.Get(t.Context(), key); err != nil || rec.Owner != after.Owner { // who may have given it back by now
+	if rec, err := bidder.Get(t.Context(), key); err != nil || rec.Owner != after.Owner { // who may have given it back by now
 		t.Errorf("it is %s of %s, %v", rec.State, rec.Owner, err)
 	}
 }
 
 // TestCloseKeepsNothingFromOthers: a bid that is granted to a store that ends is given back, and one that was not yet is taken back.
-func TestCloseKeepsNothingFromOthers(t *testing.T) {
+func TestCloseWithdrawsBidsAndReturnsAwards(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	for name, granted := range map[string]bool{"granted": true, "waiting": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			key := "heir/close/" + name
-			holder, heir := acquainted(t, open(t, dial(t, c), c.Prefix()), key), open(t, dial(t, c), c.Prefix())
-			heir.queueTTL = time.Hour // on the etcd lease that something else hangs on
-			steady(t, heir, key)
-			must(t, heir, lasting(key+"/kept", "heir"))
-			next := lasting(key, "heir")
+			holder, bidder := waitedBefore(t, open(t, dial(t, c), c.Prefix()), key), open(t, dial(t, c), c.Prefix())
+			bidder.queueTTL = time.Hour // on the etcd lease that something else hangs on
+			keepsBids(t, bidder, key)
+			must(t, bidder, longClaim(key+"/kept", "heir"))
+			next := longClaim(key, "heir")
 			if granted {
-				inherits(t, holder, heir, next)
+				holdByBid(t, holder, bidder, next)
 			} else {
-				must(t, holder, lasting(key, "holder"))
-				bids(t, heir, next)
+				must(t, holder, longClaim(key, "holder"))
+				bids(t, bidder, next)
 			}
-			if err := heir.Close(); err != nil {
+			if err := bidder.Close(); err != nil {
 				t.Fatal(err)
 			}
 			if granted {
-				must(t, holder, lasting(key, "holder again"))
-			} else if in := inPlace(t, heir, key); in != nil {
+				must(t, holder, longClaim(key, "holder again"))
+			} else if in := queueEntry(t, bidder, key); in != nil {
 				t.Errorf("its place says %q", in)
 			}
 		})
@@ -184,7 +184,7 @@ func TestCloseKeepsNothingFromOthers(t *testing.T) {
 }
 
 // TestCloseGivesBackWhatItIsAboutToLearnOf: the store has just left the queue, in which it was granted the key, and is closed before it is told so.
-func TestCloseGivesBackWhatItIsAboutToLearnOf(t *testing.T) {
+func TestCloseReturnsAnAwardNotHeardOfYet(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	const key = "heir/close/leaving"
@@ -203,44 +203,44 @@ func TestCloseGivesBackWhatItIsAboutToLearnOf(t *testing.T) {
 			}),
 			grpc.WithChainStreamInterceptor(mute(&deaf)))
 	})
-	holder, heir := acquainted(t, open(t, dial(t, c), c.Prefix()), key), acquainted(t, open(t, client, c.Prefix()), key)
-	must(t, heir, lasting(key+"/kept", "heir")) // so that its etcd lease is not given back
-	mine, next := lasting(key, "holder"), lasting(key, "heir")
+	holder, bidder := waitedBefore(t, open(t, dial(t, c), c.Prefix()), key), waitedBefore(t, open(t, client, c.Prefix()), key)
+	must(t, bidder, longClaim(key+"/kept", "heir")) // so that its etcd lease is not given back
+	mine, next := longClaim(key, "holder"), longClaim(key, "heir")
 	must(t, holder, mine)
-	bids(t, heir, next)
+	bids(t, bidder, next)
 	deaf.Store(true)
-	looksRound(t, holder, key)
+	seeBid(t, holder, key)
 	must(t, holder, then(tenure.Release, mine))
-	heir.mu.Lock()
-	topic := heir.topics[key]
-	heir.mu.Unlock()
-	go heir.dequeue(topic)
+	bidder.mu.Lock()
+	topic := bidder.topics[key]
+	bidder.mu.Unlock()
+	go bidder.dequeue(topic)
 	<-left
-	if err := heir.Close(); err != nil {
+	if err := bidder.Close(); err != nil {
 		t.Fatal(err)
 	}
-	must(t, holder, lasting(key, "holder again"))
+	must(t, holder, longClaim(key, "holder again"))
 }
 
 // TestALateBidIsGivenBack: it was given up on its way, others have come after it, and nobody waits any more when it arrives and is granted.
-func TestALateBidIsGivenBack(t *testing.T) {
+func TestAnAwardToALateBidIsReturned(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	const key = "heir/late"
 	client, w := wired(t, c)
-	holder, heir := acquainted(t, open(t, dial(t, c), c.Prefix()), key), acquainted(t, open(t, client, c.Prefix()), key)
-	heir.idleInQueue = time.Millisecond
-	mine, next := lasting(key, "holder"), lasting(key, "heir")
+	holder, bidder := waitedBefore(t, open(t, dial(t, c), c.Prefix()), key), waitedBefore(t, open(t, client, c.Prefix()), key)
+	bidder.idleInQueue = time.Millisecond
+	mine, next := longClaim(key, "holder"), longClaim(key, "heir")
 	must(t, holder, mine)
 	comesAndGoes := func() {
 		t.Helper()
-		if a := resolve(t.Context(), heir, lasting(key, "another")); !errors.Is(a.Err, tenure.ErrHeld) {
+		if a := resolve(t.Context(), bidder, longClaim(key, "another")); !errors.Is(a.Err, tenure.ErrHeld) {
 			t.Fatalf("the key is held: %v", a.Err)
 		}
 		testenv.Eventually(t, "it has left the queue", func() error {
-			heir.mu.Lock()
-			defer heir.mu.Unlock()
-			if heir.topics[key].queued {
+			bidder.mu.Lock()
+			defer bidder.mu.Unlock()
+			if bidder.topics[key].queued {
 				return errors.New("it is in it")
 			}
 			return nil
@@ -248,25 +248,25 @@ func TestALateBidIsGivenBack(t *testing.T) {
 	}
 	comesAndGoes()
 	w.delay(true)
-	if a := one(t.Context(), heir, next); !errors.Is(a.Err, store.ErrUnknown) {
+	if a := one(t.Context(), bidder, next); !errors.Is(a.Err, store.ErrUnknown) {
 		t.Fatalf("a request without an answer: %v", a.Err)
 	}
 	w.delay(false)
 	comesAndGoes()
 	w.deliver(t)
-	if in := inPlace(t, heir, key); !isBid(in) {
+	if in := queueEntry(t, bidder, key); !isBid(in) {
 		t.Fatalf("its place says %q", in)
 	}
-	looksRound(t, holder, key)
+	seeBid(t, holder, key)
 	must(t, holder, then(tenure.Release, mine))
 	if rec, err := holder.Get(t.Context(), key); err != nil || len(rec.History) < 2 || rec.History[1].Owner != "heir" {
 		t.Fatalf("it was not granted: %+v, %v", rec, err)
 	}
-	testenv.Eventually(t, "it is given back", func() error { return resolve(t.Context(), holder, lasting(key, "holder again")).Err })
+	testenv.Eventually(t, "it is given back", func() error { return resolve(t.Context(), holder, longClaim(key, "holder again")).Err })
 }
 
 // TestAGrantThatWasNotHeardOfIsGivenBack: the watch broke, and nobody waits any more when it begins again.
-func TestAGrantThatWasNotHeardOfIsGivenBack(t *testing.T) {
+func TestAnAwardMissedByABrokenWatchIsReturned(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	const key = "heir/unheard"
@@ -283,13 +283,13 @@ func TestAGrantThatWasNotHeardOfIsGivenBack(t *testing.T) {
 			}),
 			grpc.WithChainStreamInterceptor(mute(&cut)))
 	})
-	holder, heir := acquainted(t, open(t, dial(t, c), c.Prefix()), key), acquainted(t, open(t, client, c.Prefix()), key)
-	heir.idleInQueue = time.Millisecond
-	mine := lasting(key, "holder")
+	holder, bidder := waitedBefore(t, open(t, dial(t, c), c.Prefix()), key), waitedBefore(t, open(t, client, c.Prefix()), key)
+	bidder.idleInQueue = time.Millisecond
+	mine := longClaim(key, "holder")
 	must(t, holder, mine)
 	cut.Store(true)
-	bids(t, heir, lasting(key, "heir"))
-	looksRound(t, holder, key)
+	bids(t, bidder, longClaim(key, "heir"))
+	seeBid(t, holder, key)
 	must(t, holder, then(tenure.Release, mine))
 	testenv.Eventually(t, "it has tried to leave the queue", func() error {
 		if tries.Load() == 0 {
@@ -298,11 +298,11 @@ func TestAGrantThatWasNotHeardOfIsGivenBack(t *testing.T) {
 		return nil
 	})
 	cut.Store(false)
-	heir.mu.Lock()
-	topic := heir.topics[key]
-	heir.mu.Unlock()
-	heir.watchBegan(topic)
-	testenv.Eventually(t, "it is given back", func() error { return resolve(t.Context(), holder, lasting(key, "holder again")).Err })
+	bidder.mu.Lock()
+	topic := bidder.topics[key]
+	bidder.mu.Unlock()
+	bidder.watchBegan(topic)
+	testenv.Eventually(t, "it is given back", func() error { return resolve(t.Context(), holder, longClaim(key, "holder again")).Err })
 }
 
 // mute keeps events from a client while it is cut off.
@@ -331,12 +331,12 @@ func TestAnswersToBidsMayComeInAnyOrder(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	const key = "heir/order"
-	st := acquainted(t, open(t, dial(t, c), c.Prefix()), key)
+	st := waitedBefore(t, open(t, dial(t, c), c.Prefix()), key)
 	stakes := make([]*ownBid, 3)
 	st.mu.Lock()
 	topic := st.topics[key]
 	for i := range stakes {
-		q := lasting(key, "ann")
+		q := longClaim(key, "ann")
 		stakes[i], _ = st.newBid(&q)
 	}
 	st.mu.Unlock()
@@ -364,19 +364,19 @@ func TestAnswersToBidsMayComeInAnyOrder(t *testing.T) {
 }
 
 // TestBidsAreNotMoreThanEtcdTakes: all keys of a batch are waited for, and the requests are as large as they may be.
-func TestBidsAreNotMoreThanEtcdTakes(t *testing.T) {
+func TestBidsFitIntoATransaction(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
-	holder, heir := open(t, dial(t, c), c.Prefix()), open(t, dial(t, c), c.Prefix())
-	first := lasting("heir/large", "ann")
-	must(t, heir, first)
+	holder, bidder := open(t, dial(t, c), c.Prefix()), open(t, dial(t, c), c.Prefix())
+	first := longClaim("heir/large", "ann")
+	must(t, bidder, first)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var held, wanted []tenure.Request
 	for n := range maxGroups {
-		q := lasting(fmt.Sprintf("heir/large/%d", n), "ann")
+		q := longClaim(fmt.Sprintf("heir/large/%d", n), "ann")
 		held = append(held, q)
-		if _, err := heir.Watch(ctx, q.Key); err != nil {
+		if _, err := bidder.Watch(ctx, q.Key); err != nil {
 			t.Fatal(err)
 		}
 		q.Secret = tenure.NewSecret()
@@ -387,9 +387,9 @@ func TestBidsAreNotMoreThanEtcdTakes(t *testing.T) {
 	}
 	cancel()
 	testenv.Eventually(t, "it has left all queues", func() error {
-		heir.mu.Lock()
-		defer heir.mu.Unlock()
-		for key, t := range heir.topics {
+		bidder.mu.Lock()
+		defer bidder.mu.Unlock()
+		for key, t := range bidder.topics {
 			if t.queued {
 				return fmt.Errorf("it is in that of %s", key)
 			}
@@ -398,7 +398,7 @@ func TestBidsAreNotMoreThanEtcdTakes(t *testing.T) {
 	})
 	must(t, holder, held...)
 	testenv.Eventually(t, "all are refused", func() error {
-		for _, a := range heir.Apply(t.Context(), wanted) {
+		for _, a := range bidder.Apply(t.Context(), wanted) {
 			if errors.Is(a.Err, rpctypes.ErrRequestTooLarge) {
 				t.Fatal(a.Err)
 			} else if !errors.Is(a.Err, tenure.ErrHeld) {

@@ -11,7 +11,7 @@ import (
 )
 
 // TestNothingIsAnsweredThatHangsOnWhatWasGivenUp: an anchor whose time was over when another looked, while its live key is still in etcd. Nobody keeps it alive for as long as the answer would say.
-func TestNothingIsAnsweredThatHangsOnWhatWasGivenUp(t *testing.T) {
+func TestNoAnswerRestsOnADroppedEtcdLease(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	st := open(t, dial(t, c), c.Prefix())
@@ -38,7 +38,7 @@ func TestNothingIsAnsweredThatHangsOnWhatWasGivenUp(t *testing.T) {
 }
 
 // TestNothingHangsOnWhatWasNeverGranted: an anchor that was given up before etcd had granted it.
-func TestNothingHangsOnWhatWasNeverGranted(t *testing.T) {
+func TestADroppedEtcdLeaseIsNotUsedOnceGranted(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	st := open(t, dial(t, c), c.Prefix())
@@ -59,11 +59,11 @@ func TestTTLsThatNobodyUsesAnyMoreAreForgotten(t *testing.T) {
 	c := testenv.Etcd(t)
 	st := open(t, dial(t, c), c.Prefix())
 	for n := range 20 {
-		mine := brief(fmt.Sprintf("gone/ttl/%d", n), "ann", time.Duration(n+1)*time.Minute)
+		mine := claimFor(fmt.Sprintf("gone/ttl/%d", n), "ann", time.Duration(n+1)*time.Minute)
 		must(t, st, mine)
 		must(t, st, then(tenure.Release, mine))
 	}
-	held := lasting("gone/ttl/held", "ann")
+	held := longClaim("gone/ttl/held", "ann")
 	must(t, st, held)
 	st.mu.Lock()
 	for seconds, a := range st.etcdLeases {
@@ -72,7 +72,7 @@ func TestTTLsThatNobodyUsesAnyMoreAreForgotten(t *testing.T) {
 		}
 	}
 	st.mu.Unlock()
-	must(t, st, brief("gone/ttl/other", "ann", 2*time.Hour))
+	must(t, st, claimFor("gone/ttl/other", "ann", 2*time.Hour))
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if len(st.etcdLeases) != 2 || len(st.pages) != 2 {

@@ -16,7 +16,7 @@ import (
 )
 
 // TestACrowdThatComesAndGoesLeavesNoKeyBehind: clients that lose patience, are called away, end and begin again. None has to wait until the lease of one who has gone is over, but for once, if the machine stalls just when that one ends.
-func TestACrowdThatComesAndGoesLeavesNoKeyBehind(t *testing.T) {
+func TestClientsThatComeAndGoLeaveNoKeyHeld(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	const key, stores, terms = "heir/crowd", 8, 120
@@ -131,27 +131,27 @@ type batchForm struct {
 // batch. It returns an error if a key was not handed off.
 func handOffBatch(t *testing.T, c *testenv.EtcdCluster, prefix string, form batchForm) error {
 	t.Helper()
-	holder, heir := open(t, dial(t, c), prefix), open(t, dial(t, c), prefix)
-	holder.maxBidAge, heir.idleInQueue, heir.linger = time.Hour, time.Hour, time.Hour
-	must(t, heir, lasting("heir/first", "heir")) // so that leases have something to live on
+	holder, bidder := open(t, dial(t, c), prefix), open(t, dial(t, c), prefix)
+	holder.maxBidAge, bidder.idleInQueue, bidder.linger = time.Hour, time.Hour, time.Hour
+	must(t, bidder, longClaim("heir/first", "heir")) // so that leases have something to live on
 	var held, wanted, ends []tenure.Request
 	for n := range form.keys {
-		held = append(held, lasting(fmt.Sprintf("heir/batch/%d", n), "holder"))
-		wanted = append(wanted, lasting(held[n].Key, "heir"))
+		held = append(held, longClaim(fmt.Sprintf("heir/batch/%d", n), "holder"))
+		wanted = append(wanted, longClaim(held[n].Key, "heir"))
 		ends = append(ends, then(tenure.Release, held[n]))
 	}
 	must(t, holder, held...)
 	ctx, cancel := context.WithCancel(t.Context())
 	for _, q := range wanted {
-		if _, err := heir.Watch(ctx, q.Key); err != nil {
+		if _, err := bidder.Watch(ctx, q.Key); err != nil {
 			t.Fatal(err)
 		}
 	}
 	cancel()
 	testenv.Eventually(t, "it has left all queues", func() error {
-		heir.mu.Lock()
-		defer heir.mu.Unlock()
-		for key, t := range heir.topics {
+		bidder.mu.Lock()
+		defer bidder.mu.Unlock()
+		for key, t := range bidder.topics {
 			if t.queued || len(t.waiters) > 0 {
 				return fmt.Errorf("it is in that of %s", key)
 			}
@@ -159,7 +159,7 @@ func handOffBatch(t *testing.T, c *testenv.EtcdCluster, prefix string, form batc
 		return nil
 	})
 	testenv.Eventually(t, "it has left all its bids", func() error {
-		for _, a := range heir.Apply(t.Context(), wanted) {
+		for _, a := range bidder.Apply(t.Context(), wanted) {
 			if !errors.Is(a.Err, tenure.ErrHeld) {
 				return a.Err
 			}
