@@ -29,7 +29,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestURLsThatCannotBeRightAreRefused: with what to write instead.
+// TestURLsThatCannotBeRightAreRefused: the error says what to write instead.
 func TestURLsThatCannotBeRightAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []string{
@@ -48,7 +48,7 @@ func TestURLsThatCannotBeRightAreRefused(t *testing.T) {
 	}
 }
 
-// try takes and gives back a lease.
+// takeAndRelease takes a lease and gives it back.
 func takeAndRelease(ctx context.Context, url string) error {
 	st, err := store.Open(ctx, url)
 	if err != nil {
@@ -87,7 +87,8 @@ func withUsers(t *testing.T, c *testenv.EtcdCluster) {
 	}
 }
 
-// TestUsersKeepToTheirPrefix: with a password, and a role for the store's prefix and nothing else.
+// TestUsersKeepToTheirPrefix: users have a password and a role for the store's
+// prefix, and nothing else.
 func TestUsersKeepToTheirPrefix(t *testing.T) {
 	t.Parallel()
 	c := testenv.EtcdAlone(t, "unsafe-no-fsync: true")
@@ -107,7 +108,8 @@ func TestUsersKeepToTheirPrefix(t *testing.T) {
 		_, err = g.Raise(ctx, stamp(20, 2, 0))
 		return err
 	})
-	// A password takes etcd long to check, and on a busy machine a call may be given up meanwhile.
+	// etcd takes long to check a password. On a busy machine a call may time
+	// out meanwhile.
 	testenv.Eventually(t, "it works within the prefix", func() error { return takeAndRelease(ctx, url("ann:hunter2@", "team-a")) })
 	for name, c := range map[string]struct{ url, says string }{
 		"another prefix":   {url("ann:hunter2@", "team-b"), "role"},
@@ -127,7 +129,8 @@ func TestUsersKeepToTheirPrefix(t *testing.T) {
 	}
 }
 
-// certificate writes a self-signed certificate that is good for a client and, at these addresses and under these names, for a server, and its key.
+// certificate writes a self-signed certificate and its key. It is good for
+// clients, and for servers at these addresses and names.
 func certificate(t *testing.T, addresses []net.IP, names ...string) (cert, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -171,7 +174,8 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// TestServersMayHaveAnotherName: the one in their certificates, if it is given.
+// TestServersMayHaveAnotherName: servername= gives the name in their
+// certificates.
 func TestServersMayHaveAnotherName(t *testing.T) {
 	t.Parallel()
 	cert, key := certificate(t, nil, "etcd.example")
@@ -185,7 +189,7 @@ func TestServersMayHaveAnotherName(t *testing.T) {
 	}
 }
 
-// reach makes one short call.
+// callOnce makes one short call.
 func callOnce(t *testing.T, raw string) error {
 	t.Helper()
 	u, err := url.Parse(raw)
@@ -205,7 +209,8 @@ func callOnce(t *testing.T, raw string) error {
 	return err
 }
 
-// demanding is a server that asks for a client's certificate. It never gets further than that.
+// demandsCertificate runs a server that asks for a client's certificate, and
+// does nothing else.
 func demandsCertificate(t *testing.T, cert, key string) (addr string) {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(cert, key)
@@ -232,7 +237,8 @@ func demandsCertificate(t *testing.T, cert, key string) (addr string) {
 	return l.Addr().String()
 }
 
-// TestWhyNobodyIsReachedIsSaid: etcd's client alone would say that time is up, whatever the reason.
+// TestDialErrorsSayWhyAndWhatToDo: etcd's client alone would report only that
+// the time is up.
 func TestDialErrorsSayWhyAndWhatToDo(t *testing.T) {
 	t.Parallel()
 	cert, key := certificate(t, []net.IP{net.IPv4(127, 0, 0, 1)})
@@ -254,10 +260,12 @@ func TestDialErrorsSayWhyAndWhatToDo(t *testing.T) {
 	}
 }
 
-// saysSo makes sure that nobody can be reached by a URL, and that the reason is told with what to do about it.
+// expectDialError checks that a URL reaches nobody, and that the error names
+// the remedy.
 func expectDialError(t *testing.T, raw, says string) {
 	t.Helper()
-	testenv.Eventually(t, "the reason is told", func() error { // a call that is given up before it has tried knows of none
+	// A call that is given up before its first try knows no reason.
+	testenv.Eventually(t, "the reason is told", func() error {
 		err := callOnce(t, raw)
 		if err == nil || !strings.Contains(err.Error(), "no member can be reached") || !strings.Contains(err.Error(), says) {
 			return fmt.Errorf("%s: %w, want what to do: %s", raw, err, says)
@@ -266,7 +274,6 @@ func expectDialError(t *testing.T, raw, says string) {
 	})
 }
 
-// TestTheDoctorNamesWhatWeakensALease.
 func TestTheDoctorNamesWhatWeakensALease(t *testing.T) {
 	t.Parallel()
 	levels := func(st *Store) map[string]store.Level {
@@ -301,7 +308,8 @@ func TestTheDoctorNamesWhatWeakensALease(t *testing.T) {
 	if got := levels(st); got["members"] != store.Warn || got["leader"] != store.OK {
 		t.Errorf("with a member down: %v", got)
 	}
-	testenv.Eventually(t, "the record is damaged", func() error { // a write may meet the end of the member
+	// The member may just be ending.
+	testenv.Eventually(t, "the record is damaged", func() error {
 		_, err := st.client.Put(t.Context(), st.names.record("doctor/key"), "nonsense")
 		return err
 	})
@@ -316,13 +324,14 @@ func TestTheDoctorNamesWhatWeakensALease(t *testing.T) {
 		}
 	}
 	hasty := open(t, st.client, c.Prefix())
-	hasty.timeout = requestTimeout // nothing answers: there is no point in patience
+	hasty.timeout = requestTimeout // nothing answers, so do not wait long
 	if got := levels(hasty); got["members"] != store.Bad || got["agreement"] != store.Bad {
 		t.Errorf("with one member of three left: %v", got)
 	}
 }
 
-// TestTheDoctorSeesMembersThatAdvertiseAWrongAddress: they work, and who looks for them by it does not find them.
+// TestTheDoctorSeesMembersThatAdvertiseAWrongAddress: they work, but clients do
+// not find them by that address.
 func TestTheDoctorSeesMembersThatAdvertiseAWrongAddress(t *testing.T) {
 	t.Parallel()
 	c := testenv.EtcdAlone(t, "unsafe-no-fsync: true", "advertise-client-urls: http://127.0.0.1:1")
@@ -340,7 +349,8 @@ func TestTheDoctorSeesMembersThatAdvertiseAWrongAddress(t *testing.T) {
 	}
 }
 
-// TestTheDoctorSaysThatAUserIsNotAskedFor: a password in the URL keeps nobody out of a cluster that checks none.
+// TestTheDoctorSaysThatAUserIsNotAskedFor: a password in the URL keeps nobody
+// out of a cluster that checks none.
 func TestTheDoctorSaysThatAUserIsNotAskedFor(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -360,7 +370,8 @@ func TestTheDoctorSaysThatAUserIsNotAskedFor(t *testing.T) {
 	}
 }
 
-// saysDamaged asks for a key whose record is damaged until that is the answer: before it a call may have been given up.
+// expectDamaged asks for a key until the answer is that its record is damaged.
+// Earlier calls may time out.
 func expectDamaged(t *testing.T, st *Store, req tenure.Request) {
 	t.Helper()
 	testenv.Eventually(t, "it says what is wrong", func() error {

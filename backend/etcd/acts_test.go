@@ -17,7 +17,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// hears asks a store to tell of operators' acts, until it does.
+// listen asks a store for operators' acts until it succeeds.
 func listen(t *testing.T, st *Store) <-chan string {
 	t.Helper()
 	var keys <-chan string
@@ -28,7 +28,7 @@ func listen(t *testing.T, st *Store) <-chan string {
 	return keys
 }
 
-// toldOf waits until a key is told, and fails at any other.
+// expectKey waits until a key is announced. It fails at any other key.
 func expectKey(t *testing.T, keys <-chan string, want string) {
 	t.Helper()
 	select {
@@ -41,7 +41,7 @@ func expectKey(t *testing.T, keys <-chan string, want string) {
 	}
 }
 
-// closes waits until a channel is closed.
+// expectClosed waits until a channel is closed.
 func expectClosed(t *testing.T, keys <-chan string) {
 	t.Helper()
 	late := time.After(testenv.Patience)
@@ -60,8 +60,8 @@ func revoke(key string) tenure.Request {
 	}
 }
 
-// TestATakeoverEndsTheHoldersContextLongBeforeItsRenewal, which is due after
-// a third of the TTL.
+// TestATakeoverEndsTheHoldersContextLongBeforeItsRenewal: the renewal is due
+// after a third of the TTL.
 func TestATakeoverEndsTheHoldersContextLongBeforeItsRenewal(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -101,9 +101,8 @@ func TestATakeoverEndsTheHoldersContextLongBeforeItsRenewal(t *testing.T) {
 	}
 }
 
-// TestActsOfOneBatchHaveNoticesOfTheirOwn, whether a transaction is carried out
-// as a whole or has conditions for each key. There is a bound to them, and
-// nobody takes them for records.
+// TestActsOfOneBatchHaveNoticesOfTheirOwn, in joint and in nested batches. The
+// number of notices is bounded, and they are not taken for records.
 func TestActsOfOneBatchHaveNoticesOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -115,7 +114,7 @@ func TestActsOfOneBatchHaveNoticesOfTheirOwn(t *testing.T) {
 		missing := map[string]bool{}
 		for n := range most {
 			key := fmt.Sprintf("batch/%s/%d", name, n)
-			if n%3 > 0 { // the others nobody knows
+			if n%3 > 0 { // the store knows nothing of the others
 				claims = append(claims, claim(key, "ann"))
 			}
 			acts = append(acts, revoke(key))
@@ -173,7 +172,7 @@ func TestActsOfOneBatchHaveNoticesOfTheirOwn(t *testing.T) {
 	}
 }
 
-// TestAPlantedNoticeIsNoKey: values that cannot be keys are passed on to nobody.
+// TestAPlantedNoticeIsNoKey: values that cannot be keys are not passed on.
 func TestAPlantedNoticeIsNoKey(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -195,8 +194,8 @@ func TestAPlantedNoticeIsNoKey(t *testing.T) {
 	expectKey(t, keys, "acts/true")
 }
 
-// TestTheWatchOfActsEndsWithItsListeners: none is left when nobody listens or
-// the store is closed.
+// TestTheWatchOfActsEndsWithItsListeners: there is no watch when nobody listens
+// or the store is closed.
 func TestTheWatchOfActsEndsWithItsListeners(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -254,11 +253,11 @@ func TestTheWatchOfActsEndsWithItsListeners(t *testing.T) {
 	}
 }
 
-// TestACompactionEndsTheWatchOfActs, if it was away meanwhile: the channels are
-// closed, and whoever listens again is told.
+// TestACompactionEndsTheWatchOfActs if the watch was interrupted meanwhile. The
+// channels are closed, and new listeners hear of acts again.
 func TestACompactionEndsTheWatchOfActs(t *testing.T) {
 	t.Parallel()
-	c := testenv.EtcdAlone(t, "unsafe-no-fsync: true") // others read old revisions
+	c := testenv.EtcdAlone(t, "unsafe-no-fsync: true") // other tests read old revisions
 	network := testenv.NewNetwork(t, c.Addrs()[0])
 	st := open(t, dial(t, c, func(config *clientv3.Config) {
 		config.Endpoints = []string{network.Addr}
@@ -285,7 +284,7 @@ func TestACompactionEndsTheWatchOfActs(t *testing.T) {
 }
 
 // TestActsAreToldWhenMembersGo: the watch goes on through another member, or
-// whoever listens asks again.
+// listeners ask again.
 func TestActsAreToldWhenMembersGo(t *testing.T) {
 	t.Parallel()
 	c := testenv.EtcdThree(t, "unsafe-no-fsync: true")
@@ -317,8 +316,8 @@ func TestActsAreToldWhenMembersGo(t *testing.T) {
 	t.Logf("%d acts, the watch broke %d times", n, broken)
 }
 
-// TestAnEtcdThatWasSetBackTellsOfActs: a watch that went on where it was would
-// hear nothing for long.
+// TestActsAreHeardAfterARestore: a watch that continued at its old revision
+// would hear nothing for long.
 func TestActsAreHeardAfterARestore(t *testing.T) {
 	t.Parallel()
 	before := testenv.EtcdAlone(t, "unsafe-no-fsync: true")
@@ -353,8 +352,8 @@ func TestActsAreHeardAfterARestore(t *testing.T) {
 	expectKey(t, keys, "acts/after")
 }
 
-// TestUsersOfAPrefixAreToldOfActs: a role for the prefix is enough. A login that
-// lapses while acts are told keeps nobody from waiting for a key.
+// TestUsersOfAPrefixAreToldOfActs: a role for the prefix is enough. If the
+// login of that watch lapses, waiting for keys still works.
 func TestUsersOfAPrefixAreToldOfActs(t *testing.T) {
 	t.Parallel()
 	c := testenv.EtcdAlone(t, "unsafe-no-fsync: true")

@@ -22,7 +22,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// awaits lets somebody wait for a key until the test ends.
+// keepWaiting waits for a key until the test ends.
 func keepWaiting(t *testing.T, st *Store, key string) <-chan struct{} {
 	t.Helper()
 	wake, err := st.Watch(t.Context(), key)
@@ -32,14 +32,16 @@ func keepWaiting(t *testing.T, st *Store, key string) <-chan struct{} {
 	return wake
 }
 
-// steady is a store that is acquainted, and whose bids stay where they are though nobody waits.
+// keepsBids is waitedBefore, and the store's bids stay in the queue though
+// nobody waits.
 func keepsBids(t *testing.T, st *Store, key string) *Store {
 	t.Helper()
 	st.idleInQueue = time.Hour
 	return waitedBefore(t, st, key)
 }
 
-// inherits lets a store hold a key by a bid, and returns the bid.
+// holdByBid lets bidder get the key from holder by an award, and returns the
+// bid.
 func holdByBid(t *testing.T, holder, bidder *Store, next tenure.Request) *ownBid {
 	t.Helper()
 	mine := longClaim(next.Key, "holder")
@@ -59,7 +61,7 @@ func holdByBid(t *testing.T, holder, bidder *Store, next tenure.Request) *ownBid
 	return k
 }
 
-// TestWhoeverIsToldThatItHoldsKeepsTheKey: by whatever request it was told so.
+// TestAClaimedAwardIsNotReturned, by whatever request it was claimed.
 func TestAClaimedAwardIsNotReturned(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -72,7 +74,7 @@ func TestAClaimedAwardIsNotReturned(t *testing.T) {
 			t.Parallel()
 			key := "heir/told/" + name
 			holder, bidder := keepsBids(t, open(t, dial(t, c), c.Prefix()), key), keepsBids(t, open(t, dial(t, c), c.Prefix()), key)
-			next := longClaim(key, "heir")
+			next := longClaim(key, "bidder")
 			k := holdByBid(t, holder, bidder, next)
 			must(t, bidder, ask(next)...)
 			bidder.returnAward(k) // as if it had not been claimed for a while
@@ -85,7 +87,9 @@ func TestAClaimedAwardIsNotReturned(t *testing.T) {
 	}
 }
 
-// TestOneWhoWaitsInTheHoldersStoreIsNotForgotten: what the store was granted by a bid it leaves with its place in the queue, which another of the same store has taken over meanwhile.
+// TestAWaiterInTheHoldersStoreIsNotForgotten: a release of an award deletes the
+// store's queue entry. Another caller of the same store may wait in that entry
+// by then.
 func TestAWaiterInTheHoldersStoreIsNotForgotten(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -93,7 +97,7 @@ func TestAWaiterInTheHoldersStoreIsNotForgotten(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			key := "heir/mate/" + name
-			var deaf atomic.Bool // what it is told comes after the answer
+			var deaf atomic.Bool // events come after the answer
 			w := &wire{calls: map[string]int{}}
 			client := dial(t, c, func(config *clientv3.Config) {
 				config.DialOptions = append(config.DialOptions, grpc.WithChainUnaryInterceptor(w.unary), grpc.WithChainStreamInterceptor(mute(&deaf)))
@@ -107,7 +111,7 @@ func TestAWaiterInTheHoldersStoreIsNotForgotten(t *testing.T) {
 			}
 			testenv.Eventually(t, "it is in the queue", func() error {
 				if in := queueEntry(t, bidder, key); in == nil || len(in) > 0 && in[0] == recordFormat {
-					return fmt.Errorf("its place says %q", in)
+					return fmt.Errorf("its queue entry says %q", in)
 				}
 				return nil
 			})
@@ -129,13 +133,14 @@ func TestAWaiterInTheHoldersStoreIsNotForgotten(t *testing.T) {
 	}
 }
 
-// TestAnHeirThatWantsAnotherTTLLeavesItsPlace with the key, and leaves the key to the next, as it would have with the TTL that it bid for.
+// TestAnAwardWithANewTTLIsHandedOnAsBefore: the holder changes the TTL. Its
+// release still deletes its entry and passes the key to the next.
 func TestAnAwardWithANewTTLIsHandedOnAsBefore(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	const key = "heir/ttl"
 	holder, bidder := keepsBids(t, open(t, dial(t, c), c.Prefix()), key), keepsBids(t, open(t, dial(t, c), c.Prefix()), key)
-	next, after := longClaim(key, "heir"), longClaim(key, "holder again")
+	next, after := longClaim(key, "bidder"), longClaim(key, "holder again")
 	holdByBid(t, holder, bidder, next)
 	must(t, bidder, next)
 	bids(t, holder, after)
@@ -147,12 +152,14 @@ func TestAnAwardWithANewTTLIsHandedOnAsBefore(t *testing.T) {
 	if in := queueEntry(t, bidder, key); in != nil {
 		t.Errorf("it is still in the queue, with %q", in)
 	}
-	if rec, err := bidder.Get(t.Context(), key); err != nil || rec.Owner != after.Owner { // who may have given it back by now
+	// after may have released the key by now.
+	if rec, err := bidder.Get(t.Context(), key); err != nil || rec.Owner != after.Owner {
 		t.Errorf("it is %s of %s, %v", rec.State, rec.Owner, err)
 	}
 }
 
-// TestCloseKeepsNothingFromOthers: a bid that is granted to a store that ends is given back, and one that was not yet is taken back.
+// TestCloseWithdrawsBidsAndReturnsAwards, so that nothing of a closed store
+// keeps keys from others.
 func TestCloseWithdrawsBidsAndReturnsAwards(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -161,10 +168,10 @@ func TestCloseWithdrawsBidsAndReturnsAwards(t *testing.T) {
 			t.Parallel()
 			key := "heir/close/" + name
 			holder, bidder := waitedBefore(t, open(t, dial(t, c), c.Prefix()), key), open(t, dial(t, c), c.Prefix())
-			bidder.queueTTL = time.Hour // on the etcd lease that something else hangs on
+			bidder.queueTTL = time.Hour // its etcd lease carries something else, too
 			keepsBids(t, bidder, key)
-			must(t, bidder, longClaim(key+"/kept", "heir"))
-			next := longClaim(key, "heir")
+			must(t, bidder, longClaim(key+"/kept", "bidder"))
+			next := longClaim(key, "bidder")
 			if granted {
 				holdByBid(t, holder, bidder, next)
 			} else {
@@ -177,13 +184,14 @@ func TestCloseWithdrawsBidsAndReturnsAwards(t *testing.T) {
 			if granted {
 				must(t, holder, longClaim(key, "holder again"))
 			} else if in := queueEntry(t, bidder, key); in != nil {
-				t.Errorf("its place says %q", in)
+				t.Errorf("its queue entry says %q", in)
 			}
 		})
 	}
 }
 
-// TestCloseGivesBackWhatItIsAboutToLearnOf: the store has just left the queue, in which it was granted the key, and is closed before it is told so.
+// TestCloseReturnsAnAwardNotHeardOfYet: the store has just left the queue, and
+// is closed before it hears of the award in its entry.
 func TestCloseReturnsAnAwardNotHeardOfYet(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -204,8 +212,9 @@ func TestCloseReturnsAnAwardNotHeardOfYet(t *testing.T) {
 			grpc.WithChainStreamInterceptor(mute(&deaf)))
 	})
 	holder, bidder := waitedBefore(t, open(t, dial(t, c), c.Prefix()), key), waitedBefore(t, open(t, client, c.Prefix()), key)
-	must(t, bidder, longClaim(key+"/kept", "heir")) // so that its etcd lease is not given back
-	mine, next := longClaim(key, "holder"), longClaim(key, "heir")
+	// So that its etcd lease is not revoked.
+	must(t, bidder, longClaim(key+"/kept", "bidder"))
+	mine, next := longClaim(key, "holder"), longClaim(key, "bidder")
 	must(t, holder, mine)
 	bids(t, bidder, next)
 	deaf.Store(true)
@@ -222,7 +231,8 @@ func TestCloseReturnsAnAwardNotHeardOfYet(t *testing.T) {
 	must(t, holder, longClaim(key, "holder again"))
 }
 
-// TestALateBidIsGivenBack: it was given up on its way, others have come after it, and nobody waits any more when it arrives and is granted.
+// TestAnAwardToALateBidIsReturned: the bid was given up in flight, others came
+// after it, and nobody waits when it arrives and is granted.
 func TestAnAwardToALateBidIsReturned(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -230,7 +240,7 @@ func TestAnAwardToALateBidIsReturned(t *testing.T) {
 	client, w := wired(t, c)
 	holder, bidder := waitedBefore(t, open(t, dial(t, c), c.Prefix()), key), waitedBefore(t, open(t, client, c.Prefix()), key)
 	bidder.idleInQueue = time.Millisecond
-	mine, next := longClaim(key, "holder"), longClaim(key, "heir")
+	mine, next := longClaim(key, "holder"), longClaim(key, "bidder")
 	must(t, holder, mine)
 	comesAndGoes := func() {
 		t.Helper()
@@ -255,17 +265,18 @@ func TestAnAwardToALateBidIsReturned(t *testing.T) {
 	comesAndGoes()
 	w.deliver(t)
 	if in := queueEntry(t, bidder, key); !isBid(in) {
-		t.Fatalf("its place says %q", in)
+		t.Fatalf("its queue entry says %q", in)
 	}
 	seeBid(t, holder, key)
 	must(t, holder, then(tenure.Release, mine))
-	if rec, err := holder.Get(t.Context(), key); err != nil || len(rec.History) < 2 || rec.History[1].Owner != "heir" {
+	if rec, err := holder.Get(t.Context(), key); err != nil || len(rec.History) < 2 || rec.History[1].Owner != "bidder" {
 		t.Fatalf("it was not granted: %+v, %v", rec, err)
 	}
 	testenv.Eventually(t, "it is given back", func() error { return resolve(t.Context(), holder, longClaim(key, "holder again")).Err })
 }
 
-// TestAGrantThatWasNotHeardOfIsGivenBack: the watch broke, and nobody waits any more when it begins again.
+// TestAnAwardMissedByABrokenWatchIsReturned: nobody waits when the watch begins
+// again.
 func TestAnAwardMissedByABrokenWatchIsReturned(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -288,7 +299,7 @@ func TestAnAwardMissedByABrokenWatchIsReturned(t *testing.T) {
 	mine := longClaim(key, "holder")
 	must(t, holder, mine)
 	cut.Store(true)
-	bids(t, bidder, longClaim(key, "heir"))
+	bids(t, bidder, longClaim(key, "bidder"))
 	seeBid(t, holder, key)
 	must(t, holder, then(tenure.Release, mine))
 	testenv.Eventually(t, "it has tried to leave the queue", func() error {
@@ -305,7 +316,7 @@ func TestAnAwardMissedByABrokenWatchIsReturned(t *testing.T) {
 	testenv.Eventually(t, "it is given back", func() error { return resolve(t.Context(), holder, longClaim(key, "holder again")).Err })
 }
 
-// mute keeps events from a client while it is cut off.
+// mute keeps events from a client while cut is set.
 func mute(cut *atomic.Bool) grpc.StreamClientInterceptor {
 	return func(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 		s, err := open(ctx, desc, conn, method, opts...)
@@ -326,44 +337,46 @@ func (s muted) RecvMsg(msg any) error {
 	return err
 }
 
-// TestAnswersToBidsMayComeInAnyOrder: what is in the place is what was put there last, not what was answered last.
+// TestAnswersToBidsMayComeInAnyOrder: the entry has the newest bid, in whatever
+// order the answers come.
 func TestAnswersToBidsMayComeInAnyOrder(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	const key = "heir/order"
 	st := waitedBefore(t, open(t, dial(t, c), c.Prefix()), key)
-	stakes := make([]*ownBid, 3)
+	ours := make([]*ownBid, 3)
 	st.mu.Lock()
 	topic := st.topics[key]
-	for i := range stakes {
+	for i := range ours {
 		q := longClaim(key, "ann")
-		stakes[i], _ = st.newBid(&q)
+		ours[i], _ = st.newBid(&q)
 	}
 	st.mu.Unlock()
-	seated := func(i int) bool {
+	hasSlot := func(i int) bool {
 		st.mu.Lock()
 		defer st.mu.Unlock()
-		return stakes[i].page.members[stakes[i].slot] != nil
+		return ours[i].page.members[ours[i].slot] != nil
 	}
-	const now = 1 << 40 // of none that etcd has
-	st.noteJoined(&group{key: key, joins: topic, bid: stakes[1]}, now+1)
-	st.noteJoined(&group{key: key, joins: topic, bid: stakes[0]}, now)
-	if seated(0) || !seated(1) || topic.bid != stakes[1] {
-		t.Error("the later bid has lost its seat to the earlier one")
+	const now = 1 << 40 // far above etcd's revisions
+	st.noteJoined(&group{key: key, joins: topic, bid: ours[1]}, now+1)
+	st.noteJoined(&group{key: key, joins: topic, bid: ours[0]}, now)
+	if hasSlot(0) || !hasSlot(1) || topic.bid != ours[1] {
+		t.Error("the later bid has lost its slot to the earlier one")
 	}
 	st.entryChanged(topic, &clientv3.Event{Type: clientv3.EventTypeDelete, Kv: kvAt(now + 3)})
-	st.noteJoined(&group{key: key, joins: topic, bid: stakes[2]}, now+2)
-	if topic.queued || seated(1) || seated(2) {
+	st.noteJoined(&group{key: key, joins: topic, bid: ours[2]}, now+2)
+	if topic.queued || hasSlot(1) || hasSlot(2) {
 		t.Error("it has left the queue, and still is in it")
 	}
-	st.sawRevision(now+4, 1) // etcd was set back
+	st.sawRevision(now+4, 1) // etcd was restored
 	st.noteJoined(&group{key: key, joins: topic}, 2)
 	if !topic.queued {
 		t.Error("it has come to a queue of an earlier state of etcd, and is not in it")
 	}
 }
 
-// TestBidsAreNotMoreThanEtcdTakes: all keys of a batch are waited for, and the requests are as large as they may be.
+// TestBidsFitIntoATransaction: all keys of a batch are waited for, and the
+// requests are as large as possible.
 func TestBidsFitIntoATransaction(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)

@@ -17,14 +17,15 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// lasting is a claim that no stall of a test outlasts.
+// longClaim is an acquire with a TTL that no stall of a test outlasts.
 func longClaim(key, owner string) tenure.Request {
 	q := claim(key, owner)
 	q.TTL = time.Hour
 	return q
 }
 
-// acquainted makes a store one that has held a lease of an hour, and has waited for a key lately, as those have among which it goes around.
+// waitedBefore prepares a store so that it bids for a key: it has held a lease
+// of an hour, and has waited for the key lately.
 func waitedBefore(t *testing.T, st *Store, key string) *Store {
 	t.Helper()
 	st.maxBidAge, st.idleInQueue, st.linger, st.queuePolls = time.Hour, time.Hour, time.Hour, nil
@@ -50,10 +51,11 @@ func waitedBefore(t *testing.T, st *Store, key string) *Store {
 	return st
 }
 
-// bids lets a store ask for a key that is held, and leave its bid.
+// bids lets a store ask for a held key until its bid is in the queue.
 func bids(t *testing.T, st *Store, mine tenure.Request) *ownBid {
 	t.Helper()
-	testenv.Eventually(t, "its bid is in the queue", func() error { // it does not bid while it is late
+	// A store that is late does not bid.
+	testenv.Eventually(t, "its bid is in the queue", func() error {
 		if a := resolve(t.Context(), st, mine); !errors.Is(a.Err, tenure.ErrHeld) {
 			t.Fatalf("the key is held: %v", a.Err)
 		}
@@ -67,7 +69,7 @@ func bids(t *testing.T, st *Store, mine tenure.Request) *ownBid {
 	return st.topics[mine.Key].bid
 }
 
-// inPlace is what the place of a store in a queue says.
+// queueEntry returns the value of a store's queue entry, or nil.
 func queueEntry(t *testing.T, st *Store, key string) []byte {
 	t.Helper()
 	resp, err := st.client.Get(t.Context(), st.names.waiter(key, st.id))
@@ -80,14 +82,15 @@ func queueEntry(t *testing.T, st *Store, key string) []byte {
 	return resp.Kvs[0].Value
 }
 
-// TestAHandOffIsOneWrite: what frees the key grants it to the next, who is told so, and needs to ask nobody. Then it is its lease as any other.
+// TestAHandOffIsOneWrite: the release grants the key to the next store. That
+// store hears of it and need not ask etcd. Then it is a lease like any other.
 func TestAHandOffIsOneWrite(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	const key = "award/one"
 	client, w := wired(t, c)
 	holder, bidder := waitedBefore(t, open(t, client, c.Prefix()), key), waitedBefore(t, open(t, dial(t, c), c.Prefix()), key)
-	mine, next := longClaim(key, "holder"), longClaim(key, "heir")
+	mine, next := longClaim(key, "holder"), longClaim(key, "bidder")
 	first := must(t, holder, mine)[0].Record
 	k := bids(t, bidder, next)
 	wake := keepWaiting(t, bidder, key)
@@ -102,7 +105,7 @@ func TestAHandOffIsOneWrite(t *testing.T) {
 	}
 	<-wake
 	a := resolve(t.Context(), bidder, next)
-	if a.Err != nil || a.Record.Owner != "heir" || a.Record.Token <= first.Token || a.Record.Cause != tenure.Released {
+	if a.Err != nil || a.Record.Owner != "bidder" || a.Record.Token <= first.Token || a.Record.Cause != tenure.Released {
 		t.Fatalf("it was granted %+v, %v", a.Record, a.Err)
 	}
 	if now := versionOf(t, bidder, key); now != before+1 {
@@ -128,7 +131,7 @@ func TestAHandOffIsOneWrite(t *testing.T) {
 	}
 }
 
-// versionOf tells how often a record has been written.
+// versionOf returns how often a record has been written.
 func versionOf(t *testing.T, st *Store, key string) int64 {
 	t.Helper()
 	resp, err := st.client.Get(t.Context(), st.names.record(key), clientv3.WithKeysOnly())
@@ -138,7 +141,9 @@ func versionOf(t *testing.T, st *Store, key string) int64 {
 	return resp.Kvs[0].Version
 }
 
-// TestLaw5ALeaseCountsFromItsBid: what is left of it is told from when its holder last said that it wants it, whoever wrote the grant and whatever that one's clock says. Others reckon with no less.
+// TestLaw5ALeaseCountsFromItsBid: the holder's own deadline counts from the
+// sending of the bid, whatever the clock of the awarding store says. Other
+// stores take the lease to end no earlier.
 func TestLaw5ALeaseCountsFromItsBid(t *testing.T) {
 	t.Parallel()
 	for name, ahead := range map[string]time.Duration{"one clock": 0, "ahead": time.Hour, "behind": -3 * time.Hour} {
@@ -152,10 +157,10 @@ func TestLaw5ALeaseCountsFromItsBid(t *testing.T) {
 			}
 			waitedBefore(t, holder, key)
 			waitedBefore(t, bidder, key)
-			mine, next := longClaim(key, "holder"), longClaim(key, "heir")
+			mine, next := longClaim(key, "holder"), longClaim(key, "bidder")
 			must(t, holder, mine)
 			bids(t, bidder, next)
-			const waited = 10 * time.Minute // longer than the holder lets it, as it was asleep
+			const waited = 10 * time.Minute // longer than a holder allows, because it slept
 			bidder.mu.Lock()
 			k := bidder.topics[key].bid
 			if ahead == 0 { // its monotonic clock stood still, or the other was set back
@@ -164,7 +169,7 @@ func TestLaw5ALeaseCountsFromItsBid(t *testing.T) {
 				k.sent = k.sent.Add(-waited)
 			}
 			bidder.mu.Unlock()
-			keepWaiting(t, bidder, key) // or it is given back soon
+			keepWaiting(t, bidder, key) // otherwise the award is returned soon
 			seeBid(t, holder, key)
 			must(t, holder, then(tenure.Release, mine))
 			var a store.Answer
@@ -188,7 +193,8 @@ func TestLaw5ALeaseCountsFromItsBid(t *testing.T) {
 				t.Errorf("renewed, it has %s left", left)
 			}
 			bidder.mu.Lock()
-			k.sent, k.sentWall = k.sent.Add(-next.TTL), k.sentWall.Add(-next.TTL) // from now on the renewal counts
+			// From now on the renewal counts.
+			k.sent, k.sentWall = k.sent.Add(-next.TTL), k.sentWall.Add(-next.TTL)
 			bidder.mu.Unlock()
 			if rec, err := bidder.Get(t.Context(), key); err != nil || rec.Deadline.Before(renewed.Record.Deadline) {
 				t.Errorf("renewed until %s, it is said to end at %s, %v", renewed.Record.Deadline, rec.Deadline, err)
@@ -204,7 +210,8 @@ func TestLaw5ALeaseCountsFromItsBid(t *testing.T) {
 	}
 }
 
-// TestABidThatNobodyStandsByIsGivenBack: whoever bid has gone before it was granted the key, and the one after it does not wait until that lease is over.
+// TestAnAwardThatNobodyClaimsIsReturned: the caller has left before its bid was
+// granted. The next one does not wait until that lease is over.
 func TestAnAwardThatNobodyClaimsIsReturned(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -232,18 +239,19 @@ func TestAnAwardThatNobodyClaimsIsReturned(t *testing.T) {
 	}
 }
 
-// TestWhatIsBeingGivenBackIsNotClaimed: one who comes just then would hold what is about to be free.
+// TestAnAwardThatIsBeingReturnedIsNotClaimed: a caller that asks just then
+// would hold a key that is about to be free.
 func TestAnAwardThatIsBeingReturnedIsNotClaimed(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	const key = "award/given"
 	client, w := wired(t, c)
 	holder, bidder := waitedBefore(t, open(t, dial(t, c), c.Prefix()), key), waitedBefore(t, open(t, client, c.Prefix()), key)
-	mine, next := longClaim(key, "holder"), longClaim(key, "heir")
+	mine, next := longClaim(key, "holder"), longClaim(key, "bidder")
 	must(t, holder, mine)
 	k := bids(t, bidder, next)
 	seeBid(t, holder, key)
-	w.delay(true) // it cannot give it back
+	w.delay(true) // it cannot return the award
 	must(t, holder, then(tenure.Release, mine))
 	testenv.Eventually(t, "it is being given back", func() error {
 		bidder.mu.Lock()
@@ -263,10 +271,11 @@ func TestAnAwardThatIsBeingReturnedIsNotClaimed(t *testing.T) {
 		}
 		return nil
 	})
-	must(t, bidder, longClaim(key, "heir again"))
+	must(t, bidder, longClaim(key, "bidder again"))
 }
 
-// TestAKeyGoesRound among three: each hand-off is one write of the record, whoever had to be asked at first, and none is left in the queue whose turn is over.
+// TestAKeyGoesRoundWithOneWriteEach, among three stores. The first rounds may
+// need an offer. No entry stays in the queue.
 func TestAKeyGoesRoundWithOneWriteEach(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -284,7 +293,7 @@ func TestAKeyGoesRoundWithOneWriteEach(t *testing.T) {
 			bids(t, st, claims[n])
 		}
 	}
-	all[0].maxBidAge = 0 // the first is asked, and the second told that it is next
+	all[0].maxBidAge = 0 // the first gets an offer, and the second is told that it is next
 	for round := range 4 * stores {
 		n, next := round%stores, (round+1)%stores
 		wake := keepWaiting(t, all[next], key)
@@ -320,7 +329,8 @@ func TestAKeyGoesRoundWithOneWriteEach(t *testing.T) {
 	}
 }
 
-// TestALostWordOfAnAwardIsMadeUpFor: one that leaves the queue finds there that it was granted the key, and gives it back.
+// TestAMissedAwardIsFoundWhenLeavingTheQueue: a store that leaves the queue
+// finds an award in its entry, and returns it.
 func TestAMissedAwardIsFoundWhenLeavingTheQueue(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -329,7 +339,8 @@ func TestAMissedAwardIsFoundWhenLeavingTheQueue(t *testing.T) {
 		config.DialOptions = append(config.DialOptions, grpc.WithChainStreamInterceptor(deafen))
 	})
 	holder, deaf, last := waitedBefore(t, open(t, dial(t, c), c.Prefix()), key), waitedBefore(t, open(t, hears, c.Prefix()), key), open(t, dial(t, c), c.Prefix())
-	deaf.idleInQueue = 15 * time.Second // the holder sees the bid before that, on a busy machine too
+	// Longer than the holder needs to see the bid, also on a busy machine.
+	deaf.idleInQueue = 15 * time.Second
 	mine, next := longClaim(key, "holder"), longClaim(key, "deaf")
 	must(t, holder, mine)
 	bids(t, deaf, next)
@@ -340,14 +351,15 @@ func TestAMissedAwardIsFoundWhenLeavingTheQueue(t *testing.T) {
 	})
 }
 
-// TestALostReplyToAHandOffLeavesOneTruth: the one who released learns that it has, and the next one holds the key.
+// TestALostReplyToAHandOffLeavesOneTruth: the releasing client learns that it
+// has released, and the next one holds the key.
 func TestALostReplyToAHandOffLeavesOneTruth(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	const key = "award/lost"
 	client, w := wired(t, c)
 	holder, bidder := waitedBefore(t, open(t, client, c.Prefix()), key), waitedBefore(t, open(t, dial(t, c), c.Prefix()), key)
-	mine, next := longClaim(key, "holder"), longClaim(key, "heir")
+	mine, next := longClaim(key, "holder"), longClaim(key, "bidder")
 	must(t, holder, mine)
 	bids(t, bidder, next)
 	wake := keepWaiting(t, bidder, key)
@@ -360,13 +372,13 @@ func TestALostReplyToAHandOffLeavesOneTruth(t *testing.T) {
 	<-wake
 	must(t, bidder, next)
 	must(t, holder, then(tenure.Release, mine))
-	if rec, err := holder.Get(t.Context(), key); err != nil || rec.Owner != "heir" || rec.State != tenure.Held {
+	if rec, err := holder.Get(t.Context(), key); err != nil || rec.Owner != "bidder" || rec.State != tenure.Held {
 		t.Errorf("it is %s of %s, %v", rec.State, rec.Owner, err)
 	}
 	must(t, bidder, then(tenure.Release, next))
 }
 
-// TestAnHeirThatDiesIsSucceeded: when what it was granted is over, as with any holder that dies.
+// TestAnAwardToADeadStoreExpires, like the lease of any dead holder.
 func TestAnAwardToADeadStoreExpires(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -383,7 +395,8 @@ func TestAnAwardToADeadStoreExpires(t *testing.T) {
 	if a := resolve(t.Context(), last, longClaim(key, "last")); !errors.Is(a.Err, tenure.ErrHeld) || a.Record.Owner != "dead" {
 		t.Fatalf("it was granted to the next: %+v, %v", a.Record, a.Err)
 	}
-	if _, err := last.client.Revoke(t.Context(), lease); err != nil { // as if its time were over
+	// As if its time were over.
+	if _, err := last.client.Revoke(t.Context(), lease); err != nil {
 		t.Fatal(err)
 	}
 	if a := must(t, last, longClaim(key, "last"))[0]; a.Record.Cause != tenure.Expired {
@@ -395,13 +408,14 @@ func TestAnAwardToADeadStoreExpires(t *testing.T) {
 	}
 }
 
-// TestWordOfAnOlderPlaceChangesNothing: a place that this store has left is heard of when it is in the queue again.
+// TestAnEventOfAnOlderQueueEntryChangesNothing: the event comes when the store
+// is in the queue again.
 func TestAnEventOfAnOlderQueueEntryChangesNothing(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	const key = "award/late"
 	holder, bidder := waitedBefore(t, open(t, dial(t, c), c.Prefix()), key), waitedBefore(t, open(t, dial(t, c), c.Prefix()), key)
-	mine, next := longClaim(key, "holder"), longClaim(key, "heir")
+	mine, next := longClaim(key, "holder"), longClaim(key, "bidder")
 	must(t, holder, mine)
 	bids(t, bidder, next)
 	wake := keepWaiting(t, bidder, key)
@@ -409,12 +423,12 @@ func TestAnEventOfAnOlderQueueEntryChangesNothing(t *testing.T) {
 	topic, k := bidder.topics[key], bidder.topics[key].bid
 	bidder.mu.Unlock()
 	bidder.entryChanged(topic, &clientv3.Event{Type: clientv3.EventTypeDelete, Kv: &mvccpb.KeyValue{ModRevision: k.mod - 1}})
-	bidder.writeLapsed(t.Context(), k.page) // a seat that is kept free has no time to be over
+	bidder.writeLapsed(t.Context(), k.page) // a reserved slot has no deadline
 	bidder.mu.Lock()
 	queued, kept, noted := topic.queued, topic.bid == k, k.page.written
 	bidder.mu.Unlock()
 	if !queued || !kept || noted {
-		t.Errorf("in the queue: %t, with its bid: %t; the seat is said to be over: %t", queued, kept, noted)
+		t.Errorf("in the queue: %t, with its bid: %t; the slot is said to be over: %t", queued, kept, noted)
 	}
 	seeBid(t, holder, key)
 	must(t, holder, then(tenure.Release, mine))
@@ -422,14 +436,15 @@ func TestAnEventOfAnOlderQueueEntryChangesNothing(t *testing.T) {
 	must(t, bidder, next)
 }
 
-// TestThoseWhoComeBackAreSeen by the one who has the key, before it releases it: nobody was there when it was granted it.
+// TestTheHolderSeesWaitersThatComeLater, before it releases. Nobody waited when
+// it was granted the key.
 func TestTheHolderSeesWaitersThatComeLater(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	const key = "award/back again"
 	holder, bidder := waitedBefore(t, open(t, dial(t, c), c.Prefix()), key), waitedBefore(t, open(t, dial(t, c), c.Prefix()), key)
 	holder.queuePolls = slices.Repeat([]time.Duration{10 * time.Millisecond}, int(testenv.Patience/(10*time.Millisecond)))
-	mine, next := longClaim(key, "holder"), longClaim(key, "heir")
+	mine, next := longClaim(key, "holder"), longClaim(key, "bidder")
 	must(t, holder, mine)
 	bids(t, bidder, next)
 	wake := keepWaiting(t, bidder, key)

@@ -14,7 +14,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestABidComesBackAsItWas, alone and behind what the second in a queue is told; and what is not one is none.
+// TestABidComesBackAsItWas, alone and behind youAreNext. Other values are no
+// bids.
 func TestABidComesBackAsItWas(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -51,7 +52,8 @@ func TestABidComesBackAsItWas(t *testing.T) {
 	})
 }
 
-// TestAgesAreUpperBounds: nothing is younger than it is said to be, and of what is older than all that was seen nothing is said.
+// TestAgesAreUpperBounds: nothing is older than its age. The age of values
+// older than all noted calls is unknown.
 func TestAgesAreUpperBounds(t *testing.T) {
 	var a ages
 	if _, known := a.of(5); known {
@@ -60,7 +62,8 @@ func TestAgesAreUpperBounds(t *testing.T) {
 	began := time.Now().Add(-time.Hour)
 	for n := range 40 {
 		a.note(began.Add(time.Duration(n)*time.Minute), int64(10*n))
-		a.note(began.Add(time.Duration(n)*time.Minute+time.Millisecond), int64(10*n+1)) // too soon to be of use
+		// Too soon after the last one, so not noted.
+		a.note(began.Add(time.Duration(n)*time.Minute+time.Millisecond), int64(10*n+1))
 	}
 	a.note(began.Add(40*time.Minute), 5) // overtaken
 	for revision, minute := range map[int64]int{391: 39, 390: 38, 385: 38, 381: 38, 380: 37, 1000: 39} {
@@ -84,12 +87,15 @@ func TestAgesAreUpperBounds(t *testing.T) {
 	}
 }
 
-// TestOneThatMayBeDeadIsAsked: a bid is not granted that has stood for long, or for much of its TTL, or whose etcd lease is gone. The key is offered, and whoever comes next has it.
+// TestAnOldBidIsOfferedTheKey: a bid is not granted if it is old, or has waited
+// for much of its TTL, or if its etcd lease is gone. The key is offered to its
+// store, and the first to ask gets it.
 func TestAnOldBidIsOfferedTheKey(t *testing.T) {
 	t.Parallel()
 	for name, age := range map[string]func(t *testing.T, holder, bidder *Store, b *bid){
-		"old":       func(_ *testing.T, holder, _ *Store, _ *bid) { holder.maxBidAge = 0 },
-		"half over": func(_ *testing.T, _, _ *Store, b *bid) { b.Request.TTL = tenure.MinTTL }, // as seen by the holder
+		"old": func(_ *testing.T, holder, _ *Store, _ *bid) { holder.maxBidAge = 0 },
+		// As seen by the holder.
+		"half over": func(_ *testing.T, _, _ *Store, b *bid) { b.Request.TTL = tenure.MinTTL },
 		"of unknown age": func(_ *testing.T, holder, _ *Store, _ *bid) {
 			holder.ages.forget()
 		},
@@ -112,7 +118,7 @@ func TestAnOldBidIsOfferedTheKey(t *testing.T) {
 			c := testenv.Etcd(t)
 			key := "award/old/" + name
 			holder, bidder := waitedBefore(t, open(t, dial(t, c), c.Prefix()), key), waitedBefore(t, open(t, dial(t, c), c.Prefix()), key)
-			mine, next := longClaim(key, "holder"), longClaim(key, "heir")
+			mine, next := longClaim(key, "holder"), longClaim(key, "bidder")
 			must(t, holder, mine)
 			bids(t, bidder, next)
 			m := seeBid(t, holder, key)
@@ -126,7 +132,8 @@ func TestAnOldBidIsOfferedTheKey(t *testing.T) {
 	}
 }
 
-// TestAStoreGrantsNothingToItself: its own next is in no queue but its own, as a rule; if it is, it is asked.
+// TestAStoreGrantsNothingToItself: if the own store is first in the queue, it
+// gets an offer.
 func TestAStoreGrantsNothingToItself(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -143,7 +150,7 @@ func TestAStoreGrantsNothingToItself(t *testing.T) {
 	must(t, st, next)
 }
 
-// looksRound lets the holder of a key see who waits for it, with a bid.
+// seeBid lets the holder of a key read its queue until it knows a bid.
 func seeBid(t *testing.T, holder *Store, key string) *member {
 	t.Helper()
 	holder.mu.Lock()
@@ -161,7 +168,8 @@ func seeBid(t *testing.T, holder *Store, key string) *member {
 	return m
 }
 
-// TestABidForASecretThatIsUsedUpIsNotGranted, though the term is so long ago that it is on the shelf: a secret is granted once.
+// TestABidForASecretThatIsUsedUpIsNotGranted, even if that term is so old that
+// it is on the shelf. A secret is granted once.
 func TestABidForASecretThatIsUsedUpIsNotGranted(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -178,7 +186,7 @@ func TestABidForASecretThatIsUsedUpIsNotGranted(t *testing.T) {
 	}
 	mine := longClaim(key, "holder")
 	must(t, holder, mine)
-	bids(t, bidder, longClaim(key, "heir"))
+	bids(t, bidder, longClaim(key, "bidder"))
 	m := seeBid(t, holder, key)
 	m.next[0].bid.Grant = rec.History[0].Grant
 	must(t, holder, then(tenure.Release, mine))
@@ -187,7 +195,7 @@ func TestABidForASecretThatIsUsedUpIsNotGranted(t *testing.T) {
 	}
 }
 
-// TestABidIsGrantedOnlyWhereItStands: not one that has been taken back, and nothing is lost by it.
+// TestAWithdrawnBidIsNotGranted, and nothing is lost by it.
 func TestAWithdrawnBidIsNotGranted(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -199,7 +207,8 @@ func TestAWithdrawnBidIsNotGranted(t *testing.T) {
 	bids(t, bidder, first)
 	seeBid(t, holder, key)
 	wake := keepWaiting(t, bidder, key)
-	if a := resolve(t.Context(), bidder, second); !errors.Is(a.Err, tenure.ErrHeld) { // another of the same store
+	// Another request of the same store.
+	if a := resolve(t.Context(), bidder, second); !errors.Is(a.Err, tenure.ErrHeld) {
 		t.Fatalf("the key is held: %v", a.Err)
 	}
 	testenv.Eventually(t, "the first bid is taken back", func() error {
@@ -218,13 +227,14 @@ func TestAWithdrawnBidIsNotGranted(t *testing.T) {
 	must(t, bidder, second)
 }
 
-// TestLaw5AnAwardIsNoOlderThanItsBid: whoever releases may look at its clock, be held up, and see the bid only then.
+// TestLaw5AnAwardIsNoOlderThanItsBid: a releasing client may read its clock, be
+// held up, and see the bid only then.
 func TestLaw5AnAwardIsNoOlderThanItsBid(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	const key = "award/held up"
 	holder, bidder := waitedBefore(t, open(t, dial(t, c), c.Prefix()), key), waitedBefore(t, open(t, dial(t, c), c.Prefix()), key)
-	mine, next := longClaim(key, "holder"), longClaim(key, "heir")
+	mine, next := longClaim(key, "holder"), longClaim(key, "bidder")
 	must(t, holder, mine)
 	v, looked := holder.cached(key), holder.now()
 	k := bids(t, bidder, next)

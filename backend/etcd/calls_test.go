@@ -14,7 +14,7 @@ import (
 	"github.com/croft-dev/croft/store"
 )
 
-// reads are all calls that change nothing.
+// allReads returns all calls that change nothing.
 func allReads(st *Store, g *Guard) map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{
 		"Get": func(ctx context.Context) error { _, err := st.Get(ctx, "reads/key"); return err },
@@ -45,7 +45,7 @@ func allReads(st *Store, g *Guard) map[string]func(context.Context) error {
 	}
 }
 
-// reading are a store with one record and a guard, on a client.
+// readFixture makes a store with one record, and a guard.
 func readFixture(t *testing.T, c *testenv.EtcdCluster, client *clientv3.Client) (*Store, *Guard) {
 	t.Helper()
 	st := open(t, client, c.Prefix())
@@ -57,7 +57,7 @@ func readFixture(t *testing.T, c *testenv.EtcdCluster, client *clientv3.Client) 
 	return st, g
 }
 
-// TestReadsAreTriedAgain: a connection that breaks in the middle of a call is no answer to one who only reads.
+// TestReadsAreTriedAgain if the connection breaks during a call.
 func TestReadsAreTriedAgain(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -74,7 +74,8 @@ func TestReadsAreTriedAgain(t *testing.T) {
 	}
 }
 
-// TestReadsOutliveTheMemberTheyAreSentTo: it stops answering, and then it is gone. Others are up.
+// TestReadsOutliveTheMemberTheyAreSentTo: it stops answering, and then it is
+// gone. Others are up.
 func TestReadsOutliveTheMemberTheyAreSentTo(t *testing.T) {
 	t.Parallel()
 	c := testenv.EtcdThree(t, "unsafe-no-fsync: true")
@@ -102,7 +103,9 @@ func TestReadsOutliveTheMemberTheyAreSentTo(t *testing.T) {
 		var calls sync.WaitGroup
 		asked := make(chan struct{}, 3*len(all))
 		for name, read := range all {
-			for range 3 { // the client goes from member to member: one of them is sent to this one
+			// The client goes from member to member, so one of three calls is
+			// sent to this one.
+			for range 3 {
 				calls.Go(func() {
 					if err := read(t.Context()); err != nil {
 						t.Errorf("%s while a member dies (the leader: %t): %v", name, leads, err)
@@ -111,7 +114,9 @@ func TestReadsOutliveTheMemberTheyAreSentTo(t *testing.T) {
 				})
 			}
 		}
-		select { // those that went elsewhere are back, if the others lead: now the rest are on their way to it
+		// Calls that went elsewhere have returned, if the others have a leader.
+		// The rest are in flight to this member.
+		select {
 		case <-asked:
 		case <-time.After(300 * time.Millisecond):
 		}

@@ -10,8 +10,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// apart are two stores on two machines. The clock of the first is ahead by what
-// the test says.
+// twoMachines makes two stores on two machines. The first clock is ahead by
+// what the test says.
 func twoMachines(t *testing.T) (holder, other *Store, ahead *atomic.Int64, c *testenv.EtcdCluster) {
 	t.Helper()
 	c = testenv.Etcd(t)
@@ -21,7 +21,7 @@ func twoMachines(t *testing.T) (holder, other *Store, ahead *atomic.Int64, c *te
 	return holder, other, ahead, c
 }
 
-// beside is another process on the machine of a store.
+// sameMachine makes a store in another process on the machine of st.
 func sameMachine(t *testing.T, c *testenv.EtcdCluster, st *Store) *Store {
 	t.Helper()
 	s := open(t, dial(t, c), c.Prefix())
@@ -29,14 +29,14 @@ func sameMachine(t *testing.T, c *testenv.EtcdCluster, st *Store) *Store {
 	return s
 }
 
-// report is a report of progress. It may come after the deadline.
+// report makes a progress report. It may come after the deadline.
 func report(mine tenure.Request) tenure.Request {
 	req := then(tenure.Report, mine)
 	req.Progress, req.Resume = "half", true
 	return req
 }
 
-// TestAClockThatWasSetBackUnseatsNobody, whether the record or the page was
+// TestAClockThatWasSetBackEndsNoLease, whether the record or the page was
 // written while it was ahead.
 func TestAClockThatWasSetBackEndsNoLease(t *testing.T) {
 	t.Parallel()
@@ -66,7 +66,7 @@ func TestAClockThatWasSetBackEndsNoLease(t *testing.T) {
 		must(t, holder, then(tenure.Renew, mine))
 		refused(t, other, mine.Key)
 		ahead.Store(0)
-		for range 3 { // the record is written anew, and then the page
+		for range 3 { // writes the record anew, and then the page
 			must(t, holder, then(tenure.Renew, mine))
 			refused(t, other, mine.Key)
 		}
@@ -82,7 +82,7 @@ func TestAClockThatWasSetBackEndsNoLease(t *testing.T) {
 		for range 2 {
 			refused(t, other, mine.Key)
 		}
-		must(t, sameMachine(t, c, holder), report(mine)) // it leaves the lease where it is
+		must(t, sameMachine(t, c, holder), report(mine)) // leaves the lease with its store
 		for range 2 {
 			refused(t, other, mine.Key)
 		}
@@ -90,7 +90,7 @@ func TestAClockThatWasSetBackEndsNoLease(t *testing.T) {
 	})
 }
 
-// TestAReportFromAnotherProcessSetsNoClockBack, though it moves no deadline.
+// TestAReportFromAnotherProcessSetsNoClockBack. It also moves no deadline.
 func TestAReportFromAnotherProcessSetsNoClockBack(t *testing.T) {
 	t.Parallel()
 	holder, other, ahead, c := twoMachines(t)
@@ -116,8 +116,8 @@ func TestAReportFromAnotherProcessSetsNoClockBack(t *testing.T) {
 	}
 }
 
-// TestALeaseHasItsTTLAfterAClockWasSetBack, and no more, although its page says
-// that it was renewed later than that.
+// TestALeaseHasItsTTLAfterAClockWasSetBack, and no more, although its page has
+// a later renewal.
 func TestALeaseHasItsTTLAfterAClockWasSetBack(t *testing.T) {
 	t.Parallel()
 	holder, other, ahead, _ := twoMachines(t)
@@ -127,7 +127,7 @@ func TestALeaseHasItsTTLAfterAClockWasSetBack(t *testing.T) {
 	must(t, holder, then(tenure.Renew, stalls), then(tenure.Renew, goesOn))
 	ahead.Store(0)
 	must(t, holder, then(tenure.Renew, stalls), then(tenure.Renew, goesOn))
-	must(t, holder, then(tenure.Renew, goesOn)) // which writes the page
+	must(t, holder, then(tenure.Renew, goesOn)) // writes the page
 	for who, st := range map[string]*Store{"the holder": holder, "another": other} {
 		testenv.Eventually(t, who+" reads it", func() error {
 			rec, err := st.Get(t.Context(), stalls.Key)
@@ -139,7 +139,7 @@ func TestALeaseHasItsTTLAfterAClockWasSetBack(t *testing.T) {
 	}
 }
 
-// TestARestoredEtcdSaysAnewWhatTimeItIs: its revisions begin again lower.
+// TestARestoreForgetsClocks: revisions begin again at a lower number.
 func TestARestoreForgetsClocks(t *testing.T) {
 	t.Parallel()
 	s := New(nil, nil)

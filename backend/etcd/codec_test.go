@@ -9,7 +9,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestDeedsAreReadAsWritten: through every kind of change, with all that hangs on them.
+// TestStoredRecordsAreReadAsWritten, with all fields, after every kind of
+// change.
 func TestStoredRecordsAreReadAsWritten(t *testing.T) {
 	now := tenure.Time(time.Now())
 	rec := tenure.Record{}
@@ -49,7 +50,8 @@ func TestStoredRecordsAreReadAsWritten(t *testing.T) {
 	}
 }
 
-// FuzzDecode: whatever is in etcd, it is read as what was written or named as damage.
+// FuzzDecode: any value in etcd is either read as it was written or reported as
+// damaged.
 func FuzzDecode(f *testing.F) {
 	now := tenure.Time(time.Now())
 	rec, _, err := tenure.Apply(tenure.Record{}, claim("k", "ann"), now)

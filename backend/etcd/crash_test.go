@@ -18,7 +18,8 @@ import (
 
 var resolve = storetest.Resolve
 
-// TestAKilledLeaderBreaksNoLaw: clients acquire, renew and write while one leader after another is killed and started again. They go on by themselves.
+// TestAKilledLeaderBreaksNoLaw: clients acquire, renew and write while one
+// leader after another is killed and restarted. They continue by themselves.
 func TestAKilledLeaderBreaksNoLaw(t *testing.T) {
 	t.Parallel()
 	cluster := testenv.EtcdThree(t, "unsafe-no-fsync: true")
@@ -48,7 +49,8 @@ func TestAKilledLeaderBreaksNoLaw(t *testing.T) {
 	all.Judge()
 }
 
-// written is a place for a crowd that writes guarded values: etcd keeps the log of what was written itself.
+// guardedCrowd makes a place for a crowd that writes guarded values. etcd's own
+// history is the log of all writes.
 func guardedCrowd(t *testing.T, guarding *clientv3.Client) crowd.Place {
 	t.Helper()
 	p := crowd.Place{Keys: crowd.Keys(6)}

@@ -13,7 +13,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// elsewhere is a store on another machine, whose clock is ahead by some time.
+// otherMachine makes a store on another machine whose clock is ahead.
 func otherMachine(tb testing.TB, c *testenv.EtcdCluster, ahead time.Duration) *Store {
 	s := open(tb, dial(tb, c), c.Prefix())
 	s.domain, s.clock = newIdentity(), func() time.Time { return time.Now().Add(ahead) }
@@ -26,7 +26,8 @@ func claimFor(key, owner string, ttl time.Duration) tenure.Request {
 	return req
 }
 
-// untilInTime tries something until the machine does not stall so long that leases lapse which are to be renewed: then it reports true.
+// untilInTime repeats try until it reports true: until the machine did not
+// stall so long that leases lapsed which were to be renewed.
 func untilInTime(t *testing.T, try func(n int) bool) {
 	t.Helper()
 	for n := range 10 {
@@ -37,7 +38,7 @@ func untilInTime(t *testing.T, try func(n int) bool) {
 	t.Error("the machine has stalled each time")
 }
 
-// granted asks until a key is granted, and says when that was.
+// grantedAt asks until a key is granted, and returns when that was.
 func grantedAt(t *testing.T, st *Store, key string) (tenure.Record, time.Time) {
 	t.Helper()
 	var rec tenure.Record
@@ -49,7 +50,8 @@ func grantedAt(t *testing.T, st *Store, key string) (tenure.Record, time.Time) {
 	return rec, time.Now()
 }
 
-// TestClocksNeedNotAgree: machines whose clocks are an hour apart take nothing from each other before its time, and get it soon after.
+// TestClocksNeedNotAgree: clocks are an hour apart. No machine takes a lease
+// from another before its deadline, and each gets it soon afterwards.
 func TestClocksNeedNotAgree(t *testing.T) {
 	t.Parallel()
 	for name, ahead := range map[string]time.Duration{"ahead": time.Hour, "behind": -time.Hour, "the same": 0} {
@@ -68,9 +70,9 @@ func TestClocksNeedNotAgree(t *testing.T) {
 				began := time.Now()
 				token = must(t, here, mine)[0].Record.Token
 				a := resolve(t.Context(), there, claim(mine.Key, "bob"))
-				// Renewed on time, it stays its holder's.
+				// Renewed on time, it stays with its holder.
 				time.Sleep(time.Until(began.Add(mine.TTL / 3)))
-				renewed = time.Now() // or a little later: it is the time before it is sent that counts
+				renewed = time.Now() // the time before the sending counts
 				again := resolve(t.Context(), here, then(tenure.Renew, mine))
 				if time.Since(began) > mine.TTL {
 					return false
@@ -98,7 +100,9 @@ func TestClocksNeedNotAgree(t *testing.T) {
 	}
 }
 
-// TestAStalledLeaseLeavesTheOthers: leases of one TTL share an etcd lease that is kept alive, and still each of them ends at its own deadline, also for those who come by only then.
+// TestAStalledLeaseEndsAlone: leases of one TTL share an etcd lease that is
+// kept alive. Still each ends at its own deadline, also for stores that see it
+// for the first time then.
 func TestAStalledLeaseEndsAlone(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -112,7 +116,7 @@ func TestAStalledLeaseEndsAlone(t *testing.T) {
 			time.Sleep(ttl / 6)
 			now := time.Now()
 			again := resolve(t.Context(), here, then(tenure.Renew, kept))
-			there := otherMachine(t, c, -time.Hour) // one who has seen nothing of it before
+			there := otherMachine(t, c, -time.Hour) // has not seen the lease before
 			refused := resolve(t.Context(), there, claim(kept.Key, "bob"))
 			if time.Since(renewed) > ttl {
 				return false
@@ -143,7 +147,8 @@ func TestAStalledLeaseEndsAlone(t *testing.T) {
 	})
 }
 
-// TestADeadOwnersLeaseEndsWithItsEtcdLease: for one who has seen nothing of it before.
+// TestADeadOwnersLeaseEndsWithItsEtcdLease, for a store that has not seen it
+// before.
 func TestADeadOwnersLeaseEndsWithItsEtcdLease(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -165,7 +170,8 @@ func TestADeadOwnersLeaseEndsWithItsEtcdLease(t *testing.T) {
 	})
 }
 
-// TestAnEtcdLeaseThatIsGoneIsReplaced: somebody revoked it. What hung on it is over, and the store goes on with another.
+// TestAnEtcdLeaseThatIsGoneIsReplaced: somebody revoked it. The leases on it
+// are over, and the store goes on with another etcd lease.
 func TestAnEtcdLeaseThatIsGoneIsReplaced(t *testing.T) {
 	t.Parallel()
 	c := testenv.EtcdAlone(t, "unsafe-no-fsync: true")
@@ -189,7 +195,8 @@ func TestAnEtcdLeaseThatIsGoneIsReplaced(t *testing.T) {
 	}
 }
 
-// TestAnAcquireSentAgainOnALostEtcdLeaseGivesNoAuthority: it was granted, the reply was lost, and then the etcd lease was.
+// TestAnAcquireSentAgainOnALostEtcdLeaseGivesNoAuthority: the acquire was
+// granted, the reply was lost, and then the etcd lease was lost.
 func TestAnAcquireSentAgainOnALostEtcdLeaseGivesNoAuthority(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -216,7 +223,8 @@ func TestAnAcquireSentAgainOnALostEtcdLeaseGivesNoAuthority(t *testing.T) {
 	}
 }
 
-// TestAnAcquireSentAgainOnAnEtcdLeaseThatNobodyKeepsGivesNoAuthority: the store has given it up, and etcd has not yet.
+// TestAnAcquireSentAgainOnAnEtcdLeaseThatNobodyKeepsGivesNoAuthority: the store
+// has dropped the etcd lease, but etcd still has it.
 func TestAnAcquireSentAgainOnAnEtcdLeaseThatNobodyKeepsGivesNoAuthority(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -235,7 +243,8 @@ func TestAnAcquireSentAgainOnAnEtcdLeaseThatNobodyKeepsGivesNoAuthority(t *testi
 	}
 }
 
-// TestADeadEtcdLeaseIsLeftInPeace: the page of leases that have lapsed with it is not written again and again.
+// TestThePageOfADeadEtcdLeaseIsNotWritten again and again when its leases
+// lapse.
 func TestThePageOfADeadEtcdLeaseIsNotWritten(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -243,7 +252,8 @@ func TestThePageOfADeadEtcdLeaseIsNotWritten(t *testing.T) {
 	st := open(t, client, c.Prefix())
 	mine := claimFor("alarm/dead", "ann", 500*time.Millisecond)
 	must(t, st, mine, claimFor("alarm/too", "ann", 500*time.Millisecond))
-	if id := etcdLeaseOf(st, mine.TTL); id != 0 { // else so much time has passed that all is over
+	// Otherwise so much time has passed that all is over.
+	if id := etcdLeaseOf(st, mine.TTL); id != 0 {
 		if _, err := st.client.Revoke(t.Context(), id); err != nil && !leaseGone(err) {
 			t.Fatal(err)
 		}
@@ -257,7 +267,7 @@ func TestThePageOfADeadEtcdLeaseIsNotWritten(t *testing.T) {
 			}
 			return nil
 		})
-		time.Sleep(500 * time.Millisecond) // in which nothing is to happen
+		time.Sleep(500 * time.Millisecond) // nothing may happen meanwhile
 	})
 	if calls["Txn"] > 3 {
 		t.Errorf("a page whose etcd lease is gone took %v", calls)
@@ -296,7 +306,8 @@ func TestDeadlinesAreShownOnTheReadersClock(t *testing.T) {
 	}
 }
 
-// TestAStalledHeirLeavesTheOthers: what it was granted by a bid ends at its deadline also for those who come by only then, whosever clock the grant is on.
+// TestAStalledAwardEndsAlone: an award ends at its deadline also for stores
+// that see it for the first time then, whichever clock the grant is on.
 func TestAStalledAwardEndsAlone(t *testing.T) {
 	t.Parallel()
 	for name, ahead := range map[string]time.Duration{"one clock": 0, "ahead": time.Hour, "behind": -time.Hour} {
@@ -312,7 +323,7 @@ func TestAStalledAwardEndsAlone(t *testing.T) {
 			bidder.clock = func() time.Time { return time.Now().Add(time.Duration(passed.Load())) }
 			waitedBefore(t, holder, key)
 			waitedBefore(t, bidder, key)
-			next := longClaim(key, "heir")
+			next := longClaim(key, "bidder")
 			k := holdByBid(t, holder, bidder, next)
 			must(t, bidder, next)
 			if a := resolve(t.Context(), otherMachine(t, c, 0), longClaim(key, "early")); !errors.Is(a.Err, tenure.ErrHeld) {
@@ -325,14 +336,15 @@ func TestAStalledAwardEndsAlone(t *testing.T) {
 			if ahead == 0 && ends.Before(told) {
 				t.Errorf("its page would say that it is over at %s, and others reckon with %s", ends, told)
 			}
-			passed.Store(int64(next.TTL + time.Minute)) // its etcd lease lives on, as others hang on it
+			// Its etcd lease lives on, because it carries other leases.
+			passed.Store(int64(next.TTL + time.Minute))
 			bidder.writeLapsed(t.Context(), k.page)
 			late := resolve(t.Context(), otherMachine(t, c, 0), longClaim(key, "late"))
 			if late.Err != nil || late.Record.Cause != tenure.Expired {
 				t.Errorf("who comes by later is answered %v, %s", late.Err, late.Record.Cause)
 			}
 			if a := resolve(t.Context(), bidder, then(tenure.Renew, next)); !errors.Is(a.Err, tenure.ErrNotOwned) {
-				t.Errorf("the heir's renewal: %v", a.Err)
+				t.Errorf("the bidder's renewal: %v", a.Err)
 			}
 		})
 	}

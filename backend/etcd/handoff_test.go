@@ -15,7 +15,10 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestACrowdThatComesAndGoesLeavesNoKeyBehind: clients that lose patience, are called away, end and begin again. None has to wait until the lease of one who has gone is over, but for once, if the machine stalls just when that one ends.
+// TestClientsThatComeAndGoLeaveNoKeyHeld: clients lose patience, are called
+// away, end and begin again. None has to wait for the lease of a client that
+// has gone. One such wait is allowed, if the machine stalls just when that
+// client ends.
 func TestClientsThatComeAndGoLeaveNoKeyHeld(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -26,7 +29,7 @@ func TestClientsThatComeAndGoLeaveNoKeyHeld(t *testing.T) {
 		mu      sync.Mutex
 		holder  *croft.Lease
 		granted int
-		left    int // by those who have gone
+		left    int // by clients that have gone
 		all     sync.WaitGroup
 	)
 	term := func(cr *croft.Client) {
@@ -93,8 +96,8 @@ func TestClientsThatComeAndGoLeaveNoKeyHeld(t *testing.T) {
 	}
 }
 
-// TestABatchHandsOffAllItsKeys, in whatever form it is sent. A store that is
-// late, on a busy machine, hands nothing off: then the test begins anew.
+// TestABatchHandsOffAllItsKeys, in each form. A store that is late on a busy
+// machine hands nothing off. Then the test begins anew.
 func TestABatchHandsOffAllItsKeys(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -103,7 +106,7 @@ func TestABatchHandsOffAllItsKeys(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			const quick = time.Second // a try that takes longer may have been late
+			const quick = time.Second // a slower try may have been late
 			for tries, failed := 1, 0; ; tries++ {
 				began := time.Now()
 				err := handOffBatch(t, c, fmt.Sprintf("%s%s/%d/", c.Prefix(), name, tries), form)
@@ -127,17 +130,18 @@ type batchForm struct {
 	wary int64
 }
 
-// handOffBatch lets one store release keys that another has bid for, in one
-// batch. It returns an error if a key was not handed off.
+// handOffBatch lets one store release keys in one batch, for which another
+// store has bid. It returns an error if a key was not handed off.
 func handOffBatch(t *testing.T, c *testenv.EtcdCluster, prefix string, form batchForm) error {
 	t.Helper()
 	holder, bidder := open(t, dial(t, c), prefix), open(t, dial(t, c), prefix)
 	holder.maxBidAge, bidder.idleInQueue, bidder.linger = time.Hour, time.Hour, time.Hour
-	must(t, bidder, longClaim("heir/first", "heir")) // so that leases have something to live on
+	// Makes the etcd lease that bids need.
+	must(t, bidder, longClaim("heir/first", "bidder"))
 	var held, wanted, ends []tenure.Request
 	for n := range form.keys {
 		held = append(held, longClaim(fmt.Sprintf("heir/batch/%d", n), "holder"))
-		wanted = append(wanted, longClaim(held[n].Key, "heir"))
+		wanted = append(wanted, longClaim(held[n].Key, "bidder"))
 		ends = append(ends, then(tenure.Release, held[n]))
 	}
 	must(t, holder, held...)

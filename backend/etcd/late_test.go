@@ -12,7 +12,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestALatePageTakesNothingBack: a writing of a page that its store gave up, and that etcd carries out late, does not undo renewals that were confirmed meanwhile.
+// TestALatePageTakesNothingBack: a page write that its store gave up arrives
+// late. It does not undo renewals that were confirmed meanwhile.
 func TestALatePageTakesNothingBack(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -20,7 +21,7 @@ func TestALatePageTakesNothingBack(t *testing.T) {
 	st, other := open(t, client, c.Prefix()), open(t, dial(t, c), c.Prefix())
 	first, second := claim("late/1", "ann"), claim("late/2", "ann")
 	must(t, st, first, second)
-	w.delay(true) // the call is given up, and is still on its way
+	w.delay(true) // the call is given up, and still in flight
 	if a := one(t.Context(), st, then(tenure.Renew, first)); !errors.Is(a.Err, store.ErrUnknown) {
 		t.Fatalf("a renewal without an answer: %v", a.Err)
 	}
@@ -33,7 +34,8 @@ func TestALatePageTakesNothingBack(t *testing.T) {
 	must(t, st, then(tenure.Renew, first), then(tenure.Renew, second))
 }
 
-// TestALostRenewalIsNotTakenBack: a page that reached etcd, though its store was not told, is read before it is written again.
+// TestALostRenewalIsNotTakenBack: a page write reached etcd, but its answer was
+// lost. The page is read before it is written again.
 func TestALostRenewalIsNotTakenBack(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -57,7 +59,9 @@ func TestALostRenewalIsNotTakenBack(t *testing.T) {
 	}
 }
 
-// TestASuspendedMachineTrustsNoOldPromise: the monotonic clock stood still, and etcd's did not. A renewal keeps the etcd lease alive although it seems to last long enough.
+// TestASuspendedMachineTrustsNoOldPromise: the monotonic clock stood still, and
+// etcd's did not. A renewal extends the etcd lease although it seems to last
+// long enough.
 func TestASuspendedMachineTrustsNoOldPromise(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -74,7 +78,8 @@ func TestASuspendedMachineTrustsNoOldPromise(t *testing.T) {
 	}
 }
 
-// TestAReportFromAnotherMachineMovesNoDeadline, however far apart the clocks are.
+// TestAReportFromAnotherMachineMovesNoDeadline, however far apart the clocks
+// are.
 func TestAReportFromAnotherMachineMovesNoDeadline(t *testing.T) {
 	t.Parallel()
 	for name, ahead := range map[string]time.Duration{"ahead": 30 * time.Second, "behind": -time.Hour} {
@@ -97,7 +102,9 @@ func TestAReportFromAnotherMachineMovesNoDeadline(t *testing.T) {
 	}
 }
 
-// TestAKeyIsPassedOnInOneStep: a release and the next acquire of one batch are one transaction in which the key is never free, and say whether others wait.
+// TestAKeyIsPassedOnInOneStep: a release and the next acquire of one batch are
+// one transaction. The key is never free, and the answer says whether others
+// wait.
 func TestAKeyIsPassedOnInOneStep(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -118,7 +125,8 @@ func TestAKeyIsPassedOnInOneStep(t *testing.T) {
 	if answers := pass(mine, next); answers[0].Awaited || answers[1].Record.Cause != tenure.Released {
 		t.Errorf("nobody else waits: awaited %t, granted as %s", answers[0].Awaited, answers[1].Record.Cause)
 	}
-	if a := resolve(t.Context(), other, claim(key, "dora")); !errors.Is(a.Err, tenure.ErrHeld) { // or its watch would begin with a wake-up
+	// Otherwise its watch would begin with a wake-up.
+	if a := resolve(t.Context(), other, claim(key, "dora")); !errors.Is(a.Err, tenure.ErrHeld) {
 		t.Fatalf("the key is held: %v", a.Err)
 	}
 	began := time.Now()
@@ -136,7 +144,7 @@ func TestAKeyIsPassedOnInOneStep(t *testing.T) {
 	}
 	select {
 	case <-who.wake:
-		if time.Since(began) < pollFirst/2 { // else it may have looked by itself
+		if time.Since(began) < pollFirst/2 { // otherwise it may have polled by itself
 			t.Error("one who waits was woken by a key that was passed on")
 		}
 	default:
@@ -149,7 +157,7 @@ func TestAKeyIsPassedOnInOneStep(t *testing.T) {
 	}
 }
 
-// TestWhoeverWaitsLongKeepsItsPlace in the queue, for as long as its store lives.
+// TestALongWaitKeepsItsQueueEntry as long as its store lives.
 func TestALongWaitKeepsItsQueueEntry(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -159,15 +167,17 @@ func TestALongWaitKeepsItsQueueEntry(t *testing.T) {
 	must(t, holder, mine)
 	newWaiter(t, other, mine.Key, 1)
 	queued(t, holder, mine.Key, 1)
-	time.Sleep(time.Until(time.Now().Add(other.queueTTL + slack + 1200*time.Millisecond))) // what is to be seen is that time passes and nothing is lost
+	// The test shows that time passes and nothing is lost.
+	time.Sleep(time.Until(time.Now().Add(other.queueTTL + slack + 1200*time.Millisecond)))
 	queued(t, holder, mine.Key, 1)
 	resp, err := holder.client.Get(t.Context(), holder.names.queue(mine.Key), clientv3.WithPrefix())
 	if err != nil || len(resp.Kvs) != 1 || resp.Kvs[0].Version != 1 {
-		t.Errorf("its place is %v, %v", resp, err)
+		t.Errorf("its queue entry is %v, %v", resp, err)
 	}
 }
 
-// TestAPlaceIsKeptFromTheMomentItIsTaken: whoever keeps places looks whether there are any, and there is one.
+// TestAQueueEntryIsKeptAliveFromTheStart: the goroutine that keeps entries
+// alive finds the new one.
 func TestAQueueEntryIsKeptAliveFromTheStart(t *testing.T) {
 	t.Parallel()
 	for range 5000 {

@@ -20,7 +20,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// steadfast asks again for as long as an outcome is unknown, as Croft's client does.
+// untilKnown asks again as long as the outcome is unknown, as Croft's client
+// does.
 func untilKnown(ctx context.Context, ask func() error) {
 	for {
 		if err := ask(); !errors.Is(err, store.ErrUnknown) || ctx.Err() != nil || errors.Is(err, ErrClosed) {
@@ -33,7 +34,7 @@ func untilKnown(ctx context.Context, ask func() error) {
 	}
 }
 
-// steadfastStore is a store whose unknown outcomes are resolved.
+// resolvingStore is a store that repeats requests with an unknown outcome.
 type resolvingStore struct{ *Store }
 
 func (s resolvingStore) Apply(ctx context.Context, requests []tenure.Request) []store.Answer {
@@ -105,7 +106,10 @@ func (s resolvingStore) List(ctx context.Context, prefix string) iter.Seq2[tenur
 	}
 }
 
-// steadfastGuard is a guard whose unknown outcomes are resolved. Of a write that is refused as repeated after that, the mark tells only whether it was the last one that was made: etcd's own history of the value tells whether it was made at all.
+// resolvingGuard is a guard that repeats writes with an unknown outcome. A
+// repetition may be refused as repeated. The mark tells only whether that write
+// was the last one made. etcd's own history of the value tells whether it was
+// made at all.
 func resolvingGuard(g *Guard) guardtest.Handle {
 	return guardtest.Handle{Guard: raising{g}, Write: func(ctx context.Context, stamp fence.Stamp, payload []byte) (err error) {
 		tries := 0
@@ -178,10 +182,15 @@ func (g raising) Reset(ctx context.Context, floor fence.Token, actor, note strin
 
 var _ guard.Guard = raising{}
 
-// TestTheLawsHoldWhileLeadersAreKilled: the suites, with the leader of three killed every few seconds. Whoever asks again whatever it was not told finds every law kept.
+// TestTheLawsHoldWhileLeadersAreKilled runs the suites with the leader of three
+// members killed every few seconds. A client that repeats requests with an
+// unknown outcome finds every law kept.
 //
-// These are the groups about laws 1, 2 and 6 to 8, and the guard's suite for law 3, on a clock of the test's own. The others are about what an outage delays (wake-ups, the end of contexts, calls without an answer), about listings and sizes
-// that have nothing to do with leaders, or about the etcd lease running out, which an outage may put off.
+// These are the groups about laws 1, 2 and 6 to 8, and the guard's suite for
+// law 3, on a clock of the test's own. The other groups are left out. They are
+// about things that an outage delays (wake-ups, the end of contexts, calls
+// without an answer), about listings and sizes that have nothing to do with
+// leaders, or about the expiry of etcd leases, which an outage may put off.
 func TestTheLawsHoldWhileLeadersAreKilled(t *testing.T) {
 	t.Parallel()
 	c := testenv.EtcdThree(t, "unsafe-no-fsync: true")

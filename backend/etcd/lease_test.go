@@ -10,7 +10,9 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestNothingIsAnsweredThatHangsOnWhatWasGivenUp: an anchor whose time was over when another looked, while its live key is still in etcd. Nobody keeps it alive for as long as the answer would say.
+// TestNoAnswerRestsOnADroppedEtcdLease: the store dropped it as expired, while
+// its live key still exists. Nobody keeps it alive for as long as an answer
+// would promise.
 func TestNoAnswerRestsOnADroppedEtcdLease(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -37,7 +39,8 @@ func TestNoAnswerRestsOnADroppedEtcdLease(t *testing.T) {
 	st.leaseLost(page.etcdLease)
 }
 
-// TestNothingHangsOnWhatWasNeverGranted: an anchor that was given up before etcd had granted it.
+// TestADroppedEtcdLeaseIsNotUsedOnceGranted: it was dropped before etcd granted
+// it.
 func TestADroppedEtcdLeaseIsNotUsedOnceGranted(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -53,7 +56,8 @@ func TestADroppedEtcdLeaseIsNotUsedOnceGranted(t *testing.T) {
 	}
 }
 
-// TestTTLsThatNobodyUsesAnyMoreAreForgotten: a store that is asked for many does not keep something of each for ever.
+// TestTTLsThatNobodyUsesAnyMoreAreForgotten: a store does not keep an etcd
+// lease for every TTL for ever.
 func TestTTLsThatNobodyUsesAnyMoreAreForgotten(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)

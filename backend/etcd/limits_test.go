@@ -10,7 +10,9 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestNoBatchIsMoreThanEtcdTakes in one transaction: 128 operations, within a transaction what the one around it leaves of them, and 1.5 MiB.
+// TestBatchesFitIntoATransaction: etcd takes 128 operations and 1.5 MiB. A
+// transaction within another may have as many operations as the outer one
+// leaves over.
 func TestBatchesFitIntoATransaction(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -36,7 +38,9 @@ func TestBatchesFitIntoATransaction(t *testing.T) {
 			}
 			ends = append(ends, then(tenure.Release, acts[len(acts)-1]))
 		}
-		testenv.Eventually(t, "all is done", func() error { // again if a call was given up: then only the last of each key are told so
+		// Again if a call was given up: then only the last requests of each key
+		// are told that it is done.
+		testenv.Eventually(t, "all is done", func() error {
 			answers := st.Apply(t.Context(), acts)
 			for i := mostTerms - 1; i < len(answers); i += mostTerms {
 				if answers[i].Err != nil {
@@ -90,7 +94,8 @@ func TestBatchesFitIntoATransaction(t *testing.T) {
 	})
 }
 
-// name makes a store believe that two others wait for what it holds.
+// fakeSuccessors makes a store believe that two others wait for the keys it
+// holds.
 func fakeSuccessors(st *Store, held []tenure.Request) {
 	for _, req := range held {
 		v := st.cached(req.Key)

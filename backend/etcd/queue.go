@@ -99,7 +99,7 @@ func (s *Store) clearQueue(key string) clientv3.Op {
 }
 
 // queueOps returns the queue operations that go before and after the write of a
-// record. A grant leaves the queue and reads who is next. A release offers or
+// record. A grant leaves the queue and reads its head. A release offers or
 // awards the key to the next. An operator's act wakes all. A key that is
 // released and granted to this store again in one transaction was never free:
 // nobody is woken.

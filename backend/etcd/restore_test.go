@@ -12,7 +12,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestAnOlderReadReplacesNoNewerView: answers may overtake each other on their way.
+// TestAnOlderReadReplacesNoNewerView: answers may overtake each other.
 func TestAnOlderReadReplacesNoNewerView(t *testing.T) {
 	t.Parallel()
 	s := New(nil, nil)
@@ -27,7 +27,8 @@ func TestAnOlderReadReplacesNoNewerView(t *testing.T) {
 	}
 }
 
-// TestAnEtcdThatWasSetBackIsNotMistakenForWhatItWas: after a restore the revisions are counted from an earlier one on, and another record may come to have the very revision at which a key was last seen.
+// TestARestoreEmptiesTheCache: revisions continue from the backup's. Another
+// record may get the very revision at which a key was cached.
 func TestARestoreEmptiesTheCache(t *testing.T) {
 	t.Parallel()
 	before, after := testenv.EtcdAlone(t, "unsafe-no-fsync: true"), testenv.EtcdAlone(t, "unsafe-no-fsync: true")
@@ -52,11 +53,13 @@ func TestARestoreEmptiesTheCache(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// What was restored: bob holds the key, and its record has the revision that ann's freed one had.
+	// After the restore bob holds the key. Its record has the revision of the
+	// freed record that ann wrote before.
 	there := dial(t, after)
 	other := open(t, there, after.Prefix())
 	must(t, other, claim("restored/warm", "bob"))
-	if _, err := there.Put(t.Context(), other.names.live(etcdLeaseOf(st, mine.TTL)), ""); err != nil { // ann's etcd lease was there, too
+	// ann's etcd lease was in the backup, too.
+	if _, err := there.Put(t.Context(), other.names.live(etcdLeaseOf(st, mine.TTL)), ""); err != nil {
 		t.Fatal(err)
 	}
 	for {
@@ -88,14 +91,15 @@ func TestARestoreEmptiesTheCache(t *testing.T) {
 	}
 }
 
-// TestWhoeverWaitsGetsInLineInAnEtcdThatWasSetBack, and is told there: a watch that goes on where it was would hear nothing until as much has been written again.
+// TestWaitersQueueAgainAfterARestore, and are woken. A watch that continued at
+// its old revision would hear nothing until as much has been written again.
 func TestWaitersQueueAgainAfterARestore(t *testing.T) {
 	t.Parallel()
 	before, after := testenv.EtcdAlone(t, "unsafe-no-fsync: true"), testenv.EtcdAlone(t, "unsafe-no-fsync: true")
 	const key = "restored/queue"
 	client := dial(t, before)
 	st, holder, other := open(t, client, before.Prefix()), open(t, dial(t, before), before.Prefix()), open(t, dial(t, after), before.Prefix())
-	st.queueTTL = time.Hour // nobody finds out by its etcd lease
+	st.queueTTL = time.Hour // the etcd lease does not show the restore
 	mine := longClaim(key, "holder")
 	must(t, holder, mine)
 	must(t, other, mine) // as it was then
@@ -134,7 +138,8 @@ func TestWaitersQueueAgainAfterARestore(t *testing.T) {
 	})
 }
 
-// TestNobodyIsGrantedAKeyThatWaitedInALaterState: etcd was set back, and what comes to be in a place at the same revision is another bid, or none.
+// TestNoAwardToAWaiterFromBeforeARestore: an entry with the same revision may
+// have another bid, or none.
 func TestNoAwardToAWaiterFromBeforeARestore(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -142,10 +147,10 @@ func TestNoAwardToAWaiterFromBeforeARestore(t *testing.T) {
 	holder, bidder := waitedBefore(t, open(t, dial(t, c), c.Prefix()), key), waitedBefore(t, open(t, dial(t, c), c.Prefix()), key)
 	mine := longClaim(key, "holder")
 	must(t, holder, mine)
-	bids(t, bidder, longClaim(key, "heir"))
+	bids(t, bidder, longClaim(key, "bidder"))
 	seeBid(t, holder, key)
 	holder.sawRevision(1<<40, 1)
-	holder.ages.note(time.Now(), 1) // of what counts anew
+	holder.ages.note(time.Now(), 1) // of the restored etcd
 	must(t, holder, then(tenure.Release, mine))
 	if rec, err := holder.Get(t.Context(), key); err != nil || rec.State != tenure.Free {
 		t.Errorf("it is %s of %s, %v", rec.State, rec.Owner, err)

@@ -9,7 +9,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// worn is a key with many terms behind it, of two stores in turn.
+// longHistory makes a key with many terms, of two stores in turn.
 func longHistory(t *testing.T, key string, terms int) (st *Store, claims []tenure.Request, tokens []fence.Token) {
 	t.Helper()
 	c := testenv.Etcd(t)
@@ -25,7 +25,9 @@ func longHistory(t *testing.T, key string, terms int) (st *Store, claims []tenur
 	return open(t, client, c.Prefix()), claims, tokens
 }
 
-// TestOldTransfersStayKnown (law 1): a record remembers as many as the law says, wherever they are kept, and none of them is granted again. A store that has never seen the key knows as much.
+// TestOldTransfersStayKnown (law 1): a record remembers as many terms as the
+// law says, wherever they are kept. None is granted again. A store that has
+// never seen the key knows as much.
 func TestOldTransfersStayKnown(t *testing.T) {
 	t.Parallel()
 	const key = "shelf/known"
@@ -51,7 +53,8 @@ func TestOldTransfersStayKnown(t *testing.T) {
 	}
 }
 
-// TestRecordsStaySmall: what is written at every change does not grow with what has been.
+// TestRecordsStaySmall: the size of a write does not grow with the number of
+// earlier terms.
 func TestRecordsStaySmall(t *testing.T) {
 	t.Parallel()
 	const key = "shelf/small"
@@ -68,7 +71,7 @@ func TestRecordsStaySmall(t *testing.T) {
 	}
 }
 
-// TestADamagedShelfIsNamed and nothing is decided from it.
+// TestADamagedShelfIsNamed, and nothing is decided on it.
 func TestADamagedShelfIsNamed(t *testing.T) {
 	t.Parallel()
 	const key = "shelf/damaged"
@@ -103,7 +106,7 @@ func TestADamagedShelfIsNamed(t *testing.T) {
 			if _, err := st.Get(t.Context(), key); !errors.Is(err, ErrDamaged) {
 				t.Errorf("reading it: %v", err)
 			}
-			for rec, err := range st.List(t.Context(), "shelf/") { // which needs no history
+			for rec, err := range st.List(t.Context(), "shelf/") { // needs no history
 				if err != nil || rec.Token != tokens[len(tokens)-1] {
 					t.Errorf("listed as %+v, %v", rec, err)
 				}
@@ -112,7 +115,9 @@ func TestADamagedShelfIsNamed(t *testing.T) {
 	}
 }
 
-// TestAShelfOutlivesItsRecordByASweep: nothing is left of a record that was deleted by hand, and until then nobody takes its shelf for that of the next record of the key.
+// TestAShelfOutlivesItsRecordByASweep: after a record is deleted by hand, a
+// sweep drops its shelf. Until then nobody takes the shelf for that of the
+// key's next record.
 func TestAShelfOutlivesItsRecordByASweep(t *testing.T) {
 	t.Parallel()
 	const key, other = "shelf/loose", "shelf/kept"

@@ -12,19 +12,21 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestAnAnswerThatWasOvertakenIsNotTaken: etcd has answered that a key is this store's, by its bid, and that is long on its way. Meanwhile the store has given the key back.
+// TestAnAnswerThatWasOvertakenIsNotTaken: etcd answers that this store holds a
+// key by its bid, and the answer is slow. Meanwhile the store has returned the
+// key.
 func TestAnAnswerThatWasOvertakenIsNotTaken(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	const key = "stale/given back"
 	holder, bidder := waitedBefore(t, open(t, dial(t, c), c.Prefix()), key), waitedBefore(t, open(t, dial(t, c), c.Prefix()), key)
-	mine, next := longClaim(key, "holder"), longClaim(key, "heir")
+	mine, next := longClaim(key, "holder"), longClaim(key, "bidder")
 	must(t, holder, mine)
 	bids(t, bidder, next)
 	seeBid(t, holder, key)
 	must(t, holder, then(tenure.Release, mine))
 	v := holder.cached(key)
-	if v.stored.rec.Owner != "heir" {
+	if v.stored.rec.Owner != "bidder" {
 		t.Fatalf("it is %s of %s", v.stored.rec.State, v.stored.rec.Owner)
 	}
 	seen := lookup{key: key, live: v.stored.lease, page: v.stored.page}
@@ -36,7 +38,7 @@ func TestAnAnswerThatWasOvertakenIsNotTaken(t *testing.T) {
 		}
 		read = append(read, &etcdserverpb.ResponseOp{Response: &etcdserverpb.ResponseOp_ResponseRange{ResponseRange: &etcdserverpb.RangeResponse{Kvs: got.Kvs}}})
 	}
-	testenv.Eventually(t, "it is given back, and the heir knows", func() error {
+	testenv.Eventually(t, "it is given back, and the bidder knows", func() error {
 		if known := bidder.cached(key); known == nil || known.stored.rec.State != tenure.Free {
 			return errors.New("it is not")
 		}
@@ -50,7 +52,8 @@ func TestAnAnswerThatWasOvertakenIsNotTaken(t *testing.T) {
 	}
 }
 
-// TestWhatIsRememberedOfALaterStateIsForgotten: etcd was set back, and an answer from before came to be remembered after that had been noticed.
+// TestAViewCachedAfterARestoreIsReplaced: the view is from before the restore,
+// but was cached after the store had noticed the restore.
 func TestAViewCachedAfterARestoreIsReplaced(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
