@@ -24,9 +24,9 @@ var errReturned = errors.New("etcd: the key was granted and is being given back,
 // noteAward notes that a bid of this store was granted. The caller holds the
 // mutex.
 func (s *Store) noteAward(p *ownPage, m *member, v *view) {
-	k := m.bid
-	k.awarded = true
-	m.deadline, m.inQueue = s.now().Add(s.bidRemaining(k)), true
+	own := m.bid
+	own.awarded = true
+	m.deadline, m.inQueue = s.now().Add(s.bidRemaining(own)), true
 	if d := v.stored; d.clock == s.domain && d.rec.Deadline.After(m.deadline) {
 		m.deadline = d.rec.Deadline // until then the page does not say that it is over
 	}
@@ -36,23 +36,23 @@ func (s *Store) noteAward(p *ownPage, m *member, v *view) {
 		s.dropBid(t)
 		t.queued = false
 	}
-	s.awaitClaim(k)
+	s.awaitClaim(own)
 }
 
 // awaitClaim returns an award that nobody has claimed after a while. It waits
 // longer while a caller waits here: that caller was woken and may be slow. If
 // it has come for something else, it is refused, and the refusal drops the bid.
-func (s *Store) awaitClaim(k *ownBid) {
+func (s *Store) awaitClaim(own *ownBid) {
 	time.AfterFunc(claimWithin, func() {
 		s.mu.Lock()
-		t := s.topics[k.request.Key]
-		waits := t != nil && len(t.waiters) > 0 && !k.claimed && s.bidRemaining(k) > k.request.TTL/2
+		t := s.topics[own.request.Key]
+		waits := t != nil && len(t.waiters) > 0 && !own.claimed && s.bidRemaining(own) > own.request.TTL/2
 		s.mu.Unlock()
 		if waits {
-			s.awaitClaim(k)
+			s.awaitClaim(own)
 			return
 		}
-		s.returnAward(k)
+		s.returnAward(own)
 	})
 }
 
@@ -101,27 +101,27 @@ func (s *Store) unclaimedAward(key string) *ownBid {
 
 // returnSoon returns an award after a moment. Its caller has left, it seems, or
 // is about to ask.
-func (s *Store) returnSoon(k *ownBid) {
-	if k != nil {
-		time.AfterFunc(headStart, func() { s.returnAward(k) })
+func (s *Store) returnSoon(own *ownBid) {
+	if own != nil {
+		time.AfterFunc(headStart, func() { s.returnAward(own) })
 	}
 }
 
 // returnAward releases a key that was awarded to a bid, because no caller wants
 // it any more.
-func (s *Store) returnAward(k *ownBid) {
+func (s *Store) returnAward(own *ownBid) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !k.awarded || k.claimed || k.returning || s.closed.Load() {
+	if !own.awarded || own.claimed || own.returning || s.closed.Load() {
 		return
 	}
-	k.returning = true
-	if t := s.topics[k.request.Key]; t != nil {
+	own.returning = true
+	if t := s.topics[own.request.Key]; t != nil {
 		t.returnedAt = time.Now()
 	}
 	s.done.Go(func() {
-		release := tenure.Request{Verb: tenure.Release, Key: k.request.Key, Secret: k.request.Secret, Failed: true}
-		for s.bidRemaining(k) > 0 {
+		release := tenure.Request{Verb: tenure.Release, Key: own.request.Key, Secret: own.request.Secret, Failed: true}
+		for s.bidRemaining(own) > 0 {
 			ctx, cancel := context.WithTimeout(context.Background(), 2*requestTimeout)
 			answers := make([]store.Answer, 1)
 			groups := split([]tenure.Request{release}, answers)
@@ -152,26 +152,26 @@ func (s *Store) withdrawAll() {
 	for part := range slices.Chunk(bids, maxGroups/2) {
 		var ops []clientv3.Op
 		// The record tells of an award, even if the entry is already gone.
-		for _, k := range part {
-			ops = append(ops, clientv3.OpDelete(s.names.waiter(k.request.Key, s.id)),
-				clientv3.OpGet(s.names.record(k.request.Key)))
+		for _, own := range part {
+			ops = append(ops, clientv3.OpDelete(s.names.waiter(own.request.Key, s.id)),
+				clientv3.OpGet(s.names.record(own.request.Key)))
 		}
 		resp, err := s.txn(ctx, nil, ops, nil)
 		if err != nil {
 			break
 		}
 		read := results(resp.Responses)
-		for i, k := range part {
-			if v, err := s.parseView(lookup{key: k.request.Key}, read[2*i+1:2*i+2]); err == nil {
+		for i, own := range part {
+			if v, err := s.parseView(lookup{key: own.request.Key}, read[2*i+1:2*i+2]); err == nil {
 				v.asOf = resp.Header.Revision
 				s.mu.Lock()
-				s.addView(k.request.Key, v)
+				s.addView(own.request.Key, v)
 				s.mu.Unlock()
 			}
 		}
 	}
-	for _, k := range bids {
-		s.returnAward(k)
+	for _, own := range bids {
+		s.returnAward(own)
 	}
 }
 
@@ -179,11 +179,11 @@ func (s *Store) withdrawAll() {
 // award, is of another request than the refused one, it gives that up. The
 // caller holds the mutex.
 func (s *Store) dropOutdatedBid(t *topic, refused *tenure.Request) {
-	if k := s.unclaimedAward(t.key); k != nil && k.request.Secret != refused.Secret {
-		s.returnSoon(k)
+	if own := s.unclaimedAward(t.key); own != nil && own.request.Secret != refused.Secret {
+		s.returnSoon(own)
 	}
-	k := t.bid
-	if k == nil || k.request.Secret == refused.Secret || s.closed.Load() {
+	own := t.bid
+	if own == nil || own.request.Secret == refused.Secret || s.closed.Load() {
 		return
 	}
 	s.done.Go(func() {
@@ -193,15 +193,15 @@ func (s *Store) dropOutdatedBid(t *topic, refused *tenure.Request) {
 		defer func() { <-t.lock }()
 		entry := s.names.waiter(t.key, s.id)
 		s.mu.Lock()
-		mod := k.mod
+		mod := own.mod
 		s.mu.Unlock()
 		same := clientv3.Compare(clientv3.ModRevision(entry), "=", mod)
 		resp, err := s.txn(ctx, []clientv3.Cmp{same},
 			[]clientv3.Op{clientv3.OpPut(entry, "", clientv3.WithIgnoreLease())}, nil)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if err == nil && resp.Succeeded && t.bid == k {
-			s.withdraw(k)
+		if err == nil && resp.Succeeded && t.bid == own {
+			s.withdraw(own)
 			t.bid = nil
 		}
 	})

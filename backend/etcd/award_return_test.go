@@ -46,19 +46,19 @@ func holdByBid(t *testing.T, holder, bidder *Store, next tenure.Request) *ownBid
 	t.Helper()
 	mine := longClaim(next.Key, "holder")
 	must(t, holder, mine)
-	k := bids(t, bidder, next)
+	own := bids(t, bidder, next)
 	keepWaiting(t, bidder, next.Key)
 	seeBid(t, holder, next.Key)
 	must(t, holder, then(tenure.Release, mine))
 	testenv.Eventually(t, "it is told", func() error {
 		bidder.mu.Lock()
 		defer bidder.mu.Unlock()
-		if !k.awarded {
+		if !own.awarded {
 			return errors.New("it is not")
 		}
 		return nil
 	})
-	return k
+	return own
 }
 
 // TestAClaimedAwardIsNotReturned, by whatever request it was claimed.
@@ -72,15 +72,15 @@ func TestAClaimedAwardIsNotReturned(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			key := "heir/told/" + name
+			key := "award/told/" + name
 			holder, bidder := keepsBids(t, open(t, dial(t, c), c.Prefix()), key), keepsBids(t, open(t, dial(t, c), c.Prefix()), key)
 			next := longClaim(key, "bidder")
-			k := holdByBid(t, holder, bidder, next)
+			own := holdByBid(t, holder, bidder, next)
 			must(t, bidder, ask(next)...)
-			bidder.returnAward(k) // as if it had not been claimed for a while
+			bidder.returnAward(own) // as if it had not been claimed for a while
 			bidder.mu.Lock()
 			defer bidder.mu.Unlock()
-			if k.returning {
+			if own.returning {
 				t.Error("it is given back, and its holder was told that it has it")
 			}
 		})
@@ -96,7 +96,7 @@ func TestAWaiterInTheHoldersStoreIsNotForgotten(t *testing.T) {
 	for name, lost := range map[string]bool{"released": false, "released without an answer": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			key := "heir/mate/" + name
+			key := "award/mate/" + name
 			var deaf atomic.Bool // events come after the answer
 			w := &wire{calls: map[string]int{}}
 			client := dial(t, c, func(config *clientv3.Config) {
@@ -138,7 +138,7 @@ func TestAWaiterInTheHoldersStoreIsNotForgotten(t *testing.T) {
 func TestAnAwardWithANewTTLIsHandedOnAsBefore(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
-	const key = "heir/ttl"
+	const key = "award/ttl"
 	holder, bidder := keepsBids(t, open(t, dial(t, c), c.Prefix()), key), keepsBids(t, open(t, dial(t, c), c.Prefix()), key)
 	next, after := longClaim(key, "bidder"), longClaim(key, "holder again")
 	holdByBid(t, holder, bidder, next)
@@ -166,7 +166,7 @@ func TestCloseWithdrawsBidsAndReturnsAwards(t *testing.T) {
 	for name, granted := range map[string]bool{"granted": true, "waiting": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			key := "heir/close/" + name
+			key := "award/close/" + name
 			holder, bidder := waitedBefore(t, open(t, dial(t, c), c.Prefix()), key), open(t, dial(t, c), c.Prefix())
 			bidder.queueTTL = time.Hour // its etcd lease carries something else, too
 			keepsBids(t, bidder, key)
@@ -195,7 +195,7 @@ func TestCloseWithdrawsBidsAndReturnsAwards(t *testing.T) {
 func TestCloseReturnsAnAwardNotHeardOfYet(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
-	const key = "heir/close/leaving"
+	const key = "award/close/leaving"
 	var deaf atomic.Bool
 	left := make(chan struct{})
 	client := dial(t, c, func(config *clientv3.Config) {
@@ -236,7 +236,7 @@ func TestCloseReturnsAnAwardNotHeardOfYet(t *testing.T) {
 func TestAnAwardToALateBidIsReturned(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
-	const key = "heir/late"
+	const key = "award/late"
 	client, w := wired(t, c)
 	holder, bidder := waitedBefore(t, open(t, dial(t, c), c.Prefix()), key), waitedBefore(t, open(t, client, c.Prefix()), key)
 	bidder.idleInQueue = time.Millisecond
@@ -280,7 +280,7 @@ func TestAnAwardToALateBidIsReturned(t *testing.T) {
 func TestAnAwardMissedByABrokenWatchIsReturned(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
-	const key = "heir/unheard"
+	const key = "award/unheard"
 	var cut atomic.Bool
 	var tries atomic.Int64
 	client := dial(t, c, func(config *clientv3.Config) {
@@ -342,7 +342,7 @@ func (s muted) RecvMsg(msg any) error {
 func TestAnswersToBidsMayComeInAnyOrder(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
-	const key = "heir/order"
+	const key = "award/order"
 	st := waitedBefore(t, open(t, dial(t, c), c.Prefix()), key)
 	ours := make([]*ownBid, 3)
 	st.mu.Lock()
@@ -381,13 +381,13 @@ func TestBidsFitIntoATransaction(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	holder, bidder := open(t, dial(t, c), c.Prefix()), open(t, dial(t, c), c.Prefix())
-	first := longClaim("heir/large", "ann")
+	first := longClaim("award/large", "ann")
 	must(t, bidder, first)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var held, wanted []tenure.Request
 	for n := range maxGroups {
-		q := longClaim(fmt.Sprintf("heir/large/%d", n), "ann")
+		q := longClaim(fmt.Sprintf("award/large/%d", n), "ann")
 		held = append(held, q)
 		if _, err := bidder.Watch(ctx, q.Key); err != nil {
 			t.Fatal(err)

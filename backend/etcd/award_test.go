@@ -92,7 +92,7 @@ func TestAHandOffIsOneWrite(t *testing.T) {
 	holder, bidder := waitedBefore(t, open(t, client, c.Prefix()), key), waitedBefore(t, open(t, dial(t, c), c.Prefix()), key)
 	mine, next := longClaim(key, "holder"), longClaim(key, "bidder")
 	first := must(t, holder, mine)[0].Record
-	k := bids(t, bidder, next)
+	own := bids(t, bidder, next)
 	wake := keepWaiting(t, bidder, key)
 	before := versionOf(t, bidder, key)
 	seeBid(t, holder, key)
@@ -114,9 +114,9 @@ func TestAHandOffIsOneWrite(t *testing.T) {
 	if left := a.Record.Deadline.Sub(a.Now); left > next.TTL || left < next.TTL/2 {
 		t.Errorf("it has %s left", left)
 	}
-	bidder.returnAward(k)
+	bidder.returnAward(own)
 	bidder.mu.Lock()
-	given := k.returning
+	given := own.returning
 	bidder.mu.Unlock()
 	if given {
 		t.Error("it was claimed, and is given back")
@@ -162,11 +162,11 @@ func TestLaw5ALeaseCountsFromItsBid(t *testing.T) {
 			bids(t, bidder, next)
 			const waited = 10 * time.Minute // longer than a holder allows, because it slept
 			bidder.mu.Lock()
-			k := bidder.topics[key].bid
+			own := bidder.topics[key].bid
 			if ahead == 0 { // its monotonic clock stood still, or the other was set back
-				k.sentWall = k.sentWall.Add(-waited)
+				own.sentWall = own.sentWall.Add(-waited)
 			} else {
-				k.sent = k.sent.Add(-waited)
+				own.sent = own.sent.Add(-waited)
 			}
 			bidder.mu.Unlock()
 			keepWaiting(t, bidder, key) // otherwise the award is returned soon
@@ -194,7 +194,7 @@ func TestLaw5ALeaseCountsFromItsBid(t *testing.T) {
 			}
 			bidder.mu.Lock()
 			// From now on the renewal counts.
-			k.sent, k.sentWall = k.sent.Add(-next.TTL), k.sentWall.Add(-next.TTL)
+			own.sent, own.sentWall = own.sent.Add(-next.TTL), own.sentWall.Add(-next.TTL)
 			bidder.mu.Unlock()
 			if rec, err := bidder.Get(t.Context(), key); err != nil || rec.Deadline.Before(renewed.Record.Deadline) {
 				t.Errorf("renewed until %s, it is said to end at %s, %v", renewed.Record.Deadline, rec.Deadline, err)
@@ -249,14 +249,14 @@ func TestAnAwardThatIsBeingReturnedIsNotClaimed(t *testing.T) {
 	holder, bidder := waitedBefore(t, open(t, dial(t, c), c.Prefix()), key), waitedBefore(t, open(t, client, c.Prefix()), key)
 	mine, next := longClaim(key, "holder"), longClaim(key, "bidder")
 	must(t, holder, mine)
-	k := bids(t, bidder, next)
+	own := bids(t, bidder, next)
 	seeBid(t, holder, key)
 	w.delay(true) // it cannot return the award
 	must(t, holder, then(tenure.Release, mine))
 	testenv.Eventually(t, "it is being given back", func() error {
 		bidder.mu.Lock()
 		defer bidder.mu.Unlock()
-		if !k.returning {
+		if !own.returning {
 			return errors.New("it is not")
 		}
 		return nil
@@ -420,12 +420,12 @@ func TestAnEventOfAnOlderQueueEntryChangesNothing(t *testing.T) {
 	bids(t, bidder, next)
 	wake := keepWaiting(t, bidder, key)
 	bidder.mu.Lock()
-	topic, k := bidder.topics[key], bidder.topics[key].bid
+	topic, own := bidder.topics[key], bidder.topics[key].bid
 	bidder.mu.Unlock()
-	bidder.entryChanged(topic, &clientv3.Event{Type: clientv3.EventTypeDelete, Kv: &mvccpb.KeyValue{ModRevision: k.mod - 1}})
-	bidder.writeLapsed(t.Context(), k.page) // a reserved slot has no deadline
+	bidder.entryChanged(topic, &clientv3.Event{Type: clientv3.EventTypeDelete, Kv: &mvccpb.KeyValue{ModRevision: own.mod - 1}})
+	bidder.writeLapsed(t.Context(), own.page) // a reserved slot has no deadline
 	bidder.mu.Lock()
-	queued, kept, noted := topic.queued, topic.bid == k, k.page.written
+	queued, kept, noted := topic.queued, topic.bid == own, own.page.written
 	bidder.mu.Unlock()
 	if !queued || !kept || noted {
 		t.Errorf("in the queue: %t, with its bid: %t; the slot is said to be over: %t", queued, kept, noted)

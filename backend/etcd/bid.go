@@ -111,8 +111,8 @@ type ownBid struct {
 // bidRemaining returns for how long a lease that was awarded to a bid still
 // lasts. It counts from the sending of the bid, by the clock that has run
 // further.
-func (s *Store) bidRemaining(k *ownBid) time.Duration {
-	return k.request.TTL - max(time.Since(k.sent), s.now().Sub(k.sentWall))
+func (s *Store) bidRemaining(own *ownBid) time.Duration {
+	return own.request.TTL - max(time.Since(own.sent), s.now().Sub(own.sentWall))
 }
 
 // newBid makes a bid of a request and takes a slot for it. It returns nil if
@@ -123,29 +123,29 @@ func (s *Store) newBid(req *tenure.Request) (*ownBid, string) {
 	if a == nil || a.gone || a.id == 0 || !a.hasLiveKey || a.remaining() <= 0 {
 		return nil, ""
 	}
-	k := &ownBid{request: *req, sent: time.Now(), sentWall: s.now()}
-	k.page, k.slot = s.takeSlot(a, &member{key: req.Key, ttl: req.TTL, bid: k})
-	b := bid{Bid: req.Bid(), lease: a.id, page: k.page.id, slot: k.slot}
-	return k, b.encode()
+	own := &ownBid{request: *req, sent: time.Now(), sentWall: s.now()}
+	own.page, own.slot = s.takeSlot(a, &member{key: req.Key, ttl: req.TTL, bid: own})
+	b := bid{Bid: req.Bid(), lease: a.id, page: own.page.id, slot: own.slot}
+	return own, b.encode()
 }
 
 // markUncertain notes that a bid may be in the queue or arrive there later. A
 // sweep frees its slot when its TTL has passed. The caller holds the mutex.
-func (s *Store) markUncertain(k *ownBid) {
-	if k == nil || k.awarded || k.page.members[k.slot] == nil {
+func (s *Store) markUncertain(own *ownBid) {
+	if own == nil || own.awarded || own.page.members[own.slot] == nil {
 		return
 	}
-	k.uncertain = true
-	k.page.members[k.slot].deadline = s.now().Add(s.bidRemaining(k))
-	s.setAlarm(k.page)
+	own.uncertain = true
+	own.page.members[own.slot].deadline = s.now().Add(s.bidRemaining(own))
+	s.setAlarm(own.page)
 }
 
 // withdraw frees the slot of a bid that is no longer in the queue. An uncertain
 // bid keeps its slot until its TTL has passed. If it is awarded after all, the
 // store recognizes it and releases the key. The caller holds the mutex.
-func (s *Store) withdraw(k *ownBid) {
-	if k != nil && !k.awarded && !k.uncertain {
-		s.leaveSlot(k.page, k.slot)
+func (s *Store) withdraw(own *ownBid) {
+	if own != nil && !own.awarded && !own.uncertain {
+		s.leaveSlot(own.page, own.slot)
 	}
 }
 

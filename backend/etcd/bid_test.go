@@ -237,7 +237,7 @@ func TestLaw5AnAwardIsNoOlderThanItsBid(t *testing.T) {
 	mine, next := longClaim(key, "holder"), longClaim(key, "bidder")
 	must(t, holder, mine)
 	v, looked := holder.cached(key), holder.now()
-	k := bids(t, bidder, next)
+	own := bids(t, bidder, next)
 	seeBid(t, holder, key)
 	end := then(tenure.Release, mine)
 	freed, _, err := tenure.Apply(v.stored.rec, end, looked)
@@ -245,7 +245,7 @@ func TestLaw5AnAwardIsNoOlderThanItsBid(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := &group{key: key, requests: []tenure.Request{end}, now: looked}
-	if rec, b := holder.awardFreed(g, v, freed); b == nil || rec.Deadline.Before(k.sentWall.Add(next.TTL)) {
-		t.Errorf("to its holder it ends at %s, and to others at %s", k.sentWall.Add(next.TTL), rec.Deadline)
+	if rec, b := holder.awardFreed(g, v, freed); b == nil || rec.Deadline.Before(own.sentWall.Add(next.TTL)) {
+		t.Errorf("to its holder it ends at %s, and to others at %s", own.sentWall.Add(next.TTL), rec.Deadline)
 	}
 }

@@ -52,9 +52,10 @@
 // A batch is sent in one of three forms. A batch of one group is "single". A
 // "joint" batch has the conditions of all groups together: all take effect or
 // none. In a "nested" batch every group is a transaction within the
-// transaction. That costs etcd about twice as much, so it is used when other
-// clients work on the same keys. A call without an answer has an unknown
-// outcome, and the law makes sending the request again safe.
+// transaction. That costs etcd about twice as much. So it is used only if some
+// groups read or renew, or if other clients work on the same keys. A call
+// without an answer has an unknown outcome, and the law makes sending the
+// request again safe.
 //
 // # Etcd leases and renewals
 //
@@ -126,9 +127,10 @@
 // An etcdLease, an ownPage and a topic each have a lock that is held during
 // calls: while the etcd lease is extended, the page is written, the queue is
 // entered or left. These locks are channels, so that waiting for one can end
-// with a context. A batch takes the locks of its pages in the order of their
-// numbers. A goroutine may take an etcd lease's lock while it holds a page's or
-// a topic's, not the other way round. Store.mu is taken after all of these.
+// with a context, as it does for the first two. A batch takes the locks of its
+// pages in the order of their numbers. A goroutine may take an etcd lease's
+// lock while it holds a page's or a topic's, not the other way round. Store.mu
+// is taken after all of these.
 //
 // The other mutexes (ages, clocks, sweeping, Guard) protect small states of
 // their own. Of these only sweeping.mu is held while Store.mu is taken.

@@ -314,7 +314,7 @@ func TestAStalledAwardEndsAlone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := testenv.Etcd(t)
-			key := "stall/heir/" + name
+			key := "stall/award/" + name
 			holder, bidder := otherMachine(t, c, ahead), otherMachine(t, c, 0)
 			if ahead == 0 {
 				holder.domain = bidder.domain
@@ -324,21 +324,21 @@ func TestAStalledAwardEndsAlone(t *testing.T) {
 			waitedBefore(t, holder, key)
 			waitedBefore(t, bidder, key)
 			next := longClaim(key, "bidder")
-			k := holdByBid(t, holder, bidder, next)
+			own := holdByBid(t, holder, bidder, next)
 			must(t, bidder, next)
 			if a := resolve(t.Context(), otherMachine(t, c, 0), longClaim(key, "early")); !errors.Is(a.Err, tenure.ErrHeld) {
 				t.Fatalf("it is held: %v", a.Err)
 			}
 			told := bidder.cached(key).stored.rec.Deadline
 			bidder.mu.Lock()
-			ends := k.page.members[k.slot].deadline
+			ends := own.page.members[own.slot].deadline
 			bidder.mu.Unlock()
 			if ahead == 0 && ends.Before(told) {
 				t.Errorf("its page would say that it is over at %s, and others reckon with %s", ends, told)
 			}
 			// Its etcd lease lives on, because it carries other leases.
 			passed.Store(int64(next.TTL + time.Minute))
-			bidder.writeLapsed(t.Context(), k.page)
+			bidder.writeLapsed(t.Context(), own.page)
 			late := resolve(t.Context(), otherMachine(t, c, 0), longClaim(key, "late"))
 			if late.Err != nil || late.Record.Cause != tenure.Expired {
 				t.Errorf("who comes by later is answered %v, %s", late.Err, late.Record.Cause)

@@ -219,7 +219,7 @@ func (s *Store) reserveSlot(g *group) {
 		g.counted = true
 		return
 	}
-	seated := &member{key: d.rec.Key, ttl: d.rec.TTL, deadline: d.rec.Deadline}
+	added := &member{key: d.rec.Key, ttl: d.rec.TTL, deadline: d.rec.Deadline}
 	if p, m := s.ownMember(g.old); m != nil && !g.granted {
 		// The clock was set back, and the page has a later renewal.
 		setBack := d.rec.Renewed.Before(m.renewed)
@@ -228,9 +228,9 @@ func (s *Store) reserveSlot(g *group) {
 			return
 		}
 		// It has another TTL or slot now, but the queue is the same.
-		seated.next, seated.inQueue = m.next, m.inQueue
+		added.next, added.inQueue = m.next, m.inQueue
 	}
-	g.reserved, d.slot = s.takeSlot(a, seated)
+	g.reserved, d.slot = s.takeSlot(a, added)
 	d.page = g.reserved.id
 }
 

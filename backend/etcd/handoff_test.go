@@ -22,7 +22,7 @@ import (
 func TestClientsThatComeAndGoLeaveNoKeyHeld(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
-	const key, stores, terms = "heir/crowd", 8, 120
+	const key, stores, terms = "award/crowd", 8, 120
 	ctx, cancel := context.WithTimeout(t.Context(), 3*testenv.Patience)
 	defer cancel()
 	var (
@@ -137,10 +137,10 @@ func handOffBatch(t *testing.T, c *testenv.EtcdCluster, prefix string, form batc
 	holder, bidder := open(t, dial(t, c), prefix), open(t, dial(t, c), prefix)
 	holder.maxBidAge, bidder.idleInQueue, bidder.linger = time.Hour, time.Hour, time.Hour
 	// Makes the etcd lease that bids need.
-	must(t, bidder, longClaim("heir/first", "bidder"))
+	must(t, bidder, longClaim("award/first", "bidder"))
 	var held, wanted, ends []tenure.Request
 	for n := range form.keys {
-		held = append(held, longClaim(fmt.Sprintf("heir/batch/%d", n), "holder"))
+		held = append(held, longClaim(fmt.Sprintf("award/batch/%d", n), "holder"))
 		wanted = append(wanted, longClaim(held[n].Key, "bidder"))
 		ends = append(ends, then(tenure.Release, held[n]))
 	}

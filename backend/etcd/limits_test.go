@@ -55,11 +55,11 @@ func TestBatchesFitIntoATransaction(t *testing.T) {
 
 	t.Run("many keys, each handed to one who waits", func(t *testing.T) {
 		t.Parallel()
-		st := open(t, client, c.Prefix()+"heirs/")
+		st := open(t, client, c.Prefix()+"offers/")
 		for keys := 60; keys < 66; keys++ { // two operations for each
 			var takes, ends []tenure.Request
 			for n := range keys {
-				takes = append(takes, claim(fmt.Sprintf("heirs/%d/%d", keys, n), "ann"))
+				takes = append(takes, claim(fmt.Sprintf("offers/%d/%d", keys, n), "ann"))
 				ends = append(ends, then(tenure.Release, takes[n]))
 			}
 			must(t, st, takes...)

@@ -178,8 +178,8 @@ func endpoints(hosts string, secure bool) ([]string, error) {
 		scheme = "https://"
 	}
 	var out []string
-	for place := range strings.SplitSeq(hosts, ",") {
-		host, port, err := splitHostPort(place)
+	for addr := range strings.SplitSeq(hosts, ",") {
+		host, port, err := splitHostPort(addr)
 		if err != nil {
 			return nil, err
 		}
@@ -190,14 +190,14 @@ func endpoints(hosts string, secure bool) ([]string, error) {
 
 // splitHostPort splits HOST:PORT. It refuses hosts that could never be reached,
 // and says why.
-func splitHostPort(place string) (host, port string, err error) {
-	host = place
-	if net.ParseIP(place) == nil { // otherwise it is an address alone, perhaps IPv6
-		bare := strings.LastIndexByte(place, ':') <= strings.LastIndexByte(place, ']')
+func splitHostPort(addr string) (host, port string, err error) {
+	host = addr
+	if net.ParseIP(addr) == nil { // otherwise it is an address alone, perhaps IPv6
+		bare := strings.LastIndexByte(addr, ':') <= strings.LastIndexByte(addr, ']')
 		if bare {
-			host = strings.TrimSuffix(strings.TrimPrefix(place, "["), "]")
-		} else if host, port, err = net.SplitHostPort(place); err != nil {
-			return "", "", fmt.Errorf("%q is no HOST:PORT; put IPv6 addresses in brackets, [::1]:2379", place)
+			host = strings.TrimSuffix(strings.TrimPrefix(addr, "["), "]")
+		} else if host, port, err = net.SplitHostPort(addr); err != nil {
+			return "", "", fmt.Errorf("%q is no HOST:PORT; put IPv6 addresses in brackets, [::1]:2379", addr)
 		}
 	}
 	switch {

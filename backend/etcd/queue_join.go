@@ -103,18 +103,18 @@ func (s *Store) noteJoined(g *group, revision int64) {
 // undoJoin gives up a bid that was not put into the queue (known), or may not
 // have been.
 func (s *Store) undoJoin(g *group, known bool) {
-	k, t := g.bid, g.joins
-	if k == nil {
+	own, t := g.bid, g.joins
+	if own == nil {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if known {
-		s.withdraw(k)
-	} else if !k.awarded {
-		s.markUncertain(k)
+		s.withdraw(own)
+	} else if !own.awarded {
+		s.markUncertain(own)
 		s.markUncertain(t.bid) // it may still be there
-		t.bid = k
+		t.bid = own
 	}
 }
 

@@ -143,7 +143,7 @@ func TestWaitersQueueAgainAfterARestore(t *testing.T) {
 func TestNoAwardToAWaiterFromBeforeARestore(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
-	const key = "restored/heir"
+	const key = "restored/award"
 	holder, bidder := waitedBefore(t, open(t, dial(t, c), c.Prefix()), key), waitedBefore(t, open(t, dial(t, c), c.Prefix()), key)
 	mine := longClaim(key, "holder")
 	must(t, holder, mine)

@@ -26,9 +26,9 @@ func (s *Store) send(ctx context.Context, b *batch) {
 	}
 	defer b.unlockPages(len(b.pages))
 	t := s.build(b)
-	keeping := s.extendAll(ctx, b)
+	wait := s.extendAll(ctx, b)
 	resp, err := s.txn(ctx, t.compares, t.then, t.otherwise)
-	uncovered := keeping()
+	unextended := wait()
 	switch {
 	case leaseGone(err):
 		// The etcd lease of a live key or of a queue entry has expired. Nothing
@@ -65,7 +65,7 @@ func (s *Store) send(ctx context.Context, b *batch) {
 	for i, g := range b.groups {
 		g.sentJoint = t.form == joint
 		s.takeAnswer(g, resp.Header.Revision, t.answer(resp, i))
-		if err := uncovered[g.etcdLease]; g.etcdLease != nil && err != nil && g.step == finished {
+		if err := unextended[g.etcdLease]; g.etcdLease != nil && err != nil && g.step == finished {
 			g.fail(err)
 		}
 	}
@@ -189,11 +189,11 @@ func (s *Store) chooseForm(b *batch) form {
 // many operations.
 func (s *Store) buildJoint(b *batch, t *transaction) bool {
 	t.compares, t.otherwise = make([]clientv3.Cmp, 0, len(b.groups)+2), make([]clientv3.Op, 0, len(b.groups))
-	var anchors []*etcdLease
+	var compared []*etcdLease
 	for _, g := range b.groups {
 		g.putsLiveKey = slices.Contains(t.newLeases, g.etcdLease)
-		if g.etcdLease != nil && !g.putsLiveKey && !slices.Contains(anchors, g.etcdLease) {
-			anchors = append(anchors, g.etcdLease)
+		if g.etcdLease != nil && !g.putsLiveKey && !slices.Contains(compared, g.etcdLease) {
+			compared = append(compared, g.etcdLease)
 			t.compares = append(t.compares, s.liveKeyExists(g.etcdLease.id))
 		}
 		t.groups = append(t.groups, len(t.then))
