@@ -73,10 +73,11 @@ func (s *Store) record(v *view, now time.Time) tenure.Record {
 	said := v.page != nil && v.page.clock != d.clock && v.page.over[d.slot]
 	switch over := v.leaseGone || said || !reached.Before(rec.Deadline); {
 	case over && now.Before(rec.Deadline):
-		rec.Deadline = now
-	case over || d.clock == s.domain:
+		rec.Deadline = now // over, though not by this clock
+	case over || d.clock == s.domain: // the deadline is right as it is
 	case !now.Before(rec.Deadline) || !reached.IsZero() && rec.Deadline.Sub(reached) < rec.Deadline.Sub(now):
-		// The latest possible time.
+		// Not over, though by this clock it would be, or the other clock is
+		// ahead. Give the latest time at which the other clock gets there.
 		rec.Deadline = tenure.Time(now.Add(rec.Deadline.Sub(reached)))
 	}
 	return rec
