@@ -20,8 +20,9 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// steadfast asks again for as long as an outcome is unknown, as Croft's client does.
-func steadfast(ctx context.Context, ask func() error) {
+// untilKnown asks again as long as the outcome is unknown, as Croft's client
+// does.
+func untilKnown(ctx context.Context, ask func() error) {
 	for {
 		if err := ask(); !errors.Is(err, store.ErrUnknown) || ctx.Err() != nil || errors.Is(err, ErrClosed) {
 			return
@@ -33,12 +34,12 @@ func steadfast(ctx context.Context, ask func() error) {
 	}
 }
 
-// steadfastStore is a store whose unknown outcomes are resolved.
-type steadfastStore struct{ *Store }
+// resolvingStore is a store that repeats requests with an unknown outcome.
+type resolvingStore struct{ *Store }
 
-func (s steadfastStore) Apply(ctx context.Context, requests []tenure.Request) []store.Answer {
+func (s resolvingStore) Apply(ctx context.Context, requests []tenure.Request) []store.Answer {
 	answers := s.Store.Apply(ctx, requests)
-	steadfast(ctx, func() error {
+	untilKnown(ctx, func() error {
 		var open []int
 		var again []tenure.Request
 		for i, a := range answers {
@@ -61,16 +62,16 @@ func (s steadfastStore) Apply(ctx context.Context, requests []tenure.Request) []
 	return answers
 }
 
-func (s steadfastStore) Get(ctx context.Context, key string) (rec tenure.Record, err error) {
-	steadfast(ctx, func() error {
+func (s resolvingStore) Get(ctx context.Context, key string) (rec tenure.Record, err error) {
+	untilKnown(ctx, func() error {
 		rec, err = s.Store.Get(ctx, key)
 		return err
 	})
 	return rec, err
 }
 
-func (s steadfastStore) Sweep(ctx context.Context) (n int, err error) {
-	steadfast(ctx, func() error {
+func (s resolvingStore) Sweep(ctx context.Context) (n int, err error) {
+	untilKnown(ctx, func() error {
 		var more int
 		more, err = s.Store.Sweep(ctx)
 		n += more
@@ -79,10 +80,10 @@ func (s steadfastStore) Sweep(ctx context.Context) (n int, err error) {
 	return n, err
 }
 
-func (s steadfastStore) List(ctx context.Context, prefix string) iter.Seq2[tenure.Record, error] {
+func (s resolvingStore) List(ctx context.Context, prefix string) iter.Seq2[tenure.Record, error] {
 	var all []tenure.Record
 	var failed error
-	steadfast(ctx, func() error {
+	untilKnown(ctx, func() error {
 		all, failed = nil, nil
 		for rec, err := range s.Store.List(ctx, prefix) {
 			if err != nil {
@@ -105,11 +106,14 @@ func (s steadfastStore) List(ctx context.Context, prefix string) iter.Seq2[tenur
 	}
 }
 
-// steadfastGuard is a guard whose unknown outcomes are resolved. Of a write that is refused as repeated after that, the mark tells only whether it was the last one that was made: etcd's own history of the value tells whether it was made at all.
-func steadfastGuard(g *Guard) guardtest.Handle {
+// resolvingGuard is a guard that repeats writes with an unknown outcome. A
+// repetition may be refused as repeated. The mark tells only whether that write
+// was the last one made. etcd's own history of the value tells whether it was
+// made at all.
+func resolvingGuard(g *Guard) guardtest.Handle {
 	return guardtest.Handle{Guard: raising{g}, Write: func(ctx context.Context, stamp fence.Stamp, payload []byte) (err error) {
 		tries := 0
-		steadfast(ctx, func() error {
+		untilKnown(ctx, func() error {
 			tries++
 			_, err = g.Write(ctx, stamp, bytes.NewReader(payload))
 			if tries > 1 && errors.Is(err, fence.ErrRepeated) {
@@ -145,7 +149,7 @@ func everWritten(ctx context.Context, g *Guard, payload []byte) (bool, error) {
 type raising struct{ *Guard }
 
 func (g raising) Mark(ctx context.Context) (m fence.Mark, err error) {
-	steadfast(ctx, func() error {
+	untilKnown(ctx, func() error {
 		m, err = g.Guard.Mark(ctx)
 		return err
 	})
@@ -153,7 +157,7 @@ func (g raising) Mark(ctx context.Context) (m fence.Mark, err error) {
 }
 
 func (g raising) Raise(ctx context.Context, stamp fence.Stamp) (m fence.Mark, err error) {
-	steadfast(ctx, func() error {
+	untilKnown(ctx, func() error {
 		m, err = g.Guard.Raise(ctx, stamp)
 		return err
 	})
@@ -161,7 +165,7 @@ func (g raising) Raise(ctx context.Context, stamp fence.Stamp) (m fence.Mark, er
 }
 
 func (g raising) Rekey(ctx context.Context, key, actor, note string) (m fence.Mark, err error) {
-	steadfast(ctx, func() error {
+	untilKnown(ctx, func() error {
 		m, err = g.Guard.Rekey(ctx, key, actor, note)
 		return err
 	})
@@ -169,7 +173,7 @@ func (g raising) Rekey(ctx context.Context, key, actor, note string) (m fence.Ma
 }
 
 func (g raising) Reset(ctx context.Context, floor fence.Token, actor, note string) (m fence.Mark, err error) {
-	steadfast(ctx, func() error {
+	untilKnown(ctx, func() error {
 		m, err = g.Guard.Reset(ctx, floor, actor, note)
 		return err
 	})
@@ -178,10 +182,15 @@ func (g raising) Reset(ctx context.Context, floor fence.Token, actor, note strin
 
 var _ guard.Guard = raising{}
 
-// TestTheLawsHoldWhileLeadersAreKilled: the suites, with the leader of three killed every few seconds. Whoever asks again whatever it was not told finds every law kept.
+// TestTheLawsHoldWhileLeadersAreKilled runs the suites with the leader of three
+// members killed every few seconds. A client that repeats requests with an
+// unknown outcome finds every law kept.
 //
-// These are the groups about laws 1, 2 and 6 to 8, and the guard's suite for law 3, on a clock of the test's own. The others are about what an outage delays (wake-ups, the end of contexts, calls without an answer), about listings and sizes
-// that have nothing to do with leaders, or about the etcd lease running out, which an outage may put off.
+// These are the groups about laws 1, 2 and 6 to 8, and the guard's suite for
+// law 3, on a clock of the test's own. The other groups are left out. They are
+// about things that an outage delays (wake-ups, the end of contexts, calls
+// without an answer), about listings and sizes that have nothing to do with
+// leaders, or about the expiry of etcd leases, which an outage may put off.
 func TestTheLawsHoldWhileLeadersAreKilled(t *testing.T) {
 	t.Parallel()
 	c := testenv.EtcdThree(t, "unsafe-no-fsync: true")
@@ -214,12 +223,12 @@ func TestTheLawsHoldWhileLeadersAreKilled(t *testing.T) {
 	for _, group := range []string{"transitions", "reservations", "history", "repeats", "contention", "tokens", "batch"} {
 		suites.Go(func() {
 			report(storetest.Failures(t, func(tb testing.TB) storetest.Harness {
-				h := place(tb, c.Apart(), storetest.NewClock())
+				h := harness(tb, c.Apart(), storetest.NewClock())
 				opens := h.Open
 				h.Open = func(tb testing.TB, o storetest.Options) store.Store {
 					st := opens(tb, o).(*Store)
-					st.bound = requestTimeout // as clients have it
-					return steadfastStore{st}
+					st.timeout = requestTimeout // as clients have it
+					return resolvingStore{st}
 				}
 				h.Patience = testenv.Patience
 				return h
@@ -235,8 +244,8 @@ func TestTheLawsHoldWhileLeadersAreKilled(t *testing.T) {
 			opens, reads := r.Open, r.Read
 			r.Open = func(tb testing.TB) guardtest.Handle {
 				g := opens(tb).Guard.(*Guard)
-				g.bound = 2 * requestTimeout // as writers have it
-				return steadfastGuard(g)
+				g.timeout = 2 * requestTimeout // as writers have it
+				return resolvingGuard(g)
 			}
 			r.Read = func(ctx context.Context) (content []byte, there bool, err error) {
 				for range 200 {

@@ -15,18 +15,21 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestACrowdThatComesAndGoesLeavesNoKeyBehind: clients that lose patience, are called away, end and begin again. None has to wait until the lease of one who has gone is over, but for once, if the machine stalls just when that one ends.
-func TestACrowdThatComesAndGoesLeavesNoKeyBehind(t *testing.T) {
+// TestClientsThatComeAndGoLeaveNoKeyHeld: clients lose patience, are called
+// away, end and begin again. None has to wait for the lease of a client that
+// has gone. One such wait is allowed, if the machine stalls just when that
+// client ends.
+func TestClientsThatComeAndGoLeaveNoKeyHeld(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
-	const key, stores, terms = "heir/crowd", 8, 120
+	const key, stores, terms = "award/crowd", 8, 120
 	ctx, cancel := context.WithTimeout(t.Context(), 3*testenv.Patience)
 	defer cancel()
 	var (
 		mu      sync.Mutex
 		holder  *croft.Lease
 		granted int
-		left    int // by those who have gone
+		left    int // by clients that have gone
 		all     sync.WaitGroup
 	)
 	term := func(cr *croft.Client) {
@@ -93,17 +96,17 @@ func TestACrowdThatComesAndGoesLeavesNoKeyBehind(t *testing.T) {
 	}
 }
 
-// TestABatchHandsOffAllItsKeys, in whatever form it is sent. A store that is
-// late, on a busy machine, hands nothing off: then the test begins anew.
+// TestABatchHandsOffAllItsKeys, in each form. A store that is late on a busy
+// machine hands nothing off. Then the test begins anew.
 func TestABatchHandsOffAllItsKeys(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	for name, form := range map[string]batchForm{
-		"all or none": {30, 0}, "too many for that": {50, 0}, "each by itself": {mostLanes, waryFor},
+		"all or none": {30, 0}, "too many for that": {50, 0}, "each by itself": {maxGroups, nestedFor},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			const quick = time.Second // a try that takes longer may have been late
+			const quick = time.Second // a slower try may have been late
 			for tries, failed := 1, 0; ; tries++ {
 				began := time.Now()
 				err := handOffBatch(t, c, fmt.Sprintf("%s%s/%d/", c.Prefix(), name, tries), form)
@@ -127,31 +130,32 @@ type batchForm struct {
 	wary int64
 }
 
-// handOffBatch lets one store release keys that another has bid for, in one
-// batch. It returns an error if a key was not handed off.
+// handOffBatch lets one store release keys in one batch, for which another
+// store has bid. It returns an error if a key was not handed off.
 func handOffBatch(t *testing.T, c *testenv.EtcdCluster, prefix string, form batchForm) error {
 	t.Helper()
-	holder, heir := open(t, dial(t, c), prefix), open(t, dial(t, c), prefix)
-	holder.young, heir.orphaned, heir.lingers = time.Hour, time.Hour, time.Hour
-	must(t, heir, lasting("heir/first", "heir")) // so that leases have something to live on
+	holder, bidder := open(t, dial(t, c), prefix), open(t, dial(t, c), prefix)
+	holder.maxBidAge, bidder.idleInQueue, bidder.linger = time.Hour, time.Hour, time.Hour
+	// Makes the etcd lease that bids need.
+	must(t, bidder, longClaim("award/first", "bidder"))
 	var held, wanted, ends []tenure.Request
 	for n := range form.keys {
-		held = append(held, lasting(fmt.Sprintf("heir/batch/%d", n), "holder"))
-		wanted = append(wanted, lasting(held[n].Key, "heir"))
+		held = append(held, longClaim(fmt.Sprintf("award/batch/%d", n), "holder"))
+		wanted = append(wanted, longClaim(held[n].Key, "bidder"))
 		ends = append(ends, then(tenure.Release, held[n]))
 	}
 	must(t, holder, held...)
 	ctx, cancel := context.WithCancel(t.Context())
 	for _, q := range wanted {
-		if _, err := heir.Watch(ctx, q.Key); err != nil {
+		if _, err := bidder.Watch(ctx, q.Key); err != nil {
 			t.Fatal(err)
 		}
 	}
 	cancel()
 	testenv.Eventually(t, "it has left all queues", func() error {
-		heir.mu.Lock()
-		defer heir.mu.Unlock()
-		for key, t := range heir.waits {
+		bidder.mu.Lock()
+		defer bidder.mu.Unlock()
+		for key, t := range bidder.topics {
 			if t.queued || len(t.waiters) > 0 {
 				return fmt.Errorf("it is in that of %s", key)
 			}
@@ -159,7 +163,7 @@ func handOffBatch(t *testing.T, c *testenv.EtcdCluster, prefix string, form batc
 		return nil
 	})
 	testenv.Eventually(t, "it has left all its bids", func() error {
-		for _, a := range heir.Apply(t.Context(), wanted) {
+		for _, a := range bidder.Apply(t.Context(), wanted) {
 			if !errors.Is(a.Err, tenure.ErrHeld) {
 				return a.Err
 			}
@@ -167,13 +171,13 @@ func handOffBatch(t *testing.T, c *testenv.EtcdCluster, prefix string, form batc
 		return nil
 	})
 	for _, q := range held {
-		v := holder.known(q.Key)
+		v := holder.cached(q.Key)
 		holder.mu.Lock()
-		_, m := holder.mine(v.deed)
+		_, m := holder.ownMember(v.stored)
 		holder.mu.Unlock()
-		holder.seeWhoIsNext(t.Context(), q.Key, m)
+		holder.readQueue(t.Context(), q.Key, m)
 	}
-	holder.wary.Store(form.wary)
+	holder.nestedLeft.Store(form.wary)
 	must(t, holder, ends...)
 	for _, q := range wanted {
 		rec, err := holder.Get(t.Context(), q.Key)
