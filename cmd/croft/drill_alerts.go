@@ -6,25 +6,30 @@ import (
 	"github.com/croft-dev/croft/internal/drill"
 )
 
-// drillAlert is an alert of observe/alerts.yml that a staged drill can set on its way: how its expression is worked out of the metrics of the drill, which
-// began at 0 not long ago. A test holds it to the file.
+// drillAlert is an alert of observe/alerts.yml that a staged drill can bring
+// nearer. It computes the alert's expression from the metrics of the drill.
+// They began at 0, and the drill is shorter than the alert's window, so no
+// rates are needed. A test compares this table with the file.
 type drillAlert struct {
 	name   string
 	metric string
 	value  func(drill.Metrics) float64
-	what   string // the value is of: a verb, with %s for it
-	share  bool   // it is a part of a whole
+	what   string // says what is counted, with %s for the value
+	share  bool   // the value is a share, shown in percent
 	above  float64
+	// window and lasts are the rule's range and its "for".
 	window string
 	lasts  string
 }
 
 var drillAlerts = []drillAlert{
 	{
-		"CroftNotOwned", "croft_operations_total", shareNotOwned, "%s of renewals, releases and reports are of leases not owned", true, 0.05, "10m", "15m",
+		"CroftNotOwned", "croft_operations_total", shareNotOwned,
+		"%s of renewals, releases and reports are of leases not owned", true, 0.05, "10m", "15m",
 	},
 	{
-		"CroftRenewFailing", "croft_renew_failures_total", func(m drill.Metrics) float64 { return m.Sum("croft_renew_failures_total") },
+		"CroftRenewFailing", "croft_renew_failures_total",
+		func(m drill.Metrics) float64 { return m.Sum("croft_renew_failures_total") },
 		"%s without an answer", false, 3, "10m", "5m",
 	},
 	{
@@ -32,12 +37,14 @@ var drillAlerts = []drillAlert{
 	},
 	{
 		"CroftRefusedWrites", "croft_guarded_writes_total", func(m drill.Metrics) float64 {
-			return m.Sum("croft_guarded_writes_total", `outcome="stale"`) + m.Sum("croft_guarded_writes_total", `outcome="repeated"`) +
+			return m.Sum("croft_guarded_writes_total", `outcome="stale"`) +
+				m.Sum("croft_guarded_writes_total", `outcome="repeated"`) +
 				m.Sum("croft_guarded_writes_total", `outcome="wrong_key"`)
 		}, "%s refused", false, 3, "15m", "5m",
 	},
 	{
-		"CroftUnknownOutcomes", "croft_unknown_outcomes_total", func(m drill.Metrics) float64 { return m.Sum("croft_unknown_outcomes_total") },
+		"CroftUnknownOutcomes", "croft_unknown_outcomes_total",
+		func(m drill.Metrics) float64 { return m.Sum("croft_unknown_outcomes_total") },
 		"%s of unknown outcome", false, 5, "15m", "10m",
 	},
 }
@@ -51,7 +58,7 @@ func shareNotOwned(m drill.Metrics) float64 {
 	return m.Sum(name, `outcome="not_owned"`) / all
 }
 
-// mostLost is the number of leases lost in the way in which most were.
+// mostLost is the highest number of leases that were lost for one reason.
 func mostLost(m drill.Metrics) float64 {
 	var most float64
 	for _, loss := range []string{"superseded", "expired", "unreachable", "stalled", "held_too_long"} {
@@ -60,8 +67,9 @@ func mostLost(m drill.Metrics) float64 {
 	return most
 }
 
-// drillAlertView is an alert on its way, in JSON. State is "pending", as Prometheus calls it, when its condition is met and has to last, and "below" when
-// more of the same is needed.
+// drillAlertView is an alert in JSON. State is "pending", as in Prometheus, if
+// the alert fires should its condition last. It is "below" if the value is not
+// yet above the limit.
 type drillAlertView struct {
 	Alert  string  `json:"alert"`
 	State  string  `json:"state"`
@@ -73,7 +81,7 @@ type drillAlertView struct {
 	text string
 }
 
-// alertsOf are the alerts that a stage has brought nearer.
+// alertsOf returns the alerts whose value a stage has raised.
 func alertsOf(before, after drill.Metrics) []drillAlertView {
 	on := []drillAlertView{}
 	for _, a := range drillAlerts {
@@ -81,7 +89,10 @@ func alertsOf(before, after drill.Metrics) []drillAlertView {
 		if value <= a.value(before) {
 			continue
 		}
-		v := drillAlertView{Alert: a.name, State: "below", Value: value, Above: a.above, Window: a.window, Lasts: a.lasts}
+		v := drillAlertView{
+			Alert: a.name, State: "below", Value: value, Above: a.above, Window: a.window,
+			Lasts: a.lasts,
+		}
 		number := func(n float64) string {
 			if a.share {
 				return fmt.Sprintf("%.0f %%", 100*n)

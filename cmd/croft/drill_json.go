@@ -8,7 +8,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// drillStepView is one step of a drill in JSON. The names are fixed, those of steps too.
+// drillStepView is one step of a drill in JSON. The field names and the names
+// of steps never change.
 type drillStepView struct {
 	Step     string       `json:"step"`
 	Tried    string       `json:"tried"`
@@ -18,7 +19,7 @@ type drillStepView struct {
 	Result   drill.Result `json:"result"`
 }
 
-// drillSummaryView ends a drill in JSON.
+// drillSummaryView is the last object of a drill's JSON.
 type drillSummaryView struct {
 	Store     string            `json:"store"`
 	Keys      string            `json:"keys"`
@@ -48,7 +49,7 @@ type drillOwnerView struct {
 	Ended    tenure.End   `json:"ended"`
 }
 
-// drillDamageView is what a stale write did to a file.
+// drillDamageView shows a file before and after a stale write.
 type drillDamageView struct {
 	Step   string `json:"step"`
 	Before string `json:"before"`
@@ -63,13 +64,18 @@ func (a *app) printDrillJSON(r *drill.Report, storeName string, kept bool) {
 }
 
 func (a *app) drillStep(s drill.Step) drillStepView {
-	return drillStepView{Step: s.Name, Tried: s.Tried, Expected: s.Expected, Happened: a.redact(s.Happened), OK: s.Result == drill.OK, Result: s.Result}
+	return drillStepView{
+		Step: s.Name, Tried: s.Tried, Expected: s.Expected, Happened: a.redact(s.Happened),
+		OK: s.Result == drill.OK, Result: s.Result,
+	}
 }
 
 func (a *app) printDrillSummary(r *drill.Report, storeName string, kept bool) {
 	sum := drillSummaryView{
-		Store: storeName, Keys: r.Keys, TTL: r.TTL.String(), Guarded: r.Guarded, Processes: r.Processes, Took: r.Took.Round(time.Millisecond).String(),
-		Steps: len(r.Steps()), OK: r.Count(drill.OK), Failed: r.Count(drill.Failed), Corrupted: r.Count(drill.Corrupted), NotDone: r.Count(drill.NotDone),
+		Store: storeName, Keys: r.Keys, TTL: r.TTL.String(), Guarded: r.Guarded, Processes: r.Processes,
+		Took:  r.Took.Round(time.Millisecond).String(),
+		Steps: len(r.Steps()), OK: r.Count(drill.OK), Failed: r.Count(drill.Failed),
+		Corrupted: r.Count(drill.Corrupted), NotDone: r.Count(drill.NotDone),
 		Owners: []drillOwnerView{}, Damage: []drillDamageView{}, Left: r.Left,
 	}
 	if kept {

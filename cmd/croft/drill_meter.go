@@ -12,7 +12,8 @@ import (
 	"github.com/croft-dev/croft/observe"
 )
 
-// drillMeter counts what happens in a process of the drill with the metrics that programs use, and reads them as Prometheus does.
+// drillMeter collects the same metrics that programs export, for one process of
+// the drill. It reads them as Prometheus does.
 func drillMeter() *drill.Meter {
 	m := observe.New(nil)
 	registry := prometheus.NewRegistry()
@@ -26,7 +27,7 @@ func drillMeter() *drill.Meter {
 	}
 }
 
-// gather reads every series. Of a histogram these are the count and the sum.
+// gather reads every series. A histogram gives its count and its sum.
 func gather(from prometheus.Gatherer) (drill.Metrics, error) {
 	families, err := from.Gather()
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"github.com/croft-dev/croft/internal/drill"
 )
 
-// printDrillOwners shows who held the keys when, as the store remembers it, on one axis for all scenes.
+// printDrillOwners prints a bar for every term: who held a key when, as the
+// store remembers it. All scenes share one time axis.
 func (a *app) printDrillOwners(r *drill.Report) {
 	end := r.Began
 	for _, scene := range r.Scenes {
@@ -21,9 +22,10 @@ func (a *app) printDrillOwners(r *drill.Report) {
 		}
 	}
 	if !end.After(r.Began) {
-		return // nothing is known of any owner
+		return // the store remembers no owner
 	}
-	// What stands in front of the bars; on a narrow terminal the bars alone say from when to when.
+	// These are the widths of the columns before the bars. A narrow terminal
+	// leaves out the times and the reason of the end.
 	const wide, narrow = 74, 48
 	head, columns := []string{"", "OWNER", "TOKEN", "CAUSE", "FROM", "TO", "ENDED"}, 48
 	if room, isTerminal := terminal(a.stdout); isTerminal {
@@ -35,7 +37,8 @@ func (a *app) printDrillOwners(r *drill.Report) {
 	}
 	axis := &timeAxis{from: r.Began, each: end.Sub(r.Began)/time.Duration(columns) + 1, columns: columns}
 
-	fmt.Fprintf(a.stdout, "\n%s  as the store remembers it; seconds since the start\n", a.palette().paint(bold, "owners"))
+	fmt.Fprintf(a.stdout, "\n%s  as the store remembers it; seconds since the start\n",
+		a.palette().paint(bold, "owners"))
 	t := a.table(append(head, axis.labels())...)
 	for _, scene := range r.Scenes {
 		name := scene.Name
@@ -46,7 +49,8 @@ func (a *app) printDrillOwners(r *drill.Report) {
 			}
 			since := func(at time.Time) cell { return plainCell(fmt.Sprintf("%5.2f", at.Sub(r.Began).Seconds())) }
 			row := []cell{
-				plainCell(name), plainCell(word(term.Owner)), plainCell(strconv.FormatInt(int64(term.Token), 10)), plainCell(string(term.Cause)),
+				plainCell(name), plainCell(word(term.Owner)), plainCell(strconv.FormatInt(int64(term.Token), 10)),
+				plainCell(string(term.Cause)),
 				since(term.Acquired), since(term.Finished), plainCell(ended),
 			}[:len(head)]
 			t.row(append(row, plainCell(axis.bar(term)))...)
@@ -54,7 +58,8 @@ func (a *app) printDrillOwners(r *drill.Report) {
 		}
 	}
 	t.flush()
-	fmt.Fprintln(a.stdout, a.palette().paint(faint, "= holds the key   - holds it, but is stopped, cut off or dead   . is still away, and has lost it   x tries something stale, is refused"))
+	fmt.Fprintln(a.stdout, a.palette().paint(faint, "= holds the key   - holds it, but is stopped, cut off or dead   "+
+		". is still away, and has lost it   x tries something stale, is refused"))
 }
 
 func later(a, b time.Time) time.Time {
@@ -67,7 +72,7 @@ func later(a, b time.Time) time.Time {
 // timeAxis maps times to the columns of a line of text.
 type timeAxis struct {
 	from    time.Time
-	each    time.Duration // what one column stands for
+	each    time.Duration // one column
 	columns int
 }
 
@@ -75,11 +80,12 @@ func (x *timeAxis) column(t time.Time) int {
 	return min(max(int(t.Sub(x.from)/x.each), 0), x.columns-1)
 }
 
-// bar draws a term: held, held by somebody who is not there, and what was refused afterwards.
+// bar draws a term: = held, - held by a worker that was absent, . absent after
+// the term, x a refused attempt.
 func (x *timeAxis) bar(t drill.Term) string {
 	line := []byte(strings.Repeat(" ", x.columns))
 	first, last := x.column(t.Acquired), x.column(t.Finished)
-	last = max(first, last-1) // the column of its end belongs to the next owner
+	last = max(first, last-1) // its last column belongs to the next owner
 	for i := range line {
 		middle := x.from.Add(time.Duration(i)*x.each + x.each/2)
 		absent, back := false, false
@@ -88,7 +94,7 @@ func (x *timeAxis) bar(t drill.Term) string {
 			back = back || !gone.To.IsZero()
 		}
 		switch holds := i >= first && i <= last; {
-		case holds && absent && i > first: // for a moment at least it was there
+		case holds && absent && i > first: // at least for a moment it was present
 			line[i] = '-'
 		case holds:
 			line[i] = '='
@@ -96,13 +102,14 @@ func (x *timeAxis) bar(t drill.Term) string {
 			line[i] = '.'
 		}
 	}
-	for _, at := range t.Refused { // after the term, however short the time between
+	// A refusal stands after the term, however short the time between.
+	for _, at := range t.Refused {
 		line[min(max(x.column(at), last+1), x.columns-1)] = 'x'
 	}
 	return strings.TrimRight(string(line), " ")
 }
 
-// labels is the axis itself: a number at every so many whole seconds.
+// labels prints the axis: the number of seconds at regular distances.
 func (x *timeAxis) labels() string {
 	line := []byte(strings.Repeat(" ", x.columns))
 	total := x.each * time.Duration(x.columns)

@@ -9,7 +9,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// drillVerdicts say of a stage that all was as it must be.
+// drillVerdicts has the verdict of a stage in which all steps were right.
 var drillVerdicts = map[string]string{
 	"expiry":        "granted when the time was over, as it must be",
 	"stale-release": "refused as it must be",
@@ -17,8 +17,9 @@ var drillVerdicts = map[string]string{
 	"stale-write":   "refused as it must be",
 }
 
-// drillSpace leaves the namespace out of the names of series.
-var drillSpace = strings.NewReplacer(`{namespace="croft-drill"}`, "", `{namespace="croft-drill",`, "{", `,namespace="croft-drill"`, "")
+// drillSpace removes the drill's namespace from the names of series.
+var drillSpace = strings.NewReplacer(`{namespace="croft-drill"}`, "", `{namespace="croft-drill",`, "{",
+	`,namespace="croft-drill"`, "")
 
 func drillVerdict(s drill.Scene) cell {
 	good := cell{drillVerdicts[s.Name], green}
@@ -33,12 +34,15 @@ func drillVerdict(s drill.Scene) cell {
 	return good
 }
 
-// printStaged shows a staged drill to people: for every stage what was done, what moved, and what somebody on call would have seen of it.
+// printStaged prints a staged drill for people. For every stage it prints the
+// steps, which include the metrics that moved, and what an engineer on call
+// would have seen.
 func (a *app) printStaged(r *drill.Report, kept bool) {
 	var before drill.Metrics
 	shown := *r
 	shown.Scenes = slices.Clone(r.Scenes)
-	for i := range shown.Scenes { // all keys of a drill are in one namespace: people need not read it each time
+	// All keys of a drill are in one namespace. Do not repeat it on every line.
+	for i := range shown.Scenes {
 		steps := slices.Clone(shown.Scenes[i].Steps)
 		for j := range steps {
 			steps[j].Tried = drillSpace.Replace(steps[j].Tried)
@@ -54,7 +58,8 @@ func (a *app) printStaged(r *drill.Report, kept bool) {
 	a.printDrillEnd(r, kept)
 }
 
-// printOnCall shows what alerts a stage has set on its way, what croft says of the key at its end, and the verdict.
+// printOnCall prints the alerts that a stage has brought nearer, what croft
+// show and croft history say of the key, and the verdict.
 func (a *app) printOnCall(s drill.Scene, before drill.Metrics) {
 	style := a.palette()
 	said := func(name, text string) {
@@ -102,7 +107,7 @@ type drillStageView struct {
 	History []transferView    `json:"history"`
 }
 
-// drillMetricView is how a metric moved.
+// drillMetricView is a metric before and after a stage.
 type drillMetricView struct {
 	Metric   string  `json:"metric"`
 	Before   float64 `json:"before"`
@@ -117,12 +122,14 @@ func (a *app) printStagedJSON(r *drill.Report, storeName string, kept bool) {
 		verdict := drillVerdict(s)
 		v := drillStageView{
 			Stage: s.Name, Story: s.Story, Key: s.Key, OK: verdict.colour == green, Verdict: verdict.text,
-			Steps: []drillStepView{}, Metrics: []drillMetricView{}, Alerts: alertsOf(before, s.Metrics), History: []transferView{},
+			Steps: []drillStepView{}, Metrics: []drillMetricView{}, Alerts: alertsOf(before, s.Metrics),
+			History: []transferView{},
 		}
 		before = s.Metrics
 		for _, step := range s.Steps {
 			if m := step.Metric; m != nil {
-				v.Metrics = append(v.Metrics, drillMetricView{m.Series, m.From, m.To, step.Expected, step.Result == drill.OK})
+				v.Metrics = append(v.Metrics,
+					drillMetricView{m.Series, m.From, m.To, step.Expected, step.Result == drill.OK})
 				continue
 			}
 			v.Steps = append(v.Steps, a.drillStep(step))

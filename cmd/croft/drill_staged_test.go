@@ -15,7 +15,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestTheAlertsOfADrillAreThoseOfTheRules: what the drill says of an alert is what the rules for Prometheus say.
+// TestTheAlertsOfADrillAreThoseOfTheRules compares the drill's table of alerts
+// with the rules for Prometheus.
 func TestTheAlertsOfADrillAreThoseOfTheRules(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../observe/alerts.yml")
@@ -58,7 +59,8 @@ func TestAnAlertIsOnItsWayWhenAStageBroughtItNearer(t *testing.T) {
 	}
 }
 
-// TestADrillsMeterCountsUnderTheDocumentedNames: and reads every kind of metric.
+// TestADrillsMeterCountsUnderTheDocumentedNames: the meter reads every kind of
+// metric.
 func TestADrillsMeterCountsUnderTheDocumentedNames(t *testing.T) {
 	t.Parallel()
 	m := drillMeter()

@@ -16,7 +16,8 @@ func drillAt(tenths int) time.Time {
 	return drillBegan.Add(time.Duration(tenths) * 100 * time.Millisecond)
 }
 
-// TestADrillsBarShowsHoldingAbsenceAndRefusals: one column is a tenth of a second.
+// TestADrillsBarShowsHoldingAbsenceAndRefusals: one column is a tenth of a
+// second.
 func TestADrillsBarShowsHoldingAbsenceAndRefusals(t *testing.T) {
 	axis := &timeAxis{from: drillBegan, each: 100 * time.Millisecond, columns: 30}
 	if got, want := axis.labels(), "|0        |1        |2"; got != want {
@@ -46,7 +47,7 @@ func TestADrillsBarShowsHoldingAbsenceAndRefusals(t *testing.T) {
 	}
 }
 
-// wrongDrill is what a sound store never shows.
+// wrongDrill is a report that no sound store gives.
 func wrongDrill() *drill.Report {
 	return &drill.Report{
 		Keys: "croft-drill/abc/", Dir: "/tmp/x", TTL: time.Second, Guarded: true, Processes: 5, Began: drillBegan, Took: 3 * time.Second,
