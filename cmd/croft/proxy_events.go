@@ -10,7 +10,7 @@ import (
 	"github.com/croft-dev/croft/guard/gate"
 )
 
-// listenView says, in JSON, that the proxy has begun.
+// listenView says in JSON that the proxy listens.
 type listenView struct {
 	Time     when   `json:"time"`
 	Event    string `json:"event"`
@@ -24,10 +24,11 @@ func (a *app) proxyListens(address, upstream, marks string) {
 		a.print(listenView{when(time.Now()), "listening", address, upstream, marks})
 		return
 	}
-	fmt.Fprintf(a.stderr, "croft: proxy on http://%s in front of %s, marks at %s; end with ctrl-C\n", address, word(upstream), word(marks))
+	fmt.Fprintf(a.stderr, "croft: proxy on http://%s in front of %s, marks at %s; end with ctrl-C\n", address,
+		word(upstream), word(marks))
 }
 
-// proxyEventView is, in JSON, what happened at a proxy.
+// proxyEventView is an event of the proxy in JSON.
 type proxyEventView struct {
 	Time     when        `json:"time"`
 	Event    string      `json:"event"`
@@ -42,7 +43,9 @@ type proxyEventView struct {
 	Error    string      `json:"error,omitempty"`
 }
 
-// proxyEvents prints what happens: all of it as JSON, and otherwise, on standard error, what somebody should know.
+// proxyEvents returns an observer that prints events. With --json it prints all
+// of them. Otherwise it prints on standard error those that an operator should
+// know.
 func (a *app) proxyEvents() func(gate.Event) {
 	var mu sync.Mutex
 	return func(e gate.Event) {
@@ -61,7 +64,8 @@ func (a *app) proxyEvents() func(gate.Event) {
 		defer mu.Unlock()
 		if a.json {
 			v := proxyEventView{
-				Time: when(time.Now()), Event: string(e.Kind), Resource: e.Resource, Method: e.Method, Key: e.Key, Token: e.Token,
+				Time: when(time.Now()), Event: string(e.Kind), Resource: e.Resource, Method: e.Method, Key: e.Key,
+				Token:  e.Token,
 				Status: e.Status, Code: e.Code, For: span, Error: message,
 			}
 			if e.Took != 0 {

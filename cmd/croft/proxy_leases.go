@@ -13,13 +13,14 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// noLeases is the value of --leases that turns the current check off.
+// noLeases is the value of --leases that turns off the check of the current
+// owner.
 const noLeases = "none"
 
 // followLeases makes the proxy follow the store of the writers' leases, and the
-// ledger that is in the same place. st is the proxy's own store.
+// ledger in the same place. st is the proxy's own store.
 func (a *app) followLeases(ctx context.Context, st store.Store, f *proxyFlags) (end func(), err error) {
-	var opened []func() // to be closed from the last to the first
+	var opened []func() // closed from the last to the first
 	end = func() {
 		for i := len(opened) - 1; i >= 0; i-- {
 			opened[i]()
@@ -67,17 +68,18 @@ func (a *app) followLeases(ctx context.Context, st store.Store, f *proxyFlags) (
 	return end, nil
 }
 
-// lateLedger has the records of a ledger, which is opened when an item is first
-// asked about: it may be made after the proxy has started.
+// lateLedger reads the records of a ledger. It opens the ledger at the first
+// question about an item, because the ledger may be created after the proxy has
+// started.
 type lateLedger struct {
 	open func(context.Context) (work.Ledger, error)
 
 	mu     sync.Mutex
-	ledger work.Ledger // nil: not opened
+	ledger work.Ledger // nil while not opened
 	closed bool
 }
 
-// opened is the ledger, or nil if there is none.
+// opened returns the ledger, or nil if there is none.
 func (l *lateLedger) opened(ctx context.Context) (work.Ledger, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -92,7 +94,7 @@ func (l *lateLedger) opened(ctx context.Context) (work.Ledger, error) {
 	return ledger, nil
 }
 
-// Get returns the record of an item; zero if there is no such item, or no
+// Get returns the record of an item. It is zero if there is no such item, or no
 // ledger.
 func (l *lateLedger) Get(ctx context.Context, key string) (tenure.Record, error) {
 	ledger, err := l.opened(ctx)
@@ -102,7 +104,7 @@ func (l *lateLedger) Get(ctx context.Context, key string) (tenure.Record, error)
 	return work.Owners{Ledger: ledger}.Get(ctx, key)
 }
 
-// Now is the ledger's clock. It is asked after Get, so there is a ledger.
+// Now returns the ledger's time. Get comes first, so there is a ledger.
 func (l *lateLedger) Now(ctx context.Context) (time.Time, error) {
 	ledger, err := l.opened(ctx)
 	if ledger == nil {

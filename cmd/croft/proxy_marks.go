@@ -13,8 +13,9 @@ import (
 	"github.com/croft-dev/croft/store"
 )
 
-// openMarks finds out where marks are kept and tries to open one there, so that what is wrong with the place is said now and not to the first client. It
-// returns the place as people may see it.
+// openMarks decides where marks are kept, and opens one there. So a bad place
+// is an error now, and not at the first request. It returns the place as it may
+// be shown.
 func (a *app) openMarks(ctx context.Context, f *proxyFlags) (shown string, err error) {
 	template, err := withPassword(f.marks)
 	if err != nil {
@@ -33,7 +34,7 @@ func (a *app) openMarks(ctx context.Context, f *proxyFlags) (shown string, err e
 		return "", fmt.Errorf("--marks: %w", err)
 	}
 	f.o.Served = func(ctx context.Context, resource string) (guard.Guard, error) {
-		return f.o.Marks(ctx, resource+"/.") // no resource has that name
+		return f.o.Marks(ctx, resource+"/.") // no resource has this name
 	}
 	ctx, cancel := context.WithTimeout(ctx, guardTimeout)
 	defer cancel()
@@ -48,18 +49,21 @@ func (a *app) openMarks(ctx context.Context, f *proxyFlags) (shown string, err e
 	return store.Redact(template), nil
 }
 
-// defaultMarks is a place for marks beside the leases of a store.
+// defaultMarks is the place for marks beside the leases of a store.
 func defaultMarks(name string) (string, error) {
 	scheme, path, _ := strings.Cut(name, "://")
 	switch {
 	case !isURL(name):
 		path = name
 	case scheme == "dir" && !strings.ContainsAny(path, "?#%"):
-	case slices.Contains(guard.Schemes(), scheme) && !slices.Contains([]string{"file", "s3", "gs"}, scheme): // there a mark would be a file or an object, and every write a request or more
+	// At file, s3 and gs a mark would be a file or an object, and every write
+	// would cost a request or more.
+	case slices.Contains(guard.Schemes(), scheme) && !slices.Contains([]string{"file", "s3", "gs"}, scheme):
 		base, _, _ := strings.Cut(name, "#")
 		return base + "#croft-proxy/{resource}", nil
 	default:
-		return "", invalid("--marks: the store %s has no room for marks; say where to keep them, for example in --marks '/var/lib/croft/marks/{resource}'", store.Redact(name))
+		return "", invalid("--marks: the store %s has no room for marks; say where to keep them, for example in "+
+			"--marks '/var/lib/croft/marks/{resource}'", store.Redact(name))
 	}
 	path = strings.TrimRight(path, "/") + "-marks"
 	if err := os.MkdirAll(path, 0o700); err != nil {

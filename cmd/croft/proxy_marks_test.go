@@ -8,7 +8,8 @@ import (
 	"github.com/croft-dev/croft/guard"
 )
 
-// TestMarksAreKeptBesideTheLeases: wherever a guard of the same kind is a name in a database, and nowhere else by itself.
+// TestMarksAreKeptBesideTheLeases: this is so if the store's guard keeps marks
+// under a name in a database. Other stores need --marks.
 func TestMarksAreKeptBesideTheLeases(t *testing.T) {
 	dir := t.TempDir()
 	for name, want := range map[string]string{

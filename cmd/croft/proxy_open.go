@@ -18,10 +18,13 @@ func (a *app) proxyOpenCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "open RESOURCE --note WHY",
 		Short: "Open a resource that a proxy has closed",
-		Long: `Open a resource that is closed because a write may still be on its way to the service. Do so when you know that none is: the service has
-been restarted, or its log shows how the write ended. Proxies cannot know; that is why they wait.
+		Long: `Open a resource that a proxy has closed because a write may still be under way
+to the service. Do so when you know that none is: the service has been
+restarted, or its log shows how the write ended. A proxy cannot know that, so it
+waits.
 
-The store keeps who opened it and why; "croft history croft-proxy/RESOURCE" shows it. Exit code 2 says that there was nothing to open.`,
+The store keeps who opened the resource and why; "croft history
+croft-proxy/RESOURCE" shows it. Exit code 2 says that there was nothing to open.`,
 		Example: `  croft show croft-proxy/orders/42                            # closed since when, and why
   croft proxy open orders/42 --note "the service was restarted"`,
 		Args: takes("RESOURCE"),
