@@ -28,12 +28,16 @@ func (a *app) workAddCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "add QUEUE PAYLOAD|-",
 		Short: "Add an item to a queue and print its id",
-		Long: `Add an item to a queue and print its id. The payload is the argument, - for standard input, or a file with --from; at most 1 MiB.
+		Long: `Add an item to a queue and print its id. Give the payload as the argument, - for
+standard input, or a file with --from. It may have at most 1 MiB.
 
-With --unique, adding the same again prints the id of the item that is there, and adds nothing; other content under the same key is an
-error, and adds nothing either. After exit code 14 add it again under the same key: it is there once.
+With --unique, adding the same again adds nothing and prints the id of the
+existing item. Other content under the same key is an error, and adds nothing
+either. After exit code 14 add the item again under the same key: the queue has
+it once.
 
-With --lines every line of the input is the payload of an item of its own, and --unique KEY makes that of line N KEY:N.`,
+With --lines every line of the input is the payload of an item of its own, and
+--unique KEY gives line N the key KEY:N.`,
 		Example: `  croft work add thumbnails '{"image": 17}'
   croft work add mails --unique order-4711 --from mail.json
   croft work add reports '' --delay 1h --priority 5 --attempts 3
@@ -57,8 +61,10 @@ With --lines every line of the input is the payload of an item of its own, and -
 	flags.IntVar(&o.request.Priority, "priority", 0, "higher is claimed first")
 	delayFlag(flags, &o.request.Delay, "delay", "how long it waits before it can be claimed")
 	flags.StringVar(&o.at, "at", "", "the `time` from which it can be claimed, as in 2026-01-31T08:00:00Z")
-	flags.IntVar(&o.request.Limit, "attempts", 0, fmt.Sprintf("how many attempts before it is dead (default %d)", work.DefaultTries))
-	flags.StringVar(&o.id, "id", "", "the item's `id`, 32 hex digits, to add it again after an unknown outcome (default: a new one)")
+	flags.IntVar(&o.request.Limit, "attempts", 0,
+		fmt.Sprintf("how many attempts before it is dead (default %d)", work.DefaultTries))
+	flags.StringVar(&o.id, "id", "",
+		"the item's `id`, 32 hex digits, to add it again after an unknown outcome (default: a new one)")
 	flags.BoolVar(&o.lines, "lines", false, "every line of the input is an item")
 	return c
 }
@@ -80,7 +86,10 @@ func (a *app) workAdd(ctx context.Context, args []string, o addOptions) error {
 		return err
 	}
 	if !given {
-		return &usageError{"no payload given", "give it as an argument ('' if there is none), - for standard input, or --from FILE"}
+		return &usageError{
+			"no payload given",
+			"give it as an argument ('' if there is none), - for standard input, or --from FILE",
+		}
 	}
 	if o.request.Payload = payload; o.id == "" {
 		o.request.ID = work.NewID()
@@ -92,7 +101,8 @@ func (a *app) workAdd(ctx context.Context, args []string, o addOptions) error {
 	return a.printAdded(answers)
 }
 
-// printAdded prints ids, for scripts; that an item was there already is for people.
+// printAdded prints ids on standard output, for scripts. It says on standard
+// error, for people, that an item existed already.
 func (a *app) printAdded(answers []work.Answer) error {
 	return a.printAnswers(answers, func(answer work.Answer) string {
 		if answer.Repeated {
@@ -102,10 +112,11 @@ func (a *app) printAdded(answers []work.Answer) error {
 	})
 }
 
-// addAtOnce is how many items go in one call.
+// addAtOnce is how many items one call adds.
 const addAtOnce = 500
 
-// workAddLines adds an item for every line. What is wrong with a line ends it there; the lines before are added, and their ids printed.
+// workAddLines adds an item for every line. It stops at the first bad line. The
+// lines before are added, and their ids are printed.
 func (a *app) workAddLines(ctx context.Context, args []string, o addOptions) error {
 	if o.id != "" {
 		return &usageError{"--id and --lines do not go together", "give --unique to be able to add the lines again"}
@@ -160,7 +171,7 @@ func (a *app) workAddLines(ctx context.Context, args []string, o addOptions) err
 	return nil
 }
 
-// lineOf reads a line without its end; more is false after the last.
+// lineOf reads a line without its end. more is false after the last line.
 func lineOf(r *bufio.Reader) (text []byte, more bool, err error) {
 	for {
 		part, err := r.ReadSlice('\n')
@@ -173,7 +184,7 @@ func lineOf(r *bufio.Reader) (text []byte, more bool, err error) {
 		case !errors.Is(err, bufio.ErrBufferFull):
 			return nil, false, invalid("input: it could not be read: %v", err)
 		case len(text) > work.MaxPayload:
-			return text, true, nil // too long already: the law says so
+			return text, true, nil // too long already: the ledger's check refuses it
 		}
 	}
 }

@@ -16,14 +16,16 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// delayFlag is a time that an item waits.
+// delayFlag defines a flag for the time that an item waits.
 func delayFlag(flags *pflag.FlagSet, value *time.Duration, name, usage string) {
 	flags.Var(&duration{value: value, most: work.MaxDelay, examples: "30s, 5m or 24h"}, name, usage)
 }
 
 // workLeaseHelp ends the help of every command of an owner.
-const workLeaseHelp = `The lease is what claim printed: @FILE, or - for standard input; without an argument it is taken from CROFT_LEASE, which inside
-"croft work run" names a file. If the item has a newer owner, nothing is changed and the exit code is 13.`
+const workLeaseHelp = `Give the lease as claim printed it: @FILE, or - for standard input. Without an
+argument croft takes the lease from CROFT_LEASE, which inside "croft work run"
+names a file. If the item has a newer owner, nothing is changed and the exit
+code is 13.`
 
 func (a *app) workClaimCommand() *cobra.Command {
 	claim := work.Claim{}
@@ -31,11 +33,15 @@ func (a *app) workClaimCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "claim QUEUE...",
 		Short: "Take items that are ready and print their leases",
-		Long: `Take the items that are ready, oldest first within the highest priority, and print the lease of each on a line: with --json also its
-payload and checkpoint, in base64. Pass the lease to heartbeat, report, checkpoint, complete, fail and release.
+		Long: `Take the items that are ready, oldest first within the highest priority, and
+print the lease of each on a line. With --json croft also prints its payload and
+checkpoint, in base64. Pass the lease to heartbeat, report, checkpoint,
+complete, fail and release.
 
-Nothing keeps the item alive by itself: call "croft work heartbeat" well before the TTL has passed, or use "croft work run", which does all of it.
-The printed lease holds a secret. Keep it in a file that only you can read. Exit code 11 says that nothing is ready.`,
+Nothing keeps the item alive by itself. Call "croft work heartbeat" well before
+the TTL has passed, or use "croft work run", which does all of it. The printed
+lease holds a secret. Keep it in a file that only you can read. Exit code 11
+says that nothing is ready.`,
 		Example: `  (umask 077; croft work claim thumbnails --ttl 5m > lease)
   croft work complete @lease --from thumbnail.json
 
@@ -55,11 +61,12 @@ The printed lease holds a secret. Keep it in a file that only you can read. Exit
 	flags := c.Flags()
 	ttlFlag(flags, &claim.TTL, work.DefaultTTL, "how long the item is kept without a heartbeat")
 	flags.IntVar(&claim.Limit, "limit", 1, "how many items to take at most")
-	flags.Var(&duration{value: &wait, most: tenure.MaxPeriod, forever: true, examples: "30s, 5m, or forever"}, "wait", "how long to wait while nothing is ready, or \"forever\" (default: one try)")
+	flags.Var(&duration{value: &wait, most: tenure.MaxPeriod, forever: true, examples: "30s, 5m, or forever"}, "wait",
+		"how long to wait while nothing is ready, or \"forever\" (default: one try)")
 	return c
 }
 
-// claimPoll is the longest pause between two claims of one who waits.
+// claimPoll is the longest pause between two claims while waiting.
 const claimPoll = time.Second
 
 func (a *app) workClaim(ctx context.Context, claim work.Claim, wait time.Duration) error {
@@ -114,7 +121,8 @@ func quoted(words []string) []string {
 	return shown
 }
 
-// printClaimed prints leases; those that cannot be printed are given back, because nobody has them.
+// printClaimed prints leases. It gives back the items whose leases it cannot
+// print, because nobody has those leases.
 func (a *app) printClaimed(ctx context.Context, l work.Ledger, items []work.Item, secret tenure.Secret) error {
 	for i, it := range items {
 		if a.json {
@@ -135,7 +143,8 @@ func (a *app) printClaimed(ctx context.Context, l work.Ledger, items []work.Item
 				return fmt.Errorf("a lease could not be printed (%w), nor given back: %w", a.stdout.err, answer.Err)
 			}
 		}
-		fmt.Fprintf(a.stderr, "croft: a lease could not be printed, so %d items were given back: %v\n", len(back), a.stdout.err)
+		fmt.Fprintf(a.stderr, "croft: a lease could not be printed, so %d items were given back: %v\n", len(back),
+			a.stdout.err)
 		return exitError(exitFailed)
 	}
 	return nil

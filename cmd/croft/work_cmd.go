@@ -12,19 +12,24 @@ func (a *app) workCommand() *cobra.Command {
 		Use:     "work COMMAND",
 		GroupID: groupHold,
 		Short:   "Hand out work items whose completion counts once",
-		Long: `The ledger keeps work items. Whoever claims one holds a lease on it, and every later write about it, from the heartbeat to the
-completion, counts only while that claim is the newest: a worker that was presumed dead, replaced, and is awake again gets exit
-code 13, changes nothing and sets nothing off. What a completion sets off goes through an outbox under a name that survives
-re-attempts, so that a receiver can tell a repetition.
+		Long: `The ledger keeps work items. A worker that claims an item holds a lease on it.
+Every later write about the item, from the heartbeat to the completion, counts
+only while that claim is the newest. Suppose a worker was presumed dead and
+replaced, and wakes up again: it gets exit code 13, changes nothing and sets
+nothing off. The effects of a completion go through an outbox. Each has a name
+that stays the same in every attempt, so a receiver can tell a repetition.
 
-The ledger is in a database: --store or CROFT_STORE with a sqlite:// or postgres:// URL. Without either it is a SQLite file beside the
-default store, good for one machine. docs/work.md explains the ideas.
+The ledger is in a database: --store or CROFT_STORE with a sqlite:// or
+postgres:// URL. Without either it is a SQLite file beside the default store,
+good for one machine. docs/work.md explains the ideas.
 
-An item is waiting, running, done, dead (its attempts are used up) or cancelled. An effect is pending, sent, failed, or unknown: it may
-or may not have been delivered.
+An item is waiting, running, done, dead (its attempts are used up) or cancelled.
+An effect is pending, sent, failed, or unknown: it may or may not have been
+delivered.
 
 Exit codes, beyond those of every command:
-  1   it cannot be so: no such item, not possible in its state, an idempotency key of other content
+  1   the ledger refuses: there is no such item, its state forbids it, or the
+      idempotency key has other content
   11  nothing is ready (claim, run --once)
   13  the write does not count: the item has a newer owner`,
 		Example: `  croft work add thumbnails '{"image": 17}'
@@ -36,7 +41,8 @@ Exit codes, beyond those of every command:
 			if len(args) == 0 {
 				return errors.New("missing argument: COMMAND")
 			}
-			return errors.New(didYouMean(fmt.Sprintf("unknown command %q for %q", args[0], c.CommandPath()), c.SuggestionsFor(args[0])))
+			return errors.New(didYouMean(fmt.Sprintf("unknown command %q for %q", args[0], c.CommandPath()),
+				c.SuggestionsFor(args[0])))
 		},
 		SuggestionsMinimumDistance: 2,
 		RunE:                       func(*cobra.Command, []string) error { return nil },
@@ -60,8 +66,14 @@ Exit codes, beyond those of every command:
 			a.workReportCommand(), a.workCheckpointCommand(), a.workEmitCommand(), a.workHeartbeatCommand(),
 			a.workCompleteCommand(), a.workFailCommand(), a.workReleaseCommand(),
 		}},
-		{look, []*cobra.Command{a.workLsCommand(), a.workShowCommand(), a.workStatsCommand(), a.workRefusalsCommand(), a.workEffectsCommand()}},
-		{hand, []*cobra.Command{a.workReassignCommand(), a.workTakeoverCommand(), a.workCancelCommand(), a.workReplayCommand()}},
+		{look, []*cobra.Command{
+			a.workLsCommand(), a.workShowCommand(), a.workStatsCommand(), a.workRefusalsCommand(),
+			a.workEffectsCommand(),
+		}},
+		{hand, []*cobra.Command{
+			a.workReassignCommand(), a.workTakeoverCommand(), a.workCancelCommand(),
+			a.workReplayCommand(),
+		}},
 		{keep, []*cobra.Command{a.workReconcileCommand(), a.workDispatchCommand()}},
 	} {
 		for _, sub := range group.commands {

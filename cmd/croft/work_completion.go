@@ -8,7 +8,8 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// completed asks the ledger for what a shell could complete, if it is there and quick.
+// completed calls look with the ledger. It returns nothing if the ledger does
+// not exist or is slow.
 func (a *app) completed(c *cobra.Command, look func(ctx context.Context, l work.Ledger) []string) []string {
 	ctx := c.Context()
 	if ctx == nil {
@@ -65,14 +66,17 @@ func (a *app) completeItems(states ...work.State) cobra.CompletionFunc {
 	}
 }
 
-// completeEffects completes identities of effects that are not over.
+// completeEffects completes identities of effects that are not yet sent.
 func (a *app) completeEffects(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	return a.completed(c, func(ctx context.Context, l work.Ledger) []string {
 		var ids []string
-		query := work.EffectQuery{States: []work.EffectState{work.Unknown, work.Failed, work.Pending}, Limit: completionKeys}
+		query := work.EffectQuery{
+			States: []work.EffectState{work.Unknown, work.Failed, work.Pending},
+			Limit:  completionKeys,
+		}
 		for e, err := range l.Effects(ctx, query) {
 			if err != nil {
 				break

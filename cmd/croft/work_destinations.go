@@ -18,10 +18,10 @@ import (
 	"github.com/croft-dev/croft/work/steward"
 )
 
-// envWebhookSecret holds the secrets of webhooks that are given as flags.
+// envWebhookSecret holds the secrets for --webhook.
 const envWebhookSecret = "CROFT_WEBHOOK_SECRET"
 
-// destinationFlags are the destinations of a dispatcher as the command line has them.
+// destinationFlags are the flags about the destinations of a dispatcher.
 type destinationFlags struct {
 	webhooks, commands []string
 	secretFiles        []string // FILE, or NAME=FILE
@@ -40,7 +40,7 @@ type destination struct {
 	Dir        string            `json:"dir"`
 }
 
-// open makes the destinations.
+// open makes a deliverer for every destination.
 func (f *destinationFlags) open() (map[string]steward.Deliverer, error) {
 	to := map[string]steward.Deliverer{}
 	add := func(name string, d steward.Deliverer) error {
@@ -57,10 +57,15 @@ func (f *destinationFlags) open() (map[string]steward.Deliverer, error) {
 	defer forgetSecrets(envWebhookSecret)
 	for _, flag := range f.webhooks {
 		name, target, ok := strings.Cut(flag, "=")
-		if !ok || strings.Contains(name, "://") { // a URL alone: its path and query may be secret
+		// This is a URL without a name. Do not print it: its path and query may
+		// be secret.
+		if !ok || strings.Contains(name, "://") {
 			return nil, invalid("--webhook: one has no name; write NAME=URL")
 		}
-		d, err := (&destination{URL: target, SecretFile: secretFile(name), SecretEnv: envWebhookSecret, Unsigned: f.unsigned}).open(name, "")
+		d, err := (&destination{
+			URL: target, SecretFile: secretFile(name), SecretEnv: envWebhookSecret,
+			Unsigned: f.unsigned,
+		}).open(name, "")
 		if err != nil {
 			return nil, err
 		}
@@ -102,13 +107,16 @@ func (f *destinationFlags) open() (map[string]steward.Deliverer, error) {
 		}
 	}
 	if len(to) == 0 {
-		return nil, &usageError{"no destination given", "name at least one: --webhook NAME=URL, --exec NAME=COMMAND, or --destinations FILE"}
+		return nil, &usageError{
+			"no destination given",
+			"name at least one: --webhook NAME=URL, --exec NAME=COMMAND, or --destinations FILE",
+		}
 	}
 	return to, nil
 }
 
-// secretFile finds the file with the secret of a webhook that is given as a
-// flag.
+// secretFile returns a function that finds the file with the secret of a
+// --webhook.
 func (f *destinationFlags) secretFile() (of func(name string) string, err error) {
 	files := map[string]string{}
 	for _, flag := range f.secretFiles {
@@ -124,8 +132,9 @@ func (f *destinationFlags) secretFile() (of func(name string) string, err error)
 	return func(name string) string { return cmp.Or(files[name], files[""]) }, nil
 }
 
-// forgetSecrets keeps secrets out of the environment of commands: one that has
-// them could sign requests in the dispatcher's name.
+// forgetSecrets removes secrets from the environment, so that commands do not
+// inherit them. A command with a secret could sign requests in the dispatcher's
+// name.
 func forgetSecrets(variables ...string) {
 	for _, variable := range variables {
 		if variable != "" {
@@ -143,7 +152,8 @@ func readDestinations(path string) (map[string]*destination, error) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&all); err != nil {
-		return nil, invalid("--destinations %s: %v; write an object with one entry per destination, as croft work dispatch --help shows", word(path), err)
+		return nil, invalid("--destinations %s: %v; write an object with one entry per destination, as croft work "+
+			"dispatch --help shows", word(path), err)
 	}
 	for name, d := range all {
 		if d == nil {
@@ -153,7 +163,8 @@ func readDestinations(path string) (map[string]*destination, error) {
 	return all, nil
 }
 
-// open makes one destination; paths in a file are relative to it.
+// open makes the deliverer of one destination. dir is the folder that relative
+// paths start from.
 func (d *destination) open(name, dir string) (steward.Deliverer, error) {
 	if (d.URL == "") == (len(d.Command) == 0) {
 		return nil, invalid("destination %q: it needs either a url or a command", name)
@@ -180,19 +191,24 @@ func (d *destination) open(name, dir string) (steward.Deliverer, error) {
 	case d.SecretEnv != "":
 		text = os.Getenv(d.SecretEnv)
 	}
-	for secret := range strings.Lines(text) { // several while one is being replaced
+	for secret := range strings.Lines(text) { // several while a secret is being replaced
 		if secret = strings.TrimSpace(secret); secret != "" {
 			hook.Secrets = append(hook.Secrets, []byte(secret))
 		}
 	}
 	if len(hook.Secrets) == 0 && !d.Unsigned {
-		return nil, &usageError{"destination " + word(name) + ": there is no secret to sign its requests with", "give --secret-file FILE (secret_file in the file of destinations), set " + envWebhookSecret + ", or say --unsigned"}
+		return nil,
+			&usageError{
+				"destination " + word(name) + ": there is no secret to sign its requests with",
+				"give --secret-file FILE (secret_file in the file of destinations), set " + envWebhookSecret +
+					", or say --unsigned",
+			}
 	}
 	return hook, nil
 }
 
-// effectCommand delivers effects by a command that finds the ledger, as that of
-// a worker does.
+// effectCommand delivers effects by a command that can reach the ledger, like
+// the command of a worker.
 type effectCommand struct {
 	steward.Command
 	ledger    string

@@ -23,24 +23,38 @@ func (a *app) workDispatchCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "dispatch",
 		Short: "Deliver effects to webhooks and commands",
-		Long: `Deliver effects to their destinations until it is told to stop. Start as many as you like: one works at a time, under a lease, and the ledger checks
-its stamp with every effect, so one that was presumed dead settles nothing. Dispatchers with other destinations need another --key.
+		Long: `Deliver effects to their destinations, until interrupted. Start as many
+dispatchers as you like. One works at a time, under a lease. The ledger checks
+its stamp with every effect, so a dispatcher that was presumed dead settles
+nothing. Dispatchers with other destinations need another --key.
 
-A webhook gets the body by POST, with the effect's identity as Idempotency-Key, the same in every attempt, and a signature over the URL, the
-identity, the time and the body; docs/webhooks.md says how a receiver checks it. 2xx is delivered; 408, 425, 429, 503 and no connection are tried
-again; other 3xx and 4xx are given up; after anything else nobody can say, and it is sent again unless it may be sent only once.
+A webhook gets the body by POST. The effect's identity is its Idempotency-Key,
+the same in every attempt. A signature covers the URL, the identity, the time
+and the body; docs/webhooks.md says how a receiver checks it. 2xx means
+delivered. After 408, 425, 429, 503 and without a connection croft tries again.
+After other 3xx and 4xx croft gives up. After anything else nobody knows whether
+it arrived: croft sends it again, unless it may be sent only once.
 
-Each receiver needs a secret of its own, of at least 32 bytes: "openssl rand -hex 32" makes one. It is read from --secret-file, or for a single webhook
-from CROFT_WEBHOOK_SECRET, one per line while it is being replaced. Commands do not find it in their environment.
+Each receiver needs a secret of its own, of at least 32 bytes: "openssl rand
+-hex 32" makes one. Croft reads it from --secret-file, or for a single webhook
+from CROFT_WEBHOOK_SECRET. While a secret is being replaced, give both, one per
+line. Commands do not find the secret in their environment.
 
-A command, run by the shell, finds the body on standard input, and CROFT_IDEMPOTENCY_KEY, CROFT_ITEM, CROFT_QUEUE, CROFT_EFFECT, CROFT_TOKEN, CROFT_ATTEMPT and CROFT_STORE in its
-environment; the last without the ledger's password, as for "croft work run". It finds no lease. Exit code 0 is delivered, 75 try again, 65 give up; after any other nobody can say. On Linux nothing that it started outlives it, or --delivery-timeout.
+The shell runs a command with the body on standard input. The command finds
+CROFT_IDEMPOTENCY_KEY, CROFT_ITEM, CROFT_QUEUE, CROFT_EFFECT, CROFT_TOKEN,
+CROFT_ATTEMPT and CROFT_STORE in its environment. CROFT_STORE is without the
+ledger's password, as for "croft work run". The command finds no lease. Exit
+code 0 means delivered, 75 try again, 65 give up. After any other nobody knows
+whether it arrived. On Linux no process of the command outlives it, or
+--delivery-timeout.
 
---destinations names a file with all of them; paths in it are relative to it:
+--destinations names a JSON file with all destinations. Paths in it are relative
+to the file:
   {"billing": {"url": "https://billing.example/hook", "secret_file": "billing.secret", "header": {"X-Team": "shop"}},
    "mail": {"command": ["./send-mail", "--quiet"]}}`,
 		Example: `  croft work dispatch --webhook published=https://example.org/hook --secret-file hook.secret
-  croft work dispatch --webhook a=https://a.example/ --secret-file a=a.secret --webhook b=https://b.example/ --secret-file b=b.secret
+  croft work dispatch --webhook a=https://a.example/ --secret-file a=a.secret \
+    --webhook b=https://b.example/ --secret-file b=b.secret
   croft work dispatch --exec mail='sendmail -t' --until-empty
   croft work dispatch --destinations destinations.json`,
 		Args: takes(),
@@ -56,24 +70,30 @@ environment; the last without the ledger's password, as for "croft work run". It
 		},
 	}
 	flags := c.Flags()
-	flags.StringArrayVar(&f.webhooks, "webhook", nil, "deliver effects for NAME by POST, as `NAME=URL`; may be given again")
-	flags.StringArrayVar(&f.commands, "exec", nil, "deliver effects for NAME by a shell command, as `NAME=COMMAND`; may be given again")
+	flags.StringArrayVar(&f.webhooks, "webhook", nil,
+		"deliver effects for NAME by POST, as `NAME=URL`; may be given again")
+	flags.StringArrayVar(&f.commands, "exec", nil,
+		"deliver effects for NAME by a shell command, as `NAME=COMMAND`; may be given again")
 	flags.StringVar(&f.file, "destinations", "", "read destinations from this JSON `file`")
-	flags.StringArrayVar(&f.secretFiles, "secret-file", nil, "a `file` with the secret that signs the requests of --webhook, as FILE or NAME=FILE; may be given again (default $"+envWebhookSecret+")")
+	flags.StringArrayVar(&f.secretFiles, "secret-file", nil, "a `file` with the secret that signs the requests of "+
+		"--webhook, as FILE or NAME=FILE; may be given again (default $"+envWebhookSecret+")")
 	flags.BoolVar(&f.unsigned, "unsigned", false, "send the requests of --webhook without a signature")
-	flags.IntVar(&o.Slots, "slots", 16, "how many are on their way at once")
-	flags.IntVar(&o.Deliveries, "deliveries", steward.DefaultDeliveries, "how often an effect is delivered before it is given up")
+	flags.IntVar(&o.Slots, "slots", 16, "how many effects are under way at once")
+	flags.IntVar(&o.Deliveries, "deliveries", steward.DefaultDeliveries,
+		"how often an effect is delivered before it is given up")
 	o.Timeout = 30 * time.Second
-	flags.Var(&duration{value: &o.Timeout, least: 100 * time.Millisecond, most: time.Hour, examples: "30s or 5m"}, "delivery-timeout", "how long one delivery may take")
+	flags.Var(&duration{value: &o.Timeout, least: 100 * time.Millisecond, most: time.Hour, examples: "30s or 5m"},
+		"delivery-timeout", "how long one delivery may take")
 	o.TTL = 30 * time.Second
 	ttlFlag(flags, &o.TTL, 30*time.Second, "how long others wait if this dispatcher dies")
 	flags.StringVar(&o.Key, "key", "work/dispatcher", "the key of the dispatcher's lease")
 	passStoreFlag(flags, &passStore)
-	flags.BoolVar(&untilEmpty, "until-empty", false, "end when nothing is due or on its way for these destinations; what waits for a later attempt is left")
+	flags.BoolVar(&untilEmpty, "until-empty", false,
+		"end when nothing is due or under way for these destinations; effects that wait for a later attempt stay")
 	return c
 }
 
-// deliveryView is, in JSON, what became of one delivery.
+// deliveryView is one delivery in JSON.
 type deliveryView struct {
 	Effect  string           `json:"effect"`
 	To      string           `json:"to"`
@@ -84,7 +104,9 @@ type deliveryView struct {
 	Refused string           `json:"refused,omitempty"`
 }
 
-func (a *app) workDispatch(ctx context.Context, to map[string]steward.Deliverer, o steward.DispatchOptions, untilEmpty, passStore bool) error {
+func (a *app) workDispatch(
+	ctx context.Context, to map[string]steward.Deliverer, o steward.DispatchOptions, untilEmpty, passStore bool,
+) error {
 	ctx, stop := interruptible(ctx)
 	defer stop()
 	name, _, err := a.ledgerName()
@@ -131,7 +153,10 @@ func (a *app) printDelivery(d steward.Delivery) {
 		return a.redact(err.Error())
 	}
 	if a.json {
-		a.print(deliveryView{d.Effect.EffectID.String(), d.Effect.To, d.State, d.Effect.Attempts, d.Took.Round(time.Microsecond).String(), text(d.Err), text(d.Refused)})
+		a.print(deliveryView{
+			d.Effect.EffectID.String(), d.Effect.To, d.State, d.Effect.Attempts,
+			d.Took.Round(time.Microsecond).String(), text(d.Err), text(d.Refused),
+		})
 		return
 	}
 	said := fmt.Sprintf("%s to %s: %s, delivery %d", d.Effect.EffectID, word(d.Effect.To), d.State, d.Effect.Attempts)
@@ -141,13 +166,14 @@ func (a *app) printDelivery(d steward.Delivery) {
 	fmt.Fprintln(a.stdout, said)
 }
 
-// idle is a log of why a dispatcher delivers nothing, on standard error. It says
-// the same once an hour. Deliveries are printed by printDelivery.
+// idle is the dispatcher's log. It prints on standard error why nothing is
+// delivered, and repeats the same reason once an hour. printDelivery prints
+// deliveries.
 type idle struct {
 	*app
 	last  string
-	at    time.Time   // when it said that
-	stuck func(error) // called if nothing will ever be delivered; nil to wait even then
+	at    time.Time   // when last was printed
+	stuck func(error) // called if nothing can ever be delivered; nil without --until-empty
 }
 
 func (i *idle) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelWarn }
@@ -160,7 +186,8 @@ func (i *idle) Handle(_ context.Context, r slog.Record) error {
 			i.stuck(err)
 			return true
 		}
-		if text := line(i.redact(at.Value.String())); r.Message != "delivery" && (text != i.last || r.Time.Sub(i.at) >= time.Hour) {
+		if text := line(i.redact(at.Value.String())); r.Message != "delivery" &&
+			(text != i.last || r.Time.Sub(i.at) >= time.Hour) {
 			i.last, i.at = text, r.Time
 			fmt.Fprintf(i.stderr, "croft: nothing is delivered at present: %s\n", text)
 		}
@@ -169,7 +196,8 @@ func (i *idle) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// awaitDelivered returns when no effect for these destinations is due. What waits for a later attempt is left.
+// awaitDelivered returns when no effect for these destinations is due. Effects
+// that wait for a later attempt do not count.
 func (a *app) awaitDelivered(ctx context.Context, l work.Ledger, to []string) error {
 	for silent := (time.Time{}); ; {
 		open, err := a.deliverable(ctx, l, to)
@@ -191,7 +219,8 @@ func (a *app) awaitDelivered(ctx context.Context, l work.Ledger, to []string) er
 	}
 }
 
-// deliverable reports whether an effect is due. What is on its way the dispatcher waits for by itself.
+// deliverable reports whether an effect is due. Effects under way do not count,
+// because the dispatcher itself waits for them.
 func (a *app) deliverable(ctx context.Context, l work.Ledger, to []string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()

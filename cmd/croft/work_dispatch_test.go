@@ -12,8 +12,8 @@ import (
 	"github.com/croft-dev/croft/fence"
 )
 
-// TestADispatcherSaysOnceWhyNothingIsDelivered, and leaves deliveries to stdout.
-// An outage of another hour is said, too.
+// TestADispatcherSaysOnceWhyNothingIsDelivered: it repeats the reason after an
+// hour. Deliveries go to stdout only.
 func TestADispatcherSaysOnceWhyNothingIsDelivered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var said strings.Builder
@@ -32,8 +32,8 @@ func TestADispatcherSaysOnceWhyNothingIsDelivered(t *testing.T) {
 	})
 }
 
-// TestADispatcherThatIsToEndDoesSoBelowAMadeUpMark: nothing will be delivered
-// under its key. Other errors may pass.
+// TestADispatcherThatIsToEndDoesSoBelowAMadeUpMark: nothing can ever be
+// delivered under its key, so it ends. Other errors may pass.
 func TestADispatcherThatIsToEndDoesSoBelowAMadeUpMark(t *testing.T) {
 	var said strings.Builder
 	var ended error

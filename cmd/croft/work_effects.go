@@ -16,7 +16,8 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// effectView is an effect in JSON. The names are those of work.Effect; effect is the identity that receivers get as Idempotency-Key.
+// effectView is an effect in JSON. The names are those of work.Effect.
+// Receivers get the field effect as Idempotency-Key.
 type effectView struct {
 	Effect     string           `json:"effect"`
 	Item       work.ID          `json:"item"`
@@ -42,7 +43,8 @@ type effectView struct {
 
 func effectViewOf(e work.Effect) effectView {
 	return effectView{
-		e.EffectID.String(), e.Item, e.Name, e.Generation, e.Queue, e.To, e.Body, e.AtMostOnce, e.Token, e.Grant, e.Owner, e.State, e.Attempts, when(e.Ready), e.Sender,
+		e.EffectID.String(), e.Item, e.Name, e.Generation, e.Queue, e.To, e.Body, e.AtMostOnce, e.Token, e.Grant,
+		e.Owner, e.State, e.Attempts, when(e.Ready), e.Sender,
 		when(e.Created), when(e.Settled), e.Error, e.Actor, e.Note,
 	}
 }
@@ -51,17 +53,20 @@ func (a *app) workEffectsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "effects ls|settle",
 		Short: "Look at effects, or settle one by hand",
-		Long: `Effects are what completions set off: rows of an outbox, written in one step with the completion, that "croft work dispatch" delivers.
+		Long: `Effects are what completions set off. They are rows of an outbox, written in one
+step with the completion. "croft work dispatch" delivers them.
 
-  ls      lists them: pending, sent, failed (given up), or unknown (on its way, or nobody can say whether it arrived)
-  settle  says of one what became of it, on the record`,
+  ls      lists them: pending, sent, failed (given up), or unknown (under way,
+          or nobody knows whether it arrived)
+  settle  records by hand what became of an effect`,
 		Example: `  croft work effects ls --state unknown,failed
   croft work effects settle 0198c0de00007000800000000000cafe:0:charge --as sent --note "the bank has it"`,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return errors.New("missing argument: ls or settle")
 			}
-			return errors.New(didYouMean(fmt.Sprintf("unknown command %q for %q", args[0], c.CommandPath()), c.SuggestionsFor(args[0])))
+			return errors.New(didYouMean(fmt.Sprintf("unknown command %q for %q", args[0], c.CommandPath()),
+				c.SuggestionsFor(args[0])))
 		},
 		SuggestionsMinimumDistance: 2,
 		RunE:                       func(*cobra.Command, []string) error { return nil },
@@ -83,11 +88,13 @@ func (a *app) workEffectsLsCommand() *cobra.Command {
 	var item string
 	var limit int
 	c := &cobra.Command{
-		Use:               "ls [QUEUE]",
-		Aliases:           []string{"list"},
-		Short:             "List effects",
-		Long:              `List effects by item. EFFECT is the identity that receivers get as Idempotency-Key: the same in every attempt. In JSON the body is in base64.`,
-		Example:           "  croft work effects ls --state unknown,failed\n  croft work effects ls --item 0198c0de00007000800000000000cafe --json",
+		Use:     "ls [QUEUE]",
+		Aliases: []string{"list"},
+		Short:   "List effects",
+		Long: `List effects by item. EFFECT is the identity that receivers get as
+Idempotency-Key: the same in every attempt. In JSON the body is in base64.`,
+		Example: `  croft work effects ls --state unknown,failed
+  croft work effects ls --item 0198c0de00007000800000000000cafe --json`,
 		Args:              takes("[QUEUE]"),
 		ValidArgsFunction: a.completeQueue,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -108,8 +115,10 @@ func (a *app) workEffectsLsCommand() *cobra.Command {
 		},
 	}
 	flags := c.Flags()
-	flags.StringSliceVar(&states, "state", nil, "only effects in this `state`: "+strings.Join(effectStates(), ", ")+"; may be given again")
-	_ = c.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(effectStates(), cobra.ShellCompDirectiveNoFileComp))
+	flags.StringSliceVar(&states, "state", nil,
+		"only effects in this `state`: "+strings.Join(effectStates(), ", ")+"; may be given again")
+	_ = c.RegisterFlagCompletionFunc("state",
+		cobra.FixedCompletions(effectStates(), cobra.ShellCompDirectiveNoFileComp))
 	flags.StringVar(&item, "item", "", "only of the item with this `id`")
 	_ = c.RegisterFlagCompletionFunc("item", a.completeItems(work.Done))
 	limitFlag(flags, &limit)
@@ -163,9 +172,11 @@ func (a *app) workEffectsSettleCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "settle EFFECT --as STATE --note WHY",
 		Short: "Say what became of an effect, by hand",
-		Long: `Say of an effect what became of it: sent (the receiver has it), failed (give it up), or pending (deliver it, again). What was sent stays sent. If a
-dispatcher takes the effect meanwhile, nothing is changed.`,
-		Example: `  croft work effects settle 0198c0de00007000800000000000cafe:0:charge --as sent --note "the bank has it"
+		Long: `Record what became of an effect: sent (the receiver has it), failed (give it
+up), or pending (deliver it, again). A sent effect stays sent. If a dispatcher
+takes the effect meanwhile, nothing is changed.`,
+		Example: `  croft work effects ls --state unknown
+  croft work effects settle 0198c0de00007000800000000000cafe:0:charge --as sent --note "the bank has it"
   croft work effects settle 0198c0de00007000800000000000cafe:0:charge --as pending --note "the bank does not have it"`,
 		Args:              takes("EFFECT"),
 		ValidArgsFunction: a.completeEffects,
@@ -180,14 +191,16 @@ dispatcher takes the effect meanwhile, nothing is changed.`,
 			if delay != 0 && as != "pending" {
 				return invalid("--delay: only a pending effect waits; leave it out")
 			}
-			return a.workSettle(c.Context(), work.Settlement{Effect: id, State: work.EffectState(as), Delay: delay, Actor: a.actor(), Note: note})
+			return a.workSettle(c.Context(),
+				work.Settlement{Effect: id, State: work.EffectState(as), Delay: delay, Actor: a.actor(), Note: note})
 		},
 	}
 	noteFlag(c, &note)
 	c.Flags().StringVar(&as, "as", "", "what became of it: sent, failed or pending (required)")
 	_ = c.MarkFlagRequired("as")
-	_ = c.RegisterFlagCompletionFunc("as", cobra.FixedCompletions([]string{"sent", "failed", "pending"}, cobra.ShellCompDirectiveNoFileComp))
-	delayFlag(c.Flags(), &delay, "delay", "how long a pending effect waits at least")
+	_ = c.RegisterFlagCompletionFunc("as",
+		cobra.FixedCompletions([]string{"sent", "failed", "pending"}, cobra.ShellCompDirectiveNoFileComp))
+	delayFlag(c.Flags(), &delay, "delay", "the least time that a pending effect waits")
 	return c
 }
 
@@ -219,7 +232,10 @@ func (a *app) workSettle(ctx context.Context, s work.Settlement) error {
 				Attempts int              `json:"attempts"`
 				Ready    when             `json:"ready"`
 				Repeated bool             `json:"repeated"`
-			}{s.Effect.String(), answer.Effect.State, answer.Effect.Attempts, when(answer.Effect.Ready), answer.Repeated})
+			}{
+				s.Effect.String(), answer.Effect.State, answer.Effect.Attempts, when(answer.Effect.Ready),
+				answer.Repeated,
+			})
 		default:
 			fmt.Fprintf(a.stdout, "%s: %s\n", s.Effect, answer.Effect.State)
 		}

@@ -14,7 +14,8 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// envEffects names the file in which the command of "croft work run" leaves its effects.
+// envEffects names the file to which the command of "croft work run" writes its
+// effects.
 const envEffects = "CROFT_EFFECTS"
 
 // effectLine is an effect as a worker writes it: one JSON object per line.
@@ -26,14 +27,14 @@ type effectLine struct {
 	AtMostOnce bool            `json:"at_most_once,omitempty"`
 }
 
-// longestEffect is the longest line of an effect: every byte of its body may be
-// escaped by six characters.
+// longestEffect is the longest line of an effect. JSON may escape every byte of
+// the body with six characters.
 const longestEffect = 6*work.MaxBody + 4096
 
 // mostOfEffects is how many bytes of effects are read.
 const mostOfEffects = (work.MaxEffects + 1) * longestEffect
 
-// readEffects reads a file of effects that the user has named.
+// readEffects reads the file that --effects names.
 func readEffects(path string) ([]work.Emission, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -43,9 +44,9 @@ func readEffects(path string) ([]work.Emission, error) {
 	return parseEffects(f)
 }
 
-// parseEffects reads effects, one per line, and never more of the input than
-// effects can have. What is wrong with one makes all of it wrong: half of what
-// was meant must not happen.
+// parseEffects reads effects, one per line. It reads no more input than effects
+// can have. One bad line makes all of them bad, because half of the effects
+// must not happen.
 func parseEffects(r io.Reader) ([]work.Emission, error) {
 	var all []work.Emission
 	left := &io.LimitedReader{R: r, N: mostOfEffects}
@@ -62,19 +63,25 @@ func parseEffects(r io.Reader) ([]work.Emission, error) {
 			return nil, invalid("effects: line %d: %v; write one JSON object per line, with a name", n, err)
 		}
 		if all = append(all, e); len(all) > work.MaxEffects {
-			return nil, invalid("effects: line %d: these are more than %d; emit fewer, or one that stands for them", n, work.MaxEffects)
+			return nil, invalid("effects: line %d: these are more than %d; emit fewer, or one that stands for them", n,
+				work.MaxEffects)
 		}
 	}
 	if left.N == 0 {
-		return nil, invalid("effects: they have %d bytes or more; emit fewer, or one that stands for them", mostOfEffects)
+		return nil,
+			invalid("effects: they have %d bytes or more; emit fewer, or one that stands for them", mostOfEffects)
 	}
 	if errors.Is(scan.Err(), bufio.ErrTooLong) {
-		return nil, invalid("effects: line %d: it is longer than an effect can be; a body has at most %d bytes", n, work.MaxBody)
+		return nil, invalid("effects: line %d: it is longer than an effect can be; a body has at most %d bytes", n,
+			work.MaxBody)
 	}
 	if err := scan.Err(); err != nil {
 		return nil, fmt.Errorf("effects: %w", err)
 	}
-	check := work.Request{Verb: work.Complete, ID: "00000000000000000000000000000000", Token: 1, Secret: "00000000000000000000000000000000", Effects: all}
+	check := work.Request{
+		Verb: work.Complete, ID: "00000000000000000000000000000000", Token: 1,
+		Secret: "00000000000000000000000000000000", Effects: all,
+	}
 	return all, check.Check()
 }
 
@@ -112,11 +119,13 @@ func (a *app) workEmitCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "emit NAME [BODY|-]",
 		Short: "Inside croft work run: add an effect to the completion",
-		Long: `Add an effect to what the running attempt completes with: it is written to the file that CROFT_EFFECTS names. It happens if the attempt
-completes the item, and only then; "croft work dispatch" delivers it.
+		Long: `Add an effect to the completion of the running attempt. Croft writes it to the
+file that CROFT_EFFECTS names. The effect happens if the attempt completes the
+item, and only then. "croft work dispatch" delivers it.
 
-The name tells the effects of one item apart and is a part of their identity: a second attempt must use the same name for the same thing, so
-that the receiver can tell the repetition by its Idempotency-Key.`,
+The name tells the effects of one item apart, and is a part of their identity. A
+second attempt must use the same name for the same effect, so that the receiver
+can tell the repetition by its Idempotency-Key.`,
 		Example: `  croft work emit published '{"url": "https://example.org/17"}'
   croft work emit mail/customer --to mail --from mail.txt
   croft work emit charge --at-most-once '{"order": 4711}'`,
@@ -124,7 +133,10 @@ that the receiver can tell the repetition by its Idempotency-Key.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			path := os.Getenv(envEffects)
 			if path == "" {
-				return &usageError{"no place for the effect: " + envEffects + " is not set", "run it inside croft work run, or give complete --effects FILE"}
+				return &usageError{
+					"no place for the effect: " + envEffects + " is not set",
+					"run it inside croft work run, or give complete --effects FILE",
+				}
 			}
 			body, _, err := in.read(a, args[1:])
 			if err != nil {
@@ -132,7 +144,8 @@ that the receiver can tell the repetition by its Idempotency-Key.`,
 			}
 			l.Name, l.Base64 = args[0], body
 			check := work.Request{
-				Verb: work.Complete, ID: "00000000000000000000000000000000", Token: 1, Secret: "00000000000000000000000000000000",
+				Verb: work.Complete, ID: "00000000000000000000000000000000", Token: 1,
+				Secret:  "00000000000000000000000000000000",
 				Effects: []work.Emission{{Name: l.Name, To: l.To, Body: body}},
 			}
 			if err := check.Check(); err != nil {
@@ -156,6 +169,7 @@ that the receiver can tell the repetition by its Idempotency-Key.`,
 	}
 	contentFlag(c, &in)
 	c.Flags().StringVar(&l.To, "to", "", "`destination`, as the dispatcher knows it (default: the name)")
-	c.Flags().BoolVar(&l.AtMostOnce, "at-most-once", false, "the receiver does not know repetitions: if nobody can say whether it arrived, do not send it again")
+	c.Flags().BoolVar(&l.AtMostOnce, "at-most-once", false,
+		"the receiver cannot tell repetitions: if nobody knows whether it arrived, do not send it again")
 	return c
 }

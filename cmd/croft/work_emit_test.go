@@ -9,7 +9,7 @@ import (
 	"github.com/croft-dev/croft/fence"
 )
 
-// blanks is an endless file of lines with nothing in them.
+// blanks is an endless file of empty lines.
 type blanks struct{}
 
 func (blanks) Read(p []byte) (int, error) {
@@ -20,8 +20,9 @@ func (blanks) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestNoEffectIsLostBehindTheLimit: croft reads so much of the file and no more,
-// and says so. Otherwise the item would be complete without its last effect.
+// TestNoEffectIsLostBehindTheLimit: croft reads the file up to a limit, and
+// fails if there is more. Otherwise it would complete the item without its last
+// effect.
 func TestNoEffectIsLostBehindTheLimit(t *testing.T) {
 	effects, err := parseEffects(io.MultiReader(io.LimitReader(blanks{}, mostOfEffects+100), strings.NewReader("\n"+`{"name":"mail"}`)))
 	if !errors.Is(err, fence.ErrInvalid) {

@@ -13,7 +13,7 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// items are the ids that a command by hand takes: one or more.
+// items checks the arguments of commands that take one or more ids.
 func items(_ *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return errors.New("missing argument: ID")
@@ -21,7 +21,8 @@ func items(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// byHand has the ledger carry out an operator's request on every item.
+// byHand sends an operator's request for every item to the ledger, and prints
+// the answers.
 func (a *app) byHand(ctx context.Context, ids []string, req work.Request, text func(work.Answer) string) error {
 	requests := make([]work.Request, len(ids))
 	for i, id := range ids {
@@ -38,14 +39,16 @@ func (a *app) byHand(ctx context.Context, ids []string, req work.Request, text f
 func (a *app) workCancelCommand() *cobra.Command {
 	req := work.Request{Verb: work.Cancel}
 	c := &cobra.Command{
-		Use:               "cancel ID... --note WHY",
-		Short:             "Cancel items that wait or run",
-		Long:              `Cancel items that wait or run. Whoever works on one is shut out: what it writes is refused. "croft work replay" brings a cancelled item back.`,
+		Use:   "cancel ID... --note WHY",
+		Short: "Cancel items that wait or run",
+		Long: `Cancel items that wait or run. The ledger refuses whatever their workers still
+write. "croft work replay" brings a cancelled item back.`,
 		Example:           "  croft work cancel 0198c0de00007000800000000000cafe --note \"order was withdrawn\"",
 		Args:              items,
 		ValidArgsFunction: a.completeItems(work.Waiting, work.Running),
 		RunE: func(c *cobra.Command, args []string) error {
-			return a.byHand(c.Context(), args, req, func(answer work.Answer) string { return fmt.Sprintf("%s: cancelled", answer.Item.ID) })
+			return a.byHand(c.Context(), args, req,
+				func(answer work.Answer) string { return fmt.Sprintf("%s: cancelled", answer.Item.ID) })
 		},
 	}
 	noteFlag(c, &req.Note)
@@ -56,23 +59,27 @@ func (a *app) workReassignCommand() *cobra.Command {
 	req := work.Request{Verb: work.Reassign}
 	c := &cobra.Command{
 		Use:   "reassign ID... --to OWNER --note WHY",
-		Short: "Take items from whoever has them, for a named owner",
-		Long: `Take items that wait or run from whoever has them. A new token is burned, so whatever the old owner still writes is refused with exit code 13.
-The item waits, and until the time is up only the named owner can claim it; after that anybody can.`,
-		Example:           "  croft work reassign 0198c0de00007000800000000000cafe --to gpu@two --note \"host one is going down\"",
+		Short: "Take items from their owners, for a named owner",
+		Long: `Take items that wait or run from their present owners. The ledger burns a new
+token. It refuses whatever the old owner still writes, with exit code 13. The
+item waits, and until the time is up only the named owner can claim it. After
+that anybody can.`,
+		Example:           `  croft work reassign 0198c0de00007000800000000000cafe --to gpu@two --note "host is down"`,
 		Args:              items,
 		ValidArgsFunction: a.completeItems(work.Waiting, work.Running),
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.byHand(c.Context(), args, req, func(answer work.Answer) string {
 				rec := answer.Item.Record
-				return fmt.Sprintf("%s: waits for %s until %s", answer.Item.ID, word(rec.Owner), clockTime(answer.Now, rec.Deadline))
+				return fmt.Sprintf("%s: waits for %s until %s", answer.Item.ID, word(rec.Owner),
+					clockTime(answer.Now, rec.Deadline))
 			})
 		},
 	}
 	noteFlag(c, &req.Note)
-	c.Flags().StringVar(&req.Owner, "to", "", "the `owner` they are for (required)")
+	c.Flags().StringVar(&req.Owner, "to", "", "the `owner` that gets the items (required)")
 	_ = c.MarkFlagRequired("to")
-	ttlFlag(c.Flags(), &req.TTL, 0, fmt.Sprintf("how long they are kept for that owner (default %s)", work.DefaultReservation))
+	ttlFlag(c.Flags(), &req.TTL, 0,
+		fmt.Sprintf("how long the items are kept for that owner (default %s)", work.DefaultReservation))
 	return c
 }
 
@@ -81,10 +88,12 @@ func (a *app) workReplayCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "replay ID... --note WHY",
 		Short: "Bring dead or cancelled items back",
-		Long: `Bring dead or cancelled items back: they wait again, with all their attempts. Their effects keep their identity, so what was sent once is not
-sent under another name.
+		Long: `Bring dead or cancelled items back: they wait again, with all their attempts.
+Their effects keep their identity, so an effect that was sent is not sent under
+another name.
 
---again is for an item that is done: all of it happens a second time, effects included, under new identities that receivers take for new.`,
+--again is for an item that is done. All of it happens a second time, with its
+effects. The effects get new identities, so receivers take them for new.`,
 		Example: `  croft work replay 0198c0de00007000800000000000cafe --note "the image server is back"
   croft work ls thumbnails --state dead --limit 0 --json | jq -r .id | xargs croft work replay --note "server is back"
   croft work replay 0198c0de00007000800000000000cafe --again --note "the customer asked for it again"`,
@@ -97,7 +106,8 @@ sent under another name.
 		},
 	}
 	noteFlag(c, &req.Note)
-	c.Flags().BoolVar(&req.Again, "again", false, "also what is done, in a new generation: its effects happen again")
+	c.Flags().BoolVar(&req.Again, "again", false,
+		"also items that are done, in a new generation: their effects happen again")
 	delayFlag(c.Flags(), &req.Delay, "delay", "how long they wait at least")
 	return c
 }
@@ -108,14 +118,16 @@ func (a *app) workTakeoverCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "takeover ID --note WHY",
 		Short: "Take an item yourself, to finish it by hand",
-		Long: `Take an item that waits, runs or is dead from whoever has it, and print the lease, as claim does: complete it by hand, fail it, or give it
-back. Whatever the old owner still writes is refused.`,
+		Long: `Take an item that waits, runs or is dead from its present owner, and print the
+lease, as claim does. Then complete the item by hand, fail it, or give it back.
+The ledger refuses whatever the old owner still writes.`,
 		Example: `  (umask 077; croft work takeover 0198c0de00007000800000000000cafe --note "did it by hand" > lease)
   croft work complete @lease --result "done by hand"`,
 		Args:              takes("ID"),
 		ValidArgsFunction: a.completeItems(work.Waiting, work.Running, work.Dead),
 		RunE: func(c *cobra.Command, args []string) error {
-			return a.workTakeover(c.Context(), work.Request{Verb: work.Takeover, ID: work.ID(args[0]), Note: note, TTL: ttl})
+			return a.workTakeover(c.Context(),
+				work.Request{Verb: work.Takeover, ID: work.ID(args[0]), Note: note, TTL: ttl})
 		},
 	}
 	noteFlag(c, &note)
@@ -148,9 +160,11 @@ func (a *app) workTakeover(ctx context.Context, req work.Request) error {
 		fmt.Fprintln(a.stdout, it.Deed(req.Secret).Text())
 	}
 	if a.stdout.err != nil {
-		// Giving it back would let in whom the operator wants out.
+		// Keep the item: giving it back would let in the owner whom the
+		// operator wants out.
 		a.stdout.told = true
-		fmt.Fprintf(a.stderr, "croft: the lease could not be printed (%v); the item is yours for %s all the same\n", a.stdout.err, it.Record.TTL)
+		fmt.Fprintf(a.stderr, "croft: the lease could not be printed (%v); the item is yours for %s all the same\n",
+			a.stdout.err, it.Record.TTL)
 		return exitError(exitFailed)
 	}
 	return nil

@@ -8,23 +8,25 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// content is something that a command is given: as an argument, from a file, or from standard input.
+// content is the input of a command: an argument, a file, or standard input.
 type content struct {
 	what string
 	from string
 	most int
 }
 
-// contentFlag is the file that content is read from.
+// contentFlag defines --from, the file of the content.
 func contentFlag(c *cobra.Command, in *content) {
 	c.Flags().StringVar(&in.from, "from", "", "read the "+in.what+" from this `file`, or - for standard input")
 }
 
-// read is the content: the argument, if there is one, "-" for standard input, or else the file of --from. Given is false if there is neither.
+// read returns the content: the argument, or the file of --from. "-" is
+// standard input. given is false if there is neither.
 func (in *content) read(a *app, args []string) (data []byte, given bool, err error) {
 	switch {
 	case len(args) > 0 && in.from != "":
-		return nil, false, &usageError{fmt.Sprintf("the %s is given twice", in.what), "give it as an argument or with --from"}
+		return nil, false,
+			&usageError{fmt.Sprintf("the %s is given twice", in.what), "give it as an argument or with --from"}
 	case len(args) > 0 && args[0] != "-":
 		return []byte(args[0]), true, nil
 	case len(args) == 0 && in.from == "":
@@ -42,7 +44,8 @@ func (in *content) read(a *app, args []string) (data []byte, given bool, err err
 	return data, true, err
 }
 
-// all reads one byte more than is allowed, so that what is too large is refused and not cut.
+// all reads one byte more than allowed, so that too much content is refused and
+// not cut.
 func (in *content) all(r io.Reader) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, int64(in.most)+1))
 	switch {

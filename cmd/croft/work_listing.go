@@ -9,31 +9,33 @@ import (
 	"github.com/croft-dev/croft/store"
 )
 
-// listLimit is how much of a listing is shown where nothing is said.
+// listLimit is the default of --limit.
 const listLimit = 50
 
 func limitFlag(flags *pflag.FlagSet, limit *int) {
 	flags.IntVar(limit, "limit", listLimit, "how many to list at most; 0 for all")
 }
 
-// listing is how what a ledger yields is shown: each as a row of a table, or in JSON as an object on a line of its own.
+// listing prints the results of a ledger, each as a row of a table or as a JSON
+// object on a line of its own.
 type listing[T any] struct {
 	table *table
 	row   func(T) []cell
 	view  func(T) any
-	none  string // what is not there, if nothing is
+	none  string // the noun for "croft: no …" if there are no results
 }
 
-// show shows at most so many of what ask yields when it is asked for at most some, and says if there are more; 0 is all.
+// show prints at most limit results of ask, and says if there are more. 0 is no
+// limit.
 func (l listing[T]) show(a *app, limit int, ask func(limit int) iter.Seq2[T, error]) error {
 	n, most := 0, limit
 	if limit > 0 {
-		most++ // to be able to say that there are more
+		most++ // one more shows whether there are more
 	}
 	for v, err := range ask(most) {
 		if err != nil {
 			if len(l.table.rows) > 0 {
-				l.table.flush() // what could be read is worth seeing
+				l.table.flush() // show what could be read
 			}
 			return store.Unknown(err)
 		}

@@ -21,8 +21,10 @@ func (a *app) workLsCommand() *cobra.Command {
 		Use:     "ls [QUEUE]",
 		Aliases: []string{"list"},
 		Short:   "List items, newest first",
-		Long: `List the items of a queue, or of all, newest first. A running item whose owner was not heard of in time is shown as lapsed until the
-reconciler requeues it, a waiting one whose time has not come as scheduled, one that is kept for a named owner as reserved.`,
+		Long: `List the items of a queue, or of all, newest first. Some items have a finer
+state. A running item is lapsed if its owner was not heard of in time, until the
+reconciler requeues it. A waiting item is scheduled if its time has not come,
+and reserved if it is kept for a named owner.`,
 		Example: `  croft work ls
   croft work ls thumbnails --state running
   croft work ls --state dead --limit 0 --json | jq -r .id`,
@@ -49,7 +51,8 @@ reconciler requeues it, a waiting one whose time has not come as scheduled, one 
 	}
 	flags := c.Flags()
 	flags.StringSliceVar(&states, "state", nil, "only items in this `state`: "+statesText()+"; may be given again")
-	_ = c.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(strings.Split(statesText(), ", "), cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("state",
+		cobra.FixedCompletions(strings.Split(statesText(), ", "), cobra.ShellCompDirectiveNoFileComp))
 	flags.StringVar(&q.Owner, "owned-by", "", "only items whose owner, or last owner, is this one")
 	limitFlag(flags, &limit)
 	return c
@@ -77,7 +80,7 @@ func (a *app) workLs(ctx context.Context, q work.Query) error {
 	})
 }
 
-// itemState is an item's state in a word for people, and its colour.
+// itemState is an item's state in one word for people, and its colour.
 func itemState(it work.Item, now time.Time) (string, colour) {
 	switch it.State {
 	case work.Waiting:
@@ -130,5 +133,5 @@ func rowOfItem(it work.Item, now time.Time) []cell {
 	}
 }
 
-// firstLine is what of a text fits a table.
+// firstLine cuts a text so that it fits a table.
 func firstLine(s string) string { return cut(s, 200) }

@@ -17,11 +17,14 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// ledgerSuffix makes the default ledger's file of the default store's directory.
+// ledgerSuffix is added to the default store's directory to get the file of the
+// default ledger.
 const ledgerSuffix = "-work.db"
 
-// ledgerName is the URL of the ledger that the flags, the environment or the default name. The default store is a directory, which keeps no
-// ledger: then it is a SQLite file beside it, also inside "croft run", which names that directory to its command.
+// ledgerName returns the URL of the ledger that the flag, the environment or
+// the default names. The default store is a directory and keeps no ledger. The
+// default ledger is a SQLite file beside it. That is also so inside "croft
+// run", which passes the name of that directory to its command.
 func (a *app) ledgerName() (name string, defaulted bool, err error) {
 	name, defaulted, err = a.storeName()
 	if err != nil {
@@ -34,7 +37,8 @@ func (a *app) ledgerName() (name string, defaulted bool, err error) {
 		return defaultLedger(name), true, nil
 	}
 	if !isURL(name) || strings.HasPrefix(name, "dir://") {
-		return "", false, invalid("ledger %s: a directory keeps leases, but no work items; give --store sqlite:///path/to/file.db for one machine, or postgres://user@host/db", word(name))
+		return "", false, invalid("ledger %s: a directory keeps leases, but no work items; give --store "+
+			"sqlite:///path/to/file.db for one machine, or postgres://user@host/db", word(name))
 	}
 	return name, false, nil
 }
@@ -49,7 +53,7 @@ func defaultLedger(store string) string {
 }
 
 // ledgerOf opens the ledger in the place of a store. It returns nil without an
-// error if the store has none: it makes no new file.
+// error if there is none. It creates no file.
 func (a *app) ledgerOf(ctx context.Context, name string) (work.Ledger, error) {
 	if usual, err := defaultStore(); err == nil && name == usual {
 		name = defaultLedger(name)
@@ -66,7 +70,8 @@ func (a *app) ledgerOf(ctx context.Context, name string) (work.Ledger, error) {
 	return a.openLedger(ctx, name)
 }
 
-// ledger opens the ledger and says so when nobody named it.
+// ledger opens the ledger. It prints the name of the ledger if it is the
+// default.
 func (a *app) ledger(ctx context.Context) (work.Ledger, error) {
 	name, defaulted, err := a.ledgerName()
 	if err != nil {
@@ -85,7 +90,8 @@ func (a *app) ledger(ctx context.Context) (work.Ledger, error) {
 	return a.openLedger(ctx, name)
 }
 
-// openLedger opens a ledger and gives up in time, even if the system does not.
+// openLedger opens a ledger. It gives up in time, even if the system call does
+// not return.
 func (a *app) openLedger(ctx context.Context, name string) (work.Ledger, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*a.timeout)
 	defer cancel()
@@ -102,11 +108,13 @@ func (a *app) openLedger(ctx context.Context, name string) (work.Ledger, error) 
 	case o := <-done:
 		return o.l, o.err
 	case <-ctx.Done():
-		return nil, store.Unknown(fmt.Errorf("%s cannot be opened: %w; see whether the mount or the server answers", store.Redact(name), ctx.Err()))
+		return nil, store.Unknown(fmt.Errorf("%s cannot be opened: %w; see whether the mount or the server answers",
+			store.Redact(name), ctx.Err()))
 	}
 }
 
-// lookUpLedger opens the ledger only if it is there already, for completion. It says nothing and makes nothing.
+// lookUpLedger opens the ledger only if it exists already, for completion. It
+// prints nothing and creates nothing.
 func (a *app) lookUpLedger(ctx context.Context) (work.Ledger, error) {
 	name, _, err := a.ledgerName()
 	if err != nil {
@@ -120,7 +128,8 @@ func (a *app) lookUpLedger(ctx context.Context) (work.Ledger, error) {
 	return a.openLedger(ctx, name)
 }
 
-// ledgerClient is a client of the lease store that the ledger's URL names: what works under a lease keeps it there.
+// ledgerClient returns a client of the lease store in the ledger's database.
+// Dispatchers and reconcilers keep their leases there.
 func (a *app) ledgerClient(ctx context.Context) (c *croft.Client, end func(), err error) {
 	name, _, err := a.ledgerName()
 	if err != nil {
@@ -139,8 +148,10 @@ func (a *app) ledgerClient(ctx context.Context) (c *croft.Client, end func(), er
 	}, nil
 }
 
-// withLedger opens the ledger for one look at it, which may be long.
-func (a *app) withLedger(ctx context.Context, look func(ctx context.Context, l work.Ledger, now time.Time) error) error {
+// withLedger opens the ledger and calls look, which may take up to listTimeout.
+func (a *app) withLedger(
+	ctx context.Context, look func(ctx context.Context, l work.Ledger, now time.Time) error,
+) error {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	l, err := a.ledger(ctx)
@@ -155,7 +166,7 @@ func (a *app) withLedger(ctx context.Context, look func(ctx context.Context, l w
 	return look(ctx, l, now)
 }
 
-// applied opens the ledger and has it carry out requests.
+// applied opens the ledger and sends it requests.
 func (a *app) applied(ctx context.Context, requests ...work.Request) ([]work.Answer, error) {
 	for _, req := range requests {
 		if err := req.Check(); err != nil {
@@ -170,7 +181,8 @@ func (a *app) applied(ctx context.Context, requests ...work.Request) ([]work.Ans
 	return a.apply(ctx, l, requests), nil
 }
 
-// apply has the ledger carry out requests. What has no answer is asked again, which is safe, until twice the timeout has passed.
+// apply sends requests to the ledger. It repeats those without an answer, which
+// is safe, until twice the timeout has passed.
 func (a *app) apply(ctx context.Context, l work.Ledger, requests []work.Request) []work.Answer {
 	ctx, cancel := context.WithTimeout(ctx, 2*a.timeout)
 	defer cancel()
@@ -200,7 +212,7 @@ func (a *app) apply(ctx context.Context, l work.Ledger, requests []work.Request)
 	}
 }
 
-// rest waits, and reports whether there is time for more.
+// rest waits for d. It returns false if ctx ends before.
 func rest(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -10,14 +10,16 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// byClaim has the ledger carry out a request of the owner whose lease the arguments, or the environment, name.
+// byClaim sends a request of an item's owner to the ledger, and prints the
+// answer. The argument or CROFT_LEASE names the owner's lease.
 func (a *app) byClaim(ctx context.Context, args []string, req work.Request, text func(work.Answer) string) error {
 	deed, err := a.deed(args)
 	if err != nil {
 		return err
 	}
 	if _, req.ID, err = work.ItemOf(deed); err != nil {
-		return invalid("lease: it is on the key %s, which is no work item; pass what croft work claim printed", word(deed.Key))
+		return invalid("lease: it is on the key %s, which is no work item; pass what croft work claim printed",
+			word(deed.Key))
 	}
 	req.Token, req.Secret = deed.Token, deed.Secret
 	answers, err := a.applied(ctx, req)
@@ -31,20 +33,24 @@ func (a *app) workReportCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "report MARKER [@FILE|-]",
 		Short: "Report how far the work on an item has got",
-		Long: `Report progress: one line that ls and show display with its age. It proves that the work gets somewhere, which a heartbeat does not, and
-it does not move the deadline. Under "croft work run --stall-after" a command that reports nothing for that long loses its item.
+		Long: `Report progress: one line that ls and show display with its age. It proves that
+the work advances, which a heartbeat does not. It does not move the deadline.
+Under "croft work run --stall-after" a command loses its item if it reports
+nothing for that long.
 
 ` + workLeaseHelp,
-		Example:           "  croft work report \"page 17 of 40\"          # inside croft work run\n  croft work report \"page 17 of 40\" @lease",
+		Example: `  croft work report "page 17 of 40"          # inside croft work run
+  croft work report "page 17 of 40" @lease`,
 		Args:              takes("MARKER", "[LEASE]"),
 		ValidArgsFunction: completeNothingThenLease,
 		RunE: func(c *cobra.Command, args []string) error {
 			if args[0] == "" {
 				return invalid("marker: it is empty; say how far the work has got")
 			}
-			return a.byClaim(c.Context(), args[1:], work.Request{Verb: work.Report, Progress: args[0]}, func(answer work.Answer) string {
-				return fmt.Sprintf("%s: %s", answer.Item.ID, line(args[0]))
-			})
+			return a.byClaim(c.Context(), args[1:], work.Request{Verb: work.Report, Progress: args[0]},
+				func(answer work.Answer) string {
+					return fmt.Sprintf("%s: %s", answer.Item.ID, line(args[0]))
+				})
 		},
 	}
 }
@@ -54,8 +60,10 @@ func (a *app) workCheckpointCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "checkpoint STATE|- [@FILE|-]",
 		Short: "Save what the next owner of an item shall begin with",
-		Long: `Save a checkpoint: should this owner not finish, the next one gets it with the item, inside "croft work run" as the file that
-CROFT_CHECKPOINT names. It counts as progress, and is forgotten when the item is done. At most 1 MiB. With --from the only argument is the lease.
+		Long: `Save a checkpoint. If this owner does not finish, the next one gets the
+checkpoint with the item. Inside "croft work run" CROFT_CHECKPOINT names a file
+with it. A checkpoint counts as progress, has at most 1 MiB, and is forgotten
+when the item is done. With --from the only argument is the lease.
 
 ` + workLeaseHelp,
 		Example: `  croft work checkpoint '{"page": 17}'
@@ -71,18 +79,25 @@ CROFT_CHECKPOINT names. It counts as progress, and is forgotten when the item is
 				state, lease = args[:1], args[1:]
 			}
 			if len(lease) > 1 {
-				return &usageError{"too many arguments: with --from only the lease is left", "see: croft work checkpoint --help"}
+				return &usageError{
+					"too many arguments: with --from only the lease is left",
+					"see: croft work checkpoint --help",
+				}
 			}
 			data, given, err := in.read(a, state)
 			if err != nil {
 				return err
 			}
 			if !given {
-				return &usageError{"no checkpoint given", "give it as an argument, - for standard input, or --from FILE"}
+				return &usageError{
+					"no checkpoint given",
+					"give it as an argument, - for standard input, or --from FILE",
+				}
 			}
-			return a.byClaim(c.Context(), lease, work.Request{Verb: work.Checkpoint, State: data}, func(answer work.Answer) string {
-				return fmt.Sprintf("%s: saved %s", answer.Item.ID, bytesText(int64(len(data))))
-			})
+			return a.byClaim(c.Context(), lease, work.Request{Verb: work.Checkpoint, State: data},
+				func(answer work.Answer) string {
+					return fmt.Sprintf("%s: saved %s", answer.Item.ID, bytesText(int64(len(data))))
+				})
 		},
 	}
 	contentFlag(c, &in)
@@ -94,16 +109,20 @@ func (a *app) workHeartbeatCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "heartbeat [@FILE|-]",
 		Short: "Keep an item that was claimed by hand",
-		Long: `Move the deadline of an item: the ledger's time plus the TTL. Inside "croft work run" there is no need to, it does so by itself.
+		Long: `Move the deadline of an item to the ledger's time plus the TTL. "croft work run"
+does so by itself.
 
 ` + workLeaseHelp,
 		Example:           "  croft work heartbeat @lease\n  croft work heartbeat @lease --ttl 10m",
 		Args:              takes("[LEASE]"),
 		ValidArgsFunction: completeLease,
 		RunE: func(c *cobra.Command, args []string) error {
-			return a.byClaim(c.Context(), args, work.Request{Verb: work.Heartbeat, TTL: ttl}, func(answer work.Answer) string {
-				return fmt.Sprintf("%s: kept for %s, until %s", answer.Item.ID, short(answer.Item.Record.Deadline.Sub(answer.Now)), clockTime(answer.Now, answer.Item.Record.Deadline))
-			})
+			return a.byClaim(c.Context(), args, work.Request{Verb: work.Heartbeat, TTL: ttl},
+				func(answer work.Answer) string {
+					return fmt.Sprintf("%s: kept for %s, until %s", answer.Item.ID,
+						short(answer.Item.Record.Deadline.Sub(answer.Now)),
+						clockTime(answer.Now, answer.Item.Record.Deadline))
+				})
 		},
 	}
 	ttlFlag(c.Flags(), &ttl, 0, "a new TTL (default: that of the claim)")
@@ -116,13 +135,16 @@ func (a *app) workCompleteCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "complete [@FILE|-]",
 		Short: "Complete an item, with its result and effects",
-		Long: `Complete an item: its result and its effects are written in one step, or not at all. Completing it again with the same lease is no error and
-changes nothing: the first result stands, and --json shows it.
+		Long: `Complete an item. The ledger writes its result and its effects in one step, or
+not at all. Completing it again with the same lease is no error and changes
+nothing: the first result stands, and --json shows it.
 
-An effect is something to be delivered after the completion, by "croft work dispatch". --effects names a file with one JSON object per line:
+An effect is delivered after the completion, by "croft work dispatch". --effects
+names a file with one JSON object per line:
   {"name": "mail/customer", "to": "mail", "body": {"order": 4711}, "at_most_once": true}
-Only name is required; to is the destination and is the name if left out; body is any JSON, sent as it stands, but a string as its text;
-"body_base64" is for what is no text.
+Only name is required. to is the destination, by default the name. body is any
+JSON. It is sent as it stands, but a string is sent as its text. Use
+"body_base64" for bytes that are no text.
 
 ` + workLeaseHelp,
 		Example: `  croft work complete @lease --result ok
@@ -163,20 +185,25 @@ func (a *app) workFailCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "fail [@FILE|-]",
 		Short: "Say that the attempt at an item failed",
-		Long: `Say that the attempt failed. The item waits for the next one, longer each time (1s, 2s, 4s … 1h), or is dead when its attempts are used up
-or with --final. "croft work replay" brings it back.
+		Long: `Say that the attempt failed. The item waits for the next attempt, longer each
+time (1s, 2s, 4s … 1h). It is dead when its attempts are used up, or with
+--final. "croft work replay" brings it back.
 
 ` + workLeaseHelp,
-		Example:           "  croft work fail @lease --error \"disk full\"\n  croft work fail @lease --error \"no such image\" --final\n  croft work fail @lease --error \"rate limited\" --retry-in 10m",
+		Example: `  croft work fail @lease --error "disk full"
+  croft work fail @lease --error "no such image" --final
+  croft work fail @lease --error "rate limited" --retry-in 10m`,
 		Args:              takes("[LEASE]"),
 		ValidArgsFunction: completeLease,
 		RunE: func(c *cobra.Command, args []string) error {
 			req.Error = work.Clip(req.Error)
 			return a.byClaim(c.Context(), args, req, func(answer work.Answer) string {
 				if answer.Item.State == work.Dead {
-					return fmt.Sprintf("%s: dead after %d of %d attempts", answer.Item.ID, answer.Item.Attempts, answer.Item.Limit)
+					return fmt.Sprintf("%s: dead after %d of %d attempts", answer.Item.ID, answer.Item.Attempts,
+						answer.Item.Limit)
 				}
-				return fmt.Sprintf("%s: %s, %d of %d attempts used", answer.Item.ID, answer.Item.State, answer.Item.Attempts, answer.Item.Limit)
+				return fmt.Sprintf("%s: %s, %d of %d attempts used", answer.Item.ID, answer.Item.State,
+					answer.Item.Attempts, answer.Item.Limit)
 			})
 		},
 	}
@@ -193,8 +220,8 @@ func (a *app) workReleaseCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "release [@FILE|-]",
 		Short: "Give an item back; the attempt does not count",
-		Long: `Give an item back that could not be begun, or need not be finished here. It waits again, at its old place in the queue, and the attempt
-does not count.
+		Long: `Give an item back that could not be begun, or need not be finished here. It
+waits again, at its old place in the queue, and the attempt does not count.
 
 ` + workLeaseHelp,
 		Example:           "  croft work release @lease\n  croft work release @lease --delay 5m",
@@ -206,6 +233,6 @@ does not count.
 			})
 		},
 	}
-	delayFlag(c.Flags(), &req.Delay, "delay", "how long it waits at least")
+	delayFlag(c.Flags(), &req.Delay, "delay", "the least time that it waits")
 	return c
 }

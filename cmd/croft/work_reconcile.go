@@ -19,20 +19,26 @@ func (a *app) workReconcileCommand() *cobra.Command {
 	var every time.Duration
 	c := &cobra.Command{
 		Use:   "reconcile",
-		Short: "Requeue what lost its worker, bury what is used up, prune what is over",
+		Short: "Requeue items that lost their worker, bury used-up ones, prune old ones",
 		Long: `Look at everything that runs, once, and put it in order:
 
-  requeued   an item whose owner was not heard of in time waits again
-  buried     the same, but its attempts were used up: it is dead
-  stalled    an item is alive and has reported no progress for --stall-after: nothing is done, somebody should look
-  recovered  an effect whose dispatcher died is pending again
-  doubtful   an effect may or may not have been delivered and must not be sent twice: settle it by hand
-  pruned     what is older than its retention is forgotten; an item with an effect that is pending or unknown is kept
+  requeued   an item's owner was not heard of in time: the item waits again
+  buried     the same, but its attempts were used up: the item is dead
+  stalled    an item is alive and has reported no progress for --stall-after:
+             nothing is done, somebody should look
+  recovered  an effect's dispatcher died: the effect is pending again
+  doubtful   nobody knows whether an effect was delivered, and it must not be
+             sent twice: settle it by hand
+  pruned     items and refusals older than their retention are forgotten; an
+             item with a pending or unknown effect is kept
 
-Every change is a compare and swap on the token that was read, so it takes nothing from an owner that is heard of meanwhile. With --every it goes
-on until it is told to stop, under a lease: of all that run so, one works at a time. --dry-run only says what would be done.
+Every change is a compare and swap on the token that was read. So it takes
+nothing from an owner that is heard of meanwhile. With --every it goes on until
+interrupted, under a lease: of several such reconcilers one works at a time.
+--dry-run only says what would be done.
 
-"croft work run" does this too, all but the pruning, unless --no-reconcile is given.`,
+"croft work run" does this too, all but the pruning, unless --no-reconcile is
+given.`,
 		Example: `  croft work reconcile --dry-run
   croft work reconcile --every 5s --keep-done 48h
   croft work reconcile --queue thumbnails --json`,
@@ -57,7 +63,8 @@ on until it is told to stop, under a lease: of all that run so, one works at a t
 	flags.StringVar(&o.Queue, "queue", "", "look only at this queue, and prune nothing")
 	_ = c.RegisterFlagCompletionFunc("queue", a.completeQueues)
 	flags.BoolVar(&o.DryRun, "dry-run", false, "only say what would be done")
-	flags.Var(&duration{value: &every, least: 100 * time.Millisecond, most: 24 * time.Hour, examples: "5s or 1m"}, "every", "go on, with so much time between two passes")
+	flags.Var(&duration{value: &every, least: 100 * time.Millisecond, most: 24 * time.Hour, examples: "5s or 1m"},
+		"every", "go on, and wait this long between two passes")
 	spanFlag(flags, &o.StallAfter, "stall-after", "how long an item may be alive without progress (default 15m)")
 	flags.BoolVar(&o.NoPrune, "no-prune", false, "forget nothing")
 	keepFlag(flags, &o.Retention.Done, "keep-done", "how long done and cancelled items are remembered (default 168h)")
@@ -66,12 +73,16 @@ on until it is told to stop, under a lease: of all that run so, one works at a t
 	return c
 }
 
-// keepFlag is how long something is remembered, or "forever".
+// keepFlag defines how long something is remembered: a duration or "forever".
 func keepFlag(flags *pflag.FlagSet, value *time.Duration, name, usage string) {
-	flags.Var(&duration{value: value, least: time.Second, most: 10 * tenure.MaxPeriod, forever: true, examples: "48h, or forever"}, name, usage+", or \"forever\"")
+	flags.Var(&duration{
+		value: value, least: time.Second, most: 10 * tenure.MaxPeriod, forever: true,
+		examples: "48h, or forever",
+	}, name, usage+", or \"forever\"")
 }
 
-// forGood makes of the flags' forever that of the ledger.
+// forGood replaces croft.Forever, the flags' value of "forever", by the
+// ledger's work.Never.
 func forGood(r work.Retention) work.Retention {
 	for _, d := range []*time.Duration{&r.Done, &r.Dead, &r.Refusals} {
 		if *d == croft.Forever {
@@ -81,7 +92,7 @@ func forGood(r work.Retention) work.Retention {
 	return r
 }
 
-// actionView is, in JSON, one thing that was done, or would be.
+// actionView is one action in JSON, done or planned.
 type actionView struct {
 	steward.Action
 	Age    string `json:"age,omitempty"`
@@ -108,7 +119,8 @@ func (a *app) printAction(dry bool) func(steward.Action) {
 		}
 		line := fmt.Sprintf("%s  %s", p.paint(colour, fmt.Sprintf("%-9s", act.Kind)), lines(act.Why))
 		if what != "" {
-			line = fmt.Sprintf("%s  %s of %s: %s", p.paint(colour, fmt.Sprintf("%-9s", act.Kind)), what, word(act.Queue), lines(act.Why))
+			line = fmt.Sprintf("%s  %s of %s: %s", p.paint(colour, fmt.Sprintf("%-9s", act.Kind)), what,
+				word(act.Queue), lines(act.Why))
 		}
 		fmt.Fprintln(a.stdout, line)
 	}
@@ -128,7 +140,7 @@ func (a *app) workReconcile(ctx context.Context, o steward.ReconcileOptions) err
 	return err
 }
 
-// printPass sums up a pass.
+// printPass prints the sums of a pass.
 func (a *app) printPass(r steward.Report) {
 	if a.json {
 		a.print(r)
@@ -162,5 +174,5 @@ func (a *app) workReconcileLoop(ctx context.Context, o steward.ReconcileOptions)
 	if err := steward.RunReconciler(ctx, client, l, &o); ctx.Err() == nil {
 		return err
 	}
-	return nil // it was told to stop
+	return nil // an interrupt is the normal end
 }

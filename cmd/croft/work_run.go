@@ -24,13 +24,14 @@ type workRunOptions struct {
 	passStore   bool
 }
 
-// The exit codes by which a worker's command says more than that it failed; they are those of sysexits, as for commands of the dispatcher.
+// With these exit codes a worker's command says more than that it failed. They
+// are those of sysexits. Commands of the dispatcher use them, too.
 const (
 	exitCommandFinal    = 65 // EX_DATAERR: trying again would not help
 	exitCommandGiveBack = 75 // EX_TEMPFAIL: not now, and the attempt does not count
 )
 
-// giveBackDelay is how long an item waits whose command said "not now".
+// giveBackDelay is how long an item waits after its command said "not now".
 const giveBackDelay = 10 * time.Second
 
 func (a *app) workRunCommand() *cobra.Command {
@@ -38,35 +39,54 @@ func (a *app) workRunCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run QUEUE [flags] -- COMMAND [ARGUMENT...]",
 		Short: "Work on a queue: run a command for every item",
-		Long: `Claim items and run a command for each, in any language: the payload is its standard input, what it prints is the result.
+		Long: `Claim items and run a command for each, in any language. The command reads the
+payload on standard input and prints the result.
 
-Exit code 0 completes the item, with the result and the effects, in one step. Any other fails the attempt, with the last lines of its standard error as the
-reason; it is tried again after a while, until its attempts are used up. Two say more: 65 that trying again would not help, the item is dead; 75 not now,
-the item is given back for 10s and the attempt does not count.
+Exit code 0 completes the item, with the result and the effects, in one step.
+Any other exit code fails the attempt, and the last lines of standard error are
+the reason. The item is tried again after a while, until its attempts are used
+up. Two exit codes say more. 65: trying again would not help, and the item is
+dead. 75: not now. The item is given back for 10s, and the attempt does not
+count.
 
 The command finds in its environment:
   CROFT_ITEM, CROFT_QUEUE         the item's id and queue
   CROFT_ATTEMPT, CROFT_LIMIT      which attempt it is, of how many
   CROFT_GENERATION                how often an operator had all of it done again
-  CROFT_CHECKPOINT                a file with what the attempt before has saved; empty if there is nothing
-  CROFT_EFFECTS                   a file for effects, one JSON object per line, as "croft work emit" writes it and "complete --help" explains it
+  CROFT_CHECKPOINT                a file with the checkpoint of the attempt
+                                  before; empty if there is none
+  CROFT_EFFECTS                   a file for effects, one JSON object per line:
+                                  "croft work emit" writes it, and
+                                  "croft work complete --help" explains it
   CROFT_KEY, CROFT_TOKEN          queue/id, and the token of this attempt
-  CROFT_STAMP                     what writes to guarded resources carry
-  CROFT_LEASE, CROFT_STORE        for "croft work report", "checkpoint" and the others, which need no flags inside
+  CROFT_STAMP                     the stamp for writes to guarded resources
+  CROFT_LEASE, CROFT_STORE        for "croft work report", "checkpoint" and the
+                                  others, which need no flags inside
 
-CROFT_STORE has the ledger's URL without its password. A croft that the command calls finds the password in a file that only you can read. A command that
-runs as another user, or that opens the ledger by itself, may need --pass-store.
+CROFT_STORE has the ledger's URL without its password. A croft that the command
+calls finds the password in a file that only you can read. A command that runs
+as another user, or that opens the ledger by itself, may need --pass-store.
 
-The item is kept alive while the command runs; with --stall-after only as long as it gets somewhere, which "croft work report" and "checkpoint" tell. An item whose command tells
-nothing for that long is no longer kept: at its deadline the command is killed, and the attempt has failed. When the item is lost otherwise, because it was reassigned or cancelled or the ledger cannot be reached in time, the command and all it
-started are killed, and nothing of the attempt counts. If croft dies, all of it dies too, and the reconciler gives the item to another. What a command leaves running is killed when it ends.
+Croft keeps the item alive while the command runs. With --stall-after it does so
+only while the command advances, which "croft work report" and "checkpoint"
+tell. If the command tells nothing for that long, croft no longer keeps the
+item. At its deadline croft kills the command, and the attempt has failed. The
+item can also be lost because it was reassigned or cancelled, or because croft
+cannot reach the ledger in time. Then croft kills the command and all it
+started, and nothing of the attempt counts. If croft dies, all of it dies too,
+and the reconciler gives the item to another worker. When a command ends, croft
+kills what it left running.
 
-TERM or INT drains: nothing more is claimed, commands may finish for --drain, then get TERM, and KILL after --grace; what they have not finished is given back.
-A second signal ends croft at once.
+TERM or INT drains: croft claims nothing more. Commands may finish for --drain,
+then get TERM, and KILL after --grace. Croft gives back the items that they have
+not finished. A second signal ends croft at once.
 
-This worker also looks after items that others have lost, as "croft work reconcile" does, unless --no-reconcile is given.
+This worker also looks after items that others have lost, as "croft work
+reconcile" does, unless --no-reconcile is given.
 
-With --json what happens is printed as one object per line. Exit codes with --once: 0 done, 1 the attempt failed, 11 nothing is ready, 12 the item was lost, 13 its completion was refused.`,
+With --json croft prints every event as one object per line. Exit codes with
+--once: 0 done, 1 the attempt failed, 11 nothing is ready, 12 the item was lost,
+13 its completion was refused.`,
 		Example: `  croft work run thumbnails -- ./make-thumbnail
   croft work run crawl --slots 8 --ttl 5m -- python3 crawl.py
   croft work run train --stall-after 10m -- ./train      # which calls "croft work report" as it goes
@@ -93,16 +113,22 @@ With --json what happens is printed as one object per line. Exit codes with --on
 	}
 	flags := c.Flags()
 	flags.IntVar(&o.worker.Slots, "slots", 1, "how many items to work on at once")
-	ttlFlag(flags, &o.worker.TTL, work.DefaultTTL, "how long an item is kept if this machine dies; heartbeats go out at a third of it")
+	ttlFlag(flags, &o.worker.TTL, work.DefaultTTL,
+		"how long an item is kept if this machine dies; heartbeats go out at a third of it")
 	o.worker.Poll = time.Second
-	flags.Var(&duration{value: &o.worker.Poll, least: 10 * time.Millisecond, most: time.Hour, examples: "1s or 1m"}, "poll", "the longest wait between two looks at an empty queue")
+	flags.Var(&duration{value: &o.worker.Poll, least: 10 * time.Millisecond, most: time.Hour, examples: "1s or 1m"},
+		"poll", "the longest wait between two looks at an empty queue")
 	o.worker.Drain = 10 * time.Second
-	flags.Var(&duration{value: &o.worker.Drain, most: 365 * 24 * time.Hour, examples: "10s or 5m"}, "drain", "how long commands may go on after TERM or INT")
+	flags.Var(&duration{value: &o.worker.Drain, most: 365 * 24 * time.Hour, examples: "10s or 5m"}, "drain",
+		"how long commands may go on after TERM or INT")
 	o.grace = 5 * time.Second
-	flags.Var(&duration{value: &o.grace, most: time.Hour, examples: "5s or 1m"}, "grace", "time between TERM and KILL when the drain is over")
-	spanFlag(flags, &o.worker.StallAfter, "stall-after", "stop a command that has called neither \"croft work report\" nor \"checkpoint\" for this long")
+	flags.Var(&duration{value: &o.grace, most: time.Hour, examples: "5s or 1m"}, "grace",
+		"time between TERM and KILL when the drain is over")
+	spanFlag(flags, &o.worker.StallAfter, "stall-after",
+		"stop a command that has called neither \"croft work report\" nor \"checkpoint\" for this long")
 	flags.BoolVar(&o.once, "once", false, "work on one item, then end")
-	flags.BoolVar(&o.untilEmpty, "until-empty", false, "end when the queue holds nothing that waits or runs, here or elsewhere")
+	flags.BoolVar(&o.untilEmpty, "until-empty", false,
+		"end when the queue holds nothing that waits or runs, here or elsewhere")
 	flags.BoolVar(&o.noReconcile, "no-reconcile", false, "do not look after items that others have lost")
 	passStoreFlag(flags, &o.passStore)
 	return c
@@ -121,13 +147,15 @@ func (o *workRunOptions) check(queue string) error {
 	if o.once {
 		o.worker.Slots = 1
 	}
-	// Zero means the default to the worker; and who is killed needs a moment to be gone.
+	// Zero would be the worker's default. A killed command needs a moment to
+	// end.
 	o.worker.Drain = max(o.worker.Drain, time.Millisecond)
 	o.worker.Grace = o.grace + killTimeout
 	return nil
 }
 
-// workRun works on a queue until it is told to stop, or there is nothing left, as the options have it.
+// workRun works on a queue until it is interrupted, or as long as --once and
+// --until-empty say.
 func (a *app) workRun(ctx context.Context, queue string, command []string, o workRunOptions) error {
 	asked, stop := interruptible(ctx)
 	defer stop()
@@ -161,7 +189,8 @@ func (a *app) workRun(ctx context.Context, queue string, command []string, o wor
 	return w.verdict(err)
 }
 
-// reconcileBeside looks after lost items while the worker works. Retention is for those who said so.
+// reconcileBeside looks after lost items while the worker works. It prunes
+// nothing, because retention is for "croft work reconcile" to decide.
 func (a *app) reconcileBeside(ctx context.Context, l work.Ledger) (done func(), err error) {
 	client, end, err := a.ledgerClient(ctx)
 	if err != nil {
@@ -178,7 +207,7 @@ func (a *app) reconcileBeside(ctx context.Context, l work.Ledger) (done func(), 
 	}, nil
 }
 
-// verdict is how the whole run ended.
+// verdict returns the outcome of the whole run.
 func (w *crew) verdict(err error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -189,7 +218,8 @@ func (w *crew) verdict(err error) error {
 		return err
 	}
 	if !w.app.json && !w.opts.once {
-		fmt.Fprintf(w.app.stderr, "croft: %d done, %d failed, %d given back, %d lost\n", w.done, w.failed, w.released, w.lost)
+		fmt.Fprintf(w.app.stderr, "croft: %d done, %d failed, %d given back, %d lost\n", w.done, w.failed, w.released,
+			w.lost)
 	}
 	if !w.opts.once {
 		return nil
@@ -207,14 +237,15 @@ func (w *crew) verdict(err error) error {
 	return nil
 }
 
-// minder is the ledger as the worker sees it. It knows until when each command may run, and when there is nothing left to do.
+// minder is the ledger as the worker uses it. It notes until when each command
+// may run, and ends the run when there is nothing left to do.
 type minder struct {
 	work.Ledger
 	crew *crew
-	held map[work.ID]*held // guarded by the crew's mutex
+	held map[work.ID]*held // guarded by crew.mu
 }
 
-// Wake passes hints on, where the ledger has them.
+// Wake passes on the ledger's hints, if it has any.
 func (m *minder) Wake(ctx context.Context, w work.Wanted) (<-chan struct{}, error) {
 	if waker, can := m.Ledger.(work.Waker); can {
 		return waker.Wake(ctx, w)
@@ -222,7 +253,8 @@ func (m *minder) Wake(ctx context.Context, w work.Wanted) (<-chan struct{}, erro
 	return nil, errors.ErrUnsupported
 }
 
-// Claim claims, unless the one item was had, and ends the run when nothing is left.
+// Claim claims items. With --once it claims nothing after the first item. It
+// ends the run when nothing is left.
 func (m *minder) Claim(ctx context.Context, c work.Claim) ([]work.Item, error) {
 	w := m.crew
 	if w.opts.once && w.had() {
@@ -249,9 +281,10 @@ func (m *minder) Claim(ctx context.Context, c work.Claim) ([]work.Item, error) {
 	return items, nil
 }
 
-// liveItems reports whether the queue holds anything that is not finished.
+// liveItems reports whether the queue has items that are not finished.
 func liveItems(ctx context.Context, l work.Ledger, queue string) (bool, error) {
-	for _, err := range l.List(ctx, work.Query{Queue: queue, States: []work.State{work.Waiting, work.Running}, Limit: 1}) {
+	live := work.Query{Queue: queue, States: []work.State{work.Waiting, work.Running}, Limit: 1}
+	for _, err := range l.List(ctx, live) {
 		if err != nil {
 			return false, store.Unknown(err)
 		}
@@ -260,7 +293,7 @@ func liveItems(ctx context.Context, l work.Ledger, queue string) (bool, error) {
 	return false, nil
 }
 
-// Apply lets commands run on whose heartbeat was confirmed.
+// Apply sends requests. A confirmed heartbeat lets the item's command run on.
 func (m *minder) Apply(ctx context.Context, requests []work.Request) []work.Answer {
 	sent := monotonic.Now()
 	answers := m.Ledger.Apply(ctx, requests)
@@ -272,5 +305,5 @@ func (m *minder) Apply(ctx context.Context, requests []work.Request) []work.Answ
 	return answers
 }
 
-// scratch is a folder for what one command gets and leaves.
+// scratch makes a folder for the files of one command.
 func scratch() (string, error) { return os.MkdirTemp("", "croft-work-") }

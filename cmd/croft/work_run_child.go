@@ -16,23 +16,28 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// attempt is one run of the command on an item.
+// attempt is one run of the command on an item. Two goroutines read what the
+// command writes, one into result and one into said. drain waits for both.
 type attempt struct {
-	crew    *crew
-	job     *work.Job
-	dir     string
-	root    *os.Root   // of dir, from before the command could touch it
-	files   []*os.File // to be closed
-	result  *collector
-	said    *collector
+	crew   *crew
+	job    *work.Job
+	dir    string
+	root   *os.Root   // of dir, opened before the command could change it
+	files  []*os.File // closed at the end
+	result *collector
+	said   *collector
+	// reading has a channel for every reader. The reader closes it at its end.
 	reading []chan struct{}
 }
 
-// handle runs the command on an item and makes of its end what the ledger is told.
+// handle runs the command on an item and returns the outcome for the ledger.
 func (w *crew) handle(ctx context.Context, job *work.Job) (work.Result, error) {
 	id := job.Item().ID
 	defer w.forget(id)
-	t := &attempt{crew: w, job: job, result: &collector{most: work.MaxPayload}, said: &collector{most: 4 * work.MaxError, tail: true}}
+	t := &attempt{
+		crew: w, job: job, result: &collector{most: work.MaxPayload},
+		said: &collector{most: 4 * work.MaxError, tail: true},
+	}
 	defer t.clear()
 	child, err := t.start(ctx)
 	var start *supervise.StartError
@@ -40,7 +45,7 @@ func (w *crew) handle(ctx context.Context, job *work.Job) (work.Result, error) {
 	case ctx.Err() != nil && err != nil:
 		return work.Result{}, context.Cause(ctx)
 	case errors.As(err, &start), errors.Is(err, supervise.ErrUnsupported):
-		// No item is to blame, and none shall lose an attempt.
+		// The fault is not the item's, so it must not lose an attempt.
 		w.breaks(invalid("command: %v", err))
 		return work.Result{}, work.GiveBack(err, 0)
 	case err != nil:
@@ -48,7 +53,8 @@ func (w *crew) handle(ctx context.Context, job *work.Job) (work.Result, error) {
 	}
 	w.begun(id, child)
 	cause := t.watch(ctx, child)
-	file, wrong := t.openEffects() // the warden removes the folder at its end
+	// Open it now, because the warden removes the folder at its end.
+	file, wrong := t.openEffects()
 	killing, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTimeout)
 	defer cancel()
 	survived := child.Kill(killing)
@@ -65,14 +71,15 @@ func (w *crew) handle(ctx context.Context, job *work.Job) (work.Result, error) {
 	}
 	var effects []work.Emission
 	if wrong == nil {
-		effects, wrong = parseEffects(file) // nothing lives that could still write to it
+		// Nothing of the command lives, so nothing writes to the file any more.
+		effects, wrong = parseEffects(file)
 	}
 	return t.ended(status, effects, wrong)
 }
 
-// openEffects opens the file that the command has left its effects in. The
-// command may have put anything in its place. Opening waits for nobody and
-// follows no link out of the folder.
+// openEffects opens the file with the command's effects. The command may have
+// put anything in its place. So opening does not block, and follows no link out
+// of the folder.
 func (t *attempt) openEffects() (*os.File, error) {
 	f, err := t.root.OpenFile("effects", os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -80,12 +87,13 @@ func (t *attempt) openEffects() (*os.File, error) {
 	}
 	t.files = append(t.files, f)
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("effects: what %s names is no regular file any more; write to the file that is there", envEffects)
+		return nil, fmt.Errorf("effects: what %s names is no regular file any more; write to the file that is there",
+			envEffects)
 	}
 	return f, nil
 }
 
-// start runs the command.
+// start starts the command.
 func (t *attempt) start(ctx context.Context) (*supervise.Child, error) {
 	env, err := t.environment()
 	if err != nil {
@@ -110,14 +118,17 @@ func (t *attempt) start(ctx context.Context) (*supervise.Child, error) {
 		return nil, err
 	}
 	child, err := supervise.Start(ctx, t.crew.command, &supervise.Options{
-		Env: env, Scratch: t.dir, AllowFor: t.crew.left(t.job.Item().ID), Stdin: stdin, Stdout: stdout, Stderr: stderr, Aside: true,
+		Env: env, Scratch: t.dir, AllowFor: t.crew.left(t.job.Item().ID), Stdin: stdin, Stdout: stdout, Stderr: stderr,
+		Aside: true,
 	})
-	_ = stdout.Close() // the command's ends are the command's
+	// The command has these ends now.
+	_ = stdout.Close()
 	_ = stderr.Close()
 	return child, err
 }
 
-// pipe is a file for the command to write to, and somebody who reads it.
+// pipe returns a file for the command to write to. A goroutine reads the other
+// end.
 func (t *attempt) pipe(read func(io.Reader)) (*os.File, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -129,15 +140,17 @@ func (t *attempt) pipe(read func(io.Reader)) (*os.File, error) {
 	go func() {
 		defer close(over)
 		read(r)
-		_, _ = io.Copy(io.Discard, r) // whoever writes on must not hang
+		_, _ = io.Copy(io.Discard, r) // so that a command that writes on does not hang
 	}()
 	return w, nil
 }
 
-// drain waits until all is read that the command wrote. Nothing of it lives, so that is soon.
+// drain waits until everything is read that the command wrote. That is soon,
+// because nothing of the command lives.
 func (t *attempt) drain() {
 	for _, f := range t.files {
-		_ = f.SetReadDeadline(time.Now().Add(killTimeout)) // of a survivor nobody waits for
+		// If a process survived, do not wait for it.
+		_ = f.SetReadDeadline(time.Now().Add(killTimeout))
 	}
 	for _, over := range t.reading {
 		<-over
@@ -157,7 +170,8 @@ func (t *attempt) clear() {
 	_ = os.RemoveAll(t.dir)
 }
 
-// environment is what the command finds, and the folder with the files that it points to.
+// environment makes the folder with the command's files and returns the
+// command's environment.
 func (t *attempt) environment() (env []string, err error) {
 	if t.dir, err = scratch(); err != nil {
 		return nil, err
@@ -197,8 +211,10 @@ func (t *attempt) environment() (env []string, err error) {
 	), nil
 }
 
-// watch waits for the end of the command, or of the lease: then it is why the attempt does not count. A drain leaves the command time to end in order; otherwise another may
-// own the item already.
+// watch waits for the end of the command or of the lease. If the lease ends, it
+// returns the reason, and the attempt does not count. During a drain the
+// command gets TERM and its grace. Otherwise another worker may own the item
+// already.
 func (t *attempt) watch(ctx context.Context, child *supervise.Child) error {
 	select {
 	case <-child.Done():
@@ -219,7 +235,10 @@ func (t *attempt) watch(ctx context.Context, child *supervise.Child) error {
 	return cause
 }
 
-// overdue is why the time of a command was over that its warden has killed for that: the worker is about to say so, and it is no matter of chance who was first. Nil if the command ended otherwise, or nobody knows.
+// overdue handles a command that its warden killed because its time was over.
+// The worker finds the same loss a moment later. overdue waits for it and
+// returns its reason, so the outcome does not depend on which was first. It
+// returns nil if the command ended otherwise.
 func overdue(ctx context.Context, child *supervise.Child) error {
 	if status, err := child.Wait(); err != nil || !status.Overdue {
 		return nil
@@ -233,10 +252,11 @@ func overdue(ctx context.Context, child *supervise.Child) error {
 	return context.Cause(ctx)
 }
 
-// ended is what the ledger is told of a command that has ended by itself.
+// ended returns the outcome of a command that has ended by itself.
 func (t *attempt) ended(status supervise.Status, effects []work.Emission, wrong error) (work.Result, error) {
 	if status.Overdue {
-		return work.Result{}, work.GiveBack(errors.New("its time ran out while croft stood still; the command was killed"), 0)
+		return work.Result{},
+			work.GiveBack(errors.New("its time ran out while croft stood still; the command was killed"), 0)
 	}
 	if code := status.ExitCode(); code != 0 {
 		err := errors.New(strings.TrimSpace(fmt.Sprintf("%v\n%s", status, t.said.lastLines())))
@@ -249,7 +269,8 @@ func (t *attempt) ended(status supervise.Status, effects []work.Emission, wrong 
 		return work.Result{}, err
 	}
 	if t.result.over {
-		return work.Result{}, fmt.Errorf("the result has more than %d bytes; keep it elsewhere and print its address", work.MaxPayload)
+		return work.Result{},
+			fmt.Errorf("the result has more than %d bytes; keep it elsewhere and print its address", work.MaxPayload)
 	}
 	if wrong != nil {
 		return work.Result{}, wrong
@@ -257,7 +278,7 @@ func (t *attempt) ended(status supervise.Status, effects []work.Emission, wrong 
 	return work.Result{Body: t.result.data, Effects: effects}, nil
 }
 
-// collector keeps what is written to it, up to a size: its beginning, or its tail.
+// collector keeps the beginning, or the tail, of its input.
 type collector struct {
 	most int
 	tail bool
@@ -280,7 +301,7 @@ func (c *collector) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// lastLines is the end of what a command said, fit for an item's error.
+// lastLines is the end of a command's output, short enough for an item's error.
 func (c *collector) lastLines() string {
 	const most, room = 20, work.MaxError / 2
 	all := strings.Split(strings.TrimSpace(strings.ToValidUTF8(string(c.data), "?")), "\n")

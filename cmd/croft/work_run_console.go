@@ -14,10 +14,12 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// console is where a worker and its commands speak: whole lines on standard error, and on a terminal a line of progress below them while a queue is being emptied.
+// console prints the output of a worker and its commands on standard error, in
+// whole lines. While a queue is being emptied, a terminal has a line of
+// progress below them. mu keeps the lines whole and guards shown.
 type console struct {
 	app   *app
-	width int // 0: no progress is shown
+	width int // 0 if no progress is shown
 
 	mu    sync.Mutex
 	shown string
@@ -31,13 +33,14 @@ func newConsole(a *app, o workRunOptions) *console {
 	return c
 }
 
-// quiet reports whether progress is shown, so that what goes well need not be said.
+// quiet reports whether progress is shown. Then single completions are not
+// printed.
 func (c *console) quiet() bool { return c.width > 0 }
 
 // say prints a line.
 func (c *console) say(text string) { c.raw([]byte(lines(text) + "\n")) }
 
-// raw prints what ends with a line.
+// raw prints text that ends with a newline.
 func (c *console) raw(text []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -47,14 +50,14 @@ func (c *console) raw(text []byte) {
 	c.draw(shown)
 }
 
-// print prints one JSON object, whole.
+// print prints one JSON object.
 func (c *console) print(v any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.app.print(v)
 }
 
-// draw puts a line of progress in place of the last.
+// draw replaces the line of progress. The caller holds mu.
 func (c *console) draw(text string) {
 	if c.width == 0 || (text == "" && c.shown == "") {
 		return
@@ -64,14 +67,15 @@ func (c *console) draw(text string) {
 	c.shown = text
 }
 
-// finish takes the progress away.
+// finish removes the line of progress.
 func (c *console) finish() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.draw("")
 }
 
-// copy prints what a command says, in whole lines, so that those of several do not mix.
+// copy prints the output of a command in whole lines, so that several commands
+// do not mix.
 func (c *console) copy(r io.Reader, prefix string) {
 	in := bufio.NewReaderSize(r, 64<<10)
 	for {
@@ -88,10 +92,10 @@ func (c *console) copy(r io.Reader, prefix string) {
 	}
 }
 
-// drainEvery is how often the ledger is asked how much is left.
+// drainEvery is how often the console asks the ledger how much is left.
 const drainEvery = time.Second
 
-// watch shows how much of the queue is left, until its stop is called.
+// watch shows how much of the queue is left, until stop is called.
 func (c *console) watch(ctx context.Context, l work.Ledger, w *crew) (stop func()) {
 	if c.width == 0 {
 		return func() {}
@@ -128,14 +132,15 @@ func (c *console) watch(ctx context.Context, l work.Ledger, w *crew) (stop func(
 	}
 }
 
-// drainLine is how far the emptying of a queue has come.
+// drainLine is the line of progress while a queue is being emptied.
 func drainLine(finished, left, running int64, failed int, after time.Duration) string {
 	finished = max(finished, 0)
 	total := max(finished+left, 1)
 	rate := float64(finished) / max(after.Seconds(), 0.001)
 	const columns = 24
 	full := int(columns * finished / total)
-	text := fmt.Sprintf("[%s%s] %3d%%  %d of %d  %d running", strings.Repeat("#", full), strings.Repeat("-", columns-full), 100*finished/total, finished, total, running)
+	text := fmt.Sprintf("[%s%s] %3d%%  %d of %d  %d running", strings.Repeat("#", full),
+		strings.Repeat("-", columns-full), 100*finished/total, finished, total, running)
 	if failed > 0 {
 		text += fmt.Sprintf("  %d failed attempts", failed)
 	}

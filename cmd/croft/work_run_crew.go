@@ -12,25 +12,33 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// monotonic is a clock that runs while the machine sleeps.
+// monotonic is a clock that goes on while the machine sleeps.
 var monotonic = clock.System()
 
 // crew runs commands on the items of a queue.
+//
+// work.Run calls handle in a goroutine for every item, minder.Claim and
+// minder.Apply in its own goroutines, and observe for every event. mu guards
+// the counters and minder.held. A command's time is known in three steps:
+// claimed notes until when it may run, begun adds the process, and confirmed
+// extends the time after every heartbeat.
 type crew struct {
 	app     *app
 	store   string
 	queue   string
 	command []string
 	opts    workRunOptions
-	end     context.CancelFunc // no more items
+	end     context.CancelFunc // ends the run: claims no more items
 	console *console
 	minder  *minder
 
-	mu                                             sync.Mutex
-	broken                                         error // no command can be run at all
+	mu sync.Mutex
+	// broken is the error if no command can be run at all.
+	broken                                         error
 	empty                                          bool
 	started, done, failed, released, lost, refused int
-	complaint                                      string
+	// complaint is the last printed problem of the ledger.
+	complaint string
 }
 
 // held is an item of which this worker has the lease.
@@ -58,7 +66,9 @@ func (w *crew) nothing() {
 	w.end()
 }
 
-// mayUntil is until when a command may run whose last confirmed request was sent then: as the worker has it, a tenth before the ledger's deadline.
+// mayUntil is until when a command may run after a confirmed request that was
+// sent at this time. It ends a tenth of the TTL before the ledger's deadline,
+// like the worker's own.
 func (w *crew) mayUntil(sent clock.Instant) clock.Instant {
 	ttl := w.opts.worker.TTL
 	return sent.Add(ttl - ttl/10)
@@ -72,7 +82,8 @@ func (w *crew) claimed(items []work.Item, sent clock.Instant) {
 	}
 }
 
-// confirmed lets the command of an item run on: should this process be stopped or starved, its warden kills it in time.
+// confirmed extends the time of an item's command after a heartbeat. If this
+// process is stopped or starved, the warden kills the command at that time.
 func (w *crew) confirmed(id work.ID, sent clock.Instant) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -87,7 +98,7 @@ func (w *crew) confirmed(id work.ID, sent clock.Instant) {
 	}
 }
 
-// left is how long the command of an item may run from now on.
+// left is how much longer the command of an item may run.
 func (w *crew) left(id work.ID) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -98,26 +109,27 @@ func (w *crew) left(id work.ID) time.Duration {
 	return max(h.until.Sub(monotonic.Now()), time.Millisecond)
 }
 
-// begun notes the command of an item.
+// begun notes the process of an item's command.
 func (w *crew) begun(id work.ID, child *supervise.Child) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if h := w.minder.held[id]; h != nil {
 		h.child = child
-		if left := h.until.Sub(monotonic.Now()); left > 0 { // a heartbeat may have been confirmed since it was started
+		// A heartbeat may have been confirmed since the start.
+		if left := h.until.Sub(monotonic.Now()); left > 0 {
 			_ = child.AllowFor(left)
 		}
 	}
 }
 
-// forget lets go of an item whose command is over.
+// forget removes an item whose command is over.
 func (w *crew) forget(id work.ID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.minder.held, id)
 }
 
-// breaks ends the run: no command can be run.
+// breaks ends the run because no command can be run.
 func (w *crew) breaks(err error) {
 	w.mu.Lock()
 	if w.broken == nil {
@@ -127,7 +139,8 @@ func (w *crew) breaks(err error) {
 	w.end()
 }
 
-// workEventView is, in JSON, what happens in a worker. The names are those of work.Event.
+// workEventView is an event of a worker in JSON. The names are those of
+// work.Event.
 type workEventView struct {
 	Event    work.EventKind `json:"event"`
 	Queue    string         `json:"queue,omitempty"`
@@ -141,7 +154,7 @@ type workEventView struct {
 	Error    string         `json:"error,omitempty"`
 }
 
-// observe counts and tells what happens.
+// observe counts and prints events.
 func (w *crew) observe(e work.Event) {
 	problem := ""
 	if e.Err != nil {
@@ -152,7 +165,10 @@ func (w *crew) observe(e work.Event) {
 		w.end()
 	}
 	if w.app.json && e.Kind != work.EventClaimed && e.Kind != work.EventBeat {
-		v := workEventView{Event: e.Kind, Queue: e.Queue, Item: e.Item, Token: int64(e.Token), Attempt: e.Attempt, State: e.State, Loss: e.Loss, Repeated: e.Repeated, Error: problem}
+		v := workEventView{
+			Event: e.Kind, Queue: e.Queue, Item: e.Item, Token: int64(e.Token), Attempt: e.Attempt,
+			State: e.State, Loss: e.Loss, Repeated: e.Repeated, Error: problem,
+		}
 		if e.Took > 0 {
 			v.Took = e.Took.Round(time.Microsecond).String()
 		}
@@ -164,7 +180,8 @@ func (w *crew) observe(e work.Event) {
 	}
 }
 
-// count takes an event in. It returns what people should read of it, and whether it is the end of an attempt.
+// count counts an event. It returns a message for people, and whether the event
+// ends an attempt.
 func (w *crew) count(e work.Event, problem string) (said string, over bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -188,10 +205,11 @@ func (w *crew) count(e work.Event, problem string) (said string, over bool) {
 		return fmt.Sprintf("%s: given back", e.Item), true
 	case work.EventLost:
 		if e.Loss == work.Drained {
-			return "", false // it is given back, which is said
+			return "", false // the release follows, and is printed
 		}
 		w.lost++
-		return fmt.Sprintf("%s: lost: %s", e.Item, strings.TrimSpace(string(e.Loss)+" "+reason)), e.Loss == work.Superseded
+		return fmt.Sprintf("%s: lost: %s", e.Item, strings.TrimSpace(string(e.Loss)+" "+reason)),
+			e.Loss == work.Superseded
 	case work.EventRefused:
 		w.refused++
 		return fmt.Sprintf("%s: refused: %s", e.Item, line(problem)), true
@@ -207,7 +225,7 @@ func (w *crew) count(e work.Event, problem string) (said string, over bool) {
 	return "", false
 }
 
-// lastLine is the end of what a command said.
+// lastLine is the last line of a command's output.
 func lastLine(s string) string {
 	s = strings.TrimSpace(s)
 	if i := strings.LastIndexByte(s, '\n'); i >= 0 {

@@ -19,8 +19,9 @@ func (a *app) workShowCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "show ID",
 		Short: "Show everything the ledger knows of one item",
-		Long: `Show everything the ledger knows of one item: its state, payload, result, who has had it and why, and its effects. In JSON, payload,
-checkpoint and result are in base64; --raw prints one of them as it is.`,
+		Long: `Show everything the ledger knows of one item: its state, payload, result, its
+owners and why they followed each other, and its effects. In JSON, payload,
+checkpoint and result are in base64. --raw prints one of them as it is.`,
 		Example: `  croft work show 0198c0de00007000800000000000cafe
   croft work show 0198c0de00007000800000000000cafe --raw result > result.json`,
 		Args:              takes("ID"),
@@ -51,7 +52,7 @@ func (a *app) workShow(ctx context.Context, id work.ID, raw string) error {
 		switch {
 		case raw != "":
 			part := map[string][]byte{"payload": it.Payload, "checkpoint": it.Checkpoint, "result": it.Result}[raw]
-			_, _ = a.stdout.Write(part) // the sink remembers what went wrong
+			_, _ = a.stdout.Write(part) // the sink remembers a failed write
 			return nil
 		case a.json:
 			a.print(itemViewOf(it, now))
@@ -84,7 +85,8 @@ func (a *app) describeItem(it work.Item, now time.Time) {
 	case "running":
 		say("state", "%s, %s left without a heartbeat", shown, short(rec.Deadline.Sub(now)))
 	case "lapsed":
-		say("state", "%s %s: its owner was not heard of in time; croft work reconcile requeues it", shown, ago(now, rec.Deadline))
+		say("state", "%s %s: its owner was not heard of in time; croft work reconcile requeues it", shown,
+			ago(now, rec.Deadline))
 	default:
 		say("state", "%s %s, at %s", shown, ago(now, it.Finished), clockTime(now, it.Finished))
 	}
@@ -128,7 +130,7 @@ func (a *app) describeItem(it work.Item, now time.Time) {
 	t.flush()
 }
 
-// excerpt is the beginning of some bytes, fit for a terminal.
+// excerpt is the beginning of some bytes, safe for a terminal.
 func excerpt(data []byte) string {
 	const most = 300
 	size := ""

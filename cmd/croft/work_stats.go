@@ -38,8 +38,10 @@ func (a *app) workStatsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "stats [QUEUE]",
 		Short: "Count items, effects and refusals by queue",
-		Long: `Count what the ledger holds, by queue. OLDEST is how long the oldest ready item has waited; HEARTBEAT and PROGRESS are the oldest of all running
-items: an old heartbeat is a dead worker, an old progress with a young heartbeat a worker that is alive and gets nowhere.`,
+		Long: `Count what the ledger holds, by queue. OLDEST is how long the oldest ready item
+has waited. HEARTBEAT and PROGRESS are the oldest of all running items. An old
+heartbeat means a dead worker. An old progress with a young heartbeat means a
+worker that is alive and does not advance.`,
 		Example:           "  croft work stats\n  croft work stats thumbnails --json | jq .ready",
 		Args:              takes("[QUEUE]"),
 		ValidArgsFunction: a.completeQueue,
@@ -64,7 +66,8 @@ items: an old heartbeat is a dead worker, an old progress with a young heartbeat
 }
 
 func (a *app) printStats(stats []work.Stats, now time.Time) {
-	t := a.table("QUEUE", "READY", "SCHEDULED", "RUNNING", "LAPSED", "DONE", "DEAD", "CANCELLED", "OLDEST", "HEARTBEAT", "PROGRESS", "EFFECTS", "REFUSALS")
+	t := a.table("QUEUE", "READY", "SCHEDULED", "RUNNING", "LAPSED", "DONE", "DEAD", "CANCELLED", "OLDEST",
+		"HEARTBEAT", "PROGRESS", "EFFECTS", "REFUSALS")
 	t.whole = true
 	count := func(n int64, c colour) cell {
 		if n == 0 {
@@ -81,7 +84,8 @@ func (a *app) printStats(stats []work.Stats, now time.Time) {
 	for _, s := range stats {
 		if a.json {
 			a.print(statsView{
-				s.Queue, s.Ready, s.Scheduled, s.Running, s.Lapsed, s.Done, s.Dead, s.Cancelled, when(s.Oldest), when(s.Heartbeat), when(s.Progress),
+				s.Queue, s.Ready, s.Scheduled, s.Running, s.Lapsed, s.Done, s.Dead, s.Cancelled, when(s.Oldest),
+				when(s.Heartbeat), when(s.Progress),
 				s.Pending, s.Sent, s.Failed, s.Unknown, s.Refusals,
 			})
 			continue
@@ -98,13 +102,15 @@ func (a *app) printStats(stats []work.Stats, now time.Time) {
 				}
 			}
 		}
-		t.row(plainCell(word(s.Queue)), count(s.Ready, uncoloured), count(s.Scheduled, uncoloured), count(s.Running, green), count(s.Lapsed, red), count(s.Done, uncoloured),
-			count(s.Dead, red), count(s.Cancelled, uncoloured), since(s.Oldest), since(s.Heartbeat), since(s.Progress), plainCell(effects), count(s.Refusals, yellow))
+		t.row(plainCell(word(s.Queue)), count(s.Ready, uncoloured), count(s.Scheduled, uncoloured),
+			count(s.Running, green), count(s.Lapsed, red), count(s.Done, uncoloured),
+			count(s.Dead, red), count(s.Cancelled, uncoloured), since(s.Oldest), since(s.Heartbeat), since(s.Progress),
+			plainCell(effects), count(s.Refusals, yellow))
 	}
 	switch {
 	case a.json:
 	case len(t.rows) == 0:
-		fmt.Fprintln(a.stderr, "croft: the ledger holds nothing of that")
+		fmt.Fprintln(a.stderr, "croft: the ledger has no such items")
 	default:
 		t.flush()
 	}
@@ -132,9 +138,13 @@ func (a *app) workRefusalsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "refusals [QUEUE]",
 		Short: "List the writes that did not count, newest first",
-		Long: `List the writes that did not count: who tried what, with which token, and whose token was newer. Each is damage that did not happen. WHY is stale,
-or collision: a token that this ledger never issued to that owner, which means that something has lost its memory.`,
-		Example:           "  croft work refusals\n  croft work refusals thumbnails --since 1h\n  croft work refusals --item 0198c0de00007000800000000000cafe --json",
+		Long: `List the writes that did not count: who tried what, with which token, and whose
+token was newer. Each is damage that did not happen. WHY is stale or collision.
+A collision is a token that this ledger never issued to that owner: some store
+or ledger has lost its memory.`,
+		Example: `  croft work refusals
+  croft work refusals thumbnails --since 1h
+  croft work refusals --item 0198c0de00007000800000000000cafe --json`,
 		Args:              takes("[QUEUE]"),
 		ValidArgsFunction: a.completeQueue,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -153,7 +163,7 @@ or collision: a token that this ledger never issued to that owner, which means t
 	}
 	c.Flags().StringVar(&item, "item", "", "only of the item with this `id`")
 	_ = c.RegisterFlagCompletionFunc("item", a.completeItems())
-	spanFlag(c.Flags(), &since, "since", "only of the last so long, as in 24h")
+	spanFlag(c.Flags(), &since, "since", "only refusals of this last period, as in 24h")
 	limitFlag(c.Flags(), &limit)
 	return c
 }
@@ -167,13 +177,18 @@ func (a *app) workRefusals(ctx context.Context, q work.RefusalQuery, since time.
 			table: a.table("WHEN", "ITEM", "QUEUE", "WHAT", "WHY", "TOKEN", "BY", "NEWEST", "OWNER"), none: "refusals",
 			row: func(r work.Refusal) []cell {
 				return []cell{
-					plainCell(ago(now, r.At)), plainCell(word(string(r.Item))), plainCell(word(r.Queue)), plainCell(string(r.Verb)),
+					plainCell(ago(now, r.At)), plainCell(word(string(r.Item))), plainCell(word(r.Queue)),
+					plainCell(string(r.Verb)),
 					{r.Why, yellow},
-					plainCell(strconv.FormatInt(int64(r.Presented), 10)), plainCell(word(r.PresentedOwner)), plainCell(strconv.FormatInt(int64(r.Newest), 10)), plainCell(word(r.NewestOwner)),
+					plainCell(strconv.FormatInt(int64(r.Presented), 10)), plainCell(word(r.PresentedOwner)),
+					plainCell(strconv.FormatInt(int64(r.Newest), 10)), plainCell(word(r.NewestOwner)),
 				}
 			},
 			view: func(r work.Refusal) any {
-				return workRefusalView{when(r.At), r.Item, r.Queue, r.Verb, r.Why, r.Presented, r.PresentedGrant, r.PresentedOwner, r.Newest, r.NewestGrant, r.NewestOwner}
+				return workRefusalView{
+					when(r.At), r.Item, r.Queue, r.Verb, r.Why, r.Presented, r.PresentedGrant,
+					r.PresentedOwner, r.Newest, r.NewestGrant, r.NewestOwner,
+				}
 			},
 		}
 		return refusals.show(a, limit, func(limit int) iter.Seq2[work.Refusal, error] {

@@ -28,23 +28,27 @@ type rowView struct {
 	Generation   int         `json:"generation"`
 	CheckpointAt when        `json:"checkpoint_at"`
 	Error        string      `json:"error"`
-	Record       *recordView `json:"record"` // null until it is first claimed
+	Record       *recordView `json:"record"` // null before the first claim
 }
 
 func rowViewOf(it work.Item, now time.Time) rowView {
 	v := rowView{
-		ID: it.ID, Queue: it.Queue, Unique: it.Unique, State: it.State, Priority: it.Priority, Ready: when(it.Ready), Created: when(it.Created),
-		Finished: when(it.Finished), Attempts: it.Attempts, Limit: it.Limit, Generation: it.Generation, CheckpointAt: when(it.CheckpointAt), Error: it.Error,
+		ID: it.ID, Queue: it.Queue, Unique: it.Unique, State: it.State, Priority: it.Priority, Ready: when(it.Ready),
+		Created:  when(it.Created),
+		Finished: when(it.Finished), Attempts: it.Attempts, Limit: it.Limit, Generation: it.Generation,
+		CheckpointAt: when(it.CheckpointAt), Error: it.Error,
 	}
 	if !it.Record.IsZero() {
 		rec := viewOf(it.Record, now)
-		rec.State = it.Record.State // it is not time that decides whose an item is
+		// An item's owner keeps it after the deadline, until the ledger gives
+		// it to another.
+		rec.State = it.Record.State
 		v.Record = &rec
 	}
 	return v
 }
 
-// itemView is all of an item in JSON; bytes are in base64.
+// itemView is all of an item in JSON. Bytes are in base64.
 type itemView struct {
 	rowView
 	Payload    []byte         `json:"payload"`
@@ -54,14 +58,18 @@ type itemView struct {
 }
 
 func itemViewOf(it work.Item, now time.Time) itemView {
-	v := itemView{rowView: rowViewOf(it, now), Payload: it.Payload, Checkpoint: it.Checkpoint, Result: it.Result, History: []transferView{}}
+	v := itemView{
+		rowView: rowViewOf(it, now), Payload: it.Payload, Checkpoint: it.Checkpoint, Result: it.Result,
+		History: []transferView{},
+	}
 	for i := len(it.Record.History) - 1; i >= 0; i-- {
 		v.History = append(v.History, transferOf(it.Record, it.Record.History[i], now))
 	}
 	return v
 }
 
-// answerView is, in JSON, what became of an item by a request. Result is there when the item was done already.
+// answerView is the outcome of a request in JSON. Result is set if the item was
+// done already.
 type answerView struct {
 	ID         work.ID     `json:"id"`
 	Queue      string      `json:"queue"`
@@ -88,7 +96,8 @@ func answerViewOf(answer work.Answer) answerView {
 	return v
 }
 
-// printAnswers says what became of items. Of several errors all are told, and the last one ends the command.
+// printAnswers prints the outcomes of requests. It prints every error but the
+// last, and returns that one.
 func (a *app) printAnswers(answers []work.Answer, text func(work.Answer) string) error {
 	var failed error
 	for _, answer := range answers {
@@ -107,7 +116,8 @@ func (a *app) printAnswers(answers []work.Answer, text func(work.Answer) string)
 	return failed
 }
 
-// claimView is a claimed item in JSON: its lease, secret included, and all that is needed to work on it.
+// claimView is a claimed item in JSON: its lease, with the secret, and the data
+// to work on.
 type claimView struct {
 	leaseView
 	ID         work.ID `json:"id"`
@@ -121,12 +131,13 @@ type claimView struct {
 
 func claimViewOf(it work.Item, secret tenure.Secret) claimView {
 	return claimView{
-		leaseView: leaseOf(it.Deed(secret), it.Record), ID: it.ID, Queue: it.Queue, Attempts: it.Attempts, Limit: it.Limit, Generation: it.Generation,
+		leaseView: leaseOf(it.Deed(secret), it.Record), ID: it.ID, Queue: it.Queue, Attempts: it.Attempts,
+		Limit: it.Limit, Generation: it.Generation,
 		Payload: it.Payload, Checkpoint: it.Checkpoint,
 	}
 }
 
-// addWork adds what a program wants to know about an error of a ledger.
+// addWork adds details of a ledger's error.
 func (f *facts) addWork(err error) {
 	var state *work.StateError
 	if errors.As(err, &state) {
