@@ -20,12 +20,14 @@ func (a *app) acquireCommand() *cobra.Command {
 		Use:     "acquire KEY",
 		GroupID: groupHold,
 		Short:   "Take the lease on a key and print it",
-		Long: `Take the lease on a key and print it: one line, or JSON with --json. Pass what it prints to renew, report and release.
+		Long: `Take the lease on a key and print it: one line, or JSON with --json. Pass what
+it prints to renew, report and release.
 
-Nothing renews the lease by itself: call "croft renew" well before the TTL has passed, or use "croft run", which does all of it.
-The printed lease holds a secret. Keep it in a file that only you can read.
+Nothing renews the lease by itself. Call "croft renew" well before the TTL has
+passed, or use "croft run", which does all of it. The printed lease holds a
+secret. Keep it in a file that only you can read.
 
-Exit code 11 says that the key is held by another, or that --wait ran out.`,
+Exit code 11 says that another owner holds the key, or that --wait ran out.`,
 		Example: `  (umask 077; croft acquire reports/daily --ttl 5m > lease)
   croft renew @lease
   croft release @lease
@@ -48,7 +50,8 @@ Exit code 11 says that the key is held by another, or that --wait ran out.`,
 	flags := c.Flags()
 	ttlFlag(flags, &o.TTL, time.Minute, "how long the lease lasts without renewal")
 	waitFlag(flags, &o.WaitFor)
-	flags.Int64Var(&above, "above", 0, "ask for a token above this one: after a write was refused although you hold the lease")
+	flags.Int64Var(&above, "above", 0,
+		"ask for a token above this one: after a write was refused although you hold the lease")
 	spanFlag(flags, &o.Every, "every", "once per period: refuse while the last success began less than half of it ago")
 	spanFlag(flags, &o.HoldFor, "hold", "after success keep the key from everybody until this long after acquiring it")
 	guardFlag(flags, &targets)

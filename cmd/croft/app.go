@@ -11,7 +11,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// app is one run of the program: its streams, and the flags that every command has.
+// app is one run of the program: its streams, and the flags that every command
+// has.
 type app struct {
 	stdin  io.Reader
 	stdout *sink
@@ -24,9 +25,10 @@ type app struct {
 
 	storeGiven func() bool
 	ownerGiven func() bool
-	// started tells errors of a command at work from errors in the way it was called.
+	// started is false while cobra still reads the command line. An error is
+	// then a mistake in the command line.
 	started bool
-	// examining is set by doctor, which nobody needs to be sent to then.
+	// examining is set by doctor. Its errors then do not advise to run doctor.
 	examining bool
 }
 
@@ -72,17 +74,20 @@ func (a *app) commands() []*cobra.Command {
 }
 
 func (a *app) rootCommand() *cobra.Command {
-	cobra.EnableCommandSorting = false // they are listed in the order in which they are used
+	cobra.EnableCommandSorting = false // the help lists them in the order of commands
 	root := &cobra.Command{
 		Use:   "croft",
 		Short: "Leases decide who may try; fences decide whose writes still count",
-		Long: `Croft keeps background jobs from running twice, and stale workers from overwriting newer results.
+		Long: `Croft keeps background jobs from running twice, and stale workers from
+overwriting newer results.
 
-A lease says who may try. A fence, at the file or table that is written, says whose writes still count: a worker that was
-presumed dead, replaced, and is awake again finds its write refused.
+A lease says who may try. A fence guards the file or table that is written, and
+says whose writes still count. Suppose a worker was presumed dead and replaced,
+and wakes up again: the fence refuses its write.
 
-The store is what all contenders share: --store or CROFT_STORE. Without either it is a directory under your home, good for one
-machine. "croft doctor" tells how fit it is.
+All contenders share one store, named by --store or CROFT_STORE. Without either,
+the store is a directory under your home. That is good for one machine. "croft
+doctor" tells how fit a store is.
   /shared/croft                        a directory
   sqlite:///var/lib/croft.db           a file on one machine
   postgres://user@host/db              ?sslmode=verify-full over a network
@@ -93,7 +98,8 @@ machine. "croft doctor" tells how fit it is.
 
 Exit codes:
   0   done, or not your turn (run)
-  1   output could not be written; doctor or drill found something bad; the ledger says that it cannot be so (work)
+  1   output could not be written; doctor or drill found something bad;
+      the ledger refuses: no such item, or its state forbids it (work)
   2   usage: wrong command, flag or value; nothing was attempted
   11  held by another
   12  the lease is lost or not owned: stop the work
@@ -122,12 +128,16 @@ Exit codes:
 	)
 
 	flags := root.PersistentFlags()
-	flags.StringVar(&a.storeURL, "store", "", "lease store: a directory or a URL (default $CROFT_STORE, else a directory under your home)")
+	flags.StringVar(&a.storeURL, "store", "",
+		"lease store: a directory or a URL (default $CROFT_STORE, else a directory under your home)")
 	flags.BoolVar(&a.json, "json", false, "print JSON, one object per line")
-	flags.StringVar(&a.owner, "owner", "", "who you are, in records and refusals (default $CROFT_OWNER, else user@host)")
+	flags.StringVar(&a.owner, "owner", "",
+		"who you are, in records and refusals (default $CROFT_OWNER, else user@host)")
 	a.timeout = 5 * time.Second
-	flags.Var(&duration{value: &a.timeout, least: 10 * time.Millisecond, most: time.Hour, examples: "5s or 1m"}, "timeout",
-		"how long the store may take for one answer; after twice as long without any, croft gives up (listings: after a minute)")
+	flags.Var(&duration{value: &a.timeout, least: 10 * time.Millisecond, most: time.Hour, examples: "5s or 1m"},
+		"timeout",
+		"how long the store may take for one answer; after twice as long without any, croft gives up "+
+			"(listings: after a minute)")
 	a.storeGiven = func() bool { return flags.Changed("store") }
 	a.ownerGiven = func() bool { return flags.Changed("owner") }
 
@@ -138,7 +148,8 @@ Exit codes:
 	return root
 }
 
-// mark makes every command say when it starts to work.
+// mark wraps every command: when it starts, it sets started, reads the owner,
+// and sets the bound on tokens.
 func (a *app) mark(c *cobra.Command) {
 	if run := c.RunE; run != nil {
 		c.RunE = func(c *cobra.Command, args []string) error {
@@ -160,9 +171,9 @@ func (a *app) mark(c *cobra.Command) {
 	}
 }
 
-// misused turns what cobra found wrong with a command line into an error that says where to read on.
+// misused adds to cobra's error about the command line where the help is.
 func (a *app) misused(root *cobra.Command, args []string, err error) error {
-	// The error may have come before the flag was read.
+	// Cobra may have failed before it read --json.
 	if i := slices.Index(args, "--"); i >= 0 {
 		args = args[:i]
 	}
@@ -172,7 +183,7 @@ func (a *app) misused(root *cobra.Command, args []string, err error) error {
 	if c, _, found := root.Find(args); found == nil {
 		path = c.CommandPath()
 	}
-	// Cobra sets its suggestions as a paragraph of their own.
+	// Cobra adds its suggestions as a second paragraph.
 	message, near, suggested := strings.Cut(strings.TrimSpace(err.Error()), "\n\nDid you mean this?\n")
 	if suggested {
 		message = didYouMean(message, strings.Fields(near))
@@ -187,7 +198,7 @@ func didYouMean(message string, near []string) string {
 	return fmt.Sprintf("%s; did you mean %s?", message, strings.Join(near, " or "))
 }
 
-// takes checks the arguments of a command against their names; names in brackets may be left out.
+// takes checks the number of arguments. A name in brackets is optional.
 func takes(names ...string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		for i, name := range names {

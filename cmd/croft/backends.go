@@ -1,6 +1,6 @@
 package main
 
-// The technologies this binary can talk to: one line each.
+// This file lists the backends of this binary, one line each.
 import (
 	"context"
 
@@ -15,7 +15,8 @@ import (
 	_ "github.com/croft-dev/croft/backend/sqlite"
 )
 
-// The Redis client prints what it tries and fails to do. Croft says it once, when the outcome is known.
+// The Redis client logs every failed try. Croft reports a failure itself, once,
+// when the outcome is known.
 func init() { goredis.SetLogger(silent{}) }
 
 type silent struct{}

@@ -15,8 +15,8 @@ func (a *app) completionCommand() *cobra.Command {
 		Use:     "completion " + strings.Join(shells, "|"),
 		GroupID: groupTool,
 		Short:   "Print a completion script for your shell",
-		Long: `Print a completion script for your shell. It completes commands, flags, and the keys in the store. Bash needs its package
-bash-completion for it.`,
+		Long: `Print a completion script for your shell. It completes commands, flags, and the
+keys in the store. Bash needs its package bash-completion for it.`,
 		Example: `  source <(croft completion bash)
   croft completion zsh > "${fpath[1]}/_croft"
   croft completion fish > ~/.config/fish/completions/croft.fish
@@ -25,7 +25,7 @@ bash-completion for it.`,
 		ValidArgs: shells,
 		RunE: func(c *cobra.Command, args []string) error {
 			root := c.Root()
-			switch args[0] { // the sink remembers what went wrong
+			switch args[0] { // the sink remembers a failed write
 			case "bash":
 				_ = root.GenBashCompletionV2(a.stdout, true)
 			case "zsh":
@@ -42,13 +42,15 @@ bash-completion for it.`,
 	}
 }
 
-// What a shell's completion may cost: people press TAB and wait.
+// These bound a completion, because a person has pressed TAB and waits: how
+// long it may take, and how many keys it lists.
 const (
 	completionTime = 2 * time.Second
 	completionKeys = 500
 )
 
-// completeKey completes the first argument with keys from the store, if it is there and quick.
+// completeKey completes the first argument with keys. It completes nothing if
+// the store does not exist or is slow.
 func (a *app) completeKey(c *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -56,7 +58,8 @@ func (a *app) completeKey(c *cobra.Command, args []string, begun string) ([]stri
 	return a.keys(c.Context(), begun), cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeSecondKey completes a file, then a key.
+// completeSecondKey completes a file as the first argument and a key as the
+// second.
 func (a *app) completeSecondKey(c *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 	switch len(args) {
 	case 0:
@@ -88,7 +91,7 @@ func (a *app) keys(ctx context.Context, begun string) []string {
 			break
 		}
 		if word(rec.Key) != rec.Key {
-			continue // no shell would get it back in one piece
+			continue // quoted, it is another word to the shell
 		}
 		state, _ := stateOf(rec, now)
 		keys = append(keys, cobra.CompletionWithDesc(rec.Key, state+" "+line(rec.Owner)))
@@ -96,7 +99,8 @@ func (a *app) keys(ctx context.Context, begun string) []string {
 	return keys
 }
 
-// completeLease completes the file of a lease, which is written with an @ before it; shells cannot do that part.
+// completeLease completes the first character of a lease: @FILE, or -. Shells
+// cannot complete a file name after an @.
 func completeLease(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	return []string{"@", "-"}, cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
 }

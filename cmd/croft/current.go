@@ -19,8 +19,8 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// unsurePolicy is the value of --when-unsure: what happens to a write if the
-// store does not say whether its owner is the current one.
+// unsurePolicy is the value of --when-unsure. It says what happens to a write
+// if the store does not say whether its owner is the current one.
 type unsurePolicy string
 
 const (
@@ -44,7 +44,8 @@ func (p *unsurePolicy) Type() string { return "refuse|admit" }
 
 func unsureFlag(flags *pflag.FlagSet, policy *unsurePolicy, usual unsurePolicy) {
 	*policy = usual
-	flags.Var(policy, "when-unsure", "if the store does not say who the current owner is: refuse, or admit by the mark alone")
+	flags.Var(policy, "when-unsure",
+		"if the store does not say who the current owner is: refuse, or admit by the mark alone")
 }
 
 // leasesOrItems checks a stamp in the ledger if its key looks like an item's.
@@ -63,13 +64,13 @@ func (o leasesOrItems) Check(ctx context.Context, s fence.Stamp) error {
 	return o.leases.Check(ctx, s)
 }
 
-// isItem reports whether a key has the form of an item's.
+// isItem reports whether a key has the form of a work item's key.
 func isItem(key string) bool {
 	_, _, err := work.ItemOf(tenure.Deed{Key: key})
 	return err == nil
 }
 
-// askEach is a source that is asked anew for every stamp.
+// askEach asks its source again for every stamp. It caches nothing.
 type askEach struct{ current.Source }
 
 // Check implements guard.Current.
@@ -78,7 +79,8 @@ func (a askEach) Check(ctx context.Context, s fence.Stamp) error {
 }
 
 // checkCurrent asks the store whether a stamp's owner is the current one. It
-// gives up in time, even if the system does not: a dead mount answers nobody.
+// gives up after the timeout, even if the system call does not return, as on a
+// dead mount.
 func (a *app) checkCurrent(ctx context.Context, s fence.Stamp) error {
 	ctx, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
@@ -92,8 +94,9 @@ func (a *app) checkCurrent(ctx context.Context, s fence.Stamp) error {
 	}
 }
 
-// askStore asks the store. If nobody named it, it may be the wrong one: a grant
-// that it does not know proves nothing.
+// askStore asks the store whether a stamp's owner is the current one. Without
+// --store and CROFT_STORE it asks the default store. That may be the wrong one,
+// so a grant that it does not know is an unknown outcome.
 func (a *app) askStore(ctx context.Context, s fence.Stamp) error {
 	name, defaulted, err := a.storeName()
 	if err != nil {
@@ -135,11 +138,13 @@ func unlessInvalid(err error) error {
 	return store.Unknown(err)
 }
 
-// errNoStore is matched where the default store was asked in vain.
+// errNoStore marks an unknown outcome of the default store: it does not exist,
+// or does not know the grant.
 var errNoStore = errors.New("no store is named")
 
-// admissible refuses a stamp at a guard if its owner is not the current one. If
-// the mark refuses it, too, admissible returns the refusal of the mark.
+// admissible returns an error if a stamp's owner is not the current one. If the
+// guard's mark refuses the stamp, too, it returns the mark's refusal. If the
+// store does not answer, the policy decides.
 func (a *app) admissible(ctx context.Context, g guard.Guard, s fence.Stamp, unsure unsurePolicy) error {
 	if err := fence.CheckAhead(s.Token, time.Now()); err != nil {
 		return err
@@ -166,25 +171,26 @@ func (a *app) admissible(ctx context.Context, g guard.Guard, s fence.Stamp, unsu
 }
 
 // isNewestGrant reports whether a refused stamp is still its key's newest
-// grant. It may raise the fence: that shuts out only older owners.
+// grant. Such a stamp may raise the fence, because it shuts out only older
+// owners.
 func isNewestGrant(err error, s fence.Stamp) bool {
 	var refused *tenure.NotOwnedError
 	return errors.As(err, &refused) && refused.Record.Token == s.Token && refused.Record.Grant == s.Grant
 }
 
-// checkedAtEnd reads content, and asks again at its end whether the write may
-// still be made, if reading took a while.
+// checkedAtEnd reads the content of a write. If reading took long, it asks
+// again at the end whether the write is still allowed.
 type checkedAtEnd struct {
 	io.Reader
-	clk   clock.Clock // goes on while the machine sleeps
+	clk   clock.Clock // also counts while the machine sleeps
 	since clock.Instant
 	check func() error
 }
 
-// lateAfter is how long content may take to be read without a second question.
+// lateAfter is how long reading may take before checkedAtEnd asks again.
 const lateAfter = time.Second
 
-// Read returns the refusal in place of the end.
+// Read returns the refusal in place of io.EOF.
 func (r *checkedAtEnd) Read(p []byte) (int, error) {
 	n, err := r.Reader.Read(p)
 	if errors.Is(err, io.EOF) && r.clk.Now().Sub(r.since) > lateAfter {

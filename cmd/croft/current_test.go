@@ -10,7 +10,8 @@ import (
 	"github.com/croft-dev/croft/internal/clock"
 )
 
-// TestSlowContentIsCheckedAtItsEnd: the refusal comes in place of the end.
+// TestSlowContentIsCheckedAtItsEnd: Read returns the refusal in place of
+// io.EOF.
 func TestSlowContentIsCheckedAtItsEnd(t *testing.T) {
 	t.Parallel()
 	refusal := errors.New("replaced")

@@ -16,11 +16,15 @@ func (a *app) doctorCommand() *cobra.Command {
 		Use:     "doctor",
 		GroupID: groupTool,
 		Short:   "Examine whether the store is fit for its task",
-		Long: `Examine the store as it is configured: how far its answers can be relied on, how its clock compares with this machine's, and
-what weakens it. Exit code 1 says that something is bad; a warning is something that could be better. Exit code 14 says that nobody
-answers.`,
-		Example: "  croft doctor\n  croft doctor --store sqlite:///var/lib/croft.db\n  croft doctor --store etcd://host1,host2,host3/prefix --json",
-		Args:    takes(),
+		Long: `Examine the store as it is configured: how reliable its answers are, how its
+clock compares with this machine's, and what weakens it.
+
+Exit code 1 says that something is bad. A warning is something that could be
+better. Exit code 14 says that the store does not answer.`,
+		Example: `  croft doctor
+  croft doctor --store sqlite:///var/lib/croft.db
+  croft doctor --store etcd://host1,host2,host3/prefix --json`,
+		Args: takes(),
 		RunE: func(c *cobra.Command, _ []string) error {
 			return a.doctor(c.Context())
 		},
@@ -58,7 +62,8 @@ func (a *app) doctor(ctx context.Context) error {
 	return nil
 }
 
-// examine asks the store about itself, and adds what can be found out about any store.
+// examine asks the store about itself. It compares the clocks if the store has
+// not done so itself.
 func examine(ctx context.Context, st store.Store) ([]store.Finding, error) {
 	var findings []store.Finding
 	if e, ok := st.(store.Examiner); ok {
@@ -78,8 +83,10 @@ func examine(ctx context.Context, st store.Store) ([]store.Finding, error) {
 	return findings, nil
 }
 
-// examineClock compares the store's clock with this machine's. A difference harms nothing by itself: deadlines live on the store's clock alone. It
-// matters on the day the store is lost, when tokens begin again at its successor's clock.
+// examineClock compares the store's clock with this machine's. A difference
+// does no harm by itself, because the store alone judges deadlines. It matters
+// when the store is lost, because a new store takes its first tokens from its
+// own clock.
 func examineClock(ctx context.Context, st store.Store) (store.Finding, error) {
 	before := time.Now()
 	theirs, err := st.Now(ctx)
@@ -88,10 +95,12 @@ func examineClock(ctx context.Context, st store.Store) (store.Finding, error) {
 	}
 	took := time.Since(before)
 	offset := theirs.Sub(before.Add(took / 2))
-	f := store.Finding{Check: "clock", Level: store.OK, Seen: fmt.Sprintf("the store's clock is %s from this machine's, asked in %s", signed(offset), took.Round(10*time.Microsecond))}
+	f := store.Finding{Check: "clock", Level: store.OK, Seen: fmt.Sprintf("the store's clock is %s from this "+
+		"machine's, asked in %s", signed(offset), took.Round(10*time.Microsecond))}
 	if offset.Abs() > time.Second+took {
 		f.Level = store.Warn
-		f.Advice = "run a time service on both: after the store is lost, a new one must not begin with tokens that the old one has issued"
+		f.Advice = "run a time service on both: after the store is lost, a new one must not begin with tokens that " +
+			"the old one has issued"
 	}
 	return f, nil
 }
@@ -100,7 +109,7 @@ func signed(d time.Duration) string {
 	return fmt.Sprintf("%+.3fs", d.Seconds())
 }
 
-// printFindings prints what was seen, then what to do about it, then the sum of it all.
+// printFindings prints a table of findings, then the advice, then the verdict.
 func (a *app) printFindings(findings []store.Finding, count map[store.Level]int) {
 	t := a.table("CHECK", "LEVEL", "SEEN")
 	t.whole = true
@@ -115,7 +124,7 @@ func (a *app) printFindings(findings []store.Finding, count map[store.Level]int)
 			fmt.Fprintf(a.stdout, "%s: %s\n", line(f.Check), line(f.Advice))
 		}
 	}
-	name, _, _ := a.storeName() // it was opened by this name
+	name, _, _ := a.storeName() // the store was opened by this name
 	name = line(store.Redact(name))
 	switch p := a.palette(); {
 	case count[store.Bad] > 0:

@@ -10,13 +10,14 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// duration is a flag that takes a duration as Go writes them, within bounds: what the law would refuse is refused before anything is opened, and a zero
-// that somebody wrote is not taken for a default.
+// duration is a flag with a duration within bounds, in Go's notation. It
+// refuses bad values before anything is opened. So --ttl 0 is an error, and
+// does not mean the default.
 type duration struct {
 	value    *time.Duration
 	least    time.Duration
 	most     time.Duration
-	forever  bool // the word is accepted
+	forever  bool // the word "forever" is accepted
 	examples string
 }
 
@@ -39,7 +40,7 @@ func (d *duration) Set(text string) error {
 
 func (d *duration) String() string {
 	if d.value == nil || *d.value == 0 {
-		return "" // then the usage says what the default means
+		return "" // the usage text then says what the default means
 	}
 	if *d.value == croft.Forever {
 		return "forever"
@@ -50,18 +51,20 @@ func (d *duration) String() string {
 // Type names the flag's value in help texts.
 func (d *duration) Type() string { return "duration" }
 
-// ttlFlag is how long a lease lasts without renewal.
+// ttlFlag defines --ttl, which is how long a lease lasts without renewal.
 func ttlFlag(flags *pflag.FlagSet, value *time.Duration, def time.Duration, usage string) {
 	*value = def
-	flags.Var(&duration{value: value, least: tenure.MinTTL, most: tenure.MaxTTL, examples: "30s, 5m or 1h30m"}, "ttl", usage)
+	flags.Var(&duration{value: value, least: tenure.MinTTL, most: tenure.MaxTTL, examples: "30s, 5m or 1h30m"}, "ttl",
+		usage)
 }
 
-// spanFlag is a period that may be left out, at most a year.
+// spanFlag defines an optional period of at most a year.
 func spanFlag(flags *pflag.FlagSet, value *time.Duration, name, usage string) {
 	flags.Var(&duration{value: value, most: tenure.MaxPeriod, examples: "30s, 5m or 24h"}, name, usage)
 }
 
-// waitFlag is how long to wait for a key that is held.
+// waitFlag defines --wait, which is how long to wait for a held key.
 func waitFlag(flags *pflag.FlagSet, value *time.Duration) {
-	flags.Var(&duration{value: value, most: tenure.MaxPeriod, forever: true, examples: "30s, 5m, or forever"}, "wait", "how long to wait while the key is held, or \"forever\" (default: one try)")
+	flags.Var(&duration{value: value, most: tenure.MaxPeriod, forever: true, examples: "30s, 5m, or forever"}, "wait",
+		"how long to wait while the key is held, or \"forever\" (default: one try)")
 }

@@ -16,7 +16,7 @@ import (
 
 // The exit codes.
 const (
-	exitFailed      = 1 // output lost; something bad found; the ledger says that it cannot be so
+	exitFailed      = 1 // output lost; something bad found; refused by an item's state
 	exitUsage       = 2
 	exitHeld        = 11
 	exitNotOwned    = 12
@@ -25,7 +25,8 @@ const (
 	exitInterrupted = 130
 )
 
-// outcome is how an error leaves the program: under which exit code, under which name in JSON, and with what advice.
+// outcome is how the program reports an error: its exit code, its code in JSON,
+// and a hint.
 type outcome struct {
 	match error
 	code  string
@@ -33,8 +34,9 @@ type outcome struct {
 	hint  string
 }
 
-// outcomes is the one table from errors to exit codes. The first match counts: a lease lost because the store could not be reached is
-// lost; a damaged record is unknown although it is also invalid.
+// outcomes is the only table from errors to exit codes. The first match counts.
+// So a lease lost to an unreachable store is lost, and a damaged record, which
+// is also invalid, is unknown.
 var outcomes = []outcome{
 	{croft.ErrLost, "not_owned", exitNotOwned, "stop this work"},
 	{context.Canceled, "unknown", exitInterrupted, ""},
@@ -56,7 +58,8 @@ var outcomes = []outcome{
 
 const hintDoctor = "ask again; croft doctor looks at the store"
 
-// otherwise is for what nothing else explains: a file system or a network said no.
+// otherwise is the outcome of all other errors, such as those of a file system
+// or a network.
 var otherwise = outcome{code: "unknown", exit: exitUnknown}
 
 func outcomeOf(err error) outcome {
@@ -68,23 +71,25 @@ func outcomeOf(err error) outcome {
 	return otherwise
 }
 
-// exitError ends the program with a code when everything has been said already.
+// exitError ends the program with a code and prints nothing, because the
+// command has printed everything.
 type exitError int
 
 func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
-// usageError is a command line that cannot be followed.
+// usageError is a mistake in the command line.
 type usageError struct{ message, hint string }
 
 func (e *usageError) Error() string        { return e.message }
 func (e *usageError) Is(target error) bool { return target == fence.ErrInvalid }
 
-// invalid is a value that cannot be used.
+// invalid returns an error about a value that cannot be used. It matches
+// fence.ErrInvalid.
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w "+format, append([]any{fence.ErrInvalid}, args...)...)
 }
 
-// fail tells the user about an error, once, and returns the exit code.
+// fail reports an error to the user and returns the exit code.
 func (a *app) fail(err error) int {
 	var silent exitError
 	if errors.As(err, &silent) {
@@ -105,7 +110,8 @@ func (a *app) fail(err error) int {
 	if o.exit == exitInterrupted {
 		err = errors.New("interrupted")
 	}
-	message := strings.ReplaceAll(a.redact(err.Error()), "\n\t", " ") // a client library's list of tries
+	// Client libraries list their tries on lines of their own.
+	message := strings.ReplaceAll(a.redact(err.Error()), "\n\t", " ")
 	if a.json {
 		a.print(map[string]any{"error": append(facts{{"code", o.code}, {"message", message}}, factsOf(err)...)})
 		a.stdout.close(a.stderr)

@@ -12,7 +12,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// facts is a JSON object whose names keep the order in which they were added. A name added again counts from then on, in its first place.
+// facts is a JSON object that keeps the order of its names. Adding a name again
+// replaces its value, in its first place.
 type facts []fact
 
 type fact struct {
@@ -49,7 +50,8 @@ func (f facts) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// factsOf is what a program wants to know about an error beyond its code: whose key it is now, and what was presented.
+// factsOf returns details of an error for JSON output, such as the key's
+// present owner and the stamp that was refused.
 func factsOf(err error) facts {
 	var f facts
 	var guarded *croft.GuardError
@@ -100,7 +102,7 @@ func (f *facts) addStamp(s fence.Stamp) {
 	f.add("token", s.Token)
 }
 
-// addHolder adds who has the key.
+// addHolder adds the key, the token and the owner of a record.
 func (f *facts) addHolder(rec tenure.Record) {
 	if rec.IsZero() {
 		return

@@ -12,34 +12,43 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// maxLease is more than any lease is long.
+// maxLease is longer than any lease.
 const maxLease = 64 << 10
 
 // leaseHelp ends the help of every command that takes a lease.
-const leaseHelp = `The lease is what acquire printed, as text or JSON: @FILE, or - for standard input; without an argument it is taken from
-CROFT_LEASE, which inside "croft run" names a file. It holds a secret, so it is not accepted as an argument itself, where
-every user of the machine could read it.`
+const leaseHelp = `Give the lease as acquire printed it, as text or JSON: @FILE, or - for standard
+input. Without an argument croft takes the lease from CROFT_LEASE, which inside
+"croft run" names a file. A lease holds a secret. Croft does not accept it as an
+argument itself, because every user of the machine could read it there.`
 
-// deed reads the lease that the argument, or else CROFT_LEASE, names.
+// deed reads the lease that the argument names, or CROFT_LEASE.
 func (a *app) deed(args []string) (tenure.Deed, error) {
 	if len(args) == 0 {
 		source := os.Getenv(envLease)
 		if source == "" {
-			return tenure.Deed{}, &usageError{"no lease given", "pass @FILE or - with what acquire printed, or set " + envLease + "=@FILE"}
+			return tenure.Deed{}, &usageError{
+				"no lease given",
+				"pass @FILE or - with what acquire printed, or set " + envLease + "=@FILE",
+			}
 		}
 		if !strings.HasPrefix(source, "@") && source != "-" {
-			return parseLease(source) // the user's choice: acquire's text in a variable
+			return parseLease(source) // the user has put acquire's text into the variable
 		}
 		return a.leaseFrom(source)
 	}
 	if !strings.HasPrefix(args[0], "@") && args[0] != "-" {
-		return tenure.Deed{}, &usageError{"the lease must be given as @FILE or -", "an argument can be read by every user of the machine, and a lease holds a secret"}
+		return tenure.Deed{}, &usageError{
+			"the lease must be given as @FILE or -",
+			"an argument can be read by every user of the machine, and a lease holds a secret",
+		}
 	}
 	return a.leaseFrom(args[0])
 }
 
-// byDeed acts on the lease that the arguments, or the environment, name.
-func (a *app) byDeed(ctx context.Context, args []string, act func(*croft.Client, tenure.Deed) (tenure.Record, error)) (tenure.Deed, tenure.Record, error) {
+// byDeed calls act with the lease that the argument or CROFT_LEASE names.
+func (a *app) byDeed(
+	ctx context.Context, args []string, act func(*croft.Client, tenure.Deed) (tenure.Record, error),
+) (tenure.Deed, tenure.Record, error) {
 	deed, err := a.deed(args)
 	if err != nil {
 		return deed, tenure.Record{}, err
@@ -79,14 +88,15 @@ func parseLease(text string) (tenure.Deed, error) {
 			Lease string `json:"lease"`
 		}
 		if err := json.Unmarshal([]byte(text), &view); err != nil {
-			return tenure.Deed{}, invalid("lease: it begins like JSON and is not; pass on unchanged what acquire printed")
+			return tenure.Deed{},
+				invalid("lease: it begins like JSON and is not; pass on unchanged what acquire printed")
 		}
 		text = view.Lease
 	}
 	return tenure.ParseDeed(text)
 }
 
-// stamp is what a write carries: from --stamp, CROFT_STAMP, or the lease.
+// stamp returns the stamp of a write, from --stamp, CROFT_STAMP or the lease.
 func (a *app) stamp(flag string, seq uint64) (fence.Stamp, error) {
 	text := flag
 	if text == "" {
@@ -97,13 +107,16 @@ func (a *app) stamp(flag string, seq uint64) (fence.Stamp, error) {
 	switch {
 	case text != "":
 		s, err = fence.ParseStamp(text)
-	case os.Getenv(envLease) != "" && os.Getenv(envLease) != "-": // standard input is for what is written
+	// Standard input holds the content of the write, so no lease can come from
+	// it.
+	case os.Getenv(envLease) != "" && os.Getenv(envLease) != "-":
 		var d tenure.Deed
 		if d, err = a.deed(nil); err == nil {
 			s = d.Stamp()
 		}
 	default:
-		err = &usageError{"no stamp given: nothing says whose write this is", "run it inside croft run, or pass --stamp or set " + envStamp + " with the stamp that acquire --json prints"}
+		err = &usageError{"no stamp given: nothing says whose write this is", "run it inside croft run, or pass " +
+			"--stamp or set " + envStamp + " with the stamp that acquire --json prints"}
 	}
 	if err != nil {
 		return fence.Stamp{}, err

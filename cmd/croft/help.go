@@ -6,7 +6,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// helpCommand replaces cobra's own, which prints the help of everything, and no error, for a command it does not know.
+// helpCommand replaces cobra's own. For an unknown command that one prints the
+// help of everything, and no error.
 func (a *app) helpCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "help [COMMAND]",

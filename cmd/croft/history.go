@@ -17,11 +17,13 @@ func (a *app) historyCommand() *cobra.Command {
 		Use:     "history KEY",
 		GroupID: groupLook,
 		Short:   "Show who has held a key, newest first",
-		Long: `Show the last 32 transfers of a key, newest first: who got it, how that came about, how it ended, and, for what was done by hand,
-who did it and why.
+		Long: `Show the last 32 transfers of a key, newest first: who got it, why, how the term
+ended, and, for acts by hand, who acted and why.
 
-CAUSE is how a term began: first, released or expired (what ended the one before), handoff (reserved for this owner), operator (taken by
-hand), cancelled (after a revocation), recovery (asked for a token above one the store did not know).`,
+CAUSE is how a term began: first, released or expired (the end of the term
+before), handoff (reserved for this owner), operator (taken by hand), cancelled
+(after a revocation), recovery (the owner asked for a token above one that the
+store did not know).`,
 		Example:           "  croft history reports/daily\n  croft history reports/daily --json",
 		Args:              takes("KEY"),
 		ValidArgsFunction: a.completeKey,
@@ -31,7 +33,8 @@ hand), cancelled (after a revocation), recovery (asked for a token above one the
 	}
 }
 
-// transferView is one transfer in JSON: a record's names, and how it ended.
+// transferView is one transfer in JSON: the fields of a record, and how the
+// term ended.
 type transferView struct {
 	recordView
 	Finished when       `json:"finished"`
@@ -48,7 +51,7 @@ func (a *app) history(ctx context.Context, key string) error {
 		return nil
 	}
 	t := a.table("TOKEN", "WHEN", "OWNER", "CAUSE", "FOR", "ENDED", "BY HAND")
-	t.whole = true // the reasons are what it is read for
+	t.whole = true // people read a history for the reasons
 	for i := len(rec.History) - 1; i >= 0; i-- {
 		if a.json {
 			a.print(transferOf(rec, rec.History[i], now))
@@ -62,7 +65,7 @@ func (a *app) history(ctx context.Context, key string) error {
 	return nil
 }
 
-// transferOf is a term in JSON. Only of the newest one the whole record is known.
+// transferOf is a term in JSON. The whole record is known only of the newest.
 func transferOf(rec tenure.Record, term tenure.Term, now time.Time) transferView {
 	v := transferView{Finished: when(term.Finished), Ended: term.Ended}
 	if term.Grant == rec.Grant {

@@ -15,13 +15,13 @@ var ownVariables = []string{
 	envKey, envToken, envLease, envStamp, envDeadline, // of the lease that croft itself runs under
 }
 
-// attemptVariables are of an item that croft itself is run for. A croft run in
-// such an attempt hands them on, a dispatcher does not: croft work emit in one
-// of its commands would emit in the name of that item.
+// attemptVariables describe the work item that croft itself runs for, if it
+// runs for one. "croft run" hands them on. A dispatcher does not: "croft work
+// emit" in one of its commands would emit in the name of that item.
 var attemptVariables = []string{envEffects, "CROFT_CHECKPOINT", "CROFT_GENERATION", "CROFT_LIMIT"}
 
-// inherited is the part of croft's own environment that commands get, without
-// the variables that are given.
+// inherited returns the part of croft's environment that commands get, without
+// the named variables.
 func inherited(without ...string) []string {
 	return slices.DeleteFunc(os.Environ(), func(entry string) bool {
 		name, _, _ := strings.Cut(entry, "=")

@@ -24,19 +24,27 @@ func (a *app) inventoryCommand() *cobra.Command {
 		Use:     "inventory [PREFIX]",
 		GroupID: groupLook,
 		Short:   "Show which namespaces are in use, how, and which name no guard",
-		Long: `Show the keys in use by namespace, the part of a key before its first slash: how many there are and how many are held, in which patterns
-they are used, with which TTL, how close to its end the closest held lease is, and how the terms that are remembered began.
+		Long: `Show the keys in use by namespace, which is the part of a key before its first
+slash: how many keys there are and how many are held, how they are used, with
+which TTLs, which held lease is closest to its end, and how the remembered terms
+began.
 
-PATTERN is item (taken and given back), period (once per period), hold (kept for a while after success), loop (a hold that is
-taken again as soon as it ends), or several. LEFT is the least part of the TTL that a held lease has left: renewed leases stay
-above a half. EXPIRED counts terms that began because the one before was not heard from in time, BY HAND those that an operator
-began. A namespace whose records name no guard is flagged: its leases decide who may try, and nothing stops a stale owner's
-write.
+PATTERN is item (taken and given back), period (once per period), hold (kept for
+a while after success), loop (taken again as soon as the hold ends), or several
+of them. LEFT is the least part of the TTL that a held lease has left. Renewed
+leases stay above a half. EXPIRED counts terms that began because the owner
+before was not heard from in time. BY HAND counts those that an operator began.
+A namespace is flagged if its records name no guard: its leases decide who may
+try, but nothing stops a stale owner's write.
 
-REFUSED counts what owners tried when the key was no longer theirs: writes that guards refused, renewals and releases. With
---refusals each is listed: when, whose, and what was newer. They are noted by whoever is refused, as far as it can reach the
-store; of each namespace the last 32 are remembered, and forgotten a day after the last.`,
-		Example:           "  croft inventory\n  croft inventory --refusals orders/\n  croft inventory --json | jq 'select(.unguarded > 0)'",
+REFUSED counts attempts of owners that no longer had the key: writes that guards
+refused, renewals and releases. With --refusals each is listed: when, whose, and
+what was newer. The refused process itself notes the refusal in the store, if it
+can reach it. The store remembers the last 32 of each namespace, and forgets
+them a day after the last.`,
+		Example: `  croft inventory
+  croft inventory --refusals orders/
+  croft inventory --json | jq 'select(.unguarded > 0)'`,
 		Args:              takes("[PREFIX]"),
 		ValidArgsFunction: a.completeKey,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -59,18 +67,18 @@ type inventoryView struct {
 	Patterns  []string `json:"patterns"`
 	MinTTL    string   `json:"min_ttl"`
 	MaxTTL    string   `json:"max_ttl"`
-	Left      *float64 `json:"left,omitempty"` // the least of the held ones, as a part of the TTL
+	Left      *float64 `json:"left,omitempty"` // the least of all held leases, as a part of the TTL
 	Terms     int64    `json:"terms"`
 	Expired   int      `json:"expired"`
 	ByHand    int      `json:"by_hand"`
-	Unguarded int      `json:"unguarded"` // keys that name no guard
-	// Refused is how many refusals are remembered, RefusedKeys of which keys.
+	Unguarded int      `json:"unguarded"` // keys whose records name no guard
+	// Refused is the number of remembered refusals. RefusedKeys has it by key.
 	Refused     int            `json:"refused"`
 	RefusedKeys map[string]int `json:"refused_keys,omitempty"`
 
 	patterns          map[string]bool
 	shortest, longest time.Duration // TTLs
-	noted             int           // refusals, those that are alike as one
+	noted             int           // entries of refusals; equal refusals share one
 }
 
 func (a *app) inventory(ctx context.Context, prefix string, list bool) error {
@@ -116,7 +124,8 @@ func (a *app) inventory(ctx context.Context, prefix string, list bool) error {
 		fmt.Fprintf(a.stderr, "croft: no%s\n", cmp.Or(which(prefix, ""), " keys"))
 		return nil
 	}
-	t := a.table("NAMESPACE", "KEYS", "HELD", "PATTERN", "TTL", "LEFT", "TERMS", "EXPIRED", "BY HAND", "REFUSED", "GUARDS")
+	t := a.table("NAMESPACE", "KEYS", "HELD", "PATTERN", "TTL", "LEFT", "TERMS", "EXPIRED", "BY HAND", "REFUSED",
+		"GUARDS")
 	for _, name := range slices.Sorted(maps.Keys(spaces)) {
 		v := spaces[name]
 		v.Patterns = slices.Sorted(maps.Keys(v.patterns))
@@ -168,7 +177,7 @@ func (v *inventoryView) add(rec tenure.Record, now time.Time) {
 	}
 }
 
-// patternOf guesses from what a record keeps how its key is used.
+// patternOf guesses from a record how its key is used.
 func patternOf(rec tenure.Record) string {
 	hold := rec.HoldUntil.Sub(rec.Acquired)
 	switch {
@@ -204,7 +213,8 @@ func (v *inventoryView) row() []cell {
 	}
 	guards := cell{"all name one", green}
 	switch {
-	case v.Keys == 0: // all that is remembered are refusals
+	// The store remembers refusals only.
+	case v.Keys == 0:
 		ttl, guards = "", cell{}
 	case v.Unguarded == 0:
 	case v.Unguarded == v.Keys:
@@ -228,7 +238,9 @@ func (v *inventoryView) row() []cell {
 		name = "(none)"
 	}
 	return []cell{
-		plainCell(name), plainCell(strconv.Itoa(v.Keys)), plainCell(strconv.Itoa(v.Held)), plainCell(strings.Join(v.Patterns, ", ")), plainCell(ttl), left,
-		plainCell(strconv.FormatInt(v.Terms, 10)), count(v.Expired, yellow), count(v.ByHand, uncoloured), refused, guards,
+		plainCell(name), plainCell(strconv.Itoa(v.Keys)), plainCell(strconv.Itoa(v.Held)),
+		plainCell(strings.Join(v.Patterns, ", ")), plainCell(ttl), left,
+		plainCell(strconv.FormatInt(v.Terms, 10)), count(v.Expired, yellow), count(v.ByHand, uncoloured), refused,
+		guards,
 	}
 }

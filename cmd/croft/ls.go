@@ -22,10 +22,12 @@ func (a *app) lsCommand() *cobra.Command {
 		Aliases: []string{"list"},
 		GroupID: groupLook,
 		Short:   "List keys: who holds what, and for how much longer",
-		Long: `List the keys that begin with PREFIX, or all. A key that has not been used for a day is forgotten and not listed.
+		Long: `List the keys that begin with PREFIX, or all. The store forgets a key that has
+not been used for a day.
 
-STATE is held, free, reserved (for the named owner), hold (the work is done and keeps the key), or expired: its holder
-was not heard from in time, and nobody has taken it since. In JSON an expired or kept key is free.`,
+STATE is held, free, reserved (for the named owner), hold (the work is done, and
+keeps the key for a while), or expired (its holder was not heard from in time,
+and nobody has taken it since). In JSON an expired or kept key is free.`,
 		Example: `  croft ls
   croft ls reports/
   croft ls --state held --json | jq -r .owner`,
@@ -44,7 +46,7 @@ was not heard from in time, and nobody has taken it since. In JSON an expired or
 	return c
 }
 
-// states are the words that stateOf uses.
+// states are the words that stateOf returns.
 var states = []string{"held", "free", "reserved", "hold", "expired"}
 
 func (a *app) ls(ctx context.Context, prefix, only string) error {
@@ -66,7 +68,7 @@ func (a *app) ls(ctx context.Context, prefix, only string) error {
 	for rec, err := range listed(ctx, st, prefix) {
 		if err != nil {
 			if len(t.rows) > 0 {
-				t.flush() // what could be read is worth seeing
+				t.flush() // show what could be read
 			}
 			return store.Unknown(err)
 		}
@@ -93,7 +95,7 @@ func (a *app) ls(ctx context.Context, prefix, only string) error {
 	return nil
 }
 
-// which names a choice of keys in a sentence; nothing if it is all of them.
+// which describes a choice of keys in a sentence. It is empty for all keys.
 func which(prefix, only string) (text string) {
 	if prefix == "" && only == "" {
 		return ""
@@ -125,7 +127,7 @@ func rowOf(rec tenure.Record, now time.Time) []cell {
 	}
 }
 
-// stateOf is a record's state in a word, and its colour.
+// stateOf is a record's state in one word, and its colour.
 func stateOf(rec tenure.Record, now time.Time) (string, colour) {
 	switch {
 	case rec.Alive(now):

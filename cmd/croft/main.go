@@ -1,7 +1,17 @@
-// Command croft takes leases, runs work under them, and makes the writes of stale owners bounce.
+// Command croft takes leases, runs work under them, and makes guards refuse the
+// writes of stale owners.
 //
-// Every command has a file of its own. What they share: app.go (streams, flags, the root command), open.go (which store), exit.go (the one
-// table from errors to exit codes), output.go, table.go and show-safe text in plain.go, held.go (leases and stamps from files and the environment).
+// Every command has a file of its own. They share app.go (streams, flags, the
+// root command), open.go (opening the store), exit.go (the only table from
+// errors to exit codes), output.go and table.go (printing), plain.go (text that
+// is safe to show), and held.go (leases and stamps from files and the
+// environment).
+//
+// A command runs on one goroutine, with these exceptions. Opening a store or a
+// ledger, and asking whether an owner is current, run on a goroutine that is
+// left behind if a system call never returns. A progress bar, the metrics, a
+// job under a lease and a worker have goroutines, too. The types progress,
+// metrics, job and crew say who does what.
 package main
 
 import (
@@ -15,8 +25,9 @@ import (
 )
 
 func main() {
-	// A reader that went away is then an error of the write instead of the end of the process: whoever prints a lease nobody reads
-	// has to give it back. A handler rather than Ignore, because children inherit what is ignored.
+	// If the reader of a pipe goes away, the write then fails and the process
+	// goes on. Commands that print a lease which nobody reads have to give it
+	// back. Notify, not Ignore: children inherit ignored signals.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	os.Exit(Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
@@ -35,9 +46,13 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return a.stdout.close(stderr)
 }
 
-// interruptible is ctx until the user or the system asks the command to end. Commands that wait use it; the others just die, and so do
-// these when they are asked twice. Who is started not to hear of it, as a job in the background of a script is, does not, nor does what it starts: a
-// signal that was caught once is no longer known to have been ignored.
+// interruptible returns a context that ends when the process is interrupted or
+// terminated. Commands that wait use it. The other commands just die, and so do
+// these at the second signal.
+//
+// Signals ignored at start (background jobs of a script) stay ignored, here and
+// in children. A signal that was caught once would no longer be ignored in
+// children.
 func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
 	var asked []os.Signal
 	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
@@ -45,7 +60,8 @@ func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
 			asked = append(asked, sig)
 		}
 	}
-	if len(asked) == 0 { // NotifyContext would take that for all there are
+	// NotifyContext without signals would catch all of them.
+	if len(asked) == 0 {
 		return context.WithCancel(ctx)
 	}
 	ctx, stop := signal.NotifyContext(ctx, asked...)

@@ -42,7 +42,10 @@ func writePages(c *cobra.Command, dir string) error {
 	// No date: it would be the day of the build, and make every build differ.
 	date := time.Unix(0, 0).UTC()
 	name := strings.ReplaceAll(c.CommandPath(), " ", "-")
-	header := &doc.GenManHeader{Title: strings.ToUpper(name), Section: "1", Source: "Croft", Manual: "Croft manual", Date: &date}
+	header := &doc.GenManHeader{
+		Title: strings.ToUpper(name), Section: "1", Source: "Croft", Manual: "Croft manual",
+		Date: &date,
+	}
 	var page bytes.Buffer
 	if err := doc.GenMan(c, header, &page); err != nil {
 		return fmt.Errorf("manual page of %s: %w", c.CommandPath(), err)

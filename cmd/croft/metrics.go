@@ -23,20 +23,22 @@ import (
 	"github.com/croft-dev/croft/observe"
 )
 
-// metricsEvery is how often a file of metrics is written: as often as Prometheus commonly looks.
+// metricsEvery is how often a file of metrics is written. Prometheus scrapes as
+// often by default in many setups.
 const metricsEvery = 15 * time.Second
 
-// metricsConnections is how many connections for metrics may be open at once.
+// metricsConnections bounds the open connections to the metrics server.
 const metricsConnections = 16
 
-// metrics are those of one process, served or written until end is called.
+// metrics are those of one process. One goroutine serves them or writes them to
+// a file. end stops it and waits for it.
 type metrics struct {
-	m     *observe.Metrics // nil if nobody asked for any
-	tally *tally           // nil, too
+	m     *observe.Metrics // nil without --metrics
+	tally *tally           // nil without --metrics
 	end   func()
 }
 
-// observe is what a client is told to call; nil if nobody asked for metrics.
+// observe returns the client's observer, or nil without metrics.
 func (m metrics) observe() func(croft.Event) {
 	if m.m == nil {
 		return nil
@@ -44,8 +46,9 @@ func (m metrics) observe() func(croft.Event) {
 	return m.m.Observe
 }
 
-// startMetrics serves metrics at host:port, or keeps them in a file, as where says. A place that cannot be used is an error before anything has begun.
-// The given namespaces have labels of their own in any case.
+// startMetrics serves metrics at host:port or writes them to a file, as where
+// says. It fails if where cannot be used, before the command has begun its
+// work. The given namespaces get labels of their own in any case.
 func (a *app) startMetrics(where string, namespaces ...string) (metrics, error) {
 	if where == "" {
 		return metrics{end: func() {}}, nil
@@ -69,9 +72,12 @@ func (a *app) startMetrics(where string, namespaces ...string) (metrics, error) 
 func (a *app) serveMetrics(addr string, source prometheus.Gatherer) (end func(), err error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
-		return nil, invalid("--metrics %q: give host:port to serve them, like :9464, or a file that ends in .prom", addr)
+		return nil,
+			invalid("--metrics %q: give host:port to serve them, like :9464, or a file that ends in .prom", addr)
 	}
-	if host == "" { // other machines learn namespaces and rates only if an operator says so
+	// Other machines learn namespaces and rates only if an operator asks for
+	// it.
+	if host == "" {
 		addr = net.JoinHostPort("127.0.0.1", port)
 	}
 	l, err := net.Listen("tcp", addr)
@@ -97,13 +103,17 @@ func (a *app) serveMetrics(addr string, source prometheus.Gatherer) (end func(),
 func metricsServer(source prometheus.Gatherer) *http.Server {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(source, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
-	server := &http.Server{Handler: mux, ReadTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, MaxHeaderBytes: 16 << 10}
-	server.SetKeepAlivesEnabled(false) // others wait for the connection
+	server := &http.Server{
+		Handler: mux, ReadTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second,
+		MaxHeaderBytes: 16 << 10,
+	}
+	server.SetKeepAlivesEnabled(false) // other clients wait for the connection
 	return server
 }
 
-// serveFew serves with a bound on open connections: each uses up a file, and
-// the store needs files, too. The next connection waits until one is closed.
+// serveFew serves with a bound on open connections. Each connection uses a file
+// descriptor, and the store needs some, too. The next connection waits until
+// one is closed.
 func serveFew(server *http.Server, l net.Listener) error {
 	return server.Serve(netutil.LimitListener(l, metricsConnections))
 }
@@ -113,7 +123,8 @@ func (a *app) writeMetrics(path string, source prometheus.Gatherer) (end func(),
 		return nil, invalid("--metrics %s: it is not a file", path)
 	}
 	if !strings.HasSuffix(path, ".prom") {
-		return nil, invalid("--metrics %s: the name of the file must end in .prom; the node exporter reads no other", path)
+		return nil,
+			invalid("--metrics %s: the name of the file must end in .prom; the node exporter reads no other", path)
 	}
 	write := func() error {
 		return replaceFile(path, func(w io.Writer) error { return writeText(w, source) })
@@ -133,7 +144,7 @@ func (a *app) writeMetrics(path string, source prometheus.Gatherer) (end func(),
 			case <-ctx.Done():
 				last = true
 			}
-			// The work is more important than that somebody hears of it.
+			// A failure to write metrics does not stop the work. Say it once.
 			if err := write(); err != nil && !said {
 				fmt.Fprintf(a.stderr, "croft: metrics are not written: %v\n", err)
 				said = true
@@ -149,7 +160,7 @@ func (a *app) writeMetrics(path string, source prometheus.Gatherer) (end func(),
 	}, nil
 }
 
-// writeText writes metrics as the node exporter reads them.
+// writeText writes metrics in the text format that the node exporter reads.
 func writeText(w io.Writer, source prometheus.Gatherer) error {
 	families, err := source.Gather()
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// TestMetricsGivePermissionsToTheirOwnFileAlone: another user who may write to
-// the folder puts a link in the place of the new file while it is written.
+// TestMetricsGivePermissionsToTheirOwnFileAlone: while the new file is written,
+// another user who may write to the folder puts a link in its place.
 func TestMetricsGivePermissionsToTheirOwnFileAlone(t *testing.T) {
 	folder, secret := t.TempDir(), filepath.Join(t.TempDir(), "shadow")
 	if err := os.WriteFile(secret, nil, 0o600); err != nil {
@@ -50,8 +50,8 @@ func TestMetricsGivePermissionsToTheirOwnFileAlone(t *testing.T) {
 	}
 }
 
-// TestMetricsKeepNoConnection: a neighbour could hold so many open that the
-// store cannot be reached any more.
+// TestMetricsKeepNoConnection: another process on the machine could keep so
+// many connections open that croft could not reach the store any more.
 func TestMetricsKeepNoConnection(t *testing.T) {
 	var said strings.Builder
 	end, err := (&app{stderr: &said}).serveMetrics(":0", prometheus.NewRegistry())
@@ -77,8 +77,8 @@ func TestMetricsKeepNoConnection(t *testing.T) {
 	}
 }
 
-// TestMetricsHaveFewConnections: a neighbour opens new ones as fast as they are
-// closed, and sends nothing.
+// TestMetricsHaveFewConnections: another process opens new connections as fast
+// as they are closed, and sends nothing.
 func TestMetricsHaveFewConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		crowd := &crowd{closed: make(chan struct{})}
@@ -90,14 +90,14 @@ func TestMetricsHaveFewConnections(t *testing.T) {
 			if n := crowd.accepted.Load(); n != (turn+1)*metricsConnections {
 				t.Errorf("in turn %d there were %d connections so far, want %d more in each", turn, n, metricsConnections)
 			}
-			time.Sleep(5 * time.Second) // those without a request are closed
+			time.Sleep(5 * time.Second) // connections without a request are closed
 		}
 		_ = server.Close()
 		served.Wait()
 	})
 }
 
-// crowd is a listener at which there is always one more connection.
+// crowd is a listener that always has one more connection.
 type crowd struct {
 	net.Listener
 	accepted atomic.Int64

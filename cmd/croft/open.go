@@ -17,7 +17,8 @@ import (
 	"github.com/croft-dev/croft/store"
 )
 
-// The environment that croft run gives to its child, and every command reads.
+// These variables are read by every command. "croft run" sets them for its
+// child.
 const (
 	envStore    = "CROFT_STORE"
 	envOwner    = "CROFT_OWNER"
@@ -28,10 +29,12 @@ const (
 	envDeadline = "CROFT_DEADLINE"
 )
 
-// listTimeout bounds a whole listing, which may be long: a mount that hangs is an answer, too.
+// listTimeout bounds a whole listing, which may be long. It also ends one on a
+// mount that hangs.
 const listTimeout = time.Minute
 
-// homeDir finds the user's home in the password database rather than in $HOME, so that cron, sudo and shells agree on the default store.
+// homeDir finds the user's home in the password database, not in $HOME. So
+// cron, sudo and shells agree on the default store.
 var homeDir = func() (string, error) {
 	var u *user.User
 	var err error
@@ -49,8 +52,9 @@ var homeDir = func() (string, error) {
 	return u.HomeDir, nil
 }
 
-// storeName is the store that the flags, the environment or the default name. A path is made absolute, so that it means the same to a
-// child that changes its directory.
+// storeName returns the store that the flag, the environment or the default
+// names. It makes a path absolute, so that the path means the same to a child
+// in another directory.
 func (a *app) storeName() (name string, defaulted bool, err error) {
 	name = os.Getenv(envStore)
 	if a.storeGiven() {
@@ -61,7 +65,8 @@ func (a *app) storeName() (name string, defaulted bool, err error) {
 	}
 	if name == "" {
 		if name, err = defaultStore(); err != nil {
-			return "", false, invalid("store: none is named, and there is no home to keep one in (%v); give --store or set %s", err, envStore)
+			return "", false, invalid("store: none is named, and there is no home to keep one in (%v); give --store "+
+				"or set %s", err, envStore)
 		}
 		return name, true, nil
 	}
@@ -69,14 +74,17 @@ func (a *app) storeName() (name string, defaulted bool, err error) {
 	return name, false, err
 }
 
-// storeAt is a store as a user names it, made to mean the same everywhere.
+// storeAt makes the name of a store, as a user gives it, independent of the
+// working directory.
 func storeAt(name string) (string, error) {
 	name, err := withPassword(name)
 	if err != nil {
 		return "", err
 	}
 	scheme, _, colon := strings.Cut(name, ":")
-	if isURL(name) || strings.HasPrefix(name, "~") || colon && slices.Contains(store.Schemes(), scheme) { // opening refuses a ~ that no shell has replaced, and a URL that lacks its slashes
+	// Opening refuses a ~ that no shell has replaced, and a URL without its
+	// slashes.
+	if isURL(name) || strings.HasPrefix(name, "~") || colon && slices.Contains(store.Schemes(), scheme) {
 		return name, nil
 	}
 	name, err = filepath.Abs(name)
@@ -86,7 +94,7 @@ func storeAt(name string) (string, error) {
 	return name, nil
 }
 
-// defaultStore is the directory that is the store when none is named.
+// defaultStore is the directory of the store when none is named.
 func defaultStore() (string, error) {
 	home, err := homeDir()
 	if err != nil {
@@ -95,7 +103,7 @@ func defaultStore() (string, error) {
 	return filepath.Join(home, ".local", "state", "croft"), nil
 }
 
-// open opens the store and says so when nobody named it.
+// open opens the store. It prints the name of the store if it is the default.
 func (a *app) open(ctx context.Context) (store.Store, error) {
 	name, defaulted, err := a.storeName()
 	if err != nil {
@@ -109,7 +117,8 @@ func (a *app) open(ctx context.Context) (store.Store, error) {
 	return openWithin(ctx, name)
 }
 
-// openWithin opens a store and gives up when ctx ends, even if the system does not: a dead network mount answers nobody.
+// openWithin opens a store. It gives up when ctx ends, even if the system call
+// does not return, as on a dead network mount.
 func openWithin(ctx context.Context, name string) (store.Store, error) {
 	type opened struct {
 		st  store.Store
@@ -124,11 +133,14 @@ func openWithin(ctx context.Context, name string) (store.Store, error) {
 	case o := <-done:
 		return o.st, o.err
 	case <-ctx.Done():
-		return nil, store.Unknown(fmt.Errorf("%s cannot be opened: %w; see whether the mount or the server answers", store.Redact(name), ctx.Err()))
+		return nil, store.Unknown(fmt.Errorf("%s cannot be opened: %w; see whether the mount or the server answers",
+			store.Redact(name), ctx.Err()))
 	}
 }
 
-// lookUp opens the store only if it is there already: for what is nice to know, and for completion. It says nothing and makes nothing.
+// lookUp opens the store only if it exists already. It prints nothing and
+// creates nothing. Completion uses it, and commands that can do without the
+// store.
 func (a *app) lookUp(ctx context.Context) (store.Store, error) {
 	name, _, err := a.storeName()
 	if err != nil {
@@ -142,7 +154,8 @@ func (a *app) lookUp(ctx context.Context) (store.Store, error) {
 	return openWithin(ctx, name)
 }
 
-// localPath is the folder or file that a store is in, if it is one that opening would make; "" for a server's.
+// localPath returns the folder or file of a store that opening would create. It
+// is "" for a server.
 func localPath(name string) string {
 	if !isURL(name) {
 		return name
@@ -153,12 +166,12 @@ func localPath(name string) string {
 	return ""
 }
 
-// client opens the store and a client of it. Closing is the client's end, then the store's.
+// client opens the store and a client on it. end closes both.
 func (a *app) client(ctx context.Context) (c *croft.Client, end func(), err error) {
 	return a.observed(ctx, nil)
 }
 
-// observed is client, with an observer.
+// observed is client with an observer.
 func (a *app) observed(ctx context.Context, observe func(croft.Event)) (c *croft.Client, end func(), err error) {
 	st, err := a.open(ctx)
 	if err != nil {
@@ -171,7 +184,7 @@ func (a *app) observed(ctx context.Context, observe func(croft.Event)) (c *croft
 	}, nil
 }
 
-// actor is who acts, for what is done without a client.
+// actor returns the name of the acting user, for commands without a client.
 func (a *app) actor() string {
 	if a.owner != "" {
 		return a.owner
@@ -193,8 +206,8 @@ func isURL(name string) bool {
 	return found && !strings.Contains(scheme, "/")
 }
 
-// passwordOf is the password in a URL, or "" if there is none worth the name: taking single letters out of a message would make it
-// unreadable.
+// passwordOf returns the password in a URL, or "" if it is shorter than 4
+// characters. Replacing single letters would make a message unreadable.
 func passwordOf(raw string) string {
 	u, err := url.Parse(raw)
 	if err != nil || u.User == nil {

@@ -18,11 +18,12 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// sink is the standard output. It remembers the first error, so that commands print without looking and whoever must know asks.
+// sink is the standard output. It remembers the first error. So commands print
+// without checking, and those that must know look at err.
 type sink struct {
 	w    io.Writer
 	err  error
-	told bool // the user knows of the error
+	told bool // the error has been printed
 }
 
 func (s *sink) Write(p []byte) (int, error) {
@@ -34,10 +35,12 @@ func (s *sink) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// gone reports whether the reader went away, which is its right: head has seen enough.
+// gone reports whether the reader of a pipe went away. That is no error: head,
+// for example, has read enough.
 func (s *sink) gone() bool { return errors.Is(s.err, syscall.EPIPE) }
 
-// close returns the exit code that lost output asks for: none if its reader went away.
+// close prints the error of the standard output, if there is one, and returns
+// the exit code. A reader that went away is no error.
 func (s *sink) close(stderr io.Writer) int {
 	if s.err == nil || s.gone() || s.told {
 		return 0
@@ -47,7 +50,7 @@ func (s *sink) close(stderr io.Writer) int {
 	return exitFailed
 }
 
-// terminal returns the terminal's width, and whether w is one.
+// terminal returns the width of the terminal w, and whether w is a terminal.
 func terminal(w io.Writer) (width int, is bool) {
 	if s, ok := w.(*sink); ok {
 		w = s.w
@@ -67,10 +70,11 @@ func terminal(w io.Writer) (width int, is bool) {
 func (a *app) print(v any) {
 	enc := json.NewEncoder(a.stdout)
 	enc.SetEscapeHTML(false)
-	_ = enc.Encode(v) // the sink remembers what went wrong
+	_ = enc.Encode(v) // the sink remembers a failed write
 }
 
-// when is a time in JSON: RFC 3339 in UTC with microseconds, null if there is none.
+// when is a time in JSON: RFC 3339 in UTC with microseconds, or null for the
+// zero time.
 type when time.Time
 
 // MarshalJSON writes the time.
@@ -81,7 +85,8 @@ func (w when) MarshalJSON() ([]byte, error) {
 	return json.Marshal(time.Time(w).UTC().Format("2006-01-02T15:04:05.000000Z07:00"))
 }
 
-// recordView is a record in JSON. The names are fixed: programs rely on them. In a history, null is what is not remembered of a term.
+// recordView is a record in JSON. Programs rely on the names, so they never
+// change. In a history, fields that the store does not remember are null.
 type recordView struct {
 	Key        string       `json:"key"`
 	Token      fence.Token  `json:"token"`
@@ -101,7 +106,8 @@ type recordView struct {
 	Guards     []string     `json:"guards"`
 }
 
-// viewOf is the record as it counts at now: free once its deadline has passed.
+// viewOf is the record as it counts at now. A held record is free after its
+// deadline.
 func viewOf(rec tenure.Record, now time.Time) recordView {
 	ttl := rec.TTL.String()
 	v := recordView{
@@ -116,7 +122,7 @@ func viewOf(rec tenure.Record, now time.Time) recordView {
 	return v
 }
 
-// leaseView is a lease in JSON, secret included: what acquire prints.
+// leaseView is a lease in JSON, with its secret, as acquire prints it.
 type leaseView struct {
 	Key      string       `json:"key"`
 	Token    fence.Token  `json:"token"`
@@ -135,13 +141,14 @@ func leaseOf(d tenure.Deed, rec tenure.Record) leaseView {
 	}
 }
 
-// What is looked for in messages: URLs, and leases.
+// These find secrets in messages.
 var (
 	urlText   = regexp.MustCompile(`[A-Za-z][A-Za-z0-9+.-]*://[^\s"']+`)
 	leaseText = regexp.MustCompile(`(croft-lease1:[^:\s]*:)[^:\s]+`)
 )
 
-// redact is the last net under messages: whoever wrote them, neither a URL's password nor a lease's secret gets through.
+// redact removes the passwords of URLs and the secrets of leases from a
+// message. It is the last safeguard for messages of any origin.
 func (a *app) redact(message string) string {
 	message = urlText.ReplaceAllStringFunc(message, store.Redact)
 	whole, _ := readStore(os.Getenv(envStoreFile))

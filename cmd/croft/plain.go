@@ -6,9 +6,11 @@ import (
 	"unicode"
 )
 
-// What is shown comes from stores that others write to. None of it may move the cursor, hide or reverse what stands around it.
+// The text that croft shows comes from stores that others write to. It must not
+// move the cursor, or hide or reverse the text around it.
 
-// word is text as one word of a table: quoted if it has spaces, quotes or anything unprintable, a dash if it is empty.
+// word returns text as one word of a table. It quotes text with spaces, quotes
+// or unprintable characters. Empty text becomes a dash.
 func word(s string) string {
 	if s == "" {
 		return "-"
@@ -19,7 +21,7 @@ func word(s string) string {
 	return s
 }
 
-// line is text on one line of its own: quoted only if something in it is unprintable.
+// line returns text on one line. It quotes text with unprintable characters.
 func line(s string) string {
 	if strings.ContainsFunc(s, unsafe) {
 		return strconv.Quote(s)
@@ -27,7 +29,8 @@ func line(s string) string {
 	return s
 }
 
-// lines is a message: line breaks stay, anything else unprintable is escaped.
+// lines returns a message with its line breaks. It escapes other unprintable
+// characters.
 func lines(s string) string {
 	if !strings.ContainsFunc(s, unsafe) {
 		return s
@@ -49,7 +52,8 @@ func lines(s string) string {
 
 func unsafe(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }
 
-// width is how many columns a terminal gives to s: most characters one, marks none, East Asian ones and emoji two.
+// width is the number of columns that a terminal uses for s. Combining marks
+// take none, East Asian characters and emoji take two.
 func width(s string) int {
 	n := 0
 	for _, r := range s {
@@ -86,7 +90,7 @@ func wide(r rune) bool {
 	return false
 }
 
-// cut shortens s to at most columns, with an ellipsis where something is missing.
+// cut shortens s to at most columns, and ends it with an ellipsis.
 func cut(s string, columns int) string {
 	if width(s) <= columns {
 		return s

@@ -18,7 +18,7 @@ func TestWordsThatCouldFoolAReaderAreQuoted(t *testing.T) {
 		"two words":        `"two words"`,
 		`a"b`:              `"a\"b"`,
 		"red\x1b[31m":      `"red\x1b[31m"`,
-		"evil\u202etxt.":   `"evil\u202etxt."`, // reverses what follows
+		"evil\u202etxt.":   `"evil\u202etxt."`, // reverses the text after it
 		"zero\u200bwidth":  `"zero\u200bwidth"`,
 		"no-break\u00a0x":  `"no-break\u00a0x"`,
 		"bad\xffbyte":      `"bad\xffbyte"`,

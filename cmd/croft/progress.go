@@ -9,18 +9,23 @@ import (
 	"time"
 )
 
-// How a progress bar moves.
+// A progress bar appears after progressAfter, and moves every progressEvery.
 const (
-	progressAfter = 500 * time.Millisecond // what is done sooner needs none
+	progressAfter = 500 * time.Millisecond // quick writes show no bar
 	progressEvery = 200 * time.Millisecond
 )
 
-// progress shows on a terminal how much of some content has been read, while that takes long. It goes away when the content is written.
+// progress is a progress bar on a terminal for content that takes long to read.
+// stop removes it.
+//
+// One goroutine, run, draws the bar and alone uses shown. The reader tells it
+// through read how much it has read. stop closes end, and waits until run has
+// closed ended.
 type progress struct {
 	r     io.Reader
 	w     io.Writer
 	width int
-	total int64 // 0: not known
+	total int64 // 0 if not known
 	began time.Time
 
 	read  atomic.Int64
@@ -29,13 +34,17 @@ type progress struct {
 	ended chan struct{}
 }
 
-// progress makes a bar over content on standard error, if that is a terminal and nothing else is to be read there; otherwise it returns r and a stop that does nothing.
+// progress returns r with a progress bar on standard error. It shows none if
+// standard error is no terminal, or with --json. stop removes the bar.
 func (a *app) progress(r io.Reader) (reader io.Reader, stop func()) {
 	width, isTerminal := terminal(a.stderr)
 	if !isTerminal || a.json || os.Getenv("TERM") == "dumb" {
 		return r, func() {}
 	}
-	p := &progress{r: r, w: a.stderr, width: width, total: sizeOf(r), began: time.Now(), end: make(chan struct{}), ended: make(chan struct{})}
+	p := &progress{
+		r: r, w: a.stderr, width: width, total: sizeOf(r), began: time.Now(), end: make(chan struct{}),
+		ended: make(chan struct{}),
+	}
 	go p.run()
 	return p, func() {
 		close(p.end)
@@ -43,7 +52,7 @@ func (a *app) progress(r io.Reader) (reader io.Reader, stop func()) {
 	}
 }
 
-// sizeOf is the size of a file, 0 if r is none.
+// sizeOf is the size of a regular file, or 0.
 func sizeOf(r io.Reader) int64 {
 	f, ok := r.(*os.File)
 	if !ok {
@@ -62,7 +71,7 @@ func (p *progress) Read(buf []byte) (int, error) {
 	return n, err
 }
 
-// run draws the bar until it is stopped, and takes it away.
+// run draws the bar until it is stopped, and then removes it.
 func (p *progress) run() {
 	defer close(p.ended)
 	wait := time.NewTimer(progressAfter)
@@ -79,7 +88,7 @@ func (p *progress) run() {
 	}
 }
 
-// show puts a line in place of the last.
+// show replaces the line on the terminal.
 func (p *progress) show(line string) {
 	if line == "" && p.shown == 0 {
 		return
@@ -89,7 +98,8 @@ func (p *progress) show(line string) {
 	p.shown = n
 }
 
-// line is the bar after some time: what was read, of how much, how fast, and how long it will take.
+// line is the text of the bar: how much was read, of how much, how fast, and
+// the time left.
 func (p *progress) line(after time.Duration) string {
 	read := p.read.Load()
 	rate := int64(float64(read) / max(after.Seconds(), 0.001))
@@ -97,7 +107,8 @@ func (p *progress) line(after time.Duration) string {
 		return p.cut(fmt.Sprintf("%s  %s/s", bytesText(read), bytesText(rate)))
 	}
 	read = min(read, p.total)
-	text := fmt.Sprintf(" %3d%%  %s of %s  %s/s", 100*read/p.total, bytesText(read), bytesText(p.total), bytesText(rate))
+	text := fmt.Sprintf(" %3d%%  %s of %s  %s/s", 100*read/p.total, bytesText(read), bytesText(p.total),
+		bytesText(rate))
 	if rate > 0 && read < p.total {
 		text += "  " + (time.Duration((p.total-read)/rate) * time.Second).String() + " left"
 	}
@@ -109,10 +120,11 @@ func (p *progress) line(after time.Duration) string {
 	return "[" + strings.Repeat("#", full) + strings.Repeat("-", columns-full) + "]" + text
 }
 
-// cut leaves the last column free, where some terminals begin a new line.
+// cut leaves the last column free, because some terminals begin a new line
+// after it.
 func (p *progress) cut(text string) string { return text[:min(len(text), max(0, p.width-1))] }
 
-// bytesText is a size as people read it.
+// bytesText is a size for people.
 func bytesText(n int64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
 	size, unit := float64(n), 0

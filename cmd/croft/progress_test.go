@@ -18,7 +18,7 @@ func TestTheProgressBarSaysHowMuchIsDone(t *testing.T) {
 		{40 << 20, 10 << 20, 80, "[######------------------]  25%  10.0 MiB of 40.0 MiB  5.0 MiB/s  6s left"},
 		{40 << 20, 10 << 20, 30, "25%  10.0 MiB of 40.0 MiB  5."},
 		{100, 100, 80, "[########################] 100%  100 B of 100 B  50 B/s"},
-		{100, 120, 80, "[########################] 100%  100 B of 100 B  60 B/s"}, // it has grown
+		{100, 120, 80, "[########################] 100%  100 B of 100 B  60 B/s"}, // the file has grown
 		{100, 0, 80, "[------------------------]   0%  0 B of 100 B  0 B/s"},
 		{100, 50, 0, ""},
 	} {
@@ -30,7 +30,8 @@ func TestTheProgressBarSaysHowMuchIsDone(t *testing.T) {
 	}
 }
 
-// TestTheProgressBarLeavesNothingBehind and changes nothing of what is read.
+// TestTheProgressBarLeavesNothingBehind: the bar is removed, and does not
+// change the content.
 func TestTheProgressBarLeavesNothingBehind(t *testing.T) {
 	var out bytes.Buffer
 	p := &progress{r: strings.NewReader("content"), w: &out, width: 80, end: make(chan struct{}), ended: make(chan struct{})}
@@ -46,7 +47,7 @@ func TestTheProgressBarLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// TestNoProgressBarWhereNobodyLooks: what is not a terminal gets nothing.
+// TestNoProgressBarWhereNobodyLooks: only a terminal gets a bar.
 func TestNoProgressBarWhereNobodyLooks(t *testing.T) {
 	a := &app{stderr: &bytes.Buffer{}}
 	r := strings.NewReader("content")

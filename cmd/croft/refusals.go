@@ -14,7 +14,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// listed is what people list: all records but those in which Croft keeps notes of its own.
+// listed lists all records but those in which Croft keeps its own notes.
 func listed(ctx context.Context, st store.Store, prefix string) iter.Seq2[tenure.Record, error] {
 	return func(yield func(tenure.Record, error) bool) {
 		for rec, err := range st.List(ctx, prefix) {
@@ -28,7 +28,7 @@ func listed(ctx context.Context, st store.Store, prefix string) iter.Seq2[tenure
 	}
 }
 
-// refusalView is, in JSON, what was refused.
+// refusalView is a refusal in JSON.
 type refusalView struct {
 	Time   when        `json:"time"`
 	Change string      `json:"change"`
@@ -46,10 +46,12 @@ func refusalViewOf(r refusals.Refusal) refusalView {
 	return refusalView{when(r.At), "refused", r.Key, r.Owner, r.Act, r.Code, r.Token, r.Newest, r.Target, r.Count}
 }
 
-// refusalText says what was refused, without who, when and of which key. Where comes last: it may be long, and terminals cut.
+// refusalText describes a refusal, without its owner, time and key. The target
+// comes last, because it may be long and terminals cut lines.
 func refusalText(r refusals.Refusal) string {
 	text := r.Act + ": " + map[string]string{
-		"stale": "stale", "collision": "the same token from two grants", "wrong_key": "it belongs to another key", "repeated": "late or repeated", "not_owned": "not owned",
+		"stale": "stale", "collision": "the same token from two grants", "wrong_key": "it belongs to another key",
+		"repeated": "late or repeated", "not_owned": "not owned",
 	}[r.Code]
 	if r.Newest > 0 && r.Newest != r.Token {
 		text += fmt.Sprintf(", newest is %d", r.Newest)
@@ -63,7 +65,7 @@ func refusalText(r refusals.Refusal) string {
 	return text
 }
 
-// whose is an owner that may not be known.
+// whose returns the owner, or a question mark if it is not known.
 func whose(owner string) string {
 	if owner == "" {
 		return "?"
@@ -71,7 +73,7 @@ func whose(owner string) string {
 	return word(owner)
 }
 
-// listRefusals shows every refusal that the store remembers, the newest last.
+// listRefusals prints the refusals that the store remembers, the newest last.
 func (a *app) listRefusals(all []refusals.Refusal, now time.Time, prefix string) {
 	if a.json {
 		for _, r := range all {
@@ -89,16 +91,19 @@ func (a *app) listRefusals(all []refusals.Refusal, now time.Time, prefix string)
 	}
 	t := a.table("WHEN", "KEY", "OWNER", "TOKEN", "REFUSED")
 	for _, r := range all {
-		t.row(plainCell(ago(now, r.At)), plainCell(word(r.Key)), plainCell(whose(r.Owner)), plainCell(strconv.FormatInt(int64(r.Token), 10)), plainCell(refusalText(r)))
+		t.row(plainCell(ago(now, r.At)), plainCell(word(r.Key)), plainCell(whose(r.Owner)),
+			plainCell(strconv.FormatInt(int64(r.Token), 10)), plainCell(refusalText(r)))
 	}
 	t.flush()
 }
 
-// noteTimeout bounds how long a refused write stays to find out whose tokens those are, and to leave a note in the store.
+// noteTimeout bounds how long a refused write takes to look up the owners and
+// to leave a note in the store.
 const noteTimeout = 2 * time.Second
 
-// noteRefusal leaves a note of a refused write to a target in the store, where operators look for it, and adds to the refusal whose token is whose: as far as the store can be
-// asked and remembers. It never makes things worse.
+// noteRefusal leaves a note of a refused write in the store, for operators, and
+// adds the owners' names to the refusal, if the store answers within
+// noteTimeout. It always returns err.
 func (a *app) noteRefusal(ctx context.Context, target string, s fence.Stamp, err error) error {
 	if exit := outcomeOf(err).exit; exit != exitRefused && exit != exitNotOwned {
 		return err
@@ -112,7 +117,7 @@ func (a *app) noteRefusal(ctx context.Context, target string, s fence.Stamp, err
 	defer st.Close()
 	nameOwners(ctx, st, err)
 	if target == "" {
-		return err // a raise: nothing was to be written
+		return err // a raise, not a write
 	}
 	c := croft.New(st, &croft.Options{Owner: a.owner, CallTimeout: min(a.timeout, noteTimeout)})
 	c.Refused(s, target, err)

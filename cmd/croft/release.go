@@ -17,10 +17,11 @@ func (a *app) releaseCommand() *cobra.Command {
 		Use:     "release [@FILE|-]",
 		GroupID: groupHold,
 		Short:   "Give a lease back",
-		Long: `Give a lease back: the key is free at once. Releasing what you have released already is no error; exit code 12 says that the
-lease was lost before.
+		Long: `Give a lease back: the key is free at once. Releasing again what you have
+released is no error. Exit code 12 says that the lease was lost before.
 
-After a success, --every and --hold of acquire apply; with --failed they do not, so that the next contender may try at once.
+After a success, --every and --hold of acquire apply. With --failed they do not,
+so the next contender may try at once.
 
 ` + leaseHelp,
 		Example: `  croft release @lease
@@ -36,7 +37,8 @@ After a success, --every and --hold of acquire apply; with --failed they do not,
 	return c
 }
 
-// releaseView is a released lease in JSON. State is the key's own by then: another may have it already.
+// releaseView is a released lease in JSON. State is the key's present state:
+// another owner may hold it already.
 type releaseView struct {
 	Key   string       `json:"key"`
 	Token fence.Token  `json:"token"`

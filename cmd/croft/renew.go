@@ -17,9 +17,11 @@ func (a *app) renewCommand() *cobra.Command {
 		Use:     "renew [@FILE|-]",
 		GroupID: groupHold,
 		Short:   "Renew a lease for another TTL",
-		Long: `Renew a lease: its deadline moves to one TTL from now. Exit code 12 says that it is lost; stop the work then.
+		Long: `Renew a lease: its deadline moves to one TTL from now. Exit code 12 says that
+the lease is lost. Then stop the work.
 
-With --resume a lease whose deadline has passed is renewed all the same, as long as nobody else was granted the key meanwhile.
+With --resume croft renews a lease also after its deadline, if no other owner
+was granted the key meanwhile.
 
 ` + leaseHelp,
 		Example: `  croft renew @lease

@@ -7,11 +7,11 @@ import (
 	"path/filepath"
 )
 
-// replaceFile puts a new file in the place of path, so that readers never see
-// half of one. Everybody may read it.
+// replaceFile replaces the file at path in one step, so readers never see half
+// of it. Everybody may read it.
 //
-// Permissions are given on the handle. Another user may write to the folder,
-// and may have put a link in the place of the new file.
+// It sets permissions on the open file, not by name. Another user may write to
+// the folder, and may have put a link in the place of the new file.
 func replaceFile(path string, write func(io.Writer) error) error {
 	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-")
 	if err != nil {

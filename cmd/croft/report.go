@@ -16,9 +16,10 @@ func (a *app) reportCommand() *cobra.Command {
 		Use:     "report MARKER [@FILE|-]",
 		GroupID: groupHold,
 		Short:   "Report progress of the work",
-		Long: `Report progress: a short marker that ls and show display with its age. It proves that the work gets somewhere, which renewing
-does not, and it does not move the deadline. Under "croft run --stall-after" a job that reports nothing for that long
-loses its lease.
+		Long: `Report progress: a short marker that ls and show display with its age. It proves
+that the work advances, which a renewal does not. It does not move the deadline.
+Under "croft run --stall-after" a job loses its lease if it reports nothing for
+that long.
 
 ` + leaseHelp,
 		Example: `  croft report "page 17 of 40"
@@ -51,7 +52,10 @@ func (a *app) report(ctx context.Context, marker string, args []string) error {
 		return err
 	}
 	if a.json {
-		a.print(reportView{Key: rec.Key, Token: rec.Token, Progress: rec.Progress, ProgressAt: when(rec.ProgressAt), Deadline: when(rec.Deadline)})
+		a.print(reportView{
+			Key: rec.Key, Token: rec.Token, Progress: rec.Progress, ProgressAt: when(rec.ProgressAt),
+			Deadline: when(rec.Deadline),
+		})
 		return nil
 	}
 	fmt.Fprintf(a.stdout, "%s: %s\n", word(rec.Key), line(rec.Progress))

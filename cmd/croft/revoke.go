@@ -16,9 +16,10 @@ func (a *app) revokeCommand() *cobra.Command {
 		Use:     "revoke KEY --note WHY",
 		GroupID: groupHand,
 		Short:   "End a lease by hand and free the key",
-		Long: `End whatever lease or reservation there is on a key: it is free at once, for anybody. The store keeps who did it and why. A new token is
-burned, and the fence is raised at the guards that the holder named, so its writes are refused there from now on; standard
-error says where that worked.
+		Long: `End the lease or reservation on a key. The key is free at once, for anybody. The
+store keeps who did it and why. It burns a new token. Croft raises the fence at
+the guards that the holder named, so they refuse the holder's writes from now
+on. Standard error says where that worked.
 
 ` + raiseHelp,
 		Example:           `  croft revoke reports/daily --note "cancelled by the customer"`,

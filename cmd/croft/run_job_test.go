@@ -13,7 +13,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestAnInterruptBeforeTheCommandStartsGivesTheKeyBack: between the grant and the start nobody but croft hears the signal.
+// TestAnInterruptBeforeTheCommandStartsGivesTheKeyBack: between the grant and
+// the start only croft itself gets the signal.
 func TestAnInterruptBeforeTheCommandStartsGivesTheKeyBack(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv(envStore, filepath.Join(dir, "store"))

@@ -12,10 +12,11 @@ import (
 	"github.com/croft-dev/croft/internal/supervise"
 )
 
-// verdict is how a run ended, in one word.
+// verdict is the outcome of a run in one word.
 type verdict string
 
-// The verdicts of a run. With done and failed the exit code is the command's own.
+// These are the verdicts of a run. With done and failed the exit code is the
+// command's own.
 const (
 	verdictRunning    verdict = "running"
 	verdictDone       verdict = "done"        // the command exited 0
@@ -25,7 +26,7 @@ const (
 	verdictNotStarted verdict = "not_started" // something kept the command from starting
 )
 
-// runStatus is what --status-file holds.
+// runStatus is the content of --status-file.
 type runStatus struct {
 	path    string
 	key     string
@@ -38,7 +39,8 @@ type runStatus struct {
 	ran     *supervise.Status
 }
 
-// newRunStatus makes sure that the outcome can be written before there is one.
+// newRunStatus writes the file once, so that a bad path is an error before the
+// run begins.
 func newRunStatus(path, key string) (*runStatus, error) {
 	s := &runStatus{path: path, key: key, started: time.Now()}
 	if path == "" {
@@ -59,14 +61,14 @@ func newRunStatus(path, key string) (*runStatus, error) {
 // command notes how the command ended.
 func (s *runStatus) command(status supervise.Status) { s.ran = &status }
 
-// write saves the status as it is now. A status that cannot be written is said, and changes nothing.
+// write saves the present status. It prints an error and goes on if it cannot.
 func (s *runStatus) write(stderr io.Writer) {
 	if err := s.save(); err != nil {
 		fmt.Fprintf(stderr, "croft: the status file could not be written: %v\n", err)
 	}
 }
 
-// save replaces the file, so that its readers never see half of it.
+// save replaces the file, so readers never see half of it.
 func (s *runStatus) save() error {
 	if s.path == "" {
 		return nil

@@ -16,26 +16,29 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// A run with metrics counts what "croft write" does inside it, though that is another process: beside the lease that the command finds there is a file, to which
-// every write appends a line. A run without metrics has no such file, and nothing is written.
+// A run with metrics also counts the writes of "croft write" inside it, which
+// are other processes. They append a line for every write to a file beside the
+// command's lease. A run without metrics has no such file.
 
-// tallySuffix ends the name of that file; the rest is the lease's.
+// tallySuffix is added to the name of the lease's file.
 const tallySuffix = ".writes"
 
 // tallied is one write, as a line of the file.
 type tallied struct {
 	Target string      `json:"target"`
 	Stamp  fence.Stamp `json:"stamp"`
-	Code   string      `json:"code,omitempty"` // "": admitted
+	Code   string      `json:"code,omitempty"` // "" if admitted
 }
 
-// tallyWrite tells the run that this process is in of a write, if there is one that counts. The write is done: nothing about this may fail it.
+// tallyWrite reports a write to the run that this process is part of, if that
+// run counts writes. It ignores all errors, because the write is already done.
 func tallyWrite(target string, s fence.Stamp, err error) {
 	lease, isFile := strings.CutPrefix(os.Getenv(envLease), "@")
 	if !isFile {
 		return
 	}
-	f, openErr := os.OpenFile(lease+tallySuffix, os.O_WRONLY|os.O_APPEND, 0) // one that is not there is not made
+	// Without O_CREATE: only the run makes the file.
+	f, openErr := os.OpenFile(lease+tallySuffix, os.O_WRONLY|os.O_APPEND, 0)
 	if openErr != nil {
 		return
 	}
@@ -45,7 +48,7 @@ func tallyWrite(target string, s fence.Stamp, err error) {
 		t.Code = talliedCode(err)
 	}
 	if text, err := json.Marshal(t); err == nil {
-		_, _ = f.Write(append(text, '\n')) // in one piece: others append, too
+		_, _ = f.Write(append(text, '\n')) // in one call, because other processes append, too
 	}
 }
 
@@ -56,22 +59,24 @@ func talliedCode(err error) string {
 	return outcomeOf(err).code
 }
 
-// talliedErrors is talliedCode read backwards, as far as metrics tell errors apart.
+// talliedErrors maps codes back to errors, for those that metrics distinguish.
 var talliedErrors = map[string]error{
 	"stale": fence.ErrStale, "collision": fence.ErrCollision, "wrong_key": fence.ErrWrongKey,
 	"repeated": fence.ErrRepeated, "not_owned": tenure.ErrNotOwned, "invalid": fence.ErrInvalid, "busy": guard.ErrBusy,
 }
 
-// tally counts the lines of the file, each once.
+// tally counts every line of the file once. mu guards its fields.
 type tally struct {
 	m *observe.Metrics
 
-	mu   sync.Mutex
-	file *os.File // kept open: whoever tidies up after the command may be quicker; nil when there is none
+	mu sync.Mutex
+	// file is nil if there is none. It stays open, because the folder may be
+	// removed before the last count.
+	file *os.File
 	read int64
 }
 
-// begin makes the file beside a lease.
+// begin creates the file beside a lease.
 func (t *tally) begin(lease string) (err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -79,7 +84,7 @@ func (t *tally) begin(lease string) (err error) {
 	return err
 }
 
-// end counts the last of it.
+// end counts the last lines and closes the file.
 func (t *tally) end() {
 	t.count()
 	t.mu.Lock()
@@ -90,35 +95,37 @@ func (t *tally) end() {
 	}
 }
 
-// count counts what has been added. What cannot be read is not counted: the work is more important.
+// count counts the lines that were added. It ignores errors, because the work
+// is more important.
 func (t *tally) count() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.file == nil {
 		return
 	}
-	for range mostTallied / tallyPart { // the command may write to the file faster than it is read
+	// The command may write to the file faster than it is read.
+	for range mostTallied / tallyPart {
 		if !t.countPart() {
 			return
 		}
 	}
 }
 
-// What one count reads of the file at most, and at a time: the command decides
+// These bound what one count reads in all, and at a time. The command decides
 // how long the file is.
 const (
 	mostTallied = 64 << 20
 	tallyPart   = 1 << 20
 )
 
-// countPart counts what one read yields, and reports whether there may be more.
+// countPart counts the lines of one read. It reports whether there may be more.
 // The caller holds the mutex.
 func (t *tally) countPart() bool {
 	text, err := io.ReadAll(io.NewSectionReader(t.file, t.read, tallyPart))
 	if err != nil {
 		return false
 	}
-	whole := bytes.LastIndexByte(text, '\n') + 1 // the rest is being written
+	whole := bytes.LastIndexByte(text, '\n') + 1 // the rest is still being written
 	if whole == 0 && len(text) == tallyPart {
 		whole = len(text) // no croft writes a line that long
 	}

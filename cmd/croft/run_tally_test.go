@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestACommandCannotFillTheTally: it may write to the file that writes are
-// counted in, and decides how long that is.
+// TestACommandCannotFillTheTally: the command may write to the file of counted
+// writes, and decides how long it is.
 func TestACommandCannotFillTheTally(t *testing.T) {
 	lease := filepath.Join(t.TempDir(), "lease")
 	counted := &tally{}

@@ -11,7 +11,7 @@ import (
 	"github.com/croft-dev/croft/backend/sqlite"
 )
 
-// schemas are the technologies whose tables somebody may want to make by hand.
+// schemas are the engines whose tables a user may create by hand.
 var schemas = map[string]func() string{
 	"postgres": postgres.Schema,
 	"sqlite":   sqlite.Schema,
@@ -31,8 +31,9 @@ func (a *app) schemaCommand() *cobra.Command {
 		Use:     "schema ENGINE",
 		GroupID: groupTool,
 		Short:   "Print the tables that a database needs",
-		Long: `Print what croft creates in a database, for those who create it themselves: a store makes
-its tables on first use if it may, and uses those it finds otherwise.`,
+		Long: `Print the tables that croft creates in a database, for those who create them by
+hand. A store creates its tables on first use if it may, and otherwise uses
+those it finds.`,
 		Example: "  croft schema postgres | psql -v ON_ERROR_STOP=1 mydb\n  croft schema sqlite | sqlite3 -bail app.db",
 		Args:    takes("ENGINE"),
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
@@ -41,7 +42,8 @@ its tables on first use if it may, and uses those it finds otherwise.`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			text, known := schemas[args[0]]
 			if !known {
-				return invalid("engine %q: it has no tables that croft knows of; known are %s", args[0], strings.Join(schemaNames(), ", "))
+				return invalid("engine %q: it has no tables that croft knows of; known are %s", args[0],
+					strings.Join(schemaNames(), ", "))
 			}
 			if a.json {
 				a.print(map[string]string{"engine": args[0], "schema": text()})

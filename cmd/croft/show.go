@@ -47,7 +47,7 @@ func (a *app) show(ctx context.Context, key string) error {
 	return nil
 }
 
-// record reads one key, with its history, and the store's clock.
+// record reads one key, with its history, and the store's time.
 func (a *app) record(ctx context.Context, key string) (rec tenure.Record, now time.Time, err error) {
 	if err := fence.CheckKey(key); err != nil {
 		return rec, now, err
@@ -68,18 +68,18 @@ func (a *app) record(ctx context.Context, key string) (rec tenure.Record, now ti
 	return rec, now, nil
 }
 
-// causes says how a term came about.
+// causes explains how a term began.
 var causes = map[tenure.Cause]string{
 	tenure.First:     "nothing is remembered before it",
 	tenure.Released:  "the holder before it gave the key back",
 	tenure.Expired:   "the holder before it was not heard from in time",
 	tenure.Handoff:   "an operator had reserved the key for this owner",
-	tenure.Operator:  "an operator took the key from whoever had it",
-	tenure.Cancelled: "an operator revoked what was before it",
+	tenure.Operator:  "an operator took the key from its holder",
+	tenure.Cancelled: "an operator revoked the term before it",
 	tenure.Recovery:  "its holder asked for a token above one that the store did not know",
 }
 
-// describe says of a record what is worth a line, by name.
+// describe returns the lines of croft show: a name and a text each.
 func describe(p palette, rec tenure.Record, now time.Time) [][2]string {
 	if rec.IsZero() {
 		return [][2]string{{"state", "free: nothing is remembered of this key"}}
@@ -94,9 +94,11 @@ func describe(p palette, rec tenure.Record, now time.Time) [][2]string {
 	case "held", "reserved":
 		add("state", "%s, %s left, until %s", shown, short(rec.Deadline.Sub(now)), clockTime(now, rec.Deadline))
 	case "hold":
-		add("state", "%s: done, and kept from everybody for %s, until %s", shown, short(rec.HoldUntil.Sub(now)), clockTime(now, rec.HoldUntil))
+		add("state", "%s: done, and kept from everybody for %s, until %s", shown, short(rec.HoldUntil.Sub(now)),
+			clockTime(now, rec.HoldUntil))
 	case "expired":
-		add("state", "%s %s: its holder was not heard from in time; whoever asks next gets the key", shown, ago(now, rec.Deadline))
+		add("state", "%s %s: its holder was not heard from in time; the next contender gets the key", shown,
+			ago(now, rec.Deadline))
 	default:
 		add("state", "%s", shown)
 	}

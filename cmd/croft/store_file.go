@@ -21,15 +21,15 @@ import (
 // envStoreFile names that file. It is set only if there is one.
 const envStoreFile = "CROFT_STORE_FILE"
 
-// maxStore is more than any store's URL is long.
+// maxStore is longer than any store's URL.
 const maxStore = 64 << 10
 
 func passStoreFlag(flags *pflag.FlagSet, pass *bool) {
 	flags.BoolVar(pass, "pass-store", false, "leave the store's password in the command's "+envStore)
 }
 
-// storeFor is what a command finds in its environment to reach a store. It
-// writes the file to dir, if there is a secret to be kept there.
+// storeFor returns the variables through which a command reaches a store. It
+// writes the file to dir if the URL has a secret.
 func storeFor(dir, name string, pass bool) (env []string, err error) {
 	bare := registry.Bare(name)
 	if pass || bare == name {
@@ -42,9 +42,9 @@ func storeFor(dir, name string, pass bool) (env []string, err error) {
 	return []string{envStore + "=" + bare, envStoreFile + "=" + file}, nil
 }
 
-// withPassword gives a store, or a target in it, the password that CROFT_STORE
-// does not have. The file has the password of one store only: no other URL gets
-// it.
+// withPassword adds the password of CROFT_STORE to the name of that store, or
+// of a target in it. The file has the password of one store only, and no other
+// URL gets it.
 func withPassword(name string) (string, error) {
 	file := os.Getenv(envStoreFile)
 	if file == "" || !isURL(name) || registry.Bare(name) != name {
@@ -54,8 +54,9 @@ func withPassword(name string) (string, error) {
 	whole, err := readStore(file)
 	switch {
 	case err != nil && place == os.Getenv(envStore):
-		return "", invalid("store %s: croft keeps its password out of %s, and the file that has it cannot be read (%v); "+
-			"if the command changes its user or outlives croft, start it with --pass-store", place, envStore, err)
+		return "",
+			invalid("store %s: croft keeps its password out of %s, and the file that has it cannot be read (%v); "+
+				"if the command changes its user or outlives croft, start it with --pass-store", place, envStore, err)
 	case err != nil || registry.Bare(whole) != place:
 		return name, nil // another store
 	case isTarget:

@@ -42,7 +42,7 @@ func TestAStoresPasswordGoesToThatStoreAlone(t *testing.T) {
 	}
 }
 
-// TestALostFileOfTheStoreIsSaid: only the store that the file was for needs it.
+// TestALostFileOfTheStoreIsSaid: only the store of that file needs it.
 func TestALostFileOfTheStoreIsSaid(t *testing.T) {
 	empty, long := filepath.Join(t.TempDir(), "empty"), filepath.Join(t.TempDir(), "long")
 	if err := errors.Join(os.WriteFile(empty, nil, 0o600), os.WriteFile(long, make([]byte, maxStore+1), 0o600)); err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// TestAPipeForTheFileOfTheStoreIsNotWaitedFor: every message of croft's looks
-// into that file.
+// TestAPipeForTheFileOfTheStoreIsNotWaitedFor: croft reads this file before it
+// prints any message.
 func TestAPipeForTheFileOfTheStoreIsNotWaitedFor(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {

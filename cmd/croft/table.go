@@ -9,17 +9,18 @@ import (
 	"time"
 )
 
-// table prints aligned columns. On a terminal the last column is cut to fit; elsewhere nothing is lost.
+// table prints aligned columns. On a terminal it cuts the last column to fit.
+// Elsewhere it prints everything.
 type table struct {
 	w     io.Writer
 	head  []string
 	rows  [][]cell
 	style palette
-	whole bool // nothing is cut
-	room  int  // columns there are; 0: as many as the terminal has
+	whole bool // cut nothing
+	room  int  // the width; 0 is that of the terminal
 }
 
-// cell is one entry; its colour is used on terminals.
+// cell is one entry of a table. Its colour is used on terminals.
 type cell struct {
 	text   string
 	colour colour
@@ -66,7 +67,7 @@ func (t *table) flush() {
 		}
 		fmt.Fprintln(out, strings.TrimRight(b.String(), " "))
 	}
-	_ = out.Flush() // the sink remembers what went wrong
+	_ = out.Flush() // the sink remembers a failed write
 }
 
 // colour is a terminal's escape sequence.
@@ -82,7 +83,8 @@ const (
 	reset             = "\x1b[0m"
 )
 
-// palette colours text, or does not: only on a terminal, and not when the user has said so (no-color.org).
+// palette colours text if it is true. It is true on a terminal, unless the user
+// turned colours off with NO_COLOR (no-color.org) or TERM=dumb.
 type palette bool
 
 func (a *app) palette() palette {
@@ -97,7 +99,7 @@ func (p palette) paint(c colour, text string) string {
 	return string(c) + text + reset
 }
 
-// short is a duration as people say it: two units at most.
+// short is a duration for people, in at most two units.
 func short(d time.Duration) string {
 	if d < 0 {
 		return "-" + short(-d)
@@ -136,7 +138,8 @@ func ago(now, t time.Time) string {
 	}
 }
 
-// clockTime is a moment in the reader's own time zone; the day only if it is not today's.
+// clockTime is a moment in the local time zone, with its day unless it is
+// today.
 func clockTime(now, t time.Time) string {
 	t, now = t.Local(), now.Local()
 	if t.Format(time.DateOnly) == now.Format(time.DateOnly) {

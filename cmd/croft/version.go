@@ -60,7 +60,7 @@ func (a *app) version() {
 	fmt.Fprintf(a.stdout, "targets  %s\n", strings.Join(v.Targets, ", "))
 }
 
-// built reads what the go command has left in the binary.
+// built reads what the go command has recorded in the binary.
 func built() versionView {
 	v := versionView{
 		Version: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,

@@ -21,14 +21,21 @@ func (a *app) watchCommand() *cobra.Command {
 		Use:     "watch [PREFIX]",
 		GroupID: groupLook,
 		Short:   "Watch ownership change as it happens",
-		Long: `Show the keys that begin with PREFIX, or all, until interrupted: on a terminal as a page that is kept up to date, with owners, the time
-they have left and the age of their progress above and the latest changes below.
+		Long: `Show the keys that begin with PREFIX, or all, until interrupted. A terminal
+shows a page that croft keeps up to date: above the owners, the time they have
+left and the age of their progress, below the latest changes.
 
-Elsewhere, and with --lines, print a line for every change: time, key, what happened, owner, token, and how the term began. What
-an owner was refused because the key is no longer its own is a change, too: writes at guards, renewals and releases, as far as
-those who were refused could leave a note in the store. Renewals are not changes. What came and went between two looks at the
-store (see --interval) is not seen; "croft history" has it.`,
-		Example:           "  croft watch\n  croft watch reports/ --interval 5s\n  croft watch --lines\n  croft watch --json | jq 'select(.change == \"refused\")'",
+Elsewhere, and with --lines, croft prints a line for every change: time, key,
+what happened, owner, token, and how the term began. A refusal is a change, too:
+guards refuse the writes of an owner that lost the key, and stores its renewals
+and releases. Croft sees those refusals of which the refused process left a note
+in the store. Renewals are not changes. Croft looks at the store every
+--interval, and misses what began and ended between two looks. "croft history"
+has it.`,
+		Example: `  croft watch
+  croft watch reports/ --interval 5s
+  croft watch --lines
+  croft watch --json | jq 'select(.change == "refused")'`,
 		Args:              takes("[PREFIX]"),
 		ValidArgsFunction: a.completeKey,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -39,12 +46,13 @@ store (see --interval) is not seen; "croft history" has it.`,
 			return a.watch(c.Context(), prefix, interval, onlyLines)
 		},
 	}
-	c.Flags().Var(&duration{value: &interval, least: 10 * time.Millisecond, most: time.Hour, examples: "1s or 500ms"}, "interval", "how often to look")
+	c.Flags().Var(&duration{value: &interval, least: 10 * time.Millisecond, most: time.Hour, examples: "1s or 500ms"},
+		"interval", "how often to look")
 	c.Flags().BoolVar(&onlyLines, "lines", false, "print a line for every change, on a terminal, too")
 	return c
 }
 
-// changeView is a change in JSON: a record, and what happened to it when.
+// changeView is a change in JSON: the record, what happened, and when.
 type changeView struct {
 	Time   when   `json:"time"`
 	Change string `json:"change"`
@@ -55,11 +63,11 @@ type changeView struct {
 type change struct {
 	at      time.Time
 	what    string
-	rec     tenure.Record     // of a refusal only its key and owner
-	refused *refusals.Refusal // of a refusal
+	rec     tenure.Record     // for a refusal only key, owner and token
+	refused *refusals.Refusal // nil unless it is a refusal
 }
 
-// sight is what one look at the store sees.
+// sight is what one look at the store has found.
 type sight struct {
 	at       time.Time // by the store's clock
 	all      map[string]tenure.Record
@@ -91,7 +99,7 @@ func (a *app) watch(ctx context.Context, prefix string, interval time.Duration, 
 	for {
 		select {
 		case <-ctx.Done():
-			return nil // being interrupted is how it is meant to end
+			return nil // an interrupt is the normal end
 		case <-tick.C:
 		}
 		now, err := look(ctx, st, prefix)
@@ -117,7 +125,7 @@ func (a *app) watch(ctx context.Context, prefix string, interval time.Duration, 
 	}
 }
 
-// watcher shows what happens.
+// watcher shows changes.
 type watcher interface {
 	begin(what string, first sight)
 	update(now sight, changed []change)
@@ -149,7 +157,8 @@ func (w *watchLines) update(now sight, changed []change) {
 func (w *watchLines) say(what string) { fmt.Fprintf(w.stderr, "croft: %s\n", what) }
 func (w *watchLines) end()            {}
 
-// look reads all records; those whose deadline has passed say so by their state.
+// look reads all records and refusals. A record whose deadline has passed gets
+// the state that it has now.
 func look(ctx context.Context, st store.Store, prefix string) (sight, error) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
@@ -170,13 +179,13 @@ func look(ctx context.Context, st store.Store, prefix string) (sight, error) {
 		return s, store.Unknown(err)
 	}
 	for _, r := range refused {
-		r.At = tenure.Time(r.At) // so that it is the same as when it was seen before
+		r.At = tenure.Time(r.At) // equal to the same refusal of an earlier look
 		s.refusals[r] = true
 	}
 	return s, nil
 }
 
-// changes lists what happened between two looks, in the order in which it did.
+// changes lists what happened between two looks, in order of time.
 func changes(before, after sight) []change {
 	var all []change
 	add := func(at time.Time, what string, rec tenure.Record) {
@@ -196,7 +205,7 @@ func changes(before, after sight) []change {
 				what = "taken_over"
 			}
 			add(rec.Acquired, what, rec)
-			switch { // it may be over already
+			switch { // the term may have ended already
 			case rec.Ended != "":
 				add(rec.Deadline, string(rec.Ended), rec)
 			case rec.State == tenure.Free && what != "revoked":
@@ -220,7 +229,10 @@ func changes(before, after sight) []change {
 	}
 	for r := range after.refusals {
 		if !before.refusals[r] {
-			all = append(all, change{at: r.At, what: "refused", rec: tenure.Record{Key: r.Key, Owner: r.Owner, Token: r.Token}, refused: &r})
+			all = append(all, change{
+				at: r.At, what: "refused",
+				rec: tenure.Record{Key: r.Key, Owner: r.Owner, Token: r.Token}, refused: &r,
+			})
 		}
 	}
 	slices.SortStableFunc(all, func(x, y change) int {
@@ -229,14 +241,18 @@ func changes(before, after sight) []change {
 	return all
 }
 
-// changeLine is a change in a line.
+// changeLine is a change as one line.
 func changeLine(c change, p palette) string {
-	colour := map[string]colour{"granted": green, "resumed": green, "expired": red, "taken_over": red, "revoked": red, "refused": red, "failed": yellow, "reserved": yellow}[c.what]
+	colour := map[string]colour{
+		"granted": green, "resumed": green, "expired": red, "taken_over": red, "revoked": red,
+		"refused": red, "failed": yellow, "reserved": yellow,
+	}[c.what]
 	owner, about := word(c.rec.Owner), string(c.rec.Cause)
 	if c.refused != nil {
 		owner, about = whose(c.rec.Owner), refusalText(*c.refused)
 	}
-	text := fmt.Sprintf("%s  %s  %s  %s  %d  %s", p.paint(faint, c.at.Local().Format("15:04:05.000")), padded(word(c.rec.Key), 24),
+	text := fmt.Sprintf("%s  %s  %s  %s  %d  %s", p.paint(faint, c.at.Local().Format("15:04:05.000")),
+		padded(word(c.rec.Key), 24),
 		p.paint(colour, padded(strings.ReplaceAll(c.what, "_", " "), 10)), padded(owner, 20), c.rec.Token, about)
 	switch {
 	case c.what == "progress":
@@ -247,7 +263,7 @@ func changeLine(c change, p palette) string {
 	return text
 }
 
-// padded is text with spaces up to a width.
+// padded fills text with spaces up to a width.
 func padded(text string, columns int) string {
 	return text + strings.Repeat(" ", max(0, columns-width(text)))
 }

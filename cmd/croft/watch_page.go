@@ -15,18 +15,20 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// watchPage is what watch shows on a terminal: the keys, and below them what has changed.
+// watchPage is the page that watch shows on a terminal: the keys, and below
+// them the latest changes.
 type watchPage struct {
 	a      *app
 	screen *os.File
 	name   string // of the store
 	what   string
-	said   string // about the store, if there is something to say
+	said   string // the latest message about the store; "" if there is none
 	sight
 	changed []string
 }
 
-// The terminal's own page, without a cursor, and back.
+// These escape sequences enter the terminal's second page, without a cursor,
+// and leave it again.
 const (
 	enterPage = "\x1b[?1049h\x1b[?25l"
 	leavePage = "\x1b[?25h\x1b[?1049l"
@@ -35,10 +37,11 @@ const (
 	restBelow = "\x1b[J"
 )
 
-// keptChanges is how many changes a page remembers, more than any terminal has rows.
+// keptChanges is how many changes a page remembers. No terminal has more rows.
 const keptChanges = 200
 
-// newWatchPage is nil where there is no terminal that can show one.
+// newWatchPage returns nil if standard output is no terminal that can show a
+// page.
 func (a *app) newWatchPage() *watchPage {
 	f, ok := a.stdout.w.(*os.File)
 	if _, is := terminal(a.stdout); !is || !ok || a.json || os.Getenv("TERM") == "dumb" || os.Getenv("TERM") == "" {
@@ -70,7 +73,7 @@ func (p *watchPage) say(what string) {
 
 func (p *watchPage) end() { fmt.Fprint(p.a.stdout, leavePage) }
 
-// draw writes the page anew, over the old one.
+// draw writes the page over the old one.
 func (p *watchPage) draw() {
 	columns, rows, err := term.GetSize(int(p.screen.Fd()))
 	if err != nil || columns <= 0 || rows <= 0 {
@@ -80,7 +83,7 @@ func (p *watchPage) draw() {
 	fmt.Fprint(p.a.stdout, topOfPage+text+restOfRow+restBelow)
 }
 
-// render is the page for a terminal of a size, without a newline at its end.
+// render is the page for a terminal of this size. It has no newline at its end.
 func (p *watchPage) render(columns, rows int) string {
 	style := p.a.palette()
 	count := map[string]int{}
@@ -108,7 +111,8 @@ func (p *watchPage) render(columns, rows int) string {
 	}
 	page = append(page, "")
 
-	// The keys have two thirds of the page, and more if there are few changes; the changes get the rest.
+	// The changes get a third of the page, and more if there are few keys. The
+	// keys get the rest.
 	room := max(rows-len(page)-1, 4)
 	below := min(len(p.changed), max(room/3, room-len(p.all)-2))
 	page = append(page, p.keys(columns, room-below-1, style)...)
@@ -123,7 +127,8 @@ func (p *watchPage) render(columns, rows int) string {
 	return strings.Join(page, "\n")
 }
 
-// fit cuts a line that is too long for a row, without its colours: they do not count as columns.
+// fit cuts a line that is too long for a row. A cut line loses its colours,
+// because they would count as columns.
 func fit(text string, columns int) string {
 	if bare := uncolour.Replace(text); width(bare) > columns {
 		return cut(bare, columns)
@@ -131,9 +136,10 @@ func fit(text string, columns int) string {
 	return text
 }
 
-var uncolour = strings.NewReplacer(string(red), "", string(green), "", string(yellow), "", string(bold), "", string(faint), "", reset, "")
+var uncolour = strings.NewReplacer(string(red), "", string(green), "", string(yellow), "", string(bold), "",
+	string(faint), "", reset, "")
 
-// keys are the rows of keys: those that need looking at first.
+// keys are the rows of keys. Those that need attention come first.
 func (p *watchPage) keys(columns, most int, style palette) []string {
 	if len(p.all) == 0 {
 		return []string{style.paint(faint, "no keys")}
@@ -145,11 +151,16 @@ func (p *watchPage) keys(columns, most int, style palette) []string {
 		return cmp.Or(cmp.Compare(order[sx], order[sy]), strings.Compare(x.Key, y.Key))
 	})
 	var text strings.Builder
-	t := &table{w: &text, head: []string{"KEY", "STATE", "OWNER", "LEFT", "SINCE", "TERMS", "PROGRESS"}, style: style, room: columns}
+	t := &table{
+		w: &text, head: []string{"KEY", "STATE", "OWNER", "LEFT", "SINCE", "TERMS", "PROGRESS"}, style: style,
+		room: columns,
+	}
 	shown := min(len(records), max(most-2, 1))
 	for _, rec := range records[:shown] {
-		row := rowOf(rec, p.at)                                                                               // key, state, owner, token, left, since, progress
-		row[0].text, row[2].text = cut(row[0].text, max(columns/3, 12)), cut(row[2].text, max(columns/5, 10)) // so that none takes two rows
+		// The cells are key, state, owner, token, left, since, progress.
+		row := rowOf(rec, p.at)
+		// Cut keys and owners, so that no key takes two rows.
+		row[0].text, row[2].text = cut(row[0].text, max(columns/3, 12)), cut(row[2].text, max(columns/5, 10))
 		left := row[4]
 		if rec.Alive(p.at) && rec.TTL > 0 && rec.Deadline.Sub(p.at) < rec.TTL*3/10 {
 			left.colour = red

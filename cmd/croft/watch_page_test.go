@@ -11,7 +11,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestThePageFitsTheTerminal: whatever there is to show, in every size, and what needs looking at comes first.
+// TestThePageFitsTheTerminal: the page fits every size, and keys that need
+// attention come first.
 func TestThePageFitsTheTerminal(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for _, keys := range []int{0, 1, 5, 500} {

@@ -9,7 +9,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestEveryTransferIsOneChange takes keys through the law and checks what a watcher says of each step.
+// TestEveryTransferIsOneChange takes keys through the law and checks the
+// changes that a watcher sees.
 func TestEveryTransferIsOneChange(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	first, second, operator := tenure.NewSecret(), tenure.NewSecret(), tenure.NewSecret()

@@ -24,18 +24,22 @@ func (a *app) writeCommand() *cobra.Command {
 		Use:     "write TARGET",
 		GroupID: groupWrite,
 		Short:   "Write a file, object or key, unless a newer owner has",
-		Long: `Replace TARGET, a path or a URL, with standard input. Whose write it is says the stamp: inside "croft run" it is in CROFT_STAMP. If
-a newer owner has been admitted there, the write is refused with exit code 13 and nothing changes.
+		Long: `Replace TARGET, a path or a URL, with standard input. The stamp says whose write
+it is. Inside "croft run" it is in CROFT_STAMP. If TARGET has admitted a newer
+owner, it refuses the write with exit code 13 and nothing changes.
 
-If the store says that another owner, or nobody, holds the key, the write is refused with exit code 12, even if no newer
-owner has written. If the store does not answer within --timeout, the mark of TARGET decides alone, unless --when-unsure
-refuse is given.
+If the store says that another owner, or nobody, holds the key, croft refuses
+the write with exit code 12, even if no newer owner has written. If the store
+does not answer within --timeout, the mark of TARGET decides alone, unless
+--when-unsure refuse is given.
 
-TARGET may be redis://HOST:6379/0#KEY, etcd://HOST:2379/#KEY (a path before # is put in front of the key), s3://BUCKET/KEY or
-gs://BUCKET/KEY. Rows of a database are written by the program whose transaction they are in, not from here.
+TARGET may be redis://HOST:6379/0#KEY, etcd://HOST:2379/#KEY (a path before # is
+put in front of the key), s3://BUCKET/KEY or gs://BUCKET/KEY. Croft writes no
+rows of a database: the program whose transaction they are in writes them.
 
-Readers see the old content or the new, never a part. The first write puts an existing file under guard, and says so. What takes long
-shows its progress on a terminal.`,
+Readers see the old content or the new, never a part. The first write puts an
+existing file under guard, and croft says so. A write that takes long shows its
+progress on a terminal.`,
 		Example: `  generate | croft write out/today.json                 # inside croft run
   croft write out/today.json --from build/today.json
   croft write 'etcd://localhost:2379/#config/current' --from current.yaml
@@ -53,7 +57,8 @@ shows its progress on a terminal.`,
 	flags := c.Flags()
 	flags.StringVar(&from, "from", "", "read the content from this file instead of standard input")
 	stampFlag(flags, &text)
-	flags.Uint64Var(&seq, "seq", 0, "number of this write under its lease: one not above the last admitted is refused")
+	flags.Uint64Var(&seq, "seq", 0,
+		"number of this write under its lease: the target refuses a number not above the last it admitted")
 	unsureFlag(flags, &unsure, admitUnsure)
 	_ = c.MarkFlagFilename("from")
 	return c
@@ -105,7 +110,8 @@ func (a *app) write(ctx context.Context, target, from string, s fence.Stamp, uns
 		return a.noteRefusal(ctx, g.Target(), s, err)
 	}
 	if receipt.Adopted {
-		fmt.Fprintf(a.stderr, "croft: %s existed and is guarded from now on, by key %s\n", word(shown), word(receipt.Mark.Key))
+		fmt.Fprintf(a.stderr, "croft: %s existed and is guarded from now on, by key %s\n", word(shown),
+			word(receipt.Mark.Key))
 	}
 	if a.json {
 		a.print(writeView{Target: shown, Mark: receipt.Mark, Bytes: receipt.Bytes, Adopted: receipt.Adopted})
@@ -115,7 +121,8 @@ func (a *app) write(ctx context.Context, target, from string, s fence.Stamp, uns
 	return nil
 }
 
-// readUntil reads r until ctx ends: a terminal or pipe that says nothing must not outlast the user's patience.
+// readUntil reads r until ctx ends, so that an interrupt also ends a write from
+// a silent terminal or pipe.
 func readUntil(ctx context.Context, r io.Reader) io.Reader {
 	pr, pw := io.Pipe()
 	go func() {
@@ -126,7 +133,8 @@ func readUntil(ctx context.Context, r io.Reader) io.Reader {
 	return pr
 }
 
-// nameOwners adds to a refusal whose token is whose, as far as the store remembers.
+// nameOwners adds to a refusal the owners of the two tokens, if the store
+// remembers them.
 func nameOwners(ctx context.Context, st store.Store, err error) {
 	var stale *fence.StaleError
 	if !errors.As(err, &stale) {
@@ -140,7 +148,7 @@ func nameOwners(ctx context.Context, st store.Store, err error) {
 	stale.NewestOwner = ownerOf(rec, stale.Newest.Token, stale.Newest.Grant)
 }
 
-// ownerOf finds in a key's history who was granted a token.
+// ownerOf finds the owner of a token in a key's history.
 func ownerOf(rec tenure.Record, token fence.Token, grant fence.Grant) string {
 	for _, t := range rec.History {
 		if t.Token == token && t.Grant == grant {
