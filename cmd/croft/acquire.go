@@ -83,7 +83,7 @@ func (a *app) acquire(ctx context.Context, key string, o croft.LeaseOptions, tar
 	a.printLease(leaseOf(lease.Deed(), lease.Record()))
 	if a.stdout.err != nil {
 		// Nobody has the lease, so nobody would release it.
-		a.stdout.told = true
+		a.stdout.reported = true
 		if err := lease.Fail(context.WithoutCancel(ctx)); err != nil {
 			return fmt.Errorf("the lease could not be printed (%w), nor released: %w", a.stdout.err, err)
 		}

@@ -144,13 +144,13 @@ Exit codes:
 	root.AddCommand(a.commands()...)
 	root.SetHelpCommand(a.helpCommand())
 	root.InitDefaultHelpCmd()
-	a.mark(root)
+	a.wrapCommands(root)
 	return root
 }
 
-// mark wraps every command: when it starts, it sets started, reads the owner,
-// and sets the bound on tokens.
-func (a *app) mark(c *cobra.Command) {
+// wrapCommands wraps every command: when it starts, it sets started, reads the
+// owner, and sets the bound on tokens.
+func (a *app) wrapCommands(c *cobra.Command) {
 	if run := c.RunE; run != nil {
 		c.RunE = func(c *cobra.Command, args []string) error {
 			a.started = true
@@ -167,12 +167,12 @@ func (a *app) mark(c *cobra.Command) {
 		}
 	}
 	for _, sub := range c.Commands() {
-		a.mark(sub)
+		a.wrapCommands(sub)
 	}
 }
 
-// misused adds to cobra's error about the command line where the help is.
-func (a *app) misused(root *cobra.Command, args []string, err error) error {
+// usageErrorOf adds to cobra's error about the command line where the help is.
+func (a *app) usageErrorOf(root *cobra.Command, args []string, err error) error {
 	// Cobra may have failed before it read --json.
 	if i := slices.Index(args, "--"); i >= 0 {
 		args = args[:i]

@@ -11,7 +11,7 @@
 // ledger, and asking whether an owner is current, run on a goroutine that is
 // left behind if a system call never returns. A progress bar, the metrics, a
 // job under a lease and a worker have goroutines, too. The types progress,
-// metrics, job and crew say who does what.
+// metrics, job and queueWorker say who does what.
 package main
 
 import (
@@ -39,7 +39,7 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	if err := root.ExecuteContext(context.Background()); err != nil {
 		if !a.started {
-			err = a.misused(root, args, err)
+			err = a.usageErrorOf(root, args, err)
 		}
 		return a.fail(err)
 	}

@@ -21,9 +21,9 @@ import (
 // sink is the standard output. It remembers the first error. So commands print
 // without checking, and those that must know look at err.
 type sink struct {
-	w    io.Writer
-	err  error
-	told bool // the error has been printed
+	w        io.Writer
+	err      error
+	reported bool // the error has been printed
 }
 
 func (s *sink) Write(p []byte) (int, error) {
@@ -42,10 +42,10 @@ func (s *sink) gone() bool { return errors.Is(s.err, syscall.EPIPE) }
 // close prints the error of the standard output, if there is one, and returns
 // the exit code. A reader that went away is no error.
 func (s *sink) close(stderr io.Writer) int {
-	if s.err == nil || s.gone() || s.told {
+	if s.err == nil || s.gone() || s.reported {
 		return 0
 	}
-	s.told = true
+	s.reported = true
 	fmt.Fprintf(stderr, "croft: the output could not be written: %v\n", s.err)
 	return exitFailed
 }

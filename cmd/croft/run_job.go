@@ -186,7 +186,7 @@ func (j *job) resume(ctx context.Context) bool {
 	if err := j.child.Freeze(ctx); err != nil {
 		return false
 	}
-	if over(j.child) {
+	if hasEnded(j.child) {
 		return false // the command has ended
 	}
 	lease, err := j.lease().Resume(ctx)
@@ -222,7 +222,7 @@ func (j *job) lost(ctx context.Context, err error) error {
 		lost.Loss != croft.TakenOver && lost.Loss != croft.Released
 	how := "killed"
 	switch {
-	case over(j.child):
+	case hasEnded(j.child):
 		how = "over by then"
 	case orderly:
 		how = "stopped"
@@ -251,8 +251,9 @@ func (j *job) lost(ctx context.Context, err error) error {
 	return j.end(verdictLost, exitNotOwned, message)
 }
 
-// over reports whether the command itself has ended. Its descendants may live.
-func over(child *supervise.Child) bool {
+// hasEnded reports whether the command itself has ended. Its descendants may
+// live.
+func hasEnded(child *supervise.Child) bool {
 	select {
 	case <-child.Done():
 		return true

@@ -121,7 +121,7 @@ func (a *app) takeover(ctx context.Context, key, to string, h croft.ByHand) erro
 	if a.stdout.err != nil {
 		// Keep the key: giving it back would let in the holder whom the
 		// operator wants out.
-		a.stdout.told = true
+		a.stdout.reported = true
 		fmt.Fprintf(a.stderr, "croft: the lease could not be printed (%v); the key is yours for %s all the same\n",
 			a.stdout.err, t.Record.TTL)
 		return exitError(exitFailed)

@@ -67,8 +67,8 @@ type change struct {
 	refused *refusals.Refusal // nil unless it is a refusal
 }
 
-// sight is what one look at the store has found.
-type sight struct {
+// snapshot is what one look at the store has found.
+type snapshot struct {
 	at       time.Time // by the store's clock
 	all      map[string]tenure.Record
 	refusals map[refusals.Refusal]bool
@@ -127,8 +127,8 @@ func (a *app) watch(ctx context.Context, prefix string, interval time.Duration, 
 
 // watcher shows changes.
 type watcher interface {
-	begin(what string, first sight)
-	update(now sight, changed []change)
+	begin(what string, first snapshot)
+	update(now snapshot, changed []change)
 	say(what string)
 	end()
 }
@@ -136,11 +136,11 @@ type watcher interface {
 // watchLines prints a line for every change.
 type watchLines app
 
-func (w *watchLines) begin(what string, first sight) {
+func (w *watchLines) begin(what string, first snapshot) {
 	w.say(fmt.Sprintf("watching%s, %d at the moment; end with ctrl-C", what, len(first.all)))
 }
 
-func (w *watchLines) update(now sight, changed []change) {
+func (w *watchLines) update(now snapshot, changed []change) {
 	a := (*app)(w)
 	for _, c := range changed {
 		switch {
@@ -159,14 +159,14 @@ func (w *watchLines) end()            {}
 
 // look reads all records and refusals. A record whose deadline has passed gets
 // the state that it has now.
-func look(ctx context.Context, st store.Store, prefix string) (sight, error) {
+func look(ctx context.Context, st store.Store, prefix string) (snapshot, error) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	now, err := st.Now(ctx)
 	if err != nil {
-		return sight{}, store.Unknown(err)
+		return snapshot{}, store.Unknown(err)
 	}
-	s := sight{now, map[string]tenure.Record{}, map[refusals.Refusal]bool{}}
+	s := snapshot{now, map[string]tenure.Record{}, map[refusals.Refusal]bool{}}
 	for rec, err := range listed(ctx, st, prefix) {
 		if err != nil {
 			return s, store.Unknown(err)
@@ -186,7 +186,7 @@ func look(ctx context.Context, st store.Store, prefix string) (sight, error) {
 }
 
 // changes lists what happened between two looks, in order of time.
-func changes(before, after sight) []change {
+func changes(before, after snapshot) []change {
 	var all []change
 	add := func(at time.Time, what string, rec tenure.Record) {
 		all = append(all, change{at: at, what: what, rec: rec})

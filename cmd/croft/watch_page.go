@@ -18,12 +18,12 @@ import (
 // watchPage is the page that watch shows on a terminal: the keys, and below
 // them the latest changes.
 type watchPage struct {
-	a      *app
-	screen *os.File
-	name   string // of the store
-	what   string
-	said   string // the latest message about the store; "" if there is none
-	sight
+	a       *app
+	screen  *os.File
+	name    string // of the store
+	what    string
+	message string // the latest message about the store; "" if there is none
+	snapshot
 	changed []string
 }
 
@@ -51,14 +51,14 @@ func (a *app) newWatchPage() *watchPage {
 	return &watchPage{a: a, screen: f, name: store.Redact(name)}
 }
 
-func (p *watchPage) begin(what string, first sight) {
+func (p *watchPage) begin(what string, first snapshot) {
 	p.what = strings.TrimSpace(what)
 	fmt.Fprint(p.a.stdout, enterPage)
 	p.update(first, nil)
 }
 
-func (p *watchPage) update(now sight, changed []change) {
-	p.sight, p.said = now, ""
+func (p *watchPage) update(now snapshot, changed []change) {
+	p.snapshot, p.message = now, ""
 	for _, c := range changed {
 		p.changed = append(p.changed, changeLine(c, p.a.palette()))
 	}
@@ -67,7 +67,7 @@ func (p *watchPage) update(now sight, changed []change) {
 }
 
 func (p *watchPage) say(what string) {
-	p.said = what
+	p.message = what
 	p.draw()
 }
 
@@ -106,8 +106,8 @@ func (p *watchPage) render(columns, rows int) string {
 	}
 	head = cut(fmt.Sprintf("%s  %s", p.at.Local().Format(time.TimeOnly), head), columns)
 	page := []string{style.paint(bold, head)}
-	if p.said != "" {
-		page = append(page, style.paint(red, cut(p.said, columns)))
+	if p.message != "" {
+		page = append(page, style.paint(red, cut(p.message, columns)))
 	}
 	page = append(page, "")
 

@@ -17,8 +17,8 @@ func TestThePageFitsTheTerminal(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for _, keys := range []int{0, 1, 5, 500} {
 		for _, size := range [][2]int{{40, 10}, {80, 24}, {200, 60}} {
-			p := &watchPage{a: &app{stdout: &sink{w: io.Discard}}, name: "/shared/croft", what: "all keys", said: "connection refused"}
-			p.sight = sight{now, map[string]tenure.Record{}, map[refusals.Refusal]bool{}}
+			p := &watchPage{a: &app{stdout: &sink{w: io.Discard}}, name: "/shared/croft", what: "all keys", message: "connection refused"}
+			p.snapshot = snapshot{now, map[string]tenure.Record{}, map[refusals.Refusal]bool{}}
 			for i := range keys {
 				key := fmt.Sprintf("namespace/%03d/%s", i, strings.Repeat("long", 20))
 				p.all[key] = tenure.Record{

@@ -107,7 +107,7 @@ func (a *app) workClaim(ctx context.Context, claim work.Claim, wait time.Duratio
 				return fmt.Errorf("%w in %s", errNothingReady, strings.Join(quoted(claim.Queues), ", "))
 			}
 		}
-		if !rest(ctx, pause) {
+		if !sleep(ctx, pause) {
 			return fmt.Errorf("claim: %w", ctx.Err())
 		}
 	}
@@ -133,7 +133,7 @@ func (a *app) printClaimed(ctx context.Context, l work.Ledger, items []work.Item
 		if a.stdout.err == nil {
 			continue
 		}
-		a.stdout.told = true
+		a.stdout.reported = true
 		var back []work.Request
 		for _, it := range items[i:] {
 			back = append(back, work.Request{Verb: work.Release, ID: it.ID, Token: it.Record.Token, Secret: secret})

@@ -128,7 +128,7 @@ func (a *app) workDispatch(
 		return err
 	}
 	defer end()
-	log := &idle{app: a}
+	log := &dispatchLog{app: a}
 	o.CallTimeout, o.Observe, o.Logger = a.timeout, a.printDelivery, slog.New(log)
 	run, done := context.WithCancelCause(ctx)
 	defer done(nil)
@@ -166,21 +166,23 @@ func (a *app) printDelivery(d steward.Delivery) {
 	fmt.Fprintln(a.stdout, said)
 }
 
-// idle is the dispatcher's log. It prints on standard error why nothing is
-// delivered, and repeats the same reason once an hour. printDelivery prints
+// dispatchLog is the dispatcher's log. It prints on standard error why nothing
+// is delivered, and repeats the same reason once an hour. printDelivery prints
 // deliveries.
-type idle struct {
+type dispatchLog struct {
 	*app
 	last  string
 	at    time.Time   // when last was printed
 	stuck func(error) // called if nothing can ever be delivered; nil without --until-empty
 }
 
-func (i *idle) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelWarn }
-func (i *idle) WithAttrs([]slog.Attr) slog.Handler               { return i }
-func (i *idle) WithGroup(string) slog.Handler                    { return i }
+func (i *dispatchLog) Enabled(_ context.Context, level slog.Level) bool {
+	return level >= slog.LevelWarn
+}
+func (i *dispatchLog) WithAttrs([]slog.Attr) slog.Handler { return i }
+func (i *dispatchLog) WithGroup(string) slog.Handler      { return i }
 
-func (i *idle) Handle(_ context.Context, r slog.Record) error {
+func (i *dispatchLog) Handle(_ context.Context, r slog.Record) error {
 	r.Attrs(func(at slog.Attr) bool {
 		if err, _ := at.Value.Any().(error); i.stuck != nil && errors.Is(err, fence.ErrAhead) {
 			i.stuck(err)
@@ -213,7 +215,7 @@ func (a *app) awaitDelivered(ctx context.Context, l work.Ledger, to []string) er
 		case time.Since(silent) > 2*a.timeout:
 			return err
 		}
-		if !rest(ctx, 100*time.Millisecond) {
+		if !sleep(ctx, 100*time.Millisecond) {
 			return nil
 		}
 	}

@@ -162,7 +162,7 @@ func (a *app) workTakeover(ctx context.Context, req work.Request) error {
 	if a.stdout.err != nil {
 		// Keep the item: giving it back would let in the owner whom the
 		// operator wants out.
-		a.stdout.told = true
+		a.stdout.reported = true
 		fmt.Fprintf(a.stderr, "croft: the lease could not be printed (%v); the item is yours for %s all the same\n",
 			a.stdout.err, it.Record.TTL)
 		return exitError(exitFailed)

@@ -206,14 +206,14 @@ func (a *app) apply(ctx context.Context, l work.Ledger, requests []work.Request)
 		}
 		done()
 		left = unknown
-		if len(left) == 0 || !rest(ctx, pause) {
+		if len(left) == 0 || !sleep(ctx, pause) {
 			return answers
 		}
 	}
 }
 
-// rest waits for d. It returns false if ctx ends before.
-func rest(ctx context.Context, d time.Duration) bool {
+// sleep waits for d. It returns false if ctx ends before.
+func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -81,9 +81,9 @@ func keepFlag(flags *pflag.FlagSet, value *time.Duration, name, usage string) {
 	}, name, usage+", or \"forever\"")
 }
 
-// forGood replaces croft.Forever, the flags' value of "forever", by the
+// ledgerRetention replaces croft.Forever, the flags' value of "forever", by the
 // ledger's work.Never.
-func forGood(r work.Retention) work.Retention {
+func ledgerRetention(r work.Retention) work.Retention {
 	for _, d := range []*time.Duration{&r.Done, &r.Dead, &r.Refusals} {
 		if *d == croft.Forever {
 			*d = work.Never
@@ -127,7 +127,7 @@ func (a *app) printAction(dry bool) func(steward.Action) {
 }
 
 func (a *app) workReconcile(ctx context.Context, o steward.ReconcileOptions) error {
-	o.Retention, o.Observe, o.Owner = forGood(o.Retention), a.printAction(o.DryRun), a.owner
+	o.Retention, o.Observe, o.Owner = ledgerRetention(o.Retention), a.printAction(o.DryRun), a.owner
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	l, err := a.ledger(ctx)
@@ -152,7 +152,7 @@ func (a *app) printPass(r steward.Report) {
 func (a *app) workReconcileLoop(ctx context.Context, o steward.ReconcileOptions) error {
 	ctx, stop := interruptible(ctx)
 	defer stop()
-	o.Retention, o.Observe, o.Owner = forGood(o.Retention), a.printAction(false), a.owner
+	o.Retention, o.Observe, o.Owner = ledgerRetention(o.Retention), a.printAction(false), a.owner
 	o.Passed = func(r steward.Report, err error) {
 		switch {
 		case err != nil && ctx.Err() == nil:

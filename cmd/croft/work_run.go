@@ -179,12 +179,12 @@ func (a *app) workRun(ctx context.Context, queue string, command []string, o wor
 		defer done()
 		defer end()
 	}
-	w := newCrew(a, name, queue, command, o, end)
-	w.minder = &minder{Ledger: l, crew: w, held: map[work.ID]*held{}}
+	w := newQueueWorker(a, name, queue, command, o, end)
+	w.tracked = &trackedLedger{Ledger: l, worker: w, held: map[work.ID]*heldItem{}}
 	defer w.console.watch(run, l, w)()
 
 	o.worker.Owner, o.worker.CallTimeout, o.worker.Observe = a.actor(), a.timeout, w.observe
-	err = work.Run(run, w.minder, map[string]work.Handler{queue: w.handle}, &o.worker)
+	err = work.Run(run, w.tracked, map[string]work.Handler{queue: w.handle}, &o.worker)
 	w.console.finish()
 	return w.verdict(err)
 }
@@ -208,7 +208,7 @@ func (a *app) reconcileBeside(ctx context.Context, l work.Ledger) (done func(), 
 }
 
 // verdict returns the outcome of the whole run.
-func (w *crew) verdict(err error) error {
+func (w *queueWorker) verdict(err error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.broken != nil {
@@ -237,16 +237,16 @@ func (w *crew) verdict(err error) error {
 	return nil
 }
 
-// minder is the ledger as the worker uses it. It notes until when each command
-// may run, and ends the run when there is nothing left to do.
-type minder struct {
+// trackedLedger is the ledger as the worker uses it. It notes until when each
+// command may run, and ends the run when there is nothing left to do.
+type trackedLedger struct {
 	work.Ledger
-	crew *crew
-	held map[work.ID]*held // guarded by crew.mu
+	worker *queueWorker
+	held   map[work.ID]*heldItem // guarded by worker.mu
 }
 
 // Wake passes on the ledger's hints, if it has any.
-func (m *minder) Wake(ctx context.Context, w work.Wanted) (<-chan struct{}, error) {
+func (m *trackedLedger) Wake(ctx context.Context, w work.Wanted) (<-chan struct{}, error) {
 	if waker, can := m.Ledger.(work.Waker); can {
 		return waker.Wake(ctx, w)
 	}
@@ -255,9 +255,9 @@ func (m *minder) Wake(ctx context.Context, w work.Wanted) (<-chan struct{}, erro
 
 // Claim claims items. With --once it claims nothing after the first item. It
 // ends the run when nothing is left.
-func (m *minder) Claim(ctx context.Context, c work.Claim) ([]work.Item, error) {
-	w := m.crew
-	if w.opts.once && w.had() {
+func (m *trackedLedger) Claim(ctx context.Context, c work.Claim) ([]work.Item, error) {
+	w := m.worker
+	if w.opts.once && w.hasBegun() {
 		return nil, nil
 	}
 	sent := monotonic.Now()
@@ -271,7 +271,7 @@ func (m *minder) Claim(ctx context.Context, c work.Claim) ([]work.Item, error) {
 	}
 	switch {
 	case w.opts.once:
-		w.nothing()
+		w.endEmpty()
 	case w.opts.untilEmpty:
 		live, err := liveItems(ctx, m.Ledger, w.queue)
 		if err == nil && !live {
@@ -294,12 +294,12 @@ func liveItems(ctx context.Context, l work.Ledger, queue string) (bool, error) {
 }
 
 // Apply sends requests. A confirmed heartbeat lets the item's command run on.
-func (m *minder) Apply(ctx context.Context, requests []work.Request) []work.Answer {
+func (m *trackedLedger) Apply(ctx context.Context, requests []work.Request) []work.Answer {
 	sent := monotonic.Now()
 	answers := m.Ledger.Apply(ctx, requests)
 	for i, answer := range answers {
 		if i < len(requests) && requests[i].Verb == work.Heartbeat && answer.Err == nil {
-			m.crew.confirmed(requests[i].ID, sent)
+			m.worker.confirmed(requests[i].ID, sent)
 		}
 	}
 	return answers

@@ -19,7 +19,7 @@ import (
 // attempt is one run of the command on an item. Two goroutines read what the
 // command writes, one into result and one into said. drain waits for both.
 type attempt struct {
-	crew   *crew
+	worker *queueWorker
 	job    *work.Job
 	dir    string
 	root   *os.Root   // of dir, opened before the command could change it
@@ -31,11 +31,11 @@ type attempt struct {
 }
 
 // handle runs the command on an item and returns the outcome for the ledger.
-func (w *crew) handle(ctx context.Context, job *work.Job) (work.Result, error) {
+func (w *queueWorker) handle(ctx context.Context, job *work.Job) (work.Result, error) {
 	id := job.Item().ID
 	defer w.forget(id)
 	t := &attempt{
-		crew: w, job: job, result: &collector{most: work.MaxPayload},
+		worker: w, job: job, result: &collector{most: work.MaxPayload},
 		said: &collector{most: 4 * work.MaxError, tail: true},
 	}
 	defer t.clear()
@@ -46,7 +46,7 @@ func (w *crew) handle(ctx context.Context, job *work.Job) (work.Result, error) {
 		return work.Result{}, context.Cause(ctx)
 	case errors.As(err, &start), errors.Is(err, supervise.ErrUnsupported):
 		// The fault is not the item's, so it must not lose an attempt.
-		w.breaks(invalid("command: %v", err))
+		w.endBroken(invalid("command: %v", err))
 		return work.Result{}, work.GiveBack(err, 0)
 	case err != nil:
 		return work.Result{}, work.GiveBack(err, giveBackDelay)
@@ -105,7 +105,7 @@ func (t *attempt) start(ctx context.Context) (*supervise.Child, error) {
 	}
 	t.files = append(t.files, stdin)
 	prefix := ""
-	if t.crew.opts.worker.Slots > 1 {
+	if t.worker.opts.worker.Slots > 1 {
 		id := string(t.job.Item().ID)
 		prefix = id[len(id)-8:] + ": "
 	}
@@ -113,13 +113,14 @@ func (t *attempt) start(ctx context.Context) (*supervise.Child, error) {
 	if err != nil {
 		return nil, err
 	}
-	stderr, err := t.pipe(func(r io.Reader) { t.crew.console.copy(io.TeeReader(r, t.said), prefix) })
+	stderr, err := t.pipe(func(r io.Reader) { t.worker.console.copy(io.TeeReader(r, t.said), prefix) })
 	if err != nil {
 		return nil, err
 	}
-	child, err := supervise.Start(ctx, t.crew.command, &supervise.Options{
-		Env: env, Scratch: t.dir, AllowFor: t.crew.left(t.job.Item().ID), Stdin: stdin, Stdout: stdout, Stderr: stderr,
-		Aside: true,
+	child, err := supervise.Start(ctx, t.worker.command, &supervise.Options{
+		Env: env, Scratch: t.dir, AllowFor: t.worker.left(t.job.Item().ID), Stdin: stdin, Stdout: stdout,
+		Stderr: stderr,
+		Aside:  true,
 	})
 	// The command has these ends now.
 	_ = stdout.Close()
@@ -192,7 +193,7 @@ func (t *attempt) environment() (env []string, err error) {
 			return nil, err
 		}
 	}
-	store, err := storeFor(t.dir, t.crew.store, t.crew.opts.passStore)
+	store, err := storeFor(t.dir, t.worker.store, t.worker.opts.passStore)
 	if err != nil {
 		return nil, err
 	}
@@ -225,7 +226,7 @@ func (t *attempt) watch(ctx context.Context, child *supervise.Child) error {
 	var lost *work.LostError
 	if errors.As(cause, &lost) && lost.Loss == work.Drained {
 		_ = child.Terminate()
-		timer := time.NewTimer(t.crew.opts.grace)
+		timer := time.NewTimer(t.worker.opts.grace)
 		defer timer.Stop()
 		select {
 		case <-child.Done():

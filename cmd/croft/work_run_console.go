@@ -96,7 +96,7 @@ func (c *console) copy(r io.Reader, prefix string) {
 const drainEvery = time.Second
 
 // watch shows how much of the queue is left, until stop is called.
-func (c *console) watch(ctx context.Context, l work.Ledger, w *crew) (stop func()) {
+func (c *console) watch(ctx context.Context, l work.Ledger, w *queueWorker) (stop func()) {
 	if c.width == 0 {
 		return func() {}
 	}
@@ -120,7 +120,7 @@ func (c *console) watch(ctx context.Context, l work.Ledger, w *crew) (stop func(
 				c.draw(drainLine(finished-before, s.Ready+s.Scheduled+s.Running, s.Running, failed, time.Since(began)))
 				c.mu.Unlock()
 			}
-			if !rest(ctx, drainEvery) {
+			if !sleep(ctx, drainEvery) {
 				return
 			}
 		}

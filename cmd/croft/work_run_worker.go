@@ -15,14 +15,16 @@ import (
 // monotonic is a clock that goes on while the machine sleeps.
 var monotonic = clock.System()
 
-// crew runs commands on the items of a queue.
+// queueWorker runs commands on the items of a queue.
 //
-// work.Run calls handle in a goroutine for every item, minder.Claim and
-// minder.Apply in its own goroutines, and observe for every event. mu guards
-// the counters and minder.held. A command's time is known in three steps:
-// claimed notes until when it may run, begun adds the process, and confirmed
-// extends the time after every heartbeat.
-type crew struct {
+// work.Run calls handle in a goroutine for every item. It calls Claim and Apply
+// of the tracked ledger in other goroutines, and observe for every event. mu
+// guards the counters and tracked.held.
+//
+// A command may run until a time that three calls set. claimed notes the first
+// time, begun adds the process, and confirmed extends the time after every
+// heartbeat.
+type queueWorker struct {
 	app     *app
 	store   string
 	queue   string
@@ -30,7 +32,7 @@ type crew struct {
 	opts    workRunOptions
 	end     context.CancelFunc // ends the run: claims no more items
 	console *console
-	minder  *minder
+	tracked *trackedLedger
 
 	mu sync.Mutex
 	// broken is the error if no command can be run at all.
@@ -41,57 +43,62 @@ type crew struct {
 	complaint string
 }
 
-// held is an item of which this worker has the lease.
-type held struct {
+// heldItem is an item of which this worker has the lease.
+type heldItem struct {
 	until clock.Instant
 	child *supervise.Child
 }
 
-func newCrew(a *app, store, queue string, command []string, o workRunOptions, end context.CancelFunc) *crew {
-	return &crew{app: a, store: store, queue: queue, command: command, opts: o, end: end, console: newConsole(a, o)}
+func newQueueWorker(
+	a *app, store, queue string, command []string, o workRunOptions, end context.CancelFunc,
+) *queueWorker {
+	return &queueWorker{
+		app: a, store: store, queue: queue, command: command, opts: o, end: end,
+		console: newConsole(a, o),
+	}
 }
 
-// had reports whether an item was begun.
-func (w *crew) had() bool {
+// hasBegun reports whether an item was begun.
+func (w *queueWorker) hasBegun() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return len(w.minder.held) > 0 || w.started > 0
+	return len(w.tracked.held) > 0 || w.started > 0
 }
 
-// nothing notes that nothing was ready, and ends the run.
-func (w *crew) nothing() {
+// endEmpty notes that nothing was ready, and ends the run.
+func (w *queueWorker) endEmpty() {
 	w.mu.Lock()
 	w.empty = true
 	w.mu.Unlock()
 	w.end()
 }
 
-// mayUntil is until when a command may run after a confirmed request that was
-// sent at this time. It ends a tenth of the TTL before the ledger's deadline,
-// like the worker's own.
-func (w *crew) mayUntil(sent clock.Instant) clock.Instant {
+// mayRunUntil is until when a command may run after a confirmed request that
+// was sent at this time. It ends a tenth of the TTL before the ledger's
+// deadline, like the worker's own.
+func (w *queueWorker) mayRunUntil(sent clock.Instant) clock.Instant {
 	ttl := w.opts.worker.TTL
 	return sent.Add(ttl - ttl/10)
 }
 
-func (w *crew) claimed(items []work.Item, sent clock.Instant) {
+func (w *queueWorker) claimed(items []work.Item, sent clock.Instant) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, it := range items {
-		w.minder.held[it.ID] = &held{until: w.mayUntil(sent)}
+		w.tracked.held[it.ID] = &heldItem{until: w.mayRunUntil(sent)}
 	}
 }
 
 // confirmed extends the time of an item's command after a heartbeat. If this
 // process is stopped or starved, the warden kills the command at that time.
-func (w *crew) confirmed(id work.ID, sent clock.Instant) {
+func (w *queueWorker) confirmed(id work.ID, sent clock.Instant) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	h := w.minder.held[id]
+	h := w.tracked.held[id]
 	if h == nil {
 		return
 	}
-	if h.until = max(h.until, w.mayUntil(sent)); h.child != nil {
+	if h.until = max(h.until, w.mayRunUntil(sent)); h.child != nil {
 		if left := h.until.Sub(monotonic.Now()); left > 0 {
 			_ = h.child.AllowFor(left)
 		}
@@ -99,10 +106,10 @@ func (w *crew) confirmed(id work.ID, sent clock.Instant) {
 }
 
 // left is how much longer the command of an item may run.
-func (w *crew) left(id work.ID) time.Duration {
+func (w *queueWorker) left(id work.ID) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	h := w.minder.held[id]
+	h := w.tracked.held[id]
 	if h == nil {
 		return time.Millisecond
 	}
@@ -110,10 +117,10 @@ func (w *crew) left(id work.ID) time.Duration {
 }
 
 // begun notes the process of an item's command.
-func (w *crew) begun(id work.ID, child *supervise.Child) {
+func (w *queueWorker) begun(id work.ID, child *supervise.Child) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if h := w.minder.held[id]; h != nil {
+	if h := w.tracked.held[id]; h != nil {
 		h.child = child
 		// A heartbeat may have been confirmed since the start.
 		if left := h.until.Sub(monotonic.Now()); left > 0 {
@@ -123,14 +130,14 @@ func (w *crew) begun(id work.ID, child *supervise.Child) {
 }
 
 // forget removes an item whose command is over.
-func (w *crew) forget(id work.ID) {
+func (w *queueWorker) forget(id work.ID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.minder.held, id)
+	delete(w.tracked.held, id)
 }
 
-// breaks ends the run because no command can be run.
-func (w *crew) breaks(err error) {
+// endBroken ends the run because no command can be run.
+func (w *queueWorker) endBroken(err error) {
 	w.mu.Lock()
 	if w.broken == nil {
 		w.broken = err
@@ -155,7 +162,7 @@ type workEventView struct {
 }
 
 // observe counts and prints events.
-func (w *crew) observe(e work.Event) {
+func (w *queueWorker) observe(e work.Event) {
 	problem := ""
 	if e.Err != nil {
 		problem = w.app.redact(e.Err.Error())
@@ -182,7 +189,7 @@ func (w *crew) observe(e work.Event) {
 
 // count counts an event. It returns a message for people, and whether the event
 // ends an attempt.
-func (w *crew) count(e work.Event, problem string) (said string, over bool) {
+func (w *queueWorker) count(e work.Event, problem string) (said string, over bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	reason := line(lastLine(problem))
