@@ -21,7 +21,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	_ "github.com/croft-dev/croft/internal/supervise/early" // a warden goes no further
+	_ "github.com/croft-dev/croft/internal/supervise/early" // in a warden process it does not return
 )
 
 func main() {

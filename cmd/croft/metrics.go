@@ -23,8 +23,8 @@ import (
 	"github.com/croft-dev/croft/observe"
 )
 
-// metricsEvery is how often a file of metrics is written. Prometheus scrapes as
-// often by default in many setups.
+// metricsEvery is how often a file of metrics is written. Prometheus commonly
+// scrapes as often.
 const metricsEvery = 15 * time.Second
 
 // metricsConnections bounds the open connections to the metrics server.
