@@ -20,10 +20,14 @@ func (a *app) historyCommand() *cobra.Command {
 		Long: `Show the last 32 transfers of a key, newest first: who got it, why, how the term
 ended, and, for acts by hand, who acted and why.
 
-CAUSE is how a term began: first, released or expired (the end of the term
-before), handoff (reserved for this owner), operator (taken by hand), cancelled
-(after a revocation), recovery (the owner asked for a token above one that the
-store did not know).`,
+CAUSE is how a term began:
+  first      nothing is remembered before it
+  released   the owner before gave the key back
+  expired    the owner before was not heard from in time
+  handoff    an operator had reserved the key for this owner
+  operator   an operator took the key by hand
+  cancelled  an operator revoked the term before
+  recovery   the owner asked for a token above one that the store did not know`,
 		Example:           "  croft history reports/daily\n  croft history reports/daily --json",
 		Args:              takes("KEY"),
 		ValidArgsFunction: a.completeKey,

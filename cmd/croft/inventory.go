@@ -25,17 +25,21 @@ func (a *app) inventoryCommand() *cobra.Command {
 		GroupID: groupLook,
 		Short:   "Show which namespaces are in use, how, and which name no guard",
 		Long: `Show the keys in use by namespace, which is the part of a key before its first
-slash: how many keys there are and how many are held, how they are used, with
-which TTLs, which held lease is closest to its end, and how the remembered terms
-began.
+slash. For every namespace croft shows how many keys there are and how many are
+held, how they are used, with which TTLs, which held lease is closest to its
+end, and how the remembered terms began.
 
-PATTERN is item (taken and given back), period (once per period), hold (kept for
-a while after success), loop (taken again as soon as the hold ends), or several
-of them. LEFT is the least part of the TTL that a held lease has left. Renewed
-leases stay above a half. EXPIRED counts terms that began because the owner
-before was not heard from in time. BY HAND counts those that an operator began.
-A namespace is flagged if its records name no guard: its leases decide who may
-try, but nothing stops a stale owner's write.
+PATTERN is how the keys are used, in one or several of these ways:
+  item    taken and given back
+  period  once per period
+  hold    kept for a while after success
+  loop    taken again as soon as the hold ends
+
+LEFT is the least part of the TTL that a held lease has left. Renewed leases
+stay above a half. EXPIRED counts terms that began because the owner before was
+not heard from in time. BY HAND counts those that an operator began. A namespace
+is flagged if its records name no guard: its leases decide who may try, but
+nothing stops a stale owner's write.
 
 REFUSED counts attempts of owners that no longer had the key: writes that guards
 refused, renewals and releases. With --refusals each is listed: when, whose, and

@@ -25,9 +25,12 @@ func (a *app) lsCommand() *cobra.Command {
 		Long: `List the keys that begin with PREFIX, or all. The store forgets a key that has
 not been used for a day.
 
-STATE is held, free, reserved (for the named owner), hold (the work is done, and
-keeps the key for a while), or expired (its holder was not heard from in time,
-and nobody has taken it since). In JSON an expired or kept key is free.`,
+STATE is one of these. In JSON an expired or kept key is free.
+  held      an owner has it
+  free      anybody can take it
+  reserved  only the named owner can take it
+  hold      the work is done, and keeps the key for a while
+  expired   its holder was not heard from in time; nobody has taken it since`,
 		Example: `  croft ls
   croft ls reports/
   croft ls --state held --json | jq -r .owner`,

@@ -101,9 +101,9 @@ func (a *app) listRefusals(all []refusals.Refusal, now time.Time, prefix string)
 // to leave a note in the store.
 const noteTimeout = 2 * time.Second
 
-// noteRefusal leaves a note of a refused write in the store, for operators, and
-// adds the owners' names to the refusal, if the store answers within
-// noteTimeout. It always returns err.
+// noteRefusal leaves a note of a refused write in the store, for operators. It
+// adds the owners' names to the refusal. It does both only if the store answers
+// within noteTimeout, and always returns err.
 func (a *app) noteRefusal(ctx context.Context, target string, s fence.Stamp, err error) error {
 	if exit := outcomeOf(err).exit; exit != exitRefused && exit != exitNotOwned {
 		return err
