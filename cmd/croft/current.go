@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"time"
 
@@ -13,7 +12,6 @@ import (
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/guard/current"
-	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 	"github.com/croft-dev/croft/work"
@@ -168,35 +166,4 @@ func (a *app) admissible(ctx context.Context, g guard.Guard, s fence.Stamp, unsu
 		fmt.Fprintf(a.stderr, "croft: the mark alone decides, because the store does not answer: %s\n", why)
 	}
 	return nil
-}
-
-// isNewestGrant reports whether a refused stamp is still its key's newest
-// grant. Such a stamp may raise the fence, because it shuts out only older
-// owners.
-func isNewestGrant(err error, s fence.Stamp) bool {
-	var refused *tenure.NotOwnedError
-	return errors.As(err, &refused) && refused.Record.Token == s.Token && refused.Record.Grant == s.Grant
-}
-
-// checkedAtEnd reads the content of a write. If reading took long, it asks
-// again at the end whether the write is still allowed.
-type checkedAtEnd struct {
-	io.Reader
-	clk   clock.Clock // also counts while the machine sleeps
-	since clock.Instant
-	check func() error
-}
-
-// lateAfter is how long reading may take before checkedAtEnd asks again.
-const lateAfter = time.Second
-
-// Read returns the refusal in place of io.EOF.
-func (r *checkedAtEnd) Read(p []byte) (int, error) {
-	n, err := r.Reader.Read(p)
-	if errors.Is(err, io.EOF) && r.clk.Now().Sub(r.since) > lateAfter {
-		if refusal := r.check(); refusal != nil {
-			return 0, refusal
-		}
-	}
-	return n, err
 }

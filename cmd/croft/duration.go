@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/croft-dev/croft"
@@ -67,4 +68,10 @@ func spanFlag(flags *pflag.FlagSet, value *time.Duration, name, usage string) {
 func waitFlag(flags *pflag.FlagSet, value *time.Duration) {
 	flags.Var(&duration{value: value, most: tenure.MaxPeriod, forever: true, examples: "30s, 5m, or forever"}, "wait",
 		"how long to wait while the key is held, or \"forever\" (default: one try)")
+}
+
+// noteFlag defines --note, which is required: why somebody acts by hand.
+func noteFlag(c *cobra.Command, note *string) {
+	c.Flags().StringVar(note, "note", "", "why; it is kept with the act (required)")
+	_ = c.MarkFlagRequired("note")
 }

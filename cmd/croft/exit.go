@@ -124,3 +124,6 @@ func (a *app) fail(err error) int {
 	}
 	return o.exit
 }
+
+// errNothingReady says that there was nothing to claim.
+var errNothingReady = errors.New("nothing is ready")

@@ -10,6 +10,7 @@ import (
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
+	"github.com/croft-dev/croft/work"
 )
 
 // facts is a JSON object that keeps the order of its names. Adding a name again
@@ -110,4 +111,24 @@ func (f *facts) addHolder(rec tenure.Record) {
 	f.addStamp(rec.Stamp())
 	f.add("owner", rec.Owner)
 	f.add("instance", rec.Instance)
+}
+
+// addWork adds details of a ledger's error.
+func (f *facts) addWork(err error) {
+	var state *work.StateError
+	if errors.As(err, &state) {
+		f.add("of", state.Of)
+		f.add("state", state.State)
+	}
+	var conflict *work.ConflictError
+	if errors.As(err, &conflict) {
+		f.add("id", conflict.ID)
+		f.add("queue", conflict.Queue)
+		f.add("unique", conflict.Unique)
+	}
+	var limit *work.LimitError
+	if errors.As(err, &limit) {
+		f.add("size", limit.Size)
+		f.add("most", limit.Most)
+	}
 }

@@ -7,11 +7,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
 )
 
 func (a *app) guardCommand() *cobra.Command {
@@ -291,44 +291,10 @@ func (a *app) withGuard(
 	return nil
 }
 
-// guardTimeout bounds the opening of a guarded resource.
-const guardTimeout = 10 * time.Second
-
-// openGuard opens a guarded resource within guardTimeout.
-func openGuard(ctx context.Context, target string) (guard.Guard, error) {
-	target, err := withPassword(target)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, guardTimeout)
-	defer cancel()
-	return guard.Open(ctx, target)
-}
-
-// openGuards opens guarded resources. The function that it returns closes them.
-func openGuards(ctx context.Context, targets []string) ([]guard.Guard, func(), error) {
-	var guards []guard.Guard
-	closeAll := func() {
-		for _, g := range guards {
-			_ = g.Close()
-		}
-	}
-	for _, target := range targets {
-		g, err := openGuard(ctx, target)
-		if err != nil {
-			closeAll()
-			return nil, nil, fmt.Errorf("guard %s: %w", store.Redact(target), err)
-		}
-		guards = append(guards, g)
-	}
-	return guards, closeAll, nil
-}
-
-func guardFlag(flags *pflag.FlagSet, targets *[]string) {
-	flags.StringArrayVar(targets, "guard", nil,
-		"a `target` the work will write to; it refuses older owners at once (repeatable)")
-}
-
-func stampFlag(flags *pflag.FlagSet, text *string) {
-	flags.StringVar(text, "stamp", "", "whose write this is (default $"+envStamp+", else the lease of $"+envLease+")")
+// isNewestGrant reports whether a refused stamp is still its key's newest
+// grant. Such a stamp may raise the fence, because it shuts out only older
+// owners.
+func isNewestGrant(err error, s fence.Stamp) bool {
+	var refused *tenure.NotOwnedError
+	return errors.As(err, &refused) && refused.Record.Token == s.Token && refused.Record.Grant == s.Grant
 }

@@ -7,6 +7,8 @@ import (
 	"os"
 	"strings"
 
+	"github.com/spf13/pflag"
+
 	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/tenure"
@@ -125,4 +127,8 @@ func (a *app) stamp(flag string, seq uint64) (fence.Stamp, error) {
 		s.Seq = seq
 	}
 	return s, nil
+}
+
+func stampFlag(flags *pflag.FlagSet, text *string) {
+	flags.StringVar(text, "stamp", "", "whose write this is (default $"+envStamp+", else the lease of $"+envLease+")")
 }

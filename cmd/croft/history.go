@@ -3,13 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
-	"strconv"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
-
-	"github.com/croft-dev/croft/tenure"
 )
 
 func (a *app) historyCommand() *cobra.Command {
@@ -37,14 +32,6 @@ CAUSE is how a term began:
 	}
 }
 
-// transferView is one transfer in JSON: the fields of a record, and how the
-// term ended.
-type transferView struct {
-	recordView
-	Finished when       `json:"finished"`
-	Ended    tenure.End `json:"ended"`
-}
-
 func (a *app) history(ctx context.Context, key string) error {
 	rec, now, err := a.record(ctx, key)
 	if err != nil {
@@ -67,54 +54,4 @@ func (a *app) history(ctx context.Context, key string) error {
 		t.flush()
 	}
 	return nil
-}
-
-// transferOf is a term in JSON. The whole record is known only of the newest.
-func transferOf(rec tenure.Record, term tenure.Term, now time.Time) transferView {
-	v := transferView{Finished: when(term.Finished), Ended: term.Ended}
-	if term.Grant == rec.Grant {
-		v.recordView = viewOf(rec, now)
-		return v
-	}
-	v.recordView = recordView{
-		Key: rec.Key, Token: term.Token, Owner: term.Owner, Instance: term.Instance, State: term.State,
-		Cause: term.Cause, Actor: term.Actor, Note: term.Note, Acquired: when(term.Acquired),
-	}
-	return v
-}
-
-func rowOfTerm(rec tenure.Record, term tenure.Term, now time.Time) []cell {
-	end, ended := term.Finished, cell{strings.ReplaceAll(string(term.Ended), "_", " "), uncoloured}
-	switch term.Ended {
-	case "":
-		state, colour := stateOf(rec, now)
-		end, ended = now, cell{state, colour}
-		if state == "expired" {
-			end = rec.Deadline
-		}
-	case tenure.EndExpired, tenure.EndTakenOver:
-		ended.colour = red
-	case tenure.EndFailed:
-		ended.colour = yellow
-	}
-	owner := word(term.Owner)
-	switch {
-	case term.State == tenure.Reserved:
-		owner += " (reserved)"
-	case term.State == tenure.Free && term.Owner == "":
-		owner = "(revoked)"
-	}
-	byHand := ""
-	if term.Actor != "" {
-		byHand = word(term.Actor) + ": " + line(term.Note)
-	}
-	return []cell{
-		plainCell(strconv.FormatInt(int64(term.Token), 10)),
-		plainCell(ago(now, term.Acquired)),
-		plainCell(owner),
-		plainCell(string(term.Cause)),
-		plainCell(short(end.Sub(term.Acquired))),
-		ended,
-		plainCell(byHand),
-	}
 }

@@ -4,6 +4,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 )
 
 // ownVariables are for croft itself. A command that croft starts does not
@@ -28,3 +29,6 @@ func inherited(without ...string) []string {
 		return slices.Contains(ownVariables, name) || slices.Contains(without, name)
 	})
 }
+
+// killTimeout bounds the wait for killed processes.
+const killTimeout = 10 * time.Second

@@ -130,21 +130,6 @@ func rowOf(rec tenure.Record, now time.Time) []cell {
 	}
 }
 
-// stateOf is a record's state in one word, and its colour.
-func stateOf(rec tenure.Record, now time.Time) (string, colour) {
-	switch {
-	case rec.Alive(now):
-		return "held", green
-	case rec.State == tenure.Held:
-		return "expired", red
-	case rec.StateAt(now) == tenure.Reserved:
-		return "reserved", yellow
-	case rec.State == tenure.Free && rec.Ended == tenure.EndReleased && now.Before(rec.HoldUntil):
-		return "hold", yellow
-	}
-	return "free", faint
-}
-
 // leftOf is how much longer the state lasts if nothing happens.
 func leftOf(rec tenure.Record, now time.Time) string {
 	switch state, _ := stateOf(rec, now); state {

@@ -1,11 +1,11 @@
 // Command croft takes leases, runs work under them, and makes guards refuse the
 // writes of stale owners.
 //
-// Every command has a file of its own. They share app.go (streams, flags, the
-// root command), open.go (opening the store), exit.go (the only table from
-// errors to exit codes), output.go and table.go (printing), plain.go (text that
-// is safe to show), and held.go (leases and stamps from files and the
-// environment).
+// Every command has a file of its own. They share app.go (streams and flags),
+// root.go (the root command), open.go (opening the store), exit.go (the only
+// table from errors to exit codes), output.go, table.go and records.go
+// (printing), plain.go (text that is safe to show), and held.go (leases and
+// stamps from files and the environment).
 //
 // A command runs on one goroutine, with these exceptions. Opening a store or a
 // ledger, and asking whether an owner is current, run on a goroutine that is
@@ -44,27 +44,4 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		return a.fail(err)
 	}
 	return a.stdout.close(stderr)
-}
-
-// interruptible returns a context that ends when the process is interrupted or
-// terminated. Commands that wait use it. The other commands just die, and so do
-// these at the second signal.
-//
-// Signals ignored at start (background jobs of a script) stay ignored, here and
-// in children. A signal that was caught once would no longer be ignored in
-// children.
-func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
-	var asked []os.Signal
-	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
-		if !signal.Ignored(sig) {
-			asked = append(asked, sig)
-		}
-	}
-	// NotifyContext without signals would catch all of them.
-	if len(asked) == 0 {
-		return context.WithCancel(ctx)
-	}
-	ctx, stop := signal.NotifyContext(ctx, asked...)
-	context.AfterFunc(ctx, stop)
-	return ctx, stop
 }

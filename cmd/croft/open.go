@@ -17,18 +17,6 @@ import (
 	"github.com/croft-dev/croft/store"
 )
 
-// These variables are read by every command. "croft run" sets them for its
-// child.
-const (
-	envStore    = "CROFT_STORE"
-	envOwner    = "CROFT_OWNER"
-	envKey      = "CROFT_KEY"
-	envToken    = "CROFT_TOKEN"
-	envLease    = "CROFT_LEASE"
-	envStamp    = "CROFT_STAMP"
-	envDeadline = "CROFT_DEADLINE"
-)
-
 // listTimeout bounds a whole listing, which may be long. It also ends one on a
 // mount that hangs.
 const listTimeout = time.Minute

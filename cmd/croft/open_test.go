@@ -1,15 +1,9 @@
 package main
 
 import (
-	"context"
-	"errors"
-	"net/url"
 	"os/user"
 	"path/filepath"
-	"strings"
 	"testing"
-
-	"github.com/croft-dev/croft/store"
 )
 
 func TestTheDefaultStoreDoesNotDependOnTheEnvironment(t *testing.T) {
@@ -42,21 +36,5 @@ func TestAStoresPathMeansTheSameInEveryDirectory(t *testing.T) {
 		if got, defaulted, err := a.storeName(); err != nil || got != want || defaulted {
 			t.Errorf("%s: got %s (defaulted: %v), %v; want %s", given, got, defaulted, err, want)
 		}
-	}
-}
-
-func TestAStoreThatDoesNotAnswerIsGivenUp(t *testing.T) {
-	hung := make(chan struct{})
-	t.Cleanup(func() { close(hung) })
-	store.Register("hung", func(context.Context, *url.URL) (store.Store, error) {
-		<-hung
-		return nil, errors.New("too late")
-	})
-	var stdout, stderr strings.Builder
-	if code := Main([]string{"ls", "--store", "hung://ada:hunter22@host/x", "--timeout", "10ms"}, strings.NewReader(""), &stdout, &stderr); code != exitUnknown {
-		t.Errorf("exit code %d, want %d", code, exitUnknown)
-	}
-	if got := stderr.String(); !strings.Contains(got, "hung://ada:xxxxx@host/x cannot be opened") {
-		t.Errorf("it says %q", got)
 	}
 }

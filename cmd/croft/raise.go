@@ -10,9 +10,6 @@ import (
 	"github.com/croft-dev/croft/guard"
 )
 
-// envRaise lists further places for --raise, separated by spaces.
-const envRaise = "CROFT_RAISE"
-
 // raiseHelp tells where an operator's act raises the fence.
 const raiseHelp = `The holder chose those targets. Croft does not open them just because the holder
 named them: it would send your credentials wherever the holder says. It raises

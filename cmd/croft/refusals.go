@@ -3,30 +3,13 @@ package main
 import (
 	"context"
 	"fmt"
-	"iter"
 	"strconv"
 	"time"
 
 	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/fence"
-	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/store/refusals"
-	"github.com/croft-dev/croft/tenure"
 )
-
-// listed lists all records but those in which Croft keeps its own notes.
-func listed(ctx context.Context, st store.Store, prefix string) iter.Seq2[tenure.Record, error] {
-	return func(yield func(tenure.Record, error) bool) {
-		for rec, err := range st.List(ctx, prefix) {
-			if err == nil && refusals.Reserved(rec.Key) {
-				continue
-			}
-			if !yield(rec, err) {
-				return
-			}
-		}
-	}
-}
 
 // refusalView is a refusal in JSON.
 type refusalView struct {

@@ -14,13 +14,9 @@ import (
 	"github.com/croft-dev/croft/internal/supervise"
 )
 
-const (
-	// resumeTimeout bounds the question whether a lease that lapsed while the
-	// machine slept can be resumed.
-	resumeTimeout = 5 * time.Second
-	// killTimeout bounds the wait for killed processes.
-	killTimeout = 10 * time.Second
-)
+// resumeTimeout bounds the question whether a lease that lapsed while the
+// machine slept can be resumed.
+const resumeTimeout = 5 * time.Second
 
 // job is a command that runs under a lease.
 //

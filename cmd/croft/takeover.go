@@ -57,12 +57,6 @@ time is up.`,
 	return c
 }
 
-// noteFlag defines --note, which is required: why somebody acts by hand.
-func noteFlag(c *cobra.Command, note *string) {
-	c.Flags().StringVar(note, "note", "", "why; it is kept with the act (required)")
-	_ = c.MarkFlagRequired("note")
-}
-
 // raiseView says in JSON whether the fence was raised at one resource.
 type raiseView struct {
 	Target string `json:"target"`

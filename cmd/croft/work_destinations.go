@@ -18,9 +18,6 @@ import (
 	"github.com/croft-dev/croft/work/steward"
 )
 
-// envWebhookSecret holds the secrets for --webhook.
-const envWebhookSecret = "CROFT_WEBHOOK_SECRET"
-
 // destinationFlags are the flags about the destinations of a dispatcher.
 type destinationFlags struct {
 	webhooks, commands []string

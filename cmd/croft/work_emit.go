@@ -14,10 +14,6 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// envEffects names the file to which the command of "croft work run" writes its
-// effects.
-const envEffects = "CROFT_EFFECTS"
-
 // effectLine is an effect as a worker writes it: one JSON object per line.
 type effectLine struct {
 	Name       string          `json:"name"`

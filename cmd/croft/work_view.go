@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -9,9 +8,6 @@ import (
 	"github.com/croft-dev/croft/tenure"
 	"github.com/croft-dev/croft/work"
 )
-
-// errNothingReady says that there was nothing to claim.
-var errNothingReady = errors.New("nothing is ready")
 
 // rowView is an item of a listing in JSON. The names are those of work.Item.
 type rowView struct {
@@ -134,25 +130,5 @@ func claimViewOf(it work.Item, secret tenure.Secret) claimView {
 		leaseView: leaseOf(it.Deed(secret), it.Record), ID: it.ID, Queue: it.Queue, Attempts: it.Attempts,
 		Limit: it.Limit, Generation: it.Generation,
 		Payload: it.Payload, Checkpoint: it.Checkpoint,
-	}
-}
-
-// addWork adds details of a ledger's error.
-func (f *facts) addWork(err error) {
-	var state *work.StateError
-	if errors.As(err, &state) {
-		f.add("of", state.Of)
-		f.add("state", state.State)
-	}
-	var conflict *work.ConflictError
-	if errors.As(err, &conflict) {
-		f.add("id", conflict.ID)
-		f.add("queue", conflict.Queue)
-		f.add("unique", conflict.Unique)
-	}
-	var limit *work.LimitError
-	if errors.As(err, &limit) {
-		f.add("size", limit.Size)
-		f.add("most", limit.Most)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -156,4 +157,27 @@ func ownerOf(rec tenure.Record, token fence.Token, grant fence.Grant) string {
 		}
 	}
 	return ""
+}
+
+// checkedAtEnd reads the content of a write. If reading took long, it asks
+// again at the end whether the write is still allowed.
+type checkedAtEnd struct {
+	io.Reader
+	clk   clock.Clock // also counts while the machine sleeps
+	since clock.Instant
+	check func() error
+}
+
+// lateAfter is how long reading may take before checkedAtEnd asks again.
+const lateAfter = time.Second
+
+// Read returns the refusal in place of io.EOF.
+func (r *checkedAtEnd) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	if errors.Is(err, io.EOF) && r.clk.Now().Sub(r.since) > lateAfter {
+		if refusal := r.check(); refusal != nil {
+			return 0, refusal
+		}
+	}
+	return n, err
 }
