@@ -8,13 +8,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/store"
 )
 
 func (a *app) doctorCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "doctor",
-		GroupID: groupTool,
+		GroupID: cli.GroupTool,
 		Short:   "Examine whether the store is fit for its task",
 		Long: `Examine the store as it is configured: how reliable its answers are, how its
 clock compares with this machine's, and what weakens it.
@@ -24,7 +25,7 @@ better. Exit code 14 says that the store does not answer.`,
 		Example: `  croft doctor
   croft doctor --store sqlite:///var/lib/croft.db
   croft doctor --store etcd://host1,host2,host3/prefix --json`,
-		Args: takes(),
+		Args: cli.Takes(),
 		RunE: func(c *cobra.Command, _ []string) error {
 			return a.doctor(c.Context())
 		},
@@ -32,10 +33,10 @@ better. Exit code 14 says that the store does not answer.`,
 }
 
 func (a *app) doctor(ctx context.Context) error {
-	a.examining = true
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	a.Examining = true
+	ctx, cancel := context.WithTimeout(ctx, cli.ListTimeout)
 	defer cancel()
-	st, err := a.open(ctx)
+	st, err := a.Open(ctx)
 	if err != nil {
 		return err
 	}
@@ -47,17 +48,17 @@ func (a *app) doctor(ctx context.Context) error {
 	count := map[store.Level]int{}
 	for i := range findings {
 		f := &findings[i]
-		f.Seen, f.Advice = a.redact(f.Seen), a.redact(f.Advice)
+		f.Seen, f.Advice = a.Redact(f.Seen), a.Redact(f.Advice)
 		count[f.Level]++
-		if a.json {
-			a.print(*f)
+		if a.JSON {
+			a.Print(*f)
 		}
 	}
-	if !a.json {
+	if !a.JSON {
 		a.printFindings(findings, count)
 	}
 	if count[store.Bad] > 0 {
-		return exitError(exitFailed)
+		return cli.ExitError(cli.ExitFailed)
 	}
 	return nil
 }
@@ -111,27 +112,28 @@ func signed(d time.Duration) string {
 
 // printFindings prints a table of findings, then the advice, then the verdict.
 func (a *app) printFindings(findings []store.Finding, count map[store.Level]int) {
-	t := a.table("CHECK", "LEVEL", "SEEN")
-	t.whole = true
-	colours := map[store.Level]colour{store.OK: green, store.Warn: yellow, store.Bad: red}
+	t := a.Table("CHECK", "LEVEL", "SEEN")
+	t.Whole = true
+	colours := map[store.Level]cli.Colour{store.OK: cli.Green, store.Warn: cli.Yellow, store.Bad: cli.Red}
 	for _, f := range findings {
-		t.row(plainCell(line(f.Check)), cell{string(f.Level), colours[f.Level]}, plainCell(line(f.Seen)))
+		t.Row(cli.PlainCell(cli.Line(f.Check)), cli.Cell{Text: string(f.Level), Colour: colours[f.Level]},
+			cli.PlainCell(cli.Line(f.Seen)))
 	}
-	t.flush()
-	fmt.Fprintln(a.stdout)
+	t.Flush()
+	fmt.Fprintln(a.Stdout)
 	for _, f := range findings {
 		if f.Advice != "" {
-			fmt.Fprintf(a.stdout, "%s: %s\n", line(f.Check), line(f.Advice))
+			fmt.Fprintf(a.Stdout, "%s: %s\n", cli.Line(f.Check), cli.Line(f.Advice))
 		}
 	}
-	name, _, _ := a.storeName() // the store was opened by this name
-	name = line(store.Redact(name))
-	switch p := a.palette(); {
+	name, _, _ := a.StoreName() // the store was opened by this name
+	name = cli.Line(store.Redact(name))
+	switch p := a.Palette(); {
 	case count[store.Bad] > 0:
-		fmt.Fprintf(a.stdout, "%s: %s\n", p.paint(red, "not fit"), name)
+		fmt.Fprintf(a.Stdout, "%s: %s\n", p.Paint(cli.Red, "not fit"), name)
 	case count[store.Warn] > 0:
-		fmt.Fprintf(a.stdout, "%s: %s\n", p.paint(yellow, "usable, but weaker than it could be"), name)
+		fmt.Fprintf(a.Stdout, "%s: %s\n", p.Paint(cli.Yellow, "usable, but weaker than it could be"), name)
 	default:
-		fmt.Fprintf(a.stdout, "%s: %s\n", p.paint(green, "fit"), name)
+		fmt.Fprintf(a.Stdout, "%s: %s\n", p.Paint(cli.Green, "fit"), name)
 	}
 }

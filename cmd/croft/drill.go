@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/internal/drill"
 	"github.com/croft-dev/croft/store"
 )
@@ -19,7 +20,7 @@ func (a *app) drillCommand() *cobra.Command {
 	var staged bool
 	c := &cobra.Command{
 		Use:     "drill",
-		GroupID: groupTool,
+		GroupID: cli.GroupTool,
 		Short:   "Prove on your own store that stale owners are refused",
 		Long: `Play what goes wrong in practice, on the real store, with real processes, real
 pauses and real TTLs. Then show what happened. These are the scenes:
@@ -63,16 +64,16 @@ store could not be reached.`,
   croft drill --dir /shared/out --ttl 10s    # guarded files on your own disk, and time for a slow store
   croft drill --staged                       # what you would see in metrics and alerts
   croft drill --json | jq 'select(.ok == false)'`,
-		Args: takes(),
+		Args: cli.Takes(),
 		RunE: func(c *cobra.Command, _ []string) error {
 			return a.drill(c.Context(), o, staged)
 		},
 	}
 	flags := c.Flags()
 	o.TTL = 2 * time.Second
-	flags.Var(&duration{
-		value: &o.TTL, least: 500 * time.Millisecond, most: 10 * time.Minute,
-		examples: "2s, 10s or 1m",
+	flags.Var(&cli.Duration{
+		Value: &o.TTL, Least: 500 * time.Millisecond, Most: 10 * time.Minute,
+		Examples: "2s, 10s or 1m",
 	}, "ttl", "TTL of the leases; the drill takes a bit more than twice as long")
 	flags.StringVar(&o.Dir, "dir", "",
 		"make the folder of guarded files in this `folder` (default the system's folder for temporary files)")
@@ -91,9 +92,9 @@ func (a *app) drillWorkerCommand() *cobra.Command {
 		Use:    "drill-worker",
 		Hidden: true, // not for people
 		Short:  "Be a worker of the drill",
-		Args:   takes(),
+		Args:   cli.Takes(),
 		RunE: func(c *cobra.Command, _ []string) error {
-			return drill.Serve(c.Context(), a.stdin, a.stdout, drillMeter())
+			return drill.Serve(c.Context(), a.Stdin, a.Stdout, drillMeter())
 		},
 	}
 }
@@ -102,9 +103,9 @@ func (a *app) drill(ctx context.Context, o drill.Options, staged bool) error {
 	if drill.Supported != nil {
 		return drill.Supported
 	}
-	ctx, stop := interruptible(ctx)
+	ctx, stop := cli.Interruptible(ctx)
 	defer stop()
-	name, _, err := a.storeName()
+	name, _, err := a.StoreName()
 	if err != nil {
 		return err
 	}
@@ -112,7 +113,7 @@ func (a *app) drill(ctx context.Context, o drill.Options, staged bool) error {
 	if err != nil {
 		return fmt.Errorf("the drill runs this program once more for every worker, and cannot find it: %w", err)
 	}
-	st, err := a.open(ctx)
+	st, err := a.Open(ctx)
 	if err != nil {
 		return err
 	}
@@ -128,20 +129,20 @@ func (a *app) drill(ctx context.Context, o drill.Options, staged bool) error {
 		play, show, showJSON, widest, takes = drill.RunStaged, a.printStaged, a.printStagedJSON, 13,
 			5*o.TTL/2+time.Second
 	}
-	if !a.json {
+	if !a.JSON {
 		o.Progress = a.drillProgress(widest)
 		without := ""
 		if o.Unguarded {
 			without = ", without the fence"
 		}
-		fmt.Fprintf(a.stderr, "croft: drill on %s%s: leases of %s, about %s in all\n", word(store.Redact(name)),
-			without, o.TTL, short(takes))
+		fmt.Fprintf(a.Stderr, "croft: drill on %s%s: leases of %s, about %s in all\n", cli.Word(store.Redact(name)),
+			without, o.TTL, cli.Short(takes))
 	}
 	report, err := play(ctx, o)
 	if err != nil {
 		return err
 	}
-	if a.json {
+	if a.JSON {
 		showJSON(report, store.Redact(name), o.Keep)
 	} else {
 		show(report, o.Keep)
@@ -150,9 +151,9 @@ func (a *app) drill(ctx context.Context, o drill.Options, staged bool) error {
 	case report.Good():
 		return nil
 	case report.Unanswered():
-		return exitError(exitUnknown)
+		return cli.ExitError(cli.ExitUnknown)
 	}
-	return exitError(exitFailed)
+	return cli.ExitError(cli.ExitFailed)
 }
 
 // drillProgress prints each step on standard error with the time since the
@@ -166,6 +167,6 @@ func (a *app) drillProgress(widest int) func(scene, text string) {
 		if scene != "" {
 			text = fmt.Sprintf("%-*s  %s", widest, scene, text)
 		}
-		fmt.Fprintf(a.stderr, "croft: %4.1fs  %s\n", time.Since(began).Seconds(), text)
+		fmt.Fprintf(a.Stderr, "croft: %4.1fs  %s\n", time.Since(began).Seconds(), text)
 	}
 }

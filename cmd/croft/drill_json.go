@@ -3,6 +3,7 @@ package main
 import (
 	"time"
 
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/drill"
 	"github.com/croft-dev/croft/tenure"
@@ -44,8 +45,8 @@ type drillOwnerView struct {
 	Token    fence.Token  `json:"token"`
 	Owner    string       `json:"owner"`
 	Cause    tenure.Cause `json:"cause"`
-	Acquired when         `json:"acquired"`
-	Finished when         `json:"finished"`
+	Acquired cli.When     `json:"acquired"`
+	Finished cli.When     `json:"finished"`
 	Ended    tenure.End   `json:"ended"`
 }
 
@@ -58,14 +59,14 @@ type drillDamageView struct {
 
 func (a *app) printDrillJSON(r *drill.Report, storeName string, kept bool) {
 	for _, s := range r.Steps() {
-		a.print(a.drillStep(s))
+		a.Print(a.drillStep(s))
 	}
 	a.printDrillSummary(r, storeName, kept)
 }
 
 func (a *app) drillStep(s drill.Step) drillStepView {
 	return drillStepView{
-		Step: s.Name, Tried: s.Tried, Expected: s.Expected, Happened: a.redact(s.Happened),
+		Step: s.Name, Tried: s.Tried, Expected: s.Expected, Happened: a.Redact(s.Happened),
 		OK: s.Result == drill.OK, Result: s.Result,
 	}
 }
@@ -90,9 +91,9 @@ func (a *app) printDrillSummary(r *drill.Report, storeName string, kept bool) {
 		for _, t := range scene.Terms {
 			sum.Owners = append(sum.Owners, drillOwnerView{
 				Key: scene.Key, Token: t.Token, Owner: t.Owner, Cause: t.Cause,
-				Acquired: when(t.Acquired), Finished: when(t.Finished), Ended: t.Ended,
+				Acquired: cli.When(t.Acquired), Finished: cli.When(t.Finished), Ended: t.Ended,
 			})
 		}
 	}
-	a.print(map[string]any{"summary": sum})
+	a.Print(map[string]any{"summary": sum})
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/internal/drill"
 )
 
@@ -28,7 +29,7 @@ func (a *app) printDrillOwners(r *drill.Report) {
 	// leaves out the times and the reason of the end.
 	const wide, narrow = 74, 48
 	head, columns := []string{"", "OWNER", "TOKEN", "CAUSE", "FROM", "TO", "ENDED"}, 48
-	if room, isTerminal := terminal(a.stdout); isTerminal {
+	if room, isTerminal := cli.TerminalWidth(a.Stdout); isTerminal {
 		columns = room - wide
 		if columns < 24 {
 			head, columns = head[:4], room-narrow
@@ -37,9 +38,9 @@ func (a *app) printDrillOwners(r *drill.Report) {
 	}
 	axis := &timeAxis{from: r.Began, each: end.Sub(r.Began)/time.Duration(columns) + 1, columns: columns}
 
-	fmt.Fprintf(a.stdout, "\n%s  as the store remembers it; seconds since the start\n",
-		a.palette().paint(bold, "owners"))
-	t := a.table(append(head, axis.labels())...)
+	fmt.Fprintf(a.Stdout, "\n%s  as the store remembers it; seconds since the start\n",
+		a.Palette().Paint(cli.Bold, "owners"))
+	t := a.Table(append(head, axis.labels())...)
 	for _, scene := range r.Scenes {
 		name := scene.Name
 		for _, term := range scene.Terms {
@@ -47,19 +48,24 @@ func (a *app) printDrillOwners(r *drill.Report) {
 			if ended == "" {
 				ended = "held"
 			}
-			since := func(at time.Time) cell { return plainCell(fmt.Sprintf("%5.2f", at.Sub(r.Began).Seconds())) }
-			row := []cell{
-				plainCell(name), plainCell(word(term.Owner)), plainCell(strconv.FormatInt(int64(term.Token), 10)),
-				plainCell(string(term.Cause)),
-				since(term.Acquired), since(term.Finished), plainCell(ended),
+			since := func(at time.Time) cli.Cell {
+				return cli.PlainCell(fmt.Sprintf("%5.2f",
+					at.Sub(r.Began).Seconds()))
+			}
+			row := []cli.Cell{
+				cli.PlainCell(name), cli.PlainCell(cli.Word(term.Owner)),
+				cli.PlainCell(strconv.FormatInt(int64(term.Token), 10)),
+				cli.PlainCell(string(term.Cause)),
+				since(term.Acquired), since(term.Finished), cli.PlainCell(ended),
 			}[:len(head)]
-			t.row(append(row, plainCell(axis.bar(term)))...)
+			t.Row(append(row, cli.PlainCell(axis.bar(term)))...)
 			name = ""
 		}
 	}
-	t.flush()
-	fmt.Fprintln(a.stdout, a.palette().paint(faint, "= holds the key   - holds it, but is stopped, cut off or dead   "+
-		". is still away, and has lost it   x tries something stale, is refused"))
+	t.Flush()
+	fmt.Fprintln(a.Stdout,
+		a.Palette().Paint(cli.Faint, "= holds the key   - holds it, but is stopped, cut off or dead   "+
+			". is still away, and has lost it   x tries something stale, is refused"))
 }
 
 func later(a, b time.Time) time.Time {

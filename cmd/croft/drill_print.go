@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/internal/drill"
 )
 
@@ -18,43 +19,44 @@ func (a *app) printDrill(r *drill.Report, kept bool) {
 }
 
 // drillWords are the results, and their colours, for people.
-var drillWords = map[drill.Result]cell{
-	drill.OK:        {"ok", green},
-	drill.Failed:    {"FAILED", red},
-	drill.Corrupted: {"CORRUPTED", red},
-	drill.NotDone:   {"NOT DONE", yellow},
+var drillWords = map[drill.Result]cli.Cell{
+	drill.OK:        {Text: "ok", Colour: cli.Green},
+	drill.Failed:    {Text: "FAILED", Colour: cli.Red},
+	drill.Corrupted: {Text: "CORRUPTED", Colour: cli.Red},
+	drill.NotDone:   {Text: "NOT DONE", Colour: cli.Yellow},
 }
 
 // printDrillSteps prints the steps as a table, with a heading for every scene.
 // A narrow terminal gets two lines for every step instead. It calls after at
 // the end of every scene.
 func (a *app) printDrillSteps(r *drill.Report, after func(drill.Scene)) {
-	style := a.palette()
-	result, tried, expected, happened := 0, width("TRIED"), width("SHOULD BE"), width("HAPPENED")
+	style := a.Palette()
+	result, tried, expected, happened := 0, cli.Width("TRIED"), cli.Width("SHOULD BE"), cli.Width("HAPPENED")
 	for _, s := range r.Steps() {
-		result, tried = max(result, width(drillWords[s.Result].text)), max(tried, width(s.Tried))
-		expected, happened = max(expected, width(s.Expected)), max(happened, width(line(a.redact(s.Happened))))
+		result, tried = max(result, cli.Width(drillWords[s.Result].Text)), max(tried, cli.Width(s.Tried))
+		expected, happened = max(expected, cli.Width(s.Expected)),
+			max(happened, cli.Width(cli.Line(a.Redact(s.Happened))))
 	}
-	pad := func(s string, n int) string { return strings.Repeat(" ", max(0, n-width(s))+2) }
-	room, isTerminal := terminal(a.stdout)
+	pad := func(s string, n int) string { return strings.Repeat(" ", max(0, n-cli.Width(s))+2) }
+	room, isTerminal := cli.TerminalWidth(a.Stdout)
 	narrow := isTerminal && room < result+tried+expected+happened+6
 	if !narrow {
-		fmt.Fprintln(a.stdout, style.paint(faint,
+		fmt.Fprintln(a.Stdout, style.Paint(cli.Faint,
 			pad("", result)+"TRIED"+pad("TRIED", tried)+"SHOULD BE"+pad("SHOULD BE", expected)+"HAPPENED"))
 	}
 	for i, scene := range r.Scenes {
 		if i > 0 {
-			fmt.Fprintln(a.stdout)
+			fmt.Fprintln(a.Stdout)
 		}
-		fmt.Fprintf(a.stdout, "%s  %s\n", style.paint(bold, scene.Name), scene.Story)
+		fmt.Fprintf(a.Stdout, "%s  %s\n", style.Paint(cli.Bold, scene.Name), scene.Story)
 		for _, s := range scene.Steps {
-			verdict, text := drillWords[s.Result], line(a.redact(s.Happened))
-			begin := style.paint(verdict.colour, verdict.text) + pad(verdict.text, result) + s.Tried
+			verdict, text := drillWords[s.Result], cli.Line(a.Redact(s.Happened))
+			begin := style.Paint(verdict.Colour, verdict.Text) + pad(verdict.Text, result) + s.Tried
 			if narrow {
-				fmt.Fprintf(a.stdout, "%s; should be: %s\n%s%s\n", begin, s.Expected, pad("", result), text)
+				fmt.Fprintf(a.Stdout, "%s; should be: %s\n%s%s\n", begin, s.Expected, pad("", result), text)
 				continue
 			}
-			fmt.Fprintln(a.stdout, begin+pad(s.Tried, tried)+s.Expected+pad(s.Expected, expected)+text)
+			fmt.Fprintln(a.Stdout, begin+pad(s.Tried, tried)+s.Expected+pad(s.Expected, expected)+text)
 		}
 		after(scene)
 	}
@@ -62,54 +64,57 @@ func (a *app) printDrillSteps(r *drill.Report, after func(drill.Scene)) {
 
 // printDrillDamage prints the newer results that a stale write has replaced.
 func (a *app) printDrillDamage(r *drill.Report) {
-	style := a.palette()
+	style := a.Palette()
 	first := true
 	for _, s := range r.Steps() {
 		if s.Lost == "" {
 			continue
 		}
 		if first {
-			fmt.Fprintf(a.stdout, "\n%s  newer results that stale writes have replaced\n", style.paint(bold, "damage"))
+			fmt.Fprintf(a.Stdout, "\n%s  newer results that stale writes have replaced\n",
+				style.Paint(cli.Bold, "damage"))
 			first = false
 		}
-		fmt.Fprintf(a.stdout, "%s: %s\n  before  %s\n  after   %s\n", s.Name, s.Tried, line(s.Before),
-			style.paint(red, line(s.After)))
+		fmt.Fprintf(a.Stdout, "%s: %s\n  before  %s\n  after   %s\n", s.Name, s.Tried, cli.Line(s.Before),
+			style.Paint(cli.Red, cli.Line(s.After)))
 	}
 }
 
 // printDrillEnd prints the verdict.
 func (a *app) printDrillEnd(r *drill.Report, kept bool) {
-	style := a.palette()
+	style := a.Palette()
 	all, wrong, through, undone := len(r.Steps()), r.Count(drill.Failed), r.Count(drill.Corrupted),
 		r.Count(drill.NotDone)
-	fmt.Fprintln(a.stdout)
+	fmt.Fprintln(a.Stdout)
 	switch {
 	case r.Good():
-		fmt.Fprintln(a.stdout,
-			style.paint(green, fmt.Sprintf("All %d as they should be: nothing stale got through.", all)))
+		fmt.Fprintln(a.Stdout,
+			style.Paint(cli.Green, fmt.Sprintf("All %d as they should be: nothing stale got through.", all)))
 	case wrong == 0 && through > 0 && !r.Guarded:
-		fmt.Fprintln(a.stdout, style.paint(red, fmt.Sprintf("%s got through. The store answered every question about "+
-			"the lease right. It did not help, because the file asked none.", counted(through, "stale write"))))
-		fmt.Fprintln(a.stdout,
+		fmt.Fprintln(a.Stdout,
+			style.Paint(cli.Red, fmt.Sprintf("%s got through. The store answered every question about "+
+				"the lease right. It did not help, because the file asked none.", counted(through, "stale write"))))
+		fmt.Fprintln(a.Stdout,
 			"This was the drill without the fence. Without --unguarded, the same writes are refused.")
 	case wrong+through > 0:
-		fmt.Fprintln(a.stdout, style.paint(red, fmt.Sprintf("%d of %d went WRONG: this store, or the guard of these "+
-			"files, must not be relied on as it is.", wrong+through, all)))
-		fmt.Fprintln(a.stdout, "croft doctor looks at how the store is set up; with --keep the drill leaves keys and "+
+		fmt.Fprintln(a.Stdout,
+			style.Paint(cli.Red, fmt.Sprintf("%d of %d went WRONG: this store, or the guard of these "+
+				"files, must not be relied on as it is.", wrong+through, all)))
+		fmt.Fprintln(a.Stdout, "croft doctor looks at how the store is set up; with --keep the drill leaves keys and "+
 			"files for you to look at.")
 	}
 	if undone > 0 {
-		fmt.Fprintln(a.stdout, style.paint(yellow, fmt.Sprintf("%d could not be tried. Steps that rest on them "+
+		fmt.Fprintln(a.Stdout, style.Paint(cli.Yellow, fmt.Sprintf("%d could not be tried. Steps that rest on them "+
 			"were left out: nothing is proved about them.", undone)))
 	}
-	fmt.Fprintln(a.stdout,
-		style.paint(faint, fmt.Sprintf("%s, %d processes, TTL %s. The store's own account: croft history %s",
-			short(r.Took.Round(100*time.Millisecond)), r.Processes, r.TTL, r.Scenes[0].Key)))
+	fmt.Fprintln(a.Stdout,
+		style.Paint(cli.Faint, fmt.Sprintf("%s, %d processes, TTL %s. The store's own account: croft history %s",
+			cli.Short(r.Took.Round(100*time.Millisecond)), r.Processes, r.TTL, r.Scenes[0].Key)))
 	if kept {
-		fmt.Fprintf(a.stdout, "Kept: %s, and the keys under %s\n", line(r.Dir), r.Keys)
+		fmt.Fprintf(a.Stdout, "Kept: %s, and the keys under %s\n", cli.Line(r.Dir), r.Keys)
 	}
 	for _, key := range r.Left {
-		fmt.Fprintf(a.stderr, "croft: %s could not be let go of; it comes free by itself\n", word(key))
+		fmt.Fprintf(a.Stderr, "croft: %s could not be let go of; it comes free by itself\n", cli.Word(key))
 	}
 }
 

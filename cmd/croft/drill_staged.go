@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/internal/drill"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -21,14 +22,14 @@ var drillVerdicts = map[string]string{
 var drillSpace = strings.NewReplacer(`{namespace="croft-drill"}`, "", `{namespace="croft-drill",`, "{",
 	`,namespace="croft-drill"`, "")
 
-func drillVerdict(s drill.Scene) cell {
-	good := cell{drillVerdicts[s.Name], green}
+func drillVerdict(s drill.Scene) cli.Cell {
+	good := cli.Cell{Text: drillVerdicts[s.Name], Colour: cli.Green}
 	for _, step := range s.Steps {
 		switch step.Result {
 		case drill.Failed, drill.Corrupted:
-			return cell{"NOT as it must be", red}
+			return cli.Cell{Text: "NOT as it must be", Colour: cli.Red}
 		case drill.NotDone:
-			good = cell{"not proved", yellow}
+			good = cli.Cell{Text: "not proved", Colour: cli.Yellow}
 		}
 	}
 	return good
@@ -49,7 +50,7 @@ func (a *app) printStaged(r *drill.Report, kept bool) {
 		}
 		shown.Scenes[i].Steps = steps
 	}
-	fmt.Fprintf(a.stdout, "Metrics are those of all processes together, of namespace croft-drill.\n\n")
+	fmt.Fprintf(a.Stdout, "Metrics are those of all processes together, of namespace croft-drill.\n\n")
 	a.printDrillSteps(&shown, func(s drill.Scene) {
 		a.printOnCall(s, before)
 		before = s.Metrics
@@ -61,50 +62,50 @@ func (a *app) printStaged(r *drill.Report, kept bool) {
 // printOnCall prints the alerts that a stage has brought nearer, what croft
 // show and croft history say of the key, and the verdict.
 func (a *app) printOnCall(s drill.Scene, before drill.Metrics) {
-	style := a.palette()
+	style := a.Palette()
 	said := func(name, text string) {
-		fmt.Fprintf(a.stdout, "    %s%s\n", style.paint(faint, fmt.Sprintf("%-15s", name)), text)
+		fmt.Fprintf(a.Stdout, "    %s%s\n", style.Paint(cli.Faint, fmt.Sprintf("%-15s", name)), text)
 	}
 	if !s.Record.IsZero() {
 		name := "alerts"
 		for _, alert := range alertsOf(before, s.Metrics) {
-			said(name, fmt.Sprintf("%s, %s: %s", alert.Alert, style.paint(yellow, alert.State), alert.text))
+			said(name, fmt.Sprintf("%s, %s: %s", alert.Alert, style.Paint(cli.Yellow, alert.State), alert.text))
 			name = ""
 		}
 		if name != "" {
 			said(name, "none on its way")
 		}
 		var facts []string
-		for _, f := range describe(style, s.Record, s.Now) {
+		for _, f := range cli.DescribeRecord(style, s.Record, s.Now) {
 			switch f[0] {
 			case "state", "owner", "last owner", "token", "terms":
 				facts = append(facts, f[0]+" "+f[1])
 			}
 		}
 		said("croft show", strings.Join(facts, "; "))
-		t := a.table("    croft history", "TOKEN", "WHEN", "OWNER", "CAUSE", "FOR", "ENDED")
+		t := a.Table("    croft history", "TOKEN", "WHEN", "OWNER", "CAUSE", "FOR", "ENDED")
 		for i := len(s.Record.History) - 1; i >= 0; i-- {
-			row := rowOfTerm(s.Record, s.Record.History[i], s.Now)
-			t.row(append([]cell{{}}, row[:len(row)-1]...)...)
+			row := cli.RowOfTerm(s.Record, s.Record.History[i], s.Now)
+			t.Row(append([]cli.Cell{{}}, row[:len(row)-1]...)...)
 		}
-		t.flush()
+		t.Flush()
 	}
 	verdict := drillVerdict(s)
-	said("verdict", style.paint(verdict.colour, verdict.text))
+	said("verdict", style.Paint(verdict.Colour, verdict.Text))
 }
 
 // drillStageView is one stage of a drill in JSON.
 type drillStageView struct {
-	Stage   string            `json:"stage"`
-	Story   string            `json:"story"`
-	Key     string            `json:"key"`
-	OK      bool              `json:"ok"`
-	Verdict string            `json:"verdict"`
-	Steps   []drillStepView   `json:"steps"`
-	Metrics []drillMetricView `json:"metrics"`
-	Alerts  []drillAlertView  `json:"alerts"`
-	Record  recordView        `json:"record"`
-	History []transferView    `json:"history"`
+	Stage   string             `json:"stage"`
+	Story   string             `json:"story"`
+	Key     string             `json:"key"`
+	OK      bool               `json:"ok"`
+	Verdict string             `json:"verdict"`
+	Steps   []drillStepView    `json:"steps"`
+	Metrics []drillMetricView  `json:"metrics"`
+	Alerts  []drillAlertView   `json:"alerts"`
+	Record  cli.RecordView     `json:"record"`
+	History []cli.TransferView `json:"history"`
 }
 
 // drillMetricView is a metric before and after a stage.
@@ -121,9 +122,9 @@ func (a *app) printStagedJSON(r *drill.Report, storeName string, kept bool) {
 	for _, s := range r.Scenes {
 		verdict := drillVerdict(s)
 		v := drillStageView{
-			Stage: s.Name, Story: s.Story, Key: s.Key, OK: verdict.colour == green, Verdict: verdict.text,
+			Stage: s.Name, Story: s.Story, Key: s.Key, OK: verdict.Colour == cli.Green, Verdict: verdict.Text,
 			Steps: []drillStepView{}, Metrics: []drillMetricView{}, Alerts: alertsOf(before, s.Metrics),
-			History: []transferView{},
+			History: []cli.TransferView{},
 		}
 		before = s.Metrics
 		for _, step := range s.Steps {
@@ -138,11 +139,11 @@ func (a *app) printStagedJSON(r *drill.Report, storeName string, kept bool) {
 		if rec.IsZero() {
 			rec.Key, rec.State = s.Key, tenure.Free
 		}
-		v.Record = viewOf(rec, s.Now)
+		v.Record = cli.ViewOf(rec, s.Now)
 		for i := len(rec.History) - 1; i >= 0; i-- {
-			v.History = append(v.History, transferOf(rec, rec.History[i], s.Now))
+			v.History = append(v.History, cli.TransferOf(rec, rec.History[i], s.Now))
 		}
-		a.print(v)
+		a.Print(v)
 	}
 	a.printDrillSummary(r, storeName, kept)
 }

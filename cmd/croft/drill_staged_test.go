@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/drill"
 	"github.com/croft-dev/croft/tenure"
@@ -102,7 +103,7 @@ func TestAStagedDrillThatWentWrongSaysSo(t *testing.T) {
 		},
 	}
 	var out, errs bytes.Buffer
-	a := &app{stdout: &sink{w: &out}, stderr: &errs}
+	a := &app{&cli.App{Stdout: &cli.Sink{W: &out}, Stderr: &errs}}
 	a.printStaged(report, false)
 	for _, want := range []string{
 		"FAILED    A releases                               refused     accepted, although it is stale\n",
@@ -116,7 +117,7 @@ func TestAStagedDrillThatWentWrongSaysSo(t *testing.T) {
 		}
 	}
 	out.Reset()
-	a.json = true
+	a.JSON = true
 	a.printStagedJSON(report, "/store", false)
 	for _, want := range []string{
 		`{"stage":"stale-release",`, `"ok":false,"verdict":"NOT as it must be"`,

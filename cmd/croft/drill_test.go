@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/internal/drill"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -66,7 +67,7 @@ func wrongDrill() *drill.Report {
 
 func TestADrillThatWentWrongSaysSo(t *testing.T) {
 	var out, errs bytes.Buffer
-	a := &app{stdout: &sink{w: &out}, stderr: &errs}
+	a := &app{&cli.App{Stdout: &cli.Sink{W: &out}, Stderr: &errs}}
 	a.printDrill(wrongDrill(), true)
 	for _, want := range []string{
 		"FAILED     A renews  refused    accepted, although it is stale\n",
@@ -89,7 +90,7 @@ func TestADrillThatWentWrongSaysSo(t *testing.T) {
 
 func TestADrillThatWentWrongSaysSoInJSON(t *testing.T) {
 	var out bytes.Buffer
-	a := &app{stdout: &sink{w: &out}, json: true}
+	a := &app{&cli.App{Stdout: &cli.Sink{W: &out}, JSON: true}}
 	a.printDrillJSON(wrongDrill(), "/store", true)
 	want := `{"step":"pause/one","tried":"A renews","expected":"refused","happened":"accepted, although it is stale","ok":false,"result":"failed"}
 {"step":"pause/two","tried":"A writes","expected":"refused","happened":"written over B's result","ok":false,"result":"corrupted"}

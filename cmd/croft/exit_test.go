@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/store"
@@ -57,21 +58,21 @@ func TestEveryErrorHasItsExitCodeAndName(t *testing.T) {
 		{"the same key for other content", &work.ConflictError{Queue: "q", Unique: "u", ID: "x"}, 1, "conflict", "id queue unique"},
 		{"too large", &work.LimitError{What: "payload", Size: 2, Most: 1}, 2, "invalid", "size most"},
 		{"an item lost", &work.LostError{Item: "x", Loss: work.Superseded}, 12, "not_owned", ""},
-		{"nothing ready", errNothingReady, 11, "empty", ""},
+		{"nothing ready", cli.ErrNothingReady, 11, "empty", ""},
 		{"unknown", store.Unknown(context.DeadlineExceeded), 14, "unknown", ""},
 		{"a damaged record", store.Unknown(fmt.Errorf("file x: %w", fence.ErrInvalid)), 14, "unknown", ""},
 		{"a busy guard", fmt.Errorf("%w: pid 7", guard.ErrBusy), 14, "unknown", ""},
 		{"a full disk", &fs.PathError{Op: "write", Path: "f", Err: syscall.ENOSPC}, 14, "unknown", ""},
 		{"invalid", fence.CheckKey(""), 2, "invalid", ""},
-		{"usage", &usageError{message: "unknown flag"}, 2, "invalid", ""},
+		{"usage", &cli.UsageError{Message: "unknown flag"}, 2, "invalid", ""},
 		{"interrupted", fmt.Errorf("waiting: %w", context.Canceled), 130, "unknown", ""},
 		{"interrupted before it was known", store.Unknown(context.Canceled), 130, "unknown", ""},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			var out, err bytes.Buffer
-			a := &app{stdout: &sink{w: &out}, stderr: &err}
-			if got := a.fail(fmt.Errorf("acquire: %w", c.err)); got != c.exit {
+			a := &app{&cli.App{Stdout: &cli.Sink{W: &out}, Stderr: &err}}
+			if got := a.Fail(fmt.Errorf("acquire: %w", c.err)); got != c.exit {
 				t.Errorf("exit code %d, want %d", got, c.exit)
 			}
 			if out.Len() != 0 || !strings.HasPrefix(err.String(), "croft: ") {
@@ -79,8 +80,8 @@ func TestEveryErrorHasItsExitCodeAndName(t *testing.T) {
 			}
 
 			err.Reset()
-			a.json = true
-			if got := a.fail(c.err); got != c.exit {
+			a.JSON = true
+			if got := a.Fail(c.err); got != c.exit {
 				t.Errorf("exit code %d with --json, want %d", got, c.exit)
 			}
 			var got struct{ Error json.RawMessage }
@@ -101,8 +102,8 @@ func TestEveryErrorHasItsExitCodeAndName(t *testing.T) {
 
 func TestAnExitCodeThatWasExplainedIsPassedOnInSilence(t *testing.T) {
 	var out, err bytes.Buffer
-	a := &app{stdout: &sink{w: &out}, stderr: &err, json: true}
-	if got := a.fail(exitError(7)); got != 7 || out.Len()+err.Len() != 0 {
+	a := &app{&cli.App{Stdout: &cli.Sink{W: &out}, Stderr: &err, JSON: true}}
+	if got := a.Fail(cli.ExitError(7)); got != 7 || out.Len()+err.Len() != 0 {
 		t.Errorf("exit code %d, printed %q %q; want 7 and nothing", got, out.String(), err.String())
 	}
 }
@@ -137,8 +138,8 @@ func TestAStoreThatDoesNotAnswerIsGivenUp(t *testing.T) {
 		return nil, errors.New("too late")
 	})
 	var stdout, stderr strings.Builder
-	if code := Main([]string{"ls", "--store", "hung://ada:hunter22@host/x", "--timeout", "10ms"}, strings.NewReader(""), &stdout, &stderr); code != exitUnknown {
-		t.Errorf("exit code %d, want %d", code, exitUnknown)
+	if code := Main([]string{"ls", "--store", "hung://ada:hunter22@host/x", "--timeout", "10ms"}, strings.NewReader(""), &stdout, &stderr); code != cli.ExitUnknown {
+		t.Errorf("exit code %d, want %d", code, cli.ExitUnknown)
 	}
 	if got := stderr.String(); !strings.Contains(got, "hung://ada:xxxxx@host/x cannot be opened") {
 		t.Errorf("it says %q", got)

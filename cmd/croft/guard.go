@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/store"
@@ -17,7 +18,7 @@ import (
 func (a *app) guardCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "guard show|raise|rekey|reset|sweep TARGET",
-		GroupID: groupWrite,
+		GroupID: cli.GroupWrite,
 		Short:   "Look at the fence of a guarded resource, or move it",
 		Long: `A guarded resource keeps a mark: the newest stamp it has admitted. It refuses
 the writes of older owners.
@@ -39,7 +40,7 @@ the writes of older owners.
 			if len(args) == 0 {
 				return errors.New("missing argument: show, raise, rekey, reset or sweep")
 			}
-			return errors.New(didYouMean(fmt.Sprintf("unknown command %q for %q", args[0], c.CommandPath()),
+			return errors.New(cli.DidYouMean(fmt.Sprintf("unknown command %q for %q", args[0], c.CommandPath()),
 				c.SuggestionsFor(args[0])))
 		},
 		SuggestionsMinimumDistance: 2,
@@ -55,7 +56,7 @@ func (a *app) guardShowCommand() *cobra.Command {
 		Use:     "show TARGET",
 		Short:   "Print the mark of a guarded resource",
 		Example: "  croft guard show out/today.json\n  croft guard show out/today.json --json",
-		Args:    takes("TARGET"),
+		Args:    cli.Takes("TARGET"),
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.withGuard(c.Context(), args[0],
 				func(ctx context.Context, g guard.Guard) (fence.Mark, error) { return g.Mark(ctx) })
@@ -65,7 +66,7 @@ func (a *app) guardShowCommand() *cobra.Command {
 
 func (a *app) guardRaiseCommand() *cobra.Command {
 	var text string
-	var unsure unsurePolicy
+	var unsure cli.UnsurePolicy
 	c := &cobra.Command{
 		Use:   "raise TARGET",
 		Short: "Advance the mark without writing",
@@ -77,14 +78,14 @@ Exit code 13 says that a newer owner has been there already. Exit code 12 says
 that the key has a newer owner, or that the store does not know the stamp. The
 key's newest grant may raise the fence also after its lease has ended.`,
 		Example: "  croft guard raise out/today.json\n  croft guard raise out/today.json --stamp \"$STAMP\"",
-		Args:    takes("TARGET"),
+		Args:    cli.Takes("TARGET"),
 		RunE: func(c *cobra.Command, args []string) error {
-			s, err := a.stamp(text, 0)
+			s, err := a.Stamp(text, 0)
 			if err != nil {
 				return err
 			}
 			err = a.withGuard(c.Context(), args[0], func(ctx context.Context, g guard.Guard) (fence.Mark, error) {
-				if err := a.admissible(ctx, g, s, unsure); err != nil && !isNewestGrant(err, s) {
+				if err := a.Admissible(ctx, g, s, unsure); err != nil && !isNewestGrant(err, s) {
 					return fence.Mark{}, err
 				}
 				return g.Raise(ctx, s)
@@ -92,8 +93,8 @@ key's newest grant may raise the fence also after its lease has ended.`,
 			return a.noteRefusal(c.Context(), "", s, err)
 		},
 	}
-	stampFlag(c.Flags(), &text)
-	unsureFlag(c.Flags(), &unsure, admitUnsure)
+	cli.StampFlag(c.Flags(), &text)
+	cli.UnsureFlag(c.Flags(), &unsure, cli.AdmitUnsure)
 	return c
 }
 
@@ -106,18 +107,18 @@ func (a *app) guardRekeyCommand() *cobra.Command {
 stays as a floor: the next writer needs a higher one. The resource keeps who did
 it, and why.`,
 		Example:           "  croft guard rekey out/today.json reports/weekly --note \"the job was renamed\"",
-		Args:              takes("TARGET", "KEY"),
-		ValidArgsFunction: a.completeSecondKey,
+		Args:              cli.Takes("TARGET", "KEY"),
+		ValidArgsFunction: a.CompleteSecondKey,
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := fence.CheckKey(args[1]); err != nil {
 				return err
 			}
 			return a.withGuard(c.Context(), args[0], func(ctx context.Context, g guard.Guard) (fence.Mark, error) {
-				return g.Rekey(ctx, args[1], a.actor(), note)
+				return g.Rekey(ctx, args[1], a.Actor(), note)
 			})
 		},
 	}
-	noteFlag(c, &note)
+	cli.NoteFlag(c, &note)
 	return c
 }
 
@@ -143,10 +144,10 @@ ahead, and above the tokens that the store has given out for its key. Look at
 this machine's clock first. If it is behind, the mark may be right.`,
 		Example: `  croft guard show out/today.json
   croft guard reset out/today.json --note "forged by a test script"`,
-		Args: takes("TARGET"),
+		Args: cli.Takes("TARGET"),
 		RunE: func(c *cobra.Command, args []string) error {
 			if c.Flags().Changed("floor") && floor < 1 {
-				return invalid("--floor %d: it is a token, 1 or more", floor)
+				return cli.Invalid("--floor %d: it is a token, 1 or more", floor)
 			}
 			return a.withGuard(c.Context(), args[0], func(ctx context.Context, g guard.Guard) (fence.Mark, error) {
 				to := fence.Token(floor)
@@ -159,11 +160,11 @@ this machine's clock first. If it is behind, the mark may be right.`,
 						return mark, err
 					}
 				}
-				return g.Reset(ctx, to, a.actor(), note)
+				return g.Reset(ctx, to, a.Actor(), note)
 			})
 		},
 	}
-	noteFlag(c, &note)
+	cli.NoteFlag(c, &note)
 	c.Flags().Int64Var(&floor, "floor", 0, "bring it down to this `token` instead of asking the store")
 	return c
 }
@@ -171,7 +172,7 @@ this machine's clock first. If it is behind, the mark may be right.`,
 // highest returns the highest token that the store can have given out for a
 // key.
 func (a *app) highest(ctx context.Context, key string) (fence.Token, error) {
-	client, end, err := a.client(ctx)
+	client, end, err := a.Client(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -193,9 +194,9 @@ func (a *app) highest(ctx context.Context, key string) (fence.Token, error) {
 	}
 	// The key's tokens may lie ahead of the clock, so the time is no floor.
 	if rec.IsZero() {
-		return 0, invalid("store: it knows nothing of %s, so it cannot tell how high its tokens are; name the "+
+		return 0, cli.Invalid("store: it knows nothing of %s, so it cannot tell how high its tokens are; name the "+
 			"store of the lease with --store, "+
-			"or once no old writer lives the floor with --floor %d", word(key), now.UnixMicro())
+			"or once no old writer lives the floor with --floor %d", cli.Word(key), now.UnixMicro())
 	}
 	return max(rec.Token, fence.Token(now.UnixMicro())), nil
 }
@@ -209,7 +210,7 @@ uploads, and content that never became current, once they are a day old. Sweep
 removes nothing that a living write needs. Writes sweep by themselves now and
 then.`,
 		Example: "  croft guard sweep s3://bucket/out/today.json",
-		Args:    takes("TARGET"),
+		Args:    cli.Takes("TARGET"),
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.sweep(c.Context(), args[0])
 		},
@@ -225,9 +226,9 @@ type sweepView struct {
 // sweep removes the leftovers of dead writes. A guard that is no Sweeper has
 // none.
 func (a *app) sweep(ctx context.Context, target string) error {
-	ctx, stop := interruptible(ctx)
+	ctx, stop := cli.Interruptible(ctx)
 	defer stop()
-	g, err := openGuard(ctx, target)
+	g, err := cli.OpenGuard(ctx, target)
 	if err != nil {
 		return err
 	}
@@ -239,11 +240,11 @@ func (a *app) sweep(ctx context.Context, target string) error {
 		}
 	}
 	shown := store.Redact(g.Target())
-	if a.json {
-		a.print(sweepView{Target: shown, Removed: removed})
+	if a.JSON {
+		a.Print(sweepView{Target: shown, Removed: removed})
 		return nil
 	}
-	fmt.Fprintf(a.stdout, "%s: removed %d\n", word(shown), removed)
+	fmt.Fprintf(a.Stdout, "%s: removed %d\n", cli.Word(shown), removed)
 	return nil
 }
 
@@ -257,9 +258,9 @@ type markView struct {
 func (a *app) withGuard(
 	ctx context.Context, target string, do func(context.Context, guard.Guard) (fence.Mark, error),
 ) error {
-	ctx, stop := interruptible(ctx)
+	ctx, stop := cli.Interruptible(ctx)
 	defer stop()
-	g, err := openGuard(ctx, target)
+	g, err := cli.OpenGuard(ctx, target)
 	if err != nil {
 		return err
 	}
@@ -269,24 +270,24 @@ func (a *app) withGuard(
 		return err
 	}
 	shown := store.Redact(g.Target())
-	if a.json {
-		a.print(markView{Target: shown, Mark: mark})
+	if a.JSON {
+		a.Print(markView{Target: shown, Mark: mark})
 		return nil
 	}
 	if mark.IsZero() {
-		fmt.Fprintf(a.stdout, "%s: not guarded yet; the first write there begins it\n", word(shown))
+		fmt.Fprintf(a.Stdout, "%s: not guarded yet; the first write there begins it\n", cli.Word(shown))
 		return nil
 	}
 	if fence.Doubtful(mark.Token, time.Now()) {
-		fmt.Fprintln(a.stderr, "croft: this token lies far ahead of this machine's clock; if that is right, somebody "+
+		fmt.Fprintln(a.Stderr, "croft: this token lies far ahead of this machine's clock; if that is right, somebody "+
 			"made it up: see croft guard reset --help")
 	}
-	fmt.Fprintf(a.stdout, "target  %s\nkey     %s\ntoken   %d\n", word(shown), word(mark.Key), mark.Token)
+	fmt.Fprintf(a.Stdout, "target  %s\nkey     %s\ntoken   %d\n", cli.Word(shown), cli.Word(mark.Key), mark.Token)
 	if mark.Grant != "" {
-		fmt.Fprintf(a.stdout, "grant   %s\n", mark.Grant)
+		fmt.Fprintf(a.Stdout, "grant   %s\n", mark.Grant)
 	}
 	if mark.Seq != 0 {
-		fmt.Fprintf(a.stdout, "seq     %d\n", mark.Seq)
+		fmt.Fprintf(a.Stdout, "seq     %d\n", mark.Seq)
 	}
 	return nil
 }

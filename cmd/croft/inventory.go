@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/store/refusals"
@@ -22,7 +23,7 @@ func (a *app) inventoryCommand() *cobra.Command {
 	var refused bool
 	c := &cobra.Command{
 		Use:     "inventory [PREFIX]",
-		GroupID: groupLook,
+		GroupID: cli.GroupLook,
 		Short:   "Show which namespaces are in use, how, and which name no guard",
 		Long: `Show the keys in use by namespace, which is the part of a key before its first
 slash. For every namespace croft shows how many keys there are and how many are
@@ -49,8 +50,8 @@ them a day after the last.`,
 		Example: `  croft inventory
   croft inventory --refusals orders/
   croft inventory --json | jq 'select(.unguarded > 0)'`,
-		Args:              takes("[PREFIX]"),
-		ValidArgsFunction: a.completeKey,
+		Args:              cli.Takes("[PREFIX]"),
+		ValidArgsFunction: a.CompleteKey,
 		RunE: func(c *cobra.Command, args []string) error {
 			prefix := ""
 			if len(args) > 0 {
@@ -86,9 +87,9 @@ type inventoryView struct {
 }
 
 func (a *app) inventory(ctx context.Context, prefix string, list bool) error {
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	ctx, cancel := context.WithTimeout(ctx, cli.ListTimeout)
 	defer cancel()
-	st, err := a.open(ctx)
+	st, err := a.Open(ctx)
 	if err != nil {
 		return err
 	}
@@ -112,7 +113,7 @@ func (a *app) inventory(ctx context.Context, prefix string, list bool) error {
 		}
 		return spaces[name]
 	}
-	for rec, err := range listed(ctx, st, prefix) {
+	for rec, err := range cli.ListRecords(ctx, st, prefix) {
 		if err != nil {
 			return store.Unknown(err)
 		}
@@ -124,24 +125,24 @@ func (a *app) inventory(ctx context.Context, prefix string, list bool) error {
 		v.Refused += r.Count
 		v.RefusedKeys[r.Key] += r.Count
 	}
-	if len(spaces) == 0 && !a.json {
-		fmt.Fprintf(a.stderr, "croft: no%s\n", cmp.Or(which(prefix, ""), " keys"))
+	if len(spaces) == 0 && !a.JSON {
+		fmt.Fprintf(a.Stderr, "croft: no%s\n", cmp.Or(which(prefix, ""), " keys"))
 		return nil
 	}
-	t := a.table("NAMESPACE", "KEYS", "HELD", "PATTERN", "TTL", "LEFT", "TERMS", "EXPIRED", "BY HAND", "REFUSED",
+	t := a.Table("NAMESPACE", "KEYS", "HELD", "PATTERN", "TTL", "LEFT", "TERMS", "EXPIRED", "BY HAND", "REFUSED",
 		"GUARDS")
 	for _, name := range slices.Sorted(maps.Keys(spaces)) {
 		v := spaces[name]
 		v.Patterns = slices.Sorted(maps.Keys(v.patterns))
 		v.MinTTL, v.MaxTTL = v.shortest.String(), v.longest.String()
-		if a.json {
-			a.print(v)
+		if a.JSON {
+			a.Print(v)
 			continue
 		}
-		t.row(v.row()...)
+		t.Row(v.row()...)
 	}
-	if !a.json {
-		t.flush()
+	if !a.JSON {
+		t.Flush()
 	}
 	return nil
 }
@@ -203,48 +204,49 @@ func patternOf(rec tenure.Record) string {
 	return "hold"
 }
 
-func (v *inventoryView) row() []cell {
+func (v *inventoryView) row() []cli.Cell {
 	ttl := v.MinTTL
 	if v.MaxTTL != v.MinTTL {
 		ttl += "–" + v.MaxTTL
 	}
-	left := cell{}
+	left := cli.Cell{}
 	if v.Left != nil {
-		left.text = fmt.Sprintf("%.0f%%", 100**v.Left)
+		left.Text = fmt.Sprintf("%.0f%%", 100**v.Left)
 		if *v.Left < 0.3 {
-			left.colour = red
+			left.Colour = cli.Red
 		}
 	}
-	guards := cell{"all name one", green}
+	guards := cli.Cell{Text: "all name one", Colour: cli.Green}
 	switch {
 	// The store remembers refusals only.
 	case v.Keys == 0:
-		ttl, guards = "", cell{}
+		ttl, guards = "", cli.Cell{}
 	case v.Unguarded == 0:
 	case v.Unguarded == v.Keys:
-		guards = cell{"none named: a stale owner's write would count", red}
+		guards = cli.Cell{Text: "none named: a stale owner's write would count", Colour: cli.Red}
 	default:
-		guards = cell{fmt.Sprintf("%d of %d keys name none", v.Unguarded, v.Keys), yellow}
+		guards = cli.Cell{Text: fmt.Sprintf("%d of %d keys name none", v.Unguarded, v.Keys), Colour: cli.Yellow}
 	}
-	count := func(n int, bad colour) cell {
-		c := plainCell(strconv.Itoa(n))
+	count := func(n int, bad cli.Colour) cli.Cell {
+		c := cli.PlainCell(strconv.Itoa(n))
 		if n > 0 {
-			c.colour = bad
+			c.Colour = bad
 		}
 		return c
 	}
-	refused := count(v.Refused, red)
+	refused := count(v.Refused, cli.Red)
 	if v.noted >= tenure.HistoryLen { // the oldest may be forgotten
-		refused.text += "+"
+		refused.Text += "+"
 	}
-	name := word(v.Namespace)
+	name := cli.Word(v.Namespace)
 	if v.Namespace == "" {
 		name = "(none)"
 	}
-	return []cell{
-		plainCell(name), plainCell(strconv.Itoa(v.Keys)), plainCell(strconv.Itoa(v.Held)),
-		plainCell(strings.Join(v.Patterns, ", ")), plainCell(ttl), left,
-		plainCell(strconv.FormatInt(v.Terms, 10)), count(v.Expired, yellow), count(v.ByHand, uncoloured), refused,
+	return []cli.Cell{
+		cli.PlainCell(name), cli.PlainCell(strconv.Itoa(v.Keys)), cli.PlainCell(strconv.Itoa(v.Held)),
+		cli.PlainCell(strings.Join(v.Patterns, ", ")), cli.PlainCell(ttl), left,
+		cli.PlainCell(strconv.FormatInt(v.Terms, 10)), count(v.Expired, cli.Yellow), count(v.ByHand, cli.Uncoloured),
+		refused,
 		guards,
 	}
 }

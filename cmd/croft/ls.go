@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -20,7 +21,7 @@ func (a *app) lsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "ls [PREFIX]",
 		Aliases: []string{"list"},
-		GroupID: groupLook,
+		GroupID: cli.GroupLook,
 		Short:   "List keys: who holds what, and for how much longer",
 		Long: `List the keys that begin with PREFIX, or all. The store forgets a key that has
 not been used for a day.
@@ -34,8 +35,8 @@ STATE is one of these. In JSON an expired or kept key is free.
 		Example: `  croft ls
   croft ls reports/
   croft ls --state held --json | jq -r .owner`,
-		Args:              takes("[PREFIX]"),
-		ValidArgsFunction: a.completeKey,
+		Args:              cli.Takes("[PREFIX]"),
+		ValidArgsFunction: a.CompleteKey,
 		RunE: func(c *cobra.Command, args []string) error {
 			prefix := ""
 			if len(args) > 0 {
@@ -49,16 +50,16 @@ STATE is one of these. In JSON an expired or kept key is free.
 	return c
 }
 
-// states are the words that stateOf returns.
+// states are the words that StateOf returns.
 var states = []string{"held", "free", "reserved", "hold", "expired"}
 
 func (a *app) ls(ctx context.Context, prefix, only string) error {
 	if only != "" && !slices.Contains(states, only) {
-		return invalid("--state %q: it must be one of %s", only, strings.Join(states, ", "))
+		return cli.Invalid("--state %q: it must be one of %s", only, strings.Join(states, ", "))
 	}
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	ctx, cancel := context.WithTimeout(ctx, cli.ListTimeout)
 	defer cancel()
-	st, err := a.open(ctx)
+	st, err := a.Open(ctx)
 	if err != nil {
 		return err
 	}
@@ -67,34 +68,34 @@ func (a *app) ls(ctx context.Context, prefix, only string) error {
 	if err != nil {
 		return store.Unknown(err)
 	}
-	t := a.table("KEY", "STATE", "OWNER", "TOKEN", "LEFT", "SINCE", "PROGRESS")
-	for rec, err := range listed(ctx, st, prefix) {
+	t := a.Table("KEY", "STATE", "OWNER", "TOKEN", "LEFT", "SINCE", "PROGRESS")
+	for rec, err := range cli.ListRecords(ctx, st, prefix) {
 		if err != nil {
-			if len(t.rows) > 0 {
-				t.flush() // show what could be read
+			if len(t.Rows) > 0 {
+				t.Flush() // show what could be read
 			}
 			return store.Unknown(err)
 		}
-		if state, _ := stateOf(rec, now); only != "" && state != only {
+		if state, _ := cli.StateOf(rec, now); only != "" && state != only {
 			continue
 		}
-		if a.json {
-			a.print(viewOf(rec, now))
-			if a.stdout.err != nil {
+		if a.JSON {
+			a.Print(cli.ViewOf(rec, now))
+			if a.Stdout.Err != nil {
 				return nil
 			}
 			continue
 		}
-		t.row(rowOf(rec, now)...)
+		t.Row(rowOf(rec, now)...)
 	}
-	if a.json {
+	if a.JSON {
 		return nil
 	}
-	if len(t.rows) == 0 {
-		fmt.Fprintf(a.stderr, "croft: no%s\n", cmp.Or(which(prefix, only), " keys"))
+	if len(t.Rows) == 0 {
+		fmt.Fprintf(a.Stderr, "croft: no%s\n", cmp.Or(which(prefix, only), " keys"))
 		return nil
 	}
-	t.flush()
+	t.Flush()
 	return nil
 }
 
@@ -105,7 +106,7 @@ func which(prefix, only string) (text string) {
 	}
 	text = " keys"
 	if prefix != "" {
-		text += " that begin with " + word(prefix)
+		text += " that begin with " + cli.Word(prefix)
 	}
 	if only != "" {
 		text += " in state " + only
@@ -113,32 +114,32 @@ func which(prefix, only string) (text string) {
 	return text
 }
 
-func rowOf(rec tenure.Record, now time.Time) []cell {
-	state, colour := stateOf(rec, now)
+func rowOf(rec tenure.Record, now time.Time) []cli.Cell {
+	state, colour := cli.StateOf(rec, now)
 	progress := ""
 	if rec.Progress != "" {
-		progress = fmt.Sprintf("%s (%s)", line(rec.Progress), ago(now, rec.ProgressAt))
+		progress = fmt.Sprintf("%s (%s)", cli.Line(rec.Progress), cli.Ago(now, rec.ProgressAt))
 	}
-	return []cell{
-		plainCell(word(rec.Key)),
-		{state, colour},
-		plainCell(word(rec.Owner)),
-		plainCell(strconv.FormatInt(int64(rec.Token), 10)),
-		plainCell(leftOf(rec, now)),
-		plainCell(ago(now, rec.Acquired)),
-		plainCell(progress),
+	return []cli.Cell{
+		cli.PlainCell(cli.Word(rec.Key)),
+		{Text: state, Colour: colour},
+		cli.PlainCell(cli.Word(rec.Owner)),
+		cli.PlainCell(strconv.FormatInt(int64(rec.Token), 10)),
+		cli.PlainCell(leftOf(rec, now)),
+		cli.PlainCell(cli.Ago(now, rec.Acquired)),
+		cli.PlainCell(progress),
 	}
 }
 
 // leftOf is how much longer the state lasts if nothing happens.
 func leftOf(rec tenure.Record, now time.Time) string {
-	switch state, _ := stateOf(rec, now); state {
+	switch state, _ := cli.StateOf(rec, now); state {
 	case "held", "reserved":
-		return short(rec.Deadline.Sub(now))
+		return cli.Short(rec.Deadline.Sub(now))
 	case "hold":
-		return short(rec.HoldUntil.Sub(now))
+		return cli.Short(rec.HoldUntil.Sub(now))
 	case "expired":
-		return ago(now, rec.Deadline)
+		return cli.Ago(now, rec.Deadline)
 	}
 	return "-"
 }

@@ -1,17 +1,12 @@
 // Command croft takes leases, runs work under them, and makes guards refuse the
 // writes of stale owners.
 //
-// Every command has a file of its own. They share app.go (streams and flags),
-// root.go (the root command), open.go (opening the store), exit.go (the only
-// table from errors to exit codes), output.go, table.go and records.go
-// (printing), plain.go (text that is safe to show), and held.go (leases and
-// stamps from files and the environment).
+// Every command has a file of its own, and root.go lists them. The commands of
+// croft drill, proxy and work have packages of their own in internal. Package
+// cli in internal has what all of them share.
 //
-// A command runs on one goroutine, with these exceptions. Opening a store or a
-// ledger, and asking whether an owner is current, run on a goroutine that is
-// left behind if a system call never returns. A progress bar, the metrics, a
-// job under a lease and a worker have goroutines, too. The types progress,
-// metrics, job and queueWorker say who does what.
+// A command runs on one goroutine, with few exceptions. The types job and
+// watcher, and the packages in internal, say which goroutines they have.
 package main
 
 import (
@@ -21,6 +16,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	_ "github.com/croft-dev/croft/internal/supervise/early" // in a warden process it does not return
 )
 
@@ -34,14 +30,14 @@ func main() {
 
 // Main runs one command line and returns its exit code.
 func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	a := &app{stdin: stdin, stdout: &sink{w: stdout}, stderr: stderr}
+	a := &app{&cli.App{Stdin: stdin, Stdout: &cli.Sink{W: stdout}, Stderr: stderr}}
 	root := a.rootCommand()
 	root.SetArgs(args)
 	if err := root.ExecuteContext(context.Background()); err != nil {
-		if !a.started {
+		if !a.Started {
 			err = a.usageErrorOf(root, args, err)
 		}
-		return a.fail(err)
+		return a.Fail(err)
 	}
-	return a.stdout.close(stderr)
+	return a.Stdout.Close(stderr)
 }

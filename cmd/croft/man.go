@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
+
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 )
 
 //go:generate go run . man ../../docs/man
@@ -19,7 +21,7 @@ func (a *app) manCommand() *cobra.Command {
 		Use:    "man DIR",
 		Hidden: true, // for packagers
 		Short:  "Write the manual pages into a directory",
-		Args:   takes("DIR"),
+		Args:   cli.Takes("DIR"),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := os.MkdirAll(args[0], 0o755); err != nil {
 				return fmt.Errorf("manual pages: %w", err)

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	httpfence "github.com/croft-dev/croft/boundary/http"
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard/gate"
 	"github.com/croft-dev/croft/store"
@@ -25,7 +26,7 @@ import (
 type proxyFlags struct {
 	upstream, listen, marks, metrics string
 	leases                           string
-	unsure                           unsurePolicy
+	unsure                           cli.UnsurePolicy
 	resources, exempt                []string
 	reads                            []string
 	unstamped, stream                bool
@@ -37,7 +38,7 @@ func (a *app) proxyCommand() *cobra.Command {
 	f := &proxyFlags{listen: "127.0.0.1:8080", maxBody: 64 << 20}
 	c := &cobra.Command{
 		Use:     "proxy --upstream URL --resource RULE",
-		GroupID: groupWrite,
+		GroupID: cli.GroupWrite,
 		Short:   "Put a fence in front of an HTTP service that cannot check",
 		Long: `Pass requests on to a service that knows nothing of stamps, and refuse the
 writes of owners that have been replaced. A write carries its stamp in the
@@ -88,7 +89,7 @@ interrupt or TERM: it finishes writes under way first.`,
   croft proxy open orders/42 --note "the service was restarted"`,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return errors.New(didYouMean(fmt.Sprintf("unknown command %q for %q", args[0], c.CommandPath()),
+				return errors.New(cli.DidYouMean(fmt.Sprintf("unknown command %q for %q", args[0], c.CommandPath()),
 					c.SuggestionsFor(args[0])))
 			}
 			return nil
@@ -111,13 +112,14 @@ interrupt or TERM: it finishes writes under way first.`,
 		"where marks are kept: a `target` with {resource} in it (default: beside the leases, where the store has room)")
 	flags.StringVar(&f.leases, "leases", "", "the `store` of the writers' leases, if it is another than --store; "+
 		"\"none\": do not ask whether a writer is the current owner")
-	unsureFlag(flags, &f.unsure, refuseUnsure)
+	cli.UnsureFlag(flags, &f.unsure, cli.RefuseUnsure)
 	flags.BoolVar(&f.unstamped, "allow-unstamped", false,
 		"admit writes without a stamp, unchecked, one at a time like the others")
 	f.o.TTL, f.o.Settle, f.o.Wait, f.o.Idle = 15*time.Second, 30*time.Second, time.Minute, time.Minute
 	f.o.AnswerWithin, f.o.ConnectWithin, f.o.ReceiveWithin = 30*time.Second, 5*time.Second, time.Minute
 	span := func(value *time.Duration, least, most time.Duration, forever bool, name, usage string) {
-		flags.Var(&duration{value: value, least: least, most: most, forever: forever, examples: "30s, 5m or 1h"}, name,
+		flags.Var(&cli.Duration{Value: value, Least: least, Most: most, Forever: forever, Examples: "30s, 5m or 1h"},
+			name,
 			usage)
 	}
 	span(&f.o.TTL, tenure.MinTTL, time.Minute, false, "ttl",
@@ -155,7 +157,8 @@ interrupt or TERM: it finishes writes under way first.`,
 func (f *proxyFlags) options() (*url.URL, error) {
 	upstream, err := url.Parse(f.upstream)
 	if err != nil {
-		return nil, invalid("upstream %q: it is no URL; write it as in http://localhost:9000", store.Redact(f.upstream))
+		return nil,
+			cli.Invalid("upstream %q: it is no URL; write it as in http://localhost:9000", store.Redact(f.upstream))
 	}
 	for _, each := range []struct {
 		texts []string
@@ -171,12 +174,12 @@ func (f *proxyFlags) options() (*url.URL, error) {
 	}
 	for _, method := range f.reads {
 		if method == "" || strings.ToUpper(method) != method {
-			return nil, invalid("--read-methods: %q is no method; they are written in capitals", method)
+			return nil, cli.Invalid("--read-methods: %q is no method; they are written in capitals", method)
 		}
 	}
 	for name, n := range map[string]int{"max-writes": f.o.MaxWrites, "max-resources": f.o.MaxResources} {
 		if n < 1 {
-			return nil, invalid("--%s %d: it must be at least 1", name, n)
+			return nil, cli.Invalid("--%s %d: it must be at least 1", name, n)
 		}
 	}
 	f.o.Reads, f.o.AllowUnstamped, f.o.StreamBodies, f.o.MaxBody, f.o.MaxBodies = f.reads, f.unstamped, f.stream,
@@ -201,7 +204,7 @@ func (f *proxyFlags) namespaces() []string {
 const readsEnd = 2 * time.Second
 
 func (a *app) proxy(ctx context.Context, f *proxyFlags) error {
-	ctx, stop := interruptible(ctx)
+	ctx, stop := cli.Interruptible(ctx)
 	defer stop()
 	upstream, err := f.options()
 	if err != nil {
@@ -211,12 +214,12 @@ func (a *app) proxy(ctx context.Context, f *proxyFlags) error {
 	if err != nil {
 		return err
 	}
-	metrics, err := a.startMetrics(f.metrics, f.namespaces()...)
+	metrics, err := a.StartMetrics(f.metrics, f.namespaces()...)
 	if err != nil {
 		return err
 	}
-	defer metrics.end()
-	client, end, err := a.observed(ctx, metrics.observe())
+	defer metrics.End()
+	client, end, err := a.ObservedClient(ctx, metrics.Observe())
 	if err != nil {
 		return err
 	}
@@ -227,10 +230,10 @@ func (a *app) proxy(ctx context.Context, f *proxyFlags) error {
 	}
 	defer endFollowing()
 	f.o.Client, f.o.Observe = client, a.proxyEvents()
-	if metrics.m != nil {
+	if metrics.Metrics != nil {
 		told := f.o.Observe
 		f.o.Observe = func(e gate.Event) {
-			metrics.m.Gate(e)
+			metrics.Metrics.Gate(e)
 			told(e)
 		}
 	}
@@ -240,7 +243,7 @@ func (a *app) proxy(ctx context.Context, f *proxyFlags) error {
 	}
 	listener, err := net.Listen("tcp", f.listen)
 	if err != nil {
-		return invalid("--listen %s: %v; choose another address", f.listen, err)
+		return cli.Invalid("--listen %s: %v; choose another address", f.listen, err)
 	}
 	server := &http.Server{
 		Handler: proxy, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
@@ -258,7 +261,7 @@ func (a *app) proxy(ctx context.Context, f *proxyFlags) error {
 	bound := f.o.AnswerWithin + f.o.ConnectWithin + 5*time.Second
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), bound)
 	defer cancel()
-	fmt.Fprintln(a.stderr, "croft: stopping; writes under way are finished first")
+	fmt.Fprintln(a.Stderr, "croft: stopping; writes under way are finished first")
 	closed := make(chan error, 1)
 	// Close sends the waiting writes away. Shutdown would wait for them.
 	go func() {

@@ -6,31 +6,32 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard/gate"
 )
 
 // listenView says in JSON that the proxy listens.
 type listenView struct {
-	Time     when   `json:"time"`
-	Event    string `json:"event"`
-	Address  string `json:"address"`
-	Upstream string `json:"upstream"`
-	Marks    string `json:"marks"`
+	Time     cli.When `json:"time"`
+	Event    string   `json:"event"`
+	Address  string   `json:"address"`
+	Upstream string   `json:"upstream"`
+	Marks    string   `json:"marks"`
 }
 
 func (a *app) proxyListens(address, upstream, marks string) {
-	if a.json {
-		a.print(listenView{when(time.Now()), "listening", address, upstream, marks})
+	if a.JSON {
+		a.Print(listenView{cli.When(time.Now()), "listening", address, upstream, marks})
 		return
 	}
-	fmt.Fprintf(a.stderr, "croft: proxy on http://%s in front of %s, marks at %s; end with ctrl-C\n", address,
-		word(upstream), word(marks))
+	fmt.Fprintf(a.Stderr, "croft: proxy on http://%s in front of %s, marks at %s; end with ctrl-C\n", address,
+		cli.Word(upstream), cli.Word(marks))
 }
 
 // proxyEventView is an event of the proxy in JSON.
 type proxyEventView struct {
-	Time     when        `json:"time"`
+	Time     cli.When    `json:"time"`
 	Event    string      `json:"event"`
 	Resource string      `json:"resource,omitempty"`
 	Method   string      `json:"method,omitempty"`
@@ -51,7 +52,7 @@ func (a *app) proxyEvents() func(gate.Event) {
 	return func(e gate.Event) {
 		message := ""
 		if e.Err != nil {
-			message = a.redact(e.Err.Error())
+			message = a.Redact(e.Err.Error())
 		}
 		span := ""
 		switch {
@@ -62,36 +63,36 @@ func (a *app) proxyEvents() func(gate.Event) {
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		if a.json {
+		if a.JSON {
 			v := proxyEventView{
-				Time: when(time.Now()), Event: string(e.Kind), Resource: e.Resource, Method: e.Method, Key: e.Key,
+				Time: cli.When(time.Now()), Event: string(e.Kind), Resource: e.Resource, Method: e.Method, Key: e.Key,
 				Token:  e.Token,
 				Status: e.Status, Code: e.Code, For: span, Error: message,
 			}
 			if e.Took != 0 {
 				v.Took = e.Took.String()
 			}
-			a.print(v)
+			a.Print(v)
 			return
 		}
 		var what string
 		switch e.Kind {
 		case gate.Refused:
-			what = fmt.Sprintf("refused: %s (%d %s): %s", word(e.Method), e.Status, e.Code, message)
+			what = fmt.Sprintf("refused: %s (%d %s): %s", cli.Word(e.Method), e.Status, e.Code, message)
 		case gate.InDoubt:
-			what = fmt.Sprintf("in doubt: %s of token %d: %s", word(e.Method), e.Token, message)
+			what = fmt.Sprintf("in doubt: %s of token %d: %s", cli.Word(e.Method), e.Token, message)
 		case gate.Closed:
 			what = fmt.Sprintf("closed for %s: %s", span, message)
 			if e.For == croft.Forever {
 				what = "closed until an operator opens it: " + message
 			}
 		case gate.ReadFailed:
-			what = fmt.Sprintf("unanswered: %s (%d %s): %s", word(e.Method), e.Status, e.Code, message)
+			what = fmt.Sprintf("unanswered: %s (%d %s): %s", cli.Word(e.Method), e.Status, e.Code, message)
 		case gate.Opened:
 			what = "open again"
 		default:
 			return
 		}
-		fmt.Fprintf(a.stderr, "croft: %s: %s\n", word(e.Resource), lines(what))
+		fmt.Fprintf(a.Stderr, "croft: %s: %s\n", cli.Word(e.Resource), cli.Lines(what))
 	}
 }

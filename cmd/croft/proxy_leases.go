@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/guard/current"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
@@ -34,37 +35,37 @@ func (a *app) followLeases(ctx context.Context, st store.Store, f *proxyFlags) (
 	if f.leases == noLeases {
 		return end, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*a.timeout)
+	ctx, cancel := context.WithTimeout(ctx, 2*a.Timeout)
 	defer cancel()
 	var name string
 	if f.leases == "" {
-		if name, _, err = a.storeName(); err != nil {
+		if name, _, err = a.StoreName(); err != nil {
 			return end, err
 		}
 	} else {
-		if name, err = storeAt(f.leases); err == nil {
-			st, err = openWithin(ctx, name)
+		if name, err = cli.StoreAt(f.leases); err == nil {
+			st, err = cli.OpenWithin(ctx, name)
 		}
 		if err != nil {
 			return end, fmt.Errorf("--leases: %w", err)
 		}
 		opened = append(opened, func() { _ = st.Close() })
 	}
-	leases, err := current.Follow(st, &current.Options{Timeout: a.timeout})
+	leases, err := current.Follow(st, &current.Options{Timeout: a.Timeout})
 	if err != nil {
 		return end, err
 	}
 	opened = append(opened, leases.Close)
-	checks := leasesOrItems{leases: leases}
-	ledger := &lateLedger{open: func(ctx context.Context) (work.Ledger, error) { return a.ledgerOf(ctx, name) }}
+	checks := cli.LeasesOrItems{Leases: leases}
+	ledger := &lateLedger{open: func(ctx context.Context) (work.Ledger, error) { return a.LedgerOf(ctx, name) }}
 	opened = append(opened, ledger.close)
-	items, err := current.Follow(ledger, &current.Options{Timeout: a.timeout})
+	items, err := current.Follow(ledger, &current.Options{Timeout: a.Timeout})
 	if err != nil {
 		return end, err
 	}
 	opened = append(opened, items.Close)
-	checks.items = items
-	f.o.Current, f.o.AdmitUnsure = checks, f.unsure == admitUnsure
+	checks.Items = items
+	f.o.Current, f.o.AdmitUnsure = checks, f.unsure == cli.AdmitUnsure
 	return end, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	httpfence "github.com/croft-dev/croft/boundary/http"
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/store"
 )
@@ -17,12 +18,12 @@ import (
 // is an error now, and not at the first request. It returns the place as it may
 // be shown.
 func (a *app) openMarks(ctx context.Context, f *proxyFlags) (shown string, err error) {
-	template, err := withPassword(f.marks)
+	template, err := cli.WithPassword(f.marks)
 	if err != nil {
 		return "", err
 	}
 	if template == "" {
-		name, _, err := a.storeName()
+		name, _, err := a.StoreName()
 		if err != nil {
 			return "", err
 		}
@@ -36,7 +37,7 @@ func (a *app) openMarks(ctx context.Context, f *proxyFlags) (shown string, err e
 	f.o.Served = func(ctx context.Context, resource string) (guard.Guard, error) {
 		return f.o.Marks(ctx, resource+"/.") // no resource has this name
 	}
-	ctx, cancel := context.WithTimeout(ctx, guardTimeout)
+	ctx, cancel := context.WithTimeout(ctx, cli.GuardTimeout)
 	defer cancel()
 	g, err := f.o.Marks(ctx, "probe")
 	if err != nil {
@@ -53,7 +54,7 @@ func (a *app) openMarks(ctx context.Context, f *proxyFlags) (shown string, err e
 func defaultMarks(name string) (string, error) {
 	scheme, path, _ := strings.Cut(name, "://")
 	switch {
-	case !isURL(name):
+	case !cli.IsURL(name):
 		path = name
 	case scheme == "dir" && !strings.ContainsAny(path, "?#%"):
 	// At file, s3 and gs a mark would be a file or an object, and every write
@@ -62,12 +63,12 @@ func defaultMarks(name string) (string, error) {
 		base, _, _ := strings.Cut(name, "#")
 		return base + "#croft-proxy/{resource}", nil
 	default:
-		return "", invalid("--marks: the store %s has no room for marks; say where to keep them, for example in "+
+		return "", cli.Invalid("--marks: the store %s has no room for marks; say where to keep them, for example in "+
 			"--marks '/var/lib/croft/marks/{resource}'", store.Redact(name))
 	}
 	path = strings.TrimRight(path, "/") + "-marks"
 	if err := os.MkdirAll(path, 0o700); err != nil {
-		return "", invalid("--marks: %v; say where to keep them", err)
+		return "", cli.Invalid("--marks: %v; say where to keep them", err)
 	}
 	return path + "/{resource}", nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/croft-dev/croft"
 	httpfence "github.com/croft-dev/croft/boundary/http"
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/fence"
 )
 
@@ -27,9 +28,9 @@ The store keeps who opened the resource and why; "croft history
 croft-proxy/RESOURCE" shows it. Exit code 2 says that there was nothing to open.`,
 		Example: `  croft show croft-proxy/orders/42                            # closed since when, and why
   croft proxy open orders/42 --note "the service was restarted"`,
-		Args: takes("RESOURCE"),
+		Args: cli.Takes("RESOURCE"),
 		ValidArgsFunction: func(c *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
-			keys, directive := a.completeKey(c, args, httpfence.DefaultLeasePrefix+begun)
+			keys, directive := a.CompleteKey(c, args, httpfence.DefaultLeasePrefix+begun)
 			for i := range keys {
 				keys[i] = strings.TrimPrefix(keys[i], httpfence.DefaultLeasePrefix)
 			}
@@ -37,7 +38,7 @@ croft-proxy/RESOURCE" shows it. Exit code 2 says that there was nothing to open.
 		},
 		RunE: func(c *cobra.Command, args []string) error { return a.proxyOpen(c.Context(), args[0], note) },
 	}
-	noteFlag(c, &note)
+	cli.NoteFlag(c, &note)
 	return c
 }
 
@@ -53,22 +54,22 @@ func (a *app) proxyOpen(ctx context.Context, resource, note string) error {
 	if err := fence.CheckKey(key); err != nil {
 		return err
 	}
-	client, end, err := a.client(ctx)
+	client, end, err := a.Client(ctx)
 	if err != nil {
 		return err
 	}
 	defer end()
-	err = httpfence.Reopen(ctx, client, "", resource, croft.ByHand{Actor: a.owner, Note: note})
+	err = httpfence.Reopen(ctx, client, "", resource, croft.ByHand{Actor: a.Owner, Note: note})
 	if errors.Is(err, httpfence.ErrOpen) {
-		return invalid("resource %s: %w; nothing was changed", word(resource), err)
+		return cli.Invalid("resource %s: %w; nothing was changed", cli.Word(resource), err)
 	}
 	if err != nil {
 		return err
 	}
-	if a.json {
-		a.print(openView{resource, key, true})
+	if a.JSON {
+		a.Print(openView{resource, key, true})
 		return nil
 	}
-	fmt.Fprintf(a.stdout, "opened %s\n", word(resource))
+	fmt.Fprintf(a.Stdout, "opened %s\n", cli.Word(resource))
 	return nil
 }

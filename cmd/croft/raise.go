@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/guard"
 )
 
@@ -33,5 +34,5 @@ func raiseFlag(c *cobra.Command, places *[]string) {
 // The first place that fits a target is used, so flags come before the
 // environment.
 func allowRaise(places []string) (guard.Allowed, error) {
-	return guard.Allow(append(slices.Clip(places), strings.Fields(os.Getenv(envRaise))...)...)
+	return guard.Allow(append(slices.Clip(places), strings.Fields(os.Getenv(cli.EnvRaise))...)...)
 }

@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/store/refusals"
 )
 
 // refusalView is a refusal in JSON.
 type refusalView struct {
-	Time   when        `json:"time"`
+	Time   cli.When    `json:"time"`
 	Change string      `json:"change"`
 	Key    string      `json:"key"`
 	Owner  string      `json:"owner"`
@@ -26,7 +27,7 @@ type refusalView struct {
 }
 
 func refusalViewOf(r refusals.Refusal) refusalView {
-	return refusalView{when(r.At), "refused", r.Key, r.Owner, r.Act, r.Code, r.Token, r.Newest, r.Target, r.Count}
+	return refusalView{cli.When(r.At), "refused", r.Key, r.Owner, r.Act, r.Code, r.Token, r.Newest, r.Target, r.Count}
 }
 
 // refusalText describes a refusal, without its owner, time and key. The target
@@ -43,7 +44,7 @@ func refusalText(r refusals.Refusal) string {
 		text += fmt.Sprintf(" (%d times)", r.Count)
 	}
 	if r.Target != "" {
-		text += ", at " + word(r.Target)
+		text += ", at " + cli.Word(r.Target)
 	}
 	return text
 }
@@ -53,14 +54,14 @@ func whose(owner string) string {
 	if owner == "" {
 		return "?"
 	}
-	return word(owner)
+	return cli.Word(owner)
 }
 
 // listRefusals prints the refusals that the store remembers, the newest last.
 func (a *app) listRefusals(all []refusals.Refusal, now time.Time, prefix string) {
-	if a.json {
+	if a.JSON {
 		for _, r := range all {
-			a.print(refusalViewOf(r))
+			a.Print(refusalViewOf(r))
 		}
 		return
 	}
@@ -69,15 +70,15 @@ func (a *app) listRefusals(all []refusals.Refusal, now time.Time, prefix string)
 		if about != "" {
 			about = " of" + about
 		}
-		fmt.Fprintf(a.stderr, "croft: no refusals%s are remembered\n", about)
+		fmt.Fprintf(a.Stderr, "croft: no refusals%s are remembered\n", about)
 		return
 	}
-	t := a.table("WHEN", "KEY", "OWNER", "TOKEN", "REFUSED")
+	t := a.Table("WHEN", "KEY", "OWNER", "TOKEN", "REFUSED")
 	for _, r := range all {
-		t.row(plainCell(ago(now, r.At)), plainCell(word(r.Key)), plainCell(whose(r.Owner)),
-			plainCell(strconv.FormatInt(int64(r.Token), 10)), plainCell(refusalText(r)))
+		t.Row(cli.PlainCell(cli.Ago(now, r.At)), cli.PlainCell(cli.Word(r.Key)), cli.PlainCell(whose(r.Owner)),
+			cli.PlainCell(strconv.FormatInt(int64(r.Token), 10)), cli.PlainCell(refusalText(r)))
 	}
-	t.flush()
+	t.Flush()
 }
 
 // noteTimeout bounds how long a refused write takes to look up the owners and
@@ -88,12 +89,12 @@ const noteTimeout = 2 * time.Second
 // adds the owners' names to the refusal. It does both only if the store answers
 // within noteTimeout, and always returns err.
 func (a *app) noteRefusal(ctx context.Context, target string, s fence.Stamp, err error) error {
-	if exit := outcomeOf(err).exit; exit != exitRefused && exit != exitNotOwned {
+	if exit := cli.OutcomeOf(err).Exit; exit != cli.ExitRefused && exit != cli.ExitNotOwned {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteTimeout)
 	defer cancel()
-	st, openErr := a.lookUp(ctx)
+	st, openErr := a.LookUp(ctx)
 	if openErr != nil {
 		return err
 	}
@@ -102,7 +103,7 @@ func (a *app) noteRefusal(ctx context.Context, target string, s fence.Stamp, err
 	if target == "" {
 		return err // a raise, not a write
 	}
-	c := croft.New(st, &croft.Options{Owner: a.owner, CallTimeout: min(a.timeout, noteTimeout)})
+	c := croft.New(st, &croft.Options{Owner: a.Owner, CallTimeout: min(a.Timeout, noteTimeout)})
 	c.Refused(s, target, err)
 	_ = c.Close()
 	return err

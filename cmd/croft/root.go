@@ -8,7 +8,13 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 )
+
+// app has the commands as methods. They use the streams, the flags and the
+// store of the run through cli.App.
+type app struct{ *cli.App }
 
 // commands lists every command. A new one is a file and a line here.
 func (a *app) commands() []*cobra.Command {
@@ -85,30 +91,30 @@ Exit codes:
 		SuggestionsMinimumDistance: 2,
 		CompletionOptions:          cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
-	root.SetIn(a.stdin)
-	root.SetOut(a.stdout)
-	root.SetErr(a.stderr)
+	root.SetIn(a.Stdin)
+	root.SetOut(a.Stdout)
+	root.SetErr(a.Stderr)
 	root.AddGroup(
-		&cobra.Group{ID: groupHold, Title: "Hold a lease:"},
-		&cobra.Group{ID: groupWrite, Title: "Write under it:"},
-		&cobra.Group{ID: groupLook, Title: "Look:"},
-		&cobra.Group{ID: groupHand, Title: "Act by hand:"},
-		&cobra.Group{ID: groupTool, Title: "About the tool and the store:"},
+		&cobra.Group{ID: cli.GroupHold, Title: "Hold a lease:"},
+		&cobra.Group{ID: cli.GroupWrite, Title: "Write under it:"},
+		&cobra.Group{ID: cli.GroupLook, Title: "Look:"},
+		&cobra.Group{ID: cli.GroupHand, Title: "Act by hand:"},
+		&cobra.Group{ID: cli.GroupTool, Title: "About the tool and the store:"},
 	)
 
 	flags := root.PersistentFlags()
-	flags.StringVar(&a.storeURL, "store", "",
+	flags.StringVar(&a.StoreURL, "store", "",
 		"lease store: a directory or a URL (default $CROFT_STORE, else a directory under your home)")
-	flags.BoolVar(&a.json, "json", false, "print JSON, one object per line")
-	flags.StringVar(&a.owner, "owner", "",
+	flags.BoolVar(&a.JSON, "json", false, "print JSON, one object per line")
+	flags.StringVar(&a.Owner, "owner", "",
 		"who you are, in records and refusals (default $CROFT_OWNER, else user@host)")
-	a.timeout = 5 * time.Second
-	flags.Var(&duration{value: &a.timeout, least: 10 * time.Millisecond, most: time.Hour, examples: "5s or 1m"},
+	a.Timeout = 5 * time.Second
+	flags.Var(&cli.Duration{Value: &a.Timeout, Least: 10 * time.Millisecond, Most: time.Hour, Examples: "5s or 1m"},
 		"timeout",
 		"how long the store may take for one answer; after twice as long without any, croft gives up "+
 			"(listings: after a minute)")
-	a.storeGiven = func() bool { return flags.Changed("store") }
-	a.ownerGiven = func() bool { return flags.Changed("owner") }
+	a.StoreGiven = func() bool { return flags.Changed("store") }
+	a.OwnerGiven = func() bool { return flags.Changed("owner") }
 
 	root.AddCommand(a.commands()...)
 	root.SetHelpCommand(a.helpCommand())
@@ -122,14 +128,14 @@ Exit codes:
 func (a *app) wrapCommands(c *cobra.Command) {
 	if run := c.RunE; run != nil {
 		c.RunE = func(c *cobra.Command, args []string) error {
-			a.started = true
-			if a.ownerGiven() && a.owner == "" {
-				return invalid("owner: it is empty; say who you are, or leave --owner out")
+			a.Started = true
+			if a.OwnerGiven() && a.Owner == "" {
+				return cli.Invalid("owner: it is empty; say who you are, or leave --owner out")
 			}
-			if !a.ownerGiven() {
-				a.owner = os.Getenv(envOwner)
+			if !a.OwnerGiven() {
+				a.Owner = os.Getenv(cli.EnvOwner)
 			}
-			if err := setMaxAhead(); err != nil {
+			if err := cli.SetMaxAhead(); err != nil {
 				return err
 			}
 			return run(c, args)
@@ -146,7 +152,7 @@ func (a *app) usageErrorOf(root *cobra.Command, args []string, err error) error 
 	if i := slices.Index(args, "--"); i >= 0 {
 		args = args[:i]
 	}
-	a.json = a.json || slices.Contains(args, "--json") || slices.Contains(args, "--json=true")
+	a.JSON = a.JSON || slices.Contains(args, "--json") || slices.Contains(args, "--json=true")
 
 	path := root.CommandPath()
 	if c, _, found := root.Find(args); found == nil {
@@ -155,7 +161,7 @@ func (a *app) usageErrorOf(root *cobra.Command, args []string, err error) error 
 	// Cobra adds its suggestions as a second paragraph.
 	message, near, suggested := strings.Cut(strings.TrimSpace(err.Error()), "\n\nDid you mean this?\n")
 	if suggested {
-		message = didYouMean(message, strings.Fields(near))
+		message = cli.DidYouMean(message, strings.Fields(near))
 	}
-	return &usageError{message: message, hint: fmt.Sprintf("see: %s --help", path)}
+	return &cli.UsageError{Message: message, Hint: fmt.Sprintf("see: %s --help", path)}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/internal/supervise"
 )
 
@@ -29,8 +30,8 @@ type job struct {
 	status *runStatus
 	child  *supervise.Child
 
-	tally   *tally // counts writes of the command; nil without metrics
-	scratch string // the folder with the command's lease; "" before it is made
+	tally   *cli.Tally // counts writes of the command; nil without metrics
+	scratch string     // the folder with the command's lease; "" before it is made
 
 	// mu guards held.
 	mu   sync.Mutex
@@ -53,11 +54,11 @@ func (j *job) start(ctx context.Context, command []string) error {
 		return fmt.Errorf("%w: %w", errHandOver, err)
 	}
 	j.status.token, j.status.verdict = j.lease().Token(), verdictRunning
-	j.status.write(j.app.stderr)
+	j.status.write(j.app.Stderr)
 
 	j.child, err = supervise.Start(ctx, command, &supervise.Options{
 		Env: env, Scratch: j.scratch, AllowFor: max(j.lease().Remaining(), time.Millisecond),
-		Stdin: fileOf(j.app.stdin), Stdout: fileOf(j.app.stdout.w), Stderr: fileOf(j.app.stderr),
+		Stdin: fileOf(j.app.Stdin), Stdout: fileOf(j.app.Stdout.W), Stderr: fileOf(j.app.Stderr),
 		MayContinue: func() bool { return j.lease().Remaining() > 0 },
 	})
 	return err
@@ -75,11 +76,11 @@ func (j *job) notStarted(ctx context.Context, err error) error {
 	case errors.As(err, &start):
 		return j.end(verdictNotStarted, start.ExitCode(), err.Error())
 	case errors.Is(err, context.Canceled):
-		return j.end(verdictNotStarted, exitInterrupted, "interrupted before the command was started")
+		return j.end(verdictNotStarted, cli.ExitInterrupted, "interrupted before the command was started")
 	case errors.Is(err, errHandOver):
-		return j.end(verdictNotStarted, exitUnknown, err.Error())
+		return j.end(verdictNotStarted, cli.ExitUnknown, err.Error())
 	}
-	return j.end(verdictNotStarted, exitFailed, err.Error())
+	return j.end(verdictNotStarted, cli.ExitFailed, err.Error())
 }
 
 // run waits for the command and the lease, and settles both.
@@ -126,11 +127,11 @@ func (j *job) ended(ctx context.Context) error {
 	if err := j.kill(ctx); err != nil {
 		// Parts of the command still run. Let the lease lapse, and do not hand
 		// the key on.
-		return j.end(verdictFailed, exitFailed, err.Error()+"; the lease is not released and lapses by itself")
+		return j.end(verdictFailed, cli.ExitFailed, err.Error()+"; the lease is not released and lapses by itself")
 	}
 	if err != nil { // it is not known how the command ended
 		_ = j.lease().Fail(ctx)
-		return j.end(verdictFailed, exitFailed, err.Error())
+		return j.end(verdictFailed, cli.ExitFailed, err.Error())
 	}
 	if status.Overdue {
 		return j.overdue(ctx)
@@ -142,11 +143,11 @@ func (j *job) ended(ctx context.Context) error {
 	}
 	switch err := release(ctx); {
 	case errors.Is(err, croft.ErrLost), errors.Is(err, croft.ErrNotOwned):
-		return j.end(verdictLost, exitNotOwned,
+		return j.end(verdictLost, cli.ExitNotOwned,
 			fmt.Sprintf("%v; the command ended (%v) after the lease had", err, status))
 	case err != nil:
-		fmt.Fprintf(j.app.stderr, "croft: the lease could not be released and lapses by itself: %s\n",
-			lines(j.app.redact(err.Error())))
+		fmt.Fprintf(j.app.Stderr, "croft: the lease could not be released and lapses by itself: %s\n",
+			cli.Lines(j.app.Redact(err.Error())))
 	}
 	if code != 0 {
 		how := "ended with"
@@ -164,7 +165,7 @@ func (j *job) overdue(ctx context.Context) error {
 	j.status.loss = croft.Expired
 	// The lease may have been resumed since, and nothing of the command lives.
 	_ = j.lease().Fail(ctx)
-	return j.end(verdictLost, exitNotOwned,
+	return j.end(verdictLost, cli.ExitNotOwned,
 		fmt.Sprintf("lease lost: %q (token %d): its time ran out while croft stood still; the command was killed",
 			j.lease().Key(), j.lease().Token()))
 }
@@ -189,7 +190,7 @@ func (j *job) resume(ctx context.Context) bool {
 	if err != nil {
 		return false
 	}
-	fmt.Fprintf(j.app.stderr, "croft: %q lapsed while this machine or process stood still; nobody else was granted "+
+	fmt.Fprintf(j.app.Stderr, "croft: %q lapsed while this machine or process stood still; nobody else was granted "+
 		"it, going on\n", lease.Key())
 	j.mu.Lock()
 	j.held = lease
@@ -244,7 +245,7 @@ func (j *job) lost(ctx context.Context, err error) error {
 			_ = j.lease().Fail(ctx)
 		}
 	}
-	return j.end(verdictLost, exitNotOwned, message)
+	return j.end(verdictLost, cli.ExitNotOwned, message)
 }
 
 // hasEnded reports whether the command itself has ended. Its descendants may
@@ -260,19 +261,19 @@ func hasEnded(child *supervise.Child) bool {
 
 // kill kills everything that is left of the command.
 func (j *job) kill(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, killTimeout)
+	ctx, cancel := context.WithTimeout(ctx, cli.KillTimeout)
 	defer cancel()
 	return j.child.Kill(ctx)
 }
 
 // end reports the outcome, in the last line on stderr and in the status file.
 func (j *job) end(v verdict, code int, message string) error {
-	message = j.app.redact(message)
+	message = j.app.Redact(message)
 	j.status.verdict, j.status.exit, j.status.message = v, code, message
-	j.status.write(j.app.stderr)
+	j.status.write(j.app.Stderr)
 	switch {
 	case message == "":
-	case j.app.json && v != verdictFailed:
+	case j.app.JSON && v != verdictFailed:
 		name := "unknown"
 		switch {
 		case v == verdictLost:
@@ -280,21 +281,26 @@ func (j *job) end(v verdict, code int, message string) error {
 		case code == supervise.CodeNotFound || code == supervise.CodeNotExecutable:
 			name = "invalid"
 		}
-		f := facts{{"code", name}, {"message", message}, {"key", j.lease().Key()}, {"token", j.lease().Token()}}
-		if v == verdictLost {
-			f.add("why", j.status.loss)
+		f := cli.Facts{
+			{Name: "code", Value: name},
+			{Name: "message", Value: message},
+			{Name: "key", Value: j.lease().Key()},
+			{Name: "token", Value: j.lease().Token()},
 		}
-		j.app.print(map[string]any{"error": f})
+		if v == verdictLost {
+			f.Add("why", j.status.loss)
+		}
+		j.app.Print(map[string]any{"error": f})
 	default:
-		fmt.Fprintf(j.app.stderr, "croft: %s\n", lines(message))
+		fmt.Fprintf(j.app.Stderr, "croft: %s\n", cli.Lines(message))
 	}
-	return exitError(code)
+	return cli.ExitError(code)
 }
 
 // environment returns the command's environment. It makes the folder with the
 // lease.
 func (j *job) environment() (env []string, err error) {
-	name, _, err := j.app.storeName()
+	name, _, err := j.app.StoreName()
 	if err != nil {
 		return nil, err
 	}
@@ -306,27 +312,27 @@ func (j *job) environment() (env []string, err error) {
 		return nil, err
 	}
 	if j.tally != nil {
-		if err := j.tally.begin(file); err != nil {
+		if err := j.tally.Begin(file); err != nil {
 			return nil, err
 		}
 	}
-	store, err := storeFor(j.scratch, name, j.opts.passStore)
+	store, err := cli.StoreFor(j.scratch, name, j.opts.passStore)
 	if err != nil {
 		return nil, err
 	}
-	return append(append(inherited(), store...),
-		envKey+"="+j.lease().Key(),
-		envToken+"="+strconv.FormatInt(int64(j.lease().Token()), 10),
-		envStamp+"="+j.lease().Stamp().String(),
-		envLease+"=@"+file,
-		envDeadline+"="+j.lease().Record().Deadline.Format(time.RFC3339Nano),
+	return append(append(cli.InheritedEnv(), store...),
+		cli.EnvKey+"="+j.lease().Key(),
+		cli.EnvToken+"="+strconv.FormatInt(int64(j.lease().Token()), 10),
+		cli.EnvStamp+"="+j.lease().Stamp().String(),
+		cli.EnvLease+"=@"+file,
+		cli.EnvDeadline+"="+j.lease().Record().Deadline.Format(time.RFC3339Nano),
 	), nil
 }
 
 // tidy counts the last writes and removes the folder with the lease.
 func (j *job) tidy() {
 	if j.tally != nil {
-		j.tally.end()
+		j.tally.End()
 	}
 	_ = os.RemoveAll(j.scratch)
 }

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
@@ -240,8 +241,8 @@ while [ ! -e enough ]; do sleep 0.02; done
 	for _, pid := range tree {
 		_ = syscall.Kill(pid, syscall.SIGCONT)
 	}
-	if code := exitCode(t, one, oneOut); code != exitNotOwned {
-		t.Errorf("the first run exited %d, want %d; it printed:\n%s", code, exitNotOwned, oneOut)
+	if code := exitCode(t, one, oneOut); code != cli.ExitNotOwned {
+		t.Errorf("the first run exited %d, want %d; it printed:\n%s", code, cli.ExitNotOwned, oneOut)
 	}
 	for _, pid := range tree {
 		if lives(pid) {
@@ -320,8 +321,8 @@ func TestLaw5ACommandDiesInTimeWhileCroftStandsStill(t *testing.T) {
 	if err := run.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	if code := exitCode(t, run, out); code != exitNotOwned {
-		t.Errorf("the run exited %d, want %d; it printed:\n%s", code, exitNotOwned, out)
+	if code := exitCode(t, run, out); code != cli.ExitNotOwned {
+		t.Errorf("the run exited %d, want %d; it printed:\n%s", code, cli.ExitNotOwned, out)
 	}
 	if status := s.read("status"); !strings.Contains(status, `"verdict":"lost","exit":12,"by":"croft"`) || !strings.Contains(status, `"loss":"expired"`) {
 		t.Errorf("the status file says %s", status)
@@ -409,8 +410,8 @@ while :; do echo >alive; sleep 0.02; done
 	if err != nil {
 		t.Fatal(err)
 	}
-	if code := exitCode(t, run, out); code != exitNotOwned {
-		t.Errorf("the run exited %d, want %d; it printed:\n%s", code, exitNotOwned, out)
+	if code := exitCode(t, run, out); code != cli.ExitNotOwned {
+		t.Errorf("the run exited %d, want %d; it printed:\n%s", code, cli.ExitNotOwned, out)
 	}
 	s.read("term")
 	if err := os.Remove(filepath.Join(s.dir, "store")); err != nil {

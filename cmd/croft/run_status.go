@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/supervise"
 )
@@ -48,12 +49,12 @@ func newRunStatus(path, key string) (*runStatus, error) {
 	}
 	abs, err := filepath.Abs(path)
 	if err != nil {
-		return nil, invalid("status file: %v", err)
+		return nil, cli.Invalid("status file: %v", err)
 	}
 	s.path = abs
 	s.verdict = verdictNotStarted
 	if err := s.save(); err != nil {
-		return nil, invalid("status file: %v; name a file in a directory that can be written", err)
+		return nil, cli.Invalid("status file: %v; name a file in a directory that can be written", err)
 	}
 	return s, nil
 }
@@ -83,11 +84,11 @@ func (s *runStatus) save() error {
 		Signal  string      `json:"command_signal,omitempty"`
 		Loss    croft.Loss  `json:"loss,omitempty"`
 		Message string      `json:"message,omitempty"`
-		Started when        `json:"started"`
-		Ended   when        `json:"ended"`
-	}{Key: s.key, Token: s.token, Verdict: s.verdict, Loss: s.loss, Message: s.message, Started: when(s.started)}
+		Started cli.When    `json:"started"`
+		Ended   cli.When    `json:"ended"`
+	}{Key: s.key, Token: s.token, Verdict: s.verdict, Loss: s.loss, Message: s.message, Started: cli.When(s.started)}
 	if s.verdict != verdictRunning {
-		view.Exit, view.Ended, view.By = &s.exit, when(time.Now()), "croft"
+		view.Exit, view.Ended, view.By = &s.exit, cli.When(time.Now()), "croft"
 		if s.ran != nil && (s.verdict == verdictDone || s.verdict == verdictFailed) {
 			view.By = "command"
 		}
@@ -103,7 +104,7 @@ func (s *runStatus) save() error {
 	if err != nil {
 		return err
 	}
-	return replaceFile(s.path, func(w io.Writer) error {
+	return cli.ReplaceFile(s.path, func(w io.Writer) error {
 		_, err := w.Write(append(data, '\n'))
 		return err
 	})

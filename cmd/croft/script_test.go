@@ -15,6 +15,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
@@ -34,7 +35,7 @@ func TestMain(m *testing.M) {
 	}
 	testscript.Main(withBinaries{m}, map[string]func(){
 		"croft": func() {
-			homeDir = func() (string, error) { return os.Getenv("SCRIPT_HOME"), nil }
+			cli.HomeDir = func() (string, error) { return os.Getenv("SCRIPT_HOME"), nil }
 			main()
 		},
 	})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
@@ -15,11 +16,11 @@ import (
 func (a *app) showCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:               "show KEY",
-		GroupID:           groupLook,
+		GroupID:           cli.GroupLook,
 		Short:             "Show everything the store knows of one key",
 		Example:           "  croft show reports/daily\n  croft show reports/daily --json | jq .deadline",
-		Args:              takes("KEY"),
-		ValidArgsFunction: a.completeKey,
+		Args:              cli.Takes("KEY"),
+		ValidArgsFunction: a.CompleteKey,
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.show(c.Context(), args[0])
 		},
@@ -31,17 +32,17 @@ func (a *app) show(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	if a.json {
+	if a.JSON {
 		if rec.IsZero() {
 			rec.Key, rec.State = key, tenure.Free
 		}
-		a.print(viewOf(rec, now))
+		a.Print(cli.ViewOf(rec, now))
 		return nil
 	}
-	p := a.palette()
-	fmt.Fprintln(a.stdout, p.paint(bold, word(key)))
-	for _, f := range describe(p, rec, now) {
-		fmt.Fprintf(a.stdout, "  %s%s\n", p.paint(faint, fmt.Sprintf("%-12s", f[0])), f[1])
+	p := a.Palette()
+	fmt.Fprintln(a.Stdout, p.Paint(cli.Bold, cli.Word(key)))
+	for _, f := range cli.DescribeRecord(p, rec, now) {
+		fmt.Fprintf(a.Stdout, "  %s%s\n", p.Paint(cli.Faint, fmt.Sprintf("%-12s", f[0])), f[1])
 	}
 	return nil
 }
@@ -51,9 +52,9 @@ func (a *app) record(ctx context.Context, key string) (rec tenure.Record, now ti
 	if err := fence.CheckKey(key); err != nil {
 		return rec, now, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*a.timeout)
+	ctx, cancel := context.WithTimeout(ctx, 2*a.Timeout)
 	defer cancel()
-	st, err := a.open(ctx)
+	st, err := a.Open(ctx)
 	if err != nil {
 		return rec, now, err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/store/refusals"
 	"github.com/croft-dev/croft/tenure"
@@ -19,7 +20,7 @@ func (a *app) watchCommand() *cobra.Command {
 	interval, onlyLines := time.Second, false
 	c := &cobra.Command{
 		Use:     "watch [PREFIX]",
-		GroupID: groupLook,
+		GroupID: cli.GroupLook,
 		Short:   "Watch ownership change as it happens",
 		Long: `Show the keys that begin with PREFIX, or all, until interrupted. A terminal
 shows a page that croft keeps up to date: above the owners, the time they have
@@ -36,8 +37,8 @@ has it.`,
   croft watch reports/ --interval 5s
   croft watch --lines
   croft watch --json | jq 'select(.change == "refused")'`,
-		Args:              takes("[PREFIX]"),
-		ValidArgsFunction: a.completeKey,
+		Args:              cli.Takes("[PREFIX]"),
+		ValidArgsFunction: a.CompleteKey,
 		RunE: func(c *cobra.Command, args []string) error {
 			prefix := ""
 			if len(args) > 0 {
@@ -46,7 +47,10 @@ has it.`,
 			return a.watch(c.Context(), prefix, interval, onlyLines)
 		},
 	}
-	c.Flags().Var(&duration{value: &interval, least: 10 * time.Millisecond, most: time.Hour, examples: "1s or 500ms"},
+	c.Flags().Var(&cli.Duration{
+		Value: &interval, Least: 10 * time.Millisecond, Most: time.Hour,
+		Examples: "1s or 500ms",
+	},
 		"interval", "how often to look")
 	c.Flags().BoolVar(&onlyLines, "lines", false, "print a line for every change, on a terminal, too")
 	return c
@@ -54,9 +58,9 @@ has it.`,
 
 // changeView is a change in JSON: the record, what happened, and when.
 type changeView struct {
-	Time   when   `json:"time"`
-	Change string `json:"change"`
-	recordView
+	Time   cli.When `json:"time"`
+	Change string   `json:"change"`
+	cli.RecordView
 }
 
 // change is one difference between two looks at the store.
@@ -75,9 +79,9 @@ type snapshot struct {
 }
 
 func (a *app) watch(ctx context.Context, prefix string, interval time.Duration, onlyLines bool) error {
-	ctx, stop := interruptible(ctx)
+	ctx, stop := cli.Interruptible(ctx)
 	defer stop()
-	st, err := a.open(ctx)
+	st, err := a.Open(ctx)
 	if err != nil {
 		return err
 	}
@@ -108,7 +112,7 @@ func (a *app) watch(ctx context.Context, prefix string, interval time.Duration, 
 		}
 		if err != nil {
 			if reachable {
-				show.say(fmt.Sprintf("%s; still trying", lines(a.redact(err.Error()))))
+				show.say(fmt.Sprintf("%s; still trying", cli.Lines(a.Redact(err.Error()))))
 			}
 			reachable = false
 			continue
@@ -118,7 +122,7 @@ func (a *app) watch(ctx context.Context, prefix string, interval time.Duration, 
 		}
 		reachable = true
 		show.update(now, changes(seen, now))
-		if a.stdout.err != nil {
+		if a.Stdout.Err != nil {
 			return nil
 		}
 		seen = now
@@ -144,30 +148,30 @@ func (w *watchLines) update(now snapshot, changed []change) {
 	a := (*app)(w)
 	for _, c := range changed {
 		switch {
-		case a.json && c.refused != nil:
-			a.print(refusalViewOf(*c.refused))
-		case a.json:
-			a.print(changeView{Time: when(c.at), Change: c.what, recordView: viewOf(c.rec, now.at)})
+		case a.JSON && c.refused != nil:
+			a.Print(refusalViewOf(*c.refused))
+		case a.JSON:
+			a.Print(changeView{Time: cli.When(c.at), Change: c.what, RecordView: cli.ViewOf(c.rec, now.at)})
 		default:
-			fmt.Fprintln(a.stdout, changeLine(c, a.palette()))
+			fmt.Fprintln(a.Stdout, changeLine(c, a.Palette()))
 		}
 	}
 }
 
-func (w *watchLines) say(what string) { fmt.Fprintf(w.stderr, "croft: %s\n", what) }
+func (w *watchLines) say(what string) { fmt.Fprintf(w.Stderr, "croft: %s\n", what) }
 func (w *watchLines) end()            {}
 
 // look reads all records and refusals. A record whose deadline has passed gets
 // the state that it has now.
 func look(ctx context.Context, st store.Store, prefix string) (snapshot, error) {
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	ctx, cancel := context.WithTimeout(ctx, cli.ListTimeout)
 	defer cancel()
 	now, err := st.Now(ctx)
 	if err != nil {
 		return snapshot{}, store.Unknown(err)
 	}
 	s := snapshot{now, map[string]tenure.Record{}, map[refusals.Refusal]bool{}}
-	for rec, err := range listed(ctx, st, prefix) {
+	for rec, err := range cli.ListRecords(ctx, st, prefix) {
 		if err != nil {
 			return s, store.Unknown(err)
 		}
@@ -242,28 +246,28 @@ func changes(before, after snapshot) []change {
 }
 
 // changeLine is a change as one line.
-func changeLine(c change, p palette) string {
-	colour := map[string]colour{
-		"granted": green, "resumed": green, "expired": red, "taken_over": red, "revoked": red,
-		"refused": red, "failed": yellow, "reserved": yellow,
+func changeLine(c change, p cli.Palette) string {
+	colour := map[string]cli.Colour{
+		"granted": cli.Green, "resumed": cli.Green, "expired": cli.Red, "taken_over": cli.Red, "revoked": cli.Red,
+		"refused": cli.Red, "failed": cli.Yellow, "reserved": cli.Yellow,
 	}[c.what]
-	owner, about := word(c.rec.Owner), string(c.rec.Cause)
+	owner, about := cli.Word(c.rec.Owner), string(c.rec.Cause)
 	if c.refused != nil {
 		owner, about = whose(c.rec.Owner), refusalText(*c.refused)
 	}
-	text := fmt.Sprintf("%s  %s  %s  %s  %d  %s", p.paint(faint, c.at.Local().Format("15:04:05.000")),
-		padded(word(c.rec.Key), 24),
-		p.paint(colour, padded(strings.ReplaceAll(c.what, "_", " "), 10)), padded(owner, 20), c.rec.Token, about)
+	text := fmt.Sprintf("%s  %s  %s  %s  %d  %s", p.Paint(cli.Faint, c.at.Local().Format("15:04:05.000")),
+		padded(cli.Word(c.rec.Key), 24),
+		p.Paint(colour, padded(strings.ReplaceAll(c.what, "_", " "), 10)), padded(owner, 20), c.rec.Token, about)
 	switch {
 	case c.what == "progress":
-		text += "  " + line(c.rec.Progress)
+		text += "  " + cli.Line(c.rec.Progress)
 	case c.rec.Actor != "":
-		text += "  " + word(c.rec.Actor) + ": " + line(c.rec.Note)
+		text += "  " + cli.Word(c.rec.Actor) + ": " + cli.Line(c.rec.Note)
 	}
 	return text
 }
 
 // padded fills text with spaces up to a width.
 func padded(text string, columns int) string {
-	return text + strings.Repeat(" ", max(0, columns-width(text)))
+	return text + strings.Repeat(" ", max(0, columns-cli.Width(text)))
 }

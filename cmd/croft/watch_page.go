@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -43,24 +44,25 @@ const keptChanges = 200
 // newWatchPage returns nil if standard output is no terminal that can show a
 // page.
 func (a *app) newWatchPage() *watchPage {
-	f, ok := a.stdout.w.(*os.File)
-	if _, is := terminal(a.stdout); !is || !ok || a.json || os.Getenv("TERM") == "dumb" || os.Getenv("TERM") == "" {
+	f, ok := a.Stdout.W.(*os.File)
+	if _, is := cli.TerminalWidth(a.Stdout); !is || !ok || a.JSON || os.Getenv("TERM") == "dumb" ||
+		os.Getenv("TERM") == "" {
 		return nil
 	}
-	name, _, _ := a.storeName()
+	name, _, _ := a.StoreName()
 	return &watchPage{a: a, screen: f, name: store.Redact(name)}
 }
 
 func (p *watchPage) begin(what string, first snapshot) {
 	p.what = strings.TrimSpace(what)
-	fmt.Fprint(p.a.stdout, enterPage)
+	fmt.Fprint(p.a.Stdout, enterPage)
 	p.update(first, nil)
 }
 
 func (p *watchPage) update(now snapshot, changed []change) {
 	p.snapshot, p.message = now, ""
 	for _, c := range changed {
-		p.changed = append(p.changed, changeLine(c, p.a.palette()))
+		p.changed = append(p.changed, changeLine(c, p.a.Palette()))
 	}
 	p.changed = p.changed[max(0, len(p.changed)-keptChanges):]
 	p.draw()
@@ -71,7 +73,7 @@ func (p *watchPage) say(what string) {
 	p.draw()
 }
 
-func (p *watchPage) end() { fmt.Fprint(p.a.stdout, leavePage) }
+func (p *watchPage) end() { fmt.Fprint(p.a.Stdout, leavePage) }
 
 // draw writes the page over the old one.
 func (p *watchPage) draw() {
@@ -80,15 +82,15 @@ func (p *watchPage) draw() {
 		columns, rows = 80, 24
 	}
 	text := strings.ReplaceAll(p.render(columns, rows), "\n", restOfRow+"\r\n")
-	fmt.Fprint(p.a.stdout, topOfPage+text+restOfRow+restBelow)
+	fmt.Fprint(p.a.Stdout, topOfPage+text+restOfRow+restBelow)
 }
 
 // render is the page for a terminal of this size. It has no newline at its end.
 func (p *watchPage) render(columns, rows int) string {
-	style := p.a.palette()
+	style := p.a.Palette()
 	count := map[string]int{}
 	for _, rec := range p.all {
-		state, _ := stateOf(rec, p.at)
+		state, _ := cli.StateOf(rec, p.at)
 		count[state]++
 	}
 	head := fmt.Sprintf("%s  %s: %d, %d held", p.name, p.what, len(p.all), count["held"])
@@ -104,10 +106,10 @@ func (p *watchPage) render(columns, rows int) string {
 	if refused > 0 {
 		head += fmt.Sprintf(", %d refused within the hour", refused)
 	}
-	head = cut(fmt.Sprintf("%s  %s", p.at.Local().Format(time.TimeOnly), head), columns)
-	page := []string{style.paint(bold, head)}
+	head = cli.Cut(fmt.Sprintf("%s  %s", p.at.Local().Format(time.TimeOnly), head), columns)
+	page := []string{style.Paint(cli.Bold, head)}
 	if p.message != "" {
-		page = append(page, style.paint(red, cut(p.message, columns)))
+		page = append(page, style.Paint(cli.Red, cli.Cut(p.message, columns)))
 	}
 	page = append(page, "")
 
@@ -130,47 +132,48 @@ func (p *watchPage) render(columns, rows int) string {
 // fit cuts a line that is too long for a row. A cut line loses its colours,
 // because they would count as columns.
 func fit(text string, columns int) string {
-	if bare := uncolour.Replace(text); width(bare) > columns {
-		return cut(bare, columns)
+	if bare := uncolour.Replace(text); cli.Width(bare) > columns {
+		return cli.Cut(bare, columns)
 	}
 	return text
 }
 
-var uncolour = strings.NewReplacer(string(red), "", string(green), "", string(yellow), "", string(bold), "",
-	string(faint), "", reset, "")
+var uncolour = strings.NewReplacer(string(cli.Red), "", string(cli.Green), "", string(cli.Yellow), "",
+	string(cli.Bold), "",
+	string(cli.Faint), "", cli.ResetColour, "")
 
 // keys are the rows of keys. Those that need attention come first.
-func (p *watchPage) keys(columns, most int, style palette) []string {
+func (p *watchPage) keys(columns, most int, style cli.Palette) []string {
 	if len(p.all) == 0 {
-		return []string{style.paint(faint, "no keys")}
+		return []string{style.Paint(cli.Faint, "no keys")}
 	}
 	order := map[string]int{"expired": 0, "held": 1, "reserved": 2, "hold": 3, "free": 4}
 	records := slices.SortedFunc(maps.Values(p.all), func(x, y tenure.Record) int {
-		sx, _ := stateOf(x, p.at)
-		sy, _ := stateOf(y, p.at)
+		sx, _ := cli.StateOf(x, p.at)
+		sy, _ := cli.StateOf(y, p.at)
 		return cmp.Or(cmp.Compare(order[sx], order[sy]), strings.Compare(x.Key, y.Key))
 	})
 	var text strings.Builder
-	t := &table{
-		w: &text, head: []string{"KEY", "STATE", "OWNER", "LEFT", "SINCE", "TERMS", "PROGRESS"}, style: style,
-		room: columns,
+	t := &cli.Table{
+		W: &text, Head: []string{"KEY", "STATE", "OWNER", "LEFT", "SINCE", "TERMS", "PROGRESS"}, Style: style,
+		Room: columns,
 	}
 	shown := min(len(records), max(most-2, 1))
 	for _, rec := range records[:shown] {
 		// The cells are key, state, owner, token, left, since, progress.
 		row := rowOf(rec, p.at)
 		// Cut keys and owners, so that no key takes two rows.
-		row[0].text, row[2].text = cut(row[0].text, max(columns/3, 12)), cut(row[2].text, max(columns/5, 10))
+		row[0].Text, row[2].Text = cli.Cut(row[0].Text, max(columns/3, 12)), cli.Cut(row[2].Text, max(columns/5, 10))
 		left := row[4]
 		if rec.Alive(p.at) && rec.TTL > 0 && rec.Deadline.Sub(p.at) < rec.TTL*3/10 {
-			left.colour = red
+			left.Colour = cli.Red
 		}
-		t.row(row[0], row[1], row[2], left, row[5], plainCell(fmt.Sprint(rec.Terms)), row[6])
+		t.Row(row[0], row[1], row[2], left, row[5], cli.PlainCell(fmt.Sprint(rec.Terms)), row[6])
 	}
-	t.flush()
+	t.Flush()
 	rows := strings.Split(strings.TrimRight(text.String(), "\n"), "\n")
 	if more := len(records) - shown; more > 0 {
-		rows = append(rows, style.paint(faint, fmt.Sprintf("and %d more", more)))
+		rows = append(rows, style.Paint(cli.Faint, fmt.Sprintf("and %d more", more)))
 	}
 	return rows
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/work"
 )
 
@@ -42,14 +43,14 @@ With --lines every line of the input is the payload of an item of its own, and
   croft work add mails --unique order-4711 --from mail.json
   croft work add reports '' --delay 1h --priority 5 --attempts 3
   seq 1000 | croft work add pages --lines --unique crawl-2026-07 -`,
-		Args:              takes("QUEUE", "[PAYLOAD]"),
+		Args:              cli.Takes("QUEUE", "[PAYLOAD]"),
 		ValidArgsFunction: a.completeQueue,
 		RunE: func(c *cobra.Command, args []string) error {
 			if c.Flags().Changed("unique") && o.request.Unique == "" {
-				return invalid("--unique: it is empty; give a key, or leave it out")
+				return cli.Invalid("--unique: it is empty; give a key, or leave it out")
 			}
 			if c.Flags().Changed("attempts") && o.request.Limit < 1 {
-				return invalid("--attempts %d: it must be between 1 and %d", o.request.Limit, work.MaxTries)
+				return cli.Invalid("--attempts %d: it must be between 1 and %d", o.request.Limit, work.MaxTries)
 			}
 			o.request.Queue = args[0]
 			return a.workAdd(c.Context(), args[1:], o)
@@ -74,7 +75,7 @@ func (a *app) workAdd(ctx context.Context, args []string, o addOptions) error {
 	if o.at != "" {
 		at, err := time.Parse(time.RFC3339Nano, o.at)
 		if err != nil {
-			return invalid("--at %q: it is no time; write it as in 2026-01-31T08:00:00Z", o.at)
+			return cli.Invalid("--at %q: it is no time; write it as in 2026-01-31T08:00:00Z", o.at)
 		}
 		o.request.NotBefore = at
 	}
@@ -86,9 +87,9 @@ func (a *app) workAdd(ctx context.Context, args []string, o addOptions) error {
 		return err
 	}
 	if !given {
-		return &usageError{
-			"no payload given",
-			"give it as an argument ('' if there is none), - for standard input, or --from FILE",
+		return &cli.UsageError{
+			Message: "no payload given",
+			Hint:    "give it as an argument ('' if there is none), - for standard input, or --from FILE",
 		}
 	}
 	if o.request.Payload = payload; o.id == "" {
@@ -106,7 +107,7 @@ func (a *app) workAdd(ctx context.Context, args []string, o addOptions) error {
 func (a *app) printAdded(answers []work.Answer) error {
 	return a.printAnswers(answers, func(answer work.Answer) string {
 		if answer.Repeated {
-			fmt.Fprintf(a.stderr, "croft: %s was there already: %s\n", answer.Item.ID, answer.Item.State)
+			fmt.Fprintf(a.Stderr, "croft: %s was there already: %s\n", answer.Item.ID, answer.Item.State)
 		}
 		return string(answer.Item.ID)
 	})
@@ -119,21 +120,24 @@ const addAtOnce = 500
 // lines before are added, and their ids are printed.
 func (a *app) workAddLines(ctx context.Context, args []string, o addOptions) error {
 	if o.id != "" {
-		return &usageError{"--id and --lines do not go together", "give --unique to be able to add the lines again"}
+		return &cli.UsageError{
+			Message: "--id and --lines do not go together",
+			Hint:    "give --unique to be able to add the lines again",
+		}
 	}
-	in := a.stdin
+	in := a.Stdin
 	switch {
 	case len(args) > 0 && (args[0] != "-" || o.payload.from != ""), len(args) == 0 && o.payload.from == "":
-		return &usageError{"--lines reads a file or standard input", "give --from FILE or -"}
+		return &cli.UsageError{Message: "--lines reads a file or standard input", Hint: "give --from FILE or -"}
 	case o.payload.from != "" && o.payload.from != "-":
 		f, err := os.Open(o.payload.from)
 		if err != nil {
-			return invalid("--from: %v", err)
+			return cli.Invalid("--from: %v", err)
 		}
 		defer f.Close()
 		in = f
 	}
-	in, stop := a.progress(in)
+	in, stop := a.Progress(in)
 	defer stop()
 	l, err := a.ledger(ctx)
 	if err != nil {
@@ -182,7 +186,7 @@ func lineOf(r *bufio.Reader) (text []byte, more bool, err error) {
 		case errors.Is(err, io.EOF):
 			return text, false, nil
 		case !errors.Is(err, bufio.ErrBufferFull):
-			return nil, false, invalid("input: it could not be read: %v", err)
+			return nil, false, cli.Invalid("input: it could not be read: %v", err)
 		case len(text) > work.MaxPayload:
 			return text, true, nil // too long already: the ledger's check refuses it
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/internal/identity"
 	"github.com/croft-dev/croft/tenure"
 	"github.com/croft-dev/croft/work"
@@ -18,7 +19,7 @@ import (
 
 // delayFlag defines a flag for the time that an item waits.
 func delayFlag(flags *pflag.FlagSet, value *time.Duration, name, usage string) {
-	flags.Var(&duration{value: value, most: work.MaxDelay, examples: "30s, 5m or 24h"}, name, usage)
+	flags.Var(&cli.Duration{Value: value, Most: work.MaxDelay, Examples: "30s, 5m or 24h"}, name, usage)
 }
 
 // workLeaseHelp ends the help of every command of an owner.
@@ -59,9 +60,10 @@ says that nothing is ready.`,
 		},
 	}
 	flags := c.Flags()
-	ttlFlag(flags, &claim.TTL, work.DefaultTTL, "how long the item is kept without a heartbeat")
+	cli.TTLFlag(flags, &claim.TTL, work.DefaultTTL, "how long the item is kept without a heartbeat")
 	flags.IntVar(&claim.Limit, "limit", 1, "how many items to take at most")
-	flags.Var(&duration{value: &wait, most: tenure.MaxPeriod, forever: true, examples: "30s, 5m, or forever"}, "wait",
+	flags.Var(&cli.Duration{Value: &wait, Most: tenure.MaxPeriod, Forever: true, Examples: "30s, 5m, or forever"},
+		"wait",
 		"how long to wait while nothing is ready, or \"forever\" (default: one try)")
 	return c
 }
@@ -70,9 +72,9 @@ says that nothing is ready.`,
 const claimPoll = time.Second
 
 func (a *app) workClaim(ctx context.Context, claim work.Claim, wait time.Duration) error {
-	ctx, stop := interruptible(ctx)
+	ctx, stop := cli.Interruptible(ctx)
 	defer stop()
-	claim.Owner, claim.Instance, claim.Secret = a.actor(), identity.Instance(), tenure.NewSecret()
+	claim.Owner, claim.Instance, claim.Secret = a.Actor(), identity.Instance(), tenure.NewSecret()
 	if err := claim.Check(); err != nil {
 		return err
 	}
@@ -83,7 +85,7 @@ func (a *app) workClaim(ctx context.Context, claim work.Claim, wait time.Duratio
 	defer l.Close()
 	began, silent := time.Now(), time.Time{}
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, claimPoll) {
-		call, done := context.WithTimeout(ctx, a.timeout)
+		call, done := context.WithTimeout(ctx, a.Timeout)
 		items, err := l.Claim(call, claim)
 		done()
 		switch {
@@ -96,7 +98,7 @@ func (a *app) workClaim(ctx context.Context, claim work.Claim, wait time.Duratio
 			if silent.IsZero() {
 				silent = time.Now()
 			}
-			if time.Since(silent) >= 2*a.timeout {
+			if time.Since(silent) >= 2*a.Timeout {
 				return err
 			}
 		case err != nil:
@@ -104,7 +106,7 @@ func (a *app) workClaim(ctx context.Context, claim work.Claim, wait time.Duratio
 		default:
 			claim.Again, silent = false, time.Time{}
 			if wait != croft.Forever && time.Since(began)+pause > wait {
-				return fmt.Errorf("%w in %s", errNothingReady, strings.Join(quoted(claim.Queues), ", "))
+				return fmt.Errorf("%w in %s", cli.ErrNothingReady, strings.Join(quoted(claim.Queues), ", "))
 			}
 		}
 		if !sleep(ctx, pause) {
@@ -116,7 +118,7 @@ func (a *app) workClaim(ctx context.Context, claim work.Claim, wait time.Duratio
 func quoted(words []string) []string {
 	shown := make([]string, len(words))
 	for i, w := range words {
-		shown[i] = word(w)
+		shown[i] = cli.Word(w)
 	}
 	return shown
 }
@@ -125,27 +127,27 @@ func quoted(words []string) []string {
 // print, because nobody has those leases.
 func (a *app) printClaimed(ctx context.Context, l work.Ledger, items []work.Item, secret tenure.Secret) error {
 	for i, it := range items {
-		if a.json {
-			a.print(claimViewOf(it, secret))
+		if a.JSON {
+			a.Print(claimViewOf(it, secret))
 		} else {
-			fmt.Fprintln(a.stdout, it.Deed(secret).Text())
+			fmt.Fprintln(a.Stdout, it.Deed(secret).Text())
 		}
-		if a.stdout.err == nil {
+		if a.Stdout.Err == nil {
 			continue
 		}
-		a.stdout.reported = true
+		a.Stdout.Reported = true
 		var back []work.Request
 		for _, it := range items[i:] {
 			back = append(back, work.Request{Verb: work.Release, ID: it.ID, Token: it.Record.Token, Secret: secret})
 		}
 		for _, answer := range a.apply(context.WithoutCancel(ctx), l, back) {
 			if answer.Err != nil {
-				return fmt.Errorf("a lease could not be printed (%w), nor given back: %w", a.stdout.err, answer.Err)
+				return fmt.Errorf("a lease could not be printed (%w), nor given back: %w", a.Stdout.Err, answer.Err)
 			}
 		}
-		fmt.Fprintf(a.stderr, "croft: a lease could not be printed, so %d items were given back: %v\n", len(back),
-			a.stdout.err)
-		return exitError(exitFailed)
+		fmt.Fprintf(a.Stderr, "croft: a lease could not be printed, so %d items were given back: %v\n", len(back),
+			a.Stdout.Err)
+		return cli.ExitError(cli.ExitFailed)
 	}
 	return nil
 }

@@ -5,12 +5,14 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 )
 
 func (a *app) workCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "work COMMAND",
-		GroupID: groupHold,
+		GroupID: cli.GroupHold,
 		Short:   "Hand out work items whose completion counts once",
 		Long: `The ledger keeps work items. A worker that claims an item holds a lease on it.
 Every later write about the item, from the heartbeat to the completion, counts
@@ -41,7 +43,7 @@ Exit codes, beyond those of every command:
 			if len(args) == 0 {
 				return errors.New("missing argument: COMMAND")
 			}
-			return errors.New(didYouMean(fmt.Sprintf("unknown command %q for %q", args[0], c.CommandPath()),
+			return errors.New(cli.DidYouMean(fmt.Sprintf("unknown command %q for %q", args[0], c.CommandPath()),
 				c.SuggestionsFor(args[0])))
 		},
 		SuggestionsMinimumDistance: 2,

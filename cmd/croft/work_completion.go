@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/work"
 )
 
@@ -15,7 +16,7 @@ func (a *app) completed(c *cobra.Command, look func(ctx context.Context, l work.
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	ctx, cancel := context.WithTimeout(ctx, completionTime)
+	ctx, cancel := context.WithTimeout(ctx, cli.CompletionTime)
 	defer cancel()
 	l, err := a.lookUpLedger(ctx)
 	if err != nil {
@@ -42,7 +43,7 @@ func (a *app) completeQueues(c *cobra.Command, _ []string, _ string) ([]string, 
 		}
 		var queues []string
 		for _, s := range stats {
-			if s.Queue != "" && word(s.Queue) == s.Queue && len(queues) < completionKeys {
+			if s.Queue != "" && cli.Word(s.Queue) == s.Queue && len(queues) < cli.CompletionKeys {
 				queues = append(queues, s.Queue)
 			}
 		}
@@ -55,11 +56,11 @@ func (a *app) completeItems(states ...work.State) cobra.CompletionFunc {
 	return func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 		return a.completed(c, func(ctx context.Context, l work.Ledger) []string {
 			var ids []string
-			for it, err := range l.List(ctx, work.Query{States: states, Newest: true, Limit: completionKeys}) {
+			for it, err := range l.List(ctx, work.Query{States: states, Newest: true, Limit: cli.CompletionKeys}) {
 				if err != nil {
 					break
 				}
-				ids = append(ids, cobra.CompletionWithDesc(string(it.ID), string(it.State)+" "+line(it.Queue)))
+				ids = append(ids, cobra.CompletionWithDesc(string(it.ID), string(it.State)+" "+cli.Line(it.Queue)))
 			}
 			return ids
 		}), cobra.ShellCompDirectiveNoFileComp
@@ -75,13 +76,13 @@ func (a *app) completeEffects(c *cobra.Command, args []string, _ string) ([]stri
 		var ids []string
 		query := work.EffectQuery{
 			States: []work.EffectState{work.Unknown, work.Failed, work.Pending},
-			Limit:  completionKeys,
+			Limit:  cli.CompletionKeys,
 		}
 		for e, err := range l.Effects(ctx, query) {
 			if err != nil {
 				break
 			}
-			ids = append(ids, cobra.CompletionWithDesc(e.EffectID.String(), string(e.State)+" "+line(e.To)))
+			ids = append(ids, cobra.CompletionWithDesc(e.EffectID.String(), string(e.State)+" "+cli.Line(e.To)))
 		}
 		return ids
 	}), cobra.ShellCompDirectiveNoFileComp

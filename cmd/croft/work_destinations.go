@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/work"
 	"github.com/croft-dev/croft/work/steward"
@@ -42,7 +43,7 @@ func (f *destinationFlags) open() (map[string]steward.Deliverer, error) {
 	to := map[string]steward.Deliverer{}
 	add := func(name string, d steward.Deliverer) error {
 		if _, twice := to[name]; twice || name == "" {
-			return invalid("destination %q: it is empty or named twice", name)
+			return cli.Invalid("destination %q: it is empty or named twice", name)
 		}
 		to[name] = d
 		return nil
@@ -51,16 +52,16 @@ func (f *destinationFlags) open() (map[string]steward.Deliverer, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer forgetSecrets(envWebhookSecret)
+	defer forgetSecrets(cli.EnvWebhookSecret)
 	for _, flag := range f.webhooks {
 		name, target, ok := strings.Cut(flag, "=")
 		// This is a URL without a name. Do not print it: its path and query may
 		// be secret.
 		if !ok || strings.Contains(name, "://") {
-			return nil, invalid("--webhook: one has no name; write NAME=URL")
+			return nil, cli.Invalid("--webhook: one has no name; write NAME=URL")
 		}
 		d, err := (&destination{
-			URL: target, SecretFile: secretFile(name), SecretEnv: envWebhookSecret,
+			URL: target, SecretFile: secretFile(name), SecretEnv: cli.EnvWebhookSecret,
 			Unsigned: f.unsigned,
 		}).open(name, "")
 		if err != nil {
@@ -73,7 +74,7 @@ func (f *destinationFlags) open() (map[string]steward.Deliverer, error) {
 	for _, flag := range f.commands {
 		name, line, ok := strings.Cut(flag, "=")
 		if !ok || strings.TrimSpace(line) == "" {
-			return nil, invalid("--exec %q: write NAME=COMMAND", flag)
+			return nil, cli.Invalid("--exec %q: write NAME=COMMAND", flag)
 		}
 		shell := []string{"sh", "-c", line}
 		if runtime.GOOS == "windows" {
@@ -104,9 +105,9 @@ func (f *destinationFlags) open() (map[string]steward.Deliverer, error) {
 		}
 	}
 	if len(to) == 0 {
-		return nil, &usageError{
-			"no destination given",
-			"name at least one: --webhook NAME=URL, --exec NAME=COMMAND, or --destinations FILE",
+		return nil, &cli.UsageError{
+			Message: "no destination given",
+			Hint:    "name at least one: --webhook NAME=URL, --exec NAME=COMMAND, or --destinations FILE",
 		}
 	}
 	return to, nil
@@ -122,7 +123,7 @@ func (f *destinationFlags) secretFile() (of func(name string) string, err error)
 			name, path = "", flag
 		}
 		if _, twice := files[name]; twice {
-			return nil, invalid("--secret-file %q: there is one already; write NAME=FILE for each --webhook", flag)
+			return nil, cli.Invalid("--secret-file %q: there is one already; write NAME=FILE for each --webhook", flag)
 		}
 		files[name] = path
 	}
@@ -143,18 +144,18 @@ func forgetSecrets(variables ...string) {
 func readDestinations(path string) (map[string]*destination, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return nil, invalid("--destinations: %v", err)
+		return nil, cli.Invalid("--destinations: %v", err)
 	}
 	all := map[string]*destination{}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&all); err != nil {
-		return nil, invalid("--destinations %s: %v; write an object with one entry per destination, as croft work "+
-			"dispatch --help shows", word(path), err)
+		return nil, cli.Invalid("--destinations %s: %v; write an object with one entry per destination, as croft work "+
+			"dispatch --help shows", cli.Word(path), err)
 	}
 	for name, d := range all {
 		if d == nil {
-			return nil, invalid("--destinations %s: %q is null; give it a url or a command", word(path), name)
+			return nil, cli.Invalid("--destinations %s: %q is null; give it a url or a command", cli.Word(path), name)
 		}
 	}
 	return all, nil
@@ -164,14 +165,14 @@ func readDestinations(path string) (map[string]*destination, error) {
 // paths start from.
 func (d *destination) open(name, dir string) (steward.Deliverer, error) {
 	if (d.URL == "") == (len(d.Command) == 0) {
-		return nil, invalid("destination %q: it needs either a url or a command", name)
+		return nil, cli.Invalid("destination %q: it needs either a url or a command", name)
 	}
 	if len(d.Command) > 0 {
 		return steward.Command{Args: d.Command, Dir: beside(dir, d.Dir)}, nil
 	}
 	u, err := url.Parse(d.URL)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-		return nil, invalid("destination %q: %q is no http or https URL", name, store.Redact(d.URL))
+		return nil, cli.Invalid("destination %q: %q is no http or https URL", name, store.Redact(d.URL))
 	}
 	hook := steward.Webhook{URL: d.URL, Header: http.Header{}}
 	for key, value := range d.Header {
@@ -182,7 +183,7 @@ func (d *destination) open(name, dir string) (steward.Deliverer, error) {
 	case d.SecretFile != "":
 		data, err := os.ReadFile(beside(dir, d.SecretFile))
 		if err != nil {
-			return nil, invalid("secret of destination %q: %v", name, err)
+			return nil, cli.Invalid("secret of destination %q: %v", name, err)
 		}
 		text = string(data)
 	case d.SecretEnv != "":
@@ -195,9 +196,9 @@ func (d *destination) open(name, dir string) (steward.Deliverer, error) {
 	}
 	if len(hook.Secrets) == 0 && !d.Unsigned {
 		return nil,
-			&usageError{
-				"destination " + word(name) + ": there is no secret to sign its requests with",
-				"give --secret-file FILE (secret_file in the file of destinations), set " + envWebhookSecret +
+			&cli.UsageError{
+				Message: "destination " + cli.Word(name) + ": there is no secret to sign its requests with",
+				Hint: "give --secret-file FILE (secret_file in the file of destinations), set " + cli.EnvWebhookSecret +
 					", or say --unsigned",
 			}
 	}
@@ -219,11 +220,11 @@ func (c effectCommand) Deliver(ctx context.Context, e work.Effect) error {
 		return steward.Undelivered(err)
 	}
 	defer os.RemoveAll(dir)
-	env, err := storeFor(dir, c.ledger, c.passStore)
+	env, err := cli.StoreFor(dir, c.ledger, c.passStore)
 	if err != nil {
 		return steward.Undelivered(err)
 	}
-	c.Env, c.Scratch = append(inherited(attemptVariables...), env...), dir
+	c.Env, c.Scratch = append(cli.InheritedEnv(cli.AttemptVariables...), env...), dir
 	return c.Command.Deliver(ctx, e)
 }
 

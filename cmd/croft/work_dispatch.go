@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/work"
 	"github.com/croft-dev/croft/work/steward"
@@ -57,14 +58,15 @@ to the file:
     --webhook b=https://b.example/ --secret-file b=b.secret
   croft work dispatch --exec mail='sendmail -t' --until-empty
   croft work dispatch --destinations destinations.json`,
-		Args: takes(),
+		Args: cli.Takes(),
 		RunE: func(c *cobra.Command, _ []string) error {
 			to, err := f.open()
 			if err != nil {
 				return err
 			}
 			if o.Slots < 1 || o.Slots > work.MaxClaim || o.Deliveries < 1 {
-				return invalid("--slots and --deliveries: they must be at least 1, and slots at most %d", work.MaxClaim)
+				return cli.Invalid("--slots and --deliveries: they must be at least 1, and slots at most %d",
+					work.MaxClaim)
 			}
 			return a.workDispatch(c.Context(), to, o, untilEmpty, passStore)
 		},
@@ -76,18 +78,18 @@ to the file:
 		"deliver effects for NAME by a shell command, as `NAME=COMMAND`; may be given again")
 	flags.StringVar(&f.file, "destinations", "", "read destinations from this JSON `file`")
 	flags.StringArrayVar(&f.secretFiles, "secret-file", nil, "a `file` with the secret that signs the requests of "+
-		"--webhook, as FILE or NAME=FILE; may be given again (default $"+envWebhookSecret+")")
+		"--webhook, as FILE or NAME=FILE; may be given again (default $"+cli.EnvWebhookSecret+")")
 	flags.BoolVar(&f.unsigned, "unsigned", false, "send the requests of --webhook without a signature")
 	flags.IntVar(&o.Slots, "slots", 16, "how many effects are under way at once")
 	flags.IntVar(&o.Deliveries, "deliveries", steward.DefaultDeliveries,
 		"how often an effect is delivered before it is given up")
 	o.Timeout = 30 * time.Second
-	flags.Var(&duration{value: &o.Timeout, least: 100 * time.Millisecond, most: time.Hour, examples: "30s or 5m"},
+	flags.Var(&cli.Duration{Value: &o.Timeout, Least: 100 * time.Millisecond, Most: time.Hour, Examples: "30s or 5m"},
 		"delivery-timeout", "how long one delivery may take")
 	o.TTL = 30 * time.Second
-	ttlFlag(flags, &o.TTL, 30*time.Second, "how long others wait if this dispatcher dies")
+	cli.TTLFlag(flags, &o.TTL, 30*time.Second, "how long others wait if this dispatcher dies")
 	flags.StringVar(&o.Key, "key", "work/dispatcher", "the key of the dispatcher's lease")
-	passStoreFlag(flags, &passStore)
+	cli.PassStoreFlag(flags, &passStore)
 	flags.BoolVar(&untilEmpty, "until-empty", false,
 		"end when nothing is due or under way for these destinations; effects that wait for a later attempt stay")
 	return c
@@ -107,9 +109,9 @@ type deliveryView struct {
 func (a *app) workDispatch(
 	ctx context.Context, to map[string]steward.Deliverer, o steward.DispatchOptions, untilEmpty, passStore bool,
 ) error {
-	ctx, stop := interruptible(ctx)
+	ctx, stop := cli.Interruptible(ctx)
 	defer stop()
-	name, _, err := a.ledgerName()
+	name, _, err := a.LedgerName()
 	if err != nil {
 		return err
 	}
@@ -129,7 +131,7 @@ func (a *app) workDispatch(
 	}
 	defer end()
 	log := &dispatchLog{app: a}
-	o.CallTimeout, o.Observe, o.Logger = a.timeout, a.printDelivery, slog.New(log)
+	o.CallTimeout, o.Observe, o.Logger = a.Timeout, a.printDelivery, slog.New(log)
 	run, done := context.WithCancelCause(ctx)
 	defer done(nil)
 	if untilEmpty {
@@ -150,20 +152,21 @@ func (a *app) printDelivery(d steward.Delivery) {
 		if err == nil {
 			return ""
 		}
-		return a.redact(err.Error())
+		return a.Redact(err.Error())
 	}
-	if a.json {
-		a.print(deliveryView{
+	if a.JSON {
+		a.Print(deliveryView{
 			d.Effect.EffectID.String(), d.Effect.To, d.State, d.Effect.Attempts,
 			d.Took.Round(time.Microsecond).String(), text(d.Err), text(d.Refused),
 		})
 		return
 	}
-	said := fmt.Sprintf("%s to %s: %s, delivery %d", d.Effect.EffectID, word(d.Effect.To), d.State, d.Effect.Attempts)
+	said := fmt.Sprintf("%s to %s: %s, delivery %d", d.Effect.EffectID, cli.Word(d.Effect.To), d.State,
+		d.Effect.Attempts)
 	if err := errors.Join(d.Err, d.Refused); err != nil {
-		said += ": " + line(text(err))
+		said += ": " + cli.Line(text(err))
 	}
-	fmt.Fprintln(a.stdout, said)
+	fmt.Fprintln(a.Stdout, said)
 }
 
 // dispatchLog is the dispatcher's log. It prints on standard error why nothing
@@ -188,10 +191,10 @@ func (i *dispatchLog) Handle(_ context.Context, r slog.Record) error {
 			i.stuck(err)
 			return true
 		}
-		if text := line(i.redact(at.Value.String())); r.Message != "delivery" &&
+		if text := cli.Line(i.Redact(at.Value.String())); r.Message != "delivery" &&
 			(text != i.last || r.Time.Sub(i.at) >= time.Hour) {
 			i.last, i.at = text, r.Time
-			fmt.Fprintf(i.stderr, "croft: nothing is delivered at present: %s\n", text)
+			fmt.Fprintf(i.Stderr, "croft: nothing is delivered at present: %s\n", text)
 		}
 		return true
 	})
@@ -212,7 +215,7 @@ func (a *app) awaitDelivered(ctx context.Context, l work.Ledger, to []string) er
 			}
 		case silent.IsZero():
 			silent = time.Now()
-		case time.Since(silent) > 2*a.timeout:
+		case time.Since(silent) > 2*a.Timeout:
 			return err
 		}
 		if !sleep(ctx, 100*time.Millisecond) {
@@ -224,7 +227,7 @@ func (a *app) awaitDelivered(ctx context.Context, l work.Ledger, to []string) er
 // deliverable reports whether an effect is due. Effects under way do not count,
 // because the dispatcher itself waits for them.
 func (a *app) deliverable(ctx context.Context, l work.Ledger, to []string) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, a.timeout)
+	ctx, cancel := context.WithTimeout(ctx, a.Timeout)
 	defer cancel()
 	now, err := l.Now(ctx)
 	if err != nil {

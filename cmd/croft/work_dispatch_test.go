@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/fence"
 )
 
@@ -17,7 +18,7 @@ import (
 func TestADispatcherSaysOnceWhyNothingIsDelivered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var said strings.Builder
-		log := slog.New(&dispatchLog{app: &app{stderr: &said}})
+		log := slog.New(&dispatchLog{app: &app{&cli.App{Stderr: &said}}})
 		for hour := range 2 {
 			log.Info("dispatcher_started", "token", 7)
 			for range 3 {
@@ -37,7 +38,7 @@ func TestADispatcherSaysOnceWhyNothingIsDelivered(t *testing.T) {
 func TestADispatcherThatIsToEndDoesSoBelowAMadeUpMark(t *testing.T) {
 	var said strings.Builder
 	var ended error
-	log := slog.New(&dispatchLog{app: &app{stderr: &said}, stuck: func(err error) { ended = err }})
+	log := slog.New(&dispatchLog{app: &app{&cli.App{Stderr: &said}}, stuck: func(err error) { ended = err }})
 	log.Warn("dispatcher_stopped", "error", fence.ErrStale)
 	if ended != nil {
 		t.Errorf("it ends with %v", ended)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/work"
@@ -32,10 +33,10 @@ type effectView struct {
 	Owner      string           `json:"owner"`
 	State      work.EffectState `json:"state"`
 	Attempts   int              `json:"attempts"`
-	Ready      when             `json:"ready"`
+	Ready      cli.When         `json:"ready"`
 	Sender     fence.Token      `json:"sender"`
-	Created    when             `json:"created"`
-	Settled    when             `json:"settled"`
+	Created    cli.When         `json:"created"`
+	Settled    cli.When         `json:"settled"`
 	Error      string           `json:"error"`
 	Actor      string           `json:"actor"`
 	Note       string           `json:"note"`
@@ -44,8 +45,8 @@ type effectView struct {
 func effectViewOf(e work.Effect) effectView {
 	return effectView{
 		e.EffectID.String(), e.Item, e.Name, e.Generation, e.Queue, e.To, e.Body, e.AtMostOnce, e.Token, e.Grant,
-		e.Owner, e.State, e.Attempts, when(e.Ready), e.Sender,
-		when(e.Created), when(e.Settled), e.Error, e.Actor, e.Note,
+		e.Owner, e.State, e.Attempts, cli.When(e.Ready), e.Sender,
+		cli.When(e.Created), cli.When(e.Settled), e.Error, e.Actor, e.Note,
 	}
 }
 
@@ -65,7 +66,7 @@ step with the completion. "croft work dispatch" delivers them.
 			if len(args) == 0 {
 				return errors.New("missing argument: ls or settle")
 			}
-			return errors.New(didYouMean(fmt.Sprintf("unknown command %q for %q", args[0], c.CommandPath()),
+			return errors.New(cli.DidYouMean(fmt.Sprintf("unknown command %q for %q", args[0], c.CommandPath()),
 				c.SuggestionsFor(args[0])))
 		},
 		SuggestionsMinimumDistance: 2,
@@ -95,7 +96,7 @@ func (a *app) workEffectsLsCommand() *cobra.Command {
 Idempotency-Key: the same in every attempt. In JSON the body is in base64.`,
 		Example: `  croft work effects ls --state unknown,failed
   croft work effects ls --item 0198c0de00007000800000000000cafe --json`,
-		Args:              takes("[QUEUE]"),
+		Args:              cli.Takes("[QUEUE]"),
 		ValidArgsFunction: a.completeQueue,
 		RunE: func(c *cobra.Command, args []string) error {
 			q := work.EffectQuery{Item: work.ID(item)}
@@ -106,7 +107,7 @@ Idempotency-Key: the same in every attempt. In JSON the body is in base64.`,
 				q.Queue = args[0]
 			}
 			if limit < 0 {
-				return invalid("--limit %d: it must not be negative", limit)
+				return cli.Invalid("--limit %d: it must not be negative", limit)
 			}
 			if err := q.Check(); err != nil {
 				return err
@@ -129,7 +130,7 @@ func (a *app) workEffectsLs(ctx context.Context, q work.EffectQuery, limit int) 
 	return a.withLedger(ctx, func(ctx context.Context, l work.Ledger, now time.Time) error {
 		effects := listing[work.Effect]{
 			table: a.effectTable(), none: "such effects",
-			row:  func(e work.Effect) []cell { return rowOfEffect(e, now) },
+			row:  func(e work.Effect) []cli.Cell { return rowOfEffect(e, now) },
 			view: func(e work.Effect) any { return effectViewOf(e) },
 		}
 		return effects.show(a, limit, func(limit int) iter.Seq2[work.Effect, error] {
@@ -139,13 +140,13 @@ func (a *app) workEffectsLs(ctx context.Context, q work.EffectQuery, limit int) 
 	})
 }
 
-func (a *app) effectTable() *table {
-	return a.table("EFFECT", "TO", "STATE", "TRIES", "WHEN", "BODY", "NOTE")
+func (a *app) effectTable() *cli.Table {
+	return a.Table("EFFECT", "TO", "STATE", "TRIES", "WHEN", "BODY", "NOTE")
 }
 
-func rowOfEffect(e work.Effect, now time.Time) []cell {
-	colours := map[work.EffectState]colour{work.Sent: green, work.Failed: red, work.Unknown: yellow}
-	state, at, note := string(e.State), e.Settled, line(e.Error)
+func rowOfEffect(e work.Effect, now time.Time) []cli.Cell {
+	colours := map[work.EffectState]cli.Colour{work.Sent: cli.Green, work.Failed: cli.Red, work.Unknown: cli.Yellow}
+	state, at, note := string(e.State), e.Settled, cli.Line(e.Error)
 	switch {
 	case e.State == work.Pending:
 		at = e.Ready
@@ -153,16 +154,16 @@ func rowOfEffect(e work.Effect, now time.Time) []cell {
 		state, at = "on its way", e.Ready
 	}
 	if e.Note != "" {
-		note = word(e.Actor) + ": " + line(e.Note)
+		note = cli.Word(e.Actor) + ": " + cli.Line(e.Note)
 	}
-	return []cell{
-		plainCell(e.EffectID.String()),
-		plainCell(word(e.To)),
-		{state, colours[e.State]},
-		plainCell(fmt.Sprint(e.Attempts)),
-		plainCell(ago(now, at)),
-		plainCell(cut(line(strings.TrimSuffix(string(e.Body), "\n")), 40)),
-		plainCell(firstLine(note)),
+	return []cli.Cell{
+		cli.PlainCell(e.EffectID.String()),
+		cli.PlainCell(cli.Word(e.To)),
+		{Text: state, Colour: colours[e.State]},
+		cli.PlainCell(fmt.Sprint(e.Attempts)),
+		cli.PlainCell(cli.Ago(now, at)),
+		cli.PlainCell(cli.Cut(cli.Line(strings.TrimSuffix(string(e.Body), "\n")), 40)),
+		cli.PlainCell(firstLine(note)),
 	}
 }
 
@@ -178,7 +179,7 @@ takes the effect meanwhile, nothing is changed.`,
 		Example: `  croft work effects ls --state unknown
   croft work effects settle 0198c0de00007000800000000000cafe:0:charge --as sent --note "the bank has it"
   croft work effects settle 0198c0de00007000800000000000cafe:0:charge --as pending --note "the bank does not have it"`,
-		Args:              takes("EFFECT"),
+		Args:              cli.Takes("EFFECT"),
 		ValidArgsFunction: a.completeEffects,
 		RunE: func(c *cobra.Command, args []string) error {
 			id, err := work.ParseEffectID(args[0])
@@ -186,16 +187,16 @@ takes the effect meanwhile, nothing is changed.`,
 				return err
 			}
 			if !slices.Contains([]string{"sent", "failed", "pending"}, as) {
-				return invalid("--as %q: it must be sent, failed or pending", as)
+				return cli.Invalid("--as %q: it must be sent, failed or pending", as)
 			}
 			if delay != 0 && as != "pending" {
-				return invalid("--delay: only a pending effect waits; leave it out")
+				return cli.Invalid("--delay: only a pending effect waits; leave it out")
 			}
 			return a.workSettle(c.Context(),
-				work.Settlement{Effect: id, State: work.EffectState(as), Delay: delay, Actor: a.actor(), Note: note})
+				work.Settlement{Effect: id, State: work.EffectState(as), Delay: delay, Actor: a.Actor(), Note: note})
 		},
 	}
-	noteFlag(c, &note)
+	cli.NoteFlag(c, &note)
 	c.Flags().StringVar(&as, "as", "", "what became of it: sent, failed or pending (required)")
 	_ = c.MarkFlagRequired("as")
 	_ = c.RegisterFlagCompletionFunc("as",
@@ -225,19 +226,19 @@ func (a *app) workSettle(ctx context.Context, s work.Settlement) error {
 		switch {
 		case answer.Err != nil:
 			return answer.Err
-		case a.json:
-			a.print(struct {
+		case a.JSON:
+			a.Print(struct {
 				Effect   string           `json:"effect"`
 				State    work.EffectState `json:"state"`
 				Attempts int              `json:"attempts"`
-				Ready    when             `json:"ready"`
+				Ready    cli.When         `json:"ready"`
 				Repeated bool             `json:"repeated"`
 			}{
-				s.Effect.String(), answer.Effect.State, answer.Effect.Attempts, when(answer.Effect.Ready),
+				s.Effect.String(), answer.Effect.State, answer.Effect.Attempts, cli.When(answer.Effect.Ready),
 				answer.Repeated,
 			})
 		default:
-			fmt.Fprintf(a.stdout, "%s: %s\n", s.Effect, answer.Effect.State)
+			fmt.Fprintf(a.Stdout, "%s: %s\n", s.Effect, answer.Effect.State)
 		}
 		return nil
 	})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/work"
 )
 
@@ -34,7 +35,7 @@ const mostOfEffects = (work.MaxEffects + 1) * longestEffect
 func readEffects(path string) ([]work.Emission, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, invalid("effects: %v", err)
+		return nil, cli.Invalid("effects: %v", err)
 	}
 	defer f.Close()
 	return parseEffects(f)
@@ -56,19 +57,20 @@ func parseEffects(r io.Reader) ([]work.Emission, error) {
 		}
 		e, err := parseEffect(text)
 		if err != nil {
-			return nil, invalid("effects: line %d: %v; write one JSON object per line, with a name", n, err)
+			return nil, cli.Invalid("effects: line %d: %v; write one JSON object per line, with a name", n, err)
 		}
 		if all = append(all, e); len(all) > work.MaxEffects {
-			return nil, invalid("effects: line %d: these are more than %d; emit fewer, or one that stands for them", n,
-				work.MaxEffects)
+			return nil,
+				cli.Invalid("effects: line %d: these are more than %d; emit fewer, or one that stands for them", n,
+					work.MaxEffects)
 		}
 	}
 	if left.N == 0 {
 		return nil,
-			invalid("effects: they have %d bytes or more; emit fewer, or one that stands for them", mostOfEffects)
+			cli.Invalid("effects: they have %d bytes or more; emit fewer, or one that stands for them", mostOfEffects)
 	}
 	if errors.Is(scan.Err(), bufio.ErrTooLong) {
-		return nil, invalid("effects: line %d: it is longer than an effect can be; a body has at most %d bytes", n,
+		return nil, cli.Invalid("effects: line %d: it is longer than an effect can be; a body has at most %d bytes", n,
 			work.MaxBody)
 	}
 	if err := scan.Err(); err != nil {
@@ -125,13 +127,13 @@ can tell the repetition by its Idempotency-Key.`,
 		Example: `  croft work emit published '{"url": "https://example.org/17"}'
   croft work emit mail/customer --to mail --from mail.txt
   croft work emit charge --at-most-once '{"order": 4711}'`,
-		Args: takes("NAME", "[BODY]"),
+		Args: cli.Takes("NAME", "[BODY]"),
 		RunE: func(c *cobra.Command, args []string) error {
-			path := os.Getenv(envEffects)
+			path := os.Getenv(cli.EnvEffects)
 			if path == "" {
-				return &usageError{
-					"no place for the effect: " + envEffects + " is not set",
-					"run it inside croft work run, or give complete --effects FILE",
+				return &cli.UsageError{
+					Message: "no place for the effect: " + cli.EnvEffects + " is not set",
+					Hint:    "run it inside croft work run, or give complete --effects FILE",
 				}
 			}
 			body, _, err := in.read(a, args[1:])

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/internal/identity"
 	"github.com/croft-dev/croft/tenure"
 	"github.com/croft-dev/croft/work"
@@ -27,7 +28,7 @@ func (a *app) byHand(ctx context.Context, ids []string, req work.Request, text f
 	requests := make([]work.Request, len(ids))
 	for i, id := range ids {
 		requests[i] = req
-		requests[i].ID, requests[i].Secret, requests[i].Actor = work.ID(id), tenure.NewSecret(), a.actor()
+		requests[i].ID, requests[i].Secret, requests[i].Actor = work.ID(id), tenure.NewSecret(), a.Actor()
 	}
 	answers, err := a.applied(ctx, requests...)
 	if err != nil {
@@ -51,7 +52,7 @@ write. "croft work replay" brings a cancelled item back.`,
 				func(answer work.Answer) string { return fmt.Sprintf("%s: cancelled", answer.Item.ID) })
 		},
 	}
-	noteFlag(c, &req.Note)
+	cli.NoteFlag(c, &req.Note)
 	return c
 }
 
@@ -70,15 +71,15 @@ that anybody can.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.byHand(c.Context(), args, req, func(answer work.Answer) string {
 				rec := answer.Item.Record
-				return fmt.Sprintf("%s: waits for %s until %s", answer.Item.ID, word(rec.Owner),
-					clockTime(answer.Now, rec.Deadline))
+				return fmt.Sprintf("%s: waits for %s until %s", answer.Item.ID, cli.Word(rec.Owner),
+					cli.ClockTime(answer.Now, rec.Deadline))
 			})
 		},
 	}
-	noteFlag(c, &req.Note)
+	cli.NoteFlag(c, &req.Note)
 	c.Flags().StringVar(&req.Owner, "to", "", "the `owner` that gets the items (required)")
 	_ = c.MarkFlagRequired("to")
-	ttlFlag(c.Flags(), &req.TTL, 0,
+	cli.TTLFlag(c.Flags(), &req.TTL, 0,
 		fmt.Sprintf("how long the items are kept for that owner (default %s)", work.DefaultReservation))
 	return c
 }
@@ -105,7 +106,7 @@ effects. The effects get new identities, so receivers take them for new.`,
 			})
 		},
 	}
-	noteFlag(c, &req.Note)
+	cli.NoteFlag(c, &req.Note)
 	c.Flags().BoolVar(&req.Again, "again", false,
 		"also items that are done, in a new generation: their effects happen again")
 	delayFlag(c.Flags(), &req.Delay, "delay", "how long they wait at least")
@@ -123,20 +124,20 @@ lease, as claim does. Then complete the item by hand, fail it, or give it back.
 The ledger refuses whatever the old owner still writes.`,
 		Example: `  (umask 077; croft work takeover 0198c0de00007000800000000000cafe --note "did it by hand" > lease)
   croft work complete @lease --result "done by hand"`,
-		Args:              takes("ID"),
+		Args:              cli.Takes("ID"),
 		ValidArgsFunction: a.completeItems(work.Waiting, work.Running, work.Dead),
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.workTakeover(c.Context(),
 				work.Request{Verb: work.Takeover, ID: work.ID(args[0]), Note: note, TTL: ttl})
 		},
 	}
-	noteFlag(c, &note)
-	ttlFlag(c.Flags(), &ttl, 10*time.Minute, "how long it is yours without a heartbeat")
+	cli.NoteFlag(c, &note)
+	cli.TTLFlag(c.Flags(), &ttl, 10*time.Minute, "how long it is yours without a heartbeat")
 	return c
 }
 
 func (a *app) workTakeover(ctx context.Context, req work.Request) error {
-	req.Secret, req.Actor, req.Instance = tenure.NewSecret(), a.actor(), identity.Instance()
+	req.Secret, req.Actor, req.Instance = tenure.NewSecret(), a.Actor(), identity.Instance()
 	if err := req.Check(); err != nil {
 		return err
 	}
@@ -148,24 +149,24 @@ func (a *app) workTakeover(ctx context.Context, req work.Request) error {
 	if answer := a.apply(ctx, l, []work.Request{req})[0]; answer.Err != nil {
 		return answer.Err
 	}
-	call, cancel := context.WithTimeout(ctx, a.timeout)
+	call, cancel := context.WithTimeout(ctx, a.Timeout)
 	defer cancel()
 	it, err := l.Get(call, req.ID)
 	if err != nil {
 		return err
 	}
-	if a.json {
-		a.print(claimViewOf(it, req.Secret))
+	if a.JSON {
+		a.Print(claimViewOf(it, req.Secret))
 	} else {
-		fmt.Fprintln(a.stdout, it.Deed(req.Secret).Text())
+		fmt.Fprintln(a.Stdout, it.Deed(req.Secret).Text())
 	}
-	if a.stdout.err != nil {
+	if a.Stdout.Err != nil {
 		// Keep the item: giving it back would let in the owner whom the
 		// operator wants out.
-		a.stdout.reported = true
-		fmt.Fprintf(a.stderr, "croft: the lease could not be printed (%v); the item is yours for %s all the same\n",
-			a.stdout.err, it.Record.TTL)
-		return exitError(exitFailed)
+		a.Stdout.Reported = true
+		fmt.Fprintf(a.Stderr, "croft: the lease could not be printed (%v); the item is yours for %s all the same\n",
+			a.Stdout.Err, it.Record.TTL)
+		return cli.ExitError(cli.ExitFailed)
 	}
 	return nil
 }

@@ -6,6 +6,8 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 )
 
 // content is the input of a command: an argument, a file, or standard input.
@@ -26,18 +28,21 @@ func (in *content) read(a *app, args []string) (data []byte, given bool, err err
 	switch {
 	case len(args) > 0 && in.from != "":
 		return nil, false,
-			&usageError{fmt.Sprintf("the %s is given twice", in.what), "give it as an argument or with --from"}
+			&cli.UsageError{
+				Message: fmt.Sprintf("the %s is given twice", in.what),
+				Hint:    "give it as an argument or with --from",
+			}
 	case len(args) > 0 && args[0] != "-":
 		return []byte(args[0]), true, nil
 	case len(args) == 0 && in.from == "":
 		return nil, false, nil
 	case len(args) > 0 || in.from == "-":
-		data, err = in.all(a.stdin)
+		data, err = in.all(a.Stdin)
 		return data, true, err
 	}
 	f, err := os.Open(in.from)
 	if err != nil {
-		return nil, false, invalid("--from: %v", err)
+		return nil, false, cli.Invalid("--from: %v", err)
 	}
 	defer f.Close()
 	data, err = in.all(f)
@@ -50,9 +55,10 @@ func (in *content) all(r io.Reader) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, int64(in.most)+1))
 	switch {
 	case err != nil:
-		return nil, invalid("%s: it could not be read: %v", in.what, err)
+		return nil, cli.Invalid("%s: it could not be read: %v", in.what, err)
 	case len(data) > in.most:
-		return nil, invalid("%s: it has more than %d bytes; keep it elsewhere and give its address", in.what, in.most)
+		return nil,
+			cli.Invalid("%s: it has more than %d bytes; keep it elsewhere and give its address", in.what, in.most)
 	}
 	return data, nil
 }

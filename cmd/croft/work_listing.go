@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/store"
 )
 
@@ -19,8 +20,8 @@ func limitFlag(flags *pflag.FlagSet, limit *int) {
 // listing prints the results of a ledger, each as a row of a table or as a JSON
 // object on a line of its own.
 type listing[T any] struct {
-	table *table
-	row   func(T) []cell
+	table *cli.Table
+	row   func(T) []cli.Cell
 	view  func(T) any
 	none  string // the noun for "croft: no …" if there are no results
 }
@@ -34,32 +35,32 @@ func (l listing[T]) show(a *app, limit int, ask func(limit int) iter.Seq2[T, err
 	}
 	for v, err := range ask(most) {
 		if err != nil {
-			if len(l.table.rows) > 0 {
-				l.table.flush() // show what could be read
+			if len(l.table.Rows) > 0 {
+				l.table.Flush() // show what could be read
 			}
 			return store.Unknown(err)
 		}
 		if n++; limit > 0 && n > limit {
 			break
 		}
-		if !a.json {
-			l.table.row(l.row(v)...)
+		if !a.JSON {
+			l.table.Row(l.row(v)...)
 			continue
 		}
-		a.print(l.view(v))
-		if a.stdout.err != nil {
+		a.Print(l.view(v))
+		if a.Stdout.Err != nil {
 			return nil
 		}
 	}
-	if !a.json && n == 0 {
-		fmt.Fprintln(a.stderr, "croft: no "+l.none)
+	if !a.JSON && n == 0 {
+		fmt.Fprintln(a.Stderr, "croft: no "+l.none)
 		return nil
 	}
-	if !a.json {
-		l.table.flush()
+	if !a.JSON {
+		l.table.Flush()
 	}
 	if limit > 0 && n > limit {
-		fmt.Fprintf(a.stderr, "croft: there are more than these %d; --limit 0 lists all\n", limit)
+		fmt.Fprintf(a.Stderr, "croft: there are more than these %d; --limit 0 lists all\n", limit)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/tenure"
 	"github.com/croft-dev/croft/work"
 )
@@ -28,7 +29,7 @@ and reserved if it is kept for a named owner.`,
 		Example: `  croft work ls
   croft work ls thumbnails --state running
   croft work ls --state dead --limit 0 --json | jq -r .id`,
-		Args:              takes("[QUEUE]"),
+		Args:              cli.Takes("[QUEUE]"),
 		ValidArgsFunction: a.completeQueue,
 		RunE: func(c *cobra.Command, args []string) error {
 			for _, s := range states {
@@ -41,7 +42,7 @@ and reserved if it is kept for a named owner.`,
 				}
 			}
 			if q.Limit = limit; limit < 0 {
-				return invalid("--limit %d: it must not be negative", limit)
+				return cli.Invalid("--limit %d: it must not be negative", limit)
 			}
 			if err := q.Check(); err != nil {
 				return err
@@ -69,8 +70,8 @@ func statesText() string {
 func (a *app) workLs(ctx context.Context, q work.Query) error {
 	return a.withLedger(ctx, func(ctx context.Context, l work.Ledger, now time.Time) error {
 		items := listing[work.Item]{
-			table: a.table("ID", "QUEUE", "STATE", "TRY", "WHEN", "OWNER", "NOTE"), none: "such items",
-			row:  func(it work.Item) []cell { return rowOfItem(it, now) },
+			table: a.Table("ID", "QUEUE", "STATE", "TRY", "WHEN", "OWNER", "NOTE"), none: "such items",
+			row:  func(it work.Item) []cli.Cell { return rowOfItem(it, now) },
 			view: func(it work.Item) any { return rowViewOf(it, now) },
 		}
 		return items.show(a, q.Limit, func(limit int) iter.Seq2[work.Item, error] {
@@ -81,57 +82,57 @@ func (a *app) workLs(ctx context.Context, q work.Query) error {
 }
 
 // itemState is an item's state in one word for people, and its colour.
-func itemState(it work.Item, now time.Time) (string, colour) {
+func itemState(it work.Item, now time.Time) (string, cli.Colour) {
 	switch it.State {
 	case work.Waiting:
 		switch {
 		case it.Record.State == tenure.Reserved && now.Before(it.Record.Deadline):
-			return "reserved", yellow
+			return "reserved", cli.Yellow
 		case it.Ready.After(now):
-			return "scheduled", faint
+			return "scheduled", cli.Faint
 		}
-		return "waiting", uncoloured
+		return "waiting", cli.Uncoloured
 	case work.Running:
 		if it.Lapsed(now) {
-			return "lapsed", red
+			return "lapsed", cli.Red
 		}
-		return "running", green
+		return "running", cli.Green
 	case work.Dead:
-		return "dead", red
+		return "dead", cli.Red
 	}
-	return string(it.State), faint
+	return string(it.State), cli.Faint
 }
 
-func rowOfItem(it work.Item, now time.Time) []cell {
+func rowOfItem(it work.Item, now time.Time) []cli.Cell {
 	state, colour := itemState(it, now)
-	at, note := it.Finished, line(it.Error)
+	at, note := it.Finished, cli.Line(it.Error)
 	switch state {
 	case "waiting", "scheduled":
 		at = it.Ready
 	case "reserved":
-		at, note = it.Record.Deadline, line(it.Record.Note)
+		at, note = it.Record.Deadline, cli.Line(it.Record.Note)
 	case "running", "lapsed":
 		at, note = it.Record.Acquired, ""
 		if it.Record.Progress != "" {
-			note = fmt.Sprintf("%s (%s)", line(it.Record.Progress), ago(now, it.Record.ProgressAt))
+			note = fmt.Sprintf("%s (%s)", cli.Line(it.Record.Progress), cli.Ago(now, it.Record.ProgressAt))
 		}
 	case "cancelled":
-		note = line(it.Record.Note)
+		note = cli.Line(it.Record.Note)
 	}
 	owner := it.Record.Owner
 	if state == "waiting" || state == "scheduled" {
 		owner = ""
 	}
-	return []cell{
-		plainCell(string(it.ID)),
-		plainCell(word(it.Queue)),
-		{state, colour},
-		plainCell(fmt.Sprintf("%d/%d", it.Attempts, it.Limit)),
-		plainCell(ago(now, at)),
-		plainCell(word(owner)),
-		plainCell(firstLine(note)),
+	return []cli.Cell{
+		cli.PlainCell(string(it.ID)),
+		cli.PlainCell(cli.Word(it.Queue)),
+		{Text: state, Colour: colour},
+		cli.PlainCell(fmt.Sprintf("%d/%d", it.Attempts, it.Limit)),
+		cli.PlainCell(cli.Ago(now, at)),
+		cli.PlainCell(cli.Word(owner)),
+		cli.PlainCell(firstLine(note)),
 	}
 }
 
 // firstLine cuts a text so that it fits a table.
-func firstLine(s string) string { return cut(s, 200) }
+func firstLine(s string) string { return cli.Cut(s, 200) }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/work"
 )
@@ -16,63 +17,63 @@ import (
 // ledger opens the ledger. It prints the name of the ledger if it is the
 // default.
 func (a *app) ledger(ctx context.Context) (work.Ledger, error) {
-	name, defaulted, err := a.ledgerName()
+	name, defaulted, err := a.LedgerName()
 	if err != nil {
 		return nil, err
 	}
 	if defaulted {
-		usual, err := defaultStore()
+		usual, err := cli.DefaultStore()
 		if err != nil {
 			return nil, err
 		}
-		fmt.Fprintf(a.stderr, "croft: this machine only: %s\n", usual+ledgerSuffix)
+		fmt.Fprintf(a.Stderr, "croft: this machine only: %s\n", usual+cli.LedgerSuffix)
 		if err := os.MkdirAll(filepath.Dir(usual), 0o700); err != nil {
 			return nil, err
 		}
 	}
-	return a.openLedger(ctx, name)
+	return a.OpenLedger(ctx, name)
 }
 
 // lookUpLedger opens the ledger only if it exists already, for completion. It
 // prints nothing and creates nothing.
 func (a *app) lookUpLedger(ctx context.Context) (work.Ledger, error) {
-	name, _, err := a.ledgerName()
+	name, _, err := a.LedgerName()
 	if err != nil {
 		return nil, err
 	}
-	if path := localPath(name); path != "" {
+	if path := cli.LocalPath(name); path != "" {
 		if _, err := os.Stat(path); err != nil {
 			return nil, err
 		}
 	}
-	return a.openLedger(ctx, name)
+	return a.OpenLedger(ctx, name)
 }
 
 // ledgerClient returns a client of the lease store in the ledger's database.
 // Dispatchers and reconcilers keep their leases there.
 func (a *app) ledgerClient(ctx context.Context) (c *croft.Client, end func(), err error) {
-	name, _, err := a.ledgerName()
+	name, _, err := a.LedgerName()
 	if err != nil {
 		return nil, nil, err
 	}
-	opening, cancel := context.WithTimeout(ctx, 2*a.timeout)
+	opening, cancel := context.WithTimeout(ctx, 2*a.Timeout)
 	defer cancel()
-	st, err := openWithin(opening, name)
+	st, err := cli.OpenWithin(opening, name)
 	if err != nil {
 		return nil, nil, err
 	}
-	c = croft.New(st, &croft.Options{Owner: a.owner, CallTimeout: a.timeout})
+	c = croft.New(st, &croft.Options{Owner: a.Owner, CallTimeout: a.Timeout})
 	return c, func() {
 		_ = c.Close()
 		_ = st.Close()
 	}, nil
 }
 
-// withLedger opens the ledger and calls look, which may take up to listTimeout.
+// withLedger opens the ledger and calls look, which may take up to ListTimeout.
 func (a *app) withLedger(
 	ctx context.Context, look func(ctx context.Context, l work.Ledger, now time.Time) error,
 ) error {
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	ctx, cancel := context.WithTimeout(ctx, cli.ListTimeout)
 	defer cancel()
 	l, err := a.ledger(ctx)
 	if err != nil {
@@ -104,7 +105,7 @@ func (a *app) applied(ctx context.Context, requests ...work.Request) ([]work.Ans
 // apply sends requests to the ledger. It repeats those without an answer, which
 // is safe, until twice the timeout has passed.
 func (a *app) apply(ctx context.Context, l work.Ledger, requests []work.Request) []work.Answer {
-	ctx, cancel := context.WithTimeout(ctx, 2*a.timeout)
+	ctx, cancel := context.WithTimeout(ctx, 2*a.Timeout)
 	defer cancel()
 	answers := make([]work.Answer, len(requests))
 	left := make([]int, len(requests))
@@ -116,7 +117,7 @@ func (a *app) apply(ctx context.Context, l work.Ledger, requests []work.Request)
 		for i, at := range left {
 			batch[i] = requests[at]
 		}
-		call, done := context.WithTimeout(ctx, a.timeout)
+		call, done := context.WithTimeout(ctx, a.Timeout)
 		var unknown []int
 		for i, answer := range l.Apply(call, batch) {
 			answers[left[i]] = answer

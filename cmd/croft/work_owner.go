@@ -7,19 +7,20 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/work"
 )
 
 // byClaim sends a request of an item's owner to the ledger, and prints the
 // answer. The argument or CROFT_LEASE names the owner's lease.
 func (a *app) byClaim(ctx context.Context, args []string, req work.Request, text func(work.Answer) string) error {
-	deed, err := a.deed(args)
+	deed, err := a.Deed(args)
 	if err != nil {
 		return err
 	}
 	if _, req.ID, err = work.ItemOf(deed); err != nil {
-		return invalid("lease: it is on the key %s, which is no work item; pass what croft work claim printed",
-			word(deed.Key))
+		return cli.Invalid("lease: it is on the key %s, which is no work item; pass what croft work claim printed",
+			cli.Word(deed.Key))
 	}
 	req.Token, req.Secret = deed.Token, deed.Secret
 	answers, err := a.applied(ctx, req)
@@ -41,15 +42,15 @@ nothing for that long.
 ` + workLeaseHelp,
 		Example: `  croft work report "page 17 of 40"          # inside croft work run
   croft work report "page 17 of 40" @lease`,
-		Args:              takes("MARKER", "[LEASE]"),
-		ValidArgsFunction: completeNothingThenLease,
+		Args:              cli.Takes("MARKER", "[LEASE]"),
+		ValidArgsFunction: cli.CompleteNothingThenLease,
 		RunE: func(c *cobra.Command, args []string) error {
 			if args[0] == "" {
-				return invalid("marker: it is empty; say how far the work has got")
+				return cli.Invalid("marker: it is empty; say how far the work has got")
 			}
 			return a.byClaim(c.Context(), args[1:], work.Request{Verb: work.Report, Progress: args[0]},
 				func(answer work.Answer) string {
-					return fmt.Sprintf("%s: %s", answer.Item.ID, line(args[0]))
+					return fmt.Sprintf("%s: %s", answer.Item.ID, cli.Line(args[0]))
 				})
 		},
 	}
@@ -69,8 +70,8 @@ when the item is done. With --from the only argument is the lease.
 		Example: `  croft work checkpoint '{"page": 17}'
   croft work checkpoint --from state.bin
   generate-state | croft work checkpoint - @lease`,
-		Args:              takes("[STATE]", "[LEASE]"),
-		ValidArgsFunction: completeNothingThenLease,
+		Args:              cli.Takes("[STATE]", "[LEASE]"),
+		ValidArgsFunction: cli.CompleteNothingThenLease,
 		RunE: func(c *cobra.Command, args []string) error {
 			state, lease := args, []string(nil)
 			if in.from != "" {
@@ -79,9 +80,9 @@ when the item is done. With --from the only argument is the lease.
 				state, lease = args[:1], args[1:]
 			}
 			if len(lease) > 1 {
-				return &usageError{
-					"too many arguments: with --from only the lease is left",
-					"see: croft work checkpoint --help",
+				return &cli.UsageError{
+					Message: "too many arguments: with --from only the lease is left",
+					Hint:    "see: croft work checkpoint --help",
 				}
 			}
 			data, given, err := in.read(a, state)
@@ -89,14 +90,14 @@ when the item is done. With --from the only argument is the lease.
 				return err
 			}
 			if !given {
-				return &usageError{
-					"no checkpoint given",
-					"give it as an argument, - for standard input, or --from FILE",
+				return &cli.UsageError{
+					Message: "no checkpoint given",
+					Hint:    "give it as an argument, - for standard input, or --from FILE",
 				}
 			}
 			return a.byClaim(c.Context(), lease, work.Request{Verb: work.Checkpoint, State: data},
 				func(answer work.Answer) string {
-					return fmt.Sprintf("%s: saved %s", answer.Item.ID, bytesText(int64(len(data))))
+					return fmt.Sprintf("%s: saved %s", answer.Item.ID, cli.BytesText(int64(len(data))))
 				})
 		},
 	}
@@ -114,18 +115,18 @@ does so by itself.
 
 ` + workLeaseHelp,
 		Example:           "  croft work heartbeat @lease\n  croft work heartbeat @lease --ttl 10m",
-		Args:              takes("[LEASE]"),
-		ValidArgsFunction: completeLease,
+		Args:              cli.Takes("[LEASE]"),
+		ValidArgsFunction: cli.CompleteLease,
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.byClaim(c.Context(), args, work.Request{Verb: work.Heartbeat, TTL: ttl},
 				func(answer work.Answer) string {
 					return fmt.Sprintf("%s: kept for %s, until %s", answer.Item.ID,
-						short(answer.Item.Record.Deadline.Sub(answer.Now)),
-						clockTime(answer.Now, answer.Item.Record.Deadline))
+						cli.Short(answer.Item.Record.Deadline.Sub(answer.Now)),
+						cli.ClockTime(answer.Now, answer.Item.Record.Deadline))
 				})
 		},
 	}
-	ttlFlag(c.Flags(), &ttl, 0, "a new TTL (default: that of the claim)")
+	cli.TTLFlag(c.Flags(), &ttl, 0, "a new TTL (default: that of the claim)")
 	return c
 }
 
@@ -149,8 +150,8 @@ JSON. It is sent as it stands, but a string is sent as its text. Use
 ` + workLeaseHelp,
 		Example: `  croft work complete @lease --result ok
   croft work complete @lease --from result.json --effects effects.jsonl`,
-		Args:              takes("[LEASE]"),
-		ValidArgsFunction: completeLease,
+		Args:              cli.Takes("[LEASE]"),
+		ValidArgsFunction: cli.CompleteLease,
 		RunE: func(c *cobra.Command, args []string) error {
 			req := work.Request{Verb: work.Complete}
 			var given []string
@@ -193,8 +194,8 @@ time (1s, 2s, 4s … 1h). It is dead when its attempts are used up, or with
 		Example: `  croft work fail @lease --error "disk full"
   croft work fail @lease --error "no such image" --final
   croft work fail @lease --error "rate limited" --retry-in 10m`,
-		Args:              takes("[LEASE]"),
-		ValidArgsFunction: completeLease,
+		Args:              cli.Takes("[LEASE]"),
+		ValidArgsFunction: cli.CompleteLease,
 		RunE: func(c *cobra.Command, args []string) error {
 			req.Error = work.Clip(req.Error)
 			return a.byClaim(c.Context(), args, req, func(answer work.Answer) string {
@@ -225,8 +226,8 @@ waits again, at its old place in the queue, and the attempt does not count.
 
 ` + workLeaseHelp,
 		Example:           "  croft work release @lease\n  croft work release @lease --delay 5m",
-		Args:              takes("[LEASE]"),
-		ValidArgsFunction: completeLease,
+		Args:              cli.Takes("[LEASE]"),
+		ValidArgsFunction: cli.CompleteLease,
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.byClaim(c.Context(), args, req, func(answer work.Answer) string {
 				return fmt.Sprintf("%s: waits again", answer.Item.ID)

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/tenure"
 	"github.com/croft-dev/croft/work"
 	"github.com/croft-dev/croft/work/steward"
@@ -42,7 +43,7 @@ given.`,
 		Example: `  croft work reconcile --dry-run
   croft work reconcile --every 5s --keep-done 48h
   croft work reconcile --queue thumbnails --json`,
-		Args: takes(),
+		Args: cli.Takes(),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if o.Queue != "" {
 				if err := work.CheckQueue(o.Queue); err != nil {
@@ -51,7 +52,10 @@ given.`,
 			}
 			if c.Flags().Changed("every") {
 				if o.DryRun {
-					return &usageError{"--every and --dry-run do not go together", "leave one of them out"}
+					return &cli.UsageError{
+						Message: "--every and --dry-run do not go together",
+						Hint:    "leave one of them out",
+					}
 				}
 				o.Interval = every
 				return a.workReconcileLoop(c.Context(), o)
@@ -63,9 +67,9 @@ given.`,
 	flags.StringVar(&o.Queue, "queue", "", "look only at this queue, and prune nothing")
 	_ = c.RegisterFlagCompletionFunc("queue", a.completeQueues)
 	flags.BoolVar(&o.DryRun, "dry-run", false, "only say what would be done")
-	flags.Var(&duration{value: &every, least: 100 * time.Millisecond, most: 24 * time.Hour, examples: "5s or 1m"},
+	flags.Var(&cli.Duration{Value: &every, Least: 100 * time.Millisecond, Most: 24 * time.Hour, Examples: "5s or 1m"},
 		"every", "go on, and wait this long between two passes")
-	spanFlag(flags, &o.StallAfter, "stall-after", "how long an item may be alive without progress (default 15m)")
+	cli.SpanFlag(flags, &o.StallAfter, "stall-after", "how long an item may be alive without progress (default 15m)")
 	flags.BoolVar(&o.NoPrune, "no-prune", false, "forget nothing")
 	keepFlag(flags, &o.Retention.Done, "keep-done", "how long done and cancelled items are remembered (default 168h)")
 	keepFlag(flags, &o.Retention.Dead, "keep-dead", "how long dead items are remembered (default 720h)")
@@ -75,9 +79,9 @@ given.`,
 
 // keepFlag defines how long something is remembered: a duration or "forever".
 func keepFlag(flags *pflag.FlagSet, value *time.Duration, name, usage string) {
-	flags.Var(&duration{
-		value: value, least: time.Second, most: 10 * tenure.MaxPeriod, forever: true,
-		examples: "48h, or forever",
+	flags.Var(&cli.Duration{
+		Value: value, Least: time.Second, Most: 10 * tenure.MaxPeriod, Forever: true,
+		Examples: "48h, or forever",
 	}, name, usage+", or \"forever\"")
 }
 
@@ -100,35 +104,35 @@ type actionView struct {
 }
 
 func (a *app) printAction(dry bool) func(steward.Action) {
-	p := a.palette()
+	p := a.Palette()
 	return func(act steward.Action) {
-		if a.json {
+		if a.JSON {
 			v := actionView{Action: act, DryRun: dry}
 			if act.Age > 0 {
 				v.Age = act.Age.Round(time.Millisecond).String()
 			}
-			a.print(v)
+			a.Print(v)
 			return
 		}
-		what, colour := act.Effect, uncoloured
+		what, colour := act.Effect, cli.Uncoloured
 		if what == "" {
 			what = string(act.Item)
 		}
 		if act.Kind == steward.Buried || act.Kind == steward.Stalled || act.Kind == steward.Doubtful {
-			colour = yellow
+			colour = cli.Yellow
 		}
-		line := fmt.Sprintf("%s  %s", p.paint(colour, fmt.Sprintf("%-9s", act.Kind)), lines(act.Why))
+		line := fmt.Sprintf("%s  %s", p.Paint(colour, fmt.Sprintf("%-9s", act.Kind)), cli.Lines(act.Why))
 		if what != "" {
-			line = fmt.Sprintf("%s  %s of %s: %s", p.paint(colour, fmt.Sprintf("%-9s", act.Kind)), what,
-				word(act.Queue), lines(act.Why))
+			line = fmt.Sprintf("%s  %s of %s: %s", p.Paint(colour, fmt.Sprintf("%-9s", act.Kind)), what,
+				cli.Word(act.Queue), cli.Lines(act.Why))
 		}
-		fmt.Fprintln(a.stdout, line)
+		fmt.Fprintln(a.Stdout, line)
 	}
 }
 
 func (a *app) workReconcile(ctx context.Context, o steward.ReconcileOptions) error {
-	o.Retention, o.Observe, o.Owner = ledgerRetention(o.Retention), a.printAction(o.DryRun), a.owner
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	o.Retention, o.Observe, o.Owner = ledgerRetention(o.Retention), a.printAction(o.DryRun), a.Owner
+	ctx, cancel := context.WithTimeout(ctx, cli.ListTimeout)
 	defer cancel()
 	l, err := a.ledger(ctx)
 	if err != nil {
@@ -142,21 +146,21 @@ func (a *app) workReconcile(ctx context.Context, o steward.ReconcileOptions) err
 
 // printPass prints the sums of a pass.
 func (a *app) printPass(r steward.Report) {
-	if a.json {
-		a.print(r)
+	if a.JSON {
+		a.Print(r)
 		return
 	}
-	fmt.Fprintln(a.stdout, r.String())
+	fmt.Fprintln(a.Stdout, r.String())
 }
 
 func (a *app) workReconcileLoop(ctx context.Context, o steward.ReconcileOptions) error {
-	ctx, stop := interruptible(ctx)
+	ctx, stop := cli.Interruptible(ctx)
 	defer stop()
-	o.Retention, o.Observe, o.Owner = ledgerRetention(o.Retention), a.printAction(false), a.owner
+	o.Retention, o.Observe, o.Owner = ledgerRetention(o.Retention), a.printAction(false), a.Owner
 	o.Passed = func(r steward.Report, err error) {
 		switch {
 		case err != nil && ctx.Err() == nil:
-			fmt.Fprintf(a.stderr, "croft: a pass failed and is tried again: %s\n", lines(a.redact(err.Error())))
+			fmt.Fprintf(a.Stderr, "croft: a pass failed and is tried again: %s\n", cli.Lines(a.Redact(err.Error())))
 		case len(r.Actions) > 0:
 			a.printPass(r)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/work"
 	"github.com/croft-dev/croft/work/steward"
@@ -113,24 +114,24 @@ With --json croft prints every event as one object per line. Exit codes with
 	}
 	flags := c.Flags()
 	flags.IntVar(&o.worker.Slots, "slots", 1, "how many items to work on at once")
-	ttlFlag(flags, &o.worker.TTL, work.DefaultTTL,
+	cli.TTLFlag(flags, &o.worker.TTL, work.DefaultTTL,
 		"how long an item is kept if this machine dies; heartbeats go out at a third of it")
 	o.worker.Poll = time.Second
-	flags.Var(&duration{value: &o.worker.Poll, least: 10 * time.Millisecond, most: time.Hour, examples: "1s or 1m"},
+	flags.Var(&cli.Duration{Value: &o.worker.Poll, Least: 10 * time.Millisecond, Most: time.Hour, Examples: "1s or 1m"},
 		"poll", "the longest wait between two looks at an empty queue")
 	o.worker.Drain = 10 * time.Second
-	flags.Var(&duration{value: &o.worker.Drain, most: 365 * 24 * time.Hour, examples: "10s or 5m"}, "drain",
+	flags.Var(&cli.Duration{Value: &o.worker.Drain, Most: 365 * 24 * time.Hour, Examples: "10s or 5m"}, "drain",
 		"how long commands may go on after TERM or INT")
 	o.grace = 5 * time.Second
-	flags.Var(&duration{value: &o.grace, most: time.Hour, examples: "5s or 1m"}, "grace",
+	flags.Var(&cli.Duration{Value: &o.grace, Most: time.Hour, Examples: "5s or 1m"}, "grace",
 		"time between TERM and KILL when the drain is over")
-	spanFlag(flags, &o.worker.StallAfter, "stall-after",
+	cli.SpanFlag(flags, &o.worker.StallAfter, "stall-after",
 		"stop a command that has called neither \"croft work report\" nor \"checkpoint\" for this long")
 	flags.BoolVar(&o.once, "once", false, "work on one item, then end")
 	flags.BoolVar(&o.untilEmpty, "until-empty", false,
 		"end when the queue holds nothing that waits or runs, here or elsewhere")
 	flags.BoolVar(&o.noReconcile, "no-reconcile", false, "do not look after items that others have lost")
-	passStoreFlag(flags, &o.passStore)
+	cli.PassStoreFlag(flags, &o.passStore)
 	return c
 }
 
@@ -139,10 +140,10 @@ func (o *workRunOptions) check(queue string) error {
 		return err
 	}
 	if o.worker.Slots < 1 || o.worker.Slots > work.MaxClaim {
-		return invalid("--slots %d: it must be between 1 and %d", o.worker.Slots, work.MaxClaim)
+		return cli.Invalid("--slots %d: it must be between 1 and %d", o.worker.Slots, work.MaxClaim)
 	}
 	if o.once && o.untilEmpty {
-		return &usageError{"--once and --until-empty do not go together", "leave one of them out"}
+		return &cli.UsageError{Message: "--once and --until-empty do not go together", Hint: "leave one of them out"}
 	}
 	if o.once {
 		o.worker.Slots = 1
@@ -150,16 +151,16 @@ func (o *workRunOptions) check(queue string) error {
 	// Zero would be the worker's default. A killed command needs a moment to
 	// end.
 	o.worker.Drain = max(o.worker.Drain, time.Millisecond)
-	o.worker.Grace = o.grace + killTimeout
+	o.worker.Grace = o.grace + cli.KillTimeout
 	return nil
 }
 
 // workRun works on a queue until it is interrupted, or as long as --once and
 // --until-empty say.
 func (a *app) workRun(ctx context.Context, queue string, command []string, o workRunOptions) error {
-	asked, stop := interruptible(ctx)
+	asked, stop := cli.Interruptible(ctx)
 	defer stop()
-	name, _, err := a.ledgerName()
+	name, _, err := a.LedgerName()
 	if err != nil {
 		return err
 	}
@@ -183,7 +184,7 @@ func (a *app) workRun(ctx context.Context, queue string, command []string, o wor
 	w.tracked = &trackedLedger{Ledger: l, worker: w, held: map[work.ID]*heldItem{}}
 	defer w.console.watch(run, l, w)()
 
-	o.worker.Owner, o.worker.CallTimeout, o.worker.Observe = a.actor(), a.timeout, w.observe
+	o.worker.Owner, o.worker.CallTimeout, o.worker.Observe = a.Actor(), a.Timeout, w.observe
 	err = work.Run(run, w.tracked, map[string]work.Handler{queue: w.handle}, &o.worker)
 	w.console.finish()
 	return w.verdict(err)
@@ -199,7 +200,7 @@ func (a *app) reconcileBeside(ctx context.Context, l work.Ledger) (done func(), 
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		_ = steward.RunReconciler(ctx, client, l, &steward.ReconcileOptions{NoPrune: true, Owner: a.owner})
+		_ = steward.RunReconciler(ctx, client, l, &steward.ReconcileOptions{NoPrune: true, Owner: a.Owner})
 	}()
 	return func() {
 		<-over
@@ -217,8 +218,8 @@ func (w *queueWorker) verdict(err error) error {
 	if err != nil {
 		return err
 	}
-	if !w.app.json && !w.opts.once {
-		fmt.Fprintf(w.app.stderr, "croft: %d done, %d failed, %d given back, %d lost\n", w.done, w.failed, w.released,
+	if !w.app.JSON && !w.opts.once {
+		fmt.Fprintf(w.app.Stderr, "croft: %d done, %d failed, %d given back, %d lost\n", w.done, w.failed, w.released,
 			w.lost)
 	}
 	if !w.opts.once {
@@ -226,13 +227,13 @@ func (w *queueWorker) verdict(err error) error {
 	}
 	switch {
 	case w.refused > 0:
-		return exitError(exitRefused)
+		return cli.ExitError(cli.ExitRefused)
 	case w.lost > 0:
-		return exitError(exitNotOwned)
+		return cli.ExitError(cli.ExitNotOwned)
 	case w.failed+w.released > 0:
-		return exitError(exitFailed)
+		return cli.ExitError(cli.ExitFailed)
 	case w.done == 0 && w.started == 0 && w.empty:
-		return fmt.Errorf("%w in %s", errNothingReady, word(w.queue))
+		return fmt.Errorf("%w in %s", cli.ErrNothingReady, cli.Word(w.queue))
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/internal/supervise"
 	"github.com/croft-dev/croft/work"
 )
@@ -46,7 +47,7 @@ func (w *queueWorker) handle(ctx context.Context, job *work.Job) (work.Result, e
 		return work.Result{}, context.Cause(ctx)
 	case errors.As(err, &start), errors.Is(err, supervise.ErrUnsupported):
 		// The fault is not the item's, so it must not lose an attempt.
-		w.endBroken(invalid("command: %v", err))
+		w.endBroken(cli.Invalid("command: %v", err))
 		return work.Result{}, work.GiveBack(err, 0)
 	case err != nil:
 		return work.Result{}, work.GiveBack(err, giveBackDelay)
@@ -55,7 +56,7 @@ func (w *queueWorker) handle(ctx context.Context, job *work.Job) (work.Result, e
 	cause := t.watch(ctx, child)
 	// Open it now, because the warden removes the folder at its end.
 	file, wrong := t.openEffects()
-	killing, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTimeout)
+	killing, cancel := context.WithTimeout(context.WithoutCancel(ctx), cli.KillTimeout)
 	defer cancel()
 	survived := child.Kill(killing)
 	t.drain()
@@ -83,12 +84,12 @@ func (w *queueWorker) handle(ctx context.Context, job *work.Job) (work.Result, e
 func (t *attempt) openEffects() (*os.File, error) {
 	f, err := t.root.OpenFile("effects", os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, fmt.Errorf("effects: %w; write them to the file that %s names", err, envEffects)
+		return nil, fmt.Errorf("effects: %w; write them to the file that %s names", err, cli.EnvEffects)
 	}
 	t.files = append(t.files, f)
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("effects: what %s names is no regular file any more; write to the file that is there",
-			envEffects)
+			cli.EnvEffects)
 	}
 	return f, nil
 }
@@ -151,7 +152,7 @@ func (t *attempt) pipe(read func(io.Reader)) (*os.File, error) {
 func (t *attempt) drain() {
 	for _, f := range t.files {
 		// If a process survived, do not wait for it.
-		_ = f.SetReadDeadline(time.Now().Add(killTimeout))
+		_ = f.SetReadDeadline(time.Now().Add(cli.KillTimeout))
 	}
 	for _, over := range t.reading {
 		<-over
@@ -193,22 +194,22 @@ func (t *attempt) environment() (env []string, err error) {
 			return nil, err
 		}
 	}
-	store, err := storeFor(t.dir, t.worker.store, t.worker.opts.passStore)
+	store, err := cli.StoreFor(t.dir, t.worker.store, t.worker.opts.passStore)
 	if err != nil {
 		return nil, err
 	}
-	return append(append(inherited(), store...),
+	return append(append(cli.InheritedEnv(), store...),
 		"CROFT_ITEM="+string(it.ID),
 		"CROFT_QUEUE="+it.Queue,
 		"CROFT_ATTEMPT="+strconv.Itoa(it.Attempts),
 		"CROFT_LIMIT="+strconv.Itoa(it.Limit),
 		"CROFT_GENERATION="+strconv.Itoa(it.Generation),
 		"CROFT_CHECKPOINT="+checkpoint,
-		envEffects+"="+in("effects"),
-		envKey+"="+it.Key(),
-		envToken+"="+strconv.FormatInt(int64(deed.Token), 10),
-		envStamp+"="+t.job.Stamp().String(),
-		envLease+"=@"+in("lease"),
+		cli.EnvEffects+"="+in("effects"),
+		cli.EnvKey+"="+it.Key(),
+		cli.EnvToken+"="+strconv.FormatInt(int64(deed.Token), 10),
+		cli.EnvStamp+"="+t.job.Stamp().String(),
+		cli.EnvLease+"=@"+in("lease"),
 	), nil
 }
 
@@ -244,7 +245,7 @@ func overdue(ctx context.Context, child *supervise.Child) error {
 	if status, err := child.Wait(); err != nil || !status.Overdue {
 		return nil
 	}
-	timer := time.NewTimer(killTimeout)
+	timer := time.NewTimer(cli.KillTimeout)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/work"
 )
 
@@ -27,7 +28,8 @@ type console struct {
 
 func newConsole(a *app, o workRunOptions) *console {
 	c := &console{app: a}
-	if width, isTerminal := terminal(a.stderr); isTerminal && o.untilEmpty && !a.json && os.Getenv("TERM") != "dumb" {
+	if width, isTerminal := cli.TerminalWidth(a.Stderr); isTerminal && o.untilEmpty && !a.JSON &&
+		os.Getenv("TERM") != "dumb" {
 		c.width = width
 	}
 	return c
@@ -38,7 +40,7 @@ func newConsole(a *app, o workRunOptions) *console {
 func (c *console) quiet() bool { return c.width > 0 }
 
 // say prints a line.
-func (c *console) say(text string) { c.raw([]byte(lines(text) + "\n")) }
+func (c *console) say(text string) { c.raw([]byte(cli.Lines(text) + "\n")) }
 
 // raw prints text that ends with a newline.
 func (c *console) raw(text []byte) {
@@ -46,7 +48,7 @@ func (c *console) raw(text []byte) {
 	defer c.mu.Unlock()
 	shown := c.shown
 	c.draw("")
-	_, _ = c.app.stderr.Write(text)
+	_, _ = c.app.Stderr.Write(text)
 	c.draw(shown)
 }
 
@@ -54,7 +56,7 @@ func (c *console) raw(text []byte) {
 func (c *console) print(v any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.app.print(v)
+	c.app.Print(v)
 }
 
 // draw replaces the line of progress. The caller holds mu.
@@ -62,8 +64,8 @@ func (c *console) draw(text string) {
 	if c.width == 0 || (text == "" && c.shown == "") {
 		return
 	}
-	text = cut(text, c.width-1)
-	fmt.Fprintf(c.app.stderr, "\r%s%s\r", text, strings.Repeat(" ", max(0, width(c.shown)-width(text))))
+	text = cli.Cut(text, c.width-1)
+	fmt.Fprintf(c.app.Stderr, "\r%s%s\r", text, strings.Repeat(" ", max(0, cli.Width(c.shown)-cli.Width(text))))
 	c.shown = text
 }
 
@@ -147,7 +149,7 @@ func drainLine(finished, left, running int64, failed int, after time.Duration) s
 	if finished > 0 {
 		text += fmt.Sprintf("  %.1f/s", rate)
 		if left > 0 {
-			text += "  " + short(time.Duration(float64(left)/rate*float64(time.Second))) + " left"
+			text += "  " + cli.Short(time.Duration(float64(left)/rate*float64(time.Second))) + " left"
 		}
 	}
 	return text

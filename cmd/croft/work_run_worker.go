@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/internal/supervise"
 	"github.com/croft-dev/croft/work"
@@ -165,13 +166,13 @@ type workEventView struct {
 func (w *queueWorker) observe(e work.Event) {
 	problem := ""
 	if e.Err != nil {
-		problem = w.app.redact(e.Err.Error())
+		problem = w.app.Redact(e.Err.Error())
 	}
 	said, over := w.count(e, problem)
 	if over && w.opts.once {
 		w.end()
 	}
-	if w.app.json && e.Kind != work.EventClaimed && e.Kind != work.EventBeat {
+	if w.app.JSON && e.Kind != work.EventClaimed && e.Kind != work.EventBeat {
 		v := workEventView{
 			Event: e.Kind, Queue: e.Queue, Item: e.Item, Token: int64(e.Token), Attempt: e.Attempt,
 			State: e.State, Loss: e.Loss, Repeated: e.Repeated, Error: problem,
@@ -182,7 +183,7 @@ func (w *queueWorker) observe(e work.Event) {
 		w.console.print(v)
 		return
 	}
-	if said != "" && !w.app.json {
+	if said != "" && !w.app.JSON {
 		w.console.say("croft: " + said)
 	}
 }
@@ -192,7 +193,7 @@ func (w *queueWorker) observe(e work.Event) {
 func (w *queueWorker) count(e work.Event, problem string) (said string, over bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	reason := line(lastLine(problem))
+	reason := cli.Line(lastLine(problem))
 	switch e.Kind {
 	case work.EventStarted:
 		w.started++
@@ -203,7 +204,7 @@ func (w *queueWorker) count(e work.Event, problem string) (said string, over boo
 		if w.console.quiet() {
 			return "", true
 		}
-		return fmt.Sprintf("%s: done in %s", e.Item, short(e.Took)), true
+		return fmt.Sprintf("%s: done in %s", e.Item, cli.Short(e.Took)), true
 	case work.EventFailed:
 		w.failed++
 		return fmt.Sprintf("%s: attempt %d failed, %s: %s", e.Item, e.Attempt, e.State, reason), true
@@ -219,7 +220,7 @@ func (w *queueWorker) count(e work.Event, problem string) (said string, over boo
 			e.Loss == work.Superseded
 	case work.EventRefused:
 		w.refused++
-		return fmt.Sprintf("%s: refused: %s", e.Item, line(problem)), true
+		return fmt.Sprintf("%s: refused: %s", e.Item, cli.Line(problem)), true
 	case work.EventAbandoned:
 		return fmt.Sprintf("%s: its command could not be stopped in time", e.Item), false
 	case work.EventClaimFailed, work.EventBeatFailed, work.EventUnknown:
@@ -227,7 +228,7 @@ func (w *queueWorker) count(e work.Event, problem string) (said string, over boo
 			return "", false
 		}
 		w.complaint = problem
-		return "the ledger does not answer, going on to ask: " + line(problem), false
+		return "the ledger does not answer, going on to ask: " + cli.Line(problem), false
 	}
 	return "", false
 }

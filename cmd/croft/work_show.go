@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/work"
 )
@@ -24,7 +25,7 @@ owners and why they followed each other, and its effects. In JSON, payload,
 checkpoint and result are in base64. --raw prints one of them as it is.`,
 		Example: `  croft work show 0198c0de00007000800000000000cafe
   croft work show 0198c0de00007000800000000000cafe --raw result > result.json`,
-		Args:              takes("ID"),
+		Args:              cli.Takes("ID"),
 		ValidArgsFunction: a.completeItems(),
 		RunE: func(c *cobra.Command, args []string) error {
 			id := work.ID(args[0])
@@ -35,7 +36,7 @@ checkpoint and result are in base64. --raw prints one of them as it is.`,
 			case "", "payload", "checkpoint", "result":
 				return a.workShow(c.Context(), id, raw)
 			}
-			return invalid("--raw %q: it must be payload, checkpoint or result", raw)
+			return cli.Invalid("--raw %q: it must be payload, checkpoint or result", raw)
 		},
 	}
 	c.Flags().StringVar(&raw, "raw", "", "print only this `part`, as it is: payload, checkpoint or result")
@@ -52,10 +53,10 @@ func (a *app) workShow(ctx context.Context, id work.ID, raw string) error {
 		switch {
 		case raw != "":
 			part := map[string][]byte{"payload": it.Payload, "checkpoint": it.Checkpoint, "result": it.Result}[raw]
-			_, _ = a.stdout.Write(part) // the sink remembers a failed write
+			_, _ = a.Stdout.Write(part) // the sink remembers a failed write
 			return nil
-		case a.json:
-			a.print(itemViewOf(it, now))
+		case a.JSON:
+			a.Print(itemViewOf(it, now))
 			return nil
 		}
 		a.describeItem(it, now)
@@ -64,31 +65,31 @@ func (a *app) workShow(ctx context.Context, id work.ID, raw string) error {
 }
 
 func (a *app) describeItem(it work.Item, now time.Time) {
-	p := a.palette()
-	fmt.Fprintln(a.stdout, p.paint(bold, string(it.ID)))
+	p := a.Palette()
+	fmt.Fprintln(a.Stdout, p.Paint(cli.Bold, string(it.ID)))
 	say := func(name, format string, args ...any) {
-		fmt.Fprintf(a.stdout, "  %s%s\n", p.paint(faint, fmt.Sprintf("%-12s", name)), fmt.Sprintf(format, args...))
+		fmt.Fprintf(a.Stdout, "  %s%s\n", p.Paint(cli.Faint, fmt.Sprintf("%-12s", name)), fmt.Sprintf(format, args...))
 	}
-	say("queue", "%s", word(it.Queue))
+	say("queue", "%s", cli.Word(it.Queue))
 	if it.Unique != "" {
-		say("unique", "%s", word(it.Unique))
+		say("unique", "%s", cli.Word(it.Unique))
 	}
 	state, colour := itemState(it, now)
-	shown, rec := p.paint(colour, state), it.Record
+	shown, rec := p.Paint(colour, state), it.Record
 	switch state {
 	case "waiting":
-		say("state", "%s, ready for %s", shown, short(max(now.Sub(it.Ready), 0)))
+		say("state", "%s, ready for %s", shown, cli.Short(max(now.Sub(it.Ready), 0)))
 	case "scheduled":
-		say("state", "%s %s, at %s", shown, ago(now, it.Ready), clockTime(now, it.Ready))
+		say("state", "%s %s, at %s", shown, cli.Ago(now, it.Ready), cli.ClockTime(now, it.Ready))
 	case "reserved":
-		say("state", "%s for %s, %s left", shown, word(rec.Owner), short(rec.Deadline.Sub(now)))
+		say("state", "%s for %s, %s left", shown, cli.Word(rec.Owner), cli.Short(rec.Deadline.Sub(now)))
 	case "running":
-		say("state", "%s, %s left without a heartbeat", shown, short(rec.Deadline.Sub(now)))
+		say("state", "%s, %s left without a heartbeat", shown, cli.Short(rec.Deadline.Sub(now)))
 	case "lapsed":
 		say("state", "%s %s: its owner was not heard of in time; croft work reconcile requeues it", shown,
-			ago(now, rec.Deadline))
+			cli.Ago(now, rec.Deadline))
 	default:
-		say("state", "%s %s, at %s", shown, ago(now, it.Finished), clockTime(now, it.Finished))
+		say("state", "%s %s, at %s", shown, cli.Ago(now, it.Finished), cli.ClockTime(now, it.Finished))
 	}
 	say("attempts", "%d of %d", it.Attempts, it.Limit)
 	if it.Priority != 0 {
@@ -97,18 +98,18 @@ func (a *app) describeItem(it work.Item, now time.Time) {
 	if it.Generation != 0 {
 		say("generation", "%d", it.Generation)
 	}
-	say("added", "%s, at %s", ago(now, it.Created), clockTime(now, it.Created))
+	say("added", "%s, at %s", cli.Ago(now, it.Created), cli.ClockTime(now, it.Created))
 	if it.State == work.Running {
-		say("owner", "%s, for %s, token %d", word(rec.Owner), short(max(now.Sub(rec.Acquired), 0)), rec.Token)
-		say("heartbeat", "%s", ago(now, it.Heartbeat()))
+		say("owner", "%s, for %s, token %d", cli.Word(rec.Owner), cli.Short(max(now.Sub(rec.Acquired), 0)), rec.Token)
+		say("heartbeat", "%s", cli.Ago(now, it.Heartbeat()))
 		if rec.Progress != "" {
-			say("progress", "%s, %s", line(rec.Progress), ago(now, rec.ProgressAt))
+			say("progress", "%s, %s", cli.Line(rec.Progress), cli.Ago(now, rec.ProgressAt))
 		} else {
-			say("progress", "none reported since the claim, %s", ago(now, rec.Acquired))
+			say("progress", "none reported since the claim, %s", cli.Ago(now, rec.Acquired))
 		}
 	}
 	if it.Error != "" {
-		say("error", "%s", line(it.Error))
+		say("error", "%s", cli.Line(it.Error))
 	}
 	for _, part := range []struct {
 		name string
@@ -121,13 +122,13 @@ func (a *app) describeItem(it work.Item, now time.Time) {
 	if len(rec.History) == 0 {
 		return
 	}
-	fmt.Fprintln(a.stdout)
-	t := a.table("TOKEN", "WHEN", "OWNER", "CAUSE", "FOR", "ENDED", "BY HAND")
-	t.whole = true
+	fmt.Fprintln(a.Stdout)
+	t := a.Table("TOKEN", "WHEN", "OWNER", "CAUSE", "FOR", "ENDED", "BY HAND")
+	t.Whole = true
 	for i := len(rec.History) - 1; i >= 0; i-- {
-		t.row(rowOfTerm(rec, rec.History[i], now)...)
+		t.Row(cli.RowOfTerm(rec, rec.History[i], now)...)
 	}
-	t.flush()
+	t.Flush()
 }
 
 // excerpt is the beginning of some bytes, safe for a terminal.
@@ -135,12 +136,12 @@ func excerpt(data []byte) string {
 	const most = 300
 	size := ""
 	if len(data) > most || !utf8.Valid(data) {
-		size = fmt.Sprintf("  (%s; --raw prints it)", bytesText(int64(len(data))))
+		size = fmt.Sprintf("  (%s; --raw prints it)", cli.BytesText(int64(len(data))))
 	}
 	if !utf8.Valid(data) {
 		return fmt.Sprintf("no text%s", size)
 	}
-	return cut(line(strings.TrimSuffix(string(data), "\n")), most) + size
+	return cli.Cut(cli.Line(strings.TrimSuffix(string(data), "\n")), most) + size
 }
 
 func (a *app) describeEffects(ctx context.Context, l work.Ledger, id work.ID, now time.Time) error {
@@ -149,11 +150,11 @@ func (a *app) describeEffects(ctx context.Context, l work.Ledger, id work.ID, no
 		if err != nil {
 			return store.Unknown(err)
 		}
-		t.row(rowOfEffect(e, now)...)
+		t.Row(rowOfEffect(e, now)...)
 	}
-	if len(t.rows) > 0 {
-		fmt.Fprintln(a.stdout)
-		t.flush()
+	if len(t.Rows) > 0 {
+		fmt.Fprintln(a.Stdout)
+		t.Flush()
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/work"
@@ -16,22 +17,22 @@ import (
 
 // statsView is a queue in JSON. The names are those of work.Stats.
 type statsView struct {
-	Queue     string `json:"queue"`
-	Ready     int64  `json:"ready"`
-	Scheduled int64  `json:"scheduled"`
-	Running   int64  `json:"running"`
-	Lapsed    int64  `json:"lapsed"`
-	Done      int64  `json:"done"`
-	Dead      int64  `json:"dead"`
-	Cancelled int64  `json:"cancelled"`
-	Oldest    when   `json:"oldest"`
-	Heartbeat when   `json:"heartbeat"`
-	Progress  when   `json:"progress"`
-	Pending   int64  `json:"effects_pending"`
-	Sent      int64  `json:"effects_sent"`
-	Failed    int64  `json:"effects_failed"`
-	Unknown   int64  `json:"effects_unknown"`
-	Refusals  int64  `json:"refusals"`
+	Queue     string   `json:"queue"`
+	Ready     int64    `json:"ready"`
+	Scheduled int64    `json:"scheduled"`
+	Running   int64    `json:"running"`
+	Lapsed    int64    `json:"lapsed"`
+	Done      int64    `json:"done"`
+	Dead      int64    `json:"dead"`
+	Cancelled int64    `json:"cancelled"`
+	Oldest    cli.When `json:"oldest"`
+	Heartbeat cli.When `json:"heartbeat"`
+	Progress  cli.When `json:"progress"`
+	Pending   int64    `json:"effects_pending"`
+	Sent      int64    `json:"effects_sent"`
+	Failed    int64    `json:"effects_failed"`
+	Unknown   int64    `json:"effects_unknown"`
+	Refusals  int64    `json:"refusals"`
 }
 
 func (a *app) workStatsCommand() *cobra.Command {
@@ -43,7 +44,7 @@ has waited. HEARTBEAT and PROGRESS are the oldest of all running items. An old
 heartbeat means a dead worker. An old progress with a young heartbeat means a
 worker that is alive and does not advance.`,
 		Example:           "  croft work stats\n  croft work stats thumbnails --json | jq .ready",
-		Args:              takes("[QUEUE]"),
+		Args:              cli.Takes("[QUEUE]"),
 		ValidArgsFunction: a.completeQueue,
 		RunE: func(c *cobra.Command, args []string) error {
 			queue := ""
@@ -66,26 +67,26 @@ worker that is alive and does not advance.`,
 }
 
 func (a *app) printStats(stats []work.Stats, now time.Time) {
-	t := a.table("QUEUE", "READY", "SCHEDULED", "RUNNING", "LAPSED", "DONE", "DEAD", "CANCELLED", "OLDEST",
+	t := a.Table("QUEUE", "READY", "SCHEDULED", "RUNNING", "LAPSED", "DONE", "DEAD", "CANCELLED", "OLDEST",
 		"HEARTBEAT", "PROGRESS", "EFFECTS", "REFUSALS")
-	t.whole = true
-	count := func(n int64, c colour) cell {
+	t.Whole = true
+	count := func(n int64, c cli.Colour) cli.Cell {
 		if n == 0 {
-			c = uncoloured
+			c = cli.Uncoloured
 		}
-		return cell{strconv.FormatInt(n, 10), c}
+		return cli.Cell{Text: strconv.FormatInt(n, 10), Colour: c}
 	}
-	since := func(at time.Time) cell {
+	since := func(at time.Time) cli.Cell {
 		if at.IsZero() {
-			return plainCell("-")
+			return cli.PlainCell("-")
 		}
-		return plainCell(short(max(now.Sub(at), 0)))
+		return cli.PlainCell(cli.Short(max(now.Sub(at), 0)))
 	}
 	for _, s := range stats {
-		if a.json {
-			a.print(statsView{
-				s.Queue, s.Ready, s.Scheduled, s.Running, s.Lapsed, s.Done, s.Dead, s.Cancelled, when(s.Oldest),
-				when(s.Heartbeat), when(s.Progress),
+		if a.JSON {
+			a.Print(statsView{
+				s.Queue, s.Ready, s.Scheduled, s.Running, s.Lapsed, s.Done, s.Dead, s.Cancelled, cli.When(s.Oldest),
+				cli.When(s.Heartbeat), cli.When(s.Progress),
 				s.Pending, s.Sent, s.Failed, s.Unknown, s.Refusals,
 			})
 			continue
@@ -102,23 +103,24 @@ func (a *app) printStats(stats []work.Stats, now time.Time) {
 				}
 			}
 		}
-		t.row(plainCell(word(s.Queue)), count(s.Ready, uncoloured), count(s.Scheduled, uncoloured),
-			count(s.Running, green), count(s.Lapsed, red), count(s.Done, uncoloured),
-			count(s.Dead, red), count(s.Cancelled, uncoloured), since(s.Oldest), since(s.Heartbeat), since(s.Progress),
-			plainCell(effects), count(s.Refusals, yellow))
+		t.Row(cli.PlainCell(cli.Word(s.Queue)), count(s.Ready, cli.Uncoloured), count(s.Scheduled, cli.Uncoloured),
+			count(s.Running, cli.Green), count(s.Lapsed, cli.Red), count(s.Done, cli.Uncoloured),
+			count(s.Dead, cli.Red), count(s.Cancelled, cli.Uncoloured), since(s.Oldest), since(s.Heartbeat),
+			since(s.Progress),
+			cli.PlainCell(effects), count(s.Refusals, cli.Yellow))
 	}
 	switch {
-	case a.json:
-	case len(t.rows) == 0:
-		fmt.Fprintln(a.stderr, "croft: the ledger has no such items")
+	case a.JSON:
+	case len(t.Rows) == 0:
+		fmt.Fprintln(a.Stderr, "croft: the ledger has no such items")
 	default:
-		t.flush()
+		t.Flush()
 	}
 }
 
 // workRefusalView is a refusal in JSON. The names are those of work.Refusal.
 type workRefusalView struct {
-	At             when        `json:"at"`
+	At             cli.When    `json:"at"`
 	Item           work.ID     `json:"item"`
 	Queue          string      `json:"queue"`
 	Verb           work.Verb   `json:"verb"`
@@ -145,7 +147,7 @@ or ledger has lost its memory.`,
 		Example: `  croft work refusals
   croft work refusals thumbnails --since 1h
   croft work refusals --item 0198c0de00007000800000000000cafe --json`,
-		Args:              takes("[QUEUE]"),
+		Args:              cli.Takes("[QUEUE]"),
 		ValidArgsFunction: a.completeQueue,
 		RunE: func(c *cobra.Command, args []string) error {
 			q := work.RefusalQuery{Item: work.ID(item)}
@@ -153,7 +155,7 @@ or ledger has lost its memory.`,
 				q.Queue = args[0]
 			}
 			if limit < 0 {
-				return invalid("--limit %d: it must not be negative", limit)
+				return cli.Invalid("--limit %d: it must not be negative", limit)
 			}
 			if err := q.Check(); err != nil {
 				return err
@@ -163,7 +165,7 @@ or ledger has lost its memory.`,
 	}
 	c.Flags().StringVar(&item, "item", "", "only of the item with this `id`")
 	_ = c.RegisterFlagCompletionFunc("item", a.completeItems())
-	spanFlag(c.Flags(), &since, "since", "only refusals of this last period, as in 24h")
+	cli.SpanFlag(c.Flags(), &since, "since", "only refusals of this last period, as in 24h")
 	limitFlag(c.Flags(), &limit)
 	return c
 }
@@ -174,19 +176,20 @@ func (a *app) workRefusals(ctx context.Context, q work.RefusalQuery, since time.
 			q.Since = now.Add(-since)
 		}
 		refusals := listing[work.Refusal]{
-			table: a.table("WHEN", "ITEM", "QUEUE", "WHAT", "WHY", "TOKEN", "BY", "NEWEST", "OWNER"), none: "refusals",
-			row: func(r work.Refusal) []cell {
-				return []cell{
-					plainCell(ago(now, r.At)), plainCell(word(string(r.Item))), plainCell(word(r.Queue)),
-					plainCell(string(r.Verb)),
-					{r.Why, yellow},
-					plainCell(strconv.FormatInt(int64(r.Presented), 10)), plainCell(word(r.PresentedOwner)),
-					plainCell(strconv.FormatInt(int64(r.Newest), 10)), plainCell(word(r.NewestOwner)),
+			table: a.Table("WHEN", "ITEM", "QUEUE", "WHAT", "WHY", "TOKEN", "BY", "NEWEST", "OWNER"), none: "refusals",
+			row: func(r work.Refusal) []cli.Cell {
+				return []cli.Cell{
+					cli.PlainCell(cli.Ago(now, r.At)), cli.PlainCell(cli.Word(string(r.Item))),
+					cli.PlainCell(cli.Word(r.Queue)),
+					cli.PlainCell(string(r.Verb)),
+					{Text: r.Why, Colour: cli.Yellow},
+					cli.PlainCell(strconv.FormatInt(int64(r.Presented), 10)), cli.PlainCell(cli.Word(r.PresentedOwner)),
+					cli.PlainCell(strconv.FormatInt(int64(r.Newest), 10)), cli.PlainCell(cli.Word(r.NewestOwner)),
 				}
 			},
 			view: func(r work.Refusal) any {
 				return workRefusalView{
-					when(r.At), r.Item, r.Queue, r.Verb, r.Why, r.Presented, r.PresentedGrant,
+					cli.When(r.At), r.Item, r.Queue, r.Verb, r.Why, r.Presented, r.PresentedGrant,
 					r.PresentedOwner, r.Newest, r.NewestGrant, r.NewestOwner,
 				}
 			},

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/tenure"
 	"github.com/croft-dev/croft/work"
@@ -11,31 +12,32 @@ import (
 
 // rowView is an item of a listing in JSON. The names are those of work.Item.
 type rowView struct {
-	ID           work.ID     `json:"id"`
-	Queue        string      `json:"queue"`
-	Unique       string      `json:"unique"`
-	State        work.State  `json:"state"`
-	Priority     int         `json:"priority"`
-	Ready        when        `json:"ready"`
-	Created      when        `json:"created"`
-	Finished     when        `json:"finished"`
-	Attempts     int         `json:"attempts"`
-	Limit        int         `json:"limit"`
-	Generation   int         `json:"generation"`
-	CheckpointAt when        `json:"checkpoint_at"`
-	Error        string      `json:"error"`
-	Record       *recordView `json:"record"` // null before the first claim
+	ID           work.ID         `json:"id"`
+	Queue        string          `json:"queue"`
+	Unique       string          `json:"unique"`
+	State        work.State      `json:"state"`
+	Priority     int             `json:"priority"`
+	Ready        cli.When        `json:"ready"`
+	Created      cli.When        `json:"created"`
+	Finished     cli.When        `json:"finished"`
+	Attempts     int             `json:"attempts"`
+	Limit        int             `json:"limit"`
+	Generation   int             `json:"generation"`
+	CheckpointAt cli.When        `json:"checkpoint_at"`
+	Error        string          `json:"error"`
+	Record       *cli.RecordView `json:"record"` // null before the first claim
 }
 
 func rowViewOf(it work.Item, now time.Time) rowView {
 	v := rowView{
-		ID: it.ID, Queue: it.Queue, Unique: it.Unique, State: it.State, Priority: it.Priority, Ready: when(it.Ready),
-		Created:  when(it.Created),
-		Finished: when(it.Finished), Attempts: it.Attempts, Limit: it.Limit, Generation: it.Generation,
-		CheckpointAt: when(it.CheckpointAt), Error: it.Error,
+		ID: it.ID, Queue: it.Queue, Unique: it.Unique, State: it.State, Priority: it.Priority,
+		Ready:    cli.When(it.Ready),
+		Created:  cli.When(it.Created),
+		Finished: cli.When(it.Finished), Attempts: it.Attempts, Limit: it.Limit, Generation: it.Generation,
+		CheckpointAt: cli.When(it.CheckpointAt), Error: it.Error,
 	}
 	if !it.Record.IsZero() {
-		rec := viewOf(it.Record, now)
+		rec := cli.ViewOf(it.Record, now)
 		// An item's owner keeps it after the deadline, until the ledger gives
 		// it to another.
 		rec.State = it.Record.State
@@ -47,19 +49,19 @@ func rowViewOf(it work.Item, now time.Time) rowView {
 // itemView is all of an item in JSON. Bytes are in base64.
 type itemView struct {
 	rowView
-	Payload    []byte         `json:"payload"`
-	Checkpoint []byte         `json:"checkpoint"`
-	Result     []byte         `json:"result"`
-	History    []transferView `json:"history"` // newest first
+	Payload    []byte             `json:"payload"`
+	Checkpoint []byte             `json:"checkpoint"`
+	Result     []byte             `json:"result"`
+	History    []cli.TransferView `json:"history"` // newest first
 }
 
 func itemViewOf(it work.Item, now time.Time) itemView {
 	v := itemView{
 		rowView: rowViewOf(it, now), Payload: it.Payload, Checkpoint: it.Checkpoint, Result: it.Result,
-		History: []transferView{},
+		History: []cli.TransferView{},
 	}
 	for i := len(it.Record.History) - 1; i >= 0; i-- {
-		v.History = append(v.History, transferOf(it.Record, it.Record.History[i], now))
+		v.History = append(v.History, cli.TransferOf(it.Record, it.Record.History[i], now))
 	}
 	return v
 }
@@ -75,7 +77,7 @@ type answerView struct {
 	Generation int         `json:"generation"`
 	Token      fence.Token `json:"token"`
 	Owner      string      `json:"owner"`
-	Deadline   when        `json:"deadline"`
+	Deadline   cli.When    `json:"deadline"`
 	Repeated   bool        `json:"repeated"`
 	Result     []byte      `json:"result,omitempty"`
 }
@@ -84,7 +86,8 @@ func answerViewOf(answer work.Answer) answerView {
 	it := answer.Item
 	v := answerView{
 		ID: it.ID, Queue: it.Queue, State: it.State, Attempts: it.Attempts, Limit: it.Limit, Generation: it.Generation,
-		Token: it.Record.Token, Owner: it.Record.Owner, Deadline: when(it.Record.Deadline), Repeated: answer.Repeated,
+		Token: it.Record.Token, Owner: it.Record.Owner, Deadline: cli.When(it.Record.Deadline),
+		Repeated: answer.Repeated,
 	}
 	if answer.Repeated && it.State == work.Done {
 		v.Result = it.Result
@@ -100,13 +103,13 @@ func (a *app) printAnswers(answers []work.Answer, text func(work.Answer) string)
 		switch {
 		case answer.Err != nil:
 			if failed != nil {
-				a.fail(failed)
+				a.Fail(failed)
 			}
 			failed = answer.Err
-		case a.json:
-			a.print(answerViewOf(answer))
+		case a.JSON:
+			a.Print(answerViewOf(answer))
 		default:
-			fmt.Fprintln(a.stdout, text(answer))
+			fmt.Fprintln(a.Stdout, text(answer))
 		}
 	}
 	return failed
@@ -115,7 +118,7 @@ func (a *app) printAnswers(answers []work.Answer, text func(work.Answer) string)
 // claimView is a claimed item in JSON: its lease, with the secret, and the data
 // to work on.
 type claimView struct {
-	leaseView
+	cli.LeaseView
 	ID         work.ID `json:"id"`
 	Queue      string  `json:"queue"`
 	Attempts   int     `json:"attempts"`
@@ -127,7 +130,7 @@ type claimView struct {
 
 func claimViewOf(it work.Item, secret tenure.Secret) claimView {
 	return claimView{
-		leaseView: leaseOf(it.Deed(secret), it.Record), ID: it.ID, Queue: it.Queue, Attempts: it.Attempts,
+		LeaseView: cli.LeaseOf(it.Deed(secret), it.Record), ID: it.ID, Queue: it.Queue, Attempts: it.Attempts,
 		Limit: it.Limit, Generation: it.Generation,
 		Payload: it.Payload, Checkpoint: it.Checkpoint,
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/clock"
@@ -20,10 +21,10 @@ import (
 func (a *app) writeCommand() *cobra.Command {
 	var from, text string
 	var seq uint64
-	var unsure unsurePolicy
+	var unsure cli.UnsurePolicy
 	c := &cobra.Command{
 		Use:     "write TARGET",
-		GroupID: groupWrite,
+		GroupID: cli.GroupWrite,
 		Short:   "Write a file, object or key, unless a newer owner has",
 		Long: `Replace TARGET, a path or a URL, with standard input. The stamp says whose write
 it is. Inside "croft run" it is in CROFT_STAMP. If TARGET has admitted a newer
@@ -46,9 +47,9 @@ progress on a terminal.`,
   croft write 'etcd://localhost:2379/#config/current' --from current.yaml
   croft write out/today.json --stamp "$STAMP" < today   # STAMP: from acquire --json
   croft write out/log.json --seq 17 < log               # a late copy of write 16 is refused`,
-		Args: takes("TARGET"),
+		Args: cli.Takes("TARGET"),
 		RunE: func(c *cobra.Command, args []string) error {
-			s, err := a.stamp(text, seq)
+			s, err := a.Stamp(text, seq)
 			if err != nil {
 				return err
 			}
@@ -57,10 +58,10 @@ progress on a terminal.`,
 	}
 	flags := c.Flags()
 	flags.StringVar(&from, "from", "", "read the content from this file instead of standard input")
-	stampFlag(flags, &text)
+	cli.StampFlag(flags, &text)
 	flags.Uint64Var(&seq, "seq", 0,
 		"number of this write under its lease: the target refuses a number not above the last it admitted")
-	unsureFlag(flags, &unsure, admitUnsure)
+	cli.UnsureFlag(flags, &unsure, cli.AdmitUnsure)
 	_ = c.MarkFlagFilename("from")
 	return c
 }
@@ -73,22 +74,22 @@ type writeView struct {
 	Adopted bool  `json:"adopted"`
 }
 
-func (a *app) write(ctx context.Context, target, from string, s fence.Stamp, unsure unsurePolicy) error {
-	ctx, stop := interruptible(ctx)
+func (a *app) write(ctx context.Context, target, from string, s fence.Stamp, unsure cli.UnsurePolicy) error {
+	ctx, stop := cli.Interruptible(ctx)
 	defer stop()
-	content := a.stdin
+	content := a.Stdin
 	if from != "" {
 		f, err := os.Open(from)
 		if err != nil {
-			return invalid("--from: %v; name a file that can be read", err)
+			return cli.Invalid("--from: %v; name a file that can be read", err)
 		}
 		defer f.Close()
 		if info, err := f.Stat(); err == nil && info.IsDir() {
-			return invalid("--from: %s is a directory; name a file", from)
+			return cli.Invalid("--from: %s is a directory; name a file", from)
 		}
 		content = f
 	}
-	g, err := openGuard(ctx, target)
+	g, err := cli.OpenGuard(ctx, target)
 	if err != nil {
 		return err
 	}
@@ -96,29 +97,30 @@ func (a *app) write(ctx context.Context, target, from string, s fence.Stamp, uns
 	shown := store.Redact(g.Target())
 	artifact, ok := g.(guard.Artifact)
 	if !ok {
-		return invalid("target %s: it has no content that could be replaced; write to it through its own client", shown)
+		return cli.Invalid("target %s: it has no content that could be replaced; write to it through its own client",
+			shown)
 	}
 	clk := clock.System()
-	check := func() error { return a.admissible(ctx, g, s, unsure) }
+	check := func() error { return a.Admissible(ctx, g, s, unsure) }
 	var receipt guard.Receipt
 	if err = check(); err == nil {
-		shownContent, stopShowing := a.progress(content)
+		shownContent, stopShowing := a.Progress(content)
 		receipt, err = artifact.Write(ctx, s, readUntil(ctx, &checkedAtEnd{shownContent, clk, clk.Now(), check}))
 		stopShowing()
 	}
-	tallyWrite(g.Target(), s, err)
+	cli.TallyWrite(g.Target(), s, err)
 	if err != nil {
 		return a.noteRefusal(ctx, g.Target(), s, err)
 	}
 	if receipt.Adopted {
-		fmt.Fprintf(a.stderr, "croft: %s existed and is guarded from now on, by key %s\n", word(shown),
-			word(receipt.Mark.Key))
+		fmt.Fprintf(a.Stderr, "croft: %s existed and is guarded from now on, by key %s\n", cli.Word(shown),
+			cli.Word(receipt.Mark.Key))
 	}
-	if a.json {
-		a.print(writeView{Target: shown, Mark: receipt.Mark, Bytes: receipt.Bytes, Adopted: receipt.Adopted})
+	if a.JSON {
+		a.Print(writeView{Target: shown, Mark: receipt.Mark, Bytes: receipt.Bytes, Adopted: receipt.Adopted})
 		return nil
 	}
-	fmt.Fprintf(a.stdout, "wrote %s: %d bytes under token %d\n", word(shown), receipt.Bytes, receipt.Mark.Token)
+	fmt.Fprintf(a.Stdout, "wrote %s: %d bytes under token %d\n", cli.Word(shown), receipt.Bytes, receipt.Mark.Token)
 	return nil
 }
 
