@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/croft-dev/croft/cmd/croft/internal/cli"
+	"github.com/croft-dev/croft/cmd/croft/internal/drillcmd"
 )
 
 // app has the commands as methods. They use the streams, the flags and the
@@ -39,7 +40,7 @@ func (a *app) commands() []*cobra.Command {
 		a.takeoverCommand(),
 		a.revokeCommand(),
 
-		a.drillCommand(), a.drillWorkerCommand(),
+		drillcmd.Command(a.App), drillcmd.WorkerCommand(a.App),
 		a.doctorCommand(),
 		a.schemaCommand(),
 		a.completionCommand(),

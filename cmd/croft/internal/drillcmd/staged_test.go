@@ -1,4 +1,4 @@
-package main
+package drillcmd
 
 import (
 	"bytes"
@@ -20,7 +20,7 @@ import (
 // with the rules for Prometheus.
 func TestTheAlertsOfADrillAreThoseOfTheRules(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../observe/alerts.yml")
+	text, err := os.ReadFile("../../../../observe/alerts.yml")
 	if err != nil {
 		t.Fatal(err)
 	}

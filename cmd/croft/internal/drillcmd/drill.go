@@ -1,4 +1,6 @@
-package main
+// Package drillcmd is croft drill: it plays what goes wrong in practice, and
+// shows what happened. Package drill in internal has the scenes.
+package drillcmd
 
 import (
 	"context"
@@ -14,6 +16,15 @@ import (
 	"github.com/croft-dev/croft/internal/drill"
 	"github.com/croft-dev/croft/store"
 )
+
+// app has the commands as methods.
+type app struct{ *cli.App }
+
+// Command is croft drill.
+func Command(a *cli.App) *cobra.Command { return (&app{a}).drillCommand() }
+
+// WorkerCommand is the hidden command of the drill's worker processes.
+func WorkerCommand(a *cli.App) *cobra.Command { return (&app{a}).drillWorkerCommand() }
 
 func (a *app) drillCommand() *cobra.Command {
 	var o drill.Options

@@ -1,4 +1,4 @@
-package main
+package drillcmd
 
 import (
 	"bytes"
