@@ -5,8 +5,8 @@
 // croft drill, proxy and work have packages of their own in internal. Package
 // cli in internal has what all of them share.
 //
-// A command runs on one goroutine, with few exceptions. The types job and
-// watcher, and the packages in internal, say which goroutines they have.
+// A command runs on one goroutine, with few exceptions. The type job, readUntil
+// and the packages in internal say which goroutines they have.
 package main
 
 import (
@@ -16,6 +16,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	_ "github.com/croft-dev/croft/cmd/croft/internal/backends"
 	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	_ "github.com/croft-dev/croft/internal/supervise/early" // in a warden process it does not return
 )

@@ -11,6 +11,7 @@ import (
 
 	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/cmd/croft/internal/drillcmd"
+	"github.com/croft-dev/croft/cmd/croft/internal/proxycmd"
 )
 
 // app has the commands as methods. They use the streams, the flags and the
@@ -29,7 +30,7 @@ func (a *app) commands() []*cobra.Command {
 
 		a.writeCommand(),
 		a.guardCommand(),
-		a.proxyCommand(),
+		proxycmd.Command(a.App),
 
 		a.lsCommand(),
 		a.inventoryCommand(),

@@ -1,10 +1,11 @@
-package main
+package proxycmd
 
 import (
 	"slices"
 	"strings"
 	"testing"
 
+	_ "github.com/croft-dev/croft/cmd/croft/internal/backends"
 	"github.com/croft-dev/croft/guard"
 )
 

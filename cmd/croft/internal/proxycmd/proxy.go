@@ -1,4 +1,11 @@
-package main
+// Package proxycmd is croft proxy: a fence in front of an HTTP service that
+// cannot check stamps. Package boundary/http has the fence itself.
+//
+// The goroutine of the command waits for the server's failure or for a signal,
+// and then stops the server and the proxy. The server and the proxy serve on
+// goroutines of their own. They call the observer that prints events, so it
+// locks. They also ask lateLedger, whose mutex guards its ledger.
+package proxycmd
 
 import (
 	"context"
@@ -33,6 +40,12 @@ type proxyFlags struct {
 	maxBody, maxBodies               bytesFlag
 	o                                httpfence.ProxyOptions
 }
+
+// app has the commands as methods.
+type app struct{ *cli.App }
+
+// Command is croft proxy.
+func Command(a *cli.App) *cobra.Command { return (&app{a}).proxyCommand() }
 
 func (a *app) proxyCommand() *cobra.Command {
 	f := &proxyFlags{listen: "127.0.0.1:8080", maxBody: 64 << 20}

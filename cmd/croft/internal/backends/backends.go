@@ -1,6 +1,6 @@
-package main
+// Package backends lists the backends of croft, one line each.
+package backends
 
-// This file lists the backends of this binary, one line each.
 import (
 	"context"
 
