@@ -12,6 +12,7 @@ import (
 	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/cmd/croft/internal/drillcmd"
 	"github.com/croft-dev/croft/cmd/croft/internal/proxycmd"
+	"github.com/croft-dev/croft/cmd/croft/internal/workcmd"
 )
 
 // app has the commands as methods. They use the streams, the flags and the
@@ -26,7 +27,7 @@ func (a *app) commands() []*cobra.Command {
 		a.renewCommand(),
 		a.releaseCommand(),
 		a.reportCommand(),
-		a.workCommand(),
+		workcmd.Command(a.App),
 
 		a.writeCommand(),
 		a.guardCommand(),

@@ -1,4 +1,11 @@
-package main
+// Package workcmd is croft work: it hands out work items, runs commands for
+// them, and delivers their effects. Package work has the ledger, and package
+// steward the dispatcher and the reconciler.
+//
+// Most commands run on one goroutine. croft work run has more: see queueWorker,
+// attempt and console. It also runs a reconciler beside the worker. croft work
+// dispatch --until-empty looks for due effects beside the dispatcher.
+package workcmd
 
 import (
 	"errors"
@@ -8,6 +15,12 @@ import (
 
 	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 )
+
+// app has the commands as methods.
+type app struct{ *cli.App }
+
+// Command is croft work.
+func Command(a *cli.App) *cobra.Command { return (&app{a}).workCommand() }
 
 func (a *app) workCommand() *cobra.Command {
 	c := &cobra.Command{

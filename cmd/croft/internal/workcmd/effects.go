@@ -1,4 +1,4 @@
-package main
+package workcmd
 
 import (
 	"context"
