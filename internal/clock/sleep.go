@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Sleep waits for d, or until ctx ends. It returns ctx.Err() if ctx ended first.
+// Sleep waits for d, or until ctx ends. If ctx ended first, it returns
+// ctx.Err().
 func Sleep(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
