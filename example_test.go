@@ -11,7 +11,8 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft"
-	"github.com/croft-dev/croft/backend/dir"
+	_ "github.com/croft-dev/croft/backend/dir" // stores in directories
+	"github.com/croft-dev/croft/backend/file"
 	"github.com/croft-dev/croft/backend/mem"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/tenure"
@@ -35,7 +36,7 @@ func Example() {
 		}
 		defer client.Close()
 
-		report, err := dir.OpenFile(target, nil)
+		report, err := file.Open(target, nil)
 		if err != nil {
 			return err
 		}

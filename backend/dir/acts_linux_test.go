@@ -60,7 +60,7 @@ func TestBrokenAnnouncementsCanBeHadAgain(t *testing.T) {
 				t.Fatal(a.Err)
 			}
 			expectAct(t, c, "job")
-			guardMust(t, broken(p))
+			must(t, broken(p))
 			expectAct(t, c, "")
 			c = listen(t, p.Store)
 			if a := one(other, takeover("another")); a.Err != nil {
@@ -76,7 +76,7 @@ func TestClosingEndsAnnouncements(t *testing.T) {
 	p := newFixture(t)
 	st := p.another(nil)
 	c := listen(t, st)
-	guardMust(t, st.Close())
+	must(t, st.Close())
 	expectAct(t, c, "")
 	if _, err := st.Acts(t.Context()); err == nil {
 		t.Error("a closed store tells of acts")
@@ -113,9 +113,9 @@ func TestPlantedActsAreIgnored(t *testing.T) {
 			c := listen(t, p.Store)
 			staged := filepath.Join(p.reg.tmp, "planted")
 			path := filepath.Join(p.reg.acts, hashOf("planted"))
-			guardMust(t, plant(path))
+			must(t, plant(path))
 			if os.Rename(path, staged) == nil { // as Announce does
-				guardMust(t, os.Rename(staged, path))
+				must(t, os.Rename(staged, path))
 			}
 			p.must(takeover("after"))
 			expectAct(t, c, "after")
@@ -132,7 +132,7 @@ func plantAct(path, key string) error {
 func TestNoActFailsBecauseItCannotBeTold(t *testing.T) {
 	t.Parallel()
 	away := filepath.Join(testenv.Memory(t), "away")
-	guardMust(t, os.Mkdir(away, 0o700))
+	must(t, os.Mkdir(away, 0o700))
 	for name, plant := range map[string]func(p *fixture) error{
 		"a link for the folder": func(p *fixture) error { return os.Symlink(away, p.reg.acts) },
 		"a file for the folder": func(p *fixture) error { return os.WriteFile(p.reg.acts, nil, 0o600) },
@@ -142,7 +142,7 @@ func TestNoActFailsBecauseItCannotBeTold(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newFixture(t)
-			guardMust(t, plant(p))
+			must(t, plant(p))
 			p.must(takeover("job"))
 			if names, err := p.reg.fs.Names(p.reg.tmp); err != nil || len(names) > 0 {
 				t.Errorf("left are %q, %v", names, err)
@@ -172,10 +172,10 @@ func TestOldActsAreTidiedAway(t *testing.T) {
 	p.must(takeover("young"))
 	planted := filepath.Join(p.reg.acts, hashOf("planted"))
 	foreign := filepath.Join(p.reg.acts, "not-of-the-store")
-	guardMust(t, os.MkdirAll(filepath.Join(planted, "full"), 0o700), os.WriteFile(foreign, nil, 0o600))
+	must(t, os.MkdirAll(filepath.Join(planted, "full"), 0o700), os.WriteFile(foreign, nil, 0o600))
 	then := time.Now().Add(-2 * leftoverAge)
 	for _, path := range []string{filepath.Join(p.reg.acts, hashOf("old")), planted, foreign} {
-		guardMust(t, os.Chtimes(path, then, then))
+		must(t, os.Chtimes(path, then, then))
 	}
 	if _, err := p.Sweep(t.Context()); err != nil {
 		t.Fatal(err)

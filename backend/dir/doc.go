@@ -1,8 +1,8 @@
-// Package dir keeps leases in a directory, and guards files.
+// Package dir keeps leases in a directory.
 //
-// This comment is about the leases; [File] explains the guard. Any number of
-// processes share the leases, on one machine or on several that mount the
-// directory. There is no server, and no lock that a stopped process could hold.
+// Any number of processes share the leases, on one machine or on several that
+// mount the directory. There is no server, and no lock that a stopped process
+// could hold.
 //
 // # Layout
 //
@@ -95,10 +95,6 @@
 //     for a handle. It ends after about 200 ms, and Close waits for it.
 //   - watcher.mu: the inotify watches. One goroutine reads inotify events for
 //     all keys, from the first Watch or Acts until Close.
-//   - File.turn: one call at a time waits for a guarded file's flock(2), or
-//     has it. Write reads the new content in a goroutine of its own, and
-//     leaves it behind if the reader hangs.
-//   - File.sweeping: one call at a time removes old staged files.
 //
 // No function acquires two of these locks at once. The watcher holds its own
 // while it calls the hub of package internal/turns.

@@ -5,7 +5,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"syscall"
 	"testing"
 
@@ -98,9 +97,9 @@ func use(tb testing.TB, root string) {
 // TestUsersShareADirectory: two users of one group work on each other's keys,
 // in a directory set up as the package comment says.
 func TestUsersShareADirectory(t *testing.T) {
-	needRoot(t)
+	testenv.NeedRoot(t)
 	const group = 64201
-	shared := openDir(t)
+	shared := testenv.OpenDir(t)
 	root := filepath.Join(shared, "store")
 	if err := os.Mkdir(root, 0o700); err != nil {
 		t.Fatal(err)
@@ -111,7 +110,7 @@ func TestUsersShareADirectory(t *testing.T) {
 	if err := os.Chmod(root, 0o770|fs.ModeSetgid); err != nil {
 		t.Fatal(err)
 	}
-	program := copyOf(t, self(t), filepath.Join(shared, "program"))
+	program := testenv.CopyOfSelf(t, filepath.Join(shared, "program"))
 	as := func(uid uint32, groups ...uint32) []string {
 		c := startChild(t, program, "term", root, func(cmd *exec.Cmd) {
 			cmd.Dir = "/"
@@ -133,11 +132,11 @@ func TestUsersShareADirectory(t *testing.T) {
 // TestADirectoryOfAnothersIsRefused: the error says which permission is
 // missing.
 func TestADirectoryOfAnothersIsRefused(t *testing.T) {
-	needRoot(t)
-	base := openDir(t)
+	testenv.NeedRoot(t)
+	base := testenv.OpenDir(t)
 	root := filepath.Join(base, "store")
 	use(t, root) // root's own
-	program := copyOf(t, self(t), filepath.Join(base, "program"))
+	program := testenv.CopyOfSelf(t, filepath.Join(base, "program"))
 	for what, path := range map[string]string{"unreadable": root, "unwritable": filepath.Join(base, "new")} {
 		cmd := exec.Command(program, "-test.run=^TestStoreChild$")
 		cmd.Dir = "/"
@@ -148,38 +147,4 @@ func TestADirectoryOfAnothersIsRefused(t *testing.T) {
 			t.Errorf("%s: %v: %s", what, err, out)
 		}
 	}
-}
-
-// openDir makes a folder that every user can enter.
-func openDir(tb testing.TB) string {
-	tb.Helper()
-	dir := tb.TempDir()
-	for _, path := range []string{dir, filepath.Dir(dir)} {
-		if err := os.Chmod(path, 0o755); err != nil {
-			tb.Fatal(err)
-		}
-	}
-	return dir
-}
-
-func copyOf(tb testing.TB, from, to string) string {
-	tb.Helper()
-	content, err := os.ReadFile(from)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	testenv.WriteProgram(tb, to, content, 0o755)
-	return to
-}
-
-// needRoot skips a test that only root can run. In CI it fails instead.
-func needRoot(tb testing.TB) {
-	tb.Helper()
-	if os.Geteuid() == 0 {
-		return
-	}
-	if ci, _ := strconv.ParseBool(os.Getenv("CI")); ci {
-		tb.Fatal("this test needs root, and CI must run it")
-	}
-	tb.Skip("NOT TESTED: needs root")
 }

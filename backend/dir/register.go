@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/store/cas"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -117,7 +118,7 @@ func (r *register) readHead(ctx context.Context, hash string, tries int) (head, 
 			if empty++; empty >= tries {
 				return head{}, nil
 			}
-			sleep(ctx, time.Millisecond<<(empty-1))
+			_ = clock.Sleep(ctx, time.Millisecond<<(empty-1)) // the loop checks ctx
 		case errors.Is(err, errMoved):
 		default:
 			return h, err
@@ -228,14 +229,4 @@ func (r *register) numbers(folder string) ([]uint64, error) {
 	}
 	slices.Sort(numbers)
 	return numbers, nil
-}
-
-// sleep waits for d or until ctx ends.
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }

@@ -142,10 +142,10 @@ func TestNothingIsWatchedWhileNobodyWaits(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		for _, key := range []string{"there", "there", "absent"} {
 			_, err := p.Watch(ctx, key)
-			guardMust(t, err)
+			must(t, err)
 		}
 		_, err := p.Acts(ctx)
-		guardMust(t, err)
+		must(t, err)
 		if keys, folders := watched(); keys != 3 || folders != 3 {
 			t.Errorf("%d folders are watched for %d keys", folders, keys)
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// TestCredentialsThatAreMissing are said to be, with what to do.
+// TestCredentialsThatAreMissing: the error says so, and what to do.
 func TestCredentialsThatAreMissing(t *testing.T) {
 	t.Setenv("STORAGE_EMULATOR_HOST", "")
 	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", filepath.Join(t.TempDir(), "none.json"))
@@ -26,7 +26,8 @@ func TestCredentialsThatAreMissing(t *testing.T) {
 	}
 }
 
-// TestTheEnvironmentNamesAnEmulator as it does for Google's own clients, and what the caller names comes first.
+// TestTheEnvironmentNamesAnEmulator: as for Google's own clients. The caller's
+// endpoint comes first.
 func TestTheEnvironmentNamesAnEmulator(t *testing.T) {
 	for _, c := range []struct{ env, asked, want string }{
 		{"", "", google},
@@ -59,7 +60,6 @@ func (s token) Token(context.Context) (*auth.Token, error) {
 	return &auth.Token{Value: string(s), Type: "Bearer"}, nil
 }
 
-// TestCredentialsOfTheProgramGoWithEveryRequest.
 func TestCredentialsOfTheProgramGoWithEveryRequest(t *testing.T) {
 	t.Parallel()
 	server := testenv.GCS(t)
@@ -90,7 +90,7 @@ func (noToken) Token(context.Context) (*auth.Token, error) {
 	return nil, &auth.Error{Response: &http.Response{StatusCode: http.StatusBadRequest}, Body: []byte(`{"error": "invalid_grant"}`)}
 }
 
-// TestCredentialsThatGiveNoToken are not taken for a network that is down.
+// TestCredentialsThatGiveNoToken: the error does not blame the network.
 func TestCredentialsThatGiveNoToken(t *testing.T) {
 	t.Parallel()
 	creds := auth.NewCredentials(&auth.CredentialsOptions{TokenProvider: noToken{}})
@@ -107,7 +107,8 @@ func (e elsewhere) RoundTrip(req *http.Request) (*http.Response, error) {
 	return nil, context.Canceled
 }
 
-// TestTheEndpointAskedForIsWhereRequestsGo, Google's own too, whatever the environment says.
+// TestTheEndpointAskedForIsWhereRequestsGo: also if it is Google's own, and
+// whatever the environment says.
 func TestTheEndpointAskedForIsWhereRequestsGo(t *testing.T) {
 	t.Setenv("STORAGE_EMULATOR_HOST", "127.0.0.1:1")
 	for _, endpoint := range []string{google, "https://private.example"} {

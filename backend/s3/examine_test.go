@@ -29,7 +29,7 @@ func examine(t *testing.T, st *Store) map[string]store.Finding {
 	return by
 }
 
-// TestAGoodBucketIsFoundGood, and its credentials are not given away.
+// TestAGoodBucketIsFoundGood: and the findings do not show its credentials.
 func TestAGoodBucketIsFoundGood(t *testing.T) {
 	t.Parallel()
 	server := testenv.S3Alone(t)
@@ -58,7 +58,8 @@ func TestAGoodBucketIsFoundGood(t *testing.T) {
 	}
 }
 
-// TestAnEndpointThatIgnoresConditionsIsFoundBad even if the store was opened without a trial.
+// TestAnEndpointThatIgnoresConditionsIsFoundBad: also if the store was opened
+// without a trial.
 func TestAnEndpointThatIgnoresConditionsIsFoundBad(t *testing.T) {
 	t.Parallel()
 	server := testenv.S3(t)
@@ -69,7 +70,6 @@ func TestAnEndpointThatIgnoresConditionsIsFoundBad(t *testing.T) {
 	}
 }
 
-// TestLifecycleRulesThatTakeRecordsAwayAreFound.
 func TestLifecycleRulesThatTakeRecordsAwayAreFound(t *testing.T) {
 	rule := func(prefix string, change func(*types.LifecycleRule)) types.LifecycleRule {
 		r := types.LifecycleRule{ID: aws.String("r"), Status: types.ExpirationStatusEnabled, Filter: &types.LifecycleRuleFilter{Prefix: &prefix}}

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft"
-	_ "github.com/croft-dev/croft/backend/dir" // marks in files
+	_ "github.com/croft-dev/croft/backend/file" // marks in files
 	"github.com/croft-dev/croft/backend/mem"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard/gate"

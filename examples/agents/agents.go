@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/croft-dev/croft/backend/dir"
+	"github.com/croft-dev/croft/backend/file"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/tenure"
 	"github.com/croft-dev/croft/work"
@@ -132,7 +132,7 @@ func reportPath(folder, region string) string { return filepath.Join(folder, reg
 // publish writes the report to a guarded file. The file itself remembers the
 // newest token that it has admitted, and refuses older ones.
 func publish(ctx context.Context, folder, region, name string, stamp fence.Stamp) error {
-	file, err := dir.OpenFile(reportPath(folder, region), nil)
+	file, err := file.Open(reportPath(folder, region), nil)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	_ "github.com/croft-dev/croft/backend/dir"
+	_ "github.com/croft-dev/croft/backend/file"
 	"github.com/croft-dev/croft/backend/mem"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/drill"

@@ -16,11 +16,11 @@ var (
 	watchedModule = regexp.MustCompile(`(?m)^\s*- (/\S*)$`)
 )
 
-// looseSupply reports workflows that run code which can change under its name,
-// that hold more rights than to read, or that give their secrets to changes of
+// looseSupply reports workflows that run code which may change under its name,
+// that have more rights than to read, or that give secrets to changes of
 // strangers. It also reports Go modules that Dependabot does not watch.
 //
-// It does not parse YAML, so it takes the plain form of each setting alone: an
+// It does not parse YAML, so it accepts only the plain form of each setting: an
 // action without quotes, and one block of rights for all jobs of a workflow.
 func looseSupply(top string) ([]string, error) {
 	var found []string

@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// Pause waits before a request is sent again, the longer the more often it was: at random, so that those who were turned away together do not come back together. It returns ctx's
-// cause if that ends first.
+// Pause waits before a request is sent again. It waits longer after more tries.
+// The time is random, so that clients which failed together do not come back
+// together. If ctx ends first, Pause returns its cause.
 func Pause(ctx context.Context, try int) error {
 	most := min(100*time.Millisecond<<min(try, 8), 5*time.Second)
 	t := time.NewTimer(most/2 + rand.N(most/2))

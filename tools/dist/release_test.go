@@ -17,11 +17,11 @@ import (
 	"testing"
 )
 
-// host is the platform of this machine, whatever a release is built for.
+// host is the platform of this machine.
 var host = platform{runtime.GOOS, runtime.GOARCH}
 
-// TestRelease builds croft as a release does, for this platform, and looks at
-// what comes out.
+// TestRelease builds croft for this platform, as a release does, and checks the
+// files.
 func TestRelease(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: builds croft twice")
@@ -100,8 +100,9 @@ func compiledTwice(version string) []string {
 	return []string{"-gcflags=../second-folder/...=-c=1", "-ldflags=" + linkerFlags(version) + " -buildid=fixed"}
 }
 
-// buildID returns the two parts of a package's build ID: a hash of all that goes
-// into its compilation, under which the cache keeps it, and one of the result.
+// buildID returns the two parts of a package's build ID. The first is a hash of
+// all inputs of its compilation, under which the cache keeps it. The second is
+// a hash of the result.
 func buildID(t *testing.T, top, pkg string, more []string) (action, content string) {
 	t.Helper()
 	args := append(flags(development), more...)
@@ -114,7 +115,7 @@ func buildID(t *testing.T, top, pkg string, more []string) (action, content stri
 	return action, content
 }
 
-// goSays runs the go command as a release does, and returns what it prints.
+// goSays runs the go command as a release does, and returns its output.
 func goSays(t *testing.T, top, verb string, args ...string) string {
 	t.Helper()
 	cmd, err := goCommand(t.Context(), top, host, verb, args...)
@@ -128,8 +129,8 @@ func goSays(t *testing.T, top, verb string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// checkModules compares an SBOM with what the go command says of the binary,
-// and its hashes with go.sum. Croft's own modules have no hash.
+// checkModules compares an SBOM with the go command's list of modules in the
+// binary, and its hashes with go.sum. Croft's own modules have no hash.
 func checkModules(t *testing.T, bill *sbom, binary, goSum string) {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "go", "version", "-m", binary).Output()
@@ -175,7 +176,7 @@ func checkModules(t *testing.T, bill *sbom, binary, goSum string) {
 	if own < 2 {
 		t.Errorf("the go command names %d modules of the workspace: are they read as it writes them?\n%s", own, out)
 	}
-	if len(bill.Components) != modules+1 { // and the standard library
+	if len(bill.Components) != modules+1 { // one more for the standard library
 		t.Errorf("%d components, want %d", len(bill.Components), modules+1)
 	}
 }
@@ -233,7 +234,7 @@ func TestTheArchiveHoldsBinaryLicenseAndREADME(t *testing.T) {
 	}
 }
 
-// small builds a small program, in a folder of this name, as a release.
+// small builds a small program as a release, in a folder of this name.
 func small(t *testing.T, folder string, more ...string) (top, binary string) {
 	t.Helper()
 	top = filepath.Join(t.TempDir(), folder)
@@ -261,7 +262,7 @@ func copySource(t *testing.T, from, to string) {
 	for _, name := range strings.Split(strings.TrimRight(string(out), "\x00"), "\x00") {
 		content, err := os.ReadFile(filepath.Join(from, name))
 		if os.IsNotExist(err) {
-			continue // removed and not yet committed
+			continue // deleted and not yet committed
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -48,8 +48,8 @@ type property struct {
 	Value string `json:"value"`
 }
 
-// readSBOM lists the parts of a Go binary, from what the go command has left in
-// it. The version is that of the release; the binary has it only as a string.
+// readSBOM lists the parts of a Go binary, from the build information in it.
+// The version is that of the release; the binary has it only as a string.
 func readSBOM(binary, version string) ([]byte, error) {
 	info, err := buildinfo.ReadFile(binary)
 	if err != nil {
@@ -78,7 +78,7 @@ func readSBOM(binary, version string) ([]byte, error) {
 // hash.
 const workspace = "(devel)"
 
-// list turns what the go command says of a binary into an SBOM.
+// list turns build information into an SBOM.
 func list(info *debug.BuildInfo, version, sum string) (*sbom, error) {
 	whole := library(info.Main.Path, version)
 	whole.Type = "application"
@@ -99,7 +99,7 @@ func list(info *debug.BuildInfo, version, sum string) (*sbom, error) {
 			continue
 		}
 		if m.Replace != nil {
-			m = m.Replace // the replacement is in the binary, the original is not
+			m = m.Replace // the binary contains the replacement, not the original
 		}
 		c, err := module(m)
 		if err != nil {
@@ -133,8 +133,8 @@ func library(path, version string) component {
 	return component{Type: "library", Ref: p, Name: path, Version: version, PURL: p}
 }
 
-// packageURL names a module as scanners know it. The form asks for small
-// letters, and for an escaped plus sign as in v2.0.0+incompatible.
+// packageURL returns the name of a module as scanners know it. The format
+// demands lower case, and an escaped plus sign as in v2.0.0+incompatible.
 func packageURL(path, version string) string {
 	return "pkg:golang/" + strings.ToLower(path) + "@" + strings.ReplaceAll(version, "+", "%2B")
 }

@@ -60,8 +60,8 @@ func list(ctx context.Context, top string, patterns []string) ([]*pkg, error) {
 	return all, nil
 }
 
-// split tells the folder in which the go command finds a pattern, and the
-// pattern as seen from there. That is the top for all modules in go.work.
+// split returns the folder in which the go command finds a pattern, and the
+// pattern relative to it. That is the top for all modules in go.work.
 func split(pattern string) (module, local string) {
 	rest, ok := strings.CutPrefix(filepath.ToSlash(pattern), "./"+alone)
 	if ok && (rest == "" || rest[0] == '/') {
@@ -107,7 +107,7 @@ func listModule(ctx context.Context, top, module string, patterns []string) ([]*
 	}
 }
 
-// dotted is the path from a folder to another, beginning with a dot.
+// dotted returns the path from one folder to another, beginning with a dot.
 func dotted(from, to string) (string, error) {
 	rel, err := filepath.Rel(from, to)
 	if err != nil {
@@ -119,8 +119,8 @@ func dotted(from, to string) (string, error) {
 	return "./" + filepath.ToSlash(rel), nil
 }
 
-// build builds the test binary of every package, as many at once as binaries
-// will run.
+// build builds the test binary of every package, with as many builds at once as
+// binaries will run.
 func (h *hunter) build(ctx context.Context, pkgs []*pkg) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -179,8 +179,8 @@ func (h *hunter) buildOne(ctx context.Context, p *pkg) error {
 	return nil
 }
 
-// goCommand is the go command in the folder of a module. It ends with ctx, and
-// with this process.
+// goCommand returns a go command in the folder of a module. It ends with ctx,
+// and with this process.
 func goCommand(ctx context.Context, top, module string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = filepath.Join(top, module)
@@ -188,13 +188,14 @@ func goCommand(ctx context.Context, top, module string, args ...string) *exec.Cm
 		cmd.Env = append(os.Environ(), "GOWORK=off")
 	}
 	own(cmd)
-	// A compiler that go has started is not told of ctx. It holds the pipes.
+	// A compiler that go has started does not see the end of ctx, and holds the
+	// pipes. So kill the group.
 	cmd.Cancel = func() error { return endGroup(cmd.Process) }
 	cmd.WaitDelay = 5 * time.Second
 	return cmd
 }
 
-// brief is a duration as people read it.
+// brief formats a duration for people.
 func brief(d time.Duration) string {
 	switch {
 	case d < 10*time.Second:

@@ -10,6 +10,9 @@
 //
 // With REPORT=FILE in the environment, gotest writes the failures to that file
 // instead. tools/stages shows it when all stages are over.
+//
+// One goroutine reads the events of go test. Another prints a heartbeat. A
+// mutex lets only one of them use the run at a time.
 package main
 
 import (
@@ -93,7 +96,7 @@ func fail(err error) {
 const heartbeat = time.Minute
 
 // goTest runs go test and follows it. It copies the events to keep, and writes
-// what people want to see at once to out.
+// lines for people to out at once.
 func (r *run) goTest(ctx context.Context, keep, out io.Writer) error {
 	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, r.args...)...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
@@ -106,7 +109,7 @@ func (r *run) goTest(ctx context.Context, keep, out io.Writer) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	var mu sync.Mutex // between the events and the heartbeat
+	var mu sync.Mutex // guards r and out between events and heartbeat
 	over := make(chan struct{})
 	var beat sync.WaitGroup
 	beat.Go(func() {
@@ -124,7 +127,7 @@ func (r *run) goTest(ctx context.Context, keep, out io.Writer) error {
 		}
 	})
 	read := r.follow(io.TeeReader(events, keep), out, &mu)
-	_, _ = io.Copy(io.Discard, events) // go test must be able to end
+	_, _ = io.Copy(io.Discard, events) // so that go test can end
 	close(over)
 	beat.Wait()
 	return errors.Join(read, cmd.Wait())
@@ -149,8 +152,8 @@ func (r *run) follow(events io.Reader, out io.Writer, mu *sync.Mutex) error {
 	}
 }
 
-// line takes one line of the stream. A line that is no event comes from the go
-// command itself, and is passed on.
+// line handles one line of the stream. A line that is not an event comes from
+// the go command itself, and is passed on.
 func (r *run) line(line []byte, out io.Writer) {
 	var e event
 	if err := json.Unmarshal(line, &e); err != nil || e.Action == "" {

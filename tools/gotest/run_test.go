@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// planted is a module in which everything happens that a report tells.
+// planted is a module with everything that a report can show.
 var planted = map[string]string{
 	"go.mod":       "module planted\n",
 	"good/good.go": "package good\n",

@@ -44,10 +44,10 @@ const (
 // govulncheckFound is govulncheck's status when it found something.
 const govulncheckFound = 3
 
-// patience bounds the first question to the database.
+// patience is the time limit of the first question to the database.
 const patience = time.Minute
 
-// oldest is the age at which a copy of the database says too little. Go's own
+// oldest is the age at which a copy of the database is too old. Go's own
 // changes every few days.
 const oldest = 30 * 24 * time.Hour
 
@@ -101,8 +101,8 @@ type scanner struct {
 }
 
 // askDatabase asks for a vulnerability that every copy of the database has
-// known since 2021. govulncheck itself takes an empty folder for a database in
-// which nothing is known, and its -version passes over one that is not there.
+// known since 2021. It is needed because govulncheck takes an empty folder for
+// a database without vulnerabilities. Its -version ignores a missing database.
 func (s *scanner) askDatabase(ctx context.Context) error {
 	const module, known = "golang.org/x/text@v0.3.0", "GO-2021-0113"
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -132,7 +132,7 @@ func (s *scanner) askDatabase(ctx context.Context) error {
 	return nil
 }
 
-// scanAll looks at every module, also after one with a vulnerability.
+// scanAll scans every module, even after one with a vulnerability.
 func (s *scanner) scanAll(ctx context.Context, modules []string) int {
 	var found, failed []string
 	for _, dir := range modules {
@@ -160,8 +160,8 @@ func (s *scanner) scanAll(ctx context.Context, modules []string) int {
 	return exitFound
 }
 
-// scan looks at one module. A module without packages of its own pins a tool:
-// the tool is built, and its binary looked at.
+// scan scans one module. A module without packages of its own pins a tool: scan
+// builds the tool, and scans its binary.
 func (s *scanner) scan(ctx context.Context, dir string) error {
 	own, err := hasPackages(dir)
 	if err != nil {
@@ -195,7 +195,7 @@ func (s *scanner) scan(ctx context.Context, dir string) error {
 	return all
 }
 
-// scanSystems looks at all packages of the workspace as releases are built: for
+// scanSystems scans all packages of the workspace as releases are built: for
 // each system, and without C.
 func (s *scanner) scanSystems(ctx context.Context, dir string) error {
 	var all error
@@ -222,7 +222,7 @@ func (s *scanner) command(ctx context.Context, args ...string) *exec.Cmd {
 }
 
 // findModules lists the folders with a go.mod, except below folders that the go
-// command passes over.
+// command ignores.
 func findModules(top string) ([]string, error) {
 	var dirs []string
 	err := filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
@@ -273,7 +273,7 @@ func together(ctx context.Context, top string, modules []string) ([]string, erro
 	return left, nil
 }
 
-// hasPackages reports whether a module has Go files, not counting those of the
+// hasPackages reports whether a module has Go files, without those of the
 // modules below it.
 func hasPackages(module string) (bool, error) {
 	has := false
@@ -295,7 +295,7 @@ func hasPackages(module string) (bool, error) {
 	return has, err
 }
 
-// passedOver reports whether the go command passes over folders of this name.
+// passedOver reports whether the go command ignores folders of this name.
 func passedOver(name string) bool {
 	return name == "testdata" || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_")
 }

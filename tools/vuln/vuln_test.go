@@ -40,24 +40,24 @@ var unclean = map[string]string{
 	"ID/GO-2026-9999.json": entry("GO-2026-9999", "stdlib", "unicode/utf8", "RuneLen"),
 }
 
-// changed is how a database says when it was last changed.
+// changed is a database's statement of when it last changed.
 func changed(at time.Time) string {
 	return fmt.Sprintf(`{"modified":%q}`, at.UTC().Format(time.RFC3339))
 }
 
-// with is a copy of a tree with other files in it.
+// with returns a copy of a tree with more files.
 func with(files, more map[string]string) map[string]string {
 	files = maps.Clone(files)
 	maps.Copy(files, more)
 	return files
 }
 
-// listed is how a database names the vulnerability of a module.
+// listed is a database's list of the vulnerabilities of a module.
 func listed(module, id string) string {
 	return fmt.Sprintf(`{"path":%q,"vulns":[{"id":%q,"modified":"2026-01-01T00:00:00Z"}]}`, module, id)
 }
 
-// entry is what a database says of a vulnerability in one function.
+// entry is a database's entry for a vulnerability in one function.
 func entry(id, module, pkg, symbol string) string {
 	return fmt.Sprintf(`{"schema_version":"1.3.1","id":%q,"modified":"2026-01-01T00:00:00Z",
 		"published":"2026-01-01T00:00:00Z","summary":"For a test","details":"For a test",
@@ -120,8 +120,8 @@ func TestAModuleWithoutVulnerabilitiesPasses(t *testing.T) {
 	}
 }
 
-// TestEverySystemIsLookedAt: a release for Windows is built on Linux, from
-// files that Linux does not see.
+// Linux does not see the files of a Windows release, though it may build it. So
+// every system must be scanned.
 func TestEverySystemIsLookedAt(t *testing.T) {
 	code, err := os.ReadFile(filepath.Join("..", "dist", "main.go"))
 	if err != nil {
@@ -169,8 +169,7 @@ func TestAModuleOfWhichNothingIsBuiltIsNotChecked(t *testing.T) {
 	}
 }
 
-// TestEveryModuleIsLookedAt keeps a new module of the repository from being
-// passed over.
+// TestEveryModuleIsLookedAt makes sure that a new module is not left out.
 func TestEveryModuleIsLookedAt(t *testing.T) {
 	top := filepath.Join("..", "..")
 	got, err := findModules(top)

@@ -1,6 +1,7 @@
 package main
 
-// mistakes are those that leases and fences have been shipped with, each with the variant that makes it. All of them must be run and found.
+// mistakes are known mistakes of leases and fences that have been in use, each
+// with the variant that makes it. All of them must be run and found.
 var mistakes = []struct{ says, variant string }{
 	{"time counts from the reply instead of the sending", "time-from-reply"},
 	{"time counts from the last sending instead of the first", "time-from-last-send"},
