@@ -35,14 +35,19 @@ func (v version) own() bool { return inside(v.Path) }
 
 // looseModules reports what keeps the modules in go.work from being released
 // together: requirements of the root that others would have to take along,
-// replace directives, and versions that differ.
+// replace directives, and versions that differ. It also reports modules that
+// go.work leaves out: no tool would look at them.
 func looseModules(top string) ([]string, error) {
 	var work workFile
 	if err := goPrints(&work, top, "work", "edit", "-json"); err != nil {
 		return nil, err
 	}
-	var found []string
-	one := "" // the version of all
+	found, err := work.leftOut(top)
+	if err != nil {
+		return nil, err
+	}
+	one := ""                      // the version of all modules here
+	others := map[string]version{} // the version of each module elsewhere
 	for _, use := range work.Use {
 		dir := filepath.ToSlash(filepath.Clean(use.DiskPath))
 		var m goMod
@@ -59,6 +64,10 @@ func looseModules(top string) ([]string, error) {
 			say("replaces %s; go.work does that, and go install refuses a command with replace directives", r.Old.Path)
 		}
 		for _, r := range m.Require {
+			if other, ok := others[r.Path]; ok && other != r && !r.own() {
+				say("requires %s %s and another module %s; run go work sync, then tools/tidy", r.Path, r.Version, other.Version)
+			}
+			others[r.Path] = r
 			switch {
 			case dir == "." && !strings.HasPrefix(r.Path, "golang.org/x/") && r.Path != "pgregory.net/rapid":
 				say("requires %s; every user of Croft would have it in the build list", r.Path)
@@ -70,6 +79,21 @@ func looseModules(top string) ([]string, error) {
 		}
 	}
 	return append(found, work.untied(one)...), nil
+}
+
+// leftOut reports modules that are neither in go.work nor in bench or tools.
+func (w workFile) leftOut(top string) ([]string, error) {
+	var found []string
+	folders, err := moduleFolders(top)
+	for _, dir := range folders {
+		used := slices.ContainsFunc(w.Use, func(u struct{ DiskPath string }) bool {
+			return filepath.ToSlash(filepath.Clean(u.DiskPath)) == dir
+		})
+		if room := roomOf(dir); !used && room != "bench" && room != "tools" {
+			found = append(found, dir+"/go.mod: go.work does not use this module; add a line")
+		}
+	}
+	return found, err
 }
 
 // untied reports modules for which go.work has no replace line at the version
@@ -117,6 +141,7 @@ func TestARequirementTooManyIsCaught(t *testing.T) {
 			"replace " + module + "/cmd/croft v0.1.0 => ./cmd/croft\n",
 		"go.mod":               "module " + module + "\ngo 1.26\nrequire golang.org/x/sys v0.49.0\nrequire pgregory.net/rapid v1.3.0\n",
 		"backend/redis/go.mod": "module " + module + "/backend/redis\ngo 1.26\nrequire " + module + at,
+		"bench/go.mod":         "module " + module + "/bench\ngo 1.26\n",
 		"cmd/croft/go.mod":     "module " + module + "/cmd/croft\ngo 1.26\nrequire " + module + at + "require " + module + "/backend/redis" + at,
 	}
 	for _, c := range []struct{ name, file, more, want string }{
@@ -125,12 +150,12 @@ func TestARequirementTooManyIsCaught(t *testing.T) {
 		{"a module of ours in the root", "go.mod", "require " + module + "/observe" + at, "./go.mod: requires " + module + "/observe;"},
 		{"a replace directive", "cmd/croft/go.mod", "replace " + module + " => ../..\n", "cmd/croft/go.mod: replaces " + module + ";"},
 		{"another version", "cmd/croft/go.mod", "require " + module + "/observe v0.2.0\n", "run tools/tidy"},
-		{"a module that go.work does not tie", "go.work", "use ./observe\n", "go.work: no line replaces " + module + "/observe v0.1.0"},
+		{"another version of others", "cmd/croft/go.mod", "require golang.org/x/sys v0.50.0\n", "run go work sync, then tools/tidy"},
+		{"a module that go.work does not use", "work/go.mod", "module " + module + "/work\n", "work/go.mod: go.work does not use"},
+		{"a module that go.work does not tie", "go.work", "use ./bench\n", "go.work: no line replaces " + module + "/bench v0.1.0"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			top := write(t, sound, map[string]string{
-				"observe/go.mod": "module " + module + "/observe\ngo 1.26\n", c.file: sound[c.file] + c.more,
-			})
+			top := write(t, sound, map[string]string{c.file: sound[c.file] + c.more})
 			found, err := looseModules(top)
 			if err != nil {
 				t.Fatal(err)
