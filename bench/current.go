@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft"
+	_ "github.com/croft-dev/croft/backend/file" // the proxy keeps its marks in files
 	httpfence "github.com/croft-dev/croft/boundary/http"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
