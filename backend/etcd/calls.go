@@ -11,8 +11,9 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// requestTimeout bounds every call of etcd. If a member hangs, the next call
-// goes to another one.
+// requestTimeout bounds most calls of etcd. Calls of guards and parts of a
+// listing have twice that. If a member hangs, the next call goes to another
+// one.
 const requestTimeout = 2 * time.Second
 
 // commit makes a transaction. A transaction that only reads is repeated through

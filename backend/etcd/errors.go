@@ -70,8 +70,7 @@ func explain(ctx context.Context, err error) error {
 		return fmt.Errorf("etcd: %w; give a user and a password in the URL", known)
 	}
 	if errors.Is(err, context.DeadlineExceeded) || code(err) == codes.DeadlineExceeded {
-		return fmt.Errorf("etcd: no answer within %s: %w; see whether its members are up and reach each other",
-			requestTimeout, known)
+		return fmt.Errorf("etcd: no answer in time: %w; see whether its members are up and reach each other", known)
 	}
 	return fmt.Errorf("etcd: %w", known)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -20,7 +21,7 @@ func (g *Guard) Write(ctx context.Context, stamp fence.Stamp, r io.Reader) (guar
 		return guard.Receipt{}, err
 	}
 	if ctx.Err() != nil {
-		return guard.Receipt{}, ctxErr(ctx)
+		return guard.Receipt{}, store.Unknown(ctxErr(ctx))
 	}
 	head, err := await(ctx, func() ([]byte, error) {
 		var b bytes.Buffer

@@ -192,8 +192,11 @@ func (g *Guard) Mark(ctx context.Context) (fence.Mark, error) {
 // Rekeyed tells of the last Rekey or Reset. It is zero if there was none.
 func (g *Guard) Rekeyed(ctx context.Context) (Rekeyed, error) {
 	now, err := g.read(ctx)
-	if err != nil || now.manifest.Rekeyed == nil {
-		return Rekeyed{}, err
+	if err != nil {
+		return Rekeyed{}, unknown(err)
+	}
+	if now.manifest.Rekeyed == nil {
+		return Rekeyed{}, nil
 	}
 	return *now.manifest.Rekeyed, nil
 }

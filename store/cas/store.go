@@ -218,7 +218,9 @@ func (s *Store) carryOut(ctx context.Context, req tenure.Request) store.Answer {
 				return store.Answer{Record: next, Now: now, Err: err}
 			}
 		}
-		if ctx.Err() != nil { // the load took long: nobody waits any more
+		// The load took long, and nobody waits any more. The suite storetest
+		// lets a client stand still here.
+		if ctx.Err() != nil {
 			return store.Answer{Err: store.Unknown(ctxErr(ctx))}
 		}
 		err := s.reg.Swap(ctx, held.Version, next, durable(req.Verb))
