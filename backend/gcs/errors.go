@@ -14,6 +14,7 @@ import (
 	"google.golang.org/api/googleapi"
 
 	"github.com/croft-dev/croft/internal/objects"
+	"github.com/croft-dev/croft/internal/wait"
 )
 
 // verdict says what an error of the service means for its request.
@@ -95,7 +96,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 // request needs.
 func (b *bucket) explain(ctx context.Context, right string, err error) error {
 	if ctx.Err() != nil {
-		return ctxErr(ctx)
+		return wait.Ended(ctx)
 	}
 	objects.HideQuery(err)
 	var api *googleapi.Error
@@ -175,13 +176,4 @@ func reasoned(api *googleapi.Error, reason string) bool {
 		}
 	}
 	return false
-}
-
-// ctxErr returns why ctx has ended: its error, and its cause if that says more.
-func ctxErr(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if errors.Is(cause, err) {
-		return cause
-	}
-	return fmt.Errorf("%w: %w", err, cause)
 }

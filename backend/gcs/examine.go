@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/api/storage/v1"
 
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
 )
 
@@ -27,7 +28,7 @@ func (r *register) Examine(ctx context.Context) ([]store.Finding, error) {
 	attrs, err := r.settings(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
-			return nil, ctxErr(ctx)
+			return nil, wait.Ended(ctx)
 		}
 		seen := fmt.Sprintf("its settings cannot be seen: %v", r.explain(ctx, "storage.buckets.get", err))
 		return append(findings, found("bucket", store.Warn, seen, "grant storage.buckets.get to whoever runs doctor:"+

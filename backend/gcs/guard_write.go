@@ -9,6 +9,7 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -20,9 +21,9 @@ func (g *Guard) Write(ctx context.Context, stamp fence.Stamp, r io.Reader) (guar
 		return guard.Receipt{}, err
 	}
 	if ctx.Err() != nil {
-		return guard.Receipt{}, ctxErr(ctx)
+		return guard.Receipt{}, wait.Ended(ctx)
 	}
-	head, err := await(ctx, func() ([]byte, error) {
+	head, err := wait.For(ctx, func() ([]byte, error) {
 		var b bytes.Buffer
 		_, err := b.ReadFrom(io.LimitReader(r, int64(g.inMemory)+1))
 		return b.Bytes(), err
@@ -137,25 +138,4 @@ func (g *Guard) writeMark(ctx context.Context, s state, mark fence.Mark, nonce s
 		_, err := g.bucket.patch(ctx, g.object, meta, s.conditions())
 		return err
 	})
-}
-
-// await calls do, which may hang, in a goroutine of its own, and stops waiting
-// when ctx ends.
-func await[T any](ctx context.Context, do func() (T, error)) (T, error) {
-	type result struct {
-		value T
-		err   error
-	}
-	done := make(chan result, 1)
-	go func() {
-		value, err := do()
-		done <- result{value, err}
-	}()
-	select {
-	case r := <-done:
-		return r.value, r.err
-	case <-ctx.Done():
-		var none T
-		return none, ctxErr(ctx)
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/internal/wait"
 )
 
 // pace limits renewals and reports to the rate at which the service takes
@@ -72,7 +73,7 @@ func (p *pace) wait(ctx context.Context, key string, renewal bool, stale func() 
 			return ok, nil
 		}
 		if !sleep(ctx, left) {
-			return false, ctxErr(ctx)
+			return false, wait.Ended(ctx)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
 )
 
@@ -45,7 +46,7 @@ func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 		s.examineClock, s.examineSchema, s.examineNotify, s.examineIdle, s.examineKeys,
 	} {
 		if ctx.Err() != nil {
-			return findings, store.Unknown(over(ctx))
+			return findings, store.Unknown(wait.Ended(ctx))
 		}
 		findings = append(findings, look(ctx, &v))
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/clerk"
+	"github.com/croft-dev/croft/internal/wait"
 )
 
 // GuardOptions of a guard. The zero value is good.
@@ -171,7 +172,7 @@ func (g *Guard) admit(ctx context.Context, tx session, stamp fence.Stamp) error 
 		return err
 	}
 	if ctx.Err() != nil {
-		return over(ctx)
+		return wait.Ended(ctx)
 	}
 	if err := g.prepare(ctx, tx); err != nil {
 		return g.explain(ctx, err)

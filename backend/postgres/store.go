@@ -11,6 +11,7 @@ import (
 
 	"github.com/croft-dev/croft/internal/chore"
 	"github.com/croft-dev/croft/internal/turns"
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
 )
 
@@ -114,7 +115,7 @@ func (s *Store) waitMillis() int32 { return int32(min(s.lockWait.Milliseconds(),
 // store is closed.
 func (s *Store) usable(ctx context.Context) error {
 	if ctx.Err() != nil {
-		return store.Unknown(over(ctx))
+		return store.Unknown(wait.Ended(ctx))
 	}
 	if s.closed.Load() {
 		return store.Unknown(ErrClosed)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/turns"
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -73,7 +74,7 @@ func (s *Store) listening(ctx context.Context) error {
 func cannotWatch(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
-		err = over(ctx)
+		err = wait.Ended(ctx)
 	case errors.Is(err, turns.ErrEnded):
 		err = ErrClosed
 	}

@@ -10,6 +10,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
 )
 
@@ -19,7 +20,7 @@ func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, err
 	}
-	return await(ctx, func() ([]store.Finding, error) {
+	return wait.For(ctx, func() ([]store.Finding, error) {
 		e := &examination{ctx: ctx, client: s.client}
 		if err := e.ask(); err != nil {
 			return nil, store.Unknown(err)

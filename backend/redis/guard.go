@@ -15,6 +15,7 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -217,9 +218,9 @@ func (g *Guard) Rekeyed(ctx context.Context) (Rekeyed, error) {
 
 func (g *Guard) fields(ctx context.Context, names ...string) ([]string, error) {
 	if ctx.Err() != nil {
-		return nil, store.Unknown(over(ctx))
+		return nil, store.Unknown(wait.Ended(ctx))
 	}
-	values, err := await(ctx, func() ([]any, error) {
+	values, err := wait.For(ctx, func() ([]any, error) {
 		if long, err := g.tooLong(ctx, names); long || err != nil {
 			return nil, err
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/croft-dev/croft/internal/fsys"
 	"github.com/croft-dev/croft/internal/ground"
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
 )
 
@@ -28,7 +29,7 @@ func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 		s.examineFolder, s.examineLog, s.examineTables, s.examineIntegrity,
 	} {
 		if ctx.Err() != nil {
-			return findings, store.Unknown(over(ctx))
+			return findings, store.Unknown(wait.Ended(ctx))
 		}
 		findings = append(findings, look(ctx, b)...)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/chore"
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -163,7 +164,7 @@ func (s *Store) database(ctx context.Context) (*base, error) {
 	case s.opening <- struct{}{}:
 		defer func() { <-s.opening }()
 	case <-ctx.Done():
-		return nil, over(ctx)
+		return nil, wait.Ended(ctx)
 	case <-s.closing:
 		return nil, ErrClosed
 	}
@@ -234,7 +235,7 @@ func (s *Store) untilClosed(limit time.Duration) (context.Context, context.Cance
 // matches [store.ErrUnknown].
 func (s *Store) usable(ctx context.Context) error {
 	if ctx.Err() != nil {
-		return store.Unknown(over(ctx))
+		return store.Unknown(wait.Ended(ctx))
 	}
 	select {
 	case <-s.closing:
