@@ -8,11 +8,11 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"time"
 
 	"cloud.google.com/go/auth"
 	"google.golang.org/api/googleapi"
 
+	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/internal/objects"
 	"github.com/croft-dev/croft/internal/wait"
 )
@@ -73,23 +73,11 @@ func (b *bucket) again(ctx context.Context, v verdict, try int) bool {
 	case v == throttled && try < mostWaits:
 		// The limit is one write a second to an object, so an earlier try is
 		// useless.
-		return sleep(ctx, b.patience<<min(try-1, 3)+rand.N(b.patience/2))
+		return clock.Sleep(ctx, b.patience<<min(try-1, 3)+rand.N(b.patience/2)) == nil
 	case v == doubtful && try < mostTries:
 		return objects.Pause(ctx, try-1) == nil
 	}
 	return false
-}
-
-// sleep waits for about d, and reports whether ctx lasted as long.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // explain says what is wrong and what to do. right is the permission that the

@@ -72,7 +72,7 @@ func (p *pace) wait(ctx context.Context, key string, renewal bool, stale func() 
 		if left <= 0 {
 			return ok, nil
 		}
-		if !sleep(ctx, left) {
+		if clock.Sleep(ctx, left) != nil {
 			return false, wait.Ended(ctx)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/internal/chore"
+	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
@@ -346,12 +347,5 @@ func pause(ctx context.Context, try int) error {
 		return nil
 	}
 	most := min(time.Millisecond<<min(try-2, 6), 50*time.Millisecond)
-	t := time.NewTimer(rand.N(most))
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return wait.Ended(ctx)
-	}
+	return clock.Sleep(ctx, rand.N(most))
 }
