@@ -29,7 +29,8 @@ func guardHarness(cluster func(testing.TB) *testenv.EtcdCluster, by law) guardte
 			if err != nil {
 				tb.Fatal(err)
 			}
-			g.law, g.bound = by, testenv.Patience // the suite wants an answer, however slow the machine is
+			// The suite needs an answer, even from a slow machine.
+			g.law, g.timeout = by, testenv.Patience
 			return g
 		}
 		return guardtest.Resource{
@@ -124,7 +125,7 @@ func TestOperationsAreCarriedOutOnlyForAnAdmittedStamp(t *testing.T) {
 	}
 }
 
-// TestAGuardIsOpenedByURL and says its target so that others can open the same.
+// TestAGuardIsOpenedByURL, and its target opens the same guard.
 func TestAGuardIsOpenedByURL(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -143,7 +144,9 @@ func TestAGuardIsOpenedByURL(t *testing.T) {
 	guardtest.ByURL(t, mine, "etcd://localhost", "etcd://localhost/#", "etcd:///#k", "etcd://localhost/?retention=1h#k", "etcd://ann:hunter2@localhost/?nonsense=1#k")
 }
 
-// TestANumberedWriteLandsOnceAndNeverLate: one whose reply was lost has been made and is not made again, and one that was given up before it was sent does not land after a newer one.
+// TestANumberedWriteLandsOnceAndNeverLate: a write whose reply was lost is not
+// made again. A write that was given up before it was sent does not land after
+// a newer one.
 func TestANumberedWriteLandsOnceAndNeverLate(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/croft-dev/croft/guard"
@@ -18,7 +19,8 @@ import (
 // matches the context's error.
 type BusyError struct {
 	Target string
-	// PID is the process inside the guard, on Host; 0 if it is unknown.
+	// PID is the process inside the guard, on Host; 0 if it is unknown. Host is
+	// "an unnamed host" if the machine has no name.
 	PID    int
 	Host   string
 	Waited time.Duration
@@ -56,11 +58,16 @@ const (
 
 // slotName is the line that names this process.
 func slotName() string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "an unnamed host"
+	return fmt.Sprintf(slotSomebody, os.Getpid(), hostName(os.Hostname()), slotTime(time.Now()))
+}
+
+// hostName turns an answer of os.Hostname into words. A machine without a name
+// gives an error or an empty name.
+func hostName(name string, err error) string {
+	if err != nil || name == "" {
+		return "an unnamed host"
 	}
-	return fmt.Sprintf(slotSomebody, os.Getpid(), host, slotTime(time.Now()))
+	return name
 }
 
 // sign writes the line that names the process inside. It is for people and for
@@ -137,7 +144,7 @@ func (w *waiting) busy(ended error) error {
 	defer file.Close()
 	if info, err := file.Stat(); err == nil {
 		if e.PID = guardLocker(info); e.PID != 0 {
-			e.Host, _ = os.Hostname()
+			e.Host = hostName(os.Hostname())
 			return e
 		}
 	}
@@ -149,11 +156,16 @@ func (w *waiting) busy(ended error) error {
 }
 
 // slotWho reads the line that sign wrote. It returns 0 if the line names
-// nobody.
+// nobody. A host's name may contain spaces; the time does not.
 func slotWho(name []byte) (pid int, host string) {
 	line, _, _ := bytes.Cut(name, []byte{0})
-	if _, err := fmt.Sscanf(string(line), "inside is process %d on %s since", &pid, &host); err != nil {
+	if _, err := fmt.Sscanf(string(line), "inside is process %d on", &pid); err != nil {
 		return 0, ""
 	}
-	return pid, host
+	_, host, _ = strings.Cut(string(line), " on ")
+	end := strings.LastIndex(host, " since ")
+	if end < 0 {
+		return 0, ""
+	}
+	return pid, host[:end]
 }

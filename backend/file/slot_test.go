@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -174,6 +175,24 @@ func TestSidecarOfANewerFormatIsNotRead(t *testing.T) {
 	copy(image, slot)
 	if s, _, err := slotNewest(image); !errors.Is(err, errSlotFormat) {
 		t.Errorf("%+v, %v; want it to say that a newer version is needed", s, err)
+	}
+}
+
+// TestTheProcessInsideIsNamedWhateverItsHostIsCalled: a machine may have no
+// name, or one with spaces.
+func TestTheProcessInsideIsNamedWhateverItsHostIsCalled(t *testing.T) {
+	nameless := []string{hostName("", nil), hostName("", errors.New("no name"))}
+	for _, host := range append(nameless, "box", "ann's laptop", "on call since noon", "%d") {
+		line := make([]byte, slotNameSize)
+		copy(line, fmt.Sprintf(slotSomebody, 7, host, slotTime(time.Now())))
+		if pid, at := slotWho(line); pid != 7 || at != host || host == "" {
+			t.Errorf("the line of %q names process %d on %q", host, pid, at)
+		}
+	}
+	for _, line := range []string{slotNobody, "", "inside is process 7 on box", "inside is process x on box since noon"} {
+		if pid, at := slotWho([]byte(line)); pid != 0 || at != "" {
+			t.Errorf("%q names process %d on %q, want nobody", line, pid, at)
+		}
 	}
 }
 

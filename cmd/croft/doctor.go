@@ -8,19 +8,24 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/store"
 )
 
 func (a *app) doctorCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "doctor",
-		GroupID: groupTool,
+		GroupID: cli.GroupTool,
 		Short:   "Examine whether the store is fit for its task",
-		Long: `Examine the store as it is configured: how far its answers can be relied on, how its clock compares with this machine's, and
-what weakens it. Exit code 1 says that something is bad; a warning is something that could be better. Exit code 14 says that nobody
-answers.`,
-		Example: "  croft doctor\n  croft doctor --store sqlite:///var/lib/croft.db\n  croft doctor --store etcd://host1,host2,host3/prefix --json",
-		Args:    takes(),
+		Long: `Examine the store as it is configured: how reliable its answers are, how its
+clock compares with this machine's, and what weakens it.
+
+Exit code 1 says that something is bad. A warning is something that could be
+better. Exit code 14 says that the store does not answer.`,
+		Example: `  croft doctor
+  croft doctor --store sqlite:///var/lib/croft.db
+  croft doctor --store etcd://host1,host2,host3/prefix --json`,
+		Args: cli.Takes(),
 		RunE: func(c *cobra.Command, _ []string) error {
 			return a.doctor(c.Context())
 		},
@@ -28,10 +33,10 @@ answers.`,
 }
 
 func (a *app) doctor(ctx context.Context) error {
-	a.examining = true
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	a.Examining = true
+	ctx, cancel := context.WithTimeout(ctx, cli.ListTimeout)
 	defer cancel()
-	st, err := a.open(ctx)
+	st, err := a.Open(ctx)
 	if err != nil {
 		return err
 	}
@@ -43,22 +48,23 @@ func (a *app) doctor(ctx context.Context) error {
 	count := map[store.Level]int{}
 	for i := range findings {
 		f := &findings[i]
-		f.Seen, f.Advice = a.redact(f.Seen), a.redact(f.Advice)
+		f.Seen, f.Advice = a.Redact(f.Seen), a.Redact(f.Advice)
 		count[f.Level]++
-		if a.json {
-			a.print(*f)
+		if a.JSON {
+			a.Print(*f)
 		}
 	}
-	if !a.json {
+	if !a.JSON {
 		a.printFindings(findings, count)
 	}
 	if count[store.Bad] > 0 {
-		return exitError(exitFailed)
+		return cli.ExitError(cli.ExitFailed)
 	}
 	return nil
 }
 
-// examine asks the store about itself, and adds what can be found out about any store.
+// examine asks the store about itself. It compares the clocks if the store has
+// not done so itself.
 func examine(ctx context.Context, st store.Store) ([]store.Finding, error) {
 	var findings []store.Finding
 	if e, ok := st.(store.Examiner); ok {
@@ -78,8 +84,10 @@ func examine(ctx context.Context, st store.Store) ([]store.Finding, error) {
 	return findings, nil
 }
 
-// examineClock compares the store's clock with this machine's. A difference harms nothing by itself: deadlines live on the store's clock alone. It
-// matters on the day the store is lost, when tokens begin again at its successor's clock.
+// examineClock compares the store's clock with this machine's. A difference
+// does no harm by itself, because the store alone judges deadlines. It matters
+// when the store is lost, because a new store takes its first tokens from its
+// own clock.
 func examineClock(ctx context.Context, st store.Store) (store.Finding, error) {
 	before := time.Now()
 	theirs, err := st.Now(ctx)
@@ -88,10 +96,12 @@ func examineClock(ctx context.Context, st store.Store) (store.Finding, error) {
 	}
 	took := time.Since(before)
 	offset := theirs.Sub(before.Add(took / 2))
-	f := store.Finding{Check: "clock", Level: store.OK, Seen: fmt.Sprintf("the store's clock is %s from this machine's, asked in %s", signed(offset), took.Round(10*time.Microsecond))}
+	f := store.Finding{Check: "clock", Level: store.OK, Seen: fmt.Sprintf("the store's clock is %s from this "+
+		"machine's, asked in %s", signed(offset), took.Round(10*time.Microsecond))}
 	if offset.Abs() > time.Second+took {
 		f.Level = store.Warn
-		f.Advice = "run a time service on both: after the store is lost, a new one must not begin with tokens that the old one has issued"
+		f.Advice = "run a time service on both: after the store is lost, a new one must not begin with tokens that " +
+			"the old one has issued"
 	}
 	return f, nil
 }
@@ -100,29 +110,30 @@ func signed(d time.Duration) string {
 	return fmt.Sprintf("%+.3fs", d.Seconds())
 }
 
-// printFindings prints what was seen, then what to do about it, then the sum of it all.
+// printFindings prints a table of findings, then the advice, then the verdict.
 func (a *app) printFindings(findings []store.Finding, count map[store.Level]int) {
-	t := a.table("CHECK", "LEVEL", "SEEN")
-	t.whole = true
-	colours := map[store.Level]colour{store.OK: green, store.Warn: yellow, store.Bad: red}
+	t := a.Table("CHECK", "LEVEL", "SEEN")
+	t.Whole = true
+	colours := map[store.Level]cli.Colour{store.OK: cli.Green, store.Warn: cli.Yellow, store.Bad: cli.Red}
 	for _, f := range findings {
-		t.row(plainCell(line(f.Check)), cell{string(f.Level), colours[f.Level]}, plainCell(line(f.Seen)))
+		t.Row(cli.PlainCell(cli.Line(f.Check)), cli.Cell{Text: string(f.Level), Colour: colours[f.Level]},
+			cli.PlainCell(cli.Line(f.Seen)))
 	}
-	t.flush()
-	fmt.Fprintln(a.stdout)
+	t.Flush()
+	fmt.Fprintln(a.Stdout)
 	for _, f := range findings {
 		if f.Advice != "" {
-			fmt.Fprintf(a.stdout, "%s: %s\n", line(f.Check), line(f.Advice))
+			fmt.Fprintf(a.Stdout, "%s: %s\n", cli.Line(f.Check), cli.Line(f.Advice))
 		}
 	}
-	name, _, _ := a.storeName() // it was opened by this name
-	name = line(store.Redact(name))
-	switch p := a.palette(); {
+	name, _, _ := a.StoreName() // the store was opened by this name
+	name = cli.Line(store.Redact(name))
+	switch p := a.Palette(); {
 	case count[store.Bad] > 0:
-		fmt.Fprintf(a.stdout, "%s: %s\n", p.paint(red, "not fit"), name)
+		fmt.Fprintf(a.Stdout, "%s: %s\n", p.Paint(cli.Red, "not fit"), name)
 	case count[store.Warn] > 0:
-		fmt.Fprintf(a.stdout, "%s: %s\n", p.paint(yellow, "usable, but weaker than it could be"), name)
+		fmt.Fprintf(a.Stdout, "%s: %s\n", p.Paint(cli.Yellow, "usable, but weaker than it could be"), name)
 	default:
-		fmt.Fprintf(a.stdout, "%s: %s\n", p.paint(green, "fit"), name)
+		fmt.Fprintf(a.Stdout, "%s: %s\n", p.Paint(cli.Green, "fit"), name)
 	}
 }

@@ -20,9 +20,11 @@ type Child struct {
 	may   func() bool // Options.MayContinue
 	aside bool        // Options.Aside
 
-	signals chan os.Signal
-	ended   sync.Once
-	over    chan struct{} // closed when signals are no longer passed on
+	signals    chan os.Signal
+	passesStop bool // SIGTSTP is among signals: it was not ignored at start
+
+	ended sync.Once
+	over  chan struct{} // closed when signals are no longer passed on
 
 	mu     sync.Mutex
 	frozen bool // Freeze was called and not taken back
@@ -55,7 +57,7 @@ type event struct {
 }
 
 // passedOn are the signals to the caller that are meant for the command.
-var passedOn = []os.Signal{
+var passedOn = []syscall.Signal{
 	syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2,
 	syscall.SIGALRM, syscall.SIGWINCH, syscall.SIGCONT, syscall.SIGTSTP,
 }
@@ -67,7 +69,8 @@ var passedOn = []os.Signal{
 // From Start until Kill has returned, the usual signals to a job go on to the
 // command's process group and do not end the caller. They are SIGINT, SIGTERM,
 // SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGWINCH, SIGTSTP and SIGCONT.
-// Signals that were ignored when the caller started stay ignored. With
+// Signals that were ignored when the caller started stay ignored, as far as the
+// Go runtime lets them: see the limits in the package comment. With
 // Options.Aside no signal is passed on.
 //
 // On Linux Start makes the caller's process a child subreaper, for good. If the
@@ -110,12 +113,13 @@ func Start(ctx context.Context, args []string, opts *Options) (*Child, error) {
 	}
 	if !o.Aside {
 		c.tty = openTerminal()
+		skip := ignored() // Notify would undo nohup, here and in the command
 		for _, sig := range passedOn {
-			// Notify would undo nohup, here and in the command.
-			if !signal.Ignored(sig) {
+			if !skip[sig] {
 				signal.Notify(c.signals, sig)
 			}
 		}
+		c.passesStop = !skip[syscall.SIGTSTP]
 	}
 	foreground := c.tty.lendAtOnce(o.Stdin, o.Stdout)
 	b, events, err := launch(ctx, args, &o, foreground)

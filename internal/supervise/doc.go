@@ -103,10 +103,12 @@
 //     goes on trying until they end.
 //   - A process in uninterruptible sleep dies when the kernel lets it. Kill
 //     waits as long as its context.
-//   - Signals ignored at start stay ignored in the command only for SIGHUP and
-//     SIGINT (nohup, background jobs): the Go runtime resets the others.
+//   - Signals ignored at start stay ignored, here and in the command, only for
+//     SIGHUP and SIGINT (nohup, background jobs), and on Linux for SIGTSTP,
+//     SIGTTIN, SIGTTOU and SIGCONT: the Go runtime resets the others.
 //   - Other Unix systems have neither subreapers nor parent-death signals, so
-//     they have no warden. There Freeze, Signal and Kill reach only the process
-//     group, and the command survives a SIGKILL of its caller. Windows is not
-//     supported.
+//     they have no warden, and Linux has none with [Options.GroupWillDo] in a
+//     program that does not call [MaybeWarden]. Then Freeze, Signal and Kill
+//     reach only the process group. AllowFor does nothing, and the command
+//     survives a SIGKILL of its caller. Windows is not supported.
 package supervise

@@ -100,25 +100,45 @@ func (g *group) terminate() error {
 	return g.signal(syscall.SIGCONT)
 }
 
+// refusals is how often in a row kill accepts that the system refuses to signal
+// members that cannot be seen. They may be zombies that are reaped in a moment.
+const refusals = 200
+
 // kill goes on after the command itself was reaped: the system does not reuse
-// its pid while its group has members.
+// its pid while its group has members. It returns nil only if the command was
+// reaped, because then the caller learns its status.
 func (g *group) kill(ctx context.Context) error {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for unix.Kill(-g.pid, syscall.SIGKILL) == nil && groupRuns(g.pid) {
+	for refused := 0; ; {
+		left, err := killGroup(g.pid)
+		switch {
+		case err != nil:
+			if refused++; len(left) > 0 || refused == refusals {
+				return &SurvivorsError{PIDs: left, Err: err}
+			}
+		case len(left) == 0 && g.killAlone():
+			return nil
+		default:
+			refused = 0
+		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return &SurvivorsError{PIDs: g.alive(), Err: ctx.Err()}
 		}
 	}
-	return nil
 }
 
-// alive returns only the group's leader. Not every system lists the members.
-func (g *group) alive() []int {
-	if unix.Kill(-g.pid, 0) != nil || !groupRuns(g.pid) {
-		return nil
+// killAlone kills the command itself, which may have moved to another group. It
+// reports whether the command was reaped.
+func (g *group) killAlone() (reaped bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.reaped {
+		_ = unix.Kill(g.pid, syscall.SIGKILL)
 	}
-	return []int{g.pid}
+	return g.reaped
 }
+
+func (g *group) alive() []int { return groupAlive(g.pid) }

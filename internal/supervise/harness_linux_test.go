@@ -34,8 +34,8 @@ func TestMain(m *testing.M) {
 		// Signals that were ignored when the tests were started, as by nohup,
 		// would be ignored in their processes, too. Catching them here prevents
 		// that.
-		for sig := syscall.Signal(1); sig < 32; sig++ {
-			if signal.Ignored(sig) {
+		for sig, yes := range ignored() {
+			if yes {
 				signal.Notify(make(chan os.Signal, 1), sig)
 			}
 		}
@@ -54,6 +54,10 @@ func TestMain(m *testing.M) {
 		os.Exit(daemon())
 	case "root":
 		os.Exit(becomeRoot())
+	case "mover":
+		os.Exit(mover())
+	case "stopper":
+		os.Exit(stopper())
 	case "leaderless":
 		leaderless()
 	}
@@ -90,7 +94,12 @@ func survivors(mark string) (left []string) {
 // with their code.
 func croft() int {
 	ctx := context.Background()
-	c, err := Start(ctx, os.Args[1:], &Options{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Aside: os.Getenv("ASIDE") != ""})
+	o := &Options{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Aside: os.Getenv("ASIDE") != ""}
+	if os.Getenv("GROUP") != "" { // as a program that does not call MaybeWarden
+		wardenReady.Store(false)
+		o.GroupWillDo = true
+	}
+	c, err := Start(ctx, os.Args[1:], o)
 	var failed *StartError
 	if errors.As(err, &failed) {
 		fmt.Fprintln(os.Stderr, err)
@@ -100,13 +109,15 @@ func croft() int {
 		fmt.Fprintln(os.Stderr, err)
 		return 99
 	}
-	if note := os.Getenv("STOP_AT"); note != "" {
-		for {
-			if _, err := os.Stat(note); err == nil {
-				break
-			}
-			time.Sleep(2 * time.Millisecond)
+	if note := os.Getenv("KILL_AT"); note != "" {
+		awaitFile(note)
+		if err := c.Kill(ctx); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 96
 		}
+	}
+	if note := os.Getenv("STOP_AT"); note != "" {
+		awaitFile(note)
 		if err := c.AllowFor(100 * time.Millisecond); err != nil {
 			return 98
 		}
@@ -122,6 +133,15 @@ func croft() int {
 		return 96
 	}
 	return status.ExitCode()
+}
+
+func awaitFile(name string) {
+	for {
+		if _, err := os.Stat(name); err == nil {
+			return
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
 }
 
 // daemon starts its arguments in a session of their own and exits: the classic

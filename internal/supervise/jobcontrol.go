@@ -49,7 +49,7 @@ func (c *Child) stopped(sig syscall.Signal) {
 	}
 	stopSelf(sig)
 	// Here croft sleeps until it is continued.
-	if sig == syscall.SIGTSTP {
+	if sig == syscall.SIGTSTP && c.passesStop {
 		signal.Notify(c.signals, sig)
 	}
 	c.continued()

@@ -18,12 +18,12 @@ type Options struct {
 
 	// Scratch is a file or folder that is of no use once the command is over.
 	// The caller removes it in the end. If the caller is killed while the
-	// command runs, the warden does, on Linux. Empty means none.
+	// command runs, the warden does, if there is one. Empty means none.
 	Scratch string
 
 	// AllowFor limits how long the command may run, counted from the call of
 	// Start, as [Child.AllowFor] does. The limit applies from the first moment.
-	// Zero means no limit.
+	// Without a warden there is no limit. Zero means no limit.
 	AllowFor time.Duration
 
 	// Stdin, Stdout and Stderr are handed to the command as they are, so that a
@@ -37,7 +37,9 @@ type Options struct {
 
 	// GroupWillDo is for a library, whose program may not call [MaybeWarden].
 	// Without that call the command runs without a warden, as on other Unix
-	// systems: only its process group is signalled and killed.
+	// systems. Only its process group is signalled and killed. AllowFor does
+	// nothing, so the caller must call Kill in time. If the caller is killed,
+	// the command goes on and Scratch stays.
 	GroupWillDo bool
 
 	// MayContinue is called when the caller's process was continued (SIGCONT),

@@ -70,6 +70,19 @@ func parseStat(text []byte) (proc, bool) {
 	return p, true
 }
 
+// ignoredMask returns the signals that this process ignores by the system's
+// account: bit 0 is signal 1. Without /proc it returns none.
+func ignoredMask() uint64 {
+	text, _ := os.ReadFile("/proc/self/status")
+	_, field, _ := bytes.Cut(text, []byte("\nSigIgn:\t"))
+	field, _, _ = bytes.Cut(field, []byte("\n"))
+	mask, err := strconv.ParseUint(string(field), 16, 64)
+	if err != nil {
+		return 0
+	}
+	return mask
+}
+
 // family maps every process to its children.
 type family map[int][]proc
 

@@ -2,6 +2,7 @@ package supervise
 
 import (
 	"fmt"
+	"os"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -84,6 +85,54 @@ func TestWhatNohupIgnoresStaysIgnored(t *testing.T) {
 	if _, err := fmt.Sscanf(strings.TrimSpace(c.said()), "SigIgn: %x", &mask); err != nil || mask&ordinary != 1 {
 		t.Errorf("the command ignores %q; want SIGHUP and nothing else (%v)", c.said(), err)
 	}
+}
+
+// ignoredBy returns the signals that a process ignores: bit 0 is signal 1.
+func ignoredBy(t *testing.T, pid int) (mask uint64) {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, field, _ := strings.Cut(string(text), "SigIgn:")
+	if _, err := fmt.Sscanf(field, "%x", &mask); err != nil {
+		t.Fatal(err)
+	}
+	return mask & ordinary
+}
+
+// TestAStopIgnoredAtStartStaysIgnored: also after the command has stopped
+// itself, and croft with it.
+func TestAStopIgnoredAtStartStaysIgnored(t *testing.T) {
+	const stop = 1 << (syscall.SIGTSTP - 1)
+	y := newNoteDir(t)
+	d := inShell(t, true, fmt.Sprintf(`trap "" TSTP; $CROFT sh -c '%s exec env %s'; echo "stopped $?"; fg >/dev/null; echo "ended $?"`, y.sign("main"), as("stopper")))
+	main := y.signed("main")
+	croft := wardenOf(t, main).parent
+	check := func(when string) {
+		t.Helper()
+		if ignoredBy(t, croft)&stop == 0 || ignoredBy(t, main.pid)&stop == 0 {
+			t.Errorf("%s, croft ignores %x and the command %x; want SIGTSTP in both", when, ignoredBy(t, croft), ignoredBy(t, main.pid))
+		}
+	}
+	check("at first")
+	d.press("\n")
+	d.see("stopped 148")
+	d.see("back")
+	check("after the stop")
+	d.press("\n")
+	d.exit()
+	d.once("ended 6")
+}
+
+// stopper is a program that handles Ctrl-Z itself: it stops by SIGTSTP, even if
+// that was ignored when it started.
+func stopper() int {
+	_, _ = fmt.Scanln()
+	stopSelf(syscall.SIGTSTP)
+	fmt.Println("back")
+	_, _ = fmt.Scanln()
+	return 6
 }
 
 func TestTheCommandIgnoresAndBlocksNothing(t *testing.T) {

@@ -22,6 +22,9 @@ func withoutTTOU(do func()) {
 	do()
 }
 
+// ignoredMask is empty: Go cannot ask these systems.
+func ignoredMask() uint64 { return 0 }
+
 // stopSelf stops this process. It uses SIGSTOP whatever the signal was, because
 // os/signal cannot restore the default effect of a caught signal. It may return
 // a moment before the signal acts.

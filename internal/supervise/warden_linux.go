@@ -77,13 +77,13 @@ func newWarden(caller *os.File) *warden {
 
 	// Only SIGKILL ends a warden. Signals are caught and not ignored, because
 	// the command would inherit ignoring.
-	deaf := make(chan os.Signal, 1)
+	deaf, skip := make(chan os.Signal, 1), ignored()
 	for sig := syscall.Signal(1); sig < 32; sig++ {
 		switch sig {
 		case syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGCHLD, syscall.SIGURG,
 			syscall.SIGILL, syscall.SIGTRAP, syscall.SIGABRT, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGSEGV:
 		default:
-			if !signal.Ignored(sig) {
+			if !skip[sig] {
 				signal.Notify(deaf, sig)
 			}
 		}

@@ -104,7 +104,7 @@ func (c Command) run(ctx context.Context, env []string, body []byte, said io.Wri
 		Env: env, Dir: c.Dir, Scratch: c.Scratch, Stdin: stdin, Stdout: out, Stderr: out,
 		Aside: true, GroupWillDo: true,
 	}
-	// The program ends in time even if the dispatcher itself is stopped.
+	// A warden ends the program in time even if the dispatcher is stopped.
 	if deadline, ok := ctx.Deadline(); ok {
 		opts.AllowFor = max(time.Until(deadline), 1)
 	}
