@@ -15,6 +15,7 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
 )
 
@@ -171,7 +172,7 @@ func (g *Guard) txn(
 	ctx context.Context, compares []clientv3.Cmp, then, otherwise []clientv3.Op,
 ) (*clientv3.TxnResponse, error) {
 	if ctx.Err() != nil {
-		return nil, store.Unknown(over(ctx))
+		return nil, store.Unknown(wait.Ended(ctx))
 	}
 	known := g.known()
 	resp, err := commit(ctx, g.client, g.timeout, compares, then, otherwise)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/internal/wait"
 )
 
 // Memory is a guarded artifact in memory. It is the reference for the suite,
@@ -145,25 +146,18 @@ func (m *Memory) Resource() Resource {
 // readAll is io.ReadAll, but returns when ctx ends. A hanging Read goes on in
 // its own goroutine.
 func readAll(ctx context.Context, r io.Reader) ([]byte, error) {
-	if err := ctx.Err(); err != nil {
+	if err := wait.Ended(ctx); err != nil {
 		return nil, err
 	}
-	type result struct {
-		content []byte
-		err     error
-	}
-	done := make(chan result, 1)
-	go func() {
+	content, err := wait.For(ctx, func() ([]byte, error) {
 		content, err := io.ReadAll(r)
-		done <- result{content, err}
-	}()
-	select {
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case got := <-done:
-		if got.err != nil {
-			return nil, fmt.Errorf("reading the new content: %w", got.err)
+		if err != nil {
+			return nil, fmt.Errorf("reading the new content: %w", err)
 		}
-		return got.content, ctx.Err()
+		return content, nil
+	})
+	if err != nil {
+		return nil, err
 	}
+	return content, wait.Ended(ctx)
 }
