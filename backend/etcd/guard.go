@@ -75,16 +75,8 @@ type marked struct {
 
 // markRecord is the value of the mark's etcd key.
 type markRecord struct {
-	Mark    fence.Mark `json:"mark"`
-	Rekeyed *Rekeyed   `json:"rekeyed,omitempty"`
-}
-
-// Rekeyed tells of the last Rekey or Reset of a guard.
-type Rekeyed struct {
-	From  string    `json:"from"`
-	Actor string    `json:"actor"`
-	Note  string    `json:"note"`
-	At    time.Time `json:"at"` // on the clock of the process that did it
+	Mark    fence.Mark     `json:"mark"`
+	Rekeyed *guard.Rekeyed `json:"rekeyed,omitempty"`
 }
 
 var _ guard.Artifact = (*Guard)(nil)
@@ -151,10 +143,10 @@ func (g *Guard) Mark(ctx context.Context) (fence.Mark, error) {
 }
 
 // Rekeyed tells of the last Rekey or Reset. It is zero if there was none.
-func (g *Guard) Rekeyed(ctx context.Context) (Rekeyed, error) {
+func (g *Guard) Rekeyed(ctx context.Context) (guard.Rekeyed, error) {
 	m, err := g.read(ctx)
 	if err != nil || m.Rekeyed == nil {
-		return Rekeyed{}, err
+		return guard.Rekeyed{}, err
 	}
 	return *m.Rekeyed, nil
 }

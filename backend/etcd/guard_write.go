@@ -93,7 +93,7 @@ func (g *Guard) move(
 ) (fence.Mark, error) {
 	m, _, err := g.attempt(ctx, func(m *marked) (markRecord, bool, error) {
 		next, err := law(m.Mark)
-		rekeyed := &Rekeyed{
+		rekeyed := &guard.Rekeyed{
 			From: m.Mark.Key, Actor: actor, Note: note, At: time.Now().UTC().Truncate(time.Second),
 		}
 		return markRecord{next, rekeyed}, err == nil, err

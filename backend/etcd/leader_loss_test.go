@@ -181,6 +181,14 @@ func (g raising) Reset(ctx context.Context, floor fence.Token, actor, note strin
 	return m, err
 }
 
+func (g raising) Rekeyed(ctx context.Context) (r guard.Rekeyed, err error) {
+	untilKnown(ctx, func() error {
+		r, err = g.Guard.Rekeyed(ctx)
+		return err
+	})
+	return r, err
+}
+
 var _ guard.Guard = raising{}
 
 // TestTheLawsHoldWhileLeadersAreKilled runs the suites with the leader of three

@@ -216,10 +216,10 @@ func (f *File) Mark(ctx context.Context) (fence.Mark, error) {
 }
 
 // Rekeyed tells of the last Rekey. It takes no lock.
-func (f *File) Rekeyed(ctx context.Context) (Rekeyed, error) {
+func (f *File) Rekeyed(ctx context.Context) (guard.Rekeyed, error) {
 	v, err := f.visit()
 	if err != nil {
-		return Rekeyed{}, err
+		return guard.Rekeyed{}, err
 	}
 	defer v.leave()
 	s, err := v.look(ctx)
@@ -267,7 +267,7 @@ func (f *File) move(
 	ctx context.Context, actor, note string, law func(fence.Mark) (fence.Mark, error),
 ) (fence.Mark, error) {
 	return f.change(ctx, func(s slotState) (slotState, error) {
-		s.rekeyed = Rekeyed{From: s.mark.Key, Actor: actor, Note: note, At: time.Now()}
+		s.rekeyed = guard.Rekeyed{From: s.mark.Key, Actor: actor, Note: note, At: time.Now()}
 		var err error
 		s.mark, err = law(s.mark)
 		return s, err

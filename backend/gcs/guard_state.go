@@ -13,6 +13,7 @@ import (
 	"google.golang.org/api/storage/v1"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/objects"
 	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
@@ -30,7 +31,7 @@ const (
 type state struct {
 	attrs   *storage.Object // nil: there is none
 	mark    fence.Mark
-	rekeyed *Rekeyed
+	rekeyed *guard.Rekeyed
 	nonce   string
 }
 
@@ -90,7 +91,7 @@ func (g *Guard) read(attrs *storage.Object) (state, error) {
 
 // metadata returns the object's metadata with the new mark in it. Entries of
 // others stay.
-func (s state) metadata(mark fence.Mark, nonce string, rekeyed *Rekeyed) (map[string]string, error) {
+func (s state) metadata(mark fence.Mark, nonce string, rekeyed *guard.Rekeyed) (map[string]string, error) {
 	meta := map[string]string{}
 	if s.attrs != nil {
 		maps.Copy(meta, s.attrs.Metadata)

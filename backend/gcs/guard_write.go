@@ -114,7 +114,7 @@ func (g *Guard) move(
 	ctx context.Context, actor, note string, law func(fence.Mark) (fence.Mark, error),
 ) (fence.Mark, error) {
 	_, mark, err := g.settle(ctx, law, func(ctx context.Context, s state, mark fence.Mark, nonce string) error {
-		done := &Rekeyed{From: s.mark.Key, Actor: actor, Note: note}
+		done := &guard.Rekeyed{From: s.mark.Key, Actor: actor, Note: note}
 		if earliest, _, known := g.bucket.clock.Span(); known {
 			done.At = tenure.Time(earliest)
 		}
@@ -125,7 +125,7 @@ func (g *Guard) move(
 
 // writeMark changes only the mark of an object. If there is no object, it makes
 // one without content.
-func (g *Guard) writeMark(ctx context.Context, s state, mark fence.Mark, nonce string, rekeyed *Rekeyed) error {
+func (g *Guard) writeMark(ctx context.Context, s state, mark fence.Mark, nonce string, rekeyed *guard.Rekeyed) error {
 	meta, err := s.metadata(mark, nonce, rekeyed)
 	if err != nil {
 		return err

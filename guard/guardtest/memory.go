@@ -23,7 +23,7 @@ type Memory struct {
 	content []byte
 	written bool
 	guarded bool
-	audit   string
+	rekeyed guard.Rekeyed
 }
 
 var _ guard.Artifact = (*Memory)(nil)
@@ -87,7 +87,7 @@ func (m *Memory) move(
 	if err != nil {
 		return m.mark, err
 	}
-	m.audit = fmt.Sprintf("from %q by %s: %s", m.mark.Key, actor, note)
+	m.rekeyed = guard.Rekeyed{From: m.mark.Key, Actor: actor, Note: note, At: time.Now()}
 	m.mark = next
 	return next, nil
 }
@@ -119,11 +119,11 @@ func (m *Memory) Read(ctx context.Context) ([]byte, bool, error) {
 	return slices.Clone(m.content), m.written, ctx.Err()
 }
 
-// Audit tells of the last Rekey or Reset.
-func (m *Memory) Audit(ctx context.Context) (string, error) {
+// Rekeyed returns the last Rekey or Reset.
+func (m *Memory) Rekeyed(ctx context.Context) (guard.Rekeyed, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.audit, ctx.Err()
+	return m.rekeyed, ctx.Err()
 }
 
 // Put writes without asking the guard, as a program does that does not know of
@@ -137,9 +137,8 @@ func (m *Memory) Put(content []byte) {
 // Resource is the suite's view of the guard. All handles are m itself.
 func (m *Memory) Resource() Resource {
 	return Resource{
-		Open:  func(testing.TB) Handle { return Artifact(m) },
-		Read:  m.Read,
-		Audit: m.Audit,
+		Open: func(testing.TB) Handle { return Artifact(m) },
+		Read: m.Read,
 	}
 }
 
