@@ -167,8 +167,9 @@ func TestEventsTellALifeStory(t *testing.T) {
 		if got := seen.of(EventRefused); len(got) != 1 || !errors.Is(got[0].Err, ErrHeld) {
 			r.Errorf("refused: %+v", got)
 		}
-		if got := seen.of(EventRenewed); len(got) != 1 || got[0].Margin < 30*time.Second || got[0].Margin > 36*time.Second {
-			r.Errorf("renewed: %+v", got)
+		renewed := seen.of(EventRenewed)
+		if len(renewed) != 1 || renewed[0].Margin < 30*time.Second || renewed[0].Margin > 36*time.Second || renewed[0].Idle == 0 {
+			r.Fatalf("renewed: %+v", renewed)
 		}
 		if got := seen.of(EventRenewFailed); len(got) == 0 || got[0].Failures != 1 || !errors.Is(got[0].Err, errDown) {
 			r.Errorf("renewals failed: %+v", got)
@@ -189,6 +190,7 @@ func TestEventsTellALifeStory(t *testing.T) {
 		for _, want := range []string{
 			"level=INFO msg=acquired key=jobs/one", "level=INFO msg=refused", "level=DEBUG msg=renewed", "level=WARN msg=renew_failed",
 			"level=WARN msg=lost", "loss=unreachable", "level=DEBUG msg=store_call namespace=jobs verb=acquire outcome=ok",
+			" idle=" + renewed[0].Idle.String(),
 		} {
 			if !strings.Contains(text.String(), want) {
 				r.Errorf("the log has no %q:\n%s", want, text.String())

@@ -73,7 +73,7 @@ type Event struct {
 	Wait   time.Duration // from the call of Acquire until the grant or the refusal
 	Cause  tenure.Cause
 	TTL    time.Duration
-	Margin time.Duration // what was left until the local deadline
+	Margin time.Duration // the time left until the local deadline
 	// Idle is how long ago the work last made progress, or the lease began.
 	Idle     time.Duration
 	Failures int // renewal intervals in a row without an answer

@@ -58,7 +58,7 @@ func (k EventKind) level() slog.Level {
 	return slog.LevelInfo
 }
 
-// attrs returns the fields that are set as log attributes, except Idle.
+// attrs returns the fields that are set as log attributes.
 func (e Event) attrs() []slog.Attr {
 	attrs := make([]slog.Attr, 0, 8)
 	text := func(name, value string) {
@@ -88,6 +88,7 @@ func (e Event) attrs() []slog.Attr {
 	text("cause", string(e.Cause))
 	span("ttl", e.TTL)
 	span("margin", e.Margin)
+	span("idle", e.Idle)
 	number("failures", int64(e.Failures))
 	text("loss", string(e.Loss))
 	span("held", e.Held)

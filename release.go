@@ -104,7 +104,7 @@ func lose(lost, work error) error {
 }
 
 // errGave refuses to resume a lease whose release may still be in flight.
-var errGave = errors.New("it was to be given back, and that may yet come to pass; acquire again")
+var errGave = errors.New("its release was requested and may still take effect; acquire again")
 
 // errAlive refuses to resume a lease that was not lost.
 var errAlive = fmt.Errorf("%w resume: the lease is alive; there is nothing to resume", ErrInvalid)

@@ -7,7 +7,10 @@ import (
 	"github.com/croft-dev/croft/internal/registry"
 )
 
-// Opener opens the store that a URL names.
+// Opener opens the store that a URL names. The URL has the form "scheme://…":
+// Open refuses one without the two slashes. The opener's error matches
+// fence.ErrInvalid if the URL is wrong, and the command line then reports bad
+// usage. Any other error means that the store could not be reached.
 type Opener = func(ctx context.Context, u *url.URL) (Store, error)
 
 var stores = registry.New[Store]("store", "dir")

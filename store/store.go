@@ -6,6 +6,20 @@
 // each request one atomic step. Package store/cas builds a store from any
 // compare-and-swap register. Package store/storetest is the suite that every
 // store passes.
+//
+// # Writing a store
+//
+// [Store] is all that a client needs. The other interfaces are optional:
+//
+//   - [Watcher] wakes waiters, and [Lookout] does so for earlier changes.
+//   - [Announcer] tells holders of operators' acts.
+//   - [Sweeper] forgets old records on demand.
+//   - [Examiner] answers `croft doctor`.
+//   - [Pipelined] asks for two batches in flight.
+//
+// A backend calls [Register] from init, with the scheme of its URLs. A program
+// then needs only a blank import of the backend to [Open] such a URL. The steps
+// from an empty folder to a store on the command line are in CONTRIBUTING.md.
 package store
 
 import (

@@ -56,10 +56,10 @@ func (en *engine) claimIfDue(now clock.Instant) {
 }
 
 func (en *engine) onClaimed(ev claimedEvent, now clock.Instant) {
-	en.claiming = false
+	en.claiming, en.again = false, false
 	if ev.err != nil {
 		en.note(Event{Kind: EventClaimFailed, Err: ev.err})
-		if errors.Is(ev.err, fence.ErrInvalid) {
+		if errors.Is(ev.err, fence.ErrInvalid) { // the next try would be no better
 			en.fatal = ev.err
 			en.drain(now)
 			return
@@ -68,7 +68,6 @@ func (en *engine) onClaimed(ev claimedEvent, now clock.Instant) {
 		en.backOff(now)
 		return
 	}
-	en.again = false
 	for _, it := range ev.items {
 		att := &attempt{
 			item: it, secret: en.granted, running: true, began: now, moved: now, reported: progressOf(it), lookAt: now,

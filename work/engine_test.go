@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/store"
 )
@@ -70,6 +71,27 @@ func TestAClaimSentAgainIsHeldFromItsFirstRequestOn(t *testing.T) {
 	fresh := found[startAction](t, en.step(clock.Instant(9*time.Second), claimedEvent{items: []Item{granted(t, next.claim)}, asked: 7, sent: clock.Instant(8 * time.Second)}))
 	if want := clock.Instant(35 * time.Second); fresh.attempt.deadline != want {
 		t.Errorf("the next one's local deadline is %s, want %s", time.Duration(fresh.attempt.deadline), time.Duration(want))
+	}
+}
+
+// TestAnInvalidClaimIsNotSentAgain: the worker ends instead. That holds for the
+// first request as for one that was sent again because no reply came.
+func TestAnInvalidClaimIsNotSentAgain(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		en := testEngine(t, Options{})
+		found[claimAction](t, en.step(0))
+		now := clock.Instant(time.Minute)
+		if again {
+			en.step(0, claimedEvent{asked: 8, err: errNoReply})
+			found[claimAction](t, en.step(now))
+		}
+		en.step(now, claimedEvent{asked: 8, err: fence.ErrInvalid})
+		if !errors.Is(en.fatal, fence.ErrInvalid) {
+			t.Errorf("sent again %t: it ends with %v, want ErrInvalid", again, en.fatal)
+		}
+		if !en.over() {
+			t.Errorf("sent again %t: the worker goes on", again)
+		}
 	}
 }
 

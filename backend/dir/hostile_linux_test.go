@@ -36,7 +36,7 @@ func modeAndOwner(tb testing.TB, path string) string {
 }
 
 // sharedDir makes an empty directory for a store that root shares with the
-// testenv.Neighbour, set up as the package comment says. Beside it is a folder of
+// neighbour, set up as the package comment says. Beside it is a folder of
 // root's, the victim.
 func sharedDir(t *testing.T) (root, victim string) {
 	t.Helper()

@@ -15,8 +15,8 @@
 //     flock(2), or has it.
 //   - The flock(2) of the sidecar, which keeps other processes out.
 //
-// Both waits end with the caller's context, or after LockWait. Content is staged
-// before, without a lock. Write reads the new content in a goroutine of its own,
-// and leaves it behind if the reader hangs. File.sweeping lets one call at a time
-// remove old staged files.
+// Both waits end with the caller's context, or after LockWait. Content is
+// staged before, without a lock. Write reads the new content in a goroutine of
+// its own, and leaves it behind if the reader hangs. File.sweeping lets one
+// call at a time remove old staged files.
 package file

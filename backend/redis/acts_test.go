@@ -396,6 +396,47 @@ func TestActsThatAreForbiddenMeanwhileEnd(t *testing.T) {
 	}
 }
 
+// TestWatchesOutliveAnUnusedChannelOfActs forbids the channel of acts while
+// nobody listens any more and the store is still subscribed. The server ends
+// the connection. The store must subscribe to all keys again.
+func TestWatchesOutliveAnUnusedChannelOfActs(t *testing.T) {
+	t.Parallel()
+	server := testenv.RedisAlone(t)
+	o := keysOnly(t, server)
+	if _, err := server.Ask("ACL", "SETUSER", "weak", "&*"); err != nil {
+		t.Fatal(err)
+	}
+	st := New(dialWith(t, server, o), &Options{Prefix: server.Prefix()})
+	t.Cleanup(func() { st.Close() })
+	st.hub.Kept = time.Hour // the subscription to acts stays
+	client, ctx := dial(t, server), t.Context()
+	var names []string
+	for _, key := range []string{"weak/one", "weak/two"} {
+		if _, err := st.Watch(ctx, key); err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, st.names.record(key))
+	}
+	listening, cancel := context.WithCancel(ctx)
+	keys, err := st.Acts(listening)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	ended(t, keys)
+	keysOnly(t, server)
+	testenv.Eventually(t, "the keys are subscribed to", func() error {
+		st.listener.resubscribe() // as it does when a check finds channels missing
+		counts, err := client.PubSubNumSub(ctx, names...).Result()
+		for name, n := range counts {
+			if n != 1 {
+				return fmt.Errorf("%d subscriptions to %s", n, name)
+			}
+		}
+		return err
+	})
+}
+
 // TestManyActsAreToldInFewMessages checks that there is one message for each
 // key, and one in all while nobody listens.
 func TestManyActsAreToldInFewMessages(t *testing.T) {

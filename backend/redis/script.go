@@ -152,7 +152,8 @@ func replied(err error) bool {
 // noRight is the advice for a user without the necessary permissions.
 const noRight = "this user needs the commands eval, evalsha, time, hget, hmget, hset, hdel, del, pexpireat, pttl, " +
 	"zadd, zrem, zscan, zrangebyscore, zrevrange, publish, pubsub, subscribe, unsubscribe, ping and scan, " +
-	"on keys and channels that begin with the store's prefix"
+	"on keys and channels that begin with the store's prefix; with ?wait= it also needs the command wait; " +
+	"for a guard it also needs the commands exists and hstrlen, those of the guarded writes, and the guarded keys"
 
 // advice says what to do about errors of Redis, by the words they begin with.
 var advice = []struct{ code, meaning string }{

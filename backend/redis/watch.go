@@ -277,13 +277,22 @@ func (l *listener) confirm(name string, channels int) {
 	}
 }
 
-// resubscribe subscribes to everything once more.
+// resubscribe subscribes to everything once more: to the keys in one command,
+// and to acts in another, which the server may refuse.
 func (l *listener) resubscribe() {
 	l.store.hub.InOrder(func() {
-		waited, unused := l.store.hub.Keys()
 		conn, err := l.open()
-		if names := slices.Concat(waited, unused); err == nil && len(names) > 0 {
-			_ = conn.Subscribe(context.Background(), names...)
+		if err != nil {
+			return
+		}
+		waited, unused := l.store.hub.Keys()
+		names := slices.Concat(waited, unused)
+		keys := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == l.acts })
+		if len(keys) > 0 {
+			_ = conn.Subscribe(context.Background(), keys...)
+		}
+		if len(keys) < len(names) {
+			_ = conn.Subscribe(context.Background(), l.acts)
 		}
 	})
 }

@@ -13,8 +13,8 @@ import (
 // unfinished uploads, and payloads that no manifest names. It returns how many.
 // Writes sweep by themselves now and then.
 //
-// A writer that was stopped for longer than a day cannot commit what was
-// removed. Its manifest has changed since, and it checks the age of its upload.
+// A writer that was stopped for longer than a day cannot commit a removed
+// payload. Its manifest has changed since, and it checks the age of its upload.
 func (g *Guard) Sweep(ctx context.Context) (removed int, err error) {
 	removed, err = g.sweepUploads(ctx)
 	if err != nil {

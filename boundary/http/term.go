@@ -314,7 +314,7 @@ func (s *slot) end(ctx context.Context) {
 			_ = s.lease.Release(ctx)
 		}
 		s.g.emit(gate.Event{Kind: gate.Left, Resource: s.resource})
-		s.lease = nil
+		s.lease, s.doubt = nil, nil // the terms tell what may be on its way
 	}
 	s.closeMarks()
 }

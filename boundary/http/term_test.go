@@ -352,6 +352,61 @@ func TestWhatIsIdleIsGivenBack(t *testing.T) {
 	send(t, "PUT", url, newer, "").want(t, "the first gate again", 200, "")
 }
 
+// TestAnIdleGateLearnsFromTheTermsWhetherToStayClosed: a closed gate loses its
+// lease to an operator, and gives the resource up as idle while a write
+// arrives. The next term is open only if the operator has opened the resource.
+func TestAnIdleGateLearnsFromTheTermsWhetherToStayClosed(t *testing.T) {
+	t.Parallel()
+	why := croft.ByHand{Note: "test"}
+	for _, c := range []struct {
+		name   string
+		act    func(ctx context.Context, op *croft.Client) error
+		status int
+		code   string
+	}{
+		{"opened", func(ctx context.Context, op *croft.Client) error {
+			return Reopen(ctx, op, "", "r/1", why)
+		}, 200, ""},
+		{"revoked", func(ctx context.Context, op *croft.Client) error {
+			_, err := op.Revoke(ctx, DefaultLeasePrefix+"r/1", why)
+			return err
+		}, 503, "unknown"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld()
+			crash(t, w, "zero")
+			g := w.gate(t, "one", func(o *Options) { o.Settle, o.Wait = croft.Forever, soon })
+			url := serve(t, g)
+			send(t, "PUT", url, newer, "").want(t, "closed", 503, "unknown")
+			a, err := g.arrive(t.Context(), write{target: target{resource: "r/1"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer a.depart()
+			if err := c.act(t.Context(), newClient(t, w.store, "op")); err != nil {
+				t.Fatal(err)
+			}
+			if err := a.wait(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := a.s.lease.Report(t.Context(), "still there"); !errors.Is(err, croft.ErrNotOwned) {
+				t.Errorf("the gate's lease: %v, want ErrNotOwned", err)
+			}
+			a.s.turn.pass()
+			a.s.releaseIdle(0)
+			if err := a.wait(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if a.s.lease != nil {
+				t.Error("the idle gate has kept the lease that it had lost")
+			}
+			a.s.turn.pass()
+			send(t, "PUT", url, newer, "").want(t, "the next write", c.status, c.code)
+		})
+	}
+}
+
 // TestWithoutLeasesADoubtIsKeptUntilItHasSettled: there are no terms that would
 // tell the next gate of the doubt. So the slot stays, although the resource is
 // idle.

@@ -36,6 +36,18 @@ func TestTheRepositoryKeepsItsLaws(t *testing.T) {
 		}
 		report(t, found)
 	})
+	for name, law := range map[string]func(string) ([]string, error){
+		"lines fit the page":                    wideLines,
+		"exported documentation names an actor": exportedRiddles,
+	} {
+		t.Run(name, func(t *testing.T) {
+			found, err := law(top)
+			if err != nil {
+				t.Fatal(err)
+			}
+			report(t, found)
+		})
+	}
 	t.Run("no file names a folder of one machine", func(t *testing.T) {
 		files, err := tracked(top)
 		if err != nil {

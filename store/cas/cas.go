@@ -4,6 +4,23 @@
 // Package tenure decides what a request does to a record. A [Register] only has
 // to swap one version of a record for the next, atomically.
 //
+// # Writing a register
+//
+// A backend implements the six methods of [Register], and gives the register to
+// [New]. backend/mem is an example.
+//
+//   - A register keeps records whole and never looks inside, except for the
+//     key. A [tenure.Record] reads and writes itself as JSON.
+//   - The register chooses its versions: a revision of the server, a random
+//     word, a number that never begins again. See [Version].
+//   - The register need not check records, copy them, round its times or sort
+//     its keys. The store does that.
+//   - Two handles in two processes are two registers on one place. A mutex in
+//     the register does not order them: the technology has to.
+//   - The other interfaces of this package are optional, and so are
+//     [store.Watcher] and [store.Examiner]. The store finds them on the
+//     register.
+//
 // # Goroutines
 //
 // A request is carried out in a loop: load the record, decide, swap. If another
@@ -44,14 +61,23 @@ var ErrEclipsed = fmt.Errorf("the reply was lost, and since then: %w", ErrConfli
 
 // Version names one state of one key's record. The empty Version means that the
 // key has no record.
+//
+// A version never comes back, not even after a Drop or after the place was
+// wiped. Suppose that a store loads version 1, another one drops the record,
+// and a third creates it anew as version 1. The first store's Swap would then
+// overwrite a grant that it has not seen, and the key would have two holders.
+// So a count per record that begins again at 1 is wrong. The suite storetest
+// may not notice.
 type Version string
 
 // Entry is the state of a key in a register at one moment.
 type Entry struct {
-	Record  tenure.Record // zero if there is none
+	Record tenure.Record // zero if there is none
+	// Version is the record's version. It is empty if there is no record, or
+	// names the trace that Drop has left.
 	Version Version
-	// Now is the register's time. The register reads it together with the
-	// record or after it, never before.
+	// Now is the register's time, also if there is no record. The register
+	// reads it together with the record or after it, never before.
 	Now time.Time
 	// Latest is for a register with a coarse clock. The true time lies between
 	// Now and Latest. Zero means that Now is exact.
@@ -64,7 +90,10 @@ type Entry struct {
 
 // Register holds one record per key. All methods are safe for concurrent use.
 type Register interface {
-	// Load returns the entry of a key.
+	// Load returns the entry of a key, and no error if the key has no record.
+	// The entry should be the newest. An older one never leads to a second
+	// grant, because Swap refuses its version. But it may refuse a request for
+	// a reason that is over.
 	Load(ctx context.Context, key string) (Entry, error)
 	// Swap replaces the version old of the record's key with next. If old is
 	// empty, it creates the record. It returns ErrConflict if another change
@@ -76,10 +105,13 @@ type Register interface {
 	// these in a crash, a lease ends early, and nothing worse happens.
 	Swap(ctx context.Context, old Version, next tenure.Record, durable bool) error
 	// Drop removes the version old of a key, or returns ErrConflict. A register
-	// may keep a trace of the key for as long as it needs it.
+	// may keep a trace of the key for as long as it needs it, for example so
+	// that no version comes back.
 	Drop(ctx context.Context, key string, old Version) error
 	// Scan yields the entries of all keys, in any order. It stops after the
-	// first error.
+	// first error. So if it cannot read one record, it yields the others first
+	// and the error last. The store drops records inside the loop, so Scan
+	// holds no lock while it yields.
 	Scan(ctx context.Context) iter.Seq2[Entry, error]
 	// Now is the register's own time.
 	Now(ctx context.Context) (time.Time, error)

@@ -12,6 +12,22 @@
 //		})
 //	}
 //
+// Open gives each handle the retention of its Options. The handles of one place
+// share records and clock, as clients in different processes do. If the store
+// accepts a clock, make a [Clock] for each place: its Now is the store's clock,
+// and its Advance is [Harness.Advance]. backend/mem shows a hook-up of that
+// kind.
+//
+// `go test -short` runs every check with fewer repetitions. A check's name is
+// its group and its promise. To run one group alone:
+//
+//	go test -run 'TestConformance/retention' ./backend/NAME
+//
+// The suite does not look everywhere. It crashes no process and cuts no power.
+// It breaks no connections: see [CutAfterRequest], [CutBeforeRequest] and
+// [NotThere] for stores with a server. It does not see the versions of a
+// register: type Version in package store/cas has their rule.
+//
 // The law itself, [tenure.Apply], is the oracle of the suite. The suite reads
 // the record before a request and after it. The store's answer must be the
 // law's answer for that record, at the time that the store's answer gives. So

@@ -40,7 +40,8 @@ func (b *breaking) Apply(ctx context.Context, requests []work.Request) []work.An
 	return work.FailedAnswers(len(requests), errors.New("the connection broke in the commit"))
 }
 
-// hooked is a webhook receiver that keeps requests by Idempotency-Key.
+// hooked is a webhook receiver that keeps requests by Idempotency-Key. got
+// returns a copy, because deliveries may still come.
 func hooked(t *testing.T) (url string, got func() map[string][]string) {
 	var mu sync.Mutex
 	seen := map[string][]string{}
@@ -55,7 +56,11 @@ func hooked(t *testing.T) (url string, got func() map[string][]string) {
 	return srv.URL, func() map[string][]string {
 		mu.Lock()
 		defer mu.Unlock()
-		return seen
+		all := map[string][]string{}
+		for key, bodies := range seen {
+			all[key] = slices.Clone(bodies)
+		}
+		return all
 	}
 }
 

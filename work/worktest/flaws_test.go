@@ -352,6 +352,8 @@ func handleFlaws() []flaw {
 		{name: "counts no refusals", group: "reading", wrap: func(l, _ *ledger.Ledger) work.Ledger { return uncounting{l} }},
 		{name: "closes everybody's handle", group: "handles", wrap: func(l, base *ledger.Ledger) work.Ledger { return shared{base} }},
 		{name: "goes on after the context has ended", group: "handles", wrap: func(l, _ *ledger.Ledger) work.Ledger { return heedless{l} }},
+		{name: "settles after the context has ended", group: "handles", wrap: func(l, _ *ledger.Ledger) work.Ledger { return settling{l} }},
+		{name: "settles, and then sees that the context has ended", group: "handles", wrap: func(l, _ *ledger.Ledger) work.Ledger { return tooLate{l} }},
 	}
 }
 
@@ -387,4 +389,20 @@ type heedless struct{ *ledger.Ledger }
 
 func (l heedless) Apply(_ context.Context, requests []work.Request) []work.Answer {
 	return l.Ledger.Apply(context.Background(), requests)
+}
+
+type settling struct{ *ledger.Ledger }
+
+func (l settling) Settle(_ context.Context, settlements []work.Settlement) []work.EffectAnswer {
+	return l.Ledger.Settle(context.Background(), settlements)
+}
+
+type tooLate struct{ *ledger.Ledger }
+
+func (l tooLate) Settle(ctx context.Context, settlements []work.Settlement) []work.EffectAnswer {
+	settled := l.Ledger.Settle(context.Background(), settlements)
+	if ctx.Err() != nil {
+		return l.Ledger.Settle(ctx, settlements)
+	}
+	return settled
 }
