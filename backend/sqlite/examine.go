@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/croft-dev/croft/internal/examine"
 	"github.com/croft-dev/croft/internal/fsys"
 	"github.com/croft-dev/croft/internal/ground"
 	"github.com/croft-dev/croft/internal/wait"
@@ -37,10 +38,7 @@ func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 }
 
 func found(check string, level store.Level, advice, format string, args ...any) []store.Finding {
-	if level == store.OK {
-		advice = ""
-	}
-	return []store.Finding{{Check: check, Level: level, Seen: fmt.Sprintf(format, args...), Advice: advice}}
+	return []store.Finding{examine.Found(check, level, fmt.Sprintf(format, args...), advice)}
 }
 
 // failed returns the finding of a check that ended with an error.
