@@ -214,7 +214,8 @@ func (s *Store) enter(w *writer, t *task) error {
 				w.base.name(), ErrBusy, wait, w.base.holder(), err)
 		}
 		if t.ctx.Err() != nil {
-			return fmt.Errorf("%w; store %s: %w: %s%w", wait.Ended(t.ctx), w.base.name(), ErrBusy, w.base.holder(), errGaveUp)
+			return fmt.Errorf("%w; store %s: %w: %s%w", wait.Ended(t.ctx),
+				w.base.name(), ErrBusy, w.base.holder(), errGaveUp)
 		}
 		select {
 		case <-s.closing:

@@ -8,9 +8,9 @@ import (
 	"github.com/croft-dev/croft/store"
 )
 
-// CannotWatch returns the error of a watch that did not begin, for the caller of
-// a store. closed is the store's own error for [ErrEnded]. The result matches
-// [store.ErrUnknown].
+// CannotWatch returns the error of a watch that did not begin, for the caller
+// of a store. closed is the store's own error for [ErrEnded]. The result
+// matches [store.ErrUnknown].
 func CannotWatch(ctx context.Context, err, closed error) error {
 	switch {
 	case ctx.Err() != nil:

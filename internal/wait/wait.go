@@ -1,6 +1,5 @@
-// Package wait has what a call needs that waits for something and has a context:
-// why the context ended, and how to leave a function behind that does not look
-// at contexts.
+// Package wait serves calls that wait and have a context. It says why the
+// context ended, and leaves a function behind that does not look at contexts.
 package wait
 
 import (
