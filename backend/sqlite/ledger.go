@@ -74,7 +74,7 @@ func (l *Ledger) Now(ctx context.Context) (time.Time, error) {
 	if err := l.store.usable(ctx); err != nil {
 		return time.Time{}, err
 	}
-	return tenure.Time(l.store.options.Now()), nil
+	return tenure.Time(l.store.options.now()), nil
 }
 
 // In returns the operations on items inside the caller's own transaction on the

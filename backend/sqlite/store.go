@@ -30,12 +30,10 @@ type Options struct {
 	// AllowNetwork allows a file on a network or FUSE mount. Set it only if no
 	// more than one machine ever opens the file.
 	AllowNetwork bool
-	// Now replaces the machine's clock, for tests. It must be safe for
-	// concurrent use.
-	Now func() time.Time
 
-	begin, commit string // tests replace these statements
-	between       func() // tests set it: called between reading and writing
+	now           func() time.Time // default time.Now
+	begin, commit string           // tests replace these statements
+	between       func()           // tests set it: called between reading and writing
 }
 
 // withDefaults returns a copy with all defaults filled in.
@@ -50,8 +48,8 @@ func (o *Options) withDefaults() Options {
 	if d.LockWait < time.Millisecond {
 		d.LockWait = 2 * time.Second
 	}
-	if d.Now == nil {
-		d.Now = time.Now
+	if d.now == nil {
+		d.now = time.Now
 	}
 	if d.begin == "" {
 		d.begin, d.commit = sqlBegin, sqlCommit
@@ -250,7 +248,7 @@ func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	if err := s.usable(ctx); err != nil {
 		return time.Time{}, err
 	}
-	return tenure.Time(s.options.Now()), nil
+	return tenure.Time(s.options.now()), nil
 }
 
 // Close ends all background work, and closes the database if the store has

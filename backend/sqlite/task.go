@@ -238,7 +238,7 @@ func (s *Store) carryOut(w *writer, tasks []*task) ([]*task, error) {
 			_ = w.exec(w.rollback)
 			return err
 		}
-		if err := x.begin(w, raw, s.options.Now()); err != nil {
+		if err := x.begin(w, raw, s.options.now()); err != nil {
 			return err
 		}
 		for _, t := range tasks {
