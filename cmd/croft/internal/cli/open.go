@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/url"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/internal/identity"
 	"github.com/croft-dev/croft/store"
 )
 
@@ -179,20 +181,7 @@ func (a *App) ObservedClient(ctx context.Context, observe func(croft.Event)) (c 
 }
 
 // Actor returns the name of the acting user, for commands without a client.
-func (a *App) Actor() string {
-	if a.Owner != "" {
-		return a.Owner
-	}
-	name := "unknown"
-	if u, err := user.Current(); err == nil {
-		name = u.Username
-	}
-	host, err := os.Hostname()
-	if err != nil {
-		host = "localhost"
-	}
-	return name + "@" + host
-}
+func (a *App) Actor() string { return cmp.Or(a.Owner, identity.Owner()) }
 
 // IsURL tells a URL from a path, as the stores' registry does.
 func IsURL(name string) bool {
