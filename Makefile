@@ -27,6 +27,14 @@ VULNFLAGS ?=
 # gets there through SQLite's driver, which is watched.
 RACE := -race -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/libc=-race=false
 
+# All packages of the modules in go.work. `./...` would leave out the modules
+# below the top.
+ALL := work
+
+# The modules in bench and below tools are not in go.work: they must not change
+# the versions that Croft is tested with.
+ALONE := GOWORK=off
+
 # The linter needs the compiled form of everything that Croft imports. With the
 # flags of the tests it shares theirs, and nothing is compiled twice.
 AS_TESTED = GOFLAGS="$$(go env GOFLAGS) $(RACE)"
@@ -41,19 +49,19 @@ test: gotest ## everything: lint, generated files, benchmarks' own tests, all te
 
 .PHONY: quick
 quick: ## vet, and the tests that need no server and no root, within two minutes
-	go vet ./...
-	go test $(RACE) -short ./...
+	go vet $(ALL)
+	go test $(RACE) -short $(ALL)
 
 .PHONY: lint
 lint: golangci-lint ## golangci-lint (built at its pinned version), and types for macOS and Windows
-	$(AS_TESTED) $(TOOLS)/golangci-lint run ./...
-	@if [ -f bench/go.mod ]; then cd bench && $(AS_TESTED) ../$(TOOLS)/golangci-lint run ./...; fi
-	@cd tools/oscheck && GOOS= GOARCH= go build -buildvcs=false -o ../../$(TOOLS)/oscheck .
+	$(AS_TESTED) $(TOOLS)/golangci-lint run $$(go list -m -f '{{.Dir}}/...')
+	@if [ -f bench/go.mod ]; then cd bench && $(ALONE) $(AS_TESTED) ../$(TOOLS)/golangci-lint run ./...; fi
+	@cd tools/oscheck && $(ALONE) GOOS= GOARCH= go build -buildvcs=false -o ../../$(TOOLS)/oscheck .
 	$(TOOLS)/oscheck darwin/arm64 windows/amd64
 
 .PHONY: bench
 bench: ## measure Croft beside its peers and its floor, and write docs/benchmarks.md: make bench BENCHFLAGS=...
-	cd bench && go run . -write ../docs/benchmarks.md $(BENCHFLAGS)
+	cd bench && $(ALONE) go run . -write ../docs/benchmarks.md $(BENCHFLAGS)
 
 .PHONY: proof
 proof: ## try to break it in every way, for 20 minutes, and write docs/proof.md: make proof PROOFFLAGS="-h"
@@ -81,7 +89,7 @@ dist: ## build the archives of a release, their checksums and SBOMs into dist: m
 
 .PHONY: generate
 generate: ## write again what is generated from the code
-	go generate ./...
+	go generate $(ALL)
 
 # The stages of `make test`; each also runs alone.
 
@@ -90,11 +98,11 @@ generate: ## write again what is generated from the code
 # hanging, not slowness.
 .PHONY: tests
 tests: gotest
-	@$(TOOLS)/gotest $(RACE) -count=1 -timeout=20m -parallel=8 -p=3 ./...
+	@$(TOOLS)/gotest $(RACE) -count=1 -timeout=20m -parallel=8 -p=3 $(ALL)
 
 .PHONY: bench-tests
 bench-tests: gotest
-	@cd bench && go vet $(RACE) ./... && ../$(TOOLS)/gotest $(RACE) -count=1 -timeout=20m ./...
+	@cd bench && export $(ALONE) && go vet $(RACE) ./... && ../$(TOOLS)/gotest $(RACE) -count=1 -timeout=20m ./...
 
 .PHONY: generated
 generated:
@@ -111,11 +119,11 @@ gotest:
 .PHONY: golangci-lint
 golangci-lint:
 	@[ -x $(TOOLS)/golangci-lint ] || echo "building golangci-lint into .tools/bin (a minute or two, once)"
-	@cd tools/lint && GOOS= GOARCH= go build -buildvcs=false -o ../../$(TOOLS)/golangci-lint \
+	@cd tools/lint && $(ALONE) GOOS= GOARCH= go build -buildvcs=false -o ../../$(TOOLS)/golangci-lint \
 		github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
 # tools/govulncheck pins govulncheck in the same way.
 .PHONY: govulncheck
 govulncheck:
-	@cd tools/govulncheck && GOOS= GOARCH= go build -buildvcs=false -o ../../$(TOOLS)/govulncheck \
+	@cd tools/govulncheck && $(ALONE) GOOS= GOARCH= go build -buildvcs=false -o ../../$(TOOLS)/govulncheck \
 		golang.org/x/vuln/cmd/govulncheck

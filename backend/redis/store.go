@@ -164,8 +164,9 @@ func splitQuery(u *url.URL) (rest *url.URL, mine url.Values, err error) {
 		return nil, nil, errors.New("what follows the question mark cannot be read")
 	}
 	if query.Has("skip_verify") { // go-redis would trust any server
-		return nil, nil, errors.New("skip_verify is refused: with it, any server that answers would get the password; " +
-			"remove it, and add the server's CA to those of this machine, or name its file in SSL_CERT_FILE")
+		return nil, nil, errors.New("skip_verify is refused: " +
+			"with it, any server that answers would get the password; remove it, " +
+			"and add the server's CA to those of this machine, or name its file in SSL_CERT_FILE")
 	}
 	mine = url.Values{}
 	for _, name := range own {

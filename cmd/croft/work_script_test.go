@@ -22,7 +22,7 @@ func TestWorkScripts(t *testing.T) {
 	t.Run("postgres", func(t *testing.T) {
 		t.Parallel()
 		// The other scripts are about signals and stalls of processes.
-		// work/chaostest also tests what happens to a dead worker's items.
+		// proof/chaostest also tests what happens to a dead worker's items.
 		server, urls := testenv.Postgres(t), map[string]string{}
 		var files []string
 		for _, name := range []string{"effects", "items", "stale", "worker"} {

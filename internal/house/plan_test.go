@@ -48,7 +48,7 @@ var plan = map[string]room{
 	"work":     {opens: core},
 	"observe":  {opens: append([]string{"work"}, core...), outside: true},
 	"backend":  {opens: append([]string{"work"}, contracts...), outside: true, apart: true},
-	"boundary": {opens: append([]string{"work"}, core...), outside: true, apart: true},
+	"boundary": {opens: append([]string{"work"}, core...), apart: true},
 	"proof":    {opens: all, outside: true},
 	"cmd":      {opens: all, outside: true},
 	"bench":    {opens: all, outside: true},

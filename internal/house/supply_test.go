@@ -60,8 +60,21 @@ func unwatchedModules(top string) ([]string, error) {
 	for _, m := range watchedModule.FindAllSubmatch(text, -1) {
 		watched[string(m[1])] = true
 	}
+	folders, err := moduleFolders(top)
 	var found []string
-	err = filepath.WalkDir(top, func(file string, d fs.DirEntry, err error) error {
+	for _, dir := range folders {
+		if dir = strings.TrimSuffix("/"+dir, "."); !watched[dir] {
+			found = append(found, "the Go module in "+dir+" is not in .github/dependabot.yml")
+		}
+	}
+	return found, err
+}
+
+// moduleFolders lists the folders with a go.mod, from the top: "." or
+// "backend/redis".
+func moduleFolders(top string) ([]string, error) {
+	var folders []string
+	err := filepath.WalkDir(top, func(file string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -72,13 +85,8 @@ func unwatchedModules(top string) ([]string, error) {
 			return nil
 		}
 		dir, err := filepath.Rel(top, filepath.Dir(file))
-		if err != nil {
-			return err
-		}
-		if dir = strings.TrimSuffix("/"+filepath.ToSlash(dir), "."); !watched[dir] {
-			found = append(found, "the Go module in "+dir+" is not in .github/dependabot.yml")
-		}
-		return nil
+		folders = append(folders, filepath.ToSlash(dir))
+		return err
 	})
-	return found, err
+	return folders, err
 }

@@ -86,7 +86,7 @@ func build(name, pkg string) (string, error) {
 // scripts run what users run, and the test of tools/dist finds most packages in
 // Go's build cache.
 func BuildPlain(to string) error {
-	top, err := topWith("go.mod")
+	top, err := topWith("go.work")
 	if err != nil {
 		return err
 	}

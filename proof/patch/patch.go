@@ -17,19 +17,23 @@ import (
 
 // Patch is one change of one file.
 type Patch struct {
-	// File is the path below the module.
+	// File is the path below the top of the repository.
 	File string
 	// Old occurs exactly once in the file. New takes its place.
 	Old, New string
 }
 
-// root returns the directory of the module.
+// root returns the top of the repository: the folder of go.work.
 func root(ctx context.Context) (string, error) {
-	out, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
+	out, err := exec.CommandContext(ctx, "go", "env", "GOWORK").Output()
 	if err != nil {
-		return "", fmt.Errorf("asking for the module: %w", err)
+		return "", fmt.Errorf("asking for the workspace: %w", err)
 	}
-	return filepath.Dir(strings.TrimSpace(string(out))), nil
+	file := strings.TrimSpace(string(out))
+	if !filepath.IsAbs(file) {
+		return "", fmt.Errorf("GOWORK is %q: run this in the repository, with its go.work", file)
+	}
+	return filepath.Dir(file), nil
 }
 
 // text returns the file with the change.

@@ -87,6 +87,12 @@ func goCommand(ctx context.Context, top string, p platform, verb string, args ..
 	if err := json.Unmarshal(said, &settings); err != nil {
 		return nil, fmt.Errorf("go env: %w", err)
 	}
+	// The source's own go.work ties its modules together. They require versions
+	// of each other that are published only with the release.
+	workspace, err := filepath.Abs(filepath.Join(top, "go.work"))
+	if err != nil {
+		return nil, err
+	}
 	cmd := exec.CommandContext(ctx, "go", append([]string{verb}, args...)...)
 	cmd.Dir = top
 	cmd.Env = os.Environ()
@@ -96,7 +102,7 @@ func goCommand(ctx context.Context, top string, p platform, verb string, args ..
 	cmd.Env = append(cmd.Env,
 		"GOOS="+p.os, "GOARCH="+p.arch, "GOAMD64=v1", "GOARM64=v8.0",
 		"CGO_ENABLED=0", "GOFIPS140=off", "GOEXPERIMENT=", "GOENV=off",
-		"GOFLAGS=-mod=readonly", "GOWORK=off", "PWD="+top,
+		"GOFLAGS=-mod=readonly", "GOWORK="+workspace, "PWD="+top,
 	)
 	return cmd, nil
 }

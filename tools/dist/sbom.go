@@ -73,6 +73,11 @@ func readSBOM(binary, version string) ([]byte, error) {
 	return text.Bytes(), nil
 }
 
+// workspace is the version that the go command writes for modules of go.work.
+// They are Croft's own: all have the version of the release, and none has a
+// hash.
+const workspace = "(devel)"
+
 // list turns build information into an SBOM.
 func list(info *debug.BuildInfo, version, sum string) (*sbom, error) {
 	whole := library(info.Main.Path, version)
@@ -89,6 +94,10 @@ func list(info *debug.BuildInfo, version, sum string) (*sbom, error) {
 		Components: []component{std},
 	}
 	for _, m := range info.Deps {
+		if m.Version == workspace {
+			bill.Components = append(bill.Components, library(m.Path, version))
+			continue
+		}
 		if m.Replace != nil {
 			m = m.Replace // the binary contains the replacement, not the original
 		}

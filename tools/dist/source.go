@@ -55,13 +55,18 @@ var otherRepository = []string{
 	"GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES",
 }
 
-// git runs git in a folder and returns its output.
-func git(ctx context.Context, folder string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, "git", append([]string{"-C", folder}, args...)...)
-	cmd.Env = slices.DeleteFunc(os.Environ(), func(entry string) bool {
+// ofThisFolder leaves these variables out of an environment.
+func ofThisFolder(env []string) []string {
+	return slices.DeleteFunc(env, func(entry string) bool {
 		name, _, _ := strings.Cut(entry, "=")
 		return slices.Contains(otherRepository, name)
 	})
+}
+
+// git runs git in a folder and returns what it prints.
+func git(ctx context.Context, folder string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "git", append([]string{"-C", folder}, args...)...)
+	cmd.Env = ofThisFolder(os.Environ())
 	out, err := cmd.Output()
 	var failed *exec.ExitError
 	if errors.As(err, &failed) {

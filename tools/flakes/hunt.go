@@ -21,7 +21,7 @@ type hunter struct {
 	*options
 	flags      []string // for go test -c
 	out        io.Writer
-	top        string // the folder of the main module
+	top        string // the folder of go.work
 	tmp        string // removed at the end
 	folder     string // keeps the output of failed runs; made at the first failure
 	test2json  string

@@ -77,8 +77,8 @@ type options struct {
 const usage = `Usage: flakes [flags] [packages]
 
 Hunts flaky tests: runs every test binary again and again on a machine that is
-kept busy. Without packages it runs ./... and, where there is one, the module
-in ./bench. A package never runs beside itself.
+kept busy. Without packages it runs all those of the modules in go.work and,
+where there is one, of the module in ./bench. A package never runs beside itself.
 
 With make: make flakes FLAKESFLAGS='-for 30m ./fence ./store/...'
 In there a $ is written $$.

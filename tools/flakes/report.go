@@ -232,11 +232,11 @@ func (t *testTally) commands(o *options) (again, plain string) {
 		once = fmt.Sprintf("-run '%s' %s", pattern, once)
 	}
 	flags := strings.Join(append([]string{""}, o.build...), " ")
-	in := ""
+	test := "go test"
 	if t.pkg.module != "." {
-		in = " -C " + t.pkg.module
+		test = "GOWORK=off go test -C " + t.pkg.module
 	}
-	return fmt.Sprintf("make flakes FLAKESFLAGS='%s'", hunt), fmt.Sprintf("CI=true go test%s%s %s", in, flags, once)
+	return fmt.Sprintf("make flakes FLAKESFLAGS='%s'", hunt), fmt.Sprintf("CI=true %s%s %s", test, flags, once)
 }
 
 // exactly returns the -run pattern that matches one test. Characters that are

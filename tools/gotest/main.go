@@ -1,7 +1,7 @@
 // Command gotest runs "go test" for people: one line for each package as it
 // ends, and at the end what went wrong. Its arguments are those of go test:
 //
-//	go run ./tools/gotest -race -count=1 ./...
+//	go run ./tools/gotest -race -count=1 work
 //
 // The end names every test that failed, with its output and the command that
 // runs it alone; every test that was skipped, with its reason; and the packages
@@ -17,6 +17,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,6 +27,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -35,7 +37,7 @@ import (
 func main() {
 	args := os.Args[1:]
 	if len(args) == 0 || args[0] == "-h" || args[0] == "--help" {
-		fmt.Fprintln(os.Stderr, "usage: gotest ARGUMENTS OF GO TEST, for example: gotest -race ./...")
+		fmt.Fprintln(os.Stderr, "usage: gotest ARGUMENTS OF GO TEST, for example: gotest -race work")
 		os.Exit(2)
 	}
 	log := filepath.Join(".tools", "tests.json")
@@ -47,11 +49,11 @@ func main() {
 		fail(err)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	module, err := exec.CommandContext(ctx, "go", "list", "-m").Output()
+	modules, err := exec.CommandContext(ctx, "go", "list", "-m").Output()
 	if err != nil {
 		fail(fmt.Errorf("go list -m: %w", err))
 	}
-	r := newRun(strings.TrimSpace(string(module)), args)
+	r := newRun(outermost(string(modules)), args)
 	err = r.goTest(ctx, keep, os.Stdout)
 	interrupted := ctx.Err() != nil
 	stop()
@@ -78,6 +80,11 @@ func main() {
 	if err != nil {
 		os.Exit(1)
 	}
+}
+
+// outermost is the module at the top of a workspace: all others lie below it.
+func outermost(modules string) string {
+	return slices.MinFunc(strings.Fields(modules), func(a, b string) int { return cmp.Compare(len(a), len(b)) })
 }
 
 func fail(err error) {

@@ -71,6 +71,7 @@ func (p *pkg) blamesChild(t *test) bool {
 }
 
 // croft is the root module. Modules below it lie in the folders of their names.
+// A run begins in one of them only if the module is not in go.work.
 const croft = "github.com/croft-dev/croft"
 
 // command returns the command that runs a test alone, or a package if name is
@@ -78,7 +79,7 @@ const croft = "github.com/croft-dev/croft"
 func (r *run) command(p *pkg, name string) string {
 	words := []string{"go", "test"}
 	if folder, ok := strings.CutPrefix(r.module, croft+"/"); ok {
-		words = []string{"cd", folder, "&&", "go", "test"}
+		words = []string{"cd", folder, "&&", "GOWORK=off", "go", "test"}
 	}
 	for _, arg := range r.args {
 		if !strings.HasPrefix(arg, "-") || strings.HasPrefix(arg, "-parallel") || strings.HasPrefix(arg, "-timeout") ||

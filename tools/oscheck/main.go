@@ -36,7 +36,7 @@ func main() {
 	}
 }
 
-// check returns the type errors in this module's packages on a system.
+// check returns the type errors in the workspace's packages on a system.
 func check(system string) error {
 	goos, goarch, ok := strings.Cut(system, "/")
 	if !ok {
@@ -62,7 +62,7 @@ func check(system string) error {
 			}
 			return file, err
 		},
-	}, "./...")
+	}, "work") // all packages of the modules in go.work
 	if err != nil {
 		return err
 	}

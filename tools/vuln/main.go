@@ -7,8 +7,9 @@
 // says "NOT CHECKED" and ends with status 3. So a machine without a network
 // never seems to have found nothing.
 //
-// Files of other systems call other code. So it looks at Croft itself once for
-// every system that releases are built for.
+// Files of other systems call other code. So it looks at Croft itself, which is
+// all modules in go.work together, once for every system that releases are
+// built for.
 //
 // Its status is 0 if nothing was found, 1 if something was found or a module
 // could not be read, 2 for wrong arguments, and 3 for no database or an old
@@ -28,6 +29,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -82,6 +84,9 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitNotChecked
 	}
 	modules, err := findModules(s.top)
+	if err == nil {
+		modules, err = together(ctx, s.top, modules)
+	}
 	if err != nil {
 		fmt.Fprintln(stderr, "vuln:", err)
 		return exitFound
@@ -143,7 +148,7 @@ func (s *scanner) scanAll(ctx context.Context, modules []string) int {
 		}
 	}
 	if len(found)+len(failed) == 0 {
-		fmt.Fprintf(s.stdout, "vuln: %d modules, none calls code with a known vulnerability\n", len(modules))
+		fmt.Fprintln(s.stdout, "vuln: looked at every module: none calls code with a known vulnerability")
 		return 0
 	}
 	if len(found) > 0 {
@@ -166,7 +171,7 @@ func (s *scanner) scan(ctx context.Context, dir string) error {
 		return s.scanSystems(ctx, dir)
 	}
 	if own {
-		return s.govulncheck(ctx, nil, "-C", dir, "./...")
+		return s.govulncheck(ctx, []string{"GOWORK=off"}, "-C", dir, "./...")
 	}
 	work, err := os.MkdirTemp("", "croft-vuln-")
 	if err != nil {
@@ -175,6 +180,7 @@ func (s *scanner) scan(ctx context.Context, dir string) error {
 	defer os.RemoveAll(work)
 	build := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", work+string(filepath.Separator), "tool")
 	build.Dir, build.Stderr = dir, s.stderr
+	build.Env = append(os.Environ(), "GOWORK=off")
 	if err := build.Run(); err != nil {
 		return fmt.Errorf("go build tool: %w", err)
 	}
@@ -189,13 +195,13 @@ func (s *scanner) scan(ctx context.Context, dir string) error {
 	return all
 }
 
-// scanSystems scans a module as releases are built: for each system, and
-// without C.
+// scanSystems scans all packages of the workspace as releases are built: for
+// each system, and without C.
 func (s *scanner) scanSystems(ctx context.Context, dir string) error {
 	var all error
 	for _, system := range systems {
 		fmt.Fprintf(s.stdout, "-- for %s\n", system)
-		all = errors.Join(all, s.govulncheck(ctx, []string{"GOOS=" + system, "CGO_ENABLED=0"}, "-C", dir, "./..."))
+		all = errors.Join(all, s.govulncheck(ctx, []string{"GOOS=" + system, "CGO_ENABLED=0"}, "-C", dir, "work"))
 	}
 	return all
 }
@@ -234,6 +240,37 @@ func findModules(top string) ([]string, error) {
 		err = fmt.Errorf("no go.mod in %s or below", top)
 	}
 	return dirs, err
+}
+
+// together leaves out the modules that go.work names, but for the one at the
+// top: they are looked at with it.
+func together(ctx context.Context, top string, modules []string) ([]string, error) {
+	cmd := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}")
+	cmd.Dir = top
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list -m in %s: %w", top, err)
+	}
+	var inWork []os.FileInfo
+	for dir := range strings.Lines(string(out)) {
+		info, err := os.Stat(strings.TrimSpace(dir))
+		if err != nil {
+			return nil, err
+		}
+		inWork = append(inWork, info)
+	}
+	var left []string
+	for _, dir := range modules {
+		info, err := os.Stat(dir)
+		if err != nil {
+			return nil, err
+		}
+		same := func(other os.FileInfo) bool { return os.SameFile(info, other) }
+		if dir == filepath.Clean(top) || !slices.ContainsFunc(inWork, same) {
+			left = append(left, dir)
+		}
+	}
+	return left, nil
 }
 
 // hasPackages reports whether a module has Go files, without those of the
