@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/internal/wait"
 )
 
 // pace limits renewals and reports to the rate at which the service takes
@@ -77,8 +78,8 @@ func (p *pace) wait(ctx context.Context, key string, renewal bool, stale func() 
 		if left <= 0 {
 			return ok, nil
 		}
-		if !sleep(ctx, left) {
-			return false, ctxErr(ctx)
+		if clock.Sleep(ctx, left) != nil {
+			return false, wait.Ended(ctx)
 		}
 	}
 }
