@@ -8,6 +8,7 @@ import (
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/engine"
 	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store/refusals"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -26,7 +27,7 @@ func (c *Client) Acquire(ctx context.Context, key string, o *LeaseOptions) (*Lea
 	if err != nil {
 		return nil, err
 	}
-	if err := ended(ctx); err != nil {
+	if err := wait.Ended(ctx); err != nil {
 		return nil, fmt.Errorf("acquire %q: %w", key, err)
 	}
 	c.run(ctx, p)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/croft-dev/croft/internal/wait"
 )
 
 // Work is a function that runs under a lease. Its context ends when the lease
@@ -78,7 +80,7 @@ func (c *Client) Loop(ctx context.Context, key string, interval time.Duration, o
 		case errors.As(err, &fatal):
 			return fatal.err
 		case ctx.Err() != nil:
-			return ended(ctx)
+			return wait.Ended(ctx)
 		// This client is closed, not another client that fn uses.
 		case isClosed(c.closing) && (errors.Is(err, ErrClosed) || lossIn(err) == Closed):
 			return err
@@ -128,7 +130,7 @@ func (l *Lease) do(ctx context.Context, fn Work) error {
 		}
 	}()
 	// If ctx has ended since the grant, fn does not begin.
-	err := ended(ctx)
+	err := wait.Ended(ctx)
 	if err == nil {
 		err = fn(work, l)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/internal/engine"
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -153,7 +154,7 @@ func (c *Client) await(ctx context.Context, p *pending) {
 		case <-left:
 			left = nil
 			now := c.lock()
-			c.engine.Abandon(now, &p.Call, ended(ctx))
+			c.engine.Abandon(now, &p.Call, wait.Ended(ctx))
 			c.do(c.unlock())
 		}
 	}
@@ -175,7 +176,7 @@ func (c *Client) ask(ctx context.Context, req tenure.Request, bound time.Duratio
 // try runs a plain call, unless ctx has ended. A release is tried even then:
 // one message may free the key.
 func (c *Client) try(ctx context.Context, p *pending, bound time.Duration) error {
-	if err := ended(ctx); err != nil && p.Request.Verb != tenure.Release {
+	if err := wait.Ended(ctx); err != nil && p.Request.Verb != tenure.Release {
 		return fmt.Errorf("%s of %q was not tried: %w", p.Request.Verb, p.Request.Key, err)
 	}
 	if _, bounded := ctx.Deadline(); !bounded {
@@ -352,13 +353,4 @@ func (c *Client) tick() {
 	now := c.lock()
 	c.engine.Tick(now)
 	c.do(c.unlock())
-}
-
-// ended returns why a context has ended, with its cause, or nil.
-func ended(ctx context.Context) error {
-	err := ctx.Err()
-	if cause := context.Cause(ctx); err != nil && !errors.Is(cause, err) {
-		return fmt.Errorf("%w: %w", err, cause)
-	}
-	return err
 }

@@ -36,7 +36,8 @@ var workloads = []workload{
 	},
 	{
 		"redis-crowd", "Redis: 64 goroutines, distinct keys",
-		"Each acquires and releases a key of its own, again and again; all share a client.",
+		"Each goroutine acquires and releases a key of its own, again and again. All\n" +
+			"share a client.",
 		onRedis(redisRivals, crowdAtLeast(1.5, 0)),
 	},
 	{"redis-handoff-16", "Redis: hand-off among 16 waiters", handoffWhat, onRedis(redisWaiters, handoffAmong(16))},
@@ -49,8 +50,8 @@ var workloads = []workload{
 	},
 	{
 		"postgres-crowd", "PostgreSQL: 64 goroutines, distinct keys",
-		"Each acquires and releases a key of its own, again and again. The floor and the peers have a " +
-			"connection for each goroutine.",
+		"Each goroutine acquires and releases a key of its own, again and again. The\n" +
+			"floor and the peers have a connection for each goroutine.",
 		onPostgres(postgresRivals, crowdAtLeast(1, 0.5)),
 	},
 	{
@@ -69,7 +70,8 @@ var workloads = []workload{
 	},
 	{
 		"etcd-crowd", "etcd: 64 goroutines, distinct keys",
-		"Each acquires and releases a key of its own, again and again; all share a client.",
+		"Each goroutine acquires and releases a key of its own, again and again. All\n" +
+			"share a client.",
 		onEtcd(etcdRivals, crowdAtLeast(1.5, 0)),
 	},
 	{"etcd-handoff-16", "etcd: hand-off among 16 waiters", handoffWhat, onEtcd(etcdWaiters, handoffAmong(16))},
@@ -77,50 +79,51 @@ var workloads = []workload{
 	{"etcd-held", "etcd: keeping 5,000 leases", heldWhat, onEtcd(etcdHolders, heldByMany)},
 	{
 		"sqlite-lone", "SQLite: one acquire and release",
-		"One goroutine acquires and releases a key that nobody else wants. The floor is two bare commits of " +
-			"the same durability.",
+		"One goroutine acquires and releases a key that nobody else wants. The floor is\n" +
+			"two bare commits of the same durability.",
 		onSQLite(sqliteRivals, loneWithin(1.3)),
 	},
 	{
 		"sqlite-crowd", "SQLite: 64 goroutines, distinct keys",
-		"Each acquires and releases a key of its own, again and again. The floor is one commit for each " +
-			"operation.",
+		"Each goroutine acquires and releases a key of its own, again and again. The\n" +
+			"floor is one commit for each operation.",
 		onSQLite(sqliteRivals, crowdAtLeast(8, 0)),
 	},
 	{"sqlite-handoff-16", "SQLite: hand-off among 16 waiters", handoffWhat, onSQLite(sqliteWaiters, handoffAmong(16))},
 	{
 		"postgres-work", "PostgreSQL: items that do nothing",
-		"5,000 items are added, then worked on by 500 at once. An item counts when its completion is " +
-			"confirmed.",
+		"The program adds 5,000 items, then works on 500 at once. An item counts when its\n" +
+			"completion is confirmed.",
 		benchWork,
 	},
 	{
 		"postgres-claims", "PostgreSQL: claims beside finished items",
-		"One item is claimed, then completed, again and again.",
+		"The program claims one item, then completes it, again and again.",
 		benchClaims,
 	},
 	{
 		"sqlite-work", "SQLite: items that do nothing",
-		"2,000 items are added, then worked on by 500 at once. An item counts when its completion is " +
-			"confirmed.",
+		"The program adds 2,000 items, then works on 500 at once. An item counts when its\n" +
+			"completion is confirmed.",
 		benchWorkSQLite,
 	},
 	{
 		"dir", "Directory: one acquire and release",
-		"A grant and a release are each one file created, written and synced, one link, and one folder " +
-			"synced.",
+		"A grant creates, writes and syncs one file, makes one link, and syncs one\n" +
+			"folder. So does a release.",
 		benchDir,
 	},
 	{
 		"combine", "Directory: 64 goroutines, distinct keys",
-		"The client combines their calls, the disk their syncs.",
+		"The client combines the calls of the goroutines, and the disk combines their\n" +
+			"syncs.",
 		benchCombine,
 	},
 	{"held", "Directory: keeping 10,000 leases", "One client holds them all.", benchHeld},
 	{
 		"told", "A takeover reaches the holder",
-		"From the beginning of a takeover to the end of the holder's context, in another client. The next " +
-			"renewal would be due 20 s after the grant.",
+		"The time from the beginning of a takeover to the end of the holder's context, in\n" +
+			"another client. The holder's next renewal would be due 20 s after the grant.",
 		benchTold,
 	},
 	{
@@ -129,15 +132,16 @@ var workloads = []workload{
 			"only its marks.",
 		benchCurrent,
 	},
-	{"run", "croft run", "A command under a lease in a directory, beside the same command alone.", benchRun},
+	{"run", "croft run", "A command under a lease in a directory store, beside the same command alone.", benchRun},
 }
 
 const (
-	handoffWhat = "From the beginning of a release to the return of the next acquire, by another worker. " +
-		"The key is held for 2 ms each time; peers ask again as they do by default. " +
-		"Over the hand-offs of three rounds."
-	heldWhat = "Leases with a TTL of 10 s, each renewed every third of it. " +
-		"Where a library leaves renewing to its user, a goroutine for each lock does it. Seen for 15 s."
+	handoffWhat = "The time from the beginning of a release to the return of the next acquire, by\n" +
+		"another worker. Each worker holds the key for 2 ms. Peers ask again as they do\n" +
+		"by default. The figures are from all hand-offs of three rounds."
+	heldWhat = "Each lease has a TTL of 10 s, and is renewed every third of it. If a library\n" +
+		"leaves renewing to its user, a goroutine for each lock does it. Measured\n" +
+		"for 15 s."
 )
 
 func main() {

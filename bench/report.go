@@ -212,13 +212,17 @@ func (r *report) writePage(path string) error {
 	p("# Benchmarks\n\n")
 	p("Written by `make bench`; do not edit.\n\n")
 	p(
-		"Machines differ and are noisy: contenders alternate within one run, each figure is the median "+
-			"of %d rounds unless it says otherwise, and what counts are the ratios.\n\n",
+		"Machines differ and are noisy. So contenders alternate within one run, and each\n"+
+			"figure is the median of %d rounds unless the text says otherwise. Compare the\n"+
+			"ratios, not the times.\n\n",
 		m.Rounds,
 	)
-	p("- %d cores, %s, %s; clients and servers on one machine, over the loopback interface\n", m.Cores, m.System, m.Go)
+	p(
+		"- %d cores, %s, %s; clients and servers on one machine, over\n  the loopback interface\n",
+		m.Cores, m.System, m.Go,
+	)
 	if m.Load != "" {
-		p("- load average before the run: %s; where it is not near 0, others used the machine, too\n", m.Load)
+		p("- load average before the run: %s; if it is not near 0, other programs used\n  the machine, too\n", m.Load)
 	}
 	for _, s := range m.Servers {
 		p("- %s\n", s)
@@ -226,9 +230,9 @@ func (r *report) writePage(path string) error {
 	if len(m.Libraries) > 0 {
 		p("- %s\n", strings.Join(m.Libraries, ", "))
 	}
-	p("- the floor is what nobody can do without: the same number of round trips of the same kind of " +
-		"statement, at the same durability\n")
-	p("- round trips and commands are counted on the wire, CPU is the client's and the server's\n")
+	p("- the floor is the least that a lock needs: the same number of round trips with\n" +
+		"  the same kind of statement, at the same durability\n")
+	p("- round trips and commands are counted on the wire; CPU time is the client's and\n  the server's\n")
 	for _, t := range r.Tables {
 		p("\n## %s\n\n%s\n\n|  |", t.Title, t.What)
 		for _, c := range t.columns {

@@ -33,8 +33,8 @@ func benchTold(ctx context.Context, b *bench) error {
 			"median": float64(median(took)), "worst": float64(slices.Max(took)),
 		}})
 	}
-	t.Notes = append(t.Notes, "the aim is a median of at most 100 ms on each; of an act by "+
-		"another process SQLite hears up to 50 ms later")
+	t.Notes = append(t.Notes, "the aim is a median of at most 100 ms on each store",
+		"SQLite hears of an act by another process up to 50 ms later")
 	b.add(t)
 	return nil
 }

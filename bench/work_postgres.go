@@ -47,9 +47,9 @@ func benchWork(ctx context.Context, b *bench) error {
 	}
 	t.Notes = append(
 		t.Notes,
-		"River completes jobs in batches after they have been worked on, and works on others meanwhile; "+
-			"in a transaction it completes each as durably as a worker that waits for it. Croft's worker "+
-			"waits for the ledger to confirm.",
+		"River completes jobs in batches afterwards, and works on others meanwhile",
+		"in a transaction River completes each job as durably as a worker that waits",
+		"Croft's worker waits until the ledger confirms",
 	)
 	b.add(t)
 	return nil

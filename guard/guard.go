@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"time"
 
 	"github.com/croft-dev/croft/fence"
 )
@@ -38,6 +39,9 @@ type Guard interface {
 	// Rekey. floor is the highest token that the store has given out for the
 	// key.
 	Reset(ctx context.Context, floor fence.Token, actor, note string) (fence.Mark, error)
+	// Rekeyed returns what the resource keeps of the last Rekey or Reset. It is
+	// zero if there was none.
+	Rekeyed(ctx context.Context) (Rekeyed, error)
 	// Close frees the guard's resources.
 	Close() error
 }
@@ -50,6 +54,15 @@ type Artifact interface {
 	// changes if the stamp is refused, if r fails, or if there is another
 	// error.
 	Write(ctx context.Context, stamp fence.Stamp, r io.Reader) (Receipt, error)
+}
+
+// Rekeyed describes the last Rekey or Reset of a resource: who did it, when and
+// why.
+type Rekeyed struct {
+	From  string    `json:"from"` // the key before; "" if there was none
+	Actor string    `json:"actor"`
+	Note  string    `json:"note"`
+	At    time.Time `json:"at"` // by the resource's clock if it has one, else by the actor's
 }
 
 // Receipt tells what a write did.

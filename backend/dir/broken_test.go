@@ -82,7 +82,7 @@ func TestAStoreThatUsesNamesOfLivesAgainIsCaught(t *testing.T) {
 	p := newFixture(t)
 	same := func(time.Time) string { return "0000000000000000-0000000000000000" }
 	again := func(fsy fsys.FS) *Store {
-		st := open(t, p.root, &Options{Now: p.clock.Now, fs: fsy, newLife: same})
+		st := open(t, p.root, &Options{now: p.clock.Now, fs: fsy, newLife: same})
 		t.Cleanup(func() { st.Close() })
 		return st
 	}

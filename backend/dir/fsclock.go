@@ -13,7 +13,7 @@ import (
 // gets when it is touched. All processes that share the directory share it, on
 // several machines, too.
 type fsClock struct {
-	fake func() time.Time // Options.Now, or nil
+	fake func() time.Time // Options.now, or nil
 
 	// mu keeps the probe open while it is in use. Once it is closed, its
 	// descriptor's number may belong to another file.
@@ -67,7 +67,7 @@ func (c *fsClock) now() (time.Time, error) {
 	return c.real()
 }
 
-// real reads the file system's clock, even if Options.Now replaces it.
+// real reads the file system's clock, even if Options.now replaces it.
 func (c *fsClock) real() (time.Time, error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

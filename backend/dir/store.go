@@ -11,6 +11,7 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/fsys"
+	"github.com/croft-dev/croft/internal/inject"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/store/cas"
 	"github.com/croft-dev/croft/tenure"
@@ -21,10 +22,8 @@ type Options struct {
 	// Retention is how long a record outlives its last use. Default:
 	// [store.DefaultRetention].
 	Retention time.Duration
-	// Now replaces the file system's clock, for tests. It must be safe for
-	// concurrent use.
-	Now func() time.Time
 
+	now     func() time.Time       // default: the file system's clock
 	fs      fsys.FS                // default fsys.OS
 	newLife func(time.Time) string // default newLife
 }
@@ -52,12 +51,6 @@ var (
 // same permissions. Open refuses a directory that cannot keep the promises of a
 // store.
 func Open(path string, o *Options) (*Store, error) {
-	return OpenOn(nil, path, o)
-}
-
-// OpenOn is Open on another file system, for tests of this module. fsy may be
-// nil.
-func OpenOn(fsy fsys.FS, path string, o *Options) (*Store, error) {
 	if o == nil {
 		o = &Options{}
 	}
@@ -71,9 +64,7 @@ func OpenOn(fsy fsys.FS, path string, o *Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	if fsy == nil {
-		fsy = o.fs
-	}
+	fsy := o.fs
 	if fsy == nil {
 		fsy = fsys.OS{}
 	}
@@ -84,7 +75,7 @@ func OpenOn(fsy fsys.FS, path string, o *Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	clock, err := openClock(l, o.Now)
+	clock, err := openClock(l, o.now)
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +112,12 @@ func cleanPath(path string) (string, error) {
 	return root, nil
 }
 
-func init() { store.Register("dir", openURL) }
+func init() {
+	store.Register("dir", openURL)
+	inject.Dir = func(path string, retention time.Duration, fsy fsys.FS, now func() time.Time) (store.Store, error) {
+		return Open(path, &Options{Retention: retention, fs: fsy, now: now})
+	}
+}
 
 // openURL opens "dir:///path", optionally with "?retention=", or a plain path.
 func openURL(_ context.Context, u *url.URL) (store.Store, error) {

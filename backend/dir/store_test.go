@@ -43,7 +43,7 @@ func TestConformance(t *testing.T) {
 		root, clock := filepath.Join(testenv.Memory(tb), "store"), storetest.NewClock()
 		return storetest.Harness{
 			Open: func(tb testing.TB, o storetest.Options) store.Store {
-				st := open(tb, root, &Options{Retention: o.Retention, Now: clock.Now, fs: unsynced{fsys.OS{}}})
+				st := open(tb, root, &Options{Retention: o.Retention, now: clock.Now, fs: unsynced{fsys.OS{}}})
 				st.tidy.close() // the suite moves the clock by days between two looks at a record
 				return st
 			},
@@ -125,7 +125,7 @@ func (p *fixture) another(fsy fsys.FS) *Store {
 	if fsy == nil {
 		fsy = unsynced{fsys.OS{}}
 	}
-	st := open(p, p.root, &Options{Now: p.clock.Now, Retention: retention, fs: fsy})
+	st := open(p, p.root, &Options{now: p.clock.Now, Retention: retention, fs: fsy})
 	st.tidy.slice = testenv.Patience // a slow machine needs more than tidySlice
 	p.Cleanup(func() { st.Close() })
 	return st

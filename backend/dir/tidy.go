@@ -153,7 +153,7 @@ func (t *tidying) removeOld(
 		if err != nil {
 			continue
 		}
-		if now.IsZero() { // the real clock, not Options.Now: file times are real
+		if now.IsZero() { // the real clock, not Options.now: file times are real
 			if now, err = t.reg.clock.real(); err != nil {
 				return t.reg.explain(err)
 			}

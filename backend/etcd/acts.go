@@ -12,6 +12,7 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/turns"
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -74,7 +75,7 @@ func (s *Store) Acts(ctx context.Context) (<-chan string, error) {
 	select {
 	case <-h.ready:
 	case <-ctx.Done():
-		return nil, store.Unknown(over(ctx))
+		return nil, store.Unknown(wait.Ended(ctx))
 	}
 	if h.err != nil {
 		return nil, store.Unknown(h.err)

@@ -11,6 +11,8 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
+	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -110,7 +112,7 @@ func (s *Store) carryOut(ctx context.Context, groups []*group) {
 		}
 		// The key is offered to another store. Let that store ask first.
 		if len(groups) == 1 && groups[0].yields == maxYields && groups[0].step == looking && groups[0].confirmed {
-			if err := sleep(ctx, headStart); err != nil {
+			if err := clock.Sleep(ctx, headStart); err != nil {
 				groups[0].fail(err)
 				return
 			}
@@ -134,23 +136,12 @@ func (s *Store) carryOut(ctx context.Context, groups []*group) {
 // again.
 func pause(ctx context.Context, round int) error {
 	if ctx.Err() != nil {
-		return over(ctx)
+		return wait.Ended(ctx)
 	}
 	if round < 4 {
 		return nil
 	}
-	return sleep(ctx, rand.N(min(time.Millisecond<<min(round-4, 6), 50*time.Millisecond)))
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return over(ctx)
-	}
+	return clock.Sleep(ctx, rand.N(min(time.Millisecond<<min(round-4, 6), 50*time.Millisecond)))
 }
 
 // grantMissing finds the etcd leases for the records to write, and has etcd

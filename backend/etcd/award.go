@@ -8,6 +8,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -127,7 +128,7 @@ func (s *Store) returnAward(own *ownBid) {
 			groups := split([]tenure.Request{release}, answers)
 			s.carryOut(ctx, groups)
 			cancel()
-			if err := groups[0].answers[0].Err; !errors.Is(err, store.ErrUnknown) || sleep(s.life, grace) != nil {
+			if err := groups[0].answers[0].Err; !errors.Is(err, store.ErrUnknown) || clock.Sleep(s.life, grace) != nil {
 				return
 			}
 		}

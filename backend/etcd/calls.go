@@ -9,10 +9,13 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/croft-dev/croft/internal/clock"
 )
 
-// requestTimeout bounds every call of etcd. If a member hangs, the next call
-// goes to another one.
+// requestTimeout bounds most calls of etcd. Calls of guards and parts of a
+// listing have twice that. If a member hangs, the next call goes to another
+// one.
 const requestTimeout = 2 * time.Second
 
 // commit makes a transaction. A transaction that only reads is repeated through
@@ -68,7 +71,7 @@ func repeated[T any](ctx context.Context, each time.Duration, call func(context.
 		err = met.reason(err)
 		passing := transient(err)
 		cancel()
-		if !passing || tries >= 3 && time.Since(began) > 2*each || sleep(ctx, wait/2+rand.N(wait)) != nil {
+		if !passing || tries >= 3 && time.Since(began) > 2*each || clock.Sleep(ctx, wait/2+rand.N(wait)) != nil {
 			return got, explain(ctx, err)
 		}
 		wait = min(2*wait, most)

@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -123,5 +124,18 @@ func TestReadsOutliveTheMemberTheyAreSentTo(t *testing.T) {
 		dying.Kill()
 		calls.Wait()
 		dying.Restart(t)
+	}
+}
+
+// TestAMissingAnswerNamesNoOtherBound: calls have different bounds, and a read
+// is tried several times. So the error of a call must not name requestTimeout.
+func TestAMissingAnswerNamesNoOtherBound(t *testing.T) {
+	t.Parallel()
+	_, err := once(t.Context(), time.Millisecond, func(ctx context.Context) (any, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	})
+	if !errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), requestTimeout.String()) {
+		t.Errorf("a call that was bounded by a millisecond: %v", err)
 	}
 }

@@ -7,6 +7,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
+
+	"github.com/croft-dev/croft/internal/wait"
 )
 
 // ErrClosed is the reason why a closed store answers nothing.
@@ -46,7 +48,7 @@ func explain(ctx context.Context, err error) error {
 		return nil
 	}
 	known := rpctypes.Error(err)
-	switch why := over(ctx); {
+	switch why := wait.Ended(ctx); {
 	case why == nil:
 	case errors.Is(why, known): // etcd's error only repeats that ctx has ended
 		return fmt.Errorf("etcd: no answer: %w; see whether its members are up and reach each other", why)
@@ -70,20 +72,9 @@ func explain(ctx context.Context, err error) error {
 		return fmt.Errorf("etcd: %w; give a user and a password in the URL", known)
 	}
 	if errors.Is(err, context.DeadlineExceeded) || code(err) == codes.DeadlineExceeded {
-		return fmt.Errorf("etcd: no answer within %s: %w; see whether its members are up and reach each other",
-			requestTimeout, known)
+		return fmt.Errorf("etcd: no answer in time: %w; see whether its members are up and reach each other", known)
 	}
 	return fmt.Errorf("etcd: %w", known)
 }
 
 func leaseGone(err error) bool { return errors.Is(rpctypes.Error(err), rpctypes.ErrLeaseNotFound) }
-
-// over returns why ctx has ended: its error, and its cause if that says more.
-// It returns nil if ctx has not ended.
-func over(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if errors.Is(cause, err) {
-		return cause
-	}
-	return fmt.Errorf("%w: %w", err, cause)
-}

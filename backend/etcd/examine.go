@@ -13,6 +13,7 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/croft-dev/croft/internal/examine"
 	"github.com/croft-dev/croft/store"
 )
 
@@ -113,13 +114,6 @@ func (e *examination) see() {
 	all.Wait()
 }
 
-func found(check string, level store.Level, seen, advice string) store.Finding {
-	if level == store.OK {
-		advice = ""
-	}
-	return store.Finding{Check: check, Level: level, Seen: seen, Advice: advice}
-}
-
 // up counts the members that answer, and names the others.
 func (e *examination) up() (n int, down []string) {
 	for _, st := range e.states {
@@ -141,27 +135,27 @@ func (e *examination) members() store.Finding {
 	}
 	switch {
 	case e.apart:
-		return found(check, store.Warn, fmt.Sprintf("none answers from here at the address it advertises, "+
+		return examine.Found(check, store.Warn, fmt.Sprintf("none answers from here at the address it advertises, "+
 			"such as %s; of the addresses given %s", e.advertised, seen),
 			"let --advertise-client-urls name addresses that clients reach")
 	case e.halted != nil && e.hidden == nil && up <= len(e.states)/2:
-		return found(check, store.Bad, seen,
+		return examine.Found(check, store.Bad, seen,
 			fmt.Sprintf("bring them back: with fewer than %d no lease can be had", len(e.states)/2+1))
 	case e.hidden != nil:
-		return found(check, store.Warn, "cannot be seen: "+e.hidden.Error()+"; of the addresses given "+seen,
+		return examine.Found(check, store.Warn, "cannot be seen: "+e.hidden.Error()+"; of the addresses given "+seen,
 			"look with `etcdctl member list` as root")
 	case len(e.states) == 1:
-		return found(check, store.Warn,
+		return examine.Found(check, store.Warn,
 			seen+": while this one is down no lease can be had, and what its disk loses is lost",
 			"run three members, or five")
 	case len(e.states)%2 == 0:
-		return found(check, store.Warn, seen+": an even number survives no more losses than one member less",
+		return examine.Found(check, store.Warn, seen+": an even number survives no more losses than one member less",
 			"run an odd number of members")
 	case len(down) > 0:
-		return found(check, store.Warn, seen,
+		return examine.Found(check, store.Warn, seen,
 			fmt.Sprintf("bring them back: with fewer than %d no lease can be had", len(e.states)/2+1))
 	}
-	return found(check, store.OK, seen, "")
+	return examine.Found(check, store.OK, seen, "")
 }
 
 func (e *examination) leader() store.Finding {
@@ -178,18 +172,19 @@ func (e *examination) leader() store.Finding {
 	}
 	switch {
 	case leaders[0] || len(leaders) == 0:
-		return found("leader", store.Bad, "a member knows of no leader", "see whether the members reach each other")
+		return examine.Found("leader", store.Bad,
+			"a member knows of no leader", "see whether the members reach each other")
 	case len(leaders) > 1:
-		return found("leader", store.Warn, "members disagree about the leader: an election is under way",
+		return examine.Found("leader", store.Warn, "members disagree about the leader: an election is under way",
 			"ask again; if it goes on, look at their network and disks")
 	}
-	return found("leader", store.OK, fmt.Sprintf("one, %q", name), "")
+	return examine.Found("leader", store.OK, fmt.Sprintf("one, %q", name), "")
 }
 
 // agreement reports that members answer, but not on anything that most of them
 // must agree on.
 func (e *examination) agreement() store.Finding {
-	return found("agreement", store.Bad, "nothing can be read or changed: "+e.halted.Error(),
+	return examine.Found("agreement", store.Bad, "nothing can be read or changed: "+e.halted.Error(),
 		"bring back most of the members, and see whether they reach each other and their disks keep up")
 }
 
@@ -208,13 +203,13 @@ func (e *examination) version() store.Finding {
 	seen := "etcd " + strings.Join(list, ", ")
 	switch {
 	case len(list) == 0:
-		return found("version", store.Warn, "cannot be seen", "make sure that it is etcd 3.4 or newer")
+		return examine.Found("version", store.Warn, "cannot be seen", "make sure that it is etcd 3.4 or newer")
 	case old:
-		return found("version", store.Bad, seen+": older than what this was made for", "use etcd 3.5 or newer")
+		return examine.Found("version", store.Bad, seen+": older than what this was made for", "use etcd 3.5 or newer")
 	case len(list) > 1:
-		return found("version", store.Warn, seen+": the members differ", "finish the upgrade")
+		return examine.Found("version", store.Warn, seen+": the members differ", "finish the upgrade")
 	}
-	return found("version", store.OK, seen, "")
+	return examine.Found("version", store.OK, seen, "")
 }
 
 func atLeast(version string, major, minor int) bool {
@@ -228,7 +223,7 @@ func atLeast(version string, major, minor int) bool {
 }
 
 func (e *examination) tier() store.Finding {
-	return found("tier", store.OK, "tokens and fencing are consistent, whatever members fail; "+
+	return examine.Found("tier", store.OK, "tokens and fencing are consistent, whatever members fail; "+
 		"expiry is best effort: it goes by the leader's clock and the rates of clients' clocks", "")
 }
 
@@ -270,34 +265,35 @@ func (e *examination) clock() store.Finding {
 	}
 	switch {
 	case asked == 0:
-		return found(check, store.OK, "not compared: etcd tells its time only over HTTP without TLS. "+
+		return examine.Found(check, store.OK, "not compared: etcd tells its time only over HTTP without TLS. "+
 			"Leases do not need the clocks to agree; tokens are higher than earlier ones by this machine's clock", "")
 	case most > time.Second:
-		return found(check, store.Warn,
+		return examine.Found(check, store.Warn,
 			fmt.Sprintf("this machine's clock and a member's differ by %s or more", most.Round(time.Second)),
 			"leases are not harmed, but holds and periods go by the clients' clocks, "+
 				"and tokens after a lost record do: run NTP everywhere")
 	}
-	return found(check, store.OK, "this machine's clock and the members' agree to a second or two", "")
+	return examine.Found(check, store.OK, "this machine's clock and the members' agree to a second or two", "")
 }
 
 func (e *examination) alarms() store.Finding {
 	resp, err := repeated(e.ctx, requestTimeout, e.s.client.AlarmList)
 	if err != nil {
-		return found("alarms", store.Warn, "cannot be seen: "+err.Error(), "look with `etcdctl alarm list` as root")
+		return examine.Found("alarms", store.Warn,
+			"cannot be seen: "+err.Error(), "look with `etcdctl alarm list` as root")
 	}
 	for _, a := range resp.Alarms {
 		switch a.Alarm {
 		case etcdserverpb.AlarmType_NOSPACE:
-			return found("alarms", store.Bad,
+			return examine.Found("alarms", store.Bad,
 				"NOSPACE: the quota is used up, no lease can be taken, renewed or released",
 				"compact and defragment, or raise --quota-backend-bytes; then `etcdctl alarm disarm`")
 		case etcdserverpb.AlarmType_CORRUPT:
-			return found("alarms", store.Bad, "CORRUPT: members disagree about the data",
+			return examine.Found("alarms", store.Bad, "CORRUPT: members disagree about the data",
 				"restore or replace the member that is wrong")
 		}
 	}
-	return found("alarms", store.OK, "none", "")
+	return examine.Found("alarms", store.OK, "none", "")
 }
 
 func (e *examination) space() store.Finding {
@@ -315,12 +311,12 @@ func (e *examination) space() store.Finding {
 		float64(size)/(1<<20), float64(quota)/(1<<20), float64(used)/(1<<20))
 	switch {
 	case size > quota*8/10:
-		return found(check, store.Warn, seen, "compact (run etcd with --auto-compaction-retention=1h) "+
+		return examine.Found(check, store.Warn, seen, "compact (run etcd with --auto-compaction-retention=1h) "+
 			"and defragment before it is full: then nothing can be changed any more")
 	case size > 64<<20 && used < size/2:
-		return found(check, store.Warn, seen, "defragment to give the rest back")
+		return examine.Found(check, store.Warn, seen, "defragment to give the rest back")
 	}
-	return found(check, store.OK, seen, "")
+	return examine.Found(check, store.OK, seen, "")
 }
 
 func (e *examination) access() store.Finding {
@@ -333,16 +329,17 @@ func (e *examination) access() store.Finding {
 		who = "a user"
 	}
 	if user && e.open() {
-		return found("access", store.Warn, "a user is given, but the cluster asks nobody who they are: "+
+		return examine.Found("access", store.Warn, "a user is given, but the cluster asks nobody who they are: "+
 			"whoever reaches it can read and take leases",
 			"`etcdctl auth enable`, or leave the user out of the URL")
 	}
 	if plain {
-		return found("access", store.Warn, "no TLS, "+who+": whoever reaches the network can read and take leases",
+		return examine.Found("access", store.Warn,
+			"no TLS, "+who+": whoever reaches the network can read and take leases",
 			"give members certificates and use etcds://, "+
 				"with cert= and key= or a user where others share the cluster")
 	}
-	return found("access", store.OK, "TLS, "+who, "")
+	return examine.Found("access", store.OK, "TLS, "+who, "")
 }
 
 // open reports whether the cluster is known to need no login.
@@ -357,12 +354,12 @@ func (e *examination) keys() store.Finding {
 	n := 0
 	for _, err := range e.s.List(e.ctx, "") {
 		if errors.Is(err, ErrDamaged) {
-			return found("keys", store.Bad, err.Error(), "delete what is named, if the key may be forgotten")
+			return examine.Found("keys", store.Bad, err.Error(), "delete what is named, if the key may be forgotten")
 		}
 		if err != nil {
-			return found("keys", store.Warn, err.Error(), "ask again")
+			return examine.Found("keys", store.Warn, err.Error(), "ask again")
 		}
 		n++
 	}
-	return found("keys", store.OK, strconv.Itoa(n), "")
+	return examine.Found("keys", store.OK, strconv.Itoa(n), "")
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
 )
 
@@ -74,16 +75,8 @@ type marked struct {
 
 // markRecord is the value of the mark's etcd key.
 type markRecord struct {
-	Mark    fence.Mark `json:"mark"`
-	Rekeyed *Rekeyed   `json:"rekeyed,omitempty"`
-}
-
-// Rekeyed tells of the last Rekey or Reset of a guard.
-type Rekeyed struct {
-	From  string    `json:"from"`
-	Actor string    `json:"actor"`
-	Note  string    `json:"note"`
-	At    time.Time `json:"at"` // on the clock of the process that did it
+	Mark    fence.Mark     `json:"mark"`
+	Rekeyed *guard.Rekeyed `json:"rekeyed,omitempty"`
 }
 
 var _ guard.Artifact = (*Guard)(nil)
@@ -150,10 +143,10 @@ func (g *Guard) Mark(ctx context.Context) (fence.Mark, error) {
 }
 
 // Rekeyed tells of the last Rekey or Reset. It is zero if there was none.
-func (g *Guard) Rekeyed(ctx context.Context) (Rekeyed, error) {
+func (g *Guard) Rekeyed(ctx context.Context) (guard.Rekeyed, error) {
 	m, err := g.read(ctx)
 	if err != nil || m.Rekeyed == nil {
-		return Rekeyed{}, err
+		return guard.Rekeyed{}, err
 	}
 	return *m.Rekeyed, nil
 }
@@ -171,7 +164,7 @@ func (g *Guard) txn(
 	ctx context.Context, compares []clientv3.Cmp, then, otherwise []clientv3.Op,
 ) (*clientv3.TxnResponse, error) {
 	if ctx.Err() != nil {
-		return nil, store.Unknown(over(ctx))
+		return nil, store.Unknown(wait.Ended(ctx))
 	}
 	known := g.known()
 	resp, err := commit(ctx, g.client, g.timeout, compares, then, otherwise)

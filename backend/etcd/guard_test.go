@@ -42,10 +42,6 @@ func guardHarness(cluster func(testing.TB) *testenv.EtcdCluster, by law) guardte
 				}
 				return resp.Kvs[0].Value, true, nil
 			},
-			Audit: func(ctx context.Context) (string, error) {
-				r, err := handle(tb).Rekeyed(ctx)
-				return fmt.Sprintf("%+v", r), err
-			},
 		}
 	}}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/internal/wait"
 )
 
 // Do checks the stamp and carries out operations in one transaction, all of
@@ -45,28 +46,18 @@ func (g *Guard) Write(ctx context.Context, stamp fence.Stamp, r io.Reader) (guar
 // readAll reads content until ctx ends. It leaves a reader behind that hangs.
 func readAll(ctx context.Context, r io.Reader, most int64) ([]byte, error) {
 	if ctx.Err() != nil {
-		return nil, over(ctx)
+		return nil, wait.Ended(ctx)
 	}
-	type result struct {
-		content []byte
-		err     error
-	}
-	done := make(chan result, 1)
-	go func() {
+	content, err := wait.For(ctx, func() ([]byte, error) {
 		var b bytes.Buffer
 		_, err := b.ReadFrom(io.LimitReader(r, most+1))
-		done <- result{b.Bytes(), err}
-	}()
-	select {
-	case <-ctx.Done():
-		return nil, over(ctx)
-	case got := <-done:
-		if got.err == nil && int64(len(got.content)) > most {
-			got.err = fmt.Errorf("%w content: it is longer than %d bytes; raise GuardOptions.MaxContent "+
-				"and etcd's --max-request-bytes, or keep it in a file or an object store", fence.ErrInvalid, most)
-		}
-		return got.content, got.err
+		return b.Bytes(), err
+	})
+	if err == nil && int64(len(content)) > most {
+		err = fmt.Errorf("%w content: it is longer than %d bytes; raise GuardOptions.MaxContent "+
+			"and etcd's --max-request-bytes, or keep it in a file or an object store", fence.ErrInvalid, most)
 	}
+	return content, err
 }
 
 // Raise advances the mark without writing.
@@ -102,7 +93,7 @@ func (g *Guard) move(
 ) (fence.Mark, error) {
 	m, _, err := g.attempt(ctx, func(m *marked) (markRecord, bool, error) {
 		next, err := law(m.Mark)
-		rekeyed := &Rekeyed{
+		rekeyed := &guard.Rekeyed{
 			From: m.Mark.Key, Actor: actor, Note: note, At: time.Now().UTC().Truncate(time.Second),
 		}
 		return markRecord{next, rekeyed}, err == nil, err

@@ -14,6 +14,7 @@ import (
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/guard/guardtest"
+	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/store/storetest"
@@ -180,6 +181,14 @@ func (g raising) Reset(ctx context.Context, floor fence.Token, actor, note strin
 	return m, err
 }
 
+func (g raising) Rekeyed(ctx context.Context) (r guard.Rekeyed, err error) {
+	untilKnown(ctx, func() error {
+		r, err = g.Guard.Rekeyed(ctx)
+		return err
+	})
+	return r, err
+}
+
 var _ guard.Guard = raising{}
 
 // TestTheLawsHoldWhileLeadersAreKilled runs the suites with the leader of three
@@ -205,9 +214,9 @@ func TestTheLawsHoldWhileLeadersAreKilled(t *testing.T) {
 			leader.Kill()
 			kills++
 			killed()
-			_ = sleep(ctx, 700*time.Millisecond)
+			_ = clock.Sleep(ctx, 700*time.Millisecond)
 			leader.Restart(t)
-			if sleep(ctx, 2*time.Second) != nil {
+			if clock.Sleep(ctx, 2*time.Second) != nil {
 				return
 			}
 		}
@@ -249,7 +258,7 @@ func TestTheLawsHoldWhileLeadersAreKilled(t *testing.T) {
 			}
 			r.Read = func(ctx context.Context) (content []byte, there bool, err error) {
 				for range 200 {
-					if content, there, err = reads(ctx); err == nil || sleep(ctx, 20*time.Millisecond) != nil {
+					if content, there, err = reads(ctx); err == nil || clock.Sleep(ctx, 20*time.Millisecond) != nil {
 						break
 					}
 				}

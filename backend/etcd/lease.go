@@ -6,6 +6,8 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/croft-dev/croft/internal/wait"
 )
 
 // etcdLease is an etcd lease that carries all leases of one store with one TTL.
@@ -91,7 +93,7 @@ func (s *Store) extendLease(ctx context.Context, a *etcdLease, d time.Duration) 
 	select {
 	case a.lock <- struct{}{}:
 	case <-ctx.Done():
-		return over(ctx)
+		return wait.Ended(ctx)
 	}
 	defer func() { <-a.lock }()
 	if s.leaseLasts(a, d) {

@@ -7,6 +7,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -181,7 +182,7 @@ func (s *Store) keepQueueLease() {
 	s.keepingQueueLease = true
 	s.done.Go(func() {
 		for s.inAnyQueue() {
-			if sleep(s.life, s.queueTTL/3) != nil {
+			if clock.Sleep(s.life, s.queueTTL/3) != nil {
 				return
 			}
 			a := s.etcdLeaseFor(leaseSeconds(s.queueTTL))

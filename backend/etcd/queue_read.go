@@ -6,6 +6,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -37,7 +38,7 @@ func (s *Store) startQueueRead(key string, m *member) {
 // pollQueue reads the queue of a held key a few times, until somebody waits.
 func (s *Store) pollQueue(key string, m *member) {
 	for _, pause := range s.queuePolls {
-		if !s.nobodyWaits(m) || sleep(s.life, pause) != nil || !s.nobodyWaits(m) {
+		if !s.nobodyWaits(m) || clock.Sleep(s.life, pause) != nil || !s.nobodyWaits(m) {
 			return
 		}
 		s.readQueue(s.life, key, m)

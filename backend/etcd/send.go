@@ -10,6 +10,7 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -341,7 +342,7 @@ func (b *batch) lockPages(ctx context.Context) error {
 		case p.lock <- struct{}{}:
 		case <-ctx.Done():
 			b.unlockPages(n)
-			return over(ctx)
+			return wait.Ended(ctx)
 		}
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -168,7 +169,7 @@ func (s *Store) Close() error {
 // store is closed.
 func (s *Store) usable(ctx context.Context) error {
 	if ctx.Err() != nil {
-		return store.Unknown(over(ctx))
+		return store.Unknown(wait.Ended(ctx))
 	}
 	if s.closed.Load() {
 		return store.Unknown(ErrClosed)

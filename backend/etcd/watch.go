@@ -8,6 +8,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -96,7 +97,7 @@ func (s *Store) Watch(ctx context.Context, key string) (<-chan struct{}, error) 
 	case <-t.ready:
 	case <-ctx.Done():
 		s.unwatch(t, c)
-		return nil, store.Unknown(over(ctx))
+		return nil, store.Unknown(wait.Ended(ctx))
 	}
 	context.AfterFunc(ctx, func() { s.unwatch(t, c) })
 	return c, nil

@@ -16,6 +16,7 @@ import (
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/fsys"
 	"github.com/croft-dev/croft/internal/ground"
+	"github.com/croft-dev/croft/internal/inject"
 )
 
 // Options are the choices in opening a guarded file. Nil means all
@@ -114,11 +115,11 @@ var _ guard.Artifact = (*File)(nil)
 // its directory must. Open creates nothing: the first write, raise or rekey
 // does.
 func Open(path string, o *Options) (*File, error) {
-	return OpenOn(fsys.OS{}, path, o)
+	return openOn(fsys.OS{}, path, o)
 }
 
-// OpenOn is Open on another file system, for tests of this module.
-func OpenOn(fsy fsys.FS, path string, o *Options) (*File, error) {
+// openOn is Open on another file system.
+func openOn(fsy fsys.FS, path string, o *Options) (*File, error) {
 	f := &File{fs: fsy, turn: make(chan struct{}, 1)}
 	if o != nil {
 		f.options = *o
@@ -158,7 +159,10 @@ func OpenOn(fsy fsys.FS, path string, o *Options) (*File, error) {
 // guardSuffix is the end of a sidecar's name, after the artifact's name.
 const guardSuffix = ".fence"
 
-func init() { guard.Register("file", guardOpenURL) }
+func init() {
+	guard.Register("file", guardOpenURL)
+	inject.File = func(path string, fsy fsys.FS) (guard.Artifact, error) { return openOn(fsy, path, nil) }
+}
 
 // guardOpenURL opens file:///absolute/path or a plain path. The parameter
 // network=allow sets Options.AllowNetwork.
@@ -216,10 +220,10 @@ func (f *File) Mark(ctx context.Context) (fence.Mark, error) {
 }
 
 // Rekeyed tells of the last Rekey. It takes no lock.
-func (f *File) Rekeyed(ctx context.Context) (Rekeyed, error) {
+func (f *File) Rekeyed(ctx context.Context) (guard.Rekeyed, error) {
 	v, err := f.visit()
 	if err != nil {
-		return Rekeyed{}, err
+		return guard.Rekeyed{}, err
 	}
 	defer v.leave()
 	s, err := v.look(ctx)
@@ -267,7 +271,7 @@ func (f *File) move(
 	ctx context.Context, actor, note string, law func(fence.Mark) (fence.Mark, error),
 ) (fence.Mark, error) {
 	return f.change(ctx, func(s slotState) (slotState, error) {
-		s.rekeyed = Rekeyed{From: s.mark.Key, Actor: actor, Note: note, At: time.Now()}
+		s.rekeyed = guard.Rekeyed{From: s.mark.Key, Actor: actor, Note: note, At: time.Now()}
 		var err error
 		s.mark, err = law(s.mark)
 		return s, err

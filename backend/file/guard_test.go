@@ -34,10 +34,6 @@ func TestGuardConformance(t *testing.T) {
 				}
 				return content, err == nil, err
 			},
-			Audit: func(ctx context.Context) (string, error) {
-				r, err := guardOpen(t, path).Rekeyed(ctx)
-				return fmt.Sprint(r), err
-			},
 		}
 	}})
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
 )
 
 // A sidecar has two slots. Behind them is the name of the process that holds
@@ -40,21 +41,13 @@ var slotBirth = func() []byte {
 	return image
 }()
 
-// Rekeyed tells of the last time an operator moved a guarded file to another
-// key. The zero value means never.
-type Rekeyed struct {
-	From        string // the key it belonged to; "" if it had none
-	Actor, Note string
-	At          time.Time
-}
-
 // slotState is the content of a slot.
 type slotState struct {
 	generation uint64
 	mark       fence.Mark
 	writes     uint64 // admitted so far
 	changed    time.Time
-	rekeyed    Rekeyed
+	rekeyed    guard.Rekeyed
 }
 
 // encode writes a slot: lines of a name and a value. The last line is the
@@ -64,7 +57,7 @@ func (s slotState) encode() []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s1\ngeneration %d\nkey %s\ntoken %d\ngrant %s\nseq %d\nwrites %d\nchanged %s\n", slotTitle,
 		s.generation, s.mark.Key, s.mark.Token, s.mark.Grant, s.mark.Seq, s.writes, slotTime(s.changed))
-	if s.rekeyed != (Rekeyed{}) {
+	if s.rekeyed != (guard.Rekeyed{}) {
 		fmt.Fprintf(&b, "rekeyed %s\nfrom %s\nby %s\nbecause %s\n",
 			slotTime(s.rekeyed.At), s.rekeyed.From, s.rekeyed.Actor, s.rekeyed.Note)
 	}

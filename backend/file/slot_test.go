@@ -32,7 +32,7 @@ func slotSample(generation uint64) slotState {
 	s := slotState{generation: generation, writes: generation, changed: time.Unix(1763171234, 567891000).UTC()}
 	s.mark = fence.Mark{Key: "tests/job", Token: fence.Token(generation), Grant: fence.Grant(strings.Repeat("0a", 16))}
 	if generation%3 == 0 { // slots of different length
-		s.rekeyed = Rekeyed{From: "tests/old", Actor: "ann", Note: strings.Repeat("why ", 100), At: s.changed}
+		s.rekeyed = guard.Rekeyed{From: "tests/old", Actor: "ann", Note: strings.Repeat("why ", 100), At: s.changed}
 	}
 	return s
 }
@@ -52,7 +52,7 @@ func TestSlotReadsBackWhatItWrote(t *testing.T) {
 			changed: time.Unix(rapid.Int64Range(0, 1<<35).Draw(t, "seconds"), rapid.Int64Range(0, 999999999).Draw(t, "nanos")).UTC(),
 		}
 		if rapid.Bool().Draw(t, "rekeyed") {
-			s.rekeyed = Rekeyed{From: line.Draw(t, "from"), Actor: line.Draw(t, "actor"), Note: line.Draw(t, "note"), At: s.changed.Add(time.Hour)}
+			s.rekeyed = guard.Rekeyed{From: line.Draw(t, "from"), Actor: line.Draw(t, "actor"), Note: line.Draw(t, "note"), At: s.changed.Add(time.Hour)}
 		}
 		got, err := slotDecode(s.encode())
 		if err != nil || got != s {
@@ -64,7 +64,7 @@ func TestSlotReadsBackWhatItWrote(t *testing.T) {
 func TestSlotHoldsTheLongestThereCanBe(t *testing.T) {
 	s := slotState{generation: 1<<64 - 1, writes: 1<<64 - 1, changed: time.Now()}
 	s.mark = fence.Mark{Key: strings.Repeat("k", fence.MaxKey), Token: fence.MaxToken, Grant: fence.Grant(strings.Repeat("f", 32)), Seq: 1<<64 - 1}
-	s.rekeyed = Rekeyed{strings.Repeat("o", fence.MaxKey), strings.Repeat("a", guard.MaxActor), strings.Repeat("n", guard.MaxNote), time.Now()}
+	s.rekeyed = guard.Rekeyed{From: strings.Repeat("o", fence.MaxKey), Actor: strings.Repeat("a", guard.MaxActor), Note: strings.Repeat("n", guard.MaxNote), At: time.Now()}
 	if _, err := slotDecode(s.encode()); err != nil {
 		t.Error(err)
 	}

@@ -150,12 +150,19 @@ func endpointOf(endpoint string) (string, error) {
 }
 
 // checkBucket refuses impossible names of buckets. Without it, the service
-// would answer "forbidden" to a slip in a URL.
+// would answer "forbidden" to a slip in a URL. The limits are Google's: see
+// https://cloud.google.com/storage/docs/buckets#naming.
 func checkBucket(name string) error {
-	bad := strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789._-")
-	if len(name) < 3 || len(name) > 222 || bad != "" {
-		return fmt.Errorf("%w bucket %q: names have 3 to 63 lower-case letters, digits, dashes, underscores and dots;"+
-			" write gs://BUCKET/PREFIX", fence.ErrInvalid, name)
+	const longest, longestDotted = 63, 222
+	bad := len(name) < 3 || len(name) > longestDotted ||
+		strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789._-") != ""
+	for part := range strings.SplitSeq(name, ".") {
+		bad = bad || len(part) > longest
+	}
+	if bad {
+		return fmt.Errorf("%w bucket %q: names have 3 to %d lower-case letters, digits, dashes and underscores,"+
+			" or up to %d if dots divide them into parts of at most %d; write gs://BUCKET/PREFIX",
+			fence.ErrInvalid, name, longest, longestDotted, longest)
 	}
 	return nil
 }

@@ -130,3 +130,19 @@ func TestTheEndpointAskedForIsWhereRequestsGo(t *testing.T) {
 		}
 	}
 }
+
+// TestNamesOfBucketsHaveGooglesLimits: 63 characters, or 222 with dots and at
+// most 63 between two of them.
+func TestNamesOfBucketsHaveGooglesLimits(t *testing.T) {
+	part := strings.Repeat("a", 63)
+	for name, good := range map[string]bool{
+		"abc": true, "my_bucket-1": true, part: true, part + ".b": true,
+		part + "." + part + "." + part + "." + part[:30]: true, // 222
+		"ab": false, part + "a": false, part + "a.b": false, "b." + part + "a": false,
+		part + "." + part + "." + part + "." + part[:31]: false, "My-Bucket": false, "a b c": false,
+	} {
+		if err := checkBucket(name); good != (err == nil) || !good && !errors.Is(err, fence.ErrInvalid) {
+			t.Errorf("%q of %d characters: %v", name, len(name), err)
+		}
+	}
+}

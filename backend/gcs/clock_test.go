@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
@@ -27,7 +28,7 @@ func TestNoGrantBeforeTheHolderBelieves(t *testing.T) {
 			defer holder.Close()
 			defer other.Close()
 			now := time.Now()
-			sleep(t.Context(), now.Truncate(time.Second).Add(time.Second+fraction).Sub(now))
+			_ = clock.Sleep(t.Context(), now.Truncate(time.Second).Add(time.Second+fraction).Sub(now))
 			sent := time.Now()
 			if a := one(t.Context(), holder, mine); a.Err != nil {
 				t.Fatal(a.Err)
@@ -48,7 +49,7 @@ func TestNoGrantBeforeTheHolderBelieves(t *testing.T) {
 				if held > mine.TTL {
 					pause = 100 * time.Millisecond // from now on the grant only has to come
 				}
-				sleep(t.Context(), pause)
+				_ = clock.Sleep(t.Context(), pause)
 			}
 		})
 	}

@@ -8,12 +8,13 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"time"
 
 	"cloud.google.com/go/auth"
 	"google.golang.org/api/googleapi"
 
+	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/internal/objects"
+	"github.com/croft-dev/croft/internal/wait"
 )
 
 // verdict says what an error of the service means for its request.
@@ -72,30 +73,18 @@ func (b *bucket) again(ctx context.Context, v verdict, try int) bool {
 	case v == throttled && try < mostWaits:
 		// The limit is one write a second to an object, so an earlier try is
 		// useless.
-		return sleep(ctx, b.patience<<min(try-1, 3)+rand.N(b.patience/2))
+		return clock.Sleep(ctx, b.patience<<min(try-1, 3)+rand.N(b.patience/2)) == nil
 	case v == doubtful && try < mostTries:
 		return objects.Pause(ctx, try-1) == nil
 	}
 	return false
 }
 
-// sleep waits for about d, and reports whether ctx lasted as long.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // explain says what is wrong and what to do. right is the permission that the
 // request needs.
 func (b *bucket) explain(ctx context.Context, right string, err error) error {
 	if ctx.Err() != nil {
-		return ctxErr(ctx)
+		return wait.Ended(ctx)
 	}
 	objects.HideQuery(err)
 	var api *googleapi.Error
@@ -175,13 +164,4 @@ func reasoned(api *googleapi.Error, reason string) bool {
 		}
 	}
 	return false
-}
-
-// ctxErr returns why ctx has ended: its error, and its cause if that says more.
-func ctxErr(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if errors.Is(cause, err) {
-		return cause
-	}
-	return fmt.Errorf("%w: %w", err, cause)
 }

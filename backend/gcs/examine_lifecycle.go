@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/api/storage/v1"
 
+	"github.com/croft-dev/croft/internal/examine"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -15,7 +16,7 @@ import (
 // examineLifecycle looks for rules that delete records, or move them to a class
 // in which renewals cost more.
 func examineLifecycle(rules []*storage.BucketLifecycleRule, records string) store.Finding {
-	worst := found("lifecycle", store.OK, "no rule touches records", "")
+	worst := examine.Found("lifecycle", store.OK, "no rule touches records", "")
 	for _, rule := range rules {
 		f := examineRule(rule, records)
 		if f.Level == store.Bad || f.Level == store.Warn && worst.Level == store.OK {
@@ -27,28 +28,29 @@ func examineLifecycle(rules []*storage.BucketLifecycleRule, records string) stor
 
 func examineRule(rule *storage.BucketLifecycleRule, records string) store.Finding {
 	if rule.Action == nil || rule.Condition == nil {
-		return found("lifecycle", store.OK, "", "")
+		return examine.Found("lifecycle", store.OK, "", "")
 	}
 	c := rule.Condition
 	days, live := liveAfter(c)
 	if !live || !touches(c, records) {
-		return found("lifecycle", store.OK, "", "")
+		return examine.Found("lifecycle", store.OK, "", "")
 	}
 	const advice = "leave the store's prefix out of the rule, or delete noncurrent versions only"
 	switch {
 	case rule.Action.Type == "SetStorageClass":
-		return found("lifecycle", store.Warn, fmt.Sprintf("a rule moves records to %s after %d days,"+
+		return examine.Found("lifecycle", store.Warn, fmt.Sprintf("a rule moves records to %s after %d days,"+
 			" where replacing them costs more", rule.Action.StorageClass, days), advice)
 	case rule.Action.Type != "Delete":
-		return found("lifecycle", store.OK, "", "")
+		return examine.Found("lifecycle", store.OK, "", "")
 	case days == 0:
-		return found("lifecycle", store.Bad, "a rule deletes records, also those of leases that are held", advice)
+		return examine.Found("lifecycle", store.Bad,
+			"a rule deletes records, also those of leases that are held", advice)
 	case time.Duration(days)*24*time.Hour < tenure.MaxTTL:
-		return found("lifecycle", store.Warn, fmt.Sprintf("a rule deletes records"+
+		return examine.Found("lifecycle", store.Warn, fmt.Sprintf("a rule deletes records"+
 			" that have not been written for %d days:"+
 			" leases, holds and periods that last longer are forgotten", days), advice)
 	}
-	return found("lifecycle", store.OK, "", "")
+	return examine.Found("lifecycle", store.OK, "", "")
 }
 
 // liveAfter returns after how many days a rule applies to an object that nobody

@@ -174,19 +174,11 @@ func (g *Guard) Mark(ctx context.Context) (fence.Mark, error) {
 	return s.mark, err
 }
 
-// Rekeyed is what a guard keeps of its last Rekey or Reset.
-type Rekeyed struct {
-	From  string    `json:"from"`
-	Actor string    `json:"actor"`
-	Note  string    `json:"note"`
-	At    time.Time `json:"at"` // on the service's clock
-}
-
 // Rekeyed tells of the last Rekey or Reset. It is zero if there was none.
-func (g *Guard) Rekeyed(ctx context.Context) (Rekeyed, error) {
+func (g *Guard) Rekeyed(ctx context.Context) (guard.Rekeyed, error) {
 	s, err := g.look(ctx)
 	if err != nil || s.rekeyed == nil {
-		return Rekeyed{}, err
+		return guard.Rekeyed{}, err
 	}
 	return *s.rekeyed, nil
 }

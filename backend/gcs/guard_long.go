@@ -14,6 +14,7 @@ import (
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/objects"
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
 )
 
@@ -76,7 +77,7 @@ var errUploadGone = errors.New("the upload was removed before it was put in plac
 func (g *Guard) stage(ctx context.Context, to string, r io.Reader) (*storage.Object, error) {
 	uploading, abandon := context.WithCancel(ctx)
 	source := &sourceReader{r: r}
-	made, err := await(ctx, func() (*storage.Object, error) {
+	made, err := wait.For(ctx, func() (*storage.Object, error) {
 		defer abandon() // an unfinished upload ends with its context, and makes no object
 		made, err := g.bucket.stream(uploading, &storage.Object{Name: to, ContentType: g.contentType}, source, g.chunk)
 		if source.err != nil {
@@ -92,7 +93,7 @@ func (g *Guard) stage(ctx context.Context, to string, r io.Reader) (*storage.Obj
 		return nil, broken.err
 	case ctx.Err() != nil:
 		abandon() // the source may hang for ever
-		return nil, ctxErr(ctx)
+		return nil, wait.Ended(ctx)
 	}
 	return nil, store.Unknown(g.bucket.explain(ctx, rightCreate, err))
 }

@@ -13,7 +13,9 @@ import (
 	"google.golang.org/api/storage/v1"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/objects"
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
 )
 
@@ -29,7 +31,7 @@ const (
 type state struct {
 	attrs   *storage.Object // nil: there is none
 	mark    fence.Mark
-	rekeyed *Rekeyed
+	rekeyed *guard.Rekeyed
 	nonce   string
 }
 
@@ -48,7 +50,7 @@ func (s state) conditions() *condition {
 // look reads an object's state: one request.
 func (g *Guard) look(ctx context.Context) (state, error) {
 	if ctx.Err() != nil {
-		return state{}, store.Unknown(ctxErr(ctx))
+		return state{}, store.Unknown(wait.Ended(ctx))
 	}
 	for try := 1; ; try++ {
 		attrs, err := g.bucket.attrs(ctx, g.object)
@@ -89,7 +91,7 @@ func (g *Guard) read(attrs *storage.Object) (state, error) {
 
 // metadata returns the object's metadata with the new mark in it. Entries of
 // others stay.
-func (s state) metadata(mark fence.Mark, nonce string, rekeyed *Rekeyed) (map[string]string, error) {
+func (s state) metadata(mark fence.Mark, nonce string, rekeyed *guard.Rekeyed) (map[string]string, error) {
 	meta := map[string]string{}
 	if s.attrs != nil {
 		maps.Copy(meta, s.attrs.Metadata)
@@ -157,7 +159,7 @@ func (g *Guard) commit(ctx context.Context, nonce, right string, send func(ctx c
 	doubt := false // a copy may have taken effect
 	for try := 1; ; try++ {
 		if ctx.Err() != nil {
-			return store.Unknown(ctxErr(ctx))
+			return store.Unknown(wait.Ended(ctx))
 		}
 		err := send(ctx)
 		switch v := judge(err); {
@@ -190,7 +192,7 @@ func (g *Guard) settle(
 ) (before state, mark fence.Mark, err error) {
 	for try := 0; ; try++ {
 		if try > 1 && objects.Pause(ctx, min(try-2, 3)) != nil {
-			return state{}, fence.Mark{}, store.Unknown(ctxErr(ctx))
+			return state{}, fence.Mark{}, store.Unknown(wait.Ended(ctx))
 		}
 		if before, err = g.look(ctx); err != nil {
 			return state{}, fence.Mark{}, err

@@ -44,10 +44,6 @@ func guardHarness(t testing.TB, o GuardOptions) guardtest.Harness {
 		return guardtest.Resource{
 			Open: func(t testing.TB) guardtest.Handle { return guardtest.Artifact(openGuard(t, name, object, o)) },
 			Read: reader.content,
-			Audit: func(ctx context.Context) (string, error) {
-				r, err := reader.Rekeyed(ctx)
-				return fmt.Sprint(r), err
-			},
 		}
 	}}
 }
@@ -88,7 +84,7 @@ func TestTheLongestMarkFits(t *testing.T) {
 	for _, text := range []string{"k", "ü", "€", "😀", `"`, `\`, "<", "&"} {
 		fill := func(most int) string { return strings.Repeat(text, most/len(text)) }
 		mark := fence.Mark{Key: fill(fence.MaxKey), Token: fence.MaxToken, Grant: stamp(1, 1, 0).Grant, Seq: 1<<64 - 1}
-		rekeyed := &Rekeyed{From: fill(fence.MaxKey), Actor: fill(guard.MaxActor), Note: fill(guard.MaxNote), At: time.Date(2026, 3, 1, 12, 0, 0, 123456000, time.UTC)}
+		rekeyed := &guard.Rekeyed{From: fill(fence.MaxKey), Actor: fill(guard.MaxActor), Note: fill(guard.MaxNote), At: time.Date(2026, 3, 1, 12, 0, 0, 123456000, time.UTC)}
 		meta, err := state{}.metadata(mark, objects.NewNonce(), rekeyed)
 		if err != nil {
 			t.Fatal(err)

@@ -9,6 +9,8 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/internal/wait"
+	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -20,9 +22,9 @@ func (g *Guard) Write(ctx context.Context, stamp fence.Stamp, r io.Reader) (guar
 		return guard.Receipt{}, err
 	}
 	if ctx.Err() != nil {
-		return guard.Receipt{}, ctxErr(ctx)
+		return guard.Receipt{}, store.Unknown(wait.Ended(ctx))
 	}
-	head, err := await(ctx, func() ([]byte, error) {
+	head, err := wait.For(ctx, func() ([]byte, error) {
 		var b bytes.Buffer
 		_, err := b.ReadFrom(io.LimitReader(r, int64(g.inMemory)+1))
 		return b.Bytes(), err
@@ -113,7 +115,7 @@ func (g *Guard) move(
 	ctx context.Context, actor, note string, law func(fence.Mark) (fence.Mark, error),
 ) (fence.Mark, error) {
 	_, mark, err := g.settle(ctx, law, func(ctx context.Context, s state, mark fence.Mark, nonce string) error {
-		done := &Rekeyed{From: s.mark.Key, Actor: actor, Note: note}
+		done := &guard.Rekeyed{From: s.mark.Key, Actor: actor, Note: note}
 		if earliest, _, known := g.bucket.clock.Span(); known {
 			done.At = tenure.Time(earliest)
 		}
@@ -124,7 +126,7 @@ func (g *Guard) move(
 
 // writeMark changes only the mark of an object. If there is no object, it makes
 // one without content.
-func (g *Guard) writeMark(ctx context.Context, s state, mark fence.Mark, nonce string, rekeyed *Rekeyed) error {
+func (g *Guard) writeMark(ctx context.Context, s state, mark fence.Mark, nonce string, rekeyed *guard.Rekeyed) error {
 	meta, err := s.metadata(mark, nonce, rekeyed)
 	if err != nil {
 		return err
@@ -137,25 +139,4 @@ func (g *Guard) writeMark(ctx context.Context, s state, mark fence.Mark, nonce s
 		_, err := g.bucket.patch(ctx, g.object, meta, s.conditions())
 		return err
 	})
-}
-
-// await calls do, which may hang, in a goroutine of its own, and stops waiting
-// when ctx ends.
-func await[T any](ctx context.Context, do func() (T, error)) (T, error) {
-	type result struct {
-		value T
-		err   error
-	}
-	done := make(chan result, 1)
-	go func() {
-		value, err := do()
-		done <- result{value, err}
-	}()
-	select {
-	case r := <-done:
-		return r.value, r.err
-	case <-ctx.Done():
-		var none T
-		return none, ctxErr(ctx)
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/internal/wait"
 )
 
 // pace limits renewals and reports to the rate at which the service takes
@@ -19,8 +20,12 @@ type pace struct {
 
 	mu       sync.Mutex // guards the fields below
 	last     map[string]clock.Instant
+	tidyAt   int            // how many entries of last make note remove old ones
 	renewals map[string]int // the number of waiting renewals
 }
+
+// fewestTidied is how many entries there are before any is removed.
+const fewestTidied = 4096
 
 // limit returns the shortest time between two writes to an object. Google's
 // service has many endpoints, also private ones, all with https. Emulators have
@@ -47,13 +52,15 @@ func (p *pace) note(key string, now clock.Instant) {
 	if p.last == nil {
 		p.last = map[string]clock.Instant{}
 	}
-	if p.last[key] = now; len(p.last)%4096 == 0 { // older entries than the limit are useless
-		for other, at := range p.last {
-			if now.Sub(at) > p.every {
-				delete(p.last, other)
-			}
+	if p.last[key] = now; len(p.last) < max(p.tidyAt, fewestTidied) {
+		return
+	}
+	for other, at := range p.last {
+		if now.Sub(at) > p.every { // older entries than the limit are useless
+			delete(p.last, other)
 		}
 	}
+	p.tidyAt = 2 * len(p.last) // so that few writes pay for a scan
 }
 
 // wait waits for the turn to write a key's object, and takes it. It returns
@@ -71,8 +78,8 @@ func (p *pace) wait(ctx context.Context, key string, renewal bool, stale func() 
 		if left <= 0 {
 			return ok, nil
 		}
-		if !sleep(ctx, left) {
-			return false, ctxErr(ctx)
+		if clock.Sleep(ctx, left) != nil {
+			return false, wait.Ended(ctx)
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/failures"
 	"github.com/croft-dev/croft/internal/objects"
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store/cas"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -103,7 +104,7 @@ func (r *register) scan(
 			for i, one := range r.readAll(ctx, page) {
 				switch generation, _ := generationOf(one.entry.Version); {
 				case ctx.Err() != nil:
-					yield(cas.Entry{}, ctxErr(ctx))
+					yield(cas.Entry{}, wait.Ended(ctx))
 					return
 				case one.err != nil:
 					failed.Add(one.err)

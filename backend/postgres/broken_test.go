@@ -103,7 +103,7 @@ func TestFunctionsBrokenOnPurposeAreCaught(t *testing.T) {
 				own.wipe(tb)
 				return storetest.Harness{
 					Open: func(_ testing.TB, o storetest.Options) store.Store {
-						return postgres.New(own.pool, &postgres.Options{Schema: own.name, Retention: o.Retention, Now: clock.Now, LockWait: 10 * time.Second, SweepEvery: -1})
+						return postgres.New(own.pool, postgres.At(clock.Now, &postgres.Options{Schema: own.name, Retention: o.Retention, LockWait: 10 * time.Second, SweepEvery: -1}))
 					},
 					Wipe: own.wipe, Advance: clock.Advance,
 					Slow: true, Patience: 300 * time.Millisecond, // nobody waits long for a wake-up that does not come

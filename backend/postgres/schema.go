@@ -7,6 +7,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/croft-dev/croft/internal/wait"
 )
 
 // Schema returns the SQL that makes everything the store, the guards and the
@@ -79,7 +81,7 @@ func (s *setup) migrate(ctx context.Context) (err error) {
 	case s.turn <- struct{}{}:
 		defer func() { <-s.turn }()
 	case <-ctx.Done():
-		return over(ctx)
+		return wait.Ended(ctx)
 	}
 	for range 5 {
 		if err = s.tryMigrate(ctx); !alreadyThere(err) {

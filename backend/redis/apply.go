@@ -9,6 +9,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -47,12 +48,12 @@ func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.An
 			return answers
 		}
 		if ctx.Err() != nil {
-			return unanswered(answers, [][]*chunk{left}, over(ctx))
+			return unanswered(answers, [][]*chunk{left}, wait.Ended(ctx))
 		}
 		waves[0] = left
 	}
 	asked := slices.Clone(requests) // the goroutine may outlive this call
-	got, err := await(ctx, func() ([]store.Answer, error) {
+	got, err := wait.For(ctx, func() ([]store.Answer, error) {
 		got := make([]store.Answer, len(asked))
 		for _, chunks := range waves {
 			s.send(ctx, false, chunks, asked, got)
@@ -68,7 +69,7 @@ func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.An
 				answers[i] = got[i]
 				err := got[i].Err
 				if ctx.Err() != nil && errors.Is(err, store.ErrUnknown) && !errors.Is(err, ctx.Err()) {
-					answers[i].Err = store.Unknown(fmt.Errorf("%w: %w", over(ctx), err))
+					answers[i].Err = store.Unknown(fmt.Errorf("%w: %w", wait.Ended(ctx), err))
 				}
 			}
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -199,27 +200,21 @@ func (g *Guard) Mark(ctx context.Context) (fence.Mark, error) {
 	return g.parse(values)
 }
 
-// Rekeyed describes the last Rekey or Reset of a guard.
-type Rekeyed struct {
-	From, Actor, Note string
-	At                time.Time
-}
-
 // Rekeyed returns the last Rekey or Reset. It returns zero if there was none.
-func (g *Guard) Rekeyed(ctx context.Context) (Rekeyed, error) {
+func (g *Guard) Rekeyed(ctx context.Context) (guard.Rekeyed, error) {
 	values, err := g.fields(ctx, "rekeyed_from", "rekeyed_by", "rekeyed_note", "rekeyed_at")
 	if err != nil || values[3] == "" {
-		return Rekeyed{}, err
+		return guard.Rekeyed{}, err
 	}
 	at, _ := strconv.ParseInt(values[3], 10, 64)
-	return Rekeyed{From: values[0], Actor: values[1], Note: values[2], At: time.Unix(at, 0).UTC()}, nil
+	return guard.Rekeyed{From: values[0], Actor: values[1], Note: values[2], At: time.Unix(at, 0).UTC()}, nil
 }
 
 func (g *Guard) fields(ctx context.Context, names ...string) ([]string, error) {
 	if ctx.Err() != nil {
-		return nil, store.Unknown(over(ctx))
+		return nil, store.Unknown(wait.Ended(ctx))
 	}
-	values, err := await(ctx, func() ([]any, error) {
+	values, err := wait.For(ctx, func() ([]any, error) {
 		if long, err := g.tooLong(ctx, names); long || err != nil {
 			return nil, err
 		}

@@ -44,10 +44,6 @@ func guardHarness(open func(client goredis.UniversalClient, key string) (*Guard,
 				}
 				return content, err == nil, err
 			},
-			Audit: func(ctx context.Context) (string, error) {
-				r, err := handle(tb).Rekeyed(ctx)
-				return fmt.Sprintf("%+v", r), err
-			},
 		}
 	}}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
 )
 
@@ -59,9 +60,9 @@ func (g *Guard) Write(ctx context.Context, stamp fence.Stamp, r io.Reader) (guar
 		return guard.Receipt{}, err
 	}
 	if ctx.Err() != nil {
-		return guard.Receipt{}, over(ctx)
+		return guard.Receipt{}, wait.Ended(ctx)
 	}
-	content, err := await(ctx, func() ([]byte, error) {
+	content, err := wait.For(ctx, func() ([]byte, error) {
 		var b bytes.Buffer
 		_, err := b.ReadFrom(io.LimitReader(r, g.most+1))
 		return b.Bytes(), err
@@ -182,9 +183,9 @@ func (g *Guard) change(ctx context.Context, act string, stamp fence.Stamp, comma
 // run runs the script.
 func (g *Guard) run(ctx context.Context, args []any) (outcome, error) {
 	if ctx.Err() != nil {
-		return outcome{}, store.Unknown(over(ctx))
+		return outcome{}, store.Unknown(wait.Ended(ctx))
 	}
-	values, err := await(ctx, func() ([]any, error) {
+	values, err := wait.For(ctx, func() ([]any, error) {
 		c := newCall(g.lua, goredis.NewCmd, 2, len(args))
 		c.args = append(append(c.args, g.mark, g.key), args...)
 		c.once = args[0] == "write" // carrying out commands twice may do harm

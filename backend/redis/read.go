@@ -15,6 +15,7 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/failures"
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -28,7 +29,7 @@ func (s *Store) Get(ctx context.Context, key string) (tenure.Record, error) {
 	if err := s.usable(ctx); err != nil {
 		return tenure.Record{}, err
 	}
-	read, err := await(ctx, func() (sound[tenure.Record], error) { return s.records(ctx, []string{key}, true) })
+	read, err := wait.For(ctx, func() (sound[tenure.Record], error) { return s.records(ctx, []string{key}, true) })
 	if err = errors.Join(append(read.damaged, err)...); err != nil {
 		return tenure.Record{}, store.Unknown(err)
 	}
@@ -104,7 +105,7 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[tenure.Record
 			yield(tenure.Record{}, err)
 			return
 		}
-		keys, err := await(ctx, func() (sound[string], error) { return s.keys(ctx, prefix) })
+		keys, err := wait.For(ctx, func() (sound[string], error) { return s.keys(ctx, prefix) })
 		if err != nil {
 			yield(tenure.Record{}, store.Unknown(err))
 			return
@@ -116,7 +117,7 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[tenure.Record
 				yield(tenure.Record{}, err)
 				return
 			}
-			records, err := await(ctx, func() (sound[tenure.Record], error) { return s.records(ctx, part, false) })
+			records, err := wait.For(ctx, func() (sound[tenure.Record], error) { return s.records(ctx, part, false) })
 			if err != nil {
 				yield(tenure.Record{}, store.Unknown(err))
 				return
@@ -155,7 +156,7 @@ func (s *Store) keys(ctx context.Context, prefix string) (read sound[string], er
 	}
 	for len(indexes) > 0 {
 		if ctx.Err() != nil {
-			return read, over(ctx)
+			return read, wait.Ended(ctx)
 		}
 		pages, err := s.pages(ctx, indexes, cursors)
 		if err != nil {
@@ -242,7 +243,7 @@ func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	if s.clock != nil {
 		return tenure.Time(s.clock()), nil
 	}
-	now, err := await(ctx, func() (time.Time, error) { return s.client.Time(ctx).Result() })
+	now, err := wait.For(ctx, func() (time.Time, error) { return s.client.Time(ctx).Result() })
 	if err != nil {
 		return time.Time{}, store.Unknown(explain(err))
 	}

@@ -149,45 +149,6 @@ func replied(err error) bool {
 	return errors.As(err, &said)
 }
 
-// await calls f in a goroutine and returns its result, or leaves it behind when
-// ctx ends. go-redis observes deadlines at best, and cancellations never. f
-// must not use memory that the caller may change.
-func await[T any](ctx context.Context, f func() (T, error)) (T, error) {
-	if ctx.Done() == nil {
-		return f()
-	}
-	type result struct {
-		value T
-		err   error
-	}
-	done := make(chan result, 1)
-	go func() {
-		value, err := f()
-		done <- result{value, err}
-	}()
-	select {
-	case r := <-done:
-		return r.value, r.err
-	case <-ctx.Done():
-		select {
-		case r := <-done: // both happened at once: prefer the result
-			return r.value, r.err
-		default:
-		}
-		var none T
-		return none, over(ctx)
-	}
-}
-
-// over returns why ctx has ended: its error, and its cause if that says more.
-func over(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if errors.Is(cause, err) {
-		return cause
-	}
-	return fmt.Errorf("%w: %w", err, cause)
-}
-
 // noRight is the advice for a user without the necessary permissions.
 const noRight = "this user needs the commands eval, evalsha, time, hget, hmget, hset, hdel, del, pexpireat, pttl, " +
 	"zadd, zrem, zscan, zrangebyscore, zrevrange, publish, pubsub, subscribe, unsubscribe, ping and scan, " +

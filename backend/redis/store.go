@@ -16,6 +16,7 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/turns"
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
 )
 
@@ -251,7 +252,7 @@ func (s *Store) usable(ctx context.Context) error {
 		return store.Unknown(s.unfit)
 	}
 	if ctx.Err() != nil {
-		return store.Unknown(over(ctx))
+		return store.Unknown(wait.Ended(ctx))
 	}
 	if s.closed.Load() {
 		return store.Unknown(ErrClosed)

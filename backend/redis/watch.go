@@ -12,7 +12,6 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/turns"
-	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -47,7 +46,7 @@ func (s *Store) Watch(ctx context.Context, key string) (<-chan struct{}, error) 
 	}
 	c, err := s.hub.Watch(ctx, s.names.record(key))
 	if err != nil {
-		return nil, cannotWatch(ctx, err)
+		return nil, turns.CannotWatch(ctx, err, ErrClosed)
 	}
 	return c, nil
 }
@@ -61,21 +60,9 @@ func (s *Store) Acts(ctx context.Context) (<-chan string, error) {
 	}
 	keys, err := s.hub.Listen(ctx, s.names.acts())
 	if err != nil {
-		return nil, cannotWatch(ctx, err)
+		return nil, turns.CannotWatch(ctx, err, ErrClosed)
 	}
 	return keys, nil
-}
-
-// cannotWatch returns the error of a watch that did not begin. It matches
-// [store.ErrUnknown].
-func cannotWatch(ctx context.Context, err error) error {
-	switch {
-	case ctx.Err() != nil:
-		err = over(ctx)
-	case errors.Is(err, turns.ErrEnded):
-		err = ErrClosed
-	}
-	return store.Unknown(err)
 }
 
 // stood tells the hub whether an acquire was granted, or has put the store into

@@ -190,10 +190,13 @@ func (g *Guard) Mark(ctx context.Context) (fence.Mark, error) {
 }
 
 // Rekeyed tells of the last Rekey or Reset. It is zero if there was none.
-func (g *Guard) Rekeyed(ctx context.Context) (Rekeyed, error) {
+func (g *Guard) Rekeyed(ctx context.Context) (guard.Rekeyed, error) {
 	now, err := g.read(ctx)
-	if err != nil || now.manifest.Rekeyed == nil {
-		return Rekeyed{}, err
+	if err != nil {
+		return guard.Rekeyed{}, unknown(err)
+	}
+	if now.manifest.Rekeyed == nil {
+		return guard.Rekeyed{}, nil
 	}
 	return *now.manifest.Rekeyed, nil
 }
@@ -234,7 +237,7 @@ func (g *Guard) Reset(ctx context.Context, floor fence.Token, actor, note string
 func (g *Guard) move(
 	ctx context.Context, actor, note string, law func(fence.Mark) (fence.Mark, error),
 ) (fence.Mark, error) {
-	var made Rekeyed // as this call last tried to write it
+	var made guard.Rekeyed // as this call last tried to write it
 	return g.change(ctx, func(now seen) (manifest, error) {
 		next := now.manifest
 		// The reply was lost, and another change has followed. Moving the mark
@@ -242,7 +245,7 @@ func (g *Guard) move(
 		if next.Rekeyed != nil && *next.Rekeyed == made {
 			return next, nil
 		}
-		next.Rekeyed = &Rekeyed{From: now.Mark.Key, Actor: actor, Note: note, At: now.date}
+		next.Rekeyed = &guard.Rekeyed{From: now.Mark.Key, Actor: actor, Note: note, At: now.date}
 		made = *next.Rekeyed
 		var err error
 		next.Mark, err = law(now.Mark)

@@ -80,10 +80,6 @@ func guardHarness() guardtest.Harness {
 		return guardtest.Resource{
 			Open: func(tb testing.TB) guardtest.Handle { return guardtest.Artifact(handle(tb)) },
 			Read: func(ctx context.Context) ([]byte, bool, error) { return content(ctx, reader) },
-			Audit: func(ctx context.Context) (string, error) {
-				r, err := reader.Rekeyed(ctx)
-				return fmt.Sprintf("%+v", r), err
-			},
 		}
 	}}
 }

@@ -148,10 +148,13 @@ func (b *bucket) exists(ctx context.Context, name string) (bool, error) {
 // writer died before making it.
 func (g *Guard) Refresh(ctx context.Context) error {
 	now, err := g.read(ctx)
-	if err != nil || now.Payload == nil {
-		return err
+	if err == nil && now.Payload != nil {
+		err = g.refresh(ctx, now.Payload)
 	}
-	return g.refresh(ctx, now.Payload)
+	if err != nil {
+		return unknown(err)
+	}
+	return nil
 }
 
 // refresh copies a payload to the plain key, and then reads the manifest again.

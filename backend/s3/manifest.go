@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/objects"
 	"github.com/croft-dev/croft/store"
 )
@@ -19,10 +20,10 @@ import (
 type manifest struct {
 	Format int `json:"croft"`
 	// Nonce is new in every write, so that no ETag comes back.
-	Nonce   string     `json:"nonce"`
-	Mark    fence.Mark `json:"mark"`
-	Payload *payload   `json:"payload,omitempty"` // nil before the first guarded write
-	Rekeyed *Rekeyed   `json:"rekeyed,omitempty"`
+	Nonce   string         `json:"nonce"`
+	Mark    fence.Mark     `json:"mark"`
+	Payload *payload       `json:"payload,omitempty"` // nil before the first guarded write
+	Rekeyed *guard.Rekeyed `json:"rekeyed,omitempty"`
 }
 
 // payload is the content: an object that is never changed.
@@ -30,14 +31,6 @@ type payload struct {
 	Name   string `json:"name"`
 	Size   int64  `json:"size"`
 	SHA256 string `json:"sha256"`
-}
-
-// Rekeyed is what a guard keeps of its last Rekey or Reset.
-type Rekeyed struct {
-	From  string    `json:"from"`
-	Actor string    `json:"actor"`
-	Note  string    `json:"note"`
-	At    time.Time `json:"at"`
 }
 
 // ErrManifestDamaged is matched by the error about a manifest that no guard has

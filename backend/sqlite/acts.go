@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/turns"
 )
 
 const (
@@ -30,7 +31,7 @@ func (s *Store) Acts(ctx context.Context) (<-chan string, error) {
 	}
 	c, err := s.watch.hub.Listen(ctx, acts)
 	if err != nil {
-		return nil, cannotWatch(ctx, err)
+		return nil, turns.CannotWatch(ctx, err, ErrClosed)
 	}
 	return c, nil
 }

@@ -16,6 +16,7 @@ import (
 	driver "modernc.org/sqlite"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/wait"
 )
 
 // base is an open database: its connections, and which file it is.
@@ -156,16 +157,16 @@ func (b *base) close() error {
 }
 
 // retryBusy calls do again and again while SQLite says that the file is locked,
-// until wait has passed or ctx ends.
-func retryBusy(ctx context.Context, wait time.Duration, do func() error) error {
-	end := time.Now().Add(wait)
+// until patience has passed or ctx ends.
+func retryBusy(ctx context.Context, patience time.Duration, do func() error) error {
+	end := time.Now().Add(patience)
 	for try := 0; ; try++ {
 		err := do()
 		if !isBusy(err) || time.Now().After(end) {
 			return err
 		}
 		if ctx.Err() != nil {
-			return over(ctx)
+			return wait.Ended(ctx)
 		}
 		pause(ctx.Done(), try)
 	}

@@ -48,7 +48,7 @@ func TestNoClockMakesTwoOwnersOfOneToken(t *testing.T) {
 		clock := &leaping{random: rand.New(rand.NewPCG(seed, n))}
 		// Without sweeps: they forget records, and the laws promise less after
 		// that.
-		st := open(t, file, &Options{Now: clock.Now, SweepEvery: -1, LockWait: 30 * time.Second})
+		st := open(t, file, &Options{now: clock.Now, SweepEvery: -1, LockWait: 30 * time.Second})
 		defer st.Close()
 		stores = append(stores, st)
 	}

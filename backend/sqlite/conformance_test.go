@@ -17,7 +17,7 @@ import (
 func at(tb testing.TB, file string, now func() time.Time, advance func(time.Duration)) storetest.Harness {
 	return storetest.Harness{
 		Open: func(tb testing.TB, o storetest.Options) store.Store {
-			return open(tb, file, &Options{Retention: o.Retention, Now: now, LockWait: testenv.Patience})
+			return open(tb, file, &Options{Retention: o.Retention, now: now, LockWait: testenv.Patience})
 		},
 		Wipe:    func(tb testing.TB) { execute(tb, file, "DELETE FROM croft_lease") },
 		Advance: advance,
@@ -103,7 +103,7 @@ func TestConformanceInTheCallersDatabase(t *testing.T) {
 		}
 		h := at(tb, file, clock.Now, clock.Advance)
 		h.Open = func(_ testing.TB, o storetest.Options) store.Store {
-			return New(db, &Options{Retention: o.Retention, Now: clock.Now, LockWait: testenv.Patience})
+			return New(db, &Options{Retention: o.Retention, now: clock.Now, LockWait: testenv.Patience})
 		}
 		return h
 	})

@@ -9,6 +9,7 @@ import (
 	codes "modernc.org/sqlite/lib"
 
 	"github.com/croft-dev/croft/internal/clerk"
+	"github.com/croft-dev/croft/internal/wait"
 )
 
 // ErrClosed is matched by the errors of a store or ledger that is closed.
@@ -49,7 +50,7 @@ func (b *base) explain(ctx context.Context, err error) error {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
-		return over(ctx)
+		return wait.Ended(ctx)
 	case errors.Is(err, ErrBusy), errors.Is(err, ErrDamaged), errors.Is(err, clerk.ErrDamaged),
 		errors.Is(err, ErrClosed), errors.As(err, new(explained)):
 		return err
@@ -106,12 +107,3 @@ func (b *base) explain(ctx context.Context, err error) error {
 type explained string
 
 func (e explained) Error() string { return string(e) }
-
-// over returns why ctx has ended: its error, and its cause if that says more.
-func over(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if errors.Is(cause, err) {
-		return cause
-	}
-	return fmt.Errorf("%w: %w", err, cause)
-}

@@ -7,8 +7,10 @@ import (
 	"os"
 	"time"
 
+	"github.com/croft-dev/croft/internal/examine"
 	"github.com/croft-dev/croft/internal/fsys"
 	"github.com/croft-dev/croft/internal/ground"
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
 )
 
@@ -28,7 +30,7 @@ func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 		s.examineFolder, s.examineLog, s.examineTables, s.examineIntegrity,
 	} {
 		if ctx.Err() != nil {
-			return findings, store.Unknown(over(ctx))
+			return findings, store.Unknown(wait.Ended(ctx))
 		}
 		findings = append(findings, look(ctx, b)...)
 	}
@@ -36,10 +38,7 @@ func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 }
 
 func found(check string, level store.Level, advice, format string, args ...any) []store.Finding {
-	if level == store.OK {
-		advice = ""
-	}
-	return []store.Finding{{Check: check, Level: level, Seen: fmt.Sprintf(format, args...), Advice: advice}}
+	return []store.Finding{examine.Found(check, level, fmt.Sprintf(format, args...), advice)}
 }
 
 // failed returns the finding of a check that ended with an error.

@@ -213,17 +213,15 @@ func (g *Guard) move(
 	return mark, err
 }
 
-// Rekeyed describes the last Rekey or Reset in one line. It returns "" if there
-// was none.
-func (g *Guard) Rekeyed(ctx context.Context) (string, error) {
-	var at, from, to, actor, note string
-	var token int64
-	err := g.base.db.QueryRowContext(ctx, sqlRekeyed, g.place.Name).Scan(&at, &from, &token, &to, &actor, &note)
+// Rekeyed returns the last Rekey or Reset. It is zero if there was none.
+func (g *Guard) Rekeyed(ctx context.Context) (r guard.Rekeyed, err error) {
+	var at string
+	err = g.base.db.QueryRowContext(ctx, sqlRekeyed, g.place.Name).Scan(&at, &r.From, &r.Actor, &r.Note)
 	if errors.Is(err, sql.ErrNoRows) || lacksTable(err) {
-		return "", nil
+		return guard.Rekeyed{}, nil
 	}
-	if err != nil {
-		return "", g.explain(ctx, err)
+	if err == nil {
+		r.At, err = time.Parse(time.RFC3339, at)
 	}
-	return fmt.Sprintf("%s: from %q (token %d) to %q by %s: %s", at, from, token, to, actor, note), nil
+	return r, g.explain(ctx, err)
 }

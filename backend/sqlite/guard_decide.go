@@ -11,13 +11,14 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/internal/wait"
 )
 
 // decide takes the write lock, applies law to the mark, and writes the mark if
 // law has moved it.
 func (g *Guard) decide(ctx context.Context, tx *sql.Tx, law func(fence.Mark) (fence.Mark, error)) (fence.Mark, error) {
 	if ctx.Err() != nil {
-		return fence.Mark{}, over(ctx)
+		return fence.Mark{}, wait.Ended(ctx)
 	}
 	before, err := g.locked(ctx, tx)
 	if err != nil {
@@ -61,7 +62,7 @@ func (g *Guard) lock(ctx context.Context, tx *sql.Tx) error {
 		case err == nil:
 			return nil
 		case ctx.Err() != nil:
-			return over(ctx)
+			return wait.Ended(ctx)
 		case code(err) == codes.SQLITE_BUSY_SNAPSHOT:
 			return fmt.Errorf("%w: this transaction has read before Admit, and another has written since; roll it "+
 				"back and begin again, with Admit first: %w", guard.ErrBusy, err)
@@ -155,7 +156,7 @@ func (g *Guard) explain(ctx context.Context, err error) error {
 		errors.Is(err, ErrNoSuchRow), errors.Is(err, ErrDamaged), errors.Is(err, errGuard):
 		return err
 	case ctx.Err() != nil:
-		return over(ctx)
+		return wait.Ended(ctx)
 	case errors.Is(err, guard.ErrBusy):
 		return fmt.Errorf("guard %s: %w", g.target, marked{err})
 	case isBusy(err):

@@ -101,7 +101,6 @@ func resource(t testing.TB, db *sql.DB, form string) guardtest.Resource {
 			err = db.QueryRowContext(ctx, "SELECT body, body IS NOT NULL FROM report WHERE id = ?1", id).Scan(&body, &written)
 			return body, written, err
 		},
-		Audit: func(ctx context.Context) (string, error) { return guardIn(t, db, place, o).Rekeyed(ctx) },
 	}
 }
 

@@ -118,8 +118,8 @@ func TestWhatIsRolledBackHasNotMovedTheMark(t *testing.T) {
 	if mark, err := g.Mark(t.Context()); err != nil || !mark.IsZero() {
 		t.Errorf("the mark is %+v, %v", mark, err)
 	}
-	if said, err := g.Rekeyed(t.Context()); err != nil || said != "" {
-		t.Errorf("%q, %v", said, err)
+	if r, err := g.Rekeyed(t.Context()); err != nil || r != (guard.Rekeyed{}) {
+		t.Errorf("%+v, %v", r, err)
 	}
 }
 

@@ -30,7 +30,7 @@ func newHanging(t *testing.T) *hanging {
 
 func newHangingAt(t *testing.T, file string) *hanging {
 	h := &hanging{inside: make(chan struct{}), resume: make(chan struct{})}
-	h.Store = open(t, file, &Options{Now: func() time.Time {
+	h.Store = open(t, file, &Options{now: func() time.Time {
 		if h.hang.Swap(false) {
 			close(h.inside)
 			<-h.resume

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/internal/clerk"
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/tenure"
 	"github.com/croft-dev/croft/work"
 )
@@ -73,7 +74,7 @@ func (l *Ledger) Now(ctx context.Context) (time.Time, error) {
 	if err := l.store.usable(ctx); err != nil {
 		return time.Time{}, err
 	}
-	return tenure.Time(l.store.options.Now()), nil
+	return tenure.Time(l.store.options.now()), nil
 }
 
 // In returns the operations on items inside the caller's own transaction on the
@@ -89,7 +90,7 @@ func (l *Ledger) within(ctx context.Context, do func(ctx context.Context, d *des
 	select {
 	case l.turn <- struct{}{}:
 	case <-ctx.Done():
-		return over(ctx)
+		return wait.Ended(ctx)
 	}
 	done := make(chan error, 1)
 	if !l.store.background(func() {
@@ -105,7 +106,7 @@ func (l *Ledger) within(ctx context.Context, do func(ctx context.Context, d *des
 	case err := <-done:
 		return err
 	case <-ctx.Done():
-		return over(ctx)
+		return wait.Ended(ctx)
 	}
 }
 
@@ -216,7 +217,7 @@ func (l *Ledger) Apply(ctx context.Context, requests []work.Request) []work.Answ
 		l.queued = slices.DeleteFunc(l.queued, func(other *batch) bool { return other == b })
 		l.mu.Unlock()
 		answers := make([]work.Answer, len(requests)) // b.answers may still be written to
-		return clerk.Failed(answers, clerk.Checked(requests, answers), over(ctx))
+		return clerk.Failed(answers, clerk.Checked(requests, answers), wait.Ended(ctx))
 	}
 }
 

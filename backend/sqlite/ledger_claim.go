@@ -60,7 +60,7 @@ func (d *desk) claim(ctx context.Context, c work.Claim) ([]work.Item, error) {
 			return running, nil
 		}
 	}
-	now := tenure.Time(d.ledger.store.options.Now())
+	now := tenure.Time(d.ledger.store.options.now())
 	var taken []work.Item
 	for level := work.MaxPriority + 1; len(taken) < c.Limit; {
 		var err error

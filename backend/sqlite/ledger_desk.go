@@ -113,7 +113,7 @@ func (s *Store) opened() *base {
 
 // Now returns the machine's time.
 func (d *desk) Now(context.Context) (time.Time, error) {
-	return tenure.Time(d.ledger.store.options.Now()), nil
+	return tenure.Time(d.ledger.store.options.now()), nil
 }
 
 // items reads the items that a statement over all columns finds. It returns

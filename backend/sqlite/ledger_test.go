@@ -17,7 +17,7 @@ import (
 func ledgerAt(file string, now func() time.Time, advance func(time.Duration)) worktest.Harness {
 	return worktest.Harness{
 		Open: func(tb testing.TB) work.Ledger {
-			l, err := OpenLedger(tb.Context(), file, &Options{Now: now, LockWait: testenv.Patience})
+			l, err := OpenLedger(tb.Context(), file, &Options{now: now, LockWait: testenv.Patience})
 			if err != nil {
 				tb.Fatal(err)
 			}

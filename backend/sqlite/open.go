@@ -9,12 +9,18 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/internal/inject"
 	"github.com/croft-dev/croft/store"
 )
 
 func init() {
 	store.Register("sqlite", openURL)
 	guard.Register("sqlite", openGuard)
+	inject.SQLite = func(
+		ctx context.Context, path string, lockWait time.Duration, now func() time.Time,
+	) (store.Store, error) {
+		return Open(ctx, path, &Options{SweepEvery: -1, LockWait: lockWait, now: now})
+	}
 }
 
 // openURL opens a URL like "sqlite:///path/to/file.db". It may have the

@@ -45,7 +45,7 @@ func TestStoreChild(t *testing.T) {
 		testenv.Say("done", a.Err)
 	case "stop": // stops itself in the middle of its transaction
 		var stopping atomic.Bool
-		st := open(t, file, &Options{Now: func() time.Time {
+		st := open(t, file, &Options{now: func() time.Time {
 			if stopping.Swap(false) {
 				testenv.Say("inside")
 				stopSelf()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/chore"
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -29,12 +30,10 @@ type Options struct {
 	// AllowNetwork allows a file on a network or FUSE mount. Set it only if no
 	// more than one machine ever opens the file.
 	AllowNetwork bool
-	// Now replaces the machine's clock, for tests. It must be safe for
-	// concurrent use.
-	Now func() time.Time
 
-	begin, commit string // tests replace these statements
-	between       func() // tests set it: called between reading and writing
+	now           func() time.Time // default time.Now
+	begin, commit string           // tests replace these statements
+	between       func()           // tests set it: called between reading and writing
 }
 
 // withDefaults returns a copy with all defaults filled in.
@@ -49,8 +48,8 @@ func (o *Options) withDefaults() Options {
 	if d.LockWait < time.Millisecond {
 		d.LockWait = 2 * time.Second
 	}
-	if d.Now == nil {
-		d.Now = time.Now
+	if d.now == nil {
+		d.now = time.Now
 	}
 	if d.begin == "" {
 		d.begin, d.commit = sqlBegin, sqlCommit
@@ -163,7 +162,7 @@ func (s *Store) database(ctx context.Context) (*base, error) {
 	case s.opening <- struct{}{}:
 		defer func() { <-s.opening }()
 	case <-ctx.Done():
-		return nil, over(ctx)
+		return nil, wait.Ended(ctx)
 	case <-s.closing:
 		return nil, ErrClosed
 	}
@@ -234,7 +233,7 @@ func (s *Store) untilClosed(limit time.Duration) (context.Context, context.Cance
 // matches [store.ErrUnknown].
 func (s *Store) usable(ctx context.Context) error {
 	if ctx.Err() != nil {
-		return store.Unknown(over(ctx))
+		return store.Unknown(wait.Ended(ctx))
 	}
 	select {
 	case <-s.closing:
@@ -249,7 +248,7 @@ func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	if err := s.usable(ctx); err != nil {
 		return time.Time{}, err
 	}
-	return tenure.Time(s.options.Now()), nil
+	return tenure.Time(s.options.now()), nil
 }
 
 // Close ends all background work, and closes the database if the store has

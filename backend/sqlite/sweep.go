@@ -45,7 +45,7 @@ func (s *Store) sweepFrom(ctx context.Context, from int64) (dropped int, next in
 	old := func(now time.Time) int64 { return now.Add(-s.options.Retention).UnixMicro() }
 	var seen, due int
 	err = s.withDatabase(ctx, func(b *base) error {
-		return b.db.QueryRowContext(ctx, sqlLook, from, sweepStep, old(s.options.Now())).Scan(&next, &seen, &due)
+		return b.db.QueryRowContext(ctx, sqlLook, from, sweepStep, old(s.options.now())).Scan(&next, &seen, &due)
 	})
 	if err != nil || due == 0 {
 		return 0, next, seen < sweepStep, err

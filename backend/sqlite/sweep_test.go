@@ -18,7 +18,7 @@ func TestTheFileEndsAsSmallAsItBegan(t *testing.T) {
 	t.Parallel()
 	clock := storetest.NewClock()
 	file := filepath.Join(memoryDir(t), "croft.db")
-	st := open(t, file, &Options{Retention: time.Second, Now: clock.Now, SweepEvery: -1})
+	st := open(t, file, &Options{Retention: time.Second, now: clock.Now, SweepEvery: -1})
 	defer st.Close()
 	held := acquire("held", "ann")
 	if a := one(st, held); a.Err != nil {
@@ -81,7 +81,7 @@ func TestOldRecordsLeaveByThemselves(t *testing.T) {
 	t.Parallel()
 	clock := storetest.NewClock()
 	file := filepath.Join(memoryDir(t), "croft.db")
-	st := open(t, file, &Options{Retention: time.Hour, Now: clock.Now, SweepEvery: 1})
+	st := open(t, file, &Options{Retention: time.Hour, now: clock.Now, SweepEvery: 1})
 	defer st.Close()
 	for i := range 50 {
 		term(t, st, fmt.Sprintf("old/%d", i))

@@ -11,6 +11,7 @@ import (
 
 	codes "modernc.org/sqlite/lib"
 
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -155,13 +156,13 @@ func (s *Store) gaveUp(ctx context.Context) error {
 	switch since := s.inside.Load(); {
 	case b == nil:
 	case b.held():
-		return fmt.Errorf("%w; store %s: %w: %s", over(ctx), b.name(), ErrBusy, b.holder())
+		return fmt.Errorf("%w; store %s: %w: %s", wait.Ended(ctx), b.name(), ErrBusy, b.holder())
 	case since != nil && time.Since(*since) > tooLong:
 		return fmt.Errorf("%w; store %s: a transaction has been on its way to the disk for %s: "+
 			"the disk hangs, or others keep it busy; look at it and at the system's log",
-			over(ctx), b.name(), time.Since(*since).Round(time.Millisecond))
+			wait.Ended(ctx), b.name(), time.Since(*since).Round(time.Millisecond))
 	}
-	return over(ctx)
+	return wait.Ended(ctx)
 }
 
 // tooLong is the age from which on gaveUp mentions a running transaction.
@@ -237,12 +238,12 @@ func (s *Store) carryOut(w *writer, tasks []*task) ([]*task, error) {
 			_ = w.exec(w.rollback)
 			return err
 		}
-		if err := x.begin(w, raw, s.options.Now()); err != nil {
+		if err := x.begin(w, raw, s.options.now()); err != nil {
 			return err
 		}
 		for _, t := range tasks {
 			if t.ctx.Err() != nil { // its caller has left
-				t.err = over(t.ctx)
+				t.err = wait.Ended(t.ctx)
 				continue
 			}
 			t.do(x)

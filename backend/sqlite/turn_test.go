@@ -69,7 +69,7 @@ func TestOneBatchCanBeAllAboutOneKey(t *testing.T) {
 	t.Parallel()
 	now := time.UnixMicro(1_800_000_000_000_000).UTC()
 	file := filepath.Join(memoryDir(t), "croft.db")
-	st := open(t, file, &Options{Now: func() time.Time { return now }})
+	st := open(t, file, &Options{now: func() time.Time { return now }})
 	defer st.Close()
 	var batch []tenure.Request
 	for i := range 250 {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/turns"
-	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -70,21 +69,9 @@ func (s *Store) Watch(ctx context.Context, key string) (<-chan struct{}, error) 
 	}
 	c, err := s.watch.hub.Watch(ctx, key)
 	if err != nil {
-		return nil, cannotWatch(ctx, err)
+		return nil, turns.CannotWatch(ctx, err, ErrClosed)
 	}
 	return c, nil
-}
-
-// cannotWatch returns the error of a watch that did not begin. It matches
-// [store.ErrUnknown].
-func cannotWatch(ctx context.Context, err error) error {
-	switch {
-	case ctx.Err() != nil:
-		err = over(ctx)
-	case errors.Is(err, turns.ErrEnded):
-		err = ErrClosed
-	}
-	return store.Unknown(err)
 }
 
 // Subscribe reads the key's ownership, or the last act. The hub hears of every

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/croft-dev/croft/internal/wait"
 )
 
 // writer is the connection that changes records, with prepared statements. One
@@ -212,7 +214,8 @@ func (s *Store) enter(w *writer, t *task) error {
 				w.base.name(), ErrBusy, wait, w.base.holder(), err)
 		}
 		if t.ctx.Err() != nil {
-			return fmt.Errorf("%w; store %s: %w: %s%w", over(t.ctx), w.base.name(), ErrBusy, w.base.holder(), errGaveUp)
+			return fmt.Errorf("%w; store %s: %w: %s%w", wait.Ended(t.ctx),
+				w.base.name(), ErrBusy, w.base.holder(), errGaveUp)
 		}
 		select {
 		case <-s.closing:

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -66,13 +67,9 @@ func (a *app) doctor(ctx context.Context) error {
 // examine asks the store about itself. It compares the clocks if the store has
 // not done so itself.
 func examine(ctx context.Context, st store.Store) ([]store.Finding, error) {
-	var findings []store.Finding
-	if e, ok := st.(store.Examiner); ok {
-		own, err := e.Examine(ctx)
-		if err != nil {
-			return nil, store.Unknown(err)
-		}
-		findings = own
+	findings, err := examineStore(ctx, st)
+	if err != nil {
+		return nil, store.Unknown(err)
 	}
 	if !slices.ContainsFunc(findings, func(f store.Finding) bool { return f.Check == "clock" }) {
 		clock, err := examineClock(ctx, st)
@@ -82,6 +79,27 @@ func examine(ctx context.Context, st store.Store) ([]store.Finding, error) {
 		findings = append(findings, clock)
 	}
 	return findings, nil
+}
+
+// examineStore returns the store's findings about itself. If the store has none
+// to give, it reads a record, which shows at least that the store answers.
+func examineStore(ctx context.Context, st store.Store) ([]store.Finding, error) {
+	if e, ok := st.(store.Examiner); ok {
+		own, err := e.Examine(ctx)
+		if !errors.Is(err, errors.ErrUnsupported) {
+			return own, err
+		}
+	}
+	if _, err := st.Get(ctx, "croft.doctor"); err != nil {
+		return nil, err
+	}
+	return []store.Finding{
+		{Check: "access", Level: store.OK, Seen: "a record can be read"},
+		{
+			Check: "tier", Level: store.Warn, Seen: "unknown: this store cannot examine itself",
+			Advice: "read its documentation, and let croft drill try it",
+		},
+	}, nil
 }
 
 // examineClock compares the store's clock with this machine's. A difference

@@ -17,8 +17,7 @@ import (
 func forgetful(testing.TB) Resource {
 	content := new(Memory)
 	return Resource{
-		Read:  content.Read,
-		Audit: content.Audit,
+		Read: content.Read,
 		Open: func(testing.TB) Handle {
 			h := Artifact(new(Memory))
 			write := h.Write

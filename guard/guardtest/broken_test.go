@@ -53,12 +53,15 @@ func (g guardWith) Reset(ctx context.Context, floor fence.Token, actor, note str
 	return g.reset(g.Memory, floor)
 }
 
-// resetting makes a guard that resets by another law, and keeps audit of it.
-func resetting(audit string, law func(fence.Mark, fence.Token) (fence.Mark, error)) guardWith {
+// forged is what a guard keeps of the suite's Reset.
+var forged = guard.Rekeyed{From: usual, Actor: "ann@example", Note: "it was forged", At: time.Now()}
+
+// resetting makes a guard that resets by another law, and keeps kept of it.
+func resetting(kept guard.Rekeyed, law func(fence.Mark, fence.Token) (fence.Mark, error)) guardWith {
 	return guardWith{reset: func(m *Memory, floor fence.Token) (mark fence.Mark, err error) {
 		m.locked(func() {
 			if mark, err = law(m.mark, floor); err == nil {
-				m.mark, m.audit = mark, audit
+				m.mark, m.rekeyed = mark, kept
 			}
 		})
 		return mark, err
@@ -304,13 +307,13 @@ var brokenGuards = []struct {
 	},
 	{
 		"resets every mark", "a reset takes back a mark that was made up",
-		resetting("by ann@example: it was forged", func(m fence.Mark, floor fence.Token) (fence.Mark, error) {
+		resetting(forged, func(m fence.Mark, floor fence.Token) (fence.Mark, error) {
 			return fence.Mark{Key: m.Key, Token: floor}, nil
 		}),
 	},
 	{
 		"resets to a made-up floor", "a reset takes back a mark that was made up",
-		resetting("by ann@example: it was forged", func(m fence.Mark, floor fence.Token) (fence.Mark, error) {
+		resetting(forged, func(m fence.Mark, floor fence.Token) (fence.Mark, error) {
 			if !fence.Doubtful(m.Token, time.Now()) {
 				return m.Reset(floor, time.Now())
 			}
@@ -319,7 +322,7 @@ var brokenGuards = []struct {
 	},
 	{
 		"keeps the grant of a made-up mark", "a reset takes back a mark that was made up",
-		resetting("by ann@example: it was forged", func(m fence.Mark, floor fence.Token) (fence.Mark, error) {
+		resetting(forged, func(m fence.Mark, floor fence.Token) (fence.Mark, error) {
 			next, err := m.Reset(floor, time.Now())
 			next.Grant = m.Grant
 			return next, err
@@ -327,7 +330,7 @@ var brokenGuards = []struct {
 	},
 	{
 		"forgets who has reset a mark", "a reset takes back a mark that was made up",
-		resetting("", func(m fence.Mark, floor fence.Token) (fence.Mark, error) { return m.Reset(floor, time.Now()) }),
+		resetting(guard.Rekeyed{}, func(m fence.Mark, floor fence.Token) (fence.Mark, error) { return m.Reset(floor, time.Now()) }),
 	},
 	{
 		"admits a made-up token", "an invalid stamp changes nothing",
@@ -341,7 +344,7 @@ var brokenGuards = []struct {
 		}},
 	},
 	{
-		"keeps no audit of a rekey", "rekey moves the resource and keeps the floor",
+		"forgets who has moved a resource", "rekey moves the resource and keeps the floor",
 		guardWith{rekey: func(m *Memory, key string) (mark fence.Mark, err error) {
 			m.locked(func() { m.mark, err = m.mark.Rekey(key); mark = m.mark })
 			return mark, err

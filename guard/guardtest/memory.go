@@ -11,6 +11,7 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/internal/wait"
 )
 
 // Memory is a guarded artifact in memory. It is the reference for the suite,
@@ -22,7 +23,7 @@ type Memory struct {
 	content []byte
 	written bool
 	guarded bool
-	audit   string
+	rekeyed guard.Rekeyed
 }
 
 var _ guard.Artifact = (*Memory)(nil)
@@ -86,7 +87,7 @@ func (m *Memory) move(
 	if err != nil {
 		return m.mark, err
 	}
-	m.audit = fmt.Sprintf("from %q by %s: %s", m.mark.Key, actor, note)
+	m.rekeyed = guard.Rekeyed{From: m.mark.Key, Actor: actor, Note: note, At: time.Now()}
 	m.mark = next
 	return next, nil
 }
@@ -118,11 +119,11 @@ func (m *Memory) Read(ctx context.Context) ([]byte, bool, error) {
 	return slices.Clone(m.content), m.written, ctx.Err()
 }
 
-// Audit tells of the last Rekey or Reset.
-func (m *Memory) Audit(ctx context.Context) (string, error) {
+// Rekeyed returns the last Rekey or Reset.
+func (m *Memory) Rekeyed(ctx context.Context) (guard.Rekeyed, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.audit, ctx.Err()
+	return m.rekeyed, ctx.Err()
 }
 
 // Put writes without asking the guard, as a program does that does not know of
@@ -136,34 +137,26 @@ func (m *Memory) Put(content []byte) {
 // Resource is the suite's view of the guard. All handles are m itself.
 func (m *Memory) Resource() Resource {
 	return Resource{
-		Open:  func(testing.TB) Handle { return Artifact(m) },
-		Read:  m.Read,
-		Audit: m.Audit,
+		Open: func(testing.TB) Handle { return Artifact(m) },
+		Read: m.Read,
 	}
 }
 
 // readAll is io.ReadAll, but returns when ctx ends. A hanging Read goes on in
 // its own goroutine.
 func readAll(ctx context.Context, r io.Reader) ([]byte, error) {
-	if err := ctx.Err(); err != nil {
+	if err := wait.Ended(ctx); err != nil {
 		return nil, err
 	}
-	type result struct {
-		content []byte
-		err     error
-	}
-	done := make(chan result, 1)
-	go func() {
+	content, err := wait.For(ctx, func() ([]byte, error) {
 		content, err := io.ReadAll(r)
-		done <- result{content, err}
-	}()
-	select {
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case got := <-done:
-		if got.err != nil {
-			return nil, fmt.Errorf("reading the new content: %w", got.err)
+		if err != nil {
+			return nil, fmt.Errorf("reading the new content: %w", err)
 		}
-		return got.content, ctx.Err()
+		return content, nil
+	})
+	if err != nil {
+		return nil, err
 	}
+	return content, wait.Ended(ctx)
 }

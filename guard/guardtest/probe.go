@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
 )
 
 // probe is a resource under test, with one handle on it.
@@ -47,6 +48,22 @@ func (p *probe) mustRaise(s fence.Stamp) {
 	}
 	if stands := p.mark(); mark != stands {
 		p.t.Errorf("raise to %s answered %+v, the mark that stands is %+v", s, mark, stands)
+	}
+}
+
+// mustKeep checks what the resource keeps of the last Rekey or Reset. It only
+// checks that there is a time.
+func (p *probe) mustKeep(want guard.Rekeyed) {
+	p.t.Helper()
+	kept, err := p.Rekeyed(p.ctx)
+	if err != nil {
+		p.t.Fatalf("Rekeyed: %v", err)
+	}
+	if kept.At.IsZero() {
+		p.t.Errorf("the resource keeps %+v, without a time", kept)
+	}
+	if kept.At = want.At; kept != want {
+		p.t.Errorf("the resource keeps %+v, want %+v", kept, want)
 	}
 }
 

@@ -62,9 +62,6 @@ type Resource struct {
 	// Read returns the content as ordinary readers get it, and whether there is
 	// any.
 	Read func(ctx context.Context) ([]byte, bool, error)
-	// Audit returns what the resource keeps of the last Rekey or Reset, as
-	// text. It is nil if the resource cannot tell.
-	Audit func(ctx context.Context) (string, error)
 }
 
 // Handle is one open guard and how to write through it.

@@ -3,10 +3,11 @@ package clock
 import (
 	"context"
 	"time"
+
+	"github.com/croft-dev/croft/internal/wait"
 )
 
-// Sleep waits for d, or until ctx ends. If ctx ended first, it returns
-// ctx.Err().
+// Sleep waits for d, or until ctx ends. If ctx ended first, it returns why.
 func Sleep(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -14,6 +15,6 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	case <-t.C:
 		return nil
 	case <-ctx.Done():
-		return ctx.Err()
+		return wait.Ended(ctx)
 	}
 }

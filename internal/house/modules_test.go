@@ -151,7 +151,7 @@ func TestARequirementTooManyIsCaught(t *testing.T) {
 		{"a replace directive", "cmd/croft/go.mod", "replace " + module + " => ../..\n", "cmd/croft/go.mod: replaces " + module + ";"},
 		{"another version", "cmd/croft/go.mod", "require " + module + "/observe v0.2.0\n", "run tools/tidy"},
 		{"another version of others", "cmd/croft/go.mod", "require golang.org/x/sys v0.50.0\n", "run go work sync, then tools/tidy"},
-		{"a module that go.work does not use", "work/go.mod", "module " + module + "/work\n", "work/go.mod: go.work does not use"},
+		{"a module that go.work does not use", "fence/go.mod", "module " + module + "/fence\n", "fence/go.mod: go.work does not use"},
 		{"a module that go.work does not tie", "go.work", "use ./bench\n", "go.work: no line replaces " + module + "/bench v0.1.0"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

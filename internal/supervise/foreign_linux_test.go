@@ -12,19 +12,6 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// needsRoot skips a test that needs processes of several users. In CI it fails
-// instead.
-func needsRoot(t *testing.T) {
-	t.Helper()
-	switch {
-	case os.Getuid() == 0:
-	case os.Getenv("CI") != "":
-		t.Fatal("this test needs root; run the tests as root in CI")
-	default:
-		t.Skip("this test needs root")
-	}
-}
-
 // setuidSelf makes a copy of the test binary that belongs to root and runs as
 // root. It lies in a directory that everybody may write to.
 func setuidSelf(t *testing.T) (program, dir string) {
@@ -82,7 +69,7 @@ func becomeRoot() int {
 }
 
 func TestKillNamesWhatItMayNotKillAndTheWardenStaysWithIt(t *testing.T) {
-	needsRoot(t)
+	testenv.NeedRoot(t)
 	program, dir := setuidSelf(t)
 	y := &noteDir{t, dir}
 	c := newCaller(t, fmt.Sprintf(`%s=root %s /bin/sh -c '%s%s' & %s read x <%s; exit 0`, roleVar, program, y.sign("root"), forever, y.sign("main"), y.path("gate")))
@@ -128,7 +115,7 @@ func TestKillOfAGroupNamesWhatItMayNotKill(t *testing.T) {
 		"the parent of a zombie": `sleep 1000 & exec %s`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			needsRoot(t)
+			testenv.NeedRoot(t)
 			program, dir := setuidSelf(t)
 			y := &noteDir{t, dir}
 			foreign := fmt.Sprintf(`env %s=root %s /bin/sh -c '%s exec sleep 1000'`, roleVar, program, y.sign("root"))

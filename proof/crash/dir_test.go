@@ -15,6 +15,7 @@ import (
 
 	"github.com/croft-dev/croft/backend/dir"
 	"github.com/croft-dev/croft/internal/fsys"
+	"github.com/croft-dev/croft/internal/inject"
 	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/store/storetest"
@@ -44,12 +45,12 @@ func (r *dirRun) process() *dir.Store {
 	if r.wrap != nil {
 		fsy = r.wrap(fsy)
 	}
-	st, err := dir.OpenOn(fsy, filepath.Join(r.rec.Top(), "store"), &dir.Options{Now: r.clock.Now, Retention: dirRetention})
+	st, err := inject.Dir(filepath.Join(r.rec.Top(), "store"), dirRetention, fsy, r.clock.Now)
 	if err != nil {
 		r.Fatal(err)
 	}
-	r.open = append(r.open, st)
-	return st
+	r.open = append(r.open, st.(*dir.Store))
+	return st.(*dir.Store)
 }
 
 // close closes all stores, and so ends their background work.
@@ -65,7 +66,7 @@ func (r *dirRun) search(s Search) Report {
 	r.close()
 	return r.rec.Search(r, s, func(top string, notes []any) error {
 		return lawful(func(now func() time.Time) (store.Store, error) {
-			return dir.Open(filepath.Join(top, "store"), &dir.Options{Now: now, Retention: dirRetention})
+			return inject.Dir(filepath.Join(top, "store"), dirRetention, nil, now)
 		}, notes)
 	})
 }
@@ -210,7 +211,7 @@ func dirDeath(t *testing.T, first, every int, prepare func(*dirRun, store.Store)
 		if prepare == nil {
 			req = acquire("job/a", "ann")
 		}
-		if st, err := dir.OpenOn(faulty, filepath.Join(r.rec.Top(), "store"), &dir.Options{Now: r.clock.Now, Retention: dirRetention}); err == nil {
+		if st, err := inject.Dir(filepath.Join(r.rec.Top(), "store"), dirRetention, faulty, r.clock.Now); err == nil {
 			r.try(st, req)
 			_ = st.Close() // its process is dead
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/croft-dev/croft/backend/file"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/fsys"
+	"github.com/croft-dev/croft/internal/inject"
 	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -53,7 +54,7 @@ func newGuardRun(tb testing.TB) *guardRun { return &guardRun{tb, NewRecorder(tes
 // admit writes, or raises the fence, like a process of its own.
 func (r *guardRun) admit(fsy fsys.FS, token fence.Token, raise bool) error {
 	r.Helper()
-	f, err := file.OpenOn(fsy, filepath.Join(r.rec.Top(), "artifact"), nil)
+	f, err := inject.File(filepath.Join(r.rec.Top(), "artifact"), fsy)
 	if err != nil {
 		return err
 	}

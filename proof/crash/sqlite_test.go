@@ -11,7 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/croft-dev/croft/backend/sqlite"
+	_ "github.com/croft-dev/croft/backend/sqlite" // sets inject.SQLite
+	"github.com/croft-dev/croft/internal/inject"
 	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/store/storetest"
@@ -30,7 +31,7 @@ func newSQLiteRun(tb testing.TB) *client {
 const sqliteName = "croft.db"
 
 func sqliteStore(path string, now func() time.Time) (store.Store, error) {
-	return sqlite.Open(context.Background(), path, &sqlite.Options{Now: now, SweepEvery: -1, LockWait: testenv.Patience})
+	return inject.SQLite(context.Background(), path, testenv.Patience, now)
 }
 
 // sqliteLife records a store: terms of two keys with a checkpoint in between,

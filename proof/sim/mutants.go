@@ -25,7 +25,7 @@ var Mutants = []*Mutant{
 		Profile: "postgres", Laws: []Law{NoEarlyGrant}, Apply: earlyGrant,
 	},
 	{
-		Name: "anybody-releases", Place: "law", Says: "a release is not asked who it is",
+		Name: "anybody-releases", Place: "law", Says: "anybody can release a lease",
 		Profile: "redis", Laws: []Law{WrongGrant}, Apply: anybodyReleases,
 	},
 	{

@@ -67,7 +67,9 @@ var ErrEclipsed = fmt.Errorf("the reply was lost, and since then: %w", ErrConfli
 // and a third creates it anew as version 1. The first store's Swap would then
 // overwrite a grant that it has not seen, and the key would have two holders.
 // So a count per record that begins again at 1 is wrong. The suite storetest
-// may not notice.
+// lets a store stand still between Load and Swap, and notices a version that
+// comes back after a Drop. It does not try a version that comes back after a
+// wipe.
 type Version string
 
 // Entry is the state of a key in a register at one moment.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -143,7 +144,7 @@ func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 // usable returns an error if the store is closed or ctx has ended.
 func (s *Store) usable(ctx context.Context) error {
 	if ctx.Err() != nil {
-		return store.Unknown(ctxErr(ctx))
+		return store.Unknown(wait.Ended(ctx))
 	}
 	if s.closed.Load() {
 		return store.Unknown(ErrClosed)

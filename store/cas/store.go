@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/internal/chore"
+	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -168,7 +170,7 @@ func collect(ctx context.Context, answers []store.Answer, results <-chan result,
 			answers[r.index], answered[r.index] = r.answer, true
 			due--
 		case <-ended:
-			err := store.Unknown(ctxErr(ctx))
+			err := store.Unknown(wait.Ended(ctx))
 			for i := range answers {
 				if !answered[i] && answers[i].Err == nil {
 					answers[i].Err = err
@@ -218,8 +220,10 @@ func (s *Store) carryOut(ctx context.Context, req tenure.Request) store.Answer {
 				return store.Answer{Record: next, Now: now, Err: err}
 			}
 		}
-		if ctx.Err() != nil { // the load took long: nobody waits any more
-			return store.Answer{Err: store.Unknown(ctxErr(ctx))}
+		// The load took long, and nobody waits any more. The suite storetest
+		// lets a client stand still here.
+		if ctx.Err() != nil {
+			return store.Answer{Err: store.Unknown(wait.Ended(ctx))}
 		}
 		err := s.reg.Swap(ctx, held.Version, next, durable(req.Verb))
 		switch {
@@ -340,27 +344,11 @@ func copyRecord(rec tenure.Record) tenure.Record {
 // random, so that contenders do not collide again and again.
 func pause(ctx context.Context, try int) error {
 	if ctx.Err() != nil {
-		return ctxErr(ctx)
+		return wait.Ended(ctx)
 	}
 	if try < 2 {
 		return nil
 	}
 	most := min(time.Millisecond<<min(try-2, 6), 50*time.Millisecond)
-	t := time.NewTimer(rand.N(most))
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctxErr(ctx)
-	}
-}
-
-// ctxErr returns why ctx has ended: its error, and its cause if that says more.
-func ctxErr(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if errors.Is(cause, err) {
-		return cause
-	}
-	return fmt.Errorf("%w: %w", err, cause)
+	return clock.Sleep(ctx, rand.N(most))
 }

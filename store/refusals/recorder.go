@@ -29,6 +29,7 @@ type Recorder struct {
 	clk     clock.Clock
 	timeout time.Duration // for one call of the store
 	closing chan struct{} // closed when Close begins
+	once    sync.Once     // for Close
 	life    context.Context
 	kill    context.CancelFunc // ends the calls under way
 
@@ -153,12 +154,15 @@ func (n *Recorder) record(batch []Refusal) {
 }
 
 // Close records the waiting refusals. It waits for that at most half a second,
-// cancels the call under way, and waits half a second again.
+// cancels the call under way, and waits half a second again. Further calls only
+// wait for the first.
 func (n *Recorder) Close() {
-	close(n.closing)
-	n.flush()
-	n.kill()
-	n.flush()
+	n.once.Do(func() {
+		close(n.closing)
+		n.flush()
+		n.kill()
+		n.flush()
+	})
 }
 
 func (n *Recorder) closed() bool {

@@ -30,8 +30,7 @@ const (
 )
 
 // race lets n contenders ask for a key at the same moment, and returns the
-// winner. Exactly one must be granted. Every other must learn who holds the
-// key.
+// winner.
 func (t *trial) race(handles []store.Store, key string, n int) (tenure.Request, tenure.Record) {
 	t.Helper()
 	requests := make([]tenure.Request, n)
@@ -40,7 +39,16 @@ func (t *trial) race(handles []store.Store, key string, n int) (tenure.Request, 
 		requests[i] = acquire(key, fmt.Sprintf("contender %d", i))
 	}
 	suite.Together(n, func(i int) { answers[i] = t.resolve(handles[i%len(handles)], requests[i]) })
-	winner := -1
+	winner := t.oneGrant(requests, answers)
+	return requests[winner], answers[winner].Record
+}
+
+// oneGrant judges the answers of contenders for one key, and returns the
+// winner. Exactly one must be granted. Every other must learn who holds the
+// key.
+func (t *trial) oneGrant(requests []tenure.Request, answers []store.Answer) (winner int) {
+	t.Helper()
+	winner = -1
 	for i, a := range answers {
 		if a.Err != nil {
 			continue
@@ -52,7 +60,7 @@ func (t *trial) race(handles []store.Store, key string, n int) (tenure.Request, 
 		winner = i
 	}
 	if winner < 0 {
-		t.Fatalf("no grant in a round of %d contenders for a free key; one was told: %v", n, answers[0].Err)
+		t.Fatalf("no grant in a round of %d contenders for a free key; one was told: %v", len(answers), answers[0].Err)
 	}
 	won := answers[winner].Record
 	for i, a := range answers {
@@ -68,7 +76,7 @@ func (t *trial) race(handles []store.Store, key string, n int) (tenure.Request, 
 	if won.Grant != requests[winner].Secret.Grant() || won.Owner != requests[winner].Owner {
 		t.Fatalf("%s won and got the record of %s", requests[winner].Owner, won.Owner)
 	}
-	return requests[winner], won
+	return winner
 }
 
 func manyContenders(t *trial) {

@@ -25,8 +25,8 @@
 //
 // The suite does not look everywhere. It crashes no process and cuts no power.
 // It breaks no connections: see [CutAfterRequest], [CutBeforeRequest] and
-// [NotThere] for stores with a server. It does not see the versions of a
-// register: type Version in package store/cas has their rule.
+// [NotThere] for stores with a server. It lets a client stand still only where
+// the store looks at its context, as store/cas does between load and swap.
 //
 // The law itself, [tenure.Apply], is the oracle of the suite. The suite reads
 // the record before a request and after it. The store's answer must be the

@@ -17,6 +17,8 @@ func retention() []check {
 		{"what still matters is kept", keptWhileItMatters},
 		{"nothing is dropped before its time", notDroppedEarly},
 		{"sweeping takes nothing from a new holder", sweepingWhileAcquiring},
+		{"a client that stood still during a sweep takes nothing from a new holder", sweptWhileStill},
+		{"many reclaim a key while it is swept, one gets it", reclaimWhileSwept},
 		{"nothing of a key is left when it is dropped", nothingLeft},
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	croft "github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/work"
 )
 
@@ -115,7 +116,7 @@ func RunDispatcher(
 		case err != nil && ctx.Err() == nil:
 			lease.Above, err = above(err, lease.Above)
 			d.log(slog.LevelWarn, "dispatcher_stopped", slog.Any("error", err))
-			sleep(ctx, f.Poll)
+			_ = clock.Sleep(ctx, f.Poll)
 		}
 	}
 	return nil
@@ -140,13 +141,4 @@ func above(err error, was fence.Token) (fence.Token, error) {
 			fence.ErrInvalid, fence.ErrAhead)
 	}
 	return max(was, newest), err
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }

@@ -9,6 +9,7 @@ import (
 
 	croft "github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/work"
 )
 
@@ -112,7 +113,7 @@ func (d *dispatcher) hints(ctx context.Context) <-chan struct{} {
 					wake()
 				}
 			}
-			sleep(ctx, pause)
+			_ = clock.Sleep(ctx, pause)
 		}
 	}()
 	return woken

@@ -98,8 +98,12 @@ func reading() []check {
 			all := t.allEffects()
 			now := t.now()
 			for _, q := range []work.EffectQuery{
-				{}, {Queue: "mixed/a"}, {States: []work.EffectState{work.Pending}},
-				{States: []work.EffectState{work.Unknown, work.Sent}}, {Limit: 2}, {Queue: "none"},
+				{},
+				{Queue: "mixed/a"},
+				{States: []work.EffectState{work.Pending}},
+				{States: []work.EffectState{work.Unknown, work.Sent}},
+				{Limit: 2},
+				{Queue: "none"},
 			} {
 				var want []work.EffectID
 				for id, e := range all {
@@ -135,13 +139,21 @@ func reading() []check {
 		}},
 		{"bad queries are named", func(t *trial) {
 			for _, q := range []work.Query{
-				{Limit: -1}, {States: []work.State{"asleep"}}, {After: "x"}, {Queue: "a\x00b"},
-				{Queue: "\xff"}, {Owner: "ann\x00"}, {Owner: "\xff"},
+				{Limit: -1},
+				{States: []work.State{"asleep"}},
+				{After: "x"},
+				{Queue: "a\x00b"},
+				{Queue: "\xff"},
+				{Owner: "ann\x00"},
+				{Owner: "\xff"},
 			} {
 				refuses(t, q, t.ledger.List(t.ctx, q))
 			}
 			for _, q := range []work.EffectQuery{
-				{Limit: -1}, {Item: "x"}, {Queue: "a\x00b"}, {Queue: "\xff"},
+				{Limit: -1},
+				{Item: "x"},
+				{Queue: "a\x00b"},
+				{Queue: "\xff"},
 				{After: work.EffectID{Item: work.NewID(), Name: "x\x00"}},
 			} {
 				refuses(t, q, t.ledger.Effects(t.ctx, q))

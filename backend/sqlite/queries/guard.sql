@@ -34,7 +34,7 @@ INSERT INTO main.croft_rekeying (target, from_key, from_token, to_key, actor, no
 VALUES (?1, ?2, ?3, ?4, ?5, ?6)
 
 -- name: rekeyed
-SELECT at, from_key, from_token, to_key, actor, note
+SELECT at, from_key, actor, note
 FROM main.croft_rekeying
 WHERE target = ?1
 ORDER BY id DESC

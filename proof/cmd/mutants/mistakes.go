@@ -12,7 +12,7 @@ var mistakes = []struct{ says, variant string }{
 	{"the deadline is reckoned before the lock is had", "clock-before-lock"},
 	{"a dropped record resets the counter", "counter-restarts"},
 	{"tokens are not anchored in time", "no-anchor"},
-	{"a release is not asked who it is", "anybody-releases"},
+	{"anybody can release a lease", "anybody-releases"},
 	{"a late acquire resurrects what is over", "resurrects"},
 	{"the fence is advanced after the write", "write-then-mark"},
 	{"check and write are two steps", "check-then-write"},

@@ -59,7 +59,7 @@ func (p profile) seen(kind string) string {
 		}
 	}
 	return fmt.Sprintf(
-		"%d, %s times; least %s, %s", len(p.Coverage[kind]), thousands(sum), rarest,
+		"%d kinds, %s times; rarest: %s, %s", len(p.Coverage[kind]), thousands(sum), rarest,
 		thousands(p.Coverage[kind][rarest]),
 	)
 }
@@ -168,12 +168,13 @@ func figures(runs []*run) string {
 		}
 	}
 	last := runs[len(runs)-1]
-	fmt.Fprintf(&b, "\nRuns so far: %d, failed: %d. In all %s seeds with %s requests and %s faults in "+
-		"the simulator, no seed twice; %.1f hours of chaos; %s power cuts; %.1f hours of everything.\n\n",
+	fmt.Fprintf(&b, "\nRuns so far: %d, failed: %d. Together they did:\n\n"+
+		"- simulator: %s seeds, none twice; %s requests, %s faults\n"+
+		"- chaos on real servers: %.1f hours\n- power cuts: %s\n- everything: %.1f hours\n\n",
 		len(runs), failed, thousands(total.Seeds), thousands(total.Requests), thousands(total.Faults),
 		stormy.Hours(), thousands(total.Cuts), total.Seconds/3600)
 	fmt.Fprintf(
-		&b, "The last one, of %s, took %s:\n\n| part | | time | result |\n|---|---|---|---|\n",
+		&b, "The last run, of %s, took %s:\n\n| part | | time | result |\n|---|---|---|---|\n",
 		last.At.Format("2006-01-02"), span(last.Seconds),
 	)
 	for _, o := range last.Parts {
@@ -182,16 +183,15 @@ func figures(runs []*run) string {
 	for _, f := range last.Failed {
 		fmt.Fprintf(&b, "\nFAILED: %s\n", f)
 	}
-	b.WriteString("\nWhat was seen in the simulator; what is in none of a profile's worlds makes it fail " +
-		"([proof.json](proof.json) has every count):\n\n| profile | seeds | requests | kinds of faults | " +
-		"transitions | refusals |\n|---|---|---|---|---|---|\n")
+	b.WriteString("\nThe simulator, profile by profile ([proof.json](proof.json) has every count):\n\n" +
+		"| profile | seeds | requests | faults | transitions | refusals |\n|---|---|---|---|---|---|\n")
 	for _, s := range last.Profiles {
 		fmt.Fprintf(
 			&b, "| %s | %s | %s | %s | %s | %s |\n", s.Profile, thousands(s.Seeds),
 			thousands(s.Requests), s.seen("fault"), s.seen("transition"), s.seen("refusal"),
 		)
 	}
-	b.WriteString("\nChaos, without guards and with them:\n\n| backend | guards | for | operations | " +
+	b.WriteString("\nChaos, without guards and with guards:\n\n| backend | guards | for | operations | " +
 		"grants | writes | refused | unknown | faults | updates lost |\n|---|---|---|---|---|---|---|---|---|---|\n")
 	sort.SliceStable(last.Chaos, func(i, j int) bool { return last.Chaos[i].Backend < last.Chaos[j].Backend })
 	for _, s := range last.Chaos {

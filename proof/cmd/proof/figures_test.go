@@ -42,7 +42,7 @@ func TestTheFiguresAreWrittenBetweenTheirLines(t *testing.T) {
 		t.Errorf("the book: %v, %+v", err, runs)
 	}
 	for _, want := range []string{
-		"# Proof\n", "\nmore\n", "Runs so far: 2, failed: 0. In all 40,000 seeds with 24,691,356 requests", "140,000 power cuts; 1.0 hours of everything", "| s3 | 4,000 | 2,500,000 | 2, 1,203 times; least wipe, 3 | 1, 7 times; least renew, 7 |", "348 of 348 found", "20,000 seeds of at least 512 requests",
+		"# Proof\n", "\nmore\n", "Runs so far: 2, failed: 0. Together they did:", "- simulator: 40,000 seeds, none twice; 24,691,356 requests, 18 faults", "- power cuts: 140,000\n- everything: 1.0 hours\n", "| s3 | 4,000 | 2,500,000 | 2 kinds, 1,203 times; rarest: wipe, 3 | 1 kinds, 7 times; rarest: renew, 7 |", "348 of 348 found", "20,000 seeds of at least 512 requests",
 		"70,000 cuts, 30,000 different folders recovered | 1m30s | held", "| 18,385,542 states |", "| fuzzing | 11 targets, 220,000 inputs | 40s | held |", "2 backends", "| dir | no | 1s |", "3, the first after 2s", "| redis | yes | 1m0s | 1,000 |",
 	} {
 		if !strings.Contains(string(page), want) {

@@ -17,15 +17,16 @@ import (
 	"time"
 )
 
-const usage = `proof runs everything that tries to break Croft, and writes what was run into a page.
+const usage = `proof runs everything that tries to break Croft, and writes the figures into a page.
 
   go run ./proof/cmd/proof                    everything: less than 20 minutes on two cores
   go run ./proof/cmd/proof -seeds 200000      more of the simulator
   go run ./proof/cmd/proof -only sim,model    some of it; nothing is written
 
 Parts: variants, fuzz, sim, chaos, cuts, crowds, model. The exit status is 1 if
-a law was broken, a broken variant was not found, or something could not be run;
-what to run to see it again is said at the end. The page is written then, too.
+a law was broken, a broken variant was not found, or something could not be run.
+Then the output ends with the commands that show each failure again. The page is
+written even then.
 
 `
 

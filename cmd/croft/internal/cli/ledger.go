@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"net/url"
 	"os"
@@ -11,7 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/work"
 )
 
@@ -73,20 +71,5 @@ func (a *App) LedgerOf(ctx context.Context, name string) (work.Ledger, error) {
 func (a *App) OpenLedger(ctx context.Context, name string) (work.Ledger, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*a.Timeout)
 	defer cancel()
-	type opened struct {
-		l   work.Ledger
-		err error
-	}
-	done := make(chan opened, 1)
-	go func() {
-		l, err := work.Open(ctx, name)
-		done <- opened{l, err}
-	}()
-	select {
-	case o := <-done:
-		return o.l, o.err
-	case <-ctx.Done():
-		return nil, store.Unknown(fmt.Errorf("%s cannot be opened: %w; see whether the mount or the server answers",
-			store.Redact(name), ctx.Err()))
-	}
+	return within(ctx, name, work.Open)
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/url"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/internal/identity"
 	"github.com/croft-dev/croft/store"
 )
 
@@ -108,20 +110,26 @@ func (a *App) Open(ctx context.Context) (store.Store, error) {
 // OpenWithin opens a store. It gives up when ctx ends, even if the system call
 // does not return, as on a dead network mount.
 func OpenWithin(ctx context.Context, name string) (store.Store, error) {
+	return within(ctx, name, store.Open)
+}
+
+// within opens a store or a ledger, and gives up when ctx ends.
+func within[T any](ctx context.Context, name string, open func(context.Context, string) (T, error)) (T, error) {
 	type opened struct {
-		st  store.Store
+		it  T
 		err error
 	}
 	done := make(chan opened, 1)
 	go func() {
-		st, err := store.Open(ctx, name)
-		done <- opened{st, err}
+		it, err := open(ctx, name)
+		done <- opened{it, err}
 	}()
 	select {
 	case o := <-done:
-		return o.st, o.err
+		return o.it, o.err
 	case <-ctx.Done():
-		return nil, store.Unknown(fmt.Errorf("%s cannot be opened: %w; see whether the mount or the server answers",
+		var none T
+		return none, store.Unknown(fmt.Errorf("%s cannot be opened: %w; see whether the mount or the server answers",
 			store.Redact(name), ctx.Err()))
 	}
 }
@@ -173,20 +181,7 @@ func (a *App) ObservedClient(ctx context.Context, observe func(croft.Event)) (c 
 }
 
 // Actor returns the name of the acting user, for commands without a client.
-func (a *App) Actor() string {
-	if a.Owner != "" {
-		return a.Owner
-	}
-	name := "unknown"
-	if u, err := user.Current(); err == nil {
-		name = u.Username
-	}
-	host, err := os.Hostname()
-	if err != nil {
-		host = "localhost"
-	}
-	return name + "@" + host
-}
+func (a *App) Actor() string { return cmp.Or(a.Owner, identity.Owner()) }
 
 // IsURL tells a URL from a path, as the stores' registry does.
 func IsURL(name string) bool {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/cmd/croft/internal/cli"
+	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/internal/identity"
 	"github.com/croft-dev/croft/tenure"
 	"github.com/croft-dev/croft/work"
@@ -109,7 +110,7 @@ func (a *app) workClaim(ctx context.Context, claim work.Claim, wait time.Duratio
 				return fmt.Errorf("%w in %s", cli.ErrNothingReady, strings.Join(quoted(claim.Queues), ", "))
 			}
 		}
-		if !sleep(ctx, pause) {
+		if clock.Sleep(ctx, pause) != nil {
 			return fmt.Errorf("claim: %w", ctx.Err())
 		}
 	}

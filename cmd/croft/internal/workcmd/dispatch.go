@@ -13,6 +13,7 @@ import (
 
 	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/work"
 	"github.com/croft-dev/croft/work/steward"
 )
@@ -218,7 +219,7 @@ func (a *app) awaitDelivered(ctx context.Context, l work.Ledger, to []string) er
 		case time.Since(silent) > 2*a.Timeout:
 			return err
 		}
-		if !sleep(ctx, 100*time.Millisecond) {
+		if clock.Sleep(ctx, 100*time.Millisecond) != nil {
 			return nil
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/cmd/croft/internal/cli"
+	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/work"
 )
@@ -127,20 +128,8 @@ func (a *app) apply(ctx context.Context, l work.Ledger, requests []work.Request)
 		}
 		done()
 		left = unknown
-		if len(left) == 0 || !sleep(ctx, pause) {
+		if len(left) == 0 || clock.Sleep(ctx, pause) != nil {
 			return answers
 		}
-	}
-}
-
-// sleep waits for d. It returns false if ctx ends before.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }

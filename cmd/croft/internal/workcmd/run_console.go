@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/cmd/croft/internal/cli"
+	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/work"
 )
 
@@ -122,7 +123,7 @@ func (c *console) watch(ctx context.Context, l work.Ledger, w *queueWorker) (sto
 				c.draw(drainLine(finished-before, s.Ready+s.Scheduled+s.Running, s.Running, failed, time.Since(began)))
 				c.mu.Unlock()
 			}
-			if !sleep(ctx, drainEvery) {
+			if clock.Sleep(ctx, drainEvery) != nil {
 				return
 			}
 		}
